@@ -1,0 +1,36 @@
+// Time as an injected dependency, so that the engine can be simulated and replayed.
+#pragma once
+
+#include <chrono>
+
+namespace tokamak {
+
+using Duration = std::chrono::nanoseconds;
+using TimePoint = std::chrono::time_point<std::chrono::steady_clock, Duration>;
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual TimePoint Now() = 0;
+};
+
+class SystemClock final : public Clock {
+ public:
+  TimePoint Now() override { return std::chrono::steady_clock::now(); }
+};
+
+// Stands still until told otherwise.
+class ManualClock final : public Clock {
+ public:
+  TimePoint Now() override { return now_; }
+  void Advance(Duration by) { now_ += by; }
+  void Set(TimePoint now) { now_ = now; }
+
+ private:
+  TimePoint now_{};
+};
+
+inline double ToSeconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+inline double ToMillis(Duration d) { return ToSeconds(d) * 1e3; }
+
+}  // namespace tokamak

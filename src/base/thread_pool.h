@@ -1,0 +1,40 @@
+// The compute pool: the calling thread is worker 0 and the others help it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/function_ref.h"
+
+namespace tokamak {
+
+// Runs loops over independent items on a fixed set of threads. One caller at a time (its owner
+// thread, which works too). Workers spin for a bounded time between loops and then park, so an idle
+// process uses no CPU.
+class ThreadPool {
+ public:
+  // `num_threads` counts the caller; 1 makes no threads.
+  explicit ThreadPool(int num_threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int num_threads() const { return num_threads_; }
+
+  // Calls body(item, worker) once for each item in [0, num_items), in any order and on any worker
+  // in [0, num_threads). Returns when all are done. Items must be cut by shape, never by thread
+  // count, so that results do not depend on the pool. `body` must not throw.
+  void ParallelFor(int64_t num_items, FunctionRef<void(int64_t item, int worker)> body);
+
+  // CPU cores this process may run on, hyper-threads of one core counted once.
+  static int PhysicalCores();
+
+ private:
+  struct Shared;
+  void WorkerLoop(int worker);
+
+  const int num_threads_;
+  std::unique_ptr<Shared> shared_;
+};
+
+}  // namespace tokamak
