@@ -10,10 +10,10 @@ namespace tokamak::internal {
 }  // namespace tokamak::internal
 
 #define CHECK(condition) CHECK_MSG(condition, "")
-#define CHECK_MSG(condition, message)                                                       \
-  do {                                                                                      \
-    if (!(condition)) [[unlikely]]                                                          \
-      ::tokamak::internal::CheckFailed(__FILE__, __LINE__, #condition, message);            \
+#define CHECK_MSG(condition, message)                                            \
+  do {                                                                           \
+    if (!(condition)) [[unlikely]]                                               \
+      ::tokamak::internal::CheckFailed(__FILE__, __LINE__, #condition, message); \
   } while (false)
 
 #ifdef NDEBUG

@@ -43,8 +43,8 @@ Status Internal(fmt::format_string<Args...> format, Args&&... args) {
 #define TOKAMAK_CONCAT(a, b) TOKAMAK_CONCAT_INNER(a, b)
 
 // Returns the error of `expr` (a Status) from the enclosing function, if it is one.
-#define RETURN_IF_ERROR(expr)                                  \
-  do {                                                         \
+#define RETURN_IF_ERROR(expr)                                                                \
+  do {                                                                                       \
     if (::tokamak::Status status_macro_ = (expr); !status_macro_.ok()) return status_macro_; \
   } while (false)
 
