@@ -1,0 +1,95 @@
+// The public face of tokamak: load a model, submit requests, get tokens.
+//
+//   auto engine = tokamak::Engine::Load({.model = "model.gguf"});
+//   if (!engine.ok()) return Fail(engine.status());
+//   auto answer = (*engine)->Generate({.prompt = "Once upon a time"});
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokamak/request.h"
+
+namespace tokamak {
+
+struct EngineOptions {
+  std::string model;                   // .gguf file, Hugging Face directory, or dummy:<config.json>
+  std::string device = "auto";         // cpu, cuda, cuda:N, auto
+  std::string isa = "auto";            // CPU kernels: auto, or one that `tokamak --help` lists
+  std::string kv_cache_dtype = "f32";  // f32, f16, bf16
+  int32_t threads = 0;                 // 0: one per physical core
+  int32_t max_seqs = 64;               // sequences running at the same time
+  int32_t max_batch_tokens = 512;      // tokens in one step
+  int32_t max_context = 0;             // 0: what the model was trained for
+  int32_t max_queue = 1024;            // waiting requests; more are refused
+  int32_t block_size = 16;             // positions per KV block
+  int64_t kv_cache_bytes = 0;          // 0: chosen from the memory that is free
+  int32_t num_blocks = 0;              // overrides kv_cache_bytes
+  int64_t host_cache_bytes = 0;        // host tier for swapped-out blocks
+  double target_itl_ms = 0;            // longest wanted gap between a stream's tokens; 0: no target
+  bool prefix_cache = true;
+  std::string record_path;  // where to log arrivals, steps and seeds for `tokamak replay`
+  // Called on the loading thread with the fraction loaded so far, in [0, 1].
+  std::function<void(double)> on_load_progress;
+};
+
+struct ModelInfo {
+  std::string name;
+  std::string architecture;
+  int64_t num_parameters = 0;
+  int32_t vocab_size = 0;
+  int32_t max_context = 0;
+  std::string backend;  // "cpu/avx512", "cpu/avx2", ...
+  int64_t weight_bytes = 0;
+  double load_seconds = 0;
+};
+
+// A moment's view of the engine's work.
+struct EngineStats {
+  int32_t running = 0;  // sequences
+  int32_t waiting = 0;
+  int32_t total_blocks = 0;
+  int32_t used_blocks = 0;    // held by running sequences
+  int32_t cached_blocks = 0;  // held by the prefix cache alone
+  int64_t steps = 0;
+  int64_t prompt_tokens = 0;
+  int64_t generated_tokens = 0;
+  int64_t cached_prompt_tokens = 0;
+  int64_t preemptions = 0;
+  double seconds_since_progress = 0;  // since a step last retired while there was work; 0 when idle
+};
+
+// Thread-safe. Owns the engine thread, which owns everything that runs.
+class Engine {
+ public:
+  static Result<std::unique_ptr<Engine>> Load(EngineOptions options);
+  virtual ~Engine() = default;
+
+  // Queues a request. `on_output` is called from the engine thread and must return quickly.
+  // Refused with the numbers: a request that can never run (too long for the context or the whole
+  // cache), invalid parameters, a full queue.
+  virtual Result<RequestId> Submit(Request request, OutputCallback on_output) = 0;
+  // Ends the request in the next step; its choices finish with kCancelled. Unknown ids are ignored.
+  virtual void Cancel(RequestId request) = 0;
+  // Submits and waits. One entry per choice, chunks merged.
+  virtual Result<std::vector<OutputChunk>> Generate(Request request) = 0;
+
+  // Token ids of a text, and the bytes of tokens.
+  virtual Result<std::vector<int32_t>> Tokenize(std::string_view text, bool add_special,
+                                                bool parse_special) const = 0;
+  virtual std::string Detokenize(const std::vector<int32_t>& ids) const = 0;
+
+  virtual const ModelInfo& model() const = 0;
+  virtual EngineStats stats() const = 0;
+  // Names everything that the same answer depends on: weights, binary, ISA, options.
+  virtual const std::string& system_fingerprint() const = 0;
+  // Refuses new requests, lets running ones finish until `timeout_seconds`, then cancels them.
+  virtual void Drain(double timeout_seconds) = 0;
+};
+
+}  // namespace tokamak

@@ -1,0 +1,37 @@
+// A loaded model: weights plus the forward pass of its family.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "nn/cache_layout.h"
+#include "nn/pass.h"
+
+namespace tokamak {
+
+struct ModelSpec {
+  std::string architecture;  // Hugging Face class name, e.g. "LlamaForCausalLM"
+  int32_t vocab_size = 0;
+  int32_t max_context = 0;  // positions the model was trained for
+  int64_t num_parameters = 0;
+  int64_t weight_bytes = 0;  // as prepared
+  nn::CacheLayout cache;
+};
+
+// Immutable after loading; knows no backend. Used by one runner.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual const ModelSpec& spec() const = 0;
+
+  // Runs all layers over the pass's tokens, writing their cache entries, and returns the final
+  // normalized hidden states of pass.logit_rows: [R, hidden], in the type that Logits takes. Lives
+  // in pass.arena; everything else allocated there is released.
+  virtual Tensor Forward(nn::Pass& pass) const = 0;
+
+  // f32 [rows, vocab_size], for any rows of what Forward returned.
+  virtual Tensor Logits(nn::Pass& pass, Tensor hidden) const = 0;
+};
+
+}  // namespace tokamak

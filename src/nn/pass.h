@@ -1,0 +1,32 @@
+// Pass: all that one forward pass needs, given to every layer. Nothing is read from globals.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ops/ops.h"
+#include "tensor/arena.h"
+
+namespace tokamak::nn {
+
+// One cache group's view of the step.
+struct PassGroup {
+  const AttentionPlan* plan = nullptr;
+  Tensor slots;  // i64 [T], where each token's cache entries go; -1 for padding
+};
+
+// T tokens of all sequences in batch order; R of them get logits.
+struct Pass {
+  Ops& ops;
+  Stream& stream;
+  Arena& arena;
+  Tensor token_ids;                        // i32 [T]
+  Tensor positions;                        // i32 [T]
+  std::span<const PassGroup> groups;       // as the model's CacheLayout numbers them
+  std::span<const KvLayerView> kv_layers;  // one per attention layer
+  Tensor logit_rows;                       // i32 [R], indices into the T tokens
+
+  int64_t num_tokens() const { return token_ids.cols(); }
+};
+
+}  // namespace tokamak::nn

@@ -1,0 +1,60 @@
+// Paged attention: where keys and values lie, the batch as attention sees it, and its plan.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "tensor/device.h"
+#include "tensor/tensor.h"
+
+namespace tokamak {
+
+// One layer's keys and values in the block pool. Block b starts at base + b * block_stride; inside
+// it, at k_offset and v_offset, lie [num_kv_heads, block_size, head_dim] elements of `dtype`.
+struct KvLayerView {
+  std::byte* base = nullptr;
+  int64_t block_stride = 0;  // bytes; the same for all layers of the pool
+  int64_t k_offset = 0;      // bytes from the start of a block
+  int64_t v_offset = 0;
+  DType dtype = DType::kF32;
+  int32_t block_size = 0;  // positions per block
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;
+};
+
+// The step's rows for one cache group, on the host. Sequence s owns the queries
+// [query_begin[s], query_begin[s + 1]), which are the last positions of its kv_length[s] keys.
+struct AttentionBatch {
+  std::span<const int32_t> query_begin;   // [num_seqs + 1]
+  std::span<const int32_t> kv_length;     // [num_seqs]; keys up to and with the last query
+  std::span<const int32_t> block_tables;  // [num_seqs, table_stride]; -1: no block, never read
+  int64_t table_stride = 0;
+
+  int32_t num_seqs() const { return static_cast<int32_t>(kv_length.size()); }
+};
+
+// What a group's layers have in common, fixed when the plan object is made.
+struct AttentionShape {
+  int32_t num_heads = 0;
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;
+  int32_t block_size = 0;
+  int32_t window = 0;  // keys that a query sees, its own included; 0: all
+  DType kv_dtype = DType::kF32;
+  int32_t max_seqs = 0;
+  int32_t max_tokens = 0;
+  int32_t max_blocks_per_seq = 0;
+};
+
+// How a backend cuts a step's attention into work; made once, filled once per step, read by every
+// layer of the group. Cuts depend on absolute positions and shapes alone, so that a row's result is
+// the same in any company.
+class AttentionPlan {
+ public:
+  virtual ~AttentionPlan() = default;
+  // Takes the batch in; its spans must stay valid until the step is done.
+  virtual void Fill(const AttentionBatch& batch, Stream& stream) = 0;
+};
+
+}  // namespace tokamak

@@ -1,0 +1,153 @@
+// Every operation that a model needs, once. A backend implements Ops; models, nn and the runner
+// call it and know nothing else about the hardware.
+//
+// Conventions: num_tokens (T) rows of all sequences together, in batch order. Tensors are views
+// that the caller allocated; outputs may be uninitialized; empty inputs are allowed. Activations
+// are f32 unless a field says otherwise. Nothing allocates or synchronizes while a step runs.
+// Results of a row never depend on the other rows (batch invariance).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "ops/attention.h"
+#include "ops/packed_weight.h"
+#include "ops/sampler.h"
+#include "tensor/device.h"
+#include "tensor/tensor.h"
+#include "tokamak/status.h"
+
+namespace tokamak {
+
+// out[t] = table[ids[t]].
+struct Embed {
+  Tensor ids;  // i32 [T]; each in [0, table.rows())
+  const PackedWeight* table = nullptr;
+  Tensor out;  // f32 [T, cols]
+};
+
+// residual[t] += x[t] (when x is given); out[t] = residual[t] / rms(residual[t]) * weight, with
+// rms(v) = sqrt(mean(v²) + eps). arXiv:1910.07467.
+struct AddRmsNorm {
+  const Tensor* x = nullptr;  // f32 [T, hidden]; null: nothing to add
+  Tensor residual;            // f32 [T, hidden], in/out
+  Tensor weight;              // f32 [hidden]
+  float eps = 0;
+  Tensor out;  // [T, hidden], in the activation type of the Linear that follows
+};
+
+// out[t, n] = Σ_k x[t, k] · weight[n, k] + bias[n].
+struct Linear {
+  Tensor x;  // [T, cols], of type weight->activation()
+  const PackedWeight* weight = nullptr;
+  Tensor bias;  // f32 [rows], or empty
+  Tensor out;   // f32 [T, rows]
+};
+
+enum class Activation { kSilu, kGeluTanh };
+
+// out[t, i] = activation(gate_up[t, i]) · gate_up[t, I + i].
+struct GatedActivation {
+  Tensor gate_up;  // f32 [T, 2 I]
+  Activation activation = Activation::kSilu;
+  Tensor out;  // [T, I], in the activation type of the Linear that follows
+};
+
+enum class RopeStyle {
+  kHalfSplit,    // pairs (i, i + rotary_dim / 2): Llama, Qwen, Mistral
+  kInterleaved,  // pairs (2i, 2i + 1): GLM-4, DeepSeek
+};
+
+// Rotation angles, made once per model (nn/rope.h).
+struct RopeTable {
+  Tensor cos_sin;  // f32 [max_positions, rotary_dim]: rotary_dim / 2 cosines, then the sines
+  int32_t rotary_dim = 0;  // the first rotary_dim of head_dim dimensions turn; the rest pass
+  RopeStyle style = RopeStyle::kHalfSplit;
+};
+
+// Normalizes q and k per head where norms are given, rotates them by their positions, and writes k
+// and v to the paged cache, rounded to its type. Rows whose slot is -1 (padding) are not written.
+struct RopeAndStore {
+  Tensor q;          // f32 [T, num_heads * head_dim], in/out
+  Tensor k;          // f32 [T, num_kv_heads * head_dim]; contents unspecified afterwards
+  Tensor v;          // f32 [T, num_kv_heads * head_dim]
+  Tensor positions;  // i32 [T]
+  Tensor slots;      // i64 [T]: block * block_size + offset in the block, or -1
+  const Tensor* q_norm = nullptr;  // f32 [head_dim]
+  const Tensor* k_norm = nullptr;
+  float norm_eps = 0;
+  const RopeTable* rope = nullptr;  // null: no rotation
+  KvLayerView cache;
+};
+
+// out[t, h] = Σ_j softmax_j(scale · q[t, h] · k[j, g(h)]) · v[j, g(h)] over the keys j that
+// position t sees (causal, within the plan's window), all read from the cache; g(h) = h / (heads /
+// kv_heads).
+struct Attention {
+  Tensor q;  // f32 [T, num_heads * head_dim]
+  KvLayerView cache;
+  const AttentionPlan* plan = nullptr;
+  float scale = 0;
+  Tensor out;  // [T, num_heads * head_dim], in the activation type of the Linear that follows
+  Tensor output_lse;  // f32 [T, num_heads]: log Σ_j exp(score_j), or empty when not wanted
+};
+
+// out[i] = source[rows[i]].
+struct GatherRows {
+  Tensor source;  // [T, cols], any plain type
+  Tensor rows;    // i32 [R]
+  Tensor out;     // [R, cols]
+};
+
+// Copies `bytes` bytes from each source to its destination; no range overlaps another.
+struct CopyRanges {
+  struct Range {
+    const std::byte* source;
+    std::byte* destination;
+  };
+  std::span<const Range> ranges;
+  size_t bytes = 0;
+};
+
+enum class MemoryKind {
+  kDevice,      // where kernels compute
+  kHostPinned,  // on the host, reachable by asynchronous copies
+};
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  // "cpu/avx512", "reference", "count", ...
+  virtual std::string_view name() const = 0;
+
+  // Uninitialized memory, aligned for any tensor; kResourceExhausted with the size when there is
+  // none. Not during a step.
+  virtual Result<Buffer> Allocate(size_t bytes, MemoryKind kind) = 0;
+  // Reads a weight into this backend's layout, with all threads. Errors are the source's.
+  virtual Result<std::unique_ptr<PackedWeight>> Prepare(const WeightSpec& spec) = 0;
+  virtual Result<std::unique_ptr<AttentionPlan>> MakePlan(const AttentionShape& shape) = 0;
+  virtual Result<std::unique_ptr<Sampler>> MakeSampler(const SamplerShape& shape) = 0;
+
+  virtual std::unique_ptr<Stream> MakeStream() = 0;
+  // Waits for all work on the stream; an error that any of it met.
+  virtual Status Synchronize(Stream& stream) = 0;
+  // Between host memory and memory of Allocate, in stream order. The host side must stay valid and
+  // unchanged until the copy has happened.
+  virtual void CopyToDevice(void* device, const void* host, size_t bytes, Stream& stream) = 0;
+  virtual void CopyToHost(void* host, const void* device, size_t bytes, Stream& stream) = 0;
+
+  virtual void Run(const Embed& op, Stream& stream) = 0;
+  virtual void Run(const AddRmsNorm& op, Stream& stream) = 0;
+  virtual void Run(const Linear& op, Stream& stream) = 0;
+  virtual void Run(const GatedActivation& op, Stream& stream) = 0;
+  virtual void Run(const RopeAndStore& op, Stream& stream) = 0;
+  virtual void Run(const Attention& op, Stream& stream) = 0;
+  virtual void Run(const GatherRows& op, Stream& stream) = 0;
+  virtual void Run(const CopyRanges& op, Stream& stream) = 0;
+};
+
+}  // namespace tokamak

@@ -1,0 +1,51 @@
+// StepOutput: what a step produced. A plain value, like StepInput.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "step/step_input.h"
+
+namespace tokamak {
+
+struct TokenLogprob {
+  TokenId token = 0;
+  float logprob = 0;  // natural logarithm
+
+  friend bool operator==(const TokenLogprob&, const TokenLogprob&) = default;
+};
+
+// The logprob of a token at one position, under the model's distribution before any sampling
+// parameter (log-softmax of the raw logits).
+struct PositionLogprobs {
+  TokenLogprob token;             // the token at that position
+  std::vector<TokenLogprob> top;  // the most likely ones, best first; ties by lower id
+
+  friend bool operator==(const PositionLogprobs&, const PositionLogprobs&) = default;
+};
+
+enum class RowHealth : uint8_t {
+  kOk,
+  kNotFinite,  // NaN or Inf in this row's logits: its sequence cannot go on
+};
+
+struct RowOutput {
+  SlotId slot = 0;
+  RowHealth health = RowHealth::kOk;
+  std::vector<TokenId> tokens;  // drawn: none, one, or several when speculation accepts more
+  std::vector<PositionLogprobs> logprobs;  // one per drawn token, if asked for
+  // If asked for: for each position p of this row, the logprob of the prompt token at p + 1, as far
+  // as there is one.
+  std::vector<PositionLogprobs> prompt_logprobs;
+
+  friend bool operator==(const RowOutput&, const RowOutput&) = default;
+};
+
+struct StepOutput {
+  uint64_t number = 0;
+  std::vector<RowOutput> rows;  // in the order of StepInput::rows
+
+  friend bool operator==(const StepOutput&, const StepOutput&) = default;
+};
+
+}  // namespace tokamak
