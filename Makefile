@@ -76,7 +76,7 @@ lint:
 
 .PHONY: install clean
 install: configure
-	@ninja -C build -j $(JOBS) tokamak tokamak_shared
+	@ninja -C build -j $(JOBS) tokamak tokamak_docs tokamak_shared
 	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)" --strip
 clean:
 	rm -rf build build-asan build-tsan build-fuzz build-aarch64
