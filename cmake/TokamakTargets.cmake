@@ -21,13 +21,6 @@ if(TOKAMAK_SANITIZE)
   add_link_options(-fsanitize=${TOKAMAK_SANITIZE})
 endif()
 
-find_package(Threads REQUIRED)
-find_package(fmt REQUIRED)
-find_package(spdlog REQUIRED)
-if(TOKAMAK_TESTS)
-  find_package(GTest REQUIRED)
-endif()
-
 # tokamak_library(name SOURCES a.cc ... [DEPS target ...] [PRIVATE_DEPS target ...])
 # A static library from the calling folder; headers are included from src/ and include/.
 function(tokamak_library name)
