@@ -33,11 +33,15 @@ class KeyReader {
     if (!Has(key)) return;
     const ConfigValue value = Number(key);
     if (!value.AsDouble() || *value.AsDouble() == expected) return;
-    Fail(Unimplemented("{}: metadata {} is {}; only {} is supported", file_.name(),
-                       Quoted(prefix_ + key), *value.AsDouble(), expected));
+    Unsupported(key, fmt::format("{}", *value.AsDouble()),
+                fmt::format("only {} is supported", expected));
   }
   void Ignore(const char* key) { read_.insert(prefix_ + key); }
 
+  void Unsupported(const char* key, const std::string& value, const std::string& supported) {
+    Fail(Unimplemented("{}: metadata {} is {}; {}", file_.name(), Quoted(prefix_ + key), value,
+                       supported));
+  }
   void Fail(Status status) {
     if (status_.ok()) status_ = std::move(status);
   }
@@ -155,10 +159,7 @@ void TranslateRope(KeyReader& keys, ConfigValue* config) {
   } else if (type == "none") {
     keys.Ignore("rope.scaling.factor");
   } else if (type != "linear") {
-    keys.Fail(
-        Unimplemented("metadata \"rope.scaling.type\" is {}; none, linear and yarn are "
-                      "supported",
-                      Quoted(type)));
+    keys.Unsupported("rope.scaling.type", Quoted(type), "none, linear and yarn are supported");
   }
   if (!scaling.is_null()) config->Set("rope_scaling", std::move(scaling));
 }

@@ -77,7 +77,7 @@ class GgufTensors final : public TensorSource {
         "{}: {} tensor{} the model has no use for: {}{}. It would compute "
         "something else than was trained.",
         file_->name(), count, count == 1 ? "" : "s", fmt::join(unused, ", "),
-        count > kShown ? ", ..." : "");
+        count > kShown ? fmt::format(" and {} more", count - kShown) : "");
   }
 
  private:
