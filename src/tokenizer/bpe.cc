@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 #include "tokenizer/byte_alphabet.h"
+#include "tokenizer/byte_fallback.h"
+#include "tokenizer/escaped_space.h"
 #include "tokenizer/pretokenizer.h"
 #include "tokenizer/string_index.h"
 #include "tokenizer/unicode.h"
@@ -17,8 +19,6 @@
 
 namespace tokamak {
 namespace {
-
-constexpr std::string_view kEscapedSpace = "\xE2\x96\x81";  // ▁
 
 // Symbols are the strings that take part in merges: tokens by their id, others numbered after them.
 using Symbol = int32_t;
@@ -94,18 +94,16 @@ class Bpe final : public TextModel {
   void SplitIntoSymbols(std::string_view word, Workspace& work) const;
   void MergeAll(Workspace& work) const;
   void Propose(Workspace& work, int32_t left) const;
-  void EmitBytes(std::string_view bytes, std::vector<int32_t>& ids) const;
   bool IsToken(Symbol symbol) const { return symbol >= 0 && symbol < num_tokens_; }
 
   const PreTokenizerRule rule_;
   const PreTokenizer pretokenizer_;
   const int32_t num_tokens_;
-  const int32_t unk_;
   const bool lowercase_;
-  StringIndex index_;                      // tokens that text can give, and symbols
-  std::deque<std::string> extra_;          // the strings of symbols that are not tokens
-  std::array<Symbol, 256> byte_{};         // the symbol of a single byte, if any
-  std::array<int32_t, 256> byte_token_{};  // what stands for a byte that no token covers, or -1
+  StringIndex index_;               // tokens that text can give, and symbols
+  std::deque<std::string> extra_;   // the strings of symbols that are not tokens
+  std::array<Symbol, 256> byte_{};  // the symbol of a single byte, if any
+  ByteFallback bytes_;              // for symbols that are not tokens
   MergeTable merges_;
   // Whether merging a token's own text gives that token, once that has been seen. Most words of a
   // text are tokens: this saves merging them again. Relaxed atomics: every thread would write the
@@ -118,20 +116,16 @@ Bpe::Bpe(const PreTokenizerRule& rule, PreTokenizer pretokenizer, const VocabSpe
     : rule_(rule),
       pretokenizer_(std::move(pretokenizer)),
       num_tokens_(static_cast<int32_t>(pieces.size())),
-      unk_(spec.special.unk),
       lowercase_(spec.lowercase),
       index_(pieces.size()),
+      bytes_(spec, pieces),
       merges_(spec.merges.size()),
       whole_(pieces.size()) {
-  byte_token_.fill(-1);
   std::string bytes;
   for (int32_t id = 0; id < num_tokens_; ++id) {
     const TokenType type = spec.types.empty() ? TokenType::kNormal : spec.types[id];
     if (type == TokenType::kControl || type == TokenType::kUnknown || pieces[id].empty()) continue;
-    if (type == TokenType::kByte && pieces[id].size() == 1) {
-      byte_token_[static_cast<uint8_t>(pieces[id][0])] = id;
-      continue;
-    }
+    if (type == TokenType::kByte) continue;
     // An added token spelled as plain text ("  ") is found by its text, before words are merged; as
     // the result of merges it could only be spelled in the alphabet.
     if (rule_.byte_level && !DecodeByteAlphabet(spec.tokens[id], bytes)) continue;
@@ -176,7 +170,7 @@ Status Bpe::AddMerges(const std::vector<std::string>& merges) {
   for (int b = 0; b < 256; ++b) {
     const char byte = static_cast<char>(b);
     byte_[b] = index_.Find(std::string_view(&byte, 1));
-    if (byte_token_[b] < 0 && IsToken(byte_[b])) byte_token_[b] = byte_[b];
+    if (IsToken(byte_[b])) bytes_.Set(byte, byte_[b]);
   }
   return Status();
 }
@@ -189,14 +183,7 @@ Status Bpe::Encode(std::string_view text, bool /*starts*/, std::vector<int32_t>&
   }
   if (rule_.escape_spaces) {
     std::string escaped;
-    escaped.reserve(text.size() + text.size() / 4);
-    for (const char c : text) {
-      if (c == ' ') {
-        escaped.append(kEscapedSpace);
-      } else {
-        escaped.push_back(c);
-      }
-    }
+    AppendEscapedSpaces(text, escaped);
     changed.swap(escaped);
     text = changed;
   }
@@ -228,12 +215,14 @@ void Bpe::EncodeWord(std::string_view word, Workspace& work, std::vector<int32_t
   if (is_token && work.nodes[0].symbol == found && work.nodes[0].next < 0) {
     whole_[found].store(true, std::memory_order_relaxed);
   }
+  bool unknown = false;
   for (int32_t i = 0; i >= 0; i = work.nodes[i].next) {
     const Workspace::Node& node = work.nodes[i];
     if (IsToken(node.symbol)) {
       ids.push_back(node.symbol);
+      unknown = false;
     } else {
-      EmitBytes(word.substr(node.begin, node.size), ids);
+      unknown = bytes_.Append(word.substr(node.begin, node.size), unknown, ids);
     }
   }
 }
@@ -287,17 +276,6 @@ void Bpe::Propose(Workspace& work, int32_t left) const {
   work.heap.push_back({uint64_t{merge->rank} << 32 | static_cast<uint32_t>(left), node.symbol,
                        right, merge->result});
   std::push_heap(work.heap.begin(), work.heap.end());
-}
-
-void Bpe::EmitBytes(std::string_view bytes, std::vector<int32_t>& ids) const {
-  for (const char b : bytes) {
-    const int32_t id = byte_token_[static_cast<uint8_t>(b)];
-    if (id >= 0) {
-      ids.push_back(id);
-    } else if (unk_ >= 0) {
-      ids.push_back(unk_);
-    }
-  }
 }
 
 }  // namespace

@@ -7,17 +7,20 @@
 #include "tokenizer/bpe.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/detokenizer.h"
+#include "tokenizer/escaped_space.h"
 #include "tokenizer/pretokenizer.h"
+#include "tokenizer/sentencepiece_bpe.h"
 #include "tokenizer/special_tokens.h"
 #include "tokenizer/string_index.h"
 #include "tokenizer/text_model.h"
+#include "tokenizer/unigram.h"
 #include "tokenizer/utf8.h"
+#include "tokenizer/wordpiece.h"
 
 namespace tokamak {
 namespace {
 
 constexpr size_t kMaxTokens = size_t{1} << 24;
-constexpr std::string_view kEscapedSpace = "\xE2\x96\x81";  // ▁
 
 int HexDigit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -31,19 +34,6 @@ int ParseByteToken(std::string_view text) {
   if (text.size() != 6 || text.substr(0, 3) != "<0x" || text[5] != '>') return -1;
   const int high = HexDigit(text[3]), low = HexDigit(text[4]);
   return high < 0 || low < 0 ? -1 : high * 16 + low;
-}
-
-std::string UnescapeSpaces(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  while (!text.empty()) {
-    const size_t at = text.find(kEscapedSpace);
-    out.append(text.substr(0, at));
-    if (at == std::string_view::npos) break;
-    out.push_back(' ');
-    text.remove_prefix(at + kEscapedSpace.size());
-  }
-  return out;
 }
 
 // The bytes that a token stands for.
@@ -118,9 +108,14 @@ Result<std::unique_ptr<const TextModel>> CreateModel(const VocabSpec& spec,
   switch (spec.kind) {
     case TokenizerKind::kBpe:
       return CreateBpe(spec, pieces);
-    default:
-      return Unimplemented("this kind of tokenizer");
+    case TokenizerKind::kSentencePieceBpe:
+      return CreateSentencePieceBpe(spec, pieces);
+    case TokenizerKind::kUnigram:
+      return CreateUnigram(spec, pieces);
+    case TokenizerKind::kWordPiece:
+      return CreateWordPiece(spec);
   }
+  return Internal("an unknown kind of tokenizer");
 }
 
 }  // namespace
