@@ -1,5 +1,5 @@
 // Conversion between f32 and every stored type, one row at a time. Block layouts are those of GGUF
-// (ggml); each format's file gives its layout.
+// (ggml), described in quant/blocks.h. Integer types hold no weights and are refused by CHECK.
 #pragma once
 
 #include <cstdint>
