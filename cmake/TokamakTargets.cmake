@@ -1,4 +1,4 @@
-# Compiler settings for every target, and the two functions each folder's CMakeLists.txt uses.
+# Compiler settings for every target, and the functions each folder's CMakeLists.txt uses.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -8,25 +8,44 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1 -fno-omit-frame-pointer")
 
 # Floating-point results must not depend on whether a compiler fuses a multiply and an add:
 # kernels that want FMA say so with intrinsics.
 add_compile_options(-Wall -Wextra -Werror -ffp-contract=off -fdiagnostics-color=always)
+# Messages and debug information name files relative to the source tree, so that a build does not
+# depend on where the tree lies, nor does what ccache stores.
+add_compile_options(-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   add_compile_options(-Wthread-safety)
 endif()
 if(TOKAMAK_SANITIZE)
-  add_compile_options(-fsanitize=${TOKAMAK_SANITIZE} -fno-sanitize-recover=all
-                      -fno-omit-frame-pointer -g1)
-  add_link_options(-fsanitize=${TOKAMAK_SANITIZE})
+  add_compile_options(-fsanitize=${TOKAMAK_SANITIZE} -fno-sanitize-recover=all)
+  # Static archives hold the sanitizer's calls; whoever links them needs its runtime.
+  string(REPLACE "fuzzer-no-link," "" sanitize_link "${TOKAMAK_SANITIZE}")
+  add_link_options(-fsanitize=${sanitize_link})
 endif()
 
-find_package(Threads REQUIRED)
-find_package(fmt REQUIRED)
-find_package(spdlog REQUIRED)
-if(TOKAMAK_TESTS)
-  find_package(GTest REQUIRED)
+# ccache and lld where they are installed: neither changes what is built.
+find_program(TOKAMAK_CCACHE ccache)
+mark_as_advanced(TOKAMAK_CCACHE)
+if(TOKAMAK_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # The base folder makes paths relative before they are hashed: every checkout shares the cache.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}
+                                  CCACHE_NOHASHDIR=true ${TOKAMAK_CCACHE})
 endif()
+if(NOT CMAKE_CROSSCOMPILING)
+  include(CheckLinkerFlag)
+  check_linker_flag(CXX -fuse-ld=lld TOKAMAK_HAVE_LLD)
+  if(TOKAMAK_HAVE_LLD)
+    add_link_options(-fuse-ld=lld)
+  endif()
+endif()
+
+# The libraries that anyone can build anywhere: all but the two that need more than headers.
+# `tokamak_libraries` compiles them (the aarch64 check).
+add_custom_target(tokamak_libraries)
+set(TOKAMAK_LIBRARIES_SKIP server cli)
 
 # tokamak_library(name SOURCES a.cc ... [DEPS target ...] [PRIVATE_DEPS target ...])
 # A static library from the calling folder; headers are included from src/ and include/.
@@ -35,10 +54,16 @@ function(tokamak_library name)
   add_library(${name} STATIC ${ARG_SOURCES})
   target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
+  file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR}/src ${CMAKE_CURRENT_SOURCE_DIR})
+  string(REGEX REPLACE "/.*" "" folder ${folder})
+  if(NOT folder IN_LIST TOKAMAK_LIBRARIES_SKIP)
+    add_dependencies(tokamak_libraries ${name})
+  endif()
 endfunction()
 
-# tokamak_test(name SOURCES a_test.cc ... [DEPS target ...] [LABELS label ...])
-# One GoogleTest binary per folder, registered with ctest under its own name.
+# tokamak_test(name SOURCES a_test.cc ... [DEPS target ...] [LABELS label ...] [TIMEOUT seconds])
+# One GoogleTest binary per folder, registered with ctest under its own name. Labels: `slow` is left
+# out under the sanitizers, `cuda` needs a GPU.
 function(tokamak_test name)
   if(NOT TOKAMAK_TESTS)
     return()
@@ -58,7 +83,8 @@ function(tokamak_test name)
 endfunction()
 
 # tokamak_fuzzer(name SOURCES a_fuzz.cc DEPS target ...)
-# A libFuzzer binary; built only with TOKAMAK_FUZZ. Its corpus lives in tests/fuzz/corpus/<name>/.
+# A libFuzzer binary under fuzz/ of the build folder; built only with TOKAMAK_FUZZ. Its corpus lives
+# in tests/fuzz/corpus/<name>/.
 function(tokamak_fuzzer name)
   if(NOT TOKAMAK_FUZZ)
     return()
@@ -67,4 +93,5 @@ function(tokamak_fuzzer name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
 endfunction()

@@ -43,10 +43,16 @@ struct ModelInfo {
   std::string architecture;
   int64_t num_parameters = 0;
   int32_t vocab_size = 0;
-  int32_t max_context = 0;
-  std::string backend;  // "cpu/avx512", "cpu/avx2", ...
-  int64_t weight_bytes = 0;
+  int32_t max_context = 0;     // positions that a sequence may have in this engine
+  std::string device;          // "cpu", "cuda:0", ...
+  std::string backend;         // "cpu/avx512", "cpu/avx2", ...
+  int32_t threads = 0;         // compute threads
+  int64_t weight_bytes = 0;    // as prepared
+  int64_t kv_token_bytes = 0;  // KV cache per position, all layers
   double load_seconds = 0;
+  std::string chat_template;  // the checkpoint's Jinja source; empty: it has none
+  std::string bos_token;      // spellings, for chat templates; empty: there is none
+  std::string eos_token;
 };
 
 // A moment's view of the engine's work.
@@ -71,8 +77,9 @@ class Engine {
   virtual ~Engine() = default;
 
   // Queues a request. `on_output` is called from the engine thread and must return quickly.
-  // Refused with the numbers: a request that can never run (too long for the context or the whole
-  // cache), invalid parameters, a full queue.
+  // Refused with the numbers: kInvalidArgument for parameters (the message starts with the field),
+  // kResourceExhausted for a request that can never run (too long for the context or the whole
+  // cache), kUnavailable for a full queue or an engine that drains.
   virtual Result<RequestId> Submit(Request request, OutputCallback on_output) = 0;
   // Ends the request in the next step; its choices finish with kCancelled. Unknown ids are ignored.
   virtual void Cancel(RequestId request) = 0;
@@ -82,7 +89,10 @@ class Engine {
   // Token ids of a text, and the bytes of tokens.
   virtual Result<std::vector<int32_t>> Tokenize(std::string_view text, bool add_special,
                                                 bool parse_special) const = 0;
+  // UTF-8; special tokens by their names.
   virtual std::string Detokenize(const std::vector<int32_t>& ids) const = 0;
+  // The exact bytes of one token, which may be part of a character; empty for an unknown id.
+  virtual std::string TokenBytes(int32_t id) const = 0;
 
   virtual const ModelInfo& model() const = 0;
   virtual EngineStats stats() const = 0;

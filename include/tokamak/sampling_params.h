@@ -27,7 +27,7 @@ struct SamplingParams {
   std::optional<uint64_t> seed;  // absent: chosen by the engine and returned with the response
 
   int32_t n = 1;                           // continuations of the same prompt, in [1, 128]
-  std::optional<int32_t> max_tokens;       // absent: up to the context's end
+  std::optional<int32_t> max_tokens;       // absent: up to the context's end; 0: only the prompt
   int32_t min_tokens = 0;                  // no end of generation before this many
   std::vector<std::string> stop;           // generation ends before the first of these
   std::vector<int32_t> stop_token_ids;     // generation ends at one of these, not emitted

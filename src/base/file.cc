@@ -38,7 +38,8 @@ File::~File() {
 }
 
 Result<File> File::Open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: opening a pipe must not wait for a writer. Regular files ignore it.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return SystemError(path, "cannot open", errno);
   File file(path, fd, 0);
   struct stat info;

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <fstream>
+#include <limits>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,25 +31,78 @@ void Pause() {
 #endif
 }
 
+// The two numbers of a cgroup's CPU limit, "quota period" in µs of CPU time per µs; cores rounded
+// up, so that a limit of 1.5 keeps both busy. No limit ("max", -1, or no such file) is INT_MAX.
+int QuotaCores(std::istream& limit) {
+  double quota = 0;
+  double period = 0;
+  if (!(limit >> quota >> period) || quota <= 0 || period <= 0)
+    return std::numeric_limits<int>::max();
+  return static_cast<int>(std::ceil(quota / period));
+}
+
+// The tightest CPU limit of the process's cgroup and those around it (containers set one; threads
+// beyond it would only be throttled in the middle of a loop).
+int QuotaCores() {
+  int cores = std::numeric_limits<int>::max();
+  std::ifstream groups("/proc/self/cgroup");  // lines "id:controllers:path"; version 2 is "0::path"
+  for (std::string line; std::getline(groups, line);) {
+    const size_t first = line.find(':');
+    const size_t second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    std::string path = line.substr(second + 1);
+    if (path == "/") path.clear();
+    for (bool more = true; more;) {
+      if (controllers.empty()) {
+        std::ifstream limit("/sys/fs/cgroup" + path + "/cpu.max");
+        cores = std::min(cores, QuotaCores(limit));
+      } else if (("," + controllers + ",").find(",cpu,") != std::string::npos) {
+        const std::string folder = "/sys/fs/cgroup/cpu" + path;
+        std::ifstream quota(folder + "/cpu.cfs_quota_us");
+        std::ifstream period(folder + "/cpu.cfs_period_us");
+        std::stringstream limit;
+        limit << quota.rdbuf() << ' ' << period.rdbuf();
+        cores = std::min(cores, QuotaCores(limit));
+      }
+      more = !path.empty();
+      if (more) path.erase(path.rfind('/'));
+    }
+  }
+  return cores;
+}
+
 }  // namespace
 
-// A loop is published by raising `generation`; each worker answers by raising `finished`. Items are
-// claimed from `next`.
+// What one loop needs travels in one word, so that a worker may be as late as it likes. `ticket`
+// holds the number of items (high half) and the next unclaimed one (low half); fetch_add claims an
+// item and tells in the same instant whether it exists. A valid claim keeps its loop open until it
+// is counted in `done`, so `body` is stable while it runs; an invalid claim touches nothing else.
+// A worker that slept through a loop thus delays nobody, and one that wakes in the middle of the
+// next just helps with that.
 struct ThreadPool::Shared {
-  alignas(64) std::atomic<uint32_t> generation{0};
-  alignas(64) std::atomic<int64_t> next{0};
-  alignas(64) std::atomic<int> busy{0};  // workers that have not finished this generation
+  static constexpr int kCountShift = 32;
+
+  alignas(64) std::atomic<uint64_t> ticket{0};
+  alignas(64) std::atomic<int64_t> done{0};         // items finished in the current loop
+  alignas(64) std::atomic<uint32_t> generation{0};  // raised once for each loop: workers wait on it
   std::atomic<bool> stop{false};
-  int64_t num_items = 0;
+  std::atomic<bool> in_loop{false};
   std::optional<FunctionRef<void(int64_t, int)>> body;
   std::vector<std::thread> threads;
 
   void Work(int worker) {
+    int64_t finished = 0;
     for (;;) {
-      const int64_t item = next.fetch_add(1, std::memory_order_relaxed);
-      if (item >= num_items) return;
-      (*body)(item, worker);
+      // Acquire: sees the `body` that was set before the loop was published.
+      const uint64_t claim = ticket.fetch_add(1, std::memory_order_acquire);
+      const uint64_t item = claim & ((uint64_t{1} << kCountShift) - 1);
+      if (item >= claim >> kCountShift) break;
+      (*body)(static_cast<int64_t>(item), worker);
+      ++finished;
     }
+    // Release: what the items wrote is seen by the caller.
+    if (finished > 0) done.fetch_add(finished, std::memory_order_release);
   }
 };
 
@@ -60,32 +116,40 @@ ThreadPool::ThreadPool(int num_threads)
 
 ThreadPool::~ThreadPool() {
   shared_->stop.store(true, std::memory_order_relaxed);
-  shared_->generation.fetch_add(1, std::memory_order_release);
+  shared_->generation.fetch_add(1, std::memory_order_seq_cst);
   shared_->generation.notify_all();
   for (std::thread& thread : shared_->threads) thread.join();
 }
 
 void ThreadPool::ParallelFor(int64_t num_items, FunctionRef<void(int64_t, int)> body) {
   if (num_items <= 0) return;
+  Shared& s = *shared_;
+  CHECK_MSG(!s.in_loop.load(std::memory_order_relaxed), "ParallelFor inside ParallelFor");
   if (num_threads_ == 1 || num_items == 1) {
     for (int64_t item = 0; item < num_items; ++item) body(item, 0);
     return;
   }
-  Shared& s = *shared_;
-  s.num_items = num_items;
+  // The low half of the ticket overshoots by at most one for each worker that finds no item.
+  CHECK_MSG(num_items <= std::numeric_limits<int32_t>::max(), "too many items for one loop");
+  s.in_loop.store(true, std::memory_order_relaxed);
   s.body.emplace(body);
-  s.next.store(0, std::memory_order_relaxed);
-  s.busy.store(num_threads_ - 1, std::memory_order_relaxed);
-  s.generation.fetch_add(1, std::memory_order_release);
+  s.done.store(0, std::memory_order_relaxed);
+  s.ticket.store(static_cast<uint64_t>(num_items) << Shared::kCountShift,
+                 std::memory_order_release);
+  // Sequentially consistent, because notify_all skips the system call when it sees no waiter: the
+  // new value and the look at the waiters must not swap.
+  s.generation.fetch_add(1, std::memory_order_seq_cst);
   s.generation.notify_all();
   s.Work(0);
-  for (int spins = 0; s.busy.load(std::memory_order_acquire) != 0; ++spins) {
+  for (int spins = 0; s.done.load(std::memory_order_acquire) != num_items;) {
     if (spins < kSpins) {
+      ++spins;
       Pause();
     } else {
-      std::this_thread::yield();  // a worker was descheduled: let it have this core
+      std::this_thread::yield();  // a worker was descheduled within an item: let it have this core
     }
   }
+  s.in_loop.store(false, std::memory_order_relaxed);
 }
 
 void ThreadPool::WorkerLoop(int worker) {
@@ -104,7 +168,6 @@ void ThreadPool::WorkerLoop(int worker) {
     seen = generation;
     if (s.stop.load(std::memory_order_relaxed)) return;
     s.Work(worker);
-    s.busy.fetch_sub(1, std::memory_order_release);
   }
 }
 
@@ -123,7 +186,7 @@ int ThreadPool::PhysicalCores() {
     if (!std::getline(siblings, list)) list = "cpu" + std::to_string(cpu);
     cores.insert(list);
   }
-  return std::max<int>(1, static_cast<int>(cores.size()));
+  return std::clamp(QuotaCores(), 1, std::max<int>(1, static_cast<int>(cores.size())));
 }
 
 }  // namespace tokamak

@@ -23,10 +23,12 @@ class ThreadPool {
 
   // Calls body(item, worker) once for each item in [0, num_items), in any order and on any worker
   // in [0, num_threads). Returns when all are done. Items must be cut by shape, never by thread
-  // count, so that results do not depend on the pool. `body` must not throw.
+  // count, so that results do not depend on the pool. `body` must not throw, and must not call
+  // ParallelFor.
   void ParallelFor(int64_t num_items, FunctionRef<void(int64_t item, int worker)> body);
 
-  // CPU cores this process may run on, hyper-threads of one core counted once.
+  // CPU cores this process may run on, hyper-threads of one core counted once, and no more than
+  // its container's CPU limit.
   static int PhysicalCores();
 
  private:

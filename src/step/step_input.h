@@ -1,6 +1,9 @@
 // StepInput: what the engine asks of a runner in one forward pass. A plain value, so that a step
 // can go to another process unchanged.
 //
+// Steps take effect in the order of their numbers, so a block that a step reads or writes may be
+// given another use by any later one.
+//
 // It is a delta on the state that the runner keeps per sequence slot: token history, number of
 // computed positions, block tables, sampling parameters. The runner derives positions, slot mapping
 // and input tokens from that state. The parts take effect in this order:
@@ -68,7 +71,8 @@ struct AppendBlocks {
 enum class Tier : uint8_t { kDevice, kHost };
 
 // Copies one whole block, all layers: copy-on-write inside the device tier, swap between tiers.
-// The copies of a step are independent of each other: no block is both read and written.
+// The copies of a step take effect in the order of their list: a block that is swapped out may be
+// the destination of a later copy, and the last copy into a block counts.
 struct CopyBlock {
   Tier source_tier = Tier::kDevice;
   BlockId source = 0;
@@ -79,8 +83,8 @@ struct CopyBlock {
 };
 
 // A sequence's share of the batch: the next `num_tokens` positions after those computed. All but
-// the last may be known tokens only; the last may be the one that the previous step samples, which
-// need not be known to the engine yet.
+// the last may be known tokens only; the last may be the one that an earlier step in flight samples,
+// which need not be known to the engine yet. A row is never longer than the tokens so known.
 struct StepRow {
   SlotId slot = 0;
   int32_t num_tokens = 0;  // 1 for decode, many for prefill or extend

@@ -1,0 +1,102 @@
+# Every library from outside, as one target each, so that folders name what they use and never a
+# path or a -l flag:
+#   fmt::fmt  spdlog::spdlog  nlohmann_json::nlohmann_json  CLI11::CLI11  Threads::Threads
+#   OpenSSL::SSL  OpenSSL::Crypto  tokamak::boost_headers  tokamak::libedit
+#   tokamak::pcre2  tokamak::re2  tokamak::utf8proc  tokamak::xxhash
+# A missing one is an error that names the Debian package (scripts/install-deps installs them all).
+#
+# pcre2, re2, utf8proc and xxhash are linked as static archives where Debian ships them, so that one
+# binary runs on machines that do not have these libraries; TOKAMAK_STATIC_DEPS=OFF turns this off.
+option(TOKAMAK_STATIC_DEPS "Prefer static archives of small libraries" ON)
+# Compile without linking, for an architecture whose libraries are not installed: every dependency
+# is its headers alone (cmake/aarch64.cmake).
+option(TOKAMAK_HEADERS_ONLY "Use the headers of dependencies and never link" OFF)
+
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+
+function(tokamak_missing what package)
+  message(FATAL_ERROR "${what} was not found. On Debian or Ubuntu: apt-get install ${package} "
+                      "(scripts/install-deps installs everything that the build needs)")
+endfunction()
+
+# tokamak_headers(target HEADER h PACKAGE debian-package): an interface target with h's folder.
+function(tokamak_headers target)
+  cmake_parse_arguments(ARG "" "HEADER;PACKAGE" "" ${ARGN})
+  if(TARGET ${target})
+    return()
+  endif()
+  string(MAKE_C_IDENTIFIER "TOKAMAK_${target}_INCLUDE" include)
+  find_path(${include} ${ARG_HEADER})
+  mark_as_advanced(${include})
+  if(NOT ${include})
+    tokamak_missing("${ARG_HEADER}" ${ARG_PACKAGE})
+  endif()
+  add_library(${target} INTERFACE IMPORTED GLOBAL)
+  target_include_directories(${target} SYSTEM INTERFACE ${${include}})
+endfunction()
+
+# tokamak_import(target HEADER h LIBRARY name PACKAGE debian-package [STATIC] [LINK libs...])
+# The headers and the library; STATIC prefers libname.a and falls back to the shared one.
+function(tokamak_import target)
+  cmake_parse_arguments(ARG "STATIC" "HEADER;LIBRARY;PACKAGE" "LINK" ${ARGN})
+  tokamak_headers(${target} HEADER ${ARG_HEADER} PACKAGE ${ARG_PACKAGE})
+  if(TOKAMAK_HEADERS_ONLY)
+    return()
+  endif()
+  string(MAKE_C_IDENTIFIER "TOKAMAK_${target}_LIBRARY" library)
+  set(names ${ARG_LIBRARY})
+  if(ARG_STATIC AND TOKAMAK_STATIC_DEPS)
+    set(names lib${ARG_LIBRARY}.a ${ARG_LIBRARY})
+  endif()
+  find_library(${library} NAMES ${names})
+  mark_as_advanced(${library})
+  if(NOT ${library})
+    tokamak_missing("lib${ARG_LIBRARY}" ${ARG_PACKAGE})
+  endif()
+  target_link_libraries(${target} INTERFACE ${${library}} ${ARG_LINK})
+endfunction()
+
+# tokamak_package(name TARGETS t... HEADER h PACKAGE debian-package): a library that brings its own
+# CMake package.
+macro(tokamak_package name)
+  cmake_parse_arguments(ARG "" "HEADER;PACKAGE" "TARGETS" ${ARGN})
+  if(TOKAMAK_HEADERS_ONLY)
+    foreach(target ${ARG_TARGETS})
+      tokamak_headers(${target} HEADER ${ARG_HEADER} PACKAGE ${ARG_PACKAGE})
+    endforeach()
+  else()
+    find_package(${name} QUIET)
+    if(NOT ${name}_FOUND)
+      tokamak_missing("${name}" ${ARG_PACKAGE})
+    endif()
+  endif()
+endmacro()
+
+tokamak_package(fmt TARGETS fmt::fmt HEADER fmt/core.h PACKAGE libfmt-dev)
+tokamak_package(spdlog TARGETS spdlog::spdlog HEADER spdlog/spdlog.h PACKAGE libspdlog-dev)
+tokamak_package(nlohmann_json TARGETS nlohmann_json::nlohmann_json HEADER nlohmann/json.hpp
+                PACKAGE nlohmann-json3-dev)
+tokamak_package(CLI11 TARGETS CLI11::CLI11 HEADER CLI/CLI.hpp PACKAGE libcli11-dev)
+tokamak_package(OpenSSL TARGETS OpenSSL::SSL OpenSSL::Crypto HEADER openssl/ssl.h
+                PACKAGE libssl-dev)
+tokamak_import(tokamak::pcre2 HEADER pcre2.h LIBRARY pcre2-8 PACKAGE libpcre2-dev STATIC)
+tokamak_import(tokamak::re2 HEADER re2/re2.h LIBRARY re2 PACKAGE libre2-dev STATIC
+               LINK Threads::Threads)
+tokamak_import(tokamak::utf8proc HEADER utf8proc.h LIBRARY utf8proc PACKAGE libutf8proc-dev STATIC)
+tokamak_import(tokamak::xxhash HEADER xxhash.h LIBRARY xxhash PACKAGE libxxhash-dev STATIC)
+tokamak_import(tokamak::libedit HEADER histedit.h LIBRARY edit PACKAGE libedit-dev)
+
+# Asio and Beast: headers only. Older releases lack what the server uses.
+tokamak_headers(tokamak::boost_headers HEADER boost/beast.hpp PACKAGE libboost1.81-dev)
+file(STRINGS ${TOKAMAK_tokamak__boost_headers_INCLUDE}/boost/version.hpp boost_version
+     REGEX "#define BOOST_VERSION ")
+string(REGEX REPLACE ".* ([0-9]+)$" "\\1" boost_version "${boost_version}")
+if(boost_version LESS 108100)
+  tokamak_missing("Boost 1.81 or newer (found ${boost_version})" libboost1.81-dev)
+endif()
+target_link_libraries(tokamak::boost_headers INTERFACE Threads::Threads)
+
+if(TOKAMAK_TESTS)
+  find_package(GTest REQUIRED)
+endif()

@@ -1,0 +1,62 @@
+// VocabSpec: everything that defines a tokenizer, as one plain value. A weight format fills it in
+// (GGUF: api/vocab_from_gguf.h); Tokenizer::Create checks it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tokamak {
+
+enum class TokenizerKind {
+  kBpe,               // rank-ordered merges over bytes or characters (GPT-2, Llama 3, Qwen, Gemma 4)
+  kSentencePieceBpe,  // merges by token score, byte fallback (Llama 1/2, Mistral, Phi-3)
+  kUnigram,           // most likely segmentation (T5, XLM-R)
+  kWordPiece,         // greedy longest match within words (BERT)
+};
+
+// The numbers are those of tokenizer.ggml.token_type in GGUF.
+enum class TokenType : uint8_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,      // <s>, <|im_end|>: found in text only when the caller asks for it
+  kUserDefined = 4,  // added tokens: found in every text, before anything else
+  kUnused = 5,
+  kByte = 6,  // "<0x0A>": one byte
+};
+
+// Ids of tokens with a role; -1 where the vocabulary has none.
+struct SpecialTokenIds {
+  int32_t bos = -1;
+  int32_t eos = -1;
+  int32_t eot = -1;  // end of turn
+  int32_t eom = -1;  // end of message
+  int32_t unk = -1;
+  int32_t sep = -1;
+  int32_t pad = -1;
+  int32_t cls = -1;
+  int32_t mask = -1;
+};
+
+struct VocabSpec {
+  TokenizerKind kind = TokenizerKind::kBpe;
+  std::string pre_tokenizer;            // kBpe: a name in pretokenizer_table.cc, e.g. "smollm"
+  std::vector<std::string> tokens;      // by id, in the spelling of the kind (GPT-2 bytes, ▁)
+  std::vector<float> scores;            // by id; empty: all 0
+  std::vector<TokenType> types;         // by id; empty: all kNormal
+  std::vector<std::string> merges;      // kBpe: "left right", best first
+  std::vector<int32_t> lstrip_tokens;   // a match also takes the white space before it
+  std::vector<int32_t> rstrip_tokens;   // a match also takes the white space after it
+  SpecialTokenIds special;
+  bool add_bos = false;
+  bool add_eos = false;
+  bool add_space_prefix = false;          // SentencePiece kinds: text starts with a space
+  bool remove_extra_whitespaces = false;  // kUnigram: runs of spaces count as one
+  bool treat_whitespace_as_suffix = false;  // kUnigram: the added space goes to the end
+  bool escape_whitespaces = true;           // kUnigram: a space is spelled ▁
+  bool lowercase = true;                    // kWordPiece
+  bool strip_accents = true;                // kWordPiece
+  std::string precompiled_charsmap;         // kUnigram: SentencePiece's normalizer, as in its model
+};
+
+}  // namespace tokamak
