@@ -10,6 +10,7 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <random>
 #include <string>
 #include <vector>
@@ -21,6 +22,8 @@ namespace tokamak {
 struct OpBackend {
   std::string name;
   std::function<Result<std::unique_ptr<Ops>>(int threads)> make;
+
+  friend void PrintTo(const OpBackend& backend, std::ostream* out) { *out << backend.name; }
 };
 // Every backend and ISA that can run on this machine.
 std::vector<OpBackend> OpBackends();
