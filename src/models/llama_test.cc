@@ -103,13 +103,16 @@ TEST(Llama, EveryRopeScalingFieldChangesTheLogits) {
                                    {"low_freq_factor", 1.0},
                                    {"high_freq_factor", 4.0},
                                    {"original_max_position_embeddings", 64}});
-  const Json yarn = WithScaling({{"rope_type", "yarn"},
-                                 {"factor", 4.0},
-                                 {"original_max_position_embeddings", 64},
-                                 {"beta_fast", 8.0},
-                                 {"beta_slow", 1.0},
-                                 {"mscale", 1.0},
-                                 {"mscale_all_dim", 0.5}});
+  // Wide enough for the ramp's ends to move by whole dimensions.
+  Json yarn = WithScaling({{"rope_type", "yarn"},
+                           {"factor", 4.0},
+                           {"original_max_position_embeddings", 64},
+                           {"beta_fast", 8.0},
+                           {"beta_slow", 1.0},
+                           {"mscale", 1.0},
+                           {"mscale_all_dim", 0.5}});
+  yarn["head_dim"] = 16;
+  yarn["rope_theta"] = 100.0;
   const Json longrope = WithScaling({{"rope_type", "longrope"},
                                      {"short_factor", {1.0, 1.1, 1.2, 1.3}},
                                      {"long_factor", {1.0, 2.0, 3.0, 4.0}},
@@ -139,8 +142,10 @@ TEST(Llama, EveryRopeScalingFieldChangesTheLogits) {
       {longrope, "factor", 16.0},
       {longrope, "original_max_position_embeddings", 512},  // now the short factors hold
   };
-  for (const Json* config : {&linear, &dynamic, &llama3, &yarn, &longrope}) {
-    ExpectDifferent(BaseConfig(), *config, config->at("rope_scaling").dump());
+  for (const Json& scaled : {linear, dynamic, llama3, yarn, longrope}) {
+    Json plain = Mutate(scaled, "max_position_embeddings", 256);
+    plain.erase("rope_scaling");
+    ExpectDifferent(plain, scaled, scaled.at("rope_scaling").dump());
   }
   for (const auto& [base, field, value] : mutations) {
     ExpectDifferent(base, Mutate(base, std::string("rope_scaling.") + field, value),
