@@ -171,10 +171,10 @@ Status Stream(Engine& engine, Request request, const InterruptFlag* interrupt,
   const auto queue = std::make_shared<ChunkQueue>();
   int32_t open = request.sampling.n;
   ASSIGN_OR_RETURN(const RequestId id, engine.Submit(std::move(request), [queue](OutputChunk c) {
-                     MutexLock lock(queue->mutex);
-                     queue->chunks.push_back(std::move(c));
-                     queue->arrived.NotifyOne();
-                   }));
+    MutexLock lock(queue->mutex);
+    queue->chunks.push_back(std::move(c));
+    queue->arrived.NotifyOne();
+  }));
   bool cancelled = false;
   Status failure;
   while (open > 0) {
@@ -182,7 +182,8 @@ Status Stream(Engine& engine, Request request, const InterruptFlag* interrupt,
     {
       MutexLock lock(queue->mutex);
       // A signal handler cannot wake this thread: look at its flag from time to time.
-      if (queue->chunks.empty()) queue->arrived.WaitFor(queue->mutex, std::chrono::milliseconds(50));
+      if (queue->chunks.empty())
+        queue->arrived.WaitFor(queue->mutex, std::chrono::milliseconds(50));
       chunks.swap(queue->chunks);
     }
     if (!cancelled && interrupt != nullptr && interrupt->raised()) {

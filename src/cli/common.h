@@ -32,7 +32,7 @@ void AddModel(Flags& flags, std::string& model);
 // Sampling flags in text form where SamplingParams has lists of pairs.
 struct SamplingFlags {
   SamplingParams params;
-  std::vector<std::string> logit_bias;                       // "ID=BIAS"
+  std::vector<std::string> logit_bias;  // "ID=BIAS"
   std::optional<std::vector<int32_t>> stop_token_ids;
 };
 void AddSamplingFlags(Flags& flags, SamplingFlags& sampling);

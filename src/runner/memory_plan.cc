@@ -65,7 +65,7 @@ std::string Megabytes(int64_t bytes) {
 }
 
 int64_t DefaultBlocks(const nn::CacheLayout& cache, const RunnerShape& shape,
-                      const MemoryBudget& budget, int64_t free_bytes, int64_t block_bytes) {
+                      const CacheBudget& budget, int64_t free_bytes, int64_t block_bytes) {
   const int64_t wanted =
       std::max(BlocksFor(shape.max_context, cache, shape),
                shape.max_slots *
@@ -101,7 +101,7 @@ Result<std::vector<AttentionShape>> AttentionShapes(const nn::CacheLayout& cache
 }
 
 Result<MemoryPlan> PlanMemory(const Model& model, Ops& count, const RunnerShape& shape,
-                              const MemoryBudget& budget) {
+                              const CacheBudget& budget) {
   const nn::CacheLayout& cache = model.spec().cache;
   MemoryPlan plan;
   plan.weight_bytes = model.spec().weight_bytes;
