@@ -73,8 +73,8 @@ std::vector<float> YarnFrequencies(const RopeSpec& spec) {
 
   std::vector<float> result = Wavelengths(spec.theta, spec.rotary_dim);
   for (size_t i = 0; i < result.size(); ++i) {
-    const float ramp = (static_cast<float>(i) - static_cast<float>(begin)) /
-                       static_cast<float>(end - begin);
+    const float ramp =
+        (static_cast<float>(i) - static_cast<float>(begin)) / static_cast<float>(end - begin);
     const float keep = 1.0f - std::clamp(ramp, 0.0f, 1.0f);
     const float extrapolated = 1.0f / result[i];
     const float interpolated = 1.0f / (static_cast<float>(spec.factor) * result[i]);
@@ -126,18 +126,17 @@ std::vector<float> RopeFrequencies(const RopeSpec& spec, int32_t max_context) {
   return frequencies;
 }
 
-double YarnMscale(double factor, double mscale) {
-  return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
-}
-
-double LongRopeAttentionFactor(double factor, int32_t original_max_positions) {
-  return factor <= 1 ? 1.0 : std::sqrt(1 + std::log(factor) / std::log(original_max_positions));
+int32_t MaxContext(const RopeSpec& spec) {
+  if (spec.scaling != RopeScaling::kDynamicNtk) return spec.max_positions;
+  constexpr double kMax = 1 << 30;
+  return static_cast<int32_t>(std::min(kMax, spec.max_positions * spec.factor));
 }
 
 Result<Rope> Rope::Make(const RopeSpec& spec, int32_t max_context, Ops& ops) {
   const std::vector<float> frequencies = RopeFrequencies(spec, max_context);
   const size_t half = frequencies.size();
   const auto scale = static_cast<float>(spec.attention_factor);
+  CHECK(max_context > 0);
   std::vector<float> host(static_cast<size_t>(max_context) * 2 * half);
   for (int32_t position = 0; position < max_context; ++position) {
     float* row = host.data() + static_cast<size_t>(position) * 2 * half;
@@ -147,16 +146,8 @@ Result<Rope> Rope::Make(const RopeSpec& spec, int32_t max_context, Ops& ops) {
       row[half + i] = std::sin(angle) * scale;
     }
   }
-  const size_t bytes = host.size() * sizeof(float);
-  ASSIGN_OR_RETURN(Buffer storage, ops.Allocate(bytes, MemoryKind::kDevice));
-  const std::unique_ptr<Stream> stream = ops.MakeStream();
-  ops.CopyToDevice(storage.data(), host.data(), bytes, *stream);
-  RETURN_IF_ERROR(ops.Synchronize(*stream));
-  RopeTable table;
-  table.cos_sin = Tensor(storage.data(), DType::kF32, Shape{max_context, spec.rotary_dim});
-  table.rotary_dim = spec.rotary_dim;
-  table.style = spec.style;
-  return Rope(std::move(storage), table);
+  ASSIGN_OR_RETURN(OwnedTensor cos_sin, Upload(ops, host, Shape{max_context, spec.rotary_dim}));
+  return Rope(std::move(cos_sin), spec);
 }
 
 }  // namespace tokamak::nn
