@@ -135,6 +135,14 @@ class Ops {
   virtual std::unique_ptr<Stream> MakeStream() = 0;
   // Waits for all work on the stream; an error that any of it met.
   virtual Status Synchronize(Stream& stream) = 0;
+  // Events mark points in a stream's work, so that one step can be waited for while the next runs.
+  // The defaults serve backends whose work has happened when the call returns.
+  virtual std::unique_ptr<Event> MakeEvent() { return std::make_unique<Event>(); }
+  virtual void Record(Event& /*event*/, Stream& /*stream*/) {}
+  // Whether all work before the last Record has been done.
+  virtual bool Reached(const Event& /*event*/) { return true; }
+  // Waits until it has; an error that any of that work met.
+  virtual Status Await(Event& /*event*/) { return Status(); }
   // Between host memory and memory of Allocate, in stream order. The host side must stay valid and
   // unchanged until the copy has happened.
   virtual void CopyToDevice(void* device, const void* host, size_t bytes, Stream& stream) = 0;

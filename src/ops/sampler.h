@@ -29,6 +29,12 @@ struct SampleRow {
   int32_t position = 0;  // of the drawn token in its sequence: the prompt's first token has 0
 };
 
+// A token that the host does not know yet.
+struct TokenFill {
+  SlotId slot = 0;
+  int32_t index = 0;  // into the step's token ids
+};
+
 // What came of a row.
 struct SampleResult {
   RowHealth health = RowHealth::kOk;
@@ -40,20 +46,27 @@ class Sampler {
  public:
   virtual ~Sampler() = default;
 
-  // Gives a slot its parameters; `tokens` is the history so far, its first `num_prompt` the prompt.
+  // Gives a slot its parameters, in stream order: draws started earlier still use its old ones.
+  // `tokens` is the history so far, its first `num_prompt` the prompt. All token ids have been
+  // checked; `spec` and `tokens` need not outlive the call.
   virtual void Admit(SlotId slot, const SamplingSpec& spec, std::span<const TokenId> tokens,
-                     int32_t num_prompt) = 0;
+                     int32_t num_prompt, Stream& stream) = 0;
+
+  // token_ids[fill.index] = the token last drawn for fill.slot (i32 [T], on the device). This is
+  // how a step's input gets a token that an earlier step, not waited for yet, draws.
+  virtual void FillTokens(Tensor token_ids, std::span<const TokenFill> fills, Stream& stream) = 0;
 
   // Draws one token for each row of `logits` (f32 [rows.size(), vocab_size], overwritten),
   // restricted by the masks whose slot is among the rows. The drawn tokens enter their slots'
-  // histories. `results` (as many as rows) is filled when the stream has reached this point; on
-  // return from Ops::Synchronize it may be read.
+  // histories; a row whose health is not kOk draws token 0. All spans must stay valid until the
+  // stream has reached this point; then `results` (as many as rows) is filled.
   virtual void Sample(Tensor logits, std::span<const SampleRow> rows,
                       std::span<const TokenMask> masks, std::span<SampleResult> results,
                       Stream& stream) = 0;
 
   // Logprobs of given tokens: results[i] is that of tokens[i] under row i of `logits` (f32
   // [tokens.size(), vocab_size]) with the `top` most likely alternatives. For prompt_logprobs.
+  // Spans as in Sample.
   virtual void Score(Tensor logits, std::span<const TokenId> tokens, int32_t top,
                      std::span<SampleResult> results, Stream& stream) = 0;
 };

@@ -26,7 +26,8 @@ struct PositionLogprobs {
 
 enum class RowHealth : uint8_t {
   kOk,
-  kNotFinite,  // NaN or Inf in this row's logits: its sequence cannot go on
+  kNotFinite,    // NaN or +Inf in this row's logits, or all of them -Inf: it cannot go on
+  kNoCandidate,  // mask, bias and min_tokens leave no token to draw
 };
 
 struct RowOutput {

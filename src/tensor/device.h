@@ -22,6 +22,12 @@ class Stream {
   virtual ~Stream() = default;
 };
 
+// A point in a stream's work. A CPU stream has always reached it.
+class Event {
+ public:
+  virtual ~Event() = default;
+};
+
 // Device or host memory, freed when the last copy goes. Copies share the bytes.
 class Buffer {
  public:

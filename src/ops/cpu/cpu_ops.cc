@@ -13,6 +13,7 @@
 #include "ops/cpu/panel_layout.h"
 #include "ops/cpu/panel_weight.h"
 #include "ops/host/host_ops.h"
+#include "ops/sampling/host_sampler.h"
 
 namespace tokamak {
 namespace cpu {
@@ -52,8 +53,8 @@ class CpuOps final : public HostOps {
                      CpuAttentionPlan::Make(shape, pool_.num_threads()));
     return plan;
   }
-  Result<std::unique_ptr<Sampler>> MakeSampler(const SamplerShape&) override {
-    return Unimplemented("the CPU backend has no sampler yet");
+  Result<std::unique_ptr<Sampler>> MakeSampler(const SamplerShape& shape) override {
+    return MakeHostSampler(shape, &pool_);
   }
 
   void Run(const Embed& op, Stream& stream) override;

@@ -1,0 +1,82 @@
+# What people type. Each target does everything it needs, on a bare Debian 12 too (as root or with
+# sudo): it installs missing packages, fetches the model, configures and builds. CMake and Ninja do
+# the building; `cmake --preset release && ninja -C build` works as well.
+#
+#   make           build/tokamak                 make tidy       clang-tidy on what changed
+#   make serve     the HTTP server               make format     clang-format, in place
+#   make run       chat in the terminal          make lint       format, includes, sizes, links
+#   make test      all tests                     make install    to PREFIX (/usr/local), DESTDIR
+#   make bench     measure this machine          make clean      remove the build folders
+#
+# MODEL=path   a model of your own (serve, run, bench)
+# ARGS='...'   more arguments for the program (serve, run) or for ctest (test)
+SHELL := /bin/sh
+PREFIX ?= /usr/local
+DESTDIR ?=
+JOBS ?= $(shell nproc)
+MODEL ?=
+ARGS ?=
+BINARY := build/tokamak
+# With -j, ninja shares no job server with make: one build at a time.
+.NOTPARALLEL:
+
+.PHONY: all
+all: configure
+	@ninja -C build -j $(JOBS) tokamak
+
+.PHONY: deps configure
+deps:
+	@scripts/install-deps build
+configure: deps
+	@[ -f build/build.ninja ] || cmake --preset release --log-level=WARNING
+
+.PHONY: serve run bench
+serve: all
+	@model="$(MODEL)"; [ -n "$$model" ] || model=$$(scripts/fetch-model) && \
+	  exec $(BINARY) serve "$$model" $(ARGS)
+run: all
+	@model="$(MODEL)"; [ -n "$$model" ] || model=$$(scripts/fetch-model) && \
+	  exec $(BINARY) run "$$model" $(ARGS)
+bench: all
+	@model="$(MODEL)"; [ -n "$$model" ] || model=$$(scripts/fetch-model) && \
+	  $(BINARY) bench latency "$$model" --json && $(BINARY) bench throughput "$$model" --json
+
+.PHONY: test test-build
+test-build:
+	@scripts/install-deps build test
+	@cmake --preset release -DTOKAMAK_TESTS=ON --log-level=WARNING
+	@ninja -C build -j $(JOBS)
+test: test-build
+	@scripts/fetch-model >/dev/null
+	@scripts/setup-test-refs >/dev/null
+	@scripts/ctest build $(ARGS)
+
+.PHONY: asan tsan fuzz aarch64-check
+asan tsan:
+	@scripts/install-deps build test check
+	@scripts/sanitize $@
+fuzz:
+	@scripts/install-deps build check
+	@scripts/fuzz
+aarch64-check:
+	@scripts/install-deps build check
+	@cmake --preset aarch64 --log-level=WARNING
+	@ninja -C build-aarch64 -j $(JOBS) tokamak_libraries
+
+.PHONY: tidy format lint
+tidy: test-build
+	@scripts/install-deps check
+	@tools/tidy.py
+format:
+	@scripts/install-deps check
+	@git ls-files -co --exclude-standard '*.h' '*.cc' | xargs -r clang-format -i
+lint:
+	@scripts/install-deps check
+	@scripts/lint
+
+.PHONY: install clean
+install: configure
+	@ninja -C build -j $(JOBS) tokamak tokamak_docs tokamak_shared
+	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)" --strip
+clean:
+	rm -rf build build-asan build-tsan build-fuzz build-aarch64

@@ -1,0 +1,69 @@
+# `make install`: the program, libtokamak with its headers and CMake package, the man page and the
+# shells' completions. Included last, when the targets exist.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+if(TARGET tokamak)
+  set_target_properties(tokamak PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  install(TARGETS tokamak RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+  # The man page and the completions list the options that the program itself prints.
+  set(docs ${CMAKE_BINARY_DIR}/packaging)
+  set(man_template ${CMAKE_SOURCE_DIR}/packaging/tokamak.1.in)
+  add_custom_command(
+    OUTPUT ${docs}/tokamak.1 ${docs}/tokamak.bash ${docs}/_tokamak ${docs}/tokamak.fish
+    COMMAND python3 ${CMAKE_SOURCE_DIR}/tools/gen_cli_docs.py $<TARGET_FILE:tokamak>
+            ${man_template} ${docs}
+    DEPENDS tokamak ${man_template} ${CMAKE_SOURCE_DIR}/tools/gen_cli_docs.py VERBATIM)
+  add_custom_target(tokamak_docs DEPENDS ${docs}/tokamak.1)
+  install(FILES ${docs}/tokamak.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  install(FILES ${docs}/tokamak.bash RENAME tokamak
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  install(FILES ${docs}/_tokamak DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+  install(FILES ${docs}/tokamak.fish
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+endif()
+
+if(TARGET tokamak_api)
+  # One shared library that needs none of our archives: all that tokamak_api links is inside, whole,
+  # since the public API is defined in several of them; and nothing else is visible. Not part of
+  # `all`: `make install` builds it.
+  file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/shared.cc CONTENT "// All of it is in the archives.\n")
+  add_library(tokamak_shared SHARED EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/shared.cc)
+  set(map ${CMAKE_SOURCE_DIR}/packaging/libtokamak.map)
+  set_target_properties(tokamak_shared PROPERTIES
+    OUTPUT_NAME tokamak EXPORT_NAME tokamak LINKER_LANGUAGE CXX LINK_DEPENDS ${map}
+    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  get_property(archives GLOBAL PROPERTY TOKAMAK_ARCHIVES)
+  list(JOIN archives "," archives)
+  set_target_properties(tokamak_shared PROPERTIES
+    LINK_LIBRARY_OVERRIDE "WHOLE_ARCHIVE,${archives}")
+  target_link_libraries(tokamak_shared PRIVATE tokamak_api)
+  target_link_options(tokamak_shared PRIVATE -Wl,--version-script=${map} -Wl,--no-undefined)
+  target_compile_features(tokamak_shared INTERFACE cxx_std_20)
+  target_include_directories(tokamak_shared INTERFACE
+                             $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+
+  install(TARGETS tokamak_shared EXPORT tokamak OPTIONAL
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(DIRECTORY include/tokamak DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+          FILES_MATCHING PATTERN *.h)
+  set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tokamak)
+  install(EXPORT tokamak NAMESPACE tokamak:: FILE tokamak-targets.cmake DESTINATION ${package_dir})
+  configure_package_config_file(packaging/tokamak-config.cmake.in
+                                ${CMAKE_BINARY_DIR}/tokamak-config.cmake
+                                INSTALL_DESTINATION ${package_dir})
+  write_basic_package_version_file(${CMAKE_BINARY_DIR}/tokamak-config-version.cmake
+                                   COMPATIBILITY SameMinorVersion)
+  install(FILES ${CMAKE_BINARY_DIR}/tokamak-config.cmake
+                ${CMAKE_BINARY_DIR}/tokamak-config-version.cmake DESTINATION ${package_dir})
+endif()
+
+# Installs into the build folder and builds a program of somebody else's against that.
+if(TOKAMAK_TESTS AND TARGET tokamak AND TARGET tokamak_api AND NOT TOKAMAK_SANITIZE)
+  add_test(NAME install_test
+    COMMAND ${CMAKE_COMMAND} -DBUILD=${CMAKE_BINARY_DIR} -DSOURCE=${CMAKE_SOURCE_DIR}
+            -P ${CMAKE_SOURCE_DIR}/tests/package/install_test.cmake)
+  set_tests_properties(install_test PROPERTIES TIMEOUT 600)
+endif()

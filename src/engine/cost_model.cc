@@ -1,0 +1,62 @@
+#include "engine/cost_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tokamak {
+namespace {
+
+using Features = std::array<double, 3>;
+
+constexpr double kForget = 0.98;  // half of the weight is on the last 35 steps
+
+Features MakeFeatures(const StepCost& step) {
+  return {1.0, static_cast<double>(step.tokens) / 64.0, static_cast<double>(step.keys) / 65536.0};
+}
+
+}  // namespace
+
+void CostModel::Observe(const StepCost& step, double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return;
+  const Features x = MakeFeatures(step);
+  for (int i = 0; i < 3; ++i) {
+    for (int j = 0; j < 3; ++j) products_[i][j] = kForget * products_[i][j] + x[i] * x[j];
+    targets_[i] = kForget * targets_[i] + x[i] * seconds;
+  }
+  Fit();
+}
+
+void CostModel::Fit() {
+  // Coordinate descent on the normal equations with coefficients >= 0: a cost that falls as work
+  // grows would be noise. Starts from the last fit, so that a few sweeps do.
+  constexpr double kRidge = 1e-9;
+  for (int sweep = 0; sweep < 8; ++sweep) {
+    for (int i = 0; i < 3; ++i) {
+      double rest = targets_[i];
+      for (int j = 0; j < 3; ++j) {
+        if (j != i) rest -= products_[i][j] * coefficients_[j];
+      }
+      coefficients_[i] = std::max(0.0, rest / (products_[i][i] + kRidge));
+    }
+  }
+}
+
+double CostModel::Predict(const StepCost& step) const {
+  const Features x = MakeFeatures(step);
+  return x[0] * coefficients_[0] + x[1] * coefficients_[1] + x[2] * coefficients_[2];
+}
+
+int32_t CostModel::MaxTokens(const StepCost& step, int32_t start, int32_t wanted,
+                             double seconds) const {
+  int32_t fits = 0;
+  int32_t beyond = wanted + 1;
+  while (fits + 1 < beyond) {
+    const int32_t middle = fits + (beyond - fits) / 2;
+    StepCost with = step;
+    with.Add(start, middle);
+    (Predict(with) <= seconds ? fits : beyond) = middle;
+  }
+  return fits;
+}
+
+}  // namespace tokamak

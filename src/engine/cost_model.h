@@ -1,0 +1,41 @@
+// CostModel: predicts how long a step takes, from the steps measured so far.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace tokamak {
+
+// What a step's time depends on.
+struct StepCost {
+  int64_t tokens = 0;
+  int64_t keys = 0;  // sum over tokens of the positions each attends to
+
+  void Add(int32_t start, int32_t num_tokens) {
+    tokens += num_tokens;
+    keys += int64_t{num_tokens} * start + int64_t{num_tokens} * (num_tokens + 1) / 2;
+  }
+};
+
+// seconds = a + b * tokens + c * keys, fitted by least squares with exponential forgetting, so that
+// it follows clock speeds and neighbours. Owned by the engine thread; deterministic.
+class CostModel {
+ public:
+  void Observe(const StepCost& step, double seconds);
+  // 0 before the first observation. Never falls as tokens or keys grow.
+  double Predict(const StepCost& step) const;
+
+  // The most tokens, at most `wanted`, that a row from position `start` can add to `step` without
+  // the prediction exceeding `seconds`.
+  int32_t MaxTokens(const StepCost& step, int32_t start, int32_t wanted, double seconds) const;
+
+ private:
+  void Fit();
+
+  // Normal equations of the features {1, tokens / 64, keys / 65536}.
+  std::array<std::array<double, 3>, 3> products_{};
+  std::array<double, 3> targets_{};
+  std::array<double, 3> coefficients_{};
+};
+
+}  // namespace tokamak

@@ -1,0 +1,355 @@
+#include "engine/engine_core.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/hash.h"
+
+namespace tokamak {
+namespace {
+
+Status CheckLimits(const EngineCoreOptions& options, const ExecutorLimits& limits) {
+  const CacheSpec& cache = limits.cache;
+  if (cache.groups.empty()) return InvalidArgument("cache.groups: must not be empty");
+  for (const CacheGroup& group : cache.groups) {
+    if (group.block_size < 1 || group.block_size != cache.groups[0].block_size) {
+      return InvalidArgument("cache.groups: block sizes must be positive and equal, got {} and {}",
+                             cache.groups[0].block_size, group.block_size);
+    }
+    if (group.kind == CacheGroupKind::kWindow && group.window < 1) {
+      return InvalidArgument("cache.groups: window must be positive, got {}", group.window);
+    }
+  }
+  if (cache.num_device_blocks < 1 || cache.num_host_blocks < 0) {
+    return InvalidArgument("cache: needs device blocks, got {} and {} on the host",
+                           cache.num_device_blocks, cache.num_host_blocks);
+  }
+  if (limits.depth < 1) return InvalidArgument("depth: must be positive, got {}", limits.depth);
+  if (options.max_seqs < 1 || options.max_seqs > limits.max_slots) {
+    return InvalidArgument("max_seqs: must be in [1, {}], got {}", limits.max_slots,
+                           options.max_seqs);
+  }
+  if (options.max_step_tokens < 2 || options.max_step_tokens > limits.max_step_tokens) {
+    return InvalidArgument("max_step_tokens: must be in [2, {}], got {}", limits.max_step_tokens,
+                           options.max_step_tokens);
+  }
+  if (options.max_context < 0 || options.max_context > limits.max_context) {
+    return InvalidArgument("max_context: must be in [0, {}], got {}", limits.max_context,
+                           options.max_context);
+  }
+  if (options.max_queue < 1) {
+    return InvalidArgument("max_queue: must be positive, got {}", options.max_queue);
+  }
+  if (options.max_failures < 1) {
+    return InvalidArgument("max_failures: must be positive, got {}", options.max_failures);
+  }
+  if (!(options.target_itl_ms >= 0)) {
+    return InvalidArgument("target_itl_ms: must not be negative, got {}", options.target_itl_ms);
+  }
+  return Status();
+}
+
+SchedulerOptions MakeSchedulerOptions(const EngineCoreOptions& options,
+                                      const ExecutorLimits& limits) {
+  return {.max_seqs = options.max_seqs,
+          .max_step_tokens = options.max_step_tokens,
+          .target_seconds = options.target_itl_ms / 1e3,
+          .min_chunk = limits.cache.groups[0].block_size};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<EngineCore>> EngineCore::Create(EngineCoreOptions options, Clock* clock,
+                                                       Executor* executor) {
+  RETURN_IF_ERROR(CheckLimits(options, executor->limits()));
+  if (options.max_context == 0) options.max_context = executor->limits().max_context;
+  return std::unique_ptr<EngineCore>(new EngineCore(std::move(options), clock, executor));
+}
+
+EngineCore::EngineCore(EngineCoreOptions options, Clock* clock, Executor* executor)
+    : options_(std::move(options)),
+      limits_(executor->limits()),
+      clock_(clock),
+      executor_(executor),
+      blocks_(limits_.cache, options_.prefix_cache),
+      scheduler_(MakeSchedulerOptions(options_, limits_), &blocks_, &costs_) {
+  counters_.total_blocks = limits_.cache.num_device_blocks;
+  published_ = counters_;
+}
+
+EngineCore::~EngineCore() = default;
+
+// Arrivals and cancellations.
+
+int32_t EngineCore::MaxLength(const Arrival& arrival) const {
+  const int64_t prompt = static_cast<int64_t>(arrival.prompt.size());
+  const int64_t most = arrival.sampling.max_tokens.value_or(options_.max_context);
+  return static_cast<int32_t>(std::min<int64_t>(prompt + most, options_.max_context));
+}
+
+Status EngineCore::Check(const Arrival& arrival) const {
+  if (arrival.prompt.empty()) return InvalidArgument("prompt: must have at least one token");
+  RETURN_IF_ERROR(Validate(arrival.sampling, limits_.vocab_size));
+  for (size_t i = 0; i < arrival.prompt.size(); ++i) {
+    if (arrival.prompt[i] < 0 || arrival.prompt[i] >= limits_.vocab_size) {
+      return InvalidArgument("prompt[{}]: token id {} is not in [0, {})", i, arrival.prompt[i],
+                             limits_.vocab_size);
+    }
+  }
+  const size_t num_decoders = arrival.decoders.size();
+  if (num_decoders != 0 && num_decoders != static_cast<size_t>(arrival.sampling.n)) {
+    return InvalidArgument("decoders: must be {} or none, got {}", arrival.sampling.n,
+                           num_decoders);
+  }
+  const bool prompt_only = arrival.sampling.max_tokens == 0;
+  const size_t least = arrival.prompt.size() + (prompt_only ? 0 : 1);
+  if (least > static_cast<size_t>(options_.max_context)) {
+    return ResourceExhausted(
+        "prompt: its {} tokens and one to generate do not fit the context of {} tokens",
+        arrival.prompt.size(), options_.max_context);
+  }
+  const int32_t max_length = MaxLength(arrival);
+  const int32_t positions = prompt_only ? max_length : max_length - 1;  // the last has no entry
+  const int32_t needed = blocks_.BlocksFor(positions, 1);
+  if (needed > blocks_.num_blocks()) {
+    return ResourceExhausted(
+        "max_tokens: a prompt of {} tokens and up to {} more need {} KV blocks of {} positions, "
+        "but there are {}; ask for fewer tokens, or give the KV cache more memory",
+        arrival.prompt.size(), max_length - static_cast<int32_t>(arrival.prompt.size()), needed,
+        limits_.cache.groups[0].block_size, blocks_.num_blocks());
+  }
+  return Status();
+}
+
+Status EngineCore::Submit(Arrival arrival) {
+  RETURN_IF_ERROR(Check(arrival));
+  const auto same_id = [&](const Arrival& other) { return other.id == arrival.id; };
+  if (requests_.contains(arrival.id) || std::any_of(arrivals_.begin(), arrivals_.end(), same_id)) {
+    return InvalidArgument("id: request {} has not ended yet", arrival.id);
+  }
+  if (num_queued_ >= options_.max_queue) {
+    return Unavailable("{} requests are waiting, no more are taken; try again later", num_queued_);
+  }
+  ++num_queued_;
+  arrivals_.push_back(std::move(arrival));
+  return Status();
+}
+
+void EngineCore::Cancel(RequestId request) { cancels_.push_back(request); }
+
+void EngineCore::CancelAll() {
+  for (const auto& [id, request] : requests_) cancels_.push_back(id);
+  for (const Arrival& arrival : arrivals_) cancels_.push_back(arrival.id);
+}
+
+void EngineCore::AdmitArrivals() {
+  for (Arrival& arrival : std::exchange(arrivals_, {})) Admit(std::move(arrival));
+}
+
+void EngineCore::Admit(Arrival arrival) {
+  auto request = std::make_unique<RequestState>();
+  request->id = arrival.id;
+  request->number = num_arrivals_++;
+  request->seed = arrival.sampling.seed.value_or(
+      Hash64(&request->number, sizeof(request->number), options_.seed));
+  request->end_ids = arrival.sampling.stop_token_ids;
+  if (!arrival.sampling.ignore_eos) {
+    request->end_ids.insert(request->end_ids.end(), arrival.eos_ids.begin(), arrival.eos_ids.end());
+  }
+  std::sort(request->end_ids.begin(), request->end_ids.end());
+  request->priority = arrival.priority;
+  request->cache_root = std::move(arrival.cache_root);
+  request->on_output = std::move(arrival.on_output);
+  request->usage.prompt_tokens = static_cast<int32_t>(arrival.prompt.size());
+  request->arrived = now_;
+  const int32_t n = arrival.sampling.n;
+  for (int32_t choice = 0; choice < n; ++choice) {
+    auto sequence = std::make_unique<Sequence>();
+    sequence->request = request.get();
+    sequence->choice = choice;
+    sequence->gated = choice > 0;
+    sequence->content.assign(arrival.prompt.begin(), arrival.prompt.end());
+    sequence->num_prompt = sequence->known();
+    sequence->max_length = MaxLength(arrival);
+    sequence->wants_prompt_logprobs = choice == 0 && arrival.sampling.prompt_logprobs.has_value();
+    if (!arrival.decoders.empty()) sequence->decoder = std::move(arrival.decoders[choice]);
+    request->choices.push_back(std::move(sequence));
+  }
+  request->num_unfinished = n;
+  request->sampling = std::move(arrival.sampling);
+  RequestState* const state = request.get();
+  requests_.emplace(state->id, std::move(request));
+  counters_.prompt_tokens += state->usage.prompt_tokens;
+  for (const auto& sequence : state->choices) scheduler_.AddWaiting(sequence.get());
+  for (const auto& sequence : state->choices) {
+    const bool to_compute = !sequence->prompt_only() || sequence->prompt_logprobs_missing();
+    if (!to_compute) Finish(sequence.get(), FinishReason::kLength, Status(), {});
+  }
+  EraseIfEnded(state);
+}
+
+void EngineCore::DropCancelled() {
+  for (const RequestId id : std::exchange(cancels_, {})) {
+    const auto found = requests_.find(id);
+    if (found == requests_.end()) continue;
+    EndRequest(found->second.get(), FinishReason::kCancelled, Status());
+    EraseIfEnded(found->second.get());
+  }
+}
+
+bool EngineCore::HasWork() const {
+  return !arrivals_.empty() || !cancels_.empty() || !requests_.empty() || !in_flight_.empty();
+}
+
+// One step.
+
+void EngineCore::Step() {
+  now_ = clock_->Now();
+  AdmitArrivals();
+  DropCancelled();
+  RetireDone();
+  if (RecoverExecutor()) {
+    const bool submitted = SubmitNext();
+    const bool full = in_flight_.size() >= static_cast<size_t>(limits_.depth);
+    if (full || !submitted) RetireOldest();
+  }
+  Publish();
+}
+
+bool EngineCore::SubmitNext() {
+  Schedule schedule = scheduler_.Next(/*idle=*/in_flight_.empty());
+  if (schedule.rows.empty()) {
+    EndUnschedulable();
+    return false;
+  }
+  NoteScheduled(schedule);
+  BlockManager::StepWork work;
+  StepInput input = Pack(schedule, &work);
+  const uint64_t number = input.number;
+  Status status = executor_->Submit(std::move(input));
+  if (status.ok()) status = executor_->Sample(number, {});
+  if (!status.ok()) {
+    FailSteps(status, &schedule.rows);
+    return true;
+  }
+  ++next_step_;
+  in_flight_.push_back(
+      {number, std::move(schedule.rows), std::move(work.pins), schedule.cost, clock_->Now()});
+  return true;
+}
+
+StepInput EngineCore::Pack(const Schedule& schedule, BlockManager::StepWork* work) {
+  StepInput input;
+  input.number = next_step_;
+  input.free = scheduler_.TakeFreedSlots();
+  *work = blocks_.TakeStepWork();
+  input.copies = std::move(work->copies);
+  input.rows.reserve(schedule.rows.size());
+  for (const ScheduledRow& row : schedule.rows) {
+    Sequence& sequence = *row.sequence;
+    if (row.admitted) input.admit.push_back(PackAdmission(row));
+    SequenceBlocks& blocks = sequence.blocks;
+    for (size_t g = 0; blocks.num_sent < blocks.size() && g < blocks.tables.size(); ++g) {
+      const std::vector<BlockId>& table = blocks.tables[g];
+      input.append.push_back(
+          {sequence.slot, static_cast<int32_t>(g), {table.begin() + blocks.num_sent, table.end()}});
+    }
+    blocks.num_sent = blocks.size();
+    input.rows.push_back({sequence.slot, row.num_tokens, row.sample});
+  }
+  return input;
+}
+
+AdmitSlot EngineCore::PackAdmission(const ScheduledRow& row) const {
+  const Sequence& sequence = *row.sequence;
+  const RequestState& request = *sequence.request;
+  const SamplingParams& from = request.sampling;
+  AdmitSlot admit;
+  admit.slot = sequence.slot;
+  admit.tokens.reserve(sequence.content.size());
+  for (const ContentId id : sequence.content) admit.tokens.push_back(static_cast<TokenId>(id));
+  admit.num_prompt_tokens = sequence.num_prompt;
+  admit.num_computed = row.start;
+  SamplingSpec& to = admit.sampling;
+  to.temperature = from.temperature;
+  to.top_k = from.top_k;
+  to.top_p = from.top_p;
+  to.min_p = from.min_p;
+  to.typical_p = from.typical_p;
+  to.repetition_penalty = from.repetition_penalty;
+  to.presence_penalty = from.presence_penalty;
+  to.frequency_penalty = from.frequency_penalty;
+  to.logit_bias = from.logit_bias;
+  to.seed = request.seed;
+  to.choice = sequence.choice;
+  to.min_tokens = from.min_tokens;
+  if (from.min_tokens > 0) to.stop_ids = request.end_ids;
+  to.top_logprobs = from.logprobs.value_or(-1);
+  if (sequence.prompt_logprobs_missing()) to.prompt_top_logprobs = from.prompt_logprobs.value();
+  return admit;
+}
+
+void EngineCore::NoteScheduled(const Schedule& schedule) {
+  for (const ScheduledRow& row : schedule.rows) {
+    RequestState& request = *row.sequence->request;
+    request.idle_rounds = 0;
+    if (request.scheduled) continue;
+    request.scheduled = true;
+    request.first_scheduled = now_;
+    request.usage.cached_tokens = row.start;
+    counters_.cached_prompt_tokens += row.start;
+    --num_queued_;
+  }
+}
+
+void EngineCore::EndUnschedulable() {
+  // Check accepts only what can run alone, so this is a bug; contain it rather than spin.
+  if (!in_flight_.empty()) return;
+  Sequence* first = scheduler_.first_waiting();
+  if (scheduler_.num_running() > 0) first = scheduler_.running().front();
+  if (first == nullptr) return;
+  RequestState* request = first->request;
+  if (++request->idle_rounds < 2) return;  // a preempted sequence gets its chance in the next step
+  EndRequest(request, FinishReason::kError,
+             Internal("request {} could not be scheduled: {} of {} KV blocks are available",
+                      request->id, blocks_.num_available(), blocks_.num_blocks()));
+  EraseIfEnded(request);
+}
+
+bool EngineCore::RecoverExecutor() {
+  if (!needs_reset_) return true;
+  const Status status = executor_->Reset();
+  if (status.ok()) {
+    needs_reset_ = false;
+    next_step_ = 0;
+    return true;
+  }
+  if (++num_failures_ >= options_.max_failures) EndAll(status);
+  return false;
+}
+
+void EngineCore::Publish() {
+  counters_.running = scheduler_.num_running();
+  counters_.waiting = scheduler_.num_waiting();
+  counters_.used_blocks = blocks_.num_used();
+  counters_.cached_blocks = blocks_.num_cached();
+  counters_.preemptions = scheduler_.num_preemptions();
+  const bool busy = HasWork();
+  if (!busy) last_progress_ = now_;
+  MutexLock lock(stats_mutex_);
+  published_ = counters_;
+  published_progress_ = last_progress_;
+  published_busy_ = busy;
+}
+
+EngineStats EngineCore::stats(TimePoint now) const {
+  MutexLock lock(stats_mutex_);
+  EngineStats stats = published_;
+  stats.seconds_since_progress = published_busy_ ? ToSeconds(now - published_progress_) : 0;
+  return stats;
+}
+
+}  // namespace tokamak

@@ -1,0 +1,240 @@
+// The half of EngineCore that turns step outputs into tokens, chunks and ends.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "engine/engine_core.h"
+
+namespace tokamak {
+namespace {
+
+TokenLogprobs Convert(const PositionLogprobs& from) {
+  TokenLogprobs to;
+  to.token = {from.token.token, from.token.logprob};
+  to.top.reserve(from.top.size());
+  for (const TokenLogprob& entry : from.top) to.top.push_back({entry.token, entry.logprob});
+  return to;
+}
+
+}  // namespace
+
+void EngineCore::RetireDone() {
+  while (!in_flight_.empty() && executor_->Done(in_flight_.front().number)) RetireOldest();
+}
+
+void EngineCore::RetireOldest() {
+  if (in_flight_.empty()) return;
+  Result<StepOutput> output = executor_->Wait(in_flight_.front().number);
+  Status status = output.status();
+  if (status.ok()) status = CheckOutput(in_flight_.front(), *output);
+  if (!status.ok()) {
+    FailSteps(status, nullptr);
+    return;
+  }
+  StepInFlight step = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  now_ = clock_->Now();
+  costs_.Observe(step.cost, ToSeconds(now_ - std::max(step.submitted, last_retired_)));
+  last_retired_ = last_progress_ = now_;
+  num_failures_ = 0;
+  ++counters_.steps;
+  Retire(std::move(step), *output);
+}
+
+Status EngineCore::CheckOutput(const StepInFlight& step, const StepOutput& output) const {
+  if (output.number != step.number || output.rows.size() != step.rows.size()) {
+    return Internal("executor: step {} with {} rows came back as step {} with {}", step.number,
+                    step.rows.size(), output.number, output.rows.size());
+  }
+  for (size_t i = 0; i < step.rows.size(); ++i) {
+    const RowOutput& row = output.rows[i];
+    if (row.slot != step.rows[i].sequence->slot) {
+      return Internal("executor: step {} row {} is for slot {}, expected {}", step.number, i,
+                      row.slot, step.rows[i].sequence->slot);
+    }
+    if (row.health != RowHealth::kOk) continue;
+    if (row.tokens.size() != (step.rows[i].sample ? 1u : 0u)) {
+      return Internal("executor: step {} row {} has {} tokens, sample is {}", step.number, i,
+                      row.tokens.size(), step.rows[i].sample);
+    }
+    for (const TokenId token : row.tokens) {
+      if (token < 0 || token >= limits_.vocab_size) {
+        return Internal("executor: step {} row {} has token {}, the vocabulary {}", step.number, i,
+                        token, limits_.vocab_size);
+      }
+    }
+  }
+  return Status();
+}
+
+void EngineCore::Retire(StepInFlight step, const StepOutput& output) {
+  for (size_t i = 0; i < step.rows.size(); ++i) RetireRow(step.rows[i], output.rows[i]);
+  blocks_.Unpin(step.pins);
+}
+
+void EngineCore::RetireRow(const ScheduledRow& row, const RowOutput& output) {
+  Sequence* sequence = row.sequence;
+  RequestState* request = sequence->request;
+  --sequence->rows_in_flight;
+  if (row.sample) --sequence->pending_tokens;
+  if (sequence->state != SequenceState::kFinished) {
+    if (output.health == RowHealth::kNotFinite) {
+      EndRequest(request, FinishReason::kError,
+                 Internal("the model's output is not finite at position {}",
+                          row.start + row.num_tokens - 1));
+    } else {
+      sequence->num_done += row.num_tokens;
+      blocks_.Commit(sequence->content, sequence->num_done, &sequence->blocks);
+      blocks_.DropOutOfWindow(sequence->num_done, &sequence->blocks);
+      CollectPromptLogprobs(sequence, row, output);
+      if (sequence->choice == 0 && sequence->num_done >= sequence->num_prompt) {
+        for (const auto& choice : request->choices) choice->gated = false;
+      }
+      if (!output.tokens.empty()) {
+        Deliver(sequence, output.tokens[0],
+                output.logprobs.empty() ? nullptr : &output.logprobs[0]);
+      } else if (sequence->prompt_only() && sequence->num_done == sequence->num_prompt) {
+        Finish(sequence, FinishReason::kLength, Status(), MakeChunk(sequence));
+      }
+    }
+  }
+  scheduler_.Drained(sequence);
+  EraseIfEnded(request);
+}
+
+void EngineCore::CollectPromptLogprobs(Sequence* sequence, const ScheduledRow& row,
+                                       const RowOutput& output) {
+  if (!sequence->prompt_logprobs_missing()) return;
+  // Entry i is for prompt token start + i + 1. After a preemption the first may be known already.
+  for (size_t i = 0; i < output.prompt_logprobs.size(); ++i) {
+    const int32_t token = row.start + static_cast<int32_t>(i) + 1;
+    if (token != sequence->num_prompt_logprobs + 1 || token >= sequence->num_prompt) continue;
+    sequence->prompt_logprobs.push_back(Convert(output.prompt_logprobs[i]));
+    ++sequence->num_prompt_logprobs;
+  }
+}
+
+void EngineCore::Deliver(Sequence* sequence, TokenId token, const PositionLogprobs* logprobs) {
+  RequestState& request = *sequence->request;
+  const int32_t before = sequence->num_generated();
+  const int32_t min_tokens = request.sampling.min_tokens;
+  if (request.first_token == TimePoint{}) request.first_token = now_;
+  if (before >= min_tokens &&
+      std::binary_search(request.end_ids.begin(), request.end_ids.end(), token)) {
+    OutputChunk chunk = MakeChunk(sequence);
+    if (sequence->decoder) sequence->decoder->Flush(&chunk.text);
+    Finish(sequence, FinishReason::kStop, Status(), std::move(chunk));
+    return;
+  }
+  sequence->content.push_back(token);
+  ++request.usage.completion_tokens;
+  ++counters_.generated_tokens;
+  OutputChunk chunk = MakeChunk(sequence);
+  chunk.token_ids.push_back(token);
+  if (logprobs != nullptr) chunk.logprobs.push_back(Convert(*logprobs));
+  const bool stopped =
+      sequence->decoder && sequence->decoder->Append(token, before + 1 >= min_tokens, &chunk.text);
+  if (stopped) {
+    Finish(sequence, FinishReason::kStop, Status(), std::move(chunk));
+  } else if (sequence->known() == sequence->max_length) {
+    if (sequence->decoder) sequence->decoder->Flush(&chunk.text);
+    Finish(sequence, FinishReason::kLength, Status(), std::move(chunk));
+  } else {
+    Emit(sequence, std::move(chunk));
+  }
+}
+
+OutputChunk EngineCore::MakeChunk(Sequence* sequence) const {
+  OutputChunk chunk;
+  chunk.prompt_logprobs = std::exchange(sequence->prompt_logprobs, {});
+  return chunk;
+}
+
+void EngineCore::Emit(Sequence* sequence, OutputChunk chunk) {
+  const RequestState& request = *sequence->request;
+  if (!request.on_output) return;
+  chunk.request = request.id;
+  chunk.choice = sequence->choice;
+  chunk.seed = request.seed;
+  chunk.usage = request.usage;
+  request.on_output(std::move(chunk));
+}
+
+void EngineCore::Finish(Sequence* sequence, FinishReason reason, Status error, OutputChunk chunk) {
+  CHECK(sequence->state != SequenceState::kFinished);
+  RequestState& request = *sequence->request;
+  chunk.finish_reason = reason;
+  chunk.error = std::move(error);
+  scheduler_.Finish(sequence);
+  // If choice 0 could not compute the prompt, the others do it themselves.
+  if (sequence->choice == 0) {
+    for (const auto& choice : request.choices) choice->gated = false;
+  }
+  Emit(sequence, std::move(chunk));
+  if (--request.num_unfinished > 0) return;
+  if (!request.scheduled) {
+    request.scheduled = true;
+    --num_queued_;
+    request.first_scheduled = now_;
+  }
+  RequestTimings& timings = request.timings;
+  const TimePoint first_token = std::max(request.first_token, request.first_scheduled);
+  timings.queued = request.first_scheduled - request.arrived;
+  timings.prefill = request.first_token == TimePoint{} ? now_ - request.first_scheduled
+                                                       : first_token - request.first_scheduled;
+  timings.decode = request.first_token == TimePoint{} ? Duration{} : now_ - first_token;
+  timings.prompt_tokens = request.usage.prompt_tokens;
+  timings.cached_tokens = request.usage.cached_tokens;
+  timings.completion_tokens = request.usage.completion_tokens;
+  if (options_.on_request_done) options_.on_request_done(request.id, timings);
+}
+
+void EngineCore::EndRequest(RequestState* request, FinishReason reason, const Status& error) {
+  for (const auto& sequence : request->choices) {
+    if (sequence->state == SequenceState::kFinished) continue;
+    Finish(sequence.get(), reason, error, MakeChunk(sequence.get()));
+  }
+}
+
+void EngineCore::EraseIfEnded(RequestState* request) {
+  if (request->num_unfinished == 0 && request->num_holding == 0) requests_.erase(request->id);
+}
+
+// Failures.
+
+void EngineCore::FailSteps(const Status& error, const std::vector<ScheduledRow>* submitting) {
+  LogError("executor: {}", error.ToString());
+  std::set<RequestId> failed;  // in order, so that a replay fails them in the same one
+  const auto note = [&failed](const std::vector<ScheduledRow>& rows) {
+    for (const ScheduledRow& row : rows) failed.insert(row.sequence->request->id);
+  };
+  for (const StepInFlight& step : in_flight_) note(step.rows);
+  if (submitting != nullptr) note(*submitting);
+  in_flight_.clear();
+  scheduler_.Reset();
+  blocks_.Reset();
+  needs_reset_ = true;
+  for (const RequestId id : failed) {
+    RequestState* request = requests_.at(id).get();
+    EndRequest(request, FinishReason::kError, error);
+    EraseIfEnded(request);
+  }
+  std::vector<RequestState*> ended;
+  for (const auto& [id, request] : requests_) ended.push_back(request.get());
+  for (RequestState* request : ended) EraseIfEnded(request);
+  if (++num_failures_ >= options_.max_failures) EndAll(error);
+}
+
+void EngineCore::EndAll(const Status& error) {
+  std::vector<RequestState*> all;
+  for (const auto& [id, request] : requests_) all.push_back(request.get());
+  for (RequestState* request : all) {
+    EndRequest(request, FinishReason::kError, error);
+    EraseIfEnded(request);
+  }
+}
+
+}  // namespace tokamak

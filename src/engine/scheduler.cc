@@ -1,0 +1,249 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace tokamak {
+
+Scheduler::Scheduler(const SchedulerOptions& options, BlockManager* blocks, const CostModel* costs)
+    : options_(options), blocks_(blocks), costs_(costs) {
+  for (SlotId slot = options.max_seqs - 1; slot >= 0; --slot) free_slots_.push_back(slot);
+}
+
+void Scheduler::AddWaiting(Sequence* sequence) {
+  sequence->state = SequenceState::kWaiting;
+  waiting_.insert(sequence);
+}
+
+Sequence* Scheduler::first_waiting() const {
+  for (Sequence* sequence : waiting_) {
+    if (!sequence->gated) return sequence;
+  }
+  return nullptr;
+}
+
+std::vector<SlotId> Scheduler::TakeFreedSlots() { return std::exchange(freed_slots_, {}); }
+
+Schedule Scheduler::Next(bool idle) {
+  pass_ = Pass{};
+  pass_.idle = idle;
+  SetBudgets();
+  size_t rank = 0;
+  auto next = waiting_.begin();
+  for (;;) {
+    const bool may_run = rank < running_.size();
+    const bool may_admit = !pass_.closed && next != waiting_.end();
+    if (!may_run && !may_admit) break;
+    if (may_run && (!may_admit || Outranks(*running_[rank], **next))) {
+      ScheduleRunning(rank++);
+    } else if ((*next)->gated) {
+      ++pass_.reserved_slots;
+      ++next;
+    } else if (Admit(*next, rank)) {
+      running_.insert(running_.begin() + rank++, *next);
+      next = waiting_.erase(next);
+    } else {
+      pass_.closed = true;
+    }
+  }
+  return std::move(pass_.schedule);
+}
+
+void Scheduler::SetBudgets() {
+  int32_t decodes = 0;
+  bool prefills = !waiting_.empty();
+  for (const Sequence* sequence : running_) {
+    const int32_t schedulable = sequence->num_schedulable();
+    if (schedulable == 1) {
+      ++decodes;
+      pass_.expected.Add(sequence->num_scheduled, 1);
+    }
+    prefills |= schedulable > 1;
+  }
+  // Neither may starve the other: prefills keep a minimum when there are many decodes.
+  const int32_t minimum = prefills ? std::min(options_.min_chunk, options_.max_step_tokens / 2) : 0;
+  pass_.num_decodes = decodes;
+  pass_.decode_tokens = options_.max_step_tokens - minimum;
+  pass_.prefill_tokens = std::max(minimum, options_.max_step_tokens - decodes);
+}
+
+int32_t Scheduler::PrefillTokens(int32_t start, int32_t wanted) const {
+  const int32_t most = std::min(wanted, pass_.prefill_tokens);
+  if (options_.target_seconds <= 0 || pass_.num_decodes == 0) return most;
+  const int32_t fits = costs_->MaxTokens(pass_.expected, start, most, options_.target_seconds);
+  return pass_.first_prefill ? std::max(fits, std::min(most, options_.min_chunk)) : fits;
+}
+
+void Scheduler::ScheduleRunning(size_t rank) {
+  Sequence* sequence = running_[rank];
+  const int32_t schedulable = sequence->num_schedulable();
+  if (schedulable == 0) return;
+  const int32_t wanted = schedulable == 1 ? std::min(pass_.decode_tokens, 1)
+                                          : PrefillTokens(sequence->num_scheduled, schedulable);
+  if (wanted == 0) return;
+  const int32_t granted = FindBlocks(rank, wanted);
+  if (granted == 0) return;
+  if (schedulable == 1) {
+    --pass_.decode_tokens;
+  } else {
+    pass_.prefill_tokens -= granted;
+    pass_.expected.Add(sequence->num_scheduled, granted);
+    pass_.first_prefill = false;
+  }
+  AddRow(sequence, granted, /*admitted=*/false);
+}
+
+int32_t Scheduler::FindBlocks(size_t rank, int32_t wanted) {
+  Sequence* sequence = running_[rank];
+  for (;;) {
+    const int32_t covered =
+        blocks_->Grow(sequence->num_scheduled + wanted, !pass_.blocked, &sequence->blocks);
+    if (covered > sequence->num_scheduled) return covered - sequence->num_scheduled;
+    if (pass_.blocked) return 0;
+    const Room room = MakeRoom(rank + 1);
+    if (room == Room::kMade) continue;
+    pass_.blocked = true;
+    // Alone, and still short: its blocks have duplicates in the prefix cache that cannot be evicted
+    // because its later blocks stand below them. A fresh start uses those.
+    const bool alone = room == Room::kNone && running_.size() == 1 && pass_.idle;
+    if (alone) Preempt(sequence);
+    return 0;
+  }
+}
+
+Scheduler::Room Scheduler::MakeRoom(size_t first_victim) {
+  pass_.closed = true;  // who is preempted must not come back in the same step
+  if (!draining_.empty()) return Room::kComing;
+  if (running_.size() <= first_victim) return Room::kNone;
+  Sequence* victim = running_.back();
+  Preempt(victim);
+  return victim->state == SequenceState::kPreempting ? Room::kComing : Room::kMade;
+}
+
+void Scheduler::Preempt(Sequence* sequence) {
+  std::erase(running_, sequence);
+  ++num_preemptions_;
+  ++sequence->request->timings.preemptions;
+  if (sequence->rows_in_flight > 0) {
+    sequence->state = SequenceState::kPreempting;
+    draining_.push_back(sequence);
+  } else {
+    Release(sequence);
+    AddWaiting(sequence);
+  }
+}
+
+bool Scheduler::Admit(Sequence* sequence, size_t rank) {
+  if (PrefillTokens(0, 1) == 0) return false;
+  while (!TryAdmit(sequence, rank)) {
+    if (MakeRoom(rank) == Room::kMade) continue;
+    pass_.blocked = true;
+    return false;
+  }
+  sequence->state = SequenceState::kRunning;
+  sequence->slot = free_slots_.back();
+  free_slots_.pop_back();
+  ++sequence->request->num_holding;
+  const int32_t start = sequence->num_scheduled;
+  const int32_t wanted = std::max(1, PrefillTokens(start, sequence->num_schedulable()));
+  const int32_t granted = blocks_->Grow(start + wanted, !pass_.blocked, &sequence->blocks) - start;
+  CHECK(granted > 0);
+  pass_.prefill_tokens -= granted;
+  pass_.expected.Add(start, granted);
+  pass_.first_prefill = false;
+  AddRow(sequence, granted, /*admitted=*/true);
+  return true;
+}
+
+bool Scheduler::TryAdmit(Sequence* sequence, size_t rank) {
+  if (static_cast<int32_t>(free_slots_.size()) <= pass_.reserved_slots) return false;
+  const int32_t known = sequence->known();
+  // Those above keep what they need: a row of blocks each, and the rest of their prefills.
+  const int32_t one_row = blocks_->BlocksFor(1, 1);
+  const int32_t demand =
+      rank == 0 ? 0
+                : blocks_->BlocksFor(known, std::min(known, options_.max_step_tokens)) +
+                      pass_.promised + static_cast<int32_t>(rank) * one_row;
+  std::optional<int32_t> computed;
+  const Sequence& first = *sequence->request->choices[0];
+  if (sequence->choice > 0 && sequence->num_generated() == 0 && first.slot >= 0 &&
+      first.num_done >= first.num_prompt) {
+    computed = blocks_->TryFork(first.blocks, sequence->num_prompt - 1, demand, &sequence->blocks);
+  }
+  if (!computed) {
+    computed = blocks_->TryAdmit(sequence->request->cache_root, sequence->content,
+                                 sequence->cacheable(), demand, &sequence->blocks);
+  }
+  if (!computed) return false;
+  sequence->num_scheduled = sequence->num_done = *computed;
+  return true;
+}
+
+void Scheduler::AddRow(Sequence* sequence, int32_t num_tokens, bool admitted) {
+  const int32_t start = sequence->num_scheduled;
+  const bool last = start + num_tokens == sequence->length();
+  const bool sample = last && sequence->may_sample();
+  pass_.schedule.rows.push_back({sequence, start, num_tokens, sample, admitted});
+  pass_.schedule.cost.Add(start, num_tokens);
+  sequence->num_scheduled += num_tokens;
+  ++sequence->rows_in_flight;
+  if (sample) ++sequence->pending_tokens;
+  pass_.promised += blocks_->MissingBlocks(sequence->known(), sequence->blocks);
+}
+
+void Scheduler::Finish(Sequence* sequence) {
+  switch (sequence->state) {
+    case SequenceState::kWaiting:
+      waiting_.erase(sequence);
+      break;
+    case SequenceState::kRunning:
+      std::erase(running_, sequence);
+      if (sequence->rows_in_flight > 0) draining_.push_back(sequence);
+      break;
+    case SequenceState::kPreempting:
+    case SequenceState::kFinished:
+      break;
+  }
+  const bool release = sequence->slot >= 0 && sequence->rows_in_flight == 0;
+  sequence->state = SequenceState::kFinished;
+  if (release) Release(sequence);
+}
+
+void Scheduler::Drained(Sequence* sequence) {
+  const bool preempted = sequence->state == SequenceState::kPreempting;
+  const bool finished = sequence->state == SequenceState::kFinished;
+  if (sequence->rows_in_flight > 0 || sequence->slot < 0 || (!preempted && !finished)) return;
+  std::erase(draining_, sequence);
+  Release(sequence);
+  if (preempted) AddWaiting(sequence);
+}
+
+void Scheduler::Release(Sequence* sequence) {
+  blocks_->Release(&sequence->blocks);
+  freed_slots_.push_back(sequence->slot);
+  Detach(sequence);
+}
+
+void Scheduler::Detach(Sequence* sequence) {
+  CHECK(sequence->rows_in_flight == 0 && sequence->pending_tokens == 0);
+  free_slots_.push_back(sequence->slot);
+  sequence->slot = -1;
+  sequence->num_scheduled = sequence->num_done = 0;
+  --sequence->request->num_holding;
+}
+
+void Scheduler::Reset() {
+  std::vector<Sequence*> holding = std::exchange(running_, {});
+  holding.insert(holding.end(), draining_.begin(), draining_.end());
+  draining_.clear();
+  for (Sequence* sequence : holding) {
+    sequence->blocks = SequenceBlocks{};
+    sequence->rows_in_flight = sequence->pending_tokens = 0;
+    Detach(sequence);
+    if (sequence->state != SequenceState::kFinished) AddWaiting(sequence);
+  }
+  freed_slots_.clear();
+}
+
+}  // namespace tokamak

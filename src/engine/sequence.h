@@ -1,0 +1,109 @@
+// Sequence and RequestState: what the engine knows about the work it has accepted.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/arrival.h"
+#include "engine/block_manager.h"
+#include "step/step_input.h"
+#include "tokamak/request.h"
+
+namespace tokamak {
+
+struct RequestState;
+
+enum class SequenceState {
+  kWaiting,     // no slot, no blocks
+  kRunning,     // has both; rows of it may be in flight
+  kPreempting,  // gets no more rows; waits again when those in flight have retired
+  kFinished,    // its last chunk is out; gives back what it holds when no row is in flight
+};
+
+// One choice of a request. Owned by its RequestState; the scheduler and the engine core change it,
+// on the engine thread.
+//
+//   0 ........ num_done ........ num_scheduled ........ length()
+//     computed          in flight             to do (placeholders for pending tokens last)
+struct Sequence {
+  RequestState* request = nullptr;
+  int32_t choice = 0;
+  SequenceState state = SequenceState::kWaiting;
+  bool gated = false;  // waits for choice 0 to compute the prompt
+
+  std::vector<ContentId> content;  // prompt, then the tokens known so far
+  int32_t num_prompt = 0;
+  int32_t max_length = 0;  // prompt and all tokens it may generate
+
+  SlotId slot = -1;
+  int32_t num_scheduled = 0;   // positions computed by the steps submitted
+  int32_t num_done = 0;        // positions computed by the steps retired
+  int32_t pending_tokens = 0;  // to be drawn by steps in flight
+  int32_t rows_in_flight = 0;
+  SequenceBlocks blocks;
+
+  // Prompt tokens 1 to num_prompt_logprobs have theirs.
+  bool wants_prompt_logprobs = false;
+  std::vector<TokenLogprobs> prompt_logprobs;  // until the first chunk takes them
+  int32_t num_prompt_logprobs = 0;
+
+  std::unique_ptr<TextDecoder> decoder;  // may be null
+
+  int32_t known() const { return static_cast<int32_t>(content.size()); }
+  int32_t length() const { return known() + pending_tokens; }
+  int32_t num_generated() const { return known() - num_prompt; }
+  bool may_sample() const { return length() < max_length; }
+  bool prompt_only() const { return max_length == num_prompt; }
+  // Positions that the next row could cover. A sequence whose last token has been drawn or will be
+  // in flight has none.
+  int32_t num_schedulable() const {
+    return may_sample() || prompt_only() ? length() - num_scheduled : 0;
+  }
+  // Positions that may come from cached blocks: at least one must be computed, and prompt logprobs
+  // come from computing.
+  int32_t cacheable() const {
+    const int32_t limit = known() - 1;
+    return prompt_logprobs_missing() ? std::min(limit, num_prompt_logprobs) : limit;
+  }
+  bool prompt_logprobs_missing() const {
+    return wants_prompt_logprobs && num_prompt_logprobs < num_prompt - 1;
+  }
+};
+
+// A request that has not ended, or whose sequences still hold something. Owned by the engine core.
+struct RequestState {
+  RequestId id = 0;
+  uint64_t number = 0;  // counts arrivals
+  SamplingParams sampling;
+  uint64_t seed = 0;
+  std::vector<TokenId> end_ids;  // sorted: stop ids and, unless ignored, the model's own
+  int32_t priority = 0;
+  std::string cache_root;
+  OutputCallback on_output;
+  Usage usage;
+  std::vector<std::unique_ptr<Sequence>> choices;
+  int32_t num_unfinished = 0;
+  int32_t num_holding = 0;  // sequences that are not released
+  bool scheduled = false;   // left the queue
+  int idle_rounds = 0;      // rounds in which nothing ran although this was next
+
+  TimePoint arrived{};
+  TimePoint first_scheduled{};
+  TimePoint first_token{};
+  RequestTimings timings;
+};
+
+// Who goes first: higher priority, then earlier arrival, then lower choice.
+inline bool Outranks(const Sequence& a, const Sequence& b) {
+  const RequestState& ra = *a.request;
+  const RequestState& rb = *b.request;
+  if (ra.priority != rb.priority) return ra.priority > rb.priority;
+  if (ra.number != rb.number) return ra.number < rb.number;
+  return a.choice < b.choice;
+}
+
+}  // namespace tokamak

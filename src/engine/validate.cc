@@ -1,0 +1,120 @@
+// Validate(SamplingParams): every field's range, before anything is queued.
+#include <cmath>
+#include <string_view>
+
+#include "base/error.h"
+#include "tokamak/sampling_params.h"
+
+namespace tokamak {
+namespace {
+
+constexpr int32_t kMaxChoices = 128;
+constexpr int32_t kMaxLogprobs = 20;
+// What one request may make every token's work or the queue's memory grow by.
+constexpr size_t kMaxStopStrings = 64;
+constexpr size_t kMaxStopBytes = 4096;
+constexpr size_t kMaxStopTokens = 1024;
+constexpr size_t kMaxBiases = 4096;
+
+// NaN fails every comparison, so ranges are written as what must hold.
+Status InRange(std::string_view field, float value, float low, float high) {
+  if (value >= low && value <= high) return Status();
+  return InvalidArgument("{}: must be in [{}, {}], got {}", field, low, high, value);
+}
+
+Status AboveZero(std::string_view field, float value, float high) {
+  if (value > 0 && value <= high) return Status();
+  return InvalidArgument("{}: must be in (0, {}], got {}", field, high, value);
+}
+
+Status CountInRange(std::string_view field, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return Status();
+  return InvalidArgument("{}: must be in [{}, {}], got {}", field, low, high, value);
+}
+
+Status NotNegative(std::string_view field, int64_t value) {
+  if (value >= 0) return Status();
+  return InvalidArgument("{}: must not be negative, got {}", field, value);
+}
+
+Status ValidateDistribution(const SamplingParams& p) {
+  if (!(p.temperature >= 0) || std::isinf(p.temperature)) {
+    return InvalidArgument("temperature: must be finite and not negative, got {}", p.temperature);
+  }
+  RETURN_IF_ERROR(NotNegative("top_k", p.top_k));
+  RETURN_IF_ERROR(AboveZero("top_p", p.top_p, 1.0f));
+  RETURN_IF_ERROR(InRange("min_p", p.min_p, 0.0f, 1.0f));
+  RETURN_IF_ERROR(AboveZero("typical_p", p.typical_p, 1.0f));
+  if (!(p.repetition_penalty > 0) || std::isinf(p.repetition_penalty)) {
+    return InvalidArgument("repetition_penalty: must be finite and above 0, got {}",
+                           p.repetition_penalty);
+  }
+  RETURN_IF_ERROR(InRange("presence_penalty", p.presence_penalty, -2.0f, 2.0f));
+  return InRange("frequency_penalty", p.frequency_penalty, -2.0f, 2.0f);
+}
+
+Status ValidateBiases(const SamplingParams& p, int32_t vocab_size) {
+  if (p.logit_bias.size() > kMaxBiases) {
+    return InvalidArgument("logit_bias: has {} entries, more than the {} allowed",
+                           p.logit_bias.size(), kMaxBiases);
+  }
+  for (size_t i = 0; i < p.logit_bias.size(); ++i) {
+    const auto& [token, bias] = p.logit_bias[i];
+    if (token < 0 || token >= vocab_size) {
+      return InvalidArgument("logit_bias[{}]: token id {} is not in [0, {})", i, token, vocab_size);
+    }
+    if (!(bias >= -100.0f && bias <= 100.0f)) {
+      return InvalidArgument("logit_bias[{}]: must be in [-100, 100], got {}", i, bias);
+    }
+  }
+  return Status();
+}
+
+Status ValidateEnds(const SamplingParams& p, int32_t vocab_size) {
+  if (p.max_tokens) RETURN_IF_ERROR(NotNegative("max_tokens", *p.max_tokens));
+  RETURN_IF_ERROR(NotNegative("min_tokens", p.min_tokens));
+  if (p.max_tokens && p.min_tokens > *p.max_tokens) {
+    return InvalidArgument("min_tokens: {} is more than max_tokens, {}", p.min_tokens,
+                           *p.max_tokens);
+  }
+  if (p.stop.size() > kMaxStopStrings) {
+    return InvalidArgument("stop: has {} strings, more than the {} allowed", p.stop.size(),
+                           kMaxStopStrings);
+  }
+  for (size_t i = 0; i < p.stop.size(); ++i) {
+    if (p.stop[i].empty()) return InvalidArgument("stop[{}]: must not be empty", i);
+    if (p.stop[i].size() > kMaxStopBytes) {
+      return InvalidArgument("stop[{}]: has {} bytes, more than the {} allowed", i,
+                             p.stop[i].size(), kMaxStopBytes);
+    }
+  }
+  if (p.stop_token_ids.size() > kMaxStopTokens) {
+    return InvalidArgument("stop_token_ids: has {} ids, more than the {} allowed",
+                           p.stop_token_ids.size(), kMaxStopTokens);
+  }
+  for (size_t i = 0; i < p.stop_token_ids.size(); ++i) {
+    if (p.stop_token_ids[i] < 0 || p.stop_token_ids[i] >= vocab_size) {
+      return InvalidArgument("stop_token_ids[{}]: token id {} is not in [0, {})", i,
+                             p.stop_token_ids[i], vocab_size);
+    }
+  }
+  return Status();
+}
+
+}  // namespace
+
+Status Validate(const SamplingParams& params, int32_t vocab_size) {
+  RETURN_IF_ERROR(ValidateDistribution(params));
+  RETURN_IF_ERROR(ValidateBiases(params, vocab_size));
+  RETURN_IF_ERROR(CountInRange("n", params.n, 1, kMaxChoices));
+  RETURN_IF_ERROR(ValidateEnds(params, vocab_size));
+  if (params.logprobs) {
+    RETURN_IF_ERROR(CountInRange("logprobs", *params.logprobs, 0, kMaxLogprobs));
+  }
+  if (params.prompt_logprobs) {
+    RETURN_IF_ERROR(CountInRange("prompt_logprobs", *params.prompt_logprobs, 0, kMaxLogprobs));
+  }
+  return Status();
+}
+
+}  // namespace tokamak

@@ -1,0 +1,47 @@
+#include "executor/in_process.h"
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace tokamak {
+namespace {
+
+class InProcessExecutor final : public Executor {
+ public:
+  InProcessExecutor(RunnerParts parts, std::unique_ptr<Runner> runner)
+      : parts_(std::move(parts)),
+        runner_(std::move(runner)),
+        limits_{.cache = runner_->cache(),
+                .max_slots = runner_->shape().max_slots,
+                .max_step_tokens = runner_->shape().max_step_tokens,
+                .max_context = runner_->shape().max_context,
+                .vocab_size = runner_->vocab_size(),
+                .depth = runner_->shape().depth} {}
+
+  const ExecutorLimits& limits() const override { return limits_; }
+  Status Submit(StepInput step) override { return runner_->Submit(std::move(step)); }
+  Status Sample(uint64_t number, std::vector<TokenMask> masks) override {
+    return runner_->Sample(number, std::move(masks));
+  }
+  bool Done(uint64_t number) override { return runner_->Done(number); }
+  Result<StepOutput> Wait(uint64_t number) override { return runner_->Wait(number); }
+  Status Reset() override { return runner_->Reset(); }
+
+ private:
+  const RunnerParts parts_;  // outlives the runner
+  const std::unique_ptr<Runner> runner_;
+  const ExecutorLimits limits_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Executor>> MakeInProcessExecutor(RunnerParts parts, const RunnerShape& shape,
+                                                        const RunnerMemory& memory) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Runner> runner,
+                   Runner::Create(*parts.model, *parts.ops, shape, memory));
+  return std::unique_ptr<Executor>(
+      std::make_unique<InProcessExecutor>(std::move(parts), std::move(runner)));
+}
+
+}  // namespace tokamak

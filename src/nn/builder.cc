@@ -1,0 +1,184 @@
+#include "nn/builder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "quant/quantize.h"
+
+namespace tokamak::nn {
+namespace {
+
+class RowRangeSource final : public WeightSource {
+ public:
+  RowRangeSource(SourcePtr source, IndexRange rows)
+      : source_(std::move(source)), rows_(rows), shape_{rows.size(), source_->shape().cols()} {}
+
+  const std::string& name() const override { return source_->name(); }
+  DType dtype() const override { return source_->dtype(); }
+  const Shape& shape() const override { return shape_; }
+  Status ReadRows(int64_t begin, int64_t end, std::byte* destination) const override {
+    return source_->ReadRows(rows_.begin + begin, rows_.begin + end, destination);
+  }
+
+ private:
+  SourcePtr source_;
+  IndexRange rows_;
+  Shape shape_;
+};
+
+class ColumnRangeSource final : public WeightSource {
+ public:
+  ColumnRangeSource(SourcePtr source, IndexRange cols)
+      : source_(std::move(source)), cols_(cols), shape_(MakeShape(*source_, cols)) {}
+
+  const std::string& name() const override { return source_->name(); }
+  DType dtype() const override { return source_->dtype(); }
+  const Shape& shape() const override { return shape_; }
+  Status ReadRows(int64_t begin, int64_t end, std::byte* destination) const override {
+    const size_t whole = RowBytes(dtype(), source_->shape().cols());
+    const size_t skip = RowBytes(dtype(), cols_.begin);
+    const size_t part = RowBytes(dtype(), cols_.size());
+    std::vector<std::byte> row(whole);
+    for (int64_t i = begin; i < end; ++i, destination += part) {
+      RETURN_IF_ERROR(source_->ReadRows(i, i + 1, row.data()));
+      std::copy_n(row.data() + skip, part, destination);
+    }
+    return Status();
+  }
+
+ private:
+  static Shape MakeShape(const WeightSource& source, IndexRange cols) {
+    return source.shape().rank() == 1 ? Shape{cols.size()}
+                                      : Shape{source.shape().rows(), cols.size()};
+  }
+
+  SourcePtr source_;
+  IndexRange cols_;
+  Shape shape_;
+};
+
+}  // namespace
+
+Builder Builder::operator/(std::string_view name) const {
+  std::string path = path_;
+  if (!path.empty()) path += '.';
+  path += name;
+  return Builder(*load_, std::move(path));
+}
+
+void Builder::Fail(Status status) const {
+  if (load_->status.ok()) load_->status = std::move(status);
+}
+
+SourcePtr Builder::Find(const Shape& shape, std::string_view meaning) const {
+  if (!ok()) return nullptr;
+  Result<SourcePtr> source = load_->tensors.Find(path_, shape, meaning);
+  if (!source.ok()) {
+    Fail(source.status());
+    return nullptr;
+  }
+  load_->num_parameters += shape.elements();
+  return *std::move(source);
+}
+
+WeightPtr Builder::Prepare(std::vector<SourcePtr> parts, WeightUse use) const {
+  if (!ok()) return nullptr;
+  for (const SourcePtr& part : parts) {
+    load_->bytes_read += RowBytes(part->dtype(), part->shape().cols()) * part->shape().rows();
+  }
+  WeightSpec spec;
+  spec.parts = std::move(parts);
+  spec.use = use;
+  Result<std::unique_ptr<PackedWeight>> weight = load_->ops.Prepare(spec);
+  if (!weight.ok()) {
+    Fail(weight.status());
+    return nullptr;
+  }
+  load_->weight_bytes += (*weight)->bytes();
+  if (load_->progress) load_->progress(load_->bytes_read);
+  return *std::move(weight);
+}
+
+std::vector<float> Builder::ReadValues(const std::vector<SourcePtr>& parts) const {
+  std::vector<float> values;
+  for (const SourcePtr& part : parts) {
+    if (!ok()) return {};
+    const int64_t elements = part->shape().elements();
+    std::vector<std::byte> stored(RowBytes(part->dtype(), elements));
+    if (Status status = part->ReadRows(0, part->shape().rows(), stored.data()); !status.ok()) {
+      Fail(std::move(status));
+      return {};
+    }
+    values.resize(values.size() + static_cast<size_t>(elements));
+    DequantizeRow(part->dtype(), stored.data(), elements, values.data() + values.size() - elements);
+    load_->bytes_read += static_cast<int64_t>(stored.size());
+  }
+  return values;
+}
+
+OwnedTensor Builder::ReadVectors(const std::vector<SourcePtr>& parts) const {
+  const std::vector<float> values = ReadValues(parts);
+  if (!ok()) return {};
+  Result<OwnedTensor> result =
+      Upload(load_->ops, values, Shape{static_cast<int64_t>(values.size())});
+  if (!result.ok()) {
+    Fail(result.status());
+    return {};
+  }
+  load_->weight_bytes += static_cast<int64_t>(result->storage.size());
+  return *std::move(result);
+}
+
+OwnedTensor Builder::ReadVector(int64_t length) const {
+  SourcePtr source = Find(Shape{length});
+  return source ? ReadVectors({std::move(source)}) : OwnedTensor{};
+}
+
+int32_t Builder::AddKvLayer(int32_t window, int32_t num_heads, int32_t num_kv_heads,
+                            int32_t head_dim) const {
+  const CacheGroupKind kind = window > 0 ? CacheGroupKind::kWindow : CacheGroupKind::kFull;
+  std::vector<CacheLayout::Group>& groups = load_->cache.groups;
+  std::vector<KvLayerSpec>& layers = load_->cache.layers;
+  KvLayerSpec layer{static_cast<int32_t>(groups.size()), num_heads, num_kv_heads, head_dim};
+  for (const KvLayerSpec& other : layers) {  // a group shares one plan, so its shapes are equal
+    if (groups[static_cast<size_t>(other.group)].window == window && other.num_heads == num_heads &&
+        other.num_kv_heads == num_kv_heads && other.head_dim == head_dim) {
+      layer.group = other.group;
+    }
+  }
+  if (layer.group == static_cast<int32_t>(groups.size())) groups.push_back({kind, window});
+  layers.push_back(layer);
+  return static_cast<int32_t>(layers.size()) - 1;
+}
+
+Result<OwnedTensor> Upload(Ops& ops, const std::vector<float>& values, const Shape& shape) {
+  CHECK(static_cast<int64_t>(values.size()) == shape.elements());
+  const size_t bytes = values.size() * sizeof(float);
+  ASSIGN_OR_RETURN(Buffer storage, ops.Allocate(bytes, MemoryKind::kDevice));
+  const std::unique_ptr<Stream> stream = ops.MakeStream();
+  ops.CopyToDevice(storage.data(), values.data(), bytes, *stream);
+  RETURN_IF_ERROR(ops.Synchronize(*stream));
+  const Tensor tensor(storage.data(), DType::kF32, shape);
+  return OwnedTensor{std::move(storage), tensor};
+}
+
+SourcePtr RowRange(SourcePtr source, IndexRange rows) {
+  CHECK(0 <= rows.begin && rows.begin <= rows.end && rows.end <= source->shape().rows());
+  if (rows == IndexRange{0, source->shape().rows()}) return source;
+  return std::make_shared<RowRangeSource>(std::move(source), rows);
+}
+
+Result<SourcePtr> ColumnRange(SourcePtr source, IndexRange cols) {
+  CHECK(0 <= cols.begin && cols.begin <= cols.end && cols.end <= source->shape().cols());
+  if (cols == IndexRange{0, source->shape().cols()}) return source;
+  const int block = Info(source->dtype()).block_elements;
+  if (cols.begin % block != 0 || cols.end % block != 0) {
+    return Unimplemented("{}: columns [{}, {}) cut through a block of {} ({} elements)",
+                         source->name(), cols.begin, cols.end, Name(source->dtype()), block);
+  }
+  return SourcePtr(std::make_shared<ColumnRangeSource>(std::move(source), cols));
+}
+
+}  // namespace tokamak::nn

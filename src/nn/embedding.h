@@ -1,0 +1,30 @@
+// Token embedding, and the output layer that may share its weight.
+#pragma once
+
+#include "nn/builder.h"
+#include "nn/linear.h"
+#include "nn/pass.h"
+
+namespace tokamak::nn {
+
+class Embedding {
+ public:
+  Embedding() = default;
+  // Reads b.weight [vocab_size, hidden_size]. `tied`: the output layer uses it too.
+  Embedding(const Builder& b, int64_t vocab_size, int64_t hidden_size, bool tied)
+      : weight_(b.Prepare({(b / "weight").Find(Shape{vocab_size, hidden_size})},
+                          tied ? WeightUse::kTied : WeightUse::kEmbedding)) {}
+
+  // out: f32 [T, hidden_size].
+  void Forward(Pass& pass, Tensor out) const {
+    pass.ops.Run(Embed{.ids = pass.token_ids, .table = weight_.get(), .out = out}, pass.stream);
+  }
+
+  // The output layer that shares this weight, when tied.
+  Linear OutputLayer() const { return Linear(weight_); }
+
+ private:
+  WeightPtr weight_;
+};
+
+}  // namespace tokamak::nn

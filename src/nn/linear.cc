@@ -1,0 +1,56 @@
+#include "nn/linear.h"
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace tokamak::nn {
+namespace {
+
+// Columns `range` of the source, or an error noted at `b`.
+SourcePtr Columns(const Builder& b, SourcePtr source, IndexRange range) {
+  if (!source) return nullptr;
+  Result<SourcePtr> columns = ColumnRange(std::move(source), range);
+  if (columns.ok()) return *std::move(columns);
+  b.Fail(columns.status());
+  return nullptr;
+}
+
+}  // namespace
+
+Linear Linear::Column(const Builder& b, const std::vector<Output>& outputs, int64_t in, bool bias) {
+  std::vector<SourcePtr> weights;
+  std::vector<SourcePtr> biases;
+  for (const Output& output : outputs) {
+    const Builder at = b / output.name;
+    SourcePtr weight = (at / "weight").Find(Shape{output.rows, in}, output.meaning);
+    if (weight) weights.push_back(RowRange(std::move(weight), output.range));
+    if (bias)
+      biases.push_back(
+          Columns(at, (at / "bias").Find(Shape{output.rows}, output.meaning), output.range));
+  }
+  Linear layer(b.Prepare(std::move(weights), WeightUse::kLinear));
+  if (bias) layer.bias_ = b.ReadVectors(biases);
+  return layer;
+}
+
+Linear Linear::Row(const Builder& b, int64_t out, int64_t in, IndexRange range, bool bias) {
+  SourcePtr weight = Columns(b, (b / "weight").Find(Shape{out, in}), range);
+  Linear layer(b.Prepare({std::move(weight)}, WeightUse::kLinear));
+  if (bias) {
+    SourcePtr source = (b / "bias").Find(Shape{out});
+    if (b.parallel().rank == 0) layer.bias_ = b.ReadVectors({std::move(source)});
+  }
+  return layer;
+}
+
+Linear Linear::Replicated(const Builder& b, int64_t out, int64_t in, bool bias) {
+  return Row(b, out, in, {0, in}, bias);
+}
+
+void Linear::Forward(Pass& pass, Tensor x, Tensor out) const {
+  pass.ops.Run(tokamak::Linear{.x = x, .weight = weight_.get(), .bias = bias_.tensor, .out = out},
+               pass.stream);
+}
+
+}  // namespace tokamak::nn

@@ -1,0 +1,34 @@
+#include "nn/mlp.h"
+
+#include "base/error.h"
+
+namespace tokamak::nn {
+
+Mlp::Mlp(const Builder& b, const MlpShape& shape) : activation_(shape.activation) {
+  const ParallelContext& parallel = b.parallel();
+  if (!parallel.Divides(shape.intermediate_size)) {
+    b.Fail(InvalidArgument("{}: intermediate_size {} cannot be shared by {} ranks", b.path(),
+                           shape.intermediate_size, parallel.size));
+    return;
+  }
+  const IndexRange mine = parallel.Share(shape.intermediate_size);
+  gate_up_ = Linear::Column(b,
+                            {{"gate_proj", shape.intermediate_size, mine, "intermediate_size"},
+                             {"up_proj", shape.intermediate_size, mine, "intermediate_size"}},
+                            shape.hidden_size, shape.bias);
+  down_ =
+      Linear::Row(b / "down_proj", shape.hidden_size, shape.intermediate_size, mine, shape.bias);
+}
+
+void Mlp::Forward(Pass& pass, Tensor x, Tensor out) const {
+  const ArenaScope scope(pass.arena);
+  const int64_t num_tokens = x.rows();
+  Tensor gate_up = pass.arena.Allocate(DType::kF32, {num_tokens, gate_up_.out_features()});
+  gate_up_.Forward(pass, x, gate_up);
+  Tensor inner = pass.arena.Allocate(down_.activation(), {num_tokens, down_.in_features()});
+  pass.ops.Run(GatedActivation{.gate_up = gate_up, .activation = activation_, .out = inner},
+               pass.stream);
+  down_.Forward(pass, inner, out);
+}
+
+}  // namespace tokamak::nn

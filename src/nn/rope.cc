@@ -1,0 +1,153 @@
+#include "nn/rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace tokamak::nn {
+namespace {
+
+// Wavelengths over 2π: theta^(2i / rotary_dim). The power is the correctly rounded float32, which
+// is what vectorized float implementations give but for the odd last bit.
+std::vector<float> Wavelengths(double theta, int32_t rotary_dim) {
+  std::vector<float> result(static_cast<size_t>(rotary_dim / 2));
+  const double base = static_cast<float>(theta);
+  for (size_t i = 0; i < result.size(); ++i) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(rotary_dim);
+    result[i] = static_cast<float>(std::pow(base, static_cast<double>(exponent)));
+  }
+  return result;
+}
+
+std::vector<float> Inverse(std::vector<float> values) {
+  for (float& value : values) value = 1.0f / value;
+  return values;
+}
+
+// The base that stretches the longest wavelength to max_context.
+double DynamicNtkTheta(const RopeSpec& spec, int32_t max_context) {
+  const double length = std::max(max_context, spec.max_positions);
+  const double stretch = spec.factor * length / spec.max_positions - (spec.factor - 1);
+  const double dim = spec.rotary_dim;
+  return spec.theta * std::pow(stretch, dim / (dim - 2));
+}
+
+void ScaleLlama3(const RopeSpec& spec, std::vector<float>& frequencies) {
+  const double context = spec.original_max_positions;
+  const auto longest_kept = static_cast<float>(context / spec.high_freq_factor);
+  const auto shortest_divided = static_cast<float>(context / spec.low_freq_factor);
+  const auto factor = static_cast<float>(spec.factor);
+  const auto low = static_cast<float>(spec.low_freq_factor);
+  const auto width = static_cast<float>(spec.high_freq_factor - spec.low_freq_factor);
+  for (float& frequency : frequencies) {
+    const float wavelength = static_cast<float>(2 * std::numbers::pi) / frequency;
+    if (wavelength > shortest_divided) {
+      frequency = frequency / factor;
+    } else if (wavelength >= longest_kept) {
+      const float keep = (static_cast<float>(context) / wavelength - low) / width;
+      frequency = (1 - keep) * frequency / factor + keep * frequency;
+    }
+  }
+}
+
+// The (fractional) index of the frequency that turns `rotations` times over the original context.
+double YarnDimension(const RopeSpec& spec, double rotations) {
+  const double context = spec.original_max_positions;
+  return spec.rotary_dim * std::log(context / (rotations * 2 * std::numbers::pi)) /
+         (2 * std::log(spec.theta));
+}
+
+std::vector<float> YarnFrequencies(const RopeSpec& spec) {
+  double begin = YarnDimension(spec, spec.beta_fast);
+  double end = YarnDimension(spec, spec.beta_slow);
+  if (spec.truncate) {
+    begin = std::floor(begin);
+    end = std::ceil(end);
+  }
+  begin = std::max(begin, 0.0);
+  end = std::min(end, spec.rotary_dim - 1.0);
+  if (begin == end) end += 0.001;
+
+  std::vector<float> result = Wavelengths(spec.theta, spec.rotary_dim);
+  for (size_t i = 0; i < result.size(); ++i) {
+    const float ramp =
+        (static_cast<float>(i) - static_cast<float>(begin)) / static_cast<float>(end - begin);
+    const float keep = 1.0f - std::clamp(ramp, 0.0f, 1.0f);
+    const float extrapolated = 1.0f / result[i];
+    const float interpolated = 1.0f / (static_cast<float>(spec.factor) * result[i]);
+    result[i] = interpolated * (1.0f - keep) + extrapolated * keep;
+  }
+  return result;
+}
+
+std::vector<float> LongRopeFrequencies(const RopeSpec& spec, int32_t max_context) {
+  const std::vector<float>& factors =
+      max_context > spec.original_max_positions ? spec.long_factors : spec.short_factors;
+  std::vector<float> result = Wavelengths(spec.theta, spec.rotary_dim);
+  CHECK(factors.size() == result.size());
+  for (size_t i = 0; i < result.size(); ++i) result[i] = 1.0f / (factors[i] * result[i]);
+  return result;
+}
+
+}  // namespace
+
+std::vector<float> RopeFrequencies(const RopeSpec& spec, int32_t max_context) {
+  CHECK(spec.rotary_dim > 0 && spec.rotary_dim % 2 == 0);
+  std::vector<float> frequencies;
+  switch (spec.scaling) {
+    case RopeScaling::kNone:
+      frequencies = Inverse(Wavelengths(spec.theta, spec.rotary_dim));
+      break;
+    case RopeScaling::kLinear:
+      frequencies = Inverse(Wavelengths(spec.theta, spec.rotary_dim));
+      for (float& frequency : frequencies) frequency /= static_cast<float>(spec.factor);
+      break;
+    case RopeScaling::kDynamicNtk:
+      frequencies = Inverse(Wavelengths(DynamicNtkTheta(spec, max_context), spec.rotary_dim));
+      break;
+    case RopeScaling::kLlama3:
+      frequencies = Inverse(Wavelengths(spec.theta, spec.rotary_dim));
+      ScaleLlama3(spec, frequencies);
+      break;
+    case RopeScaling::kYarn:
+      frequencies = YarnFrequencies(spec);
+      break;
+    case RopeScaling::kLongRope:
+      frequencies = LongRopeFrequencies(spec, max_context);
+      break;
+  }
+  if (!spec.divisors.empty()) {
+    CHECK(spec.divisors.size() == frequencies.size());
+    for (size_t i = 0; i < frequencies.size(); ++i) frequencies[i] /= spec.divisors[i];
+  }
+  return frequencies;
+}
+
+int32_t MaxContext(const RopeSpec& spec) {
+  if (spec.scaling != RopeScaling::kDynamicNtk) return spec.max_positions;
+  constexpr double kMax = 1 << 30;
+  return static_cast<int32_t>(std::min(kMax, spec.max_positions * spec.factor));
+}
+
+Result<Rope> Rope::Make(const RopeSpec& spec, int32_t max_context, Ops& ops) {
+  const std::vector<float> frequencies = RopeFrequencies(spec, max_context);
+  const size_t half = frequencies.size();
+  const auto scale = static_cast<float>(spec.attention_factor);
+  CHECK(max_context > 0);
+  std::vector<float> host(static_cast<size_t>(max_context) * 2 * half);
+  for (int32_t position = 0; position < max_context; ++position) {
+    float* row = host.data() + static_cast<size_t>(position) * 2 * half;
+    for (size_t i = 0; i < half; ++i) {
+      const float angle = static_cast<float>(position) * frequencies[i];
+      row[i] = std::cos(angle) * scale;
+      row[half + i] = std::sin(angle) * scale;
+    }
+  }
+  ASSIGN_OR_RETURN(OwnedTensor cos_sin, Upload(ops, host, Shape{max_context, spec.rotary_dim}));
+  return Rope(std::move(cos_sin), spec);
+}
+
+}  // namespace tokamak::nn

@@ -1,0 +1,84 @@
+// Rotary position embedding (arXiv:2104.09864) and the scalings of it that checkpoints ask for.
+//
+// Frequencies and angles are rounded to float32 where the reference implementation
+// (transformers, modeling_rope_utils) rounds, because an angle of thousands of radians has an
+// absolute error that the model sees: positions far out would otherwise drift from it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "nn/builder.h"
+#include "nn/owned_tensor.h"
+#include "ops/ops.h"
+#include "weights/config_reader.h"
+
+namespace tokamak::nn {
+
+enum class RopeScaling {
+  kNone,
+  kLinear,      // frequencies divided by `factor`
+  kDynamicNtk,  // a larger base beyond max_positions
+  kLlama3,      // long wavelengths divided by `factor`, short ones kept, a ramp between
+  kYarn,        // the same idea, ramped by dimension; arXiv:2309.00071
+  kLongRope,    // one divisor per frequency, a set for short and one for long contexts;
+                // arXiv:2402.13753
+};
+
+// What turns positions into angles, with defaults resolved.
+struct RopeSpec {
+  double theta = 0;        // base of the geometric series of wavelengths
+  int32_t rotary_dim = 0;  // the first rotary_dim dimensions of a head turn; even
+  RopeStyle style = RopeStyle::kHalfSplit;
+
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 1;                   // kLinear, kDynamicNtk, kLlama3, kYarn
+  int32_t max_positions = 0;           // kDynamicNtk: the context without scaling
+  int32_t original_max_positions = 0;  // kLlama3, kYarn, kLongRope: before the context was extended
+  double low_freq_factor = 0;          // kLlama3
+  double high_freq_factor = 0;
+  double beta_fast = 32;  // kYarn: rotations over the original context at the ramp's two ends
+  double beta_slow = 1;
+  bool truncate = true;              // kYarn: round the ramp's ends outward to whole dimensions
+  std::vector<float> short_factors;  // kLongRope: [rotary_dim / 2]
+  std::vector<float> long_factors;
+  double attention_factor = 1;  // kYarn, kLongRope: multiplies cosines and sines
+
+  // Divides each frequency (how GGUF files store kLlama3). [rotary_dim / 2], or empty.
+  std::vector<float> divisors;
+};
+
+// Reads the RoPE fields of a configuration: rope_theta, rope_scaling and partial_rotary_factor, or
+// all of them inside rope_parameters, as newer checkpoints have it. `max_positions` is
+// max_position_embeddings. What is wrong is noted in the reader.
+RopeSpec ParseRope(ConfigReader& reader, int32_t head_dim, int32_t max_positions);
+
+// GGUF's rope_freqs.weight: [rotary_dim / 2] where the checkpoint has it, or empty.
+std::vector<float> ReadRopeDivisors(const Builder& b, const RopeSpec& spec);
+
+// Radians per position of each pair, [rotary_dim / 2], for contexts of up to `max_context`
+// positions. kDynamicNtk and kLongRope depend on it: there the whole context gets one set of
+// frequencies, chosen here once, so that cached keys never turn stale.
+std::vector<float> RopeFrequencies(const RopeSpec& spec, int32_t max_context);
+
+// Positions that a model with this RoPE can be asked for.
+int32_t MaxContext(const RopeSpec& spec);
+
+// The table of a model, on its device. Immutable.
+class Rope {
+ public:
+  // Positions [0, max_context). kResourceExhausted when the table does not fit.
+  static Result<Rope> Make(const RopeSpec& spec, int32_t max_context, Ops& ops);
+
+  const RopeTable& table() const { return table_; }
+  int64_t bytes() const { return static_cast<int64_t>(storage_.size()); }
+
+ private:
+  Rope(OwnedTensor cos_sin, const RopeSpec& spec)
+      : storage_(std::move(cos_sin.storage)), table_{cos_sin.tensor, spec.rotary_dim, spec.style} {}
+
+  Buffer storage_;
+  RopeTable table_;
+};
+
+}  // namespace tokamak::nn

@@ -1,0 +1,177 @@
+#include "ops/sampling/host_sampler.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "ops/sampling/filters.h"
+#include "ops/sampling/logits_row.h"
+#include "ops/sampling/slot_sampling.h"
+
+namespace tokamak {
+namespace {
+
+using sampling::Mass;
+using sampling::RowScan;
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+// Natural logarithm of softmax, for logits of one row.
+struct LogSoftmax {
+  float max = 0;
+  double log_total = 0;  // of the sum of e^(x - max)
+
+  LogSoftmax(std::span<const float> row, float max)
+      : max(max), log_total(sampling::LogOfMass(sampling::TotalMass(row, max))) {}
+
+  float operator()(float logit) const {
+    return static_cast<float>((static_cast<double>(logit) - static_cast<double>(max)) - log_total);
+  }
+};
+
+// Scratch memory of one worker.
+struct Worker {
+  std::vector<float> tempered;
+  std::vector<TokenId> top;
+  std::vector<std::pair<TokenId, float>> raw;
+  sampling::Filter filter;
+};
+
+class HostSampler final : public Sampler {
+ public:
+  HostSampler(const SamplerShape& shape, ThreadPool* pool)
+      : shape_(shape),
+        pool_(*pool),
+        slots_(static_cast<size_t>(shape.max_slots)),
+        last_(static_cast<size_t>(shape.max_slots), 0),
+        workers_(static_cast<size_t>(pool->num_threads())) {}
+
+  void Admit(SlotId slot, const SamplingSpec& spec, std::span<const TokenId> tokens,
+             int32_t num_prompt, Stream&) override {
+    slots_[static_cast<size_t>(slot)].Reset(spec, tokens, num_prompt);
+    last_[static_cast<size_t>(slot)] = 0;
+  }
+
+  void FillTokens(Tensor token_ids, std::span<const TokenFill> fills, Stream&) override {
+    for (const TokenFill& fill : fills) {
+      token_ids.Row<TokenId>(0)[fill.index] = last_[static_cast<size_t>(fill.slot)];
+    }
+  }
+
+  void Sample(Tensor logits, std::span<const SampleRow> rows, std::span<const TokenMask> masks,
+              std::span<SampleResult> results, Stream&) override {
+    CHECK(results.size() == rows.size() && logits.cols() == shape_.vocab_size);
+    pool_.ParallelFor(static_cast<int64_t>(rows.size()), [&](int64_t i, int worker) {
+      const SampleRow& row = rows[static_cast<size_t>(i)];
+      const auto mask = std::find_if(masks.begin(), masks.end(),
+                                     [&row](const TokenMask& m) { return m.slot == row.slot; });
+      results[static_cast<size_t>(i)] =
+          SampleOne(RowSpan(logits, i), row, mask == masks.end() ? nullptr : &*mask,
+                    workers_[static_cast<size_t>(worker)]);
+      last_[static_cast<size_t>(row.slot)] = results[static_cast<size_t>(i)].token;
+    });
+  }
+
+  void Score(Tensor logits, std::span<const TokenId> tokens, int32_t top,
+             std::span<SampleResult> results, Stream&) override {
+    CHECK(results.size() == tokens.size() && logits.cols() == shape_.vocab_size);
+    pool_.ParallelFor(static_cast<int64_t>(tokens.size()), [&](int64_t i, int worker) {
+      const std::span<const float> row = RowSpan(logits, i);
+      SampleResult& result = results[static_cast<size_t>(i)];
+      const TokenId token = tokens[static_cast<size_t>(i)];
+      const RowScan scan = sampling::Scan(row);
+      result = {};
+      if (!scan.usable || scan.max == -kInf) {
+        result.health = RowHealth::kNotFinite;
+        return;
+      }
+      const LogSoftmax log_softmax(row, scan.max);
+      result.token = token;
+      result.logprobs.token = {token, log_softmax(row[static_cast<size_t>(token)])};
+      AddTop(row, log_softmax, top, workers_[static_cast<size_t>(worker)], &result.logprobs);
+    });
+  }
+
+ private:
+  std::span<float> RowSpan(const Tensor& logits, int64_t i) const {
+    return {logits.Row<float>(i), static_cast<size_t>(shape_.vocab_size)};
+  }
+
+  static void AddTop(std::span<const float> row, const LogSoftmax& log_softmax, int32_t top,
+                     Worker& worker, PositionLogprobs* logprobs) {
+    sampling::TopTokens(row, top, &worker.top);
+    for (const TokenId id : worker.top) {
+      logprobs->top.push_back({id, log_softmax(row[static_cast<size_t>(id)])});
+    }
+  }
+
+  SampleResult SampleOne(std::span<float> row, const SampleRow& where, const TokenMask* mask,
+                         Worker& worker);
+  TokenId Draw(std::span<const float> row, float max, const SampleRow& where, Worker& worker);
+
+  const SamplerShape shape_;
+  ThreadPool& pool_;
+  std::vector<sampling::SlotSampling> slots_;
+  std::vector<TokenId> last_;  // drawn for each slot
+  std::vector<Worker> workers_;
+};
+
+SampleResult HostSampler::SampleOne(std::span<float> row, const SampleRow& where,
+                                    const TokenMask* mask, Worker& worker) {
+  sampling::SlotSampling& slot = slots_[static_cast<size_t>(where.slot)];
+  const bool wants_logprobs = slot.spec().top_logprobs >= 0;
+  SampleResult result;
+  RowScan scan = sampling::Scan(row);
+  if (!scan.usable || scan.max == -kInf) {
+    result.health = RowHealth::kNotFinite;
+    return result;
+  }
+  std::optional<LogSoftmax> log_softmax;
+  if (wants_logprobs) {
+    log_softmax.emplace(row, scan.max);
+    AddTop(row, *log_softmax, slot.spec().top_logprobs, worker, &result.logprobs);
+  }
+  const bool edits = slot.Edits(where.position);
+  worker.raw.clear();
+  if (edits) slot.Edit(where.position, row, wants_logprobs ? &worker.raw : nullptr);
+  if (mask != nullptr) sampling::ApplyMask(mask->allowed, row);
+  if (edits || mask != nullptr) scan = sampling::Scan(row);
+  if (scan.max == -kInf) {
+    result.health = RowHealth::kNoCandidate;
+    result.logprobs = {};
+    return result;
+  }
+  result.token = Draw(row, scan.max, where, worker);
+  if (wants_logprobs) {
+    const auto changed =
+        std::find_if(worker.raw.begin(), worker.raw.end(),
+                     [&result](const auto& entry) { return entry.first == result.token; });
+    const float logit =
+        changed == worker.raw.end() ? row[static_cast<size_t>(result.token)] : changed->second;
+    result.logprobs.token = {result.token, (*log_softmax)(logit)};
+  }
+  slot.Append(result.token);
+  return result;
+}
+
+TokenId HostSampler::Draw(std::span<const float> row, float max, const SampleRow& where,
+                          Worker& worker) {
+  const SamplingSpec& spec = slots_[static_cast<size_t>(where.slot)].spec();
+  if (spec.temperature == 0.0f) return sampling::FirstOf(row, max);
+  const DrawKey key{.seed = spec.seed, .choice = spec.choice, .position = where.position};
+  worker.tempered.resize(row.size());
+  sampling::Temper(row, max, spec.temperature, worker.tempered);
+  if (!sampling::HasFilters(spec)) return sampling::DrawFromRow(worker.tempered, key);
+  return sampling::DrawFromCandidates(worker.filter.Apply(worker.tempered, spec), key);
+}
+
+}  // namespace
+
+std::unique_ptr<Sampler> MakeHostSampler(const SamplerShape& shape, ThreadPool* pool) {
+  return std::make_unique<HostSampler>(shape, pool);
+}
+
+}  // namespace tokamak

@@ -1,0 +1,160 @@
+#include "ops/sampling/logits_row.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "base/check.h"
+
+namespace tokamak::sampling {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr int kLanes = 16;  // independent accumulators, for the vectorizer
+
+}  // namespace
+
+RowScan Scan(std::span<const float> row) {
+  float max[kLanes];
+  int32_t bad[kLanes] = {};
+  std::fill_n(max, kLanes, -kInf);
+  const size_t whole = row.size() / kLanes * kLanes;
+  for (size_t begin = 0; begin < whole; begin += kLanes) {
+    for (int j = 0; j < kLanes; ++j) {
+      const float x = row[begin + j];
+      max[j] = x > max[j] ? x : max[j];
+      bad[j] |= static_cast<int32_t>(!(x < kInf));
+    }
+  }
+  for (size_t i = whole; i < row.size(); ++i) {
+    max[0] = row[i] > max[0] ? row[i] : max[0];
+    bad[0] |= static_cast<int32_t>(!(row[i] < kInf));
+  }
+  RowScan scan{.max = -kInf, .usable = true};
+  for (int j = 0; j < kLanes; ++j) {
+    scan.max = std::max(scan.max, max[j]);
+    scan.usable = scan.usable && bad[j] == 0;
+  }
+  return scan;
+}
+
+TokenId FirstOf(std::span<const float> row, float max) {
+  constexpr size_t kBlock = 64;  // one branch per block
+  size_t begin = 0;
+  for (; begin + kBlock <= row.size(); begin += kBlock) {
+    int32_t found = 0;
+    for (size_t j = 0; j < kBlock; ++j) found |= static_cast<int32_t>(row[begin + j] == max);
+    if (found != 0) break;
+  }
+  const auto it = std::find(row.begin() + static_cast<std::ptrdiff_t>(begin), row.end(), max);
+  CHECK(it != row.end());
+  return static_cast<TokenId>(it - row.begin());
+}
+
+void Temper(std::span<const float> row, float max, float temperature, std::span<float> out) {
+  float* to = out.data();
+  const float* from = row.data();
+  for (size_t t = 0; t < row.size(); ++t) to[t] = (from[t] - max) / temperature;
+}
+
+Mass TotalMass(std::span<const float> row, float max) {
+  constexpr size_t kChunk = 512;
+  float weights[kChunk];
+  Mass total = 0;
+  for (size_t begin = 0; begin < row.size(); begin += kChunk) {
+    const size_t count = std::min(kChunk, row.size() - begin);
+    const float* x = row.data() + begin;
+    for (size_t j = 0; j < count; ++j) weights[j] = ExactExp(x[j] - max) * kMassOne;
+    for (size_t j = 0; j < count; ++j) {
+      total += static_cast<Mass>(static_cast<int64_t>(weights[j]));
+    }
+  }
+  return total;
+}
+
+void TopTokens(std::span<const float> row, int32_t count, std::vector<TokenId>* ids) {
+  ids->clear();
+  if (count <= 0) return;
+  const auto better = [row](TokenId a, TokenId b) {
+    return row[a] > row[b] || (row[a] == row[b] && a < b);
+  };
+  // A heap with the worst of the best on top. Ids ascend, so an equal later one never enters.
+  float bar = -kInf;
+  const size_t wanted = std::min(static_cast<size_t>(count), row.size());
+  for (size_t t = 0; t < row.size(); ++t) {
+    if (!(row[t] > bar)) continue;
+    if (ids->size() == wanted) {
+      std::pop_heap(ids->begin(), ids->end(), better);
+      ids->back() = static_cast<TokenId>(t);
+    } else {
+      ids->push_back(static_cast<TokenId>(t));
+    }
+    std::push_heap(ids->begin(), ids->end(), better);
+    if (ids->size() == wanted) bar = row[ids->front()];
+  }
+  std::sort_heap(ids->begin(), ids->end(), better);
+}
+
+void ApplyMask(std::span<const uint32_t> allowed, std::span<float> row) {
+  for (size_t begin = 0; begin < row.size(); begin += 32) {
+    const uint32_t word = begin / 32 < allowed.size() ? allowed[begin / 32] : 0;
+    if (word == ~uint32_t{0}) continue;
+    const size_t end = std::min(begin + 32, row.size());
+    for (size_t t = begin; t < end; ++t) {
+      if ((word >> (t - begin) & 1) == 0) row[t] = -kInf;
+    }
+  }
+}
+
+namespace {
+
+// The best score so far.
+struct Draw {
+  double score = -std::numeric_limits<double>::infinity();
+  TokenId token = 0;
+
+  void Offer(float y, TokenId id, uint32_t word) {
+    const double offered = static_cast<double>(y) + Gumbel(word);
+    if (offered > score || (offered == score && id < token)) {
+      score = offered;
+      token = id;
+    }
+  }
+};
+
+// Tokens whose word has one of the top `k` bits set cannot reach a score that is `distance` above
+// their y. With v >= 2^-k, -ln(1 - v) >= v >= 2^-k, so their Gumbel is at most k · ln 2, and k is
+// chosen to keep that below `distance` by a margin that dwarfs rounding.
+int BitsThatMustBeZero(double distance) {
+  constexpr double kBelowLog2E = 1.4426;
+  const double k = distance * kBelowLog2E - 0.01;
+  return k <= 0 ? 0 : std::min(static_cast<int>(k), 32);
+}
+
+}  // namespace
+
+TokenId DrawFromRow(std::span<const float> tempered, const DrawKey& key) {
+  Draw draw;
+  const TokenId first = FirstOf(tempered, 0.0f);
+  draw.Offer(0.0f, first, DrawWords(key, static_cast<uint32_t>(first) / 4)[first % 4]);
+  const size_t whole = tempered.size() / 4 * 4;
+  for (size_t begin = 0; begin < whole; begin += 4) {
+    const float* y = tempered.data() + begin;
+    const double distance =
+        draw.score - static_cast<double>(std::max(std::max(y[0], y[1]), std::max(y[2], y[3])));
+    if (distance > kMaxGumbel) continue;
+    const int zero_bits = BitsThatMustBeZero(distance);
+    const std::array<uint32_t, 4> words = DrawWords(key, static_cast<uint32_t>(begin / 4));
+    for (size_t j = 0; j < 4; ++j) {
+      if (zero_bits != 0 && words[j] >> (32 - zero_bits) != 0) continue;
+      draw.Offer(y[j], static_cast<TokenId>(begin + j), words[j]);
+    }
+  }
+  for (size_t t = whole; t < tempered.size(); ++t) {
+    draw.Offer(tempered[t], static_cast<TokenId>(t),
+               DrawWords(key, static_cast<uint32_t>(t / 4))[t % 4]);
+  }
+  return draw.token;
+}
+
+}  // namespace tokamak::sampling

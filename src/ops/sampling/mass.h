@@ -1,0 +1,27 @@
+// Probability masses as integers: sums that do not depend on the order of summation, so that
+// threads, vector lanes and devices agree to the bit.
+#pragma once
+
+#include <cstdint>
+
+#include "base/exact_math.h"
+
+namespace tokamak::sampling {
+
+// Relative to the most likely token's, in units of 2^-40: 2^40 for y = 0, 0 below y = -27.7.
+// 2^24 of them fit into a uint64_t.
+using Mass = uint64_t;
+inline constexpr float kMassOne = 0x1p40f;
+
+// Tokens at and below this y have no mass.
+inline constexpr float kMassless = -28.0f;
+
+// e^y for y <= 0.
+constexpr Mass MassOf(float y) {
+  return static_cast<Mass>(static_cast<int64_t>(ExactExp(y) * kMassOne));
+}
+
+// The natural logarithm of a mass, 0 for kMassOne.
+constexpr double LogOfMass(Mass mass) { return ExactLog(static_cast<double>(mass) * 0x1p-40); }
+
+}  // namespace tokamak::sampling

@@ -1,0 +1,72 @@
+#include "ops/sampling/slot_sampling.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace tokamak::sampling {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+// Keeps what overflowed finite, and -Inf as it was.
+float Clamp(float before, float after) {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  return before == -kInf ? before : std::clamp(after, -kMax, kMax);
+}
+
+}  // namespace
+
+void SlotSampling::Reset(const SamplingSpec& spec, std::span<const TokenId> tokens,
+                         int32_t num_prompt) {
+  spec_ = spec;
+  num_prompt_ = num_prompt;
+  penalizes_ = spec.repetition_penalty != 1.0f || spec.presence_penalty != 0.0f ||
+               spec.frequency_penalty != 0.0f;
+  seen_.clear();
+  index_.clear();
+  if (!penalizes_) return;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    Count(tokens[i], i < static_cast<size_t>(num_prompt) ? 0 : 1);
+  }
+}
+
+void SlotSampling::Count(TokenId token, int32_t output_count) {
+  const auto [it, added] = index_.try_emplace(token, seen_.size());
+  if (added) seen_.push_back({token, 0});
+  seen_[it->second].output_count += output_count;
+}
+
+void SlotSampling::Append(TokenId token) {
+  if (penalizes_) Count(token, 1);
+}
+
+void SlotSampling::Edit(int32_t position, std::span<float> row,
+                        std::vector<std::pair<TokenId, float>>* raw) const {
+  const bool forbid_stop = ForbidsStop(position);
+  if (raw != nullptr) {
+    raw->clear();
+    for (const auto& [token, bias] : spec_.logit_bias) raw->emplace_back(token, row[token]);
+    for (const Seen& seen : seen_) raw->emplace_back(seen.token, row[seen.token]);
+    if (forbid_stop) {
+      for (const TokenId token : spec_.stop_ids) raw->emplace_back(token, row[token]);
+    }
+  }
+  for (const auto& [token, bias] : spec_.logit_bias) {
+    row[token] = Clamp(row[token], row[token] + bias);
+  }
+  for (const Seen& seen : seen_) {
+    const float before = row[seen.token];
+    float x = before > 0 ? before / spec_.repetition_penalty : before * spec_.repetition_penalty;
+    x = Clamp(before, x);
+    if (seen.output_count > 0) {
+      const float count = static_cast<float>(seen.output_count);
+      x = Clamp(before, (x - spec_.presence_penalty) - spec_.frequency_penalty * count);
+    }
+    row[seen.token] = x;
+  }
+  if (forbid_stop) {
+    for (const TokenId token : spec_.stop_ids) row[token] = -kInf;
+  }
+}
+
+}  // namespace tokamak::sampling

@@ -1,0 +1,56 @@
+// One sequence's sampling parameters and what its history means for its next token's logits.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "step/step_input.h"
+
+namespace tokamak::sampling {
+
+class SlotSampling {
+ public:
+  // `tokens`: the history so far, its first `num_prompt` the prompt.
+  void Reset(const SamplingSpec& spec, std::span<const TokenId> tokens, int32_t num_prompt);
+
+  const SamplingSpec& spec() const { return spec_; }
+
+  // Whether Edit changes anything at this position.
+  bool Edits(int32_t position) const {
+    return !spec_.logit_bias.empty() || penalizes_ || ForbidsStop(position);
+  }
+  // Changes a row of raw logits for the token at `position`, in this order; x is a logit, c the
+  // token's occurrences in the output:
+  //   logit_bias          x + b, for each entry in turn
+  //   repetition_penalty  x > 0 ? x / r : x · r, for tokens of prompt and output
+  //   presence, frequency (x - p) - f · c, for tokens of the output
+  //   min_tokens          -Inf for stop_ids, while fewer tokens than that have been generated
+  // Finite logits stay finite (clamped to the largest float). When `raw` is given, it gets the
+  // tokens and their logits from before any change.
+  void Edit(int32_t position, std::span<float> row,
+            std::vector<std::pair<TokenId, float>>* raw) const;
+
+  // Adds a generated token to the history.
+  void Append(TokenId token);
+
+ private:
+  struct Seen {
+    TokenId token = 0;
+    int32_t output_count = 0;
+  };
+  void Count(TokenId token, int32_t output_count);
+  bool ForbidsStop(int32_t position) const {
+    return position - num_prompt_ < spec_.min_tokens && !spec_.stop_ids.empty();
+  }
+
+  SamplingSpec spec_;
+  int32_t num_prompt_ = 0;
+  bool penalizes_ = false;
+  std::vector<Seen> seen_;  // distinct tokens of the history, if any penalty is on
+  std::unordered_map<TokenId, size_t> index_;  // into seen_
+};
+
+}  // namespace tokamak::sampling

@@ -1,0 +1,54 @@
+#include "server/api_keys.h"
+
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace tokamak {
+namespace {
+
+constexpr uint64_t kMaxFileBytes = 1 << 20;
+
+std::string_view Trim(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\r");
+  if (begin == std::string_view::npos) return "";
+  return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
+}
+
+}  // namespace
+
+Result<ApiKeys> ApiKeys::FromFile(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string content, ReadWholeFile(path, kMaxFileBytes));
+  ApiKeys keys;
+  std::string_view rest = content;
+  while (!rest.empty()) {
+    const size_t end = rest.find('\n');
+    const std::string_view line = Trim(rest.substr(0, end));
+    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+    if (!line.empty() && line.front() != '#') keys.digests_.push_back(DigestOf(line));
+  }
+  if (keys.empty()) return InvalidArgument("{}: holds no key; write one per line", path);
+  return keys;
+}
+
+bool ApiKeys::Accepts(std::string_view authorization) const {
+  if (empty()) return true;
+  constexpr std::string_view kScheme = "Bearer ";
+  if (!authorization.starts_with(kScheme)) return false;
+  const Digest digest = DigestOf(Trim(authorization.substr(kScheme.size())));
+  unsigned found = 0;
+  for (const Digest& known : digests_) {
+    found |= CRYPTO_memcmp(digest.data(), known.data(), digest.size()) == 0 ? 1U : 0U;
+  }
+  return found != 0;
+}
+
+ApiKeys::Digest ApiKeys::DigestOf(std::string_view key) {
+  Digest digest;
+  SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), digest.data());
+  return digest;
+}
+
+}  // namespace tokamak

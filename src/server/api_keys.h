@@ -1,0 +1,34 @@
+// Who may use the server.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokamak/status.h"
+
+namespace tokamak {
+
+// A set of keys, kept as SHA-256 digests. Immutable.
+class ApiKeys {
+ public:
+  ApiKeys() = default;  // none: everyone may
+  // One key per line; empty lines and those that start with # are left out. An error when no key
+  // remains.
+  static Result<ApiKeys> FromFile(const std::string& path);
+
+  bool empty() const { return digests_.empty(); }
+  // Whether an Authorization header ("Bearer <key>") holds one of the keys. Takes the same time
+  // whatever part of a key is right.
+  bool Accepts(std::string_view authorization) const;
+
+ private:
+  using Digest = std::array<uint8_t, 32>;
+  static Digest DigestOf(std::string_view key);
+
+  std::vector<Digest> digests_;
+};
+
+}  // namespace tokamak

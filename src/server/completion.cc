@@ -1,0 +1,197 @@
+#include "server/completion.h"
+
+#include "server/errors.h"
+
+namespace tokamak {
+namespace {
+
+// Characters, as clients count text_offset.
+int32_t CodePoints(std::string_view text) {
+  int32_t count = 0;
+  for (const char c : text) count += (static_cast<uint8_t>(c) & 0xC0) != 0x80;
+  return count;
+}
+
+const char* FinishName(FinishReason reason) {
+  return reason == FinishReason::kLength ? "length" : "stop";
+}
+
+}  // namespace
+
+Completion::Completion(Engine& engine, std::shared_ptr<HttpExchange> exchange, CompletionCall call,
+                       std::vector<std::vector<int32_t>> prompts, ResponseHead head)
+    : engine_(engine),
+      exchange_(std::move(exchange)),
+      call_(std::move(call)),
+      prompts_(std::move(prompts)),
+      head_(std::move(head)),
+      usage_(prompts_.size()),
+      choices_(prompts_.size() * static_cast<size_t>(call_.sampling.n)),
+      open_(choices_.size()) {
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    choices_[i].part.index = static_cast<int32_t>(i);
+    choices_[i].part.with_logprobs = call_.sampling.logprobs.has_value();
+    if (call_.return_token_ids) choices_[i].part.token_ids.emplace();
+  }
+}
+
+Status Completion::Start() {
+  for (size_t p = 0; p < prompts_.size(); ++p) {
+    Request request;
+    request.token_ids = prompts_[p];
+    request.sampling = call_.sampling;
+    request.priority = call_.priority;
+    request.cache_salt = call_.cache_salt;
+    const Result<RequestId> id =
+        engine_.Submit(std::move(request), [self = shared_from_this(), p](OutputChunk chunk) {
+          self->exchange_->Post([self, p, chunk = std::move(chunk)]() mutable {
+            self->OnChunk(p, std::move(chunk));
+          });
+        });
+    if (!id.ok()) {
+      ended_ = true;
+      CancelAll();
+      return id.status();
+    }
+    requests_.push_back(*id);
+  }
+  exchange_->OnClientGone([self = shared_from_this()] {
+    self->ended_ = true;
+    self->CancelAll();
+  });
+  return Status();
+}
+
+void Completion::OnChunk(size_t prompt, OutputChunk chunk) {
+  if (ended_) return;
+  if (chunk.finish_reason == FinishReason::kError) return Fail(chunk.error);
+  if (chunk.finish_reason == FinishReason::kCancelled) {
+    return Fail(Status(StatusCode::kUnavailable, "the server is shutting down"));
+  }
+  head_.seed = chunk.seed;
+  usage_[prompt] = chunk.usage;
+  const size_t index = prompt * static_cast<size_t>(call_.sampling.n) + chunk.choice;
+  Choice& choice = choices_[index];
+  if (!choice.started) AddPrompt(prompt, choice, chunk);
+  AddTokens(prompt, choice, chunk);
+  if (chunk.finish_reason) {
+    choice.part.finish_reason = FinishName(*chunk.finish_reason);
+    choice.done = true;
+    --open_;
+  }
+  if (call_.stream) SendPart(choice);
+  choice.started = true;
+  if (open_ == 0) FinishAll();
+}
+
+// What stands before the first generated token: the echoed prompt and its logprobs, which the
+// engine sends with choice 0 and OpenAI repeats in every choice.
+void Completion::AddPrompt(size_t prompt, Choice& choice, const OutputChunk& chunk) {
+  if (call_.echo) {
+    choice.part.text = engine_.Detokenize(prompts_[prompt]);
+    if (call_.return_token_ids) *choice.part.token_ids = prompts_[prompt];
+  }
+  if (!call_.sampling.prompt_logprobs || chunk.choice != 0) {
+    choice.text_offset = CodePoints(choice.part.text);
+    return;
+  }
+  std::vector<LogprobEntry> entries(1);
+  entries[0].token = Text(prompts_[prompt][0]);
+  for (const TokenLogprobs& logprobs : chunk.prompt_logprobs) entries.push_back(Entry(logprobs));
+  int32_t offset = 0;
+  for (LogprobEntry& entry : entries) {
+    entry.text_offset = offset;
+    offset += CodePoints(entry.token.bytes);
+  }
+  choice.text_offset = offset;
+  if (call_.echo && call_.sampling.logprobs) choice.part.logprobs = entries;
+  choice.part.prompt_logprobs = std::move(entries);
+}
+
+void Completion::AddTokens(size_t prompt, Choice& choice, const OutputChunk& chunk) {
+  (void)prompt;
+  choice.part.text += chunk.text;
+  if (call_.return_token_ids) {
+    choice.part.token_ids->insert(choice.part.token_ids->end(), chunk.token_ids.begin(),
+                                  chunk.token_ids.end());
+  }
+  for (const TokenLogprobs& logprobs : chunk.logprobs) {
+    LogprobEntry entry = Entry(logprobs);
+    entry.text_offset = choice.text_offset;
+    choice.text_offset += CodePoints(entry.token.bytes);
+    choice.part.logprobs.push_back(std::move(entry));
+  }
+}
+
+void Completion::SendPart(Choice& choice) {
+  if (!streaming_) {
+    streaming_ = true;
+    exchange_->StartStream("text/event-stream; charset=utf-8");
+  }
+  ChoicePart& part = choice.part;
+  part.first = !choice.started;
+  const bool says_something = part.first || !part.text.empty() || !part.logprobs.empty() ||
+                              part.finish_reason.has_value() ||
+                              (part.token_ids && !part.token_ids->empty());
+  if (!says_something) return;  // in the middle of a character
+  exchange_->Write(FormatChunk(head_, part, call_.include_usage));
+  part.text.clear();
+  part.logprobs.clear();
+  part.prompt_logprobs.reset();
+  if (part.token_ids) part.token_ids->clear();
+}
+
+void Completion::FinishAll() {
+  ended_ = true;
+  if (call_.stream) {
+    if (call_.include_usage) exchange_->Write(FormatUsageChunk(head_, TotalUsage()));
+    exchange_->Write(std::string(kDoneEvent));
+    exchange_->Finish();
+    return;
+  }
+  std::vector<ChoicePart> parts;
+  for (Choice& choice : choices_) parts.push_back(std::move(choice.part));
+  exchange_->Respond({.body = FormatResponse(head_, parts, TotalUsage())});
+}
+
+void Completion::Fail(const Status& status) {
+  ended_ = true;
+  CancelAll();
+  if (!streaming_) {
+    exchange_->Respond(ErrorResponse(status));
+    return;
+  }
+  exchange_->Write(FormatErrorEvent(ErrorResponse(status).body));
+  exchange_->Write(std::string(kDoneEvent));
+  exchange_->Finish();
+}
+
+void Completion::CancelAll() {
+  for (const RequestId request : requests_) engine_.Cancel(request);
+}
+
+Usage Completion::TotalUsage() const {
+  Usage total;
+  for (const Usage& usage : usage_) {
+    total.prompt_tokens += usage.prompt_tokens;
+    total.cached_tokens += usage.cached_tokens;
+    total.completion_tokens += usage.completion_tokens;
+  }
+  return total;
+}
+
+TokenText Completion::Text(int32_t token) const {
+  return {.text = engine_.Detokenize({token}), .bytes = engine_.TokenBytes(token)};
+}
+
+LogprobEntry Completion::Entry(const TokenLogprobs& logprobs) const {
+  LogprobEntry entry;
+  entry.token = Text(logprobs.token.token_id);
+  entry.logprob = logprobs.token.logprob;
+  for (const TokenLogprobs::Entry& top : logprobs.top) {
+    entry.top.emplace_back(Text(top.token_id), top.logprob);
+  }
+  return entry;
+}
+
+}  // namespace tokamak

@@ -1,0 +1,42 @@
+// What a client asks of /v1/completions and /v1/chat/completions, read from its JSON.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "chat/chatml.h"
+#include "tokamak/request.h"
+
+namespace tokamak {
+
+using PromptInput = std::variant<std::string, std::vector<int32_t>>;  // text, or token ids
+
+struct CompletionCall {
+  bool chat = false;
+  std::string model;                  // empty: whichever is served
+  std::vector<PromptInput> prompts;   // completions: at least one
+  std::vector<ChatMessage> messages;  // chat: at least one
+  SamplingParams sampling;
+  int32_t priority = 0;
+  std::string cache_salt;
+  bool add_special_tokens = true;
+  bool stream = false;
+  bool include_usage = false;     // stream_options: a last chunk with the usage
+  bool echo = false;              // completions: the prompt comes first in the text
+  bool return_token_ids = false;  // extension: token_ids beside the text
+};
+
+// Parse errors are kInvalidArgument whose message starts with the JSON path of the field at fault
+// ("messages[2].content[0].type: ..."), or has none where the body as a whole is wrong. Fields that
+// are not known are ignored; known ones that this server cannot honor are errors. Values of the
+// sampling fields are checked for type and representability only; Validate checks their ranges.
+Result<CompletionCall> ParseCompletionCall(const std::string& body);
+Result<CompletionCall> ParseChatCall(const std::string& body);
+
+// The JSON path at the start of a message, or an empty string. "top_p: must be ..." gives "top_p".
+std::string LeadingPath(std::string_view message);
+
+}  // namespace tokamak

@@ -1,0 +1,63 @@
+// What goes back to clients, as JSON text. Strings that are not UTF-8 are repaired, never refused.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokamak/engine.h"
+
+namespace tokamak {
+
+// An answer's name and what all its pieces repeat.
+struct ResponseHead {
+  bool chat = false;
+  std::string id;
+  int64_t created = 0;  // seconds since 1970
+  std::string model;
+  std::string system_fingerprint;
+  uint64_t seed = 0;  // the effective one; extension
+};
+
+// A token as clients see it.
+struct TokenText {
+  std::string text;   // UTF-8
+  std::string bytes;  // exact
+};
+
+struct LogprobEntry {
+  TokenText token;
+  std::optional<float> logprob;  // absent for a prompt's first token
+  std::vector<std::pair<TokenText, float>> top;
+  int32_t text_offset = 0;  // completions: characters (code points) before it
+};
+
+// One choice, whole or the next piece of a stream.
+struct ChoicePart {
+  int32_t index = 0;
+  std::string text;
+  std::vector<LogprobEntry> logprobs;
+  bool with_logprobs = false;
+  std::optional<std::vector<LogprobEntry>> prompt_logprobs;  // extension
+  std::optional<std::vector<int32_t>> token_ids;             // extension
+  std::optional<std::string> finish_reason;
+  bool first = false;  // of a chat stream: it names the role
+};
+
+std::string FormatResponse(const ResponseHead& head, const std::vector<ChoicePart>& choices,
+                           const Usage& usage);
+// One SSE event. With `null_usage` it says "usage": null, as streams that end with usage do.
+std::string FormatChunk(const ResponseHead& head, const ChoicePart& part, bool null_usage);
+std::string FormatUsageChunk(const ResponseHead& head, const Usage& usage);
+std::string FormatErrorEvent(std::string_view error_json);
+inline constexpr std::string_view kDoneEvent = "data: [DONE]\n\n";
+
+// {"error": {...}}. An empty `param` or `code` becomes null.
+std::string FormatError(std::string_view type, std::string_view message, std::string_view param,
+                        std::string_view code);
+std::string FormatModels(const std::string& id, int64_t created, const ModelInfo& model);
+std::string FormatHealth(std::string_view status, const EngineStats& stats, const ModelInfo& model);
+
+}  // namespace tokamak

@@ -1,0 +1,44 @@
+// The HTTP server around an engine.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "server/transport/http_server.h"
+#include "tokamak/engine.h"
+
+namespace tokamak {
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";
+  uint16_t port = 8080;           // 0: any free one
+  std::string api_key_file = {};  // empty: no key is asked for
+  bool insecure = false;          // allow other machines without a key
+  std::string model_id = {};      // what clients call the model; empty: the model's own name
+  double drain_seconds = 30;      // how long running requests may go on after a signal
+  HttpLimits limits = {};
+};
+
+// Owned by the thread that calls Run, which becomes the I/O thread.
+class Server {
+ public:
+  // Binds. Refused: an address that other machines can reach without a key, unless `insecure`.
+  // The engine outlives the server.
+  static Result<std::unique_ptr<Server>> Create(Engine& engine, ServerOptions options);
+  ~Server();
+
+  uint16_t port() const;
+  // Serves until SIGINT, SIGTERM or Shutdown; then lets running requests finish for drain_seconds,
+  // or until a second signal, and returns.
+  void Run();
+  // As a signal does. From any thread.
+  void Shutdown();
+
+ private:
+  struct Impl;
+  explicit Server(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tokamak

@@ -1,0 +1,323 @@
+#include "server/server.h"
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "server/api_keys.h"
+#include "server/testing/fake_engine.h"
+#include "server/testing/http_client.h"
+
+namespace tokamak {
+namespace {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+
+// A server with a fake engine behind it on a free port.
+class ServerTest : public testing::Test {
+ protected:
+  void Start(ServerOptions options = {}) {
+    options.port = 0;
+    Result<std::unique_ptr<Server>> server = Server::Create(engine_, std::move(options));
+    ASSERT_TRUE(server.ok()) << server.status().ToString();
+    server_ = *std::move(server);
+    thread_ = std::thread([this] { server_->Run(); });
+  }
+  void TearDown() override { Shutdown(); }
+  void Shutdown() {
+    if (!thread_.joinable()) return;
+    server_->Shutdown();
+    thread_.join();
+  }
+  HttpClient Connect() { return HttpClient(server_->port()); }
+  // Waits until `condition` holds, for at most 20 s.
+  static bool Eventually(const std::function<bool()>& condition) {
+    for (int i = 0; i < 4000; ++i) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return false;
+  }
+
+  FakeEngine engine_;
+  std::unique_ptr<Server> server_;
+  std::thread thread_;
+};
+
+// The JSON values of an SSE body, without the [DONE] at its end.
+std::vector<Json> Events(const std::string& body) {
+  std::vector<Json> events;
+  EXPECT_TRUE(body.ends_with("data: [DONE]\n\n")) << body;
+  for (size_t at = 0; at < body.size();) {
+    const size_t end = body.find("\n\n", at);
+    const std::string line = body.substr(at, end - at);
+    EXPECT_TRUE(line.starts_with("data: ")) << line;
+    if (line != "data: [DONE]") events.push_back(Json::parse(line.substr(6)));
+    at = end + 2;
+  }
+  return events;
+}
+
+TEST_F(ServerTest, CompletesAPrompt) {
+  Start();
+  const auto response = Connect().Post("/v1/completions", R"({"prompt": "abc", "max_tokens": 5})");
+  ASSERT_EQ(response.status, 200) << response.body;
+  const Json json = Json::parse(response.body);
+  EXPECT_EQ(json["object"], "text_completion");
+  EXPECT_EQ(json["model"], "fake");
+  EXPECT_EQ(json["system_fingerprint"], "fp_fake");
+  EXPECT_EQ(json["seed"], 7);
+  EXPECT_EQ(json["choices"][0]["text"], "abcab");
+  EXPECT_EQ(json["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(json["choices"][0]["logprobs"], nullptr);
+  EXPECT_EQ(json["usage"]["prompt_tokens"], 3);
+  EXPECT_EQ(json["usage"]["completion_tokens"], 5);
+  EXPECT_EQ(json["usage"]["total_tokens"], 8);
+  EXPECT_EQ(json["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+}
+
+TEST_F(ServerTest, CompletesManyPromptsTimesManyChoicesInOrder) {
+  Start();
+  const auto response =
+      Connect().Post("/v1/completions", R"({"prompt": ["ab", [67, 68]], "n": 2, "max_tokens": 3})");
+  const Json json = Json::parse(response.body);
+  ASSERT_EQ(json["choices"].size(), 4u);
+  const std::vector<std::string> texts = {"aba", "aba", "CDC", "CDC"};
+  for (size_t i = 0; i < texts.size(); ++i) {
+    EXPECT_EQ(json["choices"][i]["index"], i);
+    EXPECT_EQ(json["choices"][i]["text"], texts[i]);
+  }
+  EXPECT_EQ(json["usage"]["completion_tokens"], 12);
+}
+
+TEST_F(ServerTest, EchoesThePromptWithItsLogprobs) {
+  Start();
+  const auto response = Connect().Post(
+      "/v1/completions",
+      R"({"prompt": "abc", "max_tokens": 2, "echo": true, "logprobs": 1, "return_token_ids": true})");
+  const Json choice = Json::parse(response.body)["choices"][0];
+  EXPECT_EQ(choice["text"], "abcab");
+  EXPECT_EQ(choice["token_ids"], Json({97, 98, 99, 97, 98}));
+  const Json logprobs = choice["logprobs"];
+  EXPECT_EQ(logprobs["tokens"], Json({"a", "b", "c", "a", "b"}));
+  EXPECT_EQ(logprobs["token_logprobs"], Json({nullptr, -1.0, -1.0, -0.5, -0.5}));
+  EXPECT_EQ(logprobs["text_offset"], Json({0, 1, 2, 3, 4}));
+  EXPECT_EQ(logprobs["top_logprobs"][3], Json({{"a", -0.5}}));
+}
+
+TEST_F(ServerTest, StreamsAConversation) {
+  Start();
+  const auto response = Connect().Post(
+      "/v1/chat/completions",
+      R"({"messages": [{"role": "user", "content": "x"}], "max_tokens": 3, "stream": true,
+          "stream_options": {"include_usage": true}, "logprobs": true, "top_logprobs": 2})");
+  ASSERT_EQ(response.status, 200) << response.body;
+  EXPECT_THAT(response.headers, HasSubstr("text/event-stream"));
+  const std::vector<Json> events = Events(response.body);
+  ASSERT_EQ(events.size(), 4u) << response.body;
+  EXPECT_EQ(events[0]["object"], "chat.completion.chunk");
+  EXPECT_EQ(events[0]["choices"][0]["delta"], Json({{"role", "assistant"}, {"content", "<"}}));
+  EXPECT_EQ(events[0]["usage"], nullptr);
+  EXPECT_EQ(events[1]["choices"][0]["delta"], Json({{"content", "|"}}));
+  const Json& content = events[1]["choices"][0]["logprobs"]["content"][0];
+  EXPECT_EQ(content["token"], "|");
+  EXPECT_EQ(content["bytes"], Json({124}));
+  EXPECT_EQ(content["top_logprobs"][1]["token"], "}");
+  EXPECT_EQ(events[2]["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(events[3]["choices"], Json::array());
+  EXPECT_EQ(events[3]["usage"]["completion_tokens"], 3);
+  EXPECT_EQ(events[3]["id"], events[0]["id"]);
+  // What the engine was given is the conversation as ChatML.
+  const std::vector<int32_t> ids = engine_.last_request().token_ids;
+  EXPECT_EQ(engine_.Detokenize(ids), "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST_F(ServerTest, AnswersErrorsInOpenAisShape) {
+  Start();
+  HttpClient client = Connect();
+  const auto error = [&](const HttpClient::Response& response, int status, const Json& param,
+                         const Json& code) {
+    EXPECT_EQ(response.status, status) << response.body;
+    const Json json = Json::parse(response.body)["error"];
+    EXPECT_TRUE(json["message"].is_string());
+    EXPECT_TRUE(json["type"].is_string());
+    EXPECT_EQ(json["param"], param) << response.body;
+    EXPECT_EQ(json["code"], code) << response.body;
+  };
+  const std::string completions = "/v1/completions";
+  error(client.Post(completions, R"({"prompt": "a", "top_p": "x"})"), 400, "top_p", nullptr);
+  error(client.Post(completions, R"({"prompt": "a", "top_p": 7})"), 400, "top_p", nullptr);
+  error(client.Post(completions, "nonsense"), 400, nullptr, nullptr);
+  error(client.Post(completions, R"({"prompt": [5, 256]})"), 400, "prompt", nullptr);
+  error(client.Post(completions, R"({"prompt": ""})"), 400, "prompt", nullptr);
+  error(client.Post(completions, R"({"prompt": "a", "model": "other"})"), 404, "model",
+        "model_not_found");
+  error(client.Post(completions, "{\"prompt\": \"" + std::string(5000, 'a') + "\"}"), 400, "prompt",
+        "context_length_exceeded");
+  error(client.Get("/v1/completions"), 405, nullptr, nullptr);
+  error(client.Get("/nothing"), 404, nullptr, nullptr);
+  error(client.Post(completions, "{}", "Content-Type: text/plain\r\n"), 400, "prompt", nullptr);
+}
+
+TEST_F(ServerTest, ListsItsModelAndItsHealth) {
+  Start({.model_id = "my-model"});
+  HttpClient client = Connect();
+  const Json models = Json::parse(client.Get("/v1/models").body);
+  EXPECT_EQ(models["data"][0]["id"], "my-model");
+  EXPECT_EQ(models["data"][0]["max_model_len"], FakeEngine::kContext);
+  auto health = client.Get("/health");
+  EXPECT_EQ(health.status, 200);
+  EXPECT_EQ(Json::parse(health.body)["status"], "ok");
+  engine_.SetSecondsSinceProgress(1000);
+  health = client.Get("/health");
+  EXPECT_EQ(health.status, 503);
+  EXPECT_EQ(Json::parse(health.body)["status"], "stuck");
+}
+
+TEST_F(ServerTest, CancelsWhenTheClientGoesAway) {
+  engine_.SetTick(std::chrono::milliseconds(1));
+  Start();
+  for (const char* stream : {"true", "false"}) {
+    const int64_t before = engine_.cancelled();
+    HttpClient client = Connect();
+    const std::string body =
+        fmt::format(R"({{"prompt": "a", "n": 2, "max_tokens": 1000000, "stream": {}}})", stream);
+    client.Send(
+        fmt::format("POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n{}",
+                    body.size(), body));
+    ASSERT_TRUE(Eventually([&] { return engine_.stats().running == 1; }));
+    client.Close();
+    EXPECT_TRUE(Eventually([&] { return engine_.cancelled() == before + 1; })) << stream;
+    EXPECT_TRUE(Eventually([&] { return engine_.stats().running == 0; }));
+  }
+}
+
+TEST_F(ServerTest, DropsAStreamWhoseClientDoesNotRead) {
+  ServerOptions options;
+  options.limits.max_unsent_bytes = 1 << 16;
+  Start(std::move(options));
+  HttpClient client = Connect();
+  const std::string body = R"({"prompt": "a", "max_tokens": 100000000, "stream": true})";
+  client.Send(
+      fmt::format("POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n{}",
+                  body.size(), body));
+  EXPECT_TRUE(Eventually([&] { return engine_.cancelled() == 1; }));
+}
+
+TEST_F(ServerTest, RefusesWhatIsTooLargeTooManyOrMalformed) {
+  ServerOptions options;
+  options.limits.max_body_bytes = 1000;
+  options.limits.max_header_bytes = 1000;
+  options.limits.max_connections = 3;
+  Start(std::move(options));
+  {
+    HttpClient client = Connect();
+    const auto large = client.Post("/v1/completions", std::string(5000, ' '));
+    EXPECT_EQ(large.status, 413);
+    EXPECT_TRUE(Json::parse(large.body).contains("error"));
+    EXPECT_TRUE(client.AtEnd());
+  }
+  EXPECT_EQ(Connect().Get("/health", "X: " + std::string(5000, 'x') + "\r\n").status, 431);
+  {
+    HttpClient client = Connect();
+    client.Send("NONSENSE\r\n\r\n");
+    EXPECT_EQ(client.Receive().status, 400);
+  }
+  ASSERT_TRUE(Eventually([&] {  // those above have been closed
+    return Connect().Get("/health").status == 200;
+  }));
+  HttpClient a = Connect(), b = Connect(), c = Connect();
+  for (HttpClient* client : {&a, &b, &c}) EXPECT_EQ(client->Get("/health").status, 200);
+  EXPECT_EQ(Connect().Receive().status, 503);
+  EXPECT_EQ(a.Get("/health").status, 200);
+}
+
+TEST_F(ServerTest, ClosesConnectionsThatAreTooSlow) {
+  ServerOptions options;
+  options.limits.idle_seconds = options.limits.header_seconds = options.limits.body_seconds = 0.1;
+  Start(std::move(options));
+  EXPECT_TRUE(Connect().AtEnd());
+  for (const char* beginning :
+       {"GET /hea", "POST /v1/completions HTTP/1.1\r\nContent-Length: 5\r\n\r\n{"}) {
+    HttpClient client = Connect();
+    client.Send(beginning);
+    EXPECT_TRUE(client.AtEnd()) << beginning;
+  }
+}
+
+TEST_F(ServerTest, ServesPipelinedRequestsAndHttp10) {
+  Start();
+  HttpClient client = Connect();
+  client.Send("GET /health HTTP/1.1\r\nHost: t\r\n\r\nGET /v1/models HTTP/1.1\r\nHost: t\r\n\r\n");
+  EXPECT_THAT(client.Receive().body, HasSubstr("seconds_since_progress"));
+  EXPECT_THAT(client.Receive().body, HasSubstr("\"list\""));
+  HttpClient old = Connect();
+  const std::string body = R"({"prompt": "ab", "max_tokens": 2, "stream": true})";
+  old.Send(fmt::format("POST /v1/completions HTTP/1.0\r\nContent-Length: {}\r\n\r\n{}", body.size(),
+                       body));
+  EXPECT_TRUE(old.ReceiveUntil("data: [DONE]\n\n"));
+}
+
+TEST_F(ServerTest, AsksForAKeyWhenItHasOne) {
+  const std::string path = testing::TempDir() + "/keys";
+  std::ofstream(path) << "# two keys\nfirst\n\n  second \r\n";
+  Start({.api_key_file = path});
+  HttpClient client = Connect();
+  EXPECT_EQ(client.Get("/v1/models").status, 401);
+  EXPECT_EQ(client.Get("/v1/models", "Authorization: Bearer firs\r\n").status, 401);
+  EXPECT_EQ(client.Get("/v1/models", "Authorization: Bearer # two keys\r\n").status, 401);
+  EXPECT_EQ(client.Get("/v1/models", "Authorization: first\r\n").status, 401);
+  EXPECT_EQ(client.Get("/v1/models", "Authorization: Bearer first\r\n").status, 200);
+  EXPECT_EQ(client.Get("/v1/models", "Authorization: Bearer second\r\n").status, 200);
+  EXPECT_EQ(client.Get("/health").status, 200);
+  std::remove(path.c_str());
+}
+
+TEST_F(ServerTest, OpensToOtherMachinesOnlyWithAKeyOrWhenTold) {
+  const auto open = Server::Create(engine_, {.host = "0.0.0.0", .port = 0});
+  ASSERT_FALSE(open.ok());
+  EXPECT_THAT(std::string(open.status().message()), HasSubstr("--insecure"));
+  EXPECT_TRUE(Server::Create(engine_, {.host = "0.0.0.0", .port = 0, .insecure = true}).ok());
+  EXPECT_TRUE(Server::Create(engine_, {.host = "localhost", .port = 0}).ok());
+  EXPECT_FALSE(Server::Create(engine_, {.host = "no.such.host.invalid", .port = 0}).ok());
+}
+
+TEST_F(ServerTest, ShutdownFinishesWhatRunsAndRefusesTheRest) {
+  engine_.SetTick(std::chrono::milliseconds(2));
+  Start();
+  HttpClient idle = Connect();
+  EXPECT_EQ(idle.Get("/health").status, 200);
+  HttpClient::Response response;
+  std::thread request([&] {
+    response = Connect().Post("/v1/completions", R"({"prompt": "a", "max_tokens": 100})");
+  });
+  ASSERT_TRUE(Eventually([&] { return engine_.stats().running == 1; }));
+  Shutdown();
+  request.join();
+  EXPECT_EQ(response.status, 200) << response.body;
+  EXPECT_EQ(Json::parse(response.body)["choices"][0]["text"], std::string(100, 'a'));
+  EXPECT_TRUE(idle.AtEnd());
+  EXPECT_FALSE(HttpClient(server_->port()).connected());
+}
+
+TEST_F(ServerTest, ShutdownCancelsWhatTakesTooLong) {
+  engine_.SetTick(std::chrono::milliseconds(1));
+  Start({.drain_seconds = 0.1});
+  HttpClient::Response response;
+  std::thread request([&] {
+    response = Connect().Post("/v1/completions", R"({"prompt": "a", "max_tokens": 100000000})");
+  });
+  ASSERT_TRUE(Eventually([&] { return engine_.stats().running == 1; }));
+  Shutdown();
+  request.join();
+  EXPECT_EQ(response.status, 503) << response.body;
+}
+
+}  // namespace
+}  // namespace tokamak

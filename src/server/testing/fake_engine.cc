@@ -1,0 +1,173 @@
+#include "server/testing/fake_engine.h"
+
+#include "base/error.h"
+
+namespace tokamak {
+
+FakeEngine::FakeEngine() {
+  model_.name = "fake";
+  model_.architecture = "FakeForCausalLM";
+  model_.vocab_size = 256;
+  model_.max_context = kContext;
+  model_.chat_template =
+      "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
+      "message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}"
+      "{{ '<|im_start|>assistant\\n' }}{% endif %}";
+  thread_ = std::thread([this] { Loop(); });
+}
+
+FakeEngine::~FakeEngine() {
+  {
+    MutexLock lock(mutex_);
+    stop_ = true;
+    wake_.NotifyAll();
+  }
+  thread_.join();
+}
+
+Result<RequestId> FakeEngine::Submit(Request request, OutputCallback on_output) {
+  MutexLock lock(mutex_);
+  if (draining_) return Unavailable("draining");
+  const size_t tokens = request.token_ids.size();
+  if (tokens >= kContext) {
+    return ResourceExhausted("prompt: {} tokens do not fit in {}", tokens, kContext);
+  }
+  last_ = request;
+  const RequestId id = next_id_++;
+  running_[id] = Running{std::move(request), std::move(on_output)};
+  wake_.NotifyAll();
+  return id;
+}
+
+void FakeEngine::Cancel(RequestId request) {
+  MutexLock lock(mutex_);
+  if (running_.count(request) == 0) return;
+  to_cancel_.push_back(request);
+  wake_.NotifyAll();
+}
+
+Result<std::vector<OutputChunk>> FakeEngine::Generate(Request) {
+  return Unimplemented("the fake engine only streams");
+}
+
+Result<std::vector<int32_t>> FakeEngine::Tokenize(std::string_view text, bool, bool) const {
+  std::vector<int32_t> ids;
+  for (const char c : text) ids.push_back(static_cast<uint8_t>(c));
+  return ids;
+}
+
+std::string FakeEngine::Detokenize(const std::vector<int32_t>& ids) const {
+  std::string text;
+  for (const int32_t id : ids) text += static_cast<char>(id);
+  return text;
+}
+
+std::string FakeEngine::TokenBytes(int32_t id) const {
+  return std::string(1, static_cast<char>(id));
+}
+
+EngineStats FakeEngine::stats() const {
+  MutexLock lock(mutex_);
+  EngineStats stats;
+  stats.running = static_cast<int32_t>(running_.size());
+  stats.seconds_since_progress = seconds_since_progress_;
+  return stats;
+}
+
+void FakeEngine::Drain(double timeout_seconds) {
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_seconds);
+  for (;;) {
+    MutexLock lock(mutex_);
+    draining_ = true;
+    if (running_.empty()) return;
+    if (std::chrono::steady_clock::now() > deadline) {
+      for (const auto& [id, running] : running_) to_cancel_.push_back(id);
+      wake_.NotifyAll();
+    }
+    wake_.WaitFor(mutex_, std::chrono::milliseconds(5));
+  }
+}
+
+Request FakeEngine::last_request() const {
+  MutexLock lock(mutex_);
+  return last_;
+}
+
+void FakeEngine::Loop() {
+  for (;;) {
+    const bool worked = Tick();
+    {
+      MutexLock lock(mutex_);
+      if (stop_) return;
+      if (!worked && running_.empty()) wake_.WaitFor(mutex_, std::chrono::milliseconds(50));
+    }
+    if (tick_us_ > 0) std::this_thread::sleep_for(std::chrono::microseconds(tick_us_));
+  }
+}
+
+bool FakeEngine::Tick() {
+  std::vector<std::pair<OutputCallback, OutputChunk>> outputs;
+  {
+    MutexLock lock(mutex_);
+    for (const RequestId id : to_cancel_) {
+      const auto found = running_.find(id);
+      if (found == running_.end()) continue;
+      ++cancelled_;
+      for (int32_t choice = 0; choice < found->second.request.sampling.n; ++choice) {
+        OutputChunk chunk;
+        chunk.request = id;
+        chunk.choice = choice;
+        chunk.finish_reason = FinishReason::kCancelled;
+        outputs.emplace_back(found->second.on_output, std::move(chunk));
+      }
+      running_.erase(found);
+    }
+    to_cancel_.clear();
+    for (auto it = running_.begin(); it != running_.end();) {
+      Emit(it->first, it->second, outputs);
+      const bool finished = it->second.done >= it->second.request.sampling.max_tokens.value_or(64);
+      it = finished ? running_.erase(it) : std::next(it);
+    }
+  }
+  for (auto& [callback, chunk] : outputs) callback(std::move(chunk));
+  return !outputs.empty();
+}
+
+void FakeEngine::Emit(RequestId id, Running& running,
+                      std::vector<std::pair<OutputCallback, OutputChunk>>& outputs) {
+  const Request& request = running.request;
+  const std::vector<int32_t>& prompt = request.token_ids;
+  const int32_t max_tokens = request.sampling.max_tokens.value_or(64);
+  ++running.done;
+  for (int32_t choice = 0; choice < request.sampling.n; ++choice) {
+    OutputChunk chunk;
+    chunk.request = id;
+    chunk.choice = choice;
+    chunk.seed = request.sampling.seed.value_or(7);
+    const int32_t token = prompt[static_cast<size_t>(running.done - 1) % prompt.size()];
+    if (running.done <= max_tokens) {
+      chunk.token_ids = {token};
+      chunk.text = std::string(1, static_cast<char>(token));
+      if (request.sampling.logprobs) {
+        TokenLogprobs logprobs{.token = {token, -0.5f}, .top = {}};
+        for (int32_t i = 0; i < *request.sampling.logprobs; ++i) {
+          logprobs.top.push_back({token + i, -0.5f - static_cast<float>(i)});
+        }
+        chunk.logprobs.push_back(logprobs);
+      }
+    }
+    if (running.done == 1 && choice == 0 && request.sampling.prompt_logprobs) {
+      for (size_t i = 1; i < prompt.size(); ++i) {
+        chunk.prompt_logprobs.push_back({.token = {prompt[i], -1.0f}, .top = {}});
+      }
+    }
+    if (running.done >= max_tokens) chunk.finish_reason = FinishReason::kLength;
+    chunk.usage = {.prompt_tokens = static_cast<int32_t>(prompt.size()),
+                   .cached_tokens = 0,
+                   .completion_tokens = running.done * request.sampling.n};
+    outputs.emplace_back(running.on_output, std::move(chunk));
+  }
+}
+
+}  // namespace tokamak

@@ -1,0 +1,70 @@
+// An engine without a model, for tests of what stands in front of it. Tokens are bytes (ids 0 to
+// 255); the answer to a prompt is the prompt itself, over and over, one byte per tick.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/mutex.h"
+#include "tokamak/engine.h"
+
+namespace tokamak {
+
+class FakeEngine final : public Engine {
+ public:
+  static constexpr int32_t kContext = 4096;
+
+  FakeEngine();
+  ~FakeEngine() override;
+
+  Result<RequestId> Submit(Request request, OutputCallback on_output) override;
+  void Cancel(RequestId request) override;
+  Result<std::vector<OutputChunk>> Generate(Request request) override;
+  Result<std::vector<int32_t>> Tokenize(std::string_view text, bool add_special,
+                                        bool parse_special) const override;
+  std::string Detokenize(const std::vector<int32_t>& ids) const override;
+  std::string TokenBytes(int32_t id) const override;
+  const ModelInfo& model() const override { return model_; }
+  EngineStats stats() const override;
+  const std::string& system_fingerprint() const override { return fingerprint_; }
+  void Drain(double timeout_seconds) override;
+
+  // For tests.
+  void SetSecondsSinceProgress(double seconds) { seconds_since_progress_ = seconds; }
+  void SetTick(std::chrono::microseconds tick) { tick_us_ = tick.count(); }
+  int64_t cancelled() const { return cancelled_; }
+  Request last_request() const;
+
+ private:
+  struct Running {
+    Request request;
+    OutputCallback on_output;
+    int32_t done = 0;  // tokens per choice
+  };
+
+  void Loop();
+  bool Tick() EXCLUDES(mutex_);  // false when there is nothing to do
+  void Emit(RequestId id, Running& running, std::vector<std::pair<OutputCallback, OutputChunk>>&)
+      REQUIRES(mutex_);
+
+  ModelInfo model_;
+  std::string fingerprint_ = "fp_fake";
+  std::atomic<double> seconds_since_progress_{0};
+  std::atomic<int64_t> tick_us_{0};
+  std::atomic<int64_t> cancelled_{0};
+  mutable Mutex mutex_;
+  CondVar wake_;
+  std::map<RequestId, Running> running_ GUARDED_BY(mutex_);
+  std::vector<RequestId> to_cancel_ GUARDED_BY(mutex_);
+  Request last_ GUARDED_BY(mutex_);
+  RequestId next_id_ GUARDED_BY(mutex_) = 1;
+  bool draining_ GUARDED_BY(mutex_) = false;
+  bool stop_ GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace tokamak

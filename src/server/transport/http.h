@@ -1,0 +1,53 @@
+// HTTP as handlers see it: no socket, no Beast. Everything here happens on the I/O thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tokamak {
+
+struct HttpRequest {
+  std::string method;         // "GET"
+  std::string path;           // "/v1/models", without the query
+  std::string content_type;   // as sent
+  std::string authorization;  // as sent
+  std::string body;
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::string body;
+  std::vector<std::pair<std::string, std::string>> headers = {};  // further ones
+};
+
+// One request and its response: either one Respond, or StartStream, Writes and Finish. Methods are
+// called on the I/O thread, except Post. Once the client is gone they do nothing.
+class HttpExchange {
+ public:
+  virtual ~HttpExchange() = default;
+
+  // Valid until the response is complete.
+  virtual const HttpRequest& request() const = 0;
+  virtual void Respond(HttpResponse response) = 0;
+
+  // A response of unknown length; every Write goes out at once.
+  virtual void StartStream(std::string_view content_type) = 0;
+  virtual void Write(std::string data) = 0;
+  virtual void Finish() = 0;
+
+  // Calls `on_gone` once if the client goes away before its response is complete.
+  virtual void OnClientGone(std::function<void()> on_gone) = 0;
+
+  // Runs `work` on the I/O thread, in the order of the calls. From any thread.
+  virtual void Post(std::function<void()> work) = 0;
+};
+
+// Takes over the exchange: answers now or later.
+using HttpHandler = std::function<void(std::shared_ptr<HttpExchange>)>;
+
+}  // namespace tokamak

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Checks who includes whom in src/ and include/ (the table in docs/architecture.md).
+
+Prints one line for each violation, "file:line: rule", and exits 1 if there is any.
+"""
+import pathlib
+import re
+import sys
+
+PUBLIC = 'tokamak'  # include/tokamak
+
+# What each folder may include beyond itself, directly; what those may include comes with them.
+ALLOWED = {
+    PUBLIC: [],
+    'base': [PUBLIC],
+    'tensor': ['base'],
+    'step': ['base'],
+    'quant': ['tensor'],
+    'ops': ['quant', 'step'],
+    'weights': ['ops'],
+    'nn': ['weights'],
+    'models': ['nn'],
+    'runner': ['models'],
+    'executor': ['runner'],
+    'tokenizer': ['base'],
+    'chat': ['base'],
+    'grammar': ['base'],
+    'engine': ['step'],
+    'api': ['executor', 'engine', 'tokenizer', 'chat', 'grammar'],
+    'server': ['tokenizer', 'chat', 'grammar'],
+    'cli': ['api', 'server'],
+}
+
+# Single headers allowed across the table.
+ALLOWED_HEADERS = {'engine': ['executor/executor.h']}
+
+# Code that describes models must not know on what it runs. (Its tests must run on something.)
+BACKENDS = ['ops/reference/', 'ops/cpu/', 'ops/cuda/', 'ops/count/']
+BACKEND_FREE = ['quant', 'weights', 'nn', 'models']
+
+# Headers that are slow to compile stay out of ours.
+HEAVY = re.compile(r'(nlohmann/|boost/|spdlog/|CLI/|pcre2|re2/|openssl/|cutlass/|flashinfer/)')
+BEAST = re.compile(r'boost/beast|boost/asio/ssl')
+BEAST_FOLDER = 'src/server/transport/'
+
+INCLUDE = re.compile(r'\s*#\s*include\s*(["<])([^">]+)[">]')
+
+
+def closure(folder):
+    """Every folder that `folder` may include, itself among them."""
+    reached, todo = set(), [folder]
+    while todo:
+        name = todo.pop()
+        if name not in reached:
+            reached.add(name)
+            todo += ALLOWED[name]
+    return reached
+
+
+def is_test(path):
+    return path.stem.endswith(('_test', '_fuzz', '_bench')) or 'testing' in path.parts
+
+
+def check_file(root, path):
+    """Yields (line number, message) for each wrong include of a file."""
+    relative = path.relative_to(root)
+    folder = relative.parts[1]  # src/<folder>/... or include/tokamak/...
+    if folder not in ALLOWED:
+        yield 1, f'folder "{folder}" is not in the include table of tools/check_includes.py'
+        return
+    allowed = closure(folder)
+    for number, line in enumerate(path.read_text(encoding='utf-8').splitlines(), 1):
+        match = INCLUDE.match(line)
+        if not match:
+            continue
+        kind, name = match.groups()
+        if kind == '<':
+            if path.suffix == '.h' and HEAVY.match(name) and not is_test(path):
+                yield number, f'<{name}> is slow to compile: include it in .cc files only'
+            if BEAST.match(name) and not str(relative).startswith(BEAST_FOLDER):
+                yield number, f'<{name}> belongs in {BEAST_FOLDER} alone'
+            continue
+        if not any((root / base / name).is_file() for base in ('src', 'include')):
+            yield number, f'"{name}" is not a path from src/ or include/'
+            continue
+        target = name.split('/')[0]
+        if target not in allowed and name not in ALLOWED_HEADERS.get(folder, []):
+            may = ', '.join(sorted(allowed - {folder})) or 'nothing else'
+            yield number, f'{folder} must not include {target} ("{name}"); it may include {may}'
+        elif (folder in BACKEND_FREE and not is_test(path) and
+              any(name.startswith(backend) for backend in BACKENDS)):
+            yield number, f'{folder} must not include a backend ("{name}"); use ops/*.h'
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else '.').resolve()
+    files = [p for top in ('src', 'include') for p in sorted((root / top).rglob('*'))
+             if p.suffix in ('.h', '.cc', '.cu', '.cuh')]
+    errors = 0
+    for path in files:
+        for number, message in check_file(root, path):
+            print(f'{path.relative_to(root)}:{number}: {message}')
+            errors += 1
+    page = (root / 'docs/architecture.md')
+    if page.is_file():
+        text = page.read_text(encoding='utf-8')
+        for folder in sorted(p.name for p in (root / 'src').iterdir() if p.is_dir()):
+            if f'`src/{folder}`' not in text:
+                print(f'docs/architecture.md:1: its table of folders lacks `src/{folder}`')
+                errors += 1
+    print(f'includes: {len(files)} files, {errors} violations')
+    return 1 if errors else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
