@@ -103,7 +103,6 @@ class ReferenceOps final : public HostOps {
   Result<std::unique_ptr<Sampler>> MakeSampler(const SamplerShape& shape) override {
     return MakeHostSampler(shape, &pool_);
   }
-  using HostOps::Allocate;
   void Run(const Embed& op, Stream& stream) override;
   void Run(const AddRmsNorm& op, Stream& stream) override;
   void Run(const Linear& op, Stream& stream) override;
