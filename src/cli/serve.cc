@@ -46,8 +46,8 @@ int Serve(const ServeFlags& flags) {
 
 void AddServeCommand(CommandLine& line) {
   auto flags = std::make_shared<ServeFlags>();
-  Flags f = line.Command("serve", "Serve the OpenAI API", kExamples,
-                         [flags] { return Serve(*flags); });
+  Flags f =
+      line.Command("serve", "Serve the OpenAI API", kExamples, [flags] { return Serve(*flags); });
   f.Add("--host", flags->server.host, "Address to listen on");
   f.Add("--port", flags->server.port, "Port to listen on; 0: any free one");
   f.Add("--api-key-file", flags->server.api_key_file, "Ask clients for a key of this file");
