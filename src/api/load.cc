@@ -5,7 +5,7 @@
 
 #include "api/fingerprint.h"
 #include "api/local_engine.h"
-#include "api/vocab_from_gguf.h"
+#include "api/open_tokenizer.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "executor/in_process.h"
@@ -79,10 +79,7 @@ TokenizerResult LoadTokenizer(const Checkpoint& checkpoint) {
   if (checkpoint.gguf == nullptr || !checkpoint.gguf->metadata().Has("tokenizer.ggml.model")) {
     return std::shared_ptr<const Tokenizer>();
   }
-  ASSIGN_OR_RETURN(VocabSpec vocab, VocabFromGguf(*checkpoint.gguf));
-  TokenizerResult tokenizer = Tokenizer::Create(std::move(vocab));
-  if (!tokenizer.ok()) return tokenizer.status().WithContext(checkpoint.source);
-  return tokenizer;
+  return MakeTokenizer(*checkpoint.gguf);
 }
 
 Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& ops,

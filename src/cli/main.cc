@@ -9,10 +9,10 @@ int main(int argc, char** argv) {
   CommandLine line("tokamak", "Runs and serves language models.", tokamak::VersionText());
   AddRunCommand(line);
   AddServeCommand(line);
-  //  AddBenchCommands(line);
-  //  AddInspectCommand(line);
-  //  AddScoreCommand(line);
-  //  AddTokenizeCommand(line);
+  AddBenchCommands(line);
+  AddInspectCommand(line);
+  AddScoreCommand(line);
+  AddTokenizeCommand(line);
   //  AddReplayCommand(line);
   return line.Run(argc, argv);
 }
