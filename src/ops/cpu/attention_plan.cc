@@ -56,8 +56,8 @@ Result<std::unique_ptr<CpuAttentionPlan>> CpuAttentionPlan::Make(const Attention
   const int64_t worker_floats = AttentionScratchFloats(rows, shape.head_dim) +
                                 2 * AttentionPartialFloats(rows, shape.head_dim);
   const int64_t partial_floats =
-      std::min(kMaxPartialFloats, kEnoughItems * MaxSplits(shape) *
-                                      AttentionPartialFloats(rows, shape.head_dim));
+      std::min(kMaxPartialFloats,
+               kEnoughItems * MaxSplits(shape) * AttentionPartialFloats(rows, shape.head_dim));
   const auto bytes = [](int64_t floats) { return static_cast<size_t>(floats) * sizeof(float); };
   ASSIGN_OR_RETURN(Buffer workers, AllocateHostMemory(bytes(num_threads * worker_floats)));
   ASSIGN_OR_RETURN(Buffer partials, AllocateHostMemory(bytes(partial_floats)));
@@ -137,8 +137,7 @@ AttentionPartial CpuAttentionPlan::WorkerPartial(int worker, int index, int64_t 
 AttentionPartial CpuAttentionPlan::SplitPartial(const QueryBlock& block, int kv_head,
                                                 int64_t split) const {
   const int64_t rows = static_cast<int64_t>(block.num_tokens) * group();
-  const int64_t index =
-      kv_head * (block.end_split - block.first_split) + split - block.first_split;
+  const int64_t index = kv_head * (block.end_split - block.first_split) + split - block.first_split;
   return PartialAt(reinterpret_cast<float*>(partials_.data()) + block.partials +
                        index * AttentionPartialFloats(rows, shape_.head_dim),
                    rows);
@@ -148,8 +147,7 @@ bool CpuAttentionPlan::SplitDone(const QueryBlock& block, int kv_head) const {
   std::atomic<int32_t>& left = counters_[static_cast<size_t>(block.counters + kv_head)];
   if (left.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
   // Ready for the next layer; the pool's barrier orders it.
-  left.store(static_cast<int32_t>(block.end_split - block.first_split),
-             std::memory_order_relaxed);
+  left.store(static_cast<int32_t>(block.end_split - block.first_split), std::memory_order_relaxed);
   return true;
 }
 

@@ -69,7 +69,7 @@ class CpuAttentionPlan final : public AttentionPlan {
   std::vector<AttentionUnit> units_;
   Buffer workers_;
   Buffer partials_;
-  const int64_t partial_floats_;  // room in partials_
+  const int64_t partial_floats_;                      // room in partials_
   std::unique_ptr<std::atomic<int32_t>[]> counters_;  // splits of [block][kv head] still to do
 };
 

@@ -85,8 +85,7 @@ class CpuOps final : public HostOps {
 
 template <typename Body>
 void CpuOps::ForRows(int64_t rows, int64_t elements_per_row, Body body) {
-  const int64_t step =
-      std::max<int64_t>(1, kItemElements / std::max<int64_t>(1, elements_per_row));
+  const int64_t step = std::max<int64_t>(1, kItemElements / std::max<int64_t>(1, elements_per_row));
   pool_.ParallelFor(CeilDiv(rows, step), [&](int64_t item, int) {
     body(item * step, std::min(rows, (item + 1) * step));
   });
@@ -109,8 +108,8 @@ void CpuOps::Run(const Embed& op, Stream&) {
   const PanelWeight& table = Unwrap(op.table);
   const auto* ids = static_cast<const int32_t*>(op.ids.data);
   // A row costs the unpacking of its whole panel.
-  const int64_t step = std::max<int64_t>(
-      1, kItemElements / std::max<int64_t>(1, table.cols() * kPanelRows));
+  const int64_t step =
+      std::max<int64_t>(1, kItemElements / std::max<int64_t>(1, table.cols() * kPanelRows));
   const int64_t num_tokens = op.out.rows();
   pool_.ParallelFor(CeilDiv(num_tokens, step), [&](int64_t item, int worker) {
     for (int64_t t = item * step; t < std::min(num_tokens, (item + 1) * step); ++t) {
@@ -159,20 +158,20 @@ void CpuOps::Run(const Linear& op, Stream&) {
     const int64_t panels = std::min(width, segment->panels - panel);
     const int64_t output = segment->first_row + panel * kPanelRows;
     const int64_t row = item / num_groups * item_rows;
-    kernels_.linear({.dtype = segment->dtype,
-                     .panels = segment->data + panel * segment->panel_bytes,
-                     .panel_bytes = segment->panel_bytes,
-                     .num_panels = static_cast<int>(panels),
-                     .cols = weight.cols(),
-                     .x = op.x.Row<float>(row),
-                     .x_stride = FloatStride(op.x),
-                     .num_tokens = std::min(item_rows, num_tokens - row),
-                     .bias = bias != nullptr ? bias + output : nullptr,
-                     .out = op.out.Row<float>(row) + output,
-                     .out_stride = FloatStride(op.out),
-                     .num_outputs =
-                         std::min(panels * kPanelRows, segment->rows - panel * kPanelRows),
-                     .tile = Tile(worker)});
+    kernels_.linear(
+        {.dtype = segment->dtype,
+         .panels = segment->data + panel * segment->panel_bytes,
+         .panel_bytes = segment->panel_bytes,
+         .num_panels = static_cast<int>(panels),
+         .cols = weight.cols(),
+         .x = op.x.Row<float>(row),
+         .x_stride = FloatStride(op.x),
+         .num_tokens = std::min(item_rows, num_tokens - row),
+         .bias = bias != nullptr ? bias + output : nullptr,
+         .out = op.out.Row<float>(row) + output,
+         .out_stride = FloatStride(op.out),
+         .num_outputs = std::min(panels * kPanelRows, segment->rows - panel * kPanelRows),
+         .tile = Tile(worker)});
   });
 }
 
@@ -181,15 +180,15 @@ void CpuOps::Run(const GatedActivation& op, Stream&) {
   const int64_t width = op.out.cols();
   ForRows(op.out.rows(), 4 * width, [&](int64_t begin, int64_t end) {
     const float* gate = op.gate_up.Row<float>(begin);
-    kernels_.gate({.kind = op.activation == Activation::kSilu ? GateKind::kSilu
-                                                              : GateKind::kGeluTanh,
-                   .gate = gate,
-                   .up = gate + width,
-                   .out = op.out.Row<float>(begin),
-                   .in_stride = FloatStride(op.gate_up),
-                   .out_stride = FloatStride(op.out),
-                   .num_rows = end - begin,
-                   .cols = width});
+    kernels_.gate(
+        {.kind = op.activation == Activation::kSilu ? GateKind::kSilu : GateKind::kGeluTanh,
+         .gate = gate,
+         .up = gate + width,
+         .out = op.out.Row<float>(begin),
+         .in_stride = FloatStride(op.gate_up),
+         .out_stride = FloatStride(op.out),
+         .num_rows = end - begin,
+         .cols = width});
   });
 }
 
@@ -266,8 +265,8 @@ void CpuOps::AttendUnit(const Attention& op, const AttentionUnit& unit, int kv_h
                 .v_offset = cache.v_offset + kv_head * head_bytes,
                 .dtype = cache.dtype,
                 .block_size = cache.block_size,
-                .block_table = plan.batch().block_tables.data() +
-                               block.sequence * plan.batch().table_stride},
+                .block_table =
+                    plan.batch().block_tables.data() + block.sequence * plan.batch().table_stride},
       .q = op.q.Row<float>(block.first_token) + static_cast<int64_t>(kv_head) * group * head_dim,
       .q_stride = FloatStride(op.q),
       .num_tokens = block.num_tokens,

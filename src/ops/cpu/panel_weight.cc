@@ -100,8 +100,8 @@ Result<std::unique_ptr<PackedWeight>> PanelWeight::Make(const WeightSpec& spec, 
   std::vector<std::vector<std::byte>> rows(static_cast<size_t>(pool.num_threads()));
   FirstError error;
   pool.ParallelFor(static_cast<int64_t>(items.size()), [&](int64_t i, int worker) {
-    Status status = PackPanels(items[static_cast<size_t>(i)], cols,
-                               rows[static_cast<size_t>(worker)]);
+    Status status =
+        PackPanels(items[static_cast<size_t>(i)], cols, rows[static_cast<size_t>(worker)]);
     if (!status.ok()) error.Set(i, std::move(status));
   });
   RETURN_IF_ERROR(error.Get());

@@ -89,8 +89,7 @@ struct Avx2 {
   static void StoreBFloat16(std::byte* p, F v) {
     const I bits = _mm256_castps_si256(v);
     const I top = _mm256_srli_epi32(bits, 16);
-    const I rounded =
-        _mm256_srli_epi32(_mm256_add_epi32(AddInt(bits, 0x7fff), And(top, 1)), 16);
+    const I rounded = _mm256_srli_epi32(_mm256_add_epi32(AddInt(bits, 0x7fff), And(top, 1)), 16);
     const I quiet = Or(top, _mm256_set1_epi32(0x40));
     const I is_nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
     const I words = _mm256_blendv_epi8(rounded, quiet, is_nan);

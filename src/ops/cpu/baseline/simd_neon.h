@@ -65,9 +65,7 @@ struct Baseline {
   static F AsFloat(I a) { return vreinterpretq_f32_s32(a); }
   static I Round(F a) { return vcvtnq_s32_f32(a); }
   // 2^n for n in [-126, 127].
-  static F PowerOfTwo(I n) {
-    return AsFloat(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127)), 23));
-  }
+  static F PowerOfTwo(I n) { return AsFloat(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127)), 23)); }
 
   // table[low four bits of each lane].
   static F Lookup(I code, const float* table) {

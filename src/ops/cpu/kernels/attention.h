@@ -28,9 +28,9 @@ struct AttentionKernel {
   const AttentionPartial& out;
   const int64_t rows = static_cast<int64_t>(task.num_tokens) * task.group;
   const int64_t padded = PadTo16(task.head_dim);
-  float* const queries = task.scratch;             // [rows][head_dim], scaled
-  float* const keys = queries + rows * padded;     // [kKeyTile / 16][head_dim][16]
-  float* const values = keys + kKeyTile * padded;  // [padded / 16][kKeyTile][16]
+  float* const queries = task.scratch;               // [rows][head_dim], scaled
+  float* const keys = queries + rows * padded;       // [kKeyTile / 16][head_dim][16]
+  float* const values = keys + kKeyTile * padded;    // [padded / 16][kKeyTile][16]
   float* const scores = values + kKeyTile * padded;  // [rows][kKeyTile]
 
   static void Run(const AttentionTask& task, int64_t split, const AttentionPartial& out) {
@@ -41,9 +41,8 @@ struct AttentionKernel {
       case DType::kBF16:
         return kernel.template Split<2>(split, V::LoadBFloat16);
       default:
-        return kernel.template Split<4>(split, [](const std::byte* p) {
-          return V::Load(reinterpret_cast<const float*>(p));
-        });
+        return kernel.template Split<4>(
+            split, [](const std::byte* p) { return V::Load(reinterpret_cast<const float*>(p)); });
     }
   }
 
@@ -165,9 +164,8 @@ struct AttentionKernel {
     }
     Lanes<V> lanes;
     lanes.Fill(kNothing);
-    ForEachVector(begin, end, [&](int i, int v) {
-      lanes.v[v] = V::Max(lanes.v[v], V::Load(row + i));
-    });
+    ForEachVector(begin, end,
+                  [&](int i, int v) { lanes.v[v] = V::Max(lanes.v[v], V::Load(row + i)); });
     const float before = out.highest[r];
     const float tile_highest = lanes.Max();
     const float highest = tile_highest > before ? tile_highest : before;
@@ -213,13 +211,11 @@ struct AttentionKernel {
     const int64_t padded = PadTo16(head_dim);
     for (int64_t r = 0; r < rows; ++r) {
       if (from.highest[r] == kNothing && from.sum[r] == 0) continue;  // saw no key
-      const float highest =
-          from.highest[r] > into.highest[r] ? from.highest[r] : into.highest[r];
+      const float highest = from.highest[r] > into.highest[r] ? from.highest[r] : into.highest[r];
       const F old_factor = Exp<V>(V::Broadcast(into.highest[r] - highest));
       const F new_factor = Exp<V>(V::Broadcast(from.highest[r] - highest));
       into.highest[r] = highest;
-      into.sum[r] =
-          into.sum[r] * V::First(old_factor) + from.sum[r] * V::First(new_factor);
+      into.sum[r] = into.sum[r] * V::First(old_factor) + from.sum[r] * V::First(new_factor);
       float* value = into.values + r * padded;
       const float* added = from.values + r * padded;
       for (int64_t i = 0; i < padded; i += kLanes) {

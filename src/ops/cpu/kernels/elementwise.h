@@ -90,9 +90,8 @@ struct Elementwise {
         V::Store(out + i, Activate<kKind>(V::Load(gate + i), V::Load(up + i)));
       }
       if (const int64_t rest = task.cols - i; rest > 0) {
-        StorePart<V>(
-            out + i, rest,
-            Activate<kKind>(LoadPart<V>(gate + i, rest), LoadPart<V>(up + i, rest)));
+        StorePart<V>(out + i, rest,
+                     Activate<kKind>(LoadPart<V>(gate + i, rest), LoadPart<V>(up + i, rest)));
       }
     }
   }

@@ -5,8 +5,8 @@
 namespace tokamak::cpu {
 
 // exp(x) = 2^n · exp(r), n = round(x / ln 2), |r| <= ln 2 / 2, with exp(r) = 1 + r + r² P(r); P is
-// the degree-4 minimax polynomial of relative error 3.1e-9 (0.05 ulp). n · ln 2 is subtracted in two
-// parts, the first of few enough bits for an exact product. NaN gives NaN.
+// the degree-4 minimax polynomial of relative error 3.1e-9 (0.05 ulp). n · ln 2 is subtracted in
+// two parts, the first of few enough bits for an exact product. NaN gives NaN.
 template <class V>
 [[gnu::always_inline]] inline typename V::F Exp(typename V::F x) {
   using F = typename V::F;

@@ -153,8 +153,7 @@ struct Unpack {
     const I low = Word(words, min ? 1 : 0, lane);
     if (group < 4) return V::ToFloat(V::And(V::ShiftRightBy(low, 8 * group), 0x3f));
     const int shift = 8 * (group - 4);
-    const I nibble =
-        V::And(V::ShiftRightBy(Word(words, 2, lane), shift + (min ? 4 : 0)), 0x0f);
+    const I nibble = V::And(V::ShiftRightBy(Word(words, 2, lane), shift + (min ? 4 : 0)), 0x0f);
     return V::ToFloat(V::Or(nibble, V::And(V::ShiftRightBy(low, shift + 2), 0x30)));
   }
 
@@ -172,7 +171,8 @@ struct Unpack {
     const std::byte* second = column + 2 * kPanelRows;  // the second f16 array
     if constexpr (kDType == DType::kQ4_0) {
       const F d = Half(column, lane);
-      Codes4(data, lane, out, [&](auto, I code) { return V::Mul(d, V::template Nibble<-8>(code)); });
+      Codes4(data, lane, out,
+             [&](auto, I code) { return V::Mul(d, V::template Nibble<-8>(code)); });
     } else if constexpr (kDType == DType::kQ4_1) {
       const F d = Half(column, lane), m = Half(second, lane);
       Codes4(data, lane, out,
@@ -203,8 +203,7 @@ struct Unpack {
       Group6K(column, scales, data, data + kLayout.codes2, group, lane, out);
     } else if constexpr (kDType == DType::kIQ4_NL) {
       const F d = Half(column, lane);
-      Codes4(data, lane, out,
-             [&](auto, I code) { return V::Mul(d, V::Lookup(code, kIQ4Table)); });
+      Codes4(data, lane, out, [&](auto, I code) { return V::Mul(d, V::Lookup(code, kIQ4Table)); });
     } else if constexpr (kDType == DType::kIQ4_XS) {
       GroupIQ4XS(column, scales, data, group, lane, out);
     } else if constexpr (kDType == DType::kMXFP4) {
@@ -319,8 +318,7 @@ struct Unpack {
       bits[i] = e < 2 ? 0x00200000u << e : (e - 1) << 23;
     }
     const F d = V::AsFloat(V::LoadInt(bits));
-    Codes4(data, lane, out,
-           [&](auto, I code) { return V::Mul(d, V::Lookup(code, kMXFP4Table)); });
+    Codes4(data, lane, out, [&](auto, I code) { return V::Mul(d, V::Lookup(code, kMXFP4Table)); });
   }
 };
 
