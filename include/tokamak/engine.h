@@ -18,7 +18,7 @@
 namespace tokamak {
 
 struct EngineOptions {
-  std::string model;                   // .gguf file, Hugging Face directory, or dummy:<config.json>
+  std::string model = {};              // .gguf file, Hugging Face directory, or dummy:<config.json>
   std::string device = "auto";         // cpu, cuda, cuda:N, auto
   std::string isa = "auto";            // CPU kernels: auto, or one that `tokamak --help` lists
   std::string kv_cache_dtype = "f32";  // f32, f16, bf16
@@ -33,9 +33,9 @@ struct EngineOptions {
   int64_t host_cache_bytes = 0;        // host tier for swapped-out blocks
   double target_itl_ms = 0;            // longest wanted gap between a stream's tokens; 0: no target
   bool prefix_cache = true;
-  std::string record_path;  // where to log arrivals, steps and seeds for `tokamak replay`
+  std::string record_path = {};  // where to log arrivals, steps and seeds for `tokamak replay`
   // Called on the loading thread with the fraction loaded so far, in [0, 1].
-  std::function<void(double)> on_load_progress;
+  std::function<void(double)> on_load_progress = {};
 };
 
 struct ModelInfo {

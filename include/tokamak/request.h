@@ -16,13 +16,13 @@ using RequestId = uint64_t;
 
 struct Request {
   // Exactly one of the two: text, or token ids that are taken as they are.
-  std::optional<std::string> prompt;
-  std::vector<int32_t> token_ids;
+  std::optional<std::string> prompt = {};
+  std::vector<int32_t> token_ids = {};
   bool add_special_tokens = true;     // prompt only: begin-of-text as the model wants it
   bool parse_special_tokens = false;  // prompt only: "<|im_start|>" in the text is that token
-  SamplingParams sampling;
-  int32_t priority = 0;    // higher runs first; equal ones in order of arrival
-  std::string cache_salt;  // requests share cached prefixes only with those of equal salt
+  SamplingParams sampling = {};
+  int32_t priority = 0;         // higher runs first; equal ones in order of arrival
+  std::string cache_salt = {};  // requests share cached prefixes only with those of equal salt
 };
 
 enum class FinishReason { kStop, kLength, kCancelled, kError };

@@ -23,17 +23,18 @@ struct SamplingParams {
   float repetition_penalty = 1.0f;  // > 0; arXiv:1909.05858, over prompt and output
   float presence_penalty = 0.0f;    // [-2, 2]; subtracted once for a token already in the output
   float frequency_penalty = 0.0f;   // [-2, 2]; subtracted per occurrence in the output
-  std::vector<std::pair<int32_t, float>> logit_bias;  // token id, [-100, 100] added to its logit
-  std::optional<uint64_t> seed;  // absent: chosen by the engine and returned with the response
+  std::vector<std::pair<int32_t, float>> logit_bias =
+      {};                             // token id, [-100, 100] added to its logit
+  std::optional<uint64_t> seed = {};  // absent: chosen by the engine and returned with the response
 
-  int32_t n = 1;                           // continuations of the same prompt, in [1, 128]
-  std::optional<int32_t> max_tokens;       // absent: up to the context's end; 0: only the prompt
-  int32_t min_tokens = 0;                  // no end of generation before this many
-  std::vector<std::string> stop;           // generation ends before the first of these
-  std::vector<int32_t> stop_token_ids;     // generation ends at one of these, not emitted
-  bool ignore_eos = false;                 // do not end at the model's own end tokens
-  std::optional<int32_t> logprobs;         // [0, 20] alternatives per generated token
-  std::optional<int32_t> prompt_logprobs;  // [0, 20] alternatives per prompt token
+  int32_t n = 1;                             // continuations of the same prompt, in [1, 128]
+  std::optional<int32_t> max_tokens = {};    // absent: up to the context's end; 0: only the prompt
+  int32_t min_tokens = 0;                    // no end of generation before this many
+  std::vector<std::string> stop = {};        // generation ends before the first of these
+  std::vector<int32_t> stop_token_ids = {};  // generation ends at one of these, not emitted
+  bool ignore_eos = false;                   // do not end at the model's own end tokens
+  std::optional<int32_t> logprobs = {};      // [0, 20] alternatives per generated token
+  std::optional<int32_t> prompt_logprobs = {};  // [0, 20] alternatives per prompt token
 };
 
 // OK, or kInvalidArgument whose message starts with the field at fault, e.g. "top_p: must be in

@@ -1,5 +1,9 @@
 #include "nn/attention.h"
 
+#include <fmt/core.h>
+
+#include <string>
+
 #include "base/error.h"
 
 namespace tokamak::nn {
@@ -8,8 +12,9 @@ Attention::Attention(const Builder& b, const AttentionConfig& config, const Rope
     : head_dim_(config.head_dim), scale_(config.scale), rope_(rope) {
   const ParallelContext& parallel = b.parallel();
   if (!parallel.Divides(config.num_heads) || !parallel.DividesKvHeads(config.num_kv_heads)) {
-    return b.Fail(InvalidArgument("{}: {} heads and {} KV heads cannot be shared by {} ranks",
-                                  b.path(), config.num_heads, config.num_kv_heads, parallel.size));
+    b.Fail(InvalidArgument("{}: {} heads and {} KV heads cannot be shared by {} ranks", b.path(),
+                           config.num_heads, config.num_kv_heads, parallel.size));
+    return;
   }
   const IndexRange heads = parallel.Share(config.num_heads);
   const IndexRange kv_heads = parallel.KvHeads(config.num_kv_heads);
@@ -19,10 +24,13 @@ Attention::Attention(const Builder& b, const AttentionConfig& config, const Rope
   const int64_t dim = head_dim_;
   const IndexRange q_rows{heads.begin * dim, heads.end * dim};
   const IndexRange kv_rows{kv_heads.begin * dim, kv_heads.end * dim};
+  const std::string q_meaning = fmt::format("num_heads {} × head_dim {}", config.num_heads, dim);
+  const std::string kv_meaning =
+      fmt::format("num_kv_heads {} × head_dim {}", config.num_kv_heads, dim);
   qkv_ = Linear::Column(b,
-                        {{"q_proj", config.num_heads * dim, q_rows},
-                         {"k_proj", config.num_kv_heads * dim, kv_rows},
-                         {"v_proj", config.num_kv_heads * dim, kv_rows}},
+                        {{"q_proj", config.num_heads * dim, q_rows, q_meaning},
+                         {"k_proj", config.num_kv_heads * dim, kv_rows, kv_meaning},
+                         {"v_proj", config.num_kv_heads * dim, kv_rows, kv_meaning}},
                         config.hidden_size, config.qkv_bias);
   output_ = Linear::Row(b / "o_proj", config.hidden_size, config.num_heads * dim, q_rows,
                         config.output_bias);

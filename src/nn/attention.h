@@ -17,11 +17,11 @@ struct AttentionConfig {
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;  // divides num_heads
   int32_t head_dim = 0;
-  float scale = 0;      // of the scores; usually 1 / sqrt(head_dim)
-  int32_t window = 0;   // keys that a query sees, its own included; 0: all
+  float scale = 0;     // of the scores; usually 1 / sqrt(head_dim)
+  int32_t window = 0;  // keys that a query sees, its own included; 0: all
   bool qkv_bias = false;
   bool output_bias = false;
-  std::optional<float> qk_norm_eps;  // q and k are normalized per head with this eps
+  std::optional<float> qk_norm_eps = std::nullopt;  // q and k are normalized per head with this eps
 };
 
 class Attention {

@@ -72,9 +72,9 @@ void Builder::Fail(Status status) const {
   if (load_->status.ok()) load_->status = std::move(status);
 }
 
-SourcePtr Builder::Find(const Shape& shape) const {
+SourcePtr Builder::Find(const Shape& shape, std::string_view meaning) const {
   if (!ok()) return nullptr;
-  Result<SourcePtr> source = load_->tensors.Find(path_, shape);
+  Result<SourcePtr> source = load_->tensors.Find(path_, shape, meaning);
   if (!source.ok()) {
     Fail(source.status());
     return nullptr;
@@ -101,10 +101,10 @@ WeightPtr Builder::Prepare(std::vector<SourcePtr> parts, WeightUse use) const {
   return *std::move(weight);
 }
 
-OwnedTensor Builder::ReadVectors(const std::vector<SourcePtr>& parts) const {
-  if (!ok()) return {};
+std::vector<float> Builder::ReadValues(const std::vector<SourcePtr>& parts) const {
   std::vector<float> values;
   for (const SourcePtr& part : parts) {
+    if (!ok()) return {};
     const int64_t elements = part->shape().elements();
     std::vector<std::byte> stored(RowBytes(part->dtype(), elements));
     if (Status status = part->ReadRows(0, part->shape().rows(), stored.data()); !status.ok()) {
@@ -115,20 +115,20 @@ OwnedTensor Builder::ReadVectors(const std::vector<SourcePtr>& parts) const {
     DequantizeRow(part->dtype(), stored.data(), elements, values.data() + values.size() - elements);
     load_->bytes_read += static_cast<int64_t>(stored.size());
   }
-  const size_t bytes = values.size() * sizeof(float);
-  Result<Buffer> storage = load_->ops.Allocate(bytes, MemoryKind::kDevice);
-  if (!storage.ok()) {
-    Fail(storage.status());
+  return values;
+}
+
+OwnedTensor Builder::ReadVectors(const std::vector<SourcePtr>& parts) const {
+  const std::vector<float> values = ReadValues(parts);
+  if (!ok()) return {};
+  Result<OwnedTensor> result =
+      Upload(load_->ops, values, Shape{static_cast<int64_t>(values.size())});
+  if (!result.ok()) {
+    Fail(result.status());
     return {};
   }
-  const std::unique_ptr<Stream> stream = load_->ops.MakeStream();
-  load_->ops.CopyToDevice(storage->data(), values.data(), bytes, *stream);
-  if (Status status = load_->ops.Synchronize(*stream); !status.ok()) Fail(std::move(status));
-  load_->weight_bytes += static_cast<int64_t>(bytes);
-  OwnedTensor result;
-  result.tensor = Tensor(storage->data(), DType::kF32, Shape{static_cast<int64_t>(values.size())});
-  result.storage = *std::move(storage);
-  return result;
+  load_->weight_bytes += static_cast<int64_t>(result->storage.size());
+  return *std::move(result);
 }
 
 OwnedTensor Builder::ReadVector(int64_t length) const {
@@ -140,17 +140,28 @@ int32_t Builder::AddKvLayer(int32_t window, int32_t num_heads, int32_t num_kv_he
                             int32_t head_dim) const {
   const CacheGroupKind kind = window > 0 ? CacheGroupKind::kWindow : CacheGroupKind::kFull;
   std::vector<CacheLayout::Group>& groups = load_->cache.groups;
-  const auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& candidate) {
-    return candidate.kind == kind && candidate.window == window;
-  });
-  KvLayerSpec layer;
-  layer.group = static_cast<int32_t>(group - groups.begin());
-  layer.num_heads = num_heads;
-  layer.num_kv_heads = num_kv_heads;
-  layer.head_dim = head_dim;
-  if (group == groups.end()) groups.push_back({kind, window});
-  load_->cache.layers.push_back(layer);
-  return static_cast<int32_t>(load_->cache.layers.size()) - 1;
+  std::vector<KvLayerSpec>& layers = load_->cache.layers;
+  KvLayerSpec layer{static_cast<int32_t>(groups.size()), num_heads, num_kv_heads, head_dim};
+  for (const KvLayerSpec& other : layers) {  // a group shares one plan, so its shapes are equal
+    if (groups[static_cast<size_t>(other.group)].window == window && other.num_heads == num_heads &&
+        other.num_kv_heads == num_kv_heads && other.head_dim == head_dim) {
+      layer.group = other.group;
+    }
+  }
+  if (layer.group == static_cast<int32_t>(groups.size())) groups.push_back({kind, window});
+  layers.push_back(layer);
+  return static_cast<int32_t>(layers.size()) - 1;
+}
+
+Result<OwnedTensor> Upload(Ops& ops, const std::vector<float>& values, const Shape& shape) {
+  CHECK(static_cast<int64_t>(values.size()) == shape.elements());
+  const size_t bytes = values.size() * sizeof(float);
+  ASSIGN_OR_RETURN(Buffer storage, ops.Allocate(bytes, MemoryKind::kDevice));
+  const std::unique_ptr<Stream> stream = ops.MakeStream();
+  ops.CopyToDevice(storage.data(), values.data(), bytes, *stream);
+  RETURN_IF_ERROR(ops.Synchronize(*stream));
+  const Tensor tensor(storage.data(), DType::kF32, shape);
+  return OwnedTensor{std::move(storage), tensor};
 }
 
 SourcePtr RowRange(SourcePtr source, IndexRange rows) {

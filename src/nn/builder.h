@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "nn/cache_layout.h"
+#include "nn/owned_tensor.h"
 #include "nn/parallel.h"
 #include "ops/ops.h"
 #include "weights/checkpoint.h"
@@ -37,19 +38,14 @@ struct WeightLoad {
   CacheLayout cache;
 };
 
-// A plain tensor and its memory.
-struct OwnedTensor {
-  Buffer storage;
-  Tensor tensor;
-};
-
 using WeightPtr = std::shared_ptr<const PackedWeight>;
 using SourcePtr = std::shared_ptr<const WeightSource>;
 
 // A place in the checkpoint's tree of names. Cheap to copy; valid while its load lives.
 class Builder {
  public:
-  explicit Builder(WeightLoad& load, std::string path = "") : load_(&load), path_(std::move(path)) {}
+  explicit Builder(WeightLoad& load, std::string path = "")
+      : load_(&load), path_(std::move(path)) {}
 
   Builder operator/(std::string_view name) const;
   Builder operator/(int64_t index) const { return *this / std::to_string(index); }
@@ -60,11 +56,15 @@ class Builder {
   bool ok() const { return load_->status.ok(); }
   void Fail(Status status) const;
 
-  // The tensor at this place, which must exist with this shape; null after an error.
-  SourcePtr Find(const Shape& shape) const;
+  // The tensor at this place, which must exist with this shape; null after an error. `meaning` says
+  // where the shape comes from: "num_heads 9 × head_dim 64".
+  SourcePtr Find(const Shape& shape, std::string_view meaning = {}) const;
   // Stacks the parts (equal cols) in the backend's layout; null after an error.
   WeightPtr Prepare(std::vector<SourcePtr> parts, WeightUse use) const;
-  // Reads vectors as f32, one after the other, into device memory: [Σ elements].
+  bool Has() const { return load_->tensors.Has(path_); }
+  // Reads parts as f32, one after the other; empty after an error.
+  std::vector<float> ReadValues(const std::vector<SourcePtr>& parts) const;
+  // The same into device memory: [Σ elements].
   OwnedTensor ReadVectors(const std::vector<SourcePtr>& parts) const;
   // The vector at this place: f32 [length].
   OwnedTensor ReadVector(int64_t length) const;

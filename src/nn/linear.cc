@@ -18,15 +18,16 @@ SourcePtr Columns(const Builder& b, SourcePtr source, IndexRange range) {
 
 }  // namespace
 
-Linear Linear::Column(const Builder& b, const std::vector<Output>& outputs, int64_t in,
-                      bool bias) {
+Linear Linear::Column(const Builder& b, const std::vector<Output>& outputs, int64_t in, bool bias) {
   std::vector<SourcePtr> weights;
   std::vector<SourcePtr> biases;
   for (const Output& output : outputs) {
     const Builder at = b / output.name;
-    SourcePtr weight = (at / "weight").Find(Shape{output.rows, in});
+    SourcePtr weight = (at / "weight").Find(Shape{output.rows, in}, output.meaning);
     if (weight) weights.push_back(RowRange(std::move(weight), output.range));
-    if (bias) biases.push_back(Columns(at, (at / "bias").Find(Shape{output.rows}), output.range));
+    if (bias)
+      biases.push_back(
+          Columns(at, (at / "bias").Find(Shape{output.rows}, output.meaning), output.range));
   }
   Linear layer(b.Prepare(std::move(weights), WeightUse::kLinear));
   if (bias) layer.bias_ = b.ReadVectors(biases);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,6 +20,7 @@ class Linear {
     std::string_view name;
     int64_t rows = 0;
     IndexRange range;
+    std::string meaning;  // of `rows`, for messages
   };
 
   Linear() = default;

@@ -7,16 +7,17 @@ namespace tokamak::nn {
 Mlp::Mlp(const Builder& b, const MlpShape& shape) : activation_(shape.activation) {
   const ParallelContext& parallel = b.parallel();
   if (!parallel.Divides(shape.intermediate_size)) {
-    return b.Fail(InvalidArgument("{}: intermediate_size {} cannot be shared by {} ranks", b.path(),
-                                  shape.intermediate_size, parallel.size));
+    b.Fail(InvalidArgument("{}: intermediate_size {} cannot be shared by {} ranks", b.path(),
+                           shape.intermediate_size, parallel.size));
+    return;
   }
   const IndexRange mine = parallel.Share(shape.intermediate_size);
   gate_up_ = Linear::Column(b,
-                            {{"gate_proj", shape.intermediate_size, mine},
-                             {"up_proj", shape.intermediate_size, mine}},
+                            {{"gate_proj", shape.intermediate_size, mine, "intermediate_size"},
+                             {"up_proj", shape.intermediate_size, mine, "intermediate_size"}},
                             shape.hidden_size, shape.bias);
-  down_ = Linear::Row(b / "down_proj", shape.hidden_size, shape.intermediate_size, mine,
-                      shape.bias);
+  down_ =
+      Linear::Row(b / "down_proj", shape.hidden_size, shape.intermediate_size, mine, shape.bias);
 }
 
 void Mlp::Forward(Pass& pass, Tensor x, Tensor out) const {

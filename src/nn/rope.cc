@@ -73,8 +73,8 @@ std::vector<float> YarnFrequencies(const RopeSpec& spec) {
 
   std::vector<float> result = Wavelengths(spec.theta, spec.rotary_dim);
   for (size_t i = 0; i < result.size(); ++i) {
-    const float ramp = (static_cast<float>(i) - static_cast<float>(begin)) /
-                       static_cast<float>(end - begin);
+    const float ramp =
+        (static_cast<float>(i) - static_cast<float>(begin)) / static_cast<float>(end - begin);
     const float keep = 1.0f - std::clamp(ramp, 0.0f, 1.0f);
     const float extrapolated = 1.0f / result[i];
     const float interpolated = 1.0f / (static_cast<float>(spec.factor) * result[i]);
@@ -90,6 +90,16 @@ std::vector<float> LongRopeFrequencies(const RopeSpec& spec, int32_t max_context
   CHECK(factors.size() == result.size());
   for (size_t i = 0; i < result.size(); ++i) result[i] = 1.0f / (factors[i] * result[i]);
   return result;
+}
+
+// A row of the table: the cosines of all angles, then the sines.
+void FillAngles(int32_t position, const std::vector<float>& frequencies, float scale, float* row) {
+  const size_t half = frequencies.size();
+  for (size_t i = 0; i < half; ++i) {
+    const float angle = static_cast<float>(position) * frequencies[i];
+    row[i] = std::cos(angle) * scale;
+    row[half + i] = std::sin(angle) * scale;
+  }
 }
 
 }  // namespace
@@ -126,37 +136,42 @@ std::vector<float> RopeFrequencies(const RopeSpec& spec, int32_t max_context) {
   return frequencies;
 }
 
-double YarnMscale(double factor, double mscale) {
-  return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
-}
-
-double LongRopeAttentionFactor(double factor, int32_t original_max_positions) {
-  return factor <= 1 ? 1.0 : std::sqrt(1 + std::log(factor) / std::log(original_max_positions));
+int32_t MaxContext(const RopeSpec& spec) {
+  if (spec.scaling != RopeScaling::kDynamicNtk) return spec.max_positions;
+  constexpr double kMax = 1 << 30;
+  return static_cast<int32_t>(std::min(kMax, spec.max_positions * spec.factor));
 }
 
 Result<Rope> Rope::Make(const RopeSpec& spec, int32_t max_context, Ops& ops) {
-  const std::vector<float> frequencies = RopeFrequencies(spec, max_context);
-  const size_t half = frequencies.size();
-  const auto scale = static_cast<float>(spec.attention_factor);
-  std::vector<float> host(static_cast<size_t>(max_context) * 2 * half);
-  for (int32_t position = 0; position < max_context; ++position) {
-    float* row = host.data() + static_cast<size_t>(position) * 2 * half;
-    for (size_t i = 0; i < half; ++i) {
-      const float angle = static_cast<float>(position) * frequencies[i];
-      row[i] = std::cos(angle) * scale;
-      row[half + i] = std::sin(angle) * scale;
-    }
+  CHECK(max_context > 0);
+  constexpr size_t kMaxBytes = size_t{1} << 30;  // 2 million positions of 128 dimensions
+  constexpr int32_t kChunk = 4096;               // positions
+  const auto width = static_cast<size_t>(spec.rotary_dim);
+  const size_t bytes = static_cast<size_t>(max_context) * width * sizeof(float);
+  if (bytes > kMaxBytes) {
+    return ResourceExhausted(
+        "a context of {} positions needs {} bytes of rotary angles, and at most {} are used for "
+        "them; ask for a shorter context",
+        max_context, bytes, kMaxBytes);
   }
-  const size_t bytes = host.size() * sizeof(float);
   ASSIGN_OR_RETURN(Buffer storage, ops.Allocate(bytes, MemoryKind::kDevice));
+  const Tensor cos_sin(storage.data(), DType::kF32, Shape{max_context, spec.rotary_dim});
+
+  const std::vector<float> frequencies = RopeFrequencies(spec, max_context);
+  const auto scale = static_cast<float>(spec.attention_factor);
   const std::unique_ptr<Stream> stream = ops.MakeStream();
-  ops.CopyToDevice(storage.data(), host.data(), bytes, *stream);
-  RETURN_IF_ERROR(ops.Synchronize(*stream));
-  RopeTable table;
-  table.cos_sin = Tensor(storage.data(), DType::kF32, Shape{max_context, spec.rotary_dim});
-  table.rotary_dim = spec.rotary_dim;
-  table.style = spec.style;
-  return Rope(std::move(storage), table);
+  std::vector<float> rows;
+  for (int32_t begin = 0; begin < max_context; begin += kChunk) {
+    const int32_t end = std::min(max_context, begin + kChunk);
+    rows.resize(static_cast<size_t>(end - begin) * width);
+    float* row = rows.data();
+    for (int32_t position = begin; position < end; ++position, row += width) {
+      FillAngles(position, frequencies, scale, row);
+    }
+    ops.CopyToDevice(cos_sin.RowData(begin), rows.data(), rows.size() * sizeof(float), *stream);
+    RETURN_IF_ERROR(ops.Synchronize(*stream));
+  }
+  return Rope(std::move(storage), RopeTable{cos_sin, spec.rotary_dim, spec.style});
 }
 
 }  // namespace tokamak::nn

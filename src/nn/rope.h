@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "nn/builder.h"
 #include "ops/ops.h"
+#include "weights/config_reader.h"
 
 namespace tokamak::nn {
 
@@ -36,36 +38,42 @@ struct RopeSpec {
   double high_freq_factor = 0;
   double beta_fast = 32;  // kYarn: rotations over the original context at the ramp's two ends
   double beta_slow = 1;
-  bool truncate = true;  // kYarn: round the ramp's ends outward to whole dimensions
+  bool truncate = true;              // kYarn: round the ramp's ends outward to whole dimensions
   std::vector<float> short_factors;  // kLongRope: [rotary_dim / 2]
   std::vector<float> long_factors;
   double attention_factor = 1;  // kYarn, kLongRope: multiplies cosines and sines
 
-  // GGUF's rope_freqs.weight: divides each frequency. [rotary_dim / 2], or empty.
+  // Divides each frequency (how GGUF files store kLlama3). [rotary_dim / 2], or empty.
   std::vector<float> divisors;
 };
+
+// Reads the RoPE fields of a configuration: rope_theta, rope_scaling and partial_rotary_factor, or
+// all of them inside rope_parameters, as newer checkpoints have it. `max_positions` is
+// max_position_embeddings. What is wrong is noted in the reader.
+RopeSpec ParseRope(ConfigReader& reader, int32_t head_dim, int32_t max_positions);
+
+// GGUF's rope_freqs.weight: [rotary_dim / 2] where the checkpoint has it, or empty.
+std::vector<float> ReadRopeDivisors(const Builder& b, const RopeSpec& spec);
 
 // Radians per position of each pair, [rotary_dim / 2], for contexts of up to `max_context`
 // positions. kDynamicNtk and kLongRope depend on it: there the whole context gets one set of
 // frequencies, chosen here once, so that cached keys never turn stale.
 std::vector<float> RopeFrequencies(const RopeSpec& spec, int32_t max_context);
 
-// Default kYarn attention factor: 0.1 · mscale · ln(factor) + 1.
-double YarnMscale(double factor, double mscale);
-// Default kLongRope attention factor: sqrt(1 + ln(factor) / ln(original_max_positions)).
-double LongRopeAttentionFactor(double factor, int32_t original_max_positions);
+// Positions that a model with this RoPE can be asked for.
+int32_t MaxContext(const RopeSpec& spec);
 
 // The table of a model, on its device. Immutable.
 class Rope {
  public:
-  // Positions [0, max_context). kResourceExhausted when the table does not fit.
+  // Positions [0, max_context). kResourceExhausted when the table would not fit.
   static Result<Rope> Make(const RopeSpec& spec, int32_t max_context, Ops& ops);
 
   const RopeTable& table() const { return table_; }
   int64_t bytes() const { return static_cast<int64_t>(storage_.size()); }
 
  private:
-  Rope(Buffer storage, RopeTable table) : storage_(std::move(storage)), table_(table) {}
+  Rope(Buffer storage, const RopeTable& table) : storage_(std::move(storage)), table_(table) {}
 
   Buffer storage_;
   RopeTable table_;

@@ -30,7 +30,7 @@ void Server::Impl::OnShutdown() {
   ++shutdowns;
   if (shutdowns > 2) return;
   LogInfo("{}", shutdowns == 1 ? "finishing running requests; once more to cancel them"
-                         : "cancelling running requests");
+                               : "cancelling running requests");
   api.StartDraining();
   DrainEngine(shutdowns == 1 ? options.drain_seconds : 0);
   if (shutdowns == 1) http->Drain();

@@ -12,12 +12,12 @@ namespace tokamak {
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
-  uint16_t port = 8080;       // 0: any free one
-  std::string api_key_file;   // empty: no key is asked for
-  bool insecure = false;      // allow other machines without a key
-  std::string model_id;       // what clients call the model; empty: the model's own name
-  double drain_seconds = 30;  // how long running requests may go on after a signal
-  HttpLimits limits;
+  uint16_t port = 8080;           // 0: any free one
+  std::string api_key_file = {};  // empty: no key is asked for
+  bool insecure = false;          // allow other machines without a key
+  std::string model_id = {};      // what clients call the model; empty: the model's own name
+  double drain_seconds = 30;      // how long running requests may go on after a signal
+  HttpLimits limits = {};
 };
 
 // Owned by the thread that calls Run, which becomes the I/O thread.

@@ -9,7 +9,7 @@
 namespace tokamak {
 
 enum class TokenizerKind {
-  kBpe,               // rank-ordered merges over bytes or characters (GPT-2, Llama 3, Qwen, Gemma 4)
+  kBpe,  // rank-ordered merges over bytes or characters (GPT-2, Llama 3, Qwen, Gemma 4)
   kSentencePieceBpe,  // merges by token score, byte fallback (Llama 1/2, Mistral, Phi-3)
   kUnigram,           // most likely segmentation (T5, XLM-R)
   kWordPiece,         // greedy longest match within words (BERT)
@@ -40,18 +40,18 @@ struct SpecialTokenIds {
 
 struct VocabSpec {
   TokenizerKind kind = TokenizerKind::kBpe;
-  std::string pre_tokenizer;            // kBpe: a name in pretokenizer_table.cc, e.g. "smollm"
-  std::vector<std::string> tokens;      // by id, in the spelling of the kind (GPT-2 bytes, ▁)
-  std::vector<float> scores;            // by id; empty: all 0
-  std::vector<TokenType> types;         // by id; empty: all kNormal
-  std::vector<std::string> merges;      // kBpe: "left right", best first
-  std::vector<int32_t> lstrip_tokens;   // a match also takes the white space before it
-  std::vector<int32_t> rstrip_tokens;   // a match also takes the white space after it
+  std::string pre_tokenizer;           // kBpe: a name in pretokenizer_table.cc, e.g. "smollm"
+  std::vector<std::string> tokens;     // by id, in the spelling of the kind (GPT-2 bytes, ▁)
+  std::vector<float> scores;           // by id; empty: all 0
+  std::vector<TokenType> types;        // by id; empty: all kNormal
+  std::vector<std::string> merges;     // kBpe: "left right", best first
+  std::vector<int32_t> lstrip_tokens;  // a match also takes the white space before it
+  std::vector<int32_t> rstrip_tokens;  // a match also takes the white space after it
   SpecialTokenIds special;
   bool add_bos = false;
   bool add_eos = false;
-  bool add_space_prefix = false;          // SentencePiece kinds: text starts with a space
-  bool remove_extra_whitespaces = false;  // kUnigram: runs of spaces count as one
+  bool add_space_prefix = false;            // SentencePiece kinds: text starts with a space
+  bool remove_extra_whitespaces = false;    // kUnigram: runs of spaces count as one
   bool treat_whitespace_as_suffix = false;  // kUnigram: the added space goes to the end
   bool escape_whitespaces = true;           // kUnigram: a space is spelled ▁
   bool lowercase = true;                    // kWordPiece

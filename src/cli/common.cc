@@ -1,0 +1,233 @@
+#include "cli/common.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <deque>
+#include <iostream>
+#include <iterator>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/mutex.h"
+#include "base/paths.h"
+
+namespace tokamak::cli {
+namespace {
+
+constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
+
+// A signal handler can reach nothing else.
+std::atomic<bool> interrupted{false};
+void OnInterrupt(int) { interrupted.store(true, std::memory_order_relaxed); }
+
+bool Exists(const std::string& path) {
+  struct stat info;
+  return ::stat(path.c_str(), &info) == 0;
+}
+
+}  // namespace
+
+void AddModel(Flags& flags, std::string& model) {
+  flags.Add("model", model,
+            "A .gguf file or dummy:<config.json>; $TOKAMAK_MODEL or the SmolLM2 that `make` "
+            "fetched when left out");
+}
+
+void AddEngineFlags(Flags& flags, EngineFlags& engine) {
+  EngineOptions& o = engine.options;
+  AddModel(flags, o.model);
+  flags.Group("Engine");
+  flags.Add("--device", o.device, "cpu or auto");
+  flags.Add("--threads", o.threads, "Compute threads; 0: one per physical core");
+  flags.Add("--isa", o.isa, "CPU kernels: auto, avx512, avx2, baseline or reference");
+  flags.Add("--max-context", o.max_context, "Positions per sequence; 0: the model's own");
+  flags.Add("--max-seqs", o.max_seqs, "Sequences running at the same time");
+  flags.Add("--max-batch-tokens", o.max_batch_tokens, "Tokens in one step");
+  flags.Add("--max-queue", o.max_queue, "Waiting requests; more are refused");
+  flags.AddBytes("--kv-cache-memory", o.kv_cache_bytes,
+                 "Memory for the KV cache, such as 2GiB; 0: chosen from what is free");
+  flags.Add("--num-blocks", o.num_blocks, "KV blocks; overrides --kv-cache-memory");
+  flags.Add("--block-size", o.block_size, "Positions per KV block");
+  flags.Add("--kv-cache-dtype", o.kv_cache_dtype, "f32, f16 or bf16");
+  flags.AddBytes("--host-cache-memory", o.host_cache_bytes, "Memory for swapped-out KV blocks");
+  flags.Add("--target-itl-ms", o.target_itl_ms,
+            "Longest wanted gap between a stream's tokens; 0: no target");
+  flags.Add("--no-prefix-cache", engine.no_prefix_cache, "Compute every prompt from its start");
+  flags.Add("--deterministic", engine.deterministic,
+            "Same answer whatever else runs; always so on CPUs");
+  flags.Add("--record", o.record_path, "Log arrivals and steps there, for `tokamak replay`");
+}
+
+void AddSamplingFlags(Flags& flags, SamplingFlags& sampling) {
+  SamplingParams& p = sampling.params;
+  flags.Group("Sampling");
+  flags.Add("--temperature", p.temperature, "0 is greedy");
+  flags.Add("--top-k", p.top_k, "Keep the k most likely tokens; 0: all");
+  flags.Add("--top-p", p.top_p, "Keep the smallest set with this probability");
+  flags.Add("--min-p", p.min_p, "Drop tokens below this times the best probability");
+  flags.Add("--typical-p", p.typical_p, "Locally typical sampling");
+  flags.Add("--repetition-penalty", p.repetition_penalty, "1: none; over prompt and output");
+  flags.Add("--presence-penalty", p.presence_penalty, "[-2, 2]");
+  flags.Add("--frequency-penalty", p.frequency_penalty, "[-2, 2]");
+  flags.Add("--logit-bias", sampling.logit_bias, "ID=BIAS, added to a token's logit; repeatable");
+  flags.Add("--seed", p.seed, "Same seed, same answer; chosen when left out");
+  flags.Add("-n,--n", p.n, "Answers to the same prompt");
+  flags.Add("--max-tokens", p.max_tokens, "Up to the context's end when left out");
+  flags.Add("--min-tokens", p.min_tokens, "No end before this many");
+  flags.Add("--stop", p.stop, "End before this text; repeatable");
+  flags.Add("--stop-token-ids", sampling.stop_token_ids, "End at one of these tokens");
+  flags.Add("--ignore-eos", p.ignore_eos, "Go on past the model's own end");
+  flags.Add("--logprobs", p.logprobs, "Alternatives per generated token, with --json");
+  flags.Add("--prompt-logprobs", p.prompt_logprobs, "Alternatives per prompt token, with --json");
+}
+
+Result<SamplingParams> MakeSampling(const SamplingFlags& sampling) {
+  SamplingParams params = sampling.params;
+  if (sampling.stop_token_ids) params.stop_token_ids = *sampling.stop_token_ids;
+  for (const std::string& text : sampling.logit_bias) {
+    int32_t token = 0;
+    float bias = 0;
+    char rest = 0;
+    if (std::sscanf(text.c_str(), "%d=%f%c", &token, &bias, &rest) != 2) {
+      return InvalidArgument("--logit-bias: \"{}\" is not ID=BIAS, such as 42=-1.5", text);
+    }
+    params.logit_bias.emplace_back(token, bias);
+  }
+  return params;
+}
+
+Result<std::string> ResolveModel(const std::string& model) {
+  if (!model.empty()) return model;
+  const std::string path = DefaultModelPath();
+  if (path.empty() || !Exists(path)) {
+    return NotFound(
+        "no model was named and the default one is not there{}; run scripts/fetch-model, set "
+        "TOKAMAK_MODEL, or name a .gguf file",
+        path.empty() ? "" : " (" + path + ")");
+  }
+  return path;
+}
+
+Result<std::unique_ptr<Engine>> LoadEngine(const EngineFlags& flags) {
+  EngineOptions options = flags.options;
+  ASSIGN_OR_RETURN(options.model, ResolveModel(options.model));
+  options.prefix_cache = !flags.no_prefix_cache;
+  const bool show = ::isatty(STDERR_FILENO) != 0;
+  if (show) {
+    options.on_load_progress = [](double fraction) {
+      std::fprintf(stderr, "\rloading %3.0f%%", fraction * 100);
+    };
+  }
+  Result<std::unique_ptr<Engine>> engine = Engine::Load(std::move(options));
+  if (show) std::fprintf(stderr, "\r\033[K");
+  return engine;
+}
+
+int Fail(const Status& status) {
+  std::fprintf(stderr, "error: %.*s\n", static_cast<int>(status.message().size()),
+               status.message().data());
+  return kFailed;
+}
+
+int UsageError(std::string_view message) {
+  std::fprintf(stderr, "error: %.*s\n", static_cast<int>(message.size()), message.data());
+  return kUsage;
+}
+
+Result<std::string> ReadText(const std::string& path) {
+  if (path != "-") return ReadWholeFile(path, kMaxTextBytes);
+  std::string text{std::istreambuf_iterator<char>(std::cin), {}};
+  if (text.size() > kMaxTextBytes) {
+    return ResourceExhausted("stdin: more than {} bytes", kMaxTextBytes);
+  }
+  return text;
+}
+
+std::string QuoteText(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '\n') {
+      out += "\\n";
+    } else if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<uint8_t>(c) < 0x20 || c == 0x7F) {
+      out += fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+InterruptFlag::InterruptFlag() {
+  struct sigaction action = {};
+  action.sa_handler = OnInterrupt;  // no SA_RESTART: a waiting read returns
+  ::sigaction(SIGINT, &action, nullptr);
+}
+InterruptFlag::~InterruptFlag() { std::signal(SIGINT, SIG_DFL); }
+bool InterruptFlag::raised() const { return interrupted.load(std::memory_order_relaxed); }
+void InterruptFlag::Clear() { interrupted.store(false, std::memory_order_relaxed); }
+
+namespace {
+
+// Chunks on their way from the engine thread to the one that prints.
+struct ChunkQueue {
+  Mutex mutex;
+  CondVar arrived;
+  std::deque<OutputChunk> chunks GUARDED_BY(mutex);
+};
+
+}  // namespace
+
+Status Stream(Engine& engine, Request request, const InterruptFlag* interrupt,
+              const std::function<void(OutputChunk)>& on_chunk) {
+  const auto queue = std::make_shared<ChunkQueue>();
+  int32_t open = request.sampling.n;
+  ASSIGN_OR_RETURN(const RequestId id, engine.Submit(std::move(request), [queue](OutputChunk c) {
+    MutexLock lock(queue->mutex);
+    queue->chunks.push_back(std::move(c));
+    queue->arrived.NotifyOne();
+  }));
+  bool cancelled = false;
+  Status failure;
+  while (open > 0) {
+    std::deque<OutputChunk> chunks;
+    {
+      MutexLock lock(queue->mutex);
+      // A signal handler cannot wake this thread: look at its flag from time to time.
+      if (queue->chunks.empty())
+        queue->arrived.WaitFor(queue->mutex, std::chrono::milliseconds(50));
+      chunks.swap(queue->chunks);
+    }
+    if (!cancelled && interrupt != nullptr && interrupt->raised()) {
+      engine.Cancel(id);
+      cancelled = true;
+    }
+    for (OutputChunk& chunk : chunks) {
+      if (chunk.finish_reason) --open;
+      if (chunk.finish_reason == FinishReason::kError && failure.ok()) failure = chunk.error;
+      on_chunk(std::move(chunk));
+    }
+  }
+  return failure;
+}
+
+const char* FinishName(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+      return "cancelled";
+    case FinishReason::kError:
+      break;
+  }
+  return "error";
+}
+
+}  // namespace tokamak::cli

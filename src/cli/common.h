@@ -1,0 +1,79 @@
+// What several commands share: the flags that shape an engine and its sampling, loading with
+// progress, and how errors end a command.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/flags.h"
+#include "tokamak/engine.h"
+
+namespace tokamak::cli {
+
+inline constexpr int kOk = 0;
+inline constexpr int kFailed = 1;         // the message is on stderr
+inline constexpr int kUsage = 2;          // flags that do not go together
+inline constexpr int kInterrupted = 130;  // by Ctrl-C, as shells have it
+
+struct EngineFlags {
+  EngineOptions options;  // model empty: the default one
+  bool no_prefix_cache = false;
+  bool deterministic = false;
+};
+
+// MODEL and the options that every command with an engine takes.
+void AddEngineFlags(Flags& flags, EngineFlags& engine);
+void AddModel(Flags& flags, std::string& model);
+
+// Sampling flags in text form where SamplingParams has lists of pairs.
+struct SamplingFlags {
+  SamplingParams params;
+  std::vector<std::string> logit_bias;  // "ID=BIAS"
+  std::optional<std::vector<int32_t>> stop_token_ids;
+};
+void AddSamplingFlags(Flags& flags, SamplingFlags& sampling);
+Result<SamplingParams> MakeSampling(const SamplingFlags& sampling);
+
+// The model that was named, or the default one; an error that says how to get it when it is not
+// there.
+Result<std::string> ResolveModel(const std::string& model);
+
+// Loads the engine; shows how far it is when stderr is a terminal.
+Result<std::unique_ptr<Engine>> LoadEngine(const EngineFlags& flags);
+
+// Prints "error: ..." to stderr and returns the exit code.
+int Fail(const Status& status);
+// As Fail, for flags that do not go together.
+int UsageError(std::string_view message);
+
+// A file's text; "-" is stdin.
+Result<std::string> ReadText(const std::string& path);
+
+// Text between quotes, with control characters escaped: safe on a terminal.
+std::string QuoteText(std::string_view text);
+
+// While it lives, Ctrl-C (SIGINT) sets the flag and does not end the program.
+class InterruptFlag {
+ public:
+  InterruptFlag();
+  ~InterruptFlag();
+  InterruptFlag(const InterruptFlag&) = delete;
+  InterruptFlag& operator=(const InterruptFlag&) = delete;
+
+  bool raised() const;
+  void Clear();
+};
+
+// Submits a request and calls `on_chunk` on this thread for every chunk until all choices have
+// ended. When `interrupt` is raised the request is cancelled; its last chunks say so.
+Status Stream(Engine& engine, Request request, const InterruptFlag* interrupt,
+              const std::function<void(OutputChunk)>& on_chunk);
+
+// The name of a finish reason in JSON: "stop", "length", "cancelled", "error".
+const char* FinishName(FinishReason reason);
+
+}  // namespace tokamak::cli

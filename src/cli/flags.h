@@ -1,0 +1,80 @@
+// Command-line flags. Thin on purpose: CLI11 takes seconds to compile and stays in flags.cc.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokamak/status.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tokamak::cli {
+
+// Declares the flags of one command. Names are as CLI11 takes them: "-p,--prompt" for a flag,
+// "model" for a positional. The variables hold the defaults, live as long as the program, and have
+// their values when the command runs.
+class Flags {
+ public:
+  explicit Flags(CLI::App* app) : app_(app) {}
+
+  void Add(const std::string& names, bool& value, const std::string& help);  // takes no argument
+  void Add(const std::string& names, int32_t& value, const std::string& help);
+  void Add(const std::string& names, uint16_t& value, const std::string& help);
+  void Add(const std::string& names, float& value, const std::string& help);
+  void Add(const std::string& names, double& value, const std::string& help);
+  void Add(const std::string& names, std::string& value, const std::string& help);
+  void Add(const std::string& names, std::optional<int32_t>& value, const std::string& help);
+  void Add(const std::string& names, std::optional<uint64_t>& value, const std::string& help);
+  void Add(const std::string& names, std::optional<std::string>& value, const std::string& help);
+  // May be given more than once, each time with one value, which is taken as it is.
+  void Add(const std::string& names, std::vector<std::string>& value, const std::string& help);
+  // "1,2,3"; an empty string is an empty list.
+  void Add(const std::string& names, std::optional<std::vector<int32_t>>& value,
+           const std::string& help);
+  // Any text that `parse` accepts; its error is shown.
+  void AddParsed(const std::string& names, const std::string& placeholder,
+                 std::function<Status(const std::string&)> parse, const std::string& help);
+  // "4096", "512M", "2GiB".
+  void AddBytes(const std::string& names, int64_t& value, const std::string& help);
+  // A heading in --help for the flags that follow.
+  void Group(const std::string& title) { group_ = title; }
+
+ private:
+  template <typename T>
+  void AddOption(const std::string& names, T& value, const std::string& help,
+                 const std::string& placeholder);
+
+  CLI::App* app_;
+  std::string group_;
+};
+
+// "4096", "512M", "2GiB" (powers of 1024) to bytes; kInvalidArgument otherwise.
+Result<int64_t> ParseBytes(std::string_view text);
+// "1,2,3" to numbers; kInvalidArgument names the piece that is not one.
+Result<std::vector<int32_t>> ParseIntList(std::string_view text);
+
+// A program of commands. Exit codes: what the command returns; 2 for flags that are wrong.
+class CommandLine {
+ public:
+  CommandLine(const std::string& name, const std::string& description, const std::string& version);
+  ~CommandLine();
+
+  // A command `name` ("bench latency" for one inside another, which is made when new). `examples`
+  // ends its --help. `run` is called when the user chose it, and returns the exit code.
+  Flags Command(const std::string& name, const std::string& summary, const std::string& examples,
+                std::function<int()> run);
+  int Run(int argc, char** argv);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tokamak::cli

@@ -1,0 +1,58 @@
+// What commands print with --json: one object per line.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tokamak/engine.h"
+
+namespace tokamak::cli {
+
+// `run --json`: one choice, its chunks merged.
+std::string RunJson(const OutputChunk& answer, const std::string& system_fingerprint);
+
+// `score --json`. logprobs[i] and top[i] belong to token_ids[i]; the first token has none (null).
+struct Score {
+  std::vector<int32_t> token_ids;
+  std::vector<TokenLogprobs> logprobs;  // from token 1 on
+  double mean_logprob = 0;
+  double perplexity = 0;
+};
+std::string ScoreJson(const Score& score);
+
+// `tokenize --json`.
+struct Piece {
+  int32_t id = 0;
+  std::string text;
+};
+std::string TokenizeJson(const std::vector<Piece>& pieces);
+
+struct Percentiles {
+  double p50 = 0, p90 = 0, p99 = 0;
+};
+
+// `bench --json`: one configuration.
+struct BenchResult {
+  std::string model, backend, device;
+  int32_t threads = 0;
+  int32_t batch = 0;  // sequences that may run at the same time
+  int64_t requests = 0;
+  int64_t input_tokens = 0;
+  int64_t output_tokens = 0;
+  double seconds = 0;
+  double prompt_tok_s = 0;
+  double output_tok_s = 0;
+  Percentiles ttft_ms;     // from submission to a request's first token
+  Percentiles tpot_ms;     // a request's mean gap between output tokens
+  double weight_gb_s = 0;  // weight bytes × steps / seconds
+  double kv_gb_s = 0;      // keys and values that decoding reads / seconds
+  double load_s = 0;
+  double peak_rss_mb = 0;
+  double peak_device_mb = 0;  // 0 on a CPU
+  std::string commit;
+};
+std::string BenchJson(const BenchResult& result);
+
+}  // namespace tokamak::cli

@@ -1,0 +1,52 @@
+#include "executor/in_process.h"
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace tokamak {
+namespace {
+
+class InProcessExecutor final : public Executor {
+ public:
+  InProcessExecutor(std::unique_ptr<Ops> ops, std::unique_ptr<const Model> model,
+                    std::unique_ptr<Runner> runner)
+      : ops_(std::move(ops)),
+        model_(std::move(model)),
+        runner_(std::move(runner)),
+        limits_{.cache = runner_->cache(),
+                .max_slots = runner_->shape().max_slots,
+                .max_step_tokens = runner_->shape().max_step_tokens,
+                .max_context = runner_->shape().max_context,
+                .vocab_size = runner_->vocab_size(),
+                .depth = runner_->shape().depth} {}
+
+  const ExecutorLimits& limits() const override { return limits_; }
+  Status Submit(StepInput step) override { return runner_->Submit(std::move(step)); }
+  Status Sample(uint64_t number, std::vector<TokenMask> masks) override {
+    return runner_->Sample(number, std::move(masks));
+  }
+  bool Done(uint64_t number) override { return runner_->Done(number); }
+  Result<StepOutput> Wait(uint64_t number) override { return runner_->Wait(number); }
+  Status Reset() override { return runner_->Reset(); }
+
+ private:
+  // In the order in which they need each other.
+  const std::unique_ptr<Ops> ops_;
+  const std::unique_ptr<const Model> model_;
+  const std::unique_ptr<Runner> runner_;
+  const ExecutorLimits limits_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Executor>> MakeInProcessExecutor(std::unique_ptr<Ops> ops,
+                                                        std::unique_ptr<const Model> model,
+                                                        const RunnerShape& shape,
+                                                        const RunnerMemory& memory) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Runner> runner, Runner::Create(*model, *ops, shape, memory));
+  return std::unique_ptr<Executor>(
+      std::make_unique<InProcessExecutor>(std::move(ops), std::move(model), std::move(runner)));
+}
+
+}  // namespace tokamak

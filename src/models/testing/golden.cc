@@ -1,0 +1,101 @@
+#include "models/testing/golden.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+
+namespace tokamak::testing {
+namespace {
+
+nlohmann::json ReadJson(const std::string& file) {
+  std::ifstream stream(GoldenPath(file));
+  CHECK_MSG(stream.good(), GoldenPath(file));
+  return nlohmann::json::parse(stream);
+}
+
+GoldenGreedy ToGreedy(const nlohmann::json& json, const std::string& name, const char* tokens) {
+  return {name, json.at("prompt"), json.at(tokens), json.at("margins")};
+}
+
+}  // namespace
+
+std::string GoldenPath(const std::string& file) {
+  return std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/" + file;
+}
+
+TinyGolden ReadTinyGolden(const std::string& model) {
+  const nlohmann::json json = ReadJson(model + ".json");
+  TinyGolden golden;
+  json.at("tokens").get_to(golden.tokens);
+  json.at("kept_ids").get_to(golden.kept_ids);
+  json.at("kept_logits").get_to(golden.kept_logits);
+  json.at("logsumexp").get_to(golden.logsumexp);
+  golden.greedy = ToGreedy(json, model, "greedy");
+  return golden;
+}
+
+RealGolden ReadRealGolden() {
+  const nlohmann::json json = ReadJson("smollm2.json");
+  RealGolden golden;
+  for (const nlohmann::json& item : json.at("greedy")) {
+    golden.greedy.push_back(ToGreedy(item, item.at("name"), "tokens"));
+  }
+  for (const nlohmann::json& item : json.at("score")) {
+    golden.scores.push_back({item.at("name"), item.at("tokens"), item.at("logprobs")});
+  }
+  return golden;
+}
+
+std::unique_ptr<Model> LoadOrDie(const std::string& path, Ops& ops, const LoadOptions& options) {
+  Result<Checkpoint> checkpoint = OpenCheckpoint(path);
+  CHECK_MSG(checkpoint.ok(), checkpoint.status().ToString());
+  Result<std::unique_ptr<Model>> model = LoadModel(*checkpoint, ops, options);
+  CHECK_MSG(model.ok(), model.status().ToString());
+  return *std::move(model);
+}
+
+double LogSumExp(const Harness::Logits& logits) {
+  const double highest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (float logit : logits) sum += std::exp(logit - highest);
+  return highest + std::log(sum);
+}
+
+double Logprob(const Harness::Logits& logits, int32_t token) {
+  return logits[static_cast<size_t>(token)] - LogSumExp(logits);
+}
+
+int CheckGreedy(Harness& harness, const std::vector<GoldenGreedy>& goldens) {
+  std::vector<Harness::Row> rows;
+  std::vector<std::vector<int32_t>> generated(goldens.size());
+  for (const GoldenGreedy& golden : goldens)
+    rows.push_back({harness.AddSequence(), golden.prompt, 1});
+  const size_t steps = goldens.front().tokens.size();
+  for (size_t step = 0; step < steps; ++step) {
+    const std::vector<Harness::Logits> logits = harness.Forward(rows);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      generated[i].push_back(Argmax(logits[i]));
+      rows[i].tokens = {generated[i].back()};
+    }
+  }
+  int equal = 0;
+  for (size_t i = 0; i < goldens.size(); ++i) {
+    const std::vector<int32_t>& expected = goldens[i].tokens;
+    CHECK(expected.size() == steps);
+    const auto differs = std::mismatch(expected.begin(), expected.end(), generated[i].begin());
+    const auto prefix = static_cast<size_t>(differs.first - expected.begin());
+    equal += static_cast<int>(prefix);
+    if (prefix == steps) continue;
+    ADD_FAILURE() << goldens[i].name << ": token " << prefix << " is " << *differs.second
+                  << ", the reference has " << *differs.first << ", by a margin of "
+                  << goldens[i].margins[prefix];
+  }
+  return equal;
+}
+
+}  // namespace tokamak::testing

@@ -1,0 +1,209 @@
+#include "models/testing/harness.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "base/check.h"
+
+namespace tokamak::testing {
+
+struct Harness::Sequence {
+  int32_t length = 0;
+  std::vector<std::vector<int32_t>> blocks;  // per cache group
+};
+
+struct Harness::Group {
+  std::unique_ptr<AttentionPlan> plan;
+  int32_t max_blocks_per_seq = 0;
+  // The current step's: rebuilt by Forward, referred to by the plan.
+  std::vector<int32_t> block_tables;
+  std::vector<int64_t> slots;
+};
+
+Harness::Harness(const Model& model, Ops& ops, HarnessOptions options)
+    : model_(model), ops_(ops), options_(options), stream_(ops.MakeStream()) {
+  Result<Buffer> memory = ops_.Allocate(options_.arena_bytes, MemoryKind::kDevice);
+  CHECK_MSG(memory.ok(), memory.status().ToString());
+  arena_ = std::make_unique<Arena>(*std::move(memory));
+  MakeCache();
+}
+
+Harness::~Harness() = default;
+
+// Every block has the size of the largest group's layers together, and can serve any group.
+void Harness::MakeCache() {
+  const nn::CacheLayout& layout = model_.spec().cache;
+  const auto element = static_cast<int64_t>(RowBytes(options_.kv_dtype, 1));
+  std::vector<int64_t> group_bytes(layout.groups.size());
+  for (const nn::KvLayerSpec& layer : layout.layers) {
+    const int64_t half =
+        int64_t{layer.num_kv_heads} * options_.block_size * layer.head_dim * element;
+    KvLayerView view;
+    view.k_offset = group_bytes[static_cast<size_t>(layer.group)];
+    view.v_offset = view.k_offset + half;
+    view.dtype = options_.kv_dtype;
+    view.block_size = options_.block_size;
+    view.num_kv_heads = layer.num_kv_heads;
+    view.head_dim = layer.head_dim;
+    views_.push_back(view);
+    group_bytes[static_cast<size_t>(layer.group)] += 2 * half;
+  }
+  const int64_t block_bytes = *std::max_element(group_bytes.begin(), group_bytes.end());
+  Result<Buffer> memory =
+      ops_.Allocate(static_cast<size_t>(block_bytes * options_.num_blocks), MemoryKind::kDevice);
+  CHECK_MSG(memory.ok(), memory.status().ToString());
+  cache_ = *std::move(memory);
+  for (KvLayerView& view : views_) {
+    view.base = cache_.data();
+    view.block_stride = block_bytes;
+  }
+
+  for (size_t g = 0; g < layout.groups.size(); ++g) {
+    const auto layer = std::find_if(
+        layout.layers.begin(), layout.layers.end(),
+        [&](const nn::KvLayerSpec& spec) { return static_cast<size_t>(spec.group) == g; });
+    CHECK(layer != layout.layers.end());
+    AttentionShape shape;
+    shape.num_heads = layer->num_heads;
+    shape.num_kv_heads = layer->num_kv_heads;
+    shape.head_dim = layer->head_dim;
+    shape.block_size = options_.block_size;
+    shape.window = layout.groups[g].window;
+    shape.kv_dtype = options_.kv_dtype;
+    shape.max_seqs = options_.max_seqs;
+    shape.max_tokens = options_.max_tokens;
+    shape.max_blocks_per_seq = options_.num_blocks;
+    Result<std::unique_ptr<AttentionPlan>> plan = ops_.MakePlan(shape);
+    CHECK_MSG(plan.ok(), plan.status().ToString());
+    Group& group = groups_.emplace_back();
+    group.plan = *std::move(plan);
+  }
+
+  free_blocks_.resize(static_cast<size_t>(options_.num_blocks));
+  std::iota(free_blocks_.begin(), free_blocks_.end(), 0);
+  std::mt19937_64 random(options_.seed);
+  std::shuffle(free_blocks_.begin(), free_blocks_.end(), random);
+}
+
+int Harness::AddSequence() {
+  sequences_.emplace_back().blocks.resize(groups_.size());
+  return static_cast<int>(sequences_.size()) - 1;
+}
+
+int32_t Harness::length(int sequence) const {
+  return sequences_[static_cast<size_t>(sequence)].length;
+}
+
+void Harness::Extend(Sequence& sequence, int32_t num_tokens) {
+  sequence.length += num_tokens;
+  for (std::vector<int32_t>& blocks : sequence.blocks) {
+    while (static_cast<int32_t>(blocks.size()) * options_.block_size < sequence.length) {
+      CHECK_MSG(!free_blocks_.empty(), "the harness has too few blocks for this test");
+      blocks.push_back(free_blocks_.back());
+      free_blocks_.pop_back();
+    }
+  }
+}
+
+Tensor Harness::Upload(const void* data, DType dtype, int64_t count) {
+  Tensor tensor = arena_->Allocate(dtype, Shape{count});
+  ops_.CopyToDevice(tensor.data, data, RowBytes(dtype, count), *stream_);
+  return tensor;
+}
+
+std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
+  std::vector<int32_t> ids, positions, logit_rows;
+  std::vector<int32_t> query_begin = {0};
+  std::vector<int32_t> kv_length;
+  for (Group& group : groups_) group.slots.clear();
+  for (const Row& row : rows) {
+    Sequence& sequence = sequences_[static_cast<size_t>(row.sequence)];
+    const int32_t begin = sequence.length;
+    const auto count = static_cast<int32_t>(row.tokens.size());
+    Extend(sequence, count);
+    for (int32_t i = 0; i < count; ++i) {
+      const int32_t position = begin + i;
+      if (i >= count - row.num_logits) logit_rows.push_back(static_cast<int32_t>(ids.size()));
+      ids.push_back(row.tokens[static_cast<size_t>(i)]);
+      positions.push_back(position);
+      for (size_t g = 0; g < groups_.size(); ++g) {
+        const int32_t block =
+            sequence.blocks[g][static_cast<size_t>(position / options_.block_size)];
+        groups_[g].slots.push_back(int64_t{block} * options_.block_size +
+                                   position % options_.block_size);
+      }
+    }
+    query_begin.push_back(static_cast<int32_t>(ids.size()));
+    kv_length.push_back(sequence.length);
+  }
+
+  arena_->Reset();
+  std::vector<nn::PassGroup> pass_groups;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    Group& group = groups_[g];
+    const auto stride = static_cast<size_t>(options_.num_blocks);
+    group.block_tables.assign(rows.size() * stride, -1);
+    for (size_t s = 0; s < rows.size(); ++s) {
+      const auto& blocks = sequences_[static_cast<size_t>(rows[s].sequence)].blocks[g];
+      std::copy(blocks.begin(), blocks.end(), group.block_tables.begin() + s * stride);
+    }
+    AttentionBatch batch;
+    batch.query_begin = query_begin;
+    batch.kv_length = kv_length;
+    batch.block_tables = group.block_tables;
+    batch.table_stride = static_cast<int64_t>(stride);
+    group.plan->Fill(batch, *stream_);
+    const auto count = static_cast<int64_t>(group.slots.size());
+    pass_groups.push_back({group.plan.get(), Upload(group.slots.data(), DType::kI64, count)});
+  }
+  const auto num_tokens = static_cast<int64_t>(ids.size());
+  nn::Pass pass{.ops = ops_,
+                .stream = *stream_,
+                .arena = *arena_,
+                .token_ids = Upload(ids.data(), DType::kI32, num_tokens),
+                .positions = Upload(positions.data(), DType::kI32, num_tokens),
+                .groups = pass_groups,
+                .kv_layers = views_,
+                .logit_rows = Upload(logit_rows.data(), DType::kI32,
+                                     static_cast<int64_t>(logit_rows.size()))};
+  const Tensor hidden = model_.Forward(pass);
+  CHECK(hidden.rows() == static_cast<int64_t>(logit_rows.size()));
+
+  constexpr int64_t kChunk = 64;  // bounds the memory that logits take
+  std::vector<Logits> result;
+  for (int64_t begin = 0; begin < hidden.rows(); begin += kChunk) {
+    const ArenaScope scope(*arena_);
+    const int64_t end = std::min(begin + kChunk, hidden.rows());
+    const Tensor logits = model_.Logits(pass, hidden.Rows(begin, end));
+    for (int64_t i = 0; i < end - begin; ++i) {
+      Logits& row = result.emplace_back(static_cast<size_t>(logits.cols()));
+      ops_.CopyToHost(row.data(), logits.RowData(i), row.size() * sizeof(float), *stream_);
+    }
+    const Status status = ops_.Synchronize(*stream_);
+    CHECK_MSG(status.ok(), status.ToString());
+  }
+  return result;
+}
+
+std::vector<Harness::Logits> Harness::Run(const std::vector<int32_t>& tokens, int32_t num_logits,
+                                          int32_t chunk) {
+  const int sequence = AddSequence();
+  const auto total = static_cast<int32_t>(tokens.size());
+  std::vector<Logits> result;
+  for (int32_t begin = 0; begin < total; begin += chunk) {
+    const int32_t end = begin + std::min(chunk, total - begin);
+    Row row;
+    row.sequence = sequence;
+    row.tokens.assign(tokens.begin() + begin, tokens.begin() + end);
+    row.num_logits = std::clamp(end - (total - num_logits), 0, end - begin);
+    for (Logits& logits : Forward({row})) result.push_back(std::move(logits));
+  }
+  return result;
+}
+
+int32_t Argmax(const Harness::Logits& logits) {
+  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+}  // namespace tokamak::testing

@@ -1,0 +1,144 @@
+// Reading RopeSpec from a configuration; defaults are those of the reference implementation.
+#include <fmt/core.h>
+
+#include <cmath>
+#include <string>
+
+#include "base/error.h"
+#include "nn/rope.h"
+
+namespace tokamak::nn {
+namespace {
+
+// YaRN's temperature: 0.1 · mscale · ln(factor) + 1.
+double YarnMscale(double factor, double mscale) {
+  return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
+
+// Older checkpoints have original_max_position_embeddings beside the RoPE fields.
+int32_t OriginalMaxPositions(ConfigReader& top, ConfigReader& rope, int32_t max_positions) {
+  constexpr const char* kName = "original_max_position_embeddings";
+  const int64_t inside = rope.IntOr(kName, max_positions);
+  return static_cast<int32_t>(top.IntOr(kName, inside));
+}
+
+void ParseLlama3(ConfigReader& rope, RopeSpec& spec) {
+  spec.scaling = RopeScaling::kLlama3;
+  spec.factor = rope.Number("factor");
+  spec.low_freq_factor = rope.Number("low_freq_factor");
+  spec.high_freq_factor = rope.Number("high_freq_factor");
+  if (spec.high_freq_factor <= spec.low_freq_factor) {
+    rope.Fail("high_freq_factor", "must be greater than low_freq_factor");
+  }
+}
+
+void ParseYarn(ConfigReader& rope, RopeSpec& spec) {
+  spec.scaling = RopeScaling::kYarn;
+  spec.factor = rope.NumberOr(
+      "factor", static_cast<double>(spec.max_positions) / spec.original_max_positions);
+  spec.beta_fast = rope.NumberOr("beta_fast", 32);
+  spec.beta_slow = rope.NumberOr("beta_slow", 1);
+  spec.truncate = rope.BoolOr("truncate", true);
+  const double mscale = rope.NumberOr("mscale", 0, {0, 1e3});
+  const double mscale_all_dim = rope.NumberOr("mscale_all_dim", 0, {0, 1e3});
+  const double inferred =
+      mscale != 0 && mscale_all_dim != 0
+          ? YarnMscale(spec.factor, mscale) / YarnMscale(spec.factor, mscale_all_dim)
+          : YarnMscale(spec.factor, 1);
+  spec.attention_factor = rope.NumberOr("attention_factor", inferred);
+}
+
+std::vector<float> ParseFactors(ConfigReader& rope, const char* name, int32_t rotary_dim) {
+  const std::vector<double> factors = rope.Numbers(name);
+  if (static_cast<int32_t>(factors.size()) != rotary_dim / 2) {
+    rope.Fail(name, fmt::format("has {} elements, expected {} (rotary dimensions {} / 2)",
+                                factors.size(), rotary_dim / 2, rotary_dim));
+  }
+  return std::vector<float>(factors.begin(), factors.end());
+}
+
+void ParseLongRope(ConfigReader& rope, RopeSpec& spec) {
+  spec.scaling = RopeScaling::kLongRope;
+  spec.short_factors = ParseFactors(rope, "short_factor", spec.rotary_dim);
+  spec.long_factors = ParseFactors(rope, "long_factor", spec.rotary_dim);
+  const double original = spec.original_max_positions;
+  const double factor = rope.NumberOr("factor", spec.max_positions / original);
+  // A context that was not extended keeps its temperature.
+  const double inferred = factor <= 1 ? 1.0 : std::sqrt(1 + std::log(factor) / std::log(original));
+  spec.attention_factor = rope.NumberOr("attention_factor", inferred);
+}
+
+void ParseScaling(ConfigReader& top, ConfigReader& rope, RopeSpec& spec) {
+  const std::string old_name = rope.StringOr("type", "default");
+  const std::string type = rope.StringOr("rope_type", old_name);
+  if (type == "llama3" || type == "yarn" || type == "longrope") {
+    spec.original_max_positions = OriginalMaxPositions(top, rope, spec.max_positions);
+  }
+  if (type == "linear") {
+    spec.scaling = RopeScaling::kLinear;
+    spec.factor = rope.Number("factor");
+  } else if (type == "dynamic") {
+    spec.scaling = RopeScaling::kDynamicNtk;
+    spec.factor = rope.Number("factor", {1, 1e6});
+  } else if (type == "llama3") {
+    ParseLlama3(rope, spec);
+  } else if (type == "yarn") {
+    ParseYarn(rope, spec);
+  } else if (type == "longrope") {
+    ParseLongRope(rope, spec);
+  } else if (type != "default") {
+    rope.Fail("rope_type", fmt::format("\"{}\" is not supported; known: default, linear, dynamic, "
+                                       "llama3, yarn, longrope",
+                                       type));
+  }
+}
+
+}  // namespace
+
+RopeSpec ParseRope(ConfigReader& reader, int32_t head_dim, int32_t max_positions) {
+  constexpr double kDefaultTheta = 10000.0;
+  RopeSpec spec;
+  spec.max_positions = max_positions;
+  double partial = reader.NumberOr("partial_rotary_factor", 1.0, {1e-3, 1.0});
+  spec.theta = reader.NumberOr("rope_theta", kDefaultTheta, {1.0001, 1e15});
+
+  // Members of the inner object go before those beside it.
+  const bool inside = reader.Has("rope_parameters");
+  const char* const name = inside ? "rope_parameters" : "rope_scaling";
+  const bool scaled = reader.Has(name);
+  ConfigReader rope = scaled ? reader.Object(name) : reader;
+  if (scaled) {
+    spec.theta = rope.NumberOr("rope_theta", spec.theta, {1.0001, 1e15});
+    partial = rope.NumberOr("partial_rotary_factor", partial, {1e-3, 1.0});
+  }
+  constexpr double kRounding = 1e-9;  // 6 / 14 · 14 is meant to be 6
+  spec.rotary_dim = static_cast<int32_t>(head_dim * partial + kRounding);
+  if (spec.rotary_dim < 2 || spec.rotary_dim % 2 != 0) {
+    rope.Fail("partial_rotary_factor",
+              fmt::format("{} of head_dim {} makes {} rotary dimensions; an even number is needed",
+                          partial, head_dim, spec.rotary_dim));
+    spec.rotary_dim = 2;
+  }
+  if (scaled) ParseScaling(reader, rope, spec);
+  if (spec.scaling == RopeScaling::kDynamicNtk && spec.rotary_dim <= 2) {
+    rope.Fail("rope_type", "\"dynamic\" needs more than 2 rotary dimensions");
+  }
+  return spec;
+}
+
+std::vector<float> ReadRopeDivisors(const Builder& b, const RopeSpec& spec) {
+  const Builder at = b / "rope_freqs.weight";
+  if (!at.Has()) return {};
+  SourcePtr source = at.Find(Shape{spec.rotary_dim / 2}, "rotary dimensions / 2");
+  if (!source) return {};
+  std::vector<float> divisors = at.ReadValues({source});
+  for (float divisor : divisors) {
+    if (std::isfinite(divisor) && divisor > 0) continue;
+    at.Fail(DataLoss("{}: {} is no divisor of a frequency; the file is damaged", source->name(),
+                     divisor));
+    return {};
+  }
+  return divisors;
+}
+
+}  // namespace tokamak::nn

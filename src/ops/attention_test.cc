@@ -1,0 +1,343 @@
+// Attention over the paged cache: mixed batches on every backend, against the reference.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "ops/reference/reference_ops.h"
+#include "ops/testing/op_harness.h"
+#include "quant/quantize.h"
+
+namespace tokamak {
+namespace {
+
+class AttentionOps : public ::testing::TestWithParam<OpBackend> {
+ protected:
+  std::unique_ptr<Ops> Make(int threads) {
+    Result<std::unique_ptr<Ops>> ops = GetParam().make(threads);
+    CHECK_MSG(ops.ok(), ops.status().ToString());
+    return *std::move(ops);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, AttentionOps, ::testing::ValuesIn(OpBackends()), OpBackendName);
+
+struct Geometry {
+  int num_heads = 4;
+  int num_kv_heads = 2;
+  int head_dim = 64;
+  int block_size = 16;
+  int window = 0;
+  DType dtype = DType::kF32;
+};
+
+struct SequenceShape {
+  int kv_length;
+  int num_queries;
+};
+
+// A batch with its cache. Blocks lie scattered in the pool, amid another layer's data; all that no
+// query may read is NaN.
+struct AttentionCase {
+  Geometry geometry;
+  std::vector<int32_t> query_begin = {0};
+  std::vector<int32_t> kv_length;
+  std::vector<int32_t> block_tables;
+  int64_t table_stride = 0;
+  int64_t num_blocks = 0;
+  std::vector<std::byte> pool;
+  std::vector<float> q;  // [tokens, heads · head_dim]
+  double max_key_norm = 0;
+  double max_value = 0;
+  float scale = 0;
+
+  int64_t num_tokens() const { return query_begin.back(); }
+  int64_t head_bytes() const {
+    return static_cast<int64_t>(geometry.block_size) * geometry.head_dim *
+           Info(geometry.dtype).block_bytes;
+  }
+  int64_t k_offset() const { return 64; }  // after what another layer may keep
+  int64_t v_offset() const { return k_offset() + geometry.num_kv_heads * head_bytes() + 32; }
+  int64_t block_stride() const { return v_offset() + geometry.num_kv_heads * head_bytes() + 96; }
+};
+
+// Writes the visible keys and values of sequence `s`.
+void FillSequence(std::mt19937_64& random, AttentionCase& c, int64_t s, int64_t first) {
+  const Geometry& g = c.geometry;
+  std::vector<float> rounded(static_cast<size_t>(g.head_dim));
+  for (int64_t key = first; key < c.kv_length[static_cast<size_t>(s)]; ++key) {
+    const int32_t block =
+        c.block_tables[static_cast<size_t>(s * c.table_stride + key / g.block_size)];
+    std::byte* data = c.pool.data() + block * c.block_stride();
+    for (int h = 0; h < g.num_kv_heads; ++h) {
+      const int64_t offset =
+          h * c.head_bytes() +
+          key % g.block_size * g.head_dim * static_cast<int64_t>(Info(g.dtype).block_bytes);
+      for (const bool is_key : {true, false}) {
+        std::byte* row = data + (is_key ? c.k_offset() : c.v_offset()) + offset;
+        const std::vector<float> values = RandomFloats(random, g.head_dim, is_key ? 1.5f : 1.0f);
+        QuantizeRow(g.dtype, values.data(), g.head_dim, row);
+        DequantizeRow(g.dtype, row, g.head_dim, rounded.data());
+        if (is_key) {
+          c.max_key_norm = std::max(c.max_key_norm, Norm(rounded.data(), g.head_dim));
+        } else {
+          for (const float v : rounded) c.max_value = std::max<double>(c.max_value, std::abs(v));
+        }
+      }
+    }
+  }
+}
+
+AttentionCase RandomCase(std::mt19937_64& random, const Geometry& g,
+                         const std::vector<SequenceShape>& sequences) {
+  AttentionCase c;
+  c.geometry = g;
+  c.scale = 1.0f / std::sqrt(static_cast<float>(g.head_dim));
+  for (const SequenceShape& s : sequences) {
+    c.kv_length.push_back(s.kv_length);
+    c.query_begin.push_back(c.query_begin.back() + s.num_queries);
+    const int64_t blocks = (s.kv_length + g.block_size - 1) / g.block_size;
+    c.table_stride = std::max(c.table_stride, blocks + 1);
+    c.num_blocks += blocks;
+  }
+  c.num_blocks += 3;
+  std::vector<int32_t> free(static_cast<size_t>(c.num_blocks));
+  std::iota(free.begin(), free.end(), 0);
+  std::shuffle(free.begin(), free.end(), random);
+  // All bits set is NaN in every cache type.
+  c.pool.assign(static_cast<size_t>(c.num_blocks * c.block_stride()), std::byte{0xff});
+  c.block_tables.assign(sequences.size() * static_cast<size_t>(c.table_stride), -1);
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const int64_t first_query = sequences[s].kv_length - sequences[s].num_queries;
+    const int64_t first = g.window > 0 ? std::max<int64_t>(0, first_query + 1 - g.window) : 0;
+    for (int64_t b = first / g.block_size; b * g.block_size < sequences[s].kv_length; ++b) {
+      c.block_tables[s * static_cast<size_t>(c.table_stride) + static_cast<size_t>(b)] =
+          free.back();
+      free.pop_back();
+    }
+    FillSequence(random, c, static_cast<int64_t>(s), first);
+  }
+  c.q = RandomFloats(random, c.num_tokens() * g.num_heads * g.head_dim, 1.5f);
+  return c;
+}
+
+struct AttentionResult {
+  std::vector<float> out;
+  std::vector<float> lse;
+};
+
+AttentionResult RunAttention(Ops& ops, const AttentionCase& c, int repeats = 1) {
+  const Geometry& g = c.geometry;
+  OpRunner run(ops);
+  const AttentionShape shape = {
+      .num_heads = g.num_heads,
+      .num_kv_heads = g.num_kv_heads,
+      .head_dim = g.head_dim,
+      .block_size = g.block_size,
+      .window = g.window,
+      .kv_dtype = g.dtype,
+      .max_seqs = static_cast<int32_t>(c.kv_length.size()),
+      .max_tokens = static_cast<int32_t>(std::max<int64_t>(1, c.num_tokens())),
+      .max_blocks_per_seq = static_cast<int32_t>(c.table_stride)};
+  Result<std::unique_ptr<AttentionPlan>> plan = ops.MakePlan(shape);
+  CHECK_MSG(plan.ok(), plan.status().ToString());
+  (*plan)->Fill({.query_begin = c.query_begin,
+                 .kv_length = c.kv_length,
+                 .block_tables = c.block_tables,
+                 .table_stride = c.table_stride},
+                run.stream());
+  const Tensor pool = run.Upload(c.pool.data(), DType::kI8, {static_cast<int64_t>(c.pool.size())});
+  Attention op;
+  // q is a column range, as in a merged projection.
+  const int64_t width = static_cast<int64_t>(g.num_heads) * g.head_dim;
+  std::vector<float> wide(static_cast<size_t>(c.num_tokens() * (width + 8)), NAN);
+  for (int64_t t = 0; t < c.num_tokens(); ++t) {
+    std::copy_n(c.q.begin() + t * width, width, wide.begin() + t * (width + 8));
+  }
+  op.q = run.Floats(wide, {c.num_tokens(), width + 8}).Cols(0, width);
+  op.cache = {.base = static_cast<std::byte*>(pool.data),
+              .block_stride = c.block_stride(),
+              .k_offset = c.k_offset(),
+              .v_offset = c.v_offset(),
+              .dtype = g.dtype,
+              .block_size = g.block_size,
+              .num_kv_heads = g.num_kv_heads,
+              .head_dim = g.head_dim};
+  op.plan = plan->get();
+  op.scale = c.scale;
+  AttentionResult result;
+  for (int i = 0; i < repeats; ++i) {  // as the layers of a model share the plan
+    op.out = run.Output({c.num_tokens(), width});
+    op.output_lse = run.Output({c.num_tokens(), g.num_heads});
+    run.Run(op);
+    AttentionResult now = {run.Download(op.out), run.Download(op.output_lse)};
+    if (i > 0) {
+      EXPECT_TRUE(SameBits(now.out, result.out)) << "layer " << i;
+    }
+    result = std::move(now);
+  }
+  return result;
+}
+
+// A score is off by a few units of |q| |k| · scale, and a weight by that relative error; sums of
+// weights and of weighted values add their own.
+void CheckAttention(Ops& ops, Ops& reference, const AttentionCase& c, WorstError& worst,
+                    const std::string& where) {
+  const AttentionResult expected = RunAttention(reference, c);
+  const AttentionResult actual = RunAttention(ops, c, 2);
+  const Geometry& g = c.geometry;
+  ASSERT_EQ(actual.out.size(), expected.out.size());
+  for (size_t row = 0; row < expected.lse.size(); ++row) {
+    const int64_t offset = static_cast<int64_t>(row) * g.head_dim;
+    const double score = Norm(c.q.data() + offset, g.head_dim) * c.max_key_norm * c.scale;
+    const double relative = kUnit * (16 + 2 * score);
+    for (int64_t i = offset; i < offset + g.head_dim; ++i) {
+      worst.Compare(actual.out[static_cast<size_t>(i)], expected.out[static_cast<size_t>(i)],
+                    relative * c.max_value, fmt::format("{}, row {}", where, row));
+    }
+    worst.Compare(actual.lse[row], expected.lse[row],
+                  relative + kUnit * std::abs(expected.lse[row]),
+                  fmt::format("{}, lse of row {}", where, row));
+  }
+}
+
+// Prefill, decode, extend and a verification of a few drafts, lengths around every cut.
+const std::vector<SequenceShape>& MixedBatch() {
+  static const std::vector<SequenceShape> kBatch = {{1, 1},   {17, 17},  {300, 1}, {65, 2},
+                                                    {64, 64}, {520, 40}, {257, 1}, {700, 5}};
+  return kBatch;
+}
+
+TEST_P(AttentionOps, MixedBatchesMatchTheReference) {
+  std::mt19937_64 random(1);
+  const auto ops = Make(2);
+  const auto reference = MakeReferenceOps();
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    WorstError worst(fmt::format("{} attention {}", ops->name(), Name(dtype)));
+    for (const int window : {0, 1, 70, 300}) {
+      const Geometry g = {.window = window, .dtype = dtype};
+      CheckAttention(*ops, *reference, RandomCase(random, g, MixedBatch()), worst,
+                     fmt::format("window {}", window));
+    }
+  }
+}
+
+TEST_P(AttentionOps, OddShapesMatchTheReference) {
+  std::mt19937_64 random(2);
+  const auto ops = Make(2);
+  const auto reference = MakeReferenceOps();
+  WorstError worst(fmt::format("{} attention, odd shapes", ops->name()));
+  struct Odd {
+    int heads, kv_heads, head_dim, block_size;
+  };
+  for (const Odd& odd : std::vector<Odd>{{1, 1, 8, 1},
+                                         {9, 3, 64, 16},
+                                         {7, 1, 20, 5},
+                                         {5, 5, 33, 7},
+                                         {60, 1, 16, 32},
+                                         {2, 1, 128, 64},
+                                         {2, 2, 80, 128}}) {
+    for (const DType dtype : {DType::kF32, DType::kF16}) {
+      const Geometry g = {.num_heads = odd.heads,
+                          .num_kv_heads = odd.kv_heads,
+                          .head_dim = odd.head_dim,
+                          .block_size = odd.block_size,
+                          .dtype = dtype};
+      CheckAttention(*ops, *reference,
+                     RandomCase(random, g, {{3, 3}, {130, 1}, {90, 70}, {281, 2}}), worst,
+                     fmt::format("{}/{} heads of {}, blocks of {}", odd.heads, odd.kv_heads,
+                                 odd.head_dim, odd.block_size));
+    }
+  }
+}
+
+TEST_P(AttentionOps, LargeScoresDoNotOverflow) {
+  std::mt19937_64 random(3);
+  const auto ops = Make(1);
+  const auto reference = MakeReferenceOps();
+  WorstError worst(fmt::format("{} attention, large scores", ops->name()));
+  AttentionCase c = RandomCase(random, {}, {{400, 3}});
+  for (float& q : c.q) q *= 100;
+  CheckAttention(*ops, *reference, c, worst, "scores in the hundreds");
+}
+
+TEST_P(AttentionOps, AnEmptyBatchIsNoWork) {
+  std::mt19937_64 random(4);
+  const auto ops = Make(2);
+  EXPECT_TRUE(RunAttention(*ops, RandomCase(random, {}, {})).out.empty());
+}
+
+// The queries of sequence `s` of a case with the given counts of queries, alone or together.
+AttentionCase OnlyQueries(const AttentionCase& c, int64_t s, int64_t begin, int64_t end) {
+  AttentionCase only = c;
+  const auto seq = static_cast<size_t>(s);
+  const int64_t length = c.query_begin[seq + 1] - c.query_begin[seq];
+  const int64_t width = static_cast<int64_t>(c.geometry.num_heads) * c.geometry.head_dim;
+  only.kv_length = {static_cast<int32_t>(c.kv_length[seq] - length + end)};
+  only.query_begin = {0, static_cast<int32_t>(end - begin)};
+  only.block_tables.assign(c.block_tables.begin() + s * c.table_stride,
+                           c.block_tables.begin() + (s + 1) * c.table_stride);
+  const auto q = c.q.begin() + c.query_begin[seq] * width;
+  only.q.assign(q + begin * width, q + end * width);
+  return only;
+}
+
+TEST_P(AttentionOps, ARowsBitsDependOnNothingButTheRow) {
+  std::mt19937_64 random(5);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const int window : {0, 100}) {
+      const Geometry g = {
+          .num_heads = 6, .num_kv_heads = 2, .head_dim = 40, .window = window, .dtype = dtype};
+      const AttentionCase c = RandomCase(random, g, MixedBatch());
+      const auto ops = Make(1);
+      const AttentionResult all = RunAttention(*ops, c);
+      for (const int threads : {2, 3}) {
+        const auto others = Make(threads);
+        const AttentionResult again = RunAttention(*others, c);
+        EXPECT_TRUE(SameBits(again.out, all.out)) << threads << " threads";
+        EXPECT_TRUE(SameBits(again.lse, all.lse)) << threads << " threads";
+      }
+      const auto pair = Make(2);
+      for (size_t s = 0; s < c.kv_length.size(); ++s) {
+        const int64_t first = c.query_begin[s], length = c.query_begin[s + 1] - first;
+        // Whole, one by one, and in chunks of 7.
+        for (const int64_t chunk : {length, int64_t{1}, int64_t{7}}) {
+          for (int64_t begin = 0; begin < length; begin += chunk) {
+            const int64_t end = std::min(length, begin + chunk);
+            const AttentionResult some =
+                RunAttention(*pair, OnlyQueries(c, static_cast<int64_t>(s), begin, end));
+            const int64_t width = static_cast<int64_t>(g.num_heads) * g.head_dim;
+            ASSERT_TRUE(SameBits(some.out, {all.out.begin() + (first + begin) * width,
+                                            all.out.begin() + (first + end) * width}))
+                << Name(dtype) << ", sequence " << s << ", queries " << begin << " to " << end;
+            ASSERT_TRUE(SameBits(some.lse, {all.lse.begin() + (first + begin) * g.num_heads,
+                                            all.lse.begin() + (first + end) * g.num_heads}));
+          }
+        }
+      }
+    }
+  }
+}
+
+// The current chunk's keys come from the cache too, so a NaN in one sequence stays there.
+TEST_P(AttentionOps, NanInOneSequenceHarmsNoOther) {
+  std::mt19937_64 random(6);
+  const auto ops = Make(2);
+  AttentionCase c = RandomCase(random, {}, {{40, 3}, {300, 2}, {20, 20}});
+  const AttentionResult before = RunAttention(*ops, c);
+  const int64_t width = static_cast<int64_t>(c.geometry.num_heads) * c.geometry.head_dim;
+  for (int64_t i = 3 * width; i < 5 * width; ++i) c.q[static_cast<size_t>(i)] = NAN;
+  const AttentionResult after = RunAttention(*ops, c);
+  for (int64_t i = 0; i < static_cast<int64_t>(after.out.size()); ++i) {
+    const auto at = static_cast<size_t>(i);
+    if (i >= 3 * width && i < 5 * width) {
+      ASSERT_TRUE(std::isnan(after.out[at])) << i;
+    } else {
+      ASSERT_EQ(after.out[at], before.out[at]) << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tokamak

@@ -1,0 +1,135 @@
+// AVX-512 (F, BW, DQ, VL): 16 lanes. Included by one file alone; internal linkage.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tokamak::cpu {
+namespace {
+
+struct Avx512 {
+  using F = __m512;
+  using I = __m512i;
+  static constexpr int kLanes = 16;
+  // Of 32 registers: 24 sums, the rest for weights and scalars.
+  static constexpr int kMaxRows = 6;
+  static constexpr int kMaxAccumulators = 24;
+
+  static F Zero() { return _mm512_setzero_ps(); }
+  static F Load(const float* p) { return _mm512_loadu_ps(p); }
+  static void Store(float* p, F v) { _mm512_storeu_ps(p, v); }
+  static F Broadcast(float v) { return _mm512_set1_ps(v); }
+  static float First(F v) { return _mm512_cvtss_f32(v); }
+  static F Add(F a, F b) { return _mm512_add_ps(a, b); }
+  static F Sub(F a, F b) { return _mm512_sub_ps(a, b); }
+  static F Mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static F Div(F a, F b) { return _mm512_div_ps(a, b); }
+  static F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  static F Negate(F a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f)); }
+  // b when either is NaN.
+  static F Max(F a, F b) { return _mm512_max_ps(a, b); }
+  static F Min(F a, F b) { return _mm512_min_ps(a, b); }
+
+  static I LoadInt(const void* p) { return _mm512_loadu_si512(p); }
+  static I LoadUint16(const void* p) {
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+  }
+  static I And(I a, int b) { return _mm512_and_si512(a, _mm512_set1_epi32(b)); }
+  static I Or(I a, I b) { return _mm512_or_si512(a, b); }
+  static I AddInt(I a, int b) { return _mm512_add_epi32(a, _mm512_set1_epi32(b)); }
+  static I SubInt(I a, I b) { return _mm512_sub_epi32(a, b); }
+  template <int kBits>
+  static I ShiftLeft(I a) {
+    return _mm512_slli_epi32(a, kBits);
+  }
+  template <int kBits>
+  static I ShiftRight(I a) {
+    return _mm512_srli_epi32(a, kBits);
+  }
+  template <int kBits>
+  static I ShiftRightSigned(I a) {
+    return _mm512_srai_epi32(a, kBits);
+  }
+  static I ShiftLeftBy(I a, int bits) { return _mm512_sll_epi32(a, _mm_cvtsi32_si128(bits)); }
+  static I ShiftRightBy(I a, int bits) { return _mm512_srl_epi32(a, _mm_cvtsi32_si128(bits)); }
+  static F ToFloat(I a) { return _mm512_cvtepi32_ps(a); }
+  static F AsFloat(I a) { return _mm512_castsi512_ps(a); }
+  static I Round(F a) { return _mm512_cvtps_epi32(a); }
+  // 2^n for n in [-126, 127].
+  static F PowerOfTwo(I n) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
+  }
+
+  // table[low four bits of each lane].
+  static F Lookup(I code, const float* table) {
+    return _mm512_permutexvar_ps(code, _mm512_loadu_ps(table));
+  }
+  // f32 of the low four bits plus kOffset: a look-up, which saves the mask and the conversion.
+  template <int kOffset>
+  static F Nibble(I code) {
+    constexpr float o = kOffset;
+    return _mm512_permutexvar_ps(
+        code, _mm512_setr_ps(o, o + 1, o + 2, o + 3, o + 4, o + 5, o + 6, o + 7, o + 8, o + 9,
+                             o + 10, o + 11, o + 12, o + 13, o + 14, o + 15));
+  }
+
+  static F LoadHalf(const std::byte* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static F LoadBFloat16(const std::byte* p) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(LoadUint16(p), 16));
+  }
+  static void StoreHalf(std::byte* p, F v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  // Nearest, ties to even; NaN keeps its top bits and becomes quiet.
+  static void StoreBFloat16(std::byte* p, F v) {
+    const I bits = _mm512_castps_si512(v);
+    const I odd = And(_mm512_srli_epi32(bits, 16), 1);
+    const I rounded = _mm512_srli_epi32(_mm512_add_epi32(AddInt(bits, 0x7fff), odd), 16);
+    const I quiet = Or(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(0x40));
+    const __mmask16 is_nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, is_nan, quiet)));
+  }
+
+  static void Transpose(F (&v)[16]) {
+    F a[16], b[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {  // pairs of rows, 32 bits apart
+      a[2 * i] = _mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]);
+      a[2 * i + 1] = _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {  // fours of rows: b[4i + c] holds columns c + 4q of quarter q
+      b[4 * i] = Unpack64<false>(a[4 * i], a[4 * i + 2]);
+      b[4 * i + 1] = Unpack64<true>(a[4 * i], a[4 * i + 2]);
+      b[4 * i + 2] = Unpack64<false>(a[4 * i + 1], a[4 * i + 3]);
+      b[4 * i + 3] = Unpack64<true>(a[4 * i + 1], a[4 * i + 3]);
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; ++c) {  // a 4 × 4 transposition of quarters
+      const F low = _mm512_shuffle_f32x4(b[c], b[4 + c], 0x88);
+      const F high = _mm512_shuffle_f32x4(b[c], b[4 + c], 0xdd);
+      const F low2 = _mm512_shuffle_f32x4(b[8 + c], b[12 + c], 0x88);
+      const F high2 = _mm512_shuffle_f32x4(b[8 + c], b[12 + c], 0xdd);
+      v[c] = _mm512_shuffle_f32x4(low, low2, 0x88);
+      v[4 + c] = _mm512_shuffle_f32x4(high, high2, 0x88);
+      v[8 + c] = _mm512_shuffle_f32x4(low, low2, 0xdd);
+      v[12 + c] = _mm512_shuffle_f32x4(high, high2, 0xdd);
+    }
+  }
+
+ private:
+  template <bool kHigh>
+  static F Unpack64(F a, F b) {
+    const __m512d x = _mm512_castps_pd(a), y = _mm512_castps_pd(b);
+    return _mm512_castpd_ps(kHigh ? _mm512_unpackhi_pd(x, y) : _mm512_unpacklo_pd(x, y));
+  }
+};
+
+}  // namespace
+}  // namespace tokamak::cpu

@@ -1,0 +1,111 @@
+// NEON, what every 64-bit Arm has: 4 lanes with FMA. Included by one file alone; internal linkage.
+#pragma once
+
+#include <arm_neon.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "quant/half.h"
+
+namespace tokamak::cpu {
+namespace {
+
+struct Baseline {
+  using F = float32x4_t;
+  using I = int32x4_t;
+  static constexpr int kLanes = 4;
+  // Of 32 registers: 24 sums, the rest for weights and scalars.
+  static constexpr int kMaxRows = 6;
+  static constexpr int kMaxAccumulators = 24;
+
+  static F Zero() { return vdupq_n_f32(0); }
+  static F Load(const float* p) { return vld1q_f32(p); }
+  static void Store(float* p, F v) { vst1q_f32(p, v); }
+  static F Broadcast(float v) { return vdupq_n_f32(v); }
+  static float First(F v) { return vgetq_lane_f32(v, 0); }
+  static F Add(F a, F b) { return vaddq_f32(a, b); }
+  static F Sub(F a, F b) { return vsubq_f32(a, b); }
+  static F Mul(F a, F b) { return vmulq_f32(a, b); }
+  static F Div(F a, F b) { return vdivq_f32(a, b); }
+  static F Fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
+  static F Negate(F a) { return vnegq_f32(a); }
+  // NaN when either is.
+  static F Max(F a, F b) { return vmaxq_f32(a, b); }
+  static F Min(F a, F b) { return vminq_f32(a, b); }
+
+  static I LoadInt(const void* p) {
+    return vreinterpretq_s32_u8(vld1q_u8(static_cast<const uint8_t*>(p)));
+  }
+  static I LoadUint16(const void* p) {
+    const uint16x4_t half = vreinterpret_u16_u8(vld1_u8(static_cast<const uint8_t*>(p)));
+    return vreinterpretq_s32_u32(vmovl_u16(half));
+  }
+  static I And(I a, int b) { return vandq_s32(a, vdupq_n_s32(b)); }
+  static I Or(I a, I b) { return vorrq_s32(a, b); }
+  static I AddInt(I a, int b) { return vaddq_s32(a, vdupq_n_s32(b)); }
+  static I SubInt(I a, I b) { return vsubq_s32(a, b); }
+  template <int kBits>
+  static I ShiftLeft(I a) {
+    return ShiftLeftBy(a, kBits);
+  }
+  template <int kBits>
+  static I ShiftRight(I a) {
+    return ShiftRightBy(a, kBits);
+  }
+  template <int kBits>
+  static I ShiftRightSigned(I a) {
+    return vshlq_s32(a, vdupq_n_s32(-kBits));
+  }
+  static I ShiftLeftBy(I a, int bits) { return vshlq_s32(a, vdupq_n_s32(bits)); }
+  static I ShiftRightBy(I a, int bits) {
+    return vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_s32(a), vdupq_n_s32(-bits)));
+  }
+  static F ToFloat(I a) { return vcvtq_f32_s32(a); }
+  static F AsFloat(I a) { return vreinterpretq_f32_s32(a); }
+  static I Round(F a) { return vcvtnq_s32_f32(a); }
+  // 2^n for n in [-126, 127].
+  static F PowerOfTwo(I n) { return AsFloat(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127)), 23)); }
+
+  // table[low four bits of each lane].
+  static F Lookup(I code, const float* table) {
+    int32_t index[4];
+    vst1q_s32(index, And(code, 0x0f));
+    const float values[4] = {table[index[0]], table[index[1]], table[index[2]], table[index[3]]};
+    return vld1q_f32(values);
+  }
+  // f32 of the low four bits plus kOffset.
+  template <int kOffset>
+  static F Nibble(I code) {
+    const I masked = And(code, 0x0f);
+    return ToFloat(kOffset == 0 ? masked : AddInt(masked, kOffset));
+  }
+
+  static F LoadHalf(const std::byte* p) {
+    const uint8x8_t bytes = vld1_u8(reinterpret_cast<const uint8_t*>(p));
+    return vcvt_f32_f16(vreinterpret_f16_u8(bytes));
+  }
+  static F LoadBFloat16(const std::byte* p) { return AsFloat(ShiftLeftBy(LoadUint16(p), 16)); }
+  static void StoreHalf(std::byte* p, F v) {
+    vst1_u8(reinterpret_cast<uint8_t*>(p), vreinterpret_u8_f16(vcvt_f16_f32(v)));
+  }
+  static void StoreBFloat16(std::byte* p, F v) {
+    float values[4];
+    uint16_t words[4];
+    Store(values, v);
+    for (int i = 0; i < 4; ++i) words[i] = FloatToBFloat16(values[i]);
+    __builtin_memcpy(p, words, sizeof(words));
+  }
+
+  static void Transpose(F (&v)[4]) {
+    const float32x4x2_t a = vtrnq_f32(v[0], v[1]);
+    const float32x4x2_t b = vtrnq_f32(v[2], v[3]);
+    v[0] = vcombine_f32(vget_low_f32(a.val[0]), vget_low_f32(b.val[0]));
+    v[1] = vcombine_f32(vget_low_f32(a.val[1]), vget_low_f32(b.val[1]));
+    v[2] = vcombine_f32(vget_high_f32(a.val[0]), vget_high_f32(b.val[0]));
+    v[3] = vcombine_f32(vget_high_f32(a.val[1]), vget_high_f32(b.val[1]));
+  }
+};
+
+}  // namespace
+}  // namespace tokamak::cpu

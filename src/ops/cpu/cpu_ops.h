@@ -1,0 +1,30 @@
+// The CPU backend. Activations are f32 and weights stay in their stored precision: the exact path.
+//
+// Every result is the same bits for any number of threads, any number of rows in the call, and any
+// company: a Linear output is one chain of additions over k (cpu/kernels.h), attention is cut at
+// absolute positions.
+//
+// Owner: one thread, which works in the pool too.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/ops.h"
+
+namespace tokamak {
+
+struct CpuOptions {
+  int threads = 0;           // the calling one included; 0: one per physical core
+  std::string isa = "auto";  // or one of CpuIsaNames()
+};
+
+// kInvalidArgument for an unknown ISA or a bad number of threads, kUnimplemented with the missing
+// features for an ISA that this machine cannot run.
+Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOptions& options);
+
+// The ISAs of this build, slowest first, whether or not this machine can run them.
+std::vector<std::string> CpuIsaNames();
+
+}  // namespace tokamak

@@ -1,0 +1,55 @@
+// Sums in an order that every ISA shares: 16 partial sums, lane i taking elements i, i + 16, ...,
+// folded in halves at the end.
+#pragma once
+
+#include <cstdint>
+
+namespace tokamak::cpu {
+
+template <class V>
+struct Lanes {
+  using F = typename V::F;
+  static constexpr int kVectors = 16 / V::kLanes;
+
+  F v[kVectors];
+
+  void Fill(float value) {
+    for (int i = 0; i < kVectors; ++i) v[i] = V::Broadcast(value);
+  }
+
+  // ((s0 + s8) + (s4 + s12)) + ... : lane i + lane i + 8, then + 4, + 2, + 1.
+  float Sum() const {
+    alignas(64) float s[16];
+    for (int i = 0; i < kVectors; ++i) V::Store(s + i * V::kLanes, v[i]);
+    for (int half = 8; half > 0; half /= 2) {
+      for (int i = 0; i < half; ++i) s[i] += s[i + half];
+    }
+    return s[0];
+  }
+
+  // NaN lanes may be passed over.
+  float Max() const {
+    alignas(64) float s[16];
+    for (int i = 0; i < kVectors; ++i) V::Store(s + i * V::kLanes, v[i]);
+    for (int half = 8; half > 0; half /= 2) {
+      for (int i = 0; i < half; ++i) s[i] = s[i] > s[i + half] ? s[i] : s[i + half];
+    }
+    return s[0];
+  }
+};
+
+// The n < kLanes floats at `source`, zeros after them; and back.
+template <class V>
+typename V::F LoadPart(const float* source, int64_t n) {
+  alignas(64) float buffer[16] = {};
+  for (int64_t i = 0; i < n; ++i) buffer[i] = source[i];
+  return V::Load(buffer);
+}
+template <class V>
+void StorePart(float* destination, int64_t n, typename V::F value) {
+  alignas(64) float buffer[16];
+  V::Store(buffer, value);
+  for (int64_t i = 0; i < n; ++i) destination[i] = buffer[i];
+}
+
+}  // namespace tokamak::cpu

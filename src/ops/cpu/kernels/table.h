@@ -1,0 +1,25 @@
+// The table of functions for one set of SIMD primitives.
+#pragma once
+
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/kernels/attention.h"
+#include "ops/cpu/kernels/elementwise.h"
+#include "ops/cpu/kernels/linear.h"
+#include "ops/cpu/kernels/unpack.h"
+
+namespace tokamak::cpu {
+
+template <class V>
+constexpr Kernels MakeKernels(const char* name) {
+  return {.name = name,
+          .linear = LinearKernel<V>::Run,
+          .unpack = Unpack<V>::Run,
+          .add_rms_norm = Elementwise<V>::AddRmsNorm,
+          .gate = Elementwise<V>::Gate,
+          .rope = Elementwise<V>::Rope,
+          .convert = Elementwise<V>::Convert,
+          .attend_split = AttentionKernel<V>::Run,
+          .merge = AttentionKernel<V>::Merge};
+}
+
+}  // namespace tokamak::cpu

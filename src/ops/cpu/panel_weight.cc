@@ -1,0 +1,112 @@
+#include "ops/cpu/panel_weight.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/mutex.h"
+#include "ops/cpu/panel_layout.h"
+#include "ops/host/host_ops.h"
+
+namespace tokamak::cpu {
+namespace {
+
+constexpr int64_t kSegmentAlignment = 64;
+// Bytes of rows that a worker reads at once: enough to make the read's fixed cost small.
+constexpr int64_t kReadBytes = 256 << 10;
+
+// Panels [begin, end) of one segment, and where they go.
+struct PackItem {
+  const WeightSource* source;
+  const PanelSegment* segment;
+  std::byte* destination;
+  int64_t begin;
+  int64_t end;
+};
+
+Status PackPanels(const PackItem& item, int64_t cols, std::vector<std::byte>& rows) {
+  const PanelSegment& segment = *item.segment;
+  const int64_t row_bytes = segment.panel_bytes / kPanelRows;
+  rows.resize(static_cast<size_t>((item.end - item.begin) * segment.panel_bytes));
+  const int64_t first = item.begin * kPanelRows;
+  const int64_t end = std::min(item.end * kPanelRows, segment.rows);
+  RETURN_IF_ERROR(item.source->ReadRows(first, end, rows.data()));
+  const auto read = static_cast<size_t>((end - first) * row_bytes);
+  std::memset(rows.data() + read, 0, rows.size() - read);  // zero bits are zero weights
+  for (int64_t i = 0; i < item.end - item.begin; ++i) {
+    PackPanel(segment.dtype, cols, rows.data() + i * segment.panel_bytes,
+              item.destination + i * segment.panel_bytes);
+  }
+  return Status();
+}
+
+// The error of the first item that failed, whatever order they ran in.
+class FirstError {
+ public:
+  void Set(int64_t item, Status status) {
+    MutexLock lock(mutex_);
+    if (status_.ok() || item < item_) {
+      item_ = item;
+      status_ = std::move(status);
+    }
+  }
+  Status Get() {
+    MutexLock lock(mutex_);
+    return status_;
+  }
+
+ private:
+  Mutex mutex_;
+  int64_t item_ GUARDED_BY(mutex_) = 0;
+  Status status_ GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+Result<std::unique_ptr<PackedWeight>> PanelWeight::Make(const WeightSpec& spec, ThreadPool& pool) {
+  RETURN_IF_ERROR(CheckWeightSpec(spec));
+  const int64_t cols = spec.parts.front()->shape().cols();
+  std::vector<PanelSegment> segments;
+  int64_t bytes = 0;
+  int64_t num_rows = 0;
+  for (const auto& part : spec.parts) {
+    PanelSegment segment;
+    segment.dtype = part->dtype();
+    segment.first_row = num_rows;
+    segment.rows = part->shape().rows();
+    segment.panels = (segment.rows + kPanelRows - 1) / kPanelRows;
+    segment.panel_bytes = kPanelRows * static_cast<int64_t>(RowBytes(part->dtype(), cols));
+    num_rows += segment.rows;
+    bytes += (segment.panels * segment.panel_bytes + kSegmentAlignment - 1) / kSegmentAlignment *
+             kSegmentAlignment;
+    segments.push_back(segment);
+  }
+  ASSIGN_OR_RETURN(Buffer buffer, AllocateHostMemory(static_cast<size_t>(bytes)));
+
+  std::vector<PackItem> items;
+  std::byte* destination = buffer.data();
+  for (size_t i = 0; i < segments.size(); ++i) {
+    PanelSegment& segment = segments[i];
+    segment.data = destination;
+    const int64_t step =
+        std::max<int64_t>(1, kReadBytes / std::max<int64_t>(1, segment.panel_bytes));
+    for (int64_t panel = 0; panel < segment.panels; panel += step) {
+      items.push_back({spec.parts[i].get(), &segment, destination + panel * segment.panel_bytes,
+                       panel, std::min(panel + step, segment.panels)});
+    }
+    destination += (segment.panels * segment.panel_bytes + kSegmentAlignment - 1) /
+                   kSegmentAlignment * kSegmentAlignment;
+  }
+  std::vector<std::vector<std::byte>> rows(static_cast<size_t>(pool.num_threads()));
+  FirstError error;
+  pool.ParallelFor(static_cast<int64_t>(items.size()), [&](int64_t i, int worker) {
+    Status status =
+        PackPanels(items[static_cast<size_t>(i)], cols, rows[static_cast<size_t>(worker)]);
+    if (!status.ok()) error.Set(i, std::move(status));
+  });
+  RETURN_IF_ERROR(error.Get());
+  return std::unique_ptr<PackedWeight>(
+      new PanelWeight(num_rows, cols, std::move(buffer), std::move(segments)));
+}
+
+}  // namespace tokamak::cpu

@@ -1,0 +1,372 @@
+// AddRmsNorm, GatedActivation, RopeAndStore, GatherRows and CopyRanges on every backend, against
+// the reference.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <optional>
+#include <random>
+
+#include "ops/reference/reference_ops.h"
+#include "ops/testing/op_harness.h"
+#include "quant/quantize.h"
+
+namespace tokamak {
+namespace {
+
+class ElementwiseOps : public ::testing::TestWithParam<OpBackend> {
+ protected:
+  std::unique_ptr<Ops> Make(int threads) {
+    Result<std::unique_ptr<Ops>> ops = GetParam().make(threads);
+    CHECK_MSG(ops.ok(), ops.status().ToString());
+    return *std::move(ops);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, ElementwiseOps, ::testing::ValuesIn(OpBackends()), OpBackendName);
+
+struct NormCase {
+  int64_t rows, cols;
+  std::vector<float> x, residual, weight;
+  bool add;
+};
+
+// The residual and the output.
+std::pair<std::vector<float>, std::vector<float>> RunNorm(Ops& ops, const NormCase& c) {
+  OpRunner run(ops);
+  AddRmsNorm op;
+  const Tensor x = run.Floats(c.x, {c.rows, c.cols});
+  if (c.add) op.x = &x;
+  op.residual = run.Floats(c.residual, {c.rows, c.cols});
+  op.weight = run.Floats(c.weight, {c.cols});
+  op.eps = 1e-5f;
+  op.out = run.Output({c.rows, c.cols});
+  run.Run(op);
+  return {run.Download(op.residual), run.Download(op.out)};
+}
+
+TEST_P(ElementwiseOps, AddRmsNormMatchesTheReference) {
+  std::mt19937_64 random(1);
+  const auto ops = Make(2);
+  const auto reference = MakeReferenceOps();
+  WorstError worst(fmt::format("{} add_rms_norm", ops->name()));
+  for (const int64_t cols : {1, 15, 64, 576, 4099}) {
+    for (const int64_t rows : {0, 1, 3, 70}) {
+      for (const bool add : {false, true}) {
+        NormCase c = {rows,
+                      cols,
+                      RandomFloats(random, rows * cols),
+                      RandomFloats(random, rows * cols, 30.0f),
+                      RandomFloats(random, cols),
+                      add};
+        const auto expected = RunNorm(*reference, c);
+        const auto actual = RunNorm(*ops, c);
+        EXPECT_TRUE(SameBits(actual.first, expected.first));
+        const double sum_error = 2 + std::sqrt(static_cast<double>(cols)) / 2;
+        for (size_t i = 0; i < expected.second.size(); ++i) {
+          worst.Compare(actual.second[i], expected.second[i],
+                        kUnit * (4 + sum_error) * std::abs(expected.second[i]) + 1e-38,
+                        fmt::format("{}x{} [{}]", rows, cols, i));
+        }
+      }
+    }
+  }
+}
+
+std::vector<float> RunGate(Ops& ops, const std::vector<float>& gate_up, int64_t rows,
+                           Activation activation) {
+  OpRunner run(ops);
+  const int64_t width = static_cast<int64_t>(gate_up.size()) / std::max<int64_t>(1, rows) / 2;
+  const GatedActivation op = {.gate_up = run.Floats(gate_up, {rows, 2 * width}),
+                              .activation = activation,
+                              .out = run.Output({rows, width})};
+  run.Run(op);
+  return run.Download(op.out);
+}
+
+TEST_P(ElementwiseOps, GatedActivationMatchesTheReference) {
+  std::mt19937_64 random(2);
+  const auto ops = Make(2);
+  const auto reference = MakeReferenceOps();
+  for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+    WorstError worst(
+        fmt::format("{} {}", ops->name(), activation == Activation::kSilu ? "silu" : "gelu_tanh"));
+    for (const int64_t rows : {0, 1, 2, 33}) {
+      for (const int64_t width : {1, 19, 1536}) {
+        const std::vector<float> gate_up = RandomFloats(random, rows * 2 * width, 4.0f);
+        const std::vector<float> expected = RunGate(*reference, gate_up, rows, activation);
+        const std::vector<float> actual = RunGate(*ops, gate_up, rows, activation);
+        ASSERT_EQ(actual.size(), expected.size());
+        for (int64_t i = 0; i < rows * width; ++i) {
+          // In gelu_tanh, an error of the exponent u is a relative error of the result, and the
+          // reference loses what 1 + tanh(u) cancels.
+          const double gate = gate_up[static_cast<size_t>(i / width * 2 * width + i % width)];
+          const double exponent = activation == Activation::kSilu
+                                      ? 0
+                                      : 1.6 * std::abs(gate + 0.044715 * gate * gate * gate);
+          const auto at = static_cast<size_t>(i);
+          worst.Compare(actual[at], expected[at],
+                        kUnit * (10 + 6 * exponent) * std::abs(expected[at]) + 1e-13,
+                        fmt::format("{}x{} [{}]", rows, width, i));
+        }
+      }
+    }
+  }
+}
+
+// x / (1 + exp(-x)) over the whole range of exp: every step of 2^-10 in [-90, 90], then extremes.
+TEST_P(ElementwiseOps, SiluIsAccurateOverTheWholeRange) {
+  const auto ops = Make(1);
+  const auto reference = MakeReferenceOps();
+  std::vector<float> gate;
+  for (float x = -90; x <= 90; x += 0x1p-10f) gate.push_back(x);
+  for (const float x : {0.0f, 1e-40f, 1e-6f, 100.0f, 1e30f, 3e38f}) {
+    gate.push_back(x);
+    gate.push_back(-x);
+  }
+  std::vector<float> gate_up = gate;
+  gate_up.resize(2 * gate.size(), 1.0f);
+  const std::vector<float> expected = RunGate(*reference, gate_up, 1, Activation::kSilu);
+  const std::vector<float> actual = RunGate(*ops, gate_up, 1, Activation::kSilu);
+  WorstError worst(fmt::format("{} silu, whole range", ops->name()));
+  for (size_t i = 0; i < gate.size(); ++i) {
+    // Below -87, exp(-x) nears the largest float.
+    worst.Compare(actual[i], expected[i], kUnit * 8 * std::abs(expected[i]) + 1e-36,
+                  fmt::format("silu({})", gate[i]));
+  }
+  const std::vector<float> nan = RunGate(*ops, {NAN, 1.0f}, 1, Activation::kSilu);
+  EXPECT_TRUE(std::isnan(nan[0]));
+}
+
+struct RopeCase {
+  int num_heads = 4, num_kv_heads = 2, head_dim = 64, rotary_dim = 64, block_size = 16;
+  DType dtype = DType::kF32;
+  RopeStyle style = RopeStyle::kHalfSplit;
+  bool norms = false, rotate = true;
+  std::vector<float> qkv;  // [tokens, (heads + 2 · kv heads) · head_dim]
+  std::vector<float> q_norm, k_norm, angles;
+  std::vector<int32_t> positions;
+  std::vector<int64_t> slots;
+  static constexpr int64_t kBlocks = 6, kPositions = 100;
+
+  int64_t num_tokens() const { return static_cast<int64_t>(positions.size()); }
+  int64_t width() const { return static_cast<int64_t>(num_heads + 2 * num_kv_heads) * head_dim; }
+  int64_t head_bytes() const {
+    return static_cast<int64_t>(block_size) * head_dim * Info(dtype).block_bytes;
+  }
+  int64_t block_stride() const { return 2 * num_kv_heads * head_bytes() + 48; }
+};
+
+void FillCase(std::mt19937_64& random, int64_t num_tokens, RopeCase& c) {
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    c.positions.push_back(static_cast<int32_t>(random() % RopeCase::kPositions));
+    // Each token its own slot, in scattered blocks; some are padding.
+    c.slots.push_back(t % 5 == 3 ? -1 : (t * 7) % (RopeCase::kBlocks * c.block_size));
+  }
+  c.qkv = RandomFloats(random, num_tokens * c.width());
+  c.q_norm = RandomFloats(random, c.head_dim);
+  c.k_norm = RandomFloats(random, c.head_dim);
+  for (int64_t p = 0; p < RopeCase::kPositions; ++p) {
+    for (const bool sine : {false, true}) {
+      for (int i = 0; i < c.rotary_dim / 2; ++i) {
+        const double angle = static_cast<double>(p) / (1 + 3 * i);
+        c.angles.push_back(static_cast<float>(sine ? std::sin(angle) : std::cos(angle)));
+      }
+    }
+  }
+}
+
+struct RopeResult {
+  std::vector<float> q;
+  std::vector<std::byte> pool;
+};
+
+RopeResult RunRope(Ops& ops, const RopeCase& c) {
+  OpRunner run(ops);
+  const std::vector<std::byte> untouched(static_cast<size_t>(RopeCase::kBlocks * c.block_stride()),
+                                         std::byte{0x5a});
+  const Tensor pool =
+      run.Upload(untouched.data(), DType::kI8, {static_cast<int64_t>(untouched.size())});
+  const Tensor qkv = run.Floats(c.qkv, {c.num_tokens(), c.width()});
+  const int64_t q_end = static_cast<int64_t>(c.num_heads) * c.head_dim;
+  const int64_t k_end = q_end + static_cast<int64_t>(c.num_kv_heads) * c.head_dim;
+  const Tensor q_norm = run.Floats(c.q_norm, {c.head_dim});
+  const Tensor k_norm = run.Floats(c.k_norm, {c.head_dim});
+  const RopeTable rope = {.cos_sin = run.Floats(c.angles, {RopeCase::kPositions, c.rotary_dim}),
+                          .rotary_dim = c.rotary_dim,
+                          .style = c.style};
+  RopeAndStore op;
+  op.q = qkv.Cols(0, q_end);
+  op.k = qkv.Cols(q_end, k_end);
+  op.v = qkv.Cols(k_end, c.width());
+  op.positions = run.Ints(c.positions);
+  op.slots = run.Longs(c.slots);
+  if (c.norms) op.q_norm = &q_norm, op.k_norm = &k_norm;
+  op.norm_eps = 1e-6f;
+  if (c.rotate) op.rope = &rope;
+  op.cache = {.base = static_cast<std::byte*>(pool.data),
+              .block_stride = c.block_stride(),
+              .k_offset = 16,
+              .v_offset = 32 + c.num_kv_heads * c.head_bytes(),
+              .dtype = c.dtype,
+              .block_size = c.block_size,
+              .num_kv_heads = c.num_kv_heads,
+              .head_dim = c.head_dim};
+  run.Run(op);
+  return {run.Download(op.q), run.DownloadBytes(pool.data, untouched.size())};
+}
+
+// q within rounding; the cache within one step of its type, and untouched where nothing belongs.
+void CheckRope(Ops& ops, Ops& reference, const RopeCase& c, WorstError& worst) {
+  const RopeResult expected = RunRope(reference, c);
+  const RopeResult actual = RunRope(ops, c);
+  // A normalized or random head has elements of a few units at most.
+  worst.Compare(actual.q, expected.q, kUnit * 120, "q");
+  const int64_t element = Info(c.dtype).block_bytes;
+  const double step = c.dtype == DType::kF32 ? kUnit : c.dtype == DType::kF16 ? 0x1p-10 : 0x1p-7;
+  for (int64_t block = 0; block < RopeCase::kBlocks; ++block) {
+    const int64_t keys = block * c.block_stride() + 16;
+    const int64_t values = block * c.block_stride() + 32 + c.num_kv_heads * c.head_bytes();
+    const int64_t size = c.num_kv_heads * c.head_bytes();
+    // All but the keys is exact: values are only rounded.
+    const auto same = [&](int64_t begin, int64_t end) {
+      return std::memcmp(actual.pool.data() + begin, expected.pool.data() + begin,
+                         static_cast<size_t>(end - begin)) == 0;
+    };
+    EXPECT_TRUE(same(block * c.block_stride(), keys));
+    EXPECT_TRUE(same(keys + size, values));
+    EXPECT_TRUE(same(values, (block + 1) * c.block_stride()));
+    for (int64_t i = keys; i < keys + size; i += element) {
+      float a = 0, b = 0;
+      DequantizeRow(c.dtype, actual.pool.data() + i, 1, &a);
+      DequantizeRow(c.dtype, expected.pool.data() + i, 1, &b);
+      worst.Compare(a, b, step * std::abs(b) + kUnit * 120, fmt::format("key byte {}", i));
+    }
+  }
+}
+
+TEST_P(ElementwiseOps, RopeAndStoreMatchesTheReference) {
+  std::mt19937_64 random(3);
+  const auto ops = Make(2);
+  const auto reference = MakeReferenceOps();
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    WorstError worst(fmt::format("{} rope_and_store {}", ops->name(), Name(dtype)));
+    for (const auto& [head_dim, rotary_dim] :
+         std::vector<std::pair<int, int>>{{64, 64}, {128, 64}, {20, 12}, {6, 2}, {34, 34}}) {
+      for (const RopeStyle style : {RopeStyle::kHalfSplit, RopeStyle::kInterleaved}) {
+        for (const bool norms : {false, true}) {
+          for (const int64_t num_tokens : {0, 1, 37}) {
+            RopeCase c;
+            c.head_dim = head_dim;
+            c.rotary_dim = rotary_dim;
+            c.style = style;
+            c.norms = norms;
+            c.rotate = num_tokens != 1 || norms;
+            c.dtype = dtype;
+            c.num_heads = head_dim == 20 ? 3 : 4;
+            c.num_kv_heads = head_dim == 20 ? 1 : 2;
+            FillCase(random, num_tokens, c);
+            CheckRope(*ops, *reference, c, worst);
+          }
+        }
+      }
+    }
+  }
+}
+
+// Every f32 that is a tie, a denormal, an overflow or not finite in the cache's type.
+TEST_P(ElementwiseOps, StoredValuesAreRoundedToNearestEven) {
+  const auto ops = Make(1);
+  const auto reference = MakeReferenceOps();
+  RopeCase c;
+  c.num_heads = c.num_kv_heads = 1;
+  c.head_dim = c.rotary_dim = 4096;
+  c.rotate = false;
+  c.positions = {0};
+  c.slots = {5};
+  c.q_norm = c.k_norm = std::vector<float>(4096, 1.0f);
+  c.angles.assign(static_cast<size_t>(RopeCase::kPositions * 4096), 0.0f);
+  c.qkv.assign(3 * 4096, 0.0f);
+  std::mt19937_64 random(4);
+  for (size_t i = 4096; i < 3 * 4096; ++i) {
+    auto bits = static_cast<uint32_t>(random());
+    if (i % 3 == 0) bits &= 0xfffff000;                       // ties of F16 and F32 zeros
+    if (i % 5 == 0) bits &= 0xffff8000;                       // ties of BF16
+    if (i % 2 == 0) bits = (bits & 0x87ffffff) | 0x30000000;  // near F16's denormals
+    if (i % 7 == 0) bits = (bits & 0x81ffffff) | 0x46000000;  // near F16's largest
+    std::memcpy(&c.qkv[i], &bits, 4);
+  }
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    c.dtype = dtype;
+    EXPECT_EQ(RunRope(*ops, c).pool, RunRope(*reference, c).pool) << Name(dtype);
+  }
+}
+
+TEST_P(ElementwiseOps, ARowsBitsDependOnNothingButTheRow) {
+  std::mt19937_64 random(5);
+  const auto ops = Make(1);
+  const auto others = Make(3);
+  const NormCase norm = {90,
+                         1000,
+                         RandomFloats(random, 90000),
+                         RandomFloats(random, 90000),
+                         RandomFloats(random, 1000),
+                         true};
+  const auto all = RunNorm(*ops, norm);
+  EXPECT_TRUE(SameBits(RunNorm(*others, norm).second, all.second));
+  NormCase one = norm;
+  one.rows = 1;
+  one.x.assign(norm.x.begin() + 41000, norm.x.begin() + 42000);
+  one.residual.assign(norm.residual.begin() + 41000, norm.residual.begin() + 42000);
+  EXPECT_TRUE(SameBits(RunNorm(*others, one).second,
+                       {all.second.begin() + 41000, all.second.begin() + 42000}));
+
+  const std::vector<float> gates = RandomFloats(random, 90 * 2 * 500);
+  const std::vector<float> activated = RunGate(*ops, gates, 90, Activation::kSilu);
+  EXPECT_TRUE(SameBits(RunGate(*others, gates, 90, Activation::kSilu), activated));
+  EXPECT_TRUE(
+      SameBits(RunGate(*others, {gates.begin() + 7000, gates.begin() + 8000}, 1, Activation::kSilu),
+               {activated.begin() + 3500, activated.begin() + 4000}));
+}
+
+TEST_P(ElementwiseOps, GatherRowsPicksRows) {
+  std::mt19937_64 random(6);
+  const auto ops = Make(2);
+  const std::vector<float> source = RandomFloats(random, 9 * 33);
+  for (const std::vector<int32_t>& rows :
+       std::vector<std::vector<int32_t>>{{}, {8}, {3, 0, 3, 7}}) {
+    OpRunner run(*ops);
+    const auto count = static_cast<int64_t>(rows.size());
+    const GatherRows op = {.source = run.Floats(source, {9, 33}),
+                           .rows = run.Ints(rows),
+                           .out = run.Output({count, 33})};
+    run.Run(op);
+    const std::vector<float> out = run.Download(op.out);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_TRUE(SameBits({out.begin() + static_cast<int64_t>(i) * 33,
+                            out.begin() + static_cast<int64_t>(i + 1) * 33},
+                           {source.begin() + rows[i] * 33, source.begin() + (rows[i] + 1) * 33}));
+    }
+  }
+}
+
+TEST_P(ElementwiseOps, CopyRangesCopiesThoseBytesOnly) {
+  std::mt19937_64 random(7);
+  const auto ops = Make(2);
+  OpRunner run(*ops);
+  std::vector<std::byte> bytes(100000);
+  for (std::byte& b : bytes) b = static_cast<std::byte>(random());
+  const Tensor memory = run.Upload(bytes.data(), DType::kI8, {static_cast<int64_t>(bytes.size())});
+  auto* base = static_cast<std::byte*>(memory.data);
+  const std::vector<CopyRanges::Range> ranges = {
+      {base + 5, base + 50001}, {base + 20000, base + 77000}, {base + 30000, base + 12000}};
+  run.Run(CopyRanges{.ranges = ranges, .bytes = 4321});
+  std::memcpy(&bytes[50001], &bytes[5], 4321);
+  std::memcpy(&bytes[77000], &bytes[20000], 4321);
+  std::memcpy(&bytes[12000], &bytes[30000], 4321);
+  EXPECT_EQ(run.DownloadBytes(base, bytes.size()), bytes);
+  run.Run(CopyRanges{.ranges = {}, .bytes = 4321});
+  EXPECT_EQ(run.DownloadBytes(base, bytes.size()), bytes);
+}
+
+}  // namespace
+}  // namespace tokamak

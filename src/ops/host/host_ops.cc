@@ -1,0 +1,74 @@
+#include "ops/host/host_ops.h"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace tokamak {
+namespace {
+
+constexpr size_t kAlignment = 256;
+constexpr size_t kHugePage = 2u << 20;
+
+bool HoldsWeights(DType dtype) {
+  return dtype != DType::kI8 && dtype != DType::kI32 && dtype != DType::kI64;
+}
+
+}  // namespace
+
+Result<Buffer> AllocateHostMemory(size_t bytes) {
+  const size_t alignment = bytes >= 2 * kHugePage ? kHugePage : kAlignment;
+  void* memory = nullptr;
+  // At least one byte, so that an empty buffer is a buffer too.
+  if (::posix_memalign(&memory, alignment, bytes == 0 ? 1 : bytes) != 0) {
+    return ResourceExhausted("{} bytes of memory could not be allocated", bytes);
+  }
+  if (alignment == kHugePage) ::madvise(memory, bytes, MADV_HUGEPAGE);  // a wish; may be refused
+  return Buffer(std::shared_ptr<void>(memory, &std::free), bytes);
+}
+
+Result<Buffer> HostOps::Allocate(size_t bytes, MemoryKind) { return AllocateHostMemory(bytes); }
+
+std::unique_ptr<Stream> HostOps::MakeStream() { return std::make_unique<Stream>(); }
+
+Status HostOps::Synchronize(Stream&) { return Status(); }
+
+void HostOps::CopyToDevice(void* device, const void* host, size_t bytes, Stream&) {
+  if (bytes > 0) std::memcpy(device, host, bytes);
+}
+
+void HostOps::CopyToHost(void* host, const void* device, size_t bytes, Stream&) {
+  if (bytes > 0) std::memcpy(host, device, bytes);
+}
+
+Status CheckWeightSpec(const WeightSpec& spec) {
+  if (spec.parts.empty()) return InvalidArgument("a weight needs at least one part");
+  const int64_t cols = spec.parts.front()->shape().cols();
+  for (const auto& part : spec.parts) {
+    if (!HoldsWeights(part->dtype())) {
+      return InvalidArgument("{}: type {} cannot hold a weight", part->name(), Name(part->dtype()));
+    }
+    if (part->shape().cols() != cols) {
+      return InvalidArgument("{}: shape {} cannot be stacked with {} of shape {}", part->name(),
+                             part->shape().ToString(), spec.parts.front()->name(),
+                             spec.parts.front()->shape().ToString());
+    }
+    const int block = Info(part->dtype()).block_elements;
+    if (cols % block != 0) {
+      return InvalidArgument("{}: rows of {} elements are not whole blocks of {} ({})",
+                             part->name(), cols, block, Name(part->dtype()));
+    }
+  }
+  return Status();
+}
+
+int64_t TotalRows(const WeightSpec& spec) {
+  int64_t rows = 0;
+  for (const auto& part : spec.parts) rows += part->shape().rows();
+  return rows;
+}
+
+}  // namespace tokamak

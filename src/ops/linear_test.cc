@@ -1,0 +1,261 @@
+// Linear and Embed: every weight type on every backend, against the reference.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "ops/cpu/cpu_ops.h"
+#include "ops/reference/reference_ops.h"
+#include "ops/testing/memory_source.h"
+#include "ops/testing/op_harness.h"
+
+namespace tokamak {
+namespace {
+
+class LinearOps : public ::testing::TestWithParam<OpBackend> {
+ protected:
+  std::unique_ptr<Ops> Make(int threads) {
+    Result<std::unique_ptr<Ops>> ops = GetParam().make(threads);
+    CHECK_MSG(ops.ok(), ops.status().ToString());
+    return *std::move(ops);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, LinearOps, ::testing::ValuesIn(OpBackends()), OpBackendName);
+
+struct LinearCase {
+  std::vector<std::shared_ptr<const WeightSource>> parts;
+  int64_t num_tokens = 0;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  std::vector<float> x;     // [num_tokens, cols]
+  std::vector<float> bias;  // [rows] or empty
+};
+
+LinearCase RandomCase(std::mt19937_64& random, std::vector<std::pair<DType, int64_t>> parts,
+                      int64_t cols, int64_t num_tokens, bool bias) {
+  LinearCase c;
+  c.num_tokens = num_tokens;
+  c.cols = cols;
+  for (const auto& [dtype, rows] : parts) {
+    c.parts.push_back(MemorySource::Random("weight", dtype, {rows, cols}, random()));
+    c.rows += rows;
+  }
+  c.x = RandomFloats(random, num_tokens * cols);
+  if (bias) c.bias = RandomFloats(random, c.rows);
+  return c;
+}
+
+std::unique_ptr<PackedWeight> Prepare(Ops& ops, const LinearCase& c,
+                                      WeightUse use = WeightUse::kLinear) {
+  Result<std::unique_ptr<PackedWeight>> weight = ops.Prepare({.parts = c.parts, .use = use});
+  CHECK_MSG(weight.ok(), weight.status().ToString());
+  return *std::move(weight);
+}
+
+// Tokens [begin, end) of the case, as one call.
+std::vector<float> RunLinear(Ops& ops, const PackedWeight& weight, const LinearCase& c,
+                             int64_t begin, int64_t end) {
+  OpRunner run(ops);
+  Linear op;
+  op.x = run.Floats(c.x, {c.num_tokens, c.cols}).Rows(begin, end);
+  op.weight = &weight;
+  if (!c.bias.empty()) op.bias = run.Floats(c.bias, {c.rows});
+  // A column range of a wider tensor, as merged projections use it.
+  op.out = run.Output({end - begin, c.rows + 5}).Cols(3, 3 + c.rows);
+  run.Run(op);
+  return run.Download(op.out);
+}
+
+std::vector<float> RunLinear(Ops& ops, const LinearCase& c) {
+  return RunLinear(ops, *Prepare(ops, c), c, 0, c.num_tokens);
+}
+
+// Rounding errors of a sum of `cols` products grow like their square root; a missing or doubled
+// term is about 1 / cols of the norms.
+void CheckLinear(Ops& ops, Ops& reference, const LinearCase& c, WorstError& worst,
+                 const std::string& where) {
+  const std::vector<float> expected = RunLinear(reference, c);
+  const std::vector<float> actual = RunLinear(ops, c);
+  std::vector<double> row_norms;
+  for (const auto& part : c.parts) {
+    const std::vector<float> values = static_cast<const MemorySource&>(*part).Dequantized();
+    for (int64_t n = 0; n < part->shape().rows(); ++n) {
+      row_norms.push_back(Norm(values.data() + n * c.cols, c.cols));
+    }
+  }
+  for (int64_t t = 0; t < c.num_tokens; ++t) {
+    const double x_norm = Norm(c.x.data() + t * c.cols, c.cols);
+    for (int64_t n = 0; n < c.rows; ++n) {
+      const auto i = static_cast<size_t>(t * c.rows + n);
+      const double tolerance = kUnit * (std::sqrt(static_cast<double>(c.cols)) * x_norm *
+                                            row_norms[static_cast<size_t>(n)] +
+                                        2 * std::abs(expected[i]));
+      worst.Compare(actual[i], expected[i], tolerance, fmt::format("{}, [{}, {}]", where, t, n));
+    }
+  }
+}
+
+TEST_P(LinearOps, LinearMatchesTheReferenceForEveryTypeAndShape) {
+  std::mt19937_64 random(1);
+  const auto ops = Make(2);
+  const auto reference = MakeReferenceOps();
+  for (const DType dtype : WeightTypes()) {
+    WorstError worst(fmt::format("{} linear {}", ops->name(), Name(dtype)));
+    const int64_t block = Info(dtype).block_elements;
+    const int64_t plain = block == 1 ? 7 : 0;  // columns that no vector divides
+    for (const int64_t cols : {block + plain, 768 + plain}) {
+      for (const int64_t rows : {1, 16, 37, 130}) {
+        for (const int64_t num_tokens : {1, 2, 3, 5, 7, 19}) {
+          const LinearCase c =
+              RandomCase(random, {{dtype, rows}}, cols, num_tokens, num_tokens % 2 == 1);
+          CheckLinear(*ops, *reference, c, worst, fmt::format("{}x{}x{}", num_tokens, rows, cols));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(LinearOps, LinearOfManyRowsAndPanels) {
+  std::mt19937_64 random(2);
+  const auto ops = Make(2);
+  const auto reference = MakeReferenceOps();
+  WorstError worst(fmt::format("{} linear, large", ops->name()));
+  CheckLinear(*ops, *reference, RandomCase(random, {{DType::kQ4_1, 1100}}, 320, 131, true), worst,
+              "131x1100x320");
+  CheckLinear(*ops, *reference, RandomCase(random, {{DType::kF16, 70}}, 1000, 300, false), worst,
+              "300x70x1000");
+}
+
+TEST_P(LinearOps, StackedPartsOfDifferentTypes) {
+  std::mt19937_64 random(3);
+  const auto ops = Make(2);
+  const auto reference = MakeReferenceOps();
+  WorstError worst(fmt::format("{} linear, stacked", ops->name()));
+  for (const int64_t num_tokens : {1, 9}) {
+    CheckLinear(*ops, *reference,
+                RandomCase(random, {{DType::kQ4_K, 33}, {DType::kQ6_K, 9}, {DType::kF32, 17}}, 512,
+                           num_tokens, true),
+                worst, "three parts");
+  }
+}
+
+TEST_P(LinearOps, NoTokensIsNoWork) {
+  std::mt19937_64 random(4);
+  const auto ops = Make(2);
+  EXPECT_TRUE(RunLinear(*ops, RandomCase(random, {{DType::kQ8_0, 20}}, 64, 0, true)).empty());
+}
+
+TEST_P(LinearOps, ARowsBitsDependOnNothingButTheRow) {
+  std::mt19937_64 random(5);
+  for (const DType dtype : WeightTypes()) {
+    const LinearCase c = RandomCase(random, {{dtype, 83}, {DType::kF16, 9}}, 768, 150, true);
+    const auto ops = Make(1);
+    const auto weight = Prepare(*ops, c);
+    const std::vector<float> all = RunLinear(*ops, *weight, c, 0, c.num_tokens);
+    for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{
+             {0, 1}, {1, 2}, {149, 150}, {3, 5}, {10, 14}, {20, 27}, {40, 53}, {7, 140}}) {
+      const std::vector<float> some = RunLinear(*ops, *weight, c, begin, end);
+      EXPECT_TRUE(SameBits(some, {all.begin() + begin * c.rows, all.begin() + end * c.rows}))
+          << Name(dtype) << ", tokens " << begin << " to " << end;
+    }
+    for (const int threads : {2, 3}) {
+      const auto others = Make(threads);
+      EXPECT_TRUE(SameBits(RunLinear(*others, c), all)) << Name(dtype) << ", " << threads;
+    }
+  }
+}
+
+TEST_P(LinearOps, EmbedGivesTheRowsExactly) {
+  std::mt19937_64 random(6);
+  const auto ops = Make(2);
+  const auto reference = MakeReferenceOps();
+  for (const DType dtype : WeightTypes()) {
+    const LinearCase c = RandomCase(random, {{dtype, 41}, {DType::kF16, 6}},
+                                    dtype == DType::kF32 ? 300 : 768, 0, false);
+    std::vector<int32_t> ids;
+    for (int32_t id = 0; id < 47; ++id) ids.push_back((id * 13) % 47);
+    const auto embed = [&](Ops& backend, WeightUse use) {
+      const auto weight = Prepare(backend, c, use);
+      OpRunner run(backend);
+      const Embed op = {
+          .ids = run.Ints(ids), .table = weight.get(), .out = run.Output({47, c.cols})};
+      run.Run(op);
+      return run.Download(op.out);
+    };
+    const std::vector<float> expected = embed(*reference, WeightUse::kEmbedding);
+    EXPECT_TRUE(SameBits(embed(*ops, WeightUse::kEmbedding), expected)) << Name(dtype);
+    EXPECT_TRUE(SameBits(embed(*ops, WeightUse::kTied), expected)) << Name(dtype);
+  }
+}
+
+TEST_P(LinearOps, PreparedWeightsAreNoLargerThanTheirFile) {
+  const auto ops = Make(2);
+  for (const DType dtype : WeightTypes()) {
+    const Shape shape{1000, 768};
+    const auto source = MemorySource::Random("weight", dtype, shape, 7);
+    Result<std::unique_ptr<PackedWeight>> weight = ops->Prepare({.parts = {source}});
+    ASSERT_TRUE(weight.ok());
+    EXPECT_LE(static_cast<double>((*weight)->bytes()),
+              1.1 * 1000 * static_cast<double>(RowBytes(dtype, 768)))
+        << Name(dtype);
+    EXPECT_EQ((*weight)->rows(), 1000);
+    EXPECT_EQ((*weight)->cols(), 768);
+  }
+}
+
+class FailingSource final : public WeightSource {
+ public:
+  const std::string& name() const override { return name_; }
+  DType dtype() const override { return DType::kF32; }
+  const Shape& shape() const override { return shape_; }
+  Status ReadRows(int64_t begin, int64_t, std::byte*) const override {
+    return Status(StatusCode::kDataLoss, fmt::format("row {} is gone", begin));
+  }
+
+ private:
+  std::string name_ = "broken";
+  Shape shape_{100000, 64};
+};
+
+TEST_P(LinearOps, PrepareReportsTheFirstErrorOfItsSource) {
+  const auto ops = Make(2);
+  const Result<std::unique_ptr<PackedWeight>> weight =
+      ops->Prepare({.parts = {std::make_shared<FailingSource>()}});
+  ASSERT_FALSE(weight.ok());
+  EXPECT_EQ(weight.status().code(), StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(weight.status().message()), ::testing::HasSubstr("row 0 is gone"));
+}
+
+TEST_P(LinearOps, PrepareNamesAPartThatDoesNotFit) {
+  const auto ops = Make(1);
+  const auto wide = MemorySource::Random("wide", DType::kF32, {4, 64}, 1);
+  const auto narrow = MemorySource::Random("narrow", DType::kF32, {4, 32}, 1);
+  const Status status = ops->Prepare({.parts = {wide, narrow}}).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("narrow"));
+  EXPECT_FALSE(ops->Prepare({}).ok());
+}
+
+// Where the hardware multiplies and adds with one rounding, lanes hold outputs and the order of
+// sums is fixed: so the bits are the same on all of them.
+TEST(CpuIsas, LinearIsTheSameOnEveryIsaWithFma) {
+  std::mt19937_64 random(8);
+  const auto a = MakeCpuOps({.threads = 1, .isa = "avx2"});
+  const auto b = MakeCpuOps({.threads = 1, .isa = "avx512"});
+  if (!a.ok() || !b.ok()) GTEST_SKIP() << "needs avx2 and avx512";
+  for (const DType dtype : WeightTypes()) {
+    const LinearCase c = RandomCase(random, {{dtype, 50}}, 768, 11, true);
+    EXPECT_TRUE(SameBits(RunLinear(**a, c), RunLinear(**b, c))) << Name(dtype);
+  }
+}
+
+TEST(CpuIsas, AnUnknownIsaIsRefusedWithTheNames) {
+  const Status status = MakeCpuOps({.threads = 1, .isa = "mmx"}).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("baseline"));
+  EXPECT_FALSE(MakeCpuOps({.threads = -1}).ok());
+}
+
+}  // namespace
+}  // namespace tokamak

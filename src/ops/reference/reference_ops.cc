@@ -1,0 +1,300 @@
+#include "ops/reference/reference_ops.h"
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "ops/host/host_ops.h"
+#include "ops/sampling/host_sampler.h"
+#include "quant/half.h"
+#include "quant/quantize.h"
+
+namespace tokamak {
+namespace {
+
+// All elements as f32, row by row.
+class ReferenceWeight final : public PackedWeight {
+ public:
+  ReferenceWeight(int64_t rows, int64_t cols, std::vector<float> values)
+      : PackedWeight(rows, cols, DType::kF32, static_cast<int64_t>(values.size() * sizeof(float))),
+        values_(std::move(values)) {}
+
+  const float* Row(int64_t row) const { return values_.data() + row * cols(); }
+
+ private:
+  std::vector<float> values_;
+};
+
+const ReferenceWeight& Unwrap(const PackedWeight* weight) {
+  return *static_cast<const ReferenceWeight*>(weight);
+}
+
+class ReferencePlan final : public AttentionPlan {
+ public:
+  explicit ReferencePlan(const AttentionShape& shape) : shape_(shape) {}
+  void Fill(const AttentionBatch& batch, Stream&) override { batch_ = batch; }
+
+  const AttentionShape& shape() const { return shape_; }
+  const AttentionBatch& batch() const { return batch_; }
+
+ private:
+  AttentionShape shape_;
+  AttentionBatch batch_;
+};
+
+// The offset in elements of [kv_head, position in the block, 0] inside a block's keys or values.
+int64_t RowOffset(const KvLayerView& cache, int64_t kv_head, int64_t offset) {
+  return (kv_head * cache.block_size + offset) * cache.head_dim;
+}
+
+double ReadElement(DType dtype, const std::byte* data, int64_t index) {
+  float value = 0;
+  DequantizeRow(dtype, data + index * Info(dtype).block_bytes, 1, &value);
+  return value;
+}
+
+void WriteElement(DType dtype, std::byte* data, int64_t index, float value) {
+  QuantizeRow(dtype, &value, 1, data + index * Info(dtype).block_bytes);
+}
+
+double Activate(Activation activation, double x) {
+  switch (activation) {
+    case Activation::kSilu:
+      return x / (1.0 + std::exp(-x));
+    case Activation::kGeluTanh:
+      return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+  }
+  return 0;
+}
+
+// x / rms(x) · weight, in place, for a head.
+void NormalizeHead(double* head, const float* weight, int head_dim, double eps) {
+  double squares = 0;
+  for (int i = 0; i < head_dim; ++i) squares += head[i] * head[i];
+  const double rms = std::sqrt(squares / head_dim + eps);
+  for (int i = 0; i < head_dim; ++i) head[i] = head[i] / rms * weight[i];
+}
+
+void RotateHead(double* head, const RopeTable& rope, int64_t position) {
+  const int half = rope.rotary_dim / 2;
+  const float* cosines = rope.cos_sin.Row<float>(position);
+  const float* sines = cosines + half;
+  for (int i = 0; i < half; ++i) {
+    const bool split = rope.style == RopeStyle::kHalfSplit;
+    double& a = head[split ? i : 2 * i];
+    double& b = head[split ? i + half : 2 * i + 1];
+    const double turned_a = a * cosines[i] - b * sines[i];
+    const double turned_b = a * sines[i] + b * cosines[i];
+    a = turned_a;
+    b = turned_b;
+  }
+}
+
+class ReferenceOps final : public HostOps {
+ public:
+  std::string_view name() const override { return "reference"; }
+  Result<std::unique_ptr<PackedWeight>> Prepare(const WeightSpec& spec) override;
+  Result<std::unique_ptr<AttentionPlan>> MakePlan(const AttentionShape& shape) override {
+    return std::unique_ptr<AttentionPlan>(std::make_unique<ReferencePlan>(shape));
+  }
+  Result<std::unique_ptr<Sampler>> MakeSampler(const SamplerShape& shape) override {
+    return MakeHostSampler(shape, &pool_);
+  }
+  void Run(const Embed& op, Stream& stream) override;
+  void Run(const AddRmsNorm& op, Stream& stream) override;
+  void Run(const Linear& op, Stream& stream) override;
+  void Run(const GatedActivation& op, Stream& stream) override;
+  void Run(const RopeAndStore& op, Stream& stream) override;
+  void Run(const Attention& op, Stream& stream) override;
+  void Run(const GatherRows& op, Stream& stream) override;
+  void Run(const CopyRanges& op, Stream& stream) override;
+
+ private:
+  static void AttendOneHead(const Attention& op, int64_t sequence, int64_t token, int64_t head);
+
+  ThreadPool pool_{1};  // for the sampler
+};
+
+Result<std::unique_ptr<PackedWeight>> ReferenceOps::Prepare(const WeightSpec& spec) {
+  RETURN_IF_ERROR(CheckWeightSpec(spec));
+  const int64_t cols = spec.parts.front()->shape().cols();
+  const int64_t rows = TotalRows(spec);
+  std::vector<float> values(static_cast<size_t>(rows * cols));
+  float* destination = values.data();
+  for (const auto& part : spec.parts) {
+    std::vector<std::byte> row(RowBytes(part->dtype(), cols));
+    for (int64_t i = 0; i < part->shape().rows(); ++i) {
+      RETURN_IF_ERROR(part->ReadRows(i, i + 1, row.data()));
+      DequantizeRow(part->dtype(), row.data(), cols, destination);
+      destination += cols;
+    }
+  }
+  return std::unique_ptr<PackedWeight>(
+      std::make_unique<ReferenceWeight>(rows, cols, std::move(values)));
+}
+
+void ReferenceOps::Run(const Embed& op, Stream&) {
+  const ReferenceWeight& table = Unwrap(op.table);
+  const auto* ids = static_cast<const int32_t*>(op.ids.data);
+  for (int64_t t = 0; t < op.out.rows(); ++t) {
+    CHECK(0 <= ids[t] && ids[t] < table.rows());
+    for (int64_t i = 0; i < table.cols(); ++i) op.out.Row<float>(t)[i] = table.Row(ids[t])[i];
+  }
+}
+
+void ReferenceOps::Run(const AddRmsNorm& op, Stream&) {
+  const int64_t hidden = op.residual.cols();
+  const auto* weight = static_cast<const float*>(op.weight.data);
+  for (int64_t t = 0; t < op.residual.rows(); ++t) {
+    float* residual = op.residual.Row<float>(t);
+    double squares = 0;
+    for (int64_t i = 0; i < hidden; ++i) {
+      if (op.x != nullptr) residual[i] += op.x->Row<float>(t)[i];
+      squares += static_cast<double>(residual[i]) * residual[i];
+    }
+    const double rms = std::sqrt(squares / static_cast<double>(hidden) + op.eps);
+    for (int64_t i = 0; i < hidden; ++i) {
+      op.out.Row<float>(t)[i] = static_cast<float>(residual[i] / rms * weight[i]);
+    }
+  }
+}
+
+void ReferenceOps::Run(const Linear& op, Stream&) {
+  const ReferenceWeight& weight = Unwrap(op.weight);
+  for (int64_t t = 0; t < op.x.rows(); ++t) {
+    const float* x = op.x.Row<float>(t);
+    for (int64_t n = 0; n < weight.rows(); ++n) {
+      double sum = 0;
+      for (int64_t k = 0; k < weight.cols(); ++k) {
+        sum += static_cast<double>(x[k]) * weight.Row(n)[k];
+      }
+      if (!op.bias.empty()) sum += static_cast<const float*>(op.bias.data)[n];
+      op.out.Row<float>(t)[n] = static_cast<float>(sum);
+    }
+  }
+}
+
+void ReferenceOps::Run(const GatedActivation& op, Stream&) {
+  const int64_t width = op.out.cols();
+  for (int64_t t = 0; t < op.out.rows(); ++t) {
+    const float* gate = op.gate_up.Row<float>(t);
+    const float* up = gate + width;
+    for (int64_t i = 0; i < width; ++i) {
+      op.out.Row<float>(t)[i] = static_cast<float>(Activate(op.activation, gate[i]) * up[i]);
+    }
+  }
+}
+
+void ReferenceOps::Run(const RopeAndStore& op, Stream&) {
+  const KvLayerView& cache = op.cache;
+  const int head_dim = cache.head_dim;
+  const auto* positions = static_cast<const int32_t*>(op.positions.data);
+  const auto* slots = static_cast<const int64_t*>(op.slots.data);
+  std::vector<double> head(static_cast<size_t>(head_dim));
+  const auto turn = [&](const float* source, const Tensor* norm, int64_t position) {
+    for (int i = 0; i < head_dim; ++i) head[static_cast<size_t>(i)] = source[i];
+    if (norm != nullptr) {
+      NormalizeHead(head.data(), static_cast<const float*>(norm->data), head_dim, op.norm_eps);
+    }
+    if (op.rope != nullptr) RotateHead(head.data(), *op.rope, position);
+  };
+  for (int64_t t = 0; t < op.q.rows(); ++t) {
+    for (int64_t h = 0; h < op.q.cols() / head_dim; ++h) {
+      float* q = op.q.Row<float>(t) + h * head_dim;
+      turn(q, op.q_norm, positions[t]);
+      for (int i = 0; i < head_dim; ++i) q[i] = static_cast<float>(head[static_cast<size_t>(i)]);
+    }
+    if (slots[t] < 0) continue;
+    std::byte* block = cache.base + slots[t] / cache.block_size * cache.block_stride;
+    for (int64_t h = 0; h < cache.num_kv_heads; ++h) {
+      turn(op.k.Row<float>(t) + h * head_dim, op.k_norm, positions[t]);
+      const int64_t offset = RowOffset(cache, h, slots[t] % cache.block_size);
+      for (int i = 0; i < head_dim; ++i) {
+        WriteElement(cache.dtype, block + cache.k_offset, offset + i,
+                     static_cast<float>(head[static_cast<size_t>(i)]));
+        WriteElement(cache.dtype, block + cache.v_offset, offset + i,
+                     op.v.Row<float>(t)[h * head_dim + i]);
+      }
+    }
+  }
+}
+
+void ReferenceOps::AttendOneHead(const Attention& op, int64_t sequence, int64_t token,
+                                 int64_t head) {
+  const auto& plan = static_cast<const ReferencePlan&>(*op.plan);
+  const AttentionBatch& batch = plan.batch();
+  const KvLayerView& cache = op.cache;
+  const int head_dim = cache.head_dim;
+  const int64_t kv_head = head / (plan.shape().num_heads / cache.num_kv_heads);
+  const auto seq = static_cast<size_t>(sequence);
+  const int64_t position = batch.kv_length[seq] - (batch.query_begin[seq + 1] - token);
+  const int64_t first =
+      plan.shape().window > 0 ? std::max<int64_t>(0, position + 1 - plan.shape().window) : 0;
+  const auto block_of = [&](int64_t key) {
+    const int32_t block = batch.block_tables[static_cast<size_t>(sequence * batch.table_stride +
+                                                                 key / cache.block_size)];
+    CHECK(block >= 0);
+    return cache.base + block * cache.block_stride;
+  };
+
+  const float* q = op.q.Row<float>(token) + head * head_dim;
+  std::vector<double> scores;
+  double highest = -INFINITY;
+  for (int64_t key = first; key <= position; ++key) {
+    double score = 0;
+    for (int i = 0; i < head_dim; ++i) {
+      score += q[i] * ReadElement(cache.dtype, block_of(key) + cache.k_offset,
+                                  RowOffset(cache, kv_head, key % cache.block_size) + i);
+    }
+    scores.push_back(score * op.scale);
+    highest = std::max(highest, scores.back());
+  }
+  double sum = 0;
+  for (double& score : scores) sum += score = std::exp(score - highest);
+  for (int i = 0; i < head_dim; ++i) {
+    double value = 0;
+    for (int64_t key = first; key <= position; ++key) {
+      value += scores[static_cast<size_t>(key - first)] / sum *
+               ReadElement(cache.dtype, block_of(key) + cache.v_offset,
+                           RowOffset(cache, kv_head, key % cache.block_size) + i);
+    }
+    op.out.Row<float>(token)[head * head_dim + i] = static_cast<float>(value);
+  }
+  if (!op.output_lse.empty()) {
+    op.output_lse.Row<float>(token)[head] = static_cast<float>(highest + std::log(sum));
+  }
+}
+
+void ReferenceOps::Run(const Attention& op, Stream&) {
+  const auto& plan = static_cast<const ReferencePlan&>(*op.plan);
+  const AttentionBatch& batch = plan.batch();
+  for (int32_t s = 0; s < batch.num_seqs(); ++s) {
+    for (int64_t t = batch.query_begin[static_cast<size_t>(s)];
+         t < batch.query_begin[static_cast<size_t>(s) + 1]; ++t) {
+      for (int64_t h = 0; h < plan.shape().num_heads; ++h) AttendOneHead(op, s, t, h);
+    }
+  }
+}
+
+void ReferenceOps::Run(const GatherRows& op, Stream&) {
+  const auto* rows = static_cast<const int32_t*>(op.rows.data);
+  for (int64_t i = 0; i < op.out.rows(); ++i) {
+    std::memcpy(op.out.RowData(i), op.source.RowData(rows[i]),
+                RowBytes(op.source.dtype, op.source.cols()));
+  }
+}
+
+void ReferenceOps::Run(const CopyRanges& op, Stream&) {
+  for (const CopyRanges::Range& range : op.ranges) {
+    std::memcpy(range.destination, range.source, op.bytes);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Ops> MakeReferenceOps() { return std::make_unique<ReferenceOps>(); }
+
+}  // namespace tokamak

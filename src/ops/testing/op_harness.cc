@@ -1,0 +1,119 @@
+#include "ops/testing/op_harness.h"
+
+#include <fmt/format.h>
+
+#include <cctype>
+#include <cstring>
+#include <limits>
+
+#include "ops/cpu/cpu_ops.h"
+
+namespace tokamak {
+
+std::vector<OpBackend> OpBackends() {
+  std::vector<OpBackend> backends;
+  for (const std::string& isa : CpuIsaNames()) {
+    const auto make = [isa](int threads) { return MakeCpuOps({.threads = threads, .isa = isa}); };
+    if (make(1).ok()) backends.push_back({"cpu_" + isa, make});
+  }
+  return backends;
+}
+
+std::string OpBackendName(const ::testing::TestParamInfo<OpBackend>& info) {
+  return info.param.name;
+}
+
+std::vector<DType> WeightTypes() {
+  return {DType::kF32,  DType::kF16,    DType::kBF16,   DType::kQ4_0, DType::kQ4_1, DType::kQ5_0,
+          DType::kQ5_1, DType::kQ8_0,   DType::kQ2_K,   DType::kQ3_K, DType::kQ4_K, DType::kQ5_K,
+          DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
+}
+
+Tensor OpRunner::Upload(const void* data, DType dtype, Shape shape) {
+  const size_t bytes = RowBytes(dtype, shape.cols()) * static_cast<size_t>(shape.rows());
+  Result<Buffer> buffer = ops_.Allocate(bytes, MemoryKind::kDevice);
+  CHECK_MSG(buffer.ok(), buffer.status().ToString());
+  if (bytes > 0) ops_.CopyToDevice(buffer->data(), data, bytes, *stream_);
+  buffers_.push_back(*buffer);
+  return Tensor(buffer->data(), dtype, shape);
+}
+
+Tensor OpRunner::Output(Shape shape) {
+  const std::vector<float> poison(static_cast<size_t>(shape.elements()),
+                                  std::numeric_limits<float>::quiet_NaN());
+  return Floats(poison, shape);
+}
+
+std::vector<float> OpRunner::Download(const Tensor& tensor) {
+  std::vector<float> values(static_cast<size_t>(tensor.shape.elements()));
+  for (int64_t row = 0; row < tensor.rows() && tensor.cols() > 0; ++row) {
+    ops_.CopyToHost(values.data() + row * tensor.cols(), tensor.RowData(row),
+                    static_cast<size_t>(tensor.cols()) * sizeof(float), *stream_);
+  }
+  const Status status = ops_.Synchronize(*stream_);
+  CHECK_MSG(status.ok(), status.ToString());
+  return values;
+}
+
+std::vector<std::byte> OpRunner::DownloadBytes(const void* device, size_t bytes) {
+  std::vector<std::byte> values(bytes);
+  if (bytes > 0) ops_.CopyToHost(values.data(), device, bytes, *stream_);
+  const Status status = ops_.Synchronize(*stream_);
+  CHECK_MSG(status.ok(), status.ToString());
+  return values;
+}
+
+std::vector<float> RandomFloats(std::mt19937_64& random, int64_t n, float scale) {
+  std::normal_distribution<float> normal(0.0f, scale);
+  std::vector<float> values(static_cast<size_t>(n));
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+double Norm(const float* values, int64_t n) {
+  double squares = 0;
+  for (int64_t i = 0; i < n; ++i) squares += static_cast<double>(values[i]) * values[i];
+  return std::sqrt(squares);
+}
+
+WorstError::~WorstError() {
+  fmt::print("[ error    ] {}: at most {:.3g}, {:.1f}% of the tolerance\n", what_, worst_absolute_,
+             100 * worst_);
+}
+
+void WorstError::Compare(float actual, float expected, double tolerance, const std::string& where) {
+  if (std::memcmp(&actual, &expected, sizeof(float)) == 0) return;
+  const double error = std::abs(static_cast<double>(actual) - expected);
+  if (!(error <= tolerance)) {  // NaN too
+    if (++failures_ <= 3) {
+      ADD_FAILURE() << what_ << ", " << where << ": " << actual << ", expected " << expected
+                    << " within " << tolerance;
+    }
+    return;
+  }
+  worst_ = std::max(worst_, tolerance > 0 ? error / tolerance : 0.0);
+  worst_absolute_ = std::max(worst_absolute_, error);
+}
+
+void WorstError::Compare(const std::vector<float>& actual, const std::vector<float>& expected,
+                         double tolerance, const std::string& where) {
+  ASSERT_EQ(actual.size(), expected.size()) << what_ << ", " << where;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    Compare(actual[i], expected[i], tolerance, fmt::format("{} [{}]", where, i));
+  }
+}
+
+::testing::AssertionResult SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) {
+    return ::testing::AssertionFailure() << a.size() << " elements and " << b.size();
+  }
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::memcmp(&a[i], &b[i], sizeof(float)) != 0) {
+      return ::testing::AssertionFailure() << fmt::format(
+                 "element {} of {}: {} ({:a}) and {} ({:a})", i, a.size(), a[i], a[i], b[i], b[i]);
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+}  // namespace tokamak

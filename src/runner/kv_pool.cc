@@ -1,0 +1,99 @@
+#include "runner/kv_pool.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace tokamak {
+namespace {
+
+constexpr int64_t kAlignment = 64;  // bytes; a cache line
+
+int64_t AlignUp(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+}  // namespace
+
+KvBlockLayout KvBlockLayout::Make(const nn::CacheLayout& cache, int32_t block_size, DType dtype) {
+  KvBlockLayout layout;
+  std::vector<int64_t> group_bytes(cache.groups.size(), 0);
+  for (const nn::KvLayerSpec& layer : cache.layers) {
+    int64_t& end = group_bytes[static_cast<size_t>(layer.group)];
+    const int64_t elements = int64_t{layer.num_kv_heads} * block_size * layer.head_dim;
+    const int64_t bytes = AlignUp(static_cast<int64_t>(RowBytes(dtype, elements)));
+    layout.layers.push_back({.k_offset = end, .v_offset = end + bytes});
+    end += 2 * bytes;
+  }
+  for (const int64_t bytes : group_bytes) layout.block_bytes = std::max(layout.block_bytes, bytes);
+  return layout;
+}
+
+Result<KvPool> KvPool::Create(Ops& ops, const nn::CacheLayout& cache, const Options& options) {
+  const KvBlockLayout layout = KvBlockLayout::Make(cache, options.block_size, options.dtype);
+  KvPool pool(ops);
+  for (const nn::CacheLayout::Group& group : cache.groups) {
+    pool.spec_.groups.push_back(
+        {.kind = group.kind, .block_size = options.block_size, .window = group.window});
+  }
+  pool.spec_.block_bytes = layout.block_bytes;
+  pool.spec_.num_device_blocks = options.num_device_blocks;
+  pool.spec_.num_host_blocks = options.num_host_blocks;
+  const auto bytes = [&layout](int32_t blocks) {
+    return static_cast<size_t>(blocks) * static_cast<size_t>(layout.block_bytes);
+  };
+  ASSIGN_OR_RETURN(pool.device_,
+                   ops.Allocate(bytes(options.num_device_blocks), MemoryKind::kDevice));
+  if (options.num_host_blocks > 0) {
+    ASSIGN_OR_RETURN(pool.host_,
+                     ops.Allocate(bytes(options.num_host_blocks), MemoryKind::kHostPinned));
+  }
+  for (size_t i = 0; i < cache.layers.size(); ++i) {
+    pool.layers_.push_back({.base = pool.device_.data(),
+                            .block_stride = layout.block_bytes,
+                            .k_offset = layout.layers[i].k_offset,
+                            .v_offset = layout.layers[i].v_offset,
+                            .dtype = options.dtype,
+                            .block_size = options.block_size,
+                            .num_kv_heads = cache.layers[i].num_kv_heads,
+                            .head_dim = cache.layers[i].head_dim});
+  }
+  return pool;
+}
+
+std::byte* KvPool::Address(Tier tier, BlockId block) const {
+  const Buffer& buffer = tier == Tier::kDevice ? device_ : host_;
+  return buffer.data() + block * spec_.block_bytes;
+}
+
+bool KvPool::Conflicts(const CopyBlock& copy) const {
+  const std::byte* source = Address(copy.source_tier, copy.source);
+  const std::byte* destination = Address(copy.destination_tier, copy.destination);
+  return std::any_of(batch_.begin(), batch_.end(), [&](const CopyRanges::Range& range) {
+    return range.destination == source || range.destination == destination ||
+           range.source == destination;
+  });
+}
+
+void KvPool::Flush(Stream& stream) {
+  if (batch_.empty()) return;
+  ops_->Run(CopyRanges{.ranges = batch_, .bytes = static_cast<size_t>(spec_.block_bytes)}, stream);
+  batch_.clear();
+}
+
+void KvPool::Copy(std::span<const CopyBlock> copies, Stream& stream) {
+  const size_t bytes = static_cast<size_t>(spec_.block_bytes);
+  for (const CopyBlock& copy : copies) {
+    if (Conflicts(copy)) Flush(stream);
+    std::byte* source = Address(copy.source_tier, copy.source);
+    std::byte* destination = Address(copy.destination_tier, copy.destination);
+    if (copy.source_tier == Tier::kHost) {
+      ops_->CopyToDevice(destination, source, bytes, stream);
+    } else if (copy.destination_tier == Tier::kHost) {
+      ops_->CopyToHost(destination, source, bytes, stream);
+    } else if (source != destination) {
+      batch_.push_back({.source = source, .destination = destination});
+    }
+  }
+  Flush(stream);
+}
+
+}  // namespace tokamak

@@ -1,0 +1,261 @@
+#include "runner/runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "runner/memory_plan.h"
+
+namespace tokamak {
+
+FlightShape MakeFlightShape(const RunnerShape& shape, const nn::CacheLayout& cache) {
+  return {.max_slots = shape.max_slots,
+          .max_tokens = shape.max_step_tokens,
+          .max_blocks_per_seq = (shape.max_context + shape.block_size - 1) / shape.block_size,
+          .num_groups = static_cast<int32_t>(cache.groups.size())};
+}
+
+Runner::Runner(const Model& model, Ops& ops, const RunnerShape& shape, KvPool pool)
+    : model_(model),
+      ops_(ops),
+      shape_(shape),
+      pool_(std::move(pool)),
+      flight_shape_(MakeFlightShape(shape, model.spec().cache)),
+      stream_(ops.MakeStream()),
+      slots_({.max_slots = shape.max_slots,
+              .max_step_tokens = shape.max_step_tokens,
+              .max_context = shape.max_context,
+              .vocab_size = model.spec().vocab_size},
+             pool_.spec()),
+      flights_(static_cast<size_t>(shape.depth)) {}
+
+Runner::~Runner() {
+  // Work in flight reads memory that is about to go.
+  (void)ops_.Synchronize(*stream_);
+}
+
+Result<std::unique_ptr<Runner>> Runner::Create(const Model& model, Ops& ops,
+                                               const RunnerShape& shape,
+                                               const RunnerMemory& memory) {
+  if (shape.max_slots < 1 || shape.max_step_tokens < 1 || shape.max_context < 1 ||
+      shape.block_size < 1 || shape.depth < 1 || memory.num_device_blocks < 1) {
+    return InvalidArgument(
+        "a runner needs at least one slot, step token, position, block and step in flight");
+  }
+  ASSIGN_OR_RETURN(KvPool pool, KvPool::Create(ops, model.spec().cache,
+                                               {.block_size = shape.block_size,
+                                                .dtype = shape.kv_dtype,
+                                                .num_device_blocks = memory.num_device_blocks,
+                                                .num_host_blocks = memory.num_host_blocks}));
+  std::unique_ptr<Runner> runner(new Runner(model, ops, shape, std::move(pool)));
+  RETURN_IF_ERROR(runner->Init(memory));
+  return runner;
+}
+
+Status Runner::Init(const RunnerMemory& memory) {
+  ASSIGN_OR_RETURN(sampler_,
+                   ops_.MakeSampler({.max_slots = shape_.max_slots,
+                                     .max_rows = std::max(shape_.max_slots, kScoredRowsAtOnce),
+                                     .vocab_size = model_.spec().vocab_size}));
+  ASSIGN_OR_RETURN(Buffer arena,
+                   ops_.Allocate(static_cast<size_t>(memory.arena_bytes), MemoryKind::kDevice));
+  arena_ = std::make_unique<Arena>(std::move(arena));
+  const auto staging_bytes = static_cast<size_t>(flight_shape_.StagingBytes());
+  const size_t table_entries =
+      static_cast<size_t>(shape_.max_slots) * static_cast<size_t>(flight_shape_.max_blocks_per_seq);
+  for (Flight& flight : flights_) {
+    ASSIGN_OR_RETURN(flight.staging, ops_.Allocate(staging_bytes, MemoryKind::kHostPinned));
+    ASSIGN_OR_RETURN(flight.device, ops_.Allocate(staging_bytes, MemoryKind::kDevice));
+    const auto num_groups = static_cast<size_t>(flight_shape_.num_groups);
+    flight.tables.resize(num_groups);
+    for (std::vector<BlockId>& table : flight.tables) table.assign(table_entries, kNoBlock);
+    flight.groups.resize(num_groups);
+    flight.done = ops_.MakeEvent();
+    RETURN_IF_ERROR(MakePlans(&flight));
+  }
+  return Status();
+}
+
+Status Runner::MakePlans(Flight* flight) {
+  ASSIGN_OR_RETURN(const std::vector<AttentionShape> shapes,
+                   AttentionShapes(model_.spec().cache, shape_));
+  for (const AttentionShape& attention : shapes) {
+    ASSIGN_OR_RETURN(std::unique_ptr<AttentionPlan> plan, ops_.MakePlan(attention));
+    flight->plans.push_back(std::move(plan));
+  }
+  return Status();
+}
+
+Status Runner::Fail(Status status) {
+  failed_ = status;
+  return status;
+}
+
+Status Runner::CheckSubmit(const StepInput& step) const {
+  if (step.number != next_submit_) {
+    return Internal("step {} came, step {} is next", step.number, next_submit_);
+  }
+  if (next_sample_ != next_submit_) {
+    return Internal("submitted before Sample of step {}", next_sample_);
+  }
+  if (next_submit_ - next_wait_ >= flights_.size()) {
+    return Internal("{} steps are in flight already, since step {}", flights_.size(), next_wait_);
+  }
+  return Status();
+}
+
+Status Runner::Submit(StepInput step) {
+  RETURN_IF_ERROR(failed_);
+  const std::string context = fmt::format("step {}", step.number);
+  if (Status status = CheckSubmit(step); !status.ok()) return Fail(status.WithContext(context));
+  if (Status status = slots_.Apply(step); !status.ok()) return Fail(status.WithContext(context));
+  Flight& flight = FlightOf(step.number);
+  flight.number = step.number;
+  pool_.Copy(step.copies, *stream_);
+  for (const AdmitSlot& admit : step.admit) {
+    const Slot& slot = slots_[admit.slot];
+    sampler_->Admit(admit.slot, admit.sampling, slot.tokens, slot.num_prompt, *stream_);
+  }
+  PackRows(step.rows, slots_, pool_.spec(), flight_shape_, &flight);
+  if (!step.rows.empty()) Forward(&flight);
+  ++next_submit_;
+  return Status();
+}
+
+void Runner::Forward(Flight* flight) {
+  ops_.CopyToDevice(flight->device.data(), flight->staging.data(), flight->staging.size(),
+                    *stream_);
+  const DeviceBatch batch = ViewDeviceBatch(flight_shape_, flight);
+  sampler_->FillTokens(batch.token_ids, flight->fills, *stream_);
+  for (size_t g = 0; g < flight->plans.size(); ++g) {
+    flight->plans[g]->Fill({.query_begin = flight->query_begin,
+                            .kv_length = flight->kv_length,
+                            .block_tables = flight->tables[g],
+                            .table_stride = flight_shape_.max_blocks_per_seq},
+                           *stream_);
+  }
+  arena_->Reset();
+  nn::Pass pass{.ops = ops_,
+                .stream = *stream_,
+                .arena = *arena_,
+                .token_ids = batch.token_ids,
+                .positions = batch.positions,
+                .groups = flight->groups,
+                .kv_layers = pool_.layers(),
+                .logit_rows = batch.logit_rows};
+  const Tensor hidden = model_.Forward(pass);
+  ScorePrompt(pass, hidden, flight);
+  const auto num_samples = static_cast<int64_t>(flight->sample_rows.size());
+  if (num_samples > 0) flight->logits = model_.Logits(pass, hidden.Rows(0, num_samples));
+}
+
+void Runner::ScorePrompt(nn::Pass& pass, Tensor hidden, Flight* flight) {
+  const auto first = static_cast<int64_t>(flight->sample_rows.size());
+  for (const Flight::Row& row : flight->rows) {
+    for (int32_t begin = row.scored_begin; begin < row.scored_end; begin += kScoredRowsAtOnce) {
+      const int32_t end = std::min(begin + kScoredRowsAtOnce, row.scored_end);
+      const auto count = static_cast<size_t>(end - begin);
+      ArenaScope scope(pass.arena);
+      const Tensor logits = model_.Logits(pass, hidden.Rows(first + begin, first + end));
+      sampler_->Score(
+          logits, std::span(flight->scored_tokens).subspan(static_cast<size_t>(begin), count),
+          row.prompt_top,
+          std::span(flight->scored_results).subspan(static_cast<size_t>(begin), count), *stream_);
+    }
+  }
+}
+
+Status Runner::CheckSample(uint64_t number, const std::vector<TokenMask>& masks) {
+  if (number != next_sample_ || number >= next_submit_) {
+    return Internal("Sample came; step {} is to be sampled next, {} are submitted", next_sample_,
+                    next_submit_);
+  }
+  const size_t words = (static_cast<size_t>(vocab_size()) + 31) / 32;
+  const Flight& flight = FlightOf(number);
+  for (size_t i = 0; i < masks.size(); ++i) {
+    const SlotId slot = masks[i].slot;
+    const auto is_sampled = [slot](const SampleRow& row) { return row.slot == slot; };
+    if (std::none_of(flight.sample_rows.begin(), flight.sample_rows.end(), is_sampled)) {
+      return Internal("a mask for slot {}, which does not sample", slot);
+    }
+    if (masks[i].allowed.size() != words) {
+      return Internal("the mask of slot {} has {} words, the vocabulary needs {}", slot,
+                      masks[i].allowed.size(), words);
+    }
+    for (size_t j = 0; j < i; ++j) {
+      if (masks[j].slot == slot) return Internal("two masks for slot {}", slot);
+    }
+  }
+  return Status();
+}
+
+Status Runner::Sample(uint64_t number, std::vector<TokenMask> masks) {
+  RETURN_IF_ERROR(failed_);
+  if (Status status = CheckSample(number, masks); !status.ok()) {
+    return Fail(status.WithContext(fmt::format("step {}", number)));
+  }
+  Flight& flight = FlightOf(number);
+  flight.masks = std::move(masks);
+  if (!flight.sample_rows.empty()) {
+    sampler_->Sample(flight.logits, flight.sample_rows, flight.masks, flight.sampled_results,
+                     *stream_);
+  }
+  ops_.Record(*flight.done, *stream_);
+  ++next_sample_;
+  return Status();
+}
+
+bool Runner::Done(uint64_t number) {
+  if (!failed_.ok()) return true;
+  return number < next_sample_ && ops_.Reached(*FlightOf(number).done);
+}
+
+Result<StepOutput> Runner::Wait(uint64_t number) {
+  RETURN_IF_ERROR(failed_);
+  if (number != next_wait_ || number >= next_sample_) {
+    return Fail(Internal("step {}: Wait came; step {} is the oldest, {} are sampled", number,
+                         next_wait_, next_sample_));
+  }
+  Flight& flight = FlightOf(number);
+  if (Status status = ops_.Await(*flight.done); !status.ok()) {
+    return Fail(status.WithContext(fmt::format("step {}", number)));
+  }
+  ++next_wait_;
+  return MakeOutput(flight);
+}
+
+StepOutput Runner::MakeOutput(const Flight& flight) const {
+  StepOutput output{.number = flight.number, .rows = {}};
+  output.rows.reserve(flight.rows.size());
+  for (const Flight::Row& row : flight.rows) {
+    RowOutput& out = output.rows.emplace_back();
+    out.slot = row.slot;
+    for (int32_t i = row.scored_begin; i < row.scored_end; ++i) {
+      const SampleResult& scored = flight.scored_results[static_cast<size_t>(i)];
+      if (scored.health != RowHealth::kOk) out.health = scored.health;
+      out.prompt_logprobs.push_back(scored.logprobs);
+    }
+    if (row.sampled >= 0) {
+      const SampleResult& drawn = flight.sampled_results[static_cast<size_t>(row.sampled)];
+      if (out.health == RowHealth::kOk) out.health = drawn.health;
+      out.tokens.push_back(drawn.token);
+      if (row.wants_logprobs) out.logprobs.push_back(drawn.logprobs);
+    }
+    if (out.health != RowHealth::kOk) {
+      out.tokens.clear();
+      out.logprobs.clear();
+      out.prompt_logprobs.clear();
+    }
+  }
+  return output;
+}
+
+Status Runner::Reset() {
+  const Status status = ops_.Synchronize(*stream_);
+  slots_.Clear();
+  next_submit_ = next_sample_ = next_wait_ = 0;
+  failed_ = status;
+  return status;
+}
+
+}  // namespace tokamak

@@ -1,0 +1,209 @@
+#include "runner/slot_table.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace tokamak {
+
+SlotTable::SlotTable(const Limits& limits, const CacheSpec& cache)
+    : limits_(limits), cache_(cache), slots_(static_cast<size_t>(limits.max_slots)) {
+  for (Slot& slot : slots_) slot.tables.resize(cache_.groups.size());
+}
+
+void SlotTable::Clear() {
+  for (Slot& slot : slots_) slot.active = false;
+}
+
+Status SlotTable::Apply(StepInput& step) {
+  for (const SlotId slot : step.free) RETURN_IF_ERROR(Free(slot));
+  for (const CopyBlock& copy : step.copies) RETURN_IF_ERROR(CheckCopy(copy));
+  for (AdmitSlot& admit : step.admit) RETURN_IF_ERROR(Admit(admit));
+  for (const AppendBlocks& append : step.append) RETURN_IF_ERROR(Append(append));
+  has_row_.assign(slots_.size(), false);
+  int64_t num_tokens = 0;
+  for (const StepRow& row : step.rows) {
+    RETURN_IF_ERROR(AddRow(row));
+    num_tokens += row.num_tokens;
+  }
+  if (num_tokens > limits_.max_step_tokens) {
+    return Internal("{} tokens in one step, at most {} fit", num_tokens, limits_.max_step_tokens);
+  }
+  return Status();
+}
+
+Status SlotTable::Find(SlotId slot, Slot** found) {
+  if (slot < 0 || slot >= limits_.max_slots) {
+    return Internal("slot {} does not exist; there are {}", slot, limits_.max_slots);
+  }
+  *found = &slots_[static_cast<size_t>(slot)];
+  return Status();
+}
+
+Status SlotTable::Free(SlotId id) {
+  Slot* slot = nullptr;
+  RETURN_IF_ERROR(Find(id, &slot));
+  if (!slot->active) return Internal("free: slot {} is free already", id);
+  slot->active = false;
+  return Status();
+}
+
+Status SlotTable::CheckCopy(const CopyBlock& copy) const {
+  const auto check = [this](const char* what, Tier tier, BlockId block) {
+    const bool device = tier == Tier::kDevice;
+    const int32_t count = device ? cache_.num_device_blocks : cache_.num_host_blocks;
+    if (block >= 0 && block < count) return Status();
+    return Internal("copies: {} {} block {} does not exist; there are {}", what,
+                    device ? "device" : "host", block, count);
+  };
+  RETURN_IF_ERROR(check("source", copy.source_tier, copy.source));
+  RETURN_IF_ERROR(check("destination", copy.destination_tier, copy.destination));
+  if (copy.source_tier == Tier::kHost && copy.destination_tier == Tier::kHost) {
+    return Internal("copies: from host block {} to host block {}; one side must be on the device",
+                    copy.source, copy.destination);
+  }
+  return Status();
+}
+
+// Only what would do harm: the engine has checked the ranges.
+Status SlotTable::CheckSampling(const SamplingSpec& sampling) const {
+  const auto is_token = [this](TokenId id) { return id >= 0 && id < limits_.vocab_size; };
+  for (const auto& [token, bias] : sampling.logit_bias) {
+    if (!is_token(token) || !std::isfinite(bias)) {
+      return Internal("logit_bias of token {} is {}", token, bias);
+    }
+  }
+  for (const TokenId token : sampling.stop_ids) {
+    if (!is_token(token)) return Internal("stop id {} is not in the vocabulary", token);
+  }
+  const float fields[] = {sampling.temperature,
+                          sampling.top_p,
+                          sampling.min_p,
+                          sampling.typical_p,
+                          sampling.presence_penalty,
+                          sampling.frequency_penalty};
+  for (const float field : fields) {
+    if (!std::isfinite(field)) return Internal("a sampling parameter is {}", field);
+  }
+  if (sampling.temperature < 0 || !(sampling.repetition_penalty > 0) ||
+      !std::isfinite(sampling.repetition_penalty)) {
+    return Internal("temperature is {}, repetition_penalty {}", sampling.temperature,
+                    sampling.repetition_penalty);
+  }
+  return Status();
+}
+
+Status SlotTable::Admit(AdmitSlot& admit) {
+  Slot* slot = nullptr;
+  RETURN_IF_ERROR(Find(admit.slot, &slot));
+  if (slot->active) return Internal("admit: slot {} is in use", admit.slot);
+  const auto size = static_cast<int64_t>(admit.tokens.size());
+  if (size > limits_.max_context) {
+    return Internal("admit: slot {} brings {} tokens, the context holds {}", admit.slot, size,
+                    limits_.max_context);
+  }
+  if (admit.num_prompt_tokens < 0 || admit.num_prompt_tokens > size || admit.num_computed < 0 ||
+      admit.num_computed >= size) {
+    return Internal("admit: slot {} brings {} tokens, {} of them prompt, {} computed", admit.slot,
+                    size, admit.num_prompt_tokens, admit.num_computed);
+  }
+  for (const TokenId token : admit.tokens) {
+    if (token < 0 || token >= limits_.vocab_size) {
+      return Internal("admit: slot {} brings token {}; the vocabulary has {}", admit.slot, token,
+                      limits_.vocab_size);
+    }
+  }
+  if (Status status = CheckSampling(admit.sampling); !status.ok()) {
+    return status.WithContext(fmt::format("admit: slot {}", admit.slot));
+  }
+  slot->active = true;
+  slot->tokens = std::move(admit.tokens);
+  slot->num_prompt = admit.num_prompt_tokens;
+  slot->num_known = static_cast<int32_t>(size);
+  slot->num_computed = admit.num_computed;
+  slot->top_logprobs = admit.sampling.top_logprobs;
+  slot->prompt_top_logprobs = admit.sampling.prompt_top_logprobs;
+  for (std::vector<BlockId>& table : slot->tables) table.clear();
+  return Status();
+}
+
+Status SlotTable::Append(const AppendBlocks& append) {
+  Slot* slot = nullptr;
+  RETURN_IF_ERROR(Find(append.slot, &slot));
+  if (!slot->active) return Internal("append: slot {} is free", append.slot);
+  if (append.group < 0 || static_cast<size_t>(append.group) >= cache_.groups.size()) {
+    return Internal("append: slot {} names cache group {}; there are {}", append.slot, append.group,
+                    cache_.groups.size());
+  }
+  const CacheGroup& group = cache_.groups[static_cast<size_t>(append.group)];
+  std::vector<BlockId>& table = slot->tables[static_cast<size_t>(append.group)];
+  for (const BlockId block : append.blocks) {
+    const bool dropped = block == kNoBlock && group.kind == CacheGroupKind::kWindow;
+    if (!dropped && (block < 0 || block >= cache_.num_device_blocks)) {
+      return Internal("append: slot {} gets block {} in group {}; there are {}", append.slot, block,
+                      append.group, cache_.num_device_blocks);
+    }
+    table.push_back(block);
+  }
+  const int64_t most = (int64_t{limits_.max_context} + group.block_size - 1) / group.block_size;
+  if (static_cast<int64_t>(table.size()) > most) {
+    return Internal("append: slot {} has {} blocks in group {}; the context holds {}", append.slot,
+                    table.size(), append.group, most);
+  }
+  return Status();
+}
+
+Status SlotTable::AddRow(const StepRow& row) {
+  Slot* slot = nullptr;
+  RETURN_IF_ERROR(Find(row.slot, &slot));
+  if (!slot->active) return Internal("rows: slot {} is free", row.slot);
+  if (has_row_[static_cast<size_t>(row.slot)]) {
+    return Internal("rows: slot {} has two rows", row.slot);
+  }
+  has_row_[static_cast<size_t>(row.slot)] = true;
+  const int32_t begin = slot->num_computed;
+  const int64_t end = int64_t{begin} + row.num_tokens;
+  if (row.num_tokens < 1 || end > slot->num_known) {
+    return Internal("rows: slot {} has {} tokens, {} computed; a row of {} does not fit", row.slot,
+                    slot->num_known, begin, row.num_tokens);
+  }
+  if (end > limits_.max_context) {
+    return Internal("rows: slot {} would reach position {}, the context holds {}", row.slot,
+                    end - 1, limits_.max_context);
+  }
+  if (row.sample && end != slot->num_known) {
+    return Internal("rows: slot {} samples after position {}, but {} tokens are known", row.slot,
+                    end - 1, slot->num_known);
+  }
+  if (Status status = CheckTables(*slot, begin, static_cast<int32_t>(end)); !status.ok()) {
+    return status.WithContext(fmt::format("rows: slot {}", row.slot));
+  }
+  slot->num_computed = static_cast<int32_t>(end);
+  if (row.sample) ++slot->num_known;
+  return Status();
+}
+
+// Every block that queries at [begin, end) read or write must be there.
+Status SlotTable::CheckTables(const Slot& slot, int32_t begin, int32_t end) const {
+  for (size_t g = 0; g < cache_.groups.size(); ++g) {
+    const CacheGroup& group = cache_.groups[g];
+    const std::vector<BlockId>& table = slot.tables[g];
+    const int32_t needed = (end + group.block_size - 1) / group.block_size;
+    if (static_cast<int32_t>(table.size()) < needed) {
+      return Internal("the table of group {} has {} blocks, positions below {} need {}", g,
+                      table.size(), end, needed);
+    }
+    if (group.kind != CacheGroupKind::kWindow) continue;
+    const int32_t first = std::max(0, begin - group.window + 1) / group.block_size;
+    for (int32_t i = first; i < needed; ++i) {
+      if (table[static_cast<size_t>(i)] == kNoBlock) {
+        return Internal("entry {} of the table of group {} is empty, positions [{}, {}) need it", i,
+                        g, begin, end);
+      }
+    }
+  }
+  return Status();
+}
+
+}  // namespace tokamak

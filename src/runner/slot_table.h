@@ -1,0 +1,59 @@
+// What a runner knows about each sequence, and the rules that a step must keep.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "step/step_input.h"
+#include "tokamak/status.h"
+
+namespace tokamak {
+
+struct Slot {
+  bool active = false;
+  std::vector<TokenId> tokens;  // as admitted; tokens drawn since live with the sampler
+  int32_t num_prompt = 0;
+  int32_t num_known = 0;     // tokens, with those drawn since by submitted steps
+  int32_t num_computed = 0;  // positions whose cache entries submitted steps have written
+  int32_t top_logprobs = -1;
+  int32_t prompt_top_logprobs = -1;
+  std::vector<std::vector<BlockId>> tables;  // one per cache group
+};
+
+// Owner: the runner's thread.
+class SlotTable {
+ public:
+  struct Limits {
+    int32_t max_slots = 0;
+    int32_t max_step_tokens = 0;
+    int32_t max_context = 0;
+    int32_t vocab_size = 0;
+  };
+  SlotTable(const Limits& limits, const CacheSpec& cache);
+
+  // Takes the step's changes in: free, admit, append, rows. Admitted tokens are moved out of the
+  // step. A step that breaks a rule gives kInternal, which names the rule, the slot and the
+  // numbers; the table is unspecified then, until Clear.
+  Status Apply(StepInput& step);
+  void Clear();
+
+  // The state after all applied steps. A row's first position is num_computed - row.num_tokens.
+  const Slot& operator[](SlotId slot) const { return slots_[static_cast<size_t>(slot)]; }
+
+ private:
+  Status Find(SlotId slot, Slot** found);
+  Status Free(SlotId slot);
+  Status CheckCopy(const CopyBlock& copy) const;
+  Status CheckSampling(const SamplingSpec& sampling) const;
+  Status Admit(AdmitSlot& admit);
+  Status Append(const AppendBlocks& append);
+  Status AddRow(const StepRow& row);
+  Status CheckTables(const Slot& slot, int32_t begin, int32_t end) const;
+
+  const Limits limits_;
+  const CacheSpec cache_;
+  std::vector<Slot> slots_;
+  std::vector<bool> has_row_;  // in the step being applied
+};
+
+}  // namespace tokamak

@@ -1,0 +1,58 @@
+// What stands for characters that no token covers: byte tokens, or the unknown token.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokenizer/vocab.h"
+
+namespace tokamak {
+
+class ByteFallback {
+ public:
+  // `pieces`: the bytes of each token of `spec`.
+  ByteFallback(const VocabSpec& spec, const std::vector<std::string>& pieces)
+      : unk_(spec.special.unk) {
+    ids_.fill(-1);
+    for (size_t id = 0; id < pieces.size(); ++id) {
+      if (spec.types[id] == TokenType::kByte && pieces[id].size() == 1) {
+        Set(pieces[id][0], static_cast<int32_t>(id));
+      }
+    }
+  }
+  // Gives `byte` a token unless it has one.
+  void Set(char byte, int32_t id) {
+    int32_t& slot = ids_[static_cast<uint8_t>(byte)];
+    if (slot < 0) slot = id;
+  }
+  // Whether every text can be expressed.
+  bool complete() const {
+    return unk_ >= 0 || std::all_of(ids_.begin(), ids_.end(), [](int32_t id) { return id >= 0; });
+  }
+  // Appends what stands for `text`, which no token covers: its bytes' tokens or, where one is
+  // missing, a single unknown token (none if there is no such token, or if `after_unknown`: a run
+  // of unknown characters counts once). Returns true for the unknown token.
+  bool Append(std::string_view text, bool after_unknown, std::vector<int32_t>& ids) const {
+    const size_t before = ids.size();
+    for (const char byte : text) {
+      const int32_t id = ids_[static_cast<uint8_t>(byte)];
+      if (id < 0) {
+        ids.resize(before);
+        if (unk_ >= 0 && !after_unknown) ids.push_back(unk_);
+        return true;
+      }
+      ids.push_back(id);
+    }
+    return false;
+  }
+
+ private:
+  std::array<int32_t, 256> ids_;
+  int32_t unk_;
+};
+
+}  // namespace tokamak

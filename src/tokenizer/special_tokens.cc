@@ -1,0 +1,199 @@
+#include "tokenizer/special_tokens.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "base/error.h"
+#include "tokenizer/unicode.h"
+#include "tokenizer/utf8.h"
+
+namespace tokamak {
+namespace {
+
+// Names that end a turn, the likeliest first: a vocabulary may have several.
+constexpr std::string_view kEndOfTurnNames[] = {
+    "<|eot_id|>",        "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>",
+    "<|end_of_text|>",   "<EOT>",      "_<EOT>",  "[EOT]",         "<｜end▁of▁sentence｜>",
+    "<end_of_utterance>"};
+constexpr std::string_view kEndOfMessageName = "<|eom_id|>";
+
+// Names after which generation stops. "<|end|>" and "</s>" have exceptions below.
+constexpr std::string_view kEndOfGenerationNames[] = {"<|eot_id|>",
+                                                      "<|im_end|>",
+                                                      "<|end|>",
+                                                      "<|return|>",
+                                                      "<|call|>",
+                                                      "<|flush|>",
+                                                      "<|calls|>",
+                                                      "<end_of_turn>",
+                                                      "<|endoftext|>",
+                                                      "</s>",
+                                                      "<|eom_id|>",
+                                                      "<EOT>",
+                                                      "_<EOT>",
+                                                      "[EOT]",
+                                                      "[EOS]",
+                                                      "<|end_of_text|>",
+                                                      "<end_of_utterance>",
+                                                      "<eos>",
+                                                      "<turn|>",
+                                                      "<|tool_response>",
+                                                      "<｜end▁of▁sentence｜>",
+                                                      "[e~["};
+
+// Structure of o200k_harmony's messages: shown, although the checkpoint calls them control tokens.
+constexpr std::string_view kShownNames[] = {"<|channel|>", "<|message|>", "<|start|>",
+                                            "<|constrain|>"};
+
+bool Contains(const std::vector<int32_t>& ids, int32_t id) {
+  return std::binary_search(ids.begin(), ids.end(), id);
+}
+
+// Cuts the white space at the end of `text`.
+std::string_view TrimRight(std::string_view text) {
+  while (!text.empty()) {
+    size_t begin = text.size() - 1;
+    while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
+    size_t offset = begin;
+    if (!IsWhiteSpace(NextCodePoint(text, offset))) break;
+    text = text.substr(0, begin);
+  }
+  return text;
+}
+
+size_t LeadingWhiteSpace(std::string_view text) {
+  size_t offset = 0;
+  while (offset < text.size()) {
+    size_t next = offset;
+    if (!IsWhiteSpace(NextCodePoint(text, next))) break;
+    offset = next;
+  }
+  return offset;
+}
+
+// The special names that occur in a vocabulary, with their ids.
+class NamedTokens {
+ public:
+  explicit NamedTokens(const VocabSpec& spec) {
+    std::unordered_map<std::string_view, int32_t> wanted;
+    const auto want = [&](std::string_view name) { wanted.emplace(name, -1); };
+    for (const auto name : kEndOfTurnNames) want(name);
+    for (const auto name : kEndOfGenerationNames) want(name);
+    for (const auto name : kShownNames) want(name);
+    want("<|plamo:eos|>");
+    for (size_t id = 0; id < spec.tokens.size(); ++id) {
+      const auto it = wanted.find(spec.tokens[id]);
+      if (it != wanted.end() && it->second < 0) it->second = static_cast<int32_t>(id);
+    }
+    ids_ = std::move(wanted);
+  }
+  int32_t operator[](std::string_view name) const {
+    const auto it = ids_.find(name);
+    return it == ids_.end() ? -1 : it->second;
+  }
+  bool Has(std::string_view name) const { return (*this)[name] >= 0; }
+
+ private:
+  std::unordered_map<std::string_view, int32_t> ids_;
+};
+
+}  // namespace
+
+std::vector<int32_t> ResolveSpecialTokens(VocabSpec& spec) {
+  const NamedTokens named(spec);
+  SpecialTokenIds& special = spec.special;
+  const auto set_type = [&](int32_t id, TokenType type) {
+    if (id >= 0) spec.types[id] = type;
+  };
+  for (const auto name : kEndOfTurnNames) {
+    if (special.eot >= 0) break;
+    special.eot = named[name];
+    set_type(special.eot, TokenType::kControl);
+  }
+  if (special.eom < 0) {
+    special.eom = named[kEndOfMessageName];
+    set_type(special.eom, TokenType::kControl);
+  }
+
+  std::vector<int32_t> end;
+  // Where </s> is an ordinary word of markup, the vocabulary has another end token.
+  const bool plain_s = named.Has("<|tool_response>") || named.Has("<|plamo:eos|>");
+  // Where messages end with <|return|> or <|flush|>, <|end|> only separates their parts.
+  const bool plain_end =
+      (named.Has("<|return|>") && named.Has("<|call|>")) ||
+      (named.Has("<|flush|>") && (named.Has("<|call|>") || named.Has("<|calls|>")));
+  for (const auto name : kEndOfGenerationNames) {
+    const int32_t id = named[name];
+    if (id < 0) continue;
+    if (name == "</s>" && plain_s && id != special.eos) {
+      set_type(id, TokenType::kNormal);
+    } else if (name == "<|end|>" && plain_end) {
+      set_type(id, TokenType::kUserDefined);
+    } else {
+      set_type(id, TokenType::kControl);
+      end.push_back(id);
+    }
+  }
+  for (const auto name : kShownNames) set_type(named[name], TokenType::kUserDefined);
+  for (const int32_t id : {special.eos, special.eot, special.eom}) {
+    if (id >= 0 && !(plain_end && id == named["<|end|>"])) end.push_back(id);
+  }
+  std::sort(end.begin(), end.end());
+  end.erase(std::unique(end.begin(), end.end()), end.end());
+  return end;
+}
+
+Result<SpecialTokenMatcher> SpecialTokenMatcher::Create(const VocabSpec& spec) {
+  std::vector<std::pair<std::string_view, int32_t>> user_defined, all;
+  for (size_t i = 0; i < spec.tokens.size(); ++i) {
+    const TokenType type = spec.types[i];
+    const bool user = type == TokenType::kUserDefined;
+    if (!user && type != TokenType::kControl && type != TokenType::kUnknown) continue;
+    const std::string& text = spec.tokens[i];
+    if (text.empty()) continue;
+    if (text.size() > kMaxTokenBytes) {
+      return InvalidArgument("special token {} has {} bytes; at most {} are supported", i,
+                             text.size(), kMaxTokenBytes);
+    }
+    all.emplace_back(text, static_cast<int32_t>(i));
+    if (user) user_defined.emplace_back(text, static_cast<int32_t>(i));
+  }
+  SpecialTokenMatcher matcher;
+  matcher.user_defined_ = ByteTrie(std::move(user_defined));
+  matcher.all_ = ByteTrie(std::move(all));
+  matcher.lstrip_ = spec.lstrip_tokens;
+  matcher.rstrip_ = spec.rstrip_tokens;
+  std::sort(matcher.lstrip_.begin(), matcher.lstrip_.end());
+  std::sort(matcher.rstrip_.begin(), matcher.rstrip_.end());
+  return matcher;
+}
+
+Status SpecialTokenMatcher::Partition(std::string_view text, bool parse_special,
+                                      FunctionRef<Status(std::string_view)> on_text,
+                                      FunctionRef<void(int32_t)> on_token) const {
+  const ByteTrie& trie = parse_special ? all_ : user_defined_;
+  size_t begin = 0;  // of the text since the last token
+  if (!trie.empty()) {
+    for (size_t i = 0; i < text.size();) {
+      const ByteTrie::Match match = trie.Longest(text.substr(i));
+      if (match.size == 0) {
+        ++i;
+        continue;
+      }
+      std::string_view before = text.substr(begin, i - begin);
+      if (Contains(lstrip_, match.id)) before = TrimRight(before);
+      if (!before.empty()) RETURN_IF_ERROR(on_text(before));
+      on_token(match.id);
+      i += match.size;
+      if (Contains(rstrip_, match.id)) i += LeadingWhiteSpace(text.substr(i));
+      begin = i;
+    }
+  }
+  if (begin < text.size()) return on_text(text.substr(begin));
+  return Status();
+}
+
+}  // namespace tokamak

@@ -1,0 +1,22 @@
+// What the four kinds of tokenizer have in common.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "tokamak/status.h"
+
+namespace tokamak {
+
+// Turns text without special tokens into ids. Immutable and safe to use from any number of threads.
+class TextModel {
+ public:
+  virtual ~TextModel() = default;
+
+  // Appends the ids of `text` (valid UTF-8, not empty) to `ids`. `starts` is true where the text
+  // begins the input or follows a special token.
+  virtual Status Encode(std::string_view text, bool starts, std::vector<int32_t>& ids) const = 0;
+};
+
+}  // namespace tokamak

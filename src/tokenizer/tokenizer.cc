@@ -1,0 +1,261 @@
+#include "tokenizer/tokenizer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "tokenizer/bpe.h"
+#include "tokenizer/byte_alphabet.h"
+#include "tokenizer/detokenizer.h"
+#include "tokenizer/escaped_space.h"
+#include "tokenizer/pretokenizer.h"
+#include "tokenizer/sentencepiece_bpe.h"
+#include "tokenizer/special_tokens.h"
+#include "tokenizer/string_index.h"
+#include "tokenizer/text_model.h"
+#include "tokenizer/unigram.h"
+#include "tokenizer/utf8.h"
+#include "tokenizer/wordpiece.h"
+
+namespace tokamak {
+namespace {
+
+constexpr size_t kMaxTokens = size_t{1} << 24;
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return -1;
+}
+
+// The byte of a token spelled "<0x0A>", or -1.
+int ParseByteToken(std::string_view text) {
+  if (text.size() != 6 || text.substr(0, 3) != "<0x" || text[5] != '>') return -1;
+  const int high = HexDigit(text[3]), low = HexDigit(text[4]);
+  return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+// The bytes that a token stands for.
+std::string PieceOf(const VocabSpec& spec, const PreTokenizerRule* rule, size_t id) {
+  const std::string& text = spec.tokens[id];
+  switch (spec.types[id]) {
+    case TokenType::kControl:
+    case TokenType::kUnknown:
+    case TokenType::kUserDefined:
+      return text;
+    case TokenType::kByte:
+      if (const int byte = ParseByteToken(text); byte >= 0) {
+        return std::string(1, static_cast<char>(byte));
+      }
+      break;
+    default:
+      break;
+  }
+  if (rule == nullptr || rule->escape_spaces) return UnescapeSpaces(text);
+  std::string bytes;
+  if (!rule->byte_level || !DecodeByteAlphabet(text, bytes)) return text;
+  return bytes;
+}
+
+Status CheckId(const char* what, int32_t id, size_t vocab_size) {
+  if (id < -1 || (id >= 0 && static_cast<size_t>(id) >= vocab_size)) {
+    return InvalidArgument("the {} token's id is {}, outside the vocabulary of {}", what, id,
+                           vocab_size);
+  }
+  return Status();
+}
+
+Status CheckSpecialIds(const VocabSpec& spec) {
+  const SpecialTokenIds& s = spec.special;
+  const std::pair<const char*, int32_t> ids[] = {{"bos", s.bos}, {"eos", s.eos}, {"eot", s.eot},
+                                                 {"eom", s.eom}, {"unk", s.unk}, {"sep", s.sep},
+                                                 {"pad", s.pad}, {"cls", s.cls}, {"mask", s.mask}};
+  for (const auto& [what, id] : ids) RETURN_IF_ERROR(CheckId(what, id, spec.tokens.size()));
+  for (const auto* list : {&spec.lstrip_tokens, &spec.rstrip_tokens}) {
+    for (const int32_t id : *list) RETURN_IF_ERROR(CheckId("stripping", id, spec.tokens.size()));
+  }
+  return Status();
+}
+
+// Checks sizes, ids and spellings; gives absent types and scores their defaults.
+Status CheckAndComplete(VocabSpec& spec) {
+  const size_t count = spec.tokens.size();
+  if (count == 0) return InvalidArgument("the vocabulary is empty");
+  if (count > kMaxTokens) {
+    return InvalidArgument("the vocabulary has {} tokens; at most {} are supported", count,
+                           kMaxTokens);
+  }
+  if (spec.types.empty()) spec.types.assign(count, TokenType::kNormal);
+  if (spec.types.size() != count) {
+    return InvalidArgument("there are {} token types for {} tokens", spec.types.size(), count);
+  }
+  if (spec.scores.empty()) spec.scores.assign(count, 0.0f);
+  if (spec.scores.size() != count) {
+    return InvalidArgument("there are {} token scores for {} tokens", spec.scores.size(), count);
+  }
+  for (size_t id = 0; id < count; ++id) {
+    const std::string& text = spec.tokens[id];
+    if (ValidUtf8Prefix(text) != text.size()) {
+      return InvalidArgument("token {} is not valid UTF-8: \"{}\"", id, ToValidUtf8(text));
+    }
+  }
+  return CheckSpecialIds(spec);
+}
+
+Result<std::unique_ptr<const TextModel>> CreateModel(const VocabSpec& spec,
+                                                     const std::vector<std::string>& pieces) {
+  switch (spec.kind) {
+    case TokenizerKind::kBpe:
+      return CreateBpe(spec, pieces);
+    case TokenizerKind::kSentencePieceBpe:
+      return CreateSentencePieceBpe(spec, pieces);
+    case TokenizerKind::kUnigram:
+      return CreateUnigram(spec, pieces);
+    case TokenizerKind::kWordPiece:
+      return CreateWordPiece(spec);
+  }
+  return Internal("an unknown kind of tokenizer");
+}
+
+}  // namespace
+
+struct Tokenizer::Impl {
+  VocabSpec spec;
+  std::vector<std::string> pieces;  // by id
+  std::vector<int32_t> end_of_generation;
+  std::vector<bool> ends_generation;  // by id
+  StringIndex spelling;               // of spec.tokens
+  SpecialTokenMatcher matcher;
+  std::unique_ptr<const TextModel> model;
+  int32_t first = -1;  // added before the text, if any
+  int32_t last = -1;   // added after it
+
+  bool Valid(int32_t id) const { return id >= 0 && static_cast<size_t>(id) < pieces.size(); }
+};
+
+Tokenizer::Tokenizer(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+Tokenizer::~Tokenizer() = default;
+
+Result<std::shared_ptr<const Tokenizer>> Tokenizer::Create(VocabSpec vocab) {
+  auto impl = std::make_unique<Impl>();
+  impl->spec = std::move(vocab);
+  VocabSpec& spec = impl->spec;
+  RETURN_IF_ERROR(CheckAndComplete(spec));
+  impl->end_of_generation = ResolveSpecialTokens(spec);
+  const size_t count = spec.tokens.size();
+  impl->ends_generation.resize(count);
+  for (const int32_t id : impl->end_of_generation) impl->ends_generation[id] = true;
+
+  const bool word_piece = spec.kind == TokenizerKind::kWordPiece;
+  if (spec.add_bos) {
+    impl->first = word_piece && spec.special.cls >= 0 ? spec.special.cls : spec.special.bos;
+    if (impl->first < 0) return InvalidArgument("add_bos is set, but there is no bos token");
+  }
+  if (spec.add_eos) {
+    impl->last = word_piece ? spec.special.sep : spec.special.eos;
+    if (impl->last < 0) return InvalidArgument("add_eos is set, but there is no eos token");
+  }
+
+  ASSIGN_OR_RETURN(impl->matcher, SpecialTokenMatcher::Create(spec));
+  const PreTokenizerRule* rule =
+      spec.kind == TokenizerKind::kBpe ? FindPreTokenizer(spec.pre_tokenizer) : nullptr;
+  impl->pieces.reserve(count);
+  for (size_t id = 0; id < count; ++id) impl->pieces.push_back(PieceOf(spec, rule, id));
+  impl->spelling = StringIndex(count);
+  for (size_t id = 0; id < count; ++id) {
+    if (!spec.tokens[id].empty()) impl->spelling.Insert(spec.tokens[id], static_cast<int32_t>(id));
+  }
+  ASSIGN_OR_RETURN(impl->model, CreateModel(spec, impl->pieces));
+  spec.merges = {};
+  return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(impl)));
+}
+
+Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, EncodeOptions options) const {
+  if (text.size() > kMaxTextBytes) {
+    return ResourceExhausted("the text has {} bytes; at most {} can be tokenized at once",
+                             text.size(), kMaxTextBytes);
+  }
+  std::string repaired;
+  if (ValidUtf8Prefix(text) != text.size()) {
+    repaired = ToValidUtf8(text);
+    text = repaired;
+  }
+  std::vector<int32_t> ids;
+  ids.reserve(text.size() / 4 + 2);
+  if (options.add_special && impl_->first >= 0) ids.push_back(impl_->first);
+  bool starts = true;
+  const auto on_text = [&](std::string_view part) {
+    return impl_->model->Encode(part, std::exchange(starts, false), ids);
+  };
+  const auto on_token = [&](int32_t id) {
+    ids.push_back(id);
+    starts = true;
+  };
+  RETURN_IF_ERROR(impl_->matcher.Partition(text, options.parse_special, on_text, on_token));
+  if (options.add_special && impl_->last >= 0) ids.push_back(impl_->last);
+  return ids;
+}
+
+Result<std::string> Tokenizer::Decode(std::span<const int32_t> ids, DecodeOptions options) const {
+  // The detokenizer shares ownership of its tokenizer; this one outlives the call anyway.
+  Detokenizer stream(std::shared_ptr<const Tokenizer>(std::shared_ptr<void>(), this), options);
+  std::string text;
+  for (const int32_t id : ids) {
+    if (!impl_->Valid(id)) {
+      return InvalidArgument("token id {} is outside the vocabulary of {}", id, vocab_size());
+    }
+    text += stream.Append(id);
+  }
+  text += stream.Flush();
+  return text;
+}
+
+Result<std::vector<TokenDescription>> Tokenizer::Describe(std::span<const int32_t> ids) const {
+  std::vector<TokenDescription> out;
+  out.reserve(ids.size());
+  for (const int32_t id : ids) {
+    if (!impl_->Valid(id)) {
+      return InvalidArgument("token id {} is outside the vocabulary of {}", id, vocab_size());
+    }
+    const std::string& piece = impl_->pieces[id];
+    out.push_back({id, ToValidUtf8(piece), piece, IsSpecial(id)});
+  }
+  return out;
+}
+
+int32_t Tokenizer::vocab_size() const { return static_cast<int32_t>(impl_->pieces.size()); }
+
+std::string_view Tokenizer::TokenPiece(int32_t id) const {
+  return impl_->Valid(id) ? std::string_view(impl_->pieces[id]) : std::string_view();
+}
+
+int32_t Tokenizer::FindToken(std::string_view spelling) const {
+  return impl_->spelling.Find(spelling);
+}
+
+const SpecialTokenIds& Tokenizer::special() const { return impl_->spec.special; }
+
+bool Tokenizer::IsSpecial(int32_t id) const {
+  if (!impl_->Valid(id)) return false;
+  const TokenType type = impl_->spec.types[id];
+  return type == TokenType::kControl || type == TokenType::kUnknown;
+}
+
+bool Tokenizer::IsEndOfGeneration(int32_t id) const {
+  return impl_->Valid(id) && impl_->ends_generation[id];
+}
+
+const std::vector<int32_t>& Tokenizer::end_of_generation_ids() const {
+  return impl_->end_of_generation;
+}
+
+bool Tokenizer::adds_bos() const { return impl_->first >= 0; }
+
+bool Tokenizer::drops_leading_space() const {
+  return impl_->spec.kind == TokenizerKind::kWordPiece ||
+         (impl_->spec.kind != TokenizerKind::kBpe && impl_->spec.add_space_prefix &&
+          !impl_->spec.treat_whitespace_as_suffix);
+}
+
+}  // namespace tokamak

@@ -1,0 +1,20 @@
+// Unigram language model: the most likely way to write the text in tokens (Kudo 2018,
+// arXiv:1804.10959), after SentencePiece's normalization.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tokamak/status.h"
+#include "tokenizer/text_model.h"
+#include "tokenizer/vocab.h"
+
+namespace tokamak {
+
+// Fails on a malformed charsmap, a score that is not a number, a token that is too long, or if
+// there is neither an unknown token nor byte tokens to fall back on.
+Result<std::unique_ptr<const TextModel>> CreateUnigram(const VocabSpec& spec,
+                                                       const std::vector<std::string>& pieces);
+
+}  // namespace tokamak

@@ -1,0 +1,213 @@
+#include "weights/gguf_config.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
+
+#include "base/error.h"
+#include "weights/printable.h"
+
+namespace tokamak {
+namespace {
+
+// Reads keys below "<architecture>.", keeps the first error, and knows which keys were read.
+class KeyReader {
+ public:
+  KeyReader(const GgufFile& file, std::string_view architecture)
+      : file_(file), prefix_(std::string(architecture) + ".") {}
+
+  bool Has(const char* key) const { return file_.metadata().Has(prefix_ + key); }
+
+  ConfigValue Int(const char* key) {
+    return Value<int64_t>(key, "an integer", [](const GgufValue& v) { return v.Int(); });
+  }
+  ConfigValue Number(const char* key) {
+    return Value<double>(key, "a number", [](const GgufValue& v) { return v.Number(); });
+  }
+  ConfigValue String(const char* key) {
+    return Value<std::string>(key, "a string", [](const GgufValue& v) { return v.String(); });
+  }
+  // The key, if it is there, must have this value: what another one means is not implemented.
+  void ExpectNumber(const char* key, double expected) {
+    if (!Has(key)) return;
+    const ConfigValue value = Number(key);
+    if (!value.AsDouble() || *value.AsDouble() == expected) return;
+    Unsupported(key, fmt::format("{}", *value.AsDouble()),
+                fmt::format("only {} is supported", expected));
+  }
+  void Ignore(const char* key) { read_.insert(prefix_ + key); }
+
+  void Unsupported(const char* key, const std::string& value, const std::string& supported) {
+    Fail(Unimplemented("{}: metadata {} is {}; {}", file_.name(), Quoted(prefix_ + key), value,
+                       supported));
+  }
+  void Fail(Status status) {
+    if (status_.ok()) status_ = std::move(status);
+  }
+
+  Status Finish() const {
+    RETURN_IF_ERROR(status_);
+    std::vector<std::string> unread;
+    for (const auto& entry : file_.metadata().entries()) {
+      if (entry.key.starts_with(prefix_) && !read_.contains(entry.key) && unread.size() < 10) {
+        unread.push_back(Quoted(entry.key));
+      }
+    }
+    if (unread.empty()) return Status();
+    return Unimplemented(
+        "{}: this version does not know what to do with metadata {}. Such a field may change what "
+        "the model computes, so it is not ignored.",
+        file_.name(), fmt::join(unread, ", "));
+  }
+
+ private:
+  // The value, or null and an error. One value per layer counts as one value when all are equal.
+  template <typename T, typename Convert>
+  ConfigValue Value(const char* key, const char* kind, Convert convert) {
+    const std::string full = prefix_ + key;
+    read_.insert(full);
+    const GgufValue* value = file_.metadata().Find(full);
+    if (value == nullptr) {
+      Fail(NotFound("{}: the metadata has no {}; this architecture needs it", file_.name(),
+                    Quoted(full)));
+      return {};
+    }
+    GgufValue first = *value;
+    if (value->is_array() && value->size() > 0) first = value->Element(0);
+    const auto converted = convert(first);
+    if (!converted) {
+      Fail(DataLoss("{}: metadata {} has type {}, expected {}", file_.name(), Quoted(full),
+                    Name(value->type()), kind));
+      return {};
+    }
+    for (uint64_t i = 1; value->is_array() && i < value->size(); ++i) {
+      if (convert(value->Element(i)) == converted) continue;
+      Fail(Unimplemented("{}: metadata {} differs between layers, which is not supported",
+                         file_.name(), Quoted(full)));
+      return {};
+    }
+    return ConfigValue(T(*converted));
+  }
+
+  const GgufFile& file_;
+  const std::string prefix_;
+  std::set<std::string, std::less<>> read_;
+  Status status_;
+};
+
+void TranslateAttention(KeyReader& keys, ConfigValue* config) {
+  config->Set("num_attention_heads", keys.Int("attention.head_count"));
+  config->Set("num_key_value_heads",
+              keys.Int(keys.Has("attention.head_count_kv") ? "attention.head_count_kv"
+                                                           : "attention.head_count"));
+  if (keys.Has("attention.key_length")) {
+    const ConfigValue length = keys.Int("attention.key_length");
+    if (length.AsInt()) {
+      config->Set("head_dim", length);
+      keys.ExpectNumber("attention.value_length", static_cast<double>(*length.AsInt()));
+    }
+  }
+  keys.ExpectNumber("expert_count", 0);
+  keys.ExpectNumber("expert_used_count", 0);
+}
+
+// llama.cpp's defaults: base 10000, all dimensions of a head, linear scaling when only a factor is
+// given.
+void TranslateRope(KeyReader& keys, ConfigValue* config) {
+  config->Set("rope_theta",
+              keys.Has("rope.freq_base") ? keys.Number("rope.freq_base") : ConfigValue(10000.0));
+  if (keys.Has("rope.dimension_count")) {
+    const ConfigValue rotary = keys.Int("rope.dimension_count");
+    const ConfigValue* hidden = config->Find("hidden_size");
+    const ConfigValue* heads = config->Find("num_attention_heads");
+    const ConfigValue* head_dim = config->Find("head_dim");
+    if (rotary.AsInt() && hidden->AsInt() && heads->AsInt() && *heads->AsInt() > 0) {
+      const int64_t dim = head_dim ? *head_dim->AsInt() : *hidden->AsInt() / *heads->AsInt();
+      if (dim > 0 && *rotary.AsInt() != dim) {
+        config->Set("partial_rotary_factor",
+                    static_cast<double>(*rotary.AsInt()) / static_cast<double>(dim));
+      }
+    }
+  }
+  std::string type = "linear";
+  if (keys.Has("rope.scaling.type")) {
+    const ConfigValue stated = keys.String("rope.scaling.type");
+    if (stated.AsString() != nullptr) type = *stated.AsString();
+  }
+  keys.Ignore("rope.scaling.finetuned");
+  const char* factor = keys.Has("rope.scale_linear") ? "rope.scale_linear" : "rope.scaling.factor";
+  ConfigValue scaling;
+  if (type == "linear" && keys.Has(factor)) {
+    scaling.Set("rope_type", "linear");
+    scaling.Set("factor", keys.Number(factor));
+  } else if (type == "yarn") {
+    scaling.Set("rope_type", "yarn");
+    scaling.Set("factor", keys.Number("rope.scaling.factor"));
+    scaling.Set("original_max_position_embeddings",
+                keys.Int("rope.scaling.original_context_length"));
+    if (keys.Has("rope.scaling.yarn_beta_fast")) {
+      scaling.Set("beta_fast", keys.Number("rope.scaling.yarn_beta_fast"));
+    }
+    if (keys.Has("rope.scaling.yarn_beta_slow")) {
+      scaling.Set("beta_slow", keys.Number("rope.scaling.yarn_beta_slow"));
+    }
+    keys.ExpectNumber("rope.scaling.yarn_ext_factor", 1);
+    // A factor of 1 keeps YaRN's own 0.1 · ln(factor) + 1, which is also the reference's default.
+    keys.ExpectNumber("rope.scaling.attn_factor", 1);
+    keys.ExpectNumber("rope.scaling.yarn_attn_factor", 1);
+  } else if (type == "none") {
+    keys.Ignore("rope.scaling.factor");
+  } else if (type != "linear") {
+    keys.Unsupported("rope.scaling.type", Quoted(type), "none, linear and yarn are supported");
+  }
+  if (!scaling.is_null()) config->Set("rope_scaling", std::move(scaling));
+}
+
+// What the tensors tell and no key does.
+Status TranslateTensors(const GgufFile& file, KeyReader& keys, ConfigValue* config) {
+  const GgufTensor* embeddings = file.FindTensor("token_embd.weight");
+  if (embeddings == nullptr || embeddings->shape.rank() != 2) {
+    return DataLoss("{}: {}; is this a model, or only its vocabulary?", file.name(),
+                    embeddings == nullptr ? "there is no tensor \"token_embd.weight\""
+                                          : "tensor \"token_embd.weight\" is not a matrix");
+  }
+  const int64_t vocab_size = embeddings->shape[0];
+  if (keys.Has("vocab_size")) {
+    const ConfigValue stated = keys.Int("vocab_size");
+    if (stated.AsInt() && *stated.AsInt() != vocab_size) {
+      return DataLoss(
+          "{}: metadata \"vocab_size\" is {}, but tensor \"token_embd.weight\" has {} "
+          "rows. The file does not match its own metadata; download it again or report "
+          "it to its author.",
+          file.name(), *stated.AsInt(), vocab_size);
+    }
+  }
+  config->Set("vocab_size", vocab_size);
+  config->Set("tie_word_embeddings", file.FindTensor("output.weight") == nullptr);
+  config->Set("attention_bias", file.FindTensor("blk.0.attn_q.bias") != nullptr);
+  config->Set("mlp_bias", file.FindTensor("blk.0.ffn_gate.bias") != nullptr);
+  return Status();
+}
+
+}  // namespace
+
+Result<ConfigValue> TranslateGgufConfig(const GgufFile& file,
+                                        const GgufArchitecture& architecture) {
+  KeyReader keys(file, architecture.name);
+  ConfigValue config;
+  config.Set("hidden_size", keys.Int("embedding_length"));
+  config.Set("num_hidden_layers", keys.Int("block_count"));
+  config.Set("intermediate_size", keys.Int("feed_forward_length"));
+  config.Set("max_position_embeddings", keys.Int("context_length"));
+  config.Set("rms_norm_eps", keys.Number("attention.layer_norm_rms_epsilon"));
+  config.Set("hidden_act", "silu");
+  TranslateAttention(keys, &config);
+  TranslateRope(keys, &config);
+  keys.Ignore("tensor_data_layout");
+  RETURN_IF_ERROR(TranslateTensors(file, keys, &config));
+  RETURN_IF_ERROR(keys.Finish());
+  return config;
+}
+
+}  // namespace tokamak

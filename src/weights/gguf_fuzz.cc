@@ -1,0 +1,90 @@
+// Opens bytes as a GGUF model and uses all of it: metadata, rows, configuration, inspection. Bytes
+// that contain "GGUF" further on are taken apart there, as a split model.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/check.h"
+#include "quant/quantize.h"
+#include "weights/checkpoint.h"
+#include "weights/gguf.h"
+#include "weights/inspect.h"
+
+namespace tokamak {
+namespace {
+
+// More would only slow the search down.
+constexpr int64_t kMaxElements = 4096;
+
+void Visit(const GgufValue& value) {
+  value.Bool();
+  value.Int();
+  value.Uint();
+  value.Number();
+  if (const auto text = value.String(); text && !text->empty()) {
+    volatile char last = text->back();
+    (void)last;
+  }
+  if (!value.is_array()) return;
+  for (uint64_t i = 0; i < value.size(); ++i) Visit(value.Element(i));
+}
+
+void ReadWeight(const WeightSource& weight) {
+  const int64_t cols = weight.shape().cols();
+  if (cols > kMaxElements) return;
+  const int64_t rows = std::min(weight.shape().rows(), std::max<int64_t>(1, kMaxElements / cols));
+  std::vector<std::byte> data(RowBytes(weight.dtype(), cols) * static_cast<size_t>(rows));
+  // The file's size was checked when it was opened, so its rows are there.
+  CHECK(weight.ReadRows(0, rows, data.data()).ok());
+  CHECK(weight.ReadRows(weight.shape().rows() - rows, weight.shape().rows(), data.data()).ok());
+  if (weight.dtype() == DType::kI8 || weight.dtype() == DType::kI32 ||
+      weight.dtype() == DType::kI64) {
+    return;
+  }
+  std::vector<float> values(static_cast<size_t>(cols * rows));
+  DequantizeRow(weight.dtype(), data.data(), cols * rows, values.data());
+}
+
+void UseCheckpoint(const std::shared_ptr<const GgufFile>& file) {
+  Result<Checkpoint> checkpoint = MakeGgufCheckpoint(file);
+  if (!checkpoint.ok()) return;
+  ConfigReader reader = checkpoint->Reader();
+  const int64_t hidden = reader.Int("hidden_size");
+  const int64_t heads = reader.Int("num_attention_heads");
+  for (const char* name : {"model.layers.0.self_attn.q_proj.weight", "model.norm.weight",
+                           "model.layers.0.self_attn.q_proj.bias"}) {
+    const Shape shape =
+        std::string_view(name).ends_with("proj.weight") ? Shape{heads * 2, hidden} : Shape{hidden};
+    const auto weight = checkpoint->tensors->Find(name, shape);
+    if (weight.ok()) ReadWeight(**weight);
+  }
+  (void)checkpoint->tensors->CheckAllUsed();
+  (void)reader.Finish();
+}
+
+}  // namespace
+}  // namespace tokamak
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace tokamak;
+  const std::string bytes(reinterpret_cast<const char*>(data), size);
+  std::vector<std::shared_ptr<const ByteSource>> parts;
+  const size_t second = bytes.find("GGUF", 4);
+  parts.push_back(MakeMemoryBytes("a", bytes.substr(0, second)));
+  if (second != std::string::npos) parts.push_back(MakeMemoryBytes("b", bytes.substr(second)));
+  const auto file = GgufFile::FromParts(std::move(parts));
+  if (!file.ok()) return 0;
+  for (const auto& entry : (*file)->metadata().entries()) Visit(entry.value);
+  for (const GgufTensor& tensor : (*file)->tensors()) {
+    const auto weight = (*file)->Weight(tensor);
+    if (weight.ok()) ReadWeight(**weight);
+  }
+  UseCheckpoint(*file);
+  std::ostringstream out;
+  if (size % 8 < 2) PrintInspection(**file, /*json=*/size % 8 == 1, out);
+  return 0;
+}

@@ -1,0 +1,44 @@
+// How GGUF files name what Hugging Face checkpoints hold: the one place where the two are mapped.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tokamak {
+
+// What llama.cpp's converter did to the rows of a tensor.
+enum class GgufRows {
+  kAsIs,
+  // Each head's rows were interleaved, (0, d/2, 1, d/2 + 1, ...), which turns the half-split RoPE
+  // of Hugging Face into a RoPE of neighbours.
+  kInterleavedQueryHeads,
+  kInterleavedKeyHeads,
+};
+
+// Names without their last part (".weight", ".bias"); * stands for the layer.
+struct GgufTensorName {
+  const char* hf;
+  const char* gguf;
+  GgufRows rows = GgufRows::kAsIs;
+};
+
+struct GgufArchitecture {
+  const char* name;     // general.architecture, and the prefix of its metadata keys
+  const char* hf_name;  // Hugging Face's class
+  std::span<const GgufTensorName> tensors;
+};
+
+// Null when the architecture is not supported.
+const GgufArchitecture* FindGgufArchitecture(std::string_view name);
+// "llama, ...", for messages.
+std::string SupportedGgufArchitectures();
+
+struct GgufTensorPlace {
+  std::string name;  // in the file; empty when the format has no name for it
+  GgufRows rows = GgufRows::kAsIs;
+};
+// "model.layers.7.self_attn.q_proj.weight" → "blk.7.attn_q.weight", interleaved query heads.
+GgufTensorPlace FindGgufTensorPlace(const GgufArchitecture& architecture, std::string_view hf_name);
+
+}  // namespace tokamak

@@ -1,0 +1,105 @@
+#include "weights/gguf_tensors.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <vector>
+
+#include "base/error.h"
+#include "weights/permuted_rows.h"
+#include "weights/printable.h"
+
+namespace tokamak {
+namespace {
+
+bool HoldsWeights(DType dtype) {
+  return dtype != DType::kI8 && dtype != DType::kI32 && dtype != DType::kI64;
+}
+
+class GgufTensors final : public TensorSource {
+ public:
+  GgufTensors(std::shared_ptr<const GgufFile> file, const GgufArchitecture& architecture,
+              int64_t query_heads, int64_t key_heads)
+      : file_(std::move(file)),
+        architecture_(architecture),
+        query_heads_(query_heads),
+        key_heads_(key_heads),
+        used_(file_->tensors().size()) {}
+
+  bool Has(std::string_view name) const override {
+    const GgufTensorPlace place = FindGgufTensorPlace(architecture_, name);
+    return !place.name.empty() && file_->FindTensor(place.name) != nullptr;
+  }
+
+  Result<std::shared_ptr<const WeightSource>> Find(std::string_view name, const Shape& expected,
+                                                   std::string_view meaning) override {
+    const GgufTensorPlace place = FindGgufTensorPlace(architecture_, name);
+    const GgufTensor* tensor = place.name.empty() ? nullptr : file_->FindTensor(place.name);
+    if (tensor == nullptr) {
+      return NotFound("{}: there is no tensor {}, which the model needs as {}", file_->name(),
+                      place.name.empty() ? "" : Quoted(place.name), name);
+    }
+    const std::string& path = file_->parts()[static_cast<size_t>(tensor->part)].source->name();
+    if (tensor->shape != expected) {
+      return DataLoss(
+          "{}: tensor {} has shape {}, expected {}{}. The file does not match its own "
+          "metadata; download it again or report it to its author.",
+          path, Quoted(tensor->name), tensor->shape.ToString(), expected.ToString(),
+          meaning.empty() ? "" : fmt::format(" ({})", meaning));
+    }
+    ASSIGN_OR_RETURN(std::shared_ptr<const WeightSource> weight, file_->Weight(*tensor));
+    if (!HoldsWeights(weight->dtype())) {
+      return DataLoss("{}: tensor {} has type {}; weights cannot be integers", path,
+                      Quoted(tensor->name), tensor->type_name);
+    }
+    used_[static_cast<size_t>(tensor - file_->tensors().data())] = true;
+    switch (place.rows) {
+      case GgufRows::kAsIs:
+        return weight;
+      case GgufRows::kInterleavedQueryHeads:
+        return DeinterleaveHeads(std::move(weight), query_heads_);
+      case GgufRows::kInterleavedKeyHeads:
+        return DeinterleaveHeads(std::move(weight), key_heads_);
+    }
+    return weight;
+  }
+
+  Status CheckAllUsed() const override {
+    constexpr size_t kShown = 10;
+    std::vector<std::string> unused;
+    size_t count = 0;
+    for (size_t i = 0; i < used_.size(); ++i) {
+      if (used_[i]) continue;
+      if (++count <= kShown) unused.push_back(Quoted(file_->tensors()[i].name));
+    }
+    if (count == 0) return Status();
+    return Unimplemented(
+        "{}: {} tensor{} the model has no use for: {}{}. It would compute "
+        "something else than was trained.",
+        file_->name(), count, count == 1 ? "" : "s", fmt::join(unused, ", "),
+        count > kShown ? fmt::format(" and {} more", count - kShown) : "");
+  }
+
+ private:
+  const std::shared_ptr<const GgufFile> file_;
+  const GgufArchitecture& architecture_;
+  const int64_t query_heads_, key_heads_;
+  std::vector<bool> used_;  // by index in file_->tensors()
+};
+
+int64_t IntOrZero(const ConfigValue& config, std::string_view name) {
+  const ConfigValue* value = config.Find(name);
+  return value ? value->AsInt().value_or(0) : 0;
+}
+
+}  // namespace
+
+std::shared_ptr<TensorSource> MakeGgufTensors(std::shared_ptr<const GgufFile> file,
+                                              const GgufArchitecture& architecture,
+                                              const ConfigValue& config) {
+  return std::make_shared<GgufTensors>(std::move(file), architecture,
+                                       IntOrZero(config, "num_attention_heads"),
+                                       IntOrZero(config, "num_key_value_heads"));
+}
+
+}  // namespace tokamak

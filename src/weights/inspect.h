@@ -1,0 +1,18 @@
+// What is in a model file, for `tokamak inspect`.
+#pragma once
+
+#include <ostream>
+#include <string>
+
+#include "tokamak/status.h"
+#include "weights/gguf.h"
+
+namespace tokamak {
+
+// Prints the files, the metadata (long arrays abbreviated), the tensors with type, shape, size and
+// place, and totals per type, as tables or as one JSON object. Reads metadata only, and works on
+// files with architectures and tensor types that this build cannot run.
+Status PrintInspection(const std::string& path, bool json, std::ostream& out);
+void PrintInspection(const GgufFile& file, bool json, std::ostream& out);
+
+}  // namespace tokamak
