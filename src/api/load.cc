@@ -1,11 +1,13 @@
-// Engine::Load: checkpoint → tokenizer → ops → model → runner → executor → engine.
+// Checkpoint → tokenizer → ops → model → runner → executor → engine.
+#include "api/load.h"
+
 #include <algorithm>
 #include <chrono>
 #include <future>
 
 #include "api/fingerprint.h"
 #include "api/local_engine.h"
-#include "api/vocab_from_gguf.h"
+#include "api/open_tokenizer.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "executor/in_process.h"
@@ -79,10 +81,7 @@ TokenizerResult LoadTokenizer(const Checkpoint& checkpoint) {
   if (checkpoint.gguf == nullptr || !checkpoint.gguf->metadata().Has("tokenizer.ggml.model")) {
     return std::shared_ptr<const Tokenizer>();
   }
-  ASSIGN_OR_RETURN(VocabSpec vocab, VocabFromGguf(*checkpoint.gguf));
-  TokenizerResult tokenizer = Tokenizer::Create(std::move(vocab));
-  if (!tokenizer.ok()) return tokenizer.status().WithContext(checkpoint.source);
-  return tokenizer;
+  return MakeTokenizer(*checkpoint.gguf);
 }
 
 Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& ops,
@@ -100,11 +99,13 @@ Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& op
 }
 
 // Sizes the cache and puts a runner around the model.
-Result<std::unique_ptr<Executor>> MakeExecutor(RunnerParts parts, const EngineOptions& options) {
+Result<std::unique_ptr<Executor>> MakeExecutor(std::unique_ptr<Ops> ops,
+                                               std::unique_ptr<const Model> model,
+                                               const EngineOptions& options) {
   RunnerShape shape;
   shape.max_slots = options.max_seqs;
   shape.max_step_tokens = options.max_batch_tokens;
-  shape.max_context = parts.model->spec().max_context;
+  shape.max_context = model->spec().max_context;
   shape.block_size = options.block_size;
   ASSIGN_OR_RETURN(shape.kv_dtype, KvDtype(options.kv_cache_dtype));
   CacheBudget budget;
@@ -114,8 +115,8 @@ Result<std::unique_ptr<Executor>> MakeExecutor(RunnerParts parts, const EngineOp
   budget.kv_cache_bytes = options.kv_cache_bytes;
   budget.host_cache_bytes = options.host_cache_bytes;
   const std::unique_ptr<Ops> count = MakeCountOps();
-  ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(*parts.model, *count, shape, budget));
-  return MakeInProcessExecutor(std::move(parts), shape, plan.memory());
+  ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(*model, *count, shape, budget));
+  return MakeInProcessExecutor(std::move(ops), std::move(model), shape, plan.memory());
 }
 
 ModelInfo Describe(const Checkpoint& checkpoint, const Model& model, const Ops& ops) {
@@ -154,7 +155,7 @@ EngineCoreOptions CoreOptions(const EngineOptions& options) {
 
 }  // namespace
 
-Result<std::unique_ptr<Engine>> Engine::Load(EngineOptions options) {
+Result<EngineParts> LoadParts(const EngineOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(options.model));
@@ -163,31 +164,35 @@ Result<std::unique_ptr<Engine>> Engine::Load(EngineOptions options) {
   std::future<TokenizerResult> tokenizer =
       std::async(std::launch::async, [&checkpoint] { return LoadTokenizer(checkpoint); });
   const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
-  RunnerParts parts;
-  ASSIGN_OR_RETURN(parts.ops, MakeOps(options, threads));
-  ASSIGN_OR_RETURN(parts.model, LoadWeights(checkpoint, *parts.ops, options));
+  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options, threads));
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadWeights(checkpoint, *ops, options));
 
-  EngineParts engine;
-  engine.model = Describe(checkpoint, *parts.model, *parts.ops);
-  engine.model.threads = options.isa == "reference" ? 1 : threads;
-  ASSIGN_OR_RETURN(engine.system_fingerprint,
-                   SystemFingerprint(checkpoint, options, engine.model.backend));
-  ASSIGN_OR_RETURN(engine.executor, MakeExecutor(std::move(parts), options));
-  const CacheSpec& cache = engine.executor->limits().cache;
-  engine.model.kv_token_bytes =
+  EngineParts parts;
+  parts.model = Describe(checkpoint, *model, *ops);
+  parts.model.threads = options.isa == "reference" ? 1 : threads;
+  ASSIGN_OR_RETURN(parts.system_fingerprint,
+                   SystemFingerprint(checkpoint, options, parts.model.backend));
+  ASSIGN_OR_RETURN(parts.executor, MakeExecutor(std::move(ops), std::move(model), options));
+  const CacheSpec& cache = parts.executor->limits().cache;
+  parts.model.kv_token_bytes =
       cache.block_bytes * static_cast<int64_t>(cache.groups.size()) / options.block_size;
-  ASSIGN_OR_RETURN(engine.tokenizer, tokenizer.get());
-  if (engine.tokenizer != nullptr) {
-    if (engine.tokenizer->vocab_size() > engine.model.vocab_size) {
+  ASSIGN_OR_RETURN(parts.tokenizer, tokenizer.get());
+  if (parts.tokenizer != nullptr) {
+    if (parts.tokenizer->vocab_size() > parts.model.vocab_size) {
       return DataLoss("{}: the tokenizer has {} tokens, the model only {}", checkpoint.source,
-                      engine.tokenizer->vocab_size(), engine.model.vocab_size);
+                      parts.tokenizer->vocab_size(), parts.model.vocab_size);
     }
-    DescribeChat(checkpoint, *engine.tokenizer, engine.model);
+    DescribeChat(checkpoint, *parts.tokenizer, parts.model);
   }
-  engine.core = CoreOptions(options);
-  engine.model.load_seconds =
+  parts.core = CoreOptions(options);
+  parts.model.load_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return LocalEngine::Create(std::move(engine));
+  return parts;
+}
+
+Result<std::unique_ptr<Engine>> Engine::Load(EngineOptions options) {
+  ASSIGN_OR_RETURN(EngineParts parts, LoadParts(options));
+  return LocalEngine::Create(std::move(parts));
 }
 
 }  // namespace tokamak

@@ -1,4 +1,5 @@
 // tokamak serve: the OpenAI-compatible server.
+#include <csignal>
 #include <cstdio>
 #include <memory>
 
@@ -38,6 +39,7 @@ int Serve(const ServeFlags& flags) {
                model.backend.c_str(), model.threads, model.load_seconds);
   std::fprintf(stderr, "tokamak: listening on http://%s:%d\n", flags.server.host.c_str(),
                (*server)->port());
+  std::signal(SIGPIPE, SIG_IGN);  // a log reader that goes away ends no server
   (*server)->Run();
   return kOk;
 }
