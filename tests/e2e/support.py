@@ -144,7 +144,7 @@ def main():
     if not os.path.exists(model_path()):
         print(f'skipped: {model_path()} is not there; run scripts/fetch-model', file=sys.stderr)
         sys.exit(SKIPPED)
-    program = unittest.main(module='__main__', exit=False, verbosity=2)
+    program = unittest.main(module='__main__', exit=False, verbosity=2, warnings='ignore')
     result = program.result
     if not result.wasSuccessful():
         sys.exit(1)

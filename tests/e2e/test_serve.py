@@ -104,8 +104,10 @@ class Serve(unittest.TestCase):
 
     def test_a_full_queue_is_refused(self):
         with Server('--max-seqs', '1', '--max-queue', '2') as server:
-            connections = [send(server, LONG) for _ in range(3)]
-            server.wait_until(lambda h: h['running'] + h['waiting'] >= 3, 'the queue is full')
+            connections = [send(server, LONG)]
+            server.wait_until(lambda h: h['running'] == 1, 'one runs')
+            connections += [send(server, LONG) for _ in range(2)]
+            server.wait_until(lambda h: h['waiting'] == 2, 'the queue is full')
             status, answer = server.request('/v1/completions', {'prompt': 'a'})
             self.assertEqual(status, 503, answer)
             self.assertIn('queue', answer['error']['message'])
