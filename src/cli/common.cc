@@ -146,6 +146,23 @@ Result<std::string> ReadText(const std::string& path) {
   return text;
 }
 
+std::string QuoteText(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '\n') {
+      out += "\\n";
+    } else if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<uint8_t>(c) < 0x20 || c == 0x7F) {
+      out += fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
 InterruptFlag::InterruptFlag() {
   struct sigaction action = {};
   action.sa_handler = OnInterrupt;  // no SA_RESTART: a waiting read returns

@@ -53,6 +53,9 @@ int UsageError(std::string_view message);
 // A file's text; "-" is stdin.
 Result<std::string> ReadText(const std::string& path);
 
+// Text between quotes, with control characters escaped: safe on a terminal.
+std::string QuoteText(std::string_view text);
+
 // While it lives, Ctrl-C (SIGINT) sets the flag and does not end the program.
 class InterruptFlag {
  public:

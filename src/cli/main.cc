@@ -1,10 +1,7 @@
-#include <csignal>
-
 #include "api/version.h"
 #include "cli/commands.h"
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away is an error of the write
   using namespace tokamak::cli;
   CommandLine line("tokamak", "Runs and serves language models.", tokamak::VersionText());
   AddRunCommand(line);
@@ -13,6 +10,6 @@ int main(int argc, char** argv) {
   AddInspectCommand(line);
   AddScoreCommand(line);
   AddTokenizeCommand(line);
-  AddReplayCommand(line);
+  // AddReplayCommand(line);
   return line.Run(argc, argv);
 }

@@ -1,4 +1,5 @@
 // tokamak serve: the OpenAI-compatible server.
+#include <csignal>
 #include <cstdio>
 #include <memory>
 
@@ -38,6 +39,7 @@ int Serve(const ServeFlags& flags) {
                model.backend.c_str(), model.threads, model.load_seconds);
   std::fprintf(stderr, "tokamak: listening on http://%s:%d\n", flags.server.host.c_str(),
                (*server)->port());
+  std::signal(SIGPIPE, SIG_IGN);  // a log reader that goes away ends no server
   (*server)->Run();
   return kOk;
 }
@@ -46,8 +48,8 @@ int Serve(const ServeFlags& flags) {
 
 void AddServeCommand(CommandLine& line) {
   auto flags = std::make_shared<ServeFlags>();
-  Flags f = line.Command("serve", "Serve the OpenAI API", kExamples,
-                         [flags] { return Serve(*flags); });
+  Flags f =
+      line.Command("serve", "Serve the OpenAI API", kExamples, [flags] { return Serve(*flags); });
   f.Add("--host", flags->server.host, "Address to listen on");
   f.Add("--port", flags->server.port, "Port to listen on; 0: any free one");
   f.Add("--api-key-file", flags->server.api_key_file, "Ask clients for a key of this file");

@@ -131,6 +131,16 @@ TEST(Rope, LongRopeAndDynamicNtkChooseByTheContextThatIsServed) {
   EXPECT_EQ(MaxContext(longrope), 131072);
 }
 
+TEST(Rope, AnAbsurdContextIsRefusedWithNumbers) {
+  RopeSpec spec;
+  spec.theta = 10000;
+  spec.rotary_dim = 128;
+  const std::unique_ptr<Ops> ops = MakeReferenceOps();
+  const Result<Rope> rope = Rope::Make(spec, 1 << 30, *ops);
+  EXPECT_EQ(rope.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(rope.status().message().find("1073741824 positions"), std::string::npos);
+}
+
 void ExpectError(const Result<RopeSpec>& spec, const std::string& part) {
   ASSERT_FALSE(spec.ok());
   EXPECT_NE(spec.status().ToString().find(part), std::string::npos) << spec.status().ToString();

@@ -6,7 +6,9 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/thread_pool.h"
 #include "ops/host/host_ops.h"
+#include "ops/sampling/host_sampler.h"
 #include "quant/half.h"
 #include "quant/quantize.h"
 
@@ -98,10 +100,9 @@ class ReferenceOps final : public HostOps {
   Result<std::unique_ptr<AttentionPlan>> MakePlan(const AttentionShape& shape) override {
     return std::unique_ptr<AttentionPlan>(std::make_unique<ReferencePlan>(shape));
   }
-  Result<std::unique_ptr<Sampler>> MakeSampler(const SamplerShape&) override {
-    return Unimplemented("the reference backend has no sampler");
+  Result<std::unique_ptr<Sampler>> MakeSampler(const SamplerShape& shape) override {
+    return MakeHostSampler(shape, &pool_);
   }
-  using HostOps::Allocate;
   void Run(const Embed& op, Stream& stream) override;
   void Run(const AddRmsNorm& op, Stream& stream) override;
   void Run(const Linear& op, Stream& stream) override;
@@ -113,6 +114,8 @@ class ReferenceOps final : public HostOps {
 
  private:
   static void AttendOneHead(const Attention& op, int64_t sequence, int64_t token, int64_t head);
+
+  ThreadPool pool_{1};  // for the sampler
 };
 
 Result<std::unique_ptr<PackedWeight>> ReferenceOps::Prepare(const WeightSpec& spec) {

@@ -1,0 +1,105 @@
+#include "ops/count/count_ops.h"
+
+#include <gtest/gtest.h>
+
+#include "ops/testing/memory_source.h"
+#include "tensor/arena.h"
+
+namespace tokamak {
+namespace {
+
+// A source whose rows must never be read.
+class Unreadable final : public WeightSource {
+ public:
+  explicit Unreadable(DType dtype, Shape shape) : dtype_(dtype), shape_(shape) {}
+  const std::string& name() const override { return name_; }
+  DType dtype() const override { return dtype_; }
+  const Shape& shape() const override { return shape_; }
+  Status ReadRows(int64_t, int64_t, std::byte*) const override {
+    ADD_FAILURE() << "counting read a weight";
+    return Status();
+  }
+
+ private:
+  std::string name_ = "unreadable";
+  DType dtype_;
+  Shape shape_;
+};
+
+TEST(CountOps, LinearCountsWeightsActivationsAndProducts) {
+  const auto ops = MakeCountOps();
+  const auto stream = ops->MakeStream();
+  auto weight = ops->Prepare({.parts = {std::make_shared<Unreadable>(DType::kQ4_1, Shape{100, 64}),
+                                        std::make_shared<Unreadable>(DType::kF16, Shape{10, 64})}});
+  ASSERT_TRUE(weight.ok());
+  EXPECT_EQ((*weight)->rows(), 110);
+  EXPECT_EQ(ops->prepared_bytes(), 100 * 2 * 20 + 10 * 64 * 2);
+
+  Arena arena = Arena::Counting();
+  Linear op;
+  op.x = arena.Allocate(DType::kF32, {7, 64});
+  op.weight = weight->get();
+  op.out = arena.Allocate(DType::kF32, {7, 110});
+  ops->Run(op, *stream);
+  ops->Run(op, *stream);
+  const OpCount& count = ops->counts()[OpKind::kLinear];
+  EXPECT_EQ(count.calls, 2);
+  EXPECT_EQ(count.weight_bytes, 2 * ops->prepared_bytes());
+  EXPECT_EQ(count.other_bytes, 2 * 4 * (7 * 64 + 7 * 110));
+  EXPECT_EQ(count.flops, 2 * 2 * 7 * 64 * 110);
+  EXPECT_EQ(ops->counts().Total().bytes(), count.bytes());
+  ops->Reset();
+  EXPECT_EQ(ops->counts().Total().calls, 0);
+}
+
+TEST(CountOps, AttentionCountsTheKeysThatAreSeen) {
+  const auto ops = MakeCountOps();
+  const auto stream = ops->MakeStream();
+  Arena arena = Arena::Counting();
+  for (const int window : {0, 10}) {
+    const AttentionShape shape = {.num_heads = 6,
+                                  .num_kv_heads = 2,
+                                  .head_dim = 16,
+                                  .block_size = 8,
+                                  .window = window,
+                                  .kv_dtype = DType::kF16};
+    auto plan = ops->MakePlan(shape);
+    ASSERT_TRUE(plan.ok());
+    // A prefill of 4 and a decode after 49.
+    const std::vector<int32_t> query_begin = {0, 4, 5}, kv_length = {4, 50};
+    (*plan)->Fill(
+        {.query_begin = query_begin, .kv_length = kv_length, .block_tables = {}, .table_stride = 0},
+        *stream);
+    Attention op;
+    op.q = op.out = arena.Allocate(DType::kF32, {5, 96});
+    op.cache.dtype = DType::kF16;
+    op.plan = plan->get();
+    ops->Reset();
+    ops->Run(op, *stream);
+    const int64_t last = window == 0 ? 50 : 10;
+    const OpCount& count = ops->counts()[OpKind::kAttention];
+    EXPECT_EQ(count.cache_bytes, 2 * (4 + last) * 2 * 16 * 2);
+    EXPECT_EQ(count.flops, 4 * (1 + 2 + 3 + 4 + last) * 6 * 16);
+    EXPECT_EQ(count.other_bytes, 2 * 4 * 5 * 96);
+  }
+}
+
+TEST(CountOps, DeviceMemoryIsOnlyCounted) {
+  const auto ops = MakeCountOps();
+  const Result<Buffer> huge = ops->Allocate(size_t{1} << 50, MemoryKind::kDevice);
+  ASSERT_TRUE(huge.ok());
+  EXPECT_EQ(huge->data(), nullptr);
+  EXPECT_EQ(huge->size(), size_t{1} << 50);
+  const Result<Buffer> pinned = ops->Allocate(100, MemoryKind::kHostPinned);
+  ASSERT_TRUE(pinned.ok());
+  EXPECT_NE(pinned->data(), nullptr);
+  EXPECT_EQ(ops->allocated_bytes(MemoryKind::kDevice), int64_t{1} << 50);
+  EXPECT_EQ(ops->allocated_bytes(MemoryKind::kHostPinned), 100);
+}
+
+TEST(CountOps, EveryKindHasAName) {
+  for (int i = 0; i < kNumOpKinds; ++i) EXPECT_FALSE(Name(static_cast<OpKind>(i)).empty());
+}
+
+}  // namespace
+}  // namespace tokamak
