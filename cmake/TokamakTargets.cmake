@@ -83,6 +83,9 @@ function(tokamak_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
 endfunction()
 
+# `tokamak_fuzzers` builds the fuzz targets and what they need, and no more.
+add_custom_target(tokamak_fuzzers)
+
 # tokamak_fuzzer(name SOURCES a_fuzz.cc DEPS target ...)
 # A libFuzzer binary under fuzz/ of the build folder; built only with TOKAMAK_FUZZ. Its corpus lives
 # in tests/fuzz/corpus/<name>/.
@@ -95,4 +98,5 @@ function(tokamak_fuzzer name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+  add_dependencies(tokamak_fuzzers ${name})
 endfunction()

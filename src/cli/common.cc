@@ -146,6 +146,23 @@ Result<std::string> ReadText(const std::string& path) {
   return text;
 }
 
+std::string QuoteText(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '\n') {
+      out += "\\n";
+    } else if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<uint8_t>(c) < 0x20 || c == 0x7F) {
+      out += fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
 InterruptFlag::InterruptFlag() {
   struct sigaction action = {};
   action.sa_handler = OnInterrupt;  // no SA_RESTART: a waiting read returns
@@ -171,10 +188,10 @@ Status Stream(Engine& engine, Request request, const InterruptFlag* interrupt,
   const auto queue = std::make_shared<ChunkQueue>();
   int32_t open = request.sampling.n;
   ASSIGN_OR_RETURN(const RequestId id, engine.Submit(std::move(request), [queue](OutputChunk c) {
-                     MutexLock lock(queue->mutex);
-                     queue->chunks.push_back(std::move(c));
-                     queue->arrived.NotifyOne();
-                   }));
+    MutexLock lock(queue->mutex);
+    queue->chunks.push_back(std::move(c));
+    queue->arrived.NotifyOne();
+  }));
   bool cancelled = false;
   Status failure;
   while (open > 0) {
@@ -182,7 +199,8 @@ Status Stream(Engine& engine, Request request, const InterruptFlag* interrupt,
     {
       MutexLock lock(queue->mutex);
       // A signal handler cannot wake this thread: look at its flag from time to time.
-      if (queue->chunks.empty()) queue->arrived.WaitFor(queue->mutex, std::chrono::milliseconds(50));
+      if (queue->chunks.empty())
+        queue->arrived.WaitFor(queue->mutex, std::chrono::milliseconds(50));
       chunks.swap(queue->chunks);
     }
     if (!cancelled && interrupt != nullptr && interrupt->raised()) {

@@ -32,7 +32,7 @@ void AddModel(Flags& flags, std::string& model);
 // Sampling flags in text form where SamplingParams has lists of pairs.
 struct SamplingFlags {
   SamplingParams params;
-  std::vector<std::string> logit_bias;                       // "ID=BIAS"
+  std::vector<std::string> logit_bias;  // "ID=BIAS"
   std::optional<std::vector<int32_t>> stop_token_ids;
 };
 void AddSamplingFlags(Flags& flags, SamplingFlags& sampling);
@@ -52,6 +52,9 @@ int UsageError(std::string_view message);
 
 // A file's text; "-" is stdin.
 Result<std::string> ReadText(const std::string& path);
+
+// Text between quotes, with control characters escaped: safe on a terminal.
+std::string QuoteText(std::string_view text);
 
 // While it lives, Ctrl-C (SIGINT) sets the flag and does not end the program.
 class InterruptFlag {

@@ -55,8 +55,7 @@ void Flags::Add(const std::string& names, std::string& value, const std::string&
 void Flags::Add(const std::string& names, std::optional<int32_t>& value, const std::string& help) {
   AddOption(names, value, help, "N");
 }
-void Flags::Add(const std::string& names, std::optional<uint64_t>& value,
-                const std::string& help) {
+void Flags::Add(const std::string& names, std::optional<uint64_t>& value, const std::string& help) {
   AddOption(names, value, help, "N");
 }
 void Flags::Add(const std::string& names, std::optional<std::string>& value,
@@ -185,9 +184,8 @@ Flags CommandLine::Command(const std::string& name, const std::string& summary,
       found->require_subcommand(1);
       found->fallthrough();
     }
-    found->description(found->get_description().empty()
-                           ? summary
-                           : found->get_description() + "; " + summary);
+    found->description(
+        found->get_description().empty() ? summary : found->get_description() + "; " + summary);
     parent = found;
   }
   CLI::App* command = parent->add_subcommand(leaf, summary);

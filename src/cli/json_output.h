@@ -44,8 +44,8 @@ struct BenchResult {
   double seconds = 0;
   double prompt_tok_s = 0;
   double output_tok_s = 0;
-  Percentiles ttft_ms;  // from submission to a request's first token
-  Percentiles tpot_ms;  // a request's mean gap between output tokens
+  Percentiles ttft_ms;     // from submission to a request's first token
+  Percentiles tpot_ms;     // a request's mean gap between output tokens
   double weight_gb_s = 0;  // weight bytes × steps / seconds
   double kv_gb_s = 0;      // keys and values that decoding reads / seconds
   double load_s = 0;

@@ -97,26 +97,26 @@ bool BlockManager::Affordable(const PrefixCache::Match& match, int32_t demand) {
 std::optional<int32_t> BlockManager::TryAdmit(std::string_view root_key,
                                               std::span<const ContentId> content, int32_t limit,
                                               int32_t demand, SequenceBlocks* blocks) {
-  PrefixCache::Match match;
-  if (use_cache_) match = cache_.Find(root_key, content, limit, /*allow_partial=*/true);
-  if (!Affordable(match, demand)) return std::nullopt;
-  bool acquired = Acquire(match, blocks);
-  if (!acquired && match.partial != kNoNode) {
-    // The block to copy from may be the very one that is lacking.
-    match = cache_.Find(root_key, content, limit, /*allow_partial=*/false);
-    acquired = Acquire(match, blocks);
+  if (!use_cache_) {
+    if (demand > num_available() || !Acquire({}, blocks)) return std::nullopt;
+    return 0;
   }
-  if (!acquired) return std::nullopt;
-  if (use_cache_) {
-    if (match.node == kNoNode) {
-      blocks->cursor = cache_.AddRootCursor(root_key);
-    } else {
-      blocks->cursor = match.node;
-      cache_.AddCursor(match.node);
+  for (const bool allow_partial : {true, false}) {
+    const PrefixCache::Match match = cache_.Find(root_key, content, limit, allow_partial);
+    if (!Affordable(match, demand)) return std::nullopt;
+    // The cursor comes first: making room must not erase the node where the match ends.
+    const NodeId cursor = match.node == kNoNode ? cache_.AddRootCursor(root_key) : match.node;
+    if (match.node != kNoNode) cache_.AddCursor(cursor);
+    if (Acquire(match, blocks)) {
+      blocks->cursor = cursor;
+      blocks->num_committed = match.num_blocks;
+      return match.num_blocks * block_size_ + match.partial_length;
     }
-    blocks->num_committed = match.num_blocks;
+    cache_.DropCursor(cursor);
+    // The block to copy from may be the very one that is lacking: try again without it.
+    if (match.partial == kNoNode) break;
   }
-  return match.num_blocks * block_size_ + match.partial_length;
+  return std::nullopt;
 }
 
 bool BlockManager::Acquire(const PrefixCache::Match& match, SequenceBlocks* blocks) {

@@ -99,7 +99,7 @@ class BlockManager {
   int32_t MissingBlocks(int32_t positions, const SequenceBlocks& blocks) const;
 
  private:
-  friend class BlockChecker;  // tests/sim: recounts everything
+  friend class EngineChecker;  // tests/sim: recounts everything
 
   int32_t num_groups() const { return static_cast<int32_t>(groups_.size()); }
   BlockId Allocate();

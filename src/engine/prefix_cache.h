@@ -100,7 +100,7 @@ class PrefixCache {
   void Reset();
 
  private:
-  friend class PrefixCacheChecker;  // tests/sim: recounts everything
+  friend class EngineChecker;  // tests/sim: recounts everything
 
   struct Node {
     NodeId parent = kNoNode;

@@ -193,21 +193,13 @@ void Scheduler::AddRow(Sequence* sequence, int32_t num_tokens, bool admitted) {
 }
 
 void Scheduler::Finish(Sequence* sequence) {
-  switch (sequence->state) {
-    case SequenceState::kWaiting:
-      waiting_.erase(sequence);
-      break;
-    case SequenceState::kRunning:
-      std::erase(running_, sequence);
-      if (sequence->rows_in_flight > 0) draining_.push_back(sequence);
-      break;
-    case SequenceState::kPreempting:
-    case SequenceState::kFinished:
-      break;
+  if (sequence->state == SequenceState::kWaiting) waiting_.erase(sequence);
+  if (sequence->state == SequenceState::kRunning) {
+    std::erase(running_, sequence);
+    draining_.push_back(sequence);
   }
-  const bool release = sequence->slot >= 0 && sequence->rows_in_flight == 0;
   sequence->state = SequenceState::kFinished;
-  if (release) Release(sequence);
+  Drained(sequence);
 }
 
 void Scheduler::Drained(Sequence* sequence) {

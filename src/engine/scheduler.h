@@ -70,6 +70,8 @@ class Scheduler {
   Sequence* first_waiting() const;
 
  private:
+  friend class EngineChecker;  // tests/sim: invariants after every step
+
   struct ByRank {
     bool operator()(const Sequence* a, const Sequence* b) const { return Outranks(*a, *b); }
   };

@@ -23,8 +23,8 @@ struct ExecutorLimits {
 
 // A step runs in two halves. Submit starts the forward pass, Sample starts drawing tokens, Wait
 // gives the result; each step goes through all three, in order, and steps retire in the order of
-// their submission. Sample(n) comes before Submit(n + 1), whose input may need the tokens of step n;
-// up to limits().depth steps are submitted and not yet waited for.
+// their submission. Sample(n) comes before Submit(n + 1), whose input may need the tokens of step
+// n; up to limits().depth steps are submitted and not yet waited for.
 //
 // An error from any of them is fatal for the steps in flight: the engine ends their sequences with
 // that error and calls Reset.

@@ -9,8 +9,10 @@ namespace {
 
 class InProcessExecutor final : public Executor {
  public:
-  InProcessExecutor(RunnerParts parts, std::unique_ptr<Runner> runner)
-      : parts_(std::move(parts)),
+  InProcessExecutor(std::unique_ptr<Ops> ops, std::unique_ptr<const Model> model,
+                    std::unique_ptr<Runner> runner)
+      : ops_(std::move(ops)),
+        model_(std::move(model)),
         runner_(std::move(runner)),
         limits_{.cache = runner_->cache(),
                 .max_slots = runner_->shape().max_slots,
@@ -29,19 +31,22 @@ class InProcessExecutor final : public Executor {
   Status Reset() override { return runner_->Reset(); }
 
  private:
-  const RunnerParts parts_;  // outlives the runner
+  // In the order in which they need each other.
+  const std::unique_ptr<Ops> ops_;
+  const std::unique_ptr<const Model> model_;
   const std::unique_ptr<Runner> runner_;
   const ExecutorLimits limits_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Executor>> MakeInProcessExecutor(RunnerParts parts, const RunnerShape& shape,
+Result<std::unique_ptr<Executor>> MakeInProcessExecutor(std::unique_ptr<Ops> ops,
+                                                        std::unique_ptr<const Model> model,
+                                                        const RunnerShape& shape,
                                                         const RunnerMemory& memory) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Runner> runner,
-                   Runner::Create(*parts.model, *parts.ops, shape, memory));
+  ASSIGN_OR_RETURN(std::unique_ptr<Runner> runner, Runner::Create(*model, *ops, shape, memory));
   return std::unique_ptr<Executor>(
-      std::make_unique<InProcessExecutor>(std::move(parts), std::move(runner)));
+      std::make_unique<InProcessExecutor>(std::move(ops), std::move(model), std::move(runner)));
 }
 
 }  // namespace tokamak

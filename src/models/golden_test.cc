@@ -11,7 +11,7 @@
 namespace tokamak::testing {
 namespace {
 
-class TinyGoldenTest : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {
+class TinyGoldenTest : public ::testing::TestWithParam<std::tuple<const char*, std::string>> {
  protected:
   std::string model() const { return std::get<0>(GetParam()); }
   std::unique_ptr<Ops> ops_ = MakeBackend(std::get<1>(GetParam()));

@@ -21,7 +21,7 @@ struct AttentionConfig {
   int32_t window = 0;  // keys that a query sees, its own included; 0: all
   bool qkv_bias = false;
   bool output_bias = false;
-  std::optional<float> qk_norm_eps;  // q and k are normalized per head with this eps
+  std::optional<float> qk_norm_eps = std::nullopt;  // q and k are normalized per head with this eps
 };
 
 class Attention {

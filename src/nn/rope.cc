@@ -92,6 +92,16 @@ std::vector<float> LongRopeFrequencies(const RopeSpec& spec, int32_t max_context
   return result;
 }
 
+// A row of the table: the cosines of all angles, then the sines.
+void FillAngles(int32_t position, const std::vector<float>& frequencies, float scale, float* row) {
+  const size_t half = frequencies.size();
+  for (size_t i = 0; i < half; ++i) {
+    const float angle = static_cast<float>(position) * frequencies[i];
+    row[i] = std::cos(angle) * scale;
+    row[half + i] = std::sin(angle) * scale;
+  }
+}
+
 }  // namespace
 
 std::vector<float> RopeFrequencies(const RopeSpec& spec, int32_t max_context) {
@@ -133,21 +143,37 @@ int32_t MaxContext(const RopeSpec& spec) {
 }
 
 Result<Rope> Rope::Make(const RopeSpec& spec, int32_t max_context, Ops& ops) {
-  const std::vector<float> frequencies = RopeFrequencies(spec, max_context);
-  const size_t half = frequencies.size();
-  const auto scale = static_cast<float>(spec.attention_factor);
   CHECK(max_context > 0);
-  std::vector<float> host(static_cast<size_t>(max_context) * 2 * half);
-  for (int32_t position = 0; position < max_context; ++position) {
-    float* row = host.data() + static_cast<size_t>(position) * 2 * half;
-    for (size_t i = 0; i < half; ++i) {
-      const float angle = static_cast<float>(position) * frequencies[i];
-      row[i] = std::cos(angle) * scale;
-      row[half + i] = std::sin(angle) * scale;
-    }
+  constexpr size_t kMaxBytes = size_t{1} << 30;  // 2 million positions of 128 dimensions
+  constexpr int32_t kChunk = 4096;               // positions
+  const auto width = static_cast<size_t>(spec.rotary_dim);
+  const size_t bytes = static_cast<size_t>(max_context) * width * sizeof(float);
+  if (bytes > kMaxBytes) {
+    return ResourceExhausted(
+        "a context of {} positions needs {} bytes of rotary angles, and at most {} are used for "
+        "them; ask for a shorter context",
+        max_context, bytes, kMaxBytes);
   }
-  ASSIGN_OR_RETURN(OwnedTensor cos_sin, Upload(ops, host, Shape{max_context, spec.rotary_dim}));
-  return Rope(std::move(cos_sin), spec);
+  ASSIGN_OR_RETURN(Buffer storage, ops.Allocate(bytes, MemoryKind::kDevice));
+  const Tensor cos_sin(storage.data(), DType::kF32, Shape{max_context, spec.rotary_dim});
+  const RopeTable table{cos_sin, spec.rotary_dim, spec.style};
+  if (storage.data() == nullptr) return Rope(std::move(storage), table);  // a backend that counts
+
+  const std::vector<float> frequencies = RopeFrequencies(spec, max_context);
+  const auto scale = static_cast<float>(spec.attention_factor);
+  const std::unique_ptr<Stream> stream = ops.MakeStream();
+  std::vector<float> rows;
+  for (int32_t begin = 0; begin < max_context; begin += kChunk) {
+    const int32_t end = std::min(max_context, begin + kChunk);
+    rows.resize(static_cast<size_t>(end - begin) * width);
+    float* row = rows.data();
+    for (int32_t position = begin; position < end; ++position, row += width) {
+      FillAngles(position, frequencies, scale, row);
+    }
+    ops.CopyToDevice(cos_sin.RowData(begin), rows.data(), rows.size() * sizeof(float), *stream);
+    RETURN_IF_ERROR(ops.Synchronize(*stream));
+  }
+  return Rope(std::move(storage), table);
 }
 
 }  // namespace tokamak::nn

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "nn/builder.h"
-#include "nn/owned_tensor.h"
 #include "ops/ops.h"
 #include "weights/config_reader.h"
 
@@ -67,15 +66,14 @@ int32_t MaxContext(const RopeSpec& spec);
 // The table of a model, on its device. Immutable.
 class Rope {
  public:
-  // Positions [0, max_context). kResourceExhausted when the table does not fit.
+  // Positions [0, max_context). kResourceExhausted when the table would not fit.
   static Result<Rope> Make(const RopeSpec& spec, int32_t max_context, Ops& ops);
 
   const RopeTable& table() const { return table_; }
   int64_t bytes() const { return static_cast<int64_t>(storage_.size()); }
 
  private:
-  Rope(OwnedTensor cos_sin, const RopeSpec& spec)
-      : storage_(std::move(cos_sin.storage)), table_{cos_sin.tensor, spec.rotary_dim, spec.style} {}
+  Rope(Buffer storage, const RopeTable& table) : storage_(std::move(storage)), table_(table) {}
 
   Buffer storage_;
   RopeTable table_;

@@ -12,7 +12,7 @@
 namespace tokamak {
 
 // What may be used. Byte counts are for this model's runner alone.
-struct MemoryBudget {
+struct CacheBudget {
   int64_t available_bytes = 0;  // free now, with the weights loaded
   // The size of the device pool, the first that is given: blocks, bytes, or a default: room for
   // `default_positions` per slot and for one sequence of max_context, within `default_fraction` of
@@ -39,7 +39,7 @@ struct MemoryPlan {
 // shape allows. kResourceExhausted, with the numbers, when the pool would not hold one block per
 // cache group or what was asked for is more than is available.
 Result<MemoryPlan> PlanMemory(const Model& model, Ops& count, const RunnerShape& shape,
-                              const MemoryBudget& budget);
+                              const CacheBudget& budget);
 
 // One per cache group. kUnimplemented when the layers of a group differ in shape.
 Result<std::vector<AttentionShape>> AttentionShapes(const nn::CacheLayout& cache,

@@ -32,11 +32,11 @@ struct SamplingSpec {
   float repetition_penalty = 1.0f;
   float presence_penalty = 0.0f;
   float frequency_penalty = 0.0f;
-  std::vector<std::pair<TokenId, float>> logit_bias;
+  std::vector<std::pair<TokenId, float>> logit_bias = {};
   uint64_t seed = 0;       // with choice, position and token id, the key of every draw
   int32_t choice = 0;      // which of the request's n continuations
   int32_t min_tokens = 0;  // stop_ids cannot be drawn before this many generated tokens
-  std::vector<TokenId> stop_ids;
+  std::vector<TokenId> stop_ids = {};
   int32_t top_logprobs = -1;  // alternatives to report per generated token; -1 is none at all
   int32_t prompt_top_logprobs = -1;  // the same for prompt tokens
 
@@ -47,11 +47,11 @@ struct SamplingSpec {
 // generated; draws are keyed by position, so it continues as if nothing had happened.
 struct AdmitSlot {
   SlotId slot = 0;
-  std::vector<TokenId> tokens;  // prompt, then tokens generated so far
+  std::vector<TokenId> tokens = {};  // prompt, then tokens generated so far
   int32_t num_prompt_tokens = 0;
   int32_t num_computed =
       0;  // positions whose cache entries are in the blocks already; < tokens.size()
-  SamplingSpec sampling;
+  SamplingSpec sampling = {};
 
   friend bool operator==(const AdmitSlot&, const AdmitSlot&) = default;
 };
@@ -63,7 +63,7 @@ inline constexpr BlockId kNoBlock = -1;
 struct AppendBlocks {
   SlotId slot = 0;
   int32_t group = 0;
-  std::vector<BlockId> blocks;
+  std::vector<BlockId> blocks = {};
 
   friend bool operator==(const AppendBlocks&, const AppendBlocks&) = default;
 };
@@ -95,11 +95,11 @@ struct StepRow {
 
 struct StepInput {
   uint64_t number = 0;  // consecutive; a gap is an error
-  std::vector<SlotId> free;
-  std::vector<CopyBlock> copies;
-  std::vector<AdmitSlot> admit;
-  std::vector<AppendBlocks> append;
-  std::vector<StepRow> rows;  // at most one per slot
+  std::vector<SlotId> free = {};
+  std::vector<CopyBlock> copies = {};
+  std::vector<AdmitSlot> admit = {};
+  std::vector<AppendBlocks> append = {};
+  std::vector<StepRow> rows = {};  // at most one per slot
 
   friend bool operator==(const StepInput&, const StepInput&) = default;
 };
@@ -108,7 +108,7 @@ struct StepInput {
 // forward pass runs). Rows without a mask may draw any.
 struct TokenMask {
   SlotId slot = 0;
-  std::vector<uint32_t> allowed;  // bit t % 32 of word t / 32 stands for token t
+  std::vector<uint32_t> allowed = {};  // bit t % 32 of word t / 32 stands for token t
 
   friend bool operator==(const TokenMask&, const TokenMask&) = default;
 };

@@ -27,18 +27,20 @@ class DeinterleavedHeads final : public WeightSource {
     if (is_vector_) return begin == end ? Status() : ReadVector(destination);
     std::vector<std::byte> buffer;
     while (begin < end) {
-      // What lies in one half of one head is every other row of a range of the file.
-      const int64_t half_rows = head_rows_ / 2;
-      const int64_t half = begin / half_rows;
-      const int64_t stop = std::min(end, (half + 1) * half_rows);
-      const int64_t first = Stored(begin);
-      const int64_t last = Stored(stop - 1);
+      // Within a head, one read of the stretch of the file that holds all the rows asked for.
+      const int64_t stop = std::min(end, (begin / head_rows_ + 1) * head_rows_);
+      int64_t first = Stored(begin);
+      int64_t last = first;
+      for (int64_t row = begin + 1; row < stop; ++row) {
+        first = std::min(first, Stored(row));
+        last = std::max(last, Stored(row));
+      }
       buffer.resize(static_cast<size_t>(last + 1 - first) * row_bytes_);
       RETURN_IF_ERROR(source_->ReadRows(first, last + 1, buffer.data()));
-      for (const std::byte* row = buffer.data(); begin < stop; ++begin) {
-        std::memcpy(destination, row, row_bytes_);
-        row += 2 * row_bytes_;
-        destination += row_bytes_;
+      for (; begin < stop; ++begin, destination += row_bytes_) {
+        std::memcpy(destination,
+                    buffer.data() + static_cast<size_t>(Stored(begin) - first) * row_bytes_,
+                    row_bytes_);
       }
     }
     return Status();

@@ -1,15 +1,31 @@
 #include "models/testing/backends.h"
 
 #include "base/check.h"
+#include "ops/cpu/cpu_ops.h"
 #include "ops/reference/reference_ops.h"
 
 namespace tokamak::testing {
 
-std::vector<const char*> BackendNames() { return {"reference"}; }
+std::vector<std::string> CpuBackendNames() {
+  std::vector<std::string> names;
+  for (const std::string& isa : CpuIsaNames()) {
+    if (MakeCpuOps({.threads = 1, .isa = isa}).ok()) names.push_back("cpu/" + isa);
+  }
+  return names;
+}
 
-std::unique_ptr<Ops> MakeBackend(const std::string& name) {
-  CHECK(name == "reference");
-  return MakeReferenceOps();
+std::vector<std::string> BackendNames() {
+  std::vector<std::string> names = CpuBackendNames();
+  names.insert(names.begin(), "reference");
+  return names;
+}
+
+std::unique_ptr<Ops> MakeBackend(const std::string& name, int threads) {
+  if (name == "reference") return MakeReferenceOps();
+  CHECK_MSG(name.starts_with("cpu/"), name);
+  Result<std::unique_ptr<Ops>> ops = MakeCpuOps({.threads = threads, .isa = name.substr(4)});
+  CHECK_MSG(ops.ok(), ops.status().ToString());
+  return *std::move(ops);
 }
 
 }  // namespace tokamak::testing

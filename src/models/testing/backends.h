@@ -9,8 +9,11 @@
 
 namespace tokamak::testing {
 
-// "reference", and the CPU backend once for every ISA of this machine: "cpu/avx2", ...
-std::vector<const char*> BackendNames();
-std::unique_ptr<Ops> MakeBackend(const std::string& name);
+// The CPU backend once for every ISA that this machine has, the slowest first: "cpu/avx2", ...
+std::vector<std::string> CpuBackendNames();
+// The same after "reference".
+std::vector<std::string> BackendNames();
+// `threads` 0: one per core.
+std::unique_ptr<Ops> MakeBackend(const std::string& name, int threads = 0);
 
 }  // namespace tokamak::testing

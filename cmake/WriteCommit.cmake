@@ -1,0 +1,20 @@
+# cmake -DSOURCE=<repository> -DOUTPUT=<file> -P WriteCommit.cmake
+# Writes the short commit, with "-dirty" when tracked files differ from it, as a C string literal.
+find_program(git git)
+set(commit "unknown")
+if(git)
+  execute_process(COMMAND ${git} -C ${SOURCE} describe --always --dirty --abbrev=12 --exclude=*
+                  OUTPUT_VARIABLE found OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET
+                  RESULT_VARIABLE failed)
+  if(NOT failed AND found)
+    set(commit ${found})
+  endif()
+endif()
+set(content "\"${commit}\"\n")
+set(before "")
+if(EXISTS ${OUTPUT})
+  file(READ ${OUTPUT} before)
+endif()
+if(NOT content STREQUAL before)
+  file(WRITE ${OUTPUT} ${content})
+endif()

@@ -1,0 +1,33 @@
+#include "api/fingerprint.h"
+
+#include <vector>
+
+#include "api/version.h"
+#include "base/error.h"
+#include "base/hash.h"
+
+namespace tokamak {
+
+Result<std::string> SystemFingerprint(const Checkpoint& checkpoint, const EngineOptions& options,
+                                      const std::string& backend) {
+  uint64_t hash = 0;
+  const auto add = [&hash](std::string_view text) {
+    hash = Hash64(text.data(), text.size(), hash + 1);
+  };
+  if (checkpoint.gguf != nullptr) {
+    for (const GgufPart& part : checkpoint.gguf->parts()) {
+      std::vector<std::byte> metadata(part.data_offset);  // a few MB
+      RETURN_IF_ERROR(part.source->ReadAt(0, metadata.data(), metadata.size()));
+      hash = Hash64(metadata.data(), metadata.size(), hash + 1);
+      add(fmt::format("{}", part.source->size()));
+    }
+  } else {
+    add(checkpoint.source);
+  }
+  add(VersionText());
+  add(backend);
+  add(fmt::format("{} {} {}", options.kv_cache_dtype, options.block_size, options.max_context));
+  return fmt::format("fp_{:016x}", hash);
+}
+
+}  // namespace tokamak

@@ -1,0 +1,198 @@
+// Checkpoint → tokenizer → ops → model → runner → executor → engine.
+#include "api/load.h"
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+
+#include "api/fingerprint.h"
+#include "api/local_engine.h"
+#include "api/open_tokenizer.h"
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "executor/in_process.h"
+#include "models/registry.h"
+#include "ops/count/count_ops.h"
+#include "ops/cpu/cpu_ops.h"
+#include "ops/reference/reference_ops.h"
+#include "runner/memory_plan.h"
+#include "weights/checkpoint.h"
+#include "weights/memory.h"
+
+namespace tokamak {
+namespace {
+
+constexpr int32_t kMaxSeqs = 4096;
+constexpr int32_t kMaxBatchTokens = 1 << 16;
+constexpr int32_t kMaxBlockSize = 1024;
+
+Status CheckRange(const char* flag, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return Status();
+  return InvalidArgument("{}: must be in [{}, {}], got {}", flag, low, high, value);
+}
+
+Status CheckOptions(const EngineOptions& o) {
+  if (o.device.starts_with("cuda")) {
+    return Unimplemented("--device {}: this build runs on the CPU; use --device cpu", o.device);
+  }
+  if (o.device != "cpu" && o.device != "auto") {
+    return InvalidArgument("--device: must be cpu or auto, got \"{}\"", o.device);
+  }
+  RETURN_IF_ERROR(CheckRange("--threads", o.threads, 0, 1024));
+  RETURN_IF_ERROR(CheckRange("--max-seqs", o.max_seqs, 1, kMaxSeqs));
+  RETURN_IF_ERROR(CheckRange("--max-batch-tokens", o.max_batch_tokens, 2, kMaxBatchTokens));
+  RETURN_IF_ERROR(CheckRange("--max-context", o.max_context, 0, INT32_MAX));
+  RETURN_IF_ERROR(CheckRange("--max-queue", o.max_queue, 1, INT32_MAX));
+  RETURN_IF_ERROR(CheckRange("--block-size", o.block_size, 1, kMaxBlockSize));
+  RETURN_IF_ERROR(CheckRange("--num-blocks", o.num_blocks, 0, INT32_MAX));
+  if (o.kv_cache_bytes < 0) return InvalidArgument("--kv-cache-memory: must not be negative");
+  if (o.host_cache_bytes < 0) return InvalidArgument("--host-cache-memory: must not be negative");
+  if (!(o.target_itl_ms >= 0 && o.target_itl_ms <= 1e6)) {
+    return InvalidArgument("--target-itl-ms: must be in [0, 1000000], got {}", o.target_itl_ms);
+  }
+  return Status();
+}
+
+Result<DType> KvDtype(const std::string& name) {
+  if (name == "f32") return DType::kF32;
+  if (name == "f16") return DType::kF16;
+  if (name == "bf16") return DType::kBF16;
+  return InvalidArgument("--kv-cache-dtype: must be f32, f16 or bf16, got \"{}\"", name);
+}
+
+// "models/SmolLM2.Q4_1.gguf" is called "SmolLM2.Q4_1".
+std::string NameOf(const std::string& path) {
+  std::string name = path.substr(path.find_last_of('/') + 1);
+  for (const std::string_view end : {".gguf", ".json"}) {
+    if (name.ends_with(end)) name.resize(name.size() - end.size());
+  }
+  return name;
+}
+
+Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options, int threads) {
+  if (options.isa == "reference") return MakeReferenceOps();
+  return MakeCpuOps({.threads = threads, .isa = options.isa});
+}
+
+using TokenizerResult = Result<std::shared_ptr<const Tokenizer>>;
+
+// Null when the checkpoint brings no tokenizer.
+TokenizerResult LoadTokenizer(const Checkpoint& checkpoint) {
+  if (checkpoint.gguf == nullptr || !checkpoint.gguf->metadata().Has("tokenizer.ggml.model")) {
+    return std::shared_ptr<const Tokenizer>();
+  }
+  return MakeTokenizer(*checkpoint.gguf);
+}
+
+Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& ops,
+                                           const EngineOptions& options) {
+  LoadOptions load;
+  load.max_context = options.max_context;
+  if (options.on_load_progress && checkpoint.weight_bytes > 0) {
+    load.progress = [&](int64_t bytes) {
+      const double fraction =
+          static_cast<double>(bytes) / static_cast<double>(checkpoint.weight_bytes);
+      options.on_load_progress(std::min(fraction, 1.0));
+    };
+  }
+  return LoadModel(checkpoint, ops, load);
+}
+
+// Sizes the cache and puts a runner around the model.
+Result<std::unique_ptr<Executor>> MakeExecutor(std::unique_ptr<Ops> ops,
+                                               std::unique_ptr<const Model> model,
+                                               const EngineOptions& options) {
+  RunnerShape shape;
+  shape.max_slots = options.max_seqs;
+  shape.max_step_tokens = options.max_batch_tokens;
+  shape.max_context = model->spec().max_context;
+  shape.block_size = options.block_size;
+  ASSIGN_OR_RETURN(shape.kv_dtype, KvDtype(options.kv_cache_dtype));
+  CacheBudget budget;
+  ASSIGN_OR_RETURN(const MemoryBudget available, AvailableMemory());
+  budget.available_bytes = static_cast<int64_t>(available.available_bytes);
+  budget.num_blocks = options.num_blocks;
+  budget.kv_cache_bytes = options.kv_cache_bytes;
+  budget.host_cache_bytes = options.host_cache_bytes;
+  const std::unique_ptr<Ops> count = MakeCountOps();
+  ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(*model, *count, shape, budget));
+  return MakeInProcessExecutor(std::move(ops), std::move(model), shape, plan.memory());
+}
+
+ModelInfo Describe(const Checkpoint& checkpoint, const Model& model, const Ops& ops) {
+  const ModelSpec& spec = model.spec();
+  ModelInfo info;
+  info.name = NameOf(checkpoint.source);
+  info.architecture = spec.architecture;
+  info.num_parameters = spec.num_parameters;
+  info.vocab_size = spec.vocab_size;
+  info.max_context = spec.max_context;
+  info.device = "cpu";
+  info.backend = ops.name();
+  info.weight_bytes = spec.weight_bytes;
+  return info;
+}
+
+void DescribeChat(const Checkpoint& checkpoint, const Tokenizer& tokenizer, ModelInfo& info) {
+  const GgufMetadata& metadata = checkpoint.gguf->metadata();
+  if (metadata.Has("tokenizer.chat_template")) {
+    Result<std::string> text = metadata.String("tokenizer.chat_template");
+    if (text.ok()) info.chat_template = *std::move(text);
+  }
+  info.bos_token = std::string(tokenizer.TokenPiece(tokenizer.special().bos));
+  info.eos_token = std::string(tokenizer.TokenPiece(tokenizer.special().eos));
+}
+
+EngineCoreOptions CoreOptions(const EngineOptions& options) {
+  EngineCoreOptions core;
+  core.max_seqs = options.max_seqs;
+  core.max_step_tokens = options.max_batch_tokens;
+  core.max_queue = options.max_queue;
+  core.target_itl_ms = options.target_itl_ms;
+  core.prefix_cache = options.prefix_cache;
+  return core;
+}
+
+}  // namespace
+
+Result<EngineParts> LoadParts(const EngineOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  RETURN_IF_ERROR(CheckOptions(options));
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(options.model));
+  RETURN_IF_ERROR(CheckFitsInMemory(checkpoint.source + ": the weights",
+                                    static_cast<uint64_t>(checkpoint.weight_bytes)));
+  std::future<TokenizerResult> tokenizer =
+      std::async(std::launch::async, [&checkpoint] { return LoadTokenizer(checkpoint); });
+  const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
+  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options, threads));
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadWeights(checkpoint, *ops, options));
+
+  EngineParts parts;
+  parts.model = Describe(checkpoint, *model, *ops);
+  parts.model.threads = options.isa == "reference" ? 1 : threads;
+  ASSIGN_OR_RETURN(parts.system_fingerprint,
+                   SystemFingerprint(checkpoint, options, parts.model.backend));
+  ASSIGN_OR_RETURN(parts.executor, MakeExecutor(std::move(ops), std::move(model), options));
+  const CacheSpec& cache = parts.executor->limits().cache;
+  parts.model.kv_token_bytes =
+      cache.block_bytes * static_cast<int64_t>(cache.groups.size()) / options.block_size;
+  ASSIGN_OR_RETURN(parts.tokenizer, tokenizer.get());
+  if (parts.tokenizer != nullptr) {
+    if (parts.tokenizer->vocab_size() > parts.model.vocab_size) {
+      return DataLoss("{}: the tokenizer has {} tokens, the model only {}", checkpoint.source,
+                      parts.tokenizer->vocab_size(), parts.model.vocab_size);
+    }
+    DescribeChat(checkpoint, *parts.tokenizer, parts.model);
+  }
+  parts.core = CoreOptions(options);
+  parts.model.load_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return parts;
+}
+
+Result<std::unique_ptr<Engine>> Engine::Load(EngineOptions options) {
+  ASSIGN_OR_RETURN(EngineParts parts, LoadParts(options));
+  return LocalEngine::Create(std::move(parts));
+}
+
+}  // namespace tokamak

@@ -1,0 +1,221 @@
+#include "api/local_engine.h"
+
+#include <chrono>
+#include <random>
+
+#include "api/text_decoder.h"
+#include "base/error.h"
+
+namespace tokamak {
+namespace {
+
+// Fits in a JSON number that every client reads exactly.
+uint64_t RandomSeed() {
+  std::random_device device;
+  return ((uint64_t{device()} << 32) | device()) >> 11;
+}
+
+// Chunks of a request put together, one per choice.
+void Merge(OutputChunk chunk, OutputChunk* whole) {
+  whole->request = chunk.request;
+  whole->choice = chunk.choice;
+  whole->text += chunk.text;
+  const auto append = [](auto& to, auto& from) {
+    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+  };
+  append(whole->token_ids, chunk.token_ids);
+  append(whole->logprobs, chunk.logprobs);
+  append(whole->prompt_logprobs, chunk.prompt_logprobs);
+  if (chunk.finish_reason) whole->finish_reason = chunk.finish_reason;
+  if (!chunk.error.ok()) whole->error = chunk.error;
+  whole->seed = chunk.seed;
+  whole->usage = chunk.usage;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> LocalEngine::Create(EngineParts parts) {
+  std::unique_ptr<LocalEngine> engine(new LocalEngine(std::move(parts)));
+  RETURN_IF_ERROR(engine->Start());
+  return std::unique_ptr<Engine>(std::move(engine));
+}
+
+LocalEngine::LocalEngine(EngineParts parts) : parts_(std::move(parts)) {}
+
+LocalEngine::~LocalEngine() {
+  if (!thread_.joinable()) return;
+  Drain(0);
+  stop_.store(true);
+  mailbox_.Push(WakeMessage{});
+  thread_.join();
+}
+
+Status LocalEngine::Start() {
+  parts_.core.on_request_done = [this](RequestId, const RequestTimings&) { RequestDone(); };
+  ASSIGN_OR_RETURN(core_, EngineCore::Create(parts_.core, &clock_, parts_.executor.get()));
+  thread_ = std::thread([this] { Run(); });
+  return Status();
+}
+
+void LocalEngine::Run() {
+  while (!stop_.load()) {
+    for (EngineMessage& message : mailbox_.Take()) Take(std::move(message));
+    if (core_->HasWork()) {
+      core_->Step();
+    } else if (!stop_.load()) {
+      mailbox_.WaitForWork();
+    }
+  }
+}
+
+void LocalEngine::Take(EngineMessage message) {
+  if (auto* arrival = std::get_if<Arrival>(&message)) {
+    const RequestId id = arrival->id;
+    const int32_t n = arrival->sampling.n;
+    const OutputCallback on_output = arrival->on_output;
+    const Status status = core_->Submit(std::move(*arrival));
+    if (status.ok()) return;
+    for (int32_t choice = 0; choice < n; ++choice) {  // accepted, so it ends like any other
+      OutputChunk chunk;
+      chunk.request = id;
+      chunk.choice = choice;
+      chunk.finish_reason = FinishReason::kError;
+      chunk.error = status;
+      on_output(std::move(chunk));
+    }
+    RequestDone();
+  } else if (const auto* cancel = std::get_if<CancelMessage>(&message)) {
+    core_->Cancel(cancel->request);
+  } else if (std::holds_alternative<CancelAllMessage>(message)) {
+    core_->CancelAll();
+  }
+}
+
+Result<Arrival> LocalEngine::MakeArrival(Request request) const {
+  RETURN_IF_ERROR(Validate(request.sampling, parts_.model.vocab_size));
+  Arrival arrival;
+  if (request.prompt.has_value() == !request.token_ids.empty()) {
+    return InvalidArgument("prompt: give either text or token ids, and not an empty list");
+  }
+  if (request.prompt) {
+    ASSIGN_OR_RETURN(arrival.prompt, Tokenize(*request.prompt, request.add_special_tokens,
+                                              request.parse_special_tokens));
+    if (arrival.prompt.empty()) return InvalidArgument("prompt: must hold at least one token");
+  } else {
+    arrival.prompt = std::move(request.token_ids);
+  }
+  arrival.sampling = std::move(request.sampling);
+  if (!arrival.sampling.seed) arrival.sampling.seed = RandomSeed();
+  arrival.priority = request.priority;
+  arrival.cache_root = std::move(request.cache_salt);
+  if (parts_.tokenizer != nullptr) {
+    arrival.eos_ids = parts_.tokenizer->end_of_generation_ids();
+    for (int32_t choice = 0; choice < arrival.sampling.n; ++choice) {
+      ASSIGN_OR_RETURN(auto decoder, MakeTextDecoder(parts_.tokenizer, arrival.sampling.stop));
+      arrival.decoders.push_back(std::move(decoder));
+    }
+  } else if (!arrival.sampling.stop.empty()) {
+    return InvalidArgument("stop: this model has no tokenizer to look for text with");
+  }
+  return arrival;
+}
+
+Result<RequestId> LocalEngine::Submit(Request request, OutputCallback on_output) {
+  ASSIGN_OR_RETURN(Arrival arrival, MakeArrival(std::move(request)));
+  const RequestId id = next_id_.fetch_add(1);
+  arrival.id = id;
+  arrival.on_output = std::move(on_output);
+  RETURN_IF_ERROR(core_->Check(arrival));
+  RETURN_IF_ERROR(Accept());
+  mailbox_.Push(std::move(arrival));
+  return id;
+}
+
+Status LocalEngine::Accept() {
+  MutexLock lock(mutex_);
+  if (draining_) return Unavailable("the engine is shutting down");
+  // Every request that runs has at least one of max_seqs sequences; the others wait.
+  const int64_t room = int64_t{parts_.core.max_queue} + parts_.core.max_seqs;
+  if (open_ >= room) {
+    return Unavailable("the queue is full: {} requests are running or waiting (--max-queue {})",
+                       open_, parts_.core.max_queue);
+  }
+  ++open_;
+  return Status();
+}
+
+void LocalEngine::RequestDone() {
+  MutexLock lock(mutex_);
+  if (--open_ == 0) all_done_.NotifyAll();
+}
+
+void LocalEngine::Cancel(RequestId request) { mailbox_.Push(CancelMessage{request}); }
+
+Result<std::vector<OutputChunk>> LocalEngine::Generate(Request request) {
+  struct Answer {
+    Mutex mutex;
+    CondVar ended;
+    std::vector<OutputChunk> choices GUARDED_BY(mutex);
+    int32_t open GUARDED_BY(mutex) = 0;
+  };
+  const auto answer = std::make_shared<Answer>();
+  {
+    RETURN_IF_ERROR(Validate(request.sampling, parts_.model.vocab_size));
+    MutexLock lock(answer->mutex);
+    answer->open = request.sampling.n;
+    answer->choices.resize(static_cast<size_t>(request.sampling.n));
+  }
+  const auto take = [answer](OutputChunk chunk) {
+    MutexLock lock(answer->mutex);
+    const bool last = chunk.finish_reason.has_value();
+    const auto choice = static_cast<size_t>(chunk.choice);
+    Merge(std::move(chunk), &answer->choices[choice]);
+    if (last && --answer->open == 0) answer->ended.NotifyAll();
+  };
+  const Result<RequestId> id = Submit(std::move(request), take);
+  if (!id.ok()) return id.status();
+  MutexLock lock(answer->mutex);
+  while (answer->open > 0) answer->ended.Wait(answer->mutex);
+  return std::move(answer->choices);
+}
+
+Result<std::vector<int32_t>> LocalEngine::Tokenize(std::string_view text, bool add_special,
+                                                   bool parse_special) const {
+  if (parts_.tokenizer == nullptr) {
+    return Unimplemented("{} has no tokenizer; give token ids", parts_.model.name);
+  }
+  return parts_.tokenizer->Encode(text,
+                                  {.add_special = add_special, .parse_special = parse_special});
+}
+
+std::string LocalEngine::Detokenize(const std::vector<int32_t>& ids) const {
+  if (parts_.tokenizer == nullptr) return "";
+  Result<std::string> text = parts_.tokenizer->Decode(ids, {.skip_special = false});
+  return text.ok() ? *std::move(text) : std::string();
+}
+
+std::string LocalEngine::TokenBytes(int32_t id) const {
+  if (parts_.tokenizer == nullptr) return "";
+  return std::string(parts_.tokenizer->TokenPiece(id));
+}
+
+EngineStats LocalEngine::stats() const { return core_->stats(std::chrono::steady_clock::now()); }
+
+void LocalEngine::Drain(double timeout_seconds) {
+  MutexLock lock(mutex_);
+  draining_ = true;
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_seconds);
+  while (open_ > 0) {
+    const auto left = deadline - std::chrono::steady_clock::now();
+    if (left <= left.zero()) break;
+    all_done_.WaitFor(mutex_, left);
+  }
+  while (open_ > 0) {
+    // Again and again: an arrival that was accepted before the draining may still be on its way.
+    mailbox_.Push(CancelAllMessage{});
+    all_done_.WaitFor(mutex_, std::chrono::milliseconds(50));
+  }
+}
+
+}  // namespace tokamak

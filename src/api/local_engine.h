@@ -1,0 +1,75 @@
+// The Engine of this process: an engine thread around EngineCore, and what requests need before
+// and after it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "engine/engine_core.h"
+#include "engine/mailbox.h"
+#include "executor/executor.h"
+#include "tokamak/engine.h"
+#include "tokenizer/tokenizer.h"
+
+namespace tokamak {
+
+// What Engine::Load puts together.
+struct EngineParts {
+  ModelInfo model;
+  std::string system_fingerprint;
+  std::shared_ptr<const Tokenizer> tokenizer;  // null: the checkpoint has none, only ids go in
+  std::unique_ptr<Executor> executor;
+  EngineCoreOptions core;
+};
+
+// The engine thread owns core_ and, through it, the executor; other threads reach it through the
+// mailbox. Tokenizing happens on the caller's thread.
+class LocalEngine final : public Engine {
+ public:
+  static Result<std::unique_ptr<Engine>> Create(EngineParts parts);
+  // Cancels what runs.
+  ~LocalEngine() override;
+
+  Result<RequestId> Submit(Request request, OutputCallback on_output) override;
+  void Cancel(RequestId request) override;
+  Result<std::vector<OutputChunk>> Generate(Request request) override;
+  Result<std::vector<int32_t>> Tokenize(std::string_view text, bool add_special,
+                                        bool parse_special) const override;
+  std::string Detokenize(const std::vector<int32_t>& ids) const override;
+  std::string TokenBytes(int32_t id) const override;
+  const ModelInfo& model() const override { return parts_.model; }
+  EngineStats stats() const override;
+  const std::string& system_fingerprint() const override { return parts_.system_fingerprint; }
+  void Drain(double timeout_seconds) override EXCLUDES(mutex_);
+
+ private:
+  explicit LocalEngine(EngineParts parts);
+  Status Start();
+  void Run();  // the engine thread
+  void Take(EngineMessage message);
+
+  Result<Arrival> MakeArrival(Request request) const;
+  Status Accept() EXCLUDES(mutex_);
+  void RequestDone() EXCLUDES(mutex_);
+
+  EngineParts parts_;
+  SystemClock clock_;
+  std::unique_ptr<EngineCore> core_;  // engine thread, but for its thread-safe methods
+  EngineMailbox mailbox_;
+  std::atomic<RequestId> next_id_{1};
+  std::atomic<bool> stop_{false};
+
+  mutable Mutex mutex_;
+  CondVar all_done_;
+  int64_t open_ GUARDED_BY(mutex_) = 0;  // requests accepted that have not ended
+  bool draining_ GUARDED_BY(mutex_) = false;
+
+  std::thread thread_;
+};
+
+}  // namespace tokamak

@@ -1,0 +1,16 @@
+// The commands. Each function declares one command on the command line; its file holds all of it.
+#pragma once
+
+#include "cli/flags.h"
+
+namespace tokamak::cli {
+
+void AddRunCommand(CommandLine& line);
+void AddServeCommand(CommandLine& line);
+void AddBenchCommands(CommandLine& line);
+void AddInspectCommand(CommandLine& line);
+void AddScoreCommand(CommandLine& line);
+void AddTokenizeCommand(CommandLine& line);
+void AddReplayCommand(CommandLine& line);
+
+}  // namespace tokamak::cli

@@ -1,0 +1,28 @@
+// Lines from a terminal, with editing and a history that is kept between runs.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace tokamak::cli {
+
+class LineEditor {
+ public:
+  // `history_file`: where the history is kept; empty: it is not.
+  explicit LineEditor(const std::string& history_file);
+  ~LineEditor();
+  LineEditor(const LineEditor&) = delete;
+  LineEditor& operator=(const LineEditor&) = delete;
+
+  enum class Event { kLine, kInterrupt, kEnd };
+  // Shows `prompt` and reads a line, without its end, into *line. kInterrupt is Ctrl-C, kEnd is
+  // Ctrl-D on an empty line or the end of the input.
+  Event Read(const std::string& prompt, std::string* line);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tokamak::cli

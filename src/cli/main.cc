@@ -1,0 +1,15 @@
+#include "api/version.h"
+#include "cli/commands.h"
+
+int main(int argc, char** argv) {
+  using namespace tokamak::cli;
+  CommandLine line("tokamak", "Runs and serves language models.", tokamak::VersionText());
+  AddRunCommand(line);
+  AddServeCommand(line);
+  AddBenchCommands(line);
+  AddInspectCommand(line);
+  AddScoreCommand(line);
+  AddTokenizeCommand(line);
+  // AddReplayCommand(line);
+  return line.Run(argc, argv);
+}

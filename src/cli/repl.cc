@@ -1,0 +1,203 @@
+#include "cli/repl.h"
+
+#include <sys/stat.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/paths.h"
+#include "cli/conversation.h"
+#include "cli/line_editor.h"
+
+namespace tokamak::cli {
+namespace {
+
+constexpr char kHelp[] =
+    "  /system TEXT       start over with this system message (none: the model's default)\n"
+    "  /clear             start over\n"
+    "  /retry             answer the last message again\n"
+    "  /temperature X     0 is greedy\n"
+    "  /top-p X           keep the smallest set of tokens with this probability\n"
+    "  /max-tokens N      longest answer; 0: no limit\n"
+    "  /seed N            same seed, same answer; no number: a new one each time\n"
+    "  /stats             how the last answer and the engine did\n"
+    "  /help              this\n"
+    "  /quit              or Ctrl-D\n"
+    "A line that ends with \\ goes on in the next. Ctrl-C stops an answer.\n";
+
+std::string HistoryFile() {
+  const std::string directory = CacheDir();
+  if (directory.empty()) return "";
+  ::mkdir(directory.c_str(), 0700);  // its parent is there, or there is no history
+  return directory + "/history";
+}
+
+class Repl {
+ public:
+  Repl(Engine& engine, const SamplingParams& sampling, const std::string& system)
+      : engine_(engine), sampling_(sampling), conversation_(engine.model(), system) {}
+
+  int Run();
+
+ private:
+  void Answer();
+  // False when the user wants to quit.
+  bool Command(const std::string& line);
+  void PrintStats() const;
+  void SetNumber(const std::string& name, const std::string& argument);
+
+  Engine& engine_;
+  SamplingParams sampling_;
+  Conversation conversation_;
+  InterruptFlag interrupt_;
+  Usage last_usage_;
+  double first_token_seconds_ = 0;
+  double total_seconds_ = 0;
+};
+
+int Repl::Run() {
+  const ModelInfo& model = engine_.model();
+  std::printf("%s on %s, %d threads, context %d. /help lists commands.\n", model.name.c_str(),
+              model.backend.c_str(), model.threads, model.max_context);
+  if (!conversation_.chat()) std::printf("Note: %s\n", conversation_.note().c_str());
+  LineEditor editor(HistoryFile());
+  std::string pending;  // lines that ended with a backslash
+  for (;;) {
+    std::string line;
+    interrupt_.Clear();
+    switch (editor.Read(pending.empty() ? "> " : ". ", &line)) {
+      case LineEditor::Event::kEnd:
+        std::printf("\n");
+        return kOk;
+      case LineEditor::Event::kInterrupt:
+        std::printf("\n");
+        pending.clear();
+        continue;
+      case LineEditor::Event::kLine:
+        break;
+    }
+    if (line.ends_with('\\')) {
+      pending += line.substr(0, line.size() - 1) + "\n";
+      continue;
+    }
+    line = std::exchange(pending, "") + line;
+    if (line.empty()) continue;
+    if (line.front() == '/') {
+      if (!Command(line)) return kOk;
+      continue;
+    }
+    conversation_.AddUser(line);
+    Answer();
+  }
+}
+
+void Repl::Answer() {
+  const auto start = std::chrono::steady_clock::now();
+  const auto seconds = [&start] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  std::string text;
+  bool cancelled = false;
+  first_token_seconds_ = 0;
+  interrupt_.Clear();
+  const Status status =
+      Stream(engine_, conversation_.MakeRequest(sampling_), &interrupt_, [&](OutputChunk chunk) {
+        if (first_token_seconds_ == 0) first_token_seconds_ = seconds();
+        std::fwrite(chunk.text.data(), 1, chunk.text.size(), stdout);
+        std::fflush(stdout);
+        text += chunk.text;
+        last_usage_ = chunk.usage;
+        cancelled |= chunk.finish_reason == FinishReason::kCancelled;
+      });
+  total_seconds_ = seconds();
+  std::printf(cancelled ? " [stopped]\n" : "\n");
+  if (!status.ok()) {
+    Fail(status);
+    if (status.code() == StatusCode::kResourceExhausted) std::printf("/clear starts over.\n");
+    conversation_.DropLast();
+    return;
+  }
+  conversation_.AddAssistant(text);
+}
+
+bool Repl::Command(const std::string& line) {
+  const size_t space = line.find(' ');
+  const std::string name = line.substr(1, space == std::string::npos ? space : space - 1);
+  const std::string argument = space == std::string::npos ? "" : line.substr(space + 1);
+  if (name == "quit" || name == "exit" || name == "q") return false;
+  if (name == "help" || name == "?") {
+    std::fputs(kHelp, stdout);
+  } else if (name == "clear") {
+    conversation_.Clear();
+  } else if (name == "system") {
+    conversation_.SetSystem(argument);
+  } else if (name == "retry") {
+    if (conversation_.size() >= 2 && conversation_.DropLast()) {
+      Answer();
+    } else {
+      std::printf("nothing to retry\n");
+    }
+  } else if (name == "stats") {
+    PrintStats();
+  } else {
+    SetNumber(name, argument);
+  }
+  return true;
+}
+
+void Repl::SetNumber(const std::string& name, const std::string& argument) {
+  SamplingParams changed = sampling_;
+  char* end = nullptr;
+  const double number = std::strtod(argument.c_str(), &end);
+  const bool valid = !argument.empty() && *end == '\0';
+  if (name == "seed" && argument.empty()) {
+    changed.seed.reset();
+  } else if (name != "temperature" && name != "top-p" && name != "max-tokens" && name != "seed") {
+    std::printf("no command /%s; /help lists them\n", name.c_str());
+    return;
+  } else if (!valid) {
+    std::printf("/%s needs a number\n", name.c_str());
+    return;
+  } else if (name == "temperature") {
+    changed.temperature = static_cast<float>(number);
+  } else if (name == "top-p") {
+    changed.top_p = static_cast<float>(number);
+  } else if (!(number >= 0 && number <= 2147483647)) {
+    std::printf("/%s must be in [0, 2147483647]\n", name.c_str());
+    return;
+  } else if (name == "seed") {
+    changed.seed = static_cast<uint64_t>(number);
+  } else {
+    changed.max_tokens.reset();
+    if (number > 0) changed.max_tokens = static_cast<int32_t>(number);
+  }
+  const Status status = Validate(changed, engine_.model().vocab_size);
+  if (!status.ok()) {
+    std::printf("%s\n", std::string(status.message()).c_str());
+    return;
+  }
+  sampling_ = changed;
+}
+
+void Repl::PrintStats() const {
+  const double decode = total_seconds_ - first_token_seconds_;
+  const int32_t tokens = last_usage_.completion_tokens;
+  std::printf("last answer: %d prompt tokens (%d cached), first token after %.0f ms, %d tokens",
+              last_usage_.prompt_tokens, last_usage_.cached_tokens, first_token_seconds_ * 1e3,
+              tokens);
+  if (tokens > 1 && decode > 0) std::printf(", %.1f tokens/s", (tokens - 1) / decode);
+  const EngineStats stats = engine_.stats();
+  std::printf("\nengine: %lld steps, KV blocks %d used + %d cached of %d, loaded in %.2f s\n",
+              static_cast<long long>(stats.steps), stats.used_blocks, stats.cached_blocks,
+              stats.total_blocks, engine_.model().load_seconds);
+}
+
+}  // namespace
+
+int RunRepl(Engine& engine, const SamplingParams& sampling, const std::string& system) {
+  return Repl(engine, sampling, system).Run();
+}
+
+}  // namespace tokamak::cli

@@ -1,0 +1,15 @@
+// The conversation in a terminal.
+#pragma once
+
+#include <string>
+
+#include "cli/common.h"
+#include "tokamak/engine.h"
+
+namespace tokamak::cli {
+
+// Reads lines with editing and history until the user quits. Ctrl-C stops an answer, or clears the
+// line. Models without a chat template complete each line as text. Returns the exit code.
+int RunRepl(Engine& engine, const SamplingParams& sampling, const std::string& system);
+
+}  // namespace tokamak::cli

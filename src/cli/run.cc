@@ -1,0 +1,141 @@
+// tokamak run: chat in the terminal, or answer one prompt.
+#include <unistd.h>
+
+#include <cstdio>
+#include <map>
+#include <memory>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/common.h"
+#include "cli/conversation.h"
+#include "cli/json_output.h"
+#include "cli/repl.h"
+
+namespace tokamak::cli {
+namespace {
+
+constexpr char kExamples[] =
+    "  tokamak run                                   chat with the default model\n"
+    "  tokamak run model.gguf -p \"Why is the sky blue?\"\n"
+    "  echo \"Why is the sky blue?\" | tokamak run     the same, from a pipe\n"
+    "  tokamak run --raw -p \"Once upon a time\" --max-tokens 50\n"
+    "  tokamak run --token-ids 1,2,3 --max-tokens 8 --temperature 0 --json\n";
+
+struct RunFlags {
+  EngineFlags engine;
+  SamplingFlags sampling;
+  std::optional<std::string> prompt;
+  std::optional<std::vector<int32_t>> token_ids;
+  std::string system;
+  bool raw = false;
+  bool json = false;
+};
+
+// The chunks of a choice put together.
+void Merge(OutputChunk& whole, OutputChunk chunk) {
+  whole.choice = chunk.choice;
+  whole.text += chunk.text;
+  whole.token_ids.insert(whole.token_ids.end(), chunk.token_ids.begin(), chunk.token_ids.end());
+  whole.logprobs.insert(whole.logprobs.end(), chunk.logprobs.begin(), chunk.logprobs.end());
+  whole.prompt_logprobs.insert(whole.prompt_logprobs.end(), chunk.prompt_logprobs.begin(),
+                               chunk.prompt_logprobs.end());
+  if (chunk.finish_reason) whole.finish_reason = chunk.finish_reason;
+  whole.seed = chunk.seed;
+  whole.usage = chunk.usage;
+}
+
+Result<Request> MakeRequest(const RunFlags& flags, const SamplingParams& sampling,
+                            const Engine& engine) {
+  Request request;
+  request.sampling = sampling;
+  if (flags.token_ids) {
+    request.token_ids = *flags.token_ids;
+    return request;
+  }
+  std::string text;
+  if (flags.prompt && *flags.prompt != "-") {
+    text = *flags.prompt;
+  } else {
+    ASSIGN_OR_RETURN(text, ReadText("-"));
+    while (text.ends_with('\n')) text.pop_back();
+  }
+  if (flags.raw) {
+    request.prompt = std::move(text);
+    request.parse_special_tokens = true;
+    return request;
+  }
+  Conversation conversation(engine.model(), flags.system);
+  conversation.AddUser(std::move(text));
+  return conversation.MakeRequest(sampling);
+}
+
+// Prints one answer as it comes; with several choices, or as JSON, when all is there.
+int AnswerOnce(Engine& engine, Request request, bool json) {
+  InterruptFlag interrupt;
+  const bool stream = !json && request.sampling.n == 1;
+  std::map<int32_t, OutputChunk> answers;
+  bool cancelled = false;
+  bool unread = false;  // whoever read our output has gone away
+  const Status status = Stream(engine, std::move(request), &interrupt, [&](OutputChunk chunk) {
+    cancelled |= chunk.finish_reason == FinishReason::kCancelled;
+    if (stream && !unread) {
+      std::fwrite(chunk.text.data(), 1, chunk.text.size(), stdout);
+      unread = std::fflush(stdout) != 0;
+    }
+    OutputChunk& answer = answers[chunk.choice];
+    Merge(answer, std::move(chunk));
+  });
+  if (!status.ok()) return Fail(status);
+  if (json) {
+    for (const auto& [choice, answer] : answers) {
+      std::printf("%s\n", RunJson(answer, engine.system_fingerprint()).c_str());
+    }
+  } else if (stream) {
+    std::printf("\n");
+  } else {
+    for (const auto& [choice, answer] : answers) {
+      std::printf("--- %d\n%s\n", choice, answer.text.c_str());
+    }
+  }
+  if (unread || std::fflush(stdout) != 0) return kFailed;
+  return cancelled ? kInterrupted : kOk;
+}
+
+int Run(const RunFlags& flags) {
+  if (flags.prompt && flags.token_ids) return UsageError("give --prompt or --token-ids, not both");
+  if (flags.raw && !flags.system.empty()) {
+    return UsageError("--system is for conversations, --raw completes text as it is");
+  }
+  Result<SamplingParams> sampling = MakeSampling(flags.sampling);
+  if (!sampling.ok()) return UsageError(sampling.status().message());
+  if (flags.json && !sampling->logprobs) sampling->logprobs = 0;
+  Result<std::unique_ptr<Engine>> engine = LoadEngine(flags.engine);
+  if (!engine.ok()) return Fail(engine.status());
+  const Status valid = Validate(*sampling, (*engine)->model().vocab_size);
+  if (!valid.ok()) return UsageError(valid.message());
+  const bool once = flags.prompt || flags.token_ids || flags.json || !::isatty(STDIN_FILENO);
+  if (!once) return RunRepl(**engine, *sampling, flags.system);
+  Result<Request> request = MakeRequest(flags, *sampling, **engine);
+  if (!request.ok()) return Fail(request.status());
+  return AnswerOnce(**engine, *std::move(request), flags.json);
+}
+
+}  // namespace
+
+void AddRunCommand(CommandLine& line) {
+  auto flags = std::make_shared<RunFlags>();
+  flags->sampling.params.temperature = 0.7f;  // what small models talk sense at
+  flags->sampling.params.top_p = 0.95f;
+  Flags f = line.Command("run", "Chat in the terminal, or answer one prompt", kExamples,
+                         [flags] { return Run(*flags); });
+  f.Add("-p,--prompt", flags->prompt, "Answer this and exit; - reads it from stdin");
+  f.Add("--token-ids", flags->token_ids, "Continue these tokens, as they are, and exit");
+  f.Add("--raw", flags->raw, "Complete the prompt as text, not as a conversation");
+  f.Add("--system", flags->system, "The system message");
+  f.Add("--json", flags->json, "Print one JSON object per answer");
+  AddEngineFlags(f, flags->engine);
+  AddSamplingFlags(f, flags->sampling);
+}
+
+}  // namespace tokamak::cli

@@ -1,0 +1,170 @@
+// A sequence's logits do not depend on how its tokens come or on what else is in the batch: bit for
+// bit, on every ISA.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "models/testing/backends.h"
+#include "models/testing/golden.h"
+#include "models/testing/harness.h"
+#include "nn/testing/random_tensors.h"
+
+namespace tokamak::testing {
+namespace {
+
+// Grouped heads, biases, sizes that fill no vector.
+constexpr const char* kConfig = R"({
+  "architectures": ["LlamaForCausalLM"], "hidden_act": "silu",
+  "vocab_size": 131, "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
+  "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "rms_norm_eps": 1e-5,
+  "max_position_embeddings": 1024, "rope_theta": 1000.0, "attention_bias": true
+})";
+
+std::vector<int32_t> RandomTokens(uint64_t seed, size_t count) {
+  std::mt19937_64 random(seed);
+  std::vector<int32_t> tokens(count);
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 131);
+  return tokens;
+}
+
+std::unique_ptr<Model> MakeModel(Ops& ops, DType dtype) {
+  Result<std::unique_ptr<Model>> model = LoadModel(MakeRandomCheckpoint(kConfig, 3, dtype), ops);
+  CHECK_MSG(model.ok(), model.status().ToString());
+  return *std::move(model);
+}
+
+struct Case {
+  std::string backend;
+  DType weights;
+  DType cache;
+};
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (const std::string& backend : BackendNames()) {
+    cases.push_back({backend, DType::kF32, DType::kF32});
+    cases.push_back({backend, DType::kQ4_1, DType::kF16});
+    cases.push_back({backend, DType::kQ8_0, DType::kBF16});
+  }
+  return cases;
+}
+
+class BatchTest : public ::testing::TestWithParam<Case> {
+ protected:
+  Harness MakeHarness(uint64_t seed = 1) {
+    return Harness(*model_, *ops_, {.num_blocks = 300, .kv_dtype = GetParam().cache, .seed = seed});
+  }
+
+  std::unique_ptr<Ops> ops_ = MakeBackend(GetParam().backend, 2);
+  std::unique_ptr<Model> model_ = MakeModel(*ops_, GetParam().weights);
+};
+
+TEST_P(BatchTest, ChunkedPrefillIsWholePrefill) {
+  const std::vector<int32_t> tokens = RandomTokens(1, 150);
+  Harness whole = MakeHarness();
+  const auto expected = whole.Run(tokens, 150);
+  for (const int32_t chunk : {1, 7, 16, 64, 149}) {
+    Harness chunked = MakeHarness(static_cast<uint64_t>(chunk));
+    EXPECT_EQ(chunked.Run(tokens, 150, chunk), expected) << "chunks of " << chunk;
+  }
+}
+
+TEST_P(BatchTest, DecodeIsPrefillOfTheSameTokens) {
+  const std::vector<int32_t> tokens = RandomTokens(2, 90);
+  Harness prefill = MakeHarness();
+  const auto expected = prefill.Run(tokens, 50);
+  Harness decode = MakeHarness(2);
+  const int sequence = decode.AddSequence();
+  decode.Forward({{sequence, {tokens.begin(), tokens.begin() + 40}, 0}});
+  for (size_t i = 40; i < 90; ++i) {
+    EXPECT_EQ(decode.Forward({{sequence, {tokens[i]}, 1}}).front(), expected[i - 40]) << i;
+  }
+}
+
+TEST_P(BatchTest, RaggedBatchIsEachSequenceAlone) {
+  const int lengths[] = {1, 70, 17, 128, 33, 2, 64};
+  std::vector<std::vector<int32_t>> tokens;
+  std::vector<std::vector<Harness::Logits>> alone;
+  for (size_t i = 0; i < 7; ++i) {
+    tokens.push_back(RandomTokens(10 + i, static_cast<size_t>(lengths[i])));
+    Harness harness = MakeHarness();
+    alone.push_back(harness.Run(tokens[i], lengths[i]));
+  }
+
+  // Each step takes a random number of tokens of each sequence that has some left: prefill,
+  // extension and decode in one batch.
+  std::mt19937_64 random(99);
+  Harness harness = MakeHarness(5);
+  std::vector<size_t> done(7, 0);
+  for (int i = 0; i < 7; ++i) harness.AddSequence();
+  for (int step = 0; std::any_of(done.begin(), done.end(),
+                                 [&](const size_t& d) {
+                                   return d < tokens[static_cast<size_t>(&d - done.data())].size();
+                                 });
+       ++step) {
+    std::vector<Harness::Row> rows;
+    for (size_t i = 0; i < 7; ++i) {
+      const size_t left = tokens[i].size() - done[i];
+      const size_t count = std::min<size_t>(left, random() % 3 == 0 ? 1 : random() % 40);
+      if (count == 0) continue;
+      const auto begin = tokens[i].begin() + static_cast<int64_t>(done[i]);
+      rows.push_back({static_cast<int>(i),
+                      {begin, begin + static_cast<int64_t>(count)},
+                      static_cast<int32_t>(count)});
+    }
+    std::shuffle(rows.begin(), rows.end(), random);
+    const auto logits = harness.Forward(rows);
+    size_t at = 0;
+    for (const Harness::Row& row : rows) {
+      const auto i = static_cast<size_t>(row.sequence);
+      for (size_t t = 0; t < row.tokens.size(); ++t) {
+        EXPECT_EQ(logits[at++], alone[i][done[i]++]) << "sequence " << i << ", step " << step;
+      }
+    }
+  }
+}
+
+TEST_P(BatchTest, NumberOfThreadsChangesNothing) {
+  const std::vector<int32_t> tokens = RandomTokens(4, 100);
+  Harness two = MakeHarness();
+  const auto expected = two.Run(tokens, 100, 30);
+  const std::unique_ptr<Ops> ops = MakeBackend(GetParam().backend, 1);
+  const std::unique_ptr<Model> model = MakeModel(*ops, GetParam().weights);
+  Harness one(*model, *ops, {.num_blocks = 300, .kv_dtype = GetParam().cache});
+  EXPECT_EQ(one.Run(tokens, 100, 30), expected);
+}
+
+TEST_P(BatchTest, BackendComputesWhatTheReferenceDoes) {
+  const std::vector<int32_t> tokens = RandomTokens(6, 200);
+  Harness harness = MakeHarness();
+  const auto got = harness.Run(tokens, 200);
+  const std::unique_ptr<Ops> ops = MakeBackend("reference");
+  const std::unique_ptr<Model> model = MakeModel(*ops, GetParam().weights);
+  Harness reference(*model, *ops, {.num_blocks = 300, .kv_dtype = GetParam().cache});
+  const auto expected = reference.Run(tokens, 200);
+  double worst = 0;
+  for (size_t t = 0; t < got.size(); ++t) {
+    for (size_t i = 0; i < got[t].size(); ++i) {
+      ASSERT_FALSE(std::isnan(got[t][i]));
+      worst = std::max(worst, std::abs(double{got[t][i]} - expected[t][i]));
+    }
+  }
+  // Logits are of size 1 … 5. A cache type that rounds turns last-bit differences of a key or value
+  // into steps of that type.
+  const double bound = GetParam().cache == DType::kF32 ? 5e-5 : 5e-2;
+  std::printf("worst difference %g, allowed %g\n", worst, bound);
+  EXPECT_LT(worst, bound);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, BatchTest, ::testing::ValuesIn(Cases()), [](const auto& info) {
+  std::string name = info.param.backend + "_" + std::string(Name(info.param.weights)) + "_" +
+                     std::string(Name(info.param.cache));
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !isalnum(c); }, '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace tokamak::testing

@@ -1,0 +1,310 @@
+// The Llama family: every configuration field counts, and every mistake in a checkpoint is named.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "base/error.h"
+#include "models/testing/backends.h"
+#include "models/testing/golden.h"
+#include "models/testing/harness.h"
+#include "nn/testing/random_tensors.h"
+#include "weights/gguf_writer.h"
+
+namespace tokamak::testing {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json BaseConfig() {
+  return Json::parse(R"({
+    "architectures": ["LlamaForCausalLM"], "hidden_act": "silu",
+    "vocab_size": 50, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 256, "rope_theta": 1000.0, "tie_word_embeddings": false,
+    "attention_bias": false, "mlp_bias": false
+  })");
+}
+
+Json WithScaling(Json scaling) {
+  Json config = BaseConfig();
+  config["rope_scaling"] = std::move(scaling);
+  return config;
+}
+
+Result<std::unique_ptr<Model>> Load(const Json& config, Ops& ops, const LoadOptions& options = {}) {
+  return LoadModel(MakeRandomCheckpoint(config.dump(), 4), ops, options);
+}
+
+// The logits at the last of 100 fixed tokens.
+Harness::Logits Logits(const Json& config, const char* optional_tensor = nullptr,
+                       const LoadOptions& options = {}) {
+  const std::unique_ptr<Ops> ops = MakeBackend("reference");
+  Checkpoint checkpoint = MakeRandomCheckpoint(config.dump(), 4);
+  if (optional_tensor != nullptr) {
+    static_cast<RandomTensors&>(*checkpoint.tensors).optional.insert(optional_tensor);
+  }
+  const Result<std::unique_ptr<Model>> model = LoadModel(checkpoint, *ops, options);
+  CHECK_MSG(model.ok(), model.status().ToString());
+  std::vector<int32_t> tokens(100);
+  std::mt19937 random(8);
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 50);
+  Harness harness(**model, *ops, {.arena_bytes = 8 << 20});
+  return harness.Run(tokens, 1).front();
+}
+
+void ExpectDifferent(const Json& base, const Json& mutant, const std::string& what) {
+  const Harness::Logits a = Logits(base), b = Logits(mutant);
+  ASSERT_EQ(a.size(), b.size());
+  double difference = 0;
+  for (size_t i = 0; i < a.size(); ++i)
+    difference = std::max(difference, double{std::abs(a[i] - b[i])});
+  EXPECT_GT(difference, 1e-4) << what << " has no effect";
+}
+
+// Sets config[path] = value; a dot goes inside.
+Json Mutate(Json config, const std::string& path, const Json& value) {
+  const size_t dot = path.find('.');
+  if (dot == std::string::npos) {
+    config[path] = value;
+  } else {
+    config[path.substr(0, dot)][path.substr(dot + 1)] = value;
+  }
+  return config;
+}
+
+TEST(Llama, EveryFieldChangesTheLogits) {
+  const std::pair<const char*, Json> mutations[] = {{"hidden_act", "gelu_pytorch_tanh"},
+                                                    {"rms_norm_eps", 1e-2},
+                                                    {"rope_theta", 2000.0},
+                                                    {"tie_word_embeddings", true},
+                                                    {"attention_bias", true},
+                                                    {"mlp_bias", true},
+                                                    {"head_dim", 12},
+                                                    {"num_key_value_heads", 4},
+                                                    {"num_attention_heads", 2},
+                                                    {"num_hidden_layers", 3},
+                                                    {"intermediate_size", 48},
+                                                    {"hidden_size", 32},
+                                                    {"partial_rotary_factor", 0.5}};
+  for (const auto& [name, value] : mutations) {
+    ExpectDifferent(BaseConfig(), Mutate(BaseConfig(), name, value), name);
+  }
+}
+
+TEST(Llama, EveryRopeScalingFieldChangesTheLogits) {
+  const Json linear = WithScaling({{"rope_type", "linear"}, {"factor", 2.0}});
+  const Json dynamic = Mutate(WithScaling({{"rope_type", "dynamic"}, {"factor", 4.0}}),
+                              "max_position_embeddings", 32);
+  const Json llama3 = WithScaling({{"rope_type", "llama3"},
+                                   {"factor", 4.0},
+                                   {"low_freq_factor", 1.0},
+                                   {"high_freq_factor", 4.0},
+                                   {"original_max_position_embeddings", 64}});
+  // Wide enough for the ramp's ends to move by whole dimensions.
+  Json yarn = WithScaling({{"rope_type", "yarn"},
+                           {"factor", 4.0},
+                           {"original_max_position_embeddings", 64},
+                           {"beta_fast", 8.0},
+                           {"beta_slow", 1.0},
+                           {"mscale", 1.0},
+                           {"mscale_all_dim", 0.5}});
+  yarn["head_dim"] = 16;
+  yarn["rope_theta"] = 100.0;
+  const Json longrope = WithScaling({{"rope_type", "longrope"},
+                                     {"short_factor", {1.0, 1.1, 1.2, 1.3}},
+                                     {"long_factor", {1.0, 2.0, 3.0, 4.0}},
+                                     {"original_max_position_embeddings", 64}});
+  struct Mutation {
+    const Json& base;
+    const char* field;
+    Json value;
+  };
+  const Mutation mutations[] = {
+      {linear, "factor", 3.0},
+      {dynamic, "factor", 6.0},
+      {llama3, "factor", 8.0},
+      {llama3, "low_freq_factor", 2.0},
+      {llama3, "high_freq_factor", 6.0},
+      {llama3, "original_max_position_embeddings", 128},
+      {yarn, "factor", 8.0},
+      {yarn, "original_max_position_embeddings", 32},
+      {yarn, "beta_fast", 3.0},
+      {yarn, "beta_slow", 0.1},
+      {yarn, "truncate", false},
+      {yarn, "mscale", 2.0},
+      {yarn, "mscale_all_dim", 1.0},
+      {yarn, "attention_factor", 1.5},
+      {longrope, "long_factor", {1.0, 2.0, 3.0, 5.0}},
+      {longrope, "attention_factor", 1.5},
+      {longrope, "factor", 16.0},
+      {longrope, "original_max_position_embeddings", 512},  // now the short factors hold
+  };
+  for (const Json& scaled : {linear, dynamic, llama3, yarn, longrope}) {
+    Json plain = Mutate(scaled, "max_position_embeddings", 256);
+    plain.erase("rope_scaling");
+    ExpectDifferent(plain, scaled, scaled.at("rope_scaling").dump());
+  }
+  for (const auto& [base, field, value] : mutations) {
+    ExpectDifferent(base, Mutate(base, std::string("rope_scaling.") + field, value),
+                    base.at("rope_scaling").dump() + " with another " + field);
+  }
+}
+
+TEST(Llama, FieldsWithADefaultMayBeAbsent) {
+  const auto expect_same = [](const char* field, const Json& base) {
+    Json without = base;
+    without.erase(field);
+    EXPECT_EQ(Logits(without), Logits(base)) << field;
+  };
+  expect_same("tie_word_embeddings", BaseConfig());
+  expect_same("attention_bias", BaseConfig());
+  expect_same("mlp_bias", BaseConfig());
+  expect_same("rope_theta", Mutate(BaseConfig(), "rope_theta", 10000.0));
+  expect_same("head_dim", Mutate(BaseConfig(), "head_dim", 6));
+  expect_same("num_key_value_heads", Mutate(BaseConfig(), "num_key_value_heads", 4));
+}
+
+TEST(Llama, RopeDivisorsAreUsedWhereTheCheckpointHasThem) {
+  EXPECT_NE(Logits(BaseConfig(), "rope_freqs.weight"), Logits(BaseConfig()));
+}
+
+TEST(Llama, AShorterContextChangesNothingButTheLimit) {
+  EXPECT_EQ(Logits(BaseConfig(), nullptr, {.max_context = 100, .progress = {}}),
+            Logits(BaseConfig()));
+  const std::unique_ptr<Ops> ops = MakeBackend("reference");
+  const auto model = Load(BaseConfig(), *ops, {.max_context = 100, .progress = {}});
+  ASSERT_TRUE(model.ok());
+  EXPECT_EQ((*model)->spec().max_context, 100);
+  const auto refused = Load(BaseConfig(), *ops, {.max_context = 257, .progress = {}});
+  EXPECT_EQ(refused.status().message(),
+            "a context of 257 positions was asked for; the model has 256");
+}
+
+TEST(Llama, SpecSaysWhatTheModelIs) {
+  const std::unique_ptr<Ops> ops = MakeBackend("reference");
+  std::vector<int64_t> progress;
+  const auto loaded =
+      Load(BaseConfig(), *ops,
+           {.max_context = 0, .progress = [&](int64_t bytes) { progress.push_back(bytes); }});
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  const ModelSpec& spec = (*loaded)->spec();
+  EXPECT_EQ(spec.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(spec.vocab_size, 50);
+  EXPECT_EQ(spec.max_context, 256);
+  // Embedding and output, final norm, and per layer: two norms, q, k, v, o, gate, up, down.
+  const int64_t layer = 2 * 24 + 24 * (32 + 16 + 16 + 32) + 3 * 24 * 40;
+  EXPECT_EQ(spec.num_parameters, 2 * 50 * 24 + 24 + 2 * layer);
+  EXPECT_EQ(spec.weight_bytes, 4 * spec.num_parameters);  // the reference keeps float32
+  ASSERT_EQ(spec.cache.groups.size(), 1u);
+  EXPECT_EQ(spec.cache.groups[0].kind, CacheGroupKind::kFull);
+  ASSERT_EQ(spec.cache.layers.size(), 2u);
+  EXPECT_EQ(spec.cache.layers[1].num_heads, 4);
+  EXPECT_EQ(spec.cache.layers[1].num_kv_heads, 2);
+  EXPECT_EQ(spec.cache.layers[1].head_dim, 8);
+  EXPECT_TRUE(std::is_sorted(progress.begin(), progress.end()));
+  ASSERT_FALSE(progress.empty());
+  EXPECT_EQ(progress.back(), 4 * spec.num_parameters);
+}
+
+TEST(Llama, BadConfigurationsAreNamed) {
+  const std::unique_ptr<Ops> ops = MakeBackend("reference");
+  const std::tuple<const char*, Json, const char*> cases[] = {
+      {"hidden_act", "relu", "config.json: hidden_act: \"relu\" is not supported"},
+      {"hidden_size", nullptr, "config.json: hidden_size: is missing"},
+      {"num_attention_heads", 0, "config.json: num_attention_heads: expected an integer"},
+      {"num_key_value_heads", 3, "config.json: num_key_value_heads: does not divide"},
+      {"rope_interleaved", true, "config.json: rope_interleaved: is true"},
+      {"sliding_window", 4096, "sliding_window (4096)"},
+      {"head_dim", 7, "7 rotary dimensions"},
+  };
+  for (const auto& [field, value, message] : cases) {
+    const auto model = Load(Mutate(BaseConfig(), field, value), *ops);
+    ASSERT_FALSE(model.ok()) << field;
+    EXPECT_NE(model.status().ToString().find(message), std::string::npos)
+        << model.status().ToString();
+  }
+  Json odd = Mutate(BaseConfig(), "num_attention_heads", 5);
+  odd.erase("head_dim");
+  odd["num_key_value_heads"] = 5;
+  EXPECT_NE(Load(odd, *ops).status().ToString().find("does not divide hidden_size"),
+            std::string::npos);
+}
+
+TEST(Registry, AnUnknownArchitectureIsNamedBesideTheKnown) {
+  const std::unique_ptr<Ops> ops = MakeBackend("reference");
+  const auto model = Load(Mutate(BaseConfig(), "architectures", {"MambaForCausalLM"}), *ops);
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.status().code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(model.status().message(),
+            "config.json: architecture \"MambaForCausalLM\" is not supported; known: "
+            "LlamaForCausalLM");
+}
+
+// A one-layer GGUF file with one tensor changed: dropped, added, or of another shape.
+Status LoadGguf(const std::string& changed, const Shape& shape) {
+  GgufWriter writer;
+  writer.Set("general.architecture", "llama");
+  writer.Set("llama.context_length", 64);
+  writer.Set("llama.embedding_length", 16);
+  writer.Set("llama.block_count", 1);
+  writer.Set("llama.feed_forward_length", 24);
+  writer.Set("llama.attention.head_count", 4);
+  writer.Set("llama.attention.head_count_kv", 2);
+  writer.Set("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  std::vector<std::pair<std::string, Shape>> tensors = {
+      {"token_embd.weight", {30, 16}},   {"output_norm.weight", {16}},
+      {"output.weight", {30, 16}},       {"blk.0.attn_norm.weight", {16}},
+      {"blk.0.attn_q.weight", {16, 16}}, {"blk.0.attn_k.weight", {8, 16}},
+      {"blk.0.attn_v.weight", {8, 16}},  {"blk.0.attn_output.weight", {16, 16}},
+      {"blk.0.ffn_norm.weight", {16}},   {"blk.0.ffn_gate.weight", {24, 16}},
+      {"blk.0.ffn_up.weight", {24, 16}}, {"blk.0.ffn_down.weight", {16, 24}}};
+  const auto place = std::find_if(tensors.begin(), tensors.end(),
+                                  [&](const auto& tensor) { return tensor.first == changed; });
+  if (place == tensors.end()) {
+    if (!changed.empty()) tensors.push_back({changed, shape});
+  } else if (shape.rank() == 0) {
+    tensors.erase(place);
+  } else {
+    place->second = shape;
+  }
+  for (const auto& [name, dims] : tensors) {
+    writer.AddTensor(name, DType::kF32, dims,
+                     std::vector<float>(static_cast<size_t>(dims.elements()), 0.5f));
+  }
+  const std::string path = ::testing::TempDir() + "/llama_test.gguf";
+  RETURN_IF_ERROR(writer.WriteFile(path));
+  const std::unique_ptr<Ops> ops = MakeBackend("reference");
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(path));
+  return LoadModel(checkpoint, *ops).status();
+}
+
+TEST(Llama, TensorsThatAreMissingLeftOverOrMisshapenAreNamed) {
+  const auto expect = [](const Status& status, std::initializer_list<const char*> parts) {
+    ASSERT_FALSE(status.ok());
+    for (const char* part : parts) {
+      EXPECT_NE(status.ToString().find(part), std::string::npos)
+          << status.ToString() << "\ndoes not contain: " << part;
+    }
+  };
+  EXPECT_TRUE(LoadGguf("", {}).ok()) << LoadGguf("", {}).ToString();
+  for (const char* name :
+       {"output_norm.weight", "blk.0.attn_norm.weight", "blk.0.attn_q.weight",
+        "blk.0.attn_v.weight", "blk.0.attn_output.weight", "blk.0.ffn_norm.weight",
+        "blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", "blk.0.ffn_down.weight"}) {
+    expect(LoadGguf(name, {}), {"llama_test.gguf", name, "there is no tensor"});
+  }
+  expect(LoadGguf("blk.0.attn_k.weight", {16, 16}),
+         {"blk.0.attn_k.weight", "[16, 16]", "[8, 16]", "num_kv_heads 2 × head_dim 4"});
+  expect(LoadGguf("blk.0.ffn_down.weight", {16, 32}),
+         {"blk.0.ffn_down.weight", "[16, 32]", "[16, 24]"});
+  expect(LoadGguf("blk.0.ffn_norm.weight", {15}), {"blk.0.ffn_norm.weight", "[15]", "[16]"});
+  expect(LoadGguf("blk.1.ffn_down.weight", {16, 24}), {"blk.1.ffn_down.weight"});
+  expect(LoadGguf("blk.0.attn_sinks.weight", {4}), {"blk.0.attn_sinks.weight"});
+  expect(LoadGguf("rope_freqs.weight", {3}), {"rope_freqs.weight", "[3]", "[2]"});
+}
+
+}  // namespace
+}  // namespace tokamak::testing

@@ -1,0 +1,107 @@
+// Runs one layer with random weights on the reference backend. For tests.
+#pragma once
+
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "base/check.h"
+#include "nn/attention.h"
+#include "nn/builder.h"
+#include "nn/pass.h"
+#include "nn/testing/random_tensors.h"
+#include "ops/reference/reference_ops.h"
+
+namespace tokamak::nn::testing {
+
+inline constexpr int64_t kTokens = 3;
+
+// Everything that a layer's Forward needs, for kTokens tokens of one sequence.
+class Bench {
+ public:
+  explicit Bench(DType dtype = DType::kF32) : tensors_(7, dtype) {}
+
+  WeightLoad Load(ParallelContext parallel) {
+    return {.tensors = tensors_,
+            .ops = *ops_,
+            .parallel = parallel,
+            .progress = {},
+            .status = {},
+            .cache = {}};
+  }
+  // f32 [kTokens, cols], the same for the same cols.
+  Tensor Input(int64_t cols) {
+    Tensor x = arena_.Allocate(DType::kF32, {kTokens, cols});
+    std::mt19937 random(5);
+    for (int64_t i = 0; i < kTokens * cols; ++i) {
+      static_cast<float*>(x.data)[i] = static_cast<float>(random()) * 0x1p-31f - 1.0f;
+    }
+    return x;
+  }
+  template <typename Layer>
+  std::vector<float> Run(const Layer& layer, Tensor x, int64_t cols) {
+    Tensor out = arena_.Allocate(DType::kF32, {kTokens, cols});
+    layer.Forward(pass_, x, out);
+    const auto* values = static_cast<const float*>(out.data);
+    return std::vector<float>(values, values + kTokens * cols);
+  }
+  // An attention layer needs a cache: one block, which its positions fill in order.
+  std::vector<float> Run(const Attention& layer, const CacheLayout& layout, Tensor x,
+                         int64_t cols) {
+    const KvLayerSpec& spec = layout.layers.front();
+    const int64_t half = int64_t{spec.num_kv_heads} * kTokens * spec.head_dim;
+    Tensor cache = arena_.Allocate(DType::kF32, {2 * half});
+    const KvLayerView view{.base = static_cast<std::byte*>(cache.data),
+                           .block_stride = 8 * half,
+                           .k_offset = 0,
+                           .v_offset = 4 * half,
+                           .dtype = DType::kF32,
+                           .block_size = kTokens,
+                           .num_kv_heads = spec.num_kv_heads,
+                           .head_dim = spec.head_dim};
+    auto plan = ops_->MakePlan({.num_heads = spec.num_heads,
+                                .num_kv_heads = spec.num_kv_heads,
+                                .head_dim = spec.head_dim,
+                                .block_size = kTokens,
+                                .window = layout.groups.front().window,
+                                .max_seqs = 1,
+                                .max_tokens = kTokens,
+                                .max_blocks_per_seq = 1});
+    CHECK(plan.ok());
+    const int32_t query_begin[] = {0, kTokens}, kv_length[] = {kTokens}, table[] = {0};
+    (*plan)->Fill({query_begin, kv_length, table, 1}, *stream_);
+    int64_t slots[] = {0, 1, 2};
+    const PassGroup group{plan->get(), Tensor(slots, DType::kI64, {kTokens})};
+    Pass pass{.ops = *ops_,
+              .stream = *stream_,
+              .arena = arena_,
+              .token_ids = {},
+              .positions = Tensor(positions_, DType::kI32, {kTokens}),
+              .groups = {&group, 1},
+              .kv_layers = {&view, 1},
+              .logit_rows = {}};
+    Tensor out = arena_.Allocate(DType::kF32, {kTokens, cols});
+    layer.Forward(pass, x, out);
+    const auto* values = static_cast<const float*>(out.data);
+    return std::vector<float>(values, values + kTokens * cols);
+  }
+
+  Ops& ops() { return *ops_; }
+
+ private:
+  ::tokamak::testing::RandomTensors tensors_;
+  std::unique_ptr<Ops> ops_ = MakeReferenceOps();
+  std::unique_ptr<Stream> stream_ = ops_->MakeStream();
+  Arena arena_{*ops_->Allocate(4 << 20, MemoryKind::kDevice)};
+  int32_t positions_[kTokens] = {0, 1, 2};
+  Pass pass_{.ops = *ops_,
+             .stream = *stream_,
+             .arena = arena_,
+             .token_ids = {},
+             .positions = {},
+             .groups = {},
+             .kv_layers = {},
+             .logit_rows = {}};
+};
+
+}  // namespace tokamak::nn::testing

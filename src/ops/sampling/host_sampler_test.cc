@@ -1,0 +1,421 @@
+#include "ops/sampling/host_sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace tokamak {
+namespace {
+
+constexpr int32_t kVocab = 48;
+
+class FakeStream final : public Stream {};
+
+// A sampler with a slot per row, and the logits that it is given.
+class Bench {
+ public:
+  explicit Bench(int32_t slots, int32_t vocab = kVocab, int threads = 1)
+      : pool_(threads),
+        vocab_(vocab),
+        sampler_(MakeHostSampler({.max_slots = slots, .max_rows = slots, .vocab_size = vocab},
+                                 &pool_)) {}
+
+  void Admit(SlotId slot, const SamplingSpec& spec, const std::vector<TokenId>& tokens = {0},
+             int32_t num_prompt = 1) {
+    sampler_->Admit(slot, spec, tokens, num_prompt, stream_);
+  }
+  std::vector<SampleResult> Sample(std::vector<float> logits, const std::vector<SampleRow>& rows,
+                                   const std::vector<TokenMask>& masks = {}) {
+    std::vector<SampleResult> results(rows.size());
+    sampler_->Sample(Rows(logits), rows, masks, results, stream_);
+    return results;
+  }
+  SampleResult SampleOne(const std::vector<float>& logits, int32_t position = 1,
+                         const std::vector<TokenMask>& masks = {}) {
+    return Sample(logits, {{.slot = 0, .position = position}}, masks)[0];
+  }
+  std::vector<SampleResult> Score(std::vector<float> logits, const std::vector<TokenId>& tokens,
+                                  int32_t top) {
+    std::vector<SampleResult> results(tokens.size());
+    sampler_->Score(Rows(logits), tokens, top, results, stream_);
+    return results;
+  }
+  Sampler& sampler() { return *sampler_; }
+  Stream& stream() { return stream_; }
+
+ private:
+  Tensor Rows(std::vector<float>& logits) const {
+    return Tensor(logits.data(), DType::kF32,
+                  Shape{static_cast<int64_t>(logits.size()) / vocab_, vocab_});
+  }
+
+  FakeStream stream_;
+  ThreadPool pool_;
+  int32_t vocab_;
+  std::unique_ptr<Sampler> sampler_;
+};
+
+std::vector<float> RandomLogits(size_t count, uint32_t seed, float scale = 2) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, scale);
+  std::vector<float> logits(count);
+  for (float& x : logits) x = normal(random);
+  return logits;
+}
+
+// What the tokens' probabilities should be: straight from the definitions, in double, by sorting.
+std::vector<double> ReferenceDistribution(const std::vector<float>& logits,
+                                          const SamplingSpec& spec) {
+  std::vector<double> p(logits.size());
+  const auto normalize = [&p] {
+    const double sum = std::accumulate(p.begin(), p.end(), 0.0);
+    for (double& x : p) x /= sum;
+  };
+  // Keeps the first tokens by `key`, ascending, until `reached` of the probability is there.
+  const auto keep = [&p](const std::vector<double>& key, double reached, size_t most) {
+    std::vector<size_t> order(p.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&key](size_t a, size_t b) { return key[a] < key[b]; });
+    double sum = 0;
+    size_t kept = 0;
+    for (const size_t t : order) {
+      if (kept > 0 && (sum >= reached || kept >= most)) {
+        p[t] = 0;
+        continue;
+      }
+      if (p[t] == 0) continue;
+      sum += p[t];
+      ++kept;
+    }
+  };
+  const auto negated = [&p] {
+    std::vector<double> key(p);
+    for (double& x : key) x = -x;
+    return key;
+  };
+  const float max = *std::max_element(logits.begin(), logits.end());
+  for (size_t t = 0; t < p.size(); ++t) {
+    p[t] = std::exp((static_cast<double>(logits[t]) - max) / spec.temperature);
+  }
+  normalize();
+  if (spec.top_k > 0) keep(negated(), 2, static_cast<size_t>(spec.top_k));
+  normalize();
+  if (spec.typical_p < 1) {
+    double entropy = 0;
+    for (const double x : p) entropy -= x > 0 ? x * std::log(x) : 0;
+    std::vector<double> key(p.size());
+    for (size_t t = 0; t < p.size(); ++t) {
+      key[t] = p[t] > 0 ? std::fabs(-std::log(p[t]) - entropy) : INFINITY;
+    }
+    keep(key, spec.typical_p, p.size());
+  }
+  normalize();
+  if (spec.top_p < 1) keep(negated(), spec.top_p, p.size());
+  const double best = *std::max_element(p.begin(), p.end());
+  for (double& x : p) x = x < spec.min_p * best ? 0 : x;
+  normalize();
+  return p;
+}
+
+// Upper 0.001 point of chi-squared (Wilson and Hilferty, 1931).
+double ChiSquaredBound(int degrees) {
+  const double k = degrees;
+  return k * std::pow(1 - 2 / (9 * k) + 3.0902 * std::sqrt(2 / (9 * k)), 3);
+}
+
+// Expects counts that fit the probabilities; cells that expect fewer than 10 are taken together.
+void ExpectFits(const std::vector<int>& counts, const std::vector<double>& probabilities) {
+  const double draws = std::accumulate(counts.begin(), counts.end(), 0.0);
+  double chi_squared = 0;
+  double rest_expected = 0;
+  double rest_count = 0;
+  int cells = 0;
+  for (size_t t = 0; t < counts.size(); ++t) {
+    const double expected = probabilities[t] * draws;
+    if (probabilities[t] == 0) {
+      EXPECT_EQ(counts[t], 0) << "token " << t << " should be dropped";
+    }
+    if (expected < 10) {
+      rest_expected += expected;
+      rest_count += counts[t];
+      continue;
+    }
+    chi_squared += (counts[t] - expected) * (counts[t] - expected) / expected;
+    ++cells;
+  }
+  if (rest_expected >= 10) {
+    chi_squared += (rest_count - rest_expected) * (rest_count - rest_expected) / rest_expected;
+    ++cells;
+  }
+  if (cells > 1) {
+    EXPECT_LT(chi_squared, ChiSquaredBound(cells - 1)) << cells << " cells";
+  }
+}
+
+struct Named {
+  const char* name;
+  SamplingSpec spec;
+};
+
+std::vector<Named> DistributionCases() {
+  return {
+      {"plain", {}},
+      {"cold", {.temperature = 0.3f}},
+      {"hot", {.temperature = 5.0f}},
+      {"top_k", {.top_k = 7}},
+      {"top_p", {.top_p = 0.8f}},
+      {"min_p", {.min_p = 0.1f}},
+      {"typical_p", {.typical_p = 0.6f}},
+      {"top_k top_p", {.top_k = 12, .top_p = 0.7f}},
+      {"top_k min_p", {.top_k = 9, .min_p = 0.05f}},
+      {"typical_p top_p", {.top_p = 0.9f, .typical_p = 0.7f}},
+      {"hot top_p min_p", {.temperature = 2.0f, .top_p = 0.95f, .min_p = 0.1f}},
+      {"all", {.temperature = 1.5f, .top_k = 20, .top_p = 0.9f, .min_p = 0.02f, .typical_p = 0.9f}},
+  };
+}
+
+TEST(HostSampler, DrawsFitTheReferenceDistribution) {
+  constexpr int kDraws = 200'000;
+  constexpr int kRows = 100;
+  for (const Named& c : DistributionCases()) {
+    SCOPED_TRACE(c.name);
+    const std::vector<float> row = RandomLogits(kVocab, 11);
+    std::vector<float> logits;
+    for (int i = 0; i < kRows; ++i) logits.insert(logits.end(), row.begin(), row.end());
+    Bench bench(kRows);
+    for (int i = 0; i < kRows; ++i) {
+      SamplingSpec spec = c.spec;
+      spec.seed = static_cast<uint64_t>(i / 10);  // draws differ by seed, choice and position
+      spec.choice = i % 10;
+      bench.Admit(i, spec);
+    }
+    std::vector<int> counts(kVocab, 0);
+    for (int32_t position = 1; position <= kDraws / kRows; ++position) {
+      std::vector<SampleRow> rows;
+      for (int i = 0; i < kRows; ++i) rows.push_back({.slot = i, .position = position});
+      for (const SampleResult& result : bench.Sample(logits, rows)) {
+        ++counts[static_cast<size_t>(result.token)];
+      }
+    }
+    ExpectFits(counts, ReferenceDistribution(row, c.spec));
+  }
+}
+
+// A speculation's draft and its target, and every backend, draw alike: the draw is fixed for all
+// time by (logits, key). Computed with a few lines of Python (math.log, math.log1p).
+TEST(HostSampler, DrawsTheseTokens) {
+  Bench bench(1);
+  bench.Admit(0, {.seed = 1234, .choice = 1});
+  std::vector<TokenId> drawn;
+  for (int32_t position = 1; position <= 12; ++position) {
+    drawn.push_back(bench.SampleOne(std::vector<float>(kVocab, 0.5f), position).token);
+  }
+  EXPECT_EQ(drawn, (std::vector<TokenId>{23, 21, 46, 41, 17, 36, 18, 28, 46, 1, 33, 27}));
+}
+
+TEST(HostSampler, GreedyTakesTheLowestIdAmongTheBest) {
+  Bench bench(1);
+  bench.Admit(0, {.temperature = 0});
+  std::vector<float> logits(kVocab, -1.0f);
+  logits[20] = logits[9] = logits[33] = 4.0f;
+  EXPECT_EQ(bench.SampleOne(logits).token, 9);
+  EXPECT_EQ(bench.SampleOne(std::vector<float>(kVocab, 0.0f)).token, 0);
+  logits.assign(kVocab, -INFINITY);
+  logits[40] = -5;
+  EXPECT_EQ(bench.SampleOne(logits).token, 40);
+}
+
+TEST(HostSampler, ExtremeTemperaturesStayDefined) {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  for (const float temperature : {1e-45f, 1e-6f, 1e6f, kMax}) {
+    Bench bench(1);
+    bench.Admit(0, {.temperature = temperature, .seed = 3});
+    const std::vector<float> logits = RandomLogits(kVocab, 5);
+    const SampleResult result = bench.SampleOne(logits);
+    EXPECT_EQ(result.health, RowHealth::kOk);
+    if (temperature < 1) {
+      EXPECT_EQ(result.token, std::max_element(logits.begin(), logits.end()) - logits.begin());
+    }
+    std::vector<float> wide(kVocab, -kMax);
+    wide[3] = kMax;
+    EXPECT_EQ(bench.SampleOne(wide).health, RowHealth::kOk);
+  }
+  // Very hot is uniform.
+  Bench bench(1);
+  bench.Admit(0, {.temperature = 1e6f, .seed = 3});
+  std::vector<int> counts(kVocab, 0);
+  for (int32_t position = 1; position < 20'000; ++position) {
+    ++counts[static_cast<size_t>(bench.SampleOne(RandomLogits(kVocab, 5), position).token)];
+  }
+  ExpectFits(counts, std::vector<double>(kVocab, 1.0 / kVocab));
+}
+
+TEST(HostSampler, PenaltiesFollowTheDrawnTokens) {
+  Bench bench(1);
+  bench.Admit(0, {.temperature = 0, .presence_penalty = 0.5f, .frequency_penalty = 0.25f});
+  std::vector<float> logits(kVocab, -10.0f);
+  logits[5] = 2.0f;
+  logits[6] = 1.5f;
+  // 5: 2, then 1.25 after one, 1.0 after two; 6: 1.5, then 0.75 after one.
+  std::vector<TokenId> drawn;
+  for (int32_t position = 1; position <= 5; ++position) {
+    drawn.push_back(bench.SampleOne(logits, position).token);
+  }
+  EXPECT_EQ(drawn, (std::vector<TokenId>{5, 6, 5, 5, 5}));
+}
+
+TEST(HostSampler, MinTokensHoldsBackStopIds) {
+  Bench bench(1);
+  bench.Admit(0, {.temperature = 0, .min_tokens = 2, .stop_ids = {4}}, {1, 2, 3}, 3);
+  std::vector<float> logits(kVocab, 0.0f);
+  logits[4] = 9;
+  EXPECT_EQ(bench.SampleOne(logits, 3).token, 0);
+  EXPECT_EQ(bench.SampleOne(logits, 4).token, 0);
+  EXPECT_EQ(bench.SampleOne(logits, 5).token, 4);
+}
+
+TEST(HostSampler, MaskLimitsItsRowAlone) {
+  Bench bench(2);
+  bench.Admit(0, {.temperature = 0});
+  bench.Admit(1, {.temperature = 0});
+  const std::vector<float> row = RandomLogits(kVocab, 8);
+  std::vector<float> logits = row;
+  logits.insert(logits.end(), row.begin(), row.end());
+  const auto results =
+      bench.Sample(logits, {{0, 1}, {1, 1}}, {{.slot = 1, .allowed = {uint32_t{1} << 13, 0}}});
+  EXPECT_EQ(results[0].token, std::max_element(row.begin(), row.end()) - row.begin());
+  EXPECT_EQ(results[1].token, 13);
+}
+
+TEST(HostSampler, NothingToDrawIsARowsOwnFailure) {
+  Bench bench(2);
+  bench.Admit(0, {.top_logprobs = 2});
+  bench.Admit(1, {});
+  const auto results =
+      bench.Sample(RandomLogits(2 * kVocab, 9), {{0, 1}, {1, 1}}, {{.slot = 0, .allowed = {0, 0}}});
+  EXPECT_EQ(results[0].health, RowHealth::kNoCandidate);
+  EXPECT_EQ(results[0].token, 0);
+  EXPECT_TRUE(results[0].logprobs.top.empty());
+  EXPECT_EQ(results[1].health, RowHealth::kOk);
+}
+
+TEST(HostSampler, NotFiniteIsARowsOwnFailure) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const float temperature : {0.0f, 1.0f}) {
+    for (const float bad : {nan, -nan, INFINITY}) {
+      Bench bench(2);
+      bench.Admit(0, {.temperature = temperature});
+      bench.Admit(1, {.temperature = temperature});
+      std::vector<float> logits = RandomLogits(2 * kVocab, 10);
+      logits[30] = bad;
+      const auto results = bench.Sample(logits, {{0, 1}, {1, 1}});
+      EXPECT_EQ(results[0].health, RowHealth::kNotFinite);
+      EXPECT_EQ(results[1].health, RowHealth::kOk);
+      EXPECT_EQ(bench.Score(logits, {1, 1}, 0)[0].health, RowHealth::kNotFinite);
+      EXPECT_EQ(bench.Score(logits, {1, 1}, 0)[1].health, RowHealth::kOk);
+    }
+  }
+  Bench bench(1);
+  bench.Admit(0, {});
+  EXPECT_EQ(bench.SampleOne(std::vector<float>(kVocab, -INFINITY)).health, RowHealth::kNotFinite);
+}
+
+// Logprobs are those of the raw logits, in the order of a sort, whatever shapes the draw.
+TEST(HostSampler, LogprobsAreThoseOfTheRawLogits) {
+  const std::vector<float> logits = RandomLogits(kVocab, 12, 5);
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(static_cast<double>(x));
+  const auto logprob = [&](TokenId t) { return logits[static_cast<size_t>(t)] - std::log(sum); };
+  std::vector<TokenId> order(kVocab);
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
+  const SamplingSpec spec = {.temperature = 2.0f,
+                             .top_k = 30,
+                             .repetition_penalty = 1.5f,
+                             .presence_penalty = 1.0f,
+                             .logit_bias = {{order[0], -3.0f}, {order[40], 9.0f}},
+                             .top_logprobs = 20};
+  Bench bench(1);
+  bench.Admit(0, spec, {order[0], order[1]}, 1);
+  for (int32_t position = 2; position < 40; ++position) {
+    const SampleResult result = bench.SampleOne(logits, position);
+    EXPECT_EQ(result.logprobs.token.token, result.token);
+    EXPECT_NEAR(result.logprobs.token.logprob, logprob(result.token), 2e-6);
+    ASSERT_EQ(result.logprobs.top.size(), 20u);
+    for (size_t i = 0; i < 20; ++i) {
+      EXPECT_EQ(result.logprobs.top[i].token, order[i]);
+      EXPECT_NEAR(result.logprobs.top[i].logprob, logprob(order[i]), 2e-6);
+    }
+  }
+  const auto scored = bench.Score(logits, {order[47]}, 3);
+  EXPECT_NEAR(scored[0].logprobs.token.logprob, logprob(order[47]), 3e-6);
+  EXPECT_EQ(scored[0].logprobs.top.size(), 3u);
+}
+
+TEST(HostSampler, ResultsDoNotDependOnCompanyOrderOrThreads) {
+  constexpr int kRows = 40;
+  constexpr int32_t kWide = 5000;
+  std::mt19937 random(13);
+  std::vector<SamplingSpec> specs;
+  for (int i = 0; i < kRows; ++i) {
+    SamplingSpec spec = DistributionCases()[random() % 12].spec;
+    spec.seed = random();
+    spec.top_logprobs = static_cast<int32_t>(random() % 4) - 1;
+    if (i % 3 == 0) spec.frequency_penalty = 0.3f;
+    specs.push_back(spec);
+  }
+  const std::vector<float> logits = RandomLogits(kRows * kWide, 14, 3);
+  const auto row_of = [&](int i) {
+    return std::vector<float>(logits.begin() + i * kWide, logits.begin() + (i + 1) * kWide);
+  };
+  std::vector<SampleResult> alone;
+  for (int i = 0; i < kRows; ++i) {
+    Bench bench(1, kWide);
+    bench.Admit(0, specs[static_cast<size_t>(i)]);
+    alone.push_back(bench.SampleOne(row_of(i), 5 + i));
+  }
+  for (const int threads : {1, 2, 3}) {
+    std::vector<int> order(kRows);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random);
+    Bench bench(kRows, kWide, threads);
+    std::vector<float> shuffled;
+    std::vector<SampleRow> rows;
+    for (const int i : order) {
+      bench.Admit(i, specs[static_cast<size_t>(i)]);
+      rows.push_back({.slot = i, .position = 5 + i});
+      const std::vector<float> row = row_of(i);
+      shuffled.insert(shuffled.end(), row.begin(), row.end());
+    }
+    const auto together = bench.Sample(shuffled, rows);
+    for (size_t j = 0; j < order.size(); ++j) {
+      const SampleResult& expected = alone[static_cast<size_t>(order[j])];
+      EXPECT_EQ(together[j].token, expected.token);
+      EXPECT_EQ(together[j].logprobs, expected.logprobs);
+    }
+  }
+}
+
+TEST(HostSampler, FillsInTheTokenLastDrawn) {
+  Bench bench(3);
+  for (SlotId slot = 0; slot < 3; ++slot) bench.Admit(slot, {.temperature = 0});
+  std::vector<float> logits(2 * kVocab, 0.0f);
+  logits[17] = 1;
+  logits[kVocab + 29] = 1;
+  bench.Sample(logits, {{2, 1}, {0, 1}});
+  std::vector<TokenId> ids = {7, -1, 8, -1};
+  const std::vector<TokenFill> fills = {{.slot = 0, .index = 1}, {.slot = 2, .index = 3}};
+  bench.sampler().FillTokens(Tensor(ids.data(), DType::kI32, Shape{4}), fills, bench.stream());
+  EXPECT_EQ(ids, (std::vector<TokenId>{7, 29, 8, 17}));
+}
+
+}  // namespace
+}  // namespace tokamak

@@ -1,0 +1,308 @@
+#include "sim/checker.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+namespace tokamak {
+namespace {
+
+// The order that clients are promised, written anew.
+bool Above(const Sequence& a, const Sequence& b) {
+  const auto key = [](const Sequence& s) {
+    return std::tuple(-int64_t{s.request->priority}, s.request->number, s.choice);
+  };
+  return key(a) < key(b);
+}
+
+}  // namespace
+
+template <typename... Args>
+void EngineChecker::Fail(const char* format, Args... args) {
+  verdict_->Fail("engine: " + fmt::format(fmt::runtime(format), args...));
+}
+
+template <typename Visit>
+void EngineChecker::ForEachSequence(Visit visit) const {
+  for (const auto& [id, request] : core_->requests_) {
+    for (const auto& sequence : request->choices) visit(*sequence);
+  }
+}
+
+EngineChecker::EngineChecker(const EngineCore* core, sim::Verdict* verdict, int depth)
+    : core_(core), verdict_(verdict), depth_(depth) {}
+
+void EngineChecker::OnSubmit(const StepInput& step) {
+  std::vector<const Sequence*> admitted;
+  for (const AdmitSlot& admit : step.admit) {
+    for (const Sequence* s : core_->scheduler_.running_) {
+      if (s->slot == admit.slot) admitted.push_back(s);
+    }
+  }
+  if (admitted.size() != step.admit.size()) Fail("admits a sequence that is not running");
+  for (const Sequence* waiting : core_->scheduler_.waiting_) {
+    for (const Sequence* s : admitted) {
+      if (!waiting->gated && Above(*waiting, *s)) {
+        Fail("request {} was admitted before {}", s->request->id, waiting->request->id);
+      }
+    }
+  }
+}
+
+void EngineChecker::AfterStep() {
+  CheckSequences();
+  CheckReferences();
+  CheckTree();
+  CheckStats();
+  CheckWaiting();
+}
+
+void EngineChecker::AtEnd() {
+  const BlockManager& blocks = core_->blocks_;
+  if (!core_->requests_.empty()) Fail("{} requests are left", core_->requests_.size());
+  if (!core_->in_flight_.empty()) Fail("steps are left in flight");
+  if (blocks.num_used() != 0) Fail("{} blocks are lost", blocks.num_used());
+  if (core_->num_queued_ != 0) Fail("{} requests are still queued", core_->num_queued_);
+  if (core_->scheduler_.free_slots_.size() != static_cast<size_t>(core_->options_.max_seqs)) {
+    Fail("slots are lost: {} are free", core_->scheduler_.free_slots_.size());
+  }
+}
+
+// Sequences.
+
+void EngineChecker::CheckSequences() {
+  const Scheduler& scheduler = core_->scheduler_;
+  std::unordered_map<const Sequence*, std::pair<int32_t, int32_t>> flying;  // rows, tokens
+  for (const auto& step : core_->in_flight_) {
+    for (const ScheduledRow& row : step.rows) {
+      auto& [rows, tokens] = flying[row.sequence];
+      ++rows;
+      tokens += row.sample ? 1 : 0;
+    }
+  }
+  slots_.assign(core_->options_.max_seqs, 0);
+  for (const SlotId slot : scheduler.free_slots_) ++slots_[slot];
+  size_t holding = 0;
+  ForEachSequence([&](const Sequence& s) {
+    const auto found = flying.find(&s);
+    const auto [rows, tokens] = found == flying.end() ? std::pair{0, 0} : found->second;
+    if (s.rows_in_flight != rows || s.pending_tokens != tokens) {
+      Fail("request {} counts {} rows and {} tokens in flight, not {} and {}", s.request->id,
+           s.rows_in_flight, s.pending_tokens, rows, tokens);
+    }
+    if (s.slot >= 0) {
+      ++slots_[s.slot];
+      ++holding;
+    } else if (s.blocks.size() != 0 || s.blocks.cursor != kNoNode || rows != 0) {
+      Fail("request {} holds blocks without a slot", s.request->id);
+    }
+    const bool active = s.state == SequenceState::kRunning || s.state == SequenceState::kPreempting;
+    if (s.state == SequenceState::kWaiting && s.slot >= 0) Fail("a waiting sequence has a slot");
+    if (active && s.slot < 0) Fail("a running sequence has no slot");
+    if (s.state == SequenceState::kFinished && s.slot >= 0 && rows == 0) {
+      Fail("request {} has ended and keeps its slot", s.request->id);
+    }
+    if (active && (s.num_done > s.num_scheduled || s.num_scheduled > s.length() ||
+                   s.num_scheduled > s.blocks.size() * core_->blocks_.block_size_)) {
+      Fail("request {}: done {}, scheduled {}, length {}", s.request->id, s.num_done,
+           s.num_scheduled, s.length());
+    }
+    if (s.known() > s.max_length || s.length() > s.max_length) {
+      Fail("request {} exceeds its length of {}", s.request->id, s.max_length);
+    }
+  });
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    if (slots_[slot] != 1) Fail("slot {} has {} owners", slot, int{slots_[slot]});
+  }
+  if (holding != scheduler.running_.size() + scheduler.draining_.size()) {
+    Fail("{} sequences have slots, {} run", holding, scheduler.running_.size());
+  }
+  if (!std::is_sorted(scheduler.running_.begin(), scheduler.running_.end(),
+                      [](const Sequence* a, const Sequence* b) { return Above(*a, *b); })) {
+    Fail("running sequences are out of order");
+  }
+  for (const auto& [id, request] : core_->requests_) {
+    if (request->num_unfinished == 0 && request->num_holding == 0) Fail("request {} lingers", id);
+  }
+}
+
+// Blocks.
+
+void EngineChecker::CheckReferences() {
+  const BlockManager& blocks = core_->blocks_;
+  const PrefixCache& cache = blocks.cache_;
+  device_references_.assign(blocks.device_.size(), 0);
+  host_references_.assign(blocks.host_.size(), 0);
+  ForEachSequence([&](const Sequence& s) {
+    for (const auto& table : s.blocks.tables) {
+      for (const BlockId block : table) {
+        if (block != kNoBlock) ++device_references_[block];
+      }
+    }
+  });
+  const auto count_pins = [&](const std::vector<BlockManager::Pin>& pins) {
+    for (const BlockManager::Pin& pin : pins) {
+      ++(pin.tier == Tier::kDevice ? device_references_ : host_references_)[pin.block];
+    }
+  };
+  count_pins(blocks.work_.pins);
+  for (const auto& step : core_->in_flight_) count_pins(step.pins);
+  int32_t unreferenced = 0;
+  for (const PrefixCache::Entry& entry : cache.entries_) {
+    if (entry.device != kNoBlock) {
+      unreferenced += device_references_[entry.device] == 0;
+      ++device_references_[entry.device];
+    }
+    if (entry.host != kNoBlock) ++host_references_[entry.host];
+  }
+  const auto compare = [&](const char* tier, const std::vector<int32_t>& counted,
+                           const BlockPool& pool) {
+    int32_t free = 0;
+    for (BlockId block = 0; block < pool.size(); ++block) {
+      free += counted[block] == 0;
+      if (counted[block] != pool.references(block)) {
+        Fail("{} block {} has {} owners but counts {}", tier, block, counted[block],
+             pool.references(block));
+      }
+    }
+    if (free != pool.num_free()) Fail("{} {} blocks are free, not {}", pool.num_free(), tier, free);
+  };
+  compare("device", device_references_, blocks.device_);
+  compare("host", host_references_, blocks.host_);
+  if (unreferenced != cache.num_unreferenced_) {
+    Fail("{} blocks are unreferenced, not {}", unreferenced, cache.num_unreferenced_);
+  }
+}
+
+void EngineChecker::CheckTree() {
+  const PrefixCache& cache = core_->blocks_.cache_;
+  cursors_.assign(cache.nodes_.size(), 0);
+  ForEachSequence([&](const Sequence& s) {
+    if (s.blocks.cursor == kNoNode) return;
+    ++cursors_[s.blocks.cursor];
+    if (cache.depth(s.blocks.cursor) != s.blocks.num_committed) Fail("a cursor is misplaced");
+    if (s.blocks.num_committed * core_->blocks_.block_size_ > std::max(s.num_done, 0)) {
+      Fail("request {} shares blocks that are still being written", s.request->id);
+    }
+  });
+  for (NodeId node = 0; node < static_cast<NodeId>(cache.nodes_.size()); ++node) {
+    const PrefixCache::Node& n = cache.nodes_[node];
+    if (!n.alive) continue;
+    if (n.cursors != cursors_[node]) Fail("node {} has {} cursors", node, n.cursors);
+    int32_t entries = 0;
+    for (int32_t g = 0; g < cache.num_groups(); ++g) {
+      entries += cache.At(node, g).empty() ? 0 : 1;
+      CheckEntry(node, g);
+    }
+    const bool broken = cache.depth(node) > 0 && !cache.HasAllFullGroups(node);
+    if (broken && entries > 0) Fail("node {} keeps blocks that no match can reach", node);
+    if (entries != n.num_entries) Fail("node {} counts its entries wrong", node);
+    if (entries == 0 && n.children.empty() && n.cursors == 0) Fail("node {} is of no use", node);
+    for (size_t i = 0; i < n.children.size(); ++i) {
+      if (cache.nodes_[n.children[i]].parent != node) Fail("node {} is misplaced", n.children[i]);
+      if (i == 0) continue;
+      const auto a = cache.Content(n.children[i - 1]);
+      const auto b = cache.Content(n.children[i]);
+      if (!std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end())) {
+        Fail("children of node {} are out of order", node);
+      }
+    }
+  }
+}
+
+void EngineChecker::CheckEntry(NodeId node, int32_t group) {
+  const PrefixCache& cache = core_->blocks_.cache_;
+  const PrefixCache::Node& n = cache.nodes_[node];
+  const PrefixCache::Entry& entry = cache.At(node, group);
+  const int32_t id = cache.EntryId(node, group);
+  int32_t device_children = 0;
+  int32_t any_children = 0;
+  for (const NodeId child : n.children) {
+    device_children += cache.At(child, group).device != kNoBlock;
+    any_children += !cache.At(child, group).empty();
+  }
+  if (device_children != entry.device_children || any_children != entry.any_children) {
+    Fail("node {} group {} counts its children wrong", node, group);
+  }
+  if (entry.device != kNoBlock && entry.host != kNoBlock) Fail("node {} has two copies", node);
+  if (entry.device != kNoBlock && cache.device_owner_[entry.device] != id) {
+    Fail("block {} is not known to be in node {}", entry.device, node);
+  }
+  const bool full = cache.full(group);
+  if (full && n.parent != kNoNode && cache.depth(n.parent) > 0) {
+    const PrefixCache::Entry& above = cache.At(n.parent, group);
+    if (!entry.empty() && above.empty()) Fail("node {} is cut off in group {}", node, group);
+    if (entry.device != kNoBlock && above.device == kNoBlock) {
+      Fail("node {} is on the device below a node that is not", node);
+    }
+  }
+  const bool evictable = entry.device != kNoBlock && device_references_[entry.device] == 1 &&
+                         (!full || device_children == 0);
+  const bool droppable =
+      entry.host != kNoBlock && host_references_[entry.host] == 1 && (!full || any_children == 0);
+  if (evictable != cache.device_lru_.Contains(id)) Fail("node {} evictable: {}", node, evictable);
+  if (droppable != cache.host_lru_.Contains(id)) Fail("node {} droppable: {}", node, droppable);
+}
+
+void EngineChecker::CheckStats() {
+  const BlockManager& blocks = core_->blocks_;
+  const EngineStats stats = core_->stats(TimePoint{});
+  const int32_t free = blocks.device_.num_free();
+  if (stats.used_blocks + stats.cached_blocks + free != stats.total_blocks) {
+    Fail("{} used + {} cached + {} free blocks are not {}", stats.used_blocks, stats.cached_blocks,
+         free, stats.total_blocks);
+  }
+  int32_t queued = static_cast<int32_t>(core_->arrivals_.size());
+  for (const auto& [id, request] : core_->requests_) queued += request->scheduled ? 0 : 1;
+  if (queued != core_->num_queued_)
+    Fail("{} requests are queued, not {}", core_->num_queued_, queued);
+}
+
+// Waiting.
+
+int64_t EngineChecker::TenureBound(const Sequence& s) const {
+  // Every position is computed at most once as the best ranked sequence, a few rounds each at worst
+  // when blocks have to be taken from others first.
+  return (int64_t{s.max_length} + 4) * (depth_ + 2) + 20;
+}
+
+void EngineChecker::CheckWaiting() {
+  const Sequence* best = nullptr;
+  ForEachSequence([&](const Sequence& s) {
+    if (s.request->number >= next_number_ || !waits_.contains(KeyOf(s))) {
+      Wait& wait = waits_[KeyOf(s)];
+      wait.bound = wait.tenure_bound = TenureBound(s);
+      ForEachSequence([&](const Sequence& other) {
+        if (&other == &s || other.state == SequenceState::kFinished) return;
+        // Each pair once, when the second of them is seen first.
+        const auto seen = waits_.find(KeyOf(other));
+        if (seen == waits_.end()) return;
+        if (Above(other, s)) waits_[KeyOf(s)].bound += TenureBound(other);
+        if (Above(s, other)) seen->second.bound += TenureBound(s);
+      });
+      next_number_ = std::max(next_number_, s.request->number + 1);
+    }
+    if (s.state == SequenceState::kFinished) return;
+    if (best == nullptr || Above(s, *best)) best = &s;
+    Wait& wait = waits_[KeyOf(s)];
+    if (++wait.rounds > wait.bound) {
+      Fail("request {} choice {} has waited {} rounds", s.request->id, s.choice, wait.rounds);
+    }
+  });
+  if (best == nullptr) return;
+  Wait& wait = waits_[KeyOf(*best)];
+  if (++wait.tenure > wait.tenure_bound) {
+    Fail("request {} choice {}, best ranked for {} rounds, does not end", best->request->id,
+         best->choice, wait.tenure);
+  }
+}
+
+void EngineChecker::OnFailure() {
+  for (auto& [key, wait] : waits_) {
+    wait.rounds = 0;
+    wait.tenure = 0;
+  }
+}
+
+}  // namespace tokamak

@@ -1,0 +1,253 @@
+#include "sim/fake_executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace tokamak::sim {
+
+template <typename... Args>
+void FakeExecutor::Fail(const char* format, Args... args) {
+  verdict_->Fail(
+      fmt::format("step {}: {}", next_number_, fmt::format(fmt::runtime(format), args...)));
+}
+
+FakeExecutor::FakeExecutor(FakeExecutorOptions options, uint64_t seed, ManualClock* clock,
+                           Verdict* verdict)
+    : options_(std::move(options)),
+      block_size_(options_.limits.cache.groups[0].block_size),
+      rng_(seed),
+      clock_(clock),
+      verdict_(verdict),
+      slots_(options_.limits.max_slots),
+      device_(static_cast<size_t>(options_.limits.cache.num_device_blocks) * block_size_),
+      host_(static_cast<size_t>(options_.limits.cache.num_host_blocks) * block_size_),
+      named_by_(options_.limits.cache.num_device_blocks, -1),
+      named_life_(options_.limits.cache.num_device_blocks) {}
+
+bool FakeExecutor::Injected(int32_t permille) {
+  if (permille == 0 || rng_.In(0, 999) >= permille) return false;
+  broken_ = true;
+  ++num_failures_;
+  return true;
+}
+
+Status FakeExecutor::Submit(StepInput step) {
+  if (broken_) Fail("submitted after an error without a reset");
+  if (step.number != next_number_) Fail("has number {}", step.number);
+  if (static_cast<int>(flights_.size()) >= options_.limits.depth) Fail("too many in flight");
+  if (on_submit) on_submit(step);
+  if (Injected(options_.failure_permille)) return Internal("injected at submit");
+  for (const SlotId slot : step.free) Free(slot);
+  for (const CopyBlock& copy : step.copies) Copy(copy);
+  for (const AdmitSlot& admit : step.admit) Admit(admit);
+  for (const AppendBlocks& append : step.append) Append(append);
+  Flight flight;
+  flight.output.number = step.number;
+  int32_t tokens = 0;
+  for (const StepRow& row : step.rows) {
+    if (!verdict_->ok()) break;
+    flight.output.rows.push_back(RunRow(row));
+    tokens += row.num_tokens;
+  }
+  if (step.rows.empty()) Fail("has no rows");
+  if (tokens > options_.limits.max_step_tokens) Fail("has {} tokens", tokens);
+  const double noise = 1 + options_.jitter * rng_.Unit();
+  const double seconds = (options_.step_seconds + tokens * options_.token_seconds) * noise;
+  busy_until_ = std::max(busy_until_, clock_->Now()) +
+                std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+  flight.done = busy_until_;
+  flights_.push_back(std::move(flight));
+  ++next_number_;
+  ++num_steps_;
+  num_rows_ += static_cast<int64_t>(step.rows.size());
+  num_copies_ += static_cast<int64_t>(step.copies.size());
+  return Status();
+}
+
+Status FakeExecutor::Sample(uint64_t number, std::vector<TokenMask>) {
+  if (broken_ || flights_.empty()) Fail("sampled out of order");
+  if (number + 1 != next_number_ || flights_.back().sampled) Fail("sampled step {}", number);
+  flights_.back().sampled = true;
+  if (Injected(options_.failure_permille)) return Internal("injected at sample");
+  return Status();
+}
+
+bool FakeExecutor::Done(uint64_t number) {
+  if (flights_.empty() || number != static_cast<uint64_t>(oldest_)) {
+    Fail("asked whether step {} is done", number);
+    return false;
+  }
+  return flights_.front().done <= clock_->Now();
+}
+
+Result<StepOutput> FakeExecutor::Wait(uint64_t number) {
+  if (broken_ || flights_.empty() || number != static_cast<uint64_t>(oldest_) ||
+      !flights_.front().sampled) {
+    Fail("waited for step {}", number);
+    return Internal("out of order");
+  }
+  clock_->Set(std::max(clock_->Now(), flights_.front().done));
+  if (Injected(options_.failure_permille)) return Internal("injected at wait");
+  StepOutput output = std::move(flights_.front().output);
+  flights_.pop_front();
+  ++oldest_;
+  return output;
+}
+
+Status FakeExecutor::Reset() {
+  if (!broken_) Fail("reset without an error");
+  if (rng_.Chance(options_.reset_failure_percent)) return Internal("injected at reset");
+  broken_ = false;
+  flights_.clear();
+  for (Slot& slot : slots_) slot.used = false;
+  std::fill(device_.begin(), device_.end(), 0xdead);
+  std::fill(host_.begin(), host_.end(), 0xdead);
+  std::fill(named_by_.begin(), named_by_.end(), -1);
+  next_number_ = 0;
+  oldest_ = 0;
+  return Status();
+}
+
+void FakeExecutor::Free(SlotId slot) {
+  if (!slots_[slot].used) Fail("frees slot {}, which is free", slot);
+  if (InFlight(slots_[slot].last_row)) Fail("frees slot {} with a row in flight", slot);
+  slots_[slot].used = false;
+}
+
+void FakeExecutor::Copy(const CopyBlock& copy) {
+  const bool to_device = copy.destination_tier == Tier::kDevice;
+  if (copy.source_tier == Tier::kHost && !to_device) Fail("copies from host to host");
+  std::vector<uint64_t>& from = copy.source_tier == Tier::kDevice ? device_ : host_;
+  std::vector<uint64_t>& to = to_device ? device_ : host_;
+  if (to_device && InFlight(named_by_[copy.destination])) {
+    Fail("copies into block {}, which step {} in flight uses", copy.destination,
+         named_by_[copy.destination]);
+  }
+  const auto source = from.begin() + static_cast<size_t>(copy.source) * block_size_;
+  std::copy(source, source + block_size_,
+            to.begin() + static_cast<size_t>(copy.destination) * block_size_);
+}
+
+void FakeExecutor::Admit(const AdmitSlot& admit) {
+  Slot& slot = slots_[admit.slot];
+  if (slot.used) Fail("admits to slot {}, which is in use", admit.slot);
+  if (admit.num_computed >= static_cast<int32_t>(admit.tokens.size()) || admit.num_computed < 0) {
+    Fail("admits {} tokens of which {} are computed", admit.tokens.size(), admit.num_computed);
+  }
+  slot.used = true;
+  slot.life = ++lives_;
+  slot.tokens = admit.tokens;
+  slot.num_prompt = admit.num_prompt_tokens;
+  slot.computed = admit.num_computed;
+  slot.last_row = -1;
+  slot.sampling = admit.sampling;
+  slot.tables.resize(options_.limits.cache.groups.size());
+  for (auto& table : slot.tables) table.clear();
+  slot.prefixes.clear();
+  uint64_t prefix = TokenModel::Root(admit.sampling.seed);
+  for (const TokenId token : slot.tokens) {
+    slot.prefixes.push_back(prefix = TokenModel::Extend(prefix, token));
+  }
+}
+
+void FakeExecutor::Append(const AppendBlocks& append) {
+  if (!slots_[append.slot].used) Fail("appends blocks to slot {}, which is free", append.slot);
+  auto& table = slots_[append.slot].tables[append.group];
+  table.insert(table.end(), append.blocks.begin(), append.blocks.end());
+}
+
+void FakeExecutor::CheckPast(const Slot& slot, int32_t group, int32_t start) {
+  const CacheGroup& g = options_.limits.cache.groups[group];
+  const int32_t first = g.kind == CacheGroupKind::kFull ? 0 : std::max(0, start - g.window + 1);
+  for (int32_t p = first; p < start; ++p) {
+    const int32_t index = p / block_size_;
+    const BlockId block = slot.tables[group][index];
+    if (block == kNoBlock) {
+      Fail("position {} of group {} has no block, start {}", p, group, start);
+      return;
+    }
+    if (device_[static_cast<size_t>(block) * block_size_ + p % block_size_] !=
+        Entry(slot, group, p)) {
+      Fail("block {} does not hold position {} of group {}, start {}", block, p, group, start);
+      return;
+    }
+    const bool others = InFlight(named_by_[block]) && named_life_[block] != slot.life;
+    named_by_[block] = static_cast<int64_t>(next_number_);
+    named_life_[block] = others ? 0 : slot.life;
+  }
+}
+
+void FakeExecutor::WriteRow(const Slot& slot, int32_t group, int32_t start, int32_t num_tokens) {
+  for (int32_t p = start; p < start + num_tokens; ++p) {
+    const BlockId block = slot.tables[group][p / block_size_];
+    if (block < 0 || block >= options_.limits.cache.num_device_blocks) {
+      Fail("writes position {} to block {}", p, block);
+      return;
+    }
+    if (InFlight(named_by_[block]) && named_life_[block] != slot.life) {
+      Fail("writes block {}, which another sequence uses in step {}", block, named_by_[block]);
+    }
+    named_by_[block] = static_cast<int64_t>(next_number_);
+    named_life_[block] = slot.life;
+    device_[static_cast<size_t>(block) * block_size_ + p % block_size_] = Entry(slot, group, p);
+  }
+}
+
+RowOutput FakeExecutor::RunRow(const StepRow& row) {
+  Slot& slot = slots_[row.slot];
+  RowOutput out;
+  out.slot = row.slot;
+  const int32_t start = slot.computed;
+  const int32_t end = start + row.num_tokens;
+  const int32_t known = static_cast<int32_t>(slot.tokens.size());
+  if (!slot.used || row.num_tokens < 1 || end > known || (row.sample && end != known) ||
+      slot.last_row == static_cast<int64_t>(next_number_)) {
+    Fail("row of {} tokens from {} in slot {} with {}", row.num_tokens, start, row.slot, known);
+    return out;
+  }
+  for (int32_t g = 0; g < static_cast<int32_t>(slot.tables.size()); ++g) {
+    if (static_cast<int32_t>(slot.tables[g].size()) * block_size_ < end) {
+      Fail("slot {} has too few blocks for position {}", row.slot, end - 1);
+      return out;
+    }
+    CheckPast(slot, g, start);
+    WriteRow(slot, g, start, row.num_tokens);
+  }
+  slot.last_row = static_cast<int64_t>(next_number_);
+  slot.computed = end;
+  if (slot.sampling.prompt_top_logprobs >= 0) {
+    for (int32_t p = start; p < end && p + 1 < slot.num_prompt; ++p) {
+      const TokenId next = slot.tokens[p + 1];
+      out.prompt_logprobs.push_back({{next, TokenModel::Logprob(slot.prefixes[p], next)}, {}});
+    }
+  }
+  if (row.sample) DrawToken(&slot, &out);
+  return out;
+}
+
+void FakeExecutor::DrawToken(Slot* slot, RowOutput* out) {
+  const SamplingSpec& s = slot->sampling;
+  const uint64_t prefix = slot->prefixes.back();
+  const int32_t generated = static_cast<int32_t>(slot->tokens.size()) - slot->num_prompt;
+  TokenId token = options_.model.Draw(prefix, s.seed, s.choice, 0);
+  const auto masked = [&](TokenId t) {
+    return generated < s.min_tokens &&
+           std::find(s.stop_ids.begin(), s.stop_ids.end(), t) != s.stop_ids.end();
+  };
+  for (int32_t attempt = 1; masked(token); ++attempt) {
+    token = options_.model.Draw(prefix, s.seed, s.choice, attempt);
+  }
+  if (options_.model.NotFinite(prefix, s.seed)) {
+    out->health = RowHealth::kNotFinite;
+  } else {
+    out->tokens = {token};
+    if (s.top_logprobs >= 0) out->logprobs = {{{token, TokenModel::Logprob(prefix, token)}, {}}};
+  }
+  slot->tokens.push_back(token);
+  slot->prefixes.push_back(TokenModel::Extend(prefix, token));
+}
+
+}  // namespace tokamak::sim

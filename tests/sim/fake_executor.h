@@ -1,0 +1,119 @@
+// FakeExecutor: executes steps on a KV cache that remembers what was written to it, and checks that
+// every row finds exactly its own prefix there.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "executor/executor.h"
+#include "sim/model.h"
+
+namespace tokamak::sim {
+
+// Collects the first thing that went wrong in a schedule.
+class Verdict {
+ public:
+  void Fail(std::string what) {
+    if (what_.empty()) what_ = std::move(what);
+  }
+  bool ok() const { return what_.empty(); }
+  const std::string& what() const { return what_; }
+
+ private:
+  std::string what_;
+};
+
+struct FakeExecutorOptions {
+  ExecutorLimits limits;
+  TokenModel model;
+  double step_seconds = 1e-3;
+  double token_seconds = 1e-5;
+  double jitter = 0;             // a step takes up to (1 + jitter) times as long
+  int32_t failure_permille = 0;  // of Submit, Sample and Wait each
+  int32_t reset_failure_percent = 0;
+};
+
+// An independent model of slots and blocks, which knows nothing of the engine but StepInputs. A
+// position's cache entry is the hash of its prefix, salt included; a whole block is copied with all
+// entries. Steps take simulated time and are done when the clock says so, in order.
+class FakeExecutor final : public Executor {
+ public:
+  FakeExecutor(FakeExecutorOptions options, uint64_t seed, ManualClock* clock, Verdict* verdict);
+
+  const ExecutorLimits& limits() const override { return options_.limits; }
+  Status Submit(StepInput step) override;
+  Status Sample(uint64_t number, std::vector<TokenMask> masks) override;
+  bool Done(uint64_t number) override;
+  Result<StepOutput> Wait(uint64_t number) override;
+  Status Reset() override;
+
+  // Called with every step before it takes effect.
+  std::function<void(const StepInput&)> on_submit;
+
+  int64_t num_steps() const { return num_steps_; }
+  int64_t num_rows() const { return num_rows_; }
+  int64_t num_copies() const { return num_copies_; }
+  int64_t num_failures() const { return num_failures_; }
+
+ private:
+  struct Slot {
+    bool used = false;
+    uint64_t life = 0;  // distinguishes the sequences that had this slot
+    std::vector<TokenId> tokens;
+    std::vector<uint64_t> prefixes;  // [tokens]: hash of the tokens up to and with this one
+    int32_t num_prompt = 0;
+    int32_t computed = 0;
+    int64_t last_row = -1;  // the step of its last row
+    SamplingSpec sampling;
+    std::vector<std::vector<BlockId>> tables;  // by group
+  };
+  struct Flight {
+    StepOutput output;
+    TimePoint done{};
+    bool sampled = false;
+  };
+
+  bool Injected(int32_t permille);
+  void Free(SlotId slot);
+  void Copy(const CopyBlock& copy);
+  void Admit(const AdmitSlot& admit);
+  void Append(const AppendBlocks& append);
+  RowOutput RunRow(const StepRow& row);
+  void CheckPast(const Slot& slot, int32_t group, int32_t start);
+  void WriteRow(const Slot& slot, int32_t group, int32_t start, int32_t num_tokens);
+  void DrawToken(Slot* slot, RowOutput* out);
+  uint64_t Entry(const Slot& slot, int32_t group, int32_t position) const {
+    return slot.prefixes[position] + static_cast<uint64_t>(group);
+  }
+  bool InFlight(int64_t step) const { return step >= oldest_; }
+  template <typename... Args>
+  void Fail(const char* format, Args... args);
+
+  const FakeExecutorOptions options_;
+  const int32_t block_size_;
+  Rng rng_;
+  ManualClock* const clock_;
+  Verdict* const verdict_;
+
+  std::vector<Slot> slots_;
+  std::vector<uint64_t> device_;  // [blocks, block_size]: entries
+  std::vector<uint64_t> host_;
+  std::vector<int64_t> named_by_;     // by device block: the last step whose rows read or wrote it
+  std::vector<uint64_t> named_life_;  // and for which sequence, 0: several
+  std::deque<Flight> flights_;
+  bool broken_ = false;  // an error was returned, Reset must follow
+  uint64_t next_number_ = 0;
+  int64_t oldest_ = 0;  // steps before this one have retired
+  uint64_t lives_ = 0;
+  TimePoint busy_until_{};
+  int64_t num_steps_ = 0;
+  int64_t num_rows_ = 0;
+  int64_t num_copies_ = 0;
+  int64_t num_failures_ = 0;
+};
+
+}  // namespace tokamak::sim

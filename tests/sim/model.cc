@@ -1,0 +1,77 @@
+#include "sim/model.h"
+
+#include <algorithm>
+
+namespace tokamak::sim {
+
+bool LetterDecoder::Append(TokenId token, bool may_stop, std::string* text) {
+  held_ += Letter(token);
+  if (!stop_.empty() && may_stop && held_ == stop_) return true;
+  const size_t keep = stop_.empty() ? 0 : 1;
+  while (held_.size() > keep) {
+    *text += held_.front();
+    held_.erase(0, 1);
+  }
+  return false;
+}
+
+void LetterDecoder::Flush(std::string* text) {
+  *text += held_;
+  held_.clear();
+}
+
+Expectation Expect(const TokenModel& model, const Plan& plan, int32_t choice, int32_t max_context) {
+  const SamplingParams& p = plan.sampling;
+  const uint64_t seed = *p.seed;
+  uint64_t prefix = TokenModel::Root(seed);
+  for (const TokenId token : plan.prompt) prefix = TokenModel::Extend(prefix, token);
+  std::vector<TokenId> ends = p.stop_token_ids;
+  if (!p.ignore_eos) ends.insert(ends.end(), plan.eos_ids.begin(), plan.eos_ids.end());
+  const auto is_end = [&](TokenId token) {
+    return std::find(ends.begin(), ends.end(), token) != ends.end();
+  };
+  const int32_t room = max_context - static_cast<int32_t>(plan.prompt.size());
+  const int32_t most = std::min(room, p.max_tokens.value_or(room));
+  Expectation e;
+  std::string all;
+  while (static_cast<int32_t>(e.tokens.size()) < most) {
+    const int32_t generated = static_cast<int32_t>(e.tokens.size());
+    if (model.NotFinite(prefix, seed)) {
+      e.reason = FinishReason::kError;
+      break;
+    }
+    TokenId token = model.Draw(prefix, seed, choice, 0);
+    for (int32_t attempt = 1; generated < p.min_tokens && is_end(token); ++attempt) {
+      token = model.Draw(prefix, seed, choice, attempt);
+    }
+    if (is_end(token)) {
+      e.reason = FinishReason::kStop;
+      break;
+    }
+    e.tokens.push_back(token);
+    e.logprobs.push_back(TokenModel::Logprob(prefix, token));
+    prefix = TokenModel::Extend(prefix, token);
+    all += Letter(token);
+    const bool may_stop = generated + 1 >= p.min_tokens && all.size() >= 2;
+    if (plan.decodes && !plan.stop.empty() && may_stop &&
+        all.compare(all.size() - 2, 2, plan.stop) == 0) {
+      all.resize(all.size() - 2);
+      e.reason = FinishReason::kStop;
+      break;
+    }
+  }
+  if (plan.decodes) e.text = all;
+  return e;
+}
+
+std::vector<float> ExpectPromptLogprobs(const Plan& plan) {
+  std::vector<float> logprobs;
+  uint64_t prefix = TokenModel::Root(*plan.sampling.seed);
+  for (size_t i = 0; i + 1 < plan.prompt.size(); ++i) {
+    prefix = TokenModel::Extend(prefix, plan.prompt[i]);
+    logprobs.push_back(TokenModel::Logprob(prefix, plan.prompt[i + 1]));
+  }
+  return logprobs;
+}
+
+}  // namespace tokamak::sim

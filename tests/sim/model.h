@@ -1,0 +1,104 @@
+// The world of the simulation: a "language model" whose next token is a pure function of seed,
+// choice and all tokens before it, and what a request run alone in it must produce.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/text_decoder.h"
+#include "step/step_input.h"
+#include "tokamak/request.h"
+
+namespace tokamak::sim {
+
+inline uint64_t Mix(uint64_t a, uint64_t b) {
+  uint64_t x = (a ^ (b + 0x9e3779b97f4a7c15)) * 0xbf58476d1ce4e5b9;
+  x ^= x >> 29;
+  x *= 0x94d049bb133111eb;
+  return x ^ (x >> 32);
+}
+
+// Splitmix64. Everything random in a schedule comes from one of these.
+class Rng {
+ public:
+  explicit Rng(uint64_t seed) : state_(seed) {}
+  uint64_t Next() { return Mix(state_++, 0x5eed); }
+  // In [low, high].
+  int32_t In(int32_t low, int32_t high) {
+    return low + static_cast<int32_t>(Next() % (static_cast<uint64_t>(high - low) + 1));
+  }
+  bool Chance(int32_t percent) { return In(0, 99) < percent; }
+  double Unit() { return static_cast<double>(Next() >> 11) * 0x1p-53; }
+
+ private:
+  uint64_t state_;
+};
+
+// Requests of different salts must not share cache entries. The executor sees no salts, so the
+// workload puts them into the seeds.
+inline constexpr uint64_t kNumSalts = 3;
+inline uint64_t SaltOf(uint64_t seed) { return seed % kNumSalts; }
+
+struct TokenModel {
+  int32_t vocab = 64;
+  uint64_t not_finite_every = 0;  // about one position in so many has no finite logits; 0: none
+
+  // The hash of a prefix is all that its last position's cache entry depends on.
+  static uint64_t Root(uint64_t seed) { return Mix(0x600d, SaltOf(seed)); }
+  static uint64_t Extend(uint64_t prefix, TokenId token) {
+    return Mix(prefix, static_cast<uint64_t>(token));
+  }
+  TokenId Draw(uint64_t prefix, uint64_t seed, int32_t choice, int32_t attempt) const {
+    const uint64_t key = Mix(seed, static_cast<uint64_t>(choice) * 1000 + attempt);
+    return static_cast<TokenId>(Mix(prefix, key) % static_cast<uint64_t>(vocab));
+  }
+  bool NotFinite(uint64_t prefix, uint64_t seed) const {
+    return not_finite_every != 0 && Mix(prefix, seed ^ 0xbad) % not_finite_every == 0;
+  }
+  static float Logprob(uint64_t prefix, TokenId token) {
+    return -static_cast<float>(Mix(prefix, static_cast<uint64_t>(token)) % 1000) / 100;
+  }
+};
+
+// The letter that a token decodes to.
+inline char Letter(TokenId token) { return static_cast<char>('a' + token % 26); }
+
+// Letters, with a stop string of two (or none), held back as far as it might have begun.
+class LetterDecoder final : public TextDecoder {
+ public:
+  explicit LetterDecoder(std::string stop) : stop_(std::move(stop)) {}
+  bool Append(TokenId token, bool may_stop, std::string* text) override;
+  void Flush(std::string* text) override;
+
+ private:
+  const std::string stop_;
+  std::string held_;
+};
+
+// A request of the workload, and everything about it that decides what it must produce.
+struct Plan {
+  RequestId id = 0;
+  std::vector<TokenId> prompt;
+  SamplingParams sampling;  // the seed is always set
+  std::vector<TokenId> eos_ids;
+  int32_t priority = 0;
+  std::string salt;
+  std::string stop;  // empty, or two letters; sampling.stop has it too
+  bool decodes = false;
+};
+
+// What one choice must produce whatever else runs beside it.
+struct Expectation {
+  std::vector<TokenId> tokens;
+  std::vector<float> logprobs;
+  std::string text;
+  FinishReason reason = FinishReason::kLength;
+};
+
+Expectation Expect(const TokenModel& model, const Plan& plan, int32_t choice, int32_t max_context);
+// Logprobs of prompt tokens 1 to the last.
+std::vector<float> ExpectPromptLogprobs(const Plan& plan);
+
+}  // namespace tokamak::sim

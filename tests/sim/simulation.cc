@@ -1,0 +1,334 @@
+#include "sim/simulation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace tokamak::sim {
+namespace {
+
+constexpr int64_t kMaxRounds = 50000;
+
+template <typename T>
+bool IsPrefix(const std::vector<T>& part, const std::vector<T>& whole) {
+  return part.size() <= whole.size() && std::equal(part.begin(), part.end(), whole.begin());
+}
+
+}  // namespace
+
+void ScheduleStats::Add(const ScheduleStats& other) {
+  steps += other.steps;
+  rows += other.rows;
+  copies += other.copies;
+  requests += other.requests;
+  refused += other.refused;
+  preemptions += other.preemptions;
+  failures += other.failures;
+  cached_tokens += other.cached_tokens;
+  tokens += other.tokens;
+}
+
+template <typename... Args>
+void Simulation::Fail(const char* format, Args... args) {
+  verdict_.Fail("output: " + fmt::format(fmt::runtime(format), args...));
+}
+
+Simulation::Simulation(const ScheduleOptions& options) : options_(options), rng_(options.seed) {
+  clock_.Set(TimePoint(std::chrono::seconds(1)));
+  DrawConfiguration();
+  executor_ = std::make_unique<FakeExecutor>(executor_options_, rng_.Next(), &clock_, &verdict_);
+  if (const Status status = StartCore(); !status.ok()) {
+    verdict_.Fail(status.ToString());
+    return;
+  }
+  checker_ =
+      std::make_unique<EngineChecker>(core_.get(), &verdict_, executor_options_.limits.depth);
+  executor_->on_submit = [this](const StepInput& step) { checker_->OnSubmit(step); };
+}
+
+Simulation::~Simulation() = default;
+
+Status Simulation::StartCore() {
+  Clock* clock = &clock_;
+  Executor* executor = executor_.get();
+  if (!options_.record_path.empty()) {
+    RecordHeader header;
+    header.properties = {{"seed", std::to_string(options_.seed)}};
+    header.options = core_options_;
+    header.limits = executor_->limits();
+    ASSIGN_OR_RETURN(writer_, RecordWriter::Create(options_.record_path, header));
+    recording_clock_ = std::make_unique<RecordingClock>(clock, writer_.get());
+    recording_executor_ = std::make_unique<RecordingExecutor>(executor, writer_.get());
+    clock = recording_clock_.get();
+    executor = recording_executor_.get();
+  }
+  ASSIGN_OR_RETURN(core_, EngineCore::Create(core_options_, clock, executor));
+  return Status();
+}
+
+// The configuration.
+
+void Simulation::DrawConfiguration() {
+  constexpr int32_t kDepths[] = {1, 2, 4};
+  ExecutorLimits& limits = executor_options_.limits;
+  limits.depth = options_.depth > 0 ? options_.depth : kDepths[rng_.In(0, 2)];
+  limits.vocab_size = executor_options_.model.vocab =
+      rng_.Chance(20) ? rng_.In(4, 12) : rng_.In(30, 300);
+  limits.max_context = rng_.In(24, 72);
+  limits.max_slots = rng_.Chance(50) ? rng_.In(2, 12) : rng_.In(12, 40);
+  limits.max_step_tokens = rng_.Chance(20) ? rng_.In(2, 6) : rng_.In(8, 48);
+  max_prompt_ = rng_.In(4, limits.max_context * (rng_.Chance(50) ? 1 : 3) / 3);
+  max_generated_ = rng_.In(2, 48);
+  core_options_.max_seqs = rng_.In(1, limits.max_slots);
+  DrawCache();
+  executor_options_.jitter = rng_.Chance(50) ? 3 * rng_.Unit() : 0;
+  if (rng_.Chance(25)) executor_options_.model.not_finite_every = rng_.In(50, 500);
+  if (rng_.Chance(15)) {
+    executor_options_.failure_permille = rng_.In(1, 20);
+    executor_options_.reset_failure_percent = rng_.In(0, 60);
+  }
+  core_options_.max_step_tokens = rng_.In(2, limits.max_step_tokens);
+  core_options_.max_context = rng_.Chance(20) ? rng_.In(16, limits.max_context) : 0;
+  core_options_.max_queue = rng_.In(4, 40);
+  core_options_.target_itl_ms = rng_.Chance(40) ? 1 + rng_.Unit() : 0;
+  core_options_.prefix_cache = rng_.Chance(80);
+  core_options_.seed = rng_.Next();
+  arrival_percent_ = rng_.In(5, 50);
+  cancel_permille_ = rng_.Chance(60) ? rng_.In(1, 60) : 0;
+  for (int i = rng_.In(1, 4); i > 0; --i) {
+    std::vector<TokenId> stem(rng_.In(1, max_prompt_));
+    for (TokenId& token : stem) token = rng_.In(0, limits.vocab_size - 1);
+    stems_.push_back(std::move(stem));
+  }
+}
+
+void Simulation::DrawCache() {
+  const ExecutorLimits& limits = executor_options_.limits;
+  CacheSpec& cache = executor_options_.limits.cache;
+  constexpr int32_t kBlockSizes[] = {1, 2, 4, 4, 4, 8, 16};
+  const int32_t block_size = kBlockSizes[rng_.In(0, 6)];
+  const int32_t num_groups = rng_.Chance(60) ? 1 : rng_.In(2, 3);
+  for (int32_t g = 0; g < num_groups; ++g) {
+    const bool window = rng_.Chance(g == 0 ? 10 : 70);
+    cache.groups.push_back({window ? CacheGroupKind::kWindow : CacheGroupKind::kFull, block_size,
+                            window ? rng_.In(1, limits.max_context) : 0});
+  }
+  // What all sequences together would like to have, and the share of it that there is.
+  const int32_t blocks = (max_prompt_ + max_generated_ + block_size - 1) / block_size;
+  const int32_t demand = blocks * num_groups * std::max(3, core_options_.max_seqs);
+  const int32_t percent = rng_.Chance(85) ? rng_.In(10, 30) : rng_.In(30, 120);
+  cache.num_device_blocks = std::max(2 * num_groups, demand * percent / 100);
+  if (rng_.Chance(50)) cache.num_host_blocks = rng_.In(1, demand);
+}
+
+// The workload.
+
+std::vector<TokenId> Simulation::DrawPrompt() {
+  const int32_t vocab = executor_options_.limits.vocab_size;
+  const auto& stem = stems_[rng_.In(0, static_cast<int32_t>(stems_.size()) - 1)];
+  std::vector<TokenId> prompt;
+  if (rng_.Chance(75)) {
+    const int32_t taken = rng_.Chance(50) ? static_cast<int32_t>(stem.size())
+                                          : rng_.In(0, static_cast<int32_t>(stem.size()));
+    prompt.assign(stem.begin(), stem.begin() + taken);
+  }
+  const int32_t more = rng_.In(prompt.empty() ? 1 : 0, rng_.Chance(70) ? 6 : max_prompt_);
+  for (int32_t i = 0; i < more; ++i) prompt.push_back(rng_.In(0, vocab - 1));
+  return prompt;
+}
+
+void Simulation::DrawEnds(Plan* plan) {
+  const int32_t vocab = executor_options_.limits.vocab_size;
+  if (rng_.Chance(50)) plan->eos_ids.push_back(rng_.In(0, vocab - 1));
+  if (rng_.Chance(20)) plan->sampling.stop_token_ids.push_back(rng_.In(0, vocab - 1));
+  plan->sampling.ignore_eos = rng_.Chance(15);
+  plan->decodes = rng_.Chance(50);
+  if (plan->decodes && rng_.Chance(60)) {
+    plan->stop = {Letter(rng_.In(0, vocab - 1)), Letter(rng_.In(0, vocab - 1))};
+    plan->sampling.stop = {plan->stop};
+  }
+  const int32_t most = plan->sampling.max_tokens.value_or(5);
+  if (rng_.Chance(20)) plan->sampling.min_tokens = rng_.In(0, std::min(most, 8));
+}
+
+Plan Simulation::DrawPlan() {
+  Plan plan;
+  plan.id = next_id_++;
+  plan.prompt = DrawPrompt();
+  SamplingParams& p = plan.sampling;
+  p.seed = rng_.Next();
+  plan.salt = fmt::format("salt {}", SaltOf(*p.seed));
+  if (rng_.Chance(95)) p.max_tokens = rng_.In(rng_.Chance(5) ? 0 : 1, max_generated_);
+  if (rng_.Chance(20)) p.n = rng_.In(2, 4);
+  if (rng_.Chance(15)) p.prompt_logprobs = 0;
+  if (rng_.Chance(20)) p.logprobs = 0;
+  plan.priority = rng_.Chance(20) ? rng_.In(-1, 2) : 0;
+  DrawEnds(&plan);
+  return plan;
+}
+
+void Simulation::SubmitOne() {
+  Plan plan = DrawPlan();
+  Arrival arrival;
+  arrival.id = plan.id;
+  arrival.prompt = plan.prompt;
+  arrival.sampling = plan.sampling;
+  arrival.eos_ids = plan.eos_ids;
+  arrival.priority = plan.priority;
+  arrival.cache_root = plan.salt;
+  for (int32_t i = 0; plan.decodes && i < plan.sampling.n; ++i) {
+    arrival.decoders.push_back(std::make_unique<LetterDecoder>(plan.stop));
+  }
+  arrival.on_output = [this](OutputChunk chunk) { OnChunk(std::move(chunk)); };
+  if (writer_) writer_->WriteArrival(arrival);
+  const Status status = core_->Submit(std::move(arrival));
+  if (!status.ok()) {
+    ++stats_.refused;
+    const bool expected = status.code() == StatusCode::kResourceExhausted ||
+                          status.code() == StatusCode::kUnavailable;
+    if (!expected) Fail("request {} refused: {}", plan.id, status.ToString());
+    return;
+  }
+  ++stats_.requests;
+  Live live;
+  live.unfinished = plan.sampling.n;
+  live.choices.resize(plan.sampling.n);
+  live.plan = std::move(plan);
+  live_.emplace(live.plan.id, std::move(live));
+}
+
+void Simulation::CancelOne() {
+  const RequestId id = rng_.Next() % next_id_ + 1;  // may have ended, or not exist
+  if (writer_) writer_->Write(CancelEvent{id});
+  core_->Cancel(id);
+  const auto found = live_.find(id);
+  if (found != live_.end()) found->second.cancelled = true;
+}
+
+// The outputs.
+
+void Simulation::OnChunk(OutputChunk chunk) {
+  const auto found = live_.find(chunk.request);
+  if (found == live_.end()) return Fail("a chunk of request {}, which has ended", chunk.request);
+  Live& live = found->second;
+  Choice& choice = live.choices.at(chunk.choice);
+  if (choice.ended) return Fail("a chunk of request {} after its last", chunk.request);
+  if (chunk.seed != *live.plan.sampling.seed) Fail("request {} has another seed", chunk.request);
+  choice.tokens.insert(choice.tokens.end(), chunk.token_ids.begin(), chunk.token_ids.end());
+  stats_.tokens += static_cast<int64_t>(chunk.token_ids.size());
+  for (const TokenLogprobs& entry : chunk.logprobs) choice.logprobs.push_back(entry.token.logprob);
+  if (!chunk.prompt_logprobs.empty() && choice.num_chunks > 0) Fail("late prompt logprobs");
+  for (const TokenLogprobs& entry : chunk.prompt_logprobs) {
+    choice.prompt_logprobs.push_back(entry.token.logprob);
+  }
+  choice.text += chunk.text;
+  choice.usage = chunk.usage;
+  ++choice.num_chunks;
+  if (!chunk.finish_reason) return;
+  choice.ended = true;
+  choice.reason = *chunk.finish_reason;
+  choice.error = chunk.error;
+  if (--live.unfinished > 0) return;
+  VerifyRequest(live);
+  live_.erase(found);
+}
+
+void Simulation::VerifyRequest(const Live& live) {
+  const Plan& plan = live.plan;
+  for (int32_t choice = 0; choice < plan.sampling.n; ++choice) VerifyChoice(live, choice);
+  const Choice& first = live.choices[0];
+  if (plan.sampling.prompt_logprobs) {
+    const std::vector<float> expected = ExpectPromptLogprobs(plan);
+    const bool whole = first.reason == FinishReason::kStop || first.reason == FinishReason::kLength;
+    if (whole ? first.prompt_logprobs != expected : !IsPrefix(first.prompt_logprobs, expected)) {
+      Fail("request {} has wrong prompt logprobs", plan.id);
+    }
+  } else if (!first.prompt_logprobs.empty()) {
+    Fail("request {} has prompt logprobs that it did not ask for", plan.id);
+  }
+  size_t tokens = 0;
+  for (const Choice& choice : live.choices) tokens += choice.tokens.size();
+  int32_t counted = 0;  // the last chunk of all has the final count
+  for (const Choice& choice : live.choices) {
+    counted = std::max(counted, choice.usage.completion_tokens);
+    if (choice.usage.prompt_tokens != static_cast<int32_t>(plan.prompt.size()) ||
+        choice.usage.cached_tokens >= static_cast<int32_t>(plan.prompt.size())) {
+      Fail("request {} has wrong usage", plan.id);
+    }
+  }
+  if (static_cast<size_t>(counted) != tokens) Fail("request {} miscounts its tokens", plan.id);
+}
+
+void Simulation::VerifyChoice(const Live& live, int32_t choice) {
+  const Plan& plan = live.plan;
+  const Choice& got = live.choices[choice];
+  const Expectation want =
+      Expect(executor_options_.model, plan, choice, core_->options().max_context);
+  if (!IsPrefix(got.tokens, want.tokens))
+    Fail("request {} choice {}: wrong tokens", plan.id, choice);
+  if (want.text.compare(0, got.text.size(), got.text) != 0) {
+    Fail("request {} choice {}: text \"{}\", expected \"{}\"", plan.id, choice, got.text,
+         want.text);
+  }
+  const size_t num_logprobs = plan.sampling.logprobs ? got.tokens.size() : 0;
+  if (got.logprobs.size() != num_logprobs || !IsPrefix(got.logprobs, want.logprobs)) {
+    Fail("request {} choice {}: wrong logprobs", plan.id, choice);
+  }
+  switch (got.reason) {
+    case FinishReason::kCancelled:
+      if (!live.cancelled) Fail("request {} was not cancelled", plan.id);
+      return;
+    case FinishReason::kError: {
+      const bool injected = got.error.message().starts_with("injected");
+      const bool not_finite = got.error.message().starts_with("the model's output is not finite");
+      bool some_not_finite = false;
+      for (int32_t c = 0; c < plan.sampling.n; ++c) {
+        some_not_finite |=
+            Expect(executor_options_.model, plan, c, core_->options().max_context).reason ==
+            FinishReason::kError;
+      }
+      if (!injected && !(not_finite && some_not_finite)) {
+        Fail("request {}: {}", plan.id, got.error.ToString());
+      }
+      return;
+    }
+    case FinishReason::kStop:
+    case FinishReason::kLength:
+      if (got.reason != want.reason || got.tokens.size() != want.tokens.size() ||
+          got.text != want.text) {
+        Fail("request {} choice {}: ended after {} tokens, expected {}", plan.id, choice,
+             got.tokens.size(), want.tokens.size());
+      }
+  }
+}
+
+std::string Simulation::Run() {
+  if (!verdict_.ok()) return verdict_.what();
+  int64_t failures = 0;
+  for (int64_t round = 0; verdict_.ok(); ++round) {
+    const bool more = executor_->num_steps() < options_.min_steps;
+    while (more && rng_.Chance(arrival_percent_)) SubmitOne();
+    if (cancel_permille_ > 0 && rng_.In(0, 999) < cancel_permille_) CancelOne();
+    if (!more && !core_->HasWork()) break;
+    if (rng_.Chance(30)) clock_.Advance(std::chrono::microseconds(rng_.In(0, 3000)));
+    if (writer_) writer_->Write(StepEvent{});
+    core_->Step();
+    if (executor_->num_failures() != failures) checker_->OnFailure();
+    failures = executor_->num_failures();
+    checker_->AfterStep();
+    if (round > kMaxRounds) Fail("no end after {} rounds", round);
+  }
+  if (verdict_.ok()) checker_->AtEnd();
+  if (verdict_.ok() && !live_.empty()) Fail("request {} never ended", live_.begin()->first);
+  stats_.steps = executor_->num_steps();
+  stats_.rows = executor_->num_rows();
+  stats_.copies = executor_->num_copies();
+  stats_.failures = failures;
+  stats_.preemptions = checker_->preemptions();
+  stats_.cached_tokens = checker_->cached_tokens();
+  return verdict_.what();
+}
+
+}  // namespace tokamak::sim

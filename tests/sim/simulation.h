@@ -1,0 +1,106 @@
+// One schedule: a random configuration, a random workload, run to its end and checked.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/engine_core.h"
+#include "engine/record.h"
+#include "sim/checker.h"
+#include "sim/fake_executor.h"
+#include "sim/model.h"
+
+namespace tokamak::sim {
+
+struct ScheduleOptions {
+  uint64_t seed = 0;
+  int32_t depth = 0;  // 0: drawn from the seed
+  int32_t min_steps = 200;
+  std::string record_path;  // where to record the run; empty: nowhere
+};
+
+struct ScheduleStats {
+  int64_t steps = 0;
+  int64_t rows = 0;
+  int64_t copies = 0;
+  int64_t requests = 0;
+  int64_t refused = 0;
+  int64_t preemptions = 0;
+  int64_t failures = 0;
+  int64_t cached_tokens = 0;
+  int64_t tokens = 0;
+
+  void Add(const ScheduleStats& other);
+};
+
+class Simulation {
+ public:
+  explicit Simulation(const ScheduleOptions& options);
+  ~Simulation();
+
+  // Empty, or the first thing that went wrong.
+  std::string Run();
+  const ScheduleStats& stats() const { return stats_; }
+  const FakeExecutorOptions& executor_options() const { return executor_options_; }
+
+ private:
+  struct Choice {
+    std::vector<TokenId> tokens;
+    std::vector<float> logprobs;
+    std::vector<float> prompt_logprobs;
+    std::string text;
+    int32_t num_chunks = 0;
+    bool ended = false;
+    FinishReason reason = FinishReason::kLength;
+    Status error;
+    Usage usage;
+  };
+  struct Live {
+    Plan plan;
+    bool cancelled = false;
+    int32_t unfinished = 0;
+    std::vector<Choice> choices;
+  };
+
+  Status StartCore();
+  void DrawConfiguration();
+  void DrawCache();
+  Plan DrawPlan();
+  std::vector<TokenId> DrawPrompt();
+  void DrawEnds(Plan* plan);
+  void SubmitOne();
+  void CancelOne();
+  void OnChunk(OutputChunk chunk);
+  void VerifyChoice(const Live& live, int32_t choice);
+  void VerifyRequest(const Live& live);
+  template <typename... Args>
+  void Fail(const char* format, Args... args);
+
+  const ScheduleOptions options_;
+  Rng rng_;
+  Verdict verdict_;
+  ManualClock clock_;
+  FakeExecutorOptions executor_options_;
+  EngineCoreOptions core_options_;
+  std::unique_ptr<FakeExecutor> executor_;
+  std::unique_ptr<RecordWriter> writer_;  // null: not recording
+  std::unique_ptr<RecordingClock> recording_clock_;
+  std::unique_ptr<RecordingExecutor> recording_executor_;
+  std::unique_ptr<EngineCore> core_;
+  std::unique_ptr<EngineChecker> checker_;
+  ScheduleStats stats_;
+
+  int32_t arrival_percent_ = 0;
+  int32_t cancel_permille_ = 0;
+  int32_t max_prompt_ = 0;
+  int32_t max_generated_ = 0;
+  std::vector<std::vector<TokenId>> stems_;  // shared beginnings of prompts
+  RequestId next_id_ = 1;
+  std::map<RequestId, Live> live_;
+};
+
+}  // namespace tokamak::sim
