@@ -8,6 +8,7 @@
 #include "api/fingerprint.h"
 #include "api/local_engine.h"
 #include "api/open_tokenizer.h"
+#include "api/replay_file.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "executor/in_process.h"
@@ -192,6 +193,13 @@ Result<EngineParts> LoadParts(const EngineOptions& options) {
 
 Result<std::unique_ptr<Engine>> Engine::Load(EngineOptions options) {
   ASSIGN_OR_RETURN(EngineParts parts, LoadParts(options));
+  if (!options.record_path.empty()) {
+    const std::string& backend = parts.model.backend;  // "cpu/avx512" or "reference"
+    const RecordHeader header =
+        MakeRecordHeader(options, backend.substr(backend.find('/') + 1), parts.system_fingerprint,
+                         parts.core, parts.executor->limits());
+    ASSIGN_OR_RETURN(parts.record, RecordWriter::Create(options.record_path, header));
+  }
   return LocalEngine::Create(std::move(parts));
 }
 
