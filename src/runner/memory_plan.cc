@@ -60,8 +60,12 @@ int64_t BlocksFor(int64_t positions, const nn::CacheLayout& cache, const RunnerS
          static_cast<int64_t>(cache.groups.size());
 }
 
-std::string Megabytes(int64_t bytes) {
-  return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+// "12.3 MB".
+std::string Size(int64_t bytes) {
+  const auto value = static_cast<double>(bytes);
+  if (bytes < 1'000'000) return fmt::format("{:.1f} KB", value / 1e3);
+  if (bytes < 1'000'000'000) return fmt::format("{:.1f} MB", value / 1e6);
+  return fmt::format("{:.2f} GB", value / 1e9);
 }
 
 int64_t DefaultBlocks(const nn::CacheLayout& cache, const RunnerShape& shape,
@@ -122,18 +126,18 @@ Result<MemoryPlan> PlanMemory(const Model& model, Ops& count, const RunnerShape&
   const auto least = static_cast<int64_t>(cache.groups.size());
   if (blocks < least) {
     return ResourceExhausted(
-        "the KV cache would have {} blocks of {}, and {} are needed to make any progress; "
-        "activations take {}, {} of memory are available: lower --max-batch-tokens or --max-seqs, "
-        "or give it more with --kv-cache-memory",
-        blocks, Megabytes(plan.block_bytes), least, Megabytes(plan.arena_bytes),
-        Megabytes(budget.available_bytes));
+        "the KV cache would have {} blocks of {}, and {} are needed to make any progress; of {} "
+        "available, activations take {} and the host tier {}: lower --max-batch-tokens or "
+        "--max-seqs, or give the cache more with --kv-cache-memory",
+        blocks, Size(plan.block_bytes), least, Size(budget.available_bytes), Size(plan.arena_bytes),
+        Size(budget.host_cache_bytes));
   }
   if (blocks > free_bytes / plan.block_bytes) {
     return ResourceExhausted(
         "a KV cache of {} blocks takes {}, activations {} and the host tier {}, but {} of memory "
         "are available: lower --num-blocks, --kv-cache-memory or --max-batch-tokens",
-        blocks, Megabytes(blocks * plan.block_bytes), Megabytes(plan.arena_bytes),
-        Megabytes(budget.host_cache_bytes), Megabytes(budget.available_bytes));
+        blocks, Size(blocks * plan.block_bytes), Size(plan.arena_bytes),
+        Size(budget.host_cache_bytes), Size(budget.available_bytes));
   }
   plan.num_device_blocks = static_cast<int32_t>(blocks);
   plan.num_host_blocks = static_cast<int32_t>(std::min<int64_t>(

@@ -51,7 +51,7 @@ struct AdmitSlot {
   int32_t num_prompt_tokens = 0;
   int32_t num_computed =
       0;  // positions whose cache entries are in the blocks already; < tokens.size()
-  SamplingSpec sampling;
+  SamplingSpec sampling = {};
 
   friend bool operator==(const AdmitSlot&, const AdmitSlot&) = default;
 };

@@ -44,7 +44,7 @@ struct RowOutput {
 
 struct StepOutput {
   uint64_t number = 0;
-  std::vector<RowOutput> rows;  // in the order of StepInput::rows
+  std::vector<RowOutput> rows = {};  // in the order of StepInput::rows
 
   friend bool operator==(const StepOutput&, const StepOutput&) = default;
 };

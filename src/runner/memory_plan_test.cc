@@ -1,0 +1,120 @@
+#include "runner/memory_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "models/testing/golden.h"
+#include "ops/count/count_ops.h"
+#include "ops/cpu/cpu_ops.h"
+#include "runner/testing/driver.h"
+#include "runner/testing/toy_model.h"
+
+namespace tokamak::testing {
+namespace {
+
+constexpr int64_t kGigabyte = 1'000'000'000;
+
+class MemoryPlanTest : public ::testing::Test {
+ protected:
+  Result<MemoryPlan> Plan(const CacheBudget& budget) {
+    const auto count = MakeCountOps();
+    return PlanMemory(*model_, *count, shape_, budget);
+  }
+  void ExpectRefused(const CacheBudget& budget, const std::vector<std::string>& parts) {
+    const Status status = Plan(budget).status();
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+    for (const std::string& part : parts) {
+      EXPECT_NE(status.message().find(part), std::string::npos) << status.ToString();
+    }
+  }
+
+  std::unique_ptr<Ops> ops_ = *MakeCpuOps({.threads = 1});
+  std::unique_ptr<Model> model_ = MakeToyModel(*ops_);
+  RunnerShape shape_ = {
+      .max_slots = 8, .max_step_tokens = 96, .max_context = 200, .block_size = 16};
+};
+
+TEST_F(MemoryPlanTest, TheLargestStepsFitIntoThePlannedArena) {
+  // Each token of a step wants logits, by being scored or by being drawn from.
+  std::vector<DriverRequest> requests;
+  for (int i = 0; i < 16; ++i) {
+    requests.push_back({.prompt = std::vector<TokenId>(static_cast<size_t>(90 + i), i),
+                        .sampling = {.top_logprobs = 2, .prompt_top_logprobs = 1},
+                        .num_generated = 8});
+  }
+  std::vector<std::unique_ptr<Model>> models;
+  models.push_back(MakeToyModel(*ops_));
+  for (const char* file : {"llama_odd.gguf", "llama_tied.gguf", "llama_yarn.gguf"}) {
+    models.push_back(LoadOrDie(GoldenPath(file), *ops_));
+  }
+  for (const auto& model : models) {
+    for (const int32_t step_tokens : {1, 7, 96}) {
+      shape_.max_step_tokens = step_tokens;
+      const auto count = MakeCountOps();
+      auto plan = PlanMemory(*model, *count, shape_, {.available_bytes = kGigabyte});
+      ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+      auto runner = Runner::Create(*model, *ops_, shape_, plan->memory());
+      ASSERT_TRUE(runner.ok());
+      Drive(**runner, requests, {.company = 8});  // an arena that is too small is a CHECK
+      // Not much more than what a step holds at once: logits, hidden states, a few activations.
+      EXPECT_LT(plan->arena_bytes, (step_tokens + kScoredRowsAtOnce) * 8000);
+    }
+  }
+}
+
+TEST_F(MemoryPlanTest, BlocksAreAsManyAsAskedFor) {
+  const auto plan = Plan({.available_bytes = kGigabyte,
+                          .num_blocks = 77,
+                          .kv_cache_bytes = 1,
+                          .host_cache_bytes = 100'000});
+  ASSERT_TRUE(plan.ok());
+  // Two full layers: 2 · (k + v) · 2 heads · 16 positions · 8 floats.
+  EXPECT_EQ(plan->block_bytes, 4096);
+  EXPECT_EQ(plan->num_device_blocks, 77);
+  EXPECT_EQ(plan->num_host_blocks, 24);
+  EXPECT_EQ(Plan({.available_bytes = kGigabyte, .kv_cache_bytes = 50'000})->num_device_blocks, 12);
+}
+
+TEST_F(MemoryPlanTest, TheDefaultHoldsWhatSlotsNeedWithinWhatIsFree) {
+  // 8 slots of 200 positions: 13 blocks each, in two groups.
+  EXPECT_EQ(Plan({.available_bytes = kGigabyte})->num_device_blocks, 8 * 13 * 2);
+  EXPECT_EQ(Plan({.available_bytes = kGigabyte, .default_positions = 32})->num_device_blocks,
+            8 * 2 * 2);
+  // One sequence of max_context at least.
+  EXPECT_EQ(Plan({.available_bytes = kGigabyte, .default_positions = 1})->num_device_blocks,
+            13 * 2);
+  const auto fixed = Plan({.available_bytes = kGigabyte});
+  const int64_t fixed_bytes = fixed->arena_bytes + fixed->staging_bytes;
+  EXPECT_EQ(Plan({.available_bytes = fixed_bytes + 20 * 4096})->num_device_blocks, 10);
+}
+
+TEST_F(MemoryPlanTest, RefusesWhatDoesNotFitWithTheNumbers) {
+  ExpectRefused({.available_bytes = kGigabyte, .num_blocks = 1},
+                {"would have 1 blocks of 4.1 KB", "2 are needed"});
+  ExpectRefused({.available_bytes = kGigabyte, .kv_cache_bytes = 4000}, {"would have 0 blocks"});
+  ExpectRefused({.available_bytes = 1000}, {"would have 0 blocks"});
+  ExpectRefused({.available_bytes = -5}, {"would have 0 blocks"});
+  ExpectRefused({.available_bytes = kGigabyte, .num_blocks = 1'000'000},
+                {"1000000 blocks takes 4.10 GB", "1.00 GB of memory are available"});
+  ExpectRefused({.available_bytes = kGigabyte, .host_cache_bytes = 2 * kGigabyte},
+                {"the host tier 2.00 GB"});
+  ExpectRefused(
+      {.available_bytes = kGigabyte, .kv_cache_bytes = std::numeric_limits<int64_t>::max()},
+      {"of memory are available"});
+}
+
+TEST(AttentionShapes, RefusesAGroupOfUnequalLayers) {
+  const nn::CacheLayout cache = {
+      .groups = {{}},
+      .layers = {{.group = 0, .num_heads = 4, .num_kv_heads = 2, .head_dim = 8},
+                 {.group = 0, .num_heads = 4, .num_kv_heads = 4, .head_dim = 8}}};
+  EXPECT_EQ(AttentionShapes(cache, {.max_context = 10}).status().code(),
+            StatusCode::kUnimplemented);
+}
+
+}  // namespace
+}  // namespace tokamak::testing

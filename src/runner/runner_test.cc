@@ -1,0 +1,412 @@
+#include "runner/runner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "models/testing/golden.h"
+#include "ops/cpu/cpu_ops.h"
+#include "runner/testing/driver.h"
+#include "runner/testing/toy_model.h"
+
+namespace tokamak::testing {
+namespace {
+
+constexpr RunnerMemory kMemory = {
+    .arena_bytes = 32 << 20, .num_device_blocks = 3000, .num_host_blocks = 3000};
+
+std::unique_ptr<Ops> MakeCpu(const std::string& isa = "auto", int threads = 1) {
+  auto ops = MakeCpuOps({.threads = threads, .isa = isa});
+  CHECK_MSG(ops.ok(), ops.status().ToString());
+  return *std::move(ops);
+}
+
+// The ISAs that this machine runs.
+std::vector<std::string> Isas() {
+  std::vector<std::string> names;
+  for (const std::string& isa : CpuIsaNames()) {
+    if (MakeCpuOps({.threads = 1, .isa = isa}).ok()) names.push_back(isa);
+  }
+  return names;
+}
+
+std::unique_ptr<Runner> MakeRunner(const Model& model, Ops& ops, RunnerShape shape = {}) {
+  if (shape.max_context == 0) shape.max_context = 200;
+  auto runner = Runner::Create(model, ops, shape, kMemory);
+  CHECK_MSG(runner.ok(), runner.status().ToString());
+  return *std::move(runner);
+}
+
+std::vector<TokenId> RandomTokens(size_t count, int32_t vocab, std::mt19937_64& random) {
+  std::vector<TokenId> tokens(count);
+  for (TokenId& token : tokens)
+    token = static_cast<TokenId>(random() % static_cast<uint64_t>(vocab));
+  return tokens;
+}
+
+SamplingSpec RandomSampling(int32_t vocab, std::mt19937_64& random) {
+  const auto chance = [&random](int one_in) {
+    return random() % static_cast<uint64_t>(one_in) == 0;
+  };
+  SamplingSpec spec{.seed = random()};
+  if (chance(3)) spec.temperature = 0;
+  if (chance(3)) spec.top_k = 1 + static_cast<int32_t>(random() % 20);
+  if (chance(3)) spec.top_p = 0.9f;
+  if (chance(4)) spec.min_p = 0.05f;
+  if (chance(4)) spec.typical_p = 0.9f;
+  if (chance(3)) spec.repetition_penalty = 1.2f;
+  if (chance(3)) spec.frequency_penalty = 0.5f;
+  if (chance(4)) spec.presence_penalty = -0.5f;
+  if (chance(4))
+    spec.logit_bias = {{static_cast<TokenId>(random() % static_cast<uint64_t>(vocab)), 2.0f}};
+  if (chance(4)) {
+    spec.min_tokens = 3;
+    spec.stop_ids = {1, 2};
+  }
+  if (chance(2)) spec.top_logprobs = static_cast<int32_t>(random() % 6);
+  if (chance(5)) spec.prompt_top_logprobs = static_cast<int32_t>(random() % 3);
+  return spec;
+}
+
+// Some share long prefixes.
+std::vector<DriverRequest> RandomRequests(int count, int32_t vocab, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const std::vector<TokenId> prefix = RandomTokens(60, vocab, random);
+  std::vector<DriverRequest> requests;
+  for (int i = 0; i < count; ++i) {
+    DriverRequest request;
+    if (random() % 2 == 0)
+      request.prompt.assign(prefix.begin(), prefix.begin() + 1 + random() % 60);
+    const auto tail = RandomTokens(1 + random() % 50, vocab, random);
+    request.prompt.insert(request.prompt.end(), tail.begin(), tail.end());
+    request.sampling = RandomSampling(vocab, random);
+    request.num_generated = static_cast<int32_t>(random() % 24);
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+void ExpectEqual(const std::vector<DriverResult>& results,
+                 const std::vector<DriverResult>& expected) {
+  ASSERT_EQ(results.size(), expected.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    EXPECT_EQ(results[i].tokens, expected[i].tokens) << "request " << i;
+    EXPECT_EQ(results[i].logprobs, expected[i].logprobs) << "request " << i;
+    EXPECT_EQ(results[i].prompt_logprobs, expected[i].prompt_logprobs) << "request " << i;
+  }
+}
+
+// One after the other, prompts in one piece.
+std::vector<DriverResult> Alone(const Model& model, Ops& ops,
+                                const std::vector<DriverRequest>& requests) {
+  const auto runner = MakeRunner(model, ops);
+  return Drive(*runner, requests, {.company = 1});
+}
+
+TEST(Runner, GreedyTokensEqualTheReference) {
+  const auto ops = MakeCpu();
+  for (const std::string name : {"llama_odd", "llama_tied", "llama_yarn"}) {
+    const auto model = LoadOrDie(GoldenPath(name + ".gguf"), *ops);
+    const TinyGolden golden = ReadTinyGolden(name);
+    const auto runner = MakeRunner(*model, *ops);
+    const auto results =
+        Drive(*runner,
+              {{.prompt = golden.greedy.prompt,
+                .sampling = {.temperature = 0},
+                .num_generated = static_cast<int32_t>(golden.greedy.tokens.size())}},
+              {.chunk = 7});
+    EXPECT_EQ(results[0].tokens, golden.greedy.tokens) << name;
+  }
+}
+
+struct InvarianceCase {
+  std::string isa;
+  int threads = 1;
+  int depth = 1;
+  DType weights = DType::kF32;
+  DType kv = DType::kF32;
+};
+
+void PrintTo(const InvarianceCase& c, std::ostream* out) {
+  *out << c.isa << "_t" << c.threads << "_d" << c.depth << "_" << Name(c.weights) << "_"
+       << Name(c.kv);
+}
+
+class RunnerInvariance : public ::testing::TestWithParam<InvarianceCase> {};
+
+TEST_P(RunnerInvariance, RequestsGetTheSameWhateverTheSchedule) {
+  const InvarianceCase& c = GetParam();
+  const auto lone_ops = MakeCpu(c.isa, 1);
+  const auto ops = MakeCpu(c.isa, c.threads);
+  const auto lone_model = MakeToyModel(*lone_ops, {.dtype = c.weights});
+  const auto model = MakeToyModel(*ops, {.dtype = c.weights});
+  const auto requests = RandomRequests(40, model->spec().vocab_size, 99);
+  const RunnerShape shape = {.max_slots = 12,
+                             .max_step_tokens = 64,
+                             .max_context = 200,
+                             .block_size = 4,
+                             .kv_dtype = c.kv,
+                             .depth = c.depth};
+  RunnerShape lone_shape = shape;
+  lone_shape.max_step_tokens = 200;
+  lone_shape.depth = 1;
+  const auto lone_runner = MakeRunner(*lone_model, *lone_ops, lone_shape);
+  const auto expected = Drive(*lone_runner, requests, {.company = 1});
+  const auto runner = MakeRunner(*model, *ops, shape);
+  DriverCounts total;
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    DriverCounts counts;
+    ExpectEqual(Drive(*runner, requests,
+                      {.seed = seed,
+                       .company = static_cast<int32_t>(3 * seed),
+                       .chunk = 32,
+                       .random_chunks = seed % 2 == 0,
+                       .recompute = 0.1,
+                       .swap = 0.2,
+                       .share = 0.7},
+                      &counts),
+                expected);
+    total.recomputed += counts.recomputed;
+    total.swapped += counts.swapped;
+    total.shared += counts.shared;
+  }
+  // The schedules had what they are to be invariant to.
+  EXPECT_GT(total.recomputed, 10);
+  EXPECT_GT(total.swapped, 10);
+  EXPECT_GT(total.shared, 10);
+}
+
+std::vector<InvarianceCase> InvarianceCases() {
+  std::vector<InvarianceCase> cases;
+  for (const std::string& isa : Isas()) {
+    cases.push_back({.isa = isa});
+    cases.push_back({.isa = isa, .threads = 2, .depth = 2, .kv = DType::kF16});
+    cases.push_back({.isa = isa, .threads = 2, .depth = 4, .weights = DType::kQ4_1});
+    cases.push_back({.isa = isa, .depth = 3, .weights = DType::kQ8_0, .kv = DType::kBF16});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, RunnerInvariance, ::testing::ValuesIn(InvarianceCases()),
+                         ::testing::PrintToStringParamName());
+
+// The window of the toy's second group matters, or the tests above would prove little.
+TEST(Runner, TheToyModelSeesItsWindow) {
+  const auto ops = MakeCpu();
+  const auto requests = RandomRequests(8, 96, 5);
+  const auto narrow = MakeToyModel(*ops, {.window = 11});
+  const auto wide = MakeToyModel(*ops, {.window = 250});
+  EXPECT_NE(Alone(*narrow, *ops, requests), Alone(*wide, *ops, requests));
+}
+
+TEST(Runner, PromptLogprobsAreThoseOfADirectRun) {
+  const auto ops = MakeCpu();
+  const auto model = LoadOrDie(GoldenPath("llama_odd.gguf"), *ops);
+  std::mt19937_64 random(3);
+  // More than are scored at once.
+  const std::vector<TokenId> prompt = RandomTokens(150, model->spec().vocab_size, random);
+  Harness harness(*model, *ops);
+  const auto logits = harness.Run(prompt, 150);
+  for (const int32_t chunk : {1000, 100, 13}) {
+    const auto runner = MakeRunner(*model, *ops);
+    const auto results = Drive(*runner,
+                               {{.prompt = prompt,
+                                 .sampling = {.temperature = 0, .prompt_top_logprobs = 3},
+                                 .num_generated = 1}},
+                               {.chunk = chunk});
+    ASSERT_EQ(results[0].prompt_logprobs.size(), prompt.size() - 1);
+    for (const auto& [position, got] : results[0].prompt_logprobs) {
+      const auto p = static_cast<size_t>(position);
+      EXPECT_EQ(got.token.token, prompt[p]);
+      EXPECT_NEAR(got.token.logprob, Logprob(logits[p - 1], prompt[p]), 3e-6);
+      ASSERT_EQ(got.top.size(), 3u);
+      const auto best = std::max_element(logits[p - 1].begin(), logits[p - 1].end());
+      EXPECT_EQ(got.top[0].token, best - logits[p - 1].begin());
+      EXPECT_NEAR(got.top[2].logprob, Logprob(logits[p - 1], got.top[2].token), 3e-6);
+    }
+  }
+}
+
+TEST(Runner, ChoicesDifferAndEachIsItsOwn) {
+  const auto ops = MakeCpu();
+  const auto model = MakeToyModel(*ops);
+  std::mt19937_64 random(4);
+  std::vector<DriverRequest> requests;
+  const std::vector<TokenId> prompt = RandomTokens(40, 96, random);
+  for (int32_t choice = 0; choice < 6; ++choice) {
+    requests.push_back({.prompt = prompt,
+                        .sampling = {.temperature = 3.0f, .seed = 8, .choice = choice},
+                        .num_generated = 16});
+  }
+  const auto expected = Alone(*model, *ops, requests);
+  const auto runner = MakeRunner(*model, *ops);
+  DriverCounts counts;
+  ExpectEqual(Drive(*runner, requests, {.company = 6, .share = 1.0}, &counts), expected);
+  for (size_t i = 0; i < 6; ++i) {
+    for (size_t j = 0; j < i; ++j) EXPECT_NE(expected[i].tokens, expected[j].tokens);
+  }
+}
+
+TEST(Runner, ARowThatIsNotFiniteHarmsNoOther) {
+  const auto ops = MakeCpu();
+  const auto model = MakeToyModel(*ops, {.poison = 17});
+  auto requests = RandomRequests(12, 96, 6);
+  for (DriverRequest& request : requests) {
+    std::replace(request.prompt.begin(), request.prompt.end(), 17, 18);
+    request.sampling.logit_bias = {{17, -100.0f}};
+    request.num_generated += 2;
+  }
+  const auto expected = Alone(*model, *ops, requests);
+  for (const DriverResult& result : expected) EXPECT_FALSE(result.failed);
+  auto poisoned = requests;
+  for (size_t i = 0; i < poisoned.size(); i += 3)
+    poisoned[i].prompt[poisoned[i].prompt.size() / 2] = 17;
+  for (const int depth : {1, 3}) {
+    const auto runner = MakeRunner(*model, *ops, {.max_slots = 12, .depth = depth});
+    const auto results =
+        Drive(*runner, poisoned, {.company = 12, .chunk = 20, .random_chunks = true});
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (i % 3 == 0) {
+        EXPECT_TRUE(results[i].failed) << i;
+        EXPECT_TRUE(results[i].tokens.empty()) << i;
+      } else {
+        EXPECT_EQ(results[i], expected[i]) << i;
+      }
+    }
+  }
+}
+
+// A tiny runner and steps by hand.
+class RunnerProtocol : public ::testing::Test {
+ protected:
+  StepInput Admit(uint64_t number) {
+    return {.number = number,
+            .admit = {{.slot = 0, .tokens = {1, 2, 3}, .num_prompt_tokens = 3}},
+            .append = {{.slot = 0, .group = 0, .blocks = {0, 1}},
+                       {.slot = 0, .group = 1, .blocks = {2, 3}}},
+            .rows = {{.slot = 0, .num_tokens = 3, .sample = true}}};
+  }
+  static StepInput Decode(uint64_t number) {
+    return {.number = number, .rows = {{.slot = 0, .num_tokens = 1, .sample = true}}};
+  }
+  void ExpectRefused(const Status& status, const std::string& message) {
+    EXPECT_EQ(status.code(), StatusCode::kInternal);
+    EXPECT_EQ(status.message(), message);
+    // Until a reset, nothing goes on.
+    EXPECT_EQ(runner_->Submit(Admit(0)).message(), message);
+    EXPECT_EQ(runner_->Sample(0, {}).message(), message);
+    EXPECT_EQ(runner_->Wait(0).status().message(), message);
+    EXPECT_TRUE(runner_->Done(0));
+    ASSERT_TRUE(runner_->Reset().ok());
+    ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
+    ASSERT_TRUE(runner_->Sample(0, {}).ok());
+    EXPECT_TRUE(runner_->Wait(0).ok());
+  }
+
+  std::unique_ptr<Ops> ops_ = MakeCpu();
+  std::unique_ptr<Model> model_ = MakeToyModel(*ops_);
+  std::unique_ptr<Runner> runner_ = MakeRunner(*model_, *ops_, {.max_slots = 2, .depth = 2});
+};
+
+TEST_F(RunnerProtocol, AGapInTheNumbers) {
+  ExpectRefused(runner_->Submit(Admit(1)), "step 1: step 1 came, step 0 is next");
+}
+
+TEST_F(RunnerProtocol, SubmitBeforeSample) {
+  ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
+  EXPECT_FALSE(runner_->Done(0));
+  ExpectRefused(runner_->Submit(Decode(1)), "step 1: submitted before Sample of step 0");
+}
+
+TEST_F(RunnerProtocol, TooManyInFlight) {
+  for (uint64_t number = 0; number < 2; ++number) {
+    ASSERT_TRUE(runner_->Submit(number == 0 ? Admit(0) : Decode(1)).ok());
+    ASSERT_TRUE(runner_->Sample(number, {}).ok());
+  }
+  ExpectRefused(runner_->Submit(Decode(2)), "step 2: 2 steps are in flight already, since step 0");
+}
+
+TEST_F(RunnerProtocol, SampleTwice) {
+  ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
+  ASSERT_TRUE(runner_->Sample(0, {}).ok());
+  ExpectRefused(runner_->Sample(0, {}),
+                "step 0: Sample came; step 1 is to be sampled next, 1 are submitted");
+}
+
+TEST_F(RunnerProtocol, WaitOutOfOrder) {
+  for (uint64_t number = 0; number < 2; ++number) {
+    ASSERT_TRUE(runner_->Submit(number == 0 ? Admit(0) : Decode(1)).ok());
+    ASSERT_TRUE(runner_->Sample(number, {}).ok());
+  }
+  ExpectRefused(runner_->Wait(1).status(),
+                "step 1: Wait came; step 0 is the oldest, 2 are sampled");
+}
+
+TEST_F(RunnerProtocol, WaitBeforeSample) {
+  ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
+  ExpectRefused(runner_->Wait(0).status(),
+                "step 0: Wait came; step 0 is the oldest, 0 are sampled");
+}
+
+TEST_F(RunnerProtocol, MaskOfARowThatDoesNotSample) {
+  ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
+  ExpectRefused(runner_->Sample(0, {{.slot = 1, .allowed = {1, 1, 1}}}),
+                "step 0: a mask for slot 1, which does not sample");
+}
+
+TEST_F(RunnerProtocol, MaskOfTheWrongSize) {
+  ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
+  ExpectRefused(runner_->Sample(0, {{.slot = 0, .allowed = {1, 1}}}),
+                "step 0: the mask of slot 0 has 2 words, the vocabulary needs 3");
+}
+
+TEST_F(RunnerProtocol, ARefusedStepNamesItself) {
+  StepInput step = Admit(0);
+  step.rows[0].num_tokens = 4;
+  ExpectRefused(runner_->Submit(step),
+                "step 0: rows: slot 0 has 3 tokens, 0 computed; a row of 4 does not fit");
+}
+
+TEST_F(RunnerProtocol, EmptyStepsRun) {
+  for (uint64_t number = 0; number < 5; ++number) {
+    ASSERT_TRUE(runner_->Submit({.number = number}).ok());
+    ASSERT_TRUE(runner_->Sample(number, {}).ok());
+    const Result<StepOutput> output = runner_->Wait(number);
+    ASSERT_TRUE(output.ok());
+    EXPECT_EQ(*output, (StepOutput{.number = number, .rows = {}}));
+  }
+}
+
+TEST_F(RunnerProtocol, AMaskDecidesAndTheNextStepSeesIt) {
+  ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
+  ASSERT_TRUE(runner_->Sample(0, {{.slot = 0, .allowed = {0, uint32_t{1} << 9, 0}}}).ok());
+  ASSERT_TRUE(runner_->Submit(Decode(1)).ok());
+  ASSERT_TRUE(runner_->Sample(1, {}).ok());
+  EXPECT_EQ(runner_->Wait(0)->rows[0].tokens, std::vector<TokenId>{41});
+  const std::vector<TokenId> next = runner_->Wait(1)->rows[0].tokens;
+  // The same history, all of it known.
+  ASSERT_TRUE(runner_->Reset().ok());
+  StepInput known = Admit(0);
+  known.admit[0].tokens = {1, 2, 3, 41};
+  known.rows[0].num_tokens = 4;
+  ASSERT_TRUE(runner_->Submit(known).ok());
+  ASSERT_TRUE(runner_->Sample(0, {}).ok());
+  EXPECT_EQ(runner_->Wait(0)->rows[0].tokens, next);
+}
+
+TEST_F(RunnerProtocol, NothingAllowedEndsTheRow) {
+  ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
+  ASSERT_TRUE(runner_->Sample(0, {{.slot = 0, .allowed = {0, 0, 0}}}).ok());
+  const Result<StepOutput> output = runner_->Wait(0);
+  EXPECT_EQ(output->rows[0].health, RowHealth::kNoCandidate);
+  EXPECT_TRUE(output->rows[0].tokens.empty());
+}
+
+}  // namespace
+}  // namespace tokamak::testing

@@ -1,0 +1,177 @@
+#include "runner/slot_table.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace tokamak {
+namespace {
+
+// A full group and one with a window of 5; blocks of 4; 10 device blocks, 2 host blocks.
+SlotTable MakeTable() {
+  return SlotTable({.max_slots = 4, .max_step_tokens = 16, .max_context = 24, .vocab_size = 50},
+                   {.groups = {{.kind = CacheGroupKind::kFull, .block_size = 4, .window = 0},
+                               {.kind = CacheGroupKind::kWindow, .block_size = 4, .window = 5}},
+                    .block_bytes = 64,
+                    .num_device_blocks = 10,
+                    .num_host_blocks = 2});
+}
+
+// Slot 1 gets seven tokens, all but the last of which are computed by the first step.
+StepInput GoodStep() {
+  return {.admit = {{.slot = 1, .tokens = {1, 2, 3, 4, 5, 6, 7}, .num_prompt_tokens = 7}},
+          .append = {{.slot = 1, .group = 0, .blocks = {4, 2}},
+                     {.slot = 1, .group = 1, .blocks = {3, 9}}},
+          .rows = {{.slot = 1, .num_tokens = 6}}};
+}
+
+TEST(SlotTable, TakesAStepIn) {
+  SlotTable table = MakeTable();
+  StepInput step = GoodStep();
+  ASSERT_TRUE(table.Apply(step).ok());
+  EXPECT_EQ(table[1].num_known, 7);
+  EXPECT_EQ(table[1].num_computed, 6);
+  EXPECT_EQ(table[1].tables[1], (std::vector<BlockId>{3, 9}));
+  StepInput next = {.rows = {{.slot = 1, .num_tokens = 1, .sample = true}}};
+  ASSERT_TRUE(table.Apply(next).ok());
+  EXPECT_EQ(table[1].num_known, 8);  // with the token that the step draws
+  EXPECT_EQ(table[1].num_computed, 7);
+  ASSERT_TRUE(table.Apply(next).ok());  // and goes on from it, drawn or not
+  StepInput again = GoodStep();
+  again.free = {1};
+  ASSERT_TRUE(table.Apply(again).ok());
+  EXPECT_EQ(table[1].num_known, 7);
+}
+
+struct Violation {
+  const char* name;
+  std::function<void(StepInput&)> break_it;
+  const char* message;
+};
+
+std::vector<Violation> Violations() {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto copy = [](Tier from, BlockId source, Tier to, BlockId destination) {
+    return [=](StepInput& s) { s.copies = {{from, source, to, destination}}; };
+  };
+  return {
+      {"FreeUnknownSlot", [](auto& s) { s.free = {4}; }, "slot 4 does not exist; there are 4"},
+      {"FreeNegativeSlot", [](auto& s) { s.free = {-1}; }, "slot -1 does not exist"},
+      {"FreeFreeSlot", [](auto& s) { s.free = {2}; }, "slot 2 is free already"},
+      {"FreeTwice",
+       [](auto& s) {
+         s.free = {0, 0};
+       },
+       "slot 0 is free already"},
+      {"CopyFromNoBlock", copy(Tier::kDevice, 10, Tier::kDevice, 1),
+       "source device block 10 does not exist; there are 10"},
+      {"CopyToNoBlock", copy(Tier::kDevice, 1, Tier::kHost, 2),
+       "destination host block 2 does not exist; there are 2"},
+      {"CopyToNegativeBlock", copy(Tier::kHost, 1, Tier::kDevice, -1),
+       "destination device block -1 does not exist"},
+      {"CopyHostToHost", copy(Tier::kHost, 0, Tier::kHost, 1), "from host block 0 to host block 1"},
+      {"AdmitToUsedSlot", [](auto& s) { s.admit[0].slot = 0; }, "slot 0 is in use"},
+      {"AdmitNoTokens", [](auto& s) { s.admit[0].tokens = {}; }, "brings 0 tokens"},
+      {"AdmitTooManyTokens", [](auto& s) { s.admit[0].tokens.resize(25); },
+       "slot 1 brings 25 tokens, the context holds 24"},
+      {"AdmitAllComputed", [](auto& s) { s.admit[0].num_computed = 7; },
+       "slot 1 brings 7 tokens, 7 of them prompt, 7 computed"},
+      {"AdmitLongPrompt", [](auto& s) { s.admit[0].num_prompt_tokens = 8; }, "8 of them prompt"},
+      {"AdmitUnknownToken", [](auto& s) { s.admit[0].tokens[3] = 50; },
+       "brings token 50; the vocabulary has 50"},
+      {"AdmitNegativeToken", [](auto& s) { s.admit[0].tokens[3] = -1; }, "brings token -1"},
+      {"AdmitBiasOnNoToken",
+       [](auto& s) {
+         s.admit[0].sampling.logit_bias = {{50, 1.0f}};
+       },
+       "logit_bias of token 50"},
+      {"AdmitNanBias",
+       [nan](auto& s) {
+         s.admit[0].sampling.logit_bias = {{5, nan}};
+       },
+       "logit_bias of token 5 is nan"},
+      {"AdmitStopOnNoToken", [](auto& s) { s.admit[0].sampling.stop_ids = {-3}; }, "stop id -3"},
+      {"AdmitNanTopP", [nan](auto& s) { s.admit[0].sampling.top_p = nan; }, "is nan"},
+      {"AdmitCold", [](auto& s) { s.admit[0].sampling.temperature = -1; }, "temperature is -1"},
+      {"AdmitNoRepetition", [](auto& s) { s.admit[0].sampling.repetition_penalty = 0; },
+       "repetition_penalty 0"},
+      {"AppendToFreeSlot", [](auto& s) { s.append[0].slot = 3; }, "append: slot 3 is free"},
+      {"AppendToNoGroup", [](auto& s) { s.append[0].group = 2; },
+       "names cache group 2; there are 2"},
+      {"AppendNoSuchBlock", [](auto& s) { s.append[0].blocks[1] = 10; },
+       "gets block 10 in group 0; there are 10"},
+      {"AppendNothingToFull", [](auto& s) { s.append[0].blocks[0] = kNoBlock; },
+       "gets block -1 in group 0"},
+      {"AppendTooMany", [](auto& s) { s.append[0].blocks.assign(7, 1); },
+       "slot 1 has 7 blocks in group 0; the context holds 6"},
+      {"RowOfFreeSlot", [](auto& s) { s.rows[0].slot = 2; }, "rows: slot 2 is free"},
+      {"TwoRows",
+       [](auto& s) {
+         s.rows = {{1, 2, false}, {1, 2, false}};
+       },
+       "slot 1 has two rows"},
+      {"RowOfNothing", [](auto& s) { s.rows[0].num_tokens = 0; }, "a row of 0 does not fit"},
+      {"RowBeyondKnown", [](auto& s) { s.rows[0].num_tokens = 8; },
+       "slot 1 has 7 tokens, 0 computed; a row of 8 does not fit"},
+      {"HugeRow", [](auto& s) { s.rows[0].num_tokens = std::numeric_limits<int32_t>::max(); },
+       "does not fit"},
+      {"SampleInTheMiddle", [](auto& s) { s.rows[0].sample = true; },
+       "slot 1 samples after position 5, but 7 tokens are known"},
+      {"TableTooShort", [](auto& s) { s.append[0].blocks = {4}; },
+       "the table of group 0 has 1 blocks, positions below 6 need 2"},
+      {"WindowBlockMissing", [](auto& s) { s.append[1].blocks[0] = kNoBlock; },
+       "entry 0 of the table of group 1 is empty, positions [0, 6) need it"},
+      {"TooManyTokens",
+       [](auto& s) {
+         s.admit[0].tokens.resize(17);
+         s.append[0].blocks.assign(5, 1);
+         s.append[1].blocks.assign(5, 1);
+         s.rows[0].num_tokens = 17;
+       },
+       "17 tokens in one step, at most 16 fit"},
+  };
+}
+
+TEST(SlotTable, RefusesWhatBreaksARuleAndNamesIt) {
+  for (const Violation& violation : Violations()) {
+    SCOPED_TRACE(violation.name);
+    SlotTable table = MakeTable();
+    StepInput first = {.admit = {{.slot = 0, .tokens = {1}, .num_prompt_tokens = 1}}};
+    ASSERT_TRUE(table.Apply(first).ok());
+    StepInput step = GoodStep();
+    violation.break_it(step);
+    const Status status = table.Apply(step);
+    EXPECT_EQ(status.code(), StatusCode::kInternal);
+    EXPECT_NE(status.message().find(violation.message), std::string::npos) << status.ToString();
+  }
+}
+
+TEST(SlotTable, RefusesPositionsBeyondTheContext) {
+  SlotTable table = MakeTable();
+  StepInput step = {.admit = {{.slot = 0,
+                               .tokens = std::vector<TokenId>(24, 1),
+                               .num_prompt_tokens = 24,
+                               .num_computed = 23}},
+                    .append = {{.slot = 0, .group = 0, .blocks = {0, 1, 2, 3, 4, 5}},
+                               {.slot = 0, .group = 1, .blocks = {-1, -1, -1, -1, 7, 6}}},
+                    .rows = {{.slot = 0, .num_tokens = 1, .sample = true}}};
+  ASSERT_TRUE(table.Apply(step).ok());
+  StepInput next = {.rows = {{.slot = 0, .num_tokens = 1, .sample = true}}};
+  EXPECT_EQ(table.Apply(next).message(),
+            "rows: slot 0 would reach position 24, the context holds 24");
+}
+
+TEST(SlotTable, ClearFreesAllSlots) {
+  SlotTable table = MakeTable();
+  StepInput step = GoodStep();
+  ASSERT_TRUE(table.Apply(step).ok());
+  table.Clear();
+  StepInput again = GoodStep();
+  EXPECT_TRUE(table.Apply(again).ok());
+}
+
+}  // namespace
+}  // namespace tokamak

@@ -1,0 +1,346 @@
+#include "runner/testing/driver.h"
+
+#include <algorithm>
+#include <deque>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+
+namespace tokamak::testing {
+namespace {
+
+// Numbers of one tier's blocks, handed out in an order made of chance.
+class BlockNumbers {
+ public:
+  BlockNumbers(int32_t count, std::mt19937_64& random) : readers_(static_cast<size_t>(count), 0) {
+    free_.resize(static_cast<size_t>(count));
+    std::iota(free_.begin(), free_.end(), 0);
+    std::shuffle(free_.begin(), free_.end(), random);
+  }
+  BlockId Take() {
+    CHECK_MSG(!free_.empty(), "the test's pool is too small");
+    const BlockId block = free_.back();
+    free_.pop_back();
+    readers_[static_cast<size_t>(block)] = 1;
+    return block;
+  }
+  BlockId Share(BlockId block) {
+    ++readers_[static_cast<size_t>(block)];
+    return block;
+  }
+  void Drop(BlockId block) {
+    if (block != kNoBlock && --readers_[static_cast<size_t>(block)] == 0) {
+      free_.insert(free_.begin(), block);
+    }
+  }
+  size_t num_free() const { return free_.size(); }
+
+ private:
+  std::vector<int> readers_;
+  std::vector<BlockId> free_;
+};
+
+struct Sequence {
+  size_t request = 0;
+  SlotId slot = -1;
+  std::vector<TokenId> tokens;  // as far as outputs have come
+  int32_t known = 0;            // with tokens that steps in flight draw
+  int32_t computed = 0;
+  int in_flight = 0;
+  std::vector<std::vector<BlockId>> tables;  // per group
+  std::vector<std::vector<BlockId>> host;    // what was swapped out, by table entry
+};
+
+class Driver {
+ public:
+  Driver(Runner& runner, const std::vector<DriverRequest>& requests, const DriverOptions& options)
+      : runner_(runner),
+        requests_(requests),
+        options_(options),
+        random_(options.seed),
+        device_(runner.cache().num_device_blocks, random_),
+        host_(runner.cache().num_host_blocks, random_),
+        results_(requests.size()) {
+    for (SlotId slot = 0; slot < runner.shape().max_slots; ++slot) free_slots_.push_back(slot);
+    std::shuffle(free_slots_.begin(), free_slots_.end(), random_);
+    CHECK(runner_.Reset().ok());
+  }
+
+  std::vector<DriverResult> Run(DriverCounts* counts) {
+    while (next_ < requests_.size() || !running_.empty() || !waiting_.empty()) {
+      StepInput step{.number = number_++};
+      Retire(&step);
+      MaybePreempt(&step);
+      Fill(&step);
+      AddRows(&step);
+      Check(runner_.Submit(step));
+      Check(runner_.Sample(step.number, {}));
+      in_flight_.push_back(std::move(step.rows));
+      ++counts_.steps;
+      const auto depth = static_cast<size_t>(runner_.shape().depth);
+      while (in_flight_.size() >= depth || (!in_flight_.empty() && Chance(0.2))) Wait();
+    }
+    while (!in_flight_.empty()) Wait();
+    CHECK(device_.num_free() == static_cast<size_t>(runner_.cache().num_device_blocks));
+    if (counts != nullptr) *counts = counts_;
+    return results_;
+  }
+
+ private:
+  static void Check(const Status& status) { CHECK_MSG(status.ok(), status.ToString()); }
+  bool Chance(double p) { return std::uniform_real_distribution<double>()(random_) < p; }
+  const DriverRequest& Request(const Sequence& s) const { return requests_[s.request]; }
+  int32_t PromptSize(const Sequence& s) const {
+    return static_cast<int32_t>(Request(s).prompt.size());
+  }
+  bool Scheduled(const Sequence& s) const {
+    return results_[s.request].failed ||
+           (s.known - PromptSize(s) >= Request(s).num_generated && s.computed >= PromptSize(s));
+  }
+  const CacheGroup& Group(size_t g) const { return runner_.cache().groups[g]; }
+
+  void Wait();
+  void Retire(StepInput* step);
+  void MaybePreempt(StepInput* step);
+  void SwapOut(Sequence* s, StepInput* step);
+  void Release(Sequence* s, StepInput* step);
+  void Fill(StepInput* step);
+  void Admit(Sequence s, StepInput* step);
+  void ShareBlocks(Sequence* s, StepInput* step);
+  void SwapIn(Sequence* s, StepInput* step);
+  void AddRows(StepInput* step);
+  void Extend(Sequence* s, int32_t positions, StepInput* step);
+
+  Runner& runner_;
+  const std::vector<DriverRequest>& requests_;
+  const DriverOptions options_;
+  std::mt19937_64 random_;
+  BlockNumbers device_;
+  BlockNumbers host_;
+  std::vector<SlotId> free_slots_;
+  std::vector<Sequence> running_;
+  std::vector<Sequence> waiting_;  // preempted
+  std::deque<std::vector<StepRow>> in_flight_;
+  size_t next_ = 0;  // request
+  uint64_t number_ = 0;
+  uint64_t waited_ = 0;
+  std::map<std::pair<uint64_t, SlotId>, int32_t> first_of_row_;  // position, by step and slot
+  DriverCounts counts_;
+  std::vector<DriverResult> results_;
+};
+
+void Driver::Wait() {
+  Result<StepOutput> output = runner_.Wait(waited_++);
+  CHECK_MSG(output.ok(), output.status().ToString());
+  CHECK(output->rows.size() == in_flight_.front().size());
+  for (const RowOutput& row : output->rows) {
+    const auto s = std::find_if(running_.begin(), running_.end(),
+                                [&row](const Sequence& s) { return s.slot == row.slot; });
+    CHECK(s != running_.end());
+    --s->in_flight;
+    DriverResult& result = results_[s->request];
+    if (row.health != RowHealth::kOk) result.failed = true;
+    if (result.failed) continue;
+    for (const TokenId token : row.tokens) {
+      s->tokens.push_back(token);
+      result.tokens.push_back(token);
+    }
+    result.logprobs.insert(result.logprobs.end(), row.logprobs.begin(), row.logprobs.end());
+    int32_t position = first_of_row_.at({waited_ - 1, row.slot});
+    for (const PositionLogprobs& logprobs : row.prompt_logprobs) {
+      const auto [it, added] = result.prompt_logprobs.emplace(++position, logprobs);
+      CHECK_MSG(added || it->second == logprobs, "recomputed prompt logprobs differ");
+    }
+  }
+  in_flight_.pop_front();
+}
+
+// Ends what has all its tokens.
+void Driver::Retire(StepInput* step) {
+  for (size_t i = 0; i < running_.size();) {
+    if (Scheduled(running_[i]) && running_[i].in_flight == 0) {
+      Release(&running_[i], step);
+      running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+}
+
+void Driver::Release(Sequence* s, StepInput* step) {
+  step->free.push_back(s->slot);
+  free_slots_.insert(free_slots_.begin(), s->slot);
+  for (std::vector<BlockId>& table : s->tables) {
+    for (const BlockId block : table) device_.Drop(block);
+    table.clear();
+  }
+}
+
+void Driver::MaybePreempt(StepInput* step) {
+  const bool recompute = Chance(options_.recompute);
+  const bool swap = Chance(options_.swap);
+  if ((!recompute && !swap) || running_.empty()) return;
+  const size_t i = random_() % running_.size();
+  while (running_[i].in_flight > 0) Wait();  // its tokens must be known to bring them back
+  if (Scheduled(running_[i])) return;
+  Sequence s = std::move(running_[i]);
+  running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
+  if (swap) {
+    SwapOut(&s, step);
+    ++counts_.swapped;
+  } else {
+    s.computed = 0;
+    ++counts_.recomputed;
+  }
+  Release(&s, step);
+  waiting_.push_back(std::move(s));
+}
+
+// Window groups drop what no later query sees.
+void Driver::SwapOut(Sequence* s, StepInput* step) {
+  s->host.assign(s->tables.size(), {});
+  for (size_t g = 0; g < s->tables.size(); ++g) {
+    const int32_t size = Group(g).block_size;
+    const bool window = Group(g).kind == CacheGroupKind::kWindow;
+    const int32_t first = window ? std::max(0, s->computed - Group(g).window + 1) / size : 0;
+    for (int32_t i = 0; i * size < s->computed; ++i) {
+      if (i < first) {
+        s->host[g].push_back(kNoBlock);
+        continue;
+      }
+      s->host[g].push_back(host_.Take());
+      step->copies.push_back({.source_tier = Tier::kDevice,
+                              .source = s->tables[g][static_cast<size_t>(i)],
+                              .destination_tier = Tier::kHost,
+                              .destination = s->host[g].back()});
+    }
+  }
+}
+
+void Driver::SwapIn(Sequence* s, StepInput* step) {
+  for (size_t g = 0; g < s->host.size(); ++g) {
+    for (const BlockId block : s->host[g]) {
+      s->tables[g].push_back(block == kNoBlock ? kNoBlock : device_.Take());
+      if (block == kNoBlock) continue;
+      step->copies.push_back({.source_tier = Tier::kHost,
+                              .source = block,
+                              .destination_tier = Tier::kDevice,
+                              .destination = s->tables[g].back()});
+      host_.Drop(block);
+    }
+  }
+  s->host.clear();
+}
+
+void Driver::Fill(StepInput* step) {
+  while (running_.size() < static_cast<size_t>(options_.company) && !free_slots_.empty()) {
+    // One preempted in this very step would read what its copies have yet to write.
+    if (!waiting_.empty() && step->free.empty() && Chance(0.5)) {
+      Sequence s = std::move(waiting_.front());
+      waiting_.erase(waiting_.begin());
+      Admit(std::move(s), step);
+    } else if (next_ < requests_.size()) {
+      Sequence s;
+      s.request = next_++;
+      s.tokens = Request(s).prompt;
+      s.known = PromptSize(s);
+      Admit(std::move(s), step);
+    } else {
+      return;
+    }
+  }
+}
+
+void Driver::Admit(Sequence s, StepInput* step) {
+  s.slot = free_slots_.back();
+  free_slots_.pop_back();
+  s.tables.assign(runner_.cache().groups.size(), {});
+  SwapIn(&s, step);
+  if (s.computed == 0 && Chance(options_.share)) ShareBlocks(&s, step);
+  step->admit.push_back({.slot = s.slot,
+                         .tokens = s.tokens,
+                         .num_prompt_tokens = PromptSize(s),
+                         .num_computed = s.computed,
+                         .sampling = Request(s).sampling});
+  for (size_t g = 0; g < s.tables.size(); ++g) {
+    step->append.push_back(
+        {.slot = s.slot, .group = static_cast<int32_t>(g), .blocks = s.tables[g]});
+  }
+  running_.push_back(std::move(s));
+}
+
+// Takes the longest common prefix from a running sequence: whole blocks are shared, the one where
+// the prefix ends is copied.
+void Driver::ShareBlocks(Sequence* s, StepInput* step) {
+  if (Request(*s).sampling.prompt_top_logprobs >= 0) return;
+  for (const Sequence& other : running_) {
+    const auto most =
+        std::min({other.tokens.size(), s->tokens.size() - 1, static_cast<size_t>(other.computed)});
+    const auto differs =
+        std::mismatch(other.tokens.begin(),
+                      other.tokens.begin() + static_cast<std::ptrdiff_t>(most), s->tokens.begin());
+    const auto common = static_cast<int32_t>(differs.first - other.tokens.begin());
+    bool whole = common > 0;
+    for (const std::vector<BlockId>& table : other.tables) {
+      whole = whole && std::count(table.begin(), table.end(), kNoBlock) == 0;
+    }
+    if (!whole) continue;
+    for (size_t g = 0; g < s->tables.size(); ++g) {
+      const int32_t size = Group(g).block_size;
+      for (int32_t i = 0; i * size < common; ++i) {
+        const BlockId block = other.tables[g][static_cast<size_t>(i)];
+        if ((i + 1) * size <= common) {
+          s->tables[g].push_back(device_.Share(block));
+        } else {
+          s->tables[g].push_back(device_.Take());
+          step->copies.push_back({.source = block, .destination = s->tables[g].back()});
+        }
+      }
+    }
+    s->computed = common;
+    ++counts_.shared;
+    return;
+  }
+}
+
+void Driver::Extend(Sequence* s, int32_t positions, StepInput* step) {
+  for (size_t g = 0; g < s->tables.size(); ++g) {
+    AppendBlocks append{.slot = s->slot, .group = static_cast<int32_t>(g)};
+    while (static_cast<int32_t>(s->tables[g].size()) * Group(g).block_size < positions) {
+      s->tables[g].push_back(device_.Take());
+      append.blocks.push_back(s->tables[g].back());
+    }
+    if (!append.blocks.empty()) step->append.push_back(std::move(append));
+  }
+}
+
+void Driver::AddRows(StepInput* step) {
+  int32_t left = runner_.shape().max_step_tokens;
+  std::shuffle(running_.begin(), running_.end(), random_);
+  for (Sequence& s : running_) {
+    if (Scheduled(s) || left == 0) continue;
+    if (s.known - s.computed > 1 && Chance(options_.random_chunks ? 0.2 : 0)) continue;
+    int32_t most = std::min({s.known - s.computed, options_.chunk, left});
+    if (options_.random_chunks)
+      most = 1 + static_cast<int32_t>(random_() % static_cast<uint64_t>(most));
+    first_of_row_[{step->number, s.slot}] = s.computed;
+    s.computed += most;
+    left -= most;
+    Extend(&s, s.computed, step);
+    const bool sample = s.computed == s.known && s.known - PromptSize(s) < Request(s).num_generated;
+    step->rows.push_back({.slot = s.slot, .num_tokens = most, .sample = sample});
+    if (sample) ++s.known;
+    ++s.in_flight;
+  }
+}
+
+}  // namespace
+
+std::vector<DriverResult> Drive(Runner& runner, const std::vector<DriverRequest>& requests,
+                                const DriverOptions& options, DriverCounts* counts) {
+  return Driver(runner, requests, options).Run(counts);
+}
+
+}  // namespace tokamak::testing

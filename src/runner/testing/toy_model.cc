@@ -1,0 +1,172 @@
+#include "runner/testing/toy_model.h"
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "nn/owned_tensor.h"
+#include "ops/testing/memory_source.h"
+
+namespace tokamak::testing {
+namespace {
+
+constexpr int32_t kHeads = 4;
+constexpr int32_t kKvHeads = 2;
+constexpr int32_t kHeadDim = 8;
+constexpr int64_t kHidden = 32;
+constexpr int64_t kQ = kHeads * kHeadDim;
+constexpr int64_t kKv = kKvHeads * kHeadDim;
+constexpr int kLayers = 3;
+
+template <typename T>
+T OrDie(Result<T> result) {
+  CHECK_MSG(result.ok(), result.status().ToString());
+  return *std::move(result);
+}
+
+std::unique_ptr<PackedWeight> Weight(Ops& ops, const ToyConfig& config, WeightUse use, int64_t rows,
+                                     int64_t cols, uint64_t salt) {
+  std::mt19937_64 random(config.seed * 1000 + salt);
+  std::normal_distribution<float> normal(0.0f, use == WeightUse::kTied ? 1.0f : 0.25f);
+  std::vector<float> values(static_cast<size_t>(rows * cols));
+  for (float& value : values) value = normal(random);
+  if (use == WeightUse::kEmbedding && config.poison >= 0) {
+    const auto row = values.begin() + config.poison * cols;
+    std::fill(row, row + cols, std::numeric_limits<float>::quiet_NaN());
+  }
+  return OrDie(ops.Prepare(
+      {.parts = {MemorySource::Quantize("toy", config.dtype, Shape{rows, cols}, values)},
+       .use = use}));
+}
+
+class ToyModel final : public Model {
+ public:
+  ToyModel(Ops& ops, const ToyConfig& config)
+      : embedding_(Weight(ops, config, WeightUse::kEmbedding, config.vocab_size, kHidden, 1)),
+        head_(Weight(ops, config, WeightUse::kLinear, config.vocab_size, kHidden, 2)),
+        norm_(OrDie(nn::Upload(ops, std::vector<float>(kHidden, 1.5f), Shape{kHidden}))) {
+    for (int i = 0; i < kLayers; ++i) {
+      const uint64_t salt = 10 + static_cast<uint64_t>(i) * 2;
+      layers_.push_back({Weight(ops, config, WeightUse::kLinear, kQ + 2 * kKv, kHidden, salt),
+                         Weight(ops, config, WeightUse::kLinear, kHidden, kQ, salt + 1),
+                         i == 1 && config.window > 0 ? 1 : 0});
+    }
+    MakeRope(ops, config.max_context);
+    spec_.architecture = "Toy";
+    spec_.vocab_size = config.vocab_size;
+    spec_.max_context = config.max_context;
+    spec_.cache.groups.push_back({.kind = CacheGroupKind::kFull, .window = 0});
+    if (config.window > 0) {
+      spec_.cache.groups.push_back({.kind = CacheGroupKind::kWindow, .window = config.window});
+    }
+    for (const Layer& layer : layers_) {
+      spec_.cache.layers.push_back({.group = layer.group,
+                                    .num_heads = kHeads,
+                                    .num_kv_heads = kKvHeads,
+                                    .head_dim = kHeadDim});
+      spec_.weight_bytes += layer.qkv->bytes() + layer.output->bytes();
+    }
+  }
+
+  const ModelSpec& spec() const override { return spec_; }
+  Tensor Forward(nn::Pass& pass) const override;
+  Tensor Logits(nn::Pass& pass, Tensor hidden) const override {
+    const Tensor logits = pass.arena.Allocate(DType::kF32, Shape{hidden.rows(), spec_.vocab_size});
+    pass.ops.Run(Linear{.x = hidden, .weight = head_.get(), .bias = {}, .out = logits},
+                 pass.stream);
+    return logits;
+  }
+
+ private:
+  struct Layer {
+    std::unique_ptr<PackedWeight> qkv;
+    std::unique_ptr<PackedWeight> output;
+    int32_t group = 0;
+  };
+
+  void MakeRope(Ops& ops, int32_t positions) {
+    std::vector<float> table;
+    for (int32_t p = 0; p < positions; ++p) {
+      for (int part = 0; part < 2; ++part) {
+        for (int i = 0; i < kHeadDim / 2; ++i) {
+          const double angle = p * std::pow(100.0, -2.0 * i / kHeadDim);
+          table.push_back(static_cast<float>(part == 0 ? std::cos(angle) : std::sin(angle)));
+        }
+      }
+    }
+    rope_storage_ = OrDie(nn::Upload(ops, table, Shape{positions, kHeadDim}));
+    rope_ = {.cos_sin = rope_storage_.tensor, .rotary_dim = kHeadDim};
+  }
+
+  void Attend(nn::Pass& pass, const Layer& layer, size_t index, Tensor x, Tensor out) const;
+
+  ModelSpec spec_;
+  std::unique_ptr<PackedWeight> embedding_;
+  std::unique_ptr<PackedWeight> head_;
+  nn::OwnedTensor norm_;
+  nn::OwnedTensor rope_storage_;
+  RopeTable rope_;
+  std::vector<Layer> layers_;
+};
+
+void ToyModel::Attend(nn::Pass& pass, const Layer& layer, size_t index, Tensor x,
+                      Tensor out) const {
+  ArenaScope scope(pass.arena);
+  const int64_t num_tokens = pass.num_tokens();
+  const Tensor qkv = pass.arena.Allocate(DType::kF32, Shape{num_tokens, kQ + 2 * kKv});
+  pass.ops.Run(Linear{.x = x, .weight = layer.qkv.get(), .bias = {}, .out = qkv}, pass.stream);
+  const Tensor q = qkv.Cols(0, kQ);
+  const nn::PassGroup& group = pass.groups[static_cast<size_t>(layer.group)];
+  const KvLayerView& cache = pass.kv_layers[index];
+  pass.ops.Run(RopeAndStore{.q = q,
+                            .k = qkv.Cols(kQ, kQ + kKv),
+                            .v = qkv.Cols(kQ + kKv, kQ + 2 * kKv),
+                            .positions = pass.positions,
+                            .slots = group.slots,
+                            .rope = &rope_,
+                            .cache = cache},
+               pass.stream);
+  const Tensor attended = pass.arena.Allocate(layer.output->activation(), Shape{num_tokens, kQ});
+  pass.ops.Run(Attention{.q = q,
+                         .cache = cache,
+                         .plan = group.plan,
+                         .scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim)),
+                         .out = attended,
+                         .output_lse = {}},
+               pass.stream);
+  pass.ops.Run(Linear{.x = attended, .weight = layer.output.get(), .bias = {}, .out = out},
+               pass.stream);
+}
+
+Tensor ToyModel::Forward(nn::Pass& pass) const {
+  const int64_t num_tokens = pass.num_tokens();
+  const Tensor hidden =
+      pass.arena.Allocate(head_->activation(), Shape{pass.logit_rows.cols(), kHidden});
+  ArenaScope scope(pass.arena);
+  const Tensor residual = pass.arena.Allocate(DType::kF32, Shape{num_tokens, kHidden});
+  const Tensor x = pass.arena.Allocate(head_->activation(), Shape{num_tokens, kHidden});
+  const Tensor delta = pass.arena.Allocate(DType::kF32, Shape{num_tokens, kHidden});
+  pass.ops.Run(Embed{.ids = pass.token_ids, .table = embedding_.get(), .out = residual},
+               pass.stream);
+  const Tensor* add = nullptr;
+  for (size_t i = 0; i <= layers_.size(); ++i) {
+    pass.ops.Run(
+        AddRmsNorm{.x = add, .residual = residual, .weight = norm_.tensor, .eps = 1e-5f, .out = x},
+        pass.stream);
+    if (i == layers_.size()) break;
+    Attend(pass, layers_[i], i, x, delta);
+    add = &delta;
+  }
+  pass.ops.Run(GatherRows{.source = x, .rows = pass.logit_rows, .out = hidden}, pass.stream);
+  return hidden;
+}
+
+}  // namespace
+
+std::unique_ptr<Model> MakeToyModel(Ops& ops, const ToyConfig& config) {
+  return std::make_unique<ToyModel>(ops, config);
+}
+
+}  // namespace tokamak::testing

@@ -1,0 +1,25 @@
+// A small model with random weights and both kinds of cache group, for tests of what runs models.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "models/model.h"
+#include "ops/ops.h"
+
+namespace tokamak::testing {
+
+struct ToyConfig {
+  int32_t vocab_size = 96;
+  int32_t max_context = 256;
+  int32_t window = 11;  // of the second cache group; 0: one group alone
+  DType dtype = DType::kF32;
+  uint64_t seed = 1;
+  // Embedding this token makes the whole row NaN; -1: none does.
+  int32_t poison = -1;
+};
+
+// Three attention layers: full, window, full. Errors are CHECKs. `ops` outlives the model.
+std::unique_ptr<Model> MakeToyModel(Ops& ops, const ToyConfig& config = {});
+
+}  // namespace tokamak::testing
