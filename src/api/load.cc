@@ -171,8 +171,7 @@ Result<EngineParts> LoadParts(const EngineOptions& options) {
   EngineParts parts;
   parts.model = Describe(checkpoint, *model, *ops);
   parts.model.threads = options.isa == "reference" ? 1 : threads;
-  ASSIGN_OR_RETURN(parts.system_fingerprint,
-                   SystemFingerprint(checkpoint, options, parts.model.backend));
+  ASSIGN_OR_RETURN(parts.system_fingerprint, SystemFingerprint(checkpoint, options, parts.model));
   ASSIGN_OR_RETURN(parts.executor, MakeExecutor(std::move(ops), std::move(model), options));
   const CacheSpec& cache = parts.executor->limits().cache;
   parts.model.kv_token_bytes =
