@@ -153,7 +153,8 @@ class OtherCommands(unittest.TestCase):
             self.assertIn('Examples:', tokamak(*command, '--help').stdout, command)
         for args in ([], ['nonsense'], ['run', '--no-such-flag'], ['run', '--top-p', 'x'],
                      ['run', '--token-ids', '1,x'], ['serve', '--port', '99999'],
-                     ['run', '-p', 'a', '--token-ids', '1'], ['score'], ['tokenize']):
+                     ['run', '-p', 'a', '--token-ids', '1'], ['score'], ['tokenize'],
+                     ['replay']):
             failed = tokamak(*args, check=False)
             self.assertEqual(failed.returncode, 2, args)
             self.assertIn('error: ', failed.stderr, args)
