@@ -52,7 +52,15 @@ LocalEngine::~LocalEngine() {
 
 Status LocalEngine::Start() {
   parts_.core.on_request_done = [this](RequestId, const RequestTimings&) { RequestDone(); };
-  ASSIGN_OR_RETURN(core_, EngineCore::Create(parts_.core, &clock_, parts_.executor.get()));
+  Clock* clock = &clock_;
+  Executor* executor = parts_.executor.get();
+  if (parts_.record != nullptr) {
+    recording_clock_ = std::make_unique<RecordingClock>(clock, parts_.record.get());
+    recording_executor_ = std::make_unique<RecordingExecutor>(executor, parts_.record.get());
+    clock = recording_clock_.get();
+    executor = recording_executor_.get();
+  }
+  ASSIGN_OR_RETURN(core_, EngineCore::Create(parts_.core, clock, executor));
   thread_ = std::thread([this] { Run(); });
   return Status();
 }
@@ -61,6 +69,7 @@ void LocalEngine::Run() {
   while (!stop_.load()) {
     for (EngineMessage& message : mailbox_.Take()) Take(std::move(message));
     if (core_->HasWork()) {
+      Record(StepEvent{});
       core_->Step();
     } else if (!stop_.load()) {
       mailbox_.WaitForWork();
@@ -68,11 +77,16 @@ void LocalEngine::Run() {
   }
 }
 
+void LocalEngine::Record(const RecordEvent& event) {
+  if (parts_.record != nullptr) parts_.record->Write(event);
+}
+
 void LocalEngine::Take(EngineMessage message) {
   if (auto* arrival = std::get_if<Arrival>(&message)) {
     const RequestId id = arrival->id;
     const int32_t n = arrival->sampling.n;
     const OutputCallback on_output = arrival->on_output;
+    if (parts_.record != nullptr) parts_.record->WriteArrival(*arrival);
     const Status status = core_->Submit(std::move(*arrival));
     if (status.ok()) return;
     for (int32_t choice = 0; choice < n; ++choice) {  // accepted, so it ends like any other
@@ -85,8 +99,10 @@ void LocalEngine::Take(EngineMessage message) {
     }
     RequestDone();
   } else if (const auto* cancel = std::get_if<CancelMessage>(&message)) {
+    Record(CancelEvent{cancel->request});
     core_->Cancel(cancel->request);
   } else if (std::holds_alternative<CancelAllMessage>(message)) {
+    Record(CancelAllEvent{});
     core_->CancelAll();
   }
 }

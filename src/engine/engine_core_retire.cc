@@ -169,10 +169,6 @@ void EngineCore::Finish(Sequence* sequence, FinishReason reason, Status error, O
   chunk.finish_reason = reason;
   chunk.error = std::move(error);
   scheduler_.Finish(sequence);
-  // If choice 0 could not compute the prompt, the others do it themselves.
-  if (sequence->choice == 0) {
-    for (const auto& choice : request.choices) choice->gated = false;
-  }
   Emit(sequence, std::move(chunk));
   if (--request.num_unfinished > 0) return;
   if (!request.scheduled) {

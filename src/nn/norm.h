@@ -16,10 +16,10 @@ class RmsNorm {
   const Tensor& weight() const { return weight_.tensor; }  // f32 [size]
   float eps() const { return eps_; }
 
-  // residual += delta, unless delta is empty; out = norm(residual) · weight.
+  // residual += delta, unless that is Tensor(); out = norm(residual) · weight.
   // delta, residual: f32 [T, size]; out: [T, size] in the type that its reader wants.
   void AddForward(Pass& pass, const Tensor& delta, Tensor residual, Tensor out) const {
-    pass.ops.Run(AddRmsNorm{.x = delta.data != nullptr ? &delta : nullptr,
+    pass.ops.Run(AddRmsNorm{.x = delta.shape.rank() != 0 ? &delta : nullptr,
                             .residual = residual,
                             .weight = weight_.tensor,
                             .eps = eps_,

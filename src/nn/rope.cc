@@ -156,6 +156,8 @@ Result<Rope> Rope::Make(const RopeSpec& spec, int32_t max_context, Ops& ops) {
   }
   ASSIGN_OR_RETURN(Buffer storage, ops.Allocate(bytes, MemoryKind::kDevice));
   const Tensor cos_sin(storage.data(), DType::kF32, Shape{max_context, spec.rotary_dim});
+  const RopeTable table{cos_sin, spec.rotary_dim, spec.style};
+  if (storage.data() == nullptr) return Rope(std::move(storage), table);  // a backend that counts
 
   const std::vector<float> frequencies = RopeFrequencies(spec, max_context);
   const auto scale = static_cast<float>(spec.attention_factor);
@@ -171,7 +173,7 @@ Result<Rope> Rope::Make(const RopeSpec& spec, int32_t max_context, Ops& ops) {
     ops.CopyToDevice(cos_sin.RowData(begin), rows.data(), rows.size() * sizeof(float), *stream);
     RETURN_IF_ERROR(ops.Synchronize(*stream));
   }
-  return Rope(std::move(storage), RopeTable{cos_sin, spec.rotary_dim, spec.style});
+  return Rope(std::move(storage), table);
 }
 
 }  // namespace tokamak::nn

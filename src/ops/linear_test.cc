@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <random>
 
 #include "ops/cpu/cpu_ops.h"
@@ -186,6 +187,54 @@ TEST_P(LinearOps, EmbedGivesTheRowsExactly) {
     const std::vector<float> expected = embed(*reference, WeightUse::kEmbedding);
     EXPECT_TRUE(SameBits(embed(*ops, WeightUse::kEmbedding), expected)) << Name(dtype);
     EXPECT_TRUE(SameBits(embed(*ops, WeightUse::kTied), expected)) << Name(dtype);
+  }
+}
+
+// Offsets of the f16 fields in a block of `dtype`.
+std::vector<size_t> HalfFields(DType dtype) {
+  switch (dtype) {
+    case DType::kQ4_1:
+    case DType::kQ5_1:
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+      return {0, 2};
+    case DType::kQ2_K:
+      return {80, 82};
+    case DType::kQ3_K:
+      return {108};
+    case DType::kQ6_K:
+      return {208};
+    case DType::kMXFP4:
+      return {};
+    default:
+      return {0};
+  }
+}
+
+// Quantizers never make negative scales, the largest codes everywhere, or denormals; files may.
+TEST_P(LinearOps, EmbedOfRandomBlocksGivesTheRowsExactly) {
+  std::mt19937_64 random(9);
+  const auto ops = Make(2);
+  for (const DType dtype : WeightTypes()) {
+    const int64_t rows = 40, cols = 1024;
+    const auto block = static_cast<size_t>(Info(dtype).block_bytes);
+    std::vector<std::byte> bytes(RowBytes(dtype, cols) * rows);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+    for (size_t i = 0; i < bytes.size(); i += block) {
+      // Clearing the top exponent bit leaves finite numbers below 2, denormals among them.
+      for (const size_t field : HalfFields(dtype)) bytes[i + field + 1] &= std::byte{0xbf};
+      if (dtype == DType::kF32 || dtype == DType::kBF16) bytes[i + block - 1] &= std::byte{0xbf};
+    }
+    const auto source = std::make_shared<MemorySource>("random", dtype, Shape{rows, cols}, bytes);
+    const auto weight = ops->Prepare({.parts = {source}, .use = WeightUse::kEmbedding});
+    ASSERT_TRUE(weight.ok());
+    std::vector<int32_t> ids(rows);
+    std::iota(ids.begin(), ids.end(), 0);
+    OpRunner run(*ops);
+    const Embed op = {
+        .ids = run.Ints(ids), .table = weight->get(), .out = run.Output({rows, cols})};
+    run.Run(op);
+    EXPECT_TRUE(SameBits(run.Download(op.out), source->Dequantized())) << Name(dtype);
   }
 }
 

@@ -91,6 +91,8 @@ class Bpe final : public TextModel {
  private:
   Symbol Intern(std::string text);
   void EncodeWord(std::string_view word, Workspace& work, std::vector<int32_t>& ids) const;
+  // Bytes that are no token in a byte-level vocabulary are left out, and their neighbours may
+  // merge: so does Hugging Face's implementation, which such vocabularies come from.
   void SplitIntoSymbols(std::string_view word, Workspace& work) const;
   void MergeAll(Workspace& work) const;
   void Propose(Workspace& work, int32_t left) const;
@@ -118,7 +120,9 @@ Bpe::Bpe(const PreTokenizerRule& rule, PreTokenizer pretokenizer, const VocabSpe
       num_tokens_(static_cast<int32_t>(pieces.size())),
       lowercase_(spec.lowercase),
       index_(pieces.size()),
-      bytes_(spec, pieces),
+      // No unknown token: checkpoints name their end token as such, and that must not come out of
+      // ordinary text.
+      bytes_(spec, pieces, /*unk=*/-1),
       merges_(spec.merges.size()),
       whole_(pieces.size()) {
   std::string bytes;
@@ -148,7 +152,8 @@ Status Bpe::AddMerges(const std::vector<std::string>& merges) {
   for (size_t i = 0; i < merges.size(); ++i) {
     const std::string_view text = merges[i];
     const size_t space = text.find(' ', 1);
-    if (space == std::string_view::npos || space + 1 == text.size()) {
+    if (space == std::string_view::npos || space + 1 == text.size() ||
+        ValidUtf8Prefix(text) != text.size()) {
       return InvalidArgument("merge {} is \"{}\", expected two parts with a space between", i,
                              ToValidUtf8(text));
     }
@@ -211,18 +216,19 @@ void Bpe::EncodeWord(std::string_view word, Workspace& work, std::vector<int32_t
     }
   }
   SplitIntoSymbols(word, work);
+  if (work.nodes.empty()) return;
   MergeAll(work);
   if (is_token && work.nodes[0].symbol == found && work.nodes[0].next < 0) {
     whole_[found].store(true, std::memory_order_relaxed);
   }
-  bool unknown = false;
   for (int32_t i = 0; i >= 0; i = work.nodes[i].next) {
     const Workspace::Node& node = work.nodes[i];
     if (IsToken(node.symbol)) {
       ids.push_back(node.symbol);
-      unknown = false;
-    } else {
-      unknown = bytes_.Append(word.substr(node.begin, node.size), unknown, ids);
+      continue;
+    }
+    for (const char& byte : word.substr(node.begin, node.size)) {
+      bytes_.Append(std::string_view(&byte, 1), /*after_unknown=*/false, ids);
     }
   }
 }
@@ -233,12 +239,16 @@ void Bpe::SplitIntoSymbols(std::string_view word, Workspace& work) const {
     const size_t size = rule_.byte_level ? 1 : Utf8Length(word[begin]);
     const Symbol symbol = size == 1 ? byte_[static_cast<uint8_t>(word[begin])]
                                     : index_.Find(word.substr(begin, size));
+    if (rule_.byte_level && !IsToken(symbol)) {
+      begin += size;
+      continue;
+    }
     const auto index = static_cast<int32_t>(work.nodes.size());
     work.nodes.push_back(
         {symbol, index - 1, index + 1, static_cast<uint32_t>(begin), static_cast<uint32_t>(size)});
     begin += size;
   }
-  work.nodes.back().next = -1;
+  if (!work.nodes.empty()) work.nodes.back().next = -1;
 }
 
 // Applies the best merge, leftmost first, until none applies. O(n log n) in the word's length.

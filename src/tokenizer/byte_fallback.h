@@ -14,9 +14,9 @@ namespace tokamak {
 
 class ByteFallback {
  public:
-  // `pieces`: the bytes of each token of `spec`.
-  ByteFallback(const VocabSpec& spec, const std::vector<std::string>& pieces)
-      : unk_(spec.special.unk) {
+  // `pieces`: the bytes of each token of `spec`. `unk` may be -1: no unknown token.
+  ByteFallback(const VocabSpec& spec, const std::vector<std::string>& pieces, int32_t unk)
+      : unk_(unk) {
     ids_.fill(-1);
     for (size_t id = 0; id < pieces.size(); ++id) {
       if (spec.types[id] == TokenType::kByte && pieces[id].size() == 1) {

@@ -15,7 +15,9 @@ namespace {
 class SentencePieceBpe final : public TextModel {
  public:
   SentencePieceBpe(const VocabSpec& spec, const std::vector<std::string>& pieces)
-      : add_space_prefix_(spec.add_space_prefix), scores_(spec.scores), bytes_(spec, pieces) {
+      : add_space_prefix_(spec.add_space_prefix),
+        scores_(spec.scores),
+        bytes_(spec, pieces, spec.special.unk) {
     index_ = StringIndex(spec.tokens.size());
     for (size_t id = 0; id < spec.tokens.size(); ++id) {
       const TokenType type = spec.types[id];

@@ -13,36 +13,36 @@
 namespace tokamak {
 namespace {
 
-// Names that end a turn, the likeliest first: a vocabulary may have several.
-constexpr std::string_view kEndOfTurnNames[] = {
-    "<|eot_id|>",        "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>",
-    "<|end_of_text|>",   "<EOT>",      "_<EOT>",  "[EOT]",         "<｜end▁of▁sentence｜>",
-    "<end_of_utterance>"};
-constexpr std::string_view kEndOfMessageName = "<|eom_id|>";
-
-// Names after which generation stops. "<|end|>" and "</s>" have exceptions below.
-constexpr std::string_view kEndOfGenerationNames[] = {"<|eot_id|>",
-                                                      "<|im_end|>",
-                                                      "<|end|>",
-                                                      "<|return|>",
-                                                      "<|call|>",
-                                                      "<|flush|>",
-                                                      "<|calls|>",
-                                                      "<end_of_turn>",
-                                                      "<|endoftext|>",
-                                                      "</s>",
-                                                      "<|eom_id|>",
-                                                      "<EOT>",
-                                                      "_<EOT>",
-                                                      "[EOT]",
-                                                      "[EOS]",
-                                                      "<|end_of_text|>",
-                                                      "<end_of_utterance>",
-                                                      "<eos>",
-                                                      "<turn|>",
-                                                      "<|tool_response>",
-                                                      "<｜end▁of▁sentence｜>",
-                                                      "[e~["};
+// Names after which generation stops, the likeliest end of a turn first: a vocabulary may have
+// several. Some are also words of markup that vocabularies hold as ordinary tokens: these count
+// only where the checkpoint sets them apart. "<|end|>" and "</s>" have exceptions below.
+struct EndName {
+  enum Use { kEndsTurn = 1, kMaybeText = 2 };
+  std::string_view name;
+  int use = 0;
+};
+constexpr EndName kEndNames[] = {{"<|eot_id|>", EndName::kEndsTurn},
+                                 {"<|im_end|>", EndName::kEndsTurn},
+                                 {"<|end|>", EndName::kEndsTurn},
+                                 {"<end_of_turn>", EndName::kEndsTurn},
+                                 {"<|endoftext|>", EndName::kEndsTurn},
+                                 {"<|end_of_text|>", EndName::kEndsTurn},
+                                 {"<EOT>", EndName::kEndsTurn | EndName::kMaybeText},
+                                 {"_<EOT>", EndName::kEndsTurn | EndName::kMaybeText},
+                                 {"[EOT]", EndName::kEndsTurn | EndName::kMaybeText},
+                                 {"<｜end▁of▁sentence｜>", EndName::kEndsTurn},
+                                 {"<end_of_utterance>", EndName::kEndsTurn},
+                                 {"<|eom_id|>"},
+                                 {"<|return|>"},
+                                 {"<|call|>"},
+                                 {"<|calls|>"},
+                                 {"<|flush|>"},
+                                 {"<|tool_response>"},
+                                 {"<turn|>"},
+                                 {"</s>", EndName::kMaybeText},
+                                 {"<eos>", EndName::kMaybeText},
+                                 {"[EOS]", EndName::kMaybeText},
+                                 {"[e~[", EndName::kMaybeText}};
 
 // Structure of o200k_harmony's messages: shown, although the checkpoint calls them control tokens.
 constexpr std::string_view kShownNames[] = {"<|channel|>", "<|message|>", "<|start|>",
@@ -80,8 +80,7 @@ class NamedTokens {
   explicit NamedTokens(const VocabSpec& spec) {
     std::unordered_map<std::string_view, int32_t> wanted;
     const auto want = [&](std::string_view name) { wanted.emplace(name, -1); };
-    for (const auto name : kEndOfTurnNames) want(name);
-    for (const auto name : kEndOfGenerationNames) want(name);
+    for (const auto& end : kEndNames) want(end.name);
     for (const auto name : kShownNames) want(name);
     want("<|plamo:eos|>");
     for (size_t id = 0; id < spec.tokens.size(); ++id) {
@@ -108,38 +107,33 @@ std::vector<int32_t> ResolveSpecialTokens(VocabSpec& spec) {
   const auto set_type = [&](int32_t id, TokenType type) {
     if (id >= 0) spec.types[id] = type;
   };
-  for (const auto name : kEndOfTurnNames) {
-    if (special.eot >= 0) break;
-    special.eot = named[name];
-    set_type(special.eot, TokenType::kControl);
-  }
-  if (special.eom < 0) {
-    special.eom = named[kEndOfMessageName];
-    set_type(special.eom, TokenType::kControl);
-  }
-
   std::vector<int32_t> end;
   // Where </s> is an ordinary word of markup, the vocabulary has another end token.
   const bool plain_s = named.Has("<|tool_response>") || named.Has("<|plamo:eos|>");
   // Where messages end with <|return|> or <|flush|>, <|end|> only separates their parts.
+  const bool calls = named.Has("<|call|>") || named.Has("<|calls|>");
   const bool plain_end =
-      (named.Has("<|return|>") && named.Has("<|call|>")) ||
-      (named.Has("<|flush|>") && (named.Has("<|call|>") || named.Has("<|calls|>")));
-  for (const auto name : kEndOfGenerationNames) {
+      calls && ((named.Has("<|return|>") && named.Has("<|call|>")) || named.Has("<|flush|>"));
+  for (const auto& [name, use] : kEndNames) {
     const int32_t id = named[name];
     if (id < 0) continue;
+    if ((use & EndName::kMaybeText) && spec.types[id] == TokenType::kNormal) continue;
     if (name == "</s>" && plain_s && id != special.eos) {
       set_type(id, TokenType::kNormal);
-    } else if (name == "<|end|>" && plain_end) {
-      set_type(id, TokenType::kUserDefined);
-    } else {
-      set_type(id, TokenType::kControl);
-      end.push_back(id);
+      continue;
     }
+    if (name == "<|end|>" && plain_end) {
+      set_type(id, TokenType::kUserDefined);
+      continue;
+    }
+    set_type(id, TokenType::kControl);
+    end.push_back(id);
+    if ((use & EndName::kEndsTurn) && special.eot < 0) special.eot = id;
+    if (name == "<|eom_id|>" && special.eom < 0) special.eom = id;
   }
   for (const auto name : kShownNames) set_type(named[name], TokenType::kUserDefined);
   for (const int32_t id : {special.eos, special.eot, special.eom}) {
-    if (id >= 0 && !(plain_end && id == named["<|end|>"])) end.push_back(id);
+    if (id >= 0) end.push_back(id);
   }
   std::sort(end.begin(), end.end());
   end.erase(std::unique(end.begin(), end.end()), end.end());

@@ -254,8 +254,7 @@ bool Tokenizer::adds_bos() const { return impl_->first >= 0; }
 
 bool Tokenizer::drops_leading_space() const {
   return impl_->spec.kind == TokenizerKind::kWordPiece ||
-         (impl_->spec.kind != TokenizerKind::kBpe && impl_->spec.add_space_prefix &&
-          !impl_->spec.treat_whitespace_as_suffix);
+         (impl_->spec.kind != TokenizerKind::kBpe && impl_->spec.add_space_prefix);
 }
 
 }  // namespace tokamak

@@ -82,10 +82,9 @@ CharClass ClassOf(uint32_t code_point) {
     case UTF8PROC_CATEGORY_CF:
     case UTF8PROC_CATEGORY_CO:
     case UTF8PROC_CATEGORY_CS:
-    case UTF8PROC_CATEGORY_CN:
       return CharClass::kControl;
     default:
-      return CharClass::kOther;  // separators
+      return CharClass::kOther;  // separators, unassigned
   }
 }
 

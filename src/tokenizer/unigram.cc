@@ -37,8 +37,7 @@ class Unigram final : public TextModel {
   std::string Normalize(std::string_view text) const;
   std::vector<Best> Search(std::string_view text) const;
 
-  const std::string space_;  // how a space is spelled
-  const bool add_space_, space_is_suffix_, merge_spaces_;
+  const bool add_space_, merge_spaces_;
   const CharsMap charsmap_;
   const std::vector<float> scores_;
   const ByteFallback bytes_;
@@ -47,13 +46,11 @@ class Unigram final : public TextModel {
 };
 
 Unigram::Unigram(const VocabSpec& spec, const std::vector<std::string>& pieces, CharsMap charsmap)
-    : space_(spec.escape_whitespaces ? kEscapedSpace : std::string_view(" ")),
-      add_space_(spec.add_space_prefix),
-      space_is_suffix_(spec.treat_whitespace_as_suffix),
+    : add_space_(spec.add_space_prefix),
       merge_spaces_(spec.remove_extra_whitespaces),
       charsmap_(std::move(charsmap)),
       scores_(spec.scores),
-      bytes_(spec, pieces) {
+      bytes_(spec, pieces, spec.special.unk) {
   std::vector<std::pair<std::string_view, int32_t>> tokens;
   double lowest = std::numeric_limits<float>::max();
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
@@ -72,17 +69,17 @@ Unigram::Unigram(const VocabSpec& spec, const std::vector<std::string>& pieces, 
 std::string Unigram::Normalize(std::string_view text) const {
   std::string out;
   out.reserve(text.size() + text.size() / 2);
-  if (!merge_spaces_ && add_space_ && !space_is_suffix_) out = space_;
+  if (!merge_spaces_ && add_space_) out = kEscapedSpace;
   bool in_word = false;
   bool any = false;
   const auto put = [&](std::string_view part) {
     for (const char c : part) {
       if (c == ' ') {
         in_word = false;
-        if (!merge_spaces_) out += space_;
+        if (!merge_spaces_) out += kEscapedSpace;
         continue;
       }
-      if (!in_word && merge_spaces_ && (any || (add_space_ && !space_is_suffix_))) out += space_;
+      if (!in_word && merge_spaces_ && (any || add_space_)) out += kEscapedSpace;
       in_word = any = true;
       out.push_back(c);
     }
@@ -93,7 +90,6 @@ std::string Unigram::Normalize(std::string_view text) const {
     put(rule.size > 0 ? rule.replacement : text.substr(0, size));
     text.remove_prefix(size);
   }
-  if (add_space_ && space_is_suffix_ && !out.empty()) out += space_;
   return out;
 }
 

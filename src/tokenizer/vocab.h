@@ -50,13 +50,11 @@ struct VocabSpec {
   SpecialTokenIds special;
   bool add_bos = false;
   bool add_eos = false;
-  bool add_space_prefix = false;            // SentencePiece kinds: text starts with a space
-  bool remove_extra_whitespaces = false;    // kUnigram: runs of spaces count as one
-  bool treat_whitespace_as_suffix = false;  // kUnigram: the added space goes to the end
-  bool escape_whitespaces = true;           // kUnigram: a space is spelled ▁
-  bool lowercase = true;                    // kWordPiece
-  bool strip_accents = true;                // kWordPiece
-  std::string precompiled_charsmap;         // kUnigram: SentencePiece's normalizer, as in its model
+  bool add_space_prefix = false;          // SentencePiece kinds: text starts with a space
+  bool remove_extra_whitespaces = false;  // kUnigram: runs of spaces count as one
+  bool lowercase = true;                  // kWordPiece
+  bool strip_accents = true;              // kWordPiece
+  std::string precompiled_charsmap;       // kUnigram: SentencePiece's normalizer, as in its model
 };
 
 }  // namespace tokamak

@@ -232,6 +232,29 @@ TEST(GgufCheckpoint, UndoesTheInterleavingOfQueriesAndKeys) {
   EXPECT_EQ(Values(**bias, 0, 1), RowNumbers(kHeads * kHeadDim, 1));
 }
 
+TEST(GgufCheckpoint, ManyThreadsReadOneWeight) {
+  const std::string path = testing::TempDir() + "threads.gguf";
+  ASSERT_TRUE(Tiny().WriteFile(path).ok());
+  const Result<Checkpoint> checkpoint = OpenCheckpoint(path);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
+  const auto weight = checkpoint->tensors->Find("model.layers.0.self_attn.q_proj.weight",
+                                                Shape{kHeads * kHeadDim, kHidden});
+  ASSERT_TRUE(weight.ok());
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(4);
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 500; ++i) {
+        const int row = (i * 7 + t * 13) % (kHeads * kHeadDim);
+        const float value = Values(**weight, row, row + 1)[0];
+        if (std::fabs(value - static_cast<float>(row)) > 0.02f) ++wrong[static_cast<size_t>(t)];
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, std::vector<int>(4));
+}
+
 TEST(GgufCheckpoint, RopeFactorsKeepTheirName) {
   const std::vector<float> factors = {1, 2, 4, 8, 16, 32, 32, 32};
   const Result<Checkpoint> with = Make(Tiny({.rope_freqs = factors}));

@@ -85,6 +85,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   UseCheckpoint(*file);
   std::ostringstream out;
-  if (size % 8 < 2) PrintInspection(**file, /*json=*/size % 8 == 1, out);
+  if (size % 64 < 2) PrintInspection(**file, /*json=*/size % 64 == 1, out);
   return 0;
 }

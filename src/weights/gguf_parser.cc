@@ -18,7 +18,11 @@ constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
 constexpr uint32_t kDefaultAlignment = 32;
 // Far more than any real file (the largest vocabularies take 30 MB), so that a corrupt length in a
 // huge file fails before memory is asked for.
-constexpr uint64_t kMaxMetadataBytes = uint64_t{512} << 20;
+constexpr uint64_t kMaxMetadataBytes = uint64_t{256} << 20;
+// Likewise: each of these takes several times its bytes in the file to hold.
+constexpr uint64_t kMaxEntries = 65536;
+constexpr uint64_t kMaxTensors = uint64_t{1} << 20;
+constexpr uint64_t kMaxNestedArrays = uint64_t{1} << 20;
 constexpr uint64_t kFirstRead = uint64_t{1} << 20;
 constexpr uint64_t kMaxNameBytes = 65535;
 constexpr int kMaxArrayDepth = 4;
@@ -42,10 +46,8 @@ Result<GgufPart> GgufParser::Parse(std::vector<GgufTensor>* tensors) {
   for (uint64_t i = 0; i < num_entries; ++i) RETURN_IF_ERROR(ParseEntry(i));
   RETURN_IF_ERROR(ParseAlignment());
 
-  field_ = "header";
-  RETURN_IF_ERROR(CheckCount(num_tensors, kMinTensorBytes, "tensor count"));
+  // Nothing is reserved by a count: memory follows the bytes that are really there.
   const size_t first = tensors->size();
-  tensors->reserve(first + num_tensors);
   for (uint64_t i = 0; i < num_tensors; ++i) {
     GgufTensor tensor;
     tensor.part = part_index_;
@@ -81,8 +83,17 @@ Status GgufParser::ParseHeader(uint64_t* num_tensors, uint64_t* num_entries) {
   }
   RETURN_IF_ERROR(Read("tensor count", num_tensors));
   RETURN_IF_ERROR(CheckCount(*num_tensors, kMinTensorBytes, "tensor count"));
+  if (*num_tensors > kMaxTensors) {
+    return Malformed("tensor count",
+                     fmt::format("{}; at most {} are supported", *num_tensors, kMaxTensors));
+  }
   RETURN_IF_ERROR(Read("metadata count", num_entries));
-  return CheckCount(*num_entries, kMinEntryBytes, "metadata count");
+  RETURN_IF_ERROR(CheckCount(*num_entries, kMinEntryBytes, "metadata count"));
+  if (*num_entries > kMaxEntries) {
+    return Malformed("metadata count",
+                     fmt::format("{}; at most {} are supported", *num_entries, kMaxEntries));
+  }
+  return Status();
 }
 
 Status GgufParser::ParseEntry(uint64_t index) {
@@ -147,14 +158,19 @@ Status GgufParser::ParseArray(int depth, GgufValue* value) {
   }
   if (value->element_type_ == GgufType::kArray) {
     RETURN_IF_ERROR(CheckCount(count, kMinArrayBytes, "array length"));
-    const size_t first = storage_->arrays.size();
-    value->first_ = first;
-    storage_->arrays.resize(first + count);
+    std::vector<GgufValue> elements;  // which may put elements of their own into the storage
     for (uint64_t i = 0; i < count; ++i) {
+      if (++num_nested_arrays_ > kMaxNestedArrays) {
+        return Malformed("array length", fmt::format("more than {} arrays of arrays in one file",
+                                                     kMaxNestedArrays));
+      }
       GgufValue element;
       RETURN_IF_ERROR(ParseValue(GgufType::kArray, depth + 1, &element));
-      storage_->arrays[first + i] = element;
+      elements.push_back(element);
     }
+    std::vector<GgufValue>& arrays = storage_->arrays;
+    value->first_ = arrays.size();
+    arrays.insert(arrays.end(), elements.begin(), elements.end());
     return Status();
   }
   const uint64_t element_bytes = ScalarBytes(value->element_type_);

@@ -59,6 +59,7 @@ class GgufParser {
   GgufPart part_;
   int part_index_;
   uint64_t position_ = 0;
+  uint64_t num_nested_arrays_ = 0;
   uint64_t last_ = 0;  // where the thing last read starts
   std::string field_;  // what is being parsed, for messages
 };

@@ -317,6 +317,51 @@ TEST_P(GgufMalformedTest, IsRefusedNamingFileOffsetAndField) {
                                    HasSubstr(GetParam().message)));
 }
 
+// A file of 2^50 bytes: some at the start, then zeros.
+class HugeSource final : public ByteSource {
+ public:
+  explicit HugeSource(std::string start) : start_(std::move(start)) {}
+  const std::string& name() const override { return name_; }
+  uint64_t size() const override { return uint64_t{1} << 50; }
+  Status ReadAt(uint64_t offset, void* destination, size_t size) const override {
+    largest_read_ = std::max(largest_read_, size);
+    std::memset(destination, 0, size);
+    if (offset < start_.size()) {
+      std::memcpy(destination, start_.data() + offset, std::min(size, start_.size() - offset));
+    }
+    return Status();
+  }
+  size_t largest_read() const { return largest_read_; }
+
+ private:
+  const std::string name_ = "huge.gguf";
+  const std::string start_;
+  mutable size_t largest_read_ = 0;
+};
+
+TEST(Gguf, HugeFileDoesNotMakeHostileCountsAllocate) {
+  constexpr uint64_t kMany = uint64_t{1} << 40;
+  const auto entry = [](const std::string& value) { return Header(3, 0, 1) + Str("k") + value; };
+  const auto array = [&](uint32_t type, uint64_t count) {
+    return entry(Le<uint32_t>(9) + Le(type) + Le(count));
+  };
+  const std::pair<std::string, const char*> cases[] = {
+      {Header(3, kMany, 0), "tensor count: 1099511627776; at most 1048576"},
+      {Header(3, 1 << 20, 0), "tensor 0, name: is 0 bytes long"},
+      {Header(3, 0, kMany), "metadata count: 1099511627776; at most 65536"},
+      {Header(3, 0, 1) + Le(kMany), "key: the metadata is longer than"},
+      {entry(Le<uint32_t>(8) + Le(kMany)), "value: the metadata is longer than"},
+      {array(4, kMany), "array elements: the metadata is longer than"},
+      {array(9, kMany), "more than 1048576 arrays of arrays"},
+      {array(8, kMany), "array element: the metadata is longer than"},
+  };
+  for (const auto& [start, message] : cases) {
+    const auto source = std::make_shared<HugeSource>(start);
+    EXPECT_THAT(ErrorOf(GgufFile::FromParts({source})), HasSubstr(message));
+    EXPECT_LE(source->largest_read(), size_t{256} << 20);
+  }
+}
+
 TEST(Gguf, EveryTruncationIsRefused) {
   const std::string bytes = SmallFile().Bytes();
   ASSERT_TRUE(Parse(bytes).ok());

@@ -3,8 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 namespace tokamak {
+namespace {
+
+// The order that clients are promised, written anew.
+bool Above(const Sequence& a, const Sequence& b) {
+  const auto key = [](const Sequence& s) {
+    return std::tuple(-int64_t{s.request->priority}, s.request->number, s.choice);
+  };
+  return key(a) < key(b);
+}
+
+}  // namespace
 
 template <typename... Args>
 void EngineChecker::Fail(const char* format, Args... args) {
@@ -31,7 +43,7 @@ void EngineChecker::OnSubmit(const StepInput& step) {
   if (admitted.size() != step.admit.size()) Fail("admits a sequence that is not running");
   for (const Sequence* waiting : core_->scheduler_.waiting_) {
     for (const Sequence* s : admitted) {
-      if (!waiting->gated && Outranks(*waiting, *s)) {
+      if (!waiting->gated && Above(*waiting, *s)) {
         Fail("request {} was admitted before {}", s->request->id, waiting->request->id);
       }
     }
@@ -107,7 +119,7 @@ void EngineChecker::CheckSequences() {
     Fail("{} sequences have slots, {} run", holding, scheduler.running_.size());
   }
   if (!std::is_sorted(scheduler.running_.begin(), scheduler.running_.end(),
-                      [](const Sequence* a, const Sequence* b) { return Outranks(*a, *b); })) {
+                      [](const Sequence* a, const Sequence* b) { return Above(*a, *b); })) {
     Fail("running sequences are out of order");
   }
   for (const auto& [id, request] : core_->requests_) {
@@ -183,6 +195,8 @@ void EngineChecker::CheckTree() {
       entries += cache.At(node, g).empty() ? 0 : 1;
       CheckEntry(node, g);
     }
+    const bool broken = cache.depth(node) > 0 && !cache.HasAllFullGroups(node);
+    if (broken && entries > 0) Fail("node {} keeps blocks that no match can reach", node);
     if (entries != n.num_entries) Fail("node {} counts its entries wrong", node);
     if (entries == 0 && n.children.empty() && n.cursors == 0) Fail("node {} is of no use", node);
     for (size_t i = 0; i < n.children.size(); ++i) {
@@ -264,13 +278,13 @@ void EngineChecker::CheckWaiting() {
         // Each pair once, when the second of them is seen first.
         const auto seen = waits_.find(KeyOf(other));
         if (seen == waits_.end()) return;
-        if (Outranks(other, s)) waits_[KeyOf(s)].bound += TenureBound(other);
-        if (Outranks(s, other)) seen->second.bound += TenureBound(s);
+        if (Above(other, s)) waits_[KeyOf(s)].bound += TenureBound(other);
+        if (Above(s, other)) seen->second.bound += TenureBound(s);
       });
       next_number_ = std::max(next_number_, s.request->number + 1);
     }
     if (s.state == SequenceState::kFinished) return;
-    if (best == nullptr || Outranks(s, *best)) best = &s;
+    if (best == nullptr || Above(s, *best)) best = &s;
     Wait& wait = waits_[KeyOf(s)];
     if (++wait.rounds > wait.bound) {
       Fail("request {} choice {} has waited {} rounds", s.request->id, s.choice, wait.rounds);

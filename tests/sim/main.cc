@@ -7,10 +7,10 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <string>
 
 #include "base/log.h"
@@ -39,11 +39,16 @@ void OnSignal(int signal) {
   _exit(1);
 }
 
-uint64_t Flag(int argc, char** argv, const char* name, uint64_t otherwise) {
+std::string TextFlag(int argc, char** argv, const char* name) {
   for (int i = 1; i + 1 < argc; ++i) {
-    if (std::strcmp(argv[i], name) == 0) return std::strtoull(argv[i + 1], nullptr, 10);
+    if (std::strcmp(argv[i], name) == 0) return argv[i + 1];
   }
-  return otherwise;
+  return "";
+}
+
+uint64_t Flag(int argc, char** argv, const char* name, uint64_t otherwise) {
+  const std::string text = TextFlag(argc, argv, name);
+  return text.empty() ? otherwise : std::strtoull(text.c_str(), nullptr, 10);
 }
 
 }  // namespace
@@ -52,19 +57,26 @@ int main(int argc, char** argv) {
   const uint64_t schedules = Flag(argc, argv, "--schedules", 1000);
   const uint64_t first = Flag(argc, argv, "--seed", 1);
   const auto depth = static_cast<int32_t>(Flag(argc, argv, "--depth", 0));
+  const std::string record_path = TextFlag(argc, argv, "--record");
   const auto min_steps = static_cast<int32_t>(Flag(argc, argv, "--steps", 200));
   tokamak::SetLogLevel(tokamak::LogLevel::kOff);
   signal(SIGABRT, OnSignal);
   signal(SIGSEGV, OnSignal);
   signal(SIGALRM, OnSignal);
   ScheduleStats total;
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start =
+      std::clock();  // of this process: other work on the machine is not counted
   for (uint64_t seed = first; seed < first + schedules; ++seed) {
     running_low = static_cast<sig_atomic_t>(seed & 0xffffffff);
     running_high = static_cast<sig_atomic_t>(seed >> 32);
     running_depth = depth;
     alarm(60);
-    Simulation simulation({.seed = seed, .depth = depth, .min_steps = min_steps});
+    ScheduleOptions options;
+    options.seed = seed;
+    options.depth = depth;
+    options.min_steps = min_steps;
+    options.record_path = record_path;  // the last schedule's record stays
+    Simulation simulation(options);
     const std::string failure = simulation.Run();
     total.Add(simulation.stats());
     if (!failure.empty()) {
@@ -73,10 +85,10 @@ int main(int argc, char** argv) {
       return 1;
     }
   }
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   fmt::print(
-      "{} schedules, {} steps checked in {:.1f} s: {:.0f} steps/s; {} rows, {} requests, {} "
+      "{} schedules, {} steps checked in {:.1f} s of CPU time: {:.0f} steps/s; {} rows, {} "
+      "requests, {} "
       "refused, {} tokens, {} from the cache, {} preemptions, {} copies, {} executor failures\n",
       schedules, total.steps, seconds, static_cast<double>(total.steps) / seconds, total.rows,
       total.requests, total.refused, total.tokens, total.cached_tokens, total.preemptions,

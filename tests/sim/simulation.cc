@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace tokamak::sim {
 namespace {
 
@@ -37,12 +39,10 @@ Simulation::Simulation(const ScheduleOptions& options) : options_(options), rng_
   clock_.Set(TimePoint(std::chrono::seconds(1)));
   DrawConfiguration();
   executor_ = std::make_unique<FakeExecutor>(executor_options_, rng_.Next(), &clock_, &verdict_);
-  auto core = EngineCore::Create(core_options_, &clock_, executor_.get());
-  if (!core.ok()) {
-    verdict_.Fail(core.status().ToString());
+  if (const Status status = StartCore(); !status.ok()) {
+    verdict_.Fail(status.ToString());
     return;
   }
-  core_ = std::move(*core);
   checker_ =
       std::make_unique<EngineChecker>(core_.get(), &verdict_, executor_options_.limits.depth);
   executor_->on_submit = [this](const StepInput& step) { checker_->OnSubmit(step); };
@@ -50,18 +50,38 @@ Simulation::Simulation(const ScheduleOptions& options) : options_(options), rng_
 
 Simulation::~Simulation() = default;
 
+Status Simulation::StartCore() {
+  Clock* clock = &clock_;
+  Executor* executor = executor_.get();
+  if (!options_.record_path.empty()) {
+    RecordHeader header;
+    header.properties = {{"seed", std::to_string(options_.seed)}};
+    header.options = core_options_;
+    header.limits = executor_->limits();
+    ASSIGN_OR_RETURN(writer_, RecordWriter::Create(options_.record_path, header));
+    recording_clock_ = std::make_unique<RecordingClock>(clock, writer_.get());
+    recording_executor_ = std::make_unique<RecordingExecutor>(executor, writer_.get());
+    clock = recording_clock_.get();
+    executor = recording_executor_.get();
+  }
+  ASSIGN_OR_RETURN(core_, EngineCore::Create(core_options_, clock, executor));
+  return Status();
+}
+
 // The configuration.
 
 void Simulation::DrawConfiguration() {
   constexpr int32_t kDepths[] = {1, 2, 4};
   ExecutorLimits& limits = executor_options_.limits;
   limits.depth = options_.depth > 0 ? options_.depth : kDepths[rng_.In(0, 2)];
-  limits.vocab_size = executor_options_.model.vocab = rng_.In(4, 60);
+  limits.vocab_size = executor_options_.model.vocab =
+      rng_.Chance(20) ? rng_.In(4, 12) : rng_.In(30, 300);
   limits.max_context = rng_.In(24, 72);
-  limits.max_slots = rng_.In(2, 12);
+  limits.max_slots = rng_.Chance(50) ? rng_.In(2, 12) : rng_.In(12, 40);
   limits.max_step_tokens = rng_.Chance(20) ? rng_.In(2, 6) : rng_.In(8, 48);
-  max_prompt_ = rng_.In(4, limits.max_context);
-  max_generated_ = rng_.In(2, 24);
+  max_prompt_ = rng_.In(4, limits.max_context * (rng_.Chance(50) ? 1 : 3) / 3);
+  max_generated_ = rng_.In(2, 48);
+  core_options_.max_seqs = rng_.In(1, limits.max_slots);
   DrawCache();
   executor_options_.jitter = rng_.Chance(50) ? 3 * rng_.Unit() : 0;
   if (rng_.Chance(25)) executor_options_.model.not_finite_every = rng_.In(50, 500);
@@ -69,14 +89,13 @@ void Simulation::DrawConfiguration() {
     executor_options_.failure_permille = rng_.In(1, 20);
     executor_options_.reset_failure_percent = rng_.In(0, 60);
   }
-  core_options_.max_seqs = rng_.In(1, limits.max_slots);
   core_options_.max_step_tokens = rng_.In(2, limits.max_step_tokens);
   core_options_.max_context = rng_.Chance(20) ? rng_.In(16, limits.max_context) : 0;
   core_options_.max_queue = rng_.In(4, 40);
   core_options_.target_itl_ms = rng_.Chance(40) ? 1 + rng_.Unit() : 0;
   core_options_.prefix_cache = rng_.Chance(80);
   core_options_.seed = rng_.Next();
-  arrival_percent_ = rng_.In(5, 60);
+  arrival_percent_ = rng_.In(5, 50);
   cancel_permille_ = rng_.Chance(60) ? rng_.In(1, 60) : 0;
   for (int i = rng_.In(1, 4); i > 0; --i) {
     std::vector<TokenId> stem(rng_.In(1, max_prompt_));
@@ -91,17 +110,16 @@ void Simulation::DrawCache() {
   constexpr int32_t kBlockSizes[] = {1, 2, 4, 4, 4, 8, 16};
   const int32_t block_size = kBlockSizes[rng_.In(0, 6)];
   const int32_t num_groups = rng_.Chance(60) ? 1 : rng_.In(2, 3);
-  int32_t one = 0;  // blocks for the longest sequence alone
   for (int32_t g = 0; g < num_groups; ++g) {
     const bool window = rng_.Chance(g == 0 ? 10 : 70);
     cache.groups.push_back({window ? CacheGroupKind::kWindow : CacheGroupKind::kFull, block_size,
                             window ? rng_.In(1, limits.max_context) : 0});
-    one += (limits.max_context + block_size - 1) / block_size;
   }
-  // What all slots would like to have, and the share of it that there is.
-  const int32_t demand = one * limits.max_slots;
+  // What all sequences together would like to have, and the share of it that there is.
+  const int32_t blocks = (max_prompt_ + max_generated_ + block_size - 1) / block_size;
+  const int32_t demand = blocks * num_groups * std::max(3, core_options_.max_seqs);
   const int32_t percent = rng_.Chance(85) ? rng_.In(10, 30) : rng_.In(30, 120);
-  cache.num_device_blocks = std::max(num_groups, demand * percent / 100);
+  cache.num_device_blocks = std::max(2 * num_groups, demand * percent / 100);
   if (rng_.Chance(50)) cache.num_host_blocks = rng_.In(1, demand);
 }
 
@@ -164,6 +182,7 @@ void Simulation::SubmitOne() {
     arrival.decoders.push_back(std::make_unique<LetterDecoder>(plan.stop));
   }
   arrival.on_output = [this](OutputChunk chunk) { OnChunk(std::move(chunk)); };
+  if (writer_) writer_->WriteArrival(arrival);
   const Status status = core_->Submit(std::move(arrival));
   if (!status.ok()) {
     ++stats_.refused;
@@ -182,6 +201,7 @@ void Simulation::SubmitOne() {
 
 void Simulation::CancelOne() {
   const RequestId id = rng_.Next() % next_id_ + 1;  // may have ended, or not exist
+  if (writer_) writer_->Write(CancelEvent{id});
   core_->Cancel(id);
   const auto found = live_.find(id);
   if (found != live_.end()) found->second.cancelled = true;
@@ -285,6 +305,7 @@ void Simulation::VerifyChoice(const Live& live, int32_t choice) {
 }
 
 std::string Simulation::Run() {
+  if (!verdict_.ok()) return verdict_.what();
   int64_t failures = 0;
   for (int64_t round = 0; verdict_.ok(); ++round) {
     const bool more = executor_->num_steps() < options_.min_steps;
@@ -292,6 +313,7 @@ std::string Simulation::Run() {
     if (cancel_permille_ > 0 && rng_.In(0, 999) < cancel_permille_) CancelOne();
     if (!more && !core_->HasWork()) break;
     if (rng_.Chance(30)) clock_.Advance(std::chrono::microseconds(rng_.In(0, 3000)));
+    if (writer_) writer_->Write(StepEvent{});
     core_->Step();
     if (executor_->num_failures() != failures) checker_->OnFailure();
     failures = executor_->num_failures();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/engine_core.h"
+#include "engine/record.h"
 #include "sim/checker.h"
 #include "sim/fake_executor.h"
 #include "sim/model.h"
@@ -19,7 +20,7 @@ struct ScheduleOptions {
   uint64_t seed = 0;
   int32_t depth = 0;  // 0: drawn from the seed
   int32_t min_steps = 200;
-  bool trace = false;
+  std::string record_path;  // where to record the run; empty: nowhere
 };
 
 struct ScheduleStats {
@@ -44,6 +45,7 @@ class Simulation {
   // Empty, or the first thing that went wrong.
   std::string Run();
   const ScheduleStats& stats() const { return stats_; }
+  const FakeExecutorOptions& executor_options() const { return executor_options_; }
 
  private:
   struct Choice {
@@ -64,6 +66,7 @@ class Simulation {
     std::vector<Choice> choices;
   };
 
+  Status StartCore();
   void DrawConfiguration();
   void DrawCache();
   Plan DrawPlan();
@@ -84,6 +87,9 @@ class Simulation {
   FakeExecutorOptions executor_options_;
   EngineCoreOptions core_options_;
   std::unique_ptr<FakeExecutor> executor_;
+  std::unique_ptr<RecordWriter> writer_;  // null: not recording
+  std::unique_ptr<RecordingClock> recording_clock_;
+  std::unique_ptr<RecordingExecutor> recording_executor_;
   std::unique_ptr<EngineCore> core_;
   std::unique_ptr<EngineChecker> checker_;
   ScheduleStats stats_;

@@ -38,6 +38,8 @@ class Harness {
   // A new, empty sequence.
   int AddSequence();
   int32_t length(int sequence) const;
+  // Bytes that steps have needed at most, logits included.
+  size_t arena_peak() const { return arena_->peak(); }
 
   // One step. The wanted logits, row after row.
   std::vector<Logits> Forward(const std::vector<Row>& rows);

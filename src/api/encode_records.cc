@@ -1,0 +1,45 @@
+// Tokenizes many strings, for comparing with other tokenizers (tests/golden/compare_tokenizers.py):
+//   encode_records MODEL.gguf ADD_SPECIAL PARSE_SPECIAL < records > ids
+// A record is a 32-bit length and that many bytes; the answer is a 32-bit count and 32-bit ids.
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include "api/vocab_from_gguf.h"
+#include "base/error.h"
+#include "tokenizer/tokenizer.h"
+
+namespace tokamak {
+namespace {
+
+Status Run(const std::string& model, EncodeOptions options) {
+  ASSIGN_OR_RETURN(const auto file, GgufFile::Open(model));
+  ASSIGN_OR_RETURN(VocabSpec spec, VocabFromGguf(*file));
+  ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Create(std::move(spec)));
+  uint32_t size = 0;
+  while (std::fread(&size, sizeof size, 1, stdin) == 1) {
+    if (size > Tokenizer::kMaxTextBytes) return InvalidArgument("a record of {} bytes", size);
+    std::string text(size, '\0');
+    if (std::fread(text.data(), 1, size, stdin) != size) return DataLoss("a cut-off record");
+    ASSIGN_OR_RETURN(const std::vector<int32_t> ids, tokenizer->Encode(text, options));
+    const auto count = static_cast<uint32_t>(ids.size());
+    std::fwrite(&count, sizeof count, 1, stdout);
+    std::fwrite(ids.data(), sizeof(int32_t), count, stdout);
+  }
+  return Status();
+}
+
+}  // namespace
+}  // namespace tokamak
+
+int main(int argc, char** argv) {
+  if (argc != 4) {
+    std::fprintf(stderr, "usage: encode_records MODEL.gguf ADD_SPECIAL PARSE_SPECIAL < records\n");
+    return 2;
+  }
+  const std::string_view add = argv[2], parse = argv[3];
+  const tokamak::Status status = tokamak::Run(argv[1], {add == "1", parse == "1"});
+  if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  return status.ok() ? 0 : 1;
+}

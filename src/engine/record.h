@@ -1,0 +1,140 @@
+// Recording a run: everything that the engine core is given, so that the run can be repeated.
+//
+// File: 8 bytes "tokamakR", then frames. A frame is a varint length, that many bytes of payload and
+// 4 bytes of checksum. A payload is a kind and its fields (record_codec.h); the first is a
+// RecordHeader. Integers are varints, signed ones zigzag; floats are their little-endian bits.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/arrival.h"
+#include "engine/engine_core.h"
+#include "executor/executor.h"
+#include "tokamak/status.h"
+
+namespace tokamak {
+
+inline constexpr int32_t kRecordVersion = 1;
+
+// What was called, in order. A Step consists of the clock readings and executor calls that follow
+// its StepEvent.
+struct RecordHeader {
+  int32_t version = kRecordVersion;
+  // For the reader's own use: model, device and whatever else it needs to make the executor.
+  std::vector<std::pair<std::string, std::string>> properties;
+  EngineCoreOptions options;  // all but callbacks
+  ExecutorLimits limits;
+};
+struct ArrivalEvent {
+  Arrival arrival;  // without decoders and callback
+  bool has_decoders = false;
+};
+struct CancelEvent {
+  RequestId request = 0;
+};
+struct CancelAllEvent {};
+struct StepEvent {};
+struct ClockEvent {
+  int64_t nanoseconds = 0;
+};
+struct SubmitEvent {
+  uint64_t number = 0;
+  int32_t num_rows = 0;
+  uint64_t digest = 0;  // of the whole StepInput
+  Status status;
+};
+struct SampleEvent {
+  Status status;
+};
+struct DoneEvent {
+  bool done = false;
+};
+struct WaitEvent {
+  Status status;
+  StepOutput output;  // if OK
+};
+struct ResetEvent {
+  Status status;
+};
+using RecordEvent =
+    std::variant<RecordHeader, ArrivalEvent, CancelEvent, CancelAllEvent, StepEvent, ClockEvent,
+                 SubmitEvent, SampleEvent, DoneEvent, WaitEvent, ResetEvent>;
+
+// 64 bits that name a StepInput.
+uint64_t Digest(const StepInput& step);
+
+// Writes a record. Owned by the engine thread. A write error is logged once and ends the recording,
+// not the run.
+class RecordWriter {
+ public:
+  static Result<std::unique_ptr<RecordWriter>> Create(const std::string& path,
+                                                      const RecordHeader& header);
+  ~RecordWriter();  // flushes
+
+  void Write(const RecordEvent& event);
+  // To be called before EngineCore::Submit.
+  void WriteArrival(const Arrival& arrival);
+  Status Flush();
+
+ private:
+  RecordWriter(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+
+  const std::string path_;
+  int fd_;
+  std::string buffer_;
+};
+
+// Reads the events of a record from memory. Strict: any byte that Write would not have written is
+// kDataLoss with its offset, and nothing is allocated beyond what the bytes hold.
+class RecordReader {
+ public:
+  // `name` is for messages; `bytes` must outlive the reader.
+  static Result<RecordReader> Open(std::string name, std::string_view bytes);
+
+  const RecordHeader& header() const { return header_; }
+  // The next event, or nullopt at the end.
+  Result<std::optional<RecordEvent>> Next();
+
+ private:
+  RecordReader(std::string name, std::string_view bytes) : name_(std::move(name)), bytes_(bytes) {}
+
+  std::string name_;
+  std::string_view bytes_;
+  size_t offset_ = 0;
+  RecordHeader header_;
+};
+
+// Stand between the engine core and what it is given, and write down what passes.
+class RecordingClock final : public Clock {
+ public:
+  RecordingClock(Clock* inner, RecordWriter* writer) : inner_(inner), writer_(writer) {}
+  TimePoint Now() override;
+
+ private:
+  Clock* const inner_;
+  RecordWriter* const writer_;
+};
+
+class RecordingExecutor final : public Executor {
+ public:
+  RecordingExecutor(Executor* inner, RecordWriter* writer) : inner_(inner), writer_(writer) {}
+  const ExecutorLimits& limits() const override { return inner_->limits(); }
+  Status Submit(StepInput step) override;
+  Status Sample(uint64_t number, std::vector<TokenMask> masks) override;
+  bool Done(uint64_t number) override;
+  Result<StepOutput> Wait(uint64_t number) override;
+  Status Reset() override;
+
+ private:
+  Executor* const inner_;
+  RecordWriter* const writer_;
+};
+
+}  // namespace tokamak

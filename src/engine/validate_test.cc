@@ -1,0 +1,88 @@
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+
+#include "tokamak/sampling_params.h"
+
+namespace tokamak {
+namespace {
+
+constexpr int32_t kVocab = 1000;
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+// The message that a changed default is refused with; empty if it is accepted.
+std::string Refusal(const std::function<void(SamplingParams&)>& change) {
+  SamplingParams params;
+  change(params);
+  const Status status = Validate(params, kVocab);
+  EXPECT_TRUE(status.ok() || status.code() == StatusCode::kInvalidArgument);
+  return std::string(status.message());
+}
+
+TEST(Validate, AcceptsDefaultsAndEveryBound) {
+  EXPECT_EQ(Refusal([](auto&) {}), "");
+  EXPECT_EQ(Refusal([](auto& p) {
+              p.temperature = 0;
+              p.top_p = p.typical_p = std::numeric_limits<float>::denorm_min();
+              p.min_p = 1;
+              p.repetition_penalty = std::numeric_limits<float>::max();
+              p.presence_penalty = -2;
+              p.frequency_penalty = 2;
+              p.logit_bias = {{0, -100.0f}, {kVocab - 1, 100.0f}};
+              p.top_k = std::numeric_limits<int32_t>::max();
+              p.n = 128;
+              p.max_tokens = 5;
+              p.min_tokens = 5;
+              p.logprobs = 0;
+              p.prompt_logprobs = 20;
+              p.stop = {"x"};
+              p.stop_token_ids = {0, kVocab - 1};
+            }),
+            "");
+}
+
+TEST(Validate, NamesTheFieldFirst) {
+  using P = SamplingParams&;
+  for (const float bad : {kNan, kInf, -1.0f}) {
+    EXPECT_TRUE(Refusal([&](P p) { p.temperature = bad; }).starts_with("temperature: "));
+    EXPECT_TRUE(Refusal([&](P p) { p.top_p = bad; }).starts_with("top_p: "));
+    EXPECT_TRUE(Refusal([&](P p) { p.min_p = bad; }).starts_with("min_p: "));
+    EXPECT_TRUE(Refusal([&](P p) { p.typical_p = bad; }).starts_with("typical_p: "));
+    EXPECT_TRUE(
+        Refusal([&](P p) { p.repetition_penalty = bad; }).starts_with("repetition_penalty: "));
+  }
+  for (const float bad : {kNan, kInf, -2.5f, 2.5f}) {
+    EXPECT_TRUE(Refusal([&](P p) { p.presence_penalty = bad; }).starts_with("presence_penalty: "));
+    EXPECT_TRUE(
+        Refusal([&](P p) { p.frequency_penalty = bad; }).starts_with("frequency_penalty: "));
+  }
+  for (const float bad : {kNan, kInf, -kInf, 100.5f}) {
+    EXPECT_TRUE(Refusal([&](P p) {
+                  p.logit_bias = {{1, 0.0f}, {2, bad}};
+                }).starts_with("logit_bias[1]: "));
+  }
+  EXPECT_TRUE(Refusal([](P p) { p.top_p = 0; }).starts_with("top_p: must be in (0, 1], got 0"));
+  EXPECT_TRUE(Refusal([](P p) { p.top_k = -1; }).starts_with("top_k: "));
+  EXPECT_TRUE(Refusal([](P p) { p.n = 0; }).starts_with("n: "));
+  EXPECT_TRUE(Refusal([](P p) { p.n = 129; }).starts_with("n: "));
+  EXPECT_TRUE(Refusal([](P p) { p.max_tokens = -1; }).starts_with("max_tokens: "));
+  EXPECT_TRUE(Refusal([](P p) { p.min_tokens = -1; }).starts_with("min_tokens: "));
+  EXPECT_TRUE(Refusal([](P p) {
+                p.max_tokens = 3;
+                p.min_tokens = 4;
+              }).starts_with("min_tokens: 4 is more than max_tokens, 3"));
+  EXPECT_TRUE(Refusal([](P p) { p.logprobs = 21; }).starts_with("logprobs: "));
+  EXPECT_TRUE(Refusal([](P p) { p.logprobs = -1; }).starts_with("logprobs: "));
+  EXPECT_TRUE(Refusal([](P p) { p.prompt_logprobs = 21; }).starts_with("prompt_logprobs: "));
+  EXPECT_TRUE(Refusal([](P p) { p.stop = {"a", ""}; }).starts_with("stop[1]: "));
+  EXPECT_TRUE(Refusal([](P p) { p.stop.assign(65, "a"); }).starts_with("stop: "));
+  EXPECT_TRUE(Refusal([](P p) { p.stop = {std::string(5000, 'a')}; }).starts_with("stop[0]: "));
+  EXPECT_TRUE(Refusal([](P p) { p.stop_token_ids = {kVocab}; }).starts_with("stop_token_ids[0]: "));
+  EXPECT_TRUE(Refusal([](P p) { p.logit_bias = {{-1, 0.0f}}; }).starts_with("logit_bias[0]: "));
+  EXPECT_TRUE(Refusal([](P p) { p.logit_bias.resize(5000); }).starts_with("logit_bias: "));
+}
+
+}  // namespace
+}  // namespace tokamak

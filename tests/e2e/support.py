@@ -1,0 +1,151 @@
+"""What the end-to-end tests share: the binary, the model, a server, skipping.
+
+Each test file runs by itself: `tests/e2e/test_cli.py` (with $TOKAMAK_BINARY, $TOKAMAK_MODEL and the
+Python of scripts/setup-test-refs where the defaults do not fit). Exit code 77 means skipped.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+SKIPPED = 77
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BINARY = os.environ.get('TOKAMAK_BINARY', str(ROOT / 'build' / 'tokamak'))
+GOLDENS = ROOT / 'tests' / 'golden' / 'smollm2.json'
+PATIENCE = float(os.environ.get('TOKAMAK_TEST_PATIENCE', '300'))  # seconds; a hang, not a slow run
+
+
+def cache_dir():
+    cache = os.environ.get('XDG_CACHE_HOME', '')
+    base = pathlib.Path(cache) if cache.startswith('/') else pathlib.Path.home() / '.cache'
+    return base / 'tokamak'
+
+
+def model_path():
+    named = os.environ.get('TOKAMAK_MODEL')
+    return named or str(cache_dir() / 'models' / 'SmolLM2-135M-Instruct.Q4_1.gguf')
+
+
+def tokamak(*args, text=True, stdin=None, check=True, timeout=None, env=None):
+    """Runs the binary to its end. With `stdin` None its input is empty."""
+    result = subprocess.run([BINARY, *args], capture_output=True, text=text,
+                            input=stdin if stdin is not None else ('' if text else b''),
+                            timeout=timeout or PATIENCE, env=dict(os.environ, **(env or {})))
+    if check and result.returncode != 0:
+        raise AssertionError(f'tokamak {args}: exit code {result.returncode}\n{result.stderr}')
+    return result
+
+
+class Server:
+    """A `tokamak serve` on a free port, for use in a with statement."""
+
+    def __init__(self, *args, model=None):
+        self.process = subprocess.Popen(
+            [BINARY, 'serve', model or model_path(), '--port', '0', *args],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.log = []
+        self.port = None
+        for line in self.process.stderr:
+            self.log.append(line)
+            found = re.search(r'listening on http://[^ ]*:(\d+)', line)
+            if found:
+                self.port = int(found.group(1))
+                break
+        if self.port is None:
+            raise AssertionError('the server did not start: ' + ''.join(self.log))
+        # Nobody else reads what it says from now on: a full pipe must not stop it.
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        self.log.extend(self.process.stderr)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+    @property
+    def url(self):
+        return f'http://127.0.0.1:{self.port}'
+
+    def request(self, path, body=None, headers=None):
+        """(HTTP status, JSON) of a GET, or of a POST when there is a body (bytes, or an object)."""
+        if body is not None and not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data=body, headers={
+            'Content-Type': 'application/json', **(headers or {})})
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as response:
+                return response.status, json.load(response)
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read() or b'null')
+
+    def health(self):
+        return self.request('/health')[1]
+
+    def wait_until(self, condition, what):
+        deadline = time.monotonic() + PATIENCE
+        while not condition(self.health()):
+            if time.monotonic() > deadline:
+                raise AssertionError(f'gave up waiting until {what}: {self.health()}')
+            time.sleep(0.02)
+
+    def terminate(self):
+        """SIGTERM; the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=PATIENCE)
+
+    def rss_mb(self):
+        status = pathlib.Path(f'/proc/{self.process.pid}/status').read_text()
+        return int(re.search(r'VmRSS:\s+(\d+) kB', status).group(1)) / 1024
+
+    def cpu_seconds(self):
+        fields = pathlib.Path(f'/proc/{self.process.pid}/stat').read_text().rsplit(')', 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
+
+    def client(self, **options):
+        import openai
+        return openai.OpenAI(base_url=self.url + '/v1', api_key='none', max_retries=0,
+                             timeout=PATIENCE, **options)
+
+
+@contextlib.contextmanager
+def timer():
+    """Gives a list whose one element is the seconds that the block took."""
+    seconds = []
+    start = time.perf_counter()
+    yield seconds
+    seconds.append(time.perf_counter() - start)
+
+
+def report(what, value):
+    """A measurement, for people: never asserted on."""
+    print(f'measured: {what}: {value}', file=sys.stderr, flush=True)
+
+
+def main():
+    if not os.path.exists(BINARY):
+        print(f'skipped: {BINARY} is not built', file=sys.stderr)
+        sys.exit(SKIPPED)
+    if not os.path.exists(model_path()):
+        print(f'skipped: {model_path()} is not there; run scripts/fetch-model', file=sys.stderr)
+        sys.exit(SKIPPED)
+    program = unittest.main(module='__main__', exit=False, verbosity=2, warnings='ignore')
+    result = program.result
+    if not result.wasSuccessful():
+        sys.exit(1)
+    sys.exit(SKIPPED if result.testsRun and len(result.skipped) == result.testsRun else 0)

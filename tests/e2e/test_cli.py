@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""The commands, run as people and scripts run them."""
+
+import json
+import math
+import os
+import subprocess
+import tempfile
+import unittest
+
+import support
+from support import tokamak
+
+BENCH_FIELDS = {
+    'model', 'backend', 'device', 'threads', 'batch', 'requests', 'input_tokens', 'output_tokens',
+    'seconds', 'prompt_tok_s', 'output_tok_s', 'ttft_ms', 'tpot_ms', 'weight_gb_s', 'kv_gb_s',
+    'load_s', 'peak_rss_mb', 'peak_device_mb', 'commit'}
+
+
+class Run(unittest.TestCase):
+    def run_ids(self, ids, *args):
+        out = tokamak('run', support.model_path(), '--token-ids', ','.join(map(str, ids)),
+                      '--temperature', '0', '--json', *args).stdout
+        return json.loads(out)
+
+    def test_answers_a_prompt(self):
+        out = tokamak('run', support.model_path(), '-p', 'What is the capital of France?',
+                      '--temperature', '0', '--max-tokens', '20').stdout
+        self.assertIn('Paris', out)
+
+    def test_answers_a_pipe(self):
+        out = tokamak('run', support.model_path(), '--temperature', '0', '--max-tokens', '20',
+                      stdin='What is the capital of France?\n').stdout
+        self.assertIn('Paris', out)
+
+    def test_takes_the_default_model(self):
+        out = tokamak('run', '--raw', '-p', '1 2 3', '--temperature', '0', '--max-tokens', '2',
+                      env={'TOKAMAK_MODEL': support.model_path()}).stdout
+        self.assertTrue(out.startswith(' 4'), out)
+        failed = tokamak('run', '-p', 'x', check=False,
+                         env={'TOKAMAK_MODEL': '/nowhere/model.gguf'})
+        self.assertEqual(failed.returncode, 1)
+        self.assertIn('/nowhere/model.gguf', failed.stderr)
+        self.assertIn('fetch-model', failed.stderr)
+
+    def test_continues_token_ids_in_json(self):
+        answer = self.run_ids([504, 3575, 282, 4649, 314], '--max-tokens', '6', '--logprobs', '2')
+        self.assertEqual(len(answer['token_ids']), 6)
+        self.assertEqual(answer['finish_reason'], 'length')
+        self.assertEqual(len(answer['logprobs']), 6)
+        self.assertIn('Paris', answer['text'])
+        for logprob, top, token in zip(answer['logprobs'], answer['top'], answer['token_ids']):
+            self.assertEqual(top[0], [token, logprob])  # greedy takes the best
+        self.assertEqual(answer['usage']['prompt_tokens'], 5)
+
+    def test_same_ids_whatever_the_threads_chunks_and_cache(self):
+        prompt = [504, 3575, 282, 4649, 314] * 9
+        plain = self.run_ids(prompt, '--max-tokens', '8')
+        for args in (['--threads', '1'], ['--max-batch-tokens', '7'], ['--no-prefix-cache'],
+                     ['--block-size', '5', '--num-blocks', '40'], ['--deterministic']):
+            other = self.run_ids(prompt, '--max-tokens', '8', *args)
+            self.assertEqual(other['token_ids'], plain['token_ids'], args)
+            self.assertEqual(other['logprobs'], plain['logprobs'], args)
+
+    def test_first_token_time(self):
+        args = [support.BINARY, 'run', support.model_path(), '-p', 'Hi', '--max-tokens', '1']
+        best = math.inf
+        for _ in range(3):
+            with support.timer() as seconds:
+                subprocess.run(args, check=True, stdout=subprocess.DEVNULL,
+                               stdin=subprocess.DEVNULL)
+            best = min(best, seconds[0])
+        support.report('exec to the end of one token, best of 3 (s)', round(best, 3))
+
+    def test_binary_size(self):
+        with tempfile.NamedTemporaryFile() as stripped:
+            try:
+                subprocess.run(['strip', '-o', stripped.name, support.BINARY], check=True)
+            except FileNotFoundError:
+                self.skipTest('no strip')
+            size = os.path.getsize(stripped.name) / 2**20
+        support.report('stripped binary (MiB)', round(size, 1))
+        if 'asan' not in support.BINARY and 'tsan' not in support.BINARY:
+            self.assertLessEqual(size, 25)
+
+
+class OtherCommands(unittest.TestCase):
+    def test_score_agrees_with_what_generation_saw(self):
+        ids = [504, 3575, 282, 4649, 314, 7042, 30]
+        score = json.loads(tokamak('score', support.model_path(), '--token-ids',
+                                   ','.join(map(str, ids)), '--top', '3', '--json').stdout)
+        self.assertEqual(score['token_ids'], ids)
+        self.assertEqual(len(score['logprobs']), len(ids))
+        self.assertIsNone(score['logprobs'][0])
+        given = score['logprobs'][1:]
+        self.assertAlmostEqual(score['mean_logprob'], sum(given) / len(given), places=6)
+        self.assertAlmostEqual(score['perplexity'], math.exp(-score['mean_logprob']), places=6)
+        for top in score['top'][1:]:
+            self.assertEqual(len(top), 3)
+            self.assertEqual(sorted((p for _, p in top), reverse=True), [p for _, p in top])
+        answer = json.loads(tokamak('run', support.model_path(), '--token-ids',
+                                    ','.join(map(str, ids[:4])), '--max-tokens', '1',
+                                    '--temperature', '0', '--json').stdout)
+        token = answer['token_ids'][0]
+        self.assertEqual(dict(map(tuple, score['top'][4]))[token], answer['logprobs'][0])
+
+    def test_score_reads_text(self):
+        out = tokamak('score', support.model_path(), '--text', '-',
+                      stdin='The capital of France is Paris.').stdout
+        self.assertIn('perplexity', out)
+
+    def test_score_equals_the_reference(self):
+        if not support.GOLDENS.exists() or 'Q4_1' not in support.model_path():
+            self.skipTest('no goldens of this model')
+        golden = json.loads(support.GOLDENS.read_text())['score'][0]
+        score = json.loads(tokamak('score', support.model_path(), '--token-ids',
+                                   ','.join(map(str, golden['tokens'])), '--json').stdout)
+        for ours, reference in zip(score['logprobs'][1:], golden['logprobs'], strict=True):
+            self.assertAlmostEqual(ours, reference, delta=1e-3)
+
+    def test_tokenize_gives_ids_and_pieces(self):
+        args = ['tokenize', support.model_path(), '--string', 'Hello world', '--json']
+        out = json.loads(tokamak(*args).stdout)
+        self.assertEqual(out, {'token_ids': [19556, 905], 'pieces': ['Hello', ' world']})
+        piped = tokamak('tokenize', support.model_path(), '-', '--json', stdin='Hello world')
+        self.assertEqual(json.loads(piped.stdout), out)
+
+    def test_inspect_shows_the_file(self):
+        self.assertIn('llama.block_count', tokamak('inspect', support.model_path()).stdout)
+        self.assertIsInstance(json.loads(tokamak('inspect', support.model_path(), '--json').stdout),
+                              dict)
+
+    def test_bench_prints_the_agreed_fields(self):
+        small = tokamak('bench', 'latency', support.model_path(), '--batch', '1,2',
+                        '--prompt-tokens', '8', '--output-tokens', '4', '--json').stdout
+        lines = [json.loads(line) for line in small.splitlines()]
+        self.assertEqual([line['batch'] for line in lines], [1, 2])
+        many = tokamak('bench', 'throughput', support.model_path(), '--requests', '3', '--input',
+                       '4:8', '--output', '2:4', '--json').stdout
+        lines.append(json.loads(many))
+        self.assertEqual(lines[-1]['requests'], 3)
+        for line in lines:
+            self.assertEqual(set(line), BENCH_FIELDS)
+            for times in (line['ttft_ms'], line['tpot_ms']):
+                self.assertEqual(set(times), {'p50', 'p90', 'p99'})
+            self.assertGreater(line['output_tok_s'], 0)
+            self.assertGreater(line['weight_gb_s'], 0)
+
+    def test_version_help_and_wrong_flags(self):
+        self.assertRegex(tokamak('--version').stdout, r'^tokamak \d+\.\d+\.\d+ \(')
+        for command in (['run'], ['serve'], ['bench', 'latency'], ['bench', 'throughput'],
+                        ['inspect'], ['score'], ['tokenize'], ['replay']):
+            self.assertIn('Examples:', tokamak(*command, '--help').stdout, command)
+        for args in ([], ['nonsense'], ['run', '--no-such-flag'], ['run', '--top-p', 'x'],
+                     ['run', '--token-ids', '1,x'], ['serve', '--port', '99999'],
+                     ['run', '-p', 'a', '--token-ids', '1'], ['score'], ['tokenize'],
+                     ['replay']):
+            failed = tokamak(*args, check=False)
+            self.assertEqual(failed.returncode, 2, args)
+            self.assertIn('error: ', failed.stderr, args)
+
+    def test_config_file(self):
+        with tempfile.NamedTemporaryFile('w', suffix='.ini') as config:
+            config.write('[run]\ntemperature=0\nmax-tokens=3\n')
+            config.flush()
+            out = tokamak('run', '--config', config.name, support.model_path(), '--token-ids',
+                          '504,3575,282', '--json').stdout
+        self.assertEqual(len(json.loads(out)['token_ids']), 3)
+
+
+if __name__ == '__main__':
+    support.main()

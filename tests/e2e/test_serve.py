@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""What a server owes its operators: draining, cancelling, idling, keys."""
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+import support
+from support import Server
+
+LONG = {'prompt': 'Once upon a time', 'max_tokens': 4000, 'ignore_eos': True}
+
+
+def send(server, body):
+    """A request over a socket of its own, whose answer nobody has read yet."""
+    data = json.dumps(body).encode()
+    connection = socket.create_connection(('127.0.0.1', server.port), timeout=support.PATIENCE)
+    connection.sendall(b'POST /v1/completions HTTP/1.1\r\nHost: test\r\nContent-Type: '
+                       b'application/json\r\nContent-Length: %d\r\n\r\n%s' % (len(data), data))
+    return connection
+
+
+class Serve(unittest.TestCase):
+    def test_a_client_that_goes_away_is_cancelled(self):
+        with Server() as server:
+            for stream in (True, False):
+                connection = send(server, dict(LONG, stream=stream, n=3))
+                server.wait_until(lambda h: h['running'] == 3, 'three sequences run')
+                connection.close()
+                server.wait_until(lambda h: h['running'] == 0 and h['used_blocks'] == 0,
+                                  'nothing runs')
+            self.assertLess(server.health()['generated_tokens'], 4000)
+
+    def test_sigterm_finishes_what_runs(self):
+        with Server() as server:
+            answers = []
+            body = dict(LONG, max_tokens=40)
+            request = threading.Thread(
+                target=lambda: answers.append(server.request('/v1/completions', body)))
+            request.start()
+            server.wait_until(lambda h: h['running'] == 1, 'it runs')
+            self.assertEqual(server.terminate(), 0)
+            request.join()
+            status, answer = answers[0]
+            self.assertEqual(status, 200)
+            self.assertEqual(answer['usage']['completion_tokens'], 40)
+
+    def test_sigterm_gives_up_after_a_while(self):
+        with Server('--drain-seconds', '0.3') as server:
+            answers = []
+            request = threading.Thread(
+                target=lambda: answers.append(server.request('/v1/completions', LONG)))
+            request.start()
+            server.wait_until(lambda h: h['running'] == 1, 'it runs')
+            self.assertEqual(server.terminate(), 0)
+            request.join()
+            self.assertEqual(answers[0][0], 503)
+
+    def test_sigint_and_twice(self):
+        with Server('--drain-seconds', '1000') as server:
+            connection = send(server, LONG)
+            server.wait_until(lambda h: h['running'] == 1, 'it runs')
+            server.process.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+            server.process.send_signal(signal.SIGINT)
+            self.assertEqual(server.process.wait(timeout=support.PATIENCE), 0)
+            connection.close()
+
+    def test_idle_uses_no_cpu(self):
+        with Server() as server:
+            server.request('/v1/completions', {'prompt': 'a', 'max_tokens': 4})
+            time.sleep(0.5)
+            before = server.cpu_seconds()
+            time.sleep(3)
+            used = server.cpu_seconds() - before
+            support.report('CPU seconds in 3 s of idling', round(used, 2))
+            self.assertLess(used, 0.1)
+
+    def test_keys_and_other_machines(self):
+        with tempfile.NamedTemporaryFile('w') as keys:
+            keys.write('secret\n')
+            keys.flush()
+            with Server('--host', '0.0.0.0', '--api-key-file', keys.name) as server:
+                self.assertEqual(server.request('/v1/models')[0], 401)
+                self.assertEqual(server.request('/v1/models', headers={
+                    'Authorization': 'Bearer secret'})[0], 200)
+        refused = support.tokamak('serve', support.model_path(), '--host', '0.0.0.0', '--port',
+                                  '0', check=False)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn('--insecure', refused.stderr)
+
+    def test_a_port_in_use_is_named(self):
+        with Server() as server:
+            second = support.tokamak('serve', support.model_path(), '--port', str(server.port),
+                                     check=False)
+            self.assertEqual(second.returncode, 1)
+            self.assertIn(str(server.port), second.stderr)
+
+    def test_a_full_queue_is_refused(self):
+        with Server('--max-seqs', '1', '--max-queue', '2') as server:
+            connections = [send(server, LONG)]
+            server.wait_until(lambda h: h['running'] == 1, 'one runs')
+            connections += [send(server, LONG) for _ in range(2)]
+            server.wait_until(lambda h: h['waiting'] == 2, 'the queue is full')
+            status, answer = server.request('/v1/completions', {'prompt': 'a'})
+            self.assertEqual(status, 503, answer)
+            self.assertIn('queue', answer['error']['message'])
+            for connection in connections:
+                connection.close()
+
+    def test_a_recorded_run_is_repeated(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = folder + '/run.rec'
+            with Server('--record', path, '--num-blocks', '40', '--max-batch-tokens', '16',
+                        '--threads', '1') as server:
+                leaver = send(server, dict(LONG, max_tokens=400))
+                threads = [threading.Thread(target=server.request, args=('/v1/completions', {
+                    'prompt': 'The quick brown fox' * i, 'max_tokens': 20, 'n': 2,
+                    'temperature': 1.0, 'logprobs': 2, 'stop': ['the']})) for i in range(1, 7)]
+                for thread in threads:
+                    thread.start()
+                threads[0].join()
+                leaver.close()
+                for thread in threads:
+                    thread.join()
+                self.assertEqual(server.terminate(), 0)
+            for args in ([], ['--schedule-only']):
+                counts = json.loads(support.tokamak('replay', path, '--json', *args).stdout)
+                self.assertEqual(counts['requests'], 7)
+                self.assertGreater(counts['tokens'], 50)
+            with open(path, 'r+b') as file:
+                file.seek(200)
+                file.write(b'\xff' * 8)
+            damaged = support.tokamak('replay', path, check=False)
+            self.assertEqual(damaged.returncode, 1)
+            self.assertIn(path, damaged.stderr)
+
+    def test_half_a_request_harms_nobody(self):
+        with Server() as server:
+            connection = http.client.HTTPConnection('127.0.0.1', server.port)
+            connection.putrequest('POST', '/v1/completions')
+            connection.putheader('Content-Length', '1000')
+            connection.endheaders(b'{"prompt"')
+            self.assertEqual(server.request('/v1/completions', {'prompt': 'a', 'max_tokens': 1})[0],
+                             200)
+            connection.close()
+            self.assertEqual(server.terminate(), 0)
+
+
+if __name__ == '__main__':
+    support.main()

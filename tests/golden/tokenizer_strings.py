@@ -1,0 +1,82 @@
+"""The strings of src/tokenizer/testing/test_strings.cc: the same tables, the same draws."""
+
+WORDS = ["the", "of", "and", "tokenizer", "Hello", "WORLD", "naïve", "I", "don", "running", "a",
+         "Привет", "мир", "東京", "한국어", "العربية", "ελληνικά", "हिन्दी", "ภาษาไทย", "straße",
+         "İstanbul", "ﬁne", "Ǆ", "ﷺ"]
+CONTRACTIONS = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'S", "'RE", "'Ll", "’s", "'", "''s",
+                "'ſ", "'x"]
+SPACES = [" ", " ", " ", "  ", "    ", "\t", "\n", "\r\n", "\n\n", "\r", "\v", "\f", "\u00A0",
+          "\u3000", "\u2003", "\u0085", "\u2028", "\u200B", "\u180E", "\u202F", "\uFEFF"]
+EMOJI = ["👍", "👍🏽", "👩‍👩‍👧‍👦", "🏳️‍🌈", "🇩🇪", "❤️", "1️⃣", "👨🏿‍🚀", "😶‍🌫️", "🏴󠁧󠁢󠁥󠁮󠁧󠁿", "🚀🚀🚀"]
+SPECIAL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<repo_name>", "<|im_start|",
+           "<|im_end|>\n", "<s>", "</s>", "[CLS]", "<file_sep>", "<|im_<|im_end|>"]
+PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+BLOCKS = [
+    (0x20, 0x7E), (0xA1, 0x24F), (0x370, 0x3FF), (0x400, 0x481), (0x531, 0x556), (0x5D0, 0x5EA),
+    (0x620, 0x669), (0x904, 0x939), (0x93E, 0x94D), (0x985, 0x9B9), (0xB85, 0xBB9), (0xE01, 0xE3A),
+    (0xE40, 0xE5B), (0x10D0, 0x10FA), (0x1100, 0x11FF), (0x1780, 0x17D3), (0x1E00, 0x1EFF),
+    (0x2010, 0x205E), (0x2070, 0x209C), (0x2100, 0x218B), (0x2190, 0x22FF), (0x2460, 0x24FF),
+    (0x2700, 0x27BF), (0x3041, 0x3096), (0x30A1, 0x30FA), (0x4E00, 0x9FEF), (0xAC00, 0xD7A3),
+    (0xE000, 0xF8FF), (0xFF01, 0xFF5E), (0x1D400, 0x1D7CB), (0x1F300, 0x1F64F), (0x20000, 0x2A6D6),
+    (0xE0020, 0xE007E), (0x10FFF0, 0x10FFFF)]
+
+MASK = (1 << 64) - 1
+
+
+class Random:
+    """splitmix64."""
+
+    def __init__(self, seed: int):
+        self.state = seed
+
+    def below(self, n: int) -> int:
+        self.state = (self.state + 0x9E3779B97F4A7C15) & MASK
+        z = self.state
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+        return (z ^ (z >> 31)) % n
+
+    def pick(self, table):
+        return table[self.below(len(table))]
+
+
+def word(random: Random) -> bytes:
+    space = b" " if random.below(2) == 1 else b""
+    text = random.pick(WORDS).encode()
+    return space + (text.upper() if random.below(8) == 0 else text)  # bytes.upper is ASCII only
+
+
+def part(random: Random) -> bytes:
+    kind = random.below(12)
+    if kind <= 1:
+        return word(random)
+    if kind == 2:
+        return bytes(ord("0") + random.below(10) for _ in range(1 + random.below(9)))
+    if kind <= 4:
+        return random.pick(SPACES).encode()
+    if kind == 5:
+        return bytes(ord(random.pick(PUNCTUATION)) for _ in range(1 + random.below(4)))
+    if kind == 6:
+        return random.pick(CONTRACTIONS).encode()
+    if kind == 7:
+        low, high = random.pick(BLOCKS)
+        count = 1 + random.below(8)
+        return "".join(chr(low + random.below(high - low + 1)) for _ in range(count)).encode()
+    if kind == 8:
+        return random.pick(EMOJI).encode()
+    if kind == 9:
+        return "".join(chr(0x300 + random.below(0x70)) for _ in range(1 + random.below(4))).encode()
+    if kind == 10:
+        if random.below(4) == 0:
+            return bytes(random.below(256) for _ in range(1 + random.below(8)))
+        return random.pick(SPECIAL).encode()
+    if random.below(8) == 0:
+        unit = random.pick(SPACES) if random.below(2) == 0 else random.pick(WORDS)
+        return unit.encode() * (2 + random.below(40))
+    return b""
+
+
+def test_string(index: int) -> bytes:
+    """The string of number `index`: bytes, not always UTF-8."""
+    random = Random(index)
+    return b"".join(part(random) for _ in range(1 + random.below(16)))

@@ -1,0 +1,142 @@
+// Records and replays of simulated schedules.
+#include "engine/replay.h"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "sim/simulation.h"
+
+namespace tokamak::sim {
+namespace {
+
+class ReplayTest : public ::testing::Test {
+ protected:
+  void TearDown() override { std::filesystem::remove(path_); }
+
+  // Runs a schedule and records it.
+  void Record(uint64_t seed, int32_t depth) {
+    ScheduleOptions options;
+    options.seed = seed;
+    options.depth = depth;
+    options.record_path = path_;
+    Simulation simulation(options);
+    EXPECT_EQ(simulation.Run(), "");
+    stats_ = simulation.stats();
+    executor_options_ = simulation.executor_options();
+  }
+  std::string Bytes() {
+    auto bytes = ReadWholeFile(path_, 1 << 28);
+    EXPECT_TRUE(bytes.ok());
+    return *bytes;
+  }
+  Result<ReplayReport> ReplayBytes(const std::string& bytes, Executor* executor) {
+    auto reader = RecordReader::Open("test", bytes);
+    if (!reader.ok()) return reader.status();
+    ReplayOptions options;
+    options.executor = executor;
+    options.on_arrival = [](const ArrivalEvent& event, Arrival* arrival) {
+      const SamplingParams& p = arrival->sampling;
+      for (int32_t i = 0; event.has_decoders && i < p.n; ++i) {
+        arrival->decoders.push_back(
+            std::make_unique<LetterDecoder>(p.stop.empty() ? "" : p.stop[0]));
+      }
+    };
+    return Replay(std::move(*reader), options);
+  }
+
+  void SetUp() override { SetLogLevel(LogLevel::kOff); }
+
+  const std::string path_ = (std::filesystem::temp_directory_path() /
+                             ("tokamak_replay_test_" + std::to_string(::getpid())))
+                                .string();
+  ScheduleStats stats_;
+  FakeExecutorOptions executor_options_;
+};
+
+TEST_F(ReplayTest, RepeatsEveryScheduleFromTheRecordAlone) {
+  int64_t failures = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(seed);
+    Record(seed, 0);
+    const auto report = ReplayBytes(Bytes(), nullptr);
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_GE(report->steps, stats_.steps);
+    EXPECT_EQ(report->requests, stats_.requests + stats_.refused);
+    failures += report->failures;
+  }
+  EXPECT_GT(failures, 0) << "no schedule had executor errors: the test proves less than it should";
+}
+
+TEST_F(ReplayTest, DrawsEveryTokenAnewOnARealExecutor) {
+  int replayed = 0;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(seed);
+    Record(seed, 0);
+    if (stats_.failures > 0) continue;
+    ManualClock clock;
+    Verdict verdict;
+    executor_options_.failure_permille = 0;
+    FakeExecutor executor(executor_options_, /*seed=*/99, &clock, &verdict);
+    const auto report = ReplayBytes(Bytes(), &executor);
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_TRUE(verdict.ok()) << verdict.what();
+    EXPECT_EQ(executor.num_steps(), stats_.steps);
+    ++replayed;
+  }
+  EXPECT_GT(replayed, 10);
+}
+
+TEST_F(ReplayTest, NamesTheStepWhereAnotherModelDraws) {
+  Record(3, 2);
+  ManualClock clock;
+  Verdict verdict;
+  executor_options_.model.vocab -= 1;  // the same limits, another distribution
+  executor_options_.failure_permille = 0;
+  FakeExecutor executor(executor_options_, 99, &clock, &verdict);
+  const auto report = ReplayBytes(Bytes(), &executor);
+  ASSERT_FALSE(report.ok());
+  EXPECT_EQ(report.status().code(), StatusCode::kInternal);
+  EXPECT_NE(report.status().message().find("recorded"), std::string::npos)
+      << report.status().ToString();
+}
+
+TEST_F(ReplayTest, RefusesAnExecutorWithOtherLimits) {
+  Record(3, 2);
+  ManualClock clock;
+  Verdict verdict;
+  executor_options_.limits.cache.num_device_blocks += 1;
+  FakeExecutor executor(executor_options_, 99, &clock, &verdict);
+  EXPECT_EQ(ReplayBytes(Bytes(), &executor).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(ReplayTest, ACutOffRecordReplaysUpToItsLastWholeEvent) {
+  Record(5, 4);
+  const std::string bytes = Bytes();
+  EXPECT_EQ(ReplayBytes(bytes.substr(0, bytes.size() - 1), nullptr).status().code(),
+            StatusCode::kDataLoss);
+}
+
+TEST_F(ReplayTest, EveryFlippedByteIsNoticed) {
+  Record(7, 1);
+  const std::string bytes = Bytes().substr(0, 3000);
+  for (size_t i = 0; i < bytes.size(); i += 7) {
+    std::string corrupted = bytes;
+    corrupted[i] = static_cast<char>(corrupted[i] ^ 0x10);
+    auto reader = RecordReader::Open("test", corrupted);
+    Status status = reader.status();
+    while (status.ok()) {
+      auto event = reader->Next();
+      status = event.status();
+      if (event.ok() && !*event) break;
+    }
+    EXPECT_FALSE(status.ok()) << "byte " << i;
+  }
+}
+
+}  // namespace
+}  // namespace tokamak::sim
