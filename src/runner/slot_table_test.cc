@@ -52,7 +52,8 @@ struct Violation {
   const char* message;
 };
 
-std::vector<Violation> Violations() {
+// Of the rules for slots, copies and admissions.
+std::vector<Violation> AdmissionViolations() {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const auto copy = [](Tier from, BlockId source, Tier to, BlockId destination) {
     return [=](StepInput& s) { s.copies = {{from, source, to, destination}}; };
@@ -98,6 +99,12 @@ std::vector<Violation> Violations() {
       {"AdmitCold", [](auto& s) { s.admit[0].sampling.temperature = -1; }, "temperature is -1"},
       {"AdmitNoRepetition", [](auto& s) { s.admit[0].sampling.repetition_penalty = 0; },
        "repetition_penalty 0"},
+  };
+}
+
+// Of the rules for block tables and rows.
+std::vector<Violation> RowViolations() {
+  return {
       {"AppendToFreeSlot", [](auto& s) { s.append[0].slot = 3; }, "append: slot 3 is free"},
       {"AppendToNoGroup", [](auto& s) { s.append[0].group = 2; },
        "names cache group 2; there are 2"},
@@ -136,7 +143,9 @@ std::vector<Violation> Violations() {
 }
 
 TEST(SlotTable, RefusesWhatBreaksARuleAndNamesIt) {
-  for (const Violation& violation : Violations()) {
+  std::vector<Violation> violations = AdmissionViolations();
+  for (Violation& violation : RowViolations()) violations.push_back(std::move(violation));
+  for (const Violation& violation : violations) {
     SCOPED_TRACE(violation.name);
     SlotTable table = MakeTable();
     StepInput first = {.admit = {{.slot = 0, .tokens = {1}, .num_prompt_tokens = 1}}};
