@@ -51,7 +51,7 @@ LocalEngine::~LocalEngine() {
 }
 
 Status LocalEngine::Start() {
-  parts_.core.on_request_done = [this](RequestId, const RequestTimings&) { RequestDone(); };
+  parts_.core.on_request_done = [this](RequestId, const RequestTimings&) { ++ended_; };
   Clock* clock = &clock_;
   Executor* executor = parts_.executor.get();
   if (parts_.record != nullptr) {
@@ -71,9 +71,9 @@ void LocalEngine::Run() {
     if (core_->HasWork()) {
       Record(StepEvent{});
       core_->Step();
-    } else if (!stop_.load()) {
-      mailbox_.WaitForWork();
     }
+    CountEnded();
+    if (!core_->HasWork() && !stop_.load()) mailbox_.WaitForWork();
   }
 }
 
@@ -97,7 +97,7 @@ void LocalEngine::Take(EngineMessage message) {
       chunk.error = status;
       on_output(std::move(chunk));
     }
-    RequestDone();
+    ++ended_;
   } else if (const auto* cancel = std::get_if<CancelMessage>(&message)) {
     Record(CancelEvent{cancel->request});
     core_->Cancel(cancel->request);
@@ -160,9 +160,12 @@ Status LocalEngine::Accept() {
   return Status();
 }
 
-void LocalEngine::RequestDone() {
+// After the step in which they ended, so that whoever waits for them sees its statistics too.
+void LocalEngine::CountEnded() {
+  if (ended_ == 0) return;
   MutexLock lock(mutex_);
-  if (--open_ == 0) all_done_.NotifyAll();
+  open_ -= std::exchange(ended_, 0);
+  if (open_ == 0) all_done_.NotifyAll();
 }
 
 void LocalEngine::Cancel(RequestId request) { mailbox_.Push(CancelMessage{request}); }

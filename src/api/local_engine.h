@@ -58,7 +58,7 @@ class LocalEngine final : public Engine {
 
   Result<Arrival> MakeArrival(Request request) const;
   Status Accept() EXCLUDES(mutex_);
-  void RequestDone() EXCLUDES(mutex_);
+  void CountEnded() EXCLUDES(mutex_);
 
   EngineParts parts_;
   SystemClock clock_;
@@ -66,6 +66,7 @@ class LocalEngine final : public Engine {
   std::unique_ptr<RecordingClock> recording_clock_;
   std::unique_ptr<RecordingExecutor> recording_executor_;
   std::unique_ptr<EngineCore> core_;  // engine thread, but for its thread-safe methods
+  int64_t ended_ = 0;                 // engine thread: requests that ended since CountEnded
   EngineMailbox mailbox_;
   std::atomic<RequestId> next_id_{1};
   std::atomic<bool> stop_{false};

@@ -80,7 +80,7 @@ class Run(unittest.TestCase):
                 self.skipTest('no strip')
             size = os.path.getsize(stripped.name) / 2**20
         support.report('stripped binary (MiB)', round(size, 1))
-        if 'asan' not in support.BINARY and 'tsan' not in support.BINARY:
+        if not support.SLOW:
             self.assertLessEqual(size, 25)
 
 
