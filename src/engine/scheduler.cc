@@ -52,7 +52,9 @@ Schedule Scheduler::Next(bool idle) {
 
 void Scheduler::SetBudgets() {
   int32_t decodes = 0;
-  bool prefills = !waiting_.empty();
+  // Whether a prefill may come: from the queue only if there is a slot to be had.
+  bool prefills = !waiting_.empty() && (!free_slots_.empty() || running_.empty() ||
+                                        Outranks(**waiting_.begin(), *running_.back()));
   for (const Sequence* sequence : running_) {
     const int32_t schedulable = sequence->num_schedulable();
     if (schedulable == 1) {

@@ -80,8 +80,9 @@ int main(int argc, char** argv) {
     const std::string failure = simulation.Run();
     total.Add(simulation.stats());
     if (!failure.empty()) {
-      fmt::print(stderr, "seed {}: {}\nrepeat with: {} --schedules 1 --seed {} --depth {}\n", seed,
-                 failure, argv[0], seed, depth);
+      fmt::print(stderr,
+                 "seed {}: {}\nrepeat with: {} --schedules 1 --seed {} --depth {} --steps {}\n",
+                 seed, failure, argv[0], seed, depth, min_steps);
       return 1;
     }
   }

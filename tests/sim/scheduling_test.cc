@@ -125,6 +125,20 @@ TEST_F(SchedulingTest, StepsNeverExceedTheirTokensAndPrefillsKeepAMinimum) {
   for (const StepInput& step : steps_) EXPECT_LE(TokensOf(step), 12);
 }
 
+TEST_F(SchedulingTest, AFullHouseKeepsAllItsStreamsGoingWhileOthersWait) {
+  core_options_.max_seqs = 12;
+  core_options_.max_step_tokens = 12;
+  Start();
+  for (RequestId id = 1; id <= 12; ++id) Submit(id, 3, 50);
+  for (int i = 0; i < 20; ++i) core_->Step();
+  Submit(20, 60, 2);
+  for (int i = 0; i < 10; ++i) {
+    core_->Step();
+    EXPECT_EQ(steps_.back().rows.size(), 12u);
+  }
+  RunAll();
+}
+
 TEST_F(SchedulingTest, EqualPrioritiesAreServedInOrderOfArrival) {
   core_options_.max_seqs = 2;
   Start();
