@@ -1,5 +1,6 @@
 # cmake -DSOURCE=<repository> -DOUTPUT=<file> -P WriteCommit.cmake
-# Writes the short commit, with "-dirty" when tracked files differ from it, as a C string literal.
+# Writes the short commit, with "-dirty" when tracked files differ from it, as the definition of
+# Commit() (src/api/version.h).
 find_program(git git)
 set(commit "unknown")
 if(git)
@@ -10,11 +11,12 @@ if(git)
     set(commit ${found})
   endif()
 endif()
-set(content "\"${commit}\"\n")
+string(CONCAT content "#include \"api/version.h\"\n\n"
+       "std::string_view tokamak::Commit() { return \"${commit}\"; }\n")
 set(before "")
 if(EXISTS ${OUTPUT})
   file(READ ${OUTPUT} before)
 endif()
 if(NOT content STREQUAL before)
-  file(WRITE ${OUTPUT} ${content})
+  file(WRITE ${OUTPUT} "${content}")
 endif()

@@ -80,7 +80,8 @@ def check_file(root, path):
             if BEAST.match(name) and not str(relative).startswith(BEAST_FOLDER):
                 yield number, f'<{name}> belongs in {BEAST_FOLDER} alone'
             continue
-        if not any((root / base / name).is_file() for base in ('src', 'include')):
+        if not any((root / base / f'{name}{template}').is_file()
+                   for base in ('src', 'include') for template in ('', '.in')):
             yield number, f'"{name}" is not a path from src/ or include/'
             continue
         target = name.split('/')[0]

@@ -9,7 +9,7 @@
 namespace tokamak {
 
 Result<std::string> SystemFingerprint(const Checkpoint& checkpoint, const EngineOptions& options,
-                                      const std::string& backend) {
+                                      const ModelInfo& model) {
   uint64_t hash = 0;
   const auto add = [&hash](std::string_view text) {
     hash = Hash64(text.data(), text.size(), hash + 1);
@@ -25,8 +25,8 @@ Result<std::string> SystemFingerprint(const Checkpoint& checkpoint, const Engine
     add(checkpoint.source);
   }
   add(VersionText());
-  add(backend);
-  add(fmt::format("{} {} {}", options.kv_cache_dtype, options.block_size, options.max_context));
+  add(model.backend);
+  add(fmt::format("{} {} {}", options.kv_cache_dtype, options.block_size, model.max_context));
   return fmt::format("fp_{:016x}", hash);
 }
 

@@ -13,6 +13,6 @@ namespace tokamak {
 // place of a tensor, every setting) with the sizes of its files, of this build, of the backend, and
 // of those options that may change a result. Equal fingerprints and seeds give equal answers.
 Result<std::string> SystemFingerprint(const Checkpoint& checkpoint, const EngineOptions& options,
-                                      const std::string& backend);
+                                      const ModelInfo& model);
 
 }  // namespace tokamak

@@ -8,6 +8,7 @@
 #include "api/fingerprint.h"
 #include "api/local_engine.h"
 #include "api/open_tokenizer.h"
+#include "api/replay_file.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "executor/in_process.h"
@@ -170,8 +171,7 @@ Result<EngineParts> LoadParts(const EngineOptions& options) {
   EngineParts parts;
   parts.model = Describe(checkpoint, *model, *ops);
   parts.model.threads = options.isa == "reference" ? 1 : threads;
-  ASSIGN_OR_RETURN(parts.system_fingerprint,
-                   SystemFingerprint(checkpoint, options, parts.model.backend));
+  ASSIGN_OR_RETURN(parts.system_fingerprint, SystemFingerprint(checkpoint, options, parts.model));
   ASSIGN_OR_RETURN(parts.executor, MakeExecutor(std::move(ops), std::move(model), options));
   const CacheSpec& cache = parts.executor->limits().cache;
   parts.model.kv_token_bytes =
@@ -192,6 +192,13 @@ Result<EngineParts> LoadParts(const EngineOptions& options) {
 
 Result<std::unique_ptr<Engine>> Engine::Load(EngineOptions options) {
   ASSIGN_OR_RETURN(EngineParts parts, LoadParts(options));
+  if (!options.record_path.empty()) {
+    const std::string& backend = parts.model.backend;  // "cpu/avx512" or "reference"
+    const RecordHeader header =
+        MakeRecordHeader(options, backend.substr(backend.find('/') + 1), parts.system_fingerprint,
+                         parts.core, parts.executor->limits());
+    ASSIGN_OR_RETURN(parts.record, RecordWriter::Create(options.record_path, header));
+  }
   return LocalEngine::Create(std::move(parts));
 }
 

@@ -51,8 +51,16 @@ LocalEngine::~LocalEngine() {
 }
 
 Status LocalEngine::Start() {
-  parts_.core.on_request_done = [this](RequestId, const RequestTimings&) { RequestDone(); };
-  ASSIGN_OR_RETURN(core_, EngineCore::Create(parts_.core, &clock_, parts_.executor.get()));
+  parts_.core.on_request_done = [this](RequestId, const RequestTimings&) { ++ended_; };
+  Clock* clock = &clock_;
+  Executor* executor = parts_.executor.get();
+  if (parts_.record != nullptr) {
+    recording_clock_ = std::make_unique<RecordingClock>(clock, parts_.record.get());
+    recording_executor_ = std::make_unique<RecordingExecutor>(executor, parts_.record.get());
+    clock = recording_clock_.get();
+    executor = recording_executor_.get();
+  }
+  ASSIGN_OR_RETURN(core_, EngineCore::Create(parts_.core, clock, executor));
   thread_ = std::thread([this] { Run(); });
   return Status();
 }
@@ -61,11 +69,16 @@ void LocalEngine::Run() {
   while (!stop_.load()) {
     for (EngineMessage& message : mailbox_.Take()) Take(std::move(message));
     if (core_->HasWork()) {
+      Record(StepEvent{});
       core_->Step();
-    } else if (!stop_.load()) {
-      mailbox_.WaitForWork();
     }
+    CountEnded();
+    if (!core_->HasWork() && !stop_.load()) mailbox_.WaitForWork();
   }
+}
+
+void LocalEngine::Record(const RecordEvent& event) {
+  if (parts_.record != nullptr) parts_.record->Write(event);
 }
 
 void LocalEngine::Take(EngineMessage message) {
@@ -73,6 +86,7 @@ void LocalEngine::Take(EngineMessage message) {
     const RequestId id = arrival->id;
     const int32_t n = arrival->sampling.n;
     const OutputCallback on_output = arrival->on_output;
+    if (parts_.record != nullptr) parts_.record->WriteArrival(*arrival);
     const Status status = core_->Submit(std::move(*arrival));
     if (status.ok()) return;
     for (int32_t choice = 0; choice < n; ++choice) {  // accepted, so it ends like any other
@@ -83,10 +97,12 @@ void LocalEngine::Take(EngineMessage message) {
       chunk.error = status;
       on_output(std::move(chunk));
     }
-    RequestDone();
+    ++ended_;
   } else if (const auto* cancel = std::get_if<CancelMessage>(&message)) {
+    Record(CancelEvent{cancel->request});
     core_->Cancel(cancel->request);
   } else if (std::holds_alternative<CancelAllMessage>(message)) {
+    Record(CancelAllEvent{});
     core_->CancelAll();
   }
 }
@@ -144,9 +160,12 @@ Status LocalEngine::Accept() {
   return Status();
 }
 
-void LocalEngine::RequestDone() {
+// After the step in which they ended, so that whoever waits for them sees its statistics too.
+void LocalEngine::CountEnded() {
+  if (ended_ == 0) return;
   MutexLock lock(mutex_);
-  if (--open_ == 0) all_done_.NotifyAll();
+  open_ -= std::exchange(ended_, 0);
+  if (open_ == 0) all_done_.NotifyAll();
 }
 
 void LocalEngine::Cancel(RequestId request) { mailbox_.Push(CancelMessage{request}); }

@@ -12,6 +12,7 @@
 #include "base/mutex.h"
 #include "engine/engine_core.h"
 #include "engine/mailbox.h"
+#include "engine/record.h"
 #include "executor/executor.h"
 #include "tokamak/engine.h"
 #include "tokenizer/tokenizer.h"
@@ -25,6 +26,7 @@ struct EngineParts {
   std::shared_ptr<const Tokenizer> tokenizer;  // null: the checkpoint has none, only ids go in
   std::unique_ptr<Executor> executor;
   EngineCoreOptions core;
+  std::unique_ptr<RecordWriter> record;  // null: the run is not recorded
 };
 
 // The engine thread owns core_ and, through it, the executor; other threads reach it through the
@@ -52,14 +54,19 @@ class LocalEngine final : public Engine {
   Status Start();
   void Run();  // the engine thread
   void Take(EngineMessage message);
+  void Record(const RecordEvent& event);
 
   Result<Arrival> MakeArrival(Request request) const;
   Status Accept() EXCLUDES(mutex_);
-  void RequestDone() EXCLUDES(mutex_);
+  void CountEnded() EXCLUDES(mutex_);
 
   EngineParts parts_;
   SystemClock clock_;
+  // With parts_.record, stand between the core and its clock and executor.
+  std::unique_ptr<RecordingClock> recording_clock_;
+  std::unique_ptr<RecordingExecutor> recording_executor_;
   std::unique_ptr<EngineCore> core_;  // engine thread, but for its thread-safe methods
+  int64_t ended_ = 0;                 // engine thread: requests that ended since CountEnded
   EngineMailbox mailbox_;
   std::atomic<RequestId> next_id_{1};
   std::atomic<bool> stop_{false};

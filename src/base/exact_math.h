@@ -49,7 +49,7 @@ constexpr float ExactExp(float y) {
   const float r = (y - scale * kLn2High) - scale * kLn2Low;
   float p = kP[6];
   for (int i = 5; i >= 0; --i) p = p * r + kP[i];
-  return std::bit_cast<float>(std::bit_cast<int32_t>(p) + n * (1 << 23));
+  return std::bit_cast<float>(std::bit_cast<int32_t>(p) + (n << 23));
 }
 
 }  // namespace tokamak

@@ -47,9 +47,8 @@ TEST(ChatMl, RefusesWhatIsNotThisFormatToTheLetter) {
   std::string escaped = kSmolLm2;  // a quote inside the literal: needs a real parser
   escaped.replace(escaped.find("SmolLM"), 6, "Smol\\'LM");
   const std::string text = kSmolLm2;
-  for (const std::string& bad :
-       {std::string(), trimmed, escaped, text.substr(0, text.size() / 2), text + "x", "x" + text,
-        std::string("{{ bos_token }}") + kPlain}) {
+  for (const std::string& bad : {std::string(), trimmed, escaped, text.substr(0, text.size() / 2),
+                                 text + "x", "x" + text, std::string("{{ bos_token }}") + kPlain}) {
     const Result<ChatMl> chat = ChatMl::FromTemplate(bad);
     ASSERT_FALSE(chat.ok()) << bad;
     EXPECT_EQ(chat.status().code(), StatusCode::kUnimplemented);

@@ -52,6 +52,9 @@ void Flags::Add(const std::string& names, double& value, const std::string& help
 void Flags::Add(const std::string& names, std::string& value, const std::string& help) {
   AddOption(names, value, help, "TEXT");
 }
+void Flags::AddRequired(const std::string& names, std::string& value, const std::string& help) {
+  app_->add_option(names, value, help)->type_name("TEXT")->required();
+}
 void Flags::Add(const std::string& names, std::optional<int32_t>& value, const std::string& help) {
   AddOption(names, value, help, "N");
 }

@@ -30,6 +30,8 @@ class Flags {
   void Add(const std::string& names, float& value, const std::string& help);
   void Add(const std::string& names, double& value, const std::string& help);
   void Add(const std::string& names, std::string& value, const std::string& help);
+  // As Add, and the command does not run without it.
+  void AddRequired(const std::string& names, std::string& value, const std::string& help);
   void Add(const std::string& names, std::optional<int32_t>& value, const std::string& help);
   void Add(const std::string& names, std::optional<uint64_t>& value, const std::string& help);
   void Add(const std::string& names, std::optional<std::string>& value, const std::string& help);

@@ -85,6 +85,10 @@ std::string TokenizeJson(const std::vector<Piece>& pieces) {
   return Dump({{"token_ids", std::move(ids)}, {"pieces", std::move(texts)}});
 }
 
+std::string ReplayJson(int64_t requests, int64_t steps, int64_t tokens) {
+  return Dump({{"requests", requests}, {"steps", steps}, {"tokens", tokens}, {"equal", true}});
+}
+
 std::string BenchJson(const BenchResult& r) {
   return Dump({{"model", r.model},
                {"backend", r.backend},

@@ -29,6 +29,9 @@ struct Piece {
 };
 std::string TokenizeJson(const std::vector<Piece>& pieces);
 
+// `replay --json`.
+std::string ReplayJson(int64_t requests, int64_t steps, int64_t tokens);
+
 struct Percentiles {
   double p50 = 0, p90 = 0, p99 = 0;
 };

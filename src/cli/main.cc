@@ -10,6 +10,6 @@ int main(int argc, char** argv) {
   AddInspectCommand(line);
   AddScoreCommand(line);
   AddTokenizeCommand(line);
-  // AddReplayCommand(line);
+  AddReplayCommand(line);
   return line.Run(argc, argv);
 }

@@ -11,21 +11,43 @@
 namespace tokamak {
 namespace {
 
-Status CheckLimits(const EngineCoreOptions& options, const ExecutorLimits& limits) {
-  const CacheSpec& cache = limits.cache;
-  if (cache.groups.empty()) return InvalidArgument("cache.groups: must not be empty");
+// Bounds far above any machine, so that sums of a few of these numbers fit 32 bits.
+constexpr int32_t kMaxGroups = 64;
+constexpr int32_t kMaxBlockSize = 1 << 16;
+constexpr int32_t kMaxPositions = 1 << 26;
+constexpr int32_t kMaxBlocks = 1 << 26;
+constexpr int32_t kMaxSlots = 1 << 20;
+
+Status CheckCache(const CacheSpec& cache) {
+  if (cache.groups.empty() || cache.groups.size() > kMaxGroups) {
+    return InvalidArgument("cache.groups: must be 1 to {}, got {}", kMaxGroups,
+                           cache.groups.size());
+  }
   for (const CacheGroup& group : cache.groups) {
-    if (group.block_size < 1 || group.block_size != cache.groups[0].block_size) {
-      return InvalidArgument("cache.groups: block sizes must be positive and equal, got {} and {}",
-                             cache.groups[0].block_size, group.block_size);
+    if (group.block_size < 1 || group.block_size > kMaxBlockSize ||
+        group.block_size != cache.groups[0].block_size) {
+      return InvalidArgument(
+          "cache.groups: block sizes must be equal and in [1, {}], got {} and {}", kMaxBlockSize,
+          cache.groups[0].block_size, group.block_size);
     }
     if (group.kind == CacheGroupKind::kWindow && group.window < 1) {
       return InvalidArgument("cache.groups: window must be positive, got {}", group.window);
     }
   }
-  if (cache.num_device_blocks < 1 || cache.num_host_blocks < 0) {
-    return InvalidArgument("cache: needs device blocks, got {} and {} on the host",
-                           cache.num_device_blocks, cache.num_host_blocks);
+  if (cache.num_device_blocks < 1 || cache.num_device_blocks > kMaxBlocks ||
+      cache.num_host_blocks < 0 || cache.num_host_blocks > kMaxBlocks) {
+    return InvalidArgument("cache: needs 1 to {} device blocks, got {} and {} on the host",
+                           kMaxBlocks, cache.num_device_blocks, cache.num_host_blocks);
+  }
+  return Status();
+}
+
+Status CheckLimits(const EngineCoreOptions& options, const ExecutorLimits& limits) {
+  RETURN_IF_ERROR(CheckCache(limits.cache));
+  if (limits.max_slots > kMaxSlots || limits.max_step_tokens > kMaxPositions ||
+      limits.max_context < 1 || limits.max_context > kMaxPositions) {
+    return InvalidArgument("the executor's limits are implausible: {} slots, {} tokens, context {}",
+                           limits.max_slots, limits.max_step_tokens, limits.max_context);
   }
   if (limits.depth < 1) return InvalidArgument("depth: must be positive, got {}", limits.depth);
   if (options.max_seqs < 1 || options.max_seqs > limits.max_slots) {

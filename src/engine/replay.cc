@@ -198,9 +198,9 @@ Status CheckHeader(const RecordHeader& header, Executor* executor) {
           limits.max_slots, limits.max_step_tokens, limits.max_context);
     }
   }
-  // What the engine core allocates up front, should the record not be one of ours.
-  constexpr int32_t kMaxBlocks = 1 << 26;
-  constexpr int32_t kMaxSlots = 1 << 20;
+  // The engine core allocates for all blocks and slots up front; the record may not be one of ours.
+  constexpr int32_t kMaxBlocks = 1 << 24;
+  constexpr int32_t kMaxSlots = 1 << 16;
   const CacheSpec& cache = header.limits.cache;
   if (cache.num_device_blocks > kMaxBlocks || cache.num_host_blocks > kMaxBlocks ||
       header.limits.max_slots > kMaxSlots) {

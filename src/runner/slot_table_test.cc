@@ -52,7 +52,8 @@ struct Violation {
   const char* message;
 };
 
-std::vector<Violation> Violations() {
+// Of the rules for slots, copies and admissions.
+std::vector<Violation> AdmissionViolations() {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const auto copy = [](Tier from, BlockId source, Tier to, BlockId destination) {
     return [=](StepInput& s) { s.copies = {{from, source, to, destination}}; };
@@ -98,6 +99,12 @@ std::vector<Violation> Violations() {
       {"AdmitCold", [](auto& s) { s.admit[0].sampling.temperature = -1; }, "temperature is -1"},
       {"AdmitNoRepetition", [](auto& s) { s.admit[0].sampling.repetition_penalty = 0; },
        "repetition_penalty 0"},
+  };
+}
+
+// Of the rules for block tables and rows.
+std::vector<Violation> RowViolations() {
+  return {
       {"AppendToFreeSlot", [](auto& s) { s.append[0].slot = 3; }, "append: slot 3 is free"},
       {"AppendToNoGroup", [](auto& s) { s.append[0].group = 2; },
        "names cache group 2; there are 2"},
@@ -136,7 +143,9 @@ std::vector<Violation> Violations() {
 }
 
 TEST(SlotTable, RefusesWhatBreaksARuleAndNamesIt) {
-  for (const Violation& violation : Violations()) {
+  std::vector<Violation> violations = AdmissionViolations();
+  for (Violation& violation : RowViolations()) violations.push_back(std::move(violation));
+  for (const Violation& violation : violations) {
     SCOPED_TRACE(violation.name);
     SlotTable table = MakeTable();
     StepInput first = {.admit = {{.slot = 0, .tokens = {1}, .num_prompt_tokens = 1}}};
@@ -162,6 +171,21 @@ TEST(SlotTable, RefusesPositionsBeyondTheContext) {
   StepInput next = {.rows = {{.slot = 0, .num_tokens = 1, .sample = true}}};
   EXPECT_EQ(table.Apply(next).message(),
             "rows: slot 0 would reach position 24, the context holds 24");
+}
+
+TEST(SlotTable, AWindowNeedsItsFirstKeyAndNoneBefore) {
+  // With a window of 5, position 8 sees keys from 4, position 7 from 3; blocks hold 4.
+  for (const int32_t computed : {7, 8}) {
+    SlotTable table = MakeTable();
+    StepInput step = {.admit = {{.slot = 0,
+                                 .tokens = std::vector<TokenId>(12, 1),
+                                 .num_prompt_tokens = 12,
+                                 .num_computed = computed}},
+                      .append = {{.slot = 0, .group = 0, .blocks = {0, 1, 2}},
+                                 {.slot = 0, .group = 1, .blocks = {kNoBlock, 4, 5}}},
+                      .rows = {{.slot = 0, .num_tokens = 12 - computed}}};
+    EXPECT_EQ(table.Apply(step).ok(), computed == 8) << computed;
+  }
 }
 
 TEST(SlotTable, ClearFreesAllSlots) {

@@ -11,7 +11,7 @@
 namespace tokamak {
 namespace {
 
-uint64_t RandomSalt() {
+uint64_t RandomBits() {
   std::random_device device;
   return (uint64_t{device()} << 32) | device();
 }
@@ -29,7 +29,7 @@ Api::Api(Engine& engine, Options options)
       options_(std::move(options)),
       started_(std::time(nullptr)),
       chat_(ChatMl::FromTemplate(engine.model().chat_template)),
-      id_salt_(RandomSalt()) {}
+      id_salt_(RandomBits()) {}
 
 void Api::Handle(std::shared_ptr<HttpExchange> exchange) {
   const HttpRequest& request = exchange->request();
@@ -81,6 +81,8 @@ Status Api::StartCompletion(const std::shared_ptr<HttpExchange>& exchange, bool 
     return NotFound("model: this server has \"{}\" and no other", options_.model_id);
   }
   RETURN_IF_ERROR(Validate(call.sampling, engine_.model().vocab_size));
+  // One seed for all prompts of the call, exact as a JSON number.
+  if (!call.sampling.seed) call.sampling.seed = RandomBits() >> 11;
   ASSIGN_OR_RETURN(auto prompts, TokenizePrompts(call));
   ResponseHead head;
   head.chat = chat;
@@ -90,7 +92,14 @@ Status Api::StartCompletion(const std::shared_ptr<HttpExchange>& exchange, bool 
   head.system_fingerprint = engine_.system_fingerprint();
   const auto completion = std::make_shared<Completion>(engine_, exchange, std::move(call),
                                                        std::move(prompts), std::move(head));
-  return completion->Start();
+  const Status status = completion->Start();
+  // The engine speaks of the prompt, which a conversation's client has never seen.
+  constexpr std::string_view kPrompt = "prompt: ";
+  if (chat && status.message().starts_with(kPrompt)) {
+    return Status(status.code(),
+                  "messages: " + std::string(status.message().substr(kPrompt.size())));
+  }
+  return status;
 }
 
 Result<std::vector<std::vector<int32_t>>> Api::TokenizePrompts(const CompletionCall& call) const {

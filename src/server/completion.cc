@@ -73,7 +73,7 @@ void Completion::OnChunk(size_t prompt, OutputChunk chunk) {
   const size_t index = prompt * static_cast<size_t>(call_.sampling.n) + chunk.choice;
   Choice& choice = choices_[index];
   if (!choice.started) AddPrompt(prompt, choice, chunk);
-  AddTokens(prompt, choice, chunk);
+  AddTokens(choice, chunk);
   if (chunk.finish_reason) {
     choice.part.finish_reason = FinishName(*chunk.finish_reason);
     choice.done = true;
@@ -105,11 +105,10 @@ void Completion::AddPrompt(size_t prompt, Choice& choice, const OutputChunk& chu
   }
   choice.text_offset = offset;
   if (call_.echo && call_.sampling.logprobs) choice.part.logprobs = entries;
-  choice.part.prompt_logprobs = std::move(entries);
+  if (call_.return_prompt_logprobs) choice.part.prompt_logprobs = std::move(entries);
 }
 
-void Completion::AddTokens(size_t prompt, Choice& choice, const OutputChunk& chunk) {
-  (void)prompt;
+void Completion::AddTokens(Choice& choice, const OutputChunk& chunk) {
   choice.part.text += chunk.text;
   if (call_.return_token_ids) {
     choice.part.token_ids->insert(choice.part.token_ids->end(), chunk.token_ids.begin(),
@@ -181,7 +180,8 @@ Usage Completion::TotalUsage() const {
 }
 
 TokenText Completion::Text(int32_t token) const {
-  return {.text = engine_.Detokenize({token}), .bytes = engine_.TokenBytes(token)};
+  const std::string bytes = engine_.TokenBytes(token);
+  return {.text = bytes, .bytes = bytes};
 }
 
 LogprobEntry Completion::Entry(const TokenLogprobs& logprobs) const {

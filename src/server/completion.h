@@ -35,7 +35,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   };
 
   void OnChunk(size_t prompt, OutputChunk chunk);
-  void AddTokens(size_t prompt, Choice& choice, const OutputChunk& chunk);
+  void AddTokens(Choice& choice, const OutputChunk& chunk);
   void AddPrompt(size_t prompt, Choice& choice, const OutputChunk& chunk);
   void SendPart(Choice& choice);
   void FinishAll();

@@ -212,6 +212,7 @@ void ReadSampling(Fields& fields, SamplingParams& sampling) {
 void ReadCommon(Fields& fields, CompletionCall& call) {
   fields.Read("model", call.model);
   ReadSampling(fields, call.sampling);
+  call.return_prompt_logprobs = call.sampling.prompt_logprobs.has_value();
   fields.Read("priority", call.priority);
   fields.Read("cache_salt", call.cache_salt);
   fields.Read("return_token_ids", call.return_token_ids);

@@ -27,6 +27,8 @@ struct CompletionCall {
   bool include_usage = false;     // stream_options: a last chunk with the usage
   bool echo = false;              // completions: the prompt comes first in the text
   bool return_token_ids = false;  // extension: token_ids beside the text
+  // Extension: prompt_logprobs were asked for by that name. An echo with logprobs needs them too.
+  bool return_prompt_logprobs = false;
 };
 
 // Parse errors are kInvalidArgument whose message starts with the JSON path of the field at fault

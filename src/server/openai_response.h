@@ -23,7 +23,7 @@ struct ResponseHead {
 
 // A token as clients see it.
 struct TokenText {
-  std::string text;   // UTF-8
+  std::string text;   // repaired when it is written
   std::string bytes;  // exact
 };
 

@@ -72,7 +72,7 @@ TEST_F(ServerTest, CompletesAPrompt) {
   EXPECT_EQ(json["object"], "text_completion");
   EXPECT_EQ(json["model"], "fake");
   EXPECT_EQ(json["system_fingerprint"], "fp_fake");
-  EXPECT_EQ(json["seed"], 7);
+  EXPECT_EQ(json["seed"], *engine_.last_request().sampling.seed);
   EXPECT_EQ(json["choices"][0]["text"], "abcab");
   EXPECT_EQ(json["choices"][0]["finish_reason"], "length");
   EXPECT_EQ(json["choices"][0]["logprobs"], nullptr);
@@ -162,7 +162,13 @@ TEST_F(ServerTest, AnswersErrorsInOpenAisShape) {
         "context_length_exceeded");
   error(client.Get("/v1/completions"), 405, nullptr, nullptr);
   error(client.Get("/nothing"), 404, nullptr, nullptr);
-  error(client.Post(completions, "{}", "Content-Type: text/plain\r\n"), 400, "prompt", nullptr);
+  const std::string messages =
+      R"({"messages": [{"role": "user", "content": ")" + std::string(5000, 'a') + "\"}]}";
+  error(client.Post("/v1/chat/completions", messages), 400, "messages", "context_length_exceeded");
+  // What a form or a script of a foreign page can send without asking.
+  client.Send(
+      "POST /v1/completions HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}");
+  error(client.Receive(), 415, nullptr, nullptr);
 }
 
 TEST_F(ServerTest, ListsItsModelAndItsHealth) {

@@ -83,8 +83,9 @@ struct CopyBlock {
 };
 
 // A sequence's share of the batch: the next `num_tokens` positions after those computed. All but
-// the last may be known tokens only; the last may be the one that an earlier step in flight samples,
-// which need not be known to the engine yet. A row is never longer than the tokens so known.
+// the last may be known tokens only; the last may be the one that an earlier step in flight
+// samples, which need not be known to the engine yet. A row is never longer than the tokens so
+// known.
 struct StepRow {
   SlotId slot = 0;
   int32_t num_tokens = 0;  // 1 for decode, many for prefill or extend

@@ -152,7 +152,8 @@ Status Bpe::AddMerges(const std::vector<std::string>& merges) {
   for (size_t i = 0; i < merges.size(); ++i) {
     const std::string_view text = merges[i];
     const size_t space = text.find(' ', 1);
-    if (space == std::string_view::npos || space + 1 == text.size()) {
+    if (space == std::string_view::npos || space + 1 == text.size() ||
+        ValidUtf8Prefix(text) != text.size()) {
       return InvalidArgument("merge {} is \"{}\", expected two parts with a space between", i,
                              ToValidUtf8(text));
     }

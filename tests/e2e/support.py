@@ -22,7 +22,8 @@ SKIPPED = 77
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ.get('TOKAMAK_BINARY', str(ROOT / 'build' / 'tokamak'))
 GOLDENS = ROOT / 'tests' / 'golden' / 'smollm2.json'
-PATIENCE = float(os.environ.get('TOKAMAK_TEST_PATIENCE', '300'))  # seconds; a hang, not a slow run
+SLOW = 'build-asan' in BINARY or 'build-tsan' in BINARY  # an instrumented binary
+PATIENCE = float(os.environ.get('TOKAMAK_TEST_PATIENCE', '900' if SLOW else '300'))  # seconds; a hang, not a slow run
 
 
 def cache_dir():

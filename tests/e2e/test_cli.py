@@ -80,7 +80,7 @@ class Run(unittest.TestCase):
                 self.skipTest('no strip')
             size = os.path.getsize(stripped.name) / 2**20
         support.report('stripped binary (MiB)', round(size, 1))
-        if 'asan' not in support.BINARY and 'tsan' not in support.BINARY:
+        if not support.SLOW:
             self.assertLessEqual(size, 25)
 
 
@@ -153,7 +153,8 @@ class OtherCommands(unittest.TestCase):
             self.assertIn('Examples:', tokamak(*command, '--help').stdout, command)
         for args in ([], ['nonsense'], ['run', '--no-such-flag'], ['run', '--top-p', 'x'],
                      ['run', '--token-ids', '1,x'], ['serve', '--port', '99999'],
-                     ['run', '-p', 'a', '--token-ids', '1'], ['score'], ['tokenize']):
+                     ['run', '-p', 'a', '--token-ids', '1'], ['score'], ['tokenize'],
+                     ['replay']):
             failed = tokamak(*args, check=False)
             self.assertEqual(failed.returncode, 2, args)
             self.assertIn('error: ', failed.stderr, args)

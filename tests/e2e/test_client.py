@@ -100,12 +100,16 @@ class OpenAiClient(unittest.TestCase):
 
         def complete(golden):
             return self.client.completions.create(
-                model=self.model, prompt=golden['prompt'], temperature=0, max_tokens=24,
+                model=self.model, prompt=golden['prompt'], temperature=0, max_tokens=length,
                 extra_body={'ignore_eos': True, 'return_token_ids': True})
 
-        with concurrent.futures.ThreadPoolExecutor(len(goldens)) as pool:
-            for golden, done in zip(goldens, pool.map(complete, goldens)):
-                self.assertEqual(done.choices[0].model_extra['token_ids'], golden['tokens'][:24],
+        count, length = len(goldens), 24
+        if support.SLOW:
+            count, length = 5, 6
+
+        with concurrent.futures.ThreadPoolExecutor(count) as pool:
+            for golden, done in zip(goldens, pool.map(complete, goldens[:count])):
+                self.assertEqual(done.choices[0].model_extra['token_ids'], golden['tokens'][:length],
                                  golden['name'])
 
 

@@ -114,6 +114,33 @@ class Serve(unittest.TestCase):
             for connection in connections:
                 connection.close()
 
+    def test_a_recorded_run_is_repeated(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = folder + '/run.rec'
+            with Server('--record', path, '--num-blocks', '40', '--max-batch-tokens', '16',
+                        '--threads', '1') as server:
+                leaver = send(server, dict(LONG, max_tokens=400))
+                threads = [threading.Thread(target=server.request, args=('/v1/completions', {
+                    'prompt': 'The quick brown fox' * i, 'max_tokens': 20, 'n': 2,
+                    'temperature': 1.0, 'logprobs': 2, 'stop': ['the']})) for i in range(1, 7)]
+                for thread in threads:
+                    thread.start()
+                threads[0].join()
+                leaver.close()
+                for thread in threads:
+                    thread.join()
+                self.assertEqual(server.terminate(), 0)
+            for args in ([], ['--schedule-only']):
+                counts = json.loads(support.tokamak('replay', path, '--json', *args).stdout)
+                self.assertEqual(counts['requests'], 7)
+                self.assertGreater(counts['tokens'], 50)
+            with open(path, 'r+b') as file:
+                file.seek(200)
+                file.write(b'\xff' * 8)
+            damaged = support.tokamak('replay', path, check=False)
+            self.assertEqual(damaged.returncode, 1)
+            self.assertIn(path, damaged.stderr)
+
     def test_half_a_request_harms_nobody(self):
         with Server() as server:
             connection = http.client.HTTPConnection('127.0.0.1', server.port)

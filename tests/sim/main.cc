@@ -39,11 +39,16 @@ void OnSignal(int signal) {
   _exit(1);
 }
 
-uint64_t Flag(int argc, char** argv, const char* name, uint64_t otherwise) {
+std::string TextFlag(int argc, char** argv, const char* name) {
   for (int i = 1; i + 1 < argc; ++i) {
-    if (std::strcmp(argv[i], name) == 0) return std::strtoull(argv[i + 1], nullptr, 10);
+    if (std::strcmp(argv[i], name) == 0) return argv[i + 1];
   }
-  return otherwise;
+  return "";
+}
+
+uint64_t Flag(int argc, char** argv, const char* name, uint64_t otherwise) {
+  const std::string text = TextFlag(argc, argv, name);
+  return text.empty() ? otherwise : std::strtoull(text.c_str(), nullptr, 10);
 }
 
 }  // namespace
@@ -52,6 +57,7 @@ int main(int argc, char** argv) {
   const uint64_t schedules = Flag(argc, argv, "--schedules", 1000);
   const uint64_t first = Flag(argc, argv, "--seed", 1);
   const auto depth = static_cast<int32_t>(Flag(argc, argv, "--depth", 0));
+  const std::string record_path = TextFlag(argc, argv, "--record");
   const auto min_steps = static_cast<int32_t>(Flag(argc, argv, "--steps", 200));
   tokamak::SetLogLevel(tokamak::LogLevel::kOff);
   signal(SIGABRT, OnSignal);
@@ -69,6 +75,7 @@ int main(int argc, char** argv) {
     options.seed = seed;
     options.depth = depth;
     options.min_steps = min_steps;
+    options.record_path = record_path;  // the last schedule's record stays
     Simulation simulation(options);
     const std::string failure = simulation.Run();
     total.Add(simulation.stats());

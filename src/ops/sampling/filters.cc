@@ -17,6 +17,24 @@ bool MoreLikely(const Candidate& a, const Candidate& b) {
   return a.y > b.y || (a.y == b.y && a.id < b.id);
 }
 
+// Masses are first added up in bands of keys, so that only the band where the target is reached
+// has to be sorted out. Keys are in [0, -kMassless].
+constexpr int kBandsPerUnit = 64;
+constexpr int kBands = static_cast<int>(-kMassless) * kBandsPerUnit;
+using Bands = std::array<Mass, kBands + 1>;
+
+int BandOf(double key) { return std::min(static_cast<int>(key * kBandsPerUnit), kBands); }
+
+// The band where the sum reaches `target`, from which the bands before it are subtracted.
+int FindBand(const Bands& bands, Mass* target) {
+  size_t band = 0;
+  while (bands[band] < *target) *target -= bands[band++];
+  return static_cast<int>(band);
+}
+
+// Top_p's key: smaller is more likely.
+double Unlikeliness(const Candidate& c) { return -static_cast<double>(c.y); }
+
 // The least mass that is at least `part` of `total`; 1 at least, so that one token stays.
 Mass Target(float part, Mass total) {
   const double target = std::ceil(static_cast<double>(part) * static_cast<double>(total));
@@ -80,30 +98,32 @@ void Filter::GatherTop(std::span<const float> tempered, int32_t top_k) {
   for (const TokenId id : top_) kept_.push_back({id, tempered[id]});
 }
 
-// top_p over a whole row without sorting it: masses are added up in bands of y, and only the bands
-// down to the one where the sum reaches the target are gathered and cut.
+// Only the bands down to the one where the sum reaches the target are gathered.
 void Filter::GatherTopP(std::span<const float> tempered, float top_p) {
-  constexpr int kBandsPerUnit = 8;
-  constexpr int kBands = static_cast<int>(-kMassless) * kBandsPerUnit;
-  const auto band_of = [](float y) { return static_cast<int>(y * -kBandsPerUnit); };
-  std::array<Mass, kBands + 1> bands{};
+  constexpr size_t kChunk = 512;
+  float weights[kChunk];
+  Bands bands{};
   Mass total = 0;
-  for (const float y : tempered) {
-    if (y <= kMassless) continue;
-    const Mass mass = MassOf(y);
-    bands[static_cast<size_t>(band_of(y))] += mass;
-    total += mass;
+  for (size_t begin = 0; begin < tempered.size(); begin += kChunk) {
+    const auto chunk = tempered.subspan(begin, std::min(kChunk, tempered.size() - begin));
+    Weigh(chunk, 0.0f, weights);
+    for (size_t j = 0; j < chunk.size(); ++j) {
+      if (chunk[j] <= kMassless) continue;
+      const Mass mass = RoundMass(weights[j]);
+      bands[static_cast<size_t>(BandOf(-static_cast<double>(chunk[j])))] += mass;
+      total += mass;
+    }
   }
-  const Mass target = Target(top_p, total);
-  int last = 0;
-  for (Mass sum = bands[0]; sum < target; sum += bands[static_cast<size_t>(++last)]) {
-  }
+  Mass target = Target(top_p, total);
+  const int last = FindBand(bands, &target);
   kept_.clear();
   for (size_t t = 0; t < tempered.size(); ++t) {
     const float y = tempered[t];
-    if (y > kMassless && band_of(y) <= last) kept_.push_back({static_cast<TokenId>(t), y});
+    if (y > kMassless && BandOf(-static_cast<double>(y)) <= last) {
+      kept_.push_back({static_cast<TokenId>(t), y});
+    }
   }
-  KeepMass(target, MoreLikely);
+  CutBand(last, target, Unlikeliness);
 }
 
 // The distance of a token's information from the entropy H, |-ln p - H|, is |y - mean y|, because
@@ -118,17 +138,14 @@ void Filter::KeepTypical(float typical_p) {
     weighted += static_cast<Mass>(static_cast<double>(mass) * static_cast<double>(-c.y));
   }
   const double mean = -(static_cast<double>(weighted) / static_cast<double>(total));
-  KeepMass(Target(typical_p, total), [mean](const Candidate& a, const Candidate& b) {
-    const double da = std::fabs(static_cast<double>(a.y) - mean);
-    const double db = std::fabs(static_cast<double>(b.y) - mean);
-    return da < db || (da == db && a.id < b.id);
-  });
+  KeepMass(Target(typical_p, total),
+           [mean](const Candidate& c) { return std::fabs(static_cast<double>(c.y) - mean); });
 }
 
 void Filter::KeepTopP(float top_p) {
   Mass total = 0;
   for (const Candidate& c : kept_) total += MassOf(c.y);
-  KeepMass(Target(top_p, total), MoreLikely);
+  KeepMass(Target(top_p, total), Unlikeliness);
 }
 
 void Filter::KeepMinP(float min_p) {
@@ -138,11 +155,27 @@ void Filter::KeepMinP(float min_p) {
   std::erase_if(kept_, [floor](const Candidate& c) { return static_cast<double>(c.y) < floor; });
 }
 
+template <typename Key>
+void Filter::KeepMass(Mass target, Key key) {
+  std::erase_if(kept_, [](const Candidate& c) { return c.y <= kMassless; });
+  Bands bands{};
+  for (const Candidate& c : kept_) bands[static_cast<size_t>(BandOf(key(c)))] += MassOf(c.y);
+  const int last = FindBand(bands, &target);
+  CutBand(last, target, key);
+}
+
 // A quickselect by mass: halves the range that holds the cut until one candidate is left.
-template <typename Before>
-void Filter::KeepMass(Mass target, Before before) {
-  std::erase_if(kept_, [](const Candidate& c) { return c.y <= kMassless || MassOf(c.y) == 0; });
-  scratch_ = kept_;
+template <typename Key>
+void Filter::CutBand(int band, Mass target, Key key) {
+  const auto before = [&key](const Candidate& a, const Candidate& b) {
+    const double key_a = key(a);
+    const double key_b = key(b);
+    return key_a < key_b || (key_a == key_b && a.id < b.id);
+  };
+  scratch_.clear();
+  for (const Candidate& c : kept_) {
+    if (BandOf(key(c)) == band) scratch_.push_back(c);
+  }
   auto begin = scratch_.begin();
   auto end = scratch_.end();
   while (end - begin > 1) {
@@ -158,24 +191,10 @@ void Filter::KeepMass(Mass target, Before before) {
     }
   }
   const Candidate cut = *begin;
-  std::erase_if(kept_, [&](const Candidate& c) { return before(cut, c); });
-}
-
-TokenId DrawFromCandidates(std::span<const Candidate> candidates, const DrawKey& key) {
-  double best = -std::numeric_limits<double>::infinity();
-  TokenId token = candidates.front().id;
-  uint32_t quad = ~uint32_t{0};
-  std::array<uint32_t, 4> words{};
-  for (const Candidate& c : candidates) {
-    const uint32_t id = static_cast<uint32_t>(c.id);
-    if (id / 4 != quad) words = DrawWords(key, quad = id / 4);
-    const double score = static_cast<double>(c.y) + Gumbel(words[id % 4]);
-    if (score > best) {
-      best = score;
-      token = c.id;
-    }
-  }
-  return token;
+  std::erase_if(kept_, [&](const Candidate& c) {
+    const int own = BandOf(key(c));
+    return own > band || (own == band && before(cut, c));
+  });
 }
 
 }  // namespace tokamak::sampling

@@ -10,16 +10,11 @@
 #include <span>
 #include <vector>
 
-#include "base/gumbel.h"
+#include "ops/sampling/draw.h"
 #include "ops/sampling/mass.h"
 #include "step/step_input.h"
 
 namespace tokamak::sampling {
-
-struct Candidate {
-  TokenId id = 0;
-  float y = 0;  // tempered logit, at most 0
-};
 
 // Whether any filter would drop a token.
 bool HasFilters(const SamplingSpec& spec);
@@ -39,16 +34,16 @@ class Filter {
   void KeepTypical(float typical_p);
   void KeepTopP(float top_p);
   void KeepMinP(float min_p);
-  // Keeps the smallest prefix of the order `before` whose mass reaches `target`.
-  template <typename Before>
-  void KeepMass(Mass target, Before before);
+  // Keeps the first candidates by (key, id), as many as it takes to reach `target`.
+  template <typename Key>
+  void KeepMass(Mass target, Key key);
+  // Keeps bands of keys below `band` and, of that band, the first candidates that reach `target`.
+  template <typename Key>
+  void CutBand(int band, Mass target, Key key);
 
   std::vector<Candidate> kept_;  // by ascending id between the steps
   std::vector<Candidate> scratch_;
   std::vector<TokenId> top_;
 };
-
-// As DrawFromRow, among the candidates (by ascending id, not empty).
-TokenId DrawFromCandidates(std::span<const Candidate> candidates, const DrawKey& key);
 
 }  // namespace tokamak::sampling

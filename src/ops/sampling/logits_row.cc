@@ -1,7 +1,6 @@
 #include "ops/sampling/logits_row.h"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 
 #include "base/check.h"
@@ -57,17 +56,20 @@ void Temper(std::span<const float> row, float max, float temperature, std::span<
   for (size_t t = 0; t < row.size(); ++t) to[t] = (from[t] - max) / temperature;
 }
 
+void Weigh(std::span<const float> row, float max, std::span<float> out) {
+  float* to = out.data();
+  const float* from = row.data();
+  for (size_t t = 0; t < row.size(); ++t) to[t] = ExactExp(from[t] - max) * kMassOne;
+}
+
 Mass TotalMass(std::span<const float> row, float max) {
   constexpr size_t kChunk = 512;
   float weights[kChunk];
   Mass total = 0;
   for (size_t begin = 0; begin < row.size(); begin += kChunk) {
     const size_t count = std::min(kChunk, row.size() - begin);
-    const float* x = row.data() + begin;
-    for (size_t j = 0; j < count; ++j) weights[j] = ExactExp(x[j] - max) * kMassOne;
-    for (size_t j = 0; j < count; ++j) {
-      total += static_cast<Mass>(static_cast<int64_t>(weights[j]));
-    }
+    Weigh(row.subspan(begin, count), max, weights);
+    for (size_t j = 0; j < count; ++j) total += RoundMass(weights[j]);
   }
   return total;
 }
@@ -104,57 +106,6 @@ void ApplyMask(std::span<const uint32_t> allowed, std::span<float> row) {
       if ((word >> (t - begin) & 1) == 0) row[t] = -kInf;
     }
   }
-}
-
-namespace {
-
-// The best score so far.
-struct Draw {
-  double score = -std::numeric_limits<double>::infinity();
-  TokenId token = 0;
-
-  void Offer(float y, TokenId id, uint32_t word) {
-    const double offered = static_cast<double>(y) + Gumbel(word);
-    if (offered > score || (offered == score && id < token)) {
-      score = offered;
-      token = id;
-    }
-  }
-};
-
-// Tokens whose word has one of the top `k` bits set cannot reach a score that is `distance` above
-// their y. With v >= 2^-k, -ln(1 - v) >= v >= 2^-k, so their Gumbel is at most k · ln 2, and k is
-// chosen to keep that below `distance` by a margin that dwarfs rounding.
-int BitsThatMustBeZero(double distance) {
-  constexpr double kBelowLog2E = 1.4426;
-  const double k = distance * kBelowLog2E - 0.01;
-  return k <= 0 ? 0 : std::min(static_cast<int>(k), 32);
-}
-
-}  // namespace
-
-TokenId DrawFromRow(std::span<const float> tempered, const DrawKey& key) {
-  Draw draw;
-  const TokenId first = FirstOf(tempered, 0.0f);
-  draw.Offer(0.0f, first, DrawWords(key, static_cast<uint32_t>(first) / 4)[first % 4]);
-  const size_t whole = tempered.size() / 4 * 4;
-  for (size_t begin = 0; begin < whole; begin += 4) {
-    const float* y = tempered.data() + begin;
-    const double distance =
-        draw.score - static_cast<double>(std::max(std::max(y[0], y[1]), std::max(y[2], y[3])));
-    if (distance > kMaxGumbel) continue;
-    const int zero_bits = BitsThatMustBeZero(distance);
-    const std::array<uint32_t, 4> words = DrawWords(key, static_cast<uint32_t>(begin / 4));
-    for (size_t j = 0; j < 4; ++j) {
-      if (zero_bits != 0 && words[j] >> (32 - zero_bits) != 0) continue;
-      draw.Offer(y[j], static_cast<TokenId>(begin + j), words[j]);
-    }
-  }
-  for (size_t t = whole; t < tempered.size(); ++t) {
-    draw.Offer(tempered[t], static_cast<TokenId>(t),
-               DrawWords(key, static_cast<uint32_t>(t / 4))[t % 4]);
-  }
-  return draw.token;
 }
 
 }  // namespace tokamak::sampling

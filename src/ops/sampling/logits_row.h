@@ -5,7 +5,6 @@
 #include <span>
 #include <vector>
 
-#include "base/gumbel.h"
 #include "ops/sampling/mass.h"
 #include "step/step_output.h"
 
@@ -23,6 +22,9 @@ TokenId FirstOf(std::span<const float> row, float max);
 // out[t] = (row[t] - max) / temperature: at most 0, and -Inf stays -Inf.
 void Temper(std::span<const float> row, float max, float temperature, std::span<float> out);
 
+// out[t] = MassOf(row[t] - max), not yet rounded down to an integer.
+void Weigh(std::span<const float> row, float max, std::span<float> out);
+
 // Sum of MassOf(row[t] - max).
 Mass TotalMass(std::span<const float> row, float max);
 
@@ -32,9 +34,5 @@ void TopTokens(std::span<const float> row, int32_t count, std::vector<TokenId>* 
 
 // Forbids (sets to -Inf) tokens whose bit is not set; tokens beyond the last word are forbidden.
 void ApplyMask(std::span<const uint32_t> allowed, std::span<float> row);
-
-// The token with the largest tempered[t] + Gumbel, the lowest id among equals. `tempered` as Temper
-// gives it: at least one entry is 0.
-TokenId DrawFromRow(std::span<const float> tempered, const DrawKey& key);
 
 }  // namespace tokamak::sampling

@@ -10,8 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "ops/sampling/filters.h"
-
 namespace tokamak::sampling {
 namespace {
 
@@ -96,42 +94,6 @@ TEST(ApplyMask, ForbidsWhatIsNotSetAndWhatIsBeyond) {
   for (size_t t = 0; t < row.size(); ++t) {
     const bool allowed = t == 0 || (t >= 31 && t < 64);
     EXPECT_EQ(row[t], allowed ? 1.0f : -INFINITY) << t;
-  }
-}
-
-// The definition: no token is skipped, no bound is used.
-TokenId DrawByDefinition(const std::vector<float>& tempered, const DrawKey& key) {
-  double best = -INFINITY;
-  TokenId token = -1;
-  for (size_t t = 0; t < tempered.size(); ++t) {
-    const double score = static_cast<double>(tempered[t]) +
-                         Gumbel(DrawWords(key, static_cast<uint32_t>(t / 4))[t % 4]);
-    if (score > best) {
-      best = score;
-      token = static_cast<TokenId>(t);
-    }
-  }
-  return token;
-}
-
-TEST(DrawFromRow, EqualsTheDefinition) {
-  std::mt19937 random(4);
-  for (int round = 0; round < 1500; ++round) {
-    const float scales[] = {1e-4f, 0.5f, 3.0f, 10.0f, 60.0f};
-    std::vector<float> row = RandomRow(1 + random() % 3000, scales[random() % 5], random);
-    for (float& x : row) {
-      if (random() % 50 == 0) x = -INFINITY;
-    }
-    row[random() % row.size()] = 0.25f;
-    std::vector<float> tempered(row.size());
-    Temper(row, Scan(row).max, 1.0f, tempered);
-    const DrawKey key{.seed = random(), .choice = round % 3, .position = round};
-    ASSERT_EQ(DrawFromRow(tempered, key), DrawByDefinition(tempered, key)) << "round " << round;
-    std::vector<Candidate> all;
-    for (size_t t = 0; t < row.size(); ++t) {
-      if (std::isfinite(row[t])) all.push_back({static_cast<TokenId>(t), tempered[t]});
-    }
-    ASSERT_EQ(DrawFromCandidates(all, key), DrawByDefinition(tempered, key)) << "round " << round;
   }
 }
 

@@ -1,0 +1,326 @@
+// The public Engine on a tiny model: what a program that embeds it relies on.
+#include "tokamak/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "api/replay_file.h"
+#include "base/mutex.h"
+
+namespace tokamak {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr char kModel[] = TOKAMAK_SOURCE_DIR "/tests/golden/llama_tied.gguf";
+
+EngineOptions Options() {
+  return {.model = kModel, .threads = 2, .max_seqs = 4, .max_batch_tokens = 32, .num_blocks = 64};
+}
+
+std::unique_ptr<Engine> Load(const EngineOptions& options = Options()) {
+  Result<std::unique_ptr<Engine>> engine = Engine::Load(options);
+  EXPECT_TRUE(engine.ok()) << engine.status().ToString();
+  return engine.ok() ? *std::move(engine) : nullptr;
+}
+
+Request Ids(std::vector<int32_t> ids, int32_t max_tokens) {
+  Request request;
+  request.token_ids = std::move(ids);
+  request.sampling.temperature = 0;
+  request.sampling.max_tokens = max_tokens;
+  request.sampling.ignore_eos = true;
+  return request;
+}
+
+TEST(Engine, TellsWhatItLoaded) {
+  const auto engine = Load();
+  const ModelInfo& model = engine->model();
+  EXPECT_EQ(model.name, "llama_tied");
+  EXPECT_EQ(model.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(model.vocab_size, 320);
+  EXPECT_EQ(model.max_context, 512);
+  EXPECT_EQ(model.device, "cpu");
+  EXPECT_THAT(model.backend, HasSubstr("cpu/"));
+  EXPECT_EQ(model.threads, 2);
+  EXPECT_EQ(model.kv_token_bytes, 2 * 2 * 64 * 4);  // layers, k and v, head_dim, f32
+  EXPECT_EQ(engine->stats().total_blocks, 64);
+}
+
+TEST(Engine, LoadNamesWhatIsWrong) {
+  const auto fails = [](const std::function<void(EngineOptions&)>& spoil, StatusCode code,
+                        const std::string& words) {
+    EngineOptions options = Options();
+    spoil(options);
+    const auto engine = Engine::Load(options);
+    ASSERT_FALSE(engine.ok()) << words;
+    EXPECT_EQ(engine.status().code(), code) << engine.status().ToString();
+    EXPECT_THAT(engine.status().ToString(), HasSubstr(words));
+  };
+  const auto kInvalid = StatusCode::kInvalidArgument;
+  fails([](auto& o) { o.model = "/no/such.gguf"; }, StatusCode::kNotFound, "/no/such.gguf");
+  fails([](auto& o) { o.device = "cuda:0"; }, StatusCode::kUnimplemented, "--device cuda:0");
+  fails([](auto& o) { o.device = "tpu"; }, kInvalid, "--device");
+  fails([](auto& o) { o.isa = "mmx"; }, kInvalid, "mmx");
+  fails([](auto& o) { o.threads = -1; }, kInvalid, "--threads");
+  fails([](auto& o) { o.max_seqs = 0; }, kInvalid, "--max-seqs");
+  fails([](auto& o) { o.max_batch_tokens = 1; }, kInvalid, "--max-batch-tokens");
+  fails([](auto& o) { o.block_size = 0; }, kInvalid, "--block-size");
+  fails([](auto& o) { o.kv_cache_dtype = "f64"; }, kInvalid, "--kv-cache-dtype");
+  fails([](auto& o) { o.target_itl_ms = -1; }, kInvalid, "--target-itl-ms");
+  fails([](auto& o) { o.max_context = 513; }, kInvalid, "512");
+  fails([](auto& o) { o.num_blocks = 0, o.kv_cache_bytes = 1; }, StatusCode::kResourceExhausted,
+        "--kv-cache-memory");
+  fails([](auto& o) { o.num_blocks = 0, o.kv_cache_bytes = int64_t{1} << 45; },
+        StatusCode::kResourceExhausted, "available");
+}
+
+TEST(Engine, SubmitNamesTheFieldAtFault) {
+  const auto engine = Load();
+  const auto fails = [&](const Request& request, StatusCode code, const std::string& start) {
+    const auto id = engine->Submit(request, [](OutputChunk) { FAIL() << "it was refused"; });
+    ASSERT_FALSE(id.ok()) << start;
+    EXPECT_EQ(id.status().code(), code) << id.status().ToString();
+    EXPECT_TRUE(id.status().message().starts_with(start)) << id.status().ToString();
+  };
+  const auto kInvalid = StatusCode::kInvalidArgument;
+  fails(Ids({}, 1), kInvalid, "prompt: ");
+  fails(Ids({320}, 1), kInvalid, "prompt[0]: ");
+  fails(Ids({1, -1}, 1), kInvalid, "prompt[1]: ");
+  Request both = Ids({1}, 1);
+  both.prompt = "text";
+  fails(both, kInvalid, "prompt: ");
+  Request empty;
+  empty.prompt = "";
+  empty.add_special_tokens = false;
+  fails(empty, kInvalid, "prompt: ");
+  Request hot = Ids({1}, 1);
+  hot.sampling.temperature = std::nanf("");
+  fails(hot, kInvalid, "temperature: ");
+  Request stop = Ids({1}, 1);
+  stop.sampling.stop = {"\xFF"};
+  fails(stop, kInvalid, "stop");
+  fails(Ids(std::vector<int32_t>(512, 1), 1), StatusCode::kResourceExhausted, "prompt: ");
+}
+
+TEST(Engine, RefusesWhatTheWholeCacheCannotHold) {
+  EngineOptions options = Options();
+  options.num_blocks = 4;  // of 16 positions
+  const auto engine = Load(options);
+  const auto id = engine->Submit(Ids(std::vector<int32_t>(60, 1), 10), {});
+  ASSERT_FALSE(id.ok());
+  EXPECT_EQ(id.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(id.status().message()), HasSubstr("4"));
+  EXPECT_TRUE(engine->Generate(Ids(std::vector<int32_t>(50, 1), 10)).ok());
+}
+
+TEST(Engine, GivesTheSameAnswerAloneAndInCompany) {
+  Request request = Ids({5, 6, 7, 8, 9, 10, 11}, 24);
+  request.sampling.temperature = 1;
+  request.sampling.seed = 42;
+  request.sampling.n = 3;
+  request.sampling.logprobs = 2;
+  const auto alone = Load()->Generate(request).value();
+  EngineOptions options = Options();
+  options.max_batch_tokens = 5;
+  options.threads = 1;
+  options.num_blocks = 12;  // preemption is the rule
+  const auto engine = Load(options);
+  Mutex mutex;
+  int open = 0;
+  CondVar ended;
+  for (int i = 0; i < 10; ++i) {
+    {
+      MutexLock lock(mutex);
+      ++open;
+    }
+    const auto id =
+        engine->Submit(Ids(std::vector<int32_t>(5 + i, 3 * i), 40), [&](const OutputChunk& chunk) {
+          MutexLock lock(mutex);
+          if (chunk.finish_reason && --open == 0) ended.NotifyAll();
+        });
+    ASSERT_TRUE(id.ok()) << id.status().ToString();
+  }
+  const auto company = engine->Generate(request).value();
+  ASSERT_EQ(company.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(company[i].token_ids, alone[i].token_ids);
+    ASSERT_EQ(company[i].logprobs.size(), 24u);
+    for (size_t t = 0; t < 24; ++t) {
+      EXPECT_EQ(company[i].logprobs[t].token.logprob, alone[i].logprobs[t].token.logprob);
+    }
+    EXPECT_EQ(company[i].seed, 42u);
+  }
+  MutexLock lock(mutex);
+  while (open > 0) ended.Wait(mutex);
+}
+
+TEST(Engine, ChoosesSeedsThatRepeatTheAnswer) {
+  const auto engine = Load();
+  Request request = Ids({1, 2, 3}, 16);
+  request.sampling.temperature = 1;
+  const OutputChunk first = engine->Generate(request).value()[0];
+  const OutputChunk other = engine->Generate(request).value()[0];
+  EXPECT_NE(first.seed, other.seed);
+  EXPECT_LT(first.seed, uint64_t{1} << 53);  // exact as a JSON number
+  request.sampling.seed = first.seed;
+  EXPECT_EQ(engine->Generate(request).value()[0].token_ids, first.token_ids);
+}
+
+TEST(Engine, ScoresAPromptWithoutGenerating) {
+  const auto engine = Load();
+  Request request = Ids({1, 2, 3, 4, 5}, 0);
+  request.sampling.prompt_logprobs = 3;
+  const OutputChunk scored = engine->Generate(request).value()[0];
+  EXPECT_TRUE(scored.token_ids.empty());
+  EXPECT_EQ(scored.finish_reason, FinishReason::kLength);
+  ASSERT_EQ(scored.prompt_logprobs.size(), 4u);
+  EXPECT_EQ(scored.prompt_logprobs[3].token.token_id, 5);
+  EXPECT_EQ(scored.prompt_logprobs[3].top.size(), 3u);
+  EXPECT_EQ(scored.usage.completion_tokens, 0);
+}
+
+TEST(Engine, StopStringsEndTheTextBeforeThem) {
+  const auto engine = Load();
+  Request request;
+  request.prompt = "ab";
+  request.sampling.temperature = 0;
+  request.sampling.max_tokens = 30;
+  request.sampling.ignore_eos = true;
+  const OutputChunk whole = engine->Generate(request).value()[0];
+  ASSERT_GE(whole.text.size(), 10u);
+  size_t begin = whole.text.size() / 2;  // a stop string that starts at a character
+  while ((static_cast<uint8_t>(whole.text[begin]) & 0xC0) == 0x80) ++begin;
+  request.sampling.stop = {whole.text.substr(begin)};
+  const OutputChunk stopped = engine->Generate(request).value()[0];
+  EXPECT_EQ(stopped.finish_reason, FinishReason::kStop);
+  EXPECT_EQ(stopped.text, whole.text.substr(0, whole.text.find(request.sampling.stop[0])));
+}
+
+TEST(Engine, EndsEveryChoiceExactlyOnceUnderRandomCancellations) {
+  EngineOptions options = Options();
+  options.num_blocks = 20;
+  const auto engine = Load(options);
+  Mutex mutex;
+  std::map<std::pair<RequestId, int32_t>, int> ends GUARDED_BY(mutex);
+  std::atomic<int64_t> accepted{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937 random(t);
+      for (int i = 0; i < 40; ++i) {
+        Request request = Ids(std::vector<int32_t>(1 + random() % 40, t), 1 + random() % 30);
+        request.sampling.n = 1 + random() % 3;
+        request.priority = static_cast<int32_t>(random() % 3);
+        accepted += request.sampling.n;
+        const auto id = engine->Submit(request, [&](const OutputChunk& chunk) {
+          MutexLock lock(mutex);
+          if (chunk.finish_reason) ++ends[{chunk.request, chunk.choice}];
+        });
+        ASSERT_TRUE(id.ok()) << id.status().ToString();
+        if (random() % 2 == 0) {
+          std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
+          engine->Cancel(*id);
+          engine->Cancel(*id + 1000000);
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  engine->Drain(1000);
+  MutexLock lock(mutex);
+  EXPECT_EQ(static_cast<int64_t>(ends.size()), accepted);
+  for (const auto& [choice, count] : ends) EXPECT_EQ(count, 1);
+  EXPECT_EQ(engine->stats().used_blocks, 0);
+  EXPECT_EQ(engine->stats().running, 0);
+}
+
+TEST(Engine, DrainsAndThenRefuses) {
+  const auto engine = Load();
+  std::atomic<int> cancelled{0};
+  ASSERT_TRUE(engine
+                  ->Submit(Ids({1}, 500),
+                           [&](const OutputChunk& chunk) {
+                             cancelled += chunk.finish_reason == FinishReason::kCancelled;
+                           })
+                  .ok());
+  engine->Drain(0);
+  EXPECT_LE(cancelled, 1);
+  EXPECT_EQ(engine->Submit(Ids({1}, 1), {}).status().code(), StatusCode::kUnavailable);
+}
+
+TEST(Engine, RefusesMoreThanItsQueue) {
+  EngineOptions options = Options();
+  options.max_seqs = 1;
+  options.max_queue = 2;
+  const auto engine = Load(options);
+  int refused = 0;
+  for (int i = 0; i < 20; ++i) {
+    const auto id = engine->Submit(Ids({1}, 400), [](const OutputChunk&) {});
+    if (!id.ok()) {
+      EXPECT_EQ(id.status().code(), StatusCode::kUnavailable);
+      EXPECT_THAT(std::string(id.status().message()), HasSubstr("queue"));
+      ++refused;
+    }
+  }
+  EXPECT_GE(refused, 10);
+}
+
+TEST(Engine, FingerprintsNameWhatAnAnswerDependsOn) {
+  const std::string plain = Load()->system_fingerprint();
+  EXPECT_EQ(plain.size(), 19u);
+  EngineOptions options = Options();
+  options.threads = 1;  // answers do not depend on it
+  options.max_seqs = 2;
+  EXPECT_EQ(Load(options)->system_fingerprint(), plain);
+  options.isa = "baseline";
+  EXPECT_NE(Load(options)->system_fingerprint(), plain);
+  options = Options();
+  options.kv_cache_dtype = "bf16";
+  EXPECT_NE(Load(options)->system_fingerprint(), plain);
+  options = Options();
+  options.model = TOKAMAK_SOURCE_DIR "/tests/golden/llama_odd.gguf";
+  EXPECT_NE(Load(options)->system_fingerprint(), plain);
+}
+
+TEST(Engine, RecordsARunThatReplaysWithAnyNumberOfThreads) {
+  const std::string path = testing::TempDir() + "/engine_test.rec";
+  EngineOptions options = Options();
+  options.num_blocks = 12;
+  options.record_path = path;
+  {
+    const auto engine = Load(options);
+    for (int i = 0; i < 8; ++i) {
+      Request request = Ids(std::vector<int32_t>(4 + 3 * i, i), 20);
+      request.sampling.temperature = 1;
+      request.sampling.n = 2;
+      const auto id = engine->Submit(request, [](const OutputChunk&) {});
+      ASSERT_TRUE(id.ok());
+      if (i % 3 == 0) engine->Cancel(*id);
+    }
+    engine->Drain(1000);
+  }
+  for (const int32_t threads : {1, 2}) {
+    const auto report = ReplayFile({.path = path, .model = "", .threads = threads});
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_EQ(report->counts.requests, 8);
+    EXPECT_GT(report->counts.tokens, 100);
+    EXPECT_EQ(report->fingerprint, report->recorded_fingerprint);
+  }
+  EXPECT_TRUE(ReplayFile({.path = path, .model = "", .schedule_only = true}).ok());
+  // Other weights draw other tokens, and the replay says where.
+  const auto other =
+      ReplayFile({.path = path, .model = TOKAMAK_SOURCE_DIR "/tests/golden/llama_odd.gguf"});
+  EXPECT_FALSE(other.ok());
+  std::remove(path.c_str());
+}
+
+}  // namespace
+}  // namespace tokamak

@@ -1,0 +1,124 @@
+// Validate(SamplingParams) on parameters made from bytes: what it accepts must be in range by an
+// independent reading of the header's comments, and what it refuses must name a field.
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+#include "base/check.h"
+#include "tokamak/sampling_params.h"
+
+namespace tokamak {
+namespace {
+
+class Bytes {
+ public:
+  Bytes(const uint8_t* data, size_t size) : data_(data), size_(size) {}
+  template <typename T>
+  T Take() {
+    T value{};
+    const size_t n = size_ < sizeof(T) ? size_ : sizeof(T);
+    std::memcpy(&value, data_, n);
+    data_ += n;
+    size_ -= n;
+    return value;
+  }
+  // Often a valid value, sometimes a bound or a special one, sometimes any bits.
+  float Float(float low, float high) {
+    const float specials[] = {low, high, 0.0f, -0.0f, NAN, INFINITY, -INFINITY, 1e38f};
+    const auto kind = Take<uint8_t>();
+    if (kind < 160) return low + (high - low) * static_cast<float>(kind) / 160;
+    if (kind < 220) return specials[kind % 8];
+    return Take<float>();
+  }
+  int32_t Int(int32_t low, int32_t high) {
+    const auto kind = Take<uint8_t>();
+    if (kind < 180) return low + kind % (high - low + 1);
+    if (kind < 200) return low - 1;
+    if (kind < 220) return high + 1;
+    return Take<int32_t>();
+  }
+
+ private:
+  const uint8_t* data_;
+  size_t size_;
+};
+
+SamplingParams Make(Bytes& in, int32_t vocab) {
+  SamplingParams p;
+  p.temperature = in.Float(0, 2);
+  p.top_k = in.Int(0, 100);
+  p.top_p = in.Float(0, 1);
+  p.min_p = in.Float(0, 1);
+  p.typical_p = in.Float(0, 1);
+  p.repetition_penalty = in.Float(0, 2);
+  p.presence_penalty = in.Float(-2, 2);
+  p.frequency_penalty = in.Float(-2, 2);
+  for (int i = in.Take<uint8_t>() % 4; i > 0; --i) {
+    const int32_t token = in.Int(0, vocab - 1);
+    p.logit_bias.emplace_back(token, in.Float(-100, 100));
+  }
+  p.n = in.Int(1, 128);
+  if (in.Take<uint8_t>() % 2) p.max_tokens = in.Int(0, 50);
+  p.min_tokens = in.Int(0, 50);
+  for (int i = in.Take<uint8_t>() % 3; i > 0; --i) p.stop.emplace_back(in.Take<uint8_t>() % 3, 'a');
+  for (int i = in.Take<uint8_t>() % 3; i > 0; --i) p.stop_token_ids.push_back(in.Int(0, vocab - 1));
+  if (in.Take<uint8_t>() % 2) p.logprobs = in.Int(0, 20);
+  if (in.Take<uint8_t>() % 2) p.prompt_logprobs = in.Int(0, 20);
+  return p;
+}
+
+bool InRange(const SamplingParams& p, int32_t vocab) {
+  const auto token = [&](int32_t t) { return 0 <= t && t < vocab; };
+  bool ok = std::isfinite(p.temperature) && p.temperature >= 0 && p.top_k >= 0;
+  ok = ok && p.top_p > 0 && p.top_p <= 1 && p.min_p >= 0 && p.min_p <= 1;
+  ok = ok && p.typical_p > 0 && p.typical_p <= 1;
+  ok = ok && std::isfinite(p.repetition_penalty) && p.repetition_penalty > 0;
+  ok = ok && std::abs(p.presence_penalty) <= 2 && std::abs(p.frequency_penalty) <= 2;
+  for (const auto& [t, bias] : p.logit_bias) ok = ok && token(t) && std::abs(bias) <= 100;
+  ok = ok && p.n >= 1 && p.n <= 128 && p.min_tokens >= 0;
+  if (p.max_tokens) ok = ok && *p.max_tokens >= 0 && p.min_tokens <= *p.max_tokens;
+  for (const auto& s : p.stop) ok = ok && !s.empty();
+  for (const int32_t t : p.stop_token_ids) ok = ok && token(t);
+  if (p.logprobs) ok = ok && *p.logprobs >= 0 && *p.logprobs <= 20;
+  if (p.prompt_logprobs) ok = ok && *p.prompt_logprobs >= 0 && *p.prompt_logprobs <= 20;
+  return ok;
+}
+
+bool NamesAField(std::string_view message) {
+  constexpr std::string_view kFields[] = {"temperature",
+                                          "top_k",
+                                          "top_p",
+                                          "min_p",
+                                          "typical_p",
+                                          "repetition_penalty",
+                                          "presence_penalty",
+                                          "frequency_penalty",
+                                          "logit_bias",
+                                          "n",
+                                          "max_tokens",
+                                          "min_tokens",
+                                          "stop",
+                                          "stop_token_ids",
+                                          "logprobs",
+                                          "prompt_logprobs"};
+  const std::string_view name = message.substr(0, message.find_first_of(":["));
+  for (const std::string_view field : kFields) {
+    if (name == field) return true;
+  }
+  return false;
+}
+
+}  // namespace
+}  // namespace tokamak
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  tokamak::Bytes in(data, size);
+  const int32_t vocab = 1 + in.Take<uint16_t>();
+  const tokamak::SamplingParams params = tokamak::Make(in, vocab);
+  const tokamak::Status status = tokamak::Validate(params, vocab);
+  CHECK(status.ok() == tokamak::InRange(params, vocab));
+  CHECK(status.ok() || status.code() == tokamak::StatusCode::kInvalidArgument);
+  CHECK(status.ok() || tokamak::NamesAField(status.message()));
+  return 0;
+}
