@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "api/vocab_from_gguf.h"
+#include "api/open_tokenizer.h"
 #include "base/error.h"
 #include "tokenizer/tokenizer.h"
 
@@ -14,9 +14,7 @@ namespace tokamak {
 namespace {
 
 Status Run(const std::string& model, EncodeOptions options) {
-  ASSIGN_OR_RETURN(const auto file, GgufFile::Open(model));
-  ASSIGN_OR_RETURN(VocabSpec spec, VocabFromGguf(*file));
-  ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Create(std::move(spec)));
+  ASSIGN_OR_RETURN(const auto tokenizer, OpenTokenizer(model));
   uint32_t size = 0;
   while (std::fread(&size, sizeof size, 1, stdin) == 1) {
     if (size > Tokenizer::kMaxTextBytes) return InvalidArgument("a record of {} bytes", size);

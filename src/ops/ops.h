@@ -102,7 +102,8 @@ struct GatherRows {
   Tensor out;     // [R, cols]
 };
 
-// Copies `bytes` bytes from each source to its destination; no range overlaps another.
+// Copies `bytes` bytes from each source to its destination; no range overlaps another. The list of
+// ranges is read before Run returns.
 struct CopyRanges {
   struct Range {
     const std::byte* source;

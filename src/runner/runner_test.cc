@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/gumbel.h"
 #include "models/testing/golden.h"
 #include "ops/cpu/cpu_ops.h"
 #include "runner/testing/driver.h"
@@ -230,6 +231,29 @@ TEST(Runner, PromptLogprobsAreThoseOfADirectRun) {
       EXPECT_EQ(got.top[0].token, best - logits[p - 1].begin());
       EXPECT_NEAR(got.top[2].logprob, Logprob(logits[p - 1], got.top[2].token), 3e-6);
     }
+  }
+}
+
+// Each token is the Gumbel-max of its logits, by hand.
+TEST(Runner, DrawsAreKeyedBySeedChoiceAndPosition) {
+  const auto ops = MakeCpu();
+  const auto model = MakeToyModel(*ops);
+  const std::vector<TokenId> prompt = {4, 8, 15, 16, 23, 42};
+  const auto runner = MakeRunner(*model, *ops);
+  const auto results =
+      Drive(*runner,
+            {{.prompt = prompt, .sampling = {.seed = 77, .choice = 3}, .num_generated = 12}}, {});
+  std::vector<TokenId> tokens = prompt;
+  tokens.insert(tokens.end(), results[0].tokens.begin(), results[0].tokens.end());
+  Harness harness(*model, *ops);
+  const auto logits = harness.Run(tokens, static_cast<int32_t>(tokens.size()));
+  for (size_t p = prompt.size(); p < tokens.size(); ++p) {
+    const DrawKey key{.seed = 77, .choice = 3, .position = static_cast<int32_t>(p)};
+    std::vector<double> scores;
+    for (uint32_t t = 0; t < logits[p - 1].size(); ++t) {
+      scores.push_back(logits[p - 1][t] + Gumbel(DrawWords(key, t / 4)[t % 4]));
+    }
+    EXPECT_EQ(tokens[p], std::max_element(scores.begin(), scores.end()) - scores.begin());
   }
 }
 

@@ -173,6 +173,21 @@ TEST(SlotTable, RefusesPositionsBeyondTheContext) {
             "rows: slot 0 would reach position 24, the context holds 24");
 }
 
+TEST(SlotTable, AWindowNeedsItsFirstKeyAndNoneBefore) {
+  // With a window of 5, position 8 sees keys from 4, position 7 from 3; blocks hold 4.
+  for (const int32_t computed : {7, 8}) {
+    SlotTable table = MakeTable();
+    StepInput step = {.admit = {{.slot = 0,
+                                 .tokens = std::vector<TokenId>(12, 1),
+                                 .num_prompt_tokens = 12,
+                                 .num_computed = computed}},
+                      .append = {{.slot = 0, .group = 0, .blocks = {0, 1, 2}},
+                                 {.slot = 0, .group = 1, .blocks = {kNoBlock, 4, 5}}},
+                      .rows = {{.slot = 0, .num_tokens = 12 - computed}}};
+    EXPECT_EQ(table.Apply(step).ok(), computed == 8) << computed;
+  }
+}
+
 TEST(SlotTable, ClearFreesAllSlots) {
   SlotTable table = MakeTable();
   StepInput step = GoodStep();

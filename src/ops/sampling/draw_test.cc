@@ -54,5 +54,20 @@ TEST(DrawFromRow, EqualsTheDefinition) {
   }
 }
 
+// Many unlikely tokens: together they win often, each against a long distance.
+TEST(DrawFromRow, TokensFarBelowTheBestWinTheirShare) {
+  constexpr size_t kTokens = 120'000;
+  std::vector<float> tempered(kTokens, -13.0f);
+  tempered[1000] = 0;
+  int far = 0;
+  for (int position = 0; position < 60; ++position) {
+    const DrawKey key{.seed = 5, .choice = 0, .position = position};
+    const TokenId drawn = DrawFromRow(tempered, key);
+    ASSERT_EQ(drawn, DrawByDefinition(tempered, key));
+    far += drawn != 1000 ? 1 : 0;
+  }
+  EXPECT_GT(far, 3);  // 0.21 of them are expected
+}
+
 }  // namespace
 }  // namespace tokamak::sampling
