@@ -1,0 +1,143 @@
+#include "cli/flags.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/common.h"
+#include "cli/conversation.h"
+
+namespace tokamak::cli {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(Flags, ReadsSizes) {
+  EXPECT_EQ(ParseBytes("0").value(), 0);
+  EXPECT_EQ(ParseBytes("4096").value(), 4096);
+  EXPECT_EQ(ParseBytes("512M").value(), int64_t{512} << 20);
+  EXPECT_EQ(ParseBytes("512m").value(), int64_t{512} << 20);
+  EXPECT_EQ(ParseBytes("2GiB").value(), int64_t{2} << 30);
+  EXPECT_EQ(ParseBytes("3KB").value(), 3 << 10);
+  for (const char* bad : {"", "x", "-1", "1.5G", "2Q", "G", "99999999999999999999", "9999999T",
+                          "1 G", "iB", "0x10"}) {
+    EXPECT_FALSE(ParseBytes(bad).ok()) << bad;
+  }
+}
+
+TEST(Flags, ReadsLists) {
+  EXPECT_THAT(ParseIntList("1,2,-3").value(), ElementsAre(1, 2, -3));
+  EXPECT_THAT(ParseIntList("1, 2").value(), ElementsAre(1, 2));
+  EXPECT_THAT(ParseIntList("").value(), ElementsAre());
+  for (const char* bad : {"x", "1,x", "1,,2", "1.5", "3000000000", "1;2"}) {
+    EXPECT_FALSE(ParseIntList(bad).ok()) << bad;
+  }
+}
+
+// Runs a command line with one command, "go", and gives its exit code.
+struct Line {
+  CommandLine line{"test", "A test.", "test 1"};
+  int ran = 0;
+  Flags flags = line.Command("go", "Goes", "  test go\n", [this] { return ++ran, 7; });
+
+  int Run(std::vector<std::string> args) {
+    args.insert(args.begin(), "test");
+    std::vector<char*> argv;
+    for (std::string& arg : args) argv.push_back(arg.data());
+    return line.Run(static_cast<int>(argv.size()), argv.data());
+  }
+};
+
+TEST(Flags, GivesTheCommandItsValues) {
+  Line line;
+  std::string model, text = "default";
+  std::vector<std::string> stop;
+  std::optional<std::vector<int32_t>> ids;
+  std::optional<uint64_t> seed;
+  bool json = false;
+  line.flags.Add("model", model, "");
+  line.flags.Add("--text", text, "");
+  line.flags.Add("--stop", stop, "");
+  line.flags.Add("--ids", ids, "");
+  line.flags.Add("--seed", seed, "");
+  line.flags.Add("--json", json, "");
+  EXPECT_EQ(line.Run({"go", "m.gguf", "--stop", "a b", "--stop", "c,d", "--ids", "1,2", "--seed",
+                      "18446744073709551615", "--json"}),
+            7);
+  EXPECT_EQ(line.ran, 1);
+  EXPECT_EQ(model, "m.gguf");
+  EXPECT_EQ(text, "default");
+  EXPECT_THAT(stop, ElementsAre("a b", "c,d"));
+  EXPECT_THAT(*ids, ElementsAre(1, 2));
+  EXPECT_EQ(seed, UINT64_MAX);
+  EXPECT_TRUE(json);
+}
+
+TEST(Flags, WrongOnesEndWithTwoAndRunNothing) {
+  for (const std::vector<std::string>& args :
+       std::vector<std::vector<std::string>>{{},
+                                             {"stop"},
+                                             {"go", "--no"},
+                                             {"go", "--n", "x"},
+                                             {"go", "--n", "99999999999"},
+                                             {"go", "--size", "2Q"},
+                                             {"go", "--n"},
+                                             {"go", "extra"}}) {
+    Line line;
+    int32_t n = 0;
+    int64_t size = 0;
+    line.flags.Add("--n", n, "");
+    line.flags.AddBytes("--size", size, "");
+    EXPECT_EQ(line.Run(args), 2);
+    EXPECT_EQ(line.ran, 0);
+  }
+}
+
+TEST(Cli, ReadsLogitBias) {
+  SamplingFlags flags;
+  flags.logit_bias = {"42=-1.5", "7=100"};
+  EXPECT_THAT(MakeSampling(flags).value().logit_bias,
+              ElementsAre(std::pair(42, -1.5f), std::pair(7, 100.0f)));
+  for (const char* bad : {"42", "=1", "a=1", "1=x", "1=2x", ""}) {
+    flags.logit_bias = {bad};
+    EXPECT_FALSE(MakeSampling(flags).ok()) << bad;
+  }
+}
+
+TEST(Cli, QuotesWhatATerminalWouldObey) {
+  EXPECT_EQ(QuoteText("a\n\"\\\x1b[31m\x7f é"), "\"a\\n\\\"\\\\\\x1b[31m\\x7f é\"");
+}
+
+TEST(Conversation, CompletesTextWhereTheModelHasNoTemplate) {
+  Conversation conversation(ModelInfo{}, "");
+  EXPECT_FALSE(conversation.chat());
+  EXPECT_FALSE(conversation.note().empty());
+  conversation.AddUser("Once");
+  const Request request = conversation.MakeRequest({});
+  EXPECT_EQ(request.prompt, "Once");
+  EXPECT_TRUE(request.add_special_tokens);
+}
+
+TEST(Conversation, RendersAllTurnsWithTheSystemMessage) {
+  ModelInfo model;
+  model.chat_template =
+      "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
+      "message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}"
+      "{{ '<|im_start|>assistant\\n' }}{% endif %}";
+  Conversation conversation(model, "S");
+  conversation.AddUser("a");
+  conversation.AddAssistant("b");
+  conversation.AddUser("c");
+  const Request request = conversation.MakeRequest({});
+  EXPECT_EQ(request.prompt,
+            "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant"
+            "\nb<|im_end|>\n<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_FALSE(request.add_special_tokens);
+  EXPECT_TRUE(request.parse_special_tokens);
+  EXPECT_TRUE(conversation.DropLast());
+  EXPECT_EQ(conversation.size(), 2u);
+  conversation.Clear();
+  EXPECT_FALSE(conversation.DropLast());
+}
+
+}  // namespace
+}  // namespace tokamak::cli
