@@ -73,7 +73,7 @@ struct EngineStats {
 // Thread-safe. Owns the engine thread, which owns everything that runs.
 class Engine {
  public:
-  static Result<std::unique_ptr<Engine>> Load(EngineOptions options);
+  static Result<std::unique_ptr<Engine>> Load(const EngineOptions& options);
   virtual ~Engine() = default;
 
   // Queues a request. `on_output` is called from the engine thread and must return quickly.

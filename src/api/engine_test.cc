@@ -85,7 +85,7 @@ TEST(Engine, LoadNamesWhatIsWrong) {
 TEST(Engine, SubmitNamesTheFieldAtFault) {
   const auto engine = Load();
   const auto fails = [&](const Request& request, StatusCode code, const std::string& start) {
-    const auto id = engine->Submit(request, [](OutputChunk) { FAIL() << "it was refused"; });
+    const auto id = engine->Submit(request, [](const OutputChunk&) { FAIL() << "it was refused"; });
     ASSERT_FALSE(id.ok()) << start;
     EXPECT_EQ(id.status().code(), code) << id.status().ToString();
     EXPECT_TRUE(id.status().message().starts_with(start)) << id.status().ToString();
@@ -209,7 +209,7 @@ TEST(Engine, EndsEveryChoiceExactlyOnceUnderRandomCancellations) {
   options.num_blocks = 20;
   const auto engine = Load(options);
   Mutex mutex;
-  std::map<std::pair<RequestId, int32_t>, int> ends GUARDED_BY(mutex);
+  std::map<std::pair<RequestId, int32_t>, int> ends;  // under the mutex
   std::atomic<int64_t> accepted{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {

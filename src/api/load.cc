@@ -190,7 +190,7 @@ Result<EngineParts> LoadParts(const EngineOptions& options) {
   return parts;
 }
 
-Result<std::unique_ptr<Engine>> Engine::Load(EngineOptions options) {
+Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) {
   ASSIGN_OR_RETURN(EngineParts parts, LoadParts(options));
   if (!options.record_path.empty()) {
     const std::string& backend = parts.model.backend;  // "cpu/avx512" or "reference"

@@ -107,9 +107,9 @@ Result<BenchResult> RunLoad(Engine& engine, const std::vector<Load>& load) {
     request.sampling.temperature = 0;
     request.sampling.max_tokens = load[i].output_tokens;
     request.sampling.ignore_eos = true;
-    const auto id = engine.Submit(std::move(request), [progress, i, start](OutputChunk chunk) {
-      Take(*progress, i, start, chunk);
-    });
+    const auto id = engine.Submit(
+        std::move(request),
+        [progress, i, start](const OutputChunk& chunk) { Take(*progress, i, start, chunk); });
     if (id.ok()) continue;
     refused = id.status();
     MutexLock lock(progress->mutex);

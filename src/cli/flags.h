@@ -11,7 +11,7 @@
 
 #include "tokamak/status.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the library's own
 class App;
 }
 

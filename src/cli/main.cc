@@ -2,7 +2,7 @@
 #include "cli/commands.h"
 
 int main(int argc, char** argv) {
-  using namespace tokamak::cli;
+  using namespace tokamak::cli;  // NOLINT(google-build-using-namespace): every command is meant
   CommandLine line("tokamak", "Runs and serves language models.", tokamak::VersionText());
   AddRunCommand(line);
   AddServeCommand(line);

@@ -31,7 +31,7 @@ Result<std::string> Text(const TokenizeFlags& flags) {
   return ReadText(flags.text_file.empty() ? "-" : flags.text_file);
 }
 
-Status Tokenize(TokenizeFlags flags) {
+Status Tokenize(const TokenizeFlags& flags) {
   ASSIGN_OR_RETURN(const std::string path, ResolveModel(flags.model));
   ASSIGN_OR_RETURN(const std::shared_ptr<const Tokenizer> tokenizer, OpenTokenizer(path));
   ASSIGN_OR_RETURN(const std::string text, Text(flags));

@@ -33,7 +33,7 @@ struct LinearCase {
   std::vector<float> bias;  // [rows] or empty
 };
 
-LinearCase RandomCase(std::mt19937_64& random, std::vector<std::pair<DType, int64_t>> parts,
+LinearCase RandomCase(std::mt19937_64& random, const std::vector<std::pair<DType, int64_t>>& parts,
                       int64_t cols, int64_t num_tokens, bool bias) {
   LinearCase c;
   c.num_tokens = num_tokens;

@@ -104,7 +104,7 @@ TEST_F(ServerTest, EchoesThePromptWithItsLogprobs) {
   const Json choice = Json::parse(response.body)["choices"][0];
   EXPECT_EQ(choice["text"], "abcab");
   EXPECT_EQ(choice["token_ids"], Json({97, 98, 99, 97, 98}));
-  const Json logprobs = choice["logprobs"];
+  const Json& logprobs = choice["logprobs"];
   EXPECT_EQ(logprobs["tokens"], Json({"a", "b", "c", "a", "b"}));
   EXPECT_EQ(logprobs["token_logprobs"], Json({nullptr, -1.0, -1.0, -0.5, -0.5}));
   EXPECT_EQ(logprobs["text_offset"], Json({0, 1, 2, 3, 4}));

@@ -23,7 +23,10 @@ class TensorSource {
   // in messages where the expected shape comes from: "num_heads 9 × head_dim 64".
   virtual Result<std::shared_ptr<const WeightSource>> Find(std::string_view name,
                                                            const Shape& expected,
-                                                           std::string_view meaning = {}) = 0;
+                                                           std::string_view meaning) = 0;
+  Result<std::shared_ptr<const WeightSource>> Find(std::string_view name, const Shape& expected) {
+    return Find(name, expected, {});
+  }
   // An error that lists the tensors that were never asked for: a model that leaves some out
   // computes something else than the checkpoint's author meant.
   virtual Status CheckAllUsed() const = 0;

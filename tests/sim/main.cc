@@ -4,9 +4,9 @@
 //
 // prints a summary, or the first failure with the command that repeats it.
 #include <fmt/core.h>
-#include <signal.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

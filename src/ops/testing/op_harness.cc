@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <cctype>
-#include <cstring>
 #include <limits>
 
 #include "ops/cpu/cpu_ops.h"
@@ -82,7 +82,7 @@ WorstError::~WorstError() {
 }
 
 void WorstError::Compare(float actual, float expected, double tolerance, const std::string& where) {
-  if (std::memcmp(&actual, &expected, sizeof(float)) == 0) return;
+  if (std::bit_cast<uint32_t>(actual) == std::bit_cast<uint32_t>(expected)) return;
   const double error = std::abs(static_cast<double>(actual) - expected);
   if (!(error <= tolerance)) {  // NaN too
     if (++failures_ <= 3) {

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 namespace tokamak::cpu {
-namespace {
+namespace {  // NOLINT(google-build-namespaces): one copy per ISA, for its kernels.cc alone
 
 struct Avx512 {
   using F = __m512;

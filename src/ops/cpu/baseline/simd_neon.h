@@ -9,7 +9,7 @@
 #include "quant/half.h"
 
 namespace tokamak::cpu {
-namespace {
+namespace {  // NOLINT(google-build-namespaces): one copy per ISA, for its kernels.cc alone
 
 struct Baseline {
   using F = float32x4_t;

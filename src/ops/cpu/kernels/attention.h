@@ -149,7 +149,7 @@ struct AttentionKernel {
   static F ReadPart(const std::byte* source, int n, Read read) {
     if (n == kLanes) return read(source);
     alignas(64) std::byte buffer[64] = {};
-    __builtin_memcpy(buffer, source, static_cast<size_t>(n * kBytes));
+    __builtin_memcpy(buffer, source, static_cast<size_t>(n) * kBytes);
     return read(buffer);
   }
 

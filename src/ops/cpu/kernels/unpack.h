@@ -11,7 +11,7 @@ namespace tokamak::cpu {
 
 template <int kValue>
 struct Constant {
-  static constexpr int value = kValue;
+  static constexpr int value = kValue;  // NOLINT(readability-identifier-naming): as in std
 };
 
 // Calls body(Constant<0>()) ... body(Constant<kCount - 1>()).
