@@ -209,7 +209,7 @@ TEST(Engine, EndsEveryChoiceExactlyOnceUnderRandomCancellations) {
   options.num_blocks = 20;
   const auto engine = Load(options);
   Mutex mutex;
-  std::map<std::pair<RequestId, int32_t>, int> ends;  // under the mutex
+  std::map<std::pair<RequestId, int32_t>, int> ends;
   std::atomic<int64_t> accepted{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {

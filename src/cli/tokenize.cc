@@ -59,7 +59,7 @@ int Run(TokenizeFlags flags) {
   const int sources =
       (flags.dash.empty() ? 0 : 1) + (flags.text_file.empty() ? 0 : 1) + (flags.string ? 1 : 0);
   if (sources != 1) return UsageError("give one of --text FILE, --string TEXT and -");
-  const Status status = Tokenize(std::move(flags));
+  const Status status = Tokenize(flags);
   return status.ok() ? kOk : Fail(status);
 }
 
