@@ -121,7 +121,7 @@ Result<std::unique_ptr<Engine>> LoadEngine(const EngineFlags& flags) {
       std::fprintf(stderr, "\rloading %3.0f%%", fraction * 100);
     };
   }
-  Result<std::unique_ptr<Engine>> engine = Engine::Load(std::move(options));
+  Result<std::unique_ptr<Engine>> engine = Engine::Load(options);
   if (show) std::fprintf(stderr, "\r\033[K");
   return engine;
 }
