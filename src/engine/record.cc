@@ -100,7 +100,7 @@ Status RecordWriter::Flush() {
     const ssize_t n = ::write(fd_, buffer_.data() + written, buffer_.size() - written);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
-      const Status error = Unavailable("{}: the record ends here: {}", path_, std::strerror(errno));
+      Status error = Unavailable("{}: the record ends here: {}", path_, std::strerror(errno));
       LogError("{}", error.message());
       ::close(fd_);
       fd_ = -1;
@@ -189,7 +189,7 @@ Status RecordingExecutor::Submit(StepInput step) {
 }
 
 Status RecordingExecutor::Sample(uint64_t number, std::vector<TokenMask> masks) {
-  const Status status = inner_->Sample(number, std::move(masks));
+  Status status = inner_->Sample(number, std::move(masks));
   writer_->Write(SampleEvent{status});
   return status;
 }
@@ -207,7 +207,7 @@ Result<StepOutput> RecordingExecutor::Wait(uint64_t number) {
 }
 
 Status RecordingExecutor::Reset() {
-  const Status status = inner_->Reset();
+  Status status = inner_->Reset();
   writer_->Write(ResetEvent{status});
   return status;
 }

@@ -174,6 +174,15 @@ TEST_F(SchedulingTest, ChoicesWaitForTheWholePromptAndShareIt) {
   EXPECT_EQ(admitted, 3);
 }
 
+TEST_F(SchedulingTest, APromptIsAdmittedOnlyIfAllOfItFitsBesideThoseAbove) {
+  executor_options_.limits.cache.num_device_blocks = 15;  // a prompt takes 4, its answer one more
+  core_options_.max_step_tokens = 32;
+  Start();
+  for (RequestId id = 1; id <= 6; ++id) Submit(id, 64, 12);
+  RunAll();
+  EXPECT_EQ(core_->stats(clock_.Now()).preemptions, 0);
+}
+
 // All tokens of a crowded run, and how many positions were computed.
 TEST_F(SchedulingTest, SwappingComputesLessThanRecomputingAndDrawsTheSame) {
   std::map<std::pair<RequestId, int32_t>, std::vector<TokenId>> first;
