@@ -12,10 +12,11 @@ set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1 -fno-omit-frame-pointer")
 
 # Floating-point results must not depend on whether a compiler fuses a multiply and an add:
 # kernels that want FMA say so with intrinsics.
-add_compile_options(-Wall -Wextra -Werror -ffp-contract=off -fdiagnostics-color=always)
+add_compile_options(
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror;-ffp-contract=off;-fdiagnostics-color=always>")
 # Messages and debug information name files relative to the source tree, so that a build does not
 # depend on where the tree lies, nor does what ccache stores.
-add_compile_options(-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=>)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   add_compile_options(-Wthread-safety)
 endif()
