@@ -84,6 +84,23 @@ function(tokamak_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
 endfunction()
 
+# tokamak_cuda_test(name [TIMEOUT seconds]): runs the cases of the test binary `name` that have "cuda"
+# in their names a second time, as <name>_cuda with the label `cuda`. Without a GPU it is skipped,
+# and its output says why.
+function(tokamak_cuda_test name)
+  if(NOT TOKAMAK_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "TIMEOUT" "" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 900)
+  endif()
+  add_test(NAME ${name}_cuda COMMAND ${name} --gtest_filter=*cuda*:*Cuda*)
+  set_tests_properties(${name}_cuda PROPERTIES
+    LABELS cuda TIMEOUT ${ARG_TIMEOUT} SKIP_REGULAR_EXPRESSION "no CUDA backend here"
+    ENVIRONMENT TOKAMAK_CUDA_LIBRARY=${CMAKE_BINARY_DIR}/libtokamak_cuda.so)
+endfunction()
+
 # `tokamak_fuzzers` builds the fuzz targets and what they need, and no more.
 add_custom_target(tokamak_fuzzers)
 

@@ -47,6 +47,10 @@ Result<std::unique_ptr<Ops>> CudaOps::Make(const CudaOptions& options) {
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
     (void)cudaGetLastError();
+    int driver = 0;
+    if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
+      return NoDevice("no NVIDIA driver is installed");
+    }
     return NoDevice(cudaGetErrorString(error));
   }
   if (options.device < 0 || options.device >= count) {
