@@ -8,6 +8,7 @@
 #include "base/thread_pool.h"
 #include "ops/cuda/attention_plan.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/sampler.h"
 
 namespace tokamak::cuda {
 namespace {
@@ -103,8 +104,9 @@ Result<std::unique_ptr<AttentionPlan>> CudaOps::MakePlan(const AttentionShape& s
   return std::unique_ptr<AttentionPlan>(std::move(plan));
 }
 
-Result<std::unique_ptr<Sampler>> CudaOps::MakeSampler(const SamplerShape&) {
-  return Unimplemented("CUDA: the sampler");
+Result<std::unique_ptr<Sampler>> CudaOps::MakeSampler(const SamplerShape& shape) {
+  ASSIGN_OR_RETURN(std::unique_ptr<CudaSampler> sampler, CudaSampler::Make(shape, guard_, pinned_));
+  return std::unique_ptr<Sampler>(std::move(sampler));
 }
 
 std::unique_ptr<Stream> CudaOps::MakeStream() {
