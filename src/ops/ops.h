@@ -144,6 +144,9 @@ class Ops {
   virtual bool Reached(const Event& /*event*/) { return true; }
   // Waits until it has; an error that any of that work met.
   virtual Status Await(Event& /*event*/) { return Status(); }
+  // Later work on the stream starts when the event's last Record, on another stream, has been
+  // reached. The host does not wait.
+  virtual void WaitFor(Stream& /*stream*/, const Event& /*event*/) {}
   // Between host memory and memory of Allocate, in stream order. The host side must stay valid and
   // unchanged until the copy has happened.
   virtual void CopyToDevice(void* device, const void* host, size_t bytes, Stream& stream) = 0;

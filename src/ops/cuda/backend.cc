@@ -168,6 +168,11 @@ Status CudaOps::Await(Event& event) {
   return Status();
 }
 
+void CudaOps::WaitFor(Stream& stream, const Event& event) {
+  const auto& cuda_event = static_cast<const CudaEvent&>(event);
+  CUDA_RUN(guard_, cudaStreamWaitEvent(Handle(stream), cuda_event.handle(), 0));
+}
+
 void CudaOps::CopyToDevice(void* device, const void* host, size_t bytes, Stream& stream) {
   if (bytes == 0) return;
   CUDA_RUN(guard_, cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, Handle(stream)));

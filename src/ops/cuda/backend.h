@@ -32,6 +32,7 @@ class CudaOps final : public Ops {
   void Record(Event& event, Stream& stream) override;
   bool Reached(const Event& event) override;
   Status Await(Event& event) override;
+  void WaitFor(Stream& stream, const Event& event) override;
   void CopyToDevice(void* device, const void* host, size_t bytes, Stream& stream) override;
   void CopyToHost(void* host, const void* device, size_t bytes, Stream& stream) override;
 

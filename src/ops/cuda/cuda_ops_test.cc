@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <random>
 #include <string>
 #include <vector>
@@ -70,6 +71,32 @@ TEST_F(CudaErrors, MemoryThatIsNotThereIsAnErrorOfThatCallAlone) {
     EXPECT_THAT(status.ToString(), HasSubstr(std::to_string(size_t{1} << 50)));
   }
   EXPECT_TRUE((*ops)->Allocate(1 << 20, MemoryKind::kDevice).ok());
+}
+
+// A copy on one stream waits for a long chain of them on another.
+TEST_F(CudaErrors, AStreamWaitsForAnotherStreamsEvent) {
+  const auto made = MakeCudaOps({.threads = 1});
+  ASSERT_TRUE(made.ok());
+  Ops& ops = **made;
+  constexpr size_t kBytes = 64 << 20;
+  Result<Buffer> device = ops.Allocate(2 * kBytes, MemoryKind::kDevice);
+  Result<Buffer> host = ops.Allocate(2 * kBytes, MemoryKind::kHostPinned);
+  ASSERT_TRUE(device.ok() && host.ok());
+  const auto first = ops.MakeStream(), second = ops.MakeStream();
+  const auto event = ops.MakeEvent();
+  std::byte* end = host->data() + kBytes;
+  std::memset(host->data(), 1, kBytes);
+  std::memset(end, 0, kBytes);
+  ops.CopyToDevice(device->data(), end, kBytes, *first);
+  const std::vector<CopyRanges::Range> ranges = {{device->data(), device->data() + kBytes}};
+  for (int i = 0; i < 50; ++i) ops.Run(CopyRanges{.ranges = ranges, .bytes = kBytes}, *first);
+  ops.CopyToDevice(device->data(), host->data(), kBytes, *first);
+  ops.Run(CopyRanges{.ranges = ranges, .bytes = kBytes}, *first);
+  ops.Record(*event, *first);
+  ops.WaitFor(*second, *event);
+  ops.CopyToHost(end, device->data() + kBytes, kBytes, *second);
+  ASSERT_TRUE(ops.Synchronize(*second).ok());
+  EXPECT_EQ(std::memcmp(host->data(), end, kBytes), 0);
 }
 
 // A small model's worth of every kind of call: load, one step, its results.
