@@ -27,14 +27,17 @@ bool HoldsKeys(DType dtype) {
 
 }  // namespace
 
-CudaAttentionPlan::CudaAttentionPlan(const AttentionShape& shape, int num_sms, CallGuard& guard)
+CudaAttentionPlan::CudaAttentionPlan(const AttentionShape& shape, int num_sms, CallGuard& guard,
+                                     BlockPool& pinned)
     : shape_(shape),
       guard_(guard),
+      pinned_(pinned),
       group_(shape.num_heads / shape.num_kv_heads),
       ctas_(static_cast<int>(CeilDiv(int64_t{num_sms} * kCtasPerSm, shape.num_kv_heads))) {}
 
 Result<std::unique_ptr<CudaAttentionPlan>> CudaAttentionPlan::Make(const AttentionShape& shape,
-                                                                   int num_sms, CallGuard& guard) {
+                                                                   int num_sms, CallGuard& guard,
+                                                                   BlockPool& pinned) {
   if (shape.head_dim > kMaxHeadDim) {
     return Unimplemented("CUDA: attention with heads of {}; up to {} are supported", shape.head_dim,
                          kMaxHeadDim);
@@ -43,7 +46,7 @@ Result<std::unique_ptr<CudaAttentionPlan>> CudaAttentionPlan::Make(const Attenti
     return Unimplemented("CUDA: a KV cache of {}", Name(shape.kv_dtype));
   }
   CHECK(shape.num_kv_heads > 0 && shape.num_heads % shape.num_kv_heads == 0);
-  std::unique_ptr<CudaAttentionPlan> plan(new CudaAttentionPlan(shape, num_sms, guard));
+  std::unique_ptr<CudaAttentionPlan> plan(new CudaAttentionPlan(shape, num_sms, guard, pinned));
   RETURN_IF_ERROR(plan->AllocateMemory());
   return plan;
 }
@@ -64,7 +67,6 @@ Status CudaAttentionPlan::AllocateMemory() {
   const auto allocate = [this](int64_t size, MemoryKind kind) {
     return cuda::AllocateMemory(guard_, static_cast<size_t>(size), kind);
   };
-  ASSIGN_OR_RETURN(staging_, allocate(bytes, MemoryKind::kHostPinned));
   ASSIGN_OR_RETURN(device_, allocate(bytes, MemoryKind::kDevice));
   ASSIGN_OR_RETURN(partials_, allocate(max_partials_ * partial_bytes, MemoryKind::kDevice));
   const int64_t counter_bytes = int64_t{std::max(1, max_partials_)} * shape_.num_kv_heads *
@@ -76,9 +78,8 @@ Status CudaAttentionPlan::AllocateMemory() {
   return CUDA_TRY(guard_, cudaDeviceSynchronize());
 }
 
-void CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, int32_t table,
-                                 bool spread) {
-  auto* units = reinterpret_cast<AttentionUnit*>(staging_.data() + sizeof(AttentionHeader));
+void CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, int32_t table, bool spread,
+                                 AttentionUnit* units) {
   const auto seq = static_cast<size_t>(s);
   const int32_t queries = batch.query_begin[seq + 1] - batch.query_begin[seq];
   const int32_t rows = queries * group_;
@@ -121,39 +122,51 @@ void CudaAttentionPlan::Fill(const AttentionBatch& batch, Stream& stream) {
     tiles +=
         CeilDiv(int64_t{batch.query_begin[seq + 1] - batch.query_begin[seq]} * group_, kTileRows);
   }
-  // The choice changes no result, only which CTA computes it.
-  const bool spread = tiles <= ctas_ / 2;
-  num_units_ = 0;
-  num_partials_ = 0;
   // Only entries of blocks that are read travel.
-  int64_t entries = 0;
   const auto first_block = [&](size_t seq) {
     const int32_t queries = batch.query_begin[seq + 1] - batch.query_begin[seq];
     const int32_t first = batch.kv_length[seq] - queries + 1 - shape_.window;
     return shape_.window > 0 ? std::max(0, first) / shape_.block_size : 0;
   };
+  const auto end_block = [&](size_t seq) {
+    return CeilDiv(batch.kv_length[seq], shape_.block_size);
+  };
+  int64_t entries = 0;
+  for (size_t seq = 0; seq < batch.kv_length.size(); ++seq) {
+    entries += end_block(seq) - first_block(seq);
+  }
+  const auto max_bytes = sizeof(AttentionHeader) +
+                         static_cast<size_t>(tiles + max_partials_) * sizeof(AttentionUnit) +
+                         static_cast<size_t>(entries) * sizeof(int32_t);
+  const BlockPool::Block staging = pinned_.Take(max_bytes);
+  if (staging.data == nullptr) return;
+  // Whether to share tiles out changes no result, only which CTA computes it.
+  const bool spread = tiles <= ctas_ / 2;
+  num_units_ = 0;
+  num_partials_ = 0;
+  auto* units = reinterpret_cast<AttentionUnit*>(staging.data + sizeof(AttentionHeader));
+  entries = 0;
   for (int32_t s = 0; s < num_seqs; ++s) {
     const auto seq = static_cast<size_t>(s);
-    AddTiles(batch, s, static_cast<int32_t>(entries - first_block(seq)), spread);
-    entries += CeilDiv(batch.kv_length[seq], shape_.block_size) - first_block(seq);
+    AddTiles(batch, s, static_cast<int32_t>(entries - first_block(seq)), spread, units);
+    entries += end_block(seq) - first_block(seq);
   }
-  CHECK(num_units_ <= MaxUnits());
-  auto* header = reinterpret_cast<AttentionHeader*>(staging_.data());
-  const size_t table_offset =
-      sizeof(AttentionHeader) + static_cast<size_t>(num_units_) * sizeof(AttentionUnit);
-  *header = {.num_units = static_cast<int32_t>(num_units_),
-             .tables = static_cast<int32_t>(table_offset / sizeof(int32_t)),
-             .unused = {}};
-  auto* tables = reinterpret_cast<int32_t*>(staging_.data() + table_offset);
+  CHECK(num_units_ <= tiles + max_partials_);
+  auto* tables = reinterpret_cast<int32_t*>(units + num_units_);
+  *reinterpret_cast<AttentionHeader*>(staging.data) = {
+      .num_units = static_cast<int32_t>(num_units_),
+      .tables = static_cast<int32_t>(tables - reinterpret_cast<int32_t*>(staging.data)),
+      .unused = {}};
   for (int32_t s = 0; s < num_seqs; ++s) {
     const auto seq = static_cast<size_t>(s);
     const int32_t* table = batch.block_tables.data() + s * batch.table_stride;
-    tables = std::copy(table + first_block(seq),
-                       table + CeilDiv(batch.kv_length[seq], shape_.block_size), tables);
+    tables = std::copy(table + first_block(seq), table + end_block(seq), tables);
   }
-  const auto bytes = static_cast<size_t>(reinterpret_cast<std::byte*>(tables) - staging_.data());
-  CUDA_RUN(guard_, cudaMemcpyAsync(device_.data(), staging_.data(), bytes, cudaMemcpyHostToDevice,
+  const auto bytes = static_cast<size_t>(reinterpret_cast<std::byte*>(tables) - staging.data);
+  CUDA_RUN(guard_, cudaMemcpyAsync(device_.data(), staging.data, bytes, cudaMemcpyHostToDevice,
                                    Handle(stream)));
+  static_cast<CudaStream&>(stream).completions()->Add(
+      {.block = staging, .deliver = nullptr, .results = {}});
 }
 
 }  // namespace tokamak::cuda

@@ -1,5 +1,6 @@
 // The CUDA backend's AttentionPlan: cuts a step's attention into units (attention_layout.h) on the
-// host and uploads them in one copy.
+// host and uploads them in one copy. One plan serves all steps in flight: each Fill has a pinned
+// block of its own, and the device's side changes in stream order.
 #pragma once
 
 #include <memory>
@@ -13,10 +14,10 @@ namespace tokamak::cuda {
 
 class CudaAttentionPlan final : public AttentionPlan {
  public:
+  // `pinned` is the backend's.
   static Result<std::unique_ptr<CudaAttentionPlan>> Make(const AttentionShape& shape, int num_sms,
-                                                         CallGuard& guard);
+                                                         CallGuard& guard, BlockPool& pinned);
 
-  // Overwrites the staging memory of the last Fill, whose step must be done.
   void Fill(const AttentionBatch& batch, Stream& stream) override;
 
   const AttentionShape& shape() const { return shape_; }
@@ -29,19 +30,20 @@ class CudaAttentionPlan final : public AttentionPlan {
   int ctas() const { return ctas_; }
 
  private:
-  CudaAttentionPlan(const AttentionShape& shape, int num_sms, CallGuard& guard);
+  CudaAttentionPlan(const AttentionShape& shape, int num_sms, CallGuard& guard, BlockPool& pinned);
   Status AllocateMemory();
   int64_t MaxUnits() const;
-  // Appends the tiles of sequence `s`.
-  void AddTiles(const AttentionBatch& batch, int32_t s, int32_t table, bool spread);
+  // Appends the tiles of sequence `s` to the units.
+  void AddTiles(const AttentionBatch& batch, int32_t s, int32_t table, bool spread,
+                AttentionUnit* units);
 
   const AttentionShape shape_;
   CallGuard& guard_;
+  BlockPool& pinned_;
   const int group_;  // query heads per KV head
   const int ctas_;
   int max_partials_ = 0;
-  Buffer staging_;  // pinned: header, units, tables
-  Buffer device_;   // the same
+  Buffer device_;  // header, units, tables
   Buffer partials_;
   Buffer counters_;
   int64_t num_units_ = 0;  // of the step being filled in

@@ -100,7 +100,7 @@ Result<std::unique_ptr<PackedWeight>> CudaOps::Prepare(const WeightSpec& spec) {
 
 Result<std::unique_ptr<AttentionPlan>> CudaOps::MakePlan(const AttentionShape& shape) {
   ASSIGN_OR_RETURN(std::unique_ptr<CudaAttentionPlan> plan,
-                   CudaAttentionPlan::Make(shape, num_sms_, guard_));
+                   CudaAttentionPlan::Make(shape, num_sms_, guard_, pinned_));
   return std::unique_ptr<AttentionPlan>(std::move(plan));
 }
 

@@ -28,7 +28,7 @@ __device__ T ShuffleXor(const T& value, int distance) {
 template <typename T, typename Combine>
 __device__ T CtaReduce(T value, Combine combine) {
   // Bytes, as shared memory runs no constructors.
-  __shared__ alignas(T) unsigned char storage[kCtaWarps * sizeof(T)];
+  alignas(T) __shared__ unsigned char storage[kCtaWarps * sizeof(T)];
   T* partial = reinterpret_cast<T*>(storage);
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
     value = combine(value, ShuffleXor(value, distance));
