@@ -102,6 +102,13 @@ struct GatherRows {
   Tensor out;     // [R, cols]
 };
 
+// out[indices[i]] = values[i], for distinct indices.
+struct ScatterElements {
+  Tensor indices;  // i32 [N]
+  Tensor values;   // i32 [N]
+  Tensor out;      // i32, any shape; indices count its elements
+};
+
 // Copies `bytes` bytes from each source to its destination; no range overlaps another. The list of
 // ranges is read before Run returns.
 struct CopyRanges {
@@ -156,6 +163,7 @@ class Ops {
   virtual void Run(const RopeAndStore& op, Stream& stream) = 0;
   virtual void Run(const Attention& op, Stream& stream) = 0;
   virtual void Run(const GatherRows& op, Stream& stream) = 0;
+  virtual void Run(const ScatterElements& op, Stream& stream) = 0;
   virtual void Run(const CopyRanges& op, Stream& stream) = 0;
 };
 

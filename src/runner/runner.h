@@ -69,11 +69,17 @@ class Runner {
  private:
   Runner(const Model& model, Ops& ops, const RunnerShape& shape, KvPool pool);
   Status Init(const RunnerMemory& memory);
-  Status MakePlans(Flight* flight);
+  Status MakeGroups();
+  // How many rows a step of these is packed as.
+  int32_t PaddedRows(const StepInput& step) const;
+  void Upload(const Flight& flight);
 
   Flight& FlightOf(uint64_t number) { return flights_[number % flights_.size()]; }
   Status CheckSubmit(const StepInput& step) const;
   Status CheckSample(uint64_t number, const std::vector<TokenMask>& masks);
+  Tensor Tables(size_t group) const;
+  // Plans attention over the uploaded batch.
+  nn::Pass MakePass(const Flight& flight);
   void Forward(Flight* flight);
   void ScorePrompt(nn::Pass& pass, Tensor hidden, Flight* flight);
   StepOutput MakeOutput(const Flight& flight) const;
@@ -87,6 +93,12 @@ class Runner {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Sampler> sampler_;
   std::unique_ptr<Arena> arena_;
+  // The batch on the device and all block tables. Steps follow each other on the stream, so one of
+  // each is enough however many steps are in flight.
+  Buffer batch_;
+  std::vector<std::unique_ptr<AttentionPlan>> plans_;  // per group
+  std::vector<Buffer> tables_;                         // per group: i32 [max_slots, max_blocks]
+  std::vector<nn::PassGroup> groups_;
   SlotTable slots_;
   std::vector<Flight> flights_;  // step n uses entry n % depth
   uint64_t next_submit_ = 0;
