@@ -13,6 +13,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/function_ref.h"
 #include "ops/attention.h"
 #include "ops/packed_weight.h"
 #include "ops/sampler.h"
@@ -151,6 +152,17 @@ class Ops {
   virtual bool Reached(const Event& /*event*/) { return true; }
   // Waits until it has; an error that any of that work met.
   virtual Status Await(Event& /*event*/) { return Status(); }
+  // Later work on the stream starts when the event's last Record, on another stream, has been
+  // reached. The host does not wait.
+  virtual void WaitFor(Stream& /*stream*/, const Event& /*event*/) {}
+
+  // Graphs are optional. Capture records what `run` gives to the stream instead of doing it:
+  // operations alone, no copies between host and device; not during a step. Launch starts it again,
+  // with the memory that it names as that is then.
+  virtual bool has_graphs() const { return false; }
+  virtual Result<std::unique_ptr<Graph>> Capture(Stream& stream, FunctionRef<void()> run);
+  virtual void Launch(const Graph& /*graph*/, Stream& /*stream*/) {}
+
   // Between host memory and memory of Allocate, in stream order. The host side must stay valid and
   // unchanged until the copy has happened.
   virtual void CopyToDevice(void* device, const void* host, size_t bytes, Stream& stream) = 0;

@@ -69,6 +69,7 @@ struct Flight {
 
   Buffer staging;  // pinned
   BatchLayout layout;
+  bool decode = false;  // PassExecutor runs it
   std::vector<TokenFill> fills;
 
   std::vector<SampleRow> sample_rows;

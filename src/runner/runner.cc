@@ -66,7 +66,22 @@ Status Runner::Init(const RunnerMemory& memory) {
     ASSIGN_OR_RETURN(flight.staging, ops_.Allocate(staging_bytes, MemoryKind::kHostPinned));
     flight.done = ops_.MakeEvent();
   }
-  return MakeGroups();
+  RETURN_IF_ERROR(MakeGroups());
+  ASSIGN_OR_RETURN(executor_, MakePassExecutor(shape_.executor, ops_,
+                                               std::min(shape_.max_slots, shape_.max_step_tokens)));
+  return RecordGraphs();
+}
+
+Status Runner::RecordGraphs() {
+  Flight& flight = flights_.front();
+  for (const int32_t rows : executor_->sizes()) {
+    PackRows({}, rows, slots_, pool_.spec(), flight_shape_, &flight);
+    Upload(flight);
+    nn::Pass pass = MakePass(flight);
+    RETURN_IF_ERROR(executor_->Record(model_, pass));
+    RETURN_IF_ERROR(ops_.Synchronize(*stream_));  // the flight's memory is used again
+  }
+  return Status();
 }
 
 Status Runner::MakeGroups() {
@@ -116,15 +131,21 @@ Status Runner::Submit(StepInput step) {
     const Slot& slot = slots_[admit.slot];
     sampler_->Admit(admit.slot, admit.sampling, slot.tokens, slot.num_prompt, *stream_);
   }
-  PackRows(step.rows, PaddedRows(step), slots_, pool_.spec(), flight_shape_, &flight);
+  const auto num_rows = static_cast<int32_t>(step.rows.size());
+  flight.decode = IsDecode(step);
+  PackRows(step.rows, flight.decode ? executor_->PaddedRows(num_rows) : num_rows, slots_,
+           pool_.spec(), flight_shape_, &flight);
   Upload(flight);
   if (!step.rows.empty()) Forward(&flight);
   ++next_submit_;
   return Status();
 }
 
-int32_t Runner::PaddedRows(const StepInput& step) const {
-  return static_cast<int32_t>(step.rows.size());
+bool Runner::IsDecode(const StepInput& step) const {
+  return !step.rows.empty() &&
+         std::all_of(step.rows.begin(), step.rows.end(), [this](const StepRow& row) {
+           return row.num_tokens == 1 && row.sample && slots_[row.slot].prompt_top_logprobs < 0;
+         });
 }
 
 // The batch, and what the step changes in the block tables.
@@ -181,9 +202,13 @@ nn::Pass Runner::MakePass(const Flight& flight) {
 void Runner::Forward(Flight* flight) {
   nn::Pass pass = MakePass(*flight);
   sampler_->FillTokens(pass.token_ids, flight->fills, *stream_);
+  const auto num_samples = static_cast<int64_t>(flight->sample_rows.size());
+  if (flight->decode) {
+    flight->logits = executor_->Decode(model_, pass).Rows(0, num_samples);
+    return;
+  }
   const Tensor hidden = model_.Forward(pass);
   ScorePrompt(pass, hidden, flight);
-  const auto num_samples = static_cast<int64_t>(flight->sample_rows.size());
   if (num_samples > 0) flight->logits = model_.Logits(pass, hidden.Rows(0, num_samples));
 }
 
