@@ -29,7 +29,10 @@ class ServerTest : public testing::Test {
     server_ = *std::move(server);
     thread_ = std::thread([this] { server_->Run(); });
   }
-  void TearDown() override { Shutdown(); }
+  void TearDown() override {
+    engine_.ReleaseTokenize();
+    Shutdown();
+  }
   void Shutdown() {
     if (!thread_.joinable()) return;
     server_->Shutdown();

@@ -111,6 +111,7 @@ class BeastExchange final : public HttpExchange {
   }
 
   const HttpRequest& request() const override { return request_; }
+  std::string TakeBody() override { return std::exchange(request_.body, std::string()); }
 
   void Respond(HttpResponse response) override {
     if (gone_ || started_) return;
