@@ -247,17 +247,57 @@ TEST_F(ServerTest, RefusesWhatIsTooLargeTooManyOrMalformed) {
   EXPECT_EQ(a.Get("/health").status, 200);
 }
 
-TEST_F(ServerTest, ClosesConnectionsThatAreTooSlow) {
+TEST_F(ServerTest, TellsClientsThatAreTooSlow) {
   ServerOptions options;
-  options.limits.idle_seconds = options.limits.header_seconds = options.limits.body_seconds = 0.1;
+  options.limits.header_seconds = options.limits.body_seconds = 0.1;
   Start(std::move(options));
-  EXPECT_TRUE(Connect().AtEnd());
-  for (const char* beginning :
-       {"GET /hea", "POST /v1/completions HTTP/1.1\r\nContent-Length: 5\r\n\r\n{"}) {
-    HttpClient client = Connect();
-    client.Send(beginning);
-    EXPECT_TRUE(client.AtEnd()) << beginning;
+  const std::string post = "POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n";
+  for (const auto& [beginning, what] : std::vector<std::pair<std::string, std::string>>{
+           {"G", "headers"},
+           {"GET /health HTTP/1.1\r\nHost", "headers"},
+           {post, "headers"},
+           {post + "\r\n", "body"},
+           {post + "\r\n{", "body"},
+           {"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n{\"a", "body"}}) {
+    for (const bool reused : {false, true}) {
+      HttpClient client = Connect();
+      if (reused) {
+        EXPECT_EQ(client.Get("/health").status, 200);
+      }
+      client.Send(beginning);
+      const auto response = client.Receive();
+      EXPECT_EQ(response.status, 408) << beginning;
+      EXPECT_THAT(response.headers, HasSubstr("Connection: close\r\n"));
+      const Json error = Json::parse(response.body)["error"];
+      EXPECT_THAT(error["message"].get<std::string>(), HasSubstr(what));
+      EXPECT_EQ(error["type"], "invalid_request_error");
+      EXPECT_TRUE(client.AtEnd()) << beginning;
+    }
   }
+}
+
+TEST_F(ServerTest, ClosesIdleConnectionsWithoutAWord) {
+  ServerOptions options;
+  options.limits.idle_seconds = 0.1;
+  Start(std::move(options));
+  HttpClient fresh = Connect();
+  HttpClient used = Connect();
+  EXPECT_EQ(used.Get("/health").status, 200);
+  EXPECT_TRUE(fresh.AtEnd());
+  EXPECT_TRUE(used.AtEnd());
+}
+
+TEST_F(ServerTest, AResponseMayTakeLongerThanItsRequest) {
+  ServerOptions options;
+  options.limits.header_seconds = options.limits.body_seconds = options.limits.idle_seconds = 0.1;
+  Start(std::move(options));
+  engine_.HoldTokenize(1);
+  HttpClient client = Connect();
+  client.SendPost("/v1/completions", R"({"prompt": "ab", "max_tokens": 2})");
+  ASSERT_TRUE(Eventually([&] { return engine_.holding() == 1; }));
+  ASSERT_TRUE(Connect().AtEnd());  // so long
+  engine_.ReleaseTokenize();
+  EXPECT_EQ(client.Receive().status, 200);
 }
 
 TEST_F(ServerTest, ServesPipelinedRequestsAndHttp10) {
