@@ -10,8 +10,7 @@
 #include <thread>
 
 #include "server/api_keys.h"
-#include "server/testing/fake_engine.h"
-#include "server/testing/http_client.h"
+#include "server/testing/server_fixture.h"
 
 namespace tokamak {
 namespace {
@@ -19,39 +18,7 @@ namespace {
 using Json = nlohmann::json;
 using testing::HasSubstr;
 
-// A server with a fake engine behind it on a free port.
-class ServerTest : public testing::Test {
- protected:
-  void Start(ServerOptions options = {}) {
-    options.port = 0;
-    Result<std::unique_ptr<Server>> server = Server::Create(engine_, std::move(options));
-    ASSERT_TRUE(server.ok()) << server.status().ToString();
-    server_ = *std::move(server);
-    thread_ = std::thread([this] { server_->Run(); });
-  }
-  void TearDown() override {
-    engine_.ReleaseTokenize();
-    Shutdown();
-  }
-  void Shutdown() {
-    if (!thread_.joinable()) return;
-    server_->Shutdown();
-    thread_.join();
-  }
-  HttpClient Connect() { return HttpClient(server_->port()); }
-  // Waits until `condition` holds, for at most 20 s.
-  static bool Eventually(const std::function<bool()>& condition) {
-    for (int i = 0; i < 4000; ++i) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return false;
-  }
-
-  FakeEngine engine_;
-  std::unique_ptr<Server> server_;
-  std::thread thread_;
-};
+using ServerTest = ServerFixture;
 
 // The JSON values of an SSE body, without the [DONE] at its end.
 std::vector<Json> Events(const std::string& body) {
