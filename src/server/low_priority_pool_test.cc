@@ -9,6 +9,8 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 namespace tokamak {
@@ -27,21 +29,28 @@ LowPriorityPool::Limits TestLimits() {
 class Blocker {
  public:
   Blocker(LowPriorityPool& pool, size_t bytes) {
-    const auto job = pool.Push(bytes, [this](LowPriorityPool::JobId id) {
-      started_.set_value(id);
-      ended_.get_future().wait();
+    const auto job = pool.Push(bytes, [gate = gate_](LowPriorityPool::JobId id) {
+      gate->started.set_value(id);
+      gate->ended.get_future().wait();
     });
     EXPECT_TRUE(job.ok());
-    EXPECT_EQ(started_.get_future().get(), *job);
+    EXPECT_EQ(gate_->started.get_future().get(), *job);
     id_ = *job;
   }
-  void End() { ended_.set_value(); }
+  ~Blocker() { End(); }
+  void End() {
+    if (!std::exchange(ended_, true)) gate_->ended.set_value();
+  }
   LowPriorityPool::JobId id() const { return id_; }
 
  private:
-  std::promise<LowPriorityPool::JobId> started_;
-  std::promise<void> ended_;
+  struct Gate {
+    std::promise<LowPriorityPool::JobId> started;
+    std::promise<void> ended;
+  };
+  const std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
   LowPriorityPool::JobId id_ = 0;
+  bool ended_ = false;
 };
 
 // Both threads at work: a large job goes to the thread that takes them, a small one to the other.
@@ -92,6 +101,7 @@ TEST(LowPriorityPool, TakesLargeJobsFirstOnOneThreadAndBothKindsInOrder) {
   all.get_future().wait();
   EXPECT_THAT(order, ElementsAre("large 1", "large 2", "small 1", "small 2"));
   busy.small.End();
+  pool.Stop();  // before what its jobs use
 }
 
 TEST(LowPriorityPool, KeepsOneThreadFreeOfLargeJobs) {
@@ -112,6 +122,7 @@ TEST(LowPriorityPool, KeepsOneThreadFreeOfLargeJobs) {
   EXPECT_EQ(waits.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   large.End();
   waits.wait();
+  pool.Stop();
 }
 
 TEST(LowPriorityPool, CancelDropsWhatWaits) {
@@ -156,6 +167,7 @@ TEST(LowPriorityPool, BoundsTheBytesThatWait) {
   busy.small.End();
   while (ran < 3) std::this_thread::yield();
   EXPECT_TRUE(push(10).ok());  // what has run counts no more
+  pool.Stop();
 }
 
 TEST(LowPriorityPool, StopDropsWhatWaitsAndLetsWhatRunsEnd) {
@@ -184,12 +196,13 @@ TEST(LowPriorityPool, RunsBelowThePriorityOfTheProcess) {
   LowPriorityPool pool(TestLimits());
   const int here = ::getpriority(PRIO_PROCESS, 0);
   for (const size_t bytes : {kSmallBytes, kLargeBytes}) {
-    std::promise<int> nice;
-    ASSERT_TRUE(
-        pool.Push(bytes,
-                  [&](LowPriorityPool::JobId) { nice.set_value(::getpriority(PRIO_PROCESS, 0)); })
-            .ok());
-    EXPECT_EQ(nice.get_future().get(), std::min(here + LowPriorityPool::kNiceLevels, 19));
+    const auto nice = std::make_shared<std::promise<int>>();
+    ASSERT_TRUE(pool.Push(bytes,
+                          [nice](LowPriorityPool::JobId) {
+                            nice->set_value(::getpriority(PRIO_PROCESS, 0));
+                          })
+                    .ok());
+    EXPECT_EQ(nice->get_future().get(), std::min(here + LowPriorityPool::kNiceLevels, 19));
   }
   EXPECT_EQ(::getpriority(PRIO_PROCESS, 0), here);
 }

@@ -69,7 +69,8 @@ class Connection;
 
 }  // namespace
 
-// Everything is used on the I/O thread alone, except `io` itself.
+// Everything is used on the I/O thread alone, except `io` itself and what never changes after
+// Listen.
 struct HttpServer::Impl {
   Impl(Options o, HttpHandler h)
       : options(std::move(o)),
@@ -88,6 +89,7 @@ struct HttpServer::Impl {
   HttpHandler handler;
   std::shared_ptr<asio::io_context> io;  // outlives us in exchanges that others still hold
   tcp::acceptor acceptor;
+  uint16_t port = 0;  // since Listen
   asio::signal_set signals;
   std::function<void()> on_signal;
   std::set<Connection*> connections;
@@ -443,6 +445,7 @@ Status HttpServer::Impl::Listen() {
   if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
+  if (!error) port = acceptor.local_endpoint(error).port();
   if (error) {
     return Unavailable("cannot listen on {}:{}: {}; is another server running? Try --port",
                        options.host, options.port, error.message());
@@ -511,10 +514,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Listen(Options options, HttpHand
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
 
-uint16_t HttpServer::port() const {
-  error_code error;
-  return impl_->acceptor.local_endpoint(error).port();
-}
+uint16_t HttpServer::port() const { return impl_->port; }
 
 Result<bool> HttpServer::IsLoopback(const std::string& host) {
   asio::io_context io;
