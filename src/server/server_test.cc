@@ -265,6 +265,14 @@ TEST_F(ServerTest, AResponseMayTakeLongerThanItsRequest) {
   ASSERT_TRUE(Connect().AtEnd());  // so long
   engine_.ReleaseTokenize();
   EXPECT_EQ(client.Receive().status, 200);
+
+  engine_.HoldTokenize(1);
+  client.SendPost("/v1/completions", R"({"prompt": "ab", "max_tokens": 2})");
+  ASSERT_TRUE(Eventually([&] { return engine_.holding() == 1; }));
+  ASSERT_TRUE(Connect().AtEnd());
+  client.Close();  // and is still noticed
+  EXPECT_TRUE(
+      Eventually([&] { return Json::parse(Connect().Get("/health").body)["preparing"] == 0; }));
 }
 
 TEST_F(ServerTest, ServesPipelinedRequestsAndHttp10) {
