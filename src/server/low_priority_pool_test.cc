@@ -155,8 +155,8 @@ TEST(LowPriorityPool, BoundsTheBytesThatWait) {
   const auto push = [&](size_t bytes) {
     return pool.Push(bytes, [&](LowPriorityPool::JobId) { ++ran; });
   };
-  EXPECT_TRUE(push(10).ok());
-  EXPECT_TRUE(push(10).ok());
+  ASSERT_TRUE(push(10).ok());
+  ASSERT_TRUE(push(10).ok());
   EXPECT_EQ(push(0).status().code(), StatusCode::kUnavailable);
   const auto huge = push(1 << 30);  // beyond the bound, but alone
   ASSERT_TRUE(huge.ok());
