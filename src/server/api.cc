@@ -139,6 +139,11 @@ void Api::AbandonPreparing() {
   TellWhenPrepared();
 }
 
+void Api::Stop() {
+  on_prepared_ = nullptr;
+  pool_.Stop();
+}
+
 void Api::TellWhenPrepared() {
   if (preparing_.empty() && on_prepared_) std::exchange(on_prepared_, nullptr)();
 }

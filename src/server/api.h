@@ -15,7 +15,7 @@
 
 namespace tokamak {
 
-// Used on the I/O thread alone, but for Stop. The engine outlives it.
+// Used on the I/O thread alone. The engine outlives it.
 //
 // A completion call is prepared (prepare.h) on a low-priority pool. Its exchange stays here: the
 // pool gets the body and posts what came of it, and when the exchange is no longer in preparing_
@@ -38,9 +38,9 @@ class Api {
   void StartDraining(std::function<void()> on_prepared);
   // Answers 503 to the calls that are still being prepared.
   void AbandonPreparing();
-  // Ends the pool's threads, which waits for the job at hand. Nothing is posted afterwards. Before
-  // `post` loses what it needs; from any thread.
-  void Stop() { pool_.Stop(); }
+  // Ends the pool's threads, which waits for the job at hand; nothing is posted afterwards, and
+  // `on_prepared` is not called. Before `post` loses what it needs, and after Run has returned.
+  void Stop();
 
  private:
   using CallId = LowPriorityPool::JobId;
