@@ -118,17 +118,24 @@ struct PagedCache {
                               .max_tokens = query_begin.back(),
                               .max_blocks_per_seq = static_cast<int32_t>(table.size())});
     CHECK_MSG(plan.ok(), plan.status().ToString());
+    const auto view_of = [](const std::vector<int32_t>& values) {
+      return Tensor(const_cast<int32_t*>(values.data()), DType::kI32,
+                    Shape{static_cast<int64_t>(values.size())});
+    };
     (*plan)->Fill({.query_begin = query_begin,
                    .kv_length = kv_length,
-                   .block_tables = table,
-                   .table_stride = static_cast<int64_t>(table.size())},
+                   .device_query_begin = view_of(query_begin),
+                   .device_kv_length = view_of(kv_length),
+                   .table_rows = view_of(table_rows),
+                   .tables = Tensor(const_cast<int32_t*>(table.data()), DType::kI32,
+                                    Shape{1, static_cast<int64_t>(table.size())})},
                   stream);
     return *std::move(plan);
   }
 
   Memory memory;
   KvLayerView view;
-  std::vector<int32_t> query_begin, kv_length, table;
+  std::vector<int32_t> query_begin, kv_length, table, table_rows = {0};
 };
 
 // Queries at the end of a context of range(0) positions.

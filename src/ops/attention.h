@@ -23,13 +23,19 @@ struct KvLayerView {
   int32_t head_dim = 0;
 };
 
-// The step's rows for one cache group, on the host. Sequence s owns the queries
-// [query_begin[s], query_begin[s + 1]), which are the last positions of its kv_length[s] keys.
+// The step's rows for one cache group. Sequence s owns the queries
+// [query_begin[s], query_begin[s + 1]), which are the last positions of its kv_length[s] keys. A
+// sequence of length 0 is padding: what its queries get is unspecified.
 struct AttentionBatch {
-  std::span<const int32_t> query_begin;   // [num_seqs + 1]
-  std::span<const int32_t> kv_length;     // [num_seqs]; keys up to and with the last query
-  std::span<const int32_t> block_tables;  // [num_seqs, table_stride]; -1: no block, never read
-  int64_t table_stride = 0;
+  // On the host, to cut the work by.
+  std::span<const int32_t> query_begin;  // [num_seqs + 1]
+  std::span<const int32_t> kv_length;    // [num_seqs]; keys up to and with the last query
+  // The same in device memory, for kernels.
+  Tensor device_query_begin;  // i32 [num_seqs + 1]
+  Tensor device_kv_length;    // i32 [num_seqs]
+  // Where the blocks of sequence s are listed: row table_rows[s] of `tables`. In device memory.
+  Tensor table_rows;  // i32 [num_seqs]
+  Tensor tables;      // i32 [rows, max_blocks_per_seq]; -1: no block, never read
 
   int32_t num_seqs() const { return static_cast<int32_t>(kv_length.size()); }
 };
@@ -53,7 +59,8 @@ struct AttentionShape {
 class AttentionPlan {
  public:
   virtual ~AttentionPlan() = default;
-  // Takes the batch in; its spans must stay valid until the step is done.
+  // Takes the batch in. Its spans must stay valid until the step's last Attention has been given to
+  // the stream, its tensors until that has run.
   virtual void Fill(const AttentionBatch& batch, Stream& stream) = 0;
 };
 

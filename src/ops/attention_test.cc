@@ -144,11 +144,23 @@ AttentionResult RunAttention(Ops& ops, const AttentionCase& c, int repeats = 1,
       .max_blocks_per_seq = static_cast<int32_t>(c.table_stride)};
   Result<std::unique_ptr<AttentionPlan>> plan = ops.MakePlan(shape);
   CHECK_MSG(plan.ok(), plan.status().ToString());
-  (*plan)->Fill({.query_begin = c.query_begin,
-                 .kv_length = c.kv_length,
-                 .block_tables = c.block_tables,
-                 .table_stride = c.table_stride},
-                run.stream());
+  const auto num_seqs = static_cast<int64_t>(c.kv_length.size());
+  // The tables lie in another order than the sequences.
+  std::vector<int32_t> table_rows(c.kv_length.size());
+  std::vector<int32_t> tables;
+  for (int64_t s = num_seqs - 1; s >= 0; --s) {
+    table_rows[static_cast<size_t>(s)] = static_cast<int32_t>(num_seqs - 1 - s);
+    const auto table = c.block_tables.begin() + s * c.table_stride;
+    tables.insert(tables.end(), table, table + c.table_stride);
+  }
+  (*plan)->Fill(
+      {.query_begin = c.query_begin,
+       .kv_length = c.kv_length,
+       .device_query_begin = run.Upload(c.query_begin.data(), DType::kI32, {num_seqs + 1}),
+       .device_kv_length = run.Upload(c.kv_length.data(), DType::kI32, {num_seqs}),
+       .table_rows = run.Upload(table_rows.data(), DType::kI32, {num_seqs}),
+       .tables = run.Upload(tables.data(), DType::kI32, {num_seqs, c.table_stride})},
+      run.stream());
   const Tensor pool = run.Upload(c.pool.data(), DType::kI8, {static_cast<int64_t>(c.pool.size())});
   Attention op;
   // q is a column range, as in a merged projection.

@@ -1,5 +1,5 @@
-// AddRmsNorm, GatedActivation, RopeAndStore, GatherRows and CopyRanges on every backend, against
-// the reference.
+// AddRmsNorm, GatedActivation, RopeAndStore, GatherRows, ScatterElements and CopyRanges on every
+// backend, against the reference.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -402,6 +402,19 @@ TEST_P(ElementwiseOps, CopyRangesOfManyBlocks) {
     run.Run(CopyRanges{.ranges = ranges, .bytes = bytes});
     EXPECT_EQ(run.DownloadBytes(base, memory.size()), memory);
   }
+}
+
+TEST_P(ElementwiseOps, ScatterElementsSetsThoseAlone) {
+  const auto ops = Make(2);
+  OpRunner run(*ops);
+  const Tensor out = run.Ints({0, 1, 2, 3, 4, 5});
+  run.Run(ScatterElements{
+      .indices = run.Ints({5, 0, 2}), .values = run.Ints({-7, 8, 1 << 30}), .out = out});
+  run.Run(ScatterElements{.indices = run.Ints({}), .values = run.Ints({}), .out = out});
+  std::vector<int32_t> result(6);
+  const std::vector<std::byte> bytes = run.DownloadBytes(out.data, 24);
+  std::memcpy(result.data(), bytes.data(), bytes.size());
+  EXPECT_EQ(result, (std::vector<int32_t>{8, 1, 1 << 30, 3, 4, -7}));
 }
 
 TEST_P(ElementwiseOps, CopyRangesCopiesThoseBytesOnly) {

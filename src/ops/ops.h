@@ -13,6 +13,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/function_ref.h"
 #include "ops/attention.h"
 #include "ops/packed_weight.h"
 #include "ops/sampler.h"
@@ -102,6 +103,13 @@ struct GatherRows {
   Tensor out;     // [R, cols]
 };
 
+// out[indices[i]] = values[i], for distinct indices.
+struct ScatterElements {
+  Tensor indices;  // i32 [N]
+  Tensor values;   // i32 [N]
+  Tensor out;      // i32, any shape; indices count its elements
+};
+
 // Copies `bytes` bytes from each source to its destination; no range overlaps another. The list of
 // ranges is read before Run returns.
 struct CopyRanges {
@@ -147,6 +155,14 @@ class Ops {
   // Later work on the stream starts when the event's last Record, on another stream, has been
   // reached. The host does not wait.
   virtual void WaitFor(Stream& /*stream*/, const Event& /*event*/) {}
+
+  // Graphs are optional. Capture records what `run` gives to the stream instead of doing it:
+  // operations alone, no copies between host and device; not during a step. Launch starts it again,
+  // with the memory that it names as that is then.
+  virtual bool has_graphs() const { return false; }
+  virtual Result<std::unique_ptr<Graph>> Capture(Stream& stream, FunctionRef<void()> run);
+  virtual void Launch(const Graph& /*graph*/, Stream& /*stream*/) {}
+
   // Between host memory and memory of Allocate, in stream order. The host side must stay valid and
   // unchanged until the copy has happened.
   virtual void CopyToDevice(void* device, const void* host, size_t bytes, Stream& stream) = 0;
@@ -159,6 +175,7 @@ class Ops {
   virtual void Run(const RopeAndStore& op, Stream& stream) = 0;
   virtual void Run(const Attention& op, Stream& stream) = 0;
   virtual void Run(const GatherRows& op, Stream& stream) = 0;
+  virtual void Run(const ScatterElements& op, Stream& stream) = 0;
   virtual void Run(const CopyRanges& op, Stream& stream) = 0;
 };
 

@@ -1,30 +1,61 @@
 #include "runner/flight.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tokamak {
 namespace {
 
-constexpr int64_t kAlignment = 256;  // bytes, as Arena's
+constexpr int64_t kAlignment = 64;  // bytes
 
-// Sections of the staging buffer.
-constexpr int kTokenIds = 0;
-constexpr int kPositions = 1;
-constexpr int kLogitRows = 2;
-constexpr int kSlots = 3;  // two sections per group: i64
+int64_t AlignUp(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-int32_t BlocksFor(int32_t positions, int32_t block_size) {
-  return (positions + block_size - 1) / block_size;
-}
+// Bytes of `count` values, padded.
+int64_t I32Bytes(int64_t count) { return AlignUp(count * static_cast<int64_t>(sizeof(int32_t))); }
+int64_t I64Bytes(int64_t count) { return I32Bytes(2 * count); }
 
 }  // namespace
 
-int64_t FlightShape::SectionBytes() const {
-  const int64_t bytes = int64_t{max_tokens} * static_cast<int64_t>(sizeof(int32_t));
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+void BatchLayout::SetCounts(int32_t tokens, int32_t seqs, int32_t logits, int32_t num_groups) {
+  num_tokens = tokens;
+  num_seqs = seqs;
+  num_logits = logits;
+  bytes = 0;
+  const auto place = [this](int64_t size) { return std::exchange(bytes, bytes + size); };
+  token_ids = place(I32Bytes(tokens));
+  positions = place(I32Bytes(tokens));
+  logit_rows = place(I32Bytes(logits));
+  query_begin = place(I32Bytes(int64_t{seqs} + 1));
+  kv_length = place(I32Bytes(seqs));
+  table_rows = place(I32Bytes(seqs));
+  slots = place(num_groups * I64Bytes(tokens));
+  updates.resize(static_cast<size_t>(num_groups));
 }
 
-int64_t FlightShape::StagingBytes() const { return SectionBytes() * (kSlots + 2 * num_groups); }
+void BatchLayout::SetUpdates(int32_t group, int32_t count) {
+  updates[static_cast<size_t>(group)] = {
+      .indices = bytes, .values = bytes + I32Bytes(count), .count = count};
+  bytes += 2 * I32Bytes(count);
+}
+
+int64_t BatchLayout::SlotsOf(int32_t group) const { return slots + group * I64Bytes(num_tokens); }
+
+bool BatchLayout::no_updates() const {
+  return std::all_of(updates.begin(), updates.end(),
+                     [](const Updates& group) { return group.count == 0; });
+}
+
+int64_t FlightShape::StagingBytes() const {
+  BatchLayout layout;
+  layout.SetCounts(max_tokens, max_slots, max_tokens, num_groups);
+  for (int32_t g = 0; g < num_groups; ++g) layout.SetUpdates(g, max_slots * max_blocks_per_seq);
+  return layout.bytes;
+}
+
+int64_t FlightShape::TableBytes() const {
+  return int64_t{num_groups} * max_slots * max_blocks_per_seq *
+         static_cast<int64_t>(sizeof(BlockId));
+}
 
 namespace {
 
@@ -32,39 +63,71 @@ namespace {
 class Packer {
  public:
   Packer(const SlotTable& slots, const CacheSpec& cache, const FlightShape& shape, Flight* flight)
-      : slots_(slots),
-        cache_(cache),
-        shape_(shape),
-        flight_(*flight),
-        token_ids_(Section<int32_t>(kTokenIds)),
-        positions_(Section<int32_t>(kPositions)),
-        logit_rows_(Section<int32_t>(kLogitRows)) {}
+      : slots_(slots), cache_(cache), shape_(shape), flight_(*flight) {}
 
-  void Pack(std::span<const StepRow> rows) {
+  void Pack(std::span<const StepRow> rows, int32_t padded_rows) {
     Clear();
+    LayOut(rows, padded_rows);
     for (const StepRow& row : rows) PackRow(row);
-    PackTables(rows);
     // After all rows that sample, so that their logits are one range.
     for (size_t i = 0; i < rows.size(); ++i) PackPromptLogprobs(rows[i], &flight_.rows[i]);
-    flight_.num_tokens = num_tokens_;
+    while (num_seqs_ < flight_.layout.num_seqs) PadRow();
+    PackUpdates();
     flight_.sampled_results.resize(flight_.sample_rows.size());
     flight_.scored_results.resize(flight_.scored_tokens.size());
   }
 
  private:
   template <typename T>
-  T* Section(int index) const {
-    return reinterpret_cast<T*>(flight_.staging.data() + shape_.SectionBytes() * index);
+  T* At(int64_t offset) const {
+    return reinterpret_cast<T*>(flight_.staging.data() + offset);
   }
 
   void Clear() {
     flight_.rows.clear();
-    flight_.query_begin.assign(1, 0);
-    flight_.kv_length.clear();
     flight_.fills.clear();
     flight_.sample_rows.clear();
     flight_.scored_tokens.clear();
     flight_.masks.clear();
+  }
+
+  // Prompt positions of a row whose logprobs are wanted: [begin, end).
+  std::pair<int32_t, int32_t> Scored(const StepRow& row) const {
+    const Slot& slot = slots_[row.slot];
+    const int32_t begin = slot.num_computed - row.num_tokens;
+    if (slot.prompt_top_logprobs < 0) return {begin, begin};
+    return {begin, std::max(begin, std::min(slot.num_computed, slot.num_prompt - 1))};
+  }
+
+  void LayOut(std::span<const StepRow> rows, int32_t padded_rows) {
+    int32_t tokens = 0, logits = 0;
+    for (const StepRow& row : rows) {
+      const auto [begin, end] = Scored(row);
+      tokens += row.num_tokens;
+      logits += (row.sample ? 1 : 0) + (end - begin);
+    }
+    const auto num_rows = static_cast<int32_t>(rows.size());
+    const int32_t padding = std::max(0, padded_rows - num_rows);
+    BatchLayout& layout = flight_.layout;
+    layout.SetCounts(tokens + padding, num_rows + padding, logits + padding, shape_.num_groups);
+    for (int32_t g = 0; g < shape_.num_groups; ++g) {
+      layout.SetUpdates(g, static_cast<int32_t>(slots_.table_updates(g).size()));
+    }
+    token_ids_ = At<int32_t>(layout.token_ids);
+    positions_ = At<int32_t>(layout.positions);
+    logit_rows_ = At<int32_t>(layout.logit_rows);
+    query_begin_ = At<int32_t>(layout.query_begin);
+    kv_length_ = At<int32_t>(layout.kv_length);
+    table_rows_ = At<int32_t>(layout.table_rows);
+    query_begin_[0] = 0;
+  }
+
+  int64_t* SlotsOf(int32_t g) const { return At<int64_t>(flight_.layout.SlotsOf(g)); }
+
+  void EndSequence(int32_t length, int32_t table_row) {
+    kv_length_[num_seqs_] = length;
+    table_rows_[num_seqs_] = table_row;
+    query_begin_[++num_seqs_] = num_tokens_;
   }
 
   void PackRow(const StepRow& row) {
@@ -84,19 +147,18 @@ class Packer {
     }
     for (int32_t g = 0; g < shape_.num_groups; ++g) PackSlots(g, slot, begin, row.num_tokens);
     num_tokens_ += row.num_tokens;
-    flight_.query_begin.push_back(num_tokens_);
-    flight_.kv_length.push_back(slot.num_computed);
+    EndSequence(slot.num_computed, row.slot);
     Flight::Row& packed = flight_.rows.emplace_back();
     packed.slot = row.slot;
     if (!row.sample) return;
     packed.sampled = static_cast<int32_t>(flight_.sample_rows.size());
     packed.wants_logprobs = slot.top_logprobs >= 0;
-    logit_rows_[packed.sampled] = num_tokens_ - 1;
+    logit_rows_[num_logits_++] = num_tokens_ - 1;
     flight_.sample_rows.push_back({.slot = row.slot, .position = slot.num_computed});
   }
 
   void PackSlots(int32_t g, const Slot& slot, int32_t begin, int32_t count) {
-    int64_t* slots = Section<int64_t>(kSlots + 2 * g) + num_tokens_;
+    int64_t* slots = SlotsOf(g) + num_tokens_;
     const int32_t block_size = cache_.groups[static_cast<size_t>(g)].block_size;
     const std::vector<BlockId>& table = slot.tables[static_cast<size_t>(g)];
     for (int32_t i = 0; i < count; ++i) {
@@ -106,66 +168,59 @@ class Packer {
     }
   }
 
-  void PackTables(std::span<const StepRow> rows) {
-    for (int32_t g = 0; g < shape_.num_groups; ++g) {
-      const int32_t block_size = cache_.groups[static_cast<size_t>(g)].block_size;
-      std::vector<BlockId>& packed = flight_.tables[static_cast<size_t>(g)];
-      const size_t stride = static_cast<size_t>(shape_.max_blocks_per_seq);
-      for (size_t s = 0; s < rows.size(); ++s) {
-        const Slot& slot = slots_[rows[s].slot];
-        const std::vector<BlockId>& table = slot.tables[static_cast<size_t>(g)];
-        std::copy_n(table.begin(), BlocksFor(slot.num_computed, block_size),
-                    packed.begin() + static_cast<std::ptrdiff_t>(s * stride));
-      }
-    }
-  }
-
   void PackPromptLogprobs(const StepRow& row, Flight::Row* packed) {
     const Slot& slot = slots_[row.slot];
     packed->scored_begin = static_cast<int32_t>(flight_.scored_tokens.size());
     packed->prompt_top = slot.prompt_top_logprobs;
-    const int32_t begin = slot.num_computed - row.num_tokens;
-    const int32_t end =
-        packed->prompt_top < 0 ? begin : std::min(slot.num_computed, slot.num_prompt - 1);
-    const int32_t first = flight_.query_begin[static_cast<size_t>(packed - flight_.rows.data())];
+    const auto [begin, end] = Scored(row);
+    const int32_t first = query_begin_[packed - flight_.rows.data()];
     for (int32_t position = begin; position < end; ++position) {
-      logit_rows_[flight_.sample_rows.size() + flight_.scored_tokens.size()] =
-          first + (position - begin);
+      logit_rows_[num_logits_++] = first + (position - begin);
       flight_.scored_tokens.push_back(slot.tokens[static_cast<size_t>(position) + 1]);
     }
     packed->scored_end = static_cast<int32_t>(flight_.scored_tokens.size());
+  }
+
+  void PadRow() {
+    token_ids_[num_tokens_] = 0;
+    positions_[num_tokens_] = 0;
+    for (int32_t g = 0; g < shape_.num_groups; ++g) SlotsOf(g)[num_tokens_] = -1;
+    logit_rows_[num_logits_++] = num_tokens_++;
+    EndSequence(0, 0);
+  }
+
+  void PackUpdates() {
+    for (int32_t g = 0; g < shape_.num_groups; ++g) {
+      const BatchLayout::Updates& updates = flight_.layout.updates[static_cast<size_t>(g)];
+      auto* indices = At<int32_t>(updates.indices);
+      auto* values = At<int32_t>(updates.values);
+      for (const SlotTable::TableUpdate& update : slots_.table_updates(g)) {
+        *indices++ = update.index;
+        *values++ = update.block;
+      }
+    }
   }
 
   const SlotTable& slots_;
   const CacheSpec& cache_;
   const FlightShape& shape_;
   Flight& flight_;
-  int32_t* token_ids_;
-  int32_t* positions_;
-  int32_t* logit_rows_;
+  int32_t* token_ids_ = nullptr;
+  int32_t* positions_ = nullptr;
+  int32_t* logit_rows_ = nullptr;
+  int32_t* query_begin_ = nullptr;
+  int32_t* kv_length_ = nullptr;
+  int32_t* table_rows_ = nullptr;
   int32_t num_tokens_ = 0;
+  int32_t num_seqs_ = 0;
+  int32_t num_logits_ = 0;
 };
 
 }  // namespace
 
-void PackRows(std::span<const StepRow> rows, const SlotTable& slots, const CacheSpec& cache,
-              const FlightShape& shape, Flight* flight) {
-  Packer(slots, cache, shape, flight).Pack(rows);
-}
-
-DeviceBatch ViewDeviceBatch(const FlightShape& shape, Flight* flight) {
-  const auto view = [&](int section, DType dtype, int64_t count) {
-    return Tensor(flight->device.data() + shape.SectionBytes() * section, dtype, Shape{count});
-  };
-  for (int32_t g = 0; g < shape.num_groups; ++g) {
-    flight->groups[static_cast<size_t>(g)] = {
-        .plan = flight->plans[static_cast<size_t>(g)].get(),
-        .slots = view(kSlots + 2 * g, DType::kI64, flight->num_tokens)};
-  }
-  const size_t num_logits = flight->sample_rows.size() + flight->scored_tokens.size();
-  return {.token_ids = view(kTokenIds, DType::kI32, flight->num_tokens),
-          .positions = view(kPositions, DType::kI32, flight->num_tokens),
-          .logit_rows = view(kLogitRows, DType::kI32, static_cast<int64_t>(num_logits))};
+void PackRows(std::span<const StepRow> rows, int32_t padded_rows, const SlotTable& slots,
+              const CacheSpec& cache, const FlightShape& shape, Flight* flight) {
+  Packer(slots, cache, shape, flight).Pack(rows, padded_rows);
 }
 
 }  // namespace tokamak

@@ -6,11 +6,50 @@
 #include <span>
 #include <vector>
 
-#include "nn/pass.h"
 #include "ops/ops.h"
 #include "runner/slot_table.h"
 
 namespace tokamak {
+
+// What all flights have in common.
+struct FlightShape {
+  int32_t max_slots = 0;
+  int32_t max_tokens = 0;
+  int32_t max_blocks_per_seq = 0;
+  int32_t num_groups = 0;
+
+  int64_t StagingBytes() const;  // of the largest batch; also of its device copy
+  int64_t TableBytes() const;    // of the block tables of all groups
+};
+
+// Where the parts of a packed batch lie, in bytes from its start: the same in staging memory and on
+// the device. All but the table updates depend on the three counts alone, so that batches of equal
+// counts have equal addresses.
+struct BatchLayout {
+  int32_t num_tokens = 0;   // T, padding included
+  int32_t num_seqs = 0;     // S, padding included
+  int32_t num_logits = 0;   // R
+  int64_t token_ids = 0;    // i32 [T]
+  int64_t positions = 0;    // i32 [T]
+  int64_t logit_rows = 0;   // i32 [R]: first rows to draw from, then prompt positions to score
+  int64_t query_begin = 0;  // i32 [S + 1]
+  int64_t kv_length = 0;    // i32 [S]
+  int64_t table_rows = 0;   // i32 [S]: the sequences' slots
+  int64_t slots = 0;        // i64 [T] for each group: see SlotsOf
+  // Entries of the block tables that the step sets: i32 indices, then i32 values.
+  struct Updates {
+    int64_t indices = 0;
+    int64_t values = 0;
+    int32_t count = 0;
+  };
+  std::vector<Updates> updates;  // per group
+  int64_t bytes = 0;
+
+  void SetCounts(int32_t tokens, int32_t seqs, int32_t logits, int32_t num_groups);
+  void SetUpdates(int32_t group, int32_t count);  // group after group, after SetCounts
+  int64_t SlotsOf(int32_t group) const;
+  bool no_updates() const;
+};
 
 // Memory for one step in flight, made once and reused. The vectors keep their capacity, so that
 // packing allocates nothing in the steady state. Device work reads them until `done` is reached.
@@ -28,20 +67,11 @@ struct Flight {
   uint64_t number = 0;
   std::vector<Row> rows;
 
-  // The batch as attention sees it.
-  std::vector<int32_t> query_begin;
-  std::vector<int32_t> kv_length;
-  std::vector<std::vector<BlockId>> tables;           // per group: [num_seqs, table_stride]
-  std::vector<std::unique_ptr<AttentionPlan>> plans;  // per group
+  Buffer staging;  // pinned
+  BatchLayout layout;
+  bool decode = false;  // PassExecutor runs it
   std::vector<TokenFill> fills;
 
-  // Uploaded at once: token ids, positions, logit rows (i32) and slots per group (i64).
-  Buffer staging;
-  Buffer device;
-  std::vector<nn::PassGroup> groups;
-  int32_t num_tokens = 0;
-
-  // Rows of logits: first those to draw from, then prompt positions to score.
   std::vector<SampleRow> sample_rows;
   std::vector<TokenId> scored_tokens;
   std::vector<SampleResult> sampled_results;
@@ -50,30 +80,16 @@ struct Flight {
   Tensor logits;  // of sample_rows; in the arena from Submit to Sample
 
   std::unique_ptr<Event> done;
+
+  std::span<const int32_t> Staged(int64_t offset, int32_t count) const {
+    return {reinterpret_cast<const int32_t*>(staging.data() + offset), static_cast<size_t>(count)};
+  }
 };
 
-// What all flights have in common.
-struct FlightShape {
-  int32_t max_slots = 0;
-  int32_t max_tokens = 0;
-  int32_t max_blocks_per_seq = 0;
-  int32_t num_groups = 0;
-
-  int64_t SectionBytes() const;  // of one i32 per token, aligned
-  int64_t StagingBytes() const;  // also of the device copy
-};
-
-// Fills a flight from the rows of a step, whose effect on `slots` has been applied. Host work only.
-void PackRows(std::span<const StepRow> rows, const SlotTable& slots, const CacheSpec& cache,
-              const FlightShape& shape, Flight* flight);
-
-// Views of the uploaded batch, in device memory.
-struct DeviceBatch {
-  Tensor token_ids;   // i32 [T]
-  Tensor positions;   // i32 [T]
-  Tensor logit_rows;  // i32 [R]
-};
-// Also sets flight->groups.
-DeviceBatch ViewDeviceBatch(const FlightShape& shape, Flight* flight);
+// Fills a flight from the rows of a step, whose effect on `slots` has been applied, and pads it to
+// `padded_rows` rows, where that is more: one token each, of an empty sequence, with logits, and
+// written nowhere. Host work only.
+void PackRows(std::span<const StepRow> rows, int32_t padded_rows, const SlotTable& slots,
+              const CacheSpec& cache, const FlightShape& shape, Flight* flight);
 
 }  // namespace tokamak

@@ -11,7 +11,23 @@ constexpr int64_t kAlignment = 64;  // bytes; a cache line
 
 int64_t AlignUp(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
+bool IsSwap(const CopyBlock& copy) {
+  return copy.source_tier == Tier::kHost || copy.destination_tier == Tier::kHost;
+}
+
+// Whether a copy inside the device and one between the tiers name the same device block.
+bool Touch(const CopyBlock& inside, const CopyBlock& swap) {
+  const BlockId block = swap.source_tier == Tier::kDevice ? swap.source : swap.destination;
+  return inside.source == block || inside.destination == block;
+}
+
 }  // namespace
+
+KvPool::KvPool(Ops& ops)
+    : ops_(&ops),
+      swap_stream_(ops.MakeStream()),
+      swapped_(ops.MakeEvent()),
+      in_order_(ops.MakeEvent()) {}
 
 KvBlockLayout KvBlockLayout::Make(const nn::CacheLayout& cache, int32_t block_size, DType dtype) {
   KvBlockLayout layout;
@@ -79,19 +95,53 @@ void KvPool::Flush(Stream& stream) {
   batch_.clear();
 }
 
-void KvPool::Copy(std::span<const CopyBlock> copies, Stream& stream) {
-  const size_t bytes = static_cast<size_t>(spec_.block_bytes);
+void KvPool::CopyOnce(const CopyBlock& copy, Stream& stream) {
+  std::byte* source = Address(copy.source_tier, copy.source);
+  std::byte* destination = Address(copy.destination_tier, copy.destination);
+  const auto bytes = static_cast<size_t>(spec_.block_bytes);
+  if (copy.source_tier == Tier::kHost) {
+    ops_->CopyToDevice(destination, source, bytes, stream);
+  } else if (copy.destination_tier == Tier::kHost) {
+    ops_->CopyToHost(destination, source, bytes, stream);
+  } else if (source != destination) {
+    batch_.push_back({.source = source, .destination = destination});
+  }
+}
+
+void KvPool::CopyInOrder(std::span<const CopyBlock> copies, Stream& stream) {
   for (const CopyBlock& copy : copies) {
     if (Conflicts(copy)) Flush(stream);
-    std::byte* source = Address(copy.source_tier, copy.source);
-    std::byte* destination = Address(copy.destination_tier, copy.destination);
-    if (copy.source_tier == Tier::kHost) {
-      ops_->CopyToDevice(destination, source, bytes, stream);
-    } else if (copy.destination_tier == Tier::kHost) {
-      ops_->CopyToHost(destination, source, bytes, stream);
-    } else if (source != destination) {
-      batch_.push_back({.source = source, .destination = destination});
-    }
+    CopyOnce(copy, stream);
+  }
+  Flush(stream);
+}
+
+void KvPool::Copy(std::span<const CopyBlock> copies, Stream& stream) {
+  if (std::none_of(copies.begin(), copies.end(), IsSwap)) return CopyInOrder(copies, stream);
+  // Whether all that go between the tiers can come first.
+  bool swaps_first = true;
+  for (size_t i = 0; i < copies.size(); ++i) {
+    if (!IsSwap(copies[i])) continue;
+    swaps_first &= std::none_of(
+        copies.begin(), copies.begin() + static_cast<std::ptrdiff_t>(i),
+        [&](const CopyBlock& earlier) { return !IsSwap(earlier) && Touch(earlier, copies[i]); });
+  }
+  if (!swaps_first) {
+    ops_->WaitFor(stream, *swapped_);
+    CopyInOrder(copies, stream);
+    ops_->Record(*in_order_, stream);
+    ops_->WaitFor(*swap_stream_, *in_order_);
+    return;
+  }
+  for (const CopyBlock& copy : copies) {
+    if (IsSwap(copy)) CopyOnce(copy, *swap_stream_);
+  }
+  ops_->Record(*swapped_, *swap_stream_);
+  ops_->WaitFor(stream, *swapped_);
+  for (const CopyBlock& copy : copies) {
+    if (IsSwap(copy)) continue;
+    if (Conflicts(copy)) Flush(stream);
+    CopyOnce(copy, stream);
   }
   Flush(stream);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -41,14 +42,18 @@ class KvPool {
   const CacheSpec& spec() const { return spec_; }
   std::span<const KvLayerView> layers() const { return layers_; }  // one per attention layer
 
-  // The copies, in their order, after all earlier work of the stream. They have been checked:
-  // blocks exist, and none goes from host to host.
+  // The copies, as if in their order, before all later work of the stream. They have been checked:
+  // blocks exist, and none goes from host to host. No step in flight uses a block that is written
+  // here, or writes one that is read, so what goes to or from the host need not wait for the
+  // stream: it has one of its own, and travels while earlier steps compute.
   void Copy(std::span<const CopyBlock> copies, Stream& stream);
 
  private:
-  explicit KvPool(Ops& ops) : ops_(&ops) {}
+  explicit KvPool(Ops& ops);
   std::byte* Address(Tier tier, BlockId block) const;
   bool Conflicts(const CopyBlock& copy) const;
+  void CopyOnce(const CopyBlock& copy, Stream& stream);
+  void CopyInOrder(std::span<const CopyBlock> copies, Stream& stream);
   void Flush(Stream& stream);
 
   Ops* ops_;
@@ -57,6 +62,9 @@ class KvPool {
   Buffer device_;
   Buffer host_;
   std::vector<CopyRanges::Range> batch_;  // device to device, independent, not run yet
+  std::unique_ptr<Stream> swap_stream_;
+  std::unique_ptr<Event> swapped_;   // after the last copies of swap_stream_
+  std::unique_ptr<Event> in_order_;  // after copies that could not go there
 };
 
 }  // namespace tokamak

@@ -111,7 +111,7 @@ Result<MemoryPlan> PlanMemory(const Model& model, Ops& count, const RunnerShape&
   plan.weight_bytes = model.spec().weight_bytes;
   ASSIGN_OR_RETURN(plan.arena_bytes, ArenaPeak(model, count, shape));
   const FlightShape flight = MakeFlightShape(shape, cache);
-  plan.staging_bytes = 2 * shape.depth * flight.StagingBytes();
+  plan.staging_bytes = (shape.depth + 1) * flight.StagingBytes() + flight.TableBytes();
   plan.block_bytes = KvBlockLayout::Make(cache, shape.block_size, shape.kv_dtype).block_bytes;
   const int64_t fixed = plan.arena_bytes + plan.staging_bytes + budget.host_cache_bytes;
   const int64_t free_bytes = budget.available_bytes - fixed;

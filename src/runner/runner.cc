@@ -61,27 +61,42 @@ Status Runner::Init(const RunnerMemory& memory) {
                    ops_.Allocate(static_cast<size_t>(memory.arena_bytes), MemoryKind::kDevice));
   arena_ = std::make_unique<Arena>(std::move(arena));
   const auto staging_bytes = static_cast<size_t>(flight_shape_.StagingBytes());
-  const size_t table_entries =
-      static_cast<size_t>(shape_.max_slots) * static_cast<size_t>(flight_shape_.max_blocks_per_seq);
+  ASSIGN_OR_RETURN(batch_, ops_.Allocate(staging_bytes, MemoryKind::kDevice));
   for (Flight& flight : flights_) {
     ASSIGN_OR_RETURN(flight.staging, ops_.Allocate(staging_bytes, MemoryKind::kHostPinned));
-    ASSIGN_OR_RETURN(flight.device, ops_.Allocate(staging_bytes, MemoryKind::kDevice));
-    const auto num_groups = static_cast<size_t>(flight_shape_.num_groups);
-    flight.tables.resize(num_groups);
-    for (std::vector<BlockId>& table : flight.tables) table.assign(table_entries, kNoBlock);
-    flight.groups.resize(num_groups);
     flight.done = ops_.MakeEvent();
-    RETURN_IF_ERROR(MakePlans(&flight));
+  }
+  RETURN_IF_ERROR(MakeGroups());
+  ASSIGN_OR_RETURN(executor_, MakePassExecutor(shape_.executor, ops_,
+                                               std::min(shape_.max_slots, shape_.max_step_tokens)));
+  return RecordGraphs();
+}
+
+Status Runner::RecordGraphs() {
+  Flight& flight = flights_.front();
+  for (const int32_t rows : executor_->sizes()) {
+    PackRows({}, rows, slots_, pool_.spec(), flight_shape_, &flight);
+    Upload(flight);
+    nn::Pass pass = MakePass(flight);
+    RETURN_IF_ERROR(executor_->Record(model_, pass));
+    RETURN_IF_ERROR(ops_.Synchronize(*stream_));  // the flight's memory is used again
   }
   return Status();
 }
 
-Status Runner::MakePlans(Flight* flight) {
+Status Runner::MakeGroups() {
   ASSIGN_OR_RETURN(const std::vector<AttentionShape> shapes,
                    AttentionShapes(model_.spec().cache, shape_));
   for (const AttentionShape& attention : shapes) {
     ASSIGN_OR_RETURN(std::unique_ptr<AttentionPlan> plan, ops_.MakePlan(attention));
-    flight->plans.push_back(std::move(plan));
+    ASSIGN_OR_RETURN(
+        Buffer table,
+        ops_.Allocate(static_cast<size_t>(shape_.max_slots) *
+                          static_cast<size_t>(flight_shape_.max_blocks_per_seq) * sizeof(BlockId),
+                      MemoryKind::kDevice));
+    groups_.push_back({.plan = plan.get(), .slots = {}});
+    plans_.push_back(std::move(plan));
+    tables_.push_back(std::move(table));
   }
   return Status();
 }
@@ -116,36 +131,84 @@ Status Runner::Submit(StepInput step) {
     const Slot& slot = slots_[admit.slot];
     sampler_->Admit(admit.slot, admit.sampling, slot.tokens, slot.num_prompt, *stream_);
   }
-  PackRows(step.rows, slots_, pool_.spec(), flight_shape_, &flight);
+  const auto num_rows = static_cast<int32_t>(step.rows.size());
+  flight.decode = IsDecode(step);
+  PackRows(step.rows, flight.decode ? executor_->PaddedRows(num_rows) : num_rows, slots_,
+           pool_.spec(), flight_shape_, &flight);
+  Upload(flight);
   if (!step.rows.empty()) Forward(&flight);
   ++next_submit_;
   return Status();
 }
 
-void Runner::Forward(Flight* flight) {
-  ops_.CopyToDevice(flight->device.data(), flight->staging.data(), flight->staging.size(),
+bool Runner::IsDecode(const StepInput& step) const {
+  return !step.rows.empty() &&
+         std::all_of(step.rows.begin(), step.rows.end(), [this](const StepRow& row) {
+           return row.num_tokens == 1 && row.sample && slots_[row.slot].prompt_top_logprobs < 0;
+         });
+}
+
+// The batch, and what the step changes in the block tables.
+void Runner::Upload(const Flight& flight) {
+  const BatchLayout& layout = flight.layout;
+  if (layout.num_tokens == 0 && layout.no_updates()) return;
+  ops_.CopyToDevice(batch_.data(), flight.staging.data(), static_cast<size_t>(layout.bytes),
                     *stream_);
-  const DeviceBatch batch = ViewDeviceBatch(flight_shape_, flight);
-  sampler_->FillTokens(batch.token_ids, flight->fills, *stream_);
-  for (size_t g = 0; g < flight->plans.size(); ++g) {
-    flight->plans[g]->Fill({.query_begin = flight->query_begin,
-                            .kv_length = flight->kv_length,
-                            .block_tables = flight->tables[g],
-                            .table_stride = flight_shape_.max_blocks_per_seq},
-                           *stream_);
+  for (size_t g = 0; g < tables_.size(); ++g) {
+    const BatchLayout::Updates& updates = layout.updates[g];
+    if (updates.count == 0) continue;
+    const auto view = [&](int64_t offset) {
+      return Tensor(batch_.data() + offset, DType::kI32, Shape{updates.count});
+    };
+    ops_.Run(
+        ScatterElements{
+            .indices = view(updates.indices), .values = view(updates.values), .out = Tables(g)},
+        *stream_);
+  }
+}
+
+Tensor Runner::Tables(size_t group) const {
+  return Tensor(tables_[group].data(), DType::kI32,
+                Shape{shape_.max_slots, flight_shape_.max_blocks_per_seq});
+}
+
+nn::Pass Runner::MakePass(const Flight& flight) {
+  const BatchLayout& layout = flight.layout;
+  const auto view = [this](int64_t offset, int64_t count) {
+    return Tensor(batch_.data() + offset, DType::kI32, Shape{count});
+  };
+  for (size_t g = 0; g < plans_.size(); ++g) {
+    plans_[g]->Fill({.query_begin = flight.Staged(layout.query_begin, layout.num_seqs + 1),
+                     .kv_length = flight.Staged(layout.kv_length, layout.num_seqs),
+                     .device_query_begin = view(layout.query_begin, layout.num_seqs + 1),
+                     .device_kv_length = view(layout.kv_length, layout.num_seqs),
+                     .table_rows = view(layout.table_rows, layout.num_seqs),
+                     .tables = Tables(g)},
+                    *stream_);
+    groups_[g].slots = Tensor(batch_.data() + layout.SlotsOf(static_cast<int32_t>(g)), DType::kI64,
+                              Shape{layout.num_tokens});
   }
   arena_->Reset();
-  nn::Pass pass{.ops = ops_,
-                .stream = *stream_,
-                .arena = *arena_,
-                .token_ids = batch.token_ids,
-                .positions = batch.positions,
-                .groups = flight->groups,
-                .kv_layers = pool_.layers(),
-                .logit_rows = batch.logit_rows};
+  return {.ops = ops_,
+          .stream = *stream_,
+          .arena = *arena_,
+          .token_ids = view(layout.token_ids, layout.num_tokens),
+          .positions = view(layout.positions, layout.num_tokens),
+          .groups = groups_,
+          .kv_layers = pool_.layers(),
+          .logit_rows = view(layout.logit_rows, layout.num_logits)};
+}
+
+void Runner::Forward(Flight* flight) {
+  nn::Pass pass = MakePass(*flight);
+  sampler_->FillTokens(pass.token_ids, flight->fills, *stream_);
+  const auto num_samples = static_cast<int64_t>(flight->sample_rows.size());
+  if (flight->decode) {
+    flight->logits = executor_->Decode(model_, pass).Rows(0, num_samples);
+    return;
+  }
   const Tensor hidden = model_.Forward(pass);
   ScorePrompt(pass, hidden, flight);
-  const auto num_samples = static_cast<int64_t>(flight->sample_rows.size());
   if (num_samples > 0) flight->logits = model_.Logits(pass, hidden.Rows(0, num_samples));
 }
 

@@ -11,6 +11,7 @@
 #include "ops/ops.h"
 #include "runner/flight.h"
 #include "runner/kv_pool.h"
+#include "runner/pass_executor.h"
 #include "runner/slot_table.h"
 #include "step/step_input.h"
 #include "step/step_output.h"
@@ -26,7 +27,8 @@ struct RunnerShape {
   int32_t max_context = 0;        // positions of one sequence
   int32_t block_size = 16;        // positions per block
   DType kv_dtype = DType::kF32;
-  int depth = 1;  // steps in flight at once
+  int depth = 1;                  // steps in flight at once
+  std::string executor = "auto";  // of decode steps: see MakePassExecutor
 };
 
 FlightShape MakeFlightShape(const RunnerShape& shape, const nn::CacheLayout& cache);
@@ -58,6 +60,7 @@ class Runner {
   const CacheSpec& cache() const { return pool_.spec(); }
   const RunnerShape& shape() const { return shape_; }
   int32_t vocab_size() const { return model_.spec().vocab_size; }
+  std::string_view executor() const { return executor_->name(); }
 
   Status Submit(StepInput step);
   Status Sample(uint64_t number, std::vector<TokenMask> masks);
@@ -69,11 +72,18 @@ class Runner {
  private:
   Runner(const Model& model, Ops& ops, const RunnerShape& shape, KvPool pool);
   Status Init(const RunnerMemory& memory);
-  Status MakePlans(Flight* flight);
+  Status MakeGroups();
+  Status RecordGraphs();
+  // One token for each row, and its logits: nothing else.
+  bool IsDecode(const StepInput& step) const;
+  void Upload(const Flight& flight);
 
   Flight& FlightOf(uint64_t number) { return flights_[number % flights_.size()]; }
   Status CheckSubmit(const StepInput& step) const;
   Status CheckSample(uint64_t number, const std::vector<TokenMask>& masks);
+  Tensor Tables(size_t group) const;
+  // Plans attention over the uploaded batch.
+  nn::Pass MakePass(const Flight& flight);
   void Forward(Flight* flight);
   void ScorePrompt(nn::Pass& pass, Tensor hidden, Flight* flight);
   StepOutput MakeOutput(const Flight& flight) const;
@@ -86,7 +96,14 @@ class Runner {
   FlightShape flight_shape_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Sampler> sampler_;
+  std::unique_ptr<PassExecutor> executor_;
   std::unique_ptr<Arena> arena_;
+  // The batch on the device and all block tables. Steps follow each other on the stream, so one of
+  // each is enough however many steps are in flight.
+  Buffer batch_;
+  std::vector<std::unique_ptr<AttentionPlan>> plans_;  // per group
+  std::vector<Buffer> tables_;                         // per group: i32 [max_slots, max_blocks]
+  std::vector<nn::PassGroup> groups_;
   SlotTable slots_;
   std::vector<Flight> flights_;  // step n uses entry n % depth
   uint64_t next_submit_ = 0;

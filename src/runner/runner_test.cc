@@ -13,6 +13,7 @@
 #include "models/testing/golden.h"
 #include "ops/cpu/cpu_ops.h"
 #include "runner/testing/driver.h"
+#include "runner/testing/queued_ops.h"
 #include "runner/testing/toy_model.h"
 
 namespace tokamak::testing {
@@ -131,11 +132,12 @@ struct InvarianceCase {
   int depth = 1;
   DType weights = DType::kF32;
   DType kv = DType::kF32;
+  std::string executor = "";  // of the backend that queues its work; empty: it is not used
 };
 
 void PrintTo(const InvarianceCase& c, std::ostream* out) {
   *out << c.isa << "_t" << c.threads << "_d" << c.depth << "_" << Name(c.weights) << "_"
-       << Name(c.kv);
+       << Name(c.kv) << (c.executor.empty() ? "" : "_queued_" + c.executor);
 }
 
 class RunnerInvariance : public ::testing::TestWithParam<InvarianceCase> {};
@@ -143,7 +145,8 @@ class RunnerInvariance : public ::testing::TestWithParam<InvarianceCase> {};
 TEST_P(RunnerInvariance, RequestsGetTheSameWhateverTheSchedule) {
   const InvarianceCase& c = GetParam();
   const auto lone_ops = MakeCpu(c.isa, 1);
-  const auto ops = MakeCpu(c.isa, c.threads);
+  auto ops = MakeCpu(c.isa, c.threads);
+  if (!c.executor.empty()) ops = MakeQueuedOps(std::move(ops), 7);
   const auto lone_model = MakeToyModel(*lone_ops, {.dtype = c.weights});
   const auto model = MakeToyModel(*ops, {.dtype = c.weights});
   const auto requests = RandomRequests(40, model->spec().vocab_size, 99);
@@ -152,10 +155,12 @@ TEST_P(RunnerInvariance, RequestsGetTheSameWhateverTheSchedule) {
                              .max_context = 200,
                              .block_size = 4,
                              .kv_dtype = c.kv,
-                             .depth = c.depth};
+                             .depth = c.depth,
+                             .executor = c.executor.empty() ? "auto" : c.executor};
   RunnerShape lone_shape = shape;
   lone_shape.max_step_tokens = 200;
   lone_shape.depth = 1;
+  lone_shape.executor = "eager";
   const auto lone_runner = MakeRunner(*lone_model, *lone_ops, lone_shape);
   const auto expected = Drive(*lone_runner, requests, {.company = 1});
   const auto runner = MakeRunner(*model, *ops, shape);
@@ -190,6 +195,10 @@ std::vector<InvarianceCase> InvarianceCases() {
     cases.push_back({.isa = isa, .threads = 2, .depth = 2, .kv = DType::kF16});
     cases.push_back({.isa = isa, .threads = 2, .depth = 4, .weights = DType::kQ4_1});
     cases.push_back({.isa = isa, .depth = 3, .weights = DType::kQ8_0, .kv = DType::kBF16});
+  }
+  for (const int depth : {1, 2, 4}) {
+    cases.push_back({.isa = "auto", .depth = depth, .executor = "eager"});
+    cases.push_back({.isa = "auto", .depth = depth, .executor = "graph"});
   }
   return cases;
 }

@@ -8,7 +8,10 @@
 namespace tokamak {
 
 SlotTable::SlotTable(const Limits& limits, const CacheSpec& cache)
-    : limits_(limits), cache_(cache), slots_(static_cast<size_t>(limits.max_slots)) {
+    : limits_(limits),
+      cache_(cache),
+      slots_(static_cast<size_t>(limits.max_slots)),
+      table_updates_(cache.groups.size()) {
   for (Slot& slot : slots_) slot.tables.resize(cache_.groups.size());
 }
 
@@ -17,6 +20,7 @@ void SlotTable::Clear() {
 }
 
 Status SlotTable::Apply(StepInput& step) {
+  for (std::vector<TableUpdate>& updates : table_updates_) updates.clear();
   for (const SlotId slot : step.free) RETURN_IF_ERROR(Free(slot));
   for (const CopyBlock& copy : step.copies) RETURN_IF_ERROR(CheckCopy(copy));
   for (AdmitSlot& admit : step.admit) RETURN_IF_ERROR(Admit(admit));
@@ -138,18 +142,21 @@ Status SlotTable::Append(const AppendBlocks& append) {
   }
   const CacheGroup& group = cache_.groups[static_cast<size_t>(append.group)];
   std::vector<BlockId>& table = slot->tables[static_cast<size_t>(append.group)];
+  std::vector<TableUpdate>& updates = table_updates_[static_cast<size_t>(append.group)];
+  const int64_t most = (int64_t{limits_.max_context} + group.block_size - 1) / group.block_size;
+  if (static_cast<int64_t>(table.size() + append.blocks.size()) > most) {
+    return Internal("append: slot {} has {} blocks in group {}; the context holds {}", append.slot,
+                    table.size() + append.blocks.size(), append.group, most);
+  }
   for (const BlockId block : append.blocks) {
     const bool dropped = block == kNoBlock && group.kind == CacheGroupKind::kWindow;
     if (!dropped && (block < 0 || block >= cache_.num_device_blocks)) {
       return Internal("append: slot {} gets block {} in group {}; there are {}", append.slot, block,
                       append.group, cache_.num_device_blocks);
     }
+    const int64_t index = append.slot * most + static_cast<int64_t>(table.size());
+    updates.push_back({.index = static_cast<int32_t>(index), .block = block});
     table.push_back(block);
-  }
-  const int64_t most = (int64_t{limits_.max_context} + group.block_size - 1) / group.block_size;
-  if (static_cast<int64_t>(table.size()) > most) {
-    return Internal("append: slot {} has {} blocks in group {}; the context holds {}", append.slot,
-                    table.size(), append.group, most);
   }
   return Status();
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "step/step_input.h"
@@ -37,6 +38,16 @@ class SlotTable {
   Status Apply(StepInput& step);
   void Clear();
 
+  // What the last step appended to the tables of a group, as the device keeps them: one row per
+  // slot, of as many entries as the context has blocks. `index` counts the entries of all rows.
+  struct TableUpdate {
+    int32_t index = 0;
+    BlockId block = kNoBlock;
+  };
+  std::span<const TableUpdate> table_updates(int32_t group) const {
+    return table_updates_[static_cast<size_t>(group)];
+  }
+
   // The state after all applied steps. A row's first position is num_computed - row.num_tokens.
   const Slot& operator[](SlotId slot) const { return slots_[static_cast<size_t>(slot)]; }
 
@@ -53,7 +64,8 @@ class SlotTable {
   const Limits limits_;
   const CacheSpec cache_;
   std::vector<Slot> slots_;
-  std::vector<bool> has_row_;  // in the step being applied
+  std::vector<std::vector<TableUpdate>> table_updates_;  // per group
+  std::vector<bool> has_row_;                            // in the step being applied
 };
 
 }  // namespace tokamak

@@ -2,6 +2,7 @@
 
 #include <ctime>
 #include <random>
+#include <utility>
 
 #include "base/error.h"
 #include "server/completion.h"
@@ -28,8 +29,9 @@ Api::Api(Engine& engine, Options options)
     : engine_(engine),
       options_(std::move(options)),
       started_(std::time(nullptr)),
-      chat_(ChatMl::FromTemplate(engine.model().chat_template)),
-      id_salt_(RandomBits()) {}
+      preparer_(engine, options_.model_id),
+      id_salt_(RandomBits()),
+      pool_(options_.preparing) {}
 
 void Api::Handle(std::shared_ptr<HttpExchange> exchange) {
   const HttpRequest& request = exchange->request();
@@ -70,28 +72,42 @@ void Api::Handle(std::shared_ptr<HttpExchange> exchange) {
 }
 
 void Api::Complete(const std::shared_ptr<HttpExchange>& exchange, bool chat) {
-  const Status status = StartCompletion(exchange, chat);
-  if (!status.ok()) exchange->Respond(ErrorResponse(status));
+  std::string body = exchange->TakeBody();
+  const size_t bytes = body.size();
+  const Result<CallId> id =
+      pool_.Push(bytes, [this, chat, body = std::move(body)](CallId id) mutable {
+        Result<PreparedCall> prepared = preparer_.Prepare(chat, std::move(body));
+        options_.post([this, id, prepared = std::move(prepared)]() mutable {
+          OnPrepared(id, std::move(prepared));
+        });
+      });
+  // 503 and not 429: the server as a whole has too much to do, this client need not be the cause.
+  // The same as for a full queue of the engine; clients retry it after Retry-After.
+  if (!id.ok()) return exchange->Respond(ErrorResponse(id.status()));
+  preparing_.emplace(*id, exchange);
+  exchange->OnClientGone([this, id = *id] { OnClientGone(id); });
 }
 
-Status Api::StartCompletion(const std::shared_ptr<HttpExchange>& exchange, bool chat) {
-  const std::string& body = exchange->request().body;
-  ASSIGN_OR_RETURN(CompletionCall call, chat ? ParseChatCall(body) : ParseCompletionCall(body));
-  if (!call.model.empty() && call.model != options_.model_id) {
-    return NotFound("model: this server has \"{}\" and no other", options_.model_id);
-  }
-  RETURN_IF_ERROR(Validate(call.sampling, engine_.model().vocab_size));
-  // One seed for all prompts of the call, exact as a JSON number.
-  if (!call.sampling.seed) call.sampling.seed = RandomBits() >> 11;
-  ASSIGN_OR_RETURN(auto prompts, TokenizePrompts(call));
+void Api::OnPrepared(CallId id, Result<PreparedCall> prepared) {
+  const auto found = preparing_.find(id);
+  if (found == preparing_.end()) return;
+  const std::shared_ptr<HttpExchange> exchange = std::move(found->second);
+  preparing_.erase(found);
+  const Status status = prepared.ok() ? Submit(exchange, *std::move(prepared)) : prepared.status();
+  if (!status.ok()) exchange->Respond(ErrorResponse(status));
+  TellWhenPrepared();
+}
+
+Status Api::Submit(const std::shared_ptr<HttpExchange>& exchange, PreparedCall prepared) {
+  const bool chat = prepared.call.chat;
   ResponseHead head;
   head.chat = chat;
   head.id = fmt::format("{}-{:016x}{:08x}", chat ? "chatcmpl" : "cmpl", id_salt_, next_id_++);
   head.created = std::time(nullptr);
   head.model = options_.model_id;
   head.system_fingerprint = engine_.system_fingerprint();
-  const auto completion = std::make_shared<Completion>(engine_, exchange, std::move(call),
-                                                       std::move(prompts), std::move(head));
+  const auto completion = std::make_shared<Completion>(
+      engine_, exchange, std::move(prepared.call), std::move(prepared.prompts), std::move(head));
   const Status status = completion->Start();
   // The engine speaks of the prompt, which a conversation's client has never seen.
   constexpr std::string_view kPrompt = "prompt: ";
@@ -102,35 +118,34 @@ Status Api::StartCompletion(const std::shared_ptr<HttpExchange>& exchange, bool 
   return status;
 }
 
-Result<std::vector<std::vector<int32_t>>> Api::TokenizePrompts(const CompletionCall& call) const {
-  std::vector<std::vector<int32_t>> prompts;
-  if (call.chat) {
-    if (!chat_.ok()) return chat_.status();
-    // Template text spells its special tokens, and carries the begin-of-text token if it wants one.
-    const std::string text = chat_->Render(call.messages, /*add_generation_prompt=*/true);
-    ASSIGN_OR_RETURN(auto ids, engine_.Tokenize(text, /*add_special=*/false, true));
-    prompts.push_back(std::move(ids));
+void Api::OnClientGone(CallId id) {
+  pool_.Cancel(id);
+  preparing_.erase(id);
+  TellWhenPrepared();
+}
+
+void Api::StartDraining(std::function<void()> on_prepared) {
+  draining_ = true;
+  on_prepared_ = std::move(on_prepared);
+  TellWhenPrepared();
+}
+
+void Api::AbandonPreparing() {
+  const auto abandoned = std::exchange(preparing_, {});
+  for (const auto& [id, exchange] : abandoned) {
+    pool_.Cancel(id);
+    exchange->Respond(ErrorResponse(503, "the server is shutting down", "shutting_down"));
   }
-  for (size_t i = 0; i < call.prompts.size(); ++i) {
-    const PromptInput& prompt = call.prompts[i];
-    std::vector<int32_t> ids;
-    if (const auto* text = std::get_if<std::string>(&prompt)) {
-      ASSIGN_OR_RETURN(ids, engine_.Tokenize(*text, call.add_special_tokens, true));
-    } else {
-      ids = std::get<std::vector<int32_t>>(prompt);
-    }
-    const std::string path =
-        call.prompts.size() == 1 ? std::string("prompt") : fmt::format("prompt[{}]", i);
-    if (ids.empty()) return InvalidArgument("{}: must hold at least one token", path);
-    for (const int32_t id : ids) {
-      if (id < 0 || id >= engine_.model().vocab_size) {
-        return InvalidArgument("{}: token id {} is outside [0, {})", path, id,
-                               engine_.model().vocab_size);
-      }
-    }
-    prompts.push_back(std::move(ids));
-  }
-  return prompts;
+  TellWhenPrepared();
+}
+
+void Api::Stop() {
+  on_prepared_ = nullptr;
+  pool_.Stop();
+}
+
+void Api::TellWhenPrepared() {
+  if (preparing_.empty() && on_prepared_) std::exchange(on_prepared_, nullptr)();
 }
 
 HttpResponse Api::Health() const {
@@ -139,7 +154,7 @@ HttpResponse Api::Health() const {
   const char* status = draining_ ? "draining" : stuck ? "stuck" : "ok";
   HttpResponse response;
   response.status = draining_ || stuck ? 503 : 200;
-  response.body = FormatHealth(status, stats, engine_.model());
+  response.body = FormatHealth(status, preparing_.size(), stats, engine_.model());
   return response;
 }
 

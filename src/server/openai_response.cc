@@ -168,10 +168,11 @@ std::string FormatModels(const std::string& id, int64_t created, const ModelInfo
                                       {"max_model_len", model.max_context}}})}});
 }
 
-std::string FormatHealth(std::string_view status, const EngineStats& stats,
+std::string FormatHealth(std::string_view status, size_t preparing, const EngineStats& stats,
                          const ModelInfo& model) {
   return Dump({{"status", status},
                {"model", model.name},
+               {"preparing", preparing},
                {"running", stats.running},
                {"waiting", stats.waiting},
                {"total_blocks", stats.total_blocks},

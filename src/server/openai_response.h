@@ -58,6 +58,8 @@ inline constexpr std::string_view kDoneEvent = "data: [DONE]\n\n";
 std::string FormatError(std::string_view type, std::string_view message, std::string_view param,
                         std::string_view code);
 std::string FormatModels(const std::string& id, int64_t created, const ModelInfo& model);
-std::string FormatHealth(std::string_view status, const EngineStats& stats, const ModelInfo& model);
+// `preparing`: calls that have arrived and that the engine does not have yet.
+std::string FormatHealth(std::string_view status, size_t preparing, const EngineStats& stats,
+                         const ModelInfo& model);
 
 }  // namespace tokamak

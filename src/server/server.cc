@@ -1,6 +1,9 @@
 #include "server/server.h"
 
+#include <algorithm>
+#include <chrono>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -11,29 +14,38 @@
 namespace tokamak {
 
 struct Server::Impl {
-  Impl(Engine& e, ServerOptions o, Api::Options api_options)
-      : engine(e), options(std::move(o)), api(e, std::move(api_options)) {}
+  Impl(Engine& e, ServerOptions o) : engine(e), options(std::move(o)) {}
 
   void OnShutdown();
   void DrainEngine(double seconds);
 
   Engine& engine;
   const ServerOptions options;
-  Api api;
+  std::unique_ptr<Api> api;
   std::unique_ptr<HttpServer> http;
   int shutdowns = 0;                  // I/O thread
   std::vector<std::thread> drainers;  // Engine::Drain blocks: the I/O thread must not call it
 };
 
-// The first call drains, the second one cancels what still runs.
+// The first call drains, the second one cancels what still runs. An engine that drains takes
+// nothing more, so it starts when it has what was being prepared.
 void Server::Impl::OnShutdown() {
+  using Seconds = std::chrono::duration<double>;
   ++shutdowns;
   if (shutdowns > 2) return;
   LogInfo("{}", shutdowns == 1 ? "finishing running requests; once more to cancel them"
                                : "cancelling running requests");
-  api.StartDraining();
-  DrainEngine(shutdowns == 1 ? options.drain_seconds : 0);
-  if (shutdowns == 1) http->Drain();
+  if (shutdowns == 2) {
+    api->AbandonPreparing();
+    DrainEngine(0);
+    return;
+  }
+  const auto deadline = std::chrono::steady_clock::now() + Seconds(options.drain_seconds);
+  http->PostAfter(options.drain_seconds, [this] { api->AbandonPreparing(); });
+  api->StartDraining([this, deadline] {
+    DrainEngine(std::max(0.0, Seconds(deadline - std::chrono::steady_clock::now()).count()));
+  });
+  http->Drain();
 }
 
 void Server::Impl::DrainEngine(double seconds) {
@@ -46,6 +58,7 @@ void Server::Impl::DrainEngine(double seconds) {
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() {
+  impl_->api->Stop();  // what it posts goes to impl_->http
   for (std::thread& thread : impl_->drainers) thread.join();
 }
 
@@ -62,7 +75,12 @@ Result<std::unique_ptr<Server>> Server::Create(Engine& engine, ServerOptions opt
         "--insecure to allow it",
         options.host);
   }
-  auto impl = std::make_unique<Impl>(engine, std::move(options), std::move(api_options));
+  auto impl = std::make_unique<Impl>(engine, std::move(options));
+  api_options.preparing = impl->options.preparing;
+  api_options.post = [raw = impl.get()](std::function<void()> work) {
+    raw->http->Post(std::move(work));  // there by the time that requests are
+  };
+  impl->api = std::make_unique<Api>(engine, std::move(api_options));
   HttpServer::Options http;
   http.host = impl->options.host;
   http.port = impl->options.port;
@@ -70,7 +88,7 @@ Result<std::unique_ptr<Server>> Server::Create(Engine& engine, ServerOptions opt
   http.error_body = [](int status, const std::string& message) {
     return ErrorResponse(status, message).body;
   };
-  const auto handler = [api = &impl->api](std::shared_ptr<HttpExchange> exchange) {
+  const auto handler = [api = impl->api.get()](std::shared_ptr<HttpExchange> exchange) {
     api->Handle(std::move(exchange));
   };
   ASSIGN_OR_RETURN(impl->http, HttpServer::Listen(std::move(http), handler));

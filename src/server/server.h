@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "server/low_priority_pool.h"
 #include "server/transport/http_server.h"
 #include "tokamak/engine.h"
 
@@ -18,6 +19,7 @@ struct ServerOptions {
   std::string model_id = {};      // what clients call the model; empty: the model's own name
   double drain_seconds = 30;      // how long running requests may go on after a signal
   HttpLimits limits = {};
+  LowPriorityPool::Limits preparing = {};  // parsing and tokenizing requests
 };
 
 // Owned by the thread that calls Run, which becomes the I/O thread.

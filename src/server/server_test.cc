@@ -10,8 +10,7 @@
 #include <thread>
 
 #include "server/api_keys.h"
-#include "server/testing/fake_engine.h"
-#include "server/testing/http_client.h"
+#include "server/testing/server_fixture.h"
 
 namespace tokamak {
 namespace {
@@ -19,36 +18,7 @@ namespace {
 using Json = nlohmann::json;
 using testing::HasSubstr;
 
-// A server with a fake engine behind it on a free port.
-class ServerTest : public testing::Test {
- protected:
-  void Start(ServerOptions options = {}) {
-    options.port = 0;
-    Result<std::unique_ptr<Server>> server = Server::Create(engine_, std::move(options));
-    ASSERT_TRUE(server.ok()) << server.status().ToString();
-    server_ = *std::move(server);
-    thread_ = std::thread([this] { server_->Run(); });
-  }
-  void TearDown() override { Shutdown(); }
-  void Shutdown() {
-    if (!thread_.joinable()) return;
-    server_->Shutdown();
-    thread_.join();
-  }
-  HttpClient Connect() { return HttpClient(server_->port()); }
-  // Waits until `condition` holds, for at most 20 s.
-  static bool Eventually(const std::function<bool()>& condition) {
-    for (int i = 0; i < 4000; ++i) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return false;
-  }
-
-  FakeEngine engine_;
-  std::unique_ptr<Server> server_;
-  std::thread thread_;
-};
+using ServerTest = ServerFixture;
 
 // The JSON values of an SSE body, without the [DONE] at its end.
 std::vector<Json> Events(const std::string& body) {
@@ -244,17 +214,65 @@ TEST_F(ServerTest, RefusesWhatIsTooLargeTooManyOrMalformed) {
   EXPECT_EQ(a.Get("/health").status, 200);
 }
 
-TEST_F(ServerTest, ClosesConnectionsThatAreTooSlow) {
+TEST_F(ServerTest, TellsClientsThatAreTooSlow) {
   ServerOptions options;
-  options.limits.idle_seconds = options.limits.header_seconds = options.limits.body_seconds = 0.1;
+  options.limits.header_seconds = options.limits.body_seconds = 0.1;
   Start(std::move(options));
-  EXPECT_TRUE(Connect().AtEnd());
-  for (const char* beginning :
-       {"GET /hea", "POST /v1/completions HTTP/1.1\r\nContent-Length: 5\r\n\r\n{"}) {
-    HttpClient client = Connect();
-    client.Send(beginning);
-    EXPECT_TRUE(client.AtEnd()) << beginning;
+  const std::string post = "POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n";
+  for (const auto& [beginning, what] : std::vector<std::pair<std::string, std::string>>{
+           {"G", "headers"},
+           {"GET /health HTTP/1.1\r\nHost", "headers"},
+           {post, "headers"},
+           {post + "\r\n", "body"},
+           {post + "\r\n{", "body"},
+           {"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n{\"a", "body"}}) {
+    for (const bool reused : {false, true}) {
+      HttpClient client = Connect();
+      if (reused) {
+        EXPECT_EQ(client.Get("/health").status, 200);
+      }
+      client.Send(beginning);
+      const auto response = client.Receive();
+      EXPECT_EQ(response.status, 408) << beginning;
+      EXPECT_THAT(response.headers, HasSubstr("Connection: close\r\n"));
+      const Json error = Json::parse(response.body)["error"];
+      EXPECT_THAT(error["message"].get<std::string>(), HasSubstr(what));
+      EXPECT_EQ(error["type"], "invalid_request_error");
+      EXPECT_TRUE(client.AtEnd()) << beginning;
+    }
   }
+}
+
+TEST_F(ServerTest, ClosesIdleConnectionsWithoutAWord) {
+  ServerOptions options;
+  options.limits.idle_seconds = 0.1;
+  Start(std::move(options));
+  HttpClient fresh = Connect();
+  HttpClient used = Connect();
+  EXPECT_EQ(used.Get("/health").status, 200);
+  EXPECT_TRUE(fresh.AtEnd());
+  EXPECT_TRUE(used.AtEnd());
+}
+
+TEST_F(ServerTest, AResponseMayTakeLongerThanItsRequest) {
+  ServerOptions options;
+  options.limits.header_seconds = options.limits.body_seconds = options.limits.idle_seconds = 0.1;
+  Start(std::move(options));
+  engine_.HoldTokenize(1);
+  HttpClient client = Connect();
+  client.SendPost("/v1/completions", R"({"prompt": "ab", "max_tokens": 2})");
+  ASSERT_TRUE(Eventually([&] { return engine_.holding() == 1; }));
+  ASSERT_TRUE(Connect().AtEnd());  // so long
+  engine_.ReleaseTokenize();
+  EXPECT_EQ(client.Receive().status, 200);
+
+  engine_.HoldTokenize(1);
+  client.SendPost("/v1/completions", R"({"prompt": "ab", "max_tokens": 2})");
+  ASSERT_TRUE(Eventually([&] { return engine_.holding() == 1; }));
+  ASSERT_TRUE(Connect().AtEnd());
+  client.Close();  // and is still noticed
+  EXPECT_TRUE(
+      Eventually([&] { return Json::parse(Connect().Get("/health").body)["preparing"] == 0; }));
 }
 
 TEST_F(ServerTest, ServesPipelinedRequestsAndHttp10) {

@@ -2,7 +2,7 @@
 // can go to another process unchanged.
 //
 // Steps take effect in the order of their numbers, so a block that a step reads or writes may be
-// given another use by any later one.
+// given another use by the rows of any later one. Copies are stricter: see CopyBlock.
 //
 // It is a delta on the state that the runner keeps per sequence slot: token history, number of
 // computed positions, block tables, sampling parameters. The runner derives positions, slot mapping
@@ -72,7 +72,8 @@ enum class Tier : uint8_t { kDevice, kHost };
 
 // Copies one whole block, all layers: copy-on-write inside the device tier, swap between tiers.
 // The copies of a step take effect in the order of their list: a block that is swapped out may be
-// the destination of a later copy, and the last copy into a block counts.
+// the destination of a later copy, and the last copy into a block counts. No step in flight uses a
+// block that a copy writes, or writes one that it reads, so copies need not wait for those steps.
 struct CopyBlock {
   Tier source_tier = Tier::kDevice;
   BlockId source = 0;

@@ -28,6 +28,12 @@ class Event {
   virtual ~Event() = default;
 };
 
+// Work that was recorded once and can be started again as a whole.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+};
+
 // Device or host memory, freed when the last copy goes. Copies share the bytes.
 class Buffer {
  public:

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Bad input, and what it gets: an answer or an error that names what is wrong; never a crash."""
 
+import http.client
 import json
 import os
 import random
 import tempfile
+import threading
 import time
 import unittest
 
@@ -103,6 +105,44 @@ class BadRequests(unittest.TestCase):
             message = self.refused({'prompt': letter * (1 << 20)}, 'prompt')
             self.assertIn('8192', message)
             support.report(f'refusing 1 MiB of {letter!r} (s)', round(time.monotonic() - start, 2))
+
+    def test_others_go_on_while_megabytes_of_one_letter_are_tokenized(self):
+        before = self.server.health()['generated_tokens']
+        connection = http.client.HTTPConnection('127.0.0.1', self.server.port,
+                                                timeout=support.PATIENCE)
+        connection.request('POST', '/v1/completions', json.dumps({
+            'prompt': 'Once upon a time', 'max_tokens': 4000, 'ignore_eos': True,
+            'stream': True}), {'Content-Type': 'application/json'})
+        stream = connection.getresponse()
+
+        def next_event():
+            while not stream.readline().startswith(b'data: {'):
+                pass
+
+        next_event()
+        body = json.dumps({'prompt': 'a' * (1 << 20)}).encode()
+        answers = []
+        clients = [threading.Thread(target=lambda: answers.append(self.complete(body)))
+                   for _ in range(8)]
+        for client in clients:
+            client.start()
+        self.server.wait_until(lambda h: h['preparing'] > 0 or answers, 'megabytes wait')
+        # More events than there were tokens by now: the last ones come from later.
+        made = self.server.health()['generated_tokens'] - before
+        gaps, last = [], time.monotonic()
+        for _ in range(made + 5):
+            next_event()
+            now = time.monotonic()
+            gaps.append(now - last)
+            last = now
+        answered = len(answers)
+        connection.close()
+        for client in clients:
+            client.join()
+        self.assertLess(answered, len(clients))
+        self.assertEqual([status for status, _ in answers], [400] * len(clients))
+        support.report('longest gap between a stream\'s tokens meanwhile (s)',
+                       round(max(gaps), 3))
 
     def test_prompts_longer_than_the_context(self):
         message = self.refused({'prompt': [100] * 8192, 'max_tokens': 1}, 'prompt')

@@ -140,6 +140,9 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
 
   arena_->Reset();
   std::vector<nn::PassGroup> pass_groups;
+  const auto num_rows = static_cast<int64_t>(rows.size());
+  std::vector<int32_t> table_rows(rows.size());
+  std::iota(table_rows.begin(), table_rows.end(), 0);
   for (size_t g = 0; g < groups_.size(); ++g) {
     Group& group = groups_[g];
     const auto stride = static_cast<size_t>(options_.num_blocks);
@@ -151,8 +154,12 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
     AttentionBatch batch;
     batch.query_begin = query_begin;
     batch.kv_length = kv_length;
-    batch.block_tables = group.block_tables;
-    batch.table_stride = static_cast<int64_t>(stride);
+    batch.device_query_begin = Upload(query_begin.data(), DType::kI32, num_rows + 1);
+    batch.device_kv_length = Upload(kv_length.data(), DType::kI32, num_rows);
+    batch.table_rows = Upload(table_rows.data(), DType::kI32, num_rows);
+    const Tensor tables = Upload(group.block_tables.data(), DType::kI32,
+                                 static_cast<int64_t>(group.block_tables.size()));
+    batch.tables = Tensor(tables.data, DType::kI32, Shape{num_rows, static_cast<int64_t>(stride)});
     group.plan->Fill(batch, *stream_);
     const auto count = static_cast<int64_t>(group.slots.size());
     pass_groups.push_back({group.plan.get(), Upload(group.slots.data(), DType::kI64, count)});

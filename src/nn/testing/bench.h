@@ -68,8 +68,14 @@ class Bench {
                                 .max_tokens = kTokens,
                                 .max_blocks_per_seq = 1});
     CHECK(plan.ok());
-    const int32_t query_begin[] = {0, kTokens}, kv_length[] = {kTokens}, table[] = {0};
-    (*plan)->Fill({query_begin, kv_length, table, 1}, *stream_);
+    int32_t query_begin[] = {0, kTokens}, kv_length[] = {kTokens}, zero[] = {0};
+    (*plan)->Fill({.query_begin = query_begin,
+                   .kv_length = kv_length,
+                   .device_query_begin = Tensor(query_begin, DType::kI32, {2}),
+                   .device_kv_length = Tensor(kv_length, DType::kI32, {1}),
+                   .table_rows = Tensor(zero, DType::kI32, {1}),
+                   .tables = Tensor(zero, DType::kI32, {1, 1})},
+                  *stream_);
     int64_t slots[] = {0, 1, 2};
     const PassGroup group{plan->get(), Tensor(slots, DType::kI64, {kTokens})};
     Pass pass{.ops = *ops_,

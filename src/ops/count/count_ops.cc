@@ -114,6 +114,7 @@ class CountOpsImpl final : public CountOps {
   void Run(const RopeAndStore& op, Stream&) override;
   void Run(const Attention& op, Stream&) override;
   void Run(const GatherRows& op, Stream&) override;
+  void Run(const ScatterElements& op, Stream&) override;
   void Run(const CopyRanges& op, Stream&) override;
 
  private:
@@ -177,6 +178,10 @@ void CountOpsImpl::Run(const GatherRows& op, Stream&) {
   Add(OpKind::kGatherRows, {.other_bytes = Bytes(op.rows) + 2 * Bytes(op.out)});
 }
 
+void CountOpsImpl::Run(const ScatterElements& op, Stream&) {
+  Add(OpKind::kScatterElements, {.other_bytes = Bytes(op.indices) + 2 * Bytes(op.values)});
+}
+
 void CountOpsImpl::Run(const CopyRanges& op, Stream&) {
   Add(OpKind::kCopyRanges, {.cache_bytes = 2 * static_cast<int64_t>(op.ranges.size() * op.bytes)});
 }
@@ -214,6 +219,8 @@ std::string_view Name(OpKind kind) {
       return "attention";
     case OpKind::kGatherRows:
       return "gather_rows";
+    case OpKind::kScatterElements:
+      return "scatter_elements";
     case OpKind::kCopyRanges:
       return "copy_ranges";
   }

@@ -33,6 +33,7 @@ enum class OpKind {
   kRopeAndStore,
   kAttention,
   kGatherRows,
+  kScatterElements,
   kCopyRanges,
 };
 inline constexpr int kNumOpKinds = static_cast<int>(OpKind::kCopyRanges) + 1;

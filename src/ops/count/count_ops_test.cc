@@ -67,9 +67,10 @@ TEST(CountOps, AttentionCountsTheKeysThatAreSeen) {
     ASSERT_TRUE(plan.ok());
     // A prefill of 4 and a decode after 49.
     const std::vector<int32_t> query_begin = {0, 4, 5}, kv_length = {4, 50};
-    (*plan)->Fill(
-        {.query_begin = query_begin, .kv_length = kv_length, .block_tables = {}, .table_stride = 0},
-        *stream);
+    AttentionBatch batch;
+    batch.query_begin = query_begin;
+    batch.kv_length = kv_length;
+    (*plan)->Fill(batch, *stream);
     Attention op;
     op.q = op.out = arena.Allocate(DType::kF32, {5, 96});
     op.cache.dtype = DType::kF16;

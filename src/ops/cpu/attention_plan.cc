@@ -67,6 +67,7 @@ Result<std::unique_ptr<CpuAttentionPlan>> CpuAttentionPlan::Make(const Attention
 
 void CpuAttentionPlan::AddSequence(int32_t sequence) {
   const auto s = static_cast<size_t>(sequence);
+  if (batch_.kv_length[s] == 0) return;  // padding
   const int64_t begin = batch_.query_begin[s], end = batch_.query_begin[s + 1];
   for (int64_t token = begin; token < end; token += tokens_per_block_) {
     QueryBlock block;
@@ -112,6 +113,11 @@ void CpuAttentionPlan::Fill(const AttentionBatch& batch, Stream&) {
       units_.push_back({index, split});
     }
   }
+}
+
+const int32_t* CpuAttentionPlan::TableOf(const QueryBlock& block) const {
+  const int32_t row = static_cast<const int32_t*>(batch_.table_rows.data)[block.sequence];
+  return batch_.tables.Row<int32_t>(row);
 }
 
 int64_t CpuAttentionPlan::worker_floats() const {

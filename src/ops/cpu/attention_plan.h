@@ -41,7 +41,8 @@ class CpuAttentionPlan final : public AttentionPlan {
   void Fill(const AttentionBatch& batch, Stream& stream) override;
 
   const AttentionShape& shape() const { return shape_; }
-  const AttentionBatch& batch() const { return batch_; }
+  // The blocks of the sequence that these queries belong to.
+  const int32_t* TableOf(const QueryBlock& block) const;
   const std::vector<QueryBlock>& blocks() const { return blocks_; }
   const std::vector<AttentionUnit>& units() const { return units_; }
   int group() const { return shape_.num_heads / shape_.num_kv_heads; }

@@ -57,6 +57,7 @@ class CpuOps final : public HostOps {
     return MakeHostSampler(shape, &pool_);
   }
 
+  using HostOps::Run;
   void Run(const Embed& op, Stream& stream) override;
   void Run(const AddRmsNorm& op, Stream& stream) override;
   void Run(const Linear& op, Stream& stream) override;
@@ -265,8 +266,7 @@ void CpuOps::AttendUnit(const Attention& op, const AttentionUnit& unit, int kv_h
                 .v_offset = cache.v_offset + kv_head * head_bytes,
                 .dtype = cache.dtype,
                 .block_size = cache.block_size,
-                .block_table =
-                    plan.batch().block_tables.data() + block.sequence * plan.batch().table_stride},
+                .block_table = plan.TableOf(block)},
       .q = op.q.Row<float>(block.first_token) + static_cast<int64_t>(kv_head) * group * head_dim,
       .q_stride = FloatStride(op.q),
       .num_tokens = block.num_tokens,

@@ -89,6 +89,7 @@ class Tile {
                   int64_t* key_rows)
       : a_(a),
         unit_(unit),
+        table_(a.tables + a.table_rows[unit.sequence] * a.table_stride),
         kv_head_(static_cast<int>(blockIdx.y)),
         warp_(static_cast<int>(threadIdx.x / kWarp)),
         lane_(static_cast<int>(threadIdx.x % kWarp)),
@@ -212,8 +213,7 @@ class Tile {
       const int key = first + static_cast<int>(threadIdx.x);
       int64_t offset = -1;
       if (tile_first_ <= key && key <= tile_last_) {
-        const auto* tables = reinterpret_cast<const int32_t*>(a_.plan) + a_.plan->tables;
-        const int64_t block = tables[unit_.table + key / cache.block_size];
+        const int64_t block = table_[key / cache.block_size];
         const int64_t row = int64_t{kv_head_} * cache.block_size + key % cache.block_size;
         offset =
             block * cache.block_stride + row * head_dim * static_cast<int64_t>(sizeof(Storage));
@@ -361,6 +361,7 @@ class Tile {
 
   const AttentionArgs& a_;
   const AttentionUnit& unit_;
+  const int32_t* table_;  // the sequence's blocks
   const int kv_head_, warp_, lane_;
   const Layout layout_;
   float* keys_;     // [kChunk, head_dim], stride key_stride()

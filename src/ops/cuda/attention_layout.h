@@ -24,7 +24,7 @@ struct AttentionUnit {
   int32_t first_position;  // of that token
   int32_t first_row;       // of the tile, in the sequence
   int32_t num_rows;
-  int32_t table;        // the table's entry for block 0 of the sequence, which need not exist
+  int32_t sequence;
   int32_t begin_split;  // of the tile: those that any of its rows sees
   int32_t end_split;
   int32_t split;    // which to compute; -1: all, and there is nothing to merge
@@ -34,8 +34,7 @@ struct AttentionUnit {
 // The start of a plan's device memory; the units follow it.
 struct AttentionHeader {
   int32_t num_units;
-  int32_t tables;  // offset in i32 from the start of the plan's memory
-  int32_t unused[2];
+  int32_t unused[3];
 };
 
 struct AttentionArgs {
@@ -49,6 +48,9 @@ struct AttentionArgs {
   int32_t window;  // 0: none
   KvLayerView cache;
   const AttentionHeader* plan;
+  const int32_t* table_rows;  // [sequences]: rows of tables
+  const int32_t* tables;      // [rows, table_stride]: blocks
+  int64_t table_stride;
   float* partials;    // [partial, num_kv_heads, kTileRows, head_dim + 2]: values, highest, sum
   int32_t* counters;  // [partial, num_kv_heads], zero between launches
 };

@@ -60,10 +60,8 @@ Status CudaAttentionPlan::AllocateMemory() {
                                 static_cast<int64_t>(sizeof(float));
   max_partials_ =
       static_cast<int>(std::min<int64_t>(kMaxPartials, kMaxPartialBytes / partial_bytes));
-  const int64_t table_entries = int64_t{shape_.max_seqs} * shape_.max_blocks_per_seq;
   const int64_t bytes = static_cast<int64_t>(sizeof(AttentionHeader)) +
-                        MaxUnits() * static_cast<int64_t>(sizeof(AttentionUnit)) +
-                        table_entries * static_cast<int64_t>(sizeof(int32_t));
+                        MaxUnits() * static_cast<int64_t>(sizeof(AttentionUnit));
   const auto allocate = [this](int64_t size, MemoryKind kind) {
     return cuda::AllocateMemory(guard_, static_cast<size_t>(size), kind);
   };
@@ -78,9 +76,10 @@ Status CudaAttentionPlan::AllocateMemory() {
   return CUDA_TRY(guard_, cudaDeviceSynchronize());
 }
 
-void CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, int32_t table, bool spread,
+void CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, bool spread,
                                  AttentionUnit* units) {
   const auto seq = static_cast<size_t>(s);
+  if (batch.kv_length[seq] == 0) return;  // padding
   const int32_t queries = batch.query_begin[seq + 1] - batch.query_begin[seq];
   const int32_t rows = queries * group_;
   for (int32_t row = 0; row < rows; row += kTileRows) {
@@ -89,7 +88,7 @@ void CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, int32_t
     unit.first_position = batch.kv_length[seq] - queries;
     unit.first_row = row;
     unit.num_rows = std::min(kTileRows, rows - row);
-    unit.table = table;
+    unit.sequence = s;
     const int32_t first_position = unit.first_position + row / group_;
     const int32_t last_position = unit.first_position + (row + unit.num_rows - 1) / group_;
     const int32_t first_key =
@@ -113,6 +112,8 @@ void CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, int32_t
 }
 
 void CudaAttentionPlan::Fill(const AttentionBatch& batch, Stream& stream) {
+  table_rows_ = batch.table_rows;
+  tables_ = batch.tables;
   const int32_t num_seqs = batch.num_seqs();
   CHECK(num_seqs <= shape_.max_seqs &&
         (num_seqs == 0 || batch.query_begin[static_cast<size_t>(num_seqs)] <= shape_.max_tokens));
@@ -122,22 +123,8 @@ void CudaAttentionPlan::Fill(const AttentionBatch& batch, Stream& stream) {
     tiles +=
         CeilDiv(int64_t{batch.query_begin[seq + 1] - batch.query_begin[seq]} * group_, kTileRows);
   }
-  // Only entries of blocks that are read travel.
-  const auto first_block = [&](size_t seq) {
-    const int32_t queries = batch.query_begin[seq + 1] - batch.query_begin[seq];
-    const int32_t first = batch.kv_length[seq] - queries + 1 - shape_.window;
-    return shape_.window > 0 ? std::max(0, first) / shape_.block_size : 0;
-  };
-  const auto end_block = [&](size_t seq) {
-    return CeilDiv(batch.kv_length[seq], shape_.block_size);
-  };
-  int64_t entries = 0;
-  for (size_t seq = 0; seq < batch.kv_length.size(); ++seq) {
-    entries += end_block(seq) - first_block(seq);
-  }
-  const auto max_bytes = sizeof(AttentionHeader) +
-                         static_cast<size_t>(tiles + max_partials_) * sizeof(AttentionUnit) +
-                         static_cast<size_t>(entries) * sizeof(int32_t);
+  const auto max_bytes =
+      sizeof(AttentionHeader) + static_cast<size_t>(tiles + max_partials_) * sizeof(AttentionUnit);
   const BlockPool::Block staging = pinned_.Take(max_bytes);
   if (staging.data == nullptr) return;
   // Whether to share tiles out changes no result, only which CTA computes it.
@@ -145,24 +132,12 @@ void CudaAttentionPlan::Fill(const AttentionBatch& batch, Stream& stream) {
   num_units_ = 0;
   num_partials_ = 0;
   auto* units = reinterpret_cast<AttentionUnit*>(staging.data + sizeof(AttentionHeader));
-  entries = 0;
-  for (int32_t s = 0; s < num_seqs; ++s) {
-    const auto seq = static_cast<size_t>(s);
-    AddTiles(batch, s, static_cast<int32_t>(entries - first_block(seq)), spread, units);
-    entries += end_block(seq) - first_block(seq);
-  }
-  CHECK(num_units_ <= tiles + max_partials_);
-  auto* tables = reinterpret_cast<int32_t*>(units + num_units_);
+  for (int32_t s = 0; s < num_seqs; ++s) AddTiles(batch, s, spread, units);
+  CHECK(num_units_ <= std::min(tiles + max_partials_, MaxUnits()));
   *reinterpret_cast<AttentionHeader*>(staging.data) = {
-      .num_units = static_cast<int32_t>(num_units_),
-      .tables = static_cast<int32_t>(tables - reinterpret_cast<int32_t*>(staging.data)),
-      .unused = {}};
-  for (int32_t s = 0; s < num_seqs; ++s) {
-    const auto seq = static_cast<size_t>(s);
-    const int32_t* table = batch.block_tables.data() + s * batch.table_stride;
-    tables = std::copy(table + first_block(seq), table + end_block(seq), tables);
-  }
-  const auto bytes = static_cast<size_t>(reinterpret_cast<std::byte*>(tables) - staging.data);
+      .num_units = static_cast<int32_t>(num_units_), .unused = {}};
+  const size_t bytes =
+      sizeof(AttentionHeader) + static_cast<size_t>(num_units_) * sizeof(AttentionUnit);
   CUDA_RUN(guard_, cudaMemcpyAsync(device_.data(), staging.data, bytes, cudaMemcpyHostToDevice,
                                    Handle(stream)));
   static_cast<CudaStream&>(stream).completions()->Add(

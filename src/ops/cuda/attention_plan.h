@@ -1,6 +1,6 @@
 // The CUDA backend's AttentionPlan: cuts a step's attention into units (attention_layout.h) on the
-// host and uploads them in one copy. One plan serves all steps in flight: each Fill has a pinned
-// block of its own, and the device's side changes in stream order.
+// host and uploads them in one small copy. One plan serves all steps in flight: each Fill has a
+// pinned block of its own, and the device's side changes in stream order.
 #pragma once
 
 #include <memory>
@@ -21,6 +21,9 @@ class CudaAttentionPlan final : public AttentionPlan {
   void Fill(const AttentionBatch& batch, Stream& stream) override;
 
   const AttentionShape& shape() const { return shape_; }
+  // Of the last Fill.
+  const Tensor& table_rows() const { return table_rows_; }
+  const Tensor& tables() const { return tables_; }
   const AttentionHeader* device() const {
     return reinterpret_cast<const AttentionHeader*>(device_.data());
   }
@@ -34,8 +37,7 @@ class CudaAttentionPlan final : public AttentionPlan {
   Status AllocateMemory();
   int64_t MaxUnits() const;
   // Appends the tiles of sequence `s` to the units.
-  void AddTiles(const AttentionBatch& batch, int32_t s, int32_t table, bool spread,
-                AttentionUnit* units);
+  void AddTiles(const AttentionBatch& batch, int32_t s, bool spread, AttentionUnit* units);
 
   const AttentionShape shape_;
   CallGuard& guard_;
@@ -43,7 +45,9 @@ class CudaAttentionPlan final : public AttentionPlan {
   const int group_;  // query heads per KV head
   const int ctas_;
   int max_partials_ = 0;
-  Buffer device_;  // header, units, tables
+  Tensor table_rows_;
+  Tensor tables_;
+  Buffer device_;  // header, units
   Buffer partials_;
   Buffer counters_;
   int64_t num_units_ = 0;  // of the step being filled in

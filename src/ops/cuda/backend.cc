@@ -173,6 +173,30 @@ void CudaOps::WaitFor(Stream& stream, const Event& event) {
   CUDA_RUN(guard_, cudaStreamWaitEvent(Handle(stream), cuda_event.handle(), 0));
 }
 
+Result<std::unique_ptr<Graph>> CudaOps::Capture(Stream& stream, FunctionRef<void()> run) {
+  const cudaStream_t handle = Handle(stream);
+  // Calls of other threads are theirs.
+  RETURN_IF_ERROR(
+      CUDA_TRY(guard_, cudaStreamBeginCapture(handle, cudaStreamCaptureModeThreadLocal)));
+  run();
+  cudaGraph_t graph = nullptr;
+  if (!CUDA_RUN(guard_, cudaStreamEndCapture(handle, &graph))) {
+    // Also when an operation failed: the stream must not stay in this state.
+    if (graph == nullptr) (void)cudaStreamEndCapture(handle, &graph);
+    if (graph != nullptr) (void)cudaGraphDestroy(graph);
+    return guard_.status();
+  }
+  cudaGraphExec_t instance = nullptr;
+  const Status status = CUDA_TRY(guard_, cudaGraphInstantiate(&instance, graph, 0));
+  (void)cudaGraphDestroy(graph);
+  RETURN_IF_ERROR(status);
+  return std::unique_ptr<Graph>(std::make_unique<CudaGraph>(instance));
+}
+
+void CudaOps::Launch(const Graph& graph, Stream& stream) {
+  CUDA_RUN(guard_, cudaGraphLaunch(static_cast<const CudaGraph&>(graph).handle(), Handle(stream)));
+}
+
 void CudaOps::CopyToDevice(void* device, const void* host, size_t bytes, Stream& stream) {
   if (bytes == 0) return;
   CUDA_RUN(guard_, cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, Handle(stream)));
@@ -269,6 +293,9 @@ void CudaOps::Run(const Attention& op, Stream& stream) {
   args.window = plan.shape().window;
   args.cache = op.cache;
   args.plan = plan.device();
+  args.table_rows = Data<const int32_t>(plan.table_rows());
+  args.tables = Data<const int32_t>(plan.tables());
+  args.table_stride = plan.tables().row_stride / static_cast<int64_t>(sizeof(int32_t));
   args.partials = plan.partials();
   args.counters = plan.counters();
   CUDA_RUN(guard_, LaunchAttention(args, plan.ctas(), Handle(stream)));
@@ -284,6 +311,14 @@ void CudaOps::Run(const GatherRows& op, Stream& stream) {
       .source_stride = op.source.row_stride,
       .out_stride = op.out.row_stride};
   CUDA_RUN(guard_, LaunchGather(args, Handle(stream)));
+}
+
+void CudaOps::Run(const ScatterElements& op, Stream& stream) {
+  const ScatterArgs args = {.indices = Data<const int32_t>(op.indices),
+                            .values = Data<const int32_t>(op.values),
+                            .out = Data<int32_t>(op.out),
+                            .count = op.indices.cols()};
+  CUDA_RUN(guard_, LaunchScatter(args, Handle(stream)));
 }
 
 void CudaOps::Run(const CopyRanges& op, Stream& stream) {

@@ -33,6 +33,9 @@ class CudaOps final : public Ops {
   bool Reached(const Event& event) override;
   Status Await(Event& event) override;
   void WaitFor(Stream& stream, const Event& event) override;
+  bool has_graphs() const override { return true; }
+  Result<std::unique_ptr<Graph>> Capture(Stream& stream, FunctionRef<void()> run) override;
+  void Launch(const Graph& graph, Stream& stream) override;
   void CopyToDevice(void* device, const void* host, size_t bytes, Stream& stream) override;
   void CopyToHost(void* host, const void* device, size_t bytes, Stream& stream) override;
 
@@ -43,6 +46,7 @@ class CudaOps final : public Ops {
   void Run(const RopeAndStore& op, Stream& stream) override;
   void Run(const Attention& op, Stream& stream) override;
   void Run(const GatherRows& op, Stream& stream) override;
+  void Run(const ScatterElements& op, Stream& stream) override;
   void Run(const CopyRanges& op, Stream& stream) override;
 
  private:

@@ -99,6 +99,41 @@ TEST_F(CudaErrors, AStreamWaitsForAnotherStreamsEvent) {
   EXPECT_EQ(std::memcmp(host->data(), end, kBytes), 0);
 }
 
+// A graph reads its memory when it runs, and does what its operations do.
+TEST_F(CudaErrors, AGraphDoesWhatItsOperationsDo) {
+  const auto made = MakeCudaOps({.threads = 1});
+  ASSERT_TRUE(made.ok());
+  Ops& ops = **made;
+  ASSERT_TRUE(ops.has_graphs());
+  const auto source = MemorySource::Random("w", DType::kBF16, {96, 64}, 1);
+  const auto weight = ops.Prepare({.parts = {source}, .use = WeightUse::kTied});
+  ASSERT_TRUE(weight.ok());
+  OpRunner run(ops);
+  const Tensor ids = run.Ints({1, 2, 3, 4, 5});
+  const Tensor ones = run.Floats(std::vector<float>(64, 1.0f), {64});
+  const Tensor hidden = run.Output({5, 64}), normed = run.Output({5, 64}, DType::kBF16);
+  const Tensor out = run.Output({5, 96});
+  const auto work = [&] {
+    run.Run(Embed{.ids = ids, .table = weight->get(), .out = hidden});
+    run.Run(AddRmsNorm{.residual = hidden, .weight = ones, .eps = 1e-5f, .out = normed});
+    run.Run(Linear{.x = normed, .weight = weight->get(), .bias = {}, .out = out});
+  };
+  const std::vector<int32_t> others = {95, 7, 7, 0, 50};
+  const auto set_ids = [&] {
+    ops.CopyToDevice(ids.data, others.data(), others.size() * sizeof(int32_t), run.stream());
+  };
+  work();
+  const std::vector<float> first = run.Download(out);
+  Result<std::unique_ptr<Graph>> graph = ops.Capture(run.stream(), work);
+  ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+  set_ids();
+  ops.Launch(**graph, run.stream());
+  const std::vector<float> replayed = run.Download(out);
+  work();
+  EXPECT_TRUE(SameBits(replayed, run.Download(out)));
+  EXPECT_FALSE(SameBits(replayed, first));
+}
+
 // A small model's worth of every kind of call: load, one step, its results.
 class SmallStep {
  public:
@@ -166,6 +201,10 @@ class SmallStep {
     ASSIGN_OR_RETURN(ids_, Upload<int32_t>({1, 2, 3}, DType::kI32, {kTokens}));
     ASSIGN_OR_RETURN(positions_, Upload<int32_t>({0, 1, 2}, DType::kI32, {kTokens}));
     ASSIGN_OR_RETURN(slots_, Upload<int64_t>({16, 17, 18}, DType::kI64, {kTokens}));
+    ASSIGN_OR_RETURN(device_query_begin_, Upload(query_begin_, DType::kI32, {2}));
+    ASSIGN_OR_RETURN(device_kv_length_, Upload(kv_length_, DType::kI32, {1}));
+    ASSIGN_OR_RETURN(zero_, Upload<int32_t>({0}, DType::kI32, {1}));
+    ASSIGN_OR_RETURN(table_of_blocks_, Upload<int32_t>({1}, DType::kI32, {1, 1}));
     ASSIGN_OR_RETURN(ones_, Upload(std::vector<float>(kHidden, 1.0f), DType::kF32, {kHidden}));
     ASSIGN_OR_RETURN(residual_, Allocate(DType::kF32, {kTokens, kHidden}));
     ASSIGN_OR_RETURN(normed_, Allocate(DType::kBF16, {kTokens, kHidden}));
@@ -173,6 +212,11 @@ class SmallStep {
     ASSIGN_OR_RETURN(mixed_, Allocate(DType::kBF16, {kTokens, kHidden}));
     ASSIGN_OR_RETURN(logits_, Allocate(DType::kF32, {kTokens, kVocab}));
     ASSIGN_OR_RETURN(pool_, Allocate(DType::kI8, {4 * 2 * 16 * kHidden * 2}));
+    ASSIGN_OR_RETURN(graph_, ops_.Capture(*stream_, [this] {
+      ops_.Run(Embed{.ids = ids_, .table = table_.get(), .out = residual_}, *stream_);
+      ops_.Run(AddRmsNorm{.residual = residual_, .weight = ones_, .eps = 1e-5f, .out = normed_},
+               *stream_);
+    }));
     return Status();
   }
 
@@ -189,12 +233,12 @@ class SmallStep {
     sampler_->FillTokens(ids_, fills_, *stream_);
     plan_->Fill({.query_begin = query_begin_,
                  .kv_length = kv_length_,
-                 .block_tables = tables_,
-                 .table_stride = 1},
+                 .device_query_begin = device_query_begin_,
+                 .device_kv_length = device_kv_length_,
+                 .table_rows = zero_,
+                 .tables = table_of_blocks_},
                 *stream_);
-    ops_.Run(Embed{.ids = ids_, .table = table_.get(), .out = residual_}, *stream_);
-    ops_.Run(AddRmsNorm{.residual = residual_, .weight = ones_, .eps = 1e-5f, .out = normed_},
-             *stream_);
+    ops_.Launch(*graph_, *stream_);
     ops_.Run(Linear{.x = normed_, .weight = qkv_weight_.get(), .bias = {}, .out = qkv_}, *stream_);
     const KvLayerView cache = {.base = static_cast<std::byte*>(pool_.data),
                                .block_stride = 2 * 16 * kHidden * 2,
@@ -231,16 +275,18 @@ class SmallStep {
   Ops& ops_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Event> done_;
+  std::unique_ptr<Graph> graph_;
   std::vector<Buffer> buffers_;
   std::unique_ptr<PackedWeight> table_, qkv_weight_;
   std::unique_ptr<AttentionPlan> plan_;
   std::unique_ptr<Sampler> sampler_;
+  Tensor device_query_begin_, device_kv_length_, zero_, table_of_blocks_;
   Tensor ids_, positions_, slots_, ones_, residual_, normed_, qkv_, mixed_, logits_, pool_;
   std::vector<SampleResult> results_;
   std::vector<TokenMask> masks_;
   const std::vector<TokenId> ids_host_ = {1, 2, 3};
   const std::vector<TokenFill> fills_ = {{.slot = 0, .index = 2}};
-  const std::vector<int32_t> query_begin_ = {0, kTokens}, kv_length_ = {kTokens}, tables_ = {1};
+  const std::vector<int32_t> query_begin_ = {0, kTokens}, kv_length_ = {kTokens};
 };
 
 Status RunSmallStep(int64_t fail_call) {

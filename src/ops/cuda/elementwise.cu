@@ -1,6 +1,7 @@
-// Embed, AddRmsNorm, GatedActivation, GatherRows, CopyRanges. All are bound by memory: each reads
-// its inputs and writes its outputs once (AddRmsNorm reads the residual twice, the second time from
-// the cache), f32 or bf16, rows contiguous inside, neighbouring threads on neighbouring elements.
+// Embed, AddRmsNorm, GatedActivation, GatherRows, ScatterElements, CopyRanges. All are bound by
+// memory: each reads its inputs and writes its outputs once (AddRmsNorm reads the residual twice,
+// the second time from the cache), f32 or bf16, rows contiguous inside, neighbouring threads on
+// neighbouring elements.
 //
 // Batch invariance: a token is one CTA (or its elements are one thread each), cut by the row's
 // length alone.
@@ -81,6 +82,11 @@ __global__ void GatherKernel(GatherArgs a) {
             threadIdx.x, kThreads);
 }
 
+__global__ void ScatterKernel(ScatterArgs a) {
+  const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+  if (i < a.count) a.out[a.indices[i]] = a.values[i];
+}
+
 // A range is shared by gridDim.x CTAs.
 __global__ void CopyKernel(const __grid_constant__ CopyArgs a) {
   CopyBytes(a.source[blockIdx.y], a.destination[blockIdx.y], a.bytes,
@@ -117,6 +123,12 @@ cudaError_t LaunchGate(const GateArgs& args, cudaStream_t stream) {
 cudaError_t LaunchGather(const GatherArgs& args, cudaStream_t stream) {
   if (args.num_rows * args.row_bytes == 0) return cudaSuccess;
   GatherKernel<<<Grid(args.num_rows, 1), kThreads, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchScatter(const ScatterArgs& args, cudaStream_t stream) {
+  if (args.count == 0) return cudaSuccess;
+  ScatterKernel<<<Grid(args.count, kThreads), kThreads, 0, stream>>>(args);
   return cudaGetLastError();
 }
 

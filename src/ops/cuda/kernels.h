@@ -78,6 +78,15 @@ struct GatherArgs {
 };
 cudaError_t LaunchGather(const GatherArgs& args, cudaStream_t stream);
 
+// out[indices[i]] = values[i]. One thread per element.
+struct ScatterArgs {
+  const int32_t* indices;
+  const int32_t* values;
+  int32_t* out;
+  int64_t count;
+};
+cudaError_t LaunchScatter(const ScatterArgs& args, cudaStream_t stream);
+
 // Copies between up to kMaxRanges pairs of ranges, which travel as the kernel's argument.
 struct CopyArgs {
   static constexpr int kMaxRanges = 120;

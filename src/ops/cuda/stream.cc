@@ -44,4 +44,6 @@ void CudaEvent::NoteReached() const {
   if (completions_) completions_->Reached(count_);
 }
 
+CudaGraph::~CudaGraph() { (void)cudaGraphExecDestroy(handle_); }
+
 }  // namespace tokamak::cuda

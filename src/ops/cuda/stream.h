@@ -1,4 +1,5 @@
-// Streams and events, and what the host does when the device has reached a point of a stream.
+// Streams, events and graphs, and what the host does when the device has reached a point of a
+// stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -76,6 +77,17 @@ class CudaEvent final : public Event {
   cudaEvent_t handle_ = nullptr;
   std::shared_ptr<CompletionQueue> completions_;  // of the stream it was last recorded in
   int64_t count_ = 0;                             // completions before it
+};
+
+class CudaGraph final : public Graph {
+ public:
+  explicit CudaGraph(cudaGraphExec_t handle) : handle_(handle) {}
+  ~CudaGraph() override;
+
+  cudaGraphExec_t handle() const { return handle_; }
+
+ private:
+  cudaGraphExec_t handle_;
 };
 
 inline cudaStream_t Handle(Stream& stream) { return static_cast<CudaStream&>(stream).handle(); }

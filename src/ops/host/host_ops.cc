@@ -44,6 +44,13 @@ void HostOps::CopyToHost(void* host, const void* device, size_t bytes, Stream&) 
   if (bytes > 0) std::memcpy(host, device, bytes);
 }
 
+void HostOps::Run(const ScatterElements& op, Stream&) {
+  const auto* indices = static_cast<const int32_t*>(op.indices.data);
+  const auto* values = static_cast<const int32_t*>(op.values.data);
+  auto* out = static_cast<int32_t*>(op.out.data);
+  for (int64_t i = 0; i < op.indices.cols(); ++i) out[indices[i]] = values[i];
+}
+
 Status CheckWeightSpec(const WeightSpec& spec) {
   if (spec.parts.empty()) return InvalidArgument("a weight needs at least one part");
   const int64_t cols = spec.parts.front()->shape().cols();

@@ -19,6 +19,7 @@ class HostOps : public Ops {
   Status Synchronize(Stream& stream) override;
   void CopyToDevice(void* device, const void* host, size_t bytes, Stream& stream) override;
   void CopyToHost(void* host, const void* device, size_t bytes, Stream& stream) override;
+  void Run(const ScatterElements& op, Stream& stream) override;
 };
 
 // Checks what any backend needs of a weight's parts: at least one, matrices of equal width, types

@@ -103,6 +103,7 @@ class ReferenceOps final : public HostOps {
   Result<std::unique_ptr<Sampler>> MakeSampler(const SamplerShape& shape) override {
     return MakeHostSampler(shape, &pool_);
   }
+  using HostOps::Run;
   void Run(const Embed& op, Stream& stream) override;
   void Run(const AddRmsNorm& op, Stream& stream) override;
   void Run(const Linear& op, Stream& stream) override;
@@ -234,8 +235,8 @@ void ReferenceOps::AttendOneHead(const Attention& op, int64_t sequence, int64_t 
   const int64_t first =
       plan.shape().window > 0 ? std::max<int64_t>(0, position + 1 - plan.shape().window) : 0;
   const auto block_of = [&](int64_t key) {
-    const int32_t block = batch.block_tables[static_cast<size_t>(sequence * batch.table_stride +
-                                                                 key / cache.block_size)];
+    const int32_t table_row = static_cast<const int32_t*>(batch.table_rows.data)[sequence];
+    const int32_t block = batch.tables.Row<int32_t>(table_row)[key / cache.block_size];
     CHECK(block >= 0);
     return cache.base + block * cache.block_stride;
   };
@@ -272,6 +273,7 @@ void ReferenceOps::Run(const Attention& op, Stream&) {
   const auto& plan = static_cast<const ReferencePlan&>(*op.plan);
   const AttentionBatch& batch = plan.batch();
   for (int32_t s = 0; s < batch.num_seqs(); ++s) {
+    if (batch.kv_length[static_cast<size_t>(s)] == 0) continue;  // padding
     for (int64_t t = batch.query_begin[static_cast<size_t>(s)];
          t < batch.query_begin[static_cast<size_t>(s) + 1]; ++t) {
       for (int64_t h = 0; h < plan.shape().num_heads; ++h) AttendOneHead(op, s, t, h);

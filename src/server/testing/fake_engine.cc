@@ -32,6 +32,7 @@ Result<RequestId> FakeEngine::Submit(Request request, OutputCallback on_output) 
   if (tokens >= kContext) {
     return ResourceExhausted("prompt: {} tokens do not fit in {}", tokens, kContext);
   }
+  ++submitted_;
   last_ = request;
   const RequestId id = next_id_++;
   running_[id] = Running{std::move(request), std::move(on_output)};
@@ -51,6 +52,14 @@ Result<std::vector<OutputChunk>> FakeEngine::Generate(Request) {
 }
 
 Result<std::vector<int32_t>> FakeEngine::Tokenize(std::string_view text, bool, bool) const {
+  ++tokenized_;
+  {
+    MutexLock lock(mutex_);
+    const bool hold = text.size() >= hold_bytes_;
+    holding_ += hold;
+    while (text.size() >= hold_bytes_) released_.Wait(mutex_);
+    holding_ -= hold;
+  }
   std::vector<int32_t> ids;
   for (const char c : text) ids.push_back(static_cast<uint8_t>(c));
   return ids;
@@ -92,6 +101,17 @@ void FakeEngine::Drain(double timeout_seconds) {
 Request FakeEngine::last_request() const {
   MutexLock lock(mutex_);
   return last_;
+}
+
+void FakeEngine::HoldTokenize(size_t bytes) {
+  MutexLock lock(mutex_);
+  hold_bytes_ = bytes;
+}
+
+void FakeEngine::ReleaseTokenize() {
+  MutexLock lock(mutex_);
+  hold_bytes_ = SIZE_MAX;
+  released_.NotifyAll();
 }
 
 void FakeEngine::Loop() {
@@ -140,6 +160,7 @@ void FakeEngine::Emit(RequestId id, Running& running,
   const std::vector<int32_t>& prompt = request.token_ids;
   const int32_t max_tokens = request.sampling.max_tokens.value_or(64);
   ++running.done;
+  ++steps_;
   for (int32_t choice = 0; choice < request.sampling.n; ++choice) {
     OutputChunk chunk;
     chunk.request = id;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <thread>
@@ -38,6 +39,13 @@ class FakeEngine final : public Engine {
   void SetTick(std::chrono::microseconds tick) { tick_us_ = tick.count(); }
   int64_t cancelled() const { return cancelled_; }
   Request last_request() const;
+  int64_t submitted() const { return submitted_; }
+  int64_t steps() const { return steps_; }  // ticks of a running request, all of them together
+  // From now on Tokenize of a text of at least `bytes` waits until ReleaseTokenize.
+  void HoldTokenize(size_t bytes) EXCLUDES(mutex_);
+  void ReleaseTokenize() EXCLUDES(mutex_);
+  int64_t holding() const { return holding_; }      // calls of Tokenize that wait
+  int64_t tokenized() const { return tokenized_; }  // calls of Tokenize so far
 
  private:
   struct Running {
@@ -56,8 +64,14 @@ class FakeEngine final : public Engine {
   std::atomic<double> seconds_since_progress_{0};
   std::atomic<int64_t> tick_us_{0};
   std::atomic<int64_t> cancelled_{0};
+  std::atomic<int64_t> submitted_{0};
+  std::atomic<int64_t> steps_{0};
+  mutable std::atomic<int64_t> holding_{0};
+  mutable std::atomic<int64_t> tokenized_{0};
   mutable Mutex mutex_;
   CondVar wake_;
+  mutable CondVar released_;
+  size_t hold_bytes_ GUARDED_BY(mutex_) = SIZE_MAX;
   std::map<RequestId, Running> running_ GUARDED_BY(mutex_);
   std::vector<RequestId> to_cancel_ GUARDED_BY(mutex_);
   Request last_ GUARDED_BY(mutex_);

@@ -55,6 +55,12 @@ bool HttpClient::ReceiveUntil(std::string_view text) {
   return true;
 }
 
+bool HttpClient::SkipPast(std::string_view text) {
+  if (!ReceiveUntil(text)) return false;
+  buffer_.erase(0, buffer_.find(text) + text.size());
+  return true;
+}
+
 bool HttpClient::AtEnd() { return buffer_.empty() && !Fill(); }
 
 HttpClient::Response HttpClient::Receive() {
@@ -90,12 +96,16 @@ HttpClient::Response HttpClient::Get(std::string_view path, std::string_view hea
   return Receive();
 }
 
-HttpClient::Response HttpClient::Post(std::string_view path, std::string_view body,
-                                      std::string_view headers) {
-  Send(
+bool HttpClient::SendPost(std::string_view path, std::string_view body, std::string_view headers) {
+  return Send(
       fmt::format("POST {} HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n"
                   "Content-Type: application/json\r\n{}\r\n{}",
                   path, body.size(), headers, body));
+}
+
+HttpClient::Response HttpClient::Post(std::string_view path, std::string_view body,
+                                      std::string_view headers) {
+  SendPost(path, body, headers);
   return Receive();
 }
 

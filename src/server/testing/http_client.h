@@ -26,10 +26,14 @@ class HttpClient {
   Response Receive();
   // Reads until `text` has arrived (true) or the connection ends.
   bool ReceiveUntil(std::string_view text);
+  // As ReceiveUntil, and drops everything up to the end of `text`.
+  bool SkipPast(std::string_view text);
   // True when the server ended the connection and nothing is left to read.
   bool AtEnd();
   void Close();
 
+  // Sends a POST and does not wait for the answer.
+  bool SendPost(std::string_view path, std::string_view body, std::string_view headers = "");
   Response Get(std::string_view path, std::string_view headers = "");
   Response Post(std::string_view path, std::string_view body, std::string_view headers = "");
 

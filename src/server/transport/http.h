@@ -33,6 +33,8 @@ class HttpExchange {
 
   // Valid until the response is complete.
   virtual const HttpRequest& request() const = 0;
+  // The request's body, which is empty in request() from then on.
+  virtual std::string TakeBody() = 0;
   virtual void Respond(HttpResponse response) = 0;
 
   // A response of unknown length; every Write goes out at once.

@@ -69,7 +69,8 @@ class Connection;
 
 }  // namespace
 
-// Everything is used on the I/O thread alone, except `io` itself.
+// Everything is used on the I/O thread alone, except `io` itself and what never changes after
+// Listen.
 struct HttpServer::Impl {
   Impl(Options o, HttpHandler h)
       : options(std::move(o)),
@@ -88,6 +89,7 @@ struct HttpServer::Impl {
   HttpHandler handler;
   std::shared_ptr<asio::io_context> io;  // outlives us in exchanges that others still hold
   tcp::acceptor acceptor;
+  uint16_t port = 0;  // since Listen
   asio::signal_set signals;
   std::function<void()> on_signal;
   std::set<Connection*> connections;
@@ -111,6 +113,7 @@ class BeastExchange final : public HttpExchange {
   }
 
   const HttpRequest& request() const override { return request_; }
+  std::string TakeBody() override { return std::exchange(request_.body, std::string()); }
 
   void Respond(HttpResponse response) override {
     if (gone_ || started_) return;
@@ -199,7 +202,10 @@ class BeastExchange final : public HttpExchange {
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(HttpServer::Impl& server, tcp::socket socket)
-      : server_(server), limits_(server.options.limits), stream_(std::move(socket)) {}
+      : server_(server),
+        limits_(server.options.limits),
+        stream_(std::move(socket)),
+        read_timer_(*server.io) {}
 
   asio::awaitable<void> Serve();
   asio::awaitable<void> Refuse();
@@ -217,9 +223,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Parser = http::request_parser<http::string_body>;
 
   asio::awaitable<bool> ReadRequest(Parser& parser);
+  void StartReadTimer(double seconds);
+  void StopReadTimer();
   asio::awaitable<bool> SendResponse();
   asio::awaitable<bool> WriteAll(const std::string& data);
-  asio::awaitable<void> Fail(int status, const char* message);
+  asio::awaitable<void> Fail(int status, const std::string& message);
   void StartExchange(Parser& parser);
   void WatchForClose();
   void OnReadable();
@@ -231,6 +239,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::shared_ptr<BeastExchange> exchange_;  // the response under way
   bool reading_ = false;                     // a request has begun to arrive
   bool watching_ = false;                    // an async_wait of WatchForClose is pending
+  asio::steady_timer read_timer_;            // for the headers or the body that are arriving
+  uint64_t reads_timed_ = 0;                 // tells a timer's late call from one in time
+  bool too_slow_ = false;                    // the timer has cut off the read under way
 };
 
 asio::awaitable<void> Connection::Serve() {
@@ -254,7 +265,8 @@ asio::awaitable<void> Connection::Serve() {
 }
 
 asio::awaitable<void> Connection::Refuse() {
-  co_await Fail(503, "too many connections; try again later");
+  const std::string message = "too many connections; try again later";
+  co_await Fail(503, message);
   Close();
   server_.Closed(this);
 }
@@ -271,9 +283,10 @@ asio::awaitable<bool> Connection::ReadRequest(Parser& parser) {
     buffer_.commit(got);
   }
   reading_ = true;
-  stream_.expires_after(Milliseconds(limits_.header_seconds));
+  StartReadTimer(limits_.header_seconds);
   co_await http::async_read_header(stream_, buffer_, parser, token);
-  const char* status = nullptr;
+  StopReadTimer();
+  std::string message;
   if (!error) {
     const auto expect = parser.get()[http::field::expect];
     if (beast::iequals(expect, "100-continue")) {
@@ -281,28 +294,51 @@ asio::awaitable<bool> Connection::ReadRequest(Parser& parser) {
       const bool written = co_await WriteAll(go_on);
       if (!written) co_return false;
     }
-    stream_.expires_after(Milliseconds(limits_.body_seconds));
+    StartReadTimer(limits_.body_seconds);
     co_await http::async_read(stream_, buffer_, parser, token);
+    StopReadTimer();
   }
   if (!error) co_return true;
-  if (error == http::error::end_of_stream || error == http::error::partial_message) co_return false;
-  if (error == beast::error::timeout) {
-    co_return false;  // Beast has closed the socket
-  }
   int code = 400;
-  if (error == http::error::body_limit) {
+  if (too_slow_ && stream_.socket().is_open()) {
+    code = 408;
+    message = parser.is_header_done()
+                  ? fmt::format("the body did not arrive within {} s", limits_.body_seconds)
+                  : fmt::format("the headers did not arrive within {} s", limits_.header_seconds);
+  } else if (error == http::error::end_of_stream || error == http::error::partial_message) {
+    co_return false;
+  } else if (error == http::error::body_limit) {
     code = 413;
-    status = "the body is larger than this server accepts (--max-body-bytes)";
+    message = "the body is larger than this server accepts (--max-body-bytes)";
   } else if (error == http::error::header_limit) {
     code = 431;
-    status = "the headers are larger than this server accepts";
+    message = "the headers are larger than this server accepts";
   } else if (error.category() == http::make_error_code(http::error::bad_method).category()) {
-    status = "malformed HTTP request";
+    message = "malformed HTTP request";
   } else {
     co_return false;  // the connection broke
   }
-  co_await Fail(code, status);
+  co_await Fail(code, message);
   co_return false;
+}
+
+// Cuts a read off when it takes longer. The stream's own timeout would close the socket, which then
+// cannot say why; it comes a moment later, in case the timer goes off while no read is pending.
+void Connection::StartReadTimer(double seconds) {
+  too_slow_ = false;
+  stream_.expires_after(Milliseconds(seconds + 1));
+  read_timer_.expires_after(Milliseconds(seconds));
+  read_timer_.async_wait([self = shared_from_this(), read = ++reads_timed_](error_code) {
+    if (read != self->reads_timed_) return;
+    self->too_slow_ = true;
+    self->stream_.cancel();
+  });
+}
+
+void Connection::StopReadTimer() {
+  ++reads_timed_;
+  read_timer_.cancel();
+  stream_.expires_never();
 }
 
 void Connection::StartExchange(Parser& parser) {
@@ -355,7 +391,7 @@ asio::awaitable<bool> Connection::WriteAll(const std::string& data) {
   co_return !error;
 }
 
-asio::awaitable<void> Connection::Fail(int status, const char* message) {
+asio::awaitable<void> Connection::Fail(int status, const std::string& message) {
   HttpResponse response;
   response.status = status;
   response.body = server_.options.error_body(status, message);
@@ -409,6 +445,7 @@ Status HttpServer::Impl::Listen() {
   if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
+  if (!error) port = acceptor.local_endpoint(error).port();
   if (error) {
     return Unavailable("cannot listen on {}:{}: {}; is another server running? Try --port",
                        options.host, options.port, error.message());
@@ -477,10 +514,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Listen(Options options, HttpHand
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
 
-uint16_t HttpServer::port() const {
-  error_code error;
-  return impl_->acceptor.local_endpoint(error).port();
-}
+uint16_t HttpServer::port() const { return impl_->port; }
 
 Result<bool> HttpServer::IsLoopback(const std::string& host) {
   asio::io_context io;

@@ -1,0 +1,105 @@
+#include "runner/flight.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "base/check.h"
+#include "ops/host/host_ops.h"
+
+namespace tokamak {
+namespace {
+
+constexpr FlightShape kShape = {
+    .max_slots = 4, .max_tokens = 16, .max_blocks_per_seq = 8, .num_groups = 1};
+
+CacheSpec Cache() {
+  CacheSpec cache;
+  cache.groups.push_back({.kind = CacheGroupKind::kFull, .block_size = 4, .window = 0});
+  cache.num_device_blocks = 100;
+  return cache;
+}
+
+std::vector<int32_t> Ints(const Flight& flight, int64_t offset, int32_t count) {
+  const auto staged = flight.Staged(offset, count);
+  return {staged.begin(), staged.end()};
+}
+
+std::vector<int64_t> Slots(const Flight& flight) {
+  const auto* slots =
+      reinterpret_cast<const int64_t*>(flight.staging.data() + flight.layout.SlotsOf(0));
+  return {slots, slots + flight.layout.num_tokens};
+}
+
+class PackRowsTest : public ::testing::Test {
+ protected:
+  PackRowsTest() {
+    Result<Buffer> staging = AllocateHostMemory(static_cast<size_t>(kShape.StagingBytes()));
+    CHECK(staging.ok());
+    flight_.staging = *staging;
+  }
+  void Apply(StepInput step, int32_t padded_rows) {
+    const std::vector<StepRow> rows = step.rows;
+    const Status status = table_.Apply(step);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    PackRows(rows, padded_rows, table_, cache_, kShape, &flight_);
+  }
+
+  const CacheSpec cache_ = Cache();
+  SlotTable table_{{.max_slots = 4, .max_step_tokens = 16, .max_context = 32, .vocab_size = 50},
+                   cache_};
+  Flight flight_;
+};
+
+TEST_F(PackRowsTest, PaddingIsReadAndWrittenNowhere) {
+  Apply({.admit = {{.slot = 2, .tokens = {7, 8, 9, 10, 11}, .num_prompt_tokens = 5}},
+         .append = {{.slot = 2, .group = 0, .blocks = {30, 40}}},
+         .rows = {{.slot = 2, .num_tokens = 4}}},
+        0);
+  Apply({.number = 1, .rows = {{.slot = 2, .num_tokens = 1, .sample = true}}}, 3);
+  const BatchLayout& layout = flight_.layout;
+  EXPECT_EQ(layout.num_tokens, 3);
+  EXPECT_EQ(layout.num_seqs, 3);
+  EXPECT_EQ(layout.num_logits, 3);
+  EXPECT_EQ(Ints(flight_, layout.token_ids, 3), (std::vector<int32_t>{11, 0, 0}));
+  EXPECT_EQ(Ints(flight_, layout.positions, 3), (std::vector<int32_t>{4, 0, 0}));
+  EXPECT_EQ(Ints(flight_, layout.logit_rows, 3), (std::vector<int32_t>{0, 1, 2}));
+  EXPECT_EQ(Ints(flight_, layout.query_begin, 4), (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(Ints(flight_, layout.kv_length, 3), (std::vector<int32_t>{5, 0, 0}));
+  EXPECT_EQ(Ints(flight_, layout.table_rows, 3)[0], 2);
+  EXPECT_EQ(Slots(flight_), (std::vector<int64_t>{40 * 4, -1, -1}));
+  EXPECT_EQ(flight_.sample_rows.size(), 1u);  // padding draws nothing
+  EXPECT_TRUE(layout.no_updates());
+}
+
+TEST_F(PackRowsTest, AppendedBlocksAreEntriesOfTheTables) {
+  Apply(
+      {.admit = {{.slot = 3, .tokens = {1}, .num_prompt_tokens = 1}},
+       .append = {{.slot = 3, .group = 0, .blocks = {5}}, {.slot = 3, .group = 0, .blocks = {6}}}},
+      0);
+  const BatchLayout::Updates& updates = flight_.layout.updates[0];
+  ASSERT_EQ(updates.count, 2);
+  EXPECT_EQ(Ints(flight_, updates.indices, 2), (std::vector<int32_t>{3 * 8, 3 * 8 + 1}));
+  EXPECT_EQ(Ints(flight_, updates.values, 2), (std::vector<int32_t>{5, 6}));
+}
+
+// Batches of equal counts lie at equal addresses, whatever they append: graphs depend on it.
+TEST_F(PackRowsTest, UpdatesMoveNothingElse) {
+  Apply({.admit = {{.slot = 0, .tokens = {1, 2}, .num_prompt_tokens = 2}},
+         .append = {{.slot = 0, .group = 0, .blocks = {5}}},
+         .rows = {{.slot = 0, .num_tokens = 1}}},
+        0);
+  const BatchLayout before = flight_.layout;
+  Apply({.number = 1, .rows = {{.slot = 0, .num_tokens = 1}}}, 0);
+  EXPECT_NE(before.bytes, flight_.layout.bytes);
+  EXPECT_EQ(before.token_ids, flight_.layout.token_ids);
+  EXPECT_EQ(before.positions, flight_.layout.positions);
+  EXPECT_EQ(before.logit_rows, flight_.layout.logit_rows);
+  EXPECT_EQ(before.query_begin, flight_.layout.query_begin);
+  EXPECT_EQ(before.kv_length, flight_.layout.kv_length);
+  EXPECT_EQ(before.table_rows, flight_.layout.table_rows);
+  EXPECT_EQ(before.SlotsOf(0), flight_.layout.SlotsOf(0));
+}
+
+}  // namespace
+}  // namespace tokamak

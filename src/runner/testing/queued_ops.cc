@@ -1,0 +1,286 @@
+#include "runner/testing/queued_ops.h"
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+
+namespace tokamak::testing {
+namespace {
+
+struct Task {
+  std::function<bool()> ready;  // empty: always
+  std::function<void()> run;
+};
+
+struct Queue {
+  std::deque<Task> tasks;
+  std::vector<Task>* recording = nullptr;
+};
+
+// The queue stays until its work is done, whoever drops the stream.
+struct Handle final : Stream {
+  std::shared_ptr<Queue> queue;
+};
+
+struct QueuedEvent final : Event {
+  int64_t recorded = 0;
+  // Outlives the event, which may go before its markers have run.
+  std::shared_ptr<int64_t> reached = std::make_shared<int64_t>(0);
+};
+
+struct QueuedGraph final : Graph {
+  std::vector<Task> tasks;
+};
+
+// All streams of a backend.
+class Queues {
+ public:
+  explicit Queues(uint64_t seed) : random_(seed) {}
+
+  std::unique_ptr<Stream> MakeStream() {
+    auto handle = std::make_unique<Handle>();
+    handle->queue = std::make_shared<Queue>();
+    queues_.push_back(handle->queue);
+    return handle;
+  }
+
+  static Queue& Of(Stream& stream) { return *static_cast<Handle&>(stream).queue; }
+
+  void Add(Stream& stream, std::function<void()> run, std::function<bool()> ready = {}) {
+    Queue& queue = Of(stream);
+    Task task{std::move(ready), std::move(run)};
+    if (queue.recording != nullptr) {
+      queue.recording->push_back(std::move(task));
+      return;
+    }
+    queue.tasks.push_back(std::move(task));
+    while (random_() % 4 == 0 && Advance()) {
+    }
+  }
+
+  // Runs one task of some stream; false when none can run.
+  bool Advance() {
+    std::vector<Queue*> able;
+    for (const auto& queue : queues_) {
+      if (queue->tasks.empty()) continue;
+      const Task& task = queue->tasks.front();
+      if (!task.ready || task.ready()) able.push_back(queue.get());
+    }
+    if (able.empty()) return false;
+    Queue& chosen = *able[random_() % able.size()];
+    const Task task = std::move(chosen.tasks.front());
+    chosen.tasks.pop_front();
+    task.run();
+    return true;
+  }
+
+  template <typename Done>
+  void AdvanceUntil(const Done& done) {
+    while (!done()) CHECK_MSG(Advance(), "the streams wait for each other");
+  }
+
+ private:
+  std::mt19937_64 random_;
+  std::vector<std::shared_ptr<Queue>> queues_;
+};
+
+class QueuedPlan final : public AttentionPlan {
+ public:
+  QueuedPlan(std::unique_ptr<AttentionPlan> inner, Queues& queues, Stream& inner_stream)
+      : inner_(std::move(inner)), queues_(queues), inner_stream_(inner_stream) {}
+
+  // The host's side may change once the call is back.
+  void Fill(const AttentionBatch& batch, Stream& stream) override {
+    struct Kept {
+      std::vector<int32_t> query_begin, kv_length;
+    };
+    const auto kept =
+        std::make_shared<Kept>(Kept{{batch.query_begin.begin(), batch.query_begin.end()},
+                                    {batch.kv_length.begin(), batch.kv_length.end()}});
+    AttentionBatch copy = batch;
+    copy.query_begin = kept->query_begin;
+    copy.kv_length = kept->kv_length;
+    queues_.Add(stream, [this, copy, kept] {
+      kept_ = kept;
+      inner_->Fill(copy, inner_stream_);
+    });
+  }
+
+  const AttentionPlan* inner() const { return inner_.get(); }
+
+ private:
+  const std::unique_ptr<AttentionPlan> inner_;
+  Queues& queues_;
+  Stream& inner_stream_;
+  std::shared_ptr<void> kept_;  // what the inner plan's batch refers to
+};
+
+class QueuedSampler final : public Sampler {
+ public:
+  QueuedSampler(std::unique_ptr<Sampler> inner, Queues& queues, Stream& inner_stream)
+      : inner_(std::move(inner)), queues_(queues), inner_stream_(inner_stream) {}
+
+  void Admit(SlotId slot, const SamplingSpec& spec, std::span<const TokenId> tokens,
+             int32_t num_prompt, Stream& stream) override {
+    queues_.Add(stream, [=, this, tokens = std::vector<TokenId>(tokens.begin(), tokens.end())] {
+      inner_->Admit(slot, spec, tokens, num_prompt, inner_stream_);
+    });
+  }
+  void FillTokens(Tensor token_ids, std::span<const TokenFill> fills, Stream& stream) override {
+    queues_.Add(stream, [=, this] { inner_->FillTokens(token_ids, fills, inner_stream_); });
+  }
+  void Sample(Tensor logits, std::span<const SampleRow> rows, std::span<const TokenMask> masks,
+              std::span<SampleResult> results, Stream& stream) override {
+    queues_.Add(stream, [=, this] { inner_->Sample(logits, rows, masks, results, inner_stream_); });
+  }
+  void Score(Tensor logits, std::span<const TokenId> tokens, int32_t top,
+             std::span<SampleResult> results, Stream& stream) override {
+    queues_.Add(stream, [=, this] { inner_->Score(logits, tokens, top, results, inner_stream_); });
+  }
+
+ private:
+  const std::unique_ptr<Sampler> inner_;
+  Queues& queues_;
+  Stream& inner_stream_;
+};
+
+class QueuedOps final : public Ops {
+ public:
+  QueuedOps(std::unique_ptr<Ops> inner, uint64_t seed)
+      : inner_(std::move(inner)), inner_stream_(inner_->MakeStream()), queues_(seed) {}
+
+  std::string_view name() const override { return inner_->name(); }
+  Result<Buffer> Allocate(size_t bytes, MemoryKind kind) override {
+    return inner_->Allocate(bytes, kind);
+  }
+  Result<std::unique_ptr<PackedWeight>> Prepare(const WeightSpec& spec) override {
+    return inner_->Prepare(spec);
+  }
+  Result<std::unique_ptr<AttentionPlan>> MakePlan(const AttentionShape& shape) override {
+    Result<std::unique_ptr<AttentionPlan>> plan = inner_->MakePlan(shape);
+    if (!plan.ok()) return plan.status();
+    return std::unique_ptr<AttentionPlan>(
+        std::make_unique<QueuedPlan>(*std::move(plan), queues_, *inner_stream_));
+  }
+  Result<std::unique_ptr<Sampler>> MakeSampler(const SamplerShape& shape) override {
+    Result<std::unique_ptr<Sampler>> sampler = inner_->MakeSampler(shape);
+    if (!sampler.ok()) return sampler.status();
+    return std::unique_ptr<Sampler>(
+        std::make_unique<QueuedSampler>(*std::move(sampler), queues_, *inner_stream_));
+  }
+
+  std::unique_ptr<Stream> MakeStream() override { return queues_.MakeStream(); }
+  Status Synchronize(Stream& stream) override {
+    queues_.AdvanceUntil([&] { return queues_.Of(stream).tasks.empty(); });
+    return Status();
+  }
+  std::unique_ptr<Event> MakeEvent() override { return std::make_unique<QueuedEvent>(); }
+  void Record(Event& event, Stream& stream) override {
+    auto& queued = static_cast<QueuedEvent&>(event);
+    const int64_t count = ++queued.recorded;
+    queues_.Add(stream, [count, reached = queued.reached] { *reached = count; });
+  }
+  bool Reached(const Event& event) override {
+    const auto& queued = static_cast<const QueuedEvent&>(event);
+    return *queued.reached == queued.recorded;
+  }
+  Status Await(Event& event) override {
+    queues_.AdvanceUntil([&] { return Reached(event); });
+    return Status();
+  }
+  void WaitFor(Stream& stream, const Event& event) override {
+    const auto& queued = static_cast<const QueuedEvent&>(event);
+    const int64_t count = queued.recorded;
+    queues_.Add(
+        stream, [] {}, [count, reached = queued.reached] { return *reached >= count; });
+  }
+
+  bool has_graphs() const override { return true; }
+  Result<std::unique_ptr<Graph>> Capture(Stream& stream, FunctionRef<void()> run) override {
+    auto graph = std::make_unique<QueuedGraph>();
+    queues_.Of(stream).recording = &graph->tasks;
+    run();
+    queues_.Of(stream).recording = nullptr;
+    return std::unique_ptr<Graph>(std::move(graph));
+  }
+  void Launch(const Graph& graph, Stream& stream) override {
+    for (const Task& task : static_cast<const QueuedGraph&>(graph).tasks) {
+      queues_.Add(stream, task.run, task.ready);
+    }
+  }
+
+  void CopyToDevice(void* device, const void* host, size_t bytes, Stream& stream) override {
+    CHECK_MSG(queues_.Of(stream).recording == nullptr, "a copy from the host in a graph");
+    queues_.Add(stream, [=, this] { inner_->CopyToDevice(device, host, bytes, *inner_stream_); });
+  }
+  void CopyToHost(void* host, const void* device, size_t bytes, Stream& stream) override {
+    CHECK_MSG(queues_.Of(stream).recording == nullptr, "a copy to the host in a graph");
+    queues_.Add(stream, [=, this] { inner_->CopyToHost(host, device, bytes, *inner_stream_); });
+  }
+
+  void Run(const Embed& op, Stream& stream) override { Later(op, stream); }
+  void Run(const AddRmsNorm& op, Stream& stream) override {
+    const std::optional<Tensor> x = Keep(op.x);
+    queues_.Add(stream, [=, this]() mutable {
+      AddRmsNorm now = op;
+      now.x = Kept(x);
+      inner_->Run(now, *inner_stream_);
+    });
+  }
+  void Run(const Linear& op, Stream& stream) override { Later(op, stream); }
+  void Run(const GatedActivation& op, Stream& stream) override { Later(op, stream); }
+  void Run(const RopeAndStore& op, Stream& stream) override {
+    const std::optional<Tensor> q_norm = Keep(op.q_norm);
+    const std::optional<Tensor> k_norm = Keep(op.k_norm);
+    queues_.Add(stream, [=, this] {
+      RopeAndStore now = op;
+      now.q_norm = Kept(q_norm);
+      now.k_norm = Kept(k_norm);
+      inner_->Run(now, *inner_stream_);
+    });
+  }
+  void Run(const Attention& op, Stream& stream) override {
+    Attention inner = op;
+    inner.plan = static_cast<const QueuedPlan*>(op.plan)->inner();
+    Later(inner, stream);
+  }
+  void Run(const GatherRows& op, Stream& stream) override { Later(op, stream); }
+  void Run(const ScatterElements& op, Stream& stream) override { Later(op, stream); }
+  void Run(const CopyRanges& op, Stream& stream) override {
+    using Ranges = std::vector<CopyRanges::Range>;
+    queues_.Add(stream,
+                [this, bytes = op.bytes, ranges = Ranges(op.ranges.begin(), op.ranges.end())] {
+                  inner_->Run(CopyRanges{.ranges = ranges, .bytes = bytes}, *inner_stream_);
+                });
+  }
+
+ private:
+  template <typename Op>
+  void Later(const Op& op, Stream& stream) {
+    queues_.Add(stream, [this, op] { inner_->Run(op, *inner_stream_); });
+  }
+  static std::optional<Tensor> Keep(const Tensor* tensor) {
+    return tensor == nullptr ? std::nullopt : std::optional<Tensor>(*tensor);
+  }
+  static const Tensor* Kept(const std::optional<Tensor>& tensor) {
+    return tensor ? &*tensor : nullptr;
+  }
+
+  const std::unique_ptr<Ops> inner_;
+  const std::unique_ptr<Stream> inner_stream_;
+  Queues queues_;
+};
+
+}  // namespace
+
+std::unique_ptr<Ops> MakeQueuedOps(std::unique_ptr<Ops> inner, uint64_t seed) {
+  return std::make_unique<QueuedOps>(std::move(inner), seed);
+}
+
+}  // namespace tokamak::testing
