@@ -12,6 +12,7 @@
 #include "base/gumbel.h"
 #include "models/testing/golden.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cuda/cuda_ops.h"
 #include "runner/testing/driver.h"
 #include "runner/testing/queued_ops.h"
 #include "runner/testing/toy_model.h"
@@ -26,6 +27,12 @@ std::unique_ptr<Ops> MakeCpu(const std::string& isa = "auto", int threads = 1) {
   auto ops = MakeCpuOps({.threads = threads, .isa = isa});
   CHECK_MSG(ops.ok(), ops.status().ToString());
   return *std::move(ops);
+}
+
+// "cuda", or an ISA.
+Result<std::unique_ptr<Ops>> MakeBackendFor(const std::string& isa, int threads) {
+  if (isa == "cuda") return MakeCudaOps({.threads = threads});
+  return MakeCpu(isa, threads);
 }
 
 // The ISAs that this machine runs.
@@ -132,21 +139,26 @@ struct InvarianceCase {
   int depth = 1;
   DType weights = DType::kF32;
   DType kv = DType::kF32;
-  std::string executor = "";  // of the backend that queues its work; empty: it is not used
+  std::string executor = "";  // with a CPU: of the backend that queues its work, unless empty
+
+  bool queued() const { return isa != "cuda" && !executor.empty(); }
 };
 
 void PrintTo(const InvarianceCase& c, std::ostream* out) {
   *out << c.isa << "_t" << c.threads << "_d" << c.depth << "_" << Name(c.weights) << "_"
-       << Name(c.kv) << (c.executor.empty() ? "" : "_queued_" + c.executor);
+       << Name(c.kv) << (c.queued() ? "_queued" : "")
+       << (c.executor.empty() ? "" : "_" + c.executor);
 }
 
 class RunnerInvariance : public ::testing::TestWithParam<InvarianceCase> {};
 
 TEST_P(RunnerInvariance, RequestsGetTheSameWhateverTheSchedule) {
   const InvarianceCase& c = GetParam();
-  const auto lone_ops = MakeCpu(c.isa, 1);
-  auto ops = MakeCpu(c.isa, c.threads);
-  if (!c.executor.empty()) ops = MakeQueuedOps(std::move(ops), 7);
+  auto made = MakeBackendFor(c.isa, 1);
+  if (!made.ok()) GTEST_SKIP() << "no CUDA backend here: " << made.status().ToString();
+  const auto lone_ops = *std::move(made);
+  auto ops = *MakeBackendFor(c.isa, c.threads);
+  if (c.queued()) ops = MakeQueuedOps(std::move(ops), 7);
   const auto lone_model = MakeToyModel(*lone_ops, {.dtype = c.weights});
   const auto model = MakeToyModel(*ops, {.dtype = c.weights});
   const auto requests = RandomRequests(40, model->spec().vocab_size, 99);
@@ -199,11 +211,13 @@ std::vector<InvarianceCase> InvarianceCases() {
   for (const int depth : {1, 2, 4}) {
     cases.push_back({.isa = "auto", .depth = depth, .executor = "eager"});
     cases.push_back({.isa = "auto", .depth = depth, .executor = "graph"});
+    cases.push_back({.isa = "cuda", .depth = depth, .kv = DType::kF16, .executor = "eager"});
+    cases.push_back({.isa = "cuda", .depth = depth, .kv = DType::kBF16, .executor = "graph"});
   }
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, RunnerInvariance, ::testing::ValuesIn(InvarianceCases()),
+INSTANTIATE_TEST_SUITE_P(All, RunnerInvariance, ::testing::ValuesIn(InvarianceCases()),
                          ::testing::PrintToStringParamName());
 
 // The window of the toy's second group matters, or the tests above would prove little.
