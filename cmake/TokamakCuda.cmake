@@ -5,18 +5,17 @@
 # TOKAMAK_CUDA_ARCHITECTURES   e.g. "sm_80;sm_90a": machine code for these, and no PTX
 set(TOKAMAK_CUDA_ARCHITECTURES "sm_90a" CACHE STRING "GPU architectures of the CUDA backend")
 
+set(visible OFF)
 if(NOT DEFINED TOKAMAK_CUDA)
   find_program(TOKAMAK_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
   find_program(TOKAMAK_NVIDIA_SMI nvidia-smi)
   mark_as_advanced(TOKAMAK_NVCC TOKAMAK_NVIDIA_SMI)
-  set(visible OFF)
   if(NOT CMAKE_CROSSCOMPILING AND NOT TOKAMAK_SANITIZE AND TOKAMAK_NVCC AND
      (EXISTS /dev/nvidia0 OR TOKAMAK_NVIDIA_SMI))
     set(visible ON)
   endif()
-  set(TOKAMAK_CUDA ${visible})
 endif()
-option(TOKAMAK_CUDA "Build the CUDA backend (default: where a GPU and nvcc are)" ${TOKAMAK_CUDA})
+option(TOKAMAK_CUDA "Build the CUDA backend (default: where a GPU and nvcc are)" ${visible})
 
 if(TOKAMAK_CUDA)
   if(NOT CMAKE_CUDA_COMPILER)
