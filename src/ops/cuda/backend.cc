@@ -90,6 +90,12 @@ Result<Buffer> CudaOps::Allocate(size_t bytes, MemoryKind kind) {
   return AllocateMemory(guard_, bytes, kind);
 }
 
+std::optional<int64_t> CudaOps::FreeDeviceBytes() {
+  size_t free = 0, total = 0;
+  if (!CUDA_RUN(guard_, cudaMemGetInfo(&free, &total))) return 0;
+  return static_cast<int64_t>(free);
+}
+
 Result<std::unique_ptr<PackedWeight>> CudaOps::Prepare(const WeightSpec& spec) {
   ASSIGN_OR_RETURN(std::unique_ptr<CudaWeight> weight, loader_.Load(spec));
   if (spec.use != WeightUse::kEmbedding) {

@@ -22,6 +22,7 @@ class CudaOps final : public Ops {
 
   std::string_view name() const override { return name_; }
   Result<Buffer> Allocate(size_t bytes, MemoryKind kind) override;
+  std::optional<int64_t> FreeDeviceBytes() override;
   Result<std::unique_ptr<PackedWeight>> Prepare(const WeightSpec& spec) override;
   Result<std::unique_ptr<AttentionPlan>> MakePlan(const AttentionShape& shape) override;
   Result<std::unique_ptr<Sampler>> MakeSampler(const SamplerShape& shape) override;
