@@ -59,12 +59,12 @@ CompanyOptions RandomCompany(std::mt19937_64* random, const std::vector<Case>& c
   constexpr int32_t kBatchTokens[] = {2, 3, 5, 8, 13, 16, 24, 33, 48, 64, 100, 200, 512};
   CompanyOptions options;
   options.threads = 1 + below(2);
-  options.max_seqs = 2 + below(20);
+  options.max_seqs = 2 + below(30);
   options.max_batch_tokens = kBatchTokens[below(std::size(kBatchTokens))];
-  options.num_blocks = needed + below(needed / 2 + 1);
+  options.num_blocks = needed + below(needed + 1);
   options.host_blocks = below(3) == 0 ? 0 : 1 + below(4 * needed);
   options.prefix_cache = below(8) > 0;
-  options.most_open = 4 + below(30);
+  options.most_open = 4 + below(40);
   options.arrival_odds = 1 + below(8);
   return options;
 }

@@ -56,8 +56,8 @@ int Reason(const OutputChunk& chunk) {
 
 std::string Choice(const OutputChunk& company, const OutputChunk& alone) {
   const bool beginning = company.finish_reason == FinishReason::kCancelled;
-  std::string difference = Logprobs("prompt_logprobs", company.prompt_logprobs,
-                                    alone.prompt_logprobs, beginning);
+  std::string difference =
+      Logprobs("prompt_logprobs", company.prompt_logprobs, alone.prompt_logprobs, beginning);
   if (difference.empty()) difference = Ids(company, alone, beginning);
   if (difference.empty()) {
     difference = Logprobs("logprobs", company.logprobs, alone.logprobs, beginning);

@@ -19,6 +19,7 @@ constexpr Field kFields[] = {{"requests", &Counts::requests},
                              {"prompt chunks", &Counts::chunks},
                              {"cached prompt tokens", &Counts::cached_tokens},
                              {"hits inside a block", &Counts::part_hits},
+                             {"forks", &Counts::forks},
                              {"preemptions", &Counts::preemptions},
                              {"resumed", &Counts::resumed},
                              {"blocks swapped out", &Counts::swapped_out},
@@ -51,15 +52,10 @@ class CountingExecutor final : public Executor {
     for (const CopyBlock& copy : step.copies) {
       const bool from_device = copy.source_tier == Tier::kDevice;
       const bool to_device = copy.destination_tier == Tier::kDevice;
-      if (from_device && to_device) ++counts_.part_hits;
       if (from_device && !to_device) ++counts_.swapped_out;
       if (!from_device && to_device) ++counts_.swapped_in;
     }
-    for (const AdmitSlot& admit : step.admit) {
-      const auto known = static_cast<int32_t>(admit.tokens.size());
-      known_left_[static_cast<size_t>(admit.slot)] = known - admit.num_computed;
-      if (known > admit.num_prompt_tokens) ++counts_.resumed;
-    }
+    for (const AdmitSlot& admit : step.admit) CountAdmission(admit);
     bool decodes = false;
     bool prefills = false;
     for (const StepRow& row : step.rows) {
@@ -69,6 +65,19 @@ class CountingExecutor final : public Executor {
       if (left > 0) ++counts_.chunks;
     }
     if (decodes && prefills) ++counts_.mixed_steps;
+  }
+
+  void CountAdmission(const AdmitSlot& admit) {
+    const auto known = static_cast<int32_t>(admit.tokens.size());
+    known_left_[static_cast<size_t>(admit.slot)] = known - admit.num_computed;
+    const int32_t block_size = inner_->limits().cache.groups.front().block_size;
+    if (known > admit.num_prompt_tokens) {
+      ++counts_.resumed;
+    } else if (admit.sampling.choice > 0) {
+      if (admit.num_computed > 0) ++counts_.forks;
+    } else if (admit.num_computed % block_size != 0) {
+      ++counts_.part_hits;
+    }
   }
 
   const std::unique_ptr<Executor> inner_;

@@ -18,7 +18,8 @@ struct Counts {
   int64_t mixed_steps = 0;  // with prefills and decodes
   int64_t chunks = 0;       // rows that end inside a prompt
   int64_t cached_tokens = 0;
-  int64_t part_hits = 0;  // copies of blocks that sequences share up to a position inside
+  int64_t part_hits = 0;  // prompts whose cached beginning ends inside a block
+  int64_t forks = 0;      // choices that start from the cache entries of their first
   int64_t preemptions = 0;
   int64_t resumed = 0;  // admissions of sequences that had generated tokens
   int64_t swapped_out = 0;

@@ -3,13 +3,14 @@
 //
 //   build/tests/invariance/invariance --requests 1000
 //
-// is the full run: so many random requests for every weight type and every ISA of this machine, each
-// alone and in two companies, one with one thread and one with two (ctest does fewer).
+// is the full run: so many random requests for every weight type and every ISA of this machine,
+// each alone and in two companies, one with one thread and one with two (ctest does fewer).
 //
 //   build/tests/invariance/invariance --model default --requests 30
 //
 // does the same with SmolLM2-135M-Instruct, as scripts/fetch-model put it, or with any other model
-// by its path; it exits with 77 when the default one is not there. --types Q4_K,F16, --isas avx2 and
+// by its path; it exits with 77 when the default one is not there. --types Q4_K,F16, --isas avx2
+// and
 // --seed choose a part. The first difference of each combination is printed with the command that
 // repeats it.
 #include <fmt/core.h>
@@ -116,6 +117,7 @@ bool RunCombination(const Flags& flags, const std::string& choice, RoundOptions 
   Counts counts;
   std::string failure;
   const std::clock_t start = std::clock();
+  round.salt = choice + " " + round.isa;
   round.seed = flags.seed;
   for (int32_t left = flags.requests; left > 0 && failure.empty(); left -= round.requests) {
     round.requests = std::min(left, kRoundRequests);

@@ -94,7 +94,7 @@ Request RequestMaker::Next(const std::vector<Case>& earlier) {
   request.token_ids = Prompt(earlier);
   ChooseTokens(&request.sampling);
   ChooseEnds(&request.sampling);
-  request.priority = Chance(70) ? 0 : static_cast<int32_t>(Between(-1, 1));
+  request.priority = Chance(50) ? 0 : static_cast<int32_t>(Between(-2, 2));
   if (Chance(10)) request.cache_salt = "other";
   return request;
 }
@@ -103,9 +103,11 @@ Material TinyMaterial(uint64_t seed, int32_t vocab_size) {
   std::mt19937_64 random(seed);
   Material material;
   material.vocab_size = vocab_size;
-  material.max_prompt = 330;
-  material.max_new = 24;
-  material.long_percent = 8;
+  material.max_new = 40;
+  // A pool that holds a long prompt is no longer short of blocks for the others.
+  const bool long_prompts = random() % 3 == 0;
+  material.max_prompt = long_prompts ? 330 : 90;
+  material.long_percent = long_prompts ? 15 : 5;
   for (int i = 0; i < 4; ++i) {
     std::vector<int32_t> document;
     for (int t = 0; t < material.max_prompt; ++t) {
@@ -113,16 +115,16 @@ Material TinyMaterial(uint64_t seed, int32_t vocab_size) {
     }
     material.documents.push_back(std::move(document));
   }
-  static_assert(kTinyContext > 400);
+  static_assert(330 + 40 <= kTinyContext);
   return material;
 }
 
 Result<Material> TextMaterial(const Engine& engine) {
   Material material;
   material.vocab_size = engine.model().vocab_size;
-  material.max_prompt = 300;
+  material.max_prompt = 80;
   material.max_new = 24;
-  material.long_percent = 4;
+  material.long_percent = 5;
   for (const char* text : kTexts) {
     ASSIGN_OR_RETURN(auto ids, engine.Tokenize(text, /*add_special=*/true,
                                                /*parse_special=*/false));

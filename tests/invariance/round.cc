@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <random>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "invariance/company.h"
 #include "invariance/compare.h"
 #include "invariance/requests.h"
@@ -85,7 +87,7 @@ std::string Compare(const std::vector<Case>& cases,
 }
 
 Result<std::string> Run(const RoundOptions& options, Counts* counts) {
-  std::mt19937_64 random(options.seed);
+  std::mt19937_64 random(Hash64(options.salt.data(), options.salt.size(), options.seed));
   const EngineOptions base = RandomBase(options, &random);
   ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::Load(Alone(base)));
   ASSIGN_OR_RETURN(const std::vector<Case> cases, MakeCases(options, *engine, &random));
@@ -94,6 +96,9 @@ Result<std::string> Run(const RoundOptions& options, Counts* counts) {
   for (int32_t i = 0; i < options.companies; ++i) {
     CompanyOptions circumstances = RandomCompany(&random, cases, base.block_size);
     circumstances.threads = 1 + i % 2;
+    // A real model takes its time for a step, however small.
+    if (!options.tiny)
+      circumstances.max_batch_tokens = std::max(24, circumstances.max_batch_tokens);
     Company company(base, kv_token_bytes, circumstances, random());
     const auto answers = company.Run(cases, counts);
     const std::string where =

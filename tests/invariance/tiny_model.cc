@@ -17,9 +17,10 @@ constexpr char kMixed[] = "mixed";
 struct Sizes {
   int hidden, heads, kv_heads, head_dim, ffn;
 };
-// As small as the blocks of a type allow; the first fills no whole number of vectors or panels.
-constexpr Sizes kSmall = {.hidden = 96, .heads = 3, .kv_heads = 1, .head_dim = 32, .ffn = 160};
-constexpr Sizes kLarge = {.hidden = 256, .heads = 4, .kv_heads = 2, .head_dim = 64, .ffn = 256};
+// As small as the blocks of a type allow, but with sums longer than one chunk of the CPU kernels
+// (256).
+constexpr Sizes kSmall = {.hidden = 96, .heads = 3, .kv_heads = 1, .head_dim = 32, .ffn = 288};
+constexpr Sizes kLarge = {.hidden = 256, .heads = 4, .kv_heads = 2, .head_dim = 64, .ffn = 512};
 constexpr int kLayers = 2;
 
 bool IsWeightType(DType dtype) {
