@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/error.h"
@@ -10,6 +11,10 @@
 
 namespace tokamak::invariance {
 namespace {
+
+// Prompts and answers of tiny models.
+constexpr int32_t kLongest = 620;
+constexpr int32_t kMostNew = 40;
 
 constexpr const char* kTexts[] = {
     "The harbour town had two bakeries, and everyone who lived there belonged to one of them. It "
@@ -78,11 +83,11 @@ void RequestMaker::ChooseEnds(SamplingParams* params) {
   params->n = Chance(80) ? 1 : static_cast<int32_t>(Between(2, 4));
   params->max_tokens = static_cast<int32_t>(Between(2, material_.max_new));
   if (Chance(10)) params->max_tokens = static_cast<int32_t>(Between(0, 1));
-  if (Chance(15)) params->min_tokens = static_cast<int32_t>(Between(1, 6));
+  if (Chance(20)) params->min_tokens = static_cast<int32_t>(Between(1, 20));
   params->min_tokens = std::min(params->min_tokens, *params->max_tokens);
   if (Chance(12)) params->stop = {Chance(50) ? "e" : " t", "the cat"};
-  if (Chance(20)) {
-    for (int64_t i = Between(1, 8); i > 0; --i) params->stop_token_ids.push_back(Token());
+  if (Chance(30)) {
+    for (int64_t i = Between(1, 20); i > 0; --i) params->stop_token_ids.push_back(Token());
   }
   params->ignore_eos = Chance(50);
   if (Chance(70)) params->logprobs = static_cast<int32_t>(Between(0, Chance(10) ? 20 : 4));
@@ -103,11 +108,16 @@ Material TinyMaterial(uint64_t seed, int32_t vocab_size) {
   std::mt19937_64 random(seed);
   Material material;
   material.vocab_size = vocab_size;
-  material.max_new = 40;
-  // A pool that holds a long prompt is no longer short of blocks for the others.
-  const bool long_prompts = random() % 3 == 0;
-  material.max_prompt = long_prompts ? 330 : 90;
-  material.long_percent = long_prompts ? 15 : 5;
+  material.max_new = kMostNew;
+  // Most rounds are short ones: a pool that holds a long prompt is not short of blocks for the
+  // others. The longest prompts see three splits of keys, whose order of addition can differ.
+  struct Length {
+    int32_t most, percent;
+  };
+  constexpr Length kLengths[] = {{90, 5}, {90, 5}, {90, 5}, {90, 5}, {330, 15}, {kLongest, 10}};
+  const Length length = kLengths[random() % std::size(kLengths)];
+  material.max_prompt = length.most;
+  material.long_percent = length.percent;
   for (int i = 0; i < 4; ++i) {
     std::vector<int32_t> document;
     for (int t = 0; t < material.max_prompt; ++t) {
@@ -115,7 +125,7 @@ Material TinyMaterial(uint64_t seed, int32_t vocab_size) {
     }
     material.documents.push_back(std::move(document));
   }
-  static_assert(330 + 40 <= kTinyContext);
+  static_assert(kLongest + kMostNew <= kTinyContext);
   return material;
 }
 

@@ -18,9 +18,9 @@ struct Sizes {
   int hidden, heads, kv_heads, head_dim, ffn;
 };
 // As small as the blocks of a type allow, but with sums longer than one chunk of the CPU kernels
-// (256).
-constexpr Sizes kSmall = {.hidden = 96, .heads = 3, .kv_heads = 1, .head_dim = 32, .ffn = 288};
-constexpr Sizes kLarge = {.hidden = 256, .heads = 4, .kv_heads = 2, .head_dim = 64, .ffn = 512};
+// (256), and with heads enough for a long prompt alone to feed all cores without splitting keys.
+constexpr Sizes kSmall = {.hidden = 96, .heads = 6, .kv_heads = 2, .head_dim = 16, .ffn = 288};
+constexpr Sizes kLarge = {.hidden = 256, .heads = 8, .kv_heads = 2, .head_dim = 32, .ffn = 512};
 constexpr int kLayers = 2;
 
 bool IsWeightType(DType dtype) {

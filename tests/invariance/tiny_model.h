@@ -12,7 +12,7 @@ namespace tokamak::invariance {
 // tensors take turns, so that projections that run as one matrix differ in type.
 std::vector<std::string> WeightTypes();
 
-// The longest sequence of a tiny model: more than one split of the keys (256 positions each).
+// The longest sequence of a tiny model: three splits of the keys (256 positions each).
 inline constexpr int kTinyContext = 768;
 
 // Writes a model of two layers with grouped heads and a vocabulary of byte pairs. The weights are
