@@ -184,6 +184,10 @@ int RunModel(const Flags& flags) {
 
 int RunTinyModels(const Flags& flags) {
   const TempFolder folder;
+  if (folder.path().empty()) {
+    fmt::print("cannot make a temporary folder\n");
+    return 1;
+  }
   Counts total;
   int num_failed = 0;
   for (const std::string& type : flags.types) {

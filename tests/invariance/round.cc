@@ -96,6 +96,11 @@ Result<std::string> Run(const RoundOptions& options, Counts* counts) {
   for (int32_t i = 0; i < options.companies; ++i) {
     CompanyOptions circumstances = RandomCompany(&random, cases, base.block_size);
     circumstances.threads = 1 + i % 2;
+    // One of two is sure to swap, for runs of a few requests.
+    if ((options.seed + static_cast<uint64_t>(i)) % 2 == 0) {
+      circumstances.prefix_cache = true;
+      circumstances.host_blocks = std::max(circumstances.host_blocks, circumstances.num_blocks);
+    }
     // A real model takes its time for a step, however small.
     if (!options.tiny)
       circumstances.max_batch_tokens = std::max(24, circumstances.max_batch_tokens);
