@@ -82,6 +82,24 @@ TEST(Engine, LoadNamesWhatIsWrong) {
         StatusCode::kResourceExhausted, "available");
 }
 
+TEST(Engine, ModelLargerThanMemoryIsRefusedBeforeItIsMade) {
+  const std::string config = ::testing::TempDir() + "huge.json";
+  std::ofstream(config) << R"({
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 128256,
+    "hidden_size": 65536, "intermediate_size": 262144, "num_hidden_layers": 500,
+    "num_attention_heads": 512, "num_key_value_heads": 64, "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
+    "tie_word_embeddings": false})";
+  EngineOptions options = Options();
+  options.model = "dummy:" + config;
+  const auto engine = Engine::Load(options);
+  ASSERT_FALSE(engine.ok());
+  EXPECT_EQ(engine.status().code(), StatusCode::kResourceExhausted);
+  // 500 layers of (q, o: 65536², k, v: 65536 · 8192, mlp: 3 · 65536 · 262144) and two embeddings,
+  // two bytes each.
+  EXPECT_THAT(engine.status().message(), HasSubstr("need 58400064 MiB"));
+}
+
 TEST(Engine, SubmitNamesTheFieldAtFault) {
   const auto engine = Load();
   const auto fails = [&](const Request& request, StatusCode code, const std::string& start) {
@@ -291,7 +309,7 @@ TEST(Engine, FingerprintsNameWhatAnAnswerDependsOn) {
 }
 
 TEST(Engine, RecordsARunThatReplaysWithAnyNumberOfThreads) {
-  const std::string path = testing::TempDir() + "/engine_test.rec";
+  const std::string path = ::testing::TempDir() + "/engine_test.rec";
   EngineOptions options = Options();
   options.num_blocks = 12;
   options.record_path = path;

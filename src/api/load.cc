@@ -85,6 +85,19 @@ TokenizerResult LoadTokenizer(const Checkpoint& checkpoint) {
   return MakeTokenizer(*checkpoint.gguf);
 }
 
+// Asked before anything is read or made.
+Status CheckWeightsFit(const Checkpoint& checkpoint, const EngineOptions& options) {
+  int64_t bytes = checkpoint.weight_bytes;
+  if (bytes == 0) {  // dummy weights: only the model knows which ones there are
+    const std::unique_ptr<CountOps> count = MakeCountOps();
+    LoadOptions load;
+    load.max_context = options.max_context;
+    RETURN_IF_ERROR(LoadModel(checkpoint, *count, load).status());
+    bytes = count->prepared_bytes();
+  }
+  return CheckFitsInMemory(checkpoint.source + ": the weights", static_cast<uint64_t>(bytes));
+}
+
 Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& ops,
                                            const EngineOptions& options) {
   LoadOptions load;
@@ -160,8 +173,7 @@ Result<EngineParts> LoadParts(const EngineOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(options.model));
-  RETURN_IF_ERROR(CheckFitsInMemory(checkpoint.source + ": the weights",
-                                    static_cast<uint64_t>(checkpoint.weight_bytes)));
+  RETURN_IF_ERROR(CheckWeightsFit(checkpoint, options));
   std::future<TokenizerResult> tokenizer =
       std::async(std::launch::async, [&checkpoint] { return LoadTokenizer(checkpoint); });
   const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();

@@ -19,10 +19,6 @@ namespace {
 
 constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
 
-// A signal handler can reach nothing else.
-std::atomic<bool> interrupted{false};
-void OnInterrupt(int) { interrupted.store(true, std::memory_order_relaxed); }
-
 bool Exists(const std::string& path) {
   struct stat info;
   return ::stat(path.c_str(), &info) == 0;
@@ -162,15 +158,6 @@ std::string QuoteText(std::string_view text) {
   }
   return out + "\"";
 }
-
-InterruptFlag::InterruptFlag() {
-  struct sigaction action = {};
-  action.sa_handler = OnInterrupt;  // no SA_RESTART: a waiting read returns
-  ::sigaction(SIGINT, &action, nullptr);
-}
-InterruptFlag::~InterruptFlag() { std::signal(SIGINT, SIG_DFL); }
-bool InterruptFlag::raised() const { return interrupted.load(std::memory_order_relaxed); }
-void InterruptFlag::Clear() { interrupted.store(false, std::memory_order_relaxed); }
 
 namespace {
 

@@ -2,7 +2,6 @@
 // progress, and how errors end a command.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "cli/flags.h"
+#include "cli/interrupt.h"
 #include "tokamak/engine.h"
 
 namespace tokamak::cli {
@@ -55,18 +55,6 @@ Result<std::string> ReadText(const std::string& path);
 
 // Text between quotes, with control characters escaped: safe on a terminal.
 std::string QuoteText(std::string_view text);
-
-// While it lives, Ctrl-C (SIGINT) sets the flag and does not end the program.
-class InterruptFlag {
- public:
-  InterruptFlag();
-  ~InterruptFlag();
-  InterruptFlag(const InterruptFlag&) = delete;
-  InterruptFlag& operator=(const InterruptFlag&) = delete;
-
-  bool raised() const;
-  void Clear();
-};
 
 // Submits a request and calls `on_chunk` on this thread for every chunk until all choices have
 // ended. When `interrupt` is raised the request is cancelled; its last chunks say so.

@@ -1,21 +1,76 @@
 #include "cli/line_editor.h"
 
 #include <histedit.h>
+#include <poll.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <clocale>
 #include <cstdio>
-#include <string_view>
+#include <cstdlib>
+#include <cwchar>
 
 namespace tokamak::cli {
 namespace {
 
 constexpr int kHistoryLines = 1000;
 
-char* Prompt(EditLine* editor) {
-  void* prompt = nullptr;
-  el_get(editor, EL_CLIENTDATA, &prompt);
-  return static_cast<std::string*>(prompt)->data();
+// What the editor's callbacks see.
+struct Line {
+  std::string prompt;
+  const InterruptFlag* interrupt = nullptr;
+  bool interrupted = false;
+};
+
+Line& LineOf(EditLine* editor) {
+  void* line = nullptr;
+  el_get(editor, EL_CLIENTDATA, &line);
+  return *static_cast<Line*>(line);
+}
+
+char* Prompt(EditLine* editor) { return LineOf(editor).prompt.data(); }
+
+// Waits for a byte of stdin: 1, or 0 at the end of the input, or -1 (errno is set, EINTR when the
+// flag was raised). The editor's own read would miss a signal that arrives just before it.
+int ReadByte(Line& line, char* byte) {
+  for (;;) {
+    std::array<pollfd, 2> fds = {{{STDIN_FILENO, POLLIN, 0}, {line.interrupt->fd(), POLLIN, 0}}};
+    if (::poll(fds.data(), fds.size(), -1) < 0) {
+      if (errno == EINTR) continue;
+      return -1;
+    }
+    if (fds[1].revents != 0) {
+      line.interrupted = true;
+      errno = EINTR;
+      return -1;
+    }
+    const ssize_t count = ::read(STDIN_FILENO, byte, 1);
+    if (count >= 0) return static_cast<int>(count);
+    if (errno != EINTR) return -1;
+  }
+}
+
+// The editor's source of characters. What is not UTF-8 becomes U+FFFD.
+int ReadCharacter(EditLine* editor, wchar_t* character) {
+  std::mbstate_t state = {};
+  for (;;) {
+    char byte = 0;
+    const int count = ReadByte(LineOf(editor), &byte);
+    if (count <= 0) return count;
+    const size_t length = std::mbrtowc(character, &byte, 1, &state);
+    if (length == static_cast<size_t>(-2)) continue;  // it goes on
+    if (length == static_cast<size_t>(-1)) *character = 0xFFFD;
+    return 1;
+  }
+}
+
+// The editor takes its encoding from the locale; without one it would end at the first "é".
+void UseUtf8() {
+  if (std::setlocale(LC_CTYPE, "") == nullptr || MB_CUR_MAX == 1) {
+    std::setlocale(LC_CTYPE, "C.UTF-8");
+  }
 }
 
 }  // namespace
@@ -24,10 +79,13 @@ struct LineEditor::Impl {
   EditLine* editor = nullptr;
   History* history = nullptr;
   std::string history_file;
-  std::string prompt;
+  Line line;
 };
 
-LineEditor::LineEditor(const std::string& history_file) : impl_(std::make_unique<Impl>()) {
+LineEditor::LineEditor(const std::string& history_file, const InterruptFlag& interrupt)
+    : impl_(std::make_unique<Impl>()) {
+  UseUtf8();
+  impl_->line.interrupt = &interrupt;
   impl_->history_file = history_file;
   impl_->editor = el_init("tokamak", stdin, stdout, stderr);
   impl_->history = history_init();
@@ -35,11 +93,12 @@ LineEditor::LineEditor(const std::string& history_file) : impl_(std::make_unique
   history(impl_->history, &event, H_SETSIZE, kHistoryLines);
   history(impl_->history, &event, H_SETUNIQUE, 1);
   if (!history_file.empty()) history(impl_->history, &event, H_LOAD, history_file.c_str());
-  el_set(impl_->editor, EL_CLIENTDATA, &impl_->prompt);
+  el_set(impl_->editor, EL_CLIENTDATA, &impl_->line);
   el_set(impl_->editor, EL_PROMPT, &Prompt);
   el_set(impl_->editor, EL_EDITOR, "emacs");
   el_set(impl_->editor, EL_HIST, history, impl_->history);
   el_set(impl_->editor, EL_SIGNAL, 0);  // Ctrl-C is ours
+  el_set(impl_->editor, EL_GETCFN, &ReadCharacter);
 }
 
 LineEditor::~LineEditor() {
@@ -53,12 +112,14 @@ LineEditor::~LineEditor() {
 }
 
 LineEditor::Event LineEditor::Read(const std::string& prompt, std::string* line) {
-  impl_->prompt = prompt;
+  impl_->line.prompt = prompt;
+  impl_->line.interrupted = false;
+  // Left to itself the editor shows the prompt first: what is typed at once would appear twice.
+  el_set(impl_->editor, EL_PREP_TERM, 1);
   int count = 0;
-  errno = 0;
   const char* text = el_gets(impl_->editor, &count);
   if (text == nullptr || count <= 0) {
-    if (errno != EINTR) return Event::kEnd;
+    if (!impl_->line.interrupted) return Event::kEnd;
     el_reset(impl_->editor);
     return Event::kInterrupt;
   }

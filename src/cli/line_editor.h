@@ -5,19 +5,21 @@
 #include <optional>
 #include <string>
 
+#include "cli/interrupt.h"
+
 namespace tokamak::cli {
 
 class LineEditor {
  public:
-  // `history_file`: where the history is kept; empty: it is not.
-  explicit LineEditor(const std::string& history_file);
+  // `history_file`: where the history is kept; empty: it is not. `interrupt` outlives the editor.
+  LineEditor(const std::string& history_file, const InterruptFlag& interrupt);
   ~LineEditor();
   LineEditor(const LineEditor&) = delete;
   LineEditor& operator=(const LineEditor&) = delete;
 
   enum class Event { kLine, kInterrupt, kEnd };
-  // Shows `prompt` and reads a line, without its end, into *line. kInterrupt is Ctrl-C, kEnd is
-  // Ctrl-D on an empty line or the end of the input.
+  // Shows `prompt` and reads a line, without its end, into *line. kInterrupt: the flag is
+  // raised. kEnd is Ctrl-D on an empty line or the end of the input.
   Event Read(const std::string& prompt, std::string* line);
 
  private:

@@ -62,7 +62,7 @@ int Repl::Run() {
   std::printf("%s on %s, %d threads, context %d. /help lists commands.\n", model.name.c_str(),
               model.backend.c_str(), model.threads, model.max_context);
   if (!conversation_.chat()) std::printf("Note: %s\n", conversation_.note().c_str());
-  LineEditor editor(HistoryFile());
+  LineEditor editor(HistoryFile(), interrupt_);
   std::string pending;  // lines that ended with a backslash
   for (;;) {
     std::string line;

@@ -16,10 +16,11 @@ import support
 
 
 class Terminal:
-    def __init__(self, *args):
+    def __init__(self, *args, **variables):
         self.home = tempfile.TemporaryDirectory()
         self.fd, child = pty.openpty()
-        environment = dict(os.environ, TERM='xterm', XDG_CACHE_HOME=self.home.name)
+        environment = dict(os.environ, TERM='xterm', XDG_CACHE_HOME=self.home.name,
+                           **variables)
         self.process = subprocess.Popen(
             [support.BINARY, 'run', support.model_path(), *args], stdin=child, stdout=child,
             stderr=child, env=environment, start_new_session=True,
@@ -97,6 +98,16 @@ class Repl(unittest.TestCase):
             terminal.say('/quit')
             self.assertEqual(terminal.process.wait(timeout=support.PATIENCE), 0)
 
+    def test_text_that_is_not_english(self):
+        with Terminal('--temperature', '0', '--max-tokens', '4', LC_ALL='C') as terminal:
+            terminal.expect('> ')
+            terminal.type('Größe, 大きさ')
+            terminal.expect('Größe, 大きさ')
+            terminal.type('\x7f\x7f\x7f\x15/nonsensé\r')
+            terminal.expect('no command /nonsensé')
+            terminal.say('/quit')
+            self.assertEqual(terminal.process.wait(timeout=support.PATIENCE), 0)
+
     def test_history_comes_back(self):
         with Terminal('--temperature', '0', '--max-tokens', '4') as terminal:
             terminal.expect('> ')
@@ -117,8 +128,9 @@ class Repl(unittest.TestCase):
             terminal.interrupt()
             terminal.expect(r'\[stopped\]')
             terminal.expect('\n> ')
-            terminal.interrupt()  # at the prompt it does no harm either
-            terminal.expect('> ')
+            for _ in range(20):  # at the prompt it does no harm either, however soon it comes
+                terminal.interrupt()
+                terminal.expect('\n> ')
             terminal.say('/quit')
             self.assertEqual(terminal.process.wait(timeout=support.PATIENCE), 0)
 
