@@ -23,8 +23,9 @@ constexpr const char* kTexts[] = {
     "Question: A train leaves the station at nine in the morning and travels at eighty kilometres "
     "an hour. A second train leaves the same station one hour later at one hundred kilometres an "
     "hour. When does the second train catch up with the first? Answer: Let us think step by step. ",
-    "def merge(left, right):\n    \"\"\"Merges two sorted lists into one.\"\"\"\n    result = []\n"
-    "    i = j = 0\n    while i < len(left) and j < len(right):\n        if left[i] <= right[j]:\n",
+    ("def merge(left, right):\n    \"\"\"Merges two sorted lists into one.\"\"\"\n    result = []\n"
+     "    i = j = 0\n    while i < len(left) and j < len(right):\n        if left[i] <= "
+     "right[j]:\n"),
 };
 
 }  // namespace
