@@ -9,6 +9,7 @@
 #   make bench     measure this machine          make clean      remove the build folders
 #
 # MODEL=path   a model of your own (serve, run, bench)
+# CUDA=1       with the CUDA backend; 0: without (default: where an NVIDIA GPU and nvcc are)
 # ARGS='...'   more arguments for the program (serve, run) or for ctest (test)
 SHELL := /bin/sh
 PREFIX ?= /usr/local
@@ -16,19 +17,22 @@ DESTDIR ?=
 JOBS ?= $(shell nproc)
 MODEL ?=
 ARGS ?=
+CUDA ?=
 BINARY := build/tokamak
+CMAKE_CUDA := $(if $(CUDA),-DTOKAMAK_CUDA=$(CUDA))
 # With -j, ninja shares no job server with make: one build at a time.
 .NOTPARALLEL:
 
 .PHONY: all
 all: configure
-	@ninja -C build -j $(JOBS) tokamak
+	@ninja -C build -j $(JOBS) tokamak tokamak_backends
 
 .PHONY: deps configure
 deps:
 	@scripts/install-deps build
 configure: deps
-	@[ -f build/build.ninja ] || cmake --preset release --log-level=WARNING
+	@[ -f build/build.ninja -a -z "$(CUDA)" ] || \
+	  cmake --preset release $(CMAKE_CUDA) --log-level=WARNING
 
 .PHONY: serve run bench
 serve: all
@@ -44,7 +48,7 @@ bench: all
 .PHONY: test test-build
 test-build:
 	@scripts/install-deps build test
-	@cmake --preset release -DTOKAMAK_TESTS=ON --log-level=WARNING
+	@cmake --preset release -DTOKAMAK_TESTS=ON $(CMAKE_CUDA) --log-level=WARNING
 	@ninja -C build -j $(JOBS)
 test: test-build
 	@scripts/fetch-model >/dev/null
@@ -76,7 +80,7 @@ lint:
 
 .PHONY: install clean
 install: configure
-	@ninja -C build -j $(JOBS) tokamak tokamak_docs tokamak_shared
+	@ninja -C build -j $(JOBS) tokamak tokamak_backends tokamak_docs tokamak_shared
 	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)" --strip
 clean:
 	rm -rf build build-asan build-tsan build-fuzz build-aarch64

@@ -12,10 +12,11 @@ set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1 -fno-omit-frame-pointer")
 
 # Floating-point results must not depend on whether a compiler fuses a multiply and an add:
 # kernels that want FMA say so with intrinsics.
-add_compile_options(-Wall -Wextra -Werror -ffp-contract=off -fdiagnostics-color=always)
+add_compile_options(
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror;-ffp-contract=off;-fdiagnostics-color=always>")
 # Messages and debug information name files relative to the source tree, so that a build does not
 # depend on where the tree lies, nor does what ccache stores.
-add_compile_options(-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=>)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   add_compile_options(-Wthread-safety)
 endif()
@@ -81,6 +82,23 @@ function(tokamak_test name)
     set(ARG_TIMEOUT 600)
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+endfunction()
+
+# tokamak_cuda_test(name [TIMEOUT seconds]): runs the cases of the test binary `name` that have "cuda"
+# in their names a second time, as <name>_cuda with the label `cuda`. Without a GPU it is skipped,
+# and its output says why.
+function(tokamak_cuda_test name)
+  if(NOT TOKAMAK_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "TIMEOUT" "" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 900)
+  endif()
+  add_test(NAME ${name}_cuda COMMAND ${name} --gtest_filter=*cuda*:*Cuda*)
+  set_tests_properties(${name}_cuda PROPERTIES
+    LABELS cuda TIMEOUT ${ARG_TIMEOUT} SKIP_REGULAR_EXPRESSION "no CUDA backend here"
+    ENVIRONMENT TOKAMAK_CUDA_LIBRARY=${CMAKE_BINARY_DIR}/libtokamak_cuda.so)
 endfunction()
 
 # `tokamak_fuzzers` builds the fuzz targets and what they need, and no more.

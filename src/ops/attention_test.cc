@@ -15,6 +15,7 @@ namespace {
 
 class AttentionOps : public ::testing::TestWithParam<OpBackend> {
  protected:
+  void SetUp() override { SKIP_IF_UNAVAILABLE(GetParam()); }
   std::unique_ptr<Ops> Make(int threads) {
     Result<std::unique_ptr<Ops>> ops = GetParam().make(threads);
     CHECK_MSG(ops.ok(), ops.status().ToString());
@@ -127,7 +128,8 @@ struct AttentionResult {
   std::vector<float> lse;
 };
 
-AttentionResult RunAttention(Ops& ops, const AttentionCase& c, int repeats = 1) {
+AttentionResult RunAttention(Ops& ops, const AttentionCase& c, int repeats = 1,
+                             DType out = DType::kF32) {
   const Geometry& g = c.geometry;
   OpRunner run(ops);
   const AttentionShape shape = {
@@ -180,7 +182,7 @@ AttentionResult RunAttention(Ops& ops, const AttentionCase& c, int repeats = 1) 
   op.scale = c.scale;
   AttentionResult result;
   for (int i = 0; i < repeats; ++i) {  // as the layers of a model share the plan
-    op.out = run.Output({c.num_tokens(), width});
+    op.out = run.Output({c.num_tokens(), width}, out);
     op.output_lse = run.Output({c.num_tokens(), g.num_heads});
     run.Run(op);
     AttentionResult now = {run.Download(op.out), run.Download(op.output_lse)};
@@ -249,7 +251,9 @@ TEST_P(AttentionOps, OddShapesMatchTheReference) {
                                          {5, 5, 33, 7},
                                          {60, 1, 16, 32},
                                          {2, 1, 128, 64},
-                                         {2, 2, 80, 128}}) {
+                                         {2, 2, 80, 128},
+                                         {3, 1, 192, 16},
+                                         {2, 1, 512, 16}}) {
     for (const DType dtype : {DType::kF32, DType::kF16}) {
       const Geometry g = {.num_heads = odd.heads,
                           .num_kv_heads = odd.kv_heads,
@@ -272,6 +276,30 @@ TEST_P(AttentionOps, LargeScoresDoNotOverflow) {
   AttentionCase c = RandomCase(random, {}, {{400, 3}});
   for (float& q : c.q) q *= 100;
   CheckAttention(*ops, *reference, c, worst, "scores in the hundreds");
+}
+
+TEST_P(AttentionOps, OutputsInTheActivationTypeAreRounded) {
+  std::mt19937_64 random(7);
+  const auto ops = Make(2);
+  const DType activation = GetParam().activation;
+  const AttentionCase c = RandomCase(random, {}, {{40, 3}, {300, 2}, {1000, 1}});
+  EXPECT_TRUE(SameBits(RunAttention(*ops, c, 1, activation).out,
+                       RoundTo(activation, RunAttention(*ops, c).out)));
+}
+
+// Splits of one sequence that many work on at once, and more sequences than there is room to split.
+TEST_P(AttentionOps, LongSequencesMatchTheReference) {
+  std::mt19937_64 random(8);
+  const auto ops = Make(2);
+  const auto reference = MakeReferenceOps();
+  WorstError worst(fmt::format("{} attention, long", ops->name()));
+  const Geometry g = {.num_heads = 4, .num_kv_heads = 1, .head_dim = 16, .dtype = DType::kF16};
+  CheckAttention(*ops, *reference, RandomCase(random, g, {{9000, 1}}), worst, "one");
+  CheckAttention(*ops, *reference, RandomCase(random, g, {{4000, 9}, {6000, 1}, {30, 30}}), worst,
+                 "three");
+  std::vector<SequenceShape> many(40, {2500, 1});
+  many.resize(90, {300, 2});
+  CheckAttention(*ops, *reference, RandomCase(random, g, many), worst, "ninety");
 }
 
 TEST_P(AttentionOps, AnEmptyBatchIsNoWork) {

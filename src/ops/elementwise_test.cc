@@ -16,6 +16,7 @@ namespace {
 
 class ElementwiseOps : public ::testing::TestWithParam<OpBackend> {
  protected:
+  void SetUp() override { SKIP_IF_UNAVAILABLE(GetParam()); }
   std::unique_ptr<Ops> Make(int threads) {
     Result<std::unique_ptr<Ops>> ops = GetParam().make(threads);
     CHECK_MSG(ops.ok(), ops.status().ToString());
@@ -135,6 +136,37 @@ TEST_P(ElementwiseOps, SiluIsAccurateOverTheWholeRange) {
   }
   const std::vector<float> nan = RunGate(*ops, {NAN, 1.0f}, 1, Activation::kSilu);
   EXPECT_TRUE(std::isnan(nan[0]));
+}
+
+// Where Linear wants another type than f32, the ops before it write that: the same results,
+// rounded.
+TEST_P(ElementwiseOps, OutputsInTheActivationTypeAreRounded) {
+  std::mt19937_64 random(8);
+  const auto ops = Make(2);
+  const DType activation = GetParam().activation;
+  const int64_t rows = 7, cols = 515;
+  const std::vector<float> values = RandomFloats(random, rows * 2 * cols, 3.0f);
+  const std::vector<float> weight = RandomFloats(random, cols);
+  const auto norm = [&](DType dtype) {
+    OpRunner run(*ops);
+    AddRmsNorm op;
+    op.residual = run.Floats({values.begin(), values.begin() + rows * cols}, {rows, cols});
+    op.weight = run.Floats(weight, {cols});
+    op.eps = 1e-5f;
+    op.out = run.Output({rows, cols + 3}, dtype).Cols(1, 1 + cols);
+    run.Run(op);
+    return run.Download(op.out);
+  };
+  const auto gate = [&](DType dtype) {
+    OpRunner run(*ops);
+    const GatedActivation op = {.gate_up = run.Floats(values, {rows, 2 * cols}),
+                                .activation = Activation::kGeluTanh,
+                                .out = run.Output({rows, cols + 3}, dtype).Cols(1, 1 + cols)};
+    run.Run(op);
+    return run.Download(op.out);
+  };
+  EXPECT_TRUE(SameBits(norm(activation), RoundTo(activation, norm(DType::kF32))));
+  EXPECT_TRUE(SameBits(gate(activation), RoundTo(activation, gate(DType::kF32))));
 }
 
 struct RopeCase {
@@ -346,6 +378,29 @@ TEST_P(ElementwiseOps, GatherRowsPicksRows) {
                             out.begin() + static_cast<int64_t>(i + 1) * 33},
                            {source.begin() + rows[i] * 33, source.begin() + (rows[i] + 1) * 33}));
     }
+  }
+}
+
+// More ranges than one launch takes, of a size that vectors divide and one that they do not.
+TEST_P(ElementwiseOps, CopyRangesOfManyBlocks) {
+  std::mt19937_64 random(9);
+  const auto ops = Make(2);
+  constexpr size_t kBlocks = 300, kStride = 4096;
+  for (const size_t bytes : {size_t{4096}, size_t{4001}}) {
+    OpRunner run(*ops);
+    std::vector<std::byte> memory(2 * kBlocks * kStride);
+    for (std::byte& b : memory) b = static_cast<std::byte>(random());
+    const Tensor device =
+        run.Upload(memory.data(), DType::kI8, {static_cast<int64_t>(memory.size())});
+    auto* base = static_cast<std::byte*>(device.data);
+    std::vector<CopyRanges::Range> ranges;
+    for (size_t i = 0; i < kBlocks; ++i) {
+      const size_t from = i * kStride, to = (kBlocks + (i * 7) % kBlocks) * kStride;
+      ranges.push_back({base + from, base + to});
+      std::memcpy(&memory[to], &memory[from], bytes);
+    }
+    run.Run(CopyRanges{.ranges = ranges, .bytes = bytes});
+    EXPECT_EQ(run.DownloadBytes(base, memory.size()), memory);
   }
 }
 

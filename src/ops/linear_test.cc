@@ -16,6 +16,7 @@ namespace {
 
 class LinearOps : public ::testing::TestWithParam<OpBackend> {
  protected:
+  void SetUp() override { SKIP_IF_UNAVAILABLE(GetParam()); }
   std::unique_ptr<Ops> Make(int threads) {
     Result<std::unique_ptr<Ops>> ops = GetParam().make(threads);
     CHECK_MSG(ops.ok(), ops.status().ToString());
@@ -54,30 +55,47 @@ std::unique_ptr<PackedWeight> Prepare(Ops& ops, const LinearCase& c,
   return *std::move(weight);
 }
 
+// The case with weights and inputs rounded to what a backend keeps: what it should compute exactly.
+LinearCase Rounded(const LinearCase& c, DType dtype) {
+  if (dtype == DType::kF32) return c;
+  LinearCase rounded = c;
+  for (auto& part : rounded.parts) {
+    part = MemorySource::Quantize(part->name(), dtype, part->shape(),
+                                  static_cast<const MemorySource&>(*part).Dequantized());
+  }
+  rounded.x = RoundTo(dtype, c.x);
+  return rounded;
+}
+
+// A column range of a wider tensor, as merged projections use it, or a tensor of its own.
+enum class Out { kRange, kWhole };
+
 // Tokens [begin, end) of the case, as one call.
 std::vector<float> RunLinear(Ops& ops, const PackedWeight& weight, const LinearCase& c,
-                             int64_t begin, int64_t end) {
+                             int64_t begin, int64_t end, Out out = Out::kRange) {
   OpRunner run(ops);
   Linear op;
-  op.x = run.Floats(c.x, {c.num_tokens, c.cols}).Rows(begin, end);
+  op.x = run.Rounded(c.x, weight.activation(), {c.num_tokens, c.cols}).Rows(begin, end);
   op.weight = &weight;
   if (!c.bias.empty()) op.bias = run.Floats(c.bias, {c.rows});
-  // A column range of a wider tensor, as merged projections use it.
-  op.out = run.Output({end - begin, c.rows + 5}).Cols(3, 3 + c.rows);
+  op.out = out == Out::kRange ? run.Output({end - begin, c.rows + 5}).Cols(3, 3 + c.rows)
+                              : run.Output({end - begin, c.rows});
   run.Run(op);
   return run.Download(op.out);
 }
 
-std::vector<float> RunLinear(Ops& ops, const LinearCase& c) {
-  return RunLinear(ops, *Prepare(ops, c), c, 0, c.num_tokens);
+std::vector<float> RunLinear(Ops& ops, const LinearCase& c, Out out = Out::kRange) {
+  return RunLinear(ops, *Prepare(ops, c), c, 0, c.num_tokens, out);
 }
 
 // Rounding errors of a sum of `cols` products grow like their square root; a missing or doubled
 // term is about 1 / cols of the norms.
-void CheckLinear(Ops& ops, Ops& reference, const LinearCase& c, WorstError& worst,
-                 const std::string& where) {
-  const std::vector<float> expected = RunLinear(reference, c);
-  const std::vector<float> actual = RunLinear(ops, c);
+void CheckLinear(Ops& ops, Ops& reference, const LinearCase& given, WorstError& worst,
+                 const std::string& where, Out out = Out::kRange) {
+  const auto weight = Prepare(ops, given);
+  const LinearCase c = Rounded(given, weight->activation());
+  const std::vector<float> expected = RunLinear(reference, c, out);
+  const std::vector<float> actual = RunLinear(ops, *weight, c, 0, c.num_tokens, out);
   std::vector<double> row_norms;
   for (const auto& part : c.parts) {
     const std::vector<float> values = static_cast<const MemorySource&>(*part).Dequantized();
@@ -126,6 +144,40 @@ TEST_P(LinearOps, LinearOfManyRowsAndPanels) {
               "131x1100x320");
   CheckLinear(*ops, *reference, RandomCase(random, {{DType::kF16, 70}}, 1000, 300, false), worst,
               "300x70x1000");
+}
+
+// Shapes as models have them, where a backend may have faster ways; numbers of tokens around the
+// steps that such ways are chosen by.
+TEST_P(LinearOps, LinearOfModelShapes) {
+  std::mt19937_64 random(10);
+  const auto ops = Make(2);
+  const auto reference = MakeReferenceOps();
+  WorstError worst(fmt::format("{} linear, model shapes", ops->name()));
+  for (const auto& [rows, cols] :
+       std::vector<std::pair<int64_t, int64_t>>{{960, 576}, {64, 1536}, {258, 128}, {31, 64}}) {
+    for (const int64_t num_tokens : {1, 16, 17, 65, 130}) {
+      CheckLinear(*ops, *reference,
+                  RandomCase(random, {{DType::kBF16, rows}}, cols, num_tokens, num_tokens == 17),
+                  worst, fmt::format("{}x{}x{}", num_tokens, rows, cols), Out::kWhole);
+    }
+  }
+}
+
+TEST_P(LinearOps, ARowsBitsDependOnNothingButTheRowInModelShapes) {
+  std::mt19937_64 random(11);
+  const auto ops = Make(2);
+  for (const auto& [rows, cols] :
+       std::vector<std::pair<int64_t, int64_t>>{{960, 576}, {64, 1536}, {258, 128}}) {
+    const LinearCase c = RandomCase(random, {{DType::kBF16, rows}}, cols, 1100, true);
+    const auto weight = Prepare(*ops, c);
+    const std::vector<float> all = RunLinear(*ops, *weight, c, 0, c.num_tokens, Out::kWhole);
+    for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{
+             {0, 1}, {7, 9}, {20, 36}, {50, 81}, {90, 155}, {200, 333}, {300, 815}, {3, 1050}}) {
+      const std::vector<float> some = RunLinear(*ops, *weight, c, begin, end, Out::kWhole);
+      EXPECT_TRUE(SameBits(some, {all.begin() + begin * c.rows, all.begin() + end * c.rows}))
+          << rows << "x" << cols << ", tokens " << begin << " to " << end;
+    }
+  }
 }
 
 TEST_P(LinearOps, StackedPartsOfDifferentTypes) {
@@ -184,7 +236,8 @@ TEST_P(LinearOps, EmbedGivesTheRowsExactly) {
       run.Run(op);
       return run.Download(op.out);
     };
-    const std::vector<float> expected = embed(*reference, WeightUse::kEmbedding);
+    const std::vector<float> expected =
+        RoundTo(GetParam().activation, embed(*reference, WeightUse::kEmbedding));
     EXPECT_TRUE(SameBits(embed(*ops, WeightUse::kEmbedding), expected)) << Name(dtype);
     EXPECT_TRUE(SameBits(embed(*ops, WeightUse::kTied), expected)) << Name(dtype);
   }
@@ -234,11 +287,16 @@ TEST_P(LinearOps, EmbedOfRandomBlocksGivesTheRowsExactly) {
     const Embed op = {
         .ids = run.Ints(ids), .table = weight->get(), .out = run.Output({rows, cols})};
     run.Run(op);
-    EXPECT_TRUE(SameBits(run.Download(op.out), source->Dequantized())) << Name(dtype);
+    EXPECT_TRUE(
+        SameBits(run.Download(op.out), RoundTo(GetParam().activation, source->Dequantized())))
+        << Name(dtype);
   }
 }
 
 TEST_P(LinearOps, PreparedWeightsAreNoLargerThanTheirFile) {
+  if (GetParam().activation != DType::kF32) {
+    GTEST_SKIP() << GetParam().name << " keeps weights as " << Name(GetParam().activation);
+  }
   const auto ops = Make(2);
   for (const DType dtype : WeightTypes()) {
     const Shape shape{1000, 768};

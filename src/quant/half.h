@@ -4,6 +4,8 @@
 // To f32: denormals and infinities are exact; NaN stays NaN with its payload and becomes quiet.
 // From f32: round to nearest, ties to even; overflow gives infinity, NaN stays NaN (quiet, top
 // payload bits kept). This is also what x86 F16C and Arm FCVT do.
+//
+// constexpr, so that device code can call them as they are.
 #pragma once
 
 #include <bit>
@@ -11,10 +13,10 @@
 
 namespace tokamak {
 
-inline float HalfToFloat(uint16_t half) {
+constexpr float HalfToFloat(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
   const uint32_t magnitude = half & 0x7fffu;
-  uint32_t bits;
+  uint32_t bits = 0;
   if (magnitude >= 0x7c00u) {  // infinity or NaN
     const uint32_t quiet = magnitude > 0x7c00u ? 0x00400000u : 0;
     bits = 0x7f800000u | (magnitude << 13) | quiet;
@@ -26,11 +28,11 @@ inline float HalfToFloat(uint16_t half) {
   return std::bit_cast<float>(sign | bits);
 }
 
-inline uint16_t FloatToHalf(float value) {
+constexpr uint16_t FloatToHalf(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
-  uint32_t half;
+  uint32_t half = 0;
   if (magnitude > 0x7f800000u) {  // NaN
     half = 0x7e00u | ((magnitude >> 13) & 0x01ffu);
   } else if (magnitude >= 0x47800000u) {  // 2^16 and above, infinity included
@@ -51,11 +53,11 @@ inline uint16_t FloatToHalf(float value) {
   return static_cast<uint16_t>(sign | half);
 }
 
-inline float BFloat16ToFloat(uint16_t bfloat) {
+constexpr float BFloat16ToFloat(uint16_t bfloat) {
   return std::bit_cast<float>(static_cast<uint32_t>(bfloat) << 16);
 }
 
-inline uint16_t FloatToBFloat16(float value) {
+constexpr uint16_t FloatToBFloat16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1)) >> 16;
   const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;

@@ -7,6 +7,8 @@
 #include <limits>
 
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cuda/cuda_ops.h"
+#include "quant/quantize.h"
 
 namespace tokamak {
 
@@ -14,8 +16,14 @@ std::vector<OpBackend> OpBackends() {
   std::vector<OpBackend> backends;
   for (const std::string& isa : CpuIsaNames()) {
     const auto make = [isa](int threads) { return MakeCpuOps({.threads = threads, .isa = isa}); };
-    if (make(1).ok()) backends.push_back({"cpu_" + isa, make});
+    if (make(1).ok()) backends.push_back({.name = "cpu_" + isa, .make = make});
   }
+  OpBackend cuda = {.name = "cuda",
+                    .make = [](int threads) { return MakeCudaOps({.threads = threads}); },
+                    .activation = DType::kBF16};
+  const Status status = cuda.make(1).status();
+  if (!status.ok()) cuda.unavailable = "no CUDA backend here: " + status.ToString();
+  backends.push_back(cuda);
   return backends;
 }
 
@@ -38,20 +46,30 @@ Tensor OpRunner::Upload(const void* data, DType dtype, Shape shape) {
   return Tensor(buffer->data(), dtype, shape);
 }
 
-Tensor OpRunner::Output(Shape shape) {
+Tensor OpRunner::Rounded(const std::vector<float>& values, DType dtype, Shape shape) {
+  const auto n = static_cast<int64_t>(values.size());
+  std::vector<std::byte> bytes(RowBytes(dtype, n));
+  QuantizeRow(dtype, values.data(), n, bytes.data());
+  return Upload(bytes.data(), dtype, shape);
+}
+
+Tensor OpRunner::Output(Shape shape, DType dtype) {
   const std::vector<float> poison(static_cast<size_t>(shape.elements()),
                                   std::numeric_limits<float>::quiet_NaN());
-  return Floats(poison, shape);
+  return Rounded(poison, dtype, shape);
 }
 
 std::vector<float> OpRunner::Download(const Tensor& tensor) {
-  std::vector<float> values(static_cast<size_t>(tensor.shape.elements()));
+  const size_t row_bytes = RowBytes(tensor.dtype, tensor.cols());
+  std::vector<std::byte> bytes(row_bytes * static_cast<size_t>(tensor.rows()));
   for (int64_t row = 0; row < tensor.rows() && tensor.cols() > 0; ++row) {
-    ops_.CopyToHost(values.data() + row * tensor.cols(), tensor.RowData(row),
-                    static_cast<size_t>(tensor.cols()) * sizeof(float), *stream_);
+    ops_.CopyToHost(bytes.data() + static_cast<size_t>(row) * row_bytes, tensor.RowData(row),
+                    row_bytes, *stream_);
   }
   const Status status = ops_.Synchronize(*stream_);
   CHECK_MSG(status.ok(), status.ToString());
+  std::vector<float> values(static_cast<size_t>(tensor.shape.elements()));
+  DequantizeRow(tensor.dtype, bytes.data(), tensor.shape.elements(), values.data());
   return values;
 }
 
@@ -61,6 +79,15 @@ std::vector<std::byte> OpRunner::DownloadBytes(const void* device, size_t bytes)
   const Status status = ops_.Synchronize(*stream_);
   CHECK_MSG(status.ok(), status.ToString());
   return values;
+}
+
+std::vector<float> RoundTo(DType dtype, const std::vector<float>& values) {
+  const auto n = static_cast<int64_t>(values.size());
+  std::vector<std::byte> bytes(RowBytes(dtype, n));
+  std::vector<float> rounded(values.size());
+  QuantizeRow(dtype, values.data(), n, bytes.data());
+  DequantizeRow(dtype, bytes.data(), n, rounded.data());
+  return rounded;
 }
 
 std::vector<float> RandomFloats(std::mt19937_64& random, int64_t n, float scale) {

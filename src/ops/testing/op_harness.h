@@ -22,11 +22,18 @@ namespace tokamak {
 struct OpBackend {
   std::string name;
   std::function<Result<std::unique_ptr<Ops>>(int threads)> make;
+  // What it makes of weights and wants as input of Linear.
+  DType activation = DType::kF32;
+  // Why it cannot run here: its tests are skipped, and say so.
+  std::string unavailable = {};
 
   friend void PrintTo(const OpBackend& backend, std::ostream* out) { *out << backend.name; }
 };
-// Every backend and ISA that can run on this machine.
+// Every backend and ISA that can run on this machine, and those that need a device that it lacks.
 std::vector<OpBackend> OpBackends();
+// SetUp of tests with a backend as parameter: skips those that cannot run.
+#define SKIP_IF_UNAVAILABLE(backend) \
+  if (!(backend).unavailable.empty()) GTEST_SKIP() << (backend).unavailable
 // For INSTANTIATE_TEST_SUITE_P.
 std::string OpBackendName(const ::testing::TestParamInfo<OpBackend>& info);
 
@@ -48,6 +55,8 @@ class OpRunner {
   Tensor Floats(const std::vector<float>& values, Shape shape) {
     return Upload(values.data(), DType::kF32, shape);
   }
+  // `values` rounded to `dtype`.
+  Tensor Rounded(const std::vector<float>& values, DType dtype, Shape shape);
   Tensor Ints(const std::vector<int32_t>& values) {
     return Upload(values.data(), DType::kI32, {static_cast<int64_t>(values.size())});
   }
@@ -55,13 +64,13 @@ class OpRunner {
     return Upload(values.data(), DType::kI64, {static_cast<int64_t>(values.size())});
   }
   // Filled with NaN, so that an element that an op fails to write cannot pass.
-  Tensor Output(Shape shape);
+  Tensor Output(Shape shape, DType dtype = DType::kF32);
 
   template <typename Op>
   void Run(const Op& op) {
     ops_.Run(op, *stream_);
   }
-  // All rows of a tensor, without what lies between them.
+  // All rows of a tensor as f32, without what lies between them.
   std::vector<float> Download(const Tensor& tensor);
   std::vector<std::byte> DownloadBytes(const void* device, size_t bytes);
 
@@ -70,6 +79,9 @@ class OpRunner {
   std::unique_ptr<Stream> stream_;
   std::vector<Buffer> buffers_;
 };
+
+// The values after rounding to `dtype` and back.
+std::vector<float> RoundTo(DType dtype, const std::vector<float>& values);
 
 std::vector<float> RandomFloats(std::mt19937_64& random, int64_t n, float scale = 1.0f);
 double Norm(const float* values, int64_t n);

@@ -1,0 +1,48 @@
+# The CUDA backend, libtokamak_cuda.so (src/ops/cuda). Whether it is built changes nothing about the
+# program, which looks for it at run time.
+#
+# TOKAMAK_CUDA                 default: ON where an NVIDIA GPU is visible and nvcc is found
+# TOKAMAK_CUDA_ARCHITECTURES   e.g. "sm_80;sm_90a": machine code for these, and no PTX
+set(TOKAMAK_CUDA_ARCHITECTURES "sm_90a" CACHE STRING "GPU architectures of the CUDA backend")
+
+if(NOT DEFINED TOKAMAK_CUDA)
+  find_program(TOKAMAK_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
+  find_program(TOKAMAK_NVIDIA_SMI nvidia-smi)
+  mark_as_advanced(TOKAMAK_NVCC TOKAMAK_NVIDIA_SMI)
+  set(visible OFF)
+  if(NOT CMAKE_CROSSCOMPILING AND NOT TOKAMAK_SANITIZE AND TOKAMAK_NVCC AND
+     (EXISTS /dev/nvidia0 OR TOKAMAK_NVIDIA_SMI))
+    set(visible ON)
+  endif()
+  set(TOKAMAK_CUDA ${visible})
+endif()
+option(TOKAMAK_CUDA "Build the CUDA backend (default: where a GPU and nvcc are)" ${TOKAMAK_CUDA})
+
+if(TOKAMAK_CUDA)
+  if(NOT CMAKE_CUDA_COMPILER)
+    find_program(TOKAMAK_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
+    if(NOT TOKAMAK_NVCC)
+      message(FATAL_ERROR "TOKAMAK_CUDA needs nvcc: put it on the PATH, or set CUDA_HOME")
+    endif()
+    set(CMAKE_CUDA_COMPILER ${TOKAMAK_NVCC})
+  endif()
+  # Flags below say which; CMake's own variable has no "this machine code and no PTX" for sm_90a.
+  set(CMAKE_CUDA_ARCHITECTURES OFF)
+  set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+  set(TOKAMAK_CUDA_GENCODE "")
+  foreach(architecture ${TOKAMAK_CUDA_ARCHITECTURES})
+    string(REPLACE "sm_" "compute_" virtual ${architecture})
+    list(APPEND TOKAMAK_CUDA_GENCODE "-gencode=arch=${virtual},code=${architecture}")
+  endforeach()
+  list(JOIN TOKAMAK_CUDA_GENCODE " " CMAKE_CUDA_FLAGS_INIT)
+  enable_language(CUDA)
+  # CMake 3.25 does not know CUDA 13's flags.
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  endif()
+  find_package(CUDAToolkit REQUIRED)
+  if(TOKAMAK_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
+  endif()
+endif()

@@ -1,0 +1,455 @@
+// out[t, h] = Σ_j softmax_j(scale · q[t, h] · k[j, g(h)]) · v[j, g(h)], the plain kernel: any cache
+// type, head size, group, window and length. q f32 [T, heads · head_dim]; keys and values as
+// KvLayerView says; out bf16 or f32; lse f32 [T, heads].
+//
+// A CTA of four warps takes a tile of 16 rows (attention_layout.h) through its keys in chunks of
+// 32, which it brings to shared memory as f32. Each warp has four rows. For the scores a lane has a
+// key; for the values it has every 32nd element of a head. Online softmax (arXiv:1805.02867) inside
+// a split, merging between splits.
+//
+// Bound: bytes of K and V for decoding, each read once per tile; for prefill the plain FP32 units,
+// 4 · head_dim FLOPs per row and key. Tensor cores are left to other kernels: this one is the
+// oracle.
+//
+// A row's bits depend on the row alone: its order of summation is that of absolute positions, and
+// what it does not see is not even multiplied by zero. Operations are spelled out (fmaf, __fmul_rn)
+// where the compiler could fuse them in one copy of the code and not in another.
+#include <type_traits>
+
+#include "ops/cuda/attention_layout.h"
+#include "ops/cuda/device.cuh"
+
+namespace tokamak::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kRowsPerWarp = kTileRows / kWarps;
+constexpr int kChunk = kWarp;  // keys; one per lane
+static_assert(kSplitKeys % kChunk == 0);
+
+// Shared memory, in floats. Keys have an odd stride, so that lanes meet no bank twice.
+struct Layout {
+  int head_dim;
+  int padded;  // head_dim rounded up to whole warps
+  __host__ __device__ int key_stride() const { return head_dim | 1; }
+  __host__ __device__ int values() const { return kChunk * key_stride(); }
+  __host__ __device__ int queries() const { return values() + kChunk * padded; }
+  __host__ __device__ int floats() const { return queries() + kTileRows * head_dim; }
+};
+
+// Eight elements at a 16-byte boundary.
+template <typename Cache>
+__device__ void LoadEight(const typename Cache::Storage* from, float* to) {
+  typename Cache::Storage raw[8];
+  if constexpr (sizeof(raw) == sizeof(uint4)) {
+    *reinterpret_cast<uint4*>(raw) = *reinterpret_cast<const uint4*>(from);
+  } else {
+    reinterpret_cast<uint4*>(raw)[0] = reinterpret_cast<const uint4*>(from)[0];
+    reinterpret_cast<uint4*>(raw)[1] = reinterpret_cast<const uint4*>(from)[1];
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) to[i] = Cache::Load(raw[i]);
+}
+
+// What a row has summed up over some of its keys.
+template <int kDims>
+struct Sums {
+  float highest;  // score
+  float sum;      // of e^(score - highest)
+  float values[kDims];
+
+  __device__ void Clear() {
+    highest = -INFINITY;
+    sum = 0;
+#pragma unroll
+    for (int j = 0; j < kDims; ++j) values[j] = 0;
+  }
+  // Takes in a later split.
+  __device__ void Merge(const Sums& other) {
+    const float both = fmaxf(highest, other.highest);
+    const float factor = expf(highest - both);
+    const float weight = expf(other.highest - both);
+    highest = both;
+    sum = fmaf(other.sum, weight, __fmul_rn(sum, factor));
+#pragma unroll
+    for (int j = 0; j < kDims; ++j) {
+      values[j] = fmaf(other.values[j], weight, __fmul_rn(values[j], factor));
+    }
+  }
+};
+
+// One tile of one KV head, as a warp sees it: its rows are warp, warp + kWarps, ...
+template <typename Cache, int kDims>
+class Tile {
+ public:
+  using Storage = typename Cache::Storage;
+
+  __device__ Tile(const AttentionArgs& a, const AttentionUnit& unit, float* shared,
+                  int64_t* key_rows)
+      : a_(a),
+        unit_(unit),
+        table_(a.tables + a.table_rows[unit.sequence] * a.table_stride),
+        kv_head_(static_cast<int>(blockIdx.y)),
+        warp_(static_cast<int>(threadIdx.x / kWarp)),
+        lane_(static_cast<int>(threadIdx.x % kWarp)),
+        layout_{a.cache.head_dim, kDims * kWarp},
+        keys_(shared),
+        values_(shared + layout_.values()),
+        queries_(shared + layout_.queries()),
+        key_rows_(key_rows) {
+    const int last_row = unit.first_row + unit.num_rows - 1;
+    tile_first_ = FirstKey(Position(unit.first_row));
+    tile_last_ = Position(last_row);
+    my_rows_ = (unit.num_rows - warp_ + kWarps - 1) / kWarps;
+  }
+
+  __device__ void LoadQueries() {
+    const int head_dim = layout_.head_dim;
+    for (int i = static_cast<int>(threadIdx.x); i < unit_.num_rows * head_dim; i += kThreads) {
+      const int row = unit_.first_row + i / head_dim;
+      queries_[i] = a_.q[Token(row) * a_.q_stride + int64_t{Head(row)} * head_dim + i % head_dim];
+    }
+  }
+
+  // The sums of this warp's rows over one split. All warps of the CTA call this together.
+  __device__ void ComputeSplit(int split, Sums<kDims> (&sums)[kRowsPerWarp]) {
+#pragma unroll
+    for (int i = 0; i < kRowsPerWarp; ++i) sums[i].Clear();
+    const int begin = max(split * kSplitKeys, tile_first_ / kChunk * kChunk);
+    const int end = min((split + 1) * kSplitKeys, tile_last_ + 1);
+    for (int first = begin; first < end; first += kChunk) {
+      LoadChunk(first);
+      float weights[kRowsPerWarp];
+      Score(first, weights);
+      Weigh(first, weights, sums);
+      AddValues(first, weights, sums);
+    }
+  }
+
+  // All splits, and the output.
+  __device__ void ComputeAll() {
+    Sums<kDims> total[kRowsPerWarp];
+    Sums<kDims> sums[kRowsPerWarp];
+#pragma unroll
+    for (int i = 0; i < kRowsPerWarp; ++i) total[i].Clear();
+    for (int split = unit_.begin_split; split < unit_.end_split; ++split) {
+      ComputeSplit(split, sums);
+#pragma unroll
+      for (int i = 0; i < kRowsPerWarp; ++i) {
+        if (i < my_rows_) TakeIn(RowOf(i), split, sums[i], total[i]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kRowsPerWarp; ++i) {
+      if (i < my_rows_) Write(RowOf(i), total[i]);
+    }
+  }
+
+  // One split, into the workspace.
+  __device__ void ComputePartial() {
+    Sums<kDims> sums[kRowsPerWarp];
+    ComputeSplit(unit_.split, sums);
+#pragma unroll
+    for (int i = 0; i < kRowsPerWarp; ++i) {
+      if (i >= my_rows_) continue;
+      float* partial = Partial(unit_.split, i);
+#pragma unroll
+      for (int j = 0; j < kDims; ++j) {
+        const int d = lane_ + j * kWarp;
+        if (d < layout_.head_dim) partial[d] = sums[i].values[j];
+      }
+      if (lane_ == 0) {
+        partial[layout_.head_dim] = sums[i].highest;
+        partial[layout_.head_dim + 1] = sums[i].sum;
+      }
+    }
+  }
+
+  // All splits from the workspace, and the output.
+  __device__ void MergePartials() {
+    for (int i = 0; i < my_rows_; ++i) {
+      Sums<kDims> total;
+      total.Clear();
+      for (int split = unit_.begin_split; split < unit_.end_split; ++split) {
+        const float* partial = Partial(split, i);
+        Sums<kDims> sums;
+        // Other CTAs wrote these: not from this one's L1.
+        sums.highest = __ldcg(partial + layout_.head_dim);
+        sums.sum = __ldcg(partial + layout_.head_dim + 1);
+#pragma unroll
+        for (int j = 0; j < kDims; ++j) {
+          const int d = lane_ + j * kWarp;
+          sums.values[j] = d < layout_.head_dim ? __ldcg(partial + d) : 0.0f;
+        }
+        TakeIn(RowOf(i), split, sums, total);
+      }
+      Write(RowOf(i), total);
+    }
+  }
+
+ private:
+  // `row` counts in the sequence from here on.
+  __device__ int RowOf(int i) const { return unit_.first_row + warp_ + i * kWarps; }
+  __device__ int64_t Token(int row) const { return unit_.first_token + row / a_.group; }
+  __device__ int Head(int row) const { return kv_head_ * a_.group + row % a_.group; }
+  __device__ int Position(int row) const { return unit_.first_position + row / a_.group; }
+  __device__ int FirstKey(int position) const {
+    return a_.window > 0 ? max(0, position + 1 - a_.window) : 0;
+  }
+  __device__ float* Partial(int split, int i) const {
+    const int64_t index = unit_.partial + (split - unit_.begin_split);
+    const int64_t row = (index * a_.cache.num_kv_heads + kv_head_) * kTileRows + warp_ + i * kWarps;
+    return a_.partials + row * (layout_.head_dim + 2);
+  }
+
+  // Keys [first, first + kChunk) of this tile; zeros for those that none of its rows sees, which
+  // may have no block.
+  __device__ void LoadChunk(int first) {
+    const KvLayerView& cache = a_.cache;
+    const int head_dim = layout_.head_dim;
+    __syncthreads();  // the last chunk has been used
+    if (threadIdx.x < kChunk) {
+      const int key = first + static_cast<int>(threadIdx.x);
+      int64_t offset = -1;
+      if (tile_first_ <= key && key <= tile_last_) {
+        const int64_t block = table_[key / cache.block_size];
+        const int64_t row = int64_t{kv_head_} * cache.block_size + key % cache.block_size;
+        offset =
+            block * cache.block_stride + row * head_dim * static_cast<int64_t>(sizeof(Storage));
+      }
+      key_rows_[threadIdx.x] = offset;
+    }
+    __syncthreads();
+    constexpr int64_t kVector = sizeof(uint4);
+    const bool aligned = head_dim % 8 == 0 && cache.block_stride % kVector == 0 &&
+                         (reinterpret_cast<int64_t>(cache.base) + cache.k_offset) % kVector == 0 &&
+                         (cache.v_offset - cache.k_offset) % kVector == 0;
+    if (aligned) {
+      CopyChunk<8>();
+    } else {
+      CopyChunk<1>();
+    }
+    __syncthreads();
+  }
+
+  // kStep elements at a time.
+  template <int kStep>
+  __device__ void CopyChunk() {
+    const int steps = layout_.head_dim / kStep;
+    for (int i = static_cast<int>(threadIdx.x); i < kChunk * steps; i += kThreads) {
+      const int key = i / steps;
+      const int d = i % steps * kStep;
+      float k[kStep] = {};
+      float v[kStep] = {};
+      if (const int64_t offset = key_rows_[key]; offset >= 0) {
+        const std::byte* base = a_.cache.base + offset;
+        const auto* k_row = reinterpret_cast<const Storage*>(base + a_.cache.k_offset) + d;
+        const auto* v_row = reinterpret_cast<const Storage*>(base + a_.cache.v_offset) + d;
+        if constexpr (kStep == 8) {
+          LoadEight<Cache>(k_row, k);
+          LoadEight<Cache>(v_row, v);
+        } else {
+          k[0] = Cache::Load(*k_row);
+          v[0] = Cache::Load(*v_row);
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < kStep; ++j) {
+        keys_[key * layout_.key_stride() + d + j] = k[j];
+        values_[key * layout_.padded + d + j] = v[j];
+      }
+    }
+  }
+
+  // Whether the row sees any, or a given one, of the keys of a chunk.
+  __device__ bool SeesChunk(int row, int first) const {
+    const int position = Position(row);
+    return first <= position && FirstKey(position) < first + kChunk;
+  }
+  __device__ bool Sees(int row, int key) const {
+    const int position = Position(row);
+    return key <= position && FirstKey(position) <= key;
+  }
+
+  // scores[i]: of the row and this lane's key.
+  __device__ void Score(int first, float (&scores)[kRowsPerWarp]) {
+    const int head_dim = layout_.head_dim;
+    const float* key = keys_ + lane_ * layout_.key_stride();
+    const float* query = queries_ + warp_ * head_dim;
+#pragma unroll
+    for (int i = 0; i < kRowsPerWarp; ++i) scores[i] = 0;
+    for (int d = 0; d < head_dim; ++d) {
+      const float k = key[d];
+#pragma unroll
+      for (int i = 0; i < kRowsPerWarp; ++i) {
+        if (i < my_rows_) scores[i] = fmaf(query[i * kWarps * head_dim + d], k, scores[i]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kRowsPerWarp; ++i) {
+      const bool sees = i < my_rows_ && Sees(RowOf(i), first + lane_);
+      scores[i] = sees ? __fmul_rn(scores[i], a_.scale) : -INFINITY;
+    }
+  }
+
+  // Turns scores into weights relative to the highest score so far. Not finite scores give NaN.
+  __device__ void Weigh(int first, float (&scores)[kRowsPerWarp],
+                        Sums<kDims> (&sums)[kRowsPerWarp]) {
+#pragma unroll
+    for (int i = 0; i < kRowsPerWarp; ++i) {
+      if (i >= my_rows_ || !SeesChunk(RowOf(i), first)) continue;
+      const float highest = fmaxf(sums[i].highest, WarpMax(scores[i]));
+      const float factor = expf(sums[i].highest - highest);
+      sums[i].highest = highest;
+      scores[i] = expf(scores[i] - highest);
+      sums[i].sum = fmaf(sums[i].sum, factor, WarpSum(scores[i]));
+#pragma unroll
+      for (int j = 0; j < kDims; ++j) sums[i].values[j] *= factor;
+    }
+  }
+
+  __device__ void AddValues(int first, const float (&weights)[kRowsPerWarp],
+                            Sums<kDims> (&sums)[kRowsPerWarp]) {
+    for (int key = 0; key < kChunk; ++key) {
+      float values[kDims];
+#pragma unroll
+      for (int j = 0; j < kDims; ++j) values[j] = values_[key * layout_.padded + lane_ + j * kWarp];
+#pragma unroll
+      for (int i = 0; i < kRowsPerWarp; ++i) {
+        const float weight = __shfl_sync(kAllLanes, weights[i], key);
+        if (i >= my_rows_ || !Sees(RowOf(i), first + key)) continue;
+#pragma unroll
+        for (int j = 0; j < kDims; ++j) {
+          sums[i].values[j] = fmaf(weight, values[j], sums[i].values[j]);
+        }
+      }
+    }
+  }
+
+  // Merges a split into the row's total, if the row sees any of it.
+  __device__ void TakeIn(int row, int split, const Sums<kDims>& sums, Sums<kDims>& total) const {
+    const int position = Position(row);
+    const int first = FirstKey(position) / kSplitKeys;
+    if (split < first || split > position / kSplitKeys) return;
+    if (split == first) {
+      total = sums;
+    } else {
+      total.Merge(sums);
+    }
+  }
+
+  // Adding zero makes a negative zero positive: which of the two a row holds may depend on its
+  // tile.
+  __device__ void Write(int row, const Sums<kDims>& total) const {
+    const int64_t at = Token(row) * a_.out_stride + int64_t{Head(row)} * layout_.head_dim;
+#pragma unroll
+    for (int j = 0; j < kDims; ++j) {
+      const int d = lane_ + j * kWarp;
+      if (d >= layout_.head_dim) continue;
+      const float value = __fadd_rn(__fdiv_rn(total.values[j], total.sum), 0.0f);
+      if (a_.out_bf16) {
+        static_cast<uint16_t*>(a_.out)[at + d] = BF16::Store(value);
+      } else {
+        static_cast<float*>(a_.out)[at + d] = value;
+      }
+    }
+    if (a_.lse != nullptr && lane_ == 0) {
+      a_.lse[Token(row) * a_.lse_stride + Head(row)] = __fadd_rn(total.highest, logf(total.sum));
+    }
+  }
+
+  const AttentionArgs& a_;
+  const AttentionUnit& unit_;
+  const int32_t* table_;  // the sequence's blocks
+  const int kv_head_, warp_, lane_;
+  const Layout layout_;
+  float* keys_;     // [kChunk, head_dim], stride key_stride()
+  float* values_;   // [kChunk, padded]
+  float* queries_;  // [num_rows, head_dim]
+  int64_t*
+      key_rows_;  // [kChunk]: bytes from the cache's base to the key's row less k_offset, or -1
+  int tile_first_, tile_last_;  // keys that any row of the tile sees
+  int my_rows_;                 // of this warp
+};
+
+// Whether this CTA is the last of its tile to have written its split.
+__device__ bool IsLastSplit(const AttentionArgs& a, const AttentionUnit& unit) {
+  __shared__ bool is_last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    int32_t* counter = a.counters + int64_t{unit.partial} * a.cache.num_kv_heads + blockIdx.y;
+    is_last = atomicAdd(counter, 1) == unit.end_split - unit.begin_split - 1;
+    if (is_last) *counter = 0;
+    __threadfence();
+  }
+  __syncthreads();
+  return is_last;
+}
+
+template <typename Cache, int kDims>
+__global__ void __launch_bounds__(kThreads)
+    AttentionKernel(const __grid_constant__ AttentionArgs a) {
+  extern __shared__ float shared[];
+  __shared__ int64_t key_rows[kChunk];
+  const auto* units = reinterpret_cast<const AttentionUnit*>(a.plan + 1);
+  // Elements of values beyond head_dim are never written again; they must not be NaN by chance.
+  const Layout layout{a.cache.head_dim, kDims * kWarp};
+  for (int i = static_cast<int>(threadIdx.x); i < kChunk * layout.padded; i += kThreads) {
+    shared[layout.values() + i] = 0;
+  }
+  for (int u = static_cast<int>(blockIdx.x); u < a.plan->num_units;
+       u += static_cast<int>(gridDim.x)) {
+    const AttentionUnit unit = units[u];
+    Tile<Cache, kDims> tile(a, unit, shared, key_rows);
+    __syncthreads();  // the last unit's queries have been used
+    tile.LoadQueries();
+    if (unit.split < 0) {
+      tile.ComputeAll();
+    } else {
+      tile.ComputePartial();
+      if (IsLastSplit(a, unit)) tile.MergePartials();
+    }
+  }
+}
+
+template <typename Cache, int kDims>
+cudaError_t Launch(const AttentionArgs& args, int ctas, cudaStream_t stream) {
+  const Layout layout{args.cache.head_dim, kDims * kWarp};
+  const int bytes = layout.floats() * static_cast<int>(sizeof(float));
+  const auto kernel = &AttentionKernel<Cache, kDims>;
+  // Beyond 48 KiB a kernel must ask; not a stream operation, so a capture does not see it.
+  if (bytes > 48 << 10) {
+    const cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (error != cudaSuccess) return error;
+  }
+  const dim3 grid(static_cast<unsigned>(ctas), static_cast<unsigned>(args.cache.num_kv_heads));
+  kernel<<<grid, kThreads, static_cast<size_t>(bytes), stream>>>(args);
+  return cudaGetLastError();
+}
+
+template <typename Cache>
+cudaError_t LaunchFor(const AttentionArgs& args, int ctas, cudaStream_t stream) {
+  const int head_dim = args.cache.head_dim;
+  if (head_dim <= 64) return Launch<Cache, 2>(args, ctas, stream);
+  if (head_dim <= 128) return Launch<Cache, 4>(args, ctas, stream);
+  if (head_dim <= 256) return Launch<Cache, 8>(args, ctas, stream);
+  return Launch<Cache, kMaxHeadDim / kWarp>(args, ctas, stream);
+}
+
+}  // namespace
+
+cudaError_t LaunchAttention(const AttentionArgs& args, int ctas, cudaStream_t stream) {
+  switch (args.cache.dtype) {
+    case DType::kF32:
+      return LaunchFor<F32>(args, ctas, stream);
+    case DType::kF16:
+      return LaunchFor<F16>(args, ctas, stream);
+    default:
+      return LaunchFor<BF16>(args, ctas, stream);
+  }
+}
+
+}  // namespace tokamak::cuda

@@ -1,0 +1,60 @@
+// How a step's attention is cut into work, as the plan writes it and the kernel reads it.
+//
+// The queries of a sequence that read the same KV head are rows: row r is token r / group and head
+// r % group of the group. A tile is up to kTileRows of them. Keys are cut at absolute positions
+// into splits of kSplitKeys; a row's splits are computed one by one, each from nothing, and merged
+// in ascending order. Which CTA computes them, and how rows are put into tiles, changes no bit.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "ops/attention.h"
+
+namespace tokamak::cuda {
+
+inline constexpr int kTileRows = 16;
+inline constexpr int kSplitKeys = 256;
+inline constexpr int kMaxHeadDim = 576;  // what registers and shared memory hold
+
+// One CTA's work, for each KV head.
+struct AttentionUnit {
+  int32_t first_token;     // of the sequence, in the batch
+  int32_t first_position;  // of that token
+  int32_t first_row;       // of the tile, in the sequence
+  int32_t num_rows;
+  int32_t sequence;
+  int32_t begin_split;  // of the tile: those that any of its rows sees
+  int32_t end_split;
+  int32_t split;    // which to compute; -1: all, and there is nothing to merge
+  int32_t partial;  // where the tile's first split goes, and the tile's counter
+};
+
+// The start of a plan's device memory; the units follow it.
+struct AttentionHeader {
+  int32_t num_units;
+  int32_t unused[3];
+};
+
+struct AttentionArgs {
+  const float* q;
+  void* out;
+  float* lse;  // or null
+  bool out_bf16;
+  int64_t q_stride, out_stride, lse_stride;
+  float scale;
+  int32_t group;   // query heads per KV head
+  int32_t window;  // 0: none
+  KvLayerView cache;
+  const AttentionHeader* plan;
+  const int32_t* table_rows;  // [sequences]: rows of tables
+  const int32_t* tables;      // [rows, table_stride]: blocks
+  int64_t table_stride;
+  float* partials;    // [partial, num_kv_heads, kTileRows, head_dim + 2]: values, highest, sum
+  int32_t* counters;  // [partial, num_kv_heads], zero between launches
+};
+// Launches `ctas` CTAs for each KV head, which share the plan's units.
+cudaError_t LaunchAttention(const AttentionArgs& args, int ctas, cudaStream_t stream);
+
+}  // namespace tokamak::cuda

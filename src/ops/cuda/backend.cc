@@ -1,0 +1,338 @@
+#include "ops/cuda/backend.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "ops/cuda/attention_plan.h"
+#include "ops/cuda/kernels.h"
+#include "ops/cuda/sampler.h"
+
+namespace tokamak::cuda {
+namespace {
+
+int64_t FloatStride(const Tensor& tensor) {
+  return tensor.row_stride / static_cast<int64_t>(sizeof(float));
+}
+
+// Elements, of a tensor that is f32 or bf16.
+int64_t ElementStride(const Tensor& tensor) {
+  CHECK(tensor.dtype == DType::kF32 || tensor.dtype == DType::kBF16);
+  return tensor.row_stride / Info(tensor.dtype).block_bytes;
+}
+
+template <typename T>
+T* Data(const Tensor& tensor) {
+  return static_cast<T*>(tensor.data);
+}
+
+const CudaWeight& Unwrap(const PackedWeight* weight) {
+  return static_cast<const CudaWeight&>(*weight);
+}
+
+Status NoDevice(std::string_view reason) { return Unavailable("no usable NVIDIA GPU: {}", reason); }
+
+}  // namespace
+
+CudaOps::CudaOps(const CudaOptions& options, int threads)
+    : guard_(options.device, options.fail_call),
+      pinned_(guard_, MemoryKind::kHostPinned),
+      loader_(guard_, threads),
+      gemm_(guard_) {}
+
+CudaOps::~CudaOps() = default;
+
+Result<std::unique_ptr<Ops>> CudaOps::Make(const CudaOptions& options) {
+  int count = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
+    (void)cudaGetLastError();
+    int driver = 0;
+    if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
+      return NoDevice("no NVIDIA driver is installed");
+    }
+    return NoDevice(cudaGetErrorString(error));
+  }
+  if (options.device < 0 || options.device >= count) {
+    return NoDevice(fmt::format("device {} was asked for, {} are visible", options.device, count));
+  }
+  const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
+  std::unique_ptr<CudaOps> ops(new CudaOps(options, threads));
+  RETURN_IF_ERROR(ops->Start());
+  return std::unique_ptr<Ops>(std::move(ops));
+}
+
+Status CudaOps::Start() {
+  int major = 0, minor = 0;
+  const int device = guard_.device();
+  RETURN_IF_ERROR(
+      CUDA_TRY(guard_, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device)));
+  RETURN_IF_ERROR(
+      CUDA_TRY(guard_, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device)));
+  RETURN_IF_ERROR(
+      CUDA_TRY(guard_, cudaDeviceGetAttribute(&num_sms_, cudaDevAttrMultiProcessorCount, device)));
+  name_ = fmt::format("cuda/sm_{}{}", major, minor);
+  guard_.SelectDevice();
+  if (const cudaError_t error = CheckDeviceCode(); error != cudaSuccess) {
+    (void)cudaGetLastError();
+    return NoDevice(
+        fmt::format("device {} has compute capability {}.{}, for which this build has "
+                    "no code ({}); see TOKAMAK_CUDA_ARCHITECTURES",
+                    device, major, minor, cudaGetErrorString(error)));
+  }
+  RETURN_IF_ERROR(gemm_.Start());
+  // What a few steps in flight take for small uploads and results.
+  return pinned_.Reserve(16, 64 << 10);
+}
+
+Result<Buffer> CudaOps::Allocate(size_t bytes, MemoryKind kind) {
+  return AllocateMemory(guard_, bytes, kind);
+}
+
+Result<std::unique_ptr<PackedWeight>> CudaOps::Prepare(const WeightSpec& spec) {
+  ASSIGN_OR_RETURN(std::unique_ptr<CudaWeight> weight, loader_.Load(spec));
+  if (spec.use != WeightUse::kEmbedding) {
+    ASSIGN_OR_RETURN(weight->recipe, gemm_.MakeRecipe(*weight));
+  }
+  return std::unique_ptr<PackedWeight>(std::move(weight));
+}
+
+Result<std::unique_ptr<AttentionPlan>> CudaOps::MakePlan(const AttentionShape& shape) {
+  ASSIGN_OR_RETURN(std::unique_ptr<CudaAttentionPlan> plan,
+                   CudaAttentionPlan::Make(shape, num_sms_, guard_, pinned_));
+  return std::unique_ptr<AttentionPlan>(std::move(plan));
+}
+
+Result<std::unique_ptr<Sampler>> CudaOps::MakeSampler(const SamplerShape& shape) {
+  ASSIGN_OR_RETURN(std::unique_ptr<CudaSampler> sampler, CudaSampler::Make(shape, guard_, pinned_));
+  return std::unique_ptr<Sampler>(std::move(sampler));
+}
+
+std::unique_ptr<Stream> CudaOps::MakeStream() {
+  return std::make_unique<CudaStream>(guard_, pinned_);
+}
+
+// After an error nothing more is enqueued, but what was may still be using memory that the caller
+// is about to free. It is given a few seconds; a device that needs more is lost.
+Status CudaOps::WaitAfterError(Stream& stream) {
+  constexpr std::chrono::seconds kPatience(5);
+  const cudaStream_t handle = Handle(stream);
+  const auto give_up = std::chrono::steady_clock::now() + kPatience;
+  while (handle != nullptr && cudaStreamQuery(handle) == cudaErrorNotReady &&
+         std::chrono::steady_clock::now() < give_up) {
+  }
+  static_cast<CudaStream&>(stream).completions()->Abandon();
+  return guard_.status();
+}
+
+Status CudaOps::Synchronize(Stream& stream) {
+  if (!guard_.ok() || !CUDA_RUN(guard_, cudaStreamSynchronize(Handle(stream)))) {
+    return WaitAfterError(stream);
+  }
+  CompletionQueue& completions = *static_cast<CudaStream&>(stream).completions();
+  completions.Reached(completions.added());
+  return Status();
+}
+
+std::unique_ptr<Event> CudaOps::MakeEvent() { return std::make_unique<CudaEvent>(guard_); }
+
+void CudaOps::Record(Event& event, Stream& stream) {
+  auto& cuda_event = static_cast<CudaEvent&>(event);
+  if (CUDA_RUN(guard_, cudaEventRecord(cuda_event.handle(), Handle(stream)))) {
+    cuda_event.NoteRecorded(static_cast<CudaStream&>(stream));
+  }
+}
+
+// After an error: at once, so that the caller comes to Await and hears of it.
+bool CudaOps::Reached(const Event& event) {
+  if (!guard_.ok()) return true;
+  const auto& cuda_event = static_cast<const CudaEvent&>(event);
+  cudaError_t result = cudaSuccess;
+  const bool made = guard_.Run("cudaEventQuery", [&] {
+    result = cudaEventQuery(cuda_event.handle());
+    return result == cudaErrorNotReady ? cudaSuccess : result;
+  });
+  if (!made) return true;
+  if (result == cudaErrorNotReady) return false;
+  cuda_event.NoteReached();
+  return true;
+}
+
+Status CudaOps::Await(Event& event) {
+  const auto& cuda_event = static_cast<const CudaEvent&>(event);
+  if (!guard_.ok() || !CUDA_RUN(guard_, cudaEventSynchronize(cuda_event.handle()))) {
+    return guard_.status();
+  }
+  cuda_event.NoteReached();
+  return Status();
+}
+
+void CudaOps::WaitFor(Stream& stream, const Event& event) {
+  const auto& cuda_event = static_cast<const CudaEvent&>(event);
+  CUDA_RUN(guard_, cudaStreamWaitEvent(Handle(stream), cuda_event.handle(), 0));
+}
+
+Result<std::unique_ptr<Graph>> CudaOps::Capture(Stream& stream, FunctionRef<void()> run) {
+  const cudaStream_t handle = Handle(stream);
+  // Calls of other threads are theirs.
+  RETURN_IF_ERROR(
+      CUDA_TRY(guard_, cudaStreamBeginCapture(handle, cudaStreamCaptureModeThreadLocal)));
+  run();
+  cudaGraph_t graph = nullptr;
+  if (!CUDA_RUN(guard_, cudaStreamEndCapture(handle, &graph))) {
+    // Also when an operation failed: the stream must not stay in this state.
+    if (graph == nullptr) (void)cudaStreamEndCapture(handle, &graph);
+    if (graph != nullptr) (void)cudaGraphDestroy(graph);
+    return guard_.status();
+  }
+  cudaGraphExec_t instance = nullptr;
+  const Status status = CUDA_TRY(guard_, cudaGraphInstantiate(&instance, graph, 0));
+  (void)cudaGraphDestroy(graph);
+  RETURN_IF_ERROR(status);
+  return std::unique_ptr<Graph>(std::make_unique<CudaGraph>(instance));
+}
+
+void CudaOps::Launch(const Graph& graph, Stream& stream) {
+  CUDA_RUN(guard_, cudaGraphLaunch(static_cast<const CudaGraph&>(graph).handle(), Handle(stream)));
+}
+
+void CudaOps::CopyToDevice(void* device, const void* host, size_t bytes, Stream& stream) {
+  if (bytes == 0) return;
+  CUDA_RUN(guard_, cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, Handle(stream)));
+}
+
+void CudaOps::CopyToHost(void* host, const void* device, size_t bytes, Stream& stream) {
+  if (bytes == 0) return;
+  CUDA_RUN(guard_, cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, Handle(stream)));
+}
+
+void CudaOps::Run(const Embed& op, Stream& stream) {
+  const CudaWeight& table = Unwrap(op.table);
+  const EmbedArgs args = {.ids = Data<const int32_t>(op.ids),
+                          .table = table.data(),
+                          .out = Data<float>(op.out),
+                          .num_tokens = op.out.rows(),
+                          .cols = table.cols(),
+                          .out_stride = FloatStride(op.out)};
+  CUDA_RUN(guard_, LaunchEmbed(args, Handle(stream)));
+}
+
+void CudaOps::Run(const AddRmsNorm& op, Stream& stream) {
+  const NormArgs args = {.x = op.x != nullptr ? Data<const float>(*op.x) : nullptr,
+                         .residual = Data<float>(op.residual),
+                         .weight = Data<const float>(op.weight),
+                         .out = op.out.data,
+                         .out_bf16 = op.out.dtype == DType::kBF16,
+                         .num_tokens = op.residual.rows(),
+                         .cols = op.residual.cols(),
+                         .x_stride = op.x != nullptr ? FloatStride(*op.x) : 0,
+                         .residual_stride = FloatStride(op.residual),
+                         .out_stride = ElementStride(op.out),
+                         .eps = op.eps};
+  CUDA_RUN(guard_, LaunchAddRmsNorm(args, Handle(stream)));
+}
+
+void CudaOps::Run(const Linear& op, Stream& stream) {
+  gemm_.Run(op, Unwrap(op.weight), Handle(stream));
+}
+
+void CudaOps::Run(const GatedActivation& op, Stream& stream) {
+  const GateArgs args = {.gate_up = Data<const float>(op.gate_up),
+                         .out = op.out.data,
+                         .out_bf16 = op.out.dtype == DType::kBF16,
+                         .gelu_tanh = op.activation == Activation::kGeluTanh,
+                         .num_tokens = op.out.rows(),
+                         .width = op.out.cols(),
+                         .in_stride = FloatStride(op.gate_up),
+                         .out_stride = ElementStride(op.out)};
+  CUDA_RUN(guard_, LaunchGate(args, Handle(stream)));
+}
+
+void CudaOps::Run(const RopeAndStore& op, Stream& stream) {
+  RopeArgs args = {};
+  args.q = Data<float>(op.q);
+  args.k = Data<const float>(op.k);
+  args.v = Data<const float>(op.v);
+  args.positions = Data<const int32_t>(op.positions);
+  args.slots = Data<const int64_t>(op.slots);
+  args.q_norm = op.q_norm != nullptr ? Data<const float>(*op.q_norm) : nullptr;
+  args.k_norm = op.k_norm != nullptr ? Data<const float>(*op.k_norm) : nullptr;
+  args.norm_eps = op.norm_eps;
+  if (op.rope != nullptr) {
+    args.cos_sin = Data<const float>(op.rope->cos_sin);
+    args.cos_sin_stride = FloatStride(op.rope->cos_sin);
+    args.rotary_dim = op.rope->rotary_dim;
+    args.half_split = op.rope->style == RopeStyle::kHalfSplit;
+  }
+  args.num_tokens = op.q.rows();
+  args.q_stride = FloatStride(op.q);
+  args.k_stride = FloatStride(op.k);
+  args.v_stride = FloatStride(op.v);
+  args.num_heads = static_cast<int32_t>(op.q.cols() / op.cache.head_dim);
+  args.cache = op.cache;
+  CUDA_RUN(guard_, LaunchRopeAndStore(args, Handle(stream)));
+}
+
+void CudaOps::Run(const Attention& op, Stream& stream) {
+  const auto& plan = static_cast<const CudaAttentionPlan&>(*op.plan);
+  if (op.q.rows() == 0) return;
+  CHECK(op.cache.head_dim == plan.shape().head_dim &&
+        op.cache.num_kv_heads == plan.shape().num_kv_heads &&
+        op.cache.block_size == plan.shape().block_size);
+  AttentionArgs args = {};
+  args.q = Data<const float>(op.q);
+  args.out = op.out.data;
+  args.lse = op.output_lse.empty() ? nullptr : Data<float>(op.output_lse);
+  args.out_bf16 = op.out.dtype == DType::kBF16;
+  args.q_stride = FloatStride(op.q);
+  args.out_stride = ElementStride(op.out);
+  args.lse_stride = op.output_lse.empty() ? 0 : FloatStride(op.output_lse);
+  args.scale = op.scale;
+  args.group = plan.shape().num_heads / plan.shape().num_kv_heads;
+  args.window = plan.shape().window;
+  args.cache = op.cache;
+  args.plan = plan.device();
+  args.table_rows = Data<const int32_t>(plan.table_rows());
+  args.tables = Data<const int32_t>(plan.tables());
+  args.table_stride = plan.tables().row_stride / static_cast<int64_t>(sizeof(int32_t));
+  args.partials = plan.partials();
+  args.counters = plan.counters();
+  CUDA_RUN(guard_, LaunchAttention(args, plan.ctas(), Handle(stream)));
+}
+
+void CudaOps::Run(const GatherRows& op, Stream& stream) {
+  const GatherArgs args = {
+      .source = Data<const std::byte>(op.source),
+      .rows = Data<const int32_t>(op.rows),
+      .out = Data<std::byte>(op.out),
+      .num_rows = op.out.rows(),
+      .row_bytes = static_cast<int64_t>(RowBytes(op.source.dtype, op.source.cols())),
+      .source_stride = op.source.row_stride,
+      .out_stride = op.out.row_stride};
+  CUDA_RUN(guard_, LaunchGather(args, Handle(stream)));
+}
+
+void CudaOps::Run(const ScatterElements& op, Stream& stream) {
+  const ScatterArgs args = {.indices = Data<const int32_t>(op.indices),
+                            .values = Data<const int32_t>(op.values),
+                            .out = Data<int32_t>(op.out),
+                            .count = op.indices.cols()};
+  CUDA_RUN(guard_, LaunchScatter(args, Handle(stream)));
+}
+
+void CudaOps::Run(const CopyRanges& op, Stream& stream) {
+  for (size_t begin = 0; begin < op.ranges.size(); begin += CopyArgs::kMaxRanges) {
+    CopyArgs args;
+    args.bytes = static_cast<int64_t>(op.bytes);
+    args.num_ranges =
+        static_cast<int32_t>(std::min<size_t>(CopyArgs::kMaxRanges, op.ranges.size() - begin));
+    for (int32_t i = 0; i < args.num_ranges; ++i) {
+      args.source[i] = op.ranges[begin + static_cast<size_t>(i)].source;
+      args.destination[i] = op.ranges[begin + static_cast<size_t>(i)].destination;
+    }
+    CUDA_RUN(guard_, LaunchCopyRanges(args, Handle(stream)));
+  }
+}
+
+}  // namespace tokamak::cuda

@@ -1,0 +1,65 @@
+// CudaOps: the backend's state and the operations, most of which only check shapes and launch a
+// kernel.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ops/cuda/calls.h"
+#include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/gemm.h"
+#include "ops/cuda/memory.h"
+#include "ops/cuda/stream.h"
+#include "ops/cuda/weight.h"
+#include "ops/ops.h"
+
+namespace tokamak::cuda {
+
+class CudaOps final : public Ops {
+ public:
+  static Result<std::unique_ptr<Ops>> Make(const CudaOptions& options);
+  ~CudaOps() override;
+
+  std::string_view name() const override { return name_; }
+  Result<Buffer> Allocate(size_t bytes, MemoryKind kind) override;
+  Result<std::unique_ptr<PackedWeight>> Prepare(const WeightSpec& spec) override;
+  Result<std::unique_ptr<AttentionPlan>> MakePlan(const AttentionShape& shape) override;
+  Result<std::unique_ptr<Sampler>> MakeSampler(const SamplerShape& shape) override;
+
+  std::unique_ptr<Stream> MakeStream() override;
+  Status Synchronize(Stream& stream) override;
+  std::unique_ptr<Event> MakeEvent() override;
+  void Record(Event& event, Stream& stream) override;
+  bool Reached(const Event& event) override;
+  Status Await(Event& event) override;
+  void WaitFor(Stream& stream, const Event& event) override;
+  bool has_graphs() const override { return true; }
+  Result<std::unique_ptr<Graph>> Capture(Stream& stream, FunctionRef<void()> run) override;
+  void Launch(const Graph& graph, Stream& stream) override;
+  void CopyToDevice(void* device, const void* host, size_t bytes, Stream& stream) override;
+  void CopyToHost(void* host, const void* device, size_t bytes, Stream& stream) override;
+
+  void Run(const Embed& op, Stream& stream) override;
+  void Run(const AddRmsNorm& op, Stream& stream) override;
+  void Run(const Linear& op, Stream& stream) override;
+  void Run(const GatedActivation& op, Stream& stream) override;
+  void Run(const RopeAndStore& op, Stream& stream) override;
+  void Run(const Attention& op, Stream& stream) override;
+  void Run(const GatherRows& op, Stream& stream) override;
+  void Run(const ScatterElements& op, Stream& stream) override;
+  void Run(const CopyRanges& op, Stream& stream) override;
+
+ private:
+  CudaOps(const CudaOptions& options, int threads);
+  Status Start();
+  Status WaitAfterError(Stream& stream);
+
+  CallGuard guard_;
+  std::string name_;
+  int num_sms_ = 0;
+  BlockPool pinned_;
+  WeightLoader loader_;
+  Gemm gemm_;
+};
+
+}  // namespace tokamak::cuda

@@ -1,0 +1,44 @@
+#include "ops/cuda/calls.h"
+
+#include "base/error.h"
+
+namespace tokamak::cuda {
+namespace {
+
+// "cudaMemcpyAsync" of "cudaMemcpyAsync(to, from, bytes)".
+std::string_view NameOf(std::string_view call) { return call.substr(0, call.find('(')); }
+
+}  // namespace
+
+bool CallGuard::Fail(Status status) {
+  if (status_.ok()) status_ = std::move(status);
+  return false;
+}
+
+void CallGuard::SelectDevice() {
+  const std::thread::id current = std::this_thread::get_id();
+  if (thread_ == current) return;
+  thread_ = current;
+  if (const cudaError_t error = cudaSetDevice(device_); error != cudaSuccess) {
+    Fail(Describe("cudaSetDevice", error));
+  }
+}
+
+Status CallGuard::Describe(std::string_view call, std::string_view what) {
+  return Internal("CUDA: {}: {}", NameOf(call), what);
+}
+
+Status CallGuard::Describe(std::string_view call, cudaError_t error) {
+  (void)cudaGetLastError();  // so that the next call does not report this error again
+  const std::string text = fmt::format("CUDA: {}: {} ({})", NameOf(call), cudaGetErrorString(error),
+                                       cudaGetErrorName(error));
+  return Status(
+      error == cudaErrorMemoryAllocation ? StatusCode::kResourceExhausted : StatusCode::kInternal,
+      text);
+}
+
+Status CallGuard::Describe(std::string_view call, cublasStatus_t error) {
+  return Internal("CUDA: {}: {}", NameOf(call), cublasLtGetStatusName(error));
+}
+
+}  // namespace tokamak::cuda

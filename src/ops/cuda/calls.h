@@ -1,0 +1,81 @@
+// Every CUDA and cuBLASLt call of a backend goes through its CallGuard, which keeps the first
+// error.
+//
+// After an error the guard makes no further calls: what is enqueued is dropped, so nothing waits
+// for work that will not come, and Ops::Await and Ops::Synchronize report that first error. There
+// is no way back; a process that wants to go on makes a new backend (and after an error that
+// corrupted the CUDA context, such as an illegal address, a new process).
+//
+// Owner: the backend's thread.
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "tokamak/status.h"
+
+namespace tokamak::cuda {
+
+class CallGuard {
+ public:
+  // `fail_call`: the number of the call that fails without being made, counted from 1; 0: none. For
+  // tests of what an error does.
+  CallGuard(int device, int64_t fail_call) : device_(device), fail_call_(fail_call) {}
+  CallGuard(const CallGuard&) = delete;
+  CallGuard& operator=(const CallGuard&) = delete;
+
+  // Makes a call during a step; whether it was made and succeeded. `call` is its source text.
+  template <typename F>
+  bool Run(const char* call, F&& make) {
+    if (!status_.ok()) return false;
+    if (Injected()) return Fail(Describe(call, "an error injected by fail_call"));
+    SelectDevice();
+    const auto result = make();
+    if (static_cast<int>(result) == 0) return true;
+    return Fail(Describe(call, result));
+  }
+
+  // Makes a call while loading. Running out of memory is the caller's to report and is not kept.
+  template <typename F>
+  Status Try(const char* call, F&& make) {
+    if (!status_.ok() || Run(call, std::forward<F>(make))) return status_;
+    Status status = status_;
+    if (status.code() == StatusCode::kResourceExhausted) status_ = Status();
+    return status;
+  }
+
+  // Notes an error found otherwise.
+  bool Fail(Status status);
+
+  bool ok() const { return status_.ok(); }
+  const Status& status() const { return status_; }
+  int device() const { return device_; }
+  int64_t num_calls() const { return num_calls_; }
+
+  // Makes this backend's device that of the calling thread. A thread serves one device: CUDA's
+  // choice is per thread, and is set again only when the thread changes.
+  void SelectDevice();
+
+ private:
+  bool Injected() { return ++num_calls_ == fail_call_; }
+  static Status Describe(std::string_view call, std::string_view what);
+  Status Describe(std::string_view call, cudaError_t error);
+  Status Describe(std::string_view call, cublasStatus_t error);
+
+  const int device_;
+  const int64_t fail_call_;
+  int64_t num_calls_ = 0;
+  std::thread::id thread_;  // that has selected the device
+  Status status_;           // the first error
+};
+
+}  // namespace tokamak::cuda
+
+// CUDA_RUN(guard, cudaMemcpyAsync(...)): during a step.  CUDA_TRY: while loading.
+#define CUDA_RUN(guard, call) (guard).Run(#call, [&] { return (call); })
+#define CUDA_TRY(guard, call) (guard).Try(#call, [&] { return (call); })

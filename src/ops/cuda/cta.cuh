@@ -1,0 +1,72 @@
+// Reductions and prefix sums over a CTA of kCtaThreads, for exact arithmetic: every combination
+// used with these gives the same bits in any order.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "ops/cuda/device.cuh"
+
+namespace tokamak::cuda {
+
+inline constexpr int kCtaThreads = 1024;
+inline constexpr int kCtaWarps = kCtaThreads / kWarp;
+
+// The value of lane `lane ^ distance`, for any T of whole words.
+template <typename T>
+__device__ T ShuffleXor(const T& value, int distance) {
+  static_assert(sizeof(T) % sizeof(uint32_t) == 0);
+  uint32_t words[sizeof(T) / sizeof(uint32_t)];
+  memcpy(words, &value, sizeof(T));
+  for (uint32_t& word : words) word = __shfl_xor_sync(kAllLanes, word, distance);
+  T other;
+  memcpy(&other, words, sizeof(T));
+  return other;
+}
+
+// combine(a, b) over the values of all threads, given to all of them.
+template <typename T, typename Combine>
+__device__ T CtaReduce(T value, Combine combine) {
+  // Bytes, as shared memory runs no constructors.
+  alignas(T) __shared__ unsigned char storage[kCtaWarps * sizeof(T)];
+  T* partial = reinterpret_cast<T*>(storage);
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    value = combine(value, ShuffleXor(value, distance));
+  }
+  if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  static_assert(kCtaWarps == kWarp);
+  value = partial[threadIdx.x % kWarp];
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    value = combine(value, ShuffleXor(value, distance));
+  }
+  __syncthreads();  // before the next one writes
+  return value;
+}
+
+inline __device__ uint64_t CtaSum(uint64_t value) {
+  return CtaReduce(value, [](uint64_t a, uint64_t b) { return a + b; });
+}
+
+// The sum of the values of this thread and those before it.
+inline __device__ uint64_t CtaInclusiveScan(uint64_t value) {
+  __shared__ uint64_t partial[kCtaWarps];
+  const int lane = static_cast<int>(threadIdx.x % kWarp);
+  const int warp = static_cast<int>(threadIdx.x / kWarp);
+  const auto warp_scan = [lane](uint64_t v) {
+    for (int distance = 1; distance < kWarp; distance *= 2) {
+      const uint64_t before = __shfl_up_sync(kAllLanes, v, distance);
+      if (lane >= distance) v += before;
+    }
+    return v;
+  };
+  value = warp_scan(value);
+  if (lane == kWarp - 1) partial[warp] = value;
+  __syncthreads();
+  const uint64_t warps = warp_scan(partial[lane]);
+  const uint64_t before = __shfl_sync(kAllLanes, warps, warp == 0 ? 0 : warp - 1);
+  __syncthreads();
+  return value + (warp == 0 ? 0 : before);
+}
+
+}  // namespace tokamak::cuda

@@ -1,0 +1,34 @@
+// The CUDA backend, which lives in libtokamak_cuda.so: weights in bf16 on the device, activations
+// f32 and (into Linear) bf16, sums in f32.
+//
+// Owner: one thread, for work and for loading. A row's result depends on that row alone (see
+// ops/cuda/gemm.h for how Linear keeps that).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "ops/ops.h"
+
+namespace tokamak {
+
+struct CudaOptions {
+  int device = 0;   // as CUDA numbers them
+  int threads = 0;  // that read and convert weights; 0: one per physical core
+  // For tests: the CUDA call with this number fails without being made; 0: none does. The
+  // environment's TOKAMAK_CUDA_FAIL_CALL is used where this is 0.
+  int64_t fail_call = 0;
+};
+
+// Opens libtokamak_cuda.so and makes a backend. The library is $TOKAMAK_CUDA_LIBRARY if that is
+// set, else the one beside the program, in ../lib from there, or where the system looks for
+// libraries. kUnavailable, with the reason, where there is no library, no driver or no such GPU;
+// kInternal where the library is of another build.
+Result<std::unique_ptr<Ops>> MakeCudaOps(const CudaOptions& options);
+
+// The same from a given file.
+Result<std::unique_ptr<Ops>> MakeCudaOpsFrom(const std::string& library,
+                                             const CudaOptions& options);
+
+}  // namespace tokamak

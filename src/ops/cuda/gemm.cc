@@ -1,0 +1,262 @@
+#include "ops/cuda/gemm.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "ops/cuda/kernels.h"
+
+namespace tokamak::cuda {
+namespace {
+
+constexpr int64_t kFullAlignment = 16;        // bytes; more gains nothing
+constexpr int64_t kMaxProbeBytes = 64 << 20;  // of a probe's output
+constexpr int kMaxCandidates = 8;             // for each step of the ladder
+
+// The largest power of two up to kFullAlignment that divides `bytes`.
+int64_t AlignmentOf(int64_t bytes) {
+  int64_t alignment = kFullAlignment;
+  while (bytes % alignment != 0) alignment /= 2;
+  return alignment;
+}
+
+bool IsAligned(const Tensor& tensor, int64_t alignment) {
+  return (reinterpret_cast<int64_t>(tensor.data) | tensor.row_stride) % alignment == 0;
+}
+
+// A product in cuBLASLt's terms. Its matrices are column-major, so that row-major out[M, N] is its
+// D[N, M] = op(A) · B with A = w, transposed, and B = x.
+struct Problem {
+  cublasLtMatmulDescOpaque_t operation;
+  cublasLtMatrixLayoutOpaque_t weight;
+  cublasLtMatrixLayoutOpaque_t x;
+  cublasLtMatrixLayoutOpaque_t out;
+
+  // Strides in elements.
+  cublasStatus_t Init(int64_t rows, int64_t cols, int64_t num_tokens, int64_t x_stride,
+                      int64_t out_stride) {
+    // Full f32 products and sums: no TF32, no bf16 partial sums.
+    cublasStatus_t status = cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    status = cublasLtMatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+                                            sizeof(transposed));
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    const auto n = static_cast<uint64_t>(rows);
+    const auto k = static_cast<uint64_t>(cols);
+    const auto m = static_cast<uint64_t>(num_tokens);
+    status = cublasLtMatrixLayoutInit(&weight, CUDA_R_16BF, k, n, cols);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    status = cublasLtMatrixLayoutInit(&x, CUDA_R_16BF, k, m, x_stride);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    return cublasLtMatrixLayoutInit(&out, CUDA_R_32F, n, m, out_stride);
+  }
+};
+
+// What an algorithm must keep to: no splitting of K, the workspace, the alignment of the operands.
+cublasStatus_t InitPreference(const LinearRecipe& recipe, size_t workspace,
+                              cublasLtMatmulPreferenceOpaque_t* preference) {
+  cublasStatus_t status = cublasLtMatmulPreferenceInit(preference);
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+    if (status != CUBLAS_STATUS_SUCCESS) return;
+    status = cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value));
+  };
+  const auto alignment = static_cast<uint32_t>(recipe.alignment);
+  const auto out_alignment = static_cast<uint32_t>(recipe.out_alignment);
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace));
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, out_alignment);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, out_alignment);
+  return status;
+}
+
+bool SplitsK(const cublasLtMatmulAlgo_t& algorithm) {
+  int32_t splits = 0;
+  size_t written = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoConfigGetAttribute(
+      &algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits, sizeof(splits), &written);
+  return status != CUBLAS_STATUS_SUCCESS || splits > 1;
+}
+
+size_t StepFor(int64_t num_tokens) {
+  size_t step = 0;
+  while (step + 1 < kLadder.size() && num_tokens > kLadder[step]) ++step;
+  return step;
+}
+
+}  // namespace
+
+// Memory to compare algorithms with.
+struct Gemm::Probe {
+  int64_t max_tokens = 0;
+  Buffer x;          // bf16 [max_tokens, cols]
+  Buffer expected;   // f32 [max_tokens, rows]
+  Buffer actual;     // the same
+  Buffer different;  // i32
+};
+
+Gemm::~Gemm() {
+  if (handle_ != nullptr) (void)cublasLtDestroy(handle_);
+  if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
+}
+
+Status Gemm::Start() {
+  RETURN_IF_ERROR(CUDA_TRY(guard_, cublasLtCreate(&handle_)));
+  RETURN_IF_ERROR(CUDA_TRY(guard_, cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)));
+  ASSIGN_OR_RETURN(workspace_, AllocateMemory(guard_, kWorkspaceBytes, MemoryKind::kDevice));
+  return Status();
+}
+
+Result<bool> Gemm::Agrees(const CudaWeight& weight, Probe& probe,
+                          const cublasLtMatmulAlgo_t& algorithm, int64_t num_tokens,
+                          bool reference) {
+  Problem problem;
+  RETURN_IF_ERROR(CUDA_TRY(guard_, problem.Init(weight.rows(), weight.cols(), num_tokens,
+                                                weight.cols(), weight.rows())));
+  void* out = (reference ? probe.expected : probe.actual).data();
+  const float one = 1, zero = 0;
+  cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+  // An algorithm that does not take the shape after all is no error.
+  RETURN_IF_ERROR(guard_.Try("cublasLtMatmul", [&] {
+    status = cublasLtMatmul(handle_, &problem.operation, &one, weight.data(), &problem.weight,
+                            probe.x.data(), &problem.x, &zero, out, &problem.out, out, &problem.out,
+                            &algorithm, workspace_.data(), workspace_.size(), stream_);
+    return CUBLAS_STATUS_SUCCESS;
+  }));
+  if (status != CUBLAS_STATUS_SUCCESS || reference) return status == CUBLAS_STATUS_SUCCESS;
+  int32_t different = 0;
+  auto* counter = reinterpret_cast<int32_t*>(probe.different.data());
+  RETURN_IF_ERROR(CUDA_TRY(guard_, cudaMemsetAsync(counter, 0, sizeof(different), stream_)));
+  RETURN_IF_ERROR(
+      CUDA_TRY(guard_, LaunchCountDifferent(reinterpret_cast<const float*>(probe.actual.data()),
+                                            reinterpret_cast<const float*>(probe.expected.data()),
+                                            num_tokens * weight.rows(), counter, stream_)));
+  RETURN_IF_ERROR(CUDA_TRY(guard_, cudaMemcpyAsync(&different, counter, sizeof(different),
+                                                   cudaMemcpyDeviceToHost, stream_)));
+  RETURN_IF_ERROR(CUDA_TRY(guard_, cudaStreamSynchronize(stream_)));
+  return different == 0;
+}
+
+// From the top of the ladder down: the first algorithm there makes the expected rows, the others
+// must agree with it at both ends of their range.
+Status Gemm::Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe) {
+  cublasLtMatmulPreferenceOpaque_t preference;
+  RETURN_IF_ERROR(CUDA_TRY(guard_, InitPreference(*recipe, workspace_.size(), &preference)));
+  bool have_expected = false;
+  for (size_t step = kLadder.size(); step-- > 0;) {
+    Problem problem;
+    RETURN_IF_ERROR(CUDA_TRY(guard_, problem.Init(weight.rows(), weight.cols(), kLadder[step],
+                                                  weight.cols(), weight.rows())));
+    std::array<cublasLtMatmulHeuristicResult_t, kMaxCandidates> candidates;
+    int count = 0;
+    RETURN_IF_ERROR(guard_.Try("cublasLtMatmulAlgoGetHeuristic", [&] {
+      const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+          handle_, &problem.operation, &problem.weight, &problem.x, &problem.out, &problem.out,
+          &preference, kMaxCandidates, candidates.data(), &count);
+      return status == CUBLAS_STATUS_NOT_SUPPORTED ? CUBLAS_STATUS_SUCCESS : status;
+    }));
+    const int64_t low = std::min(step == 0 ? 1 : kLadder[step - 1] + 1, probe.max_tokens);
+    const int64_t high = std::min(kLadder[step], probe.max_tokens);
+    bool found = false;
+    for (int i = 0; i < count && !found; ++i) {
+      const cublasLtMatmulHeuristicResult_t& candidate = candidates[static_cast<size_t>(i)];
+      if (candidate.state != CUBLAS_STATUS_SUCCESS || SplitsK(candidate.algo)) continue;
+      if (!have_expected) {
+        ASSIGN_OR_RETURN(have_expected, Agrees(weight, probe, candidate.algo, high, true));
+        if (!have_expected) continue;
+      }
+      ASSIGN_OR_RETURN(found, Agrees(weight, probe, candidate.algo, high, false));
+      if (!found) continue;
+      ASSIGN_OR_RETURN(found, Agrees(weight, probe, candidate.algo, low, false));
+      recipe->algorithms[step] = candidate.algo;
+    }
+    // An algorithm made for more tokens serves fewer too, only slower.
+    if (!found && step + 1 < kLadder.size()) {
+      ASSIGN_OR_RETURN(found, Agrees(weight, probe, recipe->algorithms[step + 1], low, false));
+      recipe->algorithms[step] = recipe->algorithms[step + 1];
+    }
+    if (!found) return Status();
+  }
+  recipe->fast = true;
+  return Status();
+}
+
+Result<std::shared_ptr<const LinearRecipe>> Gemm::MakeRecipe(const CudaWeight& weight) {
+  const int64_t rows = weight.rows(), cols = weight.cols();
+  std::shared_ptr<const LinearRecipe>& known = recipes_[{rows, cols}];
+  if (known) return known;
+  auto recipe = std::make_shared<LinearRecipe>();
+  recipe->alignment = AlignmentOf(cols * static_cast<int64_t>(sizeof(uint16_t)));
+  recipe->out_alignment = AlignmentOf(rows * static_cast<int64_t>(sizeof(float)));
+  Probe probe;
+  const int64_t out_row = std::max<int64_t>(1, rows * static_cast<int64_t>(sizeof(float)));
+  probe.max_tokens = std::clamp(kMaxProbeBytes / out_row, kLadder.front(), kLadder.back());
+  const auto allocate = [this](int64_t bytes) {
+    return AllocateMemory(guard_, static_cast<size_t>(bytes), MemoryKind::kDevice);
+  };
+  const int64_t x_elements = probe.max_tokens * cols;
+  ASSIGN_OR_RETURN(probe.x, allocate(x_elements * static_cast<int64_t>(sizeof(uint16_t))));
+  ASSIGN_OR_RETURN(probe.expected, allocate(probe.max_tokens * out_row));
+  ASSIGN_OR_RETURN(probe.actual, allocate(probe.max_tokens * out_row));
+  ASSIGN_OR_RETURN(probe.different, allocate(sizeof(int32_t)));
+  RETURN_IF_ERROR(CUDA_TRY(
+      guard_, LaunchFillProbe(reinterpret_cast<uint16_t*>(probe.x.data()), x_elements, stream_)));
+  Status status = Choose(weight, probe, recipe.get());
+  // Also before giving up: probes in flight use memory that is about to go.
+  const Status done = CUDA_TRY(guard_, cudaStreamSynchronize(stream_));
+  RETURN_IF_ERROR(status);
+  RETURN_IF_ERROR(done);
+  if (!recipe->fast && rows * cols >= 1 << 20) {
+    LogWarning(
+        "cuBLASLt offers no set of algorithms for weights of {} x {} whose results do not "
+        "depend on the batch; they use a slow kernel",
+        rows, cols);
+  }
+  known = std::move(recipe);
+  return known;
+}
+
+void Gemm::Run(const Linear& op, const CudaWeight& weight, cudaStream_t stream) {
+  const int64_t num_tokens = op.x.rows();
+  if (num_tokens == 0) return;
+  CHECK(op.x.dtype == DType::kBF16 && op.x.cols() == weight.cols() &&
+        op.out.cols() == weight.rows());
+  const int64_t x_stride = op.x.row_stride / static_cast<int64_t>(sizeof(uint16_t));
+  const int64_t out_stride = op.out.row_stride / static_cast<int64_t>(sizeof(float));
+  const LinearRecipe* recipe = weight.recipe.get();
+  if (recipe != nullptr && recipe->fast && IsAligned(op.x, recipe->alignment) &&
+      IsAligned(op.out, recipe->out_alignment)) {
+    Problem problem;
+    const float one = 1, zero = 0;
+    CUDA_RUN(guard_, problem.Init(weight.rows(), weight.cols(), num_tokens, x_stride, out_stride));
+    CUDA_RUN(guard_,
+             cublasLtMatmul(handle_, &problem.operation, &one, weight.data(), &problem.weight,
+                            op.x.data, &problem.x, &zero, op.out.data, &problem.out, op.out.data,
+                            &problem.out, &recipe->algorithms[StepFor(num_tokens)],
+                            workspace_.data(), workspace_.size(), stream));
+  } else {
+    const PlainLinearArgs args = {.x = static_cast<const uint16_t*>(op.x.data),
+                                  .weight = weight.data(),
+                                  .out = static_cast<float*>(op.out.data),
+                                  .num_tokens = num_tokens,
+                                  .rows = weight.rows(),
+                                  .cols = weight.cols(),
+                                  .x_stride = x_stride,
+                                  .out_stride = out_stride};
+    CUDA_RUN(guard_, LaunchPlainLinear(args, stream));
+  }
+  if (op.bias.empty()) return;
+  const BiasArgs bias = {.bias = static_cast<const float*>(op.bias.data),
+                         .out = static_cast<float*>(op.out.data),
+                         .num_tokens = num_tokens,
+                         .rows = weight.rows(),
+                         .out_stride = out_stride};
+  CUDA_RUN(guard_, LaunchAddBias(bias, stream));
+}
+
+}  // namespace tokamak::cuda

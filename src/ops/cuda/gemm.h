@@ -1,0 +1,64 @@
+// Linear on the device: out[M, N] f32 = x[M, K] bf16 · w[N, K]ᵀ bf16, sums in f32, by cuBLASLt
+// where it can and by the plain kernel where it cannot.
+//
+// A row of out must not depend on M. cuBLASLt picks its algorithm by M, so for each (N, K) a recipe
+// is made at load: one algorithm for each step of a ladder of M, none of which splits K, and all of
+// which gave bit by bit the same rows on a probe with the weight itself. If the library has no such
+// set, every M of that shape takes the plain kernel, whose sums do not depend on M by construction.
+// Which algorithms these are may differ between GPUs and versions of the library, not between runs.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "ops/cuda/calls.h"
+#include "ops/cuda/memory.h"
+#include "ops/cuda/weight.h"
+#include "ops/ops.h"
+
+namespace tokamak::cuda {
+
+// Numbers of tokens up to which an algorithm is used; above the last, the last.
+inline constexpr std::array<int64_t, 7> kLadder = {16, 32, 64, 128, 256, 512, 1024};
+
+struct LinearRecipe {
+  bool fast = false;      // else: the plain kernel
+  int64_t alignment = 0;  // bytes, of x and its rows
+  int64_t out_alignment = 0;
+  std::array<cublasLtMatmulAlgo_t, kLadder.size()> algorithms{};
+};
+
+// Owner: the backend. The workspace is one, so products run on one stream at a time.
+class Gemm {
+ public:
+  explicit Gemm(CallGuard& guard) : guard_(guard) {}
+  ~Gemm();
+
+  // cuBLASLt's handle and workspace.
+  Status Start();
+  // While loading; waits for the device. Weights of one shape share a recipe.
+  Result<std::shared_ptr<const LinearRecipe>> MakeRecipe(const CudaWeight& weight);
+  void Run(const Linear& op, const CudaWeight& weight, cudaStream_t stream);
+
+ private:
+  static constexpr size_t kWorkspaceBytes = 32 << 20;
+  struct Probe;
+
+  Status Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe);
+  // Whether `algorithm` gives the probe's rows at `num_tokens` (or, with `reference`, makes them).
+  Result<bool> Agrees(const CudaWeight& weight, Probe& probe, const cublasLtMatmulAlgo_t& algorithm,
+                      int64_t num_tokens, bool reference);
+
+  CallGuard& guard_;
+  cublasLtHandle_t handle_ = nullptr;
+  cudaStream_t stream_ = nullptr;  // of probes
+  Buffer workspace_;
+  std::map<std::pair<int64_t, int64_t>, std::shared_ptr<const LinearRecipe>> recipes_;
+};
+
+}  // namespace tokamak::cuda

@@ -1,0 +1,124 @@
+// The kernels' host side: one function per kernel that launches it and returns what the launch
+// returned. Pointers are device memory unless stated; strides are in elements.
+//
+// All of these can be captured into a CUDA graph: nothing allocates or synchronizes, and the shape
+// of a launch depends on the number of tokens (T) or of rows (R) and on the model's shape alone.
+// What else differs between steps is read from device memory. A launch with nothing to do is left
+// out.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/attention.h"
+
+namespace tokamak::cuda {
+
+// Whether this build has machine code for the current device.
+cudaError_t CheckDeviceCode();
+
+// out[t] = table[ids[t]]: bf16 [rows, cols] to f32 [T, cols]. One CTA per token.
+struct EmbedArgs {
+  const int32_t* ids;
+  const uint16_t* table;
+  float* out;
+  int64_t num_tokens, cols, out_stride;
+};
+cudaError_t LaunchEmbed(const EmbedArgs& args, cudaStream_t stream);
+
+// See AddRmsNorm. One CTA per token.
+struct NormArgs {
+  const float* x;  // or null
+  float* residual;
+  const float* weight;
+  void* out;
+  bool out_bf16;  // else f32
+  int64_t num_tokens, cols, x_stride, residual_stride, out_stride;
+  float eps;
+};
+cudaError_t LaunchAddRmsNorm(const NormArgs& args, cudaStream_t stream);
+
+// See GatedActivation. One thread per element.
+struct GateArgs {
+  const float* gate_up;
+  void* out;
+  bool out_bf16;
+  bool gelu_tanh;  // else silu
+  int64_t num_tokens, width, in_stride, out_stride;
+};
+cudaError_t LaunchGate(const GateArgs& args, cudaStream_t stream);
+
+// See RopeAndStore. One warp per token and head.
+struct RopeArgs {
+  float* q;
+  const float* k;
+  const float* v;
+  const int32_t* positions;
+  const int64_t* slots;
+  const float* q_norm;  // or null
+  const float* k_norm;
+  float norm_eps;
+  const float* cos_sin;  // or null: no rotation
+  int32_t rotary_dim;
+  bool half_split;  // else interleaved
+  int64_t num_tokens, q_stride, k_stride, v_stride, cos_sin_stride;
+  int32_t num_heads;
+  KvLayerView cache;
+};
+cudaError_t LaunchRopeAndStore(const RopeArgs& args, cudaStream_t stream);
+
+// out[i] = source[rows[i]], rows of `row_bytes` bytes; strides in bytes. One CTA per row.
+struct GatherArgs {
+  const std::byte* source;
+  const int32_t* rows;
+  std::byte* out;
+  int64_t num_rows, row_bytes, source_stride, out_stride;
+};
+cudaError_t LaunchGather(const GatherArgs& args, cudaStream_t stream);
+
+// out[indices[i]] = values[i]. One thread per element.
+struct ScatterArgs {
+  const int32_t* indices;
+  const int32_t* values;
+  int32_t* out;
+  int64_t count;
+};
+cudaError_t LaunchScatter(const ScatterArgs& args, cudaStream_t stream);
+
+// Copies between up to kMaxRanges pairs of ranges, which travel as the kernel's argument.
+struct CopyArgs {
+  static constexpr int kMaxRanges = 120;
+  const std::byte* source[kMaxRanges];
+  std::byte* destination[kMaxRanges];
+  int64_t bytes;
+  int32_t num_ranges;
+};
+cudaError_t LaunchCopyRanges(const CopyArgs& args, cudaStream_t stream);
+
+// out[m, n] = Σ_k x[m, k] · w[n, k]: any shape and alignment, each output one chain of fused
+// multiply-adds over k.
+struct PlainLinearArgs {
+  const uint16_t* x;       // bf16 [num_tokens, cols]
+  const uint16_t* weight;  // bf16 [rows, cols], dense
+  float* out;              // f32 [num_tokens, rows]
+  int64_t num_tokens, rows, cols, x_stride, out_stride;
+};
+cudaError_t LaunchPlainLinear(const PlainLinearArgs& args, cudaStream_t stream);
+
+// out[m, n] += bias[n].
+struct BiasArgs {
+  const float* bias;
+  float* out;
+  int64_t num_tokens, rows, out_stride;
+};
+cudaError_t LaunchAddBias(const BiasArgs& args, cudaStream_t stream);
+
+// For choosing GEMM algorithms: x[i] = something like a normal variable, the same for the same i,
+// in bf16; and *different = the number of elements whose bits differ.
+cudaError_t LaunchFillProbe(uint16_t* x, int64_t count, cudaStream_t stream);
+cudaError_t LaunchCountDifferent(const float* a, const float* b, int64_t count, int32_t* different,
+                                 cudaStream_t stream);
+
+}  // namespace tokamak::cuda

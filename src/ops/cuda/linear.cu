@@ -1,0 +1,121 @@
+// The plain GEMM, and what goes around cuBLASLt's.
+//
+// out[m, n] = Σ_k x[m, k] · w[n, k]. x bf16 [M, K], w bf16 [N, K], out f32 [M, N]. Used where
+// cuBLASLt has nothing for an alignment; 2·M·N·K FLOPs on the plain FP32 units, so it is slow for
+// all but small shapes. A CTA makes a tile of 32 × 32 outputs from tiles of 32 along k in shared
+// memory, a thread four outputs of a column. Each output is one chain of fused multiply-adds over
+// ascending k, whatever M is.
+#include "ops/cuda/device.cuh"
+#include "ops/cuda/kernels.h"
+
+namespace tokamak::cuda {
+namespace {
+
+constexpr int kTile = 32;
+constexpr int kThreads = 256;
+constexpr int kOutputs = kTile * kTile / kThreads;  // of a thread
+
+unsigned Grid(int64_t items, int64_t per_cta) {
+  return static_cast<unsigned>((items + per_cta - 1) / per_cta);
+}
+
+// Rows [first, first + kTile) and columns [k, k + kTile) of a bf16 matrix, zero outside of it.
+__device__ void LoadTile(const uint16_t* matrix, int64_t rows, int64_t cols, int64_t stride,
+                         int64_t first, int64_t k, float tile[kTile][kTile + 1]) {
+  for (int i = static_cast<int>(threadIdx.x); i < kTile * kTile; i += kThreads) {
+    const int64_t row = first + i / kTile;
+    const int64_t col = k + i % kTile;
+    tile[i / kTile][i % kTile] =
+        row < rows && col < cols ? BF16::Load(matrix[row * stride + col]) : 0.0f;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) PlainLinearKernel(PlainLinearArgs a) {
+  __shared__ float x[kTile][kTile + 1];
+  __shared__ float w[kTile][kTile + 1];
+  const int64_t first_row = blockIdx.x * int64_t{kTile};  // of w
+  const int64_t first_token = blockIdx.y * int64_t{kTile};
+  const int column = static_cast<int>(threadIdx.x % kTile);
+  const int line = static_cast<int>(threadIdx.x / kTile);
+  float sums[kOutputs] = {};
+  for (int64_t k = 0; k < a.cols; k += kTile) {
+    LoadTile(a.x, a.num_tokens, a.cols, a.x_stride, first_token, k, x);
+    LoadTile(a.weight, a.rows, a.cols, a.cols, first_row, k, w);
+    __syncthreads();
+    for (int i = 0; i < kTile; ++i) {
+#pragma unroll
+      for (int j = 0; j < kOutputs; ++j) {
+        sums[j] = fmaf(x[line + j * (kTile / kOutputs)][i], w[column][i], sums[j]);
+      }
+    }
+    __syncthreads();
+  }
+  const int64_t n = first_row + column;
+  if (n >= a.rows) return;
+#pragma unroll
+  for (int j = 0; j < kOutputs; ++j) {
+    const int64_t m = first_token + line + j * (kTile / kOutputs);
+    if (m < a.num_tokens) a.out[m * a.out_stride + n] = sums[j];
+  }
+}
+
+__global__ void AddBiasKernel(BiasArgs a) {
+  const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+  if (i >= a.num_tokens * a.rows) return;
+  a.out[i / a.rows * a.out_stride + i % a.rows] += a.bias[i % a.rows];
+}
+
+__global__ void FillProbeKernel(uint16_t* x, int64_t count) {
+  const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+  if (i >= count) return;
+  uint64_t bits = (static_cast<uint64_t>(i) + 1) * 0x9e3779b97f4a7c15;  // SplitMix64
+  bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9;
+  bits = (bits ^ (bits >> 27)) * 0x94d049bb133111eb;
+  bits ^= bits >> 31;
+  // The sum of four uniform numbers, around zero.
+  const int sum = static_cast<int>((bits & 0xffff) + ((bits >> 16) & 0xffff) +
+                                   ((bits >> 32) & 0xffff) + (bits >> 48));
+  x[i] = BF16::Store(static_cast<float>(sum - 2 * 65535) * 0x1p-15f);
+}
+
+__global__ void CountDifferentKernel(const float* a, const float* b, int64_t count,
+                                     int32_t* different) {
+  const int64_t stride = int64_t{gridDim.x} * kThreads;
+  int32_t mine = 0;
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count; i += stride) {
+    const bool both_nan = a[i] != a[i] && b[i] != b[i];
+    mine += static_cast<int32_t>(!both_nan && __float_as_uint(a[i]) != __float_as_uint(b[i]));
+  }
+  if (mine != 0) atomicAdd(different, mine);
+}
+
+}  // namespace
+
+cudaError_t LaunchPlainLinear(const PlainLinearArgs& args, cudaStream_t stream) {
+  if (args.num_tokens * args.rows == 0) return cudaSuccess;
+  const dim3 grid(Grid(args.rows, kTile), Grid(args.num_tokens, kTile));
+  PlainLinearKernel<<<grid, kThreads, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchAddBias(const BiasArgs& args, cudaStream_t stream) {
+  if (args.num_tokens * args.rows == 0) return cudaSuccess;
+  AddBiasKernel<<<Grid(args.num_tokens * args.rows, kThreads), kThreads, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchFillProbe(uint16_t* x, int64_t count, cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  FillProbeKernel<<<Grid(count, kThreads), kThreads, 0, stream>>>(x, count);
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchCountDifferent(const float* a, const float* b, int64_t count, int32_t* different,
+                                 cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  constexpr unsigned kCtas = 264;
+  CountDifferentKernel<<<kCtas, kThreads, 0, stream>>>(a, b, count, different);
+  return cudaGetLastError();
+}
+
+}  // namespace tokamak::cuda

@@ -1,0 +1,356 @@
+// Sampling: one CTA per row of logits f32 [rows, vocab_size], which reads the row a few times (the
+// first time from memory, then from the L2 cache) and changes it only to edit it. Compiled without
+// fused multiply-adds: for equal logits the token and the logprobs are those of ops/sampling, bit
+// for bit. Bound: rows · vocab_size · 4 bytes per pass; a greedy row takes one pass, a draw without
+// filters two.
+//
+// The steps are those of HostSampler::SampleOne: check, log-softmax of the raw logits where
+// logprobs are asked for, edits (SlotSampling::Edit) and mask, filters, draw.
+#include <cfloat>
+#include <climits>
+
+#include "ops/cuda/cta.cuh"
+#include "ops/cuda/sample_filters.cuh"
+#include "ops/cuda/sample_layout.h"
+#include "ops/sampling/best_draw.h"
+#include "step/step_output.h"
+
+namespace tokamak::cuda {
+namespace {
+
+using sampling::BestDraw;
+
+struct Highest {
+  float value = -INFINITY;
+  int32_t id = INT_MAX;  // the lowest of those
+
+  __device__ void Offer(float other, int32_t other_id) {
+    if (other > value || (other == value && other_id < id)) {
+      value = other;
+      id = other_id;
+    }
+  }
+};
+
+__device__ Highest CtaHighest(Highest mine) {
+  return CtaReduce(mine, [](Highest a, const Highest& b) {
+    a.Offer(b.value, b.id);
+    return a;
+  });
+}
+
+// One row, and what all threads of its CTA know about it.
+struct Row {
+  float* logits;
+  int32_t size;
+
+  template <typename F>
+  __device__ void ForEach(F visit) const {
+    for (int32_t id = static_cast<int32_t>(threadIdx.x); id < size; id += kCtaThreads) {
+      visit(id, logits[id]);
+    }
+  }
+
+  // The highest logit; *usable: none is NaN or +Inf. Ids of -Inf are not offered.
+  __device__ Highest Scan(bool* usable) const {
+    Highest highest;
+    bool fine = true;
+    ForEach([&](int32_t id, float x) {
+      if (x > highest.value) highest.Offer(x, id);
+      fine = fine && x < INFINITY;
+    });
+    *usable = __syncthreads_and(static_cast<int>(fine)) != 0;
+    return CtaHighest(highest);
+  }
+};
+
+// Natural logarithm of softmax.
+struct LogSoftmax {
+  float max = 0;
+  double log_total = 0;
+
+  LogSoftmax() = default;
+  __device__ LogSoftmax(const Row& row, float max) : max(max) {
+    Mass total = 0;
+    row.ForEach([&](int32_t, float x) { total += MassOf(x - max); });
+    log_total = sampling::LogOfMass(CtaSum(total));
+  }
+  __device__ float operator()(float logit) const {
+    return static_cast<float>((static_cast<double>(logit) - static_cast<double>(max)) - log_total);
+  }
+};
+
+// The `count` most likely tokens, best first: every thread offers the best of its own tokens that
+// have not been taken, and whoever wins looks for its next.
+__device__ void WriteTop(const Row& row, const LogSoftmax& log_softmax, int count,
+                         SampleRecord* record) {
+  Highest taken = {INFINITY, -1};
+  const auto next = [&] {
+    Highest best;
+    row.ForEach([&](int32_t id, float x) {
+      const bool after_taken = x < taken.value || (x == taken.value && id > taken.id);
+      if (x > -INFINITY && after_taken) best.Offer(x, id);
+    });
+    return best;
+  };
+  Highest mine = next();
+  int found = 0;
+  for (; found < count; ++found) {
+    const Highest best = CtaHighest(mine);
+    if (best.id == INT_MAX) break;
+    if (threadIdx.x == 0) {
+      record->top_ids[found] = best.id;
+      record->top_logprobs[found] = log_softmax(best.value);
+    }
+    if (best.id == mine.id) {
+      taken = mine;
+      mine = next();
+    }
+  }
+  if (threadIdx.x == 0) record->num_top = found;
+}
+
+// Keeps what overflowed finite, and -Inf as it was.
+__device__ float Clamp(float before, float after) {
+  return before == -INFINITY ? before
+         : after < -FLT_MAX  ? -FLT_MAX
+         : after > FLT_MAX   ? FLT_MAX
+                             : after;
+}
+
+__device__ bool ForbidsStop(const DeviceSlot& slot, int32_t position) {
+  return position - slot.num_prompt < slot.min_tokens && slot.num_stops > 0;
+}
+
+// SlotSampling::Edit. `keep_raw`: saves the logits from before any change. All threads.
+__device__ void Edit(const Row& row, const DeviceSlot& slot, int32_t position, bool keep_raw) {
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < slot.num_biases; i += kCtaThreads) {
+    const int32_t token = slot.biases[i].token;
+    if (i > 0 && slot.biases[i - 1].token == token) continue;  // its first entry sees to all
+    float x = row.logits[token];
+    slot.biases[i].raw = x;
+    for (int32_t j = i; j < slot.num_biases && slot.biases[j].token == token; ++j) {
+      x = Clamp(x, x + slot.biases[j].bias);
+    }
+    row.logits[token] = x;
+  }
+  __syncthreads();
+  if (slot.counts != nullptr) {
+    row.ForEach([&](int32_t id, float before) {
+      const int32_t entry = slot.counts[id];
+      if (entry == 0) return;
+      if (keep_raw) slot.raw[id] = before;
+      float x = before > 0 ? before / slot.repetition_penalty : before * slot.repetition_penalty;
+      x = Clamp(before, x);
+      if (entry >= kOneOutput) {
+        const auto count = static_cast<float>(entry / kOneOutput);
+        x = Clamp(before, (x - slot.presence_penalty) - slot.frequency_penalty * count);
+      }
+      row.logits[id] = x;
+    });
+    __syncthreads();
+  }
+  if (ForbidsStop(slot, position)) {
+    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < slot.num_stops; i += kCtaThreads) {
+      row.logits[slot.stops[i]] = -INFINITY;
+    }
+    __syncthreads();
+  }
+}
+
+// The token's logit from before any edit. A biased token's is with its bias, also if a penalty
+// changed it afterwards. All threads; `token` can still be drawn, so mask and min_tokens left it.
+__device__ float RawLogit(const Row& row, const DeviceSlot& slot, int32_t token) {
+  __shared__ float raw;
+  if (threadIdx.x == 0) {
+    const bool counted = slot.counts != nullptr && slot.counts[token] != 0;
+    raw = counted ? slot.raw[token] : row.logits[token];
+  }
+  __syncthreads();
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < slot.num_biases; i += kCtaThreads) {
+    const bool first = i == 0 || slot.biases[i - 1].token != token;
+    if (slot.biases[i].token == token && first) raw = slot.biases[i].raw;
+  }
+  __syncthreads();
+  return raw;
+}
+
+// Gumbel-max over the survivors. Without filters `highest` (y = 0) is one of them and sets the bar.
+__device__ int32_t Draw(const Row& row, const Highest& highest, const Survivors& survivors,
+                        const DeviceSlot& slot, int32_t position) {
+  const DrawKey key = {.seed = slot.seed, .choice = slot.choice, .position = position};
+  BestDraw best;
+  best.token = INT_MAX;
+  if (!survivors.any_filter) {
+    const auto id = static_cast<uint32_t>(highest.id);
+    best.Offer(0.0f, highest.id, DrawWords(key, id / 4)[id % 4]);
+  }
+  const int32_t quads = (row.size + 3) / 4;
+  for (int32_t quad = static_cast<int32_t>(threadIdx.x); quad < quads; quad += kCtaThreads) {
+    float y[4];
+    float largest = -INFINITY;
+#pragma unroll
+    for (int32_t j = 0; j < 4; ++j) {
+      const int32_t id = 4 * quad + j;
+      y[j] = id < row.size ? (row.logits[id] - highest.value) / slot.temperature : -INFINITY;
+      if (!survivors.Keep(y[j], static_cast<uint32_t>(id))) y[j] = -INFINITY;
+      largest = fmaxf(largest, y[j]);
+    }
+    if (largest == -INFINITY || best.IsOutOfReach(largest)) continue;
+    const int zero_bits = best.BitsThatMustBeZero(largest);
+    const auto words = DrawWords(key, static_cast<uint32_t>(quad));
+#pragma unroll
+    for (int32_t j = 0; j < 4; ++j) {
+      if (y[j] == -INFINITY || BestDraw::AnyOfTopBits(words[j], zero_bits)) continue;
+      best.Offer(y[j], 4 * quad + j, words[j]);
+    }
+  }
+  struct Packed {  // whole words, without padding
+    double score;
+    int32_t token, unused;
+  };
+  return CtaReduce(Packed{best.score, best.token, 0},
+                   [](const Packed& a, const Packed& b) {
+                     BestDraw both;
+                     both.score = a.score;
+                     both.token = a.token;
+                     both.Offer(b.score, b.token);
+                     return Packed{both.score, both.token, 0};
+                   })
+      .token;
+}
+
+// The row's token; its health in *health. Writes the record's logprobs.
+__device__ int32_t SampleRow(const SampleArgs& a, const SampleArgs::Row& where, const Row& row,
+                             const DeviceSlot& slot, SampleRecord* record, RowHealth* health,
+                             CutMemory& memory) {
+  const bool wants_logprobs = slot.top_logprobs >= 0;
+  bool usable = true;
+  Highest highest = row.Scan(&usable);
+  const float raw_max = highest.value;
+  *health = RowHealth::kNotFinite;
+  if (!usable || raw_max == -INFINITY) return 0;
+  const LogSoftmax log_softmax = wants_logprobs ? LogSoftmax(row, raw_max) : LogSoftmax();
+  if (wants_logprobs) WriteTop(row, log_softmax, slot.top_logprobs, record);
+  const bool edits =
+      slot.num_biases > 0 || slot.counts != nullptr || ForbidsStop(slot, where.position);
+  __syncthreads();  // the raw row has been read
+  if (edits) Edit(row, slot, where.position, wants_logprobs);
+  if (where.mask >= 0) {
+    const uint32_t* mask = a.masks + int64_t{where.mask} * a.mask_words;
+    row.ForEach([&](int32_t id, float) {
+      if ((mask[id / 32] >> (id % 32) & 1) == 0) row.logits[id] = -INFINITY;
+    });
+    __syncthreads();
+  }
+  if (edits || where.mask >= 0) highest = row.Scan(&usable);
+  *health = RowHealth::kNoCandidate;
+  if (highest.value == -INFINITY) return 0;
+  *health = RowHealth::kOk;
+  int32_t token = highest.id;
+  if (slot.temperature != 0.0f) {
+    const auto tempered = [&](int32_t id) {
+      return (row.logits[id] - highest.value) / slot.temperature;
+    };
+    token =
+        Draw(row, highest, ApplyFilters(slot, row.size, tempered, memory), slot, where.position);
+  }
+  if (wants_logprobs) {
+    const float logprob = log_softmax(edits ? RawLogit(row, slot, token) : row.logits[token]);
+    if (threadIdx.x == 0) record->logprob = logprob;
+  }
+  return token;
+}
+
+__global__ void __launch_bounds__(kCtaThreads) SampleKernel(const __grid_constant__ SampleArgs a) {
+  __shared__ CutMemory memory;
+  const SampleArgs::Row& where = a.rows[blockIdx.x];
+  const DeviceSlot slot = a.slots[where.slot];
+  const Row row = {a.logits + blockIdx.x * a.logits_stride, a.vocab_size};
+  SampleRecord* record = a.records + blockIdx.x;
+  if (threadIdx.x == 0) record->num_top = -1;
+  RowHealth health = RowHealth::kOk;
+  const int32_t token = SampleRow(a, where, row, slot, record, &health, memory);
+  if (threadIdx.x != 0) return;
+  record->health = static_cast<int32_t>(health);
+  record->token = token;
+  a.last[where.slot] = token;
+  if (health == RowHealth::kOk && slot.counts != nullptr) {
+    slot.counts[token] = (slot.counts[token] | kSeen) + kOneOutput;
+  }
+}
+
+__global__ void __launch_bounds__(kCtaThreads) ScoreKernel(const __grid_constant__ ScoreArgs a) {
+  // The row is only read.
+  const Row row = {const_cast<float*>(a.logits) + blockIdx.x * a.logits_stride, a.vocab_size};
+  SampleRecord* record = a.records + blockIdx.x;
+  const int32_t token = a.tokens[blockIdx.x];
+  bool usable = true;
+  const Highest highest = row.Scan(&usable);
+  if (!usable || highest.value == -INFINITY) {
+    if (threadIdx.x == 0) {
+      record->health = static_cast<int32_t>(RowHealth::kNotFinite);
+      record->token = 0;
+      record->num_top = -1;
+    }
+    return;
+  }
+  const LogSoftmax log_softmax(row, highest.value);
+  WriteTop(row, log_softmax, a.top, record);
+  if (threadIdx.x != 0) return;
+  record->health = static_cast<int32_t>(RowHealth::kOk);
+  record->token = token;
+  record->logprob = log_softmax(row.logits[token]);
+}
+
+__global__ void SetSlotKernel(DeviceSlot* slots, int32_t* last, int32_t slot, DeviceSlot value) {
+  slots[slot] = value;
+  last[slot] = 0;
+}
+
+__global__ void CountTokensKernel(const int32_t* tokens, int32_t num_tokens, int32_t num_prompt,
+                                  int32_t* counts) {
+  const auto i = static_cast<int32_t>(blockIdx.x * kCtaThreads + threadIdx.x);
+  if (i >= num_tokens) return;
+  atomicOr(&counts[tokens[i]], kSeen);
+  if (i >= num_prompt) atomicAdd(&counts[tokens[i]], kOneOutput);
+}
+
+__global__ void FillTokensKernel(const __grid_constant__ FillArgs a) {
+  const FillArgs::Fill& fill = a.fills[threadIdx.x];
+  if (static_cast<int32_t>(threadIdx.x) < a.num_fills) {
+    a.token_ids[fill.index] = a.last[fill.slot];
+  }
+}
+
+}  // namespace
+
+cudaError_t LaunchSample(const SampleArgs& args, int num_rows, cudaStream_t stream) {
+  SampleKernel<<<static_cast<unsigned>(num_rows), kCtaThreads, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchScore(const ScoreArgs& args, int num_rows, cudaStream_t stream) {
+  ScoreKernel<<<static_cast<unsigned>(num_rows), kCtaThreads, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchSetSlot(DeviceSlot* slots, int32_t* last, int32_t slot, const DeviceSlot& value,
+                          cudaStream_t stream) {
+  SetSlotKernel<<<1, 1, 0, stream>>>(slots, last, slot, value);
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchCountTokens(const int32_t* tokens, int32_t num_tokens, int32_t num_prompt,
+                              int32_t* counts, cudaStream_t stream) {
+  const auto ctas = static_cast<unsigned>((num_tokens + kCtaThreads - 1) / kCtaThreads);
+  CountTokensKernel<<<ctas, kCtaThreads, 0, stream>>>(tokens, num_tokens, num_prompt, counts);
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchFillTokens(const FillArgs& args, cudaStream_t stream) {
+  FillTokensKernel<<<1, kRowsPerLaunch, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+}  // namespace tokamak::cuda

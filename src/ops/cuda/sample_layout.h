@@ -1,0 +1,97 @@
+// What the sampler keeps on the device, what it gets for a call, and what comes back.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace tokamak::cuda {
+
+inline constexpr int kMaxTop = 20;          // alternatives that logprobs can ask for
+inline constexpr int kRowsPerLaunch = 256;  // they travel as the kernel's argument
+
+// An entry of logit_bias. Entries of one token lie side by side, in the order they were given in.
+struct TokenBias {
+  int32_t token;
+  float bias;
+  float raw;  // the logit from before any change, when logprobs are asked for
+};
+
+// A slot's parameters: SamplingSpec, and where its lists are. Device memory.
+struct DeviceSlot {
+  uint64_t seed;
+  int32_t choice;
+  float temperature;  // 0: greedy
+  int32_t top_k;      // 0: off
+  float top_p, min_p, typical_p;
+  float repetition_penalty, presence_penalty, frequency_penalty;
+  int32_t num_prompt, min_tokens;
+  int32_t top_logprobs;  // -1: none
+  int32_t num_biases, num_stops;
+  TokenBias* biases;
+  const int32_t* stops;
+  // Both [vocab_size], or null without penalties. counts: 0, or kSeen for a token of the history,
+  // plus kOneOutput for each time that it was generated. raw: as in TokenBias.
+  int32_t* counts;
+  float* raw;
+};
+inline constexpr int32_t kSeen = 1;
+inline constexpr int32_t kOneOutput = 2;
+
+// A row's outcome, in pinned host memory. As SampleResult.
+struct SampleRecord {
+  int32_t health;
+  int32_t token;
+  float logprob;
+  int32_t num_top;  // -1: no logprobs
+  int32_t top_ids[kMaxTop];
+  float top_logprobs[kMaxTop];
+};
+
+struct SampleArgs {
+  float* logits;  // [num_rows, vocab_size]
+  int64_t logits_stride;
+  int32_t vocab_size;
+  DeviceSlot* slots;
+  int32_t* last;          // [slot], the token last drawn
+  const uint32_t* masks;  // [mask, mask_words], or null
+  int32_t mask_words;
+  SampleRecord* records;  // [num_rows]
+  struct Row {
+    int32_t slot, position, mask;  // mask -1: none
+  };
+  Row rows[kRowsPerLaunch];
+};
+// One CTA per row, num_rows <= kRowsPerLaunch.
+cudaError_t LaunchSample(const SampleArgs& args, int num_rows, cudaStream_t stream);
+
+struct ScoreArgs {
+  const float* logits;
+  int64_t logits_stride;
+  int32_t vocab_size;
+  int32_t top;
+  SampleRecord* records;
+  int32_t tokens[kRowsPerLaunch];
+};
+cudaError_t LaunchScore(const ScoreArgs& args, int num_rows, cudaStream_t stream);
+
+// slots[slot] = value, last[slot] = 0, in stream order.
+cudaError_t LaunchSetSlot(DeviceSlot* slots, int32_t* last, int32_t slot, const DeviceSlot& value,
+                          cudaStream_t stream);
+
+// Counts a history into zeroed counts.
+cudaError_t LaunchCountTokens(const int32_t* tokens, int32_t num_tokens, int32_t num_prompt,
+                              int32_t* counts, cudaStream_t stream);
+
+struct FillArgs {
+  int32_t* token_ids;
+  const int32_t* last;
+  int32_t num_fills;
+  struct Fill {
+    int32_t slot, index;
+  };
+  Fill fills[kRowsPerLaunch];
+};
+cudaError_t LaunchFillTokens(const FillArgs& args, cudaStream_t stream);
+
+}  // namespace tokamak::cuda

@@ -1,0 +1,247 @@
+#include "ops/cuda/sampler.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace tokamak::cuda {
+namespace {
+
+// Room made at the start for slots with penalties; more is made when more come.
+constexpr size_t kReservedCountBytes = 64 << 20;
+constexpr int kReservedLists = 16;
+
+// SampleResults of the records in a block.
+void DeliverResults(const std::byte* block, std::span<SampleResult> results) {
+  const auto* record = reinterpret_cast<const SampleRecord*>(block);
+  for (SampleResult& result : results) {
+    result.health = static_cast<RowHealth>(record->health);
+    result.token = record->token;
+    result.logprobs.token = {};
+    result.logprobs.top.clear();
+    if (result.health == RowHealth::kOk && record->num_top >= 0) {
+      result.logprobs.token = {record->token, record->logprob};
+      for (int32_t i = 0; i < record->num_top; ++i) {
+        result.logprobs.top.push_back({record->top_ids[i], record->top_logprobs[i]});
+      }
+    }
+    ++record;
+  }
+}
+
+bool Penalizes(const SamplingSpec& spec) {
+  return spec.repetition_penalty != 1.0f || spec.presence_penalty != 0.0f ||
+         spec.frequency_penalty != 0.0f;
+}
+
+float* Logits(const Tensor& logits, size_t row) {
+  return logits.Row<float>(static_cast<int64_t>(row));
+}
+
+}  // namespace
+
+CudaSampler::CudaSampler(const SamplerShape& shape, CallGuard& guard, BlockPool& pinned)
+    : shape_(shape),
+      mask_words_((shape.vocab_size + 31) / 32),
+      guard_(guard),
+      pinned_(pinned),
+      device_(guard, MemoryKind::kDevice),
+      held_(static_cast<size_t>(shape.max_slots)) {}
+
+Result<std::unique_ptr<CudaSampler>> CudaSampler::Make(const SamplerShape& shape, CallGuard& guard,
+                                                       BlockPool& pinned) {
+  if (shape.vocab_size >= 1 << 24) {
+    return Unimplemented("CUDA: a vocabulary of {}; less than 2^24 are supported",
+                         shape.vocab_size);
+  }
+  std::unique_ptr<CudaSampler> sampler(new CudaSampler(shape, guard, pinned));
+  RETURN_IF_ERROR(sampler->Start());
+  return sampler;
+}
+
+size_t CudaSampler::CountBytes() const {
+  return static_cast<size_t>(shape_.vocab_size) * (sizeof(int32_t) + sizeof(float));
+}
+
+Status CudaSampler::Start() {
+  const auto max_slots = static_cast<size_t>(shape_.max_slots);
+  const auto max_rows = static_cast<size_t>(shape_.max_rows);
+  ASSIGN_OR_RETURN(slots_,
+                   AllocateMemory(guard_, max_slots * sizeof(DeviceSlot), MemoryKind::kDevice));
+  ASSIGN_OR_RETURN(last_, AllocateMemory(guard_, max_slots * sizeof(int32_t), MemoryKind::kDevice));
+  const size_t counts =
+      std::clamp<size_t>(kReservedCountBytes / std::max<size_t>(1, CountBytes()), 1, max_slots);
+  RETURN_IF_ERROR(device_.Reserve(static_cast<int>(counts), CountBytes()));
+  RETURN_IF_ERROR(device_.Reserve(kReservedLists, 1));
+  // Results of a few steps in flight.
+  return pinned_.Reserve(4, max_rows * sizeof(SampleRecord));
+}
+
+void CudaSampler::Release(Held& held) {
+  device_.Give(held.lists);
+  device_.Give(held.counts);
+  held = {};
+}
+
+void CudaSampler::Upload(BlockPool::Block from, std::byte* to, size_t bytes, CudaStream& stream) {
+  CUDA_RUN(guard_, cudaMemcpyAsync(to, from.data, bytes, cudaMemcpyHostToDevice, stream.handle()));
+  stream.completions()->Add({.block = from, .deliver = nullptr, .results = {}});
+}
+
+void CudaSampler::UploadLists(const SamplingSpec& spec, Held& held, DeviceSlot& device,
+                              CudaStream& stream) {
+  const size_t bias_bytes = spec.logit_bias.size() * sizeof(TokenBias);
+  const size_t stop_bytes = spec.stop_ids.size() * sizeof(int32_t);
+  if (bias_bytes + stop_bytes == 0) return;
+  const BlockPool::Block pinned = pinned_.Take(bias_bytes + stop_bytes);
+  held.lists = device_.Take(bias_bytes + stop_bytes);
+  if (pinned.data == nullptr || held.lists.data == nullptr) return;
+  auto* biases = reinterpret_cast<TokenBias*>(pinned.data);
+  for (size_t i = 0; i < spec.logit_bias.size(); ++i) {
+    biases[i] = {.token = spec.logit_bias[i].first, .bias = spec.logit_bias[i].second, .raw = 0};
+  }
+  std::stable_sort(biases, biases + spec.logit_bias.size(),
+                   [](const TokenBias& a, const TokenBias& b) { return a.token < b.token; });
+  if (stop_bytes > 0) std::memcpy(pinned.data + bias_bytes, spec.stop_ids.data(), stop_bytes);
+  device.num_biases = static_cast<int32_t>(spec.logit_bias.size());
+  device.num_stops = static_cast<int32_t>(spec.stop_ids.size());
+  device.biases = reinterpret_cast<TokenBias*>(held.lists.data);
+  device.stops = reinterpret_cast<const int32_t*>(held.lists.data + bias_bytes);
+  Upload(pinned, held.lists.data, bias_bytes + stop_bytes, stream);
+}
+
+void CudaSampler::CountHistory(std::span<const TokenId> tokens, int32_t num_prompt, Held& held,
+                               DeviceSlot& device, CudaStream& stream) {
+  held.counts = device_.Take(CountBytes());
+  if (held.counts.data == nullptr) return;
+  const auto vocab_size = static_cast<size_t>(shape_.vocab_size);
+  device.counts = reinterpret_cast<int32_t*>(held.counts.data);
+  device.raw = reinterpret_cast<float*>(device.counts + vocab_size);
+  CUDA_RUN(guard_,
+           cudaMemsetAsync(device.counts, 0, vocab_size * sizeof(int32_t), stream.handle()));
+  if (tokens.empty()) return;
+  const BlockPool::Block pinned = pinned_.Take(tokens.size_bytes());
+  const BlockPool::Block uploaded = device_.Take(tokens.size_bytes());
+  if (pinned.data == nullptr || uploaded.data == nullptr) return;
+  std::memcpy(pinned.data, tokens.data(), tokens.size_bytes());
+  Upload(pinned, uploaded.data, tokens.size_bytes(), stream);
+  CUDA_RUN(guard_, LaunchCountTokens(reinterpret_cast<const int32_t*>(uploaded.data),
+                                     static_cast<int32_t>(tokens.size()), num_prompt, device.counts,
+                                     stream.handle()));
+  device_.Give(uploaded);
+}
+
+void CudaSampler::Admit(SlotId slot, const SamplingSpec& spec, std::span<const TokenId> tokens,
+                        int32_t num_prompt, Stream& stream) {
+  auto& cuda_stream = static_cast<CudaStream&>(stream);
+  CHECK(spec.top_logprobs <= kMaxTop);
+  Held& held = held_[static_cast<size_t>(slot)];
+  Release(held);
+  DeviceSlot device = {};
+  device.seed = spec.seed;
+  device.choice = spec.choice;
+  device.temperature = spec.temperature;
+  device.top_k = spec.top_k;
+  device.top_p = spec.top_p;
+  device.min_p = spec.min_p;
+  device.typical_p = spec.typical_p;
+  device.repetition_penalty = spec.repetition_penalty;
+  device.presence_penalty = spec.presence_penalty;
+  device.frequency_penalty = spec.frequency_penalty;
+  device.num_prompt = num_prompt;
+  device.min_tokens = spec.min_tokens;
+  device.top_logprobs = spec.top_logprobs;
+  UploadLists(spec, held, device, cuda_stream);
+  if (Penalizes(spec)) CountHistory(tokens, num_prompt, held, device, cuda_stream);
+  CUDA_RUN(guard_, LaunchSetSlot(reinterpret_cast<DeviceSlot*>(slots_.data()),
+                                 reinterpret_cast<int32_t*>(last_.data()), slot, device,
+                                 cuda_stream.handle()));
+}
+
+void CudaSampler::FillTokens(Tensor token_ids, std::span<const TokenFill> fills, Stream& stream) {
+  for (size_t begin = 0; begin < fills.size(); begin += kRowsPerLaunch) {
+    const size_t count = std::min<size_t>(kRowsPerLaunch, fills.size() - begin);
+    FillArgs args;
+    args.token_ids = static_cast<int32_t*>(token_ids.data);
+    args.last = reinterpret_cast<const int32_t*>(last_.data());
+    args.num_fills = static_cast<int32_t>(count);
+    for (size_t i = 0; i < count; ++i) {
+      args.fills[i] = {fills[begin + i].slot, fills[begin + i].index};
+    }
+    CUDA_RUN(guard_, LaunchFillTokens(args, Handle(stream)));
+  }
+}
+
+void CudaSampler::Sample(Tensor logits, std::span<const SampleRow> rows,
+                         std::span<const TokenMask> masks, std::span<SampleResult> results,
+                         Stream& stream) {
+  CHECK(results.size() == rows.size() && logits.cols() == shape_.vocab_size);
+  if (rows.empty()) return;
+  auto& cuda_stream = static_cast<CudaStream&>(stream);
+  const auto words = static_cast<size_t>(mask_words_);
+  const size_t mask_bytes = masks.size() * words * sizeof(uint32_t);
+  BlockPool::Block uploaded;
+  if (mask_bytes > 0) {
+    const BlockPool::Block pinned = pinned_.Take(mask_bytes);
+    uploaded = device_.Take(mask_bytes);
+    if (pinned.data == nullptr || uploaded.data == nullptr) return;
+    auto* to = reinterpret_cast<uint32_t*>(pinned.data);
+    for (const TokenMask& mask : masks) {  // words that are missing allow nothing
+      const size_t given = std::min(words, mask.allowed.size());
+      to = std::copy_n(mask.allowed.begin(), given, to);
+      to = std::fill_n(to, words - given, 0u);
+    }
+    Upload(pinned, uploaded.data, mask_bytes, cuda_stream);
+  }
+  const BlockPool::Block records = pinned_.Take(rows.size() * sizeof(SampleRecord));
+  if (records.data == nullptr) return;
+  for (size_t begin = 0; begin < rows.size(); begin += kRowsPerLaunch) {
+    const size_t count = std::min<size_t>(kRowsPerLaunch, rows.size() - begin);
+    SampleArgs args;
+    args.logits = Logits(logits, begin);
+    args.logits_stride = logits.row_stride / static_cast<int64_t>(sizeof(float));
+    args.vocab_size = shape_.vocab_size;
+    args.slots = reinterpret_cast<DeviceSlot*>(slots_.data());
+    args.last = reinterpret_cast<int32_t*>(last_.data());
+    args.masks = reinterpret_cast<const uint32_t*>(uploaded.data);
+    args.mask_words = mask_words_;
+    args.records = reinterpret_cast<SampleRecord*>(records.data) + begin;
+    for (size_t i = 0; i < count; ++i) {
+      const SampleRow& row = rows[begin + i];
+      const auto mask = std::find_if(masks.begin(), masks.end(),
+                                     [&row](const TokenMask& m) { return m.slot == row.slot; });
+      args.rows[i] = {row.slot, row.position,
+                      mask == masks.end() ? -1 : static_cast<int32_t>(mask - masks.begin())};
+    }
+    CUDA_RUN(guard_, LaunchSample(args, static_cast<int>(count), cuda_stream.handle()));
+  }
+  device_.Give(uploaded);
+  cuda_stream.completions()->Add(
+      {.block = records, .deliver = &DeliverResults, .results = results});
+}
+
+void CudaSampler::Score(Tensor logits, std::span<const TokenId> tokens, int32_t top,
+                        std::span<SampleResult> results, Stream& stream) {
+  CHECK(results.size() == tokens.size() && logits.cols() == shape_.vocab_size && top <= kMaxTop);
+  if (tokens.empty()) return;
+  auto& cuda_stream = static_cast<CudaStream&>(stream);
+  const BlockPool::Block records = pinned_.Take(tokens.size() * sizeof(SampleRecord));
+  if (records.data == nullptr) return;
+  for (size_t begin = 0; begin < tokens.size(); begin += kRowsPerLaunch) {
+    const size_t count = std::min<size_t>(kRowsPerLaunch, tokens.size() - begin);
+    ScoreArgs args;
+    args.logits = Logits(logits, begin);
+    args.logits_stride = logits.row_stride / static_cast<int64_t>(sizeof(float));
+    args.vocab_size = shape_.vocab_size;
+    args.top = top;
+    args.records = reinterpret_cast<SampleRecord*>(records.data) + begin;
+    std::copy_n(tokens.begin() + static_cast<std::ptrdiff_t>(begin), count, args.tokens);
+    CUDA_RUN(guard_, LaunchScore(args, static_cast<int>(count), cuda_stream.handle()));
+  }
+  cuda_stream.completions()->Add(
+      {.block = records, .deliver = &DeliverResults, .results = results});
+}
+
+}  // namespace tokamak::cuda

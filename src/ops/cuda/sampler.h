@@ -1,0 +1,62 @@
+// The CUDA backend's Sampler. Everything that Sample, Score and FillTokens send to the device
+// travels as a kernel's argument, but for masks; results are written by the kernel into pinned
+// memory and become SampleResults when the host has found the stream to have got there
+// (CompletionQueue).
+//
+// Launches: one of R CTAs for each kRowsPerLaunch rows. None of this allocates or waits once blocks
+// of all sizes in use exist; the pools start with room for common ones.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ops/cuda/memory.h"
+#include "ops/cuda/sample_layout.h"
+#include "ops/cuda/stream.h"
+#include "ops/sampler.h"
+
+namespace tokamak::cuda {
+
+class CudaSampler final : public Sampler {
+ public:
+  // `pinned` is the backend's.
+  static Result<std::unique_ptr<CudaSampler>> Make(const SamplerShape& shape, CallGuard& guard,
+                                                   BlockPool& pinned);
+
+  void Admit(SlotId slot, const SamplingSpec& spec, std::span<const TokenId> tokens,
+             int32_t num_prompt, Stream& stream) override;
+  void FillTokens(Tensor token_ids, std::span<const TokenFill> fills, Stream& stream) override;
+  void Sample(Tensor logits, std::span<const SampleRow> rows, std::span<const TokenMask> masks,
+              std::span<SampleResult> results, Stream& stream) override;
+  void Score(Tensor logits, std::span<const TokenId> tokens, int32_t top,
+             std::span<SampleResult> results, Stream& stream) override;
+
+ private:
+  // What a slot holds of the device pool.
+  struct Held {
+    BlockPool::Block lists;   // biases, then stop ids
+    BlockPool::Block counts;  // counts, then raw logits
+  };
+
+  CudaSampler(const SamplerShape& shape, CallGuard& guard, BlockPool& pinned);
+  Status Start();
+  void Release(Held& held);
+  // Copies from a pinned block, which goes back to its pool when that has happened.
+  void Upload(BlockPool::Block from, std::byte* to, size_t bytes, CudaStream& stream);
+  void UploadLists(const SamplingSpec& spec, Held& held, DeviceSlot& device, CudaStream& stream);
+  void CountHistory(std::span<const TokenId> tokens, int32_t num_prompt, Held& held,
+                    DeviceSlot& device, CudaStream& stream);
+  size_t CountBytes() const;
+
+  const SamplerShape shape_;
+  const int32_t mask_words_;
+  CallGuard& guard_;
+  BlockPool& pinned_;
+  BlockPool device_;
+  Buffer slots_;  // DeviceSlot [max_slots]
+  Buffer last_;   // i32 [max_slots]
+  std::vector<Held> held_;
+};
+
+}  // namespace tokamak::cuda

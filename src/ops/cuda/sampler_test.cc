@@ -1,0 +1,314 @@
+// The CUDA backend's sampler against the host's: for equal logits the same tokens, healths and
+// logprobs, bit for bit.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "ops/cuda/cuda_ops.h"
+#include "ops/sampling/host_sampler.h"
+#include "ops/testing/op_harness.h"
+
+namespace tokamak {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+class CudaSampling : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Result<std::unique_ptr<Ops>> ops = MakeCudaOps({.threads = 1});
+    if (!ops.ok()) GTEST_SKIP() << "no CUDA backend here: " << ops.status().ToString();
+    ops_ = *std::move(ops);
+    stream_ = ops_->MakeStream();
+  }
+
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<Stream> stream_;
+};
+
+// Both samplers, given the same.
+class Pair {
+ public:
+  Pair(Ops& ops, Stream& stream, int32_t slots, int32_t vocab)
+      : ops_(ops), stream_(stream), pool_(2), vocab_(vocab) {
+    const SamplerShape shape = {.max_slots = slots, .max_rows = slots, .vocab_size = vocab};
+    host_ = MakeHostSampler(shape, &pool_);
+    Result<std::unique_ptr<Sampler>> device = ops.MakeSampler(shape);
+    CHECK_MSG(device.ok(), device.status().ToString());
+    device_ = *std::move(device);
+    Result<Buffer> logits =
+        ops.Allocate(sizeof(float) * static_cast<size_t>(slots) * static_cast<size_t>(vocab),
+                     MemoryKind::kDevice);
+    CHECK_MSG(logits.ok(), logits.status().ToString());
+    logits_ = *std::move(logits);
+  }
+
+  void Admit(SlotId slot, const SamplingSpec& spec, const std::vector<TokenId>& tokens,
+             int32_t num_prompt) {
+    host_->Admit(slot, spec, tokens, num_prompt, stream_);
+    device_->Admit(slot, spec, tokens, num_prompt, stream_);
+  }
+
+  // Expects the same of both; gives it.
+  std::vector<SampleResult> Sample(std::vector<float> logits, const std::vector<SampleRow>& rows,
+                                   const std::vector<TokenMask>& masks = {}) {
+    std::vector<SampleResult> actual(rows.size()), expected(rows.size());
+    const Tensor on_device = Upload(logits);
+    device_->Sample(on_device, rows, masks, actual, stream_);
+    const Status status = ops_.Synchronize(stream_);
+    CHECK_MSG(status.ok(), status.ToString());
+    host_->Sample(OnHost(logits), rows, masks, expected, stream_);
+    Expect(actual, expected);
+    return actual;
+  }
+  void Score(std::vector<float> logits, const std::vector<TokenId>& tokens, int32_t top) {
+    std::vector<SampleResult> actual(tokens.size()), expected(tokens.size());
+    device_->Score(Upload(logits), tokens, top, actual, stream_);
+    const Status status = ops_.Synchronize(stream_);
+    CHECK_MSG(status.ok(), status.ToString());
+    host_->Score(OnHost(logits), tokens, top, expected, stream_);
+    Expect(actual, expected);
+  }
+  Sampler& device() { return *device_; }
+
+ private:
+  Tensor OnHost(std::vector<float>& logits) const {
+    return Tensor(logits.data(), DType::kF32,
+                  Shape{static_cast<int64_t>(logits.size()) / vocab_, vocab_});
+  }
+  Tensor Upload(std::vector<float>& logits) {
+    Tensor tensor = OnHost(logits);
+    tensor.data = logits_.data();
+    ops_.CopyToDevice(logits_.data(), logits.data(), logits.size() * sizeof(float), stream_);
+    const Status status = ops_.Synchronize(stream_);
+    CHECK_MSG(status.ok(), status.ToString());
+    return tensor;
+  }
+  static void Expect(const std::vector<SampleResult>& actual,
+                     const std::vector<SampleResult>& expected) {
+    for (size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_EQ(actual[i].health, expected[i].health) << "row " << i;
+      ASSERT_EQ(actual[i].token, expected[i].token) << "row " << i;
+      ASSERT_EQ(actual[i].logprobs, expected[i].logprobs) << "row " << i;
+    }
+  }
+
+  Ops& ops_;
+  Stream& stream_;
+  ThreadPool pool_;
+  int32_t vocab_;
+  std::unique_ptr<Sampler> host_, device_;
+  Buffer logits_;
+};
+
+// Parameters of every kind, alone and together.
+SamplingSpec RandomSpec(std::mt19937& random, int32_t vocab) {
+  const auto chance = [&random](int one_in) {
+    return random() % static_cast<unsigned>(one_in) == 0;
+  };
+  const auto uniform = [&random](float low, float high) {
+    return std::uniform_real_distribution<float>(low, high)(random);
+  };
+  SamplingSpec spec;
+  spec.seed = (uint64_t{random()} << 32) | random();
+  spec.choice = static_cast<int32_t>(random() % 3);
+  spec.temperature = chance(5) ? 0.0f : chance(6) ? uniform(0.01f, 0.2f) : uniform(0.3f, 3.0f);
+  if (chance(3)) spec.top_k = 1 + static_cast<int32_t>(random() % (chance(2) ? 60u : 3000u));
+  if (chance(3)) spec.top_p = chance(4) ? uniform(0.001f, 0.05f) : uniform(0.3f, 0.999f);
+  if (chance(4)) spec.min_p = uniform(0.0001f, 0.3f);
+  if (chance(4)) spec.typical_p = uniform(0.1f, 0.99f);
+  if (chance(4)) spec.repetition_penalty = uniform(0.7f, 1.8f);
+  if (chance(4)) spec.presence_penalty = uniform(-1.0f, 1.0f);
+  if (chance(4)) spec.frequency_penalty = uniform(-1.0f, 1.0f);
+  if (chance(4)) {
+    const int count = 1 + static_cast<int>(random() % 40);
+    for (int i = 0; i < count; ++i) {  // few tokens, so that some have several entries
+      const auto token =
+          static_cast<TokenId>(random() % std::min<uint32_t>(20, static_cast<uint32_t>(vocab)));
+      spec.logit_bias.emplace_back(token, uniform(-8.0f, 8.0f));
+    }
+  }
+  if (chance(4)) {
+    spec.min_tokens = static_cast<int32_t>(random() % 8);
+    for (int i = 0; i < 3; ++i) {
+      spec.stop_ids.push_back(static_cast<TokenId>(random() % static_cast<uint32_t>(vocab)));
+    }
+  }
+  if (chance(3)) spec.top_logprobs = static_cast<int32_t>(random() % 21);
+  return spec;
+}
+
+enum class Kind { kNormal, kTies, kSparse, kPeaked, kFlat };
+
+std::vector<float> RandomLogits(std::mt19937& random, int32_t vocab, Kind kind) {
+  std::normal_distribution<float> normal(0, kind == Kind::kPeaked ? 12.0f : 3.0f);
+  std::vector<float> logits(static_cast<size_t>(vocab));
+  for (float& x : logits) {
+    x = kind == Kind::kFlat ? -0.5f : normal(random);
+    if (kind == Kind::kTies) x = std::round(x);
+    if (kind == Kind::kSparse && random() % 8 != 0) x = -kInf;
+  }
+  if (kind == Kind::kSparse) logits[static_cast<size_t>(vocab) / 2] = 1;
+  return logits;
+}
+
+TEST_F(CudaSampling, DrawsAreTheHostsInRandomRows) {
+  std::mt19937 random(1);
+  for (const int32_t vocab : {1, 3, 48, 1025, 5000, 128'256}) {
+    SCOPED_TRACE(fmt::format("vocabulary {}", vocab));
+    const int32_t slots = vocab > 10'000 ? 24 : 300;  // more rows than one launch takes
+    const int rounds = vocab > 10'000 ? 4 : 6;
+    Pair pair(*ops_, *stream_, slots, vocab);
+    for (int32_t slot = 0; slot < slots; ++slot) {
+      std::vector<TokenId> tokens(random() % 50 + 1);
+      for (TokenId& t : tokens) {
+        t = static_cast<TokenId>(random() % static_cast<uint32_t>(vocab));
+      }
+      pair.Admit(slot, RandomSpec(random, vocab), tokens,
+                 static_cast<int32_t>(tokens.size() - tokens.size() / 3));
+    }
+    for (int32_t round = 0; round < rounds; ++round) {
+      std::vector<float> logits;
+      std::vector<SampleRow> rows;
+      std::vector<TokenMask> masks;
+      for (int32_t i = 0; i < slots; ++i) {
+        const SlotId slot = (i * 7 + round) % slots;
+        const bool seen = std::any_of(rows.begin(), rows.end(),
+                                      [slot](const SampleRow& r) { return r.slot == slot; });
+        if (seen) continue;
+        const auto kind = static_cast<Kind>(random() % 5);
+        const std::vector<float> row = RandomLogits(random, vocab, kind);
+        logits.insert(logits.end(), row.begin(), row.end());
+        rows.push_back({.slot = slot, .position = 50 + round});
+        if (random() % 6 == 0) {
+          TokenMask& mask = masks.emplace_back();
+          mask.slot = slot;
+          mask.allowed.resize(static_cast<size_t>(vocab + 31) / 32);
+          for (uint32_t& word : mask.allowed) {
+            word = static_cast<uint32_t>(random()) & static_cast<uint32_t>(random());
+          }
+        }
+      }
+      pair.Sample(logits, rows, masks);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// The same parameters drawn many times: filters near their edges.
+TEST_F(CudaSampling, EveryFilterCutsWhereTheHostDoes) {
+  std::mt19937 random(2);
+  constexpr int32_t kVocab = 2000, kSlots = 64;
+  for (const SamplingSpec& spec : std::vector<SamplingSpec>{
+           {.top_k = 1},
+           {.top_k = 1999},
+           {.top_k = 2000},
+           {.top_p = 1e-6f},
+           {.top_p = 0.5f},
+           {.top_p = 0.999999f},
+           {.typical_p = 1e-6f},
+           {.typical_p = 0.7f},
+           {.typical_p = 0.999999f},
+           {.min_p = 1.0f},
+           {.min_p = 1e-12f},
+           {.temperature = 0.02f, .top_k = 500},
+           {.temperature = 50.0f, .top_k = 40, .top_p = 0.8f, .min_p = 0.5f, .typical_p = 0.9f}}) {
+    Pair pair(*ops_, *stream_, kSlots, kVocab);
+    std::vector<float> logits;
+    std::vector<SampleRow> rows;
+    for (int32_t slot = 0; slot < kSlots; ++slot) {
+      SamplingSpec own = spec;
+      own.seed = random();
+      pair.Admit(slot, own, {1}, 1);
+      const std::vector<float> row = RandomLogits(random, kVocab, static_cast<Kind>(slot % 5));
+      logits.insert(logits.end(), row.begin(), row.end());
+      rows.push_back({.slot = slot, .position = 7});
+    }
+    pair.Sample(logits, rows);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(CudaSampling, BadRowsFailAlone) {
+  std::mt19937 random(3);
+  constexpr int32_t kVocab = 3000;
+  Pair pair(*ops_, *stream_, 6, kVocab);
+  std::vector<float> logits;
+  std::vector<SampleRow> rows;
+  for (int32_t slot = 0; slot < 6; ++slot) {
+    pair.Admit(slot, {.temperature = slot % 2 == 0 ? 0.0f : 1.0f, .top_logprobs = 3}, {1}, 1);
+    std::vector<float> row = RandomLogits(random, kVocab, Kind::kNormal);
+    if (slot == 1) row[2999] = NAN;
+    if (slot == 2) row[5] = kInf;
+    if (slot == 3) row.assign(kVocab, -kInf);
+    logits.insert(logits.end(), row.begin(), row.end());
+    rows.push_back({.slot = slot, .position = 7});
+  }
+  const std::vector<TokenMask> masks = {
+      {.slot = 4, .allowed = std::vector<uint32_t>((kVocab + 31) / 32)}};
+  const auto results = pair.Sample(logits, rows, masks);
+  EXPECT_EQ(results[0].health, RowHealth::kOk);
+  EXPECT_EQ(results[1].health, RowHealth::kNotFinite);
+  EXPECT_EQ(results[4].health, RowHealth::kNoCandidate);
+  EXPECT_EQ(results[5].health, RowHealth::kOk);
+  pair.Score(logits, {0, 1, 2, 3, 4, 2999}, 5);
+}
+
+TEST_F(CudaSampling, ScoresAreTheHosts) {
+  std::mt19937 random(4);
+  for (const int32_t vocab : {7, 50'257}) {
+    Pair pair(*ops_, *stream_, 64, vocab);
+    std::vector<float> logits;
+    std::vector<TokenId> tokens;
+    for (int i = 0; i < 30; ++i) {
+      const std::vector<float> row = RandomLogits(random, vocab, static_cast<Kind>(i % 5));
+      logits.insert(logits.end(), row.begin(), row.end());
+      tokens.push_back(static_cast<TokenId>(random() % static_cast<uint32_t>(vocab)));
+    }
+    for (const int32_t top : {0, 1, 20}) pair.Score(logits, tokens, top);
+  }
+}
+
+// A step that was enqueued before its predecessor was waited for: results are its own, the token
+// gets into the next input on the device, and a slot given to another sequence draws by its new
+// parameters only from then on.
+TEST_F(CudaSampling, StepsInFlightKeepTheirOrder) {
+  constexpr int32_t kVocab = 64;
+  Pair pair(*ops_, *stream_, 2, kVocab);
+  Sampler& sampler = pair.device();
+  OpRunner run(*ops_);
+  std::vector<float> first(kVocab, 0.0f), second(kVocab, 0.0f);
+  first[17] = 1;
+  second[29] = 1;
+  const Tensor first_logits = run.Floats(first, {1, kVocab});
+  const Tensor second_logits = run.Floats(second, {1, kVocab});
+  const Tensor ids = run.Ints({7, 8, 9});
+  (void)run.DownloadBytes(ids.data, 4);  // everything is there
+  const std::vector<SampleRow> rows = {{.slot = 1, .position = 1}};
+  const std::vector<TokenFill> fills = {{.slot = 1, .index = 1}};
+  std::vector<SampleResult> first_result(1), second_result(1);
+  const auto done = ops_->MakeEvent();
+  sampler.Admit(1, {.temperature = 0}, std::vector<TokenId>{1}, 1, *stream_);
+  sampler.Sample(first_logits, rows, {}, first_result, *stream_);
+  sampler.FillTokens(ids, fills, *stream_);
+  ops_->Record(*done, *stream_);
+  sampler.Admit(1, {.temperature = 0, .logit_bias = {{29, -5.0f}}}, std::vector<TokenId>{1}, 1,
+                *stream_);
+  sampler.Sample(second_logits, rows, {}, second_result, *stream_);
+  ASSERT_TRUE(ops_->Await(*done).ok());
+  EXPECT_EQ(first_result[0].token, 17);
+  ASSERT_TRUE(ops_->Synchronize(*stream_).ok());
+  EXPECT_EQ(second_result[0].token, 0);
+  std::vector<int32_t> got(3);
+  const std::vector<std::byte> bytes = run.DownloadBytes(ids.data, 12);
+  std::memcpy(got.data(), bytes.data(), 12);
+  EXPECT_EQ(got, (std::vector<int32_t>{7, 17, 9}));
+}
+
+}  // namespace
+}  // namespace tokamak

@@ -1,0 +1,49 @@
+#include "ops/cuda/stream.h"
+
+namespace tokamak::cuda {
+
+void CompletionQueue::Reached(int64_t count) {
+  while (done_ < count) {
+    const Completion& done = queue_.front();
+    if (done.deliver != nullptr) done.deliver(done.block.data, done.results);
+    pinned_.Give(done.block);
+    queue_.pop_front();
+    ++done_;
+  }
+}
+
+void CompletionQueue::Abandon() {
+  queue_.clear();
+  done_ = added_;
+}
+
+CudaStream::CudaStream(CallGuard& guard, BlockPool& pinned)
+    : completions_(std::make_shared<CompletionQueue>(pinned)) {
+  // Not ordered with the default stream, which nothing here uses.
+  CUDA_RUN(guard, cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking));
+}
+
+CudaStream::~CudaStream() {
+  if (handle_ != nullptr) (void)cudaStreamDestroy(handle_);
+}
+
+CudaEvent::CudaEvent(CallGuard& guard) {
+  CUDA_RUN(guard, cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming));
+}
+
+CudaEvent::~CudaEvent() {
+  if (handle_ != nullptr) (void)cudaEventDestroy(handle_);
+}
+
+void CudaEvent::NoteRecorded(const CudaStream& stream) {
+  completions_ = stream.completions();
+  count_ = completions_->added();
+}
+
+void CudaEvent::NoteReached() const {
+  if (completions_) completions_->Reached(count_);
+}
+
+CudaGraph::~CudaGraph() { (void)cudaGraphExecDestroy(handle_); }
+
+}  // namespace tokamak::cuda

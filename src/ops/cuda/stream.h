@@ -1,0 +1,95 @@
+// Streams, events and graphs, and what the host does when the device has reached a point of a
+// stream.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+
+#include "ops/cuda/calls.h"
+#include "ops/cuda/memory.h"
+#include "ops/sampler.h"
+#include "tensor/device.h"
+
+namespace tokamak::cuda {
+
+// A pinned block in use by enqueued work. When that is done, `deliver` (if any) turns what the
+// block holds into results, and the block goes back to its pool.
+struct Completion {
+  using Deliver = void (*)(const std::byte* block, std::span<SampleResult> results);
+
+  BlockPool::Block block;
+  Deliver deliver = nullptr;
+  std::span<SampleResult> results;
+};
+
+// The completions of one stream, oldest first. Events of the stream share it, as the host learns
+// from them how far the stream has come.
+class CompletionQueue {
+ public:
+  explicit CompletionQueue(BlockPool& pinned) : pinned_(pinned) {}
+
+  void Add(const Completion& completion) {
+    queue_.push_back(completion);
+    ++added_;
+  }
+  int64_t added() const { return added_; }
+  // All up to the `count`th ever added have been reached.
+  void Reached(int64_t count);
+  // Nothing more will be reached.
+  void Abandon();
+
+ private:
+  BlockPool& pinned_;
+  std::deque<Completion> queue_;
+  int64_t added_ = 0;
+  int64_t done_ = 0;
+};
+
+class CudaStream final : public Stream {
+ public:
+  // A null handle where CUDA refused one; the guard has the error then.
+  CudaStream(CallGuard& guard, BlockPool& pinned);
+  ~CudaStream() override;
+
+  cudaStream_t handle() const { return handle_; }
+  const std::shared_ptr<CompletionQueue>& completions() const { return completions_; }
+
+ private:
+  cudaStream_t handle_ = nullptr;
+  std::shared_ptr<CompletionQueue> completions_;
+};
+
+class CudaEvent final : public Event {
+ public:
+  explicit CudaEvent(CallGuard& guard);
+  ~CudaEvent() override;
+
+  cudaEvent_t handle() const { return handle_; }
+  // To be called when it is recorded, and when the host has found it reached.
+  void NoteRecorded(const CudaStream& stream);
+  void NoteReached() const;
+
+ private:
+  cudaEvent_t handle_ = nullptr;
+  std::shared_ptr<CompletionQueue> completions_;  // of the stream it was last recorded in
+  int64_t count_ = 0;                             // completions before it
+};
+
+class CudaGraph final : public Graph {
+ public:
+  explicit CudaGraph(cudaGraphExec_t handle) : handle_(handle) {}
+  ~CudaGraph() override;
+
+  cudaGraphExec_t handle() const { return handle_; }
+
+ private:
+  cudaGraphExec_t handle_;
+};
+
+inline cudaStream_t Handle(Stream& stream) { return static_cast<CudaStream&>(stream).handle(); }
+
+}  // namespace tokamak::cuda

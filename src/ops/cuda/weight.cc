@@ -1,0 +1,113 @@
+#include "ops/cuda/weight.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "ops/host/host_ops.h"
+#include "quant/half.h"
+#include "quant/quantize.h"
+
+namespace tokamak::cuda {
+namespace {
+
+constexpr int64_t kItemElements = 256 << 10;  // what a thread converts at once
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Rows [begin, end) of the source as bf16.
+Status ReadAsBFloat16(const WeightSource& source, int64_t begin, int64_t end, uint16_t* to) {
+  const int64_t cols = source.shape().cols();
+  if (source.dtype() == DType::kBF16) {
+    return source.ReadRows(begin, end, reinterpret_cast<std::byte*>(to));
+  }
+  const size_t row_bytes = RowBytes(source.dtype(), cols);
+  std::vector<std::byte> stored(row_bytes * static_cast<size_t>(end - begin));
+  RETURN_IF_ERROR(source.ReadRows(begin, end, stored.data()));
+  std::vector<float> values(static_cast<size_t>(cols));
+  for (int64_t row = begin; row < end; ++row) {
+    DequantizeRow(source.dtype(), stored.data() + static_cast<size_t>(row - begin) * row_bytes,
+                  cols, values.data());
+    for (const float value : values) *to++ = FloatToBFloat16(value);
+  }
+  return Status();
+}
+
+}  // namespace
+
+WeightLoader::~WeightLoader() {
+  for (const Half& half : halves_) {
+    if (half.copied != nullptr) (void)cudaEventDestroy(half.copied);
+  }
+  if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
+}
+
+Status WeightLoader::Start() {
+  if (stream_ != nullptr) return Status();
+  for (Half& half : halves_) {
+    ASSIGN_OR_RETURN(half.staging, AllocateMemory(guard_, kStagingBytes, MemoryKind::kHostPinned));
+    if (half.copied == nullptr) {
+      RETURN_IF_ERROR(
+          CUDA_TRY(guard_, cudaEventCreateWithFlags(&half.copied, cudaEventDisableTiming)));
+    }
+  }
+  return CUDA_TRY(guard_, cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+}
+
+Status WeightLoader::ConvertRows(const WeightSource& source, int64_t begin, int64_t end,
+                                 uint16_t* to) {
+  const int64_t cols = source.shape().cols();
+  const int64_t step = std::max<int64_t>(1, kItemElements / std::max<int64_t>(1, cols));
+  std::vector<Status> statuses(static_cast<size_t>(CeilDiv(end - begin, step)));
+  pool_.ParallelFor(static_cast<int64_t>(statuses.size()), [&](int64_t item, int) {
+    const int64_t first = begin + item * step;
+    statuses[static_cast<size_t>(item)] =
+        ReadAsBFloat16(source, first, std::min(end, first + step), to + (first - begin) * cols);
+  });
+  for (Status& status : statuses) RETURN_IF_ERROR(std::move(status));
+  return Status();
+}
+
+Status WeightLoader::LoadPart(const WeightSource& source, uint16_t* destination) {
+  const int64_t rows = source.shape().rows();
+  const int64_t row_bytes = source.shape().cols() * static_cast<int64_t>(sizeof(uint16_t));
+  const int64_t step = static_cast<int64_t>(kStagingBytes) / std::max<int64_t>(1, row_bytes);
+  if (step == 0) return Unimplemented("{}: rows of {} bytes", source.name(), row_bytes);
+  for (int64_t begin = 0; begin < rows; begin += step) {
+    const int64_t end = std::min(rows, begin + step);
+    const Half& half = halves_[next_++ % halves_.size()];
+    RETURN_IF_ERROR(CUDA_TRY(guard_, cudaEventSynchronize(half.copied)));
+    auto* staging = reinterpret_cast<uint16_t*>(half.staging.data());
+    RETURN_IF_ERROR(ConvertRows(source, begin, end, staging));
+    RETURN_IF_ERROR(
+        CUDA_TRY(guard_, cudaMemcpyAsync(destination + begin * source.shape().cols(), staging,
+                                         static_cast<size_t>((end - begin) * row_bytes),
+                                         cudaMemcpyHostToDevice, stream_)));
+    RETURN_IF_ERROR(CUDA_TRY(guard_, cudaEventRecord(half.copied, stream_)));
+  }
+  return Status();
+}
+
+Result<std::unique_ptr<CudaWeight>> WeightLoader::Load(const WeightSpec& spec) {
+  RETURN_IF_ERROR(CheckWeightSpec(spec));
+  RETURN_IF_ERROR(Start());
+  const int64_t rows = TotalRows(spec);
+  const int64_t cols = spec.parts.front()->shape().cols();
+  ASSIGN_OR_RETURN(Buffer data, AllocateMemory(guard_, static_cast<size_t>(rows * cols) * 2,
+                                               MemoryKind::kDevice));
+  auto weight = std::make_unique<CudaWeight>(rows, cols, data);
+  auto* destination = reinterpret_cast<uint16_t*>(data.data());
+  Status status;
+  for (const auto& part : spec.parts) {
+    status = LoadPart(*part, destination);
+    if (!status.ok()) break;
+    destination += part->shape().rows() * cols;
+  }
+  // Also before giving up: the copies in flight write to memory that would go.
+  const Status copied = CUDA_TRY(guard_, cudaStreamSynchronize(stream_));
+  RETURN_IF_ERROR(status);
+  RETURN_IF_ERROR(copied);
+  return weight;
+}
+
+}  // namespace tokamak::cuda

@@ -1,0 +1,48 @@
+// The best of the draws seen so far, and which others need not be looked at. constexpr, so that
+// device code can use it as it is.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "base/gumbel.h"
+#include "step/step_input.h"
+
+namespace tokamak::sampling {
+
+// The token with the largest y + Gumbel; the lowest id among equals.
+struct BestDraw {
+  double score = -std::numeric_limits<double>::infinity();
+  TokenId token = 0;
+
+  constexpr void Offer(double offered, TokenId id) {
+    if (offered > score || (offered == score && id < token)) {
+      score = offered;
+      token = id;
+    }
+  }
+  constexpr void Offer(float y, TokenId id, uint32_t word) {
+    Offer(static_cast<double>(y) + Gumbel(word), id);
+  }
+
+  // Few tokens can win: once a score stands, the others need a Gumbel of at least its distance from
+  // their y. None is above kMaxGumbel, ...
+  constexpr bool IsOutOfReach(float y) const { return Distance(y) > kMaxGumbel; }
+  // ... and words that are too large for that are dropped before any logarithm: those of which one
+  // of the top bits, as many as this, is set. With v >= 2^-k, -ln(1 - v) >= v >= 2^-k, so their
+  // Gumbel is at most k · ln 2, and k is chosen to keep that below the distance by a margin that
+  // dwarfs rounding.
+  constexpr int BitsThatMustBeZero(float y) const {
+    constexpr double kBelowLog2E = 1.4426;
+    const double k = Distance(y) * kBelowLog2E - 0.01;
+    return k <= 0 ? 0 : k >= 32 ? 32 : static_cast<int>(k);
+  }
+  static constexpr bool AnyOfTopBits(uint32_t word, int bits) {
+    return bits != 0 && word >> (32 - bits) != 0;
+  }
+
+ private:
+  constexpr double Distance(float y) const { return score - static_cast<double>(y); }
+};
+
+}  // namespace tokamak::sampling
