@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -133,6 +134,8 @@ class Ops {
   // "cpu/avx512", "reference", "count", ...
   virtual std::string_view name() const = 0;
 
+  // Bytes of device memory that can still be allocated; nothing where that is the host's memory.
+  virtual std::optional<int64_t> FreeDeviceMemory() { return std::nullopt; }
   // Uninitialized memory, aligned for any tensor; kResourceExhausted with the size when there is
   // none. Not during a step.
   virtual Result<Buffer> Allocate(size_t bytes, MemoryKind kind) = 0;
