@@ -18,20 +18,22 @@
 namespace tokamak {
 
 struct EngineOptions {
-  std::string model = {};              // .gguf file, Hugging Face directory, or dummy:<config.json>
-  std::string device = "auto";         // cpu, cuda, cuda:N, auto
-  std::string isa = "auto";            // CPU kernels: auto, or one that `tokamak --help` lists
-  std::string kv_cache_dtype = "f32";  // f32, f16, bf16
-  int32_t threads = 0;                 // 0: one per physical core
-  int32_t max_seqs = 64;               // sequences running at the same time
-  int32_t max_batch_tokens = 512;      // tokens in one step
-  int32_t max_context = 0;             // 0: what the model was trained for
-  int32_t max_queue = 1024;            // waiting requests; more are refused
-  int32_t block_size = 16;             // positions per KV block
-  int64_t kv_cache_bytes = 0;          // 0: chosen from the memory that is free
-  int32_t num_blocks = 0;              // overrides kv_cache_bytes
-  int64_t host_cache_bytes = 0;        // host tier for swapped-out blocks
-  double target_itl_ms = 0;            // longest wanted gap between a stream's tokens; 0: no target
+  std::string model = {};         // .gguf file, Hugging Face directory, or dummy:<config.json>
+  std::string device = "auto";    // cpu, cuda, cuda:N, auto
+  std::string isa = "auto";       // CPU kernels: auto, or one that `tokamak --help` lists
+  std::string executor = "auto";  // of decode steps: eager, graph, auto
+  int32_t steps_in_flight = 0;    // submitted before the first is waited for; 0: the device's best
+  std::string kv_cache_dtype = "auto";  // f32, f16, bf16, auto
+  int32_t threads = 0;                  // 0: one per physical core
+  int32_t max_seqs = 64;                // sequences running at the same time
+  int32_t max_batch_tokens = 512;       // tokens in one step
+  int32_t max_context = 0;              // 0: what the model was trained for
+  int32_t max_queue = 1024;             // waiting requests; more are refused
+  int32_t block_size = 16;              // positions per KV block
+  int64_t kv_cache_bytes = 0;           // 0: chosen from the memory that is free
+  int32_t num_blocks = 0;               // overrides kv_cache_bytes
+  int64_t host_cache_bytes = 0;         // host tier for swapped-out blocks
+  double target_itl_ms = 0;  // longest wanted gap between a stream's tokens; 0: no target
   bool prefix_cache = true;
   std::string record_path = {};  // where to log arrivals, steps and seeds for `tokamak replay`
   // Called on the loading thread with the fraction loaded so far, in [0, 1].

@@ -22,7 +22,12 @@ using testing::HasSubstr;
 constexpr char kModel[] = TOKAMAK_SOURCE_DIR "/tests/golden/llama_tied.gguf";
 
 EngineOptions Options() {
-  return {.model = kModel, .threads = 2, .max_seqs = 4, .max_batch_tokens = 32, .num_blocks = 64};
+  return {.model = kModel,
+          .device = "cpu",
+          .threads = 2,
+          .max_seqs = 4,
+          .max_batch_tokens = 32,
+          .num_blocks = 64};
 }
 
 std::unique_ptr<Engine> Load(const EngineOptions& options = Options()) {
@@ -66,7 +71,10 @@ TEST(Engine, LoadNamesWhatIsWrong) {
   };
   const auto kInvalid = StatusCode::kInvalidArgument;
   fails([](auto& o) { o.model = "/no/such.gguf"; }, StatusCode::kNotFound, "/no/such.gguf");
-  fails([](auto& o) { o.device = "cuda:0"; }, StatusCode::kUnimplemented, "--device cuda:0");
+  fails([](auto& o) { o.device = "cuda:x"; }, kInvalid, "--device");
+  fails([](auto& o) { o.executor = "fast"; }, kInvalid, "--executor");
+  fails([](auto& o) { o.executor = "graph"; }, StatusCode::kUnimplemented, "--executor graph");
+  fails([](auto& o) { o.steps_in_flight = 5; }, kInvalid, "--steps-in-flight");
   fails([](auto& o) { o.device = "tpu"; }, kInvalid, "--device");
   fails([](auto& o) { o.isa = "mmx"; }, kInvalid, "mmx");
   fails([](auto& o) { o.threads = -1; }, kInvalid, "--threads");
@@ -80,6 +88,14 @@ TEST(Engine, LoadNamesWhatIsWrong) {
         "--kv-cache-memory");
   fails([](auto& o) { o.num_blocks = 0, o.kv_cache_bytes = int64_t{1} << 45; },
         StatusCode::kResourceExhausted, "available");
+}
+
+TEST(Engine, AGpuThatIsNotThereIsAnError) {
+  EngineOptions options = Options();
+  options.device = "cuda:9999";
+  const auto engine = Engine::Load(options);
+  ASSERT_FALSE(engine.ok());
+  EXPECT_THAT(engine.status().message(), HasSubstr("--device cuda:9999: "));
 }
 
 TEST(Engine, ModelLargerThanMemoryIsRefusedBeforeItIsMade) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <future>
 
 #include "api/fingerprint.h"
@@ -10,11 +11,13 @@
 #include "api/open_tokenizer.h"
 #include "api/replay_file.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/thread_pool.h"
 #include "executor/in_process.h"
 #include "models/registry.h"
 #include "ops/count/count_ops.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cuda/cuda_ops.h"
 #include "ops/reference/reference_ops.h"
 #include "runner/memory_plan.h"
 #include "weights/checkpoint.h"
@@ -26,25 +29,42 @@ namespace {
 constexpr int32_t kMaxSeqs = 4096;
 constexpr int32_t kMaxBatchTokens = 1 << 16;
 constexpr int32_t kMaxBlockSize = 1024;
+constexpr int32_t kMaxStepsInFlight = 4;
 
 Status CheckRange(const char* flag, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return Status();
   return InvalidArgument("{}: must be in [{}, {}], got {}", flag, low, high, value);
 }
 
+struct DeviceChoice {
+  bool cpu = true;  // may be used
+  bool gpu = true;
+  int index = 0;  // of the GPU
+};
+
+// "cpu", "cuda", "cuda:N", "auto".
+Result<DeviceChoice> ParseDevice(const std::string& name) {
+  DeviceChoice choice;
+  if (name == "auto") return choice;
+  choice.gpu = name != "cpu";
+  choice.cpu = !choice.gpu;
+  char rest = 0;
+  if (name == "cpu" || name == "cuda" ||
+      (std::sscanf(name.c_str(), "cuda:%d%c", &choice.index, &rest) == 1 && choice.index >= 0)) {
+    return choice;
+  }
+  return InvalidArgument("--device: must be cpu, cuda, cuda:N or auto, got \"{}\"", name);
+}
+
 Status CheckOptions(const EngineOptions& o) {
-  if (o.device.starts_with("cuda")) {
-    return Unimplemented("--device {}: this build runs on the CPU; use --device cpu", o.device);
-  }
-  if (o.device != "cpu" && o.device != "auto") {
-    return InvalidArgument("--device: must be cpu or auto, got \"{}\"", o.device);
-  }
+  RETURN_IF_ERROR(ParseDevice(o.device).status());
   RETURN_IF_ERROR(CheckRange("--threads", o.threads, 0, 1024));
   RETURN_IF_ERROR(CheckRange("--max-seqs", o.max_seqs, 1, kMaxSeqs));
   RETURN_IF_ERROR(CheckRange("--max-batch-tokens", o.max_batch_tokens, 2, kMaxBatchTokens));
   RETURN_IF_ERROR(CheckRange("--max-context", o.max_context, 0, INT32_MAX));
   RETURN_IF_ERROR(CheckRange("--max-queue", o.max_queue, 1, INT32_MAX));
   RETURN_IF_ERROR(CheckRange("--block-size", o.block_size, 1, kMaxBlockSize));
+  RETURN_IF_ERROR(CheckRange("--steps-in-flight", o.steps_in_flight, 0, kMaxStepsInFlight));
   RETURN_IF_ERROR(CheckRange("--num-blocks", o.num_blocks, 0, INT32_MAX));
   if (o.kv_cache_bytes < 0) return InvalidArgument("--kv-cache-memory: must not be negative");
   if (o.host_cache_bytes < 0) return InvalidArgument("--host-cache-memory: must not be negative");
@@ -58,7 +78,7 @@ Result<DType> KvDtype(const std::string& name) {
   if (name == "f32") return DType::kF32;
   if (name == "f16") return DType::kF16;
   if (name == "bf16") return DType::kBF16;
-  return InvalidArgument("--kv-cache-dtype: must be f32, f16 or bf16, got \"{}\"", name);
+  return InvalidArgument("--kv-cache-dtype: must be f32, f16, bf16 or auto, got \"{}\"", name);
 }
 
 // "models/SmolLM2.Q4_1.gguf" is called "SmolLM2.Q4_1".
@@ -70,9 +90,41 @@ std::string NameOf(const std::string& path) {
   return name;
 }
 
-Result<std::unique_ptr<Ops>> MakeOps(const EngineOptions& options, int threads) {
-  if (options.isa == "reference") return MakeReferenceOps();
-  return MakeCpuOps({.threads = threads, .isa = options.isa});
+Result<std::unique_ptr<Ops>> MakeCpu(const std::string& isa, int threads) {
+  if (isa == "reference") return MakeReferenceOps();
+  return MakeCpuOps({.threads = threads, .isa = isa});
+}
+
+// Null: the CPU is to be used.
+Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) {
+  ASSIGN_OR_RETURN(const DeviceChoice choice, ParseDevice(options.device));
+  // Who names an ISA means the CPU.
+  if (!choice.gpu || (choice.cpu && options.isa != "auto")) return std::unique_ptr<Ops>();
+  Result<std::unique_ptr<Ops>> cuda =
+      MakeCudaOps({.device = choice.index, .threads = threads, .fail_call = 0});
+  if (cuda.ok()) return cuda;
+  if (!choice.cpu) return cuda.status().WithContext("--device " + options.device);
+  // A program that was built without the backend need not tell everyone.
+  if (cuda.status().code() != StatusCode::kNotFound) {
+    LogInfo("running on the CPU: {}", cuda.status().message());
+  }
+  return std::unique_ptr<Ops>();
+}
+
+// The backend of the device that the options ask for. Afterwards they name it, and have what is
+// best for it where they left it open.
+Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, int threads) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeGpu(options, threads));
+  const bool gpu = ops != nullptr;
+  if (gpu) {
+    options.device = fmt::format("cuda:{}", ParseDevice(options.device)->index);
+  } else {
+    options.device = "cpu";
+    ASSIGN_OR_RETURN(ops, MakeCpu(options.isa, threads));
+  }
+  if (options.kv_cache_dtype == "auto") options.kv_cache_dtype = gpu ? "bf16" : "f32";
+  if (options.steps_in_flight == 0) options.steps_in_flight = gpu ? 2 : 1;
+  return ops;
 }
 
 using TokenizerResult = Result<std::shared_ptr<const Tokenizer>>;
@@ -121,10 +173,16 @@ Result<std::unique_ptr<Executor>> MakeExecutor(std::unique_ptr<Ops> ops,
   shape.max_step_tokens = options.max_batch_tokens;
   shape.max_context = model->spec().max_context;
   shape.block_size = options.block_size;
+  shape.depth = options.steps_in_flight;
+  shape.executor = options.executor;
   ASSIGN_OR_RETURN(shape.kv_dtype, KvDtype(options.kv_cache_dtype));
   CacheBudget budget;
-  ASSIGN_OR_RETURN(const MemoryBudget available, AvailableMemory());
-  budget.available_bytes = static_cast<int64_t>(available.available_bytes);
+  if (const std::optional<int64_t> free = ops->FreeDeviceMemory()) {
+    budget.available_bytes = *free;
+  } else {
+    ASSIGN_OR_RETURN(const MemoryBudget available, AvailableMemory());
+    budget.available_bytes = static_cast<int64_t>(available.available_bytes);
+  }
   budget.num_blocks = options.num_blocks;
   budget.kv_cache_bytes = options.kv_cache_bytes;
   budget.host_cache_bytes = options.host_cache_bytes;
@@ -141,7 +199,6 @@ ModelInfo Describe(const Checkpoint& checkpoint, const Model& model, const Ops& 
   info.num_parameters = spec.num_parameters;
   info.vocab_size = spec.vocab_size;
   info.max_context = spec.max_context;
-  info.device = "cpu";
   info.backend = ops.name();
   info.weight_bytes = spec.weight_bytes;
   return info;
@@ -169,9 +226,12 @@ EngineCoreOptions CoreOptions(const EngineOptions& options) {
 
 }  // namespace
 
-Result<EngineParts> LoadParts(const EngineOptions& options) {
+Result<EngineParts> LoadParts(const EngineOptions& given) {
   const auto start = std::chrono::steady_clock::now();
-  RETURN_IF_ERROR(CheckOptions(options));
+  RETURN_IF_ERROR(CheckOptions(given));
+  EngineParts parts;
+  EngineOptions& options = parts.options;
+  options = given;
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(options.model));
   RETURN_IF_ERROR(CheckWeightsFit(checkpoint, options));
   std::future<TokenizerResult> tokenizer =
@@ -180,8 +240,8 @@ Result<EngineParts> LoadParts(const EngineOptions& options) {
   ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options, threads));
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadWeights(checkpoint, *ops, options));
 
-  EngineParts parts;
   parts.model = Describe(checkpoint, *model, *ops);
+  parts.model.device = options.device;
   parts.model.threads = options.isa == "reference" ? 1 : threads;
   ASSIGN_OR_RETURN(parts.system_fingerprint, SystemFingerprint(checkpoint, options, parts.model));
   ASSIGN_OR_RETURN(parts.executor, MakeExecutor(std::move(ops), std::move(model), options));
@@ -207,8 +267,8 @@ Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) {
   if (!options.record_path.empty()) {
     const std::string& backend = parts.model.backend;  // "cpu/avx512" or "reference"
     const RecordHeader header =
-        MakeRecordHeader(options, backend.substr(backend.find('/') + 1), parts.system_fingerprint,
-                         parts.core, parts.executor->limits());
+        MakeRecordHeader(parts.options, backend.substr(backend.find('/') + 1),
+                         parts.system_fingerprint, parts.core, parts.executor->limits());
     ASSIGN_OR_RETURN(parts.record, RecordWriter::Create(options.record_path, header));
   }
   return LocalEngine::Create(std::move(parts));

@@ -21,6 +21,7 @@ namespace tokamak {
 
 // What Engine::Load puts together.
 struct EngineParts {
+  EngineOptions options;  // with a value wherever "auto" or 0 left the choice open
   ModelInfo model;
   std::string system_fingerprint;
   std::shared_ptr<const Tokenizer> tokenizer;  // null: the checkpoint has none, only ids go in

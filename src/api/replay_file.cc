@@ -12,6 +12,7 @@ namespace {
 constexpr uint64_t kMaxRecordBytes = uint64_t{16} << 30;
 
 constexpr char kModel[] = "model";
+constexpr char kDevice[] = "device";
 constexpr char kIsa[] = "isa";
 constexpr char kKvCacheDtype[] = "kv_cache_dtype";
 constexpr char kFingerprint[] = "system_fingerprint";
@@ -29,7 +30,9 @@ Result<EngineOptions> OptionsOf(const RecordHeader& header, const ReplayFileOpti
   if (cache.groups.empty()) return DataLoss("{}: the record has no cache group", replay.path);
   EngineOptions options;
   options.model = replay.model.empty() ? Property(header, kModel) : replay.model;
+  options.device = Property(header, kDevice);
   options.isa = Property(header, kIsa);
+  options.steps_in_flight = header.limits.depth;
   options.kv_cache_dtype = Property(header, kKvCacheDtype);
   options.threads = replay.threads;
   options.max_seqs = header.limits.max_slots;
@@ -59,6 +62,7 @@ RecordHeader MakeRecordHeader(const EngineOptions& options, const std::string& i
                               const ExecutorLimits& limits) {
   RecordHeader header;
   header.properties = {{kModel, options.model},
+                       {kDevice, options.device},
                        {kIsa, isa},
                        {kKvCacheDtype, options.kv_cache_dtype},
                        {kFingerprint, system_fingerprint}};

@@ -36,18 +36,22 @@ void AddEngineFlags(Flags& flags, EngineFlags& engine) {
   EngineOptions& o = engine.options;
   AddModel(flags, o.model);
   flags.Group("Engine");
-  flags.Add("--device", o.device, "cpu or auto");
+  flags.Add("--device", o.device, "cpu, cuda, cuda:N, or auto: a GPU where there is one");
   flags.Add("--threads", o.threads, "Compute threads; 0: one per physical core");
   flags.Add("--isa", o.isa, "CPU kernels: auto, avx512, avx2, baseline or reference");
   flags.Add("--max-context", o.max_context, "Positions per sequence; 0: the model's own");
   flags.Add("--max-seqs", o.max_seqs, "Sequences running at the same time");
   flags.Add("--max-batch-tokens", o.max_batch_tokens, "Tokens in one step");
   flags.Add("--max-queue", o.max_queue, "Waiting requests; more are refused");
+  flags.Add("--executor", o.executor, "Decode steps: eager, graph or auto");
+  flags.Add("--steps-in-flight", o.steps_in_flight,
+            "Steps submitted before the first is waited for; 0: 1 on CPUs, 2 on GPUs");
   flags.AddBytes("--kv-cache-memory", o.kv_cache_bytes,
                  "Memory for the KV cache, such as 2GiB; 0: chosen from what is free");
   flags.Add("--num-blocks", o.num_blocks, "KV blocks; overrides --kv-cache-memory");
   flags.Add("--block-size", o.block_size, "Positions per KV block");
-  flags.Add("--kv-cache-dtype", o.kv_cache_dtype, "f32, f16 or bf16");
+  flags.Add("--kv-cache-dtype", o.kv_cache_dtype,
+            "f32, f16, bf16 or auto: f32 on CPUs, bf16 on GPUs");
   flags.AddBytes("--host-cache-memory", o.host_cache_bytes, "Memory for swapped-out KV blocks");
   flags.Add("--target-itl-ms", o.target_itl_ms,
             "Longest wanted gap between a stream's tokens; 0: no target");

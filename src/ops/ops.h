@@ -134,11 +134,11 @@ class Ops {
   // "cpu/avx512", "reference", "count", ...
   virtual std::string_view name() const = 0;
 
+  // Bytes of device memory that can still be allocated; nothing where that is the host's memory.
+  virtual std::optional<int64_t> FreeDeviceMemory() { return std::nullopt; }
   // Uninitialized memory, aligned for any tensor; kResourceExhausted with the size when there is
   // none. Not during a step.
   virtual Result<Buffer> Allocate(size_t bytes, MemoryKind kind) = 0;
-  // Bytes of device memory that are free now; none where that is main memory.
-  virtual std::optional<int64_t> FreeDeviceBytes() { return std::nullopt; }
   // Reads a weight into this backend's layout, with all threads. Errors are the source's.
   virtual Result<std::unique_ptr<PackedWeight>> Prepare(const WeightSpec& spec) = 0;
   virtual Result<std::unique_ptr<AttentionPlan>> MakePlan(const AttentionShape& shape) = 0;

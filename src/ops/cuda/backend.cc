@@ -86,14 +86,14 @@ Status CudaOps::Start() {
   return pinned_.Reserve(16, 64 << 10);
 }
 
-Result<Buffer> CudaOps::Allocate(size_t bytes, MemoryKind kind) {
-  return AllocateMemory(guard_, bytes, kind);
-}
-
-std::optional<int64_t> CudaOps::FreeDeviceBytes() {
+std::optional<int64_t> CudaOps::FreeDeviceMemory() {
   size_t free = 0, total = 0;
   if (!CUDA_RUN(guard_, cudaMemGetInfo(&free, &total))) return 0;
   return static_cast<int64_t>(free);
+}
+
+Result<Buffer> CudaOps::Allocate(size_t bytes, MemoryKind kind) {
+  return AllocateMemory(guard_, bytes, kind);
 }
 
 Result<std::unique_ptr<PackedWeight>> CudaOps::Prepare(const WeightSpec& spec) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "ops/cuda/calls.h"
@@ -21,8 +22,8 @@ class CudaOps final : public Ops {
   ~CudaOps() override;
 
   std::string_view name() const override { return name_; }
+  std::optional<int64_t> FreeDeviceMemory() override;
   Result<Buffer> Allocate(size_t bytes, MemoryKind kind) override;
-  std::optional<int64_t> FreeDeviceBytes() override;
   Result<std::unique_ptr<PackedWeight>> Prepare(const WeightSpec& spec) override;
   Result<std::unique_ptr<AttentionPlan>> MakePlan(const AttentionShape& shape) override;
   Result<std::unique_ptr<Sampler>> MakeSampler(const SamplerShape& shape) override;

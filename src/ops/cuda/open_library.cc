@@ -73,7 +73,12 @@ Result<std::unique_ptr<Ops>> MakeCudaOpsFrom(const std::string& library,
 }
 
 Result<std::unique_ptr<Ops>> MakeCudaOps(const CudaOptions& options) {
-  return MakeCudaOpsFrom(FindLibrary(), options);
+  const std::string library = FindLibrary();
+  Result<std::unique_ptr<Ops>> ops = MakeCudaOpsFrom(library, options);
+  if (library == kLibrary && ops.status().code() == StatusCode::kUnavailable) {
+    return NotFound("{}; to build it: make CUDA=1", ops.status().message());
+  }
+  return ops;
 }
 
 }  // namespace tokamak

@@ -22,9 +22,11 @@
 #include <boost/beast/http/status.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <set>
+#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -430,17 +432,29 @@ void Connection::OnReadable() {
   exchange_->Gone();
 }
 
+// The addresses of a host; never empty. "localhost" is this machine whatever its files or name
+// servers say (RFC 6761, section 6.3).
+Result<std::vector<asio::ip::address>> AddressesOf(const std::string& host) {
+  if (host == "localhost") return std::vector<asio::ip::address>{asio::ip::address_v4::loopback()};
+  asio::io_context io;
+  tcp::resolver resolver(io);
+  error_code error;
+  std::vector<asio::ip::address> addresses;
+  for (const auto& entry : resolver.resolve(host, "0", error)) {
+    addresses.push_back(entry.endpoint().address());
+  }
+  if (addresses.empty()) {
+    return InvalidArgument("--host {}: not an address of this machine ({})", host, error.message());
+  }
+  return addresses;
+}
+
 }  // namespace
 
 Status HttpServer::Impl::Listen() {
+  ASSIGN_OR_RETURN(const std::vector<asio::ip::address> addresses, AddressesOf(options.host));
   error_code error;
-  tcp::resolver resolver(*io);
-  const auto found = resolver.resolve(options.host, std::to_string(options.port), error);
-  if (error || found.empty()) {
-    return InvalidArgument("--host {}: not an address of this machine ({})", options.host,
-                           error.message());
-  }
-  const tcp::endpoint endpoint = found.begin()->endpoint();
+  const tcp::endpoint endpoint(addresses.front(), options.port);
   acceptor.open(endpoint.protocol(), error);
   if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor.bind(endpoint, error);
@@ -517,15 +531,9 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Listen(Options options, HttpHand
 uint16_t HttpServer::port() const { return impl_->port; }
 
 Result<bool> HttpServer::IsLoopback(const std::string& host) {
-  asio::io_context io;
-  tcp::resolver resolver(io);
-  error_code error;
-  const auto found = resolver.resolve(host, "0", error);
-  if (error) return InvalidArgument("--host {}: {}", host, error.message());
-  for (const auto& entry : found) {
-    if (!entry.endpoint().address().is_loopback()) return false;
-  }
-  return true;
+  ASSIGN_OR_RETURN(const std::vector<asio::ip::address> addresses, AddressesOf(host));
+  return std::all_of(addresses.begin(), addresses.end(),
+                     [](const asio::ip::address& address) { return address.is_loopback(); });
 }
 
 void HttpServer::Run() { impl_->io->run(); }

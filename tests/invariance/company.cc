@@ -1,0 +1,169 @@
+#include "invariance/company.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "api/load.h"
+#include "api/local_engine.h"
+#include "base/error.h"
+
+namespace tokamak::invariance {
+namespace {
+
+constexpr double kDrainSeconds = 60;
+
+Result<std::unique_ptr<Engine>> LoadCounted(const EngineOptions& options, Counts* counts) {
+  ASSIGN_OR_RETURN(EngineParts parts, LoadParts(options));
+  parts.executor = MakeCountingExecutor(std::move(parts.executor), counts);
+  return LocalEngine::Create(std::move(parts));
+}
+
+void Append(OutputChunk chunk, OutputChunk* whole) {
+  const auto append = [](auto& to, auto& from) {
+    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+  };
+  whole->text += chunk.text;
+  append(whole->token_ids, chunk.token_ids);
+  append(whole->logprobs, chunk.logprobs);
+  append(whole->prompt_logprobs, chunk.prompt_logprobs);
+  whole->finish_reason = chunk.finish_reason;
+  whole->error = chunk.error;
+  whole->seed = chunk.seed;
+  whole->usage = chunk.usage;
+}
+
+}  // namespace
+
+std::string CompanyOptions::ToString() const {
+  return fmt::format(
+      "{} threads, {} sequences, {} tokens per step, {} blocks, {} host blocks, prefix cache {}, "
+      "{} requests at once",
+      threads, max_seqs, max_batch_tokens, num_blocks, host_blocks, prefix_cache ? "on" : "off",
+      most_open);
+}
+
+CompanyOptions RandomCompany(std::mt19937_64* random, const std::vector<Case>& cases,
+                             int32_t block_size) {
+  const auto below = [random](int32_t end) {
+    return static_cast<int32_t>((*random)() % static_cast<uint64_t>(end));
+  };
+  int32_t needed = 0;
+  for (const Case& c : cases) {
+    const auto positions = static_cast<int32_t>(c.request.token_ids.size()) +
+                           c.request.sampling.max_tokens.value_or(0);
+    needed = std::max(needed, (positions + block_size - 1) / block_size);
+  }
+  constexpr int32_t kBatchTokens[] = {2, 3, 5, 8, 13, 16, 24, 33, 48, 64, 100, 200, 512};
+  CompanyOptions options;
+  options.threads = 1 + below(2);
+  options.max_seqs = 2 + below(30);
+  options.max_batch_tokens = kBatchTokens[below(std::size(kBatchTokens))];
+  options.num_blocks = needed + below(needed + 1);
+  options.host_blocks = below(3) == 0 ? 0 : 1 + below(4 * needed);
+  options.prefix_cache = below(8) > 0;
+  options.most_open = 4 + below(40);
+  options.arrival_odds = 1 + below(8);
+  return options;
+}
+
+Company::Company(EngineOptions base, int64_t kv_token_bytes, const CompanyOptions& options,
+                 uint64_t seed)
+    : base_(std::move(base)), options_(options), random_(seed) {
+  base_.threads = options.threads;
+  base_.max_seqs = options.max_seqs;
+  base_.max_batch_tokens = options.max_batch_tokens;
+  base_.num_blocks = options.num_blocks;
+  base_.host_cache_bytes = options.host_blocks * kv_token_bytes * base_.block_size;
+  base_.prefix_cache = options.prefix_cache;
+  (options.threads == 1 ? counts_.one_thread : counts_.two_threads) = 1;
+}
+
+Result<std::vector<std::vector<OutputChunk>>> Company::Run(const std::vector<Case>& cases,
+                                                           Counts* counts) {
+  cases_ = &cases;
+  for (size_t i = 0; i < cases.size(); ++i) {
+    order_.insert(order_.begin() + static_cast<int64_t>(random_() % (i + 1)), i);
+    answers_.emplace_back(static_cast<size_t>(cases[i].request.sampling.n));
+    open_choices_.push_back(cases[i].request.sampling.n);
+  }
+  ids_.resize(cases.size());
+  num_chunks_.resize(cases.size());
+  base_.max_queue = static_cast<int32_t>(cases.size()) + 1;
+  ASSIGN_OR_RETURN(engine_, LoadCounted(base_, &counts_));
+  RETURN_IF_ERROR(Start());
+  {
+    MutexLock lock(mutex_);
+    while (!done_) changed_.Wait(mutex_);
+  }
+  engine_->Drain(kDrainSeconds);
+  const EngineStats stats = engine_->stats();
+  engine_.reset();
+  RETURN_IF_ERROR(status_);
+  if (stats.used_blocks != 0 || stats.running != 0 || stats.waiting != 0) {
+    return Internal("after the last request {} blocks are in use, {} sequences run and {} wait",
+                    stats.used_blocks, stats.running, stats.waiting);
+  }
+  counts_.tokens += stats.generated_tokens;
+  counts_.cached_tokens += stats.cached_prompt_tokens;
+  counts_.preemptions += stats.preemptions;
+  counts->Add(counts_);
+  return std::move(answers_);
+}
+
+// The others are submitted by the callback of this request, and theirs.
+Status Company::Start() {
+  Request first;
+  first.token_ids = {1};
+  first.sampling.temperature = 0;
+  first.sampling.max_tokens = 1;
+  const auto id = engine_->Submit(std::move(first), [this](const OutputChunk& chunk) {
+    if (chunk.finish_reason) SubmitSome();
+  });
+  return id.status();
+}
+
+void Company::SubmitSome() {
+  while (status_.ok() && next_ < order_.size()) {
+    const size_t open = next_ - num_ended_;
+    if (open >= static_cast<size_t>(options_.most_open)) return;
+    if (open > 0 && random_() % static_cast<uint64_t>(options_.arrival_odds) != 0) return;
+    SubmitNext();
+  }
+}
+
+void Company::SubmitNext() {
+  const size_t index = order_[next_++];
+  const Case& c = (*cases_)[index];
+  const auto take = [this, index](OutputChunk chunk) { Take(index, std::move(chunk)); };
+  const Result<RequestId> id = engine_->Submit(c.request, take);
+  if (!id.ok()) return Fail(id.status());
+  ids_[index] = *id;
+  if (c.cancel_after == 0) engine_->Cancel(*id);
+}
+
+void Company::Take(size_t index, OutputChunk chunk) {
+  if (!status_.ok()) return;  // the engine is about to be destroyed
+  const bool last = chunk.finish_reason.has_value();
+  OutputChunk& whole = answers_[index][static_cast<size_t>(chunk.choice)];
+  if (whole.finish_reason) return Fail(Internal("request {} got a chunk after its last", index));
+  Append(std::move(chunk), &whole);
+  if (++num_chunks_[index] == (*cases_)[index].cancel_after) engine_->Cancel(ids_[index]);
+  if (last && --open_choices_[index] == 0 && ++num_ended_ == order_.size()) return Done();
+  SubmitSome();
+}
+
+void Company::Fail(Status status) {
+  status_ = std::move(status);
+  Done();
+}
+
+void Company::Done() {
+  MutexLock lock(mutex_);
+  done_ = true;
+  changed_.NotifyAll();
+}
+
+}  // namespace tokamak::invariance

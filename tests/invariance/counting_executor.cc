@@ -1,0 +1,113 @@
+#include "invariance/counting_executor.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace tokamak::invariance {
+namespace {
+
+struct Field {
+  const char* name;
+  int64_t Counts::*value;
+};
+constexpr Field kFields[] = {{"requests", &Counts::requests},
+                             {"cancelled", &Counts::cancelled},
+                             {"tokens", &Counts::tokens},
+                             {"steps", &Counts::steps},
+                             {"mixed steps", &Counts::mixed_steps},
+                             {"prompt chunks", &Counts::chunks},
+                             {"cached prompt tokens", &Counts::cached_tokens},
+                             {"hits inside a block", &Counts::part_hits},
+                             {"forks", &Counts::forks},
+                             {"preemptions", &Counts::preemptions},
+                             {"resumed", &Counts::resumed},
+                             {"blocks swapped out", &Counts::swapped_out},
+                             {"swapped in", &Counts::swapped_in},
+                             {"companies with 1 thread", &Counts::one_thread},
+                             {"with 2", &Counts::two_threads}};
+
+class CountingExecutor final : public Executor {
+ public:
+  CountingExecutor(std::unique_ptr<Executor> inner, Counts* counts)
+      : inner_(std::move(inner)),
+        counts_(*counts),
+        known_left_(static_cast<size_t>(inner_->limits().max_slots)) {}
+
+  const ExecutorLimits& limits() const override { return inner_->limits(); }
+  Status Submit(StepInput step) override {
+    Count(step);
+    return inner_->Submit(std::move(step));
+  }
+  Status Sample(uint64_t number, std::vector<TokenMask> masks) override {
+    return inner_->Sample(number, std::move(masks));
+  }
+  bool Done(uint64_t number) override { return inner_->Done(number); }
+  Result<StepOutput> Wait(uint64_t number) override { return inner_->Wait(number); }
+  Status Reset() override { return inner_->Reset(); }
+
+ private:
+  void Count(const StepInput& step) {
+    ++counts_.steps;
+    for (const CopyBlock& copy : step.copies) {
+      const bool from_device = copy.source_tier == Tier::kDevice;
+      const bool to_device = copy.destination_tier == Tier::kDevice;
+      if (from_device && !to_device) ++counts_.swapped_out;
+      if (!from_device && to_device) ++counts_.swapped_in;
+    }
+    for (const AdmitSlot& admit : step.admit) CountAdmission(admit);
+    bool decodes = false;
+    bool prefills = false;
+    for (const StepRow& row : step.rows) {
+      int32_t& left = known_left_[static_cast<size_t>(row.slot)];
+      (left > 0 ? prefills : decodes) = true;
+      left -= row.num_tokens;
+      if (left > 0) ++counts_.chunks;
+    }
+    if (decodes && prefills) ++counts_.mixed_steps;
+  }
+
+  void CountAdmission(const AdmitSlot& admit) {
+    const auto known = static_cast<int32_t>(admit.tokens.size());
+    known_left_[static_cast<size_t>(admit.slot)] = known - admit.num_computed;
+    const int32_t block_size = inner_->limits().cache.groups.front().block_size;
+    if (known > admit.num_prompt_tokens) {
+      ++counts_.resumed;
+    } else if (admit.sampling.choice > 0) {
+      if (admit.num_computed > 0) ++counts_.forks;
+    } else if (admit.num_computed % block_size != 0) {
+      ++counts_.part_hits;
+    }
+  }
+
+  const std::unique_ptr<Executor> inner_;
+  Counts& counts_;
+  std::vector<int32_t> known_left_;  // by slot: tokens known at its admission, still to compute
+};
+
+}  // namespace
+
+void Counts::Add(const Counts& other) {
+  for (const Field& field : kFields) this->*field.value += other.*field.value;
+}
+
+std::string Counts::ToString() const {
+  std::string out;
+  for (const Field& field : kFields) {
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", this->*field.value, field.name);
+  }
+  return out;
+}
+
+std::string Counts::FirstZero() const {
+  for (const Field& field : kFields) {
+    if (this->*field.value == 0) return field.name;
+  }
+  return "";
+}
+
+std::unique_ptr<Executor> MakeCountingExecutor(std::unique_ptr<Executor> inner, Counts* counts) {
+  return std::make_unique<CountingExecutor>(std::move(inner), counts);
+}
+
+}  // namespace tokamak::invariance

@@ -1,0 +1,223 @@
+// invariance: a request gets the same answer alone and in any company, bit for bit, from the whole
+// engine: ids, logprobs and their alternatives, texts.
+//
+//   build/tests/invariance/invariance --requests 1000
+//
+// is the full run: so many random requests for every weight type and every ISA of this machine,
+// each alone and in two companies, one with one thread and one with two (ctest does fewer).
+//
+//   build/tests/invariance/invariance --model default --requests 30
+//
+// does the same with SmolLM2-135M-Instruct, as scripts/fetch-model put it, or with any other model
+// by its path; it exits with 77 when the default one is not there. --types Q4_K,F16, --isas avx2
+// and
+// --seed choose a part. The first difference of each combination is printed with the command that
+// repeats it.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "base/testing/refs.h"
+#include "invariance/round.h"
+#include "invariance/tiny_model.h"
+#include "ops/cpu/cpu_ops.h"
+
+namespace tokamak::invariance {
+namespace {
+
+constexpr int kSkipped = 77;
+constexpr int32_t kRoundRequests = 40;
+// Comparisons after which everything that could make a difference must have happened, in the whole
+// run and for every combination of type and ISA.
+constexpr int64_t kEnough = 60;
+constexpr int64_t kEnoughForCombination = 1000;
+
+struct Flags {
+  const char* program = "";
+  int32_t requests = 40;
+  uint64_t seed = 1;
+  std::string model;
+  std::vector<std::string> types;
+  std::vector<std::string> isas;
+};
+
+std::vector<std::string> Split(const std::string& list) {
+  std::vector<std::string> parts;
+  std::istringstream in(list);
+  for (std::string part; std::getline(in, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+// The ISAs that this machine can run, slowest first.
+std::vector<std::string> MachineIsas() {
+  std::vector<std::string> isas;
+  for (const std::string& isa : CpuIsaNames()) {
+    if (MakeCpuOps({.threads = 1, .isa = isa}).ok()) isas.push_back(isa);
+  }
+  return isas;
+}
+
+bool Parse(int argc, char** argv, Flags* flags) {
+  flags->program = argv[0];
+  for (int i = 1; i < argc; i += 2) {
+    const std::string name = argv[i];
+    if (i + 1 == argc) return false;
+    const char* const value = argv[i + 1];
+    if (name == "--requests") {
+      flags->requests = std::max(1, std::atoi(value));
+    } else if (name == "--seed") {
+      flags->seed = std::strtoull(value, nullptr, 10);
+    } else if (name == "--model") {
+      flags->model = value;
+    } else if (name == "--types") {
+      flags->types = Split(value);
+    } else if (name == "--isas") {
+      flags->isas = Split(value);
+    } else {
+      return false;
+    }
+  }
+  if (flags->types.empty()) flags->types = WeightTypes();
+  if (flags->isas.empty() && flags->model.empty()) flags->isas = MachineIsas();
+  if (flags->isas.empty()) flags->isas = {"auto"};
+  return true;
+}
+
+// A folder that goes with the object.
+class TempFolder {
+ public:
+  TempFolder() {
+    path_ = (std::filesystem::temp_directory_path() / "tokamak-invariance-XXXXXX").string();
+    if (mkdtemp(path_.data()) == nullptr) path_.clear();
+  }
+  ~TempFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// False, and a line that says so, if `counts` lacks what `enough` comparisons must have met.
+bool Proves(const Counts& counts, int64_t enough) {
+  const std::string zero = counts.FirstZero();
+  if (counts.requests < enough || zero.empty()) return true;
+  fmt::print("FAILED: there were no {}, so this run proves nothing about them\n", zero);
+  return false;
+}
+
+// All rounds of one model and ISA, up to the first that fails. `choice` picks them on the command
+// line.
+bool RunCombination(const Flags& flags, const std::string& choice, RoundOptions round,
+                    Counts* total) {
+  Counts counts;
+  std::string failure;
+  const std::clock_t start = std::clock();
+  round.salt = choice + " " + round.isa;
+  round.seed = flags.seed;
+  for (int32_t left = flags.requests; left > 0 && failure.empty(); left -= round.requests) {
+    round.requests = std::min(left, kRoundRequests);
+    failure = RunRound(round, &counts);
+    if (failure.empty()) {
+      ++round.seed;
+      continue;
+    }
+    fmt::print("FAILED {} {} seed {}: {}\n  repeat with: {} {} --isas {} --requests {} --seed {}\n",
+               choice, round.isa, round.seed, failure, flags.program, choice, round.isa,
+               round.requests, round.seed);
+  }
+  total->Add(counts);
+  if (failure.empty()) {
+    fmt::print("{} {}: {:.1f} s of CPU time; {}\n", choice, round.isa,
+               static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, counts.ToString());
+  }
+  const bool ok = failure.empty() && Proves(counts, kEnoughForCombination);
+  std::fflush(stdout);
+  return ok;
+}
+
+int Report(int num_failed, const Counts& total) {
+  fmt::print("total: {}\n", total.ToString());
+  if (num_failed > 0) {
+    fmt::print("{} combinations FAILED\n", num_failed);
+    return 1;
+  }
+  if (!Proves(total, kEnough)) return 1;
+  fmt::print("every answer was the same alone and in company\n");
+  return 0;
+}
+
+int RunModel(const Flags& flags) {
+  RoundOptions round;
+  round.model = flags.model;
+  round.tiny = false;
+  if (flags.model == "default") {
+    const auto found = testing::FindModel();
+    if (!found) {
+      fmt::print("skipped: the model has not been fetched; run scripts/fetch-model\n");
+      return kSkipped;
+    }
+    round.model = *found;
+  }
+  Counts total;
+  int num_failed = 0;
+  for (const std::string& isa : flags.isas) {
+    round.isa = isa;
+    num_failed += RunCombination(flags, "--model " + flags.model, round, &total) ? 0 : 1;
+  }
+  return Report(num_failed, total);
+}
+
+int RunTinyModels(const Flags& flags) {
+  const TempFolder folder;
+  if (folder.path().empty()) {
+    fmt::print("cannot make a temporary folder\n");
+    return 1;
+  }
+  Counts total;
+  int num_failed = 0;
+  for (const std::string& type : flags.types) {
+    RoundOptions round;
+    round.model = folder.path() + "/tiny." + type + ".gguf";
+    const Status written = WriteTinyModel(type, round.model);
+    if (!written.ok()) {
+      fmt::print("{}\n", written.ToString());
+      return 1;
+    }
+    for (const std::string& isa : flags.isas) {
+      round.isa = isa;
+      num_failed += RunCombination(flags, "--types " + type, round, &total) ? 0 : 1;
+    }
+  }
+  return Report(num_failed, total);
+}
+
+}  // namespace
+}  // namespace tokamak::invariance
+
+int main(int argc, char** argv) {
+  tokamak::invariance::Flags flags;
+  if (!tokamak::invariance::Parse(argc, argv, &flags)) {
+    fmt::print(stderr,
+               "usage: {} [--requests N] [--seed S] [--model PATH|default] [--types T,...] "
+               "[--isas I,...]\n",
+               argv[0]);
+    return 2;
+  }
+  tokamak::SetLogLevel(tokamak::LogLevel::kOff);
+  return flags.model.empty() ? RunTinyModels(flags) : RunModel(flags);
+}

@@ -1,0 +1,160 @@
+#include "invariance/requests.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/error.h"
+#include "invariance/tiny_model.h"
+
+namespace tokamak::invariance {
+namespace {
+
+// Prompts and answers of tiny models.
+constexpr int32_t kLongest = 620;
+constexpr int32_t kMostNew = 40;
+
+constexpr const char* kTexts[] = {
+    "The harbour town had two bakeries, and everyone who lived there belonged to one of them. It "
+    "was not a matter of bread. The older shop stood by the fish market, where the wind came "
+    "straight in from the sea, and its windows were white with salt by noon. ",
+    "Question: A train leaves the station at nine in the morning and travels at eighty kilometres "
+    "an hour. A second train leaves the same station one hour later at one hundred kilometres an "
+    "hour. When does the second train catch up with the first? Answer: Let us think step by step. ",
+    ("def merge(left, right):\n    \"\"\"Merges two sorted lists into one.\"\"\"\n    result = []\n"
+     "    i = j = 0\n    while i < len(left) and j < len(right):\n        if left[i] <= "
+     "right[j]:\n"),
+};
+
+}  // namespace
+
+RequestMaker::RequestMaker(uint64_t seed, Material material)
+    : random_(seed), material_(std::move(material)) {}
+
+int64_t RequestMaker::Between(int64_t low, int64_t high) {
+  return low + static_cast<int64_t>(random_() % static_cast<uint64_t>(high - low + 1));
+}
+
+float RequestMaker::Real(float low, float high) {
+  return low + (high - low) * static_cast<float>(random_() >> 40) * 0x1p-24f;
+}
+
+std::vector<int32_t> RequestMaker::Prompt(const std::vector<Case>& earlier) {
+  int64_t length = Between(4, std::min(64, material_.max_prompt));
+  if (Chance(15)) length = Between(1, 4);
+  if (Chance(material_.long_percent)) length = Between(length, material_.max_prompt);
+  std::vector<int32_t> prompt;
+  if (!earlier.empty() && Chance(15)) {
+    const auto& turn = earlier[static_cast<size_t>(Between(0, std::ssize(earlier) - 1))];
+    prompt = turn.request.token_ids;
+    const auto& answer = turn.alone.front().token_ids;
+    prompt.insert(prompt.end(), answer.begin(), answer.end());
+    length = std::min<int64_t>(std::ssize(prompt) + Between(0, 20), material_.max_prompt);
+  } else if (Chance(75)) {
+    const auto last = std::ssize(material_.documents) - 1;
+    prompt = material_.documents[static_cast<size_t>(Between(0, last))];
+    const int64_t shared = Chance(30) ? length : Between(0, length);
+    prompt.resize(static_cast<size_t>(std::min<int64_t>(shared, std::ssize(prompt))));
+  }
+  while (std::ssize(prompt) < length) prompt.push_back(Token());
+  prompt.resize(static_cast<size_t>(length));
+  return prompt;
+}
+
+void RequestMaker::ChooseTokens(SamplingParams* params) {
+  params->temperature = Chance(35) ? 0.0f : Real(0.3f, 1.6f);
+  if (Chance(30)) params->top_k = static_cast<int32_t>(Between(1, 40));
+  if (Chance(30)) params->top_p = Real(0.5f, 1.0f);
+  if (Chance(20)) params->min_p = Real(0.01f, 0.2f);
+  if (Chance(15)) params->typical_p = Real(0.5f, 1.0f);
+  if (Chance(25)) params->repetition_penalty = Real(0.8f, 1.4f);
+  if (Chance(20)) params->presence_penalty = Real(-1.0f, 1.0f);
+  if (Chance(20)) params->frequency_penalty = Real(-1.0f, 1.0f);
+  if (Chance(20)) {
+    for (int64_t i = Between(1, 5); i > 0; --i) {
+      params->logit_bias.emplace_back(Token(), Real(-10.0f, 5.0f));
+    }
+  }
+  params->seed = random_();
+}
+
+void RequestMaker::ChooseEnds(SamplingParams* params) {
+  params->n = Chance(80) ? 1 : static_cast<int32_t>(Between(2, 4));
+  params->max_tokens = static_cast<int32_t>(Between(2, material_.max_new));
+  if (Chance(10)) params->max_tokens = static_cast<int32_t>(Between(0, 1));
+  if (Chance(20)) params->min_tokens = static_cast<int32_t>(Between(1, 20));
+  params->min_tokens = std::min(params->min_tokens, *params->max_tokens);
+  if (Chance(12)) params->stop = {Chance(50) ? "e" : " t", "the cat"};
+  if (Chance(30)) {
+    for (int64_t i = Between(1, 20); i > 0; --i) params->stop_token_ids.push_back(Token());
+  }
+  params->ignore_eos = Chance(50);
+  if (Chance(70)) params->logprobs = static_cast<int32_t>(Between(0, Chance(10) ? 20 : 4));
+  if (Chance(20)) params->prompt_logprobs = static_cast<int32_t>(Between(0, 4));
+}
+
+Request RequestMaker::Next(const std::vector<Case>& earlier) {
+  Request request;
+  request.token_ids = Prompt(earlier);
+  ChooseTokens(&request.sampling);
+  ChooseEnds(&request.sampling);
+  request.priority = Chance(50) ? 0 : static_cast<int32_t>(Between(-2, 2));
+  if (Chance(10)) request.cache_salt = "other";
+  return request;
+}
+
+Material TinyMaterial(uint64_t seed, int32_t vocab_size) {
+  std::mt19937_64 random(seed);
+  Material material;
+  material.vocab_size = vocab_size;
+  material.max_new = kMostNew;
+  // Most rounds are short ones: a pool that holds a long prompt is not short of blocks for the
+  // others. The longest prompts see three splits of keys, whose order of addition can differ.
+  struct Length {
+    int32_t most, percent;
+  };
+  constexpr Length kLengths[] = {{90, 5}, {90, 5}, {90, 5}, {90, 5}, {330, 15}, {kLongest, 10}};
+  const Length length = kLengths[random() % std::size(kLengths)];
+  material.max_prompt = length.most;
+  material.long_percent = length.percent;
+  for (int i = 0; i < 4; ++i) {
+    std::vector<int32_t> document;
+    for (int t = 0; t < material.max_prompt; ++t) {
+      document.push_back(static_cast<int32_t>(random() % static_cast<uint64_t>(vocab_size)));
+    }
+    material.documents.push_back(std::move(document));
+  }
+  static_assert(kLongest + kMostNew <= kTinyContext);
+  return material;
+}
+
+Result<Material> TextMaterial(const Engine& engine) {
+  Material material;
+  material.vocab_size = engine.model().vocab_size;
+  material.max_prompt = 80;
+  material.max_new = 24;
+  material.long_percent = 5;
+  for (const char* text : kTexts) {
+    ASSIGN_OR_RETURN(auto ids, engine.Tokenize(text, /*add_special=*/true,
+                                               /*parse_special=*/false));
+    material.documents.push_back(std::move(ids));
+  }
+  return material;
+}
+
+std::string Describe(const Request& request) {
+  const SamplingParams& p = request.sampling;
+  return fmt::format(
+      "{} prompt tokens, n {}, max_tokens {}, min_tokens {}, temperature {}, top_k {}, top_p {}, "
+      "min_p {}, typical_p {}, penalties {} {} {}, {} biases, {} stops, {} stop tokens, ignore_eos "
+      "{}, logprobs {}, prompt_logprobs {}, priority {}, salt \"{}\", seed {}",
+      request.token_ids.size(), p.n, p.max_tokens.value_or(-1), p.min_tokens, p.temperature,
+      p.top_k, p.top_p, p.min_p, p.typical_p, p.repetition_penalty, p.presence_penalty,
+      p.frequency_penalty, p.logit_bias.size(), p.stop.size(), p.stop_token_ids.size(),
+      p.ignore_eos, p.logprobs.value_or(-1), p.prompt_logprobs.value_or(-1), request.priority,
+      request.cache_salt, p.seed.value_or(0));
+}
+
+}  // namespace tokamak::invariance

@@ -1,0 +1,126 @@
+#include "invariance/round.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "invariance/company.h"
+#include "invariance/compare.h"
+#include "invariance/requests.h"
+#include "tokamak/engine.h"
+
+namespace tokamak::invariance {
+namespace {
+
+// What answers may depend on, and so is the same alone and in company.
+EngineOptions RandomBase(const RoundOptions& options, std::mt19937_64* random) {
+  constexpr const char* kCacheTypes[] = {"f32", "f16", "bf16"};
+  constexpr int32_t kBlockSizes[] = {16, 8, 5};
+  EngineOptions base;
+  base.model = options.model;
+  base.device = "cpu";
+  base.isa = options.isa;
+  base.kv_cache_dtype = kCacheTypes[(*random)() % std::size(kCacheTypes)];
+  base.block_size = kBlockSizes[(*random)() % std::size(kBlockSizes)];
+  base.max_context = options.tiny ? 0 : 512;
+  return base;
+}
+
+// One request at a time, one sequence at a time, no chunks, nothing to find in a cache.
+EngineOptions Alone(EngineOptions base) {
+  base.threads = 1;
+  base.max_seqs = 1;
+  base.max_batch_tokens = 1024;
+  base.prefix_cache = false;
+  return base;
+}
+
+Status RunAlone(Engine& engine, Case* c) {
+  ASSIGN_OR_RETURN(c->alone, engine.Generate(c->request));
+  for (const OutputChunk& choice : c->alone) {
+    if (choice.finish_reason == FinishReason::kStop ||
+        choice.finish_reason == FinishReason::kLength) {
+      continue;
+    }
+    return Internal("alone, a request ended with an error: {}", choice.error.ToString());
+  }
+  return Status();
+}
+
+Result<std::vector<Case>> MakeCases(const RoundOptions& options, Engine& engine,
+                                    std::mt19937_64* random) {
+  Material material = TinyMaterial((*random)(), engine.model().vocab_size);
+  if (!options.tiny) {
+    ASSIGN_OR_RETURN(material, TextMaterial(engine));
+  }
+  RequestMaker maker((*random)(), std::move(material));
+  std::vector<Case> cases;
+  const int32_t count = options.requests + (options.requests + 3) / 4;
+  for (int32_t i = 0; i < count; ++i) {
+    Case c;
+    c.request = maker.Next(cases);
+    if (i >= options.requests) c.cancel_after = static_cast<int32_t>((*random)() % 12);
+    RETURN_IF_ERROR(RunAlone(engine, &c));
+    cases.push_back(std::move(c));
+  }
+  return cases;
+}
+
+std::string Compare(const std::vector<Case>& cases,
+                    const std::vector<std::vector<OutputChunk>>& answers, Counts* counts) {
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const std::string difference = FirstDifference(answers[i], cases[i].alone);
+    if (!difference.empty()) {
+      return fmt::format("request {}, {}\n  request: {}", i, difference,
+                         Describe(cases[i].request));
+    }
+    if (cases[i].cancel_after < 0) ++counts->requests;
+    if (answers[i].front().finish_reason == FinishReason::kCancelled) ++counts->cancelled;
+  }
+  return "";
+}
+
+Result<std::string> Run(const RoundOptions& options, Counts* counts) {
+  std::mt19937_64 random(Hash64(options.salt.data(), options.salt.size(), options.seed));
+  const EngineOptions base = RandomBase(options, &random);
+  ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::Load(Alone(base)));
+  ASSIGN_OR_RETURN(const std::vector<Case> cases, MakeCases(options, *engine, &random));
+  const int64_t kv_token_bytes = engine->model().kv_token_bytes;
+  engine.reset();
+  for (int32_t i = 0; i < options.companies; ++i) {
+    CompanyOptions circumstances = RandomCompany(&random, cases, base.block_size);
+    circumstances.threads = 1 + i % 2;
+    // One of two is sure to swap, for runs of a few requests.
+    if ((options.seed + static_cast<uint64_t>(i)) % 2 == 0) {
+      circumstances.prefix_cache = true;
+      circumstances.host_blocks = std::max(circumstances.host_blocks, circumstances.num_blocks);
+    }
+    // A real model takes its time for a step, however small.
+    if (!options.tiny)
+      circumstances.max_batch_tokens = std::max(24, circumstances.max_batch_tokens);
+    Company company(base, kv_token_bytes, circumstances, random());
+    const auto answers = company.Run(cases, counts);
+    const std::string where =
+        fmt::format("\n  company {}: {}\n  cache: {}, blocks of {}", i, circumstances.ToString(),
+                    base.kv_cache_dtype, base.block_size);
+    if (!answers.ok()) return answers.status().ToString() + where;
+    std::string difference = Compare(cases, *answers, counts);
+    if (!difference.empty()) return difference + where;
+  }
+  return std::string();
+}
+
+}  // namespace
+
+std::string RunRound(const RoundOptions& options, Counts* counts) {
+  Result<std::string> difference = Run(options, counts);
+  return difference.ok() ? *std::move(difference) : difference.status().ToString();
+}
+
+}  // namespace tokamak::invariance
