@@ -67,6 +67,15 @@ aarch64-check:
 	@cmake --preset aarch64 --log-level=WARNING
 	@ninja -C build-aarch64 -j $(JOBS) tokamak_libraries
 
+# Compiles and links the CUDA backend, where there is a compiler for it.
+.PHONY: cuda-check
+cuda-check:
+	@scripts/install-deps build
+	@if [ -x "$${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ] || command -v nvcc >/dev/null; then \
+	  cmake --preset release -B build-cuda -DTOKAMAK_CUDA=1 -DTOKAMAK_TESTS=OFF \
+	    --log-level=WARNING && ninja -C build-cuda -j $(JOBS) tokamak_backends; \
+	else echo "no nvcc here: the CUDA backend is not compiled"; fi
+
 .PHONY: tidy format lint
 tidy: test-build
 	@scripts/install-deps check
@@ -83,4 +92,4 @@ install: configure
 	@ninja -C build -j $(JOBS) tokamak tokamak_backends tokamak_docs tokamak_shared
 	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)" --strip
 clean:
-	rm -rf build build-asan build-tsan build-fuzz build-aarch64
+	rm -rf build build-asan build-tsan build-fuzz build-aarch64 build-cuda
