@@ -23,8 +23,8 @@ struct CudaOptions {
 
 // Opens libtokamak_cuda.so and makes a backend. The library is $TOKAMAK_CUDA_LIBRARY if that is
 // set, else the one beside the program, in ../lib from there, or where the system looks for
-// libraries. kNotFound where there is none; kUnavailable, with the reason, where it cannot be opened
-// or there is no driver or no such GPU; kInternal where the library is of another build.
+// libraries. kNotFound where there is none; kUnavailable, with the reason, where it cannot be
+// opened or there is no driver or no such GPU; kInternal where the library is of another build.
 Result<std::unique_ptr<Ops>> MakeCudaOps(const CudaOptions& options);
 
 // The same from a given file.
