@@ -134,7 +134,7 @@ struct InvarianceCase {
   DType weights = DType::kF32;
   DType kv = DType::kF32;
   // Of a backend that is asynchronous: CUDA, or else one that queues the CPU's work.
-  std::string executor = "";
+  std::string executor = {};
 };
 
 // Null, with the reason in *why, where it is a GPU that is not there.
