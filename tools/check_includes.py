@@ -35,7 +35,7 @@ ALLOWED = {
 ALLOWED_HEADERS = {'engine': ['executor/executor.h']}
 
 # Code that describes models must not know on what it runs. (Its tests must run on something.)
-BACKENDS = ['ops/reference/', 'ops/cpu/', 'ops/cuda/', 'ops/count/']
+BACKENDS = ['ops/reference/', 'ops/cpu/', 'ops/cuda/', 'ops/count/', 'ops/profile/']
 BACKEND_FREE = ['quant', 'weights', 'nn', 'models']
 
 # Headers that are slow to compile stay out of ours.

@@ -35,6 +35,7 @@ struct EngineOptions {
   int64_t host_cache_bytes = 0;         // host tier for swapped-out blocks
   double target_itl_ms = 0;  // longest wanted gap between a stream's tokens; 0: no target
   bool prefix_cache = true;
+  bool profile = false;          // note the time of every operation, for Engine::TakeProfile
   std::string record_path = {};  // where to log arrivals, steps and seeds for `tokamak replay`
   // Called on the loading thread with the fraction loaded so far, in [0, 1].
   std::function<void(double)> on_load_progress = {};
@@ -72,6 +73,21 @@ struct EngineStats {
   double seconds_since_progress = 0;  // since a step last retired while there was work; 0 when idle
 };
 
+// Where the time of an engine's steps went, on its device.
+struct Profile {
+  struct Op {
+    std::string name;  // "linear", "attention", ...; "graph": a whole recorded pass
+    int64_t calls = 0;
+    double seconds = 0;
+  };
+  std::vector<Op> ops;  // most time first
+  int64_t steps = 0;
+  double busy_seconds = 0;           // of all ops
+  double inside_steps_seconds = 0;   // between the ops of a step
+  double between_steps_seconds = 0;  // from the end of a step to the start of the next
+  double longest_gap_seconds = 0;    // of those
+};
+
 // Thread-safe. Owns the engine thread, which owns everything that runs.
 class Engine {
  public:
@@ -98,6 +114,9 @@ class Engine {
 
   virtual const ModelInfo& model() const = 0;
   virtual EngineStats stats() const = 0;
+  // What the steps have spent their time on since the last call; empty without
+  // EngineOptions::profile.
+  virtual Profile TakeProfile() = 0;
   // Names everything that the same answer depends on: weights, binary, ISA, options.
   virtual const std::string& system_fingerprint() const = 0;
   // Refuses new requests, lets running ones finish until `timeout_seconds`, then cancels them.

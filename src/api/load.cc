@@ -18,6 +18,7 @@
 #include "ops/count/count_ops.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
+#include "ops/profile/profiled_ops.h"
 #include "ops/reference/reference_ops.h"
 #include "runner/memory_plan.h"
 #include "weights/checkpoint.h"
@@ -113,7 +114,8 @@ Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) 
 
 // The backend of the device that the options ask for. Afterwards they name it, and have what is
 // best for it where they left it open.
-Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, int threads) {
+Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, int threads,
+                                     std::function<Profile()>* take_profile) {
   ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeGpu(options, threads));
   const bool gpu = ops != nullptr;
   if (gpu) {
@@ -121,6 +123,11 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, int threads) {
   } else {
     options.device = "cpu";
     ASSIGN_OR_RETURN(ops, MakeCpu(options.isa, threads));
+  }
+  if (options.profile) {
+    std::unique_ptr<ProfiledOps> profiled = MakeProfiledOps(std::move(ops));
+    *take_profile = [raw = profiled.get()] { return raw->Take(); };
+    ops = std::move(profiled);
   }
   if (options.kv_cache_dtype == "auto") options.kv_cache_dtype = gpu ? "bf16" : "f32";
   if (options.steps_in_flight == 0) options.steps_in_flight = gpu ? 2 : 1;
@@ -237,7 +244,7 @@ Result<EngineParts> LoadParts(const EngineOptions& given) {
   std::future<TokenizerResult> tokenizer =
       std::async(std::launch::async, [&checkpoint] { return LoadTokenizer(checkpoint); });
   const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
-  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options, threads));
+  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options, threads, &parts.take_profile));
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadWeights(checkpoint, *ops, options));
 
   parts.model = Describe(checkpoint, *model, *ops);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -27,7 +28,8 @@ struct EngineParts {
   std::shared_ptr<const Tokenizer> tokenizer;  // null: the checkpoint has none, only ids go in
   std::unique_ptr<Executor> executor;
   EngineCoreOptions core;
-  std::unique_ptr<RecordWriter> record;  // null: the run is not recorded
+  std::unique_ptr<RecordWriter> record;   // null: the run is not recorded
+  std::function<Profile()> take_profile;  // empty: nothing is measured
 };
 
 // The engine thread owns core_ and, through it, the executor; other threads reach it through the
@@ -47,6 +49,7 @@ class LocalEngine final : public Engine {
   std::string TokenBytes(int32_t id) const override;
   const ModelInfo& model() const override { return parts_.model; }
   EngineStats stats() const override;
+  Profile TakeProfile() override { return parts_.take_profile ? parts_.take_profile() : Profile(); }
   const std::string& system_fingerprint() const override { return parts_.system_fingerprint; }
   void Drain(double timeout_seconds) override EXCLUDES(mutex_);
 

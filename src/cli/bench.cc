@@ -16,6 +16,11 @@ constexpr char kThroughputExamples[] =
 constexpr char kLatencyExamples[] =
     "  tokamak bench latency --batch 1,8 --prompt-tokens 512 --output-tokens 128 --json\n";
 
+constexpr char kProfileHelp[] =
+    "Print the time of every operation and between steps to stderr; with --executor eager on a "
+    "GPU, "
+    "or a whole decode pass counts as one";
+
 // "100:1024" or "100".
 struct Range {
   int32_t low = 0;
@@ -71,6 +76,25 @@ void Print(const BenchResult& r, bool json) {
   std::fflush(stdout);
 }
 
+// What the steps since the last call were spent on; nothing without --profile.
+void PrintProfile(Engine& engine) {
+  const Profile profile = engine.TakeProfile();
+  const double whole =
+      profile.busy_seconds + profile.inside_steps_seconds + profile.between_steps_seconds;
+  if (profile.steps == 0 || whole <= 0) return;
+  const auto line = [whole](const char* name, int64_t calls, double seconds) {
+    std::fprintf(stderr, "  %-18s %9lld %11.3f ms %6.1f%%\n", name, static_cast<long long>(calls),
+                 seconds * 1e3, 100 * seconds / whole);
+  };
+  const auto steps = static_cast<double>(profile.steps);
+  std::fprintf(stderr, "%lld steps of %.3f ms\n", static_cast<long long>(profile.steps),
+               whole / steps * 1e3);
+  for (const Profile::Op& op : profile.ops) line(op.name.c_str(), op.calls, op.seconds);
+  line("gaps inside steps", profile.steps, profile.inside_steps_seconds);
+  line("gaps between steps", profile.steps, profile.between_steps_seconds);
+  std::fprintf(stderr, "  longest gap between steps %.3f ms\n", profile.longest_gap_seconds * 1e3);
+}
+
 Result<BenchResult> Throughput(Engine& engine, const ThroughputFlags& flags) {
   auto state = static_cast<uint64_t>(flags.seed);
   std::vector<Load> load(static_cast<size_t>(flags.requests));
@@ -89,10 +113,12 @@ int RunThroughput(ThroughputFlags flags) {
   Result<std::unique_ptr<Engine>> engine = LoadEngine(flags.engine);
   if (!engine.ok()) return Fail(engine.status());
   std::fprintf(stderr, "%d requests\n", flags.requests);
+  (void)(*engine)->TakeProfile();  // of loading
   Result<BenchResult> result = Throughput(**engine, flags);
   if (!result.ok()) return Fail(result.status());
   result->batch = options.max_seqs;
   Print(*result, flags.json);
+  PrintProfile(**engine);
   return kOk;
 }
 
@@ -130,9 +156,11 @@ int RunLatency(LatencyFlags flags) {
   auto state = static_cast<uint64_t>(flags.seed);
   for (const int32_t batch : *flags.batch) {
     std::fprintf(stderr, "batch %d\n", batch);
+    (void)(*engine)->TakeProfile();  // of loading
     const Result<BenchResult> result = Latency(**engine, batch, flags, &state);
     if (!result.ok()) return Fail(result.status());
     Print(*result, flags.json);
+    PrintProfile(**engine);
   }
   return kOk;
 }
@@ -154,6 +182,7 @@ void AddBenchCommands(CommandLine& line) {
       "Generated tokens of each, uniform (default 100:1024)");
   t.Add("--seed", throughput->seed, "Of lengths and prompts");
   t.Add("--json", throughput->json, "Print one JSON object");
+  t.Add("--profile", throughput->engine.options.profile, kProfileHelp);
   AddEngineFlags(t, throughput->engine);
 
   auto latency = std::make_shared<LatencyFlags>();
@@ -164,6 +193,7 @@ void AddBenchCommands(CommandLine& line) {
   l.Add("--output-tokens", latency->output_tokens, "Of each request");
   l.Add("--seed", latency->seed, "Of the prompts");
   l.Add("--json", latency->json, "Print one JSON object per batch size");
+  l.Add("--profile", latency->engine.options.profile, kProfileHelp);
   AddEngineFlags(l, latency->engine);
 }
 

@@ -155,6 +155,10 @@ class Ops {
   virtual bool Reached(const Event& /*event*/) { return true; }
   // Waits until it has; an error that any of that work met.
   virtual Status Await(Event& /*event*/) { return Status(); }
+  // An event that also tells when it was reached, in SecondsBetween; null where work has happened
+  // when a call is back, and the host's clock tells as much.
+  virtual std::unique_ptr<Event> MakeTimedEvent() { return nullptr; }
+  virtual double SecondsBetween(const Event& /*from*/, const Event& /*to*/) { return 0; }
   // Later work on the stream starts when the event's last Record, on another stream, has been
   // reached. The host does not wait.
   virtual void WaitFor(Stream& /*stream*/, const Event& /*event*/) {}

@@ -143,6 +143,17 @@ Status CudaOps::Synchronize(Stream& stream) {
 
 std::unique_ptr<Event> CudaOps::MakeEvent() { return std::make_unique<CudaEvent>(guard_); }
 
+std::unique_ptr<Event> CudaOps::MakeTimedEvent() {
+  return std::make_unique<CudaEvent>(guard_, /*timed=*/true);
+}
+
+double CudaOps::SecondsBetween(const Event& from, const Event& to) {
+  float milliseconds = 0;
+  CUDA_RUN(guard_, cudaEventElapsedTime(&milliseconds, static_cast<const CudaEvent&>(from).handle(),
+                                        static_cast<const CudaEvent&>(to).handle()));
+  return milliseconds / 1e3;
+}
+
 void CudaOps::Record(Event& event, Stream& stream) {
   auto& cuda_event = static_cast<CudaEvent&>(event);
   if (CUDA_RUN(guard_, cudaEventRecord(cuda_event.handle(), Handle(stream)))) {

@@ -31,6 +31,8 @@ class CudaOps final : public Ops {
   std::unique_ptr<Stream> MakeStream() override;
   Status Synchronize(Stream& stream) override;
   std::unique_ptr<Event> MakeEvent() override;
+  std::unique_ptr<Event> MakeTimedEvent() override;
+  double SecondsBetween(const Event& from, const Event& to) override;
   void Record(Event& event, Stream& stream) override;
   bool Reached(const Event& event) override;
   Status Await(Event& event) override;

@@ -27,8 +27,9 @@ CudaStream::~CudaStream() {
   if (handle_ != nullptr) (void)cudaStreamDestroy(handle_);
 }
 
-CudaEvent::CudaEvent(CallGuard& guard) {
-  CUDA_RUN(guard, cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming));
+CudaEvent::CudaEvent(CallGuard& guard, bool timed) {
+  const unsigned flags = timed ? cudaEventDefault : cudaEventDisableTiming;
+  CUDA_RUN(guard, cudaEventCreateWithFlags(&handle_, flags));
 }
 
 CudaEvent::~CudaEvent() {

@@ -65,7 +65,7 @@ class CudaStream final : public Stream {
 
 class CudaEvent final : public Event {
  public:
-  explicit CudaEvent(CallGuard& guard);
+  explicit CudaEvent(CallGuard& guard, bool timed = false);
   ~CudaEvent() override;
 
   cudaEvent_t handle() const { return handle_; }

@@ -31,6 +31,7 @@ class FakeEngine final : public Engine {
   std::string TokenBytes(int32_t id) const override;
   const ModelInfo& model() const override { return model_; }
   EngineStats stats() const override;
+  Profile TakeProfile() override { return {}; }
   const std::string& system_fingerprint() const override { return fingerprint_; }
   void Drain(double timeout_seconds) override;
 

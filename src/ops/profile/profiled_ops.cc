@@ -1,0 +1,255 @@
+#include "ops/profile/profiled_ops.h"
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+
+namespace tokamak {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// One end of an operation: on a device, an event; in main memory, where work has happened when the
+// call is back, the clock.
+struct Mark {
+  std::unique_ptr<Event> event;  // null in main memory
+  Clock::time_point time;
+};
+
+struct Span {
+  const char* op = nullptr;
+  bool starts_step = false;
+  Mark begin, end;
+};
+
+// Spans of one backend: open on the device until the host has found them done.
+class Recorder {
+ public:
+  explicit Recorder(Ops& inner) : inner_(inner) {}
+
+  template <typename Work>
+  void Run(const char* op, Stream& stream, const Work& work) {
+    if (capturing) return work();  // a graph has no room for events; Launch counts as one
+    computing_ = &stream;
+    Time(op, /*starts_step=*/false, stream, work);
+  }
+
+  // The upload of a step's batch. Other copies, which load weights or swap blocks, go to streams
+  // that compute nothing.
+  template <typename Work>
+  void Upload(Stream& stream, const Work& work) {
+    if (capturing || &stream != computing_) return work();
+    Time("upload", /*starts_step=*/true, stream, work);
+  }
+
+  // Takes in the spans that are done.
+  void Settle() {
+    while (!open_.empty() && Done(open_.front().end)) {
+      Add(std::move(open_.front()));
+      open_.pop_front();
+    }
+  }
+
+  Profile Take() EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    Profile profile = std::move(total_);
+    total_ = {};
+    for (auto& [name, op] : ops_) profile.ops.push_back(std::move(op));
+    ops_.clear();
+    std::sort(profile.ops.begin(), profile.ops.end(),
+              [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+    return profile;
+  }
+
+  bool capturing = false;
+
+ private:
+  template <typename Work>
+  void Time(const char* op, bool starts_step, Stream& stream, const Work& work) {
+    Span span{.op = op, .starts_step = starts_step, .begin = MakeMark(), .end = MakeMark()};
+    Note(span.begin, stream);
+    work();
+    Note(span.end, stream);
+    open_.push_back(std::move(span));
+  }
+
+  Mark MakeMark() {
+    if (spare_.empty()) return {.event = inner_.MakeTimedEvent(), .time = {}};
+    Mark mark = std::move(spare_.back());
+    spare_.pop_back();
+    return mark;
+  }
+
+  void Note(Mark& mark, Stream& stream) {
+    if (mark.event != nullptr) {
+      inner_.Record(*mark.event, stream);
+    } else {
+      mark.time = Clock::now();
+    }
+  }
+
+  bool Done(const Mark& mark) { return mark.event == nullptr || inner_.Reached(*mark.event); }
+
+  double Seconds(const Mark& from, const Mark& to) {
+    if (from.event != nullptr) return inner_.SecondsBetween(*from.event, *to.event);
+    return std::chrono::duration<double>(to.time - from.time).count();
+  }
+
+  void Add(Span span) EXCLUDES(mutex_) {
+    const double seconds = Seconds(span.begin, span.end);
+    const double gap = have_last_ ? std::max(0.0, Seconds(last_, span.begin)) : 0;
+    {
+      MutexLock lock(mutex_);
+      Profile::Op& op = ops_[span.op];
+      op.name = span.op;
+      ++op.calls;
+      op.seconds += seconds;
+      total_.busy_seconds += seconds;
+      if (span.starts_step) {
+        ++total_.steps;
+        total_.between_steps_seconds += gap;
+        total_.longest_gap_seconds = std::max(total_.longest_gap_seconds, gap);
+      } else {
+        total_.inside_steps_seconds += gap;
+      }
+    }
+    spare_.push_back(std::move(span.begin));
+    if (have_last_) spare_.push_back(std::move(last_));
+    last_ = std::move(span.end);
+    have_last_ = true;
+  }
+
+  Ops& inner_;
+  const Stream* computing_ = nullptr;  // where the last operation went
+  std::deque<Span> open_;
+  std::vector<Mark> spare_;
+  Mark last_;  // the end of the span last taken in
+  bool have_last_ = false;
+  Mutex mutex_;
+  Profile total_ GUARDED_BY(mutex_);
+  std::map<std::string, Profile::Op> ops_ GUARDED_BY(mutex_);
+};
+
+class ProfiledSampler final : public Sampler {
+ public:
+  ProfiledSampler(std::unique_ptr<Sampler> inner, Recorder& recorder)
+      : inner_(std::move(inner)), recorder_(recorder) {}
+
+  void Admit(SlotId slot, const SamplingSpec& spec, std::span<const TokenId> tokens,
+             int32_t num_prompt, Stream& stream) override {
+    recorder_.Run("admit", stream, [&] { inner_->Admit(slot, spec, tokens, num_prompt, stream); });
+  }
+  void FillTokens(Tensor token_ids, std::span<const TokenFill> fills, Stream& stream) override {
+    recorder_.Run("fill_tokens", stream, [&] { inner_->FillTokens(token_ids, fills, stream); });
+  }
+  void Sample(Tensor logits, std::span<const SampleRow> rows, std::span<const TokenMask> masks,
+              std::span<SampleResult> results, Stream& stream) override {
+    recorder_.Run("sample", stream, [&] { inner_->Sample(logits, rows, masks, results, stream); });
+  }
+  void Score(Tensor logits, std::span<const TokenId> tokens, int32_t top,
+             std::span<SampleResult> results, Stream& stream) override {
+    recorder_.Run("score", stream, [&] { inner_->Score(logits, tokens, top, results, stream); });
+  }
+
+ private:
+  const std::unique_ptr<Sampler> inner_;
+  Recorder& recorder_;
+};
+
+class ProfiledOpsImpl final : public ProfiledOps {
+ public:
+  explicit ProfiledOpsImpl(std::unique_ptr<Ops> inner)
+      : inner_(std::move(inner)), recorder_(*inner_) {}
+
+  Profile Take() override { return recorder_.Take(); }
+
+  std::string_view name() const override { return inner_->name(); }
+  std::optional<int64_t> FreeDeviceMemory() override { return inner_->FreeDeviceMemory(); }
+  Result<Buffer> Allocate(size_t bytes, MemoryKind kind) override {
+    return inner_->Allocate(bytes, kind);
+  }
+  Result<std::unique_ptr<PackedWeight>> Prepare(const WeightSpec& spec) override {
+    return inner_->Prepare(spec);
+  }
+  Result<std::unique_ptr<AttentionPlan>> MakePlan(const AttentionShape& shape) override {
+    return inner_->MakePlan(shape);
+  }
+  Result<std::unique_ptr<Sampler>> MakeSampler(const SamplerShape& shape) override {
+    Result<std::unique_ptr<Sampler>> made = inner_->MakeSampler(shape);
+    if (!made.ok()) return made;
+    std::unique_ptr<Sampler> sampler =
+        std::make_unique<ProfiledSampler>(*std::move(made), recorder_);
+    return sampler;
+  }
+
+  std::unique_ptr<Stream> MakeStream() override { return inner_->MakeStream(); }
+  Status Synchronize(Stream& stream) override { return Settled(inner_->Synchronize(stream)); }
+  std::unique_ptr<Event> MakeEvent() override { return inner_->MakeEvent(); }
+  std::unique_ptr<Event> MakeTimedEvent() override { return inner_->MakeTimedEvent(); }
+  double SecondsBetween(const Event& from, const Event& to) override {
+    return inner_->SecondsBetween(from, to);
+  }
+  void Record(Event& event, Stream& stream) override { inner_->Record(event, stream); }
+  bool Reached(const Event& event) override { return inner_->Reached(event); }
+  Status Await(Event& event) override { return Settled(inner_->Await(event)); }
+  void WaitFor(Stream& stream, const Event& event) override { inner_->WaitFor(stream, event); }
+
+  bool has_graphs() const override { return inner_->has_graphs(); }
+  Result<std::unique_ptr<Graph>> Capture(Stream& stream, FunctionRef<void()> run) override {
+    recorder_.capturing = true;
+    Result<std::unique_ptr<Graph>> graph = inner_->Capture(stream, run);
+    recorder_.capturing = false;
+    return graph;
+  }
+  void Launch(const Graph& graph, Stream& stream) override {
+    recorder_.Run("graph", stream, [&] { inner_->Launch(graph, stream); });
+  }
+
+  void CopyToDevice(void* device, const void* host, size_t bytes, Stream& stream) override {
+    recorder_.Upload(stream, [&] { inner_->CopyToDevice(device, host, bytes, stream); });
+  }
+  void CopyToHost(void* host, const void* device, size_t bytes, Stream& stream) override {
+    inner_->CopyToHost(host, device, bytes, stream);
+  }
+
+  void Run(const Embed& op, Stream& stream) override { Timed("embed", op, stream); }
+  void Run(const AddRmsNorm& op, Stream& stream) override { Timed("add_rms_norm", op, stream); }
+  void Run(const Linear& op, Stream& stream) override { Timed("linear", op, stream); }
+  void Run(const GatedActivation& op, Stream& stream) override {
+    Timed("gated_activation", op, stream);
+  }
+  void Run(const RopeAndStore& op, Stream& stream) override { Timed("rope_and_store", op, stream); }
+  void Run(const Attention& op, Stream& stream) override { Timed("attention", op, stream); }
+  void Run(const GatherRows& op, Stream& stream) override { Timed("gather_rows", op, stream); }
+  void Run(const ScatterElements& op, Stream& stream) override {
+    Timed("scatter_elements", op, stream);
+  }
+  void Run(const CopyRanges& op, Stream& stream) override { Timed("copy_ranges", op, stream); }
+
+ private:
+  template <typename Op>
+  void Timed(const char* name, const Op& op, Stream& stream) {
+    recorder_.Run(name, stream, [&] { inner_->Run(op, stream); });
+  }
+  Status Settled(Status status) {
+    if (status.ok()) recorder_.Settle();
+    return status;
+  }
+
+  const std::unique_ptr<Ops> inner_;
+  Recorder recorder_;
+};
+
+}  // namespace
+
+std::unique_ptr<ProfiledOps> MakeProfiledOps(std::unique_ptr<Ops> inner) {
+  return std::make_unique<ProfiledOpsImpl>(std::move(inner));
+}
+
+}  // namespace tokamak
