@@ -243,6 +243,53 @@ TEST_P(LinearOps, EmbedGivesTheRowsExactly) {
   }
 }
 
+// Rows that are a formula, bf16 or not.
+class FormulaSource final : public WeightSource {
+ public:
+  FormulaSource(DType dtype, Shape shape) : dtype_(dtype), shape_(shape) {}
+  const std::string& name() const override { return name_; }
+  DType dtype() const override { return dtype_; }
+  const Shape& shape() const override { return shape_; }
+  Status ReadRows(int64_t begin, int64_t end, std::byte* destination) const override {
+    std::vector<float> row(static_cast<size_t>(shape_.cols()));
+    for (int64_t i = begin; i < end; ++i) {
+      const uint64_t seed = kFormula.RowSeed(i);
+      for (int64_t j = 0; j < shape_.cols(); ++j)
+        row[static_cast<size_t>(j)] = kFormula.At(seed, j);
+      QuantizeRow(dtype_, row.data(), shape_.cols(), destination);
+      destination += RowBytes(dtype_, shape_.cols());
+    }
+    return Status();
+  }
+  std::optional<RandomWeight> random() const override { return kFormula; }
+
+ private:
+  static constexpr RandomWeight kFormula = {.seed = 77, .mean = 0.5f, .deviation = 0.02f};
+  const std::string name_ = "formula";
+  const DType dtype_;
+  const Shape shape_;
+};
+
+TEST_P(LinearOps, RandomWeightsAreThoseOfTheirFormula) {
+  const auto ops = Make(2);
+  const auto reference = MakeReferenceOps();
+  for (const DType dtype : {DType::kBF16, DType::kF32, DType::kQ8_0}) {
+    const auto embed = [dtype](Ops& backend) {
+      const auto source = std::make_shared<FormulaSource>(dtype, Shape{70, 96});
+      auto weight = backend.Prepare({.parts = {source, source}, .use = WeightUse::kEmbedding});
+      CHECK_MSG(weight.ok(), weight.status().ToString());
+      OpRunner run(backend);
+      std::vector<int32_t> ids(140);
+      std::iota(ids.begin(), ids.end(), 0);
+      const Embed op = {.ids = run.Ints(ids), .table = weight->get(), .out = run.Output({140, 96})};
+      run.Run(op);
+      return run.Download(op.out);
+    };
+    EXPECT_TRUE(SameBits(embed(*ops), RoundTo(GetParam().activation, embed(*reference))))
+        << Name(dtype);
+  }
+}
+
 // Offsets of the f16 fields in a block of `dtype`.
 std::vector<size_t> HalfFields(DType dtype) {
   switch (dtype) {

@@ -5,8 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "ops/random_weight.h"
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
 #include "tokamak/status.h"
@@ -26,6 +28,8 @@ class WeightSource {
   // Copies rows [begin, end) of the tensor seen as [shape().rows(), shape().cols()], each
   // RowBytes(dtype(), cols()) long and densely packed. Thread-safe.
   virtual Status ReadRows(int64_t begin, int64_t end, std::byte* destination) const = 0;
+  // The formula, where the weights are random: ReadRows gives its values rounded to dtype().
+  virtual std::optional<RandomWeight> random() const { return std::nullopt; }
 };
 
 }  // namespace tokamak

@@ -15,32 +15,10 @@ namespace {
 constexpr float kWeightDeviation = 0.02f;
 constexpr float kNormDeviation = 0.1f;
 
-// SplitMix64: every state gives an independent-looking number.
-uint64_t Mix(uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
-
-// About N(0, 1), from the sum of four uniform 16-bit numbers (within ±3.5).
-float RoughNormal(uint64_t bits) {
-  const int64_t sum = static_cast<int64_t>((bits & 0xffff) + ((bits >> 16) & 0xffff) +
-                                           ((bits >> 32) & 0xffff) + (bits >> 48));
-  // The sum has mean 2 · 65535 and variance 4 · 65536² / 12.
-  constexpr float kInverseDeviation = 1.7320508f / 65536;
-  return static_cast<float>(sum - 2 * 65535) * kInverseDeviation;
-}
-
 class DummyWeight final : public WeightSource {
  public:
-  DummyWeight(std::string name, DType dtype, const Shape& shape, uint64_t seed, float mean,
-              float deviation)
-      : name_(std::move(name)),
-        dtype_(dtype),
-        shape_(shape),
-        seed_(seed),
-        mean_(mean),
-        deviation_(deviation) {}
+  DummyWeight(std::string name, DType dtype, const Shape& shape, const RandomWeight& random)
+      : name_(std::move(name)), dtype_(dtype), shape_(shape), random_(random) {}
 
   const std::string& name() const override { return name_; }
   DType dtype() const override { return dtype_; }
@@ -51,22 +29,19 @@ class DummyWeight final : public WeightSource {
     const size_t row_bytes = RowBytes(dtype_, cols);
     std::vector<float> row(static_cast<size_t>(cols));
     for (int64_t i = begin; i < end; ++i, destination += row_bytes) {
-      const uint64_t row_seed = Mix(seed_ + static_cast<uint64_t>(i));
-      for (int64_t j = 0; j < cols; ++j) {
-        const uint64_t bits = Mix(row_seed + static_cast<uint64_t>(j) * 0x9e3779b97f4a7c15);
-        row[static_cast<size_t>(j)] = mean_ + deviation_ * RoughNormal(bits);
-      }
+      const uint64_t row_seed = random_.RowSeed(i);
+      for (int64_t j = 0; j < cols; ++j) row[static_cast<size_t>(j)] = random_.At(row_seed, j);
       QuantizeRow(dtype_, row.data(), cols, destination);
     }
     return Status();
   }
+  std::optional<RandomWeight> random() const override { return random_; }
 
  private:
   const std::string name_;
   const DType dtype_;
   const Shape shape_;
-  const uint64_t seed_;
-  const float mean_, deviation_;
+  const RandomWeight random_;
 };
 
 class DummyTensors final : public TensorSource {
@@ -84,8 +59,9 @@ class DummyTensors final : public TensorSource {
     if (expected.cols() % Info(dtype).block_elements != 0) dtype = DType::kBF16;
     return std::shared_ptr<const WeightSource>(std::make_shared<DummyWeight>(
         fmt::format("dummy:{}: \"{}\"", source_, name), dtype, expected,
-        Hash64(name.data(), name.size(), seed_), is_norm ? 1.0f : 0.0f,
-        is_norm ? kNormDeviation : kWeightDeviation));
+        RandomWeight{.seed = Hash64(name.data(), name.size(), seed_),
+                     .mean = is_norm ? 1.0f : 0.0f,
+                     .deviation = is_norm ? kNormDeviation : kWeightDeviation}));
   }
 
   Status CheckAllUsed() const override { return Status(); }

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "ops/attention.h"
+#include "ops/random_weight.h"
 
 namespace tokamak::cuda {
 
@@ -114,6 +115,10 @@ struct BiasArgs {
   int64_t num_tokens, rows, out_stride;
 };
 cudaError_t LaunchAddBias(const BiasArgs& args, cudaStream_t stream);
+
+// out bf16 [rows, cols].
+cudaError_t LaunchRandomWeight(const RandomWeight& weight, int64_t rows, int64_t cols,
+                               uint16_t* out, cudaStream_t stream);
 
 // For choosing GEMM algorithms: x[i] = something like a normal variable, the same for the same i,
 // in bf16; and *different = the number of elements whose bits differ.

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "ops/cuda/kernels.h"
 #include "ops/host/host_ops.h"
 #include "quant/half.h"
 #include "quant/quantize.h"
@@ -70,6 +71,11 @@ Status WeightLoader::ConvertRows(const WeightSource& source, int64_t begin, int6
 
 Status WeightLoader::LoadPart(const WeightSource& source, uint16_t* destination) {
   const int64_t rows = source.shape().rows();
+  if (const std::optional<RandomWeight> random = source.random();
+      random && source.dtype() == DType::kBF16) {
+    return CUDA_TRY(guard_,
+                    LaunchRandomWeight(*random, rows, source.shape().cols(), destination, stream_));
+  }
   const int64_t row_bytes = source.shape().cols() * static_cast<int64_t>(sizeof(uint16_t));
   const int64_t step = static_cast<int64_t>(kStagingBytes) / std::max<int64_t>(1, row_bytes);
   if (step == 0) return Unimplemented("{}: rows of {} bytes", source.name(), row_bytes);

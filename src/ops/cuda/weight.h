@@ -30,7 +30,7 @@ class CudaWeight final : public PackedWeight {
 };
 
 // Brings weights to the device: reads and converts on the host with all threads into one pinned
-// buffer while the other is being copied. Rounds to nearest even.
+// buffer while the other is being copied. Rounds to nearest even. Random weights are made there.
 class WeightLoader {
  public:
   WeightLoader(CallGuard& guard, int threads) : guard_(guard), pool_(threads) {}
