@@ -245,6 +245,8 @@ Result<EngineParts> LoadParts(const EngineOptions& given) {
       std::async(std::launch::async, [&checkpoint] { return LoadTokenizer(checkpoint); });
   const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
   ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options, threads, &parts.take_profile));
+  Ops& device = *ops;  // the executor will own it
+  const std::optional<int64_t> free_before = device.FreeDeviceMemory();
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadWeights(checkpoint, *ops, options));
 
   parts.model = Describe(checkpoint, *model, *ops);
@@ -252,6 +254,9 @@ Result<EngineParts> LoadParts(const EngineOptions& given) {
   parts.model.threads = options.isa == "reference" ? 1 : threads;
   ASSIGN_OR_RETURN(parts.system_fingerprint, SystemFingerprint(checkpoint, options, parts.model));
   ASSIGN_OR_RETURN(parts.executor, MakeExecutor(std::move(ops), std::move(model), options));
+  if (free_before) {
+    parts.model.device_bytes = *free_before - device.FreeDeviceMemory().value_or(*free_before);
+  }
   const CacheSpec& cache = parts.executor->limits().cache;
   parts.model.kv_token_bytes =
       cache.block_bytes * static_cast<int64_t>(cache.groups.size()) / options.block_size;

@@ -148,6 +148,7 @@ Result<BenchResult> RunLoad(Engine& engine, const std::vector<Load>& load) {
   result.kv_gb_s = kv_bytes / result.seconds / 1e9;
   result.load_s = model.load_seconds;
   result.peak_rss_mb = PeakRssMb();
+  result.peak_device_mb = static_cast<double>(engine.model().device_bytes) / 1e6;
   result.commit = Commit();
   return result;
 }
