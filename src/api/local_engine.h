@@ -47,6 +47,7 @@ class LocalEngine final : public Engine {
   std::string TokenBytes(int32_t id) const override;
   const ModelInfo& model() const override { return parts_.model; }
   EngineStats stats() const override;
+  Status health() const override { return core_->health(); }
   const std::string& system_fingerprint() const override { return parts_.system_fingerprint; }
   void Drain(double timeout_seconds) override EXCLUDES(mutex_);
 
