@@ -98,7 +98,8 @@ class Engine {
   // Queues a request. `on_output` is called from the engine thread and must return quickly.
   // Refused with the numbers: kInvalidArgument for parameters (the message starts with the field),
   // kResourceExhausted for a request that can never run (too long for the context or the whole
-  // cache), kUnavailable for a full queue or an engine that drains.
+  // cache), kUnavailable for a full queue, an engine that drains or one that
+  // has failed.
   virtual Result<RequestId> Submit(Request request, OutputCallback on_output) = 0;
   // Ends the request in the next step; its choices finish with kCancelled. Unknown ids are ignored.
   virtual void Cancel(RequestId request) = 0;
@@ -118,6 +119,10 @@ class Engine {
   // What the steps have spent their time on since the last call; empty without
   // EngineOptions::profile.
   virtual Profile TakeProfile() = 0;
+  // OK while the engine can run requests. An error is for good: the device failed and did not
+  // recover, every request that ran or waited ends with it, and new ones are refused. To go on,
+  // start another process.
+  virtual Status health() const = 0;
   // Names everything that the same answer depends on: weights, binary, ISA, options.
   virtual const std::string& system_fingerprint() const = 0;
   // Refuses new requests, lets running ones finish until `timeout_seconds`, then cancels them.

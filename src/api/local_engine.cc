@@ -71,6 +71,8 @@ void LocalEngine::Run() {
     if (core_->HasWork()) {
       Record(StepEvent{});
       core_->Step();
+      // After a failure the process may not live to the record's own end.
+      if (parts_.record != nullptr && !core_->health().ok()) (void)parts_.record->Flush();
     }
     CountEnded();
     if (!core_->HasWork() && !stop_.load()) mailbox_.WaitForWork();

@@ -50,6 +50,7 @@ class LocalEngine final : public Engine {
   const ModelInfo& model() const override { return parts_.model; }
   EngineStats stats() const override;
   Profile TakeProfile() override { return parts_.take_profile ? parts_.take_profile() : Profile(); }
+  Status health() const override { return core_->health(); }
   const std::string& system_fingerprint() const override { return parts_.system_fingerprint; }
   void Drain(double timeout_seconds) override EXCLUDES(mutex_);
 

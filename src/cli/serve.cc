@@ -1,6 +1,7 @@
 // tokamak serve: the OpenAI-compatible server.
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 
 #include "cli/commands.h"
@@ -40,8 +41,12 @@ int Serve(const ServeFlags& flags) {
   std::fprintf(stderr, "tokamak: listening on http://%s:%d\n", flags.server.host.c_str(),
                (*server)->port());
   std::signal(SIGPIPE, SIG_IGN);  // a log reader that goes away ends no server
-  (*server)->Run();
-  return kOk;
+  const Status status = (*server)->Run();
+  if (status.ok()) return kOk;
+  const int code = Fail(status);
+  // The device is in no known state and giving its memory back could hang; the system does it.
+  std::fflush(nullptr);
+  std::_Exit(code);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/log.h"
 
 namespace tokamak {
 namespace {
@@ -113,6 +114,9 @@ int32_t EngineCore::MaxLength(const Arrival& arrival) const {
 }
 
 Status EngineCore::Check(const Arrival& arrival) const {
+  if (const Status status = health(); !status.ok()) {
+    return Unavailable("the engine has failed: {}", status.message());
+  }
   if (arrival.prompt.empty()) return InvalidArgument("prompt: must have at least one token");
   RETURN_IF_ERROR(Validate(arrival.sampling, limits_.vocab_size));
   for (size_t i = 0; i < arrival.prompt.size(); ++i) {
@@ -223,7 +227,9 @@ void EngineCore::DropCancelled() {
 }
 
 bool EngineCore::HasWork() const {
-  return !arrivals_.empty() || !cancels_.empty() || !requests_.empty() || !in_flight_.empty();
+  const bool must_reset = needs_reset_ && health().ok();
+  return !arrivals_.empty() || !cancels_.empty() || !requests_.empty() || !in_flight_.empty() ||
+         must_reset;
 }
 
 // One step.
@@ -343,14 +349,31 @@ void EngineCore::EndUnschedulable() {
 
 bool EngineCore::RecoverExecutor() {
   if (!needs_reset_) return true;
-  const Status status = executor_->Reset();
+  Status status = health();
+  if (!status.ok()) {  // these came while it failed
+    EndAll(status);
+    return false;
+  }
+  status = executor_->Reset();
   if (status.ok()) {
     needs_reset_ = false;
     next_step_ = 0;
     return true;
   }
-  if (++num_failures_ >= options_.max_failures) EndAll(status);
+  if (++num_failures_ < options_.max_failures) return false;
+  LogError("executor: {}; the engine gives up after {} failures in a row", status.ToString(),
+           num_failures_);
+  {
+    MutexLock lock(stats_mutex_);
+    health_ = status;
+  }
+  EndAll(status);
   return false;
+}
+
+Status EngineCore::health() const {
+  MutexLock lock(stats_mutex_);
+  return health_;
 }
 
 void EngineCore::Publish() {

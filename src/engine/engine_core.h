@@ -28,8 +28,10 @@ struct EngineCoreOptions {
   int32_t max_queue = 1024;       // requests that wait to be scheduled for the first time
   double target_itl_ms = 0;       // see EngineOptions
   bool prefix_cache = true;
-  uint64_t seed = 0;     // effective seeds of requests without one derive from it
-  int max_failures = 3;  // executor failures in a row after which everything ends with the error
+  uint64_t seed = 0;  // effective seeds of requests without one derive from it
+  // Executor failures in a row after which everything ends with the error; when the last of them is
+  // one of Reset, for good.
+  int max_failures = 3;
   // Called when all choices of a request have ended.
   std::function<void(RequestId, const RequestTimings&)> on_request_done;
 };
@@ -53,7 +55,8 @@ class EngineCore {
   EngineCore(const EngineCore&) = delete;
   EngineCore& operator=(const EngineCore&) = delete;
 
-  // Why a request could never run, with the numbers; OK if it can. Thread-safe.
+  // Why a request could never run, with the numbers; kUnavailable once the engine has failed; OK if
+  // it can run. Thread-safe.
   Status Check(const Arrival& arrival) const;
   // Queues a request. Refuses what Check refuses, and kUnavailable when the queue is full.
   Status Submit(Arrival arrival);
@@ -69,6 +72,9 @@ class EngineCore {
 
   // The state after the last Step. Thread-safe. `now` is that of the clock's time scale.
   EngineStats stats(TimePoint now) const EXCLUDES(stats_mutex_);
+  // The error that ended the engine for good: the executor failed and could not be reset. Every
+  // request ends with it, new ones are refused, and the executor is not called again. Thread-safe.
+  Status health() const EXCLUDES(stats_mutex_);
 
   const EngineCoreOptions& options() const { return options_; }
   // What the sequences of an arrival may grow to, prompt included.
@@ -145,6 +151,7 @@ class EngineCore {
   EngineStats published_ GUARDED_BY(stats_mutex_);
   TimePoint published_progress_ GUARDED_BY(stats_mutex_){};
   bool published_busy_ GUARDED_BY(stats_mutex_) = false;
+  Status health_ GUARDED_BY(stats_mutex_);  // written by the engine thread
 };
 
 }  // namespace tokamak

@@ -253,20 +253,76 @@ TEST_F(EngineCoreTest, AnExecutorErrorEndsWhatWasInFlightAndTheRestGoesOn) {
   EXPECT_EQ(results_.at({2, 0}).tokens, Continue({1, 1}, 3));
 }
 
-TEST_F(EngineCoreTest, AnExecutorThatStaysBrokenEndsEverythingAfterBoundedRetries) {
+TEST_F(EngineCoreTest, AnExecutorThatRecoversInTimeGoesOn) {
+  Start();
+  ASSERT_TRUE(core_->Submit(Make(1, {1, 2, 3}, 5)).ok());
+  executor_.fail_submits = 1;
+  executor_.fail_resets = 1;
+  core_->Step();
+  ASSERT_TRUE(core_->Submit(Make(2, {1, 1}, 3)).ok());
+  RunAll();
+  EXPECT_EQ(executor_.resets, 2);
+  EXPECT_TRUE(core_->health().ok());
+  EXPECT_EQ(results_.at({2, 0}).tokens, Continue({1, 1}, 3));
+}
+
+TEST_F(EngineCoreTest, AnExecutorThatStaysBrokenEndsEverythingForGoodAfterBoundedRetries) {
+  Start();
+  ASSERT_TRUE(core_->Submit(Make(1, {1, 2, 3}, 5)).ok());
+  executor_.fail_submits = 1;
+  executor_.fail_resets = 2;
+  core_->Step();
+  EXPECT_TRUE(core_->health().ok());
+  Arrival waiting = Make(2, {1, 1}, 3);
+  waiting.sampling.n = 2;
+  ASSERT_TRUE(core_->Submit(std::move(waiting)).ok());
+  RunAll();
+  EXPECT_EQ(results_.at({1, 0}).error.message(), "worker lost");
+  for (const int choice : {0, 1}) {
+    EXPECT_EQ(results_.at({2, choice}).reason, FinishReason::kError);
+    EXPECT_EQ(results_.at({2, choice}).error.message(), "worker still lost");
+  }
+  EXPECT_EQ(core_->health().message(), "worker still lost");
+  // Now it would recover, but nobody asks it any more.
+  const Status refused = core_->Submit(Make(3, {1, 1}, 3));
+  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(refused.message(), "the engine has failed: worker still lost");
+  core_->Cancel(1);
+  core_->Step();
+  EXPECT_FALSE(core_->HasWork());
+  EXPECT_EQ(executor_.resets, 2);
+}
+
+TEST_F(EngineCoreTest, ItKnowsThatItHasFailedWithoutAnotherRequest) {
+  Start();
+  ASSERT_TRUE(core_->Submit(Make(1, {1, 2, 3}, 5)).ok());
+  executor_.fail_submits = 1;
+  executor_.fail_resets = 1000;
+  RunAll();
+  EXPECT_EQ(core_->health().message(), "worker still lost");
+  EXPECT_EQ(executor_.resets, 2);
+}
+
+TEST_F(EngineCoreTest, ARequestThatACallbackSubmitsInTheStepThatGivesUpEndsToo) {
   Start();
   ASSERT_TRUE(core_->Submit(Make(1, {1, 2, 3}, 5)).ok());
   executor_.fail_submits = 1;
   executor_.fail_resets = 1000;
   core_->Step();
-  ASSERT_TRUE(core_->Submit(Make(2, {1, 1}, 3)).ok());
+  Arrival cancelled = Make(2, {4, 5}, 5);
+  cancelled.on_output = [this, inner = cancelled.on_output](OutputChunk chunk) {
+    inner(std::move(chunk));
+    EXPECT_TRUE(core_->Submit(Make(3, {1, 1}, 3)).ok());
+  };
+  ASSERT_TRUE(core_->Submit(std::move(cancelled)).ok());
+  core_->Step();
+  ASSERT_TRUE(core_->health().ok());
+  core_->Cancel(2);
+  core_->Step();
+  ASSERT_FALSE(core_->health().ok());
   RunAll();
-  EXPECT_EQ(results_.at({2, 0}).error.message(), "worker still lost");
-  EXPECT_EQ(executor_.resets, 2);
-  executor_.fail_resets = 0;
-  ASSERT_TRUE(core_->Submit(Make(3, {1, 1}, 3)).ok());
-  RunAll();
-  EXPECT_EQ(results_.at({3, 0}).tokens, Continue({1, 1}, 3));
+  EXPECT_EQ(results_.at({2, 0}).reason, FinishReason::kCancelled);
+  EXPECT_EQ(results_.at({3, 0}).error.message(), "worker still lost");
 }
 
 TEST_F(EngineCoreTest, ZeroMaxTokensEndsAtOnce) {

@@ -150,11 +150,15 @@ void Api::TellWhenPrepared() {
 
 HttpResponse Api::Health() const {
   const EngineStats stats = engine_.stats();
+  const Status health = engine_.health();
   const bool stuck = stats.seconds_since_progress > options_.stuck_seconds;
-  const char* status = draining_ ? "draining" : stuck ? "stuck" : "ok";
+  const std::string_view status = !health.ok() ? "failed"
+                                  : draining_  ? "draining"
+                                  : stuck      ? "stuck"
+                                               : "ok";
   HttpResponse response;
-  response.status = draining_ || stuck ? 503 : 200;
-  response.body = FormatHealth(status, preparing_.size(), stats, engine_.model());
+  response.status = status == "ok" ? 200 : 503;
+  response.body = FormatHealth(status, health.message(), preparing_.size(), stats, engine_.model());
   return response;
 }
 

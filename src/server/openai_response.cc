@@ -168,22 +168,24 @@ std::string FormatModels(const std::string& id, int64_t created, const ModelInfo
                                       {"max_model_len", model.max_context}}})}});
 }
 
-std::string FormatHealth(std::string_view status, size_t preparing, const EngineStats& stats,
-                         const ModelInfo& model) {
-  return Dump({{"status", status},
-               {"model", model.name},
-               {"preparing", preparing},
-               {"running", stats.running},
-               {"waiting", stats.waiting},
-               {"total_blocks", stats.total_blocks},
-               {"used_blocks", stats.used_blocks},
-               {"cached_blocks", stats.cached_blocks},
-               {"steps", stats.steps},
-               {"prompt_tokens", stats.prompt_tokens},
-               {"generated_tokens", stats.generated_tokens},
-               {"cached_prompt_tokens", stats.cached_prompt_tokens},
-               {"preemptions", stats.preemptions},
-               {"seconds_since_progress", stats.seconds_since_progress}});
+std::string FormatHealth(std::string_view status, std::string_view error, size_t preparing,
+                         const EngineStats& stats, const ModelInfo& model) {
+  Json health = {{"status", status},
+                 {"model", model.name},
+                 {"preparing", preparing},
+                 {"running", stats.running},
+                 {"waiting", stats.waiting},
+                 {"total_blocks", stats.total_blocks},
+                 {"used_blocks", stats.used_blocks},
+                 {"cached_blocks", stats.cached_blocks},
+                 {"steps", stats.steps},
+                 {"prompt_tokens", stats.prompt_tokens},
+                 {"generated_tokens", stats.generated_tokens},
+                 {"cached_prompt_tokens", stats.cached_prompt_tokens},
+                 {"preemptions", stats.preemptions},
+                 {"seconds_since_progress", stats.seconds_since_progress}};
+  if (!error.empty()) health["error"] = error;
+  return Dump(health);
 }
 
 }  // namespace tokamak

@@ -59,7 +59,8 @@ std::string FormatError(std::string_view type, std::string_view message, std::st
                         std::string_view code);
 std::string FormatModels(const std::string& id, int64_t created, const ModelInfo& model);
 // `preparing`: calls that have arrived and that the engine does not have yet.
-std::string FormatHealth(std::string_view status, size_t preparing, const EngineStats& stats,
-                         const ModelInfo& model);
+// `error`: why it is not well, where there is a reason to tell.
+std::string FormatHealth(std::string_view status, std::string_view error, size_t preparing,
+                         const EngineStats& stats, const ModelInfo& model);
 
 }  // namespace tokamak

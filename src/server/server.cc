@@ -13,9 +13,17 @@
 
 namespace tokamak {
 
+namespace {
+
+constexpr double kWatchSeconds = 0.5;    // between looks at the engine's health
+constexpr double kLastWordsSeconds = 2;  // for clients to take in the last answers
+
+}  // namespace
+
 struct Server::Impl {
   Impl(Engine& e, ServerOptions o) : engine(e), options(std::move(o)) {}
 
+  void WatchEngine();
   void OnShutdown();
   void DrainEngine(double seconds);
 
@@ -26,6 +34,17 @@ struct Server::Impl {
   int shutdowns = 0;                  // I/O thread
   std::vector<std::thread> drainers;  // Engine::Drain blocks: the I/O thread must not call it
 };
+
+// Looks again and again: the engine may fail when no request is there to tell of it.
+void Server::Impl::WatchEngine() {
+  const Status health = engine.health();
+  if (health.ok()) {
+    http->PostAfter(kWatchSeconds, [this] { WatchEngine(); });
+    return;
+  }
+  LogError("the engine has failed, the server ends: {}", health.ToString());
+  DrainEngine(0);
+}
 
 // The first call drains, the second one cancels what still runs. An engine that drains takes
 // nothing more, so it starts when it has what was being prepared.
@@ -52,7 +71,7 @@ void Server::Impl::DrainEngine(double seconds) {
   drainers.emplace_back([this, seconds] {
     engine.Drain(seconds);
     // Answers were posted before this; clients get a moment to take them in.
-    http->Post([this] { http->PostAfter(2, [this] { http->Stop(); }); });
+    http->Post([this] { http->PostAfter(kLastWordsSeconds, [this] { http->Stop(); }); });
   });
 }
 
@@ -98,7 +117,11 @@ Result<std::unique_ptr<Server>> Server::Create(Engine& engine, ServerOptions opt
 
 uint16_t Server::port() const { return impl_->http->port(); }
 
-void Server::Run() { impl_->http->Run(); }
+Status Server::Run() {
+  impl_->http->Post([impl = impl_.get()] { impl->WatchEngine(); });
+  impl_->http->Run();
+  return impl_->engine.health();
+}
 
 void Server::Shutdown() {
   impl_->http->Post([impl = impl_.get()] { impl->OnShutdown(); });

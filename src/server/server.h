@@ -32,8 +32,9 @@ class Server {
 
   uint16_t port() const;
   // Serves until SIGINT, SIGTERM or Shutdown; then lets running requests finish for drain_seconds,
-  // or until a second signal, and returns.
-  void Run();
+  // or until a second signal, and returns OK. When the engine fails it returns the engine's error,
+  // within a few seconds: every request has an answer by then, and /health has said 503.
+  Status Run();
   // As a signal does. From any thread.
   void Shutdown();
 

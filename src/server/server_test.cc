@@ -156,6 +156,46 @@ TEST_F(ServerTest, ListsItsModelAndItsHealth) {
   EXPECT_EQ(Json::parse(health.body)["status"], "stuck");
 }
 
+TEST_F(ServerTest, AFailedEngineEndsEveryRequestAndThenTheServer) {
+  engine_.SetTick(std::chrono::milliseconds(1));
+  Start();
+  HttpClient stream = Connect(), whole = Connect();
+  const std::string body = R"({"prompt": "abc", "max_tokens": 1000000, "stream": )";
+  stream.SendPost("/v1/completions", body + "true}");
+  whole.SendPost("/v1/completions", body + "false}");
+  ASSERT_TRUE(Eventually([&] { return engine_.submitted() == 2 && engine_.steps() > 2; }));
+  engine_.Break(Status(StatusCode::kInternal, "the device is gone"));
+
+  const HttpClient::Response answer = whole.Receive();
+  EXPECT_EQ(answer.status, 500);
+  EXPECT_EQ(Json::parse(answer.body)["error"]["message"], "the device is gone");
+  const std::string events = stream.Receive().body;
+  EXPECT_THAT(events, HasSubstr(R"("message":"the device is gone")"));
+  EXPECT_THAT(events, testing::EndsWith("data: [DONE]\n\n"));
+
+  const HttpClient::Response health = whole.Get("/health");
+  EXPECT_EQ(health.status, 503);
+  EXPECT_EQ(Json::parse(health.body)["status"], "failed");
+  EXPECT_EQ(Json::parse(health.body)["error"], "the device is gone");
+  EXPECT_EQ(whole.Post("/v1/completions", R"({"prompt": "a"})").status, 503);
+
+  thread_.join();  // by itself
+  EXPECT_EQ(run_status_.message(), "the device is gone");
+}
+
+TEST_F(ServerTest, AnEngineThatFailsIdleEndsTheServerToo) {
+  Start();
+  engine_.Break(Status(StatusCode::kInternal, "the device is gone"));
+  thread_.join();
+  EXPECT_EQ(run_status_.message(), "the device is gone");
+}
+
+TEST_F(ServerTest, ReturnsOkAfterAShutdown) {
+  Start();
+  Shutdown();
+  EXPECT_TRUE(run_status_.ok());
+}
+
 TEST_F(ServerTest, CancelsWhenTheClientGoesAway) {
   engine_.SetTick(std::chrono::milliseconds(1));
   Start();

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A mixed load with random cancellations for a while; then nothing may be left of it.
 
-    tests/e2e/soak.py --seconds 300 [--clients 8] [--seed N]
+    tests/e2e/soak.py --seconds 300 [--clients 8] [--seed N] [--device cuda]
 
 Clients ask for streams, choices, logprobs and long prompts, with shared prefixes and priorities, on
 a cache that is too small for all of them, and walk away from a third of their requests. At the end
@@ -94,11 +94,12 @@ def main():
     parser.add_argument('--clients', type=int, default=8)
     parser.add_argument('--seed', type=int, default=random.randrange(2**32))
     parser.add_argument('--growth-mb', type=float, default=4, help='what RSS may grow by')
+    parser.add_argument('--device', default='auto', help='as of tokamak serve')
     options = parser.parse_args()
     print(f'seed {options.seed}', flush=True)
     # 300 positions for up to 16 sequences: preemption is the rule.
     with support.Server('--num-blocks', '64', '--max-seqs', '16', '--max-context', '512',
-                        '--host-cache-memory', '8M') as server:
+                        '--host-cache-memory', '8M', '--device', options.device) as server:
         start = time.monotonic()
         clients = [Client(server, options.seed + i, start + options.seconds)
                    for i in range(options.clients)]

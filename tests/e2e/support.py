@@ -47,23 +47,35 @@ def tokamak(*args, text=True, stdin=None, check=True, timeout=None, env=None):
     return result
 
 
+class DidNotStart(AssertionError):
+    """A server ended before it listened; `code` is its exit code, -N for signal N."""
+
+    def __init__(self, code, log):
+        super().__init__(f'the server did not start (exit code {code}): {log}')
+        self.code, self.log = code, log
+
+
 class Server:
     """A `tokamak serve` on a free port, for use in a with statement."""
 
-    def __init__(self, *args, model=None):
+    def __init__(self, *args, model=None, env=None):
         self.process = subprocess.Popen(
             [BINARY, 'serve', model or model_path(), '--port', '0', *args],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            env=dict(os.environ, **(env or {})))
         self.log = []
         self.port = None
+        too_long = threading.Timer(PATIENCE, self.process.kill)
+        too_long.start()
         for line in self.process.stderr:
             self.log.append(line)
             found = re.search(r'listening on http://[^ ]*:(\d+)', line)
             if found:
                 self.port = int(found.group(1))
                 break
+        too_long.cancel()
         if self.port is None:
-            raise AssertionError('the server did not start: ' + ''.join(self.log))
+            raise DidNotStart(self.process.wait(), ''.join(self.log))
         # Nobody else reads what it says from now on: a full pipe must not stop it.
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -138,11 +150,11 @@ def report(what, value):
     print(f'measured: {what}: {value}', file=sys.stderr, flush=True)
 
 
-def main():
+def main(needs_model=True):
     if not os.path.exists(BINARY):
         print(f'skipped: {BINARY} is not built', file=sys.stderr)
         sys.exit(SKIPPED)
-    if not os.path.exists(model_path()):
+    if needs_model and not os.path.exists(model_path()):
         print(f'skipped: {model_path()} is not there; run scripts/fetch-model', file=sys.stderr)
         sys.exit(SKIPPED)
     program = unittest.main(module='__main__', exit=False, verbosity=2, warnings='ignore')

@@ -26,6 +26,7 @@ void ScheduleStats::Add(const ScheduleStats& other) {
   refused += other.refused;
   preemptions += other.preemptions;
   failures += other.failures;
+  failed_engines += other.failed_engines;
   cached_tokens += other.cached_tokens;
   tokens += other.tokens;
 }
@@ -308,7 +309,8 @@ std::string Simulation::Run() {
   if (!verdict_.ok()) return verdict_.what();
   int64_t failures = 0;
   for (int64_t round = 0; verdict_.ok(); ++round) {
-    const bool more = executor_->num_steps() < options_.min_steps;
+    const bool failed = !core_->health().ok();  // for good: all has ended, nothing more is taken
+    const bool more = executor_->num_steps() < options_.min_steps && !failed;
     while (more && rng_.Chance(arrival_percent_)) SubmitOne();
     if (cancel_permille_ > 0 && rng_.In(0, 999) < cancel_permille_) CancelOne();
     if (!more && !core_->HasWork()) break;
@@ -319,6 +321,12 @@ std::string Simulation::Run() {
     failures = executor_->num_failures();
     checker_->AfterStep();
     if (round > kMaxRounds) Fail("no end after {} rounds", round);
+  }
+  if (!core_->health().ok()) {
+    stats_.failed_engines = 1;
+    const int64_t refused = stats_.refused;
+    SubmitOne();
+    if (stats_.refused == refused) Fail("an engine that has failed took a request");
   }
   if (verdict_.ok()) checker_->AtEnd();
   if (verdict_.ok() && !live_.empty()) Fail("request {} never ended", live_.begin()->first);

@@ -31,6 +31,7 @@ struct ScheduleStats {
   int64_t refused = 0;
   int64_t preemptions = 0;
   int64_t failures = 0;
+  int64_t failed_engines = 0;  // for good
   int64_t cached_tokens = 0;
   int64_t tokens = 0;
 

@@ -120,9 +120,10 @@ std::unique_ptr<Stream> CudaOps::MakeStream() {
 }
 
 // After an error nothing more is enqueued, but what was may still be using memory that the caller
-// is about to free. It is given a few seconds; a device that needs more is lost.
+// is about to free. It is given a moment; a device that needs more is lost. Twice that, for two
+// resets, must leave time to end the process within 10 s.
 Status CudaOps::WaitAfterError(Stream& stream) {
-  constexpr std::chrono::seconds kPatience(5);
+  constexpr std::chrono::seconds kPatience(2);
   const cudaStream_t handle = Handle(stream);
   const auto give_up = std::chrono::steady_clock::now() + kPatience;
   while (handle != nullptr && cudaStreamQuery(handle) == cudaErrorNotReady &&

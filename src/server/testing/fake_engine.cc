@@ -28,6 +28,7 @@ FakeEngine::~FakeEngine() {
 Result<RequestId> FakeEngine::Submit(Request request, OutputCallback on_output) {
   MutexLock lock(mutex_);
   if (draining_) return Unavailable("draining");
+  if (!health_.ok()) return Unavailable("the engine has failed: {}", health_.message());
   const size_t tokens = request.token_ids.size();
   if (tokens >= kContext) {
     return ResourceExhausted("prompt: {} tokens do not fit in {}", tokens, kContext);
@@ -83,6 +84,17 @@ EngineStats FakeEngine::stats() const {
   return stats;
 }
 
+Status FakeEngine::health() const {
+  MutexLock lock(mutex_);
+  return health_;
+}
+
+void FakeEngine::Break(Status error) {
+  MutexLock lock(mutex_);
+  health_ = std::move(error);
+  wake_.NotifyAll();
+}
+
 void FakeEngine::Drain(double timeout_seconds) {
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_seconds);
@@ -127,23 +139,16 @@ void FakeEngine::Loop() {
 }
 
 bool FakeEngine::Tick() {
-  std::vector<std::pair<OutputCallback, OutputChunk>> outputs;
+  Outputs outputs;
   {
     MutexLock lock(mutex_);
-    for (const RequestId id : to_cancel_) {
-      const auto found = running_.find(id);
-      if (found == running_.end()) continue;
-      ++cancelled_;
-      for (int32_t choice = 0; choice < found->second.request.sampling.n; ++choice) {
-        OutputChunk chunk;
-        chunk.request = id;
-        chunk.choice = choice;
-        chunk.finish_reason = FinishReason::kCancelled;
-        outputs.emplace_back(found->second.on_output, std::move(chunk));
-      }
-      running_.erase(found);
+    for (const RequestId id : std::exchange(to_cancel_, {})) {
+      if (running_.contains(id)) ++cancelled_;
+      End(id, FinishReason::kCancelled, outputs);
     }
-    to_cancel_.clear();
+    while (!health_.ok() && !running_.empty()) {
+      End(running_.begin()->first, FinishReason::kError, outputs);
+    }
     for (auto it = running_.begin(); it != running_.end();) {
       Emit(it->first, it->second, outputs);
       const bool finished = it->second.done >= it->second.request.sampling.max_tokens.value_or(64);
@@ -154,8 +159,21 @@ bool FakeEngine::Tick() {
   return !outputs.empty();
 }
 
-void FakeEngine::Emit(RequestId id, Running& running,
-                      std::vector<std::pair<OutputCallback, OutputChunk>>& outputs) {
+void FakeEngine::End(RequestId id, FinishReason reason, Outputs& outputs) {
+  const auto found = running_.find(id);
+  if (found == running_.end()) return;
+  for (int32_t choice = 0; choice < found->second.request.sampling.n; ++choice) {
+    OutputChunk chunk;
+    chunk.request = id;
+    chunk.choice = choice;
+    chunk.finish_reason = reason;
+    if (reason == FinishReason::kError) chunk.error = health_;
+    outputs.emplace_back(found->second.on_output, std::move(chunk));
+  }
+  running_.erase(found);
+}
+
+void FakeEngine::Emit(RequestId id, Running& running, Outputs& outputs) {
   const Request& request = running.request;
   const std::vector<int32_t>& prompt = request.token_ids;
   const int32_t max_tokens = request.sampling.max_tokens.value_or(64);

@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
@@ -32,10 +33,13 @@ class FakeEngine final : public Engine {
   const ModelInfo& model() const override { return model_; }
   EngineStats stats() const override;
   Profile TakeProfile() override { return {}; }
+  Status health() const override EXCLUDES(mutex_);
   const std::string& system_fingerprint() const override { return fingerprint_; }
   void Drain(double timeout_seconds) override;
 
   // For tests.
+  // Fails for good: what runs ends with this error.
+  void Break(Status error) EXCLUDES(mutex_);
   void SetSecondsSinceProgress(double seconds) { seconds_since_progress_ = seconds; }
   void SetTick(std::chrono::microseconds tick) { tick_us_ = tick.count(); }
   int64_t cancelled() const { return cancelled_; }
@@ -49,6 +53,7 @@ class FakeEngine final : public Engine {
   int64_t tokenized() const { return tokenized_; }  // calls of Tokenize so far
 
  private:
+  using Outputs = std::vector<std::pair<OutputCallback, OutputChunk>>;
   struct Running {
     Request request;
     OutputCallback on_output;
@@ -57,8 +62,8 @@ class FakeEngine final : public Engine {
 
   void Loop();
   bool Tick() EXCLUDES(mutex_);  // false when there is nothing to do
-  void Emit(RequestId id, Running& running, std::vector<std::pair<OutputCallback, OutputChunk>>&)
-      REQUIRES(mutex_);
+  void End(RequestId id, FinishReason reason, Outputs& outputs) REQUIRES(mutex_);
+  void Emit(RequestId id, Running& running, Outputs& outputs) REQUIRES(mutex_);
 
   ModelInfo model_;
   std::string fingerprint_ = "fp_fake";
@@ -78,6 +83,7 @@ class FakeEngine final : public Engine {
   Request last_ GUARDED_BY(mutex_);
   RequestId next_id_ GUARDED_BY(mutex_) = 1;
   bool draining_ GUARDED_BY(mutex_) = false;
+  Status health_ GUARDED_BY(mutex_);
   bool stop_ GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -22,7 +22,7 @@ class ServerFixture : public testing::Test {
     Result<std::unique_ptr<Server>> server = Server::Create(engine_, std::move(options));
     ASSERT_TRUE(server.ok()) << server.status().ToString();
     server_ = *std::move(server);
-    thread_ = std::thread([this] { server_->Run(); });
+    thread_ = std::thread([this] { run_status_ = server_->Run(); });
   }
   void TearDown() override {
     engine_.ReleaseTokenize();
@@ -46,6 +46,7 @@ class ServerFixture : public testing::Test {
   FakeEngine engine_;
   std::unique_ptr<Server> server_;
   std::thread thread_;
+  Status run_status_;  // once thread_ was joined
 };
 
 }  // namespace tokamak

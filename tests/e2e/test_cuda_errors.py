@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""An error at any CUDA call ends the requests and then the process, and nothing hangs.
+
+TOKAMAK_CUDA_FAIL_CALL=n makes call n fail. Calls spread over loading, the first step and later ones
+are tried: growing numbers until nothing fails any more, a bisection for the last call of loading,
+and some between it and the first that comes too late to fail. Needs a GPU; any CUDA backend that
+$TOKAMAK_CUDA_LIBRARY names will do.
+"""
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+import support
+from support import DidNotStart, Server, tokamak
+
+MODEL = str(support.ROOT / 'tests' / 'golden' / 'llama_tied.gguf')
+ENGINE = ['--device', 'cuda', '--max-seqs', '4', '--max-context', '64', '--num-blocks', '16']
+INJECTED = 'an error injected by fail_call'
+EXIT_SECONDS = 10  # from the first error that a client sees to the end of the process
+LARGEST = 10**6  # by this call everything is over
+
+
+def environment(n):
+    return {'TOKAMAK_CUDA_FAIL_CALL': str(n)}
+
+
+class Stream(threading.Thread):
+    """A streaming request. Afterwards `outcome` is 'done', 'error' or what went wrong."""
+
+    def __init__(self, port, prompt):
+        super().__init__()
+        self.port, self.prompt = port, prompt
+        self.outcome = 'no answer'
+        self.ended = None
+        self.start()
+
+    def run(self):
+        try:
+            self.outcome = self.ask()
+        except (OSError, http.client.HTTPException) as error:
+            self.outcome = repr(error)
+        self.ended = time.monotonic()
+
+    def ask(self):
+        connection = http.client.HTTPConnection('127.0.0.1', self.port, timeout=support.PATIENCE)
+        body = {'prompt': self.prompt, 'max_tokens': 12, 'ignore_eos': True, 'temperature': 1,
+                'seed': 1, 'stream': True}
+        connection.request('POST', '/v1/completions', json.dumps(body),
+                           {'Content-Type': 'application/json'})
+        response = connection.getresponse()
+        answer = response.read().decode()
+        if response.status != 200:
+            # 503: the engine had failed before this request came.
+            said = response.status in (500, 503) and INJECTED in answer
+            return 'error' if said else f'{response.status}: {answer}'
+        if not answer.endswith('data: [DONE]\n\n'):
+            return f'not ended: {answer}'
+        if '"error"' in answer:
+            return 'error' if INJECTED in answer else answer
+        return 'done' if answer.count('"finish_reason":"length"') == 1 else answer
+
+
+class CudaErrors(unittest.TestCase):
+    def fail_call(self, n):
+        """Serves two requests while call n fails. Where it failed: 'load', 'step' or 'nowhere'."""
+        where = self.serve(n)
+        print(f'call {n}: {where}', file=sys.stderr, flush=True)
+        return where
+
+    def serve(self, n):
+        try:
+            server = Server(*ENGINE, model=MODEL, env=environment(n))
+        except DidNotStart as failure:
+            self.assertEqual(failure.code, 1, failure)
+            self.assertIn(INJECTED, failure.log)
+            return 'load'
+        with server:
+            streams = [Stream(server.port, [1, 2, 3]), Stream(server.port, list(range(4, 24)))]
+            for stream in streams:
+                stream.join()
+                self.assertIn(stream.outcome, ('done', 'error'), f'call {n}')
+            if all(stream.outcome == 'done' for stream in streams) and self.is_well(server):
+                code = server.terminate()
+                if code == 0:
+                    return 'nowhere'
+                self.assertEqual(code, 1, f'call {n}: {server.log}')  # a step that was left over
+                return 'step'
+            deadline = min(s.ended for s in streams) + EXIT_SECONDS
+            while self.is_well(server):
+                self.assertLess(time.monotonic(), deadline, f'call {n}: /health is 200')
+                time.sleep(0.01)
+            try:
+                code = server.process.wait(timeout=max(0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                self.fail(f'call {n}: the server did not exit: {server.log}')
+            self.assertEqual(code, 1, f'call {n}: {server.log}')
+            return 'step'
+
+    def is_well(self, server):
+        """False when /health says that the engine has failed, or nobody answers any more."""
+        try:
+            status, health = server.request('/health')
+        except (OSError, http.client.HTTPException):
+            return False
+        if status == 200:
+            self.assertEqual(health['status'], 'ok')
+            return True
+        self.assertEqual((status, health['status']), (503, 'failed'))
+        self.assertIn(INJECTED, health['error'])
+        return False
+
+    def test_a_spread_of_calls(self):
+        places = {}
+        n = 1
+        while n < LARGEST:
+            places[n] = self.fail_call(n)
+            if places[n] == 'nowhere':
+                break
+            n = n * 3 // 2 + 1
+        self.assertEqual(places[n], 'nowhere', 'the calls never end')
+        first_ok = n
+        last_load = max(m for m in places if places[m] == 'load')
+        first_step = min(m for m in places if places[m] != 'load')
+        while first_step - last_load > 1:
+            n = (last_load + first_step) // 2
+            places[n] = self.fail_call(n)
+            if places[n] == 'load':
+                last_load = n
+            else:
+                first_step = n
+        for i in range(1, 9):
+            n = last_load + (first_ok - last_load) * i // 9
+            if n not in places:
+                places[n] = self.fail_call(n)
+        steps = sum(place == 'step' for place in places.values())
+        support.report('calls', f'{last_load} while loading, {first_ok} at most; of {len(places)} '
+                       f'that failed {steps} were of steps')
+        self.assertGreater(steps, 5)
+        self.commands(last_load)
+
+    def commands(self, last_load):
+        ids = ','.join(str(i) for i in range(30))
+        for command in [['run', MODEL, '--token-ids', '1,2,3', '--max-tokens', '20', '--json'],
+                        ['score', MODEL, '--token-ids', ids],
+                        ['bench', 'throughput', MODEL, '--requests', '2', '--input', '10',
+                         '--output', '20']]:
+            for n in (1, last_load // 2, last_load + 2, last_load + 20):
+                result = tokamak(*command, *ENGINE, check=False, env=environment(n))
+                self.assertEqual(result.returncode, 1, (command, n, result.stderr))
+                self.assertIn(INJECTED, result.stderr, (command, n))
+
+
+if __name__ == '__main__':
+    if os.path.exists(support.BINARY):
+        probe = tokamak('run', MODEL, '--token-ids', '1,2,3', '--max-tokens', '2', '--json',
+                        *ENGINE, check=False)
+        missing = not os.path.exists('/dev/nvidia0') or 'could not be opened' in probe.stderr
+        if probe.returncode != 0 and missing:
+            print('skipped: no GPU, or no CUDA backend:', probe.stderr.strip(), file=sys.stderr)
+            sys.exit(support.SKIPPED)
+    support.main(needs_model=False)
