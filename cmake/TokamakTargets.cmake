@@ -91,12 +91,18 @@ function(tokamak_cuda_test name)
   if(NOT TOKAMAK_TESTS)
     return()
   endif()
+  add_test(NAME ${name}_cuda COMMAND ${name} --gtest_filter=*cuda*:*Cuda*)
+  tokamak_needs_cuda(${name}_cuda ${ARGN})
+endfunction()
+
+# tokamak_needs_cuda(test [TIMEOUT seconds]): labels a test that add_test made. It prints "no CUDA
+# backend here: <reason>" where it is to be skipped.
+function(tokamak_needs_cuda test)
   cmake_parse_arguments(ARG "" "TIMEOUT" "" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 900)
   endif()
-  add_test(NAME ${name}_cuda COMMAND ${name} --gtest_filter=*cuda*:*Cuda*)
-  set_tests_properties(${name}_cuda PROPERTIES
+  set_tests_properties(${test} PROPERTIES
     LABELS cuda TIMEOUT ${ARG_TIMEOUT} SKIP_REGULAR_EXPRESSION "no CUDA backend here"
     ENVIRONMENT TOKAMAK_CUDA_LIBRARY=${CMAKE_BINARY_DIR}/libtokamak_cuda.so)
 endfunction()

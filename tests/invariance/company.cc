@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
+#include <thread>
 #include <utility>
 
 #include "api/load.h"
@@ -14,10 +16,13 @@ namespace tokamak::invariance {
 namespace {
 
 constexpr double kDrainSeconds = 60;
+constexpr std::chrono::seconds kRestTime{30};
 
-Result<std::unique_ptr<Engine>> LoadCounted(const EngineOptions& options, Counts* counts) {
+Result<std::unique_ptr<Engine>> LoadCounted(const EngineOptions& options, uint64_t seed,
+                                            Counts* counts) {
   ASSIGN_OR_RETURN(EngineParts parts, LoadParts(options));
-  parts.executor = MakeCountingExecutor(std::move(parts.executor), counts);
+  parts.executor =
+      MakeCountingExecutor(std::move(parts.executor), options.executor == "graph", seed, counts);
   return LocalEngine::Create(std::move(parts));
 }
 
@@ -35,14 +40,24 @@ void Append(OutputChunk chunk, OutputChunk* whole) {
   whole->usage = chunk.usage;
 }
 
+// The last request may end while a step that was submitted ahead still runs, which has its blocks.
+EngineStats StatsAtRest(const Engine& engine) {
+  const auto deadline = std::chrono::steady_clock::now() + kRestTime;
+  while (engine.stats().used_blocks > 0 && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return engine.stats();
+}
+
 }  // namespace
 
 std::string CompanyOptions::ToString() const {
   return fmt::format(
-      "{} threads, {} sequences, {} tokens per step, {} blocks, {} host blocks, prefix cache {}, "
+      "{}, {} steps in flight, {} threads, {} sequences, {} tokens per step, {} blocks, {} host "
+      "blocks, prefix cache {}, "
       "{} requests at once",
-      threads, max_seqs, max_batch_tokens, num_blocks, host_blocks, prefix_cache ? "on" : "off",
-      most_open);
+      executor, steps_in_flight, threads, max_seqs, max_batch_tokens, num_blocks, host_blocks,
+      prefix_cache ? "on" : "off", most_open);
 }
 
 CompanyOptions RandomCompany(std::mt19937_64* random, const std::vector<Case>& cases,
@@ -72,6 +87,8 @@ CompanyOptions RandomCompany(std::mt19937_64* random, const std::vector<Case>& c
 Company::Company(EngineOptions base, int64_t kv_token_bytes, const CompanyOptions& options,
                  uint64_t seed)
     : base_(std::move(base)), options_(options), random_(seed) {
+  base_.executor = options.executor;
+  base_.steps_in_flight = options.steps_in_flight;
   base_.threads = options.threads;
   base_.max_seqs = options.max_seqs;
   base_.max_batch_tokens = options.max_batch_tokens;
@@ -92,14 +109,14 @@ Result<std::vector<std::vector<OutputChunk>>> Company::Run(const std::vector<Cas
   ids_.resize(cases.size());
   num_chunks_.resize(cases.size());
   base_.max_queue = static_cast<int32_t>(cases.size()) + 1;
-  ASSIGN_OR_RETURN(engine_, LoadCounted(base_, &counts_));
+  ASSIGN_OR_RETURN(engine_, LoadCounted(base_, random_(), &counts_));
   RETURN_IF_ERROR(Start());
   {
     MutexLock lock(mutex_);
     while (!done_) changed_.Wait(mutex_);
   }
   engine_->Drain(kDrainSeconds);
-  const EngineStats stats = engine_->stats();
+  const EngineStats stats = StatsAtRest(*engine_);
   engine_.reset();
   RETURN_IF_ERROR(status_);
   if (stats.used_blocks != 0 || stats.running != 0 || stats.waiting != 0) {

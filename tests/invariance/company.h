@@ -15,6 +15,8 @@ namespace tokamak::invariance {
 
 // The circumstances, all of which must not matter.
 struct CompanyOptions {
+  std::string executor = "eager";
+  int32_t steps_in_flight = 1;
   int32_t threads = 1;
   int32_t max_seqs = 0;
   int32_t max_batch_tokens = 0;
@@ -27,13 +29,14 @@ struct CompanyOptions {
   std::string ToString() const;
 };
 
-// Just enough blocks for the largest case, and a random number more.
+// Just enough blocks for the largest case, and a random number more. The executor and the steps in
+// flight are left for the caller to choose.
 CompanyOptions RandomCompany(std::mt19937_64* random, const std::vector<Case>& cases,
                              int32_t block_size);
 
 // Submits all cases in a random order and collects what they get. From its first request on,
 // arrivals and cancellations come from within the engine's callbacks, and so at points that the
-// seed alone decides: a run is repeatable.
+// seed alone decides: a run is repeatable, however long steps take.
 class Company {
  public:
   // `base` says what decides answers (model, ISA, cache type, block size); `kv_token_bytes` is that

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <random>
 #include <utility>
 
 namespace tokamak::invariance {
@@ -15,6 +16,8 @@ constexpr Field kFields[] = {{"requests", &Counts::requests},
                              {"cancelled", &Counts::cancelled},
                              {"tokens", &Counts::tokens},
                              {"steps", &Counts::steps},
+                             {"steps overlapped", &Counts::overlapped},
+                             {"decodes by graphs", &Counts::graph_steps},
                              {"mixed steps", &Counts::mixed_steps},
                              {"prompt chunks", &Counts::chunks},
                              {"cached prompt tokens", &Counts::cached_tokens},
@@ -29,22 +32,31 @@ constexpr Field kFields[] = {{"requests", &Counts::requests},
 
 class CountingExecutor final : public Executor {
  public:
-  CountingExecutor(std::unique_ptr<Executor> inner, Counts* counts)
+  CountingExecutor(std::unique_ptr<Executor> inner, bool graphs, uint64_t seed, Counts* counts)
       : inner_(std::move(inner)),
+        graphs_(graphs),
+        random_(seed),
         counts_(*counts),
         known_left_(static_cast<size_t>(inner_->limits().max_slots)) {}
 
   const ExecutorLimits& limits() const override { return inner_->limits(); }
   Status Submit(StepInput step) override {
     Count(step);
+    if (in_flight_++ > 0) ++counts_.overlapped;
     return inner_->Submit(std::move(step));
   }
   Status Sample(uint64_t number, std::vector<TokenMask> masks) override {
     return inner_->Sample(number, std::move(masks));
   }
-  bool Done(uint64_t number) override { return inner_->Done(number); }
-  Result<StepOutput> Wait(uint64_t number) override { return inner_->Wait(number); }
-  Status Reset() override { return inner_->Reset(); }
+  bool Done(uint64_t) override { return random_() % 4 == 0; }
+  Result<StepOutput> Wait(uint64_t number) override {
+    --in_flight_;
+    return inner_->Wait(number);
+  }
+  Status Reset() override {
+    in_flight_ = 0;
+    return inner_->Reset();
+  }
 
  private:
   void Count(const StepInput& step) {
@@ -65,6 +77,7 @@ class CountingExecutor final : public Executor {
       if (left > 0) ++counts_.chunks;
     }
     if (decodes && prefills) ++counts_.mixed_steps;
+    if (graphs_ && decodes && !prefills) ++counts_.graph_steps;
   }
 
   void CountAdmission(const AdmitSlot& admit) {
@@ -81,6 +94,9 @@ class CountingExecutor final : public Executor {
   }
 
   const std::unique_ptr<Executor> inner_;
+  const bool graphs_;
+  std::mt19937_64 random_;
+  int32_t in_flight_ = 0;
   Counts& counts_;
   std::vector<int32_t> known_left_;  // by slot: tokens known at its admission, still to compute
 };
@@ -99,15 +115,17 @@ std::string Counts::ToString() const {
   return out;
 }
 
-std::string Counts::FirstZero() const {
+std::string Counts::FirstZero(bool graphs) const {
   for (const Field& field : kFields) {
+    if (!graphs && field.value == &Counts::graph_steps) continue;
     if (this->*field.value == 0) return field.name;
   }
   return "";
 }
 
-std::unique_ptr<Executor> MakeCountingExecutor(std::unique_ptr<Executor> inner, Counts* counts) {
-  return std::make_unique<CountingExecutor>(std::move(inner), counts);
+std::unique_ptr<Executor> MakeCountingExecutor(std::unique_ptr<Executor> inner, bool graphs,
+                                               uint64_t seed, Counts* counts) {
+  return std::make_unique<CountingExecutor>(std::move(inner), graphs, seed, counts);
 }
 
 }  // namespace tokamak::invariance

@@ -15,6 +15,8 @@ struct Counts {
   int64_t cancelled = 0;  // of them, before their end
   int64_t tokens = 0;     // generated in company
   int64_t steps = 0;
+  int64_t overlapped = 0;   // of them, submitted while another was in flight
+  int64_t graph_steps = 0;  // of them, decodes where these are recorded launches
   int64_t mixed_steps = 0;  // with prefills and decodes
   int64_t chunks = 0;       // rows that end inside a prompt
   int64_t cached_tokens = 0;
@@ -30,10 +32,15 @@ struct Counts {
   void Add(const Counts& other);
   std::string ToString() const;
   // The first count that must not be zero in a test that proves something; empty if there is none.
-  std::string FirstZero() const;
+  // `graphs`: some companies had them.
+  std::string FirstZero(bool graphs) const;
 };
 
-// Passes everything on to `inner`. `counts` must outlive it and is changed by the engine thread.
-std::unique_ptr<Executor> MakeCountingExecutor(std::unique_ptr<Executor> inner, Counts* counts);
+// Passes everything on to `inner`, but for Done: chance decides, by `seed` alone, whether the
+// engine waits for a step or goes on without it. So steps overlap on a CPU too, and a run on a GPU
+// can be repeated. `graphs`: of decode steps. `counts` must outlive it and is changed by the engine
+// thread.
+std::unique_ptr<Executor> MakeCountingExecutor(std::unique_ptr<Executor> inner, bool graphs,
+                                               uint64_t seed, Counts* counts);
 
 }  // namespace tokamak::invariance

@@ -6,13 +6,17 @@
 // is the full run: so many random requests for every weight type and every ISA of this machine,
 // each alone and in two companies, one with one thread and one with two (ctest does fewer).
 //
+//   build/tests/invariance/invariance --device cuda --requests 100
+//
+// does it on a GPU, in two eager companies and two with graphs: so graphs and steps that overlap
+// change no bit either. It exits with 77 where there is no GPU or no backend for it.
+//
 //   build/tests/invariance/invariance --model default --requests 30
 //
 // does the same with SmolLM2-135M-Instruct, as scripts/fetch-model put it, or with any other model
 // by its path; it exits with 77 when the default one is not there. --types Q4_K,F16, --isas avx2
-// and
-// --seed choose a part. The first difference of each combination is printed with the command that
-// repeats it.
+// and --seed choose a part. The first difference of each combination is printed with the command
+// that repeats it.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -23,6 +27,7 @@
 #include <filesystem>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/log.h"
@@ -30,11 +35,14 @@
 #include "invariance/round.h"
 #include "invariance/tiny_model.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cuda/cuda_ops.h"
 
 namespace tokamak::invariance {
 namespace {
 
 constexpr int kSkipped = 77;
+constexpr std::string_view kCpu = "cpu";
+constexpr std::string_view kCuda = "cuda";
 constexpr int32_t kRoundRequests = 40;
 // Comparisons after which everything that could make a difference must have happened, in the whole
 // run and for every combination of type and ISA.
@@ -46,6 +54,7 @@ struct Flags {
   int32_t requests = 40;
   uint64_t seed = 1;
   std::string model;
+  std::string device = "cpu";
   std::vector<std::string> types;
   std::vector<std::string> isas;
 };
@@ -78,6 +87,8 @@ bool Parse(int argc, char** argv, Flags* flags) {
       flags->seed = std::strtoull(value, nullptr, 10);
     } else if (name == "--model") {
       flags->model = value;
+    } else if (name == "--device" && (value == kCpu || value == kCuda)) {
+      flags->device = value;
     } else if (name == "--types") {
       flags->types = Split(value);
     } else if (name == "--isas") {
@@ -87,7 +98,10 @@ bool Parse(int argc, char** argv, Flags* flags) {
     }
   }
   if (flags->types.empty()) flags->types = WeightTypes();
-  if (flags->isas.empty() && flags->model.empty()) flags->isas = MachineIsas();
+  if (flags->device == kCuda && !flags->isas.empty()) return false;
+  if (flags->isas.empty() && flags->model.empty() && flags->device == kCpu) {
+    flags->isas = MachineIsas();
+  }
   if (flags->isas.empty()) flags->isas = {"auto"};
   return true;
 }
@@ -112,9 +126,12 @@ class TempFolder {
   std::string path_;
 };
 
+// "avx2", or the device that is no CPU.
+std::string NameOf(const RoundOptions& round) { return round.gpu() ? round.device : round.isa; }
+
 // False, and a line that says so, if `counts` lacks what `enough` comparisons must have met.
-bool Proves(const Counts& counts, int64_t enough) {
-  const std::string zero = counts.FirstZero();
+bool Proves(const Flags& flags, const Counts& counts, int64_t enough) {
+  const std::string zero = counts.FirstZero(/*graphs=*/flags.device == kCuda);
   if (counts.requests < enough || zero.empty()) return true;
   fmt::print("FAILED: there were no {}, so this run proves nothing about them\n", zero);
   return false;
@@ -127,7 +144,10 @@ bool RunCombination(const Flags& flags, const std::string& choice, RoundOptions 
   Counts counts;
   std::string failure;
   const std::clock_t start = std::clock();
-  round.salt = choice + " " + round.isa;
+  round.device = flags.device;
+  const std::string name = NameOf(round);
+  const std::string where = round.gpu() ? "--device " + name : "--isas " + name;
+  round.salt = choice + " " + name;
   round.seed = flags.seed;
   for (int32_t left = flags.requests; left > 0 && failure.empty(); left -= round.requests) {
     round.requests = std::min(left, kRoundRequests);
@@ -136,27 +156,27 @@ bool RunCombination(const Flags& flags, const std::string& choice, RoundOptions 
       ++round.seed;
       continue;
     }
-    fmt::print("FAILED {} {} seed {}: {}\n  repeat with: {} {} --isas {} --requests {} --seed {}\n",
-               choice, round.isa, round.seed, failure, flags.program, choice, round.isa,
-               round.requests, round.seed);
+    fmt::print("FAILED {} {} seed {}: {}\n  repeat with: {} {} {} --requests {} --seed {}\n",
+               choice, name, round.seed, failure, flags.program, choice, where, round.requests,
+               round.seed);
   }
   total->Add(counts);
   if (failure.empty()) {
-    fmt::print("{} {}: {:.1f} s of CPU time; {}\n", choice, round.isa,
+    fmt::print("{} {}: {:.1f} s of CPU time; {}\n", choice, name,
                static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, counts.ToString());
   }
-  const bool ok = failure.empty() && Proves(counts, kEnoughForCombination);
+  const bool ok = failure.empty() && Proves(flags, counts, kEnoughForCombination);
   std::fflush(stdout);
   return ok;
 }
 
-int Report(int num_failed, const Counts& total) {
+int Report(const Flags& flags, int num_failed, const Counts& total) {
   fmt::print("total: {}\n", total.ToString());
   if (num_failed > 0) {
     fmt::print("{} combinations FAILED\n", num_failed);
     return 1;
   }
-  if (!Proves(total, kEnough)) return 1;
+  if (!Proves(flags, total, kEnough)) return 1;
   fmt::print("every answer was the same alone and in company\n");
   return 0;
 }
@@ -179,7 +199,7 @@ int RunModel(const Flags& flags) {
     round.isa = isa;
     num_failed += RunCombination(flags, "--model " + flags.model, round, &total) ? 0 : 1;
   }
-  return Report(num_failed, total);
+  return Report(flags, num_failed, total);
 }
 
 int RunTinyModels(const Flags& flags) {
@@ -203,7 +223,7 @@ int RunTinyModels(const Flags& flags) {
       num_failed += RunCombination(flags, "--types " + type, round, &total) ? 0 : 1;
     }
   }
-  return Report(num_failed, total);
+  return Report(flags, num_failed, total);
 }
 
 }  // namespace
@@ -214,10 +234,17 @@ int main(int argc, char** argv) {
   if (!tokamak::invariance::Parse(argc, argv, &flags)) {
     fmt::print(stderr,
                "usage: {} [--requests N] [--seed S] [--model PATH|default] [--types T,...] "
-               "[--isas I,...]\n",
+               "[--isas I,... | --device cuda]\n",
                argv[0]);
     return 2;
   }
   tokamak::SetLogLevel(tokamak::LogLevel::kOff);
+  if (flags.device == tokamak::invariance::kCuda) {
+    const tokamak::Status status = tokamak::MakeCudaOps({}).status();
+    if (!status.ok()) {
+      fmt::print("skipped: no CUDA backend here: {}\n", status.ToString());
+      return tokamak::invariance::kSkipped;
+    }
+  }
   return flags.model.empty() ? RunTinyModels(flags) : RunModel(flags);
 }

@@ -24,7 +24,7 @@ EngineOptions RandomBase(const RoundOptions& options, std::mt19937_64* random) {
   constexpr int32_t kBlockSizes[] = {16, 8, 5};
   EngineOptions base;
   base.model = options.model;
-  base.device = "cpu";
+  base.device = options.device;
   base.isa = options.isa;
   base.kv_cache_dtype = kCacheTypes[(*random)() % std::size(kCacheTypes)];
   base.block_size = kBlockSizes[(*random)() % std::size(kBlockSizes)];
@@ -32,8 +32,11 @@ EngineOptions RandomBase(const RoundOptions& options, std::mt19937_64* random) {
   return base;
 }
 
-// One request at a time, one sequence at a time, no chunks, nothing to find in a cache.
+// One request at a time, one sequence at a time, one step at a time, no chunks, nothing to find in
+// a cache, nothing recorded.
 EngineOptions Alone(EngineOptions base) {
+  base.executor = "eager";
+  base.steps_in_flight = 1;
   base.threads = 1;
   base.max_seqs = 1;
   base.max_batch_tokens = 1024;
@@ -86,6 +89,22 @@ std::string Compare(const std::vector<Case>& cases,
   return "";
 }
 
+// `random`, with what company `i` is sure to have.
+CompanyOptions Circumstances(const RoundOptions& options, int32_t i, int32_t first_depth,
+                             CompanyOptions random) {
+  random.executor = i < 2 ? "eager" : "graph";
+  random.steps_in_flight = 1 << (first_depth + i) % 3;
+  random.threads = 1 + i % 2;
+  // One of two is sure to swap, for runs of a few requests.
+  if ((options.seed + static_cast<uint64_t>(i)) % 2 == 0) {
+    random.prefix_cache = true;
+    random.host_blocks = std::max(random.host_blocks, random.num_blocks);
+  }
+  // A real model takes its time for a step, however small.
+  if (!options.tiny) random.max_batch_tokens = std::max(24, random.max_batch_tokens);
+  return random;
+}
+
 Result<std::string> Run(const RoundOptions& options, Counts* counts) {
   std::mt19937_64 random(Hash64(options.salt.data(), options.salt.size(), options.seed));
   const EngineOptions base = RandomBase(options, &random);
@@ -93,17 +112,10 @@ Result<std::string> Run(const RoundOptions& options, Counts* counts) {
   ASSIGN_OR_RETURN(const std::vector<Case> cases, MakeCases(options, *engine, &random));
   const int64_t kv_token_bytes = engine->model().kv_token_bytes;
   engine.reset();
-  for (int32_t i = 0; i < options.companies; ++i) {
-    CompanyOptions circumstances = RandomCompany(&random, cases, base.block_size);
-    circumstances.threads = 1 + i % 2;
-    // One of two is sure to swap, for runs of a few requests.
-    if ((options.seed + static_cast<uint64_t>(i)) % 2 == 0) {
-      circumstances.prefix_cache = true;
-      circumstances.host_blocks = std::max(circumstances.host_blocks, circumstances.num_blocks);
-    }
-    // A real model takes its time for a step, however small.
-    if (!options.tiny)
-      circumstances.max_batch_tokens = std::max(24, circumstances.max_batch_tokens);
+  const auto first_depth = static_cast<int32_t>(random() % 3);
+  for (int32_t i = 0; i < (options.gpu() ? 4 : 2); ++i) {
+    const CompanyOptions circumstances =
+        Circumstances(options, i, first_depth, RandomCompany(&random, cases, base.block_size));
     Company company(base, kv_token_bytes, circumstances, random());
     const auto answers = company.Run(cases, counts);
     const std::string where =

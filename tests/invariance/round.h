@@ -10,15 +10,20 @@ namespace tokamak::invariance {
 
 struct RoundOptions {
   std::string model;
-  std::string isa;
-  std::string salt;  // with `seed`, decides everything random
+  std::string device = "cpu";  // or "cuda"
+  std::string isa = "auto";    // of a CPU
+  std::string salt;            // with `seed`, decides everything random
   uint64_t seed = 0;
-  int32_t requests = 0;   // a quarter more come, to be cancelled
-  int32_t companies = 2;  // the first has one thread, the second two, and so on
-  bool tiny = true;       // of WriteTinyModel; else a real one, which gets text
+  int32_t requests = 0;  // a quarter more come, to be cancelled
+  bool tiny = true;      // of WriteTinyModel; else a real one, which gets text
+
+  bool gpu() const { return device != "cpu"; }
 };
 
-// The first difference, with the circumstances and the request; empty if there is none.
+// Alone, requests run eagerly and a step at a time. The companies are two, or on a GPU four: two
+// eager ones, then two with graphs. One of each two has one thread, and each three in a row have 1,
+// 2 and 4 steps in flight. The first difference, with the circumstances and the request; empty if
+// there is none.
 std::string RunRound(const RoundOptions& options, Counts* counts);
 
 }  // namespace tokamak::invariance
