@@ -236,6 +236,8 @@ bool EngineCore::HasWork() const {
 
 void EngineCore::Step() {
   now_ = clock_->Now();
+  // It was idle until now, and whoever asks meanwhile must not take that for being stuck.
+  if (requests_.empty() && in_flight_.empty() && !needs_reset_) last_progress_ = now_;
   AdmitArrivals();
   DropCancelled();
   RetireDone();

@@ -298,6 +298,9 @@ TEST_F(EngineCoreTest, ItKnowsThatItHasFailedWithoutAnotherRequest) {
   ASSERT_TRUE(core_->Submit(Make(1, {1, 2, 3}, 5)).ok());
   executor_.fail_submits = 1;
   executor_.fail_resets = 1000;
+  clock_.Advance(std::chrono::hours(1));
+  core_->Step();
+  EXPECT_EQ(core_->stats(clock_.Now()).seconds_since_progress, 0) << "idle is not stuck";
   RunAll();
   EXPECT_EQ(core_->health().message(), "worker still lost");
   EXPECT_EQ(executor_.resets, 2);
