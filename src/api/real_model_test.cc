@@ -25,11 +25,11 @@
 namespace tokamak::testing {
 namespace {
 
-// What bf16 costs. It keeps 8 bits: rounding a number changes it by up to 1 part in 2^9, 0.11 % in
-// the mean square. Both operands of a projection are rounded, so a sum of products is off by about
-// 0.16 % of its size; the 60 projections that add to the residual stream make that a random walk of
-// √60 · 0.16 % = 1.2 % of the hidden state; and the logits of two likely tokens, whose difference
-// varies by about 4 from place to place, then differ by about 0.05 more or less than they should.
+// What bf16 costs. It keeps 8 bits: rounding a number changes it by up to 1 part in 2^8, 0.17 % in
+// the root mean square. Both operands of a projection are rounded, so a sum of products is off by
+// 0.23 % of its size; the 60 projections that add to the residual stream make that a random walk of
+// up to √60 · 0.23 % = 1.8 % of the hidden state; so where the logits of likely tokens differ by a
+// few units, they differ by some hundredths more or less than they should.
 //
 // Measured with transformers in float32, where the weights, the inputs of all projections, keys
 // and values were rounded to bf16: over the 20 × 128 positions below, the gap between the best two
