@@ -1,0 +1,127 @@
+#include "ops/cpu/attend.h"
+
+#include <cmath>
+
+#include "base/check.h"
+#include "ops/cpu/attention_plan.h"
+
+namespace tokamak::cpu {
+namespace {
+
+int64_t FloatStride(const Tensor& tensor) {
+  return tensor.row_stride / static_cast<int64_t>(sizeof(float));
+}
+
+// Divides the weighted values by the sum of weights. Adding zero makes a negative zero positive:
+// which of the two a row holds may depend on how it was cut.
+void WriteAttention(const Attention& op, const QueryBlock& block, int first_head, int group,
+                    int head_dim, const AttentionPartial& result) {
+  for (int64_t r = 0; r < static_cast<int64_t>(block.num_tokens) * group; ++r) {
+    const int64_t token = block.first_token + r / group;
+    const int64_t head = first_head + r % group;
+    const float* values = result.values + r * PadTo16(head_dim);
+    float* out = op.out.Row<float>(token) + head * head_dim;
+    for (int i = 0; i < head_dim; ++i) out[i] = values[i] / result.sum[r] + 0.0f;
+    if (!op.output_lse.empty()) {
+      op.output_lse.Row<float>(token)[head] = result.highest[r] + std::log(result.sum[r]);
+    }
+  }
+}
+
+void AttendUnit(const Kernels& kernels, const Attention& op, const AttentionUnit& unit, int kv_head,
+                int worker) {
+  const auto& plan = static_cast<const CpuAttentionPlan&>(*op.plan);
+  const QueryBlock& block = plan.blocks()[static_cast<size_t>(unit.block)];
+  const KvLayerView& cache = op.cache;
+  const int group = plan.group();
+  const int head_dim = cache.head_dim;
+  const int64_t head_bytes =
+      static_cast<int64_t>(cache.block_size) * head_dim * Info(cache.dtype).block_bytes;
+  const AttentionTask task = {
+      .cache = {.base = cache.base,
+                .block_stride = cache.block_stride,
+                .k_offset = cache.k_offset + kv_head * head_bytes,
+                .v_offset = cache.v_offset + kv_head * head_bytes,
+                .dtype = cache.dtype,
+                .block_size = cache.block_size,
+                .block_table = plan.TableOf(block)},
+      .q = op.q.Row<float>(block.first_token) + static_cast<int64_t>(kv_head) * group * head_dim,
+      .q_stride = FloatStride(op.q),
+      .num_tokens = block.num_tokens,
+      .group = group,
+      .head_dim = head_dim,
+      .scale = op.scale,
+      .first_position = block.first_position,
+      .window = plan.shape().window,
+      .scratch = plan.WorkerScratch(worker)};
+  const int64_t rows = static_cast<int64_t>(block.num_tokens) * group;
+  AttentionPartial result;
+  if (unit.split == AttentionUnit::kAllSplits) {
+    result = plan.WorkerPartial(worker, 0, rows);
+    kernels.attend_split(task, block.first_split, result);
+    const AttentionPartial next = plan.WorkerPartial(worker, 1, rows);
+    for (int64_t split = block.first_split + 1; split < block.end_split; ++split) {
+      kernels.attend_split(task, split, next);
+      kernels.merge(rows, head_dim, next, result);
+    }
+  } else {
+    kernels.attend_split(task, unit.split, plan.SplitPartial(block, kv_head, unit.split));
+    if (!plan.SplitDone(block, kv_head)) return;
+    result = plan.SplitPartial(block, kv_head, block.first_split);
+    for (int64_t split = block.first_split + 1; split < block.end_split; ++split) {
+      kernels.merge(rows, head_dim, plan.SplitPartial(block, kv_head, split), result);
+    }
+  }
+  WriteAttention(op, block, kv_head * group, group, head_dim, result);
+}
+
+}  // namespace
+
+void StoreToken(const Kernels& kernels, const RopeAndStore& op, int64_t token) {
+  const KvLayerView& cache = op.cache;
+  const int64_t slot = static_cast<const int64_t*>(op.slots.data)[token];
+  RopeTask task;
+  task.head_dim = cache.head_dim;
+  task.norm_eps = op.norm_eps;
+  if (op.rope != nullptr) {
+    const int32_t position = static_cast<const int32_t*>(op.positions.data)[token];
+    task.cosines = op.rope->cos_sin.Row<float>(position);
+    task.sines = task.cosines + op.rope->rotary_dim / 2;
+    task.rotary_dim = op.rope->rotary_dim;
+    task.half_split = op.rope->style == RopeStyle::kHalfSplit;
+  }
+  task.heads = op.q.Row<float>(token);
+  task.num_heads = static_cast<int>(op.q.cols() / cache.head_dim);
+  task.norm = op.q_norm != nullptr ? static_cast<const float*>(op.q_norm->data) : nullptr;
+  kernels.rope(task);
+  if (slot < 0) return;
+  task.heads = op.k.Row<float>(token);
+  task.num_heads = cache.num_kv_heads;
+  task.norm = op.k_norm != nullptr ? static_cast<const float*>(op.k_norm->data) : nullptr;
+  kernels.rope(task);
+
+  std::byte* block = cache.base + slot / cache.block_size * cache.block_stride;
+  const int64_t element = Info(cache.dtype).block_bytes;
+  for (int64_t h = 0; h < cache.num_kv_heads; ++h) {
+    const int64_t offset =
+        (h * cache.block_size + slot % cache.block_size) * cache.head_dim * element;
+    kernels.convert(cache.dtype, op.k.Row<float>(token) + h * cache.head_dim, cache.head_dim,
+                    block + cache.k_offset + offset);
+    kernels.convert(cache.dtype, op.v.Row<float>(token) + h * cache.head_dim, cache.head_dim,
+                    block + cache.v_offset + offset);
+  }
+}
+
+void Attend(const Kernels& kernels, ThreadPool& pool, const Attention& op) {
+  const auto& plan = static_cast<const CpuAttentionPlan&>(*op.plan);
+  CHECK(op.out.dtype == DType::kF32 && op.cache.head_dim == plan.shape().head_dim &&
+        op.cache.num_kv_heads == plan.shape().num_kv_heads);
+  const int kv_heads = op.cache.num_kv_heads;
+  pool.ParallelFor(static_cast<int64_t>(plan.units().size()) * kv_heads,
+                   [&](int64_t item, int worker) {
+                     AttendUnit(kernels, op, plan.units()[static_cast<size_t>(item / kv_heads)],
+                                static_cast<int>(item % kv_heads), worker);
+                   });
+}
+
+}  // namespace tokamak::cpu

@@ -1,0 +1,17 @@
+// Attention and the KV cache on the CPU: what writes the cache, and what reads it.
+#pragma once
+
+#include <cstdint>
+
+#include "base/thread_pool.h"
+#include "ops/cpu/kernels.h"
+#include "ops/ops.h"
+
+namespace tokamak::cpu {
+
+// RopeAndStore for one token.
+void StoreToken(const Kernels& kernels, const RopeAndStore& op, int64_t token);
+
+void Attend(const Kernels& kernels, ThreadPool& pool, const Attention& op);
+
+}  // namespace tokamak::cpu
