@@ -47,9 +47,14 @@ Result<std::unique_ptr<CpuAttentionPlan>> CpuAttentionPlan::Make(const Attention
                            shape.num_kv_heads);
   }
   if (shape.kv_dtype != DType::kF32 && shape.kv_dtype != DType::kF16 &&
-      shape.kv_dtype != DType::kBF16) {
-    return Unimplemented("the CPU backend keeps a KV cache in F32, F16 or BF16, not {}",
+      shape.kv_dtype != DType::kBF16 && shape.kv_dtype != DType::kQ8_0) {
+    return Unimplemented("the CPU backend keeps a KV cache in F32, F16, BF16 or Q8_0, not {}",
                          Name(shape.kv_dtype));
+  }
+  if (shape.head_dim % Info(shape.kv_dtype).block_elements != 0) {
+    return InvalidArgument("a KV cache in {} needs heads of a multiple of {} elements, not {}",
+                           Name(shape.kv_dtype), Info(shape.kv_dtype).block_elements,
+                           shape.head_dim);
   }
   const int group = shape.num_heads / shape.num_kv_heads;
   const int64_t rows = static_cast<int64_t>(TokensPerBlock(shape)) * group;

@@ -85,8 +85,8 @@ struct AttentionCache {
   const int32_t* block_table = nullptr;
 };
 
-// Attention is cut at absolute positions. A tile is what one step of the online softmax takes; a
-// split is a softmax of its own, from which results are merged in ascending order.
+// Attention is cut at absolute positions. A split is a softmax of its own, from which results are
+// merged in ascending order. A tile is what is converted to f32 at once where many rows use it.
 inline constexpr int kKeyTile = 64;
 inline constexpr int kKeySplit = 256;
 
@@ -105,8 +105,9 @@ struct AttentionTask {
   float* scratch = nullptr;    // AttentionScratchFloats, aligned to 64 bytes
 };
 
-// The result of one split, or of several merged: for each row the highest score, the sum of
-// exp(score - highest) and the values weighted by it (padded to 16 columns).
+// The result of one split, or of several merged: for each row the highest score (in powers of two,
+// score · log2 e), the sum of 2^(score - highest) and the values weighted by it (padded to 16
+// columns).
 struct AttentionPartial {
   float* highest = nullptr;  // [rows]
   float* sum = nullptr;      // [rows]
@@ -119,8 +120,8 @@ constexpr int64_t AttentionPartialFloats(int64_t rows, int64_t head_dim) {
   return rows * PadTo16(head_dim) + 2 * PadTo16(rows);
 }
 constexpr int64_t AttentionScratchFloats(int64_t rows, int64_t head_dim) {
-  return (rows + 2 * kKeyTile) * PadTo16(head_dim)  // scaled queries, keys, values
-         + rows * kKeyTile;                         // scores, then weights
+  return (rows + kKeyTile) * PadTo16(head_dim)  // scaled queries; a tile of keys or values
+         + rows * kKeySplit;                    // scores, then weights
 }
 
 struct Kernels {

@@ -36,6 +36,9 @@ struct Avx2 {
   static I LoadUint16(const void* p) {
     return _mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
   }
+  static I LoadInt8(const void* p) {
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p)));
+  }
   static I And(I a, int b) { return _mm256_and_si256(a, _mm256_set1_epi32(b)); }
   static I Or(I a, I b) { return _mm256_or_si256(a, b); }
   static I AddInt(I a, int b) { return _mm256_add_epi32(a, _mm256_set1_epi32(b)); }
@@ -77,6 +80,11 @@ struct Avx2 {
 
   static F LoadHalf(const std::byte* p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static F BroadcastHalf(const std::byte* p) {
+    int16_t half;
+    __builtin_memcpy(&half, p, sizeof(half));
+    return _mm256_cvtph_ps(_mm_set1_epi16(half));
   }
   static F LoadBFloat16(const std::byte* p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(LoadUint16(p), 16));

@@ -36,6 +36,9 @@ struct Avx512 {
   static I LoadUint16(const void* p) {
     return _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
   }
+  static I LoadInt8(const void* p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+  }
   static I And(I a, int b) { return _mm512_and_si512(a, _mm512_set1_epi32(b)); }
   static I Or(I a, I b) { return _mm512_or_si512(a, b); }
   static I AddInt(I a, int b) { return _mm512_add_epi32(a, _mm512_set1_epi32(b)); }
@@ -77,6 +80,11 @@ struct Avx512 {
 
   static F LoadHalf(const std::byte* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static F BroadcastHalf(const std::byte* p) {
+    int16_t half;
+    __builtin_memcpy(&half, p, sizeof(half));
+    return _mm512_cvtph_ps(_mm256_set1_epi16(half));
   }
   static F LoadBFloat16(const std::byte* p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(LoadUint16(p), 16));

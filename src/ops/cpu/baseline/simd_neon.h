@@ -43,6 +43,11 @@ struct Baseline {
     const uint16x4_t half = vreinterpret_u16_u8(vld1_u8(static_cast<const uint8_t*>(p)));
     return vreinterpretq_s32_u32(vmovl_u16(half));
   }
+  static I LoadInt8(const void* p) {
+    int32_t bytes;
+    __builtin_memcpy(&bytes, p, sizeof(bytes));
+    return vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(bytes)))));
+  }
   static I And(I a, int b) { return vandq_s32(a, vdupq_n_s32(b)); }
   static I Or(I a, I b) { return vorrq_s32(a, b); }
   static I AddInt(I a, int b) { return vaddq_s32(a, vdupq_n_s32(b)); }
@@ -88,6 +93,11 @@ struct Baseline {
   static F LoadHalf(const std::byte* p) {
     const uint8x8_t bytes = vld1_u8(reinterpret_cast<const uint8_t*>(p));
     return vcvt_f32_f16(vreinterpret_f16_u8(bytes));
+  }
+  static F BroadcastHalf(const std::byte* p) {
+    uint16_t half;
+    __builtin_memcpy(&half, p, sizeof(half));
+    return Broadcast(HalfToFloat(half));
   }
   static F LoadBFloat16(const std::byte* p) { return AsFloat(ShiftLeftBy(LoadUint16(p), 16)); }
   static void StoreHalf(std::byte* p, F v) {
