@@ -317,6 +317,9 @@ TEST_P(AttentionOps, LongSequencesMatchTheReference) {
                  "three");
   std::vector<SequenceShape> many(40, {2500, 1});
   many.resize(90, {300, 2});
+  std::vector<SequenceShape> one_long(80, {40, 1});
+  one_long[30] = {5000, 1};
+  CheckAttention(*ops, *reference, RandomCase(random, g, one_long), worst, "one of eighty");
   CheckAttention(*ops, *reference, RandomCase(random, g, many), worst, "ninety");
 }
 

@@ -5,7 +5,6 @@
 #include "base/check.h"
 #include "ops/cpu/attention_plan.h"
 #include "ops/cpu/cache_layout.h"
-#include "quant/quantize.h"
 
 namespace tokamak::cpu {
 namespace {
@@ -14,20 +13,13 @@ int64_t FloatStride(const Tensor& tensor) {
   return tensor.row_stride / static_cast<int64_t>(sizeof(float));
 }
 
-// One head of one token, finished: its weighted values by the sum of their weights. Adding zero
-// makes a negative zero positive: which of the two a row holds may depend on how it was cut.
-void WriteHead(const float* values, float sum, int head_dim, float* out) {
-  const float factor = 1.0f / sum;
-  for (int i = 0; i < head_dim; ++i) out[i] = values[i] * factor + 0.0f;
-}
-
-void WriteAttention(const Attention& op, const QueryBlock& block, int first_head, int group,
-                    int head_dim, const AttentionPartial& result) {
+void WriteAttention(const Kernels& kernels, const Attention& op, const QueryBlock& block,
+                    int first_head, int group, int head_dim, const AttentionPartial& result) {
   for (int64_t r = 0; r < static_cast<int64_t>(block.num_tokens) * group; ++r) {
     const int64_t token = block.first_token + r / group;
     const int64_t head = first_head + r % group;
-    WriteHead(result.values + r * PadTo16(head_dim), result.sum[r], head_dim,
-              op.out.Row<float>(token) + head * head_dim);
+    kernels.finish_head(result.values + r * PadTo16(head_dim), result.sum[r], head_dim,
+                        op.out.Row<float>(token) + head * head_dim);
     if (!op.output_lse.empty()) {
       op.output_lse.Row<float>(token)[head] =
           static_cast<float>(result.highest[r] * M_LN2) + std::log(result.sum[r]);
@@ -39,7 +31,7 @@ void WriteAttention(const Attention& op, const QueryBlock& block, int first_head
 void StoreRow(const Kernels& kernels, const KvLayerView& cache, const float* source,
               std::byte* destination) {
   if (cache.dtype == DType::kQ8_0) {
-    QuantizeRow(cache.dtype, source, cache.head_dim, destination);
+    kernels.quantize_q8_0(source, cache.head_dim, destination);
   } else {
     kernels.convert(cache.dtype, source, cache.head_dim, destination);
   }
@@ -89,7 +81,7 @@ void AttendUnit(const Kernels& kernels, const Attention& op, const AttentionUnit
       kernels.merge(rows, head_dim, plan.SplitPartial(block, kv_head, split), result);
     }
   }
-  WriteAttention(op, block, kv_head * group, group, head_dim, result);
+  WriteAttention(kernels, op, block, kv_head * group, group, head_dim, result);
 }
 
 }  // namespace

@@ -136,11 +136,15 @@ struct Kernels {
   void (*rope)(const RopeTask& task);
   // n floats to F32, F16 or BF16.
   void (*convert)(DType dtype, const float* source, int64_t n, std::byte* destination);
-  // The splits [begin, end) (numbers of kKeySplit positions), each to its own partial.
+  // n floats, a multiple of 32, to blocks of Q8_0.
+  void (*quantize_q8_0)(const float* source, int64_t n, std::byte* destination);
+  // One split (a number of kKeySplit positions) to its partial.
   void (*attend_split)(const AttentionTask& task, int64_t split, const AttentionPartial& out);
   // Adds `from` to `into`; the first `into` of a merge is the first split's partial.
   void (*merge)(int64_t rows, int64_t head_dim, const AttentionPartial& from,
                 const AttentionPartial& into);
+  // out[i] = values[i] / sum for one row; `values` is padded to 16.
+  void (*finish_head)(const float* values, float sum, int head_dim, float* out);
 };
 
 // One per ISA folder; null where this build has no such ISA.

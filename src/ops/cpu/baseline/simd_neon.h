@@ -36,6 +36,13 @@ struct Baseline {
   static F Max(F a, F b) { return vmaxq_f32(a, b); }
   static F Min(F a, F b) { return vminq_f32(a, b); }
 
+  // Halves folded until one lane is left: lane i with lane i + 2, then with i + 1.
+  static float SumLanes(F v) {
+    const float32x2_t c = vadd_f32(vget_low_f32(v), vget_high_f32(v));
+    return vget_lane_f32(c, 0) + vget_lane_f32(c, 1);
+  }
+  static float MaxLanes(F v) { return vmaxvq_f32(v); }
+
   static I LoadInt(const void* p) {
     return vreinterpretq_s32_u8(vld1q_u8(static_cast<const uint8_t*>(p)));
   }

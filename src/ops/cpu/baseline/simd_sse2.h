@@ -35,6 +35,16 @@ struct Baseline {
   static F Max(F a, F b) { return _mm_max_ps(a, b); }
   static F Min(F a, F b) { return _mm_min_ps(a, b); }
 
+  // Halves folded until one lane is left: lane i with lane i + 2, then with i + 1.
+  static float SumLanes(F v) {
+    const F c = _mm_add_ps(v, _mm_movehl_ps(v, v));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_shuffle_ps(c, c, 1)));
+  }
+  static float MaxLanes(F v) {
+    const F c = _mm_max_ps(v, _mm_movehl_ps(v, v));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_shuffle_ps(c, c, 1)));
+  }
+
   static I LoadInt(const void* p) { return _mm_loadu_si128(static_cast<const I*>(p)); }
   static I LoadUint16(const void* p) {
     return _mm_unpacklo_epi16(_mm_loadl_epi64(static_cast<const I*>(p)), _mm_setzero_si128());

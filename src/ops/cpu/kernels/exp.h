@@ -28,9 +28,9 @@ template <class V>
   return V::Mul(V::Mul(p, V::PowerOfTwo(half)), V::PowerOfTwo(rest));
 }
 
-// 2^x for x <= 0: within 1 ulp, but results below 2^-126.5 are zero, exactly so for -infinity; 2^0 is
-// exactly 1. NaN gives NaN. 2^x = 2^n · 2^r, n = round(x); 2^r = 1 + r P(r), P the degree-5 minimax
-// polynomial of relative error 2e-9 (0.03 ulp).
+// 2^x for x <= 0: within 1 ulp, but results below 2^-126.5 are zero, exactly so for -infinity; 2^0
+// is exactly 1. NaN gives NaN. 2^x = 2^n · 2^r, n = round(x); 2^r = 1 + r P(r), P the degree-5
+// minimax polynomial of relative error 2e-9 (0.03 ulp).
 template <class V>
 [[gnu::always_inline]] inline typename V::F Exp2(typename V::F x) {
   using F = typename V::F;
