@@ -25,7 +25,7 @@ struct EngineOptions {
   bool precise = false;
   std::string executor = "auto";  // of decode steps: eager, graph, auto
   int32_t steps_in_flight = 0;    // submitted before the first is waited for; 0: the device's best
-  std::string kv_cache_dtype = "auto";  // f32, f16, bf16, auto
+  std::string kv_cache_dtype = "auto";  // f32, f16, bf16, q8_0, auto
   int32_t threads = 0;                  // 0: one per physical core
   int32_t max_seqs = 64;                // sequences running at the same time
   int32_t max_batch_tokens = 512;       // tokens in one step

@@ -79,7 +79,9 @@ Result<DType> KvDtype(const std::string& name) {
   if (name == "f32") return DType::kF32;
   if (name == "f16") return DType::kF16;
   if (name == "bf16") return DType::kBF16;
-  return InvalidArgument("--kv-cache-dtype: must be f32, f16, bf16 or auto, got \"{}\"", name);
+  if (name == "q8_0") return DType::kQ8_0;
+  return InvalidArgument("--kv-cache-dtype: must be f32, f16, bf16, q8_0 or auto, got \"{}\"",
+                         name);
 }
 
 // "models/SmolLM2.Q4_1.gguf" is called "SmolLM2.Q4_1".

@@ -53,7 +53,7 @@ void AddEngineFlags(Flags& flags, EngineFlags& engine) {
   flags.Add("--num-blocks", o.num_blocks, "KV blocks; overrides --kv-cache-memory");
   flags.Add("--block-size", o.block_size, "Positions per KV block");
   flags.Add("--kv-cache-dtype", o.kv_cache_dtype,
-            "f32, f16, bf16 or auto: f32 on CPUs, bf16 on GPUs");
+            "f32, f16, bf16, q8_0 (on CPUs) or auto: f32 on CPUs, bf16 on GPUs");
   flags.AddBytes("--host-cache-memory", o.host_cache_bytes, "Memory for swapped-out KV blocks");
   flags.Add("--target-itl-ms", o.target_itl_ms,
             "Longest wanted gap between a stream's tokens; 0: no target");

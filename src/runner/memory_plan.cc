@@ -104,9 +104,23 @@ Result<std::vector<AttentionShape>> AttentionShapes(const nn::CacheLayout& cache
   return shapes;
 }
 
+// A row of the cache is a whole number of its type's blocks.
+Status CheckHeads(const nn::CacheLayout& cache, DType dtype) {
+  const int block = Info(dtype).block_elements;
+  for (const nn::KvLayerSpec& layer : cache.layers) {
+    if (layer.head_dim % block != 0) {
+      return InvalidArgument(
+          "--kv-cache-dtype: {} needs heads of a multiple of {} elements, this model's have {}",
+          Name(dtype), block, layer.head_dim);
+    }
+  }
+  return Status();
+}
+
 Result<MemoryPlan> PlanMemory(const Model& model, Ops& count, const RunnerShape& shape,
                               const CacheBudget& budget) {
   const nn::CacheLayout& cache = model.spec().cache;
+  RETURN_IF_ERROR(CheckHeads(cache, shape.kv_dtype));
   MemoryPlan plan;
   plan.weight_bytes = model.spec().weight_bytes;
   ASSIGN_OR_RETURN(plan.arena_bytes, ArenaPeak(model, count, shape));

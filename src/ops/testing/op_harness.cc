@@ -6,6 +6,7 @@
 #include <cctype>
 #include <limits>
 
+#include "ops/cpu/cache_layout.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
 #include "quant/quantize.h"
@@ -44,6 +45,12 @@ std::vector<DType> WeightTypes() {
   return {DType::kF32,  DType::kF16,    DType::kBF16,   DType::kQ4_0, DType::kQ4_1, DType::kQ5_0,
           DType::kQ5_1, DType::kQ8_0,   DType::kQ2_K,   DType::kQ3_K, DType::kQ4_K, DType::kQ5_K,
           DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
+}
+
+std::vector<DType> CacheTypes(const OpBackend& backend) {
+  std::vector<DType> types = {DType::kF32, DType::kF16, DType::kBF16};
+  if (backend.name != "cuda") types.push_back(DType::kQ8_0);
+  return types;
 }
 
 Tensor OpRunner::Upload(const void* data, DType dtype, Shape shape) {
@@ -94,6 +101,17 @@ std::vector<std::byte> OpRunner::DownloadBytes(const void* device, size_t bytes)
   const Status status = ops_.Synchronize(*stream_);
   CHECK_MSG(status.ok(), status.ToString());
   return values;
+}
+
+void KeysToRows(const Ops& ops, const KvLayerView& cache, std::byte* keys) {
+  if (!ops.name().starts_with("cpu/")) return;
+  const size_t row_bytes = RowBytes(cache.dtype, cache.head_dim);
+  const std::vector<std::byte> stored(keys,
+                                      keys + row_bytes * static_cast<size_t>(cache.block_size));
+  for (int i = 0; i < cache.block_size; ++i) {
+    cpu::LoadKey(cache.dtype, cache.block_size, cache.head_dim, i, stored.data(),
+                 keys + row_bytes * static_cast<size_t>(i));
+  }
 }
 
 std::vector<float> RoundTo(DType dtype, const std::vector<float>& values) {

@@ -42,6 +42,9 @@ std::string OpBackendName(const ::testing::TestParamInfo<OpBackend>& info);
 // 16 types that weights come in.
 std::vector<DType> WeightTypes();
 
+// Types that a backend keeps a KV cache in.
+std::vector<DType> CacheTypes(const OpBackend& backend);
+
 // One unit of relative rounding of f32.
 inline constexpr double kUnit = 0x1p-24;
 
@@ -81,6 +84,9 @@ class OpRunner {
   std::unique_ptr<Stream> stream_;
   std::vector<Buffer> buffers_;
 };
+
+// Puts the keys of one KV head in a block, as `ops` orders them, in rows: [block_size][head_dim].
+void KeysToRows(const Ops& ops, const KvLayerView& cache, std::byte* keys);
 
 // The values after rounding to `dtype` and back.
 std::vector<float> RoundTo(DType dtype, const std::vector<float>& values);

@@ -32,12 +32,29 @@ struct Avx512 {
   static F Max(F a, F b) { return _mm512_max_ps(a, b); }
   static F Min(F a, F b) { return _mm512_min_ps(a, b); }
 
+  // Halves folded until one lane is left: lane i with lane i + 8, then with i + 4, i + 2, i + 1.
+  static float SumLanes(F v) {
+    const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+  }
+  static float MaxLanes(F v) {
+    const __m256 a = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    const __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_max_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+  }
+
   static I LoadInt(const void* p) { return _mm512_loadu_si512(p); }
   static I LoadUint16(const void* p) {
     return _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
   }
   static I LoadUint8(const std::byte* p) {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static I LoadInt8(const void* p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
   }
   static I And(I a, int b) { return _mm512_and_si512(a, _mm512_set1_epi32(b)); }
   static I Or(I a, I b) { return _mm512_or_si512(a, b); }
@@ -80,6 +97,11 @@ struct Avx512 {
 
   static F LoadHalf(const std::byte* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static F BroadcastHalf(const std::byte* p) {
+    int16_t half;
+    __builtin_memcpy(&half, p, sizeof(half));
+    return _mm512_cvtph_ps(_mm256_set1_epi16(half));
   }
   static F LoadBFloat16(const std::byte* p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(LoadUint16(p), 16));
