@@ -52,6 +52,8 @@ struct ModelInfo {
   int32_t threads = 0;         // compute threads
   int64_t weight_bytes = 0;    // as prepared
   int64_t kv_token_bytes = 0;  // KV cache per position, all layers
+  int64_t token_macs = 0;      // multiplications by weights that one position takes
+  int64_t logits_macs = 0;     // and that its logits take
   int64_t device_bytes = 0;    // GPU memory that loading took, for everything; 0 on CPUs
   double load_seconds = 0;
   std::string chat_template;  // the checkpoint's Jinja source; empty: it has none

@@ -41,6 +41,7 @@ struct LatencyFlags {
   std::optional<std::vector<int32_t>> batch = std::vector<int32_t>{1, 8, 32};
   int32_t prompt_tokens = 512;
   int32_t output_tokens = 128;
+  int32_t runs = 1;
   int32_t seed = 0;
   bool json = false;
 };
@@ -65,8 +66,9 @@ void Print(const BenchResult& r, bool json) {
     std::printf("  %lld requests, %lld tokens in, %lld out, %.2f s\n",
                 static_cast<long long>(r.requests), static_cast<long long>(r.input_tokens),
                 static_cast<long long>(r.output_tokens), r.seconds);
-    std::printf("  prompt %.1f tok/s   output %.1f tok/s   weights %.2f GB/s   KV %.2f GB/s\n",
-                r.prompt_tok_s, r.output_tok_s, r.weight_gb_s, r.kv_gb_s);
+    std::printf("  prompt %.1f tok/s  %.1f GMAC/s\n", r.prompt_tok_s, r.prompt_gmac_s);
+    std::printf("  output %.1f tok/s  %.1f GMAC/s   weights %.2f GB/s   KV %.2f GB/s\n",
+                r.output_tok_s, r.output_gmac_s, r.weight_gb_s, r.kv_gb_s);
     std::printf("  first token p50 %.1f  p90 %.1f  p99 %.1f ms\n", r.ttft_ms.p50, r.ttft_ms.p90,
                 r.ttft_ms.p99);
     std::printf("  per token   p50 %.2f  p90 %.2f  p99 %.2f ms\n", r.tpot_ms.p50, r.tpot_ms.p90,
@@ -103,7 +105,8 @@ Result<BenchResult> Throughput(Engine& engine, const ThroughputFlags& flags) {
     one.output_tokens = RandomInRange(flags.output.low, flags.output.high, &state);
     one.prompt = RandomPrompt(input, engine.model().vocab_size, &state);
   }
-  return RunLoad(engine, load);
+  ASSIGN_OR_RETURN(LoadRun run, RunLoad(engine, load));
+  return std::move(run.result);
 }
 
 int RunThroughput(ThroughputFlags flags) {
@@ -122,8 +125,8 @@ int RunThroughput(ThroughputFlags flags) {
   return kOk;
 }
 
-// All requests of a batch have the same shape and start together, so the prompts take until the
-// first tokens and the rest is decoding.
+// All requests of a batch have the same shape and start together. The rates of prompts are over the
+// time until the last has its first token, those of output over the steps in which all decode.
 Result<BenchResult> Latency(Engine& engine, int32_t batch, const LatencyFlags& flags,
                             uint64_t* state) {
   std::vector<Load> load(static_cast<size_t>(batch));
@@ -131,21 +134,33 @@ Result<BenchResult> Latency(Engine& engine, int32_t batch, const LatencyFlags& f
     one.output_tokens = flags.output_tokens;
     one.prompt = RandomPrompt(flags.prompt_tokens, engine.model().vocab_size, state);
   }
-  ASSIGN_OR_RETURN(BenchResult result, RunLoad(engine, load));
+  ASSIGN_OR_RETURN(LoadRun run, RunLoad(engine, load));
+  BenchResult& result = run.result;
+  const Phases& phases = run.phases;
+  const ModelInfo& model = engine.model();
+  const auto prompts = static_cast<double>(result.input_tokens);
   result.batch = batch;
-  const double prefill_s = result.ttft_ms.p99 / 1e3;
-  const double decode_s = result.seconds - prefill_s;
-  if (prefill_s > 0) result.prompt_tok_s = static_cast<double>(result.input_tokens) / prefill_s;
-  if (flags.output_tokens > 1 && decode_s > 0) {
-    result.output_tok_s = static_cast<double>(result.output_tokens - batch) / decode_s;
-  }
-  return result;
+  result.prompt_tok_s = prompts / phases.prompts_s;
+  result.prompt_gmac_s = (prompts * static_cast<double>(model.token_macs) +
+                          batch * static_cast<double>(model.logits_macs)) /
+                         phases.prompts_s / 1e9;
+  const auto steps = static_cast<double>(phases.decode_steps);
+  const auto per_second = [&phases](double amount) {
+    return phases.decode_s > 0 ? amount / phases.decode_s : 0;
+  };
+  result.output_tok_s = per_second(steps * batch);
+  result.output_gmac_s =
+      result.output_tok_s * static_cast<double>(model.token_macs + model.logits_macs) / 1e9;
+  result.weight_gb_s = per_second(steps * static_cast<double>(model.weight_bytes) / 1e9);
+  result.kv_gb_s = per_second(phases.decode_kv_bytes / 1e9);
+  return std::move(run.result);
 }
 
 int RunLatency(LatencyFlags flags) {
   if (flags.prompt_tokens < 1 || flags.output_tokens < 1) {
     return UsageError("--prompt-tokens and --output-tokens must be at least 1");
   }
+  if (flags.runs < 1) return UsageError("--runs must be at least 1");
   EngineOptions& options = flags.engine.options;
   for (const int32_t batch : *flags.batch) {
     if (batch < 1) return UsageError("--batch: sizes must be at least 1");
@@ -154,13 +169,21 @@ int RunLatency(LatencyFlags flags) {
   Result<std::unique_ptr<Engine>> engine = LoadEngine(flags.engine);
   if (!engine.ok()) return Fail(engine.status());
   auto state = static_cast<uint64_t>(flags.seed);
+  // The first request finds cold caches and pages that nobody has touched; it is not measured.
+  LatencyFlags warm_up = flags;
+  warm_up.output_tokens = std::min(warm_up.output_tokens, 4);
+  if (const auto result = Latency(**engine, 1, warm_up, &state); !result.ok()) {
+    return Fail(result.status());
+  }
   for (const int32_t batch : *flags.batch) {
-    std::fprintf(stderr, "batch %d\n", batch);
-    (void)(*engine)->TakeProfile();  // of loading
-    const Result<BenchResult> result = Latency(**engine, batch, flags, &state);
-    if (!result.ok()) return Fail(result.status());
-    Print(*result, flags.json);
-    PrintProfile(**engine);
+    for (int32_t run = 0; run < flags.runs; ++run) {
+      std::fprintf(stderr, "batch %d\n", batch);
+      (void)(*engine)->TakeProfile();  // of what came before
+      const Result<BenchResult> result = Latency(**engine, batch, flags, &state);
+      if (!result.ok()) return Fail(result.status());
+      Print(*result, flags.json);
+      PrintProfile(**engine);
+    }
   }
   return kOk;
 }
@@ -191,8 +214,9 @@ void AddBenchCommands(CommandLine& line) {
   l.Add("--batch", latency->batch, "Batch sizes, one after the other (default 1,8,32)");
   l.Add("--prompt-tokens", latency->prompt_tokens, "Of each request");
   l.Add("--output-tokens", latency->output_tokens, "Of each request");
+  l.Add("--runs", latency->runs, "How often each batch size is measured");
   l.Add("--seed", latency->seed, "Of the prompts");
-  l.Add("--json", latency->json, "Print one JSON object per batch size");
+  l.Add("--json", latency->json, "Print one JSON object per run");
   l.Add("--profile", latency->engine.options.profile, kProfileHelp);
   AddEngineFlags(l, latency->engine);
 }

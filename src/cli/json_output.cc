@@ -101,6 +101,8 @@ std::string BenchJson(const BenchResult& r) {
                {"seconds", r.seconds},
                {"prompt_tok_s", r.prompt_tok_s},
                {"output_tok_s", r.output_tok_s},
+               {"prompt_gmac_s", r.prompt_gmac_s},
+               {"output_gmac_s", r.output_gmac_s},
                {"ttft_ms", Object(r.ttft_ms)},
                {"tpot_ms", Object(r.tpot_ms)},
                {"weight_gb_s", r.weight_gb_s},
