@@ -12,6 +12,7 @@ import sys
 import time
 
 import compare_chats
+import compare_chats
 from compare_engines import IkLlamaCpp, LlamaCpp, Tokamak
 
 # name: title, streams, prompt tokens, output tokens. What is measured: the prompt's rate where
@@ -22,6 +23,8 @@ ROWS = {
     'eight': ('8 streams, 128 + 128 tokens, total', 8, 128, 128),
     'thirty-two': ('32 streams, 128 + 128 tokens, total', 32, 128, 128),
 }
+
+CHATS = 'chats'
 
 
 def say(text):
@@ -172,7 +175,7 @@ def parse_args():
     parser.add_argument('--json')
     parser.add_argument('--quick', action='store_true')
     args = parser.parse_args()
-    known = list(ROWS)
+    known = list(ROWS) + ([] if args.avx2 else [CHATS])
     args.rows = args.rows.split(',') if args.rows else known
     for row in args.rows:
         if row not in known:
@@ -198,7 +201,10 @@ def main():
     log.write(machine=machine)
     results = []
     for row in args.rows:
-        results.append((ROWS[row][0], compare_row(row, ours, others, args, log)))
+        if row == CHATS:
+            results += compare_chats.compare(args, ours, others[0], log)
+        else:
+            results.append((ROWS[row][0], compare_row(row, ours, others, args, log)))
     for title, best in results:
         for name, (setting, values) in best.items():
             log.write(result=title, engine=name, setting=setting, tok_s=values,

@@ -47,6 +47,10 @@ class Tokamak:
     def settings(self):
         return [Setting(type=type_of(self.args.model))]
 
+    def serve_command(self):
+        return [self.args.tokamak, 'serve', self.args.model, '--device', 'cpu', '--threads',
+                self.threads, '--isa', self.isa]
+
     def measure(self, _, streams, prompt, output):
         # The first token comes with the prompt; the others are decode steps.
         out = run(self.args, [
@@ -78,8 +82,10 @@ class LlamaCpp:
         models = {'Q4_0': self.models()['Q4_0']} if self.args.quick else self.models()
         return [Setting(type=t, model=path, fa=fa) for t, path in models.items() for fa in (1, 0)]
 
-    def flags(self, _):
-        return []
+    def serve_command(self, model, chats):
+        # One cache for all slots is what lets a slot use what another one computed.
+        return [self.folder / 'llama-server', '-m', model, '-t', self.threads, '-tb', self.threads,
+                '-np', chats, '--kv-unified', '-c', 2048 * chats]
 
     def measure(self, setting, streams, prompt, output):
         if streams == 1:

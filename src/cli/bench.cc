@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "cli/bench_flags.h"
 #include "cli/bench_load.h"
 #include "cli/commands.h"
 #include "cli/common.h"
@@ -21,17 +22,11 @@ constexpr char kProfileHelp[] =
     "GPU, "
     "or a whole decode pass counts as one";
 
-// "100:1024" or "100".
-struct Range {
-  int32_t low = 0;
-  int32_t high = 0;
-};
-
 struct ThroughputFlags {
   EngineFlags engine;
   int32_t requests = 256;
-  Range input = {100, 1024};
-  Range output = {100, 1024};
+  TokenRange input = {100, 1024};
+  TokenRange output = {100, 1024};
   int32_t seed = 0;
   bool json = false;
 };
@@ -45,17 +40,6 @@ struct LatencyFlags {
   int32_t seed = 0;
   bool json = false;
 };
-
-Status ParseRange(const std::string& text, Range* range) {
-  std::string list = text;
-  if (const size_t colon = list.find(':'); colon != std::string::npos) list[colon] = ',';
-  const Result<std::vector<int32_t>> ends = ParseIntList(list);
-  const bool valid = ends.ok() && (ends->size() == 1 || ends->size() == 2) && ends->front() >= 1 &&
-                     ends->front() <= ends->back();
-  if (!valid) return InvalidArgument("\"{}\" is not a range of tokens such as 100:1024", text);
-  *range = {ends->front(), ends->back()};
-  return Status();
-}
 
 void Print(const BenchResult& r, bool json) {
   if (json) {
@@ -195,14 +179,8 @@ void AddBenchCommands(CommandLine& line) {
   Flags t = line.Command("bench throughput", "Measure many requests at once", kThroughputExamples,
                          [throughput] { return RunThroughput(*throughput); });
   t.Add("--requests", throughput->requests, "How many");
-  t.AddParsed(
-      "--input", "LOW:HIGH",
-      [throughput](const std::string& text) { return ParseRange(text, &throughput->input); },
-      "Prompt tokens of each, uniform (default 100:1024)");
-  t.AddParsed(
-      "--output", "LOW:HIGH",
-      [throughput](const std::string& text) { return ParseRange(text, &throughput->output); },
-      "Generated tokens of each, uniform (default 100:1024)");
+  AddRange(t, "--input", throughput->input, "Prompt tokens of each, uniform");
+  AddRange(t, "--output", throughput->output, "Generated tokens of each, uniform");
   t.Add("--seed", throughput->seed, "Of lengths and prompts");
   t.Add("--json", throughput->json, "Print one JSON object");
   t.Add("--profile", throughput->engine.options.profile, kProfileHelp);

@@ -113,4 +113,22 @@ std::string BenchJson(const BenchResult& r) {
                {"commit", r.commit}});
 }
 
+std::string ServeBenchJson(const ServeBenchResult& r) {
+  return Dump({{"requests", r.requests},
+               {"errors", r.errors},
+               {"concurrency", r.concurrency},
+               {"rate", r.rate},
+               {"seconds", r.seconds},
+               {"prompt_tokens", r.prompt_tokens},
+               {"cached_tokens", r.cached_tokens},
+               {"output_tokens", r.output_tokens},
+               {"without_usage", r.without_usage},
+               {"output_tok_s", r.output_tok_s},
+               {"requests_s", r.requests_s},
+               {"ttft_ms", Object(r.ttft_ms)},
+               {"itl_ms", Object(r.itl_ms)},
+               {"e2e_ms", Object(r.e2e_ms)},
+               {"first_error", r.first_error}});
+}
+
 }  // namespace tokamak::cli
