@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "cli/bench_flags.h"
 #include "cli/bench_load.h"
+#include "cli/bench_report.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 
@@ -41,46 +42,6 @@ struct LatencyFlags {
   bool json = false;
 };
 
-void Print(const BenchResult& r, bool json) {
-  if (json) {
-    std::printf("%s\n", BenchJson(r).c_str());
-  } else {
-    std::printf("%s  %s  %d threads  batch %d\n", r.model.c_str(), r.backend.c_str(), r.threads,
-                r.batch);
-    std::printf("  %lld requests, %lld tokens in, %lld out, %.2f s\n",
-                static_cast<long long>(r.requests), static_cast<long long>(r.input_tokens),
-                static_cast<long long>(r.output_tokens), r.seconds);
-    std::printf("  prompt %.1f tok/s  %.1f GMAC/s\n", r.prompt_tok_s, r.prompt_gmac_s);
-    std::printf("  output %.1f tok/s  %.1f GMAC/s   weights %.2f GB/s   KV %.2f GB/s\n",
-                r.output_tok_s, r.output_gmac_s, r.weight_gb_s, r.kv_gb_s);
-    std::printf("  first token p50 %.1f  p90 %.1f  p99 %.1f ms\n", r.ttft_ms.p50, r.ttft_ms.p90,
-                r.ttft_ms.p99);
-    std::printf("  per token   p50 %.2f  p90 %.2f  p99 %.2f ms\n", r.tpot_ms.p50, r.tpot_ms.p90,
-                r.tpot_ms.p99);
-    std::printf("  loaded in %.2f s, peak memory %.0f MB\n", r.load_s, r.peak_rss_mb);
-  }
-  std::fflush(stdout);
-}
-
-// What the steps since the last call were spent on; nothing without --profile.
-void PrintProfile(Engine& engine) {
-  const Profile profile = engine.TakeProfile();
-  const double whole =
-      profile.busy_seconds + profile.inside_steps_seconds + profile.between_steps_seconds;
-  if (profile.steps == 0 || whole <= 0) return;
-  const auto line = [whole](const char* name, int64_t calls, double seconds) {
-    std::fprintf(stderr, "  %-18s %9lld %11.3f ms %6.1f%%\n", name, static_cast<long long>(calls),
-                 seconds * 1e3, 100 * seconds / whole);
-  };
-  const auto steps = static_cast<double>(profile.steps);
-  std::fprintf(stderr, "%lld steps of %.3f ms\n", static_cast<long long>(profile.steps),
-               whole / steps * 1e3);
-  for (const Profile::Op& op : profile.ops) line(op.name.c_str(), op.calls, op.seconds);
-  line("gaps inside steps", profile.steps, profile.inside_steps_seconds);
-  line("gaps between steps", profile.steps, profile.between_steps_seconds);
-  std::fprintf(stderr, "  longest gap between steps %.3f ms\n", profile.longest_gap_seconds * 1e3);
-}
-
 Result<BenchResult> Throughput(Engine& engine, const ThroughputFlags& flags) {
   auto state = static_cast<uint64_t>(flags.seed);
   std::vector<Load> load(static_cast<size_t>(flags.requests));
@@ -99,12 +60,14 @@ int RunThroughput(ThroughputFlags flags) {
   options.max_queue = std::max(options.max_queue, flags.requests);
   Result<std::unique_ptr<Engine>> engine = LoadEngine(flags.engine);
   if (!engine.ok()) return Fail(engine.status());
+  const Machine machine((*engine)->model());
   std::fprintf(stderr, "%d requests\n", flags.requests);
   (void)(*engine)->TakeProfile();  // of loading
   Result<BenchResult> result = Throughput(**engine, flags);
   if (!result.ok()) return Fail(result.status());
   result->batch = options.max_seqs;
-  Print(*result, flags.json);
+  machine.Describe(*result);
+  PrintBench(*result, flags.json);
   PrintProfile(**engine);
   return kOk;
 }
@@ -152,6 +115,7 @@ int RunLatency(LatencyFlags flags) {
   }
   Result<std::unique_ptr<Engine>> engine = LoadEngine(flags.engine);
   if (!engine.ok()) return Fail(engine.status());
+  const Machine machine((*engine)->model());
   auto state = static_cast<uint64_t>(flags.seed);
   // The first request finds cold caches and pages that nobody has touched; it is not measured.
   LatencyFlags warm_up = flags;
@@ -163,9 +127,10 @@ int RunLatency(LatencyFlags flags) {
     for (int32_t run = 0; run < flags.runs; ++run) {
       std::fprintf(stderr, "batch %d\n", batch);
       (void)(*engine)->TakeProfile();  // of what came before
-      const Result<BenchResult> result = Latency(**engine, batch, flags, &state);
+      Result<BenchResult> result = Latency(**engine, batch, flags, &state);
       if (!result.ok()) return Fail(result.status());
-      Print(*result, flags.json);
+      machine.Describe(*result);
+      PrintBench(*result, flags.json);
       PrintProfile(**engine);
     }
   }

@@ -36,12 +36,6 @@ struct Progress {
   Status error GUARDED_BY(mutex);
 };
 
-double PeakRssMb() {
-  struct rusage usage = {};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) * 1024 / 1e6;
-}
-
 void Take(Progress& progress, size_t i, SteadyClock::time_point start, const OutputChunk& chunk) {
   const double now = Seconds(SteadyClock::now() - start);
   MutexLock lock(progress.mutex);
@@ -105,6 +99,12 @@ std::vector<int32_t> RandomPrompt(int32_t length, int32_t vocab_size, uint64_t* 
   std::vector<int32_t> prompt(static_cast<size_t>(length));
   for (int32_t& token : prompt) token = RandomInRange(0, vocab_size - 1, state);
   return prompt;
+}
+
+double PeakRssMb() {
+  struct rusage usage = {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) * 1024 / 1e6;
 }
 
 Percentiles PercentilesOf(std::vector<double> values) {
@@ -175,6 +175,10 @@ Result<LoadRun> RunLoad(Engine& engine, const std::vector<Load>& load) {
   result.requests = static_cast<int64_t>(load.size());
   result.prompt_tok_s = static_cast<double>(result.input_tokens) / result.seconds;
   result.output_tok_s = static_cast<double>(result.output_tokens) / result.seconds;
+  const double token_gmacs = static_cast<double>(model.token_macs) / 1e9;
+  const double logits_gmacs = static_cast<double>(model.logits_macs) / 1e9;
+  result.prompt_gmac_s = result.prompt_tok_s * token_gmacs;
+  result.output_gmac_s = result.output_tok_s * (token_gmacs + logits_gmacs);
   result.ttft_ms = PercentilesOf(std::move(ttft_ms));
   result.tpot_ms = PercentilesOf(std::move(tpot_ms));
   const auto steps = static_cast<double>(engine.stats().steps - steps_before);

@@ -36,6 +36,8 @@ Result<LoadRun> RunLoad(Engine& engine, const std::vector<Load>& load);
 std::vector<int32_t> RandomPrompt(int32_t length, int32_t vocab_size, uint64_t* state);
 // Uniform in [low, high].
 int32_t RandomInRange(int32_t low, int32_t high, uint64_t* state);
+// The process's peak of memory so far.
+double PeakRssMb();
 // Nearest rank.
 Percentiles PercentilesOf(std::vector<double> values);
 

@@ -29,6 +29,14 @@ bool AnyTop(const std::vector<TokenLogprobs>& list) {
   return false;
 }
 
+Json Object(const CpuCeiling& c) {
+  return {{"memory_gb_s", c.memory_gb_s},
+          {"weights_gb_s", c.weights_gb_s},
+          {"cache_gb_s", c.cache_gb_s},
+          {"int8_gmac_s", c.int8_gmac_s},
+          {"f32_gmac_s", c.f32_gmac_s}};
+}
+
 Json Object(const Percentiles& p) { return {{"p50", p.p50}, {"p90", p.p90}, {"p99", p.p99}}; }
 
 }  // namespace
@@ -107,6 +115,7 @@ std::string BenchJson(const BenchResult& r) {
                {"tpot_ms", Object(r.tpot_ms)},
                {"weight_gb_s", r.weight_gb_s},
                {"kv_gb_s", r.kv_gb_s},
+               {"ceiling", r.ceiling ? Object(*r.ceiling) : Json()},
                {"load_s", r.load_s},
                {"peak_rss_mb", r.peak_rss_mb},
                {"peak_device_mb", r.peak_device_mb},

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/cpu/ceiling.h"
 #include "tokamak/engine.h"
 
 namespace tokamak::cli {
@@ -47,12 +48,13 @@ struct BenchResult {
   double seconds = 0;
   double prompt_tok_s = 0;
   double output_tok_s = 0;
-  double prompt_gmac_s = 0;  // multiplications by weights / seconds, of prompts
-  double output_gmac_s = 0;  // and of decoding
-  Percentiles ttft_ms;       // from submission to a request's first token
-  Percentiles tpot_ms;       // a request's mean gap between output tokens
-  double weight_gb_s = 0;    // weight bytes × steps / seconds
-  double kv_gb_s = 0;        // keys and values that decoding reads / seconds
+  double prompt_gmac_s = 0;           // multiplications by weights / seconds, of prompts
+  double output_gmac_s = 0;           // and of decoding
+  Percentiles ttft_ms;                // from submission to a request's first token
+  Percentiles tpot_ms;                // a request's mean gap between output tokens
+  double weight_gb_s = 0;             // weight bytes × steps / seconds
+  double kv_gb_s = 0;                 // keys and values that decoding reads / seconds
+  std::optional<CpuCeiling> ceiling;  // of this machine, where that was measured
   double load_s = 0;
   double peak_rss_mb = 0;
   double peak_device_mb = 0;  // 0 on a CPU
