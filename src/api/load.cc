@@ -125,7 +125,7 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, int threads,
     ASSIGN_OR_RETURN(ops, MakeCpu(options.isa, threads));
   }
   if (options.profile) {
-    std::unique_ptr<ProfiledOps> profiled = MakeProfiledOps(std::move(ops));
+    std::unique_ptr<ProfiledOps> profiled = MakeProfiledOps(std::move(ops), options.profile_events);
     *take_profile = [raw = profiled.get()] { return raw->Take(); };
     ops = std::move(profiled);
   }

@@ -20,8 +20,7 @@ constexpr char kLatencyExamples[] =
 
 constexpr char kProfileHelp[] =
     "Print the time of every operation and between steps to stderr; with --executor eager on a "
-    "GPU, "
-    "or a whole decode pass counts as one";
+    "GPU, or a whole decode pass counts as one";
 
 struct ThroughputFlags {
   EngineFlags engine;
@@ -29,7 +28,7 @@ struct ThroughputFlags {
   TokenRange input = {100, 1024};
   TokenRange output = {100, 1024};
   int32_t seed = 0;
-  bool json = false;
+  ReportFlags report;
 };
 
 struct LatencyFlags {
@@ -39,8 +38,14 @@ struct LatencyFlags {
   int32_t output_tokens = 128;
   int32_t runs = 1;
   int32_t seed = 0;
-  bool json = false;
+  ReportFlags report;
 };
+
+// What the engine must note for the report.
+void SetProfile(const ReportFlags& report, EngineOptions& options) {
+  options.profile_events = !report.trace.empty();
+  options.profile = report.profile || options.profile_events;
+}
 
 Result<BenchResult> Throughput(Engine& engine, const ThroughputFlags& flags) {
   auto state = static_cast<uint64_t>(flags.seed);
@@ -54,22 +59,24 @@ Result<BenchResult> Throughput(Engine& engine, const ThroughputFlags& flags) {
   return std::move(run.result);
 }
 
+Status MeasureThroughput(const ThroughputFlags& flags) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, LoadEngine(flags.engine));
+  ASSIGN_OR_RETURN(Reporter reporter, Reporter::Create(*engine, flags.report));
+  std::fprintf(stderr, "%d requests\n", flags.requests);
+  reporter.Begin();
+  ASSIGN_OR_RETURN(BenchResult result, Throughput(*engine, flags));
+  result.batch = flags.engine.options.max_seqs;
+  reporter.Report(std::move(result), "throughput");
+  return reporter.Finish();
+}
+
 int RunThroughput(ThroughputFlags flags) {
   if (flags.requests < 1) return UsageError("--requests must be at least 1");
   EngineOptions& options = flags.engine.options;
   options.max_queue = std::max(options.max_queue, flags.requests);
-  Result<std::unique_ptr<Engine>> engine = LoadEngine(flags.engine);
-  if (!engine.ok()) return Fail(engine.status());
-  const Machine machine((*engine)->model());
-  std::fprintf(stderr, "%d requests\n", flags.requests);
-  (void)(*engine)->TakeProfile();  // of loading
-  Result<BenchResult> result = Throughput(**engine, flags);
-  if (!result.ok()) return Fail(result.status());
-  result->batch = options.max_seqs;
-  machine.Describe(*result);
-  PrintBench(*result, flags.json);
-  PrintProfile(**engine);
-  return kOk;
+  SetProfile(flags.report, options);
+  const Status status = MeasureThroughput(flags);
+  return status.ok() ? kOk : Fail(status);
 }
 
 // All requests of a batch have the same shape and start together. The rates of prompts are over the
@@ -103,6 +110,25 @@ Result<BenchResult> Latency(Engine& engine, int32_t batch, const LatencyFlags& f
   return std::move(run.result);
 }
 
+Status MeasureLatency(const LatencyFlags& flags) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, LoadEngine(flags.engine));
+  ASSIGN_OR_RETURN(Reporter reporter, Reporter::Create(*engine, flags.report));
+  auto state = static_cast<uint64_t>(flags.seed);
+  // The first request finds cold caches and pages that nobody has touched; it is not measured.
+  LatencyFlags warm_up = flags;
+  warm_up.output_tokens = std::min(warm_up.output_tokens, 4);
+  RETURN_IF_ERROR(Latency(*engine, 1, warm_up, &state).status());
+  for (const int32_t batch : *flags.batch) {
+    for (int32_t run = 0; run < flags.runs; ++run) {
+      std::fprintf(stderr, "batch %d\n", batch);
+      reporter.Begin();
+      ASSIGN_OR_RETURN(BenchResult result, Latency(*engine, batch, flags, &state));
+      reporter.Report(std::move(result), fmt::format("batch {}", batch));
+    }
+  }
+  return reporter.Finish();
+}
+
 int RunLatency(LatencyFlags flags) {
   if (flags.prompt_tokens < 1 || flags.output_tokens < 1) {
     return UsageError("--prompt-tokens and --output-tokens must be at least 1");
@@ -113,28 +139,16 @@ int RunLatency(LatencyFlags flags) {
     if (batch < 1) return UsageError("--batch: sizes must be at least 1");
     options.max_seqs = std::max(options.max_seqs, batch);
   }
-  Result<std::unique_ptr<Engine>> engine = LoadEngine(flags.engine);
-  if (!engine.ok()) return Fail(engine.status());
-  const Machine machine((*engine)->model());
-  auto state = static_cast<uint64_t>(flags.seed);
-  // The first request finds cold caches and pages that nobody has touched; it is not measured.
-  LatencyFlags warm_up = flags;
-  warm_up.output_tokens = std::min(warm_up.output_tokens, 4);
-  if (const auto result = Latency(**engine, 1, warm_up, &state); !result.ok()) {
-    return Fail(result.status());
-  }
-  for (const int32_t batch : *flags.batch) {
-    for (int32_t run = 0; run < flags.runs; ++run) {
-      std::fprintf(stderr, "batch %d\n", batch);
-      (void)(*engine)->TakeProfile();  // of what came before
-      Result<BenchResult> result = Latency(**engine, batch, flags, &state);
-      if (!result.ok()) return Fail(result.status());
-      machine.Describe(*result);
-      PrintBench(*result, flags.json);
-      PrintProfile(**engine);
-    }
-  }
-  return kOk;
+  SetProfile(flags.report, options);
+  const Status status = MeasureLatency(flags);
+  return status.ok() ? kOk : Fail(status);
+}
+
+void AddReportFlags(Flags& flags, ReportFlags& report, const std::string& json_help) {
+  flags.Add("--json", report.json, json_help);
+  flags.Add("--profile", report.profile, kProfileHelp);
+  flags.Add("--trace", report.trace,
+            "Write every step and operation there, for chrome://tracing or ui.perfetto.dev");
 }
 
 }  // namespace
@@ -147,8 +161,7 @@ void AddBenchCommands(CommandLine& line) {
   AddRange(t, "--input", throughput->input, "Prompt tokens of each, uniform");
   AddRange(t, "--output", throughput->output, "Generated tokens of each, uniform");
   t.Add("--seed", throughput->seed, "Of lengths and prompts");
-  t.Add("--json", throughput->json, "Print one JSON object");
-  t.Add("--profile", throughput->engine.options.profile, kProfileHelp);
+  AddReportFlags(t, throughput->report, "Print one JSON object");
   AddEngineFlags(t, throughput->engine);
 
   auto latency = std::make_shared<LatencyFlags>();
@@ -159,8 +172,7 @@ void AddBenchCommands(CommandLine& line) {
   l.Add("--output-tokens", latency->output_tokens, "Of each request");
   l.Add("--runs", latency->runs, "How often each batch size is measured");
   l.Add("--seed", latency->seed, "Of the prompts");
-  l.Add("--json", latency->json, "Print one JSON object per run");
-  l.Add("--profile", latency->engine.options.profile, kProfileHelp);
+  AddReportFlags(l, latency->report, "Print one JSON object per run");
   AddEngineFlags(l, latency->engine);
 }
 

@@ -3,8 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 
+#include "base/error.h"
 #include "cli/bench_load.h"
 
 namespace tokamak::cli {
@@ -42,37 +45,7 @@ void PrintText(const BenchResult& r) {
   }
 }
 
-}  // namespace
-
-void PrintBench(const BenchResult& result, bool json) {
-  if (json) {
-    std::printf("%s\n", BenchJson(result).c_str());
-  } else {
-    PrintText(result);
-  }
-  std::fflush(stdout);
-}
-
-Machine::Machine(const ModelInfo& model) {
-  if (model.device != "cpu") return;
-  peak_rss_mb_ = PeakRssMb();
-  const size_t slash = model.backend.find('/');  // "cpu/avx512"; "reference" has none
-  const std::string isa = slash == std::string::npos ? "" : model.backend.substr(slash + 1);
-  ceiling_ = MeasureCpuCeiling(model.threads, isa, model.weight_bytes);
-  // Starts the kernel's count of the peak again (proc(5)).
-  if (std::FILE* file = std::fopen("/proc/self/clear_refs", "w"); file != nullptr) {
-    std::fputc('5', file);
-    std::fclose(file);
-  }
-}
-
-void Machine::Describe(BenchResult& result) const {
-  result.ceiling = ceiling_;
-  result.peak_rss_mb = std::max(result.peak_rss_mb, peak_rss_mb_);
-}
-
-void PrintProfile(Engine& engine) {
-  const Profile profile = engine.TakeProfile();
+void PrintProfile(const Profile& profile) {
   const double whole =
       profile.busy_seconds + profile.inside_steps_seconds + profile.between_steps_seconds;
   if (profile.steps == 0 || whole <= 0) return;
@@ -87,6 +60,82 @@ void PrintProfile(Engine& engine) {
   line("gaps inside steps", profile.steps, profile.inside_steps_seconds);
   line("gaps between steps", profile.steps, profile.between_steps_seconds);
   std::fprintf(stderr, "  longest gap between steps %.3f ms\n", profile.longest_gap_seconds * 1e3);
+}
+
+}  // namespace
+
+Result<TraceFile> TraceFile::Create(const std::string& path) {
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  if (file == nullptr) return Unavailable("--trace: cannot write {}: {}", path, strerror(errno));
+  std::fputs("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [", file);
+  return TraceFile(path, file);
+}
+
+void TraceFile::AddRun(const std::string& name, const Profile& profile) {
+  // A run is a "process" of the format, named by a metadata event. Times are in microseconds.
+  fmt::print(file_.get(),
+             "{}\n{{\"ph\": \"M\", \"pid\": {}, \"name\": \"process_name\", "
+             "\"args\": {{\"name\": \"{}\"}}}}",
+             runs_ == 0 ? "" : ",", runs_, name);
+  for (const Profile::Event& event : profile.events) {
+    fmt::print(file_.get(),
+               ",\n{{\"ph\": \"X\", \"pid\": {}, \"tid\": 0, \"name\": \"{}\", \"ts\": {:.3f}, "
+               "\"dur\": {:.3f}}}",
+               runs_, event.name, event.begin_seconds * 1e6,
+               (event.end_seconds - event.begin_seconds) * 1e6);
+  }
+  if (profile.dropped_events > 0) {
+    std::fprintf(stderr, "the trace holds the first %zu events of %s; %lld came after them\n",
+                 profile.events.size(), name.c_str(),
+                 static_cast<long long>(profile.dropped_events));
+  }
+  ++runs_;
+}
+
+Status TraceFile::Finish() {
+  std::fputs("\n]}\n", file_.get());
+  const bool failed = std::ferror(file_.get()) != 0;
+  if (std::fclose(file_.release()) != 0 || failed) {
+    return Unavailable("--trace: could not write all of {}: {}", path_, strerror(errno));
+  }
+  return Status();
+}
+
+Result<Reporter> Reporter::Create(Engine& engine, const ReportFlags& flags) {
+  Reporter reporter(engine, flags);
+  if (!flags.trace.empty()) {
+    ASSIGN_OR_RETURN(reporter.trace_, TraceFile::Create(flags.trace));
+  }
+  reporter.MeasureMachine();
+  return reporter;
+}
+
+void Reporter::MeasureMachine() {
+  const ModelInfo& model = engine_->model();
+  if (model.device != "cpu") return;
+  peak_rss_mb_ = PeakRssMb();
+  const size_t slash = model.backend.find('/');  // "cpu/avx512"; "reference" has none
+  const std::string isa = slash == std::string::npos ? "" : model.backend.substr(slash + 1);
+  ceiling_ = MeasureCpuCeiling(model.threads, isa, model.weight_bytes);
+  // What that took is not the engine's: the kernel's count of the peak starts again (proc(5)).
+  if (std::FILE* file = std::fopen("/proc/self/clear_refs", "w"); file != nullptr) {
+    std::fputc('5', file);
+    std::fclose(file);
+  }
+}
+
+void Reporter::Report(BenchResult result, const std::string& name) {
+  const Profile profile = engine_->TakeProfile();
+  result.ceiling = ceiling_;
+  result.peak_rss_mb = std::max(result.peak_rss_mb, peak_rss_mb_);
+  if (flags_.json) {
+    std::printf("%s\n", BenchJson(result).c_str());
+  } else {
+    PrintText(result);
+  }
+  std::fflush(stdout);
+  if (flags_.profile) PrintProfile(profile);
+  if (trace_) trace_->AddRun(name, profile);
 }
 
 }  // namespace tokamak::cli

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench serve against our own server: what it reports is what the server did."""
+"""What bench reports is what happened: bench serve against our own server, and --trace."""
 
 import json
 import pathlib
@@ -84,6 +84,36 @@ class BenchServe(unittest.TestCase):
                 self.assertIn('401', done.stderr)
                 result = self.measure(*args, '--api-key-file', str(key), url=server.url)
                 self.assertEqual(result['errors'], 0)
+
+
+class Trace(unittest.TestCase):
+    def test_operations_lie_in_steps(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / 'trace.json'
+            out = tokamak('bench', 'latency', support.model_path(), '--batch', '1,2',
+                          '--prompt-tokens', '8', '--output-tokens', '4', '--device', 'cpu',
+                          '--json', '--trace', str(path))
+            self.assertNotIn('gaps between steps', out.stderr)  # that is --profile
+            events = json.loads(path.read_text())['traceEvents']
+        names = [e['args']['name'] for e in events if e['name'] == 'process_name']
+        self.assertEqual(names, ['batch 1', 'batch 2'])
+        for run in (0, 1):
+            of_run = [e for e in events if e['pid'] == run and e['ph'] == 'X']
+            steps = [e for e in of_run if e['name'] == 'step']
+            self.assertEqual(len(steps), 4)  # the prompts, and three tokens after the first ones
+            for before, after in zip(steps, steps[1:]):
+                self.assertLessEqual(before['ts'] + before['dur'], after['ts'] + 0.01)
+            linear = [e for e in of_run if e['name'] == 'linear']
+            self.assertEqual(len(linear) % 4, 0)
+            for e in linear:
+                self.assertTrue(any(s['ts'] - 0.01 <= e['ts'] and
+                                    e['ts'] + e['dur'] <= s['ts'] + s['dur'] + 0.01 for s in steps))
+
+    def test_a_file_that_cannot_be_written(self):
+        done = tokamak('bench', 'latency', support.model_path(), '--trace', '/nowhere/trace',
+                       check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('/nowhere/trace', done.stderr)
 
 
 if __name__ == '__main__':
