@@ -75,7 +75,7 @@ class Request final : public HttpReceiver {
 
 class Generator {
  public:
-  Generator(const ServeLoad& load, HttpClient& client)
+  Generator(const ServeLoad& load, HttpCaller& client)
       : load_(load), client_(client), state_(static_cast<uint64_t>(load.seed)) {
     uint64_t fixed = 0;
     shared_ = RandomWords(load.shared_prefix, &fixed);
@@ -106,7 +106,7 @@ class Generator {
   ServeBenchResult Summary();
 
   const ServeLoad& load_;
-  HttpClient& client_;
+  HttpCaller& client_;
   uint64_t state_;
   std::string shared_;
   SteadyClock::time_point start_;
@@ -204,8 +204,8 @@ ServeBenchResult Generator::Summary() {
 }  // namespace
 
 Result<ServeBenchResult> RunServeLoad(const ServeLoad& load) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<HttpClient> client,
-                   HttpClient::Create(load.url, load.timeout_seconds));
+  ASSIGN_OR_RETURN(const std::unique_ptr<HttpCaller> client,
+                   HttpCaller::Create(load.url, load.timeout_seconds));
   return Generator(load, *client).Run();
 }
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/http_client.h"
 #include "cli/json_output.h"
+#include "server/transport/http_caller.h"
 #include "tokamak/status.h"
 
 namespace tokamak::cli {

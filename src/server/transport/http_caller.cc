@@ -1,4 +1,4 @@
-#include "cli/http_client.h"
+#include "server/transport/http_caller.h"
 
 #include <fmt/core.h>
 
@@ -24,7 +24,7 @@
 // g++ 12 destroys temporaries with non-trivial destructors twice when they live across a co_await
 // (PR 99576 and others): every operand below is a named variable or a trivial value.
 
-namespace tokamak::cli {
+namespace tokamak {
 namespace {
 
 namespace asio = boost::asio;
@@ -43,7 +43,7 @@ Status Failed(const char* what, const error_code& error) {
 
 }  // namespace
 
-struct HttpClient::Impl {
+struct HttpCaller::Impl {
   asio::awaitable<void> Exchange(HttpCall call, std::shared_ptr<HttpReceiver> receiver);
   asio::awaitable<Status> Transfer(const HttpCall& call, HttpReceiver& receiver);
 
@@ -53,13 +53,13 @@ struct HttpClient::Impl {
   tcp::resolver::results_type endpoints;
 };
 
-asio::awaitable<void> HttpClient::Impl::Exchange(HttpCall call,
+asio::awaitable<void> HttpCaller::Impl::Exchange(HttpCall call,
                                                  std::shared_ptr<HttpReceiver> receiver) {
   const Status status = co_await Transfer(call, *receiver);
   receiver->OnEnd(status);
 }
 
-asio::awaitable<Status> HttpClient::Impl::Transfer(const HttpCall& call, HttpReceiver& receiver) {
+asio::awaitable<Status> HttpCaller::Impl::Transfer(const HttpCall& call, HttpReceiver& receiver) {
   error_code error;
   auto token = asio::redirect_error(asio::use_awaitable, error);
   beast::tcp_stream stream(io);
@@ -101,10 +101,10 @@ asio::awaitable<Status> HttpClient::Impl::Transfer(const HttpCall& call, HttpRec
   }
 }
 
-HttpClient::HttpClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-HttpClient::~HttpClient() = default;
+HttpCaller::HttpCaller(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+HttpCaller::~HttpCaller() = default;
 
-Result<std::unique_ptr<HttpClient>> HttpClient::Create(const Url& url, double timeout_seconds) {
+Result<std::unique_ptr<HttpCaller>> HttpCaller::Create(const Url& url, double timeout_seconds) {
   auto impl = std::make_unique<Impl>();
   impl->url = url;
   impl->timeout = Milliseconds(timeout_seconds);
@@ -112,21 +112,21 @@ Result<std::unique_ptr<HttpClient>> HttpClient::Create(const Url& url, double ti
   error_code error;
   impl->endpoints = resolver.resolve(url.host, url.port, error);
   if (error) return NotFound("--url: cannot find {}: {}", url.host, error.message());
-  return std::unique_ptr<HttpClient>(new HttpClient(std::move(impl)));
+  return std::unique_ptr<HttpCaller>(new HttpCaller(std::move(impl)));
 }
 
-void HttpClient::Post(HttpCall call, std::shared_ptr<HttpReceiver> receiver) {
+void HttpCaller::Post(HttpCall call, std::shared_ptr<HttpReceiver> receiver) {
   asio::co_spawn(impl_->io, impl_->Exchange(std::move(call), std::move(receiver)), asio::detached);
 }
 
-void HttpClient::After(double seconds, std::function<void()> call) {
+void HttpCaller::After(double seconds, std::function<void()> call) {
   auto timer = std::make_shared<asio::steady_timer>(impl_->io, Milliseconds(seconds));
   timer->async_wait([timer, call = std::move(call)](error_code error) {
     if (!error) call();
   });
 }
 
-void HttpClient::Run() { impl_->io.run(); }
+void HttpCaller::Run() { impl_->io.run(); }
 
 Result<Url> ParseUrl(std::string_view text) {
   constexpr std::string_view kScheme = "http://";
@@ -161,4 +161,4 @@ Result<Url> ParseUrl(std::string_view text) {
   return url;
 }
 
-}  // namespace tokamak::cli
+}  // namespace tokamak

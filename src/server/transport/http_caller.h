@@ -1,5 +1,4 @@
-// Many HTTP calls at a time from one thread, for measuring servers. The only place with Beast in it
-// outside of the server.
+// Many HTTP calls at a time from one thread, for measuring servers.
 #pragma once
 
 #include <functional>
@@ -11,7 +10,7 @@
 
 #include "tokamak/status.h"
 
-namespace tokamak::cli {
+namespace tokamak {
 
 struct Url {
   std::string host;
@@ -27,7 +26,7 @@ struct HttpCall {
   std::vector<std::pair<std::string, std::string>> headers;
 };
 
-// What comes back, in this order, on the thread of HttpClient::Run.
+// What comes back, in this order, on the thread of HttpCaller::Run.
 class HttpReceiver {
  public:
   virtual ~HttpReceiver() = default;
@@ -39,11 +38,11 @@ class HttpReceiver {
 };
 
 // Owner: one thread, which runs everything.
-class HttpClient {
+class HttpCaller {
  public:
   // Looks the host up. A call fails when nothing comes for `timeout_seconds`.
-  static Result<std::unique_ptr<HttpClient>> Create(const Url& url, double timeout_seconds);
-  ~HttpClient();
+  static Result<std::unique_ptr<HttpCaller>> Create(const Url& url, double timeout_seconds);
+  ~HttpCaller();
 
   // Each POST has a connection of its own. May be called before Run and from what Run calls.
   void Post(HttpCall call, std::shared_ptr<HttpReceiver> receiver);
@@ -53,9 +52,9 @@ class HttpClient {
 
  private:
   struct Impl;
-  explicit HttpClient(std::unique_ptr<Impl> impl);
+  explicit HttpCaller(std::unique_ptr<Impl> impl);
 
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace tokamak::cli
+}  // namespace tokamak

@@ -1,8 +1,8 @@
-#include "cli/http_client.h"
+#include "server/transport/http_caller.h"
 
 #include <gtest/gtest.h>
 
-namespace tokamak::cli {
+namespace tokamak {
 namespace {
 
 TEST(ParseUrl, TakesAddressesApart) {
@@ -33,4 +33,4 @@ TEST(ParseUrl, RefusesTheRest) {
 }
 
 }  // namespace
-}  // namespace tokamak::cli
+}  // namespace tokamak
