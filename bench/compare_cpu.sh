@@ -55,9 +55,11 @@ fetch_llama() {
   say "fetching llama.cpp ($package, 77 MB)"
   work=$(mktemp -d "$peers/.fetch.XXXXXX")
   trap 'rm -rf "$work"' EXIT
+  trap 'exit 130' INT TERM
   # pip asks the package for its metadata, which takes its build tool.
   python3 -m venv "$work/venv"
-  "$work/venv/bin/python" -m pip install --quiet --only-binary :all: scikit-build-core </dev/null
+  "$work/venv/bin/python" -m pip install --quiet --only-binary :all: \
+    scikit_build_core==1.1.2 </dev/null
   PATH=$work/venv/bin:$PATH "$work/venv/bin/python" -m pip download --quiet --no-deps \
     --no-binary :all: --no-build-isolation --no-cache-dir --dest "$work" "$package" </dev/null ||
     die "could not fetch $package"
@@ -66,6 +68,7 @@ fetch_llama() {
   mkdir "$src"
   tar -xzf "$work/$archive" -C "$src" --strip-components=3 --wildcards '*/vendor/llama.cpp/*'
   echo "$archive_sha256" >"$peers/.llama.cpp"
+  rm -rf "$work"
 }
 
 # build NAME SOURCE TARGET...: in $peers/NAME, for this machine or, where NAME ends so, for AVX2.
