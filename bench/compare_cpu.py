@@ -22,9 +22,12 @@ ROWS = {
     'one': ('1 stream, 128 tokens from an empty context', 1, 0, 128),
     'eight': ('8 streams, 128 + 128 tokens, total', 8, 128, 128),
     'thirty-two': ('32 streams, 128 + 128 tokens, total', 32, 128, 128),
+    'long-prompt': ('prompt of 8000', 1, 8000, 0),
+    'long': ('1 stream, 64 tokens after 8000', 1, 8000, 64),
 }
 
 CHATS = 'chats'
+UNASKED = ('prompt', 'one', 'eight', 'thirty-two')
 
 
 def say(text):
@@ -119,7 +122,7 @@ def compare_row(row, ours, others, args, log):
     """{engine: (setting, values)} of one row: the best setting's measurements."""
     chosen = [(ours, ours.settings()[0])]
     for engine in others:
-        settings = engine.settings()
+        settings = engine.settings(streams=ROWS[row][1])
         if not args.quick:
             say(f'{row}: looking for the best settings of {engine.name}')
             tried = [(attempt(engine, s, row, log, run=0), s) for s in settings]
@@ -176,7 +179,7 @@ def parse_args():
     parser.add_argument('--quick', action='store_true')
     args = parser.parse_args()
     known = list(ROWS) + ([] if args.avx2 else [CHATS])
-    args.rows = args.rows.split(',') if args.rows else known
+    args.rows = args.rows.split(',') if args.rows else [r for r in known if r in UNASKED + (CHATS,)]
     for row in args.rows:
         if row not in known:
             parser.error(f'--rows: "{row}" is none of {", ".join(known)}')

@@ -13,7 +13,8 @@
 #                  in their own best types
 #   --cpus LIST    cores to use, as taskset takes them (default: one thread of each physical core)
 #   --runs N       measurements per row and engine (default 5)
-#   --rows LIST    of prompt, one, eight, thirty-two, chats (default: all)
+#   --rows LIST    of prompt, one, eight, thirty-two, chats (default: these), long-prompt, long
+#                  (8,000 tokens)
 #   --avx2         AVX2 alone: theirs built for it, ours with --isa avx2
 #   --tokamak BIN  our binary (default: build/tokamak)
 #   --quick        one short run of each, to see that it works: its figures mean nothing

@@ -24,7 +24,7 @@ class Setting(dict):
     """What a run is made with: the model's file, and flags with their values."""
 
     def __str__(self):
-        extra = ' '.join(f'{flag} {self[flag]}' for flag in ('fa', 'rtr') if flag in self)
+        extra = ' '.join(f'{flag} {self[flag]}' for flag in ('fa', 'kvu', 'rtr') if flag in self)
         return f'{self["type"]} {extra}'.strip()
 
 
@@ -44,7 +44,7 @@ class Tokamak:
                              check=True).stdout
         return out.strip().splitlines()[0]
 
-    def settings(self):
+    def settings(self, streams=1):
         return [Setting(type=type_of(self.args.model))]
 
     def serve_command(self):
@@ -64,6 +64,7 @@ class Tokamak:
 class LlamaCpp:
     name = 'llama.cpp'
     types = ('Q4_0', 'Q8_0', 'IQ4_NL')
+    has_unified_cache = True
 
     def __init__(self, args, threads, folder):
         self.args, self.threads, self.folder = args, threads, folder
@@ -78,9 +79,13 @@ class LlamaCpp:
         models.update({t: self.args.peers / 'models' / f'{stem}.{t}.gguf' for t in self.types})
         return models
 
-    def settings(self):
+    def settings(self, streams=1):
         models = {'Q4_0': self.models()['Q4_0']} if self.args.quick else self.models()
-        return [Setting(type=t, model=path, fa=fa) for t, path in models.items() for fa in (1, 0)]
+        found = [Setting(type=t, model=path, fa=fa) for t, path in models.items() for fa in (1, 0)]
+        # One cache for all streams, or one for each.
+        if streams > 1 and self.has_unified_cache:
+            found += [Setting(s, kvu=1) for s in found if s['fa']]
+        return found
 
     def serve_command(self, model, chats):
         # One cache for all slots is what lets a slot use what another one computed.
@@ -94,16 +99,21 @@ class LlamaCpp:
             self.folder / 'llama-batched-bench', '-m', setting['model'], '-t', self.threads,
             '-tb', self.threads, '-c', streams * (prompt + output), '-b', 2048, '-ub', 512,
             '-npp', prompt, '-ntg', output, '-npl', streams, '-fa', 'on' if setting['fa'] else 'off',
-            *(['-rtr'] if setting.get('rtr') else [])])
+            *(['-kvu'] if setting.get('kvu') else []), *(['-rtr'] if setting.get('rtr') else [])])
         # | PP | TG | B | N_KV | T_PP s | S_PP t/s | T_TG s | S_TG t/s | T s | S t/s |
         rows = re.findall(r'^\|((?: *[\d.]+ \|){10})$', out, re.MULTILINE)
         if not rows:
             raise RuntimeError('llama-batched-bench printed no result')
         return float(rows[-1].split('|')[7])
 
+    def after_prompt(self, prompt, output):
+        return ['-p', 0, '-n', output, '-d', prompt]
+
     def measure_one(self, setting, prompt, output):
-        # One of its tests is either a prompt or tokens, from an empty context.
-        shape = ['-p', 0, '-n', output] if output else ['-p', prompt, '-n', 0]
+        if prompt and output:
+            shape = self.after_prompt(prompt, output)
+        else:
+            shape = ['-p', prompt, '-n', output]
         out = run(self.args, [
             self.folder / 'llama-bench', '-m', setting['model'], '-t', self.threads, '-r', 1,
             '-fa', setting['fa'], '-o', 'json', *shape,
@@ -113,14 +123,18 @@ class LlamaCpp:
 
 class IkLlamaCpp(LlamaCpp):
     name = 'ik_llama.cpp'
+    has_unified_cache = False  # it has no other one
 
     def version(self):
         out = subprocess.run(['git', '-C', self.args.ik, 'rev-parse', '--short=9', 'HEAD'],
                              capture_output=True, text=True, check=False).stdout
         return f'ik_llama.cpp {out.strip() or "of an unknown commit"}'
 
-    def settings(self):
+    def settings(self, streams=1):
         both = []
-        for setting in super().settings():
+        for setting in super().settings(streams):
             both += [Setting(setting, rtr=0), Setting(setting, rtr=1)]
         return both[:2] if self.args.quick else both
+
+    def after_prompt(self, prompt, output):
+        return ['-p', 0, '-n', 0, '-gp', f'{prompt},{output}']
