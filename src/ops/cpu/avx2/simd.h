@@ -36,6 +36,9 @@ struct Avx2 {
   static I LoadUint16(const void* p) {
     return _mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
   }
+  static I LoadUint8(const std::byte* p) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  }
   static I And(I a, int b) { return _mm256_and_si256(a, _mm256_set1_epi32(b)); }
   static I Or(I a, I b) { return _mm256_or_si256(a, b); }
   static I AddInt(I a, int b) { return _mm256_add_epi32(a, _mm256_set1_epi32(b)); }

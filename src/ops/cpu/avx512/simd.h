@@ -36,6 +36,9 @@ struct Avx512 {
   static I LoadUint16(const void* p) {
     return _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
   }
+  static I LoadUint8(const std::byte* p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
   static I And(I a, int b) { return _mm512_and_si512(a, _mm512_set1_epi32(b)); }
   static I Or(I a, I b) { return _mm512_or_si512(a, b); }
   static I AddInt(I a, int b) { return _mm512_add_epi32(a, _mm512_set1_epi32(b)); }

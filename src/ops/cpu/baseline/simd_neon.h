@@ -43,6 +43,12 @@ struct Baseline {
     const uint16x4_t half = vreinterpret_u16_u8(vld1_u8(static_cast<const uint8_t*>(p)));
     return vreinterpretq_s32_u32(vmovl_u16(half));
   }
+  static I LoadUint8(const std::byte* p) {
+    uint32_t bytes;
+    __builtin_memcpy(&bytes, p, 4);
+    const uint16x8_t halves = vmovl_u8(vcreate_u8(bytes));
+    return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(halves)));
+  }
   static I And(I a, int b) { return vandq_s32(a, vdupq_n_s32(b)); }
   static I Or(I a, I b) { return vorrq_s32(a, b); }
   static I AddInt(I a, int b) { return vaddq_s32(a, vdupq_n_s32(b)); }

@@ -39,6 +39,12 @@ struct Baseline {
   static I LoadUint16(const void* p) {
     return _mm_unpacklo_epi16(_mm_loadl_epi64(static_cast<const I*>(p)), _mm_setzero_si128());
   }
+  static I LoadUint8(const std::byte* p) {
+    int bytes;
+    __builtin_memcpy(&bytes, p, 4);
+    const I halves = _mm_unpacklo_epi8(_mm_cvtsi32_si128(bytes), _mm_setzero_si128());
+    return _mm_unpacklo_epi16(halves, _mm_setzero_si128());
+  }
   static I And(I a, int b) { return _mm_and_si128(a, _mm_set1_epi32(b)); }
   static I Or(I a, I b) { return _mm_or_si128(a, b); }
   static I AddInt(I a, int b) { return _mm_add_epi32(a, _mm_set1_epi32(b)); }
