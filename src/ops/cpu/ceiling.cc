@@ -14,7 +14,6 @@
 #include "base/thread_pool.h"
 
 #if defined(__x86_64__)
-#include <cpuid.h>
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
@@ -104,22 +103,13 @@ MULTIPLY_LOOP(Int8Avx512, __m512i, __m512i, "x",
 MULTIPLY_LOOP(Int8AvxVnni, __m256i, __m256i, "x", _mm256_dpbusd_avx_epi32(sum, a, a), AVX_VNNI)
 MULTIPLY_LOOP(Int8Avx512Vnni, __m512i, __m512i, "x", _mm512_dpbusd_epi32(sum, a, a), AVX512_VNNI)
 
-// AVX-VNNI: leaf 7, subleaf 1, EAX bit 4 (Intel SDM, CPUID).
-bool HasAvxVnni() {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & (1u << 4)) != 0;
-}
-
 Loops ChooseLoops(std::string_view isa) {
-  // Each tier's MACs are those of one chain's step; the backend has checked that the ISA runs here.
+  // Beside each loop, the MACs of one chain's step. The backend has checked that the ISA runs here.
+  const bool vnni = isa.ends_with("vnni") || isa.starts_with("amx");
   if (isa.starts_with("avx512") || isa.starts_with("amx")) {
-    if (__builtin_cpu_supports("avx512vnni")) {
-      return {ReadAvx512, {Int8Avx512Vnni, 64}, {F32Avx512, 16}};
-    }
-    return {ReadAvx512, {Int8Avx512, 64}, {F32Avx512, 16}};
+    return {ReadAvx512, {vnni ? Int8Avx512Vnni : Int8Avx512, 64}, {F32Avx512, 16}};
   }
   if (isa.starts_with("avx")) {
-    const bool vnni = isa != "avx2" && HasAvxVnni();
     return {ReadAvx2, {vnni ? Int8AvxVnni : Int8Avx2, 32}, {F32Avx2, 8}};
   }
   return {ReadSse2, {Int8Sse2, 8}, {F32Sse2, 4}};  // 8-bit numbers widened before
