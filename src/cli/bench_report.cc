@@ -20,16 +20,18 @@ std::string Share(double value, double ceiling) {
 
 void PrintText(const BenchResult& r) {
   const CpuCeiling ceiling = r.ceiling.value_or(CpuCeiling());
+  const bool precise = r.backend.ends_with("/precise");
+  const double peak_gmac_s = precise ? ceiling.f32_gmac_s : ceiling.int8_gmac_s;
   std::printf("%s  %s  %d threads  batch %d\n", r.model.c_str(), r.backend.c_str(), r.threads,
               r.batch);
   std::printf("  %lld requests, %lld tokens in, %lld out, %.2f s\n",
               static_cast<long long>(r.requests), static_cast<long long>(r.input_tokens),
               static_cast<long long>(r.output_tokens), r.seconds);
   std::printf("  prompt %.1f tok/s   %.1f GMAC/s%s\n", r.prompt_tok_s, r.prompt_gmac_s,
-              Share(r.prompt_gmac_s, ceiling.int8_gmac_s).c_str());
+              Share(r.prompt_gmac_s, peak_gmac_s).c_str());
   const double gb_s = r.weight_gb_s + r.kv_gb_s;
   std::printf("  output %.1f tok/s   %.1f GMAC/s%s   weights %.2f + KV %.2f GB/s%s\n",
-              r.output_tok_s, r.output_gmac_s, Share(r.output_gmac_s, ceiling.int8_gmac_s).c_str(),
+              r.output_tok_s, r.output_gmac_s, Share(r.output_gmac_s, peak_gmac_s).c_str(),
               r.weight_gb_s, r.kv_gb_s, Share(gb_s, ceiling.weights_gb_s).c_str());
   std::printf("  first token p50 %.1f  p90 %.1f  p99 %.1f ms\n", r.ttft_ms.p50, r.ttft_ms.p90,
               r.ttft_ms.p99);
@@ -114,8 +116,10 @@ void Reporter::MeasureMachine() {
   const ModelInfo& model = engine_->model();
   if (model.device != "cpu") return;
   peak_rss_mb_ = PeakRssMb();
-  const size_t slash = model.backend.find('/');  // "cpu/avx512"; "reference" has none
-  const std::string isa = slash == std::string::npos ? "" : model.backend.substr(slash + 1);
+  // "cpu/avx512" or "cpu/avx512/precise"; "reference" has none.
+  const size_t slash = std::min(model.backend.find('/'), model.backend.size() - 1);
+  std::string isa = model.backend.substr(slash + 1);
+  isa.resize(std::min(isa.find('/'), isa.size()));
   ceiling_ = MeasureCpuCeiling(model.threads, isa, model.weight_bytes);
   // What that took is not the engine's: the kernel's count of the peak starts again (proc(5)).
   if (std::FILE* file = std::fopen("/proc/self/clear_refs", "w"); file != nullptr) {
