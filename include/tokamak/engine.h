@@ -18,9 +18,9 @@
 namespace tokamak {
 
 struct EngineOptions {
-  std::string model = {};         // .gguf file, Hugging Face directory, or dummy:<config.json>
-  std::string device = "auto";    // cpu, cuda, cuda:N, auto
-  std::string isa = "auto";       // CPU kernels: auto, or one that `tokamak --help` lists
+  std::string model = {};       // .gguf file, Hugging Face directory, or dummy:<config.json>
+  std::string device = "auto";  // cpu, cuda, cuda:N, auto
+  std::string isa = "auto";     // CPU kernels: auto, or one that `tokamak --help` lists
   // CPU: keep activations in f32 where the default is int8. Slower; the exact path.
   bool precise = false;
   std::string executor = "auto";  // of decode steps: eager, graph, auto
@@ -38,6 +38,7 @@ struct EngineOptions {
   double target_itl_ms = 0;  // longest wanted gap between a stream's tokens; 0: no target
   bool prefix_cache = true;
   bool profile = false;          // note the time of every operation, for Engine::TakeProfile
+  bool profile_events = false;   // with profile: and keep each one
   std::string record_path = {};  // where to log arrivals, steps and seeds for `tokamak replay`
   // Called on the loading thread with the fraction loaded so far, in [0, 1].
   std::function<void(double)> on_load_progress = {};
@@ -54,6 +55,8 @@ struct ModelInfo {
   int32_t threads = 0;         // compute threads
   int64_t weight_bytes = 0;    // as prepared
   int64_t kv_token_bytes = 0;  // KV cache per position, all layers
+  int64_t token_macs = 0;      // multiplications by weights that one position takes
+  int64_t logits_macs = 0;     // and that its logits take
   int64_t device_bytes = 0;    // GPU memory that loading took, for everything; 0 on CPUs
   double load_seconds = 0;
   std::string chat_template;  // the checkpoint's Jinja source; empty: it has none
@@ -83,7 +86,17 @@ struct Profile {
     int64_t calls = 0;
     double seconds = 0;
   };
-  std::vector<Op> ops;  // most time first
+  // One operation, or one step with all of its operations.
+  struct Event {
+    const char* name = "";     // a literal: as in Op, or "step"
+    double begin_seconds = 0;  // since the engine's first operation
+    double end_seconds = 0;
+  };
+  static constexpr size_t kMaxEvents = size_t{1} << 20;
+
+  std::vector<Op> ops;         // most time first
+  std::vector<Event> events;   // with EngineOptions::profile_events; a step follows its operations
+  int64_t dropped_events = 0;  // those after kMaxEvents
   int64_t steps = 0;
   double busy_seconds = 0;           // of all ops
   double inside_steps_seconds = 0;   // between the ops of a step

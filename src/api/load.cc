@@ -95,8 +95,7 @@ std::string NameOf(const std::string& path) {
 
 Result<std::unique_ptr<Ops>> MakeCpu(const EngineOptions& options, int threads) {
   if (options.isa == "reference") return MakeReferenceOps();
-  return MakeCpuOps(
-      {.threads = threads, .isa = options.isa + (options.precise ? "/precise" : "")});
+  return MakeCpuOps({.threads = threads, .isa = options.isa + (options.precise ? "/precise" : "")});
 }
 
 // Null: the CPU is to be used.
@@ -128,7 +127,7 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, int threads,
     ASSIGN_OR_RETURN(ops, MakeCpu(options, threads));
   }
   if (options.profile) {
-    std::unique_ptr<ProfiledOps> profiled = MakeProfiledOps(std::move(ops));
+    std::unique_ptr<ProfiledOps> profiled = MakeProfiledOps(std::move(ops), options.profile_events);
     *take_profile = [raw = profiled.get()] { return raw->Take(); };
     ops = std::move(profiled);
   }
@@ -174,10 +173,10 @@ Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& op
   return LoadModel(checkpoint, ops, load);
 }
 
-// Sizes the cache and puts a runner around the model.
+// Sizes the cache and puts a runner around the model. Completes `info`.
 Result<std::unique_ptr<Executor>> MakeExecutor(std::unique_ptr<Ops> ops,
                                                std::unique_ptr<const Model> model,
-                                               const EngineOptions& options) {
+                                               const EngineOptions& options, ModelInfo& info) {
   RunnerShape shape;
   shape.max_slots = options.max_seqs;
   shape.max_step_tokens = options.max_batch_tokens;
@@ -196,8 +195,10 @@ Result<std::unique_ptr<Executor>> MakeExecutor(std::unique_ptr<Ops> ops,
   budget.num_blocks = options.num_blocks;
   budget.kv_cache_bytes = options.kv_cache_bytes;
   budget.host_cache_bytes = options.host_cache_bytes;
-  const std::unique_ptr<Ops> count = MakeCountOps();
+  const std::unique_ptr<CountOps> count = MakeCountOps();
   ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(*model, *count, shape, budget));
+  info.token_macs = plan.token_macs;
+  info.logits_macs = plan.logits_macs;
   return MakeInProcessExecutor(std::move(ops), std::move(model), shape, plan.memory());
 }
 
@@ -256,7 +257,8 @@ Result<EngineParts> LoadParts(const EngineOptions& given) {
   parts.model.device = options.device;
   parts.model.threads = options.isa == "reference" ? 1 : threads;
   ASSIGN_OR_RETURN(parts.system_fingerprint, SystemFingerprint(checkpoint, options, parts.model));
-  ASSIGN_OR_RETURN(parts.executor, MakeExecutor(std::move(ops), std::move(model), options));
+  ASSIGN_OR_RETURN(parts.executor,
+                   MakeExecutor(std::move(ops), std::move(model), options, parts.model));
   if (free_before) {
     parts.model.device_bytes = *free_before - device.FreeDeviceMemory().value_or(*free_before);
   }

@@ -13,8 +13,8 @@ from support import tokamak
 
 BENCH_FIELDS = {
     'model', 'backend', 'device', 'threads', 'batch', 'requests', 'input_tokens', 'output_tokens',
-    'seconds', 'prompt_tok_s', 'output_tok_s', 'ttft_ms', 'tpot_ms', 'weight_gb_s', 'kv_gb_s',
-    'load_s', 'peak_rss_mb', 'peak_device_mb', 'commit'}
+    'seconds', 'prompt_tok_s', 'output_tok_s', 'prompt_gmac_s', 'output_gmac_s', 'ttft_ms',
+    'tpot_ms', 'weight_gb_s', 'kv_gb_s', 'ceiling', 'load_s', 'peak_rss_mb', 'peak_device_mb', 'commit'}
 
 
 class Run(unittest.TestCase):
@@ -150,7 +150,7 @@ class OtherCommands(unittest.TestCase):
     def test_version_help_and_wrong_flags(self):
         self.assertRegex(tokamak('--version').stdout, r'^tokamak \d+\.\d+\.\d+ \(')
         for command in (['run'], ['serve'], ['bench', 'latency'], ['bench', 'throughput'],
-                        ['inspect'], ['score'], ['tokenize'], ['replay']):
+                        ['bench', 'serve'], ['inspect'], ['score'], ['tokenize'], ['replay']):
             self.assertIn('Examples:', tokamak(*command, '--help').stdout, command)
         for args in ([], ['nonsense'], ['run', '--no-such-flag'], ['run', '--top-p', 'x'],
                      ['run', '--token-ids', '1,x'], ['serve', '--port', '99999'],

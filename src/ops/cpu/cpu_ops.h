@@ -17,7 +17,7 @@
 namespace tokamak {
 
 struct CpuOptions {
-  int threads = 0;           // the calling one included; 0: one per physical core
+  int threads = 0;  // the calling one included; 0: one per physical core
   // "auto" or one of CpuIsaNames(); with "/precise" behind it, all activations are f32.
   std::string isa = "auto";
 };

@@ -31,7 +31,7 @@ struct Span {
 // Spans of one backend: open on the device until the host has found them done.
 class Recorder {
  public:
-  explicit Recorder(Ops& inner) : inner_(inner) {}
+  Recorder(Ops& inner, bool keep_events) : inner_(inner), keep_events_(keep_events) {}
 
   template <typename Work>
   void Run(const char* op, Stream& stream, const Work& work) {
@@ -62,6 +62,7 @@ class Recorder {
     total_ = {};
     for (auto& [name, op] : ops_) profile.ops.push_back(std::move(op));
     ops_.clear();
+    Keep(profile, std::exchange(step_, {}));
     std::sort(profile.ops.begin(), profile.ops.end(),
               [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
     return profile;
@@ -110,6 +111,12 @@ class Recorder {
       op.name = span.op;
       ++op.calls;
       op.seconds += seconds;
+      if (span.starts_step) Keep(total_, std::exchange(step_, {}));
+      now_ += gap;
+      if (span.starts_step) step_ = {.name = "step", .begin_seconds = now_, .end_seconds = now_};
+      Keep(total_, {.name = span.op, .begin_seconds = now_, .end_seconds = now_ + seconds});
+      now_ += seconds;
+      step_.end_seconds = now_;
       total_.busy_seconds += seconds;
       if (span.starts_step) {
         ++total_.steps;
@@ -125,7 +132,17 @@ class Recorder {
     have_last_ = true;
   }
 
+  void Keep(Profile& profile, const Profile::Event& event) REQUIRES(mutex_) {
+    if (!keep_events_ || *event.name == '\0') return;
+    if (profile.events.size() < Profile::kMaxEvents) {
+      profile.events.push_back(event);
+    } else {
+      ++profile.dropped_events;
+    }
+  }
+
   Ops& inner_;
+  const bool keep_events_;
   const Stream* computing_ = nullptr;  // where the last operation went
   std::deque<Span> open_;
   std::vector<Mark> spare_;
@@ -133,6 +150,8 @@ class Recorder {
   bool have_last_ = false;
   Mutex mutex_;
   Profile total_ GUARDED_BY(mutex_);
+  Profile::Event step_ GUARDED_BY(mutex_);  // the one under way; its name is empty between steps
+  double now_ GUARDED_BY(mutex_) = 0;       // the end of the span last taken in
   std::map<std::string, Profile::Op> ops_ GUARDED_BY(mutex_);
 };
 
@@ -164,8 +183,8 @@ class ProfiledSampler final : public Sampler {
 
 class ProfiledOpsImpl final : public ProfiledOps {
  public:
-  explicit ProfiledOpsImpl(std::unique_ptr<Ops> inner)
-      : inner_(std::move(inner)), recorder_(*inner_) {}
+  ProfiledOpsImpl(std::unique_ptr<Ops> inner, bool keep_events)
+      : inner_(std::move(inner)), recorder_(*inner_, keep_events) {}
 
   Profile Take() override { return recorder_.Take(); }
 
@@ -248,8 +267,8 @@ class ProfiledOpsImpl final : public ProfiledOps {
 
 }  // namespace
 
-std::unique_ptr<ProfiledOps> MakeProfiledOps(std::unique_ptr<Ops> inner) {
-  return std::make_unique<ProfiledOpsImpl>(std::move(inner));
+std::unique_ptr<ProfiledOps> MakeProfiledOps(std::unique_ptr<Ops> inner, bool keep_events) {
+  return std::make_unique<ProfiledOpsImpl>(std::move(inner), keep_events);
 }
 
 }  // namespace tokamak
