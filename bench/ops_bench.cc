@@ -79,7 +79,7 @@ void LinearBench(benchmark::State& state, const std::string& isa, int threads, D
   const auto weight = MakeWeight(*ops, dtype, rows, cols);
   Memory memory(*ops);
   Linear op;
-  op.x = memory.Floats({num_tokens, cols});
+  op.x = memory.Zeros(weight->activation(), {num_tokens, cols});
   op.weight = weight.get();
   op.out = memory.Zeros(DType::kF32, {num_tokens, rows});
   for (auto _ : state) ops->Run(op, *stream);
@@ -225,11 +225,12 @@ class Stack {
     head_ = MakeWeight(ops, dtype, kVocab, kHidden);
     Memory& m = cache_.memory;
     residual_ = m.Floats({num_tokens, kHidden});
-    normed_ = m.Floats({num_tokens, kHidden});
+    const DType activation = head_->activation();
+    normed_ = m.Zeros(activation, {num_tokens, kHidden});
     qkv_ = m.Floats({num_tokens, kQkv});
-    attended_ = m.Floats({num_tokens, kHidden});
+    attended_ = m.Zeros(activation, {num_tokens, kHidden});
     gate_up_ = m.Floats({num_tokens, 2 * kFfn});
-    gated_ = m.Floats({num_tokens, kFfn});
+    gated_ = m.Zeros(activation, {num_tokens, kFfn});
     down_ = m.Floats({num_tokens, kHidden});
     norm_ = m.Floats({kHidden});
     logits_ = m.Floats({1, kVocab});

@@ -21,6 +21,8 @@ struct EngineOptions {
   std::string model = {};         // .gguf file, Hugging Face directory, or dummy:<config.json>
   std::string device = "auto";    // cpu, cuda, cuda:N, auto
   std::string isa = "auto";       // CPU kernels: auto, or one that `tokamak --help` lists
+  // CPU: keep activations in f32 where the default is int8. Slower; the exact path.
+  bool precise = false;
   std::string executor = "auto";  // of decode steps: eager, graph, auto
   int32_t steps_in_flight = 0;    // submitted before the first is waited for; 0: the device's best
   std::string kv_cache_dtype = "auto";  // f32, f16, bf16, q8_0, auto

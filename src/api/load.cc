@@ -93,9 +93,10 @@ std::string NameOf(const std::string& path) {
   return name;
 }
 
-Result<std::unique_ptr<Ops>> MakeCpu(const std::string& isa, int threads) {
-  if (isa == "reference") return MakeReferenceOps();
-  return MakeCpuOps({.threads = threads, .isa = isa});
+Result<std::unique_ptr<Ops>> MakeCpu(const EngineOptions& options, int threads) {
+  if (options.isa == "reference") return MakeReferenceOps();
+  return MakeCpuOps(
+      {.threads = threads, .isa = options.isa + (options.precise ? "/precise" : "")});
 }
 
 // Null: the CPU is to be used.
@@ -124,7 +125,7 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, int threads,
     options.device = fmt::format("cuda:{}", ParseDevice(options.device)->index);
   } else {
     options.device = "cpu";
-    ASSIGN_OR_RETURN(ops, MakeCpu(options.isa, threads));
+    ASSIGN_OR_RETURN(ops, MakeCpu(options, threads));
   }
   if (options.profile) {
     std::unique_ptr<ProfiledOps> profiled = MakeProfiledOps(std::move(ops));

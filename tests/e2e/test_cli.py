@@ -114,7 +114,7 @@ class OtherCommands(unittest.TestCase):
             self.skipTest('no goldens of this model')
         golden = json.loads(support.GOLDENS.read_text())['score'][0]
         score = json.loads(tokamak('score', support.model_path(), '--token-ids',
-                                   ','.join(map(str, golden['tokens'])), '--json').stdout)
+                                   ','.join(map(str, golden['tokens'])), '--json', '--precise').stdout)
         for ours, reference in zip(score['logprobs'][1:], golden['logprobs'], strict=True):
             self.assertAlmostEqual(ours, reference, delta=1e-3)
 

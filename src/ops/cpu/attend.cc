@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "ops/cpu/attention_plan.h"
 #include "ops/cpu/cache_layout.h"
+#include "quant/activation_row.h"
 
 namespace tokamak::cpu {
 namespace {
@@ -13,13 +14,20 @@ int64_t FloatStride(const Tensor& tensor) {
   return tensor.row_stride / static_cast<int64_t>(sizeof(float));
 }
 
+// Whether the heads that share a KV head make whole blocks of an int8 row.
+bool GroupIsWholeBlocks(const CpuAttentionPlan& plan) {
+  return plan.group() * plan.shape().head_dim % kActivationBlock == 0;
+}
+
+// What becomes int8 takes the place of the queries first, which nobody reads any more.
 void WriteAttention(const Kernels& kernels, const Attention& op, const QueryBlock& block,
                     int first_head, int group, int head_dim, const AttentionPartial& result) {
+  const Tensor& floats = op.out.dtype == DType::kF32 ? op.out : op.q;
   for (int64_t r = 0; r < static_cast<int64_t>(block.num_tokens) * group; ++r) {
     const int64_t token = block.first_token + r / group;
     const int64_t head = first_head + r % group;
     kernels.finish_head(result.values + r * PadTo16(head_dim), result.sum[r], head_dim,
-                        op.out.Row<float>(token) + head * head_dim);
+                        floats.Row<float>(token) + head * head_dim);
     if (!op.output_lse.empty()) {
       op.output_lse.Row<float>(token)[head] =
           static_cast<float>(result.highest[r] * M_LN2) + std::log(result.sum[r]);
@@ -37,8 +45,9 @@ void StoreRow(const Kernels& kernels, const KvLayerView& cache, const float* sou
   }
 }
 
-void AttendUnit(const Kernels& kernels, const Attention& op, const AttentionUnit& unit, int kv_head,
+void AttendUnit(const IsaKernels& isa, const Attention& op, const AttentionUnit& unit, int kv_head,
                 int worker) {
+  const Kernels& kernels = *isa.kernels;
   const auto& plan = static_cast<const CpuAttentionPlan&>(*op.plan);
   const QueryBlock& block = plan.blocks()[static_cast<size_t>(unit.block)];
   const KvLayerView& cache = op.cache;
@@ -82,6 +91,13 @@ void AttendUnit(const Kernels& kernels, const Attention& op, const AttentionUnit
     }
   }
   WriteAttention(kernels, op, block, kv_head * group, group, head_dim, result);
+  if (op.out.dtype == DType::kF32 || !GroupIsWholeBlocks(plan)) return;
+  const int64_t width = static_cast<int64_t>(group) * head_dim;
+  const int64_t first = kv_head * width;
+  for (int64_t token = block.first_token; token < block.first_token + block.num_tokens; ++token) {
+    isa.int8->quantize(op.q.Row<float>(token) + first, first, width, op.out.cols(),
+                       op.out.RowData(token));
+  }
 }
 
 }  // namespace
@@ -123,16 +139,22 @@ void StoreToken(const Kernels& kernels, const RopeAndStore& op, int64_t token) {
   }
 }
 
-void Attend(const Kernels& kernels, ThreadPool& pool, const Attention& op) {
+void Attend(const IsaKernels& isa, ThreadPool& pool, const Attention& op) {
   const auto& plan = static_cast<const CpuAttentionPlan&>(*op.plan);
-  CHECK(op.out.dtype == DType::kF32 && op.cache.head_dim == plan.shape().head_dim &&
+  CHECK(op.out.dtype == DType::kF32 || op.out.dtype == DType::kI8Blocks);
+  CHECK(op.cache.head_dim == plan.shape().head_dim &&
         op.cache.num_kv_heads == plan.shape().num_kv_heads);
   const int kv_heads = op.cache.num_kv_heads;
   pool.ParallelFor(static_cast<int64_t>(plan.units().size()) * kv_heads,
                    [&](int64_t item, int worker) {
-                     AttendUnit(kernels, op, plan.units()[static_cast<size_t>(item / kv_heads)],
+                     AttendUnit(isa, op, plan.units()[static_cast<size_t>(item / kv_heads)],
                                 static_cast<int>(item % kv_heads), worker);
                    });
+  if (op.out.dtype == DType::kF32 || GroupIsWholeBlocks(plan)) return;
+  pool.ParallelFor(op.out.rows(), [&](int64_t token, int) {
+    isa.int8->quantize(op.q.Row<float>(token), 0, op.out.cols(), op.out.cols(),
+                       op.out.RowData(token));
+  });
 }
 
 }  // namespace tokamak::cpu

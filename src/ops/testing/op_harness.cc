@@ -17,10 +17,18 @@ std::vector<OpBackend> OpBackends() {
   std::vector<OpBackend> backends;
   for (const std::string& isa : CpuIsaNames()) {
     const auto make = [isa](int threads) { return MakeCpuOps({.threads = threads, .isa = isa}); };
-    if (make(1).ok()) backends.push_back({.name = "cpu_" + isa, .make = make});
+    if (!make(1).ok()) continue;
+    if (isa != "baseline") {
+      backends.push_back({.name = "cpu_" + isa, .make = make, .activation = DType::kI8Blocks});
+    }
+    if (isa.ends_with("vnni")) continue;  // differs from the ISA before it in int8 alone
+    backends.push_back({.name = "cpu_" + isa + "_precise", .make = [isa](int threads) {
+                          return MakeCpuOps({.threads = threads, .isa = isa + "/precise"});
+                        }});
   }
   OpBackend cuda = {.name = "cuda",
                     .make = [](int threads) { return MakeCudaOps({.threads = threads}); },
+                    .weights = DType::kBF16,
                     .activation = DType::kBF16};
   const Status status = cuda.make(1).status();
   if (!status.ok()) cuda.unavailable = "no CUDA backend here: " + status.ToString();
@@ -54,9 +62,12 @@ Tensor OpRunner::Upload(const void* data, DType dtype, Shape shape) {
 }
 
 Tensor OpRunner::Rounded(const std::vector<float>& values, DType dtype, Shape shape) {
-  const auto n = static_cast<int64_t>(values.size());
-  std::vector<std::byte> bytes(RowBytes(dtype, n));
-  QuantizeRow(dtype, values.data(), n, bytes.data());
+  const size_t row_bytes = RowBytes(dtype, shape.cols());
+  std::vector<std::byte> bytes(row_bytes * static_cast<size_t>(shape.rows()));
+  for (int64_t i = 0; i < shape.rows(); ++i) {
+    QuantizeRow(dtype, values.data() + i * shape.cols(), shape.cols(),
+                bytes.data() + static_cast<size_t>(i) * row_bytes);
+  }
   return Upload(bytes.data(), dtype, shape);
 }
 
@@ -76,7 +87,10 @@ std::vector<float> OpRunner::Download(const Tensor& tensor) {
   const Status status = ops_.Synchronize(*stream_);
   CHECK_MSG(status.ok(), status.ToString());
   std::vector<float> values(static_cast<size_t>(tensor.shape.elements()));
-  DequantizeRow(tensor.dtype, bytes.data(), tensor.shape.elements(), values.data());
+  for (int64_t row = 0; row < tensor.rows(); ++row) {
+    DequantizeRow(tensor.dtype, bytes.data() + static_cast<size_t>(row) * row_bytes, tensor.cols(),
+                  values.data() + row * tensor.cols());
+  }
   return values;
 }
 
