@@ -24,13 +24,14 @@ class Run(unittest.TestCase):
         return json.loads(out)
 
     def test_answers_a_prompt(self):
-        out = tokamak('run', support.model_path(), '-p', 'What is the capital of France?',
+        out = tokamak('run', support.model_path(), '-p',
+                      'What is the capital of France? Answer in one sentence.',
                       '--temperature', '0', '--max-tokens', '20').stdout
         self.assertIn('Paris', out)
 
     def test_answers_a_pipe(self):
         out = tokamak('run', support.model_path(), '--temperature', '0', '--max-tokens', '20',
-                      stdin='What is the capital of France?\n').stdout
+                      stdin='What is the capital of France? Answer in one sentence.\n').stdout
         self.assertIn('Paris', out)
 
     def test_takes_the_default_model(self):

@@ -49,5 +49,6 @@ struct Int8Kernels {
 const Int8Kernels* Avx2Int8Kernels();
 const Int8Kernels* AvxVnniInt8Kernels();
 const Int8Kernels* Avx512VnniInt8Kernels();
+const Int8Kernels* AmxInt8Kernels();
 
 }  // namespace tokamak::cpu

@@ -4,6 +4,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include "base/error.h"
@@ -61,12 +63,30 @@ std::string MissingAvx512Vnni() {
   return missing;
 }
 
+// The operating system must also let this process have the registers: 8 KiB more of state for each
+// thread that uses them (Linux, arch/x86/include/uapi/asm/prctl.h).
+std::string MissingAmx() {
+  std::string missing = MissingAvx512Vnni();
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (edx & kTile) == 0 ||
+      (edx & kInt8) == 0) {
+    return missing + " AMX-INT8";
+  }
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
+  if (::syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0) {
+    missing += " permission to use AMX";
+  }
+  return missing;
+}
+
 // Slowest first.
 constexpr Isa kIsas[] = {{"baseline", BaselineKernels, NoInt8Kernels, Nothing},
                          {"avx2", Avx2Kernels, Avx2Int8Kernels, MissingAvx2},
                          {"avxvnni", Avx2Kernels, AvxVnniInt8Kernels, MissingAvxVnni},
                          {"avx512", Avx512Kernels, Avx2Int8Kernels, MissingAvx512},
-                         {"avx512vnni", Avx512Kernels, Avx512VnniInt8Kernels, MissingAvx512Vnni}};
+                         {"avx512vnni", Avx512Kernels, Avx512VnniInt8Kernels, MissingAvx512Vnni},
+                         {"amx", Avx512Kernels, AmxInt8Kernels, MissingAmx}};
 #else
 constexpr Isa kIsas[] = {{"baseline", BaselineKernels, NoInt8Kernels, Nothing}};
 #endif

@@ -21,7 +21,8 @@ std::vector<OpBackend> OpBackends() {
     if (isa != "baseline") {
       backends.push_back({.name = "cpu_" + isa, .make = make, .activation = DType::kI8Blocks});
     }
-    if (isa.ends_with("vnni")) continue;  // differs from the ISA before it in int8 alone
+    // These differ from the ISA before them in their int8 kernels alone.
+    if (isa.ends_with("vnni") || isa == "amx") continue;
     backends.push_back({.name = "cpu_" + isa + "_precise", .make = [isa](int threads) {
                           return MakeCpuOps({.threads = threads, .isa = isa + "/precise"});
                         }});

@@ -15,43 +15,54 @@
 
 namespace tokamak::cpu {
 
+template <DType kDType>
+struct BlockType {
+  static constexpr DType value = kDType;  // NOLINT(readability-identifier-naming): as in std
+};
+
+// Calls body(BlockType<dtype>()) when it is a block format of weights.
+template <typename Body>
+void ForBlockType(DType dtype, Body body) {
+  switch (dtype) {
+    case DType::kQ4_0:
+      return body(BlockType<DType::kQ4_0>());
+    case DType::kQ4_1:
+      return body(BlockType<DType::kQ4_1>());
+    case DType::kQ5_0:
+      return body(BlockType<DType::kQ5_0>());
+    case DType::kQ5_1:
+      return body(BlockType<DType::kQ5_1>());
+    case DType::kQ8_0:
+      return body(BlockType<DType::kQ8_0>());
+    case DType::kQ2_K:
+      return body(BlockType<DType::kQ2_K>());
+    case DType::kQ3_K:
+      return body(BlockType<DType::kQ3_K>());
+    case DType::kQ4_K:
+      return body(BlockType<DType::kQ4_K>());
+    case DType::kQ5_K:
+      return body(BlockType<DType::kQ5_K>());
+    case DType::kQ6_K:
+      return body(BlockType<DType::kQ6_K>());
+    case DType::kIQ4_NL:
+      return body(BlockType<DType::kIQ4_NL>());
+    case DType::kIQ4_XS:
+      return body(BlockType<DType::kIQ4_XS>());
+    case DType::kMXFP4:
+      return body(BlockType<DType::kMXFP4>());
+    default:
+      return;
+  }
+}
+
 template <class D>
 class Int8Linear {
  public:
   static void Run(const Int8LinearTask& task) {
-    switch (task.dtype) {
-      case DType::kQ4_0:
-        return Typed<DType::kQ4_0>(task);
-      case DType::kQ4_1:
-        return Typed<DType::kQ4_1>(task);
-      case DType::kQ5_0:
-        return Typed<DType::kQ5_0>(task);
-      case DType::kQ5_1:
-        return Typed<DType::kQ5_1>(task);
-      case DType::kQ8_0:
-        return Typed<DType::kQ8_0>(task);
-      case DType::kQ2_K:
-        return Typed<DType::kQ2_K>(task);
-      case DType::kQ3_K:
-        return Typed<DType::kQ3_K>(task);
-      case DType::kQ4_K:
-        return Typed<DType::kQ4_K>(task);
-      case DType::kQ5_K:
-        return Typed<DType::kQ5_K>(task);
-      case DType::kQ6_K:
-        return Typed<DType::kQ6_K>(task);
-      case DType::kIQ4_NL:
-        return Typed<DType::kIQ4_NL>(task);
-      case DType::kIQ4_XS:
-        return Typed<DType::kIQ4_XS>(task);
-      case DType::kMXFP4:
-        return Typed<DType::kMXFP4>(task);
-      default:
-        return;
-    }
+    ForBlockType(task.dtype, [&](auto type) { Typed<decltype(type)::value>(task); });
   }
 
- private:
+ protected:
   using F = typename D::F;
   using I = typename D::I;
   static constexpr int kVectors = kPanelRows / D::kLanes;
