@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "ops/cpu/attend.h"
 #include "ops/cpu/attention_plan.h"
+#include "ops/cpu/cache_layout.h"
 #include "ops/cpu/isa.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/linear.h"
@@ -193,8 +194,11 @@ void CpuOps::Run(const GatedActivation& op, Stream&) {
 }
 
 void CpuOps::Run(const RopeAndStore& op, Stream&) {
-  ForRows(op.q.rows(), op.q.cols() + 2 * op.k.cols(), [&](int64_t begin, int64_t end, int) {
-    for (int64_t token = begin; token < end; ++token) StoreToken(kernels_, op, token);
+  // The tokens of one panel of keys by one worker: they write the same cache lines.
+  const int64_t num_tokens = op.q.rows();
+  pool_.ParallelFor(CeilDiv(num_tokens, kKeyPanel), [&](int64_t item, int) {
+    const int64_t end = std::min(num_tokens, (item + 1) * kKeyPanel);
+    for (int64_t token = item * kKeyPanel; token < end; ++token) StoreToken(kernels_, op, token);
   });
 }
 

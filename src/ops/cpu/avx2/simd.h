@@ -48,11 +48,11 @@ struct Avx2 {
   static I LoadUint16(const void* p) {
     return _mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
   }
-  static I LoadUint8(const std::byte* p) {
-    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-  }
   static I LoadInt8(const void* p) {
     return _mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p)));
+  }
+  static I LoadUint8(const std::byte* p) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
   }
   static I And(I a, int b) { return _mm256_and_si256(a, _mm256_set1_epi32(b)); }
   static I Or(I a, I b) { return _mm256_or_si256(a, b); }
@@ -119,27 +119,6 @@ struct Avx2 {
     const I packed = _mm256_packus_epi32(words, words);  // each half twice
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
                      _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08)));
-  }
-
-  static void Transpose(F (&v)[8]) {
-    F a[8], b[8];
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {  // pairs of rows
-      a[2 * i] = _mm256_unpacklo_ps(v[2 * i], v[2 * i + 1]);
-      a[2 * i + 1] = _mm256_unpackhi_ps(v[2 * i], v[2 * i + 1]);
-    }
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; ++i) {  // fours of rows: b[4i + c] holds columns c and c + 4
-      b[4 * i] = _mm256_shuffle_ps(a[4 * i], a[4 * i + 2], 0x44);
-      b[4 * i + 1] = _mm256_shuffle_ps(a[4 * i], a[4 * i + 2], 0xee);
-      b[4 * i + 2] = _mm256_shuffle_ps(a[4 * i + 1], a[4 * i + 3], 0x44);
-      b[4 * i + 3] = _mm256_shuffle_ps(a[4 * i + 1], a[4 * i + 3], 0xee);
-    }
-#pragma GCC unroll 4
-    for (int c = 0; c < 4; ++c) {
-      v[c] = _mm256_permute2f128_ps(b[c], b[4 + c], 0x20);
-      v[4 + c] = _mm256_permute2f128_ps(b[c], b[4 + c], 0x31);
-    }
   }
 };
 

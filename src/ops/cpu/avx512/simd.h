@@ -50,11 +50,11 @@ struct Avx512 {
   static I LoadUint16(const void* p) {
     return _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
   }
-  static I LoadUint8(const std::byte* p) {
-    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  }
   static I LoadInt8(const void* p) {
     return _mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+  }
+  static I LoadUint8(const std::byte* p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
   static I And(I a, int b) { return _mm512_and_si512(a, _mm512_set1_epi32(b)); }
   static I Or(I a, I b) { return _mm512_or_si512(a, b); }
@@ -119,40 +119,6 @@ struct Avx512 {
     const __mmask16 is_nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                         _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, is_nan, quiet)));
-  }
-
-  static void Transpose(F (&v)[16]) {
-    F a[16], b[16];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) {  // pairs of rows, 32 bits apart
-      a[2 * i] = _mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]);
-      a[2 * i + 1] = _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {  // fours of rows: b[4i + c] holds columns c + 4q of quarter q
-      b[4 * i] = Unpack64<false>(a[4 * i], a[4 * i + 2]);
-      b[4 * i + 1] = Unpack64<true>(a[4 * i], a[4 * i + 2]);
-      b[4 * i + 2] = Unpack64<false>(a[4 * i + 1], a[4 * i + 3]);
-      b[4 * i + 3] = Unpack64<true>(a[4 * i + 1], a[4 * i + 3]);
-    }
-#pragma GCC unroll 4
-    for (int c = 0; c < 4; ++c) {  // a 4 × 4 transposition of quarters
-      const F low = _mm512_shuffle_f32x4(b[c], b[4 + c], 0x88);
-      const F high = _mm512_shuffle_f32x4(b[c], b[4 + c], 0xdd);
-      const F low2 = _mm512_shuffle_f32x4(b[8 + c], b[12 + c], 0x88);
-      const F high2 = _mm512_shuffle_f32x4(b[8 + c], b[12 + c], 0xdd);
-      v[c] = _mm512_shuffle_f32x4(low, low2, 0x88);
-      v[4 + c] = _mm512_shuffle_f32x4(high, high2, 0x88);
-      v[8 + c] = _mm512_shuffle_f32x4(low, low2, 0xdd);
-      v[12 + c] = _mm512_shuffle_f32x4(high, high2, 0xdd);
-    }
-  }
-
- private:
-  template <bool kHigh>
-  static F Unpack64(F a, F b) {
-    const __m512d x = _mm512_castps_pd(a), y = _mm512_castps_pd(b);
-    return _mm512_castpd_ps(kHigh ? _mm512_unpackhi_pd(x, y) : _mm512_unpacklo_pd(x, y));
   }
 };
 

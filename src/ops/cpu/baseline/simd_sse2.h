@@ -49,18 +49,18 @@ struct Baseline {
   static I LoadUint16(const void* p) {
     return _mm_unpacklo_epi16(_mm_loadl_epi64(static_cast<const I*>(p)), _mm_setzero_si128());
   }
-  static I LoadUint8(const std::byte* p) {
-    int bytes;
-    __builtin_memcpy(&bytes, p, 4);
-    const I halves = _mm_unpacklo_epi8(_mm_cvtsi32_si128(bytes), _mm_setzero_si128());
-    return _mm_unpacklo_epi16(halves, _mm_setzero_si128());
-  }
   static I LoadInt8(const void* p) {
     int32_t bytes;
     __builtin_memcpy(&bytes, p, sizeof(bytes));
     const I v = _mm_cvtsi32_si128(bytes);
     const I pairs = _mm_unpacklo_epi8(v, v);
     return _mm_srai_epi32(_mm_unpacklo_epi16(pairs, pairs), 24);
+  }
+  static I LoadUint8(const std::byte* p) {
+    int bytes;
+    __builtin_memcpy(&bytes, p, 4);
+    const I halves = _mm_unpacklo_epi8(_mm_cvtsi32_si128(bytes), _mm_setzero_si128());
+    return _mm_unpacklo_epi16(halves, _mm_setzero_si128());
   }
   static I And(I a, int b) { return _mm_and_si128(a, _mm_set1_epi32(b)); }
   static I Or(I a, I b) { return _mm_or_si128(a, b); }
@@ -123,8 +123,6 @@ struct Baseline {
   }
   static void StoreHalf(std::byte* p, F v) { Store16(p, v, FloatToHalf); }
   static void StoreBFloat16(std::byte* p, F v) { Store16(p, v, FloatToBFloat16); }
-
-  static void Transpose(F (&v)[4]) { _MM_TRANSPOSE4_PS(v[0], v[1], v[2], v[3]); }
 
  private:
   static void Store16(std::byte* p, F v, uint16_t (*convert)(float)) {
