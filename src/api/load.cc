@@ -131,7 +131,11 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, int threads,
     *take_profile = [raw = profiled.get()] { return raw->Take(); };
     ops = std::move(profiled);
   }
-  if (options.kv_cache_dtype == "auto") options.kv_cache_dtype = gpu ? "bf16" : "f32";
+  if (options.kv_cache_dtype == "auto") {
+    // Where activations are rounded anyway, half the bytes cost nothing that can be seen.
+    const bool rounds = ops->name() != "reference" && !ops->name().ends_with("/precise");
+    options.kv_cache_dtype = gpu ? "bf16" : rounds ? "f16" : "f32";
+  }
   if (options.steps_in_flight == 0) options.steps_in_flight = gpu ? 2 : 1;
   return ops;
 }

@@ -78,7 +78,7 @@ class Repl(unittest.TestCase):
         with Terminal('--temperature', '0', '--max-tokens', '24') as terminal:
             terminal.expect(r'/help lists commands')
             terminal.expect('> ')
-            terminal.say('What is the capital of France?')
+            terminal.say('What is the capital of France? Answer in one sentence.')
             terminal.expect('Paris')
             terminal.expect('\n> ')
             terminal.say('And of Germany?')
