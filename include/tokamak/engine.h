@@ -74,19 +74,27 @@ struct EngineStats {
   double seconds_since_progress = 0;  // since a step last retired while there was work; 0 when idle
 };
 
-// Where the time of an engine's steps went, on its device.
+// Where the time of an engine's steps went, on its device and on the host.
 struct Profile {
   struct Op {
     std::string name;  // "linear", "attention", ...; "graph": a whole recorded pass
     int64_t calls = 0;
     double seconds = 0;
   };
-  std::vector<Op> ops;  // most time first
-  int64_t steps = 0;
-  double busy_seconds = 0;           // of all ops
-  double inside_steps_seconds = 0;   // between the ops of a step
-  double between_steps_seconds = 0;  // from the end of a step to the start of the next
-  double longest_gap_seconds = 0;    // of those
+  struct Steps {
+    std::string kind;     // "decode": one token per sequence; "prefill": several; "mixed": both
+    std::vector<Op> ops;  // most time first
+    int64_t count = 0;
+    double busy_seconds = 0;           // of all ops
+    double inside_steps_seconds = 0;   // between the ops of a step
+    double between_steps_seconds = 0;  // from the end of a step to the start of one of these
+    double longest_gap_seconds = 0;    // of those
+    // Of the engine's thread, between the ends of its waits for steps, as long as it has work. What
+    // it did not wait it was busy: on a GPU with scheduling, packing and starting.
+    double host_seconds = 0;
+    double host_waiting_seconds = 0;
+  };
+  std::vector<Steps> steps;  // decode, prefill, mixed: those that there were
 };
 
 // Thread-safe. Owns the engine thread, which owns everything that runs.
