@@ -9,6 +9,7 @@
 #include "api/fingerprint.h"
 #include "api/local_engine.h"
 #include "api/open_tokenizer.h"
+#include "api/plan.h"
 #include "api/replay_file.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -20,7 +21,6 @@
 #include "ops/cuda/cuda_ops.h"
 #include "ops/profile/profiled_ops.h"
 #include "ops/reference/reference_ops.h"
-#include "runner/memory_plan.h"
 #include "weights/checkpoint.h"
 #include "weights/memory.h"
 
@@ -73,13 +73,6 @@ Status CheckOptions(const EngineOptions& o) {
     return InvalidArgument("--target-itl-ms: must be in [0, 1000000], got {}", o.target_itl_ms);
   }
   return Status();
-}
-
-Result<DType> KvDtype(const std::string& name) {
-  if (name == "f32") return DType::kF32;
-  if (name == "f16") return DType::kF16;
-  if (name == "bf16") return DType::kBF16;
-  return InvalidArgument("--kv-cache-dtype: must be f32, f16, bf16 or auto, got \"{}\"", name);
 }
 
 // "models/SmolLM2.Q4_1.gguf" is called "SmolLM2.Q4_1".
@@ -144,8 +137,14 @@ TokenizerResult LoadTokenizer(const Checkpoint& checkpoint) {
   return MakeTokenizer(*checkpoint.gguf);
 }
 
-// Asked before anything is read or made.
-Status CheckWeightsFit(const Checkpoint& checkpoint, const EngineOptions& options) {
+// Asked before anything is read.
+Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options,
+                 std::optional<int64_t> free_device_bytes) {
+  if (free_device_bytes) {
+    RETURN_IF_ERROR(CheckFitsInMemory("--host-cache-memory: the blocks",
+                                      static_cast<uint64_t>(options.host_cache_bytes)));
+    return CheckFitsOnDevice(checkpoint, options, *free_device_bytes);
+  }
   int64_t bytes = checkpoint.weight_bytes;
   if (bytes == 0) {  // dummy weights: only the model knows which ones there are
     const std::unique_ptr<CountOps> count = MakeCountOps();
@@ -175,27 +174,24 @@ Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& op
 Result<std::unique_ptr<Executor>> MakeExecutor(std::unique_ptr<Ops> ops,
                                                std::unique_ptr<const Model> model,
                                                const EngineOptions& options) {
-  RunnerShape shape;
-  shape.max_slots = options.max_seqs;
-  shape.max_step_tokens = options.max_batch_tokens;
-  shape.max_context = model->spec().max_context;
-  shape.block_size = options.block_size;
-  shape.depth = options.steps_in_flight;
-  shape.executor = options.executor;
-  ASSIGN_OR_RETURN(shape.kv_dtype, KvDtype(options.kv_cache_dtype));
-  CacheBudget budget;
-  if (const std::optional<int64_t> free = ops->FreeDeviceMemory()) {
-    budget.available_bytes = *free;
-  } else {
-    ASSIGN_OR_RETURN(const MemoryBudget available, AvailableMemory());
-    budget.available_bytes = static_cast<int64_t>(available.available_bytes);
+  ASSIGN_OR_RETURN(const RunnerShape shape, MakeRunnerShape(options, *model));
+  std::optional<int64_t> available = ops->FreeDeviceMemory();
+  const bool on_device = available.has_value();
+  if (!on_device) {
+    ASSIGN_OR_RETURN(const MemoryBudget budget, AvailableMemory());
+    available = static_cast<int64_t>(budget.available_bytes);
   }
-  budget.num_blocks = options.num_blocks;
-  budget.kv_cache_bytes = options.kv_cache_bytes;
-  budget.host_cache_bytes = options.host_cache_bytes;
-  const std::unique_ptr<Ops> count = MakeCountOps();
-  ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(*model, *count, shape, budget));
-  return MakeInProcessExecutor(std::move(ops), std::move(model), shape, plan.memory());
+  ASSIGN_OR_RETURN(const MemoryPlan plan,
+                   PlanRunner(*model, options, shape, *available, on_device));
+  Result<std::unique_ptr<Executor>> executor =
+      MakeInProcessExecutor(std::move(ops), std::move(model), shape, plan.memory());
+  // What the backend needs for itself is known when it is asked for.
+  if (executor.status().code() == StatusCode::kResourceExhausted) {
+    return ResourceExhausted(
+        "{}: lower --kv-cache-memory, --max-batch-tokens, --max-seqs or --max-context",
+        executor.status().message());
+  }
+  return executor;
 }
 
 ModelInfo Describe(const Checkpoint& checkpoint, const Model& model, const Ops& ops) {
@@ -240,13 +236,13 @@ Result<EngineParts> LoadParts(const EngineOptions& given) {
   EngineOptions& options = parts.options;
   options = given;
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(options.model));
-  RETURN_IF_ERROR(CheckWeightsFit(checkpoint, options));
-  std::future<TokenizerResult> tokenizer =
-      std::async(std::launch::async, [&checkpoint] { return LoadTokenizer(checkpoint); });
   const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
   ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options, threads, &parts.take_profile));
   Ops& device = *ops;  // the executor will own it
   const std::optional<int64_t> free_before = device.FreeDeviceMemory();
+  RETURN_IF_ERROR(CheckFits(checkpoint, options, free_before));
+  std::future<TokenizerResult> tokenizer =
+      std::async(std::launch::async, [&checkpoint] { return LoadTokenizer(checkpoint); });
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadWeights(checkpoint, *ops, options));
 
   parts.model = Describe(checkpoint, *model, *ops);
