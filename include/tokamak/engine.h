@@ -23,6 +23,7 @@ struct EngineOptions {
   std::string isa = "auto";       // CPU kernels: auto, or one that `tokamak --help` lists
   std::string executor = "auto";  // of decode steps: eager, graph, auto
   int32_t steps_in_flight = 0;    // submitted before the first is waited for; 0: the device's best
+  double step_timeout_seconds = 60;     // on a GPU: a longer step ends the engine; 0: none does
   std::string kv_cache_dtype = "auto";  // f32, f16, bf16, auto
   int32_t threads = 0;                  // 0: one per physical core
   int32_t max_seqs = 64;                // sequences running at the same time

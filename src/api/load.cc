@@ -69,6 +69,10 @@ Status CheckOptions(const EngineOptions& o) {
   RETURN_IF_ERROR(CheckRange("--num-blocks", o.num_blocks, 0, INT32_MAX));
   if (o.kv_cache_bytes < 0) return InvalidArgument("--kv-cache-memory: must not be negative");
   if (o.host_cache_bytes < 0) return InvalidArgument("--host-cache-memory: must not be negative");
+  if (!(o.step_timeout_seconds >= 0 && o.step_timeout_seconds <= 1e6)) {
+    return InvalidArgument("--step-timeout-seconds: must be in [0, 1000000], got {}",
+                           o.step_timeout_seconds);
+  }
   if (!(o.target_itl_ms >= 0 && o.target_itl_ms <= 1e6)) {
     return InvalidArgument("--target-itl-ms: must be in [0, 1000000], got {}", o.target_itl_ms);
   }
@@ -95,7 +99,9 @@ Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) 
   // Who names an ISA means the CPU.
   if (!choice.gpu || (choice.cpu && options.isa != "auto")) return std::unique_ptr<Ops>();
   Result<std::unique_ptr<Ops>> cuda =
-      MakeCudaOps({.device = choice.index, .threads = threads, .fail_call = 0});
+      MakeCudaOps({.device = choice.index,
+                   .threads = threads,
+                   .step_timeout_seconds = options.step_timeout_seconds});
   if (cuda.ok()) return cuda;
   if (!choice.cpu) return cuda.status().WithContext("--device " + options.device);
   // A program that was built without the backend need not tell everyone.

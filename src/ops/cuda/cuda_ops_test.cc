@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
@@ -132,6 +134,34 @@ TEST_F(CudaErrors, AGraphDoesWhatItsOperationsDo) {
   work();
   EXPECT_TRUE(SameBits(replayed, run.Download(out)));
   EXPECT_FALSE(SameBits(replayed, first));
+}
+
+// In a process of its own: the kernel occupies the device until that has ended.
+void RunAStall() {
+  const auto made = MakeCudaOps({.threads = 1, .step_timeout_seconds = 0.2, .stall_call = 1});
+  if (!made.ok()) std::_Exit(1);
+  {
+    Ops& ops = **made;
+    const Result<Buffer> device = ops.Allocate(1 << 20, MemoryKind::kDevice);
+    const Result<Buffer> host = ops.Allocate(1 << 20, MemoryKind::kHostPinned);
+    const auto stream = ops.MakeStream();
+    const auto event = ops.MakeEvent();
+    if (!device.ok() || !host.ok()) std::_Exit(2);
+    ops.Record(*event, *stream);
+    if (ops.Reached(*event)) std::_Exit(3);
+    const Status awaited = ops.Await(*event);
+    if (awaited.code() != StatusCode::kDeadlineExceeded) std::_Exit(4);
+    if (ops.Synchronize(*stream).ToString() != awaited.ToString()) std::_Exit(5);
+    if (!ops.Reached(*event)) std::_Exit(6);  // so that Await tells
+    ops.CopyToDevice(device->data(), host->data(), 1 << 20, *stream);
+  }
+  std::fprintf(stderr, "all was given up\n");
+  std::_Exit(0);
+}
+
+TEST_F(CudaErrors, AKernelThatNeverEndsIsGivenUpAndSoIsTheDevice) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(RunAStall(), ::testing::ExitedWithCode(0), "all was given up");
 }
 
 // A small model's worth of every kind of call: load, one step, its results.
