@@ -40,6 +40,7 @@ Status NoDevice(std::string_view reason) { return Unavailable("no usable NVIDIA 
 CudaOps::CudaOps(const CudaOptions& options, int threads)
     : guard_(options),
       step_timeout_seconds_(options.step_timeout_seconds),
+      stall_event_(options.stall_event),
       pinned_(guard_, MemoryKind::kHostPinned),
       loader_(guard_, threads),
       gemm_(guard_) {}
@@ -153,10 +154,9 @@ bool CudaOps::WaitUntilDone(const char* call, const Query& query) {
     }
   });
   if (!late) return made;
-  guard_.Lose(Status(StatusCode::kDeadlineExceeded,
-                     fmt::format("CUDA: the device did not finish its work within {} s "
-                                 "(--step-timeout-seconds)",
-                                 step_timeout_seconds_)));
+  guard_.Lose(
+      Internal("CUDA: the device did not finish its work within {} s (--step-timeout-seconds)",
+               step_timeout_seconds_));
   return false;
 }
 
@@ -185,7 +185,7 @@ double CudaOps::SecondsBetween(const Event& from, const Event& to) {
 
 void CudaOps::Record(Event& event, Stream& stream) {
   auto& cuda_event = static_cast<CudaEvent&>(event);
-  if (guard_.TakeStall()) CUDA_RUN(guard_, LaunchStall(Handle(stream)));
+  if (++num_recorded_ == stall_event_) CUDA_RUN(guard_, LaunchStall(Handle(stream)));
   if (CUDA_RUN(guard_, cudaEventRecord(cuda_event.handle(), Handle(stream)))) {
     cuda_event.NoteRecorded(static_cast<CudaStream&>(stream));
   }

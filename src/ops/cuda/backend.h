@@ -64,6 +64,8 @@ class CudaOps final : public Ops {
   CallGuard guard_;
   std::string name_;
   const double step_timeout_seconds_;
+  const int64_t stall_event_;
+  int64_t num_recorded_ = 0;  // events
   int num_sms_ = 0;
   BlockPool pinned_;
   WeightLoader loader_;

@@ -47,12 +47,6 @@ void CallGuard::Lose(Status status) {
   Fail(std::move(status));
 }
 
-bool CallGuard::TakeStall() {
-  if (stall_call_ == 0 || num_calls_ < stall_call_) return false;
-  stall_call_ = 0;
-  return true;
-}
-
 void CallGuard::SelectDevice() {
   const std::thread::id current = std::this_thread::get_id();
   if (thread_ == current) return;

@@ -29,10 +29,7 @@ namespace tokamak::cuda {
 class CallGuard {
  public:
   explicit CallGuard(const CudaOptions& options)
-      : device_(options.device),
-        fail_call_(options.fail_call),
-        stall_call_(options.stall_call),
-        counts_(options.counts) {}
+      : device_(options.device), fail_call_(options.fail_call), counts_(options.counts) {}
   CallGuard(const CallGuard&) = delete;
   CallGuard& operator=(const CallGuard&) = delete;
 
@@ -65,9 +62,6 @@ class CallGuard {
   // Outlives the guard.
   const std::shared_ptr<const bool>& lost() const { return lost_; }
 
-  // Whether a kernel without end is due; true once.
-  bool TakeStall();
-
   bool ok() const { return status_.ok(); }
   const Status& status() const { return status_; }
   int device() const { return device_; }
@@ -86,7 +80,6 @@ class CallGuard {
 
   const int device_;
   const int64_t fail_call_;       // counted from 1: fails without being made; 0: none
-  int64_t stall_call_;            // 0: none, or no more
   CudaCallCounts* const counts_;  // or null
   int64_t num_calls_ = 0;
   std::thread::id thread_;  // that has selected the device

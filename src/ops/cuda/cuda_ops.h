@@ -28,9 +28,9 @@ struct CudaOptions {
   // For tests: the CUDA call with this number fails without being made; 0: none does. The
   // environment's TOKAMAK_CUDA_FAIL_CALL is used where this is 0.
   int64_t fail_call = 0;
-  // For tests: at the first Record after so many calls a kernel that never ends goes before the
-  // event; 0: none. The environment's TOKAMAK_CUDA_STALL_CALL is used where this is 0.
-  int64_t stall_call = 0;
+  // For tests: a kernel that never ends goes before the event recorded as the one with this number;
+  // 0: before none. The environment's TOKAMAK_CUDA_STALL_EVENT is used where this is 0.
+  int64_t stall_event = 0;
   CudaCallCounts* counts = nullptr;  // where given, filled in as long as the backend lives
 };
 

@@ -36,7 +36,7 @@ std::string FindLibrary() {
   return kLibrary;  // the loader's own search: rpath, LD_LIBRARY_PATH, the system's folders
 }
 
-int64_t CallFromEnvironment(const char* name) {
+int64_t NumberFromEnvironment(const char* name) {
   const char* text = std::getenv(name);
   return text != nullptr ? std::strtoll(text, nullptr, 10) : 0;
 }
@@ -65,10 +65,10 @@ Result<std::unique_ptr<Ops>> MakeCudaOpsFrom(const std::string& library,
   }
   CudaOptions effective = options;
   if (effective.fail_call == 0) {
-    effective.fail_call = CallFromEnvironment("TOKAMAK_CUDA_FAIL_CALL");
+    effective.fail_call = NumberFromEnvironment("TOKAMAK_CUDA_FAIL_CALL");
   }
-  if (effective.stall_call == 0) {
-    effective.stall_call = CallFromEnvironment("TOKAMAK_CUDA_STALL_CALL");
+  if (effective.stall_event == 0) {
+    effective.stall_event = NumberFromEnvironment("TOKAMAK_CUDA_STALL_EVENT");
   }
   std::unique_ptr<Ops> ops;
   Status status;
