@@ -31,6 +31,8 @@ void* CountedAllocate(size_t bytes, size_t alignment) {
 
 }  // namespace
 
+// What these allocate they also free, which GCC does not see where it inlines one of a pair.
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 void* operator new(size_t bytes) { return CountedAllocate(bytes, alignof(std::max_align_t)); }
 void* operator new[](size_t bytes) { return CountedAllocate(bytes, alignof(std::max_align_t)); }
 void* operator new(size_t bytes, std::align_val_t alignment) {

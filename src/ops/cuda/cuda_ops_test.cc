@@ -136,6 +136,37 @@ TEST_F(CudaErrors, AGraphDoesWhatItsOperationsDo) {
   EXPECT_FALSE(SameBits(replayed, first));
 }
 
+class CudaKernels : public CudaErrors {};
+
+// cuBLASLt gets what is aligned, the plain kernel the rest.
+TEST_F(CudaKernels, ProductsOfUnalignedRowsAreThoseOfAlignedOnes) {
+  const auto made = MakeCudaOps({.threads = 1});
+  ASSERT_TRUE(made.ok());
+  Ops& ops = **made;
+  constexpr int64_t kTokens = 70, kCols = 64, kRows = 96;
+  const auto source = MemorySource::Random("w", DType::kBF16, {kRows, kCols}, 1);
+  const auto weight = ops.Prepare({.parts = {source}, .use = WeightUse::kTied});
+  ASSERT_TRUE(weight.ok());
+  OpRunner run(ops);
+  std::vector<int32_t> ids(kTokens);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * 7 % kRows);
+  const Tensor hidden = run.Output({kTokens, kCols});
+  const Tensor ones = run.Floats(std::vector<float>(kCols, 1.0f), {kCols});
+  const Tensor bias = run.Floats(std::vector<float>(kRows, 0.25f), {kRows});
+  run.Run(Embed{.ids = run.Ints(ids), .table = weight->get(), .out = hidden});
+  std::vector<std::vector<float>> products;
+  for (const int64_t width : {kCols, kCols + 1}) {
+    const Tensor x = run.Output({kTokens, width}, DType::kBF16).Cols(0, kCols);
+    const Tensor out = run.Output({kTokens, kRows});
+    run.Run(AddRmsNorm{.residual = hidden, .weight = ones, .eps = 1e-5f, .out = x});
+    run.Run(Linear{.x = x, .weight = weight->get(), .bias = bias, .out = out});
+    products.push_back(run.Download(out));
+  }
+  for (size_t i = 0; i < products[0].size(); ++i) {
+    ASSERT_NEAR(products[0][i], products[1][i], 1e-3) << i;
+  }
+}
+
 // In a process of its own: the kernel occupies the device until that has ended.
 void RunAStall() {
   const auto made = MakeCudaOps({.threads = 1, .step_timeout_seconds = 0.2, .stall_event = 1});
