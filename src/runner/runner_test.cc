@@ -158,7 +158,7 @@ TEST_P(RunnerInvariance, RequestsGetTheSameWhateverTheSchedule) {
   std::string why;
   const auto lone_ops = MakeBackend(c, 1, &why);
   auto ops = MakeBackend(c, c.threads, &why);
-  if (ops == nullptr) GTEST_SKIP() << why;
+  if (ops == nullptr) GTEST_SKIP() << "no CUDA backend here: " << why;
   if (!c.executor.empty() && c.isa != "cuda") ops = MakeQueuedOps(std::move(ops), 7);
   const auto lone_model = MakeToyModel(*lone_ops, {.dtype = c.weights});
   const auto model = MakeToyModel(*ops, {.dtype = c.weights});
