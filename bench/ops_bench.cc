@@ -79,7 +79,7 @@ void LinearBench(benchmark::State& state, const std::string& isa, int threads, D
   const auto weight = MakeWeight(*ops, dtype, rows, cols);
   Memory memory(*ops);
   Linear op;
-  op.x = memory.Floats({num_tokens, cols});
+  op.x = memory.Zeros(weight->activation(), {num_tokens, cols});
   op.weight = weight.get();
   op.out = memory.Zeros(DType::kF32, {num_tokens, rows});
   for (auto _ : state) ops->Run(op, *stream);
@@ -87,26 +87,37 @@ void LinearBench(benchmark::State& state, const std::string& isa, int threads, D
   state.counters["FLOP/s"] = PerSecond(2.0 * static_cast<double>(num_tokens * rows * cols));
 }
 
-// One paged sequence per row of the batch, blocks in order.
+// Sequences of one length that end with as many queries each, in the pool of a model of several
+// layers. Blocks lie in order.
 struct PagedCache {
-  static constexpr int kBlockSize = 32;
-  PagedCache(Ops& ops, int kv_heads, int head_dim, DType dtype, int64_t length, int num_queries)
+  static constexpr int kBlockSize = 16;
+  PagedCache(Ops& ops, int kv_heads, int head_dim, DType dtype, int64_t length, int num_queries,
+             int num_seqs = 1, int layers = 1)
       : memory(ops) {
     const int64_t blocks = length / kBlockSize + 1;
     const int64_t side = static_cast<int64_t>(kv_heads) * kBlockSize * head_dim;
-    const Tensor pool = memory.Zeros(dtype, {blocks, 2 * side});
+    const Tensor pool = memory.Zeros(dtype, {num_seqs * blocks, 2 * layers * side});
     view = {.base = static_cast<std::byte*>(pool.data),
             .block_stride = pool.row_stride,
             .k_offset = 0,
-            .v_offset = pool.row_stride / 2,
+            .v_offset = static_cast<int64_t>(RowBytes(dtype, side)),
             .dtype = dtype,
             .block_size = kBlockSize,
             .num_kv_heads = kv_heads,
             .head_dim = head_dim};
-    table.resize(static_cast<size_t>(blocks));
+    blocks_per_seq = static_cast<int32_t>(blocks);
+    table.resize(static_cast<size_t>(num_seqs * blocks));
     std::iota(table.begin(), table.end(), 0);
-    kv_length = {static_cast<int32_t>(length)};
-    query_begin = {0, num_queries};
+    kv_length.assign(static_cast<size_t>(num_seqs), static_cast<int32_t>(length));
+    table_rows.resize(kv_length.size());
+    std::iota(table_rows.begin(), table_rows.end(), 0);
+    for (int s = 0; s <= num_seqs; ++s) query_begin.push_back(s * num_queries);
+  }
+  KvLayerView Layer(int layer) const {
+    KvLayerView one = view;
+    one.k_offset += 2 * layer * view.v_offset;
+    one.v_offset += 2 * layer * view.v_offset;
+    return one;
   }
   std::unique_ptr<AttentionPlan> Plan(Ops& ops, Stream& stream, int heads) const {
     auto plan = ops.MakePlan({.num_heads = heads,
@@ -114,9 +125,9 @@ struct PagedCache {
                               .head_dim = view.head_dim,
                               .block_size = kBlockSize,
                               .kv_dtype = view.dtype,
-                              .max_seqs = 1,
+                              .max_seqs = static_cast<int32_t>(kv_length.size()),
                               .max_tokens = query_begin.back(),
-                              .max_blocks_per_seq = static_cast<int32_t>(table.size())});
+                              .max_blocks_per_seq = blocks_per_seq});
     CHECK_MSG(plan.ok(), plan.status().ToString());
     const auto view_of = [](const std::vector<int32_t>& values) {
       return Tensor(const_cast<int32_t*>(values.data()), DType::kI32,
@@ -128,36 +139,69 @@ struct PagedCache {
                    .device_kv_length = view_of(kv_length),
                    .table_rows = view_of(table_rows),
                    .tables = Tensor(const_cast<int32_t*>(table.data()), DType::kI32,
-                                    Shape{1, static_cast<int64_t>(table.size())})},
+                                    Shape{static_cast<int64_t>(kv_length.size()), blocks_per_seq})},
                   stream);
     return *std::move(plan);
   }
 
   Memory memory;
   KvLayerView view;
-  std::vector<int32_t> query_begin, kv_length, table, table_rows = {0};
+  int32_t blocks_per_seq = 0;
+  std::vector<int32_t> query_begin, kv_length, table, table_rows;
 };
 
-// Queries at the end of a context of range(0) positions.
-void AttentionBench(benchmark::State& state, const std::string& isa, int threads, DType dtype,
-                    int num_queries) {
-  constexpr int kHeads = 9, kKvHeads = 3, kHeadDim = 64;
-  const int64_t length = state.range(0);
+// All layers of SmolLM2-135M: range(0) sequences with range(1) queries each at the end of a context
+// of range(2) positions.
+void AttentionBench(benchmark::State& state, const std::string& isa, int threads, DType dtype) {
+  constexpr int kHeads = 9, kKvHeads = 3, kHeadDim = 64, kLayers = 30;
+  const auto num_seqs = static_cast<int>(state.range(0));
+  const auto num_queries = static_cast<int>(state.range(1));
+  const int64_t length = state.range(2), num_tokens = num_seqs * num_queries;
   const auto ops = MakeOps(isa, threads);
   const auto stream = ops->MakeStream();
-  PagedCache cache(*ops, kKvHeads, kHeadDim, dtype, length, num_queries);
+  PagedCache cache(*ops, kKvHeads, kHeadDim, dtype, length, num_queries, num_seqs, kLayers);
   const auto plan = cache.Plan(*ops, *stream, kHeads);
   Attention op;
-  op.q = cache.memory.Floats({num_queries, kHeads * kHeadDim});
-  op.cache = cache.view;
+  op.q = cache.memory.Floats({num_tokens, kHeads * kHeadDim});
   op.plan = plan.get();
   op.scale = 0.125f;
-  op.out = cache.memory.Zeros(DType::kF32, {num_queries, kHeads * kHeadDim});
+  op.out = cache.memory.Zeros(DType::kF32, {num_tokens, kHeads * kHeadDim});
+  for (auto _ : state) {
+    for (int layer = 0; layer < kLayers; ++layer) {
+      op.cache = cache.Layer(layer);
+      ops->Run(op, *stream);
+    }
+  }
+  const auto bytes = static_cast<double>(RowBytes(dtype, kHeadDim));
+  state.counters["B/s"] =
+      PerSecond(2.0 * kLayers * kKvHeads * bytes * static_cast<double>(num_seqs * length));
+  state.counters["FLOP/s"] =
+      PerSecond(4.0 * kLayers * kHeads * kHeadDim * static_cast<double>(num_tokens) *
+                (static_cast<double>(length) - num_queries / 2.0));
+}
+
+// Rotation and storing of range(0) tokens, one layer.
+void RopeBench(benchmark::State& state, const std::string& isa, int threads, DType dtype) {
+  constexpr int kHeads = 9, kKvHeads = 3, kHeadDim = 64;
+  const int64_t num_tokens = state.range(0);
+  const auto ops = MakeOps(isa, threads);
+  const auto stream = ops->MakeStream();
+  PagedCache cache(*ops, kKvHeads, kHeadDim, dtype, num_tokens, 1);
+  Memory& m = cache.memory;
+  const Tensor qkv = m.Floats({num_tokens, (kHeads + 2 * kKvHeads) * kHeadDim});
+  const RopeTable table = {.cos_sin = m.Floats({1, kHeadDim}, 0.70710678f), .rotary_dim = kHeadDim};
+  RopeAndStore op;
+  op.q = qkv.Cols(0, kHeads * kHeadDim);
+  op.k = qkv.Cols(kHeads * kHeadDim, (kHeads + kKvHeads) * kHeadDim);
+  op.v = qkv.Cols((kHeads + kKvHeads) * kHeadDim, qkv.cols());
+  op.positions = m.Zeros(DType::kI32, {num_tokens});
+  op.slots = m.Zeros(DType::kI64, {num_tokens});
+  std::iota(static_cast<int64_t*>(op.slots.data), static_cast<int64_t*>(op.slots.data) + num_tokens,
+            0);
+  op.rope = &table;
+  op.cache = cache.view;
   for (auto _ : state) ops->Run(op, *stream);
-  const double elements = 2.0 * kKvHeads * kHeadDim * static_cast<double>(length);
-  state.counters["B/s"] = PerSecond(elements * Info(dtype).block_bytes);
-  state.counters["FLOP/s"] = PerSecond(4.0 * kHeads * kHeadDim * num_queries *
-                                       (static_cast<double>(length) - num_queries / 2.0));
+  state.counters["tok/s"] = PerSecond(static_cast<double>(num_tokens));
 }
 
 // A decoder of SmolLM2-135M's shape; its layers share their weights' values, not their memory.
@@ -181,11 +225,12 @@ class Stack {
     head_ = MakeWeight(ops, dtype, kVocab, kHidden);
     Memory& m = cache_.memory;
     residual_ = m.Floats({num_tokens, kHidden});
-    normed_ = m.Floats({num_tokens, kHidden});
+    const DType activation = head_->activation();
+    normed_ = m.Zeros(activation, {num_tokens, kHidden});
     qkv_ = m.Floats({num_tokens, kQkv});
-    attended_ = m.Floats({num_tokens, kHidden});
+    attended_ = m.Zeros(activation, {num_tokens, kHidden});
     gate_up_ = m.Floats({num_tokens, 2 * kFfn});
-    gated_ = m.Floats({num_tokens, kFfn});
+    gated_ = m.Zeros(activation, {num_tokens, kFfn});
     down_ = m.Floats({num_tokens, kHidden});
     norm_ = m.Floats({kHidden});
     logits_ = m.Floats({1, kVocab});
@@ -276,17 +321,25 @@ void Register(int threads) {
           ->UseRealTime()
           ->Unit(benchmark::kMicrosecond);
     }
-    for (const DType dtype : {DType::kF16, DType::kF32}) {
-      for (const int queries : {1, 64}) {
-        benchmark::RegisterBenchmark(
-            fmt::format("attention_{}/{}/{}", queries == 1 ? "decode" : "extend", isa, Name(dtype))
-                .c_str(),
-            [=](benchmark::State& state) { AttentionBench(state, isa, threads, dtype, queries); })
-            ->Arg(1024)
-            ->Arg(8192)
-            ->UseRealTime()
-            ->Unit(benchmark::kMicrosecond);
-      }
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
+      benchmark::RegisterBenchmark(
+          fmt::format("attention/{}/{}", isa, Name(dtype)).c_str(),
+          [=](benchmark::State& state) { AttentionBench(state, isa, threads, dtype); })
+          ->ArgNames({"seqs", "queries", "context"})
+          ->Args({1, 1, 512})
+          ->Args({32, 1, 600})
+          ->Args({1, 1, 8192})
+          ->Args({1, 512, 512})
+          ->Args({1, 512, 4096})
+          ->UseRealTime()
+          ->Unit(benchmark::kMillisecond);
+      benchmark::RegisterBenchmark(
+          fmt::format("rope_and_store/{}/{}", isa, Name(dtype)).c_str(),
+          [=](benchmark::State& state) { RopeBench(state, isa, threads, dtype); })
+          ->Arg(1)
+          ->Arg(512)
+          ->UseRealTime()
+          ->Unit(benchmark::kMicrosecond);
     }
     benchmark::RegisterBenchmark(
         fmt::format("stack/{}/Q4_1", isa).c_str(),

@@ -18,13 +18,15 @@
 namespace tokamak {
 
 struct EngineOptions {
-  std::string model = {};         // .gguf file, Hugging Face directory, or dummy:<config.json>
-  std::string device = "auto";    // cpu, cuda, cuda:N, auto
-  std::string isa = "auto";       // CPU kernels: auto, or one that `tokamak --help` lists
+  std::string model = {};       // .gguf file, Hugging Face directory, or dummy:<config.json>
+  std::string device = "auto";  // cpu, cuda, cuda:N, auto
+  std::string isa = "auto";     // CPU kernels: auto, or one that `tokamak --help` lists
+  // CPU: keep activations in f32 where the default is int8. Slower; the exact path.
+  bool precise = false;
   std::string executor = "auto";  // of decode steps: eager, graph, auto
   int32_t steps_in_flight = 0;    // submitted before the first is waited for; 0: the device's best
   double step_timeout_seconds = 60;     // on a GPU: a longer step ends the engine; 0: none does
-  std::string kv_cache_dtype = "auto";  // f32, f16, bf16, auto
+  std::string kv_cache_dtype = "auto";  // f32, f16, bf16, q8_0, auto
   int32_t threads = 0;                  // 0: one per physical core
   int32_t max_seqs = 64;                // sequences running at the same time
   int32_t max_batch_tokens = 512;       // tokens in one step
@@ -37,6 +39,7 @@ struct EngineOptions {
   double target_itl_ms = 0;  // longest wanted gap between a stream's tokens; 0: no target
   bool prefix_cache = true;
   bool profile = false;          // note the time of every operation, for Engine::TakeProfile
+  bool profile_events = false;   // with profile: and keep each one
   std::string record_path = {};  // where to log arrivals, steps and seeds for `tokamak replay`
   // Called on the loading thread with the fraction loaded so far, in [0, 1].
   std::function<void(double)> on_load_progress = {};
@@ -53,6 +56,8 @@ struct ModelInfo {
   int32_t threads = 0;         // compute threads
   int64_t weight_bytes = 0;    // as prepared
   int64_t kv_token_bytes = 0;  // KV cache per position, all layers
+  int64_t token_macs = 0;      // multiplications by weights that one position takes
+  int64_t logits_macs = 0;     // and that its logits take
   int64_t device_bytes = 0;    // GPU memory that loading took, for everything; 0 on CPUs
   double load_seconds = 0;
   std::string chat_template;  // the checkpoint's Jinja source; empty: it has none
@@ -96,6 +101,16 @@ struct Profile {
     double host_waiting_seconds = 0;
   };
   std::vector<Steps> steps;  // decode, prefill, mixed: those that there were
+
+  // One operation, or one step with all of its operations.
+  struct Event {
+    const char* name = "";     // a literal: as in Op, or "step"
+    double begin_seconds = 0;  // since the engine's first operation
+    double end_seconds = 0;
+  };
+  static constexpr size_t kMaxEvents = size_t{1} << 20;
+  std::vector<Event> events;   // with EngineOptions::profile_events; a step follows its operations
+  int64_t dropped_events = 0;  // those after kMaxEvents
 };
 
 // Thread-safe. Owns the engine thread, which owns everything that runs.

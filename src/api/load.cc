@@ -88,9 +88,9 @@ std::string NameOf(const std::string& path) {
   return name;
 }
 
-Result<std::unique_ptr<Ops>> MakeCpu(const std::string& isa, int threads) {
-  if (isa == "reference") return MakeReferenceOps();
-  return MakeCpuOps({.threads = threads, .isa = isa});
+Result<std::unique_ptr<Ops>> MakeCpu(const EngineOptions& options, int threads) {
+  if (options.isa == "reference") return MakeReferenceOps();
+  return MakeCpuOps({.threads = threads, .isa = options.isa + (options.precise ? "/precise" : "")});
 }
 
 // Null: the CPU is to be used.
@@ -121,10 +121,10 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, int threads,
     options.device = fmt::format("cuda:{}", ParseDevice(options.device)->index);
   } else {
     options.device = "cpu";
-    ASSIGN_OR_RETURN(ops, MakeCpu(options.isa, threads));
+    ASSIGN_OR_RETURN(ops, MakeCpu(options, threads));
   }
   if (options.profile) {
-    std::unique_ptr<ProfiledOps> profiled = MakeProfiledOps(std::move(ops));
+    std::unique_ptr<ProfiledOps> profiled = MakeProfiledOps(std::move(ops), options.profile_events);
     *take_profile = [raw = profiled.get()] { return raw->Take(); };
     ops = std::move(profiled);
   }
@@ -176,10 +176,10 @@ Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& op
   return LoadModel(checkpoint, ops, load);
 }
 
-// Sizes the cache and puts a runner around the model.
+// Sizes the cache and puts a runner around the model. Completes `info`.
 Result<std::unique_ptr<Executor>> MakeExecutor(std::unique_ptr<Ops> ops,
                                                std::unique_ptr<const Model> model,
-                                               const EngineOptions& options) {
+                                               const EngineOptions& options, ModelInfo& info) {
   ASSIGN_OR_RETURN(const RunnerShape shape, MakeRunnerShape(options, *model));
   std::optional<int64_t> available = ops->FreeDeviceMemory();
   const bool on_device = available.has_value();
@@ -189,6 +189,8 @@ Result<std::unique_ptr<Executor>> MakeExecutor(std::unique_ptr<Ops> ops,
   }
   ASSIGN_OR_RETURN(const MemoryPlan plan,
                    PlanRunner(*model, options, shape, *available, on_device));
+  info.token_macs = plan.token_macs;
+  info.logits_macs = plan.logits_macs;
   Result<std::unique_ptr<Executor>> executor =
       MakeInProcessExecutor(std::move(ops), std::move(model), shape, plan.memory());
   // What the backend needs for itself is known when it is asked for.
@@ -255,7 +257,8 @@ Result<EngineParts> LoadParts(const EngineOptions& given) {
   parts.model.device = options.device;
   parts.model.threads = options.isa == "reference" ? 1 : threads;
   ASSIGN_OR_RETURN(parts.system_fingerprint, SystemFingerprint(checkpoint, options, parts.model));
-  ASSIGN_OR_RETURN(parts.executor, MakeExecutor(std::move(ops), std::move(model), options));
+  ASSIGN_OR_RETURN(parts.executor,
+                   MakeExecutor(std::move(ops), std::move(model), options, parts.model));
   if (free_before) {
     parts.model.device_bytes = *free_before - device.FreeDeviceMemory().value_or(*free_before);
   }

@@ -11,7 +11,9 @@ Result<DType> KvDtype(const std::string& name) {
   if (name == "f32") return DType::kF32;
   if (name == "f16") return DType::kF16;
   if (name == "bf16") return DType::kBF16;
-  return InvalidArgument("--kv-cache-dtype: must be f32, f16, bf16 or auto, got \"{}\"", name);
+  if (name == "q8_0") return DType::kQ8_0;
+  return InvalidArgument("--kv-cache-dtype: must be f32, f16, bf16, q8_0 or auto, got \"{}\"",
+                         name);
 }
 
 }  // namespace
@@ -36,7 +38,7 @@ Result<MemoryPlan> PlanRunner(const Model& model, const EngineOptions& options,
   budget.kv_cache_bytes = options.kv_cache_bytes;
   budget.host_cache_bytes = options.host_cache_bytes;
   budget.host_tier_apart = on_device;
-  const std::unique_ptr<Ops> count = MakeCountOps();
+  const std::unique_ptr<CountOps> count = MakeCountOps();
   return PlanMemory(model, *count, shape, budget);
 }
 

@@ -3,7 +3,9 @@
 #include <memory>
 
 #include "base/error.h"
+#include "cli/bench_flags.h"
 #include "cli/bench_load.h"
+#include "cli/bench_report.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 
@@ -21,19 +23,13 @@ constexpr char kProfileHelp[] =
     "gaps, and how much of the time the host is busy. On a GPU the operations of a decode step are "
     "one graph unless --executor eager; only without it is the host's share a true one";
 
-// "100:1024" or "100".
-struct Range {
-  int32_t low = 0;
-  int32_t high = 0;
-};
-
 struct ThroughputFlags {
   EngineFlags engine;
   int32_t requests = 256;
-  Range input = {100, 1024};
-  Range output = {100, 1024};
+  TokenRange input = {100, 1024};
+  TokenRange output = {100, 1024};
   int32_t seed = 0;
-  bool json = false;
+  ReportFlags report;
 };
 
 struct LatencyFlags {
@@ -41,66 +37,15 @@ struct LatencyFlags {
   std::optional<std::vector<int32_t>> batch = std::vector<int32_t>{1, 8, 32};
   int32_t prompt_tokens = 512;
   int32_t output_tokens = 128;
+  int32_t runs = 1;
   int32_t seed = 0;
-  bool json = false;
+  ReportFlags report;
 };
 
-Status ParseRange(const std::string& text, Range* range) {
-  std::string list = text;
-  if (const size_t colon = list.find(':'); colon != std::string::npos) list[colon] = ',';
-  const Result<std::vector<int32_t>> ends = ParseIntList(list);
-  const bool valid = ends.ok() && (ends->size() == 1 || ends->size() == 2) && ends->front() >= 1 &&
-                     ends->front() <= ends->back();
-  if (!valid) return InvalidArgument("\"{}\" is not a range of tokens such as 100:1024", text);
-  *range = {ends->front(), ends->back()};
-  return Status();
-}
-
-void Print(const BenchResult& r, bool json) {
-  if (json) {
-    std::printf("%s\n", BenchJson(r).c_str());
-  } else {
-    std::printf("%s  %s  %d threads  batch %d\n", r.model.c_str(), r.backend.c_str(), r.threads,
-                r.batch);
-    std::printf("  %lld requests, %lld tokens in, %lld out, %.2f s\n",
-                static_cast<long long>(r.requests), static_cast<long long>(r.input_tokens),
-                static_cast<long long>(r.output_tokens), r.seconds);
-    std::printf("  prompt %.1f tok/s   output %.1f tok/s   weights %.2f GB/s   KV %.2f GB/s\n",
-                r.prompt_tok_s, r.output_tok_s, r.weight_gb_s, r.kv_gb_s);
-    std::printf("  first token p50 %.1f  p90 %.1f  p99 %.1f ms\n", r.ttft_ms.p50, r.ttft_ms.p90,
-                r.ttft_ms.p99);
-    std::printf("  per token   p50 %.2f  p90 %.2f  p99 %.2f ms\n", r.tpot_ms.p50, r.tpot_ms.p90,
-                r.tpot_ms.p99);
-    std::printf("  loaded in %.2f s, peak memory %.0f MB\n", r.load_s, r.peak_rss_mb);
-  }
-  std::fflush(stdout);
-}
-
-// The mean step of a kind.
-void PrintSteps(const Profile::Steps& steps) {
-  const double whole =
-      steps.busy_seconds + steps.inside_steps_seconds + steps.between_steps_seconds;
-  if (whole <= 0) return;
-  const auto count = static_cast<double>(steps.count);
-  const auto line = [&](const char* name, int64_t calls, double seconds) {
-    std::fprintf(stderr, "  %-18s %9.1f %11.4f ms %6.1f%%\n", name,
-                 static_cast<double>(calls) / count, seconds / count * 1e3, 100 * seconds / whole);
-  };
-  std::fprintf(stderr, "%s: %lld steps of %.3f ms; calls and time per step\n", steps.kind.c_str(),
-               static_cast<long long>(steps.count), whole / count * 1e3);
-  for (const Profile::Op& op : steps.ops) line(op.name.c_str(), op.calls, op.seconds);
-  line("gaps inside steps", steps.count, steps.inside_steps_seconds);
-  line("gaps between steps", steps.count, steps.between_steps_seconds);
-  std::fprintf(stderr, "  longest gap between steps %.3f ms\n", steps.longest_gap_seconds * 1e3);
-  if (steps.host_seconds <= 0) return;
-  const double busy = 1 - steps.host_waiting_seconds / steps.host_seconds;
-  std::fprintf(stderr, "  host busy %.1f%% of the time, %.4f ms per step\n", 100 * busy,
-               busy * whole / count * 1e3);
-}
-
-// What the steps since the last call were spent on; nothing without --profile.
-void PrintProfile(Engine& engine) {
-  for (const Profile::Steps& steps : engine.TakeProfile().steps) PrintSteps(steps);
+// What the engine must note for the report.
+void SetProfile(const ReportFlags& report, EngineOptions& options) {
+  options.profile_events = !report.trace.empty();
+  options.profile = report.profile || options.profile_events;
 }
 
 Result<BenchResult> Throughput(Engine& engine, const ThroughputFlags& flags) {
@@ -111,27 +56,32 @@ Result<BenchResult> Throughput(Engine& engine, const ThroughputFlags& flags) {
     one.output_tokens = RandomInRange(flags.output.low, flags.output.high, &state);
     one.prompt = RandomPrompt(input, engine.model().vocab_size, &state);
   }
-  return RunLoad(engine, load);
+  ASSIGN_OR_RETURN(LoadRun run, RunLoad(engine, load));
+  return std::move(run.result);
+}
+
+Status MeasureThroughput(const ThroughputFlags& flags) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, LoadEngine(flags.engine));
+  ASSIGN_OR_RETURN(Reporter reporter, Reporter::Create(*engine, flags.report));
+  std::fprintf(stderr, "%d requests\n", flags.requests);
+  reporter.Begin();
+  ASSIGN_OR_RETURN(BenchResult result, Throughput(*engine, flags));
+  result.batch = flags.engine.options.max_seqs;
+  reporter.Report(std::move(result), "throughput");
+  return reporter.Finish();
 }
 
 int RunThroughput(ThroughputFlags flags) {
   if (flags.requests < 1) return UsageError("--requests must be at least 1");
   EngineOptions& options = flags.engine.options;
   options.max_queue = std::max(options.max_queue, flags.requests);
-  Result<std::unique_ptr<Engine>> engine = LoadEngine(flags.engine);
-  if (!engine.ok()) return Fail(engine.status());
-  std::fprintf(stderr, "%d requests\n", flags.requests);
-  (void)(*engine)->TakeProfile();  // of loading
-  Result<BenchResult> result = Throughput(**engine, flags);
-  if (!result.ok()) return Fail(result.status());
-  result->batch = options.max_seqs;
-  Print(*result, flags.json);
-  PrintProfile(**engine);
-  return kOk;
+  SetProfile(flags.report, options);
+  const Status status = MeasureThroughput(flags);
+  return status.ok() ? kOk : Fail(status);
 }
 
-// All requests of a batch have the same shape and start together, so the prompts take until the
-// first tokens and the rest is decoding.
+// All requests of a batch have the same shape and start together. The rates of prompts are over the
+// time until the last has its first token, those of output over the steps in which all decode.
 Result<BenchResult> Latency(Engine& engine, int32_t batch, const LatencyFlags& flags,
                             uint64_t* state) {
   std::vector<Load> load(static_cast<size_t>(batch));
@@ -139,38 +89,67 @@ Result<BenchResult> Latency(Engine& engine, int32_t batch, const LatencyFlags& f
     one.output_tokens = flags.output_tokens;
     one.prompt = RandomPrompt(flags.prompt_tokens, engine.model().vocab_size, state);
   }
-  ASSIGN_OR_RETURN(BenchResult result, RunLoad(engine, load));
+  ASSIGN_OR_RETURN(LoadRun run, RunLoad(engine, load));
+  BenchResult& result = run.result;
+  const Phases& phases = run.phases;
+  const ModelInfo& model = engine.model();
+  const auto prompts = static_cast<double>(result.input_tokens);
   result.batch = batch;
-  const double prefill_s = result.ttft_ms.p99 / 1e3;
-  const double decode_s = result.seconds - prefill_s;
-  if (prefill_s > 0) result.prompt_tok_s = static_cast<double>(result.input_tokens) / prefill_s;
-  if (flags.output_tokens > 1 && decode_s > 0) {
-    result.output_tok_s = static_cast<double>(result.output_tokens - batch) / decode_s;
+  result.prompt_tok_s = prompts / phases.prompts_s;
+  result.prompt_gmac_s = (prompts * static_cast<double>(model.token_macs) +
+                          batch * static_cast<double>(model.logits_macs)) /
+                         phases.prompts_s / 1e9;
+  const auto steps = static_cast<double>(phases.decode_steps);
+  const auto per_second = [&phases](double amount) {
+    return phases.decode_s > 0 ? amount / phases.decode_s : 0;
+  };
+  result.output_tok_s = per_second(steps * batch);
+  result.output_gmac_s =
+      result.output_tok_s * static_cast<double>(model.token_macs + model.logits_macs) / 1e9;
+  result.weight_gb_s = per_second(steps * static_cast<double>(model.weight_bytes) / 1e9);
+  result.kv_gb_s = per_second(phases.decode_kv_bytes / 1e9);
+  return std::move(run.result);
+}
+
+Status MeasureLatency(const LatencyFlags& flags) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, LoadEngine(flags.engine));
+  ASSIGN_OR_RETURN(Reporter reporter, Reporter::Create(*engine, flags.report));
+  auto state = static_cast<uint64_t>(flags.seed);
+  // The first request finds cold caches and pages that nobody has touched; it is not measured.
+  LatencyFlags warm_up = flags;
+  warm_up.output_tokens = std::min(warm_up.output_tokens, 4);
+  RETURN_IF_ERROR(Latency(*engine, 1, warm_up, &state).status());
+  for (const int32_t batch : *flags.batch) {
+    for (int32_t run = 0; run < flags.runs; ++run) {
+      std::fprintf(stderr, "batch %d\n", batch);
+      reporter.Begin();
+      ASSIGN_OR_RETURN(BenchResult result, Latency(*engine, batch, flags, &state));
+      reporter.Report(std::move(result), fmt::format("batch {}", batch));
+    }
   }
-  return result;
+  return reporter.Finish();
 }
 
 int RunLatency(LatencyFlags flags) {
   if (flags.prompt_tokens < 1 || flags.output_tokens < 1) {
     return UsageError("--prompt-tokens and --output-tokens must be at least 1");
   }
+  if (flags.runs < 1) return UsageError("--runs must be at least 1");
   EngineOptions& options = flags.engine.options;
   for (const int32_t batch : *flags.batch) {
     if (batch < 1) return UsageError("--batch: sizes must be at least 1");
     options.max_seqs = std::max(options.max_seqs, batch);
   }
-  Result<std::unique_ptr<Engine>> engine = LoadEngine(flags.engine);
-  if (!engine.ok()) return Fail(engine.status());
-  auto state = static_cast<uint64_t>(flags.seed);
-  for (const int32_t batch : *flags.batch) {
-    std::fprintf(stderr, "batch %d\n", batch);
-    (void)(*engine)->TakeProfile();  // of loading
-    const Result<BenchResult> result = Latency(**engine, batch, flags, &state);
-    if (!result.ok()) return Fail(result.status());
-    Print(*result, flags.json);
-    PrintProfile(**engine);
-  }
-  return kOk;
+  SetProfile(flags.report, options);
+  const Status status = MeasureLatency(flags);
+  return status.ok() ? kOk : Fail(status);
+}
+
+void AddReportFlags(Flags& flags, ReportFlags& report, const std::string& json_help) {
+  flags.Add("--json", report.json, json_help);
+  flags.Add("--profile", report.profile, kProfileHelp);
+  flags.Add("--trace", report.trace,
+            "Write every step and operation there, for chrome://tracing or ui.perfetto.dev");
 }
 
 }  // namespace
@@ -180,17 +159,10 @@ void AddBenchCommands(CommandLine& line) {
   Flags t = line.Command("bench throughput", "Measure many requests at once", kThroughputExamples,
                          [throughput] { return RunThroughput(*throughput); });
   t.Add("--requests", throughput->requests, "How many");
-  t.AddParsed(
-      "--input", "LOW:HIGH",
-      [throughput](const std::string& text) { return ParseRange(text, &throughput->input); },
-      "Prompt tokens of each, uniform (default 100:1024)");
-  t.AddParsed(
-      "--output", "LOW:HIGH",
-      [throughput](const std::string& text) { return ParseRange(text, &throughput->output); },
-      "Generated tokens of each, uniform (default 100:1024)");
+  AddRange(t, "--input", throughput->input, "Prompt tokens of each, uniform");
+  AddRange(t, "--output", throughput->output, "Generated tokens of each, uniform");
   t.Add("--seed", throughput->seed, "Of lengths and prompts");
-  t.Add("--json", throughput->json, "Print one JSON object");
-  t.Add("--profile", throughput->engine.options.profile, kProfileHelp);
+  AddReportFlags(t, throughput->report, "Print one JSON object");
   AddEngineFlags(t, throughput->engine);
 
   auto latency = std::make_shared<LatencyFlags>();
@@ -199,9 +171,9 @@ void AddBenchCommands(CommandLine& line) {
   l.Add("--batch", latency->batch, "Batch sizes, one after the other (default 1,8,32)");
   l.Add("--prompt-tokens", latency->prompt_tokens, "Of each request");
   l.Add("--output-tokens", latency->output_tokens, "Of each request");
+  l.Add("--runs", latency->runs, "How often each batch size is measured");
   l.Add("--seed", latency->seed, "Of the prompts");
-  l.Add("--json", latency->json, "Print one JSON object per batch size");
-  l.Add("--profile", latency->engine.options.profile, kProfileHelp);
+  AddReportFlags(l, latency->report, "Print one JSON object per run");
   AddEngineFlags(l, latency->engine);
 }
 

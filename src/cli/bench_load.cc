@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include "api/version.h"
 #include "base/mutex.h"
@@ -23,23 +24,89 @@ uint64_t NextRandom(uint64_t* state) {
   return z ^ (z >> 31);
 }
 
-// What one request went through. Times since the load began.
-struct Times {
-  double first = 0;
-  double last = 0;
-  int32_t tokens = 0;
-};
+// When one request's tokens came, in seconds since the load began.
+using TokenTimes = std::vector<double>;
 
 // Written by the engine thread.
 struct Progress {
   Mutex mutex;
   CondVar ended;
-  std::vector<Times> times GUARDED_BY(mutex);
+  std::vector<TokenTimes> times GUARDED_BY(mutex);
   size_t open GUARDED_BY(mutex) = 0;
   Status error GUARDED_BY(mutex);
 };
 
-// Nearest rank.
+void Take(Progress& progress, size_t i, SteadyClock::time_point start, const OutputChunk& chunk) {
+  const double now = Seconds(SteadyClock::now() - start);
+  MutexLock lock(progress.mutex);
+  TokenTimes& times = progress.times[i];
+  times.insert(times.end(), chunk.token_ids.size(), now);
+  if (!chunk.finish_reason) return;
+  if (!chunk.error.ok() && progress.error.ok()) progress.error = chunk.error;
+  if (--progress.open == 0) progress.ended.NotifyAll();
+}
+
+// Bytes of keys and values that `steps` decode steps read for a request that has `tokens` of its
+// output before them: each sees all positions before.
+double DecodeKvBytes(const Load& load, size_t tokens, size_t steps, const ModelInfo& model) {
+  const auto start = static_cast<double>(load.prompt.size() + tokens) - 1;
+  const auto n = static_cast<double>(steps);
+  return (start * n + n * (n + 1) / 2) * static_cast<double>(model.kv_token_bytes);
+}
+
+// Every request that has tokens at all had its first before the last one's first, so the last one's
+// tokens mark steps in which all of them decode, until one ends.
+Phases FindPhases(const std::vector<Load>& load, const std::vector<TokenTimes>& times,
+                  const ModelInfo& model) {
+  Phases phases;
+  const TokenTimes* latest = nullptr;
+  double first_end = std::numeric_limits<double>::infinity();
+  for (const TokenTimes& one : times) {
+    if (one.empty()) return {};
+    if (latest == nullptr || one.front() > latest->front()) latest = &one;
+    first_end = std::min(first_end, one.back());
+  }
+  if (latest == nullptr) return {};
+  phases.prompts_s = latest->front();
+  const auto end = std::upper_bound(latest->begin(), latest->end(), first_end);
+  if (end - latest->begin() < 2) return phases;
+  phases.decode_steps = end - latest->begin() - 1;
+  phases.decode_s = *(end - 1) - phases.prompts_s;
+  for (size_t i = 0; i < load.size(); ++i) {
+    const auto before =
+        std::upper_bound(times[i].begin(), times[i].end(), phases.prompts_s) - times[i].begin();
+    phases.decode_kv_bytes += DecodeKvBytes(load[i], static_cast<size_t>(before),
+                                            static_cast<size_t>(phases.decode_steps), model);
+  }
+  return phases;
+}
+
+// The result's fields that describe the engine and the process.
+void Describe(const ModelInfo& model, BenchResult& result) {
+  result.model = model.name;
+  result.backend = model.backend;
+  result.device = model.device;
+  result.threads = model.threads;
+  result.load_s = model.load_seconds;
+  result.peak_rss_mb = PeakRssMb();
+  result.peak_device_mb = static_cast<double>(model.device_bytes) / 1e6;
+  result.commit = Commit();
+}
+
+}  // namespace
+
+std::vector<int32_t> RandomPrompt(int32_t length, int32_t vocab_size, uint64_t* state) {
+  std::vector<int32_t> prompt(static_cast<size_t>(length));
+  for (int32_t& token : prompt) token = RandomInRange(0, vocab_size - 1, state);
+  return prompt;
+}
+
+double PeakRssMb() {
+  struct rusage usage = {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) * 1024 / 1e6;
+}
+
 Percentiles PercentilesOf(std::vector<double> values) {
   if (values.empty()) return {};
   std::sort(values.begin(), values.end());
@@ -51,47 +118,12 @@ Percentiles PercentilesOf(std::vector<double> values) {
   return {.p50 = at(0.50), .p90 = at(0.90), .p99 = at(0.99)};
 }
 
-double PeakRssMb() {
-  struct rusage usage = {};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) * 1024 / 1e6;
-}
-
-void Take(Progress& progress, size_t i, SteadyClock::time_point start, const OutputChunk& chunk) {
-  const double now = Seconds(SteadyClock::now() - start);
-  MutexLock lock(progress.mutex);
-  Times& times = progress.times[i];
-  if (!chunk.token_ids.empty()) {
-    if (times.tokens == 0) times.first = now;
-    times.last = now;
-    times.tokens += static_cast<int32_t>(chunk.token_ids.size());
-  }
-  if (!chunk.finish_reason) return;
-  if (!chunk.error.ok() && progress.error.ok()) progress.error = chunk.error;
-  if (--progress.open == 0) progress.ended.NotifyAll();
-}
-
-// Bytes of keys and values that decoding these reads: each token after the first sees all before.
-double DecodeKvBytes(const Load& load, const Times& times, const ModelInfo& model) {
-  const double prompt = static_cast<double>(load.prompt.size());
-  const double steps = std::max(0, times.tokens - 1);
-  return (prompt * steps + steps * (steps + 1) / 2) * static_cast<double>(model.kv_token_bytes);
-}
-
-}  // namespace
-
-std::vector<int32_t> RandomPrompt(int32_t length, int32_t vocab_size, uint64_t* state) {
-  std::vector<int32_t> prompt(static_cast<size_t>(length));
-  for (int32_t& token : prompt) token = RandomInRange(0, vocab_size - 1, state);
-  return prompt;
-}
-
 int32_t RandomInRange(int32_t low, int32_t high, uint64_t* state) {
   const auto size = static_cast<uint64_t>(int64_t{high} - low + 1);
   return static_cast<int32_t>(low + static_cast<int64_t>(NextRandom(state) % size));
 }
 
-Result<BenchResult> RunLoad(Engine& engine, const std::vector<Load>& load) {
+Result<LoadRun> RunLoad(Engine& engine, const std::vector<Load>& load) {
   const auto progress = std::make_shared<Progress>();
   {
     MutexLock lock(progress->mutex);
@@ -122,35 +154,37 @@ Result<BenchResult> RunLoad(Engine& engine, const std::vector<Load>& load) {
   if (!progress->error.ok()) return progress->error;
 
   const ModelInfo& model = engine.model();
-  BenchResult result;
+  LoadRun run{.result = {}, .phases = FindPhases(load, progress->times, model)};
+  BenchResult& result = run.result;
   std::vector<double> ttft_ms, tpot_ms;
   double kv_bytes = 0;
   for (size_t i = 0; i < load.size(); ++i) {
-    const Times& times = progress->times[i];
+    const TokenTimes& times = progress->times[i];
     result.input_tokens += static_cast<int64_t>(load[i].prompt.size());
-    result.output_tokens += times.tokens;
-    result.seconds = std::max(result.seconds, times.last);
-    kv_bytes += DecodeKvBytes(load[i], times, model);
-    ttft_ms.push_back(times.first * 1e3);
-    if (times.tokens > 1) tpot_ms.push_back((times.last - times.first) * 1e3 / (times.tokens - 1));
+    if (times.empty()) continue;
+    result.output_tokens += static_cast<int64_t>(times.size());
+    result.seconds = std::max(result.seconds, times.back());
+    kv_bytes += DecodeKvBytes(load[i], 1, times.size() - 1, model);
+    ttft_ms.push_back(times.front() * 1e3);
+    if (times.size() > 1) {
+      tpot_ms.push_back((times.back() - times.front()) * 1e3 /
+                        static_cast<double>(times.size() - 1));
+    }
   }
-  result.model = model.name;
-  result.backend = model.backend;
-  result.device = model.device;
-  result.threads = model.threads;
+  Describe(model, result);
   result.requests = static_cast<int64_t>(load.size());
   result.prompt_tok_s = static_cast<double>(result.input_tokens) / result.seconds;
   result.output_tok_s = static_cast<double>(result.output_tokens) / result.seconds;
+  const double token_gmacs = static_cast<double>(model.token_macs) / 1e9;
+  const double logits_gmacs = static_cast<double>(model.logits_macs) / 1e9;
+  result.prompt_gmac_s = result.prompt_tok_s * token_gmacs;
+  result.output_gmac_s = result.output_tok_s * (token_gmacs + logits_gmacs);
   result.ttft_ms = PercentilesOf(std::move(ttft_ms));
   result.tpot_ms = PercentilesOf(std::move(tpot_ms));
   const auto steps = static_cast<double>(engine.stats().steps - steps_before);
   result.weight_gb_s = steps * static_cast<double>(model.weight_bytes) / result.seconds / 1e9;
   result.kv_gb_s = kv_bytes / result.seconds / 1e9;
-  result.load_s = model.load_seconds;
-  result.peak_rss_mb = PeakRssMb();
-  result.peak_device_mb = static_cast<double>(engine.model().device_bytes) / 1e6;
-  result.commit = Commit();
-  return result;
+  return run;
 }
 
 }  // namespace tokamak::cli

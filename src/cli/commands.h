@@ -7,7 +7,8 @@ namespace tokamak::cli {
 
 void AddRunCommand(CommandLine& line);
 void AddServeCommand(CommandLine& line);
-void AddBenchCommands(CommandLine& line);
+void AddBenchCommands(CommandLine& line);  // throughput, latency
+void AddBenchServeCommand(CommandLine& line);
 void AddInspectCommand(CommandLine& line);
 void AddScoreCommand(CommandLine& line);
 void AddTokenizeCommand(CommandLine& line);

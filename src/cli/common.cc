@@ -38,7 +38,9 @@ void AddEngineFlags(Flags& flags, EngineFlags& engine) {
   flags.Group("Engine");
   flags.Add("--device", o.device, "cpu, cuda, cuda:N, or auto: a GPU where there is one");
   flags.Add("--threads", o.threads, "Compute threads; 0: one per physical core");
-  flags.Add("--isa", o.isa, "CPU kernels: auto, avx512, avx2, baseline or reference");
+  flags.Add("--isa", o.isa,
+            "CPU kernels: auto, amx, avx512vnni, avx512, avxvnni, avx2, baseline or reference");
+  flags.Add("--precise", o.precise, "CPU: activations in f32 instead of int8; slower, exact");
   flags.Add("--max-context", o.max_context, "Positions per sequence; 0: the model's own");
   flags.Add("--max-seqs", o.max_seqs, "Sequences running at the same time");
   flags.Add("--max-batch-tokens", o.max_batch_tokens, "Tokens in one step");
@@ -53,7 +55,7 @@ void AddEngineFlags(Flags& flags, EngineFlags& engine) {
   flags.Add("--num-blocks", o.num_blocks, "KV blocks; overrides --kv-cache-memory");
   flags.Add("--block-size", o.block_size, "Positions per KV block");
   flags.Add("--kv-cache-dtype", o.kv_cache_dtype,
-            "f32, f16, bf16 or auto: f32 on CPUs, bf16 on GPUs");
+            "f32, f16, bf16, q8_0 (on CPUs) or auto: f32 on CPUs, bf16 on GPUs");
   flags.AddBytes("--host-cache-memory", o.host_cache_bytes, "Memory for swapped-out KV blocks");
   flags.Add("--target-itl-ms", o.target_itl_ms,
             "Longest wanted gap between a stream's tokens; 0: no target");

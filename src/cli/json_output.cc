@@ -29,6 +29,14 @@ bool AnyTop(const std::vector<TokenLogprobs>& list) {
   return false;
 }
 
+Json Object(const CpuCeiling& c) {
+  return {{"memory_gb_s", c.memory_gb_s},
+          {"weights_gb_s", c.weights_gb_s},
+          {"cache_gb_s", c.cache_gb_s},
+          {"int8_gmac_s", c.int8_gmac_s},
+          {"f32_gmac_s", c.f32_gmac_s}};
+}
+
 Json Object(const Percentiles& p) { return {{"p50", p.p50}, {"p90", p.p90}, {"p99", p.p99}}; }
 
 }  // namespace
@@ -101,14 +109,35 @@ std::string BenchJson(const BenchResult& r) {
                {"seconds", r.seconds},
                {"prompt_tok_s", r.prompt_tok_s},
                {"output_tok_s", r.output_tok_s},
+               {"prompt_gmac_s", r.prompt_gmac_s},
+               {"output_gmac_s", r.output_gmac_s},
                {"ttft_ms", Object(r.ttft_ms)},
                {"tpot_ms", Object(r.tpot_ms)},
                {"weight_gb_s", r.weight_gb_s},
                {"kv_gb_s", r.kv_gb_s},
+               {"ceiling", r.ceiling ? Object(*r.ceiling) : Json()},
                {"load_s", r.load_s},
                {"peak_rss_mb", r.peak_rss_mb},
                {"peak_device_mb", r.peak_device_mb},
                {"commit", r.commit}});
+}
+
+std::string ServeBenchJson(const ServeBenchResult& r) {
+  return Dump({{"requests", r.requests},
+               {"errors", r.errors},
+               {"concurrency", r.concurrency},
+               {"rate", r.rate},
+               {"seconds", r.seconds},
+               {"prompt_tokens", r.prompt_tokens},
+               {"cached_tokens", r.cached_tokens},
+               {"output_tokens", r.output_tokens},
+               {"without_usage", r.without_usage},
+               {"output_tok_s", r.output_tok_s},
+               {"requests_s", r.requests_s},
+               {"ttft_ms", Object(r.ttft_ms)},
+               {"itl_ms", Object(r.itl_ms)},
+               {"e2e_ms", Object(r.e2e_ms)},
+               {"first_error", r.first_error}});
 }
 
 }  // namespace tokamak::cli

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/cpu/ceiling.h"
 #include "tokamak/engine.h"
 
 namespace tokamak::cli {
@@ -47,15 +48,44 @@ struct BenchResult {
   double seconds = 0;
   double prompt_tok_s = 0;
   double output_tok_s = 0;
-  Percentiles ttft_ms;     // from submission to a request's first token
-  Percentiles tpot_ms;     // a request's mean gap between output tokens
-  double weight_gb_s = 0;  // weight bytes × steps / seconds
-  double kv_gb_s = 0;      // keys and values that decoding reads / seconds
+  double prompt_gmac_s = 0;           // multiplications by weights / seconds, of prompts
+  double output_gmac_s = 0;           // and of decoding
+  Percentiles ttft_ms;                // from submission to a request's first token
+  Percentiles tpot_ms;                // a request's mean gap between output tokens
+  double weight_gb_s = 0;             // weight bytes × steps / seconds
+  double kv_gb_s = 0;                 // keys and values that decoding reads / seconds
+  std::optional<CpuCeiling> ceiling;  // of this machine, where that was measured
   double load_s = 0;
   double peak_rss_mb = 0;
   double peak_device_mb = 0;  // 0 on a CPU
   std::string commit;
 };
 std::string BenchJson(const BenchResult& result);
+
+// From low to high, both included.
+struct TokenRange {
+  int32_t low = 0;
+  int32_t high = 0;
+};
+
+// `bench serve --json`. Times are of the requests that did not fail, as their client saw them.
+struct ServeBenchResult {
+  int32_t requests = 0;
+  int32_t errors = 0;
+  int32_t concurrency = 0;  // 0: by rate
+  double rate = 0;
+  double seconds = 0;
+  int64_t prompt_tokens = 0;  // as the server's usage counts, like the next two
+  int64_t cached_tokens = 0;
+  int64_t output_tokens = 0;
+  int32_t without_usage = 0;  // answers that had none: their events with text count as tokens
+  double output_tok_s = 0;
+  double requests_s = 0;
+  Percentiles ttft_ms;  // from the request's beginning to the first text
+  Percentiles itl_ms;   // between events with text
+  Percentiles e2e_ms;   // to the answer's end
+  std::string first_error;
+};
+std::string ServeBenchJson(const ServeBenchResult& result);
 
 }  // namespace tokamak::cli

@@ -10,6 +10,7 @@ int main(int argc, char** argv) {
   AddRunCommand(line);
   AddServeCommand(line);
   AddBenchCommands(line);
+  AddBenchServeCommand(line);
   AddInspectCommand(line);
   AddScoreCommand(line);
   AddTokenizeCommand(line);

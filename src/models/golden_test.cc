@@ -44,7 +44,7 @@ TEST_P(TinyGoldenTest, GreedyTokens) {
 INSTANTIATE_TEST_SUITE_P(Llama, TinyGoldenTest,
                          ::testing::Combine(::testing::Values("llama_odd", "llama_tied",
                                                               "llama_yarn"),
-                                            ::testing::ValuesIn(BackendNames())),
+                                            ::testing::ValuesIn(PreciseBackendNames())),
                          [](const auto& info) {
                            std::string name =
                                std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);

@@ -20,7 +20,7 @@ class RealModelTest : public ::testing::Test {
     const char* const path = std::getenv("TOKAMAK_TEST_MODEL");
     if (path == nullptr) GTEST_SKIP() << "TOKAMAK_TEST_MODEL is not set: no real model to test";
     const char* const backend = std::getenv("TOKAMAK_TEST_BACKEND");
-    ops_ = MakeBackend(backend != nullptr ? backend : BackendNames().back());
+    ops_ = MakeBackend(backend != nullptr ? backend : PreciseBackendNames().back());
     model_ = LoadOrDie(path, *ops_, {.max_context = 2048, .progress = nullptr});
   }
 

@@ -11,7 +11,9 @@
 namespace tokamak {
 
 // One layer's keys and values in the block pool. Block b starts at base + b * block_stride; inside
-// it, at k_offset and v_offset, lie [num_kv_heads, block_size, head_dim] elements of `dtype`.
+// it, at k_offset and v_offset, lie [num_kv_heads, block_size, head_dim] elements of `dtype`; a
+// backend is free to order those of one KV head in its own way, in as many bytes. For block types
+// head_dim is a whole number of blocks.
 struct KvLayerView {
   std::byte* base = nullptr;
   int64_t block_stride = 0;  // bytes; the same for all layers of the pool

@@ -59,11 +59,12 @@ std::unique_ptr<PackedWeight> Prepare(Ops& ops, const LinearCase& c,
 LinearCase Rounded(const LinearCase& c, DType dtype) {
   if (dtype == DType::kF32) return c;
   LinearCase rounded = c;
+  rounded.x = RoundTo(dtype, c.x);
+  if (dtype == DType::kI8Blocks) return rounded;  // weights keep their types
   for (auto& part : rounded.parts) {
     part = MemorySource::Quantize(part->name(), dtype, part->shape(),
                                   static_cast<const MemorySource&>(*part).Dequantized());
   }
-  rounded.x = RoundTo(dtype, c.x);
   return rounded;
 }
 
@@ -237,7 +238,7 @@ TEST_P(LinearOps, EmbedGivesTheRowsExactly) {
       return run.Download(op.out);
     };
     const std::vector<float> expected =
-        RoundTo(GetParam().activation, embed(*reference, WeightUse::kEmbedding));
+        RoundTo(GetParam().weights, embed(*reference, WeightUse::kEmbedding));
     EXPECT_TRUE(SameBits(embed(*ops, WeightUse::kEmbedding), expected)) << Name(dtype);
     EXPECT_TRUE(SameBits(embed(*ops, WeightUse::kTied), expected)) << Name(dtype);
   }
@@ -285,7 +286,7 @@ TEST_P(LinearOps, RandomWeightsAreThoseOfTheirFormula) {
       run.Run(op);
       return run.Download(op.out);
     };
-    EXPECT_TRUE(SameBits(embed(*ops), RoundTo(GetParam().activation, embed(*reference))))
+    EXPECT_TRUE(SameBits(embed(*ops), RoundTo(GetParam().weights, embed(*reference))))
         << Name(dtype);
   }
 }
@@ -334,15 +335,14 @@ TEST_P(LinearOps, EmbedOfRandomBlocksGivesTheRowsExactly) {
     const Embed op = {
         .ids = run.Ints(ids), .table = weight->get(), .out = run.Output({rows, cols})};
     run.Run(op);
-    EXPECT_TRUE(
-        SameBits(run.Download(op.out), RoundTo(GetParam().activation, source->Dequantized())))
+    EXPECT_TRUE(SameBits(run.Download(op.out), RoundTo(GetParam().weights, source->Dequantized())))
         << Name(dtype);
   }
 }
 
 TEST_P(LinearOps, PreparedWeightsAreNoLargerThanTheirFile) {
-  if (GetParam().activation != DType::kF32) {
-    GTEST_SKIP() << GetParam().name << " keeps weights as " << Name(GetParam().activation);
+  if (GetParam().weights != DType::kF32) {
+    GTEST_SKIP() << GetParam().name << " keeps weights as " << Name(GetParam().weights);
   }
   const auto ops = Make(2);
   for (const DType dtype : WeightTypes()) {

@@ -89,7 +89,7 @@ struct RopeAndStore {
 // position t sees (causal, within the plan's window), all read from the cache; g(h) = h / (heads /
 // kv_heads).
 struct Attention {
-  Tensor q;  // f32 [T, num_heads * head_dim]
+  Tensor q;  // f32 [T, num_heads * head_dim]; contents unspecified afterwards
   KvLayerView cache;
   const AttentionPlan* plan = nullptr;
   float scale = 0;

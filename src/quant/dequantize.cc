@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "quant/activation_row.h"
 #include "quant/blocks.h"
 #include "quant/half.h"
 #include "quant/quantize.h"
@@ -226,6 +227,8 @@ void DequantizeRow(DType dtype, const void* source, int64_t n, float* destinatio
       return DequantizeBlocks<BlockIQ4_XS, 256>(source, n, destination);
     case DType::kMXFP4:
       return DequantizeBlocks<BlockMXFP4, 32>(source, n, destination);
+    case DType::kI8Blocks:
+      return DequantizeActivations(source, n, destination);
     case DType::kI8:
     case DType::kI32:
     case DType::kI64:

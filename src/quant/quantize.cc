@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "quant/activation_row.h"
 #include "quant/blocks.h"
 #include "quant/half.h"
 
@@ -350,6 +351,8 @@ void QuantizeRow(DType dtype, const float* source, int64_t n, void* destination)
       return QuantizeBlocks<BlockIQ4_XS, 256>(source, n, destination);
     case DType::kMXFP4:
       return QuantizeBlocks<BlockMXFP4, 32>(source, n, destination);
+    case DType::kI8Blocks:
+      return QuantizeActivations(source, n, destination);
     case DType::kI8:
     case DType::kI32:
     case DType::kI64:

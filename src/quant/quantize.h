@@ -1,5 +1,6 @@
 // Conversion between f32 and every stored type, one row at a time. Block layouts are those of GGUF
-// (ggml), described in quant/blocks.h. Integer types hold no weights and are refused by CHECK.
+// (ggml), described in quant/blocks.h; I8_BLOCKS is quant/activation_row.h's, with `n` the whole
+// row. Plain integer types hold no weights and are refused by CHECK.
 #pragma once
 
 #include <cstdint>

@@ -8,9 +8,16 @@
 namespace tokamak {
 namespace {
 
-// Peak of the arena in a step of max_step_tokens whose every row wants logits, in the order in
-// which Runner allocates.
-Result<int64_t> ArenaPeak(const Model& model, Ops& count, const RunnerShape& shape) {
+// Multiplications by weights that `count` has seen since the last call.
+int64_t TakeMacs(CountOps& count) {
+  const int64_t macs = count.counts()[OpKind::kLinear].flops / 2;
+  count.Reset();
+  return macs;
+}
+
+// Fills in what a step of max_step_tokens whose every row wants logits takes: the arena's peak, in
+// the order in which Runner allocates, and the multiplications of each row.
+Status CountStep(const Model& model, CountOps& count, const RunnerShape& shape, MemoryPlan& plan) {
   ASSIGN_OR_RETURN(const std::vector<AttentionShape> attention,
                    AttentionShapes(model.spec().cache, shape));
   const KvBlockLayout layout =
@@ -19,9 +26,9 @@ Result<int64_t> ArenaPeak(const Model& model, Ops& count, const RunnerShape& sha
   std::vector<std::unique_ptr<AttentionPlan>> plans;
   std::vector<nn::PassGroup> groups;
   for (const AttentionShape& group : attention) {
-    ASSIGN_OR_RETURN(std::unique_ptr<AttentionPlan> plan, count.MakePlan(group));
-    groups.push_back({plan.get(), Tensor(nullptr, DType::kI64, Shape{tokens})});
-    plans.push_back(std::move(plan));
+    ASSIGN_OR_RETURN(std::unique_ptr<AttentionPlan> made, count.MakePlan(group));
+    groups.push_back({made.get(), Tensor(nullptr, DType::kI64, Shape{tokens})});
+    plans.push_back(std::move(made));
   }
   std::vector<KvLayerView> layers;
   for (const nn::KvLayerSpec& layer : model.spec().cache.layers) {
@@ -45,13 +52,18 @@ Result<int64_t> ArenaPeak(const Model& model, Ops& count, const RunnerShape& sha
                 .groups = groups,
                 .kv_layers = layers,
                 .logit_rows = Tensor(nullptr, DType::kI32, Shape{tokens})};
+  count.Reset();
   const Tensor hidden = model.Forward(pass);
+  plan.token_macs = TakeMacs(count) / tokens;
   {
+    const int64_t rows = std::min<int64_t>(tokens, kScoredRowsAtOnce);
     ArenaScope scope(arena);
-    (void)model.Logits(pass, hidden.Rows(0, std::min<int64_t>(tokens, kScoredRowsAtOnce)));
+    (void)model.Logits(pass, hidden.Rows(0, rows));
+    plan.logits_macs = TakeMacs(count) / rows;
   }
   (void)model.Logits(pass, hidden.Rows(0, std::min<int64_t>(tokens, shape.max_slots)));
-  return static_cast<int64_t>(arena.peak());
+  plan.arena_bytes = static_cast<int64_t>(arena.peak());
+  return Status();
 }
 
 // Blocks for one sequence of `positions` in every group.
@@ -104,12 +116,26 @@ Result<std::vector<AttentionShape>> AttentionShapes(const nn::CacheLayout& cache
   return shapes;
 }
 
-Result<MemoryPlan> PlanMemory(const Model& model, Ops& count, const RunnerShape& shape,
+// A row of the cache is a whole number of its type's blocks.
+Status CheckHeads(const nn::CacheLayout& cache, DType dtype) {
+  const int block = Info(dtype).block_elements;
+  for (const nn::KvLayerSpec& layer : cache.layers) {
+    if (layer.head_dim % block != 0) {
+      return InvalidArgument(
+          "--kv-cache-dtype: {} needs heads of a multiple of {} elements, this model's have {}",
+          Name(dtype), block, layer.head_dim);
+    }
+  }
+  return Status();
+}
+
+Result<MemoryPlan> PlanMemory(const Model& model, CountOps& count, const RunnerShape& shape,
                               const CacheBudget& budget) {
   const nn::CacheLayout& cache = model.spec().cache;
+  RETURN_IF_ERROR(CheckHeads(cache, shape.kv_dtype));
   MemoryPlan plan;
   plan.weight_bytes = model.spec().weight_bytes;
-  ASSIGN_OR_RETURN(plan.arena_bytes, ArenaPeak(model, count, shape));
+  RETURN_IF_ERROR(CountStep(model, count, shape, plan));
   const FlightShape flight = MakeFlightShape(shape, cache);
   plan.staging_bytes = (shape.depth + 1) * flight.StagingBytes() + flight.TableBytes();
   plan.block_bytes = KvBlockLayout::Make(cache, shape.block_size, shape.kv_dtype).block_bytes;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "models/model.h"
-#include "ops/ops.h"
+#include "ops/count/count_ops.h"
 #include "runner/runner.h"
 
 namespace tokamak {
@@ -32,14 +32,17 @@ struct MemoryPlan {
   int64_t block_bytes = 0;
   int32_t num_device_blocks = 0;
   int32_t num_host_blocks = 0;
+  // Multiplications by weights: in one position of a pass, and in the logits of one.
+  int64_t token_macs = 0;
+  int64_t logits_macs = 0;
 
   RunnerMemory memory() const { return {arena_bytes, num_device_blocks, num_host_blocks}; }
 };
 
-// Runs the model once on `count` (ops/count), which only counts, with the largest step that the
-// shape allows. kResourceExhausted, with the numbers, when the pool would not hold one block per
-// cache group or what was asked for is more than is available.
-Result<MemoryPlan> PlanMemory(const Model& model, Ops& count, const RunnerShape& shape,
+// Runs the model once on `count`, which only counts, with the largest step that the shape allows.
+// kResourceExhausted, with the numbers, when the pool would not hold one block per cache group or
+// what was asked for is more than is available.
+Result<MemoryPlan> PlanMemory(const Model& model, CountOps& count, const RunnerShape& shape,
                               const CacheBudget& budget);
 
 // One per cache group. kUnimplemented when the layers of a group differ in shape.

@@ -85,6 +85,15 @@ TEST_F(MemoryPlanTest, TheLargestStepsFitIntoThePlannedArena) {
   }
 }
 
+TEST_F(MemoryPlanTest, MultiplicationsAreThoseOfTheMatrices) {
+  model_ = LoadOrDie(GoldenPath("llama_tied.gguf"), *ops_);
+  const auto plan = Plan({.available_bytes = kGigabyte});
+  ASSERT_TRUE(plan.ok());
+  // Two layers of q, k and v, output, gate and up, down; logits by the embedding of 320 tokens.
+  EXPECT_EQ(plan->token_macs, 2 * (64 * (256 + 64 + 64) + 256 * 64 + 3 * 64 * 160));
+  EXPECT_EQ(plan->logits_macs, 320 * 64);
+}
+
 TEST_F(MemoryPlanTest, BlocksAreAsManyAsAskedFor) {
   const auto plan = Plan({.available_bytes = kGigabyte,
                           .num_blocks = 77,

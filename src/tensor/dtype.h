@@ -15,6 +15,8 @@ enum class DType : uint8_t {
   kI8,
   kI32,
   kI64,
+  // Activations as int8 with a scale per 32 elements; a row is planar (quant/activation_row.h).
+  kI8Blocks,
   // GGUF block formats; layouts in quant/.
   kQ4_0,
   kQ4_1,

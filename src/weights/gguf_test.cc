@@ -148,6 +148,7 @@ TEST(Gguf, TensorsAreOutByInAndReadByRows) {
 TEST(Gguf, SizesOfReadableTypesAreThoseOfTheDTypes) {
   for (int i = 0; i < kNumDTypes; ++i) {
     const auto dtype = static_cast<DType>(i);
+    if (dtype == DType::kI8Blocks) continue;  // never in a file
     const GgufTensorType* type = FindGgufTensorType(GgufTensorTypeId(dtype));
     ASSERT_NE(type, nullptr);
     EXPECT_EQ(type->name, Name(dtype));

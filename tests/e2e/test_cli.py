@@ -13,8 +13,8 @@ from support import tokamak
 
 BENCH_FIELDS = {
     'model', 'backend', 'device', 'threads', 'batch', 'requests', 'input_tokens', 'output_tokens',
-    'seconds', 'prompt_tok_s', 'output_tok_s', 'ttft_ms', 'tpot_ms', 'weight_gb_s', 'kv_gb_s',
-    'load_s', 'peak_rss_mb', 'peak_device_mb', 'commit'}
+    'seconds', 'prompt_tok_s', 'output_tok_s', 'prompt_gmac_s', 'output_gmac_s', 'ttft_ms',
+    'tpot_ms', 'weight_gb_s', 'kv_gb_s', 'ceiling', 'load_s', 'peak_rss_mb', 'peak_device_mb', 'commit'}
 
 
 class Run(unittest.TestCase):
@@ -24,13 +24,14 @@ class Run(unittest.TestCase):
         return json.loads(out)
 
     def test_answers_a_prompt(self):
-        out = tokamak('run', support.model_path(), '-p', 'What is the capital of France?',
+        out = tokamak('run', support.model_path(), '-p',
+                      'What is the capital of France? Answer in one sentence.',
                       '--temperature', '0', '--max-tokens', '20').stdout
         self.assertIn('Paris', out)
 
     def test_answers_a_pipe(self):
         out = tokamak('run', support.model_path(), '--temperature', '0', '--max-tokens', '20',
-                      stdin='What is the capital of France?\n').stdout
+                      stdin='What is the capital of France? Answer in one sentence.\n').stdout
         self.assertIn('Paris', out)
 
     def test_takes_the_default_model(self):
@@ -114,7 +115,7 @@ class OtherCommands(unittest.TestCase):
             self.skipTest('no goldens of this model')
         golden = json.loads(support.GOLDENS.read_text())['score'][0]
         score = json.loads(tokamak('score', support.model_path(), '--token-ids',
-                                   ','.join(map(str, golden['tokens'])), '--json').stdout)
+                                   ','.join(map(str, golden['tokens'])), '--json', '--precise').stdout)
         for ours, reference in zip(score['logprobs'][1:], golden['logprobs'], strict=True):
             self.assertAlmostEqual(ours, reference, delta=1e-3)
 
@@ -149,7 +150,7 @@ class OtherCommands(unittest.TestCase):
     def test_version_help_and_wrong_flags(self):
         self.assertRegex(tokamak('--version').stdout, r'^tokamak \d+\.\d+\.\d+ \(')
         for command in (['run'], ['serve'], ['bench', 'latency'], ['bench', 'throughput'],
-                        ['inspect'], ['score'], ['tokenize'], ['replay']):
+                        ['bench', 'serve'], ['inspect'], ['score'], ['tokenize'], ['replay']):
             self.assertIn('Examples:', tokamak(*command, '--help').stdout, command)
         for args in ([], ['nonsense'], ['run', '--no-such-flag'], ['run', '--top-p', 'x'],
                      ['run', '--token-ids', '1,x'], ['serve', '--port', '99999'],

@@ -17,7 +17,8 @@ except ImportError:
 class OpenAiClient(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = support.Server()
+        # The goldens are of f32 activations.
+        cls.server = support.Server('--precise')
         cls.client = cls.server.client()
         cls.model = cls.client.models.list().data[0].id
 

@@ -66,11 +66,13 @@ std::vector<std::string> Split(const std::string& list) {
   return parts;
 }
 
-// The ISAs that this machine can run, slowest first.
+// The ISAs that this machine can run, slowest first, and those with f32 activations.
 std::vector<std::string> MachineIsas() {
   std::vector<std::string> isas;
   for (const std::string& isa : CpuIsaNames()) {
-    if (MakeCpuOps({.threads = 1, .isa = isa}).ok()) isas.push_back(isa);
+    if (!MakeCpuOps({.threads = 1, .isa = isa}).ok()) continue;
+    isas.push_back(isa);
+    if (isa == "avx2" || isa == "avx512") isas.push_back(isa + "/precise");
   }
   return isas;
 }

@@ -24,7 +24,8 @@ constexpr Sizes kLarge = {.hidden = 256, .heads = 8, .kv_heads = 2, .head_dim = 
 constexpr int kLayers = 2;
 
 bool IsWeightType(DType dtype) {
-  return dtype != DType::kI8 && dtype != DType::kI32 && dtype != DType::kI64;
+  return dtype != DType::kI8 && dtype != DType::kI32 && dtype != DType::kI64 &&
+         dtype != DType::kI8Blocks;
 }
 
 std::vector<DType> WeightDTypes() {

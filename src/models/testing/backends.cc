@@ -6,19 +6,20 @@
 
 namespace tokamak::testing {
 
-std::vector<std::string> CpuBackendNames() {
-  std::vector<std::string> names;
+namespace {
+
+std::vector<std::string> Names(const std::string& suffix) {
+  std::vector<std::string> names = {"reference"};
   for (const std::string& isa : CpuIsaNames()) {
-    if (MakeCpuOps({.threads = 1, .isa = isa}).ok()) names.push_back("cpu/" + isa);
+    if (MakeCpuOps({.threads = 1, .isa = isa}).ok()) names.push_back("cpu/" + isa + suffix);
   }
   return names;
 }
 
-std::vector<std::string> BackendNames() {
-  std::vector<std::string> names = CpuBackendNames();
-  names.insert(names.begin(), "reference");
-  return names;
-}
+}  // namespace
+
+std::vector<std::string> BackendNames() { return Names(""); }
+std::vector<std::string> PreciseBackendNames() { return Names("/precise"); }
 
 std::unique_ptr<Ops> MakeBackend(const std::string& name, int threads) {
   if (name == "reference") return MakeReferenceOps();

@@ -9,10 +9,11 @@
 
 namespace tokamak::testing {
 
-// The CPU backend once for every ISA that this machine has, the slowest first: "cpu/avx2", ...
-std::vector<std::string> CpuBackendNames();
-// The same after "reference".
+// "reference", then the CPU backend once for every ISA that this machine has, the slowest first:
+// "cpu/avx2", ...
 std::vector<std::string> BackendNames();
+// The same with f32 activations everywhere: "reference", "cpu/avx2/precise", ...
+std::vector<std::string> PreciseBackendNames();
 // `threads` 0: one per core.
 std::unique_ptr<Ops> MakeBackend(const std::string& name, int threads = 0);
 

@@ -34,11 +34,10 @@ Harness::~Harness() = default;
 // Every block has the size of the largest group's layers together, and can serve any group.
 void Harness::MakeCache() {
   const nn::CacheLayout& layout = model_.spec().cache;
-  const auto element = static_cast<int64_t>(RowBytes(options_.kv_dtype, 1));
   std::vector<int64_t> group_bytes(layout.groups.size());
   for (const nn::KvLayerSpec& layer : layout.layers) {
-    const int64_t half =
-        int64_t{layer.num_kv_heads} * options_.block_size * layer.head_dim * element;
+    const auto half = static_cast<int64_t>(RowBytes(
+        options_.kv_dtype, int64_t{layer.num_kv_heads} * options_.block_size * layer.head_dim));
     KvLayerView view;
     view.k_offset = group_bytes[static_cast<size_t>(layer.group)];
     view.v_offset = view.k_offset + half;

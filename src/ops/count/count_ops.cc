@@ -157,7 +157,8 @@ void CountOpsImpl::Run(const GatedActivation& op, Stream&) {
 }
 
 void CountOpsImpl::Run(const RopeAndStore& op, Stream&) {
-  const int64_t stored = 2 * op.k.rows() * op.k.cols() * Info(op.cache.dtype).block_bytes;
+  const int64_t stored =
+      2 * op.k.rows() * static_cast<int64_t>(RowBytes(op.cache.dtype, op.k.cols()));
   const int64_t rotated = op.rope != nullptr || op.q_norm != nullptr ? 2 * Bytes(op.q) : 0;
   Add(OpKind::kRopeAndStore,
       {.cache_bytes = stored,
@@ -170,8 +171,8 @@ void CountOpsImpl::Run(const Attention& op, Stream&) {
   // A plan of another backend does not tell its batch.
   if (const auto* plan = dynamic_cast<const CountPlan*>(op.plan); plan != nullptr) {
     const AttentionShape& shape = plan->shape();
-    count.cache_bytes = 2 * plan->work().keys * shape.num_kv_heads * shape.head_dim *
-                        Info(op.cache.dtype).block_bytes;
+    count.cache_bytes = 2 * plan->work().keys * shape.num_kv_heads *
+                        static_cast<int64_t>(RowBytes(op.cache.dtype, shape.head_dim));
     count.flops = 4 * plan->work().pairs * shape.num_heads * shape.head_dim;
   }
   Add(OpKind::kAttention, count);

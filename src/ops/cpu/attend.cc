@@ -4,6 +4,8 @@
 
 #include "base/check.h"
 #include "ops/cpu/attention_plan.h"
+#include "ops/cpu/cache_layout.h"
+#include "quant/activation_row.h"
 
 namespace tokamak::cpu {
 namespace {
@@ -12,31 +14,47 @@ int64_t FloatStride(const Tensor& tensor) {
   return tensor.row_stride / static_cast<int64_t>(sizeof(float));
 }
 
-// Divides the weighted values by the sum of weights. Adding zero makes a negative zero positive:
-// which of the two a row holds may depend on how it was cut.
-void WriteAttention(const Attention& op, const QueryBlock& block, int first_head, int group,
-                    int head_dim, const AttentionPartial& result) {
+// Whether the heads that share a KV head make whole blocks of an int8 row.
+bool GroupIsWholeBlocks(const CpuAttentionPlan& plan) {
+  return plan.group() * plan.shape().head_dim % kActivationBlock == 0;
+}
+
+// What becomes int8 takes the place of the queries first, which nobody reads any more.
+void WriteAttention(const Kernels& kernels, const Attention& op, const QueryBlock& block,
+                    int first_head, int group, int head_dim, const AttentionPartial& result) {
+  const Tensor& floats = op.out.dtype == DType::kF32 ? op.out : op.q;
   for (int64_t r = 0; r < static_cast<int64_t>(block.num_tokens) * group; ++r) {
     const int64_t token = block.first_token + r / group;
     const int64_t head = first_head + r % group;
-    const float* values = result.values + r * PadTo16(head_dim);
-    float* out = op.out.Row<float>(token) + head * head_dim;
-    for (int i = 0; i < head_dim; ++i) out[i] = values[i] / result.sum[r] + 0.0f;
+    kernels.finish_head(result.values + r * PadTo16(head_dim), result.sum[r], head_dim,
+                        floats.Row<float>(token) + head * head_dim);
     if (!op.output_lse.empty()) {
-      op.output_lse.Row<float>(token)[head] = result.highest[r] + std::log(result.sum[r]);
+      op.output_lse.Row<float>(token)[head] =
+          static_cast<float>(result.highest[r] * M_LN2) + std::log(result.sum[r]);
     }
   }
 }
 
-void AttendUnit(const Kernels& kernels, const Attention& op, const AttentionUnit& unit, int kv_head,
+// One head's key or value in the type of the cache.
+void StoreRow(const Kernels& kernels, const KvLayerView& cache, const float* source,
+              std::byte* destination) {
+  if (cache.dtype == DType::kQ8_0) {
+    kernels.quantize_q8_0(source, cache.head_dim, destination);
+  } else {
+    kernels.convert(cache.dtype, source, cache.head_dim, destination);
+  }
+}
+
+void AttendUnit(const IsaKernels& isa, const Attention& op, const AttentionUnit& unit, int kv_head,
                 int worker) {
+  const Kernels& kernels = *isa.kernels;
   const auto& plan = static_cast<const CpuAttentionPlan&>(*op.plan);
   const QueryBlock& block = plan.blocks()[static_cast<size_t>(unit.block)];
   const KvLayerView& cache = op.cache;
   const int group = plan.group();
   const int head_dim = cache.head_dim;
   const int64_t head_bytes =
-      static_cast<int64_t>(cache.block_size) * head_dim * Info(cache.dtype).block_bytes;
+      cache.block_size * static_cast<int64_t>(RowBytes(cache.dtype, head_dim));
   const AttentionTask task = {
       .cache = {.base = cache.base,
                 .block_stride = cache.block_stride,
@@ -72,7 +90,14 @@ void AttendUnit(const Kernels& kernels, const Attention& op, const AttentionUnit
       kernels.merge(rows, head_dim, plan.SplitPartial(block, kv_head, split), result);
     }
   }
-  WriteAttention(op, block, kv_head * group, group, head_dim, result);
+  WriteAttention(kernels, op, block, kv_head * group, group, head_dim, result);
+  if (op.out.dtype == DType::kF32 || !GroupIsWholeBlocks(plan)) return;
+  const int64_t width = static_cast<int64_t>(group) * head_dim;
+  const int64_t first = kv_head * width;
+  for (int64_t token = block.first_token; token < block.first_token + block.num_tokens; ++token) {
+    isa.int8->quantize(op.q.Row<float>(token) + first, first, width, op.out.cols(),
+                       op.out.RowData(token));
+  }
 }
 
 }  // namespace
@@ -101,27 +126,35 @@ void StoreToken(const Kernels& kernels, const RopeAndStore& op, int64_t token) {
   kernels.rope(task);
 
   std::byte* block = cache.base + slot / cache.block_size * cache.block_stride;
-  const int64_t element = Info(cache.dtype).block_bytes;
+  const auto position = static_cast<int>(slot % cache.block_size);
+  const auto row_bytes = static_cast<int64_t>(RowBytes(cache.dtype, cache.head_dim));
   for (int64_t h = 0; h < cache.num_kv_heads; ++h) {
-    const int64_t offset =
-        (h * cache.block_size + slot % cache.block_size) * cache.head_dim * element;
-    kernels.convert(cache.dtype, op.k.Row<float>(token) + h * cache.head_dim, cache.head_dim,
-                    block + cache.k_offset + offset);
-    kernels.convert(cache.dtype, op.v.Row<float>(token) + h * cache.head_dim, cache.head_dim,
-                    block + cache.v_offset + offset);
+    const int64_t head = h * cache.block_size * row_bytes;
+    std::byte* value = block + cache.v_offset + head + position * row_bytes;
+    // The value's place serves the key as a row first.
+    StoreRow(kernels, cache, op.k.Row<float>(token) + h * cache.head_dim, value);
+    StoreKey(cache.dtype, cache.block_size, cache.head_dim, position, value,
+             block + cache.k_offset + head);
+    StoreRow(kernels, cache, op.v.Row<float>(token) + h * cache.head_dim, value);
   }
 }
 
-void Attend(const Kernels& kernels, ThreadPool& pool, const Attention& op) {
+void Attend(const IsaKernels& isa, ThreadPool& pool, const Attention& op) {
   const auto& plan = static_cast<const CpuAttentionPlan&>(*op.plan);
-  CHECK(op.out.dtype == DType::kF32 && op.cache.head_dim == plan.shape().head_dim &&
+  CHECK(op.out.dtype == DType::kF32 || op.out.dtype == DType::kI8Blocks);
+  CHECK(op.cache.head_dim == plan.shape().head_dim &&
         op.cache.num_kv_heads == plan.shape().num_kv_heads);
   const int kv_heads = op.cache.num_kv_heads;
   pool.ParallelFor(static_cast<int64_t>(plan.units().size()) * kv_heads,
                    [&](int64_t item, int worker) {
-                     AttendUnit(kernels, op, plan.units()[static_cast<size_t>(item / kv_heads)],
+                     AttendUnit(isa, op, plan.units()[static_cast<size_t>(item / kv_heads)],
                                 static_cast<int>(item % kv_heads), worker);
                    });
+  if (op.out.dtype == DType::kF32 || GroupIsWholeBlocks(plan)) return;
+  pool.ParallelFor(op.out.rows(), [&](int64_t token, int) {
+    isa.int8->quantize(op.q.Row<float>(token), 0, op.out.cols(), op.out.cols(),
+                       op.out.RowData(token));
+  });
 }
 
 }  // namespace tokamak::cpu

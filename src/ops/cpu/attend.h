@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/thread_pool.h"
+#include "ops/cpu/isa.h"
 #include "ops/cpu/kernels.h"
 #include "ops/ops.h"
 
@@ -12,6 +13,6 @@ namespace tokamak::cpu {
 // RopeAndStore for one token.
 void StoreToken(const Kernels& kernels, const RopeAndStore& op, int64_t token);
 
-void Attend(const Kernels& kernels, ThreadPool& pool, const Attention& op);
+void Attend(const IsaKernels& isa, ThreadPool& pool, const Attention& op);
 
 }  // namespace tokamak::cpu

@@ -1,6 +1,7 @@
 #include "ops/cpu/attention_plan.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -11,13 +12,19 @@ namespace {
 
 // Rows (tokens times heads of a group) that are worth the loading of a tile of keys.
 constexpr int kRowsPerBlock = 48;
-// With this many items and more, splits need not run apart.
+// An item that is more than one part in so many of a step's work is cut into its splits: enough to
+// feed a large machine, and few enough to need little room.
 constexpr int64_t kEnoughItems = 64;
 // Room for the partials of splits that run apart; what does not fit is not split.
 constexpr int64_t kMaxPartialFloats = 4 << 20;
 
 int TokensPerBlock(const AttentionShape& shape) {
   return std::max(1, kRowsPerBlock / (shape.num_heads / shape.num_kv_heads));
+}
+
+// Of one item, in splits of one token.
+int64_t Work(const QueryBlock& block) {
+  return block.num_tokens * (block.end_split - block.first_split);
 }
 
 int64_t MaxSplits(const AttentionShape& shape) {
@@ -47,9 +54,14 @@ Result<std::unique_ptr<CpuAttentionPlan>> CpuAttentionPlan::Make(const Attention
                            shape.num_kv_heads);
   }
   if (shape.kv_dtype != DType::kF32 && shape.kv_dtype != DType::kF16 &&
-      shape.kv_dtype != DType::kBF16) {
-    return Unimplemented("the CPU backend keeps a KV cache in F32, F16 or BF16, not {}",
+      shape.kv_dtype != DType::kBF16 && shape.kv_dtype != DType::kQ8_0) {
+    return Unimplemented("the CPU backend keeps a KV cache in F32, F16, BF16 or Q8_0, not {}",
                          Name(shape.kv_dtype));
+  }
+  if (shape.head_dim % Info(shape.kv_dtype).block_elements != 0) {
+    return InvalidArgument("a KV cache in {} needs heads of a multiple of {} elements, not {}",
+                           Name(shape.kv_dtype), Info(shape.kv_dtype).block_elements,
+                           shape.head_dim);
   }
   const int group = shape.num_heads / shape.num_kv_heads;
   const int64_t rows = static_cast<int64_t>(TokensPerBlock(shape)) * group;
@@ -89,7 +101,8 @@ void CpuAttentionPlan::Fill(const AttentionBatch& batch, Stream&) {
   blocks_.clear();
   units_.clear();
   for (int32_t s = 0; s < batch.num_seqs(); ++s) AddSequence(s);
-  const auto num_items = static_cast<int64_t>(blocks_.size()) * shape_.num_kv_heads;
+  int64_t work = 0;
+  for (const QueryBlock& block : blocks_) work += Work(block) * shape_.num_kv_heads;
   int64_t used = 0;
   int64_t counters = 0;
   for (size_t i = 0; i < blocks_.size(); ++i) {
@@ -99,7 +112,7 @@ void CpuAttentionPlan::Fill(const AttentionBatch& batch, Stream&) {
     const int64_t rows = static_cast<int64_t>(block.num_tokens) * group();
     const int64_t needed =
         shape_.num_kv_heads * splits * AttentionPartialFloats(rows, shape_.head_dim);
-    if (num_items >= kEnoughItems || splits == 1 || used + needed > partial_floats_) {
+    if (Work(block) * kEnoughItems <= work || splits == 1 || used + needed > partial_floats_) {
       units_.push_back({index, AttentionUnit::kAllSplits});
       continue;
     }
@@ -113,6 +126,14 @@ void CpuAttentionPlan::Fill(const AttentionBatch& batch, Stream&) {
       units_.push_back({index, split});
     }
   }
+  // The longest first, so that no worker is left with one when all else is done.
+  const auto cost = [&](const AttentionUnit& unit) {
+    const QueryBlock& block = blocks_[static_cast<size_t>(unit.block)];
+    return unit.split == AttentionUnit::kAllSplits ? Work(block) : block.num_tokens;
+  };
+  std::sort(units_.begin(), units_.end(), [&](const AttentionUnit& a, const AttentionUnit& b) {
+    return std::tuple(-cost(a), a.block, a.split) < std::tuple(-cost(b), b.block, b.split);
+  });
 }
 
 const int32_t* CpuAttentionPlan::TableOf(const QueryBlock& block) const {

@@ -1,5 +1,7 @@
 #include "ops/cpu/cpu_ops.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -8,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "ops/cpu/attend.h"
 #include "ops/cpu/attention_plan.h"
+#include "ops/cpu/cache_layout.h"
 #include "ops/cpu/isa.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/linear.h"
@@ -33,15 +36,20 @@ int64_t FloatStride(const Tensor& tensor) {
 
 class CpuOps final : public HostOps {
  public:
-  CpuOps(const Kernels& kernels, int threads, Buffer tiles)
-      : kernels_(kernels),
-        name_(std::string("cpu/") + kernels.name),
+  CpuOps(const IsaKernels& isa, int threads, Buffer tiles)
+      : isa_(isa),
+        kernels_(*isa.kernels),
+        name_(fmt::format("cpu/{}{}", isa.name, isa.int8 == nullptr ? cpu::kPrecise : "")),
         pool_(threads),
         tiles_(std::move(tiles)) {}
 
   std::string_view name() const override { return name_; }
   Result<std::unique_ptr<PackedWeight>> Prepare(const WeightSpec& spec) override {
-    return PanelWeight::Make(spec, pool_);
+    ASSIGN_OR_RETURN(std::unique_ptr<PackedWeight> weight,
+                     PanelWeight::Make(spec, isa_.int8 != nullptr, pool_));
+    // Rows of its width are made in f32 before they are rounded.
+    RETURN_IF_ERROR(ReserveRows(weight->cols()));
+    return weight;
   }
   Result<std::unique_ptr<AttentionPlan>> MakePlan(const AttentionShape& shape) override {
     ASSIGN_OR_RETURN(std::unique_ptr<AttentionPlan> plan,
@@ -63,26 +71,42 @@ class CpuOps final : public HostOps {
   void Run(const CopyRanges& op, Stream& stream) override;
 
  private:
-  // Calls body(begin, end) on ranges of rows that together cover [0, rows).
+  // Calls body(begin, end, worker) on ranges of rows that together cover [0, rows).
   template <typename Body>
   void ForRows(int64_t rows, int64_t elements_per_row, Body body);
   float* Tile(int worker) const {
     return reinterpret_cast<float*>(tiles_.data()) + worker * static_cast<int64_t>(kTileFloats);
   }
+  Status ReserveRows(int64_t cols);
+  float* FloatRow(int worker, int64_t cols) const {
+    CHECK_MSG(cols <= row_floats_, "no weight takes such rows");
+    return reinterpret_cast<float*>(rows_.data()) + worker * row_floats_;
+  }
   void EmbedRow(const PanelWeight& table, int64_t row, float* tile, float* out) const;
 
-  const Kernels& kernels_;
+  const IsaKernels isa_;
+  const Kernels& kernels_;  // isa_'s
   const std::string name_;
   ThreadPool pool_;
   Buffer tiles_;  // kTileFloats per worker
+  Buffer rows_;   // row_floats_ per worker
+  int64_t row_floats_ = 0;
 };
 
 template <typename Body>
 void CpuOps::ForRows(int64_t rows, int64_t elements_per_row, Body body) {
   const int64_t step = std::max<int64_t>(1, kItemElements / std::max<int64_t>(1, elements_per_row));
-  pool_.ParallelFor(CeilDiv(rows, step), [&](int64_t item, int) {
-    body(item * step, std::min(rows, (item + 1) * step));
+  pool_.ParallelFor(CeilDiv(rows, step), [&](int64_t item, int worker) {
+    body(item * step, std::min(rows, (item + 1) * step), worker);
   });
+}
+
+Status CpuOps::ReserveRows(int64_t cols) {
+  if (cols <= row_floats_) return Status();
+  ASSIGN_OR_RETURN(
+      rows_, AllocateHostMemory(static_cast<size_t>(pool_.num_threads() * cols) * sizeof(float)));
+  row_floats_ = cols;
+  return Status();
 }
 
 void CpuOps::EmbedRow(const PanelWeight& table, int64_t row, float* tile, float* out) const {
@@ -114,49 +138,71 @@ void CpuOps::Run(const Embed& op, Stream&) {
 }
 
 void CpuOps::Run(const AddRmsNorm& op, Stream&) {
-  CHECK(op.out.dtype == DType::kF32);
-  ForRows(op.residual.rows(), op.residual.cols(), [&](int64_t begin, int64_t end) {
-    kernels_.add_rms_norm({.x = op.x != nullptr ? op.x->Row<float>(begin) : nullptr,
-                           .residual = op.residual.Row<float>(begin),
-                           .weight = static_cast<const float*>(op.weight.data),
-                           .out = op.out.Row<float>(begin),
-                           .x_stride = op.x != nullptr ? FloatStride(*op.x) : 0,
-                           .residual_stride = FloatStride(op.residual),
-                           .out_stride = FloatStride(op.out),
-                           .num_rows = end - begin,
-                           .cols = op.residual.cols(),
-                           .eps = op.eps});
+  const int64_t cols = op.residual.cols();
+  ForRows(op.residual.rows(), cols, [&](int64_t begin, int64_t end, int worker) {
+    NormTask task = {.x = op.x != nullptr ? op.x->Row<float>(begin) : nullptr,
+                     .residual = op.residual.Row<float>(begin),
+                     .weight = static_cast<const float*>(op.weight.data),
+                     .out = op.out.Row<float>(begin),
+                     .x_stride = op.x != nullptr ? FloatStride(*op.x) : 0,
+                     .residual_stride = FloatStride(op.residual),
+                     .out_stride = FloatStride(op.out),
+                     .num_rows = end - begin,
+                     .cols = cols,
+                     .eps = op.eps};
+    if (op.out.dtype == DType::kF32) return kernels_.add_rms_norm(task);
+    CHECK(op.out.dtype == DType::kI8Blocks);
+    task.num_rows = 1;
+    task.out = FloatRow(worker, cols);
+    for (int64_t row = begin; row < end; ++row) {
+      kernels_.add_rms_norm(task);
+      isa_.int8->quantize(task.out, 0, cols, cols, op.out.RowData(row));
+      if (task.x != nullptr) task.x += task.x_stride;
+      task.residual += task.residual_stride;
+    }
   });
 }
 
 void CpuOps::Run(const Linear& op, Stream&) {
-  RunLinear(kernels_, pool_, reinterpret_cast<float*>(tiles_.data()), op);
+  RunLinear(isa_, pool_, reinterpret_cast<float*>(tiles_.data()), op);
 }
 
 void CpuOps::Run(const GatedActivation& op, Stream&) {
-  CHECK(op.out.dtype == DType::kF32);
   const int64_t width = op.out.cols();
-  ForRows(op.out.rows(), 4 * width, [&](int64_t begin, int64_t end) {
+  ForRows(op.out.rows(), 4 * width, [&](int64_t begin, int64_t end, int worker) {
     const float* gate = op.gate_up.Row<float>(begin);
-    kernels_.gate(
-        {.kind = op.activation == Activation::kSilu ? GateKind::kSilu : GateKind::kGeluTanh,
-         .gate = gate,
-         .up = gate + width,
-         .out = op.out.Row<float>(begin),
-         .in_stride = FloatStride(op.gate_up),
-         .out_stride = FloatStride(op.out),
-         .num_rows = end - begin,
-         .cols = width});
+    GateTask task = {
+        .kind = op.activation == Activation::kSilu ? GateKind::kSilu : GateKind::kGeluTanh,
+        .gate = gate,
+        .up = gate + width,
+        .out = op.out.Row<float>(begin),
+        .in_stride = FloatStride(op.gate_up),
+        .out_stride = FloatStride(op.out),
+        .num_rows = end - begin,
+        .cols = width};
+    if (op.out.dtype == DType::kF32) return kernels_.gate(task);
+    CHECK(op.out.dtype == DType::kI8Blocks);
+    task.num_rows = 1;
+    task.out = FloatRow(worker, width);
+    for (int64_t row = begin; row < end; ++row) {
+      kernels_.gate(task);
+      isa_.int8->quantize(task.out, 0, width, width, op.out.RowData(row));
+      task.gate += task.in_stride;
+      task.up += task.in_stride;
+    }
   });
 }
 
 void CpuOps::Run(const RopeAndStore& op, Stream&) {
-  ForRows(op.q.rows(), op.q.cols() + 2 * op.k.cols(), [&](int64_t begin, int64_t end) {
-    for (int64_t token = begin; token < end; ++token) StoreToken(kernels_, op, token);
+  // The tokens of one panel of keys by one worker: they write the same cache lines.
+  const int64_t num_tokens = op.q.rows();
+  pool_.ParallelFor(CeilDiv(num_tokens, kKeyPanel), [&](int64_t item, int) {
+    const int64_t end = std::min(num_tokens, (item + 1) * kKeyPanel);
+    for (int64_t token = item * kKeyPanel; token < end; ++token) StoreToken(kernels_, op, token);
   });
 }
 
-void CpuOps::Run(const Attention& op, Stream&) { Attend(kernels_, pool_, op); }
+void CpuOps::Run(const Attention& op, Stream&) { Attend(isa_, pool_, op); }
 
 void CpuOps::Run(const GatherRows& op, Stream&) {
   const auto* rows = static_cast<const int32_t*>(op.rows.data);
@@ -188,11 +234,11 @@ Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOptions& options) {
     return InvalidArgument("{} threads: must be between 1 and {}, or 0 for one per core",
                            options.threads, cpu::kMaxThreads);
   }
-  ASSIGN_OR_RETURN(const cpu::Kernels* kernels, cpu::ChooseKernels(options.isa));
+  ASSIGN_OR_RETURN(const cpu::IsaKernels isa, cpu::ChooseKernels(options.isa));
   const int threads = options.threads == 0 ? ThreadPool::PhysicalCores() : options.threads;
   ASSIGN_OR_RETURN(Buffer tiles, AllocateHostMemory(static_cast<size_t>(threads) *
                                                     cpu::kTileFloats * sizeof(float)));
-  return std::unique_ptr<Ops>(std::make_unique<cpu::CpuOps>(*kernels, threads, std::move(tiles)));
+  return std::unique_ptr<Ops>(std::make_unique<cpu::CpuOps>(isa, threads, std::move(tiles)));
 }
 
 }  // namespace tokamak

@@ -1,4 +1,5 @@
-// The CPU backend. Activations are f32 and weights stay in their stored precision: the exact path.
+// The CPU backend. Weights stay in their stored precision. Products with quantized weights take
+// activations in int8 (quant/activation_row.h) where the ISA has fast integer dot products.
 //
 // Every result is the same bits for any number of threads, any number of rows in the call, and any
 // company: a Linear output is one chain of additions over k (cpu/kernels.h), attention is cut at
@@ -16,8 +17,9 @@
 namespace tokamak {
 
 struct CpuOptions {
-  int threads = 0;           // the calling one included; 0: one per physical core
-  std::string isa = "auto";  // or one of CpuIsaNames()
+  int threads = 0;  // the calling one included; 0: one per physical core
+  // "auto" or one of CpuIsaNames(); with "/precise" behind it, all activations are f32.
+  std::string isa = "auto";
 };
 
 // kInvalidArgument for an unknown ISA or a bad number of threads, kUnimplemented with the missing

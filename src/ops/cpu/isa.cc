@@ -4,6 +4,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include "base/error.h"
@@ -15,11 +17,13 @@ namespace {
 struct Isa {
   std::string_view name;
   const Kernels* (*kernels)();
+  const Int8Kernels* (*int8)();
   // What this machine lacks of what the ISA needs, "" for nothing.
   std::string (*missing)();
 };
 
 std::string Nothing() { return ""; }
+const Int8Kernels* NoInt8Kernels() { return nullptr; }
 
 #if defined(__x86_64__)
 // __builtin_cpu_supports also asks whether the operating system saves the registers.
@@ -43,27 +47,69 @@ std::string MissingAvx512() {
   return missing;
 }
 
-constexpr Isa kIsas[] = {{"baseline", BaselineKernels, Nothing},
-                         {"avx2", Avx2Kernels, MissingAvx2},
-                         {"avx512", Avx512Kernels, MissingAvx512}};
+std::string MissingAvxVnni() {
+  std::string missing = MissingAvx2();
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned kAvxVnni = 1u << 4;
+  if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) == 0 || (eax & kAvxVnni) == 0) {
+    missing += " AVX-VNNI";
+  }
+  return missing;
+}
+
+std::string MissingAvx512Vnni() {
+  std::string missing = MissingAvx512();
+  if (!__builtin_cpu_supports("avx512vnni")) missing += " AVX512VNNI";
+  return missing;
+}
+
+// The operating system must also let this process have the registers: 8 KiB more of state for each
+// thread that uses them (Linux, arch/x86/include/uapi/asm/prctl.h).
+std::string MissingAmx() {
+  std::string missing = MissingAvx512Vnni();
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (edx & kTile) == 0 ||
+      (edx & kInt8) == 0) {
+    return missing + " AMX-INT8";
+  }
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
+  if (::syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0) {
+    missing += " permission to use AMX";
+  }
+  return missing;
+}
+
+// Slowest first.
+constexpr Isa kIsas[] = {{"baseline", BaselineKernels, NoInt8Kernels, Nothing},
+                         {"avx2", Avx2Kernels, Avx2Int8Kernels, MissingAvx2},
+                         {"avxvnni", Avx2Kernels, AvxVnniInt8Kernels, MissingAvxVnni},
+                         {"avx512", Avx512Kernels, Avx2Int8Kernels, MissingAvx512},
+                         {"avx512vnni", Avx512Kernels, Avx512VnniInt8Kernels, MissingAvx512Vnni},
+                         {"amx", Avx512Kernels, AmxInt8Kernels, MissingAmx}};
 #else
-constexpr Isa kIsas[] = {{"baseline", BaselineKernels, Nothing}};
+constexpr Isa kIsas[] = {{"baseline", BaselineKernels, NoInt8Kernels, Nothing}};
 #endif
 
 }  // namespace
 
-Result<const Kernels*> ChooseKernels(std::string_view name) {
+Result<IsaKernels> ChooseKernels(std::string_view name) {
+  const bool precise = name.ends_with(kPrecise);
+  if (precise) name.remove_suffix(kPrecise.size());
+  const auto kernels_of = [precise](const Isa& isa) {
+    return IsaKernels{isa.name, isa.kernels(), precise ? nullptr : isa.int8()};
+  };
   if (name == "auto") {
-    const Kernels* best = nullptr;
+    IsaKernels best;
     for (const Isa& isa : kIsas) {
-      if (isa.missing().empty()) best = isa.kernels();
+      if (isa.missing().empty()) best = kernels_of(isa);
     }
     return best;
   }
   for (const Isa& isa : kIsas) {
     if (isa.name != name) continue;
     const std::string missing = isa.missing();
-    if (missing.empty()) return isa.kernels();
+    if (missing.empty()) return kernels_of(isa);
     return Unimplemented("this CPU cannot run the \"{}\" kernels: it lacks{}", name, missing);
   }
   return InvalidArgument("unknown CPU instruction set \"{}\"; this build has: auto, {}", name,

@@ -5,13 +5,23 @@
 #include <string_view>
 #include <vector>
 
+#include "ops/cpu/int8_kernels.h"
 #include "ops/cpu/kernels.h"
 #include "tokamak/status.h"
 
 namespace tokamak::cpu {
 
+// Behind an ISA's name: without its int8 kernels.
+inline constexpr std::string_view kPrecise = "/precise";
+
+struct IsaKernels {
+  std::string_view name;
+  const Kernels* kernels = nullptr;
+  const Int8Kernels* int8 = nullptr;  // null: f32 activations everywhere
+};
+
 // The kernels of the named ISA; of the best one for "auto". kInvalidArgument when there is no such
 // ISA, kUnimplemented with the reason when it cannot run here.
-Result<const Kernels*> ChooseKernels(std::string_view isa);
+Result<IsaKernels> ChooseKernels(std::string_view isa);
 
 }  // namespace tokamak::cpu

@@ -85,8 +85,8 @@ struct AttentionCache {
   const int32_t* block_table = nullptr;
 };
 
-// Attention is cut at absolute positions. A tile is what one step of the online softmax takes; a
-// split is a softmax of its own, from which results are merged in ascending order.
+// Attention is cut at absolute positions. A split is a softmax of its own, from which results are
+// merged in ascending order. A tile is what is converted to f32 at once where many rows use it.
 inline constexpr int kKeyTile = 64;
 inline constexpr int kKeySplit = 256;
 
@@ -105,8 +105,9 @@ struct AttentionTask {
   float* scratch = nullptr;    // AttentionScratchFloats, aligned to 64 bytes
 };
 
-// The result of one split, or of several merged: for each row the highest score, the sum of
-// exp(score - highest) and the values weighted by it (padded to 16 columns).
+// The result of one split, or of several merged: for each row the highest score (in powers of two,
+// score · log2 e), the sum of 2^(score - highest) and the values weighted by it (padded to 16
+// columns).
 struct AttentionPartial {
   float* highest = nullptr;  // [rows]
   float* sum = nullptr;      // [rows]
@@ -119,8 +120,8 @@ constexpr int64_t AttentionPartialFloats(int64_t rows, int64_t head_dim) {
   return rows * PadTo16(head_dim) + 2 * PadTo16(rows);
 }
 constexpr int64_t AttentionScratchFloats(int64_t rows, int64_t head_dim) {
-  return (rows + 2 * kKeyTile) * PadTo16(head_dim)  // scaled queries, keys, values
-         + rows * kKeyTile;                         // scores, then weights
+  return (rows + kKeyTile) * PadTo16(head_dim)  // scaled queries; a tile of keys or values
+         + rows * kKeySplit;                    // scores, then weights
 }
 
 struct Kernels {
@@ -135,11 +136,15 @@ struct Kernels {
   void (*rope)(const RopeTask& task);
   // n floats to F32, F16 or BF16.
   void (*convert)(DType dtype, const float* source, int64_t n, std::byte* destination);
-  // The splits [begin, end) (numbers of kKeySplit positions), each to its own partial.
+  // n floats, a multiple of 32, to blocks of Q8_0.
+  void (*quantize_q8_0)(const float* source, int64_t n, std::byte* destination);
+  // One split (a number of kKeySplit positions) to its partial.
   void (*attend_split)(const AttentionTask& task, int64_t split, const AttentionPartial& out);
   // Adds `from` to `into`; the first `into` of a merge is the first split's partial.
   void (*merge)(int64_t rows, int64_t head_dim, const AttentionPartial& from,
                 const AttentionPartial& into);
+  // out[i] = values[i] / sum for one row; `values` is padded to 16.
+  void (*finish_head)(const float* values, float sum, int head_dim, float* out);
 };
 
 // One per ISA folder; null where this build has no such ISA.

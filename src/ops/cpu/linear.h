@@ -2,12 +2,12 @@
 #pragma once
 
 #include "base/thread_pool.h"
-#include "ops/cpu/kernels.h"
+#include "ops/cpu/isa.h"
 #include "ops/ops.h"
 
 namespace tokamak::cpu {
 
 // `tiles` is kTileFloats for each worker of the pool.
-void RunLinear(const Kernels& kernels, ThreadPool& pool, float* tiles, const Linear& op);
+void RunLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles, const Linear& op);
 
 }  // namespace tokamak::cpu

@@ -61,7 +61,12 @@ class RowWriter {
     for (int j = 0; j < 32; ++j) word |= static_cast<uint32_t>((bytes[j] >> shift) & 1) << j;
     Bits(group, word);
   }
-  void Bits(int group, uint32_t word) { Word(GroupOffset(group) + layout_.bits, 0, word); }
+  // Element j of the group is bit j of the word.
+  void Bits(int group, uint32_t word) {
+    uint32_t bits = 0;
+    for (int j = 0; j < 32; ++j) bits |= ((word >> j) & 1) << (8 * (j % 4) + j / 4);
+    Word(GroupOffset(group) + layout_.bits, 0, bits);
+  }
   void Codes8(const int8_t* codes) {
     for (int i = 0; i < 8; ++i) {
       Word(GroupOffset(0) + layout_.codes8, i,
@@ -237,6 +242,7 @@ void PackPanel(DType dtype, int64_t cols, const std::byte* rows, std::byte* pane
     case DType::kMXFP4:
       return PackBlocks<DType::kMXFP4, BlockMXFP4>(cols, rows, panel);
     case DType::kI8:
+    case DType::kI8Blocks:
     case DType::kI32:
     case DType::kI64:
       break;

@@ -10,7 +10,7 @@
 //     codes4      u32[4][16]      word j, byte b: element 8j + b in the low nibble, 8j + 4 + b in
 //                                 the high one
 //     codes2      u32[2][16]      word j, byte b, bits [2v, 2v + 2): element 16j + 4v + b
-//     bits        u32[16]         bit k: element k
+//     bits        u32[16]         byte b, bit i: element 4i + b
 //     codes8      u32[8][16]      word j, byte b: element 4j + b
 //
 // so that masking a word leaves four consecutive elements in its four bytes (what dot-product

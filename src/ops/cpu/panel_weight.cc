@@ -63,13 +63,15 @@ class FirstError {
 
 }  // namespace
 
-Result<std::unique_ptr<PackedWeight>> PanelWeight::Make(const WeightSpec& spec, ThreadPool& pool) {
+Result<std::unique_ptr<PackedWeight>> PanelWeight::Make(const WeightSpec& spec, bool int8,
+                                                        ThreadPool& pool) {
   RETURN_IF_ERROR(CheckWeightSpec(spec));
   const int64_t cols = spec.parts.front()->shape().cols();
   std::vector<PanelSegment> segments;
   int64_t bytes = 0;
   int64_t num_rows = 0;
   for (const auto& part : spec.parts) {
+    int8 = int8 && IsBlockType(part->dtype());
     PanelSegment segment;
     segment.dtype = part->dtype();
     segment.first_row = num_rows;
@@ -105,8 +107,9 @@ Result<std::unique_ptr<PackedWeight>> PanelWeight::Make(const WeightSpec& spec, 
     if (!status.ok()) error.Set(i, std::move(status));
   });
   RETURN_IF_ERROR(error.Get());
-  return std::unique_ptr<PackedWeight>(
-      new PanelWeight(num_rows, cols, std::move(buffer), std::move(segments)));
+  return std::unique_ptr<PackedWeight>(new PanelWeight(num_rows, cols,
+                                                       int8 ? DType::kI8Blocks : DType::kF32,
+                                                       std::move(buffer), std::move(segments)));
 }
 
 }  // namespace tokamak::cpu

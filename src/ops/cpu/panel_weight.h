@@ -24,14 +24,17 @@ struct PanelSegment {
 
 class PanelWeight final : public PackedWeight {
  public:
-  // Reads and packs with all threads of the pool.
-  static Result<std::unique_ptr<PackedWeight>> Make(const WeightSpec& spec, ThreadPool& pool);
+  // Reads and packs with all threads of the pool. With `int8`, products take int8 activations where
+  // all parts are in block formats.
+  static Result<std::unique_ptr<PackedWeight>> Make(const WeightSpec& spec, bool int8,
+                                                    ThreadPool& pool);
 
   const std::vector<PanelSegment>& segments() const { return segments_; }
 
  private:
-  PanelWeight(int64_t rows, int64_t cols, Buffer buffer, std::vector<PanelSegment> segments)
-      : PackedWeight(rows, cols, DType::kF32, static_cast<int64_t>(buffer.size())),
+  PanelWeight(int64_t rows, int64_t cols, DType activation, Buffer buffer,
+              std::vector<PanelSegment> segments)
+      : PackedWeight(rows, cols, activation, static_cast<int64_t>(buffer.size())),
         buffer_(std::move(buffer)),
         segments_(std::move(segments)) {}
 

@@ -47,7 +47,7 @@ Kind KindOf(const AttentionBatch& batch) {
 // Spans of one backend: open on the device until the host has found them done.
 class Recorder {
  public:
-  explicit Recorder(Ops& inner) : inner_(inner) {}
+  Recorder(Ops& inner, bool keep_events) : inner_(inner), keep_events_(keep_events) {}
 
   template <typename Work>
   void Run(const char* op, Stream& stream, const Work& work) {
@@ -101,7 +101,8 @@ class Recorder {
 
   Profile Take() EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    Profile profile;
+    Profile profile = std::exchange(events_, {});
+    Keep(profile, std::exchange(step_, {}));
     for (size_t kind = 0; kind < kinds_.size(); ++kind) {
       Total total = std::exchange(kinds_[kind], {});
       if (total.steps.count == 0) continue;
@@ -162,6 +163,12 @@ class Recorder {
       op.name = span.op;
       ++op.calls;
       op.seconds += seconds;
+      if (span.starts_step) Keep(events_, std::exchange(step_, {}));
+      now_ += gap;
+      if (span.starts_step) step_ = {.name = "step", .begin_seconds = now_, .end_seconds = now_};
+      Keep(events_, {.name = span.op, .begin_seconds = now_, .end_seconds = now_ + seconds});
+      now_ += seconds;
+      step_.end_seconds = now_;
       steps.busy_seconds += seconds;
       if (span.starts_step) {
         ++steps.count;
@@ -177,12 +184,22 @@ class Recorder {
     have_last_ = true;
   }
 
+  void Keep(Profile& profile, const Profile::Event& event) REQUIRES(mutex_) {
+    if (!keep_events_ || *event.name == '\0') return;
+    if (profile.events.size() < Profile::kMaxEvents) {
+      profile.events.push_back(event);
+    } else {
+      ++profile.dropped_events;
+    }
+  }
+
   Ops& inner_;
   struct Total {
     Profile::Steps steps;  // but for the ops
     std::map<std::string, Profile::Op> ops;
   };
 
+  const bool keep_events_;
   const Stream* computing_ = nullptr;  // where the last operation went
   bool in_step_ = false;               // of that stream
   Kind last_kind_ = kMixed;            // of the last step submitted
@@ -193,6 +210,9 @@ class Recorder {
   Mark last_;  // the end of the span last taken in
   bool have_last_ = false;
   Mutex mutex_;
+  Profile events_ GUARDED_BY(mutex_);       // and nothing else
+  Profile::Event step_ GUARDED_BY(mutex_);  // the one under way; its name is empty between steps
+  double now_ GUARDED_BY(mutex_) = 0;       // the end of the span last taken in
   std::array<Total, kKindNames.size()> kinds_ GUARDED_BY(mutex_);
   std::optional<Clock::time_point> waited_ GUARDED_BY(mutex_);  // until when, since the last Take
 };
@@ -241,8 +261,8 @@ class ProfiledSampler final : public Sampler {
 
 class ProfiledOpsImpl final : public ProfiledOps {
  public:
-  explicit ProfiledOpsImpl(std::unique_ptr<Ops> inner)
-      : inner_(std::move(inner)), recorder_(*inner_) {}
+  ProfiledOpsImpl(std::unique_ptr<Ops> inner, bool keep_events)
+      : inner_(std::move(inner)), recorder_(*inner_, keep_events) {}
 
   Profile Take() override { return recorder_.Take(); }
 
@@ -345,8 +365,8 @@ class ProfiledOpsImpl final : public ProfiledOps {
 
 }  // namespace
 
-std::unique_ptr<ProfiledOps> MakeProfiledOps(std::unique_ptr<Ops> inner) {
-  return std::make_unique<ProfiledOpsImpl>(std::move(inner));
+std::unique_ptr<ProfiledOps> MakeProfiledOps(std::unique_ptr<Ops> inner, bool keep_events) {
+  return std::make_unique<ProfiledOpsImpl>(std::move(inner), keep_events);
 }
 
 }  // namespace tokamak

@@ -17,6 +17,7 @@ class ProfiledOps : public Ops {
   virtual Profile Take() = 0;
 };
 
-std::unique_ptr<ProfiledOps> MakeProfiledOps(std::unique_ptr<Ops> inner);
+// With `keep_events`, Profile::events has each operation too.
+std::unique_ptr<ProfiledOps> MakeProfiledOps(std::unique_ptr<Ops> inner, bool keep_events = false);
 
 }  // namespace tokamak

@@ -92,6 +92,43 @@ TEST(ProfiledOps, CountsOpsStepsAndGaps) {
   EXPECT_TRUE(ops->Take().steps.empty());
 }
 
+TEST(ProfiledOps, EventsOfAStepLieInIt) {
+  const auto ops = MakeProfiledOps(MakeReferenceOps(), /*keep_events=*/true);
+  const auto stream = ops->MakeStream();
+  const auto event = ops->MakeEvent();
+  float source[] = {1, 2};
+  int32_t rows[] = {1};
+  float out[1] = {};
+  const GatherRows gather = {.source = Tensor(source, DType::kF32, {2, 1}),
+                             .rows = Tensor(rows, DType::kI32, {1}),
+                             .out = Tensor(out, DType::kF32, {1, 1})};
+  ops->Run(gather, *stream);
+  ASSERT_TRUE(ops->Synchronize(*stream).ok());
+  (void)ops->Take();
+  for (int step = 0; step < 2; ++step) {
+    float copy[2];
+    ops->CopyToDevice(copy, source, sizeof(copy), *stream);
+    ops->Run(gather, *stream);
+    ops->Record(*event, *stream);
+    ASSERT_TRUE(ops->Await(*event).ok());
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  const Profile profile = ops->Take();
+  std::vector<std::string> names;
+  for (const Profile::Event& e : profile.events) names.emplace_back(e.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"upload", "gather_rows", "step", "upload",
+                                             "gather_rows", "step"}));
+  for (const size_t step : {size_t{2}, size_t{5}}) {
+    const Profile::Event& whole = profile.events[step];
+    EXPECT_EQ(whole.begin_seconds, profile.events[step - 2].begin_seconds);
+    EXPECT_EQ(whole.end_seconds, profile.events[step - 1].end_seconds);
+    EXPECT_LE(profile.events[step - 2].end_seconds, profile.events[step - 1].begin_seconds);
+  }
+  EXPECT_GE(profile.events[5].begin_seconds, profile.events[2].end_seconds + 2e-3);
+  EXPECT_EQ(profile.dropped_events, 0);
+  EXPECT_TRUE(ops->Take().events.empty());
+}
+
 // What another stream is given is no step.
 TEST(ProfiledOps, CopiesElsewhereAreNotSteps) {
   const auto ops = MakeProfiledOps(MakeReferenceOps());

@@ -45,19 +45,16 @@ class ReferencePlan final : public AttentionPlan {
   AttentionBatch batch_;
 };
 
-// The offset in elements of [kv_head, position in the block, 0] inside a block's keys or values.
-int64_t RowOffset(const KvLayerView& cache, int64_t kv_head, int64_t offset) {
-  return (kv_head * cache.block_size + offset) * cache.head_dim;
+// The offset in bytes of row [kv_head, position in the block] inside a block's keys or values.
+int64_t RowOffset(const KvLayerView& cache, int64_t kv_head, int64_t position) {
+  return (kv_head * cache.block_size + position) *
+         static_cast<int64_t>(RowBytes(cache.dtype, cache.head_dim));
 }
 
-double ReadElement(DType dtype, const std::byte* data, int64_t index) {
-  float value = 0;
-  DequantizeRow(dtype, data + index * Info(dtype).block_bytes, 1, &value);
-  return value;
-}
-
-void WriteElement(DType dtype, std::byte* data, int64_t index, float value) {
-  QuantizeRow(dtype, &value, 1, data + index * Info(dtype).block_bytes);
+std::vector<float> ReadRow(const KvLayerView& cache, const std::byte* row) {
+  std::vector<float> values(static_cast<size_t>(cache.head_dim));
+  DequantizeRow(cache.dtype, row, cache.head_dim, values.data());
+  return values;
 }
 
 double Activate(Activation activation, double x) {
@@ -213,12 +210,10 @@ void ReferenceOps::Run(const RopeAndStore& op, Stream&) {
     for (int64_t h = 0; h < cache.num_kv_heads; ++h) {
       turn(op.k.Row<float>(t) + h * head_dim, op.k_norm, positions[t]);
       const int64_t offset = RowOffset(cache, h, slots[t] % cache.block_size);
-      for (int i = 0; i < head_dim; ++i) {
-        WriteElement(cache.dtype, block + cache.k_offset, offset + i,
-                     static_cast<float>(head[static_cast<size_t>(i)]));
-        WriteElement(cache.dtype, block + cache.v_offset, offset + i,
-                     op.v.Row<float>(t)[h * head_dim + i]);
-      }
+      const std::vector<float> key(head.begin(), head.end());
+      QuantizeRow(cache.dtype, key.data(), head_dim, block + cache.k_offset + offset);
+      QuantizeRow(cache.dtype, op.v.Row<float>(t) + h * head_dim, head_dim,
+                  block + cache.v_offset + offset);
     }
   }
 }
@@ -245,25 +240,26 @@ void ReferenceOps::AttendOneHead(const Attention& op, int64_t sequence, int64_t 
   std::vector<double> scores;
   double highest = -INFINITY;
   for (int64_t key = first; key <= position; ++key) {
+    const std::vector<float> k = ReadRow(
+        cache, block_of(key) + cache.k_offset + RowOffset(cache, kv_head, key % cache.block_size));
     double score = 0;
     for (int i = 0; i < head_dim; ++i) {
-      score += q[i] * ReadElement(cache.dtype, block_of(key) + cache.k_offset,
-                                  RowOffset(cache, kv_head, key % cache.block_size) + i);
+      score += static_cast<double>(q[i]) * k[static_cast<size_t>(i)];
     }
     scores.push_back(score * op.scale);
     highest = std::max(highest, scores.back());
   }
   double sum = 0;
   for (double& score : scores) sum += score = std::exp(score - highest);
-  for (int i = 0; i < head_dim; ++i) {
-    double value = 0;
-    for (int64_t key = first; key <= position; ++key) {
-      value += scores[static_cast<size_t>(key - first)] / sum *
-               ReadElement(cache.dtype, block_of(key) + cache.v_offset,
-                           RowOffset(cache, kv_head, key % cache.block_size) + i);
+  std::vector<double> value(static_cast<size_t>(head_dim));
+  for (int64_t key = first; key <= position; ++key) {
+    const std::vector<float> v = ReadRow(
+        cache, block_of(key) + cache.v_offset + RowOffset(cache, kv_head, key % cache.block_size));
+    for (size_t i = 0; i < value.size(); ++i) {
+      value[i] += scores[static_cast<size_t>(key - first)] / sum * v[i];
     }
-    op.out.Row<float>(token)[head * head_dim + i] = static_cast<float>(value);
   }
+  std::copy(value.begin(), value.end(), op.out.Row<float>(token) + head * head_dim);
   if (!op.output_lse.empty()) {
     op.output_lse.Row<float>(token)[head] = static_cast<float>(highest + std::log(sum));
   }

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <limits>
 
+#include "ops/cpu/cache_layout.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
 #include "quant/quantize.h"
@@ -16,10 +17,19 @@ std::vector<OpBackend> OpBackends() {
   std::vector<OpBackend> backends;
   for (const std::string& isa : CpuIsaNames()) {
     const auto make = [isa](int threads) { return MakeCpuOps({.threads = threads, .isa = isa}); };
-    if (make(1).ok()) backends.push_back({.name = "cpu_" + isa, .make = make});
+    if (!make(1).ok()) continue;
+    if (isa != "baseline") {
+      backends.push_back({.name = "cpu_" + isa, .make = make, .activation = DType::kI8Blocks});
+    }
+    // These differ from the ISA before them in their int8 kernels alone.
+    if (isa.ends_with("vnni") || isa == "amx") continue;
+    backends.push_back({.name = "cpu_" + isa + "_precise", .make = [isa](int threads) {
+                          return MakeCpuOps({.threads = threads, .isa = isa + "/precise"});
+                        }});
   }
   OpBackend cuda = {.name = "cuda",
                     .make = [](int threads) { return MakeCudaOps({.threads = threads}); },
+                    .weights = DType::kBF16,
                     .activation = DType::kBF16};
   const Status status = cuda.make(1).status();
   if (!status.ok()) cuda.unavailable = "no CUDA backend here: " + status.ToString();
@@ -37,6 +47,12 @@ std::vector<DType> WeightTypes() {
           DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
 }
 
+std::vector<DType> CacheTypes(const OpBackend& backend) {
+  std::vector<DType> types = {DType::kF32, DType::kF16, DType::kBF16};
+  if (backend.name != "cuda") types.push_back(DType::kQ8_0);
+  return types;
+}
+
 Tensor OpRunner::Upload(const void* data, DType dtype, Shape shape) {
   const size_t bytes = RowBytes(dtype, shape.cols()) * static_cast<size_t>(shape.rows());
   Result<Buffer> buffer = ops_.Allocate(bytes, MemoryKind::kDevice);
@@ -47,9 +63,12 @@ Tensor OpRunner::Upload(const void* data, DType dtype, Shape shape) {
 }
 
 Tensor OpRunner::Rounded(const std::vector<float>& values, DType dtype, Shape shape) {
-  const auto n = static_cast<int64_t>(values.size());
-  std::vector<std::byte> bytes(RowBytes(dtype, n));
-  QuantizeRow(dtype, values.data(), n, bytes.data());
+  const size_t row_bytes = RowBytes(dtype, shape.cols());
+  std::vector<std::byte> bytes(row_bytes * static_cast<size_t>(shape.rows()));
+  for (int64_t i = 0; i < shape.rows(); ++i) {
+    QuantizeRow(dtype, values.data() + i * shape.cols(), shape.cols(),
+                bytes.data() + static_cast<size_t>(i) * row_bytes);
+  }
   return Upload(bytes.data(), dtype, shape);
 }
 
@@ -69,7 +88,10 @@ std::vector<float> OpRunner::Download(const Tensor& tensor) {
   const Status status = ops_.Synchronize(*stream_);
   CHECK_MSG(status.ok(), status.ToString());
   std::vector<float> values(static_cast<size_t>(tensor.shape.elements()));
-  DequantizeRow(tensor.dtype, bytes.data(), tensor.shape.elements(), values.data());
+  for (int64_t row = 0; row < tensor.rows(); ++row) {
+    DequantizeRow(tensor.dtype, bytes.data() + static_cast<size_t>(row) * row_bytes, tensor.cols(),
+                  values.data() + row * tensor.cols());
+  }
   return values;
 }
 
@@ -79,6 +101,17 @@ std::vector<std::byte> OpRunner::DownloadBytes(const void* device, size_t bytes)
   const Status status = ops_.Synchronize(*stream_);
   CHECK_MSG(status.ok(), status.ToString());
   return values;
+}
+
+void KeysToRows(const Ops& ops, const KvLayerView& cache, std::byte* keys) {
+  if (!ops.name().starts_with("cpu/")) return;
+  const size_t row_bytes = RowBytes(cache.dtype, cache.head_dim);
+  const std::vector<std::byte> stored(keys,
+                                      keys + row_bytes * static_cast<size_t>(cache.block_size));
+  for (int i = 0; i < cache.block_size; ++i) {
+    cpu::LoadKey(cache.dtype, cache.block_size, cache.head_dim, i, stored.data(),
+                 keys + row_bytes * static_cast<size_t>(i));
+  }
 }
 
 std::vector<float> RoundTo(DType dtype, const std::vector<float>& values) {

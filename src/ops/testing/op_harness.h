@@ -22,7 +22,9 @@ namespace tokamak {
 struct OpBackend {
   std::string name;
   std::function<Result<std::unique_ptr<Ops>>(int threads)> make;
-  // What it makes of weights and wants as input of Linear.
+  // What it keeps weights in; f32 stands for their own types.
+  DType weights = DType::kF32;
+  // What it wants as the input of a Linear with a quantized weight.
   DType activation = DType::kF32;
   // Why it cannot run here: its tests are skipped, and say so.
   std::string unavailable = {};
@@ -39,6 +41,9 @@ std::string OpBackendName(const ::testing::TestParamInfo<OpBackend>& info);
 
 // 16 types that weights come in.
 std::vector<DType> WeightTypes();
+
+// Types that a backend keeps a KV cache in.
+std::vector<DType> CacheTypes(const OpBackend& backend);
 
 // One unit of relative rounding of f32.
 inline constexpr double kUnit = 0x1p-24;
@@ -79,6 +84,9 @@ class OpRunner {
   std::unique_ptr<Stream> stream_;
   std::vector<Buffer> buffers_;
 };
+
+// Puts the keys of one KV head in a block, as `ops` orders them, in rows: [block_size][head_dim].
+void KeysToRows(const Ops& ops, const KvLayerView& cache, std::byte* keys);
 
 // The values after rounding to `dtype` and back.
 std::vector<float> RoundTo(DType dtype, const std::vector<float>& values);

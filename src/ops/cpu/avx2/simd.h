@@ -32,9 +32,27 @@ struct Avx2 {
   static F Max(F a, F b) { return _mm256_max_ps(a, b); }
   static F Min(F a, F b) { return _mm256_min_ps(a, b); }
 
+  // Halves folded until one lane is left: lane i with lane i + 4, then with i + 2, i + 1.
+  static float SumLanes(F v) {
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+  }
+  static float MaxLanes(F v) {
+    const __m128 b = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    const __m128 c = _mm_max_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+  }
+
   static I LoadInt(const void* p) { return _mm256_loadu_si256(static_cast<const I*>(p)); }
   static I LoadUint16(const void* p) {
     return _mm256_cvtepu16_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+  }
+  static I LoadInt8(const void* p) {
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p)));
+  }
+  static I LoadUint8(const std::byte* p) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
   }
   static I And(I a, int b) { return _mm256_and_si256(a, _mm256_set1_epi32(b)); }
   static I Or(I a, I b) { return _mm256_or_si256(a, b); }
@@ -78,6 +96,11 @@ struct Avx2 {
   static F LoadHalf(const std::byte* p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
+  static F BroadcastHalf(const std::byte* p) {
+    int16_t half;
+    __builtin_memcpy(&half, p, sizeof(half));
+    return _mm256_cvtph_ps(_mm_set1_epi16(half));
+  }
   static F LoadBFloat16(const std::byte* p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(LoadUint16(p), 16));
   }
@@ -96,27 +119,6 @@ struct Avx2 {
     const I packed = _mm256_packus_epi32(words, words);  // each half twice
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
                      _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08)));
-  }
-
-  static void Transpose(F (&v)[8]) {
-    F a[8], b[8];
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {  // pairs of rows
-      a[2 * i] = _mm256_unpacklo_ps(v[2 * i], v[2 * i + 1]);
-      a[2 * i + 1] = _mm256_unpackhi_ps(v[2 * i], v[2 * i + 1]);
-    }
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; ++i) {  // fours of rows: b[4i + c] holds columns c and c + 4
-      b[4 * i] = _mm256_shuffle_ps(a[4 * i], a[4 * i + 2], 0x44);
-      b[4 * i + 1] = _mm256_shuffle_ps(a[4 * i], a[4 * i + 2], 0xee);
-      b[4 * i + 2] = _mm256_shuffle_ps(a[4 * i + 1], a[4 * i + 3], 0x44);
-      b[4 * i + 3] = _mm256_shuffle_ps(a[4 * i + 1], a[4 * i + 3], 0xee);
-    }
-#pragma GCC unroll 4
-    for (int c = 0; c < 4; ++c) {
-      v[c] = _mm256_permute2f128_ps(b[c], b[4 + c], 0x20);
-      v[4 + c] = _mm256_permute2f128_ps(b[c], b[4 + c], 0x31);
-    }
   }
 };
 

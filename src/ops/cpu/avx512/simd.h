@@ -32,9 +32,29 @@ struct Avx512 {
   static F Max(F a, F b) { return _mm512_max_ps(a, b); }
   static F Min(F a, F b) { return _mm512_min_ps(a, b); }
 
+  // Halves folded until one lane is left: lane i with lane i + 8, then with i + 4, i + 2, i + 1.
+  static float SumLanes(F v) {
+    const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+  }
+  static float MaxLanes(F v) {
+    const __m256 a = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    const __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 c = _mm_max_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+  }
+
   static I LoadInt(const void* p) { return _mm512_loadu_si512(p); }
   static I LoadUint16(const void* p) {
     return _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+  }
+  static I LoadInt8(const void* p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+  }
+  static I LoadUint8(const std::byte* p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
   static I And(I a, int b) { return _mm512_and_si512(a, _mm512_set1_epi32(b)); }
   static I Or(I a, I b) { return _mm512_or_si512(a, b); }
@@ -78,6 +98,11 @@ struct Avx512 {
   static F LoadHalf(const std::byte* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
+  static F BroadcastHalf(const std::byte* p) {
+    int16_t half;
+    __builtin_memcpy(&half, p, sizeof(half));
+    return _mm512_cvtph_ps(_mm256_set1_epi16(half));
+  }
   static F LoadBFloat16(const std::byte* p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(LoadUint16(p), 16));
   }
@@ -94,40 +119,6 @@ struct Avx512 {
     const __mmask16 is_nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                         _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, is_nan, quiet)));
-  }
-
-  static void Transpose(F (&v)[16]) {
-    F a[16], b[16];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) {  // pairs of rows, 32 bits apart
-      a[2 * i] = _mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]);
-      a[2 * i + 1] = _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {  // fours of rows: b[4i + c] holds columns c + 4q of quarter q
-      b[4 * i] = Unpack64<false>(a[4 * i], a[4 * i + 2]);
-      b[4 * i + 1] = Unpack64<true>(a[4 * i], a[4 * i + 2]);
-      b[4 * i + 2] = Unpack64<false>(a[4 * i + 1], a[4 * i + 3]);
-      b[4 * i + 3] = Unpack64<true>(a[4 * i + 1], a[4 * i + 3]);
-    }
-#pragma GCC unroll 4
-    for (int c = 0; c < 4; ++c) {  // a 4 × 4 transposition of quarters
-      const F low = _mm512_shuffle_f32x4(b[c], b[4 + c], 0x88);
-      const F high = _mm512_shuffle_f32x4(b[c], b[4 + c], 0xdd);
-      const F low2 = _mm512_shuffle_f32x4(b[8 + c], b[12 + c], 0x88);
-      const F high2 = _mm512_shuffle_f32x4(b[8 + c], b[12 + c], 0xdd);
-      v[c] = _mm512_shuffle_f32x4(low, low2, 0x88);
-      v[4 + c] = _mm512_shuffle_f32x4(high, high2, 0x88);
-      v[8 + c] = _mm512_shuffle_f32x4(low, low2, 0xdd);
-      v[12 + c] = _mm512_shuffle_f32x4(high, high2, 0xdd);
-    }
-  }
-
- private:
-  template <bool kHigh>
-  static F Unpack64(F a, F b) {
-    const __m512d x = _mm512_castps_pd(a), y = _mm512_castps_pd(b);
-    return _mm512_castpd_ps(kHigh ? _mm512_unpackhi_pd(x, y) : _mm512_unpacklo_pd(x, y));
   }
 };
 

@@ -36,12 +36,30 @@ struct Baseline {
   static F Max(F a, F b) { return vmaxq_f32(a, b); }
   static F Min(F a, F b) { return vminq_f32(a, b); }
 
+  // Halves folded until one lane is left: lane i with lane i + 2, then with i + 1.
+  static float SumLanes(F v) {
+    const float32x2_t c = vadd_f32(vget_low_f32(v), vget_high_f32(v));
+    return vget_lane_f32(c, 0) + vget_lane_f32(c, 1);
+  }
+  static float MaxLanes(F v) { return vmaxvq_f32(v); }
+
   static I LoadInt(const void* p) {
     return vreinterpretq_s32_u8(vld1q_u8(static_cast<const uint8_t*>(p)));
   }
   static I LoadUint16(const void* p) {
     const uint16x4_t half = vreinterpret_u16_u8(vld1_u8(static_cast<const uint8_t*>(p)));
     return vreinterpretq_s32_u32(vmovl_u16(half));
+  }
+  static I LoadInt8(const void* p) {
+    int32_t bytes;
+    __builtin_memcpy(&bytes, p, sizeof(bytes));
+    return vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(bytes)))));
+  }
+  static I LoadUint8(const std::byte* p) {
+    uint32_t bytes;
+    __builtin_memcpy(&bytes, p, 4);
+    const uint16x8_t halves = vmovl_u8(vcreate_u8(bytes));
+    return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(halves)));
   }
   static I And(I a, int b) { return vandq_s32(a, vdupq_n_s32(b)); }
   static I Or(I a, I b) { return vorrq_s32(a, b); }
@@ -89,6 +107,11 @@ struct Baseline {
     const uint8x8_t bytes = vld1_u8(reinterpret_cast<const uint8_t*>(p));
     return vcvt_f32_f16(vreinterpret_f16_u8(bytes));
   }
+  static F BroadcastHalf(const std::byte* p) {
+    uint16_t half;
+    __builtin_memcpy(&half, p, sizeof(half));
+    return Broadcast(HalfToFloat(half));
+  }
   static F LoadBFloat16(const std::byte* p) { return AsFloat(ShiftLeftBy(LoadUint16(p), 16)); }
   static void StoreHalf(std::byte* p, F v) {
     const float16x4_t half = vcvt_f16_f32(v);
@@ -100,15 +123,6 @@ struct Baseline {
     Store(values, v);
     for (int i = 0; i < 4; ++i) words[i] = FloatToBFloat16(values[i]);
     __builtin_memcpy(p, words, sizeof(words));
-  }
-
-  static void Transpose(F (&v)[4]) {
-    const float32x4x2_t a = vtrnq_f32(v[0], v[1]);
-    const float32x4x2_t b = vtrnq_f32(v[2], v[3]);
-    v[0] = vcombine_f32(vget_low_f32(a.val[0]), vget_low_f32(b.val[0]));
-    v[1] = vcombine_f32(vget_low_f32(a.val[1]), vget_low_f32(b.val[1]));
-    v[2] = vcombine_f32(vget_high_f32(a.val[0]), vget_high_f32(b.val[0]));
-    v[3] = vcombine_f32(vget_high_f32(a.val[1]), vget_high_f32(b.val[1]));
   }
 };
 

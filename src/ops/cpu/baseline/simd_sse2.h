@@ -35,9 +35,32 @@ struct Baseline {
   static F Max(F a, F b) { return _mm_max_ps(a, b); }
   static F Min(F a, F b) { return _mm_min_ps(a, b); }
 
+  // Halves folded until one lane is left: lane i with lane i + 2, then with i + 1.
+  static float SumLanes(F v) {
+    const F c = _mm_add_ps(v, _mm_movehl_ps(v, v));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_shuffle_ps(c, c, 1)));
+  }
+  static float MaxLanes(F v) {
+    const F c = _mm_max_ps(v, _mm_movehl_ps(v, v));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_shuffle_ps(c, c, 1)));
+  }
+
   static I LoadInt(const void* p) { return _mm_loadu_si128(static_cast<const I*>(p)); }
   static I LoadUint16(const void* p) {
     return _mm_unpacklo_epi16(_mm_loadl_epi64(static_cast<const I*>(p)), _mm_setzero_si128());
+  }
+  static I LoadInt8(const void* p) {
+    int32_t bytes;
+    __builtin_memcpy(&bytes, p, sizeof(bytes));
+    const I v = _mm_cvtsi32_si128(bytes);
+    const I pairs = _mm_unpacklo_epi8(v, v);
+    return _mm_srai_epi32(_mm_unpacklo_epi16(pairs, pairs), 24);
+  }
+  static I LoadUint8(const std::byte* p) {
+    int bytes;
+    __builtin_memcpy(&bytes, p, 4);
+    const I halves = _mm_unpacklo_epi8(_mm_cvtsi32_si128(bytes), _mm_setzero_si128());
+    return _mm_unpacklo_epi16(halves, _mm_setzero_si128());
   }
   static I And(I a, int b) { return _mm_and_si128(a, _mm_set1_epi32(b)); }
   static I Or(I a, I b) { return _mm_or_si128(a, b); }
@@ -90,13 +113,16 @@ struct Baseline {
                       Or(And(not_finite, 0x7f800000), And(nan, 0x00400000)));
     return AsFloat(bits);
   }
+  static F BroadcastHalf(const std::byte* p) {
+    uint16_t half;
+    __builtin_memcpy(&half, p, sizeof(half));
+    return Broadcast(HalfToFloat(half));
+  }
   static F LoadBFloat16(const std::byte* p) {
     return _mm_castsi128_ps(_mm_slli_epi32(LoadUint16(p), 16));
   }
   static void StoreHalf(std::byte* p, F v) { Store16(p, v, FloatToHalf); }
   static void StoreBFloat16(std::byte* p, F v) { Store16(p, v, FloatToBFloat16); }
-
-  static void Transpose(F (&v)[4]) { _MM_TRANSPOSE4_PS(v[0], v[1], v[2], v[3]); }
 
  private:
   static void Store16(std::byte* p, F v, uint16_t (*convert)(float)) {

@@ -18,21 +18,18 @@ struct Lanes {
   }
 
   // ((s0 + s8) + (s4 + s12)) + ... : lane i + lane i + 8, then + 4, + 2, + 1.
-  float Sum() const {
-    alignas(64) float s[16];
-    for (int i = 0; i < kVectors; ++i) V::Store(s + i * V::kLanes, v[i]);
-    for (int half = 8; half > 0; half /= 2) {
-      for (int i = 0; i < half; ++i) s[i] += s[i + half];
-    }
-    return s[0];
-  }
+  float Sum() const { return V::SumLanes(FoldVectors(V::Add)); }
 
   // NaN lanes may be passed over.
-  float Max() const {
-    alignas(64) float s[16];
-    for (int i = 0; i < kVectors; ++i) V::Store(s + i * V::kLanes, v[i]);
-    for (int half = 8; half > 0; half /= 2) {
-      for (int i = 0; i < half; ++i) s[i] = s[i] > s[i + half] ? s[i] : s[i + half];
+  float Max() const { return V::MaxLanes(FoldVectors(V::Max)); }
+
+ private:
+  template <typename Fold>
+  F FoldVectors(Fold fold) const {
+    F s[kVectors];
+    for (int i = 0; i < kVectors; ++i) s[i] = v[i];
+    for (int half = kVectors / 2; half > 0; half /= 2) {
+      for (int i = 0; i < half; ++i) s[i] = fold(s[i], s[i + half]);
     }
     return s[0];
   }

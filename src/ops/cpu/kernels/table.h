@@ -5,6 +5,7 @@
 #include "ops/cpu/kernels/attention.h"
 #include "ops/cpu/kernels/elementwise.h"
 #include "ops/cpu/kernels/linear.h"
+#include "ops/cpu/kernels/quantize_row.h"
 #include "ops/cpu/kernels/unpack.h"
 
 namespace tokamak::cpu {
@@ -18,8 +19,10 @@ constexpr Kernels MakeKernels(const char* name) {
           .gate = Elementwise<V>::Gate,
           .rope = Elementwise<V>::Rope,
           .convert = Elementwise<V>::Convert,
+          .quantize_q8_0 = QuantizeRowQ8_0<V>,
           .attend_split = AttentionKernel<V>::Run,
-          .merge = AttentionKernel<V>::Merge};
+          .merge = AttentionKernel<V>::Merge,
+          .finish_head = AttentionKernel<V>::Finish};
 }
 
 }  // namespace tokamak::cpu

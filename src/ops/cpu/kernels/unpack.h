@@ -5,23 +5,11 @@
 #pragma once
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/kernels/group_scales.h"
+#include "ops/cpu/kernels/unroll.h"
 #include "ops/cpu/panel_layout.h"
 
 namespace tokamak::cpu {
-
-template <int kValue>
-struct Constant {
-  static constexpr int value = kValue;  // NOLINT(readability-identifier-naming): as in std
-};
-
-// Calls body(Constant<0>()) ... body(Constant<kCount - 1>()).
-template <int kCount, typename Body>
-[[gnu::always_inline]] inline void Unroll(Body body) {
-  if constexpr (kCount > 0) {
-    Unroll<kCount - 1>(body);
-    body(Constant<kCount - 1>());
-  }
-}
 
 template <class V>
 struct Unpack {
@@ -67,6 +55,7 @@ struct Unpack {
       case DType::kMXFP4:
         return Blocks<DType::kMXFP4>(panel, k_begin, k_count, tile);
       case DType::kI8:
+      case DType::kI8Blocks:
       case DType::kI32:
       case DType::kI64:
         return;
@@ -105,7 +94,6 @@ struct Unpack {
   static I Word(const std::byte* array, int index, int lane) {
     return V::LoadInt(array + 4 * (kPanelRows * index + lane));
   }
-  static F Half(const std::byte* array, int lane) { return V::LoadHalf(array + 2 * lane); }
 
   // Bits [from, from + width) of each word, moved to bit `to`; `mask` is at the destination.
   template <int kFrom, int kTo, int kMask>
@@ -148,93 +136,69 @@ struct Unpack {
     return Bits<8 * (kK % 4) + 2 * (kK % 16 / 4), kTo, 3 << kTo>(word);
   }
 
-  // A scale of Q4_K or Q5_K (kMin = false) or its min, of group `group`.
-  static F Scale6(const std::byte* words, bool min, int group, int lane) {
-    const I low = Word(words, min ? 1 : 0, lane);
-    if (group < 4) return V::ToFloat(V::And(V::ShiftRightBy(low, 8 * group), 0x3f));
-    const int shift = 8 * (group - 4);
-    const I nibble = V::And(V::ShiftRightBy(Word(words, 2, lane), shift + (min ? 4 : 0)), 0x0f);
-    return V::ToFloat(V::Or(nibble, V::And(V::ShiftRightBy(low, shift + 2), 0x30)));
-  }
-
-  // Byte b of 16 bytes in four words.
-  static I ByteOf(const std::byte* words, int b, int lane) {
-    return V::And(V::ShiftRightBy(Word(words, b / 4, lane), 8 * (b % 4)), 0xff);
-  }
-
   // 32 elements of kLanes rows.
   template <DType kDType>
   static void Group(const std::byte* column, int group, int lane, float* out) {
     constexpr PanelLayout kLayout = LayoutOf(kDType);
     const std::byte* data = column + kLayout.groups + group * kLayout.group_bytes;
-    const std::byte* scales = column + kLayout.scale_words;
-    const std::byte* second = column + 2 * kPanelRows;  // the second f16 array
+    const auto s = GroupScales<V, kDType>::Load(column, group, lane);
     if constexpr (kDType == DType::kQ4_0) {
-      const F d = Half(column, lane);
       Codes4(data, lane, out,
-             [&](auto, I code) { return V::Mul(d, V::template Nibble<-8>(code)); });
-    } else if constexpr (kDType == DType::kQ4_1) {
-      const F d = Half(column, lane), m = Half(second, lane);
-      Codes4(data, lane, out,
-             [&](auto, I code) { return V::Fma(d, V::template Nibble<0>(code), m); });
-    } else if constexpr (kDType == DType::kQ5_0 || kDType == DType::kQ5_1) {
-      Group5(column, data, lane, out, kDType == DType::kQ5_1);
-    } else if constexpr (kDType == DType::kQ8_0) {
-      Group8(column, data, lane, out);
-    } else if constexpr (kDType == DType::kQ2_K) {
-      Group2K(column, scales, data, group, lane, out);
-    } else if constexpr (kDType == DType::kQ3_K) {
-      Group3K(column, scales, data, data + kLayout.bits, group, lane, out);
-    } else if constexpr (kDType == DType::kQ4_K) {
-      const F scale = V::Mul(Half(column, lane), Scale6(scales, false, group, lane));
-      const F min = V::Mul(Half(second, lane), Scale6(scales, true, group, lane));
-      const F minus = V::Negate(min);
-      Codes4(data, lane, out,
-             [&](auto, I code) { return V::Fma(scale, V::template Nibble<0>(code), minus); });
-    } else if constexpr (kDType == DType::kQ5_K) {
-      const F scale = V::Mul(Half(column, lane), Scale6(scales, false, group, lane));
-      const F min = V::Mul(Half(second, lane), Scale6(scales, true, group, lane));
-      const F minus = V::Negate(min);
+             [&](auto, I code) { return V::Mul(s.scale[0], V::template Nibble<-8>(code)); });
+    } else if constexpr (kDType == DType::kQ4_1 || kDType == DType::kQ4_K) {
+      Codes4(data, lane, out, [&](auto, I code) {
+        return V::Fma(s.scale[0], V::template Nibble<0>(code), s.min[0]);
+      });
+    } else if constexpr (kDType == DType::kQ5_0) {
       const I bits = Word(data + kLayout.bits, 0, lane);
       Codes4(data, lane, out, [&](auto k, I code) {
-        return V::Fma(scale, V::ToFloat(Code5<decltype(k)::value>(code, bits)), minus);
+        const I code5 = Code5<decltype(k)::value>(code, bits);
+        return V::Mul(s.scale[0], V::ToFloat(V::AddInt(code5, -16)));
+      });
+    } else if constexpr (kDType == DType::kQ5_1 || kDType == DType::kQ5_K) {
+      const I bits = Word(data + kLayout.bits, 0, lane);
+      Codes4(data, lane, out, [&](auto k, I code) {
+        return V::Fma(s.scale[0], V::ToFloat(Code5<decltype(k)::value>(code, bits)), s.min[0]);
+      });
+    } else if constexpr (kDType == DType::kQ8_0) {
+      Group8(s.scale[0], data, lane, out);
+    } else if constexpr (kDType == DType::kQ2_K) {
+      Codes2<0>(data, lane, out, [&](auto k, I code) {
+        constexpr int kHalf = decltype(k)::value / 16;
+        return V::Fma(s.scale[kHalf], V::ToFloat(code), s.min[kHalf]);
+      });
+    } else if constexpr (kDType == DType::kQ3_K) {
+      const I bits = Word(data + kLayout.bits, 0, lane);
+      Codes2<0>(data, lane, out, [&](auto k, I code) {
+        constexpr int kK = decltype(k)::value;
+        const I full = V::AddInt(V::Or(code, Bits<BitOf(kK), 2, 4>(bits)), -4);
+        return V::Mul(s.scale[kK / 16], V::ToFloat(full));
       });
     } else if constexpr (kDType == DType::kQ6_K) {
-      Group6K(column, scales, data, data + kLayout.codes2, group, lane, out);
-    } else if constexpr (kDType == DType::kIQ4_NL) {
-      const F d = Half(column, lane);
-      Codes4(data, lane, out, [&](auto, I code) { return V::Mul(d, V::Lookup(code, kIQ4Table)); });
-    } else if constexpr (kDType == DType::kIQ4_XS) {
-      GroupIQ4XS(column, scales, data, group, lane, out);
-    } else if constexpr (kDType == DType::kMXFP4) {
-      GroupMXFP4(column, data, lane, out);
+      const std::byte* high = data + kLayout.codes2;
+      const I pairs[2] = {Word(high, 0, lane), Word(high, 1, lane)};
+      Codes4(data, lane, out, [&](auto k, I low) {
+        constexpr int kK = decltype(k)::value;
+        const I code = V::Or(V::And(low, 0x0f), Pair<kK, 4>(pairs[kK / 16]));
+        return V::Mul(s.scale[kK / 16], V::ToFloat(V::AddInt(code, -32)));
+      });
+    } else {
+      const float* table = kDType == DType::kMXFP4 ? kMXFP4Table : kIQ4Table;
+      Codes4(data, lane, out,
+             [&](auto, I code) { return V::Mul(s.scale[0], V::Lookup(code, table)); });
     }
   }
+
+  // Where the word of `bits` has element k's.
+  static constexpr int BitOf(int k) { return 8 * (k % 4) + k / 4; }
 
   // The five-bit code of element k.
   template <int kK>
   static I Code5(I low, I bits) {
-    return V::Or(V::And(low, 0x0f), Bits<kK, 4, 0x10>(bits));
+    return V::Or(V::And(low, 0x0f), Bits<BitOf(kK), 4, 0x10>(bits));
   }
 
-  static void Group5(const std::byte* column, const std::byte* data, int lane, float* out,
-                     bool with_min) {
-    const F d = Half(column, lane);
-    const I bits = Word(data + 4 * 4 * kPanelRows, 0, lane);
-    if (with_min) {
-      const F m = Half(column + 2 * kPanelRows, lane);
-      Codes4(data, lane, out, [&](auto k, I code) {
-        return V::Fma(d, V::ToFloat(Code5<decltype(k)::value>(code, bits)), m);
-      });
-    } else {
-      Codes4(data, lane, out, [&](auto k, I code) {
-        return V::Mul(d, V::ToFloat(V::AddInt(Code5<decltype(k)::value>(code, bits), -16)));
-      });
-    }
-  }
-
-  static void Group8(const std::byte* column, const std::byte* data, int lane, float* out) {
-    const F d = Half(column, lane);
+  static void Group8(F scale, const std::byte* data, int lane, float* out) {
     Unroll<8>([&](auto j) {
       const I word = Word(data, decltype(j)::value, lane);
       Unroll<4>([&](auto b) {
@@ -242,83 +206,9 @@ struct Unpack {
         constexpr int kK = 4 * decltype(j)::value + kByte;
         const I code =
             V::template ShiftRightSigned<24>(V::template ShiftLeft<24 - 8 * kByte>(word));
-        V::Store(out + kK * kPanelRows, V::Mul(V::ToFloat(code), d));
+        V::Store(out + kK * kPanelRows, V::Mul(V::ToFloat(code), scale));
       });
     });
-  }
-
-  static void Group2K(const std::byte* column, const std::byte* scales, const std::byte* data,
-                      int group, int lane, float* out) {
-    const F d = Half(column, lane), dmin = Half(column + 2 * kPanelRows, lane);
-    F scale[2], minus[2];  // of the group's halves
-    for (int i = 0; i < 2; ++i) {
-      const I byte = ByteOf(scales, 2 * group + i, lane);
-      scale[i] = V::Mul(d, V::ToFloat(V::And(byte, 0x0f)));
-      minus[i] = V::Negate(V::Mul(dmin, V::ToFloat(V::template ShiftRight<4>(byte))));
-    }
-    Codes2<0>(data, lane, out, [&](auto k, I code) {
-      constexpr int kHalf = decltype(k)::value / 16;
-      return V::Fma(scale[kHalf], V::ToFloat(code), minus[kHalf]);
-    });
-  }
-
-  static void Group3K(const std::byte* column, const std::byte* scales, const std::byte* data,
-                      const std::byte* high, int group, int lane, float* out) {
-    const F d = Half(column, lane);
-    F scale[2];
-    for (int i = 0; i < 2; ++i) {
-      const int index = 2 * group + i;
-      const int shift = 8 * (index % 4);
-      const I low = V::And(
-          V::ShiftRightBy(Word(scales, index % 8 / 4, lane), shift + (index < 8 ? 0 : 4)), 0x0f);
-      const I top = V::And(V::ShiftRightBy(Word(scales, 2, lane), shift + 2 * (index / 4)), 3);
-      const I code = V::AddInt(V::Or(low, V::template ShiftLeft<4>(top)), -32);
-      scale[i] = V::Mul(d, V::ToFloat(code));
-    }
-    const I bits = Word(high, 0, lane);
-    Codes2<0>(data, lane, out, [&](auto k, I code) {
-      constexpr int kK = decltype(k)::value;
-      const I full = V::AddInt(V::Or(code, Bits<kK, 2, 4>(bits)), -4);
-      return V::Mul(scale[kK / 16], V::ToFloat(full));
-    });
-  }
-
-  static void Group6K(const std::byte* column, const std::byte* scales, const std::byte* data,
-                      const std::byte* high, int group, int lane, float* out) {
-    const F d = Half(column, lane);
-    F scale[2];
-    for (int i = 0; i < 2; ++i) {
-      const I byte = V::ShiftLeftBy(ByteOf(scales, 2 * group + i, lane), 24);
-      scale[i] = V::Mul(d, V::ToFloat(V::template ShiftRightSigned<24>(byte)));
-    }
-    const I pairs[2] = {Word(high, 0, lane), Word(high, 1, lane)};
-    Codes4(data, lane, out, [&](auto k, I low) {
-      constexpr int kK = decltype(k)::value;
-      const I code = V::Or(V::And(low, 0x0f), Pair<kK, 4>(pairs[kK / 16]));
-      return V::Mul(scale[kK / 16], V::ToFloat(V::AddInt(code, -32)));
-    });
-  }
-
-  static void GroupIQ4XS(const std::byte* column, const std::byte* scales, const std::byte* data,
-                         int group, int lane, float* out) {
-    const I high = V::LoadUint16(scales + 2 * lane);
-    const I low = Word(scales + 2 * kPanelRows, 0, lane);
-    const I code = V::Or(V::And(V::ShiftRightBy(low, 4 * group), 0x0f),
-                         V::template ShiftLeft<4>(V::And(V::ShiftRightBy(high, 2 * group), 3)));
-    const F scale = V::Mul(Half(column, lane), V::ToFloat(V::AddInt(code, -32)));
-    Codes4(data, lane, out,
-           [&](auto, I word) { return V::Mul(scale, V::Lookup(word, kIQ4Table)); });
-  }
-
-  static void GroupMXFP4(const std::byte* column, const std::byte* data, int lane, float* out) {
-    // 2^(e - 128), f32 denormals for the two smallest.
-    uint32_t bits[kLanes];
-    for (int i = 0; i < kLanes; ++i) {
-      const auto e = static_cast<uint32_t>(column[lane + i]);
-      bits[i] = e < 2 ? 0x00200000u << e : (e - 1) << 23;
-    }
-    const F d = V::AsFloat(V::LoadInt(bits));
-    Codes4(data, lane, out, [&](auto, I code) { return V::Mul(d, V::Lookup(code, kMXFP4Table)); });
   }
 };
 

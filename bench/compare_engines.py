@@ -1,0 +1,140 @@
+"""The engines that compare_cpu.py runs: each has settings, and measures one shape with one of them.
+
+Every measurement is a process of its own that loads, warms up and measures once.
+"""
+import json
+import pathlib
+import re
+import subprocess
+
+TIMEOUT_S = 600
+
+
+def run(args, command):
+    """Standard output of a command on the chosen cores; RuntimeError with its last words."""
+    command = ['taskset', '-c', args.cpus] + [str(word) for word in command]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ['no message'])[-1]
+        raise RuntimeError(f'exit code {done.returncode}: {last}')
+    return done.stdout
+
+
+class Setting(dict):
+    """What a run is made with: the model's file, and flags with their values."""
+
+    def __str__(self):
+        extra = ' '.join(f'{flag} {self[flag]}' for flag in ('fa', 'kvu', 'rtr') if flag in self)
+        return f'{self["type"]} {extra}'.strip()
+
+
+def type_of(path):
+    """"Q4_1" of "SmolLM2-135M-Instruct.Q4_1.gguf"."""
+    return pathlib.Path(path).stem.rpartition('.')[2]
+
+
+class Tokamak:
+    name = 'tokamak'
+
+    def __init__(self, args, threads, isa):
+        self.args, self.threads, self.isa = args, threads, isa
+
+    def version(self):
+        out = subprocess.run([self.args.tokamak, '--version'], capture_output=True, text=True,
+                             check=True).stdout
+        return out.strip().splitlines()[0]
+
+    def settings(self, streams=1):
+        return [Setting(type=type_of(self.args.model))]
+
+    def serve_command(self):
+        return [self.args.tokamak, 'serve', self.args.model, '--device', 'cpu', '--threads',
+                self.threads, '--isa', self.isa]
+
+    def measure(self, _, streams, prompt, output):
+        # The first token comes with the prompt; the others are decode steps.
+        out = run(self.args, [
+            self.args.tokamak, 'bench', 'latency', self.args.model, '--device', 'cpu',
+            '--threads', self.threads, '--isa', self.isa, '--batch', streams,
+            '--prompt-tokens', max(1, prompt), '--output-tokens', output + 1, '--json'])
+        result = json.loads(out.splitlines()[-1])
+        return result['output_tok_s' if output else 'prompt_tok_s']
+
+
+class LlamaCpp:
+    name = 'llama.cpp'
+    types = ('Q4_0', 'Q8_0', 'IQ4_NL')
+    has_unified_cache = True
+
+    def __init__(self, args, threads, folder):
+        self.args, self.threads, self.folder = args, threads, folder
+
+    def version(self):
+        return 'llama.cpp of llama-cpp-python 0.3.36'
+
+    def models(self):
+        """{type: path}: the given file, and what was made from it."""
+        stem = pathlib.Path(pathlib.Path(self.args.model).stem).stem  # without the type
+        models = {type_of(self.args.model): self.args.model}
+        models.update({t: self.args.peers / 'models' / f'{stem}.{t}.gguf' for t in self.types})
+        return models
+
+    def settings(self, streams=1):
+        models = {'Q4_0': self.models()['Q4_0']} if self.args.quick else self.models()
+        found = [Setting(type=t, model=path, fa=fa) for t, path in models.items() for fa in (1, 0)]
+        # One cache for all streams, or one for each.
+        if streams > 1 and self.has_unified_cache:
+            found += [Setting(s, kvu=1) for s in found if s['fa']]
+        return found
+
+    def serve_command(self, model, chats):
+        # One cache for all slots is what lets a slot use what another one computed.
+        return [self.folder / 'llama-server', '-m', model, '-t', self.threads, '-tb', self.threads,
+                '-np', chats, '--kv-unified', '-c', 2048 * chats]
+
+    def measure(self, setting, streams, prompt, output):
+        if streams == 1:
+            return self.measure_one(setting, prompt, output)
+        out = run(self.args, [
+            self.folder / 'llama-batched-bench', '-m', setting['model'], '-t', self.threads,
+            '-tb', self.threads, '-c', streams * (prompt + output), '-b', 2048, '-ub', 512,
+            '-npp', prompt, '-ntg', output, '-npl', streams, '-fa', 'on' if setting['fa'] else 'off',
+            *(['-kvu'] if setting.get('kvu') else []), *(['-rtr'] if setting.get('rtr') else [])])
+        # | PP | TG | B | N_KV | T_PP s | S_PP t/s | T_TG s | S_TG t/s | T s | S t/s |
+        rows = re.findall(r'^\|((?: *[\d.]+ \|){10})$', out, re.MULTILINE)
+        if not rows:
+            raise RuntimeError('llama-batched-bench printed no result')
+        return float(rows[-1].split('|')[7])
+
+    def after_prompt(self, prompt, output):
+        return ['-p', 0, '-n', output, '-d', prompt]
+
+    def measure_one(self, setting, prompt, output):
+        if prompt and output:
+            shape = self.after_prompt(prompt, output)
+        else:
+            shape = ['-p', prompt, '-n', output]
+        out = run(self.args, [
+            self.folder / 'llama-bench', '-m', setting['model'], '-t', self.threads, '-r', 1,
+            '-fa', setting['fa'], '-o', 'json', *shape,
+            *(['-rtr', 1] if setting.get('rtr') else [])])
+        return float(json.loads(out)[-1]['avg_ts'])
+
+
+class IkLlamaCpp(LlamaCpp):
+    name = 'ik_llama.cpp'
+    has_unified_cache = False  # it has no other one
+
+    def version(self):
+        out = subprocess.run(['git', '-C', self.args.ik, 'rev-parse', '--short=9', 'HEAD'],
+                             capture_output=True, text=True, check=False).stdout
+        return f'ik_llama.cpp {out.strip() or "of an unknown commit"}'
+
+    def settings(self, streams=1):
+        both = []
+        for setting in super().settings(streams):
+            both += [Setting(setting, rtr=0), Setting(setting, rtr=1)]
+        return both[:2] if self.args.quick else both
+
+    def after_prompt(self, prompt, output):
+        return ['-p', 0, '-n', 0, '-gp', f'{prompt},{output}']

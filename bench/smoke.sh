@@ -1,0 +1,49 @@
+#!/bin/sh
+# smoke.sh TOKAMAK BENCHMARK...: runs each thing that measures for a moment, on a model of random
+# weights. It fails when one of them does; what they measured means nothing. Whole passes of the
+# real model's size ("stack") are left out.
+set -eu
+
+tokamak=$1
+shift
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cat >"$work/config.json" <<'JSON'
+{"architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "vocab_size": 512,
+ "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
+ "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 512, "rms_norm_eps": 1e-5,
+ "rope_theta": 10000.0, "tie_word_embeddings": true, "attention_bias": false, "mlp_bias": false}
+JSON
+
+says() {
+  grep -q "$1" "$work/out" || {
+    echo "this does not say $1:" >&2
+    cat "$work/out" >&2
+    exit 1
+  }
+}
+
+echo "bench latency"
+"$tokamak" bench latency "dummy:$work/config.json" --batch 1,3 --prompt-tokens 20 \
+  --output-tokens 5 --runs 2 --device cpu --threads 2 --profile --trace "$work/trace" \
+  >"$work/out" 2>&1
+says 'batch 3'
+says 'GMAC/s'
+says 'gaps between steps'
+grep -q '"name": "linear"' "$work/trace"
+"$tokamak" bench latency "dummy:$work/config.json" --batch 2 --prompt-tokens 20 --output-tokens 5 \
+  --device cpu --json >"$work/out" 2>&1
+says '"int8_gmac_s"'
+
+echo "bench throughput"
+"$tokamak" bench throughput "dummy:$work/config.json" --requests 5 --input 3:30 --output 2:9 \
+  --device cpu --json >"$work/out" 2>&1
+says '"output_tok_s"'
+
+for benchmark in "$@"; do
+  echo "$(basename "$benchmark")"
+  "$benchmark" --benchmark_min_time=0.001 --benchmark_filter=-stack >"$work/out" 2>&1 || {
+    tail -40 "$work/out" >&2
+    exit 1
+  }
+done

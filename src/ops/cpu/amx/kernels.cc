@@ -1,0 +1,14 @@
+#include "ops/cpu/amx/linear.h"
+#include "ops/cpu/kernels/int8_quantize.h"
+
+namespace tokamak::cpu {
+
+const Int8Kernels* AmxInt8Kernels() {
+  static constexpr Int8Kernels kKernels = {.name = "amx",
+                                           .tokens_at_once = 16,
+                                           .linear = AmxLinear::Run,
+                                           .quantize = Int8Quantize<Avx512Vnni>::Run};
+  return &kKernels;
+}
+
+}  // namespace tokamak::cpu

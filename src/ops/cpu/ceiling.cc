@@ -1,0 +1,216 @@
+// Loops that do one thing: load, or multiply registers. Bound: by the unit that they measure alone,
+// so enough independent chains run at a time (kChains) to hide its latency.
+#include "ops/cpu/ceiling.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "base/thread_pool.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#include <sys/auxv.h>
+#endif
+
+namespace tokamak {
+namespace {
+
+constexpr int kChains = 12;
+constexpr int64_t kIterations = 100'000;  // of all chains: about a millisecond
+constexpr int64_t kPiece = 256 << 10;     // bytes that one item reads
+constexpr int64_t kMemory = int64_t{512} << 20;
+constexpr size_t kAlignment = 64;
+constexpr int kItemsPerThread = 8;  // so that no thread waits long for the last
+
+// Reads bytes [0, size) of `data`, size a multiple of 512; multiplies for kIterations. Results mean
+// nothing and keep the compiler from dropping the work.
+using ReadLoop = uint64_t (*)(const std::byte* data, int64_t size);
+using MultiplyLoop = uint64_t (*)();
+
+struct Multiply {
+  MultiplyLoop run = nullptr;
+  int macs = 0;  // of one chain's step
+};
+
+struct Loops {
+  ReadLoop read = nullptr;
+  Multiply int8, f32;
+};
+
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")  // sums stay in registers
+#endif
+
+// A function for one ISA, however this file is compiled. Lambdas and templates would not take the
+// target over, hence the macros. Vectors are the compilers' own: they can be added and indexed.
+#define READ_LOOP(NAME, VECTOR, ...)                                         \
+  __VA_ARGS__ uint64_t NAME(const std::byte* data, int64_t size) {           \
+    VECTOR sums[8] = {};                                                     \
+    constexpr int64_t kBytes = sizeof(VECTOR);                               \
+    for (int64_t at = 0; at < size; at += 8 * kBytes) {                      \
+      UNROLL for (int i = 0; i < 8; ++i) {                                   \
+        sums[i] += *reinterpret_cast<const VECTOR*>(data + at + i * kBytes); \
+      }                                                                      \
+    }                                                                        \
+    for (int i = 1; i < 8; ++i) sums[0] += sums[i];                          \
+    return static_cast<uint64_t>(sums[0][0]);                                \
+  }
+
+// STEP gives the next `sum` from `sum` and `a`, whose value the compiler does not know.
+#define MULTIPLY_LOOP(NAME, SUM, FACTOR, REGISTER, STEP, ...)      \
+  __VA_ARGS__ uint64_t NAME() {                                    \
+    SUM sums[kChains] = {};                                        \
+    FACTOR a = {};                                                 \
+    for (int64_t n = 0; n < kIterations; ++n) {                    \
+      UNROLL for (SUM & sum : sums) {                              \
+        asm volatile("" : "+" REGISTER(a));                        \
+        sum = STEP;                                                \
+      }                                                            \
+    }                                                              \
+    for (int i = 1; i < kChains; ++i) sums[0] = sums[0] + sums[i]; \
+    return static_cast<uint64_t>(sums[0][0]);                      \
+  }
+
+#if defined(__x86_64__)
+#define AVX2 __attribute__((target("avx2,fma")))
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
+#define AVX512_VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
+#define AVX_VNNI __attribute__((target("avx2,avxvnni")))
+
+READ_LOOP(ReadSse2, __m128i)
+READ_LOOP(ReadAvx2, __m256i, AVX2)
+READ_LOOP(ReadAvx512, __m512i, AVX512)
+
+MULTIPLY_LOOP(F32Sse2, __m128, __m128, "x", _mm_add_ps(sum, _mm_mul_ps(a, a)))
+MULTIPLY_LOOP(F32Avx2, __m256, __m256, "x", _mm256_fmadd_ps(a, a, sum), AVX2)
+MULTIPLY_LOOP(F32Avx512, __m512, __m512, "x", _mm512_fmadd_ps(a, a, sum), AVX512)
+// Without VNNI: products added up by pairs in 16 bits, these in 32.
+MULTIPLY_LOOP(Int8Sse2, __m128i, __m128i, "x", _mm_add_epi32(sum, _mm_madd_epi16(a, a)))
+MULTIPLY_LOOP(Int8Avx2, __m256i, __m256i, "x",
+              _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(a, a), a)), AVX2)
+MULTIPLY_LOOP(Int8Avx512, __m512i, __m512i, "x",
+              _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(a, a), a)), AVX512)
+MULTIPLY_LOOP(Int8AvxVnni, __m256i, __m256i, "x", _mm256_dpbusd_avx_epi32(sum, a, a), AVX_VNNI)
+MULTIPLY_LOOP(Int8Avx512Vnni, __m512i, __m512i, "x", _mm512_dpbusd_epi32(sum, a, a), AVX512_VNNI)
+
+Loops ChooseLoops(std::string_view isa) {
+  // Beside each loop, the MACs of one chain's step. The backend has checked that the ISA runs here.
+  const bool vnni = isa.ends_with("vnni") || isa.starts_with("amx");
+  if (isa.starts_with("avx512") || isa.starts_with("amx")) {
+    return {ReadAvx512, {vnni ? Int8Avx512Vnni : Int8Avx512, 64}, {F32Avx512, 16}};
+  }
+  if (isa.starts_with("avx")) {
+    return {ReadAvx2, {vnni ? Int8AvxVnni : Int8Avx2, 32}, {F32Avx2, 8}};
+  }
+  return {ReadSse2, {Int8Sse2, 8}, {F32Sse2, 4}};  // 8-bit numbers widened before
+}
+#elif defined(__aarch64__)
+READ_LOOP(ReadNeon, int64x2_t)
+MULTIPLY_LOOP(F32Neon, float32x4_t, float32x4_t, "w", vfmaq_f32(sum, a, a))
+// Products in 16 bits, added up by pairs in 32.
+MULTIPLY_LOOP(Int8Neon, int32x4_t, int8x8_t, "w", vpadalq_s16(sum, vmull_s8(a, a)))
+MULTIPLY_LOOP(Int8Dot, int32x4_t, int8x16_t, "w", vdotq_s32(sum, a, a),
+              __attribute__((target("arch=armv8.2-a+dotprod"))))
+
+Loops ChooseLoops(std::string_view) {
+  const bool dot = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+  return {ReadNeon, dot ? Multiply{Int8Dot, 16} : Multiply{Int8Neon, 8}, {F32Neon, 4}};
+}
+#else
+Loops ChooseLoops(std::string_view) { return {}; }
+#endif
+
+// The shortest of several runs of `work`, in seconds.
+template <typename Work>
+double Fastest(int tries, const Work& work) {
+  double best = 1e9;
+  for (int i = 0; i < tries; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    best = std::min(best, took.count());
+  }
+  return best;
+}
+
+// Keeps the loops' results from being dropped.
+struct alignas(64) Sink {
+  volatile uint64_t value = 0;
+};
+
+// All threads read [0, size) of `data` once, in pieces that whoever is free takes.
+void ReadAll(ThreadPool& pool, ReadLoop read, const std::byte* data, int64_t size, Sink* sinks) {
+  pool.ParallelFor(size / kPiece, [&](int64_t item, int worker) {
+    sinks[worker].value = sinks[worker].value + read(data + item * kPiece, kPiece);
+  });
+}
+
+// Each thread reads a piece of its own again and again.
+double CachedGbS(ThreadPool& pool, ReadLoop read, const std::byte* data, Sink* sinks) {
+  constexpr int kRounds = 64;
+  const int items = pool.num_threads() * kItemsPerThread;
+  const double seconds = Fastest(3, [&] {
+    pool.ParallelFor(items, [&](int64_t, int worker) {
+      for (int round = 0; round < kRounds; ++round) {
+        sinks[worker].value = sinks[worker].value + read(data + worker * kPiece, kPiece);
+      }
+    });
+  });
+  return static_cast<double>(items) * kRounds * kPiece / seconds / 1e9;
+}
+
+double GmacS(ThreadPool& pool, const Multiply& loop, Sink* sinks) {
+  if (loop.run == nullptr) return 0;
+  const int items = pool.num_threads() * kItemsPerThread;
+  const double seconds = Fastest(3, [&] {
+    pool.ParallelFor(items, [&](int64_t, int worker) {
+      sinks[worker].value = sinks[worker].value + loop.run();
+    });
+  });
+  return static_cast<double>(items) * kIterations * kChains * loop.macs / seconds / 1e9;
+}
+
+}  // namespace
+
+CpuCeiling MeasureCpuCeiling(int threads, std::string_view isa, int64_t working_set) {
+  CpuCeiling ceiling;
+  const Loops loops = ChooseLoops(isa);
+  // Less where little is free.
+  const int64_t free_bytes = int64_t{::sysconf(_SC_AVPHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
+  const int64_t size =
+      std::max<int64_t>(std::min(kMemory, free_bytes / 4) / kPiece, threads) * kPiece;
+  const std::unique_ptr<void, decltype(&std::free)> memory(
+      std::aligned_alloc(kAlignment, static_cast<size_t>(size)), &std::free);
+  if (loops.read == nullptr || memory == nullptr) return ceiling;
+  auto* data = static_cast<std::byte*>(memory.get());
+  ThreadPool pool(threads);
+  std::vector<Sink> sinks(static_cast<size_t>(threads));
+  // Untouched pages would all be the same one of zeros.
+  pool.ParallelFor(size / kPiece, [&](int64_t item, int) {
+    std::memset(data + item * kPiece, 1, static_cast<size_t>(kPiece));
+  });
+  const auto read_gb_s = [&](int64_t bytes, int tries) {
+    bytes = std::clamp(bytes / kPiece * kPiece, kPiece, size);
+    const double seconds =
+        Fastest(tries, [&] { ReadAll(pool, loops.read, data, bytes, sinks.data()); });
+    return static_cast<double>(bytes) / seconds / 1e9;
+  };
+  ceiling.memory_gb_s = read_gb_s(size, 3);
+  ceiling.weights_gb_s = read_gb_s(working_set, 5);
+  ceiling.cache_gb_s = CachedGbS(pool, loops.read, data, sinks.data());
+  ceiling.int8_gmac_s = GmacS(pool, loops.int8, sinks.data());
+  ceiling.f32_gmac_s = GmacS(pool, loops.f32, sinks.data());
+  return ceiling;
+}
+
+}  // namespace tokamak

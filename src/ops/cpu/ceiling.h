@@ -1,0 +1,23 @@
+// What this machine can do at most, measured: memory read and numbers multiplied by all threads
+// together. What a kernel reaches is judged by it.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace tokamak {
+
+struct CpuCeiling {
+  double memory_gb_s = 0;   // reading half a gigabyte, which caches hold little of
+  double weights_gb_s = 0;  // reading `working_set` bytes over and over
+  double cache_gb_s = 0;    // reading 256 KiB per thread over and over
+  double int8_gmac_s = 0;   // 8-bit products added up in 32 bits; 0 where that is not measured
+  double f32_gmac_s = 0;    // fused multiply-adds
+};
+
+// `isa` is that of the CPU backend ("avx512vnni", "avx2", ...), which runs here; instructions
+// beyond it are not used, nor AMX. Takes about half a second; the best of several tries counts.
+// Half a gigabyte is used meanwhile.
+CpuCeiling MeasureCpuCeiling(int threads, std::string_view isa, int64_t working_set);
+
+}  // namespace tokamak

@@ -1,0 +1,280 @@
+// One work item of Linear on int8 activations. A block of up to kMaxTokens tokens is packed so that
+// every operand lies at a fixed distance, a piece of k at a time; each panel is then read once for
+// all of them. Lanes are output rows: each word of a panel holds four weights of 16 rows, which one
+// instruction multiplies with the same four codes of a token, broadcast.
+//
+// Bound: few tokens: panel_bytes per panel. Many: (cols / 4) dot products of 16 lanes per token and
+// panel, and for each group of 32 about 4 more instructions on its sums.
+#pragma once
+
+#include "ops/cpu/int8_kernels.h"
+#include "ops/cpu/kernels/codes.h"
+#include "ops/cpu/kernels/group_scales.h"
+#include "ops/cpu/kernels/unroll.h"
+#include "quant/activation_row.h"
+
+namespace tokamak::cpu {
+
+template <DType kDType>
+struct BlockType {
+  static constexpr DType value = kDType;  // NOLINT(readability-identifier-naming): as in std
+};
+
+// Calls body(BlockType<dtype>()) when it is a block format of weights.
+template <typename Body>
+void ForBlockType(DType dtype, Body body) {
+  switch (dtype) {
+    case DType::kQ4_0:
+      return body(BlockType<DType::kQ4_0>());
+    case DType::kQ4_1:
+      return body(BlockType<DType::kQ4_1>());
+    case DType::kQ5_0:
+      return body(BlockType<DType::kQ5_0>());
+    case DType::kQ5_1:
+      return body(BlockType<DType::kQ5_1>());
+    case DType::kQ8_0:
+      return body(BlockType<DType::kQ8_0>());
+    case DType::kQ2_K:
+      return body(BlockType<DType::kQ2_K>());
+    case DType::kQ3_K:
+      return body(BlockType<DType::kQ3_K>());
+    case DType::kQ4_K:
+      return body(BlockType<DType::kQ4_K>());
+    case DType::kQ5_K:
+      return body(BlockType<DType::kQ5_K>());
+    case DType::kQ6_K:
+      return body(BlockType<DType::kQ6_K>());
+    case DType::kIQ4_NL:
+      return body(BlockType<DType::kIQ4_NL>());
+    case DType::kIQ4_XS:
+      return body(BlockType<DType::kIQ4_XS>());
+    case DType::kMXFP4:
+      return body(BlockType<DType::kMXFP4>());
+    default:
+      return;
+  }
+}
+
+template <class D>
+class Int8Linear {
+ public:
+  static void Run(const Int8LinearTask& task) {
+    ForBlockType(task.dtype, [&](auto type) { Typed<decltype(type)::value>(task); });
+  }
+
+ protected:
+  using F = typename D::F;
+  using I = typename D::I;
+  static constexpr int kVectors = kPanelRows / D::kLanes;
+  // Groups of 32 in a piece of k: the tokens' codes of a piece stay in L1 beside a panel's part.
+  static constexpr int PieceOf(int tokens) { return tokens > 8 ? 32 : tokens > 1 ? 64 : 256; }
+
+  // kTokens tokens' part of a piece. For one token the codes and scales stay where they are.
+  template <int kTokens>
+  struct Tokens {
+    static constexpr int kPiece = PieceOf(kTokens);
+    const std::byte* codes;  // [group][token][32]
+    const float* scales;     // [token][kPiece]: d
+    // Per part of a group, [part][token][kPiece]: d · Σ q in f32, or -offset · Σ q in i32.
+    alignas(64) uint32_t extra[2 * kTokens * kPiece];
+    alignas(64) std::byte packed_codes[kTokens > 1 ? kTokens* kPiece* kActivationBlock : 1];
+    alignas(64) float packed_scales[kTokens > 1 ? kTokens* kPiece : 1];
+  };
+
+  template <DType kDType>
+  static void Typed(Int8LinearTask task) {
+    while (task.num_tokens > 0) {
+      const int64_t done = Block<kDType>(task);
+      task.num_tokens -= done;
+      task.x += done * task.x_stride;
+      task.out += done * task.out_stride;
+    }
+  }
+
+  // As many tokens as a register block takes, or the next larger block for those that are left.
+  template <DType kDType>
+  static int64_t Block(const Int8LinearTask& task) {
+    const int64_t n = task.num_tokens;
+    if (n == 1) return Tile<kDType, 1>(task, 1);
+    if (n == 2) return Tile<kDType, 2>(task, 2);
+    if constexpr (D::kMaxTokens >= 12) {
+      if (n > 8) return Tile<kDType, 12>(task, n < 12 ? n : 12);
+      if (n > 4) return Tile<kDType, 8>(task, n);
+    }
+    return Tile<kDType, 4>(task, n < 4 ? n : 4);
+  }
+
+  template <DType kDType, int kTokens>
+  static int64_t Tile(const Int8LinearTask& task, int64_t count) {
+    alignas(64) float sums[kMaxInt8Panels * kTokens * kPanelRows] = {};
+    Tokens<kTokens> tokens;
+    constexpr int kPiece = PieceOf(kTokens);
+    const int64_t groups = task.cols / kActivationBlock;
+    for (int64_t first = 0; first < groups; first += kPiece) {
+      const int n = static_cast<int>(groups - first < kPiece ? groups - first : kPiece);
+      Pack<kDType, kTokens>(task, count, first, n, &tokens);
+      for (int p = 0; p < task.num_panels; ++p) {
+        const std::byte* panel = task.panels + p * task.panel_bytes;
+        float* out = sums + p * kTokens * kPanelRows;
+        if constexpr (kTokens == 1) {
+          Multiply<kDType, 1, kVectors>(panel, first, n, tokens, 0, out);
+        } else {
+          for (int lane = 0; lane < kPanelRows; lane += D::kLanes) {
+            Multiply<kDType, kTokens, 1>(panel, first, n, tokens, lane, out + lane);
+          }
+        }
+      }
+    }
+    Store<kTokens>(task, count, sums);
+    return count;
+  }
+
+  // Tokens beyond `count` repeat the last one; what comes of them is not stored.
+  template <DType kDType, int kTokens>
+  static void Pack(const Int8LinearTask& task, int64_t count, int64_t first, int n,
+                   Tokens<kTokens>* tokens) {
+    constexpr int kPiece = PieceOf(kTokens);
+    for (int t = 0; t < kTokens; ++t) {
+      const std::byte* row = task.x + (t < count ? t : count - 1) * task.x_stride;
+      const std::byte* codes = row + first * kActivationBlock;
+      const auto* scales =
+          reinterpret_cast<const float*>(row + ActivationScales(task.cols)) + first;
+      if constexpr (kTokens == 1) {
+        tokens->codes = codes;
+        tokens->scales = scales;
+      } else {
+        for (int g = 0; g < n; ++g) {
+          __builtin_memcpy(tokens->packed_codes + (g * kTokens + t) * kActivationBlock,
+                           codes + g * kActivationBlock, kActivationBlock);
+          tokens->packed_scales[t * kPiece + g] = scales[g];
+        }
+        tokens->codes = tokens->packed_codes;
+        tokens->scales = tokens->packed_scales;
+      }
+      const auto* low =
+          reinterpret_cast<const int16_t*>(row + ActivationLowSums(task.cols)) + first;
+      const auto* high =
+          reinterpret_cast<const int16_t*>(row + ActivationHighSums(task.cols)) + first;
+      uint32_t* extra = tokens->extra + t * kPiece;
+      if constexpr (PartsOfGroup(kDType) == 1) {
+        for (int g = 0; g < n; ++g) extra[g] = Extra<kDType>(low[g] + high[g], scales[g]);
+      } else {
+        uint32_t* second = extra + kTokens * kPiece;
+        for (int g = 0; g < n; ++g) {
+          extra[g] = Extra<kDType>(low[g], scales[g]);
+          second[g] = Extra<kDType>(high[g], scales[g]);
+        }
+      }
+    }
+  }
+
+  template <DType kDType>
+  static uint32_t Extra(int sum, float scale) {
+    if constexpr (HasMin(kDType)) {
+      return __builtin_bit_cast(uint32_t, scale * static_cast<float>(sum));
+    } else {
+      return static_cast<uint32_t>(-CodesOf<D, kDType>::Offset() * sum);
+    }
+  }
+
+  // Adds groups [first, first + n) of kVectors' lanes from `lane` on to sums [token][16].
+  template <DType kDType, int kTokens, int kWidth>
+  static void Multiply(const std::byte* panel, int64_t first, int n, const Tokens<kTokens>& tokens,
+                       int lane, float* sums) {
+    constexpr PanelLayout kLayout = LayoutOf(kDType);
+    constexpr int kGroups = kLayout.elements / kActivationBlock;
+    F sum[kTokens][kWidth];
+    for (int t = 0; t < kTokens; ++t) {
+      for (int v = 0; v < kWidth; ++v) sum[t][v] = D::Load(sums + t * kPanelRows + v * D::kLanes);
+    }
+    const std::byte* codes = tokens.codes;
+    for (int g = 0; g < n; ++g, codes += kTokens * kActivationBlock) {
+      const int64_t index = first + g;
+      const std::byte* column = panel + index / kGroups * kLayout.bytes;
+      Group<kDType, kTokens, kWidth>(column, static_cast<int>(index % kGroups), codes,
+                                     tokens.scales + g, tokens.extra + g, lane, sum);
+    }
+    for (int t = 0; t < kTokens; ++t) {
+      for (int v = 0; v < kWidth; ++v) D::Store(sums + t * kPanelRows + v * D::kLanes, sum[t][v]);
+    }
+  }
+
+  template <DType kDType, int kTokens, int kWidth>
+  [[gnu::always_inline]] static inline void Group(const std::byte* column, int group,
+                                                  const std::byte* codes, const float* scales,
+                                                  const uint32_t* extra, int lane,
+                                                  F (&sum)[kTokens][kWidth]) {
+    using Codes = CodesOf<D, kDType>;
+    constexpr PanelLayout kLayout = LayoutOf(kDType);
+    constexpr int kPiece = PieceOf(kTokens);
+    constexpr int kParts = PartsOfGroup(kDType);
+    constexpr int kWords = 8 / kParts;
+    const std::byte* data = column + kLayout.groups + group * kLayout.group_bytes;
+    GroupScales<D, kDType> weight[kWidth];
+    for (int v = 0; v < kWidth; ++v) {
+      weight[v] = GroupScales<D, kDType>::Load(column, group, lane + v * D::kLanes);
+    }
+    Unroll<kParts>([&](auto part) {
+      constexpr int kPart = decltype(part)::value;
+      const uint32_t* part_extra = extra + kPart * kTokens * kPiece;
+      typename D::Sum dot[kTokens][kWidth];
+#pragma GCC unroll 12
+      for (int t = 0; t < kTokens; ++t) {
+        const I start = !HasMin(kDType) && Codes::Offset() != 0
+                            ? D::BroadcastInt(part_extra + t * kPiece)
+                            : D::ZeroInt();
+        for (int v = 0; v < kWidth; ++v) dot[t][v] = D::Start(start);
+      }
+      Unroll<kWords>([&](auto word) {
+        constexpr int kJ = decltype(word)::value;
+        constexpr int kWord = kPart * kWords + kJ;
+#pragma GCC unroll 2
+        for (int v = 0; v < kWidth; ++v) {
+          const I w = Codes::template Word<kWord>(data, lane + v * D::kLanes);
+#pragma GCC unroll 12
+          for (int t = 0; t < kTokens; ++t) {
+            D::template AddDot<Codes::Top(), Codes::kSigned, kJ, kWords>(
+                dot[t][v], w, codes + t * kActivationBlock + 4 * kWord);
+          }
+        }
+      });
+#pragma GCC unroll 12
+      for (int t = 0; t < kTokens; ++t) {
+        const F d = D::Broadcast(scales[t * kPiece]);
+        for (int v = 0; v < kWidth; ++v) {
+          const F product = D::Mul(D::ToFloat(D::Total(dot[t][v])), weight[v].scale[kPart]);
+          sum[t][v] = D::Fma(product, d, sum[t][v]);
+          if constexpr (HasMin(kDType)) {
+            const F x = D::Broadcast(__builtin_bit_cast(float, part_extra[t * kPiece]));
+            sum[t][v] = D::Fma(weight[v].min[kPart], x, sum[t][v]);
+          }
+        }
+      }
+    });
+  }
+
+  template <int kTokens>
+  static void Store(const Int8LinearTask& task, int64_t count, const float* sums) {
+    for (int64_t t = 0; t < count; ++t) {
+      float* out = task.out + t * task.out_stride;
+      for (int p = 0; p < task.num_panels; ++p) {
+        const float* sum = sums + (p * kTokens + t) * kPanelRows;
+        const int64_t begin = static_cast<int64_t>(p) * kPanelRows;
+        const int64_t n = task.num_outputs - begin;
+        if (n >= kPanelRows) {
+          for (int i = 0; i < kPanelRows; i += D::kLanes) {
+            F total = D::Load(sum + i);
+            if (task.bias != nullptr) total = D::Add(total, D::Load(task.bias + begin + i));
+            D::Store(out + begin + i, total);
+          }
+        } else {
+          for (int64_t i = 0; i < n; ++i) {
+            out[begin + i] = task.bias != nullptr ? sum[i] + task.bias[begin + i] : sum[i];
+          }
+        }
+      }
+    }
+  }
+};
+
+}  // namespace tokamak::cpu
