@@ -25,6 +25,7 @@ struct EngineOptions {
   bool precise = false;
   std::string executor = "auto";  // of decode steps: eager, graph, auto
   int32_t steps_in_flight = 0;    // submitted before the first is waited for; 0: the device's best
+  double step_timeout_seconds = 60;     // on a GPU: a longer step ends the engine; 0: none does
   std::string kv_cache_dtype = "auto";  // f32, f16, bf16, q8_0, auto
   int32_t threads = 0;                  // 0: one per physical core
   int32_t max_seqs = 64;                // sequences running at the same time
@@ -79,13 +80,28 @@ struct EngineStats {
   double seconds_since_progress = 0;  // since a step last retired while there was work; 0 when idle
 };
 
-// Where the time of an engine's steps went, on its device.
+// Where the time of an engine's steps went, on its device and on the host.
 struct Profile {
   struct Op {
     std::string name;  // "linear", "attention", ...; "graph": a whole recorded pass
     int64_t calls = 0;
     double seconds = 0;
   };
+  struct Steps {
+    std::string kind;     // "decode": one token per sequence; "prefill": several; "mixed": both
+    std::vector<Op> ops;  // most time first
+    int64_t count = 0;
+    double busy_seconds = 0;           // of all ops
+    double inside_steps_seconds = 0;   // between the ops of a step
+    double between_steps_seconds = 0;  // from the end of a step to the start of one of these
+    double longest_gap_seconds = 0;    // of those
+    // Of the engine's thread, between the ends of its waits for steps, as long as it has work. What
+    // it did not wait it was busy: on a GPU with scheduling, packing and starting.
+    double host_seconds = 0;
+    double host_waiting_seconds = 0;
+  };
+  std::vector<Steps> steps;  // decode, prefill, mixed: those that there were
+
   // One operation, or one step with all of its operations.
   struct Event {
     const char* name = "";     // a literal: as in Op, or "step"
@@ -93,15 +109,8 @@ struct Profile {
     double end_seconds = 0;
   };
   static constexpr size_t kMaxEvents = size_t{1} << 20;
-
-  std::vector<Op> ops;         // most time first
   std::vector<Event> events;   // with EngineOptions::profile_events; a step follows its operations
   int64_t dropped_events = 0;  // those after kMaxEvents
-  int64_t steps = 0;
-  double busy_seconds = 0;           // of all ops
-  double inside_steps_seconds = 0;   // between the ops of a step
-  double between_steps_seconds = 0;  // from the end of a step to the start of the next
-  double longest_gap_seconds = 0;    // of those
 };
 
 // Thread-safe. Owns the engine thread, which owns everything that runs.

@@ -9,6 +9,7 @@
 #include "api/fingerprint.h"
 #include "api/local_engine.h"
 #include "api/open_tokenizer.h"
+#include "api/plan.h"
 #include "api/replay_file.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -20,7 +21,6 @@
 #include "ops/cuda/cuda_ops.h"
 #include "ops/profile/profiled_ops.h"
 #include "ops/reference/reference_ops.h"
-#include "runner/memory_plan.h"
 #include "weights/checkpoint.h"
 #include "weights/memory.h"
 
@@ -69,19 +69,14 @@ Status CheckOptions(const EngineOptions& o) {
   RETURN_IF_ERROR(CheckRange("--num-blocks", o.num_blocks, 0, INT32_MAX));
   if (o.kv_cache_bytes < 0) return InvalidArgument("--kv-cache-memory: must not be negative");
   if (o.host_cache_bytes < 0) return InvalidArgument("--host-cache-memory: must not be negative");
+  if (!(o.step_timeout_seconds >= 0 && o.step_timeout_seconds <= 1e6)) {
+    return InvalidArgument("--step-timeout-seconds: must be in [0, 1000000], got {}",
+                           o.step_timeout_seconds);
+  }
   if (!(o.target_itl_ms >= 0 && o.target_itl_ms <= 1e6)) {
     return InvalidArgument("--target-itl-ms: must be in [0, 1000000], got {}", o.target_itl_ms);
   }
   return Status();
-}
-
-Result<DType> KvDtype(const std::string& name) {
-  if (name == "f32") return DType::kF32;
-  if (name == "f16") return DType::kF16;
-  if (name == "bf16") return DType::kBF16;
-  if (name == "q8_0") return DType::kQ8_0;
-  return InvalidArgument("--kv-cache-dtype: must be f32, f16, bf16, q8_0 or auto, got \"{}\"",
-                         name);
 }
 
 // "models/SmolLM2.Q4_1.gguf" is called "SmolLM2.Q4_1".
@@ -104,7 +99,9 @@ Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) 
   // Who names an ISA means the CPU.
   if (!choice.gpu || (choice.cpu && options.isa != "auto")) return std::unique_ptr<Ops>();
   Result<std::unique_ptr<Ops>> cuda =
-      MakeCudaOps({.device = choice.index, .threads = threads, .fail_call = 0});
+      MakeCudaOps({.device = choice.index,
+                   .threads = threads,
+                   .step_timeout_seconds = options.step_timeout_seconds});
   if (cuda.ok()) return cuda;
   if (!choice.cpu) return cuda.status().WithContext("--device " + options.device);
   // A program that was built without the backend need not tell everyone.
@@ -150,8 +147,14 @@ TokenizerResult LoadTokenizer(const Checkpoint& checkpoint) {
   return MakeTokenizer(*checkpoint.gguf);
 }
 
-// Asked before anything is read or made.
-Status CheckWeightsFit(const Checkpoint& checkpoint, const EngineOptions& options) {
+// Asked before anything is read.
+Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options,
+                 std::optional<int64_t> free_device_bytes) {
+  if (free_device_bytes) {
+    RETURN_IF_ERROR(CheckFitsInMemory("--host-cache-memory: the blocks",
+                                      static_cast<uint64_t>(options.host_cache_bytes)));
+    return CheckFitsOnDevice(checkpoint, options, *free_device_bytes);
+  }
   int64_t bytes = checkpoint.weight_bytes;
   if (bytes == 0) {  // dummy weights: only the model knows which ones there are
     const std::unique_ptr<CountOps> count = MakeCountOps();
@@ -181,29 +184,26 @@ Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& op
 Result<std::unique_ptr<Executor>> MakeExecutor(std::unique_ptr<Ops> ops,
                                                std::unique_ptr<const Model> model,
                                                const EngineOptions& options, ModelInfo& info) {
-  RunnerShape shape;
-  shape.max_slots = options.max_seqs;
-  shape.max_step_tokens = options.max_batch_tokens;
-  shape.max_context = model->spec().max_context;
-  shape.block_size = options.block_size;
-  shape.depth = options.steps_in_flight;
-  shape.executor = options.executor;
-  ASSIGN_OR_RETURN(shape.kv_dtype, KvDtype(options.kv_cache_dtype));
-  CacheBudget budget;
-  if (const std::optional<int64_t> free = ops->FreeDeviceMemory()) {
-    budget.available_bytes = *free;
-  } else {
-    ASSIGN_OR_RETURN(const MemoryBudget available, AvailableMemory());
-    budget.available_bytes = static_cast<int64_t>(available.available_bytes);
+  ASSIGN_OR_RETURN(const RunnerShape shape, MakeRunnerShape(options, *model));
+  std::optional<int64_t> available = ops->FreeDeviceMemory();
+  const bool on_device = available.has_value();
+  if (!on_device) {
+    ASSIGN_OR_RETURN(const MemoryBudget budget, AvailableMemory());
+    available = static_cast<int64_t>(budget.available_bytes);
   }
-  budget.num_blocks = options.num_blocks;
-  budget.kv_cache_bytes = options.kv_cache_bytes;
-  budget.host_cache_bytes = options.host_cache_bytes;
-  const std::unique_ptr<CountOps> count = MakeCountOps();
-  ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(*model, *count, shape, budget));
+  ASSIGN_OR_RETURN(const MemoryPlan plan,
+                   PlanRunner(*model, options, shape, *available, on_device));
   info.token_macs = plan.token_macs;
   info.logits_macs = plan.logits_macs;
-  return MakeInProcessExecutor(std::move(ops), std::move(model), shape, plan.memory());
+  Result<std::unique_ptr<Executor>> executor =
+      MakeInProcessExecutor(std::move(ops), std::move(model), shape, plan.memory());
+  // What the backend needs for itself is known when it is asked for.
+  if (executor.status().code() == StatusCode::kResourceExhausted) {
+    return ResourceExhausted(
+        "{}: lower --kv-cache-memory, --max-batch-tokens, --max-seqs or --max-context",
+        executor.status().message());
+  }
+  return executor;
 }
 
 ModelInfo Describe(const Checkpoint& checkpoint, const Model& model, const Ops& ops) {
@@ -248,13 +248,13 @@ Result<EngineParts> LoadParts(const EngineOptions& given) {
   EngineOptions& options = parts.options;
   options = given;
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(options.model));
-  RETURN_IF_ERROR(CheckWeightsFit(checkpoint, options));
-  std::future<TokenizerResult> tokenizer =
-      std::async(std::launch::async, [&checkpoint] { return LoadTokenizer(checkpoint); });
   const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
   ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options, threads, &parts.take_profile));
   Ops& device = *ops;  // the executor will own it
   const std::optional<int64_t> free_before = device.FreeDeviceMemory();
+  RETURN_IF_ERROR(CheckFits(checkpoint, options, free_before));
+  std::future<TokenizerResult> tokenizer =
+      std::async(std::launch::async, [&checkpoint] { return LoadTokenizer(checkpoint); });
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadWeights(checkpoint, *ops, options));
 
   parts.model = Describe(checkpoint, *model, *ops);

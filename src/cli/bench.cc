@@ -19,8 +19,9 @@ constexpr char kLatencyExamples[] =
     "  tokamak bench latency --batch 1,8 --prompt-tokens 512 --output-tokens 128 --json\n";
 
 constexpr char kProfileHelp[] =
-    "Print the time of every operation and between steps to stderr; with --executor eager on a "
-    "GPU, or a whole decode pass counts as one";
+    "Print to stderr what a step of each kind (decode, prefill, mixed) takes: every operation, the "
+    "gaps, and how much of the time the host is busy. On a GPU the operations of a decode step are "
+    "one graph unless --executor eager; only without it is the host's share a true one";
 
 struct ThroughputFlags {
   EngineFlags engine;

@@ -47,21 +47,30 @@ void PrintText(const BenchResult& r) {
   }
 }
 
-void PrintProfile(const Profile& profile) {
+// The mean step of a kind.
+void PrintSteps(const Profile::Steps& steps) {
   const double whole =
-      profile.busy_seconds + profile.inside_steps_seconds + profile.between_steps_seconds;
-  if (profile.steps == 0 || whole <= 0) return;
-  const auto line = [whole](const char* name, int64_t calls, double seconds) {
-    std::fprintf(stderr, "  %-18s %9lld %11.3f ms %6.1f%%\n", name, static_cast<long long>(calls),
-                 seconds * 1e3, 100 * seconds / whole);
+      steps.busy_seconds + steps.inside_steps_seconds + steps.between_steps_seconds;
+  if (whole <= 0) return;
+  const auto count = static_cast<double>(steps.count);
+  const auto line = [&](const char* name, int64_t calls, double seconds) {
+    std::fprintf(stderr, "  %-18s %9.1f %11.4f ms %6.1f%%\n", name,
+                 static_cast<double>(calls) / count, seconds / count * 1e3, 100 * seconds / whole);
   };
-  const auto steps = static_cast<double>(profile.steps);
-  std::fprintf(stderr, "%lld steps of %.3f ms\n", static_cast<long long>(profile.steps),
-               whole / steps * 1e3);
-  for (const Profile::Op& op : profile.ops) line(op.name.c_str(), op.calls, op.seconds);
-  line("gaps inside steps", profile.steps, profile.inside_steps_seconds);
-  line("gaps between steps", profile.steps, profile.between_steps_seconds);
-  std::fprintf(stderr, "  longest gap between steps %.3f ms\n", profile.longest_gap_seconds * 1e3);
+  std::fprintf(stderr, "%s: %lld steps of %.3f ms; calls and time per step\n", steps.kind.c_str(),
+               static_cast<long long>(steps.count), whole / count * 1e3);
+  for (const Profile::Op& op : steps.ops) line(op.name.c_str(), op.calls, op.seconds);
+  line("gaps inside steps", steps.count, steps.inside_steps_seconds);
+  line("gaps between steps", steps.count, steps.between_steps_seconds);
+  std::fprintf(stderr, "  longest gap between steps %.3f ms\n", steps.longest_gap_seconds * 1e3);
+  if (steps.host_seconds <= 0) return;
+  const double busy = 1 - steps.host_waiting_seconds / steps.host_seconds;
+  std::fprintf(stderr, "  host busy %.1f%% of the time, %.4f ms per step\n", 100 * busy,
+               busy * whole / count * 1e3);
+}
+
+void PrintProfile(const Profile& profile) {
+  for (const Profile::Steps& steps : profile.steps) PrintSteps(steps);
 }
 
 }  // namespace

@@ -48,6 +48,8 @@ void AddEngineFlags(Flags& flags, EngineFlags& engine) {
   flags.Add("--executor", o.executor, "Decode steps: eager, graph or auto");
   flags.Add("--steps-in-flight", o.steps_in_flight,
             "Steps submitted before the first is waited for; 0: 1 on CPUs, 2 on GPUs");
+  flags.Add("--step-timeout-seconds", o.step_timeout_seconds,
+            "A GPU that needs longer for a step has failed; 0: it may take for ever");
   flags.AddBytes("--kv-cache-memory", o.kv_cache_bytes,
                  "Memory for the KV cache, such as 2GiB; 0: chosen from what is free");
   flags.Add("--num-blocks", o.num_blocks, "KV blocks; overrides --kv-cache-memory");

@@ -1,3 +1,6 @@
+#include <cstdio>
+#include <cstdlib>
+
 #include "api/version.h"
 #include "cli/commands.h"
 
@@ -12,5 +15,9 @@ int main(int argc, char** argv) {
   AddScoreCommand(line);
   AddTokenizeCommand(line);
   AddReplayCommand(line);
-  return line.Run(argc, argv);
+  const int code = line.Run(argc, argv);
+  std::fflush(nullptr);
+  // A device that failed may be in a state in which the libraries' own ends would wait for it.
+  if (code != 0) std::_Exit(code);
+  return code;
 }

@@ -48,7 +48,7 @@ bool BatchLayout::no_updates() const {
 int64_t FlightShape::StagingBytes() const {
   BatchLayout layout;
   layout.SetCounts(max_tokens, max_slots, max_tokens, num_groups);
-  for (int32_t g = 0; g < num_groups; ++g) layout.SetUpdates(g, max_slots * max_blocks_per_seq);
+  for (int32_t g = 0; g < num_groups; ++g) layout.SetUpdates(g, max_updates);
   return layout.bytes;
 }
 
@@ -57,7 +57,27 @@ int64_t FlightShape::TableBytes() const {
          static_cast<int64_t>(sizeof(BlockId));
 }
 
+void Flight::Reserve(const FlightShape& shape) {
+  const auto max_slots = static_cast<size_t>(shape.max_slots);
+  rows.reserve(max_slots);
+  fills.reserve(max_slots);
+  sample_rows.reserve(max_slots);
+  sampled_results.resize(max_slots);
+  layout.updates.reserve(static_cast<size_t>(shape.num_groups));
+}
+
 namespace {
+
+// To where the layout has them.
+void WriteUpdates(int32_t group, std::span<const SlotTable::TableUpdate> updates, Flight* flight) {
+  const BatchLayout::Updates& at = flight->layout.updates[static_cast<size_t>(group)];
+  auto* indices = reinterpret_cast<int32_t*>(flight->staging.data() + at.indices);
+  auto* values = reinterpret_cast<int32_t*>(flight->staging.data() + at.values);
+  for (const SlotTable::TableUpdate& update : updates) {
+    *indices++ = update.index;
+    *values++ = update.block;
+  }
+}
 
 // Writes one step's sections.
 class Packer {
@@ -72,8 +92,10 @@ class Packer {
     // After all rows that sample, so that their logits are one range.
     for (size_t i = 0; i < rows.size(); ++i) PackPromptLogprobs(rows[i], &flight_.rows[i]);
     while (num_seqs_ < flight_.layout.num_seqs) PadRow();
-    PackUpdates();
-    flight_.sampled_results.resize(flight_.sample_rows.size());
+    for (int32_t g = 0; g < shape_.num_groups; ++g) WriteUpdates(g, LastUpdates(g), &flight_);
+    if (flight_.sampled_results.size() < flight_.sample_rows.size()) {
+      flight_.sampled_results.resize(flight_.sample_rows.size());
+    }
     flight_.scored_results.resize(flight_.scored_tokens.size());
   }
 
@@ -111,7 +133,7 @@ class Packer {
     BatchLayout& layout = flight_.layout;
     layout.SetCounts(tokens + padding, num_rows + padding, logits + padding, shape_.num_groups);
     for (int32_t g = 0; g < shape_.num_groups; ++g) {
-      layout.SetUpdates(g, static_cast<int32_t>(slots_.table_updates(g).size()));
+      layout.SetUpdates(g, static_cast<int32_t>(LastUpdates(g).size()));
     }
     token_ids_ = At<int32_t>(layout.token_ids);
     positions_ = At<int32_t>(layout.positions);
@@ -189,16 +211,9 @@ class Packer {
     EndSequence(0, 0);
   }
 
-  void PackUpdates() {
-    for (int32_t g = 0; g < shape_.num_groups; ++g) {
-      const BatchLayout::Updates& updates = flight_.layout.updates[static_cast<size_t>(g)];
-      auto* indices = At<int32_t>(updates.indices);
-      auto* values = At<int32_t>(updates.values);
-      for (const SlotTable::TableUpdate& update : slots_.table_updates(g)) {
-        *indices++ = update.index;
-        *values++ = update.block;
-      }
-    }
+  std::span<const SlotTable::TableUpdate> LastUpdates(int32_t g) const {
+    const auto updates = slots_.table_updates(g);
+    return updates.last(std::min(updates.size(), static_cast<size_t>(shape_.max_updates)));
   }
 
   const SlotTable& slots_;
@@ -221,6 +236,15 @@ class Packer {
 void PackRows(std::span<const StepRow> rows, int32_t padded_rows, const SlotTable& slots,
               const CacheSpec& cache, const FlightShape& shape, Flight* flight) {
   Packer(slots, cache, shape, flight).Pack(rows, padded_rows);
+}
+
+void PackUpdates(int32_t group, std::span<const SlotTable::TableUpdate> updates,
+                 const FlightShape& shape, Flight* flight) {
+  flight->layout.SetCounts(0, 0, 0, shape.num_groups);
+  for (int32_t g = 0; g < shape.num_groups; ++g) {
+    flight->layout.SetUpdates(g, g == group ? static_cast<int32_t>(updates.size()) : 0);
+  }
+  WriteUpdates(group, updates, flight);
 }
 
 }  // namespace tokamak

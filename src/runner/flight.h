@@ -17,6 +17,7 @@ struct FlightShape {
   int32_t max_tokens = 0;
   int32_t max_blocks_per_seq = 0;
   int32_t num_groups = 0;
+  int32_t max_updates = 0;  // entries of block tables, per group: see MakeFlightShape
 
   int64_t StagingBytes() const;  // of the largest batch; also of its device copy
   int64_t TableBytes() const;    // of the block tables of all groups
@@ -74,12 +75,15 @@ struct Flight {
 
   std::vector<SampleRow> sample_rows;
   std::vector<TokenId> scored_tokens;
-  std::vector<SampleResult> sampled_results;
+  std::vector<SampleResult> sampled_results;  // at least as many; their lists are used again
   std::vector<SampleResult> scored_results;
   std::vector<TokenMask> masks;
   Tensor logits;  // of sample_rows; in the arena from Submit to Sample
 
   std::unique_ptr<Event> done;
+
+  // Makes room for any step, so that none allocates. What prompt logprobs need comes with them.
+  void Reserve(const FlightShape& shape);
 
   std::span<const int32_t> Staged(int64_t offset, int32_t count) const {
     return {reinterpret_cast<const int32_t*>(staging.data() + offset), static_cast<size_t>(count)};
@@ -88,8 +92,13 @@ struct Flight {
 
 // Fills a flight from the rows of a step, whose effect on `slots` has been applied, and pads it to
 // `padded_rows` rows, where that is more: one token each, of an empty sequence, with logits, and
-// written nowhere. Host work only.
+// written nowhere. Of the entries that the step adds to a group's tables these are the last
+// max_updates; PackUpdates is for those before. Host work only.
 void PackRows(std::span<const StepRow> rows, int32_t padded_rows, const SlotTable& slots,
               const CacheSpec& cache, const FlightShape& shape, Flight* flight);
+
+// Fills a flight with nothing but entries of a group's tables, max_updates at most.
+void PackUpdates(int32_t group, std::span<const SlotTable::TableUpdate> updates,
+                 const FlightShape& shape, Flight* flight);
 
 }  // namespace tokamak

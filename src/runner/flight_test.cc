@@ -11,7 +11,7 @@ namespace tokamak {
 namespace {
 
 constexpr FlightShape kShape = {
-    .max_slots = 4, .max_tokens = 16, .max_blocks_per_seq = 8, .num_groups = 1};
+    .max_slots = 4, .max_tokens = 16, .max_blocks_per_seq = 8, .num_groups = 1, .max_updates = 6};
 
 CacheSpec Cache() {
   CacheSpec cache;
@@ -81,6 +81,22 @@ TEST_F(PackRowsTest, AppendedBlocksAreEntriesOfTheTables) {
   ASSERT_EQ(updates.count, 2);
   EXPECT_EQ(Ints(flight_, updates.indices, 2), (std::vector<int32_t>{3 * 8, 3 * 8 + 1}));
   EXPECT_EQ(Ints(flight_, updates.values, 2), (std::vector<int32_t>{5, 6}));
+}
+
+// Longer lists go ahead in pieces.
+TEST_F(PackRowsTest, TheLastUpdatesTravelWithTheStep) {
+  Apply({.admit = {{.slot = 1, .tokens = {1}, .num_prompt_tokens = 1}},
+         .append = {{.slot = 1, .group = 0, .blocks = {10, 11, 12, 13, 14, 15, 16, 17}}}},
+        0);
+  const BatchLayout::Updates& updates = flight_.layout.updates[0];
+  ASSERT_EQ(updates.count, 6);
+  EXPECT_EQ(Ints(flight_, updates.indices, 6), (std::vector<int32_t>{10, 11, 12, 13, 14, 15}));
+  EXPECT_EQ(Ints(flight_, updates.values, 6), (std::vector<int32_t>{12, 13, 14, 15, 16, 17}));
+  PackUpdates(0, table_.table_updates(0).first(2), kShape, &flight_);
+  EXPECT_EQ(flight_.layout.num_tokens, 0);
+  ASSERT_EQ(updates.count, 2);
+  EXPECT_EQ(Ints(flight_, updates.indices, 2), (std::vector<int32_t>{8, 9}));
+  EXPECT_EQ(Ints(flight_, updates.values, 2), (std::vector<int32_t>{10, 11}));
 }
 
 // Batches of equal counts lie at equal addresses, whatever they append: graphs depend on it.

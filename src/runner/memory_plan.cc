@@ -139,7 +139,8 @@ Result<MemoryPlan> PlanMemory(const Model& model, CountOps& count, const RunnerS
   const FlightShape flight = MakeFlightShape(shape, cache);
   plan.staging_bytes = (shape.depth + 1) * flight.StagingBytes() + flight.TableBytes();
   plan.block_bytes = KvBlockLayout::Make(cache, shape.block_size, shape.kv_dtype).block_bytes;
-  const int64_t fixed = plan.arena_bytes + plan.staging_bytes + budget.host_cache_bytes;
+  const int64_t host_bytes = budget.host_tier_apart ? 0 : budget.host_cache_bytes;
+  const int64_t fixed = plan.arena_bytes + plan.staging_bytes + host_bytes;
   const int64_t free_bytes = budget.available_bytes - fixed;
 
   int64_t blocks = budget.num_blocks;
@@ -153,17 +154,19 @@ Result<MemoryPlan> PlanMemory(const Model& model, CountOps& count, const RunnerS
   if (blocks < least) {
     return ResourceExhausted(
         "the KV cache would have {} blocks of {}, and {} are needed to make any progress; of {} "
-        "available, activations take {} and the host tier {}: lower --max-batch-tokens or "
-        "--max-seqs, or give the cache more with --kv-cache-memory",
+        "available, activations take {}, batches and block tables {} and the host tier {}: lower "
+        "--max-batch-tokens, --max-seqs or --max-context, or give the cache more with "
+        "--kv-cache-memory",
         blocks, Size(plan.block_bytes), least, Size(budget.available_bytes), Size(plan.arena_bytes),
-        Size(budget.host_cache_bytes));
+        Size(plan.staging_bytes), Size(host_bytes));
   }
   if (blocks > free_bytes / plan.block_bytes) {
     return ResourceExhausted(
-        "a KV cache of {} blocks takes {}, activations {} and the host tier {}, but {} of memory "
-        "are available: lower --num-blocks, --kv-cache-memory or --max-batch-tokens",
-        blocks, Size(blocks * plan.block_bytes), Size(plan.arena_bytes),
-        Size(budget.host_cache_bytes), Size(budget.available_bytes));
+        "a KV cache of {} blocks takes {}, activations {}, batches and block tables {} and the "
+        "host tier {}, but {} of memory are available: lower --num-blocks, --kv-cache-memory, "
+        "--max-batch-tokens, --max-seqs or --max-context",
+        blocks, Size(blocks * plan.block_bytes), Size(plan.arena_bytes), Size(plan.staging_bytes),
+        Size(host_bytes), Size(budget.available_bytes));
   }
   plan.num_device_blocks = static_cast<int32_t>(blocks);
   plan.num_host_blocks = static_cast<int32_t>(std::min<int64_t>(

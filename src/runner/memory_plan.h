@@ -22,6 +22,7 @@ struct CacheBudget {
   int32_t default_positions = 1024;
   double default_fraction = 0.5;
   int64_t host_cache_bytes = 0;  // of the host tier, on top
+  bool host_tier_apart = false;  // it is in other memory than the pool
 };
 
 struct MemoryPlan {

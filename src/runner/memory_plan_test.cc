@@ -39,6 +39,20 @@ class MemoryPlanTest : public ::testing::Test {
       .max_slots = 8, .max_step_tokens = 96, .max_context = 200, .block_size = 16};
 };
 
+// Pinned memory, once per step in flight: it must not grow with slots times context.
+TEST_F(MemoryPlanTest, StagingHoldsTheTablesOfAFewSequencesOnly) {
+  const nn::CacheLayout& cache = model_->spec().cache;
+  const RunnerShape shape = {
+      .max_slots = 1024, .max_step_tokens = 2048, .max_context = 1 << 20, .block_size = 16};
+  const FlightShape flight = MakeFlightShape(shape, cache);
+  EXPECT_EQ(flight.max_updates, 2048 / 16 + 1024 + 8 * (1 << 16));
+  EXPECT_LT(flight.StagingBytes(), 10 << 20);
+  EXPECT_GT(flight.TableBytes(), 500 << 20);  // what all tables are on the device
+  // Few slots: no more than there is.
+  shape_.max_slots = 3;
+  EXPECT_EQ(MakeFlightShape(shape_, cache).max_updates, 3 * 13);
+}
+
 TEST_F(MemoryPlanTest, TheLargestStepsFitIntoThePlannedArena) {
   // Each token of a step wants logits, by being scored or by being drawn from.
   shape_.max_slots = 80;
@@ -116,6 +130,10 @@ TEST_F(MemoryPlanTest, RefusesWhatDoesNotFitWithTheNumbers) {
                 {"1000000 blocks takes 4.10 GB", "1.00 GB of memory are available"});
   ExpectRefused({.available_bytes = kGigabyte, .host_cache_bytes = 2 * kGigabyte},
                 {"the host tier 2.00 GB"});
+  EXPECT_TRUE(Plan({.available_bytes = kGigabyte,
+                    .host_cache_bytes = 2 * kGigabyte,
+                    .host_tier_apart = true})
+                  .ok());
   ExpectRefused(
       {.available_bytes = kGigabyte, .kv_cache_bytes = std::numeric_limits<int64_t>::max()},
       {"of memory are available"});

@@ -8,11 +8,24 @@
 
 namespace tokamak {
 
+namespace {
+
+// Sequences that one step admits with the longest possible prefix from the cache, and whose tables
+// still travel with the step.
+constexpr int64_t kWholeTables = 8;
+
+}  // namespace
+
 FlightShape MakeFlightShape(const RunnerShape& shape, const nn::CacheLayout& cache) {
+  const int32_t max_blocks = (shape.max_context + shape.block_size - 1) / shape.block_size;
+  // A row of n tokens starts at most ceil(n / block_size) blocks.
+  const int64_t started = shape.max_step_tokens / shape.block_size + shape.max_slots;
+  const int64_t all = int64_t{shape.max_slots} * max_blocks;
   return {.max_slots = shape.max_slots,
           .max_tokens = shape.max_step_tokens,
-          .max_blocks_per_seq = (shape.max_context + shape.block_size - 1) / shape.block_size,
-          .num_groups = static_cast<int32_t>(cache.groups.size())};
+          .max_blocks_per_seq = max_blocks,
+          .num_groups = static_cast<int32_t>(cache.groups.size()),
+          .max_updates = static_cast<int32_t>(std::min(all, started + kWholeTables * max_blocks))};
 }
 
 Runner::Runner(const Model& model, Ops& ops, const RunnerShape& shape, KvPool pool)
@@ -64,6 +77,7 @@ Status Runner::Init(const RunnerMemory& memory) {
   ASSIGN_OR_RETURN(batch_, ops_.Allocate(staging_bytes, MemoryKind::kDevice));
   for (Flight& flight : flights_) {
     ASSIGN_OR_RETURN(flight.staging, ops_.Allocate(staging_bytes, MemoryKind::kHostPinned));
+    flight.Reserve(flight_shape_);
     flight.done = ops_.MakeEvent();
   }
   RETURN_IF_ERROR(MakeGroups());
@@ -121,9 +135,9 @@ Status Runner::CheckSubmit(const StepInput& step) const {
 
 Status Runner::Submit(StepInput step) {
   RETURN_IF_ERROR(failed_);
-  const std::string context = fmt::format("step {}", step.number);
-  if (Status status = CheckSubmit(step); !status.ok()) return Fail(status.WithContext(context));
-  if (Status status = slots_.Apply(step); !status.ok()) return Fail(status.WithContext(context));
+  Status status = CheckSubmit(step);
+  if (status.ok()) status = slots_.Apply(step);
+  if (!status.ok()) return Fail(status.WithContext(fmt::format("step {}", step.number)));
   Flight& flight = FlightOf(step.number);
   flight.number = step.number;
   pool_.Copy(step.copies, *stream_);
@@ -133,6 +147,9 @@ Status Runner::Submit(StepInput step) {
   }
   const auto num_rows = static_cast<int32_t>(step.rows.size());
   flight.decode = IsDecode(step);
+  if (status = UploadExcessTables(&flight); !status.ok()) {
+    return Fail(status.WithContext(fmt::format("step {}", step.number)));
+  }
   PackRows(step.rows, flight.decode ? executor_->PaddedRows(num_rows) : num_rows, slots_,
            pool_.spec(), flight_shape_, &flight);
   Upload(flight);
@@ -146,6 +163,23 @@ bool Runner::IsDecode(const StepInput& step) const {
          std::all_of(step.rows.begin(), step.rows.end(), [this](const StepRow& row) {
            return row.num_tokens == 1 && row.sample && slots_[row.slot].prompt_top_logprobs < 0;
          });
+}
+
+// Only where a step admits many sequences with long prefixes from the cache. It waits, as the
+// staging memory is used again.
+Status Runner::UploadExcessTables(Flight* flight) {
+  const auto room = static_cast<size_t>(flight_shape_.max_updates);
+  for (int32_t g = 0; g < flight_shape_.num_groups; ++g) {
+    std::span<const SlotTable::TableUpdate> updates = slots_.table_updates(g);
+    while (updates.size() > room) {
+      const size_t count = std::min(room, updates.size() - room);
+      PackUpdates(g, updates.first(count), flight_shape_, flight);
+      Upload(*flight);
+      RETURN_IF_ERROR(ops_.Synchronize(*stream_));
+      updates = updates.subspan(count);
+    }
+  }
+  return Status();
 }
 
 // The batch, and what the step changes in the block tables.
@@ -260,8 +294,9 @@ Status Runner::Sample(uint64_t number, std::vector<TokenMask> masks) {
   Flight& flight = FlightOf(number);
   flight.masks = std::move(masks);
   if (!flight.sample_rows.empty()) {
-    sampler_->Sample(flight.logits, flight.sample_rows, flight.masks, flight.sampled_results,
-                     *stream_);
+    const std::span<SampleResult> results(flight.sampled_results);
+    sampler_->Sample(flight.logits, flight.sample_rows, flight.masks,
+                     results.first(flight.sample_rows.size()), *stream_);
   }
   ops_.Record(*flight.done, *stream_);
   ++next_sample_;

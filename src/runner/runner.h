@@ -31,6 +31,8 @@ struct RunnerShape {
   std::string executor = "auto";  // of decode steps: see MakePassExecutor
 };
 
+// Staging memory has room for what the rows of a step append and for a few whole tables: a step
+// that admits more long sequences with cached prefixes uploads their tables in pieces.
 FlightShape MakeFlightShape(const RunnerShape& shape, const nn::CacheLayout& cache);
 
 // Memory, as PlanMemory (runner/memory_plan.h) finds it.
@@ -76,6 +78,8 @@ class Runner {
   Status RecordGraphs();
   // One token for each row, and its logits: nothing else.
   bool IsDecode(const StepInput& step) const;
+  // Table entries that a flight has no room for, ahead of its batch.
+  Status UploadExcessTables(Flight* flight);
   void Upload(const Flight& flight);
 
   Flight& FlightOf(uint64_t number) { return flights_[number % flights_.size()]; }

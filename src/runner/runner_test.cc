@@ -158,7 +158,7 @@ TEST_P(RunnerInvariance, RequestsGetTheSameWhateverTheSchedule) {
   std::string why;
   const auto lone_ops = MakeBackend(c, 1, &why);
   auto ops = MakeBackend(c, c.threads, &why);
-  if (ops == nullptr) GTEST_SKIP() << why;
+  if (ops == nullptr) GTEST_SKIP() << "no CUDA backend here: " << why;
   if (!c.executor.empty() && c.isa != "cuda") ops = MakeQueuedOps(std::move(ops), 7);
   const auto lone_model = MakeToyModel(*lone_ops, {.dtype = c.weights});
   const auto model = MakeToyModel(*ops, {.dtype = c.weights});
@@ -328,6 +328,67 @@ TEST(Runner, ARowThatIsNotFiniteHarmsNoOther) {
       }
     }
   }
+}
+
+// Their tables do not fit the staging memory, which is used again before the step is submitted.
+TEST(Runner, ManyLongPrefixesAreAdmittedAtOnce) {
+  constexpr int32_t kPrefix = 196, kBlockSize = 4, kWhole = kPrefix / kBlockSize, kSlots = 16;
+  const auto ops = MakeQueuedOps(MakeCpu(), 3);
+  const auto model = MakeToyModel(*ops);
+  const RunnerShape shape = {
+      .max_slots = kSlots, .max_step_tokens = kPrefix, .block_size = kBlockSize, .depth = 2};
+  std::mt19937_64 random(5);
+  const std::vector<TokenId> prefix = RandomTokens(kPrefix, 96, random);
+  const auto admit = [&](SlotId slot, StepInput* step) {
+    AdmitSlot& admitted = step->admit.emplace_back();
+    admitted.slot = slot;
+    admitted.tokens = prefix;
+    admitted.tokens.push_back(slot);
+    admitted.num_prompt_tokens = kPrefix + 1;
+    admitted.num_computed = kPrefix;
+    admitted.sampling = {.temperature = 3, .seed = 1};
+    for (int32_t group = 0; group < 2; ++group) {
+      AppendBlocks append{.slot = slot, .group = group};
+      for (int32_t i = 0; i < kWhole; ++i) append.blocks.push_back(2 * i + group);
+      append.blocks.push_back(1000 + 2 * slot + group);
+      step->append.push_back(std::move(append));
+    }
+    step->rows.push_back({.slot = slot, .num_tokens = 1, .sample = true});
+  };
+  // Tokens by slot, with so many of the slots admitted by each step.
+  const auto run = [&](int32_t at_once) {
+    const auto runner = MakeRunner(*model, *ops, shape);
+    std::vector<StepInput> steps(1);
+    admit(0, &steps[0]);
+    steps[0].admit[0].num_computed = 0;
+    steps[0].admit[0].tokens.pop_back();
+    steps[0].admit[0].num_prompt_tokens = kPrefix;
+    steps[0].rows[0] = {.slot = 0, .num_tokens = kPrefix};
+    for (SlotId slot = 1; slot < kSlots; ++slot) {
+      if ((slot - 1) % at_once == 0) steps.push_back({.number = steps.size()});
+      admit(slot, &steps.back());
+    }
+    std::vector<TokenId> tokens;
+    for (size_t n = 0; n <= steps.size(); ++n) {
+      if (n < steps.size()) {
+        CHECK(runner->Submit(steps[n]).ok() && runner->Sample(n, {}).ok());
+      }
+      if (n == 0) continue;
+      const Result<StepOutput> output = runner->Wait(n - 1);
+      CHECK(output.ok());
+      for (const RowOutput& row : output->rows) {
+        tokens.insert(tokens.end(), row.tokens.begin(), row.tokens.end());
+      }
+    }
+    return tokens;
+  };
+  const nn::CacheLayout& cache = model->spec().cache;
+  RunnerShape with_context = shape;
+  with_context.max_context = 200;
+  ASSERT_LT(MakeFlightShape(with_context, cache).max_updates, (kSlots - 1) * (kWhole + 1));
+  const std::vector<TokenId> expected = run(1);
+  EXPECT_EQ(expected.size(), static_cast<size_t>(kSlots - 1));
+  EXPECT_EQ(run(kSlots), expected);
 }
 
 // A tiny runner and steps by hand.

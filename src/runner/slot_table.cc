@@ -11,8 +11,10 @@ SlotTable::SlotTable(const Limits& limits, const CacheSpec& cache)
     : limits_(limits),
       cache_(cache),
       slots_(static_cast<size_t>(limits.max_slots)),
-      table_updates_(cache.groups.size()) {
+      table_updates_(cache.groups.size()),
+      has_row_(slots_.size(), false) {
   for (Slot& slot : slots_) slot.tables.resize(cache_.groups.size());
+  for (std::vector<TableUpdate>& updates : table_updates_) updates.reserve(slots_.size());
 }
 
 void SlotTable::Clear() {
@@ -128,7 +130,10 @@ Status SlotTable::Admit(AdmitSlot& admit) {
   slot->num_computed = admit.num_computed;
   slot->top_logprobs = admit.sampling.top_logprobs;
   slot->prompt_top_logprobs = admit.sampling.prompt_top_logprobs;
-  for (std::vector<BlockId>& table : slot->tables) table.clear();
+  for (size_t g = 0; g < slot->tables.size(); ++g) {
+    slot->tables[g].clear();
+    slot->tables[g].reserve(static_cast<size_t>(MaxBlocks(cache_.groups[g])));
+  }
   return Status();
 }
 
@@ -143,7 +148,7 @@ Status SlotTable::Append(const AppendBlocks& append) {
   const CacheGroup& group = cache_.groups[static_cast<size_t>(append.group)];
   std::vector<BlockId>& table = slot->tables[static_cast<size_t>(append.group)];
   std::vector<TableUpdate>& updates = table_updates_[static_cast<size_t>(append.group)];
-  const int64_t most = (int64_t{limits_.max_context} + group.block_size - 1) / group.block_size;
+  const int64_t most = MaxBlocks(group);
   if (static_cast<int64_t>(table.size() + append.blocks.size()) > most) {
     return Internal("append: slot {} has {} blocks in group {}; the context holds {}", append.slot,
                     table.size() + append.blocks.size(), append.group, most);

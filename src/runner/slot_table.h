@@ -59,6 +59,9 @@ class SlotTable {
   Status Admit(AdmitSlot& admit);
   Status Append(const AppendBlocks& append);
   Status AddRow(const StepRow& row);
+  int64_t MaxBlocks(const CacheGroup& group) const {  // of one sequence
+    return (int64_t{limits_.max_context} + group.block_size - 1) / group.block_size;
+  }
   Status CheckTables(const Slot& slot, int32_t begin, int32_t end) const;
 
   const Limits limits_;

@@ -1,10 +1,11 @@
-#!/usr/bin/env python3
-"""An error at any CUDA call ends the requests and then the process, and nothing hangs.
+"""An error at any CUDA call ends the requests and then the process, and nothing hangs, not even
+when the device does.
 
 TOKAMAK_CUDA_FAIL_CALL=n makes call n fail. Calls spread over loading, the first step and later ones
 are tried: growing numbers until nothing fails any more, a bisection for the last call of loading,
-and some between it and the first that comes too late to fail. Needs a GPU; any CUDA backend that
-$TOKAMAK_CUDA_LIBRARY names will do.
+some between it and the first that comes too late to fail, and all of one decode step.
+TOKAMAK_CUDA_STALL_EVENT=n puts a kernel that never ends before the end of the n-th step. Needs a
+GPU; any CUDA backend that $TOKAMAK_CUDA_LIBRARY names will do.
 """
 
 import http.client
@@ -22,7 +23,15 @@ from support import DidNotStart, Server, tokamak
 MODEL = str(support.ROOT / 'tests' / 'golden' / 'llama_tied.gguf')
 ENGINE = ['--device', 'cuda', '--max-seqs', '4', '--max-context', '64', '--num-blocks', '16']
 INJECTED = 'an error injected by fail_call'
+TIMEOUT = ['--step-timeout-seconds', '1']
+STALLED = 'the device did not finish its work within 1 s'
+COMMANDS = [
+    ['run', MODEL, '--token-ids', '1,2,3', '--max-tokens', '20', '--json'],
+    ['score', MODEL, '--token-ids', ','.join(str(i) for i in range(30))],
+    ['bench', 'throughput', MODEL, '--requests', '2', '--input', '10', '--output', '20'],
+]
 EXIT_SECONDS = 10  # from the first error that a client sees to the end of the process
+DECODE_CALLS = 16  # that a decode step makes when it is a graph
 LARGEST = 10**6  # by this call everything is over
 
 
@@ -30,12 +39,16 @@ def environment(n):
     return {'TOKAMAK_CUDA_FAIL_CALL': str(n)}
 
 
+def stall(n):
+    return {'TOKAMAK_CUDA_STALL_EVENT': str(n)}
+
+
 class Stream(threading.Thread):
     """A streaming request. Afterwards `outcome` is 'done', 'error' or what went wrong."""
 
-    def __init__(self, port, prompt):
+    def __init__(self, port, prompt, expected=INJECTED):
         super().__init__()
-        self.port, self.prompt = port, prompt
+        self.port, self.prompt, self.expected = port, prompt, expected
         self.outcome = 'no answer'
         self.ended = None
         self.start()
@@ -57,12 +70,12 @@ class Stream(threading.Thread):
         answer = response.read().decode()
         if response.status != 200:
             # 503: the engine had failed before this request came.
-            said = response.status in (500, 503) and INJECTED in answer
+            said = response.status in (500, 503) and self.expected in answer
             return 'error' if said else f'{response.status}: {answer}'
         if not answer.endswith('data: [DONE]\n\n'):
             return f'not ended: {answer}'
         if '"error"' in answer:
-            return 'error' if INJECTED in answer else answer
+            return 'error' if self.expected in answer else answer
         return 'done' if answer.count('"finish_reason":"length"') == 1 else answer
 
 
@@ -91,18 +104,21 @@ class CudaErrors(unittest.TestCase):
                     return 'nowhere'
                 self.assertEqual(code, 1, f'call {n}: {server.log}')  # a step that was left over
                 return 'step'
-            deadline = min(s.ended for s in streams) + EXIT_SECONDS
-            while self.is_well(server):
-                self.assertLess(time.monotonic(), deadline, f'call {n}: /health is 200')
-                time.sleep(0.01)
-            try:
-                code = server.process.wait(timeout=max(0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                self.fail(f'call {n}: the server did not exit: {server.log}')
-            self.assertEqual(code, 1, f'call {n}: {server.log}')
+            self.await_end(server, streams, INJECTED, f'call {n}')
             return 'step'
 
-    def is_well(self, server):
+    def await_end(self, server, streams, error, what):
+        deadline = min(s.ended for s in streams) + EXIT_SECONDS
+        while self.is_well(server, error):
+            self.assertLess(time.monotonic(), deadline, f'{what}: /health is 200')
+            time.sleep(0.01)
+        try:
+            code = server.process.wait(timeout=max(0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.fail(f'{what}: the server did not exit: {server.log}')
+        self.assertEqual(code, 1, f'{what}: {server.log}')
+
+    def is_well(self, server, error=INJECTED):
         """False when /health says that the engine has failed, or nobody answers any more."""
         try:
             status, health = server.request('/health')
@@ -112,8 +128,25 @@ class CudaErrors(unittest.TestCase):
             self.assertEqual(health['status'], 'ok')
             return True
         self.assertEqual((status, health['status']), (503, 'failed'))
-        self.assertIn(INJECTED, health['error'])
+        self.assertIn(error, health['error'])
         return False
+
+    def test_a_step_that_never_ends(self):
+        for n in (1, 6):
+            with Server(*ENGINE, *TIMEOUT, model=MODEL, env=stall(n)) as server:
+                started = time.monotonic()
+                streams = [Stream(server.port, [1, 2, 3], STALLED),
+                           Stream(server.port, list(range(4, 24)), STALLED)]
+                for stream in streams:
+                    stream.join()
+                    self.assertEqual(stream.outcome, 'error', f'stall {n}')
+                self.await_end(server, streams, STALLED, f'stall {n}')
+                support.report(f'stall {n}', f'ended after {time.monotonic() - started:.1f} s')
+        for command in COMMANDS:
+            result = tokamak(*command, *ENGINE, *TIMEOUT, check=False,
+                             timeout=1 + 2 * EXIT_SECONDS, env=stall(1))
+            self.assertEqual(result.returncode, 1, (command, result.stderr))
+            self.assertIn(STALLED, result.stderr, command)
 
     def test_a_spread_of_calls(self):
         places = {}
@@ -134,8 +167,10 @@ class CudaErrors(unittest.TestCase):
                 last_load = n
             else:
                 first_step = n
-        for i in range(1, 9):
-            n = last_load + (first_ok - last_load) * i // 9
+        tried = [last_load + (first_ok - last_load) * i // 9 for i in range(1, 9)]
+        middle = (last_load + first_ok) // 2
+        tried += range(middle, middle + DECODE_CALLS)  # one after the other: a whole decode step
+        for n in tried:
             if n not in places:
                 places[n] = self.fail_call(n)
         steps = sum(place == 'step' for place in places.values())
@@ -145,11 +180,7 @@ class CudaErrors(unittest.TestCase):
         self.commands(last_load)
 
     def commands(self, last_load):
-        ids = ','.join(str(i) for i in range(30))
-        for command in [['run', MODEL, '--token-ids', '1,2,3', '--max-tokens', '20', '--json'],
-                        ['score', MODEL, '--token-ids', ids],
-                        ['bench', 'throughput', MODEL, '--requests', '2', '--input', '10',
-                         '--output', '20']]:
+        for command in COMMANDS:
             for n in (1, last_load // 2, last_load + 2, last_load + 20):
                 result = tokamak(*command, *ENGINE, check=False, env=environment(n))
                 self.assertEqual(result.returncode, 1, (command, n, result.stderr))

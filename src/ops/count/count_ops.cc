@@ -71,6 +71,7 @@ class CountOpsImpl final : public CountOps {
   const OpCounts& counts() const override { return counts_; }
   void Reset() override { counts_ = {}; }
   int64_t prepared_bytes() const override { return prepared_bytes_; }
+  int64_t prepared_elements() const override { return prepared_elements_; }
   int64_t allocated_bytes(MemoryKind kind) const override {
     return kind == MemoryKind::kDevice ? device_bytes_ : pinned_bytes_;
   }
@@ -92,6 +93,7 @@ class CountOpsImpl final : public CountOps {
       bytes += static_cast<int64_t>(RowBytes(part->dtype(), cols)) * part->shape().rows();
     }
     prepared_bytes_ += bytes;
+    prepared_elements_ += TotalRows(spec) * cols;
     return std::unique_ptr<PackedWeight>(
         std::make_unique<CountedWeight>(TotalRows(spec), cols, bytes));
   }
@@ -125,6 +127,7 @@ class CountOpsImpl final : public CountOps {
 
   OpCounts counts_;
   int64_t prepared_bytes_ = 0;
+  int64_t prepared_elements_ = 0;
   int64_t device_bytes_ = 0;
   int64_t pinned_bytes_ = 0;
 };

@@ -57,6 +57,7 @@ class CountOps : public Ops {
   virtual void Reset() = 0;
   // Of all weights prepared so far, in the file's format.
   virtual int64_t prepared_bytes() const = 0;
+  virtual int64_t prepared_elements() const = 0;
   // Of all buffers asked for so far.
   virtual int64_t allocated_bytes(MemoryKind kind) const = 0;
 };

@@ -34,6 +34,7 @@ TEST(CountOps, LinearCountsWeightsActivationsAndProducts) {
   ASSERT_TRUE(weight.ok());
   EXPECT_EQ((*weight)->rows(), 110);
   EXPECT_EQ(ops->prepared_bytes(), 100 * 2 * 20 + 10 * 64 * 2);
+  EXPECT_EQ(ops->prepared_elements(), 110 * 64);
 
   Arena arena = Arena::Counting();
   Linear op;

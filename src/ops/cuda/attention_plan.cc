@@ -66,6 +66,7 @@ Status CudaAttentionPlan::AllocateMemory() {
     return cuda::AllocateMemory(guard_, static_cast<size_t>(size), kind);
   };
   ASSIGN_OR_RETURN(device_, allocate(bytes, MemoryKind::kDevice));
+  RETURN_IF_ERROR(pinned_.Reserve(kStepsInFlight, static_cast<size_t>(bytes)));
   ASSIGN_OR_RETURN(partials_, allocate(max_partials_ * partial_bytes, MemoryKind::kDevice));
   const int64_t counter_bytes = int64_t{std::max(1, max_partials_)} * shape_.num_kv_heads *
                                 static_cast<int64_t>(sizeof(int32_t));

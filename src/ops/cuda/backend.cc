@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -37,7 +38,9 @@ Status NoDevice(std::string_view reason) { return Unavailable("no usable NVIDIA 
 }  // namespace
 
 CudaOps::CudaOps(const CudaOptions& options, int threads)
-    : guard_(options.device, options.fail_call),
+    : guard_(options),
+      step_timeout_seconds_(options.step_timeout_seconds),
+      stall_event_(options.stall_event),
       pinned_(guard_, MemoryKind::kHostPinned),
       loader_(guard_, threads),
       gemm_(guard_) {}
@@ -126,15 +129,40 @@ Status CudaOps::WaitAfterError(Stream& stream) {
   constexpr std::chrono::seconds kPatience(2);
   const cudaStream_t handle = Handle(stream);
   const auto give_up = std::chrono::steady_clock::now() + kPatience;
-  while (handle != nullptr && cudaStreamQuery(handle) == cudaErrorNotReady &&
-         std::chrono::steady_clock::now() < give_up) {
+  const auto is_busy = [&] {
+    return !*guard_.lost() && handle != nullptr && cudaStreamQuery(handle) == cudaErrorNotReady;
+  };
+  while (is_busy()) {
+    if (std::chrono::steady_clock::now() > give_up) guard_.Lose(guard_.status());
   }
   static_cast<CudaStream&>(stream).completions()->Abandon();
   return guard_.status();
 }
 
+template <typename Query>
+bool CudaOps::WaitUntilDone(const char* call, const Query& query) {
+  const auto start = std::chrono::steady_clock::now();
+  bool late = false;
+  const bool made = guard_.Run(call, [&] {
+    for (;;) {
+      const cudaError_t result = query();
+      if (result != cudaErrorNotReady) return result;
+      const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+      late = step_timeout_seconds_ > 0 && waited.count() > step_timeout_seconds_;
+      if (late) return cudaSuccess;
+      std::this_thread::yield();
+    }
+  });
+  if (!late) return made;
+  guard_.Lose(
+      Internal("CUDA: the device did not finish its work within {} s (--step-timeout-seconds)",
+               step_timeout_seconds_));
+  return false;
+}
+
 Status CudaOps::Synchronize(Stream& stream) {
-  if (!guard_.ok() || !CUDA_RUN(guard_, cudaStreamSynchronize(Handle(stream)))) {
+  const auto query = [handle = Handle(stream)] { return cudaStreamQuery(handle); };
+  if (!guard_.ok() || !WaitUntilDone("cudaStreamQuery", query)) {
     return WaitAfterError(stream);
   }
   CompletionQueue& completions = *static_cast<CudaStream&>(stream).completions();
@@ -157,6 +185,7 @@ double CudaOps::SecondsBetween(const Event& from, const Event& to) {
 
 void CudaOps::Record(Event& event, Stream& stream) {
   auto& cuda_event = static_cast<CudaEvent&>(event);
+  if (++num_recorded_ == stall_event_) CUDA_RUN(guard_, LaunchStall(Handle(stream)));
   if (CUDA_RUN(guard_, cudaEventRecord(cuda_event.handle(), Handle(stream)))) {
     cuda_event.NoteRecorded(static_cast<CudaStream&>(stream));
   }
@@ -179,9 +208,8 @@ bool CudaOps::Reached(const Event& event) {
 
 Status CudaOps::Await(Event& event) {
   const auto& cuda_event = static_cast<const CudaEvent&>(event);
-  if (!guard_.ok() || !CUDA_RUN(guard_, cudaEventSynchronize(cuda_event.handle()))) {
-    return guard_.status();
-  }
+  const auto query = [handle = cuda_event.handle()] { return cudaEventQuery(handle); };
+  if (!guard_.ok() || !WaitUntilDone("cudaEventQuery", query)) return guard_.status();
   cuda_event.NoteReached();
   return Status();
 }

@@ -56,10 +56,16 @@ class CudaOps final : public Ops {
  private:
   CudaOps(const CudaOptions& options, int threads);
   Status Start();
+  // Whether the device came to where `query` no longer finds it busy, before the step's timeout.
+  template <typename Query>
+  bool WaitUntilDone(const char* call, const Query& query);
   Status WaitAfterError(Stream& stream);
 
   CallGuard guard_;
   std::string name_;
+  const double step_timeout_seconds_;
+  const int64_t stall_event_;
+  int64_t num_recorded_ = 0;  // events
   int num_sms_ = 0;
   BlockPool pinned_;
   WeightLoader loader_;

@@ -1,5 +1,8 @@
 #include "ops/cuda/calls.h"
 
+#include <algorithm>
+#include <array>
+
 #include "base/error.h"
 
 namespace tokamak::cuda {
@@ -8,11 +11,40 @@ namespace {
 // "cudaMemcpyAsync" of "cudaMemcpyAsync(to, from, bytes)".
 std::string_view NameOf(std::string_view call) { return call.substr(0, call.find('(')); }
 
+constexpr std::array<std::string_view, 6> kAllocations = {
+    "cudaMalloc",           "cudaHostAlloc",
+    "cudaGraphInstantiate", "cudaStreamCreateWithFlags",
+    "cublasLtCreate",       "cudaEventCreateWithFlags"};
+constexpr std::array<std::string_view, 6> kSynchronizations = {
+    "cudaStreamSynchronize", "cudaStreamQuery", "cudaDeviceSynchronize",
+    "cudaEventSynchronize",  "cudaMemcpy",      "cudaMemset"};
+
+template <size_t N>
+bool Contains(const std::array<std::string_view, N>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 }  // namespace
+
+void CallGuard::Count(std::string_view call) {
+  const std::string_view name = NameOf(call);
+  if (Contains(kAllocations, name)) {
+    ++counts_->allocations;
+  } else if (Contains(kSynchronizations, name)) {
+    ++counts_->synchronizations;
+  } else {
+    ++counts_->others;
+  }
+}
 
 bool CallGuard::Fail(Status status) {
   if (status_.ok()) status_ = std::move(status);
   return false;
+}
+
+void CallGuard::Lose(Status status) {
+  *is_lost_ = true;
+  Fail(std::move(status));
 }
 
 void CallGuard::SelectDevice() {

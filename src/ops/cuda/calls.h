@@ -6,6 +6,9 @@
 // is no way back; a process that wants to go on makes a new backend (and after an error that
 // corrupted the CUDA context, such as an illegal address, a new process).
 //
+// A device that does not come to the end of its work is lost: what would wait for it, such as
+// giving its memory back, is left to the end of the process.
+//
 // Owner: the backend's thread.
 #pragma once
 
@@ -13,19 +16,20 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <thread>
 #include <utility>
 
+#include "ops/cuda/cuda_ops.h"
 #include "tokamak/status.h"
 
 namespace tokamak::cuda {
 
 class CallGuard {
  public:
-  // `fail_call`: the number of the call that fails without being made, counted from 1; 0: none. For
-  // tests of what an error does.
-  CallGuard(int device, int64_t fail_call) : device_(device), fail_call_(fail_call) {}
+  explicit CallGuard(const CudaOptions& options)
+      : device_(options.device), fail_call_(options.fail_call), counts_(options.counts) {}
   CallGuard(const CallGuard&) = delete;
   CallGuard& operator=(const CallGuard&) = delete;
 
@@ -34,6 +38,7 @@ class CallGuard {
   bool Run(const char* call, F&& make) {
     if (!status_.ok()) return false;
     if (Injected()) return Fail(Describe(call, "an error injected by fail_call"));
+    if (counts_ != nullptr) Count(call);
     SelectDevice();
     const auto result = make();
     if (static_cast<int>(result) == 0) return true;
@@ -52,6 +57,11 @@ class CallGuard {
   // Notes an error found otherwise.
   bool Fail(Status status);
 
+  // The device is lost, which is an error.
+  void Lose(Status status);
+  // Outlives the guard.
+  const std::shared_ptr<const bool>& lost() const { return lost_; }
+
   bool ok() const { return status_.ok(); }
   const Status& status() const { return status_; }
   int device() const { return device_; }
@@ -62,16 +72,20 @@ class CallGuard {
   void SelectDevice();
 
  private:
+  void Count(std::string_view call);
   bool Injected() { return ++num_calls_ == fail_call_; }
   static Status Describe(std::string_view call, std::string_view what);
   Status Describe(std::string_view call, cudaError_t error);
   Status Describe(std::string_view call, cublasStatus_t error);
 
   const int device_;
-  const int64_t fail_call_;
+  const int64_t fail_call_;       // counted from 1: fails without being made; 0: none
+  CudaCallCounts* const counts_;  // or null
   int64_t num_calls_ = 0;
   std::thread::id thread_;  // that has selected the device
   Status status_;           // the first error
+  const std::shared_ptr<bool> is_lost_ = std::make_shared<bool>(false);
+  const std::shared_ptr<const bool> lost_ = is_lost_;
 };
 
 }  // namespace tokamak::cuda

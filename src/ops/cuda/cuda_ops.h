@@ -13,12 +13,25 @@
 
 namespace tokamak {
 
+// Calls that a backend has made, by what they do. For tests.
+struct CudaCallCounts {
+  int64_t allocations = 0;       // making memory, streams, events, graphs
+  int64_t synchronizations = 0;  // waiting for a whole stream or the device, or copies that do
+  int64_t others = 0;
+};
+
 struct CudaOptions {
   int device = 0;   // as CUDA numbers them
   int threads = 0;  // that read and convert weights; 0: one per physical core
+  // How long Await and Synchronize wait until the device counts as lost; 0: for ever.
+  double step_timeout_seconds = 0;
   // For tests: the CUDA call with this number fails without being made; 0: none does. The
   // environment's TOKAMAK_CUDA_FAIL_CALL is used where this is 0.
   int64_t fail_call = 0;
+  // For tests: a kernel that never ends goes before the event recorded as the one with this number;
+  // 0: before none. The environment's TOKAMAK_CUDA_STALL_EVENT is used where this is 0.
+  int64_t stall_event = 0;
+  CudaCallCounts* counts = nullptr;  // where given, filled in as long as the backend lives
 };
 
 // Opens libtokamak_cuda.so and makes a backend. The library is $TOKAMAK_CUDA_LIBRARY if that is

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
@@ -132,6 +134,67 @@ TEST_F(CudaErrors, AGraphDoesWhatItsOperationsDo) {
   work();
   EXPECT_TRUE(SameBits(replayed, run.Download(out)));
   EXPECT_FALSE(SameBits(replayed, first));
+}
+
+class CudaKernels : public CudaErrors {};
+
+// cuBLASLt gets what is aligned, the plain kernel the rest.
+TEST_F(CudaKernels, ProductsOfUnalignedRowsAreThoseOfAlignedOnes) {
+  const auto made = MakeCudaOps({.threads = 1});
+  ASSERT_TRUE(made.ok());
+  Ops& ops = **made;
+  constexpr int64_t kTokens = 70, kCols = 64, kRows = 96;
+  const auto source = MemorySource::Random("w", DType::kBF16, {kRows, kCols}, 1);
+  const auto weight = ops.Prepare({.parts = {source}, .use = WeightUse::kTied});
+  ASSERT_TRUE(weight.ok());
+  OpRunner run(ops);
+  std::vector<int32_t> ids(kTokens);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * 7 % kRows);
+  const Tensor hidden = run.Output({kTokens, kCols});
+  const Tensor ones = run.Floats(std::vector<float>(kCols, 1.0f), {kCols});
+  const Tensor bias = run.Floats(std::vector<float>(kRows, 0.25f), {kRows});
+  run.Run(Embed{.ids = run.Ints(ids), .table = weight->get(), .out = hidden});
+  std::vector<std::vector<float>> products;
+  for (const int64_t width : {kCols, kCols + 1}) {
+    const Tensor x = run.Output({kTokens, width}, DType::kBF16).Cols(0, kCols);
+    const Tensor out = run.Output({kTokens, kRows});
+    run.Run(AddRmsNorm{.residual = hidden, .weight = ones, .eps = 1e-5f, .out = x});
+    run.Run(Linear{.x = x, .weight = weight->get(), .bias = bias, .out = out});
+    products.push_back(run.Download(out));
+  }
+  for (size_t i = 0; i < products[0].size(); ++i) {
+    ASSERT_NEAR(products[0][i], products[1][i], 1e-3) << i;
+  }
+}
+
+// In a process of its own: the kernel occupies the device until that has ended.
+void RunAStall() {
+  const auto made = MakeCudaOps({.threads = 1, .step_timeout_seconds = 0.2, .stall_event = 1});
+  if (!made.ok()) std::_Exit(1);
+  {
+    Ops& ops = **made;
+    const Result<Buffer> device = ops.Allocate(1 << 20, MemoryKind::kDevice);
+    const Result<Buffer> host = ops.Allocate(1 << 20, MemoryKind::kHostPinned);
+    const auto stream = ops.MakeStream();
+    const auto event = ops.MakeEvent();
+    if (!device.ok() || !host.ok()) std::_Exit(2);
+    ops.Record(*event, *stream);
+    if (ops.Reached(*event)) std::_Exit(3);
+    const Status awaited = ops.Await(*event);
+    if (awaited.message().find("did not finish its work within 0.2 s") == std::string::npos) {
+      std::_Exit(4);
+    }
+    if (ops.Synchronize(*stream).ToString() != awaited.ToString()) std::_Exit(5);
+    if (!ops.Reached(*event)) std::_Exit(6);  // so that Await tells
+    ops.CopyToDevice(device->data(), host->data(), 1 << 20, *stream);
+  }
+  std::fprintf(stderr, "all was given up\n");
+  std::_Exit(0);
+}
+
+TEST_F(CudaErrors, AKernelThatNeverEndsIsGivenUpAndSoIsTheDevice) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(RunAStall(), ::testing::ExitedWithCode(0), "all was given up");
 }
 
 // A small model's worth of every kind of call: load, one step, its results.

@@ -101,7 +101,8 @@ struct Gemm::Probe {
 };
 
 Gemm::~Gemm() {
-  if (handle_ != nullptr) (void)cublasLtDestroy(handle_);
+  // Waits for the device.
+  if (handle_ != nullptr && !*guard_.lost()) (void)cublasLtDestroy(handle_);
   if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
 }
 

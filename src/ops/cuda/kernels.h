@@ -20,6 +20,9 @@ namespace tokamak::cuda {
 // Whether this build has machine code for the current device.
 cudaError_t CheckDeviceCode();
 
+// Never ends. For tests of what then happens.
+cudaError_t LaunchStall(cudaStream_t stream);
+
 // out[t] = table[ids[t]]: bf16 [rows, cols] to f32 [T, cols]. One CTA per token.
 struct EmbedArgs {
   const int32_t* ids;

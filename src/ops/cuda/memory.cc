@@ -11,9 +11,17 @@ namespace {
 
 constexpr int kSmallestClass = 12;  // 4 KiB
 
-// The memory's owner may be gone: no guard here, and an error has nobody to tell.
-void FreeDevice(void* memory) { (void)cudaFree(memory); }
-void FreeHost(void* memory) { (void)cudaFreeHost(memory); }
+// Gives memory back, which waits for the device. The memory's backend may be gone: no guard here,
+// and an error has nobody to tell.
+struct Free {
+  bool device = false;
+  std::shared_ptr<const bool> lost;
+
+  void operator()(void* memory) const {
+    if (*lost) return;
+    (void)(device ? cudaFree(memory) : cudaFreeHost(memory));
+  }
+};
 
 std::string FreeMemoryNote() {
   size_t free = 0, total = 0;
@@ -35,7 +43,7 @@ Result<Buffer> AllocateMemory(CallGuard& guard, size_t bytes, MemoryKind kind) {
                              device ? "device" : "pinned host", device ? FreeMemoryNote() : "");
   }
   RETURN_IF_ERROR(status);
-  return Buffer(std::shared_ptr<void>(memory, device ? &FreeDevice : &FreeHost), bytes);
+  return Buffer(std::shared_ptr<void>(memory, Free{.device = device, .lost = guard.lost()}), bytes);
 }
 
 int BlockPool::ClassOf(size_t bytes) {
@@ -44,25 +52,32 @@ int BlockPool::ClassOf(size_t bytes) {
 
 Status BlockPool::Reserve(int count, size_t bytes) {
   const int size_class = ClassOf(bytes);
+  const auto size = size_t{1} << size_class;
+  ASSIGN_OR_RETURN(Buffer buffer, AllocateMemory(guard_, static_cast<size_t>(count) * size, kind_));
+  auto& num_blocks = num_blocks_[static_cast<size_t>(size_class)];
+  num_blocks += static_cast<size_t>(count);
+  std::vector<Block>& free = free_[static_cast<size_t>(size_class)];
+  free.reserve(num_blocks);  // so that Give allocates nothing
   for (int i = 0; i < count; ++i) {
-    ASSIGN_OR_RETURN(Buffer buffer, AllocateMemory(guard_, size_t{1} << size_class, kind_));
-    free_[static_cast<size_t>(size_class)].push_back({buffer.data(), size_class});
-    memory_.push_back(std::move(buffer));
+    free.push_back({buffer.data() + static_cast<size_t>(i) * size, size_class});
   }
+  memory_.push_back(std::move(buffer));
   return Status();
 }
 
 BlockPool::Block BlockPool::Take(size_t bytes) {
-  const int size_class = ClassOf(bytes);
-  std::vector<Block>& free = free_[static_cast<size_t>(size_class)];
-  if (free.empty()) {
+  const auto is_free = [](const std::vector<Block>& blocks) { return !blocks.empty(); };
+  const auto smallest = free_.begin() + ClassOf(bytes);
+  auto free = std::find_if(smallest, free_.end(), is_free);
+  if (free == free_.end()) {
     if (Status status = Reserve(1, bytes); !status.ok()) {
       guard_.Fail(std::move(status));
       return {};
     }
+    free = smallest;
   }
-  const Block block = free.back();
-  free.pop_back();
+  const Block block = free->back();
+  free->pop_back();
   return block;
 }
 

@@ -1,5 +1,5 @@
-// Memory of the CUDA backend: buffers that free themselves, and blocks that are used over and over
-// so that a step allocates nothing once every size has been seen.
+// Memory of the CUDA backend: buffers that free themselves, and blocks that are used over and over.
+// Who takes blocks in a step reserves at the start what a step takes, for kStepsInFlight of them.
 #pragma once
 
 #include <array>
@@ -11,6 +11,9 @@
 #include "ops/ops.h"
 
 namespace tokamak::cuda {
+
+// Steps between submission and Wait that pools have room for. More allocate when they first come.
+inline constexpr int kStepsInFlight = 4;
 
 // cudaMalloc or cudaMallocHost; at least one byte. kResourceExhausted with the size, and for device
 // memory what is free.
@@ -28,8 +31,8 @@ class BlockPool {
 
   // Makes `count` blocks of `bytes` ahead of their use.
   Status Reserve(int count, size_t bytes);
-  // A block of at least `bytes`. Allocates where none of that size is free; a failure is an error
-  // of the guard, and `data` is null.
+  // A block of at least `bytes`, the smallest that is free. Allocates where there is none; a
+  // failure is an error of the guard, and `data` is null.
   Block Take(size_t bytes);
   // The block may be handed out again from now on, and is, to the next that asks. Device memory may
   // be given back while work that uses it is enqueued: its next use is behind that in the stream.
@@ -44,6 +47,7 @@ class BlockPool {
   const MemoryKind kind_;
   std::vector<Buffer> memory_;
   std::array<std::vector<Block>, kNumClasses> free_;
+  std::array<size_t, kNumClasses> num_blocks_{};
 };
 
 }  // namespace tokamak::cuda

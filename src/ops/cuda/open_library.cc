@@ -36,8 +36,8 @@ std::string FindLibrary() {
   return kLibrary;  // the loader's own search: rpath, LD_LIBRARY_PATH, the system's folders
 }
 
-int64_t FailCallFromEnvironment() {
-  const char* text = std::getenv("TOKAMAK_CUDA_FAIL_CALL");
+int64_t NumberFromEnvironment(const char* name) {
+  const char* text = std::getenv(name);
   return text != nullptr ? std::strtoll(text, nullptr, 10) : 0;
 }
 
@@ -64,7 +64,12 @@ Result<std::unique_ptr<Ops>> MakeCudaOpsFrom(const std::string& library,
         library, abi(), kCudaAbi);
   }
   CudaOptions effective = options;
-  if (effective.fail_call == 0) effective.fail_call = FailCallFromEnvironment();
+  if (effective.fail_call == 0) {
+    effective.fail_call = NumberFromEnvironment("TOKAMAK_CUDA_FAIL_CALL");
+  }
+  if (effective.stall_event == 0) {
+    effective.stall_event = NumberFromEnvironment("TOKAMAK_CUDA_STALL_EVENT");
+  }
   std::unique_ptr<Ops> ops;
   Status status;
   make(&effective, &ops, &status);

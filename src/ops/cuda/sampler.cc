@@ -9,9 +9,9 @@
 namespace tokamak::cuda {
 namespace {
 
-// Room made at the start for slots with penalties; more is made when more come.
-constexpr size_t kReservedCountBytes = 64 << 20;
-constexpr int kReservedLists = 16;
+// Room made at the start for slots with penalties: all of them, or as many as take this. More is
+// made when more come.
+constexpr size_t kReservedCountBytes = 256 << 20;
 
 // SampleResults of the records in a block.
 void DeliverResults(const std::byte* block, std::span<SampleResult> results) {
@@ -74,9 +74,9 @@ Status CudaSampler::Start() {
   const size_t counts =
       std::clamp<size_t>(kReservedCountBytes / std::max<size_t>(1, CountBytes()), 1, max_slots);
   RETURN_IF_ERROR(device_.Reserve(static_cast<int>(counts), CountBytes()));
-  RETURN_IF_ERROR(device_.Reserve(kReservedLists, 1));
-  // Results of a few steps in flight.
-  return pinned_.Reserve(4, max_rows * sizeof(SampleRecord));
+  RETURN_IF_ERROR(device_.Reserve(shape_.max_slots, 1));
+  RETURN_IF_ERROR(pinned_.Reserve(shape_.max_slots, 1));
+  return pinned_.Reserve(kStepsInFlight, max_rows * sizeof(SampleRecord));
 }
 
 void CudaSampler::Release(Held& held) {

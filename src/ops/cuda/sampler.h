@@ -3,8 +3,10 @@
 // memory and become SampleResults when the host has found the stream to have got there
 // (CompletionQueue).
 //
-// Launches: one of R CTAs for each kRowsPerLaunch rows. None of this allocates or waits once blocks
-// of all sizes in use exist; the pools start with room for common ones.
+// Launches: one of R CTAs for each kRowsPerLaunch rows. None of this waits. Drawing allocates
+// nothing; what does when it first comes, or comes in a number not seen before: masks, prompt
+// logprobs, penalties on a history longer than any before or in more slots than kReservedCountBytes
+// has room for, and lists of biases and stop ids of more than 4 KiB.
 #pragma once
 
 #include <memory>

@@ -1,21 +1,29 @@
 #include "ops/cuda/stream.h"
 
+#include <utility>
+
 namespace tokamak::cuda {
+
+void CompletionQueue::Add(const Completion& completion) {
+  if (added_ - done_ == static_cast<int64_t>(ring_.size())) {
+    std::vector<Completion> larger(2 * ring_.size());
+    for (int64_t i = done_; i < added_; ++i) {
+      larger[static_cast<size_t>(i) % larger.size()] = At(i);
+    }
+    ring_ = std::move(larger);
+  }
+  At(added_++) = completion;
+}
 
 void CompletionQueue::Reached(int64_t count) {
   while (done_ < count) {
-    const Completion& done = queue_.front();
+    const Completion& done = At(done_++);
     if (done.deliver != nullptr) done.deliver(done.block.data, done.results);
     pinned_.Give(done.block);
-    queue_.pop_front();
-    ++done_;
   }
 }
 
-void CompletionQueue::Abandon() {
-  queue_.clear();
-  done_ = added_;
-}
+void CompletionQueue::Abandon() { done_ = added_; }
 
 CudaStream::CudaStream(CallGuard& guard, BlockPool& pinned)
     : completions_(std::make_shared<CompletionQueue>(pinned)) {

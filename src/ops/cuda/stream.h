@@ -5,9 +5,9 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "ops/cuda/calls.h"
 #include "ops/cuda/memory.h"
@@ -30,12 +30,9 @@ struct Completion {
 // from them how far the stream has come.
 class CompletionQueue {
  public:
-  explicit CompletionQueue(BlockPool& pinned) : pinned_(pinned) {}
+  explicit CompletionQueue(BlockPool& pinned) : pinned_(pinned), ring_(64) {}
 
-  void Add(const Completion& completion) {
-    queue_.push_back(completion);
-    ++added_;
-  }
+  void Add(const Completion& completion);
   int64_t added() const { return added_; }
   // All up to the `count`th ever added have been reached.
   void Reached(int64_t count);
@@ -43,8 +40,10 @@ class CompletionQueue {
   void Abandon();
 
  private:
+  Completion& At(int64_t number) { return ring_[static_cast<size_t>(number) % ring_.size()]; }
+
   BlockPool& pinned_;
-  std::deque<Completion> queue_;
+  std::vector<Completion> ring_;  // twice as large when it is full
   int64_t added_ = 0;
   int64_t done_ = 0;
 };

@@ -1,9 +1,11 @@
 #include "ops/profile/profiled_ops.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +30,20 @@ struct Span {
   Mark begin, end;
 };
 
+enum Kind : size_t { kDecode, kPrefill, kMixed };
+constexpr std::array<const char*, 3> kKindNames = {"decode", "prefill", "mixed"};
+
+Kind KindOf(const AttentionBatch& batch) {
+  bool one = false, several = false;
+  for (int32_t s = 0; s < batch.num_seqs(); ++s) {
+    const auto seq = static_cast<size_t>(s);
+    if (batch.kv_length[seq] == 0) continue;  // padding
+    const int32_t tokens = batch.query_begin[seq + 1] - batch.query_begin[seq];
+    (tokens == 1 ? one : several) = true;
+  }
+  return !several ? kDecode : one ? kMixed : kPrefill;
+}
+
 // Spans of one backend: open on the device until the host has found them done.
 class Recorder {
  public:
@@ -37,7 +53,7 @@ class Recorder {
   void Run(const char* op, Stream& stream, const Work& work) {
     if (capturing) return work();  // a graph has no room for events; Launch counts as one
     computing_ = &stream;
-    Time(op, /*starts_step=*/false, stream, work);
+    Time(op, stream, work);
   }
 
   // The upload of a step's batch. Other copies, which load weights or swap blocks, go to streams
@@ -45,26 +61,58 @@ class Recorder {
   template <typename Work>
   void Upload(Stream& stream, const Work& work) {
     if (capturing || &stream != computing_) return work();
-    Time("upload", /*starts_step=*/true, stream, work);
+    Time("upload", stream, work);
+  }
+
+  // A step's attention is planned, which tells its kind.
+  void NoteBatch(const AttentionBatch& batch) {
+    last_kind_ = KindOf(batch);
+    if (!open_kinds_.empty()) open_kinds_.back() = last_kind_;
+  }
+  // What comes next on the stream that computes is another step's.
+  void EndStep(const Stream& stream) {
+    if (&stream == computing_) in_step_ = false;
   }
 
   // Takes in the spans that are done.
   void Settle() {
     while (!open_.empty() && Done(open_.front().end)) {
+      if (open_.front().starts_step) {
+        kind_ = open_kinds_.front();
+        open_kinds_.pop_front();
+      }
       Add(std::move(open_.front()));
       open_.pop_front();
     }
   }
 
+  // The engine's thread waited for a step, with a later one submitted or not.
+  void NoteWait(Clock::time_point begin, Clock::time_point end) EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    if (waited_) {
+      const auto seconds = [](auto duration) {
+        return std::chrono::duration<double>(duration).count();
+      };
+      kinds_[last_kind_].steps.host_seconds += seconds(end - *waited_);
+      kinds_[last_kind_].steps.host_waiting_seconds += seconds(end - begin);
+    }
+    waited_ = Clock::now();
+  }
+
   Profile Take() EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    Profile profile = std::move(total_);
-    total_ = {};
-    for (auto& [name, op] : ops_) profile.ops.push_back(std::move(op));
-    ops_.clear();
+    Profile profile = std::exchange(events_, {});
     Keep(profile, std::exchange(step_, {}));
-    std::sort(profile.ops.begin(), profile.ops.end(),
-              [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+    for (size_t kind = 0; kind < kinds_.size(); ++kind) {
+      Total total = std::exchange(kinds_[kind], {});
+      if (total.steps.count == 0) continue;
+      Profile::Steps& steps = profile.steps.emplace_back(std::move(total.steps));
+      steps.kind = kKindNames[kind];
+      for (auto& [name, op] : total.ops) steps.ops.push_back(std::move(op));
+      std::sort(steps.ops.begin(), steps.ops.end(),
+                [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+    }
+    waited_.reset();  // what follows may be idle
     return profile;
   }
 
@@ -72,7 +120,9 @@ class Recorder {
 
  private:
   template <typename Work>
-  void Time(const char* op, bool starts_step, Stream& stream, const Work& work) {
+  void Time(const char* op, Stream& stream, const Work& work) {
+    const bool starts_step = !std::exchange(in_step_, true);
+    if (starts_step) open_kinds_.push_back(kMixed);
     Span span{.op = op, .starts_step = starts_step, .begin = MakeMark(), .end = MakeMark()};
     Note(span.begin, stream);
     work();
@@ -107,23 +157,25 @@ class Recorder {
     const double gap = have_last_ ? std::max(0.0, Seconds(last_, span.begin)) : 0;
     {
       MutexLock lock(mutex_);
-      Profile::Op& op = ops_[span.op];
+      Total& total = kinds_[kind_];
+      Profile::Steps& steps = total.steps;
+      Profile::Op& op = total.ops[span.op];
       op.name = span.op;
       ++op.calls;
       op.seconds += seconds;
-      if (span.starts_step) Keep(total_, std::exchange(step_, {}));
+      if (span.starts_step) Keep(events_, std::exchange(step_, {}));
       now_ += gap;
       if (span.starts_step) step_ = {.name = "step", .begin_seconds = now_, .end_seconds = now_};
-      Keep(total_, {.name = span.op, .begin_seconds = now_, .end_seconds = now_ + seconds});
+      Keep(events_, {.name = span.op, .begin_seconds = now_, .end_seconds = now_ + seconds});
       now_ += seconds;
       step_.end_seconds = now_;
-      total_.busy_seconds += seconds;
+      steps.busy_seconds += seconds;
       if (span.starts_step) {
-        ++total_.steps;
-        total_.between_steps_seconds += gap;
-        total_.longest_gap_seconds = std::max(total_.longest_gap_seconds, gap);
+        ++steps.count;
+        steps.between_steps_seconds += gap;
+        steps.longest_gap_seconds = std::max(steps.longest_gap_seconds, gap);
       } else {
-        total_.inside_steps_seconds += gap;
+        steps.inside_steps_seconds += gap;
       }
     }
     spare_.push_back(std::move(span.begin));
@@ -142,17 +194,43 @@ class Recorder {
   }
 
   Ops& inner_;
+  struct Total {
+    Profile::Steps steps;  // but for the ops
+    std::map<std::string, Profile::Op> ops;
+  };
+
   const bool keep_events_;
   const Stream* computing_ = nullptr;  // where the last operation went
+  bool in_step_ = false;               // of that stream
+  Kind last_kind_ = kMixed;            // of the last step submitted
+  std::deque<Kind> open_kinds_;        // of steps whose first span is open
+  Kind kind_ = kMixed;                 // of the span last taken in
   std::deque<Span> open_;
   std::vector<Mark> spare_;
   Mark last_;  // the end of the span last taken in
   bool have_last_ = false;
   Mutex mutex_;
-  Profile total_ GUARDED_BY(mutex_);
+  Profile events_ GUARDED_BY(mutex_);       // and nothing else
   Profile::Event step_ GUARDED_BY(mutex_);  // the one under way; its name is empty between steps
   double now_ GUARDED_BY(mutex_) = 0;       // the end of the span last taken in
-  std::map<std::string, Profile::Op> ops_ GUARDED_BY(mutex_);
+  std::array<Total, kKindNames.size()> kinds_ GUARDED_BY(mutex_);
+  std::optional<Clock::time_point> waited_ GUARDED_BY(mutex_);  // until when, since the last Take
+};
+
+class ProfiledPlan final : public AttentionPlan {
+ public:
+  ProfiledPlan(std::unique_ptr<AttentionPlan> inner, Recorder& recorder)
+      : inner_(std::move(inner)), recorder_(recorder) {}
+
+  void Fill(const AttentionBatch& batch, Stream& stream) override {
+    recorder_.Run("plan", stream, [&] { inner_->Fill(batch, stream); });
+    recorder_.NoteBatch(batch);
+  }
+  const AttentionPlan* inner() const { return inner_.get(); }
+
+ private:
+  const std::unique_ptr<AttentionPlan> inner_;
+  Recorder& recorder_;
 };
 
 class ProfiledSampler final : public Sampler {
@@ -197,7 +275,10 @@ class ProfiledOpsImpl final : public ProfiledOps {
     return inner_->Prepare(spec);
   }
   Result<std::unique_ptr<AttentionPlan>> MakePlan(const AttentionShape& shape) override {
-    return inner_->MakePlan(shape);
+    Result<std::unique_ptr<AttentionPlan>> made = inner_->MakePlan(shape);
+    if (!made.ok()) return made;
+    return std::unique_ptr<AttentionPlan>(
+        std::make_unique<ProfiledPlan>(*std::move(made), recorder_));
   }
   Result<std::unique_ptr<Sampler>> MakeSampler(const SamplerShape& shape) override {
     Result<std::unique_ptr<Sampler>> made = inner_->MakeSampler(shape);
@@ -208,15 +289,28 @@ class ProfiledOpsImpl final : public ProfiledOps {
   }
 
   std::unique_ptr<Stream> MakeStream() override { return inner_->MakeStream(); }
-  Status Synchronize(Stream& stream) override { return Settled(inner_->Synchronize(stream)); }
+  Status Synchronize(Stream& stream) override {
+    recorder_.EndStep(stream);
+    return Settled(inner_->Synchronize(stream));
+  }
   std::unique_ptr<Event> MakeEvent() override { return inner_->MakeEvent(); }
   std::unique_ptr<Event> MakeTimedEvent() override { return inner_->MakeTimedEvent(); }
   double SecondsBetween(const Event& from, const Event& to) override {
     return inner_->SecondsBetween(from, to);
   }
-  void Record(Event& event, Stream& stream) override { inner_->Record(event, stream); }
+  void Record(Event& event, Stream& stream) override {
+    recorder_.EndStep(stream);
+    inner_->Record(event, stream);
+  }
   bool Reached(const Event& event) override { return inner_->Reached(event); }
-  Status Await(Event& event) override { return Settled(inner_->Await(event)); }
+  Status Await(Event& event) override {
+    const auto begin = Clock::now();
+    Status status = inner_->Await(event);
+    const auto end = Clock::now();
+    status = Settled(std::move(status));
+    recorder_.NoteWait(begin, end);
+    return status;
+  }
   void WaitFor(Stream& stream, const Event& event) override { inner_->WaitFor(stream, event); }
 
   bool has_graphs() const override { return inner_->has_graphs(); }
@@ -244,7 +338,11 @@ class ProfiledOpsImpl final : public ProfiledOps {
     Timed("gated_activation", op, stream);
   }
   void Run(const RopeAndStore& op, Stream& stream) override { Timed("rope_and_store", op, stream); }
-  void Run(const Attention& op, Stream& stream) override { Timed("attention", op, stream); }
+  void Run(const Attention& op, Stream& stream) override {
+    Attention inner = op;
+    inner.plan = static_cast<const ProfiledPlan*>(op.plan)->inner();
+    Timed("attention", inner, stream);
+  }
   void Run(const GatherRows& op, Stream& stream) override { Timed("gather_rows", op, stream); }
   void Run(const ScatterElements& op, Stream& stream) override {
     Timed("scatter_elements", op, stream);

@@ -12,8 +12,8 @@ namespace tokamak {
 // Owner: as Ops, but for Take.
 class ProfiledOps : public Ops {
  public:
-  // What has been done, and waited for, since the last call. A step begins with its upload. From
-  // any thread.
+  // What has been done, and waited for, since the last call. A step ends with the Record of the
+  // event that is waited for, on the stream that computes. From any thread.
   virtual Profile Take() = 0;
 };
 

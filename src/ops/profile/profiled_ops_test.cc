@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "ops/reference/reference_ops.h"
@@ -11,8 +14,8 @@
 namespace tokamak {
 namespace {
 
-const Profile::Op* Find(const Profile& profile, const std::string& name) {
-  for (const Profile::Op& op : profile.ops) {
+const Profile::Op* Find(const Profile::Steps& steps, const std::string& name) {
+  for (const Profile::Op& op : steps.ops) {
     if (op.name == name) return &op;
   }
   return nullptr;
@@ -29,34 +32,64 @@ TEST(ProfiledOps, CountsOpsStepsAndGaps) {
   const GatherRows gather = {.source = Tensor(source, DType::kF32, {2, 2}),
                              .rows = Tensor(rows, DType::kI32, {1}),
                              .out = Tensor(out, DType::kF32, {1, 2})};
+  const auto plan = ops->MakePlan({.num_heads = 1,
+                                   .num_kv_heads = 1,
+                                   .head_dim = 8,
+                                   .block_size = 4,
+                                   .kv_dtype = DType::kF32,
+                                   .max_seqs = 2,
+                                   .max_tokens = 8,
+                                   .max_blocks_per_seq = 2});
+  ASSERT_TRUE(plan.ok());
   ops->Run(gather, *stream);  // the first operation tells which stream computes
   ASSERT_TRUE(ops->Synchronize(*stream).ok());
   (void)ops->Take();
-  for (int step = 0; step < 2; ++step) {
+  // Of two sequences and one that is padding.
+  const std::vector<int32_t> kv_length = {5, 6, 0};
+  const std::vector<std::vector<int32_t>> batches = {
+      {0, 1, 2, 3}, {0, 1, 2, 3}, {0, 2, 3, 4}, {0, 3, 5, 6}, {0, 1, 2, 3}};
+  for (const std::vector<int32_t>& query_begin : batches) {
     float copy[4];
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     ops->CopyToDevice(copy, source, sizeof(copy), *stream);
     EXPECT_EQ(std::memcmp(copy, source, sizeof(copy)), 0);
+    AttentionBatch batch;
+    batch.query_begin = query_begin;
+    batch.kv_length = kv_length;
+    (*plan)->Fill(batch, *stream);
     ops->Run(gather, *stream);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     ops->Run(gather, *stream);
+    ops->Record(*event, *stream);
     ASSERT_TRUE(ops->Await(*event).ok());
   }
   EXPECT_EQ(out[0], 3);
   const Profile profile = ops->Take();
-  EXPECT_EQ(profile.steps, 2);
-  ASSERT_NE(Find(profile, "upload"), nullptr);
-  EXPECT_EQ(Find(profile, "upload")->calls, 2);
-  ASSERT_NE(Find(profile, "gather_rows"), nullptr);
-  EXPECT_EQ(Find(profile, "gather_rows")->calls, 4);
-  EXPECT_GE(profile.between_steps_seconds, 4e-3);
-  EXPECT_GE(profile.longest_gap_seconds, 2e-3);
-  EXPECT_LE(profile.longest_gap_seconds, profile.between_steps_seconds);
-  EXPECT_GE(profile.inside_steps_seconds, 2e-3);
-  double sum = 0;
-  for (const Profile::Op& op : profile.ops) sum += op.seconds;
-  EXPECT_DOUBLE_EQ(sum, profile.busy_seconds);
-  EXPECT_EQ(ops->Take().steps, 0);
+  ASSERT_EQ(profile.steps.size(), 3u);
+  const std::vector<std::pair<std::string, int64_t>> kinds = {
+      {"decode", 3}, {"prefill", 1}, {"mixed", 1}};
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    const Profile::Steps& steps = profile.steps[i];
+    const auto& [kind, count] = kinds[i];
+    SCOPED_TRACE(kind);
+    EXPECT_EQ(steps.kind, kind);
+    EXPECT_EQ(steps.count, count);
+    ASSERT_NE(Find(steps, "upload"), nullptr);
+    EXPECT_EQ(Find(steps, "upload")->calls, count);
+    EXPECT_EQ(Find(steps, "plan")->calls, count);
+    ASSERT_NE(Find(steps, "gather_rows"), nullptr);
+    EXPECT_EQ(Find(steps, "gather_rows")->calls, 2 * count);
+    EXPECT_GE(steps.between_steps_seconds, 2e-3 * static_cast<double>(count));
+    EXPECT_GE(steps.longest_gap_seconds, 2e-3);
+    EXPECT_LE(steps.longest_gap_seconds, steps.between_steps_seconds);
+    EXPECT_GE(steps.inside_steps_seconds, 1e-3 * static_cast<double>(count));
+    double sum = 0;
+    for (const Profile::Op& op : steps.ops) sum += op.seconds;
+    EXPECT_DOUBLE_EQ(sum, steps.busy_seconds);
+    EXPECT_GE(steps.host_seconds, 2e-3);
+    EXPECT_LE(steps.host_waiting_seconds, steps.host_seconds);
+  }
+  EXPECT_TRUE(ops->Take().steps.empty());
 }
 
 TEST(ProfiledOps, EventsOfAStepLieInIt) {
@@ -76,6 +109,7 @@ TEST(ProfiledOps, EventsOfAStepLieInIt) {
     float copy[2];
     ops->CopyToDevice(copy, source, sizeof(copy), *stream);
     ops->Run(gather, *stream);
+    ops->Record(*event, *stream);
     ASSERT_TRUE(ops->Await(*event).ok());
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
@@ -104,8 +138,7 @@ TEST(ProfiledOps, CopiesElsewhereAreNotSteps) {
   ops->CopyToDevice(&to, &from, sizeof(from), *other);
   ASSERT_TRUE(ops->Synchronize(*other).ok());
   EXPECT_EQ(to, 5);
-  EXPECT_EQ(ops->Take().steps, 0);
-  EXPECT_TRUE(ops->Take().ops.empty());
+  EXPECT_TRUE(ops->Take().steps.empty());
 }
 
 }  // namespace

@@ -1,0 +1,71 @@
+#include "api/plan.h"
+
+#include "base/error.h"
+#include "models/registry.h"
+#include "ops/count/count_ops.h"
+
+namespace tokamak {
+namespace {
+
+Result<DType> KvDtype(const std::string& name) {
+  if (name == "f32") return DType::kF32;
+  if (name == "f16") return DType::kF16;
+  if (name == "bf16") return DType::kBF16;
+  if (name == "q8_0") return DType::kQ8_0;
+  return InvalidArgument("--kv-cache-dtype: must be f32, f16, bf16, q8_0 or auto, got \"{}\"",
+                         name);
+}
+
+}  // namespace
+
+Result<RunnerShape> MakeRunnerShape(const EngineOptions& options, const Model& model) {
+  RunnerShape shape;
+  shape.max_slots = options.max_seqs;
+  shape.max_step_tokens = options.max_batch_tokens;
+  shape.max_context = model.spec().max_context;
+  shape.block_size = options.block_size;
+  shape.depth = options.steps_in_flight;
+  shape.executor = options.executor;
+  ASSIGN_OR_RETURN(shape.kv_dtype, KvDtype(options.kv_cache_dtype));
+  return shape;
+}
+
+Result<MemoryPlan> PlanRunner(const Model& model, const EngineOptions& options,
+                              const RunnerShape& shape, int64_t available_bytes, bool on_device) {
+  CacheBudget budget;
+  budget.available_bytes = available_bytes;
+  budget.num_blocks = options.num_blocks;
+  budget.kv_cache_bytes = options.kv_cache_bytes;
+  budget.host_cache_bytes = options.host_cache_bytes;
+  budget.host_tier_apart = on_device;
+  const std::unique_ptr<CountOps> count = MakeCountOps();
+  return PlanMemory(model, *count, shape, budget);
+}
+
+Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& options,
+                         int64_t free_bytes) {
+  const std::unique_ptr<CountOps> count = MakeCountOps();
+  LoadOptions load;
+  load.max_context = options.max_context;
+  ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, LoadModel(checkpoint, *count, load));
+  constexpr int64_t kBf16Bytes = 2;
+  const int64_t weights =
+      kBf16Bytes * count->prepared_elements() + count->allocated_bytes(MemoryKind::kDevice);
+  constexpr double kGB = 1e9;
+  if (weights > free_bytes) {
+    return ResourceExhausted(
+        "{}: the weights need {:.2f} GB of GPU memory as bf16, and {:.2f} GB are free: use a "
+        "smaller model or another GPU",
+        checkpoint.source, static_cast<double>(weights) / kGB,
+        static_cast<double>(free_bytes) / kGB);
+  }
+  ASSIGN_OR_RETURN(const RunnerShape shape, MakeRunnerShape(options, *model));
+  const Status status =
+      PlanRunner(*model, options, shape, free_bytes - weights, /*on_device=*/true).status();
+  if (status.ok()) return status;
+  return status.WithContext(fmt::format(
+      "{}, whose weights leave {:.2f} of {:.2f} GB of GPU memory", checkpoint.source,
+      static_cast<double>(free_bytes - weights) / kGB, static_cast<double>(free_bytes) / kGB));
+}
+
+}  // namespace tokamak

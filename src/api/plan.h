@@ -1,0 +1,28 @@
+// What an engine will need in memory, found before any of it is allocated.
+#pragma once
+
+#include <cstdint>
+
+#include "models/model.h"
+#include "runner/memory_plan.h"
+#include "runner/runner.h"
+#include "tokamak/engine.h"
+#include "weights/checkpoint.h"
+
+namespace tokamak {
+
+// kInvalidArgument for an option that is none.
+Result<RunnerShape> MakeRunnerShape(const EngineOptions& options, const Model& model);
+
+// Memory for the KV cache and the runner, of `available_bytes`, with the weights loaded.
+// `on_device`: where the host tier is not.
+Result<MemoryPlan> PlanRunner(const Model& model, const EngineOptions& options,
+                              const RunnerShape& shape, int64_t available_bytes, bool on_device);
+
+// kResourceExhausted, with what is needed, what is free and what to lower, where the weights or
+// what the runner needs beside them will not fit a GPU with `free_bytes` of memory, whose backend
+// keeps weights in bf16. Reads the checkpoint's header, and no weights.
+Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& options,
+                         int64_t free_bytes);
+
+}  // namespace tokamak

@@ -1,0 +1,82 @@
+#include "api/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace tokamak {
+namespace {
+
+using ::testing::HasSubstr;
+
+class FitsOnDevice : public ::testing::Test {
+ protected:
+  // Of what a GPU has: the weights as bf16 and the norms.
+  static constexpr int64_t kPlenty = 1'000'000'000;
+
+  FitsOnDevice() {
+    options_.model = std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/llama_odd.gguf";
+    options_.kv_cache_dtype = "bf16";
+    options_.steps_in_flight = 2;
+    options_.max_seqs = 8;
+    Result<Checkpoint> checkpoint = OpenCheckpoint(options_.model);
+    EXPECT_TRUE(checkpoint.ok());
+    checkpoint_ = *std::move(checkpoint);
+  }
+  Status Check(int64_t free_bytes) const {
+    return CheckFitsOnDevice(checkpoint_, options_, free_bytes);
+  }
+  // The least that weights and runner fit into.
+  int64_t Least() const {
+    int64_t low = 0, high = kPlenty;
+    while (high - low > 1) {
+      const int64_t middle = (low + high) / 2;
+      (Check(middle).ok() ? high : low) = middle;
+    }
+    return high;
+  }
+
+  EngineOptions options_;
+  Checkpoint checkpoint_;
+};
+
+TEST_F(FitsOnDevice, TheWeightsAloneMayBeTooMuch) {
+  EXPECT_TRUE(Check(kPlenty).ok()) << Check(kPlenty).ToString();
+  const Status status = Check(20'000);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.ToString(), HasSubstr("llama_odd.gguf: the weights need"));
+  EXPECT_THAT(status.ToString(), HasSubstr("0.00 GB are free"));
+  EXPECT_THAT(status.ToString(), HasSubstr("smaller model"));
+}
+
+TEST_F(FitsOnDevice, WhatIsBesideTheWeightsSaysWhatToLower) {
+  const Status status = Check(Least() - 1);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  for (const char* part : {"whose weights leave", "--max-batch-tokens", "--max-seqs",
+                           "--max-context", "--kv-cache-memory"}) {
+    EXPECT_THAT(status.ToString(), HasSubstr(part));
+  }
+}
+
+// The advice helps.
+TEST_F(FitsOnDevice, LowerOptionsNeedLess) {
+  const int64_t least = Least();
+  EngineOptions before = options_;
+  options_.max_batch_tokens = 64;
+  EXPECT_LT(Least(), least - 10'000);
+  options_ = before;
+  options_.max_seqs = 1;
+  EXPECT_LT(Least(), least);
+  options_ = before;
+  options_.kv_cache_bytes = 50 << 20;
+  EXPECT_GT(Least(), least + (49 << 20));
+  EXPECT_THAT(Check(least).ToString(), HasSubstr("lower --num-blocks, --kv-cache-memory"));
+  // The host tier lies elsewhere.
+  options_ = before;
+  options_.host_cache_bytes = int64_t{1} << 40;
+  EXPECT_EQ(Least(), least);
+}
+
+}  // namespace
+}  // namespace tokamak

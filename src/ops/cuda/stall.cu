@@ -1,0 +1,18 @@
+// A kernel that never ends, for tests of who waits for it.
+#include "ops/cuda/kernels.h"
+
+namespace tokamak::cuda {
+namespace {
+
+__global__ void StallKernel(unsigned nanoseconds) {
+  for (;;) __nanosleep(nanoseconds);
+}
+
+}  // namespace
+
+cudaError_t LaunchStall(cudaStream_t stream) {
+  StallKernel<<<1, 1, 0, stream>>>(1000);
+  return cudaGetLastError();
+}
+
+}  // namespace tokamak::cuda

@@ -1,0 +1,238 @@
+// Steps of sizes that have been seen before allocate nothing, on the host or on the device, and
+// wait for nothing but their own event.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "ops/cpu/cpu_ops.h"
+#include "ops/cuda/cuda_ops.h"
+#include "runner/runner.h"
+#include "runner/testing/toy_model.h"
+
+namespace {
+
+thread_local int64_t allocations = 0;  // by this thread, also inside libraries
+
+void* CountedAllocate(size_t bytes, size_t alignment) {
+  ++allocations;
+  const size_t size = (bytes + alignment - 1) / alignment * alignment;
+  void* memory = std::aligned_alloc(alignment, size == 0 ? alignment : size);
+  if (memory == nullptr) std::abort();
+  return memory;
+}
+
+}  // namespace
+
+// What these allocate they also free, which GCC does not see where it inlines one of a pair.
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+void* operator new(size_t bytes) { return CountedAllocate(bytes, alignof(std::max_align_t)); }
+void* operator new[](size_t bytes) { return CountedAllocate(bytes, alignof(std::max_align_t)); }
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  return CountedAllocate(bytes, static_cast<size_t>(alignment));
+}
+void* operator new[](size_t bytes, std::align_val_t alignment) {
+  return CountedAllocate(bytes, static_cast<size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace tokamak::testing {
+namespace {
+
+constexpr int kWarmUp = 30;
+constexpr int kSteps = 200;
+constexpr int kMixedEvery = 10;  // steps
+constexpr int32_t kSlots = 8;
+constexpr int32_t kBlockSize = 4;
+constexpr int32_t kPrompt = 16;
+constexpr int32_t kContext = 256;
+constexpr int32_t kBlocksPerSeq = kContext / kBlockSize;
+
+// Steps of one token for every slot; of every tenth the last slot goes to a new sequence, whose
+// prompt makes it a mixed step. Made ahead: what a step input allocates is its maker's.
+class Schedule {
+ public:
+  StepInput Next(uint64_t number) {
+    StepInput step{.number = number};
+    if (number == 0) {
+      for (SlotId slot = 0; slot < kSlots; ++slot) Admit(slot, 3, &step);
+    } else if (number % kMixedEvery == 0) {
+      step.free = {kSlots - 1};
+      Admit(kSlots - 1, kPrompt, &step);
+    }
+    for (SlotId slot = 0; slot < kSlots; ++slot) {
+      Position& at = positions_[static_cast<size_t>(slot)];
+      const int32_t count = at.known - at.computed;
+      step.rows.push_back({.slot = slot, .num_tokens = count, .sample = true});
+      at.computed = at.known++;
+      Append(slot, &step);
+    }
+    return step;
+  }
+
+ private:
+  struct Position {
+    int32_t known = 0, computed = 0, blocks = 0;
+  };
+
+  void Admit(SlotId slot, int32_t prompt, StepInput* step) {
+    positions_[static_cast<size_t>(slot)] = {.known = prompt};
+    SamplingSpec sampling = {.top_k = 20, .top_p = 0.9f, .seed = 5};
+    if (slot % 2 == 0) sampling.temperature = 0;
+    step->admit.push_back({.slot = slot,
+                           .tokens = std::vector<TokenId>(static_cast<size_t>(prompt), 7 + slot),
+                           .num_prompt_tokens = prompt,
+                           .sampling = sampling});
+  }
+
+  void Append(SlotId slot, StepInput* step) {
+    Position& at = positions_[static_cast<size_t>(slot)];
+    for (; at.blocks * kBlockSize < at.computed; ++at.blocks) {
+      for (int32_t group = 0; group < 2; ++group) {
+        const BlockId block = (slot * 2 + group) * kBlocksPerSeq + at.blocks;
+        step->append.push_back({.slot = slot, .group = group, .blocks = {block}});
+      }
+    }
+  }
+
+  std::vector<Position> positions_ = std::vector<Position>(kSlots);
+};
+
+// Host allocations of all steps after the warm-up.
+struct Allocations {
+  int64_t submit = 0;
+  int64_t sample = 0;
+  int64_t wait = 0;
+  int64_t outputs = 0;  // of Wait, those that the outputs themselves are
+};
+
+class Counted {
+ public:
+  explicit Counted(int64_t* total) : total_(*total), before_(allocations) {}
+  ~Counted() { total_ += allocations - before_; }
+
+ private:
+  int64_t& total_;
+  const int64_t before_;
+};
+
+std::unique_ptr<Runner> MakeRunner(const Model& model, Ops& ops, const std::string& executor,
+                                   int depth) {
+  auto runner = Runner::Create(model, ops,
+                               {.max_slots = kSlots,
+                                .max_step_tokens = 64,
+                                .max_context = kContext,
+                                .block_size = kBlockSize,
+                                .depth = depth,
+                                .executor = executor},
+                               {.arena_bytes = 4 << 20,
+                                .num_device_blocks = 2 * kSlots * kBlocksPerSeq,
+                                .num_host_blocks = 0});
+  CHECK_MSG(runner.ok(), runner.status().ToString());
+  return *std::move(runner);
+}
+
+// `warm` is called after the warm-up.
+template <typename Warm>
+Allocations RunSteps(Runner& runner, const Warm& warm) {
+  Schedule schedule;
+  std::vector<StepInput> steps;
+  for (uint64_t number = 0; number < kWarmUp + kSteps; ++number) {
+    steps.push_back(schedule.Next(number));
+  }
+  Allocations counts;
+  uint64_t waited = 0;
+  const auto wait = [&] {
+    Result<StepOutput> output = StepOutput();
+    {
+      const Counted counted(&counts.wait);
+      while (!runner.Done(waited)) {
+      }
+      output = runner.Wait(waited++);
+    }
+    CHECK_MSG(output.ok(), output.status().ToString());
+    counts.outputs += 1 + static_cast<int64_t>(output->rows.size());  // the rows; tokens of each
+  };
+  const auto depth = static_cast<uint64_t>(runner.shape().depth);
+  for (uint64_t number = 0; number < steps.size(); ++number) {
+    if (number == kWarmUp) {
+      warm();
+      counts = {};
+    }
+    {
+      const Counted counted(&counts.submit);
+      CHECK(runner.Submit(std::move(steps[number])).ok());
+    }
+    {
+      const Counted counted(&counts.sample);
+      CHECK(runner.Sample(number, {}).ok());
+    }
+    if (number + 1 - waited >= depth) wait();
+  }
+  while (waited < steps.size()) wait();
+  return counts;
+}
+
+// What is left is the value that Wait gives away: its list of rows, and a list of tokens per row.
+void ExpectNone(const Allocations& counts) {
+  EXPECT_EQ(counts.submit, 0);
+  EXPECT_EQ(counts.sample, 0);
+  EXPECT_EQ(counts.wait, counts.outputs);
+}
+
+TEST(SteadyState, StepsOnTheCpuAllocateNothing) {
+  const auto ops = *MakeCpuOps({.threads = 1});
+  const auto model = MakeToyModel(*ops);
+  for (const int depth : {1, 2}) {
+    SCOPED_TRACE(fmt::format("depth {}", depth));
+    const auto runner = MakeRunner(*model, *ops, "eager", depth);
+    ExpectNone(RunSteps(*runner, [] {}));
+  }
+}
+
+class SteadyStateCuda : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(SteadyStateCuda, StepsAllocateNothingAndWaitForTheirEventAlone) {
+  for (const int depth : {1, 2, 4}) {
+    SCOPED_TRACE(fmt::format("depth {}", depth));
+    CudaCallCounts calls;
+    const auto made = MakeCudaOps({.threads = 1, .counts = &calls});
+    if (!made.ok()) GTEST_SKIP() << "no CUDA backend here: " << made.status().ToString();
+    Ops& ops = **made;
+    // The counters count: also what the library allocates on the host.
+    const int64_t before = allocations;
+    const auto event = ops.MakeEvent();
+    EXPECT_EQ(calls.allocations > 0 && allocations > before, true);
+    const auto stream = ops.MakeStream();
+    const int64_t waits = calls.synchronizations;
+    EXPECT_TRUE(ops.Synchronize(*stream).ok());
+    EXPECT_EQ(calls.synchronizations, waits + 1);
+
+    const auto model = MakeToyModel(ops);
+    const auto runner = MakeRunner(*model, ops, GetParam(), depth);
+    CudaCallCounts warm;
+    ExpectNone(RunSteps(*runner, [&] { warm = calls; }));
+    EXPECT_EQ(calls.allocations, warm.allocations);
+    EXPECT_EQ(calls.synchronizations, warm.synchronizations);
+    EXPECT_GT(calls.others - warm.others, 5 * kSteps);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, SteadyStateCuda, ::testing::Values("eager", "graph"));
+
+}  // namespace
+}  // namespace tokamak::testing
