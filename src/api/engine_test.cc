@@ -55,7 +55,8 @@ TEST(Engine, TellsWhatItLoaded) {
   EXPECT_EQ(model.device, "cpu");
   EXPECT_THAT(model.backend, HasSubstr("cpu/"));
   EXPECT_EQ(model.threads, 2);
-  EXPECT_EQ(model.kv_token_bytes, 2 * 2 * 64 * 4);  // layers, k and v, head_dim, f32
+  const int element = model.backend.ends_with("/precise") ? 4 : 2;
+  EXPECT_EQ(model.kv_token_bytes, 2 * 2 * 64 * element);  // layers, k and v, head_dim
   EXPECT_EQ(engine->stats().total_blocks, 64);
 }
 

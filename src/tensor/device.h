@@ -44,6 +44,10 @@ class Buffer {
   std::byte* data() const { return static_cast<std::byte*>(keep_.get()); }
   size_t size() const { return size_; }
   explicit operator bool() const { return keep_ != nullptr; }
+  // Bytes [offset, offset + size) of it; the whole lives as long as any part.
+  Buffer Part(size_t offset, size_t size) const {
+    return Buffer(std::shared_ptr<void>(keep_, data() + offset), size);
+  }
 
  private:
   std::shared_ptr<void> keep_;

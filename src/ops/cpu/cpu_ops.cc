@@ -16,6 +16,7 @@
 #include "ops/cpu/linear.h"
 #include "ops/cpu/panel_layout.h"
 #include "ops/cpu/panel_weight.h"
+#include "ops/cpu/weight_memory.h"
 #include "ops/host/host_ops.h"
 #include "ops/sampling/host_sampler.h"
 
@@ -46,7 +47,7 @@ class CpuOps final : public HostOps {
   std::string_view name() const override { return name_; }
   Result<std::unique_ptr<PackedWeight>> Prepare(const WeightSpec& spec) override {
     ASSIGN_OR_RETURN(std::unique_ptr<PackedWeight> weight,
-                     PanelWeight::Make(spec, isa_.int8 != nullptr, pool_));
+                     PanelWeight::Make(spec, isa_.int8 != nullptr, weights_, pool_));
     // Rows of its width are made in f32 before they are rounded.
     RETURN_IF_ERROR(ReserveRows(weight->cols()));
     return weight;
@@ -88,6 +89,7 @@ class CpuOps final : public HostOps {
   const Kernels& kernels_;  // isa_'s
   const std::string name_;
   ThreadPool pool_;
+  WeightMemory weights_;
   Buffer tiles_;  // kTileFloats per worker
   Buffer rows_;   // row_floats_ per worker
   int64_t row_floats_ = 0;

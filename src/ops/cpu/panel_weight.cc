@@ -64,7 +64,7 @@ class FirstError {
 }  // namespace
 
 Result<std::unique_ptr<PackedWeight>> PanelWeight::Make(const WeightSpec& spec, bool int8,
-                                                        ThreadPool& pool) {
+                                                        WeightMemory& memory, ThreadPool& pool) {
   RETURN_IF_ERROR(CheckWeightSpec(spec));
   const int64_t cols = spec.parts.front()->shape().cols();
   std::vector<PanelSegment> segments;
@@ -83,7 +83,7 @@ Result<std::unique_ptr<PackedWeight>> PanelWeight::Make(const WeightSpec& spec, 
              kSegmentAlignment;
     segments.push_back(segment);
   }
-  ASSIGN_OR_RETURN(Buffer buffer, AllocateHostMemory(static_cast<size_t>(bytes)));
+  ASSIGN_OR_RETURN(Buffer buffer, memory.Allocate(static_cast<size_t>(bytes)));
 
   std::vector<PackItem> items;
   std::byte* destination = buffer.data();

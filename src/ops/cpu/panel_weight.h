@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "ops/cpu/weight_memory.h"
 #include "ops/packed_weight.h"
 #include "tensor/device.h"
 #include "tokamak/status.h"
@@ -27,7 +28,7 @@ class PanelWeight final : public PackedWeight {
   // Reads and packs with all threads of the pool. With `int8`, products take int8 activations where
   // all parts are in block formats.
   static Result<std::unique_ptr<PackedWeight>> Make(const WeightSpec& spec, bool int8,
-                                                    ThreadPool& pool);
+                                                    WeightMemory& memory, ThreadPool& pool);
 
   const std::vector<PanelSegment>& segments() const { return segments_; }
 

@@ -146,8 +146,8 @@ class Int8Linear {
         for (int g = 0; g < n; ++g) {
           __builtin_memcpy(tokens->packed_codes + (g * kTokens + t) * kActivationBlock,
                            codes + g * kActivationBlock, kActivationBlock);
-          tokens->packed_scales[t * kPiece + g] = scales[g];
         }
+        for (int g = 0; g < n; ++g) tokens->packed_scales[t * kPiece + g] = scales[g];
         tokens->codes = tokens->packed_codes;
         tokens->scales = tokens->packed_scales;
       }
@@ -160,10 +160,8 @@ class Int8Linear {
         for (int g = 0; g < n; ++g) extra[g] = Extra<kDType>(low[g] + high[g], scales[g]);
       } else {
         uint32_t* second = extra + kTokens * kPiece;
-        for (int g = 0; g < n; ++g) {
-          extra[g] = Extra<kDType>(low[g], scales[g]);
-          second[g] = Extra<kDType>(high[g], scales[g]);
-        }
+        for (int g = 0; g < n; ++g) extra[g] = Extra<kDType>(low[g], scales[g]);
+        for (int g = 0; g < n; ++g) second[g] = Extra<kDType>(high[g], scales[g]);
       }
     }
   }
