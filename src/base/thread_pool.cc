@@ -75,17 +75,20 @@ int QuotaCores() {
 }  // namespace
 
 // What one loop needs travels in one word, so that a worker may be as late as it likes. `ticket`
-// holds the number of items (high half) and the next unclaimed one (low half); fetch_add claims an
-// item and tells in the same instant whether it exists. A valid claim keeps its loop open until it
-// is counted in `done`, so `body` is stable while it runs; an invalid claim touches nothing else.
-// A worker that slept through a loop thus delays nobody, and one that wakes in the middle of the
-// next just helps with that.
+// holds the number of items (high half) and the next unclaimed one (low half); an exchange claims
+// items and tells in the same instant that they exist. A claim keeps its loop open until its items
+// are counted in `done`, so `body` is stable while they run. A worker that slept through a loop
+// thus delays nobody, and one that wakes in the middle of the next just helps with that.
+//
+// A claim takes neighbours, a share of what is left: memory is read in long runs, few claims are
+// made, and the last ones are single items, so that all end together.
 struct ThreadPool::Shared {
   static constexpr int kCountShift = 32;
 
   alignas(64) std::atomic<uint64_t> ticket{0};
   alignas(64) std::atomic<int64_t> done{0};         // items finished in the current loop
   alignas(64) std::atomic<uint32_t> generation{0};  // raised once for each loop: workers wait on it
+  uint64_t share = 1;  // a claim takes one in so many of the items that are left
   std::atomic<bool> stop{false};
   std::atomic<bool> in_loop{false};
   std::optional<FunctionRef<void(int64_t, int)>> body;
@@ -93,13 +96,22 @@ struct ThreadPool::Shared {
 
   void Work(int worker) {
     int64_t finished = 0;
+    uint64_t claim = ticket.load(std::memory_order_relaxed);
     for (;;) {
+      const uint64_t first = claim & ((uint64_t{1} << kCountShift) - 1);
+      const uint64_t end = claim >> kCountShift;
+      if (first >= end) break;
+      const uint64_t count = std::max<uint64_t>(1, (end - first) / share);
       // Acquire: sees the `body` that was set before the loop was published.
-      const uint64_t claim = ticket.fetch_add(1, std::memory_order_acquire);
-      const uint64_t item = claim & ((uint64_t{1} << kCountShift) - 1);
-      if (item >= claim >> kCountShift) break;
-      (*body)(static_cast<int64_t>(item), worker);
-      ++finished;
+      if (!ticket.compare_exchange_weak(claim, claim + count, std::memory_order_acquire,
+                                        std::memory_order_relaxed)) {
+        continue;
+      }
+      for (uint64_t item = first; item < first + count; ++item) {
+        (*body)(static_cast<int64_t>(item), worker);
+      }
+      finished += static_cast<int64_t>(count);
+      claim += count;
     }
     // Release: what the items wrote is seen by the caller.
     if (finished > 0) done.fetch_add(finished, std::memory_order_release);
@@ -109,6 +121,7 @@ struct ThreadPool::Shared {
 ThreadPool::ThreadPool(int num_threads)
     : num_threads_(num_threads), shared_(std::make_unique<Shared>()) {
   CHECK(num_threads >= 1);
+  shared_->share = static_cast<uint64_t>(2 * num_threads);
   for (int worker = 1; worker < num_threads; ++worker) {
     shared_->threads.emplace_back([this, worker] { WorkerLoop(worker); });
   }
@@ -129,7 +142,6 @@ void ThreadPool::ParallelFor(int64_t num_items, FunctionRef<void(int64_t, int)> 
     for (int64_t item = 0; item < num_items; ++item) body(item, 0);
     return;
   }
-  // The low half of the ticket overshoots by at most one for each worker that finds no item.
   CHECK_MSG(num_items <= std::numeric_limits<int32_t>::max(), "too many items for one loop");
   s.in_loop.store(true, std::memory_order_relaxed);
   s.body.emplace(body);
