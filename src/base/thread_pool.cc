@@ -121,7 +121,7 @@ struct ThreadPool::Shared {
 ThreadPool::ThreadPool(int num_threads)
     : num_threads_(num_threads), shared_(std::make_unique<Shared>()) {
   CHECK(num_threads >= 1);
-  shared_->share = static_cast<uint64_t>(2 * num_threads);
+  shared_->share = 2 * static_cast<uint64_t>(num_threads);
   for (int worker = 1; worker < num_threads; ++worker) {
     shared_->threads.emplace_back([this, worker] { WorkerLoop(worker); });
   }

@@ -175,6 +175,7 @@ struct AttentionKernel {
   }
   template <int kRows>
   struct Rows {
+    // NOLINTNEXTLINE(readability-identifier-naming): as in std
     static constexpr int value = kRows < V::kMaxRows ? kRows : V::kMaxRows;
   };
 
