@@ -6,12 +6,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "ops/host/host_ops.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -27,7 +26,6 @@ constexpr int kChains = 12;
 constexpr int64_t kIterations = 100'000;  // of all chains: about a millisecond
 constexpr int64_t kPiece = 256 << 10;     // bytes that one item reads
 constexpr int64_t kMemory = int64_t{512} << 20;
-constexpr size_t kAlignment = 64;
 constexpr int kItemsPerThread = 8;  // so that no thread waits long for the last
 
 // Reads bytes [0, size) of `data`, size a multiple of 512; multiplies for kIterations. Results mean
@@ -59,10 +57,10 @@ struct Loops {
     constexpr int64_t kBytes = sizeof(VECTOR);                               \
     for (int64_t at = 0; at < size; at += 8 * kBytes) {                      \
       UNROLL for (int i = 0; i < 8; ++i) {                                   \
-        sums[i] += *reinterpret_cast<const VECTOR*>(data + at + i * kBytes); \
+        sums[i] ^= *reinterpret_cast<const VECTOR*>(data + at + i * kBytes); \
       }                                                                      \
     }                                                                        \
-    for (int i = 1; i < 8; ++i) sums[0] += sums[i];                          \
+    for (int i = 1; i < 8; ++i) sums[0] ^= sums[i];                          \
     return static_cast<uint64_t>(sums[0][0]);                                \
   }
 
@@ -189,10 +187,10 @@ CpuCeiling MeasureCpuCeiling(int threads, std::string_view isa, int64_t working_
   const int64_t free_bytes = int64_t{::sysconf(_SC_AVPHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
   const int64_t size =
       std::max<int64_t>(std::min(kMemory, free_bytes / 4) / kPiece, threads) * kPiece;
-  const std::unique_ptr<void, decltype(&std::free)> memory(
-      std::aligned_alloc(kAlignment, static_cast<size_t>(size)), &std::free);
-  if (loops.read == nullptr || memory == nullptr) return ceiling;
-  auto* data = static_cast<std::byte*>(memory.get());
+  // In huge pages, as weights are.
+  const Result<Buffer> memory = AllocateHostMemory(static_cast<size_t>(size));
+  if (loops.read == nullptr || !memory.ok()) return ceiling;
+  std::byte* const data = memory->data();
   ThreadPool pool(threads);
   std::vector<Sink> sinks(static_cast<size_t>(threads));
   // Untouched pages would all be the same one of zeros.
