@@ -2,14 +2,11 @@
 
 #include <algorithm>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 
 namespace tokamak {
-namespace {
-
-int32_t CeilDiv(int32_t a, int32_t b) { return (a + b - 1) / b; }
-
-}  // namespace
+namespace {}  // namespace
 
 BlockManager::BlockManager(const CacheSpec& spec, bool prefix_cache)
     : groups_(spec.groups),

@@ -31,6 +31,9 @@ struct Tensor {
     return row_stride == static_cast<int64_t>(RowBytes(dtype, shape.cols()));
   }
 
+  // The stride in elements of an f32 tensor.
+  int64_t float_stride() const { return row_stride / static_cast<int64_t>(sizeof(float)); }
+
   // The row `i` of the tensor seen as [rows(), cols()].
   std::byte* RowData(int64_t i) const { return static_cast<std::byte*>(data) + i * row_stride; }
   template <typename T>

@@ -10,10 +10,6 @@
 namespace tokamak::cpu {
 namespace {
 
-int64_t FloatStride(const Tensor& tensor) {
-  return tensor.row_stride / static_cast<int64_t>(sizeof(float));
-}
-
 // Whether the heads that share a KV head make whole blocks of an int8 row.
 bool GroupIsWholeBlocks(const CpuAttentionPlan& plan) {
   return plan.group() * plan.shape().head_dim % kActivationBlock == 0;
@@ -32,16 +28,6 @@ void WriteAttention(const Kernels& kernels, const Attention& op, const QueryBloc
       op.output_lse.Row<float>(token)[head] =
           static_cast<float>(result.highest[r] * M_LN2) + std::log(result.sum[r]);
     }
-  }
-}
-
-// One head's key or value in the type of the cache.
-void StoreRow(const Kernels& kernels, const KvLayerView& cache, const float* source,
-              std::byte* destination) {
-  if (cache.dtype == DType::kQ8_0) {
-    kernels.quantize_q8_0(source, cache.head_dim, destination);
-  } else {
-    kernels.convert(cache.dtype, source, cache.head_dim, destination);
   }
 }
 
@@ -64,7 +50,7 @@ void AttendUnit(const IsaKernels& isa, const Attention& op, const AttentionUnit&
                 .block_size = cache.block_size,
                 .block_table = plan.TableOf(block)},
       .q = op.q.Row<float>(block.first_token) + static_cast<int64_t>(kv_head) * group * head_dim,
-      .q_stride = FloatStride(op.q),
+      .q_stride = op.q.float_stride(),
       .num_tokens = block.num_tokens,
       .group = group,
       .head_dim = head_dim,
@@ -132,10 +118,12 @@ void StoreToken(const Kernels& kernels, const RopeAndStore& op, int64_t token) {
     const int64_t head = h * cache.block_size * row_bytes;
     std::byte* value = block + cache.v_offset + head + position * row_bytes;
     // The value's place serves the key as a row first.
-    StoreRow(kernels, cache, op.k.Row<float>(token) + h * cache.head_dim, value);
+    kernels.convert(cache.dtype, op.k.Row<float>(token) + h * cache.head_dim, cache.head_dim,
+                    value);
     StoreKey(cache.dtype, cache.block_size, cache.head_dim, position, value,
              block + cache.k_offset + head);
-    StoreRow(kernels, cache, op.v.Row<float>(token) + h * cache.head_dim, value);
+    kernels.convert(cache.dtype, op.v.Row<float>(token) + h * cache.head_dim, cache.head_dim,
+                    value);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
@@ -28,12 +29,6 @@ constexpr int kMaxThreads = 1024;
 // Elements (of f32) that make a work item of the elementwise ops worth handing out.
 constexpr int64_t kItemElements = 16 << 10;
 constexpr int64_t kCopyItemBytes = 256 << 10;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-int64_t FloatStride(const Tensor& tensor) {
-  return tensor.row_stride / static_cast<int64_t>(sizeof(float));
-}
 
 class CpuOps final : public HostOps {
  public:
@@ -72,9 +67,10 @@ class CpuOps final : public HostOps {
   void Run(const CopyRanges& op, Stream& stream) override;
 
  private:
-  // Calls body(begin, end, worker) on ranges of rows that together cover [0, rows).
-  template <typename Body>
-  void ForRows(int64_t rows, int64_t elements_per_row, Body body);
+  // Makes the rows of `out` with write(row, num_rows, f32 [num_rows, cols]), in its type: one by
+  // one where that is not f32. A row costs about as much as `elements_per_row` copied ones.
+  template <typename Write>
+  void WriteRows(const Tensor& out, int64_t elements_per_row, Write write);
   float* Tile(int worker) const {
     return reinterpret_cast<float*>(tiles_.data()) + worker * static_cast<int64_t>(kTileFloats);
   }
@@ -95,11 +91,19 @@ class CpuOps final : public HostOps {
   int64_t row_floats_ = 0;
 };
 
-template <typename Body>
-void CpuOps::ForRows(int64_t rows, int64_t elements_per_row, Body body) {
+template <typename Write>
+void CpuOps::WriteRows(const Tensor& out, int64_t elements_per_row, Write write) {
+  CHECK(out.dtype == DType::kF32 || out.dtype == DType::kI8Blocks);
+  const int64_t rows = out.rows(), cols = out.cols();
   const int64_t step = std::max<int64_t>(1, kItemElements / std::max<int64_t>(1, elements_per_row));
   pool_.ParallelFor(CeilDiv(rows, step), [&](int64_t item, int worker) {
-    body(item * step, std::min(rows, (item + 1) * step), worker);
+    const int64_t begin = item * step, end = std::min(rows, begin + step);
+    if (out.dtype == DType::kF32) return write(begin, end - begin, out.Row<float>(begin));
+    float* const floats = FloatRow(worker, cols);
+    for (int64_t row = begin; row < end; ++row) {
+      write(row, 1, floats);
+      isa_.int8->quantize(floats, 0, cols, cols, out.RowData(row));
+    }
   });
 }
 
@@ -140,28 +144,17 @@ void CpuOps::Run(const Embed& op, Stream&) {
 }
 
 void CpuOps::Run(const AddRmsNorm& op, Stream&) {
-  const int64_t cols = op.residual.cols();
-  ForRows(op.residual.rows(), cols, [&](int64_t begin, int64_t end, int worker) {
-    NormTask task = {.x = op.x != nullptr ? op.x->Row<float>(begin) : nullptr,
-                     .residual = op.residual.Row<float>(begin),
-                     .weight = static_cast<const float*>(op.weight.data),
-                     .out = op.out.Row<float>(begin),
-                     .x_stride = op.x != nullptr ? FloatStride(*op.x) : 0,
-                     .residual_stride = FloatStride(op.residual),
-                     .out_stride = FloatStride(op.out),
-                     .num_rows = end - begin,
-                     .cols = cols,
-                     .eps = op.eps};
-    if (op.out.dtype == DType::kF32) return kernels_.add_rms_norm(task);
-    CHECK(op.out.dtype == DType::kI8Blocks);
-    task.num_rows = 1;
-    task.out = FloatRow(worker, cols);
-    for (int64_t row = begin; row < end; ++row) {
-      kernels_.add_rms_norm(task);
-      isa_.int8->quantize(task.out, 0, cols, cols, op.out.RowData(row));
-      if (task.x != nullptr) task.x += task.x_stride;
-      task.residual += task.residual_stride;
-    }
+  WriteRows(op.out, op.residual.cols(), [&](int64_t row, int64_t num_rows, float* out) {
+    kernels_.add_rms_norm({.x = op.x != nullptr ? op.x->Row<float>(row) : nullptr,
+                           .residual = op.residual.Row<float>(row),
+                           .weight = static_cast<const float*>(op.weight.data),
+                           .out = out,
+                           .x_stride = op.x != nullptr ? op.x->float_stride() : 0,
+                           .residual_stride = op.residual.float_stride(),
+                           .out_stride = op.out.float_stride(),
+                           .num_rows = num_rows,
+                           .cols = op.residual.cols(),
+                           .eps = op.eps});
   });
 }
 
@@ -171,27 +164,17 @@ void CpuOps::Run(const Linear& op, Stream&) {
 
 void CpuOps::Run(const GatedActivation& op, Stream&) {
   const int64_t width = op.out.cols();
-  ForRows(op.out.rows(), 4 * width, [&](int64_t begin, int64_t end, int worker) {
-    const float* gate = op.gate_up.Row<float>(begin);
-    GateTask task = {
-        .kind = op.activation == Activation::kSilu ? GateKind::kSilu : GateKind::kGeluTanh,
-        .gate = gate,
-        .up = gate + width,
-        .out = op.out.Row<float>(begin),
-        .in_stride = FloatStride(op.gate_up),
-        .out_stride = FloatStride(op.out),
-        .num_rows = end - begin,
-        .cols = width};
-    if (op.out.dtype == DType::kF32) return kernels_.gate(task);
-    CHECK(op.out.dtype == DType::kI8Blocks);
-    task.num_rows = 1;
-    task.out = FloatRow(worker, width);
-    for (int64_t row = begin; row < end; ++row) {
-      kernels_.gate(task);
-      isa_.int8->quantize(task.out, 0, width, width, op.out.RowData(row));
-      task.gate += task.in_stride;
-      task.up += task.in_stride;
-    }
+  WriteRows(op.out, 4 * width, [&](int64_t row, int64_t num_rows, float* out) {
+    const float* gate = op.gate_up.Row<float>(row);
+    kernels_.gate(
+        {.kind = op.activation == Activation::kSilu ? GateKind::kSilu : GateKind::kGeluTanh,
+         .gate = gate,
+         .up = gate + width,
+         .out = out,
+         .in_stride = op.gate_up.float_stride(),
+         .out_stride = op.out.float_stride(),
+         .num_rows = num_rows,
+         .cols = width});
   });
 }
 

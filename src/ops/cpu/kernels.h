@@ -20,21 +20,22 @@ inline constexpr int kChunk = 256;
 inline constexpr int kMaxPanels = 4;
 inline constexpr int kTileFloats = kMaxPanels * kChunk * 16;
 
-// out[t, n] for num_tokens rows of x and the outputs of num_panels panels.
+// out[t, n] for num_tokens rows of x, f32 or int8 (quant/activation_row.h) as the function that
+// takes it says, and the outputs of num_panels panels.
 struct LinearTask {
   DType dtype = DType::kF32;
   const std::byte* panels = nullptr;
   int64_t panel_bytes = 0;
-  int num_panels = 0;  // <= kMaxPanels
+  int num_panels = 0;  // <= kMaxPanels; int8: kMaxInt8Panels
   int64_t cols = 0;
-  const float* x = nullptr;
-  int64_t x_stride = 0;  // floats
+  const std::byte* x = nullptr;
+  int64_t x_stride = 0;  // bytes
   int64_t num_tokens = 0;
   const float* bias = nullptr;  // of the first output, or null
   float* out = nullptr;
   int64_t out_stride = 0;   // floats
   int64_t num_outputs = 0;  // <= 16 · num_panels
-  float* tile = nullptr;    // kTileFloats, aligned to 64 bytes
+  float* tile = nullptr;    // f32: kTileFloats of scratch, aligned to 64 bytes
 };
 
 // num_rows rows of AddRmsNorm.
@@ -125,7 +126,6 @@ constexpr int64_t AttentionScratchFloats(int64_t rows, int64_t head_dim) {
 }
 
 struct Kernels {
-  const char* name;
   void (*linear)(const LinearTask& task);
   // Elements [k_begin, k_begin + k_count) of the 16 rows of a panel, as f32 [k_count][16]. Both are
   // multiples of 32 for block types.
@@ -134,10 +134,8 @@ struct Kernels {
   void (*add_rms_norm)(const NormTask& task);
   void (*gate)(const GateTask& task);
   void (*rope)(const RopeTask& task);
-  // n floats to F32, F16 or BF16.
+  // n floats to F32, F16, BF16 or, a multiple of 32 of them, to Q8_0.
   void (*convert)(DType dtype, const float* source, int64_t n, std::byte* destination);
-  // n floats, a multiple of 32, to blocks of Q8_0.
-  void (*quantize_q8_0)(const float* source, int64_t n, std::byte* destination);
   // One split (a number of kKeySplit positions) to its partial.
   void (*attend_split)(const AttentionTask& task, int64_t split, const AttentionPartial& out);
   // Adds `from` to `into`; the first `into` of a merge is the first split's partial.

@@ -57,14 +57,16 @@ class RowWriter {
   }
   // Element j of the group is bit `shift` of bytes[j].
   void Bits(int group, const uint8_t* bytes, int shift) {
-    uint32_t word = 0;
-    for (int j = 0; j < 32; ++j) word |= static_cast<uint32_t>((bytes[j] >> shift) & 1) << j;
-    Bits(group, word);
+    uint32_t bits = 0;
+    for (int j = 0; j < 32; ++j) {
+      bits |= static_cast<uint32_t>((bytes[j] >> shift) & 1) << BitOfElement(j);
+    }
+    Word(GroupOffset(group) + layout_.bits, 0, bits);
   }
   // Element j of the group is bit j of the word.
   void Bits(int group, uint32_t word) {
     uint32_t bits = 0;
-    for (int j = 0; j < 32; ++j) bits |= ((word >> j) & 1) << (8 * (j % 4) + j / 4);
+    for (int j = 0; j < 32; ++j) bits |= ((word >> j) & 1) << BitOfElement(j);
     Word(GroupOffset(group) + layout_.bits, 0, bits);
   }
   void Codes8(const int8_t* codes) {

@@ -26,6 +26,9 @@ namespace tokamak::cpu {
 
 inline constexpr int kPanelRows = 16;
 
+// Where the word of `bits` has element k's.
+constexpr int BitOfElement(int k) { return 8 * (k % 4) + k / 4; }
+
 // Where the parts of one block column lie, in bytes; -1 where the format has no such part.
 struct PanelLayout {
   int elements = 0;      // per row and block column

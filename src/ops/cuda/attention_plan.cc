@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "ops/cuda/stream.h"
@@ -18,8 +19,6 @@ constexpr int64_t kMaxPartialBytes = 64 << 20;
 constexpr int kLongSplits = 8;
 // CTAs of this kernel that an SM holds.
 constexpr int kCtasPerSm = 4;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 bool HoldsKeys(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;

@@ -14,10 +14,6 @@
 namespace tokamak::cuda {
 namespace {
 
-int64_t FloatStride(const Tensor& tensor) {
-  return tensor.row_stride / static_cast<int64_t>(sizeof(float));
-}
-
 // Elements, of a tensor that is f32 or bf16.
 int64_t ElementStride(const Tensor& tensor) {
   CHECK(tensor.dtype == DType::kF32 || tensor.dtype == DType::kBF16);
@@ -260,7 +256,7 @@ void CudaOps::Run(const Embed& op, Stream& stream) {
                           .out = Data<float>(op.out),
                           .num_tokens = op.out.rows(),
                           .cols = table.cols(),
-                          .out_stride = FloatStride(op.out)};
+                          .out_stride = op.out.float_stride()};
   CUDA_RUN(guard_, LaunchEmbed(args, Handle(stream)));
 }
 
@@ -272,8 +268,8 @@ void CudaOps::Run(const AddRmsNorm& op, Stream& stream) {
                          .out_bf16 = op.out.dtype == DType::kBF16,
                          .num_tokens = op.residual.rows(),
                          .cols = op.residual.cols(),
-                         .x_stride = op.x != nullptr ? FloatStride(*op.x) : 0,
-                         .residual_stride = FloatStride(op.residual),
+                         .x_stride = op.x != nullptr ? op.x->float_stride() : 0,
+                         .residual_stride = op.residual.float_stride(),
                          .out_stride = ElementStride(op.out),
                          .eps = op.eps};
   CUDA_RUN(guard_, LaunchAddRmsNorm(args, Handle(stream)));
@@ -290,7 +286,7 @@ void CudaOps::Run(const GatedActivation& op, Stream& stream) {
                          .gelu_tanh = op.activation == Activation::kGeluTanh,
                          .num_tokens = op.out.rows(),
                          .width = op.out.cols(),
-                         .in_stride = FloatStride(op.gate_up),
+                         .in_stride = op.gate_up.float_stride(),
                          .out_stride = ElementStride(op.out)};
   CUDA_RUN(guard_, LaunchGate(args, Handle(stream)));
 }
@@ -307,14 +303,14 @@ void CudaOps::Run(const RopeAndStore& op, Stream& stream) {
   args.norm_eps = op.norm_eps;
   if (op.rope != nullptr) {
     args.cos_sin = Data<const float>(op.rope->cos_sin);
-    args.cos_sin_stride = FloatStride(op.rope->cos_sin);
+    args.cos_sin_stride = op.rope->cos_sin.float_stride();
     args.rotary_dim = op.rope->rotary_dim;
     args.half_split = op.rope->style == RopeStyle::kHalfSplit;
   }
   args.num_tokens = op.q.rows();
-  args.q_stride = FloatStride(op.q);
-  args.k_stride = FloatStride(op.k);
-  args.v_stride = FloatStride(op.v);
+  args.q_stride = op.q.float_stride();
+  args.k_stride = op.k.float_stride();
+  args.v_stride = op.v.float_stride();
   args.num_heads = static_cast<int32_t>(op.q.cols() / op.cache.head_dim);
   args.cache = op.cache;
   CUDA_RUN(guard_, LaunchRopeAndStore(args, Handle(stream)));
@@ -331,9 +327,9 @@ void CudaOps::Run(const Attention& op, Stream& stream) {
   args.out = op.out.data;
   args.lse = op.output_lse.empty() ? nullptr : Data<float>(op.output_lse);
   args.out_bf16 = op.out.dtype == DType::kBF16;
-  args.q_stride = FloatStride(op.q);
+  args.q_stride = op.q.float_stride();
   args.out_stride = ElementStride(op.out);
-  args.lse_stride = op.output_lse.empty() ? 0 : FloatStride(op.output_lse);
+  args.lse_stride = op.output_lse.empty() ? 0 : op.output_lse.float_stride();
   args.scale = op.scale;
   args.group = plan.shape().num_heads / plan.shape().num_kv_heads;
   args.window = plan.shape().window;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "base/error.h"
 #include "ops/cuda/kernels.h"
 #include "ops/host/host_ops.h"
@@ -13,8 +14,6 @@ namespace tokamak::cuda {
 namespace {
 
 constexpr int64_t kItemElements = 256 << 10;  // what a thread converts at once
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Rows [begin, end) of the source as bf16.
 Status ReadAsBFloat16(const WeightSource& source, int64_t begin, int64_t end, uint16_t* to) {

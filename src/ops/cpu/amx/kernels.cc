@@ -4,10 +4,8 @@
 namespace tokamak::cpu {
 
 const Int8Kernels* AmxInt8Kernels() {
-  static constexpr Int8Kernels kKernels = {.name = "amx",
-                                           .tokens_at_once = 16,
-                                           .linear = AmxLinear::Run,
-                                           .quantize = Int8Quantize<Avx512Vnni>::Run};
+  static constexpr Int8Kernels kKernels = {
+      .tokens_at_once = 16, .linear = AmxLinear::Run, .quantize = Int8Quantize<Avx512Vnni>::Run};
   return &kKernels;
 }
 

@@ -20,8 +20,8 @@ struct AmxCodes : Avx512Vnni {
 
 class AmxLinear : Int8Linear<AmxCodes> {
  public:
-  static void Run(const Int8LinearTask& given) {
-    Int8LinearTask task = given;
+  static void Run(const LinearTask& given) {
+    LinearTask task = given;
     if (task.num_tokens >= kTokens) {
       ForBlockType(task.dtype, [&](auto type) {
         constexpr DType kDType = decltype(type)::value;
@@ -63,7 +63,7 @@ class AmxLinear : Int8Linear<AmxCodes> {
   }
 
   template <DType kDType>
-  static void Tile16(const Int8LinearTask& task) {
+  static void Tile16(const LinearTask& task) {
     alignas(64) float sums[kMaxInt8Panels * kTokens * kPanelRows] = {};
     Tokens<kTokens> tokens;
     const int64_t groups = task.cols / kActivationBlock;

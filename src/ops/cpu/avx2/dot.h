@@ -24,13 +24,6 @@ struct Avx2Bytes : Avx2 {
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(entries), bytes);
   }
 
-  static F Abs(F v) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v); }
-  static float Highest(F v) {
-    const __m128 half = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    const __m128 quarter = _mm_max_ps(half, _mm_movehl_ps(half, half));
-    return _mm_cvtss_f32(_mm_max_ss(quarter, _mm_movehdup_ps(quarter)));
-  }
-  static bool AnyNaN(F v) { return _mm256_movemask_ps(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)) != 0; }
   // The low byte of each lane, lanes in [-128, 127].
   static void StoreBytes(std::byte* p, I v) {
     const __m128i words =

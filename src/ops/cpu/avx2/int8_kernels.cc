@@ -4,7 +4,7 @@
 namespace tokamak::cpu {
 
 const Int8Kernels* Avx2Int8Kernels() {
-  static constexpr Int8Kernels kKernels = MakeInt8Kernels<Avx2Dot>("avx2");
+  static constexpr Int8Kernels kKernels = MakeInt8Kernels<Avx2Dot>();
   return &kKernels;
 }
 

@@ -4,7 +4,7 @@
 namespace tokamak::cpu {
 
 const Kernels* Avx2Kernels() {
-  static constexpr Kernels kKernels = MakeKernels<Avx2>("avx2");
+  static constexpr Kernels kKernels = MakeKernels<Avx2>();
   return &kKernels;
 }
 

@@ -4,7 +4,7 @@
 namespace tokamak::cpu {
 
 const Kernels* Avx512Kernels() {
-  static constexpr Kernels kKernels = MakeKernels<Avx512>("avx512");
+  static constexpr Kernels kKernels = MakeKernels<Avx512>();
   return &kKernels;
 }
 

@@ -35,9 +35,6 @@ struct Avx512Vnni : Avx512 {
   }
   static I Total(Sum sum) { return sum; }
 
-  static F Abs(F v) { return _mm512_abs_ps(v); }
-  static float Highest(F v) { return _mm512_reduce_max_ps(v); }
-  static bool AnyNaN(F v) { return _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q) != 0; }
   // The low byte of each lane.
   static void StoreBytes(std::byte* p, I v) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v));

@@ -4,7 +4,7 @@
 namespace tokamak::cpu {
 
 const Int8Kernels* Avx512VnniInt8Kernels() {
-  static constexpr Int8Kernels kKernels = MakeInt8Kernels<Avx512Vnni>("avx512vnni");
+  static constexpr Int8Kernels kKernels = MakeInt8Kernels<Avx512Vnni>();
   return &kKernels;
 }
 

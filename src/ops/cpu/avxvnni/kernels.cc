@@ -21,7 +21,7 @@ struct AvxVnni : Avx2Bytes {
 }  // namespace
 
 const Int8Kernels* AvxVnniInt8Kernels() {
-  static constexpr Int8Kernels kKernels = MakeInt8Kernels<AvxVnni>("avxvnni");
+  static constexpr Int8Kernels kKernels = MakeInt8Kernels<AvxVnni>();
   return &kKernels;
 }
 

@@ -8,7 +8,7 @@
 namespace tokamak::cpu {
 
 const Kernels* BaselineKernels() {
-  static constexpr Kernels kKernels = MakeKernels<Baseline>("baseline");
+  static constexpr Kernels kKernels = MakeKernels<Baseline>();
   return &kKernels;
 }
 

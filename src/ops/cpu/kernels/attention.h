@@ -13,8 +13,10 @@
 
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/kernels/cache_reader.h"
+#include "ops/cpu/kernels/constant.h"
 #include "ops/cpu/kernels/exp.h"
 #include "ops/cpu/kernels/lanes.h"
+#include "ops/cpu/kernels/multiply.h"
 
 namespace tokamak::cpu {
 
@@ -173,11 +175,9 @@ struct AttentionKernel {
       }
     }
   }
+  // No register block has more.
   template <int kRows>
-  struct Rows {
-    // NOLINTNEXTLINE(readability-identifier-naming): as in std
-    static constexpr int value = kRows < V::kMaxRows ? kRows : V::kMaxRows;
-  };
+  using Rows = Constant<(kRows < V::kMaxRows ? kRows : V::kMaxRows)>;
 
   template <class Reader>
   int64_t ValueRowBytes() const {
@@ -239,17 +239,9 @@ struct AttentionKernel {
     }
   }
 
-  // Panels at once: as many as the accumulators have registers for, which hides the latency of the
-  // chains when there are few rows.
-  static constexpr int WidthFor(int num_rows) {
-    int width = 4;
-    while (width > 1 && num_rows * width * kVectors > V::kMaxAccumulators) width /= 2;
-    return width;
-  }
-
   template <class Reader, int kRows, bool kStream>
   void Scores(int64_t row, Range range) const {
-    constexpr int kWidth = WidthFor(kRows);
+    constexpr int kWidth = Multiply<V>::WidthFor(kRows);
     int panel = range.first_panel();
     for (; panel + kWidth <= range.end_panel(); panel += kWidth) {
       ScorePanels<Reader, kRows, kWidth, kStream>(row, panel);
@@ -310,7 +302,7 @@ struct AttentionKernel {
 
   template <class Reader, int kRows, bool kStream>
   void Values(int64_t row, Range range, int64_t row_bytes) const {
-    constexpr int kWidth = WidthFor(kRows);
+    constexpr int kWidth = Multiply<V>::WidthFor(kRows);
     int column = 0;
     for (; column + 16 * kWidth <= padded; column += 16 * kWidth) {
       AddValues<Reader, kRows, kWidth, kStream>(row, range, row_bytes, column);

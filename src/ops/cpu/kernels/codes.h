@@ -5,6 +5,7 @@
 // products saturate on large unsigned codes (D::kSigned), formats of eight bits give signed codes.
 #pragma once
 
+#include "ops/cpu/kernels/code_book.h"
 #include "ops/cpu/panel_layout.h"
 
 namespace tokamak::cpu {
@@ -75,10 +76,8 @@ struct CodesOf {
         return D::Or(low, Bit<kJ, 4>(group, lane));
       } else if constexpr (kDType == DType::kQ6_K) {
         return D::Or(low, Pairs<kJ, 4>(group, lane));
-      } else if constexpr (kEightBits) {
-        return D::LookupBytes(low, kSigned ? static_cast<const void*>(kIQ4) : kIQ4Above);
-      } else if constexpr (kDType == DType::kMXFP4) {
-        return D::LookupBytes(low, kMXFP4);
+      } else if constexpr (kEightBits || kDType == DType::kMXFP4) {
+        return D::LookupBytes(low, kTable.values);
       } else {
         return low;
       }
@@ -111,13 +110,9 @@ struct CodesOf {
     return Move<kJ, kTo>(Load(group + kLayout.bits, 0, lane), 0x01010101 << kTo);
   }
 
-  // kIQ4Values and kMXFP4Values of quant/blocks.h, as they are and with their offsets.
-  alignas(16) static constexpr int8_t kIQ4[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                                  1,    13,   25,  38,  53,  69,  89,  113};
-  alignas(16) static constexpr uint8_t kIQ4Above[16] = {1,   24,  45,  63,  79,  93,  106, 118,
-                                                        129, 141, 153, 166, 181, 197, 217, 241};
-  alignas(16) static constexpr uint8_t kMXFP4[16] = {12, 13, 14, 15, 16, 18, 20, 24,
-                                                     12, 11, 10, 9,  8,  6,  4,  0};
+  // The bytes of the values, offset added.
+  alignas(16) static constexpr auto kTable =
+      CodeBook<uint8_t>(kDType == DType::kMXFP4 ? kMXFP4Values : kIQ4Values, Offset());
 };
 
 }  // namespace tokamak::cpu

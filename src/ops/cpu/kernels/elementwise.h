@@ -4,6 +4,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/kernels/exp.h"
 #include "ops/cpu/kernels/lanes.h"
+#include "ops/cpu/kernels/quantize_row.h"
 
 namespace tokamak::cpu {
 
@@ -162,6 +163,8 @@ struct Elementwise {
       ConvertTo16(source, n, destination, V::StoreHalf);
     } else if (dtype == DType::kBF16) {
       ConvertTo16(source, n, destination, V::StoreBFloat16);
+    } else if (dtype == DType::kQ8_0) {
+      QuantizeRowQ8_0<V>(source, n, destination);
     } else {
       __builtin_memcpy(destination, source, static_cast<size_t>(n) * sizeof(float));
     }

@@ -9,56 +9,16 @@
 
 #include "ops/cpu/int8_kernels.h"
 #include "ops/cpu/kernels/codes.h"
+#include "ops/cpu/kernels/constant.h"
 #include "ops/cpu/kernels/group_scales.h"
-#include "ops/cpu/kernels/unroll.h"
 #include "quant/activation_row.h"
 
 namespace tokamak::cpu {
 
-template <DType kDType>
-struct BlockType {
-  static constexpr DType value = kDType;  // NOLINT(readability-identifier-naming): as in std
-};
-
-// Calls body(BlockType<dtype>()) when it is a block format of weights.
-template <typename Body>
-void ForBlockType(DType dtype, Body body) {
-  switch (dtype) {
-    case DType::kQ4_0:
-      return body(BlockType<DType::kQ4_0>());
-    case DType::kQ4_1:
-      return body(BlockType<DType::kQ4_1>());
-    case DType::kQ5_0:
-      return body(BlockType<DType::kQ5_0>());
-    case DType::kQ5_1:
-      return body(BlockType<DType::kQ5_1>());
-    case DType::kQ8_0:
-      return body(BlockType<DType::kQ8_0>());
-    case DType::kQ2_K:
-      return body(BlockType<DType::kQ2_K>());
-    case DType::kQ3_K:
-      return body(BlockType<DType::kQ3_K>());
-    case DType::kQ4_K:
-      return body(BlockType<DType::kQ4_K>());
-    case DType::kQ5_K:
-      return body(BlockType<DType::kQ5_K>());
-    case DType::kQ6_K:
-      return body(BlockType<DType::kQ6_K>());
-    case DType::kIQ4_NL:
-      return body(BlockType<DType::kIQ4_NL>());
-    case DType::kIQ4_XS:
-      return body(BlockType<DType::kIQ4_XS>());
-    case DType::kMXFP4:
-      return body(BlockType<DType::kMXFP4>());
-    default:
-      return;
-  }
-}
-
 template <class D>
 class Int8Linear {
  public:
-  static void Run(const Int8LinearTask& task) {
+  static void Run(const LinearTask& task) {
     ForBlockType(task.dtype, [&](auto type) { Typed<decltype(type)::value>(task); });
   }
 
@@ -82,7 +42,7 @@ class Int8Linear {
   };
 
   template <DType kDType>
-  static void Typed(Int8LinearTask task) {
+  static void Typed(LinearTask task) {
     while (task.num_tokens > 0) {
       const int64_t done = Block<kDType>(task);
       task.num_tokens -= done;
@@ -93,7 +53,7 @@ class Int8Linear {
 
   // As many tokens as a register block takes, or the next larger block for those that are left.
   template <DType kDType>
-  static int64_t Block(const Int8LinearTask& task) {
+  static int64_t Block(const LinearTask& task) {
     const int64_t n = task.num_tokens;
     if (n == 1) return Tile<kDType, 1>(task, 1);
     if (n == 2) return Tile<kDType, 2>(task, 2);
@@ -105,7 +65,7 @@ class Int8Linear {
   }
 
   template <DType kDType, int kTokens>
-  static int64_t Tile(const Int8LinearTask& task, int64_t count) {
+  static int64_t Tile(const LinearTask& task, int64_t count) {
     alignas(64) float sums[kMaxInt8Panels * kTokens * kPanelRows] = {};
     Tokens<kTokens> tokens;
     constexpr int kPiece = PieceOf(kTokens);
@@ -131,7 +91,7 @@ class Int8Linear {
 
   // Tokens beyond `count` repeat the last one; what comes of them is not stored.
   template <DType kDType, int kTokens>
-  static void Pack(const Int8LinearTask& task, int64_t count, int64_t first, int n,
+  static void Pack(const LinearTask& task, int64_t count, int64_t first, int n,
                    Tokens<kTokens>* tokens) {
     constexpr int kPiece = PieceOf(kTokens);
     for (int t = 0; t < kTokens; ++t) {
@@ -252,7 +212,7 @@ class Int8Linear {
   }
 
   template <int kTokens>
-  static void Store(const Int8LinearTask& task, int64_t count, const float* sums) {
+  static void Store(const LinearTask& task, int64_t count, const float* sums) {
     for (int64_t t = 0; t < count; ++t) {
       float* out = task.out + t * task.out_stride;
       for (int p = 0; p < task.num_panels; ++p) {

@@ -32,11 +32,11 @@ struct Int8Quantize {
     F highest = D::Zero(), poison = D::Zero();
     for (int v = 0; v < kVectors; ++v) {
       value[v] = D::Load(x + v * D::kLanes);
-      highest = D::Max(D::Abs(value[v]), highest);
+      highest = D::Max(D::Max(value[v], D::Negate(value[v])), highest);  // a NaN is passed over
       poison = D::Fma(value[v], D::Zero(), poison);  // NaN once a value is NaN or Inf
     }
-    const float top = D::Highest(highest);
-    const bool finite = !D::AnyNaN(poison);
+    const float top = D::MaxLanes(highest);
+    const bool finite = D::SumLanes(poison) == 0;
     const bool nothing = !finite || top < kSmallestActivation;
     const F inverse = D::Broadcast(nothing ? 0.0f : 127.0f / top);
     for (int v = 0; v < kVectors; ++v) {
@@ -49,9 +49,8 @@ struct Int8Quantize {
 };
 
 template <class D>
-constexpr Int8Kernels MakeInt8Kernels(const char* name) {
-  return {.name = name,
-          .tokens_at_once = D::kMaxTokens,
+constexpr Int8Kernels MakeInt8Kernels() {
+  return {.tokens_at_once = D::kMaxTokens,
           .linear = Int8Linear<D>::Run,
           .quantize = Int8Quantize<D>::Run};
 }

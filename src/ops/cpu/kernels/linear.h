@@ -31,6 +31,13 @@ struct LinearKernel {
   }
 
  private:
+  static const float* X(const LinearTask& task, int64_t row) {
+    return reinterpret_cast<const float*>(task.x + row * task.x_stride);
+  }
+  static int64_t XStride(const LinearTask& task) {
+    return task.x_stride / static_cast<int64_t>(sizeof(float));
+  }
+
   static void UnpackAll(const LinearTask& task, int64_t k, int count) {
     for (int p = 0; p < task.num_panels; ++p) {
       Unpack<V>::Run(task.dtype, task.panels + p * task.panel_bytes, k, count,
@@ -46,8 +53,8 @@ struct LinearKernel {
       UnpackAll(task, k + done, piece);
       Multiply<V>::Run({.tile = task.tile,
                         .panel_stride = static_cast<int64_t>(piece) * 16,
-                        .x = task.x + k + done,
-                        .x_stride = task.x_stride,
+                        .x = X(task, 0) + k + done,
+                        .x_stride = XStride(task),
                         .k = piece,
                         .acc = acc,
                         .acc_stride = kAccStride},
@@ -65,8 +72,8 @@ struct LinearKernel {
       Clear(acc, rows);
       Multiply<V>::Run({.tile = task.tile,
                         .panel_stride = static_cast<int64_t>(count) * 16,
-                        .x = task.x + row * task.x_stride + k,
-                        .x_stride = task.x_stride,
+                        .x = X(task, row) + k,
+                        .x_stride = XStride(task),
                         .k = count,
                         .acc = acc,
                         .acc_stride = kAccStride},

@@ -23,6 +23,14 @@ struct Multiply {
     int64_t acc_stride;
   };
 
+  // Panels at once: as many as the accumulators have registers for, which hides the latency of the
+  // chains when there are few rows.
+  static constexpr int WidthFor(int rows) {
+    int width = kMaxPanels;
+    while (width > 1 && rows * width * kVectors > V::kMaxAccumulators) width /= 2;
+    return width;
+  }
+
   // All rows and panels, in register blocks.
   static void Run(Args args, int64_t rows, int panels) {
     for (; rows > 0; rows -= V::kMaxRows) {
@@ -52,14 +60,6 @@ struct Multiply {
   }
 
  private:
-  // Panels at once: as many as the accumulators have registers for, which hides the latency of the
-  // chains when there are few rows.
-  static constexpr int WidthFor(int rows) {
-    int width = kMaxPanels;
-    while (width > 1 && rows * width * kVectors > V::kMaxAccumulators) width /= 2;
-    return width;
-  }
-
   template <int kRows>
   static void Panels(Args args, int panels) {
     if constexpr (kRows <= V::kMaxRows) {

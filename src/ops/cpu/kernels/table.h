@@ -5,21 +5,18 @@
 #include "ops/cpu/kernels/attention.h"
 #include "ops/cpu/kernels/elementwise.h"
 #include "ops/cpu/kernels/linear.h"
-#include "ops/cpu/kernels/quantize_row.h"
 #include "ops/cpu/kernels/unpack.h"
 
 namespace tokamak::cpu {
 
 template <class V>
-constexpr Kernels MakeKernels(const char* name) {
-  return {.name = name,
-          .linear = LinearKernel<V>::Run,
+constexpr Kernels MakeKernels() {
+  return {.linear = LinearKernel<V>::Run,
           .unpack = Unpack<V>::Run,
           .add_rms_norm = Elementwise<V>::AddRmsNorm,
           .gate = Elementwise<V>::Gate,
           .rope = Elementwise<V>::Rope,
           .convert = Elementwise<V>::Convert,
-          .quantize_q8_0 = QuantizeRowQ8_0<V>,
           .attend_split = AttentionKernel<V>::Run,
           .merge = AttentionKernel<V>::Merge,
           .finish_head = AttentionKernel<V>::Finish};

@@ -5,8 +5,9 @@
 #pragma once
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/kernels/code_book.h"
+#include "ops/cpu/kernels/constant.h"
 #include "ops/cpu/kernels/group_scales.h"
-#include "ops/cpu/kernels/unroll.h"
 #include "ops/cpu/panel_layout.h"
 
 namespace tokamak::cpu {
@@ -28,46 +29,16 @@ struct Unpack {
         return Plain<2>(panel, k_begin, k_count, tile, V::LoadHalf);
       case DType::kBF16:
         return Plain<2>(panel, k_begin, k_count, tile, V::LoadBFloat16);
-      case DType::kQ4_0:
-        return Blocks<DType::kQ4_0>(panel, k_begin, k_count, tile);
-      case DType::kQ4_1:
-        return Blocks<DType::kQ4_1>(panel, k_begin, k_count, tile);
-      case DType::kQ5_0:
-        return Blocks<DType::kQ5_0>(panel, k_begin, k_count, tile);
-      case DType::kQ5_1:
-        return Blocks<DType::kQ5_1>(panel, k_begin, k_count, tile);
-      case DType::kQ8_0:
-        return Blocks<DType::kQ8_0>(panel, k_begin, k_count, tile);
-      case DType::kQ2_K:
-        return Blocks<DType::kQ2_K>(panel, k_begin, k_count, tile);
-      case DType::kQ3_K:
-        return Blocks<DType::kQ3_K>(panel, k_begin, k_count, tile);
-      case DType::kQ4_K:
-        return Blocks<DType::kQ4_K>(panel, k_begin, k_count, tile);
-      case DType::kQ5_K:
-        return Blocks<DType::kQ5_K>(panel, k_begin, k_count, tile);
-      case DType::kQ6_K:
-        return Blocks<DType::kQ6_K>(panel, k_begin, k_count, tile);
-      case DType::kIQ4_NL:
-        return Blocks<DType::kIQ4_NL>(panel, k_begin, k_count, tile);
-      case DType::kIQ4_XS:
-        return Blocks<DType::kIQ4_XS>(panel, k_begin, k_count, tile);
-      case DType::kMXFP4:
-        return Blocks<DType::kMXFP4>(panel, k_begin, k_count, tile);
-      case DType::kI8:
-      case DType::kI8Blocks:
-      case DType::kI32:
-      case DType::kI64:
-        return;
+      default:
+        return ForBlockType(dtype, [&](auto type) {
+          Blocks<decltype(type)::value>(panel, k_begin, k_count, tile);
+        });
     }
   }
 
  private:
-  // As quant/blocks.h has them, in f32.
-  alignas(64) static constexpr float kIQ4Table[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                                      1,    13,   25,  38,  53,  69,  89,  113};
-  alignas(64) static constexpr float kMXFP4Table[16] = {0, 1,  2,  3,  4,  6,  8,  12,
-                                                        0, -1, -2, -3, -4, -6, -8, -12};
+  alignas(64) static constexpr auto kIQ4Table = CodeBook<float>(kIQ4Values, 0);
+  alignas(64) static constexpr auto kMXFP4Table = CodeBook<float>(kMXFP4Values, 0);
 
   template <int kBytes, typename Read>
   static void Plain(const std::byte* panel, int64_t k_begin, int64_t k_count, float* tile,
@@ -171,7 +142,7 @@ struct Unpack {
       const I bits = Word(data + kLayout.bits, 0, lane);
       Codes2<0>(data, lane, out, [&](auto k, I code) {
         constexpr int kK = decltype(k)::value;
-        const I full = V::AddInt(V::Or(code, Bits<BitOf(kK), 2, 4>(bits)), -4);
+        const I full = V::AddInt(V::Or(code, Bits<BitOfElement(kK), 2, 4>(bits)), -4);
         return V::Mul(s.scale[kK / 16], V::ToFloat(full));
       });
     } else if constexpr (kDType == DType::kQ6_K) {
@@ -183,19 +154,16 @@ struct Unpack {
         return V::Mul(s.scale[kK / 16], V::ToFloat(V::AddInt(code, -32)));
       });
     } else {
-      const float* table = kDType == DType::kMXFP4 ? kMXFP4Table : kIQ4Table;
+      const float* table = kDType == DType::kMXFP4 ? kMXFP4Table.values : kIQ4Table.values;
       Codes4(data, lane, out,
              [&](auto, I code) { return V::Mul(s.scale[0], V::Lookup(code, table)); });
     }
   }
 
-  // Where the word of `bits` has element k's.
-  static constexpr int BitOf(int k) { return 8 * (k % 4) + k / 4; }
-
   // The five-bit code of element k.
   template <int kK>
   static I Code5(I low, I bits) {
-    return V::Or(V::And(low, 0x0f), Bits<BitOf(kK), 4, 0x10>(bits));
+    return V::Or(V::And(low, 0x0f), Bits<BitOfElement(kK), 4, 0x10>(bits));
   }
 
   static void Group8(F scale, const std::byte* data, int lane, float* out) {
