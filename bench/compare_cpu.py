@@ -12,7 +12,6 @@ import sys
 import time
 
 import compare_chats
-import compare_chats
 from compare_engines import IkLlamaCpp, LlamaCpp, Tokamak
 
 # name: title, streams, prompt tokens, output tokens. What is measured: the prompt's rate where
