@@ -51,11 +51,13 @@ struct ModelInfo {
   std::string architecture;
   int64_t num_parameters = 0;
   int32_t vocab_size = 0;
-  int32_t max_context = 0;     // positions that a sequence may have in this engine
-  std::string device;          // "cpu", "cuda:0", ...
-  std::string backend;         // "cpu/avx512", "cpu/avx2", ...
-  int32_t threads = 0;         // compute threads
-  int64_t weight_bytes = 0;    // as prepared
+  int32_t max_context = 0;   // positions that a sequence may have in this engine
+  std::string device;        // "cpu", "cuda:0", ...
+  std::string backend;       // "cpu/avx512", "cpu/avx2", ...
+  int32_t threads = 0;       // compute threads
+  int64_t weight_bytes = 0;  // as prepared
+  int64_t expert_bytes = 0;  // of which a token reads expert_share; the rest is read by all
+  double expert_share = 1;
   int64_t kv_token_bytes = 0;  // KV cache per position, all layers
   int64_t token_macs = 0;      // multiplications by weights that one position takes
   int64_t logits_macs = 0;     // and that its logits take

@@ -228,6 +228,8 @@ ModelInfo Describe(const Checkpoint& checkpoint, const Model& model, const Ops& 
   info.max_context = spec.max_context;
   info.backend = ops.name();
   info.weight_bytes = spec.weight_bytes;
+  info.expert_bytes = spec.expert_bytes;
+  info.expert_share = spec.expert_share;
   return info;
 }
 

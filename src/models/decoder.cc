@@ -152,6 +152,8 @@ Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig c, nn::WeightLoad& load
                            .max_context = max_context,
                            .num_parameters = load.num_parameters,
                            .weight_bytes = load.weight_bytes,
+                           .expert_bytes = load.expert_bytes,
+                           .expert_share = load.expert_share,
                            .cache = load.cache};
   return std::unique_ptr<Model>(std::move(model));
 }

@@ -34,6 +34,10 @@ Moe::Moe(const Builder& b, const MoeShape& shape) : shape_(shape) {
     weights_.push_back(gate_up);
     weights_.push_back(down);
   }
+  if (!b.ok()) return;
+  int64_t bytes = 0;
+  for (const WeightPtr& weight : weights_) bytes += weight->bytes();
+  b.AddExperts(bytes, static_cast<double>(shape.gate.top_k) / shape.gate.num_experts);
   if (shape.shared_intermediate_size == 0) return;
   shared_ = Mlp(b / "shared_expert", {.hidden_size = hidden,
                                       .intermediate_size = shape.shared_intermediate_size,

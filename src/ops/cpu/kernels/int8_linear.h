@@ -150,10 +150,13 @@ class Int8Linear {
       const int64_t index = first + g;
       const std::byte* column = panel + index / kGroups * kLayout.bytes;
       // Busy multipliers keep the hardware's own prefetching from running far enough ahead: fetch
-      // the same part of the next panel, which may be the next item's or none.
-      if constexpr (kTokens >= 4) {
+      // the same part of the next panel, which may be the next item's or none; with few tokens
+      // less.
+      if constexpr (kTokens > 1) {
         constexpr int kBytes = kLayout.bytes / kGroups;
-        const std::byte* next = column + task.panel_bytes + index % kGroups * kBytes;
+        constexpr int64_t kPage = 4096;
+        const std::byte* next =
+            column + index % kGroups * kBytes + (kTokens < 4 ? kPage : task.panel_bytes);
         for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(next + i, 0, 2);
       }
       Group<kDType, kTokens, kWidth>(column, static_cast<int>(index % kGroups), codes,
