@@ -128,7 +128,7 @@ constexpr int64_t AttentionScratchFloats(int64_t rows, int64_t head_dim) {
 struct Kernels {
   void (*linear)(const LinearTask& task);
   // Elements [k_begin, k_begin + k_count) of the 16 rows of a panel, as f32 [k_count][16]. Both are
-  // multiples of 32 for block types.
+  // multiples of 32 for block types; k_begin is even for BF16.
   void (*unpack)(DType dtype, const std::byte* panel, int64_t k_begin, int64_t k_count,
                  float* tile);
   void (*add_rms_norm)(const NormTask& task);
