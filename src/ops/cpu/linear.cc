@@ -28,14 +28,34 @@ Cut CutFloat(const PanelWeight& weight, int64_t num_tokens) {
           .rows = CeilDiv(num_tokens, CeilDiv(num_tokens, kMaxItemRows))};
 }
 
-Cut CutInt8(const PanelWeight& weight, int64_t num_tokens, int64_t tokens_at_once) {
+Cut CutPacked(const PanelWeight& weight, int64_t num_tokens, int64_t tokens_at_once,
+              int64_t max_panels) {
   // An item prepares its tokens once for all its panels: short wide items before long narrow ones,
   // as long as there are enough to share the work out evenly.
   const int64_t panels = CeilDiv(weight.rows(), kPanelRows);
   int64_t rows = std::max(tokens_at_once, kMaxItemRows / tokens_at_once * tokens_at_once);
   const auto width = [&] { return panels * CeilDiv(num_tokens, rows) / kGoodItems; };
-  while (rows > tokens_at_once && width() < kMaxInt8Panels) rows -= tokens_at_once;
-  return {.width = std::clamp<int64_t>(width(), 1, kMaxInt8Panels), .rows = rows};
+  while (rows > tokens_at_once && width() < max_panels) rows -= tokens_at_once;
+  return {.width = std::clamp<int64_t>(width(), 1, max_panels), .rows = rows};
+}
+
+// What multiplies activations of the weight's type, and how its work is cut.
+struct Product {
+  void (*run)(const LinearTask& task);
+  Cut cut;
+};
+
+Product ProductOf(const IsaKernels& isa, const PanelWeight& weight, int64_t num_tokens) {
+  switch (weight.activation()) {
+    case DType::kI8Blocks:
+      return {isa.int8->linear,
+              CutPacked(weight, num_tokens, isa.int8->tokens_at_once, kMaxInt8Panels)};
+    case DType::kBF16:
+      return {isa.bf16->linear,
+              CutPacked(weight, num_tokens, isa.bf16->tokens_at_once, kMaxBf16Panels)};
+    default:
+      return {isa.kernels->linear, CutFloat(weight, num_tokens)};
+  }
 }
 
 }  // namespace
@@ -46,10 +66,8 @@ void RunLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles, const Line
   if (num_tokens == 0) return;
   CHECK(op.x.dtype == weight.activation() && op.x.cols() == weight.cols());
   const float* bias = op.bias.empty() ? nullptr : static_cast<const float*>(op.bias.data);
-  const bool int8 = op.x.dtype == DType::kI8Blocks;
-  const auto run = int8 ? isa.int8->linear : isa.kernels->linear;
-  const Cut cut =
-      int8 ? CutInt8(weight, num_tokens, isa.int8->tokens_at_once) : CutFloat(weight, num_tokens);
+  const Product product = ProductOf(isa, weight, num_tokens);
+  const Cut& cut = product.cut;
   int64_t num_groups = 0;
   for (const PanelSegment& segment : weight.segments()) {
     num_groups += CeilDiv(segment.panels, cut.width);
@@ -64,19 +82,19 @@ void RunLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles, const Line
     const int64_t panels = std::min(cut.width, segment->panels - panel);
     const int64_t output = segment->first_row + panel * kPanelRows;
     const int64_t row = item / num_groups * cut.rows;
-    run({.dtype = segment->dtype,
-         .panels = segment->data + panel * segment->panel_bytes,
-         .panel_bytes = segment->panel_bytes,
-         .num_panels = static_cast<int>(panels),
-         .cols = weight.cols(),
-         .x = op.x.RowData(row),
-         .x_stride = op.x.row_stride,
-         .num_tokens = std::min(cut.rows, num_tokens - row),
-         .bias = bias != nullptr ? bias + output : nullptr,
-         .out = op.out.Row<float>(row) + output,
-         .out_stride = op.out.float_stride(),
-         .num_outputs = std::min(panels * kPanelRows, segment->rows - panel * kPanelRows),
-         .tile = tiles + worker * static_cast<int64_t>(kTileFloats)});
+    product.run({.dtype = segment->dtype,
+                 .panels = segment->data + panel * segment->panel_bytes,
+                 .panel_bytes = segment->panel_bytes,
+                 .num_panels = static_cast<int>(panels),
+                 .cols = weight.cols(),
+                 .x = op.x.RowData(row),
+                 .x_stride = op.x.row_stride,
+                 .num_tokens = std::min(cut.rows, num_tokens - row),
+                 .bias = bias != nullptr ? bias + output : nullptr,
+                 .out = op.out.Row<float>(row) + output,
+                 .out_stride = op.out.float_stride(),
+                 .num_outputs = std::min(panels * kPanelRows, segment->rows - panel * kPanelRows),
+                 .tile = tiles + worker * static_cast<int64_t>(kTileFloats)});
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/mutex.h"
+#include "ops/cpu/activation.h"
 #include "ops/cpu/panel_layout.h"
 #include "ops/host/host_ops.h"
 
@@ -63,15 +64,15 @@ class FirstError {
 
 }  // namespace
 
-Result<std::unique_ptr<PackedWeight>> PanelWeight::Make(const WeightSpec& spec, bool int8,
-                                                        WeightMemory& memory, ThreadPool& pool) {
+Result<std::unique_ptr<PackedWeight>> PanelWeight::Make(const WeightSpec& spec,
+                                                        const IsaKernels& isa, WeightMemory& memory,
+                                                        ThreadPool& pool) {
   RETURN_IF_ERROR(CheckWeightSpec(spec));
   const int64_t cols = spec.parts.front()->shape().cols();
   std::vector<PanelSegment> segments;
   int64_t bytes = 0;
   int64_t num_rows = 0;
   for (const auto& part : spec.parts) {
-    int8 = int8 && IsBlockType(part->dtype());
     PanelSegment segment;
     segment.dtype = part->dtype();
     segment.first_row = num_rows;
@@ -107,8 +108,7 @@ Result<std::unique_ptr<PackedWeight>> PanelWeight::Make(const WeightSpec& spec, 
     if (!status.ok()) error.Set(i, std::move(status));
   });
   RETURN_IF_ERROR(error.Get());
-  return std::unique_ptr<PackedWeight>(new PanelWeight(num_rows, cols,
-                                                       int8 ? DType::kI8Blocks : DType::kF32,
+  return std::unique_ptr<PackedWeight>(new PanelWeight(num_rows, cols, ActivationOf(spec, isa),
                                                        std::move(buffer), std::move(segments)));
 }
 

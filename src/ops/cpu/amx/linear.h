@@ -75,7 +75,7 @@ class AmxLinear : Int8Linear<AmxCodes> {
                               sums + p * kTokens * kPanelRows);
       }
     }
-    Store<kTokens>(task, kTokens, sums);
+    StoreSums<Avx512>(task, kTokens, kTokens, sums);
   }
 
   template <DType kDType>
