@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -11,6 +10,7 @@
 
 #include "ops/cpu/cpu_ops.h"
 #include "ops/reference/reference_ops.h"
+#include "ops/testing/bf16_recipes.h"
 #include "ops/testing/memory_source.h"
 #include "ops/testing/op_harness.h"
 
@@ -443,27 +443,6 @@ TEST(CpuIsas, LinearIsTheSameOnEveryIsaWithFma) {
     const LinearCase c = RandomCase(random, {{dtype, 50}}, 768, 11, true);
     EXPECT_TRUE(SameBits(RunLinear(**a, c), RunLinear(**b, c))) << Name(dtype);
   }
-}
-
-// The recipes of cpu/bf16_kernels.h, for one output.
-float Avx512Bf16Sum(const float* w, const float* x, int64_t cols) {
-  float sum = 0;
-  for (int64_t k = 0; k < cols; k += 2) {
-    if (k + 1 < cols) sum = std::fma(w[k + 1], x[k + 1], sum);
-    sum = std::fma(w[k], x[k], sum);
-  }
-  return sum;
-}
-float AmxBf16Sum(const float* w, const float* x, int64_t cols) {
-  float sum = 0;
-  for (int64_t begin = 0; begin < cols; begin += 32) {
-    float parts[2] = {};
-    for (int64_t k = begin; k < std::min(cols, begin + 32); ++k) {
-      parts[k % 2] = std::fma(w[k], x[k], parts[k % 2]);
-    }
-    sum += parts[0] + parts[1];
-  }
-  return sum;
 }
 
 void CheckBf16Recipe(const std::string& isa, float (*sum)(const float*, const float*, int64_t)) {

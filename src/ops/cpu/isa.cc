@@ -94,7 +94,7 @@ constexpr Isa kIsas[] = {
     {"avx2", Avx2Kernels, Avx2Int8Kernels, MissingAvx2},
     {"avxvnni", Avx2Kernels, AvxVnniInt8Kernels, MissingAvxVnni},
     {"avx512", Avx512Kernels, Avx2Int8Kernels, MissingAvx512},
-    {"amx", Avx512Kernels, AmxInt8Kernels, MissingAmx},
+    {"amx", Avx512Kernels, AmxInt8Kernels, MissingAmx, AmxBf16Kernels},
     {"avx512vnni", Avx512Kernels, Avx512VnniInt8Kernels, MissingAvx512Vnni},
     {"avx512bf16", Avx512Kernels, Avx512VnniInt8Kernels, MissingAvx512Bf16, Avx512Bf16Kernels}};
 #else

@@ -55,17 +55,18 @@ class Bf16Linear {
     constexpr int kPiece = Bf16PieceOf(kTokens);
     alignas(64) float sums[kMaxBf16Panels * kTokens * kPanelRows] = {};
     alignas(64) std::byte tokens[kTokens * Bf16StrideOf(kTokens)];
-    const M multiply(count);
+    M::Start(count);
     for (int64_t first = 0; first < task.cols; first += kPiece) {
       const auto n = static_cast<int>(task.cols - first < kPiece ? task.cols - first : kPiece);
       Pack<kTokens>(task, count, first, n, tokens);
-      multiply.template Run<kTokens>({.panels = task.panels + first * kPanelRows * 2,
-                                      .panel_bytes = task.panel_bytes,
-                                      .num_panels = task.num_panels,
-                                      .pairs = (n + 1) / 2,
-                                      .tokens = tokens},
-                                     sums);
+      M::template Run<kTokens>({.panels = task.panels + first * kPanelRows * 2,
+                                .panel_bytes = task.panel_bytes,
+                                .num_panels = task.num_panels,
+                                .pairs = (n + 1) / 2,
+                                .tokens = tokens},
+                               sums);
     }
+    M::Finish();
     StoreSums<typename M::V>(task, count, kTokens, sums);
   }
 
@@ -92,8 +93,6 @@ class Bf16Multiply {
   static constexpr int kMaxTokens = 12;
   static constexpr bool kReadsWholeBlocks = true;
 
-  explicit Bf16Multiply(int /*num_tokens*/) {}
-
   template <typename Body>
   static void ForBlockOf(int n, Body body) {
     if (n == 1) return body(Constant<1>());
@@ -103,8 +102,13 @@ class Bf16Multiply {
     return body(Constant<12>());
   }
 
+  // Around the pieces of a block.
+  static void Start(int /*num_tokens*/) {}
+  static void Finish() {}
+
+  // Adds the products of a piece to sums [panel][kTokens][16].
   template <int kTokens>
-  void Run(const Bf16Piece& piece, float* sums) const {
+  static void Run(const Bf16Piece& piece, float* sums) {
     // Sums enough to hide the latency of their chains, and not more than there are registers.
     constexpr int kWidth = kTokens <= 4 ? 4 : 2;
     int p = 0;

@@ -1,0 +1,13 @@
+#include "ops/testing/emulated_amx.h"
+
+#include "ops/cpu/amx/bf16_linear.h"
+#include "ops/testing/emulated_tiles.h"
+
+namespace tokamak::cpu {
+
+const Bf16Kernels* EmulatedAmxBf16Kernels() {
+  static constexpr Bf16Kernels kKernels = MakeAmxBf16Kernels<EmulatedTiles>();
+  return &kKernels;
+}
+
+}  // namespace tokamak::cpu
