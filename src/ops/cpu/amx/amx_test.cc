@@ -24,7 +24,7 @@ class EmulatedAmx : public ::testing::Test {
     vnni_ = *vnni;
     amx_ = {.name = "amx_emulated",
             .kernels = vnni_.kernels,
-            .int8 = vnni_.int8,
+            .int8 = EmulatedAmxInt8Kernels(),
             .bf16 = EmulatedAmxBf16Kernels()};
   }
 
@@ -58,6 +58,40 @@ class EmulatedAmx : public ::testing::Test {
   WeightMemory memory_;
   ThreadPool pool_{2};
 };
+
+TEST_F(EmulatedAmx, Int8GivesTheBitsOfVnni) {
+  std::mt19937_64 random(1);
+  const int64_t rows = 150, cols = 1280;
+  const std::vector<float> x = RandomFloats(random, 150 * cols), bias = RandomFloats(random, rows);
+  for (const DType dtype : WeightTypes()) {
+    if (!IsBlockType(dtype)) continue;
+    const auto source = MemorySource::Random("weight", dtype, {rows, cols}, random());
+    const auto weight = Prepare(amx_, source);
+    ASSERT_EQ(weight->activation(), DType::kI8Blocks);
+    for (const int64_t num_tokens : {1, 6, 7, 16, 17, 22, 23, 63, 64, 65, 128, 150}) {
+      EXPECT_TRUE(SameBits(Run(amx_, *weight, x, num_tokens, bias),
+                           Run(vnni_, *weight, x, num_tokens, bias)))
+          << Name(dtype) << ", " << num_tokens << " tokens";
+    }
+  }
+}
+
+// Units of a piece that are no multiple of those under way: 1 group, 2, 3, and a piece and one.
+TEST_F(EmulatedAmx, Int8OfFewColumns) {
+  std::mt19937_64 random(2);
+  const int64_t rows = 33, num_tokens = 20;
+  for (const int64_t cols : {32, 64, 96, 160, 1056}) {
+    const std::vector<float> x = RandomFloats(random, num_tokens * cols);
+    const std::vector<float> bias = RandomFloats(random, rows);
+    for (const DType dtype : {DType::kQ4_0, DType::kQ4_1, DType::kQ8_0}) {
+      const auto weight =
+          Prepare(amx_, MemorySource::Random("weight", dtype, {rows, cols}, random()));
+      EXPECT_TRUE(SameBits(Run(amx_, *weight, x, num_tokens, bias),
+                           Run(vnni_, *weight, x, num_tokens, bias)))
+          << Name(dtype) << ", " << cols << " columns";
+    }
+  }
+}
 
 TEST_F(EmulatedAmx, Bf16FollowsItsRecipeInEveryBatch) {
   std::mt19937_64 random(3);
