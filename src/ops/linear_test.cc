@@ -3,11 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <numeric>
 #include <random>
 
 #include "ops/cpu/cpu_ops.h"
 #include "ops/reference/reference_ops.h"
+#include "ops/testing/bf16_recipes.h"
 #include "ops/testing/memory_source.h"
 #include "ops/testing/op_harness.h"
 
@@ -220,6 +223,44 @@ TEST_P(LinearOps, ARowsBitsDependOnNothingButTheRow) {
   }
 }
 
+// The steps by which backends cut bf16 products lie close together at few rows. 455 columns: less
+// than a tile, and an odd one.
+TEST_P(LinearOps, ABf16RowsBitsAreTheSameInEveryBatch) {
+  std::mt19937_64 random(12);
+  const LinearCase c = RandomCase(random, {{DType::kBF16, 83}}, 455, 40, true);
+  const auto ops = Make(1), others = Make(3);
+  const auto weight = Prepare(*ops, c), others_weight = Prepare(*others, c);
+  std::vector<float> alone;
+  for (int64_t t = 0; t < c.num_tokens; ++t) {
+    const std::vector<float> row = RunLinear(*ops, *weight, c, t, t + 1);
+    alone.insert(alone.end(), row.begin(), row.end());
+  }
+  for (int64_t end = 1; end <= c.num_tokens; ++end) {
+    const std::vector<float> expected(alone.begin(), alone.begin() + end * c.rows);
+    EXPECT_TRUE(SameBits(RunLinear(*ops, *weight, c, 0, end), expected)) << end;
+    EXPECT_TRUE(SameBits(RunLinear(*others, *others_weight, c, 0, end), expected)) << end;
+  }
+}
+
+TEST_P(LinearOps, NanInARowStaysInThatRow) {
+  std::mt19937_64 random(13);
+  const auto ops = Make(2);
+  for (const DType dtype : {DType::kBF16, DType::kF32, DType::kQ4_1}) {
+    LinearCase c = RandomCase(random, {{dtype, 50}}, 96, 35, false);
+    const std::vector<float> expected = RunLinear(*ops, c);
+    c.x[17 * 96 + 95] = std::numeric_limits<float>::quiet_NaN();
+    const std::vector<float> actual = RunLinear(*ops, c);
+    for (int64_t i = 0; i < c.num_tokens * c.rows; ++i) {
+      const auto at = static_cast<size_t>(i);
+      if (i / c.rows == 17) {
+        EXPECT_TRUE(std::isnan(actual[at])) << Name(dtype) << " " << i;
+      } else {
+        EXPECT_EQ(actual[at], expected[at]) << Name(dtype) << " " << i;
+      }
+    }
+  }
+}
+
 TEST_P(LinearOps, EmbedGivesTheRowsExactly) {
   std::mt19937_64 random(6);
   const auto ops = Make(2);
@@ -403,6 +444,24 @@ TEST(CpuIsas, LinearIsTheSameOnEveryIsaWithFma) {
     EXPECT_TRUE(SameBits(RunLinear(**a, c), RunLinear(**b, c))) << Name(dtype);
   }
 }
+
+void CheckBf16Recipe(const std::string& isa, float (*sum)(const float*, const float*, int64_t)) {
+  const auto ops = MakeCpuOps({.threads = 2, .isa = isa});
+  if (!ops.ok()) GTEST_SKIP() << ops.status().ToString();
+  std::mt19937_64 random(14);
+  const LinearCase c = RandomCase(random, {{DType::kBF16, 37}}, 1331, 45, false);
+  const std::vector<float> x = RoundTo(DType::kBF16, c.x);
+  const std::vector<float> w = static_cast<const MemorySource&>(*c.parts[0]).Dequantized();
+  std::vector<float> expected;
+  for (int64_t t = 0; t < c.num_tokens; ++t) {
+    for (int64_t n = 0; n < c.rows; ++n) {
+      expected.push_back(sum(w.data() + n * c.cols, x.data() + t * c.cols, c.cols));
+    }
+  }
+  EXPECT_TRUE(SameBits(RunLinear(**ops, c), expected));
+}
+TEST(CpuIsas, Bf16FollowsTheRecipeOfAvx512) { CheckBf16Recipe("avx512bf16", Avx512Bf16Sum); }
+TEST(CpuIsas, Bf16FollowsTheRecipeOfAmx) { CheckBf16Recipe("amx", AmxBf16Sum); }
 
 TEST(CpuIsas, AnUnknownIsaIsRefusedWithTheNames) {
   const Status status = MakeCpuOps({.threads = 1, .isa = "mmx"}).status();

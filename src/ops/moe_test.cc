@@ -270,7 +270,7 @@ TEST_P(MoeOps, ConvertRoundsAsTheTypeDoes) {
   const auto weight_of_the_width =
       ops_->Prepare({.parts = {MemorySource::Random("weight", DType::kQ8_0, {1, 96}, 1)}});
   ASSERT_TRUE(weight_of_the_width.ok());
-  for (const DType dtype : {DType::kF32, GetParam().activation}) {
+  for (const DType dtype : GetParam().activations) {
     OpRunner run(*ops_);
     const Tensor out = run.Output({40, 96}, dtype);
     run.Run(Convert{.x = run.Floats(values, {40, 96}), .out = out});

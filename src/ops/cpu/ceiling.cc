@@ -103,7 +103,8 @@ MULTIPLY_LOOP(Int8Avx512Vnni, __m512i, __m512i, "x", _mm512_dpbusd_epi32(sum, a,
 
 Loops ChooseLoops(std::string_view isa) {
   // Beside each loop, the MACs of one chain's step. The backend has checked that the ISA runs here.
-  const bool vnni = isa.ends_with("vnni") || isa.starts_with("amx");
+  const bool vnni =
+      isa.ends_with("vnni") || isa.starts_with("avx512bf16") || isa.starts_with("amx");
   if (isa.starts_with("avx512") || isa.starts_with("amx")) {
     return {ReadAvx512, {vnni ? Int8Avx512Vnni : Int8Avx512, 64}, {F32Avx512, 16}};
   }

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "ops/cpu/activation.h"
 #include "ops/cpu/attend.h"
 #include "ops/cpu/attention_plan.h"
 #include "ops/cpu/cache_layout.h"
@@ -68,7 +69,7 @@ class CpuOps final : public HostOps {
   std::string_view name() const override { return name_; }
   Result<std::unique_ptr<PackedWeight>> Prepare(const WeightSpec& spec) override {
     ASSIGN_OR_RETURN(std::unique_ptr<PackedWeight> weight,
-                     PanelWeight::Make(spec, isa_.int8 != nullptr, weights_, pool_));
+                     PanelWeight::Make(spec, isa_, weights_, pool_));
     // Rows of its width are made in f32 before they are rounded.
     RETURN_IF_ERROR(ReserveRows(weight->cols()));
     return weight;
@@ -125,7 +126,6 @@ class CpuOps final : public HostOps {
 
 template <typename Write>
 void CpuOps::WriteRows(const Tensor& out, int64_t elements_per_row, Write write) {
-  CHECK(out.dtype == DType::kF32 || out.dtype == DType::kI8Blocks);
   const int64_t rows = out.rows(), cols = out.cols();
   const int64_t step = std::max<int64_t>(1, kItemElements / std::max<int64_t>(1, elements_per_row));
   pool_.ParallelFor(CeilDiv(rows, step), [&](int64_t item, int worker) {
@@ -134,7 +134,7 @@ void CpuOps::WriteRows(const Tensor& out, int64_t elements_per_row, Write write)
     float* const floats = FloatRow(worker, cols);
     for (int64_t row = begin; row < end; ++row) {
       write(row, 1, floats);
-      isa_.int8->quantize(floats, 0, cols, cols, out.RowData(row));
+      RoundActivations(isa_, floats, 0, cols, out, row);
     }
   });
 }

@@ -19,6 +19,7 @@ struct Cut {
 
 // Rows [row, row + num_rows) of x times one weight.
 struct Product {
+  void (*run)(const LinearTask& task) = nullptr;  // what multiplies rows of x's type
   const PanelWeight* weight = nullptr;
   const float* bias = nullptr;  // or null
   int64_t row = 0;

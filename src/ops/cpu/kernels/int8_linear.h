@@ -11,6 +11,7 @@
 #include "ops/cpu/kernels/codes.h"
 #include "ops/cpu/kernels/constant.h"
 #include "ops/cpu/kernels/group_scales.h"
+#include "ops/cpu/kernels/store_sums.h"
 #include "quant/activation_row.h"
 
 namespace tokamak::cpu {
@@ -85,7 +86,7 @@ class Int8Linear {
         }
       }
     }
-    Store<kTokens>(task, count, sums);
+    StoreSums<D>(task, count, kTokens, sums);
     return count;
   }
 
@@ -219,29 +220,6 @@ class Int8Linear {
         }
       }
     });
-  }
-
-  template <int kTokens>
-  static void Store(const LinearTask& task, int64_t count, const float* sums) {
-    for (int64_t t = 0; t < count; ++t) {
-      float* out = task.out + t * task.out_stride;
-      for (int p = 0; p < task.num_panels; ++p) {
-        const float* sum = sums + (p * kTokens + t) * kPanelRows;
-        const int64_t begin = static_cast<int64_t>(p) * kPanelRows;
-        const int64_t n = task.num_outputs - begin;
-        if (n >= kPanelRows) {
-          for (int i = 0; i < kPanelRows; i += D::kLanes) {
-            F total = D::Load(sum + i);
-            if (task.bias != nullptr) total = D::Add(total, D::Load(task.bias + begin + i));
-            D::Store(out + begin + i, total);
-          }
-        } else {
-          for (int64_t i = 0; i < n; ++i) {
-            out[begin + i] = task.bias != nullptr ? sum[i] + task.bias[begin + i] : sum[i];
-          }
-        }
-      }
-    }
   }
 };
 
