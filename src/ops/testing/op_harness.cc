@@ -22,7 +22,7 @@ std::vector<OpBackend> OpBackends() {
       backends.push_back({.name = "cpu_" + isa, .make = make, .activation = DType::kI8Blocks});
     }
     // These differ from the ISA before them in their int8 kernels alone.
-    if (isa.ends_with("vnni") || isa == "amx") continue;
+    if (isa.ends_with("vnni") || isa == "amx" || isa.starts_with("neon")) continue;
     backends.push_back({.name = "cpu_" + isa + "_precise", .make = [isa](int threads) {
                           return MakeCpuOps({.threads = threads, .isa = isa + "/precise"});
                         }});

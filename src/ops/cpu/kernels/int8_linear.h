@@ -59,7 +59,9 @@ class Int8Linear {
     if (n == 2) return Tile<kDType, 2>(task, 2);
     if constexpr (D::kMaxTokens >= 12) {
       if (n > 8) return Tile<kDType, 12>(task, n < 12 ? n : 12);
-      if (n > 4) return Tile<kDType, 8>(task, n);
+    }
+    if constexpr (D::kMaxTokens >= 8) {
+      if (n > 4) return Tile<kDType, 8>(task, n < 8 ? n : 8);
     }
     return Tile<kDType, 4>(task, n < 4 ? n : 4);
   }
