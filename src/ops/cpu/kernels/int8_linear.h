@@ -188,7 +188,7 @@ class Int8Linear {
       Unroll<kWords>([&](auto word) {
         constexpr int kJ = decltype(word)::value;
         constexpr int kWord = kPart * kWords + kJ;
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int v = 0; v < kWidth; ++v) {
           const I w = Codes::template Word<kWord>(data, lane + v * D::kLanes);
 #pragma GCC unroll 12

@@ -29,15 +29,16 @@ class I8mmLinear : Int8Linear<NeonDot> {
   }
 
  private:
-  // The tokens' part of a piece of k. Floats and integers of a pair lie side by side.
+  // The tokens' part of a piece of k; it stays in L1 beside a panel's part. Scales and sums lie as
+  // smmla's sums do, a pair twice, so that reading them takes no vector instruction but the load.
   template <int kPairs>
   struct Pairs {
-    static constexpr int kPiece = PieceOf(2 * kPairs);
-    alignas(
-        64) std::byte codes[kPiece * kPairs * 2 * kActivationBlock];  // [group][octet][token][8]
-    float scales[kPiece * kPairs * 2];                                // [group][token]: d
-    // [group][part][token]: d · Σ q in f32, or -offset · Σ q in i32, as Extra gives it.
-    uint32_t extra[kPiece * 2 * kPairs * 2];
+    static constexpr int kPiece = 32;  // groups
+    // [group][octet][pair][token][8]
+    alignas(64) std::byte codes[kPiece * kPairs * 2 * kActivationBlock];
+    float scales[kPiece * kPairs * 4];  // [group][pair][4]: d
+    // [group][part][pair][4]: d · Σ q in f32, or -offset · Σ q in i32, as Extra gives it.
+    uint32_t extra[kPiece * 2 * kPairs * 4];
   };
 
   template <DType kDType>
@@ -85,7 +86,7 @@ class I8mmLinear : Int8Linear<NeonDot> {
                    Pairs<kPairs>* tokens) {
     constexpr int kTokens = 2 * kPairs;
     constexpr int kParts = PartsOfGroup(kDType);
-    constexpr int kOctet = 8;
+    constexpr int kOctet = 8, kWide = 4 * kPairs;
     for (int t = 0; t < kTokens; ++t) {
       const std::byte* row = task.x + (t < count ? t : count - 1) * task.x_stride;
       const std::byte* from = row + first * kActivationBlock;
@@ -102,13 +103,16 @@ class I8mmLinear : Int8Linear<NeonDot> {
       const auto* high =
           reinterpret_cast<const int16_t*>(row + ActivationHighSums(task.cols)) + first;
       for (int g = 0; g < n; ++g) {
-        tokens->scales[g * kTokens + t] = scales[g];
-        uint32_t* extra = tokens->extra + g * kParts * kTokens + t;
-        if constexpr (kParts == 1) {
-          extra[0] = Extra<kDType>(low[g] + high[g], scales[g]);
-        } else {
-          extra[0] = Extra<kDType>(low[g], scales[g]);
-          extra[kTokens] = Extra<kDType>(high[g], scales[g]);
+        for (int twice = 0; twice < 2; ++twice) {
+          const int at = t / 2 * 4 + 2 * twice + t % 2;
+          tokens->scales[g * kWide + at] = scales[g];
+          uint32_t* extra = tokens->extra + g * kParts * kWide + at;
+          if constexpr (kParts == 1) {
+            extra[0] = Extra<kDType>(low[g] + high[g], scales[g]);
+          } else {
+            extra[0] = Extra<kDType>(low[g], scales[g]);
+            extra[kWide] = Extra<kDType>(high[g], scales[g]);
+          }
         }
       }
     }
@@ -133,8 +137,8 @@ class I8mmLinear : Int8Linear<NeonDot> {
       const std::byte* column = panel + index / kGroups * kLayout.bytes;
       Group<kDType, kPairs>(column, static_cast<int>(index % kGroups),
                             tokens.codes + g * kTokens * kActivationBlock,
-                            tokens.scales + g * kTokens,
-                            tokens.extra + g * PartsOfGroup(kDType) * kTokens, lane, sum);
+                            tokens.scales + g * 4 * kPairs,
+                            tokens.extra + g * PartsOfGroup(kDType) * 4 * kPairs, lane, sum);
     }
     for (int p = 0; p < kPairs; ++p) {
       NeonDot::Store(sums + 2 * p * kPanelRows, vuzp1q_f32(sum[p][0], sum[p][1]));
@@ -155,12 +159,12 @@ class I8mmLinear : Int8Linear<NeonDot> {
     const auto weight = GroupScales<NeonDot, kDType>::Load(column, group, lane);
     Unroll<kParts>([&](auto part) {
       constexpr int kPart = decltype(part)::value;
-      const uint32_t* part_extra = extra + kPart * 2 * kPairs;
+      const uint32_t* part_extra = extra + kPart * 4 * kPairs;
       I dot[kPairs][2];
 #pragma GCC unroll 4
       for (int p = 0; p < kPairs; ++p) {
         dot[p][0] = dot[p][1] = !HasMin(kDType) && Codes::Offset() != 0
-                                    ? BroadcastPair(part_extra + 2 * p)
+                                    ? NeonDot::LoadInt(part_extra + 4 * p)
                                     : NeonDot::ZeroInt();
       }
       Unroll<kWords / 2>([&](auto octet) {
@@ -190,24 +194,17 @@ class I8mmLinear : Int8Linear<NeonDot> {
     const F scale2[2] = {vzip1q_f32(scale, scale), vzip2q_f32(scale, scale)};
 #pragma GCC unroll 4
     for (int p = 0; p < kPairs; ++p) {
-      const F d = NeonDot::AsFloat(BroadcastPair(scales + 2 * p));
+      const F d = NeonDot::Load(scales + 4 * p);
       for (int i = 0; i < 2; ++i) {
         const F product = NeonDot::Mul(NeonDot::ToFloat(dot[p][i]), scale2[i]);
         sum[p][i] = NeonDot::Fma(product, d, sum[p][i]);
       }
       if constexpr (HasMin(kDType)) {
-        const F x = NeonDot::AsFloat(BroadcastPair(extra + 2 * p));
+        const F x = NeonDot::AsFloat(NeonDot::LoadInt(extra + 4 * p));
         sum[p][0] = NeonDot::Fma(vzip1q_f32(min, min), x, sum[p][0]);
         sum[p][1] = NeonDot::Fma(vzip2q_f32(min, min), x, sum[p][1]);
       }
     }
-  }
-
-  // The 8 bytes at p, twice.
-  static I BroadcastPair(const void* p) {
-    int64_t pair;
-    __builtin_memcpy(&pair, p, sizeof(pair));
-    return vreinterpretq_s32_s64(vdupq_n_s64(pair));
   }
 };
 
