@@ -29,10 +29,13 @@ Cut CutFloat(const PanelWeight& weight, int64_t num_tokens) {
 }
 
 Cut CutInt8(const PanelWeight& weight, int64_t num_tokens, int64_t tokens_at_once) {
-  const int64_t rows = std::max(tokens_at_once, kMaxItemRows / tokens_at_once * tokens_at_once);
-  // Wide items share what is prepared for their tokens, narrow ones share the work out evenly.
-  const int64_t panels = CeilDiv(weight.rows(), kPanelRows) * CeilDiv(num_tokens, rows);
-  return {.width = std::clamp<int64_t>(panels / kGoodItems, 1, kMaxInt8Panels), .rows = rows};
+  // An item prepares its tokens once for all its panels: short wide items before long narrow ones,
+  // as long as there are enough to share the work out evenly.
+  const int64_t panels = CeilDiv(weight.rows(), kPanelRows);
+  int64_t rows = std::max(tokens_at_once, kMaxItemRows / tokens_at_once * tokens_at_once);
+  const auto width = [&] { return panels * CeilDiv(num_tokens, rows) / kGoodItems; };
+  while (rows > tokens_at_once && width() < kMaxInt8Panels) rows -= tokens_at_once;
+  return {.width = std::clamp<int64_t>(width(), 1, kMaxInt8Panels), .rows = rows};
 }
 
 }  // namespace

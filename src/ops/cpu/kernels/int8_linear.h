@@ -79,10 +79,10 @@ class Int8Linear {
         const std::byte* panel = task.panels + p * task.panel_bytes;
         float* out = sums + p * kTokens * kPanelRows;
         if constexpr (kTokens == 1) {
-          Multiply<kDType, 1, kVectors>(panel, first, n, tokens, 0, out);
+          Multiply<kDType, 1, kVectors>(task, panel, first, n, tokens, 0, out);
         } else {
           for (int lane = 0; lane < kPanelRows; lane += D::kLanes) {
-            Multiply<kDType, kTokens, 1>(panel, first, n, tokens, lane, out + lane);
+            Multiply<kDType, kTokens, 1>(task, panel, first, n, tokens, lane, out + lane);
           }
         }
       }
@@ -139,8 +139,8 @@ class Int8Linear {
 
   // Adds groups [first, first + n) of kVectors' lanes from `lane` on to sums [token][16].
   template <DType kDType, int kTokens, int kWidth>
-  static void Multiply(const std::byte* panel, int64_t first, int n, const Tokens<kTokens>& tokens,
-                       int lane, float* sums) {
+  static void Multiply(const LinearTask& task, const std::byte* panel, int64_t first, int n,
+                       const Tokens<kTokens>& tokens, int lane, float* sums) {
     constexpr PanelLayout kLayout = LayoutOf(kDType);
     constexpr int kGroups = kLayout.elements / kActivationBlock;
     F sum[kTokens][kWidth];
@@ -151,6 +151,13 @@ class Int8Linear {
     for (int g = 0; g < n; ++g, codes += kTokens * kActivationBlock) {
       const int64_t index = first + g;
       const std::byte* column = panel + index / kGroups * kLayout.bytes;
+      // Busy multipliers keep the hardware's own prefetching from running far enough ahead: fetch
+      // the same part of the next panel, which may be the next item's or none.
+      if constexpr (kTokens >= 4) {
+        constexpr int kBytes = kLayout.bytes / kGroups;
+        const std::byte* next = column + task.panel_bytes + index % kGroups * kBytes;
+        for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(next + i, 0, 2);
+      }
       Group<kDType, kTokens, kWidth>(column, static_cast<int>(index % kGroups), codes,
                                      tokens.scales + g, tokens.extra + g, lane, sum);
     }
