@@ -18,9 +18,10 @@
 namespace tokamak {
 
 struct EngineOptions {
-  std::string model = {};       // .gguf file, Hugging Face directory, or dummy:<config.json>
-  std::string device = "auto";  // cpu, cuda, cuda:N, auto
-  std::string isa = "auto";     // CPU kernels: auto, or one that `tokamak --help` lists
+  std::string model = {};            // .gguf file, Hugging Face directory, or dummy:<config.json>
+  std::string dummy_dtype = "bf16";  // of a dummy's matrices, as GGUF names types: bf16, q4_k, ...
+  std::string device = "auto";       // cpu, cuda, cuda:N, auto
+  std::string isa = "auto";          // CPU kernels: auto, or one that `tokamak --help` lists
   // CPU: keep activations in f32 where the default is int8. Slower; the exact path.
   bool precise = false;
   std::string executor = "auto";  // of decode steps: eager, graph, auto

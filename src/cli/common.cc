@@ -36,6 +36,7 @@ void AddEngineFlags(Flags& flags, EngineFlags& engine) {
   EngineOptions& o = engine.options;
   AddModel(flags, o.model);
   flags.Group("Engine");
+  flags.Add("--dummy-dtype", o.dummy_dtype, "Type of a dummy model's matrices: bf16, q4_k, ...");
   flags.Add("--device", o.device, "cpu, cuda, cuda:N, or auto: a GPU where there is one");
   flags.Add("--threads", o.threads, "Compute threads; 0: one per physical core");
   flags.Add("--isa", o.isa,
@@ -56,7 +57,8 @@ void AddEngineFlags(Flags& flags, EngineFlags& engine) {
   flags.Add("--num-blocks", o.num_blocks, "KV blocks; overrides --kv-cache-memory");
   flags.Add("--block-size", o.block_size, "Positions per KV block");
   flags.Add("--kv-cache-dtype", o.kv_cache_dtype,
-            "f32, f16, bf16, q8_0 (on CPUs) or auto: f32 on CPUs, bf16 on GPUs");
+            "f32, f16, bf16, q8_0 (on CPUs) or auto: f16 on CPUs (f32 when precise), bf16 on "
+            "GPUs");
   flags.AddBytes("--host-cache-memory", o.host_cache_bytes, "Memory for swapped-out KV blocks");
   flags.Add("--target-itl-ms", o.target_itl_ms,
             "Longest wanted gap between a stream's tokens; 0: no target");

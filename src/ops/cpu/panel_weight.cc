@@ -67,6 +67,7 @@ Result<std::unique_ptr<PackedWeight>> PanelWeight::Make(const WeightSpec& spec, 
                                                         WeightMemory& memory, ThreadPool& pool) {
   RETURN_IF_ERROR(CheckWeightSpec(spec));
   const int64_t cols = spec.parts.front()->shape().cols();
+  int8 = int8 && spec.use != WeightUse::kRouter;
   std::vector<PanelSegment> segments;
   int64_t bytes = 0;
   int64_t num_rows = 0;
