@@ -40,8 +40,8 @@ void AddEngineFlags(Flags& flags, EngineFlags& engine) {
   flags.Add("--device", o.device, "cpu, cuda, cuda:N, or auto: a GPU where there is one");
   flags.Add("--threads", o.threads, "Compute threads; 0: one per physical core");
   flags.Add("--isa", o.isa,
-            "CPU kernels: auto, avx512bf16, avx512vnni, amx, avx512, avxvnni, avx2, baseline or "
-            "reference");
+            "CPU kernels: auto, baseline or reference; of x86 avx512bf16, avx512vnni, amx, avx512, "
+            "avxvnni or avx2; of Arm neoni8mm or neondot");
   flags.Add("--precise", o.precise, "CPU: activations in f32, not int8 or bf16; slower, exact");
   flags.Add("--max-context", o.max_context, "Positions per sequence; 0: the model's own");
   flags.Add("--max-seqs", o.max_seqs, "Sequences running at the same time");

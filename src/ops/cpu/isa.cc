@@ -6,6 +6,8 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 #include "base/error.h"
@@ -97,6 +99,21 @@ constexpr Isa kIsas[] = {
     {"amx", Avx512Kernels, AmxInt8Kernels, MissingAmx, AmxBf16Kernels},
     {"avx512vnni", Avx512Kernels, Avx512VnniInt8Kernels, MissingAvx512Vnni},
     {"avx512bf16", Avx512Kernels, Avx512VnniInt8Kernels, MissingAvx512Bf16, Avx512Bf16Kernels}};
+#elif defined(__aarch64__)
+std::string MissingNeonDot() {
+  constexpr unsigned long kDotProd = 1ul << 20;  // HWCAP_ASIMDDP (Linux, asm/hwcap.h)
+  return (getauxval(AT_HWCAP) & kDotProd) == 0 ? " DotProd" : "";
+}
+
+std::string MissingNeonI8mm() {
+  constexpr unsigned long kI8mm = 1ul << 13;  // HWCAP2_I8MM
+  return MissingNeonDot() + ((getauxval(AT_HWCAP2) & kI8mm) == 0 ? " I8MM" : "");
+}
+
+// Slowest first. The baseline is NEON; the others add integer products to it.
+constexpr Isa kIsas[] = {{"baseline", BaselineKernels, NoInt8Kernels, Nothing},
+                         {"neondot", BaselineKernels, NeonDotInt8Kernels, MissingNeonDot},
+                         {"neoni8mm", BaselineKernels, NeonI8mmInt8Kernels, MissingNeonI8mm}};
 #else
 constexpr Isa kIsas[] = {{"baseline", BaselineKernels, NoInt8Kernels, Nothing}};
 #endif

@@ -24,7 +24,9 @@ std::vector<OpBackend> OpBackends() {
       backends.push_back(backend);
     }
     // These differ from the ISA before them in their int8 and bf16 kernels alone.
-    if (isa.ends_with("vnni") || isa == "avx512bf16" || isa == "amx") continue;
+    if (isa.ends_with("vnni") || isa == "avx512bf16" || isa == "amx" || isa.starts_with("neon")) {
+      continue;
+    }
     backends.push_back({.name = "cpu_" + isa + "_precise", .make = [isa](int threads) {
                           return MakeCpuOps({.threads = threads, .isa = isa + "/precise"});
                         }});

@@ -60,7 +60,9 @@ class Int8Linear {
     if (n == 2) return Tile<kDType, 2>(task, 2);
     if constexpr (D::kMaxTokens >= 12) {
       if (n > 8) return Tile<kDType, 12>(task, n < 12 ? n : 12);
-      if (n > 4) return Tile<kDType, 8>(task, n);
+    }
+    if constexpr (D::kMaxTokens >= 8) {
+      if (n > 4) return Tile<kDType, 8>(task, n < 8 ? n : 8);
     }
     return Tile<kDType, 4>(task, n < 4 ? n : 4);
   }
@@ -153,7 +155,7 @@ class Int8Linear {
       // Busy multipliers keep the hardware's own prefetching from running far enough ahead: fetch
       // the same part of the next panel, which may be the next item's or none; with few tokens
       // less.
-      if constexpr (kTokens > 1) {
+      if (kTokens > 1 && lane == 0) {
         constexpr int kBytes = kLayout.bytes / kGroups;
         constexpr int64_t kPage = 4096;
         const std::byte* next =
@@ -197,7 +199,7 @@ class Int8Linear {
       Unroll<kWords>([&](auto word) {
         constexpr int kJ = decltype(word)::value;
         constexpr int kWord = kPart * kWords + kJ;
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int v = 0; v < kWidth; ++v) {
           const I w = Codes::template Word<kWord>(data, lane + v * D::kLanes);
 #pragma GCC unroll 12
