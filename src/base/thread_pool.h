@@ -22,9 +22,9 @@ class ThreadPool {
   int num_threads() const { return num_threads_; }
 
   // Calls body(item, worker) once for each item in [0, num_items), in any order and on any worker
-  // in [0, num_threads). Returns when all are done. Items must be cut by shape, never by thread
-  // count, so that results do not depend on the pool. `body` must not throw, and must not call
-  // ParallelFor.
+  // in [0, num_threads). Returns when all are done. Where a result depends on how work
+  // is cut, it must be cut by shape, never by thread count. `body` must not throw, and must not
+  // call ParallelFor.
   void ParallelFor(int64_t num_items, FunctionRef<void(int64_t item, int worker)> body);
 
   // CPU cores this process may run on, hyper-threads of one core counted once, and no more than

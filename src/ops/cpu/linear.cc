@@ -11,8 +11,9 @@ namespace {
 
 // Rows of x that an item takes at most: enough to pay for unpacking its weights.
 constexpr int64_t kMaxItemRows = 128;
-// Items that share a product well among a few cores.
-constexpr int64_t kGoodItems = 16;
+// Items that share a product well, for each core; for a few cores more.
+constexpr int64_t kGoodItems = 4;
+constexpr int64_t kMinGoodItems = 16;
 
 Cut CutFloat(const PanelWeight& weight, int64_t num_tokens) {
   // Small weights are cut finer, to feed all cores.
@@ -21,19 +22,21 @@ Cut CutFloat(const PanelWeight& weight, int64_t num_tokens) {
 }
 
 Cut CutPacked(const PanelWeight& weight, int64_t num_tokens, int64_t tokens_at_once,
-              int64_t max_panels) {
+              int64_t max_panels, int num_threads) {
+  const int64_t good_items = std::max(kMinGoodItems, kGoodItems * num_threads);
   // An item prepares its tokens once for all its panels: short wide items before long narrow ones,
   // as long as there are enough to share the work out evenly.
   const int64_t panels = CeilDiv(weight.rows(), kPanelRows);
   int64_t rows = std::max(tokens_at_once, kMaxItemRows / tokens_at_once * tokens_at_once);
-  const auto width = [&] { return panels * CeilDiv(num_tokens, rows) / kGoodItems; };
+  const auto width = [&] { return panels * CeilDiv(num_tokens, rows) / good_items; };
   while (rows > tokens_at_once && width() < max_panels) rows -= tokens_at_once;
   return {.width = std::clamp<int64_t>(width(), 1, max_panels), .rows = rows};
 }
 
 // A product of num_rows rows of x.
-Product MakeProduct(const IsaKernels& isa, const Tensor& x, const PackedWeight& packed,
-                    const float* bias, int64_t row, int64_t num_rows, int64_t first_item) {
+Product MakeProduct(const IsaKernels& isa, int num_threads, const Tensor& x,
+                    const PackedWeight& packed, const float* bias, int64_t row, int64_t num_rows,
+                    int64_t first_item) {
   const auto& weight = static_cast<const PanelWeight&>(packed);
   CHECK(x.dtype == weight.activation() && x.cols() == weight.cols());
   Product product = {
@@ -41,11 +44,13 @@ Product MakeProduct(const IsaKernels& isa, const Tensor& x, const PackedWeight& 
   switch (weight.activation()) {
     case DType::kI8Blocks:
       product.run = isa.int8->linear;
-      product.cut = CutPacked(weight, num_rows, isa.int8->tokens_at_once, kMaxInt8Panels);
+      product.cut =
+          CutPacked(weight, num_rows, isa.int8->tokens_at_once, kMaxInt8Panels, num_threads);
       break;
     case DType::kBF16:
       product.run = isa.bf16->linear;
-      product.cut = CutPacked(weight, num_rows, isa.bf16->tokens_at_once, kMaxBf16Panels);
+      product.cut =
+          CutPacked(weight, num_rows, isa.bf16->tokens_at_once, kMaxBf16Panels, num_threads);
       break;
     default:
       product.run = isa.kernels->linear;
@@ -107,7 +112,8 @@ float* TileOf(float* tiles, int worker) {
 
 void RunLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles, const Linear& op) {
   if (op.x.rows() == 0) return;
-  const Product product = MakeProduct(isa, op.x, *op.weight, DataOf(op.bias), 0, op.x.rows(), 0);
+  const Product product =
+      MakeProduct(isa, pool.num_threads(), op.x, *op.weight, DataOf(op.bias), 0, op.x.rows(), 0);
   pool.ParallelFor(EndItem(product), [&](int64_t item, int worker) {
     RunItem(product, item, op.x, op.out, TileOf(tiles, worker));
   });
@@ -123,7 +129,7 @@ void RunGroupedLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles,
     if (offsets[e] == offsets[e + 1]) continue;
     const PackedWeight& weight = *op.weights[e];
     products.push_back(
-        MakeProduct(isa, op.x, weight,
+        MakeProduct(isa, pool.num_threads(), op.x, weight,
                     bias != nullptr ? bias + static_cast<int64_t>(e) * weight.rows() : nullptr,
                     offsets[e], offsets[e + 1] - offsets[e], items));
     items = EndItem(products.back());

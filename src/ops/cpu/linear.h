@@ -10,8 +10,8 @@
 
 namespace tokamak::cpu {
 
-// How a product is cut into items: up to `width` panels times up to `rows` rows of x. It changes no
-// result.
+// How a product is cut into items: up to `width` panels times up to `rows` rows of x. An output is
+// computed the same way in any item, so that the cut may depend on the number of threads.
 struct Cut {
   int64_t width = 0;
   int64_t rows = 0;

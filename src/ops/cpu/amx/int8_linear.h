@@ -1,7 +1,7 @@
 // Linear on int8 activations with AMX: 16 tokens times the 16 rows of a panel, a group of 32
 // elements (or half of one, where scales cover 16) at a time, in one instruction on tiles. What
 // follows the integer sums is the same recipe as everywhere (cpu/int8_kernels.h), and so are the
-// bits; a few tokens take AVX512-VNNI's way.
+// bits; what is less than 16 tokens takes AVX512-VNNI's way, as fast per token.
 //
 // A piece of a panel is unpacked to signed bytes once for all tokens of a block. The integer sums
 // come back through memory, which takes long: so four products are under way while the four before
@@ -34,12 +34,13 @@ class AmxInt8Linear : Int8Linear<AmxCodes> {
 
   static void Run(const LinearTask& given) {
     LinearTask task = given;
-    if (task.num_tokens > kFewTokens) {
+    if (task.num_tokens >= kTile) {
       ForBlockType(task.dtype, [&](auto type) {
         constexpr DType kDType = decltype(type)::value;
         Configure(PartsOfGroup(kDType));
-        while (task.num_tokens > kFewTokens) {
-          const int64_t count = TokensOfBlock(task.num_tokens);
+        while (task.num_tokens >= kTile) {
+          const int64_t tiles = task.num_tokens / kTile * kTile;
+          const int64_t count = tiles < kBlockTokens ? tiles : kBlockTokens;
           Block<kDType>(task, static_cast<int>(count));
           task.num_tokens -= count;
           task.x += count * task.x_stride;
@@ -53,24 +54,18 @@ class AmxInt8Linear : Int8Linear<AmxCodes> {
 
  private:
   static constexpr int kTile = 16;  // tokens of a tile
-  // As many tokens as this, or fewer, do not pay for a tile.
-  static constexpr int kFewTokens = 6;
   static constexpr int kPiece = PieceOf(kTile);
+  // Groups unpacked at once, whose words stay in L1: 10 to 20% faster than 32 on 16 cores.
+  static constexpr int kStep = 16;
   static constexpr int kBatch = 4;  // products under way
   static constexpr int kDots = kTile * kPanelRows;
 
   // A piece of a panel. A unit is what shares a scale: a group, or half of one.
   struct Panel {
-    alignas(64) std::byte words[kPiece * 8 * 64];      // [unit][word][16], signed bytes
-    alignas(64) float scale[2 * kPiece * kPanelRows];  // [unit][16]
-    alignas(64) float min[2 * kPiece * kPanelRows];    // [unit][16], where the format has one
+    alignas(64) std::byte words[kStep * 8 * 64];      // [unit][word][16], signed bytes
+    alignas(64) float scale[2 * kStep * kPanelRows];  // [unit][16]
+    alignas(64) float min[2 * kStep * kPanelRows];    // [unit][16], where the format has one
   };
-
-  // Of the n tokens that are left: whole tiles, and the rest if it is worth one.
-  static int64_t TokensOfBlock(int64_t n) {
-    if (n >= kBlockTokens) return kBlockTokens;
-    return n % kTile > kFewTokens ? n : n - n % kTile;
-  }
 
   // Tiles 0 to 3: sums; 4 and 5: tokens' codes; 6 and 7: the panel's.
   static void Configure(int parts) {
@@ -89,12 +84,11 @@ class AmxInt8Linear : Int8Linear<AmxCodes> {
     Tokens<kTile> tokens[kTiles];
     Panel unpacked;
     const int64_t groups = task.cols / kActivationBlock;
-    for (int64_t first = 0; first < groups; first += kPiece) {
-      const int n = static_cast<int>(groups - first < kPiece ? groups - first : kPiece);
+    for (int64_t first = 0; first < groups; first += kStep) {
+      const int n = static_cast<int>(groups - first < kStep ? groups - first : kStep);
       LinearTask rows = task;
       for (int t = 0; t < count; t += kTile, rows.x += kTile * task.x_stride) {
-        Pack<kDType, kTile>(rows, count - t < kTile ? count - t : kTile, first, n,
-                            &tokens[t / kTile]);
+        Pack<kDType, kTile>(rows, kTile, first, n, &tokens[t / kTile]);
       }
       for (int p = 0; p < task.num_panels; ++p) {
         Unpack<kDType>(task, task.panels + p * task.panel_bytes, first, n, &unpacked);
