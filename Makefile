@@ -62,10 +62,9 @@ asan tsan:
 fuzz:
 	@scripts/install-deps build check
 	@scripts/fuzz
-aarch64-check:
+aarch64-check: all
 	@scripts/install-deps build check
-	@cmake --preset aarch64 --log-level=WARNING
-	@ninja -C build-aarch64 -j $(JOBS) tokamak_libraries
+	@JOBS=$(JOBS) scripts/aarch64-check
 
 # Compiles and links the CUDA backend, where there is a compiler for it.
 .PHONY: cuda-check

@@ -10,14 +10,14 @@ import subprocess
 TIMEOUT_S = 600
 
 
-def run(args, command):
-    """Standard output of a command on the chosen cores; RuntimeError with its last words."""
+def run(args, command, with_stderr=False):
+    """What a command prints on the chosen cores; RuntimeError with its last words."""
     command = ['taskset', '-c', args.cpus] + [str(word) for word in command]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ['no message'])[-1]
         raise RuntimeError(f'exit code {done.returncode}: {last}')
-    return done.stdout
+    return done.stdout + (done.stderr if with_stderr else '')
 
 
 class Setting(dict):
@@ -97,9 +97,10 @@ class LlamaCpp:
             return self.measure_one(setting, prompt, output)
         out = run(self.args, [
             self.folder / 'llama-batched-bench', '-m', setting['model'], '-t', self.threads,
-            '-tb', self.threads, '-c', streams * (prompt + output), '-b', 2048, '-ub', 512,
+            '-tb', self.threads, '-c', streams * (prompt + output + 64), '-b', 2048, '-ub', 512,
             '-npp', prompt, '-ntg', output, '-npl', streams, '-fa', 'on' if setting['fa'] else 'off',
-            *(['-kvu'] if setting.get('kvu') else []), *(['-rtr'] if setting.get('rtr') else [])])
+            *(['-kvu'] if setting.get('kvu') else []), *(['-rtr'] if setting.get('rtr') else [])],
+            with_stderr=True)  # where ik_llama.cpp prints its table
         # | PP | TG | B | N_KV | T_PP s | S_PP t/s | T_TG s | S_TG t/s | T s | S t/s |
         rows = re.findall(r'^\|((?: *[\d.]+ \|){10})$', out, re.MULTILINE)
         if not rows:

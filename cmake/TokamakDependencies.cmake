@@ -8,9 +8,6 @@
 # pcre2, re2, utf8proc and xxhash are linked as static archives where Debian ships them, so that one
 # binary runs on machines that do not have these libraries; TOKAMAK_STATIC_DEPS=OFF turns this off.
 option(TOKAMAK_STATIC_DEPS "Prefer static archives of small libraries" ON)
-# Compile without linking, for an architecture whose libraries are not installed: every dependency
-# is its headers alone (cmake/aarch64.cmake).
-option(TOKAMAK_HEADERS_ONLY "Use the headers of dependencies and never link" OFF)
 
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
@@ -41,9 +38,6 @@ endfunction()
 function(tokamak_import target)
   cmake_parse_arguments(ARG "STATIC" "HEADER;LIBRARY;PACKAGE" "LINK" ${ARGN})
   tokamak_headers(${target} HEADER ${ARG_HEADER} PACKAGE ${ARG_PACKAGE})
-  if(TOKAMAK_HEADERS_ONLY)
-    return()
-  endif()
   string(MAKE_C_IDENTIFIER "TOKAMAK_${target}_LIBRARY" library)
   set(names ${ARG_LIBRARY})
   if(ARG_STATIC AND TOKAMAK_STATIC_DEPS)
@@ -57,29 +51,20 @@ function(tokamak_import target)
   target_link_libraries(${target} INTERFACE ${${library}} ${ARG_LINK})
 endfunction()
 
-# tokamak_package(name TARGETS t... HEADER h PACKAGE debian-package): a library that brings its own
-# CMake package.
+# tokamak_package(name PACKAGE debian-package): a library that brings its own CMake package.
 macro(tokamak_package name)
-  cmake_parse_arguments(ARG "" "HEADER;PACKAGE" "TARGETS" ${ARGN})
-  if(TOKAMAK_HEADERS_ONLY)
-    foreach(target ${ARG_TARGETS})
-      tokamak_headers(${target} HEADER ${ARG_HEADER} PACKAGE ${ARG_PACKAGE})
-    endforeach()
-  else()
-    find_package(${name} QUIET)
-    if(NOT ${name}_FOUND)
-      tokamak_missing("${name}" ${ARG_PACKAGE})
-    endif()
+  cmake_parse_arguments(ARG "" "PACKAGE" "" ${ARGN})
+  find_package(${name} QUIET)
+  if(NOT ${name}_FOUND)
+    tokamak_missing("${name}" ${ARG_PACKAGE})
   endif()
 endmacro()
 
-tokamak_package(fmt TARGETS fmt::fmt HEADER fmt/core.h PACKAGE libfmt-dev)
-tokamak_package(spdlog TARGETS spdlog::spdlog HEADER spdlog/spdlog.h PACKAGE libspdlog-dev)
-tokamak_package(nlohmann_json TARGETS nlohmann_json::nlohmann_json HEADER nlohmann/json.hpp
-                PACKAGE nlohmann-json3-dev)
-tokamak_package(CLI11 TARGETS CLI11::CLI11 HEADER CLI/CLI.hpp PACKAGE libcli11-dev)
-tokamak_package(OpenSSL TARGETS OpenSSL::SSL OpenSSL::Crypto HEADER openssl/ssl.h
-                PACKAGE libssl-dev)
+tokamak_package(fmt PACKAGE libfmt-dev)
+tokamak_package(spdlog PACKAGE libspdlog-dev)
+tokamak_package(nlohmann_json PACKAGE nlohmann-json3-dev)
+tokamak_package(CLI11 PACKAGE libcli11-dev)
+tokamak_package(OpenSSL PACKAGE libssl-dev)
 tokamak_import(tokamak::pcre2 HEADER pcre2.h LIBRARY pcre2-8 PACKAGE libpcre2-dev STATIC)
 tokamak_import(tokamak::re2 HEADER re2/re2.h LIBRARY re2 PACKAGE libre2-dev STATIC
                LINK Threads::Threads)

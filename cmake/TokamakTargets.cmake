@@ -43,11 +43,6 @@ if(NOT CMAKE_CROSSCOMPILING)
   endif()
 endif()
 
-# The libraries that anyone can build anywhere: all but the two that need more than headers.
-# `tokamak_libraries` compiles them (the aarch64 check).
-add_custom_target(tokamak_libraries)
-set(TOKAMAK_LIBRARIES_SKIP server cli)
-
 # tokamak_library(name SOURCES a.cc ... [DEPS target ...] [PRIVATE_DEPS target ...])
 # A static library from the calling folder; headers are included from src/ and include/.
 function(tokamak_library name)
@@ -56,11 +51,6 @@ function(tokamak_library name)
   target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
   set_property(GLOBAL APPEND PROPERTY TOKAMAK_ARCHIVES ${name})
-  file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR}/src ${CMAKE_CURRENT_SOURCE_DIR})
-  string(REGEX REPLACE "/.*" "" folder ${folder})
-  if(NOT folder IN_LIST TOKAMAK_LIBRARIES_SKIP)
-    add_dependencies(tokamak_libraries ${name})
-  endif()
 endfunction()
 
 # tokamak_test(name SOURCES a_test.cc ... [DEPS target ...] [LABELS label ...] [TIMEOUT seconds])

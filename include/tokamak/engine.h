@@ -18,9 +18,10 @@
 namespace tokamak {
 
 struct EngineOptions {
-  std::string model = {};       // .gguf file, Hugging Face directory, or dummy:<config.json>
-  std::string device = "auto";  // cpu, cuda, cuda:N, auto
-  std::string isa = "auto";     // CPU kernels: auto, or one that `tokamak --help` lists
+  std::string model = {};            // .gguf file, Hugging Face directory, or dummy:<config.json>
+  std::string dummy_dtype = "bf16";  // of a dummy's matrices, as GGUF names types: bf16, q4_k, ...
+  std::string device = "auto";       // cpu, cuda, cuda:N, auto
+  std::string isa = "auto";          // CPU kernels: auto, or one that `tokamak --help` lists
   // CPU: keep activations in f32 where the default is int8. Slower; the exact path.
   bool precise = false;
   std::string executor = "auto";  // of decode steps: eager, graph, auto
@@ -50,11 +51,13 @@ struct ModelInfo {
   std::string architecture;
   int64_t num_parameters = 0;
   int32_t vocab_size = 0;
-  int32_t max_context = 0;     // positions that a sequence may have in this engine
-  std::string device;          // "cpu", "cuda:0", ...
-  std::string backend;         // "cpu/avx512", "cpu/avx2", ...
-  int32_t threads = 0;         // compute threads
-  int64_t weight_bytes = 0;    // as prepared
+  int32_t max_context = 0;   // positions that a sequence may have in this engine
+  std::string device;        // "cpu", "cuda:0", ...
+  std::string backend;       // "cpu/avx512", "cpu/avx2", ...
+  int32_t threads = 0;       // compute threads
+  int64_t weight_bytes = 0;  // as prepared
+  int64_t expert_bytes = 0;  // of which a token reads expert_share; the rest is read by all
+  double expert_share = 1;
   int64_t kv_token_bytes = 0;  // KV cache per position, all layers
   int64_t token_macs = 0;      // multiplications by weights that one position takes
   int64_t logits_macs = 0;     // and that its logits take

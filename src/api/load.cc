@@ -80,6 +80,18 @@ Status CheckOptions(const EngineOptions& o) {
   return Status();
 }
 
+// "q4_k" or "Q4_K".
+Result<DType> ParseDummyType(std::string name) {
+  std::transform(name.begin(), name.end(), name.begin(), [](char c) {
+    return 'a' <= c && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  });
+  for (int i = 0; i < kNumDTypes; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    if (Name(dtype) == name && HoldsWeights(dtype)) return dtype;
+  }
+  return InvalidArgument("--dummy-dtype: \"{}\" is not a type of weights", name);
+}
+
 // "models/SmolLM2.Q4_1.gguf" is called "SmolLM2.Q4_1".
 std::string NameOf(const std::string& path) {
   std::string name = path.substr(path.find_last_of('/') + 1);
@@ -217,6 +229,8 @@ ModelInfo Describe(const Checkpoint& checkpoint, const Model& model, const Ops& 
   info.max_context = spec.max_context;
   info.backend = ops.name();
   info.weight_bytes = spec.weight_bytes;
+  info.expert_bytes = spec.expert_bytes;
+  info.expert_share = spec.expert_share;
   return info;
 }
 
@@ -245,7 +259,9 @@ Result<EngineParts> LoadParts(const EngineOptions& given) {
   EngineParts parts;
   EngineOptions& options = parts.options;
   options = given;
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(options.model));
+  ASSIGN_OR_RETURN(const DType dummy_dtype, ParseDummyType(options.dummy_dtype));
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint,
+                   OpenCheckpoint(options.model, {.dummy_dtype = dummy_dtype}));
   const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
   ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options, threads, &parts.take_profile));
   Ops& device = *ops;  // the executor will own it

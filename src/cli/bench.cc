@@ -106,7 +106,7 @@ Result<BenchResult> Latency(Engine& engine, int32_t batch, const LatencyFlags& f
   result.output_tok_s = per_second(steps * batch);
   result.output_gmac_s =
       result.output_tok_s * static_cast<double>(model.token_macs + model.logits_macs) / 1e9;
-  result.weight_gb_s = per_second(steps * static_cast<double>(model.weight_bytes) / 1e9);
+  result.weight_gb_s = per_second(steps * StepWeightBytes(model, batch) / 1e9);
   result.kv_gb_s = per_second(phases.decode_kv_bytes / 1e9);
   return std::move(run.result);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 
 #include "api/version.h"
@@ -95,6 +96,12 @@ void Describe(const ModelInfo& model, BenchResult& result) {
 
 }  // namespace
 
+double StepWeightBytes(const ModelInfo& model, double tokens) {
+  const auto experts = static_cast<double>(model.expert_bytes);
+  const double touched = 1 - std::pow(1 - model.expert_share, tokens);
+  return static_cast<double>(model.weight_bytes) - experts + experts * touched;
+}
+
 std::vector<int32_t> RandomPrompt(int32_t length, int32_t vocab_size, uint64_t* state) {
   std::vector<int32_t> prompt(static_cast<size_t>(length));
   for (int32_t& token : prompt) token = RandomInRange(0, vocab_size - 1, state);
@@ -182,7 +189,9 @@ Result<LoadRun> RunLoad(Engine& engine, const std::vector<Load>& load) {
   result.ttft_ms = PercentilesOf(std::move(ttft_ms));
   result.tpot_ms = PercentilesOf(std::move(tpot_ms));
   const auto steps = static_cast<double>(engine.stats().steps - steps_before);
-  result.weight_gb_s = steps * static_cast<double>(model.weight_bytes) / result.seconds / 1e9;
+  const double tokens_per_step =
+      static_cast<double>(result.input_tokens + result.output_tokens) / std::max(1.0, steps);
+  result.weight_gb_s = steps * StepWeightBytes(model, tokens_per_step) / result.seconds / 1e9;
   result.kv_gb_s = kv_bytes / result.seconds / 1e9;
   return run;
 }

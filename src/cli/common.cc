@@ -36,11 +36,13 @@ void AddEngineFlags(Flags& flags, EngineFlags& engine) {
   EngineOptions& o = engine.options;
   AddModel(flags, o.model);
   flags.Group("Engine");
+  flags.Add("--dummy-dtype", o.dummy_dtype, "Type of a dummy model's matrices: bf16, q4_k, ...");
   flags.Add("--device", o.device, "cpu, cuda, cuda:N, or auto: a GPU where there is one");
   flags.Add("--threads", o.threads, "Compute threads; 0: one per physical core");
   flags.Add("--isa", o.isa,
-            "CPU kernels: auto, amx, avx512vnni, avx512, avxvnni, avx2, baseline or reference");
-  flags.Add("--precise", o.precise, "CPU: activations in f32 instead of int8; slower, exact");
+            "CPU kernels: auto, baseline or reference; of x86 avx512bf16, avx512vnni, amx, avx512, "
+            "avxvnni or avx2; of Arm neoni8mm or neondot");
+  flags.Add("--precise", o.precise, "CPU: activations in f32, not int8 or bf16; slower, exact");
   flags.Add("--max-context", o.max_context, "Positions per sequence; 0: the model's own");
   flags.Add("--max-seqs", o.max_seqs, "Sequences running at the same time");
   flags.Add("--max-batch-tokens", o.max_batch_tokens, "Tokens in one step");
@@ -55,7 +57,8 @@ void AddEngineFlags(Flags& flags, EngineFlags& engine) {
   flags.Add("--num-blocks", o.num_blocks, "KV blocks; overrides --kv-cache-memory");
   flags.Add("--block-size", o.block_size, "Positions per KV block");
   flags.Add("--kv-cache-dtype", o.kv_cache_dtype,
-            "f32, f16, bf16, q8_0 (on CPUs) or auto: f32 on CPUs, bf16 on GPUs");
+            "f32, f16, bf16, q8_0 (on CPUs) or auto: f16 on CPUs (f32 when precise), bf16 on "
+            "GPUs");
   flags.AddBytes("--host-cache-memory", o.host_cache_bytes, "Memory for swapped-out KV blocks");
   flags.Add("--target-itl-ms", o.target_itl_ms,
             "Longest wanted gap between a stream's tokens; 0: no target");

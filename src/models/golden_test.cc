@@ -41,17 +41,17 @@ TEST_P(TinyGoldenTest, GreedyTokens) {
   EXPECT_EQ(CheckGreedy(harness, {golden_.greedy}), 64);
 }
 
-INSTANTIATE_TEST_SUITE_P(Llama, TinyGoldenTest,
-                         ::testing::Combine(::testing::Values("llama_odd", "llama_tied",
-                                                              "llama_yarn"),
-                                            ::testing::ValuesIn(PreciseBackendNames())),
-                         [](const auto& info) {
-                           std::string name =
-                               std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
-                           std::replace_if(
-                               name.begin(), name.end(), [](char c) { return !isalnum(c); }, '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Families, TinyGoldenTest,
+    ::testing::Combine(::testing::Values("llama_odd", "llama_tied", "llama_yarn", "qwen3_odd",
+                                         "qwen3_tied", "qwen3_moe_odd", "qwen3_moe_128"),
+                       ::testing::ValuesIn(PreciseBackendNames())),
+    [](const auto& info) {
+      std::string name = std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
+      std::replace_if(
+          name.begin(), name.end(), [](char c) { return !isalnum(c); }, '_');
+      return name;
+    });
 
 }  // namespace
 }  // namespace tokamak::testing

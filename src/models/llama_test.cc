@@ -10,6 +10,7 @@
 #include "models/testing/backends.h"
 #include "models/testing/golden.h"
 #include "models/testing/harness.h"
+#include "models/testing/mutations.h"
 #include "nn/testing/random_tensors.h"
 #include "weights/gguf_writer.h"
 
@@ -38,30 +39,13 @@ Result<std::unique_ptr<Model>> Load(const Json& config, Ops& ops, const LoadOpti
   return LoadModel(MakeRandomCheckpoint(config.dump(), 4), ops, options);
 }
 
-// The logits at the last of 100 fixed tokens.
 Harness::Logits Logits(const Json& config, const char* optional_tensor = nullptr,
                        const LoadOptions& options = {}) {
-  const std::unique_ptr<Ops> ops = MakeBackend("reference");
-  Checkpoint checkpoint = MakeRandomCheckpoint(config.dump(), 4);
-  if (optional_tensor != nullptr) {
-    static_cast<RandomTensors&>(*checkpoint.tensors).optional.insert(optional_tensor);
-  }
-  const Result<std::unique_ptr<Model>> model = LoadModel(checkpoint, *ops, options);
-  CHECK_MSG(model.ok(), model.status().ToString());
-  std::vector<int32_t> tokens(100);
-  std::mt19937 random(8);
-  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 50);
-  Harness harness(**model, *ops, {.arena_bytes = 8 << 20});
-  return harness.Run(tokens, 1).front();
+  return LastLogits(config.dump(), optional_tensor, options);
 }
 
 void ExpectDifferent(const Json& base, const Json& mutant, const std::string& what) {
-  const Harness::Logits a = Logits(base), b = Logits(mutant);
-  ASSERT_EQ(a.size(), b.size());
-  double difference = 0;
-  for (size_t i = 0; i < a.size(); ++i)
-    difference = std::max(difference, double{std::abs(a[i] - b[i])});
-  EXPECT_GT(difference, 1e-4) << what << " has no effect";
+  testing::ExpectDifferent(base.dump(), mutant.dump(), what);
 }
 
 // Sets config[path] = value; a dot goes inside.
@@ -240,7 +224,7 @@ TEST(Registry, AnUnknownArchitectureIsNamedBesideTheKnown) {
   EXPECT_EQ(model.status().code(), StatusCode::kUnimplemented);
   EXPECT_EQ(model.status().message(),
             "config.json: architecture \"MambaForCausalLM\" is not supported; known: "
-            "LlamaForCausalLM");
+            "LlamaForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM");
 }
 
 // A one-layer GGUF file with one tensor changed: dropped, added, or of another shape.

@@ -17,6 +17,8 @@ struct Family {
 
 constexpr Family kFamilies[] = {
     {"LlamaForCausalLM", &CreateLlama},
+    {"Qwen3ForCausalLM", &CreateQwen3},
+    {"Qwen3MoeForCausalLM", &CreateQwen3Moe},
 };
 
 const Family* FindFamily(std::string_view architecture) {

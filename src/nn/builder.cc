@@ -6,27 +6,10 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "quant/quantize.h"
+#include "weights/row_range.h"
 
 namespace tokamak::nn {
 namespace {
-
-class RowRangeSource final : public WeightSource {
- public:
-  RowRangeSource(SourcePtr source, IndexRange rows)
-      : source_(std::move(source)), rows_(rows), shape_{rows.size(), source_->shape().cols()} {}
-
-  const std::string& name() const override { return source_->name(); }
-  DType dtype() const override { return source_->dtype(); }
-  const Shape& shape() const override { return shape_; }
-  Status ReadRows(int64_t begin, int64_t end, std::byte* destination) const override {
-    return source_->ReadRows(rows_.begin + begin, rows_.begin + end, destination);
-  }
-
- private:
-  SourcePtr source_;
-  IndexRange rows_;
-  Shape shape_;
-};
 
 class ColumnRangeSource final : public WeightSource {
  public:
@@ -165,9 +148,8 @@ Result<OwnedTensor> Upload(Ops& ops, const std::vector<float>& values, const Sha
 }
 
 SourcePtr RowRange(SourcePtr source, IndexRange rows) {
-  CHECK(0 <= rows.begin && rows.begin <= rows.end && rows.end <= source->shape().rows());
   if (rows == IndexRange{0, source->shape().rows()}) return source;
-  return std::make_shared<RowRangeSource>(std::move(source), rows);
+  return tokamak::RowRange(std::move(source), rows.begin, rows.end);
 }
 
 Result<SourcePtr> ColumnRange(SourcePtr source, IndexRange cols) {

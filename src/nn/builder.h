@@ -35,6 +35,8 @@ struct WeightLoad {
   int64_t num_parameters = 0;
   int64_t bytes_read = 0;    // as stored
   int64_t weight_bytes = 0;  // as prepared
+  int64_t expert_bytes = 0;  // of which a token reads expert_share
+  double expert_share = 1;   // top_k / num_experts
   CacheLayout cache;
 };
 
@@ -54,6 +56,11 @@ class Builder {
   Ops& ops() const { return load_->ops; }
   const ParallelContext& parallel() const { return load_->parallel; }
   bool ok() const { return load_->status.ok(); }
+  // Notes weights that were prepared, of which each token uses `share`.
+  void AddExperts(int64_t bytes, double share) const {
+    load_->expert_bytes += bytes;
+    load_->expert_share = share;
+  }
   void Fail(Status status) const;
 
   // The tensor at this place, which must exist with this shape; null after an error. `meaning` says

@@ -35,8 +35,7 @@ Linear Linear::Column(const Builder& b, const std::vector<Output>& outputs, int6
 }
 
 Linear Linear::Row(const Builder& b, int64_t out, int64_t in, IndexRange range, bool bias) {
-  SourcePtr weight = Columns(b, (b / "weight").Find(Shape{out, in}), range);
-  Linear layer(b.Prepare({std::move(weight)}, WeightUse::kLinear));
+  Linear layer(RowWeight(b, out, in, range));
   if (bias) {
     SourcePtr source = (b / "bias").Find(Shape{out});
     if (b.parallel().rank == 0) layer.bias_ = b.ReadVectors({std::move(source)});
@@ -46,6 +45,14 @@ Linear Linear::Row(const Builder& b, int64_t out, int64_t in, IndexRange range, 
 
 Linear Linear::Replicated(const Builder& b, int64_t out, int64_t in, bool bias) {
   return Row(b, out, in, {0, in}, bias);
+}
+
+Linear Linear::Router(const Builder& b, int64_t out, int64_t in) {
+  return Linear(b.Prepare({(b / "weight").Find(Shape{out, in})}, WeightUse::kRouter));
+}
+
+WeightPtr Linear::RowWeight(const Builder& b, int64_t out, int64_t in, IndexRange range) {
+  return b.Prepare({Columns(b, (b / "weight").Find(Shape{out, in}), range)}, WeightUse::kLinear);
 }
 
 void Linear::Forward(Pass& pass, Tensor x, Tensor out) const {

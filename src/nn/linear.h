@@ -35,6 +35,10 @@ class Linear {
   static Linear Row(const Builder& b, int64_t out, int64_t in, IndexRange range, bool bias);
   // The same weight on every rank.
   static Linear Replicated(const Builder& b, int64_t out, int64_t in, bool bias);
+  // The same, for a choice that should not depend on how activations are rounded.
+  static Linear Router(const Builder& b, int64_t out, int64_t in);
+  // The weight of Row alone.
+  static WeightPtr RowWeight(const Builder& b, int64_t out, int64_t in, IndexRange range);
 
   // What x must be made of: layers that feed this one write it in this type.
   DType activation() const { return weight_->activation(); }

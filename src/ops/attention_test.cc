@@ -299,10 +299,12 @@ TEST_P(AttentionOps, LargeScoresDoNotOverflow) {
 TEST_P(AttentionOps, OutputsInTheActivationTypeAreRounded) {
   std::mt19937_64 random(7);
   const auto ops = Make(2);
-  const DType activation = GetParam().activation;
   const AttentionCase c = RandomCase(random, {}, {{40, 3}, {300, 2}, {1000, 1}});
-  EXPECT_TRUE(SameBits(RunAttention(*ops, c, 1, activation).out,
-                       RoundTo(activation, RunAttention(*ops, c).out)));
+  for (const DType activation : GetParam().activations) {
+    EXPECT_TRUE(SameBits(RunAttention(*ops, c, 1, activation).out,
+                         RoundTo(activation, RunAttention(*ops, c).out)))
+        << Name(activation);
+  }
 }
 
 // Splits of one sequence that many work on at once, and more sequences than there is room to split.

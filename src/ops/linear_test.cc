@@ -3,11 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <numeric>
 #include <random>
 
+#include "base/hash.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/random_weight.h"
 #include "ops/reference/reference_ops.h"
+#include "ops/testing/bf16_recipes.h"
 #include "ops/testing/memory_source.h"
 #include "ops/testing/op_harness.h"
 
@@ -220,6 +226,44 @@ TEST_P(LinearOps, ARowsBitsDependOnNothingButTheRow) {
   }
 }
 
+// The steps by which backends cut bf16 products lie close together at few rows. 455 columns: less
+// than a tile, and an odd one.
+TEST_P(LinearOps, ABf16RowsBitsAreTheSameInEveryBatch) {
+  std::mt19937_64 random(12);
+  const LinearCase c = RandomCase(random, {{DType::kBF16, 83}}, 455, 40, true);
+  const auto ops = Make(1), others = Make(3);
+  const auto weight = Prepare(*ops, c), others_weight = Prepare(*others, c);
+  std::vector<float> alone;
+  for (int64_t t = 0; t < c.num_tokens; ++t) {
+    const std::vector<float> row = RunLinear(*ops, *weight, c, t, t + 1);
+    alone.insert(alone.end(), row.begin(), row.end());
+  }
+  for (int64_t end = 1; end <= c.num_tokens; ++end) {
+    const std::vector<float> expected(alone.begin(), alone.begin() + end * c.rows);
+    EXPECT_TRUE(SameBits(RunLinear(*ops, *weight, c, 0, end), expected)) << end;
+    EXPECT_TRUE(SameBits(RunLinear(*others, *others_weight, c, 0, end), expected)) << end;
+  }
+}
+
+TEST_P(LinearOps, NanInARowStaysInThatRow) {
+  std::mt19937_64 random(13);
+  const auto ops = Make(2);
+  for (const DType dtype : {DType::kBF16, DType::kF32, DType::kQ4_1}) {
+    LinearCase c = RandomCase(random, {{dtype, 50}}, 96, 35, false);
+    const std::vector<float> expected = RunLinear(*ops, c);
+    c.x[17 * 96 + 95] = std::numeric_limits<float>::quiet_NaN();
+    const std::vector<float> actual = RunLinear(*ops, c);
+    for (int64_t i = 0; i < c.num_tokens * c.rows; ++i) {
+      const auto at = static_cast<size_t>(i);
+      if (i / c.rows == 17) {
+        EXPECT_TRUE(std::isnan(actual[at])) << Name(dtype) << " " << i;
+      } else {
+        EXPECT_EQ(actual[at], expected[at]) << Name(dtype) << " " << i;
+      }
+    }
+  }
+}
+
 TEST_P(LinearOps, EmbedGivesTheRowsExactly) {
   std::mt19937_64 random(6);
   const auto ops = Make(2);
@@ -312,21 +356,28 @@ std::vector<size_t> HalfFields(DType dtype) {
   }
 }
 
-// Quantizers never make negative scales, the largest codes everywhere, or denormals; files may.
+// Rows of random bits. Quantizers never make negative scales, the largest codes everywhere, or
+// denormals; files may.
+std::vector<std::byte> RandomBlocks(std::mt19937_64& random, DType dtype, Shape shape) {
+  const auto block = static_cast<size_t>(Info(dtype).block_bytes);
+  std::vector<std::byte> bytes(RowBytes(dtype, shape.cols()) * static_cast<size_t>(shape.rows()));
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  for (size_t i = 0; i < bytes.size(); i += block) {
+    // Clearing the top exponent bit leaves finite numbers below 2, denormals among them.
+    for (const size_t field : HalfFields(dtype)) bytes[i + field + 1] &= std::byte{0xbf};
+    if (dtype == DType::kF32 || dtype == DType::kBF16) bytes[i + block - 1] &= std::byte{0xbf};
+  }
+  return bytes;
+}
+
 TEST_P(LinearOps, EmbedOfRandomBlocksGivesTheRowsExactly) {
   std::mt19937_64 random(9);
   const auto ops = Make(2);
   for (const DType dtype : WeightTypes()) {
     const int64_t rows = 40, cols = 1024;
-    const auto block = static_cast<size_t>(Info(dtype).block_bytes);
-    std::vector<std::byte> bytes(RowBytes(dtype, cols) * rows);
-    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
-    for (size_t i = 0; i < bytes.size(); i += block) {
-      // Clearing the top exponent bit leaves finite numbers below 2, denormals among them.
-      for (const size_t field : HalfFields(dtype)) bytes[i + field + 1] &= std::byte{0xbf};
-      if (dtype == DType::kF32 || dtype == DType::kBF16) bytes[i + block - 1] &= std::byte{0xbf};
-    }
-    const auto source = std::make_shared<MemorySource>("random", dtype, Shape{rows, cols}, bytes);
+    const Shape shape{rows, cols};
+    const auto source =
+        std::make_shared<MemorySource>("random", dtype, shape, RandomBlocks(random, dtype, shape));
     const auto weight = ops->Prepare({.parts = {source}, .use = WeightUse::kEmbedding});
     ASSERT_TRUE(weight.ok());
     std::vector<int32_t> ids(rows);
@@ -392,17 +443,85 @@ TEST_P(LinearOps, PrepareNamesAPartThatDoesNotFit) {
 }
 
 // Where the hardware multiplies and adds with one rounding, lanes hold outputs and the order of
-// sums is fixed: so the bits are the same on all of them.
-TEST(CpuIsas, LinearIsTheSameOnEveryIsaWithFma) {
-  std::mt19937_64 random(8);
-  const auto a = MakeCpuOps({.threads = 1, .isa = "avx2"});
-  const auto b = MakeCpuOps({.threads = 1, .isa = "avx512"});
-  if (!a.ok() || !b.ok()) GTEST_SKIP() << "needs avx2 and avx512";
-  for (const DType dtype : WeightTypes()) {
-    const LinearCase c = RandomCase(random, {{dtype, 50}}, 768, 11, true);
-    EXPECT_TRUE(SameBits(RunLinear(**a, c), RunLinear(**b, c))) << Name(dtype);
+// sums is fixed: so the bits are the same on all ISAs and machines, and are written down here.
+// Seeds and inputs are made without functions that a C library may round in its own way.
+struct LinearBits {
+  DType dtype;
+  uint64_t f32, int8;  // hashes of the outputs, by the activations' type
+};
+constexpr LinearBits kLinearBits[] = {
+    {DType::kF32, 0x98b6d5400034ff1d, 0},
+    {DType::kF16, 0xedf72cf0482e6be7, 0},
+    {DType::kBF16, 0x1790a26ecfb95f82, 0},
+    {DType::kQ4_0, 0xa5394a88a45e8100, 0x026b481696be92f7},
+    {DType::kQ4_1, 0x704f7b1660acd4a5, 0x562594f0b7c80df3},
+    {DType::kQ5_0, 0x54ddeaa548e86467, 0x4f51a334ef771946},
+    {DType::kQ5_1, 0x1078db91415308fe, 0xd8ef5f7ea6127e3c},
+    {DType::kQ8_0, 0xde9b4a9cbe1922f9, 0x982146336572a47a},
+    {DType::kQ2_K, 0x135b58260ee53115, 0xfbc25824e7844ea4},
+    {DType::kQ3_K, 0x541db42adf97f2c3, 0xb9a084d54c85b0f0},
+    {DType::kQ4_K, 0x3845e8e3adba38d5, 0x92cd23814dfc362f},
+    {DType::kQ5_K, 0xee20a30f888407a2, 0x2869cf861174d050},
+    {DType::kQ6_K, 0x821abdeeeee88337, 0x5645d4e9e1bddff2},
+    {DType::kIQ4_NL, 0xd6787d247932a13a, 0xbaa813b4ae8d8c61},
+    {DType::kIQ4_XS, 0xe548c5fb71dd1891, 0xb327a131045b0b8f},
+    {DType::kMXFP4, 0x9491c9973e240db6, 0x94db717805193442},
+};
+
+TEST_P(LinearOps, TheBitsAreThoseOfEveryMachine) {
+  const std::vector<std::string> isas = CpuIsaNames();
+  const bool x86 = std::find(isas.begin(), isas.end(), "avx2") != isas.end();
+  if (GetParam().name == "cuda" || (x86 && GetParam().name == "cpu_baseline_precise")) {
+    GTEST_SKIP() << GetParam().name << " has a recipe of its own";
+  }
+  const auto ops = Make(2);
+  constexpr RandomWeight kInput = {.seed = 12, .mean = 0.125f, .deviation = 1.5f};
+  for (const auto& [dtype, f32, int8] : kLinearBits) {
+    const Shape shape{37, 768};
+    std::mt19937_64 random(13);
+    std::vector<std::byte> bytes = RandomBlocks(random, dtype, shape);
+    if (dtype == DType::kMXFP4) {  // exponents that leave room for sums
+      for (size_t i = 0; i < bytes.size(); i += 17)
+        bytes[i] = (bytes[i] & std::byte{0x0f}) | std::byte{0x70};
+    }
+    LinearCase c;
+    c.parts = {std::make_shared<MemorySource>("random", dtype, shape, bytes)};
+    c.num_tokens = 19;
+    c.rows = shape.rows();
+    c.cols = shape.cols();
+    for (int64_t i = 0; i < c.num_tokens * c.cols; ++i) {
+      c.x.push_back(i / 32 == 5 ? 0 : kInput.At(kInput.RowSeed(0), i));
+    }
+    for (int64_t i = 0; i < c.rows; ++i) c.bias.push_back(kInput.At(kInput.RowSeed(1), i));
+    const auto weight = Prepare(*ops, c);
+    // Products of bf16 are summed as each instruction set has it (cpu/bf16_kernels.h).
+    if (weight->activation() == DType::kBF16) continue;
+    const std::vector<float> out = RunLinear(*ops, *weight, c, 0, c.num_tokens, Out::kWhole);
+    for (const float value : out) ASSERT_TRUE(std::isfinite(value)) << Name(dtype);
+    const bool is_int8 = weight->activation() == DType::kI8Blocks;
+    EXPECT_EQ(fmt::format("{:#018x}", Hash64(out.data(), out.size() * sizeof(float))),
+              fmt::format("{:#018x}", is_int8 ? int8 : f32))
+        << Name(dtype) << (is_int8 ? " int8" : " f32");
   }
 }
+
+void CheckBf16Recipe(const std::string& isa, float (*sum)(const float*, const float*, int64_t)) {
+  const auto ops = MakeCpuOps({.threads = 2, .isa = isa});
+  if (!ops.ok()) GTEST_SKIP() << ops.status().ToString();
+  std::mt19937_64 random(14);
+  const LinearCase c = RandomCase(random, {{DType::kBF16, 37}}, 1331, 45, false);
+  const std::vector<float> x = RoundTo(DType::kBF16, c.x);
+  const std::vector<float> w = static_cast<const MemorySource&>(*c.parts[0]).Dequantized();
+  std::vector<float> expected;
+  for (int64_t t = 0; t < c.num_tokens; ++t) {
+    for (int64_t n = 0; n < c.rows; ++n) {
+      expected.push_back(sum(w.data() + n * c.cols, x.data() + t * c.cols, c.cols));
+    }
+  }
+  EXPECT_TRUE(SameBits(RunLinear(**ops, c), expected));
+}
+TEST(CpuIsas, Bf16FollowsTheRecipeOfAvx512) { CheckBf16Recipe("avx512bf16", Avx512Bf16Sum); }
+TEST(CpuIsas, Bf16FollowsTheRecipeOfAmx) { CheckBf16Recipe("amx", AmxBf16Sum); }
 
 TEST(CpuIsas, AnUnknownIsaIsRefusedWithTheNames) {
   const Status status = MakeCpuOps({.threads = 1, .isa = "mmx"}).status();

@@ -16,6 +16,7 @@
 
 #include "base/function_ref.h"
 #include "ops/attention.h"
+#include "ops/moe.h"
 #include "ops/packed_weight.h"
 #include "ops/sampler.h"
 #include "tensor/device.h"
@@ -97,9 +98,15 @@ struct Attention {
   Tensor output_lse;  // f32 [T, num_heads]: log Σ_j exp(score_j), or empty when not wanted
 };
 
+// out = x, in another type.
+struct Convert {
+  Tensor x;    // f32 [T, cols]
+  Tensor out;  // [T, cols]: f32, or the activation type of a Linear
+};
+
 // out[i] = source[rows[i]].
 struct GatherRows {
-  Tensor source;  // [T, cols], any plain type
+  Tensor source;  // [T, cols], any type
   Tensor rows;    // i32 [R]
   Tensor out;     // [R, cols]
 };
@@ -184,6 +191,13 @@ class Ops {
   virtual void Run(const GatherRows& op, Stream& stream) = 0;
   virtual void Run(const ScatterElements& op, Stream& stream) = 0;
   virtual void Run(const CopyRanges& op, Stream& stream) = 0;
+
+  // Mixtures of experts are optional: Convert and the operations of ops/moe.h.
+  virtual bool has_experts() const { return false; }
+  virtual void Run(const Convert& op, Stream& stream);
+  virtual void Run(const RouteTokens& op, Stream& stream);
+  virtual void Run(const GroupedLinear& op, Stream& stream);
+  virtual void Run(const CombineExperts& op, Stream& stream);
 };
 
 }  // namespace tokamak

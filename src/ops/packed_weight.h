@@ -12,6 +12,7 @@ namespace tokamak {
 
 enum class WeightUse {
   kLinear,     // multiplied with activations
+  kRouter,     // the same, where a small difference may choose another expert: activations in f32
   kEmbedding,  // rows looked up by token id
   kTied,       // both, from one copy
 };

@@ -19,6 +19,11 @@ constexpr std::array<DTypeInfo, kNumDTypes> kInfo = {{
 
 const DTypeInfo& Info(DType dtype) { return kInfo[static_cast<size_t>(dtype)]; }
 
+bool HoldsWeights(DType dtype) {
+  return dtype != DType::kI8 && dtype != DType::kI32 && dtype != DType::kI64 &&
+         dtype != DType::kI8Blocks;
+}
+
 size_t RowBytes(DType dtype, int64_t elements) {
   const DTypeInfo& info = Info(dtype);
   CHECK_MSG(elements % info.block_elements == 0, "a row must be whole blocks");

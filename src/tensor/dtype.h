@@ -44,6 +44,9 @@ const DTypeInfo& Info(DType dtype);
 inline std::string_view Name(DType dtype) { return Info(dtype).name; }
 inline bool IsBlockType(DType dtype) { return Info(dtype).block_elements > 1; }
 
+// Whether a checkpoint may hold a weight in this type: not integers, not activations.
+bool HoldsWeights(DType dtype);
+
 // Bytes of `elements` consecutive elements, which must be whole blocks.
 size_t RowBytes(DType dtype, int64_t elements);
 

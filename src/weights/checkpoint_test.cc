@@ -117,7 +117,7 @@ TEST(GgufCheckpoint, TranslatesTheConfigurationOfAPlainLlama) {
   EXPECT_EQ(static_cast<float>(reader.Number("rms_norm_eps")), 1e-5f);
   EXPECT_TRUE(reader.Bool("tie_word_embeddings"));
   EXPECT_FALSE(reader.Bool("attention_bias"));
-  EXPECT_FALSE(reader.Bool("mlp_bias"));
+  EXPECT_FALSE(reader.BoolOr("mlp_bias", false));
   reader.Expect("hidden_act", "silu");
   EXPECT_FALSE(reader.Has("rope_scaling"));
   EXPECT_FALSE(reader.Has("head_dim"));

@@ -108,8 +108,20 @@ void TranslateAttention(KeyReader& keys, ConfigValue* config) {
       keys.ExpectNumber("attention.value_length", static_cast<double>(*length.AsInt()));
     }
   }
-  keys.ExpectNumber("expert_count", 0);
-  keys.ExpectNumber("expert_used_count", 0);
+}
+
+// What llama.cpp does for these architectures: a softmax, the weights of the chosen divided by
+// their sum, experts in every layer.
+void TranslateExperts(KeyReader& keys, const GgufArchitecture& architecture, ConfigValue* config) {
+  if (!architecture.has_experts) {
+    keys.ExpectNumber("expert_count", 0);
+    keys.ExpectNumber("expert_used_count", 0);
+    return;
+  }
+  config->Set("num_experts", keys.Int("expert_count"));
+  config->Set("num_experts_per_tok", keys.Int("expert_used_count"));
+  config->Set("moe_intermediate_size", keys.Int("expert_feed_forward_length"));
+  config->Set("norm_topk_prob", true);
 }
 
 // llama.cpp's defaults: base 10000, all dimensions of a head, linear scaling when only a factor is
@@ -186,7 +198,7 @@ Status TranslateTensors(const GgufFile& file, KeyReader& keys, ConfigValue* conf
   config->Set("vocab_size", vocab_size);
   config->Set("tie_word_embeddings", file.FindTensor("output.weight") == nullptr);
   config->Set("attention_bias", file.FindTensor("blk.0.attn_q.bias") != nullptr);
-  config->Set("mlp_bias", file.FindTensor("blk.0.ffn_gate.bias") != nullptr);
+  if (file.FindTensor("blk.0.ffn_gate.bias") != nullptr) config->Set("mlp_bias", true);
   return Status();
 }
 
@@ -203,6 +215,7 @@ Result<ConfigValue> TranslateGgufConfig(const GgufFile& file,
   config.Set("rms_norm_eps", keys.Number("attention.layer_norm_rms_epsilon"));
   config.Set("hidden_act", "silu");
   TranslateAttention(keys, &config);
+  TranslateExperts(keys, architecture, &config);
   TranslateRope(keys, &config);
   keys.Ignore("tensor_data_layout");
   RETURN_IF_ERROR(TranslateTensors(file, keys, &config));

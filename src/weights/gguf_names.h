@@ -1,6 +1,8 @@
 // How GGUF files name what Hugging Face checkpoints hold: the one place where the two are mapped.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,7 +18,8 @@ enum class GgufRows {
   kInterleavedKeyHeads,
 };
 
-// Names without their last part (".weight", ".bias"); * stands for the layer.
+// Names without their last part (".weight", ".bias"); * stands for the layer, and a second one for
+// the expert: the file holds all experts of a layer in one tensor.
 struct GgufTensorName {
   const char* hf;
   const char* gguf;
@@ -27,6 +30,7 @@ struct GgufArchitecture {
   const char* name;     // general.architecture, and the prefix of its metadata keys
   const char* hf_name;  // Hugging Face's class
   std::span<const GgufTensorName> tensors;
+  bool has_experts = false;
 };
 
 // Null when the architecture is not supported.
@@ -37,6 +41,7 @@ std::string SupportedGgufArchitectures();
 struct GgufTensorPlace {
   std::string name;  // in the file; empty when the format has no name for it
   GgufRows rows = GgufRows::kAsIs;
+  std::optional<int64_t> expert;  // which matrix of a stack
 };
 // "model.layers.7.self_attn.q_proj.weight" → "blk.7.attn_q.weight", interleaved query heads.
 GgufTensorPlace FindGgufTensorPlace(const GgufArchitecture& architecture, std::string_view hf_name);

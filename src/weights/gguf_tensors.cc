@@ -8,22 +8,20 @@
 #include "base/error.h"
 #include "weights/permuted_rows.h"
 #include "weights/printable.h"
+#include "weights/row_range.h"
 
 namespace tokamak {
 namespace {
 
-bool HoldsWeights(DType dtype) {
-  return dtype != DType::kI8 && dtype != DType::kI32 && dtype != DType::kI64;
-}
-
 class GgufTensors final : public TensorSource {
  public:
   GgufTensors(std::shared_ptr<const GgufFile> file, const GgufArchitecture& architecture,
-              int64_t query_heads, int64_t key_heads)
+              int64_t query_heads, int64_t key_heads, int64_t num_experts)
       : file_(std::move(file)),
         architecture_(architecture),
         query_heads_(query_heads),
         key_heads_(key_heads),
+        num_experts_(num_experts),
         used_(file_->tensors().size()) {}
 
   bool Has(std::string_view name) const override {
@@ -40,11 +38,13 @@ class GgufTensors final : public TensorSource {
                       place.name.empty() ? "" : Quoted(place.name), name);
     }
     const std::string& path = file_->parts()[static_cast<size_t>(tensor->part)].source->name();
-    if (tensor->shape != expected) {
+    const Shape stored =
+        place.expert ? Shape{num_experts_, expected.rows(), expected.cols()} : expected;
+    if (tensor->shape != stored) {
       return DataLoss(
           "{}: tensor {} has shape {}, expected {}{}. The file does not match its own "
           "metadata; download it again or report it to its author.",
-          path, Quoted(tensor->name), tensor->shape.ToString(), expected.ToString(),
+          path, Quoted(tensor->name), tensor->shape.ToString(), stored.ToString(),
           meaning.empty() ? "" : fmt::format(" ({})", meaning));
     }
     ASSIGN_OR_RETURN(std::shared_ptr<const WeightSource> weight, file_->Weight(*tensor));
@@ -53,6 +53,10 @@ class GgufTensors final : public TensorSource {
                       Quoted(tensor->name), tensor->type_name);
     }
     used_[static_cast<size_t>(tensor - file_->tensors().data())] = true;
+    if (place.expert) {
+      const int64_t begin = *place.expert * expected.rows();
+      return RowRange(std::move(weight), begin, begin + expected.rows());
+    }
     switch (place.rows) {
       case GgufRows::kAsIs:
         return weight;
@@ -83,7 +87,7 @@ class GgufTensors final : public TensorSource {
  private:
   const std::shared_ptr<const GgufFile> file_;
   const GgufArchitecture& architecture_;
-  const int64_t query_heads_, key_heads_;
+  const int64_t query_heads_, key_heads_, num_experts_;
   std::vector<bool> used_;  // by index in file_->tensors()
 };
 
@@ -97,9 +101,9 @@ int64_t IntOrZero(const ConfigValue& config, std::string_view name) {
 std::shared_ptr<TensorSource> MakeGgufTensors(std::shared_ptr<const GgufFile> file,
                                               const GgufArchitecture& architecture,
                                               const ConfigValue& config) {
-  return std::make_shared<GgufTensors>(std::move(file), architecture,
-                                       IntOrZero(config, "num_attention_heads"),
-                                       IntOrZero(config, "num_key_value_heads"));
+  return std::make_shared<GgufTensors>(
+      std::move(file), architecture, IntOrZero(config, "num_attention_heads"),
+      IntOrZero(config, "num_key_value_heads"), IntOrZero(config, "num_experts"));
 }
 
 }  // namespace tokamak

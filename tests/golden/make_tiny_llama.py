@@ -67,11 +67,8 @@ def randomize(model: LlamaForCausalLM, seed: int) -> None:
         parameter.data = value
 
 
-def write_gguf(model: LlamaForCausalLM, path: pathlib.Path) -> None:
-    c = model.config
-    rope = c.rope_parameters
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_name(path.stem)
+def add_sizes(writer: gguf.GGUFWriter, name: str, c) -> None:
+    writer.add_name(name)
     writer.add_vocab_size(c.vocab_size)
     writer.add_context_length(c.max_position_embeddings)
     writer.add_embedding_length(c.hidden_size)
@@ -82,6 +79,23 @@ def write_gguf(model: LlamaForCausalLM, path: pathlib.Path) -> None:
     writer.add_key_length(c.head_dim)
     writer.add_value_length(c.head_dim)
     writer.add_layer_norm_rms_eps(c.rms_norm_eps)
+
+
+def add_vocabulary(writer: gguf.GGUFWriter, vocab_size: int, pre_tokenizer: str) -> None:
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    tokens = [*alphabet, "ab", "<|end|>"] + [f"<|extra_{i}|>" for i in range(vocab_size - 258)]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre_tokenizer)
+    writer.add_token_list(tokens)
+    writer.add_token_types([gguf.TokenType.NORMAL] * 257 + [gguf.TokenType.CONTROL] * (len(tokens) - 257))
+    writer.add_token_merges(["a b"])
+
+
+def write_gguf(model: LlamaForCausalLM, path: pathlib.Path) -> None:
+    c = model.config
+    rope = c.rope_parameters
+    writer = gguf.GGUFWriter(path, "llama")
+    add_sizes(writer, path.stem, c)
     writer.add_rope_freq_base(rope["rope_theta"])
     writer.add_rope_dimension_count(c.head_dim)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
@@ -92,13 +106,7 @@ def write_gguf(model: LlamaForCausalLM, path: pathlib.Path) -> None:
     if rope["rope_type"] == "llama3":  # stored as the divisor of each frequency
         plain = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding.compute_default_rope_parameters(c)[0]
         writer.add_tensor("rope_freqs.weight", (plain / model.model.rotary_emb.inv_freq).numpy())
-    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    tokens = [*alphabet, "ab", "<|end|>"] + [f"<|extra_{i}|>" for i in range(c.vocab_size - 258)]
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
-    writer.add_token_list(tokens)
-    writer.add_token_types([gguf.TokenType.NORMAL] * 257 + [gguf.TokenType.CONTROL] * (len(tokens) - 257))
-    writer.add_token_merges(["a b"])
+    add_vocabulary(writer, c.vocab_size, "smollm")
     writer.add_bos_token_id(257)
     writer.add_eos_token_id(257)
     names = {v: k for k, v in gguf_to_hf.LAYER_NAMES.items()}

@@ -1,6 +1,7 @@
 #include "ops/count/count_ops.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "base/error.h"
@@ -118,6 +119,11 @@ class CountOpsImpl final : public CountOps {
   void Run(const GatherRows& op, Stream&) override;
   void Run(const ScatterElements& op, Stream&) override;
   void Run(const CopyRanges& op, Stream&) override;
+  bool has_experts() const override { return true; }
+  void Run(const Convert& op, Stream&) override;
+  void Run(const RouteTokens& op, Stream&) override;
+  void Run(const GroupedLinear& op, Stream&) override;
+  void Run(const CombineExperts& op, Stream&) override;
 
  private:
   void Add(OpKind kind, OpCount count) {
@@ -190,6 +196,35 @@ void CountOpsImpl::Run(const CopyRanges& op, Stream&) {
   Add(OpKind::kCopyRanges, {.cache_bytes = 2 * static_cast<int64_t>(op.ranges.size() * op.bytes)});
 }
 
+void CountOpsImpl::Run(const Convert& op, Stream&) {
+  Add(OpKind::kConvert, {.other_bytes = Bytes(op.x) + Bytes(op.out)});
+}
+
+void CountOpsImpl::Run(const RouteTokens& op, Stream&) {
+  Add(OpKind::kRouteTokens,
+      {.other_bytes = Bytes(op.logits) + Bytes(op.bias) + Bytes(op.experts) + Bytes(op.weights) +
+                      Bytes(op.tokens) + Bytes(op.rows) + Bytes(op.offsets)});
+}
+
+// As if every row chose its expert by chance: how many of them a step touches is not known before.
+void CountOpsImpl::Run(const GroupedLinear& op, Stream&) {
+  if (op.weights.empty()) return Add(OpKind::kGroupedLinear, {});
+  const auto experts = static_cast<double>(op.weights.size());
+  const PackedWeight& weight = *op.weights.front();
+  const double touched =
+      experts * (1 - std::pow(1 - 1 / experts, static_cast<double>(op.x.rows())));
+  Add(OpKind::kGroupedLinear,
+      {.weight_bytes = std::llround(touched * static_cast<double>(weight.bytes())),
+       .other_bytes = Bytes(op.x) + Bytes(op.bias) + Bytes(op.offsets) + Bytes(op.out),
+       .flops = 2 * op.x.rows() * weight.rows() * weight.cols()});
+}
+
+void CountOpsImpl::Run(const CombineExperts& op, Stream&) {
+  Add(OpKind::kCombineExperts,
+      {.other_bytes = Bytes(op.x) + Bytes(op.rows) + Bytes(op.weights) + Bytes(op.shared) +
+                      Bytes(op.shared_gate) + Bytes(op.out)});
+}
+
 }  // namespace
 
 OpCount& OpCount::operator+=(const OpCount& other) {
@@ -227,6 +262,14 @@ std::string_view Name(OpKind kind) {
       return "scatter_elements";
     case OpKind::kCopyRanges:
       return "copy_ranges";
+    case OpKind::kConvert:
+      return "convert";
+    case OpKind::kRouteTokens:
+      return "route_tokens";
+    case OpKind::kGroupedLinear:
+      return "grouped_linear";
+    case OpKind::kCombineExperts:
+      return "combine_experts";
   }
   return "";
 }

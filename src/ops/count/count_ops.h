@@ -35,8 +35,12 @@ enum class OpKind {
   kGatherRows,
   kScatterElements,
   kCopyRanges,
+  kConvert,
+  kRouteTokens,
+  kGroupedLinear,
+  kCombineExperts,
 };
-inline constexpr int kNumOpKinds = static_cast<int>(OpKind::kCopyRanges) + 1;
+inline constexpr int kNumOpKinds = static_cast<int>(OpKind::kCombineExperts) + 1;
 std::string_view Name(OpKind kind);
 
 struct OpCounts {

@@ -3,19 +3,19 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "ops/cpu/activation.h"
 #include "ops/cpu/attention_plan.h"
 #include "ops/cpu/cache_layout.h"
-#include "quant/activation_row.h"
 
 namespace tokamak::cpu {
 namespace {
 
-// Whether the heads that share a KV head make whole blocks of an int8 row.
-bool GroupIsWholeBlocks(const CpuAttentionPlan& plan) {
-  return plan.group() * plan.shape().head_dim % kActivationBlock == 0;
+// Whether the heads that share a KV head make whole blocks of a row of the output.
+bool GroupIsWholeBlocks(const CpuAttentionPlan& plan, DType dtype) {
+  return plan.group() * plan.shape().head_dim % Info(dtype).block_elements == 0;
 }
 
-// What becomes int8 takes the place of the queries first, which nobody reads any more.
+// What is rounded takes the place of the queries first, which nobody reads any more.
 void WriteAttention(const Kernels& kernels, const Attention& op, const QueryBlock& block,
                     int first_head, int group, int head_dim, const AttentionPartial& result) {
   const Tensor& floats = op.out.dtype == DType::kF32 ? op.out : op.q;
@@ -77,12 +77,11 @@ void AttendUnit(const IsaKernels& isa, const Attention& op, const AttentionUnit&
     }
   }
   WriteAttention(kernels, op, block, kv_head * group, group, head_dim, result);
-  if (op.out.dtype == DType::kF32 || !GroupIsWholeBlocks(plan)) return;
+  if (op.out.dtype == DType::kF32 || !GroupIsWholeBlocks(plan, op.out.dtype)) return;
   const int64_t width = static_cast<int64_t>(group) * head_dim;
   const int64_t first = kv_head * width;
   for (int64_t token = block.first_token; token < block.first_token + block.num_tokens; ++token) {
-    isa.int8->quantize(op.q.Row<float>(token) + first, first, width, op.out.cols(),
-                       op.out.RowData(token));
+    RoundActivations(isa, op.q.Row<float>(token) + first, first, width, op.out, token);
   }
 }
 
@@ -129,7 +128,6 @@ void StoreToken(const Kernels& kernels, const RopeAndStore& op, int64_t token) {
 
 void Attend(const IsaKernels& isa, ThreadPool& pool, const Attention& op) {
   const auto& plan = static_cast<const CpuAttentionPlan&>(*op.plan);
-  CHECK(op.out.dtype == DType::kF32 || op.out.dtype == DType::kI8Blocks);
   CHECK(op.cache.head_dim == plan.shape().head_dim &&
         op.cache.num_kv_heads == plan.shape().num_kv_heads);
   const int kv_heads = op.cache.num_kv_heads;
@@ -138,10 +136,9 @@ void Attend(const IsaKernels& isa, ThreadPool& pool, const Attention& op) {
                      AttendUnit(isa, op, plan.units()[static_cast<size_t>(item / kv_heads)],
                                 static_cast<int>(item % kv_heads), worker);
                    });
-  if (op.out.dtype == DType::kF32 || GroupIsWholeBlocks(plan)) return;
+  if (op.out.dtype == DType::kF32 || GroupIsWholeBlocks(plan, op.out.dtype)) return;
   pool.ParallelFor(op.out.rows(), [&](int64_t token, int) {
-    isa.int8->quantize(op.q.Row<float>(token), 0, op.out.cols(), op.out.cols(),
-                       op.out.RowData(token));
+    RoundActivations(isa, op.q.Row<float>(token), 0, op.out.cols(), op.out, token);
   });
 }
 

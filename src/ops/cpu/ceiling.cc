@@ -16,7 +16,6 @@
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
-#include <sys/auxv.h>
 #endif
 
 namespace tokamak {
@@ -103,7 +102,8 @@ MULTIPLY_LOOP(Int8Avx512Vnni, __m512i, __m512i, "x", _mm512_dpbusd_epi32(sum, a,
 
 Loops ChooseLoops(std::string_view isa) {
   // Beside each loop, the MACs of one chain's step. The backend has checked that the ISA runs here.
-  const bool vnni = isa.ends_with("vnni") || isa.starts_with("amx");
+  const bool vnni =
+      isa.ends_with("vnni") || isa.starts_with("avx512bf16") || isa.starts_with("amx");
   if (isa.starts_with("avx512") || isa.starts_with("amx")) {
     return {ReadAvx512, {vnni ? Int8Avx512Vnni : Int8Avx512, 64}, {F32Avx512, 16}};
   }
@@ -119,10 +119,15 @@ MULTIPLY_LOOP(F32Neon, float32x4_t, float32x4_t, "w", vfmaq_f32(sum, a, a))
 MULTIPLY_LOOP(Int8Neon, int32x4_t, int8x8_t, "w", vpadalq_s16(sum, vmull_s8(a, a)))
 MULTIPLY_LOOP(Int8Dot, int32x4_t, int8x16_t, "w", vdotq_s32(sum, a, a),
               __attribute__((target("arch=armv8.2-a+dotprod"))))
+MULTIPLY_LOOP(Int8I8mm, int32x4_t, int8x16_t, "w", vmmlaq_s32(sum, a, a),
+              __attribute__((target("arch=armv8.2-a+i8mm"))))
 
-Loops ChooseLoops(std::string_view) {
-  const bool dot = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
-  return {ReadNeon, dot ? Multiply{Int8Dot, 16} : Multiply{Int8Neon, 8}, {F32Neon, 4}};
+Loops ChooseLoops(std::string_view isa) {
+  // Beside each loop, the MACs of one chain's step. The backend has checked that the ISA runs here.
+  Multiply int8 = {Int8Neon, 8};
+  if (isa.starts_with("neondot")) int8 = {Int8Dot, 16};
+  if (isa.starts_with("neoni8mm")) int8 = {Int8I8mm, 32};
+  return {ReadNeon, int8, {F32Neon, 4}};
 }
 #else
 Loops ChooseLoops(std::string_view) { return {}; }

@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "base/ceil_div.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "ops/cpu/activation.h"
 #include "ops/cpu/attend.h"
 #include "ops/cpu/attention_plan.h"
 #include "ops/cpu/cache_layout.h"
@@ -19,6 +22,7 @@
 #include "ops/cpu/panel_weight.h"
 #include "ops/cpu/weight_memory.h"
 #include "ops/host/host_ops.h"
+#include "ops/host/route.h"
 #include "ops/sampling/host_sampler.h"
 
 namespace tokamak {
@@ -30,6 +34,27 @@ constexpr int kMaxThreads = 1024;
 constexpr int64_t kItemElements = 16 << 10;
 constexpr int64_t kCopyItemBytes = 256 << 10;
 
+// One row of CombineExperts.
+void CombineRow(const CombineExperts& op, int64_t token, float* out) {
+  const int64_t cols = op.out.cols();
+  const int32_t* rows = op.rows.Row<int32_t>(token);
+  const float* weights = op.weights.Row<float>(token);
+  for (int64_t j = 0; j < op.rows.cols(); ++j) {
+    const float* x = op.x.Row<float>(rows[j]);
+    const float weight = weights[j];
+    if (j == 0) {
+      for (int64_t i = 0; i < cols; ++i) out[i] = weight * x[i];
+    } else {
+      for (int64_t i = 0; i < cols; ++i) out[i] += weight * x[i];
+    }
+  }
+  if (op.shared.empty()) return;
+  const float* shared = op.shared.Row<float>(token);
+  const float gate =
+      op.shared_gate.empty() ? 1.0f : 1 / (1 + std::exp(-*op.shared_gate.Row<float>(token)));
+  for (int64_t i = 0; i < cols; ++i) out[i] += gate * shared[i];
+}
+
 class CpuOps final : public HostOps {
  public:
   CpuOps(const IsaKernels& isa, int threads, Buffer tiles)
@@ -37,12 +62,14 @@ class CpuOps final : public HostOps {
         kernels_(*isa.kernels),
         name_(fmt::format("cpu/{}{}", isa.name, isa.int8 == nullptr ? cpu::kPrecise : "")),
         pool_(threads),
-        tiles_(std::move(tiles)) {}
+        tiles_(std::move(tiles)) {
+    products_.reserve(kMaxExperts);
+  }
 
   std::string_view name() const override { return name_; }
   Result<std::unique_ptr<PackedWeight>> Prepare(const WeightSpec& spec) override {
     ASSIGN_OR_RETURN(std::unique_ptr<PackedWeight> weight,
-                     PanelWeight::Make(spec, isa_.int8 != nullptr, weights_, pool_));
+                     PanelWeight::Make(spec, isa_, weights_, pool_));
     // Rows of its width are made in f32 before they are rounded.
     RETURN_IF_ERROR(ReserveRows(weight->cols()));
     return weight;
@@ -65,6 +92,11 @@ class CpuOps final : public HostOps {
   void Run(const Attention& op, Stream& stream) override;
   void Run(const GatherRows& op, Stream& stream) override;
   void Run(const CopyRanges& op, Stream& stream) override;
+  bool has_experts() const override { return true; }
+  void Run(const Convert& op, Stream& stream) override;
+  void Run(const RouteTokens& op, Stream& stream) override;
+  void Run(const GroupedLinear& op, Stream& stream) override;
+  void Run(const CombineExperts& op, Stream& stream) override;
 
  private:
   // Makes the rows of `out` with write(row, num_rows, f32 [num_rows, cols]), in its type: one by
@@ -89,11 +121,11 @@ class CpuOps final : public HostOps {
   Buffer tiles_;  // kTileFloats per worker
   Buffer rows_;   // row_floats_ per worker
   int64_t row_floats_ = 0;
+  std::vector<Product> products_;  // of a GroupedLinear; room for kMaxExperts
 };
 
 template <typename Write>
 void CpuOps::WriteRows(const Tensor& out, int64_t elements_per_row, Write write) {
-  CHECK(out.dtype == DType::kF32 || out.dtype == DType::kI8Blocks);
   const int64_t rows = out.rows(), cols = out.cols();
   const int64_t step = std::max<int64_t>(1, kItemElements / std::max<int64_t>(1, elements_per_row));
   pool_.ParallelFor(CeilDiv(rows, step), [&](int64_t item, int worker) {
@@ -102,7 +134,7 @@ void CpuOps::WriteRows(const Tensor& out, int64_t elements_per_row, Write write)
     float* const floats = FloatRow(worker, cols);
     for (int64_t row = begin; row < end; ++row) {
       write(row, 1, floats);
-      isa_.int8->quantize(floats, 0, cols, cols, out.RowData(row));
+      RoundActivations(isa_, floats, 0, cols, out, row);
     }
   });
 }
@@ -193,10 +225,14 @@ void CpuOps::Run(const GatherRows& op, Stream&) {
   const auto* rows = static_cast<const int32_t*>(op.rows.data);
   const size_t bytes = RowBytes(op.source.dtype, op.source.cols());
   if (bytes == 0) return;
-  for (int64_t i = 0; i < op.out.rows(); ++i) {
-    CHECK(0 <= rows[i] && rows[i] < op.source.rows());
-    std::memcpy(op.out.RowData(i), op.source.RowData(rows[i]), bytes);
-  }
+  const auto step = std::max<int64_t>(1, kCopyItemBytes / static_cast<int64_t>(bytes));
+  const int64_t count = op.out.rows();
+  pool_.ParallelFor(CeilDiv(count, step), [&](int64_t item, int) {
+    for (int64_t i = item * step; i < std::min(count, (item + 1) * step); ++i) {
+      CHECK(0 <= rows[i] && rows[i] < op.source.rows());
+      std::memcpy(op.out.RowData(i), op.source.RowData(rows[i]), bytes);
+    }
+  });
 }
 
 void CpuOps::Run(const CopyRanges& op, Stream&) {
@@ -207,6 +243,42 @@ void CpuOps::Run(const CopyRanges& op, Stream&) {
     for (int64_t i = item * step; i < std::min(count, (item + 1) * step); ++i) {
       const CopyRanges::Range& range = op.ranges[static_cast<size_t>(i)];
       std::memcpy(range.destination, range.source, op.bytes);
+    }
+  });
+}
+
+void CpuOps::Run(const Convert& op, Stream&) {
+  const int64_t cols = op.x.cols();
+  WriteRows(op.out, cols, [&](int64_t row, int64_t num_rows, float* out) {
+    for (int64_t i = 0; i < num_rows; ++i, out += op.out.float_stride()) {
+      std::memcpy(out, op.x.RowData(row + i), static_cast<size_t>(cols) * sizeof(float));
+    }
+  });
+}
+
+void CpuOps::Run(const RouteTokens& op, Stream&) {
+  const int64_t num_tokens = op.logits.rows();
+  const auto* bias = op.bias.empty() ? nullptr : static_cast<const float*>(op.bias.data);
+  const int64_t step = std::max<int64_t>(1, kItemElements / (16 * op.gate.num_experts));
+  pool_.ParallelFor(CeilDiv(num_tokens, step), [&](int64_t item, int) {
+    for (int64_t t = item * step; t < std::min(num_tokens, (item + 1) * step); ++t) {
+      ChooseExperts(op.gate, op.logits.Row<float>(t), bias, op.experts.Row<int32_t>(t),
+                    op.weights.Row<float>(t));
+    }
+  });
+  GroupByExpert(op);
+}
+
+void CpuOps::Run(const GroupedLinear& op, Stream&) {
+  CHECK(op.weights.size() <= products_.capacity());
+  RunGroupedLinear(isa_, pool_, reinterpret_cast<float*>(tiles_.data()), op, products_);
+}
+
+void CpuOps::Run(const CombineExperts& op, Stream&) {
+  const int64_t cols = op.out.cols();
+  WriteRows(op.out, cols * (op.rows.cols() + 1), [&](int64_t row, int64_t num_rows, float* out) {
+    for (int64_t t = row; t < row + num_rows; ++t, out += op.out.float_stride()) {
+      CombineRow(op, t, out);
     }
   });
 }

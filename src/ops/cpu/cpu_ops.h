@@ -1,5 +1,6 @@
 // The CPU backend. Weights stay in their stored precision. Products with quantized weights take
-// activations in int8 (quant/activation_row.h) where the ISA has fast integer dot products.
+// activations in int8 (quant/activation_row.h) where the ISA has fast integer dot products, and
+// those with BF16 weights activations in bf16 where it has dot products of that.
 //
 // Every result is the same bits for any number of threads, any number of rows in the call, and any
 // company: a Linear output is one chain of additions over k (cpu/kernels.h), attention is cut at

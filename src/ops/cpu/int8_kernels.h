@@ -33,5 +33,7 @@ const Int8Kernels* Avx2Int8Kernels();
 const Int8Kernels* AvxVnniInt8Kernels();
 const Int8Kernels* Avx512VnniInt8Kernels();
 const Int8Kernels* AmxInt8Kernels();
+const Int8Kernels* NeonDotInt8Kernels();
+const Int8Kernels* NeonI8mmInt8Kernels();
 
 }  // namespace tokamak::cpu

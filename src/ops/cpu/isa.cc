@@ -6,6 +6,8 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 #include "base/error.h"
@@ -20,6 +22,7 @@ struct Isa {
   const Int8Kernels* (*int8)();
   // What this machine lacks of what the ISA needs, "" for nothing.
   std::string (*missing)();
+  const Bf16Kernels* (*bf16)() = [] { return static_cast<const Bf16Kernels*>(nullptr); };
 };
 
 std::string Nothing() { return ""; }
@@ -63,15 +66,21 @@ std::string MissingAvx512Vnni() {
   return missing;
 }
 
+std::string MissingAvx512Bf16() {
+  std::string missing = MissingAvx512Vnni();
+  if (!__builtin_cpu_supports("avx512bf16")) missing += " AVX512BF16";
+  return missing;
+}
+
 // The operating system must also let this process have the registers: 8 KiB more of state for each
 // thread that uses them (Linux, arch/x86/include/uapi/asm/prctl.h).
 std::string MissingAmx() {
   std::string missing = MissingAvx512Vnni();
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  constexpr unsigned kTile = 1u << 24, kInt8 = 1u << 25;
-  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (edx & kTile) == 0 ||
-      (edx & kInt8) == 0) {
-    return missing + " AMX-INT8";
+  constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25;
+  constexpr unsigned kAll = kBf16 | kTile | kInt8;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (edx & kAll) != kAll) {
+    return missing + " AMX-INT8 and AMX-BF16";
   }
   constexpr int kRequestPermission = 0x1023, kTileData = 18;
   if (::syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0) {
@@ -82,12 +91,29 @@ std::string MissingAmx() {
 
 // Slowest first. AMX is slower than AVX512-VNNI, as it is used now: its products are fast, but
 // their sums come back through memory, a group of 32 at a time.
+constexpr Isa kIsas[] = {
+    {"baseline", BaselineKernels, NoInt8Kernels, Nothing},
+    {"avx2", Avx2Kernels, Avx2Int8Kernels, MissingAvx2},
+    {"avxvnni", Avx2Kernels, AvxVnniInt8Kernels, MissingAvxVnni},
+    {"avx512", Avx512Kernels, Avx2Int8Kernels, MissingAvx512},
+    {"amx", Avx512Kernels, AmxInt8Kernels, MissingAmx, AmxBf16Kernels},
+    {"avx512vnni", Avx512Kernels, Avx512VnniInt8Kernels, MissingAvx512Vnni},
+    {"avx512bf16", Avx512Kernels, Avx512VnniInt8Kernels, MissingAvx512Bf16, Avx512Bf16Kernels}};
+#elif defined(__aarch64__)
+std::string MissingNeonDot() {
+  constexpr unsigned long kDotProd = 1ul << 20;  // HWCAP_ASIMDDP (Linux, asm/hwcap.h)
+  return (getauxval(AT_HWCAP) & kDotProd) == 0 ? " DotProd" : "";
+}
+
+std::string MissingNeonI8mm() {
+  constexpr unsigned long kI8mm = 1ul << 13;  // HWCAP2_I8MM
+  return MissingNeonDot() + ((getauxval(AT_HWCAP2) & kI8mm) == 0 ? " I8MM" : "");
+}
+
+// Slowest first. The baseline is NEON; the others add integer products to it.
 constexpr Isa kIsas[] = {{"baseline", BaselineKernels, NoInt8Kernels, Nothing},
-                         {"avx2", Avx2Kernels, Avx2Int8Kernels, MissingAvx2},
-                         {"avxvnni", Avx2Kernels, AvxVnniInt8Kernels, MissingAvxVnni},
-                         {"avx512", Avx512Kernels, Avx2Int8Kernels, MissingAvx512},
-                         {"amx", Avx512Kernels, AmxInt8Kernels, MissingAmx},
-                         {"avx512vnni", Avx512Kernels, Avx512VnniInt8Kernels, MissingAvx512Vnni}};
+                         {"neondot", BaselineKernels, NeonDotInt8Kernels, MissingNeonDot},
+                         {"neoni8mm", BaselineKernels, NeonI8mmInt8Kernels, MissingNeonI8mm}};
 #else
 constexpr Isa kIsas[] = {{"baseline", BaselineKernels, NoInt8Kernels, Nothing}};
 #endif
@@ -98,7 +124,8 @@ Result<IsaKernels> ChooseKernels(std::string_view name) {
   const bool precise = name.ends_with(kPrecise);
   if (precise) name.remove_suffix(kPrecise.size());
   const auto kernels_of = [precise](const Isa& isa) {
-    return IsaKernels{isa.name, isa.kernels(), precise ? nullptr : isa.int8()};
+    if (precise) return IsaKernels{.name = isa.name, .kernels = isa.kernels()};
+    return IsaKernels{isa.name, isa.kernels(), isa.int8(), isa.bf16()};
   };
   if (name == "auto") {
     IsaKernels best;

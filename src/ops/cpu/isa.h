@@ -5,19 +5,22 @@
 #include <string_view>
 #include <vector>
 
+#include "ops/cpu/bf16_kernels.h"
 #include "ops/cpu/int8_kernels.h"
 #include "ops/cpu/kernels.h"
 #include "tokamak/status.h"
 
 namespace tokamak::cpu {
 
-// Behind an ISA's name: without its int8 kernels.
+// Behind an ISA's name: without its int8 and bf16 kernels.
 inline constexpr std::string_view kPrecise = "/precise";
 
 struct IsaKernels {
   std::string_view name;
   const Kernels* kernels = nullptr;
-  const Int8Kernels* int8 = nullptr;  // null: f32 activations everywhere
+  // Null: f32 activations in their stead.
+  const Int8Kernels* int8 = nullptr;
+  const Bf16Kernels* bf16 = nullptr;
 };
 
 // The kernels of the named ISA; of the best one for "auto". kInvalidArgument when there is no such

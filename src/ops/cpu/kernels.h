@@ -20,13 +20,13 @@ inline constexpr int kChunk = 256;
 inline constexpr int kMaxPanels = 4;
 inline constexpr int kTileFloats = kMaxPanels * kChunk * 16;
 
-// out[t, n] for num_tokens rows of x, f32 or int8 (quant/activation_row.h) as the function that
-// takes it says, and the outputs of num_panels panels.
+// out[t, n] for num_tokens rows of x, f32, int8 (quant/activation_row.h) or bf16 as the function
+// that takes it says, and the outputs of num_panels panels.
 struct LinearTask {
   DType dtype = DType::kF32;
   const std::byte* panels = nullptr;
   int64_t panel_bytes = 0;
-  int num_panels = 0;  // <= kMaxPanels; int8: kMaxInt8Panels
+  int num_panels = 0;  // <= kMaxPanels; int8: kMaxInt8Panels; bf16: kMaxBf16Panels
   int64_t cols = 0;
   const std::byte* x = nullptr;
   int64_t x_stride = 0;  // bytes
@@ -128,7 +128,7 @@ constexpr int64_t AttentionScratchFloats(int64_t rows, int64_t head_dim) {
 struct Kernels {
   void (*linear)(const LinearTask& task);
   // Elements [k_begin, k_begin + k_count) of the 16 rows of a panel, as f32 [k_count][16]. Both are
-  // multiples of 32 for block types.
+  // multiples of 32 for block types; k_begin is even for BF16.
   void (*unpack)(DType dtype, const std::byte* panel, int64_t k_begin, int64_t k_count,
                  float* tile);
   void (*add_rms_norm)(const NormTask& task);

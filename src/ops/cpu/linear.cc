@@ -5,7 +5,6 @@
 #include "base/ceil_div.h"
 #include "base/check.h"
 #include "ops/cpu/panel_layout.h"
-#include "ops/cpu/panel_weight.h"
 
 namespace tokamak::cpu {
 namespace {
@@ -15,65 +14,126 @@ constexpr int64_t kMaxItemRows = 128;
 // Items that share a product well among a few cores.
 constexpr int64_t kGoodItems = 16;
 
-// How a product is cut into items: up to `width` panels times up to `rows` rows of x. It changes no
-// result.
-struct Cut {
-  int64_t width;
-  int64_t rows;
-};
-
 Cut CutFloat(const PanelWeight& weight, int64_t num_tokens) {
   // Small weights are cut finer, to feed all cores.
   return {.width = CeilDiv(weight.rows(), kPanelRows) >= 16 * kMaxPanels ? kMaxPanels : 2,
           .rows = CeilDiv(num_tokens, CeilDiv(num_tokens, kMaxItemRows))};
 }
 
-Cut CutInt8(const PanelWeight& weight, int64_t num_tokens, int64_t tokens_at_once) {
-  const int64_t rows = std::max(tokens_at_once, kMaxItemRows / tokens_at_once * tokens_at_once);
-  // Wide items share what is prepared for their tokens, narrow ones share the work out evenly.
-  const int64_t panels = CeilDiv(weight.rows(), kPanelRows) * CeilDiv(num_tokens, rows);
-  return {.width = std::clamp<int64_t>(panels / kGoodItems, 1, kMaxInt8Panels), .rows = rows};
+Cut CutPacked(const PanelWeight& weight, int64_t num_tokens, int64_t tokens_at_once,
+              int64_t max_panels) {
+  // An item prepares its tokens once for all its panels: short wide items before long narrow ones,
+  // as long as there are enough to share the work out evenly.
+  const int64_t panels = CeilDiv(weight.rows(), kPanelRows);
+  int64_t rows = std::max(tokens_at_once, kMaxItemRows / tokens_at_once * tokens_at_once);
+  const auto width = [&] { return panels * CeilDiv(num_tokens, rows) / kGoodItems; };
+  while (rows > tokens_at_once && width() < max_panels) rows -= tokens_at_once;
+  return {.width = std::clamp<int64_t>(width(), 1, max_panels), .rows = rows};
+}
+
+// A product of num_rows rows of x.
+Product MakeProduct(const IsaKernels& isa, const Tensor& x, const PackedWeight& packed,
+                    const float* bias, int64_t row, int64_t num_rows, int64_t first_item) {
+  const auto& weight = static_cast<const PanelWeight&>(packed);
+  CHECK(x.dtype == weight.activation() && x.cols() == weight.cols());
+  Product product = {
+      .weight = &weight, .bias = bias, .row = row, .num_rows = num_rows, .first_item = first_item};
+  switch (weight.activation()) {
+    case DType::kI8Blocks:
+      product.run = isa.int8->linear;
+      product.cut = CutPacked(weight, num_rows, isa.int8->tokens_at_once, kMaxInt8Panels);
+      break;
+    case DType::kBF16:
+      product.run = isa.bf16->linear;
+      product.cut = CutPacked(weight, num_rows, isa.bf16->tokens_at_once, kMaxBf16Panels);
+      break;
+    default:
+      product.run = isa.kernels->linear;
+      product.cut = CutFloat(weight, num_rows);
+  }
+  for (const PanelSegment& segment : weight.segments()) {
+    product.panel_groups += CeilDiv(segment.panels, product.cut.width);
+  }
+  return product;
+}
+
+int64_t EndItem(const Product& product) {
+  return product.first_item + product.panel_groups * CeilDiv(product.num_rows, product.cut.rows);
+}
+
+// Panels [panel, panel + panels) of a segment times rows [row, row + num_rows) of x.
+void RunPanels(const Product& product, const PanelSegment& segment, int64_t panel, int64_t panels,
+               int64_t row, int64_t num_rows, const Tensor& x, const Tensor& out, float* tile) {
+  const int64_t output = segment.first_row + panel * kPanelRows;
+  product.run({.dtype = segment.dtype,
+               .panels = segment.data + panel * segment.panel_bytes,
+               .panel_bytes = segment.panel_bytes,
+               .num_panels = static_cast<int>(panels),
+               .cols = product.weight->cols(),
+               .x = x.RowData(row),
+               .x_stride = x.row_stride,
+               .num_tokens = num_rows,
+               .bias = product.bias != nullptr ? product.bias + output : nullptr,
+               .out = out.Row<float>(row) + output,
+               .out_stride = out.float_stride(),
+               .num_outputs = std::min(panels * kPanelRows, segment.rows - panel * kPanelRows),
+               .tile = tile});
+}
+
+// Item `item` of those of the product.
+void RunItem(const Product& product, int64_t item, const Tensor& x, const Tensor& out,
+             float* tile) {
+  const Cut& cut = product.cut;
+  int64_t group = item % product.panel_groups;
+  const PanelSegment* segment = product.weight->segments().data();
+  for (; group >= CeilDiv(segment->panels, cut.width); ++segment) {
+    group -= CeilDiv(segment->panels, cut.width);
+  }
+  const int64_t panel = group * cut.width;
+  const int64_t row = item / product.panel_groups * cut.rows;
+  RunPanels(product, *segment, panel, std::min(cut.width, segment->panels - panel),
+            product.row + row, std::min(cut.rows, product.num_rows - row), x, out, tile);
+}
+
+const float* DataOf(const Tensor& bias) {
+  return bias.empty() ? nullptr : static_cast<const float*>(bias.data);
+}
+
+float* TileOf(float* tiles, int worker) {
+  return tiles + worker * static_cast<int64_t>(kTileFloats);
 }
 
 }  // namespace
 
 void RunLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles, const Linear& op) {
-  const auto& weight = static_cast<const PanelWeight&>(*op.weight);
-  const int64_t num_tokens = op.x.rows();
-  if (num_tokens == 0) return;
-  CHECK(op.x.dtype == weight.activation() && op.x.cols() == weight.cols());
-  const float* bias = op.bias.empty() ? nullptr : static_cast<const float*>(op.bias.data);
-  const bool int8 = op.x.dtype == DType::kI8Blocks;
-  const auto run = int8 ? isa.int8->linear : isa.kernels->linear;
-  const Cut cut =
-      int8 ? CutInt8(weight, num_tokens, isa.int8->tokens_at_once) : CutFloat(weight, num_tokens);
-  int64_t num_groups = 0;
-  for (const PanelSegment& segment : weight.segments()) {
-    num_groups += CeilDiv(segment.panels, cut.width);
+  if (op.x.rows() == 0) return;
+  const Product product = MakeProduct(isa, op.x, *op.weight, DataOf(op.bias), 0, op.x.rows(), 0);
+  pool.ParallelFor(EndItem(product), [&](int64_t item, int worker) {
+    RunItem(product, item, op.x, op.out, TileOf(tiles, worker));
+  });
+}
+
+void RunGroupedLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles,
+                      const GroupedLinear& op, std::vector<Product>& products) {
+  const auto* offsets = static_cast<const int32_t*>(op.offsets.data);
+  const float* bias = DataOf(op.bias);
+  products.clear();
+  int64_t items = 0;
+  for (size_t e = 0; e < op.weights.size(); ++e) {
+    if (offsets[e] == offsets[e + 1]) continue;
+    const PackedWeight& weight = *op.weights[e];
+    products.push_back(
+        MakeProduct(isa, op.x, weight,
+                    bias != nullptr ? bias + static_cast<int64_t>(e) * weight.rows() : nullptr,
+                    offsets[e], offsets[e + 1] - offsets[e], items));
+    items = EndItem(products.back());
   }
-  pool.ParallelFor(num_groups * CeilDiv(num_tokens, cut.rows), [&](int64_t item, int worker) {
-    int64_t group = item % num_groups;
-    const PanelSegment* segment = weight.segments().data();
-    for (; group >= CeilDiv(segment->panels, cut.width); ++segment) {
-      group -= CeilDiv(segment->panels, cut.width);
-    }
-    const int64_t panel = group * cut.width;
-    const int64_t panels = std::min(cut.width, segment->panels - panel);
-    const int64_t output = segment->first_row + panel * kPanelRows;
-    const int64_t row = item / num_groups * cut.rows;
-    run({.dtype = segment->dtype,
-         .panels = segment->data + panel * segment->panel_bytes,
-         .panel_bytes = segment->panel_bytes,
-         .num_panels = static_cast<int>(panels),
-         .cols = weight.cols(),
-         .x = op.x.RowData(row),
-         .x_stride = op.x.row_stride,
-         .num_tokens = std::min(cut.rows, num_tokens - row),
-         .bias = bias != nullptr ? bias + output : nullptr,
-         .out = op.out.Row<float>(row) + output,
-         .out_stride = op.out.float_stride(),
-         .num_outputs = std::min(panels * kPanelRows, segment->rows - panel * kPanelRows),
-         .tile = tiles + worker * static_cast<int64_t>(kTileFloats)});
+  pool.ParallelFor(items, [&](int64_t item, int worker) {
+    const auto after = std::upper_bound(
+        products.begin(), products.end(), item,
+        [](int64_t value, const Product& product) { return value < product.first_item; });
+    const Product& product = *(after - 1);
+    RunItem(product, item - product.first_item, op.x, op.out, TileOf(tiles, worker));
   });
 }
 

@@ -1,13 +1,38 @@
-// How a Linear is cut into work items on the CPU.
+// Linear and GroupedLinear on the CPU: how products are cut into work items.
 #pragma once
+
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "ops/cpu/isa.h"
+#include "ops/cpu/panel_weight.h"
 #include "ops/ops.h"
 
 namespace tokamak::cpu {
 
-// `tiles` is kTileFloats for each worker of the pool.
+// How a product is cut into items: up to `width` panels times up to `rows` rows of x. It changes no
+// result.
+struct Cut {
+  int64_t width = 0;
+  int64_t rows = 0;
+};
+
+// Rows [row, row + num_rows) of x times one weight.
+struct Product {
+  void (*run)(const LinearTask& task) = nullptr;  // what multiplies rows of x's type
+  const PanelWeight* weight = nullptr;
+  const float* bias = nullptr;  // or null
+  int64_t row = 0;
+  int64_t num_rows = 0;
+  Cut cut = {};
+  int64_t panel_groups = 0;  // items for each cut of rows
+  int64_t first_item = 0;    // in the loop over all products
+};
+
+// `tiles` is kTileFloats per worker.
 void RunLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles, const Linear& op);
+// `products` is working memory, with room for one per expert.
+void RunGroupedLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles,
+                      const GroupedLinear& op, std::vector<Product>& products);
 
 }  // namespace tokamak::cpu

@@ -208,6 +208,19 @@ void PackPlain(int64_t cols, const std::byte* rows, std::byte* panel) {
   }
 }
 
+// [cols / 2][16][2] from [16][cols]; a missing last column is zero.
+void PackPairs(int64_t cols, const std::byte* rows, std::byte* panel) {
+  for (int64_t k = 0; k < cols; k += 2) {
+    const size_t bytes = k + 1 < cols ? 4 : 2;
+    for (int row = 0; row < kPanelRows; ++row) {
+      uint32_t pair = 0;
+      std::memcpy(&pair, rows + (row * cols + k) * 2, bytes);
+      std::memcpy(panel, &pair, sizeof(pair));
+      panel += sizeof(pair);
+    }
+  }
+}
+
 }  // namespace
 
 void PackPanel(DType dtype, int64_t cols, const std::byte* rows, std::byte* panel) {
@@ -215,8 +228,9 @@ void PackPanel(DType dtype, int64_t cols, const std::byte* rows, std::byte* pane
     case DType::kF32:
       return PackPlain<uint32_t>(cols, rows, panel);
     case DType::kF16:
-    case DType::kBF16:
       return PackPlain<uint16_t>(cols, rows, panel);
+    case DType::kBF16:
+      return PackPairs(cols, rows, panel);
     case DType::kQ4_0:
       return PackBlocks<DType::kQ4_0, BlockQ4_0>(cols, rows, panel);
     case DType::kQ4_1:

@@ -1,8 +1,11 @@
 // How the CPU backends keep a weight: panels of 16 output rows, interleaved so that a SIMD lane is
-// an output row. The same layout serves every ISA; its size is that of the rows in the file.
+// an output row. The same layout serves every ISA; its size is that of the rows in the file, but
+// for the last column of an odd number of BF16 ones, which takes a column of zeros beside it.
 //
-// A panel is a sequence of block columns: 1 element (F32, F16, BF16), 32 or 256 elements of each of
-// the 16 rows. Inside one, each field of the file's block is an array over the rows, in this order:
+// A panel is a sequence of block columns: 1 element (F32, F16), 2 (BF16: u16[16][2], so that a
+// 32-bit lane holds the pair that dot products take), 32 or 256 elements of each of the 16 rows.
+// Inside one of the latter, each field of the file's block is an array over the rows, in this
+// order:
 //
 //   d, dmin or m  u16[16]         f16 scales, where the format has them (MXFP4: e, u8[16])
 //   scale words   u32[n][16]      the format's own packed scales, n words per row
@@ -117,8 +120,14 @@ constexpr PanelLayout LayoutOf(DType dtype) {
   }
 }
 
+// Of a panel of `cols` columns.
+inline int64_t PanelBytes(DType dtype, int64_t cols) {
+  const int64_t padded = dtype == DType::kBF16 ? cols + cols % 2 : cols;
+  return kPanelRows * static_cast<int64_t>(RowBytes(dtype, padded));
+}
+
 // Packs 16 rows of `cols` elements, each RowBytes(dtype, cols) long and densely packed, into one
-// panel of 16 times that. Exact: no value changes.
+// panel of PanelBytes. Exact: no value changes.
 void PackPanel(DType dtype, int64_t cols, const std::byte* rows, std::byte* panel);
 
 }  // namespace tokamak::cpu

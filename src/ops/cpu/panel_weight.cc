@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/mutex.h"
+#include "ops/cpu/activation.h"
 #include "ops/cpu/panel_layout.h"
 #include "ops/host/host_ops.h"
 
@@ -26,15 +27,15 @@ struct PackItem {
 
 Status PackPanels(const PackItem& item, int64_t cols, std::vector<std::byte>& rows) {
   const PanelSegment& segment = *item.segment;
-  const int64_t row_bytes = segment.panel_bytes / kPanelRows;
-  rows.resize(static_cast<size_t>((item.end - item.begin) * segment.panel_bytes));
+  const auto row_bytes = static_cast<int64_t>(RowBytes(segment.dtype, cols));
+  rows.resize(static_cast<size_t>((item.end - item.begin) * kPanelRows * row_bytes));
   const int64_t first = item.begin * kPanelRows;
   const int64_t end = std::min(item.end * kPanelRows, segment.rows);
   RETURN_IF_ERROR(item.source->ReadRows(first, end, rows.data()));
   const auto read = static_cast<size_t>((end - first) * row_bytes);
   std::memset(rows.data() + read, 0, rows.size() - read);  // zero bits are zero weights
   for (int64_t i = 0; i < item.end - item.begin; ++i) {
-    PackPanel(segment.dtype, cols, rows.data() + i * segment.panel_bytes,
+    PackPanel(segment.dtype, cols, rows.data() + i * kPanelRows * row_bytes,
               item.destination + i * segment.panel_bytes);
   }
   return Status();
@@ -63,21 +64,21 @@ class FirstError {
 
 }  // namespace
 
-Result<std::unique_ptr<PackedWeight>> PanelWeight::Make(const WeightSpec& spec, bool int8,
-                                                        WeightMemory& memory, ThreadPool& pool) {
+Result<std::unique_ptr<PackedWeight>> PanelWeight::Make(const WeightSpec& spec,
+                                                        const IsaKernels& isa, WeightMemory& memory,
+                                                        ThreadPool& pool) {
   RETURN_IF_ERROR(CheckWeightSpec(spec));
   const int64_t cols = spec.parts.front()->shape().cols();
   std::vector<PanelSegment> segments;
   int64_t bytes = 0;
   int64_t num_rows = 0;
   for (const auto& part : spec.parts) {
-    int8 = int8 && IsBlockType(part->dtype());
     PanelSegment segment;
     segment.dtype = part->dtype();
     segment.first_row = num_rows;
     segment.rows = part->shape().rows();
     segment.panels = (segment.rows + kPanelRows - 1) / kPanelRows;
-    segment.panel_bytes = kPanelRows * static_cast<int64_t>(RowBytes(part->dtype(), cols));
+    segment.panel_bytes = PanelBytes(part->dtype(), cols);
     num_rows += segment.rows;
     bytes += (segment.panels * segment.panel_bytes + kSegmentAlignment - 1) / kSegmentAlignment *
              kSegmentAlignment;
@@ -107,8 +108,7 @@ Result<std::unique_ptr<PackedWeight>> PanelWeight::Make(const WeightSpec& spec, 
     if (!status.ok()) error.Set(i, std::move(status));
   });
   RETURN_IF_ERROR(error.Get());
-  return std::unique_ptr<PackedWeight>(new PanelWeight(num_rows, cols,
-                                                       int8 ? DType::kI8Blocks : DType::kF32,
+  return std::unique_ptr<PackedWeight>(new PanelWeight(num_rows, cols, ActivationOf(spec, isa),
                                                        std::move(buffer), std::move(segments)));
 }
 

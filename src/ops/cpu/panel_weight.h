@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "ops/cpu/isa.h"
 #include "ops/cpu/weight_memory.h"
 #include "ops/packed_weight.h"
 #include "tensor/device.h"
@@ -25,9 +26,9 @@ struct PanelSegment {
 
 class PanelWeight final : public PackedWeight {
  public:
-  // Reads and packs with all threads of the pool. With `int8`, products take int8 activations where
-  // all parts are in block formats.
-  static Result<std::unique_ptr<PackedWeight>> Make(const WeightSpec& spec, bool int8,
+  // Reads and packs with all threads of the pool, for products with the activations that the ISA
+  // takes for it.
+  static Result<std::unique_ptr<PackedWeight>> Make(const WeightSpec& spec, const IsaKernels& isa,
                                                     WeightMemory& memory, ThreadPool& pool);
 
   const std::vector<PanelSegment>& segments() const { return segments_; }

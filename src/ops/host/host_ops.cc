@@ -13,10 +13,6 @@ namespace {
 constexpr size_t kAlignment = 256;
 constexpr size_t kHugePage = 2u << 20;
 
-bool HoldsWeights(DType dtype) {
-  return dtype != DType::kI8 && dtype != DType::kI32 && dtype != DType::kI64;
-}
-
 }  // namespace
 
 Result<Buffer> AllocateHostMemory(size_t bytes) {

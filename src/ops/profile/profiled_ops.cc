@@ -348,6 +348,15 @@ class ProfiledOpsImpl final : public ProfiledOps {
     Timed("scatter_elements", op, stream);
   }
   void Run(const CopyRanges& op, Stream& stream) override { Timed("copy_ranges", op, stream); }
+  bool has_experts() const override { return inner_->has_experts(); }
+  void Run(const Convert& op, Stream& stream) override { Timed("convert", op, stream); }
+  void Run(const RouteTokens& op, Stream& stream) override { Timed("route_tokens", op, stream); }
+  void Run(const GroupedLinear& op, Stream& stream) override {
+    Timed("grouped_linear", op, stream);
+  }
+  void Run(const CombineExperts& op, Stream& stream) override {
+    Timed("combine_experts", op, stream);
+  }
 
  private:
   template <typename Op>

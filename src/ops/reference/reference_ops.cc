@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "ops/host/host_ops.h"
+#include "ops/host/route.h"
 #include "ops/sampling/host_sampler.h"
 #include "quant/half.h"
 #include "quant/quantize.h"
@@ -109,6 +110,11 @@ class ReferenceOps final : public HostOps {
   void Run(const Attention& op, Stream& stream) override;
   void Run(const GatherRows& op, Stream& stream) override;
   void Run(const CopyRanges& op, Stream& stream) override;
+  bool has_experts() const override { return true; }
+  void Run(const Convert& op, Stream& stream) override;
+  void Run(const RouteTokens& op, Stream& stream) override;
+  void Run(const GroupedLinear& op, Stream& stream) override;
+  void Run(const CombineExperts& op, Stream& stream) override;
 
  private:
   static void AttendOneHead(const Attention& op, int64_t sequence, int64_t token, int64_t head);
@@ -288,6 +294,54 @@ void ReferenceOps::Run(const GatherRows& op, Stream&) {
 void ReferenceOps::Run(const CopyRanges& op, Stream&) {
   for (const CopyRanges::Range& range : op.ranges) {
     std::memcpy(range.destination, range.source, op.bytes);
+  }
+}
+
+void ReferenceOps::Run(const Convert& op, Stream&) {
+  for (int64_t t = 0; t < op.x.rows(); ++t) {
+    QuantizeRow(op.out.dtype, op.x.Row<float>(t), op.x.cols(), op.out.RowData(t));
+  }
+}
+
+void ReferenceOps::Run(const RouteTokens& op, Stream&) {
+  const auto* bias = op.bias.empty() ? nullptr : static_cast<const float*>(op.bias.data);
+  for (int64_t t = 0; t < op.logits.rows(); ++t) {
+    ChooseExperts(op.gate, op.logits.Row<float>(t), bias, op.experts.Row<int32_t>(t),
+                  op.weights.Row<float>(t));
+  }
+  GroupByExpert(op);
+}
+
+void ReferenceOps::Run(const GroupedLinear& op, Stream& stream) {
+  const auto* offsets = static_cast<const int32_t*>(op.offsets.data);
+  for (size_t e = 0; e < op.weights.size(); ++e) {
+    Run(Linear{.x = op.x.Rows(offsets[e], offsets[e + 1]),
+               .weight = op.weights[e],
+               .bias = op.bias.empty()
+                           ? Tensor()
+                           : op.bias.Rows(static_cast<int64_t>(e), static_cast<int64_t>(e) + 1),
+               .out = op.out.Rows(offsets[e], offsets[e + 1])},
+        stream);
+  }
+}
+
+void ReferenceOps::Run(const CombineExperts& op, Stream&) {
+  for (int64_t t = 0; t < op.out.rows(); ++t) {
+    for (int64_t i = 0; i < op.out.cols(); ++i) {
+      double sum = 0;
+      for (int64_t j = 0; j < op.rows.cols(); ++j) {
+        sum += static_cast<double>(op.weights.Row<float>(t)[j]) *
+               op.x.Row<float>(op.rows.Row<int32_t>(t)[j])[i];
+      }
+      if (!op.shared.empty()) {
+        const double gate =
+            op.shared_gate.empty()
+                ? 1
+                : 1 / (1 + std::exp(-static_cast<double>(*op.shared_gate.Row<float>(t))));
+        sum += gate * op.shared.Row<float>(t)[i];
+      }
+      op.out.Row<float>(t)[i] = static_cast<float>(sum);
+    }
   }
 }
 

@@ -19,10 +19,14 @@ std::vector<OpBackend> OpBackends() {
     const auto make = [isa](int threads) { return MakeCpuOps({.threads = threads, .isa = isa}); };
     if (!make(1).ok()) continue;
     if (isa != "baseline") {
-      backends.push_back({.name = "cpu_" + isa, .make = make, .activation = DType::kI8Blocks});
+      OpBackend backend = {.name = "cpu_" + isa, .make = make, .activations = {DType::kI8Blocks}};
+      if (isa == "avx512bf16" || isa == "amx") backend.activations.push_back(DType::kBF16);
+      backends.push_back(backend);
     }
-    // These differ from the ISA before them in their int8 kernels alone.
-    if (isa.ends_with("vnni") || isa == "amx") continue;
+    // These differ from the ISA before them in their int8 and bf16 kernels alone.
+    if (isa.ends_with("vnni") || isa == "avx512bf16" || isa == "amx" || isa.starts_with("neon")) {
+      continue;
+    }
     backends.push_back({.name = "cpu_" + isa + "_precise", .make = [isa](int threads) {
                           return MakeCpuOps({.threads = threads, .isa = isa + "/precise"});
                         }});
@@ -30,7 +34,7 @@ std::vector<OpBackend> OpBackends() {
   OpBackend cuda = {.name = "cuda",
                     .make = [](int threads) { return MakeCudaOps({.threads = threads}); },
                     .weights = DType::kBF16,
-                    .activation = DType::kBF16};
+                    .activations = {DType::kBF16}};
   const Status status = cuda.make(1).status();
   if (!status.ok()) cuda.unavailable = "no CUDA backend here: " + status.ToString();
   backends.push_back(cuda);

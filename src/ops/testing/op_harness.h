@@ -24,8 +24,8 @@ struct OpBackend {
   std::function<Result<std::unique_ptr<Ops>>(int threads)> make;
   // What it keeps weights in; f32 stands for their own types.
   DType weights = DType::kF32;
-  // What it wants as the input of a Linear with a quantized weight.
-  DType activation = DType::kF32;
+  // What it may want as the input of a Linear.
+  std::vector<DType> activations = {DType::kF32};
   // Why it cannot run here: its tests are skipped, and say so.
   std::string unavailable = {};
 

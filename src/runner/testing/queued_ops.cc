@@ -259,6 +259,11 @@ class QueuedOps final : public Ops {
                   inner_->Run(CopyRanges{.ranges = ranges, .bytes = bytes}, *inner_stream_);
                 });
   }
+  bool has_experts() const override { return inner_->has_experts(); }
+  void Run(const Convert& op, Stream& stream) override { Later(op, stream); }
+  void Run(const RouteTokens& op, Stream& stream) override { Later(op, stream); }
+  void Run(const GroupedLinear& op, Stream& stream) override { Later(op, stream); }
+  void Run(const CombineExperts& op, Stream& stream) override { Later(op, stream); }
 
  private:
   template <typename Op>

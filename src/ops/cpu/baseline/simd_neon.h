@@ -67,15 +67,16 @@ struct Baseline {
   static I SubInt(I a, I b) { return vsubq_s32(a, b); }
   template <int kBits>
   static I ShiftLeft(I a) {
-    return ShiftLeftBy(a, kBits);
+    return vshlq_n_s32(a, kBits);
   }
   template <int kBits>
   static I ShiftRight(I a) {
-    return ShiftRightBy(a, kBits);
+    if constexpr (kBits == 0) return a;  // which the instruction cannot do
+    return vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(a), kBits > 0 ? kBits : 1));
   }
   template <int kBits>
   static I ShiftRightSigned(I a) {
-    return vshlq_s32(a, vdupq_n_s32(-kBits));
+    return vshrq_n_s32(a, kBits);
   }
   static I ShiftLeftBy(I a, int bits) { return vshlq_s32(a, vdupq_n_s32(bits)); }
   static I ShiftRightBy(I a, int bits) {
@@ -110,7 +111,7 @@ struct Baseline {
   static F BroadcastHalf(const std::byte* p) {
     uint16_t half;
     __builtin_memcpy(&half, p, sizeof(half));
-    return Broadcast(HalfToFloat(half));
+    return vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(half)));
   }
   static F LoadBFloat16(const std::byte* p) { return AsFloat(ShiftLeftBy(LoadUint16(p), 16)); }
   static void StoreHalf(std::byte* p, F v) {

@@ -15,7 +15,7 @@ struct CodeTable {
 
 // codes[i] + offset, when compiling.
 template <typename T>
-consteval CodeTable<T> CodeBook(const std::array<int8_t, 16>& codes, int offset) {
+constexpr CodeTable<T> CodeBook(const std::array<int8_t, 16>& codes, int offset) {
   CodeTable<T> table{};
   for (size_t i = 0; i < 16; ++i) table.values[i] = static_cast<T>(codes[i] + offset);
   return table;

@@ -11,6 +11,7 @@
 #include "ops/cpu/kernels/codes.h"
 #include "ops/cpu/kernels/constant.h"
 #include "ops/cpu/kernels/group_scales.h"
+#include "ops/cpu/kernels/store_sums.h"
 #include "quant/activation_row.h"
 
 namespace tokamak::cpu {
@@ -59,7 +60,9 @@ class Int8Linear {
     if (n == 2) return Tile<kDType, 2>(task, 2);
     if constexpr (D::kMaxTokens >= 12) {
       if (n > 8) return Tile<kDType, 12>(task, n < 12 ? n : 12);
-      if (n > 4) return Tile<kDType, 8>(task, n);
+    }
+    if constexpr (D::kMaxTokens >= 8) {
+      if (n > 4) return Tile<kDType, 8>(task, n < 8 ? n : 8);
     }
     return Tile<kDType, 4>(task, n < 4 ? n : 4);
   }
@@ -77,15 +80,15 @@ class Int8Linear {
         const std::byte* panel = task.panels + p * task.panel_bytes;
         float* out = sums + p * kTokens * kPanelRows;
         if constexpr (kTokens == 1) {
-          Multiply<kDType, 1, kVectors>(panel, first, n, tokens, 0, out);
+          Multiply<kDType, 1, kVectors>(task, panel, first, n, tokens, 0, out);
         } else {
           for (int lane = 0; lane < kPanelRows; lane += D::kLanes) {
-            Multiply<kDType, kTokens, 1>(panel, first, n, tokens, lane, out + lane);
+            Multiply<kDType, kTokens, 1>(task, panel, first, n, tokens, lane, out + lane);
           }
         }
       }
     }
-    Store<kTokens>(task, count, sums);
+    StoreSums<D>(task, count, kTokens, sums);
     return count;
   }
 
@@ -137,8 +140,8 @@ class Int8Linear {
 
   // Adds groups [first, first + n) of kVectors' lanes from `lane` on to sums [token][16].
   template <DType kDType, int kTokens, int kWidth>
-  static void Multiply(const std::byte* panel, int64_t first, int n, const Tokens<kTokens>& tokens,
-                       int lane, float* sums) {
+  static void Multiply(const LinearTask& task, const std::byte* panel, int64_t first, int n,
+                       const Tokens<kTokens>& tokens, int lane, float* sums) {
     constexpr PanelLayout kLayout = LayoutOf(kDType);
     constexpr int kGroups = kLayout.elements / kActivationBlock;
     F sum[kTokens][kWidth];
@@ -149,6 +152,16 @@ class Int8Linear {
     for (int g = 0; g < n; ++g, codes += kTokens * kActivationBlock) {
       const int64_t index = first + g;
       const std::byte* column = panel + index / kGroups * kLayout.bytes;
+      // Busy multipliers keep the hardware's own prefetching from running far enough ahead: fetch
+      // the same part of the next panel, which may be the next item's or none; with few tokens
+      // less.
+      if (kTokens > 1 && lane == 0) {
+        constexpr int kBytes = kLayout.bytes / kGroups;
+        constexpr int64_t kPage = 4096;
+        const std::byte* next =
+            column + index % kGroups * kBytes + (kTokens < 4 ? kPage : task.panel_bytes);
+        for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(next + i, 0, 2);
+      }
       Group<kDType, kTokens, kWidth>(column, static_cast<int>(index % kGroups), codes,
                                      tokens.scales + g, tokens.extra + g, lane, sum);
     }
@@ -186,7 +199,7 @@ class Int8Linear {
       Unroll<kWords>([&](auto word) {
         constexpr int kJ = decltype(word)::value;
         constexpr int kWord = kPart * kWords + kJ;
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int v = 0; v < kWidth; ++v) {
           const I w = Codes::template Word<kWord>(data, lane + v * D::kLanes);
 #pragma GCC unroll 12
@@ -209,29 +222,6 @@ class Int8Linear {
         }
       }
     });
-  }
-
-  template <int kTokens>
-  static void Store(const LinearTask& task, int64_t count, const float* sums) {
-    for (int64_t t = 0; t < count; ++t) {
-      float* out = task.out + t * task.out_stride;
-      for (int p = 0; p < task.num_panels; ++p) {
-        const float* sum = sums + (p * kTokens + t) * kPanelRows;
-        const int64_t begin = static_cast<int64_t>(p) * kPanelRows;
-        const int64_t n = task.num_outputs - begin;
-        if (n >= kPanelRows) {
-          for (int i = 0; i < kPanelRows; i += D::kLanes) {
-            F total = D::Load(sum + i);
-            if (task.bias != nullptr) total = D::Add(total, D::Load(task.bias + begin + i));
-            D::Store(out + begin + i, total);
-          }
-        } else {
-          for (int64_t i = 0; i < n; ++i) {
-            out[begin + i] = task.bias != nullptr ? sum[i] + task.bias[begin + i] : sum[i];
-          }
-        }
-      }
-    }
   }
 };
 

@@ -28,7 +28,7 @@ struct Unpack {
       case DType::kF16:
         return Plain<2>(panel, k_begin, k_count, tile, V::LoadHalf);
       case DType::kBF16:
-        return Plain<2>(panel, k_begin, k_count, tile, V::LoadBFloat16);
+        return Pairs(panel, k_begin, k_count, tile);
       default:
         return ForBlockType(dtype, [&](auto type) {
           Blocks<decltype(type)::value>(panel, k_begin, k_count, tile);
@@ -46,6 +46,20 @@ struct Unpack {
     panel += k_begin * kPanelRows * kBytes;
     for (int64_t i = 0; i < k_count * kPanelRows; i += kLanes) {
       V::Store(tile + i, read(panel + i * kBytes));
+    }
+  }
+
+  // Of BF16, whose bits are the upper half of those of f32.
+  static void Pairs(const std::byte* panel, int64_t k_begin, int64_t k_count, float* tile) {
+    panel += k_begin * kPanelRows * 2;
+    for (int64_t k = 0; k < k_count; k += 2, tile += 2 * kPanelRows, panel += 4 * kPanelRows) {
+      for (int lane = 0; lane < kPanelRows; lane += kLanes) {
+        const I pair = Word(panel, 0, lane);
+        V::Store(tile + lane, V::AsFloat(V::template ShiftLeft<16>(pair)));
+        if (k + 1 == k_count) continue;
+        constexpr int kHigh = static_cast<int>(0xffff0000u);
+        V::Store(tile + kPanelRows + lane, V::AsFloat(V::And(pair, kHigh)));
+      }
     }
   }
 

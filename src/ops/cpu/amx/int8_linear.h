@@ -1,0 +1,238 @@
+// Linear on int8 activations with AMX: 16 tokens times the 16 rows of a panel, a group of 32
+// elements (or half of one, where scales cover 16) at a time, in one instruction on tiles. What
+// follows the integer sums is the same recipe as everywhere (cpu/int8_kernels.h), and so are the
+// bits; a few tokens take AVX512-VNNI's way.
+//
+// A piece of a panel is unpacked to signed bytes once for all tokens of a block. The integer sums
+// come back through memory, which takes long: so four products are under way while the four before
+// them are scaled.
+//
+// Bound: per 16 × 16 outputs and group one tile product (16 cycles), the loading of 24 rows of
+// tiles, the storing of 16, and 16 times the scaling of a vector of sums (3 or 4 instructions, 2 or
+// 3 loads): the latter.
+#pragma once
+
+#include "ops/cpu/amx/tiles.h"
+#include "ops/cpu/avx512vnni/dot.h"
+#include "ops/cpu/kernels/int8_linear.h"
+#include "ops/cpu/kernels/int8_quantize.h"
+
+namespace tokamak::cpu {
+namespace {  // NOLINT(google-build-namespaces): one copy per ISA, for its file alone
+
+// Tile products take signed codes.
+struct AmxCodes : Avx512Vnni {
+  static constexpr bool kSigned = true;
+};
+
+// T: Tiles, or an emulation of them.
+template <class T>
+class AmxInt8Linear : Int8Linear<AmxCodes> {
+ public:
+  // Tokens of a block: they share what is unpacked.
+  static constexpr int kBlockTokens = 64;
+
+  static void Run(const LinearTask& given) {
+    LinearTask task = given;
+    if (task.num_tokens > kFewTokens) {
+      ForBlockType(task.dtype, [&](auto type) {
+        constexpr DType kDType = decltype(type)::value;
+        Configure(PartsOfGroup(kDType));
+        while (task.num_tokens > kFewTokens) {
+          const int64_t count = TokensOfBlock(task.num_tokens);
+          Block<kDType>(task, static_cast<int>(count));
+          task.num_tokens -= count;
+          task.x += count * task.x_stride;
+          task.out += count * task.out_stride;
+        }
+        T::Release();
+      });
+    }
+    if (task.num_tokens > 0) Int8Linear<Avx512Vnni>::Run(task);
+  }
+
+ private:
+  static constexpr int kTile = 16;  // tokens of a tile
+  // As many tokens as this, or fewer, do not pay for a tile.
+  static constexpr int kFewTokens = 6;
+  static constexpr int kPiece = PieceOf(kTile);
+  static constexpr int kBatch = 4;  // products under way
+  static constexpr int kDots = kTile * kPanelRows;
+
+  // A piece of a panel. A unit is what shares a scale: a group, or half of one.
+  struct Panel {
+    alignas(64) std::byte words[kPiece * 8 * 64];      // [unit][word][16], signed bytes
+    alignas(64) float scale[2 * kPiece * kPanelRows];  // [unit][16]
+    alignas(64) float min[2 * kPiece * kPanelRows];    // [unit][16], where the format has one
+  };
+
+  // Of the n tokens that are left: whole tiles, and the rest if it is worth one.
+  static int64_t TokensOfBlock(int64_t n) {
+    if (n >= kBlockTokens) return kBlockTokens;
+    return n % kTile > kFewTokens ? n : n - n % kTile;
+  }
+
+  // Tiles 0 to 3: sums; 4 and 5: tokens' codes; 6 and 7: the panel's.
+  static void Configure(int parts) {
+    const int words = 8 / parts;
+    TileConfig config;
+    for (int tile = 0; tile < kBatch; ++tile) config.Set(tile, kTile, 64);
+    for (const int tile : {4, 5}) config.Set(tile, kTile, 4 * words);
+    for (const int tile : {6, 7}) config.Set(tile, words, 64);
+    T::Configure(config);
+  }
+
+  template <DType kDType>
+  static void Block(const LinearTask& task, int count) {
+    constexpr int kTiles = kBlockTokens / kTile;
+    alignas(64) float sums[kMaxInt8Panels * kBlockTokens * kPanelRows] = {};
+    Tokens<kTile> tokens[kTiles];
+    Panel unpacked;
+    const int64_t groups = task.cols / kActivationBlock;
+    for (int64_t first = 0; first < groups; first += kPiece) {
+      const int n = static_cast<int>(groups - first < kPiece ? groups - first : kPiece);
+      LinearTask rows = task;
+      for (int t = 0; t < count; t += kTile, rows.x += kTile * task.x_stride) {
+        Pack<kDType, kTile>(rows, count - t < kTile ? count - t : kTile, first, n,
+                            &tokens[t / kTile]);
+      }
+      for (int p = 0; p < task.num_panels; ++p) {
+        Unpack<kDType>(task, task.panels + p * task.panel_bytes, first, n, &unpacked);
+        for (int t = 0; t < count; t += kTile) {
+          Multiply<kDType>(unpacked, n * PartsOfGroup(kDType), tokens[t / kTile],
+                           sums + (p * kBlockTokens + t) * kPanelRows);
+        }
+      }
+    }
+    StoreSums<Avx512>(task, count, kBlockTokens, sums);
+  }
+
+  // Groups [first, first + n) of a panel. Offsets are taken off the codes here, once, instead of
+  // off each sum.
+  template <DType kDType>
+  static void Unpack(const LinearTask& task, const std::byte* panel, int64_t first, int n,
+                     Panel* out) {
+    using Codes = CodesOf<AmxCodes, kDType>;
+    constexpr PanelLayout kLayout = LayoutOf(kDType);
+    constexpr int kGroups = kLayout.elements / kActivationBlock;
+    constexpr int kParts = PartsOfGroup(kDType);
+    for (int g = 0; g < n; ++g) {
+      const int64_t index = first + g;
+      const std::byte* column = panel + index / kGroups * kLayout.bytes;
+      const int group = static_cast<int>(index % kGroups);
+      const std::byte* data = column + kLayout.groups + group * kLayout.group_bytes;
+      // As in Int8Linear.
+      constexpr int kBytes = kLayout.bytes / kGroups;
+      const std::byte* next = column + task.panel_bytes + group * kBytes;
+      for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(next + i, 0, 2);
+      Unroll<8>([&](auto word) {
+        constexpr int kWord = decltype(word)::value;
+        I codes = Codes::template Word<kWord>(data, 0);
+        if constexpr (!HasMin(kDType) && Codes::Offset() != 0) {
+          codes = _mm512_sub_epi8(codes, _mm512_set1_epi8(static_cast<char>(Codes::Offset())));
+        }
+        _mm512_store_si512(out->words + (g * 8 + kWord) * 64, codes);
+      });
+      const auto scales = GroupScales<Avx512, kDType>::Load(column, group, 0);
+      for (int part = 0; part < kParts; ++part) {
+        const int unit = g * kParts + part;
+        Avx512::Store(out->scale + unit * kPanelRows, scales.scale[part]);
+        if constexpr (HasMin(kDType)) Avx512::Store(out->min + unit * kPanelRows, scales.min[part]);
+      }
+    }
+  }
+
+  // Adds all units of a piece to sums [token][16].
+  template <DType kDType>
+  static void Multiply(const Panel& panel, int units, const Tokens<kTile>& tokens, float* sums) {
+    constexpr int kParts = PartsOfGroup(kDType);
+    alignas(64) int32_t dots[2][kBatch * kDots];
+    F sum[kTile];
+#pragma GCC unroll 16
+    for (int t = 0; t < kTile; ++t) sum[t] = Avx512::Load(sums + t * kPanelRows);
+    const int batches = (units + kBatch - 1) / kBatch;
+    for (int b = 0; b <= batches; ++b) {
+      if (b < batches) {
+        const int left = units - b * kBatch;
+        StartProducts<kParts>(panel, b * kBatch, left < kBatch ? left : kBatch, tokens,
+                              dots[b % 2]);
+      }
+      if (b == 0) continue;
+      const int begin = (b - 1) * kBatch;
+      const int end = units - begin < kBatch ? units : begin + kBatch;
+      const int32_t* dot = dots[(b - 1) % 2];
+      for (int unit = begin; unit < end; ++unit, dot += kDots) {
+        AddScaled<HasMin(kDType)>(panel, unit, dot, tokens.scales + unit / kParts,
+                                  tokens.extra + unit % kParts * kTile * kPiece + unit / kParts,
+                                  sum);
+      }
+    }
+#pragma GCC unroll 16
+    for (int t = 0; t < kTile; ++t) Avx512::Store(sums + t * kPanelRows, sum[t]);
+  }
+
+  template <int kParts>
+  [[gnu::always_inline]] static inline void StartProducts(const Panel& panel, int unit, int count,
+                                                          const Tokens<kTile>& tokens,
+                                                          int32_t* dots) {
+    switch (count) {
+      case 1:
+        return Products<kParts, 1>(panel, unit, tokens, dots);
+      case 2:
+        return Products<kParts, 2>(panel, unit, tokens, dots);
+      case 3:
+        return Products<kParts, 3>(panel, unit, tokens, dots);
+      default:
+        return Products<kParts, 4>(panel, unit, tokens, dots);
+    }
+  }
+
+  // The integer sums [16 tokens][16] of kCount units.
+  template <int kParts, int kCount>
+  [[gnu::always_inline]] static inline void Products(const Panel& panel, int first,
+                                                     const Tokens<kTile>& tokens, int32_t* dots) {
+    constexpr int kUnitBytes = kActivationBlock / kParts;  // of a token's codes
+    Unroll<kCount>([&](auto i) {
+      constexpr int kI = decltype(i)::value, kA = 4 + kI % 2, kB = 6 + kI % 2;
+      const int unit = first + kI;
+      T::template Zero<kI>();
+      T::template Load<kB>(panel.words + unit * (8 / kParts) * 64, 64);
+      T::template Load<kA>(
+          tokens.codes + unit / kParts * kTile * kActivationBlock + unit % kParts * kUnitBytes,
+          kActivationBlock);
+      T::template AddDotsInt8<kI, kA, kB>();
+    });
+    Unroll<kCount>([&](auto i) {
+      constexpr int kI = decltype(i)::value;
+      T::template Store<kI>(dots + kI * kDots, 64);
+    });
+  }
+
+  // The steps after the integer sums of a unit, for 16 tokens.
+  template <bool kHasMin>
+  [[gnu::always_inline]] static inline void AddScaled(const Panel& panel, int unit,
+                                                      const int32_t* dots, const float* scales,
+                                                      const uint32_t* extra, F (&sum)[kTile]) {
+    const F scale = Avx512::Load(panel.scale + unit * kPanelRows);
+    const F min = kHasMin ? Avx512::Load(panel.min + unit * kPanelRows) : Avx512::Zero();
+#pragma GCC unroll 16
+    for (int t = 0; t < kTile; ++t) {
+      const F dot = Avx512::ToFloat(_mm512_load_si512(dots + t * kPanelRows));
+      sum[t] = Avx512::Fma(Avx512::Mul(dot, scale), Avx512::Broadcast(scales[t * kPiece]), sum[t]);
+      if constexpr (kHasMin) {
+        const float x = __builtin_bit_cast(float, extra[t * kPiece]);
+        sum[t] = Avx512::Fma(min, Avx512::Broadcast(x), sum[t]);
+      }
+    }
+  }
+};
+
+template <class T>
+constexpr Int8Kernels MakeAmxInt8Kernels() {
+  return {.tokens_at_once = AmxInt8Linear<T>::kBlockTokens,
+          .linear = AmxInt8Linear<T>::Run,
+          .quantize = Int8Quantize<Avx512Vnni>::Run};
+}
+
+}  // namespace
+}  // namespace tokamak::cpu

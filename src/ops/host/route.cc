@@ -1,0 +1,136 @@
+#include "ops/host/route.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace tokamak {
+namespace {
+
+using Scores = std::array<double, kMaxExperts>;
+
+void Softmax(const float* logits, int32_t n, double* out) {
+  const double highest = *std::max_element(logits, logits + n);
+  double sum = 0;
+  for (int32_t i = 0; i < n; ++i) sum += out[i] = std::exp(logits[i] - highest);
+  for (int32_t i = 0; i < n; ++i) out[i] /= sum;
+}
+
+void ScoreExperts(const ExpertGate& gate, const float* logits, double* scores) {
+  switch (gate.score) {
+    case ExpertGate::Score::kSoftmax:
+      return Softmax(logits, gate.num_experts, scores);
+    case ExpertGate::Score::kSigmoid:
+      for (int32_t e = 0; e < gate.num_experts; ++e) {
+        scores[e] = 1 / (1 + std::exp(-static_cast<double>(logits[e])));
+      }
+      return;
+    case ExpertGate::Score::kChosenSoftmax:
+      std::copy(logits, logits + gate.num_experts, scores);
+  }
+}
+
+// The `count` highest of n values, the lower index first among equals; NaN is lower than all.
+template <typename Index>
+void Highest(const double* values, int32_t n, int32_t count, Index* out) {
+  std::array<bool, kMaxExperts> taken = {};
+  for (int32_t j = 0; j < count; ++j) {
+    int32_t best = -1;
+    for (int32_t i = 0; i < n; ++i) {
+      if (taken[static_cast<size_t>(i)]) continue;
+      if (best < 0 || values[i] > values[best] ||
+          std::isnan(values[best]) > std::isnan(values[i])) {
+        best = i;
+      }
+    }
+    taken[static_cast<size_t>(best)] = true;
+    out[j] = best;
+  }
+}
+
+double ScoreGroup(ExpertGate::GroupScore kind, const double* choice, int32_t size) {
+  double first = -INFINITY, second = -INFINITY;
+  for (int32_t i = 0; i < size; ++i) {
+    second = std::max(second, std::min(first, choice[i]));
+    first = std::max(first, choice[i]);
+  }
+  return kind == ExpertGate::GroupScore::kBest || size == 1 ? first : first + second;
+}
+
+// Zeroes what lies outside the best groups.
+void KeepBestGroups(const ExpertGate& gate, double* choice) {
+  const int32_t size = gate.num_experts / gate.num_groups;
+  Scores scores = {};
+  for (int32_t g = 0; g < gate.num_groups; ++g) {
+    scores[static_cast<size_t>(g)] = ScoreGroup(gate.group_score, choice + g * size, size);
+  }
+  std::array<int32_t, kMaxExperts> best = {};
+  Highest(scores.data(), gate.num_groups, gate.top_groups, best.data());
+  for (int32_t g = 0; g < gate.num_groups; ++g) {
+    if (std::find(best.begin(), best.begin() + gate.top_groups, g) !=
+        best.begin() + gate.top_groups) {
+      continue;
+    }
+    std::fill_n(choice + g * size, size, 0.0);
+  }
+}
+
+}  // namespace
+
+void ChooseExperts(const ExpertGate& gate, const float* logits, const float* bias, int32_t* experts,
+                   float* weights) {
+  CHECK(0 < gate.top_k && gate.top_k <= gate.num_experts && gate.num_experts <= kMaxExperts);
+  Scores scores = {}, choice = {};
+  ScoreExperts(gate, logits, scores.data());
+  for (int32_t e = 0; e < gate.num_experts; ++e) {
+    const auto at = static_cast<size_t>(e);
+    choice[at] = scores[at] + (bias != nullptr ? bias[e] : 0.0f);
+  }
+  if (gate.num_groups > 1) KeepBestGroups(gate, choice.data());
+  Highest(choice.data(), gate.num_experts, gate.top_k, experts);
+
+  Scores chosen = {};
+  if (gate.score == ExpertGate::Score::kChosenSoftmax) {
+    std::array<float, kMaxExperts> best = {};
+    for (int32_t j = 0; j < gate.top_k; ++j) best[static_cast<size_t>(j)] = logits[experts[j]];
+    Softmax(best.data(), gate.top_k, chosen.data());
+  } else {
+    for (int32_t j = 0; j < gate.top_k; ++j) {
+      chosen[static_cast<size_t>(j)] = scores[static_cast<size_t>(experts[j])];
+    }
+  }
+  double divisor = 1;
+  if (gate.normalize) {
+    divisor = 1e-20;  // as the reference implementations have it: sigmoids may all vanish
+    for (int32_t j = 0; j < gate.top_k; ++j) divisor += chosen[static_cast<size_t>(j)];
+  }
+  for (int32_t j = 0; j < gate.top_k; ++j) {
+    weights[j] = static_cast<float>(chosen[static_cast<size_t>(j)] / divisor * gate.scale);
+  }
+}
+
+void GroupByExpert(const RouteTokens& op) {
+  const int32_t num_experts = op.gate.num_experts, top_k = op.gate.top_k;
+  auto* const offsets = static_cast<int32_t*>(op.offsets.data);
+  auto* const tokens = static_cast<int32_t*>(op.tokens.data);
+  std::fill_n(offsets, num_experts + 1, 0);
+  const int64_t num_tokens = op.experts.rows();
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    for (int32_t j = 0; j < top_k; ++j) ++offsets[op.experts.Row<int32_t>(t)[j] + 1];
+  }
+  for (int32_t e = 0; e < num_experts; ++e) offsets[e + 1] += offsets[e];
+  std::array<int32_t, kMaxExperts> next;
+  std::copy_n(offsets, num_experts, next.begin());
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    for (int32_t j = 0; j < top_k; ++j) {
+      const auto expert = static_cast<size_t>(op.experts.Row<int32_t>(t)[j]);
+      const int32_t row = next[expert]++;
+      tokens[row] = static_cast<int32_t>(t);
+      op.rows.Row<int32_t>(t)[j] = row;
+    }
+  }
+}
+
+}  // namespace tokamak
