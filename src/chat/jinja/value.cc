@@ -21,13 +21,14 @@ bool Pay(Object& object, size_t bytes, Budget* budget) {
 }
 
 constexpr int32_t kMaxKeyWeight = 4096;
+constexpr int32_t kMaxWeight = 1 << 29;  // two of them still fit an int32_t
 
 // Takes note of a value that `container` holds.
 void Contain(Object& container, const Value& value) {
   const Object* object = value.object();
   if (object == nullptr) return;
   container.depth = std::max(container.depth, object->depth + 1);
-  container.weight = std::min(container.weight + object->weight, 1 << 30);
+  container.weight = std::min(container.weight + object->weight, kMaxWeight);
 }
 
 bool EqualItems(const std::vector<Value>& a, const std::vector<Value>& b, Budget* budget) {
@@ -128,7 +129,7 @@ Value Value::BigInt(std::string digits) {
 Value Value::List(std::vector<Value> items, Budget* budget, Type type) {
   auto object = std::make_unique<ListObject>();
   if (!Pay(*object, sizeof(ListObject) + items.size() * sizeof(Value), budget)) return Value();
-  object->weight = static_cast<int32_t>(std::min<size_t>(items.size() + 1, 1 << 30));
+  object->weight = static_cast<int32_t>(std::min<size_t>(items.size() + 1, kMaxWeight));
   for (const Value& item : items) Contain(*object, item);
   if (object->depth > kMaxNesting) {
     if (budget != nullptr) budget->Exhaust("its lists nest too deeply");
