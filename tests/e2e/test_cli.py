@@ -129,7 +129,7 @@ class OtherCommands(unittest.TestCase):
                            '{{ raise_exception("no") if x }}')
             template.flush()
             args = ['render', '--template', template.name, '--bos-token', '<s>']
-            self.assertEqual(tokamak(*args, stdin=messages).stdout, '<s>Hi\n')
+            self.assertEqual(tokamak(*args, stdin=messages).stdout, '<s>Hi')
             failed = tokamak(*args, '--variables', '{"x": 1}', stdin=messages, check=False)
             self.assertEqual((failed.returncode, failed.stderr), (1, 'error: no\n'))
 
