@@ -116,6 +116,7 @@ class AmxInt8Linear : Int8Linear<AmxCodes> {
     constexpr PanelLayout kLayout = LayoutOf(kDType);
     constexpr int kGroups = kLayout.elements / kActivationBlock;
     constexpr int kParts = PartsOfGroup(kDType);
+    constexpr char kOffset = HasMin(kDType) ? 0 : Codes::Offset();
     for (int g = 0; g < n; ++g) {
       const int64_t index = first + g;
       const std::byte* column = panel + index / kGroups * kLayout.bytes;
@@ -128,9 +129,7 @@ class AmxInt8Linear : Int8Linear<AmxCodes> {
       Unroll<8>([&](auto word) {
         constexpr int kWord = decltype(word)::value;
         I codes = Codes::template Word<kWord>(data, 0);
-        if constexpr (!HasMin(kDType) && Codes::Offset() != 0) {
-          codes = _mm512_sub_epi8(codes, _mm512_set1_epi8(static_cast<char>(Codes::Offset())));
-        }
+        if constexpr (kOffset != 0) codes = _mm512_sub_epi8(codes, _mm512_set1_epi8(kOffset));
         _mm512_store_si512(out->words + (g * 8 + kWord) * 64, codes);
       });
       const auto scales = GroupScales<Avx512, kDType>::Load(column, group, 0);
