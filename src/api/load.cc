@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <future>
 
+#include "api/chat_source.h"
 #include "api/fingerprint.h"
 #include "api/local_engine.h"
 #include "api/open_tokenizer.h"
@@ -234,13 +235,10 @@ ModelInfo Describe(const Checkpoint& checkpoint, const Model& model, const Ops& 
 }
 
 void DescribeChat(const Checkpoint& checkpoint, const Tokenizer& tokenizer, ModelInfo& info) {
-  const GgufMetadata& metadata = checkpoint.gguf->metadata();
-  if (metadata.Has("tokenizer.chat_template")) {
-    Result<std::string> text = metadata.String("tokenizer.chat_template");
-    if (text.ok()) info.chat_template = *std::move(text);
-  }
-  info.bos_token = std::string(tokenizer.TokenPiece(tokenizer.special().bos));
-  info.eos_token = std::string(tokenizer.TokenPiece(tokenizer.special().eos));
+  ChatSource chat = MakeChatSource(*checkpoint.gguf, tokenizer);
+  info.chat_template = std::move(chat.chat_template);
+  info.bos_token = std::move(chat.bos_token);
+  info.eos_token = std::move(chat.eos_token);
 }
 
 EngineCoreOptions CoreOptions(const EngineOptions& options) {

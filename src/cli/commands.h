@@ -12,6 +12,7 @@ void AddBenchServeCommand(CommandLine& line);
 void AddInspectCommand(CommandLine& line);
 void AddScoreCommand(CommandLine& line);
 void AddTokenizeCommand(CommandLine& line);
+void AddRenderCommand(CommandLine& line);
 void AddReplayCommand(CommandLine& line);
 
 }  // namespace tokamak::cli

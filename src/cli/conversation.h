@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "chat/chatml.h"
+#include "chat/chat_template.h"
+#include "chat/prepare_messages.h"
 #include "tokamak/engine.h"
 
 namespace tokamak::cli {
@@ -27,14 +28,19 @@ class Conversation {
   void Clear();
   size_t size() const { return messages_.size(); }
 
-  // The request for the next answer.
-  Request MakeRequest(const SamplingParams& sampling) const;
+  // The request for the next answer. kInvalidArgument when the template refuses the messages.
+  Result<Request> MakeRequest(const SamplingParams& sampling) const;
 
  private:
-  std::optional<ChatMl> template_;
+  struct Message {
+    std::string role, content;
+  };
+
+  std::optional<ChatTemplate> template_;
+  TemplateTraits traits_;
   std::string note_;
   std::string system_;
-  std::vector<ChatMessage> messages_;
+  std::vector<Message> messages_;
 };
 
 }  // namespace tokamak::cli

@@ -112,7 +112,7 @@ TEST(Conversation, CompletesTextWhereTheModelHasNoTemplate) {
   EXPECT_FALSE(conversation.chat());
   EXPECT_FALSE(conversation.note().empty());
   conversation.AddUser("Once");
-  const Request request = conversation.MakeRequest({});
+  const Request request = *conversation.MakeRequest({});
   EXPECT_EQ(request.prompt, "Once");
   EXPECT_TRUE(request.add_special_tokens);
 }
@@ -127,7 +127,7 @@ TEST(Conversation, RendersAllTurnsWithTheSystemMessage) {
   conversation.AddUser("a");
   conversation.AddAssistant("b");
   conversation.AddUser("c");
-  const Request request = conversation.MakeRequest({});
+  const Request request = *conversation.MakeRequest({});
   EXPECT_EQ(request.prompt,
             "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant"
             "\nb<|im_end|>\n<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n");
@@ -137,6 +137,15 @@ TEST(Conversation, RendersAllTurnsWithTheSystemMessage) {
   EXPECT_EQ(conversation.size(), 2u);
   conversation.Clear();
   EXPECT_FALSE(conversation.DropLast());
+}
+
+TEST(Conversation, PassesOnWhatTheTemplateRefuses) {
+  ModelInfo model;
+  model.chat_template =
+      "{% if messages[0].role == 'system' %}{{ raise_exception('No system here') }}{% endif %}x";
+  Conversation conversation(model, "S");
+  conversation.AddUser("a");
+  EXPECT_EQ(conversation.MakeRequest({}).status().message(), "No system here");
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   AddInspectCommand(line);
   AddScoreCommand(line);
   AddTokenizeCommand(line);
+  AddRenderCommand(line);
   AddReplayCommand(line);
   const int code = line.Run(argc, argv);
   std::fflush(nullptr);

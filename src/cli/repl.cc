@@ -102,15 +102,20 @@ void Repl::Answer() {
   bool cancelled = false;
   first_token_seconds_ = 0;
   interrupt_.Clear();
-  const Status status =
-      Stream(engine_, conversation_.MakeRequest(sampling_), &interrupt_, [&](OutputChunk chunk) {
-        if (first_token_seconds_ == 0) first_token_seconds_ = seconds();
-        std::fwrite(chunk.text.data(), 1, chunk.text.size(), stdout);
-        std::fflush(stdout);
-        text += chunk.text;
-        last_usage_ = chunk.usage;
-        cancelled |= chunk.finish_reason == FinishReason::kCancelled;
-      });
+  Result<Request> request = conversation_.MakeRequest(sampling_);
+  if (!request.ok()) {
+    Fail(request.status());
+    conversation_.DropLast();
+    return;
+  }
+  const Status status = Stream(engine_, *std::move(request), &interrupt_, [&](OutputChunk chunk) {
+    if (first_token_seconds_ == 0) first_token_seconds_ = seconds();
+    std::fwrite(chunk.text.data(), 1, chunk.text.size(), stdout);
+    std::fflush(stdout);
+    text += chunk.text;
+    last_usage_ = chunk.usage;
+    cancelled |= chunk.finish_reason == FinishReason::kCancelled;
+  });
   total_seconds_ = seconds();
   std::printf(cancelled ? " [stopped]\n" : "\n");
   if (!status.ok()) {

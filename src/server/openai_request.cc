@@ -2,9 +2,12 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "chat/json.h"
+#include "chat/prepare_messages.h"
 
 namespace tokamak {
 namespace {
@@ -14,6 +17,7 @@ using Json = nlohmann::json;
 constexpr int kMaxDepth = 32;        // nested arrays and objects
 constexpr size_t kMaxPrompts = 256;  // in one completions request
 constexpr size_t kMaxMessages = 4096;
+constexpr size_t kMaxTools = 1024;
 
 // Deeper than any request needs, and shallow enough for every recursive function of the library.
 bool TooDeep(std::string_view text) {
@@ -268,12 +272,8 @@ void ReadPrompts(Fields& fields, CompletionCall& call) {
 }
 
 // Text, or a list of parts of which this model takes only text.
-void ReadContent(Fields& fields, const std::string& path, const Json& content, std::string& out) {
-  if (content.is_null()) return;
-  if (content.is_string()) {
-    out = content.get<std::string>();
-    return;
-  }
+void CheckContent(Fields& fields, const std::string& path, const Json& content) {
+  if (content.is_null() || content.is_string()) return;
   if (!content.is_array()) {
     return fields.FailAt(path,
                          "must be a string or an array of parts, not " + Fields::Describe(content));
@@ -297,11 +297,43 @@ void ReadContent(Fields& fields, const std::string& path, const Json& content, s
     if (text == part.end() || !text->is_string()) {
       return fields.FailAt(part_path + ".text", "must be a string");
     }
-    out += text->get<std::string>();
   }
 }
 
-void ReadMessage(Fields& fields, const std::string& path, const Json& value, CompletionCall& call) {
+// An object {"type": "function", "function": {"name": ...}}: a tool, or a call of one.
+void CheckFunction(Fields& fields, const std::string& path, const Json& value) {
+  if (!value.is_object()) {
+    return fields.FailAt(path, "must be an object, not " + Fields::Describe(value));
+  }
+  const auto type = value.find("type");
+  if (type != value.end() && *type != "function") {
+    return fields.FailAt(path + ".type", "must be \"function\"");
+  }
+  const auto function = value.find("function");
+  if (function == value.end() || !function->is_object()) {
+    return fields.FailAt(path + ".function", "must be an object");
+  }
+  const auto name = function->find("name");
+  if (name == function->end() || !name->is_string()) {
+    return fields.FailAt(path + ".function.name", "must be a string");
+  }
+}
+
+// True when there is at least one.
+bool CheckCalls(Fields& fields, const std::string& path, const Json& message) {
+  const auto calls = message.find("tool_calls");
+  if (calls == message.end() || calls->is_null()) return false;
+  if (!calls->is_array()) {
+    fields.FailAt(path, "must be an array, not " + Fields::Describe(*calls));
+    return false;
+  }
+  for (size_t i = 0; i < calls->size(); ++i) {
+    CheckFunction(fields, fmt::format("{}[{}]", path, i), (*calls)[i]);
+  }
+  return !calls->empty();
+}
+
+void CheckMessage(Fields& fields, const std::string& path, const Json& value) {
   if (!value.is_object()) {
     return fields.FailAt(path, "must be an object, not " + Fields::Describe(value));
   }
@@ -309,32 +341,77 @@ void ReadMessage(Fields& fields, const std::string& path, const Json& value, Com
   if (role == value.end() || !role->is_string()) {
     return fields.FailAt(path + ".role", "must be a string");
   }
-  ChatMessage message;
-  message.role = role->get<std::string>();
-  if (message.role == "developer") message.role = "system";  // OpenAI's newer name
-  if (message.role != "system" && message.role != "user" && message.role != "assistant" &&
-      message.role != "tool") {
+  if (*role != "system" && *role != "developer" && *role != "user" && *role != "assistant" &&
+      *role != "tool") {
     return fields.FailAt(path + ".role",
                          "must be \"system\", \"developer\", \"user\", \"assistant\" or \"tool\"");
   }
-  const auto calls = value.find("tool_calls");
-  if (calls != value.end() && calls->is_array() && !calls->empty()) {
-    return fields.FailAt(path + ".tool_calls", "this model does not call tools");
-  }
+  const bool calls = CheckCalls(fields, path + ".tool_calls", value);
   const auto content = value.find("content");
-  if (content == value.end() || (content->is_null() && message.role != "assistant")) {
+  const bool may_lack = *role == "assistant";
+  if (content == value.end() ? !calls : content->is_null() && !may_lack) {
     return fields.FailAt(path + ".content", "is missing");
   }
-  ReadContent(fields, path + ".content", *content, message.content);
-  call.messages.push_back(std::move(message));
+  if (content != value.end()) CheckContent(fields, path + ".content", *content);
+}
+
+// Whether the model is to be told of the tools.
+bool ReadTools(Fields& fields) {
+  fields.ReadList("tools", kMaxTools, [&](const std::string& path, const Json& value) {
+    CheckFunction(fields, path, value);
+  });
+  const Json* tools = fields.Find("tools");
+  bool use = tools != nullptr && !tools->empty();
+  if (const Json* choice = fields.Find("tool_choice")) {
+    if (*choice == "none") {
+      use = false;
+    } else if (*choice != "auto") {
+      fields.Fail("tool_choice", "only \"auto\" and \"none\" are supported");
+    }
+  }
+  return use;
+}
+
+using jinja::Value;
+
+// A message that was checked, as templates are used to.
+Value NormalizeMessage(const Value& message) {
+  auto normal = std::make_unique<jinja::DictObject>();
+  for (const auto& [key, value] : message.dict().entries) {
+    if (key.text() == "role" && value.text() == "developer") {  // OpenAI's newer name
+      normal->Set(key, Value::String("system"));
+    } else if (key.text() == "content" && value.is(jinja::Type::kList)) {
+      std::string text;
+      for (const Value& part : value.items()) text += part.dict().Find("text")->text();
+      normal->Set(key, Value::String(std::move(text)));
+    } else {
+      normal->Set(key, value);
+    }
+  }
+  return jinja::MakeDict(std::move(normal), nullptr);
+}
+
+// From a body that was checked. It is parsed once more because templates see the order of keys.
+Status ReadConversation(const std::string& body, bool use_tools, ChatInput& conversation) {
+  ASSIGN_OR_RETURN(const Value root, ParseJson(body));
+  std::vector<Value> messages;
+  for (const Value& message : root.dict().Find("messages")->items()) {
+    messages.push_back(NormalizeMessage(message));
+  }
+  conversation.messages = Value::List(std::move(messages));
+  if (use_tools) conversation.tools = *root.dict().Find("tools");
+  const Value* variables = root.dict().Find("chat_template_kwargs");
+  if (variables == nullptr || variables->is_none()) return Status();
+  const Status added = AddVariables(*variables, conversation);
+  return added.WithContext("chat_template_kwargs");
 }
 
 // Fields that change what an answer means, so that ignoring them would be a lie.
-void RefuseUnsupported(Fields& fields) {
-  for (const char* name : {"tools", "functions"}) {
+void RefuseUnsupported(Fields& fields, std::initializer_list<const char*> lists) {
+  for (const char* name : lists) {
     const Json* list = fields.Find(name);
     if (list != nullptr && !(list->is_array() && list->empty())) {
-      fields.Fail(name, "this model does not call tools");
+      fields.Fail(name, "is not supported here; give \"tools\" to /v1/chat/completions");
     }
   }
   if (const Json* format = fields.Find("response_format")) {
@@ -362,7 +439,7 @@ Result<CompletionCall> ParseCompletionCall(const std::string& body) {
   std::string suffix;
   fields.Read("suffix", suffix);
   if (!suffix.empty()) fields.Fail("suffix", "is not supported");
-  RefuseUnsupported(fields);
+  RefuseUnsupported(fields, {"tools", "functions"});
   if (!fields.status().ok()) return fields.status();
   // The echoed prompt has logprobs like the rest.
   if (call.echo && call.sampling.logprobs) call.sampling.prompt_logprobs = call.sampling.logprobs;
@@ -376,9 +453,12 @@ Result<CompletionCall> ParseChatCall(const std::string& body) {
   call.chat = true;
   if (fields.Find("messages") == nullptr) fields.Fail("messages", "is missing");
   fields.ReadList("messages", kMaxMessages, [&](const std::string& path, const Json& value) {
-    ReadMessage(fields, path, value, call);
+    CheckMessage(fields, path, value);
   });
-  if (call.messages.empty()) fields.Fail("messages", "must not be empty");
+  const Json* messages = fields.Find("messages");
+  if (messages != nullptr && messages->empty()) fields.Fail("messages", "must not be empty");
+  const bool use_tools = ReadTools(fields);
+  fields.Read("add_generation_prompt", call.conversation.add_generation_prompt);
   ReadCommon(fields, call);
   fields.Read("max_completion_tokens", call.sampling.max_tokens);
   bool logprobs = false;
@@ -390,8 +470,9 @@ Result<CompletionCall> ParseChatCall(const std::string& body) {
     fields.Fail("top_logprobs", fmt::format("must be in [0, 20], got {}", *top_logprobs));
   }
   if (logprobs) call.sampling.logprobs = top_logprobs.value_or(0);
-  RefuseUnsupported(fields);
+  RefuseUnsupported(fields, {"functions"});
   if (!fields.status().ok()) return fields.status();
+  RETURN_IF_ERROR(ReadConversation(body, use_tools, call.conversation));
   return call;
 }
 

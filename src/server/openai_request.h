@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "chat/chatml.h"
+#include "chat/chat_template.h"
 #include "tokamak/request.h"
 
 namespace tokamak {
@@ -16,9 +16,11 @@ using PromptInput = std::variant<std::string, std::vector<int32_t>>;  // text, o
 
 struct CompletionCall {
   bool chat = false;
-  std::string model;                  // empty: whichever is served
-  std::vector<PromptInput> prompts;   // completions: at least one
-  std::vector<ChatMessage> messages;  // chat: at least one
+  std::string model;                 // empty: whichever is served
+  std::vector<PromptInput> prompts;  // completions: at least one
+  // Chat: at least one message, as the client sent it but for contents, which are text or null, and
+  // the role "developer", which is "system". Tools are None unless the model may call them.
+  ChatInput conversation;
   SamplingParams sampling;
   int32_t priority = 0;
   std::string cache_salt;

@@ -17,6 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const Status status = Validate(call->sampling, 1000);
   if (!status.ok() && LeadingPath(status.message()).empty()) std::abort();
-  if (call->chat ? call->messages.empty() : call->prompts.empty()) std::abort();
+  if (call->chat ? call->conversation.messages.items().empty() : call->prompts.empty())
+    std::abort();
   return 0;
 }

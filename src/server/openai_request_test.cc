@@ -59,17 +59,39 @@ TEST(OpenAiRequest, ReadsConversationsAndJoinsTextParts) {
                  {"role": "user", "content": [{"type": "text", "text": "a"},
                                               {"type": "text", "text": "b"}]},
                  {"role": "assistant", "content": null},
-                 {"role": "user", "content": "c", "name": "ignored"}],
+                 {"role": "user", "content": "c", "name": "kept"}],
     "max_tokens": 5, "max_completion_tokens": 6, "logprobs": true, "top_logprobs": 4,
     "tools": [], "response_format": {"type": "text"}, "seed": -1, "top_k": -1})");
   ASSERT_TRUE(call.ok()) << call.status().ToString();
-  EXPECT_EQ(call->messages,
-            (std::vector<ChatMessage>{
-                {"system", "Be brief."}, {"user", "ab"}, {"assistant", ""}, {"user", "c"}}));
+  const auto& messages = call->conversation.messages.items();
+  ASSERT_EQ(messages.size(), 4u);
+  const auto field = [&](size_t i, const char* name) { return *messages[i].dict().Find(name); };
+  EXPECT_EQ(field(0, "role").text(), "system");
+  EXPECT_EQ(field(0, "content").text(), "Be brief.");
+  EXPECT_EQ(field(1, "content").text(), "ab");
+  EXPECT_TRUE(field(2, "content").is_none());
+  EXPECT_EQ(field(3, "name").text(), "kept");
+  EXPECT_TRUE(call->conversation.tools.is_none());
   EXPECT_EQ(call->sampling.max_tokens, 6);
   EXPECT_EQ(call->sampling.logprobs, 4);
   EXPECT_EQ(call->sampling.seed, UINT64_MAX);
   EXPECT_EQ(call->sampling.top_k, 0);
+}
+
+TEST(OpenAiRequest, ReadsToolsInTheirOrder) {
+  const std::string body = R"({"messages": [{"role": "user", "content": "x"},
+      {"role": "assistant", "tool_calls": [{"id": "1", "type": "function",
+       "function": {"name": "f", "arguments": "{}"}}]},
+      {"role": "tool", "tool_call_id": "1", "content": "y"}],
+    "chat_template_kwargs": {"enable_thinking": false}, "add_generation_prompt": false,
+    "tools": [{"type": "function", "function": {"name": "f", "z": 1, "a": 2}}])";
+  const Result<CompletionCall> call = ParseChatCall(body + "}");
+  ASSERT_TRUE(call.ok()) << call.status().ToString();
+  const auto& function = call->conversation.tools.items().at(0).dict().Find("function")->dict();
+  EXPECT_EQ(function.entries.at(1).first.text(), "z");
+  EXPECT_EQ(call->conversation.variables.at(0).first, "enable_thinking");
+  EXPECT_FALSE(call->conversation.add_generation_prompt);
+  EXPECT_TRUE(ParseChatCall(body + R"(, "tool_choice": "none"})")->conversation.tools.is_none());
 }
 
 struct BadBody {
@@ -78,7 +100,18 @@ struct BadBody {
   std::string path;  // that the message must start with; empty: no path
 };
 
-TEST(OpenAiRequest, NamesThePathOfWhatIsWrong) {
+void ExpectRefused(const std::vector<BadBody>& cases) {
+  for (const BadBody& bad : cases) {
+    const Result<CompletionCall> call =
+        bad.chat ? ParseChatCall(bad.body) : ParseCompletionCall(bad.body);
+    ASSERT_FALSE(call.ok()) << bad.body.substr(0, 200);
+    EXPECT_EQ(call.status().code(), StatusCode::kInvalidArgument) << bad.body.substr(0, 200);
+    EXPECT_EQ(LeadingPath(call.status().message()), bad.path) << bad.body.substr(0, 200) << "\n"
+                                                              << call.status().ToString();
+  }
+}
+
+TEST(OpenAiRequest, NamesThePathOfWhatIsWrongInACompletion) {
   const std::string deep =
       "{\"prompt\": \"a\", \"x\": " + std::string(5000, '[') + std::string(5000, ']') + "}";
   const std::vector<BadBody> cases = {
@@ -118,6 +151,12 @@ TEST(OpenAiRequest, NamesThePathOfWhatIsWrong) {
        "stream_options.include_usage"},
       {false, R"({"prompt": "a", "best_of": 5})", "best_of"},
       {false, R"({"prompt": "a", "suffix": "x"})", "suffix"},
+  };
+  ExpectRefused(cases);
+}
+
+TEST(OpenAiRequest, NamesThePathOfWhatIsWrongInAConversation) {
+  const std::vector<BadBody> cases = {
       {true, R"({})", "messages"},
       {true, R"({"messages": []})", "messages"},
       {true, R"({"messages": "a"})", "messages"},
@@ -137,19 +176,32 @@ TEST(OpenAiRequest, NamesThePathOfWhatIsWrong) {
        R"({"messages": [{"role": "user", "content": "a"}], "logprobs": true, "top_logprobs": 21})",
        "top_logprobs"},
       {true, R"({"messages": [{"role": "user", "content": "a"}], "logprobs": 3})", "logprobs"},
-      {true, R"({"messages": [{"role": "user", "content": "a"}], "tools": [{}]})", "tools"},
+      {true, R"({"messages": [{"role": "user", "content": "a"}], "tools": [{}]})",
+       "tools[0].function"},
+      {true, R"({"messages": [{"role": "user", "content": "a"}], "tools": {}})", "tools"},
+      {true,
+       R"({"messages": [{"role": "user", "content": "a"}],
+           "tools": [{"type": "retrieval", "function": {"name": "f"}}]})",
+       "tools[0].type"},
+      {true, R"({"messages": [{"role": "user", "content": "a"}], "tool_choice": "required"})",
+       "tool_choice"},
+      {true, R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {}}]}]})",
+       "messages[0].tool_calls[0].function.name"},
+      {true, R"({"messages": [{"role": "assistant", "tool_calls": 5}]})", "messages[0].tool_calls"},
+      {true, R"({"messages": [{"role": "assistant"}]})", "messages[0].content"},
+      {true, R"({"messages": [{"role": "user", "content": "a"}], "functions": [{}]})", "functions"},
+      {true,
+       R"({"messages": [{"role": "user", "content": "a"}],
+           "chat_template_kwargs": {"messages": []}})",
+       "chat_template_kwargs"},
+      {true, R"({"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": 5})",
+       "chat_template_kwargs"},
+      {false, R"({"prompt": "a", "tools": [{}]})", "tools"},
       {true,
        R"({"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "json"}})",
        "response_format"},
   };
-  for (const BadBody& bad : cases) {
-    const Result<CompletionCall> call =
-        bad.chat ? ParseChatCall(bad.body) : ParseCompletionCall(bad.body);
-    ASSERT_FALSE(call.ok()) << bad.body.substr(0, 200);
-    EXPECT_EQ(call.status().code(), StatusCode::kInvalidArgument) << bad.body.substr(0, 200);
-    EXPECT_EQ(LeadingPath(call.status().message()), bad.path) << bad.body.substr(0, 200) << "\n"
-                                                              << call.status().ToString();
-  }
+  ExpectRefused(cases);
 }
 
 TEST(OpenAiRequest, LeadingPathTakesNothingButPaths) {

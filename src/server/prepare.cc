@@ -4,9 +4,19 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace tokamak {
 namespace {
+
+Result<ChatTemplate> ParseChatTemplate(const ModelInfo& model) {
+  Result<ChatTemplate> chat =
+      ChatTemplate::Parse(model.chat_template, model.bos_token, model.eos_token);
+  if (!chat.ok() && !model.chat_template.empty()) {
+    LogWarning("chat will be refused: {}", chat.status().message());
+  }
+  return chat;
+}
 
 // Exact as a JSON number.
 uint64_t RandomSeed() {
@@ -19,7 +29,8 @@ uint64_t RandomSeed() {
 Preparer::Preparer(const Engine& engine, std::string model_id)
     : engine_(engine),
       model_id_(std::move(model_id)),
-      chat_(ChatMl::FromTemplate(engine.model().chat_template)) {}
+      chat_(ParseChatTemplate(engine.model())),
+      traits_(chat_.ok() ? ProbeTemplate(*chat_) : TemplateTraits()) {}
 
 Result<PreparedCall> Preparer::Prepare(bool chat, std::string body) const {
   PreparedCall prepared;
@@ -35,12 +46,19 @@ Result<PreparedCall> Preparer::Prepare(bool chat, std::string body) const {
   return prepared;
 }
 
-Result<std::vector<std::vector<int32_t>>> Preparer::Tokenize(const CompletionCall& call) const {
+Result<std::string> Preparer::Render(ChatInput conversation) const {
+  if (!chat_.ok()) return chat_.status();
+  conversation.messages = PrepareMessages(conversation.messages, traits_);
+  Result<std::string> text = chat_->Render(conversation);
+  // What the template says is about them: that roles must alternate, or tools are not for it.
+  return text.ok() ? std::move(text) : text.status().WithContext("messages");
+}
+
+Result<std::vector<std::vector<int32_t>>> Preparer::Tokenize(CompletionCall& call) const {
   std::vector<std::vector<int32_t>> prompts;
   if (call.chat) {
-    if (!chat_.ok()) return chat_.status();
+    ASSIGN_OR_RETURN(const std::string text, Render(std::exchange(call.conversation, {})));
     // Template text spells its special tokens, and carries the begin-of-text token if it wants one.
-    const std::string text = chat_->Render(call.messages, /*add_generation_prompt=*/true);
     ASSIGN_OR_RETURN(auto ids, engine_.Tokenize(text, /*add_special=*/false, true));
     prompts.push_back(std::move(ids));
   }

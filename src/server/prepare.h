@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "chat/chatml.h"
+#include "chat/chat_template.h"
+#include "chat/prepare_messages.h"
 #include "server/openai_request.h"
 #include "tokamak/engine.h"
 
@@ -27,11 +28,14 @@ class Preparer {
   Result<PreparedCall> Prepare(bool chat, std::string body) const;
 
  private:
-  Result<std::vector<std::vector<int32_t>>> Tokenize(const CompletionCall& call) const;
+  // Frees the conversation once it is rendered.
+  Result<std::vector<std::vector<int32_t>>> Tokenize(CompletionCall& call) const;
+  Result<std::string> Render(ChatInput conversation) const;
 
   const Engine& engine_;
   const std::string model_id_;
-  const Result<ChatMl> chat_;  // how conversations become text
+  const Result<ChatTemplate> chat_;  // how conversations become text
+  const TemplateTraits traits_;      // and what it wants them to be like
 };
 
 }  // namespace tokamak

@@ -103,9 +103,59 @@ TEST_F(ServerTest, StreamsAConversation) {
   EXPECT_EQ(events[3]["choices"], Json::array());
   EXPECT_EQ(events[3]["usage"]["completion_tokens"], 3);
   EXPECT_EQ(events[3]["id"], events[0]["id"]);
-  // What the engine was given is the conversation as ChatML.
+  // What the engine was given is the conversation as the model's template has it.
   const std::vector<int32_t> ids = engine_.last_request().token_ids;
   EXPECT_EQ(engine_.Detokenize(ids), "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST_F(ServerTest, ShowsToolsAndTheirCallsToTheTemplate) {
+  engine_.SetChatTemplate(
+      "{{ tools|tojson }}{% for m in messages %}|{{ m.role }}:{{ m.content }}"
+      "{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments|tojson }}"
+      "{% endfor %}{% endfor %}|{{ effort }}");
+  Start();
+  const auto response = Connect().Post("/v1/chat/completions", R"({
+      "tools": [{"type": "function", "function": {"name": "f", "b": 1, "a": 2}}],
+      "chat_template_kwargs": {"effort": "high"}, "max_tokens": 1,
+      "messages": [{"role": "user", "content": "x"},
+                   {"role": "assistant", "content": null, "tool_calls": [{"id": "1",
+                    "type": "function", "function": {"name": "f", "arguments": "{\"k\":[1]}"}}]},
+                   {"role": "tool", "tool_call_id": "1", "content": "y"}]})");
+  ASSERT_EQ(response.status, 200) << response.body;
+  EXPECT_EQ(engine_.Detokenize(engine_.last_request().token_ids),
+            "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"b\": 1, \"a\": 2}}]"
+            "|user:x|assistant:f{\"k\": [1]}|tool:y|high");
+}
+
+TEST_F(ServerTest, WhatATemplateRefusesIsABadRequest) {
+  engine_.SetChatTemplate(
+      "{% if messages[0].content == 'bomb' %}{% for a in range(99999) %}{% for b in range(99999) %}"
+      "{% endfor %}{% endfor %}{% elif messages[0].role != 'user' %}"
+      "{{ raise_exception('The user begins.') }}{% endif %}{{ messages[0].content }}");
+  Start();
+  HttpClient client = Connect();
+  const auto error = [&](const std::string& role, const std::string& content) {
+    const auto response = client.Post("/v1/chat/completions", R"({"messages": [{"role": ")" + role +
+                                                                  R"(", "content": ")" + content +
+                                                                  R"("}], "max_tokens": 1})");
+    EXPECT_EQ(response.status, content == "fine" ? 200 : 400) << response.body;
+    return Json::parse(response.body)["error"];
+  };
+  EXPECT_EQ(error("system", "a")["message"], "messages: The user begins.");
+  EXPECT_EQ(error("system", "a")["param"], "messages");
+  EXPECT_EQ(error("system", "a")["type"], "invalid_request_error");
+  EXPECT_THAT(std::string(error("user", "bomb")["message"]), HasSubstr("too many steps"));
+  error("user", "fine");
+}
+
+TEST_F(ServerTest, AModelWhoseTemplateIsBrokenStillCompletes) {
+  engine_.SetChatTemplate("{% if %}");
+  Start();
+  const auto chat =
+      Connect().Post("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "x"}]})");
+  EXPECT_EQ(chat.status, 400);
+  EXPECT_THAT(chat.body, HasSubstr("line 1"));
+  EXPECT_EQ(Connect().Post("/v1/completions", R"({"prompt": "a", "max_tokens": 1})").status, 200);
 }
 
 TEST_F(ServerTest, AnswersErrorsInOpenAisShape) {

@@ -119,6 +119,20 @@ class OtherCommands(unittest.TestCase):
         for ours, reference in zip(score['logprobs'][1:], golden['logprobs'], strict=True):
             self.assertAlmostEqual(ours, reference, delta=1e-3)
 
+    def test_render_shows_the_conversation_that_the_model_gets(self):
+        messages = '[{"role": "user", "content": "Hi"}]'
+        out = tokamak('render', support.model_path(), stdin=messages).stdout
+        self.assertTrue(out.startswith('<|im_start|>system\nYou are a helpful'), out)
+        self.assertTrue(out.endswith('<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n'), out)
+        with tempfile.NamedTemporaryFile('w') as template:
+            template.write('{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}\n'
+                           '{{ raise_exception("no") if x }}')
+            template.flush()
+            args = ['render', '--template', template.name, '--bos-token', '<s>']
+            self.assertEqual(tokamak(*args, stdin=messages).stdout, '<s>Hi')
+            failed = tokamak(*args, '--variables', '{"x": 1}', stdin=messages, check=False)
+            self.assertEqual((failed.returncode, failed.stderr), (1, 'error: no\n'))
+
     def test_tokenize_gives_ids_and_pieces(self):
         args = ['tokenize', support.model_path(), '--string', 'Hello world', '--json']
         out = json.loads(tokamak(*args).stdout)
@@ -150,7 +164,8 @@ class OtherCommands(unittest.TestCase):
     def test_version_help_and_wrong_flags(self):
         self.assertRegex(tokamak('--version').stdout, r'^tokamak \d+\.\d+\.\d+ \(')
         for command in (['run'], ['serve'], ['bench', 'latency'], ['bench', 'throughput'],
-                        ['bench', 'serve'], ['inspect'], ['score'], ['tokenize'], ['replay']):
+                        ['bench', 'serve'], ['inspect'], ['score'], ['tokenize'], ['render'],
+                        ['replay']):
             self.assertIn('Examples:', tokamak(*command, '--help').stdout, command)
         for args in ([], ['nonsense'], ['run', '--no-such-flag'], ['run', '--top-p', 'x'],
                      ['run', '--token-ids', '1,x'], ['serve', '--port', '99999'],

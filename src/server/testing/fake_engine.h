@@ -38,6 +38,8 @@ class FakeEngine final : public Engine {
   void Drain(double timeout_seconds) override;
 
   // For tests.
+  // Before a server uses it.
+  void SetChatTemplate(std::string jinja) { model_.chat_template = std::move(jinja); }
   // Fails for good: what runs ends with this error.
   void Break(Status error) EXCLUDES(mutex_);
   void SetSecondsSinceProgress(double seconds) { seconds_since_progress_ = seconds; }

@@ -1,0 +1,445 @@
+// The methods of str.
+#include <algorithm>
+
+#include "chat/jinja/arguments.h"
+#include "chat/jinja/format.h"
+#include "chat/jinja/methods.h"
+#include "chat/jinja/unicode.h"
+
+namespace tokamak::jinja {
+namespace {
+
+// The sides that a method works at.
+constexpr int kLeft = 1, kRight = 2;
+
+using TextFunction = std::string (*)(std::string_view);
+
+template <TextFunction function>
+Value Convert(Runtime& rt, const Value& self, CallArgs& args) {
+  BindNothing(rt, "str method", args);
+  if (rt.Failed() || !rt.budget().StepBytes(self.text().size() * 8)) return Value();
+  return rt.String(function(self.text()), self.markup());
+}
+
+template <int sides>
+Value Strip(Runtime& rt, const Value& self, CallArgs& args) {
+  const auto [chars] = Bind(rt, "strip", args, {"chars"});
+  std::string_view text = self.text();
+  if (chars.is_missing() || chars.is_none()) {
+    if ((sides & kLeft) != 0) text = StripLeft(text);
+    if ((sides & kRight) != 0) text = StripRight(text);
+  } else {
+    const std::string_view set = TextOr(rt, chars, "");
+    const size_t cost = (set.size() + 1) * (text.size() / 64 + 1);
+    if (rt.Failed() || !rt.budget().Step(static_cast<int64_t>(cost))) return Value();
+    if ((sides & kLeft) != 0) text = StripLeft(text, set);
+    if ((sides & kRight) != 0) text = StripRight(text, set);
+  }
+  if (text.size() == self.text().size()) return self;
+  return rt.String(text, self.markup());
+}
+
+// Pieces between runs of spaces, at most `limit` splits.
+std::vector<std::string_view> SplitSpaces(std::string_view text, int64_t limit) {
+  std::vector<std::string_view> pieces;
+  text = StripLeft(text);
+  while (!text.empty()) {
+    if (limit-- == 0) {
+      pieces.push_back(text);
+      break;
+    }
+    size_t end = 0;
+    while (end < text.size()) {
+      size_t next = end;
+      if (IsSpace(DecodeAt(text, &next))) break;
+      end = next;
+    }
+    pieces.push_back(text.substr(0, end));
+    text = StripLeft(text.substr(end));
+  }
+  return pieces;
+}
+
+// As SplitSpaces, from the end.
+std::vector<std::string_view> SplitSpacesRight(std::string_view text, int64_t limit) {
+  std::vector<std::string_view> pieces;
+  text = StripRight(text);
+  while (!text.empty()) {
+    if (limit-- == 0) {
+      pieces.push_back(text);
+      break;
+    }
+    size_t start = text.size();
+    while (start > 0) {
+      const size_t previous = PreviousAt(text, start);
+      size_t next = previous;
+      if (IsSpace(DecodeAt(text, &next))) break;
+      start = previous;
+    }
+    pieces.push_back(text.substr(start));
+    text = StripRight(text.substr(0, start));
+  }
+  std::reverse(pieces.begin(), pieces.end());
+  return pieces;
+}
+
+std::vector<std::string_view> SplitAt(std::string_view text, std::string_view by, int64_t limit,
+                                      bool from_right) {
+  std::vector<std::string_view> pieces;
+  for (;;) {
+    const size_t at = limit-- == 0 ? std::string_view::npos
+                      : from_right ? text.rfind(by)
+                                   : text.find(by);
+    if (at == std::string_view::npos) break;
+    if (from_right) {
+      pieces.push_back(text.substr(at + by.size()));
+      text = text.substr(0, at);
+    } else {
+      pieces.push_back(text.substr(0, at));
+      text.remove_prefix(at + by.size());
+    }
+  }
+  pieces.push_back(text);
+  if (from_right) std::reverse(pieces.begin(), pieces.end());
+  return pieces;
+}
+
+Value ListOfTexts(Runtime& rt, const std::vector<std::string_view>& pieces, bool markup) {
+  std::vector<Value> items;
+  for (const std::string_view piece : pieces) {
+    items.push_back(rt.String(piece, markup));
+    if (rt.Failed()) return Value();
+  }
+  return rt.List(std::move(items));
+}
+
+template <int side>
+Value Split(Runtime& rt, const Value& self, CallArgs& args) {
+  const auto [sep, maxsplit] = Bind(rt, "split", args, {"sep", "maxsplit"});
+  const int64_t limit = IntOr(rt, maxsplit, -1);
+  const bool spaces = sep.is_missing() || sep.is_none();
+  const std::string_view by = spaces ? " " : TextOr(rt, sep, "");
+  // Each piece is sixteen bytes before it is a value.
+  if (rt.Failed() || !rt.budget().StepBytes(self.text().size() * 4)) return Value();
+  if (by.empty()) return rt.Fail("empty separator");
+  const std::string_view text = self.text();
+  if (!spaces) {
+    return ListOfTexts(rt, SplitAt(text, by, limit, side == kRight), self.markup());
+  }
+  return ListOfTexts(rt, side == kLeft ? SplitSpaces(text, limit) : SplitSpacesRight(text, limit),
+                     self.markup());
+}
+
+Value SplitLinesMethod(Runtime& rt, const Value& self, CallArgs& args) {
+  const auto [keep] = Bind(rt, "splitlines", args, {"keepends"});
+  if (!rt.budget().StepBytes(self.text().size() * 4)) return Value();
+  return ListOfTexts(rt, SplitLines(self.text(), TruthOr(keep, false)), self.markup());
+}
+
+// The part of a text that start and end leave, as str.find and str.startswith take them.
+std::string_view Part(Runtime& rt, const Value& self, const Value& start, const Value& end,
+                      int64_t* skipped) {
+  *skipped = 0;
+  if (start.is_missing() && end.is_missing()) return self.text();
+  const int64_t length = Length(rt, self);
+  const auto clamp = [&](const Value& value, int64_t fallback) {
+    int64_t i = IntOr(rt, value, fallback);
+    if (i < 0) i = i < -length ? 0 : i + length;
+    return i;
+  };
+  const int64_t from = clamp(start, 0), to = std::min(clamp(end, length), length);
+  *skipped = from;
+  if (from > to) {
+    *skipped = -1;
+    return {};
+  }
+  const std::string_view rest = self.text().substr(OffsetOf(self.text(), from));
+  return rest.substr(0, OffsetOf(rest, to - from));
+}
+
+template <int side>
+Value StartsWith(Runtime& rt, const Value& self, CallArgs& args) {
+  const auto [affix, start, end] =
+      Bind(rt, side == kLeft ? "startswith" : "endswith", args, {"prefix", "start", "end"}, 1);
+  int64_t skipped = 0;
+  const std::string_view text = Part(rt, self, start, end, &skipped);
+  const auto matches = [&](const Value& value) {
+    const std::string_view piece = TextOr(rt, value, "");
+    return skipped >= 0 && (side == kLeft ? text.starts_with(piece) : text.ends_with(piece));
+  };
+  if (rt.Failed()) return Value();
+  if (!affix.is(Type::kTuple)) return Value::Bool(matches(affix));
+  for (const Value& item : affix.items()) {
+    if (matches(item)) return Value::Bool(true);
+  }
+  return Value::Bool(false);
+}
+
+// find, rfind; index and rindex fail where those say -1.
+template <int side, bool must_be_there>
+Value Find(Runtime& rt, const Value& self, CallArgs& args) {
+  const auto [sub, start, end] = Bind(rt, "find", args, {"sub", "start", "end"}, 1);
+  int64_t skipped = 0;
+  const std::string_view text = Part(rt, self, start, end, &skipped);
+  const std::string_view what = TextOr(rt, sub, "");
+  if (rt.Failed() || !rt.budget().StepBytes(text.size())) return Value();
+  const size_t at = side == kLeft ? text.find(what) : text.rfind(what);
+  if (at != std::string_view::npos && skipped >= 0) {
+    return Value::Int(skipped + CountCodePoints(text.substr(0, at)));
+  }
+  if (must_be_there) return rt.Fail("substring not found");
+  return Value::Int(-1);
+}
+
+Value Count(Runtime& rt, const Value& self, CallArgs& args) {
+  const auto [sub, start, end] = Bind(rt, "count", args, {"sub", "start", "end"}, 1);
+  int64_t skipped = 0;
+  const std::string_view text = Part(rt, self, start, end, &skipped);
+  const std::string_view what = TextOr(rt, sub, "");
+  if (rt.Failed() || !rt.budget().StepBytes(text.size())) return Value();
+  if (skipped < 0) return Value::Int(0);
+  if (what.empty()) return Value::Int(CountCodePoints(text) + 1);
+  int64_t count = 0;
+  for (size_t at = text.find(what); at != std::string_view::npos;
+       at = text.find(what, at + what.size())) {
+    ++count;
+  }
+  return Value::Int(count);
+}
+
+Value Replace(Runtime& rt, const Value& self, CallArgs& args) {
+  const auto [from_value, to_value, count] = Bind(rt, "replace", args, {"old", "new", "count"}, 2);
+  const std::string_view from = TextOr(rt, from_value, "");
+  TextOr(rt, to_value, "");
+  const int64_t limit = IntOr(rt, count, -1);
+  if (rt.Failed()) return Value();
+  const Value to = self.markup() ? EscapeHtml(rt, to_value) : to_value;
+  return rt.Failed() ? Value() : ReplaceAll(rt, self, from, to.text(), limit);
+}
+
+Value JoinMethod(Runtime& rt, const Value& self, CallArgs& args) {
+  const auto [iterable] = Bind(rt, "join", args, {"iterable"}, 1);
+  if (rt.Failed()) return Value();
+  const Value items = Iterate(rt, iterable);
+  if (rt.Failed()) return Value();
+  Text out(rt.budget());
+  bool first = true;
+  for (const Value& item : items.items()) {
+    if (!item.is_string()) {
+      return rt.Fail("sequence item: expected str instance, {} found", TypeName(item.type()));
+    }
+    if (!first && !out.Append(self.text())) return Value();
+    first = false;
+    const Value text = self.markup() ? EscapeHtml(rt, item) : item;
+    if (rt.Failed() || !out.Append(text.text())) return Value();
+  }
+  return rt.Take(out, self.markup());
+}
+
+// partition, rpartition.
+template <int side>
+Value Partition(Runtime& rt, const Value& self, CallArgs& args) {
+  const auto [sep] = Bind(rt, "partition", args, {"sep"}, 1);
+  const std::string_view by = TextOr(rt, sep, "");
+  if (rt.Failed() || !rt.budget().StepBytes(self.text().size())) return Value();
+  if (by.empty()) return rt.Fail("empty separator");
+  const std::string_view text = self.text();
+  const size_t at = side == kLeft ? text.find(by) : text.rfind(by);
+  std::string_view parts[3] = {"", "", ""};
+  if (at == std::string_view::npos) {
+    parts[side == kLeft ? 0 : 2] = text;
+  } else {
+    parts[0] = text.substr(0, at);
+    parts[1] = by;
+    parts[2] = text.substr(at + by.size());
+  }
+  std::vector<Value> items;
+  for (const std::string_view part : parts) items.push_back(rt.String(part, self.markup()));
+  return rt.List(std::move(items), Type::kTuple);
+}
+
+template <int side>
+Value RemoveAffix(Runtime& rt, const Value& self, CallArgs& args) {
+  const auto [affix] = Bind(rt, "remove", args, {"affix"}, 1);
+  const std::string_view piece = TextOr(rt, affix, "");
+  std::string_view text = self.text();
+  if (side == kLeft && text.starts_with(piece))
+    text.remove_prefix(piece.size());
+  else if (side == kRight && text.ends_with(piece))
+    text.remove_suffix(piece.size());
+  return rt.Failed() ? Value() : rt.String(text, self.markup());
+}
+
+// ljust, rjust, center: sides are where the fill goes.
+template <int sides>
+Value Justify(Runtime& rt, const Value& self, CallArgs& args) {
+  const auto [width_value, fill_value] = Bind(rt, "just", args, {"width", "fillchar"}, 1);
+  const int64_t width = IntOr(rt, width_value, 0);
+  const std::string_view fill = TextOr(rt, fill_value, " ");
+  if (rt.Failed()) return Value();
+  if (CountCodePoints(fill) != 1) return rt.Fail("the fill must be one character long");
+  const int64_t length = Length(rt, self);
+  if (width <= length) return self;
+  const int64_t missing = width - length;
+  const int64_t left = sides == (kLeft | kRight) ? missing / 2 + (missing & width & 1)
+                       : sides == kLeft          ? missing
+                                                 : 0;
+  Text out(rt.budget());
+  out.AppendTimes(fill, left);
+  out.Append(self.text());
+  out.AppendTimes(fill, missing - left);
+  return rt.Take(out, self.markup());
+}
+
+Value ZeroFill(Runtime& rt, const Value& self, CallArgs& args) {
+  const auto [width_value] = Bind(rt, "zfill", args, {"width"}, 1);
+  const int64_t missing = IntOr(rt, width_value, 0) - Length(rt, self);
+  if (rt.Failed()) return Value();
+  const std::string_view text = self.text();
+  const size_t sign = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
+  Text out(rt.budget());
+  out.Append(text.substr(0, sign));
+  out.AppendTimes("0", missing);
+  out.Append(text.substr(sign));
+  return rt.Take(out, self.markup());
+}
+
+Value FormatMethod(Runtime& rt, const Value& self, CallArgs& args) {
+  return FormatBraces(rt, self, args);
+}
+
+// All characters are of a kind, and there is one.
+template <bool (*predicate)(char32_t)>
+Value All(Runtime& rt, const Value& self, CallArgs& args) {
+  BindNothing(rt, "str method", args);
+  if (!rt.budget().StepBytes(self.text().size() * 8)) return Value();
+  for (size_t i = 0; i < self.text().size();) {
+    if (!predicate(DecodeAt(self.text(), &i))) return Value::Bool(false);
+  }
+  return Value::Bool(!self.text().empty());
+}
+
+bool IsAlphanumeric(char32_t c) { return IsAlphabetic(c) || IsNumeric(c); }
+bool IsAsciiCharacter(char32_t c) { return c < 0x80; }
+
+Value IsAscii(Runtime& rt, const Value& self, CallArgs& args) {
+  const Value all = All<IsAsciiCharacter>(rt, self, args);
+  return Value::Bool(self.text().empty() || Truth(all));
+}
+
+// islower, isupper: by the test of the same meaning.
+Value IsLowerMethod(Runtime& rt, const Value& self, CallArgs& args) {
+  return Value::Bool(FindTest("lower")(rt, self, args));
+}
+Value IsUpperMethod(Runtime& rt, const Value& self, CallArgs& args) {
+  return Value::Bool(FindTest("upper")(rt, self, args));
+}
+Value IsTitle(Runtime& rt, const Value& self, CallArgs& args) {
+  BindNothing(rt, "istitle", args);
+  bool inside = false, found = false;
+  for (size_t i = 0; i < self.text().size();) {
+    const char32_t c = DecodeAt(self.text(), &i);
+    if (inside ? IsUpper(c) : IsLower(c)) return Value::Bool(false);
+    inside = IsUpper(c) || IsLower(c);
+    found |= inside;
+  }
+  return Value::Bool(found);
+}
+
+}  // namespace
+
+Value ReplaceAll(Runtime& rt, const Value& value, std::string_view from, std::string_view to,
+                 int64_t limit) {
+  const std::string_view text = value.text();
+  if (!rt.budget().StepBytes(text.size())) return Value();
+  Text out(rt.budget());
+  size_t at = 0;
+  if (from.empty()) {  // between all characters
+    while (limit != 0) {
+      if (!out.Append(to)) return Value();
+      if (limit > 0) --limit;
+      if (at == text.size()) break;
+      const size_t start = at;
+      DecodeAt(text, &at);
+      if (!out.Append(text.substr(start, at - start))) return Value();
+    }
+  } else {
+    for (; limit != 0; limit -= limit > 0 ? 1 : 0) {
+      const size_t found = text.find(from, at);
+      if (found == std::string_view::npos) break;
+      if (!out.Append(text.substr(at, found - at)) || !out.Append(to)) return Value();
+      at = found + from.size();
+    }
+    if (at == 0) return value;
+  }
+  if (!out.Append(text.substr(at))) return Value();
+  return rt.Take(out, value.markup());
+}
+
+std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends) {
+  std::vector<std::string_view> lines;
+  size_t start = 0;
+  for (size_t i = 0; i < text.size();) {
+    const size_t at = i;
+    const char32_t c = DecodeAt(text, &i);
+    const bool ends =
+        (c >= 10 && c <= 13) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
+    if (!ends) continue;
+    if (c == '\r' && i < text.size() && text[i] == '\n') ++i;
+    lines.push_back(text.substr(start, (keep_ends ? i : at) - start));
+    start = i;
+  }
+  if (start < text.size()) lines.push_back(text.substr(start));
+  return lines;
+}
+
+Method FindStringMethod(std::string_view name) {
+  static constexpr std::pair<std::string_view, Method> kMethods[] = {
+      {"split", Split<kLeft>},
+      {"strip", Strip<kLeft | kRight>},
+      {"lstrip", Strip<kLeft>},
+      {"rstrip", Strip<kRight>},
+      {"startswith", StartsWith<kLeft>},
+      {"endswith", StartsWith<kRight>},
+      {"format", FormatMethod},
+      {"replace", Replace},
+      {"capitalize", Convert<Capitalize>},
+      {"casefold", Convert<ToLower>},
+      {"center", Justify<kLeft | kRight>},
+      {"count", Count},
+      {"find", Find<kLeft, false>},
+      {"index", Find<kLeft, true>},
+      {"isalnum", All<IsAlphanumeric>},
+      {"isalpha", All<IsAlphabetic>},
+      {"isascii", IsAscii},
+      {"isdecimal", All<IsDecimal>},
+      {"isdigit", All<IsDigit>},
+      {"islower", IsLowerMethod},
+      {"isnumeric", All<IsNumeric>},
+      {"isspace", All<IsSpace>},
+      {"istitle", IsTitle},
+      {"isupper", IsUpperMethod},
+      {"join", JoinMethod},
+      {"ljust", Justify<kRight>},
+      {"lower", Convert<ToLower>},
+      {"partition", Partition<kLeft>},
+      {"removeprefix", RemoveAffix<kLeft>},
+      {"removesuffix", RemoveAffix<kRight>},
+      {"rfind", Find<kRight, false>},
+      {"rindex", Find<kRight, true>},
+      {"rjust", Justify<kLeft>},
+      {"rpartition", Partition<kRight>},
+      {"rsplit", Split<kRight>},
+      {"splitlines", SplitLinesMethod},
+      {"swapcase", Convert<SwapCase>},
+      {"title", Convert<ToTitle>},
+      {"upper", Convert<ToUpper>},
+      {"zfill", ZeroFill},
+  };
+  for (const auto& [key, method] : kMethods) {
+    if (key == name) return method;
+  }
+  return nullptr;
+}
+
+}  // namespace tokamak::jinja

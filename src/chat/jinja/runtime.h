@@ -1,0 +1,124 @@
+// What filters, tests, methods and operators need of the interpreter: the budget, errors, and
+// calling back into templates.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <array>
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "chat/jinja/budget.h"
+#include "chat/jinja/callable.h"
+#include "chat/jinja/value.h"
+
+namespace tokamak::jinja {
+
+struct CallArgs {
+  std::vector<Value> positional;
+  std::vector<std::pair<std::string_view, Value>> named;  // the names outlive the call
+  Value named_owner;  // the dictionary that some of the names lie in
+};
+
+// Errors are sticky: the first one is kept, Failed() is true from then on, and every operation may
+// return any value (Undefined, mostly), which nobody uses: the interpreter unwinds.
+class Runtime {
+ public:
+  Runtime(const Limits& limits, const std::tm& now) : budget_(limits), now_(now) {}
+  virtual ~Runtime() = default;
+
+  Budget& budget() { return budget_; }
+  bool Failed() const { return failed_ || budget_.exhausted() != nullptr; }
+  // Keeps the error with the line at hand. Gives Undefined, for `return rt.Fail(...)`.
+  template <typename... Args>
+  Value Fail(fmt::format_string<Args...> format, Args&&... args) {
+    return FailWith(fmt::format(format, std::forward<Args>(args)...));
+  }
+  Value FailWith(std::string message);
+  // An error that the template's author put there, by raise_exception.
+  Value Raise(std::string message);
+
+  // A value of it. Namespaces can be put into themselves, so whoever runs the template owns them.
+  virtual Value KeepNamespace(std::unique_ptr<NamespaceObject> names) = 0;
+  // Calls a macro, a method or a function.
+  virtual Value Call(const Value& callee, CallArgs& args) = 0;
+  // The next item of a loop; nothing at its end. May evaluate the loop's filter.
+  virtual std::optional<Value> NextItem(LoopObject& loop) = 0;
+
+  Value String(std::string text, bool markup = false) {
+    return Value::String(std::move(text), &budget_, markup);
+  }
+  Value String(std::string_view text, bool markup = false) {
+    return Value::String(std::string(text), &budget_, markup);
+  }
+  Value Take(Text& text, bool markup = false) { return String(text.Take(), markup); }
+  Value List(std::vector<Value> items, Type type = Type::kList) {
+    return Value::List(std::move(items), &budget_, type);
+  }
+  const std::tm& now() const { return now_; }
+
+  void set_line(int32_t line) { line_ = line; }
+  int32_t line() const { return line_; }
+
+ protected:
+  bool failed_ = false;
+  bool raised_ = false;  // by the template
+  std::string message_;
+  int32_t message_line_ = 0;
+
+ private:
+  Budget budget_;
+  const std::tm now_;
+  int32_t line_ = 0;
+};
+
+// Arguments in the order of `names`, wherever they were given; Missing where they were not. The
+// first `required` must be there. Fails as Python does when `function` does not take them.
+template <size_t n>
+std::array<Value, n> Bind(Runtime& rt, const char* function, CallArgs& args,
+                          const char* const (&names)[n], size_t required = 0) {
+  std::array<Value, n> out;
+  out.fill(Value::Missing());
+  if (args.positional.size() > n) {
+    rt.Fail("{}() takes at most {} arguments ({} given)", function, n, args.positional.size());
+    return out;
+  }
+  for (size_t i = 0; i < args.positional.size(); ++i) out[i] = std::move(args.positional[i]);
+  for (auto& [name, value] : args.named) {
+    size_t i = 0;
+    while (i < n && name != names[i]) ++i;
+    if (i == n) {
+      rt.Fail("{}() got an unexpected keyword argument '{}'", function, name);
+    } else if (!out[i].is_missing()) {
+      rt.Fail("{}() got multiple values for argument '{}'", function, name);
+    } else {
+      out[i] = std::move(value);
+    }
+  }
+  for (size_t i = 0; i < required; ++i) {
+    if (out[i].is_missing()) rt.Fail("{}() is missing its argument '{}'", function, names[i]);
+  }
+  return out;
+}
+// A function that takes none.
+inline void BindNothing(Runtime& rt, const char* function, const CallArgs& args) {
+  if (!args.positional.empty() || !args.named.empty()) {
+    rt.Fail("{}() takes no arguments", function);
+  }
+}
+
+using Filter = Value (*)(Runtime& rt, const Value& input, CallArgs& args);
+using Test = bool (*)(Runtime& rt, const Value& input, CallArgs& args);
+
+// Null when there is none of this name.
+Filter FindFilter(std::string_view name);
+Test FindTest(std::string_view name);
+Method FindMethod(Type type, std::string_view name);
+GlobalFunction FindGlobal(std::string_view name);
+
+}  // namespace tokamak::jinja

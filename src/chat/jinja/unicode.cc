@@ -1,0 +1,339 @@
+#include "chat/jinja/unicode.h"
+
+#include <utf8proc.h>
+
+namespace tokamak::jinja {
+namespace {
+
+utf8proc_category_t Category(char32_t c) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
+}
+
+// Letters whose capital form is more than one letter, as far as people write them.
+std::string_view LongUpper(char32_t c) {
+  switch (c) {
+    case 0xDF:
+      return "SS";
+    case 0x149:
+      return "\u02BCN";
+    case 0x1F0:
+      return "J\u030C";
+    case 0x587:
+      return "\u0535\u0552";
+    case 0xFB00:
+      return "FF";
+    case 0xFB01:
+      return "FI";
+    case 0xFB02:
+      return "FL";
+    case 0xFB03:
+      return "FFI";
+    case 0xFB04:
+      return "FFL";
+    case 0xFB05:
+    case 0xFB06:
+      return "ST";
+    default:
+      return "";
+  }
+}
+
+void AppendUpper(char32_t c, std::string& out) {
+  if (c < 0x80) {
+    out += c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : static_cast<char>(c);
+    return;
+  }
+  const std::string_view longer = LongUpper(c);
+  if (!longer.empty()) {
+    out += longer;
+    return;
+  }
+  AppendUtf8(static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))), out);
+}
+
+void AppendTitle(char32_t c, std::string& out) {
+  const std::string_view longer = LongUpper(c);
+  if (!longer.empty()) {
+    // Only its first letter is a capital.
+    size_t at = 0;
+    DecodeAt(longer, &at);
+    out += longer.substr(0, at);
+    out += ToLower(longer.substr(at));
+    return;
+  }
+  AppendUtf8(static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))), out);
+}
+
+bool IsCased(char32_t c) { return IsLower(c) || IsUpper(c); }
+
+// A sigma that ends a word: cased letters before it and none behind it.
+bool IsFinalSigma(std::string_view text, size_t at, size_t end) {
+  bool before = false;
+  for (size_t i = at; i > 0 && !before;) {
+    i = PreviousAt(text, i);
+    size_t next = i;
+    const char32_t c = DecodeAt(text, &next);
+    if (IsCased(c)) {
+      before = true;
+    } else if (Category(c) != UTF8PROC_CATEGORY_MN && c != '\'' && c != '.') {
+      return false;
+    }
+  }
+  for (size_t i = end; i < text.size();) {
+    const char32_t c = DecodeAt(text, &i);
+    if (IsCased(c)) return false;
+    if (Category(c) != UTF8PROC_CATEGORY_MN && c != '\'' && c != '.') break;
+  }
+  return before;
+}
+
+// The character in [at, end) of `text`.
+void AppendLower(std::string_view text, size_t at, size_t end, char32_t c, std::string& out) {
+  if (c < 0x80) {
+    out += c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : static_cast<char>(c);
+  } else if (c == 0x3A3) {
+    out += IsFinalSigma(text, at, end) ? "\u03C2" : "\u03C3";
+  } else if (c == 0x130) {
+    out += "i\u0307";
+  } else {
+    AppendUtf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))), out);
+  }
+}
+
+bool Contains(std::string_view set, char32_t c) {
+  for (size_t i = 0; i < set.size();) {
+    if (DecodeAt(set, &i) == c) return true;
+  }
+  return false;
+}
+
+template <typename Fn>
+std::string_view StripLeftIf(std::string_view text, Fn strip) {
+  size_t at = 0;
+  while (at < text.size()) {
+    size_t next = at;
+    if (!strip(DecodeAt(text, &next))) break;
+    at = next;
+  }
+  return text.substr(at);
+}
+
+template <typename Fn>
+std::string_view StripRightIf(std::string_view text, Fn strip) {
+  size_t end = text.size();
+  while (end > 0) {
+    const size_t start = PreviousAt(text, end);
+    size_t next = start;
+    if (!strip(DecodeAt(text, &next))) break;
+    end = start;
+  }
+  return text.substr(0, end);
+}
+
+}  // namespace
+
+bool IsValidUtf8(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    if (static_cast<unsigned char>(text[i]) < 0x80) {
+      ++i;
+      continue;
+    }
+    utf8proc_int32_t c = 0;
+    const utf8proc_ssize_t n =
+        utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + i,
+                         static_cast<utf8proc_ssize_t>(text.size() - i), &c);
+    if (n <= 0) return false;
+    i += static_cast<size_t>(n);
+  }
+  return true;
+}
+
+char32_t DecodeAt(std::string_view text, size_t* at) {
+  const auto byte = [&](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) & 0x3Fu : 0u;
+  };
+  const auto first = static_cast<unsigned char>(text[*at]);
+  const size_t i = *at;
+  if (first < 0x80) {
+    *at += 1;
+    return first;
+  }
+  if (first < 0xE0) {
+    *at = std::min(i + 2, text.size());
+    return ((first & 0x1Fu) << 6) | byte(i + 1);
+  }
+  if (first < 0xF0) {
+    *at = std::min(i + 3, text.size());
+    return ((first & 0x0Fu) << 12) | (byte(i + 1) << 6) | byte(i + 2);
+  }
+  *at = std::min(i + 4, text.size());
+  return ((first & 0x07u) << 18) | (byte(i + 1) << 12) | (byte(i + 2) << 6) | byte(i + 3);
+}
+
+void AppendUtf8(char32_t c, std::string& out) {
+  if (c < 0x80) {
+    out += static_cast<char>(c);
+  } else if (c < 0x800) {
+    out += static_cast<char>(0xC0 | (c >> 6));
+    out += static_cast<char>(0x80 | (c & 0x3F));
+  } else if (c < 0x10000) {
+    out += static_cast<char>(0xE0 | (c >> 12));
+    out += static_cast<char>(0x80 | ((c >> 6) & 0x3F));
+    out += static_cast<char>(0x80 | (c & 0x3F));
+  } else {
+    out += static_cast<char>(0xF0 | (c >> 18));
+    out += static_cast<char>(0x80 | ((c >> 12) & 0x3F));
+    out += static_cast<char>(0x80 | ((c >> 6) & 0x3F));
+    out += static_cast<char>(0x80 | (c & 0x3F));
+  }
+}
+
+std::string ToUtf8(char32_t c) {
+  std::string out;
+  AppendUtf8(c, out);
+  return out;
+}
+
+int64_t CountCodePoints(std::string_view text) {
+  int64_t count = 0;
+  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80 ? 1 : 0;
+  return count;
+}
+
+size_t OffsetOf(std::string_view text, int64_t count) {
+  size_t at = 0;
+  for (; at < text.size(); ++at) {
+    if ((static_cast<unsigned char>(text[at]) & 0xC0) != 0x80 && count-- == 0) break;
+  }
+  return at;
+}
+
+size_t PreviousAt(std::string_view text, size_t at) {
+  do {
+    --at;
+  } while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80);
+  return at;
+}
+
+bool IsSpace(char32_t c) {
+  return c == ' ' || (c >= 9 && c <= 13) || (c >= 0x1C && c <= 0x1F) || c == 0x85 || c == 0xA0 ||
+         c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
+         c == 0x205F || c == 0x3000;
+}
+
+bool IsPrintable(char32_t c) {
+  if (c < 0x7F) return c >= ' ';
+  switch (Category(c)) {
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+    case UTF8PROC_CATEGORY_ZS:
+      return false;
+    default:
+      return true;
+  }
+}
+
+bool IsAlphabetic(char32_t c) {
+  const utf8proc_category_t category = Category(c);
+  return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
+}
+bool IsDecimal(char32_t c) { return Category(c) == UTF8PROC_CATEGORY_ND; }
+bool IsDigit(char32_t c) {
+  return IsDecimal(c) || c == 0xB2 || c == 0xB3 || c == 0xB9 || c == 0x2070 ||
+         (c >= 0x2074 && c <= 0x2079) || (c >= 0x2080 && c <= 0x2089) ||
+         (c >= 0x2460 && c <= 0x2468);
+}
+bool IsNumeric(char32_t c) {
+  const utf8proc_category_t category = Category(c);
+  return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL ||
+         category == UTF8PROC_CATEGORY_NO;
+}
+bool IsLower(char32_t c) { return Category(c) == UTF8PROC_CATEGORY_LL || c == 0xAA || c == 0xBA; }
+bool IsUpper(char32_t c) {
+  const utf8proc_category_t category = Category(c);
+  return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LT;
+}
+bool IsNameStart(char32_t c) {
+  if (c < 0x80) return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  return IsAlphabetic(c) || Category(c) == UTF8PROC_CATEGORY_NL;
+}
+bool IsNamePart(char32_t c) {
+  if (c >= '0' && c <= '9') return true;
+  if (IsNameStart(c)) return true;
+  if (c < 0x80) return false;
+  const utf8proc_category_t category = Category(c);
+  return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
+         category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_PC;
+}
+
+std::string ToUpper(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t i = 0; i < text.size();) AppendUpper(DecodeAt(text, &i), out);
+  return out;
+}
+
+std::string ToLower(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t i = 0; i < text.size();) {
+    const size_t at = i;
+    const char32_t c = DecodeAt(text, &i);
+    AppendLower(text, at, i, c, out);
+  }
+  return out;
+}
+
+std::string Capitalize(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size();) {
+    const size_t at = i;
+    const char32_t c = DecodeAt(text, &i);
+    at == 0 ? AppendTitle(c, out) : AppendLower(text, at, i, c, out);
+  }
+  return out;
+}
+
+std::string ToTitle(std::string_view text) {
+  std::string out;
+  bool inside = false;  // a word
+  for (size_t i = 0; i < text.size();) {
+    const size_t at = i;
+    const char32_t c = DecodeAt(text, &i);
+    inside ? AppendLower(text, at, i, c, out) : AppendTitle(c, out);
+    inside = IsCased(c);
+  }
+  return out;
+}
+
+std::string SwapCase(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size();) {
+    const size_t at = i;
+    const char32_t c = DecodeAt(text, &i);
+    if (IsLower(c)) {
+      AppendUpper(c, out);
+    } else if (IsUpper(c)) {
+      AppendLower(text, at, i, c, out);
+    } else {
+      AppendUtf8(c, out);
+    }
+  }
+  return out;
+}
+
+std::string_view StripLeft(std::string_view text) { return StripLeftIf(text, IsSpace); }
+std::string_view StripRight(std::string_view text) { return StripRightIf(text, IsSpace); }
+std::string_view StripLeft(std::string_view text, std::string_view set) {
+  return StripLeftIf(text, [set](char32_t c) { return Contains(set, c); });
+}
+std::string_view StripRight(std::string_view text, std::string_view set) {
+  return StripRightIf(text, [set](char32_t c) { return Contains(set, c); });
+}
+
+}  // namespace tokamak::jinja

@@ -1,0 +1,299 @@
+#include "chat/jinja/value.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "base/hash.h"
+#include "chat/jinja/callable.h"
+
+namespace tokamak::jinja {
+namespace {
+
+constexpr size_t kIndexFrom = 8;  // entries of a dictionary
+
+// Attaches the cost of an object to it; false when it cannot be paid.
+bool Pay(Object& object, size_t bytes, Budget* budget) {
+  if (budget == nullptr) return true;
+  if (!budget->Charge(bytes)) return false;
+  object.budget = budget;
+  object.charged = bytes;
+  return true;
+}
+
+constexpr int32_t kMaxKeyWeight = 4096;
+constexpr int32_t kMaxWeight = 1 << 29;  // two of them still fit an int32_t
+
+// Takes note of a value that `container` holds.
+void Contain(Object& container, const Value& value) {
+  const Object* object = value.object();
+  if (object == nullptr) return;
+  container.depth = std::max(container.depth, object->depth + 1);
+  container.weight = std::min(container.weight + object->weight, kMaxWeight);
+}
+
+bool EqualItems(const std::vector<Value>& a, const std::vector<Value>& b, Budget* budget) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!Equal(a[i], b[i], budget)) return false;
+  }
+  return true;
+}
+
+bool EqualDicts(const DictObject& a, const DictObject& b, Budget* budget) {
+  if (a.entries.size() != b.entries.size()) return false;
+  for (const auto& [key, value] : a.entries) {
+    const Value* other = b.Find(key);
+    if (other == nullptr || !Equal(value, *other, budget)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+const char* TypeName(Type type) {
+  switch (type) {
+    case Type::kNone:
+      return "NoneType";
+    case Type::kBool:
+      return "bool";
+    case Type::kInt:
+    case Type::kBigInt:
+      return "int";
+    case Type::kFloat:
+      return "float";
+    case Type::kUndefined:
+      return "Undefined";
+    case Type::kString:
+      return "str";
+    case Type::kList:
+      return "list";
+    case Type::kTuple:
+      return "tuple";
+    case Type::kDictKeys:
+      return "dict_keys";
+    case Type::kDictValues:
+      return "dict_values";
+    case Type::kDictItems:
+      return "dict_items";
+    case Type::kGenerator:
+      return "generator";
+    case Type::kRange:
+      return "range";
+    case Type::kDict:
+      return "dict";
+    case Type::kNamespace:
+      return "Namespace";
+    case Type::kCallable:
+      return "function";
+    case Type::kLoop:
+      return "LoopContext";
+  }
+  return "object";
+}
+
+Value Value::FromObject(Type type, Object* object) {
+  Value v;
+  v.type_ = type;
+  v.data_.object = object;
+  v.Hold();
+  return v;
+}
+
+Value Value::Undefined(const Value& name, Type owner) {
+  Value v = name.is_string() ? name : Value();
+  v.type_ = Type::kUndefined;
+  v.note_ = static_cast<uint8_t>(owner);
+  return v;
+}
+
+Value Value::Unsafe(const Value& name, Type owner) {
+  Value v = Undefined(name, owner);
+  v.note_ += kUnsafeNote;
+  return v;
+}
+
+Value Value::String(std::string text, Budget* budget, bool markup) {
+  auto object = std::make_unique<StringObject>();
+  if (!Pay(*object, sizeof(StringObject) + text.size(), budget)) return Value();
+  object->text = std::move(text);
+  object->markup = markup;
+  return FromObject(Type::kString, object.release());
+}
+
+Value Value::BigInt(std::string digits) {
+  auto object = std::make_unique<StringObject>();
+  object->text = std::move(digits);
+  return FromObject(Type::kBigInt, object.release());
+}
+
+Value Value::List(std::vector<Value> items, Budget* budget, Type type) {
+  auto object = std::make_unique<ListObject>();
+  if (!Pay(*object, sizeof(ListObject) + items.size() * sizeof(Value), budget)) return Value();
+  object->weight = static_cast<int32_t>(std::min<size_t>(items.size() + 1, kMaxWeight));
+  for (const Value& item : items) Contain(*object, item);
+  if (object->depth > kMaxNesting) {
+    if (budget != nullptr) budget->Exhaust("its lists nest too deeply");
+    return Value();
+  }
+  object->items = std::move(items);
+  return FromObject(type, object.release());
+}
+
+Value MakeDict(std::unique_ptr<DictObject> dict, Budget* budget) {
+  // Keys, values, and the index with its nodes.
+  const size_t entry_bytes = 2 * sizeof(Value) + 48;
+  if (!Pay(*dict, sizeof(DictObject) + dict->entries.size() * entry_bytes, budget)) return Value();
+  for (const auto& [key, value] : dict->entries) {
+    Contain(*dict, key);
+    Contain(*dict, value);
+  }
+  if (dict->depth > kMaxNesting) {
+    if (budget != nullptr) budget->Exhaust("its dictionaries nest too deeply");
+    return Value();
+  }
+  return Value::FromObject(Type::kDict, dict.release());
+}
+
+std::string_view Value::text() const { return string().text; }
+bool Value::markup() const { return string().markup; }
+const std::vector<Value>& Value::items() const { return list().items; }
+StringObject& Value::string() const { return static_cast<StringObject&>(*data_.object); }
+ListObject& Value::list() const { return static_cast<ListObject&>(*data_.object); }
+RangeObject& Value::range() const { return static_cast<RangeObject&>(*data_.object); }
+DictObject& Value::dict() const { return static_cast<DictObject&>(*data_.object); }
+NamespaceObject& Value::name_space() const { return static_cast<NamespaceObject&>(*data_.object); }
+CallableObject& Value::callable() const { return static_cast<CallableObject&>(*data_.object); }
+LoopObject& Value::loop() const { return static_cast<LoopObject&>(*data_.object); }
+
+std::string Value::UndefinedMessage() const {
+  if (data_.object == nullptr || note_ == kMissingNote) return "the value is undefined";
+  const std::string& name = string().text;
+  if (note_ >= kUnsafeNote) {
+    const char* owner = TypeName(static_cast<Type>(note_ - kUnsafeNote));
+    return "access to attribute '" + name + "' of '" + owner + "' object is unsafe";
+  }
+  const auto owner = static_cast<Type>(note_);
+  if (owner == Type::kUndefined) return "'" + name + "' is undefined";
+  if (owner == Type::kNone) return "'None' has no attribute '" + name + "'";
+  return std::string("'") + TypeName(owner) + " object' has no attribute '" + name + "'";
+}
+
+const Value* DictObject::Find(const Value& key) const {
+  if (index.empty()) {
+    for (const auto& [k, v] : entries) {
+      if (Equal(k, key, nullptr)) return &v;
+    }
+    return nullptr;
+  }
+  const auto [begin, end] = index.equal_range(Hash(key));
+  for (auto it = begin; it != end; ++it) {
+    if (Equal(entries[it->second].first, key, nullptr)) return &entries[it->second].second;
+  }
+  return nullptr;
+}
+
+const Value* DictObject::Find(std::string_view key) const {
+  const auto matches = [key](const Value& k) { return k.is_string() && k.text() == key; };
+  if (index.empty()) {
+    for (const auto& [k, v] : entries) {
+      if (matches(k)) return &v;
+    }
+    return nullptr;
+  }
+  const auto [begin, end] = index.equal_range(Hash64(key.data(), key.size()));
+  for (auto it = begin; it != end; ++it) {
+    if (matches(entries[it->second].first)) return &entries[it->second].second;
+  }
+  return nullptr;
+}
+
+void DictObject::Set(Value key, Value value) {
+  if (const Value* found = Find(key)) {
+    const_cast<Value&>(*found) = std::move(value);
+    return;
+  }
+  entries.emplace_back(std::move(key), std::move(value));
+  if (entries.size() == kIndexFrom) {
+    for (size_t i = 0; i < entries.size(); ++i) index.emplace(Hash(entries[i].first), i);
+  } else if (entries.size() > kIndexFrom) {
+    index.emplace(Hash(entries.back().first), entries.size() - 1);
+  }
+}
+
+const Value* NamespaceObject::Find(std::string_view name) const {
+  for (const auto& [key, value] : attributes) {
+    if (key == name) return &value;
+  }
+  return nullptr;
+}
+
+bool Equal(const Value& a, const Value& b, Budget* budget) {
+  if (budget != nullptr && !budget->Step()) return false;
+  if (a.is_number() && b.is_number()) {
+    if (a.is_integral() && b.is_integral()) return a.integer() == b.integer();
+    return a.number() == b.number();
+  }
+  if (a.type() != b.type()) return false;
+  switch (a.type()) {
+    case Type::kNone:
+    case Type::kUndefined:
+      return true;
+    case Type::kString:
+    case Type::kBigInt:
+      if (a.text().size() != b.text().size()) return false;
+      if (budget != nullptr && !budget->StepBytes(a.text().size())) return false;
+      return a.text() == b.text();
+    case Type::kList:
+    case Type::kTuple:
+    case Type::kDictKeys:
+    case Type::kDictItems:
+      return EqualItems(a.items(), b.items(), budget);
+    case Type::kRange:
+      return a.range().length == b.range().length &&
+             (a.range().length == 0 || a.range().start == b.range().start) &&
+             (a.range().length < 2 || a.range().step == b.range().step);
+    case Type::kDict:
+      return EqualDicts(a.dict(), b.dict(), budget);
+    default:
+      return a.object() == b.object();
+  }
+}
+
+bool Hashable(const Value& value) {
+  switch (value.type()) {
+    case Type::kList:
+    case Type::kDict:
+    case Type::kDictKeys:
+    case Type::kDictItems:
+      return false;
+    case Type::kTuple:
+      if (value.object()->weight > kMaxKeyWeight) return false;
+      for (const Value& item : value.items()) {
+        if (!Hashable(item)) return false;
+      }
+      return true;
+    default:
+      return true;
+  }
+}
+
+size_t Hash(const Value& value) {
+  switch (value.type()) {
+    case Type::kBool:
+    case Type::kInt:
+      return std::hash<double>()(static_cast<double>(value.integer()));
+    case Type::kFloat:
+      return std::hash<double>()(value.number());
+    case Type::kString:
+      return Hash64(value.text().data(), value.text().size());
+    case Type::kTuple: {
+      size_t hash = value.items().size();
+      for (const Value& item : value.items()) hash = hash * 1000003 + Hash(item);
+      return hash;
+    }
+    default:
+      return static_cast<size_t>(value.type());
+  }
+}
+
+}  // namespace tokamak::jinja

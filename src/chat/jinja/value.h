@@ -1,0 +1,221 @@
+// The values that templates compute with: Python's, as far as chat templates can see them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "chat/jinja/budget.h"
+
+namespace tokamak::jinja {
+
+enum class Type : uint8_t {
+  kNone,
+  kBool,
+  kInt,
+  kFloat,
+  // From here on a value refers to an object.
+  kUndefined,  // may have no object
+  kString,
+  kBigInt,  // an integer beyond 64 bits: its digits, to be printed and compared
+  kList,
+  kTuple,
+  kDictKeys,  // what dict.keys(), .values() and .items() give
+  kDictValues,
+  kDictItems,
+  kGenerator,  // what lazy filters give: can be read once
+  kRange,
+  kDict,
+  kNamespace,
+  kCallable,
+  kLoop,
+};
+
+// Python's name of a type, as its error messages have it: "dict", "NoneType".
+const char* TypeName(Type type);
+
+// What values refer to. Counted without atomics: an object belongs to one thread at a time. Shared
+// ones are a parsed template's constants: owned by it, not counted, read by many threads.
+struct Object {
+  Object() = default;
+  Object(const Object&) = delete;
+  Object& operator=(const Object&) = delete;
+  virtual ~Object() {
+    if (budget != nullptr) budget->Release(charged);
+  }
+
+  uint32_t references = 0;
+  bool shared = false;
+  int32_t depth = 0;   // of containers in containers
+  int32_t weight = 1;  // values in it, however often the same one; saturates
+  Budget* budget = nullptr;
+  size_t charged = 0;
+};
+
+struct StringObject;
+struct ListObject;
+struct RangeObject;
+struct DictObject;
+struct NamespaceObject;
+struct CallableObject;
+struct LoopObject;
+
+// How deep containers may nest: what walks them is recursive.
+inline constexpr int32_t kMaxNesting = 200;
+
+class Value {
+ public:
+  Value() : type_(Type::kUndefined) { data_.object = nullptr; }
+  ~Value() { Drop(); }
+  Value(const Value& other) : type_(other.type_), note_(other.note_), data_(other.data_) { Hold(); }
+  Value(Value&& other) noexcept : type_(other.type_), note_(other.note_), data_(other.data_) {
+    other.type_ = Type::kNone;
+  }
+  Value& operator=(Value other) noexcept {
+    std::swap(type_, other.type_);
+    std::swap(note_, other.note_);
+    std::swap(data_, other.data_);
+    return *this;
+  }
+
+  static Value None() { return Scalar(Type::kNone, 0); }
+  static Value Bool(bool value) { return Scalar(Type::kBool, value ? 1 : 0); }
+  static Value Int(int64_t value) { return Scalar(Type::kInt, value); }
+  static Value Float(double value) {
+    Value v = None();
+    v.type_ = Type::kFloat;
+    v.data_.number = value;
+    return v;
+  }
+  // An argument that was not given, or a variable that was never set. Never seen by templates.
+  static Value Missing() {
+    Value v;
+    v.note_ = kMissingNote;
+    return v;
+  }
+  // `name` (a string, or nothing) says in errors what is not there; `owner` is the type it was
+  // looked for in, kUndefined for variables.
+  static Value Undefined(const Value& name, Type owner = Type::kUndefined);
+  // Undefined, and its use is an error: an attribute that the sandbox does not give away.
+  static Value Unsafe(const Value& name, Type owner);
+  // With a budget, made from what is left of it: Undefined when it is exhausted.
+  static Value String(std::string text, Budget* budget, bool markup = false);
+  static Value String(std::string text) { return String(std::move(text), nullptr); }
+  static Value BigInt(std::string digits);
+  // `type`: any that holds a ListObject. Undefined when it nests too deeply.
+  static Value List(std::vector<Value> items, Budget* budget, Type type = Type::kList);
+  static Value List(std::vector<Value> items) { return List(std::move(items), nullptr); }
+  // Takes the object, whose charge is up to date.
+  static Value FromObject(Type type, Object* object);
+
+  Type type() const { return type_; }
+  bool is(Type type) const { return type_ == type; }
+  bool is_missing() const { return type_ == Type::kUndefined && note_ == kMissingNote; }
+  bool is_undefined() const { return type_ == Type::kUndefined; }
+  bool is_none() const { return type_ == Type::kNone; }
+  bool is_string() const { return type_ == Type::kString; }
+  bool is_dict() const { return type_ == Type::kDict; }
+  // A ListObject behind it.
+  bool is_list_like() const { return type_ >= Type::kList && type_ <= Type::kGenerator; }
+  // True, False and integers of 64 bits: what Python's integer operations take.
+  bool is_integral() const { return type_ == Type::kBool || type_ == Type::kInt; }
+  bool is_number() const { return is_integral() || type_ == Type::kFloat; }
+
+  int64_t integer() const { return data_.integer; }  // of is_integral
+  double number() const {                            // of is_number
+    return type_ == Type::kFloat ? data_.number : static_cast<double>(data_.integer);
+  }
+  std::string_view text() const;            // of a string or kBigInt
+  bool markup() const;                      // of a string: HTML that needs no escaping
+  const std::vector<Value>& items() const;  // of is_list_like
+  StringObject& string() const;
+  ListObject& list() const;
+  RangeObject& range() const;
+  DictObject& dict() const;
+  NamespaceObject& name_space() const;
+  CallableObject& callable() const;
+  LoopObject& loop() const;
+  // Null for scalars.
+  Object* object() const { return type_ >= Type::kUndefined ? data_.object : nullptr; }
+  // Why an undefined value is: what its use says.
+  std::string UndefinedMessage() const;
+
+ private:
+  static constexpr uint8_t kMissingNote = 255;
+  static constexpr uint8_t kUnsafeNote = 128;  // added to the owner's type
+
+  static Value Scalar(Type type, int64_t value) {
+    Value v;
+    v.type_ = type;
+    v.data_.integer = value;
+    return v;
+  }
+  void Hold() const {
+    Object* o = object();
+    if (o != nullptr && !o->shared) ++o->references;
+  }
+  void Drop() {
+    Object* o = object();
+    if (o != nullptr && !o->shared && --o->references == 0) delete o;
+  }
+
+  Type type_;
+  uint8_t note_ = 0;
+  union {
+    int64_t integer;
+    double number;
+    Object* object;
+  } data_;
+};
+
+struct StringObject : Object {
+  std::string text;             // UTF-8
+  mutable int64_t length = -1;  // code points; -1: not counted yet
+  bool markup = false;
+};
+
+struct ListObject : Object {
+  std::vector<Value> items;
+  size_t position = 0;  // generators: how many items were read
+};
+
+struct RangeObject : Object {
+  int64_t start = 0, stop = 0, step = 1, length = 0;
+};
+
+// In order of insertion. Filled once, then only read.
+struct DictObject : Object {
+  std::vector<std::pair<Value, Value>> entries;
+  // hash → index, for dictionaries that are long to search.
+  std::unordered_multimap<size_t, size_t> index;
+
+  // Null when there is none. Keys are compared as Python does: 1 == 1.0 == True.
+  const Value* Find(const Value& key) const;
+  const Value* Find(std::string_view key) const;
+  // Replaces the value of a key that is there.
+  void Set(Value key, Value value);
+};
+
+// {% set ns.x = ... %} changes it, so it can hold itself: the interpreter empties all of them.
+struct NamespaceObject : Object {
+  std::vector<std::pair<std::string, Value>> attributes;
+  const Value* Find(std::string_view name) const;
+};
+
+// Makes values of a dictionary that is filled. Undefined when it nests too deeply or when the
+// budget is exhausted.
+Value MakeDict(std::unique_ptr<DictObject> dict, Budget* budget);
+
+// Python's ==; false for values that cannot be compared. Steps are taken from `budget` if there is
+// one.
+bool Equal(const Value& a, const Value& b, Budget* budget);
+// False for what Python cannot hash (lists, dictionaries), and for tuples of thousands of values.
+bool Hashable(const Value& value);
+size_t Hash(const Value& value);
+
+}  // namespace tokamak::jinja

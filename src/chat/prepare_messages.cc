@@ -1,0 +1,148 @@
+#include "chat/prepare_messages.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "chat/json.h"
+
+namespace tokamak {
+namespace {
+
+using jinja::DictObject;
+using jinja::Type;
+using jinja::Value;
+
+Value Text(std::string_view text) { return Value::String(std::string(text)); }
+
+// A copy of a dictionary with one value changed, or added.
+Value With(const Value& dict, std::string_view key, Value value) {
+  auto copy = std::make_unique<DictObject>();
+  for (const auto& [k, v] : dict.dict().entries) copy->Set(k, v);
+  copy->Set(Text(key), std::move(value));
+  return jinja::MakeDict(std::move(copy), nullptr);
+}
+
+// Null when it is not there, or `value` is no dictionary.
+const Value* Find(const Value& value, std::string_view key) {
+  return value.is_dict() ? value.dict().Find(key) : nullptr;
+}
+
+Value PrepareCall(const Value& call) {
+  const Value* function = Find(call, "function");
+  const Value* arguments = function == nullptr ? nullptr : Find(*function, "arguments");
+  if (arguments == nullptr || !arguments->is_string()) return call;
+  // Models without parameters to give send nothing at all.
+  const std::string_view json = arguments->text().empty() ? "{}" : arguments->text();
+  Result<Value> parsed = ParseJson(json);
+  if (!parsed.ok() || !parsed->is_dict()) return call;
+  return With(call, "function", With(*function, "arguments", *std::move(parsed)));
+}
+
+Value PrepareMessage(Value message, const TemplateTraits& traits) {
+  if (!message.is_dict()) return message;
+  const Value* calls = Find(message, "tool_calls");
+  const bool has_calls = calls != nullptr && calls->is(Type::kList) && !calls->items().empty();
+  if (has_calls && traits.arguments_as_object) {
+    std::vector<Value> prepared;
+    for (const Value& call : calls->items()) prepared.push_back(PrepareCall(call));
+    message = With(message, "tool_calls", Value::List(std::move(prepared)));
+  }
+  const Value* content = Find(message, "content");
+  const bool empty = content == nullptr ? has_calls : content->is_none();
+  if (empty) {
+    const bool keep_null = has_calls && traits.null_content;
+    return With(message, "content", keep_null ? Value::None() : Text(""));
+  }
+  if (traits.content_as_parts && content != nullptr && content->is_string()) {
+    auto part = std::make_unique<DictObject>();
+    part->Set(Text("type"), Text("text"));
+    part->Set(Text("text"), *content);
+    return With(message, "content", Value::List({jinja::MakeDict(std::move(part), nullptr)}));
+  }
+  return message;
+}
+
+// ---- Probing ----
+
+constexpr char kTools[] = R"([{"type": "function", "function": {
+  "name": "probe_tool", "description": "Probes.", "parameters": {"type": "object",
+  "properties": {"probe_key": {"type": "string", "description": "A key."}},
+  "required": ["probe_key"]}}}])";
+// An id that Mistral's templates take: nine letters and digits.
+constexpr char kCall[] = R"([{"role": "user", "content": "probe-question"},
+  {"role": "assistant", "content": null, "tool_calls": [{"id": "call00001", "type": "function",
+   "function": {"name": "probe_tool", "arguments": "{\"probe_key\": \"probe-value\"}"}}]},
+  {"role": "tool", "tool_call_id": "call00001", "name": "probe_tool", "content": "probe-result"}])";
+constexpr char kQuestion[] = R"([{"role": "user", "content": "probe-question"}])";
+
+// Empty when it fails.
+std::string RenderProbe(const ChatTemplate& chat, const char* messages,
+                        const TemplateTraits& traits) {
+  ChatInput input;
+  input.messages = PrepareMessages(*ParseJson(messages), traits);
+  input.tools = *ParseJson(kTools);
+  Result<std::string> text = chat.Render(input);
+  return text.ok() ? *std::move(text) : std::string();
+}
+
+int Count(const std::string& text, std::string_view what) {
+  int count = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+  return count;
+}
+
+}  // namespace
+
+TemplateTraits ProbeTemplate(const ChatTemplate& chat) {
+  TemplateTraits traits;
+  if (RenderProbe(chat, kQuestion, traits).find("probe-question") == std::string::npos) {
+    TemplateTraits parts = traits;
+    parts.content_as_parts = true;
+    if (RenderProbe(chat, kQuestion, parts).find("probe-question") != std::string::npos) {
+      traits = parts;
+    }
+  }
+  for (const bool as_object : {true, false}) {
+    TemplateTraits tried = traits;
+    tried.arguments_as_object = as_object;
+    tried.null_content = false;
+    const std::string plain = RenderProbe(chat, kCall, tried);
+    for (const bool null_content : {true, false}) {
+      tried.null_content = null_content;
+      const std::string text = null_content ? RenderProbe(chat, kCall, tried) : plain;
+      const bool shown = Count(text, "probe-value") > 0;
+      const bool as_python = Count(text, "'probe_key'") > 0;
+      const bool encoded_twice = Count(text, "\\\"probe_key\\\"") > 0;
+      const bool none = null_content && Count(text, "None") > Count(plain, "None");
+      if (shown && !as_python && !encoded_twice && !none) return tried;
+    }
+  }
+  return traits;  // it shows no tool calls, or not in any way that is right
+}
+
+Value PrepareMessages(const Value& messages, const TemplateTraits& traits) {
+  if (!messages.is(Type::kList)) return messages;
+  std::vector<Value> prepared;
+  for (const Value& message : messages.items()) {
+    prepared.push_back(PrepareMessage(message, traits));
+  }
+  return Value::List(std::move(prepared));
+}
+
+Status AddVariables(const Value& object, ChatInput& input) {
+  if (!object.is_dict()) return InvalidArgument("template variables must be an object");
+  for (const auto& [key, value] : object.dict().entries) {
+    const std::string_view name = key.text();
+    if (name == "messages" || name == "tools" || name == "documents" ||
+        name == "add_generation_prompt") {
+      return InvalidArgument("\"{}\" is not for template variables", name);
+    }
+    input.variables.emplace_back(name, value);
+  }
+  return Status();
+}
+
+}  // namespace tokamak

@@ -1,0 +1,99 @@
+// tokamak render: the text of a conversation, as a model's chat template makes it.
+#include <cstdio>
+#include <memory>
+
+#include "api/chat_source.h"
+#include "base/error.h"
+#include "chat/chat_template.h"
+#include "chat/json.h"
+#include "chat/prepare_messages.h"
+#include "cli/commands.h"
+#include "cli/common.h"
+
+namespace tokamak::cli {
+namespace {
+
+constexpr char kExamples[] =
+    "  tokamak render --messages chat.json                the default model's template\n"
+    "  tokamak render model.gguf --messages chat.json --tools tools.json --openai\n"
+    "  echo '[{\"role\": \"user\", \"content\": \"Hi\"}]' | tokamak render --template a.jinja\n";
+
+struct RenderFlags {
+  std::string model;
+  std::string template_file;
+  std::string messages_file = "-";
+  std::string tools_file;
+  std::string variables;
+  std::optional<std::string> bos_token, eos_token;
+  bool no_generation_prompt = false;
+  bool openai = false;
+};
+
+Result<ChatTemplate> LoadTemplate(const RenderFlags& flags) {
+  std::string source, bos_token, eos_token;
+  if (!flags.template_file.empty()) {
+    ASSIGN_OR_RETURN(source, ReadText(flags.template_file));
+  } else {
+    ASSIGN_OR_RETURN(const std::string path, ResolveModel(flags.model));
+    ASSIGN_OR_RETURN(const ChatSource chat, OpenChatSource(path));
+    source = chat.chat_template;
+    bos_token = chat.bos_token;
+    eos_token = chat.eos_token;
+  }
+  return ChatTemplate::Parse(source, flags.bos_token.value_or(bos_token),
+                             flags.eos_token.value_or(eos_token));
+}
+
+Result<jinja::Value> ReadJson(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadText(path));
+  Result<jinja::Value> value = ParseJson(text);
+  if (!value.ok()) return value.status().WithContext(path);
+  return value;
+}
+
+Status Render(const RenderFlags& flags) {
+  ASSIGN_OR_RETURN(const ChatTemplate chat, LoadTemplate(flags));
+  ChatInput input;
+  input.add_generation_prompt = !flags.no_generation_prompt;
+  ASSIGN_OR_RETURN(input.messages, ReadJson(flags.messages_file));
+  if (!flags.tools_file.empty()) {
+    ASSIGN_OR_RETURN(input.tools, ReadJson(flags.tools_file));
+  }
+  if (!flags.variables.empty()) {
+    ASSIGN_OR_RETURN(const jinja::Value variables, ParseJson(flags.variables));
+    RETURN_IF_ERROR(AddVariables(variables, input));
+  }
+  if (flags.openai) input.messages = PrepareMessages(input.messages, ProbeTemplate(chat));
+  ASSIGN_OR_RETURN(const std::string text, chat.Render(input));
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return Status();
+}
+
+int Run(const RenderFlags& flags) {
+  if (!flags.model.empty() && !flags.template_file.empty()) {
+    return UsageError("give MODEL or --template, not both");
+  }
+  const Status status = Render(flags);
+  return status.ok() ? kOk : Fail(status);
+}
+
+}  // namespace
+
+void AddRenderCommand(CommandLine& line) {
+  auto flags = std::make_shared<RenderFlags>();
+  Flags f = line.Command("render", "Show a conversation as the model gets it", kExamples,
+                         [flags] { return Run(*flags); });
+  AddModel(f, flags->model);
+  f.Add("--template", flags->template_file, "A file of Jinja, instead of the model's own");
+  f.Add("--messages", flags->messages_file, "A file with the JSON array of messages; - is stdin");
+  f.Add("--tools", flags->tools_file, "A file with the JSON array of tools");
+  f.Add("--variables", flags->variables, "A JSON object of more variables for the template");
+  f.Add("--bos-token", flags->bos_token, "What bos_token is, instead of the model's");
+  f.Add("--eos-token", flags->eos_token, "What eos_token is, instead of the model's");
+  f.Add("--no-generation-prompt", flags->no_generation_prompt,
+        "End with the last message, not where the answer begins");
+  f.Add("--openai", flags->openai,
+        "Prepare the messages for the template, as the server does with a request's");
+}
+
+}  // namespace tokamak::cli
