@@ -77,7 +77,7 @@ class Bf16Linear {
     for (int t = 0; t < (M::kReadsWholeBlocks ? kTokens : count); ++t) {
       const std::byte* row = task.x + (t < count ? t : count - 1) * task.x_stride;
       std::byte* packed = tokens + t * Bf16StrideOf(kTokens);
-      __builtin_memcpy(packed, row + 2 * first, static_cast<size_t>(2 * n));
+      __builtin_memcpy(packed, row + 2 * first, 2 * static_cast<size_t>(n));
       for (int i = n; i % 32 != 0; ++i) __builtin_memset(packed + 2 * i, 0, 2);
     }
   }
