@@ -29,6 +29,7 @@ struct EngineOptions {
   double step_timeout_seconds = 60;     // on a GPU: a longer step ends the engine; 0: none does
   std::string kv_cache_dtype = "auto";  // f32, f16, bf16, q8_0, auto
   int32_t threads = 0;                  // 0: one per physical core
+  bool pin_threads = false;             // keep each compute thread on a core of its own
   int32_t max_seqs = 64;                // sequences running at the same time
   int32_t max_batch_tokens = 512;       // tokens in one step
   int32_t max_context = 0;              // 0: what the model was trained for

@@ -103,7 +103,9 @@ std::string NameOf(const std::string& path) {
 
 Result<std::unique_ptr<Ops>> MakeCpu(const EngineOptions& options, int threads) {
   if (options.isa == "reference") return MakeReferenceOps();
-  return MakeCpuOps({.threads = threads, .isa = options.isa + (options.precise ? "/precise" : "")});
+  return MakeCpuOps({.threads = threads,
+                     .isa = options.isa + (options.precise ? "/precise" : ""),
+                     .pin_threads = options.pin_threads});
 }
 
 // Null: the CPU is to be used.

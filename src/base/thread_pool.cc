@@ -1,5 +1,6 @@
 #include "base/thread_pool.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -72,6 +73,25 @@ int QuotaCores() {
   return cores;
 }
 
+// The first hardware thread of each physical core that this process may run on; empty when that
+// cannot be told.
+std::vector<int> CoreCpus() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  std::vector<int> cpus;
+  if (::sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return cpus;
+  std::set<std::string> cores;  // each named by the list of hardware threads that share it
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed)) continue;
+    std::ifstream siblings("/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
+                           "/topology/thread_siblings_list");
+    std::string list;
+    if (!std::getline(siblings, list)) list = "cpu" + std::to_string(cpu);
+    if (cores.insert(list).second) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
 }  // namespace
 
 // What one loop needs travels in one word, so that a worker may be as late as it likes. `ticket`
@@ -118,12 +138,21 @@ struct ThreadPool::Shared {
   }
 };
 
-ThreadPool::ThreadPool(int num_threads)
+ThreadPool::ThreadPool(int num_threads, bool pin)
     : num_threads_(num_threads), shared_(std::make_unique<Shared>()) {
   CHECK(num_threads >= 1);
   shared_->share = 2 * static_cast<uint64_t>(num_threads);
   for (int worker = 1; worker < num_threads; ++worker) {
     shared_->threads.emplace_back([this, worker] { WorkerLoop(worker); });
+  }
+  if (!pin) return;
+  const std::vector<int> cpus = CoreCpus();
+  for (size_t i = 0; i < shared_->threads.size() && i + 1 < cpus.size(); ++i) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpus[i + 1], &one);
+    // A wish: a container may forbid it.
+    (void)::pthread_setaffinity_np(shared_->threads[i].native_handle(), sizeof(one), &one);
   }
 }
 
@@ -184,21 +213,9 @@ void ThreadPool::WorkerLoop(int worker) {
 }
 
 int ThreadPool::PhysicalCores() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (::sched_getaffinity(0, sizeof(allowed), &allowed) != 0) {
-    return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  }
-  std::set<std::string> cores;  // each core named by the list of hyper-threads that share it
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &allowed)) continue;
-    std::ifstream siblings("/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
-                           "/topology/thread_siblings_list");
-    std::string list;
-    if (!std::getline(siblings, list)) list = "cpu" + std::to_string(cpu);
-    cores.insert(list);
-  }
-  return std::clamp(QuotaCores(), 1, std::max<int>(1, static_cast<int>(cores.size())));
+  auto cores = static_cast<int>(CoreCpus().size());
+  if (cores == 0) cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::clamp(QuotaCores(), 1, std::max(1, cores));
 }
 
 }  // namespace tokamak

@@ -13,8 +13,10 @@ namespace tokamak {
 // process uses no CPU.
 class ThreadPool {
  public:
-  // `num_threads` counts the caller; 1 makes no threads.
-  explicit ThreadPool(int num_threads);
+  // `num_threads` counts the caller; 1 makes no threads. With `pin`, each of the others stays on a
+  // physical core of its own, as far as there are enough, and leaves the first to the caller, whose
+  // own affinity is not touched: threads that it starts would inherit it.
+  explicit ThreadPool(int num_threads, bool pin = false);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

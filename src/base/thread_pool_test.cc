@@ -1,6 +1,7 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -95,6 +96,27 @@ TEST(ThreadPool, TwoItemsThatWaitForEachOtherRunAtOnce) {
     workers.insert(worker);
   });
   EXPECT_EQ(workers, (std::set<int>{0, 1}));
+}
+
+TEST(ThreadPool, PinnedWorkersHaveACoreOfTheirOwnAndTheCallerAny) {
+  const auto cpus = [] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    EXPECT_EQ(::sched_getaffinity(0, sizeof(set), &set), 0);
+    return set;
+  };
+  const cpu_set_t all = cpus();
+  if (CPU_COUNT(&all) < 2 || ThreadPool::PhysicalCores() < 2) GTEST_SKIP() << "one core";
+  ThreadPool pool(2, /*pin=*/true);
+  std::atomic<int> arrived{0};
+  cpu_set_t seen[2];
+  pool.ParallelFor(2, [&](int64_t, int worker) {
+    seen[worker] = cpus();
+    arrived.fetch_add(1);
+    while (arrived.load() < 2) std::this_thread::yield();  // one item for each worker
+  });
+  EXPECT_EQ(CPU_COUNT(&seen[1]), 1);
+  EXPECT_NE(CPU_EQUAL(&seen[0], &all), 0);
 }
 
 TEST(ThreadPool, IdleWorkersUseNoCpu) {

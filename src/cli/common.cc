@@ -39,6 +39,9 @@ void AddEngineFlags(Flags& flags, EngineFlags& engine) {
   flags.Add("--dummy-dtype", o.dummy_dtype, "Type of a dummy model's matrices: bf16, q4_k, ...");
   flags.Add("--device", o.device, "cpu, cuda, cuda:N, or auto: a GPU where there is one");
   flags.Add("--threads", o.threads, "Compute threads; 0: one per physical core");
+  flags.Add("--pin-threads", o.pin_threads,
+            "Keep each compute thread on a physical core of its own: for machines that do nothing "
+            "else");
   flags.Add("--isa", o.isa,
             "CPU kernels: auto, baseline or reference; of x86 avx512bf16, avx512vnni, amx, avx512, "
             "avxvnni or avx2; of Arm neoni8mm or neondot");

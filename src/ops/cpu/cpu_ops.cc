@@ -57,11 +57,11 @@ void CombineRow(const CombineExperts& op, int64_t token, float* out) {
 
 class CpuOps final : public HostOps {
  public:
-  CpuOps(const IsaKernels& isa, int threads, Buffer tiles)
+  CpuOps(const IsaKernels& isa, int threads, bool pin, Buffer tiles)
       : isa_(isa),
         kernels_(*isa.kernels),
         name_(fmt::format("cpu/{}{}", isa.name, isa.int8 == nullptr ? cpu::kPrecise : "")),
-        pool_(threads),
+        pool_(threads, pin),
         tiles_(std::move(tiles)) {
     products_.reserve(kMaxExperts);
   }
@@ -295,7 +295,8 @@ Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOptions& options) {
   const int threads = options.threads == 0 ? ThreadPool::PhysicalCores() : options.threads;
   ASSIGN_OR_RETURN(Buffer tiles, AllocateHostMemory(static_cast<size_t>(threads) *
                                                     cpu::kTileFloats * sizeof(float)));
-  return std::unique_ptr<Ops>(std::make_unique<cpu::CpuOps>(isa, threads, std::move(tiles)));
+  return std::unique_ptr<Ops>(
+      std::make_unique<cpu::CpuOps>(isa, threads, options.pin_threads, std::move(tiles)));
 }
 
 }  // namespace tokamak

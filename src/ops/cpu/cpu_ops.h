@@ -21,6 +21,7 @@ struct CpuOptions {
   int threads = 0;  // the calling one included; 0: one per physical core
   // "auto" or one of CpuIsaNames(); with "/precise" behind it, all activations are f32.
   std::string isa = "auto";
+  bool pin_threads = false;  // each compute thread to a physical core (base/thread_pool.h)
 };
 
 // kInvalidArgument for an unknown ISA or a bad number of threads, kUnimplemented with the missing
