@@ -77,7 +77,7 @@ class I8mmLinear : Int8Linear<NeonDot> {
         }
       }
     }
-    Store<kTokens>(task, count, sums);
+    StoreSums<NeonDot>(task, count, kTokens, sums);
   }
 
   // Tokens beyond `count` repeat the last one; what comes of them is not stored.
