@@ -4,13 +4,11 @@ with experts, as make_tiny_llama.py does for Llama.
   python3 tests/golden/make_tiny_qwen3.py
 """
 
-import json
 import pathlib
 
 import gguf
 import numpy as np
 import torch
-import transformers
 from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 import make_tiny_llama
@@ -83,7 +81,7 @@ def tensors(model):
             yield f"{block}.{NAMES['.'.join(parts[3:-1])]}.{parts[-1]}", values
 
 
-def write_gguf(model, architecture: str, path: pathlib.Path) -> None:
+def write_gguf(model, architecture: str, path: pathlib.Path, add_more=lambda writer: None) -> None:
     c = model.config
     writer = gguf.GGUFWriter(path, architecture)
     make_tiny_llama.add_sizes(writer, path.stem, c)
@@ -95,6 +93,7 @@ def write_gguf(model, architecture: str, path: pathlib.Path) -> None:
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     make_tiny_llama.add_vocabulary(writer, c.vocab_size, "qwen2")
     writer.add_eos_token_id(257)
+    add_more(writer)
     for name, values in tensors(model):
         writer.add_tensor(name, np.ascontiguousarray(values))
     writer.write_header_to_file()
@@ -109,15 +108,7 @@ def main() -> None:
         model = model_class(config).to(torch.float32).eval()
         randomize(model, seed + 11)
         write_gguf(model, architecture, HERE / f"{name}.gguf")
-        golden = {
-            "made_with": f"transformers {transformers.__version__}, torch {torch.__version__}, float32, eager attention",
-            "config": parameters | {"architectures": [model_class.__name__], "hidden_act": "silu"},
-            **make_tiny_llama.goldens(model, seed + 110),
-        }
-        lines = ",\n".join(f" {json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in golden.items())
-        (HERE / f"{name}.json").write_text("{\n" + lines + "\n}\n")
-        print(name, "smallest margin", min(golden["margins"]), "distinct greedy tokens", len(set(golden["greedy"])),
-              "logits", max(max(r) for r in golden["kept_logits"]))
+        make_tiny_llama.write_golden(model, name, parameters, seed + 110)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,51 @@
+"""Converts tiny Hugging Face checkpoints (hf/<name>/) to GGUF (hf/<name>.gguf) with llama.cpp's own converter, so
+that their goldens hold for both. The vocabulary is made up.
+
+  python3 tests/golden/make_gguf.py PATH_TO_LLAMA_CPP [NAME...]
+"""
+
+import json
+import pathlib
+import shutil
+import sys
+
+HERE = pathlib.Path(__file__).parent / "hf"
+
+# Those that GGUF has fields for: not windows of Qwen2 and Mixtral, other limits of gpt-oss than 7, other scalars of
+# Gemma than its heads' size, and Qwen2-MoE's layers without experts.
+NAMES = ["qwen2_128", "mixtral_128", "gpt_oss_64", "gemma2_256", "qwen2_moe_gguf", "gemma3_gguf", "phi3_gguf"]
+
+
+def main() -> None:
+    llama_cpp = sys.argv[1]
+    sys.path[:0] = [llama_cpp, llama_cpp + "/gguf-py"]
+    import gguf
+    import torch
+    from conversion import ModelBase, ModelType, get_model_architecture, get_model_class
+
+    def set_vocab(self) -> None:
+        count = self.hparams["vocab_size"]
+        self.gguf_writer.add_tokenizer_model("gpt2")
+        self.gguf_writer.add_tokenizer_pre("smollm")
+        self.gguf_writer.add_token_list([f"<{i}>" for i in range(count)])
+        self.gguf_writer.add_token_types([gguf.TokenType.NORMAL] * count)
+        self.gguf_writer.add_token_merges(["< 0"])
+
+    for name in sys.argv[2:] or NAMES:
+        directory = HERE / name
+        hparams = ModelBase.load_hparams(directory, False)
+        model_class = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
+        model_class.set_vocab = set_vocab
+        tokenizer = directory / "tokenizer.json"  # some converters count its tokens
+        vocabulary = {f"<{i}>": i for i in range(hparams["vocab_size"])}
+        tokenizer.write_text(json.dumps({"model": {"vocab": vocabulary}, "added_tokens": []}))
+        with torch.inference_mode():
+            model_class(directory, gguf.LlamaFileType.MOSTLY_BF16, HERE / f"{name}.gguf").write()
+        tokenizer.unlink()
+        if name.endswith("_gguf"):  # needed for this alone
+            shutil.rmtree(directory)
+        print(name, (HERE / f"{name}.gguf").stat().st_size)
+
+
+if __name__ == "__main__":
+    main()
