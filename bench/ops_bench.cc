@@ -262,6 +262,8 @@ class Stack {
                     .cache = cache_.view,
                     .plan = plan_.get(),
                     .scale = 0.125f,
+                    .sinks = {},
+                    .slopes = {},
                     .out = attended_,
                     .output_lse = {}});
       Run(Linear{.x = attended_, .weight = layer.out.get(), .bias = {}, .out = down_});

@@ -1,8 +1,9 @@
 // Microbenchmarks of the tokenizer: bytes of text per second on one core.
 //
-//   tokenizer_bench [MODEL.gguf [TEXT...]] [--benchmark_filter=encode]
+//   tokenizer_bench [MODEL [TEXT...]] [--benchmark_filter=encode]
 //
-// Without arguments: the default model, and the licences that Debian installs as English text.
+// MODEL: a .gguf file, a Hugging Face directory or a tokenizer's own file. Without arguments: the
+// default model, and the licences that Debian installs as English text.
 #include <benchmark/benchmark.h>
 
 #include <filesystem>

@@ -25,8 +25,8 @@ if(TARGET tokamak)
           DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 endif()
 
-if(TARGET tokamak_api)
-  # One shared library that needs none of our archives: all that tokamak_api links is inside, whole,
+if(TARGET tokamak_api AND TARGET tokamak_server)
+  # One shared library that needs none of our archives: all that these two link is inside, whole,
   # since the public API is defined in several of them; and nothing else is visible. Not part of
   # `all`: `make install` builds it.
   file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/shared.cc CONTENT "// All of it is in the archives.\n")
@@ -39,7 +39,7 @@ if(TARGET tokamak_api)
   list(JOIN archives "," archives)
   set_target_properties(tokamak_shared PROPERTIES
     LINK_LIBRARY_OVERRIDE "WHOLE_ARCHIVE,${archives}")
-  target_link_libraries(tokamak_shared PRIVATE tokamak_api)
+  target_link_libraries(tokamak_shared PRIVATE tokamak_api tokamak_server)
   target_link_options(tokamak_shared PRIVATE -Wl,--version-script=${map} -Wl,--no-undefined)
   target_compile_features(tokamak_shared INTERFACE cxx_std_20)
   target_include_directories(tokamak_shared INTERFACE
@@ -60,10 +60,20 @@ if(TARGET tokamak_api)
                 ${CMAKE_BINARY_DIR}/tokamak-config-version.cmake DESTINATION ${package_dir})
 endif()
 
-# Installs into the build folder and builds a program of somebody else's against that.
+# Installs into the build folder, builds programs of somebody else's against that, the examples
+# among them, and runs these where the model is there.
 if(TOKAMAK_TESTS AND TARGET tokamak AND TARGET tokamak_api AND NOT TOKAMAK_SANITIZE)
+  # As src/base/paths.cc finds it.
+  set(model "$ENV{TOKAMAK_MODEL}")
+  if(NOT model)
+    set(cache "$ENV{XDG_CACHE_HOME}")
+    if(NOT IS_ABSOLUTE "${cache}")
+      set(cache "$ENV{HOME}/.cache")
+    endif()
+    set(model "${cache}/tokamak/models/SmolLM2-135M-Instruct.Q4_1.gguf")
+  endif()
   add_test(NAME install_test
     COMMAND ${CMAKE_COMMAND} -DBUILD=${CMAKE_BINARY_DIR} -DSOURCE=${CMAKE_SOURCE_DIR}
-            -P ${CMAKE_SOURCE_DIR}/tests/package/install_test.cmake)
+            -DMODEL=${model} -P ${CMAKE_SOURCE_DIR}/tests/package/install_test.cmake)
   set_tests_properties(install_test PROPERTIES TIMEOUT 600)
 endif()

@@ -55,12 +55,13 @@ endfunction()
 
 # tokamak_test(name SOURCES a_test.cc ... [DEPS target ...] [LABELS label ...] [TIMEOUT seconds])
 # One GoogleTest binary per folder, registered with ctest under its own name. Labels: `slow` is left
-# out under the sanitizers, `cuda` needs a GPU.
+# out under the sanitizers, `cuda` needs a GPU, `sequential` starts no threads, or only as other tests
+# do: the thread sanitizer leaves it out.
 function(tokamak_test name)
-  if(NOT TOKAMAK_TESTS)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(NOT TOKAMAK_TESTS OR (TOKAMAK_SANITIZE STREQUAL "thread" AND "sequential" IN_LIST ARG_LABELS))
     return()
   endif()
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE TOKAMAK_SOURCE_DIR="${CMAKE_SOURCE_DIR}")

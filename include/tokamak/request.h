@@ -14,6 +14,8 @@ namespace tokamak {
 
 using RequestId = uint64_t;
 
+// A plain value. A request that only names a prompt is sampled at temperature 1 until the model
+// ends it or the context is full: set `sampling` (tokamak/sampling_params.h).
 struct Request {
   // Exactly one of the two: text, or token ids that are taken as they are.
   std::optional<std::string> prompt = {};
@@ -23,9 +25,29 @@ struct Request {
   SamplingParams sampling = {};
   int32_t priority = 0;         // higher runs first; equal ones in order of arrival
   std::string cache_salt = {};  // requests share cached prefixes only with those of equal salt
+  std::string label = {};       // what snapshots call it, for people; empty: its id
 };
 
-enum class FinishReason { kStop, kLength, kCancelled, kError };
+enum class FinishReason {
+  kStop,       // the model's own end, a stop string or a stop token
+  kLength,     // max_tokens, or the context is full
+  kCancelled,  // Engine::Cancel, or the end of a drain
+  kError,      // OutputChunk::error says which
+};
+// "stop", "length", "cancelled", "error".
+constexpr const char* FinishReasonName(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+      return "cancelled";
+    case FinishReason::kError:
+      return "error";
+  }
+  return "";
+}
 
 // A token's logprob (natural logarithm) under the model's own distribution, and the most likely
 // alternatives, best first.
@@ -44,8 +66,18 @@ struct Usage {
   int32_t completion_tokens = 0;  // all choices together
 };
 
+// Where a request's time went so far. Phases that it has not reached are 0.
+struct RequestTimings {
+  double queued_seconds = 0;   // from Submit until some of it was first scheduled
+  double prefill_seconds = 0;  // from then until the first token of any choice
+  double decode_seconds = 0;   // from then on
+  int32_t preemptions = 0;     // of all choices
+  int32_t steps = 0;           // in which some of it was scheduled
+};
+
 // One piece of one choice's output. Chunks of a choice come in order; the one with a finish_reason
-// is its last. Every accepted request ends with exactly one chunk per choice that has one.
+// is its last. Every accepted request ends with exactly one chunk per choice that has one. A chunk
+// may hold no text and no tokens.
 struct OutputChunk {
   RequestId request = 0;
   int32_t choice = 0;
@@ -57,8 +89,10 @@ struct OutputChunk {
   Status error;       // with kError
   uint64_t seed = 0;  // the effective seed
   Usage usage;        // so far
+  RequestTimings timings;
 };
 
+// Called on the engine thread: Engine::Submit says what it may do there.
 using OutputCallback = std::function<void(OutputChunk)>;
 
 }  // namespace tokamak

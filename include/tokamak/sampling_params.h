@@ -33,8 +33,25 @@ struct SamplingParams {
   std::vector<std::string> stop = {};        // generation ends before the first of these
   std::vector<int32_t> stop_token_ids = {};  // generation ends at one of these, not emitted
   bool ignore_eos = false;                   // do not end at the model's own end tokens
-  std::optional<int32_t> logprobs = {};      // [0, 20] alternatives per generated token
+  // Special tokens that the text shows, as stop strings see it; it leaves the others out.
+  std::vector<int32_t> shown_special_tokens = {};
+  std::optional<int32_t> logprobs = {};         // [0, 20] alternatives per generated token
   std::optional<int32_t> prompt_logprobs = {};  // [0, 20] alternatives per prompt token
+};
+
+// What a checkpoint's authors recommend (generation_config.json), for what a request leaves open.
+// Absent: they say nothing.
+struct SamplingDefaults {
+  std::optional<float> temperature = {};
+  std::optional<int32_t> top_k = {};
+  std::optional<float> top_p = {};
+  std::optional<float> min_p = {};
+  std::optional<float> repetition_penalty = {};
+  std::optional<int32_t> max_tokens = {};
+
+  void ApplyTo(SamplingParams& params) const;
+  // "temperature 0.6, top_p 0.95"; empty when there are none.
+  std::string ToString() const;
 };
 
 // OK, or kInvalidArgument whose message starts with the field at fault, e.g. "top_p: must be in

@@ -5,17 +5,21 @@
 
 #include "tokamak/status.h"
 #include "tokenizer/tokenizer.h"
+#include "weights/checkpoint.h"
 #include "weights/gguf.h"
 
 namespace tokamak {
 
 struct ChatSource {
   std::string chat_template;  // Jinja; empty: there is none
+  std::string tool_template;  // the same for conversations with tools; empty: the one above
   std::string bos_token;      // spellings; empty: there is none
   std::string eos_token;
 };
 
 ChatSource MakeChatSource(const GgufFile& file, const Tokenizer& tokenizer);
+// As above, of a checkpoint of either kind. Fails when the files that have it cannot be read.
+Result<ChatSource> MakeChatSource(const Checkpoint& checkpoint, const Tokenizer& tokenizer);
 // Reads metadata only. kUnimplemented when the file brings no tokenizer.
 Result<ChatSource> OpenChatSource(const std::string& path);
 

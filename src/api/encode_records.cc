@@ -1,6 +1,7 @@
 // Tokenizes many strings, for comparing with other tokenizers (tests/golden/compare_tokenizers.py):
-//   encode_records MODEL.gguf ADD_SPECIAL PARSE_SPECIAL < records > ids
-// A record is a 32-bit length and that many bytes; the answer is a 32-bit count and 32-bit ids.
+//   encode_records MODEL ADD_SPECIAL PARSE_SPECIAL SHOW_SPECIAL < records > answers
+// MODEL: what OpenTokenizer takes. A record is a 32-bit length and that many bytes; the answer is a
+// 32-bit count and 32-bit ids, then a 32-bit length and the text that they decode to.
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -13,7 +14,7 @@
 namespace tokamak {
 namespace {
 
-Status Run(const std::string& model, EncodeOptions options) {
+Status Run(const std::string& model, EncodeOptions options, bool show_special) {
   ASSIGN_OR_RETURN(const auto tokenizer, OpenTokenizer(model));
   uint32_t size = 0;
   while (std::fread(&size, sizeof size, 1, stdin) == 1) {
@@ -24,6 +25,10 @@ Status Run(const std::string& model, EncodeOptions options) {
     const auto count = static_cast<uint32_t>(ids.size());
     std::fwrite(&count, sizeof count, 1, stdout);
     std::fwrite(ids.data(), sizeof(int32_t), count, stdout);
+    ASSIGN_OR_RETURN(text, tokenizer->Decode(ids, {.skip_special = !show_special}));
+    size = static_cast<uint32_t>(text.size());
+    std::fwrite(&size, sizeof size, 1, stdout);
+    std::fwrite(text.data(), 1, size, stdout);
   }
   return Status();
 }
@@ -32,12 +37,13 @@ Status Run(const std::string& model, EncodeOptions options) {
 }  // namespace tokamak
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::fprintf(stderr, "usage: encode_records MODEL.gguf ADD_SPECIAL PARSE_SPECIAL < records\n");
+  if (argc != 5) {
+    std::fprintf(stderr,
+                 "usage: encode_records MODEL ADD_SPECIAL PARSE_SPECIAL SHOW_SPECIAL < records\n");
     return 2;
   }
-  const std::string_view add = argv[2], parse = argv[3];
-  const tokamak::Status status = tokamak::Run(argv[1], {add == "1", parse == "1"});
+  const std::string_view add = argv[2], parse = argv[3], show = argv[4];
+  const tokamak::Status status = tokamak::Run(argv[1], {add == "1", parse == "1"}, show == "1");
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return status.ok() ? 0 : 1;
 }

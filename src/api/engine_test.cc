@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <future>
 #include <map>
 #include <random>
 #include <thread>
@@ -83,6 +84,7 @@ TEST(Engine, LoadNamesWhatIsWrong) {
   fails([](auto& o) { o.max_batch_tokens = 1; }, kInvalid, "--max-batch-tokens");
   fails([](auto& o) { o.block_size = 0; }, kInvalid, "--block-size");
   fails([](auto& o) { o.kv_cache_dtype = "f64"; }, kInvalid, "--kv-cache-dtype");
+  fails([](auto& o) { o.mla = "fast"; }, kInvalid, "--mla");
   fails([](auto& o) { o.target_itl_ms = -1; }, kInvalid, "--target-itl-ms");
   fails([](auto& o) { o.max_context = 513; }, kInvalid, "512");
   fails([](auto& o) { o.num_blocks = 0, o.kv_cache_bytes = 1; }, StatusCode::kResourceExhausted,
@@ -289,6 +291,71 @@ TEST(Engine, DrainsAndThenRefuses) {
   engine->Drain(0);
   EXPECT_LE(cancelled, 1);
   EXPECT_EQ(engine->Submit(Ids({1}, 1), {}).status().code(), StatusCode::kUnavailable);
+}
+
+// What /health goes by. The engine thread is held in the first callback after idling, where the
+// statistics of the step before still say that nothing is to be done.
+TEST(Engine, AnEngineThatIsHeldInItsFirstStepMakesNoProgress) {
+  const auto engine = Load();
+  EXPECT_EQ(engine->stats().seconds_since_progress, 0);
+  struct Gate {
+    Mutex mutex;
+    CondVar changed;
+    bool entered GUARDED_BY(mutex) = false;
+    bool open GUARDED_BY(mutex) = false;
+  } gate;
+  const auto hold = [&gate](const OutputChunk&) {
+    MutexLock lock(gate.mutex);
+    gate.entered = true;
+    gate.changed.NotifyAll();
+    while (!gate.open) gate.changed.Wait(gate.mutex);
+  };
+  ASSERT_TRUE(engine->Submit(Ids({1, 2, 3}, 2), hold).ok());
+  {
+    MutexLock lock(gate.mutex);
+    while (!gate.entered) gate.changed.Wait(gate.mutex);
+  }
+  const double before = engine->stats().seconds_since_progress;
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_GE(engine->stats().seconds_since_progress, before + 0.02);
+  {
+    MutexLock lock(gate.mutex);
+    gate.open = true;
+    gate.changed.NotifyAll();
+  }
+  engine->Drain(60);
+  EXPECT_EQ(engine->stats().seconds_since_progress, 0);
+}
+
+// The next snapshot, or null if there is none within 20 s.
+std::shared_ptr<const EngineSnapshot> SnapshotOf(Engine& engine) {
+  const auto promise = std::make_shared<std::promise<std::shared_ptr<const EngineSnapshot>>>();
+  auto future = promise->get_future();
+  engine.Snapshot([promise](auto snapshot) { promise->set_value(std::move(snapshot)); });
+  return future.wait_for(std::chrono::seconds(20)) == std::future_status::ready ? future.get()
+                                                                                : nullptr;
+}
+
+TEST(Engine, GivesSnapshotsAtMostTenTimesASecond) {
+  const auto engine = Load();
+  const auto first = SnapshotOf(*engine);
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(first->blocks.map, std::string(64, '.'));
+  ASSERT_TRUE(engine->Generate(Ids(std::vector<int32_t>(40, 5), 8)).ok());
+  std::shared_ptr<const EngineSnapshot> latest = first;
+  while (latest->stats.generated_tokens == 0) {
+    const auto next = SnapshotOf(*engine);
+    ASSERT_NE(next, nullptr);
+    if (next != latest) {
+      EXPECT_GE(next->time - latest->time, 0.0999);
+    }
+    latest = next;
+  }
+  EXPECT_EQ(latest->stats.generated_tokens, 8);
+  EXPECT_EQ(latest->blocks.cached, engine->stats().cached_blocks);
+  EXPECT_GT(latest->blocks.cached, 0);
+  ASSERT_EQ(latest->requests.size(), 1u);
+  EXPECT_EQ(latest->requests[0].output_tokens, 8);
 }
 
 TEST(Engine, RefusesMoreThanItsQueue) {

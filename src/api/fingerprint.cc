@@ -21,12 +21,21 @@ Result<std::string> SystemFingerprint(const Checkpoint& checkpoint, const Engine
       hash = Hash64(metadata.data(), metadata.size(), hash + 1);
       add(fmt::format("{}", part.source->size()));
     }
+  } else if (checkpoint.safetensors != nullptr) {
+    for (const SafetensorsPart& part : checkpoint.safetensors->parts()) {
+      add(fmt::format("{} {} {}", part.header_hash, part.header_bytes, part.source->size()));
+    }
+    add(checkpoint.config.ToString(size_t{1} << 20));
   } else {
     add(checkpoint.source);
   }
   add(VersionText());
   add(model.backend);
+  if (model.task == Task::kEmbed) {
+    add(fmt::format("{} {}", model.embedding.pooling, model.embedding.normalized));
+  }
   add(fmt::format("{} {} {}", options.kv_cache_dtype, options.block_size, model.max_context));
+  add(options.mla);
   return fmt::format("fp_{:016x}", hash);
 }
 

@@ -7,7 +7,10 @@
 #include <future>
 
 #include "api/chat_source.h"
+#include "api/embedding_engine.h"
 #include "api/fingerprint.h"
+#include "api/load_embedding.h"
+#include "api/load_steps.h"
 #include "api/local_engine.h"
 #include "api/open_tokenizer.h"
 #include "api/plan.h"
@@ -18,6 +21,7 @@
 #include "executor/in_process.h"
 #include "models/registry.h"
 #include "ops/count/count_ops.h"
+#include "ops/cpu/ceiling.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/profile/profiled_ops.h"
@@ -60,6 +64,7 @@ Result<DeviceChoice> ParseDevice(const std::string& name) {
 
 Status CheckOptions(const EngineOptions& o) {
   RETURN_IF_ERROR(ParseDevice(o.device).status());
+  RETURN_IF_ERROR(MakeLoadOptions(o).status());
   RETURN_IF_ERROR(CheckRange("--threads", o.threads, 0, 1024));
   RETURN_IF_ERROR(CheckRange("--max-seqs", o.max_seqs, 1, kMaxSeqs));
   RETURN_IF_ERROR(CheckRange("--max-batch-tokens", o.max_batch_tokens, 2, kMaxBatchTokens));
@@ -78,18 +83,6 @@ Status CheckOptions(const EngineOptions& o) {
     return InvalidArgument("--target-itl-ms: must be in [0, 1000000], got {}", o.target_itl_ms);
   }
   return Status();
-}
-
-// "q4_k" or "Q4_K".
-Result<DType> ParseDummyType(std::string name) {
-  std::transform(name.begin(), name.end(), name.begin(), [](char c) {
-    return 'a' <= c && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
-  });
-  for (int i = 0; i < kNumDTypes; ++i) {
-    const auto dtype = static_cast<DType>(i);
-    if (Name(dtype) == name && HoldsWeights(dtype)) return dtype;
-  }
-  return InvalidArgument("--dummy-dtype: \"{}\" is not a type of weights", name);
 }
 
 // "models/SmolLM2.Q4_1.gguf" is called "SmolLM2.Q4_1".
@@ -126,8 +119,8 @@ Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) 
   return std::unique_ptr<Ops>();
 }
 
-// The backend of the device that the options ask for. Afterwards they name it, and have what is
-// best for it where they left it open.
+}  // namespace
+
 Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, int threads,
                                      std::function<Profile()>* take_profile) {
   ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeGpu(options, threads));
@@ -152,15 +145,9 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, int threads,
   return ops;
 }
 
-using TokenizerResult = Result<std::shared_ptr<const Tokenizer>>;
+namespace {
 
-// Null when the checkpoint brings no tokenizer.
-TokenizerResult LoadTokenizer(const Checkpoint& checkpoint) {
-  if (checkpoint.gguf == nullptr || !checkpoint.gguf->metadata().Has("tokenizer.ggml.model")) {
-    return std::shared_ptr<const Tokenizer>();
-  }
-  return MakeTokenizer(*checkpoint.gguf);
-}
+using TokenizerResult = Result<std::shared_ptr<const Tokenizer>>;
 
 // Asked before anything is read.
 Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options,
@@ -173,18 +160,19 @@ Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options,
   int64_t bytes = checkpoint.weight_bytes;
   if (bytes == 0) {  // dummy weights: only the model knows which ones there are
     const std::unique_ptr<CountOps> count = MakeCountOps();
-    LoadOptions load;
-    load.max_context = options.max_context;
+    ASSIGN_OR_RETURN(const LoadOptions load, MakeLoadOptions(options));
     RETURN_IF_ERROR(LoadModel(checkpoint, *count, load).status());
     bytes = count->prepared_bytes();
   }
   return CheckFitsInMemory(checkpoint.source + ": the weights", static_cast<uint64_t>(bytes));
 }
 
+}  // namespace
+
 Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& ops,
-                                           const EngineOptions& options) {
-  LoadOptions load;
-  load.max_context = options.max_context;
+                                           const EngineOptions& options, ModelTask task) {
+  ASSIGN_OR_RETURN(LoadOptions load, MakeLoadOptions(options));
+  load.task = task;
   if (options.on_load_progress && checkpoint.weight_bytes > 0) {
     load.progress = [&](int64_t bytes) {
       const double fraction =
@@ -194,6 +182,8 @@ Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& op
   }
   return LoadModel(checkpoint, ops, load);
 }
+
+namespace {
 
 // Sizes the cache and puts a runner around the model. Completes `info`.
 Result<std::unique_ptr<Executor>> MakeExecutor(std::unique_ptr<Ops> ops,
@@ -221,10 +211,12 @@ Result<std::unique_ptr<Executor>> MakeExecutor(std::unique_ptr<Ops> ops,
   return executor;
 }
 
+}  // namespace
+
 ModelInfo Describe(const Checkpoint& checkpoint, const Model& model, const Ops& ops) {
   const ModelSpec& spec = model.spec();
   ModelInfo info;
-  info.name = NameOf(checkpoint.source);
+  info.name = NameOf(checkpoint.directory.empty() ? checkpoint.source : checkpoint.directory);
   info.architecture = spec.architecture;
   info.num_parameters = spec.num_parameters;
   info.vocab_size = spec.vocab_size;
@@ -233,14 +225,25 @@ ModelInfo Describe(const Checkpoint& checkpoint, const Model& model, const Ops& 
   info.weight_bytes = spec.weight_bytes;
   info.expert_bytes = spec.expert_bytes;
   info.expert_share = spec.expert_share;
+  const GenerationDefaults& generation = checkpoint.generation;
+  info.sampling = {.temperature = generation.temperature,
+                   .top_k = generation.top_k,
+                   .top_p = generation.top_p,
+                   .min_p = generation.min_p,
+                   .repetition_penalty = generation.repetition_penalty,
+                   .max_tokens = generation.max_tokens};
   return info;
 }
 
-void DescribeChat(const Checkpoint& checkpoint, const Tokenizer& tokenizer, ModelInfo& info) {
-  ChatSource chat = MakeChatSource(*checkpoint.gguf, tokenizer);
+namespace {
+
+Status DescribeChat(const Checkpoint& checkpoint, const Tokenizer& tokenizer, ModelInfo& info) {
+  ASSIGN_OR_RETURN(ChatSource chat, MakeChatSource(checkpoint, tokenizer));
   info.chat_template = std::move(chat.chat_template);
+  info.tool_template = std::move(chat.tool_template);
   info.bos_token = std::move(chat.bos_token);
   info.eos_token = std::move(chat.eos_token);
+  return Status();
 }
 
 EngineCoreOptions CoreOptions(const EngineOptions& options) {
@@ -253,25 +256,44 @@ EngineCoreOptions CoreOptions(const EngineOptions& options) {
   return core;
 }
 
+// Half a gigabyte is used for the measurement: it must not be what ends the process.
+constexpr uint64_t kSpareBytes = uint64_t{2} << 30;
+
+std::optional<double> MeasureReadGbS(const ModelInfo& model) {
+  const Result<MemoryBudget> budget = AvailableMemory();
+  if (!budget.ok() || budget.value().available_bytes < kSpareBytes) return std::nullopt;
+  const double gb_s =
+      MeasureCpuCeiling(model.threads, model.backend, model.weight_bytes).weights_gb_s;
+  return gb_s > 0 ? std::optional(gb_s) : std::nullopt;
+}
+
+Result<Checkpoint> Open(const EngineOptions& options) {
+  RETURN_IF_ERROR(CheckOptions(options));
+  ASSIGN_OR_RETURN(const DType dummy_dtype, ParseDummyType(options.dummy_dtype));
+  return OpenCheckpoint(options.model, {.dummy_dtype = dummy_dtype});
+}
+
 }  // namespace
 
-Result<EngineParts> LoadParts(const EngineOptions& given) {
+Result<EngineParts> LoadParts(const EngineOptions& options) {
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Open(options));
+  return LoadParts(options, checkpoint);
+}
+
+Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& checkpoint) {
   const auto start = std::chrono::steady_clock::now();
-  RETURN_IF_ERROR(CheckOptions(given));
   EngineParts parts;
   EngineOptions& options = parts.options;
   options = given;
-  ASSIGN_OR_RETURN(const DType dummy_dtype, ParseDummyType(options.dummy_dtype));
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint,
-                   OpenCheckpoint(options.model, {.dummy_dtype = dummy_dtype}));
   const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
   ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options, threads, &parts.take_profile));
   Ops& device = *ops;  // the executor will own it
   const std::optional<int64_t> free_before = device.FreeDeviceMemory();
   RETURN_IF_ERROR(CheckFits(checkpoint, options, free_before));
   std::future<TokenizerResult> tokenizer =
-      std::async(std::launch::async, [&checkpoint] { return LoadTokenizer(checkpoint); });
-  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadWeights(checkpoint, *ops, options));
+      std::async(std::launch::async, [&checkpoint] { return MakeTokenizer(checkpoint); });
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
+                   LoadWeights(checkpoint, *ops, options, ModelTask::kGenerate));
 
   parts.model = Describe(checkpoint, *model, *ops);
   parts.model.device = options.device;
@@ -288,10 +310,13 @@ Result<EngineParts> LoadParts(const EngineOptions& given) {
   ASSIGN_OR_RETURN(parts.tokenizer, tokenizer.get());
   if (parts.tokenizer != nullptr) {
     if (parts.tokenizer->vocab_size() > parts.model.vocab_size) {
-      return DataLoss("{}: the tokenizer has {} tokens, the model only {}", checkpoint.source,
-                      parts.tokenizer->vocab_size(), parts.model.vocab_size);
+      return DataLoss("{}: vocab_size: the tokenizer has {} tokens, the model only {}",
+                      checkpoint.source, parts.tokenizer->vocab_size(), parts.model.vocab_size);
     }
-    DescribeChat(checkpoint, *parts.tokenizer, parts.model);
+    RETURN_IF_ERROR(DescribeChat(checkpoint, *parts.tokenizer, parts.model));
+  }
+  if (parts.model.device == "cpu") {
+    parts.measure_read_gb_s = [model = parts.model] { return MeasureReadGbS(model); };
   }
   parts.core = CoreOptions(options);
   parts.model.load_seconds =
@@ -300,7 +325,12 @@ Result<EngineParts> LoadParts(const EngineOptions& given) {
 }
 
 Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) {
-  ASSIGN_OR_RETURN(EngineParts parts, LoadParts(options));
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Open(options));
+  if (IsForEmbedding(options, checkpoint)) {
+    ASSIGN_OR_RETURN(EmbeddingParts parts, LoadEmbeddingParts(options, checkpoint));
+    return MakeEmbeddingEngine(std::move(parts));
+  }
+  ASSIGN_OR_RETURN(EngineParts parts, LoadParts(options, checkpoint));
   if (!options.record_path.empty()) {
     const std::string& backend = parts.model.backend;  // "cpu/avx512" or "reference"
     const RecordHeader header =

@@ -9,11 +9,15 @@
 namespace tokamak {
 namespace {
 
+constexpr std::chrono::milliseconds kSnapshotPeriod(100);
+
 // Fits in a JSON number that every client reads exactly.
 uint64_t RandomSeed() {
   std::random_device device;
   return ((uint64_t{device()} << 32) | device()) >> 11;
 }
+
+Status NotEmbedding() { return Unimplemented("this model generates text and embeds none"); }
 
 // Chunks of a request put together, one per choice.
 void Merge(OutputChunk chunk, OutputChunk* whole) {
@@ -30,6 +34,7 @@ void Merge(OutputChunk chunk, OutputChunk* whole) {
   if (!chunk.error.ok()) whole->error = chunk.error;
   whole->seed = chunk.seed;
   whole->usage = chunk.usage;
+  whole->timings = chunk.timings;
 }
 
 }  // namespace
@@ -51,7 +56,7 @@ LocalEngine::~LocalEngine() {
 }
 
 Status LocalEngine::Start() {
-  parts_.core.on_request_done = [this](RequestId, const RequestTimings&) { ++ended_; };
+  parts_.core.on_request_done = [this](RequestId) { ++ended_; };
   Clock* clock = &clock_;
   Executor* executor = parts_.executor.get();
   if (parts_.record != nullptr) {
@@ -61,6 +66,8 @@ Status LocalEngine::Start() {
     executor = recording_executor_.get();
   }
   ASSIGN_OR_RETURN(core_, EngineCore::Create(parts_.core, clock, executor));
+  read_gb_s_ = std::make_unique<IdleMeasurement>(
+      parts_.measure_read_gb_s, [this] { return core_->stats(TimePoint{}).steps; });
   thread_ = std::thread([this] { Run(); });
   return Status();
 }
@@ -75,6 +82,7 @@ void LocalEngine::Run() {
       if (parts_.record != nullptr && !core_->health().ok()) (void)parts_.record->Flush();
     }
     CountEnded();
+    GiveSnapshots();
     if (!core_->HasWork() && !stop_.load()) mailbox_.WaitForWork();
   }
 }
@@ -100,12 +108,15 @@ void LocalEngine::Take(EngineMessage message) {
       on_output(std::move(chunk));
     }
     ++ended_;
+    ++refused_;
   } else if (const auto* cancel = std::get_if<CancelMessage>(&message)) {
     Record(CancelEvent{cancel->request});
     core_->Cancel(cancel->request);
   } else if (std::holds_alternative<CancelAllMessage>(message)) {
     Record(CancelAllEvent{});
     core_->CancelAll();
+  } else if (auto* watch = std::get_if<SnapshotMessage>(&message)) {
+    watchers_.push_back(std::move(watch->on_snapshot));
   }
 }
 
@@ -126,10 +137,11 @@ Result<Arrival> LocalEngine::MakeArrival(Request request) const {
   if (!arrival.sampling.seed) arrival.sampling.seed = RandomSeed();
   arrival.priority = request.priority;
   arrival.cache_root = std::move(request.cache_salt);
+  arrival.label = std::move(request.label);
   if (parts_.tokenizer != nullptr) {
     arrival.eos_ids = parts_.tokenizer->end_of_generation_ids();
     for (int32_t choice = 0; choice < arrival.sampling.n; ++choice) {
-      ASSIGN_OR_RETURN(auto decoder, MakeTextDecoder(parts_.tokenizer, arrival.sampling.stop));
+      ASSIGN_OR_RETURN(auto decoder, MakeTextDecoder(parts_.tokenizer, arrival.sampling));
       arrival.decoders.push_back(std::move(decoder));
     }
   } else if (!arrival.sampling.stop.empty()) {
@@ -143,6 +155,7 @@ Result<RequestId> LocalEngine::Submit(Request request, OutputCallback on_output)
   const RequestId id = next_id_.fetch_add(1);
   arrival.id = id;
   arrival.on_output = std::move(on_output);
+  arrival.submitted = std::chrono::steady_clock::now();
   RETURN_IF_ERROR(core_->Check(arrival));
   RETURN_IF_ERROR(Accept());
   mailbox_.Push(std::move(arrival));
@@ -158,7 +171,7 @@ Status LocalEngine::Accept() {
     return Unavailable("the queue is full: {} requests are running or waiting (--max-queue {})",
                        open_, parts_.core.max_queue);
   }
-  ++open_;
+  if (open_++ == 0) open_since_ = std::chrono::steady_clock::now();
   return Status();
 }
 
@@ -167,10 +180,19 @@ void LocalEngine::CountEnded() {
   if (ended_ == 0) return;
   MutexLock lock(mutex_);
   open_ -= std::exchange(ended_, 0);
+  open_since_ = std::chrono::steady_clock::now();
   if (open_ == 0) all_done_.NotifyAll();
 }
 
 void LocalEngine::Cancel(RequestId request) { mailbox_.Push(CancelMessage{request}); }
+
+Result<RequestId> LocalEngine::SubmitEmbedding(EmbeddingRequest, EmbeddingCallback) {
+  return NotEmbedding();
+}
+Result<EmbeddingOutput> LocalEngine::Embed(EmbeddingRequest) { return NotEmbedding(); }
+Result<EmbeddingRequest> LocalEngine::TokenizeEmbedding(EmbeddingRequest) const {
+  return NotEmbedding();
+}
 
 Result<std::vector<OutputChunk>> LocalEngine::Generate(Request request) {
   struct Answer {
@@ -220,7 +242,38 @@ std::string LocalEngine::TokenBytes(int32_t id) const {
   return std::string(parts_.tokenizer->TokenPiece(id));
 }
 
-EngineStats LocalEngine::stats() const { return core_->stats(std::chrono::steady_clock::now()); }
+EngineStats LocalEngine::stats() const {
+  std::optional<TimePoint> waiting_since;
+  {
+    MutexLock lock(mutex_);
+    if (open_ > 0) waiting_since = open_since_;
+  }
+  EngineStats stats = core_->stats(std::chrono::steady_clock::now(), waiting_since);
+  stats.ended_requests[static_cast<size_t>(FinishReason::kError)] += refused_;
+  return stats;
+}
+
+void LocalEngine::Snapshot(SnapshotCallback on_snapshot) {
+  mailbox_.Push(SnapshotMessage{std::move(on_snapshot)});
+}
+
+// Time comes from the system here and not from the core's clock: a recorded run does not depend on
+// who watches.
+void LocalEngine::GiveSnapshots() {
+  if (watchers_.empty()) return;
+  const bool idle = !core_->HasWork();
+  const TimePoint now = std::chrono::steady_clock::now();
+  if (snapshot_ == nullptr || now - snapshot_time_ >= kSnapshotPeriod) {
+    const auto unix_now = std::chrono::system_clock::now().time_since_epoch();
+    auto snapshot = std::make_shared<EngineSnapshot>(
+        core_->Snapshot(now, std::chrono::duration<double>(unix_now).count()));
+    snapshot->stats.ended_requests[static_cast<size_t>(FinishReason::kError)] += refused_;
+    snapshot->read_gb_s = read_gb_s_->Get(idle);
+    snapshot_ = std::move(snapshot);
+    snapshot_time_ = now;
+  }
+  for (const SnapshotCallback& watcher : std::exchange(watchers_, {})) watcher(snapshot_);
+}
 
 void LocalEngine::Drain(double timeout_seconds) {
   MutexLock lock(mutex_);

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "api/idle_measurement.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "engine/engine_core.h"
@@ -30,6 +31,8 @@ struct EngineParts {
   EngineCoreOptions core;
   std::unique_ptr<RecordWriter> record;   // null: the run is not recorded
   std::function<Profile()> take_profile;  // empty: nothing is measured
+  // What the machine's memory delivers, in GB/s; takes a while and all cores. Empty: not known.
+  std::function<std::optional<double>()> measure_read_gb_s;
 };
 
 // The engine thread owns core_ and, through it, the executor; other threads reach it through the
@@ -43,12 +46,17 @@ class LocalEngine final : public Engine {
   Result<RequestId> Submit(Request request, OutputCallback on_output) override;
   void Cancel(RequestId request) override;
   Result<std::vector<OutputChunk>> Generate(Request request) override;
+  // Refuse.
+  Result<RequestId> SubmitEmbedding(EmbeddingRequest request, EmbeddingCallback on_output) override;
+  Result<EmbeddingOutput> Embed(EmbeddingRequest request) override;
+  Result<EmbeddingRequest> TokenizeEmbedding(EmbeddingRequest request) const override;
   Result<std::vector<int32_t>> Tokenize(std::string_view text, bool add_special,
                                         bool parse_special) const override;
   std::string Detokenize(const std::vector<int32_t>& ids) const override;
   std::string TokenBytes(int32_t id) const override;
   const ModelInfo& model() const override { return parts_.model; }
-  EngineStats stats() const override;
+  EngineStats stats() const override EXCLUDES(mutex_);
+  void Snapshot(SnapshotCallback on_snapshot) override;
   Profile TakeProfile() override { return parts_.take_profile ? parts_.take_profile() : Profile(); }
   Status health() const override { return core_->health(); }
   const std::string& system_fingerprint() const override { return parts_.system_fingerprint; }
@@ -60,6 +68,7 @@ class LocalEngine final : public Engine {
   void Run();  // the engine thread
   void Take(EngineMessage message);
   void Record(const RecordEvent& event);
+  void GiveSnapshots();
 
   Result<Arrival> MakeArrival(Request request) const;
   Status Accept() EXCLUDES(mutex_);
@@ -72,6 +81,12 @@ class LocalEngine final : public Engine {
   std::unique_ptr<RecordingExecutor> recording_executor_;
   std::unique_ptr<EngineCore> core_;  // engine thread, but for its thread-safe methods
   int64_t ended_ = 0;                 // engine thread: requests that ended since CountEnded
+  // Engine thread: who waits for a snapshot, and the latest.
+  std::vector<SnapshotCallback> watchers_;
+  std::shared_ptr<const EngineSnapshot> snapshot_;
+  TimePoint snapshot_time_{};
+  std::unique_ptr<IdleMeasurement> read_gb_s_;
+  std::atomic<int64_t> refused_{0};  // accepted, but not by the core
   EngineMailbox mailbox_;
   std::atomic<RequestId> next_id_{1};
   std::atomic<bool> stop_{false};
@@ -80,6 +95,8 @@ class LocalEngine final : public Engine {
   CondVar all_done_;
   int64_t open_ GUARDED_BY(mutex_) = 0;  // requests accepted that have not ended
   bool draining_ GUARDED_BY(mutex_) = false;
+  // Since when there are open requests, or when the last one ended while there were.
+  TimePoint open_since_ GUARDED_BY(mutex_){};
 
   std::thread thread_;
 };

@@ -1,7 +1,8 @@
 #include "api/plan.h"
 
+#include <algorithm>
+
 #include "base/error.h"
-#include "models/registry.h"
 #include "ops/count/count_ops.h"
 
 namespace tokamak {
@@ -16,7 +17,33 @@ Result<DType> KvDtype(const std::string& name) {
                          name);
 }
 
+Result<nn::MlaForm> ParseMlaForm(const std::string& name) {
+  if (name == "standard") return nn::MlaForm::kStandard;
+  if (name == "latent") return nn::MlaForm::kLatent;
+  if (name == "absorbed") return nn::MlaForm::kAbsorbed;
+  if (name == "auto") return nn::MlaForm::kAuto;
+  return InvalidArgument("--mla: must be standard, latent, absorbed or auto, got \"{}\"", name);
+}
+
 }  // namespace
+
+Result<LoadOptions> MakeLoadOptions(const EngineOptions& options) {
+  LoadOptions load;
+  load.max_context = options.max_context;
+  ASSIGN_OR_RETURN(load.mla_form, ParseMlaForm(options.mla));
+  return load;
+}
+
+Result<DType> ParseDummyType(std::string name) {
+  std::transform(name.begin(), name.end(), name.begin(), [](char c) {
+    return 'a' <= c && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  });
+  for (int i = 0; i < kNumDTypes; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    if (Name(dtype) == name && HoldsWeights(dtype)) return dtype;
+  }
+  return InvalidArgument("--dummy-dtype: \"{}\" is not a type of weights", name);
+}
 
 Result<RunnerShape> MakeRunnerShape(const EngineOptions& options, const Model& model) {
   RunnerShape shape;
@@ -45,8 +72,7 @@ Result<MemoryPlan> PlanRunner(const Model& model, const EngineOptions& options,
 Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& options,
                          int64_t free_bytes) {
   const std::unique_ptr<CountOps> count = MakeCountOps();
-  LoadOptions load;
-  load.max_context = options.max_context;
+  ASSIGN_OR_RETURN(const LoadOptions load, MakeLoadOptions(options));
   ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, LoadModel(checkpoint, *count, load));
   constexpr int64_t kBf16Bytes = 2;
   const int64_t weights =

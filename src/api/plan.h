@@ -2,14 +2,22 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "models/model.h"
+#include "models/registry.h"
 #include "runner/memory_plan.h"
 #include "runner/runner.h"
 #include "tokamak/engine.h"
 #include "weights/checkpoint.h"
 
 namespace tokamak {
+
+// EngineOptions::dummy_dtype: "q4_k" or "Q4_K".
+Result<DType> ParseDummyType(std::string name);
+
+// What loading takes of the options, but for progress. kInvalidArgument for one that is none.
+Result<LoadOptions> MakeLoadOptions(const EngineOptions& options);
 
 // kInvalidArgument for an option that is none.
 Result<RunnerShape> MakeRunnerShape(const EngineOptions& options, const Model& model);

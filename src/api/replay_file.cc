@@ -15,6 +15,7 @@ constexpr char kModel[] = "model";
 constexpr char kDevice[] = "device";
 constexpr char kIsa[] = "isa";
 constexpr char kKvCacheDtype[] = "kv_cache_dtype";
+constexpr char kMla[] = "mla";
 constexpr char kFingerprint[] = "system_fingerprint";
 
 std::string Property(const RecordHeader& header, std::string_view key) {
@@ -34,6 +35,7 @@ Result<EngineOptions> OptionsOf(const RecordHeader& header, const ReplayFileOpti
   options.isa = Property(header, kIsa);
   options.steps_in_flight = header.limits.depth;
   options.kv_cache_dtype = Property(header, kKvCacheDtype);
+  if (const std::string mla = Property(header, kMla); !mla.empty()) options.mla = mla;
   options.threads = replay.threads;
   options.max_seqs = header.limits.max_slots;
   options.max_batch_tokens = header.limits.max_step_tokens;
@@ -49,7 +51,7 @@ void AddDecoders(const std::shared_ptr<const Tokenizer>& tokenizer, const Arriva
                  Arrival* arrival) {
   if (!event.has_decoders || tokenizer == nullptr) return;
   for (int32_t choice = 0; choice < arrival->sampling.n; ++choice) {
-    auto decoder = MakeTextDecoder(tokenizer, arrival->sampling.stop);
+    auto decoder = MakeTextDecoder(tokenizer, arrival->sampling);
     if (!decoder.ok()) return;  // Submit refuses what is wrong, as it did then
     arrival->decoders.push_back(*std::move(decoder));
   }
@@ -65,6 +67,7 @@ RecordHeader MakeRecordHeader(const EngineOptions& options, const std::string& i
                        {kDevice, options.device},
                        {kIsa, isa},
                        {kKvCacheDtype, options.kv_cache_dtype},
+                       {kMla, options.mla},
                        {kFingerprint, system_fingerprint}};
   header.options = core;
   header.options.on_request_done = nullptr;

@@ -12,9 +12,11 @@ namespace {
 class TokenizerTextDecoder final : public TextDecoder {
  public:
   TokenizerTextDecoder(std::shared_ptr<const Tokenizer> tokenizer,
-                       std::optional<StopStringMatcher> stop)
+                       std::optional<StopStringMatcher> stop, std::vector<int32_t> shown)
       // What is generated goes on from the prompt: a first space is one that the model wrote.
-      : detokenizer_(std::move(tokenizer), {.skip_special = true, .continuation = true}),
+      : detokenizer_(
+            std::move(tokenizer),
+            {.skip_special = true, .continuation = true, .shown_special = std::move(shown)}),
         stop_(std::move(stop)) {}
 
   bool Append(TokenId token, bool may_stop, std::string* text) override {
@@ -45,15 +47,15 @@ class TokenizerTextDecoder final : public TextDecoder {
 }  // namespace
 
 Result<std::unique_ptr<TextDecoder>> MakeTextDecoder(std::shared_ptr<const Tokenizer> tokenizer,
-                                                     const std::vector<std::string>& stop) {
+                                                     const SamplingParams& sampling) {
   std::optional<StopStringMatcher> matcher;
-  if (!stop.empty()) {
-    Result<StopStringMatcher> made = StopStringMatcher::Create(stop);
+  if (!sampling.stop.empty()) {
+    Result<StopStringMatcher> made = StopStringMatcher::Create(sampling.stop);
     if (!made.ok()) return made.status().WithContext("stop");
     matcher = *std::move(made);
   }
-  return std::unique_ptr<TextDecoder>(
-      std::make_unique<TokenizerTextDecoder>(std::move(tokenizer), std::move(matcher)));
+  return std::unique_ptr<TextDecoder>(std::make_unique<TokenizerTextDecoder>(
+      std::move(tokenizer), std::move(matcher), sampling.shown_special_tokens));
 }
 
 }  // namespace tokamak

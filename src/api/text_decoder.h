@@ -2,18 +2,17 @@
 #pragma once
 
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "engine/text_decoder.h"
+#include "tokamak/sampling_params.h"
 #include "tokamak/status.h"
 #include "tokenizer/tokenizer.h"
 
 namespace tokamak {
 
-// One for a choice. kInvalidArgument, starting with "stop: ", when a stop string cannot be looked
-// for.
+// One for a choice, with its `stop` and `shown_special_tokens`. kInvalidArgument, starting with
+// "stop: ", when a stop string cannot be looked for.
 Result<std::unique_ptr<TextDecoder>> MakeTextDecoder(std::shared_ptr<const Tokenizer> tokenizer,
-                                                     const std::vector<std::string>& stop);
+                                                     const SamplingParams& sampling);
 
 }  // namespace tokamak

@@ -68,16 +68,6 @@ TEST(VocabFromGguf, IdsEqualThoseThatComeWithTheReferenceVocabularies) {
   }
 }
 
-uint32_t Fnv(const Ids& ids) {
-  uint32_t hash = 0x811C9DC5;
-  for (const int32_t id : ids) {
-    for (int shift = 0; shift < 32; shift += 8) {
-      hash = (hash ^ (static_cast<uint32_t>(id) >> shift & 0xFF)) * 0x01000193;
-    }
-  }
-  return hash;
-}
-
 // tests/golden/tokenizer_ids.txt, by make_tokenizer_goldens.py.
 TEST(VocabFromGguf, IdsEqualOtherTokenizersOnGeneratedStrings) {
   std::ifstream goldens(std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/tokenizer_ids.txt");
@@ -100,7 +90,7 @@ TEST(VocabFromGguf, IdsEqualOtherTokenizersOnGeneratedStrings) {
       if (!tokenizer) continue;
       const Ids ids = *tokenizer->Encode(testing::TestString(i),
                                          {.add_special = false, .parse_special = parse == 1});
-      ASSERT_EQ(Fnv(ids), std::stoul(hash, nullptr, 16))
+      ASSERT_EQ(testing::Fnv32(ids), std::stoul(hash, nullptr, 16))
           << name << ", string " << i << ", parse_special " << parse << ", unlike " << reference;
     }
   }

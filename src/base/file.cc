@@ -69,6 +69,11 @@ Status File::ReadAt(uint64_t offset, void* destination, size_t size) const {
   return Status();
 }
 
+bool FileExists(const std::string& path) {
+  struct stat info;
+  return ::stat(path.c_str(), &info) == 0;
+}
+
 Result<std::string> ReadWholeFile(const std::string& path, uint64_t max_bytes) {
   ASSIGN_OR_RETURN(File file, File::Open(path));
   if (file.size() > max_bytes) {

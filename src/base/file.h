@@ -32,6 +32,9 @@ class File {
   uint64_t size_ = 0;
 };
 
+// Whether there is a file or a folder of that name.
+bool FileExists(const std::string& path);
+
 // The whole file as a string; kResourceExhausted when it is longer than `max_bytes`.
 Result<std::string> ReadWholeFile(const std::string& path, uint64_t max_bytes);
 

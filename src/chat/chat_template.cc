@@ -1,5 +1,7 @@
 #include "chat/chat_template.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "chat/jinja/interpreter.h"
 #include "chat/jinja/parser.h"
@@ -28,6 +30,33 @@ Value WithReasoning(const Value& message) {
   for (const auto& [key, value] : message.dict().entries) extended->Set(key, value);
   extended->Set(Value::String("reasoning_content"), text);
   return MakeDict(std::move(extended), nullptr);
+}
+
+// Not more than their JSON has.
+size_t BytesOf(const Value& value) {
+  constexpr size_t kEach = 2;
+  size_t bytes = kEach;
+  if (value.is_string()) bytes += value.text().size();
+  if (value.is(jinja::Type::kList)) {
+    for (const Value& item : value.items()) bytes += BytesOf(item);
+  } else if (value.is_dict()) {
+    for (const auto& [key, item] : value.dict().entries) bytes += BytesOf(key) + BytesOf(item);
+  }
+  return bytes;
+}
+
+// A few templates look at all messages for each of them, which takes them millions of steps for a
+// thousand. Who sends more may take more, in proportion: time per byte of a request stays what it
+// is, whatever the template. The most is what the most messages that a request may have need.
+jinja::Limits LimitsFor(const ChatInput& input) {
+  constexpr size_t kBytes = 64 << 10;  // that the default limits are for
+  constexpr double kMostTimes = 20;
+  jinja::Limits limits;
+  const size_t bytes = BytesOf(input.messages) + BytesOf(input.tools);
+  const double times = static_cast<double>(bytes) / kBytes;
+  limits.steps =
+      static_cast<int64_t>(static_cast<double>(limits.steps) * std::clamp(times, 1.0, kMostTimes));
+  return limits;
 }
 
 std::tm LocalTime() {
@@ -79,7 +108,7 @@ Result<std::string> ChatTemplate::Render(const ChatInput& input) const {
   inputs.emplace_back("tools", input.tools);
   inputs.emplace_back("documents", Value::None());
   inputs.emplace_back("add_generation_prompt", Value::Bool(input.add_generation_prompt));
-  jinja::Interpreter interpreter(*program_, inputs, jinja::Limits(),
+  jinja::Interpreter interpreter(*program_, inputs, LimitsFor(input),
                                  input.now ? *input.now : LocalTime());
   return interpreter.Render();
 }

@@ -9,6 +9,7 @@
 
 #include "api/version.h"
 #include "base/mutex.h"
+#include "cli/percentiles.h"
 
 namespace tokamak::cli {
 namespace {
@@ -96,12 +97,6 @@ void Describe(const ModelInfo& model, BenchResult& result) {
 
 }  // namespace
 
-double StepWeightBytes(const ModelInfo& model, double tokens) {
-  const auto experts = static_cast<double>(model.expert_bytes);
-  const double touched = 1 - std::pow(1 - model.expert_share, tokens);
-  return static_cast<double>(model.weight_bytes) - experts + experts * touched;
-}
-
 std::vector<int32_t> RandomPrompt(int32_t length, int32_t vocab_size, uint64_t* state) {
   std::vector<int32_t> prompt(static_cast<size_t>(length));
   for (int32_t& token : prompt) token = RandomInRange(0, vocab_size - 1, state);
@@ -117,12 +112,9 @@ double PeakRssMb() {
 Percentiles PercentilesOf(std::vector<double> values) {
   if (values.empty()) return {};
   std::sort(values.begin(), values.end());
-  const auto at = [&](double p) {
-    const auto rank =
-        static_cast<size_t>(std::max(0.0, p * static_cast<double>(values.size()) - 1));
-    return values[std::min(rank, values.size() - 1)];
-  };
-  return {.p50 = at(0.50), .p90 = at(0.90), .p99 = at(0.99)};
+  return {.p50 = NearestRank(values, 50),
+          .p90 = NearestRank(values, 90),
+          .p99 = NearestRank(values, 99)};
 }
 
 int32_t RandomInRange(int32_t low, int32_t high, uint64_t* state) {

@@ -41,8 +41,4 @@ double PeakRssMb();
 // Nearest rank.
 Percentiles PercentilesOf(std::vector<double> values);
 
-// Bytes of weights that a step of so many tokens reads: of the experts, those that tokens with
-// choices independent of each other would touch on average.
-double StepWeightBytes(const ModelInfo& model, double tokens);
-
 }  // namespace tokamak::cli

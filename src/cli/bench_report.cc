@@ -125,11 +125,7 @@ void Reporter::MeasureMachine() {
   const ModelInfo& model = engine_->model();
   if (model.device != "cpu") return;
   peak_rss_mb_ = PeakRssMb();
-  // "cpu/avx512" or "cpu/avx512/precise"; "reference" has none.
-  const size_t slash = std::min(model.backend.find('/'), model.backend.size() - 1);
-  std::string isa = model.backend.substr(slash + 1);
-  isa.resize(std::min(isa.find('/'), isa.size()));
-  ceiling_ = MeasureCpuCeiling(model.threads, isa, model.weight_bytes);
+  ceiling_ = MeasureCpuCeiling(model.threads, model.backend, model.weight_bytes);
   // What that took is not the engine's: the kernel's count of the peak starts again (proc(5)).
   if (std::FILE* file = std::fopen("/proc/self/clear_refs", "w"); file != nullptr) {
     std::fputc('5', file);

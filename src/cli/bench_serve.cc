@@ -1,104 +1,449 @@
 // tokamak bench serve: a load generator for any OpenAI-compatible server.
+#include <unistd.h>
+
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "cli/bench_flags.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/serve_load.h"
+#include "cli/serve_plot.h"
 
 namespace tokamak::cli {
 namespace {
 
 constexpr char kExamples[] =
     "  tokamak bench serve --url http://127.0.0.1:8080 --concurrency 16 --shared-prefix 880\n"
-    "  tokamak bench serve --url http://127.0.0.1:8080 --rate 4 --requests 200 --json\n";
+    "  tokamak bench serve --url http://127.0.0.1:8080 --rate 1,2,4,8 --duration 60 \\\n"
+    "    --input lognormal:400:300 --slo ttft=500,tpot=50 --plot latency.svg\n"
+    "  tokamak bench serve --url http://127.0.0.1:8080 --concurrency 8 --turns 2:6 --json\n";
+
+constexpr double kMaxSeconds = 1e6;
+constexpr int32_t kMaxWarmup = 10'000;
+constexpr double kLineEverySeconds = 10;  // of progress, where stderr is no terminal
 
 struct ServeBenchFlags {
-  ServeLoad load;
-  std::string url;
-  std::string api_key_file;
-  std::string endpoint = "chat";
+  std::string url, endpoint = "chat", model;
+  std::string api_key_file, api_key_env;
+  std::string ca_file;
+  bool insecure = false, no_keep_alive = false;
+  std::vector<int32_t> concurrency;
+  std::vector<double> rates;
+  double burstiness = 1;
+  std::string replay;
+  double speed = 1;
+  std::optional<int32_t> requests;
+  double duration = 0;
+  int32_t warmup = 0;
+  WorkloadOptions workload;
+  double timeout_seconds = 600, request_timeout = 0;
+  std::string extra_body;
+  Slo slo;
   bool json = false;
+  std::string plot, trace;
 };
 
-void Print(const ServeBenchResult& r) {
-  std::printf("%d requests, %d of them failed, %.2f s\n", r.requests, r.errors, r.seconds);
-  std::printf("  %lld tokens in, %lld of them cached, %lld out\n",
-              static_cast<long long>(r.prompt_tokens), static_cast<long long>(r.cached_tokens),
-              static_cast<long long>(r.output_tokens));
-  std::printf("  output %.1f tok/s   %.2f requests/s\n", r.output_tok_s, r.requests_s);
-  const auto line = [](const char* name, const Percentiles& p) {
-    std::printf("  %-12s p50 %.1f  p90 %.1f  p99 %.1f ms\n", name, p.p50, p.p90, p.p99);
-  };
-  line("first token", r.ttft_ms);
-  line("inter-token", r.itl_ms);
-  line("end to end", r.e2e_ms);
-  if (r.without_usage > 0) {
-    std::printf("  %d answers without usage: their events count as tokens\n", r.without_usage);
+// What Check makes of the flags: one command, several loads.
+struct Plan {
+  ServeLoad base;
+  std::vector<LoadPattern> patterns;
+  std::vector<ReplayedRequest> replayed;
+};
+
+using FilePointer = std::unique_ptr<FILE, int (*)(FILE*)>;
+
+Result<std::string> ReadKey(const ServeBenchFlags& flags) {
+  if (!flags.api_key_file.empty() && !flags.api_key_env.empty()) {
+    return InvalidArgument("name one of --api-key-file and --api-key-env");
   }
+  if (!flags.api_key_env.empty()) {
+    const char* key = std::getenv(flags.api_key_env.c_str());
+    if (key == nullptr || *key == '\0') {
+      return InvalidArgument("--api-key-env: {} is not set", flags.api_key_env);
+    }
+    return std::string(key);
+  }
+  if (flags.api_key_file.empty()) return std::string();
+  ASSIGN_OR_RETURN(const std::string text, ReadText(flags.api_key_file));
+  return text.substr(0, text.find_first_of("\r\n"));
 }
 
-Result<ServeLoad> Check(const ServeBenchFlags& flags) {
-  ServeLoad load = flags.load;
-  if ((load.concurrency > 0) == (load.rate > 0)) {
-    return InvalidArgument("name one of --concurrency and --rate, and make it positive");
+Status CheckNumbers(const ServeBenchFlags& f) {
+  const auto in = [](double value, double low, double high) {
+    return value >= low && value <= high;
+  };
+  if (f.requests && *f.requests < 1) return InvalidArgument("--requests must be at least 1");
+  if (!in(f.duration, 0, kMaxSeconds)) return InvalidArgument("--duration must be in [0, 1000000]");
+  if (!in(f.warmup, 0, kMaxWarmup)) return InvalidArgument("--warmup must be in [0, 10000]");
+  if (!in(f.burstiness, 0.01, 1000)) return InvalidArgument("--burstiness must be in [0.01, 1000]");
+  if (!in(f.speed, 1e-3, 1e6)) return InvalidArgument("--speed must be in [0.001, 1000000]");
+  if (!in(f.workload.shared_prefix, 0, LengthDistribution::kMax)) {
+    return InvalidArgument("--shared-prefix must be in [0, {}]", LengthDistribution::kMax);
   }
-  if (load.requests < 1) return InvalidArgument("--requests must be at least 1");
-  if (load.shared_prefix < 0) return InvalidArgument("--shared-prefix must not be negative");
-  if (!(load.timeout_seconds > 0 && load.timeout_seconds <= 1e6)) {
+  if (!in(f.workload.prefix_groups, 1, 10'000)) {
+    return InvalidArgument("--prefix-groups must be in [1, 10000]");
+  }
+  if (!in(f.workload.think_seconds, 0, kMaxSeconds)) {
+    return InvalidArgument("--think-seconds must be in [0, 1000000]");
+  }
+  if (!in(f.request_timeout, 0, kMaxSeconds)) {
+    return InvalidArgument("--request-timeout must be in [0, 1000000]");
+  }
+  if (!(f.timeout_seconds > 0 && f.timeout_seconds <= kMaxSeconds)) {
     return InvalidArgument("--timeout-seconds must be in (0, 1000000]");
   }
+  return Status();
+}
+
+Result<Plan> Check(const ServeBenchFlags& flags) {
+  Plan plan;
+  const int kinds = !flags.concurrency.empty() + !flags.rates.empty() + !flags.replay.empty();
+  if (kinds != 1) return InvalidArgument("name one of --rate, --concurrency and --replay");
+  RETURN_IF_ERROR(CheckNumbers(flags));
   if (flags.endpoint != "chat" && flags.endpoint != "completions") {
     return InvalidArgument("--endpoint must be chat or completions, got \"{}\"", flags.endpoint);
   }
-  load.chat = flags.endpoint == "chat";
-  ASSIGN_OR_RETURN(load.url, ParseUrl(flags.url));
-  if (!flags.api_key_file.empty()) {
-    ASSIGN_OR_RETURN(const std::string text, ReadText(flags.api_key_file));
-    load.api_key = text.substr(0, text.find_first_of("\r\n"));
+  for (const int32_t concurrency : flags.concurrency) {
+    plan.patterns.push_back({.concurrency = concurrency});
   }
-  return load;
+  for (const double rate : flags.rates) {
+    plan.patterns.push_back({.rate = rate, .burstiness = flags.burstiness});
+  }
+  if (!flags.replay.empty()) {
+    ASSIGN_OR_RETURN(const std::string text, ReadText(flags.replay));
+    Result<std::vector<ReplayedRequest>> replayed = ParseReplay(text);
+    if (!replayed.ok()) return replayed.status().WithContext("--replay " + flags.replay);
+    plan.replayed = *std::move(replayed);
+    for (ReplayedRequest& request : plan.replayed) request.time /= flags.speed;
+    plan.patterns.push_back({});
+  }
+  ServeLoad& base = plan.base;
+  ASSIGN_OR_RETURN(base.url, ParseUrl(flags.url));
+  ASSIGN_OR_RETURN(base.api_key, ReadKey(flags));
+  base.shape = {
+      .chat = flags.endpoint == "chat", .model = flags.model, .extra_body = flags.extra_body};
+  base.workload = flags.workload;
+  const bool otherwise_limited = flags.duration > 0 || !flags.replay.empty();
+  base.requests = flags.requests.value_or(otherwise_limited ? 0 : 64);
+  base.duration_seconds = flags.duration;
+  base.connection = {.timeout_seconds = flags.timeout_seconds,
+                     .ca_file = flags.ca_file,
+                     .insecure = flags.insecure,
+                     .keep_alive = !flags.no_keep_alive};
+  if ((flags.insecure || !flags.ca_file.empty()) && !base.url.tls) {
+    return InvalidArgument("--ca and --insecure are for a --url of https");
+  }
+  base.request_seconds = flags.request_timeout;
+  return plan;
+}
+
+// Says how far a load is: a line that is written over on a terminal, else one now and then.
+class Progress {
+ public:
+  explicit Progress(std::string name) : name_(std::move(name)) {}
+  ~Progress() {
+    if (terminal_) std::fprintf(stderr, "\r\033[K");
+  }
+
+  void Show(const LoadProgress& now, const Summary& summary) {
+    if (!terminal_ && now.seconds < next_) return;
+    next_ = now.seconds + kLineEverySeconds;
+    const double tokens = static_cast<double>(summary.output_tokens());
+    std::fprintf(stderr, "%s%s: %.0f s, %d done, %d failed, %lld running, %.1f tok/s%s",
+                 terminal_ ? "\r\033[K" : "", name_.c_str(), now.seconds,
+                 summary.ended() - summary.errors(), summary.errors(),
+                 static_cast<long long>(now.running), tokens / std::max(now.seconds, 1e-9),
+                 terminal_ ? "" : "\n");
+    std::fflush(stderr);
+  }
+
+ private:
+  const bool terminal_ = ::isatty(STDERR_FILENO) != 0;
+  const std::string name_;
+  double next_ = kLineEverySeconds;
+};
+
+// The loads of one command, one after the other.
+class ServeBench {
+ public:
+  ServeBench(const ServeBenchFlags& flags, Plan plan) : flags_(flags), plan_(std::move(plan)) {}
+
+  int Run();
+
+ private:
+  Status AskForModel();
+  Status WarmUp();
+  Result<ServeBenchResult> RunOne(size_t index);
+  LoadDescription Describe(const LoadPattern& pattern) const;
+  Status OpenFiles();
+  Status CloseFiles();
+
+  const ServeBenchFlags& flags_;
+  Plan plan_;
+  InterruptFlag interrupt_;
+  std::string owned_by_;
+  FilePointer trace_{nullptr, &std::fclose};
+  FilePointer plot_{nullptr, &std::fclose};
+  std::vector<ServeBenchResult> results_;
+};
+
+// Before any load: a measurement is not to be lost for a folder that is not there.
+Status ServeBench::OpenFiles() {
+  for (auto& [path, file] : {std::pair(&flags_.trace, &trace_), std::pair(&flags_.plot, &plot_)}) {
+    if (path->empty()) continue;
+    file->reset(std::fopen(path->c_str(), "w"));
+    if (*file == nullptr) return NotFound("{}: cannot be written", *path);
+  }
+  return Status();
+}
+
+Status ServeBench::CloseFiles() {
+  if (plot_) std::fputs(ServeBenchPlot(results_).c_str(), plot_.get());
+  for (auto& [path, file] : {std::pair(&flags_.trace, &trace_), std::pair(&flags_.plot, &plot_)}) {
+    if (!*file) continue;
+    const bool failed = std::ferror(file->get()) != 0;
+    if (std::fclose(file->release()) != 0 || failed) {
+      return DataLoss("{}: could not be written; is the disk full?", *path);
+    }
+  }
+  return Status();
+}
+
+// Errors are left to the requests themselves, which meet the same ones.
+Status ServeBench::AskForModel() {
+  ASSIGN_OR_RETURN(const std::unique_ptr<HttpCaller> caller,
+                   HttpCaller::Create(plan_.base.url, plan_.base.connection));
+  const ServedModel served = cli::AskForModel(*caller, plan_.base.api_key);
+  owned_by_ = served.owned_by;
+  if (plan_.base.shape.model.empty()) plan_.base.shape.model = served.id;
+  return Status();
+}
+
+Status ServeBench::WarmUp() {
+  if (flags_.warmup == 0) return Status();
+  ServeLoad load = plan_.base;
+  load.pattern = {.concurrency = 1};
+  load.requests = flags_.warmup;
+  load.duration_seconds = 0;
+  load.run = UINT64_MAX;  // no words of a load that counts
+  std::string failure;
+  LoadObserver observer;
+  observer.on_record = [&](const RequestRecord& record) {
+    if (!record.ok() && failure.empty()) failure = record.error;
+  };
+  observer.go_on = [&](const LoadProgress&) { return !interrupt_.raised() && failure.empty(); };
+  ASSIGN_OR_RETURN(const LoadTotals totals, RunServeLoad(load, observer));
+  (void)totals;
+  if (!failure.empty()) return Unavailable("a warm-up request failed: {}", failure);
+  return Status();
+}
+
+LoadDescription ServeBench::Describe(const LoadPattern& pattern) const {
+  return {.url = flags_.url,
+          .endpoint = flags_.endpoint,
+          .model = plan_.base.shape.model,
+          .owned_by = owned_by_,
+          .concurrency = pattern.concurrency,
+          .rate = pattern.rate,
+          .burstiness = pattern.burstiness,
+          .input = flags_.workload.input.text(),
+          .output = flags_.workload.output.text(),
+          .turns = flags_.workload.turns.text(),
+          .replayed = flags_.replay,
+          .think_seconds = flags_.workload.think_seconds,
+          .shared_prefix = flags_.workload.shared_prefix,
+          .prefix_groups = flags_.workload.prefix_groups,
+          .seed = flags_.workload.seed};
+}
+
+Result<ServeBenchResult> ServeBench::RunOne(size_t index) {
+  ServeLoad load = plan_.base;
+  load.pattern = plan_.patterns[index];
+  if (!plan_.replayed.empty()) load.pattern.replayed = &plan_.replayed;
+  load.run = index;
+  Summary summary(Describe(load.pattern), flags_.slo);
+  LoadObserver observer;
+  observer.on_record = [&](const RequestRecord& record) {
+    summary.Add(record);
+    if (!trace_) return;
+    const std::string line = TraceLine(record, static_cast<int32_t>(index));
+    std::fprintf(trace_.get(), "%s\n", line.c_str());
+  };
+  Progress progress(fmt::format("load {} of {}", index + 1, plan_.patterns.size()));
+  observer.go_on = [&](const LoadProgress& now) {
+    progress.Show(now, summary);
+    return !interrupt_.raised();
+  };
+  ASSIGN_OR_RETURN(const LoadTotals totals, RunServeLoad(load, observer));
+  return summary.Finish(static_cast<int32_t>(totals.cancelled), totals.cpu_seconds);
+}
+
+int ServeBench::Run() {
+  Status status = OpenFiles();
+  if (status.ok()) status = AskForModel();
+  if (status.ok()) status = WarmUp();
+  if (!status.ok()) return Fail(status);
+  for (size_t i = 0; i < plan_.patterns.size() && !interrupt_.raised(); ++i) {
+    Result<ServeBenchResult> result = RunOne(i);
+    if (!result.ok()) return Fail(result.status());
+    std::fputs(ClientWarning(*result).c_str(), stderr);
+    std::printf("%s%s",
+                flags_.json ? ServeBenchJson(*result).c_str() : ServeBenchText(*result).c_str(),
+                flags_.json ? "\n" : "");
+    std::fflush(stdout);
+    results_.push_back(*std::move(result));
+  }
+  if (!flags_.json && results_.size() > 1) {
+    std::printf("\n%s", ServeBenchTable(results_).c_str());
+    std::fflush(stdout);
+  }
+  status = CloseFiles();
+  if (!status.ok()) return Fail(status);
+  if (interrupt_.raised()) return kInterrupted;
+  int32_t errors = 0, requests = 0;
+  std::string first;
+  for (const ServeBenchResult& result : results_) {
+    errors += result.errors;
+    requests += result.requests;
+    if (first.empty()) first = result.first_error;
+  }
+  if (errors == 0) return kOk;
+  return Fail(
+      Internal("{} of {} requests failed, the first one with: {}", errors, requests, first));
 }
 
 int Run(const ServeBenchFlags& flags) {
-  const Result<ServeLoad> load = Check(flags);
-  if (!load.ok()) return UsageError(load.status().message());
-  const Result<ServeBenchResult> result = RunServeLoad(*load);
-  if (!result.ok()) return Fail(result.status());
-  if (flags.json) {
-    std::printf("%s\n", ServeBenchJson(*result).c_str());
-  } else {
-    Print(*result);
+  Result<Plan> plan = Check(flags);
+  if (!plan.ok()) return UsageError(plan.status().message());
+  return ServeBench(flags, *std::move(plan)).Run();
+}
+
+void AddLength(Flags& flags, const std::string& name, LengthDistribution& length,
+               const std::string& help) {
+  const auto parse = [&length](const std::string& text) -> Status {
+    ASSIGN_OR_RETURN(length, LengthDistribution::Parse(text));
+    return Status();
+  };
+  flags.AddParsed(name, "LENGTH", parse, fmt::format("{} (default {})", help, length.text()));
+}
+
+Status ParseRates(const std::string& text, std::vector<double>* rates) {
+  rates->clear();
+  size_t begin = 0;
+  while (true) {
+    const size_t comma = std::min(text.find(',', begin), text.size());
+    const std::string piece = text.substr(begin, comma - begin);
+    char* end = nullptr;
+    const double rate = std::strtod(piece.c_str(), &end);
+    if (piece.empty() || *end != '\0' || !(rate >= 1e-6 && rate <= 1e6)) {
+      return InvalidArgument("\"{}\" is no list of rates in [0.000001, 1000000] such as 1,2,4",
+                             text);
+    }
+    rates->push_back(rate);
+    if (comma == text.size()) return Status();
+    begin = comma + 1;
   }
-  std::fflush(stdout);
-  if (result->errors == 0) return kOk;
-  return Fail(Internal("{} of {} requests failed, the first one with: {}", result->errors,
-                       result->requests, result->first_error));
+}
+
+Status ParseConcurrency(const std::string& text, std::vector<int32_t>* list) {
+  ASSIGN_OR_RETURN(*list, ParseIntList(text));
+  for (const int32_t concurrency : *list) {
+    if (concurrency < 1 || concurrency > 100'000) list->clear();
+    if (list->empty()) break;
+  }
+  return list->empty()
+             ? InvalidArgument("\"{}\" is no list of numbers in [1, 100000] such as 1,4,16", text)
+             : Status();
+}
+
+Status ParseBody(const std::string& text, std::string* body) {
+  if (!nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false).is_object()) {
+    return InvalidArgument("\"{}\" is no JSON object", text);
+  }
+  *body = text;
+  return Status();
+}
+
+void AddLoadFlags(Flags& f, ServeBenchFlags& flags) {
+  f.Group("Load");
+  f.AddParsed(
+      "--rate", "R,R,...", [&](const std::string& text) { return ParseRates(text, &flags.rates); },
+      "Conversations that begin per second, at random, however many run; several: one load "
+      "after the other");
+  f.Add("--burstiness", flags.burstiness,
+        "Of --rate: 1 is a Poisson process, less comes in bursts, more is more even");
+  f.AddParsed(
+      "--concurrency", "N,N,...",
+      [&](const std::string& text) { return ParseConcurrency(text, &flags.concurrency); },
+      "Conversations at a time: one begins when another ends; several: as for --rate");
+  f.Add("--replay", flags.replay,
+        "A trace of arrivals and lengths: JSON lines with time, input and output, as --trace "
+        "writes them, or timestamp, input_length and output_length");
+  f.Add("--speed", flags.speed, "Of --replay: so many times faster than it was");
+  f.Add("--requests", flags.requests,
+        "How many in each load (default 64; without a limit if --duration or --replay is given)");
+  f.Add("--duration", flags.duration,
+        "Seconds after which a load begins no more requests; 0: no limit");
+  f.Add("--warmup", flags.warmup, "Requests before, one at a time, that do not count");
+}
+
+void AddWorkloadFlags(Flags& f, WorkloadOptions& workload) {
+  f.Group("Requests");
+  AddLength(f, "--input", workload.input,
+            "Words of each prompt, about a token each: 100, 100:1024, normal:MEAN:SD or "
+            "lognormal:MEAN:SD");
+  AddLength(f, "--output", workload.output, "Tokens of each answer, likewise");
+  f.Add("--shared-prefix", workload.shared_prefix,
+        "Words that conversations begin with, the same in every run");
+  f.Add("--prefix-groups", workload.prefix_groups,
+        "So many different shared prefixes; each conversation has one of them");
+  AddLength(f, "--turns", workload.turns,
+            "Requests of each conversation, at most 1000; each has all before it as its history");
+  f.Add("--think-seconds", workload.think_seconds,
+        "Mean time from an answer to the next turn, exponentially distributed");
+  f.Add("--seed", workload.seed, "Of lengths, words and arrivals");
 }
 
 }  // namespace
 
 void AddBenchServeCommand(CommandLine& line) {
   auto flags = std::make_shared<ServeBenchFlags>();
-  ServeLoad& load = flags->load;
   Flags f = line.Command("bench serve", "Measure an OpenAI-compatible server", kExamples,
                          [flags] { return Run(*flags); });
   f.AddRequired("--url", flags->url, "Of the server, such as http://127.0.0.1:8080");
-  f.Add("--concurrency", load.concurrency, "Requests at a time: one begins when another ends");
-  f.Add("--rate", load.rate, "Requests per second, arriving at random, however many run");
-  f.Add("--requests", load.requests, "How many");
-  AddRange(f, "--input", load.input, "Words of each prompt, about a token each, uniform");
-  AddRange(f, "--output", load.output, "Tokens of each answer, uniform");
-  f.Add("--shared-prefix", load.shared_prefix,
-        "Words that all prompts begin with, the same in every run");
+  f.Add("--ca", flags->ca_file,
+        "Of https: a PEM file of the certificates to trust, instead of this machine's");
+  f.Add("--insecure", flags->insecure, "Of https: trust any server");
+  f.Add("--no-keep-alive", flags->no_keep_alive, "Make a new connection for each request");
   f.Add("--endpoint", flags->endpoint, "chat or completions");
-  f.Add("--model", load.model, "Named in the requests; left out: none is");
+  f.Add("--model", flags->model,
+        "Named in the requests; left out: the first one that the server lists");
   f.Add("--api-key-file", flags->api_key_file, "Its first line goes along as the key");
-  f.Add("--timeout-seconds", load.timeout_seconds, "A request without a byte for so long fails");
-  f.Add("--seed", load.seed, "Of lengths, words and arrivals");
-  f.Add("--json", flags->json, "Print one JSON object");
+  f.Add("--api-key-env", flags->api_key_env, "The environment variable that has the key");
+  f.AddParsed(
+      "--body", "JSON",
+      [flags](const std::string& text) { return ParseBody(text, &flags->extra_body); },
+      "An object merged into the body of each request; null removes a member");
+  f.Add("--timeout-seconds", flags->timeout_seconds, "A request without a byte for so long fails");
+  f.Add("--request-timeout", flags->request_timeout,
+        "A request that takes longer altogether fails; 0: none does");
+  AddLoadFlags(f, *flags);
+  AddWorkloadFlags(f, flags->workload);
+  f.Group("Results");
+  f.AddParsed(
+      "--slo", "ttft=MS,tpot=MS,e2e=MS",
+      [flags](const std::string& text) -> Status {
+        ASSIGN_OR_RETURN(flags->slo, ParseSlo(text));
+        return Status();
+      },
+      "What a good request keeps: its first token, its time per token, its end");
+  f.Add("--json", flags->json, "Print one JSON object for each load");
+  f.Add("--plot", flags->plot, "Draw latencies and throughput over the loads: an SVG file");
+  f.Add("--trace", flags->trace, "Write a JSON object for each request to this file");
 }
 
 }  // namespace tokamak::cli

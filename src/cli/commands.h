@@ -11,7 +11,10 @@ void AddBenchCommands(CommandLine& line);  // throughput, latency
 void AddBenchServeCommand(CommandLine& line);
 void AddInspectCommand(CommandLine& line);
 void AddScoreCommand(CommandLine& line);
+void AddEmbedCommand(CommandLine& line);
 void AddTokenizeCommand(CommandLine& line);
+void AddPlanCommand(CommandLine& line);
+void AddListModelsCommand(CommandLine& line);
 void AddRenderCommand(CommandLine& line);
 void AddReplayCommand(CommandLine& line);
 

@@ -1,6 +1,5 @@
 #include "cli/common.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -19,17 +18,12 @@ namespace {
 
 constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
 
-bool Exists(const std::string& path) {
-  struct stat info;
-  return ::stat(path.c_str(), &info) == 0;
-}
-
 }  // namespace
 
 void AddModel(Flags& flags, std::string& model) {
   flags.Add("model", model,
-            "A .gguf file or dummy:<config.json>; $TOKAMAK_MODEL or the SmolLM2 that `make` "
-            "fetched when left out");
+            "A .gguf file, a Hugging Face directory or dummy:<config.json>; $TOKAMAK_MODEL or the "
+            "SmolLM2 that `make` fetched when left out");
 }
 
 void AddEngineFlags(Flags& flags, EngineFlags& engine) {
@@ -62,30 +56,38 @@ void AddEngineFlags(Flags& flags, EngineFlags& engine) {
   flags.Add("--kv-cache-dtype", o.kv_cache_dtype,
             "f32, f16, bf16, q8_0 (on CPUs) or auto: f16 on CPUs (f32 when precise), bf16 on "
             "GPUs");
+  flags.Add(
+      "--mla", o.mla,
+      "Multi-head latent attention (DeepSeek): absorbed attends to the cached latents, latent "
+      "decompresses them, standard caches all heads; auto chooses by phase, and gives up that "
+      "an answer is the same whatever else runs");
   flags.AddBytes("--host-cache-memory", o.host_cache_bytes, "Memory for swapped-out KV blocks");
   flags.Add("--target-itl-ms", o.target_itl_ms,
             "Longest wanted gap between a stream's tokens; 0: no target");
   flags.Add("--no-prefix-cache", engine.no_prefix_cache, "Compute every prompt from its start");
   flags.Add("--deterministic", engine.deterministic,
             "Same answer whatever else runs; always so on CPUs");
+  flags.Add("--pooling", o.pooling,
+            "How a model that embeds makes a vector: mean, cls, last, or auto: as its files say");
   flags.Add("--record", o.record_path, "Log arrivals and steps there, for `tokamak replay`");
 }
 
 void AddSamplingFlags(Flags& flags, SamplingFlags& sampling) {
   SamplingParams& p = sampling.params;
   flags.Group("Sampling");
-  flags.Add("--temperature", p.temperature, "0 is greedy");
-  flags.Add("--top-k", p.top_k, "Keep the k most likely tokens; 0: all");
-  flags.Add("--top-p", p.top_p, "Keep the smallest set with this probability");
-  flags.Add("--min-p", p.min_p, "Drop tokens below this times the best probability");
+  flags.Add("--temperature", sampling.given.temperature, "0 is greedy");
+  flags.Add("--top-k", sampling.given.top_k, "Keep the k most likely tokens; 0: all");
+  flags.Add("--top-p", sampling.given.top_p, "Keep the smallest set with this probability");
+  flags.Add("--min-p", sampling.given.min_p, "Drop tokens below this times the best probability");
   flags.Add("--typical-p", p.typical_p, "Locally typical sampling");
-  flags.Add("--repetition-penalty", p.repetition_penalty, "1: none; over prompt and output");
+  flags.Add("--repetition-penalty", sampling.given.repetition_penalty,
+            "1: none; over prompt and output");
   flags.Add("--presence-penalty", p.presence_penalty, "[-2, 2]");
   flags.Add("--frequency-penalty", p.frequency_penalty, "[-2, 2]");
   flags.Add("--logit-bias", sampling.logit_bias, "ID=BIAS, added to a token's logit; repeatable");
   flags.Add("--seed", p.seed, "Same seed, same answer; chosen when left out");
   flags.Add("-n,--n", p.n, "Answers to the same prompt");
-  flags.Add("--max-tokens", p.max_tokens, "Up to the context's end when left out");
+  flags.Add("--max-tokens", sampling.given.max_tokens, "Up to the context's end when left out");
   flags.Add("--min-tokens", p.min_tokens, "No end before this many");
   flags.Add("--stop", p.stop, "End before this text; repeatable");
   flags.Add("--stop-token-ids", sampling.stop_token_ids, "End at one of these tokens");
@@ -94,8 +96,11 @@ void AddSamplingFlags(Flags& flags, SamplingFlags& sampling) {
   flags.Add("--prompt-logprobs", p.prompt_logprobs, "Alternatives per prompt token, with --json");
 }
 
-Result<SamplingParams> MakeSampling(const SamplingFlags& sampling) {
+Result<SamplingParams> MakeSampling(const SamplingFlags& sampling,
+                                    const SamplingDefaults& checkpoint) {
   SamplingParams params = sampling.params;
+  checkpoint.ApplyTo(params);
+  sampling.given.ApplyTo(params);
   if (sampling.stop_token_ids) params.stop_token_ids = *sampling.stop_token_ids;
   for (const std::string& text : sampling.logit_bias) {
     int32_t token = 0;
@@ -112,7 +117,7 @@ Result<SamplingParams> MakeSampling(const SamplingFlags& sampling) {
 Result<std::string> ResolveModel(const std::string& model) {
   if (!model.empty()) return model;
   const std::string path = DefaultModelPath();
-  if (path.empty() || !Exists(path)) {
+  if (path.empty() || !FileExists(path)) {
     return NotFound(
         "no model was named and the default one is not there{}; run scripts/fetch-model, set "
         "TOKAMAK_MODEL, or name a .gguf file",
@@ -215,20 +220,6 @@ Status Stream(Engine& engine, Request request, const InterruptFlag* interrupt,
     }
   }
   return failure;
-}
-
-const char* FinishName(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kStop:
-      return "stop";
-    case FinishReason::kLength:
-      return "length";
-    case FinishReason::kCancelled:
-      return "cancelled";
-    case FinishReason::kError:
-      break;
-  }
-  return "error";
 }
 
 }  // namespace tokamak::cli

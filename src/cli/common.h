@@ -32,11 +32,14 @@ void AddModel(Flags& flags, std::string& model);
 // Sampling flags in text form where SamplingParams has lists of pairs.
 struct SamplingFlags {
   SamplingParams params;
+  SamplingDefaults given;               // what was named on the command line
   std::vector<std::string> logit_bias;  // "ID=BIAS"
   std::optional<std::vector<int32_t>> stop_token_ids;
 };
 void AddSamplingFlags(Flags& flags, SamplingFlags& sampling);
-Result<SamplingParams> MakeSampling(const SamplingFlags& sampling);
+// What was given, then what the checkpoint recommends, then `sampling.params`.
+Result<SamplingParams> MakeSampling(const SamplingFlags& sampling,
+                                    const SamplingDefaults& checkpoint = {});
 
 // The model that was named, or the default one; an error that says how to get it when it is not
 // there.
@@ -60,8 +63,5 @@ std::string QuoteText(std::string_view text);
 // ended. When `interrupt` is raised the request is cancelled; its last chunks say so.
 Status Stream(Engine& engine, Request request, const InterruptFlag* interrupt,
               const std::function<void(OutputChunk)>& on_chunk);
-
-// The name of a finish reason in JSON: "stop", "length", "cancelled", "error".
-const char* FinishName(FinishReason reason);
 
 }  // namespace tokamak::cli

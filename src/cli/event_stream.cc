@@ -29,6 +29,15 @@ void AppendText(const Json& value, std::string* text) {
   if (value.is_string()) *text += value.get_ref<const std::string&>();
 }
 
+// What a model writes when it calls tools is output as well.
+void AppendCalls(const Json& calls, std::string* text) {
+  if (!calls.is_array()) return;
+  for (const Json& call : calls) {
+    AppendText(Member(Member(call, "function"), "name"), text);
+    AppendText(Member(Member(call, "function"), "arguments"), text);
+  }
+}
+
 std::string Beginning(std::string_view text) { return std::string(text.substr(0, kShownBytes)); }
 
 }  // namespace
@@ -81,14 +90,16 @@ Result<StreamedChunk> ParseStreamedChunk(std::string_view data) {
   if (!json.is_object()) {
     return DataLoss("an event of the stream is no JSON object: {}", Beginning(data));
   }
-  if (json.contains("error")) return Internal("the server: {}", ErrorMessage(data));
+  if (!Member(json, "error").is_null()) return Internal("the server: {}", ErrorMessage(data));
   const Json& choices = Member(json, "choices");
   if (choices.is_array()) {
     for (const Json& choice : choices) {
       AppendText(Member(choice, "text"), &chunk.text);
       const Json& delta = Member(choice, "delta");
       AppendText(Member(delta, "reasoning_content"), &chunk.text);
+      AppendText(Member(delta, "reasoning"), &chunk.text);
       AppendText(Member(delta, "content"), &chunk.text);
+      AppendCalls(Member(delta, "tool_calls"), &chunk.text);
       if (Member(choice, "finish_reason").is_string()) chunk.finished = true;
     }
   }

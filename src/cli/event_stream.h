@@ -33,7 +33,7 @@ class EventStream {
 struct StreamedChunk {
   bool done = false;      // "[DONE]": nothing follows
   bool finished = false;  // a choice has a finish_reason
-  std::string text;       // of all choices
+  std::string text;       // of all choices: content, reasoning, calls of tools
   struct Usage {
     int64_t prompt_tokens = 0;
     int64_t cached_tokens = 0;

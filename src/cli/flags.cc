@@ -58,6 +58,9 @@ void Flags::AddRequired(const std::string& names, std::string& value, const std:
 void Flags::Add(const std::string& names, std::optional<int32_t>& value, const std::string& help) {
   AddOption(names, value, help, "N");
 }
+void Flags::Add(const std::string& names, std::optional<float>& value, const std::string& help) {
+  AddOption(names, value, help, "N");
+}
 void Flags::Add(const std::string& names, std::optional<uint64_t>& value, const std::string& help) {
   AddOption(names, value, help, "N");
 }

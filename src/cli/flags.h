@@ -33,6 +33,7 @@ class Flags {
   // As Add, and the command does not run without it.
   void AddRequired(const std::string& names, std::string& value, const std::string& help);
   void Add(const std::string& names, std::optional<int32_t>& value, const std::string& help);
+  void Add(const std::string& names, std::optional<float>& value, const std::string& help);
   void Add(const std::string& names, std::optional<uint64_t>& value, const std::string& help);
   void Add(const std::string& names, std::optional<std::string>& value, const std::string& help);
   // May be given more than once, each time with one value, which is taken as it is.

@@ -1,5 +1,7 @@
 #include "cli/json_output.h"
 
+#include <fmt/ranges.h>
+
 #include <nlohmann/json.hpp>
 
 #include "cli/common.h"
@@ -46,7 +48,7 @@ std::string RunJson(const OutputChunk& answer, const std::string& system_fingerp
   json["index"] = answer.choice;
   json["token_ids"] = answer.token_ids;
   json["text"] = answer.text;
-  json["finish_reason"] = answer.finish_reason ? FinishName(*answer.finish_reason) : "error";
+  json["finish_reason"] = answer.finish_reason ? FinishReasonName(*answer.finish_reason) : "error";
   Json logprobs = Json::array(), tops = Json::array();
   for (const TokenLogprobs& token : answer.logprobs) {
     logprobs.push_back(token.token.logprob);
@@ -82,6 +84,11 @@ std::string ScoreJson(const Score& score) {
   json["mean_logprob"] = score.mean_logprob;
   json["perplexity"] = score.perplexity;
   return Dump(json);
+}
+
+std::string EmbedJson(size_t index, const std::vector<float>& vector) {
+  // The shortest digits that give the same float.
+  return fmt::format("{{\"index\":{},\"embedding\":[{}]}}", index, fmt::join(vector, ","));
 }
 
 std::string TokenizeJson(const std::vector<Piece>& pieces) {
@@ -120,24 +127,6 @@ std::string BenchJson(const BenchResult& r) {
                {"peak_rss_mb", r.peak_rss_mb},
                {"peak_device_mb", r.peak_device_mb},
                {"commit", r.commit}});
-}
-
-std::string ServeBenchJson(const ServeBenchResult& r) {
-  return Dump({{"requests", r.requests},
-               {"errors", r.errors},
-               {"concurrency", r.concurrency},
-               {"rate", r.rate},
-               {"seconds", r.seconds},
-               {"prompt_tokens", r.prompt_tokens},
-               {"cached_tokens", r.cached_tokens},
-               {"output_tokens", r.output_tokens},
-               {"without_usage", r.without_usage},
-               {"output_tok_s", r.output_tok_s},
-               {"requests_s", r.requests_s},
-               {"ttft_ms", Object(r.ttft_ms)},
-               {"itl_ms", Object(r.itl_ms)},
-               {"e2e_ms", Object(r.e2e_ms)},
-               {"first_error", r.first_error}});
 }
 
 }  // namespace tokamak::cli

@@ -23,6 +23,9 @@ struct Score {
 };
 std::string ScoreJson(const Score& score);
 
+// `embed --json`: one text, the index-th.
+std::string EmbedJson(size_t index, const std::vector<float>& vector);
+
 // `tokenize --json`.
 struct Piece {
   int32_t id = 0;
@@ -67,25 +70,5 @@ struct TokenRange {
   int32_t low = 0;
   int32_t high = 0;
 };
-
-// `bench serve --json`. Times are of the requests that did not fail, as their client saw them.
-struct ServeBenchResult {
-  int32_t requests = 0;
-  int32_t errors = 0;
-  int32_t concurrency = 0;  // 0: by rate
-  double rate = 0;
-  double seconds = 0;
-  int64_t prompt_tokens = 0;  // as the server's usage counts, like the next two
-  int64_t cached_tokens = 0;
-  int64_t output_tokens = 0;
-  int32_t without_usage = 0;  // answers that had none: their events with text count as tokens
-  double output_tok_s = 0;
-  double requests_s = 0;
-  Percentiles ttft_ms;  // from the request's beginning to the first text
-  Percentiles itl_ms;   // between events with text
-  Percentiles e2e_ms;   // to the answer's end
-  std::string first_error;
-};
-std::string ServeBenchJson(const ServeBenchResult& result);
 
 }  // namespace tokamak::cli

@@ -12,7 +12,10 @@ int main(int argc, char** argv) {
   AddBenchCommands(line);
   AddBenchServeCommand(line);
   AddInspectCommand(line);
+  AddPlanCommand(line);
+  AddListModelsCommand(line);
   AddScoreCommand(line);
+  AddEmbedCommand(line);
   AddTokenizeCommand(line);
   AddRenderCommand(line);
   AddReplayCommand(line);

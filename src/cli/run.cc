@@ -107,11 +107,12 @@ int Run(const RunFlags& flags) {
   if (flags.raw && !flags.system.empty()) {
     return UsageError("--system is for conversations, --raw completes text as it is");
   }
-  Result<SamplingParams> sampling = MakeSampling(flags.sampling);
-  if (!sampling.ok()) return UsageError(sampling.status().message());
-  if (flags.json && !sampling->logprobs) sampling->logprobs = 0;
+  const Status usable = MakeSampling(flags.sampling).status();
+  if (!usable.ok()) return UsageError(usable.message());
   Result<std::unique_ptr<Engine>> engine = LoadEngine(flags.engine);
   if (!engine.ok()) return Fail(engine.status());
+  Result<SamplingParams> sampling = MakeSampling(flags.sampling, (*engine)->model().sampling);
+  if (flags.json && !sampling->logprobs) sampling->logprobs = 0;
   const Status valid = Validate(*sampling, (*engine)->model().vocab_size);
   if (!valid.ok()) return UsageError(valid.message());
   const bool once = flags.prompt || flags.token_ids || flags.json || !::isatty(STDIN_FILENO);

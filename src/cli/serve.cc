@@ -1,9 +1,13 @@
 // tokamak serve: the OpenAI-compatible server.
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 
+#include "api/version.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "server/server.h"
@@ -21,25 +25,55 @@ constexpr char kExamples[] =
 struct ServeFlags {
   EngineFlags engine;
   ServerOptions server;
-  int32_t max_connections = 1024;
+  bool no_page = false;
+  int32_t max_connections = 4096;
+  int32_t max_connections_per_client = 2048;
   int64_t max_body_bytes = 8 << 20;
 };
 
+// Many systems start with 1,024 files and allow far more to whom asks.
+void AllowDescriptors(int32_t connections) {
+  constexpr rlim_t kOthers = 256;  // weights, logs, and connections that are being refused
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = static_cast<rlim_t>(connections) + 2 * kOthers;
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int Serve(const ServeFlags& flags) {
   if (flags.max_connections < 1) return UsageError("--max-connections must be at least 1");
+  if (flags.max_connections_per_client < 1) {
+    return UsageError("--max-connections-per-client must be at least 1");
+  }
+  if (flags.server.requests.max_choices < 1) return UsageError("--max-choices must be at least 1");
+  if (flags.server.requests.max_output_tokens < 0) {
+    return UsageError("--max-output-tokens must not be negative");
+  }
   if (flags.max_body_bytes < 1) return UsageError("--max-body-bytes must be at least 1");
   Result<std::unique_ptr<Engine>> engine = LoadEngine(flags.engine);
   if (!engine.ok()) return Fail(engine.status());
   ServerOptions options = flags.server;
+  options.page = !flags.no_page;
+  options.version = VersionText();
+  if (options.access_log == "none") options.access_log.clear();
   options.limits.max_connections = static_cast<size_t>(flags.max_connections);
+  options.limits.max_connections_per_client = static_cast<size_t>(flags.max_connections_per_client);
   options.limits.max_body_bytes = static_cast<size_t>(flags.max_body_bytes);
   Result<std::unique_ptr<Server>> server = Server::Create(**engine, std::move(options));
   if (!server.ok()) return Fail(server.status());
   const ModelInfo& model = (*engine)->model();
   std::fprintf(stderr, "tokamak: %s (%s, %d threads, loaded in %.2f s)\n", model.name.c_str(),
                model.backend.c_str(), model.threads, model.load_seconds);
-  std::fprintf(stderr, "tokamak: listening on http://%s:%d\n", flags.server.host.c_str(),
-               (*server)->port());
+  if (const std::string defaults = model.sampling.ToString(); !defaults.empty()) {
+    std::fprintf(stderr, "tokamak: sampling as the checkpoint recommends: %s\n", defaults.c_str());
+  }
+  const bool brackets = flags.server.host.find(':') != std::string::npos;  // IPv6
+  std::fprintf(stderr, "tokamak: listening on %s://%s%s%s:%d\n",
+               flags.server.tls_cert_file.empty() ? "http" : "https", brackets ? "[" : "",
+               flags.server.host.c_str(), brackets ? "]" : "", (*server)->port());
+  AllowDescriptors(flags.max_connections);
   std::signal(SIGPIPE, SIG_IGN);  // a log reader that goes away ends no server
   const Status status = (*server)->Run();
   if (status.ok()) return kOk;
@@ -59,10 +93,30 @@ void AddServeCommand(CommandLine& line) {
   f.Add("--port", flags->server.port, "Port to listen on; 0: any free one");
   f.Add("--api-key-file", flags->server.api_key_file, "Ask clients for a key of this file");
   f.Add("--insecure", flags->server.insecure, "Let other machines in without a key");
+  f.Add("--tls-cert", flags->server.tls_cert_file,
+        "Certificate (PEM, with its chain); read again when it changes");
+  f.Add("--tls-key", flags->server.tls_key_file, "Its private key (PEM)");
+  f.Add("--allowed-host", flags->server.allowed_hosts,
+        "A name in Host headers that is ours, such as that of a proxy; may be repeated");
+  f.Add("--cors-origin", flags->server.cors_origins,
+        "Let pages of this origin in, such as https://example.org; may be repeated; * with keys");
   f.Add("--served-model-name", flags->server.model_id, "What clients call the model");
+  f.Add("--no-page", flags->no_page, "Serve the API alone, without the web page");
   f.Add("--drain-seconds", flags->server.drain_seconds,
         "How long running requests may go on after SIGTERM");
+  f.Add("--tool-call-parser", flags->server.parsers.tool_calls,
+        "How the model writes tool calls: auto (from its template), none, hermes, mistral, ...");
+  f.Add("--reasoning-parser", flags->server.parsers.reasoning,
+        "How the model marks its reasoning: auto (from its template), none, think, ...");
+  f.Add("--access-log", flags->server.access_log,
+        "One line of JSON per request: a file, - for stdout, or none (the default)");
   f.Add("--max-connections", flags->max_connections, "More get 503");
+  f.Add("--max-connections-per-client", flags->max_connections_per_client,
+        "Of one address; more get 429");
+  f.Add("--max-choices", flags->server.requests.max_choices,
+        "n times the number of prompts in a request");
+  f.Add("--max-output-tokens", flags->server.requests.max_output_tokens,
+        "Of each choice; 0: as many as the context holds");
   f.AddBytes("--max-body-bytes", flags->max_body_bytes, "Larger requests get 413 (default 8MiB)");
   AddEngineFlags(f, flags->engine);
 }

@@ -1,221 +1,230 @@
 #include "cli/serve_load.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <cstdio>
+#include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
-#include "cli/bench_load.h"
-#include "cli/event_stream.h"
 
 namespace tokamak::cli {
 namespace {
 
-using SteadyClock = std::chrono::steady_clock;
+using Clock = RequestReceiver::Clock;
 
-constexpr const char* kWords[] = {
-    "time",   "people", "way",   "water", "day",    "man",    "word",  "thing",   "place",
-    "work",   "year",   "name",  "line",  "letter", "boy",    "farm",  "end",     "house",
-    "world",  "school", "plant", "food",  "sun",    "state",  "eye",   "city",    "tree",
-    "story",  "sea",    "night", "life",  "north",  "book",   "paper", "music",   "river",
-    "car",    "feet",   "side",  "cat",   "group",  "town",   "fire",  "problem", "piece",
-    "king",   "space",  "hour",  "body",  "dog",    "family", "door",  "product", "wind",
-    "ship",   "area",   "rock",  "order", "south",  "table",  "map",   "moon",    "island",
-    "foot",   "system", "force", "blue",  "object", "gold",   "plane", "age",     "dry",
-    "game",   "heat",   "color", "ball",  "field",  "air",    "land",  "light",   "home",
-    "picture"};
+constexpr double kTickSeconds = 0.1;
+constexpr double kRetrySeconds = 0.1;
+constexpr uint64_t kArrivalStream = 0x41;
 
-double SecondsSince(SteadyClock::time_point start) {
-  return std::chrono::duration<double>(SteadyClock::now() - start).count();
+double ThreadCpuSeconds() {
+  struct rusage usage = {};
+  ::getrusage(RUSAGE_THREAD, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// Uniform in (0, 1].
-double RandomUnit(uint64_t* state) {
-  constexpr int32_t kSteps = 1 << 30;
-  return static_cast<double>(RandomInRange(1, kSteps, state)) / kSteps;
+// One socket per request at a time, and as many requests as the rate wants.
+void AllowManySockets() {
+  struct rlimit limit = {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-class Generator;
-
-// One request, from its beginning to its end.
-class Request final : public HttpReceiver {
- public:
-  explicit Request(Generator& generator) : generator_(generator) {}
-
-  void OnHead(int status) override { status_ = status; }
-  Status OnBody(std::string_view bytes) override {
-    if (status_ == 200) {
-      return stream_.Feed(bytes, [this](std::string_view data) { return OnEvent(data); });
-    }
-    if (error_.size() < EventStream::kMaxEventBytes) error_ += bytes;
-    return Status();
-  }
-  void OnEnd(const Status& status) override;
-
- private:
-  friend class Generator;
-
-  Status OnEvent(std::string_view data);
-  Status Outcome(const Status& status) const;
-
-  Generator& generator_;
-  const SteadyClock::time_point start_ = SteadyClock::now();
-  int status_ = 0;
-  std::string error_;  // body of an answer that is none
-  EventStream stream_;
-  bool done_ = false;
-  std::vector<double> text_at_;  // seconds since the start, of each event with text
-  StreamedChunk::Usage usage_;
-  bool has_usage_ = false;
-  double end_ = 0;
+// A conversation that is under way.
+struct Session {
+  PlannedConversation plan;
+  size_t next_turn = 0;
+  Messages messages;
 };
 
+// Everything happens on the thread that calls Run.
 class Generator {
  public:
-  Generator(const ServeLoad& load, HttpCaller& client)
-      : load_(load), client_(client), state_(static_cast<uint64_t>(load.seed)) {
-    uint64_t fixed = 0;
-    shared_ = RandomWords(load.shared_prefix, &fixed);
-  }
+  Generator(const ServeLoad& load, const LoadObserver& observer, HttpCaller& caller)
+      : load_(load),
+        observer_(observer),
+        caller_(caller),
+        workload_(load.workload, load.run),
+        arrivals_(std::max(load.pattern.rate, 1e-9), load.pattern.burstiness,
+                  static_cast<uint64_t>(load.workload.seed), load.run + kArrivalStream) {}
 
-  ServeBenchResult Run() {
-    start_ = SteadyClock::now();
-    if (load_.rate > 0) {
-      Arrive();
+  LoadTotals Run() {
+    const double cpu = ThreadCpuSeconds();
+    start_ = Clock::now();
+    if (load_.pattern.concurrency > 0) {
+      for (int32_t i = 0; i < load_.pattern.concurrency; ++i) BeginConversation(Now());
     } else {
-      for (int32_t i = 0; i < load_.concurrency; ++i) StartNext();
+      PlanArrival(0);
     }
-    client_.Run();
-    return Summary();
+    Tick();
+    StopWhenDone();
+    caller_.Run();
+    observer_.go_on({.seconds = Now(), .begun = begun_, .running = running_});
+    return {.cancelled = running_, .cpu_seconds = ThreadCpuSeconds() - cpu};
   }
-
-  void Ended(const Request& request, const Status& outcome);
 
  private:
-  void Arrive() {
-    StartNext();
-    if (started_ < load_.requests) {
-      client_.After(-std::log(RandomUnit(&state_)) / load_.rate, [this] { Arrive(); });
-    }
+  // A request that is ready to go.
+  struct Prepared {
+    std::shared_ptr<Session> session;
+    RequestRecord record;
+    HttpCall call;
+  };
+
+  double Now() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  bool open_loop() const { return load_.pattern.concurrency == 0; }
+  // Whether one more request may begin at that time.
+  bool MayBegin(double at) const {
+    return (load_.requests == 0 || begun_ + planned_ < load_.requests) &&
+           (load_.duration_seconds == 0 || at < load_.duration_seconds);
   }
-  void StartNext();
-  std::string Body();
-  ServeBenchResult Summary();
+
+  void Tick();
+  void StopWhenDone();
+  std::optional<PlannedConversation> NextConversation();
+  void PlanArrival(double intended);
+  void BeginConversation(double intended);
+  void Plan(std::shared_ptr<Session> session, double intended, bool is_arrival);
+  Prepared Prepare(std::shared_ptr<Session> session, double intended);
+  void Send(Prepared prepared);
+  void Ended(const std::shared_ptr<Session>& session, const RequestRecord& record,
+             std::string text);
 
   const ServeLoad& load_;
-  HttpCaller& client_;
-  uint64_t state_;
-  std::string shared_;
-  SteadyClock::time_point start_;
-  int32_t started_ = 0;
-  int32_t ended_ = 0;
-  ServeBenchResult result_;
-  std::vector<double> ttft_ms_, itl_ms_, e2e_ms_;
+  const LoadObserver& observer_;
+  HttpCaller& caller_;
+  const Workload workload_;
+  Arrivals arrivals_;
+  Clock::time_point start_;
+  int64_t conversations_ = 0;
+  int64_t begun_ = 0;    // requests
+  int64_t running_ = 0;  // of them
+  int64_t planned_ = 0;  // requests that wait for their time
 };
 
-Status Request::OnEvent(std::string_view data) {
-  ASSIGN_OR_RETURN(const StreamedChunk chunk, ParseStreamedChunk(data));
-  if (!chunk.text.empty()) text_at_.push_back(SecondsSince(start_));
-  if (chunk.usage) {
-    usage_ = *chunk.usage;
-    has_usage_ = true;
+void Generator::Tick() {
+  if (!observer_.go_on({.seconds = Now(), .begun = begun_, .running = running_})) {
+    caller_.Stop();
+    return;
   }
-  done_ |= chunk.done;
-  return Status();
+  caller_.After(kTickSeconds, [this] { Tick(); });
 }
 
-Status Request::Outcome(const Status& status) const {
-  if (!status.ok()) return status;
-  if (status_ != 200) return Internal("HTTP status {}: {}", status_, ErrorMessage(error_));
-  if (!done_) return DataLoss("the stream ended without [DONE]");
-  return Status();
+void Generator::StopWhenDone() {
+  if (running_ == 0 && planned_ == 0) caller_.Stop();
 }
 
-void Request::OnEnd(const Status& status) {
-  end_ = SecondsSince(start_);
-  generator_.Ended(*this, Outcome(status));
+std::optional<PlannedConversation> Generator::NextConversation() {
+  const int64_t id = conversations_++;
+  if (load_.pattern.replayed == nullptr) return workload_.Make(id);
+  const auto& list = *load_.pattern.replayed;
+  if (id >= static_cast<int64_t>(list.size())) return std::nullopt;
+  return workload_.Make(id, list[static_cast<size_t>(id)]);
 }
 
-void Generator::StartNext() {
-  if (started_ == load_.requests) return;
-  ++started_;
-  HttpCall call;
-  call.target = load_.chat ? "/v1/chat/completions" : "/v1/completions";
-  call.body = Body();
-  if (!load_.api_key.empty()) call.headers.emplace_back("Authorization", "Bearer " + load_.api_key);
-  client_.Post(std::move(call), std::make_shared<Request>(*this));
-}
-
-std::string Generator::Body() {
-  const int32_t words = RandomInRange(load_.input.low, load_.input.high, &state_);
-  const std::string text = shared_ + RandomWords(words, &state_);
-  nlohmann::ordered_json body;
-  if (!load_.model.empty()) body["model"] = load_.model;
-  if (load_.chat) {
-    body["messages"] = {{{"role", "user"}, {"content", text}}};
-  } else {
-    body["prompt"] = text;
+// Open loop. One arrival is planned at a time, and its request made before its time comes.
+void Generator::PlanArrival(double intended) {
+  const auto* replayed = load_.pattern.replayed;
+  if (replayed != nullptr && conversations_ < static_cast<int64_t>(replayed->size())) {
+    intended = (*replayed)[static_cast<size_t>(conversations_)].time;
   }
-  body["max_tokens"] = RandomInRange(load_.output.low, load_.output.high, &state_);
-  body["ignore_eos"] = true;
-  body["temperature"] = 0;
-  body["stream"] = true;
-  body["stream_options"] = {{"include_usage", true}};
-  return body.dump();
+  if (!MayBegin(intended)) return;
+  std::optional<PlannedConversation> plan = NextConversation();
+  if (!plan) return;
+  auto session = std::make_shared<Session>(Session{std::move(*plan), 0, {}});
+  Plan(std::move(session), intended, /*is_arrival=*/true);
 }
 
-void Generator::Ended(const Request& request, const Status& outcome) {
-  result_.seconds = SecondsSince(start_);
-  const std::vector<double>& at = request.text_at_;
-  if (outcome.ok()) {
-    if (!at.empty()) ttft_ms_.push_back(at.front() * 1e3);
-    for (size_t i = 1; i < at.size(); ++i) itl_ms_.push_back((at[i] - at[i - 1]) * 1e3);
-    e2e_ms_.push_back(request.end_ * 1e3);
-    result_.prompt_tokens += request.usage_.prompt_tokens;
-    result_.cached_tokens += request.usage_.cached_tokens;
-    result_.output_tokens +=
-        request.has_usage_ ? request.usage_.completion_tokens : static_cast<int64_t>(at.size());
-    if (!request.has_usage_) ++result_.without_usage;
-  } else {
-    ++result_.errors;
-    if (result_.first_error.empty()) result_.first_error = outcome.message();
+// Closed loop.
+void Generator::BeginConversation(double intended) {
+  if (!MayBegin(intended)) return;
+  std::optional<PlannedConversation> plan = NextConversation();
+  if (!plan) return;
+  Send(Prepare(std::make_shared<Session>(Session{std::move(*plan), 0, {}}), intended));
+}
+
+// Sends the session's next turn when its time has come; after an arrival the next one is planned.
+void Generator::Plan(std::shared_ptr<Session> session, double intended, bool is_arrival) {
+  ++planned_;
+  auto prepared = std::make_shared<Prepared>(Prepare(std::move(session), intended));
+  caller_.After(intended - Now(), [this, prepared, intended, is_arrival] {
+    --planned_;
+    Send(std::move(*prepared));
+    if (is_arrival) PlanArrival(intended + arrivals_.NextGap());
+  });
+}
+
+Generator::Prepared Generator::Prepare(std::shared_ptr<Session> session, double intended) {
+  PlannedTurn& turn = session->plan.turns[session->next_turn];
+  session->messages.emplace_back("user", std::move(turn.text));
+  Prepared prepared;
+  prepared.record.conversation = session->plan.id;
+  prepared.record.turn = static_cast<int32_t>(session->next_turn);
+  prepared.record.input_words = turn.input_words;
+  prepared.record.output_asked = turn.output_tokens;
+  prepared.record.intended = intended;
+  prepared.call.target = load_.shape.chat ? "/v1/chat/completions" : "/v1/completions";
+  prepared.call.body = RequestBody(load_.shape, session->messages, turn.output_tokens);
+  prepared.call.limit_seconds = load_.request_seconds;
+  AddKey(&prepared.call, load_.api_key);
+  ++session->next_turn;
+  prepared.session = std::move(session);
+  return prepared;
+}
+
+void Generator::Send(Prepared prepared) {
+  ++begun_;
+  ++running_;
+  const bool last = prepared.session->next_turn == prepared.session->plan.turns.size();
+  prepared.record.sent = Now();
+  auto on_done = [this, session = prepared.session](const RequestRecord& record, std::string text) {
+    Ended(session, record, std::move(text));
+  };
+  caller_.Send(std::move(prepared.call),
+               std::make_shared<RequestReceiver>(start_, std::move(prepared.record),
+                                                 /*keep_text=*/!last, std::move(on_done)));
+}
+
+void Generator::Ended(const std::shared_ptr<Session>& session, const RequestRecord& record,
+                      std::string text) {
+  --running_;
+  const bool last = session->next_turn == session->plan.turns.size();
+  const double end = record.end;
+  const bool ok = record.ok();
+  const bool connected = record.error_kind != "connect";
+  observer_.on_record(record);
+  if (ok && !last) {
+    const double intended = end + session->plan.turns[session->next_turn].think_seconds;
+    session->messages.emplace_back("assistant", std::move(text));
+    if (MayBegin(intended)) Plan(session, intended, /*is_arrival=*/false);
+  } else if (!open_loop() && !connected) {
+    // A server that is not there would be asked as fast as this machine can.
+    ++planned_;
+    caller_.After(kRetrySeconds, [this] {
+      --planned_;
+      BeginConversation(Now());
+      StopWhenDone();
+    });
+  } else if (!open_loop()) {
+    BeginConversation(Now());
   }
-  ++ended_;
-  const int32_t tenth = std::max(1, load_.requests / 10);
-  if (ended_ % tenth == 0) std::fprintf(stderr, "%d of %d requests\n", ended_, load_.requests);
-  if (load_.rate <= 0) StartNext();
-}
-
-ServeBenchResult Generator::Summary() {
-  result_.requests = load_.requests;
-  result_.concurrency = load_.concurrency;
-  result_.rate = load_.rate;
-  result_.output_tok_s = static_cast<double>(result_.output_tokens) / result_.seconds;
-  result_.requests_s = static_cast<double>(result_.requests - result_.errors) / result_.seconds;
-  result_.ttft_ms = PercentilesOf(std::move(ttft_ms_));
-  result_.itl_ms = PercentilesOf(std::move(itl_ms_));
-  result_.e2e_ms = PercentilesOf(std::move(e2e_ms_));
-  return std::move(result_);
+  StopWhenDone();
 }
 
 }  // namespace
 
-Result<ServeBenchResult> RunServeLoad(const ServeLoad& load) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<HttpCaller> client,
-                   HttpCaller::Create(load.url, load.timeout_seconds));
-  return Generator(load, *client).Run();
-}
-
-std::string RandomWords(int32_t count, uint64_t* state) {
-  std::string text;
-  for (int32_t i = 0; i < count; ++i) {
-    text += kWords[RandomInRange(0, std::size(kWords) - 1, state)];
-    text += ' ';
-  }
-  return text;
+Result<LoadTotals> RunServeLoad(const ServeLoad& load, const LoadObserver& observer) {
+  AllowManySockets();
+  ASSIGN_OR_RETURN(const std::unique_ptr<HttpCaller> caller,
+                   HttpCaller::Create(load.url, load.connection));
+  return Generator(load, observer, *caller).Run();
 }
 
 }  // namespace tokamak::cli

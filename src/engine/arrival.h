@@ -24,18 +24,9 @@ struct Arrival {
   std::string cache_root;
   // One per choice, or none: then chunks carry no text and stop strings are not looked for.
   std::vector<std::unique_ptr<TextDecoder>> decoders;
+  std::string label;         // for snapshots
+  TimePoint submitted{};     // when the caller gave it, for timings; unset: when the core gets it
   OutputCallback on_output;  // called by the engine thread; must return quickly; may be empty
-};
-
-// How a request spent its time, for metrics. All zero for phases it did not reach.
-struct RequestTimings {
-  Duration queued{};   // from Submit until first scheduled
-  Duration prefill{};  // until the first token
-  Duration decode{};   // from the first token until the last
-  int32_t preemptions = 0;
-  int32_t prompt_tokens = 0;
-  int32_t cached_tokens = 0;
-  int32_t completion_tokens = 0;
 };
 
 }  // namespace tokamak

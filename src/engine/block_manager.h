@@ -92,6 +92,14 @@ class BlockManager {
   int32_t num_cached() const { return cache_.num_unreferenced(); }
   int32_t num_used() const { return num_blocks() - num_available(); }
 
+  // For those who watch.
+  const std::vector<CacheGroup>& groups() const { return groups_; }
+  const BlockPool& device() const { return device_; }
+  const BlockPool& host() const { return host_; }
+  const PrefixCache& cache() const { return cache_; }
+  // The time for PrefixCache::last_used.
+  void SetTime(TimePoint now) { cache_.SetTime(now); }
+
   // Blocks, in all groups, for a sequence of `positions` positions of which the last
   // `step_positions` are computed in one step.
   int32_t BlocksFor(int32_t positions, int32_t step_positions) const;

@@ -188,9 +188,10 @@ void EngineCore::Admit(Arrival arrival) {
   std::sort(request->end_ids.begin(), request->end_ids.end());
   request->priority = arrival.priority;
   request->cache_root = std::move(arrival.cache_root);
+  request->label = std::move(arrival.label);
   request->on_output = std::move(arrival.on_output);
   request->usage.prompt_tokens = static_cast<int32_t>(arrival.prompt.size());
-  request->arrived = now_;
+  request->arrived = arrival.submitted == TimePoint{} ? now_ : std::min(arrival.submitted, now_);
   const int32_t n = arrival.sampling.n;
   for (int32_t choice = 0; choice < n; ++choice) {
     auto sequence = std::make_unique<Sequence>();
@@ -236,6 +237,7 @@ bool EngineCore::HasWork() const {
 
 void EngineCore::Step() {
   now_ = clock_->Now();
+  blocks_.SetTime(now_);
   // It was idle until now, and whoever asks meanwhile must not take that for being stuck.
   if (requests_.empty() && in_flight_.empty() && !needs_reset_) last_progress_ = now_;
   AdmitArrivals();
@@ -323,14 +325,19 @@ AdmitSlot EngineCore::PackAdmission(const ScheduledRow& row) const {
 }
 
 void EngineCore::NoteScheduled(const Schedule& schedule) {
+  ++num_rounds_;
   for (const ScheduledRow& row : schedule.rows) {
     RequestState& request = *row.sequence->request;
     request.idle_rounds = 0;
+    if (row.admitted) row.sequence->num_cached = row.start;
+    if (std::exchange(request.last_round, num_rounds_) != num_rounds_) ++request.num_steps;
     if (request.scheduled) continue;
     request.scheduled = true;
     request.first_scheduled = now_;
     request.usage.cached_tokens = row.start;
     counters_.cached_prompt_tokens += row.start;
+    if (options_.prefix_cache) counters_.queried_prompt_tokens += row.sequence->num_prompt;
+    counters_.queue_time.Observe(ToSeconds(now_ - request.arrived));
     --num_queued_;
   }
 }
@@ -392,10 +399,14 @@ void EngineCore::Publish() {
   published_busy_ = busy;
 }
 
-EngineStats EngineCore::stats(TimePoint now) const {
+EngineStats EngineCore::stats(TimePoint now, std::optional<TimePoint> waiting_since) const {
   MutexLock lock(stats_mutex_);
   EngineStats stats = published_;
-  stats.seconds_since_progress = published_busy_ ? ToSeconds(now - published_progress_) : 0;
+  if (published_busy_) {
+    stats.seconds_since_progress = ToSeconds(now - published_progress_);
+  } else if (waiting_since) {
+    stats.seconds_since_progress = ToSeconds(now - std::max(*waiting_since, published_progress_));
+  }
   return stats;
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
@@ -33,7 +34,7 @@ struct EngineCoreOptions {
   // one of Reset, for good.
   int max_failures = 3;
   // Called when all choices of a request have ended.
-  std::function<void(RequestId, const RequestTimings&)> on_request_done;
+  std::function<void(RequestId)> on_request_done;
 };
 
 // Owned and called by one thread, the engine thread, unless a method says otherwise. Clock and
@@ -71,7 +72,11 @@ class EngineCore {
   void Step();
 
   // The state after the last Step. Thread-safe. `now` is that of the clock's time scale.
-  EngineStats stats(TimePoint now) const EXCLUDES(stats_mutex_);
+  // `waiting_since`: since when there has been work that the core may not have seen yet.
+  EngineStats stats(TimePoint now, std::optional<TimePoint> waiting_since = {}) const
+      EXCLUDES(stats_mutex_);
+  // The same in detail, between two Steps. `now` as above, and in seconds since 1970.
+  EngineSnapshot Snapshot(TimePoint now, double unix_now) const;
   // The error that ended the engine for good: the executor failed and could not be reset. Every
   // request ends with it, new ones are refused, and the executor is not called again. Thread-safe.
   Status health() const EXCLUDES(stats_mutex_);
@@ -91,7 +96,20 @@ class EngineCore {
     TimePoint submitted{};
   };
 
+  // What a snapshot tells of a request that is no more.
+  struct EndedRequest {
+    EngineSnapshot::Request request;  // but for its times
+    uint64_t number = 0;              // counts arrivals
+    TimePoint arrived{};
+    std::optional<TimePoint> admitted;
+    std::optional<TimePoint> first_token;
+    TimePoint ended{};
+  };
+
   EngineCore(EngineCoreOptions options, Clock* clock, Executor* executor);
+  static EndedRequest Describe(const RequestState& request);
+  void AddSequences(TimePoint now, EngineSnapshot* snapshot) const;
+  void AddRequests(TimePoint now, EngineSnapshot* snapshot) const;
 
   // The verbs of Step.
   void AdmitArrivals();
@@ -116,6 +134,8 @@ class EngineCore {
   void Deliver(Sequence* sequence, TokenId token, const PositionLogprobs* logprobs);
 
   OutputChunk MakeChunk(Sequence* sequence) const;
+  RequestTimings TimingsOf(const RequestState& request) const;
+  void NoteEnded(const RequestState& request);
   void Emit(Sequence* sequence, OutputChunk chunk);
   void Finish(Sequence* sequence, FinishReason reason, Status error, OutputChunk chunk);
   // Ends all choices that have not ended.
@@ -139,6 +159,7 @@ class EngineCore {
   std::map<RequestId, std::unique_ptr<RequestState>> requests_;
   std::deque<StepInFlight> in_flight_;
   uint64_t next_step_ = 0;
+  uint64_t num_rounds_ = 0;  // steps scheduled; never starts afresh
   uint64_t num_arrivals_ = 0;
   int32_t num_queued_ = 0;  // requests that have not been scheduled, those in arrivals_ included
   bool needs_reset_ = false;
@@ -146,6 +167,7 @@ class EngineCore {
   TimePoint last_retired_{};
   TimePoint last_progress_{};
   EngineStats counters_;
+  std::deque<EndedRequest> ended_;  // the last ones, the latest last
 
   mutable Mutex stats_mutex_;
   EngineStats published_ GUARDED_BY(stats_mutex_);

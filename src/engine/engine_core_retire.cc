@@ -41,6 +41,16 @@ void EngineCore::RetireOldest() {
   last_retired_ = last_progress_ = now_;
   num_failures_ = 0;
   ++counters_.steps;
+  for (const ScheduledRow& row : step.rows) {
+    counters_.step_tokens += row.num_tokens;
+    counters_.prefill_tokens += std::clamp(row.sequence->num_prompt - row.start, 0, row.num_tokens);
+    for (const CacheGroup& group : limits_.cache.groups) {
+      const bool window = group.kind == CacheGroupKind::kWindow;
+      const int64_t before = window ? std::min(row.start, group.window - 1) : row.start;
+      counters_.kv_bytes_read +=
+          (before + row.num_tokens) * limits_.cache.block_bytes / group.block_size;
+    }
+  }
   Retire(std::move(step), *output);
 }
 
@@ -121,7 +131,10 @@ void EngineCore::Deliver(Sequence* sequence, TokenId token, const PositionLogpro
   RequestState& request = *sequence->request;
   const int32_t before = sequence->num_generated();
   const int32_t min_tokens = request.sampling.min_tokens;
-  if (request.first_token == TimePoint{}) request.first_token = now_;
+  if (!request.first_token) {
+    request.first_token = now_;
+    counters_.time_to_first_token.Observe(ToSeconds(now_ - request.arrived));
+  }
   if (before >= min_tokens &&
       std::binary_search(request.end_ids.begin(), request.end_ids.end(), token)) {
     OutputChunk chunk = MakeChunk(sequence);
@@ -132,6 +145,8 @@ void EngineCore::Deliver(Sequence* sequence, TokenId token, const PositionLogpro
   sequence->content.push_back(token);
   ++request.usage.completion_tokens;
   ++counters_.generated_tokens;
+  if (sequence->last_token) counters_.inter_token.Observe(ToSeconds(now_ - *sequence->last_token));
+  sequence->last_token = now_;
   OutputChunk chunk = MakeChunk(sequence);
   chunk.token_ids.push_back(token);
   if (logprobs != nullptr) chunk.logprobs.push_back(Convert(*logprobs));
@@ -160,7 +175,20 @@ void EngineCore::Emit(Sequence* sequence, OutputChunk chunk) {
   chunk.choice = sequence->choice;
   chunk.seed = request.seed;
   chunk.usage = request.usage;
+  chunk.timings = TimingsOf(request);
   request.on_output(std::move(chunk));
+}
+
+RequestTimings EngineCore::TimingsOf(const RequestState& request) const {
+  RequestTimings timings;
+  timings.preemptions = request.num_preemptions;
+  timings.steps = request.num_steps;
+  const TimePoint start = request.scheduled ? request.first_scheduled : now_;
+  const TimePoint first_token = request.first_token.value_or(now_);
+  timings.queued_seconds = ToSeconds(start - request.arrived);
+  timings.prefill_seconds = ToSeconds(first_token - start);
+  timings.decode_seconds = ToSeconds(now_ - first_token);
+  return timings;
 }
 
 void EngineCore::Finish(Sequence* sequence, FinishReason reason, Status error, OutputChunk chunk) {
@@ -168,6 +196,7 @@ void EngineCore::Finish(Sequence* sequence, FinishReason reason, Status error, O
   RequestState& request = *sequence->request;
   chunk.finish_reason = reason;
   chunk.error = std::move(error);
+  request.end = std::max(request.end, reason);
   scheduler_.Finish(sequence);
   Emit(sequence, std::move(chunk));
   if (--request.num_unfinished > 0) return;
@@ -176,16 +205,22 @@ void EngineCore::Finish(Sequence* sequence, FinishReason reason, Status error, O
     --num_queued_;
     request.first_scheduled = now_;
   }
-  RequestTimings& timings = request.timings;
-  const TimePoint first_token = std::max(request.first_token, request.first_scheduled);
-  timings.queued = request.first_scheduled - request.arrived;
-  timings.prefill = request.first_token == TimePoint{} ? now_ - request.first_scheduled
-                                                       : first_token - request.first_scheduled;
-  timings.decode = request.first_token == TimePoint{} ? Duration{} : now_ - first_token;
-  timings.prompt_tokens = request.usage.prompt_tokens;
-  timings.cached_tokens = request.usage.cached_tokens;
-  timings.completion_tokens = request.usage.completion_tokens;
-  if (options_.on_request_done) options_.on_request_done(request.id, timings);
+  if (options_.on_request_done) options_.on_request_done(request.id);
+  NoteEnded(request);
+}
+
+void EngineCore::NoteEnded(const RequestState& request) {
+  ++counters_.ended_requests[static_cast<size_t>(request.end)];
+  counters_.end_to_end.Observe(ToSeconds(now_ - request.arrived));
+  if (request.first_token) {
+    const RequestTimings timings = TimingsOf(request);
+    counters_.prefill_time.Observe(timings.prefill_seconds);
+    counters_.decode_time.Observe(timings.decode_seconds);
+  }
+  if (ended_.size() == EngineSnapshot::kMaxRequests) ended_.pop_front();
+  ended_.push_back(Describe(request));
+  ended_.back().request.end = request.end;
+  ended_.back().ended = now_;
 }
 
 void EngineCore::EndRequest(RequestState* request, FinishReason reason, const Status& error) {

@@ -51,7 +51,10 @@ class SumExecutor final : public Executor {
   }
   Status Sample(uint64_t, std::vector<TokenMask>) override { return Status(); }
   bool Done(uint64_t) override { return false; }
-  Result<StepOutput> Wait(uint64_t number) override { return outputs_.at(number); }
+  Result<StepOutput> Wait(uint64_t number) override {
+    if (on_wait) on_wait();
+    return outputs_.at(number);
+  }
   Status Reset() override {
     ++resets;
     next_number_ = 0;
@@ -64,6 +67,7 @@ class SumExecutor final : public Executor {
   int fail_resets = 0;
   int resets = 0;
   TokenId nan_token = -1;
+  std::function<void()> on_wait;
   std::vector<StepInput> steps;
   std::vector<AdmitSlot> admitted;
 
@@ -92,6 +96,7 @@ struct Collected {
   Status error;
   Usage usage;
   uint64_t seed = 0;
+  RequestTimings timings;
 };
 
 class EngineCoreTest : public ::testing::Test {
@@ -117,6 +122,7 @@ class EngineCoreTest : public ::testing::Test {
       c.error = chunk.error;
       c.usage = chunk.usage;
       c.seed = chunk.seed;
+      c.timings = chunk.timings;
     };
     return arrival;
   }
@@ -141,6 +147,16 @@ TEST_F(EngineCoreTest, GeneratesUpToMaxTokens) {
   EXPECT_EQ(results_.at({1, 0}).tokens, Continue({1, 2, 3}, 5));
   EXPECT_EQ(results_.at({1, 0}).reason, FinishReason::kLength);
   EXPECT_EQ(results_.at({1, 0}).usage.completion_tokens, 5);
+}
+
+TEST_F(EngineCoreTest, CountsTheBytesOfTheCacheThatWindowsLetAttentionRead) {
+  executor_.limits_.cache.groups.push_back({CacheGroupKind::kWindow, 4, 3});
+  executor_.limits_.cache.block_bytes = 40;  // 10 for a position in each group
+  Start();
+  ASSERT_TRUE(core_->Submit(Make(1, {1, 2, 3, 4, 5, 6}, 3)).ok());
+  RunAll();
+  // Six positions in both groups; then one that sees 7, or 3 through the window; then 8, or 3.
+  EXPECT_EQ(core_->stats(clock_.Now()).kv_bytes_read, 10 * (6 + 6 + 7 + 3 + 8 + 3));
 }
 
 TEST_F(EngineCoreTest, EndsBeforeAnEndTokenAndDoesNotEmitIt) {
@@ -326,6 +342,191 @@ TEST_F(EngineCoreTest, ARequestThatACallbackSubmitsInTheStepThatGivesUpEndsToo) 
   RunAll();
   EXPECT_EQ(results_.at({2, 0}).reason, FinishReason::kCancelled);
   EXPECT_EQ(results_.at({3, 0}).error.message(), "worker still lost");
+}
+
+TEST_F(EngineCoreTest, TimingsAddUpFromTheCallersSubmitToTheLastToken) {
+  Start();
+  executor_.on_wait = [this] { clock_.Advance(std::chrono::milliseconds(20)); };
+  clock_.Advance(std::chrono::milliseconds(100));
+  Arrival arrival = Make(1, std::vector<TokenId>(20, 1), 3);  // two steps of prefill
+  arrival.submitted = clock_.Now() - std::chrono::milliseconds(7);
+  ASSERT_TRUE(core_->Submit(std::move(arrival)).ok());
+  RunAll();  // 1 ms before every step
+  const RequestTimings& timings = results_[{1, 0}].timings;
+  EXPECT_NEAR(timings.queued_seconds, 0.008, 1e-9);
+  EXPECT_NEAR(timings.prefill_seconds, 0.041, 1e-9);
+  EXPECT_NEAR(timings.decode_seconds, 0.042, 1e-9);
+  EXPECT_EQ(timings.steps, 4);
+  EXPECT_EQ(timings.preemptions, 0);
+}
+
+TEST_F(EngineCoreTest, TimingsCountThePreemptionsOfAllChoices) {
+  Start();
+  for (RequestId id = 1; id <= 2; ++id) {  // 12 blocks each when they end; there are 16
+    Arrival arrival = Make(id, std::vector<TokenId>(6, static_cast<TokenId>(id)), 40);
+    ASSERT_TRUE(core_->Submit(std::move(arrival)).ok());
+  }
+  RunAll();
+  const int64_t preemptions = core_->stats(clock_.Now()).preemptions;
+  EXPECT_GT(preemptions, 0);
+  EXPECT_EQ((results_[{1, 0}].timings.preemptions), 0) << "the first ranks above the second";
+  EXPECT_EQ((results_[{2, 0}].timings.preemptions), preemptions);
+}
+
+// What a snapshot's map says, by character; '1' to '9' as '#'.
+std::map<char, int32_t> CountMap(const EngineSnapshot& snapshot) {
+  std::map<char, int32_t> counts;
+  for (const char c : snapshot.blocks.map) ++counts['1' <= c && c <= '9' ? '#' : c];
+  return counts;
+}
+
+TEST_F(EngineCoreTest, TheMapOfASnapshotCountsWhatTheStatisticsCount) {
+  Start();
+  const std::vector<TokenId> prompt(9, 1);  // two whole blocks, and a token
+  ASSERT_TRUE(core_->Submit(Make(1, prompt, 8)).ok());
+  core_->Step();
+  core_->Step();
+  ASSERT_TRUE(core_->Submit(Make(2, prompt, 4)).ok());
+  bool shared = false, cached = false;
+  for (int i = 0; i < 20; ++i) {
+    core_->Step();
+    const EngineSnapshot snapshot = core_->Snapshot(clock_.Now(), 1000);
+    const EngineStats stats = core_->stats(clock_.Now());
+    std::map<char, int32_t> counts = CountMap(snapshot);
+    EXPECT_EQ(snapshot.blocks.map.size(), 16u);
+    EXPECT_EQ(counts['#'], snapshot.blocks.referenced);
+    EXPECT_EQ(counts['c'], snapshot.blocks.cached);
+    EXPECT_EQ(counts['.'], snapshot.blocks.free);
+    EXPECT_EQ(snapshot.blocks.referenced, stats.used_blocks);
+    EXPECT_EQ(snapshot.blocks.cached, stats.cached_blocks);
+    EXPECT_EQ(snapshot.blocks.total, stats.total_blocks);
+    EXPECT_EQ(snapshot.stats.generated_tokens, stats.generated_tokens);
+    const auto twos = std::count(snapshot.blocks.map.begin(), snapshot.blocks.map.end(), '2');
+    EXPECT_EQ(twos, stats.running == 2 ? 2 : 0) << "whole blocks of the prompt, with two readers";
+    shared |= stats.running == 2;
+    cached |= counts['c'] > 0;
+  }
+  EXPECT_TRUE(shared && cached);
+}
+
+TEST_F(EngineCoreTest, ASnapshotTellsOfSequencesAndOfTheLastRequests) {
+  Start();
+  clock_.Advance(std::chrono::seconds(5));
+  Arrival first = Make(1, {1, 2, 3, 4, 5, 6}, 10);
+  first.label = "call-1";
+  first.priority = 3;
+  ASSERT_TRUE(core_->Submit(std::move(first)).ok());
+  core_->Step();
+  clock_.Advance(std::chrono::seconds(2));
+  core_->Step();
+  clock_.Advance(std::chrono::seconds(1));
+  ASSERT_TRUE(core_->Submit(Make(2, {1, 2}, 1)).ok());
+  core_->Step();
+  const EngineSnapshot snapshot = core_->Snapshot(clock_.Now(), 1000);
+  ASSERT_EQ(snapshot.sequences.size(), 1u);
+  const EngineSnapshot::Sequence& sequence = snapshot.sequences[0];
+  EXPECT_EQ(sequence.request, "call-1");
+  EXPECT_EQ(sequence.state, EngineSnapshot::State::kRunning);
+  EXPECT_EQ(sequence.prompt_tokens, 6);
+  EXPECT_EQ(sequence.output_tokens, 3);
+  EXPECT_EQ(sequence.computed_tokens, 8);
+  EXPECT_EQ(sequence.priority, 3);
+  EXPECT_EQ(sequence.blocks, 2);
+  EXPECT_DOUBLE_EQ(sequence.age_seconds, 3);
+  ASSERT_EQ(snapshot.requests.size(), 2u);
+  EXPECT_EQ(snapshot.requests[0].id, "call-1");
+  EXPECT_FALSE(snapshot.requests[0].end);
+  EXPECT_FALSE(snapshot.requests[0].ended);
+  EXPECT_DOUBLE_EQ(snapshot.requests[0].arrived, 997);
+  EXPECT_EQ(snapshot.requests[1].id, "2");
+  EXPECT_EQ(snapshot.requests[1].end, FinishReason::kLength);
+  EXPECT_DOUBLE_EQ(*snapshot.requests[1].ended, 1000);
+}
+
+TEST_F(EngineCoreTest, ASnapshotKeepsTheLast64Requests) {
+  Start();
+  for (RequestId id = 1; id <= 100; ++id) {
+    ASSERT_TRUE(core_->Submit(Make(id, {static_cast<TokenId>(id % 100)}, 1)).ok());
+    RunAll();
+  }
+  const EngineSnapshot snapshot = core_->Snapshot(clock_.Now(), 0);
+  ASSERT_EQ(snapshot.requests.size(), 64u);
+  EXPECT_EQ(snapshot.requests.front().id, "37");
+  EXPECT_EQ(snapshot.requests.back().id, "100");
+}
+
+TEST_F(EngineCoreTest, TheTreeOfASnapshotHasANodePerRunOfBlocks) {
+  Start();
+  const auto run = [&](RequestId id, std::vector<TokenId> prompt) {
+    ASSERT_TRUE(core_->Submit(Make(id, std::move(prompt), 1)).ok());
+    RunAll();
+  };
+  run(1, {1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 9});  // blocks 1, 2, 3
+  const EngineSnapshot one = core_->Snapshot(clock_.Now(), 0);
+  ASSERT_EQ(one.tree.size(), 2u);
+  EXPECT_EQ(one.tree[0].id, 0);
+  EXPECT_EQ(one.tree[0].parent, -1);
+  EXPECT_EQ(one.tree[1].parent, 0);
+  EXPECT_EQ(one.tree[1].blocks, 3);
+  clock_.Advance(std::chrono::seconds(4));
+  run(2, {1, 1, 1, 1, 2, 2, 2, 2, 4, 4, 4, 4, 9});  // branches after 1, 2
+  const EngineSnapshot two = core_->Snapshot(clock_.Now(), 0);
+  ASSERT_EQ(two.tree.size(), 4u);
+  EXPECT_EQ(two.num_tree_blocks, 4);
+  EXPECT_FALSE(two.tree_truncated);
+  EXPECT_EQ(two.tree[1].id, one.tree[1].id) << "the run begins with the same block";
+  EXPECT_EQ(two.tree[1].blocks, 2);
+  for (const size_t leaf : {2, 3}) {
+    EXPECT_EQ(two.tree[leaf].parent, two.tree[1].id);
+    EXPECT_EQ(two.tree[leaf].blocks, 1);
+    EXPECT_EQ(two.tree[leaf].readers, 0);
+  }
+  // Children come in the order of their content: 3 was last used 4 s before 4 was.
+  EXPECT_GE(two.tree[2].age_seconds, 4);
+  EXPECT_LT(two.tree[3].age_seconds, 1);
+}
+
+TEST_F(EngineCoreTest, LatenciesHaveOneEntryPerRequestAndPerTokenAfterTheFirst) {
+  Start();
+  Arrival two = Make(1, {1, 2, 3}, 5);
+  two.sampling.n = 2;
+  ASSERT_TRUE(core_->Submit(std::move(two)).ok());
+  ASSERT_TRUE(core_->Submit(Make(2, {4, 5}, 1)).ok());
+  ASSERT_TRUE(core_->Submit(Make(3, {6}, 30)).ok());
+  for (int i = 0; i < 4; ++i) core_->Step();
+  core_->Cancel(3);
+  RunAll();
+  ASSERT_TRUE(core_->Submit(Make(4, {7}, 30)).ok());
+  core_->Cancel(4);  // before it ran
+  RunAll();
+  const EngineStats stats = core_->stats(clock_.Now());
+  int64_t tokens = 0, gaps = 0;
+  for (const auto& [id, result] : results_) {
+    tokens += static_cast<int64_t>(result.tokens.size());
+    gaps += std::max<int64_t>(0, static_cast<int64_t>(result.tokens.size()) - 1);
+  }
+  EXPECT_EQ(stats.generated_tokens, tokens);
+  EXPECT_EQ(stats.inter_token.count(), gaps);
+  EXPECT_EQ(stats.time_to_first_token.count(), 3);
+  EXPECT_EQ(stats.queue_time.count(), 3);
+  EXPECT_EQ(stats.prefill_time.count(), 3);
+  EXPECT_EQ(stats.end_to_end.count(), 4);
+  EXPECT_EQ(stats.ended_requests, (std::array<int64_t, 4>{0, 2, 2, 0}));
+  EXPECT_EQ(stats.prompt_tokens, 7);
+  EXPECT_EQ(stats.queried_prompt_tokens, 6);
+}
+
+TEST(LatencyHistogramTest, BoundsBelongToTheBucketBelow) {
+  LatencyHistogram histogram;
+  histogram.Observe(0.0005);
+  histogram.Observe(0.00051);
+  histogram.Observe(600);
+  histogram.Observe(601);
+  EXPECT_EQ(histogram.counts[0], 1);
+  EXPECT_EQ(histogram.counts[1], 1);
+  EXPECT_EQ(histogram.counts[25], 1);
+  EXPECT_EQ(histogram.counts[26], 1);
+  EXPECT_EQ(histogram.count(), 4);
 }
 
 TEST_F(EngineCoreTest, ZeroMaxTokensEndsAtOnce) {

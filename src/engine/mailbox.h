@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/arrival.h"
+#include "tokamak/engine_snapshot.h"
 #include "tokamak/request.h"
 
 namespace tokamak {
@@ -71,8 +72,12 @@ struct CancelMessage {
   RequestId request = 0;
 };
 struct CancelAllMessage {};
+struct SnapshotMessage {
+  SnapshotCallback on_snapshot;
+};
 struct WakeMessage {};  // look at whatever else the thread watches (stopping, say)
-using EngineMessage = std::variant<Arrival, CancelMessage, CancelAllMessage, WakeMessage>;
+using EngineMessage =
+    std::variant<Arrival, CancelMessage, CancelAllMessage, SnapshotMessage, WakeMessage>;
 using EngineMailbox = Mailbox<EngineMessage>;
 
 }  // namespace tokamak

@@ -43,6 +43,15 @@ std::span<const ContentId> PrefixCache::Content(NodeId node) const {
           static_cast<size_t>(block_size_)};
 }
 
+int32_t PrefixCache::readers(NodeId node) const {
+  int32_t most = 0;
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    const BlockId block = At(node, g).device;
+    if (block != kNoBlock) most = std::max(most, device_->references(block) - 1);
+  }
+  return most;
+}
+
 // Finding.
 
 size_t PrefixCache::ChildIndex(NodeId node, std::span<const ContentId> content) const {
@@ -156,6 +165,7 @@ NodeId PrefixCache::NewNode(NodeId parent) {
   nodes_[node].parent = parent;
   nodes_[node].depth = parent == kNoNode ? 0 : nodes_[parent].depth + 1;
   nodes_[node].alive = true;
+  nodes_[node].last_used = time_;
   return node;
 }
 
@@ -273,6 +283,7 @@ void PrefixCache::Unref(Tier tier, BlockId block) {
     ++num_unreferenced_;
     entries_[owner].last_use = ++now_;
   }
+  nodes_[owner / num_groups()].last_used = time_;
   Refresh(owner / num_groups(), owner % num_groups());
 }
 

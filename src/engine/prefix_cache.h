@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "engine/block_pool.h"
 #include "engine/lru_heap.h"
 #include "step/cache_spec.h"
@@ -70,6 +71,20 @@ class PrefixCache {
   BlockId device_block(NodeId node, int32_t group) const { return At(node, group).device; }
   BlockId host_block(NodeId node, int32_t group) const { return At(node, group).host; }
 
+  // For those who watch. The roots of all keys; children in the order of their content.
+  template <typename Visit>
+  void ForEachRoot(Visit visit) const {
+    for (const auto& [key, node] : roots_) visit(node);
+  }
+  int32_t num_roots() const { return static_cast<int32_t>(roots_.size()); }
+  const std::vector<NodeId>& children(NodeId node) const { return nodes_[node].children; }
+  // References to the node's device blocks beside the tree's own; of the group that has most.
+  int32_t readers(NodeId node) const;
+  TimePoint last_used(NodeId node) const { return nodes_[node].last_used; }
+  bool holds(BlockId device_block) const { return device_owner_[device_block] >= 0; }
+  // What last_used says of what is used from now on.
+  void SetTime(TimePoint now) { time_ = now; }
+
   // References by sequences and steps. All of them must go through here, for the tree must know
   // when a block becomes evictable. `Unref` frees the block when it was the last.
   void Ref(Tier tier, BlockId block);
@@ -108,6 +123,7 @@ class PrefixCache {
     int32_t cursors = 0;  // sequences that will insert below
     int32_t num_entries = 0;
     bool alive = false;
+    TimePoint last_used{};         // when it got a block, or the last reader let one go
     std::vector<NodeId> children;  // in the order of their content
   };
   // One group's block in a node. Its id is node * num_groups + group.
@@ -164,6 +180,7 @@ class PrefixCache {
   LruHeap host_lru_;
   uint64_t now_ = 0;  // counts uses, orders evictions
   int32_t num_unreferenced_ = 0;
+  TimePoint time_{};
   mutable std::vector<int32_t> runs_;  // scratch of Find, by group
 };
 

@@ -21,7 +21,7 @@
 
 namespace tokamak {
 
-inline constexpr int32_t kRecordVersion = 1;
+inline constexpr int32_t kRecordVersion = 2;
 
 // What was called, in order. A Step consists of the clock readings and executor calls that follow
 // its StepEvent.

@@ -198,6 +198,7 @@ void Field(A& a, SamplingParams& v) {
   Field(a, v.stop);
   Field(a, v.stop_token_ids);
   Field(a, v.ignore_eos);
+  Field(a, v.shown_special_tokens);
   Field(a, v.logprobs);
   Field(a, v.prompt_logprobs);
 }

@@ -124,9 +124,10 @@ Scheduler::Room Scheduler::MakeRoom(size_t first_victim) {
 }
 
 void Scheduler::Preempt(Sequence* sequence) {
+  sequence->preempted = true;
   std::erase(running_, sequence);
   ++num_preemptions_;
-  ++sequence->request->timings.preemptions;
+  ++sequence->request->num_preemptions;
   if (sequence->rows_in_flight > 0) {
     sequence->state = SequenceState::kPreempting;
     draining_.push_back(sequence);

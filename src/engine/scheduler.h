@@ -66,6 +66,13 @@ class Scheduler {
   int32_t num_running() const { return static_cast<int32_t>(running_.size()); }
   int64_t num_preemptions() const { return num_preemptions_; }
   const std::vector<Sequence*>& running() const { return running_; }
+  // Visits sequences that wait, the best ranked first, until `visit` returns false.
+  template <typename Visit>
+  void ForEachWaiting(Visit visit) const {
+    for (const Sequence* sequence : waiting_) {
+      if (!visit(*sequence)) return;
+    }
+  }
   // The best ranked waiting sequence that could be admitted, or null.
   Sequence* first_waiting() const;
 

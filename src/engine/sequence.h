@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,10 @@ struct Sequence {
   RequestState* request = nullptr;
   int32_t choice = 0;
   SequenceState state = SequenceState::kWaiting;
-  bool gated = false;  // waits for choice 0 to compute the prompt
+  bool gated = false;      // waits for choice 0 to compute the prompt
+  bool preempted = false;  // at least once
+  int32_t num_cached = 0;  // positions found in the prefix cache when it was last admitted
+  std::optional<TimePoint> last_token;  // when its latest token came
 
   std::vector<ContentId> content;  // prompt, then the tokens known so far
   int32_t num_prompt = 0;
@@ -91,10 +95,14 @@ struct RequestState {
   bool scheduled = false;   // left the queue
   int idle_rounds = 0;      // rounds in which nothing ran although this was next
 
-  TimePoint arrived{};
-  TimePoint first_scheduled{};
-  TimePoint first_token{};
-  RequestTimings timings;
+  TimePoint arrived{};          // given by Submit's caller
+  TimePoint first_scheduled{};  // once `scheduled`
+  std::optional<TimePoint> first_token;
+  int32_t num_preemptions = 0;
+  int32_t num_steps = 0;                   // that had rows of it
+  uint64_t last_round = 0;                 // of the scheduler, that had rows of it
+  FinishReason end = FinishReason::kStop;  // the greatest of its choices' so far
+  std::string label;
 };
 
 // Who goes first: higher priority, then earlier arrival, then lower choice.

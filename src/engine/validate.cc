@@ -88,6 +88,10 @@ Status ValidateEnds(const SamplingParams& p, int32_t vocab_size) {
                              p.stop[i].size(), kMaxStopBytes);
     }
   }
+  if (p.shown_special_tokens.size() > kMaxStopTokens) {
+    return InvalidArgument("shown_special_tokens: has {} ids, more than the {} allowed",
+                           p.shown_special_tokens.size(), kMaxStopTokens);
+  }
   if (p.stop_token_ids.size() > kMaxStopTokens) {
     return InvalidArgument("stop_token_ids: has {} ids, more than the {} allowed",
                            p.stop_token_ids.size(), kMaxStopTokens);
@@ -102,6 +106,29 @@ Status ValidateEnds(const SamplingParams& p, int32_t vocab_size) {
 }
 
 }  // namespace
+
+void SamplingDefaults::ApplyTo(SamplingParams& params) const {
+  if (temperature) params.temperature = *temperature;
+  if (top_k) params.top_k = *top_k;
+  if (top_p) params.top_p = *top_p;
+  if (min_p) params.min_p = *min_p;
+  if (repetition_penalty) params.repetition_penalty = *repetition_penalty;
+  if (max_tokens) params.max_tokens = *max_tokens;
+}
+
+std::string SamplingDefaults::ToString() const {
+  std::string out;
+  const auto add = [&](const char* name, const auto& value) {
+    if (value) out += fmt::format("{}{} {}", out.empty() ? "" : ", ", name, *value);
+  };
+  add("temperature", temperature);
+  add("top_k", top_k);
+  add("top_p", top_p);
+  add("min_p", min_p);
+  add("repetition_penalty", repetition_penalty);
+  add("max_tokens", max_tokens);
+  return out;
+}
 
 Status Validate(const SamplingParams& params, int32_t vocab_size) {
   RETURN_IF_ERROR(ValidateDistribution(params));

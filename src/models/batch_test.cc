@@ -31,6 +31,16 @@ constexpr const char* kMoeConfig = R"({
   "num_experts": 11, "num_experts_per_tok": 3, "norm_topk_prob": true, "mlp_only_layers": [1]
 })";
 
+// Latent attention; no experts, whose choice would hide what rounding does.
+constexpr const char* kMlaConfig = R"({
+  "architectures": ["DeepseekV3ForCausalLM"], "hidden_act": "silu",
+  "vocab_size": 131, "hidden_size": 96, "intermediate_size": 96, "num_hidden_layers": 2,
+  "num_attention_heads": 4, "rms_norm_eps": 1e-5, "max_position_embeddings": 1024,
+  "rope_theta": 1000.0, "q_lora_rank": 32, "kv_lora_rank": 32, "qk_rope_head_dim": 16,
+  "qk_nope_head_dim": 20, "v_head_dim": 24, "first_k_dense_replace": 2, "n_routed_experts": 8,
+  "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "moe_intermediate_size": 64
+})";
+
 std::vector<int32_t> RandomTokens(uint64_t seed, size_t count) {
   std::mt19937_64 random(seed);
   std::vector<int32_t> tokens(count);
@@ -38,21 +48,29 @@ std::vector<int32_t> RandomTokens(uint64_t seed, size_t count) {
   return tokens;
 }
 
-std::unique_ptr<Model> MakeModel(Ops& ops, const char* config, DType dtype) {
-  Result<std::unique_ptr<Model>> model = LoadModel(MakeRandomCheckpoint(config, 3, dtype), ops);
-  CHECK_MSG(model.ok(), model.status().ToString());
-  return *std::move(model);
-}
-
 struct Case {
   std::string backend;
   DType weights;
   DType cache;
   const char* config = kConfig;
+  nn::MlaForm mla = nn::MlaForm::kAbsorbed;
 
   bool has_experts() const { return config == kMoeConfig; }
   bool precise() const { return backend == "reference" || backend.ends_with("precise"); }
+  std::string what() const {
+    if (config == kMlaConfig) return "_mla_" + std::to_string(static_cast<int>(mla));
+    return has_experts() ? "_experts" : "";
+  }
 };
+
+std::unique_ptr<Model> MakeModel(Ops& ops, const Case& test) {
+  LoadOptions options;
+  options.mla_form = test.mla;
+  Result<std::unique_ptr<Model>> model =
+      LoadModel(MakeRandomCheckpoint(test.config, 3, test.weights), ops, options);
+  CHECK_MSG(model.ok(), model.status().ToString());
+  return *std::move(model);
+}
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
@@ -61,12 +79,17 @@ std::vector<Case> Cases() {
     cases.push_back({backend, DType::kQ4_1, DType::kF16});
     cases.push_back({backend, DType::kQ8_0, DType::kBF16});
     cases.push_back({backend, DType::kF32, DType::kF32, kMoeConfig});
+    cases.push_back({backend, DType::kF32, DType::kF32, kMlaConfig});
+  }
+  for (const nn::MlaForm form : {nn::MlaForm::kStandard, nn::MlaForm::kLatent}) {
+    cases.push_back({PreciseBackendNames().back(), DType::kBF16, DType::kF16, kMlaConfig, form});
   }
   for (const std::string& backend : BackendNames()) {
     if (backend == "reference" || backend == "cpu/baseline") continue;  // precise as they are
     cases.push_back({backend, DType::kQ4_1, DType::kF16});
     cases.push_back({backend, DType::kQ8_0, DType::kBF16});
     cases.push_back({backend, DType::kQ4_1, DType::kF16, kMoeConfig});
+    cases.push_back({backend, DType::kQ4_1, DType::kF16, kMlaConfig});
   }
   return cases;
 }
@@ -78,7 +101,7 @@ class BatchTest : public ::testing::TestWithParam<Case> {
   }
 
   std::unique_ptr<Ops> ops_ = MakeBackend(GetParam().backend, 2);
-  std::unique_ptr<Model> model_ = MakeModel(*ops_, GetParam().config, GetParam().weights);
+  std::unique_ptr<Model> model_ = MakeModel(*ops_, GetParam());
 };
 
 TEST_P(BatchTest, ChunkedPrefillIsWholePrefill) {
@@ -151,7 +174,7 @@ TEST_P(BatchTest, NumberOfThreadsChangesNothing) {
   Harness two = MakeHarness();
   const auto expected = two.Run(tokens, 100, 30);
   const std::unique_ptr<Ops> ops = MakeBackend(GetParam().backend, 1);
-  const std::unique_ptr<Model> model = MakeModel(*ops, GetParam().config, GetParam().weights);
+  const std::unique_ptr<Model> model = MakeModel(*ops, GetParam());
   Harness one(*model, *ops, {.num_blocks = 300, .kv_dtype = GetParam().cache});
   EXPECT_EQ(one.Run(tokens, 100, 30), expected);
 }
@@ -164,7 +187,7 @@ TEST_P(BatchTest, BackendComputesWhatTheReferenceDoes) {
   Harness harness = MakeHarness();
   const auto got = harness.Run(tokens, 200);
   const std::unique_ptr<Ops> ops = MakeBackend("reference");
-  const std::unique_ptr<Model> model = MakeModel(*ops, GetParam().config, GetParam().weights);
+  const std::unique_ptr<Model> model = MakeModel(*ops, GetParam());
   Harness reference(*model, *ops, {.num_blocks = 300, .kv_dtype = GetParam().cache});
   const auto expected = reference.Run(tokens, 200);
   double worst = 0, squares = 0, difference_squares = 0;
@@ -194,8 +217,7 @@ TEST_P(BatchTest, BackendComputesWhatTheReferenceDoes) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, BatchTest, ::testing::ValuesIn(Cases()), [](const auto& info) {
   std::string name = info.param.backend + "_" + std::string(Name(info.param.weights)) + "_" +
-                     std::string(Name(info.param.cache)) +
-                     (info.param.has_experts() ? "_experts" : "");
+                     std::string(Name(info.param.cache)) + info.param.what();
   std::replace_if(
       name.begin(), name.end(), [](char c) { return !isalnum(c); }, '_');
   return name;

@@ -1,8 +1,12 @@
 #include "models/decoder.h"
 
+#include <fmt/core.h>
+
 #include <cmath>
+#include <optional>
 #include <utility>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "nn/embedding.h"
 #include "nn/norm.h"
@@ -11,13 +15,17 @@ namespace tokamak {
 namespace {
 
 Activation ParseActivation(ConfigReader& reader) {
-  const std::string name = reader.String("hidden_act");
+  // Gemma's files may have both; the second is the one that counts.
+  const bool second = reader.Has("hidden_activation");
+  const char* const field = second ? "hidden_activation" : "hidden_act";
+  const std::string name = reader.String(field);
+  if (second) reader.Ignore({"hidden_act"});
   if (name == "gelu_pytorch_tanh") return Activation::kGeluTanh;
-  if (name != "silu") reader.Fail("hidden_act", "\"" + name + "\" is not supported");
+  if (name != "silu") reader.Fail(field, "\"" + name + "\" is not supported");
   return Activation::kSilu;
 }
 
-nn::AttentionConfig ParseAttention(ConfigReader& reader) {
+nn::AttentionConfig ParseAttention(ConfigReader& reader, const DecoderDefaults& defaults) {
   nn::AttentionConfig attention;
   attention.hidden_size = static_cast<int32_t>(reader.Int("hidden_size"));
   attention.num_heads = static_cast<int32_t>(reader.Int("num_attention_heads", Positive(1 << 16)));
@@ -26,73 +34,141 @@ nn::AttentionConfig ParseAttention(ConfigReader& reader) {
   if (attention.num_heads % attention.num_kv_heads != 0) {
     reader.Fail("num_key_value_heads", "does not divide num_attention_heads");
   }
-  if (!reader.Has("head_dim") && attention.hidden_size % attention.num_heads != 0) {
-    reader.Fail("num_attention_heads", "does not divide hidden_size, and there is no head_dim");
+  if (!reader.Has(defaults.head_dim) && attention.hidden_size % attention.num_heads != 0) {
+    reader.Fail("num_attention_heads",
+                fmt::format("does not divide hidden_size, and there is no {}", defaults.head_dim));
   }
-  attention.head_dim = static_cast<int32_t>(
-      reader.IntOr("head_dim", attention.hidden_size / attention.num_heads, Positive(1 << 16)));
+  attention.head_dim = static_cast<int32_t>(reader.IntOr(
+      defaults.head_dim, attention.hidden_size / attention.num_heads, Positive(1 << 16)));
   attention.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(attention.head_dim)));
-  attention.qkv_bias = reader.BoolOr("attention_bias", false);
+  attention.qkv_bias = reader.BoolOr("attention_bias", defaults.attention_bias);
   attention.output_bias = attention.qkv_bias;
   return attention;
 }
 
-using FeedForward = std::variant<nn::Mlp, nn::Moe>;
+using AnyAttention = std::variant<nn::Attention, nn::MlaAttention>;
+
+AnyAttention MakeAttention(const nn::Builder& b, const DecoderLayer& layer, const nn::Rope* rope) {
+  if (layer.latent_attention) return nn::MlaAttention(b, *layer.latent_attention, rope);
+  return nn::Attention(b, layer.attention, rope);
+}
+
+using FeedForward = std::variant<nn::Mlp, nn::Moe, nn::PlainMlp>;
 
 FeedForward MakeFeedForward(const nn::Builder& b, const DecoderLayer& layer) {
   if (const auto* moe = std::get_if<nn::MoeShape>(&layer.feed_forward)) return nn::Moe(b, *moe);
+  if (const auto* plain = std::get_if<nn::PlainMlpShape>(&layer.feed_forward)) {
+    return nn::PlainMlp(b, *plain);
+  }
   return nn::Mlp(b, std::get<nn::MlpShape>(layer.feed_forward));
+}
+
+class Norm {
+ public:
+  Norm() = default;
+  Norm(const nn::Builder& b, const DecoderConfig& c)
+      : norm_(c.layer_norms ? Any(nn::LayerNorm(b, c.hidden_size, c.rms_norm_eps, false))
+                            : Any(nn::RmsNorm(b, c.hidden_size, c.rms_norm_eps, c.norm_offset))) {}
+
+  // As the norms of nn/norm.h.
+  void AddForward(nn::Pass& pass, const Tensor& delta, Tensor residual, Tensor out) const {
+    std::visit([&](const auto& norm) { norm.AddForward(pass, delta, residual, out); }, norm_);
+  }
+  void Forward(nn::Pass& pass, Tensor x, Tensor out) const { AddForward(pass, Tensor(), x, out); }
+
+ private:
+  using Any = std::variant<nn::RmsNorm, nn::LayerNorm>;
+  Any norm_;
+};
+
+std::optional<Norm> MakeNorm(const nn::Builder& b, std::string_view name, const DecoderConfig& c) {
+  if (name.empty()) return std::nullopt;
+  return Norm(b / name, c);
 }
 
 class Layer {
  public:
   Layer(const DecoderConfig& c, const DecoderLayer& layer, const nn::Builder& b,
         const nn::Rope* rope)
-      : input_norm_(b / "input_layernorm", c.hidden_size, c.rms_norm_eps),
-        attention_(b / "self_attn", layer.attention, rope),
-        post_norm_(b / "post_attention_layernorm", c.hidden_size, c.rms_norm_eps),
-        feed_forward_(MakeFeedForward(b / "mlp", layer)) {}
+      : before_attention_(MakeNorm(b, c.names.before_attention, c)),
+        attention_(MakeAttention(b / c.names.attention, layer, rope)),
+        after_attention_(MakeNorm(b, c.names.after_attention, c)),
+        before_feed_forward_(MakeNorm(b, c.names.before_feed_forward, c)),
+        feed_forward_(MakeFeedForward(b / c.names.feed_forward, layer)),
+        after_feed_forward_(MakeNorm(b, c.names.after_feed_forward, c)) {
+    b.Require((before_attention_ && before_feed_forward_) || b.ops().has_extras(),
+              "layers without norms of their input");
+  }
 
   // All f32 [T, hidden_size]. residual += delta (when there is one) and the attention's output; the
-  // feed-forward's goes to `out`, which may be `delta`, for the next norm to add.
+  // feed-forward's goes to `out`, which may be `delta`, for the next layer to add.
   void Forward(nn::Pass& pass, const Tensor& delta, Tensor residual, Tensor out) const {
-    const ArenaScope scope(pass.arena);
-    Tensor x = pass.arena.Allocate(attention_.activation(), residual.shape);
-    input_norm_.AddForward(pass, delta, residual, x);
-    attention_.Forward(pass, x, out);
-
+    std::visit(
+        [&](const auto& attention) {
+          RunBranch(pass, before_attention_, attention, after_attention_, delta, residual, out);
+        },
+        attention_);
     std::visit(
         [&](const auto& feed_forward) {
-          Tensor y = pass.arena.Allocate(feed_forward.activation(), residual.shape);
-          post_norm_.AddForward(pass, out, residual, y);
-          feed_forward.Forward(pass, y, out);
+          RunBranch(pass, before_feed_forward_, feed_forward, after_feed_forward_, out, residual,
+                    out);
         },
         feed_forward_);
   }
 
  private:
-  nn::RmsNorm input_norm_;
-  nn::Attention attention_;
-  nn::RmsNorm post_norm_;
+  // residual += delta; out = after(branch(before(residual))).
+  template <typename Branch>
+  static void RunBranch(nn::Pass& pass, const std::optional<Norm>& before, const Branch& branch,
+                        const std::optional<Norm>& after, const Tensor& delta, Tensor residual,
+                        Tensor out) {
+    const ArenaScope scope(pass.arena);
+    Tensor x = pass.arena.Allocate(branch.activation(), residual.shape);
+    if (before) {
+      before->AddForward(pass, delta, residual, x);
+    } else {
+      if (delta.shape.rank() != 0) {
+        pass.ops.Run(AddResidual{.x = delta, .residual = residual}, pass.stream);
+      }
+      pass.ops.Run(Convert{.x = residual, .out = x}, pass.stream);
+    }
+    if (!after) return branch.Forward(pass, x, out);
+    Tensor given = pass.arena.Allocate(DType::kF32, out.shape);
+    branch.Forward(pass, x, given);
+    after->Forward(pass, given, out);
+  }
+
+  std::optional<Norm> before_attention_;
+  AnyAttention attention_;
+  std::optional<Norm> after_attention_;
+  std::optional<Norm> before_feed_forward_;
   FeedForward feed_forward_;
+  std::optional<Norm> after_feed_forward_;
 };
 
 class Decoder final : public Model {
  public:
-  Decoder(const DecoderConfig& c, const nn::Builder& b, nn::Rope rope)
+  // `b` is where the layers are: at c.names.model below `top`, or `top` itself.
+  Decoder(const DecoderConfig& c, const nn::Builder& top, const nn::Builder& b, ModelTask task,
+          std::vector<nn::Rope> ropes)
       : hidden_size_(c.hidden_size),
-        rope_(std::move(rope)),
-        embedding_(b / "model" / "embed_tokens", c.vocab_size, hidden_size_,
-                   c.tie_word_embeddings) {
+        logit_softcap_(c.logit_softcap),
+        ropes_(std::move(ropes)),
+        embedding_(b / c.names.embedding, c.vocab_size, hidden_size_,
+                   c.tie_word_embeddings && task == ModelTask::kGenerate, c.embedding_scale) {
+    b.Require(logit_softcap_ == 0 || b.ops().has_extras(), "softcaps");
     layers_.reserve(c.layers.size());
     for (size_t i = 0; i < c.layers.size() && b.ok(); ++i) {
-      layers_.emplace_back(c, c.layers[i], b / "model" / "layers" / static_cast<int64_t>(i),
-                           &rope_);
+      const int rope = c.layers[i].rope;
+      layers_.emplace_back(
+          c, c.layers[i], b / c.names.layers / static_cast<int64_t>(i),
+          rope == DecoderLayer::kNoRope ? nullptr : &ropes_[static_cast<size_t>(rope)]);
     }
-    final_norm_ = nn::RmsNorm(b / "model" / "norm", hidden_size_, c.rms_norm_eps);
+    final_norm_ = Norm(b / c.names.final_norm, c);
+    if (task == ModelTask::kEmbed) return;
     lm_head_ = c.tie_word_embeddings
                    ? embedding_.OutputLayer()
-                   : nn::Linear::Replicated(b / "lm_head", c.vocab_size, hidden_size_, false);
+                   : nn::Linear::Replicated(top / "lm_head", c.vocab_size, hidden_size_, false);
   }
 
   ModelSpec& mutable_spec() { return spec_; }
@@ -101,7 +177,8 @@ class Decoder final : public Model {
   Tensor Forward(nn::Pass& pass) const override {
     const Shape all{pass.num_tokens(), hidden_size_};
     const Shape wanted{pass.logit_rows.cols(), hidden_size_};
-    Tensor hidden = pass.arena.Allocate(lm_head_.activation(), wanted);
+    const DType type = lm_head_ ? lm_head_->activation() : DType::kF32;
+    Tensor hidden = pass.arena.Allocate(type, wanted);
 
     const ArenaScope scope(pass.arena);
     Tensor residual = pass.arena.Allocate(DType::kF32, all);
@@ -117,8 +194,12 @@ class Decoder final : public Model {
   }
 
   Tensor Logits(nn::Pass& pass, Tensor hidden) const override {
-    Tensor logits = pass.arena.Allocate(DType::kF32, {hidden.rows(), lm_head_.out_features()});
-    lm_head_.Forward(pass, hidden, logits);
+    CHECK_MSG(lm_head_, "the model was loaded to embed");
+    Tensor logits = pass.arena.Allocate(DType::kF32, {hidden.rows(), lm_head_->out_features()});
+    lm_head_->Forward(pass, hidden, logits);
+    if (logit_softcap_ > 0) {
+      pass.ops.Run(Softcap{.x = logits, .cap = logit_softcap_}, pass.stream);
+    }
     return logits;
   }
 
@@ -130,11 +211,12 @@ class Decoder final : public Model {
   }
 
   const int64_t hidden_size_;
-  const nn::Rope rope_;  // layers point to it
+  const float logit_softcap_;
+  const std::vector<nn::Rope> ropes_;  // layers point to them
   nn::Embedding embedding_;
   std::vector<Layer> layers_;
-  nn::RmsNorm final_norm_;
-  nn::Linear lm_head_;
+  Norm final_norm_;
+  std::optional<nn::Linear> lm_head_;  // none: it embeds
   ModelSpec spec_;
 };
 
@@ -142,38 +224,74 @@ class Decoder final : public Model {
 
 Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig c, nn::WeightLoad& load,
                                            const LoadOptions& options) {
-  ASSIGN_OR_RETURN(const int32_t max_context, ServedContext(options, nn::MaxContext(c.rope)));
+  ASSIGN_OR_RETURN(
+      const int32_t max_context,
+      ServedContext(options, c.ropes.empty() ? c.max_positions : nn::MaxContext(c.ropes.front())));
+  for (DecoderLayer& layer : c.layers) {
+    if (layer.latent_attention) layer.latent_attention->form = options.mla_form;
+  }
   const nn::Builder b(load);
-  c.rope.divisors = nn::ReadRopeDivisors(b, c.rope);
-  ASSIGN_OR_RETURN(nn::Rope rope, nn::Rope::Make(c.rope, max_context, load.ops));
-  auto model = std::make_unique<Decoder>(c, b, std::move(rope));
+  if (!c.ropes.empty()) c.ropes.front().divisors = nn::ReadRopeDivisors(b, c.ropes.front());
+  std::vector<nn::Rope> ropes;
+  for (const nn::RopeSpec& spec : c.ropes) {
+    ASSIGN_OR_RETURN(nn::Rope rope, nn::Rope::Make(spec, max_context, load.ops));
+    ropes.push_back(std::move(rope));
+  }
+  // Models that were saved without their output layer are at the top.
+  const bool bare = options.task == ModelTask::kEmbed && (b / c.names.embedding / "weight").Has();
+  auto model =
+      std::make_unique<Decoder>(c, b, bare ? b : b / c.names.model, options.task, std::move(ropes));
+  if (options.task == ModelTask::kEmbed) load.tensors.Skip("lm_head.");
+  for (int32_t i = 0; i < c.draft_layers; ++i) {
+    load.tensors.Skip(fmt::format("{}.{}.{}.", c.names.model, c.names.layers,
+                                  c.layers.size() + static_cast<size_t>(i)));
+  }
   model->mutable_spec() = {.architecture = c.architecture,
                            .vocab_size = c.vocab_size,
+                           .hidden_size = c.hidden_size,
                            .max_context = max_context,
                            .num_parameters = load.num_parameters,
                            .weight_bytes = load.weight_bytes,
+                           .expert_parameters = load.expert_parameters,
                            .expert_bytes = load.expert_bytes,
                            .expert_share = load.expert_share,
+                           .num_mixtures = load.num_mixtures,
+                           .max_experts = load.max_experts,
                            .cache = load.cache};
   return std::unique_ptr<Model>(std::move(model));
 }
 
-DecoderConfig ParseDecoder(ConfigReader& reader) {
+DecoderConfig ParseDecoder(ConfigReader& reader, const DecoderDefaults& defaults) {
   DecoderConfig c;
   c.vocab_size = static_cast<int32_t>(reader.Int("vocab_size"));
   const int64_t num_layers = reader.Int("num_hidden_layers", Positive(10000));
   c.rms_norm_eps = static_cast<float>(reader.Number("rms_norm_eps", {0, 1}));
-  c.tie_word_embeddings = reader.BoolOr("tie_word_embeddings", false);
+  c.tie_word_embeddings = reader.BoolOr("tie_word_embeddings", defaults.tie_word_embeddings);
 
-  DecoderLayer layer = {.attention = ParseAttention(reader), .feed_forward = {}};
+  DecoderLayer layer = {.attention = ParseAttention(reader, defaults), .feed_forward = {}};
   c.hidden_size = layer.attention.hidden_size;
   layer.feed_forward = nn::MlpShape{.hidden_size = c.hidden_size,
                                     .intermediate_size = reader.Int("intermediate_size"),
                                     .activation = ParseActivation(reader)};
   c.layers.assign(static_cast<size_t>(num_layers), layer);
-  c.rope = nn::ParseRope(reader, layer.attention.head_dim,
-                         static_cast<int32_t>(reader.Int("max_position_embeddings")));
+  c.ropes = {nn::ParseRope(reader, layer.attention.head_dim,
+                           static_cast<int32_t>(reader.Int("max_position_embeddings")),
+                           defaults.rope)};
   return c;
+}
+
+nn::AttentionConfig ParseEqualHeads(ConfigReader& reader, const char* hidden_size,
+                                    const char* num_heads) {
+  nn::AttentionConfig attention;
+  attention.hidden_size = static_cast<int32_t>(reader.Int(hidden_size));
+  attention.num_heads = static_cast<int32_t>(reader.Int(num_heads, Positive(1 << 16)));
+  attention.num_kv_heads = attention.num_heads;
+  if (attention.hidden_size % attention.num_heads != 0) {
+    reader.Fail(num_heads, fmt::format("does not divide {}", hidden_size));
+  }
+  attention.head_dim = attention.hidden_size / attention.num_heads;
+  attention.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(attention.head_dim)));
+  return attention;
 }
 
 }  // namespace tokamak

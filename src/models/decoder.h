@@ -4,12 +4,17 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
-#include "models/families.h"
+#include "models/model.h"
+#include "models/registry.h"
 #include "nn/attention.h"
+#include "nn/builder.h"
+#include "nn/mla.h"
 #include "nn/mlp.h"
 #include "nn/moe.h"
 #include "nn/rope.h"
@@ -18,25 +23,67 @@ namespace tokamak {
 
 struct DecoderLayer {
   nn::AttentionConfig attention;
-  std::variant<nn::MlpShape, nn::MoeShape> feed_forward;
+  std::optional<nn::MlaConfig> latent_attention = std::nullopt;  // in place of `attention`
+  std::variant<nn::MlpShape, nn::MoeShape, nn::PlainMlpShape> feed_forward;
+  // Which of DecoderConfig::ropes turns queries and keys; kNoRope: they do not turn.
+  static constexpr int kNoRope = -1;
+  int rope = 0;
+};
+
+// What a checkpoint calls the model's parts, and a layer's.
+struct DecoderNames {
+  std::string_view model = "model";
+  std::string_view embedding = "embed_tokens";
+  std::string_view layers = "layers";
+  std::string_view final_norm = "norm";
+  std::string_view attention = "self_attn";
+  // Norms of what a branch reads; empty: none.
+  std::string_view before_attention = "input_layernorm";
+  std::string_view before_feed_forward = "post_attention_layernorm";
+  // Norms of what a branch gives, before it is added; empty: none.
+  std::string_view after_attention = {};
+  std::string_view after_feed_forward = {};
+  std::string_view feed_forward = "mlp";
 };
 
 struct DecoderConfig {
   std::string architecture;  // Hugging Face class name
   int32_t vocab_size = 0;
   int32_t hidden_size = 0;
-  float rms_norm_eps = 0;
+  float rms_norm_eps = 0;    // of whatever norm the model has
+  bool layer_norms = false;  // layer normalization without biases, not RMS
   bool tie_word_embeddings = false;
-  nn::RopeSpec rope;
+  float norm_offset = 0;  // is added to the weights of all norms
+  float embedding_scale = 1;
+  float logit_softcap = 0;  // 0: none
+  // At least one, unless no layer's queries and keys turn; then max_positions is the context.
+  std::vector<nn::RopeSpec> ropes;
+  int32_t max_positions = 0;
   std::vector<DecoderLayer> layers;
+  DecoderNames names = {};
+  int32_t draft_layers = 0;  // stored behind the layers, for drafting tokens; not loaded
 };
 
 // Errors of the weights stay in load.status.
 Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig config, nn::WeightLoad& load,
                                            const LoadOptions& options);
 
+// What absent fields mean, where families differ.
+struct DecoderDefaults {
+  nn::RopeDefaults rope = {};
+  bool tie_word_embeddings = false;
+  bool attention_bias = false;
+  // Where to find the size of what turns in a head.
+  const char* head_dim = "head_dim";
+};
+
 // The fields that Llama and its descendants share: equal layers of attention, with or without
 // biases, and an MLP without. What a family has besides, it reads and puts in.
-DecoderConfig ParseDecoder(ConfigReader& reader);
+DecoderConfig ParseDecoder(ConfigReader& reader, const DecoderDefaults& defaults = {});
+
+// Attention whose heads share hidden_size equally, with keys and values of their own: the two
+// fields of a configuration that say so, by their names.
+nn::AttentionConfig ParseEqualHeads(ConfigReader& reader, const char* hidden_size,
+                                    const char* num_heads);
 
 }  // namespace tokamak

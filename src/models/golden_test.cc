@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "models/testing/backends.h"
 #include "models/testing/golden.h"
@@ -11,11 +13,13 @@
 namespace tokamak::testing {
 namespace {
 
-class TinyGoldenTest : public ::testing::TestWithParam<std::tuple<const char*, std::string>> {
+using GoldenCase = std::tuple<const char*, std::string>;  // model, backend
+
+class TinyGoldenTest : public ::testing::TestWithParam<GoldenCase> {
  protected:
   std::string model() const { return std::get<0>(GetParam()); }
   std::unique_ptr<Ops> ops_ = MakeBackend(std::get<1>(GetParam()));
-  std::unique_ptr<Model> model_ = LoadOrDie(GoldenPath(model() + ".gguf"), *ops_);
+  std::unique_ptr<Model> model_ = LoadOrDie(TinyModelPath(model()), *ops_);
   TinyGolden golden_ = ReadTinyGolden(model());
 };
 
@@ -41,17 +45,61 @@ TEST_P(TinyGoldenTest, GreedyTokens) {
   EXPECT_EQ(CheckGreedy(harness, {golden_.greedy}), 64);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Families, TinyGoldenTest,
-    ::testing::Combine(::testing::Values("llama_odd", "llama_tied", "llama_yarn", "qwen3_odd",
-                                         "qwen3_tied", "qwen3_moe_odd", "qwen3_moe_128"),
-                       ::testing::ValuesIn(PreciseBackendNames())),
-    [](const auto& info) {
-      std::string name = std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
-      std::replace_if(
-          name.begin(), name.end(), [](char c) { return !isalnum(c); }, '_');
-      return name;
-    });
+// Chunks, and six other sequences in the batch.
+TEST_P(TinyGoldenTest, CutAndCompanyChangeNoBit) {
+  const std::vector<int32_t>& text = golden_.tokens;
+  const auto length = static_cast<int32_t>(text.size());
+  Harness whole(*model_, *ops_);
+  const auto expected = whole.Run(text, length);
+  Harness chunked(*model_, *ops_, {.seed = 2});
+  EXPECT_EQ(chunked.Run(text, length, 7), expected);
+
+  Harness together(*model_, *ops_, {.seed = 3});
+  std::vector<Harness::Row> rows;
+  for (const int32_t count : {1, 40, 17, 100, 33, 2, 64}) {
+    rows.push_back({together.AddSequence(), {text.begin(), text.begin() + count}, 1});
+  }
+  const auto logits = together.Forward(rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(logits[i], expected[rows[i].tokens.size() - 1]) << "sequence " << i;
+  }
+}
+
+// The directories on the reference and on the fastest backend alone: what differs between those is
+// tested by the others.
+std::vector<GoldenCase> Cases() {
+  const std::vector<std::string> backends = PreciseBackendNames();
+  std::vector<GoldenCase> cases;
+  for (const char* model : {"llama_odd", "llama_tied", "llama_yarn", "qwen3_odd", "qwen3_tied",
+                            "qwen3_moe_odd", "qwen3_moe_128"}) {
+    for (const std::string& backend : backends) cases.emplace_back(model, backend);
+  }
+  for (const char* model :
+       {"hf_llama_f32",       "hf_llama_bf16",      "hf_qwen3_f32",       "hf_qwen3_moe_bf16",
+        "hf/mistral_odd",     "hf/mistral_128",     "hf/mixtral_odd",     "hf/mixtral_128",
+        "hf/qwen2_odd",       "hf/qwen2_128",       "hf/qwen2_moe_odd",   "hf/qwen2_moe_128",
+        "hf/smollm3_odd",     "hf/smollm3_128",     "hf/gemma2_odd",      "hf/gemma2_256",
+        "hf/gemma3_odd",      "hf/gemma3_256",      "hf/olmo2_odd",       "hf/olmo2_128",
+        "hf/phi3_odd",        "hf/phi3_long",       "hf/glm4_odd",        "hf/glm4_128",
+        "hf/glm4_moe_odd",    "hf/glm4_moe_128",    "hf/gpt_oss_odd",     "hf/gpt_oss_64",
+        "hf/mpt_odd",         "hf/mpt_128",         "gguf/qwen2_128",     "gguf/mixtral_128",
+        "gguf/gpt_oss_64",    "gguf/gemma2_256",    "hf/deepseek_v2_odd", "hf/deepseek_v2_256",
+        "hf/deepseek_v3_odd", "hf/deepseek_v3_256", "hf/deepseek_v3_fp8", "gguf/qwen2_moe_gguf",
+        "gguf/gemma3_gguf",   "gguf/phi3_gguf"}) {
+    cases.emplace_back(model, backends.front());
+    cases.emplace_back(model, backends.back());
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, TinyGoldenTest, ::testing::ValuesIn(Cases()),
+                         [](const auto& info) {
+                           std::string name =
+                               std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
+                           std::replace_if(
+                               name.begin(), name.end(), [](char c) { return !isalnum(c); }, '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace tokamak::testing

@@ -222,9 +222,10 @@ TEST(Registry, AnUnknownArchitectureIsNamedBesideTheKnown) {
   const auto model = Load(Mutate(BaseConfig(), "architectures", {"MambaForCausalLM"}), *ops);
   ASSERT_FALSE(model.ok());
   EXPECT_EQ(model.status().code(), StatusCode::kUnimplemented);
-  EXPECT_EQ(model.status().message(),
-            "config.json: architecture \"MambaForCausalLM\" is not supported; known: "
-            "LlamaForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM");
+  const std::string message(model.status().message());
+  EXPECT_NE(message.find("architecture \"MambaForCausalLM\" is not supported; known: "),
+            std::string::npos);
+  EXPECT_NE(message.find(", LlamaForCausalLM, "), std::string::npos);
 }
 
 // A one-layer GGUF file with one tensor changed: dropped, added, or of another shape.

@@ -11,19 +11,50 @@ namespace tokamak {
 namespace {
 
 struct Family {
-  std::string_view architecture;  // Hugging Face class name
+  KnownModel known;
   CreateModel* create;
 };
 
 constexpr Family kFamilies[] = {
-    {"LlamaForCausalLM", &CreateLlama},
-    {"Qwen3ForCausalLM", &CreateQwen3},
-    {"Qwen3MoeForCausalLM", &CreateQwen3Moe},
+    {{"BertModel", "BERT and MiniLM: embeddings", "bert_odd, bert_64, all-MiniLM-L6-v2",
+      /*encoder=*/true},
+     &CreateBert},
+    {{"DeepseekV2ForCausalLM", "DeepSeek-V2 and V2-Lite", "deepseek_v2_odd, deepseek_v2_256"},
+     &CreateDecoder<ParseDeepseekV2>},
+    {{"DeepseekV3ForCausalLM", "DeepSeek-V3, R1 and Kimi-K2",
+      "deepseek_v3_odd, deepseek_v3_256, deepseek_v3_fp8"},
+     &CreateDecoder<ParseDeepseekV3>},
+    {{"Gemma2ForCausalLM", "Gemma 2", "gemma2_odd, gemma2_256"}, &CreateDecoder<ParseGemma2>},
+    {{"Gemma3ForCausalLM", "Gemma 3, text only", "gemma3_odd, gemma3_256"},
+     &CreateDecoder<ParseGemma3>},
+    {{"Glm4ForCausalLM", "GLM-4 (0414)", "glm4_odd, glm4_128"}, &CreateDecoder<ParseGlm4>},
+    {{"Glm4MoeForCausalLM", "GLM-4.5 and 4.6", "glm4_moe_odd, glm4_moe_128"},
+     &CreateDecoder<ParseGlm4Moe>},
+    {{"GptOssForCausalLM", "gpt-oss", "gpt_oss_odd, gpt_oss_64"}, &CreateDecoder<ParseGptOss>},
+    {{"LlamaForCausalLM", "Llama 2 and 3, SmolLM2, and what has their architecture",
+      "llama_odd, llama_tied, llama_yarn, SmolLM2-135M-Instruct"},
+     &CreateDecoder<ParseLlama>},
+    {{"MistralForCausalLM", "Mistral", "mistral_odd, mistral_128"}, &CreateDecoder<ParseMistral>},
+    {{"MixtralForCausalLM", "Mixtral", "mixtral_odd, mixtral_128"}, &CreateDecoder<ParseMixtral>},
+    {{"MPTForCausalLM", "MPT, as MosaicML saved it", "mpt_odd, mpt_128"}, &CreateDecoder<ParseMpt>},
+    {{"MptForCausalLM", "MPT, as transformers saves it", "mpt_odd, mpt_128"},
+     &CreateDecoder<ParseMpt>},
+    {{"Olmo2ForCausalLM", "OLMo 2", "olmo2_odd, olmo2_128"}, &CreateDecoder<ParseOlmo2>},
+    {{"Phi3ForCausalLM", "Phi-3, Phi-3.5 and Phi-4", "phi3_odd, phi3_long"},
+     &CreateDecoder<ParsePhi3>},
+    {{"Qwen2ForCausalLM", "Qwen2 and Qwen2.5", "qwen2_odd, qwen2_128"}, &CreateDecoder<ParseQwen2>},
+    {{"Qwen2MoeForCausalLM", "Qwen1.5-MoE and Qwen2-MoE", "qwen2_moe_odd, qwen2_moe_128"},
+     &CreateDecoder<ParseQwen2Moe>},
+    {{"Qwen3ForCausalLM", "Qwen3, Qwen3-Embedding", "qwen3_odd, qwen3_tied, qwen3_embedding"},
+     &CreateDecoder<ParseQwen3>},
+    {{"Qwen3MoeForCausalLM", "Qwen3-MoE", "qwen3_moe_odd, qwen3_moe_128"},
+     &CreateDecoder<ParseQwen3Moe>},
+    {{"SmolLM3ForCausalLM", "SmolLM3", "smollm3_odd, smollm3_128"}, &CreateDecoder<ParseSmolLm3>},
 };
 
 const Family* FindFamily(std::string_view architecture) {
   for (const Family& family : kFamilies) {
-    if (family.architecture == architecture) return &family;
+    if (family.known.architecture == architecture) return &family;
   }
   return nullptr;
 }
@@ -34,8 +65,14 @@ Result<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint, Ops& ops,
                                          const LoadOptions& options) {
   const Family* family = FindFamily(checkpoint.architecture);
   if (family == nullptr) {
+    std::vector<std::string_view> known;
+    for (const KnownModel& model : KnownModels()) known.push_back(model.architecture);
     return Unimplemented("{}: architecture \"{}\" is not supported; known: {}", checkpoint.source,
-                         checkpoint.architecture, fmt::join(KnownArchitectures(), ", "));
+                         checkpoint.architecture, fmt::join(known, ", "));
+  }
+  if (family->known.encoder && options.task == ModelTask::kGenerate) {
+    return Unimplemented("{}: {} is an encoder: it embeds texts and generates none",
+                         checkpoint.source, checkpoint.architecture);
   }
   nn::WeightLoad load{.tensors = *checkpoint.tensors,
                       .ops = ops,
@@ -50,10 +87,15 @@ Result<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint, Ops& ops,
   return model;
 }
 
-std::vector<std::string_view> KnownArchitectures() {
-  std::vector<std::string_view> names;
-  for (const Family& family : kFamilies) names.push_back(family.architecture);
-  return names;
+std::vector<KnownModel> KnownModels() {
+  std::vector<KnownModel> models;
+  for (const Family& family : kFamilies) models.push_back(family.known);
+  return models;
+}
+
+bool IsEncoder(std::string_view architecture) {
+  const Family* family = FindFamily(architecture);
+  return family != nullptr && family->known.encoder;
 }
 
 Result<int32_t> ServedContext(const LoadOptions& options, int32_t model_context) {

@@ -3,19 +3,46 @@
 #include <fmt/core.h>
 
 #include <string>
+#include <vector>
 
 #include "base/error.h"
+#include "nn/alibi.h"
 
 namespace tokamak::nn {
+namespace {
+
+OwnedTensor ReadSinks(const Builder& at, int64_t num_heads, IndexRange mine) {
+  SourcePtr source = at.Find(Shape{num_heads}, "num_heads");
+  if (!source) return {};
+  Result<SourcePtr> range = ColumnRange(std::move(source), mine);
+  if (range.ok()) return at.ReadVectors({*std::move(range)});
+  at.Fail(range.status());
+  return {};
+}
+
+}  // namespace
 
 Attention::Attention(const Builder& b, const AttentionConfig& config, const Rope* rope)
-    : head_dim_(config.head_dim), scale_(config.scale), rope_(rope) {
+    : head_dim_(config.head_dim),
+      scale_(config.scale),
+      rope_(rope),
+      whole_norm_(config.whole_qk_norm),
+      softcap_(config.softcap),
+      clip_qkv_(config.clip_qkv) {
   const ParallelContext& parallel = b.parallel();
   if (!parallel.Divides(config.num_heads) || !parallel.DividesKvHeads(config.num_kv_heads)) {
     b.Fail(InvalidArgument("{}: {} heads and {} KV heads cannot be shared by {} ranks", b.path(),
                            config.num_heads, config.num_kv_heads, parallel.size));
     return;
   }
+  if (whole_norm_ && parallel.size > 1) {
+    b.Fail(Unimplemented("{}: norms over all heads cannot be shared by ranks", b.path()));
+    return;
+  }
+  b.Require((softcap_ == 0 && !config.sinks) || b.ops().has_extras(), "softcaps and sinks");
+  b.Require(config.causal || b.ops().has_extras(), "attention that is not causal");
+  b.Require((config.alibi_bias_max == 0 && clip_qkv_ == 0) || b.ops().has_extras(),
+            "ALiBi and clamped queries");
   const IndexRange heads = parallel.Share(config.num_heads);
   const IndexRange kv_heads = parallel.KvHeads(config.num_kv_heads);
   num_heads_ = heads.size();
@@ -27,19 +54,30 @@ Attention::Attention(const Builder& b, const AttentionConfig& config, const Rope
   const std::string q_meaning = fmt::format("num_heads {} × head_dim {}", config.num_heads, dim);
   const std::string kv_meaning =
       fmt::format("num_kv_heads {} × head_dim {}", config.num_kv_heads, dim);
-  qkv_ = Linear::Column(b,
-                        {{"q_proj", config.num_heads * dim, q_rows, q_meaning},
-                         {"k_proj", config.num_kv_heads * dim, kv_rows, kv_meaning},
-                         {"v_proj", config.num_kv_heads * dim, kv_rows, kv_meaning}},
-                        config.hidden_size, config.qkv_bias);
-  output_ = Linear::Row(b / "o_proj", config.hidden_size, config.num_heads * dim, q_rows,
+  const std::vector<Linear::Output> outputs = {
+      {config.names.q, config.num_heads * dim, q_rows, q_meaning},
+      {config.names.k, config.num_kv_heads * dim, kv_rows, kv_meaning},
+      {config.names.v, config.num_kv_heads * dim, kv_rows, kv_meaning}};
+  qkv_ = config.merged_qkv ? Linear::MergedColumn(b / config.qkv_name, outputs, config.hidden_size,
+                                                  config.qkv_bias)
+                           : Linear::Column(b, outputs, config.hidden_size, config.qkv_bias);
+  output_ = Linear::Row(b / config.output_name, config.hidden_size, config.num_heads * dim, q_rows,
                         config.output_bias);
   if (config.qk_norm_eps) {
-    q_norm_.emplace(b / "q_norm", dim, *config.qk_norm_eps);
-    k_norm_.emplace(b / "k_norm", dim, *config.qk_norm_eps);
+    const int64_t q_size = whole_norm_ ? num_heads_ * dim : dim;
+    const int64_t k_size = whole_norm_ ? num_kv_heads_ * dim : dim;
+    q_norm_.emplace(b / "q_norm", q_size, *config.qk_norm_eps, config.qk_norm_offset);
+    k_norm_.emplace(b / "k_norm", k_size, *config.qk_norm_eps, config.qk_norm_offset);
   }
-  layer_ = b.AddKvLayer(config.window, static_cast<int32_t>(num_heads_),
-                        static_cast<int32_t>(num_kv_heads_), config.head_dim);
+  if (config.sinks) sinks_ = ReadSinks(b / "sinks", config.num_heads, heads);
+  if (config.alibi_bias_max > 0) {
+    const std::vector<float> all = AlibiSlopes(config.num_heads, config.alibi_bias_max);
+    slopes_ = b.Store({all.begin() + heads.begin, all.begin() + heads.end}, Shape{num_heads_});
+  }
+  layer_ = b.AddKvLayer(config.window, {.num_heads = static_cast<int32_t>(num_heads_),
+                                        .num_kv_heads = static_cast<int32_t>(num_kv_heads_),
+                                        .head_dim = config.head_dim,
+                                        .causal = config.causal});
   group_ = b.KvGroup(layer_);
 }
 
@@ -53,15 +91,19 @@ void Attention::Forward(Pass& pass, Tensor x, Tensor out) const {
 
   Tensor qkv = pass.arena.Allocate(DType::kF32, {num_tokens, qkv_.out_features()});
   qkv_.Forward(pass, x, qkv);
-  const Tensor q = qkv.Cols(0, q_size);
+  if (clip_qkv_ > 0) pass.ops.Run(Clamp{.x = qkv, .limit = clip_qkv_}, pass.stream);
+  Tensor q = qkv.Cols(0, q_size);
+  Tensor k = qkv.Cols(q_size, q_size + kv_size);
+  if (whole_norm_) NormalizeWhole(pass, q, k);
+  const bool by_head = q_norm_ && !whole_norm_;
   pass.ops.Run(RopeAndStore{.q = q,
-                            .k = qkv.Cols(q_size, q_size + kv_size),
+                            .k = k,
                             .v = qkv.Cols(q_size + kv_size, q_size + 2 * kv_size),
                             .positions = pass.positions,
                             .slots = group.slots,
-                            .q_norm = q_norm_ ? &q_norm_->weight() : nullptr,
-                            .k_norm = k_norm_ ? &k_norm_->weight() : nullptr,
-                            .norm_eps = q_norm_ ? q_norm_->eps() : 0.0f,
+                            .q_norm = by_head ? &q_norm_->weight() : nullptr,
+                            .k_norm = by_head ? &k_norm_->weight() : nullptr,
+                            .norm_eps = by_head ? q_norm_->eps() : 0.0f,
                             .rope = rope_ != nullptr ? &rope_->table() : nullptr,
                             .cache = cache},
                pass.stream);
@@ -71,10 +113,22 @@ void Attention::Forward(Pass& pass, Tensor x, Tensor out) const {
                                   .cache = cache,
                                   .plan = group.plan,
                                   .scale = scale_,
+                                  .softcap = softcap_,
+                                  .sinks = sinks_.tensor,
+                                  .slopes = slopes_.tensor,
                                   .out = mixed,
                                   .output_lse = {}},
                pass.stream);
   output_.Forward(pass, mixed, out);
+}
+
+void Attention::NormalizeWhole(Pass& pass, Tensor& q, Tensor& k) const {
+  Tensor normalized_q = pass.arena.Allocate(DType::kF32, q.shape);
+  Tensor normalized_k = pass.arena.Allocate(DType::kF32, k.shape);
+  q_norm_->Forward(pass, q, normalized_q);
+  k_norm_->Forward(pass, k, normalized_k);
+  q = normalized_q;
+  k = normalized_k;
 }
 
 }  // namespace tokamak::nn

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "nn/builder.h"
 #include "nn/linear.h"
@@ -12,23 +13,40 @@
 
 namespace tokamak::nn {
 
+// What a checkpoint calls the projections, below the layer's own name.
+struct AttentionNames {
+  std::string_view q = "q_proj", k = "k_proj", v = "v_proj";
+};
+
 struct AttentionConfig {
   int32_t hidden_size = 0;
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;  // divides num_heads
   int32_t head_dim = 0;
-  float scale = 0;     // of the scores; usually 1 / sqrt(head_dim)
-  int32_t window = 0;  // keys that a query sees, its own included; 0: all
+  float scale = 0;          // of the scores; usually 1 / sqrt(head_dim)
+  int32_t window = 0;       // keys that a query sees, its own included; 0: all
+  bool merged_qkv = false;  // stored as one weight, qkv_proj
   bool qkv_bias = false;
   bool output_bias = false;
-  std::optional<float> qk_norm_eps = std::nullopt;  // q and k are normalized per head with this eps
+  std::optional<float> qk_norm_eps = std::nullopt;  // q and k are normalized with this eps
+  float qk_norm_offset = 0;                         // is added to those norms' weights
+  bool whole_qk_norm = false;                       // over all heads together, not head by head
+  float softcap = 0;                                // of the scores; 0: none
+  bool sinks = false;                               // each head has a score more, without a value
+  bool causal = true;                               // false: a query sees all of its sequence
+  AttentionNames names = {};                        // where they are not merged
+  float alibi_bias_max = 0;                         // > 0: ALiBi (nn/alibi.h)
+  float clip_qkv = 0;                               // > 0: q, k and v are clamped to ± this
+  std::string_view qkv_name = "qkv_proj";           // of merged_qkv
+  std::string_view output_name = "o_proj";
 };
 
 class Attention {
  public:
   Attention() = default;
-  // Reads q_proj, k_proj, v_proj, o_proj (and q_norm, k_norm) below b, and adds a layer to the
-  // load's cache layout. `rope` outlives this; null: positions do not rotate.
+  // Reads q_proj, k_proj, v_proj (or qkv_proj), o_proj (and q_norm, k_norm, sinks) below b, by
+  // these names unless the configuration has others, and
+  // adds a layer to the load's cache layout. `rope` outlives this; null: positions do not rotate.
   Attention(const Builder& b, const AttentionConfig& config, const Rope* rope);
 
   DType activation() const { return qkv_.activation(); }  // the type of x
@@ -37,6 +55,9 @@ class Attention {
   void Forward(Pass& pass, Tensor x, Tensor out) const;
 
  private:
+  // q [T, heads · head_dim] and k, normalized over all heads.
+  void NormalizeWhole(Pass& pass, Tensor& q, Tensor& k) const;
+
   int64_t num_heads_ = 0;  // of this rank
   int64_t num_kv_heads_ = 0;
   int64_t head_dim_ = 0;
@@ -48,6 +69,11 @@ class Attention {
   Linear output_;
   std::optional<RmsNorm> q_norm_;
   std::optional<RmsNorm> k_norm_;
+  bool whole_norm_ = false;
+  float softcap_ = 0;
+  float clip_qkv_ = 0;
+  OwnedTensor sinks_;   // f32 [num_heads], or empty
+  OwnedTensor slopes_;  // f32 [num_heads], or empty
 };
 
 }  // namespace tokamak::nn

@@ -55,15 +55,17 @@ void Builder::Fail(Status status) const {
   if (load_->status.ok()) load_->status = std::move(status);
 }
 
+SourcePtr Builder::OrFail(Result<SourcePtr> source) const {
+  if (source.ok()) return *std::move(source);
+  Fail(source.status());
+  return nullptr;
+}
+
 SourcePtr Builder::Find(const Shape& shape, std::string_view meaning) const {
   if (!ok()) return nullptr;
-  Result<SourcePtr> source = load_->tensors.Find(path_, shape, meaning);
-  if (!source.ok()) {
-    Fail(source.status());
-    return nullptr;
-  }
-  load_->num_parameters += shape.elements();
-  return *std::move(source);
+  SourcePtr source = OrFail(load_->tensors.Find(path_, shape, meaning));
+  if (source) load_->num_parameters += shape.elements();
+  return source;
 }
 
 WeightPtr Builder::Prepare(std::vector<SourcePtr> parts, WeightUse use) const {
@@ -101,11 +103,16 @@ std::vector<float> Builder::ReadValues(const std::vector<SourcePtr>& parts) cons
   return values;
 }
 
-OwnedTensor Builder::ReadVectors(const std::vector<SourcePtr>& parts) const {
-  const std::vector<float> values = ReadValues(parts);
+OwnedTensor Builder::ReadVectors(const std::vector<SourcePtr>& parts, float offset) const {
+  std::vector<float> values = ReadValues(parts);
   if (!ok()) return {};
-  Result<OwnedTensor> result =
-      Upload(load_->ops, values, Shape{static_cast<int64_t>(values.size())});
+  for (float& value : values) value += offset;
+  return Store(values, Shape{static_cast<int64_t>(values.size())});
+}
+
+OwnedTensor Builder::Store(const std::vector<float>& values, const Shape& shape) const {
+  if (!ok()) return {};
+  Result<OwnedTensor> result = Upload(load_->ops, values, shape);
   if (!result.ok()) {
     Fail(result.status());
     return {};
@@ -114,20 +121,22 @@ OwnedTensor Builder::ReadVectors(const std::vector<SourcePtr>& parts) const {
   return *std::move(result);
 }
 
-OwnedTensor Builder::ReadVector(int64_t length) const {
+OwnedTensor Builder::ReadVector(int64_t length, float offset) const {
   SourcePtr source = Find(Shape{length});
-  return source ? ReadVectors({std::move(source)}) : OwnedTensor{};
+  return source ? ReadVectors({std::move(source)}, offset) : OwnedTensor{};
 }
 
-int32_t Builder::AddKvLayer(int32_t window, int32_t num_heads, int32_t num_kv_heads,
-                            int32_t head_dim) const {
+void Builder::Require(bool has, std::string_view what) const {
+  if (!has) Fail(Unimplemented("{}: the {} backend has no {}", path_, ops().name(), what));
+}
+
+int32_t Builder::AddKvLayer(int32_t window, KvLayerSpec layer) const {
   const CacheGroupKind kind = window > 0 ? CacheGroupKind::kWindow : CacheGroupKind::kFull;
   std::vector<CacheLayout::Group>& groups = load_->cache.groups;
   std::vector<KvLayerSpec>& layers = load_->cache.layers;
-  KvLayerSpec layer{static_cast<int32_t>(groups.size()), num_heads, num_kv_heads, head_dim};
+  layer.group = static_cast<int32_t>(groups.size());
   for (const KvLayerSpec& other : layers) {  // a group shares one plan, so its shapes are equal
-    if (groups[static_cast<size_t>(other.group)].window == window && other.num_heads == num_heads &&
-        other.num_kv_heads == num_kv_heads && other.head_dim == head_dim) {
+    if (groups[static_cast<size_t>(other.group)].window == window && other.SameShape(layer)) {
       layer.group = other.group;
     }
   }

@@ -7,11 +7,13 @@
 // handling; whoever started the load looks at WeightLoad::status before using the model.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "nn/cache_layout.h"
@@ -35,13 +37,31 @@ struct WeightLoad {
   int64_t num_parameters = 0;
   int64_t bytes_read = 0;    // as stored
   int64_t weight_bytes = 0;  // as prepared
+  int64_t expert_parameters = 0;
   int64_t expert_bytes = 0;  // of which a token reads expert_share
   double expert_share = 1;   // top_k / num_experts
+  int32_t num_mixtures = 0;  // layers with experts
+  int32_t max_experts = 0;   // of one of them
   CacheLayout cache;
 };
 
 using WeightPtr = std::shared_ptr<const PackedWeight>;
 using SourcePtr = std::shared_ptr<const WeightSource>;
+
+// Weights of one kind, one for each head or expert. The ops take arrays of pointers; this keeps
+// what they point to.
+class WeightList {
+ public:
+  void Add(WeightPtr weight) {
+    pointers_.push_back(weight.get());
+    owned_.push_back(std::move(weight));
+  }
+  const std::vector<const PackedWeight*>& pointers() const { return pointers_; }
+
+ private:
+  std::vector<WeightPtr> owned_;
+  std::vector<const PackedWeight*> pointers_;
+};
 
 // A place in the checkpoint's tree of names. Cheap to copy; valid while its load lives.
 class Builder {
@@ -57,11 +77,19 @@ class Builder {
   const ParallelContext& parallel() const { return load_->parallel; }
   bool ok() const { return load_->status.ok(); }
   // Notes weights that were prepared, of which each token uses `share`.
-  void AddExperts(int64_t bytes, double share) const {
+  void AddExperts(int64_t parameters, int64_t bytes, double share) const {
+    load_->expert_parameters += parameters;
     load_->expert_bytes += bytes;
     load_->expert_share = share;
   }
+  // Notes a mixture of so many experts; its index.
+  int32_t AddMixture(int32_t num_experts) const {
+    load_->max_experts = std::max(load_->max_experts, num_experts);
+    return load_->num_mixtures++;
+  }
   void Fail(Status status) const;
+  // The value, or null and the error noted.
+  SourcePtr OrFail(Result<SourcePtr> source) const;
 
   // The tensor at this place, which must exist with this shape; null after an error. `meaning` says
   // where the shape comes from: "num_heads 9 × head_dim 64".
@@ -71,14 +99,22 @@ class Builder {
   bool Has() const { return load_->tensors.Has(path_); }
   // Reads parts as f32, one after the other; empty after an error.
   std::vector<float> ReadValues(const std::vector<SourcePtr>& parts) const;
-  // The same into device memory: [Σ elements].
-  OwnedTensor ReadVectors(const std::vector<SourcePtr>& parts) const;
-  // The vector at this place: f32 [length].
-  OwnedTensor ReadVector(int64_t length) const;
+  // Puts values into device memory; empty after an error.
+  OwnedTensor Store(const std::vector<float>& values, const Shape& shape) const;
+  // ReadValues into device memory, with `offset` added to each: [Σ elements].
+  OwnedTensor ReadVectors(const std::vector<SourcePtr>& parts, float offset = 0) const;
+  // The vector at this place, with `offset` added to each element: f32 [length].
+  OwnedTensor ReadVector(int64_t length, float offset = 0) const;
+  // Fails the load where the backend lacks what is optional and `has` says so.
+  void Require(bool has, std::string_view what) const;
 
   // Notes an attention layer with `window` (0: none) in the cache layout; its index.
   int32_t AddKvLayer(int32_t window, int32_t num_heads, int32_t num_kv_heads,
-                     int32_t head_dim) const;
+                     int32_t head_dim) const {
+    return AddKvLayer(window,
+                      {.num_heads = num_heads, .num_kv_heads = num_kv_heads, .head_dim = head_dim});
+  }
+  int32_t AddKvLayer(int32_t window, KvLayerSpec layer) const;
   // The cache group of a layer that was added.
   int32_t KvGroup(int32_t layer) const {
     return load_->cache.layers[static_cast<size_t>(layer)].group;

@@ -10,14 +10,19 @@ namespace tokamak::nn {
 class Embedding {
  public:
   Embedding() = default;
-  // Reads b.weight [vocab_size, hidden_size]. `tied`: the output layer uses it too.
-  Embedding(const Builder& b, int64_t vocab_size, int64_t hidden_size, bool tied)
+  // Reads b.weight [vocab_size, hidden_size]. `tied`: the output layer uses it too. What is looked
+  // up is multiplied by `scale`.
+  Embedding(const Builder& b, int64_t vocab_size, int64_t hidden_size, bool tied, float scale = 1)
       : weight_(b.Prepare({(b / "weight").Find(Shape{vocab_size, hidden_size})},
-                          tied ? WeightUse::kTied : WeightUse::kEmbedding)) {}
+                          tied ? WeightUse::kTied : WeightUse::kEmbedding)),
+        scale_(scale) {
+    b.Require(scale == 1 || b.ops().has_extras(), "scaled embeddings");
+  }
 
   // out: f32 [T, hidden_size].
   void Forward(Pass& pass, Tensor out) const {
-    pass.ops.Run(Embed{.ids = pass.token_ids, .table = weight_.get(), .out = out}, pass.stream);
+    pass.ops.Run(Embed{.ids = pass.token_ids, .table = weight_.get(), .scale = scale_, .out = out},
+                 pass.stream);
   }
 
   // The output layer that shares this weight, when tied.
@@ -25,6 +30,7 @@ class Embedding {
 
  private:
   WeightPtr weight_;
+  float scale_ = 1;
 };
 
 }  // namespace tokamak::nn

@@ -34,6 +34,31 @@ Linear Linear::Column(const Builder& b, const std::vector<Output>& outputs, int6
   return layer;
 }
 
+Linear Linear::MergedColumn(const Builder& b, const std::vector<Output>& outputs, int64_t in,
+                            bool bias) {
+  int64_t rows = 0;
+  std::string meaning;
+  for (const Output& output : outputs) {
+    rows += output.rows;
+    meaning += (meaning.empty() ? "" : " + ") + output.meaning;
+  }
+  SourcePtr weight = (b / "weight").Find(Shape{rows, in}, meaning);
+  SourcePtr stored_bias = bias ? (b / "bias").Find(Shape{rows}, meaning) : nullptr;
+  if (!b.ok()) return {};
+  std::vector<SourcePtr> weights;
+  std::vector<SourcePtr> biases;
+  int64_t first = 0;
+  for (const Output& output : outputs) {
+    const IndexRange mine{first + output.range.begin, first + output.range.end};
+    weights.push_back(RowRange(weight, mine));
+    if (bias) biases.push_back(Columns(b, stored_bias, mine));
+    first += output.rows;
+  }
+  Linear layer(b.Prepare(std::move(weights), WeightUse::kLinear));
+  if (bias) layer.bias_ = b.ReadVectors(biases);
+  return layer;
+}
+
 Linear Linear::Row(const Builder& b, int64_t out, int64_t in, IndexRange range, bool bias) {
   Linear layer(RowWeight(b, out, in, range));
   if (bias) {
@@ -47,8 +72,10 @@ Linear Linear::Replicated(const Builder& b, int64_t out, int64_t in, bool bias) 
   return Row(b, out, in, {0, in}, bias);
 }
 
-Linear Linear::Router(const Builder& b, int64_t out, int64_t in) {
-  return Linear(b.Prepare({(b / "weight").Find(Shape{out, in})}, WeightUse::kRouter));
+Linear Linear::Router(const Builder& b, int64_t out, int64_t in, bool bias) {
+  Linear layer(b.Prepare({(b / "weight").Find(Shape{out, in})}, WeightUse::kRouter));
+  if (bias) layer.bias_ = (b / "bias").ReadVector(out);
+  return layer;
 }
 
 WeightPtr Linear::RowWeight(const Builder& b, int64_t out, int64_t in, IndexRange range) {

@@ -24,19 +24,25 @@ class Linear {
   };
 
   Linear() = default;
-  // An output layer that shares the prepared weight of an embedding.
-  explicit Linear(WeightPtr weight) : weight_(std::move(weight)) {}
+  // An output layer that shares the prepared weight of an embedding, or one that was prepared
+  // otherwise.
+  explicit Linear(WeightPtr weight, OwnedTensor bias = {})
+      : weight_(std::move(weight)), bias_(std::move(bias)) {}
 
   // Column-parallel: each rank computes its ranges of the outputs, merged into one product whose
   // results lie side by side in the order of `outputs`.
   static Linear Column(const Builder& b, const std::vector<Output>& outputs, int64_t in, bool bias);
+  // The same from a checkpoint that has stored the outputs as one weight already, b's own, one
+  // below the other. The outputs' names do not matter.
+  static Linear MergedColumn(const Builder& b, const std::vector<Output>& outputs, int64_t in,
+                             bool bias);
   // Row-parallel: each rank holds the columns `range` of b's [out, in] weight and computes a part
   // of every sum; the ranks' results are to be added. The bias is the first rank's.
   static Linear Row(const Builder& b, int64_t out, int64_t in, IndexRange range, bool bias);
   // The same weight on every rank.
   static Linear Replicated(const Builder& b, int64_t out, int64_t in, bool bias);
   // The same, for a choice that should not depend on how activations are rounded.
-  static Linear Router(const Builder& b, int64_t out, int64_t in);
+  static Linear Router(const Builder& b, int64_t out, int64_t in, bool bias = false);
   // The weight of Row alone.
   static WeightPtr RowWeight(const Builder& b, int64_t out, int64_t in, IndexRange range);
 

@@ -1,5 +1,7 @@
 #include "nn/mlp.h"
 
+#include <vector>
+
 #include "base/error.h"
 
 namespace tokamak::nn {
@@ -12,10 +14,12 @@ Mlp::Mlp(const Builder& b, const MlpShape& shape) : activation_(shape.activation
     return;
   }
   const IndexRange mine = parallel.Share(shape.intermediate_size);
-  gate_up_ = Linear::Column(b,
-                            {{"gate_proj", shape.intermediate_size, mine, "intermediate_size"},
-                             {"up_proj", shape.intermediate_size, mine, "intermediate_size"}},
-                            shape.hidden_size, shape.bias);
+  const std::vector<Linear::Output> outputs = {
+      {"gate_proj", shape.intermediate_size, mine, "intermediate_size"},
+      {"up_proj", shape.intermediate_size, mine, "intermediate_size"}};
+  gate_up_ = shape.merged
+                 ? Linear::MergedColumn(b / "gate_up_proj", outputs, shape.hidden_size, shape.bias)
+                 : Linear::Column(b, outputs, shape.hidden_size, shape.bias);
   down_ =
       Linear::Row(b / "down_proj", shape.hidden_size, shape.intermediate_size, mine, shape.bias);
 }
@@ -28,6 +32,30 @@ void Mlp::Forward(Pass& pass, Tensor x, Tensor out) const {
   Tensor inner = pass.arena.Allocate(down_.activation(), {num_tokens, down_.in_features()});
   pass.ops.Run(GatedActivation{.gate_up = gate_up, .activation = activation_, .out = inner},
                pass.stream);
+  down_.Forward(pass, inner, out);
+}
+
+PlainMlp::PlainMlp(const Builder& b, const PlainMlpShape& shape) : activation_(shape.activation) {
+  b.Require(b.ops().has_extras(), "feed-forward layers without a gate");
+  const ParallelContext& parallel = b.parallel();
+  if (!parallel.Divides(shape.intermediate_size)) {
+    b.Fail(InvalidArgument("{}: intermediate size {} cannot be shared by {} ranks", b.path(),
+                           shape.intermediate_size, parallel.size));
+    return;
+  }
+  const IndexRange mine = parallel.Share(shape.intermediate_size);
+  up_ = Linear::Column(b, {{"up_proj", shape.intermediate_size, mine, "intermediate size"}},
+                       shape.hidden_size, shape.bias);
+  down_ =
+      Linear::Row(b / "down_proj", shape.hidden_size, shape.intermediate_size, mine, shape.bias);
+}
+
+void PlainMlp::Forward(Pass& pass, Tensor x, Tensor out) const {
+  const ArenaScope scope(pass.arena);
+  Tensor up = pass.arena.Allocate(DType::kF32, {x.rows(), up_.out_features()});
+  up_.Forward(pass, x, up);
+  Tensor inner = pass.arena.Allocate(down_.activation(), {x.rows(), down_.in_features()});
+  pass.ops.Run(Activate{.x = up, .activation = activation_, .out = inner}, pass.stream);
   down_.Forward(pass, inner, out);
 }
 

@@ -17,31 +17,30 @@ Moe::Moe(const Builder& b, const MoeShape& shape) : shape_(shape) {
                            b.path(), shape.intermediate_size, parallel.size));
     return;
   }
-  const int64_t hidden = shape.hidden_size, inner = shape.intermediate_size;
-  const IndexRange mine = parallel.Share(inner);
-  router_ = Linear::Router(b / "gate", shape.gate.num_experts, hidden);
-  for (int64_t e = 0; e < shape.gate.num_experts && b.ok(); ++e) {
-    const Builder expert = b / "experts" / e;
-    const auto rows = [&](std::string_view name) {
-      SourcePtr source = (expert / name / "weight").Find(Shape{inner, hidden});
-      return source ? RowRange(std::move(source), mine) : nullptr;
-    };
-    const WeightPtr gate_up =
-        expert.Prepare({rows("gate_proj"), rows("up_proj")}, WeightUse::kLinear);
-    const WeightPtr down = Linear::RowWeight(expert / "down_proj", hidden, inner, mine);
-    gate_up_.push_back(gate_up.get());
-    down_.push_back(down.get());
-    weights_.push_back(gate_up);
-    weights_.push_back(down);
+  mixture_ = b.AddMixture(shape.gate.num_experts);
+  const int64_t hidden = shape.hidden_size;
+  const MoeNames& names = shape.names;
+  b.Require(shape.activation != Activation::kClampedSwiglu || b.ops().has_extras(),
+            "clamped SwiGLU");
+  router_ = Linear::Router(b / names.router, shape.gate.num_experts, hidden, shape.router_bias);
+  if (shape.gate_bias) {
+    gate_bias_ = (b / names.router / "e_score_correction_bias").ReadVector(shape.gate.num_experts);
   }
+  experts_ = Experts(b / "experts",
+                     {.num_experts = shape.gate.num_experts,
+                      .hidden_size = hidden,
+                      .intermediate_size = shape.intermediate_size,
+                      .bias = shape.expert_bias,
+                      .storage = shape.storage,
+                      .gate_proj = names.gate_proj,
+                      .up_proj = names.up_proj,
+                      .down_proj = names.down_proj},
+                     static_cast<double>(shape.gate.top_k) / shape.gate.num_experts);
   if (!b.ok()) return;
-  int64_t bytes = 0;
-  for (const WeightPtr& weight : weights_) bytes += weight->bytes();
-  b.AddExperts(bytes, static_cast<double>(shape.gate.top_k) / shape.gate.num_experts);
   if (shape.shared_intermediate_size == 0) return;
-  shared_ = Mlp(b / "shared_expert", {.hidden_size = hidden,
-                                      .intermediate_size = shape.shared_intermediate_size,
-                                      .activation = shape.activation});
+  shared_ = Mlp(b / names.shared, {.hidden_size = hidden,
+                                   .intermediate_size = shape.shared_intermediate_size,
+                                   .activation = shape.activation});
   if (shape.shared_gate) shared_gate_ = Linear::Router(b / "shared_expert_gate", 1, hidden);
 }
 
@@ -60,34 +59,46 @@ void Moe::Forward(Pass& pass, Tensor x, Tensor out) const {
   const Shape pairs{num_tokens, gate.top_k};
   Tensor logits = arena.Allocate(DType::kF32, {num_tokens, gate.num_experts});
   router_.Forward(pass, x, logits);
-  const RouteTokens route = {.logits = logits,
-                             .bias = {},
-                             .gate = gate,
-                             .experts = arena.Allocate(DType::kI32, pairs),
-                             .weights = arena.Allocate(DType::kF32, pairs),
-                             .tokens = arena.Allocate(DType::kI32, {num_rows}),
-                             .rows = arena.Allocate(DType::kI32, pairs),
-                             .offsets = arena.Allocate(DType::kI32, {gate.num_experts + 1})};
+  const Shape ends{gate.num_experts + 1};
+  const RouteTokens route = {
+      .logits = logits,
+      .bias = gate_bias_.tensor,
+      .gate = gate,
+      .experts = arena.Allocate(DType::kI32, pairs),
+      .weights = arena.Allocate(DType::kF32, pairs),
+      .tokens = arena.Allocate(DType::kI32, {num_rows}),
+      .rows = arena.Allocate(DType::kI32, pairs),
+      .offsets = pass.expert_offsets.empty()
+                     ? arena.Allocate(DType::kI32, ends)
+                     : Tensor(pass.expert_offsets.RowData(mixture_), DType::kI32, ends)};
   pass.ops.Run(route, pass.stream);
 
-  const PackedWeight& gate_up = *gate_up_.front();
-  const PackedWeight& down = *down_.front();
+  const PackedWeight& gate_up = *experts_.gate_up().front();
+  const PackedWeight& down = *experts_.down().front();
   const Tensor typed = In(pass, gate_up.activation(), x);
   Tensor grouped = arena.Allocate(typed.dtype, {num_rows, x.cols()});
   pass.ops.Run(GatherRows{.source = typed, .rows = route.tokens, .out = grouped}, pass.stream);
   Tensor both = arena.Allocate(DType::kF32, {num_rows, gate_up.rows()});
-  pass.ops.Run(
-      GroupedLinear{
-          .x = grouped, .weights = gate_up_, .offsets = route.offsets, .bias = {}, .out = both},
-      pass.stream);
+  pass.ops.Run(GroupedLinear{.x = grouped,
+                             .weights = experts_.gate_up(),
+                             .offsets = route.offsets,
+                             .bias = experts_.gate_up_bias(),
+                             .out = both},
+               pass.stream);
   Tensor inner = arena.Allocate(down.activation(), {num_rows, down.cols()});
-  pass.ops.Run(GatedActivation{.gate_up = both, .activation = shape_.activation, .out = inner},
+  pass.ops.Run(GatedActivation{.gate_up = both,
+                               .activation = shape_.activation,
+                               .out = inner,
+                               .limit = shape_.swiglu_limit,
+                               .alpha = shape_.swiglu_alpha},
                pass.stream);
   Tensor results = arena.Allocate(DType::kF32, {num_rows, down.rows()});
-  pass.ops.Run(
-      GroupedLinear{
-          .x = inner, .weights = down_, .offsets = route.offsets, .bias = {}, .out = results},
-      pass.stream);
+  pass.ops.Run(GroupedLinear{.x = inner,
+                             .weights = experts_.down(),
+                             .offsets = route.offsets,
+                             .bias = experts_.down_bias(),
+                             .out = results},
+               pass.stream);
 
   Tensor shared, shared_gate;
   if (shape_.shared_intermediate_size > 0) {

@@ -3,14 +3,24 @@
 // arXiv:2401.04088; shared experts: arXiv:2401.06066.
 #pragma once
 
-#include <vector>
+#include <string_view>
 
 #include "nn/builder.h"
+#include "nn/experts.h"
 #include "nn/linear.h"
 #include "nn/mlp.h"
 #include "nn/pass.h"
 
 namespace tokamak::nn {
+
+// What a checkpoint calls the parts of a mixture.
+struct MoeNames {
+  std::string_view router = "gate";
+  std::string_view gate_proj = "gate_proj";  // of an expert
+  std::string_view up_proj = "up_proj";
+  std::string_view down_proj = "down_proj";
+  std::string_view shared = "shared_expert";
+};
 
 struct MoeShape {
   int64_t hidden_size = 0;
@@ -20,12 +30,19 @@ struct MoeShape {
   // An MLP that sees every token, besides the experts; 0: none.
   int64_t shared_intermediate_size = 0;
   bool shared_gate = false;  // its result counts sigmoid(x · shared_expert_gate) times
+  bool gate_bias = false;    // the choice adds gate.e_score_correction_bias to the scores
+  bool router_bias = false;
+  bool expert_bias = false;
+  ExpertStorage storage = ExpertStorage::kSeparate;
+  float swiglu_limit = 0;  // of Activation::kClampedSwiglu
+  float swiglu_alpha = 0;
+  MoeNames names = {};
 };
 
 class Moe {
  public:
   Moe() = default;
-  // Reads gate, experts.<e>.{gate,up,down}_proj (and shared_expert, shared_expert_gate) below b.
+  // Reads gate and experts (and shared_expert, shared_expert_gate) below b, by the shape's names.
   Moe(const Builder& b, const MoeShape& shape);
 
   // The type of x: a router's product is exact.
@@ -39,11 +56,10 @@ class Moe {
   static Tensor In(Pass& pass, DType type, Tensor x);
 
   MoeShape shape_;
+  int32_t mixture_ = 0;  // index among the model's
   Linear router_;
-  // One per expert. The ops take arrays of pointers; WeightPtr keeps what they point to.
-  std::vector<WeightPtr> weights_;
-  std::vector<const PackedWeight*> gate_up_;
-  std::vector<const PackedWeight*> down_;
+  OwnedTensor gate_bias_;  // f32 [num_experts], or empty
+  Experts experts_;
   Mlp shared_;
   Linear shared_gate_;
 };

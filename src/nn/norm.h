@@ -1,4 +1,4 @@
-// Root-mean-square normalization, arXiv:1910.07467.
+// Root-mean-square normalization (arXiv:1910.07467) and layer normalization (arXiv:1607.06450).
 #pragma once
 
 #include "nn/builder.h"
@@ -9,9 +9,9 @@ namespace tokamak::nn {
 class RmsNorm {
  public:
   RmsNorm() = default;
-  // Reads b.weight [size].
-  RmsNorm(const Builder& b, int64_t size, float eps)
-      : weight_((b / "weight").ReadVector(size)), eps_(eps) {}
+  // Reads b.weight [size], to which `offset` is added: Gemma stores what differs from 1.
+  RmsNorm(const Builder& b, int64_t size, float eps, float offset = 0)
+      : weight_((b / "weight").ReadVector(size, offset)), eps_(eps) {}
 
   const Tensor& weight() const { return weight_.tensor; }  // f32 [size]
   float eps() const { return eps_; }
@@ -27,8 +27,43 @@ class RmsNorm {
                  pass.stream);
   }
 
+  // out = norm(x) · weight. x: f32 [T, size], unchanged.
+  void Forward(Pass& pass, Tensor x, Tensor out) const { AddForward(pass, Tensor(), x, out); }
+
  private:
   OwnedTensor weight_;
+  float eps_ = 0;
+};
+
+class LayerNorm {
+ public:
+  LayerNorm() = default;
+  // Reads b.weight [size] and, with `bias`, b.bias [size].
+  LayerNorm(const Builder& b, int64_t size, float eps, bool bias)
+      : weight_((b / "weight").ReadVector(size)), eps_(eps) {
+    if (bias) bias_ = (b / "bias").ReadVector(size);
+    b.Require(b.ops().has_extras(), "layer normalization");
+  }
+
+  // residual += delta, unless that is Tensor(); out = norm(residual) · weight + bias.
+  // delta, residual: f32 [T, size]; out: [T, size] in the type that its reader wants, or
+  // `residual`.
+  void AddForward(Pass& pass, const Tensor& delta, Tensor residual, Tensor out) const {
+    pass.ops.Run(AddLayerNorm{.x = delta.shape.rank() != 0 ? &delta : nullptr,
+                              .residual = residual,
+                              .weight = weight_.tensor,
+                              .bias = bias_.tensor,
+                              .eps = eps_,
+                              .out = out},
+                 pass.stream);
+  }
+
+  // out = norm(x) · weight + bias. x: f32 [T, size], unchanged unless it is `out`.
+  void Forward(Pass& pass, Tensor x, Tensor out) const { AddForward(pass, Tensor(), x, out); }
+
+ private:
+  OwnedTensor weight_;
+  OwnedTensor bias_;  // or empty
   float eps_ = 0;
 };
 

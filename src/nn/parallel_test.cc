@@ -5,6 +5,7 @@
 
 #include "nn/attention.h"
 #include "nn/linear.h"
+#include "nn/mla.h"
 #include "nn/mlp.h"
 #include "nn/testing/bench.h"
 
@@ -122,6 +123,50 @@ TEST(Parallel, RanksOfAnAttentionAddUp) {
     }
     if (size == 1) expected = sum;
     ExpectNear(sum, expected);
+  }
+}
+
+// Each rank keeps the latents of all positions, or the keys and values of its heads.
+TEST(Parallel, RanksOfALatentAttentionAddUpInEveryForm) {
+  Bench bench;
+  const Tensor x = bench.Input(24);
+  MlaConfig config{.hidden_size = 24,
+                   .num_heads = 8,
+                   .q_lora_rank = 10,
+                   .kv_lora_rank = 12,
+                   .rope_dim = 6,
+                   .plain_dim = 5,
+                   .value_dim = 7,
+                   .scale = 0.4f,
+                   .bias = true};
+  RopeSpec spec;
+  spec.theta = 100;
+  spec.rotary_dim = 6;
+  spec.style = RopeStyle::kInterleaved;
+  const Result<Rope> rope = Rope::Make(spec, kTokens, bench.ops());
+  ASSERT_TRUE(rope.ok());
+  for (const int q_lora_rank : {10, 0}) {
+    config.q_lora_rank = q_lora_rank;
+    std::vector<float> expected;
+    for (const MlaForm form :
+         {MlaForm::kStandard, MlaForm::kLatent, MlaForm::kAbsorbed, MlaForm::kAuto}) {
+      config.form = form;
+      for (const int size : {1, 2, 8}) {
+        std::vector<float> sum;
+        for (int rank = 0; rank < size; ++rank) {
+          WeightLoad load = bench.Load({size, rank});
+          const MlaAttention layer(Builder(load) / "self_attn", config, &*rope);
+          ASSERT_TRUE(load.status.ok()) << load.status.ToString();
+          const KvLayerSpec& cache = load.cache.layers.front();
+          EXPECT_EQ(cache.num_heads, 8 / size);
+          EXPECT_EQ(cache.num_kv_heads * (cache.head_dim + cache.StoredValueDim()),
+                    form == MlaForm::kStandard ? 8 / size * (6 + 5 + 7) : 6 + 12);
+          Add(sum, bench.Run(layer, load.cache, x, 24));
+        }
+        if (expected.empty()) expected = sum;
+        ExpectNear(sum, expected);
+      }
+    }
   }
 }
 

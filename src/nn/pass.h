@@ -25,6 +25,9 @@ struct Pass {
   std::span<const PassGroup> groups;       // as the model's CacheLayout numbers them
   std::span<const KvLayerView> kv_layers;  // one per attention layer
   Tensor logit_rows;                       // i32 [R], indices into the T tokens
+  // Where each mixture of experts leaves how it shared out its tokens: RouteTokens::offsets, i32
+  // [mixtures, most experts of one + 1]; or empty.
+  Tensor expert_offsets = {};
 
   int64_t num_tokens() const { return token_ids.cols(); }
 };

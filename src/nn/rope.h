@@ -42,15 +42,27 @@ struct RopeSpec {
   std::vector<float> short_factors;  // kLongRope: [rotary_dim / 2]
   std::vector<float> long_factors;
   double attention_factor = 1;  // kYarn, kLongRope: multiplies cosines and sines
+  double score_factor = 1;      // kYarn: DeepSeek's, multiplies the scores
 
   // Divides each frequency (how GGUF files store kLlama3). [rotary_dim / 2], or empty.
   std::vector<float> divisors;
 };
 
+// What absent fields mean, which differs between families.
+struct RopeDefaults {
+  double theta = 10000;
+  double partial_rotary_factor = 1;
+};
+
 // Reads the RoPE fields of a configuration: rope_theta, rope_scaling and partial_rotary_factor, or
 // all of them inside rope_parameters, as newer checkpoints have it. `max_positions` is
 // max_position_embeddings. What is wrong is noted in the reader.
-RopeSpec ParseRope(ConfigReader& reader, int32_t head_dim, int32_t max_positions);
+RopeSpec ParseRope(ConfigReader& reader, int32_t head_dim, int32_t max_positions,
+                   const RopeDefaults& defaults = {});
+// The same from one object, or none, where a model has several kinds of layers. `top` is the whole
+// configuration.
+RopeSpec ParseRopeObject(ConfigReader& top, ConfigReader* rope, int32_t head_dim,
+                         int32_t max_positions, const RopeDefaults& defaults = {});
 
 // GGUF's rope_freqs.weight: [rotary_dim / 2] where the checkpoint has it, or empty.
 std::vector<float> ReadRopeDivisors(const Builder& b, const RopeSpec& spec);

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <cmath>
+#include <optional>
 #include <string>
 
 #include "base/error.h"
@@ -46,6 +47,10 @@ void ParseYarn(ConfigReader& rope, RopeSpec& spec) {
           ? YarnMscale(spec.factor, mscale) / YarnMscale(spec.factor, mscale_all_dim)
           : YarnMscale(spec.factor, 1);
   spec.attention_factor = rope.NumberOr("attention_factor", inferred);
+  if (mscale_all_dim != 0) {
+    const double temperature = YarnMscale(spec.factor, mscale_all_dim);
+    spec.score_factor = temperature * temperature;
+  }
 }
 
 std::vector<float> ParseFactors(ConfigReader& rope, const char* name, int32_t rotary_dim) {
@@ -70,7 +75,8 @@ void ParseLongRope(ConfigReader& rope, RopeSpec& spec) {
 
 void ParseScaling(ConfigReader& top, ConfigReader& rope, RopeSpec& spec) {
   const std::string old_name = rope.StringOr("type", "default");
-  const std::string type = rope.StringOr("rope_type", old_name);
+  std::string type = rope.StringOr("rope_type", old_name);
+  if (type == "su") type = "longrope";  // its first name
   if (type == "llama3" || type == "yarn" || type == "longrope") {
     spec.original_max_positions = OriginalMaxPositions(top, rope, spec.max_positions);
   }
@@ -95,33 +101,43 @@ void ParseScaling(ConfigReader& top, ConfigReader& rope, RopeSpec& spec) {
 
 }  // namespace
 
-RopeSpec ParseRope(ConfigReader& reader, int32_t head_dim, int32_t max_positions) {
-  constexpr double kDefaultTheta = 10000.0;
-  RopeSpec spec;
-  spec.max_positions = max_positions;
-  double partial = reader.NumberOr("partial_rotary_factor", 1.0, {1e-3, 1.0});
-  spec.theta = reader.NumberOr("rope_theta", kDefaultTheta, {1.0001, 1e15});
+RopeSpec ParseRope(ConfigReader& reader, int32_t head_dim, int32_t max_positions,
+                   const RopeDefaults& defaults) {
+  RopeDefaults beside;
+  beside.partial_rotary_factor =
+      reader.NumberOr("partial_rotary_factor", defaults.partial_rotary_factor, {1e-3, 1.0});
+  beside.theta = reader.NumberOr("rope_theta", defaults.theta, {1.0001, 1e15});
 
   // Members of the inner object go before those beside it.
   const bool inside = reader.Has("rope_parameters");
   const char* const name = inside ? "rope_parameters" : "rope_scaling";
-  const bool scaled = reader.Has(name);
-  ConfigReader rope = scaled ? reader.Object(name) : reader;
-  if (scaled) {
-    spec.theta = rope.NumberOr("rope_theta", spec.theta, {1.0001, 1e15});
-    partial = rope.NumberOr("partial_rotary_factor", partial, {1e-3, 1.0});
+  std::optional<ConfigReader> rope;
+  if (reader.Has(name)) rope = reader.Object(name);
+  return ParseRopeObject(reader, rope ? &*rope : nullptr, head_dim, max_positions, beside);
+}
+
+RopeSpec ParseRopeObject(ConfigReader& top, ConfigReader* rope, int32_t head_dim,
+                         int32_t max_positions, const RopeDefaults& defaults) {
+  RopeSpec spec;
+  spec.max_positions = max_positions;
+  spec.theta = defaults.theta;
+  double partial = defaults.partial_rotary_factor;
+  if (rope != nullptr) {
+    spec.theta = rope->NumberOr("rope_theta", spec.theta, {1.0001, 1e15});
+    partial = rope->NumberOr("partial_rotary_factor", partial, {1e-3, 1.0});
   }
+  ConfigReader& at = rope != nullptr ? *rope : top;
   constexpr double kRounding = 1e-9;  // 6 / 14 · 14 is meant to be 6
   spec.rotary_dim = static_cast<int32_t>(head_dim * partial + kRounding);
   if (spec.rotary_dim < 2 || spec.rotary_dim % 2 != 0) {
-    rope.Fail("partial_rotary_factor",
-              fmt::format("{} of head_dim {} makes {} rotary dimensions; an even number is needed",
-                          partial, head_dim, spec.rotary_dim));
+    at.Fail("partial_rotary_factor",
+            fmt::format("{} of head_dim {} makes {} rotary dimensions; an even number is needed",
+                        partial, head_dim, spec.rotary_dim));
     spec.rotary_dim = 2;
   }
-  if (scaled) ParseScaling(reader, rope, spec);
+  if (rope != nullptr) ParseScaling(top, *rope, spec);
   if (spec.scaling == RopeScaling::kDynamicNtk && spec.rotary_dim <= 2) {
-    rope.Fail("rope_type", "\"dynamic\" needs more than 2 rotary dimensions");
+    at.Fail("rope_type", "\"dynamic\" needs more than 2 rotary dimensions");
   }
   return spec;
 }

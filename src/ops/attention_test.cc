@@ -13,15 +13,7 @@
 namespace tokamak {
 namespace {
 
-class AttentionOps : public ::testing::TestWithParam<OpBackend> {
- protected:
-  void SetUp() override { SKIP_IF_UNAVAILABLE(GetParam()); }
-  std::unique_ptr<Ops> Make(int threads) {
-    Result<std::unique_ptr<Ops>> ops = GetParam().make(threads);
-    CHECK_MSG(ops.ok(), ops.status().ToString());
-    return *std::move(ops);
-  }
-};
+class AttentionOps : public OpTest {};
 INSTANTIATE_TEST_SUITE_P(All, AttentionOps, ::testing::ValuesIn(OpBackends()), OpBackendName);
 
 struct Geometry {
@@ -31,6 +23,7 @@ struct Geometry {
   int block_size = 16;
   int window = 0;
   DType dtype = DType::kF32;
+  bool causal = true;
 };
 
 struct SequenceShape {
@@ -54,6 +47,9 @@ struct AttentionCase {
   double max_key_norm = 0;
   double max_value = 0;
   float scale = 0;
+  float softcap = 0;
+  std::vector<float> sinks;   // [heads], or none
+  std::vector<float> slopes;  // [heads], or none
 
   int64_t num_tokens() const { return query_begin.back(); }
   int64_t head_bytes() const {
@@ -159,6 +155,7 @@ AttentionResult RunAttention(Ops& ops, const AttentionCase& c, int repeats = 1,
       .head_dim = g.head_dim,
       .block_size = g.block_size,
       .window = g.window,
+      .causal = g.causal,
       .kv_dtype = g.dtype,
       .max_seqs = static_cast<int32_t>(c.kv_length.size()),
       .max_tokens = static_cast<int32_t>(std::max<int64_t>(1, c.num_tokens())),
@@ -193,6 +190,9 @@ AttentionResult RunAttention(Ops& ops, const AttentionCase& c, int repeats = 1,
   op.cache = MakeCache(run, c);
   op.plan = plan->get();
   op.scale = c.scale;
+  op.softcap = c.softcap;
+  if (!c.sinks.empty()) op.sinks = run.Floats(c.sinks, {g.num_heads});
+  if (!c.slopes.empty()) op.slopes = run.Floats(c.slopes, {g.num_heads});
   AttentionResult result;
   for (int i = 0; i < repeats; ++i) {  // as the layers of a model share the plan
     op.out = run.Output({c.num_tokens(), width}, out);
@@ -218,7 +218,7 @@ void CheckAttention(Ops& ops, Ops& reference, const AttentionCase& c, WorstError
   for (size_t row = 0; row < expected.lse.size(); ++row) {
     const int64_t offset = static_cast<int64_t>(row) * g.head_dim;
     const double score = Norm(c.q.data() + offset, g.head_dim) * c.max_key_norm * c.scale;
-    const double relative = kUnit * (16 + 3 * score);
+    const double relative = kUnit * (16 + 3 * score + 8 * c.softcap);
     for (int64_t i = offset; i < offset + g.head_dim; ++i) {
       worst.Compare(actual.out[static_cast<size_t>(i)], expected.out[static_cast<size_t>(i)],
                     relative * c.max_value, fmt::format("{}, row {}", where, row));
@@ -227,6 +227,21 @@ void CheckAttention(Ops& ops, Ops& reference, const AttentionCase& c, WorstError
                   relative + kUnit * std::abs(expected.lse[row]),
                   fmt::format("{}, lse of row {}", where, row));
   }
+}
+
+// The queries of sequence `s` of a case with the given counts of queries, alone or together.
+AttentionCase OnlyQueries(const AttentionCase& c, int64_t s, int64_t begin, int64_t end) {
+  AttentionCase only = c;
+  const auto seq = static_cast<size_t>(s);
+  const int64_t length = c.query_begin[seq + 1] - c.query_begin[seq];
+  const int64_t width = static_cast<int64_t>(c.geometry.num_heads) * c.geometry.head_dim;
+  only.kv_length = {static_cast<int32_t>(c.kv_length[seq] - length + end)};
+  only.query_begin = {0, static_cast<int32_t>(end - begin)};
+  only.block_tables.assign(c.block_tables.begin() + s * c.table_stride,
+                           c.block_tables.begin() + (s + 1) * c.table_stride);
+  const auto q = c.q.begin() + c.query_begin[seq] * width;
+  only.q.assign(q + begin * width, q + end * width);
+  return only;
 }
 
 // Prefill, decode, extend and a verification of a few drafts, lengths around every cut.
@@ -296,6 +311,103 @@ TEST_P(AttentionOps, LargeScoresDoNotOverflow) {
   CheckAttention(*ops, *reference, c, worst, "scores in the hundreds");
 }
 
+TEST_P(AttentionOps, CapsAndSinksMatchTheReference) {
+  std::mt19937_64 random(9);
+  const auto ops = Make(2);
+  if (!ops->has_extras()) GTEST_SKIP() << ops->name() << " has no extras";
+  const auto reference = MakeReferenceOps();
+  WorstError worst(fmt::format("{} attention, caps and sinks", ops->name()));
+  for (const int window : {0, 70}) {
+    for (const float softcap : {0.0f, 0.5f, 50.0f}) {
+      for (const float sink : {0.0f, 3.0f, -40.0f, 60.0f}) {
+        AttentionCase c = RandomCase(random, {.window = window}, MixedBatch());
+        c.softcap = softcap;
+        if (sink != 0) c.sinks = {sink, 0.5f * sink, 0, -sink};
+        CheckAttention(*ops, *reference, c, worst,
+                       fmt::format("window {}, cap {}, sinks {}", window, softcap, sink));
+      }
+    }
+  }
+}
+
+// Sequences in one step each, around every cut.
+TEST_P(AttentionOps, AttentionThatIsNotCausalMatchesTheReference) {
+  std::mt19937_64 random(10);
+  const auto ops = Make(2);
+  if (!ops->has_extras()) GTEST_SKIP() << ops->name() << " has no extras";
+  const auto reference = MakeReferenceOps();
+  for (const DType dtype : CacheTypes(GetParam())) {
+    WorstError worst(fmt::format("{} attention, not causal, {}", ops->name(), Name(dtype)));
+    const Geometry g = {.head_dim = 32, .dtype = dtype, .causal = false};
+    const AttentionCase c = RandomCase(
+        random, g, {{1, 1}, {17, 17}, {64, 64}, {2, 2}, {257, 257}, {65, 65}, {300, 300}});
+    CheckAttention(*ops, *reference, c, worst, "all of each");
+    // The first token sees the last.
+    AttentionCase causal = c;
+    causal.geometry.causal = true;
+    const AttentionResult a = RunAttention(*reference, c), b = RunAttention(*reference, causal);
+    EXPECT_FALSE(SameBits({a.out.begin() + 128, a.out.begin() + 256},
+                          {b.out.begin() + 128, b.out.begin() + 256}));
+    // In company or alone, on any number of threads.
+    const AttentionResult all = RunAttention(*ops, c);
+    const auto others = Make(3);
+    EXPECT_TRUE(SameBits(RunAttention(*others, c).out, all.out));
+    for (size_t s = 0; s < c.kv_length.size(); ++s) {
+      const int64_t first = c.query_begin[s], end = c.query_begin[s + 1];
+      const AttentionResult alone =
+          RunAttention(*ops, OnlyQueries(c, static_cast<int64_t>(s), 0, end - first));
+      EXPECT_TRUE(SameBits(alone.out, {all.out.begin() + first * 128, all.out.begin() + end * 128}))
+          << Name(dtype) << ", sequence " << s;
+    }
+  }
+}
+
+// Where all keys are equal, a slope alone makes the weights: 2^(-distance) for one of ln 2.
+TEST_P(AttentionOps, SlopesWeighKeysByTheirDistance) {
+  std::mt19937_64 random(10);
+  const auto ops = Make(2);
+  if (!ops->has_extras()) GTEST_SKIP() << ops->name() << " has no extras";
+  AttentionCase c =
+      RandomCase(random, {.num_heads = 2, .num_kv_heads = 1, .head_dim = 16}, {{40, 3}, {300, 1}});
+  const float ln2 = std::log(2.0f);
+  c.slopes = {ln2, 0};
+  std::fill(c.q.begin(), c.q.end(), 0.0f);
+  const AttentionResult result = RunAttention(*ops, c);
+  const int64_t first_keys[] = {0, 40};  // in keys_values, which has them by sequence
+  for (int64_t row = 0; row < c.num_tokens(); ++row) {
+    const int64_t s = row < 3 ? 0 : 1;
+    const int64_t position = s == 0 ? 37 + row : 299;
+    for (int64_t h = 0; h < 2; ++h) {
+      for (int64_t i = 0; i < 16; ++i) {
+        double sum = 0, value = 0;
+        for (int64_t key = 0; key <= position; ++key) {
+          const double weight = h == 0 ? std::exp2(static_cast<double>(key - position)) : 1;
+          sum += weight;
+          value +=
+              weight * c.keys_values[static_cast<size_t>(((first_keys[s] + key) * 2 + 1) * 16 + i)];
+        }
+        EXPECT_NEAR(result.out[static_cast<size_t>((row * 2 + h) * 16 + i)], value / sum, 1e-5);
+      }
+    }
+  }
+}
+
+TEST_P(AttentionOps, SlopesMatchTheReference) {
+  std::mt19937_64 random(11);
+  const auto ops = Make(2);
+  if (!ops->has_extras()) GTEST_SKIP() << ops->name() << " has no extras";
+  const auto reference = MakeReferenceOps();
+  WorstError worst(fmt::format("{} attention, slopes", ops->name()));
+  for (const int window : {0, 70}) {
+    for (const float sink : {0.0f, 2.0f}) {
+      AttentionCase c = RandomCase(random, {.window = window}, MixedBatch());
+      c.slopes = {0.5f, 0.25f, 0.00390625f, 0.03f};
+      if (sink != 0) c.sinks = {sink, 0.5f * sink, 0, -sink};
+      CheckAttention(*ops, *reference, c, worst, fmt::format("window {}, sinks {}", window, sink));
+    }
+  }
+}
+
 TEST_P(AttentionOps, OutputsInTheActivationTypeAreRounded) {
   std::mt19937_64 random(7);
   const auto ops = Make(2);
@@ -329,21 +441,6 @@ TEST_P(AttentionOps, AnEmptyBatchIsNoWork) {
   std::mt19937_64 random(4);
   const auto ops = Make(2);
   EXPECT_TRUE(RunAttention(*ops, RandomCase(random, {}, {})).out.empty());
-}
-
-// The queries of sequence `s` of a case with the given counts of queries, alone or together.
-AttentionCase OnlyQueries(const AttentionCase& c, int64_t s, int64_t begin, int64_t end) {
-  AttentionCase only = c;
-  const auto seq = static_cast<size_t>(s);
-  const int64_t length = c.query_begin[seq + 1] - c.query_begin[seq];
-  const int64_t width = static_cast<int64_t>(c.geometry.num_heads) * c.geometry.head_dim;
-  only.kv_length = {static_cast<int32_t>(c.kv_length[seq] - length + end)};
-  only.query_begin = {0, static_cast<int32_t>(end - begin)};
-  only.block_tables.assign(c.block_tables.begin() + s * c.table_stride,
-                           c.block_tables.begin() + (s + 1) * c.table_stride);
-  const auto q = c.q.begin() + c.query_begin[seq] * width;
-  only.q.assign(q + begin * width, q + end * width);
-  return only;
 }
 
 TEST_P(AttentionOps, ARowsBitsDependOnNothingButTheRow) {

@@ -20,15 +20,7 @@
 namespace tokamak {
 namespace {
 
-class LinearOps : public ::testing::TestWithParam<OpBackend> {
- protected:
-  void SetUp() override { SKIP_IF_UNAVAILABLE(GetParam()); }
-  std::unique_ptr<Ops> Make(int threads) {
-    Result<std::unique_ptr<Ops>> ops = GetParam().make(threads);
-    CHECK_MSG(ops.ok(), ops.status().ToString());
-    return *std::move(ops);
-  }
-};
+class LinearOps : public OpTest {};
 INSTANTIATE_TEST_SUITE_P(All, LinearOps, ::testing::ValuesIn(OpBackends()), OpBackendName);
 
 struct LinearCase {
@@ -273,11 +265,13 @@ TEST_P(LinearOps, EmbedGivesTheRowsExactly) {
                                     dtype == DType::kF32 ? 300 : 768, 0, false);
     std::vector<int32_t> ids;
     for (int32_t id = 0; id < 47; ++id) ids.push_back((id * 13) % 47);
-    const auto embed = [&](Ops& backend, WeightUse use) {
+    const auto embed = [&](Ops& backend, WeightUse use, float scale = 1) {
       const auto weight = Prepare(backend, c, use);
       OpRunner run(backend);
-      const Embed op = {
-          .ids = run.Ints(ids), .table = weight.get(), .out = run.Output({47, c.cols})};
+      const Embed op = {.ids = run.Ints(ids),
+                        .table = weight.get(),
+                        .scale = scale,
+                        .out = run.Output({47, c.cols})};
       run.Run(op);
       return run.Download(op.out);
     };
@@ -285,6 +279,10 @@ TEST_P(LinearOps, EmbedGivesTheRowsExactly) {
         RoundTo(GetParam().weights, embed(*reference, WeightUse::kEmbedding));
     EXPECT_TRUE(SameBits(embed(*ops, WeightUse::kEmbedding), expected)) << Name(dtype);
     EXPECT_TRUE(SameBits(embed(*ops, WeightUse::kTied), expected)) << Name(dtype);
+    if (!ops->has_extras()) continue;
+    std::vector<float> scaled = expected;
+    for (float& value : scaled) value *= 6.5f;
+    EXPECT_TRUE(SameBits(embed(*ops, WeightUse::kTied, 6.5f), scaled)) << Name(dtype);
   }
 }
 

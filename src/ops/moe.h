@@ -19,7 +19,7 @@ namespace tokamak {
 // How a router's logits become a choice. With s the scores of all experts and c = s + bias:
 //
 //   groups   each of num_groups equal groups of experts is scored by its c (group_score); outside
-//            the best top_groups of them, c becomes 0
+//            the best top_groups of them, c becomes 0 where s is a softmax, else -∞
 //   experts  the top_k highest c, the lower id first among equals
 //   weights  their s, divided by their sum (normalize), times scale
 struct ExpertGate {

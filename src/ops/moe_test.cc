@@ -15,13 +15,12 @@
 namespace tokamak {
 namespace {
 
-class MoeOps : public ::testing::TestWithParam<OpBackend> {
+class MoeOps : public OpTest {
  protected:
   void SetUp() override {
-    SKIP_IF_UNAVAILABLE(GetParam());
-    Result<std::unique_ptr<Ops>> ops = GetParam().make(2);
-    CHECK_MSG(ops.ok(), ops.status().ToString());
-    ops_ = *std::move(ops);
+    OpTest::SetUp();
+    if (IsSkipped()) return;
+    ops_ = Make(2);
     if (!ops_->has_experts()) GTEST_SKIP() << ops_->name() << " has no experts";
   }
   std::unique_ptr<Ops> ops_;
@@ -89,8 +88,10 @@ Choice Choose(const ExpertGate& gate, const float* logits, const std::vector<flo
     groups.emplace_back(-(of[0] + (two ? of[1] : 0)), g);
   }
   std::sort(groups.begin(), groups.end());
+  const long double last = gate.score == ExpertGate::Score::kSoftmax ? 0 : -INFINITY;
   for (auto i = static_cast<size_t>(gate.top_groups); i < groups.size(); ++i) {
-    for (size_t e = groups[i].second * size; e < (groups[i].second + 1) * size; ++e) choice[e] = 0;
+    const size_t begin = groups[i].second * size;
+    std::fill_n(choice.begin() + static_cast<int64_t>(begin), size, last);
   }
   Choice result;
   result.experts.resize(n);

@@ -9,10 +9,17 @@ Result<std::unique_ptr<Graph>> Ops::Capture(Stream& /*stream*/, FunctionRef<void
   return Unimplemented("{} has no graphs", name());
 }
 
-// Models ask has_experts first.
+// Models ask has_extras, has_experts and has_latent first.
+void Ops::Run(const AddResidual&, Stream&) { CHECK_MSG(false, "no extras"); }
+void Ops::Run(const Softcap&, Stream&) { CHECK_MSG(false, "no extras"); }
+void Ops::Run(const AddLayerNorm&, Stream&) { CHECK_MSG(false, "no extras"); }
+void Ops::Run(const Clamp&, Stream&) { CHECK_MSG(false, "no extras"); }
+void Ops::Run(const Activate&, Stream&) { CHECK_MSG(false, "no extras"); }
 void Ops::Run(const Convert&, Stream&) { CHECK_MSG(false, "no experts"); }
 void Ops::Run(const RouteTokens&, Stream&) { CHECK_MSG(false, "no experts"); }
 void Ops::Run(const GroupedLinear&, Stream&) { CHECK_MSG(false, "no experts"); }
 void Ops::Run(const CombineExperts&, Stream&) { CHECK_MSG(false, "no experts"); }
+void Ops::Run(const HeadLinear&, Stream&) { CHECK_MSG(false, "no latent attention"); }
+void Ops::Run(const LatentAttention&, Stream&) { CHECK_MSG(false, "no latent attention"); }
 
 }  // namespace tokamak

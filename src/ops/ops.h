@@ -16,6 +16,7 @@
 
 #include "base/function_ref.h"
 #include "ops/attention.h"
+#include "ops/latent.h"
 #include "ops/moe.h"
 #include "ops/packed_weight.h"
 #include "ops/sampler.h"
@@ -25,11 +26,30 @@
 
 namespace tokamak {
 
-// out[t] = table[ids[t]].
+// out[t] = scale · table[ids[t]].
 struct Embed {
   Tensor ids;  // i32 [T]; each in [0, table.rows())
   const PackedWeight* table = nullptr;
+  float scale = 1;
   Tensor out;  // f32 [T, cols]
+};
+
+// residual[t] += x[t], for layers that do not normalize what they read.
+struct AddResidual {
+  Tensor x;         // f32 [T, cols]
+  Tensor residual;  // f32 [T, cols], in/out
+};
+
+// x = cap · tanh(x / cap), in place. arXiv:2408.00118, section 2.
+struct Softcap {
+  Tensor x;  // f32 [T, cols]
+  float cap = 0;
+};
+
+// x = max(-limit, min(x, limit)), in place; NaN stays.
+struct Clamp {
+  Tensor x;  // f32 [T, cols]
+  float limit = 0;
 };
 
 // residual[t] += x[t] (when x is given); out[t] = residual[t] / rms(residual[t]) * weight, with
@@ -39,7 +59,21 @@ struct AddRmsNorm {
   Tensor residual;            // f32 [T, hidden], in/out
   Tensor weight;              // f32 [hidden]
   float eps = 0;
-  Tensor out;  // [T, hidden], in the activation type of the Linear that follows
+  // [T, hidden], in the activation type of the Linear that follows. May be residual itself where
+  // nothing is added.
+  Tensor out;
+};
+
+// residual[t] += x[t] (when x is given); out[t] = (residual[t] - mean) / sqrt(variance + eps) *
+// weight + bias, with the mean and the (biased) variance of residual[t]. arXiv:1607.06450.
+struct AddLayerNorm {
+  const Tensor* x = nullptr;  // f32 [T, hidden]; null: nothing to add
+  Tensor residual;            // f32 [T, hidden], in/out
+  Tensor weight;              // f32 [hidden]
+  Tensor bias;                // f32 [hidden], or empty
+  float eps = 0;
+  Tensor out;  // [T, hidden], in the activation type of the Linear that follows; f32: may be
+               // `residual`, for layers that go on from what they normalized
 };
 
 // out[t, n] = Σ_k x[t, k] · weight[n, k] + bias[n].
@@ -50,12 +84,28 @@ struct Linear {
   Tensor out;   // f32 [T, rows]
 };
 
-enum class Activation { kSilu, kGeluTanh };
+enum class Activation {
+  kSilu,      // x · σ(x)
+  kGeluTanh,  // x · (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2
+  kGelu,      // x · Φ(x), the normal distribution's; arXiv:1606.08415
+  // Of gpt-oss, arXiv:2508.10925, and gated alone: with g = min(gate, limit) and u = up clamped to
+  // ±limit, g · σ(alpha · g) · (u + 1).
+  kClampedSwiglu,
+};
 
 // out[t, i] = activation(gate_up[t, i]) · gate_up[t, I + i].
 struct GatedActivation {
   Tensor gate_up;  // f32 [T, 2 I]
   Activation activation = Activation::kSilu;
+  Tensor out;       // [T, I], in the activation type of the Linear that follows
+  float limit = 0;  // kClampedSwiglu
+  float alpha = 0;
+};
+
+// out[t, i] = activation(x[t, i]).
+struct Activate {
+  Tensor x;  // f32 [T, I]
+  Activation activation = Activation::kGelu;
   Tensor out;  // [T, I], in the activation type of the Linear that follows
 };
 
@@ -76,7 +126,7 @@ struct RopeTable {
 struct RopeAndStore {
   Tensor q;          // f32 [T, num_heads * head_dim], in/out
   Tensor k;          // f32 [T, num_kv_heads * head_dim]; contents unspecified afterwards
-  Tensor v;          // f32 [T, num_kv_heads * head_dim]
+  Tensor v;          // f32 [T, num_kv_heads * value_dim]; empty where values are in the keys
   Tensor positions;  // i32 [T]
   Tensor slots;      // i64 [T]: block * block_size + offset in the block, or -1
   const Tensor* q_norm = nullptr;  // f32 [head_dim]
@@ -84,6 +134,9 @@ struct RopeAndStore {
   float norm_eps = 0;
   const RopeTable* rope = nullptr;  // null: no rotation
   KvLayerView cache;
+  int32_t q_head_dim = 0;  // of q, where it is not that of the keys (latents)
+
+  int32_t QueryDim() const { return q_head_dim > 0 ? q_head_dim : cache.head_dim; }
 };
 
 // out[t, h] = Σ_j softmax_j(scale · q[t, h] · k[j, g(h)]) · v[j, g(h)] over the keys j that
@@ -94,8 +147,16 @@ struct Attention {
   KvLayerView cache;
   const AttentionPlan* plan = nullptr;
   float scale = 0;
-  Tensor out;  // [T, num_heads * head_dim], in the activation type of the Linear that follows
-  Tensor output_lse;  // f32 [T, num_heads]: log Σ_j exp(score_j), or empty when not wanted
+  float softcap = 0;  // > 0: a score s becomes softcap · tanh(s / softcap)
+  Tensor sinks;       // f32 [num_heads], or empty: a score per head that has a weight and no value
+  // f32 [num_heads], or empty: slope · (position of the key - position of the query) is added to a
+  // score. ALiBi, arXiv:2108.12409.
+  Tensor slopes;
+  // [T, num_heads * value_dim], in the activation type of the Linear that follows; f32 where
+  // value_dim is not head_dim.
+  Tensor out;
+  // f32 [T, num_heads]: log Σ_j exp(score_j), the sink's included; or empty when not wanted.
+  Tensor output_lse;
 };
 
 // out = x, in another type.
@@ -192,12 +253,28 @@ class Ops {
   virtual void Run(const ScatterElements& op, Stream& stream) = 0;
   virtual void Run(const CopyRanges& op, Stream& stream) = 0;
 
+  // Optional, for few families: AddResidual, Softcap, Clamp, AddLayerNorm and Activate, the last
+  // two activations, Embed::scale other than 1, Attention::softcap, sinks and slopes,
+  // attention that is not causal.
+  virtual bool has_extras() const { return false; }
+  virtual void Run(const AddResidual& op, Stream& stream);
+  virtual void Run(const Softcap& op, Stream& stream);
+  virtual void Run(const AddLayerNorm& op, Stream& stream);
+  virtual void Run(const Clamp& op, Stream& stream);
+  virtual void Run(const Activate& op, Stream& stream);
+
   // Mixtures of experts are optional: Convert and the operations of ops/moe.h.
   virtual bool has_experts() const { return false; }
   virtual void Run(const Convert& op, Stream& stream);
   virtual void Run(const RouteTokens& op, Stream& stream);
   virtual void Run(const GroupedLinear& op, Stream& stream);
   virtual void Run(const CombineExperts& op, Stream& stream);
+
+  // Optional, for latent attention: Convert and the operations of ops/latent.h, values of other
+  // sizes than keys or inside them, RopeAndStore::q_head_dim.
+  virtual bool has_latent() const { return false; }
+  virtual void Run(const HeadLinear& op, Stream& stream);
+  virtual void Run(const LatentAttention& op, Stream& stream);
 };
 
 }  // namespace tokamak

@@ -78,7 +78,8 @@ struct Flight {
   std::vector<SampleResult> sampled_results;  // at least as many; their lists are used again
   std::vector<SampleResult> scored_results;
   std::vector<TokenMask> masks;
-  Tensor logits;  // of sample_rows; in the arena from Submit to Sample
+  Tensor logits;          // of sample_rows; in the arena from Submit to Sample
+  Buffer expert_offsets;  // pinned: what nn::Pass::expert_offsets held; none unless wanted
 
   std::unique_ptr<Event> done;
 

@@ -34,13 +34,27 @@ KvBlockLayout KvBlockLayout::Make(const nn::CacheLayout& cache, int32_t block_si
   std::vector<int64_t> group_bytes(cache.groups.size(), 0);
   for (const nn::KvLayerSpec& layer : cache.layers) {
     int64_t& end = group_bytes[static_cast<size_t>(layer.group)];
-    const int64_t elements = int64_t{layer.num_kv_heads} * block_size * layer.head_dim;
-    const int64_t bytes = AlignUp(static_cast<int64_t>(RowBytes(dtype, elements)));
-    layout.layers.push_back({.k_offset = end, .v_offset = end + bytes});
-    end += 2 * bytes;
+    const auto bytes = [&](int32_t dim) {
+      const int64_t elements = int64_t{layer.num_kv_heads} * block_size * dim;
+      return AlignUp(static_cast<int64_t>(RowBytes(dtype, elements)));
+    };
+    const int64_t keys = bytes(layer.head_dim);
+    layout.layers.push_back({.k_offset = end, .v_offset = end + layer.ValuesAfter(dtype, keys)});
+    end += keys + bytes(layer.StoredValueDim());
   }
   for (const int64_t bytes : group_bytes) layout.block_bytes = std::max(layout.block_bytes, bytes);
   return layout;
+}
+
+KvLayerView KvBlockLayout::View(const nn::CacheLayout& cache, size_t layer, int32_t block_size,
+                                DType dtype) const {
+  KvLayerView view = cache.layers[layer].View();
+  view.block_stride = block_bytes;
+  view.k_offset = layers[layer].k_offset;
+  view.v_offset = layers[layer].v_offset;
+  view.dtype = dtype;
+  view.block_size = block_size;
+  return view;
 }
 
 Result<KvPool> KvPool::Create(Ops& ops, const nn::CacheLayout& cache, const Options& options) {
@@ -63,14 +77,9 @@ Result<KvPool> KvPool::Create(Ops& ops, const nn::CacheLayout& cache, const Opti
                      ops.Allocate(bytes(options.num_host_blocks), MemoryKind::kHostPinned));
   }
   for (size_t i = 0; i < cache.layers.size(); ++i) {
-    pool.layers_.push_back({.base = pool.device_.data(),
-                            .block_stride = layout.block_bytes,
-                            .k_offset = layout.layers[i].k_offset,
-                            .v_offset = layout.layers[i].v_offset,
-                            .dtype = options.dtype,
-                            .block_size = options.block_size,
-                            .num_kv_heads = cache.layers[i].num_kv_heads,
-                            .head_dim = cache.layers[i].head_dim});
+    KvLayerView view = layout.View(cache, i, options.block_size, options.dtype);
+    view.base = pool.device_.data();
+    pool.layers_.push_back(view);
   }
   return pool;
 }

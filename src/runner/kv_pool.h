@@ -13,9 +13,9 @@
 namespace tokamak {
 
 // Where a model's layers lie inside a block. A block holds, layer after layer of one group, keys
-// and then values: [num_kv_heads, block_size, head_dim] each, 64-byte aligned. Layers of different
-// groups share the same bytes, since a block serves one group at a time; the largest group gives
-// the block its size.
+// and then values (none for latents): [num_kv_heads, block_size, dim] each, 64-byte aligned. Layers
+// of different groups share the same bytes, since a block serves one group at a time; the largest
+// group gives the block its size.
 struct KvBlockLayout {
   struct Layer {
     int64_t k_offset = 0;  // bytes from the start of a block
@@ -25,6 +25,9 @@ struct KvBlockLayout {
   int64_t block_bytes = 0;
 
   static KvBlockLayout Make(const nn::CacheLayout& cache, int32_t block_size, DType dtype);
+  // A layer in blocks laid out so; its base is left open.
+  KvLayerView View(const nn::CacheLayout& cache, size_t layer, int32_t block_size,
+                   DType dtype) const;
 };
 
 // Owner: the runner.

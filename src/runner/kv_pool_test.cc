@@ -33,6 +33,30 @@ TEST(KvBlockLayout, PacksTheLayersOfAGroupAndOverlaysGroups) {
   EXPECT_EQ(KvBlockLayout::Make(TwoGroups(), 3, DType::kF16).block_bytes, 384);
 }
 
+// Latents take their own bytes and no others, and their values lie inside them.
+TEST(KvBlockLayout, KeepsLatentsOnce) {
+  const nn::KvLayerSpec latent = {.num_heads = 16,
+                                  .num_kv_heads = 1,
+                                  .head_dim = 512 + 64,
+                                  .value_dim = 512,
+                                  .values_in_keys = true};
+  const nn::CacheLayout cache = {.groups = {{}}, .layers = {latent, latent, latent}};
+  const KvBlockLayout layout = KvBlockLayout::Make(cache, 16, DType::kF16);
+  EXPECT_EQ(layout.block_bytes, 16 * 3 * (512 + 64) * 2);
+  EXPECT_EQ(layout.layers[1].k_offset, 16 * (512 + 64) * 2);
+  EXPECT_EQ(layout.layers[1].v_offset, layout.layers[1].k_offset + 64 * 2);
+}
+
+// Keys and values of different sizes.
+TEST(KvBlockLayout, PacksUnequalKeysAndValues) {
+  const nn::KvLayerSpec layer = {
+      .num_heads = 2, .num_kv_heads = 2, .head_dim = 48, .value_dim = 32};
+  const nn::CacheLayout cache = {.groups = {{}}, .layers = {layer, layer}};
+  const KvBlockLayout layout = KvBlockLayout::Make(cache, 16, DType::kF32);
+  EXPECT_EQ(layout.layers[0].v_offset, 16 * 2 * 48 * 4);
+  EXPECT_EQ(layout.block_bytes, 2 * 16 * 2 * (48 + 32) * 4);
+}
+
 // The copies of a list act one after the other, across tiers: against a model of plain arrays.
 TEST(KvPool, CopiesActInOrder) {
   constexpr int32_t kDeviceBlocks = 6;

@@ -3,14 +3,19 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/byte_count.h"
 #include "base/error.h"
+#include "runner/counting_pass.h"
 
 namespace tokamak {
 namespace {
 
 // Multiplications by weights that `count` has seen since the last call.
 int64_t TakeMacs(CountOps& count) {
-  const int64_t macs = count.counts()[OpKind::kLinear].flops / 2;
+  const OpCounts& counts = count.counts();
+  const int64_t macs = (counts[OpKind::kLinear].flops + counts[OpKind::kGroupedLinear].flops +
+                        counts[OpKind::kHeadLinear].flops) /
+                       2;
   count.Reset();
   return macs;
 }
@@ -18,51 +23,21 @@ int64_t TakeMacs(CountOps& count) {
 // Fills in what a step of max_step_tokens whose every row wants logits takes: the arena's peak, in
 // the order in which Runner allocates, and the multiplications of each row.
 Status CountStep(const Model& model, CountOps& count, const RunnerShape& shape, MemoryPlan& plan) {
-  ASSIGN_OR_RETURN(const std::vector<AttentionShape> attention,
-                   AttentionShapes(model.spec().cache, shape));
-  const KvBlockLayout layout =
-      KvBlockLayout::Make(model.spec().cache, shape.block_size, shape.kv_dtype);
   const int64_t tokens = shape.max_step_tokens;
-  std::vector<std::unique_ptr<AttentionPlan>> plans;
-  std::vector<nn::PassGroup> groups;
-  for (const AttentionShape& group : attention) {
-    ASSIGN_OR_RETURN(std::unique_ptr<AttentionPlan> made, count.MakePlan(group));
-    groups.push_back({made.get(), Tensor(nullptr, DType::kI64, Shape{tokens})});
-    plans.push_back(std::move(made));
-  }
-  std::vector<KvLayerView> layers;
-  for (const nn::KvLayerSpec& layer : model.spec().cache.layers) {
-    const KvBlockLayout::Layer& at = layout.layers[layers.size()];
-    layers.push_back({.base = nullptr,
-                      .block_stride = layout.block_bytes,
-                      .k_offset = at.k_offset,
-                      .v_offset = at.v_offset,
-                      .dtype = shape.kv_dtype,
-                      .block_size = shape.block_size,
-                      .num_kv_heads = layer.num_kv_heads,
-                      .head_dim = layer.head_dim});
-  }
-  const std::unique_ptr<Stream> stream = count.MakeStream();
-  Arena arena = Arena::Counting();
-  nn::Pass pass{.ops = count,
-                .stream = *stream,
-                .arena = arena,
-                .token_ids = Tensor(nullptr, DType::kI32, Shape{tokens}),
-                .positions = Tensor(nullptr, DType::kI32, Shape{tokens}),
-                .groups = groups,
-                .kv_layers = layers,
-                .logit_rows = Tensor(nullptr, DType::kI32, Shape{tokens})};
+  ASSIGN_OR_RETURN(const std::unique_ptr<CountingPass> counting,
+                   CountingPass::Make(model.spec().cache, count, shape, tokens, tokens));
+  nn::Pass& pass = counting->pass();
   count.Reset();
   const Tensor hidden = model.Forward(pass);
   plan.token_macs = TakeMacs(count) / tokens;
   {
     const int64_t rows = std::min<int64_t>(tokens, kScoredRowsAtOnce);
-    ArenaScope scope(arena);
+    ArenaScope scope(pass.arena);
     (void)model.Logits(pass, hidden.Rows(0, rows));
     plan.logits_macs = TakeMacs(count) / rows;
   }
   (void)model.Logits(pass, hidden.Rows(0, std::min<int64_t>(tokens, shape.max_slots)));
-  plan.arena_bytes = static_cast<int64_t>(arena.peak());
+  plan.arena_bytes = static_cast<int64_t>(counting->arena().peak());
   return Status();
 }
 
@@ -70,14 +45,6 @@ Status CountStep(const Model& model, CountOps& count, const RunnerShape& shape, 
 int64_t BlocksFor(int64_t positions, const nn::CacheLayout& cache, const RunnerShape& shape) {
   return (positions + shape.block_size - 1) / shape.block_size *
          static_cast<int64_t>(cache.groups.size());
-}
-
-// "12.3 MB".
-std::string Size(int64_t bytes) {
-  const auto value = static_cast<double>(bytes);
-  if (bytes < 1'000'000) return fmt::format("{:.1f} KB", value / 1e3);
-  if (bytes < 1'000'000'000) return fmt::format("{:.1f} MB", value / 1e6);
-  return fmt::format("{:.2f} GB", value / 1e9);
 }
 
 int64_t DefaultBlocks(const nn::CacheLayout& cache, const RunnerShape& shape,
@@ -93,37 +60,15 @@ int64_t DefaultBlocks(const nn::CacheLayout& cache, const RunnerShape& shape,
 
 }  // namespace
 
-Result<std::vector<AttentionShape>> AttentionShapes(const nn::CacheLayout& cache,
-                                                    const RunnerShape& shape) {
-  std::vector<AttentionShape> shapes(cache.groups.size());
-  for (const nn::KvLayerSpec& layer : cache.layers) {
-    AttentionShape& group = shapes[static_cast<size_t>(layer.group)];
-    if (group.num_heads == 0) {
-      group = {.num_heads = layer.num_heads,
-               .num_kv_heads = layer.num_kv_heads,
-               .head_dim = layer.head_dim,
-               .block_size = shape.block_size,
-               .window = cache.groups[static_cast<size_t>(layer.group)].window,
-               .kv_dtype = shape.kv_dtype,
-               .max_seqs = shape.max_slots,
-               .max_tokens = shape.max_step_tokens,
-               .max_blocks_per_seq = (shape.max_context + shape.block_size - 1) / shape.block_size};
-    } else if (group.num_heads != layer.num_heads || group.num_kv_heads != layer.num_kv_heads ||
-               group.head_dim != layer.head_dim) {
-      return Unimplemented("the layers of cache group {} have different head shapes", layer.group);
-    }
-  }
-  return shapes;
-}
-
 // A row of the cache is a whole number of its type's blocks.
 Status CheckHeads(const nn::CacheLayout& cache, DType dtype) {
   const int block = Info(dtype).block_elements;
   for (const nn::KvLayerSpec& layer : cache.layers) {
-    if (layer.head_dim % block != 0) {
+    for (const int32_t dim : {layer.head_dim, layer.ValueDim()}) {
+      if (dim % block == 0) continue;
       return InvalidArgument(
           "--kv-cache-dtype: {} needs heads of a multiple of {} elements, this model's have {}",
-          Name(dtype), block, layer.head_dim);
+          Name(dtype), block, dim);
     }
   }
   return Status();
@@ -157,16 +102,16 @@ Result<MemoryPlan> PlanMemory(const Model& model, CountOps& count, const RunnerS
         "available, activations take {}, batches and block tables {} and the host tier {}: lower "
         "--max-batch-tokens, --max-seqs or --max-context, or give the cache more with "
         "--kv-cache-memory",
-        blocks, Size(plan.block_bytes), least, Size(budget.available_bytes), Size(plan.arena_bytes),
-        Size(plan.staging_bytes), Size(host_bytes));
+        blocks, ByteCount(plan.block_bytes), least, ByteCount(budget.available_bytes),
+        ByteCount(plan.arena_bytes), ByteCount(plan.staging_bytes), ByteCount(host_bytes));
   }
   if (blocks > free_bytes / plan.block_bytes) {
     return ResourceExhausted(
         "a KV cache of {} blocks takes {}, activations {}, batches and block tables {} and the "
         "host tier {}, but {} of memory are available: lower --num-blocks, --kv-cache-memory, "
         "--max-batch-tokens, --max-seqs or --max-context",
-        blocks, Size(blocks * plan.block_bytes), Size(plan.arena_bytes), Size(plan.staging_bytes),
-        Size(host_bytes), Size(budget.available_bytes));
+        blocks, ByteCount(blocks * plan.block_bytes), ByteCount(plan.arena_bytes),
+        ByteCount(plan.staging_bytes), ByteCount(host_bytes), ByteCount(budget.available_bytes));
   }
   plan.num_device_blocks = static_cast<int32_t>(blocks);
   plan.num_host_blocks = static_cast<int32_t>(std::min<int64_t>(

@@ -45,8 +45,4 @@ struct MemoryPlan {
 Result<MemoryPlan> PlanMemory(const Model& model, CountOps& count, const RunnerShape& shape,
                               const CacheBudget& budget);
 
-// One per cache group. kUnimplemented when the layers of a group differ in shape.
-Result<std::vector<AttentionShape>> AttentionShapes(const nn::CacheLayout& cache,
-                                                    const RunnerShape& shape);
-
 }  // namespace tokamak

@@ -11,6 +11,7 @@
 #include "models/testing/golden.h"
 #include "ops/count/count_ops.h"
 #include "ops/cpu/cpu_ops.h"
+#include "runner/attention_shapes.h"
 #include "runner/testing/driver.h"
 #include "runner/testing/toy_model.h"
 

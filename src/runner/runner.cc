@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "runner/memory_plan.h"
+#include "runner/attention_shapes.h"
 
 namespace tokamak {
 
@@ -80,6 +80,14 @@ Status Runner::Init(const RunnerMemory& memory) {
     flight.Reserve(flight_shape_);
     flight.done = ops_.MakeEvent();
   }
+  if (const ModelSpec& spec = model_.spec(); shape_.expert_loads && spec.num_mixtures > 0) {
+    const size_t bytes = static_cast<size_t>(spec.num_mixtures) *
+                         static_cast<size_t>(spec.max_experts + 1) * sizeof(int32_t);
+    ASSIGN_OR_RETURN(expert_offsets_, ops_.Allocate(bytes, MemoryKind::kDevice));
+    for (Flight& flight : flights_) {
+      ASSIGN_OR_RETURN(flight.expert_offsets, ops_.Allocate(bytes, MemoryKind::kHostPinned));
+    }
+  }
   RETURN_IF_ERROR(MakeGroups());
   ASSIGN_OR_RETURN(executor_, MakePassExecutor(shape_.executor, ops_,
                                                std::min(shape_.max_slots, shape_.max_step_tokens)));
@@ -154,6 +162,10 @@ Status Runner::Submit(StepInput step) {
            pool_.spec(), flight_shape_, &flight);
   Upload(flight);
   if (!step.rows.empty()) Forward(&flight);
+  if (expert_offsets_.size() > 0 && !step.rows.empty()) {
+    ops_.CopyToHost(flight.expert_offsets.data(), expert_offsets_.data(), expert_offsets_.size(),
+                    *stream_);
+  }
   ++next_submit_;
   return Status();
 }
@@ -230,7 +242,8 @@ nn::Pass Runner::MakePass(const Flight& flight) {
           .positions = view(layout.positions, layout.num_tokens),
           .groups = groups_,
           .kv_layers = pool_.layers(),
-          .logit_rows = view(layout.logit_rows, layout.num_logits)};
+          .logit_rows = view(layout.logit_rows, layout.num_logits),
+          .expert_offsets = ExpertOffsets(expert_offsets_)};
 }
 
 void Runner::Forward(Flight* flight) {
@@ -322,8 +335,26 @@ Result<StepOutput> Runner::Wait(uint64_t number) {
   return MakeOutput(flight);
 }
 
+Tensor Runner::ExpertOffsets(const Buffer& memory) const {
+  if (memory.size() == 0) return {};
+  const ModelSpec& spec = model_.spec();
+  return Tensor(memory.data(), DType::kI32, Shape{spec.num_mixtures, spec.max_experts + 1});
+}
+
+std::vector<int32_t> Runner::ExpertLoads(const Flight& flight) const {
+  std::vector<int32_t> loads;
+  const Tensor offsets = ExpertOffsets(flight.expert_offsets);
+  if (offsets.empty() || flight.rows.empty()) return loads;
+  loads.reserve(static_cast<size_t>(offsets.rows() * (offsets.cols() - 1)));
+  for (int64_t mixture = 0; mixture < offsets.rows(); ++mixture) {
+    const int32_t* ends = offsets.Row<int32_t>(mixture);
+    for (int64_t e = 0; e + 1 < offsets.cols(); ++e) loads.push_back(ends[e + 1] - ends[e]);
+  }
+  return loads;
+}
+
 StepOutput Runner::MakeOutput(const Flight& flight) const {
-  StepOutput output{.number = flight.number, .rows = {}};
+  StepOutput output{.number = flight.number, .rows = {}, .expert_loads = ExpertLoads(flight)};
   output.rows.reserve(flight.rows.size());
   for (const Flight::Row& row : flight.rows) {
     RowOutput& out = output.rows.emplace_back();

@@ -29,6 +29,7 @@ struct RunnerShape {
   DType kv_dtype = DType::kF32;
   int depth = 1;                  // steps in flight at once
   std::string executor = "auto";  // of decode steps: see MakePassExecutor
+  bool expert_loads = false;      // give StepOutput::expert_loads
 };
 
 // Staging memory has room for what the rows of a step append and for a few whole tables: a step
@@ -91,6 +92,9 @@ class Runner {
   void Forward(Flight* flight);
   void ScorePrompt(nn::Pass& pass, Tensor hidden, Flight* flight);
   StepOutput MakeOutput(const Flight& flight) const;
+  // i32 [mixtures, max_experts + 1] in this memory, or empty where no loads are wanted.
+  Tensor ExpertOffsets(const Buffer& memory) const;
+  std::vector<int32_t> ExpertLoads(const Flight& flight) const;
   Status Fail(Status status);
 
   const Model& model_;
@@ -105,6 +109,7 @@ class Runner {
   // The batch on the device and all block tables. Steps follow each other on the stream, so one of
   // each is enough however many steps are in flight.
   Buffer batch_;
+  Buffer expert_offsets_;
   std::vector<std::unique_ptr<AttentionPlan>> plans_;  // per group
   std::vector<Buffer> tables_;                         // per group: i32 [max_slots, max_blocks]
   std::vector<nn::PassGroup> groups_;

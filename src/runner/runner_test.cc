@@ -111,6 +111,48 @@ std::vector<DriverResult> Alone(const Model& model, Ops& ops,
   return Drive(*runner, requests, {.company = 1});
 }
 
+// Each token goes to top_k experts in each of the model's mixtures, and a token sees the same ones
+// in whatever step.
+TEST(Runner, ExpertLoadsCountTheTokensOfAStep) {
+  const auto ops = MakeCpu();
+  const auto model = LoadOrDie(GoldenPath("qwen3_moe_odd.gguf"), *ops);
+  const int32_t mixtures = model->spec().num_mixtures, experts = model->spec().max_experts;
+  ASSERT_GT(mixtures, 0);
+  const TinyGolden golden = ReadTinyGolden("qwen3_moe_odd");
+  const auto loads_of = [&](int32_t chunk, bool wanted) {
+    const auto runner = MakeRunner(*model, *ops, {.depth = 2, .expert_loads = wanted});
+    std::vector<int32_t> loads;
+    const auto length = static_cast<int32_t>(golden.greedy.prompt.size());
+    for (int32_t done = 0, step = 0; done < length; ++step) {
+      const int32_t count = std::min(chunk, length - done);
+      StepInput input = {.number = static_cast<uint64_t>(step)};
+      if (step == 0) {
+        input.admit.push_back(
+            {.slot = 0, .tokens = golden.greedy.prompt, .num_prompt_tokens = length});
+        input.append.push_back({.slot = 0, .group = 0, .blocks = {0, 1, 2, 3}});
+      }
+      input.rows.push_back({.slot = 0, .num_tokens = count, .sample = false});
+      CHECK(runner->Submit(input).ok() && runner->Sample(input.number, {}).ok());
+      const Result<StepOutput> output = runner->Wait(input.number);
+      CHECK_MSG(output.ok(), output.status().ToString());
+      loads.resize(output->expert_loads.size());
+      int32_t sum = 0;
+      for (size_t i = 0; i < loads.size(); ++i) {
+        loads[i] += output->expert_loads[i];
+        sum += output->expert_loads[i];
+      }
+      EXPECT_EQ(sum % (mixtures * count), 0);  // top_k for each token and mixture
+      done += count;
+    }
+    return loads;
+  };
+  const std::vector<int32_t> loads = loads_of(1 << 20, true);
+  EXPECT_EQ(loads.size(), static_cast<size_t>(mixtures * experts));
+  EXPECT_GT(*std::max_element(loads.begin(), loads.end()), 0);
+  EXPECT_EQ(loads_of(7, true), loads);
+  EXPECT_TRUE(loads_of(7, false).empty());
+}
+
 TEST(Runner, GreedyTokensEqualTheReference) {
   const auto ops = MakeCpu();
   for (const std::string name : {"llama_odd", "llama_tied", "llama_yarn"}) {

@@ -1,13 +1,21 @@
 #include "server/api.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <ctime>
+#include <iterator>
 #include <random>
 #include <utility>
 
 #include "base/error.h"
 #include "server/completion.h"
+#include "server/embedding.h"
 #include "server/errors.h"
+#include "server/metrics.h"
 #include "server/openai_response.h"
+#include "server/openapi.h"
+#include "server/page.h"
 
 namespace tokamak {
 namespace {
@@ -17,10 +25,33 @@ uint64_t RandomBits() {
   return (uint64_t{device()} << 32) | device();
 }
 
-// A page in a browser can make it send any text to a local port, but not with this type unless the
-// server agrees.
+// A page in a browser can make it send any text to any server, but not with this type unless the
+// server agrees (access.h refuses pages too; this holds for browsers that do not say who asks).
 bool IsJson(std::string_view content_type) {
   return content_type.empty() || content_type.starts_with("application/json");
+}
+
+constexpr std::string_view kChatPath = "/v1/chat/completions";
+constexpr std::string_view kEmbeddingsPath = "/v1/embeddings";
+constexpr std::string_view kTokenizePath = "/tokenize";
+constexpr std::string_view kDetokenizePath = "/detokenize";
+constexpr std::string_view kPostPaths[] = {kChatPath, "/v1/completions", kEmbeddingsPath,
+                                           kTokenizePath, kDetokenizePath};
+
+// "%2F" is a slash. What is no such escape stays.
+std::string DecodePercent(std::string_view text) {
+  const auto digit = [](char c) {
+    const char lower = static_cast<char>(c | 0x20);
+    return c >= '0' && c <= '9' ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+  };
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool escape =
+        text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
+    decoded += escape ? static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2])) : text[i];
+    i += escape ? 2 : 0;
+  }
+  return decoded;
 }
 
 }  // namespace
@@ -29,9 +60,17 @@ Api::Api(Engine& engine, Options options)
     : engine_(engine),
       options_(std::move(options)),
       started_(std::time(nullptr)),
-      preparer_(engine, options_.model_id),
+      debug_state_(
+          std::make_shared<DebugState>(engine,
+                                       DebugStateInfo{.version = options_.version,
+                                                      .model_id = options_.model_id,
+                                                      .started = static_cast<double>(started_)},
+                                       options_.post_after)),
+      preparer_(engine, options_.model_id, options_.requests, options_.parsers),
       id_salt_(RandomBits()),
       pool_(options_.preparing) {}
+
+bool Api::IsPublic(std::string_view path) { return path == "/health" || path == "/openapi.json"; }
 
 void Api::Handle(std::shared_ptr<HttpExchange> exchange) {
   const HttpRequest& request = exchange->request();
@@ -45,20 +84,34 @@ void Api::Handle(std::shared_ptr<HttpExchange> exchange) {
   if (request.path == "/health") {
     return get ? exchange->Respond(Health()) : wrong_method("GET");
   }
-  if (!options_.keys.Accepts(request.authorization)) {
-    return exchange->Respond(
-        ErrorResponse(401, "missing or unknown API key; send \"Authorization: Bearer <key>\"",
-                      "invalid_api_key"));
+  if (request.path == "/openapi.json") {
+    if (!get) return wrong_method("GET");
+    return exchange->Respond({.body = std::string(OpenApiDocument())});
+  }
+  if (options_.page && IsPage(request.path)) {
+    return get ? exchange->Respond(PageResponse(request)) : wrong_method("GET");
   }
   if (request.path == "/v1/models") {
     if (!get) return wrong_method("GET");
     return exchange->Respond({.body = FormatModels(options_.model_id, started_, engine_.model())});
   }
-  const bool chat = request.path == "/v1/chat/completions";
-  if (!chat && request.path != "/v1/completions") {
+  if (request.path == "/metrics") {
+    return get ? exchange->Respond(Metrics()) : wrong_method("GET");
+  }
+  if (request.path == "/debug/state") {
+    return get ? debug_state_->Handle(std::move(exchange)) : wrong_method("GET");
+  }
+  constexpr std::string_view kModel = "/v1/models/";
+  if (request.path.starts_with(kModel)) {
+    if (!get) return wrong_method("GET");
+    return GetModel(exchange, std::string_view(request.path).substr(kModel.size()));
+  }
+  const auto& posts = kPostPaths;
+  if (std::find(std::begin(posts), std::end(posts), request.path) == std::end(posts)) {
     return exchange->Respond(ErrorResponse(
-        404, fmt::format("no such path; there are /v1/chat/completions, /v1/completions, "
-                         "/v1/models and /health")));
+        404, fmt::format("no such path; there are {}, /v1/models, /openapi.json, /metrics, "
+                         "/debug/state and /health",
+                         fmt::join(posts, ", "))));
   }
   if (request.method != "POST") return wrong_method("POST");
   if (!IsJson(request.content_type)) {
@@ -68,46 +121,112 @@ void Api::Handle(std::shared_ptr<HttpExchange> exchange) {
   if (draining_) {
     return exchange->Respond(ErrorResponse(503, "the server is shutting down", "shutting_down"));
   }
-  Complete(exchange, chat);
+  HandlePost(exchange);
 }
 
-void Api::Complete(const std::shared_ptr<HttpExchange>& exchange, bool chat) {
+void Api::HandlePost(const std::shared_ptr<HttpExchange>& exchange) {
+  const std::string& path = exchange->request().path;
+  if (path == kTokenizePath) {
+    return Prepare(exchange, [this](std::string body) {
+      return ToResponse(preparer_.Tokenize(std::move(body)));
+    });
+  }
+  if (path == kDetokenizePath) {
+    return Prepare(exchange, [this](std::string body) {
+      return ToResponse(preparer_.Detokenize(std::move(body)));
+    });
+  }
+  if (path == kEmbeddingsPath) {
+    return Prepare(exchange, [this](std::string body) {
+      return ToEmbedding(preparer_.Embed(std::move(body)));
+    });
+  }
+  const bool chat = path == kChatPath;
+  Prepare(exchange, [this, chat](std::string body) {
+    return ToCompletion(preparer_.Prepare(chat, std::move(body)));
+  });
+}
+
+// Names may have slashes in them, as they are or encoded.
+void Api::GetModel(const std::shared_ptr<HttpExchange>& exchange, std::string_view name) {
+  if (name != options_.model_id && DecodePercent(name) != options_.model_id) {
+    return exchange->Respond(
+        ErrorResponse(NotFound("model: this server has \"{}\" and no other", options_.model_id)));
+  }
+  exchange->Respond({.body = FormatModel(options_.model_id, started_, engine_.model())});
+}
+
+void Api::Prepare(const std::shared_ptr<HttpExchange>& exchange,
+                  std::function<Answer(std::string body)> prepare) {
   std::string body = exchange->TakeBody();
   const size_t bytes = body.size();
-  const Result<CallId> id =
-      pool_.Push(bytes, [this, chat, body = std::move(body)](CallId id) mutable {
-        Result<PreparedCall> prepared = preparer_.Prepare(chat, std::move(body));
-        options_.post([this, id, prepared = std::move(prepared)]() mutable {
-          OnPrepared(id, std::move(prepared));
-        });
+  const Result<CallId> id = pool_.Push(
+      bytes, [this, prepare = std::move(prepare), body = std::move(body)](CallId id) mutable {
+        options_.post([this, id, answer = prepare(std::move(body))] { OnPrepared(id, answer); });
       });
-  // 503 and not 429: the server as a whole has too much to do, this client need not be the cause.
-  // The same as for a full queue of the engine; clients retry it after Retry-After.
-  if (!id.ok()) return exchange->Respond(ErrorResponse(id.status()));
+  if (!id.ok()) return exchange->Respond(Refusal(id.status()));
   preparing_.emplace(*id, exchange);
   exchange->OnClientGone([this, id = *id] { OnClientGone(id); });
 }
 
-void Api::OnPrepared(CallId id, Result<PreparedCall> prepared) {
+Api::Answer Api::ToCompletion(Result<PreparedCall> prepared) {
+  // Shared, for answers can be copied and calls should not be.
+  auto call = std::make_shared<Result<PreparedCall>>(std::move(prepared));
+  return [this, call](const std::shared_ptr<HttpExchange>& exchange) {
+    if (!call->ok()) return call->status();
+    unknown_fields_ += static_cast<int64_t>((*call)->call.unknown_fields.size());
+    return Submit(exchange, std::move(**call));
+  };
+}
+
+Api::Answer Api::ToEmbedding(Result<PreparedEmbedding> prepared) {
+  auto call = std::make_shared<Result<PreparedEmbedding>>(std::move(prepared));
+  return [this, call](const std::shared_ptr<HttpExchange>& exchange) {
+    if (!call->ok()) return call->status();
+    unknown_fields_ += static_cast<int64_t>((*call)->call.unknown_fields.size());
+    return StartEmbedding(engine_, exchange, std::move(**call), NextId("embd"), options_.model_id);
+  };
+}
+
+std::string Api::NextId(std::string_view kind) {
+  return fmt::format("{}-{:016x}{:08x}", kind, id_salt_, next_id_++);
+}
+
+Api::Answer Api::ToResponse(Result<PreparedAnswer> prepared) {
+  auto answer = std::make_shared<Result<PreparedAnswer>>(std::move(prepared));
+  return [this, answer](const std::shared_ptr<HttpExchange>& exchange) {
+    if (!answer->ok()) return answer->status();
+    unknown_fields_ += static_cast<int64_t>((*answer)->unknown_fields.size());
+    exchange->Respond({.body = std::move((*answer)->body)});
+    return Status();
+  };
+}
+
+void Api::OnPrepared(CallId id, const Answer& answer) {
   const auto found = preparing_.find(id);
   if (found == preparing_.end()) return;
   const std::shared_ptr<HttpExchange> exchange = std::move(found->second);
   preparing_.erase(found);
-  const Status status = prepared.ok() ? Submit(exchange, *std::move(prepared)) : prepared.status();
-  if (!status.ok()) exchange->Respond(ErrorResponse(status));
+  const Status status = answer(exchange);
+  if (!status.ok()) exchange->Respond(Refusal(status));
   TellWhenPrepared();
+}
+
+// 429 while a queue is full; 503 when the server will not take the request later either.
+HttpResponse Api::Refusal(const Status& status) const {
+  return draining_ || !engine_.health().ok() ? ErrorResponse(status) : BusyResponse(status);
 }
 
 Status Api::Submit(const std::shared_ptr<HttpExchange>& exchange, PreparedCall prepared) {
   const bool chat = prepared.call.chat;
   ResponseHead head;
   head.chat = chat;
-  head.id = fmt::format("{}-{:016x}{:08x}", chat ? "chatcmpl" : "cmpl", id_salt_, next_id_++);
+  head.id = NextId(chat ? "chatcmpl" : "cmpl");
   head.created = std::time(nullptr);
   head.model = options_.model_id;
   head.system_fingerprint = engine_.system_fingerprint();
-  const auto completion = std::make_shared<Completion>(
-      engine_, exchange, std::move(prepared.call), std::move(prepared.prompts), std::move(head));
+  const auto completion =
+      std::make_shared<Completion>(engine_, exchange, std::move(prepared), std::move(head));
   const Status status = completion->Start();
   // The engine speaks of the prompt, which a conversation's client has never seen.
   constexpr std::string_view kPrompt = "prompt: ";
@@ -148,17 +267,40 @@ void Api::TellWhenPrepared() {
   if (preparing_.empty() && on_prepared_) std::exchange(on_prepared_, nullptr)();
 }
 
+std::string_view Api::HealthName(const EngineStats& stats, const Status& health) const {
+  if (!health.ok()) return "failed";
+  if (draining_) return "draining";
+  return stats.seconds_since_progress > options_.stuck_seconds ? "stuck" : "ok";
+}
+
 HttpResponse Api::Health() const {
   const EngineStats stats = engine_.stats();
   const Status health = engine_.health();
-  const bool stuck = stats.seconds_since_progress > options_.stuck_seconds;
-  const std::string_view status = !health.ok() ? "failed"
-                                  : draining_  ? "draining"
-                                  : stuck      ? "stuck"
-                                               : "ok";
+  const std::string_view status = HealthName(stats, health);
   HttpResponse response;
   response.status = status == "ok" ? 200 : 503;
   response.body = FormatHealth(status, health.message(), preparing_.size(), stats, engine_.model());
+  return response;
+}
+
+HttpResponse Api::Metrics() const {
+  MetricsInput input;
+  input.engine = engine_.stats();
+  input.healthy = HealthName(input.engine, engine_.health()) == "ok";
+  if (options_.observer != nullptr) {
+    input.http = options_.observer->counters();
+    input.log_lines_dropped = options_.observer->lines_dropped();
+  }
+  input.version = options_.version;
+  input.fingerprint = engine_.system_fingerprint();
+  input.model = options_.model_id;
+  input.backend = engine_.model().backend;
+  input.preparing = preparing_.size();
+  input.unknown_fields = unknown_fields_;
+  input.started = static_cast<double>(started_);
+  HttpResponse response;
+  response.content_type = kMetricsContentType;
+  response.body = FormatMetrics(input);
   return response;
 }
 

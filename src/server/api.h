@@ -1,4 +1,4 @@
-// The routes: which path and method does what, and who may call it.
+// The routes: which path and method does what. Who may call it is decided before (access.h).
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,11 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
-#include "server/api_keys.h"
+#include "server/debug_state.h"
 #include "server/low_priority_pool.h"
+#include "server/observer.h"
 #include "server/prepare.h"
 #include "server/transport/http.h"
 #include "tokamak/engine.h"
@@ -17,20 +19,29 @@ namespace tokamak {
 
 // Used on the I/O thread alone. The engine outlives it.
 //
-// A completion call is prepared (prepare.h) on a low-priority pool. Its exchange stays here: the
-// pool gets the body and posts what came of it, and when the exchange is no longer in preparing_
-// then (the client has gone, the server has shut down) nobody wants to know.
+// A completion or embedding call is prepared (prepare.h) on a low-priority pool. Its exchange stays
+// here: the pool gets the body and posts what came of it, and when the exchange is no longer in
+// preparing_ then (the client has gone, the server has shut down) nobody wants to know.
 class Api {
  public:
   struct Options {
+    bool page = true;      // answer `/` with the web page
     std::string model_id;  // what clients call the model
-    ApiKeys keys;
+    AnswerParsers parsers;
     double stuck_seconds = 60;  // /health says 503 when no step has retired for so long
     LowPriorityPool::Limits preparing;
+    RequestLimits requests;
     // Runs `work` on the I/O thread, in the order of the calls. From any thread.
     std::function<void(std::function<void()> work)> post;
+    // Runs `work` on the I/O thread after that time. I/O thread.
+    std::function<void(double seconds, std::function<void()> work)> post_after;
+    std::string version;                       // of the program
+    std::shared_ptr<const Observer> observer;  // what it has counted goes to /metrics
   };
   Api(Engine& engine, Options options);
+
+  // Paths that need no key.
+  static bool IsPublic(std::string_view path);
 
   void Handle(std::shared_ptr<HttpExchange> exchange);
   // From now on /health says 503 and nothing new is accepted. Calls `on_prepared` when the calls
@@ -44,20 +55,37 @@ class Api {
 
  private:
   using CallId = LowPriorityPool::JobId;
+  // What came of a body: answers the exchange, or says why not.
+  using Answer = std::function<Status(const std::shared_ptr<HttpExchange>&)>;
 
-  void Complete(const std::shared_ptr<HttpExchange>& exchange, bool chat);
-  void OnPrepared(CallId id, Result<PreparedCall> prepared);
+  void HandlePost(const std::shared_ptr<HttpExchange>& exchange);
+  void GetModel(const std::shared_ptr<HttpExchange>& exchange, std::string_view name);
+  // Runs `prepare` on the pool and what it returns here, where the client still waits then.
+  void Prepare(const std::shared_ptr<HttpExchange>& exchange,
+               std::function<Answer(std::string body)> prepare);
+  Answer ToCompletion(Result<PreparedCall> prepared);
+  Answer ToEmbedding(Result<PreparedEmbedding> prepared);
+  Answer ToResponse(Result<PreparedAnswer> prepared);
+  // "cmpl-" and digits that no other answer has.
+  std::string NextId(std::string_view kind);
+  void OnPrepared(CallId id, const Answer& answer);
+  HttpResponse Refusal(const Status& status) const;
   Status Submit(const std::shared_ptr<HttpExchange>& exchange, PreparedCall prepared);
   void OnClientGone(CallId id);
   void TellWhenPrepared();
+  // "ok", or why not.
+  std::string_view HealthName(const EngineStats& stats, const Status& health) const;
   HttpResponse Health() const;
+  HttpResponse Metrics() const;
 
   Engine& engine_;
   const Options options_;
   const int64_t started_;  // seconds since 1970
+  const std::shared_ptr<DebugState> debug_state_;
   const Preparer preparer_;
   uint64_t next_id_ = 0;
-  const uint64_t id_salt_;  // makes response ids differ between runs
+  const uint64_t id_salt_;      // makes response ids differ between runs
+  int64_t unknown_fields_ = 0;  // of requests, so far
   bool draining_ = false;
   std::function<void()> on_prepared_;  // until it was called
   std::map<CallId, std::shared_ptr<HttpExchange>> preparing_;

@@ -35,14 +35,26 @@ Result<ApiKeys> ApiKeys::FromFile(const std::string& path) {
 
 bool ApiKeys::Accepts(std::string_view authorization) const {
   if (empty()) return true;
-  constexpr std::string_view kScheme = "Bearer ";
-  if (!authorization.starts_with(kScheme)) return false;
-  const Digest digest = DigestOf(Trim(authorization.substr(kScheme.size())));
-  unsigned found = 0;
-  for (const Digest& known : digests_) {
-    found |= CRYPTO_memcmp(digest.data(), known.data(), digest.size()) == 0 ? 1U : 0U;
+  // Schemes are compared without regard to case (RFC 9110, section 11.1).
+  constexpr std::string_view kScheme = "bearer ";
+  bool bearer = authorization.size() > kScheme.size();
+  for (size_t i = 0; bearer && i < kScheme.size(); ++i) {
+    bearer = (kScheme[i] == ' ' ? authorization[i] : authorization[i] | 0x20) == kScheme[i];
   }
-  return found != 0;
+  // The same work without a key: an answer's time tells nothing.
+  const std::string_view key = bearer ? Trim(authorization.substr(kScheme.size())) : "";
+  return Matches(key) > 0;
+}
+
+// Digests are of one length and say nothing about their keys, and comparing them takes a time that
+// does not depend on where they differ.
+size_t ApiKeys::Matches(std::string_view key) const {
+  const Digest digest = DigestOf(key);
+  size_t matches = 0;
+  for (const Digest& known : digests_) {
+    matches += CRYPTO_memcmp(digest.data(), known.data(), digest.size()) == 0 ? 1U : 0U;
+  }
+  return matches;
 }
 
 ApiKeys::Digest ApiKeys::DigestOf(std::string_view key) {

@@ -21,8 +21,10 @@ class ApiKeys {
 
   bool empty() const { return digests_.empty(); }
   // Whether an Authorization header ("Bearer <key>") holds one of the keys. Takes the same time
-  // whatever part of a key is right.
+  // whatever part of a key is right, and which.
   bool Accepts(std::string_view authorization) const;
+  // How many of the file's keys are this one. Looks at all of them, whichever match.
+  size_t Matches(std::string_view key) const;
 
  private:
   using Digest = std::array<uint8_t, 32>;

@@ -1,5 +1,8 @@
 #include "server/completion.h"
 
+#include <fmt/core.h>
+
+#include "base/hash.h"
 #include "server/errors.h"
 
 namespace tokamak {
@@ -12,26 +15,24 @@ int32_t CodePoints(std::string_view text) {
   return count;
 }
 
-const char* FinishName(FinishReason reason) {
-  return reason == FinishReason::kLength ? "length" : "stop";
-}
-
 }  // namespace
 
-Completion::Completion(Engine& engine, std::shared_ptr<HttpExchange> exchange, CompletionCall call,
-                       std::vector<std::vector<int32_t>> prompts, ResponseHead head)
+Completion::Completion(Engine& engine, std::shared_ptr<HttpExchange> exchange,
+                       PreparedCall prepared, ResponseHead head)
     : engine_(engine),
       exchange_(std::move(exchange)),
-      call_(std::move(call)),
-      prompts_(std::move(prompts)),
+      call_(std::move(prepared.call)),
+      prompts_(std::move(prepared.prompts)),
+      answer_(std::move(prepared.answer)),
       head_(std::move(head)),
-      usage_(prompts_.size()),
       choices_(prompts_.size() * static_cast<size_t>(call_.sampling.n)),
       open_(choices_.size()) {
+  exchange_->notes.id = head_.id;
   for (size_t i = 0; i < choices_.size(); ++i) {
     choices_[i].part.index = static_cast<int32_t>(i);
     choices_[i].part.with_logprobs = call_.sampling.logprobs.has_value();
     if (call_.return_token_ids) choices_[i].part.token_ids.emplace();
+    if (answer_ != nullptr) choices_[i].parser = std::make_unique<AnswerParser>(answer_);
   }
 }
 
@@ -42,6 +43,8 @@ Status Completion::Start() {
     request.sampling = call_.sampling;
     request.priority = call_.priority;
     request.cache_salt = call_.cache_salt;
+    request.label = head_.id;
+    exchange_->notes.NotePrompt(static_cast<int32_t>(prompts_[p].size()));
     const Result<RequestId> id =
         engine_.Submit(std::move(request), [self = shared_from_this(), p](OutputChunk chunk) {
           self->exchange_->Post([self, p, chunk = std::move(chunk)]() mutable {
@@ -64,18 +67,21 @@ Status Completion::Start() {
 
 void Completion::OnChunk(size_t prompt, OutputChunk chunk) {
   if (ended_) return;
+  exchange_->notes.NoteChunk(prompt, chunk);
   if (chunk.finish_reason == FinishReason::kError) return Fail(chunk.error);
   if (chunk.finish_reason == FinishReason::kCancelled) {
     return Fail(Status(StatusCode::kUnavailable, "the server is shutting down"));
   }
   head_.seed = chunk.seed;
-  usage_[prompt] = chunk.usage;
   const size_t index = prompt * static_cast<size_t>(call_.sampling.n) + chunk.choice;
   Choice& choice = choices_[index];
   if (!choice.started) AddPrompt(prompt, choice, chunk);
   AddTokens(choice, chunk);
   if (chunk.finish_reason) {
-    choice.part.finish_reason = FinishName(*chunk.finish_reason);
+    if (choice.parser != nullptr) AddText(choice, choice.parser->Finish());
+    const bool calls = choice.tool_calls > 0 && chunk.finish_reason == FinishReason::kStop;
+    // The other two have failed above.
+    choice.part.finish_reason = calls ? "tool_calls" : FinishReasonName(*chunk.finish_reason);
     choice.done = true;
     --open_;
   }
@@ -109,7 +115,11 @@ void Completion::AddPrompt(size_t prompt, Choice& choice, const OutputChunk& chu
 }
 
 void Completion::AddTokens(Choice& choice, const OutputChunk& chunk) {
-  choice.part.text += chunk.text;
+  if (choice.parser != nullptr) {
+    AddText(choice, choice.parser->Append(chunk.text));
+  } else {
+    choice.part.text += chunk.text;
+  }
   if (call_.return_token_ids) {
     choice.part.token_ids->insert(choice.part.token_ids->end(), chunk.token_ids.begin(),
                                   chunk.token_ids.end());
@@ -122,6 +132,29 @@ void Completion::AddTokens(Choice& choice, const OutputChunk& chunk) {
   }
 }
 
+void Completion::AddText(Choice& choice, AnswerPart part) {
+  choice.part.text += part.content;
+  choice.part.reasoning += part.reasoning;
+  for (ToolCall& call : part.calls) {
+    if (!call_.parallel_tool_calls && choice.tool_calls > 0) return;
+    std::string id = call.id.empty() ? CallId(choice) : std::move(call.id);
+    choice.part.tool_calls.push_back(
+        {choice.tool_calls, std::move(id), std::move(call.name), std::move(call.arguments)});
+    ++choice.tool_calls;
+  }
+}
+
+// Unlike any other of this server's. Some templates refuse ids but those of nine letters and
+// digits.
+std::string Completion::CallId(const Choice& choice) const {
+  const std::string name = fmt::format("{}/{}/{}", head_.id, choice.part.index, choice.tool_calls);
+  uint64_t hash = Hash64(name.data(), name.size());
+  if (!answer_->tools->short_ids) return fmt::format("call_{:016x}", hash);
+  std::string id;
+  for (int i = 0; i < 9; ++i, hash /= 36) id += "0123456789abcdefghijklmnopqrstuvwxyz"[hash % 36];
+  return id;
+}
+
 void Completion::SendPart(Choice& choice) {
   if (!streaming_) {
     streaming_ = true;
@@ -129,12 +162,17 @@ void Completion::SendPart(Choice& choice) {
   }
   ChoicePart& part = choice.part;
   part.first = !choice.started;
-  const bool says_something = part.first || !part.text.empty() || !part.logprobs.empty() ||
+  const bool says_something = part.first || !part.text.empty() || !part.reasoning.empty() ||
+                              !part.tool_calls.empty() || !part.logprobs.empty() ||
                               part.finish_reason.has_value() ||
                               (part.token_ids && !part.token_ids->empty());
   if (!says_something) return;  // in the middle of a character
-  exchange_->Write(FormatChunk(head_, part, call_.include_usage));
+  const bool last = open_ == 0 && !call_.include_usage;
+  const ResponseTail tail = last ? Tail() : ResponseTail();
+  exchange_->Write(FormatChunk(head_, part, call_.include_usage, last ? &tail : nullptr));
   part.text.clear();
+  part.reasoning.clear();
+  part.tool_calls.clear();
   part.logprobs.clear();
   part.prompt_logprobs.reset();
   if (part.token_ids) part.token_ids->clear();
@@ -143,14 +181,14 @@ void Completion::SendPart(Choice& choice) {
 void Completion::FinishAll() {
   ended_ = true;
   if (call_.stream) {
-    if (call_.include_usage) exchange_->Write(FormatUsageChunk(head_, TotalUsage()));
+    if (call_.include_usage) exchange_->Write(FormatUsageChunk(head_, Tail()));
     exchange_->Write(std::string(kDoneEvent));
     exchange_->Finish();
     return;
   }
   std::vector<ChoicePart> parts;
   for (Choice& choice : choices_) parts.push_back(std::move(choice.part));
-  exchange_->Respond({.body = FormatResponse(head_, parts, TotalUsage())});
+  exchange_->Respond({.body = FormatResponse(head_, parts, Tail())});
 }
 
 void Completion::Fail(const Status& status) {
@@ -169,14 +207,10 @@ void Completion::CancelAll() {
   for (const RequestId request : requests_) engine_.Cancel(request);
 }
 
-Usage Completion::TotalUsage() const {
-  Usage total;
-  for (const Usage& usage : usage_) {
-    total.prompt_tokens += usage.prompt_tokens;
-    total.cached_tokens += usage.cached_tokens;
-    total.completion_tokens += usage.completion_tokens;
-  }
-  return total;
+ResponseTail Completion::Tail() const {
+  ResponseTail tail = {.usage = exchange_->notes.TotalUsage()};
+  if (call_.timings) tail.timings = exchange_->notes.TotalTimings();
+  return tail;
 }
 
 TokenText Completion::Text(int32_t token) const {

@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "server/openai_request.h"
+#include "chat/tool_calls.h"
 #include "server/openai_response.h"
+#include "server/prepare.h"
 #include "server/transport/http.h"
 #include "tokamak/engine.h"
 
@@ -17,9 +18,9 @@ namespace tokamak {
 // Owned by the callbacks it leaves with the engine and the exchange; used on the I/O thread alone.
 class Completion : public std::enable_shared_from_this<Completion> {
  public:
-  // `prompts` are the call's prompts as token ids; choice c of prompt p is index p * n + c.
-  Completion(Engine& engine, std::shared_ptr<HttpExchange> exchange, CompletionCall call,
-             std::vector<std::vector<int32_t>> prompts, ResponseHead head);
+  // Choice c of prompt p is index p * n + c.
+  Completion(Engine& engine, std::shared_ptr<HttpExchange> exchange, PreparedCall prepared,
+             ResponseHead head);
 
   // Submits every prompt. When the engine refuses one, nothing runs and its status comes back;
   // otherwise the exchange is answered later.
@@ -29,19 +30,23 @@ class Completion : public std::enable_shared_from_this<Completion> {
   // A choice of the answer: whole when it is not streamed, else what has not been sent yet.
   struct Choice {
     ChoicePart part;
-    int32_t text_offset = 0;  // code points of text so far
-    bool started = false;     // something of it was sent
+    int32_t text_offset = 0;               // code points of text so far
+    std::unique_ptr<AnswerParser> parser;  // null: its text is content
+    int32_t tool_calls = 0;                // so far
+    bool started = false;                  // something of it was sent
     bool done = false;
   };
 
   void OnChunk(size_t prompt, OutputChunk chunk);
   void AddTokens(Choice& choice, const OutputChunk& chunk);
+  void AddText(Choice& choice, AnswerPart part);
+  std::string CallId(const Choice& choice) const;
   void AddPrompt(size_t prompt, Choice& choice, const OutputChunk& chunk);
   void SendPart(Choice& choice);
   void FinishAll();
   void Fail(const Status& status);
   void CancelAll();
-  Usage TotalUsage() const;
+  ResponseTail Tail() const;
   TokenText Text(int32_t token) const;
   LogprobEntry Entry(const TokenLogprobs& logprobs) const;
 
@@ -49,9 +54,9 @@ class Completion : public std::enable_shared_from_this<Completion> {
   const std::shared_ptr<HttpExchange> exchange_;
   const CompletionCall call_;
   const std::vector<std::vector<int32_t>> prompts_;
+  const std::shared_ptr<const AnswerFormat> answer_;  // null: texts are content
   ResponseHead head_;
   std::vector<RequestId> requests_;  // [prompts]
-  std::vector<Usage> usage_;         // [prompts], the latest
   std::vector<Choice> choices_;      // [prompts * n]
   size_t open_ = 0;                  // choices that have not finished
   bool streaming_ = false;           // the response has begun

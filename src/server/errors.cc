@@ -47,14 +47,25 @@ HttpResponse ErrorResponse(const Status& status) {
   return response;
 }
 
+HttpResponse BusyResponse(const Status& status) {
+  HttpResponse response = ErrorResponse(status);
+  if (status.code() != StatusCode::kUnavailable) return response;
+  response.status = 429;
+  response.body = FormatError("rate_limit_error", status.message(), "", "overloaded");
+  return response;
+}
+
 HttpResponse ErrorResponse(int http_status, std::string_view message, std::string_view code) {
   HttpResponse response;
   response.status = http_status;
-  const char* type = http_status == 401  ? "authentication_error"
-                     : http_status < 500 ? "invalid_request_error"
-                                         : "server_error";
+  const char* type = http_status == 401   ? "authentication_error"
+                     : http_status == 403 ? "permission_error"
+                     : http_status == 429 ? "rate_limit_error"
+                     : http_status < 500  ? "invalid_request_error"
+                                          : "server_error";
   response.body = FormatError(type, message, "", code);
   if (http_status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  if (http_status == 429 || http_status == 503) response.headers.emplace_back("Retry-After", "1");
   return response;
 }
 

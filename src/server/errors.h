@@ -13,6 +13,9 @@ namespace tokamak {
 // `param`. kResourceExhausted is a request that can never run (400), kUnavailable one that may run
 // later (503).
 HttpResponse ErrorResponse(const Status& status);
+// As ErrorResponse, for a server that works but has too much to do: kUnavailable is 429 then, which
+// clients repeat after Retry-After.
+HttpResponse BusyResponse(const Status& status);
 // An error of HTTP itself or of authentication, by its number.
 HttpResponse ErrorResponse(int http_status, std::string_view message, std::string_view code = "");
 

@@ -1,155 +1,18 @@
 #include "server/openai_request.h"
 
-#include <cmath>
-#include <limits>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "chat/json.h"
-#include "chat/prepare_messages.h"
+#include "server/conversation_fields.h"
+#include "server/json_fields.h"
+#include "server/request_limits.h"
 
 namespace tokamak {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kMaxDepth = 32;        // nested arrays and objects
 constexpr size_t kMaxPrompts = 256;  // in one completions request
-constexpr size_t kMaxMessages = 4096;
-constexpr size_t kMaxTools = 1024;
-
-// Deeper than any request needs, and shallow enough for every recursive function of the library.
-bool TooDeep(std::string_view text) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMaxDepth) return true;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return false;
-}
-
-Result<Json> ParseBody(const std::string& body) {
-  if (TooDeep(body)) return InvalidArgument("the body nests deeper than {} levels", kMaxDepth);
-  try {
-    Json json = Json::parse(body);
-    if (!json.is_object()) return InvalidArgument("the body must be a JSON object");
-    return json;
-  } catch (const Json::parse_error& error) {
-    // error.what() repeats what was read, which may be long and not even text.
-    return InvalidArgument(
-        "the body is not valid JSON at byte {} (strings must be UTF-8 without lone surrogates, "
-        "numbers finite)",
-        error.byte);
-  } catch (const Json::exception&) {  // a number beyond every double
-    return InvalidArgument("the body is not valid JSON: a number is out of range");
-  }
-}
-
-// Reads the fields of one object and remembers the first error. A field that is null counts as
-// absent, as OpenAI has it.
-class Fields {
- public:
-  Fields(const Json& object, std::string path) : object_(object), path_(std::move(path)) {}
-
-  const Status& status() const { return status_; }
-  std::string Path(std::string_view name) const {
-    return path_.empty() ? std::string(name) : fmt::format("{}.{}", path_, name);
-  }
-  void Fail(std::string_view name, std::string_view message) {
-    if (status_.ok()) status_ = InvalidArgument("{}: {}", Path(name), message);
-  }
-  const Json* Find(const char* name) const {
-    const auto found = object_.find(name);
-    return found == object_.end() || found->is_null() ? nullptr : &*found;
-  }
-
-  void Read(const char* name, bool& out) {
-    const Json* value = Find(name);
-    if (value == nullptr) return;
-    if (!value->is_boolean()) return WrongType(name, "true or false", *value);
-    out = value->get<bool>();
-  }
-  void Read(const char* name, std::string& out) {
-    const Json* value = Find(name);
-    if (value == nullptr) return;
-    if (!value->is_string()) return WrongType(name, "a string", *value);
-    out = value->get<std::string>();
-  }
-  void Read(const char* name, float& out) {
-    const Json* value = Find(name);
-    if (value == nullptr) return;
-    if (!value->is_number()) return WrongType(name, "a number", *value);
-    const auto number = static_cast<float>(value->get<double>());
-    if (!std::isfinite(number)) return Fail(name, "is too large");
-    out = number;
-  }
-  void Read(const char* name, int32_t& out) {
-    const Json* value = Find(name);
-    if (value == nullptr) return;
-    if (const std::optional<int32_t> number = Int32(Path(name), *value)) out = *number;
-  }
-  void Read(const char* name, std::optional<int32_t>& out) {
-    int32_t number = 0;
-    if (Find(name) == nullptr) return;
-    Read(name, number);
-    out = number;
-  }
-  // One value or a list of them; `read` takes (path, value).
-  template <typename Fn>
-  void ReadList(const char* name, size_t max, Fn read) {
-    const Json* value = Find(name);
-    if (value == nullptr) return;
-    if (!value->is_array()) return WrongType(name, "an array", *value);
-    if (value->size() > max) return Fail(name, fmt::format("has more than {} entries", max));
-    for (size_t i = 0; i < value->size() && status_.ok(); ++i) {
-      read(fmt::format("{}[{}]", Path(name), i), (*value)[i]);
-    }
-  }
-  std::optional<int32_t> Int32(const std::string& path, const Json& value) {
-    if (!value.is_number_integer()) {
-      FailAt(path, fmt::format("must be an integer, not {}", Describe(value)));
-      return std::nullopt;
-    }
-    const bool fits = value.is_number_unsigned()
-                          ? value.get<uint64_t>() <= std::numeric_limits<int32_t>::max()
-                          : value.get<int64_t>() >= std::numeric_limits<int32_t>::min();
-    if (!fits) {
-      FailAt(path, fmt::format("{} is out of range", value.dump()));
-      return std::nullopt;
-    }
-    return value.get<int32_t>();
-  }
-  void FailAt(const std::string& path, std::string_view message) {
-    if (status_.ok()) status_ = InvalidArgument("{}: {}", path, message);
-  }
-  void WrongType(const char* name, std::string_view wanted, const Json& value) {
-    Fail(name, fmt::format("must be {}, not {}", wanted, Describe(value)));
-  }
-  static std::string Describe(const Json& value) {
-    if (value.is_number_float()) return "a fraction";
-    if (value.is_number()) return "an integer";
-    if (value.is_boolean()) return "a boolean";
-    if (value.is_object()) return "an object";
-    if (value.is_array()) return "an array";
-    return value.is_string() ? "a string" : "null";
-  }
-
- private:
-  const Json& object_;
-  std::string path_;
-  Status status_;
-};
 
 void ReadLogitBias(Fields& fields, SamplingParams& sampling) {
   const Json* bias = fields.Find("logit_bias");
@@ -160,7 +23,7 @@ void ReadLogitBias(Fields& fields, SamplingParams& sampling) {
         !key.empty() && key.size() <= 9 && key.find_first_not_of("0123456789") == std::string::npos;
     if (!digits) return fields.Fail("logit_bias", "its keys must be token ids");
     if (!value.is_number()) {
-      return fields.FailAt("logit_bias." + key, "must be a number, not " + Fields::Describe(value));
+      return fields.FailAt("logit_bias." + key, "must be a number, not " + DescribeJson(value));
     }
     sampling.logit_bias.emplace_back(std::stoi(key), static_cast<float>(value.get<double>()));
   }
@@ -182,12 +45,20 @@ void ReadStop(Fields& fields, SamplingParams& sampling) {
     return;
   }
   if (!stop->is_array()) return fields.WrongType("stop", "a string or an array of them", *stop);
-  fields.ReadList("stop", 64, [&](const std::string& path, const Json& value) {
+  fields.ReadList("stop", kMaxStops, [&](const std::string& path, const Json& value) {
     if (!value.is_string()) {
-      return fields.FailAt(path, "must be a string, not " + Fields::Describe(value));
+      return fields.FailAt(path, "must be a string, not " + DescribeJson(value));
     }
     sampling.stop.push_back(value.get<std::string>());
   });
+}
+
+void ReadMaxTokens(Fields& fields, const char* name, CompletionCall& call) {
+  std::optional<int32_t> max_tokens;
+  fields.Read(name, max_tokens);
+  if (!max_tokens) return;
+  call.sampling.max_tokens = max_tokens;
+  call.max_tokens_given = true;
 }
 
 void ReadSampling(Fields& fields, SamplingParams& sampling) {
@@ -203,7 +74,6 @@ void ReadSampling(Fields& fields, SamplingParams& sampling) {
   ReadLogitBias(fields, sampling);
   ReadSeed(fields, sampling);
   fields.Read("n", sampling.n);
-  fields.Read("max_tokens", sampling.max_tokens);
   fields.Read("min_tokens", sampling.min_tokens);
   ReadStop(fields, sampling);
   fields.ReadList("stop_token_ids", 1024, [&](const std::string& path, const Json& value) {
@@ -216,18 +86,25 @@ void ReadSampling(Fields& fields, SamplingParams& sampling) {
 void ReadCommon(Fields& fields, CompletionCall& call) {
   fields.Read("model", call.model);
   ReadSampling(fields, call.sampling);
+  ReadMaxTokens(fields, "max_tokens", call);
   call.return_prompt_logprobs = call.sampling.prompt_logprobs.has_value();
   fields.Read("priority", call.priority);
   fields.Read("cache_salt", call.cache_salt);
   fields.Read("return_token_ids", call.return_token_ids);
+  fields.Read("timings", call.timings);
+  // For OpenAI's own bookkeeping: they change nothing here.
+  fields.Skip(
+      {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"});
   fields.Read("stream", call.stream);
   if (const Json* options = fields.Find("stream_options")) {
     if (!options->is_object()) return fields.WrongType("stream_options", "an object", *options);
     if (!call.stream) return fields.Fail("stream_options", "needs \"stream\": true");
     Fields inner(*options, "stream_options");
     inner.Read("include_usage", call.include_usage);
-    if (!inner.status().ok())
+    inner.Skip({"include_obfuscation"});
+    if (!inner.status().ok()) {
       fields.FailAt("stream_options.include_usage", "must be true or false");
+    }
   }
 }
 
@@ -266,144 +143,9 @@ void ReadPrompts(Fields& fields, CompletionCall& call) {
     } else if (value.is_array()) {
       if (auto ids = ReadIds(fields, path, value)) call.prompts.emplace_back(std::move(*ids));
     } else {
-      fields.FailAt(path, "must be a string or token ids, not " + Fields::Describe(value));
+      fields.FailAt(path, "must be a string or token ids, not " + DescribeJson(value));
     }
   });
-}
-
-// Text, or a list of parts of which this model takes only text.
-void CheckContent(Fields& fields, const std::string& path, const Json& content) {
-  if (content.is_null() || content.is_string()) return;
-  if (!content.is_array()) {
-    return fields.FailAt(path,
-                         "must be a string or an array of parts, not " + Fields::Describe(content));
-  }
-  for (size_t i = 0; i < content.size(); ++i) {
-    const std::string part_path = fmt::format("{}[{}]", path, i);
-    const Json& part = content[i];
-    if (!part.is_object()) {
-      return fields.FailAt(part_path, "must be an object, not " + Fields::Describe(part));
-    }
-    const auto type = part.find("type");
-    if (type == part.end() || !type->is_string()) {
-      return fields.FailAt(part_path + ".type", "must be a string");
-    }
-    if (*type != "text") {
-      return fields.FailAt(part_path + ".type",
-                           fmt::format("\"{}\" is not supported by this model; it accepts \"text\"",
-                                       type->get<std::string>().substr(0, 64)));
-    }
-    const auto text = part.find("text");
-    if (text == part.end() || !text->is_string()) {
-      return fields.FailAt(part_path + ".text", "must be a string");
-    }
-  }
-}
-
-// An object {"type": "function", "function": {"name": ...}}: a tool, or a call of one.
-void CheckFunction(Fields& fields, const std::string& path, const Json& value) {
-  if (!value.is_object()) {
-    return fields.FailAt(path, "must be an object, not " + Fields::Describe(value));
-  }
-  const auto type = value.find("type");
-  if (type != value.end() && *type != "function") {
-    return fields.FailAt(path + ".type", "must be \"function\"");
-  }
-  const auto function = value.find("function");
-  if (function == value.end() || !function->is_object()) {
-    return fields.FailAt(path + ".function", "must be an object");
-  }
-  const auto name = function->find("name");
-  if (name == function->end() || !name->is_string()) {
-    return fields.FailAt(path + ".function.name", "must be a string");
-  }
-}
-
-// True when there is at least one.
-bool CheckCalls(Fields& fields, const std::string& path, const Json& message) {
-  const auto calls = message.find("tool_calls");
-  if (calls == message.end() || calls->is_null()) return false;
-  if (!calls->is_array()) {
-    fields.FailAt(path, "must be an array, not " + Fields::Describe(*calls));
-    return false;
-  }
-  for (size_t i = 0; i < calls->size(); ++i) {
-    CheckFunction(fields, fmt::format("{}[{}]", path, i), (*calls)[i]);
-  }
-  return !calls->empty();
-}
-
-void CheckMessage(Fields& fields, const std::string& path, const Json& value) {
-  if (!value.is_object()) {
-    return fields.FailAt(path, "must be an object, not " + Fields::Describe(value));
-  }
-  const auto role = value.find("role");
-  if (role == value.end() || !role->is_string()) {
-    return fields.FailAt(path + ".role", "must be a string");
-  }
-  if (*role != "system" && *role != "developer" && *role != "user" && *role != "assistant" &&
-      *role != "tool") {
-    return fields.FailAt(path + ".role",
-                         "must be \"system\", \"developer\", \"user\", \"assistant\" or \"tool\"");
-  }
-  const bool calls = CheckCalls(fields, path + ".tool_calls", value);
-  const auto content = value.find("content");
-  const bool may_lack = *role == "assistant";
-  if (content == value.end() ? !calls : content->is_null() && !may_lack) {
-    return fields.FailAt(path + ".content", "is missing");
-  }
-  if (content != value.end()) CheckContent(fields, path + ".content", *content);
-}
-
-// Whether the model is to be told of the tools.
-bool ReadTools(Fields& fields) {
-  fields.ReadList("tools", kMaxTools, [&](const std::string& path, const Json& value) {
-    CheckFunction(fields, path, value);
-  });
-  const Json* tools = fields.Find("tools");
-  bool use = tools != nullptr && !tools->empty();
-  if (const Json* choice = fields.Find("tool_choice")) {
-    if (*choice == "none") {
-      use = false;
-    } else if (*choice != "auto") {
-      fields.Fail("tool_choice", "only \"auto\" and \"none\" are supported");
-    }
-  }
-  return use;
-}
-
-using jinja::Value;
-
-// A message that was checked, as templates are used to.
-Value NormalizeMessage(const Value& message) {
-  auto normal = std::make_unique<jinja::DictObject>();
-  for (const auto& [key, value] : message.dict().entries) {
-    if (key.text() == "role" && value.text() == "developer") {  // OpenAI's newer name
-      normal->Set(key, Value::String("system"));
-    } else if (key.text() == "content" && value.is(jinja::Type::kList)) {
-      std::string text;
-      for (const Value& part : value.items()) text += part.dict().Find("text")->text();
-      normal->Set(key, Value::String(std::move(text)));
-    } else {
-      normal->Set(key, value);
-    }
-  }
-  return jinja::MakeDict(std::move(normal), nullptr);
-}
-
-// From a body that was checked. It is parsed once more because templates see the order of keys.
-Status ReadConversation(const std::string& body, bool use_tools, ChatInput& conversation) {
-  ASSIGN_OR_RETURN(const Value root, ParseJson(body));
-  std::vector<Value> messages;
-  for (const Value& message : root.dict().Find("messages")->items()) {
-    messages.push_back(NormalizeMessage(message));
-  }
-  conversation.messages = Value::List(std::move(messages));
-  if (use_tools) conversation.tools = *root.dict().Find("tools");
-  const Value* variables = root.dict().Find("chat_template_kwargs");
-  if (variables == nullptr || variables->is_none()) return Status();
-  const Status added = AddVariables(*variables, conversation);
-  return added.WithContext("chat_template_kwargs");
 }
 
 // Fields that change what an answer means, so that ignoring them would be a lie.
@@ -421,13 +163,9 @@ void RefuseUnsupported(Fields& fields, std::initializer_list<const char*> lists)
   }
 }
 
-}  // namespace
-
-Result<CompletionCall> ParseCompletionCall(const std::string& body) {
-  ASSIGN_OR_RETURN(const Json json, ParseBody(body));
-  Fields fields(json, "");
-  CompletionCall call;
+void ReadCompletion(Fields& fields, const SamplingDefaults& defaults, CompletionCall& call) {
   call.sampling.max_tokens = 16;  // OpenAI's default for this endpoint
+  defaults.ApplyTo(call.sampling);
   ReadPrompts(fields, call);
   ReadCommon(fields, call);
   fields.Read("echo", call.echo);
@@ -440,27 +178,18 @@ Result<CompletionCall> ParseCompletionCall(const std::string& body) {
   fields.Read("suffix", suffix);
   if (!suffix.empty()) fields.Fail("suffix", "is not supported");
   RefuseUnsupported(fields, {"tools", "functions"});
-  if (!fields.status().ok()) return fields.status();
   // The echoed prompt has logprobs like the rest.
   if (call.echo && call.sampling.logprobs) call.sampling.prompt_logprobs = call.sampling.logprobs;
-  return call;
 }
 
-Result<CompletionCall> ParseChatCall(const std::string& body) {
-  ASSIGN_OR_RETURN(const Json json, ParseBody(body));
-  Fields fields(json, "");
-  CompletionCall call;
+// Returns whether the model is to be told of the tools.
+bool ReadChat(Fields& fields, const SamplingDefaults& defaults, CompletionCall& call) {
   call.chat = true;
-  if (fields.Find("messages") == nullptr) fields.Fail("messages", "is missing");
-  fields.ReadList("messages", kMaxMessages, [&](const std::string& path, const Json& value) {
-    CheckMessage(fields, path, value);
-  });
-  const Json* messages = fields.Find("messages");
-  if (messages != nullptr && messages->empty()) fields.Fail("messages", "must not be empty");
-  const bool use_tools = ReadTools(fields);
-  fields.Read("add_generation_prompt", call.conversation.add_generation_prompt);
+  defaults.ApplyTo(call.sampling);
+  const bool use_tools = CheckConversation(fields, call.conversation);
+  fields.Read("parallel_tool_calls", call.parallel_tool_calls);
   ReadCommon(fields, call);
-  fields.Read("max_completion_tokens", call.sampling.max_tokens);
+  ReadMaxTokens(fields, "max_completion_tokens", call);
   bool logprobs = false;
   fields.Read("logprobs", logprobs);
   std::optional<int32_t> top_logprobs;
@@ -471,9 +200,43 @@ Result<CompletionCall> ParseChatCall(const std::string& body) {
   }
   if (logprobs) call.sampling.logprobs = top_logprobs.value_or(0);
   RefuseUnsupported(fields, {"functions"});
+  return use_tools;
+}
+
+}  // namespace
+
+Result<CompletionCall> ParseCompletionCall(const std::string& body,
+                                           const SamplingDefaults& defaults) {
+  ASSIGN_OR_RETURN(const Json json, ParseBody(body));
+  Fields fields(json, "");
+  CompletionCall call;
+  ReadCompletion(fields, defaults, call);
   if (!fields.status().ok()) return fields.status();
+  call.unknown_fields = fields.Unknown();
+  return call;
+}
+
+Result<CompletionCall> ParseChatCall(const std::string& body, const SamplingDefaults& defaults) {
+  ASSIGN_OR_RETURN(const Json json, ParseBody(body));
+  Fields fields(json, "");
+  CompletionCall call;
+  const bool use_tools = ReadChat(fields, defaults, call);
+  if (!fields.status().ok()) return fields.status();
+  call.unknown_fields = fields.Unknown();
   RETURN_IF_ERROR(ReadConversation(body, use_tools, call.conversation));
   return call;
+}
+
+std::vector<std::string> KnownFields(bool chat) {
+  const Json nothing = Json::object();
+  Fields fields(nothing, "");
+  CompletionCall call;
+  if (chat) {
+    ReadChat(fields, {}, call);
+  } else {
+    ReadCompletion(fields, {}, call);
+  }
+  return fields.known();
 }
 
 std::string LeadingPath(std::string_view message) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -22,23 +23,33 @@ struct CompletionCall {
   // the role "developer", which is "system". Tools are None unless the model may call them.
   ChatInput conversation;
   SamplingParams sampling;
+  bool max_tokens_given = false;  // by the client; else it is a default
   int32_t priority = 0;
   std::string cache_salt;
   bool add_special_tokens = true;
   bool stream = false;
-  bool include_usage = false;     // stream_options: a last chunk with the usage
-  bool echo = false;              // completions: the prompt comes first in the text
-  bool return_token_ids = false;  // extension: token_ids beside the text
+  bool include_usage = false;       // stream_options: a last chunk with the usage
+  bool echo = false;                // completions: the prompt comes first in the text
+  bool return_token_ids = false;    // extension: token_ids beside the text
+  bool timings = false;             // extension: where the time went, beside the usage
+  bool parallel_tool_calls = true;  // chat: false: only the first call is of interest
   // Extension: prompt_logprobs were asked for by that name. An echo with logprobs needs them too.
   bool return_prompt_logprobs = false;
+  std::vector<std::string> unknown_fields;  // of the body: they were ignored
 };
 
 // Parse errors are kInvalidArgument whose message starts with the JSON path of the field at fault
 // ("messages[2].content[0].type: ..."), or has none where the body as a whole is wrong. Fields that
 // are not known are ignored; known ones that this server cannot honor are errors. Values of the
 // sampling fields are checked for type and representability only; Validate checks their ranges.
-Result<CompletionCall> ParseCompletionCall(const std::string& body);
-Result<CompletionCall> ParseChatCall(const std::string& body);
+// `defaults` are what a field has that the client leaves out.
+Result<CompletionCall> ParseCompletionCall(const std::string& body,
+                                           const SamplingDefaults& defaults = {});
+Result<CompletionCall> ParseChatCall(const std::string& body,
+                                     const SamplingDefaults& defaults = {});
+
+// The fields that the body of a chat or completion call may have.
+std::vector<std::string> KnownFields(bool chat);
 
 // The JSON path at the start of a message, or an empty string. "top_p: must be ..." gives "top_p".
 std::string LeadingPath(std::string_view message);

@@ -1,5 +1,6 @@
 #include "server/openai_response.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace tokamak {
@@ -83,6 +84,51 @@ Json UsageJson(const Usage& usage) {
           {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
 }
 
+Json Milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
+
+void AddTimings(const ResponseTail& tail, Json& json) {
+  if (!tail.timings) return;
+  json["timings"] = {{"queued_ms", Milliseconds(tail.timings->queued_seconds)},
+                     {"prefill_ms", Milliseconds(tail.timings->prefill_seconds)},
+                     {"decode_ms", Milliseconds(tail.timings->decode_seconds)},
+                     {"preemptions", tail.timings->preemptions},
+                     {"steps", tail.timings->steps},
+                     {"cached_tokens", tail.usage.cached_tokens}};
+}
+
+Json ToolCallsJson(const std::vector<ToolCallPart>& calls, bool chunk) {
+  Json list = Json::array();
+  for (const ToolCallPart& call : calls) {
+    Json json = Json::object();
+    if (chunk) json["index"] = call.index;
+    json["id"] = call.id;
+    json["type"] = "function";
+    json["function"] = {{"name", call.name}, {"arguments", call.arguments}};
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+Json MessageJson(const ChoicePart& part) {
+  Json message = {{"role", "assistant"}, {"content", part.text}, {"refusal", nullptr}};
+  if (!part.tool_calls.empty()) {
+    if (part.text.empty()) message["content"] = nullptr;
+    message["tool_calls"] = ToolCallsJson(part.tool_calls, false);
+  }
+  if (!part.reasoning.empty()) message["reasoning_content"] = part.reasoning;
+  return message;
+}
+
+Json DeltaJson(const ChoicePart& part) {
+  Json delta = Json::object();
+  const bool only_text = part.tool_calls.empty() && part.reasoning.empty();
+  if (part.first) delta["role"] = "assistant";
+  if ((part.first && only_text) || !part.text.empty()) delta["content"] = part.text;
+  if (!part.reasoning.empty()) delta["reasoning_content"] = part.reasoning;
+  if (!part.tool_calls.empty()) delta["tool_calls"] = ToolCallsJson(part.tool_calls, true);
+  return delta;
+}
+
 Json HeadJson(const ResponseHead& head, bool chunk) {
   const char* object = !head.chat ? "text_completion"
                        : chunk    ? "chat.completion.chunk"
@@ -100,12 +146,9 @@ Json ChoiceJson(const ResponseHead& head, const ChoicePart& part, bool chunk) {
   if (!head.chat) {
     choice["text"] = part.text;
   } else if (!chunk) {
-    choice["message"] = {{"role", "assistant"}, {"content", part.text}, {"refusal", nullptr}};
+    choice["message"] = MessageJson(part);
   } else {
-    Json delta = Json::object();
-    if (part.first) delta["role"] = "assistant";
-    if (part.first || !part.text.empty()) delta["content"] = part.text;
-    choice["delta"] = std::move(delta);
+    choice["delta"] = DeltaJson(part);
   }
   choice["logprobs"] = !part.with_logprobs ? Json(nullptr)
                        : head.chat         ? ChatLogprobs(part.logprobs)
@@ -116,29 +159,63 @@ Json ChoiceJson(const ResponseHead& head, const ChoicePart& part, bool chunk) {
   return choice;
 }
 
+Json ModelJson(const std::string& id, int64_t created, const ModelInfo& model) {
+  Json entry = {{"id", id},
+                {"object", "model"},
+                {"created", created},
+                {"owned_by", "tokamak"},
+                {"architecture", model.architecture},
+                {"max_model_len", model.max_context}};
+  entry["task"] = model.task == Task::kEmbed ? "embed" : "generate";
+  if (model.task == Task::kEmbed) {
+    const EmbeddingInfo& embedding = model.embedding;
+    entry["embedding"] = {{"dimensions", embedding.dimensions},
+                          {"pooling", embedding.pooling},
+                          {"normalized", embedding.normalized},
+                          {"prompts", embedding.prompts}};
+  }
+  // What a request gets that leaves these out; only those that the checkpoint states.
+  Json defaults = Json::object();
+  const auto add = [&](const char* name, const auto& value) {
+    if (value) defaults[name] = *value;
+  };
+  add("temperature", model.sampling.temperature);
+  add("top_k", model.sampling.top_k);
+  add("top_p", model.sampling.top_p);
+  add("min_p", model.sampling.min_p);
+  add("repetition_penalty", model.sampling.repetition_penalty);
+  add("max_tokens", model.sampling.max_tokens);
+  if (!defaults.empty()) entry["default_sampling_params"] = std::move(defaults);
+  return entry;
+}
+
 }  // namespace
 
 std::string FormatResponse(const ResponseHead& head, const std::vector<ChoicePart>& choices,
-                           const Usage& usage) {
+                           const ResponseTail& tail) {
   Json json = HeadJson(head, false);
   Json list = Json::array();
   for (const ChoicePart& part : choices) list.push_back(ChoiceJson(head, part, false));
   json["choices"] = std::move(list);
-  json["usage"] = UsageJson(usage);
+  json["usage"] = UsageJson(tail.usage);
+  AddTimings(tail, json);
   return Dump(json);
 }
 
-std::string FormatChunk(const ResponseHead& head, const ChoicePart& part, bool null_usage) {
+std::string FormatChunk(const ResponseHead& head, const ChoicePart& part, bool null_usage,
+                        const ResponseTail* tail) {
   Json json = HeadJson(head, true);
   json["choices"] = Json::array({ChoiceJson(head, part, true)});
   if (null_usage) json["usage"] = nullptr;
+  if (tail != nullptr) AddTimings(*tail, json);
   return Event(json);
 }
 
-std::string FormatUsageChunk(const ResponseHead& head, const Usage& usage) {
+std::string FormatUsageChunk(const ResponseHead& head, const ResponseTail& tail) {
   Json json = HeadJson(head, true);
   json["choices"] = Json::array();
-  json["usage"] = UsageJson(usage);
+  json["usage"] = UsageJson(tail.usage);
+  AddTimings(tail, json);
   return Event(json);
 }
 
@@ -159,13 +236,11 @@ std::string FormatError(std::string_view type, std::string_view message, std::st
 }
 
 std::string FormatModels(const std::string& id, int64_t created, const ModelInfo& model) {
-  return Dump({{"object", "list"},
-               {"data", Json::array({{{"id", id},
-                                      {"object", "model"},
-                                      {"created", created},
-                                      {"owned_by", "tokamak"},
-                                      {"architecture", model.architecture},
-                                      {"max_model_len", model.max_context}}})}});
+  return Dump({{"object", "list"}, {"data", Json::array({ModelJson(id, created, model)})}});
+}
+
+std::string FormatModel(const std::string& id, int64_t created, const ModelInfo& model) {
+  return Dump(ModelJson(id, created, model));
 }
 
 std::string FormatHealth(std::string_view status, std::string_view error, size_t preparing,

@@ -34,10 +34,20 @@ struct LogprobEntry {
   int32_t text_offset = 0;  // completions: characters (code points) before it
 };
 
+// A call of a tool, as the client gets it: streams send each in one piece.
+struct ToolCallPart {
+  int32_t index = 0;  // among the choice's calls
+  std::string id;
+  std::string name;
+  std::string arguments;  // JSON
+};
+
 // One choice, whole or the next piece of a stream.
 struct ChoicePart {
   int32_t index = 0;
   std::string text;
+  std::string reasoning;                 // chat
+  std::vector<ToolCallPart> tool_calls;  // chat
   std::vector<LogprobEntry> logprobs;
   bool with_logprobs = false;
   std::optional<std::vector<LogprobEntry>> prompt_logprobs;  // extension
@@ -46,11 +56,19 @@ struct ChoicePart {
   bool first = false;  // of a chat stream: it names the role
 };
 
+// What answers end with, where it was asked for.
+struct ResponseTail {
+  Usage usage;
+  std::optional<RequestTimings> timings = {};  // extension
+};
+
 std::string FormatResponse(const ResponseHead& head, const std::vector<ChoicePart>& choices,
-                           const Usage& usage);
-// One SSE event. With `null_usage` it says "usage": null, as streams that end with usage do.
-std::string FormatChunk(const ResponseHead& head, const ChoicePart& part, bool null_usage);
-std::string FormatUsageChunk(const ResponseHead& head, const Usage& usage);
+                           const ResponseTail& tail);
+// One SSE event. With `null_usage` it says "usage": null, as streams that end with usage do. The
+// last one of a stream without usage has the tail, of which it gives the timings.
+std::string FormatChunk(const ResponseHead& head, const ChoicePart& part, bool null_usage,
+                        const ResponseTail* tail = nullptr);
+std::string FormatUsageChunk(const ResponseHead& head, const ResponseTail& tail);
 std::string FormatErrorEvent(std::string_view error_json);
 inline constexpr std::string_view kDoneEvent = "data: [DONE]\n\n";
 
@@ -58,6 +76,7 @@ inline constexpr std::string_view kDoneEvent = "data: [DONE]\n\n";
 std::string FormatError(std::string_view type, std::string_view message, std::string_view param,
                         std::string_view code);
 std::string FormatModels(const std::string& id, int64_t created, const ModelInfo& model);
+std::string FormatModel(const std::string& id, int64_t created, const ModelInfo& model);
 // `preparing`: calls that have arrived and that the engine does not have yet.
 // `error`: why it is not well, where there is a reason to tell.
 std::string FormatHealth(std::string_view status, std::string_view error, size_t preparing,

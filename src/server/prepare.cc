@@ -5,14 +5,14 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "server/tokenize_call.h"
 
 namespace tokamak {
 namespace {
 
-Result<ChatTemplate> ParseChatTemplate(const ModelInfo& model) {
-  Result<ChatTemplate> chat =
-      ChatTemplate::Parse(model.chat_template, model.bos_token, model.eos_token);
-  if (!chat.ok() && !model.chat_template.empty()) {
+Result<ChatTemplate> ParseChatTemplate(const std::string& source, const ModelInfo& model) {
+  Result<ChatTemplate> chat = ChatTemplate::Parse(source, model.bos_token, model.eos_token);
+  if (!chat.ok() && !source.empty()) {
     LogWarning("chat will be refused: {}", chat.status().message());
   }
   return chat;
@@ -24,44 +24,154 @@ uint64_t RandomSeed() {
   return ((uint64_t{device()} << 32) | device()) >> 11;
 }
 
+// Whether the text ends with an opening mark: the template has begun the model's reasoning.
+bool EndsOpen(std::string_view text, const ReasoningFormat* reasoning) {
+  if (reasoning == nullptr) return false;
+  const size_t end = text.find_last_not_of(" \t\r\n");
+  return end != std::string_view::npos && text.substr(0, end + 1).ends_with(reasoning->open);
+}
+
+std::vector<std::string_view> MarksOf(const ToolFormat* tools, const ReasoningFormat* reasoning) {
+  std::vector<std::string_view> marks;
+  if (tools != nullptr) {
+    marks = tools->starts;
+    marks.insert(marks.end(), tools->ignored.begin(), tools->ignored.end());
+    marks.insert(marks.end(), {tools->end, tools->inside, tools->json_after});
+  }
+  if (reasoning != nullptr) marks.insert(marks.end(), {reasoning->open, reasoning->close});
+  return marks;
+}
+
+// Names only: what clients send as values may be private.
+void LogUnknown(const std::vector<std::string>& names) {
+  if (names.empty() || !LogEnabled(LogLevel::kDebug)) return;
+  constexpr size_t kMaxNames = 16, kMaxBytes = 64;
+  std::string list;
+  for (size_t i = 0; i < names.size() && i < kMaxNames; ++i) {
+    list += i == 0 ? "" : ", ";
+    for (const char c : names[i].substr(0, kMaxBytes)) list += c > ' ' && c < 127 ? c : '?';
+  }
+  Log(LogLevel::kDebug, "ignored {} unknown fields of a request: {}", names.size(), list);
+}
+
 }  // namespace
 
-Preparer::Preparer(const Engine& engine, std::string model_id)
+Preparer::Preparer(const Engine& engine, std::string model_id, const RequestLimits& limits,
+                   const AnswerParsers& parsers)
     : engine_(engine),
       model_id_(std::move(model_id)),
-      chat_(ParseChatTemplate(engine.model())),
-      traits_(chat_.ok() ? ProbeTemplate(*chat_) : TemplateTraits()) {}
+      limits_(limits),
+      plain_(MakeDialect(engine.model().chat_template, parsers)),
+      with_tools_(
+          engine.model().tool_template.empty()
+              ? nullptr
+              : std::make_unique<Dialect>(MakeDialect(engine.model().tool_template, parsers))) {}
+
+Preparer::Dialect Preparer::MakeDialect(const std::string& source,
+                                        const AnswerParsers& parsers) const {
+  Dialect dialect{.chat = ParseChatTemplate(source, engine_.model()), .traits = {}, .marks = {}};
+  if (dialect.chat.ok()) dialect.traits = ProbeTemplate(*dialect.chat);
+  const auto tools = ChooseToolFormat(parsers.tool_calls, source);
+  dialect.tools = tools.ok() ? *tools : DetectToolFormat(source);
+  const auto reasoning = ChooseReasoningFormat(parsers.reasoning, source);
+  dialect.reasoning = reasoning.ok() ? *reasoning : DetectReasoningFormat(source);
+  for (const std::string_view mark : MarksOf(dialect.tools, dialect.reasoning)) {
+    if (mark.empty()) continue;
+    const auto ids = engine_.Tokenize(mark, /*add_special=*/false, /*parse_special=*/true);
+    if (ids.ok() && ids->size() == 1) dialect.marks.push_back(ids->front());
+  }
+  return dialect;
+}
+
+const Preparer::Dialect& Preparer::DialectFor(const ChatInput& conversation) const {
+  return conversation.tools.is_none() || with_tools_ == nullptr ? plain_ : *with_tools_;
+}
+
+Status Preparer::CheckModel(const std::string& model) const {
+  if (model.empty() || model == model_id_) return Status();
+  return NotFound("model: this server has \"{}\" and no other", model_id_);
+}
+
+Status Preparer::CheckIds(const std::string& path, const std::vector<int32_t>& ids) const {
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= engine_.model().vocab_size) {
+      return InvalidArgument("{}: token id {} is outside [0, {})", path, id,
+                             engine_.model().vocab_size);
+    }
+  }
+  return Status();
+}
 
 Result<PreparedCall> Preparer::Prepare(bool chat, std::string body) const {
+  if (engine_.model().task == Task::kEmbed) {
+    return Unimplemented("this model embeds texts and generates none; it answers /v1/embeddings");
+  }
   PreparedCall prepared;
   CompletionCall& call = prepared.call;
-  ASSIGN_OR_RETURN(call, chat ? ParseChatCall(body) : ParseCompletionCall(body));
+  const SamplingDefaults& defaults = engine_.model().sampling;
+  ASSIGN_OR_RETURN(call,
+                   chat ? ParseChatCall(body, defaults) : ParseCompletionCall(body, defaults));
   body = std::string();
-  if (!call.model.empty() && call.model != model_id_) {
-    return NotFound("model: this server has \"{}\" and no other", model_id_);
-  }
+  LogUnknown(call.unknown_fields);
+  RETURN_IF_ERROR(CheckModel(call.model));
+  RETURN_IF_ERROR(ApplyLimits(limits_, call));
   RETURN_IF_ERROR(Validate(call.sampling, engine_.model().vocab_size));
   if (!call.sampling.seed) call.sampling.seed = RandomSeed();  // one for all prompts of the call
-  ASSIGN_OR_RETURN(prepared.prompts, Tokenize(call));
+  RETURN_IF_ERROR(chat ? PrepareChat(prepared) : PreparePrompts(prepared));
   return prepared;
 }
 
-Result<std::string> Preparer::Render(ChatInput conversation) const {
-  if (!chat_.ok()) return chat_.status();
-  conversation.messages = PrepareMessages(conversation.messages, traits_);
-  Result<std::string> text = chat_->Render(conversation);
-  // What the template says is about them: that roles must alternate, or tools are not for it.
-  return text.ok() ? std::move(text) : text.status().WithContext("messages");
+Result<PreparedEmbedding> Preparer::Embed(std::string body) const {
+  if (engine_.model().task != Task::kEmbed) {
+    return Unimplemented(
+        "this model generates text and embeds none; it answers /v1/chat/completions and "
+        "/v1/completions");
+  }
+  PreparedEmbedding prepared;
+  ASSIGN_OR_RETURN(prepared.call, ParseEmbeddingCall(body));
+  body = std::string();
+  LogUnknown(prepared.call.unknown_fields);
+  RETURN_IF_ERROR(CheckModel(prepared.call.model));
+  prepared.call.request.parse_special_tokens = true;
+  ASSIGN_OR_RETURN(prepared.call.request,
+                   engine_.TokenizeEmbedding(std::move(prepared.call.request)));
+  return prepared;
 }
 
-Result<std::vector<std::vector<int32_t>>> Preparer::Tokenize(CompletionCall& call) const {
-  std::vector<std::vector<int32_t>> prompts;
-  if (call.chat) {
-    ASSIGN_OR_RETURN(const std::string text, Render(std::exchange(call.conversation, {})));
-    // Template text spells its special tokens, and carries the begin-of-text token if it wants one.
-    ASSIGN_OR_RETURN(auto ids, engine_.Tokenize(text, /*add_special=*/false, true));
-    prompts.push_back(std::move(ids));
+Result<Preparer::Rendered> Preparer::Render(ChatInput conversation) const {
+  const Dialect& dialect = DialectFor(conversation);
+  if (!dialect.chat.ok()) return dialect.chat.status();
+  conversation.messages = PrepareMessages(conversation.messages, dialect.traits);
+  Result<std::string> text = dialect.chat->Render(conversation);
+  // What the template says is about them: that roles must alternate, or tools are not for it.
+  if (!text.ok()) return text.status().WithContext("messages");
+  auto answer = std::make_shared<AnswerFormat>();
+  if (!conversation.tools.is_none()) {
+    answer->tools = dialect.tools;
+    answer->types = ToolTypes(conversation.tools);
   }
+  answer->reasoning = dialect.reasoning;
+  answer->in_reasoning = EndsOpen(*text, dialect.reasoning);
+  return Rendered{*std::move(text), std::move(answer)};
+}
+
+Status Preparer::PrepareChat(PreparedCall& prepared) const {
+  ChatInput conversation = std::exchange(prepared.call.conversation, {});
+  const Dialect& dialect = DialectFor(conversation);
+  ASSIGN_OR_RETURN(Rendered rendered, Render(std::move(conversation)));
+  // Template text spells its special tokens, and carries the begin-of-text token if it wants one.
+  ASSIGN_OR_RETURN(auto ids, engine_.Tokenize(rendered.text, /*add_special=*/false, true));
+  if (ids.empty()) return InvalidArgument("messages: the model's template makes no text of them");
+  prepared.prompts.push_back(std::move(ids));
+  if (rendered.answer->active()) {
+    prepared.call.sampling.shown_special_tokens = dialect.marks;
+    prepared.answer = std::move(rendered.answer);
+  }
+  return Status();
+}
+
+Status Preparer::PreparePrompts(PreparedCall& prepared) const {
+  const CompletionCall& call = prepared.call;
   for (size_t i = 0; i < call.prompts.size(); ++i) {
     const PromptInput& prompt = call.prompts[i];
     std::vector<int32_t> ids;
@@ -73,15 +183,46 @@ Result<std::vector<std::vector<int32_t>>> Preparer::Tokenize(CompletionCall& cal
     const std::string path =
         call.prompts.size() == 1 ? std::string("prompt") : fmt::format("prompt[{}]", i);
     if (ids.empty()) return InvalidArgument("{}: must hold at least one token", path);
-    for (const int32_t id : ids) {
-      if (id < 0 || id >= engine_.model().vocab_size) {
-        return InvalidArgument("{}: token id {} is outside [0, {})", path, id,
-                               engine_.model().vocab_size);
-      }
-    }
-    prompts.push_back(std::move(ids));
+    RETURN_IF_ERROR(CheckIds(path, ids));
+    prepared.prompts.push_back(std::move(ids));
   }
-  return prompts;
+  return Status();
+}
+
+Result<PreparedAnswer> Preparer::Tokenize(std::string body) const {
+  ASSIGN_OR_RETURN(TokenizeCall call, ParseTokenizeCall(body));
+  body = std::string();
+  LogUnknown(call.unknown_fields);
+  RETURN_IF_ERROR(CheckModel(call.model));
+  if (!call.text) {
+    ASSIGN_OR_RETURN(Rendered rendered, Render(std::move(call.conversation)));
+    call.text = std::move(rendered.text);
+  }
+  ASSIGN_OR_RETURN(const auto ids, engine_.Tokenize(*call.text, call.add_special_tokens, true));
+  std::optional<std::vector<TokenText>> pieces;
+  if (call.return_pieces) {
+    if (ids.size() > kMaxPieces) {
+      return InvalidArgument("return_pieces: at most {} tokens have pieces, there are {}",
+                             kMaxPieces, ids.size());
+    }
+    pieces.emplace();
+    for (const int32_t id : ids) {
+      const std::string bytes = engine_.TokenBytes(id);
+      pieces->push_back({.text = bytes, .bytes = bytes});
+    }
+  }
+  return PreparedAnswer{FormatTokens(ids, engine_.model().max_context, pieces),
+                        std::move(call.unknown_fields)};
+}
+
+Result<PreparedAnswer> Preparer::Detokenize(std::string body) const {
+  ASSIGN_OR_RETURN(DetokenizeCall call, ParseDetokenizeCall(body));
+  body = std::string();
+  LogUnknown(call.unknown_fields);
+  RETURN_IF_ERROR(CheckModel(call.model));
+  RETURN_IF_ERROR(CheckIds("tokens", call.tokens));
+  return PreparedAnswer{FormatText(engine_.Detokenize(call.tokens)),
+                        std::move(call.unknown_fields)};
 }
 
 }  // namespace tokamak

@@ -111,7 +111,7 @@ TEST_F(PreparingTest, AFullQueueIsRefusedAndSmallCallsPass) {
   Wait(second, 2);
   HttpClient third = Connect();
   const auto refused = third.Post(kPath, Large());
-  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.status, 429);
   EXPECT_THAT(refused.headers, HasSubstr("Retry-After: 1\r\n"));
   const Json error = Json::parse(refused.body)["error"];
   EXPECT_EQ(error["code"], "overloaded");

@@ -8,8 +8,11 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "server/access.h"
 #include "server/api.h"
 #include "server/errors.h"
+#include "server/observer.h"
+#include "server/page.h"
 
 namespace tokamak {
 
@@ -21,22 +24,71 @@ constexpr double kLastWordsSeconds = 2;  // for clients to take in the last answ
 }  // namespace
 
 struct Server::Impl {
-  Impl(Engine& e, ServerOptions o) : engine(e), options(std::move(o)) {}
+  Impl(Engine& e, ServerOptions o, Access a, std::shared_ptr<Observer> watching)
+      : engine(e), options(std::move(o)), access(std::move(a)), observer(std::move(watching)) {}
 
+  Status Listen(const std::string& ip);
+  void Reload();
   void WatchEngine();
   void OnShutdown();
   void DrainEngine(double seconds);
 
   Engine& engine;
   const ServerOptions options;
+  Access access;                             // I/O thread
+  const std::shared_ptr<Observer> observer;  // I/O thread
   std::unique_ptr<Api> api;
   std::unique_ptr<HttpServer> http;
   int shutdowns = 0;                  // I/O thread
+  bool ended = false;                 // Run has returned: what was posted and not run is dropped
   std::vector<std::thread> drainers;  // Engine::Drain blocks: the I/O thread must not call it
 };
 
+Status Server::Impl::Listen(const std::string& ip) {
+  HttpServer::Options http_options;
+  http_options.host = ip;
+  http_options.port = options.port;
+  http_options.tls_cert_file = options.tls_cert_file;
+  http_options.tls_key_file = options.tls_key_file;
+  http_options.limits = options.limits;
+  http_options.error_response = [this](int status, const std::string& message) {
+    HttpResponse response = ErrorResponse(status, message);
+    observer->OnRefused("", "", status, response.body.size());
+    return response;
+  };
+  http_options.check_head = [this](const HttpRequest& request) {
+    std::optional<HttpResponse> refusal = access.Check(request);
+    if (refusal) {
+      observer->OnRefused(request.method, request.path, refusal->status, refusal->body.size());
+    }
+    return refusal;
+  };
+  http_options.decorate = [this](const HttpRequest& request, HttpResponse& response) {
+    access.Decorate(request, response);
+  };
+  const auto handler = [this](std::shared_ptr<HttpExchange> exchange) {
+    api->Handle(observer->Watch(std::move(exchange)));
+  };
+  ASSIGN_OR_RETURN(http, HttpServer::Listen(std::move(http_options), handler));
+  if (!options.handle_signals) return Status();
+  http->OnSignals([this] { OnShutdown(); });
+  // Where there is nothing to read again, a terminal that closes ends the server, as it always did.
+  if (access.has_keys() || !options.tls_cert_file.empty()) http->OnHangup([this] { Reload(); });
+  return Status();
+}
+
+void Server::Impl::Reload() {
+  if (const Status status = access.ReloadKeys(); !status.ok()) {
+    LogError("the old API keys stay in use: {}", status.message());
+  } else if (access.has_keys()) {
+    LogInfo("the API keys were read again");
+  }
+  http->ReloadTls();
+}
+
 // Looks again and again: the engine may fail when no request is there to tell of it.
 void Server::Impl::WatchEngine() {
+  if (ended) return;
   const Status health = engine.health();
   if (health.ok()) {
     http->PostAfter(kWatchSeconds, [this] { WatchEngine(); });
@@ -51,7 +103,7 @@ void Server::Impl::WatchEngine() {
 void Server::Impl::OnShutdown() {
   using Seconds = std::chrono::duration<double>;
   ++shutdowns;
-  if (shutdowns > 2) return;
+  if (shutdowns > 2 || ended) return;
   LogInfo("{}", shutdowns == 1 ? "finishing running requests; once more to cancel them"
                                : "cancelling running requests");
   if (shutdowns == 2) {
@@ -77,41 +129,57 @@ void Server::Impl::DrainEngine(double seconds) {
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() {
-  impl_->api->Stop();  // what it posts goes to impl_->http
+  impl_->ended = true;  // the destructor of `http` runs what is left
+  impl_->api->Stop();   // what it posts goes to impl_->http
   for (std::thread& thread : impl_->drainers) thread.join();
 }
 
 Result<std::unique_ptr<Server>> Server::Create(Engine& engine, ServerOptions options) {
-  Api::Options api_options;
-  api_options.model_id = options.model_id.empty() ? engine.model().name : options.model_id;
-  if (!options.api_key_file.empty()) {
-    ASSIGN_OR_RETURN(api_options.keys, ApiKeys::FromFile(options.api_key_file));
-  }
-  ASSIGN_OR_RETURN(const bool loopback, HttpServer::IsLoopback(options.host));
-  if (!loopback && options.api_key_file.empty() && !options.insecure) {
+  RETURN_IF_ERROR(ChooseToolFormat(options.parsers.tool_calls, "").status());
+  RETURN_IF_ERROR(ChooseReasoningFormat(options.parsers.reasoning, "").status());
+  ASSIGN_OR_RETURN(const HttpServer::Address address, HttpServer::Resolve(options.host));
+  if (!address.loopback && options.api_key_file.empty() && !options.insecure) {
     return InvalidArgument(
         "--host {}: other machines could use this server without a key; give --api-key-file, or "
         "--insecure to allow it",
         options.host);
   }
-  auto impl = std::make_unique<Impl>(engine, std::move(options));
-  api_options.preparing = impl->options.preparing;
-  api_options.post = [raw = impl.get()](std::function<void()> work) {
+  if (options.tls_cert_file.empty() != options.tls_key_file.empty()) {
+    return InvalidArgument("--tls-cert and --tls-key go together");
+  }
+  const auto is_public = [page = options.page](std::string_view path) {
+    return Api::IsPublic(path) || (page && IsPage(path));
+  };
+  ASSIGN_OR_RETURN(Access access, Access::Create({.loopback = address.loopback,
+                                                  .insecure = options.insecure,
+                                                  .api_key_file = options.api_key_file,
+                                                  .allowed_hosts = options.allowed_hosts,
+                                                  .cors_origins = options.cors_origins,
+                                                  .is_public = is_public}));
+  std::unique_ptr<AccessLog> access_log;
+  if (!options.access_log.empty()) {
+    ASSIGN_OR_RETURN(access_log, AccessLog::Open(options.access_log));
+  }
+  auto impl = std::make_unique<Impl>(engine, std::move(options), std::move(access),
+                                     std::make_shared<Observer>(std::move(access_log)));
+  Impl* const raw = impl.get();
+  Api::Options api_options;
+  api_options.model_id =
+      raw->options.model_id.empty() ? engine.model().name : raw->options.model_id;
+  api_options.page = raw->options.page;
+  api_options.version = raw->options.version;
+  api_options.preparing = raw->options.preparing;
+  api_options.requests = raw->options.requests;
+  api_options.parsers = raw->options.parsers;
+  api_options.observer = raw->observer;
+  api_options.post = [raw](std::function<void()> work) {
     raw->http->Post(std::move(work));  // there by the time that requests are
   };
-  impl->api = std::make_unique<Api>(engine, std::move(api_options));
-  HttpServer::Options http;
-  http.host = impl->options.host;
-  http.port = impl->options.port;
-  http.limits = impl->options.limits;
-  http.error_body = [](int status, const std::string& message) {
-    return ErrorResponse(status, message).body;
+  api_options.post_after = [raw](double seconds, std::function<void()> work) {
+    raw->http->PostAfter(seconds, std::move(work));
   };
-  const auto handler = [api = impl->api.get()](std::shared_ptr<HttpExchange> exchange) {
-    api->Handle(std::move(exchange));
-  };
-  ASSIGN_OR_RETURN(impl->http, HttpServer::Listen(std::move(http), handler));
-  impl->http->OnSignals([raw = impl.get()] { raw->OnShutdown(); });
+  raw->api = std::make_unique<Api>(engine, std::move(api_options));
+  RETURN_IF_ERROR(raw->Listen(address.ip));
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
@@ -125,6 +193,10 @@ Status Server::Run() {
 
 void Server::Shutdown() {
   impl_->http->Post([impl = impl_.get()] { impl->OnShutdown(); });
+}
+
+void Server::Reload() {
+  impl_->http->Post([impl = impl_.get()] { impl->Reload(); });
 }
 
 }  // namespace tokamak

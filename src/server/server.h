@@ -4,8 +4,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "server/low_priority_pool.h"
+#include "server/prepare.h"
+#include "server/request_limits.h"
 #include "server/transport/http_server.h"
 #include "tokamak/engine.h"
 
@@ -13,12 +16,22 @@ namespace tokamak {
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
-  uint16_t port = 8080;           // 0: any free one
-  std::string api_key_file = {};  // empty: no key is asked for
-  bool insecure = false;          // allow other machines without a key
-  std::string model_id = {};      // what clients call the model; empty: the model's own name
-  double drain_seconds = 30;      // how long running requests may go on after a signal
+  uint16_t port = 8080;            // 0: any free one
+  std::string api_key_file = {};   // empty: no key is asked for; read again at SIGHUP
+  bool insecure = false;           // allow other machines without a key
+  std::string tls_cert_file = {};  // PEM; empty: no TLS; read again when it changes and at SIGHUP
+  std::string tls_key_file = {};
+  std::vector<std::string> allowed_hosts = {};  // access.h
+  std::vector<std::string> cors_origins = {};
+  std::string model_id = {};    // what clients call the model; empty: the model's own name
+  bool page = true;             // the web page at `/`
+  double drain_seconds = 30;    // how long running requests may go on after a signal
+  bool handle_signals = true;   // SIGINT and SIGTERM do what Shutdown does, SIGHUP reads keys again
+  std::string access_log = {};  // a file for one line per request, "-": stdout; empty: none
+  std::string version = {};     // of the program, for those who ask
   HttpLimits limits = {};
+  RequestLimits requests = {};
+  AnswerParsers parsers = {};              // how tool calls and reasoning are read from answers
   LowPriorityPool::Limits preparing = {};  // parsing and tokenizing requests
 };
 
@@ -31,12 +44,15 @@ class Server {
   ~Server();
 
   uint16_t port() const;
-  // Serves until SIGINT, SIGTERM or Shutdown; then lets running requests finish for drain_seconds,
-  // or until a second signal, and returns OK. When the engine fails it returns the engine's error,
-  // within a few seconds: every request has an answer by then, and /health has said 503.
+  // Serves until Shutdown or, with handle_signals, SIGINT or SIGTERM; then lets running requests
+  // finish for drain_seconds, or until a second signal, and returns OK. When the engine fails it
+  // returns the engine's error, within a few seconds: every request has an answer by then, and
+  // /health has said 503.
   Status Run();
   // As a signal does. From any thread.
   void Shutdown();
+  // As SIGHUP does. From any thread.
+  void Reload();
 
  private:
   struct Impl;

@@ -187,7 +187,8 @@ TEST_F(ServerTest, AnswersErrorsInOpenAisShape) {
   error(client.Post("/v1/chat/completions", messages), 400, "messages", "context_length_exceeded");
   // What a form or a script of a foreign page can send without asking.
   client.Send(
-      "POST /v1/completions HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}");
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
+      "Content-Length: 2\r\n\r\n{}");
   error(client.Receive(), 415, nullptr, nullptr);
 }
 
@@ -254,9 +255,9 @@ TEST_F(ServerTest, CancelsWhenTheClientGoesAway) {
     HttpClient client = Connect();
     const std::string body =
         fmt::format(R"({{"prompt": "a", "n": 2, "max_tokens": 1000000, "stream": {}}})", stream);
-    client.Send(
-        fmt::format("POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n{}",
-                    body.size(), body));
+    client.Send(fmt::format(
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}",
+        body.size(), body));
     ASSERT_TRUE(Eventually([&] { return engine_.stats().running == 1; }));
     client.Close();
     EXPECT_TRUE(Eventually([&] { return engine_.cancelled() == before + 1; })) << stream;
@@ -270,10 +271,11 @@ TEST_F(ServerTest, DropsAStreamWhoseClientDoesNotRead) {
   Start(std::move(options));
   HttpClient client = Connect();
   const std::string body = R"({"prompt": "a", "max_tokens": 100000000, "stream": true})";
-  client.Send(
-      fmt::format("POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n{}",
-                  body.size(), body));
+  client.Send(fmt::format(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}",
+      body.size(), body));
   EXPECT_TRUE(Eventually([&] { return engine_.cancelled() == 1; }));
+  EXPECT_FALSE(client.SkipPast("[DONE]")) << "the connection has ended";
 }
 
 TEST_F(ServerTest, RefusesWhatIsTooLargeTooManyOrMalformed) {
@@ -308,14 +310,16 @@ TEST_F(ServerTest, TellsClientsThatAreTooSlow) {
   ServerOptions options;
   options.limits.header_seconds = options.limits.body_seconds = 0.1;
   Start(std::move(options));
-  const std::string post = "POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n";
+  const std::string post =
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n";
   for (const auto& [beginning, what] : std::vector<std::pair<std::string, std::string>>{
            {"G", "headers"},
            {"GET /health HTTP/1.1\r\nHost", "headers"},
            {post, "headers"},
            {post + "\r\n", "body"},
            {post + "\r\n{", "body"},
-           {"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n{\"a", "body"}}) {
+           {"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n{\"a",
+            "body"}}) {
     for (const bool reused : {false, true}) {
       HttpClient client = Connect();
       if (reused) {
@@ -368,7 +372,9 @@ TEST_F(ServerTest, AResponseMayTakeLongerThanItsRequest) {
 TEST_F(ServerTest, ServesPipelinedRequestsAndHttp10) {
   Start();
   HttpClient client = Connect();
-  client.Send("GET /health HTTP/1.1\r\nHost: t\r\n\r\nGET /v1/models HTTP/1.1\r\nHost: t\r\n\r\n");
+  client.Send(
+      "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /v1/models HTTP/1.1\r\nHost: "
+      "localhost\r\n\r\n");
   EXPECT_THAT(client.Receive().body, HasSubstr("seconds_since_progress"));
   EXPECT_THAT(client.Receive().body, HasSubstr("\"list\""));
   HttpClient old = Connect();

@@ -45,8 +45,14 @@ struct RowOutput {
 struct StepOutput {
   uint64_t number = 0;
   std::vector<RowOutput> rows = {};  // in the order of StepInput::rows
+  // How many of the step's tokens went to each expert: [mixtures, experts], the model's mixtures
+  // first to last. Empty where nobody asked for it. Recorded graphs count their padding.
+  std::vector<int32_t> expert_loads = {};
 
-  friend bool operator==(const StepOutput&, const StepOutput&) = default;
+  // Loads are for those who watch: a replay need not repeat them.
+  friend bool operator==(const StepOutput& a, const StepOutput& b) {
+    return a.number == b.number && a.rows == b.rows;
+  }
 };
 
 }  // namespace tokamak

@@ -4,23 +4,23 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <string>
 #include <string_view>
 #include <vector>
 
+#include "tokenizer/byte_token.h"
 #include "tokenizer/vocab.h"
 
 namespace tokamak {
 
 class ByteFallback {
  public:
-  // `pieces`: the bytes of each token of `spec`. `unk` may be -1: no unknown token.
-  ByteFallback(const VocabSpec& spec, const std::vector<std::string>& pieces, int32_t unk)
-      : unk_(unk) {
+  // `unk` may be -1: no unknown token.
+  ByteFallback(const VocabSpec& spec, int32_t unk) : unk_(unk) {
     ids_.fill(-1);
-    for (size_t id = 0; id < pieces.size(); ++id) {
-      if (spec.types[id] == TokenType::kByte && pieces[id].size() == 1) {
-        Set(pieces[id][0], static_cast<int32_t>(id));
+    for (size_t id = 0; id < spec.tokens.size(); ++id) {
+      if (spec.types[id] != TokenType::kByte) continue;
+      if (const int byte = ParseByteToken(spec.tokens[id]); byte >= 0) {
+        Set(static_cast<char>(byte), static_cast<int32_t>(id));
       }
     }
   }

@@ -44,7 +44,7 @@ Result<CharsMap> CharsMap::Create(std::string_view blob) {
   return map;
 }
 
-CharsMap::Rule CharsMap::Longest(std::string_view text) const {
+CharsMap::Rule CharsMap::Find(std::string_view text, bool shortest) const {
   Rule best;
   if (units_.empty()) return best;
   // Every index is checked: the trie comes from a file.
@@ -66,6 +66,7 @@ CharsMap::Rule CharsMap::Longest(std::string_view text) const {
     if (starts_inside(replacements_[at])) continue;
     const size_t end = replacements_.find('\0', at);
     best = {i + 1, std::string_view(replacements_).substr(at, end - at)};
+    if (shortest) break;
   }
   return best;
 }

@@ -21,10 +21,13 @@ class CharsMap {
     size_t size = 0;  // bytes of the text that are replaced; 0: no rule applies
     std::string_view replacement;
   };
-  // The rule for the longest prefix of `text`.
-  Rule Longest(std::string_view text) const;
+  // The rule for the longest prefix of `text`, and for the shortest.
+  Rule Longest(std::string_view text) const { return Find(text, /*shortest=*/false); }
+  Rule Shortest(std::string_view text) const { return Find(text, /*shortest=*/true); }
 
  private:
+  Rule Find(std::string_view text, bool shortest) const;
+
   std::vector<uint32_t> units_;
   std::string replacements_;
 };

@@ -23,9 +23,12 @@ class Detokenizer {
   std::string Flush();
 
  private:
+  void Restart();
+
   std::shared_ptr<const Tokenizer> tokenizer_;
   DecodeOptions options_;
-  bool drop_space_;  // the next text starts with a space that encoding added
+  bool starts_;         // nothing has come yet
+  size_t drop_spaces_;  // of those that the text starts with, which encoding added
   Utf8StreamDecoder utf8_;
 };
 

@@ -1,135 +1,205 @@
 #include "tokenizer/sentencepiece_bpe.h"
 
 #include <algorithm>
+#include <atomic>
+#include <numeric>
+#include <string>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
+#include "tokenizer/bpe_merges.h"
 #include "tokenizer/byte_fallback.h"
+#include "tokenizer/byte_trie.h"
 #include "tokenizer/escaped_space.h"
+#include "tokenizer/pipeline_spec.h"
 #include "tokenizer/string_index.h"
 #include "tokenizer/utf8.h"
 
 namespace tokamak {
 namespace {
 
+// The symbol of a user-defined token that stands in the text: it merges with nothing.
+BpeSymbol Frozen(int32_t id) { return -2 - id; }
+bool IsFrozen(BpeSymbol symbol) { return symbol <= Frozen(0); }
+
+// Token ids by descending score: equal scores have the same rank.
+std::vector<uint32_t> RanksOf(const std::vector<float>& scores) {
+  std::vector<int32_t> order(scores.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(),
+            [&](int32_t a, int32_t b) { return scores[a] > scores[b]; });
+  std::vector<uint32_t> ranks(scores.size());
+  uint32_t rank = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (i > 0 && scores[order[i]] != scores[order[i - 1]]) ++rank;
+    ranks[order[i]] = rank;
+  }
+  return ranks;
+}
+
 class SentencePieceBpe final : public TextModel {
  public:
-  SentencePieceBpe(const VocabSpec& spec, const std::vector<std::string>& pieces)
-      : add_space_prefix_(spec.add_space_prefix),
-        scores_(spec.scores),
-        bytes_(spec, pieces, spec.special.unk) {
-    index_ = StringIndex(spec.tokens.size());
-    for (size_t id = 0; id < spec.tokens.size(); ++id) {
-      const TokenType type = spec.types[id];
+  explicit SentencePieceBpe(const VocabSpec& spec)
+      : normalized_(spec.pipeline != nullptr),
+        add_space_prefix_(spec.add_space_prefix),
+        ranks_(RanksOf(spec.scores)),
+        bytes_(spec, spec.special.unk),
+        index_(spec.tokens.size()),
+        whole_(spec.tokens.size()) {
+    std::vector<std::pair<std::string_view, int32_t>> frozen;
+    for (size_t i = 0; i < spec.tokens.size(); ++i) {
+      const TokenType type = spec.types[i];
+      const auto id = static_cast<int32_t>(i);
       // Control tokens must not come out of ordinary text.
       if (type == TokenType::kControl || type == TokenType::kUnknown || type == TokenType::kByte) {
         continue;
       }
-      if (!spec.tokens[id].empty()) index_.Insert(spec.tokens[id], static_cast<int32_t>(id));
+      if (spec.tokens[i].empty() || (normalized_ && !spec.pipeline->in_model[i])) continue;
+      index_.Insert(spec.tokens[i], id);
+      by_words_ = by_words_ && WordStart(spec.tokens[i], 0) == std::string_view::npos;
+      if (!normalized_) continue;
+      if (type == TokenType::kUserDefined) frozen.emplace_back(spec.tokens[i], id);
+      if (type == TokenType::kUnused) {
+        unused_.resize(spec.tokens.size());
+        unused_[i] = true;
+        by_words_ = false;  // where a token was last taken apart counts for the whole text
+      }
     }
+    frozen_ = ByteTrie(std::move(frozen));
   }
   Status Encode(std::string_view text, bool starts, std::vector<int32_t>& ids) const override;
   bool can_encode_anything() const { return bytes_.complete(); }
 
  private:
-  // A linked list of adjacent parts of the text.
-  struct Node {
-    int32_t previous, next;  // -1: none
-    uint32_t begin, size;    // in the text; size 0: merged into another
-  };
-  struct Candidate {
-    float score;
-    int32_t left;   // index of the left node
-    uint32_t size;  // of both together: another size means that the candidate is outdated
-    // For a max-heap: the best score, leftmost first.
-    bool operator<(const Candidate& other) const {
-      return score != other.score ? score < other.score : left > other.left;
-    }
-  };
   struct Workspace {
-    std::string_view text;
-    std::vector<Node> nodes;
-    std::vector<Candidate> heap;
+    std::string_view text;  // that is being merged
+    BpeWord word;
+    // By unused token: the size of the left one of the two parts that it was last proposed for.
+    std::unordered_map<int32_t, uint32_t> splits;
   };
-  void MergeAll(Workspace& work) const;
-  void Propose(Workspace& work, int32_t left) const;
+  // Where the next word begins after `from`: a ▁ behind something else. npos: nowhere.
+  static size_t WordStart(std::string_view text, size_t from) {
+    for (size_t at = from; (at = text.find(kEscapedSpace, at)) != std::string_view::npos;) {
+      if (at > from && !text.substr(0, at).ends_with(kEscapedSpace)) return at;
+      at += kEscapedSpace.size();
+    }
+    return std::string_view::npos;
+  }
+  void EncodeWord(Workspace& work, bool& unknown, std::vector<int32_t>& ids) const;
+  void Split(Workspace& work) const;
+  // Appends the tokens of a part of the text, which `id` (or none) stands for.
+  void Emit(const Workspace& work, std::string_view part, int32_t id, bool& unknown,
+            std::vector<int32_t>& ids) const;
+  bool IsUnused(int32_t id) const { return id >= 0 && !unused_.empty() && unused_[id]; }
 
-  const bool add_space_prefix_;
-  const std::vector<float> scores_;
+  const bool normalized_, add_space_prefix_;
+  const std::vector<uint32_t> ranks_;  // by id
   const ByteFallback bytes_;
   StringIndex index_;
+  ByteTrie frozen_;
+  std::vector<bool> unused_;  // by id; empty: none is
+  // No token reaches from one word to the next: they are merged one by one.
+  bool by_words_ = true;
+  // Whether merging a token's own text gives that token, once that has been seen of a word. Relaxed
+  // atomics: every thread would write the same.
+  mutable std::vector<std::atomic<bool>> whole_;
 };
 
 Status SentencePieceBpe::Encode(std::string_view text, bool starts,
                                 std::vector<int32_t>& ids) const {
   std::string escaped;
-  if (starts && add_space_prefix_) escaped = kEscapedSpace;
-  AppendEscapedSpaces(text, escaped);
-
-  Workspace work;
-  work.text = escaped;
-  for (size_t begin = 0; begin < escaped.size();) {
-    const size_t size = Utf8Length(escaped[begin]);
-    const auto index = static_cast<int32_t>(work.nodes.size());
-    work.nodes.push_back(
-        {index - 1, index + 1, static_cast<uint32_t>(begin), static_cast<uint32_t>(size)});
-    begin += size;
+  if (!normalized_) {
+    if (starts && add_space_prefix_) escaped = kEscapedSpace;
+    AppendEscapedSpaces(text, escaped);
+    text = escaped;
   }
-  work.nodes.back().next = -1;
-  MergeAll(work);
+  Workspace work;
   bool unknown = false;
-  for (int32_t i = 0; i >= 0; i = work.nodes[i].next) {
-    const std::string_view part = work.text.substr(work.nodes[i].begin, work.nodes[i].size);
-    const int32_t id = index_.Find(part);
-    if (id != StringIndex::kMissing) {
-      ids.push_back(id);
-      unknown = false;
-    } else {
-      unknown = bytes_.Append(part, unknown, ids);
-    }
+  while (!text.empty()) {
+    const size_t end = by_words_ ? WordStart(text, 0) : std::string_view::npos;
+    work.text = text.substr(0, end);
+    EncodeWord(work, unknown, ids);
+    text.remove_prefix(work.text.size());
   }
   return Status();
 }
 
-// O(n log n) look-ups in the text's length.
-void SentencePieceBpe::MergeAll(Workspace& work) const {
-  const auto count = static_cast<int32_t>(work.nodes.size());
-  for (int32_t i = 0; i + 1 < count; ++i) Propose(work, i);
-  while (!work.heap.empty()) {
-    std::pop_heap(work.heap.begin(), work.heap.end());
-    const Candidate best = work.heap.back();
-    work.heap.pop_back();
-    Node& left = work.nodes[best.left];
-    if (left.size == 0 || left.next < 0) continue;
-    Node& right = work.nodes[left.next];
-    if (left.size + right.size != best.size) continue;
-    left.size += right.size;
-    left.next = right.next;
-    right.size = 0;
-    if (left.next >= 0) work.nodes[left.next].previous = best.left;
-    if (left.previous >= 0) Propose(work, left.previous);
-    Propose(work, best.left);
+void SentencePieceBpe::EncodeWord(Workspace& work, bool& unknown, std::vector<int32_t>& ids) const {
+  const int32_t found = work.text.size() <= index_.longest() ? index_.Find(work.text) : -1;
+  if (found >= 0 && whole_[static_cast<size_t>(found)].load(std::memory_order_relaxed)) {
+    ids.push_back(found);
+    unknown = false;
+    return;
+  }
+  Split(work);
+  const auto find = [&](const BpeWord::Node& left, const BpeWord::Node& right) -> BpeMerge {
+    const size_t size = size_t{left.size} + right.size;
+    if (size > index_.longest() || IsFrozen(left.symbol) || IsFrozen(right.symbol)) return {};
+    const int32_t id = index_.Find(work.text.substr(left.begin, size));
+    if (id == StringIndex::kMissing) return {};
+    if (IsUnused(id)) work.splits[id] = left.size;
+    return {ranks_[static_cast<size_t>(id)], id};
+  };
+  ApplyMerges(work.word, find);
+  const BpeWord::Node& first = work.word.nodes[0];
+  if (found >= 0 && first.symbol == found && first.next < 0 && !IsUnused(found)) {
+    whole_[static_cast<size_t>(found)].store(true, std::memory_order_relaxed);
+  }
+  for (int32_t i = 0; i >= 0; i = work.word.nodes[i].next) {
+    const BpeWord::Node& node = work.word.nodes[i];
+    const int32_t id = IsFrozen(node.symbol) ? Frozen(node.symbol) : node.symbol;
+    Emit(work, work.text.substr(node.begin, node.size), id, unknown, ids);
   }
 }
 
-void SentencePieceBpe::Propose(Workspace& work, int32_t left) const {
-  const Node& node = work.nodes[left];
-  if (node.next < 0) return;
-  const uint32_t size = node.size + work.nodes[node.next].size;
-  const int32_t id = index_.Find(work.text.substr(node.begin, size));
-  if (id == StringIndex::kMissing) return;
-  work.heap.push_back({scores_[id], left, size});
-  std::push_heap(work.heap.begin(), work.heap.end());
+void SentencePieceBpe::Split(Workspace& work) const {
+  work.word.Clear();
+  for (size_t begin = 0; begin < work.text.size();) {
+    if (!frozen_.empty()) {
+      if (const auto match = frozen_.Longest(work.text.substr(begin)); match.size > 0) {
+        work.word.Append(Frozen(match.id), begin, match.size);
+        begin += match.size;
+        continue;
+      }
+    }
+    const size_t size = Utf8Length(work.text[begin]);
+    work.word.Append(index_.Find(work.text.substr(begin, size)), begin, size);
+    begin += size;
+  }
+  work.word.Close();
+}
+
+// Recursive: at most as deep as a token has characters.
+void SentencePieceBpe::Emit(const Workspace& work, std::string_view part, int32_t id, bool& unknown,
+                            std::vector<int32_t>& ids) const {
+  if (IsUnused(id)) {
+    if (const auto split = work.splits.find(id); split != work.splits.end()) {
+      const std::string_view left = part.substr(0, split->second);
+      const std::string_view right = part.substr(split->second);
+      Emit(work, left, index_.Find(left), unknown, ids);
+      Emit(work, right, index_.Find(right), unknown, ids);
+      return;
+    }
+    id = StringIndex::kMissing;
+  }
+  if (id >= 0) {
+    ids.push_back(id);
+    unknown = false;
+  } else {
+    unknown = bytes_.Append(part, unknown, ids);
+  }
 }
 
 }  // namespace
 
-Result<std::unique_ptr<const TextModel>> CreateSentencePieceBpe(
-    const VocabSpec& spec, const std::vector<std::string>& pieces) {
+Result<std::unique_ptr<const TextModel>> CreateSentencePieceBpe(const VocabSpec& spec) {
   for (size_t id = 0; id < spec.scores.size(); ++id) {
     if (spec.scores[id] != spec.scores[id]) return InvalidArgument("token {} scores NaN", id);
   }
-  auto model = std::make_unique<SentencePieceBpe>(spec, pieces);
+  auto model = std::make_unique<SentencePieceBpe>(spec);
   if (!model->can_encode_anything()) {
     return InvalidArgument("the vocabulary has neither an unknown token nor tokens for all bytes");
   }

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "tokamak/status.h"
 #include "tokenizer/text_model.h"
@@ -12,9 +10,10 @@
 
 namespace tokamak {
 
-// The model keeps views of `spec.tokens`, which must outlive it. Fails if there is neither an
-// unknown token nor byte tokens to fall back on.
-Result<std::unique_ptr<const TextModel>> CreateSentencePieceBpe(
-    const VocabSpec& spec, const std::vector<std::string>& pieces);
+// The model keeps views of `spec.tokens`, which must outlive it. With a pipeline it gets text that
+// is normalized already, never merges a user-defined token that stands in it, and takes an unused
+// token apart again, as SentencePiece's own models have it. Fails if there is neither an unknown
+// token nor byte tokens to fall back on.
+Result<std::unique_ptr<const TextModel>> CreateSentencePieceBpe(const VocabSpec& spec);
 
 }  // namespace tokamak

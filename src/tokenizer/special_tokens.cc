@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "tokenizer/unicode.h"
-#include "tokenizer/utf8.h"
 
 namespace tokamak {
 namespace {
@@ -50,28 +49,6 @@ constexpr std::string_view kShownNames[] = {"<|channel|>", "<|message|>", "<|sta
 
 bool Contains(const std::vector<int32_t>& ids, int32_t id) {
   return std::binary_search(ids.begin(), ids.end(), id);
-}
-
-// Cuts the white space at the end of `text`.
-std::string_view TrimRight(std::string_view text) {
-  while (!text.empty()) {
-    size_t begin = text.size() - 1;
-    while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
-    size_t offset = begin;
-    if (!IsWhiteSpace(NextCodePoint(text, offset))) break;
-    text = text.substr(0, begin);
-  }
-  return text;
-}
-
-size_t LeadingWhiteSpace(std::string_view text) {
-  size_t offset = 0;
-  while (offset < text.size()) {
-    size_t next = offset;
-    if (!IsWhiteSpace(NextCodePoint(text, next))) break;
-    offset = next;
-  }
-  return offset;
 }
 
 // The special names that occur in a vocabulary, with their ids.
@@ -135,6 +112,7 @@ std::vector<int32_t> ResolveSpecialTokens(VocabSpec& spec) {
   for (const int32_t id : {special.eos, special.eot, special.eom}) {
     if (id >= 0) end.push_back(id);
   }
+  end.insert(end.end(), spec.end_tokens.begin(), spec.end_tokens.end());
   std::sort(end.begin(), end.end());
   end.erase(std::unique(end.begin(), end.end()), end.end());
   return end;
@@ -182,7 +160,7 @@ Status SpecialTokenMatcher::Partition(std::string_view text, bool parse_special,
       if (!before.empty()) RETURN_IF_ERROR(on_text(before));
       on_token(match.id);
       i += match.size;
-      if (Contains(rstrip_, match.id)) i += LeadingWhiteSpace(text.substr(i));
+      if (Contains(rstrip_, match.id)) i = text.size() - TrimLeft(text.substr(i)).size();
       begin = i;
     }
   }

@@ -1,13 +1,18 @@
 #include "tokenizer/tokenizer.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/byte_alphabet.h"
+#include "tokenizer/byte_token.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/escaped_space.h"
+#include "tokenizer/piece_decoder.h"
+#include "tokenizer/pipeline.h"
+#include "tokenizer/pipeline_spec.h"
 #include "tokenizer/pretokenizer.h"
 #include "tokenizer/sentencepiece_bpe.h"
 #include "tokenizer/special_tokens.h"
@@ -22,18 +27,10 @@ namespace {
 
 constexpr size_t kMaxTokens = size_t{1} << 24;
 
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return -1;
-}
-
-// The byte of a token spelled "<0x0A>", or -1.
-int ParseByteToken(std::string_view text) {
-  if (text.size() != 6 || text.substr(0, 3) != "<0x" || text[5] != '>') return -1;
-  const int high = HexDigit(text[3]), low = HexDigit(text[4]);
-  return high < 0 || low < 0 ? -1 : high * 16 + low;
+// Tokens with a role stand for their names.
+bool IsVerbatim(TokenType type) {
+  return type == TokenType::kControl || type == TokenType::kUnknown ||
+         type == TokenType::kUserDefined;
 }
 
 // The bytes that a token stands for.
@@ -72,8 +69,8 @@ Status CheckSpecialIds(const VocabSpec& spec) {
                                                  {"eom", s.eom}, {"unk", s.unk}, {"sep", s.sep},
                                                  {"pad", s.pad}, {"cls", s.cls}, {"mask", s.mask}};
   for (const auto& [what, id] : ids) RETURN_IF_ERROR(CheckId(what, id, spec.tokens.size()));
-  for (const auto* list : {&spec.lstrip_tokens, &spec.rstrip_tokens}) {
-    for (const int32_t id : *list) RETURN_IF_ERROR(CheckId("stripping", id, spec.tokens.size()));
+  for (const auto* list : {&spec.lstrip_tokens, &spec.rstrip_tokens, &spec.end_tokens}) {
+    for (const int32_t id : *list) RETURN_IF_ERROR(CheckId("listed", id, spec.tokens.size()));
   }
   return Status();
 }
@@ -103,15 +100,35 @@ Status CheckAndComplete(VocabSpec& spec) {
   return CheckSpecialIds(spec);
 }
 
+// A tokenizer.json says itself what its tokens are: names are looked at only among its special
+// tokens, and only for where generation stops.
+std::vector<int32_t> EndTokensOf(VocabSpec& spec) {
+  const std::vector<TokenType> types = spec.types;
+  const SpecialTokenIds stated = spec.special;
+  std::vector<int32_t> ends = ResolveSpecialTokens(spec);
+  spec.types = types;
+  const auto is_special = [&](int32_t id) {
+    return id >= 0 && types[static_cast<size_t>(id)] == TokenType::kControl;
+  };
+  if (stated.eot < 0 && !is_special(spec.special.eot)) spec.special.eot = -1;
+  if (stated.eom < 0 && !is_special(spec.special.eom)) spec.special.eom = -1;
+  std::erase_if(ends, [&](int32_t id) {
+    const bool listed =
+        std::find(spec.end_tokens.begin(), spec.end_tokens.end(), id) != spec.end_tokens.end();
+    return !listed && id != spec.special.eos && !is_special(id);
+  });
+  return ends;
+}
+
 Result<std::unique_ptr<const TextModel>> CreateModel(const VocabSpec& spec,
                                                      const std::vector<std::string>& pieces) {
   switch (spec.kind) {
     case TokenizerKind::kBpe:
       return CreateBpe(spec, pieces);
     case TokenizerKind::kSentencePieceBpe:
-      return CreateSentencePieceBpe(spec, pieces);
+      return CreateSentencePieceBpe(spec);
     case TokenizerKind::kUnigram:
-      return CreateUnigram(spec, pieces);
+      return CreateUnigram(spec);
     case TokenizerKind::kWordPiece:
       return CreateWordPiece(spec);
   }
@@ -128,8 +145,9 @@ struct Tokenizer::Impl {
   StringIndex spelling;               // of spec.tokens
   SpecialTokenMatcher matcher;
   std::unique_ptr<const TextModel> model;
-  int32_t first = -1;  // added before the text, if any
-  int32_t last = -1;   // added after it
+  std::unique_ptr<const Pipeline> pipeline;  // in place of matcher and model
+  std::optional<PieceDecoder> decoder;       // with the pipeline
+  std::vector<int32_t> before, after;        // what is added around the text
 
   bool Valid(int32_t id) const { return id >= 0 && static_cast<size_t>(id) < pieces.size(); }
 };
@@ -142,33 +160,61 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::Create(VocabSpec vocab) {
   impl->spec = std::move(vocab);
   VocabSpec& spec = impl->spec;
   RETURN_IF_ERROR(CheckAndComplete(spec));
-  impl->end_of_generation = ResolveSpecialTokens(spec);
+  impl->end_of_generation = spec.pipeline ? EndTokensOf(spec) : ResolveSpecialTokens(spec);
   const size_t count = spec.tokens.size();
   impl->ends_generation.resize(count);
   for (const int32_t id : impl->end_of_generation) impl->ends_generation[id] = true;
 
-  const bool word_piece = spec.kind == TokenizerKind::kWordPiece;
-  if (spec.add_bos) {
-    impl->first = word_piece && spec.special.cls >= 0 ? spec.special.cls : spec.special.bos;
-    if (impl->first < 0) return InvalidArgument("add_bos is set, but there is no bos token");
-  }
-  if (spec.add_eos) {
-    impl->last = word_piece ? spec.special.sep : spec.special.eos;
-    if (impl->last < 0) return InvalidArgument("add_eos is set, but there is no eos token");
-  }
-
-  ASSIGN_OR_RETURN(impl->matcher, SpecialTokenMatcher::Create(spec));
-  const PreTokenizerRule* rule =
-      spec.kind == TokenizerKind::kBpe ? FindPreTokenizer(spec.pre_tokenizer) : nullptr;
-  impl->pieces.reserve(count);
-  for (size_t id = 0; id < count; ++id) impl->pieces.push_back(PieceOf(spec, rule, id));
   impl->spelling = StringIndex(count);
   for (size_t id = 0; id < count; ++id) {
     if (!spec.tokens[id].empty()) impl->spelling.Insert(spec.tokens[id], static_cast<int32_t>(id));
   }
-  ASSIGN_OR_RETURN(impl->model, CreateModel(spec, impl->pieces));
+  RETURN_IF_ERROR(spec.pipeline ? MakePipeline(*impl) : MakeModel(*impl));
   spec.merges = {};
   return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(impl)));
+}
+
+Status Tokenizer::MakeModel(Impl& impl) {
+  const VocabSpec& spec = impl.spec;
+  const bool word_piece = spec.kind == TokenizerKind::kWordPiece;
+  if (spec.add_bos) {
+    impl.before = {word_piece && spec.special.cls >= 0 ? spec.special.cls : spec.special.bos};
+    if (impl.before[0] < 0) return InvalidArgument("add_bos is set, but there is no bos token");
+  }
+  if (spec.add_eos) {
+    impl.after = {word_piece ? spec.special.sep : spec.special.eos};
+    if (impl.after[0] < 0) return InvalidArgument("add_eos is set, but there is no eos token");
+  }
+  ASSIGN_OR_RETURN(impl.matcher, SpecialTokenMatcher::Create(spec));
+  const PreTokenizerRule* rule =
+      spec.kind == TokenizerKind::kBpe ? FindPreTokenizer(spec.pre_tokenizer) : nullptr;
+  impl.pieces.reserve(spec.tokens.size());
+  for (size_t id = 0; id < spec.tokens.size(); ++id) {
+    impl.pieces.push_back(PieceOf(spec, rule, id));
+  }
+  ASSIGN_OR_RETURN(impl.model, CreateModel(spec, impl.pieces));
+  return Status();
+}
+
+Status Tokenizer::MakePipeline(Impl& impl) {
+  const VocabSpec& spec = impl.spec;
+  impl.before = spec.pipeline->before;
+  impl.after = spec.pipeline->after;
+  for (const auto* ids : {&impl.before, &impl.after}) {
+    for (const int32_t id : *ids) RETURN_IF_ERROR(CheckId("template's", id, spec.tokens.size()));
+  }
+  ASSIGN_OR_RETURN(impl.decoder, PieceDecoder::Create(spec.pipeline->decoders));
+  impl.pieces.reserve(spec.tokens.size());
+  for (size_t id = 0; id < spec.tokens.size(); ++id) {
+    const std::string& token = spec.tokens[id];
+    // A user-defined token of a SentencePiece model is spelled as its other tokens are.
+    const bool of_model = spec.pipeline->sentencepiece && spec.pipeline->in_model[id];
+    const bool verbatim = IsVerbatim(spec.types[id]) && !of_model;
+    impl.pieces.push_back(verbatim ? token : impl.decoder->Decode(token, false));
+  }
+  ASSIGN_OR_RETURN(impl.pipeline, Pipeline::Create(spec));
+  impl.spec.pipeline.reset();  // large, and compiled by now
+  return Status();
 }
 
 Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, EncodeOptions options) const {
@@ -183,7 +229,15 @@ Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, EncodeOpti
   }
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 4 + 2);
-  if (options.add_special && impl_->first >= 0) ids.push_back(impl_->first);
+  if (options.add_special) ids = impl_->before;
+  const auto finish = [&] {
+    if (options.add_special) ids.insert(ids.end(), impl_->after.begin(), impl_->after.end());
+    return std::move(ids);
+  };
+  if (impl_->pipeline) {
+    RETURN_IF_ERROR(impl_->pipeline->Encode(text, options.parse_special, ids));
+    return finish();
+  }
   bool starts = true;
   const auto on_text = [&](std::string_view part) {
     return impl_->model->Encode(part, std::exchange(starts, false), ids);
@@ -193,13 +247,13 @@ Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, EncodeOpti
     starts = true;
   };
   RETURN_IF_ERROR(impl_->matcher.Partition(text, options.parse_special, on_text, on_token));
-  if (options.add_special && impl_->last >= 0) ids.push_back(impl_->last);
-  return ids;
+  return finish();
 }
 
 Result<std::string> Tokenizer::Decode(std::span<const int32_t> ids, DecodeOptions options) const {
   // The detokenizer shares ownership of its tokenizer; this one outlives the call anyway.
-  Detokenizer stream(std::shared_ptr<const Tokenizer>(std::shared_ptr<void>(), this), options);
+  Detokenizer stream(std::shared_ptr<const Tokenizer>(std::shared_ptr<void>(), this),
+                     std::move(options));
   std::string text;
   for (const int32_t id : ids) {
     if (!impl_->Valid(id)) {
@@ -250,11 +304,22 @@ const std::vector<int32_t>& Tokenizer::end_of_generation_ids() const {
   return impl_->end_of_generation;
 }
 
-bool Tokenizer::adds_bos() const { return impl_->first >= 0; }
+const std::vector<int32_t>& Tokenizer::added_before() const { return impl_->before; }
+const std::vector<int32_t>& Tokenizer::added_after() const { return impl_->after; }
+bool Tokenizer::adds_bos() const { return !impl_->before.empty(); }
 
-bool Tokenizer::drops_leading_space() const {
-  return impl_->spec.kind == TokenizerKind::kWordPiece ||
-         (impl_->spec.kind != TokenizerKind::kBpe && impl_->spec.add_space_prefix);
+size_t Tokenizer::leading_spaces() const {
+  if (impl_->decoder) return impl_->decoder->leading_spaces();
+  const bool drops = impl_->spec.kind == TokenizerKind::kWordPiece ||
+                     (impl_->spec.kind != TokenizerKind::kBpe && impl_->spec.add_space_prefix);
+  return drops ? 1 : 0;
+}
+
+std::string Tokenizer::FirstPiece(int32_t id) const {
+  if (impl_->decoder && impl_->Valid(id) && !IsVerbatim(impl_->spec.types[id])) {
+    return impl_->decoder->Decode(impl_->spec.tokens[id], /*first=*/true);
+  }
+  return std::string(TokenPiece(id));
 }
 
 }  // namespace tokamak

@@ -22,6 +22,7 @@ struct DecodeOptions {
   bool skip_special = true;   // control and unknown tokens give no text
   bool continuation = false;  // the text goes on from other text: its first space is real, where
                               // SentencePiece kinds would take it for the one that encoding added
+  std::vector<int32_t> shown_special = {};  // skip_special leaves these in all the same
 };
 
 // A token with the text it stands for.
@@ -71,12 +72,22 @@ class Tokenizer {
   bool IsEndOfGeneration(int32_t id) const;
   const std::vector<int32_t>& end_of_generation_ids() const;  // ascending
   bool adds_bos() const;
+  // What EncodeOptions::add_special puts around a text.
+  const std::vector<int32_t>& added_before() const;
+  const std::vector<int32_t>& added_after() const;
   // Whether decoding a text from its start drops one leading space (SentencePiece kinds).
-  bool drops_leading_space() const;
+  bool drops_leading_space() const { return leading_spaces() > 0; }
+  // How many spaces it drops.
+  size_t leading_spaces() const;
+  // As TokenPiece, for a token that begins a text, before such spaces are dropped.
+  std::string FirstPiece(int32_t id) const;
 
  private:
   struct Impl;
   explicit Tokenizer(std::unique_ptr<const Impl> impl);
+  // Complete `impl` from its spec: by the kind of vocabulary, or by its pipeline.
+  static Status MakeModel(Impl& impl);
+  static Status MakePipeline(Impl& impl);
   std::unique_ptr<const Impl> impl_;
 };
 

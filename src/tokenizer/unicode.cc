@@ -49,6 +49,26 @@ bool IsWhiteSpace(uint32_t c) {
          c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
+std::string_view TrimLeft(std::string_view text) {
+  while (!text.empty()) {
+    size_t offset = 0;
+    if (!IsWhiteSpace(NextCodePoint(text, offset))) break;
+    text.remove_prefix(offset);
+  }
+  return text;
+}
+
+std::string_view TrimRight(std::string_view text) {
+  while (!text.empty()) {
+    size_t begin = text.size() - 1;
+    while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
+    size_t offset = begin;
+    if (!IsWhiteSpace(NextCodePoint(text, offset))) break;
+    text = text.substr(0, begin);
+  }
+  return text;
+}
+
 CharClass ClassOf(uint32_t code_point) {
   switch (Category(code_point)) {
     case UTF8PROC_CATEGORY_LU:
@@ -101,16 +121,18 @@ bool IsWordCharacter(uint32_t code_point) {
 
 bool IsNonspacingMark(uint32_t code_point) { return Category(code_point) == UTF8PROC_CATEGORY_MN; }
 
-std::u32string NormalizeNfd(std::string_view text) {
+namespace {
+
+std::u32string Decompose(std::string_view text, int options) {
   std::u32string out;
   out.reserve(text.size());
   for (size_t offset = 0; offset < text.size();) {
     const uint32_t code_point = NextCodePoint(text, offset);
-    utf8proc_int32_t parts[32];  // the longest canonical decomposition has 4
+    utf8proc_int32_t parts[32];  // the longest decomposition has 18
     int boundary = 0;
     const utf8proc_ssize_t count =
         utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code_point), parts, 32,
-                                static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE), &boundary);
+                                static_cast<utf8proc_option_t>(options), &boundary);
     if (count <= 0 || count > 32) {
       out.push_back(code_point);
       continue;
@@ -121,9 +143,7 @@ std::u32string NormalizeNfd(std::string_view text) {
   return out;
 }
 
-std::string NormalizeNfc(std::string_view text) {
-  if (IsAscii(text)) return std::string(text);
-  std::u32string decomposed = NormalizeNfd(text);
+std::string Compose(std::u32string decomposed) {
   // The code points are written over in place; composing only ever shortens.
   static_assert(sizeof(char32_t) == sizeof(utf8proc_int32_t));
   const utf8proc_ssize_t count =
@@ -131,9 +151,39 @@ std::string NormalizeNfc(std::string_view text) {
                                static_cast<utf8proc_ssize_t>(decomposed.size()),
                                static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
   std::string out;
-  out.reserve(text.size());
+  out.reserve(decomposed.size());
   for (utf8proc_ssize_t i = 0; i < count; ++i) AppendCodePoint(decomposed[i], out);
   return out;
+}
+
+}  // namespace
+
+std::u32string NormalizeNfd(std::string_view text) { return Decompose(text, UTF8PROC_DECOMPOSE); }
+
+std::u32string NormalizeNfkd(std::string_view text) {
+  return Decompose(text, UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT);
+}
+
+std::string NormalizeNfc(std::string_view text) {
+  return IsAscii(text) ? std::string(text) : Compose(NormalizeNfd(text));
+}
+
+std::string NormalizeNfkc(std::string_view text) {
+  return IsAscii(text) ? std::string(text) : Compose(NormalizeNfkd(text));
+}
+
+size_t GraphemeLength(std::string_view text) {
+  size_t offset = 0;
+  auto previous = static_cast<utf8proc_int32_t>(NextCodePoint(text, offset));
+  utf8proc_int32_t state = 0;
+  while (offset < text.size()) {
+    size_t next = offset;
+    const auto code_point = static_cast<utf8proc_int32_t>(NextCodePoint(text, next));
+    if (utf8proc_grapheme_break_stateful(previous, code_point, &state)) break;
+    previous = code_point;
+    offset = next;
+  }
+  return offset;
 }
 
 void AppendLowerCase(uint32_t code_point, std::string& out) {

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "tokamak/status.h"
 #include "tokenizer/text_model.h"
@@ -14,7 +12,6 @@ namespace tokamak {
 
 // Fails on a malformed charsmap, a score that is not a number, a token that is too long, or if
 // there is neither an unknown token nor byte tokens to fall back on.
-Result<std::unique_ptr<const TextModel>> CreateUnigram(const VocabSpec& spec,
-                                                       const std::vector<std::string>& pieces);
+Result<std::unique_ptr<const TextModel>> CreateUnigram(const VocabSpec& spec);
 
 }  // namespace tokamak

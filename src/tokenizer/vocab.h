@@ -1,12 +1,16 @@
 // VocabSpec: everything that defines a tokenizer, as one plain value. A weight format fills it in
-// (GGUF: api/vocab_from_gguf.h); Tokenizer::Create checks it.
+// (GGUF: api/vocab_from_gguf.h; files of tokenizers: tokenizer_file.h); Tokenizer::Create checks
+// it.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace tokamak {
+
+struct PipelineSpec;  // tokenizer/pipeline_spec.h
 
 enum class TokenizerKind {
   kBpe,  // rank-ordered merges over bytes or characters (GPT-2, Llama 3, Qwen, Gemma 4)
@@ -48,6 +52,7 @@ struct VocabSpec {
   std::vector<int32_t> lstrip_tokens;  // a match also takes the white space before it
   std::vector<int32_t> rstrip_tokens;  // a match also takes the white space after it
   SpecialTokenIds special;
+  std::vector<int32_t> end_tokens;  // more tokens after which generation stops
   bool add_bos = false;
   bool add_eos = false;
   bool add_space_prefix = false;          // SentencePiece kinds: text starts with a space
@@ -55,6 +60,9 @@ struct VocabSpec {
   bool lowercase = true;                  // kWordPiece
   bool strip_accents = true;              // kWordPiece
   std::string precompiled_charsmap;       // kUnigram: SentencePiece's normalizer, as in its model
+  // How text is encoded and decoded where a tokenizer's own file says it. What is above of merges,
+  // scores, stripping, spaces, letters and the tokens around a text then does not count.
+  std::shared_ptr<PipelineSpec> pipeline;
 };
 
 }  // namespace tokamak

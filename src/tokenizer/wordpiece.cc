@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "tokenizer/bert_text.h"
 #include "tokenizer/byte_trie.h"
 #include "tokenizer/escaped_space.h"
 #include "tokenizer/unicode.h"
@@ -15,23 +16,6 @@ namespace tokamak {
 namespace {
 
 constexpr size_t kMaxWordCharacters = 100;  // a longer word is unknown
-
-// Ideographs are words of their own. The ranges are those of BERT's tokenizer in Rust, its gap in
-// extension E included: models are trained with it.
-bool IsIdeograph(uint32_t c) {
-  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) ||
-         (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B73F) ||
-         (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
-         (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
-}
-
-bool IsPunctuation(uint32_t c) {
-  if (c < 0x80) {
-    return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
-           (c >= '{' && c <= '~');
-  }
-  return ClassOf(c) == CharClass::kPunctuation;
-}
 
 class WordPiece final : public TextModel {
  public:
@@ -48,7 +32,6 @@ class WordPiece final : public TextModel {
   Status Encode(std::string_view text, bool starts, std::vector<int32_t>& ids) const override;
 
  private:
-  std::string Normalize(std::string_view text) const;
   void EncodeWord(std::string_view word, std::vector<int32_t>& ids) const;
 
   const bool lowercase_, strip_accents_;
@@ -56,53 +39,18 @@ class WordPiece final : public TextModel {
   ByteTrie trie_;
 };
 
-std::string WordPiece::Normalize(std::string_view text) const {
-  std::string clean;
-  clean.reserve(text.size());
-  for (size_t offset = 0; offset < text.size();) {
-    const uint32_t c = NextCodePoint(text, offset);
-    if (c == '\t' || c == '\n' || c == '\r') {
-      clean.push_back(' ');
-    } else if (c == 0xFFFD || ClassOf(c) == CharClass::kControl) {
-      continue;
-    } else if (IsWhiteSpace(c)) {
-      clean.push_back(' ');
-    } else if (IsIdeograph(c)) {
-      clean.push_back(' ');
-      AppendCodePoint(c, clean);
-      clean.push_back(' ');
-    } else {
-      AppendCodePoint(c, clean);
-    }
-  }
-  if (!strip_accents_ && !lowercase_) return clean;
-  std::string out;
-  out.reserve(clean.size());
-  const auto put = [&](uint32_t c) {
-    if (strip_accents_ && IsNonspacingMark(c)) return;
-    if (lowercase_) {
-      AppendLowerCase(c, out);
-    } else {
-      AppendCodePoint(c, out);
-    }
-  };
-  if (strip_accents_) {
-    for (const char32_t c : NormalizeNfd(clean)) put(c);
-  } else {
-    for (size_t offset = 0; offset < clean.size();) put(NextCodePoint(clean, offset));
-  }
-  return out;
-}
-
 Status WordPiece::Encode(std::string_view text, bool /*starts*/, std::vector<int32_t>& ids) const {
-  const std::string normalized = Normalize(text);
+  const std::string normalized = NormalizeBert(text, {.clean = true,
+                                                      .isolate_ideographs = true,
+                                                      .strip_accents = strip_accents_,
+                                                      .lowercase = lowercase_});
   const std::string_view view = normalized;
   size_t begin = 0;  // of the current word
   for (size_t offset = 0; offset < view.size();) {
     const size_t at = offset;
     const uint32_t c = NextCodePoint(view, offset);
     const bool space = IsWhiteSpace(c);
-    if (!space && !IsPunctuation(c)) continue;
+    if (!space && !IsBertPunctuation(c)) continue;
     EncodeWord(view.substr(begin, at - begin), ids);
     if (!space) EncodeWord(view.substr(at, offset - at), ids);
     begin = offset;

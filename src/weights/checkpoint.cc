@@ -1,11 +1,15 @@
 #include "weights/checkpoint.h"
 
+#include <sys/stat.h>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "weights/dummy_weights.h"
+#include "weights/fp8_blocks.h"
 #include "weights/gguf_config.h"
 #include "weights/gguf_names.h"
 #include "weights/gguf_tensors.h"
+#include "weights/hf_checkpoint.h"
 #include "weights/printable.h"
 
 namespace tokamak {
@@ -14,11 +18,18 @@ namespace {
 constexpr std::string_view kDummyPrefix = "dummy:";
 constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
 
+bool IsDirectory(const std::string& path) {
+  struct stat info;
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
 }  // namespace
 
 Result<Checkpoint> MakeGgufCheckpoint(std::shared_ptr<const GgufFile> file) {
   ASSIGN_OR_RETURN(const std::string name, file->metadata().String("general.architecture"));
-  const GgufArchitecture* architecture = FindGgufArchitecture(name);
+  const GgufValue* experts = file->metadata().Find(name + ".expert_count");
+  const GgufArchitecture* architecture =
+      FindGgufArchitecture(name, experts != nullptr && experts->Int().value_or(0) > 0);
   if (architecture == nullptr) {
     return Unimplemented("{}: architecture {} is not supported; supported: {}", file->name(),
                          Quoted(name), SupportedGgufArchitectures());
@@ -27,7 +38,8 @@ Result<Checkpoint> MakeGgufCheckpoint(std::shared_ptr<const GgufFile> file) {
   checkpoint.source = file->name();
   checkpoint.architecture = architecture->hf_name;
   ASSIGN_OR_RETURN(checkpoint.config, TranslateGgufConfig(*file, *architecture));
-  for (const GgufTensor& tensor : file->tensors()) {
+  ASSIGN_OR_RETURN(checkpoint.embedding, ReadGgufEmbeddingSpec(*file, name));
+  for (const StoredTensor& tensor : file->tensors()) {
     checkpoint.weight_bytes += static_cast<int64_t>(tensor.bytes.value_or(0));
   }
   checkpoint.tensors = MakeGgufTensors(file, *architecture, checkpoint.config);
@@ -35,8 +47,7 @@ Result<Checkpoint> MakeGgufCheckpoint(std::shared_ptr<const GgufFile> file) {
   return checkpoint;
 }
 
-Result<Checkpoint> MakeDummyCheckpoint(ConfigValue config, const std::string& source,
-                                       const CheckpointOptions& options) {
+Result<std::string> ArchitectureOf(const ConfigValue& config, const std::string& source) {
   const ConfigValue* architectures = config.Find("architectures");
   const ConfigValue::Array* list = architectures ? architectures->AsArray() : nullptr;
   const std::string* name = list && list->size() == 1 ? list->front().AsString() : nullptr;
@@ -44,9 +55,15 @@ Result<Checkpoint> MakeDummyCheckpoint(ConfigValue config, const std::string& so
     return InvalidArgument("{}: architectures: expected an array of one class name, got {}", source,
                            architectures ? architectures->ToString() : "nothing");
   }
+  return *name;
+}
+
+Result<Checkpoint> MakeDummyCheckpoint(ConfigValue config, const std::string& source,
+                                       const CheckpointOptions& options) {
   Checkpoint checkpoint;
   checkpoint.source = source;
-  checkpoint.architecture = *name;
+  RETURN_IF_ERROR(HasFp8Blocks(config, source).status());
+  ASSIGN_OR_RETURN(checkpoint.architecture, ArchitectureOf(config, source));
   checkpoint.config = std::move(config);
   checkpoint.tensors = MakeDummyTensors(source, options.dummy_dtype, options.dummy_seed);
   return checkpoint;
@@ -58,6 +75,10 @@ Result<Checkpoint> OpenCheckpoint(const std::string& path, const CheckpointOptio
     ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(config_path, kMaxConfigBytes));
     ASSIGN_OR_RETURN(ConfigValue config, ParseConfigJson(text, config_path));
     return MakeDummyCheckpoint(std::move(config), config_path, options);
+  }
+  if (IsDirectory(path)) {
+    const size_t end = path.find_last_not_of('/');  // "model/" is called "model"
+    return OpenHfCheckpoint(end == std::string::npos ? path : path.substr(0, end + 1));
   }
   ASSIGN_OR_RETURN(std::shared_ptr<const GgufFile> file, GgufFile::Open(path));
   return MakeGgufCheckpoint(std::move(file));

@@ -3,16 +3,28 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "tensor/dtype.h"
 #include "tokamak/status.h"
 #include "weights/config.h"
 #include "weights/config_reader.h"
+#include "weights/embedding_spec.h"
 #include "weights/gguf.h"
+#include "weights/safetensors.h"
 #include "weights/tensor_source.h"
 
 namespace tokamak {
+
+// How the authors of a checkpoint want tokens to be chosen where a request does not say. Absent:
+// they say nothing.
+struct GenerationDefaults {
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int32_t> top_k, max_tokens;
+  std::vector<int32_t> eos_token_ids;  // ascending
+};
 
 struct Checkpoint {
   std::string source;        // the path, for messages
@@ -23,6 +35,12 @@ struct Checkpoint {
   // The file, for what it says beside the weights (tokenizer, chat template); null when the
   // checkpoint is not GGUF.
   std::shared_ptr<const GgufFile> gguf;
+  // The same for a Hugging Face directory: its path, and its weights; empty and null otherwise.
+  std::string directory;
+  std::shared_ptr<const SafetensorsModel> safetensors;
+  GenerationDefaults generation;
+  // How texts become vectors, where the checkpoint is one that embeds.
+  std::optional<EmbeddingSpec> embedding;
 
   // Reads `config`; the checkpoint must outlive the reader.
   ConfigReader Reader() const { return ConfigReader(config, source); }
@@ -34,8 +52,9 @@ struct CheckpointOptions {
   uint64_t dummy_seed = 0;
 };
 
-// Opens a .gguf file (the first, when split), or "dummy:<config.json>": random weights for the
-// architecture that a Hugging Face configuration describes. Reads metadata only.
+// Opens a .gguf file (the first, when split), a Hugging Face directory, or "dummy:<config.json>":
+// random weights for the architecture that a Hugging Face configuration describes. Reads metadata
+// only.
 Result<Checkpoint> OpenCheckpoint(const std::string& path, const CheckpointOptions& options = {});
 
 // The two ways of OpenCheckpoint, for what is not at a path. A checkpoint made from a GGUF file has
@@ -44,5 +63,8 @@ Result<Checkpoint> OpenCheckpoint(const std::string& path, const CheckpointOptio
 Result<Checkpoint> MakeGgufCheckpoint(std::shared_ptr<const GgufFile> file);
 Result<Checkpoint> MakeDummyCheckpoint(ConfigValue config, const std::string& source,
                                        const CheckpointOptions& options = {});
+
+// The class that a config.json names, or an error: it must name one.
+Result<std::string> ArchitectureOf(const ConfigValue& config, const std::string& source);
 
 }  // namespace tokamak

@@ -166,8 +166,10 @@ struct BadMetadata {
 const BadMetadata kBadMetadata[] = {
     {"UnknownKey", [](GgufWriter& w) { w.Set("llama.attention.sliding_window", 64); },
      "does not know what to do with metadata \"llama.attention.sliding_window\""},
-    {"Experts", [](GgufWriter& w) { w.Set("llama.expert_count", 8); },
-     "\"llama.expert_count\" is 8; only 0 is supported"},
+    {"Experts", [](GgufWriter& w) { w.Set("llama.expert_used_count", 2); },
+     "\"llama.expert_used_count\" is 2; only 0 is supported"},
+    {"HalfAMixture", [](GgufWriter& w) { w.Set("llama.expert_count", 8); },
+     "no \"llama.expert_used_count\"; this architecture needs it"},
     {"ScalingType", [](GgufWriter& w) { w.Set("llama.rope.scaling.type", "longrope"); },
      "\"llama.rope.scaling.type\" is \"longrope\"; none, linear and yarn"},
     {"WrongType", [](GgufWriter& w) { w.Set("llama.rope.freq_base", "big"); },
@@ -200,7 +202,7 @@ TEST_P(GgufCheckpointErrorTest, IsRefusedNamingTheKey) {
 
 TEST(GgufCheckpoint, UnknownArchitectureAndVocabularyOnlyFilesAreNamed) {
   EXPECT_THAT(Make(Tiny({.architecture = "mamba"})).status().ToString(),
-              HasSubstr("architecture \"mamba\" is not supported; supported: llama"));
+              HasSubstr("architecture \"mamba\" is not supported; supported: bert, llama"));
   GgufWriter empty;
   EXPECT_THAT(Make(empty).status().ToString(), HasSubstr("no \"general.architecture\""));
   empty.Set("general.architecture", "llama");

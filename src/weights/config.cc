@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <unordered_set>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -39,7 +40,7 @@ class ConfigBuilder final : public nlohmann::json_sax<nlohmann::json> {
   bool start_array(size_t) override { return Push(ConfigValue(ConfigValue::Array())); }
   bool end_array() override { return Pop(); }
   bool key(std::string& name) override {
-    if (open_.back().value.Find(name) != nullptr) {
+    if (!open_.back().names.insert(name).second) {
       return Fail(fmt::format("{} appears twice in one object", Quoted(name)));
     }
     open_.back().key = std::move(name);
@@ -58,7 +59,8 @@ class ConfigBuilder final : public nlohmann::json_sax<nlohmann::json> {
  private:
   struct Open {
     ConfigValue value;
-    std::string key;  // of the member being parsed
+    std::string key = {};  // of the member being parsed
+    std::unordered_set<std::string> names = {};
   };
 
   bool Fail(const std::string& message) {
@@ -67,7 +69,7 @@ class ConfigBuilder final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool Push(ConfigValue value) {
     if (open_.size() == kMaxDepth) return Fail(fmt::format("nested more than {} deep", kMaxDepth));
-    open_.push_back({std::move(value), {}});
+    open_.push_back({std::move(value)});
     return true;
   }
   bool Pop() {

@@ -31,7 +31,9 @@ constexpr std::string_view kWithoutEffect[] = {
     "id2label",
     "initializer_range",
     "is_llama_config",
+    "is_matryoshka",  // of embeddings: weights/embedding_spec.h reads it and the next one
     "label2id",
+    "matryoshka_dimensions",
     "model_type",
     "num_return_sequences",
     "output_attentions",
@@ -39,6 +41,7 @@ constexpr std::string_view kWithoutEffect[] = {
     "pad_token_id",
     "prefix",
     "problem_type",
+    "quantization_config",  // of how weights are stored: read where they are opened
     "resid_pdrop",
     "return_dict",
     "return_dict_in_generate",
@@ -90,6 +93,11 @@ const ConfigValue* ConfigReader::Require(std::string_view name) {
 bool ConfigReader::Has(std::string_view name) const {
   const ConfigValue* value = config_->Find(name);
   return value != nullptr && !value->is_null();
+}
+
+bool ConfigReader::IsNull(std::string_view name) const {
+  const ConfigValue* value = config_->Find(name);
+  return value != nullptr && value->is_null();
 }
 
 void ConfigReader::WrongType(std::string_view name, const char* expected, const ConfigValue& got) {

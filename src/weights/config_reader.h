@@ -69,6 +69,8 @@ class ConfigReader {
   std::string StringOr(std::string_view name, std::string_view absent);
   // Not there and null are the same.
   bool Has(std::string_view name) const;
+  // There, and null: where that is not what absence means.
+  bool IsNull(std::string_view name) const;
 
   // The field must have this value; the Or forms accept its absence too.
   void Expect(std::string_view name, const ConfigValue& value);

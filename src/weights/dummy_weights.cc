@@ -64,6 +64,7 @@ class DummyTensors final : public TensorSource {
                      .deviation = is_norm ? kNormDeviation : kWeightDeviation}));
   }
 
+  void Skip(std::string_view) override {}
   Status CheckAllUsed() const override { return Status(); }
 
  private:

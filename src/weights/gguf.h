@@ -25,6 +25,7 @@
 #include "tokamak/status.h"
 #include "weights/byte_source.h"
 #include "weights/gguf_types.h"
+#include "weights/stored_tensor.h"
 
 namespace tokamak {
 
@@ -93,19 +94,6 @@ class GgufMetadata {
   std::map<std::string, size_t, std::less<>> index_;
 };
 
-// The description of one tensor.
-struct GgufTensor {
-  std::string name;
-  uint32_t type_id = 0;
-  std::string type_name;       // "Q4_K"; "type 77" when unknown
-  std::optional<DType> dtype;  // nothing: this build cannot read the type
-  Shape shape;                 // outermost first: [out features, in features] for a matrix
-  int part = 0;                // which file of a split model
-  uint64_t offset = 0;         // of the data, from the start of that file
-  // Bytes of the data; nothing when the type's layout is unknown.
-  std::optional<uint64_t> bytes;
-};
-
 // One file of a model.
 struct GgufPart {
   std::shared_ptr<const ByteSource> source;
@@ -128,13 +116,13 @@ class GgufFile {
   const std::string& name() const { return parts_.front().source->name(); }
   const GgufMetadata& metadata() const { return parts_.front().metadata; }
   const std::vector<GgufPart>& parts() const { return parts_; }
-  const std::vector<GgufTensor>& tensors() const { return tensors_; }
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }
   // Null when there is no such tensor.
-  const GgufTensor* FindTensor(std::string_view name) const;
+  const StoredTensor* FindTensor(std::string_view name) const;
 
   // The tensor's data, readable from many threads, valid without this object. kUnimplemented when
   // this build cannot read its type.
-  Result<std::shared_ptr<const WeightSource>> Weight(const GgufTensor& tensor) const;
+  Result<std::shared_ptr<const WeightSource>> Weight(const StoredTensor& tensor) const;
 
  private:
   Status AddPart(std::shared_ptr<const ByteSource> source);
@@ -142,7 +130,7 @@ class GgufFile {
   Status IndexTensors();
 
   std::vector<GgufPart> parts_;
-  std::vector<GgufTensor> tensors_;
+  std::vector<StoredTensor> tensors_;
   std::map<std::string, size_t, std::less<>> tensor_index_;
 };
 

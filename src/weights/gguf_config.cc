@@ -110,23 +110,74 @@ void TranslateAttention(KeyReader& keys, ConfigValue* config) {
   }
 }
 
-// What llama.cpp does for these architectures: a softmax, the weights of the chosen divided by
-// their sum, experts in every layer.
+// What llama.cpp does for these architectures: experts in every layer, a softmax and, but for
+// Qwen2-MoE, the weights of the chosen divided by their sum.
 void TranslateExperts(KeyReader& keys, const GgufArchitecture& architecture, ConfigValue* config) {
   if (!architecture.has_experts) {
     keys.ExpectNumber("expert_count", 0);
     keys.ExpectNumber("expert_used_count", 0);
     return;
   }
-  config->Set("num_experts", keys.Int("expert_count"));
   config->Set("num_experts_per_tok", keys.Int("expert_used_count"));
-  config->Set("moe_intermediate_size", keys.Int("expert_feed_forward_length"));
-  config->Set("norm_topk_prob", true);
+  const std::string_view family = architecture.hf_name;
+  if (family == "Qwen3MoeForCausalLM" || family == "Qwen2MoeForCausalLM") {
+    config->Set("num_experts", keys.Int("expert_count"));
+    config->Set("moe_intermediate_size", keys.Int("expert_feed_forward_length"));
+    config->Set("norm_topk_prob", family == "Qwen3MoeForCausalLM");
+    if (family == "Qwen2MoeForCausalLM") {
+      config->Set("shared_expert_intermediate_size", keys.Int("expert_shared_feed_forward_length"));
+    }
+    return;
+  }
+  config->Set("num_local_experts", keys.Int("expert_count"));
+  if (keys.Has("expert_feed_forward_length")) {
+    config->Set("intermediate_size", keys.Int("expert_feed_forward_length"));
+  }
+}
+
+// What these architectures have beside the fields that all share. llama.cpp knows the rest.
+void TranslateFamily(KeyReader& keys, const GgufArchitecture& architecture, ConfigValue* config) {
+  const std::string_view family = architecture.hf_name;
+  if (family == "GptOssForCausalLM") {
+    config->Set("sliding_window", keys.Int("attention.sliding_window"));
+    // gpt-oss is the one family whose ramp has no whole ends, which no key says.
+    if (const ConfigValue* rope = config->Find("rope_scaling")) {
+      ConfigValue exact = *rope;
+      exact.Set("truncate", false);
+      config->Set("rope_scaling", std::move(exact));
+    }
+  }
+  if (family == "Phi3ForCausalLM" && keys.Has("attention.sliding_window")) {
+    const ConfigValue window = keys.Int("attention.sliding_window");
+    if (window.AsInt().value_or(0) > 0) config->Set("sliding_window", window);  // else none
+  }
+  const bool gemma2 = family == "Gemma2ForCausalLM";
+  if (gemma2 || family == "Gemma3ForCausalLM") {
+    config->Set("hidden_act", "gelu_pytorch_tanh");
+    config->Set("sliding_window", keys.Int("attention.sliding_window"));
+    for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+      if (gemma2 || keys.Has(cap)) config->Set(cap, keys.Number(cap));
+    }
+    if (!gemma2 && keys.Has("rope.freq_base_swa")) {
+      config->Set("rope_local_base_freq", keys.Number("rope.freq_base_swa"));
+    }
+    // The 27B models scale scores by what their width would give a head, the others by the head.
+    const int64_t kLayersOf27B = gemma2 ? 46 : 62;
+    const auto value = [config](const char* name) {
+      const ConfigValue* field = config->Find(name);
+      return field != nullptr ? field->AsInt().value_or(0) : 0;
+    };
+    const int64_t heads = value("num_attention_heads");
+    const bool by_width = value("num_hidden_layers") == kLayersOf27B && heads > 0;
+    config->Set("query_pre_attn_scalar",
+                by_width ? value("hidden_size") / heads : value("head_dim"));
+  }
 }
 
 // llama.cpp's defaults: base 10000, all dimensions of a head, linear scaling when only a factor is
-// given.
-void TranslateRope(KeyReader& keys, ConfigValue* config) {
+// given. `has_factors`: TranslateLongRope
+// reads the rest.
+void TranslateRope(KeyReader& keys, bool has_factors, ConfigValue* config) {
   config->Set("rope_theta",
               keys.Has("rope.freq_base") ? keys.Number("rope.freq_base") : ConfigValue(10000.0));
   if (keys.Has("rope.dimension_count")) {
@@ -170,15 +221,47 @@ void TranslateRope(KeyReader& keys, ConfigValue* config) {
     keys.ExpectNumber("rope.scaling.yarn_attn_factor", 1);
   } else if (type == "none") {
     keys.Ignore("rope.scaling.factor");
-  } else if (type != "linear") {
-    keys.Unsupported("rope.scaling.type", Quoted(type), "none, linear and yarn are supported");
+  } else if (type != "linear" && !(type == "longrope" && has_factors)) {
+    keys.Unsupported("rope.scaling.type", Quoted(type),
+                     "none, linear and yarn are supported, and Phi-3's longrope with its factors");
   }
   if (!scaling.is_null()) config->Set("rope_scaling", std::move(scaling));
 }
 
+// LongRoPE's divisors, one set for short contexts and one for long, which are tensors.
+Status TranslateLongRope(const GgufFile& file, KeyReader& keys, ConfigValue* config) {
+  const StoredTensor* sets[] = {file.FindTensor("rope_factors_short.weight"),
+                                file.FindTensor("rope_factors_long.weight")};
+  if (keys.Has("rope.scaling.original_context_length")) {
+    config->Set("original_max_position_embeddings",
+                keys.Int("rope.scaling.original_context_length"));
+  }
+  if (sets[0] == nullptr || sets[1] == nullptr) return Status();
+  ConfigValue scaling;
+  scaling.Set("rope_type", "longrope");
+  if (keys.Has("rope.scaling.attn_factor")) {
+    scaling.Set("attention_factor", keys.Number("rope.scaling.attn_factor"));
+  }
+  for (const StoredTensor* set : sets) {
+    ASSIGN_OR_RETURN(const std::shared_ptr<const WeightSource> source, file.Weight(*set));
+    constexpr int64_t kMost = 1 << 16;  // of dimensions of a head
+    if (source->dtype() != DType::kF32 || source->shape().rank() != 1 ||
+        source->shape().cols() > kMost) {
+      return DataLoss("{}: tensor {} is no F32 vector of divisors", file.name(), Quoted(set->name));
+    }
+    std::vector<float> values(static_cast<size_t>(source->shape().cols()));
+    RETURN_IF_ERROR(source->ReadRows(0, 1, reinterpret_cast<std::byte*>(values.data())));
+    ConfigValue::Array factors;
+    for (const float value : values) factors.emplace_back(static_cast<double>(value));
+    scaling.Set(set == sets[0] ? "short_factor" : "long_factor", ConfigValue(std::move(factors)));
+  }
+  config->Set("rope_scaling", std::move(scaling));
+  return Status();
+}
+
 // What the tensors tell and no key does.
 Status TranslateTensors(const GgufFile& file, KeyReader& keys, ConfigValue* config) {
-  const GgufTensor* embeddings = file.FindTensor("token_embd.weight");
+  const StoredTensor* embeddings = file.FindTensor("token_embd.weight");
   if (embeddings == nullptr || embeddings->shape.rank() != 2) {
     return DataLoss("{}: {}; is this a model, or only its vocabulary?", file.name(),
                     embeddings == nullptr ? "there is no tensor \"token_embd.weight\""
@@ -202,22 +285,61 @@ Status TranslateTensors(const GgufFile& file, KeyReader& keys, ConfigValue* conf
   return Status();
 }
 
-}  // namespace
-
-Result<ConfigValue> TranslateGgufConfig(const GgufFile& file,
-                                        const GgufArchitecture& architecture) {
-  KeyReader keys(file, architecture.name);
+// The fields that every family has.
+ConfigValue TranslateSizes(KeyReader& keys) {
   ConfigValue config;
   config.Set("hidden_size", keys.Int("embedding_length"));
   config.Set("num_hidden_layers", keys.Int("block_count"));
   config.Set("intermediate_size", keys.Int("feed_forward_length"));
   config.Set("max_position_embeddings", keys.Int("context_length"));
+  return config;
+}
+
+// BERT's. The format does not say which GELU; the model's own is the exact one.
+Result<ConfigValue> TranslateEncoder(const GgufFile& file, KeyReader& keys) {
+  ConfigValue config = TranslateSizes(keys);
+  config.Set("num_attention_heads", keys.Int("attention.head_count"));
+  config.Set("layer_norm_eps", keys.Number("attention.layer_norm_epsilon"));
+  config.Set("hidden_act", "gelu");
+  keys.Ignore("pooling_type");  // weights/embedding_spec.h reads it
+  keys.Ignore("attention.causal");
+  if (file.metadata().Has("bert.attention.causal")) {
+    ASSIGN_OR_RETURN(const bool causal, file.metadata().Bool("bert.attention.causal"));
+    if (causal) keys.Unsupported("attention.causal", "true", "only false is supported");
+  }
+  for (const auto& [tensor, field] : {std::pair("token_embd.weight", "vocab_size"),
+                                      std::pair("token_types.weight", "type_vocab_size")}) {
+    const StoredTensor* found = file.FindTensor(tensor);
+    if (found == nullptr || found->shape.rank() != 2) {
+      return DataLoss("{}: there is no matrix {}; is this a model, or only its vocabulary?",
+                      file.name(), Quoted(tensor));
+    }
+    config.Set(field, found->shape[0]);
+  }
+  RETURN_IF_ERROR(keys.Finish());
+  return config;
+}
+
+}  // namespace
+
+Result<ConfigValue> TranslateGgufConfig(const GgufFile& file,
+                                        const GgufArchitecture& architecture) {
+  KeyReader keys(file, architecture.name);
+  if (architecture.encoder) return TranslateEncoder(file, keys);
+  ConfigValue config = TranslateSizes(keys);
   config.Set("rms_norm_eps", keys.Number("attention.layer_norm_rms_epsilon"));
   config.Set("hidden_act", "silu");
   TranslateAttention(keys, &config);
   TranslateExperts(keys, architecture, &config);
-  TranslateRope(keys, &config);
+  const bool phi3 = std::string_view(architecture.hf_name) == "Phi3ForCausalLM";
+  TranslateRope(keys,
+                phi3 && file.FindTensor("rope_factors_short.weight") != nullptr &&
+                    file.FindTensor("rope_factors_long.weight") != nullptr,
+                &config);
+  TranslateFamily(keys, architecture, &config);
+  if (phi3) RETURN_IF_ERROR(TranslateLongRope(file, keys, &config));
   keys.Ignore("tensor_data_layout");
+  keys.Ignore("pooling_type");  // weights/embedding_spec.h reads it
   RETURN_IF_ERROR(TranslateTensors(file, keys, &config));
   RETURN_IF_ERROR(keys.Finish());
   return config;

@@ -58,36 +58,6 @@ Result<std::string> SiblingPath(const std::string& first_path, int64_t index, in
   return first_path.substr(0, first_path.size() - suffix.size()) + SplitSuffix(index, count);
 }
 
-class GgufWeight final : public WeightSource {
- public:
-  GgufWeight(std::shared_ptr<const ByteSource> source, const GgufTensor& tensor)
-      : source_(std::move(source)),
-        name_(fmt::format("{}: {}", source_->name(), Quoted(tensor.name))),
-        dtype_(*tensor.dtype),
-        shape_(tensor.shape),
-        offset_(tensor.offset),
-        row_bytes_(RowBytes(dtype_, shape_.cols())) {}
-
-  const std::string& name() const override { return name_; }
-  DType dtype() const override { return dtype_; }
-  const Shape& shape() const override { return shape_; }
-  Status ReadRows(int64_t begin, int64_t end, std::byte* destination) const override {
-    CHECK(0 <= begin && begin <= end && end <= shape_.rows());
-    const Status status =
-        source_->ReadAt(offset_ + static_cast<uint64_t>(begin) * row_bytes_, destination,
-                        static_cast<size_t>(end - begin) * row_bytes_);
-    return status.ok() ? status : status.WithContext(name_);
-  }
-
- private:
-  const std::shared_ptr<const ByteSource> source_;
-  const std::string name_;
-  const DType dtype_;
-  const Shape shape_;
-  const uint64_t offset_;
-  const size_t row_bytes_;
-};
-
 }  // namespace
 
 Result<std::shared_ptr<const GgufFile>> GgufFile::Open(const std::string& path) {
@@ -147,7 +117,7 @@ Status GgufFile::IndexTensors() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const auto [it, inserted] = tensor_index_.emplace(tensors_[i].name, i);
     if (inserted) continue;
-    const GgufTensor& first = tensors_[it->second];
+    const StoredTensor& first = tensors_[it->second];
     return DataLoss("{}: at byte {}: tensor {} appears twice; the first is at byte {} of {}",
                     parts_[static_cast<size_t>(tensors_[i].part)].source->name(),
                     tensors_[i].offset, Quoted(first.name), first.offset,
@@ -156,18 +126,18 @@ Status GgufFile::IndexTensors() {
   return Status();
 }
 
-const GgufTensor* GgufFile::FindTensor(std::string_view name) const {
+const StoredTensor* GgufFile::FindTensor(std::string_view name) const {
   const auto it = tensor_index_.find(name);
   return it == tensor_index_.end() ? nullptr : &tensors_[it->second];
 }
 
-Result<std::shared_ptr<const WeightSource>> GgufFile::Weight(const GgufTensor& tensor) const {
+Result<std::shared_ptr<const WeightSource>> GgufFile::Weight(const StoredTensor& tensor) const {
   const GgufPart& part = parts_[static_cast<size_t>(tensor.part)];
   if (!tensor.dtype) {
     return Unimplemented("{}: tensor {} has type {}, which this build cannot read",
                          part.source->name(), Quoted(tensor.name), tensor.type_name);
   }
-  return std::shared_ptr<const WeightSource>(std::make_shared<GgufWeight>(part.source, tensor));
+  return MakeStoredWeight(part.source, tensor);
 }
 
 }  // namespace tokamak

@@ -79,7 +79,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto file = GgufFile::FromParts(std::move(parts));
   if (!file.ok()) return 0;
   for (const auto& entry : (*file)->metadata().entries()) Visit(entry.value);
-  for (const GgufTensor& tensor : (*file)->tensors()) {
+  for (const StoredTensor& tensor : (*file)->tensors()) {
     const auto weight = (*file)->Weight(tensor);
     if (weight.ok()) ReadWeight(**weight);
   }

@@ -43,12 +43,106 @@ constexpr GgufTensorName kQwen3Tensors[] = {
     {"model.layers.*.mlp.experts.*.gate_proj", "blk.*.ffn_gate_exps"},
     {"model.layers.*.mlp.experts.*.up_proj", "blk.*.ffn_up_exps"},
     {"model.layers.*.mlp.experts.*.down_proj", "blk.*.ffn_down_exps"},
+    {"model.layers.*.mlp.shared_expert.gate_proj", "blk.*.ffn_gate_shexp"},
+    {"model.layers.*.mlp.shared_expert.up_proj", "blk.*.ffn_up_shexp"},
+    {"model.layers.*.mlp.shared_expert.down_proj", "blk.*.ffn_down_shexp"},
+    {"model.layers.*.mlp.shared_expert_gate", "blk.*.ffn_gate_inp_shexp"},
+};
+
+// The factors of LongRoPE are read with the configuration.
+constexpr GgufTensorName kPhi3Tensors[] = {
+    {"model.embed_tokens", "token_embd"},
+    {"model.norm", "output_norm"},
+    {"lm_head", "output"},
+    {"model.layers.*.input_layernorm", "blk.*.attn_norm"},
+    {"model.layers.*.self_attn.qkv_proj", "blk.*.attn_qkv"},
+    {"model.layers.*.self_attn.o_proj", "blk.*.attn_output"},
+    {"model.layers.*.post_attention_layernorm", "blk.*.ffn_norm"},
+    {"model.layers.*.mlp.gate_up_proj", "blk.*.ffn_up"},
+    {"model.layers.*.mlp.down_proj", "blk.*.ffn_down"},
+};
+
+constexpr GgufTensorName kBertTensors[] = {
+    {"embeddings.word_embeddings", "token_embd"},
+    {"embeddings.position_embeddings", "position_embd"},
+    {"embeddings.token_type_embeddings", "token_types"},
+    {"embeddings.LayerNorm", "token_embd_norm"},
+    {"encoder.layer.*.attention.self.query", "blk.*.attn_q"},
+    {"encoder.layer.*.attention.self.key", "blk.*.attn_k"},
+    {"encoder.layer.*.attention.self.value", "blk.*.attn_v"},
+    {"encoder.layer.*.attention.output.dense", "blk.*.attn_output"},
+    {"encoder.layer.*.attention.output.LayerNorm", "blk.*.attn_output_norm"},
+    {"encoder.layer.*.intermediate.dense", "blk.*.ffn_up"},
+    {"encoder.layer.*.output.dense", "blk.*.ffn_down"},
+    {"encoder.layer.*.output.LayerNorm", "blk.*.layer_output_norm"},
+};
+
+constexpr GgufTensorName kMixtralTensors[] = {
+    {"model.embed_tokens", "token_embd"},
+    {"model.norm", "output_norm"},
+    {"lm_head", "output"},
+    {"rope_freqs", "rope_freqs"},
+    {"model.layers.*.input_layernorm", "blk.*.attn_norm"},
+    {"model.layers.*.self_attn.q_proj", "blk.*.attn_q", GgufRows::kInterleavedQueryHeads},
+    {"model.layers.*.self_attn.k_proj", "blk.*.attn_k", GgufRows::kInterleavedKeyHeads},
+    {"model.layers.*.self_attn.v_proj", "blk.*.attn_v"},
+    {"model.layers.*.self_attn.o_proj", "blk.*.attn_output"},
+    {"model.layers.*.post_attention_layernorm", "blk.*.ffn_norm"},
+    {"model.layers.*.block_sparse_moe.gate", "blk.*.ffn_gate_inp"},
+    {"model.layers.*.block_sparse_moe.experts.*.w1", "blk.*.ffn_gate_exps"},
+    {"model.layers.*.block_sparse_moe.experts.*.w2", "blk.*.ffn_down_exps"},
+    {"model.layers.*.block_sparse_moe.experts.*.w3", "blk.*.ffn_up_exps"},
+};
+
+// Its experts as separate gates and ups, which alternate in Hugging Face's tensors.
+constexpr GgufTensorName kGptOssTensors[] = {
+    {"model.embed_tokens", "token_embd"},
+    {"model.norm", "output_norm"},
+    {"lm_head", "output"},
+    {"model.layers.*.input_layernorm", "blk.*.attn_norm"},
+    {"model.layers.*.self_attn.q_proj", "blk.*.attn_q"},
+    {"model.layers.*.self_attn.k_proj", "blk.*.attn_k"},
+    {"model.layers.*.self_attn.v_proj", "blk.*.attn_v"},
+    {"model.layers.*.self_attn.o_proj", "blk.*.attn_output"},
+    {"model.layers.*.self_attn.sinks", "blk.*.attn_sinks.weight"},
+    {"model.layers.*.post_attention_layernorm", "blk.*.post_attention_norm"},
+    {"model.layers.*.mlp.router", "blk.*.ffn_gate_inp"},
+    {"model.layers.*.mlp.experts.*.gate_proj", "blk.*.ffn_gate_exps"},
+    {"model.layers.*.mlp.experts.*.up_proj", "blk.*.ffn_up_exps"},
+    {"model.layers.*.mlp.experts.*.down_proj", "blk.*.ffn_down_exps"},
+};
+
+constexpr GgufTensorName kGemmaTensors[] = {
+    {"model.embed_tokens", "token_embd"},
+    {"model.norm", "output_norm", GgufRows::kPlusOne},
+    {"lm_head", "output"},
+    {"model.layers.*.input_layernorm", "blk.*.attn_norm", GgufRows::kPlusOne},
+    {"model.layers.*.self_attn.q_proj", "blk.*.attn_q"},
+    {"model.layers.*.self_attn.k_proj", "blk.*.attn_k"},
+    {"model.layers.*.self_attn.v_proj", "blk.*.attn_v"},
+    {"model.layers.*.self_attn.o_proj", "blk.*.attn_output"},
+    {"model.layers.*.self_attn.q_norm", "blk.*.attn_q_norm", GgufRows::kPlusOne},
+    {"model.layers.*.self_attn.k_norm", "blk.*.attn_k_norm", GgufRows::kPlusOne},
+    {"model.layers.*.post_attention_layernorm", "blk.*.post_attention_norm", GgufRows::kPlusOne},
+    {"model.layers.*.pre_feedforward_layernorm", "blk.*.ffn_norm", GgufRows::kPlusOne},
+    {"model.layers.*.post_feedforward_layernorm", "blk.*.post_ffw_norm", GgufRows::kPlusOne},
+    {"model.layers.*.mlp.gate_proj", "blk.*.ffn_gate"},
+    {"model.layers.*.mlp.up_proj", "blk.*.ffn_up"},
+    {"model.layers.*.mlp.down_proj", "blk.*.ffn_down"},
 };
 
 constexpr GgufArchitecture kArchitectures[] = {
+    {"bert", "BertModel", kBertTensors, false, /*encoder=*/true},
     {"llama", "LlamaForCausalLM", kLlamaTensors},
+    {"llama", "MixtralForCausalLM", kMixtralTensors, true},
+    {"qwen2", "Qwen2ForCausalLM", kQwen3Tensors},
     {"qwen3", "Qwen3ForCausalLM", kQwen3Tensors},
     {"qwen3moe", "Qwen3MoeForCausalLM", kQwen3Tensors, true},
+    {"qwen2moe", "Qwen2MoeForCausalLM", kQwen3Tensors, true},
+    {"phi3", "Phi3ForCausalLM", kPhi3Tensors},
+    {"gemma2", "Gemma2ForCausalLM", kGemmaTensors},
+    {"gemma3", "Gemma3ForCausalLM", kGemmaTensors},
+    {"gpt-oss", "GptOssForCausalLM", kGptOssTensors, true},
 };
 
 bool IsNumber(std::string_view text) {
@@ -58,16 +152,19 @@ bool IsNumber(std::string_view text) {
 
 }  // namespace
 
-const GgufArchitecture* FindGgufArchitecture(std::string_view name) {
+const GgufArchitecture* FindGgufArchitecture(std::string_view name, bool experts) {
+  const GgufArchitecture* found = nullptr;
   for (const GgufArchitecture& architecture : kArchitectures) {
-    if (architecture.name == name) return &architecture;
+    if (architecture.name != name) continue;
+    if (found == nullptr || architecture.has_experts == experts) found = &architecture;
   }
-  return nullptr;
+  return found;
 }
 
 std::string SupportedGgufArchitectures() {
   std::string out;
   for (const GgufArchitecture& architecture : kArchitectures) {
+    if (out.ends_with(architecture.name)) continue;  // two families
     if (!out.empty()) out += ", ";
     out += architecture.name;
   }
@@ -93,8 +190,11 @@ GgufTensorPlace FindGgufTensorPlace(const GgufArchitecture& architecture,
       pattern += part;
     }
   }
+  const std::string_view last = hf_name.substr(dot);
+  const std::string whole = pattern + std::string(last);
   for (const GgufTensorName& entry : architecture.tensors) {
-    if (entry.hf != pattern) continue;
+    const bool is_whole = entry.hf == whole;
+    if (!is_whole && entry.hf != pattern) continue;
     GgufTensorPlace place = {entry.gguf, entry.rows, std::nullopt};
     if (const size_t star = place.name.find('*'); star != std::string::npos) {
       place.name.replace(star, 1, numbers.front());
@@ -105,7 +205,7 @@ GgufTensorPlace FindGgufTensorPlace(const GgufArchitecture& architecture,
       std::from_chars(digits.data(), digits.data() + digits.size(), expert);
       place.expert = expert;
     }
-    place.name += hf_name.substr(dot);
+    if (!is_whole) place.name += last;
     return place;
   }
   return {};

@@ -16,10 +16,12 @@ enum class GgufRows {
   // of Hugging Face into a RoPE of neighbours.
   kInterleavedQueryHeads,
   kInterleavedKeyHeads,
+  // 1 was added to each element: what Gemma stores as a difference from 1.
+  kPlusOne,
 };
 
-// Names without their last part (".weight", ".bias"); * stands for the layer, and a second one for
-// the expert: the file holds all experts of a layer in one tensor.
+// Names without their last part (".weight", ".bias"), or whole ones; * stands for the layer, and a
+// second one for the expert: the file holds all experts of a layer in one tensor.
 struct GgufTensorName {
   const char* hf;
   const char* gguf;
@@ -31,10 +33,12 @@ struct GgufArchitecture {
   const char* hf_name;  // Hugging Face's class
   std::span<const GgufTensorName> tensors;
   bool has_experts = false;
+  bool encoder = false;
 };
 
-// Null when the architecture is not supported.
-const GgufArchitecture* FindGgufArchitecture(std::string_view name);
+// Null when the architecture is not supported. `experts`: the file has them, by which two families
+// of one name differ.
+const GgufArchitecture* FindGgufArchitecture(std::string_view name, bool experts);
 // "llama, ...", for messages.
 std::string SupportedGgufArchitectures();
 

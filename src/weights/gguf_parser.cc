@@ -39,7 +39,7 @@ GgufParser::GgufParser(std::shared_ptr<const ByteSource> source, int part_index)
       storage_(std::make_shared<GgufStorage>()),
       part_index_(part_index) {}
 
-Result<GgufPart> GgufParser::Parse(std::vector<GgufTensor>* tensors) {
+Result<GgufPart> GgufParser::Parse(std::vector<StoredTensor>* tensors) {
   part_.metadata.file_ = source_->name();
   uint64_t num_tensors = 0, num_entries = 0;
   RETURN_IF_ERROR(ParseHeader(&num_tensors, &num_entries));
@@ -49,7 +49,7 @@ Result<GgufPart> GgufParser::Parse(std::vector<GgufTensor>* tensors) {
   // Nothing is reserved by a count: memory follows the bytes that are really there.
   const size_t first = tensors->size();
   for (uint64_t i = 0; i < num_tensors; ++i) {
-    GgufTensor tensor;
+    StoredTensor tensor;
     tensor.part = part_index_;
     RETURN_IF_ERROR(ParseTensor(i, &tensor));
     tensors->push_back(std::move(tensor));
@@ -200,7 +200,7 @@ Status GgufParser::ParseAlignment() {
   return Status();
 }
 
-Status GgufParser::ParseTensor(uint64_t index, GgufTensor* tensor) {
+Status GgufParser::ParseTensor(uint64_t index, StoredTensor* tensor) {
   field_ = fmt::format("tensor {}", index);
   uint64_t name_size = 0;
   RETURN_IF_ERROR(ReadString("name", &name_size));
@@ -212,9 +212,10 @@ Status GgufParser::ParseTensor(uint64_t index, GgufTensor* tensor) {
   field_ = fmt::format("tensor {} {}", index, Quoted(tensor->name));
   RETURN_IF_ERROR(ParseShape(tensor));
 
-  RETURN_IF_ERROR(Read("type", &tensor->type_id));
-  const GgufTensorType* type = FindGgufTensorType(tensor->type_id);
-  tensor->type_name = type ? type->name : fmt::format("type {}", tensor->type_id);
+  uint32_t id = 0;
+  RETURN_IF_ERROR(Read("type", &id));
+  const GgufTensorType* type = FindGgufTensorType(id);
+  tensor->type_name = type ? type->name : fmt::format("type {}", id);
   if (type != nullptr && type->block_bytes > 0) {
     if (tensor->shape.cols() % type->block_elements != 0) {
       return Malformed("type", fmt::format("{} packs {} elements, which do not divide rows of {}",
@@ -237,7 +238,7 @@ Status GgufParser::ParseTensor(uint64_t index, GgufTensor* tensor) {
   return Status();
 }
 
-Status GgufParser::ParseShape(GgufTensor* tensor) {
+Status GgufParser::ParseShape(StoredTensor* tensor) {
   uint32_t rank = 0;
   RETURN_IF_ERROR(Read("number of dimensions", &rank));
   if (rank > static_cast<uint32_t>(Shape::kMaxRank)) {
@@ -276,12 +277,12 @@ Status GgufParser::ParseShape(GgufTensor* tensor) {
 }
 
 // Turns offsets within the data into offsets within the file, and checks that they lie in it.
-Status GgufParser::PlaceTensors(std::vector<GgufTensor>* tensors, size_t first) {
+Status GgufParser::PlaceTensors(std::vector<StoredTensor>* tensors, size_t first) {
   const uint64_t alignment = part_.alignment;
   part_.data_offset = (position_ + alignment - 1) / alignment * alignment;
   const uint64_t size = source_->size();
   for (size_t i = first; i < tensors->size(); ++i) {
-    GgufTensor& tensor = (*tensors)[i];
+    StoredTensor& tensor = (*tensors)[i];
     const uint64_t bytes = tensor.bytes.value_or(0);
     const uint64_t room = size < part_.data_offset ? 0 : size - part_.data_offset;
     if (tensor.offset > room || bytes > room - tensor.offset) {
@@ -297,14 +298,14 @@ Status GgufParser::PlaceTensors(std::vector<GgufTensor>* tensors, size_t first) 
   return CheckOverlap(*tensors, first);
 }
 
-Status GgufParser::CheckOverlap(const std::vector<GgufTensor>& tensors, size_t first) const {
-  std::vector<const GgufTensor*> sorted;
+Status GgufParser::CheckOverlap(const std::vector<StoredTensor>& tensors, size_t first) const {
+  std::vector<const StoredTensor*> sorted;
   for (size_t i = first; i < tensors.size(); ++i) sorted.push_back(&tensors[i]);
   std::sort(sorted.begin(), sorted.end(),
-            [](const GgufTensor* a, const GgufTensor* b) { return a->offset < b->offset; });
+            [](const StoredTensor* a, const StoredTensor* b) { return a->offset < b->offset; });
   for (size_t i = 1; i < sorted.size(); ++i) {
-    const GgufTensor& a = *sorted[i - 1];
-    const GgufTensor& b = *sorted[i];
+    const StoredTensor& a = *sorted[i - 1];
+    const StoredTensor& b = *sorted[i];
     if (a.offset + a.bytes.value_or(0) > b.offset) {
       return DataLoss("{}: at byte {}: tensors {} and {} overlap", source_->name(), b.offset,
                       Quoted(a.name), Quoted(b.name));

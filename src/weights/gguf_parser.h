@@ -24,18 +24,18 @@ class GgufParser {
   GgufParser(std::shared_ptr<const ByteSource> source, int part_index);
 
   // Call once. Tensors are appended to `tensors`.
-  Result<GgufPart> Parse(std::vector<GgufTensor>* tensors);
+  Result<GgufPart> Parse(std::vector<StoredTensor>* tensors);
 
  private:
   Status ParseHeader(uint64_t* num_tensors, uint64_t* num_entries);
   Status ParseEntry(uint64_t index);
   Status ParseValue(GgufType type, int depth, GgufValue* value);
   Status ParseArray(int depth, GgufValue* value);
-  Status ParseTensor(uint64_t index, GgufTensor* tensor);
-  Status ParseShape(GgufTensor* tensor);
+  Status ParseTensor(uint64_t index, StoredTensor* tensor);
+  Status ParseShape(StoredTensor* tensor);
   Status ParseAlignment();
-  Status PlaceTensors(std::vector<GgufTensor>* tensors, size_t first);
-  Status CheckOverlap(const std::vector<GgufTensor>& tensors, size_t first) const;
+  Status PlaceTensors(std::vector<StoredTensor>* tensors, size_t first);
+  Status CheckOverlap(const std::vector<StoredTensor>& tensors, size_t first) const;
 
   // Makes [position_, position_ + size) available in storage_->bytes.
   Status Need(uint64_t size, const char* what);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "weights/permuted_rows.h"
 #include "weights/printable.h"
+#include "weights/reordered.h"
 #include "weights/row_range.h"
 
 namespace tokamak {
@@ -32,15 +33,20 @@ class GgufTensors final : public TensorSource {
   Result<std::shared_ptr<const WeightSource>> Find(std::string_view name, const Shape& expected,
                                                    std::string_view meaning) override {
     const GgufTensorPlace place = FindGgufTensorPlace(architecture_, name);
-    const GgufTensor* tensor = place.name.empty() ? nullptr : file_->FindTensor(place.name);
+    const StoredTensor* tensor = place.name.empty() ? nullptr : file_->FindTensor(place.name);
     if (tensor == nullptr) {
       return NotFound("{}: there is no tensor {}, which the model needs as {}", file_->name(),
                       place.name.empty() ? "" : Quoted(place.name), name);
     }
     const std::string& path = file_->parts()[static_cast<size_t>(tensor->part)].source->name();
-    const Shape stored =
-        place.expert ? Shape{num_experts_, expected.rows(), expected.cols()} : expected;
-    if (tensor->shape != stored) {
+    Shape stored = expected;
+    if (place.expert) {
+      stored = expected.rank() == 1 ? Shape{num_experts_, expected.cols()}
+                                    : Shape{num_experts_, expected.rows(), expected.cols()};
+    }
+    // A matrix of one row may be a vector.
+    if (tensor->shape != stored &&
+        !(stored.rank() == 2 && stored[0] == 1 && tensor->shape == Shape{stored.cols()})) {
       return DataLoss(
           "{}: tensor {} has shape {}, expected {}{}. The file does not match its own "
           "metadata; download it again or report it to its author.",
@@ -64,27 +70,42 @@ class GgufTensors final : public TensorSource {
         return DeinterleaveHeads(std::move(weight), query_heads_);
       case GgufRows::kInterleavedKeyHeads:
         return DeinterleaveHeads(std::move(weight), key_heads_);
+      case GgufRows::kPlusOne:
+        return MinusOne(std::move(weight));
     }
     return weight;
   }
 
-  Status CheckAllUsed() const override {
-    constexpr size_t kShown = 10;
-    std::vector<std::string> unused;
-    size_t count = 0;
-    for (size_t i = 0; i < used_.size(); ++i) {
-      if (used_[i]) continue;
-      if (++count <= kShown) unused.push_back(Quoted(file_->tensors()[i].name));
+  void Skip(std::string_view prefix) override {
+    constexpr std::string_view kLayers = "model.layers.";
+    std::string stored;
+    if (prefix.starts_with(kLayers)) {
+      stored = "blk." + std::string(prefix.substr(kLayers.size()));
+    } else if (prefix == "lm_head.") {
+      stored = "output.";
+    } else {
+      return;
     }
-    if (count == 0) return Status();
-    return Unimplemented(
-        "{}: {} tensor{} the model has no use for: {}{}. It would compute "
-        "something else than was trained.",
-        file_->name(), count, count == 1 ? "" : "s", fmt::join(unused, ", "),
-        count > kShown ? fmt::format(" and {} more", count - kShown) : "");
+    for (size_t i = 0; i < used_.size(); ++i) {
+      if (file_->tensors()[i].name.starts_with(stored)) used_[i] = true;
+    }
+  }
+
+  Status CheckAllUsed() const override {
+    std::vector<std::string> unused;
+    for (size_t i = 0; i < used_.size(); ++i) {
+      const std::string& name = file_->tensors()[i].name;
+      if (!used_[i] && !IsInConfig(name)) unused.push_back(name);
+    }
+    return CheckNoneUnused(file_->name(), unused);
   }
 
  private:
+  // LongRoPE's factors are fields of the configuration (gguf_config.cc).
+  bool IsInConfig(std::string_view name) const {
+    return std::string_view(architecture_.name) == "phi3" && name.starts_with("rope_factors_");
+  }
+
   const std::shared_ptr<const GgufFile> file_;
   const GgufArchitecture& architecture_;
   const int64_t query_heads_, key_heads_, num_experts_;
@@ -103,7 +124,9 @@ std::shared_ptr<TensorSource> MakeGgufTensors(std::shared_ptr<const GgufFile> fi
                                               const ConfigValue& config) {
   return std::make_shared<GgufTensors>(
       std::move(file), architecture, IntOrZero(config, "num_attention_heads"),
-      IntOrZero(config, "num_key_value_heads"), IntOrZero(config, "num_experts"));
+      IntOrZero(config, "num_key_value_heads"),
+      IntOrZero(config,
+                config.Find("num_experts") != nullptr ? "num_experts" : "num_local_experts"));
 }
 
 }  // namespace tokamak

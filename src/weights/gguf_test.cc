@@ -127,7 +127,7 @@ TEST(Gguf, GettersNameTheKeyAndBothTypes) {
 TEST(Gguf, TensorsAreOutByInAndReadByRows) {
   const Result<GgufPtr> file = Parse(SmallFile());
   ASSERT_TRUE(file.ok());
-  const GgufTensor* tensor = (*file)->FindTensor("a.weight");
+  const StoredTensor* tensor = (*file)->FindTensor("a.weight");
   ASSERT_NE(tensor, nullptr);
   EXPECT_EQ(tensor->shape, (Shape{2, 32}));
   EXPECT_EQ(tensor->type_name, "Q8_0");
@@ -167,7 +167,7 @@ TEST(Gguf, UnreadableTensorTypeIsListedAndRefusedOnlyWhenRead) {
   EXPECT_EQ((*file)->tensors()[0].bytes, 66u);
   EXPECT_EQ((*file)->tensors()[1].type_name, "type 777");
   EXPECT_EQ((*file)->tensors()[1].bytes, std::nullopt);
-  for (const GgufTensor& tensor : (*file)->tensors()) {
+  for (const StoredTensor& tensor : (*file)->tensors()) {
     const auto weight = (*file)->Weight(tensor);
     ASSERT_FALSE(weight.ok());
     EXPECT_EQ(weight.status().code(), StatusCode::kUnimplemented);
@@ -381,7 +381,7 @@ void Walk(const GgufFile& file) {
     for (uint64_t i = 0; value.is_array() && i < value.size(); ++i) visit(value.Element(i));
   };
   for (const auto& entry : file.metadata().entries()) visit(entry.value);
-  for (const GgufTensor& tensor : file.tensors()) {
+  for (const StoredTensor& tensor : file.tensors()) {
     const auto weight = file.Weight(tensor);
     if (!weight.ok()) continue;
     std::vector<std::byte> data(*tensor.bytes);

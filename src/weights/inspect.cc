@@ -1,14 +1,16 @@
 #include "weights/inspect.h"
 
+#include <sys/stat.h>
+
 #include <fmt/format.h>
 #include <fmt/ostream.h>
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "weights/inspect_tensors.h"
 #include "weights/printable.h"
 
 namespace tokamak {
@@ -19,23 +21,6 @@ using Json = nlohmann::ordered_json;
 // Elements of an array, and bytes of a string, that are shown.
 constexpr uint64_t kShownElements = 6;
 constexpr size_t kShownBytes = 200;
-
-struct TypeTotal {
-  uint64_t tensors = 0, elements = 0, bytes = 0;
-};
-
-// By name of the tensor type.
-std::map<std::string, TypeTotal> TotalsOf(const GgufFile& file) {
-  std::map<std::string, TypeTotal> totals;
-  for (const GgufTensor& tensor : file.tensors()) {
-    TypeTotal& total = totals[tensor.type_name];
-    ++total.tensors;
-    // Sums of 64-bit counts from a hostile file may wrap; they are printed and nothing else.
-    total.elements += static_cast<uint64_t>(tensor.shape.elements());
-    total.bytes += tensor.bytes.value_or(0);
-  }
-  return totals;
-}
 
 std::string TypeName(const GgufValue& value) {
   if (!value.is_array()) return Name(value.type());
@@ -82,32 +67,7 @@ void PrintText(const GgufFile& file, std::ostream& out) {
     fmt::print(out, "  {:<{}}  {:<{}}  {}\n", quoted.substr(1, quoted.size() - 2), key_width,
                TypeName(entry.value), type_width, ValueText(entry.value));
   }
-  fmt::print(out, "\nTensors\n  {:<40}  {:<8}  {:<20}  {:>12}  {:>14}{}\n", "name", "type", "shape",
-             "bytes", "offset", file.parts().size() > 1 ? "  file" : "");
-  for (const GgufTensor& tensor : file.tensors()) {
-    const std::string quoted = Quoted(tensor.name, 200);
-    fmt::print(out, "  {:<40}  {:<8}  {:<20}  {:>12}  {:>14}{}\n",
-               quoted.substr(1, quoted.size() - 2), tensor.type_name, tensor.shape.ToString(),
-               tensor.bytes ? fmt::format("{}", *tensor.bytes) : "?", tensor.offset,
-               file.parts().size() > 1 ? fmt::format("  {}", tensor.part + 1) : "");
-  }
-  fmt::print(out, "\nTotals\n  {:<24}  {:>8}  {:>16}  {:>16}  {:>16}\n", "type", "tensors",
-             "elements", "bytes", "bits per element");
-  TypeTotal all;
-  const auto print_total = [&](const std::string& name, const TypeTotal& total) {
-    const double bits = total.elements == 0 ? 0
-                                            : 8.0 * static_cast<double>(total.bytes) /
-                                                  static_cast<double>(total.elements);
-    fmt::print(out, "  {:<24}  {:>8}  {:>16}  {:>16}  {:>16.2f}\n", name, total.tensors,
-               total.elements, total.bytes, bits);
-  };
-  for (const auto& [name, total] : TotalsOf(file)) {
-    print_total(name, total);
-    all.tensors += total.tensors;
-    all.elements += total.elements;
-    all.bytes += total.bytes;
-  }
-  print_total("all", all);
+  PrintTensors(file.tensors(), file.parts().size(), out);
 }
 
 Json ValueJson(const GgufValue& value) {
@@ -151,23 +111,7 @@ Json ToJson(const GgufFile& file) {
     item["value"] = ValueJson(entry.value);
     root["metadata"].push_back(std::move(item));
   }
-  root["tensors"] = Json::array();
-  for (const GgufTensor& tensor : file.tensors()) {
-    Json shape = Json::array();
-    for (int i = 0; i < tensor.shape.rank(); ++i) shape.push_back(tensor.shape[i]);
-    root["tensors"].push_back({{"name", tensor.name},
-                               {"type", tensor.type_name},
-                               {"readable", tensor.dtype.has_value()},
-                               {"shape", std::move(shape)},
-                               {"bytes", tensor.bytes ? Json(*tensor.bytes) : Json()},
-                               {"file", tensor.part},
-                               {"offset", tensor.offset}});
-  }
-  root["totals"] = Json::object();
-  for (const auto& [name, total] : TotalsOf(file)) {
-    root["totals"][name] = {
-        {"tensors", total.tensors}, {"elements", total.elements}, {"bytes", total.bytes}};
-  }
+  AddTensors(file.tensors(), root);
   return root;
 }
 
@@ -183,6 +127,12 @@ void PrintInspection(const GgufFile& file, bool json, std::ostream& out) {
 }
 
 Status PrintInspection(const std::string& path, bool json, std::ostream& out) {
+  struct stat info;
+  if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
+    RETURN_IF_ERROR(PrintHfInspection(path, json, out));
+    out.flush();
+    return out ? Status() : Unavailable("{}: cannot write the output", path);
+  }
   ASSIGN_OR_RETURN(const std::shared_ptr<const GgufFile> file, GgufFile::Open(path));
   PrintInspection(*file, json, out);
   out.flush();

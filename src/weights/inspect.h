@@ -13,6 +13,8 @@ namespace tokamak {
 // place, and totals per type, as tables or as one JSON object. Reads metadata only, and works on
 // files with architectures and tensor types that this build cannot run.
 Status PrintInspection(const std::string& path, bool json, std::ostream& out);
+// The same for a Hugging Face directory, with what config.json and generation_config.json say.
+Status PrintHfInspection(const std::string& folder, bool json, std::ostream& out);
 void PrintInspection(const GgufFile& file, bool json, std::ostream& out);
 
 }  // namespace tokamak

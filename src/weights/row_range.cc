@@ -1,8 +1,10 @@
 #include "weights/row_range.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
+#include "base/error.h"
 
 namespace tokamak {
 namespace {
@@ -25,7 +27,50 @@ class RowRangeSource final : public WeightSource {
   const Shape shape_;
 };
 
+class PickedRows final : public WeightSource {
+ public:
+  PickedRows(std::shared_ptr<const WeightSource> source, std::vector<RowRun> runs)
+      : source_(std::move(source)), runs_(std::move(runs)) {
+    int64_t rows = 0;
+    for (const RowRun& run : runs_) {
+      CHECK(0 <= run.begin && run.begin <= run.end && run.end <= source_->shape().rows());
+      firsts_.push_back(rows);
+      rows += run.end - run.begin;
+    }
+    shape_ = Shape{rows, source_->shape().cols()};
+  }
+
+  const std::string& name() const override { return source_->name(); }
+  DType dtype() const override { return source_->dtype(); }
+  const Shape& shape() const override { return shape_; }
+  Status ReadRows(int64_t begin, int64_t end, std::byte* destination) const override {
+    CHECK(0 <= begin && begin <= end && end <= shape_.rows());
+    const size_t row_bytes = RowBytes(dtype(), shape_.cols());
+    auto first = std::upper_bound(firsts_.begin(), firsts_.end(), begin) - firsts_.begin() - 1;
+    for (auto i = static_cast<size_t>(first); begin < end; ++i) {
+      const int64_t skip = begin - firsts_[i];
+      const int64_t count = std::min(end - begin, runs_[i].end - runs_[i].begin - skip);
+      const int64_t at = runs_[i].begin + skip;
+      RETURN_IF_ERROR(source_->ReadRows(at, at + count, destination));
+      begin += count;
+      destination += static_cast<size_t>(count) * row_bytes;
+    }
+    return Status();
+  }
+
+ private:
+  const std::shared_ptr<const WeightSource> source_;
+  const std::vector<RowRun> runs_;
+  std::vector<int64_t> firsts_;  // of each run, the row here
+  Shape shape_;
+};
+
 }  // namespace
+
+std::shared_ptr<const WeightSource> PickRows(std::shared_ptr<const WeightSource> source,
+                                             std::vector<RowRun> runs) {
+  return std::make_shared<PickedRows>(std::move(source), std::move(runs));
+}
 
 std::shared_ptr<const WeightSource> RowRange(std::shared_ptr<const WeightSource> source,
                                              int64_t begin, int64_t end) {

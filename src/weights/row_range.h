@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "ops/weight_source.h"
 
@@ -11,5 +12,14 @@ namespace tokamak {
 // Rows [begin, end) of `source` seen as a matrix, which must have them: [end - begin, cols].
 std::shared_ptr<const WeightSource> RowRange(std::shared_ptr<const WeightSource> source,
                                              int64_t begin, int64_t end);
+
+// Half-open.
+struct RowRun {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+// The rows of these runs, one run after the other: [Σ lengths, cols].
+std::shared_ptr<const WeightSource> PickRows(std::shared_ptr<const WeightSource> source,
+                                             std::vector<RowRun> runs);
 
 }  // namespace tokamak

@@ -27,6 +27,9 @@ class TensorSource {
   Result<std::shared_ptr<const WeightSource>> Find(std::string_view name, const Shape& expected) {
     return Find(name, expected, {});
   }
+  // Marks the tensors whose names start so as used: those that the model leaves out on purpose,
+  // such as layers that only draft tokens.
+  virtual void Skip(std::string_view prefix) = 0;
   // An error that lists the tensors that were never asked for: a model that leaves some out
   // computes something else than the checkpoint's author meant.
   virtual Status CheckAllUsed() const = 0;

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """A mixed load with random cancellations for a while; then nothing may be left of it.
 
-    tests/e2e/soak.py --seconds 300 [--clients 8] [--seed N] [--device cuda]
+    tests/e2e/soak.py --seconds 300 [--clients 8 | --load 0.9] [--seed N] [--device cuda]
 
 Clients ask for streams, choices, logprobs and long prompts, with shared prefixes and priorities, on
-a cache that is too small for all of them, and walk away from a third of their requests. At the end
-every block is free or cached, nothing runs, and the resident memory was no larger in the second half
-of the run than in the first, in which the cache's memory is touched. Exits 0 when all of that holds.
+a cache that is too small for all of them, and walk away from a third of their requests. Some clients
+make one request after the other; with --load requests arrive at random instead, at that share of the
+rate at which the clients' were done in the first tenth of the time. At the end every block is free or
+cached, nothing runs, and the resident memory was no larger in the second half of the run than in the
+first, in which the cache's memory is touched. Exits 0 when all of that holds.
 """
 
 import argparse
@@ -38,7 +40,9 @@ def make_request(generator):
 
 
 class Client(threading.Thread):
-    def __init__(self, server, seed, deadline):
+    """One request after the other until a deadline; or a single one, without a deadline."""
+
+    def __init__(self, server, seed, deadline=None):
         super().__init__()
         self.server, self.deadline = server, deadline
         self.generator = random.Random(seed)
@@ -47,7 +51,8 @@ class Client(threading.Thread):
 
     def run(self):
         try:
-            while time.monotonic() < self.deadline:
+            self.one()
+            while self.deadline is not None and time.monotonic() < self.deadline:
                 self.one()
         except Exception as error:  # shown at the end
             self.failure = error
@@ -58,7 +63,7 @@ class Client(threading.Thread):
         with socket.create_connection(('127.0.0.1', self.server.port),
                                       timeout=support.PATIENCE) as connection:
             connection.sendall(
-                b'POST /v1/completions HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: '
+                b'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: '
                 b'%d\r\nContent-Type: application/json\r\n\r\n%s' % (len(body), body))
             answer = b''
             end = None if leave_after is None else time.monotonic() + leave_after
@@ -88,10 +93,72 @@ class Client(threading.Thread):
             self.refused += 1
 
 
+class Clients:
+    """All who ask, those who have ended among them as mere counts."""
+
+    def __init__(self):
+        self.running = []
+        self.counts = {'finished': 0, 'cancelled': 0, 'refused': 0}
+        self.failures = []
+        self.most = 0  # at a time
+
+    def start(self, client):
+        client.start()
+        self.running.append(client)
+        self.most = max(self.most, len(self.running))
+
+    def collect(self, wait=False):
+        """Counts those who have ended; with `wait`, when all have."""
+        for client in self.running:
+            if wait:
+                client.join()
+        for client in [c for c in self.running if not c.is_alive()]:
+            self.running.remove(client)
+            for name in self.counts:
+                self.counts[name] += getattr(client, name)
+            if client.failure:
+                self.failures.append(repr(client.failure))
+
+
+class Sampler(threading.Thread):
+    """The server's resident memory, again and again."""
+
+    def __init__(self, server, every):
+        super().__init__(daemon=True)
+        self.server, self.every = server, every
+        self.samples, self.stopped = [], threading.Event()
+
+    def run(self):
+        while not self.stopped.wait(self.every):
+            self.samples.append(self.server.rss_mb())
+
+
+def closed_loop(server, clients, seed, number, seconds):
+    deadline = time.monotonic() + seconds
+    for i in range(number):
+        clients.start(Client(server, seed + i, deadline))
+    clients.collect(wait=True)
+
+
+def open_loop(server, clients, seed, rate, seconds):
+    generator = random.Random(seed)
+    due = start = time.monotonic()
+    number = 0
+    while due < start + seconds:
+        time.sleep(max(0, due - time.monotonic()))
+        clients.start(Client(server, seed + 1000 + number))
+        clients.collect()
+        number += 1
+        due += generator.expovariate(rate)
+    clients.collect(wait=True)
+    return number / seconds
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument('--seconds', type=float, default=300)
     parser.add_argument('--clients', type=int, default=8)
+    parser.add_argument('--load', type=float, help='share of what the clients reach, such as 0.9')
     parser.add_argument('--seed', type=int, default=random.randrange(2**32))
     parser.add_argument('--growth-mb', type=float, default=4, help='what RSS may grow by')
     parser.add_argument('--device', default='auto', help='as of tokamak serve')
@@ -100,39 +167,44 @@ def main():
     # 300 positions for up to 16 sequences: preemption is the rule.
     with support.Server('--num-blocks', '64', '--max-seqs', '16', '--max-context', '512',
                         '--host-cache-memory', '8M', '--device', options.device) as server:
-        start = time.monotonic()
-        clients = [Client(server, options.seed + i, start + options.seconds)
-                   for i in range(options.clients)]
-        for client in clients:
-            client.start()
-        samples = []
-        while any(client.is_alive() for client in clients):
-            time.sleep(min(1, options.seconds / 20))
-            samples.append(server.rss_mb())
-        for client in clients:
-            client.join()
+        clients = Clients()
+        sampler = Sampler(server, min(1, options.seconds / 20))
+        sampler.start()
+        how = f'{options.clients} clients'
+        if options.load is None:
+            closed_loop(server, clients, options.seed, options.clients, options.seconds)
+        else:
+            first = options.seconds / 10
+            start = time.monotonic()
+            closed_loop(server, clients, options.seed, options.clients, first)
+            capacity = sum(clients.counts.values()) / (time.monotonic() - start)
+            reached = open_loop(server, clients, options.seed, options.load * capacity,
+                                options.seconds - first)
+            how = (f'{reached:.1f} requests/s of {capacity:.1f} that {options.clients} clients reach, '
+                   f'at most {clients.most} at a time')
+        sampler.stopped.set()
+        sampler.join()
         server.wait_until(lambda h: h['running'] == 0 and h['waiting'] == 0, 'all is done')
         health = server.health()
-        counts = {name: sum(getattr(client, name) for client in clients)
-                  for name in ('finished', 'cancelled', 'refused')}
-        half = len(samples) // 2 + 1
-        early = max(samples[:half])
-        late = max(samples[half:], default=early)
-        print(f'{counts}, {health["steps"]} steps, {health["generated_tokens"]} tokens, '
-              f'{health["preemptions"]} preemptions; RSS {early:.1f} MB, then {late:.1f} MB; '
-              f'{health["used_blocks"]} blocks used, {health["cached_blocks"]} cached of '
-              f'{health["total_blocks"]}')
-        failures = [repr(client.failure) for client in clients if client.failure]
+        half = len(sampler.samples) // 2 + 1
+        early = max(sampler.samples[:half])
+        late = max(sampler.samples[half:], default=early)
+        summary = (f'{options.seconds:.0f} s, {how}; {clients.counts}, {health["steps"]} steps, '
+                   f'{health["generated_tokens"]} tokens, {health["preemptions"]} preemptions; RSS '
+                   f'{early:.1f} MB, then {late:.1f} MB; {health["used_blocks"]} blocks used, '
+                   f'{health["cached_blocks"]} cached of {health["total_blocks"]}')
+        failures = clients.failures[:20]
         if health['used_blocks'] != 0:
             failures.append(f'{health["used_blocks"]} blocks lost')
         if options.seconds >= 60 and late > early + options.growth_mb:
             failures.append(f'RSS grew from {early:.1f} to {late:.1f} MB')
-        if not counts['finished'] or not counts['cancelled']:
+        if not clients.counts['finished'] or not clients.counts['cancelled']:
             failures.append('nothing finished, or nothing was cancelled')
         if server.terminate() != 0:
             failures.append('the server did not exit with 0')
     for failure in failures:
         print('FAILED:', failure)
+    print('FAIL' if failures else 'PASS', 'soak:', summary)
     sys.exit(1 if failures else 0)
 
 

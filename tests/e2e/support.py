@@ -69,7 +69,7 @@ class Server:
         too_long.start()
         for line in self.process.stderr:
             self.log.append(line)
-            found = re.search(r'listening on http://[^ ]*:(\d+)', line)
+            found = re.search(r'listening on https?://[^ ]*:(\d+)', line)
             if found:
                 self.port = int(found.group(1))
                 break
@@ -110,6 +110,13 @@ class Server:
     def health(self):
         return self.request('/health')[1]
 
+    def metrics(self):
+        """The samples of /metrics that have no labels, by name."""
+        with urllib.request.urlopen(self.url + '/metrics', timeout=PATIENCE) as response:
+            lines = response.read().decode().splitlines()
+        samples = (line.rsplit(' ', 1) for line in lines if line and line[0] != '#')
+        return {name: float(value) for name, value in samples if '{' not in name}
+
     def wait_until(self, condition, what):
         deadline = time.monotonic() + PATIENCE
         while not condition(self.health()):
@@ -121,6 +128,10 @@ class Server:
         """SIGTERM; the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=PATIENCE)
+
+    def wait_for_log(self):
+        """After the process has ended: until all that it said is in `log`."""
+        self._reader.join()
 
     def rss_mb(self):
         status = pathlib.Path(f'/proc/{self.process.pid}/status').read_text()
@@ -134,6 +145,17 @@ class Server:
         import openai
         return openai.OpenAI(base_url=self.url + '/v1', api_key='none', max_retries=0,
                              timeout=PATIENCE, **options)
+
+
+def make_certificate(folder, name, names='DNS:localhost,IP:127.0.0.1'):
+    """The files of a self-signed certificate and of its key, which need openssl; its name tells it
+    from others."""
+    cert, key = f'{folder}/cert.pem', f'{folder}/key.pem'
+    subprocess.run(['openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt',
+                    'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2', '-subj', f'/CN={name}',
+                    '-addext', f'subjectAltName={names}', '-keyout', key, '-out', cert],
+                   check=True, capture_output=True)
+    return cert, key
 
 
 @contextlib.contextmanager

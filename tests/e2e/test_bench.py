@@ -1,18 +1,36 @@
 #!/usr/bin/env python3
-"""What bench reports is what happened: bench serve against our own server, and --trace."""
+"""What bench reports is what happened: bench serve against our own server and against odd ones, and
+--trace of bench latency."""
 
+import http.server
 import json
 import pathlib
+import shutil
+import signal
+import socket
+import struct
+import subprocess
 import tempfile
+import threading
 import unittest
+from xml.etree import ElementTree
 
 import support
 from support import tokamak
 
 FIELDS = {
-    'requests', 'errors', 'concurrency', 'rate', 'seconds', 'prompt_tokens', 'cached_tokens',
-    'output_tokens', 'without_usage', 'output_tok_s', 'requests_s', 'ttft_ms', 'itl_ms', 'e2e_ms',
-    'first_error'}
+    'url', 'endpoint', 'model', 'server', 'concurrency', 'rate', 'burstiness', 'input', 'output',
+    'turns', 'think_seconds', 'shared_prefix', 'prefix_groups', 'seed', 'replayed', 'requests',
+    'errors', 'errors_by_kind', 'first_error', 'cancelled', 'seconds', 'prompt_tokens',
+    'cached_tokens', 'output_tokens', 'without_usage', 'output_tok_s', 'total_tok_s', 'requests_s',
+    'ttft_ms', 'tpot_ms', 'itl_ms', 'e2e_ms', 'slo', 'good', 'goodput_s', 'late_ms', 'client_cpu'}
+SVG = '{http://www.w3.org/2000/svg}'
+
+
+def measure(url, *args, check=True):
+    """The JSON objects that bench serve prints; without `check`, the finished process."""
+    done = tokamak('bench', 'serve', '--url', url, '--json', *args, check=check)
+    return [json.loads(line) for line in done.stdout.splitlines()] if check else done
 
 
 class BenchServe(unittest.TestCase):
@@ -22,11 +40,12 @@ class BenchServe(unittest.TestCase):
         cls.addClassCleanup(cls.server.__exit__)
 
     def measure(self, *args, url=None, check=True):
-        done = tokamak('bench', 'serve', '--url', url or self.server.url, '--json', *args,
-                       check=check)
-        return json.loads(done.stdout) if check else done
+        done = measure(url or self.server.url, *args, check=check)
+        return done[0] if check else done
 
     def test_concurrency_with_a_shared_prefix(self):
+        # What another test left is counted a moment after its last answer.
+        self.server.wait_until(lambda now: now['running'] == 0, 'nothing runs')
         before = self.server.health()
         args = ('--concurrency', '3', '--requests', '6', '--shared-prefix', '100', '--input', '5:9',
                 '--output', '4')
@@ -54,13 +73,73 @@ class BenchServe(unittest.TestCase):
         self.assertEqual(result['errors'], 0)
         self.assertTrue(10 <= result['output_tokens'] <= 15, result)
 
+    def test_several_rates_with_a_plot_and_a_trace(self):
+        with tempfile.TemporaryDirectory() as folder:
+            plot, trace = pathlib.Path(folder) / 'plot.svg', pathlib.Path(folder) / 'trace.jsonl'
+            results = measure(self.server.url, '--rate', '20,40', '--burstiness', '2', '--requests',
+                              '4', '--input', 'normal:5:2', '--output', '3', '--warmup', '1',
+                              '--slo', 'ttft=1000000,tpot=0.000001', '--plot', str(plot),
+                              '--trace', str(trace))
+            self.assertEqual([r['rate'] for r in results], [20, 40])
+            for result in results:
+                self.assertEqual((result['requests'], result['errors']), (4, 0))
+                self.assertEqual((result['good'], result['goodput_s']), (0, 0))  # tpot: never
+                self.assertEqual(result['server'], 'tokamak')
+                self.assertEqual(result['output_tokens'], 12)
+                self.assertGreater(result['client_cpu'], 0)
+            picture = ElementTree.parse(plot).getroot()
+            self.assertEqual(picture.tag, SVG + 'svg')
+            self.assertIn(results[0]['model'], picture.find(SVG + 'title').text)
+            lines = [json.loads(line) for line in trace.read_text().splitlines()]
+            self.assertEqual(sorted(line['load'] for line in lines), [0] * 4 + [1] * 4)
+            self.assertEqual(sum(line['output_tokens'] for line in lines), 24)
+            for line in lines:
+                self.assertGreaterEqual(line['late_ms'], 0)
+                self.assertLessEqual(line['ttft_ms'], line['e2e_ms'])
+            # What was written is what can be replayed.
+            second = [json.dumps(line) for line in lines if line['load'] == 1]
+            trace.write_text('\n'.join(second))
+            replayed = self.measure('--replay', str(trace), '--speed', '2')
+            self.assertEqual((replayed['requests'], replayed['errors']), (4, 0))
+            self.assertEqual(replayed['output_tokens'], 12)
+
+    def test_conversations_find_their_history_cached(self):
+        result = self.measure('--concurrency', '2', '--requests', '8', '--turns', '4', '--input',
+                              '30', '--output', '20', '--seed', '5', '--think-seconds', '0.01')
+        self.assertEqual((result['requests'], result['errors']), (8, 0))
+        self.assertGreater(result['cached_tokens'], 2 * (30 + 60 + 90))  # what turns 2 to 4 repeat
+
+    def test_duration(self):
+        result = self.measure('--concurrency', '2', '--duration', '0.5', '--input', '3', '--output',
+                              '2')
+        self.assertEqual(result['errors'], 0)
+        self.assertGreater(result['requests'], 0)
+
+    def test_progress_is_whole_lines_where_no_terminal_is(self):
+        done = measure(self.server.url, '--concurrency', '1', '--requests', '2', '--input', '3',
+                       '--output', '2', check=False)
+        self.assertNotIn('\r', done.stderr)
+        self.assertNotIn('\033', done.stderr)
+
+    def test_ctrl_c_prints_what_there_is(self):
+        process = subprocess.Popen(
+            [support.BINARY, 'bench', 'serve', '--url', self.server.url, '--concurrency', '1',
+             '--requests', '1000000', '--input', '3', '--output', '2', '--json'],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        before = self.server.health()['generated_tokens']
+        self.server.wait_until(lambda now: now['generated_tokens'] > before + 4, 'it runs')
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=support.PATIENCE)
+        self.assertEqual(process.returncode, 130)
+        self.assertGreater(json.loads(out)['output_tokens'], 0)
+
     def test_counts_errors_and_shows_the_first(self):
         done = self.measure('--rate', '50', '--requests', '3', url=self.server.url + '/nowhere',
                             check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn('404', done.stderr)
         result = json.loads(done.stdout)
-        self.assertEqual(result['errors'], 3)
+        self.assertEqual(result['errors_by_kind'], {'http_404': 3})
         done = self.measure('--concurrency', '1', '--requests', '2', url='http://127.0.0.1:1',
                             check=False)
         self.assertEqual((done.returncode, json.loads(done.stdout)['errors']), (1, 2))
@@ -68,7 +147,11 @@ class BenchServe(unittest.TestCase):
     def test_refuses_flags_that_do_not_go_together(self):
         for args in ([], ['--rate', '1', '--concurrency', '1'], ['--rate', '-1'],
                      ['--rate', '1', '--endpoint', 'x'], ['--rate', '1', '--requests', '0'],
-                     ['--rate', '1', '--input', '9:3']):
+                     ['--rate', '1', '--input', '9:3'], ['--rate', '1,'], ['--concurrency', '0'],
+                     ['--rate', '1', '--slo', 'ttft'], ['--rate', '1', '--body', '[1]'],
+                     ['--rate', '1', '--burstiness', '0'], ['--rate', '1', '--turns', '0'],
+                     ['--rate', '1', '--replay', '/x'], ['--rate', '1', '--duration', '-1'],
+                     ['--rate', '1', '--api-key-env', 'TOKAMAK_NO_SUCH_VARIABLE']):
             done = self.measure(*args, check=False)
             self.assertEqual(done.returncode, 2, args)
 
@@ -84,6 +167,173 @@ class BenchServe(unittest.TestCase):
                 self.assertIn('401', done.stderr)
                 result = self.measure(*args, '--api-key-file', str(key), url=server.url)
                 self.assertEqual(result['errors'], 0)
+                done = tokamak('bench', 'serve', '--url', server.url, *args, '--api-key-env', 'KEY',
+                               env={'KEY': '0123456789abcdef0123456789abcdef'})
+                self.assertIn('1 requests, 0 of them failed', done.stdout)
+
+
+@unittest.skipUnless(shutil.which('openssl'), 'there is no openssl')
+class Https(unittest.TestCase):
+    def test_a_server_that_is_trusted(self):
+        args = ('--concurrency', '2', '--requests', '6', '--input', '3', '--output', '4')
+        with tempfile.TemporaryDirectory() as folder:
+            cert, key = support.make_certificate(folder, 'bench')
+            with support.Server('--tls-cert', cert, '--tls-key', key) as server:
+                for host in ('localhost', '127.0.0.1'):
+                    url = f'https://{host}:{server.port}'
+                    result = measure(url, '--ca', cert, *args)[0]
+                    self.assertEqual((result['errors'], result['output_tokens']), (0, 24))
+                    self.assertEqual(result['server'], 'tokamak')
+                result = measure(url, '--insecure', '--no-keep-alive', *args)[0]
+                self.assertEqual(result['errors'], 0)
+                done = measure(url, *args, check=False)
+                self.assertEqual(done.returncode, 1)
+                self.assertEqual(json.loads(done.stdout)['errors_by_kind'], {'connect': 6})
+                self.assertIn('not trusted', done.stderr)
+                done = measure(url, '--ca', key, *args, check=False)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn('--ca', done.stderr)
+                done = measure(server.url, *args, check=False)  # in the clear
+                self.assertEqual(done.returncode, 1)
+            cert, key = support.make_certificate(folder, 'bench', names='DNS:example.org')
+            with support.Server('--tls-cert', cert, '--tls-key', key) as server:
+                for host in ('localhost', '127.0.0.1'):
+                    done = measure(f'https://{host}:{server.port}', '--ca', cert, *args, check=False)
+                    self.assertEqual(done.returncode, 1)
+                    self.assertIn('mismatch', done.stderr)
+        done = measure('http://127.0.0.1:1', '--insecure', *args, check=False)
+        self.assertEqual(done.returncode, 2)
+
+
+class Odd(http.server.BaseHTTPRequestHandler):
+    """A server of chats that does what `behavior` names, over HTTP/1.0: the connection's end is
+    the answer's end."""
+
+    def log_message(self, *_):
+        pass
+
+    def say(self, **fields):
+        self.wfile.write(b'data: ' + json.dumps(fields).encode() + b'\n\n')
+        self.wfile.flush()
+
+    def do_GET(self):
+        self.send_error(501)
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers['Content-Length']))
+        getattr(self, self.server.behavior)()
+
+    def begin(self):
+        self.send_response(200)
+        self.send_header('Content-Type', 'text/event-stream')
+        self.end_headers()
+        self.say(choices=[{'delta': {'role': 'assistant', 'content': ''}}])
+
+    def text(self, text, reason=None):
+        self.say(choices=[{'delta': {'content': text}, 'finish_reason': reason}])
+
+    def without_usage_and_done(self):
+        self.begin()
+        for _ in range(3):
+            self.wfile.write(b': keep-alive\n\n')
+            self.text('a')
+        self.text('', 'length')
+
+    def reasoning_and_usage_in_an_empty_chunk(self):
+        self.begin()
+        self.say(choices=[{'delta': {'reasoning_content': 'hm'}}])
+        self.text('a', 'stop')
+        self.say(choices=[], usage={'prompt_tokens': 10, 'completion_tokens': 40})
+        self.wfile.write(b'data: [DONE]\n\n')
+
+    def usage_in_every_chunk(self):
+        self.begin()
+        for i in (1, 2):
+            self.say(choices=[{'delta': {'content': 'a'}}], error=None,
+                     usage={'prompt_tokens': 10, 'completion_tokens': i})
+        self.text('', 'stop')
+
+    def error_in_the_stream(self):
+        self.begin()
+        self.text('a')
+        self.say(error={'message': 'out of memory', 'code': 500})
+        self.wfile.write(b'data: [DONE]\n\n')
+
+    def closed_in_the_stream(self):
+        self.begin()
+        self.text('a')
+
+    def reset_at_once(self):
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+        self.connection.close()
+
+    def too_many(self):
+        self.send_error(429)
+
+    def nothing_ever(self):
+        self.server.closing.wait(support.PATIENCE)
+
+    def no_json(self):
+        self.begin()
+        self.wfile.write(b'data: <html>\n\n')
+
+    def handle_one_request(self):
+        try:
+            super().handle_one_request()
+        except (ConnectionError, ValueError, OSError):  # the client went, or we closed
+            self.close_connection = True
+
+
+class OtherServers(unittest.TestCase):
+    def measure(self, behavior, *args):
+        server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Odd)
+        server.behavior, server.closing = behavior, threading.Event()
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            done = measure(f'http://127.0.0.1:{server.server_port}', '--concurrency', '2',
+                           '--requests', '4', '--input', '3', '--output', '3', *args, check=False)
+        finally:
+            server.closing.set()
+            server.shutdown()
+            thread.join()
+            server.server_close()
+        return json.loads(done.stdout), done
+
+    def test_answers(self):
+        for behavior, tokens, without in (('without_usage_and_done', 3, 4),
+                                          ('reasoning_and_usage_in_an_empty_chunk', 40, 0),
+                                          ('usage_in_every_chunk', 2, 0)):
+            with self.subTest(behavior):
+                result, done = self.measure(behavior)
+                self.assertEqual((result['errors'], done.returncode), (0, 0), done.stderr)
+                self.assertEqual(result['output_tokens'], 4 * tokens)
+                self.assertEqual(result['without_usage'], without)
+                self.assertEqual(result['ttft_ms']['count'], 4)
+
+    def test_failures(self):
+        for behavior, kind, says in (('error_in_the_stream', 'server', 'out of memory'),
+                                     ('closed_in_the_stream', 'incomplete', 'finish_reason'),
+                                     ('reset_at_once', 'closed', 'answer'),
+                                     ('too_many', 'http_429', '429'),
+                                     ('nothing_ever', 'timeout', 'too long'),
+                                     ('no_json', 'malformed', 'JSON')):
+            with self.subTest(behavior):
+                result, done = self.measure(behavior, '--timeout-seconds', '1')
+                self.assertEqual(result['errors_by_kind'], {kind: 4}, done.stderr)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(says, done.stderr)
+
+    def test_a_warm_up_that_fails_ends_it(self):
+        done = measure('http://127.0.0.1:1', '--concurrency', '1', '--warmup', '1', check=False)
+        self.assertEqual((done.returncode, done.stdout), (1, ''))
+        self.assertIn('warm-up', done.stderr)
+
+    def test_a_plot_that_cannot_be_written_is_found_first(self):
+        done = measure('http://127.0.0.1:1', '--concurrency', '1', '--plot', '/nowhere/a.svg',
+                       check=False)
+        self.assertEqual((done.returncode, done.stdout), (1, ''))
+        self.assertIn('/nowhere/a.svg', done.stderr)
 
 
 class Trace(unittest.TestCase):

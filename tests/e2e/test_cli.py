@@ -184,5 +184,45 @@ class OtherCommands(unittest.TestCase):
         self.assertEqual(len(json.loads(out)['token_ids']), 3)
 
 
+class Plan(unittest.TestCase):
+    def plan(self, *args):
+        return json.loads(tokamak('plan', support.model_path(), '--json', *args).stdout)
+
+    def test_is_what_the_model_is(self):
+        plan = self.plan('--context', '512', '--concurrency', '8')
+        self.assertEqual(plan['architecture'], 'LlamaForCausalLM')
+        self.assertEqual(plan['parameters'], 134515008)
+        self.assertEqual(plan['active_parameters'], plan['parameters'])
+        self.assertEqual(plan['cache_groups'], [
+            {'kind': 'full', 'window': 0, 'layers': 30, 'token_bytes': 2 * 30 * 3 * 64 * 2}])
+        self.assertEqual(plan['sequence_blocks'], 32)
+        self.assertEqual(plan['sequences'], plan['cache_blocks'] // 32)
+        self.assertEqual([d['batch'] for d in plan['decode']], [1, 2, 4, 8])
+
+    def test_plans_for_other_hardware(self):
+        here, there = self.plan(), self.plan('--device', 'h200')
+        self.assertEqual(there['hardware']['name'], 'NVIDIA H200 SXM')
+        self.assertGreater(there['weight_bytes'], 2 * here['weight_bytes'])  # bf16, not 4 bits
+        self.assertGreater(there['decode'][0]['tok_s'], 5 * here['decode'][0]['tok_s'])
+        self.assertGreater(there['decode'][3]['tok_s'], there['decode'][0]['tok_s'])
+        failed = tokamak('plan', support.model_path(), '--device', 'abacus', check=False)
+        self.assertEqual(failed.returncode, 1)
+        self.assertIn('h200', failed.stderr)
+
+    def test_draws_a_chart(self):
+        out = tokamak('plan', support.model_path(), '--concurrency', '4').stdout
+        for part in ('parameters        134.5 M', 'KV cache', 'tok/s', '█'):
+            self.assertIn(part, out)
+
+
+class ListModels(unittest.TestCase):
+    def test_is_the_table_of_the_documentation(self):
+        table = tokamak('list-models', '--markdown').stdout
+        document = (support.ROOT / 'docs' / 'models.md').read_text(encoding='utf-8')
+        self.assertIn(table, document, 'docs/models.md: replace its table by this')
+        for line in tokamak('list-models').stdout.splitlines():
+            self.assertIn(f'| `{line.split()[0]}` |', table)
+
+
 if __name__ == '__main__':
     support.main()

@@ -3,6 +3,7 @@
 
 import concurrent.futures
 import json
+import tempfile
 import unittest
 
 import support
@@ -90,6 +91,132 @@ class OpenAiClient(unittest.TestCase):
         self.assertEqual(caught.exception.param, 'top_p')
         with self.assertRaises(openai.NotFoundError):
             self.client.completions.create(model='no-such-model', prompt='a')
+
+    def test_streams_choices_with_usage_in_the_end(self):
+        options = dict(model=self.model, prompt='Once upon a time', n=2, max_tokens=6, seed=3,
+                       temperature=1.0)
+        whole = self.client.completions.create(**options)
+        texts, usage, seeds = ['', ''], [], set()
+        for chunk in self.client.completions.create(**options, stream=True,
+                                                    stream_options={'include_usage': True}):
+            seeds.add(chunk.model_extra['seed'])
+            self.assertEqual(chunk.system_fingerprint, whole.system_fingerprint)
+            for choice in chunk.choices:
+                texts[choice.index] += choice.text
+            usage += [chunk.usage] if chunk.usage else []
+        self.assertEqual(texts, [c.text for c in whole.choices])
+        self.assertEqual([u.completion_tokens for u in usage], [whole.usage.completion_tokens])
+        self.assertEqual(seeds, {3})
+
+    def test_stops_in_conversations_and_says_why(self):
+        messages = [{'role': 'user', 'content': 'Count from 1 to 9, with commas.'}]
+        answer = self.chat(messages, stop=[','], seed=1)
+        self.assertNotIn(',', answer.choices[0].message.content)
+        self.assertEqual(answer.choices[0].finish_reason, 'stop')
+        short = self.client.chat.completions.create(model=self.model, messages=messages,
+                                                    max_completion_tokens=2)
+        self.assertEqual(short.choices[0].finish_reason, 'length')
+        self.assertEqual(short.usage.completion_tokens, 2)
+        self.assertIsInstance(short.model_extra['seed'], int)
+
+    def test_takes_token_ids_and_lists_of_prompts(self):
+        ids = self.server.request('/tokenize', {'text': 'The sky is'})[1]['tokens']
+        done = self.client.completions.create(model=self.model, temperature=0, max_tokens=4,
+                                              prompt=['The sky is', 'One, two,'])
+        again = self.client.completions.create(model=self.model, temperature=0, max_tokens=4,
+                                               prompt=ids)
+        self.assertEqual([c.index for c in done.choices], [0, 1])
+        self.assertEqual(done.choices[0].text, again.choices[0].text)
+
+    def test_tokenizes_what_a_conversation_becomes(self):
+        messages = [{'role': 'user', 'content': 'Hi \u2603'}]
+        status, tokens = self.server.request('/tokenize', {'messages': messages,
+                                                           'return_pieces': True})
+        self.assertEqual(status, 200)
+        usage = self.chat(messages).usage
+        self.assertEqual(tokens['count'], usage.prompt_tokens)
+        self.assertEqual(len(tokens['pieces']), tokens['count'])
+        text = b''.join(bytes(p['bytes']) for p in tokens['pieces']).decode()
+        self.assertIn('user\nHi \u2603<|im_end|>', text)
+        self.assertEqual(self.server.request('/detokenize', {'tokens': tokens['tokens']})[1],
+                         {'text': text})
+
+    def test_finds_its_model_by_name(self):
+        self.assertEqual(self.client.models.retrieve(self.model).id, self.model)
+        with self.assertRaises(openai.NotFoundError):
+            self.client.models.retrieve('no/such model')
+
+    def test_says_where_the_time_went(self):
+        answer = self.client.completions.create(model=self.model, prompt='a', max_tokens=4,
+                                                extra_body={'timings': True, 'ignore_eos': True})
+        timings = answer.model_extra['timings']
+        self.assertGreaterEqual(timings['steps'], 4)
+        self.assertGreater(timings['decode_ms'], 0)
+        self.assertEqual(timings['preemptions'], 0)
+
+    def test_ignores_what_it_does_not_know(self):
+        answer = self.client.completions.create(model=self.model, prompt='a', max_tokens=1,
+                                                user='me', extra_body={'frobnicate': 1})
+        self.assertEqual(answer.usage.completion_tokens, 1)
+
+    def test_raises_the_exceptions_of_the_client(self):
+        def complete(client=self.client, **options):
+            return client.completions.create(**{'model': self.model, 'prompt': 'a',
+                                                'max_tokens': 1, **options})
+        with self.assertRaises(openai.BadRequestError) as caught:
+            complete(prompt=[1] * 100000)
+        self.assertEqual(caught.exception.code, 'context_length_exceeded')
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.chat([{'role': 'user', 'content': [{'type': 'image_url', 'image_url': {}}]}])
+        self.assertEqual(caught.exception.param, 'messages[0].content[0].type')
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.chat([{'role': 'user', 'content': 'a'}], response_format={'type': 'json_object'})
+        self.assertEqual(caught.exception.param, 'response_format')
+        with tempfile.NamedTemporaryFile('w') as keys:
+            keys.write('right\n')
+            keys.flush()
+            with support.Server('--api-key-file', keys.name) as server:
+                with self.assertRaises(openai.AuthenticationError):
+                    complete(server.client())
+                right = server.client().with_options(api_key='right')
+                self.assertEqual(complete(right).usage.completion_tokens, 1)
+
+    def test_calls_tools(self):
+        """The model goes on as the conversation began: with a call in Hermes' form."""
+        tools = [{'type': 'function', 'function': {
+            'name': 'add', 'parameters': {'type': 'object',
+                                          'properties': {'n': {'type': 'integer'}}}}}]
+        call = '<tool_call>\n{"name": "add", "arguments": {"n": 1}}\n</tool_call>'
+        messages = [{'role': 'system', 'content': 'Add one.'}]
+        for _ in range(4):
+            messages += [{'role': 'user', 'content': 'Again.'},
+                         {'role': 'assistant', 'content': call}]
+        messages.append({'role': 'user', 'content': 'Again.'})
+        with support.Server('--precise', '--tool-call-parser', 'hermes') as server:
+            options = dict(model=self.model, messages=messages, tools=tools, temperature=0,
+                           max_tokens=60)
+            client = server.client()
+            answer = client.chat.completions.create(**options)
+            choice = answer.choices[0]
+            self.assertEqual(choice.finish_reason, 'tool_calls', choice)
+            made = choice.message.tool_calls[0]
+            self.assertEqual(made.function.name, 'add')
+            self.assertEqual(json.loads(made.function.arguments), {'n': 1})
+            self.assertFalse(choice.message.content)
+            streamed, reasons = [], []
+            for chunk in client.chat.completions.create(**options, stream=True):
+                for piece in chunk.choices:
+                    self.assertFalse(piece.delta.content)
+                    streamed += piece.delta.tool_calls or []
+                    reasons += [piece.finish_reason] if piece.finish_reason else []
+            self.assertEqual([(c.index, c.function.name, c.function.arguments) for c in streamed],
+                             [(0, 'add', made.function.arguments)])
+            self.assertEqual(reasons, ['tool_calls'])
+            # The result goes back, and the model is asked to go on.
+            messages += [choice.message.to_dict(),
+                         {'role': 'tool', 'tool_call_id': made.id, 'content': '2'}]
+            after = client.chat.completions.create(**dict(options, tools=[]))
+            self.assertIn(after.choices[0].finish_reason, ('stop', 'length'))
 
     def test_twenty_requests_at_once_equal_the_reference(self):
         """Greedy ids equal an fp32 Hugging Face run, in company as alone."""

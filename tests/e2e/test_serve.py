@@ -21,7 +21,7 @@ def send(server, body):
     """A request over a socket of its own, whose answer nobody has read yet."""
     data = json.dumps(body).encode()
     connection = socket.create_connection(('127.0.0.1', server.port), timeout=support.PATIENCE)
-    connection.sendall(b'POST /v1/completions HTTP/1.1\r\nHost: test\r\nContent-Type: '
+    connection.sendall(b'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: '
                        b'application/json\r\nContent-Length: %d\r\n\r\n%s' % (len(data), data))
     return connection
 
@@ -109,7 +109,7 @@ class Serve(unittest.TestCase):
             connections += [send(server, LONG) for _ in range(2)]
             server.wait_until(lambda h: h['waiting'] == 2, 'the queue is full')
             status, answer = server.request('/v1/completions', {'prompt': 'a'})
-            self.assertEqual(status, 503, answer)
+            self.assertEqual(status, 429, answer)
             self.assertIn('queue', answer['error']['message'])
             for connection in connections:
                 connection.close()

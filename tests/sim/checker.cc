@@ -8,6 +8,8 @@
 namespace tokamak {
 namespace {
 
+constexpr int64_t kSnapshotEvery = 8;  // rounds: they take as long as the rest
+
 // The order that clients are promised, written anew.
 bool Above(const Sequence& a, const Sequence& b) {
   const auto key = [](const Sequence& s) {
@@ -55,6 +57,7 @@ void EngineChecker::AfterStep() {
   CheckReferences();
   CheckTree();
   CheckStats();
+  if (++rounds_ % kSnapshotEvery == 0) CheckSnapshot();
   CheckWaiting();
 }
 
@@ -257,6 +260,42 @@ void EngineChecker::CheckStats() {
   for (const auto& [id, request] : core_->requests_) queued += request->scheduled ? 0 : 1;
   if (queued != core_->num_queued_)
     Fail("{} requests are queued, not {}", core_->num_queued_, queued);
+}
+
+// What watchers are shown, against what was counted (CheckReferences) and the statistics.
+void EngineChecker::CheckSnapshot() {
+  const EngineSnapshot snapshot = core_->Snapshot(core_->now_, 0);
+  const EngineSnapshot::Blocks& blocks = snapshot.blocks;
+  const EngineStats stats = core_->stats(TimePoint{});
+  const PrefixCache& cache = core_->blocks_.cache_;
+  int32_t free = 0, cached = 0, referenced = 0;
+  for (size_t i = 0; i < blocks.map.size(); ++i) {
+    const char c = blocks.map[i];
+    const int32_t readers = device_references_[i] - (cache.device_owner_[i] >= 0 ? 1 : 0);
+    ++(c == '.' ? free : c == 'c' ? cached : referenced);
+    const bool right = c == '.'   ? device_references_[i] == 0
+                       : c == 'c' ? device_references_[i] == 1 && readers == 0
+                                  : c - '0' == std::min(readers, 9) && readers > 0;
+    if (!right) Fail("block {} is shown as '{}' with {} owners", i, c, device_references_[i]);
+  }
+  if (free != blocks.free || cached != blocks.cached || referenced != blocks.referenced ||
+      cached != stats.cached_blocks || referenced != stats.used_blocks ||
+      free + cached + referenced != stats.total_blocks) {
+    Fail("the map shows {} free, {} cached, {} referenced blocks", free, cached, referenced);
+  }
+  int32_t nodes = 0;
+  for (const EngineSnapshot::TreeNode& node : snapshot.tree) nodes += node.blocks;
+  if (nodes != snapshot.num_tree_blocks && !snapshot.tree_truncated) {
+    Fail("the tree shows {} blocks of {}", nodes, snapshot.num_tree_blocks);
+  }
+  if (snapshot.num_sequences != stats.running + stats.waiting) {
+    Fail("{} sequences are shown, {} run and {} wait", snapshot.num_sequences, stats.running,
+         stats.waiting);
+  }
+  int64_t ended = 0;
+  for (const int64_t n : stats.ended_requests) ended += n;
+  if (stats.end_to_end.count() != ended) Fail("{} requests have ended", ended);
+  if (stats.inter_token.count() > stats.generated_tokens) Fail("more gaps than tokens");
 }
 
 // Waiting.

@@ -55,6 +55,7 @@ class EngineChecker {
   void CheckTree();
   void CheckEntry(NodeId node, int32_t group);
   void CheckStats();
+  void CheckSnapshot();
   void CheckWaiting();
   int64_t TenureBound(const Sequence& s) const;
 
@@ -62,6 +63,7 @@ class EngineChecker {
   sim::Verdict* const verdict_;
   const int depth_;
   std::unordered_map<Key, Wait> waits_;
+  int64_t rounds_ = 0;
   uint64_t next_number_ = 0;  // of the first request not yet in waits_
   // Scratch.
   std::vector<int32_t> device_references_;

@@ -18,6 +18,10 @@ nlohmann::json ReadJson(const std::string& file) {
   return nlohmann::json::parse(stream);
 }
 
+// "gguf/x" is "hf/x" in the other format.
+bool IsConverted(const std::string& model) { return model.starts_with("gguf/"); }
+std::string Original(const std::string& model) { return "hf/" + model.substr(5); }
+
 GoldenGreedy ToGreedy(const nlohmann::json& json, const std::string& name, const char* tokens) {
   return {name, json.at("prompt"), json.at(tokens), json.at("margins")};
 }
@@ -28,8 +32,13 @@ std::string GoldenPath(const std::string& file) {
   return std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/" + file;
 }
 
+std::string TinyModelPath(const std::string& model) {
+  if (IsConverted(model)) return GoldenPath(Original(model) + ".gguf");
+  return GoldenPath(model.starts_with("hf") ? model : model + ".gguf");
+}
+
 TinyGolden ReadTinyGolden(const std::string& model) {
-  const nlohmann::json json = ReadJson(model + ".json");
+  const nlohmann::json json = ReadJson((IsConverted(model) ? Original(model) : model) + ".json");
   TinyGolden golden;
   json.at("tokens").get_to(golden.tokens);
   json.at("kept_ids").get_to(golden.kept_ids);

@@ -43,6 +43,8 @@ struct RealGolden {
 };
 
 std::string GoldenPath(const std::string& file);
+// Of a tiny model: "hf..." is a directory, "gguf/x" is "hf/x" converted, the others are GGUF files.
+std::string TinyModelPath(const std::string& model);
 TinyGolden ReadTinyGolden(const std::string& model);
 RealGolden ReadRealGolden();
 

@@ -36,17 +36,18 @@ void Harness::MakeCache() {
   const nn::CacheLayout& layout = model_.spec().cache;
   std::vector<int64_t> group_bytes(layout.groups.size());
   for (const nn::KvLayerSpec& layer : layout.layers) {
-    const auto half = static_cast<int64_t>(RowBytes(
-        options_.kv_dtype, int64_t{layer.num_kv_heads} * options_.block_size * layer.head_dim));
-    KvLayerView view;
+    const auto bytes = [&](int32_t dim) {
+      return static_cast<int64_t>(
+          RowBytes(options_.kv_dtype, int64_t{layer.num_kv_heads} * options_.block_size * dim));
+    };
+    const int64_t keys = bytes(layer.head_dim);
+    KvLayerView view = layer.View();
     view.k_offset = group_bytes[static_cast<size_t>(layer.group)];
-    view.v_offset = view.k_offset + half;
+    view.v_offset = view.k_offset + layer.ValuesAfter(options_.kv_dtype, keys);
     view.dtype = options_.kv_dtype;
     view.block_size = options_.block_size;
-    view.num_kv_heads = layer.num_kv_heads;
-    view.head_dim = layer.head_dim;
     views_.push_back(view);
-    group_bytes[static_cast<size_t>(layer.group)] += 2 * half;
+    group_bytes[static_cast<size_t>(layer.group)] += keys + bytes(layer.StoredValueDim());
   }
   const int64_t block_bytes = *std::max_element(group_bytes.begin(), group_bytes.end());
   Result<Buffer> memory =
@@ -63,10 +64,7 @@ void Harness::MakeCache() {
         layout.layers.begin(), layout.layers.end(),
         [&](const nn::KvLayerSpec& spec) { return static_cast<size_t>(spec.group) == g; });
     CHECK(layer != layout.layers.end());
-    AttentionShape shape;
-    shape.num_heads = layer->num_heads;
-    shape.num_kv_heads = layer->num_kv_heads;
-    shape.head_dim = layer->head_dim;
+    AttentionShape shape = layer->Attention();
     shape.block_size = options_.block_size;
     shape.window = layout.groups[g].window;
     shape.kv_dtype = options_.kv_dtype;

@@ -46,27 +46,24 @@ class Bench {
     return std::vector<float>(values, values + kTokens * cols);
   }
   // An attention layer needs a cache: one block, which its positions fill in order.
-  std::vector<float> Run(const Attention& layer, const CacheLayout& layout, Tensor x,
-                         int64_t cols) {
+  template <typename Layer>
+  std::vector<float> Run(const Layer& layer, const CacheLayout& layout, Tensor x, int64_t cols) {
     const KvLayerSpec& spec = layout.layers.front();
-    const int64_t half = int64_t{spec.num_kv_heads} * kTokens * spec.head_dim;
-    Tensor cache = arena_.Allocate(DType::kF32, {2 * half});
-    const KvLayerView view{.base = static_cast<std::byte*>(cache.data),
-                           .block_stride = 8 * half,
-                           .k_offset = 0,
-                           .v_offset = 4 * half,
-                           .dtype = DType::kF32,
-                           .block_size = kTokens,
-                           .num_kv_heads = spec.num_kv_heads,
-                           .head_dim = spec.head_dim};
-    auto plan = ops_->MakePlan({.num_heads = spec.num_heads,
-                                .num_kv_heads = spec.num_kv_heads,
-                                .head_dim = spec.head_dim,
-                                .block_size = kTokens,
-                                .window = layout.groups.front().window,
-                                .max_seqs = 1,
-                                .max_tokens = kTokens,
-                                .max_blocks_per_seq = 1});
+    const int64_t keys = int64_t{spec.num_kv_heads} * kTokens * spec.head_dim;
+    const int64_t rest = int64_t{spec.num_kv_heads} * kTokens * spec.StoredValueDim();
+    Tensor cache = arena_.Allocate(DType::kF32, {keys + rest});
+    KvLayerView view = spec.View();
+    view.base = static_cast<std::byte*>(cache.data);
+    view.block_stride = 4 * (keys + rest);
+    view.v_offset = spec.ValuesAfter(DType::kF32, 4 * keys);
+    view.block_size = kTokens;
+    AttentionShape shape = spec.Attention();
+    shape.block_size = kTokens;
+    shape.window = layout.groups.front().window;
+    shape.max_seqs = 1;
+    shape.max_tokens = kTokens;
+    shape.max_blocks_per_seq = 1;
+    auto plan = ops_->MakePlan(shape);
     CHECK(plan.ok());
     int32_t query_begin[] = {0, kTokens}, kv_length[] = {kTokens}, zero[] = {0};
     (*plan)->Fill({.query_begin = query_begin,

@@ -22,6 +22,7 @@ class RandomTensors final : public TensorSource {
   bool Has(std::string_view name) const override { return optional.contains(std::string(name)); }
   Result<std::shared_ptr<const WeightSource>> Find(std::string_view name, const Shape& expected,
                                                    std::string_view meaning) override;
+  void Skip(std::string_view) override {}
   Status CheckAllUsed() const override { return Status(); }
 
   // Names that Has answers for; models ask it for optional tensors only.

@@ -22,33 +22,44 @@ struct AttentionWork {
   int64_t pairs = 0;
 };
 
+// Bytes that a position of a layer takes in the cache.
+int64_t CacheBytes(const KvLayerView& cache) {
+  const int64_t elements =
+      cache.values_in_keys ? cache.head_dim : cache.head_dim + cache.ValueDim();
+  return cache.num_kv_heads * static_cast<int64_t>(RowBytes(cache.dtype, elements));
+}
+
 class CountPlan final : public AttentionPlan {
  public:
   explicit CountPlan(const AttentionShape& shape) : shape_(shape) {}
 
   void Fill(const AttentionBatch& batch, Stream&) override {
-    work_ = {};
+    work_ = expanded_ = {};
     for (int32_t s = 0; s < batch.num_seqs(); ++s) {
       const auto seq = static_cast<size_t>(s);
       const int64_t queries = batch.query_begin[seq + 1] - batch.query_begin[seq];
       const int64_t first = batch.kv_length[seq] - queries;  // position of the first query
       if (queries == 0) continue;
+      const bool expand = shape_.expansion.Takes(static_cast<int32_t>(queries));
+      AttentionWork& work = expand ? expanded_ : work_;
       const int64_t unseen =
           shape_.window > 0 ? std::max<int64_t>(0, first + 1 - shape_.window) : 0;
-      work_.keys += batch.kv_length[seq] - unseen;
+      work.keys += batch.kv_length[seq] - unseen;
       for (int64_t position = first; position < batch.kv_length[seq]; ++position) {
-        work_.pairs +=
-            shape_.window > 0 ? std::min<int64_t>(position + 1, shape_.window) : position + 1;
+        const int64_t seen = shape_.causal ? position + 1 : batch.kv_length[seq];
+        work.pairs += shape_.window > 0 ? std::min<int64_t>(seen, shape_.window) : seen;
       }
     }
   }
 
   const AttentionShape& shape() const { return shape_; }
   const AttentionWork& work() const { return work_; }
+  const AttentionWork& expanded() const { return expanded_; }  // of LatentAttention
 
  private:
   AttentionShape shape_;
   AttentionWork work_;
+  AttentionWork expanded_;
 };
 
 class NullSampler final : public Sampler {
@@ -67,6 +78,8 @@ int64_t Bytes(const Tensor& tensor) {
 
 class CountOpsImpl final : public CountOps {
  public:
+  explicit CountOpsImpl(WeightSizer sizer) : sizer_(sizer) {}
+
   std::string_view name() const override { return "count"; }
 
   const OpCounts& counts() const override { return counts_; }
@@ -89,10 +102,7 @@ class CountOpsImpl final : public CountOps {
   Result<std::unique_ptr<PackedWeight>> Prepare(const WeightSpec& spec) override {
     RETURN_IF_ERROR(CheckWeightSpec(spec));
     const int64_t cols = spec.parts.front()->shape().cols();
-    int64_t bytes = 0;
-    for (const auto& part : spec.parts) {
-      bytes += static_cast<int64_t>(RowBytes(part->dtype(), cols)) * part->shape().rows();
-    }
+    const int64_t bytes = sizer_(spec);
     prepared_bytes_ += bytes;
     prepared_elements_ += TotalRows(spec) * cols;
     return std::unique_ptr<PackedWeight>(
@@ -119,11 +129,20 @@ class CountOpsImpl final : public CountOps {
   void Run(const GatherRows& op, Stream&) override;
   void Run(const ScatterElements& op, Stream&) override;
   void Run(const CopyRanges& op, Stream&) override;
+  bool has_extras() const override { return true; }
+  void Run(const AddResidual& op, Stream&) override;
+  void Run(const Softcap& op, Stream&) override;
+  void Run(const AddLayerNorm& op, Stream&) override;
+  void Run(const Clamp& op, Stream&) override;
+  void Run(const Activate& op, Stream&) override;
   bool has_experts() const override { return true; }
   void Run(const Convert& op, Stream&) override;
   void Run(const RouteTokens& op, Stream&) override;
   void Run(const GroupedLinear& op, Stream&) override;
   void Run(const CombineExperts& op, Stream&) override;
+  bool has_latent() const override { return true; }
+  void Run(const HeadLinear& op, Stream&) override;
+  void Run(const LatentAttention& op, Stream&) override;
 
  private:
   void Add(OpKind kind, OpCount count) {
@@ -131,6 +150,7 @@ class CountOpsImpl final : public CountOps {
     counts_[kind] += count;
   }
 
+  const WeightSizer sizer_;
   OpCounts counts_;
   int64_t prepared_bytes_ = 0;
   int64_t prepared_elements_ = 0;
@@ -163,8 +183,7 @@ void CountOpsImpl::Run(const GatedActivation& op, Stream&) {
 }
 
 void CountOpsImpl::Run(const RopeAndStore& op, Stream&) {
-  const int64_t stored =
-      2 * op.k.rows() * static_cast<int64_t>(RowBytes(op.cache.dtype, op.k.cols()));
+  const int64_t stored = op.k.rows() * CacheBytes(op.cache);
   const int64_t rotated = op.rope != nullptr || op.q_norm != nullptr ? 2 * Bytes(op.q) : 0;
   Add(OpKind::kRopeAndStore,
       {.cache_bytes = stored,
@@ -177,9 +196,8 @@ void CountOpsImpl::Run(const Attention& op, Stream&) {
   // A plan of another backend does not tell its batch.
   if (const auto* plan = dynamic_cast<const CountPlan*>(op.plan); plan != nullptr) {
     const AttentionShape& shape = plan->shape();
-    count.cache_bytes = 2 * plan->work().keys * shape.num_kv_heads *
-                        static_cast<int64_t>(RowBytes(op.cache.dtype, shape.head_dim));
-    count.flops = 4 * plan->work().pairs * shape.num_heads * shape.head_dim;
+    count.cache_bytes = plan->work().keys * CacheBytes(op.cache);
+    count.flops = 2 * plan->work().pairs * shape.num_heads * (shape.head_dim + shape.ValueDim());
   }
   Add(OpKind::kAttention, count);
 }
@@ -194,6 +212,28 @@ void CountOpsImpl::Run(const ScatterElements& op, Stream&) {
 
 void CountOpsImpl::Run(const CopyRanges& op, Stream&) {
   Add(OpKind::kCopyRanges, {.cache_bytes = 2 * static_cast<int64_t>(op.ranges.size() * op.bytes)});
+}
+
+void CountOpsImpl::Run(const AddResidual& op, Stream&) {
+  Add(OpKind::kAddResidual, {.other_bytes = Bytes(op.x) + 2 * Bytes(op.residual)});
+}
+
+void CountOpsImpl::Run(const Softcap& op, Stream&) {
+  Add(OpKind::kSoftcap, {.other_bytes = 2 * Bytes(op.x)});
+}
+
+void CountOpsImpl::Run(const AddLayerNorm& op, Stream&) {
+  const int64_t added = op.x != nullptr ? Bytes(*op.x) + Bytes(op.residual) : 0;
+  Add(OpKind::kAddLayerNorm, {.other_bytes = added + Bytes(op.residual) + Bytes(op.weight) +
+                                             Bytes(op.bias) + Bytes(op.out)});
+}
+
+void CountOpsImpl::Run(const Clamp& op, Stream&) {
+  Add(OpKind::kClamp, {.other_bytes = 2 * Bytes(op.x)});
+}
+
+void CountOpsImpl::Run(const Activate& op, Stream&) {
+  Add(OpKind::kActivate, {.other_bytes = Bytes(op.x) + Bytes(op.out)});
 }
 
 void CountOpsImpl::Run(const Convert& op, Stream&) {
@@ -223,6 +263,40 @@ void CountOpsImpl::Run(const CombineExperts& op, Stream&) {
   Add(OpKind::kCombineExperts,
       {.other_bytes = Bytes(op.x) + Bytes(op.rows) + Bytes(op.weights) + Bytes(op.shared) +
                       Bytes(op.shared_gate) + Bytes(op.out)});
+}
+
+void CountOpsImpl::Run(const HeadLinear& op, Stream&) {
+  OpCount count;
+  const int64_t num_tokens = op.out.rows();
+  const auto heads = static_cast<int64_t>(op.weights.size());
+  for (const PackedWeight* weight : op.weights) {
+    count.weight_bytes += weight->bytes();
+    count.flops += 2 * num_tokens * weight->rows() * weight->cols();
+  }
+  const int64_t read = (op.x.step == 0 ? 1 : heads) * op.x.cols + heads * op.copied.cols;
+  count.other_bytes =
+      num_tokens * static_cast<int64_t>(RowBytes(DType::kF32, read)) + Bytes(op.out);
+  Add(OpKind::kHeadLinear, count);
+}
+
+// Decompressed once for all queries of a sequence.
+void CountOpsImpl::Run(const LatentAttention& op, Stream&) {
+  OpCount count;
+  count.other_bytes = Bytes(op.q) + Bytes(op.out);
+  if (const auto* plan = dynamic_cast<const CountPlan*>(op.plan); plan != nullptr) {
+    const AttentionShape& shape = plan->shape();
+    const AttentionWork& work = plan->expanded();
+    const int64_t key_dim = shape.head_dim - shape.ValueDim() + shape.expansion.plain_dim;
+    count.cache_bytes = work.keys * CacheBytes(op.cache);
+    count.flops = 2 * work.pairs * shape.num_heads * (key_dim + shape.expansion.value_dim);
+    for (const auto& weights : {op.keys, op.values}) {
+      for (const PackedWeight* weight : weights) {
+        if (work.keys > 0) count.weight_bytes += weight->bytes();
+        count.flops += 2 * work.keys * weight->rows() * weight->cols();
+      }
+    }
+  }
+  Add(OpKind::kLatentAttention, count);
 }
 
 }  // namespace
@@ -262,6 +336,16 @@ std::string_view Name(OpKind kind) {
       return "scatter_elements";
     case OpKind::kCopyRanges:
       return "copy_ranges";
+    case OpKind::kAddResidual:
+      return "add_residual";
+    case OpKind::kSoftcap:
+      return "softcap";
+    case OpKind::kAddLayerNorm:
+      return "add_layer_norm";
+    case OpKind::kClamp:
+      return "clamp";
+    case OpKind::kActivate:
+      return "activate";
     case OpKind::kConvert:
       return "convert";
     case OpKind::kRouteTokens:
@@ -270,10 +354,25 @@ std::string_view Name(OpKind kind) {
       return "grouped_linear";
     case OpKind::kCombineExperts:
       return "combine_experts";
+    case OpKind::kHeadLinear:
+      return "head_linear";
+    case OpKind::kLatentAttention:
+      return "latent_attention";
   }
   return "";
 }
 
-std::unique_ptr<CountOps> MakeCountOps() { return std::make_unique<CountOpsImpl>(); }
+int64_t StoredBytes(const WeightSpec& spec) {
+  int64_t bytes = 0;
+  for (const auto& part : spec.parts) {
+    const Shape& shape = part->shape();
+    bytes += static_cast<int64_t>(RowBytes(part->dtype(), shape.cols())) * shape.rows();
+  }
+  return bytes;
+}
+
+std::unique_ptr<CountOps> MakeCountOps(WeightSizer sizer) {
+  return std::make_unique<CountOpsImpl>(sizer);
+}
 
 }  // namespace tokamak

@@ -35,12 +35,19 @@ enum class OpKind {
   kGatherRows,
   kScatterElements,
   kCopyRanges,
+  kAddResidual,
+  kSoftcap,
+  kAddLayerNorm,
+  kClamp,
+  kActivate,
   kConvert,
   kRouteTokens,
   kGroupedLinear,
   kCombineExperts,
+  kHeadLinear,
+  kLatentAttention,
 };
-inline constexpr int kNumOpKinds = static_cast<int>(OpKind::kCombineExperts) + 1;
+inline constexpr int kNumOpKinds = static_cast<int>(OpKind::kLatentAttention) + 1;
 std::string_view Name(OpKind kind);
 
 struct OpCounts {
@@ -59,13 +66,17 @@ class CountOps : public Ops {
   // Since the last Reset.
   virtual const OpCounts& counts() const = 0;
   virtual void Reset() = 0;
-  // Of all weights prepared so far, in the file's format.
+  // Of all weights prepared so far.
   virtual int64_t prepared_bytes() const = 0;
   virtual int64_t prepared_elements() const = 0;
   // Of all buffers asked for so far.
   virtual int64_t allocated_bytes(MemoryKind kind) const = 0;
 };
 
-std::unique_ptr<CountOps> MakeCountOps();
+// Bytes that a backend keeps for a weight.
+using WeightSizer = int64_t (*)(const WeightSpec& spec);
+int64_t StoredBytes(const WeightSpec& spec);  // as many as the file
+
+std::unique_ptr<CountOps> MakeCountOps(WeightSizer sizer = &StoredBytes);
 
 }  // namespace tokamak

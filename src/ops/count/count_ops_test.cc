@@ -75,6 +75,8 @@ TEST(CountOps, AttentionCountsTheKeysThatAreSeen) {
     Attention op;
     op.q = op.out = arena.Allocate(DType::kF32, {5, 96});
     op.cache.dtype = DType::kF16;
+    op.cache.num_kv_heads = 2;
+    op.cache.head_dim = 16;
     op.plan = plan->get();
     ops->Reset();
     ops->Run(op, *stream);

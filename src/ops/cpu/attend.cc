@@ -15,18 +15,41 @@ bool GroupIsWholeBlocks(const CpuAttentionPlan& plan, DType dtype) {
   return plan.group() * plan.shape().head_dim % Info(dtype).block_elements == 0;
 }
 
+// The cache as KV head `kv_head` of it sees it.
+AttentionCache HeadCache(const KvLayerView& cache, int kv_head, const int32_t* block_table) {
+  const auto key_stride = static_cast<int64_t>(RowBytes(cache.dtype, cache.head_dim));
+  const int64_t value_stride = cache.values_in_keys
+                                   ? key_stride
+                                   : static_cast<int64_t>(RowBytes(cache.dtype, cache.ValueDim()));
+  return {.base = cache.base,
+          .block_stride = cache.block_stride,
+          .k_offset = cache.k_offset + kv_head * cache.block_size * key_stride,
+          .v_offset = cache.v_offset + kv_head * cache.block_size * value_stride,
+          .key_stride = key_stride,
+          .value_stride = value_stride,
+          .keys_in_rows = cache.values_in_keys,
+          .dtype = cache.dtype,
+          .block_size = cache.block_size,
+          .block_table = block_table};
+}
+
 // What is rounded takes the place of the queries first, which nobody reads any more.
 void WriteAttention(const Kernels& kernels, const Attention& op, const QueryBlock& block,
-                    int first_head, int group, int head_dim, const AttentionPartial& result) {
+                    int first_head, int group, int value_dim, const AttentionPartial& result) {
   const Tensor& floats = op.out.dtype == DType::kF32 ? op.out : op.q;
   for (int64_t r = 0; r < static_cast<int64_t>(block.num_tokens) * group; ++r) {
     const int64_t token = block.first_token + r / group;
     const int64_t head = first_head + r % group;
-    kernels.finish_head(result.values + r * PadTo16(head_dim), result.sum[r], head_dim,
-                        floats.Row<float>(token) + head * head_dim);
+    float sum = result.sum[r];
+    if (!op.sinks.empty()) {
+      const float sink = static_cast<const float*>(op.sinks.data)[head];
+      sum += std::exp2(sink * static_cast<float>(M_LOG2E) - result.highest[r]);
+    }
+    kernels.finish_head(result.values + r * PadTo16(value_dim), sum, value_dim,
+                        floats.Row<float>(token) + head * value_dim);
     if (!op.output_lse.empty()) {
       op.output_lse.Row<float>(token)[head] =
-          static_cast<float>(result.highest[r] * M_LN2) + std::log(result.sum[r]);
+          static_cast<float>(result.highest[r] * M_LN2) + std::log(sum);
     }
   }
 }
@@ -39,24 +62,23 @@ void AttendUnit(const IsaKernels& isa, const Attention& op, const AttentionUnit&
   const KvLayerView& cache = op.cache;
   const int group = plan.group();
   const int head_dim = cache.head_dim;
-  const int64_t head_bytes =
-      cache.block_size * static_cast<int64_t>(RowBytes(cache.dtype, head_dim));
+  const int value_dim = cache.ValueDim();
   const AttentionTask task = {
-      .cache = {.base = cache.base,
-                .block_stride = cache.block_stride,
-                .k_offset = cache.k_offset + kv_head * head_bytes,
-                .v_offset = cache.v_offset + kv_head * head_bytes,
-                .dtype = cache.dtype,
-                .block_size = cache.block_size,
-                .block_table = plan.TableOf(block)},
+      .cache = HeadCache(cache, kv_head, plan.TableOf(block)),
       .q = op.q.Row<float>(block.first_token) + static_cast<int64_t>(kv_head) * group * head_dim,
       .q_stride = op.q.float_stride(),
       .num_tokens = block.num_tokens,
       .group = group,
       .head_dim = head_dim,
+      .value_dim = value_dim,
       .scale = op.scale,
+      .softcap = op.softcap,
+      .slopes = op.slopes.empty() ? nullptr
+                                  : static_cast<const float*>(op.slopes.data) +
+                                        static_cast<int64_t>(kv_head) * group,
       .first_position = block.first_position,
       .window = plan.shape().window,
+      .num_keys = block.num_keys,
       .scratch = plan.WorkerScratch(worker)};
   const int64_t rows = static_cast<int64_t>(block.num_tokens) * group;
   AttentionPartial result;
@@ -66,17 +88,17 @@ void AttendUnit(const IsaKernels& isa, const Attention& op, const AttentionUnit&
     const AttentionPartial next = plan.WorkerPartial(worker, 1, rows);
     for (int64_t split = block.first_split + 1; split < block.end_split; ++split) {
       kernels.attend_split(task, split, next);
-      kernels.merge(rows, head_dim, next, result);
+      kernels.merge(rows, value_dim, next, result);
     }
   } else {
     kernels.attend_split(task, unit.split, plan.SplitPartial(block, kv_head, unit.split));
     if (!plan.SplitDone(block, kv_head)) return;
     result = plan.SplitPartial(block, kv_head, block.first_split);
     for (int64_t split = block.first_split + 1; split < block.end_split; ++split) {
-      kernels.merge(rows, head_dim, plan.SplitPartial(block, kv_head, split), result);
+      kernels.merge(rows, value_dim, plan.SplitPartial(block, kv_head, split), result);
     }
   }
-  WriteAttention(kernels, op, block, kv_head * group, group, head_dim, result);
+  WriteAttention(kernels, op, block, kv_head * group, group, value_dim, result);
   if (op.out.dtype == DType::kF32 || !GroupIsWholeBlocks(plan, op.out.dtype)) return;
   const int64_t width = static_cast<int64_t>(group) * head_dim;
   const int64_t first = kv_head * width;
@@ -91,7 +113,7 @@ void StoreToken(const Kernels& kernels, const RopeAndStore& op, int64_t token) {
   const KvLayerView& cache = op.cache;
   const int64_t slot = static_cast<const int64_t*>(op.slots.data)[token];
   RopeTask task;
-  task.head_dim = cache.head_dim;
+  task.head_dim = op.QueryDim();
   task.norm_eps = op.norm_eps;
   if (op.rope != nullptr) {
     const int32_t position = static_cast<const int32_t*>(op.positions.data)[token];
@@ -101,10 +123,11 @@ void StoreToken(const Kernels& kernels, const RopeAndStore& op, int64_t token) {
     task.half_split = op.rope->style == RopeStyle::kHalfSplit;
   }
   task.heads = op.q.Row<float>(token);
-  task.num_heads = static_cast<int>(op.q.cols() / cache.head_dim);
+  task.num_heads = static_cast<int>(op.q.cols() / op.QueryDim());
   task.norm = op.q_norm != nullptr ? static_cast<const float*>(op.q_norm->data) : nullptr;
   kernels.rope(task);
   if (slot < 0) return;
+  task.head_dim = cache.head_dim;
   task.heads = op.k.Row<float>(token);
   task.num_heads = cache.num_kv_heads;
   task.norm = op.k_norm != nullptr ? static_cast<const float*>(op.k_norm->data) : nullptr;
@@ -112,17 +135,23 @@ void StoreToken(const Kernels& kernels, const RopeAndStore& op, int64_t token) {
 
   std::byte* block = cache.base + slot / cache.block_size * cache.block_stride;
   const auto position = static_cast<int>(slot % cache.block_size);
-  const auto row_bytes = static_cast<int64_t>(RowBytes(cache.dtype, cache.head_dim));
-  for (int64_t h = 0; h < cache.num_kv_heads; ++h) {
-    const int64_t head = h * cache.block_size * row_bytes;
-    std::byte* value = block + cache.v_offset + head + position * row_bytes;
-    // The value's place serves the key as a row first.
-    kernels.convert(cache.dtype, op.k.Row<float>(token) + h * cache.head_dim, cache.head_dim,
-                    value);
-    StoreKey(cache.dtype, cache.block_size, cache.head_dim, position, value,
-             block + cache.k_offset + head);
-    kernels.convert(cache.dtype, op.v.Row<float>(token) + h * cache.head_dim, cache.head_dim,
-                    value);
+  for (int h = 0; h < cache.num_kv_heads; ++h) {
+    const AttentionCache head = HeadCache(cache, h, nullptr);
+    const float* k = op.k.Row<float>(token) + static_cast<int64_t>(h) * cache.head_dim;
+    if (cache.values_in_keys) {
+      kernels.convert(cache.dtype, k, cache.head_dim,
+                      block + head.k_offset + position * head.key_stride);
+      continue;
+    }
+    std::byte* value = block + head.v_offset + position * head.value_stride;
+    // The value's place serves the key as a row first, if it is large enough.
+    alignas(64) std::byte row[kMaxUnequalDim * sizeof(float)];
+    std::byte* const key = cache.ValueDim() >= cache.head_dim ? value : row;
+    kernels.convert(cache.dtype, k, cache.head_dim, key);
+    StoreKey(cache.dtype, cache.block_size, cache.head_dim, position, key, block + head.k_offset);
+    kernels.convert(cache.dtype,
+                    op.v.Row<float>(token) + static_cast<int64_t>(h) * cache.ValueDim(),
+                    cache.ValueDim(), value);
   }
 }
 
@@ -130,6 +159,8 @@ void Attend(const IsaKernels& isa, ThreadPool& pool, const Attention& op) {
   const auto& plan = static_cast<const CpuAttentionPlan&>(*op.plan);
   CHECK(op.cache.head_dim == plan.shape().head_dim &&
         op.cache.num_kv_heads == plan.shape().num_kv_heads);
+  // Where the output is rounded its floats take the place of the queries.
+  CHECK(op.out.dtype == DType::kF32 || op.cache.ValueDim() == op.cache.head_dim);
   const int kv_heads = op.cache.num_kv_heads;
   pool.ParallelFor(static_cast<int64_t>(plan.units().size()) * kv_heads,
                    [&](int64_t item, int worker) {

@@ -18,6 +18,10 @@ constexpr int64_t kEnoughItems = 64;
 // Room for the partials of splits that run apart; what does not fit is not split.
 constexpr int64_t kMaxPartialFloats = 4 << 20;
 
+// Tokens that share what LatentAttention decompresses, which costs as much as a few hundred of
+// them.
+constexpr int kExpandedTokens = 512;
+
 int TokensPerBlock(const AttentionShape& shape) {
   return std::max(1, kRowsPerBlock / (shape.num_heads / shape.num_kv_heads));
 }
@@ -34,17 +38,17 @@ int64_t MaxSplits(const AttentionShape& shape) {
 
 }  // namespace
 
-CpuAttentionPlan::CpuAttentionPlan(const AttentionShape& shape, Buffer workers, Buffer partials,
-                                   int64_t partial_floats)
+CpuAttentionPlan::CpuAttentionPlan(const AttentionShape& shape)
     : shape_(shape),
       tokens_per_block_(TokensPerBlock(shape)),
-      workers_(std::move(workers)),
-      partials_(std::move(partials)),
-      partial_floats_(partial_floats),
       counters_(new std::atomic<int32_t>[static_cast<size_t>(kEnoughItems)]) {
   const auto max_blocks = static_cast<size_t>(shape.max_tokens);
   blocks_.reserve(max_blocks);
   units_.reserve(max_blocks + static_cast<size_t>(kEnoughItems * MaxSplits(shape)));
+  if (shape.expansion.min_queries > 0) {
+    expanded_.reserve(max_blocks);
+    zeros_.resize(static_cast<size_t>(MaxSplits(shape)) + 1);
+  }
 }
 
 Result<std::unique_ptr<CpuAttentionPlan>> CpuAttentionPlan::Make(const AttentionShape& shape,
@@ -63,42 +67,56 @@ Result<std::unique_ptr<CpuAttentionPlan>> CpuAttentionPlan::Make(const Attention
                            Name(shape.kv_dtype), Info(shape.kv_dtype).block_elements,
                            shape.head_dim);
   }
-  const int group = shape.num_heads / shape.num_kv_heads;
-  const int64_t rows = static_cast<int64_t>(TokensPerBlock(shape)) * group;
-  const int64_t worker_floats = AttentionScratchFloats(rows, shape.head_dim) +
-                                2 * AttentionPartialFloats(rows, shape.head_dim);
-  const int64_t partial_floats =
-      std::min(kMaxPartialFloats,
-               kEnoughItems * MaxSplits(shape) * AttentionPartialFloats(rows, shape.head_dim));
+  if (!shape.causal && shape.window > 0) {
+    return Unimplemented("attention that is not causal within a window");
+  }
+  if (shape.ValueDim() % Info(shape.kv_dtype).block_elements != 0) {
+    return InvalidArgument("a KV cache in {} needs values of a multiple of {} elements, not {}",
+                           Name(shape.kv_dtype), Info(shape.kv_dtype).block_elements,
+                           shape.ValueDim());
+  }
+  if (!shape.values_in_keys && shape.ValueDim() < shape.head_dim &&
+      shape.head_dim > kMaxUnequalDim) {
+    return Unimplemented("keys of {} elements with values of {}: at most {} are supported",
+                         shape.head_dim, shape.ValueDim(), kMaxUnequalDim);
+  }
+  std::unique_ptr<CpuAttentionPlan> plan(new CpuAttentionPlan(shape));
+  plan->partial_floats_ = std::min(
+      kMaxPartialFloats, kEnoughItems * MaxSplits(shape) * plan->partial_floats(plan->max_rows()));
   const auto bytes = [](int64_t floats) { return static_cast<size_t>(floats) * sizeof(float); };
-  ASSIGN_OR_RETURN(Buffer workers, AllocateHostMemory(bytes(num_threads * worker_floats)));
-  ASSIGN_OR_RETURN(Buffer partials, AllocateHostMemory(bytes(partial_floats)));
-  return std::unique_ptr<CpuAttentionPlan>(
-      new CpuAttentionPlan(shape, std::move(workers), std::move(partials), partial_floats));
+  ASSIGN_OR_RETURN(plan->workers_, AllocateHostMemory(bytes(num_threads * plan->worker_floats())));
+  ASSIGN_OR_RETURN(plan->partials_, AllocateHostMemory(bytes(plan->partial_floats_)));
+  return plan;
 }
 
 void CpuAttentionPlan::AddSequence(int32_t sequence) {
   const auto s = static_cast<size_t>(sequence);
   if (batch_.kv_length[s] == 0) return;  // padding
   const int64_t begin = batch_.query_begin[s], end = batch_.query_begin[s + 1];
-  for (int64_t token = begin; token < end; token += tokens_per_block_) {
+  const bool expand = shape_.expansion.Takes(static_cast<int32_t>(end - begin));
+  const int step = expand ? kExpandedTokens : tokens_per_block_;
+  for (int64_t token = begin; token < end; token += step) {
     QueryBlock block;
     block.sequence = sequence;
     block.first_token = token;
-    block.num_tokens = static_cast<int>(std::min<int64_t>(tokens_per_block_, end - token));
+    block.num_tokens = static_cast<int>(std::min<int64_t>(step, end - token));
     block.first_position = batch_.kv_length[s] - (end - token);
     CHECK(block.first_position >= 0);
     const int64_t first_key =
         shape_.window > 0 ? std::max<int64_t>(0, block.first_position + 1 - shape_.window) : 0;
     block.first_split = first_key / kKeySplit;
-    block.end_split = (block.first_position + block.num_tokens - 1) / kKeySplit + 1;
-    blocks_.push_back(block);
+    if (!shape_.causal) block.num_keys = batch_.kv_length[s];
+    const int64_t end_key =
+        shape_.causal ? block.first_position + block.num_tokens : block.num_keys;
+    block.end_split = (end_key - 1) / kKeySplit + 1;
+    (expand ? expanded_ : blocks_).push_back(block);
   }
 }
 
 void CpuAttentionPlan::Fill(const AttentionBatch& batch, Stream&) {
   batch_ = batch;
   blocks_.clear();
+  expanded_.clear();
   units_.clear();
   for (int32_t s = 0; s < batch.num_seqs(); ++s) AddSequence(s);
   int64_t work = 0;
@@ -110,8 +128,7 @@ void CpuAttentionPlan::Fill(const AttentionBatch& batch, Stream&) {
     const auto index = static_cast<int32_t>(i);
     const int64_t splits = block.end_split - block.first_split;
     const int64_t rows = static_cast<int64_t>(block.num_tokens) * group();
-    const int64_t needed =
-        shape_.num_kv_heads * splits * AttentionPartialFloats(rows, shape_.head_dim);
+    const int64_t needed = shape_.num_kv_heads * splits * partial_floats(rows);
     if (Work(block) * kEnoughItems <= work || splits == 1 || used + needed > partial_floats_) {
       units_.push_back({index, AttentionUnit::kAllSplits});
       continue;
@@ -141,23 +158,43 @@ const int32_t* CpuAttentionPlan::TableOf(const QueryBlock& block) const {
   return batch_.tables.Row<int32_t>(row);
 }
 
+int64_t CpuAttentionPlan::expanded_floats() const {
+  if (shape_.expansion.min_queries == 0) return 0;
+  const int64_t rows = std::min(shape_.max_tokens, kExpandedTokens);
+  const int64_t value_dim = shape_.expansion.value_dim;
+  return kKeySplit * (PadTo16(shape_.head_dim) + PadTo16(ExpandedDim())) +
+         AttentionScratchFloats(rows, ExpandedKeyDim(), value_dim) +
+         2 * AttentionPartialFloats(rows, value_dim);
+}
+
 int64_t CpuAttentionPlan::worker_floats() const {
-  return AttentionScratchFloats(max_rows(), shape_.head_dim) +
-         2 * AttentionPartialFloats(max_rows(), shape_.head_dim);
+  return std::max(scratch_floats() + 2 * partial_floats(max_rows()), expanded_floats());
+}
+
+CpuAttentionPlan::Expanded CpuAttentionPlan::WorkerExpanded(int worker, int64_t rows) const {
+  const int64_t value_dim = shape_.expansion.value_dim;
+  Expanded memory;
+  memory.latents = WorkerScratch(worker);
+  memory.entries = memory.latents + kKeySplit * PadTo16(shape_.head_dim);
+  memory.scratch = memory.entries + kKeySplit * PadTo16(ExpandedDim());
+  float* partial = memory.scratch + AttentionScratchFloats(rows, ExpandedKeyDim(), value_dim);
+  memory.partial[0] = PartialAt(partial, rows, value_dim);
+  partial += AttentionPartialFloats(rows, value_dim);
+  memory.partial[1] = PartialAt(partial, rows, value_dim);
+  return memory;
 }
 
 float* CpuAttentionPlan::WorkerScratch(int worker) const {
   return reinterpret_cast<float*>(workers_.data()) + worker * worker_floats();
 }
 
-AttentionPartial CpuAttentionPlan::PartialAt(float* memory, int64_t rows) const {
-  float* const highest = memory + rows * PadTo16(shape_.head_dim);
+AttentionPartial CpuAttentionPlan::PartialAt(float* memory, int64_t rows, int64_t value_dim) {
+  float* const highest = memory + rows * PadTo16(value_dim);
   return {.highest = highest, .sum = highest + PadTo16(rows), .values = memory};
 }
 
 AttentionPartial CpuAttentionPlan::WorkerPartial(int worker, int index, int64_t rows) const {
-  return PartialAt(WorkerScratch(worker) + AttentionScratchFloats(max_rows(), shape_.head_dim) +
-                       index * AttentionPartialFloats(max_rows(), shape_.head_dim),
+  return PartialAt(WorkerScratch(worker) + scratch_floats() + index * partial_floats(max_rows()),
                    rows);
 }
 
@@ -165,9 +202,9 @@ AttentionPartial CpuAttentionPlan::SplitPartial(const QueryBlock& block, int kv_
                                                 int64_t split) const {
   const int64_t rows = static_cast<int64_t>(block.num_tokens) * group();
   const int64_t index = kv_head * (block.end_split - block.first_split) + split - block.first_split;
-  return PartialAt(reinterpret_cast<float*>(partials_.data()) + block.partials +
-                       index * AttentionPartialFloats(rows, shape_.head_dim),
-                   rows);
+  return PartialAt(
+      reinterpret_cast<float*>(partials_.data()) + block.partials + index * partial_floats(rows),
+      rows);
 }
 
 bool CpuAttentionPlan::SplitDone(const QueryBlock& block, int kv_head) const {

@@ -13,12 +13,16 @@
 
 namespace tokamak::cpu {
 
+// Elements of a key at most, where its value has fewer and the cache keeps both.
+inline constexpr int kMaxUnequalDim = 1024;
+
 // Tokens [first_token, first_token + num_tokens) of the batch, all of one sequence.
 struct QueryBlock {
   int32_t sequence = 0;
   int64_t first_token = 0;
   int num_tokens = 0;
   int64_t first_position = 0;
+  int64_t num_keys = 0;     // not 0: what every token sees, where attention is not causal
   int64_t first_split = 0;  // the splits that any of its tokens sees
   int64_t end_split = 0;
   // Where its splits' partials lie (floats), and its counters; only when its splits run apart.
@@ -45,6 +49,8 @@ class CpuAttentionPlan final : public AttentionPlan {
   const int32_t* TableOf(const QueryBlock& block) const;
   const std::vector<QueryBlock>& blocks() const { return blocks_; }
   const std::vector<AttentionUnit>& units() const { return units_; }
+  // Those of LatentAttention, each with all its splits.
+  const std::vector<QueryBlock>& expanded() const { return expanded_; }
   int group() const { return shape_.num_heads / shape_.num_kv_heads; }
   int64_t max_rows() const { return static_cast<int64_t>(tokens_per_block_) * group(); }
 
@@ -54,13 +60,37 @@ class CpuAttentionPlan final : public AttentionPlan {
   AttentionPartial SplitPartial(const QueryBlock& block, int kv_head, int64_t split) const;
   // True for the last split of a block and head to be done, which merges them.
   bool SplitDone(const QueryBlock& block, int kv_head) const;
+  // The same memory as LatentAttention uses it, for a block of `rows` tokens.
+  struct Expanded {
+    float* latents = nullptr;  // [kKeySplit, PadTo16(head_dim)]
+    float* entries = nullptr;  // [kKeySplit, ExpandedDim]: decompressed keys and values
+    float* scratch = nullptr;  // of attend_split
+    AttentionPartial partial[2] = {};
+  };
+  Expanded WorkerExpanded(int worker, int64_t rows) const;
+  // Of a decompressed key, and of it with its value.
+  int64_t ExpandedKeyDim() const {
+    return shape_.head_dim - shape_.ValueDim() + shape_.expansion.plain_dim;
+  }
+  int64_t ExpandedDim() const { return ExpandedKeyDim() + shape_.expansion.value_dim; }
+  // A table for caches in which every block is at the same place: [splits] zeros.
+  const int32_t* AnyBlock() const { return zeros_.data(); }
 
  private:
-  CpuAttentionPlan(const AttentionShape& shape, Buffer workers, Buffer partials,
-                   int64_t partial_floats);
+  explicit CpuAttentionPlan(const AttentionShape& shape);
 
   void AddSequence(int32_t sequence);
-  AttentionPartial PartialAt(float* memory, int64_t rows) const;
+  static AttentionPartial PartialAt(float* memory, int64_t rows, int64_t value_dim);
+  AttentionPartial PartialAt(float* memory, int64_t rows) const {
+    return PartialAt(memory, rows, shape_.ValueDim());
+  }
+  int64_t scratch_floats() const {
+    return AttentionScratchFloats(max_rows(), shape_.head_dim, shape_.ValueDim());
+  }
+  int64_t partial_floats(int64_t rows) const {
+    return AttentionPartialFloats(rows, shape_.ValueDim());
+  }
+  int64_t expanded_floats() const;
   int64_t worker_floats() const;
 
   const AttentionShape shape_;
@@ -68,9 +98,11 @@ class CpuAttentionPlan final : public AttentionPlan {
   AttentionBatch batch_;
   std::vector<QueryBlock> blocks_;
   std::vector<AttentionUnit> units_;
+  std::vector<QueryBlock> expanded_;
+  std::vector<int32_t> zeros_;
   Buffer workers_;
   Buffer partials_;
-  const int64_t partial_floats_;                      // room in partials_
+  int64_t partial_floats_ = 0;                        // room in partials_
   std::unique_ptr<std::atomic<int32_t>[]> counters_;  // splits of [block][kv head] still to do
 };
 

@@ -6,7 +6,8 @@
 // take without transposing:
 //   plain types  [block_size / 16][head_dim][16]
 //   Q8_0         [block_size / 16][head_dim / 32] of { f16 scales[16]; int8 codes[32][16]; }
-// Both orders take the same number of bytes.
+// Both orders take the same number of bytes. Keys that hold their values (KvLayerView) are always
+// rows.
 #pragma once
 
 #include <cstddef>

@@ -183,11 +183,17 @@ double GmacS(ThreadPool& pool, const Multiply& loop, Sink* sinks) {
   return static_cast<double>(items) * kIterations * kChains * loop.macs / seconds / 1e9;
 }
 
+// What stands between the first slash, if any, and the next.
+std::string_view IsaOf(std::string_view backend) {
+  backend.remove_prefix(backend.find('/') + 1);  // npos + 1 is 0
+  return backend.substr(0, backend.find('/'));
+}
+
 }  // namespace
 
-CpuCeiling MeasureCpuCeiling(int threads, std::string_view isa, int64_t working_set) {
+CpuCeiling MeasureCpuCeiling(int threads, std::string_view backend, int64_t working_set) {
   CpuCeiling ceiling;
-  const Loops loops = ChooseLoops(isa);
+  const Loops loops = ChooseLoops(IsaOf(backend));
   // Less where little is free.
   const int64_t free_bytes = int64_t{::sysconf(_SC_AVPHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
   const int64_t size =

@@ -15,9 +15,9 @@ struct CpuCeiling {
   double f32_gmac_s = 0;    // fused multiply-adds
 };
 
-// `isa` is that of the CPU backend ("avx512vnni", "avx2", ...), which runs here; instructions
-// beyond it are not used, nor AMX. Takes about half a second; the best of several tries counts.
-// Half a gigabyte is used meanwhile.
-CpuCeiling MeasureCpuCeiling(int threads, std::string_view isa, int64_t working_set);
+// `backend` is the name of a backend that runs here ("cpu/avx512vnni", "cpu/avx2/precise",
+// "reference"); instructions beyond its ISA are not used, nor AMX. Takes about half a second; the
+// best of several tries counts. Half a gigabyte is used meanwhile.
+CpuCeiling MeasureCpuCeiling(int threads, std::string_view backend, int64_t working_set);
 
 }  // namespace tokamak

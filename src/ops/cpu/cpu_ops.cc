@@ -17,6 +17,7 @@
 #include "ops/cpu/cache_layout.h"
 #include "ops/cpu/isa.h"
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/latent.h"
 #include "ops/cpu/linear.h"
 #include "ops/cpu/panel_layout.h"
 #include "ops/cpu/panel_weight.h"
@@ -53,6 +54,20 @@ void CombineRow(const CombineExperts& op, int64_t token, float* out) {
   const float gate =
       op.shared_gate.empty() ? 1.0f : 1 / (1 + std::exp(-*op.shared_gate.Row<float>(token)));
   for (int64_t i = 0; i < cols; ++i) out[i] += gate * shared[i];
+}
+
+GateKind KindOf(Activation activation) {
+  switch (activation) {
+    case Activation::kSilu:
+      return GateKind::kSilu;
+    case Activation::kGeluTanh:
+      return GateKind::kGeluTanh;
+    case Activation::kGelu:
+      return GateKind::kGelu;
+    case Activation::kClampedSwiglu:
+      return GateKind::kClampedSwiglu;
+  }
+  return GateKind::kSilu;
 }
 
 class CpuOps final : public HostOps {
@@ -92,17 +107,29 @@ class CpuOps final : public HostOps {
   void Run(const Attention& op, Stream& stream) override;
   void Run(const GatherRows& op, Stream& stream) override;
   void Run(const CopyRanges& op, Stream& stream) override;
+  bool has_extras() const override { return true; }
+  void Run(const AddResidual& op, Stream& stream) override;
+  void Run(const Softcap& op, Stream& stream) override;
+  void Run(const AddLayerNorm& op, Stream& stream) override;
+  void Run(const Clamp& op, Stream& stream) override;
+  void Run(const Activate& op, Stream& stream) override;
   bool has_experts() const override { return true; }
   void Run(const Convert& op, Stream& stream) override;
   void Run(const RouteTokens& op, Stream& stream) override;
   void Run(const GroupedLinear& op, Stream& stream) override;
   void Run(const CombineExperts& op, Stream& stream) override;
+  bool has_latent() const override { return true; }
+  void Run(const HeadLinear& op, Stream& stream) override;
+  void Run(const LatentAttention& op, Stream& stream) override;
 
  private:
   // Makes the rows of `out` with write(row, num_rows, f32 [num_rows, cols]), in its type: one by
   // one where that is not f32. A row costs about as much as `elements_per_row` copied ones.
   template <typename Write>
   void WriteRows(const Tensor& out, int64_t elements_per_row, Write write);
+  // Calls body(row) for the rows of x, which cost about as much as reading them.
+  template <typename Body>
+  void ForEachRow(const Tensor& x, Body body);
   float* Tile(int worker) const {
     return reinterpret_cast<float*>(tiles_.data()) + worker * static_cast<int64_t>(kTileFloats);
   }
@@ -111,7 +138,7 @@ class CpuOps final : public HostOps {
     CHECK_MSG(cols <= row_floats_, "no weight takes such rows");
     return reinterpret_cast<float*>(rows_.data()) + worker * row_floats_;
   }
-  void EmbedRow(const PanelWeight& table, int64_t row, float* tile, float* out) const;
+  void EmbedRow(const PanelWeight& table, int64_t row, float scale, float* tile, float* out) const;
 
   const IsaKernels isa_;
   const Kernels& kernels_;  // isa_'s
@@ -121,7 +148,7 @@ class CpuOps final : public HostOps {
   Buffer tiles_;  // kTileFloats per worker
   Buffer rows_;   // row_floats_ per worker
   int64_t row_floats_ = 0;
-  std::vector<Product> products_;  // of a GroupedLinear; room for kMaxExperts
+  std::vector<Product> products_;  // of a GroupedLinear or HeadLinear; room for kMaxExperts
 };
 
 template <typename Write>
@@ -139,6 +166,15 @@ void CpuOps::WriteRows(const Tensor& out, int64_t elements_per_row, Write write)
   });
 }
 
+template <typename Body>
+void CpuOps::ForEachRow(const Tensor& x, Body body) {
+  const int64_t rows = x.rows();
+  const int64_t step = std::max<int64_t>(1, kItemElements / std::max<int64_t>(1, x.cols()));
+  pool_.ParallelFor(CeilDiv(rows, step), [&](int64_t item, int) {
+    for (int64_t row = item * step; row < std::min(rows, (item + 1) * step); ++row) body(row);
+  });
+}
+
 Status CpuOps::ReserveRows(int64_t cols) {
   if (cols <= row_floats_) return Status();
   ASSIGN_OR_RETURN(
@@ -147,7 +183,8 @@ Status CpuOps::ReserveRows(int64_t cols) {
   return Status();
 }
 
-void CpuOps::EmbedRow(const PanelWeight& table, int64_t row, float* tile, float* out) const {
+void CpuOps::EmbedRow(const PanelWeight& table, int64_t row, float scale, float* tile,
+                      float* out) const {
   const PanelSegment* segment = table.segments().data();
   while (row >= segment->first_row + segment->rows) ++segment;
   const int64_t local = row - segment->first_row;
@@ -156,7 +193,7 @@ void CpuOps::EmbedRow(const PanelWeight& table, int64_t row, float* tile, float*
   for (int64_t k = 0; k < table.cols(); k += kChunk) {
     const int64_t count = std::min<int64_t>(kChunk, table.cols() - k);
     kernels_.unpack(segment->dtype, panel, k, count, tile);
-    for (int64_t i = 0; i < count; ++i) out[k + i] = tile[i * kPanelRows + lane];
+    for (int64_t i = 0; i < count; ++i) out[k + i] = scale * tile[i * kPanelRows + lane];
   }
 }
 
@@ -170,7 +207,7 @@ void CpuOps::Run(const Embed& op, Stream&) {
   pool_.ParallelFor(CeilDiv(num_tokens, step), [&](int64_t item, int worker) {
     for (int64_t t = item * step; t < std::min(num_tokens, (item + 1) * step); ++t) {
       CHECK(0 <= ids[t] && ids[t] < table.rows());
-      EmbedRow(table, ids[t], Tile(worker), op.out.Row<float>(t));
+      EmbedRow(table, ids[t], op.scale, Tile(worker), op.out.Row<float>(t));
     }
   });
 }
@@ -198,15 +235,16 @@ void CpuOps::Run(const GatedActivation& op, Stream&) {
   const int64_t width = op.out.cols();
   WriteRows(op.out, 4 * width, [&](int64_t row, int64_t num_rows, float* out) {
     const float* gate = op.gate_up.Row<float>(row);
-    kernels_.gate(
-        {.kind = op.activation == Activation::kSilu ? GateKind::kSilu : GateKind::kGeluTanh,
-         .gate = gate,
-         .up = gate + width,
-         .out = out,
-         .in_stride = op.gate_up.float_stride(),
-         .out_stride = op.out.float_stride(),
-         .num_rows = num_rows,
-         .cols = width});
+    kernels_.gate({.kind = KindOf(op.activation),
+                   .gate = gate,
+                   .up = gate + width,
+                   .out = out,
+                   .limit = op.limit,
+                   .alpha = op.alpha,
+                   .in_stride = op.gate_up.float_stride(),
+                   .out_stride = op.out.float_stride(),
+                   .num_rows = num_rows,
+                   .cols = width});
   });
 }
 
@@ -247,11 +285,59 @@ void CpuOps::Run(const CopyRanges& op, Stream&) {
   });
 }
 
+void CpuOps::Run(const AddResidual& op, Stream&) {
+  ForEachRow(op.x, [&](int64_t row) {
+    const float* x = op.x.Row<float>(row);
+    float* residual = op.residual.Row<float>(row);
+    for (int64_t i = 0; i < op.x.cols(); ++i) residual[i] += x[i];
+  });
+}
+
+void CpuOps::Run(const Softcap& op, Stream&) {
+  ForEachRow(op.x,
+             [&](int64_t row) { kernels_.softcap(op.x.Row<float>(row), op.x.cols(), op.cap); });
+}
+
+void CpuOps::Run(const AddLayerNorm& op, Stream&) {
+  WriteRows(op.out, 2 * op.residual.cols(), [&](int64_t row, int64_t num_rows, float* out) {
+    kernels_.add_layer_norm(
+        {.x = op.x != nullptr ? op.x->Row<float>(row) : nullptr,
+         .residual = op.residual.Row<float>(row),
+         .weight = static_cast<const float*>(op.weight.data),
+         .bias = op.bias.empty() ? nullptr : static_cast<const float*>(op.bias.data),
+         .out = out,
+         .x_stride = op.x != nullptr ? op.x->float_stride() : 0,
+         .residual_stride = op.residual.float_stride(),
+         .out_stride = op.out.float_stride(),
+         .num_rows = num_rows,
+         .cols = op.residual.cols(),
+         .eps = op.eps});
+  });
+}
+
+void CpuOps::Run(const Clamp& op, Stream&) {
+  ForEachRow(op.x,
+             [&](int64_t row) { kernels_.clamp(op.x.Row<float>(row), op.x.cols(), op.limit); });
+}
+
+void CpuOps::Run(const Activate& op, Stream&) {
+  WriteRows(op.out, 4 * op.out.cols(), [&](int64_t row, int64_t num_rows, float* out) {
+    kernels_.gate({.kind = KindOf(op.activation),
+                   .gate = op.x.Row<float>(row),
+                   .out = out,
+                   .in_stride = op.x.float_stride(),
+                   .out_stride = op.out.float_stride(),
+                   .num_rows = num_rows,
+                   .cols = op.out.cols()});
+  });
+}
+
 void CpuOps::Run(const Convert& op, Stream&) {
-  const int64_t cols = op.x.cols();
-  WriteRows(op.out, cols, [&](int64_t row, int64_t num_rows, float* out) {
-    for (int64_t i = 0; i < num_rows; ++i, out += op.out.float_stride()) {
-      std::memcpy(out, op.x.RowData(row + i), static_cast<size_t>(cols) * sizeof(float));
+  ForEachRow(op.x, [&](int64_t row) {
+    if (op.out.dtype == DType::kF32) {
+      std::memcpy(op.out.RowData(row), op.x.RowData(row), RowBytes(DType::kF32, op.x.cols()));
+    } else {
+      RoundActivations(isa_, op.x.Row<float>(row), 0, op.x.cols(), op.out, row);
     }
   });
 }
@@ -283,8 +369,31 @@ void CpuOps::Run(const CombineExperts& op, Stream&) {
   });
 }
 
+void CpuOps::Run(const HeadLinear& op, Stream&) {
+  CHECK(op.weights.size() <= products_.capacity());
+  RunHeadLinear(isa_, pool_, reinterpret_cast<float*>(tiles_.data()), op, products_);
+  if (op.copied.cols == 0) return;
+  const auto heads = static_cast<int64_t>(op.weights.size());
+  const int64_t width = op.out.cols() / std::max<int64_t>(1, heads);
+  ForEachRow(op.out, [&](int64_t token) {
+    for (int64_t h = 0; h < heads; ++h) {
+      std::copy_n(op.copied.Of(token, h), op.copied.cols, op.out.Row<float>(token) + h * width);
+    }
+  });
+}
+
+void CpuOps::Run(const LatentAttention& op, Stream&) {
+  AttendExpanded(isa_, pool_, reinterpret_cast<float*>(tiles_.data()), op);
+}
+
 }  // namespace
 }  // namespace cpu
+
+int64_t CpuWeightBytes(const WeightSpec& spec) {
+  int64_t bytes = 0;
+  for (const auto& part : spec.parts) bytes += cpu::PanelWeight::Bytes(*part);
+  return bytes;
+}
 
 Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOptions& options) {
   if (options.threads < 0 || options.threads > cpu::kMaxThreads) {

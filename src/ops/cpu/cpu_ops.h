@@ -28,6 +28,9 @@ struct CpuOptions {
 // features for an ISA that this machine cannot run.
 Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOptions& options);
 
+// Memory that the backend keeps for a weight.
+int64_t CpuWeightBytes(const WeightSpec& spec);
+
 // The ISAs of this build, slowest first, whether or not this machine can run them.
 std::vector<std::string> CpuIsaNames();
 

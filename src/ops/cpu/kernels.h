@@ -38,11 +38,12 @@ struct LinearTask {
   float* tile = nullptr;    // f32: kTileFloats of scratch, aligned to 64 bytes
 };
 
-// num_rows rows of AddRmsNorm.
+// num_rows rows of AddRmsNorm or AddLayerNorm.
 struct NormTask {
   const float* x = nullptr;  // or null
   float* residual = nullptr;
   const float* weight = nullptr;
+  const float* bias = nullptr;  // or null; of AddLayerNorm
   float* out = nullptr;
   int64_t x_stride = 0, residual_stride = 0, out_stride = 0;  // floats
   int64_t num_rows = 0;
@@ -50,13 +51,15 @@ struct NormTask {
   float eps = 0;
 };
 
-enum class GateKind { kSilu, kGeluTanh };
+enum class GateKind { kSilu, kGeluTanh, kGelu, kClampedSwiglu };
 
+// num_rows rows of GatedActivation or, without `up`, of Activate.
 struct GateTask {
   GateKind kind = GateKind::kSilu;
   const float* gate = nullptr;
   const float* up = nullptr;
   float* out = nullptr;
+  float limit = 0, alpha = 0;             // kClampedSwiglu
   int64_t in_stride = 0, out_stride = 0;  // floats
   int64_t num_rows = 0;
   int64_t cols = 0;
@@ -81,6 +84,9 @@ struct AttentionCache {
   int64_t block_stride = 0;  // bytes
   int64_t k_offset = 0;      // bytes from a block's start to this head's keys
   int64_t v_offset = 0;
+  int64_t key_stride = 0;     // bytes of a key, and from one to the next where they are rows
+  int64_t value_stride = 0;   // bytes from value to value
+  bool keys_in_rows = false;  // whatever the block size (ops/cpu/cache_layout.h)
   DType dtype = DType::kF32;
   int32_t block_size = 0;
   const int32_t* block_table = nullptr;
@@ -99,11 +105,15 @@ struct AttentionTask {
   int64_t q_stride = 0;      // floats between tokens
   int num_tokens = 0;
   int group = 0;
-  int head_dim = 0;
+  int head_dim = 0;   // of queries and keys
+  int value_dim = 0;  // of values
   float scale = 0;
-  int64_t first_position = 0;  // of the first token
-  int64_t window = 0;          // keys that a query sees, 0 for all
-  float* scratch = nullptr;    // AttentionScratchFloats, aligned to 64 bytes
+  float softcap = 0;              // 0: none
+  const float* slopes = nullptr;  // [group], or null
+  int64_t first_position = 0;     // of the first token
+  int64_t window = 0;             // keys that a query sees, 0 for all
+  int64_t num_keys = 0;           // not 0: every query sees so many, and not up to itself
+  float* scratch = nullptr;       // AttentionScratchFloats, aligned to 64 bytes
 };
 
 // The result of one split, or of several merged: for each row the highest score (in powers of two,
@@ -112,17 +122,19 @@ struct AttentionTask {
 struct AttentionPartial {
   float* highest = nullptr;  // [rows]
   float* sum = nullptr;      // [rows]
-  float* values = nullptr;   // [rows, PadTo16(head_dim)]
+  float* values = nullptr;   // [rows, PadTo16(value_dim)]
 };
 
 constexpr int64_t PadTo16(int64_t n) { return (n + 15) / 16 * 16; }
 // Floats of an AttentionPartial, and of the scratch of attend_split.
-constexpr int64_t AttentionPartialFloats(int64_t rows, int64_t head_dim) {
-  return rows * PadTo16(head_dim) + 2 * PadTo16(rows);
+constexpr int64_t AttentionPartialFloats(int64_t rows, int64_t value_dim) {
+  return rows * PadTo16(value_dim) + 2 * PadTo16(rows);
 }
-constexpr int64_t AttentionScratchFloats(int64_t rows, int64_t head_dim) {
-  return (rows + kKeyTile) * PadTo16(head_dim)  // scaled queries; a tile of keys or values
-         + rows * kKeySplit;                    // scores, then weights
+constexpr int64_t AttentionScratchFloats(int64_t rows, int64_t head_dim, int64_t value_dim) {
+  return PadTo16(rows) * PadTo16(head_dim)                                   // scaled queries
+         + rows * kKeySplit                                                  // scores, then weights
+         + kKeyTile * PadTo16(rows)                                          // scores by key
+         + kKeyTile * PadTo16(head_dim > value_dim ? head_dim : value_dim);  // keys or values
 }
 
 struct Kernels {
@@ -132,17 +144,22 @@ struct Kernels {
   void (*unpack)(DType dtype, const std::byte* panel, int64_t k_begin, int64_t k_count,
                  float* tile);
   void (*add_rms_norm)(const NormTask& task);
+  void (*add_layer_norm)(const NormTask& task);
   void (*gate)(const GateTask& task);
   void (*rope)(const RopeTask& task);
+  // x[i] = cap · tanh(x[i] / cap).
+  void (*softcap)(float* x, int64_t n, float cap);
+  // x[i] = max(-limit, min(x[i], limit)).
+  void (*clamp)(float* x, int64_t n, float limit);
   // n floats to F32, F16, BF16 or, a multiple of 32 of them, to Q8_0.
   void (*convert)(DType dtype, const float* source, int64_t n, std::byte* destination);
   // One split (a number of kKeySplit positions) to its partial.
   void (*attend_split)(const AttentionTask& task, int64_t split, const AttentionPartial& out);
   // Adds `from` to `into`; the first `into` of a merge is the first split's partial.
-  void (*merge)(int64_t rows, int64_t head_dim, const AttentionPartial& from,
+  void (*merge)(int64_t rows, int64_t value_dim, const AttentionPartial& from,
                 const AttentionPartial& into);
   // out[i] = values[i] / sum for one row; `values` is padded to 16.
-  void (*finish_head)(const float* values, float sum, int head_dim, float* out);
+  void (*finish_head)(const float* values, float sum, int value_dim, float* out);
 };
 
 // One per ISA folder; null where this build has no such ISA.

@@ -38,7 +38,7 @@ Product MakeProduct(const IsaKernels& isa, int num_threads, const Tensor& x,
                     const PackedWeight& packed, const float* bias, int64_t row, int64_t num_rows,
                     int64_t first_item) {
   const auto& weight = static_cast<const PanelWeight&>(packed);
-  CHECK(x.dtype == weight.activation() && x.cols() == weight.cols());
+  CHECK(x.dtype == weight.activation() && x.cols() >= weight.cols());
   Product product = {
       .weight = &weight, .bias = bias, .row = row, .num_rows = num_rows, .first_item = first_item};
   switch (weight.activation()) {
@@ -75,11 +75,11 @@ void RunPanels(const Product& product, const PanelSegment& segment, int64_t pane
                .panel_bytes = segment.panel_bytes,
                .num_panels = static_cast<int>(panels),
                .cols = product.weight->cols(),
-               .x = x.RowData(row),
+               .x = x.RowData(row) + product.x_first * static_cast<int64_t>(sizeof(float)),
                .x_stride = x.row_stride,
                .num_tokens = num_rows,
                .bias = product.bias != nullptr ? product.bias + output : nullptr,
-               .out = out.Row<float>(row) + output,
+               .out = out.Row<float>(row) + product.out_first + output,
                .out_stride = out.float_stride(),
                .num_outputs = std::min(panels * kPanelRows, segment.rows - panel * kPanelRows),
                .tile = tile});
@@ -108,15 +108,40 @@ float* TileOf(float* tiles, int worker) {
   return tiles + worker * static_cast<int64_t>(kTileFloats);
 }
 
+// Items [0, items) of all products.
+void RunProducts(ThreadPool& pool, float* tiles, const std::vector<Product>& products,
+                 int64_t items, const Tensor& x, const Tensor& out) {
+  pool.ParallelFor(items, [&](int64_t item, int worker) {
+    const auto after = std::upper_bound(
+        products.begin(), products.end(), item,
+        [](int64_t value, const Product& product) { return value < product.first_item; });
+    const Product& product = *(after - 1);
+    RunItem(product, item - product.first_item, x, out, TileOf(tiles, worker));
+  });
+}
+
 }  // namespace
 
 void RunLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles, const Linear& op) {
   if (op.x.rows() == 0) return;
+  CHECK(op.x.cols() == op.weight->cols());
   const Product product =
       MakeProduct(isa, pool.num_threads(), op.x, *op.weight, DataOf(op.bias), 0, op.x.rows(), 0);
   pool.ParallelFor(EndItem(product), [&](int64_t item, int worker) {
     RunItem(product, item, op.x, op.out, TileOf(tiles, worker));
   });
+}
+
+void RunLinearAlone(const IsaKernels& isa, const PackedWeight& weight, const Tensor& x,
+                    const Tensor& out, float* tile) {
+  CHECK(weight.activation() == DType::kF32 && x.cols() == weight.cols());
+  const Product product = MakeProduct(isa, /*num_threads=*/1, x, weight, nullptr, 0, x.rows(), 0);
+  for (const PanelSegment& segment : product.weight->segments()) {
+    for (int64_t panel = 0; panel < segment.panels; panel += kMaxPanels) {
+      RunPanels(product, segment, panel, std::min<int64_t>(kMaxPanels, segment.panels - panel), 0,
+                x.rows(), x, out, tile);
+    }
+  }
 }
 
 void RunGroupedLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles,
@@ -134,13 +159,26 @@ void RunGroupedLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles,
                     offsets[e], offsets[e + 1] - offsets[e], items));
     items = EndItem(products.back());
   }
-  pool.ParallelFor(items, [&](int64_t item, int worker) {
-    const auto after = std::upper_bound(
-        products.begin(), products.end(), item,
-        [](int64_t value, const Product& product) { return value < product.first_item; });
-    const Product& product = *(after - 1);
-    RunItem(product, item - product.first_item, op.x, op.out, TileOf(tiles, worker));
-  });
+  for (const Product& product : products) CHECK(op.x.cols() == product.weight->cols());
+  RunProducts(pool, tiles, products, items, op.x, op.out);
+}
+
+void RunHeadLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles, const HeadLinear& op,
+                   std::vector<Product>& products) {
+  const Tensor& x = op.x.tensor;
+  products.clear();
+  int64_t items = 0;
+  for (size_t head = 0; head < op.weights.size() && x.rows() > 0; ++head) {
+    const auto h = static_cast<int64_t>(head);
+    const PackedWeight& weight = *op.weights[head];
+    CHECK(weight.cols() == op.x.cols && weight.activation() == DType::kF32);
+    Product product = MakeProduct(isa, pool.num_threads(), x, weight, nullptr, 0, x.rows(), items);
+    product.x_first = op.x.first + h * op.x.step;
+    product.out_first = h * (op.copied.cols + weight.rows()) + op.copied.cols;
+    items = EndItem(product);
+    products.push_back(product);
+  }
+  RunProducts(pool, tiles, products, items, x, op.out);
 }
 
 }  // namespace tokamak::cpu

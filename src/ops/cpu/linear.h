@@ -27,12 +27,22 @@ struct Product {
   Cut cut = {};
   int64_t panel_groups = 0;  // items for each cut of rows
   int64_t first_item = 0;    // in the loop over all products
+  // Columns of x and out that come before the product's, in floats.
+  int64_t x_first = 0;
+  int64_t out_first = 0;
 };
 
 // `tiles` is kTileFloats per worker.
 void RunLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles, const Linear& op);
+// A product of f32 rows by the calling thread alone, which reads each panel once. `tile` is
+// kTileFloats.
+void RunLinearAlone(const IsaKernels& isa, const PackedWeight& weight, const Tensor& x,
+                    const Tensor& out, float* tile);
 // `products` is working memory, with room for one per expert.
 void RunGroupedLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles,
                       const GroupedLinear& op, std::vector<Product>& products);
+// The products of HeadLinear, with room for one per head; copies nothing.
+void RunHeadLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles, const HeadLinear& op,
+                   std::vector<Product>& products);
 
 }  // namespace tokamak::cpu

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/ceil_div.h"
 #include "base/error.h"
 #include "base/mutex.h"
 #include "ops/cpu/activation.h"
@@ -64,6 +65,12 @@ class FirstError {
 
 }  // namespace
 
+int64_t PanelWeight::Bytes(const WeightSource& part) {
+  const int64_t panels = CeilDiv(part.shape().rows(), int64_t{kPanelRows});
+  return CeilDiv(panels * PanelBytes(part.dtype(), part.shape().cols()), kSegmentAlignment) *
+         kSegmentAlignment;
+}
+
 Result<std::unique_ptr<PackedWeight>> PanelWeight::Make(const WeightSpec& spec,
                                                         const IsaKernels& isa, WeightMemory& memory,
                                                         ThreadPool& pool) {
@@ -80,8 +87,7 @@ Result<std::unique_ptr<PackedWeight>> PanelWeight::Make(const WeightSpec& spec,
     segment.panels = (segment.rows + kPanelRows - 1) / kPanelRows;
     segment.panel_bytes = PanelBytes(part->dtype(), cols);
     num_rows += segment.rows;
-    bytes += (segment.panels * segment.panel_bytes + kSegmentAlignment - 1) / kSegmentAlignment *
-             kSegmentAlignment;
+    bytes += Bytes(*part);
     segments.push_back(segment);
   }
   ASSIGN_OR_RETURN(Buffer buffer, memory.Allocate(static_cast<size_t>(bytes)));
@@ -97,8 +103,7 @@ Result<std::unique_ptr<PackedWeight>> PanelWeight::Make(const WeightSpec& spec,
       items.push_back({spec.parts[i].get(), &segment, destination + panel * segment.panel_bytes,
                        panel, std::min(panel + step, segment.panels)});
     }
-    destination += (segment.panels * segment.panel_bytes + kSegmentAlignment - 1) /
-                   kSegmentAlignment * kSegmentAlignment;
+    destination += Bytes(*spec.parts[i]);
   }
   std::vector<std::vector<std::byte>> rows(static_cast<size_t>(pool.num_threads()));
   FirstError error;

@@ -31,6 +31,9 @@ class PanelWeight final : public PackedWeight {
   static Result<std::unique_ptr<PackedWeight>> Make(const WeightSpec& spec, const IsaKernels& isa,
                                                     WeightMemory& memory, ThreadPool& pool);
 
+  // Memory of one part.
+  static int64_t Bytes(const WeightSource& part);
+
   const std::vector<PanelSegment>& segments() const { return segments_; }
 
  private:

@@ -41,6 +41,7 @@ Result<std::unique_ptr<CudaAttentionPlan>> CudaAttentionPlan::Make(const Attenti
     return Unimplemented("CUDA: attention with heads of {}; up to {} are supported", shape.head_dim,
                          kMaxHeadDim);
   }
+  if (!shape.causal) return Unimplemented("CUDA: attention that is not causal");
   if (!HoldsKeys(shape.kv_dtype)) {
     return Unimplemented("CUDA: a KV cache of {}", Name(shape.kv_dtype));
   }

@@ -323,6 +323,8 @@ class SmallStep {
                        .cache = cache,
                        .plan = plan_.get(),
                        .scale = 0.2f,
+                       .sinks = {},
+                       .slopes = {},
                        .out = mixed_,
                        .output_lse = {}},
              *stream_);

@@ -59,13 +59,15 @@ double ScoreGroup(ExpertGate::GroupScore kind, const double* choice, int32_t siz
   return kind == ExpertGate::GroupScore::kBest || size == 1 ? first : first + second;
 }
 
-// Zeroes what lies outside the best groups.
+// Puts what lies outside the best groups last, as the reference implementations do: a softmax has
+// no score below 0, but a sigmoid with its bias may.
 void KeepBestGroups(const ExpertGate& gate, double* choice) {
   const int32_t size = gate.num_experts / gate.num_groups;
   Scores scores = {};
   for (int32_t g = 0; g < gate.num_groups; ++g) {
     scores[static_cast<size_t>(g)] = ScoreGroup(gate.group_score, choice + g * size, size);
   }
+  const double masked = gate.score == ExpertGate::Score::kSoftmax ? 0.0 : -INFINITY;
   std::array<int32_t, kMaxExperts> best = {};
   Highest(scores.data(), gate.num_groups, gate.top_groups, best.data());
   for (int32_t g = 0; g < gate.num_groups; ++g) {
@@ -73,7 +75,7 @@ void KeepBestGroups(const ExpertGate& gate, double* choice) {
         best.begin() + gate.top_groups) {
       continue;
     }
-    std::fill_n(choice + g * size, size, 0.0);
+    std::fill_n(choice + g * size, size, masked);
   }
 }
 

@@ -348,6 +348,12 @@ class ProfiledOpsImpl final : public ProfiledOps {
     Timed("scatter_elements", op, stream);
   }
   void Run(const CopyRanges& op, Stream& stream) override { Timed("copy_ranges", op, stream); }
+  bool has_extras() const override { return inner_->has_extras(); }
+  void Run(const AddResidual& op, Stream& stream) override { Timed("add_residual", op, stream); }
+  void Run(const Softcap& op, Stream& stream) override { Timed("softcap", op, stream); }
+  void Run(const AddLayerNorm& op, Stream& stream) override { Timed("add_layer_norm", op, stream); }
+  void Run(const Clamp& op, Stream& stream) override { Timed("clamp", op, stream); }
+  void Run(const Activate& op, Stream& stream) override { Timed("activate", op, stream); }
   bool has_experts() const override { return inner_->has_experts(); }
   void Run(const Convert& op, Stream& stream) override { Timed("convert", op, stream); }
   void Run(const RouteTokens& op, Stream& stream) override { Timed("route_tokens", op, stream); }
@@ -356,6 +362,13 @@ class ProfiledOpsImpl final : public ProfiledOps {
   }
   void Run(const CombineExperts& op, Stream& stream) override {
     Timed("combine_experts", op, stream);
+  }
+  bool has_latent() const override { return inner_->has_latent(); }
+  void Run(const HeadLinear& op, Stream& stream) override { Timed("head_linear", op, stream); }
+  void Run(const LatentAttention& op, Stream& stream) override {
+    LatentAttention inner = op;
+    inner.plan = static_cast<const ProfiledPlan*>(op.plan)->inner();
+    Timed("latent_attention", inner, stream);
   }
 
  private:

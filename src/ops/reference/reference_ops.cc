@@ -1,5 +1,6 @@
 #include "ops/reference/reference_ops.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -47,25 +48,103 @@ class ReferencePlan final : public AttentionPlan {
 };
 
 // The offset in bytes of row [kv_head, position in the block] inside a block's keys or values.
-int64_t RowOffset(const KvLayerView& cache, int64_t kv_head, int64_t position) {
-  return (kv_head * cache.block_size + position) *
-         static_cast<int64_t>(RowBytes(cache.dtype, cache.head_dim));
+int64_t KeyOffset(const KvLayerView& cache, int64_t kv_head, int64_t position) {
+  return cache.k_offset + (kv_head * cache.block_size + position) *
+                              static_cast<int64_t>(RowBytes(cache.dtype, cache.head_dim));
+}
+int64_t ValueOffset(const KvLayerView& cache, int64_t kv_head, int64_t position) {
+  const int64_t stride = cache.values_in_keys ? cache.head_dim : cache.ValueDim();
+  return cache.v_offset + (kv_head * cache.block_size + position) *
+                              static_cast<int64_t>(RowBytes(cache.dtype, stride));
 }
 
-std::vector<float> ReadRow(const KvLayerView& cache, const std::byte* row) {
-  std::vector<float> values(static_cast<size_t>(cache.head_dim));
-  DequantizeRow(cache.dtype, row, cache.head_dim, values.data());
+std::vector<float> ReadRow(const KvLayerView& cache, const std::byte* row, int64_t size) {
+  std::vector<float> values(static_cast<size_t>(size));
+  DequantizeRow(cache.dtype, row, size, values.data());
   return values;
 }
 
-double Activate(Activation activation, double x) {
+// Where the keys of one sequence lie.
+class KeyBlocks {
+ public:
+  KeyBlocks(const KvLayerView& cache, const AttentionBatch& batch, int64_t sequence)
+      : cache_(cache),
+        table_(batch.tables.Row<int32_t>(
+            static_cast<const int32_t*>(batch.table_rows.data)[sequence])) {}
+
+  std::vector<float> Key(int64_t position, int64_t kv_head) const {
+    const int64_t offset = KeyOffset(cache_, kv_head, position % cache_.block_size);
+    return ReadRow(cache_, Block(position) + offset, cache_.head_dim);
+  }
+  std::vector<float> Value(int64_t position, int64_t kv_head) const {
+    const int64_t offset = ValueOffset(cache_, kv_head, position % cache_.block_size);
+    return ReadRow(cache_, Block(position) + offset, cache_.ValueDim());
+  }
+
+ private:
+  const std::byte* Block(int64_t position) const {
+    const int32_t block = table_[position / cache_.block_size];
+    CHECK(block >= 0);
+    return cache_.base + block * cache_.block_stride;
+  }
+
+  const KvLayerView& cache_;
+  const int32_t* table_;
+};
+
+// out = weight · x.
+void Multiply(const ReferenceWeight& weight, const float* x, float* out) {
+  for (int64_t n = 0; n < weight.rows(); ++n) {
+    double sum = 0;
+    for (int64_t k = 0; k < weight.cols(); ++k) sum += static_cast<double>(x[k]) * weight.Row(n)[k];
+    out[n] = static_cast<float>(sum);
+  }
+}
+
+// A query's softmax over the first num_keys of `keys` [..., key_dim], and its sum of `values`.
+void Attend(const float* q, int64_t key_dim, const std::vector<float>& keys,
+            const std::vector<float>& values, int64_t value_dim, int64_t num_keys, double scale,
+            float* out) {
+  std::vector<double> weights;
+  double highest = -INFINITY, sum = 0;
+  for (int64_t key = 0; key < num_keys; ++key) {
+    double score = 0;
+    for (int64_t i = 0; i < key_dim; ++i) {
+      score += static_cast<double>(q[i]) * keys[static_cast<size_t>(key * key_dim + i)];
+    }
+    weights.push_back(scale * score);
+    highest = std::max(highest, weights.back());
+  }
+  for (double& weight : weights) sum += weight = std::exp(weight - highest);
+  for (int64_t i = 0; i < value_dim; ++i) {
+    double value = 0;
+    for (int64_t key = 0; key < num_keys; ++key) {
+      value += weights[static_cast<size_t>(key)] * values[static_cast<size_t>(key * value_dim + i)];
+    }
+    out[i] = static_cast<float>(value / sum);
+  }
+}
+
+double Activated(Activation activation, double x) {
   switch (activation) {
     case Activation::kSilu:
       return x / (1.0 + std::exp(-x));
     case Activation::kGeluTanh:
       return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Activation::kGelu:
+      return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case Activation::kClampedSwiglu:
+      break;  // of two
   }
-  return 0;
+  CHECK_MSG(false, "no activation of one value");
+}
+
+double Gated(const GatedActivation& op, double gate, double up) {
+  if (op.activation != Activation::kClampedSwiglu) return Activated(op.activation, gate) * up;
+  // Comparisons that NaN fails, so that it stays.
+  const double g = gate > op.limit ? op.limit : gate;
+  const double u = up > op.limit ? op.limit : up < -op.limit ? -op.limit : up;
+  return g / (1.0 + std::exp(-op.alpha * g)) * (u + 1);
 }
 
 // x / rms(x) · weight, in place, for a head.
@@ -110,11 +189,20 @@ class ReferenceOps final : public HostOps {
   void Run(const Attention& op, Stream& stream) override;
   void Run(const GatherRows& op, Stream& stream) override;
   void Run(const CopyRanges& op, Stream& stream) override;
+  bool has_extras() const override { return true; }
+  void Run(const AddResidual& op, Stream& stream) override;
+  void Run(const Softcap& op, Stream& stream) override;
+  void Run(const AddLayerNorm& op, Stream& stream) override;
+  void Run(const Clamp& op, Stream& stream) override;
+  void Run(const Activate& op, Stream& stream) override;
   bool has_experts() const override { return true; }
   void Run(const Convert& op, Stream& stream) override;
   void Run(const RouteTokens& op, Stream& stream) override;
   void Run(const GroupedLinear& op, Stream& stream) override;
   void Run(const CombineExperts& op, Stream& stream) override;
+  bool has_latent() const override { return true; }
+  void Run(const HeadLinear& op, Stream& stream) override;
+  void Run(const LatentAttention& op, Stream& stream) override;
 
  private:
   static void AttendOneHead(const Attention& op, int64_t sequence, int64_t token, int64_t head);
@@ -145,7 +233,9 @@ void ReferenceOps::Run(const Embed& op, Stream&) {
   const auto* ids = static_cast<const int32_t*>(op.ids.data);
   for (int64_t t = 0; t < op.out.rows(); ++t) {
     CHECK(0 <= ids[t] && ids[t] < table.rows());
-    for (int64_t i = 0; i < table.cols(); ++i) op.out.Row<float>(t)[i] = table.Row(ids[t])[i];
+    for (int64_t i = 0; i < table.cols(); ++i) {
+      op.out.Row<float>(t)[i] = op.scale * table.Row(ids[t])[i];
+    }
   }
 }
 
@@ -187,7 +277,7 @@ void ReferenceOps::Run(const GatedActivation& op, Stream&) {
     const float* gate = op.gate_up.Row<float>(t);
     const float* up = gate + width;
     for (int64_t i = 0; i < width; ++i) {
-      op.out.Row<float>(t)[i] = static_cast<float>(Activate(op.activation, gate[i]) * up[i]);
+      op.out.Row<float>(t)[i] = static_cast<float>(Gated(op, gate[i], up[i]));
     }
   }
 }
@@ -197,29 +287,31 @@ void ReferenceOps::Run(const RopeAndStore& op, Stream&) {
   const int head_dim = cache.head_dim;
   const auto* positions = static_cast<const int32_t*>(op.positions.data);
   const auto* slots = static_cast<const int64_t*>(op.slots.data);
-  std::vector<double> head(static_cast<size_t>(head_dim));
-  const auto turn = [&](const float* source, const Tensor* norm, int64_t position) {
-    for (int i = 0; i < head_dim; ++i) head[static_cast<size_t>(i)] = source[i];
+  const int q_dim = op.QueryDim();
+  std::vector<double> head;
+  const auto turn = [&](const float* source, int dim, const Tensor* norm, int64_t position) {
+    head.assign(source, source + dim);
     if (norm != nullptr) {
-      NormalizeHead(head.data(), static_cast<const float*>(norm->data), head_dim, op.norm_eps);
+      NormalizeHead(head.data(), static_cast<const float*>(norm->data), dim, op.norm_eps);
     }
     if (op.rope != nullptr) RotateHead(head.data(), *op.rope, position);
   };
   for (int64_t t = 0; t < op.q.rows(); ++t) {
-    for (int64_t h = 0; h < op.q.cols() / head_dim; ++h) {
-      float* q = op.q.Row<float>(t) + h * head_dim;
-      turn(q, op.q_norm, positions[t]);
-      for (int i = 0; i < head_dim; ++i) q[i] = static_cast<float>(head[static_cast<size_t>(i)]);
+    for (int64_t h = 0; h < op.q.cols() / q_dim; ++h) {
+      float* q = op.q.Row<float>(t) + h * q_dim;
+      turn(q, q_dim, op.q_norm, positions[t]);
+      for (int i = 0; i < q_dim; ++i) q[i] = static_cast<float>(head[static_cast<size_t>(i)]);
     }
     if (slots[t] < 0) continue;
     std::byte* block = cache.base + slots[t] / cache.block_size * cache.block_stride;
     for (int64_t h = 0; h < cache.num_kv_heads; ++h) {
-      turn(op.k.Row<float>(t) + h * head_dim, op.k_norm, positions[t]);
-      const int64_t offset = RowOffset(cache, h, slots[t] % cache.block_size);
+      turn(op.k.Row<float>(t) + h * head_dim, head_dim, op.k_norm, positions[t]);
+      const int64_t position = slots[t] % cache.block_size;
       const std::vector<float> key(head.begin(), head.end());
-      QuantizeRow(cache.dtype, key.data(), head_dim, block + cache.k_offset + offset);
-      QuantizeRow(cache.dtype, op.v.Row<float>(t) + h * head_dim, head_dim,
-                  block + cache.v_offset + offset);
+      QuantizeRow(cache.dtype, key.data(), head_dim, block + KeyOffset(cache, h, position));
+      if (cache.values_in_keys) continue;
+      QuantizeRow(cache.dtype, op.v.Row<float>(t) + h * cache.ValueDim(), cache.ValueDim(),
+                  block + ValueOffset(cache, h, position));
     }
   }
 }
@@ -232,40 +324,46 @@ void ReferenceOps::AttendOneHead(const Attention& op, int64_t sequence, int64_t 
   const int head_dim = cache.head_dim;
   const int64_t kv_head = head / (plan.shape().num_heads / cache.num_kv_heads);
   const auto seq = static_cast<size_t>(sequence);
-  const int64_t position = batch.kv_length[seq] - (batch.query_begin[seq + 1] - token);
+  const int64_t position = plan.shape().causal
+                               ? batch.kv_length[seq] - (batch.query_begin[seq + 1] - token)
+                               : batch.kv_length[seq] - 1;
   const int64_t first =
       plan.shape().window > 0 ? std::max<int64_t>(0, position + 1 - plan.shape().window) : 0;
-  const auto block_of = [&](int64_t key) {
-    const int32_t table_row = static_cast<const int32_t*>(batch.table_rows.data)[sequence];
-    const int32_t block = batch.tables.Row<int32_t>(table_row)[key / cache.block_size];
-    CHECK(block >= 0);
-    return cache.base + block * cache.block_stride;
-  };
+  const KeyBlocks blocks(cache, batch, sequence);
 
   const float* q = op.q.Row<float>(token) + head * head_dim;
   std::vector<double> scores;
   double highest = -INFINITY;
   for (int64_t key = first; key <= position; ++key) {
-    const std::vector<float> k = ReadRow(
-        cache, block_of(key) + cache.k_offset + RowOffset(cache, kv_head, key % cache.block_size));
+    const std::vector<float> k = blocks.Key(key, kv_head);
     double score = 0;
     for (int i = 0; i < head_dim; ++i) {
       score += static_cast<double>(q[i]) * k[static_cast<size_t>(i)];
     }
-    scores.push_back(score * op.scale);
+    score *= op.scale;
+    if (op.softcap > 0) score = op.softcap * std::tanh(score / op.softcap);
+    if (!op.slopes.empty()) {
+      score +=
+          static_cast<const float*>(op.slopes.data)[head] * static_cast<double>(key - position);
+    }
+    scores.push_back(score);
     highest = std::max(highest, scores.back());
   }
   double sum = 0;
+  if (!op.sinks.empty()) {
+    const double sink = static_cast<const float*>(op.sinks.data)[head];
+    highest = std::max(highest, sink);
+    sum = std::exp(sink - highest);
+  }
   for (double& score : scores) sum += score = std::exp(score - highest);
-  std::vector<double> value(static_cast<size_t>(head_dim));
+  std::vector<double> value(static_cast<size_t>(cache.ValueDim()));
   for (int64_t key = first; key <= position; ++key) {
-    const std::vector<float> v = ReadRow(
-        cache, block_of(key) + cache.v_offset + RowOffset(cache, kv_head, key % cache.block_size));
+    const std::vector<float> v = blocks.Value(key, kv_head);
     for (size_t i = 0; i < value.size(); ++i) {
       value[i] += scores[static_cast<size_t>(key - first)] / sum * v[i];
     }
   }
-  std::copy(value.begin(), value.end(), op.out.Row<float>(token) + head * head_dim);
+  std::copy(value.begin(), value.end(), op.out.Row<float>(token) + head * cache.ValueDim());
   if (!op.output_lse.empty()) {
     op.output_lse.Row<float>(token)[head] = static_cast<float>(highest + std::log(sum));
   }
@@ -276,9 +374,58 @@ void ReferenceOps::Run(const Attention& op, Stream&) {
   const AttentionBatch& batch = plan.batch();
   for (int32_t s = 0; s < batch.num_seqs(); ++s) {
     if (batch.kv_length[static_cast<size_t>(s)] == 0) continue;  // padding
-    for (int64_t t = batch.query_begin[static_cast<size_t>(s)];
-         t < batch.query_begin[static_cast<size_t>(s) + 1]; ++t) {
+    const int32_t begin = batch.query_begin[static_cast<size_t>(s)];
+    const int32_t end = batch.query_begin[static_cast<size_t>(s) + 1];
+    if (plan.shape().expansion.Takes(end - begin)) continue;
+    for (int64_t t = begin; t < end; ++t) {
       for (int64_t h = 0; h < plan.shape().num_heads; ++h) AttendOneHead(op, s, t, h);
+    }
+  }
+}
+
+void ReferenceOps::Run(const HeadLinear& op, Stream&) {
+  for (int64_t t = 0; t < op.out.rows(); ++t) {
+    float* out = op.out.Row<float>(t);
+    for (size_t h = 0; h < op.weights.size(); ++h) {
+      const auto head = static_cast<int64_t>(h);
+      out = std::copy_n(op.copied.cols == 0 ? nullptr : op.copied.Of(t, head), op.copied.cols, out);
+      Multiply(Unwrap(op.weights[h]), op.x.Of(t, head), out);
+      out += op.weights[h]->rows();
+    }
+  }
+}
+
+// Decompresses all of a sequence's keys and values, head by head.
+void ReferenceOps::Run(const LatentAttention& op, Stream&) {
+  const auto& plan = static_cast<const ReferencePlan&>(*op.plan);
+  const AttentionBatch& batch = plan.batch();
+  const KvLayerView& cache = op.cache;
+  const LatentExpansion& expansion = plan.shape().expansion;
+  const int32_t rotated = cache.head_dim - cache.ValueDim();
+  const int32_t key_dim = rotated + expansion.plain_dim;
+  for (int32_t s = 0; s < batch.num_seqs(); ++s) {
+    const int32_t length = batch.kv_length[static_cast<size_t>(s)];
+    const int32_t begin = batch.query_begin[static_cast<size_t>(s)];
+    const int32_t end = batch.query_begin[static_cast<size_t>(s) + 1];
+    if (length == 0 || !expansion.Takes(end - begin)) continue;
+    const KeyBlocks latents(cache, batch, s);
+    for (size_t h = 0; h < op.keys.size(); ++h) {
+      std::vector<float> keys, values;
+      for (int32_t key = 0; key < length; ++key) {
+        const std::vector<float> entry = latents.Key(key, 0);
+        keys.insert(keys.end(), entry.begin(), entry.begin() + rotated);
+        keys.resize(keys.size() + static_cast<size_t>(expansion.plain_dim));
+        values.resize(values.size() + static_cast<size_t>(expansion.value_dim));
+        Multiply(Unwrap(op.keys[h]), entry.data() + rotated,
+                 keys.data() + keys.size() - expansion.plain_dim);
+        Multiply(Unwrap(op.values[h]), entry.data() + rotated,
+                 values.data() + values.size() - expansion.value_dim);
+      }
+      const auto head = static_cast<int64_t>(h);
+      for (int32_t t = begin; t < end; ++t) {
+        Attend(op.q.Row<float>(t) + head * key_dim, key_dim, keys, values, expansion.value_dim,
+               length - (end - t) + 1, op.scale, op.out.Row<float>(t) + head * expansion.value_dim);
+      }
     }
   }
 }
@@ -294,6 +441,59 @@ void ReferenceOps::Run(const GatherRows& op, Stream&) {
 void ReferenceOps::Run(const CopyRanges& op, Stream&) {
   for (const CopyRanges::Range& range : op.ranges) {
     std::memcpy(range.destination, range.source, op.bytes);
+  }
+}
+
+void ReferenceOps::Run(const AddResidual& op, Stream&) {
+  for (int64_t t = 0; t < op.x.rows(); ++t) {
+    for (int64_t i = 0; i < op.x.cols(); ++i) op.residual.Row<float>(t)[i] += op.x.Row<float>(t)[i];
+  }
+}
+
+void ReferenceOps::Run(const Softcap& op, Stream&) {
+  for (int64_t t = 0; t < op.x.rows(); ++t) {
+    for (int64_t i = 0; i < op.x.cols(); ++i) {
+      float& x = op.x.Row<float>(t)[i];
+      x = static_cast<float>(op.cap * std::tanh(static_cast<double>(x) / op.cap));
+    }
+  }
+}
+
+void ReferenceOps::Run(const AddLayerNorm& op, Stream&) {
+  const int64_t hidden = op.residual.cols();
+  const auto* weight = static_cast<const float*>(op.weight.data);
+  const auto* bias = op.bias.empty() ? nullptr : static_cast<const float*>(op.bias.data);
+  for (int64_t t = 0; t < op.residual.rows(); ++t) {
+    float* residual = op.residual.Row<float>(t);
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < hidden; ++i) {
+      if (op.x != nullptr) residual[i] += op.x->Row<float>(t)[i];
+      sum += residual[i];
+    }
+    const double mean = sum / static_cast<double>(hidden);
+    for (int64_t i = 0; i < hidden; ++i) squares += (residual[i] - mean) * (residual[i] - mean);
+    const double deviation = std::sqrt(squares / static_cast<double>(hidden) + op.eps);
+    for (int64_t i = 0; i < hidden; ++i) {
+      const double normal = (residual[i] - mean) / deviation * weight[i];
+      op.out.Row<float>(t)[i] = static_cast<float>(bias != nullptr ? normal + bias[i] : normal);
+    }
+  }
+}
+
+void ReferenceOps::Run(const Clamp& op, Stream&) {
+  for (int64_t t = 0; t < op.x.rows(); ++t) {
+    for (int64_t i = 0; i < op.x.cols(); ++i) {
+      float& x = op.x.Row<float>(t)[i];
+      x = x > op.limit ? op.limit : x < -op.limit ? -op.limit : x;
+    }
+  }
+}
+
+void ReferenceOps::Run(const Activate& op, Stream&) {
+  for (int64_t t = 0; t < op.out.rows(); ++t) {
+    for (int64_t i = 0; i < op.out.cols(); ++i) {
+      op.out.Row<float>(t)[i] = static_cast<float>(Activated(op.activation, op.x.Row<float>(t)[i]));
+    }
   }
 }
 

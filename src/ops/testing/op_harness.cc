@@ -6,6 +6,7 @@
 #include <cctype>
 #include <limits>
 
+#include "base/check.h"
 #include "ops/cpu/cache_layout.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
@@ -43,6 +44,16 @@ std::vector<OpBackend> OpBackends() {
 
 std::string OpBackendName(const ::testing::TestParamInfo<OpBackend>& info) {
   return info.param.name;
+}
+
+void OpTest::SetUp() {
+  if (!GetParam().unavailable.empty()) GTEST_SKIP() << GetParam().unavailable;
+}
+
+std::unique_ptr<Ops> OpTest::Make(int threads) const {
+  Result<std::unique_ptr<Ops>> ops = GetParam().make(threads);
+  CHECK_MSG(ops.ok(), ops.status().ToString());
+  return *std::move(ops);
 }
 
 std::vector<DType> WeightTypes() {

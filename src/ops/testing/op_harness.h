@@ -33,11 +33,15 @@ struct OpBackend {
 };
 // Every backend and ISA that can run on this machine, and those that need a device that it lacks.
 std::vector<OpBackend> OpBackends();
-// SetUp of tests with a backend as parameter: skips those that cannot run.
-#define SKIP_IF_UNAVAILABLE(backend) \
-  if (!(backend).unavailable.empty()) GTEST_SKIP() << (backend).unavailable
 // For INSTANTIATE_TEST_SUITE_P.
 std::string OpBackendName(const ::testing::TestParamInfo<OpBackend>& info);
+// A test with a backend as parameter: skipped where that cannot run. A SetUp that asks for more
+// calls this one first, and returns if IsSkipped().
+class OpTest : public ::testing::TestWithParam<OpBackend> {
+ protected:
+  void SetUp() override;
+  std::unique_ptr<Ops> Make(int threads) const;
+};
 
 // 16 types that weights come in.
 std::vector<DType> WeightTypes();

@@ -259,11 +259,31 @@ class QueuedOps final : public Ops {
                   inner_->Run(CopyRanges{.ranges = ranges, .bytes = bytes}, *inner_stream_);
                 });
   }
+  bool has_extras() const override { return inner_->has_extras(); }
+  void Run(const AddResidual& op, Stream& stream) override { Later(op, stream); }
+  void Run(const Softcap& op, Stream& stream) override { Later(op, stream); }
+  void Run(const Clamp& op, Stream& stream) override { Later(op, stream); }
+  void Run(const Activate& op, Stream& stream) override { Later(op, stream); }
+  void Run(const AddLayerNorm& op, Stream& stream) override {
+    const std::optional<Tensor> x = Keep(op.x);
+    queues_.Add(stream, [=, this]() mutable {
+      AddLayerNorm now = op;
+      now.x = Kept(x);
+      inner_->Run(now, *inner_stream_);
+    });
+  }
   bool has_experts() const override { return inner_->has_experts(); }
   void Run(const Convert& op, Stream& stream) override { Later(op, stream); }
   void Run(const RouteTokens& op, Stream& stream) override { Later(op, stream); }
   void Run(const GroupedLinear& op, Stream& stream) override { Later(op, stream); }
   void Run(const CombineExperts& op, Stream& stream) override { Later(op, stream); }
+  bool has_latent() const override { return inner_->has_latent(); }
+  void Run(const HeadLinear& op, Stream& stream) override { Later(op, stream); }
+  void Run(const LatentAttention& op, Stream& stream) override {
+    LatentAttention inner = op;
+    inner.plan = static_cast<const QueuedPlan*>(op.plan)->inner();
+    Later(inner, stream);
+  }
 
  private:
   template <typename Op>

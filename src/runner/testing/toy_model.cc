@@ -133,6 +133,8 @@ void ToyModel::Attend(nn::Pass& pass, const Layer& layer, size_t index, Tensor x
                          .cache = cache,
                          .plan = group.plan,
                          .scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim)),
+                         .sinks = {},
+                         .slopes = {},
                          .out = attended,
                          .output_lse = {}},
                pass.stream);

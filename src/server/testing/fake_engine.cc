@@ -52,6 +52,16 @@ Result<std::vector<OutputChunk>> FakeEngine::Generate(Request) {
   return Unimplemented("the fake engine only streams");
 }
 
+Result<RequestId> FakeEngine::SubmitEmbedding(EmbeddingRequest, EmbeddingCallback) {
+  return Unimplemented("the fake engine embeds nothing");
+}
+Result<EmbeddingOutput> FakeEngine::Embed(EmbeddingRequest) {
+  return Unimplemented("the fake engine embeds nothing");
+}
+Result<EmbeddingRequest> FakeEngine::TokenizeEmbedding(EmbeddingRequest) const {
+  return Unimplemented("the fake engine embeds nothing");
+}
+
 Result<std::vector<int32_t>> FakeEngine::Tokenize(std::string_view text, bool, bool) const {
   ++tokenized_;
   {
@@ -82,6 +92,19 @@ EngineStats FakeEngine::stats() const {
   stats.running = static_cast<int32_t>(running_.size());
   stats.seconds_since_progress = seconds_since_progress_;
   return stats;
+}
+
+void FakeEngine::Snapshot(SnapshotCallback on_snapshot) {
+  ++snapshots_;
+  if (hold_snapshots_) return;
+  auto snapshot = std::make_shared<EngineSnapshot>();
+  snapshot->time =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  snapshot->stats = stats();
+  snapshot->blocks.map = ".";
+  snapshot->blocks.total = snapshot->blocks.free = 1;
+  snapshot->tree.push_back({});
+  on_snapshot(std::move(snapshot));
 }
 
 Status FakeEngine::health() const {

@@ -26,12 +26,17 @@ class FakeEngine final : public Engine {
   Result<RequestId> Submit(Request request, OutputCallback on_output) override;
   void Cancel(RequestId request) override;
   Result<std::vector<OutputChunk>> Generate(Request request) override;
+  Result<RequestId> SubmitEmbedding(EmbeddingRequest request, EmbeddingCallback on_output) override;
+  Result<EmbeddingOutput> Embed(EmbeddingRequest request) override;
+  Result<EmbeddingRequest> TokenizeEmbedding(EmbeddingRequest request) const override;
   Result<std::vector<int32_t>> Tokenize(std::string_view text, bool add_special,
                                         bool parse_special) const override;
   std::string Detokenize(const std::vector<int32_t>& ids) const override;
   std::string TokenBytes(int32_t id) const override;
   const ModelInfo& model() const override { return model_; }
   EngineStats stats() const override;
+  // At once, unless HoldSnapshots.
+  void Snapshot(SnapshotCallback on_snapshot) override EXCLUDES(mutex_);
   Profile TakeProfile() override { return {}; }
   Status health() const override EXCLUDES(mutex_);
   const std::string& system_fingerprint() const override { return fingerprint_; }
@@ -44,6 +49,9 @@ class FakeEngine final : public Engine {
   void Break(Status error) EXCLUDES(mutex_);
   void SetSecondsSinceProgress(double seconds) { seconds_since_progress_ = seconds; }
   void SetTick(std::chrono::microseconds tick) { tick_us_ = tick.count(); }
+  // From now on nobody gets a snapshot.
+  void HoldSnapshots() { hold_snapshots_ = true; }
+  int64_t snapshots() const { return snapshots_; }  // asked for
   int64_t cancelled() const { return cancelled_; }
   Request last_request() const;
   int64_t submitted() const { return submitted_; }
@@ -72,6 +80,8 @@ class FakeEngine final : public Engine {
   std::atomic<double> seconds_since_progress_{0};
   std::atomic<int64_t> tick_us_{0};
   std::atomic<int64_t> cancelled_{0};
+  std::atomic<int64_t> snapshots_{0};
+  std::atomic<bool> hold_snapshots_{false};
   std::atomic<int64_t> submitted_{0};
   std::atomic<int64_t> steps_{0};
   mutable std::atomic<int64_t> holding_{0};

@@ -92,13 +92,13 @@ HttpClient::Response HttpClient::Receive() {
 }
 
 HttpClient::Response HttpClient::Get(std::string_view path, std::string_view headers) {
-  Send(fmt::format("GET {} HTTP/1.1\r\nHost: test\r\n{}\r\n", path, headers));
+  Send(fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\n{}\r\n", path, headers));
   return Receive();
 }
 
 bool HttpClient::SendPost(std::string_view path, std::string_view body, std::string_view headers) {
   return Send(
-      fmt::format("POST {} HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n"
+      fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n"
                   "Content-Type: application/json\r\n{}\r\n{}",
                   path, body.size(), headers, body));
 }

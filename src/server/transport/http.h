@@ -8,19 +8,32 @@
 #include <utility>
 #include <vector>
 
+#include "server/call_notes.h"
+
 namespace tokamak {
 
 struct HttpRequest {
   std::string method;         // "GET"
-  std::string path;           // "/v1/models", without the query
+  std::string path;           // "/v1/models", without the query; as sent, so %2e is not a dot
+  std::string query;          // after the '?'
   std::string content_type;   // as sent
   std::string authorization;  // as sent
   std::string body;
+  std::string client;                                             // its address, such as "10.0.0.7"
+  std::vector<std::pair<std::string, std::string>> headers = {};  // all; names in lower case
+
+  // The value of the first header of this name (in lower case), or "".
+  std::string_view Header(std::string_view name) const {
+    for (const auto& [key, value] : headers) {
+      if (key == name) return value;
+    }
+    return "";
+  }
 };
 
 struct HttpResponse {
   int status = 200;
-  std::string content_type = "application/json";
+  std::string content_type = "application/json";  // empty: no body and no type (204)
   std::string body;
   std::vector<std::pair<std::string, std::string>> headers = {};  // further ones
 };
@@ -30,6 +43,8 @@ struct HttpResponse {
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
+
+  CallNotes notes;  // the handler's, for the access log
 
   // Valid until the response is complete.
   virtual const HttpRequest& request() const = 0;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "server/transport/http.h"
@@ -13,33 +14,49 @@
 namespace tokamak {
 
 struct HttpLimits {
-  size_t max_connections = 1024;  // more get 503 and are closed
+  size_t max_connections = 4096;             // more get 503 and are closed
+  size_t max_connections_per_client = 2048;  // of one address (IPv6: one /64); more get 429
   size_t max_header_bytes = 16 << 10;
   size_t max_body_bytes = 8 << 20;
+  size_t max_arriving_bytes = 256 << 20;  // of all bodies that have not arrived whole; more get 503
   size_t max_unsent_bytes = 4 << 20;  // of a stream whose client does not read; then it is dropped
-  double idle_seconds = 75;           // between requests on a connection
-  double header_seconds = 10;         // for the request line and headers, once they have begun
-  double body_seconds = 60;           // for the whole body
-  double write_seconds = 30;          // for the client to take in what was written
+  size_t max_unsent_together_bytes = 256
+                                     << 20;  // of all responses; then those with more than 64 KiB
+  double idle_seconds = 75;                  // between requests on a connection
+  double header_seconds = 10;  // for the request line and headers, once they have begun; TLS
+  double body_seconds = 60;    // for the whole body
+  double write_seconds = 30;   // for the client to take in some of what was written
 };
 
 // Owned by the thread that calls Run, which does all the work; other threads may call Post.
 class HttpServer {
  public:
-  // Binds and listens. `host` is an address or "localhost"; port 0 takes a free one. Errors from
-  // HTTP itself (malformed, too large, too slow) are answered with `error_body(status, message)`.
   struct Options {
-    std::string host = "127.0.0.1";
-    uint16_t port = 8080;
+    std::string host = "127.0.0.1";  // an address, "localhost", or a name of this machine
+    uint16_t port = 8080;            // 0: any free one
+    std::string tls_cert_file = {};  // PEM; empty: no TLS
+    std::string tls_key_file = {};
     HttpLimits limits;
-    std::function<std::string(int status, const std::string& message)> error_body;
+    // The answer to what HTTP itself finds wrong (malformed, too large, too slow, too many).
+    std::function<HttpResponse(int status, const std::string& message)> error_response;
+    // Called when a request's head is there and before its body is read; an answer means that
+    // nobody else sees the request. May be null.
+    std::function<std::optional<HttpResponse>(const HttpRequest&)> check_head = {};
+    // Adds what every answer carries, streams and errors included. May be null.
+    std::function<void(const HttpRequest&, HttpResponse&)> decorate = {};
   };
+  // Binds and listens; with TLS, reads its files.
   static Result<std::unique_ptr<HttpServer>> Listen(Options options, HttpHandler handler);
   ~HttpServer();
 
   uint16_t port() const;
-  // True for addresses that only this machine can reach.
-  static Result<bool> IsLoopback(const std::string& host);
+
+  struct Address {
+    std::string ip;         // to give to Listen
+    bool loopback = false;  // only this machine can reach it
+  };
+  // What Listen would bind to.
+  static Result<Address> Resolve(const std::string& host);
 
   // Serves until Stop, or until after Drain the last response is complete.
   void Run();
@@ -48,6 +65,9 @@ class HttpServer {
   void Drain();
   // Closes everything; Run returns. I/O thread.
   void Stop();
+  // Reads the certificate and its key again, for new connections. The files are also looked at
+  // every two seconds. After an error, which is logged, the old ones stay in use. I/O thread.
+  void ReloadTls();
   // Runs `work` on the I/O thread. From any thread.
   void Post(std::function<void()> work);
   // Runs `work` on the I/O thread after `seconds`. I/O thread.
@@ -55,6 +75,8 @@ class HttpServer {
   // Calls `on_signal` on the I/O thread for every SIGINT and SIGTERM, which no longer end the
   // process while this server lives.
   void OnSignals(std::function<void()> on_signal);
+  // The same for SIGHUP.
+  void OnHangup(std::function<void()> on_hangup);
 
   struct Impl;  // for http_server.cc alone
 

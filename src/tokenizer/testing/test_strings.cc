@@ -141,4 +141,10 @@ std::string TestString(uint64_t index) {
   return out;
 }
 
+uint32_t Fnv32(std::string_view bytes) {
+  uint32_t hash = 0x811C9DC5;
+  for (const char byte : bytes) hash = (hash ^ static_cast<uint8_t>(byte)) * 0x01000193;
+  return hash;
+}
+
 }  // namespace tokamak::testing

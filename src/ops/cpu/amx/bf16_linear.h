@@ -70,9 +70,7 @@ class AmxBf16Multiply {
       // As in Bf16Multiply, where the tokens are many.
       if constexpr (kHeight == 2) {
         for (int v = kWidth; v < 2 * kWidth; ++v) {
-          for (int line = 0; line < kTileBytes; line += 64) {
-            __builtin_prefetch(panel + v * piece.panel_bytes + line, 0, 2);
-          }
+          Prefetch(panel + v * piece.panel_bytes, kTileBytes);
         }
       }
     }

@@ -118,8 +118,7 @@ class AmxInt8Linear : Int8Linear<AmxCodes> {
       const std::byte* data = column + kLayout.groups + group * kLayout.group_bytes;
       // As in Int8Linear.
       constexpr int kBytes = kLayout.bytes / kGroups;
-      const std::byte* next = column + task.panel_bytes + group * kBytes;
-      for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(next + i, 0, 2);
+      Prefetch(column + task.panel_bytes + group * kBytes, kBytes);
       Unroll<8>([&](auto word) {
         constexpr int kWord = decltype(word)::value;
         I codes = Codes::template Word<kWord>(data, 0);

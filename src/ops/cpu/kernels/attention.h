@@ -7,8 +7,11 @@
 // one chain over ascending dimensions, or over the split's ascending keys. Each row's arithmetic
 // depends on its own query and keys alone: a key that it does not see has weight exactly zero.
 //
-// Bound: reads 2 · keys · head_dim elements of cache per block of queries; 4 · rows · keys ·
-// head_dim FLOPs.
+// Keys that are kept as rows of one KV head for many query heads (ops/latent.h) change places with
+// the queries: these go into panels, and lanes are queries.
+//
+// Bound: reads keys · (head_dim + value_dim) elements of cache per block of queries; 2 · rows ·
+// keys · (head_dim + value_dim) FLOPs.
 #pragma once
 
 #include "ops/cpu/kernels.h"
@@ -17,6 +20,7 @@
 #include "ops/cpu/kernels/exp.h"
 #include "ops/cpu/kernels/lanes.h"
 #include "ops/cpu/kernels/multiply.h"
+#include "ops/cpu/kernels/prefetch.h"
 
 namespace tokamak::cpu {
 
@@ -44,11 +48,17 @@ struct AttentionKernel {
   const AttentionPartial& out;
   const int64_t base;  // position of the split's first key
   const int64_t rows = static_cast<int64_t>(task.num_tokens) * task.group;
-  const int64_t padded = PadTo16(task.head_dim);
-  float* const queries = task.scratch;             // [rows][head_dim], scaled
-  float* const weights = queries + rows * padded;  // [rows][kKeySplit]; scores before that
-  float* const tile = weights + rows * kKeySplit;  // [kKeyTile / 16][head_dim][16] of keys, or
-                                                   // [kKeyTile][padded] of values
+  const int64_t padded = PadTo16(task.value_dim);
+  const int64_t padded_keys = PadTo16(task.head_dim);
+  const int64_t padded_rows = PadTo16(rows);
+  // Scaled: [rows][head_dim], or [rows / 16][head_dim][16] where keys are rows.
+  float* const queries = task.scratch;
+  float* const weights = queries + padded_rows * padded_keys;  // [rows][kKeySplit]; first scores
+  // [kKeyTile][padded_rows] of scores, where keys are rows.
+  float* const scores_by_key = weights + rows * kKeySplit;
+  // [kKeyTile / 16][head_dim][16] or [kKeyTile][padded_keys] of keys, or [kKeyTile][padded] of
+  // values.
+  float* const tile = scores_by_key + kKeyTile * padded_rows;
   // Where the keys and the values of each 16 positions start, by panel of the split.
   const std::byte* key_panels[kPanels] = {};
   const std::byte* value_rows[kPanels] = {};
@@ -84,7 +94,9 @@ struct AttentionKernel {
                                                : kKeySplit)};
   }
   // Keys that token t of the block sees are [FirstKey(t), EndKey(t)).
-  int64_t EndKey(int64_t t) const { return task.first_position + t + 1; }
+  int64_t EndKey(int64_t t) const {
+    return task.num_keys > 0 ? task.num_keys : task.first_position + t + 1;
+  }
   int64_t FirstKey(int64_t t) const {
     const int64_t end = EndKey(t);
     return task.window > 0 && end > task.window ? end - task.window : 0;
@@ -94,21 +106,30 @@ struct AttentionKernel {
   void Split() {
     const Range seen = Seen(0, rows);
     const bool few = rows <= V::kMaxRows;
-    const bool in_panels = KeysInPanels(task.cache.block_size);
-    const bool keys_as_stored = in_panels && (few || Reader::kType == DType::kF32);
-    const bool values_as_stored = keys_as_stored && task.head_dim % 16 == 0;
-    if (in_panels) FindPanels<Reader>(seen);
-    if (few && in_panels) LookAhead<Reader>(seen);
-    ScaleQueries();
+    const bool aligned = KeysInPanels(task.cache.block_size);
+    const bool in_rows = task.cache.keys_in_rows;
+    const bool stream = few && aligned && !in_rows;
+    const bool is_f32 = Reader::kType == DType::kF32;
+    const bool keys_as_stored = stream || (aligned && !in_rows && is_f32);
+    const bool values_as_stored = (stream || (aligned && is_f32)) && task.value_dim % 16 == 0;
+    if (aligned) FindPanels(seen);
+    if (stream) LookAhead(seen);
+    if (in_rows) {
+      ScaleQueriesToPanels();
+    } else {
+      ScaleQueries();
+    }
     for (int64_t i = 0; i < rows * padded; i += kLanes) V::Store(out.values + i, V::Zero());
 
     // Tiles stay in the nearest cache for all rows; with few rows there is nothing to come back to.
-    int step = few && keys_as_stored ? kKeySplit : kKeyTile;
+    int step = stream ? kKeySplit : kKeyTile;
     for (int first = seen.begin / step * step; first < seen.stop; first += step) {
       const Range some = seen.Within(first, first + step);
-      if (keys_as_stored) {
+      if (in_rows) {
+        ScoreKeyRows<Reader>(some);
+      } else if (keys_as_stored) {
         ForRowGroups(some, [&](int64_t row, auto num, Range range) {
-          if (few) {
+          if (stream) {
             Scores<Reader, num.value, true>(row, range);
           } else {
             Scores<F32, num.value, false>(row, range);
@@ -125,15 +146,15 @@ struct AttentionKernel {
       const int64_t group = r / V::kMaxRows * V::kMaxRows;
       Soften(r, Seen(group, rows - group < V::kMaxRows ? rows - group : V::kMaxRows));
     }
-    step = few && values_as_stored ? kKeySplit : kKeyTile;
+    step = stream && values_as_stored ? kKeySplit : kKeyTile;
     for (int first = seen.begin / step * step; first < seen.stop; first += step) {
       const Range some = seen.Within(first, first + step);
       if (values_as_stored) {
         ForRowGroups(some, [&](int64_t row, auto num, Range range) {
-          if (few) {
-            Values<Reader, num.value, true>(row, range, ValueRowBytes<Reader>());
+          if (stream) {
+            Values<Reader, num.value, true>(row, range, task.cache.value_stride);
           } else {
-            Values<F32, num.value, false>(row, range, ValueRowBytes<Reader>());
+            Values<F32, num.value, false>(row, range, task.cache.value_stride);
           }
         });
       } else {
@@ -179,29 +200,28 @@ struct AttentionKernel {
   template <int kRows>
   using Rows = Constant<(kRows < V::kMaxRows ? kRows : V::kMaxRows)>;
 
-  template <class Reader>
-  int64_t ValueRowBytes() const {
-    return task.head_dim / Reader::kBlock * Reader::kRowBlockBytes +
-           task.head_dim % Reader::kBlock * (Reader::kRowBlockBytes / Reader::kBlock);
-  }
-
   const std::byte* BlockOf(int64_t position) const {
     const int64_t block = task.cache.block_table[position / task.cache.block_size];
     return task.cache.base + block * task.cache.block_stride;
   }
 
-  template <class Reader>
   void FindPanels(Range range) {
-    const int64_t row_bytes = ValueRowBytes<Reader>();
     for (int panel = range.first_panel(); panel < range.end_panel(); ++panel) {
       const int64_t position = base + static_cast<int64_t>(panel) * kKeyPanel;
-      const std::byte* data = BlockOf(position) + position % task.cache.block_size * row_bytes;
-      key_panels[panel] = data + task.cache.k_offset;
-      value_rows[panel] = data + task.cache.v_offset;
+      key_panels[panel] = KeyAt(position);
+      value_rows[panel] = ValueAt(position);
     }
   }
+  // Of keys in panels, the panel of a position that is its first.
+  const std::byte* KeyAt(int64_t position) const {
+    return BlockOf(position) + task.cache.k_offset +
+           position % task.cache.block_size * task.cache.key_stride;
+  }
+  const std::byte* ValueAt(int64_t position) const {
+    return BlockOf(position) + task.cache.v_offset +
+           position % task.cache.block_size * task.cache.value_stride;
+  }
 
-  template <class Reader>
   void LookAhead(Range range) {
     const int first = range.first_panel(), num = range.end_panel() - first;
     const int64_t next = base + kKeySplit;
@@ -210,19 +230,12 @@ struct AttentionKernel {
       if (i < 2 * num) return value_rows[first + i - num];
       const int64_t position = next + (i - 2 * num) * kKeyPanel;
       if (position >= EndKey(task.num_tokens - 1)) return key_panels[first];  // nothing follows
-      return BlockOf(position) + task.cache.k_offset +
-             position % task.cache.block_size * ValueRowBytes<Reader>();
+      return KeyAt(position);
     };
     for (int i = 0; i < num; ++i) {
       after_keys[first + i] = at(i + kAhead);
       after_values[first + i] = at(num + i + kAhead);
     }
-  }
-
-  // To the second-level cache: twice the rate of the first level's few outstanding misses (measured
-  // on Zen 4: 18 GB/s instead of 12 on one core, where blocks of a pool lie far apart).
-  static void Prefetch(const std::byte* from, int64_t bytes) {
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i, 0, 2);
   }
 
   // Scores are in powers of two.
@@ -236,6 +249,46 @@ struct AttentionKernel {
         V::Store(scaled + i, V::Mul(V::Load(q + i), V::Broadcast(scale)));
       }
       for (; i < task.head_dim; ++i) scaled[i] = q[i] * scale;
+    }
+  }
+  void ScaleQueriesToPanels() const {
+    const float scale = task.scale * 1.44269504f;
+    for (int64_t r = 0; r < padded_rows; ++r) {
+      const float* q = task.q + r / task.group * task.q_stride + r % task.group * task.head_dim;
+      float* lane = queries + r / 16 * 16 * task.head_dim + r % 16;
+      for (int i = 0; i < task.head_dim; ++i) lane[i * 16] = r < rows ? q[i] * scale : 0;
+    }
+  }
+
+  // Scores of the keys of `some`, all in one tile, which are rows.
+  template <class Reader>
+  void ScoreKeyRows(Range some) const {
+    for (int key = some.begin; key < some.stop; ++key) {
+      float* to = tile + (key - some.begin) * padded_keys;
+      ConvertRow<Reader>(KeyAt(base + key), task.head_dim,
+                         [&](int i, int, F v) { V::Store(to + i, v); });
+    }
+    const int64_t keys = some.stop - some.begin;
+    for (int64_t i = 0; i < keys * padded_rows; i += kLanes) {
+      V::Store(scores_by_key + i, V::Zero());
+    }
+    // Tokens before the first key see none of them.
+    const int64_t unseen = base + some.begin - task.first_position;
+    const int64_t first_row = unseen > 0 ? unseen * task.group / 16 * 16 : 0;
+    for (int64_t first = first_row; first < padded_rows; first += 16 * kMaxPanels) {
+      const int64_t panels = (padded_rows - first) / 16;
+      Multiply<V>::Run({.tile = queries + first * task.head_dim,
+                        .panel_stride = 16 * static_cast<int64_t>(task.head_dim),
+                        .x = tile,
+                        .x_stride = padded_keys,
+                        .k = task.head_dim,
+                        .acc = scores_by_key + first,
+                        .acc_stride = padded_rows},
+                       keys, static_cast<int>(panels < kMaxPanels ? panels : kMaxPanels));
+    }
+    for (int64_t r = first_row; r < rows; ++r) {
+      float* row = weights + r * kKeySplit + some.begin;
+      for (int64_t key = 0; key < keys; ++key) row[key] = scores_by_key[key * padded_rows + r];
     }
   }
 
@@ -365,7 +418,7 @@ struct AttentionKernel {
       } else {
         const Range lanes = range.Within(panel * kKeyPanel, (panel + 1) * kKeyPanel);
         for (int key = lanes.begin; key < lanes.stop; ++key) {
-          ConvertRow<Reader>(RowOf<Reader>(key, task.cache.k_offset), [&](int i, int n, F v) {
+          ConvertRow<Reader>(KeyAt(base + key), task.head_dim, [&](int i, int n, F v) {
             alignas(64) float elements[16];
             V::Store(elements, v);
             for (int j = 0; j < n; ++j) to[(i + j) * kKeyPanel + key % kKeyPanel] = elements[j];
@@ -393,17 +446,16 @@ struct AttentionKernel {
 
   template <class Reader>
   void ConvertValues(Range range) {
-    const bool in_panels = KeysInPanels(task.cache.block_size);
-    const int64_t row_bytes = ValueRowBytes<Reader>();
+    const bool aligned = KeysInPanels(task.cache.block_size);
     for (int panel = range.first_panel(); panel < range.end_panel(); ++panel) {
       float* const first = tile + panel % (kKeyTile / kKeyPanel) * kKeyPanel * padded;
       const Range some = range.Within(panel * kKeyPanel, (panel + 1) * kKeyPanel);
       for (int key = some.begin; key < some.stop; ++key) {
         float* to = first + key % kKeyPanel * padded;
-        ConvertRow<Reader>(in_panels ? value_rows[panel] + key % kKeyPanel * row_bytes
-                                     : RowOf<Reader>(key, task.cache.v_offset),
-                           [&](int i, int, F v) { V::Store(to + i, v); });
-        for (int64_t i = (task.head_dim + kLanes - 1) / kLanes * kLanes; i < padded; i += kLanes) {
+        ConvertRow<Reader>(aligned ? value_rows[panel] + key % kKeyPanel * task.cache.value_stride
+                                   : ValueAt(base + key),
+                           task.value_dim, [&](int i, int, F v) { V::Store(to + i, v); });
+        for (int64_t i = (task.value_dim + kLanes - 1) / kLanes * kLanes; i < padded; i += kLanes) {
           V::Store(to + i, V::Zero());
         }
       }
@@ -411,21 +463,15 @@ struct AttentionKernel {
     }
   }
 
-  template <class Reader>
-  const std::byte* RowOf(int key, int64_t offset) const {
-    const int64_t position = base + key;
-    return BlockOf(position) + offset + position % task.cache.block_size * ValueRowBytes<Reader>();
-  }
-
   // Calls store(i, n, elements [i, i + n) of the row with zeros after them).
   template <class Reader, typename Store>
-  void ConvertRow(const std::byte* row, Store store) const {
+  void ConvertRow(const std::byte* row, int size, Store store) const {
     int i = 0;
-    for (; i + kLanes <= task.head_dim; i += kLanes) store(i, kLanes, Reader::Value(row, i));
-    if (i == task.head_dim) return;
+    for (; i + kLanes <= size; i += kLanes) store(i, kLanes, Reader::Value(row, i));
+    if (i == size) return;
     if constexpr (Reader::kType != DType::kQ8_0) {
       alignas(64) std::byte buffer[64] = {};
-      const int n = task.head_dim - i;
+      const int n = size - i;
       __builtin_memcpy(buffer, row + i * Reader::kBytes, static_cast<size_t>(n) * Reader::kBytes);
       store(i, n, Reader::Value(buffer, 0));
     }
@@ -437,6 +483,15 @@ struct AttentionKernel {
     float* row = weights + r * kKeySplit;
     const int begin = range.first_panel() * kKeyPanel, end = range.end_panel() * kKeyPanel;
     const Range seen = Seen(r, 1);
+    if (task.softcap > 0) {
+      // Of scores in powers of two, that is in units of ln 2.
+      const F cap = V::Broadcast(task.softcap * 1.44269504f);
+      const F inverse = V::Broadcast(1.0f / (task.softcap * 1.44269504f));
+      ForEachVector(begin, end, [&](int i, int) {
+        V::Store(row + i, V::Mul(cap, Tanh<V>(V::Mul(V::Load(row + i), inverse))));
+      });
+    }
+    if (task.slopes != nullptr) AddSlope(r, begin, end);
     for (int j = begin; j < seen.begin && j < end; ++j) row[j] = kNothing;
     for (int j = seen.stop > begin ? seen.stop : begin; j < end; ++j) row[j] = kNothing;
     Lanes<V> lanes;
@@ -460,16 +515,30 @@ struct AttentionKernel {
     out.sum[r] = lanes.Sum();
   }
 
+  // The slope of row r's head times each key's distance to the query, which is 0 or less.
+  void AddSlope(int64_t r, int begin, int end) const {
+    alignas(64) static constexpr float kSteps[16] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                                     8, 9, 10, 11, 12, 13, 14, 15};
+    float* row = weights + r * kKeySplit;
+    const F slope = V::Broadcast(task.slopes[r % task.group] * 1.44269504f);
+    const int64_t query = task.first_position + r / task.group;
+    ForEachVector(begin, end, [&](int i, int) {
+      const F first = V::Broadcast(static_cast<float>(base + i - query));
+      const F distance = V::Add(first, V::Load(kSteps));
+      V::Store(row + i, V::Add(V::Load(row + i), V::Mul(slope, distance)));
+    });
+  }
+
   // One head of one token, finished: its weighted values by the sum of their weights. Adding zero
   // makes a negative zero positive: which of the two a row holds may depend on how it was cut.
-  static void Finish(const float* values, float sum, int head_dim, float* out) {
+  static void Finish(const float* values, float sum, int value_dim, float* out) {
     const F factor = V::Broadcast(1.0f / sum);
     int i = 0;
-    for (; i + kLanes <= head_dim; i += kLanes) {
+    for (; i + kLanes <= value_dim; i += kLanes) {
       V::Store(out + i, V::Add(V::Mul(V::Load(values + i), factor), V::Zero()));
     }
-    if (i < head_dim) {
-      StorePart<V>(out + i, head_dim - i, V::Add(V::Mul(V::Load(values + i), factor), V::Zero()));
+    if (i < value_dim) {
+      StorePart<V>(out + i, value_dim - i, V::Add(V::Mul(V::Load(values + i), factor), V::Zero()));
     }
   }
 
@@ -489,9 +558,9 @@ struct AttentionKernel {
     return true;
   }
 
-  static void Merge(int64_t rows, int64_t head_dim, const AttentionPartial& from,
+  static void Merge(int64_t rows, int64_t value_dim, const AttentionPartial& from,
                     const AttentionPartial& into) {
-    const int64_t padded = PadTo16(head_dim);
+    const int64_t padded = PadTo16(value_dim);
     for (int64_t r = 0; r < rows; ++r) {
       if (from.highest[r] == kNothing && from.sum[r] == 0) continue;  // saw no key
       const float highest = from.highest[r] > into.highest[r] ? from.highest[r] : into.highest[r];

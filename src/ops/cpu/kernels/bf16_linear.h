@@ -8,6 +8,7 @@
 
 #include "ops/cpu/bf16_kernels.h"
 #include "ops/cpu/kernels/constant.h"
+#include "ops/cpu/kernels/prefetch.h"
 #include "ops/cpu/kernels/store_sums.h"
 #include "ops/cpu/panel_layout.h"
 
@@ -143,7 +144,7 @@ class Bf16Multiply {
         // Busy multipliers keep the hardware's own prefetching from running far enough ahead: fetch
         // the same part of the next panels, which may be the next item's or none.
         if constexpr (kTokens >= 4) {
-          __builtin_prefetch(panel + (kWidth + v) * piece.panel_bytes, 0, 2);
+          Prefetch(panel + (kWidth + v) * piece.panel_bytes, 4 * kPanelRows);
         }
       }
 #pragma GCC unroll 12

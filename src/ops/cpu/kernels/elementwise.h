@@ -18,26 +18,29 @@ struct Elementwise {
     return 1.0f / __builtin_sqrtf(squares / static_cast<float>(n) + eps);
   }
 
-  // Σ x², in the order of Lanes.
-  static float SumOfSquares(const float* x, int64_t n) {
+  // Σ map(x[i]), in the order of Lanes. map(neutral) is 0.
+  template <typename Map>
+  static float Sum(const float* x, int64_t n, float neutral, Map map) {
     Lanes<V> sums;
     sums.Fill(0);
     int64_t i = 0;
     for (; i + 16 <= n; i += 16) {
       for (int v = 0; v < Lanes<V>::kVectors; ++v) {
-        const F value = V::Load(x + i + v * kLanes);
-        sums.v[v] = V::Add(sums.v[v], V::Mul(value, value));
+        sums.v[v] = V::Add(sums.v[v], map(V::Load(x + i + v * kLanes)));
       }
     }
     if (i < n) {
-      alignas(64) float rest[16] = {};
-      for (int64_t j = 0; i + j < n; ++j) rest[j] = x[i + j];
+      alignas(64) float rest[16];
+      for (int64_t j = 0; j < 16; ++j) rest[j] = i + j < n ? x[i + j] : neutral;
       for (int v = 0; v < Lanes<V>::kVectors; ++v) {
-        const F value = V::Load(rest + v * kLanes);
-        sums.v[v] = V::Add(sums.v[v], V::Mul(value, value));
+        sums.v[v] = V::Add(sums.v[v], map(V::Load(rest + v * kLanes)));
       }
     }
     return sums.Sum();
+  }
+
+  static float SumOfSquares(const float* x, int64_t n) {
+    return Sum(x, n, 0, [](F value) { return V::Mul(value, value); });
   }
 
   // out = (x · scale) · weight.
@@ -50,26 +53,60 @@ struct Elementwise {
     for (; i < n; ++i) out[i] = x[i] * scale * weight[i];
   }
 
+  // The residual of a row with x added to it.
+  static float* AddToRow(const NormTask& task, int64_t row) {
+    float* residual = task.residual + row * task.residual_stride;
+    if (task.x == nullptr) return residual;
+    const float* x = task.x + row * task.x_stride;
+    int64_t i = 0;
+    for (; i + kLanes <= task.cols; i += kLanes) {
+      V::Store(residual + i, V::Add(V::Load(residual + i), V::Load(x + i)));
+    }
+    for (; i < task.cols; ++i) residual[i] += x[i];
+    return residual;
+  }
+
   static void AddRmsNorm(const NormTask& task) {
     for (int64_t row = 0; row < task.num_rows; ++row) {
-      float* residual = task.residual + row * task.residual_stride;
-      if (task.x != nullptr) {
-        const float* x = task.x + row * task.x_stride;
-        int64_t i = 0;
-        for (; i + kLanes <= task.cols; i += kLanes) {
-          V::Store(residual + i, V::Add(V::Load(residual + i), V::Load(x + i)));
-        }
-        for (; i < task.cols; ++i) residual[i] += x[i];
-      }
+      const float* residual = AddToRow(task, row);
       const float scale = InverseRms(SumOfSquares(residual, task.cols), task.cols, task.eps);
       Scale(residual, scale, task.weight, task.cols, task.out + row * task.out_stride);
+    }
+  }
+
+  // The variance from differences to the mean: a mean far from 0 cancels nothing.
+  static void AddLayerNorm(const NormTask& task) {
+    for (int64_t row = 0; row < task.num_rows; ++row) {
+      const float* residual = AddToRow(task, row);
+      const float sum = Sum(residual, task.cols, 0, [](F value) { return value; });
+      const float mean = sum / static_cast<float>(task.cols);
+      const F center = V::Broadcast(mean);
+      const float squares = Sum(residual, task.cols, mean, [center](F value) {
+        const F difference = V::Sub(value, center);
+        return V::Mul(difference, difference);
+      });
+      const float scale = InverseRms(squares, task.cols, task.eps);
+      float* out = task.out + row * task.out_stride;
+      const auto normal = [&](F x, F weight) {
+        return V::Mul(V::Mul(V::Sub(x, center), V::Broadcast(scale)), weight);
+      };
+      int64_t i = 0;
+      for (; i + kLanes <= task.cols; i += kLanes) {
+        const F value = normal(V::Load(residual + i), V::Load(task.weight + i));
+        V::Store(out + i, task.bias != nullptr ? V::Add(value, V::Load(task.bias + i)) : value);
+      }
+      for (; i < task.cols; ++i) {
+        const float value = (residual[i] - mean) * scale * task.weight[i];
+        out[i] = task.bias != nullptr ? value + task.bias[i] : value;
+      }
     }
   }
 
   // silu(x) = x / (1 + exp(-x)). gelu_tanh(x) = x / (1 + exp(-2u)), u = √(2/π) (x + 0.044715 x³),
   // because (1 + tanh u) / 2 is the logistic function of 2u.
   template <GateKind kKind>
-  static F Activate(F x, F up) {
+  static F Activated(F x) {
+    if constexpr (kKind == GateKind::kGelu) return Gelu(x);
     F exponent = V::Negate(x);
     if constexpr (kKind == GateKind::kGeluTanh) {
       const F cubed = V::Mul(V::Mul(x, x), x);
@@ -77,24 +114,59 @@ struct Elementwise {
       exponent = V::Mul(V::Broadcast(-1.59576912f), inner);
     }
     const F divisor = V::Add(V::Broadcast(1.0f), Exp<V>(exponent));
-    return V::Mul(V::Div(x, divisor), up);
+    return V::Div(x, divisor);
+  }
+
+  // gelu(x) = x · Φ(x) = max(x, 0) - |x| / 2 · erfc(|x| / √2), which cancels nothing: erfc(z) =
+  // exp(-z²) · t · P(t), t = 1 / (1 + z / 2), P the degree-9 minimax polynomial of relative error
+  // 2.5e-8 on [0, 11]. z² is x² / 2, so an error of x² half units comes from the exponent.
+  static F Gelu(F x) {
+    const F one = V::Broadcast(1.0f), half = V::Broadcast(0.5f);
+    const F size = V::Max(V::Negate(x), x);  // the second operand wins if it is NaN
+    const F t = V::Div(one, V::Add(one, V::Mul(size, V::Broadcast(0.353553391f))));
+    constexpr float kP[] = {0.00943582f,  -0.10819256f, 0.39458718f, -0.62584718f, 0.3860517f,
+                            -0.08032436f, 0.21967237f,  0.23982003f, 0.28272635f,  0.28207064f};
+    F p = V::Broadcast(kP[0]);
+    for (int i = 1; i < 10; ++i) p = V::Add(V::Mul(p, t), V::Broadcast(kP[i]));
+    const F power = Exp<V>(V::Negate(V::Mul(half, V::Mul(x, x))));
+    const F tail = V::Mul(V::Mul(p, t), power);
+    return V::Sub(V::Max(V::Zero(), x), V::Mul(V::Mul(half, size), tail));
+  }
+
+  // out[i] = map(gate[i], up[i]).
+  template <typename Map>
+  static void MapRows(const GateTask& task, Map map) {
+    for (int64_t row = 0; row < task.num_rows; ++row) {
+      const float* gate = task.gate + row * task.in_stride;
+      const float* up = task.up != nullptr ? task.up + row * task.in_stride : gate;
+      float* out = task.out + row * task.out_stride;
+      int64_t i = 0;
+      for (; i + kLanes <= task.cols; i += kLanes) {
+        V::Store(out + i, map(V::Load(gate + i), V::Load(up + i)));
+      }
+      if (const int64_t rest = task.cols - i; rest > 0) {
+        StorePart<V>(out + i, rest, map(LoadPart<V>(gate + i, rest), LoadPart<V>(up + i, rest)));
+      }
+    }
   }
 
   template <GateKind kKind>
   static void GateRows(const GateTask& task) {
-    for (int64_t row = 0; row < task.num_rows; ++row) {
-      const float* gate = task.gate + row * task.in_stride;
-      const float* up = task.up + row * task.in_stride;
-      float* out = task.out + row * task.out_stride;
-      int64_t i = 0;
-      for (; i + kLanes <= task.cols; i += kLanes) {
-        V::Store(out + i, Activate<kKind>(V::Load(gate + i), V::Load(up + i)));
-      }
-      if (const int64_t rest = task.cols - i; rest > 0) {
-        StorePart<V>(out + i, rest,
-                     Activate<kKind>(LoadPart<V>(gate + i, rest), LoadPart<V>(up + i, rest)));
-      }
+    if (task.up == nullptr) {
+      MapRows(task, [](F x, F) { return Activated<kKind>(x); });
+    } else {
+      MapRows(task, [](F gate, F up) { return V::Mul(Activated<kKind>(gate), up); });
     }
+  }
+
+  static void ClampedSwiglu(const GateTask& task) {
+    const F limit = V::Broadcast(task.limit), least = V::Broadcast(-task.limit);
+    const F alpha = V::Broadcast(-task.alpha), one = V::Broadcast(1.0f);
+    MapRows(task, [=](F gate, F up) {
+      const F g = V::Min(limit, gate), u = V::Max(least, V::Min(limit, up));
+      const F glu = V::Div(g, V::Add(one, Exp<V>(V::Mul(alpha, g))));
+      return V::Mul(V::Add(u, one), glu);
+    });
   }
 
   static void Gate(const GateTask& task) {
@@ -103,7 +175,29 @@ struct Elementwise {
         return GateRows<GateKind::kSilu>(task);
       case GateKind::kGeluTanh:
         return GateRows<GateKind::kGeluTanh>(task);
+      case GateKind::kGelu:
+        return GateRows<GateKind::kGelu>(task);
+      case GateKind::kClampedSwiglu:
+        return ClampedSwiglu(task);
     }
+  }
+
+  // x[i] = map(x[i]).
+  template <typename Map>
+  static void MapInPlace(float* x, int64_t n, Map map) {
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) V::Store(x + i, map(V::Load(x + i)));
+    if (i < n) StorePart<V>(x + i, n - i, map(LoadPart<V>(x + i, n - i)));
+  }
+
+  static void Cap(float* x, int64_t n, float cap) {
+    const F scale = V::Broadcast(cap), inverse = V::Broadcast(1.0f / cap);
+    MapInPlace(x, n, [=](F v) { return V::Mul(scale, Tanh<V>(V::Mul(v, inverse))); });
+  }
+
+  static void Clamp(float* x, int64_t n, float limit) {
+    const F most = V::Broadcast(limit), least = V::Broadcast(-limit);
+    MapInPlace(x, n, [=](F v) { return V::Max(least, V::Min(most, v)); });
   }
 
   static void Rope(const RopeTask& task) {

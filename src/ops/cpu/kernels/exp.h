@@ -47,4 +47,12 @@ template <class V>
   return V::Mul(p, V::PowerOfTwo(n));
 }
 
+// tanh(x) = 1 - 2 / (exp(2x) + 1): within 2e-7, absolutely.
+template <class V>
+[[gnu::always_inline]] inline typename V::F Tanh(typename V::F x) {
+  const typename V::F one = V::Broadcast(1.0f);
+  const typename V::F divisor = V::Add(Exp<V>(V::Add(x, x)), one);
+  return V::Sub(one, V::Div(V::Broadcast(2.0f), divisor));
+}
+
 }  // namespace tokamak::cpu

@@ -11,6 +11,7 @@
 #include "ops/cpu/kernels/codes.h"
 #include "ops/cpu/kernels/constant.h"
 #include "ops/cpu/kernels/group_scales.h"
+#include "ops/cpu/kernels/prefetch.h"
 #include "ops/cpu/kernels/store_sums.h"
 #include "quant/activation_row.h"
 
@@ -158,9 +159,8 @@ class Int8Linear {
       if (kTokens > 1 && lane == 0) {
         constexpr int kBytes = kLayout.bytes / kGroups;
         constexpr int64_t kPage = 4096;
-        const std::byte* next =
-            column + index % kGroups * kBytes + (kTokens < 4 ? kPage : task.panel_bytes);
-        for (int i = 0; i < kBytes; i += 64) __builtin_prefetch(next + i, 0, 2);
+        Prefetch(column + index % kGroups * kBytes + (kTokens < 4 ? kPage : task.panel_bytes),
+                 kBytes);
       }
       Group<kDType, kTokens, kWidth>(column, static_cast<int>(index % kGroups), codes,
                                      tokens.scales + g, tokens.extra + g, lane, sum);

@@ -1,0 +1,62 @@
+// Serves the OpenAI-compatible API from a program that also uses the engine itself. SIGINT or
+// SIGTERM: running requests finish, then it exits.
+//
+//   embedded_server MODEL.gguf [PORT]
+#include <tokamak/engine.h>
+#include <tokamak/server.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+namespace {
+
+int Fail(const tokamak::Status& status) {
+  std::fprintf(stderr, "error: %s\n", status.ToString().c_str());
+  return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2 || argc > 3) {
+    std::fprintf(stderr, "usage: embedded_server MODEL.gguf [PORT]\n");
+    return 2;
+  }
+  // Before there are other threads, which inherit it: these signals wait for sigwait below.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  tokamak::EngineOptions options;
+  options.model = argv[1];
+  auto engine = tokamak::Engine::Load(options);
+  if (!engine.ok()) return Fail(engine.status());
+
+  tokamak::EmbeddedServerOptions serving;
+  serving.port = static_cast<uint16_t>(argc > 2 ? std::atoi(argv[2]) : 8080);
+  auto server = tokamak::EmbeddedServer::Start(**engine, serving);
+  if (!server.ok()) return Fail(server.status());
+  std::printf("serving at http://127.0.0.1:%d\n", (*server)->port());
+
+  // The engine is this program's own as well; its requests share batches with those of clients.
+  tokamak::Request request;
+  request.prompt = "The capital of France is";
+  request.sampling.max_tokens = 8;
+  request.sampling.temperature = 0;
+  const auto answer = (*engine)->Generate(std::move(request));
+  if (!answer.ok()) return Fail(answer.status());
+  std::printf("The capital of France is%s\n", answer->front().text.c_str());
+  std::fflush(stdout);
+
+  std::thread([&signals, &server] {
+    for (int number = 0; sigwait(&signals, &number) == 0;) (*server)->Shutdown();
+  }).detach();
+  const tokamak::Status status = (*server)->Wait();
+  if (!status.ok()) return Fail(status);
+  std::fflush(nullptr);
+  std::_Exit(0);  // the thread above still waits for signals: nothing of its may be destroyed
+}

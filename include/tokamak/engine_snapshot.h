@@ -1,0 +1,93 @@
+// What an engine is doing, in detail, for people who watch it. Holds no text and no token ids.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tokamak/engine_stats.h"
+#include "tokamak/request.h"
+
+namespace tokamak {
+
+// One moment between two steps. Times are seconds since 1970.
+struct EngineSnapshot {
+  static constexpr int32_t kMaxSequences = 256;
+  static constexpr int32_t kMaxMapBlocks = 16384;
+  static constexpr int32_t kMaxTreeNodes = 512;
+  static constexpr int32_t kMaxRequests = 64;
+
+  enum class State { kRunning, kWaiting, kPreempted };
+  struct Sequence {
+    std::string request;  // Request::label, or the id
+    int32_t choice = 0;
+    State state = State::kWaiting;
+    int32_t prompt_tokens = 0;
+    int32_t computed_tokens = 0;  // positions in the KV cache, cached ones included
+    int32_t output_tokens = 0;
+    int32_t cached_tokens = 0;  // of computed_tokens, those found when it was last admitted
+    int32_t priority = 0;
+    double age_seconds = 0;  // since it was submitted
+    int32_t blocks = 0;      // in its block tables
+  };
+
+  // The blocks of the device, which all cache groups share, and of the host tier.
+  struct Blocks {
+    int32_t block_tokens = 0;  // positions
+    int32_t full_groups = 0;   // cache groups of each kind
+    int32_t window_groups = 0;
+    int32_t total = 0;
+    int32_t free = 0;
+    int32_t referenced = 0;  // by sequences or by steps under way
+    int32_t cached = 0;      // by the prefix cache alone
+    int32_t host_total = 0;
+    int32_t host_used = 0;
+    // The first kMaxMapBlocks blocks, one character each: '.' free, 'c' cached, '1' to '9'
+    // references beside the prefix cache's own (9: or more).
+    std::string map;
+  };
+
+  // Part of the prefix tree: a run of blocks without a branch, with the same readers. The root,
+  // id 0, has no block, no parent (-1), and the trees of all cache salts below it. Ids last as long
+  // as the first block of their run.
+  struct TreeNode {
+    int32_t id = 0;
+    int32_t parent = -1;
+    int32_t blocks = 0;
+    int32_t readers = 0;     // sequences (and steps under way) that use all of its blocks
+    double age_seconds = 0;  // since somebody last used it; 0 while somebody does
+  };
+
+  struct Request {
+    std::string id;
+    std::optional<FinishReason> end;  // empty: it has not ended
+    double arrived = 0;
+    std::optional<double> admitted;
+    std::optional<double> first_token;
+    std::optional<double> ended;
+    int32_t prompt_tokens = 0;
+    int32_t cached_tokens = 0;
+    int32_t output_tokens = 0;
+    int32_t preemptions = 0;
+  };
+
+  double time = 0;
+  EngineStats stats;
+  std::vector<Sequence> sequences;  // running ones first, by rank; at most kMaxSequences
+  int32_t num_sequences = 0;        // all of them
+  Blocks blocks;
+  std::vector<TreeNode> tree;     // breadth first; at most kMaxTreeNodes
+  int32_t num_tree_blocks = 0;    // in the whole tree; the nodes' `blocks` add up to it, ...
+  bool tree_truncated = false;    // ... unless some were left out
+  std::vector<Request> requests;  // the last kMaxRequests to arrive, in that order
+  // What this machine's memory delivers when all threads read; absent until it was measured, which
+  // happens while the engine idles.
+  std::optional<double> read_gb_s;
+};
+
+using SnapshotCallback = std::function<void(std::shared_ptr<const EngineSnapshot>)>;
+
+}  // namespace tokamak

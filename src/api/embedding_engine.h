@@ -1,0 +1,116 @@
+// The Engine of a model that embeds: a thread that runs batches of texts.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "runner/embedding_runner.h"
+#include "tokamak/engine.h"
+#include "tokenizer/tokenizer.h"
+
+namespace tokamak {
+
+// What Engine::Load puts together.
+struct EmbeddingParts {
+  EngineOptions options;  // with a value wherever "auto" or 0 left the choice open
+  ModelInfo model;
+  std::string system_fingerprint;
+  std::shared_ptr<const Tokenizer> tokenizer;  // null: only ids go in
+  std::vector<std::pair<std::string, std::string>> prompts;
+  std::string default_prompt;  // a name in `prompts`, or empty
+  std::unique_ptr<EmbeddingRunner> runner;
+  std::function<Profile()> take_profile;  // empty: nothing is measured
+};
+
+std::unique_ptr<Engine> MakeEmbeddingEngine(EmbeddingParts parts);
+
+// The engine thread owns the runner, and a job while it is in a batch. Texts of all jobs are taken
+// in turn, so that a job of few texts waits for as many steps as it has, whatever else waits.
+class EmbeddingEngine final : public Engine {
+ public:
+  explicit EmbeddingEngine(EmbeddingParts parts);
+  ~EmbeddingEngine() override;
+
+  Result<RequestId> SubmitEmbedding(EmbeddingRequest request, EmbeddingCallback on_output) override
+      EXCLUDES(mutex_);
+  Result<EmbeddingOutput> Embed(EmbeddingRequest request) override EXCLUDES(mutex_);
+  Result<EmbeddingRequest> TokenizeEmbedding(EmbeddingRequest request) const override;
+  void Cancel(RequestId request) override EXCLUDES(mutex_);
+
+  Result<RequestId> Submit(Request request, OutputCallback on_output) override;
+  Result<std::vector<OutputChunk>> Generate(Request request) override;
+
+  Result<std::vector<int32_t>> Tokenize(std::string_view text, bool add_special,
+                                        bool parse_special) const override;
+  std::string Detokenize(const std::vector<int32_t>& ids) const override;
+  std::string TokenBytes(int32_t id) const override;
+  const ModelInfo& model() const override { return parts_.model; }
+  EngineStats stats() const override EXCLUDES(mutex_);
+  void Snapshot(SnapshotCallback on_snapshot) override EXCLUDES(mutex_);
+  Profile TakeProfile() override { return parts_.take_profile ? parts_.take_profile() : Profile(); }
+  Status health() const override EXCLUDES(mutex_);
+  const std::string& system_fingerprint() const override { return parts_.system_fingerprint; }
+  void Drain(double timeout_seconds) override EXCLUDES(mutex_);
+
+ private:
+  struct Job {
+    RequestId id = 0;
+    EmbeddingRequest request;  // token ids alone
+    EmbeddingCallback on_output;
+    TimePoint submitted{};
+    std::optional<TimePoint> started;
+    size_t next = 0;  // the first input that no step has had
+    EmbeddingOutput output;
+    bool cancelled = false;
+  };
+  // A text of a step: an input of a job, whose turn it was.
+  struct Place {
+    Job* job = nullptr;
+    size_t input = 0;
+  };
+
+  Status Check(const EmbeddingRequest& request) const;
+  Result<std::vector<int32_t>> TokensOf(const std::string& text, const std::string& prompt,
+                                        const EmbeddingRequest& request) const;
+  Status Truncate(const EmbeddingRequest& request, bool special, std::vector<int32_t>& ids) const;
+  Status CheckLength(size_t tokens, const std::string& path) const;
+
+  void Run();  // the engine thread
+  std::vector<Place> NextBatch() REQUIRES(mutex_);
+  // Runs a batch without the lock and hands its vectors to their jobs.
+  void RunBatch(const std::vector<Place>& batch) EXCLUDES(mutex_);
+  void TakeVectors(const std::vector<Place>& batch, std::vector<std::vector<float>> vectors);
+  // Takes out the jobs that are complete, cancelled or in error, and counts them.
+  std::vector<std::unique_ptr<Job>> TakeEnded() REQUIRES(mutex_);
+  EngineStats StatsNow(TimePoint now) const REQUIRES(mutex_);
+  std::shared_ptr<const EngineSnapshot> MakeSnapshot(TimePoint now) const REQUIRES(mutex_);
+  static bool Ended(const Job& job);
+
+  EmbeddingParts parts_;
+  std::atomic<RequestId> next_id_{1};
+
+  mutable Mutex mutex_;
+  CondVar wake_;      // the engine thread: a job, a cancellation, a watcher, the end
+  CondVar all_done_;  // who drains
+  std::deque<std::unique_ptr<Job>> jobs_ GUARDED_BY(mutex_);  // by id
+  std::vector<SnapshotCallback> watchers_ GUARDED_BY(mutex_);
+  int64_t open_ GUARDED_BY(mutex_) = 0;  // jobs whose callback has not returned
+  RequestId last_served_ GUARDED_BY(mutex_) = 0;
+  bool draining_ GUARDED_BY(mutex_) = false;
+  bool stop_ GUARDED_BY(mutex_) = false;
+  Status failed_ GUARDED_BY(mutex_);
+  EngineStats counted_ GUARDED_BY(mutex_);
+  TimePoint last_progress_ GUARDED_BY(mutex_){};
+
+  std::thread thread_;  // the last member: it uses the others
+};
+
+}  // namespace tokamak

@@ -1,0 +1,309 @@
+// Embedding through the public Engine: a tiny Qwen3-Embedding of random weights, and the real
+// all-MiniLM-L6-v2 where scripts/setup-test-refs has put it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <future>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/check.h"
+#include "base/testing/refs.h"
+#include "models/testing/golden.h"
+#include "tokamak/engine.h"
+
+namespace tokamak::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Ids = std::vector<int32_t>;
+
+std::unique_ptr<Engine> Load(const EngineOptions& options) {
+  Result<std::unique_ptr<Engine>> engine = Engine::Load(options);
+  CHECK_MSG(engine.ok(), engine.status().ToString());
+  return *std::move(engine);
+}
+
+std::unique_ptr<Engine> LoadTiny(EngineOptions options = {}) {
+  options.model = GoldenPath("hf/qwen3_embedding");
+  options.precise = true;
+  return Load(options);
+}
+
+EmbeddingRequest OfTexts(const std::vector<std::string>& texts) {
+  EmbeddingRequest request;
+  for (const std::string& text : texts) request.inputs.push_back({.text = text});
+  return request;
+}
+
+std::vector<std::vector<float>> Embed(Engine& engine, EmbeddingRequest request) {
+  Result<EmbeddingOutput> output = engine.Embed(std::move(request));
+  CHECK_MSG(output.ok(), output.status().ToString());
+  return std::move(output->vectors);
+}
+
+std::string ErrorOf(Engine& engine, EmbeddingRequest request) {
+  return engine.Embed(std::move(request)).status().ToString();
+}
+
+TEST(Embedding, TheModelSaysWhatItIs) {
+  const auto engine = LoadTiny();
+  const ModelInfo& model = engine->model();
+  EXPECT_EQ(model.task, Task::kEmbed);
+  EXPECT_EQ(model.architecture, "Qwen3ForCausalLM");
+  EXPECT_EQ(model.embedding.dimensions, 42);
+  EXPECT_EQ(model.embedding.pooling, "last");
+  EXPECT_TRUE(model.embedding.normalized);
+  EXPECT_THAT(model.embedding.prompts, ElementsAre("query", "document"));
+  EXPECT_THAT(model.embedding.cut_dimensions, ElementsAre(16, 32, 42));
+  EXPECT_EQ(model.max_context, 400);  // tokenizer_config.json's, below the model's 512
+  EXPECT_EQ(engine->Generate({.prompt = "a"}).status().code(), StatusCode::kUnimplemented);
+  EXPECT_TRUE(engine->health().ok());
+}
+
+TEST(Embedding, TextsAreTheirTokensWithTheEndBehindThem) {
+  const auto engine = LoadTiny();
+  const auto end = engine->Tokenize("", true, false);
+  ASSERT_TRUE(end.ok());
+  ASSERT_EQ(end->size(), 1u);
+  Ids ids = *engine->Tokenize("cab", false, false);
+  EmbeddingRequest tokens;
+  tokens.inputs = {{.token_ids = ids}};
+  ids.push_back(end->front());
+  tokens.inputs.push_back({.token_ids = ids});
+  const auto by_ids = Embed(*engine, tokens);
+  const auto by_text = Embed(*engine, OfTexts({"cab", ""}));
+  EXPECT_EQ(by_text[0], by_ids[1]);
+  EXPECT_NE(by_text[0], by_ids[0]);
+  tokens.inputs = {{.token_ids = *end}};
+  EXPECT_EQ(by_text[1], Embed(*engine, tokens).front());
+  EmbeddingRequest bare = OfTexts({"cab"});
+  bare.add_special_tokens = false;
+  EXPECT_EQ(Embed(*engine, bare).front(), by_ids[0]);
+  EXPECT_EQ(engine->Embed(OfTexts({"cab", ""}))->usage.prompt_tokens,
+            static_cast<int32_t>(ids.size()) + 1);
+}
+
+TEST(Embedding, PromptsComeInFront) {
+  const auto engine = LoadTiny();
+  EmbeddingRequest query = OfTexts({"cab"});
+  query.prompt_name = "query";
+  EXPECT_EQ(Embed(*engine, query), Embed(*engine, OfTexts({"ab: cab"})));
+  query.prompt_name = "document";
+  EXPECT_EQ(Embed(*engine, query), Embed(*engine, OfTexts({"cab"})));
+  query.prompt_name = "poem";
+  EXPECT_THAT(ErrorOf(*engine, query), HasSubstr("prompt_name: this model has no such prompt"));
+}
+
+TEST(Embedding, LongTextsAreRefusedUnlessTheyMayBeCut) {
+  const auto engine = LoadTiny();
+  const std::string text(1000, 'c');
+  EXPECT_EQ(engine->Embed(OfTexts({text})).status().code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(ErrorOf(*engine, OfTexts({"c", text})),
+              HasSubstr("input[1]: has 1001 tokens, and this model takes up to 400"));
+  EmbeddingRequest cut = OfTexts({text});
+  cut.truncate_prompt_tokens = -1;
+  EXPECT_EQ(Embed(*engine, cut), Embed(*engine, OfTexts({std::string(399, 'c')})));
+  cut.truncate_prompt_tokens = 5;  // the end token is kept
+  EXPECT_EQ(Embed(*engine, cut), Embed(*engine, OfTexts({"cccc"})));
+  cut.truncate_prompt_tokens = 1000;
+  EXPECT_EQ(Embed(*engine, cut), Embed(*engine, OfTexts({std::string(399, 'c')})));
+  for (const int32_t wrong : {0, -2}) {
+    cut.truncate_prompt_tokens = wrong;
+    EXPECT_THAT(ErrorOf(*engine, cut), HasSubstr("truncate_prompt_tokens: must be"));
+  }
+  EmbeddingRequest ids;
+  ids.inputs = {{.token_ids = Ids(401, 3)}};
+  EXPECT_THAT(ErrorOf(*engine, ids), HasSubstr("input: has 401 tokens"));
+  ids.truncate_prompt_tokens = 7;
+  EmbeddingRequest seven;
+  seven.inputs = {{.token_ids = Ids(7, 3)}};
+  EXPECT_EQ(Embed(*engine, ids), Embed(*engine, seven));
+}
+
+TEST(Embedding, VectorsAreCutOnlyAsTheModelAllows) {
+  const auto engine = LoadTiny();
+  const std::vector<float> whole = Embed(*engine, OfTexts({"cab"})).front();
+  EmbeddingRequest request = OfTexts({"cab"});
+  request.dimensions = 16;
+  const std::vector<float> cut = Embed(*engine, request).front();
+  ASSERT_EQ(cut.size(), 16u);
+  double squares = 0;
+  for (size_t i = 0; i < 16; ++i) squares += double{whole[i]} * whole[i];
+  for (size_t i = 0; i < 16; ++i) EXPECT_NEAR(cut[i], whole[i] / std::sqrt(squares), 1e-6);
+  request.dimensions = 42;
+  EXPECT_EQ(Embed(*engine, request).front(), whole);
+  for (const int32_t wrong : {17, 0, -1, 43}) {
+    request.dimensions = wrong;
+    EXPECT_THAT(ErrorOf(*engine, request), HasSubstr("dimensions: ")) << wrong;
+  }
+  const auto encoder = Load({.model = GoldenPath("hf/bert_64"), .precise = true});
+  request = {.inputs = {{.token_ids = {1, 2}}}, .dimensions = 16};
+  EXPECT_THAT(ErrorOf(*encoder, request), HasSubstr("not trained for vectors to be cut"));
+}
+
+TEST(Embedding, BadInputIsNamed) {
+  const auto engine = LoadTiny();
+  EXPECT_THAT(ErrorOf(*engine, {}), HasSubstr("input: must not be empty"));
+  EmbeddingRequest request;
+  request.inputs = {{.token_ids = {1}}, {.token_ids = {264}}};
+  EXPECT_THAT(ErrorOf(*engine, request), HasSubstr("input[1]: token id 264 is outside [0, 264)"));
+  request.inputs = {{.token_ids = {-1}}};
+  EXPECT_THAT(ErrorOf(*engine, request), HasSubstr("input: token id -1"));
+  request.inputs = {{}};
+  EXPECT_THAT(ErrorOf(*engine, request), HasSubstr("input: must hold at least one token"));
+  const auto encoder = Load({.model = GoldenPath("hf/bert_64")});
+  EXPECT_EQ(encoder->Embed(OfTexts({"a"})).status().code(), StatusCode::kUnimplemented);
+}
+
+TEST(Embedding, OptionsThatMakeNoSenseAreRefused) {
+  const auto status = [](EngineOptions options) {
+    if (options.model.empty()) options.model = GoldenPath("hf/qwen3_embedding");
+    return Engine::Load(options).status().ToString();
+  };
+  EXPECT_THAT(status({.device = "cuda"}),
+              HasSubstr("--device cuda: models that embed run on CPUs"));
+  EXPECT_THAT(status({.pooling = "max"}), HasSubstr("--pooling: must be auto, mean, cls or last"));
+  EXPECT_THAT(status({.record_path = "/tmp/none"}), HasSubstr("--record"));
+  EXPECT_THAT(status({.max_context = 100000}), HasSubstr("the model has 512"));
+}
+
+// A model whose files say nothing embeds when it is told how.
+TEST(Embedding, AnyDecoderEmbedsWhenItIsAskedTo) {
+  const auto engine =
+      Load({.model = GoldenPath("hf/qwen2_128"), .precise = true, .pooling = "mean"});
+  EXPECT_EQ(engine->model().embedding.pooling, "mean");
+  EmbeddingRequest request = {.inputs = {{.token_ids = {1, 2, 3}}}};
+  EXPECT_EQ(Embed(*engine, request).front().size(), 128u);
+}
+
+// One request of many texts and many of one, from several threads: the same bits as alone.
+TEST(Embedding, RequestsInCompanyGetTheSameBits) {
+  const auto engine = LoadTiny({.max_seqs = 5, .max_batch_tokens = 40});
+  std::vector<std::string> texts;
+  for (int i = 0; i < 60; ++i)
+    texts.push_back(std::string(static_cast<size_t>(i % 23), 'a' + i % 26));
+  std::vector<std::vector<float>> expected;
+  for (const std::string& text : texts) expected.push_back(Embed(*engine, OfTexts({text})).front());
+  std::vector<std::future<std::vector<std::vector<float>>>> answers;
+  for (int thread = 0; thread < 3; ++thread) {
+    answers.push_back(
+        std::async(std::launch::async, [&] { return Embed(*engine, OfTexts(texts)); }));
+  }
+  for (size_t i = 0; i < texts.size(); ++i) {
+    EXPECT_EQ(Embed(*engine, OfTexts({texts[i]})).front(), expected[i]) << i;
+  }
+  for (auto& answer : answers) EXPECT_EQ(answer.get(), expected);
+  const EngineStats stats = engine->stats();
+  EXPECT_EQ(stats.running + stats.waiting, 0);
+  EXPECT_EQ(stats.ended_requests[static_cast<size_t>(FinishReason::kStop)], 123);
+  EXPECT_EQ(stats.end_to_end.count(), 123);
+  EXPECT_EQ(stats.step_tokens, stats.prompt_tokens);
+}
+
+// Submits more texts than any test waits for. How the request ends.
+std::future<Status> SubmitMany(Engine& engine, RequestId* id = nullptr) {
+  const auto ended = std::make_shared<std::promise<Status>>();
+  const auto request =
+      engine.SubmitEmbedding(OfTexts(std::vector<std::string>(2000, std::string(300, 'c'))),
+                             [ended](const EmbeddingOutput& o) { ended->set_value(o.error); });
+  CHECK_MSG(request.ok(), request.status().ToString());
+  if (id != nullptr) *id = *request;
+  return ended->get_future();
+}
+
+// The callback of a request that is cancelled comes once, and those behind it go on.
+TEST(Embedding, CancelledRequestsEnd) {
+  const auto engine = LoadTiny();
+  RequestId id = 0;
+  std::future<Status> ended = SubmitMany(*engine, &id);
+  engine->Cancel(id);
+  engine->Cancel(12345);
+  EXPECT_EQ(ended.get().code(), StatusCode::kCancelled);
+  EXPECT_EQ(Embed(*engine, OfTexts({"a"})).size(), 1u);
+  EXPECT_EQ(engine->stats().ended_requests[static_cast<size_t>(FinishReason::kCancelled)], 1);
+}
+
+TEST(Embedding, ADrainedEngineTakesNoMore) {
+  const auto engine = LoadTiny();
+  std::future<Status> ended = SubmitMany(*engine);
+  engine->Drain(0);
+  EXPECT_EQ(ended.get().code(), StatusCode::kCancelled);
+  EXPECT_EQ(engine->Embed(OfTexts({"a"})).status().code(), StatusCode::kUnavailable);
+}
+
+TEST(Embedding, AFullQueueRefuses) {
+  const auto engine = LoadTiny({.max_queue = 1});
+  (void)SubmitMany(*engine);
+  EXPECT_EQ(engine->Embed(OfTexts({"a"})).status().code(), StatusCode::kUnavailable);
+}
+
+struct MiniLmText {
+  std::string text;
+  Ids tokens;
+  bool cut = false;
+  std::vector<double> vector;
+};
+
+std::vector<MiniLmText> ReadMiniLm() {
+  std::ifstream stream(GoldenPath("minilm.json"));
+  CHECK(stream.good());
+  const auto json = nlohmann::json::parse(stream);
+  std::vector<MiniLmText> texts;
+  for (const auto& item : json.at("texts")) {
+    texts.push_back({item.at("text"), item.at("tokens"), item.at("cut"), item.at("vector")});
+  }
+  return texts;
+}
+
+double WorstDifference(const std::vector<float>& actual, const std::vector<double>& expected) {
+  CHECK(actual.size() == expected.size());
+  double worst = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    const double difference = std::abs(actual[i] - expected[i]);
+    worst = difference <= worst ? worst : difference;
+  }
+  return worst;
+}
+
+TEST(MiniLm, VectorsAreTheReferences) {
+  const auto folder = FindRef("all-MiniLM-L6-v2");
+  SKIP_WITHOUT(folder);
+  const auto engine = Load({.model = *folder});
+  EXPECT_EQ(engine->model().max_context, 256);
+  double worst = 0;
+  std::vector<std::string> texts;
+  const std::vector<MiniLmText> goldens = ReadMiniLm();
+  for (const MiniLmText& golden : goldens) {
+    EmbeddingRequest request = OfTexts({golden.text});
+    request.parse_special_tokens = true;
+    if (golden.cut) {
+      EXPECT_EQ(engine->Embed(request).status().code(), StatusCode::kResourceExhausted);
+      request.truncate_prompt_tokens = -1;
+    }
+    const auto tokens = engine->TokenizeEmbedding(request);
+    ASSERT_TRUE(tokens.ok()) << tokens.status().ToString();
+    EXPECT_EQ(tokens->inputs.front().token_ids, golden.tokens) << golden.text;
+    const double difference = WorstDifference(Embed(*engine, request).front(), golden.vector);
+    EXPECT_LT(difference, 1e-5) << golden.text;
+    worst = std::max(worst, difference);
+    texts.push_back(golden.text);
+  }
+  printf("worst difference: %g\n", worst);
+  EmbeddingRequest all = OfTexts(texts);
+  all.parse_special_tokens = true;
+  all.truncate_prompt_tokens = -1;
+  const auto together = Embed(*engine, all);
+  for (size_t i = 0; i < texts.size(); ++i) {
+    EmbeddingRequest one = OfTexts({texts[i]});
+    one.parse_special_tokens = true;
+    one.truncate_prompt_tokens = -1;
+    EXPECT_EQ(Embed(*engine, one).front(), together[i]) << texts[i];
+  }
+}
+
+}  // namespace
+}  // namespace tokamak::testing

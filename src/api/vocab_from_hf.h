@@ -1,0 +1,30 @@
+// The tokenizer and the chat template of a Hugging Face directory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tokamak/status.h"
+#include "tokenizer/vocab.h"
+
+namespace tokamak {
+
+// The file of the directory's tokenizer: tokenizer.json, or else tekken.json, tokenizer.model,
+// spiece.model, tiktoken.model, or the one *.tiktoken. Empty when there is none. What is in the
+// file is told by its content.
+std::string HfTokenizerFile(const std::string& folder);
+
+// That file, with the roles of tokens from tokenizer_config.json or special_tokens_map.json and,
+// where it is no tokenizer.json, the tokens that those add to it. `end_tokens` are further tokens
+// after which generation stops. Errors name the file and the field.
+Result<VocabSpec> VocabFromHf(const std::string& folder, const std::vector<int32_t>& end_tokens);
+
+// A tokenizer's file alone, of any format, with what it says itself.
+Result<VocabSpec> VocabFromTokenizerFile(const std::string& path);
+
+// chat_template.jinja, or what tokenizer_config.json has: a template, or the one of several that is
+// called "default". Empty when there is none.
+Result<std::string> HfChatTemplate(const std::string& folder);
+
+}  // namespace tokamak

@@ -1,0 +1,196 @@
+// A Hugging Face directory's tokenizer, and what it says around it.
+#include "api/vocab_from_hf.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "api/chat_source.h"
+#include "api/open_tokenizer.h"
+
+namespace tokamak {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class HfVocabTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    Write("tokenizer.json", R"({"version": "1.0",
+      "added_tokens": [{"id": 2, "content": "<s>", "special": true},
+                       {"id": 3, "content": "</s>", "special": true}],
+      "normalizer": null, "pre_tokenizer": null, "decoder": {"type": "Fuse"},
+      "post_processor": {"type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "special_tokens": {"<s>": {"id": "<s>", "ids": [2], "tokens": ["<s>"]}}},
+      "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}})");
+  }
+  void Write(const std::string& name, const std::string& text) {
+    std::ofstream(folder_ + "/" + name, std::ios::binary) << text;
+  }
+  std::vector<int32_t> Encode(const std::string& text) {
+    const auto tokenizer = OpenTokenizer(folder_);
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
+    return tokenizer.ok() ? *(*tokenizer)->Encode(text) : std::vector<int32_t>();
+  }
+
+  const std::string folder_ = ::testing::TempDir() + "/vocab_from_hf";
+};
+
+TEST_F(HfVocabTest, TheTemplateCountsUnlessTheConfigurationSaysWhatToAdd) {
+  EXPECT_THAT(Encode("ab"), ElementsAre(2, 0, 1));
+  Write("tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": {"content": "</s>"}})");
+  EXPECT_THAT(Encode("ab"), ElementsAre(2, 0, 1));
+  Write("tokenizer_config.json",
+        R"({"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": false})");
+  EXPECT_THAT(Encode("ab"), ElementsAre(0, 1));
+  Write(
+      "tokenizer_config.json",
+      R"({"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": true, "add_eos_token": true})");
+  EXPECT_THAT(Encode("ab"), ElementsAre(2, 0, 1, 3));
+  Write("tokenizer_config.json", R"({"add_bos_token": "yes"})");
+  EXPECT_THAT(OpenTokenizer(folder_).status().ToString(), HasSubstr("add_bos_token"));
+  Write("tokenizer_config.json", R"({"bos_token": "<other>"})");
+  EXPECT_THAT(OpenTokenizer(folder_).status().ToString(), HasSubstr("<other>"));
+}
+
+TEST_F(HfVocabTest, EndTokensAreThoseOfAllFiles) {
+  Write("special_tokens_map.json", R"({"eos_token": "</s>"})");
+  const Result<VocabSpec> vocab = VocabFromHf(folder_, {1, 500});
+  ASSERT_TRUE(vocab.ok()) << vocab.status().ToString();
+  EXPECT_EQ(vocab->special.eos, 3);
+  EXPECT_THAT(vocab->end_tokens, ElementsAre(1));  // 500 is a padded row of the model
+  const auto tokenizer = Tokenizer::Create(*vocab);
+  ASSERT_TRUE(tokenizer.ok());
+  EXPECT_THAT((*tokenizer)->end_of_generation_ids(), ElementsAre(1, 3));
+}
+
+TEST_F(HfVocabTest, TheChatTemplateIsTheFileOrTheFieldOrTheDefaultOfAList) {
+  EXPECT_EQ(*HfChatTemplate(folder_), "");
+  Write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "T"},
+                                                       {"name": "default", "template": "D"}]})");
+  EXPECT_EQ(*HfChatTemplate(folder_), "D");
+  Write("tokenizer_config.json", R"({"bos_token": "<s>", "chat_template": "C"})");
+  EXPECT_EQ(*HfChatTemplate(folder_), "C");
+  Write("chat_template.jinja", "J");
+  const Result<ChatSource> chat = OpenChatSource(folder_);
+  ASSERT_TRUE(chat.ok()) << chat.status().ToString();
+  EXPECT_EQ(chat->chat_template, "J");
+  EXPECT_EQ(chat->bos_token, "<s>");
+  EXPECT_EQ(chat->eos_token, "");
+  std::filesystem::remove(folder_ + "/chat_template.jinja");
+  Write("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": "R"}]})");
+  EXPECT_THAT(HfChatTemplate(folder_).status().ToString(), HasSubstr("chat_template"));
+}
+
+TEST_F(HfVocabTest, ADirectoryWithoutATokenizerSaysSo) {
+  std::filesystem::remove(folder_ + "/tokenizer.json");
+  EXPECT_EQ(HfTokenizerFile(folder_), "");
+  EXPECT_THAT(OpenTokenizer(folder_).status().ToString(),
+              HasSubstr("no tokenizer.json, tekken.json"));
+}
+
+// A directory of the small SentencePiece model whose special tokens are <unk>, <bos>, <eos>, <pad>.
+class SentencePieceDirectoryTest : public HfVocabTest {
+ protected:
+  void SetUp() override {
+    HfVocabTest::SetUp();
+    std::filesystem::remove(folder_ + "/tokenizer.json");
+    std::filesystem::copy_file(
+        std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/sentencepiece/bpe_merged.model",
+        folder_ + "/tokenizer.model");
+    const auto alone = OpenTokenizer(folder_ + "/tokenizer.model");
+    ASSERT_TRUE(alone.ok()) << alone.status().ToString();
+    size_ = (*alone)->vocab_size();
+    the_ = *(*alone)->Encode("the", {.add_special = false});
+  }
+  std::string Added(int id, const std::string& rest) {
+    return "\"added_tokens_decoder\": {\"" + std::to_string(id) + "\": {" + rest + "}}";
+  }
+  std::string Error() { return OpenTokenizer(folder_).status().ToString(); }
+
+  int size_ = 0;
+  std::vector<int32_t> the_;  // "the", without special tokens
+};
+
+TEST_F(SentencePieceDirectoryTest, TheConfigurationSaysWhatTheModelLeavesOut) {
+  std::vector<int32_t> expected = the_;
+  expected.insert(expected.begin(), 1);  // <bos>, as families with such files have it
+  EXPECT_EQ(Encode("the"), expected);
+  Write("tokenizer_config.json",
+        R"({"add_bos_token": false, "add_eos_token": true, "eos_token": "<|end|>", )" +
+            Added(size_ + 2, R"("content": "<|end|>", "special": true)") + "}");
+  expected = the_;
+  expected.push_back(size_ + 2);
+  EXPECT_EQ(Encode("the"), expected);
+  const auto tokenizer = *OpenTokenizer(folder_);
+  EXPECT_EQ(tokenizer->vocab_size(), size_ + 3);
+  EXPECT_EQ(tokenizer->special().bos, 1);
+  EXPECT_EQ(tokenizer->special().eos, size_ + 2);
+  EXPECT_TRUE(tokenizer->IsEndOfGeneration(size_ + 2));
+  // In a user's text it is text.
+  EXPECT_EQ(tokenizer->FindToken("<|end|>"), size_ + 2);
+  EXPECT_THAT(*tokenizer->Encode("<|end|>", {.add_special = false, .parse_special = true}),
+              ElementsAre(size_ + 2));
+  EXPECT_THAT(*tokenizer->Encode("<|end|>", {.add_special = false}),
+              Not(::testing::Contains(size_ + 2)));
+}
+
+TEST_F(SentencePieceDirectoryTest, AddedTokensThatAreNotSpecialAreFoundInEveryText) {
+  Write("added_tokens.json",
+        "{\"<x>\": " + std::to_string(size_) + ", \"<y>\": " + std::to_string(size_ + 1) + "}");
+  Write("special_tokens_map.json", R"({"additional_special_tokens": ["<y>"]})");
+  std::vector<int32_t> expected = the_;
+  expected.insert(expected.begin(), {1, size_});
+  EXPECT_EQ(Encode("<x>the"), expected);
+  EXPECT_GT(Encode("<y>").size(), 2u);
+}
+
+TEST_F(SentencePieceDirectoryTest, WhatContradictsTheModelIsRefusedByFileAndField) {
+  const auto with = [&](int id, const std::string& rest) {
+    Write("tokenizer_config.json", "{" + Added(id, rest) + "}");
+    return Error();
+  };
+  EXPECT_EQ(with(1, R"("content": "<s>", "special": true)"), "ok");  // a special token's new name
+  EXPECT_THAT(
+      with(size_ - 1, R"("content": "<s>")"),
+      HasSubstr("tokenizer_config.json: added_tokens_decoder." + std::to_string(size_ - 1)));
+  EXPECT_THAT(with(90'000'000, R"("content": "<s>")"), HasSubstr("added_tokens_decoder.90000000"));
+  EXPECT_THAT(with(size_, R"("special": true)"), HasSubstr("content"));
+  EXPECT_THAT(with(size_, R"("content": "a", "special": 1)"), HasSubstr("special"));
+  Write("tokenizer_config.json", R"({"added_tokens_decoder": {"x": {"content": "a"}}})");
+  EXPECT_THAT(Error(), HasSubstr("added_tokens_decoder"));
+  Write("tokenizer_config.json", R"({"eos_token": "<other>"})");
+  EXPECT_THAT(Error(), HasSubstr("tokenizer_config.json: eos_token: the tokenizer has no token"));
+  std::filesystem::remove(folder_ + "/tokenizer_config.json");
+  Write("added_tokens.json", R"({"<x>": -1})");
+  EXPECT_THAT(Error(), HasSubstr("added_tokens.json: \"<x>\""));
+}
+
+TEST_F(HfVocabTest, ATokenizerJsonCountsBeforeOtherFilesAndOneTiktokenFileAfterThem) {
+  for (const char* name :
+       {"qwen.tiktoken", "tiktoken.model", "spiece.model", "tokenizer.model", "tekken.json"}) {
+    Write(name, "");
+  }
+  for (const char* name : {"tokenizer.json", "tekken.json", "tokenizer.model", "spiece.model",
+                           "tiktoken.model", "qwen.tiktoken"}) {
+    EXPECT_EQ(HfTokenizerFile(folder_), folder_ + "/" + name);
+    EXPECT_EQ(OpenTokenizer(folder_).ok(), name == std::string("tokenizer.json"));
+    if (name != std::string("tokenizer.json")) {
+      EXPECT_THAT(OpenTokenizer(folder_).status().ToString(), HasSubstr(name));
+    }
+    std::filesystem::remove(folder_ + "/" + name);
+  }
+  Write("a.tiktoken", "");
+  Write("b.tiktoken", "");
+  EXPECT_EQ(HfTokenizerFile(folder_), "");
+}
+
+}  // namespace
+}  // namespace tokamak

@@ -1,0 +1,312 @@
+#include "chat/tool_calls.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tokamak {
+namespace {
+
+constexpr std::string_view kSpace = " \t\r\n";
+constexpr size_t kMaxHead = 512;  // bytes before the JSON of a call: its name and what is around it
+constexpr size_t kMaxTail = 32;   // and after it, before its end
+constexpr int kMaxDepth = 64;     // of the JSON: what reads it is recursive
+
+bool IsSpace(char c) { return kSpace.find(c) != std::string_view::npos; }
+
+// Where the first of some markers is, or may begin once more text is there.
+struct Found {
+  size_t at = std::string_view::npos;
+  std::string_view marker;  // empty: it may begin at `at`
+};
+
+Found FindMarker(std::string_view text, const std::vector<std::string_view>& markers) {
+  for (size_t at = 0; at < text.size(); ++at) {
+    const std::string_view rest = text.substr(at);
+    bool may_begin = false;
+    for (const std::string_view marker : markers) {
+      if (rest.starts_with(marker)) return {at, marker};
+      may_begin = may_begin || marker.starts_with(rest);
+    }
+    if (may_begin) return {at, {}};
+  }
+  return {};
+}
+
+// Takes the longest beginning of `marker` off the end of `text`.
+void CutPrefixOf(std::string_view marker, std::string& text) {
+  for (size_t n = std::min(text.size(), marker.size()); n > 0; --n) {
+    if (!std::string_view(text).ends_with(marker.substr(0, n))) continue;
+    text.resize(text.size() - n);
+    return;
+  }
+}
+
+}  // namespace
+
+AnswerParser::AnswerParser(std::shared_ptr<const AnswerFormat> format)
+    : format_(std::move(format)),
+      state_(format_->reasoning == nullptr ? State::kContent
+             : format_->in_reasoning       ? State::kReasoning
+                                           : State::kStart) {}
+
+AnswerPart AnswerParser::Append(std::string_view text) {
+  AnswerPart part;
+  pending_ += text;
+  Read(part);
+  return part;
+}
+
+AnswerPart AnswerParser::Finish() {
+  AnswerPart part;
+  if (state_ == State::kStart) state_ = State::kContent;  // less than an opening marker
+  Read(part);
+  if (state_ == State::kBlock) {
+    // An end marker may have been cut off, by a stop string or the last token.
+    if (block_.piece == Piece::kTail) CutPrefixOf(format_->tools->end, block_.parts.tail);
+    if (block_.piece == Piece::kTagged) CutPrefixOf(format_->tools->end, block_.parts.head);
+    CloseBlock(block_.piece == Piece::kTail || block_.piece == Piece::kTagged, part);
+    Read(part);
+  }
+  const std::string rest = std::exchange(pending_, {});  // looked like a marker's beginning
+  if (state_ == State::kReasoning) {
+    AddReasoning(rest, part);
+  } else {
+    AddContent(rest, part);
+    if (!after_call_) part.content += gap_;
+  }
+  gap_.clear();
+  return part;
+}
+
+void AnswerParser::Read(AnswerPart& part) {
+  while (!pending_.empty()) {
+    bool more = true;
+    switch (state_) {
+      case State::kStart:
+        more = Start(part);
+        break;
+      case State::kReasoning:
+        more = Reasoning(part);
+        break;
+      case State::kContent:
+        more = Content(part);
+        break;
+      case State::kBlock:
+        InBlock(part);
+        break;
+    }
+    if (!more) return;
+  }
+}
+
+bool AnswerParser::Start(AnswerPart& /*part*/) {
+  const std::string_view open = format_->reasoning->open;
+  const size_t begin = std::min(pending_.find_first_not_of(kSpace), pending_.size());
+  gap_ += pending_.substr(0, begin);
+  pending_.erase(0, begin);
+  if (pending_.starts_with(open)) {
+    pending_.erase(0, open.size());
+    gap_.clear();
+    state_ = State::kReasoning;
+    return true;
+  }
+  if (open.starts_with(pending_)) return false;
+  state_ = State::kContent;
+  return true;
+}
+
+bool AnswerParser::Reasoning(AnswerPart& part) {
+  const ReasoningFormat& format = *format_->reasoning;
+  if (!has_reasoning_) {  // models may open what the prompt has opened
+    const size_t begin = std::min(pending_.find_first_not_of(kSpace), pending_.size());
+    pending_.erase(0, begin);
+    if (pending_.starts_with(format.open)) {
+      pending_.erase(0, format.open.size());
+      return true;
+    }
+    if (format.open.starts_with(pending_)) return false;
+  }
+  const Found found = FindMarker(pending_, {format.close});
+  AddReasoning(std::string_view(pending_).substr(0, found.at), part);
+  pending_.erase(0, found.at);
+  if (found.marker.empty()) return false;
+  pending_.erase(0, found.marker.size());
+  gap_.clear();
+  after_call_ = true;  // white space after reasoning is left out as it is after a call
+  state_ = State::kContent;
+  return true;
+}
+
+bool AnswerParser::BareCallMayStart() const {
+  return format_->tools != nullptr && format_->tools->bare && !has_content_;
+}
+
+bool AnswerParser::Content(AnswerPart& part) {
+  if (format_->tools == nullptr) {
+    AddContent(std::exchange(pending_, {}), part);
+    return false;
+  }
+  const ToolFormat& tools = *format_->tools;
+  if (BareCallMayStart()) {
+    const auto separates = [&](char c) { return IsSpace(c) || (after_call_ && c == ';'); };
+    const size_t begin = static_cast<size_t>(
+        std::find_if_not(pending_.begin(), pending_.end(), separates) - pending_.begin());
+    gap_ += pending_.substr(0, begin);
+    pending_.erase(0, begin);
+    if (pending_.starts_with('{')) {
+      OpenBlock("");
+      return true;
+    }
+    if (pending_.empty()) return false;
+  }
+  std::vector<std::string_view> markers = tools.starts;
+  markers.insert(markers.end(), tools.ignored.begin(), tools.ignored.end());
+  const Found found = FindMarker(pending_, markers);
+  AddContent(std::string_view(pending_).substr(0, found.at), part);
+  pending_.erase(0, found.at);
+  if (found.marker.empty()) return false;
+  const bool starts =
+      std::find(tools.starts.begin(), tools.starts.end(), found.marker) != tools.starts.end();
+  if (starts) {
+    OpenBlock(found.marker);
+  } else {
+    pending_.erase(0, found.marker.size());
+  }
+  return true;
+}
+
+void AnswerParser::OpenBlock(std::string_view start) {
+  block_ = Block();
+  block_.raw = start;
+  pending_.erase(0, start.size());
+  state_ = State::kBlock;
+}
+
+void AnswerParser::InBlock(AnswerPart& part) {
+  size_t taken = 0;
+  Verdict verdict = Verdict::kMore;
+  while (verdict == Verdict::kMore && taken < pending_.size()) {
+    const char c = pending_[taken];
+    verdict = Take(c);
+    if (verdict == Verdict::kNotACall) break;  // this byte may begin something else
+    block_.raw += c;
+    ++taken;
+  }
+  pending_.erase(0, taken);
+  if (verdict != Verdict::kMore) CloseBlock(verdict == Verdict::kDone, part);
+}
+
+AnswerParser::Verdict AnswerParser::Take(char c) {
+  const ToolFormat& tools = *format_->tools;
+  ToolBlock& parts = block_.parts;
+  switch (block_.piece) {
+    case Piece::kHead:
+      return TakeHead(c);
+    case Piece::kJson:
+      return TakeJson(c);
+    case Piece::kTail:
+      parts.tail += c;
+      if (parts.tail.ends_with(tools.end)) {
+        parts.tail.resize(parts.tail.size() - tools.end.size());
+        return Verdict::kDone;
+      }
+      return parts.tail.size() < kMaxTail + tools.end.size() ? Verdict::kMore : Verdict::kNotACall;
+    case Piece::kTagged:
+      // Prose that names the marker: no name has a space in it.
+      if (c == ' ' && parts.head.find('<') == std::string::npos) return Verdict::kNotACall;
+      parts.head += c;
+      if (!parts.head.ends_with(tools.end)) return Verdict::kMore;
+      parts.head.resize(parts.head.size() - tools.end.size());
+      return Verdict::kDone;
+  }
+  return Verdict::kNotACall;
+}
+
+AnswerParser::Verdict AnswerParser::TakeHead(char c) {
+  const ToolFormat& tools = *format_->tools;
+  std::string& head = block_.parts.head;
+  const bool only_space = std::all_of(head.begin(), head.end(), IsSpace);
+  const bool after_mark =
+      !tools.json_after.empty() && head.find(tools.json_after) != std::string::npos;
+  const bool at_once = only_space && (tools.json_after.empty() || tools.json_at_once);
+  if ((c == '{' && (at_once || after_mark)) || (c == '[' && at_once)) {
+    block_.piece = Piece::kJson;
+    return TakeJson(c);
+  }
+  if (!tools.json_after.empty()) {
+    if (head.size() == kMaxHead || (c == '{' && !after_mark)) return Verdict::kNotACall;
+  } else if (!IsSpace(c)) {
+    if (!tools.tagged) return Verdict::kNotACall;
+    block_.piece = Piece::kTagged;
+  }
+  if (head.size() == kMaxHead) return Verdict::kNotACall;
+  head += c;
+  return Verdict::kMore;
+}
+
+AnswerParser::Verdict AnswerParser::TakeJson(char c) {
+  block_.parts.json += c;
+  if (block_.in_string) {
+    if (block_.escaped) {
+      block_.escaped = false;
+    } else if (c == '\\') {
+      block_.escaped = true;
+    } else if (c == '"') {
+      block_.in_string = false;
+    }
+    return Verdict::kMore;
+  }
+  if (c == '"') {
+    block_.in_string = true;
+  } else if (c == '{' || c == '[') {
+    if (++block_.depth > kMaxDepth) return Verdict::kNotACall;
+  } else if (c == '}' || c == ']') {
+    if (--block_.depth == 0) {
+      if (format_->tools->end.empty()) return Verdict::kDone;
+      block_.piece = Piece::kTail;
+    }
+  }
+  return Verdict::kMore;
+}
+
+void AnswerParser::CloseBlock(bool may_be_call, AnswerPart& part) {
+  state_ = State::kContent;
+  Block block = std::exchange(block_, Block());
+  auto calls = may_be_call ? format_->tools->parse(block.parts, format_->types) : std::nullopt;
+  if (!calls) return AddContent(block.raw, part);
+  std::move(calls->begin(), calls->end(), std::back_inserter(part.calls));
+  if (!has_content_) gap_.clear();
+  after_call_ = true;
+}
+
+void AnswerParser::AddReasoning(std::string_view text, AnswerPart& part) {
+  if (text.empty()) return;
+  const size_t end = text.find_last_not_of(kSpace) + 1;  // 0 when it is all white space
+  if (end > 0) {
+    part.reasoning += std::exchange(gap_, {});
+    part.reasoning += text.substr(0, end);
+    has_reasoning_ = true;
+  }
+  if (has_reasoning_) gap_ += text.substr(end);
+}
+
+void AnswerParser::AddContent(std::string_view text, AnswerPart& part) {
+  const size_t begin = text.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos) {
+    gap_ += text;
+    return;
+  }
+  const size_t end = text.find_last_not_of(kSpace) + 1;
+  // Between content and content every space counts; at the beginning only what the model began
+  // with.
+  if (!after_call_ || has_content_) {
+    part.content += gap_;
+    part.content += text.substr(0, begin);
+  }
+  part.content += text.substr(begin, end - begin);
+  gap_ = text.substr(end);
+  has_content_ = true;
+  after_call_ = false;
+}
+
+}  // namespace tokamak

@@ -1,0 +1,409 @@
+#include "chat/tool_calls_format.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.h"
+
+namespace tokamak {
+namespace {
+
+using Json = nlohmann::ordered_json;  // arguments keep the order that the model gave them
+using Calls = std::optional<std::vector<ToolCall>>;
+
+constexpr std::string_view kSpace = " \t\r\n";
+
+std::string_view Trim(std::string_view text) {
+  const size_t begin = text.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+}
+
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// Discarded when it is not JSON.
+Json Parse(std::string_view text) { return Json::parse(text, nullptr, /*allow_exceptions=*/false); }
+
+bool IsName(std::string_view text) {
+  constexpr std::string_view kOther = "_-.:/";
+  if (text.empty() || text.size() > 256) return false;
+  return std::all_of(text.begin(), text.end(), [&](char c) {
+    const bool word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    return word || kOther.find(c) != std::string_view::npos || static_cast<uint8_t>(c) >= 0x80;
+  });
+}
+
+// Arguments as OpenAI has them: an object, or a string that holds one. Nothing for anything else.
+std::optional<std::string> Arguments(const Json& value) {
+  if (value.is_object()) return Dump(value);
+  if (value.is_null()) return "{}";
+  if (!value.is_string()) return std::nullopt;
+  const std::string text = value.get<std::string>();
+  if (Trim(text).empty()) return "{}";
+  if (!Parse(text).is_object()) return std::nullopt;
+  return text;
+}
+
+std::string StringAt(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+// {"name": ..., "arguments": ...} and the other names that families have for the two.
+std::optional<ToolCall> CallOf(const Json& value) {
+  if (!value.is_object()) return std::nullopt;
+  const auto function = value.find("function");
+  if (function != value.end() && function->is_object()) return CallOf(*function);
+  ToolCall call;
+  for (const char* key : {"name", "tool_name"}) {
+    if (call.name.empty()) call.name = StringAt(value, key);
+  }
+  if (!IsName(call.name)) return std::nullopt;
+  call.id = StringAt(value, "id");
+  call.arguments = "{}";
+  for (const char* key : {"arguments", "parameters"}) {
+    const auto found = value.find(key);
+    if (found == value.end()) continue;
+    std::optional<std::string> arguments = Arguments(*found);
+    if (!arguments) return std::nullopt;
+    call.arguments = *std::move(arguments);
+    break;
+  }
+  return call;
+}
+
+// One call, or a list of at least one.
+Calls ParseJsonCalls(const ToolBlock& block, const ToolTypes& /*types*/) {
+  if (!Trim(block.head).empty() || !Trim(block.tail).empty()) return std::nullopt;
+  const Json json = Parse(block.json);
+  std::vector<ToolCall> calls;
+  for (const Json& value : json.is_array() ? json : Json::array({json})) {
+    std::optional<ToolCall> call = CallOf(value);
+    if (!call) return std::nullopt;
+    calls.push_back(*std::move(call));
+  }
+  if (calls.empty()) return std::nullopt;
+  return calls;
+}
+
+// A call whose name stands before the JSON of its arguments.
+Calls NamedCall(std::string_view name, std::string id, std::string_view json) {
+  if (!IsName(name) || !Parse(json).is_object()) return std::nullopt;
+  return std::vector<ToolCall>{{std::move(id), std::string(name), std::string(json)}};
+}
+
+// Takes `mark` and what is before it off `text`; nothing when it is not there.
+std::optional<std::string_view> TakeUntil(std::string_view& text, std::string_view mark) {
+  const size_t at = text.find(mark);
+  if (at == std::string_view::npos) return std::nullopt;
+  const std::string_view before = text.substr(0, at);
+  text.remove_prefix(at + mark.size());
+  return before;
+}
+
+// Arguments that are put together value by value.
+class ArgumentWriter {
+ public:
+  void Add(std::string_view key, const std::string& json) {
+    text_ += text_.size() == 1 ? "" : ", ";
+    text_ += Dump(Json(key)) + ": " + json;
+  }
+  std::string Take() { return std::move(text_) + "}"; }
+
+ private:
+  std::string text_ = "{";
+};
+
+// Qwen's coders: <function=NAME> <parameter=KEY> VALUE </parameter> ... </function>
+Calls ParseFunctionTags(std::string_view text, const ToolTypes& types) {
+  if (!Trim(*TakeUntil(text, "<function=")).empty()) return std::nullopt;
+  const auto name = TakeUntil(text, ">");
+  if (!name || !IsName(Trim(*name))) return std::nullopt;
+  ToolCall call{"", std::string(Trim(*name)), ""};
+  ArgumentWriter arguments;
+  while (Trim(text).starts_with("<parameter=")) {
+    TakeUntil(text, "<parameter=");
+    const auto key = TakeUntil(text, ">");
+    auto value = key ? TakeUntil(text, "</parameter>") : std::nullopt;
+    if (!value) return std::nullopt;
+    if (value->starts_with('\n')) value->remove_prefix(1);
+    if (value->ends_with('\n')) value->remove_suffix(1);
+    arguments.Add(Trim(*key), types.ToJson(call.name, Trim(*key), *value));
+  }
+  if (Trim(text) != "</function>") return std::nullopt;
+  call.arguments = arguments.Take();
+  return std::vector<ToolCall>{std::move(call)};
+}
+
+// GLM: NAME <arg_key>KEY</arg_key> <arg_value>VALUE</arg_value> ...
+Calls ParseArgTags(std::string_view text, const ToolTypes& types) {
+  constexpr std::string_view kKey = "<arg_key>";
+  ToolCall call{"", std::string(Trim(text.substr(0, text.find(kKey)))), ""};
+  if (!IsName(call.name)) return std::nullopt;
+  text.remove_prefix(std::min(text.size(), text.find(kKey)));
+  ArgumentWriter arguments;
+  while (Trim(text).starts_with(kKey)) {
+    TakeUntil(text, kKey);
+    const auto key = TakeUntil(text, "</arg_key>");
+    if (!key || !Trim(text).starts_with("<arg_value>")) return std::nullopt;
+    TakeUntil(text, "<arg_value>");
+    const auto value = TakeUntil(text, "</arg_value>");
+    if (!value) return std::nullopt;
+    arguments.Add(Trim(*key), types.ToJson(call.name, Trim(*key), *value));
+  }
+  if (!Trim(text).empty()) return std::nullopt;
+  call.arguments = arguments.Take();
+  return std::vector<ToolCall>{std::move(call)};
+}
+
+// What <tool_call> holds: JSON, or either kind of tags. Models mix them up.
+Calls ParseToolCallTag(const ToolBlock& block, const ToolTypes& types) {
+  if (!block.json.empty()) return ParseJsonCalls(block, types);
+  if (block.head.find("<function=") != std::string::npos) {
+    return ParseFunctionTags(block.head, types);
+  }
+  return ParseArgTags(block.head, types);
+}
+
+// Llama writes JSON as its whole answer: only a call of a tool that exists is one.
+Calls ParseLlama(const ToolBlock& block, const ToolTypes& types) {
+  Calls calls = ParseJsonCalls(block, types);
+  if (!calls) return calls;
+  const bool known = std::all_of(calls->begin(), calls->end(),
+                                 [&](const ToolCall& call) { return types.Has(call.name); });
+  if (!known) return std::nullopt;
+  return calls;
+}
+
+// [TOOL_CALLS][{...}], or since version 11 [TOOL_CALLS]NAME[ARGS]{...}, with [CALL_ID]ID in between
+// in some.
+Calls ParseMistral(const ToolBlock& block, const ToolTypes& types) {
+  std::string_view head = block.head;
+  if (Trim(head).empty()) return ParseJsonCalls(block, types);
+  const auto before = TakeUntil(head, "[ARGS]");
+  if (!before || !Trim(head).empty()) return std::nullopt;
+  std::string_view id = *before;
+  const auto name = TakeUntil(id, "[CALL_ID]");
+  return NamedCall(Trim(name.value_or(*before)), name ? std::string(Trim(id)) : std::string(),
+                   block.json);
+}
+
+// NAME<sep>{...}, or before V3.1 function<sep>NAME and the JSON in a ```json fence.
+Calls ParseDeepSeek(const ToolBlock& block, const ToolTypes& /*types*/) {
+  std::string_view head = block.head;
+  const auto before = TakeUntil(head, "<｜tool▁sep｜>");
+  if (!before) return std::nullopt;
+  constexpr std::string_view kFence = "```json";
+  head = Trim(head);
+  const bool fenced = head.ends_with(kFence);
+  if (fenced) head = Trim(head.substr(0, head.size() - kFence.size()));
+  if (Trim(block.tail) != (fenced ? "```" : "") && !Trim(block.tail).empty()) return std::nullopt;
+  return NamedCall(head.empty() ? Trim(*before) : head, "", block.json);
+}
+
+// functions.NAME:INDEX<mark>{...}; all before the mark is the call's id.
+Calls ParseKimi(const ToolBlock& block, const ToolTypes& /*types*/) {
+  std::string_view head = block.head;
+  const auto before = TakeUntil(head, "<|tool_call_argument_begin|>");
+  if (!before || !Trim(head).empty() || !Trim(block.tail).empty()) return std::nullopt;
+  const std::string_view id = Trim(*before);
+  std::string_view name = id.substr(0, id.rfind(':'));
+  constexpr std::string_view kPrefix = "functions.";
+  if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+  return NamedCall(name, std::string(id), block.json);
+}
+
+// <function=NAME>{...}</function>
+Calls ParseFunctionary(const ToolBlock& block, const ToolTypes& /*types*/) {
+  std::string_view head = block.head;
+  const auto name = TakeUntil(head, ">");
+  if (!name || !Trim(head).empty() || !Trim(block.tail).empty()) return std::nullopt;
+  return NamedCall(Trim(*name), "", block.json);
+}
+
+// The first of a type's names, which may be a list with "null" in it.
+std::string TypeName(const jinja::Value* type) {
+  if (type == nullptr) return "";
+  if (type->is_string()) return std::string(type->text());
+  if (!type->is(jinja::Type::kList)) return "";
+  for (const jinja::Value& one : type->items()) {
+    if (one.is_string() && one.text() != "null") return std::string(one.text());
+  }
+  return "";
+}
+
+const jinja::Value* Find(const jinja::Value* dict, std::string_view key) {
+  return dict != nullptr && dict->is_dict() ? dict->dict().Find(key) : nullptr;
+}
+
+const std::vector<ToolFormat>& Formats() {
+  static const std::vector<ToolFormat> kFormats = {
+      {.name = "kimi_k2",
+       .in_template = {"<|tool_call_argument_begin|>"},
+       .starts = {"<|tool_call_begin|>"},
+       .end = "<|tool_call_end|>",
+       .ignored = {"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"},
+       .json_after = "<|tool_call_argument_begin|>",
+       .parse = ParseKimi},
+      {.name = "deepseek_v3",
+       .in_template = {"<｜tool▁call▁begin｜>"},
+       .starts = {"<｜tool▁call▁begin｜>"},
+       .end = "<｜tool▁call▁end｜>",
+       .ignored = {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},
+       .json_after = "<｜tool▁sep｜>",
+       .parse = ParseDeepSeek},
+      {.name = "mistral",
+       .in_template = {"[TOOL_CALLS]"},
+       .starts = {"[TOOL_CALLS]"},
+       .inside = "[CALL_ID]",
+       .json_after = "[ARGS]",
+       .json_at_once = true,
+       .short_ids = true,
+       .parse = ParseMistral},
+      {.name = "command_r7b",
+       .in_template = {"<|START_ACTION|>"},
+       .starts = {"<|START_ACTION|>"},
+       .end = "<|END_ACTION|>",
+       .ignored = {"<|START_RESPONSE|>", "<|END_RESPONSE|>"},
+       .parse = ParseJsonCalls},
+      {.name = "nemotron",
+       .in_template = {"<TOOLCALL>"},
+       .starts = {"<TOOLCALL>"},
+       .end = "</TOOLCALL>",
+       .parse = ParseJsonCalls},
+      {.name = "apriel",
+       .in_template = {"<tool_calls>["},
+       .starts = {"<tool_calls>"},
+       .end = "</tool_calls>",
+       .parse = ParseJsonCalls},
+      {.name = "granite",
+       .in_template = {"<|tool_call|>"},
+       .starts = {"<|tool_call|>"},
+       .ignored = {"<|/tool_call|>"},
+       .parse = ParseJsonCalls},
+      // The next three differ in what their templates teach; each reads what any of them writes.
+      {.name = "qwen3_coder",
+       .in_template = {"<tool_call>", "<function="},
+       .starts = {"<tool_call>"},
+       .end = "</tool_call>",
+       .tagged = true,
+       .parse = ParseToolCallTag},
+      {.name = "glm45",
+       .in_template = {"<tool_call>", "<arg_key>"},
+       .starts = {"<tool_call>"},
+       .end = "</tool_call>",
+       .tagged = true,
+       .parse = ParseToolCallTag},
+      {.name = "hermes",
+       .in_template = {"<tool_call>"},
+       .starts = {"<tool_call>"},
+       .end = "</tool_call>",
+       .tagged = true,
+       .parse = ParseToolCallTag},
+      {.name = "functionary_v3.1",
+       .in_template = {"`<function`"},
+       .starts = {"<function="},
+       .end = "</function>",
+       .json_after = ">",
+       .parse = ParseFunctionary},
+      {.name = "llama3_json",
+       .in_template = {"<|start_header_id|>", "\"parameters\": "},
+       .starts = {"<|python_tag|>"},
+       .bare = true,
+       .parse = ParseLlama},
+  };
+  return kFormats;
+}
+
+constexpr ReasoningFormat kReasoningFormats[] = {
+    {"think", "<think>", "</think>"},
+    {"mistral", "[THINK]", "[/THINK]"},
+    {"seed", "<seed:think>", "</seed:think>"},
+    {"command_r7b", "<|START_THINKING|>", "<|END_THINKING|>"},
+};
+
+template <typename Format>
+Result<const Format*> Choose(std::string_view name, std::span<const Format> formats,
+                             const Format* detected, std::string_view flag) {
+  if (name == "auto") return detected;
+  if (name == "none") return static_cast<const Format*>(nullptr);
+  std::string names = "auto, none";
+  for (const Format& format : formats) {
+    if (format.name == name) return &format;
+    names += fmt::format(", {}", format.name);
+  }
+  return InvalidArgument("{}: there is no \"{}\"; there are {}", flag, name, names);
+}
+
+}  // namespace
+
+ToolTypes::ToolTypes(const jinja::Value& tools) {
+  if (!tools.is(jinja::Type::kList)) return;
+  for (const jinja::Value& tool : tools.items()) {
+    const jinja::Value* function = Find(&tool, "function");
+    const jinja::Value* name = Find(function, "name");
+    if (name == nullptr || !name->is_string()) continue;
+    auto& types = tools_[std::string(name->text())];
+    const jinja::Value* properties = Find(Find(function, "parameters"), "properties");
+    if (properties == nullptr || !properties->is_dict()) continue;
+    for (const auto& [key, schema] : properties->dict().entries) {
+      types[std::string(key.text())] = TypeName(Find(&schema, "type"));
+    }
+  }
+}
+
+std::string ToolTypes::ToJson(std::string_view tool, std::string_view parameter,
+                              std::string_view value) const {
+  std::string type;
+  if (const auto found = tools_.find(tool); found != tools_.end()) {
+    const auto of = found->second.find(parameter);
+    if (of != found->second.end()) type = of->second;
+  }
+  const std::string_view trimmed = Trim(value);
+  if (type != "string") {
+    if (trimmed == "True") return "true";  // Python's, which models write in the place of JSON's
+    if (trimmed == "False") return "false";
+    if (trimmed == "None") return "null";
+    if (Json::accept(trimmed)) return std::string(trimmed);
+  }
+  return Dump(Json(value));
+}
+
+std::span<const ToolFormat> ToolFormats() { return Formats(); }
+std::span<const ReasoningFormat> ReasoningFormats() { return kReasoningFormats; }
+
+const ToolFormat* DetectToolFormat(std::string_view template_source) {
+  // MiniMax's tags of the same name hold something else.
+  if (template_source.find("<invoke name=") != std::string_view::npos) return nullptr;
+  for (const ToolFormat& format : Formats()) {
+    const bool all = std::all_of(format.in_template.begin(), format.in_template.end(),
+                                 [&](std::string_view marker) {
+                                   return template_source.find(marker) != std::string_view::npos;
+                                 });
+    if (all) return &format;
+  }
+  return nullptr;
+}
+
+const ReasoningFormat* DetectReasoningFormat(std::string_view template_source) {
+  for (const ReasoningFormat& format : kReasoningFormats) {
+    if (template_source.find(format.close) != std::string_view::npos) return &format;
+  }
+  return nullptr;
+}
+
+Result<const ToolFormat*> ChooseToolFormat(std::string_view name,
+                                           std::string_view template_source) {
+  return Choose(name, ToolFormats(), DetectToolFormat(template_source), "--tool-call-parser");
+}
+
+Result<const ReasoningFormat*> ChooseReasoningFormat(std::string_view name,
+                                                     std::string_view template_source) {
+  return Choose(name, ReasoningFormats(), DetectReasoningFormat(template_source),
+                "--reasoning-parser");
+}
+
+}  // namespace tokamak

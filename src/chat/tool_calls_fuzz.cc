@@ -1,0 +1,66 @@
+// Any text of any format, cut anywhere: the same reading, whose arguments are JSON.
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "chat/json.h"
+#include "chat/tool_calls.h"
+
+namespace {
+
+using namespace tokamak;
+
+void Join(AnswerPart part, AnswerPart& whole) {
+  whole.reasoning += part.reasoning;
+  whole.content += part.content;
+  for (ToolCall& call : part.calls) whole.calls.push_back(std::move(call));
+}
+
+// Pieces of `step` bytes; 0: one piece.
+AnswerPart Read(const std::shared_ptr<const AnswerFormat>& format, std::string_view text,
+                size_t step) {
+  AnswerParser parser(format);
+  AnswerPart whole;
+  if (step == 0) step = text.size() + 1;
+  for (size_t at = 0; at < text.size(); at += step) {
+    Join(parser.Append(text.substr(at, step)), whole);
+  }
+  Join(parser.Finish(), whole);
+  return whole;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size < 2) return 0;
+  auto format = std::make_shared<AnswerFormat>();
+  format->tools = &ToolFormats()[data[0] % ToolFormats().size()];
+  const size_t reasoning = data[1] % (ReasoningFormats().size() + 1);
+  if (reasoning > 0) format->reasoning = &ReasoningFormats()[reasoning - 1];
+  format->in_reasoning = data[1] >= 128;
+  static const jinja::Value* const kTools =
+      new jinja::Value(*ParseJson(R"([{"type": "function", "function": {"name": "f",
+          "parameters": {"properties": {"a": {"type": "string"}, "b": {"type": "number"}}}}}])"));
+  format->types = ToolTypes(*kTools);
+  const std::string_view text(reinterpret_cast<const char*>(data) + 2, size - 2);
+
+  const AnswerPart whole = Read(format, text, 0);
+  if (whole.reasoning.size() + whole.content.size() > text.size()) std::abort();
+  for (const ToolCall& call : whole.calls) {
+    if (call.name.empty()) std::abort();
+    if (call.arguments.front() != '{' && !ParseJson(call.arguments).ok()) std::abort();
+  }
+  for (const size_t step : {size_t{1}, size_t{3}, size_t{7}}) {
+    const AnswerPart cut = Read(format, text, step);
+    bool same = cut.reasoning == whole.reasoning && cut.content == whole.content &&
+                cut.calls.size() == whole.calls.size();
+    for (size_t i = 0; same && i < whole.calls.size(); ++i) {
+      same = cut.calls[i].name == whole.calls[i].name && cut.calls[i].id == whole.calls[i].id &&
+             cut.calls[i].arguments == whole.calls[i].arguments;
+    }
+    if (!same) std::abort();
+  }
+  return 0;
+}

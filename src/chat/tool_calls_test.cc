@@ -1,0 +1,246 @@
+#include "chat/tool_calls.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "base/file.h"
+#include "base/testing/refs.h"
+#include "chat/json.h"
+#include "chat/prepare_messages.h"
+
+namespace tokamak {
+namespace {
+
+using jinja::Value;
+
+constexpr char kTools[] = R"([{"type": "function", "function": {"name": "f", "parameters":
+  {"type": "object", "properties": {"s": {"type": "string"}, "n": {"type": "integer"},
+   "o": {"type": ["null", "object"]}}}}}, {"type": "function", "function": {"name": "g"}}])";
+
+std::shared_ptr<AnswerFormat> Format(std::string_view tools, std::string_view reasoning = "none") {
+  auto format = std::make_shared<AnswerFormat>();
+  format->tools = *ChooseToolFormat(tools, "");
+  format->reasoning = *ChooseReasoningFormat(reasoning, "");
+  format->types = ToolTypes(*ParseJson(kTools));
+  return format;
+}
+
+// What pieces that end at `cuts` are read as: "(reasoning)content|name#id{arguments}|...".
+std::string Read(const std::shared_ptr<const AnswerFormat>& format, const std::string& text,
+                 const std::vector<size_t>& cuts) {
+  AnswerParser parser(format);
+  std::string reasoning, content, calls;
+  const auto take = [&](const AnswerPart& part) {
+    reasoning += part.reasoning;
+    content += part.content;
+    for (const ToolCall& call : part.calls) {
+      calls += "|" + call.name + (call.id.empty() ? "" : "#" + call.id) + call.arguments;
+    }
+  };
+  size_t begin = 0;
+  for (const size_t cut : cuts) {
+    take(parser.Append(std::string_view(text).substr(begin, cut - begin)));
+    begin = cut;
+  }
+  take(parser.Append(std::string_view(text).substr(begin)));
+  take(parser.Finish());
+  return (reasoning.empty() ? "" : "(" + reasoning + ")") + content + calls;
+}
+
+// Reads it whole, and cut at every place, at every two places (texts up to 120 bytes) and
+// everywhere.
+void ExpectRead(const std::shared_ptr<const AnswerFormat>& format, const std::string& text,
+                const std::string& expected) {
+  SCOPED_TRACE(format->tools == nullptr ? "no tools" : std::string(format->tools->name));
+  ASSERT_EQ(Read(format, text, {}), expected) << text;
+  std::vector<size_t> everywhere;
+  for (size_t a = 0; a <= text.size(); ++a) {
+    everywhere.push_back(a);
+    ASSERT_EQ(Read(format, text, {a}), expected) << text << "\ncut at " << a;
+    for (size_t b = a; text.size() <= 120 && b <= text.size(); ++b) {
+      ASSERT_EQ(Read(format, text, {a, b}), expected) << text << "\ncut at " << a << ", " << b;
+    }
+  }
+  ASSERT_EQ(Read(format, text, everywhere), expected) << text << "\ncut everywhere";
+}
+
+struct Case {
+  const char* format;
+  const char* text;
+  const char* expected;
+};
+
+TEST(ToolCalls, ReadsEveryFormat) {
+  const Case cases[] = {
+      {"hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 1}}\n</tool_call>",
+       "|f{\"n\":1}"},
+      {"hermes",
+       "I look.\n<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"</tool_call>\\\"}\"}}"
+       "</tool_call>\n<tool_call>{\"name\":\"g\"}</tool_call>\n",
+       "I look.|f{\"s\":\"</tool_call>\\\"}\"}|g{}"},
+      {"hermes",
+       "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"n\\\": 2}\"}</tool_call> Done.",
+       "Done.|f{\"n\": 2}"},
+      {"hermes", "<tool_call>{\"name\": \"f\", \"parameters\": {\"b\": 1, \"a\": 2.0}}",
+       "|f{\"b\":1,\"a\":2.0}"},
+      {"hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_c", "|f{}"},
+      {"qwen3_coder",
+       "<tool_call>\n<function=f>\n<parameter=s>\n5\n</parameter>\n<parameter=n>\n5\n</parameter>\n"
+       "<parameter=o>\n{\"a\": [True]}\n</parameter>\n</function>\n</tool_call>",
+       "|f{\"s\": \"5\", \"n\": 5, \"o\": \"{\\\"a\\\": [True]}\"}"},
+      {"glm45",
+       "\n<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>a "
+       "\"b\"\n</arg_value>\n<arg_key>n</arg_key>"
+       "\n<arg_value>7</arg_value>\n</tool_call>\n<tool_call>g\n</tool_call>",
+       "|f{\"s\": \"a \\\"b\\\"\\n\", \"n\": 7}|g{}"},
+      {"llama3_json", "{\"name\": \"f\", \"parameters\": {\"n\": 1}}", "|f{\"n\":1}"},
+      {"llama3_json", "<|python_tag|>{\"name\": \"f\", \"parameters\": {\"n\": 1}}", "|f{\"n\":1}"},
+      {"llama3_json",
+       "\n{\"type\": \"function\", \"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", "
+       "\"parameters\": {}}",
+       "|f{}|g{}"},
+      {"mistral",
+       "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"n\": 1}, \"id\": \"abcdefghi\"},"
+       "{\"name\": \"g\", \"arguments\": {}}]",
+       "|f#abcdefghi{\"n\":1}|g{}"},
+      {"mistral", "Text[TOOL_CALLS]f[ARGS]{\"n\": [1]}[TOOL_CALLS]g[CALL_ID]123456789[ARGS]{}",
+       "Text|f{\"n\": [1]}|g#123456789{}"},
+      {"deepseek_v3",
+       "Hm.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n"
+       "{\"n\": "
+       "1}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{}"
+       "\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+       "Hm.|f{\"n\": 1}|g{}"},
+      {"deepseek_v3",
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"n\": 1}<｜tool▁call▁end｜>"
+       "<｜tool▁calls▁end｜>",
+       "|f{\"n\": 1}"},
+      {"kimi_k2",
+       "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
+       "{\"n\": 1}<|tool_call_end|><|tool_calls_section_end|>",
+       "|f#functions.f:0{\"n\": 1}"},
+      {"command_r7b",
+       "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": "
+       "{\"n\": 1}}\n]<|END_ACTION|>",
+       "|f{\"n\":1}"},
+      {"command_r7b", "<|START_RESPONSE|>Hello.<|END_RESPONSE|>", "Hello."},
+      {"nemotron", "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {}}]</TOOLCALL>", "|f{}"},
+      {"apriel", "<tool_calls>[{\"name\": \"f\", \"arguments\": {}}]</tool_calls>", "|f{}"},
+      {"granite", "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}]", "|f{}"},
+      {"functionary_v3.1", "<function=f>{\"n\": 1}</function>", "|f{\"n\": 1}"},
+  };
+  for (const Case& one : cases) ExpectRead(Format(one.format), one.text, one.expected);
+}
+
+TEST(ToolCalls, WhatIsNoCallIsContentAsItWasWritten) {
+  const Case cases[] = {
+      {"hermes", "Plain text, 1 < 2.\n", "Plain text, 1 < 2.\n"},
+      {"hermes", "  two spaces \n\n in <tool it ", "  two spaces \n\n in <tool it "},
+      {"hermes", "<tool_call>{\"name\": \"f\", }</tool_call>",
+       "<tool_call>{\"name\": \"f\", }</tool_call>"},
+      {"hermes", "<tool_call>{\"name\": 5}</tool_call>", "<tool_call>{\"name\": 5}</tool_call>"},
+      {"hermes", "<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>",
+       "<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>"},
+      {"hermes", "<tool_call>{\"name\": \"f\", \"argum", "<tool_call>{\"name\": \"f\", \"argum"},
+      {"hermes", "Write <tool_call> as it is <tool_call>{\"name\": \"f\"}</tool_call>",
+       "Write <tool_call> as it is|f{}"},
+      {"hermes", "<tool_call>{\"name\": \"f\"} and so on, for a long time, without any end",
+       "<tool_call>{\"name\": \"f\"} and so on, for a long time, without any end"},
+      {"hermes", "<tool_call>f\n<arg_key>s</arg_key>\n</tool_call>",
+       "<tool_call>f\n<arg_key>s</arg_key>\n</tool_call>"},
+      {"llama3_json", "{\"name\": \"unknown\", \"parameters\": {}}",
+       "{\"name\": \"unknown\", \"parameters\": {}}"},
+      {"llama3_json", "See {\"name\": \"f\", \"parameters\": {}}",
+       "See {\"name\": \"f\", \"parameters\": {}}"},
+      {"llama3_json", "{\"answer\": 5} is JSON", "{\"answer\": 5} is JSON"},
+      {"llama3_json", "<|python_tag|>print(1)", "<|python_tag|>print(1)"},
+      {"mistral", "[TOOL_CALLS]f{\"n\": 1}", "[TOOL_CALLS]f{\"n\": 1}"},
+      {"mistral", "[TOOL_CALLS][]", "[TOOL_CALLS][]"},
+      {"mistral", "[TOOL_", "[TOOL_"},
+      {"deepseek_v3", "<｜tool▁call▁begin｜>f{}<｜tool▁call▁end｜>",
+       "<｜tool▁call▁begin｜>f{}<｜tool▁call▁end｜>"},
+      {"kimi_k2", "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>[]<|tool_call_end|>",
+       "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>[]<|tool_call_end|>"},
+  };
+  for (const Case& one : cases) ExpectRead(Format(one.format), one.text, one.expected);
+  const std::string deep = "<tool_call>" + std::string(5000, '[') + std::string(5000, ']');
+  EXPECT_EQ(Read(Format("hermes"), deep, {}), deep);
+}
+
+TEST(ToolCalls, SeparatesReasoning) {
+  const auto both = Format("hermes", "think");
+  ExpectRead(both, "<think>\nI think.\n\nSo.\n</think>\n\nHello.\n", "(I think.\n\nSo.)Hello.\n");
+  ExpectRead(both, "\n<think></think>\nHi", "Hi");
+  ExpectRead(both, "<think>x</think>\n<tool_call>{\"name\": \"f\"}</tool_call>", "(x)|f{}");
+  ExpectRead(both, "<think>no end <tool_call> \n", "(no end <tool_call>)");
+  ExpectRead(both, "It is <think>not</think> the start", "It is <think>not</think> the start");
+  ExpectRead(both, " <thin", " <thin");
+  const auto only = Format("none", "mistral");
+  ExpectRead(only, "[THINK]a[/THINK]b [TOOL_CALLS]", "(a)b [TOOL_CALLS]");
+  auto opened = Format("none", "think");
+  opened->in_reasoning = true;
+  ExpectRead(opened, "\nI think.</think>\n\nHello", "(I think.)Hello");
+  ExpectRead(opened, "<think>again</think>b", "(again)b");
+  ExpectRead(opened, "< a </thin", "(< a </thin)");
+}
+
+TEST(ToolCalls, NamesAreChecked) {
+  EXPECT_EQ(*ChooseToolFormat("none", "<tool_call>"), nullptr);
+  EXPECT_EQ((*ChooseToolFormat("auto", "<tool_call>"))->name, "hermes");
+  const auto wrong = ChooseToolFormat("pythonic", "");
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_THAT(wrong.status().message(), ::testing::HasSubstr("there are auto, none, kimi_k2"));
+  EXPECT_FALSE(ChooseReasoningFormat("x", "").ok());
+}
+
+// The template of each model writes a call that was made before; the format that its source is
+// detected as reads it back.
+TEST(ToolCalls, ReadsWhatTemplatesWrite) {
+  const auto folder = testing::FindRef("llama.cpp/models/templates");
+  SKIP_WITHOUT(folder);
+  const Value tools = *ParseJson(kTools);
+  const std::string question = R"([{"role": "user", "content": "Q"})";
+  const std::string call = R"(, {"role": "assistant", "content": null, "tool_calls": [{
+      "id": "abcdefghi", "type": "function", "function": {"name": "f",
+      "arguments": "{\"s\": \"v 1\", \"n\": 5}"}}]})";
+  std::map<std::string, int> read;
+  for (const auto& entry : std::filesystem::directory_iterator(*folder)) {
+    if (entry.path().extension() != ".jinja") continue;
+    const std::string source = *ReadWholeFile(entry.path(), 1 << 22);
+    const ToolFormat* detected = DetectToolFormat(source);
+    if (detected == nullptr) continue;
+    const Result<ChatTemplate> chat = ChatTemplate::Parse(source, "<s>", "</s>");
+    const TemplateTraits traits = ProbeTemplate(*chat);
+    const auto render = [&](const std::string& messages, bool begin_answer) {
+      ChatInput input;
+      input.messages = PrepareMessages(*ParseJson(messages), traits);
+      input.tools = tools;
+      input.add_generation_prompt = begin_answer;
+      return chat->Render(input);
+    };
+    // An answer begins after the prompt; a few templates begin one otherwise than they show it.
+    Result<std::string> before = render(question + "]", true);
+    const Result<std::string> after = render(question + call + "]", false);
+    if (!before.ok() || !after.ok() || after->find("v 1") == std::string::npos) continue;
+    if (!after->starts_with(*before)) before = render(question + "]", false);
+    if (!after->starts_with(*before)) continue;
+    auto format = Format(detected->name);
+    const std::string got = Read(format, after->substr(before->size()), {});
+    const size_t at = got.find("|f");
+    const bool right = at != std::string::npos && got.find("\"v 1\"", at) != std::string::npos &&
+                       got.find("5}", at) != std::string::npos;
+    EXPECT_TRUE(right) << entry.path() << " (" << detected->name << ")\n"
+                       << after->substr(before->size()) << "\n"
+                       << got;
+    ++read[std::string(detected->name)];
+  }
+  for (const auto& [name, count] : read) std::printf("%s: %d templates\n", name.c_str(), count);
+  EXPECT_GE(read.size(), 9u);
+}
+
+}  // namespace
+}  // namespace tokamak

@@ -1,0 +1,103 @@
+// tokamak embed: texts as vectors.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/common.h"
+#include "cli/json_output.h"
+
+namespace tokamak::cli {
+namespace {
+
+constexpr char kExamples[] =
+    "  tokamak embed all-MiniLM-L6-v2 --string \"A man eats.\" --string \"Someone dines.\" --json\n"
+    "  tokamak embed Qwen3-Embedding-0.6B --text questions.txt --prompt-name query --json\n"
+    "  cat lines.txt | tokamak embed all-MiniLM-L6-v2 > vectors.txt\n";
+
+// Texts in one request: enough to fill steps, and few enough to be printed soon.
+constexpr size_t kTextsAtOnce = 256;
+
+struct EmbedFlags {
+  EngineFlags engine;
+  std::string text_file;
+  std::vector<std::string> strings;
+  EmbeddingRequest request;  // all but its inputs
+  bool json = false;
+};
+
+std::vector<std::string> Lines(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    if (lines.back().ends_with('\r')) lines.back().pop_back();
+    begin = end + 1;
+  }
+  return lines;
+}
+
+void Print(size_t index, const std::vector<float>& vector, bool json) {
+  if (json) {
+    std::printf("%s\n", EmbedJson(index, vector).c_str());
+  } else {
+    std::printf("%s\n", fmt::format("{}", fmt::join(vector, " ")).c_str());
+  }
+}
+
+Status EmbedAll(const EmbedFlags& flags, const std::vector<std::string>& texts, Engine& engine) {
+  for (size_t first = 0; first < texts.size(); first += kTextsAtOnce) {
+    EmbeddingRequest request = flags.request;
+    const size_t end = std::min(texts.size(), first + kTextsAtOnce);
+    for (size_t i = first; i < end; ++i) request.inputs.push_back({.text = texts[i]});
+    Result<EmbeddingOutput> output = engine.Embed(std::move(request));
+    if (!output.ok()) {
+      return first == 0 ? output.status()
+                        : output.status().WithContext(fmt::format("texts from {} on", first));
+    }
+    for (size_t i = first; i < end; ++i) Print(i, output->vectors[i - first], flags.json);
+  }
+  return Status();
+}
+
+int Run(const EmbedFlags& flags) {
+  if (!flags.text_file.empty() && !flags.strings.empty()) {
+    return UsageError("give one of --text FILE and --string TEXT");
+  }
+  std::vector<std::string> texts = flags.strings;
+  if (texts.empty()) {
+    const Result<std::string> text = ReadText(flags.text_file.empty() ? "-" : flags.text_file);
+    if (!text.ok()) return Fail(text.status());
+    texts = Lines(*text);
+  }
+  Result<std::unique_ptr<Engine>> engine = LoadEngine(flags.engine);
+  if (!engine.ok()) return Fail(engine.status());
+  const Status status = EmbedAll(flags, texts, **engine);
+  if (!status.ok()) return Fail(status);
+  return std::fflush(stdout) == 0 ? kOk : kFailed;
+}
+
+}  // namespace
+
+void AddEmbedCommand(CommandLine& line) {
+  auto flags = std::make_shared<EmbedFlags>();
+  Flags f =
+      line.Command("embed", "Turn texts into vectors", kExamples, [flags] { return Run(*flags); });
+  f.Add("--text", flags->text_file, "A file with a text in each line; - is stdin, the default");
+  f.Add("--string", flags->strings, "A text; may be given more than once");
+  f.Add("--prompt-name", flags->request.prompt_name,
+        "Which of the model's prompts comes in front of the texts, such as query");
+  f.Add("--dimensions", flags->request.dimensions,
+        "Of the vectors, for models that allow fewer than their own");
+  f.Add("--truncate", flags->request.truncate_prompt_tokens,
+        "Cut texts of more tokens; -1: than the model takes. Without it they are errors");
+  f.Add("--parse-special", flags->request.parse_special_tokens,
+        "\"[SEP]\" in a text is that token");
+  f.Add("--json", flags->json, "Print one JSON object per text: index, embedding");
+  AddEngineFlags(f, flags->engine);
+}
+
+}  // namespace tokamak::cli

@@ -1,0 +1,181 @@
+// tokamak plan: what a model will need in memory and how fast it can be, before loading it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "api/model_plan.h"
+#include "base/byte_count.h"
+#include "cli/commands.h"
+#include "cli/common.h"
+
+namespace tokamak::cli {
+namespace {
+
+constexpr char kExamples[] =
+    "  tokamak plan model.gguf\n"
+    "  tokamak plan model.gguf --context 8192 --concurrency 32\n"
+    "  tokamak plan dummy:config.json --device h200 --json\n";
+
+struct PlanFlags {
+  EngineFlags engine;
+  int32_t context = 0;
+  int32_t concurrency = 64;
+  bool json = false;
+};
+
+std::string Count(int64_t parameters) {
+  const auto value = static_cast<double>(parameters);
+  return parameters < 1'000'000'000 ? fmt::format("{:.1f} M", value / 1e6)
+                                    : fmt::format("{:.2f} B", value / 1e9);
+}
+
+const char* Bound(const Roofline& roofline) {
+  return roofline.memory_bound() ? "memory" : "compute";
+}
+
+void PrintMemory(const ModelPlan& p) {
+  std::printf("%s (%s), for %s\n", p.model.c_str(), p.architecture.c_str(),
+              p.hardware.name.c_str());
+  std::printf("  parameters        %s", Count(p.num_parameters).c_str());
+  if (p.active_parameters < p.num_parameters) {
+    std::printf(", of which a token uses %s", Count(p.active_parameters).c_str());
+  }
+  std::printf("\n  weights           %s (stored:", ByteCount(p.weight_bytes).c_str());
+  for (const auto& [type, bytes] : p.stored_bytes) {
+    std::printf(" %s %s", type.c_str(), ByteCount(bytes).c_str());
+  }
+  std::printf(")\n");
+  for (const ModelPlan::CacheGroup& group : p.cache_groups) {
+    std::printf("  KV cache          %s per token, %s, %d layers",
+                ByteCount(group.token_bytes).c_str(), p.kv_dtype.c_str(), group.layers);
+    if (group.window > 0) std::printf(", the last %d tokens", group.window);
+    std::printf("\n");
+  }
+  if (p.task == Task::kEmbed) {
+    std::printf("  cache of a step   %s\n", ByteCount(p.batch_cache_bytes).c_str());
+  }
+  std::printf("  activations       %s\n", ByteCount(p.activation_bytes).c_str());
+  std::printf("  batches, tables   %s\n", ByteCount(p.staging_bytes).c_str());
+  std::printf("  memory            %s", ByteCount(p.hardware.memory_bytes).c_str());
+  if (p.needed_bytes() > p.hardware.memory_bytes) {
+    std::printf(": too little by %s\n",
+                ByteCount(p.needed_bytes() - p.hardware.memory_bytes).c_str());
+  } else if (p.task == Task::kEmbed) {
+    std::printf(": enough for texts of up to %d tokens\n", p.max_context);
+  } else {
+    std::printf(": %lld sequences of %d tokens\n", static_cast<long long>(p.sequences), p.context);
+  }
+}
+
+void PrintSpeed(const ModelPlan& p) {
+  constexpr int kBarCells = 40;
+  std::printf("Speed limits: %.0f GB/s, %.0f GMAC/s in %s\n", p.hardware.memory_gb_s,
+              p.hardware.gmac_s, p.hardware.multiplies_in.c_str());
+  const double prefill = p.prefill_tokens / p.prefill.seconds();
+  if (p.task == Task::kEmbed) {
+    std::printf("  embedding         %.0f tok/s, %.1f texts/s of %d tokens, bound by %s\n", prefill,
+                prefill / p.context, p.context, Bound(p.prefill));
+    return;
+  }
+  std::printf("  prefill           %.0f tok/s, bound by %s\n", prefill, Bound(p.prefill));
+  double best = 0;
+  for (const ModelPlan::Decode& d : p.decode) best = std::max(best, d.batch / d.step.seconds());
+  std::printf("  decode at context %d, all sequences together\n", p.context);
+  for (const ModelPlan::Decode& d : p.decode) {
+    const double rate = d.batch / d.step.seconds();
+    std::string bar;
+    for (int i = 0; i < std::max(1, static_cast<int>(kBarCells * rate / best)); ++i) bar += "█";
+    std::printf("  %6d  %10.1f tok/s  %-7s %s%s\n", d.batch, rate, Bound(d.step), bar.c_str(),
+                d.fits ? "" : "  (does not fit)");
+  }
+}
+
+nlohmann::ordered_json Json(const Roofline& roofline, double tokens) {
+  return {{"tok_s", tokens / roofline.seconds()},
+          {"seconds", roofline.seconds()},
+          {"memory_seconds", roofline.memory_seconds},
+          {"compute_seconds", roofline.compute_seconds}};
+}
+
+void PrintJson(const ModelPlan& p) {
+  nlohmann::ordered_json json = {{"model", p.model},
+                                 {"architecture", p.architecture},
+                                 {"task", p.task == Task::kEmbed ? "embed" : "generate"},
+                                 {"parameters", p.num_parameters},
+                                 {"active_parameters", p.active_parameters},
+                                 {"max_context", p.max_context},
+                                 {"hardware",
+                                  {{"name", p.hardware.name},
+                                   {"memory_bytes", p.hardware.memory_bytes},
+                                   {"memory_gb_s", p.hardware.memory_gb_s},
+                                   {"gmac_s", p.hardware.gmac_s},
+                                   {"multiplies_in", p.hardware.multiplies_in}}},
+                                 {"weight_bytes", p.weight_bytes},
+                                 {"stored_bytes", nlohmann::ordered_json::object()},
+                                 {"kv_cache_dtype", p.kv_dtype},
+                                 {"block_size", p.block_size},
+                                 {"block_bytes", p.block_bytes},
+                                 {"cache_groups", nlohmann::ordered_json::array()},
+                                 {"activation_bytes", p.activation_bytes},
+                                 {"staging_bytes", p.staging_bytes},
+                                 {"batch_cache_bytes", p.batch_cache_bytes},
+                                 {"cache_blocks", p.cache_blocks},
+                                 {"context", p.context},
+                                 {"sequence_blocks", p.sequence_blocks},
+                                 {"sequences", p.sequences},
+                                 {"prefill", Json(p.prefill, p.prefill_tokens)},
+                                 {"decode", nlohmann::ordered_json::array()}};
+  for (const auto& [type, bytes] : p.stored_bytes) json["stored_bytes"][type] = bytes;
+  for (const ModelPlan::CacheGroup& group : p.cache_groups) {
+    json["cache_groups"].push_back({{"kind", group.kind},
+                                    {"window", group.window},
+                                    {"layers", group.layers},
+                                    {"token_bytes", group.token_bytes}});
+  }
+  for (const ModelPlan::Decode& d : p.decode) {
+    nlohmann::ordered_json entry = Json(d.step, d.batch);
+    entry["batch"] = d.batch;
+    entry["fits"] = d.fits;
+    json["decode"].push_back(std::move(entry));
+  }
+  std::printf("%s\n", json.dump().c_str());
+}
+
+int Run(const PlanFlags& flags) {
+  constexpr int32_t kMaxConcurrency = 4096;
+  if (flags.context < 0) return UsageError("--context must not be negative");
+  if (flags.concurrency < 1 || flags.concurrency > kMaxConcurrency) {
+    return UsageError(fmt::format("--concurrency must be in [1, {}]", kMaxConcurrency));
+  }
+  EngineOptions options = flags.engine.options;
+  const Result<std::string> model = ResolveModel(options.model);
+  if (!model.ok()) return Fail(model.status());
+  options.model = *model;
+  options.max_seqs = std::max(options.max_seqs, flags.concurrency);
+  const Result<ModelPlan> plan = PlanModel(options, flags.context, flags.concurrency);
+  if (!plan.ok()) return Fail(plan.status());
+  if (flags.json) {
+    PrintJson(*plan);
+  } else {
+    PrintMemory(*plan);
+    PrintSpeed(*plan);
+  }
+  return std::fflush(stdout) == 0 ? kOk : kFailed;
+}
+
+}  // namespace
+
+void AddPlanCommand(CommandLine& line) {
+  auto flags = std::make_shared<PlanFlags>();
+  Flags f = line.Command("plan", "Show what a model will need, before loading it", kExamples,
+                         [flags] { return Run(*flags); });
+  f.Add("--context", flags->context, "Tokens of each sequence (default 2048)");
+  f.Add("--concurrency", flags->concurrency, "Sequences at the same time, at most");
+  f.Add("--json", flags->json, "Print one JSON object");
+  AddEngineFlags(f, flags->engine);
+}
+
+}  // namespace tokamak::cli

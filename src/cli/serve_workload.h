@@ -1,0 +1,126 @@
+// What the load generator sends, and when: lengths, words, conversations, arrivals. Everything
+// comes from a seed, conversation by conversation, so that the n-th one is the same however fast
+// the server is.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokamak/status.h"
+
+namespace tokamak::cli {
+
+// splitmix64 (Steele, Lea, Flood, OOPSLA 2014) and what is drawn with it. The same numbers on every
+// machine and with every standard library.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  // A stream of its own for each (seed, stream, index).
+  Random(uint64_t seed, uint64_t stream, uint64_t index);
+
+  uint64_t Next();
+  double Unit();                               // uniform in (0, 1)
+  int32_t InRange(int32_t low, int32_t high);  // uniform, both included
+  double Exponential();                        // mean 1
+  double Normal();                             // mean 0, standard deviation 1
+  double Gamma(double shape);                  // shape > 0, scale 1: mean and variance are `shape`
+
+ private:
+  uint64_t state_;
+};
+
+// How long prompts or answers are: "N", "LOW:HIGH" (also "uniform:LOW:HIGH"), "normal:MEAN:SD" or
+// "lognormal:MEAN:SD", whose mean and standard deviation are those of the lengths themselves.
+class LengthDistribution {
+ public:
+  static constexpr int32_t kMax = 1'000'000;
+
+  // kInvalidArgument for anything else, and for lengths outside of [1, kMax].
+  static Result<LengthDistribution> Parse(std::string_view text);
+  static LengthDistribution Fixed(int32_t length);
+
+  // In [1, kMax]: what a normal or lognormal draw has beyond is cut to that.
+  int32_t Draw(Random& random) const;
+  const std::string& text() const { return text_; }
+
+ private:
+  enum class Kind { kUniform, kNormal, kLognormal };
+  Kind kind_ = Kind::kUniform;
+  double a_ = 1, b_ = 1;  // low and high; mean and sd; mu and sigma of the logarithm
+  std::string text_ = "1";
+};
+
+// Times between arrivals at `rate` per second: gamma-distributed with shape `burstiness`. 1 is a
+// Poisson process, less comes in bursts, more is more even.
+class Arrivals {
+ public:
+  Arrivals(double rate, double burstiness, uint64_t seed, uint64_t run)
+      : random_(seed, /*stream=*/1, run), rate_(rate), burstiness_(burstiness) {}
+  double NextGap() { return random_.Gamma(burstiness_) / (burstiness_ * rate_); }  // seconds
+
+ private:
+  Random random_;
+  double rate_;
+  double burstiness_;
+};
+
+// One request of a conversation.
+struct PlannedTurn {
+  int32_t input_words = 0;    // of the user, after the shared ones
+  int32_t output_tokens = 0;  // asked for
+  double think_seconds = 0;   // after the answer before
+  std::string text;           // what the user says; the first turn's begins with the shared words
+};
+
+struct PlannedConversation {
+  int64_t id = 0;
+  std::vector<PlannedTurn> turns;
+};
+
+struct WorkloadOptions {
+  LengthDistribution input = LengthDistribution::Fixed(100);   // words
+  LengthDistribution output = LengthDistribution::Fixed(128);  // tokens
+  LengthDistribution turns = LengthDistribution::Fixed(1);
+  double think_seconds = 0;   // mean of an exponential distribution
+  int32_t shared_prefix = 0;  // words that all conversations of a group begin with
+  int32_t prefix_groups = 1;
+  int32_t seed = 0;  // the shared words do not depend on it
+};
+
+// A request of a trace that is replayed.
+struct ReplayedRequest {
+  double time = 0;  // seconds since the first one
+  int32_t input_words = 0;
+  int32_t output_tokens = 0;
+};
+
+class Workload {
+ public:
+  // `run` counts the loads of one command: each has words of its own, or a server's prefix cache
+  // would help all but the first.
+  Workload(const WorkloadOptions& options, uint64_t run);
+
+  PlannedConversation Make(int64_t id) const;
+  PlannedConversation Make(int64_t id, const ReplayedRequest& replayed) const;
+
+ private:
+  const std::string& SharedWords(Random& random) const;
+
+  WorkloadOptions options_;
+  uint64_t seed_;
+  std::vector<std::string> shared_;  // one per group
+};
+
+// `count` words, each with a space after it, most of which are one token each in the vocabularies
+// of English-speaking models.
+std::string RandomWords(int32_t count, Random& random);
+
+// The requests of a trace, a JSON object per line: "time" (seconds), "input" and "output" (tokens),
+// as --trace writes them; or "timestamp" (milliseconds), "input_length" and "output_length", as
+// public traces of servers have them. Other members are ignored. In the order of their times, of
+// which the first becomes 0. kInvalidArgument names the line at fault.
+Result<std::vector<ReplayedRequest>> ParseReplay(std::string_view text);
+
+}  // namespace tokamak::cli

@@ -1,0 +1,137 @@
+// DeepSeek-V2 and V3 (R1, Kimi-K2): multi-head latent attention, and mixtures of many small experts
+// with shared ones. Reports: arXiv:2405.04434, arXiv:2412.19437, arXiv:2507.20534. Reference:
+// transformers, models/deepseek_v2 and models/deepseek_v3.
+#include <cmath>
+#include <string>
+
+#include "models/decoder.h"
+#include "models/families.h"
+
+namespace tokamak {
+namespace {
+
+int32_t Dim(ConfigReader& reader, std::string_view name) {
+  return static_cast<int32_t>(reader.Int(name, Positive(1 << 16)));
+}
+
+// Replaces every layer's attention.
+void ParseLatentAttention(ConfigReader& reader, DecoderConfig& c) {
+  const nn::AttentionConfig& heads = c.layers.front().attention;
+  nn::MlaConfig mla;
+  mla.hidden_size = c.hidden_size;
+  mla.num_heads = heads.num_heads;
+  mla.bias = heads.qkv_bias;
+  mla.kv_lora_rank = Dim(reader, "kv_lora_rank");
+  mla.rope_dim = Dim(reader, "qk_rope_head_dim");
+  mla.plain_dim = Dim(reader, "qk_nope_head_dim");
+  mla.value_dim = Dim(reader, "v_head_dim");
+  // Null is none.
+  if (!reader.IsNull("q_lora_rank")) mla.q_lora_rank = Dim(reader, "q_lora_rank");
+  if (heads.num_kv_heads != heads.num_heads) {
+    reader.Fail("num_key_value_heads", "must be num_attention_heads: all have keys of their own");
+  }
+  const int32_t key_dim = mla.plain_dim + mla.rope_dim;
+  // transformers writes these beside the others.
+  reader.ExpectOrAbsent("head_dim", ConfigValue(int64_t{mla.rope_dim}));
+  reader.ExpectOrAbsent("qk_head_dim", ConfigValue(int64_t{key_dim}));
+  mla.scale =
+      static_cast<float>(c.ropes.front().score_factor / std::sqrt(static_cast<double>(key_dim)));
+  for (DecoderLayer& layer : c.layers) layer.latent_attention = mla;
+}
+
+// Puts the mixture into the layers that have one. `shape` has what the versions differ in.
+void ParseExperts(ConfigReader& reader, nn::MoeShape moe, int64_t first_dense, int64_t shared,
+                  DecoderConfig& c) {
+  moe.hidden_size = c.hidden_size;
+  moe.intermediate_size = reader.Int("moe_intermediate_size");
+  moe.activation = std::get<nn::MlpShape>(c.layers.front().feed_forward).activation;
+  if (reader.IsNull("n_shared_experts")) shared = 0;
+  moe.shared_intermediate_size =
+      moe.intermediate_size * reader.IntOr("n_shared_experts", shared, NonNegative(1024));
+  moe.names.shared = "shared_experts";
+  const int64_t dense = reader.IntOr("first_k_dense_replace", first_dense, NonNegative(10000));
+  const int64_t step = reader.IntOr("moe_layer_freq", 1, Positive(10000));
+  for (size_t i = 0; i < c.layers.size(); ++i) {
+    const auto index = static_cast<int64_t>(i);
+    if (index >= dense && index % step == 0) c.layers[i].feed_forward = moe;
+  }
+  // Of training.
+  reader.Ignore({"output_router_logits", "aux_loss_alpha", "router_aux_loss_coef", "seq_aux",
+                 "pretraining_tp", "ep_size"});
+}
+
+ExpertGate ParseGate(ConfigReader& reader) {
+  ExpertGate gate;
+  gate.num_experts = static_cast<int32_t>(reader.Int("n_routed_experts", Positive(1024)));
+  gate.top_k = static_cast<int32_t>(reader.Int("num_experts_per_tok", Positive(gate.num_experts)));
+  return gate;
+}
+
+void ParseGroups(ConfigReader& reader, int64_t num_groups, int64_t top_groups, ExpertGate& gate) {
+  gate.num_groups =
+      static_cast<int32_t>(reader.IntOr("n_group", num_groups, Positive(gate.num_experts)));
+  gate.top_groups =
+      static_cast<int32_t>(reader.IntOr("topk_group", top_groups, Positive(gate.num_groups)));
+  if (gate.num_experts % gate.num_groups != 0) {
+    reader.Fail("n_group", "does not divide n_routed_experts");
+  } else if (gate.top_k > gate.num_experts / gate.num_groups * gate.top_groups) {
+    reader.Fail("topk_group", "leaves fewer experts than num_experts_per_tok");
+  }
+}
+
+DecoderConfig ParseCommon(ConfigReader& reader) {
+  DecoderConfig c = ParseDecoder(reader, {.head_dim = "qk_rope_head_dim"});
+  c.ropes.front().style = RopeStyle::kInterleaved;
+  ParseLatentAttention(reader, c);
+  return c;
+}
+
+}  // namespace
+
+Result<DecoderConfig> ParseDeepseekV2(ConfigReader reader) {
+  DecoderConfig c = ParseCommon(reader);
+  c.architecture = "DeepseekV2ForCausalLM";
+  nn::MoeShape moe;
+  moe.gate = ParseGate(reader);
+  moe.gate.scale = static_cast<float>(reader.NumberOr("routed_scaling_factor", 1));
+  reader.ExpectOrAbsent("scoring_func", "softmax");
+  reader.ExpectOrAbsent("mlp_bias", false);
+  const std::string method = reader.StringOr("topk_method", "greedy");
+  if (method == "group_limited_greedy") {
+    ParseGroups(reader, 1, 1, moe.gate);
+  } else if (method == "greedy") {
+    reader.Ignore({"n_group", "topk_group"});
+  } else {
+    reader.Fail("topk_method", "\"" + method +
+                                   "\" is not supported; known: greedy, "
+                                   "group_limited_greedy");
+  }
+  reader.Ignore({"norm_topk_prob"});  // as the reference does
+  ParseExperts(reader, moe, /*first_dense=*/0, /*shared=*/2, c);
+  return reader.Finish(c);
+}
+
+Result<DecoderConfig> ParseDeepseekV3(ConfigReader reader) {
+  DecoderConfig c = ParseCommon(reader);
+  c.architecture = "DeepseekV3ForCausalLM";
+  if (!reader.BoolOr("rope_interleave", true)) c.ropes.front().style = RopeStyle::kHalfSplit;
+  nn::MoeShape moe;
+  moe.gate = ParseGate(reader);
+  moe.gate.score = ExpertGate::Score::kSigmoid;
+  moe.gate.group_score = ExpertGate::GroupScore::kTwoBest;
+  moe.gate.normalize = reader.BoolOr("norm_topk_prob", true);
+  moe.gate.scale = static_cast<float>(reader.NumberOr("routed_scaling_factor", 2.5));
+  moe.gate_bias = true;
+  ParseGroups(reader, 8, 4, moe.gate);
+  reader.ExpectOrAbsent("scoring_func", "sigmoid");
+  reader.ExpectOrAbsent("topk_method", "noaux_tc");
+  ParseExperts(reader, moe, /*first_dense=*/3, /*shared=*/1, c);
+  // transformers writes the second name since version 5.
+  const char* drafts =
+      reader.Has("num_nextn_predict_layers") ? "num_nextn_predict_layers" : "num_mtp_layers";
+  c.draft_layers = static_cast<int32_t>(reader.IntOr(drafts, 1, NonNegative(16)));
+  reader.Ignore({"num_nextn_predict_layers", "num_mtp_layers"});
+  return reader.Finish(c);
+}
+
+}  // namespace tokamak

@@ -1,0 +1,251 @@
+// The families that are Llama with something else: every configuration field of theirs counts.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "base/check.h"
+#include "models/testing/backends.h"
+#include "models/testing/mutations.h"
+#include "nn/testing/random_tensors.h"
+
+namespace tokamak::testing {
+namespace {
+
+// A config.json of this class with the fields that all of them have, and `own` ones.
+std::string Config(const std::string& architecture, const std::string& own) {
+  return R"({"architectures": [")" + architecture + R"("], "hidden_act": "silu",
+    "vocab_size": 50, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 4,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 256, )" +
+         own + "}";
+}
+
+// Of the first layer; 0: none.
+int32_t WindowOf(const std::string& config_json) {
+  const std::unique_ptr<Ops> ops = MakeBackend("reference");
+  const Result<std::unique_ptr<Model>> model = LoadModel(MakeRandomCheckpoint(config_json), *ops);
+  CHECK_MSG(model.ok(), model.status().ToString());
+  return (*model)->spec().cache.groups.front().window;
+}
+
+TEST(Mistral, EveryFieldChangesTheLogits) {
+  ExpectFieldsCount(Config("MistralForCausalLM", R"("head_dim": 8, "sliding_window": 20)"),
+                    {{"sliding_window", "19"},
+                     {"sliding_window", "null"},
+                     {"head_dim", "12"},
+                     {"rope_theta", "2000.0"},
+                     {"tie_word_embeddings", "true"},
+                     {"rms_norm_eps", "1e-2"}});
+}
+
+// Later checkpoints write null; those from before the field mean the first model's 4,096.
+TEST(Mistral, NullIsNoWindowAndAbsenceIsTheFirstModels) {
+  const std::string start = R"({"architectures": ["MistralForCausalLM"], "hidden_act": "silu",
+    "vocab_size": 50, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 1,
+    "num_attention_heads": 4, "rms_norm_eps": 1e-5, "max_position_embeddings": 8192)";
+  EXPECT_EQ(WindowOf(start + R"(, "sliding_window": null})"), 0);
+  EXPECT_EQ(WindowOf(start + "}"), 4096);
+}
+
+TEST(Mixtral, EveryFieldChangesTheLogits) {
+  ExpectFieldsCount(Config("MixtralForCausalLM", R"("head_dim": 8, "sliding_window": 20,
+                           "num_local_experts": 5, "num_experts_per_tok": 2)"),
+                    {{"sliding_window", "19"},
+                     {"sliding_window", "null"},
+                     {"num_local_experts", "4"},
+                     {"num_experts_per_tok", "3"},
+                     {"intermediate_size", "48"},
+                     {"rope_theta", "2000.0"}});
+}
+
+TEST(Qwen2, EveryFieldChangesTheLogits) {
+  ExpectFieldsCount(Config("Qwen2ForCausalLM", R"("use_sliding_window": true,
+                           "sliding_window": 20, "max_window_layers": 1)"),
+                    {{"use_sliding_window", "false"},
+                     {"sliding_window", "19"},
+                     {"max_window_layers", "2"},
+                     {"layer_types", R"(["sliding_attention", "full_attention", "full_attention",
+                                         "full_attention"])"},
+                     {"tie_word_embeddings", "true"},
+                     {"rope_theta", "2000.0"}});
+}
+
+TEST(Qwen2Moe, EveryFieldChangesTheLogits) {
+  ExpectFieldsCount(Config("Qwen2MoeForCausalLM", R"("use_sliding_window": true,
+                           "sliding_window": 20, "max_window_layers": 3,
+                           "moe_intermediate_size": 16, "shared_expert_intermediate_size": 12,
+                           "num_experts": 5, "num_experts_per_tok": 2)"),
+                    {{"use_sliding_window", "false"},
+                     {"sliding_window", "19"},
+                     {"max_window_layers", "2"},
+                     {"moe_intermediate_size", "20"},
+                     {"shared_expert_intermediate_size", "16"},
+                     {"num_experts", "4"},
+                     {"num_experts_per_tok", "3"},
+                     {"norm_topk_prob", "true"},
+                     {"qkv_bias", "false"},
+                     {"decoder_sparse_step", "2"},
+                     {"mlp_only_layers", "[1]"}});
+}
+
+TEST(SmolLm3, EveryFieldChangesTheLogits) {
+  ExpectFieldsCount(
+      Config("SmolLM3ForCausalLM", R"("use_sliding_window": true, "sliding_window": 20)"),
+      {{"use_sliding_window", "false"},
+       {"sliding_window", "19"},
+       {"no_rope_layer_interval", "3"},
+       {"no_rope_layers", "[1, 0, 1, 1]"},
+       {"layer_types", R"(["sliding_attention", "full_attention", "full_attention",
+                           "full_attention"])"},
+       {"attention_bias", "true"},
+       {"mlp_bias", "true"},
+       {"tie_word_embeddings", "false"},
+       {"rope_theta", "10000.0"}});
+}
+
+TEST(Phi3, EveryFieldChangesTheLogits) {
+  const std::string factors = R"("short_factor": [1.0, 1.5], "long_factor": [1.0, 4.0])";
+  ExpectFieldsCount(Config("Phi3ForCausalLM", R"("head_dim": 6, "sliding_window": 20,
+             "partial_rotary_factor": 0.7, "original_max_position_embeddings": 64,
+             "rope_scaling": {"type": "longrope", )" +
+                                                  factors + "}"),
+                    {{"sliding_window", "19"},
+                     {"sliding_window", "null"},
+                     {"original_max_position_embeddings", "256"},
+                     {"rope_scaling.long_factor", "[1.0, 5.0]"},
+                     {"rope_scaling", "null"},
+                     {"rope_theta", "2000.0"}});
+  ExpectFieldsCount(Config("Phi3ForCausalLM", R"("head_dim": 8, "partial_rotary_factor": 0.5)"),
+                    {{"partial_rotary_factor", "0.75"}, {"head_dim", "12"}});
+}
+
+TEST(Gemma2, EveryFieldChangesTheLogits) {
+  ExpectFieldsCount(Config("Gemma2ForCausalLM", R"("head_dim": 8, "sliding_window": 20,
+                           "query_pre_attn_scalar": 8, "hidden_activation": "gelu_pytorch_tanh",
+                           "attn_logit_softcapping": 2.0, "final_logit_softcapping": 5.0)"),
+                    {{"head_dim", "12"},
+                     {"sliding_window", "19"},
+                     {"query_pre_attn_scalar", "16"},
+                     {"hidden_activation", "\"silu\""},
+                     {"attn_logit_softcapping", "3.0"},
+                     {"attn_logit_softcapping", "null"},
+                     {"final_logit_softcapping", "6.0"},
+                     {"final_logit_softcapping", "null"},
+                     {"tie_word_embeddings", "false"},
+                     {"layer_types", R"(["full_attention", "sliding_attention", "full_attention",
+                                         "full_attention"])"},
+                     {"rope_theta", "2000.0"}});
+}
+
+TEST(Gemma3, EveryFieldChangesTheLogits) {
+  const std::string own = R"("head_dim": 8, "sliding_window": 20, "query_pre_attn_scalar": 8,
+                             "hidden_activation": "gelu_pytorch_tanh")";
+  ExpectFieldsCount(Config("Gemma3ForCausalLM", own + R"(, "sliding_window_pattern": 2)"),
+                    {{"sliding_window", "19"},
+                     {"sliding_window_pattern", "3"},
+                     {"query_pre_attn_scalar", "16"},
+                     {"attn_logit_softcapping", "3.0"},
+                     {"final_logit_softcapping", "6.0"},
+                     {"rope_theta", "2000.0"},
+                     {"rope_local_base_freq", "2000.0"},
+                     {"rope_scaling", R"({"rope_type": "linear", "factor": 8.0})"}});
+  const std::string ropes = R"(, "sliding_window_pattern": 2, "rope_parameters": {
+      "full_attention": {"rope_type": "default", "rope_theta": 1000.0},
+      "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}})";
+  ExpectFieldsCount(Config("Gemma3ForCausalLM", own + ropes),
+                    {{"rope_parameters.full_attention", R"({"rope_theta": 2000.0})"},
+                     {"rope_parameters.sliding_attention", R"({"rope_theta": 200.0})"}});
+}
+
+TEST(Olmo2, EveryFieldChangesTheLogits) {
+  ExpectFieldsCount(Config("Olmo2ForCausalLM", R"("attention_bias": false)"),
+                    {{"attention_bias", "true"},
+                     {"rms_norm_eps", "1e-2"},
+                     {"num_key_value_heads", "4"},
+                     {"tie_word_embeddings", "true"},
+                     {"rope_theta", "2000.0"}});
+}
+
+TEST(Glm4, EveryFieldChangesTheLogits) {
+  ExpectFieldsCount(Config("Glm4ForCausalLM", R"("head_dim": 8)"),
+                    {{"head_dim", "12"},
+                     {"attention_bias", "false"},
+                     {"partial_rotary_factor", "1.0"},
+                     {"rope_theta", "2000.0"}});
+}
+
+TEST(Glm4Moe, EveryFieldChangesTheLogits) {
+  ExpectFieldsCount(Config("Glm4MoeForCausalLM", R"("head_dim": 8, "moe_intermediate_size": 16,
+                           "n_routed_experts": 8, "num_experts_per_tok": 3,
+                           "n_group": 4, "topk_group": 2)"),
+                    {{"moe_intermediate_size", "20"},
+                     {"n_routed_experts", "12"},
+                     {"num_experts_per_tok", "2"},
+                     {"n_shared_experts", "2"},
+                     {"n_group", "2"},
+                     {"topk_group", "3"},
+                     {"routed_scaling_factor", "2.0"},
+                     {"norm_topk_prob", "false"},
+                     {"first_k_dense_replace", "2"},
+                     {"use_qk_norm", "true"},
+                     {"attention_bias", "true"},
+                     {"partial_rotary_factor", "1.0"}});
+}
+
+TEST(GptOss, EveryFieldChangesTheLogits) {
+  const std::string own = R"("head_dim": 16, "sliding_window": 20, "swiglu_limit": 0.5,
+      "num_local_experts": 5, "num_experts_per_tok": 2, "rope_theta": 1000.0,
+      "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                       "truncate": false, "original_max_position_embeddings": 32})";
+  ExpectFieldsCount(Config("GptOssForCausalLM", own),
+                    {{"head_dim", "12"},
+                     {"sliding_window", "19"},
+                     {"sliding_window", "null"},
+                     {"layer_types", R"(["full_attention", "sliding_attention", "full_attention",
+                                         "full_attention"])"},
+                     {"swiglu_limit", "0.6"},
+                     {"swiglu_alpha", "1.5"},
+                     {"num_local_experts", "4"},
+                     {"num_experts_per_tok", "3"},
+                     {"intermediate_size", "48"},
+                     {"attention_bias", "false"},
+                     {"tie_word_embeddings", "true"},
+                     {"rope_theta", "2000.0"},
+                     {"rope_scaling.factor", "4.0"},
+                     {"rope_scaling.truncate", "true"},
+                     {"rope_scaling.original_max_position_embeddings", "64"}});
+}
+
+TEST(Mpt, EveryFieldChangesTheLogits) {
+  const std::string config = R"({"architectures": ["MptForCausalLM"], "vocab_size": 50,
+    "d_model": 24, "n_heads": 6, "n_layers": 3, "max_seq_len": 256, "expansion_ratio": 4,
+    "layer_norm_epsilon": 1e-5, "no_bias": true, "attn_config": {"alibi": true, "qk_ln": false}})";
+  ExpectFieldsCount(config, {{"n_heads", "4"},
+                             {"n_layers", "2"},
+                             {"expansion_ratio", "3"},
+                             {"layer_norm_epsilon", "1e-2"},
+                             {"tie_word_embeddings", "false"},
+                             {"attn_config.alibi_bias_max", "7"},
+                             {"attn_config.clip_qkv", "0.5"},
+                             {"attn_config.softmax_scale", "0.3"}});
+}
+
+// What the reference ignores, but the checkpoints' own code does not.
+TEST(Mpt, RefusesWhatItWouldComputeWrongly) {
+  const std::unique_ptr<Ops> ops = MakeBackend("reference");
+  const std::string start = R"({"architectures": ["MptForCausalLM"], "vocab_size": 50,
+    "d_model": 24, "n_heads": 6, "n_layers": 1, "max_seq_len": 256, )";
+  for (const char* field :
+       {R"("attn_config": {"alibi": false}})", R"("attn_config": {"qk_ln": true}})",
+        R"("attn_config": {"prefix_lm": true}})",
+        R"("attn_config": {"attn_type": "multiquery_attention"}})",
+        R"("attn_config": {"rope": true}})", R"("no_bias": false})",
+        R"("logit_scale": "inv_sqrt_d_model"})", R"("norm_type": "rmsnorm"})"}) {
+    EXPECT_FALSE(LoadModel(MakeRandomCheckpoint(start + field), *ops).ok()) << field;
+  }
+  EXPECT_TRUE(LoadModel(MakeRandomCheckpoint(start + R"("logit_scale": null})"), *ops).ok());
+}
+
+}  // namespace
+}  // namespace tokamak::testing

@@ -1,0 +1,102 @@
+// Gemma 2 and the text models of Gemma 3: norms before and behind attention and MLP, windows in
+// most layers. Gemma 2 caps scores and logits; Gemma 3 normalizes the heads of queries and keys
+// instead, and turns those of layers with a window by a base of their own. Reports:
+// arXiv:2408.00118, arXiv:2503.19786. Reference: transformers, models/gemma2 and models/gemma3.
+#include <cmath>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "models/families.h"
+#include "models/layer_types.h"
+
+namespace tokamak {
+namespace {
+
+// What both have. Their defaults for sizes are those of one model: here sizes must be there.
+DecoderConfig ParseCommon(ConfigReader& reader, const nn::RopeDefaults& rope) {
+  DecoderConfig c = ParseDecoder(reader, {.rope = rope, .tie_word_embeddings = true});
+  if (!reader.Has("head_dim")) reader.Fail("head_dim", "is missing; this architecture needs it");
+  c.names = {.before_attention = "input_layernorm",
+             .before_feed_forward = "pre_feedforward_layernorm",
+             .after_attention = "post_attention_layernorm",
+             .after_feed_forward = "post_feedforward_layernorm"};
+  c.norm_offset = 1;
+  c.embedding_scale = std::sqrt(static_cast<float>(c.hidden_size));
+  const double scalar = reader.NumberOr("query_pre_attn_scalar", 256);
+  for (DecoderLayer& layer : c.layers) {
+    layer.attention.scale = static_cast<float>(1 / std::sqrt(scalar));
+  }
+  reader.ExpectOrAbsent("use_bidirectional_attention", false);
+  reader.Ignore({"cache_implementation"});
+  return c;
+}
+
+// Null is none.
+float ParseCap(ConfigReader& reader, std::string_view name, double absent) {
+  if (reader.IsNull(name)) absent = 0;
+  return static_cast<float>(reader.NumberOr(name, absent));
+}
+
+int32_t ParseWindow(ConfigReader& reader) {
+  return static_cast<int32_t>(reader.IntOr("sliding_window", 4096));
+}
+
+// The bases and scalings of layers without and with a window: in an object for each, or in the
+// fields of older files, whose rope_scaling is for those without.
+std::vector<nn::RopeSpec> ParseRopes(ConfigReader& reader, const DecoderConfig& c) {
+  constexpr nn::RopeDefaults kGlobal = {.theta = 1e6}, kLocal = {.theta = 1e4};
+  const int32_t head_dim = c.layers.front().attention.head_dim;
+  const auto positions = static_cast<int32_t>(reader.Int("max_position_embeddings"));
+  if (!reader.Has("rope_parameters")) {
+    const nn::RopeDefaults local = {.theta = reader.NumberOr("rope_local_base_freq", kLocal.theta)};
+    return {nn::ParseRope(reader, head_dim, positions, kGlobal),
+            nn::ParseRopeObject(reader, nullptr, head_dim, positions, local)};
+  }
+  ConfigReader both = reader.Object("rope_parameters");
+  const auto parse = [&](std::string_view name, const nn::RopeDefaults& defaults) {
+    std::optional<ConfigReader> one;
+    if (both.Has(name)) one = both.Object(name);
+    return nn::ParseRopeObject(reader, one ? &*one : nullptr, head_dim, positions, defaults);
+  };
+  return {parse("full_attention", kGlobal), parse("sliding_attention", kLocal)};
+}
+
+}  // namespace
+
+Result<DecoderConfig> ParseGemma2(ConfigReader reader) {
+  DecoderConfig c = ParseCommon(reader, {});
+  c.architecture = "Gemma2ForCausalLM";
+  c.logit_softcap = ParseCap(reader, "final_logit_softcapping", 30);
+  const float softcap = ParseCap(reader, "attn_logit_softcapping", 50);
+  std::vector<bool> sliding(c.layers.size());
+  for (size_t i = 0; i < sliding.size(); ++i) {
+    c.layers[i].attention.softcap = softcap;
+    sliding[i] = i % 2 == 0;
+  }
+  SetWindow(c, ParseSlidingLayers(reader, std::move(sliding)), ParseWindow(reader));
+  return reader.Finish(c);
+}
+
+Result<DecoderConfig> ParseGemma3(ConfigReader reader) {
+  DecoderConfig c = ParseCommon(reader, {});
+  c.architecture = "Gemma3ForCausalLM";
+  c.ropes = ParseRopes(reader, c);
+  c.logit_softcap = ParseCap(reader, "final_logit_softcapping", 0);
+  const float softcap = ParseCap(reader, "attn_logit_softcapping", 0);
+  const auto pattern = static_cast<size_t>(reader.IntOr("sliding_window_pattern", 6));
+  std::vector<bool> sliding(c.layers.size());
+  for (size_t i = 0; i < sliding.size(); ++i) sliding[i] = (i + 1) % pattern != 0;
+  sliding = ParseSlidingLayers(reader, std::move(sliding));
+  SetWindow(c, sliding, ParseWindow(reader));
+  for (size_t i = 0; i < c.layers.size(); ++i) {
+    c.layers[i].attention.softcap = softcap;
+    c.layers[i].attention.qk_norm_eps = c.rms_norm_eps;
+    c.layers[i].attention.qk_norm_offset = c.norm_offset;
+    if (sliding[i]) c.layers[i].rope = 1;
+  }
+  reader.Ignore({"_sliding_window_pattern"});
+  return reader.Finish(c);
+}
+
+}  // namespace tokamak

@@ -1,0 +1,69 @@
+// GLM-4 (0414) and GLM-4.5/4.6, its mixtures of experts. Reports: arXiv:2406.12793,
+// arXiv:2508.06471. Reference: transformers, models/glm4 and models/glm4_moe. The two rotate half
+// of each head differently: GLM-4 in interleaved pairs, its mixtures in split halves.
+#include "models/decoder.h"
+#include "models/families.h"
+
+namespace tokamak {
+namespace {
+
+constexpr nn::RopeDefaults kHalf = {.partial_rotary_factor = 0.5};
+
+ExpertGate ParseGate(ConfigReader& reader) {
+  ExpertGate gate = {.score = ExpertGate::Score::kSigmoid,
+                     .group_score = ExpertGate::GroupScore::kTwoBest};
+  gate.num_experts = static_cast<int32_t>(reader.Int("n_routed_experts", Positive(1024)));
+  gate.top_k = static_cast<int32_t>(reader.Int("num_experts_per_tok", Positive(gate.num_experts)));
+  gate.normalize = reader.BoolOr("norm_topk_prob", true);
+  gate.scale = static_cast<float>(reader.NumberOr("routed_scaling_factor", 1));
+  gate.num_groups = static_cast<int32_t>(reader.IntOr("n_group", 1, Positive(gate.num_experts)));
+  gate.top_groups = static_cast<int32_t>(reader.IntOr("topk_group", 1, Positive(gate.num_groups)));
+  if (gate.num_experts % gate.num_groups != 0) {
+    reader.Fail("n_group", "does not divide n_routed_experts");
+  }
+  return gate;
+}
+
+}  // namespace
+
+Result<DecoderConfig> ParseGlm4(ConfigReader reader) {
+  DecoderConfig c = ParseDecoder(reader, {.rope = kHalf, .attention_bias = true});
+  c.architecture = "Glm4ForCausalLM";
+  if (!reader.Has("head_dim")) reader.Fail("head_dim", "is missing; this architecture needs it");
+  c.ropes.front().style = RopeStyle::kInterleaved;
+  c.names.after_attention = "post_self_attn_layernorm";
+  c.names.after_feed_forward = "post_mlp_layernorm";
+  for (DecoderLayer& layer : c.layers) {
+    layer.attention.output_bias = false;
+    std::get<nn::MlpShape>(layer.feed_forward).merged = true;
+  }
+  return reader.Finish(c);
+}
+
+Result<DecoderConfig> ParseGlm4Moe(ConfigReader reader) {
+  DecoderConfig c = ParseDecoder(reader, {.rope = kHalf});
+  c.architecture = "Glm4MoeForCausalLM";
+  const bool qk_norm = reader.BoolOr("use_qk_norm", false);
+  nn::MoeShape moe;
+  moe.hidden_size = c.hidden_size;
+  moe.intermediate_size = reader.Int("moe_intermediate_size");
+  moe.activation = std::get<nn::MlpShape>(c.layers.front().feed_forward).activation;
+  moe.gate = ParseGate(reader);
+  moe.gate_bias = true;
+  moe.shared_intermediate_size =
+      moe.intermediate_size * reader.IntOr("n_shared_experts", 1, Positive(1024));
+  moe.names.shared = "shared_experts";
+  const auto num_dense =
+      static_cast<size_t>(reader.IntOr("first_k_dense_replace", 1, NonNegative(10000)));
+  for (size_t i = 0; i < c.layers.size(); ++i) {
+    c.layers[i].attention.output_bias = false;
+    if (qk_norm) c.layers[i].attention.qk_norm_eps = c.rms_norm_eps;
+    if (i >= num_dense) c.layers[i].feed_forward = moe;
+  }
+  c.draft_layers =
+      static_cast<int32_t>(reader.IntOr("num_nextn_predict_layers", 1, NonNegative(16)));
+  reader.Ignore({"output_router_logits"});
+  return reader.Finish(c);
+}
+
+}  // namespace tokamak

@@ -1,0 +1,64 @@
+// gpt-oss: a mixture of experts with biases, windows in every other layer and a score without a
+// value for each head ("sink"). Its experts are MXFP4 in the checkpoints as released. Model card:
+// arXiv:2508.10925. Reference: transformers, models/gpt_oss.
+#include <utility>
+#include <vector>
+
+#include "models/families.h"
+#include "models/layer_types.h"
+
+namespace tokamak {
+namespace {
+
+nn::MoeShape ParseExperts(ConfigReader& reader, const nn::MlpShape& expert) {
+  nn::MoeShape moe;
+  moe.hidden_size = expert.hidden_size;
+  moe.intermediate_size = expert.intermediate_size;
+  if (expert.activation != Activation::kSilu) {
+    reader.Fail("hidden_act", "must be \"silu\" for this architecture");
+  }
+  moe.activation = Activation::kClampedSwiglu;
+  moe.swiglu_limit = static_cast<float>(reader.NumberOr("swiglu_limit", 7));
+  moe.swiglu_alpha = static_cast<float>(reader.NumberOr("swiglu_alpha", 1.702));
+  moe.gate.score = ExpertGate::Score::kChosenSoftmax;
+  moe.gate.num_experts = static_cast<int32_t>(reader.Int("num_local_experts", Positive(1024)));
+  moe.gate.top_k =
+      static_cast<int32_t>(reader.Int("num_experts_per_tok", Positive(moe.gate.num_experts)));
+  moe.router_bias = moe.expert_bias = true;
+  moe.storage = nn::ExpertStorage::kTogether;
+  moe.names.router = "router";
+  return moe;
+}
+
+}  // namespace
+
+Result<DecoderConfig> ParseGptOss(ConfigReader reader) {
+  DecoderConfig c = ParseDecoder(reader, {.rope = {.theta = 150000}, .attention_bias = true});
+  c.architecture = "GptOssForCausalLM";
+  if (!reader.Has("head_dim")) reader.Fail("head_dim", "is missing; this architecture needs it");
+  if (!reader.Has("rope_scaling") && !reader.Has("rope_parameters")) {
+    reader.Fail("rope_scaling", "is missing; this architecture needs it");
+  }
+  const nn::MoeShape moe = ParseExperts(reader, std::get<nn::MlpShape>(c.layers[0].feed_forward));
+  std::vector<bool> sliding(c.layers.size());
+  for (size_t i = 0; i < sliding.size(); ++i) {
+    c.layers[i].attention.sinks = true;
+    c.layers[i].feed_forward = moe;
+    sliding[i] = i % 2 == 0;
+  }
+  const bool none = reader.IsNull("sliding_window");
+  const int64_t window = reader.IntOr("sliding_window", 128);
+  SetWindow(c, ParseSlidingLayers(reader, std::move(sliding)),
+            none ? 0 : static_cast<int32_t>(window));
+  if (reader.Has("quantization_config")) {
+    ConfigReader quantization = reader.Object("quantization_config");
+    quantization.Expect("quant_method", "mxfp4");
+    quantization.Ignore({"modules_to_not_convert"});  // the tensors' own types say it
+  }
+  reader.Ignore({"output_router_logits", "router_aux_loss_coef"});  // of training
+  // Other names of num_experts_per_tok and of original_max_position_embeddings.
+  reader.Ignore({"experts_per_token", "initial_context_length"});
+  return reader.Finish(c);
+}
+
+}  // namespace tokamak

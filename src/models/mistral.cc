@@ -1,0 +1,46 @@
+// Mistral and Mixtral: Llama with a sliding window, and with experts. Papers: arXiv:2310.06825,
+// arXiv:2401.04088. Reference: transformers, models/mistral and models/mixtral.
+#include "models/decoder.h"
+#include "models/families.h"
+
+namespace tokamak {
+namespace {
+
+void SetWindow(DecoderConfig& c, int64_t window) {
+  for (DecoderLayer& layer : c.layers) layer.attention.window = static_cast<int32_t>(window);
+}
+
+}  // namespace
+
+Result<DecoderConfig> ParseMistral(ConfigReader reader) {
+  DecoderConfig c = ParseDecoder(reader);
+  c.architecture = "MistralForCausalLM";
+  // Later models have null, for none; models from before the field have the first one's window.
+  const bool none = reader.IsNull("sliding_window");
+  const int64_t window = reader.IntOr("sliding_window", 4096);
+  SetWindow(c, none ? 0 : window);
+  return reader.Finish(c);
+}
+
+Result<DecoderConfig> ParseMixtral(ConfigReader reader) {
+  DecoderConfig c = ParseDecoder(reader, {.rope = {.theta = 1e6}});
+  c.architecture = "MixtralForCausalLM";
+  c.names.feed_forward = "block_sparse_moe";
+  if (reader.Has("sliding_window")) SetWindow(c, reader.Int("sliding_window"));
+  const nn::MlpShape expert = std::get<nn::MlpShape>(c.layers.front().feed_forward);
+  nn::MoeShape moe;
+  moe.hidden_size = expert.hidden_size;
+  moe.intermediate_size = expert.intermediate_size;
+  moe.activation = expert.activation;
+  moe.names = {.gate_proj = "w1", .up_proj = "w3", .down_proj = "w2"};
+  moe.gate.num_experts = static_cast<int32_t>(reader.Int("num_local_experts", Positive(1024)));
+  moe.gate.top_k =
+      static_cast<int32_t>(reader.Int("num_experts_per_tok", Positive(moe.gate.num_experts)));
+  moe.gate.normalize = true;
+  for (DecoderLayer& layer : c.layers) layer.feed_forward = moe;
+  // Of training.
+  reader.Ignore({"output_router_logits", "router_aux_loss_coef", "router_jitter_noise"});
+  return reader.Finish(c);
+}
+
+}  // namespace tokamak

@@ -1,0 +1,22 @@
+// OLMo 2: norms behind attention and MLP instead of before them, and over all heads of queries and
+// keys. Report: arXiv:2501.00656. Reference: transformers, models/olmo2.
+#include "models/decoder.h"
+#include "models/families.h"
+
+namespace tokamak {
+
+Result<DecoderConfig> ParseOlmo2(ConfigReader reader) {
+  DecoderConfig c = ParseDecoder(reader);
+  c.architecture = "Olmo2ForCausalLM";
+  c.names.before_attention = {};
+  c.names.before_feed_forward = {};
+  c.names.after_attention = "post_attention_layernorm";
+  c.names.after_feed_forward = "post_feedforward_layernorm";
+  for (DecoderLayer& layer : c.layers) {
+    layer.attention.qk_norm_eps = c.rms_norm_eps;
+    layer.attention.whole_qk_norm = true;
+  }
+  return reader.Finish(c);
+}
+
+}  // namespace tokamak

@@ -1,0 +1,27 @@
+// Phi-3 and Phi-4: Llama whose projections are stored merged, with LongRoPE in its long variants.
+// Report: arXiv:2404.14219. Reference: transformers, models/phi3.
+#include "models/decoder.h"
+#include "models/families.h"
+
+namespace tokamak {
+
+Result<DecoderConfig> ParsePhi3(ConfigReader reader) {
+  DecoderConfig c = ParseDecoder(reader);
+  c.architecture = "Phi3ForCausalLM";
+  if (c.ropes.front().scaling != nn::RopeScaling::kNone &&
+      c.ropes.front().scaling != nn::RopeScaling::kLongRope) {
+    // Early files say "yarn" and mean LongRoPE; the others have never been trained.
+    reader.Fail("rope_scaling", "only \"longrope\" is known to this family");
+  }
+  const int64_t window = reader.Has("sliding_window") ? reader.Int("sliding_window") : 0;
+  for (DecoderLayer& layer : c.layers) {
+    layer.attention.window = static_cast<int32_t>(window);
+    layer.attention.merged_qkv = true;
+    layer.attention.qkv_bias = layer.attention.output_bias = false;
+    std::get<nn::MlpShape>(layer.feed_forward).merged = true;
+  }
+  reader.Ignore({"original_max_position_embeddings"});  // LongRoPE's; the others have it as well
+  return reader.Finish(c);
+}
+
+}  // namespace tokamak

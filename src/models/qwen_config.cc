@@ -1,0 +1,46 @@
+#include "models/qwen_config.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "models/layer_types.h"
+
+namespace tokamak {
+
+void ParseQwenExperts(ConfigReader& reader, nn::MoeShape moe, DecoderConfig& c) {
+  moe.hidden_size = c.hidden_size;
+  moe.intermediate_size = reader.Int("moe_intermediate_size");
+  moe.activation = std::get<nn::MlpShape>(c.layers.front().feed_forward).activation;
+  // transformers writes the second name since version 5.
+  const char* count = reader.Has("num_local_experts") ? "num_local_experts" : "num_experts";
+  moe.gate.num_experts = static_cast<int32_t>(reader.Int(count, Positive(1024)));
+  moe.gate.top_k =
+      static_cast<int32_t>(reader.Int("num_experts_per_tok", Positive(moe.gate.num_experts)));
+  moe.gate.normalize = reader.BoolOr("norm_topk_prob", false);
+  const int64_t step = reader.IntOr("decoder_sparse_step", 1);
+  const std::vector<int64_t> dense = reader.Has("mlp_only_layers")
+                                         ? reader.Ints("mlp_only_layers", NonNegative())
+                                         : std::vector<int64_t>();
+  for (size_t i = 0; i < c.layers.size(); ++i) {
+    const auto index = static_cast<int64_t>(i);
+    if (std::find(dense.begin(), dense.end(), index) == dense.end() && (index + 1) % step == 0) {
+      c.layers[i].feed_forward = moe;
+    }
+  }
+  reader.Ignore({"output_router_logits", "router_aux_loss_coef"});  // of training
+}
+
+int32_t ParseQwenWindow(ConfigReader& reader) {
+  const int64_t window = reader.IntOr("sliding_window", 4096, NonNegative());  // 0: none
+  return reader.BoolOr("use_sliding_window", false) ? static_cast<int32_t>(window) : 0;
+}
+
+std::vector<bool> ParseQwenSlidingLayers(ConfigReader& reader, size_t num_layers) {
+  const int64_t first = reader.IntOr("max_window_layers", 28, NonNegative(10000));
+  std::vector<bool> sliding(num_layers);
+  for (size_t i = 0; i < num_layers; ++i) sliding[i] = static_cast<int64_t>(i) >= first;
+  return ParseSlidingLayers(reader, std::move(sliding));
+}
+
+}  // namespace tokamak

@@ -1,0 +1,132 @@
+#include "nn/experts.h"
+
+#include <utility>
+
+#include "weights/reordered.h"
+
+namespace tokamak::nn {
+namespace {
+
+SourcePtr Columns(const Builder& b, SourcePtr source, IndexRange range) {
+  return source ? b.OrFail(ColumnRange(std::move(source), range)) : nullptr;
+}
+
+// All experts' weights of one kind, [experts, ...], and how to take one expert's [out, in].
+struct Together {
+  SourcePtr all;
+  int64_t stored_rows = 0;  // of an expert
+  bool transposed = false;
+
+  SourcePtr Expert(const Builder& b, int64_t e) const {
+    if (!all) return nullptr;
+    const int64_t begin = e * stored_rows, end = begin + stored_rows;
+    return transposed ? b.OrFail(Transposed(all, begin, end)) : RowRange(all, {begin, end});
+  }
+};
+
+Together FindTogether(const Builder& b, const std::string& name, int64_t experts, int64_t out,
+                      int64_t in, std::string_view meaning) {
+  const Builder blocks = b / (name + "_blocks");
+  if (blocks.Has()) return {blocks.Find(Shape{experts, out, in}, meaning), out, false};
+  return {(b / name).Find(Shape{experts, in, out}, meaning), in, true};
+}
+
+}  // namespace
+
+Experts::Experts(const Builder& b, const ExpertsShape& shape, double share) {
+  const IndexRange mine = b.parallel().Share(shape.intermediate_size);
+  const bool together = shape.storage == ExpertStorage::kTogether &&
+                        ((b / "gate_up_proj").Has() || (b / "gate_up_proj_blocks").Has());
+  if (together) {
+    ReadTogether(b, shape, mine);
+    if (shape.bias) ReadBiasesTogether(b, shape, mine);
+  } else {
+    ReadSeparate(b, shape, mine);
+    if (shape.bias) ReadSeparateBiases(b, shape, mine);
+  }
+  if (!b.ok()) return;
+  int64_t parameters = 0, bytes = 0;
+  for (const WeightList* list : {&gate_up_, &down_}) {
+    for (const PackedWeight* weight : list->pointers()) {
+      parameters += weight->rows() * weight->cols();
+      bytes += weight->bytes();
+    }
+  }
+  b.AddExperts(parameters, bytes, share);
+}
+
+void Experts::Add(const Builder& b, std::vector<SourcePtr> gate_up, SourcePtr down) {
+  if (!b.ok()) return;
+  gate_up_.Add(b.Prepare(std::move(gate_up), WeightUse::kLinear));
+  if (!b.ok()) return;
+  down_.Add(b.Prepare({std::move(down)}, WeightUse::kLinear));
+}
+
+void Experts::ReadSeparate(const Builder& b, const ExpertsShape& shape, IndexRange mine) {
+  const int64_t hidden = shape.hidden_size, inner = shape.intermediate_size;
+  for (int64_t e = 0; e < shape.num_experts && b.ok(); ++e) {
+    const auto rows = [&](std::string_view name) {
+      SourcePtr source = (b / e / name / "weight").Find(Shape{inner, hidden});
+      return source ? RowRange(std::move(source), mine) : nullptr;
+    };
+    std::vector<SourcePtr> gate_up = {rows(shape.gate_proj), rows(shape.up_proj)};
+    Add(b / e, std::move(gate_up),
+        Columns(b, (b / e / shape.down_proj / "weight").Find(Shape{hidden, inner}), mine));
+  }
+}
+
+void Experts::ReadSeparateBiases(const Builder& b, const ExpertsShape& shape, IndexRange mine) {
+  const int64_t hidden = shape.hidden_size, inner = shape.intermediate_size;
+  std::vector<float> gate_up, down;
+  for (int64_t e = 0; e < shape.num_experts && b.ok(); ++e) {
+    const auto append = [&](std::string_view name, int64_t size, IndexRange range,
+                            std::vector<float>& to) {
+      const Builder at = b / e / name / "bias";
+      const std::vector<float> values = at.ReadValues({at.Find(Shape{size})});
+      if (at.ok()) to.insert(to.end(), values.begin() + range.begin, values.begin() + range.end);
+    };
+    append(shape.gate_proj, inner, mine, gate_up);
+    append(shape.up_proj, inner, mine, gate_up);
+    append(shape.down_proj, hidden, {0, hidden}, down);
+  }
+  gate_up_bias_ = b.Store(gate_up, Shape{shape.num_experts, 2 * mine.size()});
+  if (b.parallel().rank == 0) down_bias_ = b.Store(down, Shape{shape.num_experts, hidden});
+}
+
+void Experts::ReadTogether(const Builder& b, const ExpertsShape& shape, IndexRange mine) {
+  const int64_t hidden = shape.hidden_size, inner = shape.intermediate_size;
+  const Together gate_up = FindTogether(b, "gate_up_proj", shape.num_experts, 2 * inner, hidden,
+                                        "experts, hidden size and twice the intermediate size");
+  const Together down = FindTogether(b, "down_proj", shape.num_experts, hidden, inner,
+                                     "experts, intermediate size and hidden size");
+  for (int64_t e = 0; e < shape.num_experts && b.ok(); ++e) {
+    const SourcePtr both = gate_up.Expert(b, e);
+    SourcePtr columns = Columns(b, down.Expert(b, e), mine);
+    if (!b.ok()) return;
+    Add(b, {RowRange(EveryNthRow(both, 0, 2), mine), RowRange(EveryNthRow(both, 1, 2), mine)},
+        std::move(columns));
+  }
+}
+
+void Experts::ReadBiasesTogether(const Builder& b, const ExpertsShape& shape, IndexRange mine) {
+  const int64_t experts = shape.num_experts, inner = shape.intermediate_size;
+  const auto read = [&](std::string_view name, int64_t size) {
+    const Builder at = b / name;
+    return at.ReadValues({at.Find(Shape{experts, size}, "experts × outputs")});
+  };
+  const std::vector<float> both = read("gate_up_proj_bias", 2 * inner);
+  const std::vector<float> down = read("down_proj_bias", shape.hidden_size);
+  if (!b.ok()) return;
+  std::vector<float> gate_up;
+  for (int64_t e = 0; e < experts; ++e) {
+    for (const int64_t which : {0, 1}) {
+      for (int64_t i = mine.begin; i < mine.end; ++i) {
+        gate_up.push_back(both[static_cast<size_t>(2 * (e * inner + i) + which)]);
+      }
+    }
+  }
+  gate_up_bias_ = b.Store(gate_up, Shape{experts, 2 * mine.size()});
+  if (b.parallel().rank == 0) down_bias_ = b.Store(down, Shape{experts, shape.hidden_size});
+}
+
+}  // namespace tokamak::nn

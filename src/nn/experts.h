@@ -1,0 +1,62 @@
+// The weights of a mixture's experts, however the checkpoint has laid them.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "nn/builder.h"
+
+namespace tokamak::nn {
+
+// How a checkpoint stores experts that are all of one size.
+enum class ExpertStorage {
+  // <e>.gate_proj, <e>.up_proj and <e>.down_proj, each [out, in].
+  kSeparate,
+  // gpt-oss: in one tensor for all, gate_up_proj [experts, in, 2 · inner] with gate and up
+  // alternating, and down_proj [experts, inner, out]; or the same as MXFP4, [experts, out, in], in
+  // gate_up_proj_blocks, gate_up_proj_scales and so on. Biases are gate_up_proj_bias and
+  // down_proj_bias. kSeparate where none of these is there, as in GGUF files.
+  kTogether,
+};
+
+struct ExpertsShape {
+  int64_t num_experts = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  bool bias = false;
+  ExpertStorage storage = ExpertStorage::kSeparate;
+  std::string_view gate_proj = "gate_proj";  // names, of kSeparate
+  std::string_view up_proj = "up_proj";
+  std::string_view down_proj = "down_proj";
+};
+
+// This rank's share: of the rows of gate and up, and the columns of down.
+class Experts {
+ public:
+  Experts() = default;
+  // Reads what is below b, and counts it there. `share` of it is used for each token.
+  Experts(const Builder& b, const ExpertsShape& shape, double share);
+
+  // One per expert: [2 · share, hidden_size], gate above up, and [hidden_size, share].
+  const std::vector<const PackedWeight*>& gate_up() const { return gate_up_.pointers(); }
+  const std::vector<const PackedWeight*>& down() const { return down_.pointers(); }
+  // f32 [experts, rows of the weight], or empty.
+  const Tensor& gate_up_bias() const { return gate_up_bias_.tensor; }
+  const Tensor& down_bias() const { return down_bias_.tensor; }
+
+ private:
+  void ReadSeparate(const Builder& b, const ExpertsShape& shape, IndexRange mine);
+  void ReadSeparateBiases(const Builder& b, const ExpertsShape& shape, IndexRange mine);
+  void ReadTogether(const Builder& b, const ExpertsShape& shape, IndexRange mine);
+  void ReadBiasesTogether(const Builder& b, const ExpertsShape& shape, IndexRange mine);
+  // Both empty after an error.
+  void Add(const Builder& b, std::vector<SourcePtr> gate_up, SourcePtr down);
+
+  WeightList gate_up_;
+  WeightList down_;
+  OwnedTensor gate_up_bias_;
+  OwnedTensor down_bias_;
+};
+
+}  // namespace tokamak::nn

@@ -1,0 +1,264 @@
+#include "nn/mla.h"
+
+#include <fmt/core.h>
+
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "weights/reordered.h"
+#include "weights/row_range.h"
+
+namespace tokamak::nn {
+namespace {
+
+// Of the norms of latents, whatever the configuration says of the others.
+constexpr float kNormEps = 1e-6f;
+// Heads that the operations of ops/latent.h take.
+constexpr int32_t kMaxHeads = 1024;
+
+// The rows of the heads `heads`, each stored as [plain | rotated], with the rotated ones first.
+SourcePtr RotatedFirst(SourcePtr source, const MlaConfig& c, IndexRange heads) {
+  if (!source) return nullptr;
+  std::vector<RowRun> runs;
+  for (int64_t h = heads.begin; h < heads.end; ++h) {
+    const int64_t begin = h * (c.plain_dim + c.rope_dim);
+    runs.push_back({begin + c.plain_dim, begin + c.plain_dim + c.rope_dim});
+    runs.push_back({begin, begin + c.plain_dim});
+  }
+  return PickRows(std::move(source), std::move(runs));
+}
+
+// From how many new positions of a sequence on it is less work to decompress its keys and values
+// for them than to attend to latents; 0: never.
+int32_t DecompressFrom(const MlaConfig& c) {
+  const int64_t saved = 2 * int64_t{c.kv_lora_rank} - c.plain_dim - c.value_dim;  // per pair
+  const int64_t cost = int64_t{c.kv_lora_rank} * (c.plain_dim + c.value_dim);     // per key
+  return saved > 0 ? static_cast<int32_t>(cost / saved + 1) : 0;
+}
+
+}  // namespace
+
+MlaAttention::MlaAttention(const Builder& b, const MlaConfig& config, const Rope* rope)
+    : config_(config), rope_(rope) {
+  b.Require(b.ops().has_latent(), "multi-head latent attention");
+  if (!b.parallel().Divides(config.num_heads) || config.num_heads > kMaxHeads) {
+    b.Fail(InvalidArgument("{}: {} heads; they must be at most {} and shared by {} ranks", b.path(),
+                           config.num_heads, kMaxHeads, b.parallel().size));
+  }
+  if (!b.ok()) return;
+  heads_ = b.parallel().Share(config.num_heads);
+  ReadDown(b);
+  latent_norm_ = RmsNorm(b / "kv_a_layernorm", config.kv_lora_rank, kNormEps);
+  ReadHeads(b);
+  const int64_t values = config.value_dim;
+  output_ = Linear::Row(b / "o_proj", config.hidden_size, config.num_heads * values,
+                        {heads_.begin * values, heads_.end * values}, config.bias);
+  AddCacheLayer(b);
+}
+
+void MlaAttention::ReadDown(const Builder& b) {
+  const MlaConfig& c = config_;
+  const int64_t hidden = c.hidden_size, rank = c.kv_lora_rank;
+  const std::string q_meaning =
+      fmt::format("num_attention_heads {} × (qk_nope_head_dim {} + qk_rope_head_dim {})",
+                  c.num_heads, c.plain_dim, c.rope_dim);
+  const int64_t q_rows = c.num_heads * key_dim();
+  std::vector<SourcePtr> parts;
+  if (c.q_lora_rank > 0) {
+    parts.push_back((b / "q_a_proj" / "weight").Find(Shape{c.q_lora_rank, hidden}, "q_lora_rank"));
+    q_norm_ = RmsNorm(b / "q_a_layernorm", c.q_lora_rank, kNormEps);
+    SourcePtr up = (b / "q_b_proj" / "weight").Find(Shape{q_rows, c.q_lora_rank}, q_meaning);
+    q_up_ = Linear(b.Prepare({RotatedFirst(std::move(up), c, heads_)}, WeightUse::kLinear));
+  } else {
+    SourcePtr q = (b / "q_proj" / "weight").Find(Shape{q_rows, hidden}, q_meaning);
+    parts.push_back(RotatedFirst(std::move(q), c, heads_));
+  }
+  const SourcePtr entry = (b / "kv_a_proj_with_mqa" / "weight")
+                              .Find(Shape{entry_dim(), hidden}, "kv_lora_rank + qk_rope_head_dim");
+  if (!b.ok()) return;
+  parts.push_back(RowRange(entry, {rank, entry_dim()}));
+  parts.push_back(RowRange(entry, {0, rank}));
+  down_ = Linear(b.Prepare(std::move(parts), WeightUse::kLinear), ReadDownBias(b));
+}
+
+OwnedTensor MlaAttention::ReadDownBias(const Builder& b) const {
+  const MlaConfig& c = config_;
+  if (!c.bias) return {};
+  // q_proj has none.
+  std::vector<float> values(static_cast<size_t>(heads_.size() * key_dim()));
+  if (c.q_lora_rank > 0) {
+    SourcePtr q = (b / "q_a_proj" / "bias").Find(Shape{c.q_lora_rank}, "q_lora_rank");
+    values = b.ReadValues({std::move(q)});
+  }
+  const SourcePtr stored = (b / "kv_a_proj_with_mqa" / "bias").Find(Shape{entry_dim()});
+  const std::vector<float> entry = b.ReadValues({stored});
+  if (!b.ok()) return {};
+  values.insert(values.end(), entry.begin() + c.kv_lora_rank, entry.end());
+  values.insert(values.end(), entry.begin(), entry.begin() + c.kv_lora_rank);
+  return b.Store(values, Shape{static_cast<int64_t>(values.size())});
+}
+
+void MlaAttention::ReadHeads(const Builder& b) {
+  const MlaConfig& c = config_;
+  const int64_t rows = c.plain_dim + c.value_dim;
+  const SourcePtr source =
+      (b / "kv_b_proj" / "weight")
+          .Find(Shape{c.num_heads * rows, c.kv_lora_rank},
+                fmt::format("num_attention_heads {} × (qk_nope_head_dim {} + v_head_dim {})",
+                            c.num_heads, c.plain_dim, c.value_dim));
+  // Of all forms the inputs stay in f32: they may be sums over many positions.
+  const auto prepare = [&b](SourcePtr part) {
+    return b.Prepare({std::move(part)}, WeightUse::kRouter);
+  };
+  for (int64_t h = heads_.begin; h < heads_.end && b.ok(); ++h) {
+    const int64_t begin = h * rows;
+    SourcePtr key = RowRange(source, {begin, begin + c.plain_dim});
+    if (has(MlaForm::kAbsorbed)) {
+      SourcePtr query = b.OrFail(Transposed(WithoutBlocks(key), 0, c.plain_dim));
+      if (!b.ok()) return;
+      queries_.Add(prepare(std::move(query)));
+    }
+    if (config_.form != MlaForm::kAbsorbed) keys_.Add(prepare(std::move(key)));
+    values_.Add(prepare(RowRange(source, {begin + c.plain_dim, begin + rows})));
+  }
+}
+
+void MlaAttention::AddCacheLayer(const Builder& b) {
+  const MlaConfig& c = config_;
+  const auto heads = static_cast<int32_t>(heads_.size());
+  KvLayerSpec layer = {.num_heads = heads,
+                       .num_kv_heads = 1,
+                       .head_dim = static_cast<int32_t>(entry_dim()),
+                       .value_dim = c.kv_lora_rank,
+                       .values_in_keys = true};
+  if (c.form == MlaForm::kStandard) {
+    layer = {.num_heads = heads,
+             .num_kv_heads = heads,
+             .head_dim = static_cast<int32_t>(key_dim()),
+             .value_dim = c.value_dim};
+  } else if (c.form != MlaForm::kAbsorbed) {
+    layer.expansion = {.min_queries = c.form == MlaForm::kLatent ? 1 : DecompressFrom(c),
+                       .plain_dim = c.plain_dim,
+                       .value_dim = c.value_dim};
+  }
+  layer_ = b.AddKvLayer(/*window=*/0, layer);
+  group_ = b.KvGroup(layer_);
+}
+
+void MlaAttention::Project(Pass& pass, Tensor x, Tensor& q, Tensor& entry) const {
+  const int64_t num_tokens = x.rows();
+  Tensor down = pass.arena.Allocate(DType::kF32, {num_tokens, down_.out_features()});
+  down_.Forward(pass, x, down);
+  const int64_t split = down.cols() - entry_dim();
+  q = down.Cols(0, split);
+  entry = down.Cols(split, down.cols());
+  if (config_.q_lora_rank > 0) {
+    Tensor latent = pass.arena.Allocate(q_up_.activation(), {num_tokens, split});
+    q_norm_.Forward(pass, q, latent);
+    q = pass.arena.Allocate(DType::kF32, {num_tokens, q_up_.out_features()});
+    q_up_.Forward(pass, latent, q);
+  }
+  const Tensor latent = entry.Cols(config_.rope_dim, entry_dim());
+  latent_norm_.Forward(pass, latent, latent);
+}
+
+void MlaAttention::Forward(Pass& pass, Tensor x, Tensor out) const {
+  const ArenaScope scope(pass.arena);
+  Tensor q, entry;
+  Project(pass, x, q, entry);
+  Tensor mixed = pass.arena.Allocate(DType::kF32, {x.rows(), heads_.size() * config_.value_dim});
+  if (config_.form == MlaForm::kStandard) {
+    AttendStandard(pass, q, entry, mixed);
+  } else {
+    pass.ops.Run(RopeAndStore{.q = q,
+                              .k = entry,
+                              .v = {},
+                              .positions = pass.positions,
+                              .slots = pass.groups[static_cast<size_t>(group_)].slots,
+                              .rope = &rope_->table(),
+                              .cache = pass.kv_layers[static_cast<size_t>(layer_)],
+                              .q_head_dim = static_cast<int32_t>(key_dim())},
+                 pass.stream);
+    if (has(MlaForm::kAbsorbed)) AttendAbsorbed(pass, q, mixed);
+    if (has(MlaForm::kLatent)) AttendLatent(pass, q, mixed);
+  }
+  if (output_.activation() != DType::kF32) {
+    Tensor rounded = pass.arena.Allocate(output_.activation(), mixed.shape);
+    pass.ops.Run(Convert{.x = mixed, .out = rounded}, pass.stream);
+    mixed = rounded;
+  }
+  output_.Forward(pass, mixed, out);
+}
+
+void MlaAttention::AttendStandard(Pass& pass, Tensor q, Tensor entry, Tensor mixed) const {
+  const MlaConfig& c = config_;
+  const PassGroup& group = pass.groups[static_cast<size_t>(group_)];
+  const KvLayerView& cache = pass.kv_layers[static_cast<size_t>(layer_)];
+  const HeadColumns latent = {entry, c.rope_dim, 0, c.kv_lora_rank};
+  Tensor k = pass.arena.Allocate(DType::kF32, {q.rows(), heads_.size() * key_dim()});
+  Tensor v = pass.arena.Allocate(DType::kF32, mixed.shape);
+  pass.ops.Run(
+      HeadLinear{
+          .x = latent, .weights = keys_.pointers(), .copied = {entry, 0, 0, c.rope_dim}, .out = k},
+      pass.stream);
+  pass.ops.Run(HeadLinear{.x = latent, .weights = values_.pointers(), .copied = {}, .out = v},
+               pass.stream);
+  pass.ops.Run(RopeAndStore{.q = q,
+                            .k = k,
+                            .v = v,
+                            .positions = pass.positions,
+                            .slots = group.slots,
+                            .rope = &rope_->table(),
+                            .cache = cache},
+               pass.stream);
+  pass.ops.Run(tokamak::Attention{.q = q,
+                                  .cache = cache,
+                                  .plan = group.plan,
+                                  .scale = c.scale,
+                                  .sinks = {},
+                                  .slopes = {},
+                                  .out = mixed,
+                                  .output_lse = {}},
+               pass.stream);
+}
+
+void MlaAttention::AttendAbsorbed(Pass& pass, Tensor q, Tensor mixed) const {
+  const MlaConfig& c = config_;
+  const int64_t num_tokens = q.rows();
+  const ArenaScope scope(pass.arena);
+  Tensor queries = pass.arena.Allocate(DType::kF32, {num_tokens, heads_.size() * entry_dim()});
+  pass.ops.Run(HeadLinear{.x = {q, c.rope_dim, key_dim(), c.plain_dim},
+                          .weights = queries_.pointers(),
+                          .copied = {q, 0, key_dim(), c.rope_dim},
+                          .out = queries},
+               pass.stream);
+  Tensor latents = pass.arena.Allocate(DType::kF32, {num_tokens, heads_.size() * c.kv_lora_rank});
+  pass.ops.Run(tokamak::Attention{.q = queries,
+                                  .cache = pass.kv_layers[static_cast<size_t>(layer_)],
+                                  .plan = pass.groups[static_cast<size_t>(group_)].plan,
+                                  .scale = c.scale,
+                                  .sinks = {},
+                                  .slopes = {},
+                                  .out = latents,
+                                  .output_lse = {}},
+               pass.stream);
+  pass.ops.Run(HeadLinear{.x = {latents, 0, c.kv_lora_rank, c.kv_lora_rank},
+                          .weights = values_.pointers(),
+                          .copied = {},
+                          .out = mixed},
+               pass.stream);
+}
+
+void MlaAttention::AttendLatent(Pass& pass, Tensor q, Tensor mixed) const {
+  pass.ops.Run(LatentAttention{.q = q,
+                               .cache = pass.kv_layers[static_cast<size_t>(layer_)],
+                               .plan = pass.groups[static_cast<size_t>(group_)].plan,
+                               .keys = keys_.pointers(),
+                               .values = values_.pointers(),
+                               .scale = config_.scale,
+                               .out = mixed},
+               pass.stream);
+}
+
+}  // namespace tokamak::nn

@@ -1,0 +1,88 @@
+// Multi-head latent attention: keys and values of all heads are made from one short latent vector
+// per position. arXiv:2405.04434, section 2.1; also DeepSeek-V3, arXiv:2412.19437.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "nn/builder.h"
+#include "nn/linear.h"
+#include "nn/norm.h"
+#include "nn/pass.h"
+#include "nn/rope.h"
+
+namespace tokamak::nn {
+
+// What the cache keeps, and what attention computes with. All give the same result but for
+// rounding.
+enum class MlaForm {
+  kStandard,  // keeps every head's keys and values
+  kLatent,    // keeps latents, and decompresses keys and values from them where they are used
+  kAbsorbed,  // keeps latents, and attends to them: queries and outputs are projected instead
+  // kLatent for sequences with many new positions in a step, kAbsorbed for the others. Which one a
+  // position gets depends on how its prompt was cut, so results are not batch invariant.
+  kAuto,
+};
+
+struct MlaConfig {
+  int32_t hidden_size = 0;
+  int32_t num_heads = 0;
+  int32_t q_lora_rank = 0;  // 0: queries are projected at once, by q_proj
+  int32_t kv_lora_rank = 0;
+  int32_t rope_dim = 0;   // qk_rope_head_dim: of the key that all heads share, which turns
+  int32_t plain_dim = 0;  // qk_nope_head_dim: of a head's own key, which does not
+  int32_t value_dim = 0;  // v_head_dim
+  float scale = 0;        // of the scores
+  bool bias = false;      // of q_a_proj, kv_a_proj_with_mqa and o_proj
+  MlaForm form = MlaForm::kAbsorbed;
+};
+
+class MlaAttention {
+ public:
+  MlaAttention() = default;
+  // Reads q_proj (or q_a_proj, q_a_layernorm, q_b_proj), kv_a_proj_with_mqa, kv_a_layernorm,
+  // kv_b_proj and o_proj below b, and adds a layer to the load's cache layout. `rope` outlives
+  // this.
+  MlaAttention(const Builder& b, const MlaConfig& config, const Rope* rope);
+
+  DType activation() const { return down_.activation(); }  // the type of x
+
+  // x: [T, hidden_size] of activation(); out: f32 [T, hidden_size].
+  void Forward(Pass& pass, Tensor x, Tensor out) const;
+
+ private:
+  void ReadDown(const Builder& b);
+  OwnedTensor ReadDownBias(const Builder& b) const;
+  void ReadHeads(const Builder& b);
+  void AddCacheLayer(const Builder& b);
+  // q [T, heads · (rope + plain)] and the position's cache entry [T, rope + latent], both before
+  // rotation.
+  void Project(Pass& pass, Tensor x, Tensor& q, Tensor& entry) const;
+  // Attention to the cache of each form: `mixed` f32 [T, heads · value_dim].
+  void AttendStandard(Pass& pass, Tensor q, Tensor entry, Tensor mixed) const;
+  void AttendAbsorbed(Pass& pass, Tensor q, Tensor mixed) const;
+  void AttendLatent(Pass& pass, Tensor q, Tensor mixed) const;
+
+  int64_t key_dim() const { return config_.rope_dim + config_.plain_dim; }
+  int64_t entry_dim() const { return config_.rope_dim + config_.kv_lora_rank; }
+  bool has(MlaForm form) const { return config_.form == form || config_.form == MlaForm::kAuto; }
+
+  MlaConfig config_;
+  IndexRange heads_;   // of this rank
+  int32_t group_ = 0;  // index into the pass's cache groups
+  int32_t layer_ = 0;  // index into the pass's KV layers
+  const Rope* rope_ = nullptr;
+  // Of x: the query, or its latent, and the cache entry with the rotated key first.
+  Linear down_;
+  RmsNorm q_norm_;
+  Linear q_up_;
+  RmsNorm latent_norm_;
+  // By head, rows and columns of kv_b_proj: [plain, latent], its transpose, and [value, latent].
+  WeightList keys_;
+  WeightList queries_;
+  WeightList values_;
+  Linear output_;
+};
+
+}  // namespace tokamak::nn

@@ -1,0 +1,148 @@
+// Activate, Clamp and the activations that few families have, on every backend, against formulas in
+// double.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "ops/testing/memory_source.h"
+#include "ops/testing/op_harness.h"
+
+namespace tokamak {
+namespace {
+
+class ActivationOps : public OpTest {
+ protected:
+  void SetUp() override {
+    OpTest::SetUp();
+    if (IsSkipped()) return;
+    if (!Make(1)->has_extras()) GTEST_SKIP() << GetParam().name << " has no extras";
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, ActivationOps, ::testing::ValuesIn(OpBackends()), OpBackendName);
+
+// Every step of 2^-9 in [-14, 14], extremes, and a number that no vector width divides.
+std::vector<float> WholeRange() {
+  std::vector<float> values;
+  for (float x = -14; x <= 14; x += 0x1p-9f) values.push_back(x);
+  for (const float x : {0.0f, 1e-40f, 1e-20f, 1e-6f, 100.0f, 1e18f, 1e30f, 3e38f}) {
+    values.push_back(x);
+    values.push_back(-x);
+  }
+  return values;
+}
+
+std::vector<float> RunActivate(Ops& ops, Activation activation, const std::vector<float>& x) {
+  OpRunner run(ops);
+  const auto width = static_cast<int64_t>(x.size());
+  const Activate op = {
+      .x = run.Floats(x, {1, width}), .activation = activation, .out = run.Output({1, width})};
+  run.Run(op);
+  return run.Download(op.out);
+}
+
+double Exact(Activation activation, double x) {
+  if (activation == Activation::kGelu) return x * 0.5 * std::erfc(-x * M_SQRT1_2);
+  const double inner =
+      activation == Activation::kSilu ? x : 2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+  return x / (1 + std::exp(-inner));
+}
+
+TEST_P(ActivationOps, ActivateIsAccurateOverTheWholeRange) {
+  const auto ops = Make(2);
+  const std::vector<float> x = WholeRange();
+  for (const Activation activation :
+       {Activation::kGelu, Activation::kGeluTanh, Activation::kSilu}) {
+    WorstError worst(fmt::format("{} activation {}", ops->name(), static_cast<int>(activation)));
+    const std::vector<float> actual = RunActivate(*ops, activation, x);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double value = x[i], expected = Exact(activation, value);
+      // An error of the exponent is a relative one of the result: x² / 2 of gelu; of gelu_tanh, u.
+      const double exponent = activation == Activation::kGelu
+                                  ? value * value
+                                  : (activation == Activation::kSilu
+                                         ? 0
+                                         : 8 * std::abs(value + 0.045 * value * value * value));
+      const double relative = std::min(kUnit * (12 + exponent), 1.0);
+      worst.Compare(actual[i], static_cast<float>(expected),
+                    value > 0 ? 12 * kUnit * expected : relative * std::abs(expected) + 1e-36,
+                    fmt::format("of {}", value));
+    }
+  }
+  EXPECT_TRUE(std::isnan(RunActivate(*ops, Activation::kGelu, {NAN})[0]));
+}
+
+TEST_P(ActivationOps, GatesMatchTheFormulas) {
+  const auto ops = Make(2);
+  std::mt19937_64 random(1);
+  WorstError worst(fmt::format("{} gates", ops->name()));
+  for (const Activation activation : {Activation::kGelu, Activation::kClampedSwiglu}) {
+    for (const int64_t rows : {0, 1, 3, 33}) {
+      for (const int64_t width : {1, 19, 1536}) {
+        // Many values lie beyond the limit, on both sides.
+        const std::vector<float> both = RandomFloats(random, rows * 2 * width, 8.0f);
+        OpRunner run(*ops);
+        const GatedActivation op = {.gate_up = run.Floats(both, {rows, 2 * width}),
+                                    .activation = activation,
+                                    .out = run.Output({rows, width}),
+                                    .limit = 7,
+                                    .alpha = 1.702f};
+        run.Run(op);
+        const std::vector<float> actual = run.Download(op.out);
+        for (int64_t i = 0; i < rows * width; ++i) {
+          const auto at = static_cast<size_t>(i / width * 2 * width + i % width);
+          double gate = both[at], up = both[at + static_cast<size_t>(width)];
+          double expected = Exact(Activation::kGelu, gate) * up;
+          if (activation == Activation::kClampedSwiglu) {
+            gate = std::min(gate, 7.0);
+            up = std::clamp(up, -7.0, 7.0);
+            expected = (up + 1) * gate / (1 + std::exp(-double{1.702f} * gate));
+          }
+          worst.Compare(actual[static_cast<size_t>(i)], static_cast<float>(expected),
+                        kUnit * (14 + gate * gate) * std::abs(expected) + 1e-36,
+                        fmt::format("{}x{} [{}]", rows, width, i));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ActivationOps, ActivateRoundsToTheActivationType) {
+  const auto ops = Make(2);
+  // That such an output is wanted follows from a weight.
+  const auto weight =
+      ops->Prepare({.parts = {MemorySource::Random("weight", DType::kQ8_0, {1, 64}, 1)}});
+  ASSERT_TRUE(weight.ok());
+  std::mt19937_64 random(2);
+  const std::vector<float> x = RandomFloats(random, 3 * 64, 3.0f);
+  const auto run_to = [&](DType dtype) {
+    OpRunner run(*ops);
+    const Activate op = {.x = run.Floats(x, {3, 64}),
+                         .activation = Activation::kGelu,
+                         .out = run.Output({3, 64}, dtype)};
+    run.Run(op);
+    return run.Download(op.out);
+  };
+  for (const DType activation : GetParam().activations) {
+    EXPECT_TRUE(SameBits(run_to(activation), RoundTo(activation, run_to(DType::kF32))));
+  }
+}
+
+TEST_P(ActivationOps, ClampKeepsNanAndLimitsTheRest) {
+  const auto ops = Make(2);
+  const float inf = std::numeric_limits<float>::infinity();
+  std::vector<float> x = {0, -0.0f, 1.5f, -1.5f, 1.4999f, 2, -2, inf, -inf, NAN, 1e-40f};
+  const std::vector<float> expected = {0,     -0.0f, 1.5f,  -1.5f, 1.4999f, 1.5f,
+                                       -1.5f, 1.5f,  -1.5f, NAN,   1e-40f};
+  OpRunner run(*ops);
+  const Clamp op = {.x = run.Floats(x, {1, 11}), .limit = 1.5f};
+  run.Run(op);
+  EXPECT_TRUE(SameBits(run.Download(op.x), expected));
+}
+
+}  // namespace
+}  // namespace tokamak

@@ -1,0 +1,381 @@
+// Multi-head latent attention on every backend that has it, in its three forms, against a dense
+// computation in double.
+#include "ops/latent.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "ops/testing/memory_source.h"
+#include "ops/testing/op_harness.h"
+
+namespace tokamak {
+namespace {
+
+class LatentOps : public OpTest {
+ protected:
+  void SetUp() override {
+    OpTest::SetUp();
+    if (IsSkipped()) return;
+    ops_ = Make(2);
+    if (!ops_->has_latent()) GTEST_SKIP() << ops_->name() << " has no latent attention";
+  }
+  std::unique_ptr<Ops> ops_;
+};
+INSTANTIATE_TEST_SUITE_P(All, LatentOps, ::testing::ValuesIn(OpBackends()), OpBackendName);
+
+struct Geometry {
+  int heads = 3, rotated = 6, plain = 10, latent = 20, value = 13, block_size = 16;
+  DType cache = DType::kF32, weights = DType::kF32;
+
+  int key() const { return rotated + plain; }
+  int entry() const { return rotated + latent; }
+};
+
+struct SequenceShape {
+  int kv_length, num_queries;
+};
+
+// Entries of all sequences' positions, and queries; blocks lie scattered in the pool.
+struct LatentCase {
+  Geometry g;
+  std::vector<SequenceShape> sequences;
+  std::vector<int32_t> query_begin = {0}, kv_length, tables;
+  std::vector<int64_t> slots;  // of all positions, sequence after sequence
+  int64_t table_stride = 0, num_blocks = 0;
+  std::vector<float> entries;  // [positions, entry]
+  std::vector<float> q;        // [tokens, heads · key]
+  // By head: [plain, latent], its transpose, [value, latent].
+  std::vector<std::shared_ptr<MemorySource>> keys, queries, values;
+  float scale = 0;
+
+  int64_t num_tokens() const { return query_begin.back(); }
+};
+
+std::vector<float> Transpose(const std::vector<float>& m, int64_t rows, int64_t cols) {
+  std::vector<float> out(m.size());
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < cols; ++j) {
+      out[static_cast<size_t>(j * rows + i)] = m[static_cast<size_t>(i * cols + j)];
+    }
+  }
+  return out;
+}
+
+LatentCase RandomCase(std::mt19937_64& random, const Geometry& g,
+                      const std::vector<SequenceShape>& sequences) {
+  LatentCase c;
+  c.g = g;
+  c.sequences = sequences;
+  c.scale = 1.0f / std::sqrt(static_cast<float>(g.key()));
+  for (const SequenceShape& s : sequences) {
+    c.query_begin.push_back(c.query_begin.back() + s.num_queries);
+    c.kv_length.push_back(s.kv_length);
+    const int64_t blocks = (s.kv_length + g.block_size - 1) / g.block_size;
+    c.table_stride = std::max(c.table_stride, blocks);
+    c.num_blocks += blocks;
+  }
+  std::vector<int32_t> free(static_cast<size_t>(c.num_blocks));
+  std::iota(free.begin(), free.end(), 0);
+  std::shuffle(free.begin(), free.end(), random);
+  c.tables.assign(sequences.size() * static_cast<size_t>(c.table_stride), -1);
+  int64_t positions = 0;
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    int32_t* table = c.tables.data() + s * static_cast<size_t>(c.table_stride);
+    for (int i = 0; i < sequences[s].kv_length; ++i) {
+      if (i % g.block_size == 0) {
+        table[i / g.block_size] = free.back();
+        free.pop_back();
+      }
+      c.slots.push_back(int64_t{table[i / g.block_size]} * g.block_size + i % g.block_size);
+    }
+    positions += sequences[s].kv_length;
+  }
+  c.entries = RandomFloats(random, positions * g.entry());
+  c.q = RandomFloats(random, c.num_tokens() * g.heads * g.key(), 1.5f);
+  const float size = 1 / std::sqrt(static_cast<float>(g.latent));
+  for (int h = 0; h < g.heads; ++h) {
+    c.keys.push_back(MemorySource::Random("k", g.weights, {g.plain, g.latent}, random(), size));
+    c.values.push_back(MemorySource::Random("v", g.weights, {g.value, g.latent}, random(), size));
+    c.queries.push_back(
+        MemorySource::Quantize("q", g.weights, {g.latent, g.plain},
+                               Transpose(c.keys.back()->Dequantized(), g.plain, g.latent)));
+  }
+  return c;
+}
+
+// Σ_k m[row, k] · x[k].
+double Dot(const std::vector<float>& m, int64_t row, const float* x, int64_t cols) {
+  double sum = 0;
+  for (int64_t k = 0; k < cols; ++k) sum += double{m[static_cast<size_t>(row * cols + k)]} * x[k];
+  return sum;
+}
+
+// [tokens, heads · value].
+std::vector<float> Expected(const LatentCase& c) {
+  const Geometry& g = c.g;
+  std::vector<float> out(static_cast<size_t>(c.num_tokens() * g.heads * g.value));
+  for (int h = 0; h < g.heads; ++h) {
+    const auto k_weight = c.keys[static_cast<size_t>(h)]->Dequantized();
+    const auto v_weight = c.values[static_cast<size_t>(h)]->Dequantized();
+    int64_t first = 0;  // of the sequence's positions
+    for (size_t s = 0; s < c.sequences.size(); first += c.sequences[s++].kv_length) {
+      const int length = c.sequences[s].kv_length;
+      std::vector<double> keys, values;
+      for (int j = 0; j < length; ++j) {
+        const auto begin = c.entries.begin() + (first + j) * g.entry();
+        const std::vector<float> entry = RoundTo(g.cache, {begin, begin + g.entry()});
+        for (int i = 0; i < g.rotated; ++i) keys.push_back(entry[static_cast<size_t>(i)]);
+        const float* latent = entry.data() + g.rotated;
+        for (int i = 0; i < g.plain; ++i) keys.push_back(Dot(k_weight, i, latent, g.latent));
+        for (int i = 0; i < g.value; ++i) values.push_back(Dot(v_weight, i, latent, g.latent));
+      }
+      for (int t = 0; t < c.sequences[s].num_queries; ++t) {
+        const int64_t token = c.query_begin[s] + t;
+        const float* q = c.q.data() + (token * g.heads + h) * g.key();
+        const int seen = length - c.sequences[s].num_queries + t + 1;
+        std::vector<double> sums(static_cast<size_t>(g.value));
+        double total = 0;
+        for (int j = 0; j < seen; ++j) {
+          double score = 0;
+          for (int i = 0; i < g.key(); ++i) {
+            score += q[i] * keys[static_cast<size_t>(j) * static_cast<size_t>(g.key()) + i];
+          }
+          const double weight = std::exp(score * c.scale);
+          total += weight;
+          for (int i = 0; i < g.value; ++i) {
+            sums[static_cast<size_t>(i)] +=
+                weight * values[static_cast<size_t>(j) * static_cast<size_t>(g.value) + i];
+          }
+        }
+        float* row = out.data() + (token * g.heads + h) * g.value;
+        for (int i = 0; i < g.value; ++i) {
+          row[i] = static_cast<float>(sums[static_cast<size_t>(i)] / total);
+        }
+      }
+    }
+  }
+  return out;
+}
+
+// A case on one backend.
+class LatentRun {
+ public:
+  LatentRun(Ops& ops, const LatentCase& c) : run_(ops), c_(c), g_(c.g) {}
+
+  // min_queries as in LatentExpansion; who takes which sequence must not matter.
+  std::vector<float> Latent(int min_queries) {
+    MakePlan({.num_heads = g_.heads,
+              .num_kv_heads = 1,
+              .head_dim = g_.entry(),
+              .value_dim = g_.latent,
+              .values_in_keys = true,
+              .expansion = {min_queries, g_.plain, g_.value}});
+    const KvLayerView cache = Store(Entries(), {}, 1, g_.entry(), g_.latent, true);
+    const Tensor q = run_.Floats(c_.q, {c_.num_tokens(), int64_t{g_.heads} * g_.key()});
+    const Tensor out = run_.Output({c_.num_tokens(), int64_t{g_.heads} * g_.value});
+    const Weights keys = Prepare(c_.keys), values = Prepare(c_.values);
+    Absorbed(q, cache, out);
+    run_.Run(LatentAttention{.q = q,
+                             .cache = cache,
+                             .plan = plan_.get(),
+                             .keys = keys.pointers,
+                             .values = values.pointers,
+                             .scale = c_.scale,
+                             .out = out});
+    return run_.Download(out);
+  }
+
+  // Cached keys and values of all heads, of different sizes.
+  std::vector<float> Standard() {
+    MakePlan({.num_heads = g_.heads,
+              .num_kv_heads = g_.heads,
+              .head_dim = g_.key(),
+              .value_dim = g_.value});
+    const Tensor entries = Entries();
+    const Weights keys = Prepare(c_.keys), values = Prepare(c_.values);
+    const Tensor k = run_.Output({entries.rows(), int64_t{g_.heads} * g_.key()});
+    const Tensor v = run_.Output({entries.rows(), int64_t{g_.heads} * g_.value});
+    const HeadColumns latent = {entries, g_.rotated, 0, g_.latent};
+    run_.Run(HeadLinear{
+        .x = latent, .weights = keys.pointers, .copied = {entries, 0, 0, g_.rotated}, .out = k});
+    run_.Run(HeadLinear{.x = latent, .weights = values.pointers, .copied = {}, .out = v});
+    const KvLayerView cache = Store(k, v, g_.heads, g_.key(), g_.value, false);
+    const Tensor out = run_.Output({c_.num_tokens(), int64_t{g_.heads} * g_.value});
+    Attend(run_.Floats(c_.q, {c_.num_tokens(), int64_t{g_.heads} * g_.key()}), cache, out);
+    return run_.Download(out);
+  }
+
+ private:
+  struct Weights {
+    std::vector<std::unique_ptr<PackedWeight>> owned;
+    std::vector<const PackedWeight*> pointers;
+  };
+  Weights Prepare(const std::vector<std::shared_ptr<MemorySource>>& sources) {
+    Weights weights;
+    for (const auto& source : sources) {
+      auto weight = run_.ops().Prepare({.parts = {source}, .use = WeightUse::kRouter});
+      CHECK_MSG(weight.ok(), weight.status().ToString());
+      weights.pointers.push_back(weight->get());
+      weights.owned.push_back(*std::move(weight));
+    }
+    return weights;
+  }
+
+  Tensor Entries() {
+    return run_.Floats(c_.entries, {static_cast<int64_t>(c_.slots.size()), g_.entry()});
+  }
+
+  void MakePlan(AttentionShape shape) {
+    shape.block_size = g_.block_size;
+    shape.kv_dtype = g_.cache;
+    shape.max_seqs = static_cast<int32_t>(c_.sequences.size());
+    shape.max_tokens = static_cast<int32_t>(c_.num_tokens());
+    shape.max_blocks_per_seq = static_cast<int32_t>(c_.table_stride);
+    auto plan = run_.ops().MakePlan(shape);
+    CHECK_MSG(plan.ok(), plan.status().ToString());
+    plan_ = *std::move(plan);
+    const auto num_seqs = static_cast<int64_t>(c_.sequences.size());
+    std::vector<int32_t> rows(c_.sequences.size());
+    std::iota(rows.begin(), rows.end(), 0);
+    plan_->Fill({.query_begin = c_.query_begin,
+                 .kv_length = c_.kv_length,
+                 .device_query_begin = run_.Ints(c_.query_begin),
+                 .device_kv_length = run_.Ints(c_.kv_length),
+                 .table_rows = run_.Ints(rows),
+                 .tables = run_.Upload(c_.tables.data(), DType::kI32, {num_seqs, c_.table_stride})},
+                run_.stream());
+  }
+
+  // Writes the rows of all positions to a new cache, whose other bytes are NaN.
+  KvLayerView Store(const Tensor& k, const Tensor& v, int kv_heads, int key, int value,
+                    bool values_in_keys) {
+    const auto bytes = [&](int dim) {
+      return static_cast<int64_t>(RowBytes(g_.cache, int64_t{kv_heads} * g_.block_size * dim));
+    };
+    RopeAndStore op;
+    op.cache = {
+        .block_stride = 64 + bytes(key) + (values_in_keys ? 0 : bytes(value)) + 32,
+        .k_offset = 64,
+        .v_offset = 64 + (values_in_keys ? static_cast<int64_t>(RowBytes(g_.cache, key - value))
+                                         : bytes(key)),
+        .dtype = g_.cache,
+        .block_size = g_.block_size,
+        .num_kv_heads = kv_heads,
+        .head_dim = key,
+        .value_dim = value,
+        .values_in_keys = values_in_keys};
+    const std::vector<std::byte> poison(static_cast<size_t>(c_.num_blocks * op.cache.block_stride),
+                                        std::byte{0xff});
+    const auto size = static_cast<int64_t>(poison.size());
+    op.cache.base = static_cast<std::byte*>(run_.Upload(poison.data(), DType::kI8, {size}).data);
+    op.q = run_.Output({k.rows(), int64_t{2} * g_.key()});
+    op.q_head_dim = g_.key();
+    op.k = k;
+    op.v = v;
+    op.positions = run_.Ints(std::vector<int32_t>(c_.slots.size()));
+    op.slots = run_.Longs(c_.slots);
+    run_.Run(op);
+    return op.cache;
+  }
+
+  void Attend(const Tensor& q, const KvLayerView& cache, const Tensor& out) {
+    Attention op;
+    op.q = q;
+    op.cache = cache;
+    op.plan = plan_.get();
+    op.scale = c_.scale;
+    op.out = out;
+    run_.Run(op);
+  }
+
+  void Absorbed(const Tensor& q, const KvLayerView& cache, const Tensor& out) {
+    const Weights queries = Prepare(c_.queries), values = Prepare(c_.values);
+    const Tensor absorbed = run_.Output({c_.num_tokens(), int64_t{g_.heads} * g_.entry()});
+    run_.Run(HeadLinear{.x = {q, g_.rotated, g_.key(), g_.plain},
+                        .weights = queries.pointers,
+                        .copied = {q, 0, g_.key(), g_.rotated},
+                        .out = absorbed});
+    const Tensor latents = run_.Output({c_.num_tokens(), int64_t{g_.heads} * g_.latent});
+    Attend(absorbed, cache, latents);
+    run_.Run(HeadLinear{.x = {latents, 0, g_.latent, g_.latent},
+                        .weights = values.pointers,
+                        .copied = {},
+                        .out = out});
+  }
+
+  OpRunner run_;
+  const LatentCase& c_;
+  const Geometry& g_;
+  std::unique_ptr<AttentionPlan> plan_;
+};
+
+// Values are sums of `latent` products of size 1 / sqrt(latent), scores of `latent` and `key` ones.
+double Tolerance(const Geometry& g) { return kUnit * (64 + 4 * g.latent); }
+
+TEST_P(LatentOps, AllFormsAreTheDenseComputation) {
+  std::mt19937_64 random(11);
+  WorstError worst(fmt::format("{} latent attention", ops_->name()));
+  const std::vector<Geometry> shapes = {
+      {},
+      {.heads = 1, .rotated = 2, .plain = 1, .latent = 3, .value = 5, .block_size = 5},
+      {.heads = 20, .rotated = 32, .plain = 16, .latent = 64, .value = 48, .block_size = 32},
+      {.heads = 2, .rotated = 64, .plain = 64, .latent = 128, .value = 64}};
+  for (Geometry g : shapes) {
+    for (const DType dtype : CacheTypes(GetParam())) {
+      const int block = Info(dtype).block_elements;
+      if (g.entry() % block != 0 || g.latent % block != 0) continue;
+      g.cache = dtype;
+      const LatentCase c = RandomCase(random, g, {{1, 1}, {17, 17}, {270, 1}, {40, 30}, {261, 3}});
+      const std::vector<float> expected = Expected(c);
+      const std::string where =
+          fmt::format("{} heads, latents of {}, {}", g.heads, g.latent, Name(dtype));
+      for (const int min_queries : {0, 1, 3}) {
+        worst.Compare(LatentRun(*ops_, c).Latent(min_queries), expected, Tolerance(g),
+                      fmt::format("{}, decompressed from {} queries on", where, min_queries));
+      }
+      if (dtype != DType::kF32) continue;  // it rounds other numbers
+      worst.Compare(LatentRun(*ops_, c).Standard(), expected, Tolerance(g), where + ", standard");
+    }
+  }
+}
+
+// A row's bits do not depend on its chunk or its company, in each form.
+TEST_P(LatentOps, CutAndCompanyChangeNoBit) {
+  std::mt19937_64 random(12);
+  for (const DType dtype : CacheTypes(GetParam())) {
+    const Geometry g = {.heads = 5,
+                        .rotated = 32,
+                        .plain = 24,
+                        .latent = 64,
+                        .value = 20,
+                        .cache = dtype,
+                        .weights = DType::kBF16};
+    // The last 300 of 400 positions, then each part of them in other company.
+    const LatentCase whole = RandomCase(random, g, {{400, 300}});
+    for (const int min_queries : {0, 1}) {
+      const std::vector<float> expected = LatentRun(*ops_, whole).Latent(min_queries);
+      for (const auto& [begin, end] : std::vector<std::pair<int, int>>{{100, 101}, {250, 400}}) {
+        LatentCase part = RandomCase(random, g, {{40, 9}, {end, end - begin}});
+        part.keys = whole.keys;
+        part.queries = whole.queries;
+        part.values = whole.values;
+        std::copy_n(whole.entries.begin(), end * g.entry(), part.entries.begin() + 40 * g.entry());
+        const int64_t width = int64_t{g.heads} * g.key(), out = int64_t{g.heads} * g.value;
+        std::copy_n(whole.q.begin() + (begin - 100) * width, (end - begin) * width,
+                    part.q.begin() + 9 * width);
+        const std::vector<float> actual = LatentRun(*ops_, part).Latent(min_queries);
+        EXPECT_TRUE(SameBits(
+            {actual.begin() + 9 * out, actual.end()},
+            {expected.begin() + (begin - 100) * out, expected.begin() + (end - 100) * out}))
+            << Name(dtype) << ", positions " << begin << " to " << end;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tokamak

@@ -1,0 +1,177 @@
+// AddRmsNorm and AddLayerNorm on every backend, against the reference and the formula.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "ops/reference/reference_ops.h"
+#include "ops/testing/op_harness.h"
+
+namespace tokamak {
+namespace {
+
+class NormOps : public OpTest {};
+INSTANTIATE_TEST_SUITE_P(All, NormOps, ::testing::ValuesIn(OpBackends()), OpBackendName);
+
+struct NormCase {
+  int64_t rows, cols;
+  std::vector<float> x, residual, weight;
+  bool add;
+};
+
+// The residual and the output.
+std::pair<std::vector<float>, std::vector<float>> RunNorm(Ops& ops, const NormCase& c) {
+  OpRunner run(ops);
+  AddRmsNorm op;
+  const Tensor x = run.Floats(c.x, {c.rows, c.cols});
+  if (c.add) op.x = &x;
+  op.residual = run.Floats(c.residual, {c.rows, c.cols});
+  op.weight = run.Floats(c.weight, {c.cols});
+  op.eps = 1e-5f;
+  op.out = run.Output({c.rows, c.cols});
+  run.Run(op);
+  return {run.Download(op.residual), run.Download(op.out)};
+}
+
+TEST_P(NormOps, AddRmsNormMatchesTheReference) {
+  std::mt19937_64 random(1);
+  const auto ops = Make(2);
+  const auto reference = MakeReferenceOps();
+  WorstError worst(fmt::format("{} add_rms_norm", ops->name()));
+  for (const int64_t cols : {1, 15, 64, 576, 4099}) {
+    for (const int64_t rows : {0, 1, 3, 70}) {
+      for (const bool add : {false, true}) {
+        NormCase c = {rows,
+                      cols,
+                      RandomFloats(random, rows * cols),
+                      RandomFloats(random, rows * cols, 30.0f),
+                      RandomFloats(random, cols),
+                      add};
+        const auto expected = RunNorm(*reference, c);
+        const auto actual = RunNorm(*ops, c);
+        EXPECT_TRUE(SameBits(actual.first, expected.first));
+        const double sum_error = 2 + std::sqrt(static_cast<double>(cols)) / 2;
+        for (size_t i = 0; i < expected.second.size(); ++i) {
+          worst.Compare(actual.second[i], expected.second[i],
+                        kUnit * (4 + sum_error) * std::abs(expected.second[i]) + 1e-38,
+                        fmt::format("{}x{} [{}]", rows, cols, i));
+        }
+      }
+    }
+  }
+}
+
+struct LayerNormCase {
+  NormCase norm;
+  std::vector<float> bias;  // or none
+  bool in_place = false;
+};
+
+// The residual (unless in place) and the output.
+std::pair<std::vector<float>, std::vector<float>> RunLayerNorm(Ops& ops, const LayerNormCase& c) {
+  OpRunner run(ops);
+  AddLayerNorm op;
+  const NormCase& norm = c.norm;
+  const Tensor x = run.Floats(norm.x, {norm.rows, norm.cols});
+  if (norm.add) op.x = &x;
+  op.residual = run.Floats(norm.residual, {norm.rows, norm.cols});
+  op.weight = run.Floats(norm.weight, {norm.cols});
+  if (!c.bias.empty()) op.bias = run.Floats(c.bias, {norm.cols});
+  op.eps = 1e-5f;
+  op.out = c.in_place ? op.residual : run.Output({norm.rows, norm.cols});
+  run.Run(op);
+  return {c.in_place ? std::vector<float>() : run.Download(op.residual), run.Download(op.out)};
+}
+
+// In double, written from the formula: [rows, cols].
+std::vector<double> ExactLayerNorm(const LayerNormCase& c) {
+  const NormCase& norm = c.norm;
+  std::vector<double> out;
+  for (int64_t row = 0; row < norm.rows; ++row) {
+    std::vector<double> values;
+    double sum = 0, square_sum = 0;
+    for (int64_t i = row * norm.cols; i < (row + 1) * norm.cols; ++i) {
+      const auto at = static_cast<size_t>(i);
+      const float value = norm.add ? norm.residual[at] + norm.x[at] : norm.residual[at];
+      values.push_back(value);
+      sum += value;
+      square_sum += double{value} * value;
+    }
+    const auto n = static_cast<double>(norm.cols);
+    const double variance = std::max(0.0, square_sum / n - sum / n * (sum / n));
+    for (size_t i = 0; i < values.size(); ++i) {
+      out.push_back((values[i] - sum / n) / std::sqrt(variance + 1e-5f) * norm.weight[i] +
+                    (c.bias.empty() ? 0 : c.bias[i]));
+    }
+  }
+  return out;
+}
+
+TEST_P(NormOps, AddLayerNormMatchesTheFormula) {
+  std::mt19937_64 random(15);
+  const auto ops = Make(2);
+  if (!ops->has_extras()) GTEST_SKIP() << ops->name() << " has no extras";
+  WorstError worst(fmt::format("{} add_layer_norm", ops->name()));
+  for (const int64_t cols : {1, 15, 64, 576, 4099}) {
+    for (const int64_t rows : {0, 1, 3, 70}) {
+      for (const bool add : {false, true}) {
+        for (const bool bias : {false, true}) {
+          LayerNormCase c = {
+              .norm = {rows, cols, RandomFloats(random, rows * cols),
+                       RandomFloats(random, rows * cols, 3.0f), RandomFloats(random, cols), add},
+              .bias = bias ? RandomFloats(random, cols) : std::vector<float>()};
+          for (float& value : c.norm.residual) value += 10;  // a mean to be taken away
+          const std::vector<double> expected = ExactLayerNorm(c);
+          const auto [residual, actual] = RunLayerNorm(*ops, c);
+          ASSERT_EQ(actual.size(), expected.size());
+          // A value near the mean keeps that one's error: of 10, and of a sum in 16 lanes.
+          const double sum_error = 2 + std::sqrt(static_cast<double>(cols)) / 2;
+          const double scale = cols == 1 ? 400 : 1;  // 1 / sqrt(eps), or about 1 / deviation
+          for (size_t i = 0; i < expected.size(); ++i) {
+            worst.Compare(actual[i], static_cast<float>(expected[i]),
+                          kUnit * (20 * scale + sum_error * (4 + std::abs(expected[i]))),
+                          fmt::format("{}x{} [{}]", rows, cols, i));
+          }
+          c.in_place = true;
+          EXPECT_TRUE(SameBits(RunLayerNorm(*ops, c).second, actual));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(NormOps, ARowsBitsDependOnNothingButTheRow) {
+  std::mt19937_64 random(5);
+  const auto ops = Make(1);
+  const auto others = Make(3);
+  const NormCase norm = {90,
+                         1000,
+                         RandomFloats(random, 90000),
+                         RandomFloats(random, 90000),
+                         RandomFloats(random, 1000),
+                         true};
+  const auto all = RunNorm(*ops, norm);
+  EXPECT_TRUE(SameBits(RunNorm(*others, norm).second, all.second));
+  NormCase one = norm;
+  one.rows = 1;
+  one.x.assign(norm.x.begin() + 41000, norm.x.begin() + 42000);
+  one.residual.assign(norm.residual.begin() + 41000, norm.residual.begin() + 42000);
+  EXPECT_TRUE(SameBits(RunNorm(*others, one).second,
+                       {all.second.begin() + 41000, all.second.begin() + 42000}));
+
+  if (ops->has_extras()) {
+    LayerNormCase c = {.norm = norm, .bias = RandomFloats(random, 1000)};
+    const auto rows = RunLayerNorm(*ops, c);
+    EXPECT_TRUE(SameBits(RunLayerNorm(*others, c).second, rows.second));
+    c.norm = one;
+    EXPECT_TRUE(SameBits(RunLayerNorm(*others, c).second,
+                         {rows.second.begin() + 41000, rows.second.begin() + 42000}));
+  }
+}
+
+}  // namespace
+}  // namespace tokamak

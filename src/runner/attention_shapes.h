@@ -1,0 +1,16 @@
+// What a model's cache groups ask of attention in a runner of a given shape.
+#pragma once
+
+#include <vector>
+
+#include "nn/cache_layout.h"
+#include "ops/attention.h"
+#include "runner/runner.h"
+
+namespace tokamak {
+
+// One per cache group. kUnimplemented when the layers of a group differ in shape.
+Result<std::vector<AttentionShape>> AttentionShapes(const nn::CacheLayout& cache,
+                                                    const RunnerShape& shape);
+
+}  // namespace tokamak

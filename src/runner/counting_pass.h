@@ -1,0 +1,42 @@
+// A pass of a model on the backend that only counts: nothing has memory behind it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "models/model.h"
+#include "ops/count/count_ops.h"
+#include "runner/runner.h"
+#include "tensor/arena.h"
+
+namespace tokamak {
+
+class CountingPass {
+ public:
+  // kUnimplemented when the layers of a cache group differ in shape. Of `num_tokens` tokens, the
+  // last `num_logits` of which want logits. `count` outlives it.
+  static Result<std::unique_ptr<CountingPass>> Make(const nn::CacheLayout& cache, CountOps& count,
+                                                    const RunnerShape& shape, int64_t num_tokens,
+                                                    int64_t num_logits);
+
+  // Which tokens are whose, for counting attention: sequence s has the queries
+  // [query_begin[s], query_begin[s + 1]), the last of its kv_length[s] positions.
+  void Fill(std::span<const int32_t> query_begin, std::span<const int32_t> kv_length);
+
+  nn::Pass& pass() { return pass_; }
+  const Arena& arena() const { return arena_; }
+
+ private:
+  CountingPass(CountOps& count, int64_t num_tokens, int64_t num_logits);
+
+  const std::unique_ptr<Stream> stream_;
+  Arena arena_ = Arena::Counting();
+  std::vector<std::unique_ptr<AttentionPlan>> plans_;
+  std::vector<nn::PassGroup> groups_;
+  std::vector<KvLayerView> layers_;
+  nn::Pass pass_;
+};
+
+}  // namespace tokamak

@@ -1,0 +1,109 @@
+// From token ids to vectors: a model that was loaded to embed, its pooling, and a cache that lasts
+// as long as a batch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "models/model.h"
+#include "ops/ops.h"
+#include "runner/kv_pool.h"
+#include "runner/runner.h"
+#include "tensor/arena.h"
+#include "tokamak/status.h"
+#include "weights/embedding_spec.h"
+
+namespace tokamak {
+
+struct EmbeddingShape {
+  int32_t max_tokens = 512;  // in one step; of an encoder at least max_length
+  int32_t max_texts = 64;    // in one batch
+  int32_t max_length = 0;    // tokens of one text
+  int32_t block_size = 16;   // positions per block
+  DType kv_dtype = DType::kF32;
+  Pooling pooling = Pooling::kMean;
+  bool normalize = true;
+};
+
+// What the caches, plans and passes of such a runner are made with.
+RunnerShape ToRunnerShape(const EmbeddingShape& shape);
+
+// Bytes of device memory beside the weights. Runs the model on a backend that only counts.
+struct EmbeddingMemory {
+  int64_t arena_bytes = 0;    // activations of one step
+  int64_t cache_bytes = 0;    // keys and values of one batch; touched as far as texts reach
+  int64_t staging_bytes = 0;  // a packed step and its block tables
+  int32_t num_blocks = 0;     // of all cache groups
+};
+Result<EmbeddingMemory> PlanEmbedding(const Model& model, const EmbeddingShape& shape);
+
+// A text's vector is the same bits in any batch.
+// Owner: one thread.
+class EmbeddingRunner {
+ public:
+  using Text = std::span<const int32_t>;  // token ids in [0, vocab_size), at least one
+
+  // `model` was loaded to embed, with `ops`. kInvalidArgument for an encoder whose longest text
+  // does not fit into a step; kResourceExhausted when memory runs out.
+  static Result<std::unique_ptr<EmbeddingRunner>> Create(std::unique_ptr<Ops> ops,
+                                                         std::unique_ptr<const Model> model,
+                                                         const EmbeddingShape& shape);
+  ~EmbeddingRunner();
+
+  const EmbeddingShape& shape() const { return shape_; }
+  int64_t bytes() const { return bytes_; }  // of memory that it took, weights apart
+  int32_t dimensions() const { return model_->spec().hidden_size; }
+
+  // One vector per text, each of dimensions() values: at most max_texts texts, together of at most
+  // max_tokens tokens, or one alone of up to max_length, which runs in several steps. Not finite
+  // where the model's own numbers are not. An error is of the device.
+  Result<std::vector<std::vector<float>>> Run(std::span<const Text> texts);
+
+ private:
+  // Tokens [begin, end) of every text, which follow those that are in the cache.
+  struct Chunk {
+    int32_t begin = 0;
+    int32_t end = 0;
+  };
+  // Where the parts of a step lie on the device, in bytes.
+  struct Layout {
+    int64_t token_ids = 0, positions = 0, rows = 0, query_begin = 0, kv_length = 0;
+    int64_t table_rows = 0, slots = 0, tables = 0, bytes = 0;
+  };
+
+  EmbeddingRunner(std::unique_ptr<Ops> ops, std::unique_ptr<const Model> model,
+                  const EmbeddingShape& shape, KvPool pool);
+  Status Init(const EmbeddingMemory& memory);
+  int32_t max_blocks() const;  // of one text
+  void AssignBlocks(std::span<const Text> texts);
+  // Packs a step of one chunk per text and uploads it.
+  void Pack(std::span<const Text> texts, Chunk chunk);
+  nn::Pass MakePass();
+  Status Step(std::span<const Text> texts, Chunk chunk, std::vector<std::vector<double>>& sums);
+  std::vector<float> Finish(const std::vector<double>& sum, size_t num_tokens) const;
+
+  const std::unique_ptr<Ops> ops_;
+  const std::unique_ptr<const Model> model_;
+  const EmbeddingShape shape_;
+  const bool causal_;
+  KvPool pool_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Arena> arena_;
+  std::vector<std::unique_ptr<AttentionPlan>> plans_;  // per cache group
+  std::vector<nn::PassGroup> groups_;
+  Buffer device_;   // a packed step
+  Buffer staging_;  // the same on the host
+  int64_t bytes_ = 0;
+  Layout layout_;
+  // The step at hand.
+  std::vector<int32_t> first_block_;  // [texts], of each group's share of the pool
+  std::vector<int32_t> token_ids_, positions_, rows_, query_begin_, kv_length_, table_rows_;
+  std::vector<int32_t> row_texts_;            // [rows]: whose hidden state it is
+  std::vector<std::vector<int64_t>> slots_;   // [groups][tokens]
+  std::vector<std::vector<int32_t>> tables_;  // [groups][texts · max_blocks]
+  std::vector<float> hidden_;                 // [rows · dimensions]
+};
+
+}  // namespace tokamak

@@ -1,0 +1,162 @@
+// What answers hold beside their text: tool calls, reasoning, timings; and the small paths.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "server/testing/server_fixture.h"
+
+namespace tokamak {
+namespace {
+
+using Json = nlohmann::json;
+
+// The fake engine answers with the prompt: a template that writes nothing but what the user said
+// makes it say that.
+constexpr char kEcho[] = "{{ messages[0].content }}{# <tool_call> </think> #}";
+constexpr char kChat[] = "/v1/chat/completions";
+constexpr char kToolCall[] =
+    "Hm.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 1}}\n</tool_call>";
+
+class AnswersTest : public ServerFixture {
+ protected:
+  // A body that asks for `text` to be said and whatever `more` has.
+  static std::string Body(const std::string& text, const Json& more = Json::object()) {
+    Json body = {{"messages", {{{"role", "user"}, {"content", text}}}},
+                 {"max_tokens", text.size()},
+                 {"tools", {{{"type", "function"}, {"function", {{"name", "f"}}}}}}};
+    body.update(more);
+    return body.dump();
+  }
+};
+
+TEST_F(AnswersTest, ReadsToolCalls) {
+  engine_.SetChatTemplate(kEcho);
+  Start();
+  const auto response = Connect().Post(kChat, Body(kToolCall));
+  ASSERT_EQ(response.status, 200) << response.body;
+  const Json choice = Json::parse(response.body)["choices"][0];
+  EXPECT_EQ(choice["message"]["content"], "Hm.");
+  const Json& call = choice["message"]["tool_calls"].at(0);
+  EXPECT_EQ(call["type"], "function");
+  EXPECT_EQ(call["function"]["name"], "f");
+  EXPECT_EQ(call["function"]["arguments"], "{\"n\":1}");
+  EXPECT_THAT(call["id"].get<std::string>(), testing::StartsWith("call_"));
+  // The fake engine ends because of max_tokens, and that is what the answer says.
+  EXPECT_EQ(choice["finish_reason"], "length");
+}
+
+TEST_F(AnswersTest, StreamsAToolCallInOnePieceAndNoPieceOfItsMarkers) {
+  engine_.SetChatTemplate(kEcho);
+  Start();
+  const auto response = Connect().Post(kChat, Body(kToolCall, {{"stream", true}}));
+  std::string content;
+  Json calls = Json::array();
+  size_t at = 0;
+  for (size_t end; (end = response.body.find("\n\n", at)) != std::string::npos; at = end + 2) {
+    const std::string data = response.body.substr(at + 6, end - at - 6);
+    if (data == "[DONE]") break;
+    const Json delta = Json::parse(data)["choices"][0]["delta"];
+    if (delta.contains("content")) content += delta["content"].get<std::string>();
+    if (delta.contains("tool_calls")) {
+      for (const Json& call : delta["tool_calls"]) calls.push_back(call);
+    }
+  }
+  EXPECT_EQ(content, "Hm.");
+  ASSERT_EQ(calls.size(), 1u) << response.body;
+  EXPECT_EQ(calls[0]["index"], 0);
+  EXPECT_EQ(calls[0]["function"]["arguments"], "{\"n\":1}");
+}
+
+TEST_F(AnswersTest, LeavesCallsInTheTextWithoutToolsOrAParser) {
+  engine_.SetChatTemplate(kEcho);
+  Start();
+  for (const Json& more : {Json{{"tool_choice", "none"}}, Json{{"tools", nullptr}}}) {
+    const auto response = Connect().Post(kChat, Body(kToolCall, more));
+    const Json message = Json::parse(response.body)["choices"][0]["message"];
+    EXPECT_EQ(message["content"], kToolCall);
+    EXPECT_FALSE(message.contains("tool_calls"));
+  }
+}
+
+TEST_F(AnswersTest, SeparatesReasoningFromContent) {
+  engine_.SetChatTemplate(kEcho);
+  Start();
+  const auto response = Connect().Post(kChat, Body("<think>\nHm.\n</think>\n\nYes."));
+  const Json message = Json::parse(response.body)["choices"][0]["message"];
+  EXPECT_EQ(message["reasoning_content"], "Hm.");
+  EXPECT_EQ(message["content"], "Yes.");
+}
+
+TEST_F(AnswersTest, RefusesParsersThatThereAreNot) {
+  ServerOptions options;
+  options.port = 0;
+  options.parsers.tool_calls = "pythonic";
+  const auto server = Server::Create(engine_, std::move(options));
+  ASSERT_FALSE(server.ok());
+  EXPECT_THAT(server.status().message(), testing::HasSubstr("--tool-call-parser"));
+}
+
+TEST_F(AnswersTest, GivesTimingsWhereTheyAreAskedFor) {
+  Start();
+  const char* paths[] = {"/v1/completions", kChat};
+  for (const char* path : paths) {
+    const bool chat = path == kChat;
+    Json body = {{"max_tokens", 3}, {"timings", true}};
+    if (chat) body["messages"] = {{{"role", "user"}, {"content", "a"}}};
+    if (!chat) body["prompt"] = "abc";
+    const Json whole = Json::parse(Connect().Post(path, body.dump()).body);
+    for (const char* name :
+         {"queued_ms", "prefill_ms", "decode_ms", "preemptions", "steps", "cached_tokens"}) {
+      EXPECT_TRUE(whole["timings"].contains(name)) << whole;
+    }
+    body["stream"] = true;
+    const std::string stream = Connect().Post(path, body.dump()).body;
+    // In the last event before [DONE] and in no other.
+    const size_t timings = stream.find("\"timings\"");
+    ASSERT_NE(timings, std::string::npos) << stream;
+    EXPECT_EQ(stream.find("\"timings\"", timings + 1), std::string::npos);
+    EXPECT_EQ(stream.find("\n\ndata: {", timings), std::string::npos);
+    body.erase("timings");
+    EXPECT_EQ(Connect().Post(path, body.dump()).body.find("timings"), std::string::npos);
+  }
+}
+
+TEST_F(AnswersTest, Tokenizes) {
+  Start();
+  HttpClient client = Connect();
+  auto response = client.Post("/tokenize", R"({"text": "ab", "return_pieces": true})");
+  ASSERT_EQ(response.status, 200) << response.body;
+  EXPECT_EQ(Json::parse(response.body),
+            Json::parse(R"({"count": 2, "max_model_len": 4096, "tokens": [97, 98], "pieces": [
+              {"id": 97, "text": "a", "bytes": [97]}, {"id": 98, "text": "b", "bytes": [98]}]})"));
+  response = client.Post("/tokenize", R"({"messages": [{"role": "user", "content": "x"}]})");
+  const Json tokens = Json::parse(response.body)["tokens"];
+  EXPECT_EQ(engine_.Detokenize(tokens.get<std::vector<int32_t>>()),
+            "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n");
+  response = client.Post("/detokenize", R"({"tokens": [104, 105]})");
+  EXPECT_EQ(Json::parse(response.body), Json({{"text", "hi"}}));
+  response = client.Post("/detokenize", R"({"tokens": [104, 256]})");
+  EXPECT_EQ(response.status, 400);
+  EXPECT_EQ(Json::parse(response.body)["error"]["param"], "tokens");
+  EXPECT_EQ(client.Post("/tokenize", R"({"text": "a", "model": "b"})").status, 404);
+  EXPECT_EQ(client.Get("/tokenize").status, 405);
+}
+
+TEST_F(AnswersTest, FindsModelsByName) {
+  ServerOptions options;
+  options.model_id = "org/a model";
+  Start(std::move(options));
+  for (const char* path : {"/v1/models/org/a%20model", "/v1/models/org%2Fa%20model"}) {
+    const auto response = Connect().Get(path);
+    ASSERT_EQ(response.status, 200) << path << response.body;
+    EXPECT_EQ(Json::parse(response.body)["id"], "org/a model");
+  }
+  for (const char* path : {"/v1/models/", "/v1/models/org", "/v1/models/%", "/v1/models/%zz"}) {
+    EXPECT_EQ(Connect().Get(path).status, 404) << path;
+  }
+  EXPECT_EQ(Connect().Get("/openapi.json").status, 200);
+}
+
+}  // namespace
+}  // namespace tokamak

@@ -1,0 +1,63 @@
+// /debug/state: what the engine is doing, in detail, as JSON for people and pages that watch.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/transport/http.h"
+#include "tokamak/engine.h"
+
+namespace tokamak {
+
+struct DebugStateInfo {
+  std::string version;   // of the program
+  std::string model_id;  // as clients call it
+  double started = 0;    // the server, seconds since 1970
+};
+
+// Per second, over about the last second.
+struct DebugRates {
+  double prompt_tok_s = 0;
+  double output_tok_s = 0;
+  double steps_s = 0;
+  double weight_gb_s = 0;
+  double kv_gb_s = 0;
+};
+DebugRates RatesBetween(const EngineSnapshot& before, const EngineSnapshot& after,
+                        const ModelInfo& model);
+
+std::string FormatDebugState(const EngineSnapshot& snapshot, const DebugRates& rates,
+                             const ModelInfo& model, const std::string& fingerprint,
+                             const DebugStateInfo& info);
+
+// Used on the I/O thread alone. Asks the engine for a snapshot when a client asks, so that without
+// clients nothing happens; all clients that wait get the same one. The engine outlives it.
+class DebugState : public std::enable_shared_from_this<DebugState> {
+ public:
+  // `post_after` runs work on the I/O thread, as long as the server lives.
+  using PostAfter = std::function<void(double seconds, std::function<void()> work)>;
+  DebugState(Engine& engine, DebugStateInfo info, PostAfter post_after)
+      : engine_(engine), info_(std::move(info)), post_after_(std::move(post_after)) {}
+
+  void Handle(std::shared_ptr<HttpExchange> exchange);
+
+ private:
+  void OnSnapshot(std::shared_ptr<const EngineSnapshot> snapshot);
+  void OnTimeout(uint64_t question);
+  void AnswerAll();
+
+  Engine& engine_;
+  const DebugStateInfo info_;
+  const PostAfter post_after_;
+  std::vector<std::shared_ptr<HttpExchange>> waiting_;
+  bool asked_ = false;  // the engine has been, and has not answered
+  uint64_t num_questions_ = 0;
+  std::deque<std::shared_ptr<const EngineSnapshot>> history_;  // of the last second or so
+  std::string body_;                                           // of the latest; empty: none yet
+};
+
+}  // namespace tokamak

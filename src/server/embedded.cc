@@ -1,0 +1,80 @@
+// The public EmbeddedServer: a Server and its I/O thread.
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "base/mutex.h"
+#include "server/server.h"
+#include "tokamak/server.h"
+
+namespace tokamak {
+namespace {
+
+class ThreadedServer final : public EmbeddedServer {
+ public:
+  explicit ThreadedServer(std::unique_ptr<Server> server)
+      : server_(std::move(server)), thread_([this] { Serve(); }) {}
+  ~ThreadedServer() override {
+    server_->Shutdown();
+    server_->Shutdown();
+    thread_.join();
+  }
+
+  uint16_t port() const override { return server_->port(); }
+  void Shutdown() override { server_->Shutdown(); }
+  void Reload() override { server_->Reload(); }
+  Status Wait() override EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    while (!ended_) changed_.Wait(mutex_);
+    return status_;
+  }
+
+ private:
+  void Serve() EXCLUDES(mutex_) {
+    Status status = server_->Run();
+    MutexLock lock(mutex_);
+    status_ = std::move(status);
+    ended_ = true;
+    changed_.NotifyAll();
+  }
+
+  const std::unique_ptr<Server> server_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool ended_ GUARDED_BY(mutex_) = false;
+  Status status_ GUARDED_BY(mutex_);
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace
+
+Result<std::unique_ptr<EmbeddedServer>> EmbeddedServer::Start(
+    Engine& engine, const EmbeddedServerOptions& options) {
+  if (options.max_connections < 1 || options.max_connections_per_client < 1 ||
+      options.max_body_bytes < 1 || options.max_choices < 1 || options.max_output_tokens < 0) {
+    return InvalidArgument("the limits of a server must be at least 1 (max_output_tokens: 0)");
+  }
+  ServerOptions server;
+  server.host = options.host;
+  server.port = options.port;
+  server.api_key_file = options.api_key_file;
+  server.insecure = options.insecure;
+  server.tls_cert_file = options.tls_cert_file;
+  server.tls_key_file = options.tls_key_file;
+  server.allowed_hosts = options.allowed_hosts;
+  server.cors_origins = options.cors_origins;
+  server.page = options.page;
+  server.model_id = options.model_id;
+  server.access_log = options.access_log;
+  server.drain_seconds = options.drain_seconds;
+  server.handle_signals = false;
+  server.limits.max_connections = options.max_connections;
+  server.limits.max_connections_per_client = options.max_connections_per_client;
+  server.limits.max_body_bytes = options.max_body_bytes;
+  server.requests.max_choices = options.max_choices;
+  server.requests.max_output_tokens = options.max_output_tokens;
+  ASSIGN_OR_RETURN(std::unique_ptr<Server> made, Server::Create(engine, std::move(server)));
+  return std::unique_ptr<EmbeddedServer>(new ThreadedServer(std::move(made)));
+}
+
+}  // namespace tokamak

@@ -1,0 +1,33 @@
+// The calls of /v1/embeddings: what they ask, and their answers.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tokamak/embed.h"
+#include "tokamak/status.h"
+
+namespace tokamak {
+
+struct EmbeddingCall {
+  std::string model;         // empty: whichever is served
+  EmbeddingRequest request;  // inputs as the client sent them
+  bool base64 = false;       // vectors as the base64 of little-endian f32; else as numbers
+  bool timings = false;      // extension: where the time went, beside the usage
+  std::vector<std::string> unknown_fields;
+};
+
+// Errors as those of openai_request.h.
+Result<EmbeddingCall> ParseEmbeddingCall(const std::string& body);
+std::vector<std::string> KnownEmbeddingFields();
+
+// What an answer repeats of its call.
+struct EmbeddingHead {
+  std::string model;
+  std::string system_fingerprint;
+  bool base64 = false;
+  bool timings = false;
+};
+std::string FormatEmbeddings(const EmbeddingHead& head, const EmbeddingOutput& output);
+
+}  // namespace tokamak

@@ -1,0 +1,93 @@
+// One answer while it is being generated. It goes on when another conversation is shown.
+import {ApiError, chat} from './api.js';
+import {contentOf} from './store.js';
+
+const SAVE_EVERY = 1000;  // ms
+
+// Events: 'update' (more text), 'end'. `requestId` is the server's name for it, once known.
+export class Answer extends EventTarget {
+  #abort = new AbortController();
+  #store;
+  #model;
+
+  constructor(store, conversation, message, model) {
+    super();
+    this.#store = store;
+    this.#model = model;
+    this.conversation = conversation;
+    this.message = message;
+    this.version = message.versions[message.at];
+    this.requestId = '';
+  }
+
+  stop() {
+    this.#abort.abort();
+  }
+
+  async run() {
+    const {version} = this;
+    const started = performance.now();
+    let first = 0;
+    let saved = started;
+    const figures = version.figures = {};
+    try {
+      for await (const event of chat(this.#body(), this.#abort.signal)) {
+        this.requestId ||= event.id ?? '';
+        if (event.seed !== undefined) figures.seed = event.seed;
+        if (event.usage) {
+          figures.prompt = event.usage.prompt_tokens;
+          figures.tokens = event.usage.completion_tokens;
+          figures.cached = event.usage.prompt_tokens_details?.cached_tokens ?? 0;
+        }
+        const choice = event.choices?.[0];
+        if (choice?.finish_reason === 'length') version.state = 'length';
+        if (!choice?.delta?.content) continue;
+        first ||= performance.now();
+        version.content += choice.delta.content;
+        this.dispatchEvent(new Event('update'));
+        if (performance.now() - saved > SAVE_EVERY) {
+          saved = performance.now();
+          this.#store.save(this.conversation, {touch: false});
+        }
+      }
+      if (version.state === 'running') version.state = 'done';
+    } catch (error) {
+      this.#fail(error);
+    }
+    if (first) {
+      figures.first = (first - started) / 1000;
+      figures.seconds = (performance.now() - first) / 1000;
+    }
+    this.#store.save(this.conversation);
+    this.dispatchEvent(new Event('end'));
+  }
+
+  #fail(error) {
+    const {version} = this;
+    if (error.name === 'AbortError') {
+      version.state = 'stopped';
+      return;
+    }
+    version.state = 'error';
+    version.error = error.message;
+    this.needsKey = error instanceof ApiError && error.status === 401;
+    if (!(error instanceof ApiError)) console.error(error);
+  }
+
+  #body() {
+    const {messages, settings} = this.conversation;
+    const {system, ...sampling} = settings;
+    const before = [];
+    for (const message of messages.slice(0, messages.indexOf(this.message))) {
+      const content = contentOf(message);
+      if (!content) continue;  // an answer that failed
+      const last = before.at(-1);
+      // Templates insist on roles that alternate.
+      if (last?.role === message.role) last.content += `\n\n${content}`;
+      else before.push({role: message.role, content});
+    }
+    if (system) before.unshift({role: 'system', content: system});
+    const model = this.#model();
+    return {...(model && {model}), messages: before, ...sampling};
+  }
+}

@@ -1,0 +1,272 @@
+// Puts the page together: who hears of what, the keyboard, the drawers, the colours.
+import {apiKey, call} from './api.js';
+import {Chat} from './chat.js';
+import {askForKey, describeSettings, editSettings, wireDialogs} from './dialogs.js';
+import {$, setText} from './dom.js';
+import {EnginePanel} from './engine.js';
+import {ConversationList} from './list.js';
+import {Store, contentOf, titleOf} from './store.js';
+
+const store = new Store();
+let model = '';
+const chat = new Chat(store, () => model);
+const engine = new EnginePanel(() => chat.requestIds());
+const list = new ConversationList(store, chat, open);
+const wide = matchMedia('(min-width: 1200px)');   // else the engine is a drawer,
+const narrow = matchMedia('(max-width: 799px)');  // and then the list as well
+
+function open(conversation) {
+  chat.show(conversation);
+  const drawer = openDrawer();
+  showList(false);
+  if (matchMedia('(hover: hover)').matches) $('input').focus();
+  else if (drawer === 'list') $('toggle-list').focus();
+}
+
+// The message box.
+
+function fit() {
+  const input = $('input');
+  input.style.setProperty('height', 'auto');
+  input.style.setProperty('height', `${input.scrollHeight + 2}px`);
+}
+
+function submit() {
+  if (!chat.send($('input').value)) return;
+  $('input').value = '';
+  fit();
+  engine.wake();
+}
+
+$('input').addEventListener('input', fit);
+$('composer').addEventListener('submit', (event) => {
+  event.preventDefault();
+  submit();
+});
+$('input').addEventListener('keydown', (event) => {
+  if (event.isComposing) return;  // an input method is choosing a character
+  if (event.key === 'Enter' && !event.shiftKey) {
+    event.preventDefault();
+    submit();
+  } else if (event.key === 'ArrowUp' && $('input').value === '') {
+    event.preventDefault();
+    chat.editLast();
+  }
+});
+$('stop').addEventListener('click', () => {
+  chat.stop();
+  $('input').focus();
+});
+$('show-settings').addEventListener('click', showSettings);
+
+function showSettings() {
+  editSettings(chat.conversation.settings, (settings) => {
+    chat.conversation.settings = settings;
+    store.settings = settings;
+    store.save(chat.conversation, {touch: false});
+    showConversation();
+  });
+}
+
+function showConversation() {
+  const running = chat.isRunning();
+  $('stop').hidden = !running;
+  $('send').hidden = running;
+  setText($('show-settings'), describeSettings(chat.conversation.settings));
+  const title = titleOf(chat.conversation);
+  document.title = chat.conversation.messages.length ? `${title} · tokamak` : 'tokamak';
+}
+
+chat.addEventListener('change', showConversation);
+chat.addEventListener('ended', ({detail: answer}) => {
+  engine.wake();
+  if (answer.conversation !== chat.conversation) return;
+  // Once, when it is complete: token by token nobody could listen to.
+  const {state, error} = answer.version;
+  setText($('announce'), state === 'error' ? `No answer: ${error}`
+      : `${state === 'stopped' ? 'Answer stopped' : 'Answer'}: ${contentOf(answer.message)}`);
+});
+store.addEventListener('full', () => {
+  showBanner('This browser has no room for more: export or delete conversations to keep new ones.');
+});
+store.addEventListener('other-tab', ({detail: id}) => {
+  if (id !== chat.conversation.id || chat.isRunning()) return;
+  chat.show(store.get(id) ?? store.list()[0] ?? store.create());
+});
+
+function showBanner(text) {
+  $('banner').hidden = !text;
+  setText($('banner'), text);
+}
+
+// The key.
+
+let asking = false;
+async function needKey(text) {
+  if (asking) return;
+  asking = true;
+  const changed = await askForKey(text);
+  asking = false;
+  if (changed) {
+    loadModel();
+    engine.wake();
+  }
+}
+chat.addEventListener('key', () => needKey(apiKey() ? 'The server does not accept this key.'
+                                                    : 'This server asks for a key.'));
+engine.addEventListener('key', () => { $('show-key').hidden = false; });
+$('show-key').addEventListener('click', () => needKey('Sent to this server alone.'));
+
+async function loadModel() {
+  try {
+    const models = await (await call('/v1/models')).json();
+    model = models.data[0].id;
+    setText($('model'), model);
+    showBanner('');
+  } catch (error) {
+    if (error.status === 401) {
+      $('show-key').hidden = false;
+      needKey(apiKey() ? 'The server does not accept this key.' : 'This server asks for a key.');
+    } else {
+      showBanner(error.message);
+      setTimeout(loadModel, 3000);
+    }
+  }
+}
+
+// Drawers. One that covers the page is a dialog: what it covers can neither be reached nor read.
+
+function openDrawer() {
+  const {classList} = document.body;
+  if (narrow.matches && classList.contains('show-list')) return 'list';
+  return !wide.matches && classList.contains('show-engine') ? 'engine' : '';
+}
+
+function showEngine(show) {
+  if (show) document.body.classList.remove('show-list');
+  document.body.classList.toggle(wide.matches ? 'no-engine' : 'show-engine', wide.matches !== show);
+  update();
+}
+
+function engineShown() {
+  const {classList} = document.body;
+  return wide.matches ? !classList.contains('no-engine') : classList.contains('show-engine');
+}
+
+function showList(show) {
+  if (show) document.body.classList.remove('show-engine');
+  document.body.classList.toggle('show-list', show);
+  update();
+}
+
+function update() {
+  const drawer = openDrawer();
+  const shown = engineShown();
+  engine.visible = shown;
+  $('toggle-engine').setAttribute('aria-expanded', shown);
+  $('toggle-list').setAttribute('aria-expanded', drawer === 'list');
+  $('scrim').hidden = !drawer;
+  for (const part of document.querySelectorAll('.skip, .top, #list, #chat, #engine')) {
+    const modal = drawer !== '' && part.id === drawer;
+    part.inert = drawer !== '' && !modal;
+    if (modal) {
+      part.setAttribute('role', 'dialog');
+      part.setAttribute('aria-modal', 'true');
+    } else {
+      part.removeAttribute('role');
+      part.removeAttribute('aria-modal');
+    }
+  }
+}
+
+$('toggle-engine').addEventListener('click', () => {
+  showEngine(!engineShown());
+  if (openDrawer() === 'engine') $('close-engine').focus();
+});
+$('close-engine').addEventListener('click', () => {
+  showEngine(false);
+  $('toggle-engine').focus();
+});
+$('toggle-list').addEventListener('click', () => {
+  showList(openDrawer() !== 'list');
+  if (openDrawer() === 'list') $('new').focus();
+});
+$('close-list').addEventListener('click', closeDrawers);
+$('scrim').addEventListener('click', closeDrawers);
+for (const width of [wide, narrow]) {
+  width.addEventListener('change', () => {
+    document.body.classList.remove('show-engine', 'no-engine', 'show-list');
+    update();
+  });
+}
+
+// Whether there was one to close.
+function closeDrawers() {
+  const drawer = openDrawer();
+  if (!drawer) return false;
+  if (drawer === 'list') showList(false);
+  else showEngine(false);
+  $(`toggle-${drawer}`).focus();
+  return true;
+}
+
+// Colours.
+
+const THEMES = ['automatic', 'light', 'dark'];
+
+function setTheme(theme) {
+  const root = document.documentElement;
+  if (theme === 'automatic') delete root.dataset.theme;
+  else root.dataset.theme = theme;
+  $('theme').setAttribute('aria-label', `Colours: ${theme}`);
+  $('theme').title = `Colours: ${theme}`;
+  $('theme').firstElementChild.textContent = {automatic: '◐', light: '☀', dark: '☾'}[theme];
+  try {
+    localStorage.setItem('tokamak.theme', theme);
+  } catch {
+    // Until the page closes.
+  }
+}
+
+$('theme').addEventListener('click', () => {
+  const now = THEMES.indexOf(document.documentElement.dataset.theme ?? 'automatic');
+  setTheme(THEMES[(now + 1) % THEMES.length]);
+});
+
+// Keys.
+
+const SHORTCUTS = {
+  n: () => open(store.create()),
+  r: () => chat.regenerateLast(),
+  s: showSettings,
+  e: () => $('toggle-engine').click(),
+  l: () => (narrow.matches ? $('toggle-list').click()
+      : $('conversations').querySelector('button')?.focus()),
+};
+
+document.addEventListener('keydown', (event) => {
+  if (document.querySelector('dialog[open]') || event.isComposing) return;
+  const writing = event.target.closest('input, textarea');
+  if (event.key === 'Escape') {
+    if (!closeDrawers()) chat.stop();
+  } else if (event.altKey && !event.ctrlKey && !event.metaKey) {
+    // The letter's place where Alt writes another sign.
+    const shortcut = SHORTCUTS[event.code.startsWith('Key') ? event.code[3].toLowerCase() : ''];
+    if (!shortcut) return;
+    event.preventDefault();
+    shortcut();
+  } else if (!writing && event.key === '/') {
+    event.preventDefault();
+    $('input').focus();
+  } else if (!writing && event.key === '?') {
+    $('help').showModal();
+  }
+});
+$('show-help').addEventListener('click', () => $('help').showModal());
+
+wireDialogs();
+setTheme(document.documentElement.dataset.theme ?? 'automatic');
+open(store.list()[0] ?? store.create());
+list.draw();
+update();
+loadModel();

@@ -1,0 +1,155 @@
+// Conversations and settings, kept in this browser (localStorage). One entry per conversation, so
+// that two tabs that write different ones do not undo each other's work.
+//
+// Conversation: {id, title, named, created, updated, settings, messages: [Message]}.
+// Message: {role: 'user', content} or {role: 'assistant', versions: [Version], at}, where `at` is
+// the version that is shown and goes on in the conversation.
+// Version: {content, state: 'done' | 'stopped' | 'length' | 'error' | 'running', error, figures}.
+
+const PREFIX = 'tokamak.conversation.';
+const SETTINGS = 'tokamak.settings';
+
+export class Store extends EventTarget {
+  #conversations = new Map();
+  #settings = {};
+
+  constructor() {
+    super();
+    for (const key of keys()) {
+      const conversation = parse(read(key));
+      if (isConversation(conversation)) this.#conversations.set(conversation.id, mend(conversation));
+    }
+    this.#settings = parse(read(SETTINGS)) ?? {};
+    addEventListener('storage', (event) => this.#onOtherTab(event));
+  }
+
+  // Latest first.
+  list() {
+    return [...this.#conversations.values()].sort((a, b) => b.updated - a.updated);
+  }
+
+  get(id) {
+    return this.#conversations.get(id);
+  }
+
+  // One that nobody has written in is used again.
+  create() {
+    const empty = this.list().find((conversation) => conversation.messages.length === 0);
+    if (empty) return empty;
+    const now = Date.now();
+    const conversation = {id: crypto.randomUUID?.() ?? `${now}-${Math.random()}`, title: '',
+                          named: false, created: now, updated: now,
+                          settings: {...this.#settings}, messages: []};
+    this.#conversations.set(conversation.id, conversation);
+    return conversation;
+  }
+
+  // Writes it down; `touch` makes it the latest. Without messages there is nothing to keep.
+  save(conversation, {touch = true} = {}) {
+    if (!this.#conversations.has(conversation.id)) return;  // deleted meanwhile
+    if (touch) conversation.updated = Date.now();
+    if (conversation.messages.length) {
+      this.#write(PREFIX + conversation.id, JSON.stringify(conversation));
+    }
+    this.dispatchEvent(new Event('change'));
+  }
+
+  rename(id, title) {
+    const conversation = this.get(id);
+    conversation.title = title;
+    conversation.named = true;
+    this.save(conversation, {touch: false});
+  }
+
+  delete(id) {
+    this.#conversations.delete(id);
+    try {
+      localStorage.removeItem(PREFIX + id);
+    } catch {
+      // No storage: nothing was kept.
+    }
+    this.dispatchEvent(new Event('change'));
+  }
+
+  set settings(settings) {
+    this.#settings = settings;
+    this.#write(SETTINGS, JSON.stringify(settings));
+  }
+
+  #write(key, text) {
+    try {
+      localStorage.setItem(key, text);
+    } catch {
+      this.dispatchEvent(new Event('full'));
+    }
+  }
+
+  #onOtherTab(event) {
+    if (!event.key?.startsWith(PREFIX)) return;
+    const conversation = parse(event.newValue);
+    const id = event.key.slice(PREFIX.length);
+    if (event.newValue === null) this.#conversations.delete(id);
+    else if (isConversation(conversation)) this.#conversations.set(id, conversation);
+    this.dispatchEvent(new CustomEvent('other-tab', {detail: id}));
+    this.dispatchEvent(new Event('change'));
+  }
+}
+
+// The text that a message contributes to the conversation.
+export function contentOf(message) {
+  return message.role === 'user' ? message.content : message.versions[message.at].content;
+}
+
+export function titleOf(conversation) {
+  return conversation.title || 'New conversation';
+}
+
+// What others can read: the messages as the API takes them, with the settings beside.
+export function exported(conversation) {
+  const {title, created, settings, messages} = conversation;
+  const system = settings.system ? [{role: 'system', content: settings.system}] : [];
+  return {title: title || titleOf(conversation), created: new Date(created).toISOString(), settings,
+          messages: [...system, ...messages.map((message) => (
+              {role: message.role, content: contentOf(message)}))]};
+}
+
+function keys() {
+  try {
+    return Object.keys(localStorage).filter((key) => key.startsWith(PREFIX));
+  } catch {
+    return [];
+  }
+}
+
+function read(key) {
+  try {
+    return localStorage.getItem(key);
+  } catch {
+    return null;
+  }
+}
+
+function parse(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
+function isConversation(value) {
+  return value && typeof value.id === 'string' && typeof value.settings === 'object' &&
+         Array.isArray(value.messages) && value.messages.every((message) =>
+             message.role === 'user' ? typeof message.content === 'string'
+                                     : message.versions?.[message.at] !== undefined);
+}
+
+// An answer that was under way when the page closed has ended.
+function mend(conversation) {
+  for (const message of conversation.messages) {
+    for (const version of message.versions ?? []) {
+      if (version.state === 'running') version.state = 'stopped';
+    }
+  }
+  return conversation;
+}

@@ -1,0 +1,81 @@
+// Clients that take in answers slowly, or not at all.
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "server/testing/server_fixture.h"
+
+namespace tokamak {
+namespace {
+
+using SlowClientsTest = ServerFixture;
+
+constexpr char kStream[] = R"({"prompt": "a", "max_tokens": 4000, "stream": true})";
+
+TEST_F(SlowClientsTest, WhatTheyLeaveLyingTogetherIsBounded) {
+  ServerOptions options;
+  options.limits.max_unsent_together_bytes = 1 << 20;  // each leaves about 800 KB
+  Start(std::move(options));
+  std::vector<std::unique_ptr<HttpClient>> deaf;
+  for (int i = 0; i < 4; ++i) {
+    deaf.push_back(std::make_unique<HttpClient>(server_->port()));
+    ASSERT_TRUE(deaf.back()->SendPost("/v1/completions", kStream));
+  }
+  EXPECT_TRUE(Eventually([&] { return engine_.stats().running == 0; }));
+  // Who reads gets an answer all the same, as long as it is small.
+  EXPECT_EQ(Connect().Post("/v1/completions", R"({"prompt": "a", "max_tokens": 5})").status, 200);
+  int whole = 0;
+  for (const auto& client : deaf) whole += client->SkipPast("[DONE]");
+  EXPECT_EQ(whole, 1);
+  EXPECT_TRUE(Connect().Post("/v1/completions", kStream).body.ends_with("[DONE]\n\n"))
+      << "there is room again";
+}
+
+TEST_F(SlowClientsTest, ASteadyOneIsServedHoweverLongItTakes) {
+  using Clock = std::chrono::steady_clock;
+  ServerOptions options;
+  options.limits.write_seconds = 1;
+  Start(std::move(options));
+  for (int attempt = 0; attempt < 5; ++attempt) {
+    HttpClient client = Connect();
+    ASSERT_TRUE(client.SendPost("/v1/completions", kStream));
+    // 4000 events in about two seconds.
+    bool whole = true;
+    Clock::duration longest{};
+    for (int i = 0; i < 40 && whole; ++i) {
+      const Clock::time_point start = Clock::now();
+      for (int event = 0; event < 99 && whole; ++event) whole = client.SkipPast("\n\n");
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      longest = std::max(longest, Clock::now() - start);
+    }
+    if (whole && client.SkipPast("[DONE]")) return;
+    // Where the machine made the client pause, the server was right.
+    ASSERT_GT(longest, std::chrono::milliseconds(500)) << "a steady client was dropped";
+  }
+  GTEST_SKIP() << "this machine lets nobody be steady";
+}
+
+TEST_F(SlowClientsTest, RequestsThatWereSentAheadAreAnsweredInOrder) {
+  Start();
+  HttpClient client = Connect();
+  std::string requests;
+  for (int i = 0; i < 50; ++i) {
+    requests += fmt::format("GET /v1/models/{} HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                            i % 7 == 0 ? "fake" : "other");
+  }
+  ASSERT_TRUE(client.Send(requests));
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(client.Receive().status, i % 7 == 0 ? 200 : 404) << i;
+  EXPECT_EQ(client.Get("/health").status, 200);
+  // One that leaves while its requests wait for their turns.
+  HttpClient gone = Connect();
+  ASSERT_TRUE(gone.Send(requests));
+  ASSERT_EQ(gone.Receive().status, 200);
+  gone.Close();
+  EXPECT_EQ(client.Get("/health").status, 200);
+}
+
+}  // namespace
+}  // namespace tokamak

@@ -1,0 +1,35 @@
+// A connection's bytes, in the clear or through TLS. For this folder: heavy headers.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/system/error_code.hpp>
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace tokamak {
+
+// One reader and one writer at a time. Closing the socket ends every operation with an error.
+class ByteStream {
+ public:
+  using Socket = boost::asio::ip::tcp::socket;
+  using Error = boost::system::error_code;
+
+  virtual ~ByteStream() = default;
+  virtual Socket& socket() = 0;
+  // Before anything else.
+  virtual boost::asio::awaitable<void> Handshake(Error& error) = 0;
+  virtual boost::asio::awaitable<size_t> ReadSome(boost::asio::mutable_buffer space,
+                                                  Error& error) = 0;
+  // How much of it the system has taken: at least one byte, unless there is an error.
+  virtual boost::asio::awaitable<size_t> WriteSome(boost::asio::const_buffer data,
+                                                   Error& error) = 0;
+  // Tells the other side that no more will be written. May wait until it says the same.
+  virtual boost::asio::awaitable<void> FinishWriting() = 0;
+};
+
+std::unique_ptr<ByteStream> MakePlainStream(ByteStream::Socket socket);
+
+}  // namespace tokamak

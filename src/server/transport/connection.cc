@@ -1,0 +1,339 @@
+#include "server/transport/connection.h"
+
+#include <fmt/core.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <chrono>
+#include <utility>
+
+// g++ 12 destroys temporaries with non-trivial destructors twice when they live across a co_await
+// (PR 99576 and others): every operand below is a named variable or a trivial value.
+
+namespace tokamak {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+constexpr size_t kSmallRead = 4096;     // what an idle connection costs
+constexpr double kFarewellSeconds = 2;  // for the client to read a refusal
+
+// Bytes of a body that count among the host's as long as this lives.
+class Arriving {
+ public:
+  explicit Arriving(size_t& total) : total_(total) {}
+  ~Arriving() { total_ -= own_; }
+  Arriving(const Arriving&) = delete;
+  Arriving& operator=(const Arriving&) = delete;
+  void Add(size_t bytes) {
+    own_ += bytes;
+    total_ += bytes;
+  }
+
+ private:
+  size_t& total_;
+  size_t own_ = 0;
+};
+
+}  // namespace
+
+Connection::Connection(ConnectionHost& host, std::unique_ptr<ByteStream> stream, std::string client)
+    : host_(host),
+      limits_(host.options.limits),
+      stream_(std::move(stream)),
+      client_(std::move(client)),
+      arrived_(*host.io),
+      room_(*host.io),
+      deadline_(*host.io) {
+  room_.expires_at(Clock::time_point::max());
+}
+
+void Connection::CloseIfIdle() {
+  if (exchange_ == nullptr && !reading_) Close();
+}
+
+void Connection::Close() {
+  error_code ignored;
+  stream_->socket().close(ignored);
+  ended_ = true;
+  StopDeadline();
+  arrived_.cancel();
+  room_.cancel();
+  if (turn_ != nullptr) turn_->cancel();
+  if (exchange_ != nullptr) exchange_->Gone();
+}
+
+void Connection::StartDeadline(double seconds) {
+  deadline_.expires_after(Milliseconds(seconds));
+  deadline_.async_wait([weak = weak_from_this(), number = ++deadlines_](error_code) {
+    const auto self = weak.lock();
+    if (self != nullptr && self->deadlines_ == number) self->Close();
+  });
+}
+
+void Connection::StopDeadline() {
+  ++deadlines_;
+  deadline_.cancel();
+}
+
+asio::awaitable<bool> Connection::Open() {
+  error_code error;
+  StartDeadline(limits_.header_seconds);
+  co_await stream_->Handshake(error);
+  StopDeadline();
+  if (error || ended_) co_return false;
+  auto pump = [self = shared_from_this()]() -> asio::awaitable<void> { co_await self->Pump(); };
+  asio::co_spawn(*host_.io, std::move(pump), asio::detached);
+  co_return true;
+}
+
+asio::awaitable<void> Connection::Serve() {
+  const bool open = co_await Open();
+  while (open) {
+    RequestReader reader(limits_.max_header_bytes, limits_.max_body_bytes);
+    const Next next = co_await ReadRequest(reader);
+    reading_ = false;
+    if (next == Next::kEnd) break;
+    if (next == Next::kRequest) {
+      StartExchange(reader, reader.keep_alive());
+      host_.handler(exchange_);
+      // Whoever half-closes behind a request gets what is known at once, and no more.
+      if (ended_ && !exchange_->finished()) exchange_->Gone();
+    }
+    const bool sent = co_await SendResponse();
+    const bool go_on = sent && exchange_->keep_alive() && !host_.draining;
+    const bool unread = next == Next::kAnswered && reader.has_body();
+    exchange_ = nullptr;
+    if (go_on) {
+      if (!incoming_.empty()) co_await WaitForTurn();
+      continue;
+    }
+    if (sent && unread) {
+      co_await Linger();
+    } else if (sent) {
+      StartDeadline(kFarewellSeconds);
+      co_await stream_->FinishWriting();
+      StopDeadline();
+    }
+    break;
+  }
+  Close();
+}
+
+asio::awaitable<void> Connection::Refuse(int status, const std::string& message) {
+  const bool open = co_await Open();
+  if (open) co_await Fail(status, message);
+  Close();
+}
+
+// Reads until the client closes.
+asio::awaitable<void> Connection::Pump() {
+  error_code error;
+  auto token = asio::redirect_error(asio::use_awaitable, error);
+  std::string space(kSmallRead, '\0');
+  bool full = false;  // the last read filled its space: more at a time is worth the memory
+  while (!ended_) {
+    if (incoming_.size() >= kReadAhead) {
+      co_await room_.async_wait(token);
+      continue;
+    }
+    if (const size_t wanted = full ? kReadAhead : kSmallRead; wanted != space.size()) {
+      space = std::string(wanted, '\0');
+    }
+    const auto buffer = asio::buffer(space);
+    const size_t got = co_await stream_->ReadSome(buffer, error);
+    if (error) break;
+    full = got == space.size();
+    if (discarding_) continue;
+    incoming_.append(space, 0, got);
+    arrived_.cancel();
+  }
+  ended_ = true;
+  arrived_.cancel();
+  if (exchange_ != nullptr && !exchange_->finished()) exchange_->Gone();
+}
+
+// False when the client has closed, or at the deadline.
+asio::awaitable<bool> Connection::WaitForMore(size_t than, Clock::time_point deadline) {
+  error_code error;
+  auto token = asio::redirect_error(asio::use_awaitable, error);
+  while (incoming_.size() <= than) {
+    if (ended_ || Clock::now() >= deadline) co_return false;
+    arrived_.expires_at(deadline);
+    co_await arrived_.async_wait(token);
+  }
+  co_return true;
+}
+
+void Connection::Feed(RequestReader& reader) {
+  incoming_.erase(0, reader.Feed(incoming_));
+  room_.cancel();
+}
+
+// kAnswered: there is a response although the body was not read.
+asio::awaitable<Connection::Next> Connection::ReadRequest(RequestReader& reader) {
+  const bool head = co_await ReadHead(reader);
+  if (!head) co_return Next::kEnd;
+  reader.request().client = client_;
+  if (host_.options.check_head) {
+    std::optional<HttpResponse> refusal = host_.options.check_head(reader.request());
+    if (refusal.has_value()) {
+      StartExchange(reader, reader.keep_alive() && !reader.has_body());
+      exchange_->Respond(*std::move(refusal));
+      co_return Next::kAnswered;
+    }
+  }
+  if (reader.done()) co_return Next::kRequest;
+  if (!reader.refused()) {
+    const bool body = co_await ReadBody(reader);
+    if (body) co_return Next::kRequest;
+    if (!reader.refused()) co_return Next::kEnd;
+  }
+  co_await Fail(reader.status(), reader.message());
+  co_return Next::kEnd;
+}
+
+asio::awaitable<bool> Connection::ReadHead(RequestReader& reader) {
+  if (incoming_.empty()) {  // wait for the first byte without counting it as slow
+    const Clock::time_point idle = Clock::now() + Milliseconds(limits_.idle_seconds);
+    const bool begun = co_await WaitForMore(0, idle);
+    if (!begun) co_return false;
+  }
+  reading_ = true;
+  const Clock::time_point deadline = Clock::now() + Milliseconds(limits_.header_seconds);
+  while (true) {
+    Feed(reader);
+    if (reader.head_done()) co_return true;
+    if (reader.refused()) break;
+    const bool more = co_await WaitForMore(incoming_.size(), deadline);
+    if (more) continue;
+    if (!ended_) {
+      const std::string message =
+          fmt::format("the headers did not arrive within {} s", limits_.header_seconds);
+      co_await Fail(408, message);
+    }
+    co_return false;
+  }
+  co_await Fail(reader.status(), reader.message());
+  co_return false;
+}
+
+// False when there is no whole body; unless the reader refuses it, the client knows why.
+asio::awaitable<bool> Connection::ReadBody(RequestReader& reader) {
+  Arriving arriving(host_.arriving_bytes);
+  const Clock::time_point deadline = Clock::now() + Milliseconds(limits_.body_seconds);
+  if (reader.expects_continue() && incoming_.empty()) {
+    const std::string go_on = "HTTP/1.1 100 Continue\r\n\r\n";
+    const bool written = co_await WriteAll(go_on);
+    if (!written) co_return false;
+  }
+  while (true) {
+    const size_t before = incoming_.size();
+    Feed(reader);
+    arriving.Add(before - incoming_.size());
+    if (reader.done() || reader.refused()) co_return reader.done();
+    if (host_.arriving_bytes > limits_.max_arriving_bytes) {
+      const std::string message = "too many large requests are arriving; try again later";
+      co_await Fail(503, message);
+      co_return false;
+    }
+    const bool more = co_await WaitForMore(incoming_.size(), deadline);
+    if (more) continue;
+    if (!ended_) {
+      const std::string message =
+          fmt::format("the body did not arrive within {} s", limits_.body_seconds);
+      co_await Fail(408, message);
+    }
+    co_return false;
+  }
+}
+
+void Connection::StartExchange(RequestReader& reader, bool keep_alive) {
+  Exchange::Options options;
+  options.keep_alive = keep_alive && !host_.draining;
+  options.chunks_allowed = reader.http11();
+  options.max_unsent = limits_.max_unsent_bytes;
+  options.max_together = limits_.max_unsent_together_bytes;
+  options.together = host_.unsent_bytes;
+  options.drop = [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->Close();
+  };
+  options.decorate = host_.options.decorate;
+  exchange_ = std::make_shared<Exchange>(host_.io, std::move(reader.request()), std::move(options));
+}
+
+// Sends what the handler writes until it has finished. False when the connection is of no more use.
+asio::awaitable<bool> Connection::SendResponse() {
+  const std::shared_ptr<Exchange> exchange = exchange_;
+  error_code ignored;
+  auto token = asio::redirect_error(asio::use_awaitable, ignored);
+  for (;;) {
+    if (exchange->gone()) co_return false;
+    if (exchange->has_unsent()) {
+      const std::string data = exchange->TakeUnsent();
+      const bool written = co_await WriteAll(data);
+      if (!written) {
+        exchange->Gone();
+        co_return false;
+      }
+      exchange->Sent();
+    } else if (exchange->finished()) {
+      exchange->Complete();
+      co_return true;
+    } else {
+      co_await exchange->wake().async_wait(token);
+    }
+  }
+}
+
+// The client sent more before it had the answer.
+asio::awaitable<void> Connection::WaitForTurn() {
+  error_code ignored;
+  auto token = asio::redirect_error(asio::use_awaitable, ignored);
+  turn_ = std::make_shared<Turns::Timer>(*host_.io, Clock::time_point::max());
+  host_.turns.Join(turn_);
+  co_await turn_->async_wait(token);
+  turn_ = nullptr;
+}
+
+// However slowly a client reads: the deadline is for the next piece.
+asio::awaitable<bool> Connection::WriteAll(const std::string& data) {
+  error_code error;
+  for (size_t done = 0; done < data.size() && !error;) {
+    const auto rest = asio::buffer(data.data() + done, data.size() - done);
+    StartDeadline(limits_.write_seconds);
+    const size_t put = co_await stream_->WriteSome(rest, error);
+    done += put;
+  }
+  StopDeadline();
+  co_return !error;
+}
+
+asio::awaitable<void> Connection::Fail(int status, const std::string& message) {
+  HttpResponse response = host_.options.error_response(status, message);
+  if (host_.options.decorate) {
+    HttpRequest unknown;
+    unknown.client = client_;
+    host_.options.decorate(unknown, response);
+  }
+  const std::string data = ResponseHead(response, false, false) + response.body;
+  const bool written = co_await WriteAll(data);
+  if (written) co_await Linger();
+}
+
+// Lets the client read the answer before a reset: takes in what it is still sending, for a moment.
+asio::awaitable<void> Connection::Linger() {
+  discarding_ = true;
+  incoming_ = std::string();
+  room_.cancel();
+  StartDeadline(kFarewellSeconds);
+  const Clock::time_point end = Clock::now() + Milliseconds(kFarewellSeconds);
+  co_await stream_->FinishWriting();
+  co_await WaitForMore(0, end);
+  StopDeadline();
+}
+
+}  // namespace tokamak

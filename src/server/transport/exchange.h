@@ -1,0 +1,78 @@
+// A request and the bytes of its response that have not gone out yet. For this folder.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "server/transport/http.h"
+
+namespace tokamak {
+
+// A response as bytes. `chunked`: without its body, whose length is not known.
+std::string ResponseHead(const HttpResponse& response, bool keep_alive, bool chunked);
+
+class Exchange final : public HttpExchange {
+ public:
+  // What clients have not taken in may add up to more than a machine has: when it is more than
+  // `max_together`, those that leave more than this lying are dropped.
+  static constexpr size_t kSmallUnsent = 64 << 10;
+
+  struct Options {
+    bool keep_alive = false;
+    bool chunks_allowed = false;  // HTTP/1.1
+    size_t max_unsent = 0;        // of a stream; a client that leaves more lying is dropped
+    size_t max_together = 0;      // of all exchanges that share `together`
+    std::shared_ptr<size_t> together;
+    std::function<void()> drop;  // ends the connection; may be null
+    std::function<void(const HttpRequest&, HttpResponse&)> decorate;  // may be null
+  };
+  Exchange(std::shared_ptr<boost::asio::io_context> io, HttpRequest request, Options options);
+
+  const HttpRequest& request() const override { return request_; }
+  std::string TakeBody() override;
+  void Respond(HttpResponse response) override;
+  void StartStream(std::string_view content_type) override;
+  void Write(std::string data) override;
+  void Finish() override;
+  void OnClientGone(std::function<void()> on_gone) override;
+  void Post(std::function<void()> work) override;
+
+  // The rest is for the connection.
+  void Gone();
+  // All bytes of the response are with the kernel: the client can no longer leave it early.
+  void Complete();
+  bool gone() const { return gone_; }
+  bool finished() const { return finished_; }
+  bool keep_alive() const { return keep_alive_; }
+  // What is taken counts as unsent until Sent.
+  std::string TakeUnsent();
+  void Sent();
+  bool has_unsent() const { return !unsent_.empty(); }
+  // Never expires; cancelled when there is something to do.
+  boost::asio::steady_timer& wake() { return wake_; }
+
+ private:
+  void Count();
+  void Drop();
+
+  std::shared_ptr<boost::asio::io_context> io_;  // outlives the server while we do
+  boost::asio::steady_timer wake_;
+  HttpRequest request_;
+  const Options options_;
+  bool keep_alive_;
+  std::string unsent_;
+  size_t taken_ = 0;    // bytes that are being sent
+  size_t counted_ = 0;  // of ours in *options_.together
+  bool started_ = false;
+  bool finished_ = false;
+  bool complete_ = false;
+  bool gone_ = false;
+  std::function<void()> on_gone_;
+};
+
+}  // namespace tokamak

@@ -1,0 +1,143 @@
+#include "server/transport/request_head.h"
+
+#include <cstdint>
+
+namespace tokamak {
+namespace {
+
+constexpr std::string_view kDigits = "0123456789";
+constexpr size_t kMaxMethod = 16;
+
+bool IsAlphanumeric(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
+// RFC 9110, section 5.6.2.
+bool IsToken(std::string_view text) {
+  constexpr std::string_view kMarks = "!#$%&'*+-.^_`|~";
+  for (const char c : text) {
+    if (!IsAlphanumeric(c) && kMarks.find(c) == std::string_view::npos) return false;
+  }
+  return !text.empty();
+}
+
+std::string_view Trim(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return "";
+  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
+char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+bool SameName(std::string_view a, std::string_view lower) {
+  if (a.size() != lower.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (Lower(a[i]) != lower[i]) return false;
+  }
+  return true;
+}
+
+// A name or an address, and perhaps a port: nothing that could be taken for more than one.
+bool IsHost(std::string_view value) {
+  for (const char c : value) {
+    if (!IsAlphanumeric(c) && std::string_view(".-_:[]").find(c) == std::string_view::npos) {
+      return false;
+    }
+  }
+  return !value.empty();
+}
+
+// Fields of which a second one would leave open which of them counts.
+constexpr std::string_view kOnce[] = {"host",          "content-length", "transfer-encoding",
+                                      "authorization", "content-type",   "origin",
+                                      "expect",        "sec-fetch-site"};
+enum Once { kHost, kLength, kEncoding, kNumOnce = 8 };
+
+std::string CheckLength(std::string_view value, HeadFraming& framing) {
+  if (value.empty() || value.find_first_not_of(kDigits) != std::string_view::npos) {
+    return "Content-Length must be digits";
+  }
+  framing.has_length = true;
+  for (const char c : value) {
+    const auto digit = static_cast<size_t>(c - '0');
+    if (framing.length > (SIZE_MAX - digit) / 10) return "Content-Length is no number of bytes";
+    framing.length = framing.length * 10 + digit;
+  }
+  return "";
+}
+
+// One field; `counts` says how often each of kOnce has come.
+std::string CheckField(std::string_view line, int (&counts)[kNumOnce], HeadFraming& framing) {
+  if (std::string error = FieldNameError(line); !error.empty()) return error;
+  const size_t colon = line.find(':');
+  const std::string_view name = line.substr(0, colon);
+  const std::string_view value = Trim(line.substr(colon + 1));
+  for (int i = 0; i < kNumOnce; ++i) {
+    if (!SameName(name, kOnce[i])) continue;
+    if (++counts[i] > 1) return "a header came twice: " + std::string(kOnce[i]);
+    if (i == kHost && !IsHost(value)) return "the Host header names no host";
+    if (i == kLength) return CheckLength(value, framing);
+    if (i == kEncoding) {
+      if (!SameName(value, "chunked")) return "Transfer-Encoding must be chunked";
+      framing.chunked = true;
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string RequestLineError(std::string_view line) {
+  const size_t first = line.find(' ');
+  const size_t last = line.rfind(' ');
+  if (first == std::string_view::npos || first == last) {
+    return "the request line must be: METHOD /path HTTP/1.1";
+  }
+  const std::string_view method = line.substr(0, first);
+  const std::string_view target = line.substr(first + 1, last - first - 1);
+  const std::string_view version = line.substr(last + 1);
+  if (!IsToken(method) || method.size() > kMaxMethod) return "the method is no method";
+  if (version != "HTTP/1.1" && version != "HTTP/1.0") return "only HTTP/1.1 and 1.0 are spoken";
+  if (!target.starts_with('/')) return "the target must be a path that starts with /";
+  for (const char c : target) {
+    // '\' and '#' never come from a client that means well: browsers encode both.
+    if (c <= ' ' || c >= 0x7f || c == '\\' || c == '#' || c == '"' || c == '<' || c == '>') {
+      return "the target holds a character that must be encoded";
+    }
+  }
+  return "";
+}
+
+std::string FieldNameError(std::string_view line) {
+  if (line.starts_with(' ') || line.starts_with('\t')) return "a header continues on a second line";
+  const size_t colon = line.find(':');
+  if (colon == std::string_view::npos || !IsToken(line.substr(0, colon))) {
+    return "a header has no proper name";
+  }
+  return "";
+}
+
+HeadFraming CheckHead(std::string_view head, size_t max_headers) {
+  HeadFraming framing;
+  int counts[kNumOnce] = {};
+  size_t at = head.find("\r\n") + 2;
+  const bool http10 = head.substr(0, at).ends_with("HTTP/1.0\r\n");
+  for (size_t headers = 0; framing.error.empty(); ++headers) {
+    const size_t end = head.find("\r\n", at);
+    if (end == at || end == std::string_view::npos) break;
+    framing.error = headers == max_headers ? "there are too many headers"
+                                           : CheckField(head.substr(at, end - at), counts, framing);
+    at = end + 2;
+  }
+  if (!framing.error.empty()) return framing;
+  if (counts[kHost] == 0 && !http10) {
+    framing.error = "the Host header is missing";
+  } else if (framing.chunked && framing.has_length) {
+    framing.error = "Content-Length and Transfer-Encoding contradict each other";
+  } else if (framing.chunked && http10) {
+    framing.error = "HTTP/1.0 knows no Transfer-Encoding";
+  }
+  return framing;
+}
+
+}  // namespace tokamak

@@ -1,0 +1,177 @@
+#include "server/transport/tls.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace tokamak {
+namespace {
+
+namespace asio = boost::asio;
+namespace ssl = asio::ssl;
+using Context = std::shared_ptr<ssl::context>;
+
+// Forward secrecy and authenticated encryption; those of TLS 1.3 all are.
+constexpr char kCiphers[] = "ECDHE+AESGCM:ECDHE+CHACHA20";
+
+class TlsStream final : public ByteStream {
+ public:
+  TlsStream(Socket socket, Context context)
+      : context_(std::move(context)), stream_(std::move(socket), *context_) {}
+
+  Socket& socket() override { return stream_.next_layer(); }
+  asio::awaitable<void> Handshake(Error& error) override {
+    auto token = asio::redirect_error(asio::use_awaitable, error);
+    co_await stream_.async_handshake(ssl::stream_base::server, token);
+  }
+  asio::awaitable<size_t> ReadSome(asio::mutable_buffer space, Error& error) override {
+    auto token = asio::redirect_error(asio::use_awaitable, error);
+    const size_t got = co_await stream_.async_read_some(space, token);
+    co_return got;
+  }
+  // A record of TLS at a time, 16 KiB.
+  asio::awaitable<size_t> WriteSome(asio::const_buffer data, Error& error) override {
+    auto token = asio::redirect_error(asio::use_awaitable, error);
+    const size_t put = co_await stream_.async_write_some(data, token);
+    co_return put;
+  }
+  asio::awaitable<void> FinishWriting() override {
+    Error ignored;
+    auto token = asio::redirect_error(asio::use_awaitable, ignored);
+    co_await stream_.async_shutdown(token);
+  }
+
+ private:
+  const Context context_;  // of the certificate that this connection began with
+  ssl::stream<Socket> stream_;
+};
+
+// The client's choices are length-prefixed. One that offers others but not HTTP/1.1 is refused.
+int SelectProtocol(SSL*, const unsigned char** out, unsigned char* out_size,
+                   const unsigned char* offered, unsigned int size, void*) {
+  constexpr std::string_view kHttp11 = "http/1.1";
+  for (unsigned int at = 0; at < size; at += 1U + offered[at]) {
+    const unsigned int length = offered[at];
+    if (at + 1 + length > size) break;
+    const std::string_view name(reinterpret_cast<const char*>(offered) + at + 1, length);
+    if (name != kHttp11) continue;
+    *out = offered + at + 1;
+    *out_size = static_cast<unsigned char>(length);
+    return SSL_TLSEXT_ERR_OK;
+  }
+  return SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+// Says nothing: an encrypted key would otherwise be asked for at the terminal.
+int NoPassword(char*, int, int, void*) { return 0; }
+
+std::string LastError() {
+  const unsigned long code = ERR_peek_last_error();
+  ERR_clear_error();
+  const char* reason = code == 0 ? nullptr : ERR_reason_error_string(code);
+  return reason == nullptr ? "cannot be read" : reason;
+}
+
+Result<Context> MakeContext(const std::string& cert_file, const std::string& key_file) {
+  ERR_clear_error();
+  Context context;
+  try {
+    context = std::make_shared<ssl::context>(ssl::context::tls_server);
+  } catch (const boost::system::system_error& error) {
+    return Internal("TLS: {}", error.what());
+  }
+  SSL_CTX* raw = context->native_handle();
+  SSL_CTX_set_options(raw, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION |
+                               SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_NO_SSLv3);
+  SSL_CTX_set_mode(raw, SSL_MODE_RELEASE_BUFFERS);  // 34 KB for every idle connection
+  SSL_CTX_set_session_cache_mode(raw, SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_default_passwd_cb(raw, NoPassword);
+  SSL_CTX_set_alpn_select_cb(raw, SelectProtocol, nullptr);
+  if (SSL_CTX_set_min_proto_version(raw, TLS1_2_VERSION) != 1 ||
+      SSL_CTX_set_cipher_list(raw, kCiphers) != 1) {
+    return Internal("TLS: {}", LastError());
+  }
+  if (SSL_CTX_use_certificate_chain_file(raw, cert_file.c_str()) != 1) {
+    return InvalidArgument("--tls-cert {}: {}", cert_file, LastError());
+  }
+  if (SSL_CTX_use_PrivateKey_file(raw, key_file.c_str(), SSL_FILETYPE_PEM) != 1) {
+    return InvalidArgument("--tls-key {}: {} (a PEM file without a password that fits {})",
+                           key_file, LastError(), cert_file);
+  }
+  if (SSL_CTX_check_private_key(raw) != 1) {
+    return InvalidArgument("--tls-key {}: is not the key of {}", key_file, cert_file);
+  }
+  if (X509_cmp_current_time(X509_get0_notAfter(SSL_CTX_get0_certificate(raw))) < 0) {
+    LogWarning("--tls-cert {}: the certificate has expired", cert_file);
+  }
+  return context;
+}
+
+// When and what the two files are; equal as long as neither is replaced or written to.
+using Stamp = std::array<int64_t, 8>;
+
+Stamp StampOf(const std::string& cert_file, const std::string& key_file) {
+  Stamp stamp = {};
+  size_t at = 0;
+  for (const std::string* path : {&cert_file, &key_file}) {
+    struct stat info {};
+    const bool there = ::stat(path->c_str(), &info) == 0;
+    stamp[at++] = there ? static_cast<int64_t>(info.st_mtim.tv_sec) : -1;
+    stamp[at++] = there ? static_cast<int64_t>(info.st_mtim.tv_nsec) : -1;
+    stamp[at++] = there ? static_cast<int64_t>(info.st_ino) : -1;
+    stamp[at++] = there ? static_cast<int64_t>(info.st_size) : -1;
+  }
+  return stamp;
+}
+
+}  // namespace
+
+struct TlsServer::Impl {
+  std::string cert_file, key_file;
+  Context context;
+  Stamp loaded;  // what the context was made from, or what was refused
+  Stamp seen;    // by the last look
+};
+
+TlsServer::TlsServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+TlsServer::~TlsServer() = default;
+
+Result<std::unique_ptr<TlsServer>> TlsServer::Load(std::string cert_file, std::string key_file) {
+  auto impl = std::make_unique<Impl>();
+  impl->cert_file = std::move(cert_file);
+  impl->key_file = std::move(key_file);
+  std::unique_ptr<TlsServer> server(new TlsServer(std::move(impl)));
+  RETURN_IF_ERROR(server->Reload());
+  return server;
+}
+
+Status TlsServer::Reload() {
+  impl_->loaded = impl_->seen = StampOf(impl_->cert_file, impl_->key_file);
+  ASSIGN_OR_RETURN(impl_->context, MakeContext(impl_->cert_file, impl_->key_file));
+  return Status();
+}
+
+bool TlsServer::FilesChanged() {
+  const Stamp now = StampOf(impl_->cert_file, impl_->key_file);
+  const bool at_rest = now == impl_->seen;
+  impl_->seen = now;
+  return at_rest && now != impl_->loaded;
+}
+
+std::unique_ptr<ByteStream> TlsServer::Wrap(ByteStream::Socket socket) const {
+  return std::make_unique<TlsStream>(std::move(socket), impl_->context);
+}
+
+}  // namespace tokamak

@@ -1,0 +1,40 @@
+#include "tokenizer/base64.h"
+
+#include <array>
+#include <cstdint>
+
+namespace tokamak {
+namespace {
+
+constexpr std::array<int8_t, 256> MakeValues() {
+  std::array<int8_t, 256> values{};
+  for (auto& value : values) value = -1;
+  const std::string_view digits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  for (size_t i = 0; i < digits.size(); ++i) {
+    values[static_cast<uint8_t>(digits[i])] = static_cast<int8_t>(i);
+  }
+  return values;
+}
+constexpr std::array<int8_t, 256> kValues = MakeValues();
+
+}  // namespace
+
+bool DecodeBase64(std::string_view text, std::string& bytes) {
+  bytes.clear();
+  const size_t padded = text.size();
+  for (int i = 0; i < 2 && text.ends_with('='); ++i) text.remove_suffix(1);
+  if (text.size() % 4 == 1 || (padded != text.size() && padded % 4 != 0)) return false;
+  uint32_t bits = 0;
+  int count = 0;
+  for (const char c : text) {
+    const int8_t value = kValues[static_cast<uint8_t>(c)];
+    if (value < 0) return false;
+    bits = bits << 6 | static_cast<uint32_t>(value);
+    count += 6;
+    if (count >= 8) bytes.push_back(static_cast<char>(bits >> (count -= 8)));
+  }
+  return true;
+}
+
+}  // namespace tokamak

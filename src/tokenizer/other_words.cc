@@ -1,0 +1,164 @@
+// Unigram and WordPiece over pieces, as the `tokenizers` library has them.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "tokenizer/byte_token.h"
+#include "tokenizer/byte_trie.h"
+#include "tokenizer/pipeline_spec.h"
+#include "tokenizer/unigram_search.h"
+#include "tokenizer/utf8.h"
+#include "tokenizer/word_models.h"
+
+namespace tokamak {
+namespace {
+
+// Longer tokens are refused, which bounds the time to O(text × this).
+constexpr size_t kMaxTokenBytes = 4096;
+
+class UnigramWords final : public TextModel {
+ public:
+  explicit UnigramWords(const VocabSpec& spec)
+      : unk_(spec.pipeline->unk), byte_fallback_(spec.pipeline->byte_fallback) {
+    byte_tokens_.fill(-1);
+    const bool own = spec.pipeline->sentencepiece;
+    std::vector<UnigramSearch::Token> tokens;
+    double lowest = std::numeric_limits<double>::infinity();
+    for (size_t i = 0; i < spec.tokens.size(); ++i) {
+      const TokenType type = spec.types[i];
+      if (!spec.pipeline->in_model[i] && type != TokenType::kByte) continue;
+      const auto id = static_cast<int32_t>(i);
+      const double score = spec.pipeline->scores[i];
+      if (!own || type == TokenType::kNormal) lowest = std::min(lowest, score);
+      if (const int byte = ParseByteToken(spec.tokens[i]); byte >= 0) {
+        byte_tokens_[static_cast<size_t>(byte)] = id;
+      }
+      // Control tokens must not come out of ordinary text.
+      if (type == TokenType::kControl || type == TokenType::kByte || spec.tokens[i].empty()) {
+        continue;
+      }
+      tokens.push_back({spec.tokens[i], id, score});
+    }
+    for (UnigramSearch::Token& token : tokens) {
+      // So that these are always preferred: measured with sentencepiece 0.2.3, to the last bit
+      // where two ways to write a text tie.
+      if (!own || spec.types[static_cast<size_t>(token.id)] != TokenType::kUserDefined) continue;
+      token.score = static_cast<float>(0.1 * static_cast<double>(token.text.size()) - 0.1);
+    }
+    search_ = UnigramSearch(tokens, lowest - UnigramSearch::kUnknownPenalty, own);
+  }
+
+  Status Encode(std::string_view text, bool, std::vector<int32_t>& ids) const override {
+    std::string_view unknown;  // characters beside each other that no token covers
+    search_.Segment(text, [&](std::string_view part, int32_t id) {
+      if (id < 0) {
+        unknown =
+            unknown.empty() ? part : std::string_view(unknown.data(), unknown.size() + part.size());
+        return;
+      }
+      AppendUnknown(std::exchange(unknown, {}), ids);
+      ids.push_back(id);
+    });
+    AppendUnknown(unknown, ids);
+    return Status();
+  }
+
+ private:
+  void AppendUnknown(std::string_view text, std::vector<int32_t>& ids) const {
+    if (text.empty()) return;
+    const auto has_token = [&](char byte) { return byte_tokens_[static_cast<uint8_t>(byte)] >= 0; };
+    if (!byte_fallback_ || !std::all_of(text.begin(), text.end(), has_token)) {
+      ids.push_back(unk_);
+      return;
+    }
+    for (const char byte : text) ids.push_back(byte_tokens_[static_cast<uint8_t>(byte)]);
+  }
+
+  const int32_t unk_;
+  const bool byte_fallback_;
+  std::array<int32_t, 256> byte_tokens_;
+  UnigramSearch search_;
+};
+
+class WordPieceWords final : public TextModel {
+ public:
+  explicit WordPieceWords(const VocabSpec& spec)
+      : unk_(spec.pipeline->unk), max_characters_(spec.pipeline->max_word_characters) {
+    const std::string& prefix = spec.pipeline->continuing_prefix;
+    std::vector<std::pair<std::string_view, int32_t>> first, inside;
+    for (size_t i = 0; i < spec.tokens.size(); ++i) {
+      const std::string_view token = spec.tokens[i];
+      if (!spec.pipeline->in_model[i] || token.empty()) continue;
+      first.emplace_back(token, static_cast<int32_t>(i));
+      if (token.starts_with(prefix) && token.size() > prefix.size()) {
+        inside.emplace_back(token.substr(prefix.size()), static_cast<int32_t>(i));
+      }
+    }
+    first_ = ByteTrie(std::move(first));
+    inside_ = ByteTrie(std::move(inside));
+  }
+
+  Status Encode(std::string_view word, bool, std::vector<int32_t>& ids) const override {
+    size_t characters = 0;
+    for (size_t i = 0; i < word.size(); i += Utf8Length(word[i])) ++characters;
+    if (characters > max_characters_) {
+      ids.push_back(unk_);
+      return Status();
+    }
+    const size_t before = ids.size();
+    for (size_t at = 0; at < word.size();) {
+      const ByteTrie& trie = at == 0 ? first_ : inside_;
+      const ByteTrie::Match match =
+          trie.empty() ? ByteTrie::Match() : trie.Longest(word.substr(at));
+      if (match.size == 0) {  // one unknown part makes the whole word unknown
+        ids.resize(before);
+        ids.push_back(unk_);
+        break;
+      }
+      ids.push_back(match.id);
+      at += match.size;
+    }
+    return Status();
+  }
+
+ private:
+  const int32_t unk_;
+  const size_t max_characters_;
+  ByteTrie first_, inside_;
+};
+
+Status CheckTokens(const VocabSpec& spec) {
+  for (size_t id = 0; id < spec.tokens.size(); ++id) {
+    if (spec.tokens[id].size() <= kMaxTokenBytes) continue;
+    return InvalidArgument("token {} has {} bytes; at most {} are supported", id,
+                           spec.tokens[id].size(), kMaxTokenBytes);
+  }
+  return Status();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<const TextModel>> CreateUnigramWords(const VocabSpec& spec) {
+  RETURN_IF_ERROR(CheckTokens(spec));
+  if (spec.pipeline->scores.size() != spec.tokens.size()) {
+    return InvalidArgument("there are {} scores for {} tokens", spec.pipeline->scores.size(),
+                           spec.tokens.size());
+  }
+  for (const double score : spec.pipeline->scores) {
+    if (!std::isfinite(score)) return InvalidArgument("a token's score is not finite");
+  }
+  if (spec.pipeline->unk < 0) return InvalidArgument("the vocabulary has no unknown token");
+  return std::unique_ptr<const TextModel>(std::make_unique<UnigramWords>(spec));
+}
+
+Result<std::unique_ptr<const TextModel>> CreateWordPieceWords(const VocabSpec& spec) {
+  RETURN_IF_ERROR(CheckTokens(spec));
+  if (spec.pipeline->unk < 0) return InvalidArgument("the vocabulary has no unknown token");
+  return std::unique_ptr<const TextModel>(std::make_unique<WordPieceWords>(spec));
+}
+
+}  // namespace tokamak

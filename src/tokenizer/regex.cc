@@ -1,0 +1,128 @@
+#include "tokenizer/regex.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include "base/error.h"
+#include "tokenizer/utf8.h"
+
+namespace tokamak {
+namespace {
+
+// Patterns come from files: each match may take this many steps (seconds of work would be more),
+// and this much memory.
+constexpr uint32_t kMatchLimit = 20'000'000;
+constexpr size_t kMaxPatternBytes = size_t{1} << 16;
+constexpr size_t kJitStackBytes = size_t{8} << 20;
+
+std::string ErrorText(int code) {
+  PCRE2_UCHAR buffer[128];
+  pcre2_get_error_message(code, buffer, sizeof buffer);
+  return reinterpret_cast<const char*>(buffer);
+}
+
+}  // namespace
+
+struct RegexScratch::Data {
+  pcre2_match_data* match = pcre2_match_data_create(1, nullptr);
+  pcre2_match_context* context = pcre2_match_context_create(nullptr);
+  pcre2_jit_stack* stack = pcre2_jit_stack_create(size_t{32} << 10, kJitStackBytes, nullptr);
+
+  Data() {
+    if (context == nullptr) return;
+    pcre2_set_match_limit(context, kMatchLimit);
+    if (stack != nullptr) pcre2_jit_stack_assign(context, nullptr, stack);
+  }
+  ~Data() {
+    pcre2_match_data_free(match);
+    pcre2_match_context_free(context);
+    pcre2_jit_stack_free(stack);
+  }
+};
+
+RegexScratch::RegexScratch() : data_(std::make_unique<Data>()) {}
+RegexScratch::~RegexScratch() = default;
+
+struct Regex::Code {
+  explicit Code(pcre2_code* compiled) : code(compiled) {
+    jit = pcre2_jit_compile(code, PCRE2_JIT_COMPLETE) == 0;
+  }
+  ~Code() { pcre2_code_free(code); }
+  Code(const Code&) = delete;
+  Code& operator=(const Code&) = delete;
+
+  pcre2_code* code;
+  bool jit = false;
+};
+
+Regex::Regex() = default;
+Regex::Regex(Regex&&) noexcept = default;
+Regex& Regex::operator=(Regex&&) noexcept = default;
+Regex::~Regex() = default;
+
+Result<Regex> Regex::CompilePcre(const std::string& pattern, std::string_view shown) {
+  int error = 0;
+  PCRE2_SIZE where = 0;
+  // In Ruby ^ and $ are the ends of lines.
+  pcre2_code* code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                    PCRE2_UTF | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &where, nullptr);
+  if (code == nullptr) {
+    return InvalidArgument("the pattern \"{}\": {}", ToValidUtf8(shown), ErrorText(error));
+  }
+  Regex regex;
+  regex.code_ = std::make_unique<Code>(code);
+  return regex;
+}
+
+Result<Regex> Regex::Compile(std::string_view oniguruma) {
+  if (oniguruma.size() > kMaxPatternBytes) {
+    return InvalidArgument("a pattern has {} bytes; at most {} are supported", oniguruma.size(),
+                           kMaxPatternBytes);
+  }
+  ASSIGN_OR_RETURN(const std::string pattern, TranslateOniguruma(oniguruma));
+  return CompilePcre(pattern, oniguruma);
+}
+
+Result<Regex> Regex::Literal(std::string_view text) {
+  std::string pattern;
+  for (const char c : text) {
+    const bool word = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+    if (!word && static_cast<uint8_t>(c) < 0x80) pattern += '\\';
+    pattern += c;
+  }
+  return CompilePcre(pattern, text);
+}
+
+Status Regex::FindAll(std::string_view text, RegexScratch& scratch,
+                      FunctionRef<void(size_t, size_t)> on_match) const {
+  RegexScratch::Data& data = *scratch.data_;
+  const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  size_t last_end = std::string_view::npos;
+  for (size_t offset = 0; offset <= text.size();) {
+    int rc = code_->jit ? pcre2_jit_match(code_->code, subject, text.size(), offset,
+                                          PCRE2_NO_UTF_CHECK, data.match, data.context)
+                        : pcre2_match(code_->code, subject, text.size(), offset, PCRE2_NO_UTF_CHECK,
+                                      data.match, data.context);
+    if (rc == PCRE2_ERROR_NOMATCH) return Status();
+    if (rc < 0) {
+      return ResourceExhausted("splitting the text failed after {} bytes: {}", offset,
+                               ErrorText(rc));
+    }
+    const PCRE2_SIZE* span = pcre2_get_ovector_pointer(data.match);
+    const size_t begin = span[0], end = span[1];
+    if (end < begin || begin < offset) return Internal("a pattern matched backwards");
+    if (end > begin || end != last_end) {
+      on_match(begin, end);
+      last_end = end;
+    }
+    offset = end;
+    if (end == begin) {
+      if (end >= text.size()) return Status();
+      offset += Utf8Length(text[end]);
+    }
+  }
+  return Status();
+}
+
+}  // namespace tokamak

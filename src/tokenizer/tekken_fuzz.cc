@@ -1,0 +1,13 @@
+// Reads bytes as a tekken.json and, where it is one, encodes and decodes text with it.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "tokenizer/tekken.h"
+#include "tokenizer/testing/use_vocab.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view json(reinterpret_cast<const char*>(data), size);
+  tokamak::testing::UseVocab(tokamak::ParseTekken(json, "tekken.json"));
+  return 0;
+}

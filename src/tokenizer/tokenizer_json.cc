@@ -1,0 +1,215 @@
+#include "tokenizer/tokenizer_json.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "tokenizer/json_node.h"
+#include "tokenizer/pipeline_spec.h"
+#include "tokenizer/tokenizer_json_steps.h"
+#include "tokenizer/utf8.h"
+
+namespace tokamak {
+namespace {
+
+// Gaps between ids cost memory: few are allowed.
+constexpr size_t kMaxGaps = size_t{1} << 16;
+constexpr int32_t kMaxId = (1 << 24) - 1;
+
+class Reader {
+ public:
+  Reader(const JsonNode& root, VocabSpec& vocab, PipelineSpec& pipeline)
+      : root_(root), vocab_(vocab), pipeline_(pipeline) {}
+
+  void Read() {
+    root_.Only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
+                "post_processor", "decoder", "model"});
+    ReadModel(root_["model"]);
+    if (root_.ok() && root_.Has("added_tokens")) ReadAddedTokens(root_["added_tokens"]);
+    ReadNormalizers(root_["normalizer"], pipeline_);
+    ReadPreTokenizers(root_["pre_tokenizer"], pipeline_);
+    ReadPostProcessor(root_["post_processor"], pipeline_);
+    ReadDecoders(root_["decoder"], pipeline_);
+    for (const auto* ids : {&pipeline_.before, &pipeline_.after}) {
+      for (const int32_t id : *ids) {
+        if (static_cast<size_t>(id) >= vocab_.tokens.size()) {
+          root_["post_processor"].Bad("ids of tokens that are there");
+        }
+      }
+    }
+  }
+
+ private:
+  void ReadModel(const JsonNode& model) {
+    std::string type = model.StringOr("type", "");
+    // Old files do not say; their model is known by what it has.
+    if (type.empty()) {
+      type = model.Has("merges") ? "BPE" : model.Has("unk_id") ? "Unigram" : "WordPiece";
+    }
+    if (type == "BPE") {
+      ReadBpe(model);
+    } else if (type == "Unigram") {
+      ReadUnigram(model);
+    } else if (type == "WordPiece") {
+      model.Only(
+          {"type", "vocab", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word"});
+      vocab_.kind = TokenizerKind::kWordPiece;
+      ReadVocabulary(model["vocab"]);
+      pipeline_.continuing_prefix = model.StringOr("continuing_subword_prefix", "##");
+      if (model.Has("max_input_chars_per_word")) {
+        pipeline_.max_word_characters =
+            static_cast<size_t>(model["max_input_chars_per_word"].Int(1, 1 << 20));
+      }
+      pipeline_.unk = FindToken(model["unk_token"]);
+    } else {
+      model["type"].Unsupported(type);
+    }
+    vocab_.special.unk = pipeline_.unk;
+  }
+
+  void ReadBpe(const JsonNode& model) {
+    model.Only({"type", "vocab", "merges", "dropout", "unk_token", "continuing_subword_prefix",
+                "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges"});
+    vocab_.kind = TokenizerKind::kBpe;
+    // Dropout is noise for training.
+    if (model.Has("dropout") && model["dropout"].Number() != 0) model.Unsupported("dropout");
+    ReadVocabulary(model["vocab"]);
+    pipeline_.continuing_prefix = model.StringOr("continuing_subword_prefix", "");
+    pipeline_.word_suffix = model.StringOr("end_of_word_suffix", "");
+    pipeline_.fuse_unk = model.BoolOr("fuse_unk", false);
+    pipeline_.byte_fallback = model.BoolOr("byte_fallback", false);
+    pipeline_.ignore_merges = model.BoolOr("ignore_merges", false);
+    if (model.Has("unk_token")) pipeline_.unk = FindToken(model["unk_token"]);
+    ReadMerges(model["merges"]);
+  }
+
+  // "left right", or ["left", "right"].
+  void ReadMerges(const JsonNode& merges) {
+    const size_t count = merges.Size();
+    pipeline_.merges.reserve(count);
+    for (size_t i = 0; i < count && root_.ok(); ++i) {
+      std::pair<std::string, std::string> merge;
+      if (merges.StringPairAt(i, &merge.first, &merge.second)) {
+        pipeline_.merges.push_back(std::move(merge));
+        continue;
+      }
+      const std::string text = merges[i].String();
+      const size_t space = text.find(' ');
+      if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
+        return merges[i].Bad("two tokens with a space between");
+      }
+      pipeline_.merges.emplace_back(text.substr(0, space), text.substr(space + 1));
+    }
+  }
+
+  void ReadUnigram(const JsonNode& model) {
+    model.Only({"type", "unk_id", "vocab", "byte_fallback"});
+    vocab_.kind = TokenizerKind::kUnigram;
+    const JsonNode vocab = model["vocab"];
+    const size_t count = vocab.Size();
+    if (count > static_cast<size_t>(kMaxId)) return vocab.Unsupported("so many tokens");
+    for (size_t i = 0; i < count && root_.ok(); ++i) {
+      std::string token;
+      double score = 0;
+      if (!vocab.StringAndNumberAt(i, &token, &score)) return vocab[i].Bad("a token and its score");
+      vocab_.tokens.push_back(std::move(token));
+      pipeline_.scores.push_back(score);
+    }
+    pipeline_.in_model.assign(count, true);
+    pipeline_.byte_fallback = model.BoolOr("byte_fallback", false);
+    if (model.Has("unk_id")) {
+      pipeline_.unk = static_cast<int32_t>(
+          model["unk_id"].Int(0, static_cast<int64_t>(vocab_.tokens.size()) - 1));
+    }
+  }
+
+  // {"token": id, ...}
+  void ReadVocabulary(const JsonNode& vocab) {
+    vocab.ForEachInt([&](const std::string& token, int64_t id) {
+      if (!root_.ok()) return;
+      if (id < 0 || id > kMaxId) {
+        return vocab.Fail(
+            InvalidArgument("{}: \"{}\" has no usable id", vocab.path(), ToValidUtf8(token)));
+      }
+      if (!Place(static_cast<int32_t>(id), token)) {
+        return vocab.Fail(InvalidArgument(
+            "{}: \"{}\" has id {}, which another token has or which leaves a large gap",
+            vocab.path(), ToValidUtf8(token), id));
+      }
+      pipeline_.in_model[static_cast<size_t>(id)] = true;
+    });
+  }
+
+  // Puts a token at its id; false when another one is there.
+  bool Place(int32_t id, const std::string& token) {
+    const auto at = static_cast<size_t>(id);
+    if (at >= vocab_.tokens.size()) {
+      if (at > 4 * root_["model"]["vocab"].Count() + kMaxGaps) return false;
+      vocab_.tokens.resize(at + 1);
+      pipeline_.in_model.resize(at + 1);
+    }
+    if (!vocab_.tokens[at].empty() && vocab_.tokens[at] != token) return false;
+    vocab_.tokens[at] = token;
+    return true;
+  }
+
+  int32_t FindToken(const JsonNode& node) {
+    const std::string token = node.String();
+    const int64_t id = root_["model"]["vocab"].IntOf(token);
+    // Files of byte-level models name an unknown token that they never use.
+    if (id < 0 && vocab_.kind != TokenizerKind::kBpe) node.Bad("a token of the vocabulary");
+    return root_.ok() ? static_cast<int32_t>(id) : -1;
+  }
+
+  void ReadAddedTokens(const JsonNode& added) {
+    const size_t count = added.Size();
+    for (size_t i = 0; i < count && root_.ok(); ++i) {
+      const JsonNode item = added[i];
+      item.Only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
+      AddedToken token;
+      token.id = static_cast<int32_t>(item["id"].Int(0, kMaxId));
+      const std::string content = item["content"].String();
+      token.special = item.BoolOr("special", false);
+      token.single_word = item.BoolOr("single_word", false);
+      token.lstrip = item.BoolOr("lstrip", false);
+      token.rstrip = item.BoolOr("rstrip", false);
+      token.normalized = item.BoolOr("normalized", !token.special);
+      if (!root_.ok()) return;
+      if (content.empty()) continue;
+      if (!Place(token.id, content)) {
+        return item["content"].Fail(InvalidArgument(
+            "{}: id {} is that of another token, or leaves a large gap", item.path(), token.id));
+      }
+      vocab_.types.resize(vocab_.tokens.size(), TokenType::kNormal);
+      vocab_.types[static_cast<size_t>(token.id)] =
+          token.special ? TokenType::kControl : TokenType::kUserDefined;
+      pipeline_.added.push_back(token);
+    }
+  }
+
+  const JsonNode root_;
+  VocabSpec& vocab_;
+  PipelineSpec& pipeline_;
+};
+
+}  // namespace
+
+Result<VocabSpec> ParseTokenizerJson(std::string_view json, const std::string& source) {
+  ASSIGN_OR_RETURN(JsonDocument document, JsonDocument::Parse(json, source));
+  VocabSpec vocab;
+  auto pipeline = std::make_shared<PipelineSpec>();
+  Reader(document.root(), vocab, *pipeline).Read();
+  RETURN_IF_ERROR(document.status());
+  const size_t count = vocab.tokens.size();
+  vocab.types.resize(count, TokenType::kNormal);
+  pipeline->in_model.resize(count);
+  if (!pipeline->scores.empty()) pipeline->scores.resize(count);
+  for (size_t id = 0; id < count; ++id) {
+    if (vocab.tokens[id].empty()) vocab.types[id] = TokenType::kUnused;  // a gap
+  }
+  vocab.pipeline = std::move(pipeline);
+  return vocab;
+}
+
+}  // namespace tokamak

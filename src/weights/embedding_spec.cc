@@ -1,0 +1,252 @@
+#include "weights/embedding_spec.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "weights/config_reader.h"
+#include "weights/printable.h"
+
+namespace tokamak {
+namespace {
+
+constexpr uint64_t kMaxFileBytes = uint64_t{1} << 20;
+
+Result<ConfigValue> ReadJson(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxFileBytes));
+  return ParseConfigJson(text, path);
+}
+
+struct Module {
+  std::string type;  // the last part: "Pooling"
+  std::string path;
+};
+
+// modules.json is an array, and configurations are objects: it is read as the one member of one.
+Result<std::vector<Module>> ReadModules(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxFileBytes));
+  ASSIGN_OR_RETURN(const ConfigValue config, ParseConfigJson("{\"modules\":" + text + "}", path));
+  const ConfigValue* value = config.Find("modules");
+  const ConfigValue::Array* list = value->AsArray();
+  if (list == nullptr) return InvalidArgument("{}: expected an array of modules", path);
+  std::vector<Module> modules;
+  for (size_t i = 0; i < list->size(); ++i) {
+    const ConfigValue* type = (*list)[i].Find("type");
+    const ConfigValue* at = (*list)[i].Find("path");
+    const std::string* type_name = type != nullptr ? type->AsString() : nullptr;
+    const std::string* folder = at != nullptr ? at->AsString() : nullptr;
+    if (type_name == nullptr || folder == nullptr) {
+      return InvalidArgument("{}: [{}]: expected an object with a type and a path, got {}", path, i,
+                             (*list)[i].ToString());
+    }
+    if (!type_name->starts_with("sentence_transformers.")) {
+      return Unimplemented("{}: [{}].type: {} is code of the checkpoint's own", path, i,
+                           Quoted(*type_name));
+    }
+    modules.push_back({type_name->substr(type_name->find_last_of('.') + 1), *folder});
+  }
+  return modules;
+}
+
+// Exactly a Transformer in the directory itself, a Pooling, and perhaps a Normalize.
+Status CheckModules(const std::string& path, const std::vector<Module>& modules) {
+  constexpr const char* kExpected[] = {"Transformer", "Pooling", "Normalize"};
+  for (size_t i = 0; i < modules.size(); ++i) {
+    if (i < std::size(kExpected) && modules[i].type == kExpected[i]) continue;
+    return Unimplemented(
+        "{}: [{}].type: {} is not supported here; a Transformer, a Pooling and a Normalize are, in "
+        "this order",
+        path, i, Quoted(modules[i].type));
+  }
+  if (modules.size() < 2) return Unimplemented("{}: there is no Pooling", path);
+  if (!modules[0].path.empty()) {
+    return Unimplemented("{}: [0].path: the model must lie in the directory itself, not in {}",
+                         path, Quoted(modules[0].path));
+  }
+  const std::string& folder = modules[1].path;
+  if (folder.empty() || folder.find('/') != std::string::npos || folder.starts_with('.')) {
+    return InvalidArgument("{}: [1].path: expected a folder of the directory, got {}", path,
+                           Quoted(folder));
+  }
+  return Status();
+}
+
+// Newer files name the mode, older ones have a flag for each.
+Status ReadPooling(const std::string& path, EmbeddingSpec& spec) {
+  ASSIGN_OR_RETURN(const ConfigValue config, ReadJson(path));
+  ConfigReader reader(config, path);
+  const char* size =
+      reader.Has("embedding_dimension") ? "embedding_dimension" : "word_embedding_dimension";
+  spec.hidden_size = static_cast<int32_t>(reader.Int(size));
+  constexpr std::pair<const char*, Pooling> kModes[] = {
+      {"pooling_mode_mean_tokens", Pooling::kMean},
+      {"pooling_mode_cls_token", Pooling::kCls},
+      {"pooling_mode_lasttoken", Pooling::kLast}};
+  int chosen = 0;
+  for (const auto& [field, pooling] : kModes) {
+    if (!reader.BoolOr(field, false)) continue;
+    spec.pooling = pooling;
+    ++chosen;
+  }
+  if (reader.Has("pooling_mode")) {
+    std::string mode = reader.String("pooling_mode");
+    if (mode == "lasttoken") mode = "last";
+    const std::optional<Pooling> pooling = ParsePooling(mode);
+    if (!pooling) reader.Fail("pooling_mode", Quoted(mode) + " is not supported");
+    spec.pooling = pooling.value_or(Pooling::kMean);
+    ++chosen;
+  }
+  for (const char* field : {"pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens",
+                            "pooling_mode_weightedmean_tokens"}) {
+    reader.ExpectOrAbsent(field, false);
+  }
+  if (!reader.BoolOr("include_prompt", true) && !spec.prompts.empty()) {
+    reader.Fail("include_prompt", "false is not supported for a model with prompts");
+  }
+  RETURN_IF_ERROR(reader.Finish());
+  if (chosen != 1) {
+    return Unimplemented(
+        "{}: {} ways of pooling are set; one of mean, cls and last token is needed", path, chosen);
+  }
+  return Status();
+}
+
+Status ReadPrompts(const std::string& path, EmbeddingSpec& spec) {
+  ASSIGN_OR_RETURN(const ConfigValue config, ReadJson(path));
+  ConfigReader reader(config, path);
+  reader.Ignore({"__version__", "similarity_fn_name", "model_type"});
+  reader.ExpectOrAbsent("truncate_dim", ConfigValue());
+  if (const ConfigValue* prompts = config.Find("prompts"); prompts && !prompts->is_null()) {
+    reader.Ignore({"prompts"});
+    const ConfigValue::Object* list = prompts->AsObject();
+    if (list == nullptr) return InvalidArgument("{}: prompts: expected an object", path);
+    for (const auto& [name, prompt] : *list) {
+      const std::string* text = prompt.AsString();
+      if (text == nullptr) {
+        return InvalidArgument("{}: prompts.{}: expected a string, got {}", path, name,
+                               prompt.ToString());
+      }
+      spec.prompts.emplace_back(name, *text);
+    }
+  }
+  spec.default_prompt = reader.StringOr("default_prompt_name", "");
+  const auto is_default = [&](const auto& prompt) { return prompt.first == spec.default_prompt; };
+  if (!spec.default_prompt.empty() &&
+      std::none_of(spec.prompts.begin(), spec.prompts.end(), is_default)) {
+    reader.Fail("default_prompt_name",
+                Quoted(spec.default_prompt) + " is not the name of a prompt");
+  }
+  return reader.Finish();
+}
+
+Status ReadLength(const std::string& folder, EmbeddingSpec& spec) {
+  const std::string path = folder + "/sentence_bert_config.json";
+  if (FileExists(path)) {
+    ASSIGN_OR_RETURN(const ConfigValue config, ReadJson(path));
+    ConfigReader reader(config, path);
+    spec.max_tokens = static_cast<int32_t>(reader.IntOr("max_seq_length", 0));
+    reader.ExpectOrAbsent("do_lower_case", false);
+    RETURN_IF_ERROR(reader.Finish());
+  }
+  // Where nothing else is said, the tokenizer's limit holds; some write 10^30 for none.
+  const std::string tokenizer_path = folder + "/tokenizer_config.json";
+  if (spec.max_tokens > 0 || !FileExists(tokenizer_path)) return Status();
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(tokenizer_path, uint64_t{16} << 20));
+  ASSIGN_OR_RETURN(const ConfigValue config, ParseConfigJson(text, tokenizer_path));
+  const ConfigValue* length = config.Find("model_max_length");
+  const std::optional<int64_t> tokens = length != nullptr ? length->AsInt() : std::nullopt;
+  if (tokens && *tokens > 0 && *tokens < INT32_MAX) {
+    spec.max_tokens = static_cast<int32_t>(*tokens);
+  }
+  return Status();
+}
+
+// As other engines read it: checkpoints say nothing else of it.
+Status ReadDimensions(const ConfigValue& config, const std::string& path, EmbeddingSpec& spec) {
+  if (const ConfigValue* any = config.Find("is_matryoshka"); any != nullptr) {
+    if (!any->AsBool()) return InvalidArgument("{}: is_matryoshka: expected true or false", path);
+    spec.any_dimensions = *any->AsBool();
+  }
+  const ConfigValue* list = config.Find("matryoshka_dimensions");
+  if (list == nullptr || list->is_null()) return Status();
+  const ConfigValue::Array* lengths = list->AsArray();
+  if (lengths == nullptr) {
+    return InvalidArgument("{}: matryoshka_dimensions: expected an array", path);
+  }
+  for (const ConfigValue& length : *lengths) {
+    const std::optional<int64_t> n = length.AsInt();
+    if (!n || *n < 1 || *n > INT32_MAX) {
+      return InvalidArgument("{}: matryoshka_dimensions: expected lengths, got {}", path,
+                             length.ToString());
+    }
+    spec.dimensions.push_back(static_cast<int32_t>(*n));
+  }
+  spec.any_dimensions = false;  // the list says it more exactly
+  std::sort(spec.dimensions.begin(), spec.dimensions.end());
+  return Status();
+}
+
+}  // namespace
+
+std::string_view Name(Pooling pooling) {
+  switch (pooling) {
+    case Pooling::kMean:
+      return "mean";
+    case Pooling::kCls:
+      return "cls";
+    case Pooling::kLast:
+      break;
+  }
+  return "last";
+}
+
+std::optional<Pooling> ParsePooling(std::string_view name) {
+  for (const Pooling pooling : {Pooling::kMean, Pooling::kCls, Pooling::kLast}) {
+    if (Name(pooling) == name) return pooling;
+  }
+  return std::nullopt;
+}
+
+Result<std::optional<EmbeddingSpec>> ReadEmbeddingSpec(const std::string& folder,
+                                                       const ConfigValue& config) {
+  const std::string path = folder + "/modules.json";
+  if (!FileExists(path)) return std::optional<EmbeddingSpec>();
+  ASSIGN_OR_RETURN(const std::vector<Module> modules, ReadModules(path));
+  RETURN_IF_ERROR(CheckModules(path, modules));
+  EmbeddingSpec spec;
+  spec.normalize = modules.size() > 2;
+  const std::string prompts = folder + "/config_sentence_transformers.json";
+  if (FileExists(prompts)) RETURN_IF_ERROR(ReadPrompts(prompts, spec));
+  RETURN_IF_ERROR(ReadPooling(folder + "/" + modules[1].path + "/config.json", spec));
+  RETURN_IF_ERROR(ReadLength(folder, spec));
+  RETURN_IF_ERROR(ReadDimensions(config, folder + "/config.json", spec));
+  return std::optional(std::move(spec));
+}
+
+Result<std::optional<EmbeddingSpec>> ReadGgufEmbeddingSpec(const GgufFile& file,
+                                                           const std::string& architecture) {
+  const std::string field = architecture + ".pooling_type";
+  if (!file.metadata().Has(field)) return std::optional<EmbeddingSpec>();
+  ASSIGN_OR_RETURN(const int64_t type, file.metadata().Int(field));
+  EmbeddingSpec spec;  // llama.cpp normalizes unless it is told not to
+  switch (type) {      // its enum llama_pooling_type
+    case 0:
+      return std::optional<EmbeddingSpec>();
+    case 1:
+      spec.pooling = Pooling::kMean;
+      break;
+    case 2:
+      spec.pooling = Pooling::kCls;
+      break;
+    case 3:
+      spec.pooling = Pooling::kLast;
+      break;
+    case 4:
+      return Unimplemented("{}: {}: models that rank are not supported", file.name(), field);
+    default:
+      return Unimplemented("{}: {}: {} is not supported", file.name(), field, type);
+  }
+  return std::optional(spec);
+}
+
+}  // namespace tokamak

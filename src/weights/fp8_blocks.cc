@@ -1,0 +1,114 @@
+#include "weights/fp8_blocks.h"
+
+#include <fmt/core.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "quant/half.h"
+#include "weights/config_reader.h"
+#include "weights/printable.h"
+
+namespace tokamak {
+namespace {
+
+std::array<float, 256> MakeTable() {
+  std::array<float, 256> table;
+  for (int bits = 0; bits < 256; ++bits) {
+    const int exponent = bits >> 3 & 15, mantissa = bits & 7;
+    // Subnormal numbers count units of 2^-9.
+    float value = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                                : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+    if (exponent == 15 && mantissa == 7) value = std::numeric_limits<float>::quiet_NaN();
+    table[static_cast<size_t>(bits)] = bits < 128 ? value : -value;
+  }
+  return table;
+}
+
+class Fp8Weight final : public WeightSource {
+ public:
+  Fp8Weight(std::shared_ptr<const ByteSource> file, const StoredTensor& tensor,
+            std::vector<float> scales)
+      : file_(std::move(file)),
+        name_(fmt::format("{}: {}", file_->name(), Quoted(tensor.name))),
+        shape_(tensor.shape),
+        offset_(tensor.offset),
+        scales_(std::move(scales)),
+        table_(MakeTable()) {}
+
+  const std::string& name() const override { return name_; }
+  DType dtype() const override { return DType::kBF16; }
+  const Shape& shape() const override { return shape_; }
+
+  Status ReadRows(int64_t begin, int64_t end, std::byte* destination) const override {
+    CHECK(0 <= begin && begin <= end && end <= shape_.rows());
+    const int64_t cols = shape_.cols();
+    const int64_t blocks = (cols + kFp8Block - 1) / kFp8Block;
+    std::vector<uint8_t> stored(static_cast<size_t>((end - begin) * cols));
+    const Status status = file_->ReadAt(offset_ + static_cast<uint64_t>(begin * cols),
+                                        reinterpret_cast<std::byte*>(stored.data()), stored.size());
+    if (!status.ok()) return status.WithContext(name_);
+    const uint8_t* from = stored.data();
+    for (int64_t row = begin; row < end; ++row) {
+      const float* scales = scales_.data() + row / kFp8Block * blocks;
+      for (int64_t col = 0; col < cols; ++col, ++from, destination += sizeof(uint16_t)) {
+        const uint16_t bits = FloatToBFloat16(table_[*from] * scales[col / kFp8Block]);
+        std::memcpy(destination, &bits, sizeof(bits));
+      }
+    }
+    return Status();
+  }
+
+ private:
+  const std::shared_ptr<const ByteSource> file_;
+  const std::string name_;
+  const Shape shape_;
+  const uint64_t offset_;
+  const std::vector<float> scales_;
+  const std::array<float, 256> table_;
+};
+
+}  // namespace
+
+float Fp8ToFloat(uint8_t bits) { return MakeTable()[bits]; }
+
+Result<bool> HasFp8Blocks(const ConfigValue& config, const std::string& source) {
+  constexpr const char* kField = "quantization_config";
+  const ConfigValue* quantization = config.Find(kField);
+  if (quantization == nullptr || quantization->is_null()) return false;
+  ConfigReader reader(*quantization, fmt::format("{}: {}", source, kField));
+  const std::string method = reader.String("quant_method");
+  if (method == "mxfp4") return false;  // the families that come in it read the field
+  if (reader.ok() && method != "fp8") {
+    return Unimplemented(
+        "{}: {}.quant_method: \"{}\" is not supported; checkpoints in F32, F16 and BF16 are, those "
+        "in "
+        "\"fp8\" with blocks of {} x {}, and mxfp4",
+        source, kField, method, kFp8Block, kFp8Block);
+  }
+  reader.ExpectOrAbsent("fmt", "e4m3");
+  // Scales of activations are made when the model runs, where it multiplies in FP8; here it does
+  // not.
+  reader.ExpectOrAbsent("activation_scheme", "dynamic");
+  const std::vector<int64_t> block = reader.Ints("weight_block_size");
+  if (reader.ok() && block != std::vector<int64_t>{kFp8Block, kFp8Block}) {
+    reader.Fail("weight_block_size",
+                fmt::format("only [{}, {}] is supported", kFp8Block, kFp8Block));
+  }
+  // The tensors' own types say which modules were not converted.
+  reader.Ignore({"modules_to_not_convert", "ignored_layers", "dequantize"});
+  return reader.Finish(true);
+}
+
+std::shared_ptr<const WeightSource> MakeFp8Weight(std::shared_ptr<const ByteSource> file,
+                                                  const StoredTensor& tensor,
+                                                  std::vector<float> scales) {
+  return std::make_shared<Fp8Weight>(std::move(file), tensor, std::move(scales));
+}
+
+}  // namespace tokamak

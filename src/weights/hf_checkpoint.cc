@@ -1,0 +1,142 @@
+#include "weights/hf_checkpoint.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "weights/fp8_blocks.h"
+#include "weights/printable.h"
+#include "weights/safetensors.h"
+#include "weights/safetensors_tensors.h"
+
+namespace tokamak {
+namespace {
+
+constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
+
+Result<ConfigValue> ReadConfig(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxConfigBytes));
+  return ParseConfigJson(text, path);
+}
+
+bool IsTrue(const ConfigValue& config, std::string_view name) {
+  const ConfigValue* value = config.Find(name);
+  return value != nullptr && value->AsBool().value_or(false);
+}
+
+class GenerationReader {
+ public:
+  GenerationReader(const ConfigValue& config, const std::string& source)
+      : config_(config), source_(source) {}
+
+  void Number(std::string_view name, double min, double max, std::optional<float>* out) {
+    const ConfigValue* value = Get(name);
+    if (value == nullptr) return;
+    std::optional<double> number = value->AsDouble();
+    if (const auto i = value->AsInt()) number = static_cast<double>(*i);
+    if (!number || *number < min || *number > max) {
+      return Fail(name, *value, fmt::format("a number from {} to {}", min, max));
+    }
+    *out = static_cast<float>(*number);
+  }
+  void Int(std::string_view name, int64_t min, std::optional<int32_t>* out) {
+    const ConfigValue* value = Get(name);
+    if (value == nullptr) return;
+    const std::optional<int64_t> number = value->AsInt();
+    if (!number || *number < min || *number > INT32_MAX) {
+      return Fail(name, *value, fmt::format("an integer from {} to {}", min, INT32_MAX));
+    }
+    *out = static_cast<int32_t>(*number);
+  }
+  void Ids(std::string_view name, std::vector<int32_t>* out) {
+    const ConfigValue* value = Get(name);
+    if (value == nullptr) return;
+    const ConfigValue::Array one = {*value};
+    const ConfigValue::Array* list = value->AsArray();
+    for (const ConfigValue& item : list != nullptr ? *list : one) {
+      const std::optional<int64_t> id = item.AsInt();
+      if (!id || *id < 0 || *id > INT32_MAX) {
+        return Fail(name, *value, "a token id or a list of them");
+      }
+      out->push_back(static_cast<int32_t>(*id));
+    }
+    std::sort(out->begin(), out->end());
+    out->erase(std::unique(out->begin(), out->end()), out->end());
+  }
+  const Status& status() const { return status_; }
+
+ private:
+  const ConfigValue* Get(std::string_view name) const {
+    const ConfigValue* value = config_.Find(name);
+    return value == nullptr || value->is_null() ? nullptr : value;
+  }
+  void Fail(std::string_view name, const ConfigValue& got, const std::string& expected) {
+    if (!status_.ok()) return;
+    status_ =
+        InvalidArgument("{}: {}: expected {}, got {}", source_, name, expected, got.ToString());
+  }
+
+  const ConfigValue& config_;
+  const std::string& source_;
+  Status status_;
+};
+
+}  // namespace
+
+Result<GenerationDefaults> ParseGenerationConfig(const ConfigValue& config,
+                                                 const std::string& source) {
+  GenerationReader reader(config, source);
+  GenerationDefaults defaults;
+  reader.Number("temperature", 0, 1e6, &defaults.temperature);
+  reader.Number("top_p", 1e-6, 1, &defaults.top_p);
+  reader.Number("min_p", 0, 1, &defaults.min_p);
+  reader.Number("repetition_penalty", 1e-6, 1e6, &defaults.repetition_penalty);
+  reader.Int("top_k", -1, &defaults.top_k);
+  if (defaults.top_k == -1) defaults.top_k = 0;  // as other engines spell "off"
+  reader.Int("max_new_tokens", 1, &defaults.max_tokens);
+  reader.Ids("eos_token_id", &defaults.eos_token_ids);
+  RETURN_IF_ERROR(reader.status());
+  return defaults;
+}
+
+Result<Checkpoint> OpenHfCheckpoint(const std::string& folder) {
+  const std::string config_path = folder + "/config.json";
+  if (!FileExists(config_path)) {
+    return NotFound("{}: there is no config.json; it is not a Hugging Face model directory",
+                    folder);
+  }
+  ASSIGN_OR_RETURN(ConfigValue config, ReadConfig(config_path));
+  ASSIGN_OR_RETURN(const bool fp8_blocks, HasFp8Blocks(config, config_path));
+  ASSIGN_OR_RETURN(std::shared_ptr<const SafetensorsModel> model,
+                   SafetensorsModel::OpenDirectory(folder));
+  Checkpoint checkpoint;
+  checkpoint.source = config_path;
+  checkpoint.directory = folder;
+  ASSIGN_OR_RETURN(checkpoint.architecture, ArchitectureOf(config, config_path));
+  for (const StoredTensor& tensor : model->tensors()) {
+    const int times = tensor.type_name == kFp8TypeName ? 2 : 1;  // becomes bf16
+    checkpoint.weight_bytes += static_cast<int64_t>(tensor.bytes.value_or(0)) * times;
+  }
+  checkpoint.tensors = MakeSafetensorsTensors(
+      folder, model, {.tied = IsTrue(config, "tie_word_embeddings"), .fp8_blocks = fp8_blocks});
+  checkpoint.safetensors = std::move(model);
+
+  const std::string generation_path = folder + "/generation_config.json";
+  if (FileExists(generation_path)) {
+    ASSIGN_OR_RETURN(const ConfigValue generation, ReadConfig(generation_path));
+    ASSIGN_OR_RETURN(checkpoint.generation, ParseGenerationConfig(generation, generation_path));
+  }
+  // Older checkpoints have their end tokens in config.json alone.
+  const ConfigValue* end = config.Find("eos_token_id");
+  if (checkpoint.generation.eos_token_ids.empty() && end != nullptr) {
+    ConfigValue only;
+    only.Set("eos_token_id", *end);
+    ASSIGN_OR_RETURN(GenerationDefaults ends, ParseGenerationConfig(only, config_path));
+    checkpoint.generation.eos_token_ids = std::move(ends.eos_token_ids);
+  }
+  ASSIGN_OR_RETURN(checkpoint.embedding, ReadEmbeddingSpec(folder, config));
+  checkpoint.config = std::move(config);
+  return checkpoint;
+}
+
+}  // namespace tokamak

@@ -1,0 +1,80 @@
+// Safetensors: Hugging Face's format of weights, one file or several with an index.
+// Format: https://huggingface.co/docs/safetensors. A file is a 64-bit length, a JSON header of that
+// many bytes ({"name": {"dtype", "shape", "data_offsets": [begin, end]}, ...}), and the data.
+//
+// Headers are read into memory, tensor data only by positioned reads. Nothing in a header is
+// trusted: every range must lie in the file, be as long as type and shape say, and all of them
+// together must cover the data exactly. Errors are kDataLoss (malformed) or kUnimplemented (not
+// supported) and name the file and the tensor.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ops/weight_source.h"
+#include "tensor/dtype.h"
+#include "tensor/shape.h"
+#include "tokamak/status.h"
+#include "weights/byte_source.h"
+#include "weights/stored_tensor.h"
+
+namespace tokamak {
+
+// One file: its header is the same for the same tensors at the same places.
+struct SafetensorsPart {
+  std::shared_ptr<const ByteSource> source;
+  uint64_t header_bytes = 0;
+  uint64_t header_hash = 0;
+  size_t num_tensors = 0;
+  std::vector<std::pair<std::string, std::string>> metadata;  // of "__metadata__", by name
+};
+
+class SafetensorsModel {
+ public:
+  // A header longer than the format allows is refused before it is read.
+  static constexpr uint64_t kMaxHeaderBytes = 100'000'000;
+
+  // The weights in a folder: model.safetensors, or model.safetensors.index.json and its files.
+  static Result<std::shared_ptr<const SafetensorsModel>> OpenDirectory(const std::string& folder);
+  // As it, from files in memory. `tensor_files` names for each tensor the part that must hold it
+  // ("weight_map" of the index); empty when there is no index.
+  static Result<std::shared_ptr<const SafetensorsModel>> FromParts(
+      std::vector<std::shared_ptr<const ByteSource>> parts,
+      const std::map<std::string, size_t>& tensor_files = {});
+
+  const std::vector<SafetensorsPart>& parts() const { return parts_; }
+  // By file, in the order of their data.
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }
+  // Null when there is no such tensor.
+  const StoredTensor* Find(std::string_view name) const;
+  const std::string& PathOf(const StoredTensor& tensor) const;
+
+  // The tensor's data, readable from many threads, valid without this object. kUnimplemented when
+  // this build cannot compute with its type.
+  Result<std::shared_ptr<const WeightSource>> Weight(const StoredTensor& tensor) const;
+
+ private:
+  Status AddPart(std::shared_ptr<const ByteSource> source);
+  Status IndexTensors();
+  Status CheckPlaces(const std::map<std::string, size_t>& tensor_files) const;
+
+  std::vector<SafetensorsPart> parts_;
+  std::vector<StoredTensor> tensors_;
+  std::map<std::string, size_t, std::less<>> by_name_;
+};
+
+// The index of a model in several files: names of files, each once, and which of them holds what.
+struct SafetensorsIndex {
+  std::vector<std::string> files;
+  std::map<std::string, size_t> tensor_files;  // by tensor: index in `files`
+};
+// Refuses names of files that lead out of the folder.
+Result<SafetensorsIndex> ParseSafetensorsIndex(std::string_view json, const std::string& source);
+
+}  // namespace tokamak

@@ -1,0 +1,317 @@
+// Safetensors files and Hugging Face directories, good and bad.
+#include "weights/safetensors.h"
+
+#include <fmt/core.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "quant/half.h"
+#include "weights/fp8_blocks.h"
+#include "weights/hf_checkpoint.h"
+
+namespace tokamak {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// A file: the header's length, the header, `data` bytes that count up.
+std::string File(const std::string& header, size_t data) {
+  const uint64_t length = header.size();
+  std::string out(sizeof length, '\0');
+  std::memcpy(out.data(), &length, sizeof length);
+  out += header;
+  for (size_t i = 0; i < data; ++i) out.push_back(static_cast<char>(i));
+  return out;
+}
+
+Result<std::shared_ptr<const SafetensorsModel>> Read(const std::string& bytes) {
+  return SafetensorsModel::FromParts({MakeMemoryBytes("m.safetensors", bytes)});
+}
+
+std::string Tensor(const std::string& name, const std::string& dtype, const std::string& shape,
+                   int begin, int end) {
+  return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape +
+         ",\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(end) + "]}";
+}
+
+TEST(Safetensors, ReadsTensorsAndTheirRows) {
+  const std::string good = "{\"__metadata__\":{\"format\":\"pt\"}," +
+                           Tensor("b", "BF16", "[3]", 8, 14) + "," +
+                           Tensor("a", "F16", "[2,2]", 0, 8) + "}  ";
+  const auto model = Read(File(good, 14));
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  ASSERT_EQ((*model)->tensors().size(), 2u);
+  const StoredTensor* a = (*model)->Find("a");
+  ASSERT_NE(a, nullptr);
+  EXPECT_EQ(a->shape, (Shape{2, 2}));
+  EXPECT_EQ(a->dtype, DType::kF16);
+  const auto weight = (*model)->Weight(*a);
+  ASSERT_TRUE(weight.ok());
+  char row[4];
+  ASSERT_TRUE((*weight)->ReadRows(1, 2, reinterpret_cast<std::byte*>(row)).ok());
+  EXPECT_EQ(std::string(row, 4), std::string("\4\5\6\7", 4));
+  EXPECT_EQ((*model)->Find("c"), nullptr);
+}
+
+TEST(Safetensors, WhatIsMalformedIsRefusedWithTheFileAndTheTensor) {
+  const struct {
+    std::string header;
+    size_t data;
+    const char* expected;
+  } cases[] = {
+      {"{" + Tensor("t", "F32", "[2]", 0, 8) + "}", 4, "exceed the 4 bytes"},
+      {"{" + Tensor("t", "F32", "[2]", 0, 4) + "}", 4, "takes 8 bytes"},
+      {"{" + Tensor("t", "F32", "[2]", 8, 0) + "}", 8, "takes 8 bytes"},
+      {"{" + Tensor("t", "F32", "[2]", 4, 12) + "}", 12, "leave a hole from byte 0"},
+      {"{" + Tensor("s", "F32", "[2]", 0, 8) + "," + Tensor("t", "F32", "[2]", 4, 12) + "}", 12,
+       "overlap data up to byte 8"},
+      {"{" + Tensor("s", "I8", "[2]", 0, 2) + "," + Tensor("t", "F32", "[1]", 2, 6) + "}", 6,
+       "not aligned"},
+      {"{" + Tensor("t", "F32", "[1]", 0, 4) + "}", 8, "cover only 4"},
+      {"{" + Tensor("t", "F32", "[4294967296,4294967296]", 0, 0) + "}", 0, "too large"},
+      {"{" + Tensor("t", "F31", "[1]", 0, 4) + "}", 4, "\"F31\""},
+      {"{" + Tensor("t", "F32", "[1,1,1,1,1]", 0, 4) + "}", 4, "5 dimensions"},
+      {"{" + Tensor("t", "F32", "[1]", 0, 4) + "," + Tensor("t", "F32", "[1]", 0, 4) + "}", 4,
+       "appears twice"},
+      {"{" + Tensor("t", "F32", "[-1]", 0, 4) + "}", 4, "negative"},
+      {"{" + Tensor("t", "F32", "[1.5]", 0, 4) + "}", 4, "fraction"},
+      {"{\"t\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "needs a dtype"},
+      {"{\"t\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, "two numbers"},
+      {"{\"t\":{\"type\":\"F32\"}}", 4, "\"type\""},
+      {"{\"t\":[]}", 4, "\"t\""},
+      {"[]", 0, "must be an object"},
+      {"{\"t\":", 0, "malformed JSON"},
+      {std::string(100000, '['), 0, "object"},
+  };
+  for (const auto& bad : cases) {
+    const auto model = Read(File(bad.header, bad.data));
+    ASSERT_FALSE(model.ok()) << bad.header.substr(0, 200);
+    EXPECT_THAT(model.status().ToString(),
+                AllOf(HasSubstr("m.safetensors"), HasSubstr(bad.expected)))
+        << bad.header.substr(0, 200);
+  }
+  EXPECT_THAT(Read("abc").status().ToString(), HasSubstr("too few"));
+  EXPECT_THAT(Read(std::string("\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF{}", 10)).status().ToString(),
+              HasSubstr("its header has"));
+}
+
+TEST(Safetensors, TypesThatCannotBeComputedWithAreListedAndRefused) {
+  const auto model = Read(File("{" + Tensor("t", "F8_E4M3", "[2,2]", 0, 4) + "}", 4));
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  const auto weight = (*model)->Weight((*model)->tensors()[0]);
+  ASSERT_FALSE(weight.ok());
+  EXPECT_THAT(weight.status().ToString(), AllOf(HasSubstr("F8_E4M3"), HasSubstr("\"t\"")));
+}
+
+TEST(Safetensors, AnIndexMustStayInItsFolder) {
+  for (const char* file : {"../m.safetensors", "/etc/m.safetensors", "a/m.safetensors",
+                           "a\\\\m.safetensors", "m.bin", "", ".safetensors"}) {
+    const auto index = ParseSafetensorsIndex(
+        std::string("{\"weight_map\":{\"t\":\"") + file + "\"}}", "index.json");
+    ASSERT_FALSE(index.ok()) << file;
+    EXPECT_THAT(index.status().ToString(), AllOf(HasSubstr("index.json"), HasSubstr("\"t\"")));
+  }
+  EXPECT_FALSE(ParseSafetensorsIndex("{}", "i").ok());
+  EXPECT_FALSE(ParseSafetensorsIndex("{\"weight_map\":{\"t\":1}}", "i").ok());
+  EXPECT_FALSE(ParseSafetensorsIndex("{\"weight_map\":{\"t\":{}}}", "i").ok());
+  EXPECT_FALSE(ParseSafetensorsIndex("7", "i").ok());
+  const auto index = ParseSafetensorsIndex(
+      R"({"metadata":{"total_size":4,"x":[{"weight_map":"y"}]},"weight_map":{"t":"a.safetensors"}})",
+      "i");
+  ASSERT_TRUE(index.ok()) << index.status().ToString();
+  EXPECT_EQ(index->files, std::vector<std::string>{"a.safetensors"});
+}
+
+TEST(Safetensors, TensorsMustBeWhereTheIndexSays) {
+  const auto parts = [] {
+    return std::vector<std::shared_ptr<const ByteSource>>{
+        MakeMemoryBytes("one", File("{" + Tensor("s", "F32", "[1]", 0, 4) + "}", 4)),
+        MakeMemoryBytes("two", File("{" + Tensor("t", "F32", "[1]", 0, 4) + "}", 4))};
+  };
+  EXPECT_TRUE(SafetensorsModel::FromParts(parts(), {{"s", 0}, {"t", 1}}).ok());
+  EXPECT_THAT(SafetensorsModel::FromParts(parts(), {{"s", 1}, {"t", 1}}).status().ToString(),
+              HasSubstr("tensor \"s\" is in one, but the index says that it is in two"));
+  EXPECT_THAT(SafetensorsModel::FromParts(parts(), {{"s", 0}}).status().ToString(),
+              HasSubstr("two: tensor \"t\" is not in the index"));
+  EXPECT_THAT(
+      SafetensorsModel::FromParts(parts(), {{"s", 0}, {"t", 1}, {"u", 1}}).status().ToString(),
+      HasSubstr("two: has no tensor \"u\""));
+  auto twice = parts();
+  twice.push_back(twice[0]);
+  EXPECT_THAT(SafetensorsModel::FromParts(twice).status().ToString(),
+              HasSubstr("tensor \"s\" is in one and in one"));
+}
+
+class HfDirectory : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    Write("config.json", R"({"architectures": ["LlamaForCausalLM"], "eos_token_id": [7, 3]})");
+    Write("model.safetensors", File("{" + Tensor("t", "F32", "[1]", 0, 4) + "}", 4));
+  }
+  void Write(const std::string& name, const std::string& text) {
+    std::ofstream(folder_ + "/" + name, std::ios::binary) << text;
+  }
+  void Remove(const std::string& name) { std::filesystem::remove(folder_ + "/" + name); }
+  std::string Error() { return OpenCheckpoint(folder_).status().ToString(); }
+
+  const std::string folder_ = ::testing::TempDir() + "/hf_directory";
+};
+
+TEST_F(HfDirectory, BringsItsConfigurationItsTensorsAndItsDefaults) {
+  Result<Checkpoint> checkpoint = OpenCheckpoint(folder_ + "/");
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
+  EXPECT_EQ(checkpoint->architecture, "LlamaForCausalLM");
+  EXPECT_EQ(checkpoint->directory, folder_);
+  EXPECT_EQ(checkpoint->weight_bytes, 4);
+  EXPECT_TRUE(checkpoint->tensors->Has("t"));
+  EXPECT_EQ(checkpoint->generation.eos_token_ids, (std::vector<int32_t>{3, 7}));
+  EXPECT_FALSE(checkpoint->generation.temperature.has_value());
+
+  Write("generation_config.json",
+        R"({"temperature": 0.5, "top_k": 20, "eos_token_id": 9, "do_sample": true})");
+  checkpoint = OpenCheckpoint(folder_);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
+  EXPECT_EQ(checkpoint->generation.temperature, 0.5f);
+  EXPECT_EQ(checkpoint->generation.top_k, 20);
+  EXPECT_EQ(checkpoint->generation.eos_token_ids, std::vector<int32_t>{9});
+}
+
+TEST_F(HfDirectory, WhatIsMissingOrWrongIsNamed) {
+  Write("generation_config.json", R"({"top_p": "high"})");
+  EXPECT_THAT(Error(), AllOf(HasSubstr("generation_config.json"), HasSubstr("top_p")));
+  Write("generation_config.json", R"({"eos_token_id": [1, -2]})");
+  EXPECT_THAT(Error(), HasSubstr("eos_token_id"));
+  Remove("generation_config.json");
+
+  Write("config.json",
+        R"({"architectures": ["L"], "quantization_config": {"quant_method": "gptq"}})");
+  EXPECT_THAT(Error(), AllOf(HasSubstr("quant_method"), HasSubstr("gptq")));
+  Write("config.json", "{");
+  EXPECT_THAT(Error(), HasSubstr("config.json"));
+  Remove("config.json");
+  EXPECT_THAT(Error(), HasSubstr("there is no config.json"));
+
+  Write("config.json", R"({"architectures": ["LlamaForCausalLM"]})");
+  Remove("model.safetensors");
+  EXPECT_THAT(Error(), HasSubstr("neither model.safetensors nor model.safetensors.index.json"));
+  Write("model.safetensors.index.json", R"({"weight_map": {"t": "model-1-of-1.safetensors"}})");
+  EXPECT_THAT(Error(), AllOf(HasSubstr("index.json names"), HasSubstr("model-1-of-1.safetensors")));
+}
+
+TEST_F(HfDirectory, AnOutputMatrixBesideTiedEmbeddingsMustEqualThem) {
+  const std::string header = "{" + Tensor("model.embed_tokens.weight", "F32", "[2,1]", 0, 8) + "," +
+                             Tensor("lm_head.weight", "F32", "[2,1]", 8, 16) + "}";
+  const auto check = [&](bool equal) {
+    std::string file = File(header, 16);
+    if (equal) file.replace(file.size() - 8, 8, file.substr(file.size() - 16, 8));
+    Write("model.safetensors", file);
+    Write("config.json", R"({"architectures": ["LlamaForCausalLM"], "tie_word_embeddings": true})");
+    Result<Checkpoint> checkpoint = OpenCheckpoint(folder_);
+    EXPECT_TRUE(checkpoint->tensors->Find("model.embed_tokens.weight", Shape{2, 1}).ok());
+    return checkpoint->tensors->CheckAllUsed();
+  };
+  EXPECT_TRUE(check(true).ok());
+  EXPECT_THAT(check(false).ToString(), HasSubstr("tie_word_embeddings"));
+}
+
+// The definition of E4M3: (-1)^s · 2^(e - 7) · (1 + m / 8), or 2^-6 · m / 8 for e of 0.
+TEST(Fp8, EveryCodeIsItsValue) {
+  for (int bits = 0; bits < 256; ++bits) {
+    const int exponent = (bits >> 3) & 15, mantissa = bits & 7;
+    const double size = exponent == 0 ? std::pow(2.0, -6) * mantissa / 8
+                                      : std::pow(2.0, exponent - 7) * (1 + mantissa / 8.0);
+    const float value = Fp8ToFloat(static_cast<uint8_t>(bits));
+    if (exponent == 15 && mantissa == 7) {
+      EXPECT_TRUE(std::isnan(value)) << bits;
+    } else {
+      EXPECT_EQ(value, bits < 128 ? size : -size) << bits;
+    }
+  }
+  EXPECT_EQ(Fp8ToFloat(0x7e), 448.0f);
+}
+
+class Fp8Directory : public HfDirectory {
+ protected:
+  static constexpr const char* kConfig = R"({"architectures": ["L"], "quantization_config": {
+      "quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+      "weight_block_size": [128, 128]}})";
+  static constexpr int kRows = 130, kCols = 129;
+
+  // A matrix of ones (0x38) in two by two blocks, with these scales.
+  void WriteMatrix(const std::string& scale_shape, std::vector<float> scales,
+                   const std::string& scale_name = "w_scale_inv") {
+    constexpr int kBytes = kRows * kCols + 2;  // a multiple of 4
+    const int end = kBytes + static_cast<int>(4 * scales.size());
+    std::string file =
+        File("{" + Tensor("w", "F8_E4M3", fmt::format("[{},{}]", kRows, kCols), 0, kRows * kCols) +
+                 "," + Tensor("pad", "U8", "[2]", kRows * kCols, kBytes) + "," +
+                 Tensor(scale_name, "F32", scale_shape, kBytes, end) + "}",
+             static_cast<size_t>(end));
+    char* data = file.data() + file.size() - end;
+    std::memset(data, 0x38, size_t{kRows} * size_t{kCols});
+    std::memcpy(data + kBytes, scales.data(), 4 * scales.size());
+    Write("model.safetensors", file);
+  }
+
+  Result<std::shared_ptr<const WeightSource>> Find() {
+    Result<Checkpoint> checkpoint = OpenCheckpoint(folder_);
+    if (!checkpoint.ok()) return checkpoint.status();
+    return checkpoint->tensors->Find("w", Shape{kRows, kCols});
+  }
+};
+
+TEST_F(Fp8Directory, EachBlockHasItsScale) {
+  Write("config.json", kConfig);
+  WriteMatrix("[2,2]", {1, 2, 4, 8});
+  const auto weight = Find();
+  ASSERT_TRUE(weight.ok()) << weight.status().ToString();
+  ASSERT_EQ((*weight)->dtype(), DType::kBF16);
+  std::vector<uint16_t> values(3 * kCols);
+  ASSERT_TRUE((*weight)->ReadRows(126, 129, reinterpret_cast<std::byte*>(values.data())).ok());
+  const auto at = [&](size_t row, size_t col) {
+    return BFloat16ToFloat(values[row * kCols + col]);
+  };
+  EXPECT_EQ(at(0, 0), 1);
+  EXPECT_EQ(at(1, 127), 1);
+  EXPECT_EQ(at(1, 128), 2);
+  EXPECT_EQ(at(2, 0), 4);
+  EXPECT_EQ(at(2, 128), 8);
+}
+
+TEST_F(Fp8Directory, WhatIsMissingOrWrongIsNamed) {
+  Write("config.json", kConfig);
+  const auto error = [&] { return Find().status().ToString(); };
+  WriteMatrix("[2,2]", {1, 2, 4, 8}, "w_scale");
+  EXPECT_THAT(error(), AllOf(HasSubstr("\"w\""), HasSubstr("\"w_scale_inv\"")));
+  WriteMatrix("[4]", {1, 2, 4, 8});
+  EXPECT_THAT(error(), AllOf(HasSubstr("w_scale_inv"), HasSubstr("expected [2, 2]")));
+  WriteMatrix("[2,2]", {1, 2, NAN, 8});
+  EXPECT_THAT(error(), AllOf(HasSubstr("w_scale_inv"), HasSubstr("nan")));
+  WriteMatrix("[2,2]", {1, 2, 4, 8});
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+           {"\"fmt\": \"e4m3\"", "\"fmt\": \"e5m2\""},
+           {"\"activation_scheme\": \"dynamic\"", "\"activation_scheme\": \"static\""},
+           {"\"weight_block_size\": [128, 128]", "\"weight_block_size\": [64, 128]"},
+           {"\"weight_block_size\": [128, 128]", "\"weight_bits\": 8"},
+           {"\"quant_method\": \"fp8\"", "\"quant_method\": \"awq\""}}) {
+    std::string config = kConfig;
+    config.replace(config.find(from), from.size(), to);
+    Write("config.json", config);
+    const std::string field = from.substr(1, from.find('"', 1) - 1);
+    EXPECT_THAT(error(), AllOf(HasSubstr("quantization_config"), HasSubstr(field))) << config;
+  }
+  // Without quantization_config nothing says what the bytes mean.
+  Write("config.json", R"({"architectures": ["L"]})");
+  EXPECT_THAT(error(), HasSubstr("F8_E4M3"));
+}
+
+}  // namespace
+}  // namespace tokamak

@@ -1,0 +1,592 @@
+#!/usr/bin/env python3
+"""Clients that mean no good, and what they do to the others.
+
+    tests/e2e/attack.py malformed   [--count 100000] [--seed N]
+    tests/e2e/attack.py slow        [--rounds 4] [--seconds 15] [--idle 1000] [--deaf 200]
+    tests/e2e/attack.py disconnects [--count 100000] [--clients 8]
+    tests/e2e/attack.py timing      [--count 20000]
+    tests/e2e/attack.py bombs
+    tests/e2e/attack.py all --small               what `make test` runs
+
+malformed: requests with every field at its extremes, deep and huge JSON, damaged HTTP. Each gets 4xx,
+wrong fields with their path; memory stays bounded and a client beside them gets its usual answers.
+slow: idle connections, headers that never end and clients that never read; latencies of two good
+clients with and without them, in turns. The p99 may not double.
+disconnects: requests whose clients leave at any moment. Nothing runs afterwards and no block is lost.
+timing: how long the refusals of missing, wrong and nearly right keys take. A test of ranks finds no
+difference, and would have found one of the size that it says.
+bombs: chat templates that would run for ever or take all memory. Each is refused within 100 ms.
+
+With --small nothing that depends on time fails. Each part ends with a line that begins with PASS or
+FAIL.
+"""
+
+import argparse
+import json
+import math
+import multiprocessing
+import os
+import random
+import resource
+import socket
+import statistics
+import struct
+import sys
+import tempfile
+import threading
+import time
+
+import support
+
+HEAD = ('POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n'
+        'Content-Length: {}\r\n\r\n')
+WRONG_TYPES = ['"x"', 'true', '[]', '{}', '1.5', '[[1]]']
+HUGE = ['2147483648', '-2147483649', '9223372036854775808', '-9223372036854775809',
+        '18446744073709551616', '1e19', '1' + '0' * 400]
+# Field: JSON texts that are refused with the field's name as the path.
+BAD_VALUES = {
+    'n': ['0', '-1', '129', *HUGE[:6], *WRONG_TYPES],
+    'max_tokens': ['-1', *HUGE[:6], *WRONG_TYPES],
+    'min_tokens': ['-1', *HUGE[:6], *WRONG_TYPES],
+    'top_k': ['-2', '-2147483648', *HUGE[:6], *WRONG_TYPES],
+    'seed': ['18446744073709551616', '1e19', '1.5', '"x"', 'true', '[]', '{}'],
+    'priority': [*HUGE[:6], *WRONG_TYPES],
+    'prompt_logprobs': ['-1', '21', '2147483647', *HUGE[:6], *WRONG_TYPES],
+    **{field: [*values, '1e39', '-1e39', '1e308', '"x"', 'true', '[]', '{}'] for field, values in {
+        'temperature': ['-0.001', '-1e-30'], 'top_p': ['0', '1.0001', '-1'],
+        'min_p': ['-0.001', '1.0001'], 'typical_p': ['0', '-1', '2'],
+        'repetition_penalty': ['0', '-1'], 'presence_penalty': ['-2.001', '2.001'],
+        'frequency_penalty': ['-2.001', '2.001']}.items()},
+    'stop': ['1', 'true', '{}', '[1]', '[""]', json.dumps(['x'] * 65), json.dumps(['x' * 5000])],
+    'stop_token_ids': ['1', '[-1]', '[2147483647]', '["x"]', json.dumps([1] * 1025)],
+    'logit_bias': ['1', '[]', '{"x": 1}', '{"-1": 1}', '{"0": 1000}', '{"999999999": 1}',
+                   json.dumps({str(i): 1 for i in range(4097)})],
+    'stream': ['1', '"true"', '[]'], 'cache_salt': ['1', '[]', json.dumps('x' * 70000)],
+    'model': ['1', '[]', '"no such model"'], 'stream_options': ['1', '[]', '{}'],
+}
+
+
+def bad_value(generator):
+    """(path, body text, JSON path that the error names)."""
+    chat = generator.random() < 0.5
+    field = generator.choice(list(BAD_VALUES))
+    value = generator.choice(BAD_VALUES[field])
+    start = '"messages": [{"role": "user", "content": "a"}]' if chat else '"prompt": "a"'
+    path = '/v1/chat/completions' if chat else '/v1/completions'
+    return path, '{%s, "%s": %s}' % (start, field, value), field
+
+
+def bad_message(generator):
+    index = generator.randrange(5)
+    messages = [{'role': 'user', 'content': 'a'} for _ in range(index + 1)]
+    messages[index] = generator.choice([
+        1, None, [], {}, {'role': 'user'}, {'role': 'x', 'content': 'a'}, {'role': 1, 'content': 'a'},
+        {'role': 'user', 'content': 1}, {'role': 'user', 'content': [{}]},
+        {'role': 'user', 'content': [{'type': 'image_url'}]}])
+    return '/v1/chat/completions', json.dumps({'messages': messages}), f'messages[{index}]'
+
+
+def bad_shape(generator):
+    depth = generator.choice([40, 1000, 100000])
+    text = generator.choice([
+        '[' * depth, '{"a":' * depth, '{"prompt": ' + '[' * depth + ']' * depth + '}',
+        '{"prompt": "' + 'a' * generator.randrange(1000), '{"prompt": "\\ud800"}', '[]', 'null', '"', '',
+        '{"prompt": [' + '1,' * generator.choice([10, 50000]) + ']}', '{"a": 1e999}', 'NaN',
+        '{"prompt": ["a", ' + '[[]], ' * 100 + '"b"]}', '{"prompt": {}}', '{"messages": {}}',
+        '{"prompt": ' + json.dumps(['a'] * 257) + '}',
+        '{"messages": [' + '{},' * 5000 + '{}]}'])
+    return generator.choice(['/v1/completions', '/v1/chat/completions']), text, None
+
+
+class Damaged:
+    """Bytes that are almost a request, on a connection of their own."""
+
+    GOOD = (HEAD.format('/v1/completions', 32) + '{"prompt": "a", "max_tokens": 1}').encode()
+
+    @classmethod
+    def make(cls, generator):
+        data = bytearray(cls.GOOD)
+        head = data.index(b'\r\n\r\n')
+        for _ in range(generator.randrange(1, 6)):
+            at = generator.randrange(head)
+            action = generator.randrange(4)
+            if action == 0:
+                data[at] = generator.choice(b'\0\r\n\t :;,/%\xff\x7f')
+            elif action == 1:
+                del data[at:at + generator.randrange(1, 8)]
+            elif action == 2:
+                data[at:at] = data[at:at + generator.randrange(1, 40)]
+            else:
+                data[at:at] = generator.choice([b'\r\n', b'\n', b'\r\n ', b'Transfer-Encoding: chunked\r\n',
+                                                b'Content-Length: 0\r\n', b'Host: a\r\n', b'\0'])
+        return bytes(data)
+
+
+class Connection:
+    """A kept-alive connection to a server."""
+
+    def __init__(self, port):
+        self.port = port
+        self.socket = None
+
+    def send(self, data):
+        if self.socket is None:
+            self.socket = socket.create_connection(('127.0.0.1', self.port),
+                                                   timeout=support.PATIENCE)
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.sendall(data)
+
+    def post(self, path, body):
+        data = body.encode()
+        try:
+            self.send(HEAD.format(path, len(data)).encode() + data)
+        except OSError:  # it had been closed
+            self.close()
+            self.send(HEAD.format(path, len(data)).encode() + data)
+        return self.receive()
+
+    def receive(self):
+        """(status, body); 0 when the connection ended without an answer."""
+        answer = b''
+        while b'\r\n\r\n' not in answer:
+            data = self.socket.recv(65536)
+            if not data:
+                self.close()
+                return 0, b''
+            answer += data
+        head, _, body = answer.partition(b'\r\n\r\n')
+        fields = head.decode().lower().split('\r\n')
+        length = next((int(f.split(':')[1]) for f in fields if f.startswith('content-length:')), None)
+        while length is not None and len(body) < length or \
+                length is None and not body.endswith(b'0\r\n\r\n'):
+            data = self.socket.recv(65536)
+            if not data:
+                break
+            body += data
+        if 'connection: close' in fields:
+            self.close()
+        return int(head.split(b' ', 2)[1]), body
+
+    def close(self):
+        if self.socket is not None:
+            self.socket.close()
+        self.socket = None
+
+
+class GoodClient(threading.Thread):
+    """The same short request over and over; keeps the seconds that each took."""
+
+    BODY = json.dumps({'prompt': 'Once upon a time', 'max_tokens': 8, 'temperature': 0,
+                       'ignore_eos': True, 'stream': True})
+
+    def __init__(self, port):
+        super().__init__(daemon=True)
+        self.connection = Connection(port)
+        self.seconds, self.failures, self.stopped = [], [], False
+
+    def run(self):
+        while not self.stopped:
+            start = time.perf_counter()
+            try:
+                status, body = self.connection.post('/v1/completions', self.BODY)
+            except OSError as error:
+                self.failures.append(repr(error))
+                continue
+            if status != 200 or b'[DONE]' not in body:
+                self.failures.append(f'{status} {body[:200]}')
+            self.seconds.append(time.perf_counter() - start)
+
+    def stop(self):
+        self.stopped = True
+        self.join()
+        self.connection.close()
+        return self.seconds
+
+
+def percentile(values, part):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(part * len(values)))] if values else float('nan')
+
+
+def latencies(name, seconds):
+    print(f'  {name}: {len(seconds)} requests, p50 {percentile(seconds, 0.5) * 1e3:.1f} ms, '
+          f'p99 {percentile(seconds, 0.99) * 1e3:.1f} ms', flush=True)
+
+
+def malformed(options, server, failures):
+    rss = server.rss_mb()
+    before = GoodClient(server.port)
+    before.start()
+    time.sleep(options.seconds)
+    latencies('alone', before.stop())
+    good = GoodClient(server.port)
+    good.start()
+    statuses, lock = {}, threading.Lock()
+
+    def attack(number, count):
+        generator = random.Random(options.seed * 1000 + number)
+        connection = Connection(server.port)
+        for _ in range(count):
+            kind = generator.random()
+            path, body, param = '', '', None
+            try:
+                if kind < 0.2:
+                    damaged = Damaged.make(generator)
+                    own = Connection(server.port)
+                    own.send(damaged)
+                    own.socket.shutdown(socket.SHUT_WR)  # the rest never comes
+                    status, answer = own.receive()
+                    own.close()
+                    allowed = status in (0, 200) or 400 <= status < 500
+                    body = repr(damaged)
+                else:
+                    make = bad_value if kind < 0.7 else bad_message if kind < 0.85 else bad_shape
+                    path, body, param = make(generator)
+                    status, answer = connection.post(path, body)
+                    allowed = status in (400, 404)
+                    if param is not None and allowed:
+                        named = json.loads(answer)['error']['param'] or ''
+                        allowed = named.startswith(param) or param == 'stream_options'
+            except (OSError, ValueError) as error:
+                connection.close()
+                status, answer, allowed = -1, repr(error), kind < 0.2
+            with lock:
+                statuses[status] = statuses.get(status, 0) + 1
+                if not allowed and len(failures) < 20:
+                    failures.append(f'{status} for {path} {body[:200]}: {answer[:300]}')
+        connection.close()
+
+    start = time.monotonic()
+    threads = [threading.Thread(target=attack, args=(i, options.count // 4)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    peak = rss
+    while any(thread.is_alive() for thread in threads):
+        time.sleep(0.2)
+        peak = max(peak, server.rss_mb())
+    latencies('beside the attack', good.stop())
+    failures += good.failures[:5]
+    if peak > rss + 256:
+        failures.append(f'RSS grew from {rss:.0f} to {peak:.0f} MB')
+    if any(status >= 500 for status in statuses):
+        failures.append('answers of 500 and more')
+    return (f'{sum(statuses.values())} requests in {time.monotonic() - start:.0f} s, '
+            f'statuses {dict(sorted(statuses.items()))}; RSS {rss:.0f} MB, at most {peak:.0f}, '
+            f'in the end {server.rss_mb():.0f}')
+
+
+def hold(port, idle, deaf, ready, stop):
+    """A process of attackers: idle connections, endless headers, and clients that never read."""
+    os.nice(10)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    connections = []
+
+    def connect():
+        connection = socket.create_connection(('127.0.0.1', port), timeout=30)
+        connection.setblocking(False)
+        connections.append(connection)
+        return connection
+
+    for _ in range(idle):
+        connect()
+    for i in range(deaf):
+        connection = connect()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        if i % 10 != 0:  # answers that nobody takes, one after the other
+            data = b'GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n' * 1000
+        else:  # a large one; few, for what they compute is no matter of reading
+            body = json.dumps({'prompt': [100 + i] * 32, 'max_tokens': 1, 'n': 1, 'stream': True,
+                               'prompt_logprobs': 20}).encode()
+            data = HEAD.format('/v1/completions', len(body)).encode() + body
+        try:
+            connection.send(data)
+        except OSError:
+            pass
+    slow = []
+    ready.set()
+    while not stop.is_set():
+        while len(slow) < min(deaf, 100):
+            slow.append(connect())
+            slow[-1].send(b'GET /health HTTP/1.1\r\nX: ')
+        for connection in list(slow):
+            try:
+                connection.send(b'x')
+                connection.recv(1000)  # 408, after which it will be closed
+                connection.close()
+                slow.remove(connection)
+            except BlockingIOError:
+                pass
+            except OSError:
+                connection.close()
+                slow.remove(connection)
+        time.sleep(0.5)
+
+
+def slow(options, server, failures):
+    results = {False: [], True: []}
+    for number in range(2 * options.rounds):
+        attacked = number % 2 == 1
+        attackers = None
+        if attacked:
+            ready, stop = multiprocessing.Event(), multiprocessing.Event()
+            attackers = multiprocessing.Process(
+                target=hold, args=(server.port, options.idle, options.deaf, ready, stop), daemon=True)
+            attackers.start()
+            if not ready.wait(120):
+                failures.append('the attackers could not connect')
+            time.sleep(3)  # what they asked for is computed first
+            server.wait_until(lambda h: h['running'] + h['waiting'] + h['preparing'] == 0,
+                              'it is quiet')
+        clients = [GoodClient(server.port) for _ in range(2)]
+        for client in clients:
+            client.start()
+        time.sleep(options.seconds)
+        for client in clients:
+            results[attacked] += client.stop()
+            failures += client.failures[:3]
+        if attackers is not None:
+            stop.set()
+            attackers.join()
+    latencies('without', results[False])
+    latencies(f'with {options.idle} idle, {options.deaf} deaf and {min(options.deaf, 100)} slow ones',
+              results[True])
+    ratio = percentile(results[True], 0.99) / percentile(results[False], 0.99)
+    if not options.small and ratio > 2:
+        failures.append(f'p99 is {ratio:.2f} times as long')
+    return f'p99 is {ratio:.2f} times that without them; RSS {server.rss_mb():.0f} MB'
+
+
+def disconnects(options, server, failures):
+    start = time.monotonic()
+    counts, lock = {'left': 0, 'refused': 0}, threading.Lock()
+
+    def leave(number, count):
+        generator = random.Random(options.seed * 1000 + number)
+        for _ in range(count):
+            body = json.dumps({'prompt': generator.choice(['a', 'Once upon a time', 'x ' * 40]),
+                               'max_tokens': 2000, 'ignore_eos': True,
+                               'stream': generator.random() < 0.7,
+                               'n': generator.choice([1, 1, 1, 3])}).encode()
+            connection = socket.create_connection(('127.0.0.1', server.port),
+                                                  timeout=support.PATIENCE)
+            connection.sendall(HEAD.format('/v1/completions', len(body)).encode() + body)
+            if generator.random() < 0.5:
+                connection.settimeout(generator.choice([0.001, 0.01, 0.05]))
+                try:
+                    if connection.recv(100).startswith(b'HTTP/1.1 429'):
+                        with lock:
+                            counts['refused'] += 1
+                except TimeoutError:
+                    pass
+            if generator.random() < 0.5:  # a reset
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+            connection.close()
+            with lock:
+                counts['left'] += 1
+
+    threads = [threading.Thread(target=leave, args=(i, options.count // options.clients))
+               for i in range(options.clients)]
+    for thread in threads:
+        thread.start()
+    rss = []
+    while any(thread.is_alive() for thread in threads):
+        time.sleep(0.5)
+        rss.append(server.rss_mb())
+    server.wait_until(lambda h: h['running'] == 0 and h['waiting'] == 0 and h['preparing'] == 0,
+                      'all is cancelled')
+    # How much is made for a client after it has left.
+    overrun = []
+    for _ in range(20):
+        connection = Connection(server.port)
+        body = json.dumps({'prompt': 'a', 'max_tokens': 2000, 'ignore_eos': True, 'stream': True})
+        connection.send((HEAD.format('/v1/completions', len(body)) + body).encode())
+        while b'data:' not in connection.socket.recv(65536):
+            pass
+        made = server.health()['generated_tokens']
+        connection.close()
+        server.wait_until(lambda h: h['running'] == 0, 'it is cancelled')
+        overrun.append(server.health()['generated_tokens'] - made)
+    health = server.health()
+    half = len(rss) // 2
+    if health['used_blocks'] != 0:
+        failures.append(f'{health["used_blocks"]} blocks lost')
+    return (f'{counts} in {time.monotonic() - start:.0f} s; {health["used_blocks"]} blocks '
+            f'used of {health["total_blocks"]}; tokens between asking and the end of a request whose '
+            f'client left: median {statistics.median(overrun)}, at most {max(overrun)}; RSS at most '
+            f'{max(rss[:half], default=0):.0f} MB in the first half, {max(rss[half:], default=0):.0f} '
+            'in the second')
+
+
+def same_ranks(groups):
+    """How likely ranks as different as these are, when only chance tells the groups apart: the test
+    of Kruskal and Wallis."""
+    values = sorted((value, name) for name, group in groups.items() for value in group)
+    total, sums, at = len(values), dict.fromkeys(groups, 0.0), 0
+    ties = 0
+    while at < total:
+        end = at
+        while end < total and values[end][0] == values[at][0]:
+            end += 1
+        for i in range(at, end):
+            sums[values[i][1]] += (at + end + 1) / 2
+        ties += (end - at) ** 3 - (end - at)
+        at = end
+    h = 12 / (total * (total + 1)) * sum(sums[name] ** 2 / len(group)
+                                         for name, group in groups.items()) - 3 * (total + 1)
+    h = max(0, h / max(1e-12, 1 - ties / (total ** 3 - total)))
+    # Chi squared, from one or two degrees of freedom upwards.
+    degrees = 1 if len(groups) % 2 == 0 else 2
+    tail = math.erfc(math.sqrt(h / 2)) if degrees == 1 else math.exp(-h / 2)
+    while degrees < len(groups) - 1:
+        tail += (h / 2) ** (degrees / 2) * math.exp(-h / 2) / math.gamma(degrees / 2 + 1)
+        degrees += 2
+    return tail
+
+
+SIGNIFICANT = 1e-3
+# What is compared, each with a key that is wrong in all its letters and as long.
+COMPARED = {'missing': 'wrong', 'first half': 'wrong', 'all but one': 'wrong',
+            'prefix': 'wrong, shorter'}
+
+
+def time_refusals(server, key, count, seed, failures):
+    """Microseconds of each, by the kind of key."""
+    keys = {'wrong': 'x' * len(key), 'first half': key[:16] + 'x' * 16, 'all but one': key[:-1] + 'x',
+            'prefix': key[:-1], 'wrong, shorter': 'x' * (len(key) - 1)}
+    # The same number of bytes and fields in each, so that reading them takes the same time.
+    fields = {'missing': f'X-Authorizati: Bearer {keys["wrong"]}',
+              **{name: f'Authorization: Bearer {sent}' for name, sent in keys.items()}}
+    longest = max(map(len, fields.values()))
+    requests = {name: (f'GET /v1/models HTTP/1.1\r\nHost: localhost\r\n{field}\r\n'
+                       f'X-Pad: {"x" * (1 + longest - len(field))}\r\n\r\n').encode()
+                for name, field in fields.items()}
+    names = list(requests)
+    connection = Connection(server.port)
+    micros = {name: [] for name in names}
+    generator = random.Random(seed)
+    space = bytearray(len(requests[names[0]]))  # where each lies when it is sent, for the caches' sake
+    for i in range(count + 200):
+        name = generator.choice(names)
+        space[:] = requests[name]
+        start = time.perf_counter_ns()
+        connection.send(space)
+        status, _ = connection.receive()
+        if i >= 200:  # after those that warm up
+            micros[name].append((time.perf_counter_ns() - start) / 1e3)
+        if status != 401:
+            failures.append(f'{name}: {status}')
+    connection.close()
+    return micros
+
+
+def timing(options, server, failures):
+    def differing(micros):
+        return {name: p for name, p in ((name, same_ranks({
+            name: micros[name], control: micros[control]})) for name, control in COMPARED.items())}
+
+    micros = time_refusals(server, options.key, options.count, options.seed, failures)
+    for name, values in micros.items():
+        error = statistics.stdev(values) / len(values) ** 0.5
+        print(f'  {name}: median {statistics.median(values):.2f} us, mean '
+              f'{statistics.fmean(values):.2f} +- {error:.2f} us, {len(values)} requests', flush=True)
+    found = differing(micros)
+    seen = next((shift for shift in (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 100) if same_ranks({
+        'a': [value + shift for value in micros['prefix']],
+        'b': micros['wrong, shorter']}) < SIGNIFICANT), None)
+    if min(found.values()) < SIGNIFICANT:  # by chance? then not again
+        again = differing(time_refusals(server, options.key, options.count, options.seed + 1, failures))
+        for name in found:
+            if max(found[name], again[name]) < SIGNIFICANT and not options.small:
+                failures.append(f'the times of "{name}" differ from those of "{COMPARED[name]}": '
+                                f'probabilities {found[name]:.2g} and {again[name]:.2g}')
+    probabilities = ', '.join(f'{name} {p:.2g}' for name, p in found.items())
+    return (f'{options.count} refusals; probabilities of ranks as different, where only chance tells '
+            f'keys apart: {probabilities}; {seen} us more would have been seen')
+
+
+BOMBS = support.ROOT / 'tests' / 'templates' / 'bombs.txt'
+
+
+def bombs(options, failures):
+    def render(template):
+        """(exit code, what it said, seconds)"""
+        with tempfile.TemporaryDirectory() as folder:
+            names = [f'{folder}/template', f'{folder}/messages']
+            for name, text in zip(names, (template, '[{"role": "user", "content": "a"}]')):
+                with open(name, 'w') as file:
+                    file.write(text)
+            start = time.perf_counter()
+            done = support.tokamak('render', '--template', names[0], '--messages', names[1],
+                                   check=False)
+            return done.returncode, done.stderr, time.perf_counter() - start
+
+    times = 1 if options.small else 3
+    base = min(render('a')[2] for _ in range(5))  # the process itself
+    worst = (0, '')
+    lines = BOMBS.read_text().splitlines()[::7 if options.small else 1]
+    for bomb in lines:
+        runs = [render(bomb) for _ in range(times)]
+        worst = max(worst, (min(run[2] for run in runs) - base, bomb))
+        if runs[0][0] != 1 or not runs[0][1]:
+            failures.append(f'{bomb}: exit code {runs[0][0]}')
+    if not options.small and worst[0] > 0.1:
+        failures.append(f'{worst[0] * 1e3:.0f} ms: {worst[1]}')
+    return (f'{len(lines)} templates, each refused; the slowest took {worst[0] * 1e3:.0f} ms beside '
+            f'{base * 1e3:.0f} ms of the process: {worst[1][:100]}')
+
+
+PARTS = {'malformed': malformed, 'slow': slow, 'disconnects': disconnects, 'timing': timing,
+         'bombs': bombs}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument('part', choices=[*PARTS, 'all'])
+    parser.add_argument('--small', action='store_true', help='seconds instead of minutes')
+    parser.add_argument('--count', type=int)
+    parser.add_argument('--rounds', type=int, default=4)
+    parser.add_argument('--seconds', type=float, default=15)
+    parser.add_argument('--idle', type=int, default=1000)
+    parser.add_argument('--deaf', type=int, default=200)
+    parser.add_argument('--clients', type=int, default=8)
+    parser.add_argument('--seed', type=int, default=random.randrange(2**32))
+    options = parser.parse_args()
+    options.key = 'k' * 32
+    if options.small:
+        options.rounds, options.seconds, options.idle, options.deaf = 1, 2, 200, 40
+    sizes = {'malformed': (100000, 2000), 'disconnects': (100000, 400), 'timing': (20000, 1000),
+             'slow': (0, 0), 'bombs': (0, 0)}
+    given = options.count
+    print(f'seed {options.seed}', flush=True)
+    failed = False
+    for part in PARTS if options.part == 'all' else [options.part]:
+        options.count = given or sizes[part][options.small]
+        failures = []
+        if part == 'bombs':
+            summary = bombs(options, failures)
+        else:
+            summary = serve_and_attack(part, options, failures)
+        for failure in failures:
+            print('FAILED:', failure)
+        print('FAIL' if failures else 'PASS', f'{part}: {summary}', flush=True)
+        failed = failed or bool(failures)
+    sys.exit(1 if failed else 0)
+
+
+def serve_and_attack(part, options, failures):
+    with tempfile.NamedTemporaryFile('w') as keys:
+        keys.write(options.key + '\n')
+        keys.flush()
+        with support.Server(*(['--api-key-file', keys.name] if part == 'timing' else [])) as server:
+            summary = PARTS[part](options, server, failures)
+            if server.terminate() != 0:
+                failures.append('the server did not exit with 0')
+    return summary
+
+
+if __name__ == '__main__':
+    if not os.path.exists(support.model_path()):
+        print('skipped: no model')
+        sys.exit(support.SKIPPED)
+    main()

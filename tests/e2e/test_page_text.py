@@ -1,0 +1,278 @@
+#!/usr/bin/env python3
+"""The web page in headless Chromium: what a model writes, however hostile, and how it grows."""
+
+import random
+
+import page_support
+from page_support import ENDED, PageTest
+
+PAYLOADS = [
+    '<script>window.xss = 1</script>',
+    '<img src=x onerror="window.xss = 1">',
+    '<img src="http://192.0.2.1/leak.png">',
+    '![](http://192.0.2.1/leak.png)',
+    '![x](javascript:window.xss=1)',
+    '![x](data:text/html,<script>window.xss=1</script>)',
+    '![x" onerror="window.xss=1](y)',
+    '[x](javascript:window.xss=1)',
+    '[x](JaVaScRiPt&colon;window.xss=1)',
+    '[x](java\nscript:window.xss=1)',
+    '[x](\x01javascript:window.xss=1)',
+    '[x](data:text/html;base64,PHNjcmlwdD53aW5kb3cueHNzPTE8L3NjcmlwdD4=)',
+    '[x](vbscript:x)',
+    '[x](https://example.com" onmouseover="window.xss=1)',
+    '[x](https://example.com "t\\" onclick=\\"window.xss=1")',
+    '<javascript:window.xss=1>',
+    '<a href="javascript:window.xss=1" id=a name=b>x</a>',
+    '<svg onload="window.xss=1"><script>window.xss=1</script></svg>',
+    '<svg><a xlink:href="javascript:window.xss=1"><text>x</text></a></svg>',
+    '<math><mtext><table><mglyph><style><!--</style><img title="--&gt;&lt;img src=1 '
+    'onerror=window.xss=1&gt;">',
+    '<math href="javascript:window.xss=1">x</math>',
+    '<style>@import "http://192.0.2.1/x.css"; body{display:none}</style>',
+    '<p style="background:url(http://192.0.2.1/x)">x</p>',
+    '<link rel=stylesheet href=http://192.0.2.1/x.css>',
+    '<base href="http://192.0.2.1/">',
+    '<meta http-equiv=refresh content="0;url=http://192.0.2.1/">',
+    '<iframe src="javascript:window.xss=1"></iframe>',
+    '<iframe srcdoc="<script>parent.xss=1</script>"></iframe>',
+    '<object data="data:text/html,<script>window.xss=1</script>"></object>',
+    '<form action="http://192.0.2.1/"><input name=getElementById><button>x</button></form>',
+    '<video><source onerror="window.xss=1"></video>',
+    '<details open ontoggle="window.xss=1">x</details>',
+    '<template><img src=x onerror="window.xss=1"></template>',
+    '<noscript><p title="</noscript><img src=x onerror=window.xss=1>">',
+    '<x onfocus="window.xss=1" tabindex=0 autofocus>',
+    '```"><img src=x onerror=window.xss=1>\ncode\n```',
+    '```html\n<img src=x onerror=window.xss=1><script>window.xss=1</script>\n```',
+    '``<img src=x onerror=window.xss=1>``',
+    '# <img src=x onerror=window.xss=1>',
+    '| <img src=x onerror=window.xss=1> | b |\n|---|---|\n| <script>window.xss=1</script> | y |',
+    '- [ ] <img src=x onerror=window.xss=1>',
+    '[x]: javascript:window.xss=1\n\n[x]',
+    '&lt;script&gt;window.xss=1&lt;/script&gt;',
+    '<!--><img src=x onerror=window.xss=1>-->',
+    '<![CDATA[><img src=x onerror=window.xss=1>]]>',
+    '<?xml ><img src=x onerror=window.xss=1>?>',
+    '<scr<script>ipt>window.xss=1</scr</script>ipt>',
+    '\x00<img src=x onerror=window.xss=1>',
+]
+
+# What the answers on the page are made of that they should not be.
+FOREIGN = '''
+const tags = new Set(['A', 'BLOCKQUOTE', 'BR', 'BUTTON', 'CODE', 'DEL', 'DIV', 'EM', 'H1', 'H2', 'H3',
+  'H4', 'H5', 'H6', 'HR', 'LI', 'OL', 'P', 'PRE', 'SPAN', 'STRONG', 'TABLE', 'TBODY', 'TD', 'TH',
+  'THEAD', 'TR', 'UL']);
+const attributes = new Set(['align', 'aria-label', 'class', 'href', 'rel', 'role', 'start',
+  'tabindex', 'target', 'title', 'type']);
+const found = [];
+for (const e of document.querySelectorAll('.message.assistant .body *')) {
+  if (!tags.has(e.tagName)) found.push(e.outerHTML);
+  for (const a of e.attributes) if (!attributes.has(a.name)) found.push(e.outerHTML);
+  if (e.tagName === 'A' && !/^(https?|mailto):/.test(e.href)) found.push(e.outerHTML);
+}
+return found'''
+
+
+class HostileModel(PageTest):
+    def check(self, payload):
+        self.assertEqual(self.browser.run(FOREIGN), [], payload)
+        self.browser.run('for (const e of document.querySelectorAll(".message.assistant .body *")) '
+                         '{ e.dispatchEvent(new MouseEvent("mouseover", {bubbles: true})); }')
+        self.assertIsNone(self.browser.run('return window.xss ?? null'), payload)
+
+    def test_nothing_that_a_model_writes_runs_or_loads(self):
+        """Each payload alone, at once and character by character."""
+        self.open()
+        self.browser.run('''
+            const {MarkdownView} = await import('/page/markdown.js');
+            const {colourCode} = await import('/page/code.js');
+            window.view = async (text, step) => {
+              const body = document.createElement('div');
+              const article = document.createElement('article');
+              article.className = 'message assistant';
+              body.className = 'body markdown';
+              article.append(body);
+              document.getElementById('messages').replaceChildren(article);
+              const view = new MarkdownView(body);
+              for (let i = step; i < text.length; i += step) view.update(text.slice(0, i));
+              view.finish(text);
+              await colourCode(body);
+            };''')
+        for payload in PAYLOADS:
+            for text in (payload, f'Sure:\n\n{payload}\n\nDone.', f'- x\n  {payload}\n\n> {payload}'):
+                for step in (1, 7, 10000):
+                    self.browser.run('await window.view(...args)', text, step)
+                    self.check(payload)
+
+    def test_through_the_whole_page(self):
+        """All payloads in one answer, in the question, in the title, and after a reload."""
+        text = '\n\n'.join(PAYLOADS)
+        self.stand_in.answer = lambda _: [text[i:i + 11] for i in range(0, len(text), 11)]
+        self.open()
+        question = '<img src=x onerror=window.xss=1><script>window.xss=1</script>'
+        self.say(question)
+        self.check('all')
+        self.assertEqual(self.browser.one('.message.user .body').text, question)
+        self.assertTrue(question.startswith(
+            self.browser.one('#conversations .open').text.rstrip('…')))
+        self.browser.open(self.stand_in.url + '/')
+        self.browser.wait('return document.querySelector(".message.assistant .body *")')
+        self.check('all')
+        for link in self.browser.run('return [...document.querySelectorAll(".body a")]'
+                                     '.map((a) => [a.target, a.rel])'):
+            self.assertEqual(link, ['_blank', 'noopener noreferrer nofollow'])
+
+    def test_what_others_store_is_not_trusted(self):
+        self.open()
+        self.browser.run('''
+            localStorage['tokamak.conversation.x'] = JSON.stringify({id: 'x', title: '<img src=x>',
+              settings: {}, created: 1, updated: 2, messages: [{role: 'assistant', at: 0, versions:
+              [{content: '<img src=x onerror=window.xss=1>', state: 'error', error: '<b>x</b>'}]}]});
+            localStorage['tokamak.conversation.y'] = 'not JSON';
+            localStorage['tokamak.conversation.z'] = '{"id": "z", "settings": null}';''')
+        self.browser.open(self.stand_in.url + '/')
+        self.browser.wait('return document.querySelector(".message.assistant")')
+        self.check('stored')
+        self.assertEqual(self.browser.one('.failed').text, '<b>x</b>')
+
+
+DOCUMENT = '''# Title
+
+A paragraph with *emphasis*, **strength**, `code` and a [link](https://example.com/a?b=c&d).
+Its second line.
+
+1. one
+
+2. two
+   - nested
+   - list
+
+     with a paragraph
+3. three
+
+| a | b |
+|---|--:|
+| 1 | 2 |
+
+> quoted
+> text
+
+```python
+def f(x):
+
+    return "```" + x
+\ttabbed
+```
+
+~~~
+plain
+~~~
+
+Setext
+------
+
+Last paragraph: 1 < 2 & 3 > 2, ~~gone~~, <b>raw</b>.
+
+- [ ] task
+- [x] done
+
+***
+
+1986\\. A great year.
+'''
+
+
+class Markdown(PageTest):
+    def render(self, text, ends):
+        return self.browser.run('''
+            const {MarkdownView} = await import('/page/markdown.js');
+            const [text, ends] = args;
+            const element = document.createElement('div');
+            const view = new MarkdownView(element);
+            for (const end of ends) view.update(text.slice(0, end));
+            view.finish(text);
+            return element.innerHTML''', text, ends)
+
+    def test_streaming_ends_as_rendering_at_once_does(self):
+        self.open()
+        whole = self.render(DOCUMENT, [])
+        for sign in ('<h1>Title', '<em>', '<ol>', 'class="language-python"', '<td align="right">2',
+                     '<h2>Setext', '<blockquote>', '&lt;b&gt;raw', '☑ done', '<hr>'):
+            self.assertIn(sign, whole)
+        self.assertEqual(self.render(DOCUMENT, list(range(1, len(DOCUMENT)))), whole)
+        self.assertEqual(self.render(DOCUMENT.replace('\n', '\r\n'), list(range(1, 50))), whole)
+        for seed in range(20):
+            chance = random.Random(seed)
+            ends = sorted(chance.sample(range(1, len(DOCUMENT)), chance.randint(1, 60)))
+            self.assertEqual(self.render(DOCUMENT, ends), whole, f'seed {seed}')
+
+    def test_the_cost_is_linear_in_the_length(self):
+        """Counts the characters that go through the parser, and looks for elements drawn twice."""
+        self.open()
+        count = '''
+            const {MarkdownView} = await import('/page/markdown.js');
+            const [text, step] = args;
+            const lexer = globalThis.marked.lexer;
+            let parsed = 0;
+            globalThis.marked.lexer = (source, ...rest) => {
+              parsed += source.length;
+              return lexer(source, ...rest);
+            };
+            const element = document.createElement('div');
+            const view = new MarkdownView(element);
+            view.update(text.slice(0, 200));
+            const first = element.firstElementChild;
+            for (let end = 200; end < text.length; end += step) view.update(text.slice(0, end));
+            view.finish(text);
+            globalThis.marked.lexer = lexer;
+            return [parsed, element.firstElementChild === first, element.children.length]'''
+        for what, block in (('paragraphs', 'Some words of a paragraph, and more of them.\n\n'),
+                            ('code', None)):
+            ratios = []
+            for n in (200, 800):
+                text = block * n if block else 'x\n\n```c\n' + 'int x = 1;\n' * 4 * n + '```\n'
+                parsed, same, children = self.browser.run(count, text, 5)
+                self.assertTrue(same, what)
+                self.assertEqual(children, n if block else 2)
+                ratios.append(parsed / len(text))
+            self.assertLess(ratios[1], 1.5 * ratios[0], f'{what}: {ratios}')
+
+    def test_reading_is_not_disturbed(self):
+        """A selection and the place of who has scrolled up stay while more text comes."""
+        def answer(_):
+            for i in range(60):
+                yield f'Paragraph {i} with some words to read.\n\n'
+            yield 'The open one begins '
+            while not self.go_on:
+                yield 0.02
+            for i in range(300):
+                yield f'word{i} '
+                if i % 10 == 0:
+                    yield 0.005
+        self.go_on = False
+        self.stand_in.answer = answer
+        self.open()
+        self.browser.one('#input').type('Go')
+        self.browser.press('Enter')
+        self.browser.wait('return document.querySelector(".body")?.parentNode.parentNode'
+                          '.textContent.includes("The open one begins")')
+        self.assertTrue(self.browser.run(
+            'const s = document.getElementById("scroll");'
+            'return s.scrollHeight - s.scrollTop - s.clientHeight < 5'), 'follows the end')
+        self.browser.run('''
+            const open = document.querySelector('.message.assistant .body').lastElementChild;
+            getSelection().setBaseAndExtent(open.firstChild, 4, open.firstChild, 12);
+            const scroll = document.getElementById('scroll');
+            scroll.scrollTop = 100;
+            await new Promise((f) => setTimeout(f, 100));''')
+        self.go_on = True
+        self.browser.wait(ENDED, 1)
+        selected, top, button = self.browser.run(
+            'return [String(getSelection()), document.getElementById("scroll").scrollTop, '
+            '!document.getElementById("to-end").hidden]')
+        self.assertEqual((selected, top, button), ('open one', 100, True))
+
+
+if __name__ == '__main__':
+    page_support.main()
