@@ -107,9 +107,9 @@ def spread(values):
 
 def attempt(engine, setting, row, log, run):
     """One measurement; None, with a word on stderr, where the engine fails. Run 0, the search for
-    the best settings, takes a quarter of the tokens where there are many streams."""
+    the best settings, takes a quarter of the tokens where there are many."""
     _, streams, prompt, output = ROWS[row]
-    part = 4 if run == 0 and streams > 1 else 1
+    part = 4 if run == 0 and (streams > 1 or prompt > 2048) else 1
     try:
         value = engine.measure(setting, streams, prompt // part, output // part)
     except (RuntimeError, subprocess.TimeoutExpired) as error:

@@ -102,7 +102,7 @@ fetch_llama
 build llama.cpp "$peers/llama.cpp-src" llama-bench llama-batched-bench llama-quantize llama-server
 [ -z "$ik" ] || build ik_llama.cpp "$ik" llama-bench llama-batched-bench
 if [ -n "$avx2" ]; then
-  build llama.cpp-avx2 "$peers/llama.cpp-src" llama-bench llama-batched-bench llama-server
+  build llama.cpp-avx2 "$peers/llama.cpp-src" llama-bench llama-batched-bench
   [ -z "$ik" ] || build ik_llama.cpp-avx2 "$ik" llama-bench llama-batched-bench
 fi
 
