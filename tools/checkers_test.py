@@ -1,6 +1,8 @@
 """Tests of the checkers: each rule must be able to fail. Run: python3 -m unittest discover tools -p '*_test.py'"""
+import json
 import os
 import pathlib
+import shutil
 import sys
 import tempfile
 import unittest
@@ -8,6 +10,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(__file__))
 import check_includes
 import check_links
+import check_packaging
 import check_sizes
 
 
@@ -48,8 +51,11 @@ class Includes(unittest.TestCase):
     def test_heavy_headers_stay_out_of_ours(self):
         self.assertEqual(len(self.errors('src/api/a.h', '<nlohmann/json.hpp>')), 1)
         self.assertEqual(self.errors('src/api/a.cc', '<nlohmann/json.hpp>'), [])
+        self.assertEqual(self.errors('src/api/a.h', '<nlohmann/json_fwd.hpp>'), [])
         self.assertEqual(len(self.errors('src/server/a.cc', '<boost/beast.hpp>')), 1)
         self.assertEqual(self.errors('src/server/transport/a.cc', '<boost/beast.hpp>'), [])
+        self.assertEqual(len(self.errors('src/server/transport/a.h', '<boost/asio.hpp>')), 1)
+        self.assertEqual(self.errors('src/server/transport/tls.h', '<boost/asio.hpp>'), [])
 
     def test_paths_start_at_src_or_include(self):
         self.assertEqual(len(self.errors('src/base/a.cc', '"error.h"')), 1)
@@ -90,6 +96,52 @@ class Links(unittest.TestCase):
             self.assertIsNone(check_links.broken(page, 'https://example.com/#x'))
             self.assertIsNotNone(check_links.broken(page, '#not-one'))
             self.assertIsNotNone(check_links.broken(page, 'other.md'))
+
+
+class Packaging(unittest.TestCase):
+    DOCKERFILE = """\
+FROM debian:12 AS build
+COPY tools tools
+RUN apt-get install -y --no-install-recommends g++ \\
+ && rm -rf /var/lib/apt/lists/*
+FROM debian:12-slim
+COPY --from=build /tokamak /usr/bin/tokamak
+USER 10001
+STOPSIGNAL SIGTERM
+HEALTHCHECK CMD ["true"]
+ENTRYPOINT ["/usr/bin/tokamak"]
+"""
+
+    def test_a_dockerfile_has_what_it_copies_and_does_not_run_as_root(self):
+        def problems(old='', new=''):
+            self.assertIn(old, self.DOCKERFILE)
+            return check_packaging.docker_problems(self.DOCKERFILE.replace(old, new),
+                                                   check_packaging.ROOT)
+        self.assertEqual(problems(), [])
+        for old, new in ((':12-slim', ''), (':12-slim', ':latest'), ('tools tools', 'nothing x'),
+                         ('--from=build', '--from=other'), ('USER 10001', 'USER root'),
+                         ('USER 10001\n', ''), ('COPY tools', 'COPPY tools'),
+                         ('--no-install-recommends', ''), ('STOPSIGNAL SIGTERM', ''),
+                         ('["/usr/bin/tokamak"]', '/usr/bin/tokamak')):
+            self.assertEqual(len(problems(old, new)), 1, (old, new))
+
+    def test_a_unit_is_verified_and_hardened(self):
+        if not shutil.which('systemd-analyze'):
+            self.skipTest('no systemd-analyze')
+        unit = (check_packaging.ROOT / 'packaging/systemd/tokamak.service').read_text()
+        self.assertEqual(check_packaging.unit_problems(unit), [])
+        self.assertNotEqual(check_packaging.unit_problems(unit + '[Service]\nNoSuchKey=1\n'), [])
+        weak = '\n'.join(line for line in unit.splitlines() if not line.startswith('Protect'))
+        self.assertNotEqual(check_packaging.unit_problems(weak), [])
+
+    def test_a_dashboard_names_documented_metrics(self):
+        docs = '| `tokamak_a` | gauge | a |\n| `tokamak_b_seconds` | histogram | b |\n'
+        def problems(*queries):
+            panels = [{'id': i, 'targets': [{'expr': q}]} for i, q in enumerate(queries)]
+            return check_packaging.dashboard_problems(json.dumps({'panels': panels}), docs)
+        self.assertEqual(problems('sum(tokamak_a)', 'rate(tokamak_b_seconds_bucket[1m])'), [])
+        self.assertEqual(len(problems('sum(tokamak_c)')), 1)
+        self.assertEqual(len(check_packaging.dashboard_problems('{', docs)), 1)
 
 
 if __name__ == '__main__':

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs clang-tidy on the sources that changed and on those that include a changed header.
+"""Runs clang-tidy on the sources that changed and, for a changed header that none of them includes,
+on one that does: what is wrong in a header shows wherever it is included.
 
 Changed means: different from the commit --base (by default TOKAMAK_TIDY_BASE, else 20 commits back,
 fewer where the history is shorter), committed or not. Needs a finished build, which knows who
@@ -58,26 +59,34 @@ def fingerprint(entry, files, config):
 
 
 def select(args, root):
-    """Yields (source, fingerprint) for what is to be checked."""
+    """Returns [(source, fingerprint)] of what is to be checked."""
     changed = set(output('git', 'diff', '--name-only', args.base).splitlines())
     changed |= set(output('git', 'ls-files', '-o', '--exclude-standard').splitlines())
     changed = {os.path.join(root, name) for name in changed}
     deps = dependencies(args.build, root)
     config = pathlib.Path(root, '.clang-tidy').read_bytes() + ' '.join(EXTRA).encode()
     config += output('clang-tidy', '--version').encode()
-    seen = set()
+    entries = {}  # source -> its compile command and the files that it is made from
     for entry in json.loads(pathlib.Path(args.build, 'compile_commands.json').read_text()):
         source = os.path.normpath(os.path.join(entry['directory'], entry['file']))
-        if source in seen or source.startswith(args.build + os.sep):
+        if source in entries or source.startswith(args.build + os.sep):
             continue
-        seen.add(source)
         target = entry.get('output') or entry['command'].split(' -o ')[1].split()[0]
         files = deps.get(os.path.relpath(os.path.join(args.build, target), args.build), set())
         if not files:
             print(f'tidy: {os.path.relpath(source, root)} is not built yet; checked regardless')
-            files = {source}
-        if args.all or files & changed:
-            yield source, fingerprint(entry, files, config)
+            changed.add(source)
+        entries[source] = entry, files | {source}
+    chosen = set(entries) if args.all else changed & set(entries)
+    seen = set().union(*(entries[source][1] for source in chosen))
+    for header in sorted(changed - seen):
+        includer = min((s for s in entries if header in entries[s][1]),
+                       key=lambda s: (os.path.splitext(s)[0] != os.path.splitext(header)[0], s),
+                       default=None)
+        if includer:
+            chosen.add(includer)
+    return [(source, fingerprint(entry, files, config))
+            for source, (entry, files) in entries.items() if source in chosen]
 
 
 def check(build, source):
@@ -103,7 +112,7 @@ def main():
     clean = pathlib.Path(cache, 'tokamak', 'tidy')
     clean.mkdir(parents=True, exist_ok=True)
 
-    chosen = list(select(args, root))
+    chosen = select(args, root)
     todo = [(s, f) for s, f in chosen if not (clean / f).exists()]
     failed, seconds = 0, 0.0
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
@@ -117,7 +126,7 @@ def main():
             else:
                 failed += 1
                 print(out or err, end='', flush=True)
-    print(f'tidy: {len(chosen)} sources changed or including what changed since '
+    print(f'tidy: {len(chosen)} sources for what changed since '
           f'{args.base[:12]}, {len(chosen) - len(todo)} known to be clean, {failed} with warnings; '
           f'{seconds:.0f} s of one core')
     return 1 if failed else 0
