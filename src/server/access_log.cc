@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "server/json_text.h"
 
 namespace tokamak {
 namespace {
@@ -67,7 +68,7 @@ std::string FormatLogLine(const AccessLogEntry& entry) {
       line["finish_reasons"].push_back(FinishReasonName(reason));
     }
   }
-  return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return DumpJson(line);
 }
 
 Result<std::unique_ptr<AccessLog>> AccessLog::Open(const std::string& path) {

@@ -225,8 +225,9 @@ Status Api::Submit(const std::shared_ptr<HttpExchange>& exchange, PreparedCall p
   head.created = std::time(nullptr);
   head.model = options_.model_id;
   head.system_fingerprint = engine_.system_fingerprint();
-  const auto completion =
-      std::make_shared<Completion>(engine_, exchange, std::move(prepared), std::move(head));
+  const auto completion = std::make_shared<Completion>(
+      engine_, exchange, std::move(prepared), std::move(head), options_.requests,
+      [this](auto make, auto then) { MakeText(make, then); });
   const Status status = completion->Start();
   // The engine speaks of the prompt, which a conversation's client has never seen.
   constexpr std::string_view kPrompt = "prompt: ";
@@ -258,8 +259,31 @@ void Api::AbandonPreparing() {
   TellWhenPrepared();
 }
 
+void Api::MakeText(std::function<std::string()> make, std::function<void(std::string text)> then) {
+  const auto deliver = [this, then = std::move(then)](std::string text) {
+    --making_;
+    then(std::move(text));
+    if (making_ == 0 && on_made_) std::exchange(on_made_, nullptr)();
+  };
+  ++making_;
+  const auto aside = [this, make, deliver](CallId) {
+    options_.post([deliver, text = make()]() mutable { deliver(std::move(text)); });
+  };
+  // The answer's parts have their memory already. They count for little, so that only a thousand
+  // of them fill the queue; then this thread has to.
+  if (!pool_.Push(kShortText + 1, aside).ok()) {
+    options_.post([deliver, make] { deliver(make()); });
+  }
+}
+
+void Api::WhenTextsAreMade(std::function<void()> on_made) {
+  if (making_ == 0) return on_made();
+  on_made_ = std::move(on_made);
+}
+
 void Api::Stop() {
   on_prepared_ = nullptr;
+  on_made_ = nullptr;
   pool_.Stop();
 }
 

@@ -12,6 +12,7 @@
 #include "server/low_priority_pool.h"
 #include "server/observer.h"
 #include "server/prepare.h"
+#include "server/text_maker.h"
 #include "server/transport/http.h"
 #include "tokamak/engine.h"
 
@@ -49,6 +50,8 @@ class Api {
   void StartDraining(std::function<void()> on_prepared);
   // Answers 503 to the calls that are still being prepared.
   void AbandonPreparing();
+  // Calls `on_made` when no answer's text is being made, which may be at once.
+  void WhenTextsAreMade(std::function<void()> on_made);
   // Ends the pool's threads, which waits for the job at hand; nothing is posted afterwards, and
   // `on_prepared` is not called. Before `post` loses what it needs, and after Run has returned.
   void Stop();
@@ -73,6 +76,8 @@ class Api {
   Status Submit(const std::shared_ptr<HttpExchange>& exchange, PreparedCall prepared);
   void OnClientGone(CallId id);
   void TellWhenPrepared();
+  // As TextMaker.
+  void MakeText(std::function<std::string()> make, std::function<void(std::string text)> then);
   // "ok", or why not.
   std::string_view HealthName(const EngineStats& stats, const Status& health) const;
   HttpResponse Health() const;
@@ -89,7 +94,9 @@ class Api {
   bool draining_ = false;
   std::function<void()> on_prepared_;  // until it was called
   std::map<CallId, std::shared_ptr<HttpExchange>> preparing_;
-  LowPriorityPool pool_;  // the last member: its threads use the others
+  int making_ = 0;                 // texts of answers
+  std::function<void()> on_made_;  // until it was called
+  LowPriorityPool pool_;           // the last member: its threads use the others
 };
 
 }  // namespace tokamak

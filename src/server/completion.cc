@@ -2,11 +2,28 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
 #include "base/hash.h"
 #include "server/errors.h"
 
 namespace tokamak {
 namespace {
+
+constexpr size_t kLogprobBytes = 60;  // of text, about
+
+size_t Logprobs(const std::vector<LogprobEntry>& entries) {
+  return entries.empty() ? 0 : entries.size() * (1 + entries.back().token.top.size());
+}
+
+// About how long its text is going to be.
+size_t TextBytes(const ChoicePart& part) {
+  size_t logprobs = Logprobs(part.logprobs);
+  if (part.prompt_logprobs) logprobs += Logprobs(*part.prompt_logprobs);
+  return part.text.size() + part.reasoning.size() + logprobs * kLogprobBytes;
+}
 
 // Characters, as clients count text_offset.
 int32_t CodePoints(std::string_view text) {
@@ -18,12 +35,15 @@ int32_t CodePoints(std::string_view text) {
 }  // namespace
 
 Completion::Completion(Engine& engine, std::shared_ptr<HttpExchange> exchange,
-                       PreparedCall prepared, ResponseHead head)
+                       PreparedCall prepared, ResponseHead head, const RequestLimits& limits,
+                       TextMaker make_text)
     : engine_(engine),
       exchange_(std::move(exchange)),
       call_(std::move(prepared.call)),
       prompts_(std::move(prepared.prompts)),
       answer_(std::move(prepared.answer)),
+      max_logprobs_(limits.max_logprobs),
+      make_text_(std::move(make_text)),
       head_(std::move(head)),
       choices_(prompts_.size() * static_cast<size_t>(call_.sampling.n)),
       open_(choices_.size()) {
@@ -76,18 +96,28 @@ void Completion::OnChunk(size_t prompt, OutputChunk chunk) {
   const size_t index = prompt * static_cast<size_t>(call_.sampling.n) + chunk.choice;
   Choice& choice = choices_[index];
   if (!choice.started) AddPrompt(prompt, choice, chunk);
+  choice.started = true;
   AddTokens(choice, chunk);
   if (chunk.finish_reason) {
     if (choice.parser != nullptr) AddText(choice, choice.parser->Finish());
     const bool calls = choice.tool_calls > 0 && chunk.finish_reason == FinishReason::kStop;
     // The other two have failed above.
     choice.part.finish_reason = calls ? "tool_calls" : FinishReasonName(*chunk.finish_reason);
-    choice.done = true;
     --open_;
   }
-  if (call_.stream) SendPart(choice);
-  choice.started = true;
-  if (open_ == 0) FinishAll();
+  if (!call_.stream) {
+    if (logprobs_ > max_logprobs_) {
+      return Fail(InvalidArgument(
+          "logprobs: the answer has grown to more than {} of them; stream it, or ask for fewer "
+          "choices, tokens or alternatives",
+          max_logprobs_));
+    }
+    if (open_ == 0) Respond();
+    return;
+  }
+  if (making_) return;
+  SendPart(choice);
+  if (open_ == 0 && !making_) FinishStream();
 }
 
 // What stands before the first generated token: the echoed prompt and its logprobs, which the
@@ -97,20 +127,25 @@ void Completion::AddPrompt(size_t prompt, Choice& choice, const OutputChunk& chu
     choice.part.text = engine_.Detokenize(prompts_[prompt]);
     if (call_.return_token_ids) *choice.part.token_ids = prompts_[prompt];
   }
-  if (!call_.sampling.prompt_logprobs || chunk.choice != 0) {
-    choice.text_offset = CodePoints(choice.part.text);
-    return;
-  }
+  choice.text_offset = CodePoints(choice.part.text);
+  if (!call_.sampling.prompt_logprobs || chunk.choice != 0) return;
   std::vector<LogprobEntry> entries(1);
-  entries[0].token = Text(prompts_[prompt][0]);
-  for (const TokenLogprobs& logprobs : chunk.prompt_logprobs) entries.push_back(Entry(logprobs));
-  int32_t offset = 0;
-  for (LogprobEntry& entry : entries) {
-    entry.text_offset = offset;
-    offset += CodePoints(entry.token.bytes);
+  entries[0].token.token.token_id = prompts_[prompt][0];
+  entries[0].has_logprob = false;
+  for (const TokenLogprobs& logprobs : chunk.prompt_logprobs) {
+    entries.push_back({.token = logprobs});
   }
-  choice.text_offset = offset;
-  if (call_.echo && call_.sampling.logprobs) choice.part.logprobs = entries;
+  logprobs_ += Logprobs(entries);
+  if (call_.echo && call_.sampling.logprobs) {
+    // A character of several tokens counts for its first one, which the text's own count need not
+    // do.
+    choice.text_offset = 0;
+    for (LogprobEntry& entry : entries) {
+      entry.text_offset = choice.text_offset;
+      choice.text_offset += CodePointsOf(entry.token);
+    }
+    choice.part.logprobs = entries;
+  }
   if (call_.return_prompt_logprobs) choice.part.prompt_logprobs = std::move(entries);
 }
 
@@ -125,10 +160,9 @@ void Completion::AddTokens(Choice& choice, const OutputChunk& chunk) {
                                   chunk.token_ids.end());
   }
   for (const TokenLogprobs& logprobs : chunk.logprobs) {
-    LogprobEntry entry = Entry(logprobs);
-    entry.text_offset = choice.text_offset;
-    choice.text_offset += CodePoints(entry.token.bytes);
-    choice.part.logprobs.push_back(std::move(entry));
+    choice.part.logprobs.push_back({.token = logprobs, .text_offset = choice.text_offset});
+    choice.text_offset += CodePointsOf(logprobs);
+    logprobs_ += 1 + logprobs.top.size();
   }
 }
 
@@ -155,40 +189,84 @@ std::string Completion::CallId(const Choice& choice) const {
   return id;
 }
 
+bool Completion::HasUnsent(const Choice& choice) const {
+  const ChoicePart& part = choice.part;
+  return choice.started &&
+         (!choice.sent || !part.text.empty() || !part.reasoning.empty() ||
+          !part.tool_calls.empty() || !part.logprobs.empty() || part.finish_reason.has_value() ||
+          (part.token_ids && !part.token_ids->empty()));
+}
+
+// Sends what there is of the choice, if that is anything: in the middle of a character it is not.
+// When it is long, the pieces after it wait until it is made.
 void Completion::SendPart(Choice& choice) {
+  if (!HasUnsent(choice)) return;
   if (!streaming_) {
     streaming_ = true;
     exchange_->StartStream("text/event-stream; charset=utf-8");
   }
-  ChoicePart& part = choice.part;
-  part.first = !choice.started;
-  const bool says_something = part.first || !part.text.empty() || !part.reasoning.empty() ||
-                              !part.tool_calls.empty() || !part.logprobs.empty() ||
-                              part.finish_reason.has_value() ||
-                              (part.token_ids && !part.token_ids->empty());
-  if (!says_something) return;  // in the middle of a character
-  const bool last = open_ == 0 && !call_.include_usage;
-  const ResponseTail tail = last ? Tail() : ResponseTail();
-  exchange_->Write(FormatChunk(head_, part, call_.include_usage, last ? &tail : nullptr));
-  part.text.clear();
-  part.reasoning.clear();
-  part.tool_calls.clear();
-  part.logprobs.clear();
-  part.prompt_logprobs.reset();
-  if (part.token_ids) part.token_ids->clear();
+  ChoicePart part;
+  part.index = choice.part.index;
+  part.with_logprobs = choice.part.with_logprobs;
+  if (choice.part.token_ids) part.token_ids.emplace();
+  std::swap(part, choice.part);
+  part.first = !choice.sent;
+  choice.sent = true;
+  std::optional<ResponseTail> tail;
+  const bool last = open_ == 0 && !call_.include_usage &&
+                    std::none_of(choices_.begin(), choices_.end(),
+                                 [this](const Choice& other) { return HasUnsent(other); });
+  if (last) tail = Tail();
+  const auto format = [&engine = engine_, null_usage = call_.include_usage](
+                          const ResponseHead& head, const ChoicePart& from,
+                          const std::optional<ResponseTail>& end) {
+    return FormatChunk(head, from, null_usage, end,
+                       [&](int32_t token) { return engine.TokenBytes(token); });
+  };
+  if (TextBytes(part) <= kShortText) return exchange_->Write(format(head_, part, tail));
+  making_ = true;
+  make_text_(
+      [format, head = head_, part = std::move(part), tail] { return format(head, part, tail); },
+      [self = shared_from_this()](std::string text) { self->OnPieceMade(std::move(text)); });
 }
 
-void Completion::FinishAll() {
-  ended_ = true;
-  if (call_.stream) {
-    if (call_.include_usage) exchange_->Write(FormatUsageChunk(head_, Tail()));
-    exchange_->Write(std::string(kDoneEvent));
-    exchange_->Finish();
-    return;
+// What the engine sent meanwhile follows.
+void Completion::OnPieceMade(std::string text) {
+  making_ = false;
+  if (ended_) return;
+  exchange_->Write(std::move(text));
+  for (Choice& choice : choices_) {
+    SendPart(choice);
+    if (making_) return;
   }
+  if (open_ == 0) FinishStream();
+}
+
+void Completion::FinishStream() {
+  ended_ = true;
+  if (call_.include_usage) exchange_->Write(FormatUsageChunk(head_, Tail()));
+  exchange_->Write(std::string(kDoneEvent));
+  exchange_->Finish();
+}
+
+void Completion::Respond() {
+  ended_ = true;
+  size_t bytes = 0;
   std::vector<ChoicePart> parts;
-  for (Choice& choice : choices_) parts.push_back(std::move(choice.part));
-  exchange_->Respond({.body = FormatResponse(head_, parts, Tail())});
+  for (Choice& choice : choices_) {
+    bytes += TextBytes(choice.part);
+    parts.push_back(std::move(choice.part));
+  }
+  const auto format = [&engine = engine_](const ResponseHead& head,
+                                          const std::vector<ChoicePart>& from,
+                                          const ResponseTail& end) {
+    return FormatResponse(head, from, end, [&](int32_t token) { return engine.TokenBytes(token); });
+  };
+  const ResponseTail tail = Tail();
+  if (bytes <= kShortText) return exchange_->Respond({.body = format(head_, parts, tail)});
+  make_text_(
+      [format, head = head_, parts = std::move(parts), tail] { return format(head, parts, tail); },
+      [exchange = exchange_](std::string text) { exchange->Respond({.body = std::move(text)}); });
 }
 
 void Completion::Fail(const Status& status) {
@@ -213,19 +291,8 @@ ResponseTail Completion::Tail() const {
   return tail;
 }
 
-TokenText Completion::Text(int32_t token) const {
-  const std::string bytes = engine_.TokenBytes(token);
-  return {.text = bytes, .bytes = bytes};
-}
-
-LogprobEntry Completion::Entry(const TokenLogprobs& logprobs) const {
-  LogprobEntry entry;
-  entry.token = Text(logprobs.token.token_id);
-  entry.logprob = logprobs.token.logprob;
-  for (const TokenLogprobs::Entry& top : logprobs.top) {
-    entry.top.emplace_back(Text(top.token_id), top.logprob);
-  }
-  return entry;
+int32_t Completion::CodePointsOf(const TokenLogprobs& logprobs) const {
+  return CodePoints(engine_.TokenBytes(logprobs.token.token_id));
 }
 
 }  // namespace tokamak

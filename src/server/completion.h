@@ -10,17 +10,19 @@
 #include "chat/tool_calls.h"
 #include "server/openai_response.h"
 #include "server/prepare.h"
+#include "server/text_maker.h"
 #include "server/transport/http.h"
 #include "tokamak/engine.h"
 
 namespace tokamak {
 
-// Owned by the callbacks it leaves with the engine and the exchange; used on the I/O thread alone.
+// Owned by the callbacks it leaves with the engine, the exchange and the text maker; used on the
+// I/O thread alone.
 class Completion : public std::enable_shared_from_this<Completion> {
  public:
   // Choice c of prompt p is index p * n + c.
   Completion(Engine& engine, std::shared_ptr<HttpExchange> exchange, PreparedCall prepared,
-             ResponseHead head);
+             ResponseHead head, const RequestLimits& limits, TextMaker make_text);
 
   // Submits every prompt. When the engine refuses one, nothing runs and its status comes back;
   // otherwise the exchange is answered later.
@@ -33,8 +35,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
     int32_t text_offset = 0;               // code points of text so far
     std::unique_ptr<AnswerParser> parser;  // null: its text is content
     int32_t tool_calls = 0;                // so far
-    bool started = false;                  // something of it was sent
-    bool done = false;
+    bool started = false;                  // the engine has sent something of it
+    bool sent = false;                     // and so have we
   };
 
   void OnChunk(size_t prompt, OutputChunk chunk);
@@ -42,24 +44,30 @@ class Completion : public std::enable_shared_from_this<Completion> {
   void AddText(Choice& choice, AnswerPart part);
   std::string CallId(const Choice& choice) const;
   void AddPrompt(size_t prompt, Choice& choice, const OutputChunk& chunk);
+  bool HasUnsent(const Choice& choice) const;
   void SendPart(Choice& choice);
-  void FinishAll();
+  void OnPieceMade(std::string text);
+  void FinishStream();
+  void Respond();
   void Fail(const Status& status);
   void CancelAll();
   ResponseTail Tail() const;
-  TokenText Text(int32_t token) const;
-  LogprobEntry Entry(const TokenLogprobs& logprobs) const;
+  int32_t CodePointsOf(const TokenLogprobs& logprobs) const;
 
   Engine& engine_;
   const std::shared_ptr<HttpExchange> exchange_;
   const CompletionCall call_;
   const std::vector<std::vector<int32_t>> prompts_;
   const std::shared_ptr<const AnswerFormat> answer_;  // null: texts are content
+  const size_t max_logprobs_;                         // kept; streams keep few
+  const TextMaker make_text_;
   ResponseHead head_;
   std::vector<RequestId> requests_;  // [prompts]
   std::vector<Choice> choices_;      // [prompts * n]
   size_t open_ = 0;                  // choices that have not finished
+  size_t logprobs_ = 0;              // that are kept
   bool streaming_ = false;           // the response has begun
+  bool making_ = false;              // a piece of it is being made: others wait, and grow
   bool ended_ = false;               // answered, failed, or the client is gone
 };
 

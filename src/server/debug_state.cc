@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/errors.h"
+#include "server/json_text.h"
 
 namespace tokamak {
 namespace {
@@ -165,7 +166,7 @@ std::string FormatDebugState(const EngineSnapshot& snapshot, const DebugRates& r
                       {"kv", BlocksJson(snapshot.blocks)},
                       {"prefix_tree", TreeJson(snapshot)},
                       {"requests", RequestsJson(snapshot)}};
-  return state.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return DumpJson(state);
 }
 
 void DebugState::Handle(std::shared_ptr<HttpExchange> exchange) {

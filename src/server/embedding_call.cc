@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "server/json_fields.h"
+#include "server/json_text.h"
 #include "server/openai_response.h"
 #include "server/request_limits.h"
 
@@ -98,10 +99,6 @@ void AppendBase64(const std::vector<float>& values, std::string& out) {
   }
 }
 
-std::string Quote(const std::string& text) {
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 }  // namespace
 
 Result<EmbeddingCall> ParseEmbeddingCall(const std::string& body) {
@@ -146,8 +143,8 @@ std::string FormatEmbeddings(const EmbeddingHead& head, const EmbeddingOutput& o
   fmt::format_to(std::back_inserter(json),
                  "],\"model\":{},\"system_fingerprint\":{},\"usage\":{{\"prompt_tokens\":{},"
                  "\"total_tokens\":{}}}",
-                 Quote(head.model), Quote(head.system_fingerprint), output.usage.prompt_tokens,
-                 output.usage.prompt_tokens);
+                 DumpJson(head.model), DumpJson(head.system_fingerprint),
+                 output.usage.prompt_tokens, output.usage.prompt_tokens);
   if (head.timings) {
     const RequestTimings& t = output.timings;
     fmt::format_to(std::back_inserter(json),

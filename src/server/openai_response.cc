@@ -1,80 +1,39 @@
 #include "server/openai_response.h"
 
+#include <fmt/core.h>
+
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
+
+#include "server/json_text.h"
 
 namespace tokamak {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string Dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string Event(std::string_view json) { return fmt::format("data: {}\n\n", json); }
 
-std::string Event(const Json& json) { return "data: " + Dump(json) + "\n\n"; }
+// An object that is written field by field, for values that are text already.
+class ObjectWriter {
+ public:
+  explicit ObjectWriter(const Json& fields) : text_(DumpJson(fields)) { text_.pop_back(); }
+  void Add(std::string_view name, std::string_view json) {
+    if (text_.size() > 1) text_ += ',';
+    text_ += DumpJson(Json(name));
+    text_ += ':';
+    text_ += json;
+  }
+  std::string Finish() { return std::move(text_) + '}'; }
+
+ private:
+  std::string text_;
+};
 
 template <typename T>
 Json OrNull(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
-}
-
-Json BytesOf(const TokenText& token) {
-  Json bytes = Json::array();
-  for (const char c : token.bytes) bytes.push_back(static_cast<uint8_t>(c));
-  return bytes;
-}
-
-Json ChatLogprobs(const std::vector<LogprobEntry>& entries) {
-  Json content = Json::array();
-  for (const LogprobEntry& entry : entries) {
-    Json top = Json::array();
-    for (const auto& [token, logprob] : entry.top) {
-      top.push_back({{"token", token.text}, {"logprob", logprob}, {"bytes", BytesOf(token)}});
-    }
-    content.push_back({{"token", entry.token.text},
-                       {"logprob", OrNull(entry.logprob)},
-                       {"bytes", BytesOf(entry.token)},
-                       {"top_logprobs", std::move(top)}});
-  }
-  return {{"content", std::move(content)}, {"refusal", nullptr}};
-}
-
-Json TopByText(const LogprobEntry& entry) {
-  Json top = Json::object();
-  for (const auto& [token, logprob] : entry.top) {
-    if (!top.contains(token.text)) top[token.text] = logprob;  // the best of equal spellings
-  }
-  return top;
-}
-
-Json CompletionLogprobs(const std::vector<LogprobEntry>& entries) {
-  Json tokens = Json::array(), logprobs = Json::array(), tops = Json::array(),
-       offsets = Json::array();
-  for (const LogprobEntry& entry : entries) {
-    tokens.push_back(entry.token.text);
-    logprobs.push_back(OrNull(entry.logprob));
-    tops.push_back(entry.logprob ? TopByText(entry) : Json(nullptr));
-    offsets.push_back(entry.text_offset);
-  }
-  return {{"tokens", std::move(tokens)},
-          {"token_logprobs", std::move(logprobs)},
-          {"top_logprobs", std::move(tops)},
-          {"text_offset", std::move(offsets)}};
-}
-
-Json PromptLogprobs(const std::vector<LogprobEntry>& entries) {
-  Json list = Json::array();
-  for (const LogprobEntry& entry : entries) {
-    if (!entry.logprob) {
-      list.push_back(nullptr);
-      continue;
-    }
-    list.push_back({{"token", entry.token.text},
-                    {"logprob", *entry.logprob},
-                    {"top_logprobs", TopByText(entry)}});
-  }
-  return list;
 }
 
 Json UsageJson(const Usage& usage) {
@@ -141,22 +100,26 @@ Json HeadJson(const ResponseHead& head, bool chunk) {
           {"seed", head.seed}};
 }
 
-Json ChoiceJson(const ResponseHead& head, const ChoicePart& part, bool chunk) {
-  Json choice = {{"index", part.index}};
+std::string ChoiceJson(const ResponseHead& head, const ChoicePart& part, bool chunk,
+                       TokenBytesRef bytes_of) {
+  Json fields = {{"index", part.index}};
   if (!head.chat) {
-    choice["text"] = part.text;
+    fields["text"] = part.text;
   } else if (!chunk) {
-    choice["message"] = MessageJson(part);
+    fields["message"] = MessageJson(part);
   } else {
-    choice["delta"] = DeltaJson(part);
+    fields["delta"] = DeltaJson(part);
   }
-  choice["logprobs"] = !part.with_logprobs ? Json(nullptr)
-                       : head.chat         ? ChatLogprobs(part.logprobs)
-                                           : CompletionLogprobs(part.logprobs);
-  choice["finish_reason"] = OrNull(part.finish_reason);
-  if (part.prompt_logprobs) choice["prompt_logprobs"] = PromptLogprobs(*part.prompt_logprobs);
-  if (part.token_ids) choice["token_ids"] = *part.token_ids;
-  return choice;
+  fields["finish_reason"] = OrNull(part.finish_reason);
+  if (part.token_ids) fields["token_ids"] = *part.token_ids;
+  ObjectWriter choice(fields);
+  choice.Add("logprobs", !part.with_logprobs ? "null"
+                         : head.chat         ? ChatLogprobsJson(part.logprobs, bytes_of)
+                                             : CompletionLogprobsJson(part.logprobs, bytes_of));
+  if (part.prompt_logprobs) {
+    choice.Add("prompt_logprobs", PromptLogprobsJson(*part.prompt_logprobs, bytes_of));
+  }
+  return choice.Finish();
 }
 
 Json ModelJson(const std::string& id, int64_t created, const ModelInfo& model) {
@@ -192,23 +155,28 @@ Json ModelJson(const std::string& id, int64_t created, const ModelInfo& model) {
 }  // namespace
 
 std::string FormatResponse(const ResponseHead& head, const std::vector<ChoicePart>& choices,
-                           const ResponseTail& tail) {
-  Json json = HeadJson(head, false);
-  Json list = Json::array();
-  for (const ChoicePart& part : choices) list.push_back(ChoiceJson(head, part, false));
-  json["choices"] = std::move(list);
-  json["usage"] = UsageJson(tail.usage);
-  AddTimings(tail, json);
-  return Dump(json);
+                           const ResponseTail& tail, TokenBytesRef bytes_of) {
+  Json fields = HeadJson(head, false);
+  fields["usage"] = UsageJson(tail.usage);
+  AddTimings(tail, fields);
+  ObjectWriter response(fields);
+  std::string list = "[";
+  for (const ChoicePart& part : choices) {
+    if (list.size() > 1) list += ',';
+    list += ChoiceJson(head, part, false, bytes_of);
+  }
+  response.Add("choices", list += ']');
+  return response.Finish();
 }
 
 std::string FormatChunk(const ResponseHead& head, const ChoicePart& part, bool null_usage,
-                        const ResponseTail* tail) {
-  Json json = HeadJson(head, true);
-  json["choices"] = Json::array({ChoiceJson(head, part, true)});
-  if (null_usage) json["usage"] = nullptr;
-  if (tail != nullptr) AddTimings(*tail, json);
-  return Event(json);
+                        const std::optional<ResponseTail>& tail, TokenBytesRef bytes_of) {
+  Json fields = HeadJson(head, true);
+  if (null_usage) fields["usage"] = nullptr;
+  if (tail) AddTimings(*tail, fields);
+  ObjectWriter chunk(fields);
+  chunk.Add("choices", '[' + ChoiceJson(head, part, true, bytes_of) + ']');
+  return Event(chunk.Finish());
 }
 
 std::string FormatUsageChunk(const ResponseHead& head, const ResponseTail& tail) {
@@ -216,31 +184,29 @@ std::string FormatUsageChunk(const ResponseHead& head, const ResponseTail& tail)
   json["choices"] = Json::array();
   json["usage"] = UsageJson(tail.usage);
   AddTimings(tail, json);
-  return Event(json);
+  return Event(DumpJson(json));
 }
 
-std::string FormatErrorEvent(std::string_view error_json) {
-  return "data: " + std::string(error_json) + "\n\n";
-}
+std::string FormatErrorEvent(std::string_view error_json) { return Event(error_json); }
 
 std::string FormatError(std::string_view type, std::string_view message, std::string_view param,
                         std::string_view code) {
   const auto or_null = [](std::string_view text) {
     return text.empty() ? Json(nullptr) : Json(text);
   };
-  return Dump({{"error",
-                {{"message", message},
-                 {"type", type},
-                 {"param", or_null(param)},
-                 {"code", or_null(code)}}}});
+  return DumpJson({{"error",
+                    {{"message", message},
+                     {"type", type},
+                     {"param", or_null(param)},
+                     {"code", or_null(code)}}}});
 }
 
 std::string FormatModels(const std::string& id, int64_t created, const ModelInfo& model) {
-  return Dump({{"object", "list"}, {"data", Json::array({ModelJson(id, created, model)})}});
+  return DumpJson({{"object", "list"}, {"data", Json::array({ModelJson(id, created, model)})}});
 }
 
 std::string FormatModel(const std::string& id, int64_t created, const ModelInfo& model) {
-  return Dump(ModelJson(id, created, model));
+  return DumpJson(ModelJson(id, created, model));
 }
 
 std::string FormatHealth(std::string_view status, std::string_view error, size_t preparing,
@@ -260,7 +226,7 @@ std::string FormatHealth(std::string_view status, std::string_view error, size_t
                  {"preemptions", stats.preemptions},
                  {"seconds_since_progress", stats.seconds_since_progress}};
   if (!error.empty()) health["error"] = error;
-  return Dump(health);
+  return DumpJson(health);
 }
 
 }  // namespace tokamak

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "server/logprobs_json.h"
 #include "tokamak/engine.h"
 
 namespace tokamak {
@@ -19,19 +20,6 @@ struct ResponseHead {
   std::string model;
   std::string system_fingerprint;
   uint64_t seed = 0;  // the effective one; extension
-};
-
-// A token as clients see it.
-struct TokenText {
-  std::string text;   // repaired when it is written
-  std::string bytes;  // exact
-};
-
-struct LogprobEntry {
-  TokenText token;
-  std::optional<float> logprob;  // absent for a prompt's first token
-  std::vector<std::pair<TokenText, float>> top;
-  int32_t text_offset = 0;  // completions: characters (code points) before it
 };
 
 // A call of a tool, as the client gets it: streams send each in one piece.
@@ -63,11 +51,11 @@ struct ResponseTail {
 };
 
 std::string FormatResponse(const ResponseHead& head, const std::vector<ChoicePart>& choices,
-                           const ResponseTail& tail);
+                           const ResponseTail& tail, TokenBytesRef bytes_of);
 // One SSE event. With `null_usage` it says "usage": null, as streams that end with usage do. The
 // last one of a stream without usage has the tail, of which it gives the timings.
 std::string FormatChunk(const ResponseHead& head, const ChoicePart& part, bool null_usage,
-                        const ResponseTail* tail = nullptr);
+                        const std::optional<ResponseTail>& tail, TokenBytesRef bytes_of);
 std::string FormatUsageChunk(const ResponseHead& head, const ResponseTail& tail);
 std::string FormatErrorEvent(std::string_view error_json);
 inline constexpr std::string_view kDoneEvent = "data: [DONE]\n\n";

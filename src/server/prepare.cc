@@ -199,17 +199,14 @@ Result<PreparedAnswer> Preparer::Tokenize(std::string body) const {
     call.text = std::move(rendered.text);
   }
   ASSIGN_OR_RETURN(const auto ids, engine_.Tokenize(*call.text, call.add_special_tokens, true));
-  std::optional<std::vector<TokenText>> pieces;
+  std::optional<std::vector<std::string>> pieces;
   if (call.return_pieces) {
     if (ids.size() > kMaxPieces) {
       return InvalidArgument("return_pieces: at most {} tokens have pieces, there are {}",
                              kMaxPieces, ids.size());
     }
     pieces.emplace();
-    for (const int32_t id : ids) {
-      const std::string bytes = engine_.TokenBytes(id);
-      pieces->push_back({.text = bytes, .bytes = bytes});
-    }
+    for (const int32_t id : ids) pieces->push_back(engine_.TokenBytes(id));
   }
   return PreparedAnswer{FormatTokens(ids, engine_.model().max_context, pieces),
                         std::move(call.unknown_fields)};

@@ -122,8 +122,12 @@ void Server::Impl::OnShutdown() {
 void Server::Impl::DrainEngine(double seconds) {
   drainers.emplace_back([this, seconds] {
     engine.Drain(seconds);
-    // Answers were posted before this; clients get a moment to take them in.
-    http->Post([this] { http->PostAfter(kLastWordsSeconds, [this] { http->Stop(); }); });
+    // Answers were posted before this; when long ones are made, clients get a moment to take them
+    // in.
+    http->Post([this] {
+      api->WhenTextsAreMade(
+          [this] { http->PostAfter(kLastWordsSeconds, [this] { http->Stop(); }); });
+    });
   });
 }
 

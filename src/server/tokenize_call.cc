@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "server/conversation_fields.h"
 #include "server/json_fields.h"
+#include "server/json_text.h"
 
 namespace tokamak {
 namespace {
@@ -42,10 +43,6 @@ void ReadDetokenize(Fields& fields, DetokenizeCall& call) {
   fields.ReadList("tokens", kMaxTokens, [&](const std::string& path, const Json& value) {
     if (const auto id = fields.Int32(path, value)) call.tokens.push_back(*id);
   });
-}
-
-std::string Dump(const nlohmann::ordered_json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace
@@ -88,7 +85,7 @@ std::vector<std::string> KnownDetokenizeFields() {
 }
 
 std::string FormatTokens(const std::vector<int32_t>& tokens, int32_t max_context,
-                         const std::optional<std::vector<TokenText>>& pieces) {
+                         const std::optional<std::vector<std::string>>& pieces) {
   // Written piece by piece: as one tree of values, millions of tokens would take gigabytes.
   std::string json =
       fmt::format("{{\"count\":{},\"max_model_len\":{},\"tokens\":[", tokens.size(), max_context);
@@ -100,11 +97,11 @@ std::string FormatTokens(const std::vector<int32_t>& tokens, int32_t max_context
   if (pieces) {
     json += ",\"pieces\":[";
     for (size_t i = 0; i < pieces->size(); ++i) {
-      const TokenText& piece = (*pieces)[i];
+      const std::string& piece = (*pieces)[i];
       nlohmann::ordered_json bytes = nlohmann::ordered_json::array();
-      for (const char c : piece.bytes) bytes.push_back(static_cast<uint8_t>(c));
+      for (const char c : piece) bytes.push_back(static_cast<uint8_t>(c));
       if (i > 0) json += ',';
-      json += Dump({{"id", tokens[i]}, {"text", piece.text}, {"bytes", std::move(bytes)}});
+      json += DumpJson({{"id", tokens[i]}, {"text", piece}, {"bytes", std::move(bytes)}});
     }
     json += ']';
   }
@@ -112,6 +109,6 @@ std::string FormatTokens(const std::vector<int32_t>& tokens, int32_t max_context
   return json;
 }
 
-std::string FormatText(const std::string& text) { return Dump({{"text", text}}); }
+std::string FormatText(const std::string& text) { return DumpJson({{"text", text}}); }
 
 }  // namespace tokamak

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "chat/chat_template.h"
-#include "server/openai_response.h"
 #include "tokamak/status.h"
 
 namespace tokamak {
@@ -38,9 +37,9 @@ Result<DetokenizeCall> ParseDetokenizeCall(const std::string& body);
 std::vector<std::string> KnownTokenizeFields();
 std::vector<std::string> KnownDetokenizeFields();
 
-// `pieces`: one per token, where they were asked for.
+// `pieces`: the bytes of each token, where they were asked for.
 std::string FormatTokens(const std::vector<int32_t>& tokens, int32_t max_context,
-                         const std::optional<std::vector<TokenText>>& pieces);
+                         const std::optional<std::vector<std::string>>& pieces);
 std::string FormatText(const std::string& text);
 
 }  // namespace tokamak

@@ -1,0 +1,180 @@
+// Answers whose text takes long to make: it is made aside, and nobody else waits for it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "server/testing/server_fixture.h"
+#include "server/text_maker.h"
+
+namespace tokamak {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr char kPath[] = "/v1/completions";
+// So many tokens have logprobs of more than kShortText.
+constexpr int kLong = 3000;
+
+class LongAnswersTest : public ServerFixture {
+ protected:
+  // Whatever is made aside waits behind a prompt that is being tokenized, until ReleaseTokenize.
+  void StartAndHold(ServerOptions options = {}) {
+    constexpr size_t kHeld = 32 << 10;
+    options.preparing.small_bytes = kHeld;
+    Start(std::move(options));
+    engine_.HoldTokenize(kHeld);
+    held_ = std::make_unique<HttpClient>(server_->port());
+    held_->SendPost(kPath, Json{{"prompt", std::string(kHeld, 'a')}, {"max_tokens", 1}}.dump());
+    ASSERT_TRUE(Eventually([&] { return engine_.holding() == 1; }));
+  }
+  // A prompt of that many tokens: a, b, ..., y, a, ...
+  static Json Prompt(int tokens) {
+    Json ids = Json::array();
+    for (int i = 0; i < tokens; ++i) ids.push_back('a' + i % 25);
+    return ids;
+  }
+  static void CheckLogprobs(const Json& logprobs, int tokens) {
+    ASSERT_EQ(logprobs["tokens"].size(), static_cast<size_t>(tokens));
+    for (int i = 0; i < tokens; ++i) {
+      ASSERT_EQ(logprobs["tokens"][i], std::string(1, static_cast<char>('a' + i % 25)));
+      ASSERT_EQ(logprobs["token_logprobs"][i], -0.5);
+      ASSERT_EQ(logprobs["top_logprobs"][i].size(), 1u);
+      ASSERT_EQ(logprobs["text_offset"][i], i);
+    }
+  }
+  // What a stream's events hold, [DONE] excepted.
+  static std::vector<Json> Events(const std::string& body) {
+    std::vector<Json> events;
+    size_t at = 0;
+    for (size_t end; (end = body.find("\n\n", at)) != std::string::npos; at = end + 2) {
+      const std::string data = body.substr(at + 6, end - at - 6);
+      if (data != "[DONE]") events.push_back(Json::parse(data));
+    }
+    EXPECT_TRUE(body.ends_with("data: [DONE]\n\n"));
+    return events;
+  }
+
+  std::unique_ptr<HttpClient> held_;
+};
+
+TEST_F(LongAnswersTest, OthersGoOnWhileOneIsMade) {
+  StartAndHold();
+  HttpClient client = Connect();
+  client.SendPost(kPath,
+                  Json{{"prompt", Prompt(25)}, {"max_tokens", kLong}, {"logprobs", 1}}.dump());
+  ASSERT_TRUE(Eventually([&] { return engine_.steps() == kLong; }));
+  const auto other = Connect().Post(kPath, R"({"prompt": "a", "max_tokens": 3, "logprobs": 1})");
+  EXPECT_EQ(Json::parse(other.body)["choices"][0]["text"], "aaa");
+  ASSERT_EQ(engine_.holding(), 1);
+  engine_.ReleaseTokenize();
+  const auto response = client.Receive();
+  ASSERT_GT(response.body.size(), kShortText);
+  const Json answer = Json::parse(response.body);
+  EXPECT_EQ(answer["usage"]["completion_tokens"], kLong);
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "length");
+  CheckLogprobs(answer["choices"][0]["logprobs"], kLong);
+  EXPECT_EQ(held_->Receive().status, 400);  // its prompt is longer than the context
+}
+
+TEST_F(LongAnswersTest, PiecesOfAStreamWaitForALongOne) {
+  StartAndHold();
+  for (const bool usage : {false, true}) {
+    HttpClient client = Connect();
+    const int64_t before = engine_.steps();
+    client.SendPost(kPath, Json{{"prompt", Prompt(kLong)},
+                                {"max_tokens", 30},
+                                {"n", 2},
+                                {"logprobs", 1},
+                                {"prompt_logprobs", 0},
+                                {"timings", true},
+                                {"stream", true},
+                                {"stream_options", {{"include_usage", usage}}}}
+                               .dump());
+    ASSERT_TRUE(Eventually([&] { return engine_.steps() == before + 30; }));
+    engine_.ReleaseTokenize();
+    const std::vector<Json> events = Events(client.Receive().body);
+    ASSERT_GE(events.size(), 3u);
+    const Json& first = events[0]["choices"][0];
+    EXPECT_EQ(first["index"], 0);
+    EXPECT_EQ(first["text"], "a");
+    ASSERT_EQ(first["prompt_logprobs"].size(), static_cast<size_t>(kLong));
+    EXPECT_EQ(first["prompt_logprobs"][0], nullptr);
+    EXPECT_EQ(first["prompt_logprobs"][kLong - 1]["token"],
+              std::string(1, static_cast<char>('a' + (kLong - 1) % 25)));
+    Json logprobs[2];
+    std::string texts[2];
+    for (const Json& event : events) {
+      const bool last = &event == &events.back();
+      EXPECT_EQ(event.contains("timings"), last);
+      if (last && usage) {
+        EXPECT_EQ(event["usage"]["completion_tokens"], 60);
+      }
+      for (const Json& choice : event["choices"]) {
+        const int index = choice["index"];
+        texts[index] += choice["text"];
+        for (const auto& [name, list] : choice["logprobs"].items()) {
+          for (const Json& value : list) logprobs[index][name].push_back(value);
+        }
+        EXPECT_EQ(choice["finish_reason"] == "length", texts[index].size() == 30u) << choice;
+      }
+    }
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(texts[i], "abcdefghijklmnopqrstuvwxyabcde");
+      CheckLogprobs(logprobs[i], 30);
+    }
+  }
+}
+
+TEST_F(LongAnswersTest, ShutdownWaitsForThem) {
+  StartAndHold({.drain_seconds = 1000});
+  HttpClient client = Connect();
+  client.SendPost(kPath,
+                  Json{{"prompt", Prompt(25)}, {"max_tokens", kLong}, {"logprobs", 1}}.dump());
+  ASSERT_TRUE(Eventually([&] { return engine_.steps() == kLong; }));
+  server_->Shutdown();
+  server_->Shutdown();  // gives up the prompt, not the answer
+  EXPECT_EQ(held_->Receive().status, 503);
+  // Longer than the server leaves clients to take in last answers.
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  engine_.ReleaseTokenize();
+  EXPECT_EQ(client.Receive().status, 200);
+  thread_.join();
+}
+
+TEST_F(LongAnswersTest, NobodyMindsAClientThatLeavesMeanwhile) {
+  StartAndHold();
+  for (const bool stream : {false, true}) {
+    HttpClient client = Connect();
+    const int64_t before = engine_.steps();
+    client.SendPost(kPath, Json{{"prompt", Prompt(kLong)},
+                                {"max_tokens", kLong},
+                                {"logprobs", 1},
+                                {"prompt_logprobs", 0},
+                                {"stream", stream}}
+                               .dump());
+    ASSERT_TRUE(Eventually([&] { return engine_.steps() == before + kLong; }));
+  }
+  engine_.ReleaseTokenize();
+  EXPECT_EQ(held_->Receive().status, 400);  // its prompt is longer than the context
+  EXPECT_EQ(Connect().Post(kPath, R"({"prompt": "a"})").status, 200);
+}
+
+TEST_F(LongAnswersTest, RefusesToKeepMoreThanTheLimit) {
+  ServerOptions options;
+  options.requests.max_logprobs = 100;
+  Start(std::move(options));
+  Json body = {{"prompt", "ab"}, {"max_tokens", 30}, {"logprobs", 2}};
+  EXPECT_EQ(Connect().Post(kPath, body.dump()).status, 200);  // 30 × 3
+  body["max_tokens"] = 34;
+  const auto refused = Connect().Post(kPath, body.dump());
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(Json::parse(refused.body)["error"]["param"], "logprobs");
+  body["stream"] = true;
+  EXPECT_EQ(Events(Connect().Post(kPath, body.dump()).body).size(), 34u);
+}
+
+}  // namespace
+}  // namespace tokamak
