@@ -36,7 +36,7 @@ Schedule Scheduler::Next(bool idle) {
     const bool may_admit = !pass_.closed && next != waiting_.end();
     if (!may_run && !may_admit) break;
     if (may_run && (!may_admit || Outranks(*running_[rank], **next))) {
-      ScheduleRunning(rank++);
+      if (ScheduleRunning(rank)) ++rank;
     } else if ((*next)->gated) {
       ++pass_.reserved_slots;
       ++next;
@@ -77,15 +77,20 @@ int32_t Scheduler::PrefillTokens(int32_t start, int32_t wanted) const {
   return pass_.first_prefill ? std::max(fits, std::min(most, options_.min_chunk)) : fits;
 }
 
-void Scheduler::ScheduleRunning(size_t rank) {
+bool Scheduler::ScheduleRunning(size_t rank) {
   Sequence* sequence = running_[rank];
   const int32_t schedulable = sequence->num_schedulable();
-  if (schedulable == 0) return;
+  if (schedulable == 0) return true;
+  if (MustSwitch(*sequence)) {
+    pass_.closed = true;  // nobody below it may take what it gives back
+    Suspend(sequence);
+    return false;
+  }
   const int32_t wanted = schedulable == 1 ? std::min(pass_.decode_tokens, 1)
                                           : PrefillTokens(sequence->num_scheduled, schedulable);
-  if (wanted == 0) return;
+  if (wanted == 0) return true;
   const int32_t granted = FindBlocks(rank, wanted);
-  if (granted == 0) return;
+  if (granted == 0) return true;
   if (schedulable == 1) {
     --pass_.decode_tokens;
   } else {
@@ -94,6 +99,13 @@ void Scheduler::ScheduleRunning(size_t rank) {
     pass_.first_prefill = false;
   }
   AddRow(sequence, granted, /*admitted=*/false);
+  return true;
+}
+
+// Before that, no row goes beyond: what it was admitted with did not, and the rest comes one by
+// one.
+bool Scheduler::MustSwitch(const Sequence& sequence) const {
+  return !sequence.switched && Switched(sequence.num_scheduled + 1);
 }
 
 int32_t Scheduler::FindBlocks(size_t rank, int32_t wanted) {
@@ -125,9 +137,13 @@ Scheduler::Room Scheduler::MakeRoom(size_t first_victim) {
 
 void Scheduler::Preempt(Sequence* sequence) {
   sequence->preempted = true;
-  std::erase(running_, sequence);
   ++num_preemptions_;
   ++sequence->request->num_preemptions;
+  Suspend(sequence);
+}
+
+void Scheduler::Suspend(Sequence* sequence) {
+  std::erase(running_, sequence);
   if (sequence->rows_in_flight > 0) {
     sequence->state = SequenceState::kPreempting;
     draining_.push_back(sequence);
@@ -145,6 +161,7 @@ bool Scheduler::Admit(Sequence* sequence, size_t rank) {
     return false;
   }
   sequence->state = SequenceState::kRunning;
+  sequence->switched = Switched(sequence->known());
   sequence->slot = free_slots_.back();
   free_slots_.pop_back();
   ++sequence->request->num_holding;
@@ -169,14 +186,17 @@ bool Scheduler::TryAdmit(Sequence* sequence, size_t rank) {
                 : blocks_->BlocksFor(known, std::min(known, options_.max_step_tokens)) +
                       pass_.promised + static_cast<int32_t>(rank) * one_row;
   std::optional<int32_t> computed;
+  const bool switched = Switched(known);
   const Sequence& first = *sequence->request->choices[0];
   if (sequence->choice > 0 && sequence->num_generated() == 0 && first.slot >= 0 &&
-      first.num_done >= first.num_prompt) {
+      first.num_done >= first.num_prompt && first.switched == switched) {
     computed = blocks_->TryFork(first.blocks, sequence->num_prompt - 1, demand, &sequence->blocks);
   }
   if (!computed) {
-    computed = blocks_->TryAdmit(sequence->request->cache_root, sequence->content,
-                                 sequence->cacheable(), demand, &sequence->blocks);
+    std::string root = sequence->request->cache_root;
+    if (options_.switch_length > 0) root += switched ? '2' : '1';
+    computed = blocks_->TryAdmit(root, sequence->content, sequence->cacheable(), demand,
+                                 &sequence->blocks);
   }
   if (!computed) return false;
   sequence->num_scheduled = sequence->num_done = *computed;

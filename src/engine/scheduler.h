@@ -19,6 +19,7 @@ struct SchedulerOptions {
   // `min_chunk` tokens even so, or it would never end.
   double target_seconds = 0;
   int32_t min_chunk = 0;
+  int32_t switch_length = 0;  // as in CacheSpec
 };
 
 struct ScheduledRow {
@@ -42,6 +43,9 @@ struct Schedule {
 //   The best ranked sequence always progresses: nobody can preempt it, and it can preempt everyone.
 //   Hence a sequence waits at most for the work of those above it: its wait is bounded by a
 //   function of what is ahead of it in the queue, whatever arrives behind it.
+//
+// A sequence that outgrows the length up to which its keys hold (CacheSpec::switch_length) is put
+// back to waiting, and admitted again at once as far as ranks have it.
 //
 // Owns the set of waiting and running sequences, not the sequences. Engine thread only.
 class Scheduler {
@@ -100,7 +104,8 @@ class Scheduler {
   };
 
   void SetBudgets();
-  void ScheduleRunning(size_t rank);
+  // Returns whether running_[rank] is still the same sequence.
+  bool ScheduleRunning(size_t rank);
   bool Admit(Sequence* sequence, size_t rank);
   bool TryAdmit(Sequence* sequence, size_t rank);
   int32_t PrefillTokens(int32_t start, int32_t wanted) const;
@@ -115,6 +120,13 @@ class Scheduler {
   };
   Room MakeRoom(size_t first_victim);
   void Preempt(Sequence* sequence);
+  // Whether its next position needs angles of the other kind.
+  bool MustSwitch(const Sequence& sequence) const;
+  bool Switched(int32_t num_tokens) const {  // as CacheSpec's
+    return options_.switch_length > 0 && num_tokens > options_.switch_length;
+  }
+  // Takes a running sequence's slot and blocks as soon as no row of it is in flight; then it waits.
+  void Suspend(Sequence* sequence);
   void AddRow(Sequence* sequence, int32_t num_tokens, bool admitted);
   // Takes slot and blocks back.
   void Release(Sequence* sequence);

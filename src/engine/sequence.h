@@ -21,7 +21,8 @@ struct RequestState;
 enum class SequenceState {
   kWaiting,     // no slot, no blocks
   kRunning,     // has both; rows of it may be in flight
-  kPreempting,  // gets no more rows; waits again when those in flight have retired
+  kPreempting,  // or being switched: gets no more rows; waits again when those in flight have
+                // retired
   kFinished,    // its last chunk is out; gives back what it holds when no row is in flight
 };
 
@@ -36,6 +37,7 @@ struct Sequence {
   SequenceState state = SequenceState::kWaiting;
   bool gated = false;      // waits for choice 0 to compute the prompt
   bool preempted = false;  // at least once
+  bool switched = false;   // CacheSpec::switch_length: it was last admitted with more tokens
   int32_t num_cached = 0;  // positions found in the prefix cache when it was last admitted
   std::optional<TimePoint> last_token;  // when its latest token came
 

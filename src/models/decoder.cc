@@ -232,9 +232,21 @@ Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig c, nn::WeightLoad& load
   }
   const nn::Builder b(load);
   if (!c.ropes.empty()) c.ropes.front().divisors = nn::ReadRopeDivisors(b, c.ropes.front());
+  for (const nn::RopeSpec& spec : c.ropes) {
+    const int32_t length = nn::SwitchLength(spec, max_context);
+    if (length == 0 || length == load.cache.switch_length) continue;
+    if (load.cache.switch_length > 0) {
+      return Unimplemented(
+          "rope_parameters: kinds of layers whose angles change after {} and {} "
+          "positions in one model",
+          load.cache.switch_length, length);
+    }
+    load.cache.switch_length = length;
+  }
   std::vector<nn::Rope> ropes;
   for (const nn::RopeSpec& spec : c.ropes) {
-    ASSIGN_OR_RETURN(nn::Rope rope, nn::Rope::Make(spec, max_context, load.ops));
+    ASSIGN_OR_RETURN(nn::Rope rope,
+                     nn::Rope::Make(spec, max_context, load.ops, load.cache.switch_length));
     ropes.push_back(std::move(rope));
   }
   // Models that were saved without their output layer are at the top.

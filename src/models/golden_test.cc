@@ -57,11 +57,23 @@ TEST_P(TinyGoldenTest, CutAndCompanyChangeNoBit) {
   Harness together(*model_, *ops_, {.seed = 3});
   std::vector<Harness::Row> rows;
   for (const int32_t count : {1, 40, 17, 100, 33, 2, 64}) {
-    rows.push_back({together.AddSequence(), {text.begin(), text.begin() + count}, 1});
+    // As parts of the whole text, as whose parts they were computed.
+    rows.push_back({together.AddSequence(length), {text.begin(), text.begin() + count}, 1});
   }
   const auto logits = together.Forward(rows);
   for (size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(logits[i], expected[rows[i].tokens.size() - 1]) << "sequence " << i;
+  }
+}
+
+// From 40 tokens to 104, over the 64 after which the long factors hold.
+TEST(LongRope, GreedyTokensBeyondTheOriginalContext) {
+  for (const std::string& backend : PreciseBackendNames()) {
+    const std::unique_ptr<Ops> ops = MakeBackend(backend);
+    const std::unique_ptr<Model> model = LoadOrDie(TinyModelPath("hf/phi3_long"), *ops);
+    EXPECT_EQ(model->spec().cache.switch_length, 64);
+    Harness harness(*model, *ops);
+    EXPECT_EQ(CheckGreedy(harness, {ReadTinyGolden("hf/phi3_switch").greedy}), 64) << backend;
   }
 }
 

@@ -142,12 +142,20 @@ int32_t MaxContext(const RopeSpec& spec) {
   return static_cast<int32_t>(std::min(kMax, spec.max_positions * spec.factor));
 }
 
-Result<Rope> Rope::Make(const RopeSpec& spec, int32_t max_context, Ops& ops) {
-  CHECK(max_context > 0);
+int32_t SwitchLength(const RopeSpec& spec, int32_t max_context) {
+  const bool both =
+      spec.scaling == RopeScaling::kLongRope && max_context > spec.original_max_positions;
+  return both ? spec.original_max_positions : 0;
+}
+
+Result<Rope> Rope::Make(const RopeSpec& spec, int32_t max_context, Ops& ops,
+                        int32_t switch_length) {
+  CHECK(max_context > 0 && switch_length >= 0 && switch_length < max_context);
   constexpr size_t kMaxBytes = size_t{1} << 30;  // 2 million positions of 128 dimensions
   constexpr int32_t kChunk = 4096;               // positions
   const auto width = static_cast<size_t>(spec.rotary_dim);
-  const size_t bytes = static_cast<size_t>(max_context) * width * sizeof(float);
+  const size_t num_rows = static_cast<size_t>(switch_length) + static_cast<size_t>(max_context);
+  const size_t bytes = num_rows * width * sizeof(float);
   if (bytes > kMaxBytes) {
     return ResourceExhausted(
         "a context of {} positions needs {} bytes of rotary angles, and at most {} are used for "
@@ -155,24 +163,32 @@ Result<Rope> Rope::Make(const RopeSpec& spec, int32_t max_context, Ops& ops) {
         max_context, bytes, kMaxBytes);
   }
   ASSIGN_OR_RETURN(Buffer storage, ops.Allocate(bytes, MemoryKind::kDevice));
-  const Tensor cos_sin(storage.data(), DType::kF32, Shape{max_context, spec.rotary_dim});
+  const Tensor cos_sin(storage.data(), DType::kF32,
+                       Shape{static_cast<int64_t>(num_rows), spec.rotary_dim});
   const RopeTable table{cos_sin, spec.rotary_dim, spec.style};
   if (storage.data() == nullptr) return Rope(std::move(storage), table);  // a backend that counts
 
-  const std::vector<float> frequencies = RopeFrequencies(spec, max_context);
   const auto scale = static_cast<float>(spec.attention_factor);
   const std::unique_ptr<Stream> stream = ops.MakeStream();
   std::vector<float> rows;
-  for (int32_t begin = 0; begin < max_context; begin += kChunk) {
-    const int32_t end = std::min(max_context, begin + kChunk);
-    rows.resize(static_cast<size_t>(end - begin) * width);
-    float* row = rows.data();
-    for (int32_t position = begin; position < end; ++position, row += width) {
-      FillAngles(position, frequencies, scale, row);
+  // Positions [0, context) at the table's rows [first, first + context).
+  const auto fill = [&](int32_t first, int32_t context) -> Status {
+    const std::vector<float> frequencies = RopeFrequencies(spec, context);
+    for (int32_t begin = 0; begin < context; begin += kChunk) {
+      const int32_t end = std::min(context, begin + kChunk);
+      rows.resize(static_cast<size_t>(end - begin) * width);
+      float* row = rows.data();
+      for (int32_t position = begin; position < end; ++position, row += width) {
+        FillAngles(position, frequencies, scale, row);
+      }
+      ops.CopyToDevice(cos_sin.RowData(first + begin), rows.data(), rows.size() * sizeof(float),
+                       *stream);
+      RETURN_IF_ERROR(ops.Synchronize(*stream));
     }
-    ops.CopyToDevice(cos_sin.RowData(begin), rows.data(), rows.size() * sizeof(float), *stream);
-    RETURN_IF_ERROR(ops.Synchronize(*stream));
-  }
+    return Status();
+  };
+  if (switch_length > 0) RETURN_IF_ERROR(fill(0, switch_length));
+  RETURN_IF_ERROR(fill(switch_length, max_context));
   return Rope(std::move(storage), table);
 }
 

@@ -68,18 +68,23 @@ RopeSpec ParseRopeObject(ConfigReader& top, ConfigReader* rope, int32_t head_dim
 std::vector<float> ReadRopeDivisors(const Builder& b, const RopeSpec& spec);
 
 // Radians per position of each pair, [rotary_dim / 2], for contexts of up to `max_context`
-// positions. kDynamicNtk and kLongRope depend on it: there the whole context gets one set of
-// frequencies, chosen here once, so that cached keys never turn stale.
+// positions. kDynamicNtk and kLongRope depend on it. With kDynamicNtk the whole context gets one
+// set of frequencies, chosen here once, so that cached keys never turn stale.
 std::vector<float> RopeFrequencies(const RopeSpec& spec, int32_t max_context);
 
 // Positions that a model with this RoPE can be asked for.
 int32_t MaxContext(const RopeSpec& spec);
 
+// CacheSpec::switch_length of a model with this RoPE that serves contexts of up to `max_context`.
+int32_t SwitchLength(const RopeSpec& spec, int32_t max_context);
+
 // The table of a model, on its device. Immutable.
 class Rope {
  public:
-  // Positions [0, max_context). kResourceExhausted when the table would not fit.
-  static Result<Rope> Make(const RopeSpec& spec, int32_t max_context, Ops& ops);
+  // Positions [0, max_context). With a `switch_length`, the angles of sequences of at most so many
+  // positions come before them. kResourceExhausted when the table would not fit.
+  static Result<Rope> Make(const RopeSpec& spec, int32_t max_context, Ops& ops,
+                           int32_t switch_length = 0);
 
   const RopeTable& table() const { return table_; }
   int64_t bytes() const { return static_cast<int64_t>(storage_.size()); }

@@ -152,6 +152,8 @@ void EmbeddingRunner::Pack(std::span<const Text> texts, Chunk chunk) {
   for (size_t s = 0; s < texts.size(); ++s) {
     const auto length = static_cast<int32_t>(texts[s].size());
     const int32_t end = std::min(chunk.end, length);
+    const int32_t switch_length = model_->spec().cache.switch_length;
+    const int32_t first_angle = switch_length > 0 && length > switch_length ? switch_length : 0;
     for (int32_t position = chunk.begin; position < end; ++position) {
       const bool wanted = shape_.pooling == Pooling::kMean ||
                           (shape_.pooling == Pooling::kCls && position == 0) ||
@@ -161,7 +163,7 @@ void EmbeddingRunner::Pack(std::span<const Text> texts, Chunk chunk) {
         row_texts_.push_back(static_cast<int32_t>(s));
       }
       token_ids_.push_back(texts[s][static_cast<size_t>(position)]);
-      positions_.push_back(position);
+      positions_.push_back(first_angle + position);
       const int64_t block = first_block_[s] + position / shape_.block_size;
       for (size_t g = 0; g < slots_.size(); ++g) {
         slots_[g].push_back((static_cast<int64_t>(g) * per_group + block) * shape_.block_size +

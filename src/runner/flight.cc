@@ -156,10 +156,11 @@ class Packer {
     const Slot& slot = slots_[row.slot];
     const int32_t begin = slot.num_computed - row.num_tokens;
     const auto admitted = static_cast<int32_t>(slot.tokens.size());
+    const int32_t first_angle = cache_.FirstAngle(slot.switched);
     for (int32_t i = 0; i < row.num_tokens; ++i) {
       const int32_t position = begin + i;
       const int32_t t = num_tokens_ + i;
-      positions_[t] = position;
+      positions_[t] = first_angle + position;
       if (position < admitted) {
         token_ids_[t] = slot.tokens[static_cast<size_t>(position)];
       } else {

@@ -31,7 +31,7 @@ struct BatchLayout {
   int32_t num_seqs = 0;     // S, padding included
   int32_t num_logits = 0;   // R
   int64_t token_ids = 0;    // i32 [T]
-  int64_t positions = 0;    // i32 [T]
+  int64_t positions = 0;    // i32 [T]: as in nn::Pass
   int64_t logit_rows = 0;   // i32 [R]: first rows to draw from, then prompt positions to score
   int64_t query_begin = 0;  // i32 [S + 1]
   int64_t kv_length = 0;    // i32 [S]

@@ -51,6 +51,23 @@ class PackRowsTest : public ::testing::Test {
   Flight flight_;
 };
 
+TEST_F(PackRowsTest, AnglesOfTheLongKindComeAfterTheOthers) {
+  CacheSpec cache = cache_;
+  cache.switch_length = 3;
+  SlotTable table({.max_slots = 4, .max_step_tokens = 16, .max_context = 32, .vocab_size = 50},
+                  cache);
+  StepInput step = {
+      .admit = {{.slot = 0, .tokens = {7, 8, 9}, .num_prompt_tokens = 3},
+                {.slot = 1, .tokens = {7, 8, 9, 10}, .num_prompt_tokens = 4}},
+      .append = {{.slot = 0, .group = 0, .blocks = {30}}, {.slot = 1, .group = 0, .blocks = {31}}},
+      .rows = {{.slot = 0, .num_tokens = 2}, {.slot = 1, .num_tokens = 2}}};
+  const std::vector<StepRow> rows = step.rows;
+  ASSERT_TRUE(table.Apply(step).ok());
+  PackRows(rows, 0, table, cache, kShape, &flight_);
+  EXPECT_EQ(Ints(flight_, flight_.layout.positions, 4), (std::vector<int32_t>{0, 1, 3, 4}));
+  EXPECT_EQ(Slots(flight_), (std::vector<int64_t>{120, 121, 124, 125}));
+}
+
 TEST_F(PackRowsTest, PaddingIsReadAndWrittenNowhere) {
   Apply({.admit = {{.slot = 2, .tokens = {7, 8, 9, 10, 11}, .num_prompt_tokens = 5}},
          .append = {{.slot = 2, .group = 0, .blocks = {30, 40}}},

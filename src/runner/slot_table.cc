@@ -128,6 +128,7 @@ Status SlotTable::Admit(AdmitSlot& admit) {
   slot->num_prompt = admit.num_prompt_tokens;
   slot->num_known = static_cast<int32_t>(size);
   slot->num_computed = admit.num_computed;
+  slot->switched = cache_.Switched(size);
   slot->top_logprobs = admit.sampling.top_logprobs;
   slot->prompt_top_logprobs = admit.sampling.prompt_top_logprobs;
   for (size_t g = 0; g < slot->tables.size(); ++g) {
@@ -183,6 +184,10 @@ Status SlotTable::AddRow(const StepRow& row) {
   if (end > limits_.max_context) {
     return Internal("rows: slot {} would reach position {}, the context holds {}", row.slot,
                     end - 1, limits_.max_context);
+  }
+  if (!slot->switched && cache_.Switched(end)) {
+    return Internal("rows: slot {} would reach position {}, but its angles hold below {}", row.slot,
+                    end - 1, cache_.switch_length);
   }
   if (row.sample && end != slot->num_known) {
     return Internal("rows: slot {} samples after position {}, but {} tokens are known", row.slot,

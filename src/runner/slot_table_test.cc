@@ -46,6 +46,31 @@ TEST(SlotTable, TakesAStepIn) {
   EXPECT_EQ(table[1].num_known, 7);
 }
 
+TEST(SlotTable, ASequenceThatOutgrowsItsAnglesIsAdmittedAnew) {
+  CacheSpec cache = {.groups = {{.kind = CacheGroupKind::kFull, .block_size = 4, .window = 0}},
+                     .block_bytes = 64,
+                     .num_device_blocks = 10};
+  cache.switch_length = 6;
+  SlotTable table({.max_slots = 4, .max_step_tokens = 16, .max_context = 24, .vocab_size = 50},
+                  cache);
+  const auto admit = [](SlotId slot, std::vector<TokenId> tokens) {
+    const auto count = static_cast<int32_t>(tokens.size());
+    return StepInput{
+        .admit = {{.slot = slot, .tokens = std::move(tokens), .num_prompt_tokens = count}},
+        .append = {{.slot = slot, .group = 0, .blocks = {slot, slot + 4}}},
+        .rows = {{.slot = slot, .num_tokens = count, .sample = true}}};
+  };
+  StepInput six = admit(0, {1, 2, 3, 4, 5, 6});
+  ASSERT_TRUE(table.Apply(six).ok());
+  EXPECT_FALSE(table[0].switched);
+  StepInput seven = admit(1, {1, 2, 3, 4, 5, 6, 7});
+  ASSERT_TRUE(table.Apply(seven).ok());
+  EXPECT_TRUE(table[1].switched);
+  StepInput next = {.rows = {{.slot = 0, .num_tokens = 1}}};
+  const Status status = table.Apply(next);
+  EXPECT_EQ(status.message(), "rows: slot 0 would reach position 6, but its angles hold below 6");
+}
+
 struct Violation {
   const char* name;
   std::function<void(StepInput&)> break_it;

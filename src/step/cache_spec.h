@@ -30,6 +30,16 @@ struct CacheSpec {
   int64_t block_bytes = 0;         // one block, all layers of a group together
   int32_t num_device_blocks = 0;
   int32_t num_host_blocks = 0;  // the host tier; 0 means that evicted blocks are recomputed
+  // Above 0: keys of a sequence of more tokens than this are turned by other angles (LongRoPE), all
+  // of them. A sequence is of one kind from its admission on; when it outgrows this, it must be
+  // admitted anew, and the two kinds share no blocks.
+  int32_t switch_length = 0;
+
+  bool Switched(int64_t num_tokens) const {
+    return switch_length > 0 && num_tokens > switch_length;
+  }
+  // The angles of position 0: those of the long kind come after those of the short one.
+  int32_t FirstAngle(bool switched) const { return switched ? switch_length : 0; }
 
   friend bool operator==(const CacheSpec&, const CacheSpec&) = default;
 };

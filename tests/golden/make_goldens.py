@@ -285,6 +285,11 @@ def main() -> None:
         # LongRoPE's long factors are for contexts beyond the original one.
         prompt = 80 if "long" in name or name == "phi3_gguf" else make_tiny_llama.PROMPT
         make_tiny_llama.write_golden(model, f"hf/{name}", parameters, seed + 210, prompt, least_margin=1e-3)
+    if not sys.argv[1:] or "phi3_switch" in sys.argv[1:]:
+        # An answer that begins within the original context and ends beyond it.
+        model = transformers.Phi3ForCausalLM.from_pretrained(HERE / "phi3_long", dtype=torch.float32,
+                                                             attn_implementation="eager").eval()
+        make_tiny_llama.write_golden(model, "hf/phi3_switch", MODELS["phi3_long"][1], 777, 40, least_margin=1e-3)
 
 
 if __name__ == "__main__":

@@ -139,6 +139,8 @@ void FakeExecutor::Admit(const AdmitSlot& admit) {
   }
   slot.used = true;
   slot.life = ++lives_;
+  const int32_t switch_length = options_.limits.cache.switch_length;
+  slot.switched = switch_length > 0 && static_cast<int32_t>(admit.tokens.size()) > switch_length;
   slot.tokens = admit.tokens;
   slot.num_prompt = admit.num_prompt_tokens;
   slot.computed = admit.num_computed;
@@ -207,6 +209,10 @@ RowOutput FakeExecutor::RunRow(const StepRow& row) {
       slot.last_row == static_cast<int64_t>(next_number_)) {
     Fail("row of {} tokens from {} in slot {} with {}", row.num_tokens, start, row.slot, known);
     return out;
+  }
+  const int32_t switch_length = options_.limits.cache.switch_length;
+  if (switch_length > 0 && !slot.switched && end > switch_length) {
+    Fail("slot {} reaches position {} without a switch after {}", row.slot, end - 1, switch_length);
   }
   for (int32_t g = 0; g < static_cast<int32_t>(slot.tables.size()); ++g) {
     if (static_cast<int32_t>(slot.tables[g].size()) * block_size_ < end) {

@@ -9,7 +9,10 @@
 namespace tokamak::testing {
 
 struct Harness::Sequence {
-  int32_t length = 0;
+  int32_t length = 0;  // computed
+  int32_t known_length = 0;
+  bool switched = false;
+  std::vector<int32_t> tokens;
   std::vector<std::vector<int32_t>> blocks;  // per cache group
 };
 
@@ -83,8 +86,9 @@ void Harness::MakeCache() {
   std::shuffle(free_blocks_.begin(), free_blocks_.end(), random);
 }
 
-int Harness::AddSequence() {
+int Harness::AddSequence(int32_t known_length) {
   sequences_.emplace_back().blocks.resize(groups_.size());
+  sequences_.back().known_length = known_length;
   return static_cast<int>(sequences_.size()) - 1;
 }
 
@@ -114,8 +118,18 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
   std::vector<int32_t> query_begin = {0};
   std::vector<int32_t> kv_length;
   for (Group& group : groups_) group.slots.clear();
-  for (const Row& row : rows) {
+  const int32_t switch_length = model_.spec().cache.switch_length;
+  for (Row row : rows) {
     Sequence& sequence = sequences_[static_cast<size_t>(row.sequence)];
+    sequence.tokens.insert(sequence.tokens.end(), row.tokens.begin(), row.tokens.end());
+    const auto known = static_cast<int32_t>(sequence.tokens.size());
+    if (switch_length > 0 && !sequence.switched &&
+        std::max(known, sequence.known_length) > switch_length) {
+      sequence.switched = true;
+      sequence.length = 0;
+      row.tokens = sequence.tokens;
+    }
+    const int32_t first_angle = sequence.switched ? switch_length : 0;
     const int32_t begin = sequence.length;
     const auto count = static_cast<int32_t>(row.tokens.size());
     Extend(sequence, count);
@@ -123,7 +137,7 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
       const int32_t position = begin + i;
       if (i >= count - row.num_logits) logit_rows.push_back(static_cast<int32_t>(ids.size()));
       ids.push_back(row.tokens[static_cast<size_t>(i)]);
-      positions.push_back(position);
+      positions.push_back(first_angle + position);
       for (size_t g = 0; g < groups_.size(); ++g) {
         const int32_t block =
             sequence.blocks[g][static_cast<size_t>(position / options_.block_size)];
@@ -192,8 +206,8 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
 
 std::vector<Harness::Logits> Harness::Run(const std::vector<int32_t>& tokens, int32_t num_logits,
                                           int32_t chunk) {
-  const int sequence = AddSequence();
   const auto total = static_cast<int32_t>(tokens.size());
+  const int sequence = AddSequence(total);
   std::vector<Logits> result;
   for (int32_t begin = 0; begin < total; begin += chunk) {
     const int32_t end = begin + std::min(chunk, total - begin);

@@ -35,8 +35,10 @@ class Harness {
   Harness(const Model& model, Ops& ops, HarnessOptions options = {});
   ~Harness();
 
-  // A new, empty sequence.
-  int AddSequence();
+  // A new, empty sequence. One whose length will be known from the start may be of the long kind
+  // (CacheSpec::switch_length) before it is that long; others are computed anew when they get
+  // there.
+  int AddSequence(int32_t known_length = 0);
   int32_t length(int sequence) const;
   // Bytes that steps have needed at most, logits included.
   size_t arena_peak() const { return arena_->peak(); }

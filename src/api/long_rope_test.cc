@@ -1,0 +1,143 @@
+// Answers that begin within a model's original context and end beyond it: from there on all keys
+// are turned by other angles (LongRoPE), so that what was computed before counts no more. The
+// reference computes everything for every token.
+#include <gtest/gtest.h>
+
+#include <future>
+#include <utility>
+#include <vector>
+
+#include "models/testing/golden.h"
+#include "tokamak/engine.h"
+
+namespace tokamak {
+namespace {
+
+constexpr int kOriginalContext = 64;
+constexpr int kBlockSize = 4;
+
+EngineOptions Options() {
+  return {.model = tokamak::testing::GoldenPath("hf/phi3_long"),
+          .device = "cpu",
+          .precise = true,
+          .threads = 2,
+          .max_seqs = 8,
+          .max_batch_tokens = 32,
+          .block_size = kBlockSize,
+          .num_blocks = 400};
+}
+
+std::unique_ptr<Engine> Load(const EngineOptions& options) {
+  Result<std::unique_ptr<Engine>> engine = Engine::Load(options);
+  EXPECT_TRUE(engine.ok()) << engine.status().ToString();
+  return engine.ok() ? *std::move(engine) : nullptr;
+}
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;
+  Usage usage;
+  RequestTimings timings;
+};
+
+std::future<Answer> Submit(Engine& engine, std::vector<int32_t> prompt, int max_tokens) {
+  Request request;
+  request.token_ids = std::move(prompt);
+  request.sampling.temperature = 0;
+  request.sampling.max_tokens = max_tokens;
+  request.sampling.ignore_eos = true;
+  request.sampling.logprobs = 0;
+  auto state = std::make_shared<std::pair<Answer, std::promise<Answer>>>();
+  std::future<Answer> answer = state->second.get_future();
+  const auto id = engine.Submit(std::move(request), [state](const OutputChunk& chunk) {
+    Answer& so_far = state->first;
+    so_far.tokens.insert(so_far.tokens.end(), chunk.token_ids.begin(), chunk.token_ids.end());
+    for (const TokenLogprobs& token : chunk.logprobs) {
+      so_far.logprobs.push_back(token.token.logprob);
+    }
+    so_far.usage = chunk.usage;
+    so_far.timings = chunk.timings;
+    if (chunk.finish_reason) state->second.set_value(so_far);
+  });
+  EXPECT_TRUE(id.ok()) << id.status().ToString();
+  return answer;
+}
+
+class LongRopeTest : public ::testing::Test {
+ protected:
+  // The golden's prompt and the first `count` tokens of its answer.
+  std::vector<int32_t> Begin(size_t count) const {
+    std::vector<int32_t> tokens = golden_.prompt;
+    const auto begin = golden_.tokens.begin();
+    tokens.insert(tokens.end(), begin, begin + static_cast<ptrdiff_t>(count));
+    return tokens;
+  }
+  std::vector<int32_t> Rest(size_t count) const {
+    return {golden_.tokens.begin() + static_cast<ptrdiff_t>(count), golden_.tokens.end()};
+  }
+  int RestLength(size_t count) const { return static_cast<int>(golden_.tokens.size() - count); }
+
+  const tokamak::testing::GoldenGreedy golden_ =
+      tokamak::testing::ReadTinyGolden("hf/phi3_switch").greedy;
+};
+
+TEST_F(LongRopeTest, AnswersBeyondTheOriginalContextAreTheReferences) {
+  ASSERT_LT(golden_.prompt.size(), kOriginalContext);
+  ASSERT_GT(golden_.prompt.size() + golden_.tokens.size(), kOriginalContext);
+  for (const int steps_in_flight : {1, 2, 4}) {
+    for (const int batch_tokens : {6, 200}) {
+      EngineOptions options = Options();
+      options.steps_in_flight = steps_in_flight;
+      options.max_batch_tokens = batch_tokens;
+      const auto engine = Load(options);
+      EXPECT_EQ(Submit(*engine, Begin(0), RestLength(0)).get().tokens, Rest(0))
+          << steps_in_flight << " steps, " << batch_tokens << " tokens";
+    }
+  }
+}
+
+TEST_F(LongRopeTest, CachedPrefixesServeTheirOwnKindAlone) {
+  const auto engine = Load(Options());
+  Submit(*engine, Begin(0), RestLength(0)).get();
+  // What was cached of the answer: the blocks before the switch, and all of them after it.
+  for (const size_t count : {5, 23, 24, 25, 26, 40}) {
+    const std::vector<int32_t> prompt = Begin(count);
+    const Answer answer = Submit(*engine, prompt, RestLength(count)).get();
+    EXPECT_EQ(answer.tokens, Rest(count)) << count;
+    EXPECT_GE(answer.usage.cached_tokens, static_cast<int32_t>(prompt.size()) - kBlockSize);
+    EngineOptions options = Options();
+    options.prefix_cache = false;
+    const Answer fresh = Submit(*Load(options), prompt, RestLength(count)).get();
+    EXPECT_EQ(answer.logprobs, fresh.logprobs) << count;
+  }
+}
+
+TEST_F(LongRopeTest, PreemptionAndCompanyChangeNoBit) {
+  const auto alone = Load(Options());
+  EngineOptions options = Options();
+  options.num_blocks = 100;  // of 26 or so that each would like
+  const auto crowded = Load(options);
+  std::vector<std::future<Answer>> answers;
+  std::vector<size_t> counts = {0, 10, 20, 24, 25, 30, 3, 17};
+  for (const size_t count : counts) {
+    // Prompts of their own, so that nothing is shared.
+    std::vector<int32_t> prompt = Begin(count);
+    prompt[0] = static_cast<int32_t>(count);
+    answers.push_back(Submit(*crowded, prompt, 50));
+  }
+  int preemptions = 0;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    std::vector<int32_t> prompt = Begin(counts[i]);
+    prompt[0] = static_cast<int32_t>(counts[i]);
+    const Answer answer = answers[i].get();
+    const Answer expected = Submit(*alone, prompt, 50).get();
+    EXPECT_EQ(answer.tokens, expected.tokens) << i;
+    EXPECT_EQ(answer.logprobs, expected.logprobs) << i;
+    preemptions += answer.timings.preemptions;
+    EXPECT_EQ(expected.timings.preemptions, 0);  // a switch is none
+  }
+  EXPECT_GT(preemptions, 0);
+}
+
+}  // namespace
+}  // namespace tokamak
