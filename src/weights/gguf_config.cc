@@ -151,6 +151,13 @@ void TranslateFamily(KeyReader& keys, const GgufArchitecture& architecture, Conf
     const ConfigValue window = keys.Int("attention.sliding_window");
     if (window.AsInt().value_or(0) > 0) config->Set("sliding_window", window);  // else none
   }
+  if (family == "Glm4ForCausalLM") {
+    // Its own defaults differ from the format's.
+    if (config->Find("partial_rotary_factor") == nullptr) config->Set("partial_rotary_factor", 1.0);
+    const int64_t heads = config->Find("num_attention_heads")->AsInt().value_or(0);
+    const int64_t width = config->Find("hidden_size")->AsInt().value_or(0);
+    if (config->Find("head_dim") == nullptr && heads > 0) config->Set("head_dim", width / heads);
+  }
   const bool gemma2 = family == "Gemma2ForCausalLM";
   if (gemma2 || family == "Gemma3ForCausalLM") {
     config->Set("hidden_act", "gelu_pytorch_tanh");

@@ -62,6 +62,39 @@ constexpr GgufTensorName kPhi3Tensors[] = {
     {"model.layers.*.mlp.down_proj", "blk.*.ffn_down"},
 };
 
+constexpr GgufTensorName kGlm4Tensors[] = {
+    {"model.embed_tokens", "token_embd"},
+    {"model.norm", "output_norm"},
+    {"lm_head", "output"},
+    {"model.layers.*.input_layernorm", "blk.*.attn_norm"},
+    {"model.layers.*.self_attn.q_proj", "blk.*.attn_q"},
+    {"model.layers.*.self_attn.k_proj", "blk.*.attn_k"},
+    {"model.layers.*.self_attn.v_proj", "blk.*.attn_v"},
+    {"model.layers.*.self_attn.o_proj", "blk.*.attn_output"},
+    {"model.layers.*.post_self_attn_layernorm", "blk.*.post_attention_norm"},
+    {"model.layers.*.post_attention_layernorm", "blk.*.ffn_norm"},
+    {"model.layers.*.mlp.gate_up_proj", "blk.*.ffn_up"},
+    {"model.layers.*.mlp.down_proj", "blk.*.ffn_down"},
+    {"model.layers.*.post_mlp_layernorm", "blk.*.post_ffw_norm"},
+};
+
+constexpr GgufTensorName kOlmo2Tensors[] = {
+    {"model.embed_tokens", "token_embd"},
+    {"model.norm", "output_norm"},
+    {"lm_head", "output"},
+    {"model.layers.*.self_attn.q_proj", "blk.*.attn_q"},
+    {"model.layers.*.self_attn.k_proj", "blk.*.attn_k"},
+    {"model.layers.*.self_attn.v_proj", "blk.*.attn_v"},
+    {"model.layers.*.self_attn.o_proj", "blk.*.attn_output"},
+    {"model.layers.*.self_attn.q_norm", "blk.*.attn_q_norm"},
+    {"model.layers.*.self_attn.k_norm", "blk.*.attn_k_norm"},
+    {"model.layers.*.post_attention_layernorm", "blk.*.post_attention_norm"},
+    {"model.layers.*.mlp.gate_proj", "blk.*.ffn_gate"},
+    {"model.layers.*.mlp.up_proj", "blk.*.ffn_up"},
+    {"model.layers.*.mlp.down_proj", "blk.*.ffn_down"},
+    {"model.layers.*.post_feedforward_layernorm", "blk.*.post_ffw_norm"},
+};
+
 constexpr GgufTensorName kBertTensors[] = {
     {"embeddings.word_embeddings", "token_embd"},
     {"embeddings.position_embeddings", "position_embd"},
@@ -143,6 +176,9 @@ constexpr GgufArchitecture kArchitectures[] = {
     {"gemma2", "Gemma2ForCausalLM", kGemmaTensors},
     {"gemma3", "Gemma3ForCausalLM", kGemmaTensors},
     {"gpt-oss", "GptOssForCausalLM", kGptOssTensors, true},
+    {"glm4", "Glm4ForCausalLM", kGlm4Tensors},
+    {"olmo2", "Olmo2ForCausalLM", kOlmo2Tensors},
+    {"smollm3", "SmolLM3ForCausalLM", kLlamaTensors},
 };
 
 bool IsNumber(std::string_view text) {

@@ -13,7 +13,8 @@ HERE = pathlib.Path(__file__).parent / "hf"
 
 # Those that GGUF has fields for: not windows of Qwen2 and Mixtral, other limits of gpt-oss than 7, other scalars of
 # Gemma than its heads' size, and Qwen2-MoE's layers without experts.
-NAMES = ["qwen2_128", "mixtral_128", "gpt_oss_64", "gemma2_256", "qwen2_moe_gguf", "gemma3_gguf", "phi3_gguf"]
+NAMES = ["qwen2_128", "mixtral_128", "gpt_oss_64", "gemma2_256", "qwen2_moe_gguf", "gemma3_gguf", "phi3_gguf",
+         "glm4_odd", "olmo2_128", "smollm3_128"]
 
 
 def main() -> None:
