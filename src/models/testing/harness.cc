@@ -113,22 +113,29 @@ Tensor Harness::Upload(const void* data, DType dtype, int64_t count) {
   return tensor;
 }
 
+Harness::Row Harness::Switch(Row row) {
+  Sequence& sequence = sequences_[static_cast<size_t>(row.sequence)];
+  sequence.tokens.insert(sequence.tokens.end(), row.tokens.begin(), row.tokens.end());
+  const int32_t switch_length = model_.spec().cache.switch_length;
+  const int32_t known =
+      std::max(static_cast<int32_t>(sequence.tokens.size()), sequence.known_length);
+  if (switch_length > 0 && !sequence.switched && known > switch_length) {
+    sequence.switched = true;
+    sequence.length = 0;
+    row.tokens = sequence.tokens;
+  }
+  return row;
+}
+
 std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
   std::vector<int32_t> ids, positions, logit_rows;
   std::vector<int32_t> query_begin = {0};
   std::vector<int32_t> kv_length;
   for (Group& group : groups_) group.slots.clear();
   const int32_t switch_length = model_.spec().cache.switch_length;
-  for (Row row : rows) {
+  for (const Row& given : rows) {
+    const Row row = Switch(given);
     Sequence& sequence = sequences_[static_cast<size_t>(row.sequence)];
-    sequence.tokens.insert(sequence.tokens.end(), row.tokens.begin(), row.tokens.end());
-    const auto known = static_cast<int32_t>(sequence.tokens.size());
-    if (switch_length > 0 && !sequence.switched &&
-        std::max(known, sequence.known_length) > switch_length) {
-      sequence.switched = true;
-      sequence.length = 0;
-      row.tokens = sequence.tokens;
-    }
     const int32_t first_angle = sequence.switched ? switch_length : 0;
     const int32_t begin = sequence.length;
     const auto count = static_cast<int32_t>(row.tokens.size());

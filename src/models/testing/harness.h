@@ -56,6 +56,8 @@ class Harness {
   struct Group;
 
   void MakeCache();
+  // The row, or all of its sequence where that is to be computed anew.
+  Row Switch(Row row);
   void Extend(Sequence& sequence, int32_t num_tokens);
   Tensor Upload(const void* data, DType dtype, int64_t count);
 

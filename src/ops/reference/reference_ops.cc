@@ -64,21 +64,32 @@ std::vector<float> ReadRow(const KvLayerView& cache, const std::byte* row, int64
   return values;
 }
 
-// Where the keys of one sequence lie.
+// The keys and values of one sequence. Each is read when it is first asked for, and once.
 class KeyBlocks {
  public:
   KeyBlocks(const KvLayerView& cache, const AttentionBatch& batch, int64_t sequence)
       : cache_(cache),
         table_(batch.tables.Row<int32_t>(
-            static_cast<const int32_t*>(batch.table_rows.data)[sequence])) {}
+            static_cast<const int32_t*>(batch.table_rows.data)[sequence])),
+        keys_(static_cast<size_t>(batch.kv_length[static_cast<size_t>(sequence)]) *
+              static_cast<size_t>(cache.num_kv_heads)),
+        values_(keys_.size()) {}
 
-  std::vector<float> Key(int64_t position, int64_t kv_head) const {
-    const int64_t offset = KeyOffset(cache_, kv_head, position % cache_.block_size);
-    return ReadRow(cache_, Block(position) + offset, cache_.head_dim);
+  const std::vector<float>& Key(int64_t position, int64_t kv_head) {
+    std::vector<float>& key = keys_[Index(position, kv_head)];
+    if (key.empty()) {
+      const int64_t offset = KeyOffset(cache_, kv_head, position % cache_.block_size);
+      key = ReadRow(cache_, Block(position) + offset, cache_.head_dim);
+    }
+    return key;
   }
-  std::vector<float> Value(int64_t position, int64_t kv_head) const {
-    const int64_t offset = ValueOffset(cache_, kv_head, position % cache_.block_size);
-    return ReadRow(cache_, Block(position) + offset, cache_.ValueDim());
+  const std::vector<float>& Value(int64_t position, int64_t kv_head) {
+    std::vector<float>& value = values_[Index(position, kv_head)];
+    if (value.empty()) {
+      const int64_t offset = ValueOffset(cache_, kv_head, position % cache_.block_size);
+      value = ReadRow(cache_, Block(position) + offset, cache_.ValueDim());
+    }
+    return value;
   }
 
  private:
@@ -88,8 +99,14 @@ class KeyBlocks {
     return cache_.base + block * cache_.block_stride;
   }
 
+  size_t Index(int64_t position, int64_t kv_head) const {
+    return static_cast<size_t>(position * cache_.num_kv_heads + kv_head);
+  }
+
   const KvLayerView& cache_;
   const int32_t* table_;
+  std::vector<std::vector<float>> keys_;
+  std::vector<std::vector<float>> values_;
 };
 
 // out = weight · x.
@@ -205,7 +222,8 @@ class ReferenceOps final : public HostOps {
   void Run(const LatentAttention& op, Stream& stream) override;
 
  private:
-  static void AttendOneHead(const Attention& op, int64_t sequence, int64_t token, int64_t head);
+  static void AttendOneHead(const Attention& op, int64_t sequence, int64_t token, int64_t head,
+                            KeyBlocks& blocks);
 
   ThreadPool pool_{1};  // for the sampler
 };
@@ -316,8 +334,8 @@ void ReferenceOps::Run(const RopeAndStore& op, Stream&) {
   }
 }
 
-void ReferenceOps::AttendOneHead(const Attention& op, int64_t sequence, int64_t token,
-                                 int64_t head) {
+void ReferenceOps::AttendOneHead(const Attention& op, int64_t sequence, int64_t token, int64_t head,
+                                 KeyBlocks& blocks) {
   const auto& plan = static_cast<const ReferencePlan&>(*op.plan);
   const AttentionBatch& batch = plan.batch();
   const KvLayerView& cache = op.cache;
@@ -329,13 +347,11 @@ void ReferenceOps::AttendOneHead(const Attention& op, int64_t sequence, int64_t 
                                : batch.kv_length[seq] - 1;
   const int64_t first =
       plan.shape().window > 0 ? std::max<int64_t>(0, position + 1 - plan.shape().window) : 0;
-  const KeyBlocks blocks(cache, batch, sequence);
-
   const float* q = op.q.Row<float>(token) + head * head_dim;
   std::vector<double> scores;
   double highest = -INFINITY;
   for (int64_t key = first; key <= position; ++key) {
-    const std::vector<float> k = blocks.Key(key, kv_head);
+    const std::vector<float>& k = blocks.Key(key, kv_head);
     double score = 0;
     for (int i = 0; i < head_dim; ++i) {
       score += static_cast<double>(q[i]) * k[static_cast<size_t>(i)];
@@ -358,9 +374,10 @@ void ReferenceOps::AttendOneHead(const Attention& op, int64_t sequence, int64_t 
   for (double& score : scores) sum += score = std::exp(score - highest);
   std::vector<double> value(static_cast<size_t>(cache.ValueDim()));
   for (int64_t key = first; key <= position; ++key) {
-    const std::vector<float> v = blocks.Value(key, kv_head);
+    const std::vector<float>& v = blocks.Value(key, kv_head);
+    const double weight = scores[static_cast<size_t>(key - first)] / sum;
     for (size_t i = 0; i < value.size(); ++i) {
-      value[i] += scores[static_cast<size_t>(key - first)] / sum * v[i];
+      value[i] += weight * v[i];
     }
   }
   std::copy(value.begin(), value.end(), op.out.Row<float>(token) + head * cache.ValueDim());
@@ -377,8 +394,9 @@ void ReferenceOps::Run(const Attention& op, Stream&) {
     const int32_t begin = batch.query_begin[static_cast<size_t>(s)];
     const int32_t end = batch.query_begin[static_cast<size_t>(s) + 1];
     if (plan.shape().expansion.Takes(end - begin)) continue;
+    KeyBlocks blocks(op.cache, batch, s);
     for (int64_t t = begin; t < end; ++t) {
-      for (int64_t h = 0; h < plan.shape().num_heads; ++h) AttendOneHead(op, s, t, h);
+      for (int64_t h = 0; h < plan.shape().num_heads; ++h) AttendOneHead(op, s, t, h, blocks);
     }
   }
 }
@@ -408,11 +426,11 @@ void ReferenceOps::Run(const LatentAttention& op, Stream&) {
     const int32_t begin = batch.query_begin[static_cast<size_t>(s)];
     const int32_t end = batch.query_begin[static_cast<size_t>(s) + 1];
     if (length == 0 || !expansion.Takes(end - begin)) continue;
-    const KeyBlocks latents(cache, batch, s);
+    KeyBlocks latents(cache, batch, s);
     for (size_t h = 0; h < op.keys.size(); ++h) {
       std::vector<float> keys, values;
       for (int32_t key = 0; key < length; ++key) {
-        const std::vector<float> entry = latents.Key(key, 0);
+        const std::vector<float>& entry = latents.Key(key, 0);
         keys.insert(keys.end(), entry.begin(), entry.begin() + rotated);
         keys.resize(keys.size() + static_cast<size_t>(expansion.plain_dim));
         values.resize(values.size() + static_cast<size_t>(expansion.value_dim));
