@@ -158,6 +158,19 @@ TEST(Engine, RefusesWhatTheWholeCacheCannotHold) {
   EXPECT_TRUE(engine->Generate(Ids(std::vector<int32_t>(50, 1), 10)).ok());
 }
 
+TEST(Engine, WithoutALimitAnAnswerGetsWhatTheCacheHolds) {
+  EngineOptions options = Options();
+  options.num_blocks = 4;  // of 16 positions
+  const auto engine = Load(options);
+  Request request = Ids({1, 2, 3}, 0);
+  request.sampling.max_tokens.reset();
+  const auto answer = engine->Generate(request);
+  ASSERT_TRUE(answer.ok()) << answer.status().ToString();
+  // The last token needs no position.
+  EXPECT_EQ(answer->front().usage.completion_tokens, 4 * 16 + 1 - 3);
+  EXPECT_EQ(answer->front().finish_reason, FinishReason::kLength);
+}
+
 TEST(Engine, GivesTheSameAnswerAloneAndInCompany) {
   Request request = Ids({5, 6, 7, 8, 9, 10, 11}, 24);
   request.sampling.temperature = 1;

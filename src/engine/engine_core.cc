@@ -104,6 +104,12 @@ EngineCore::EngineCore(EngineCoreOptions options, Clock* clock, Executor* execut
       executor_(executor),
       blocks_(limits_.cache, options_.prefix_cache),
       scheduler_(MakeSchedulerOptions(options_, limits_), &blocks_, &costs_) {
+  // The longest sequence that fits alone. Its last token has no cache entry.
+  int32_t beyond = options_.max_context + 1;
+  while (beyond - max_length_ > 1) {
+    const int32_t middle = max_length_ + (beyond - max_length_) / 2;
+    (blocks_.BlocksFor(middle - 1, 1) <= blocks_.num_blocks() ? max_length_ : beyond) = middle;
+  }
   counters_.total_blocks = limits_.cache.num_device_blocks;
   published_ = counters_;
 }
@@ -114,8 +120,13 @@ EngineCore::~EngineCore() = default;
 
 int32_t EngineCore::MaxLength(const Arrival& arrival) const {
   const int64_t prompt = static_cast<int64_t>(arrival.prompt.size());
-  const int64_t most = arrival.sampling.max_tokens.value_or(options_.max_context);
-  return static_cast<int32_t>(std::min<int64_t>(prompt + most, options_.max_context));
+  const int64_t context = options_.max_context;
+  // Who names no limit gets what there is, and one token at least: Check says when that is too
+  // much.
+  if (!arrival.sampling.max_tokens) {
+    return static_cast<int32_t>(std::min(context, std::max<int64_t>(prompt + 1, max_length_)));
+  }
+  return static_cast<int32_t>(std::min(prompt + *arrival.sampling.max_tokens, context));
 }
 
 Status EngineCore::Check(const Arrival& arrival) const {

@@ -149,6 +149,7 @@ class EngineCore {
   const ExecutorLimits limits_;
   Clock* const clock_;
   Executor* const executor_;
+  int32_t max_length_ = 1;  // of a sequence that has all blocks
   CostModel costs_;
   BlockManager blocks_;
   Scheduler scheduler_;

@@ -8,6 +8,7 @@
 #include <random>
 #include <utility>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "server/completion.h"
 #include "server/embedding.h"
@@ -68,7 +69,10 @@ Api::Api(Engine& engine, Options options)
                                        options_.post_after)),
       preparer_(engine, options_.model_id, options_.requests, options_.parsers),
       id_salt_(RandomBits()),
-      pool_(options_.preparing) {}
+      pool_(options_.preparing),
+      making_pool_({.small_bytes = kShortText * 16,
+                    .max_small_waiting = SIZE_MAX,
+                    .max_large_waiting = SIZE_MAX}) {}
 
 bool Api::IsPublic(std::string_view path) { return path == "/health" || path == "/openapi.json"; }
 
@@ -225,9 +229,11 @@ Status Api::Submit(const std::shared_ptr<HttpExchange>& exchange, PreparedCall p
   head.created = std::time(nullptr);
   head.model = options_.model_id;
   head.system_fingerprint = engine_.system_fingerprint();
-  const auto completion = std::make_shared<Completion>(
-      engine_, exchange, std::move(prepared), std::move(head), options_.requests,
-      [this](auto make, auto then) { MakeText(make, then); });
+  const auto completion =
+      std::make_shared<Completion>(engine_, exchange, std::move(prepared), std::move(head),
+                                   options_.requests, [this](size_t bytes, auto make, auto then) {
+                                     MakeText(bytes, std::move(make), std::move(then));
+                                   });
   const Status status = completion->Start();
   // The engine speaks of the prompt, which a conversation's client has never seen.
   constexpr std::string_view kPrompt = "prompt: ";
@@ -259,21 +265,26 @@ void Api::AbandonPreparing() {
   TellWhenPrepared();
 }
 
-void Api::MakeText(std::function<std::string()> make, std::function<void(std::string text)> then) {
-  const auto deliver = [this, then = std::move(then)](std::string text) {
+void Api::MakeText(size_t bytes, std::function<std::string()> make,
+                   std::function<void(std::string text)> then) {
+  struct Job {
+    std::function<std::string()> make;
+    std::function<void(std::string text)> then;
+    std::string text;
+  };
+  auto job = std::make_shared<Job>(Job{std::move(make), std::move(then), {}});
+  ++making_;
+  const auto deliver = [this, job] {
     --making_;
-    then(std::move(text));
+    job->then(std::move(job->text));
     if (making_ == 0 && on_made_) std::exchange(on_made_, nullptr)();
   };
-  ++making_;
-  const auto aside = [this, make, deliver](CallId) {
-    options_.post([deliver, text = make()]() mutable { deliver(std::move(text)); });
-  };
-  // The answer's parts have their memory already. They count for little, so that only a thousand
-  // of them fill the queue; then this thread has to.
-  if (!pool_.Push(kShortText + 1, aside).ok()) {
-    options_.post([deliver, make] { deliver(make()); });
-  }
+  const auto pushed = making_pool_.Push(bytes, [this, job, deliver](CallId) {
+    job->text = job->make();
+    job->make = nullptr;  // the answer's parts: there is much to free
+    options_.post(deliver);
+  });
+  CHECK_MSG(pushed.ok(), "it has no limit, and has not been stopped");
 }
 
 void Api::WhenTextsAreMade(std::function<void()> on_made) {
@@ -285,6 +296,7 @@ void Api::Stop() {
   on_prepared_ = nullptr;
   on_made_ = nullptr;
   pool_.Stop();
+  making_pool_.Stop();
 }
 
 void Api::TellWhenPrepared() {

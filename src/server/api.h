@@ -77,7 +77,8 @@ class Api {
   void OnClientGone(CallId id);
   void TellWhenPrepared();
   // As TextMaker.
-  void MakeText(std::function<std::string()> make, std::function<void(std::string text)> then);
+  void MakeText(size_t bytes, std::function<std::string()> make,
+                std::function<void(std::string text)> then);
   // "ok", or why not.
   std::string_view HealthName(const EngineStats& stats, const Status& health) const;
   HttpResponse Health() const;
@@ -96,7 +97,9 @@ class Api {
   std::map<CallId, std::shared_ptr<HttpExchange>> preparing_;
   int making_ = 0;                 // texts of answers
   std::function<void()> on_made_;  // until it was called
-  LowPriorityPool pool_;           // the last member: its threads use the others
+  // The last members: their threads use the others.
+  LowPriorityPool pool_;         // bodies
+  LowPriorityPool making_pool_;  // texts, which are not to wait for bodies
 };
 
 }  // namespace tokamak

@@ -14,15 +14,18 @@ namespace {
 
 constexpr size_t kLogprobBytes = 60;  // of text, about
 
+// Alternatives counted: each entry has as many as the last one, but for a prompt's first.
 size_t Logprobs(const std::vector<LogprobEntry>& entries) {
   return entries.empty() ? 0 : entries.size() * (1 + entries.back().token.top.size());
 }
 
+size_t Logprobs(const ChoicePart& part) {
+  return Logprobs(part.logprobs) + (part.prompt_logprobs ? Logprobs(*part.prompt_logprobs) : 0);
+}
+
 // About how long its text is going to be.
 size_t TextBytes(const ChoicePart& part) {
-  size_t logprobs = Logprobs(part.logprobs);
-  if (part.prompt_logprobs) logprobs += Logprobs(*part.prompt_logprobs);
-  return part.text.size() + part.reasoning.size() + logprobs * kLogprobBytes;
+  return part.text.size() + part.reasoning.size() + Logprobs(part) * kLogprobBytes;
 }
 
 // Characters, as clients count text_offset.
@@ -86,18 +89,23 @@ Status Completion::Start() {
 }
 
 void Completion::OnChunk(size_t prompt, OutputChunk chunk) {
-  if (ended_) return;
+  if (ended_ || failure_) return;
   exchange_->notes.NoteChunk(prompt, chunk);
-  if (chunk.finish_reason == FinishReason::kError) return Fail(chunk.error);
+  if (chunk.finish_reason == FinishReason::kError) {
+    // Its queue may have filled up since it took the request.
+    return Fail(engine_.health().ok() ? BusyResponse(chunk.error) : ErrorResponse(chunk.error));
+  }
   if (chunk.finish_reason == FinishReason::kCancelled) {
-    return Fail(Status(StatusCode::kUnavailable, "the server is shutting down"));
+    return Fail(ErrorResponse(Status(StatusCode::kUnavailable, "the server is shutting down")));
   }
   head_.seed = chunk.seed;
   const size_t index = prompt * static_cast<size_t>(call_.sampling.n) + chunk.choice;
   Choice& choice = choices_[index];
+  const size_t before = Logprobs(choice.part);
   if (!choice.started) AddPrompt(prompt, choice, chunk);
   choice.started = true;
   AddTokens(choice, chunk);
+  logprobs_ += Logprobs(choice.part) - before;
   if (chunk.finish_reason) {
     if (choice.parser != nullptr) AddText(choice, choice.parser->Finish());
     const bool calls = choice.tool_calls > 0 && chunk.finish_reason == FinishReason::kStop;
@@ -105,13 +113,14 @@ void Completion::OnChunk(size_t prompt, OutputChunk chunk) {
     choice.part.finish_reason = calls ? "tool_calls" : FinishReasonName(*chunk.finish_reason);
     --open_;
   }
+  if (logprobs_ > max_logprobs_) {
+    return Fail(ErrorResponse(InvalidArgument(
+        "{}: those to be kept have grown to more than {}; {}ask for fewer choices, tokens or "
+        "alternatives",
+        call_.sampling.logprobs ? "logprobs" : "prompt_logprobs", max_logprobs_,
+        call_.stream ? "" : "stream the answer, or ")));
+  }
   if (!call_.stream) {
-    if (logprobs_ > max_logprobs_) {
-      return Fail(InvalidArgument(
-          "logprobs: the answer has grown to more than {} of them; stream it, or ask for fewer "
-          "choices, tokens or alternatives",
-          max_logprobs_));
-    }
     if (open_ == 0) Respond();
     return;
   }
@@ -135,7 +144,6 @@ void Completion::AddPrompt(size_t prompt, Choice& choice, const OutputChunk& chu
   for (const TokenLogprobs& logprobs : chunk.prompt_logprobs) {
     entries.push_back({.token = logprobs});
   }
-  logprobs_ += Logprobs(entries);
   if (call_.echo && call_.sampling.logprobs) {
     // A character of several tokens counts for its first one, which the text's own count need not
     // do.
@@ -162,7 +170,6 @@ void Completion::AddTokens(Choice& choice, const OutputChunk& chunk) {
   for (const TokenLogprobs& logprobs : chunk.logprobs) {
     choice.part.logprobs.push_back({.token = logprobs, .text_offset = choice.text_offset});
     choice.text_offset += CodePointsOf(logprobs);
-    logprobs_ += 1 + logprobs.top.size();
   }
 }
 
@@ -210,6 +217,7 @@ void Completion::SendPart(Choice& choice) {
   part.with_logprobs = choice.part.with_logprobs;
   if (choice.part.token_ids) part.token_ids.emplace();
   std::swap(part, choice.part);
+  logprobs_ -= Logprobs(part);
   part.first = !choice.sent;
   choice.sent = true;
   std::optional<ResponseTail> tail;
@@ -223,9 +231,11 @@ void Completion::SendPart(Choice& choice) {
     return FormatChunk(head, from, null_usage, end,
                        [&](int32_t token) { return engine.TokenBytes(token); });
   };
-  if (TextBytes(part) <= kShortText) return exchange_->Write(format(head_, part, tail));
+  const size_t bytes = TextBytes(part);
+  if (bytes <= kShortText) return exchange_->Write(format(head_, part, tail));
   making_ = true;
   make_text_(
+      bytes,
       [format, head = head_, part = std::move(part), tail] { return format(head, part, tail); },
       [self = shared_from_this()](std::string text) { self->OnPieceMade(std::move(text)); });
 }
@@ -239,6 +249,7 @@ void Completion::OnPieceMade(std::string text) {
     SendPart(choice);
     if (making_) return;
   }
+  if (failure_) return FinishWithFailure();
   if (open_ == 0) FinishStream();
 }
 
@@ -265,18 +276,21 @@ void Completion::Respond() {
   const ResponseTail tail = Tail();
   if (bytes <= kShortText) return exchange_->Respond({.body = format(head_, parts, tail)});
   make_text_(
+      bytes,
       [format, head = head_, parts = std::move(parts), tail] { return format(head, parts, tail); },
       [exchange = exchange_](std::string text) { exchange->Respond({.body = std::move(text)}); });
 }
 
-void Completion::Fail(const Status& status) {
-  ended_ = true;
+void Completion::Fail(HttpResponse response) {
+  failure_ = std::move(response);
   CancelAll();
-  if (!streaming_) {
-    exchange_->Respond(ErrorResponse(status));
-    return;
-  }
-  exchange_->Write(FormatErrorEvent(ErrorResponse(status).body));
+  if (!making_) FinishWithFailure();
+}
+
+void Completion::FinishWithFailure() {
+  ended_ = true;
+  if (!streaming_) return exchange_->Respond(*std::move(failure_));
+  exchange_->Write(FormatErrorEvent(failure_->body));
   exchange_->Write(std::string(kDoneEvent));
   exchange_->Finish();
 }

@@ -49,7 +49,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
   void OnPieceMade(std::string text);
   void FinishStream();
   void Respond();
-  void Fail(const Status& status);
+  void Fail(HttpResponse response);
+  void FinishWithFailure();
   void CancelAll();
   ResponseTail Tail() const;
   int32_t CodePointsOf(const TokenLogprobs& logprobs) const;
@@ -59,16 +60,17 @@ class Completion : public std::enable_shared_from_this<Completion> {
   const CompletionCall call_;
   const std::vector<std::vector<int32_t>> prompts_;
   const std::shared_ptr<const AnswerFormat> answer_;  // null: texts are content
-  const size_t max_logprobs_;                         // kept; streams keep few
+  const size_t max_logprobs_;
   const TextMaker make_text_;
   ResponseHead head_;
-  std::vector<RequestId> requests_;  // [prompts]
-  std::vector<Choice> choices_;      // [prompts * n]
-  size_t open_ = 0;                  // choices that have not finished
-  size_t logprobs_ = 0;              // that are kept
-  bool streaming_ = false;           // the response has begun
-  bool making_ = false;              // a piece of it is being made: others wait, and grow
-  bool ended_ = false;               // answered, failed, or the client is gone
+  std::vector<RequestId> requests_;      // [prompts]
+  std::vector<Choice> choices_;          // [prompts * n]
+  size_t open_ = 0;                      // choices that have not finished
+  size_t logprobs_ = 0;                  // that are kept: not sent yet
+  std::optional<HttpResponse> failure_;  // sent after the piece that is being made
+  bool streaming_ = false;               // the response has begun
+  bool making_ = false;                  // a piece of it is being made: others wait, and grow
+  bool ended_ = false;                   // answered, failed, or the client is gone
 };
 
 }  // namespace tokamak

@@ -15,8 +15,8 @@ struct RequestLimits {
   int32_t max_choices = 128;      // n, times the number of prompts
   int32_t max_output_tokens = 0;  // per choice; 0: as many as the context holds
   // Logprobs, alternatives counted, that an answer which is not streamed may grow to: each takes
-  // about 12 bytes until its end, and 60 in its text.
-  size_t max_logprobs = size_t{1} << 22;
+  // about 10 bytes until its end (40 where there are no alternatives), and 60 to 80 in its text.
+  size_t max_logprobs = size_t{1} << 21;
 };
 
 inline constexpr int kMaxJsonDepth = 32;           // nested arrays and objects

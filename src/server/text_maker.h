@@ -12,8 +12,8 @@ namespace tokamak {
 inline constexpr size_t kShortText = 64 << 10;
 
 // Runs `make` on another thread, and calls `then` with what it returns on the I/O thread later, or
-// never when the server ends before. I/O thread.
-using TextMaker = std::function<void(std::function<std::string()> make,
+// never when the server ends before. `bytes`: about how much that is. I/O thread.
+using TextMaker = std::function<void(size_t bytes, std::function<std::string()> make,
                                      std::function<void(std::string text)> then)>;
 
 }  // namespace tokamak

@@ -30,7 +30,8 @@ Expectation Expect(const TokenModel& model, const Plan& plan, int32_t choice, in
   const auto is_end = [&](TokenId token) {
     return std::find(ends.begin(), ends.end(), token) != ends.end();
   };
-  const int32_t room = max_context - static_cast<int32_t>(plan.prompt.size());
+  const int32_t room =
+      std::min(max_context, plan.max_length) - static_cast<int32_t>(plan.prompt.size());
   const int32_t most = std::min(room, p.max_tokens.value_or(room));
   Expectation e;
   std::string all;

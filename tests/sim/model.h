@@ -87,6 +87,8 @@ struct Plan {
   std::string salt;
   std::string stop;  // empty, or two letters; sampling.stop has it too
   bool decodes = false;
+  int32_t max_length =
+      INT32_MAX;  // of its sequences: what the engine said where there is no max_tokens
 };
 
 // What one choice must produce whatever else runs beside it.

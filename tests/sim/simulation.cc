@@ -184,6 +184,7 @@ void Simulation::SubmitOne() {
     arrival.decoders.push_back(std::make_unique<LetterDecoder>(plan.stop));
   }
   arrival.on_output = [this](OutputChunk chunk) { OnChunk(std::move(chunk)); };
+  if (!plan.sampling.max_tokens) plan.max_length = core_->MaxLength(arrival);
   if (writer_) writer_->WriteArrival(arrival);
   const Status status = core_->Submit(std::move(arrival));
   if (!status.ok()) {

@@ -128,15 +128,12 @@ Harness::Row Harness::Switch(Row row) {
 }
 
 std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
-  std::vector<int32_t> ids, positions, logit_rows;
-  std::vector<int32_t> query_begin = {0};
-  std::vector<int32_t> kv_length;
+  std::vector<int32_t> ids, positions, logit_rows, kv_length, query_begin = {0};
   for (Group& group : groups_) group.slots.clear();
-  const int32_t switch_length = model_.spec().cache.switch_length;
   for (const Row& given : rows) {
     const Row row = Switch(given);
     Sequence& sequence = sequences_[static_cast<size_t>(row.sequence)];
-    const int32_t first_angle = sequence.switched ? switch_length : 0;
+    const int32_t first_angle = sequence.switched ? model_.spec().cache.switch_length : 0;
     const int32_t begin = sequence.length;
     const auto count = static_cast<int32_t>(row.tokens.size());
     Extend(sequence, count);

@@ -83,6 +83,12 @@ std::string FakeEngine::Detokenize(const std::vector<int32_t>& ids) const {
 }
 
 std::string FakeEngine::TokenBytes(int32_t id) const {
+  MutexLock lock(mutex_);
+  if (id == hold_id_) {
+    ++holding_;
+    while (id == hold_id_) released_.Wait(mutex_);
+    --holding_;
+  }
   return std::string(1, static_cast<char>(id));
 }
 
@@ -146,6 +152,17 @@ void FakeEngine::HoldTokenize(size_t bytes) {
 void FakeEngine::ReleaseTokenize() {
   MutexLock lock(mutex_);
   hold_bytes_ = SIZE_MAX;
+  released_.NotifyAll();
+}
+
+void FakeEngine::HoldTokenBytes(int32_t id) {
+  MutexLock lock(mutex_);
+  hold_id_ = id;
+}
+
+void FakeEngine::ReleaseTokenBytes() {
+  MutexLock lock(mutex_);
+  hold_id_ = -1;
   released_.NotifyAll();
 }
 

@@ -59,7 +59,10 @@ class FakeEngine final : public Engine {
   // From now on Tokenize of a text of at least `bytes` waits until ReleaseTokenize.
   void HoldTokenize(size_t bytes) EXCLUDES(mutex_);
   void ReleaseTokenize() EXCLUDES(mutex_);
-  int64_t holding() const { return holding_; }      // calls of Tokenize that wait
+  // From now on TokenBytes of this token waits until ReleaseTokenBytes.
+  void HoldTokenBytes(int32_t id) EXCLUDES(mutex_);
+  void ReleaseTokenBytes() EXCLUDES(mutex_);
+  int64_t holding() const { return holding_; }      // calls of these two that wait
   int64_t tokenized() const { return tokenized_; }  // calls of Tokenize so far
 
  private:
@@ -90,6 +93,7 @@ class FakeEngine final : public Engine {
   CondVar wake_;
   mutable CondVar released_;
   size_t hold_bytes_ GUARDED_BY(mutex_) = SIZE_MAX;
+  int32_t hold_id_ GUARDED_BY(mutex_) = -1;
   std::map<RequestId, Running> running_ GUARDED_BY(mutex_);
   std::vector<RequestId> to_cancel_ GUARDED_BY(mutex_);
   Request last_ GUARDED_BY(mutex_);

@@ -26,6 +26,7 @@ class ServerFixture : public testing::Test {
   }
   void TearDown() override {
     engine_.ReleaseTokenize();
+    engine_.ReleaseTokenBytes();
     Shutdown();
   }
   void Shutdown() {

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <utility>
 
@@ -107,7 +108,9 @@ void Exchange::StartStream(std::string_view content_type) {
 void Exchange::Write(std::string data) {
   if (gone_ || !started_ || finished_ || data.empty()) return;
   unsent_ += options_.chunks_allowed ? fmt::format("{:x}\r\n{}\r\n", data.size(), data) : data;
-  if (unsent_.size() + taken_ > options_.max_unsent) return Drop();
+  // That a piece is long is not the client's fault.
+  longest_ = std::max(longest_, data.size());
+  if (unsent_.size() + taken_ > options_.max_unsent + longest_) return Drop();
   Count();
   wake_.cancel();
 }
@@ -148,6 +151,7 @@ std::string Exchange::TakeUnsent() {
 
 void Exchange::Sent() {
   taken_ = 0;
+  if (unsent_.empty()) longest_ = 0;
   Count();
 }
 

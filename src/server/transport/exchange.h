@@ -25,8 +25,9 @@ class Exchange final : public HttpExchange {
   struct Options {
     bool keep_alive = false;
     bool chunks_allowed = false;  // HTTP/1.1
-    size_t max_unsent = 0;        // of a stream; a client that leaves more lying is dropped
-    size_t max_together = 0;      // of all exchanges that share `together`
+    size_t max_unsent =
+        0;  // of a stream; a client that leaves more lying, and one piece, is dropped
+    size_t max_together = 0;  // of all exchanges that share `together`
     std::shared_ptr<size_t> together;
     std::function<void()> drop;  // ends the connection; may be null
     std::function<void(const HttpRequest&, HttpResponse&)> decorate;  // may be null
@@ -67,6 +68,7 @@ class Exchange final : public HttpExchange {
   bool keep_alive_;
   std::string unsent_;
   size_t taken_ = 0;    // bytes that are being sent
+  size_t longest_ = 0;  // of the pieces that lie there
   size_t counted_ = 0;  // of ours in *options_.together
   bool started_ = false;
   bool finished_ = false;
