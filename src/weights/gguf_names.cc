@@ -8,23 +8,8 @@
 namespace tokamak {
 namespace {
 
-constexpr GgufTensorName kLlamaTensors[] = {
-    {"model.embed_tokens", "token_embd"},
-    {"model.norm", "output_norm"},
-    {"lm_head", "output"},
-    {"rope_freqs", "rope_freqs"},  // no Hugging Face name: there it is computed from the config
-    {"model.layers.*.input_layernorm", "blk.*.attn_norm"},
-    {"model.layers.*.self_attn.q_proj", "blk.*.attn_q", GgufRows::kInterleavedQueryHeads},
-    {"model.layers.*.self_attn.k_proj", "blk.*.attn_k", GgufRows::kInterleavedKeyHeads},
-    {"model.layers.*.self_attn.v_proj", "blk.*.attn_v"},
-    {"model.layers.*.self_attn.o_proj", "blk.*.attn_output"},
-    {"model.layers.*.post_attention_layernorm", "blk.*.ffn_norm"},
-    {"model.layers.*.mlp.gate_proj", "blk.*.ffn_gate"},
-    {"model.layers.*.mlp.up_proj", "blk.*.ffn_up"},
-    {"model.layers.*.mlp.down_proj", "blk.*.ffn_down"},
-};
-
-constexpr GgufTensorName kQwen3Tensors[] = {
+// Of all decoders whose own table says nothing else.
+constexpr GgufTensorName kDecoderTensors[] = {
     {"model.embed_tokens", "token_embd"},
     {"model.norm", "output_norm"},
     {"lm_head", "output"},
@@ -39,6 +24,20 @@ constexpr GgufTensorName kQwen3Tensors[] = {
     {"model.layers.*.mlp.gate_proj", "blk.*.ffn_gate"},
     {"model.layers.*.mlp.up_proj", "blk.*.ffn_up"},
     {"model.layers.*.mlp.down_proj", "blk.*.ffn_down"},
+};
+
+constexpr GgufTensorName kLlamaTensors[] = {
+    {"rope_freqs", "rope_freqs"},  // no Hugging Face name: there it is computed from the config
+    {"model.layers.*.self_attn.q_proj", "blk.*.attn_q", GgufRows::kInterleavedQueryHeads},
+    {"model.layers.*.self_attn.k_proj", "blk.*.attn_k", GgufRows::kInterleavedKeyHeads},
+    // Mixtral's.
+    {"model.layers.*.block_sparse_moe.gate", "blk.*.ffn_gate_inp"},
+    {"model.layers.*.block_sparse_moe.experts.*.w1", "blk.*.ffn_gate_exps"},
+    {"model.layers.*.block_sparse_moe.experts.*.w2", "blk.*.ffn_down_exps"},
+    {"model.layers.*.block_sparse_moe.experts.*.w3", "blk.*.ffn_up_exps"},
+};
+
+constexpr GgufTensorName kQwenTensors[] = {
     {"model.layers.*.mlp.gate", "blk.*.ffn_gate_inp"},
     {"model.layers.*.mlp.experts.*.gate_proj", "blk.*.ffn_gate_exps"},
     {"model.layers.*.mlp.experts.*.up_proj", "blk.*.ffn_up_exps"},
@@ -51,47 +50,18 @@ constexpr GgufTensorName kQwen3Tensors[] = {
 
 // The factors of LongRoPE are read with the configuration.
 constexpr GgufTensorName kPhi3Tensors[] = {
-    {"model.embed_tokens", "token_embd"},
-    {"model.norm", "output_norm"},
-    {"lm_head", "output"},
-    {"model.layers.*.input_layernorm", "blk.*.attn_norm"},
     {"model.layers.*.self_attn.qkv_proj", "blk.*.attn_qkv"},
-    {"model.layers.*.self_attn.o_proj", "blk.*.attn_output"},
-    {"model.layers.*.post_attention_layernorm", "blk.*.ffn_norm"},
     {"model.layers.*.mlp.gate_up_proj", "blk.*.ffn_up"},
-    {"model.layers.*.mlp.down_proj", "blk.*.ffn_down"},
 };
 
 constexpr GgufTensorName kGlm4Tensors[] = {
-    {"model.embed_tokens", "token_embd"},
-    {"model.norm", "output_norm"},
-    {"lm_head", "output"},
-    {"model.layers.*.input_layernorm", "blk.*.attn_norm"},
-    {"model.layers.*.self_attn.q_proj", "blk.*.attn_q"},
-    {"model.layers.*.self_attn.k_proj", "blk.*.attn_k"},
-    {"model.layers.*.self_attn.v_proj", "blk.*.attn_v"},
-    {"model.layers.*.self_attn.o_proj", "blk.*.attn_output"},
     {"model.layers.*.post_self_attn_layernorm", "blk.*.post_attention_norm"},
-    {"model.layers.*.post_attention_layernorm", "blk.*.ffn_norm"},
     {"model.layers.*.mlp.gate_up_proj", "blk.*.ffn_up"},
-    {"model.layers.*.mlp.down_proj", "blk.*.ffn_down"},
     {"model.layers.*.post_mlp_layernorm", "blk.*.post_ffw_norm"},
 };
 
 constexpr GgufTensorName kOlmo2Tensors[] = {
-    {"model.embed_tokens", "token_embd"},
-    {"model.norm", "output_norm"},
-    {"lm_head", "output"},
-    {"model.layers.*.self_attn.q_proj", "blk.*.attn_q"},
-    {"model.layers.*.self_attn.k_proj", "blk.*.attn_k"},
-    {"model.layers.*.self_attn.v_proj", "blk.*.attn_v"},
-    {"model.layers.*.self_attn.o_proj", "blk.*.attn_output"},
-    {"model.layers.*.self_attn.q_norm", "blk.*.attn_q_norm"},
-    {"model.layers.*.self_attn.k_norm", "blk.*.attn_k_norm"},
     {"model.layers.*.post_attention_layernorm", "blk.*.post_attention_norm"},
-    {"model.layers.*.mlp.gate_proj", "blk.*.ffn_gate"},
-    {"model.layers.*.mlp.up_proj", "blk.*.ffn_up"},
-    {"model.layers.*.mlp.down_proj", "blk.*.ffn_down"},
     {"model.layers.*.post_feedforward_layernorm", "blk.*.post_ffw_norm"},
 };
 
@@ -110,33 +80,8 @@ constexpr GgufTensorName kBertTensors[] = {
     {"encoder.layer.*.output.LayerNorm", "blk.*.layer_output_norm"},
 };
 
-constexpr GgufTensorName kMixtralTensors[] = {
-    {"model.embed_tokens", "token_embd"},
-    {"model.norm", "output_norm"},
-    {"lm_head", "output"},
-    {"rope_freqs", "rope_freqs"},
-    {"model.layers.*.input_layernorm", "blk.*.attn_norm"},
-    {"model.layers.*.self_attn.q_proj", "blk.*.attn_q", GgufRows::kInterleavedQueryHeads},
-    {"model.layers.*.self_attn.k_proj", "blk.*.attn_k", GgufRows::kInterleavedKeyHeads},
-    {"model.layers.*.self_attn.v_proj", "blk.*.attn_v"},
-    {"model.layers.*.self_attn.o_proj", "blk.*.attn_output"},
-    {"model.layers.*.post_attention_layernorm", "blk.*.ffn_norm"},
-    {"model.layers.*.block_sparse_moe.gate", "blk.*.ffn_gate_inp"},
-    {"model.layers.*.block_sparse_moe.experts.*.w1", "blk.*.ffn_gate_exps"},
-    {"model.layers.*.block_sparse_moe.experts.*.w2", "blk.*.ffn_down_exps"},
-    {"model.layers.*.block_sparse_moe.experts.*.w3", "blk.*.ffn_up_exps"},
-};
-
 // Its experts as separate gates and ups, which alternate in Hugging Face's tensors.
 constexpr GgufTensorName kGptOssTensors[] = {
-    {"model.embed_tokens", "token_embd"},
-    {"model.norm", "output_norm"},
-    {"lm_head", "output"},
-    {"model.layers.*.input_layernorm", "blk.*.attn_norm"},
-    {"model.layers.*.self_attn.q_proj", "blk.*.attn_q"},
-    {"model.layers.*.self_attn.k_proj", "blk.*.attn_k"},
-    {"model.layers.*.self_attn.v_proj", "blk.*.attn_v"},
-    {"model.layers.*.self_attn.o_proj", "blk.*.attn_output"},
     {"model.layers.*.self_attn.sinks", "blk.*.attn_sinks.weight"},
     {"model.layers.*.post_attention_layernorm", "blk.*.post_attention_norm"},
     {"model.layers.*.mlp.router", "blk.*.ffn_gate_inp"},
@@ -146,32 +91,23 @@ constexpr GgufTensorName kGptOssTensors[] = {
 };
 
 constexpr GgufTensorName kGemmaTensors[] = {
-    {"model.embed_tokens", "token_embd"},
     {"model.norm", "output_norm", GgufRows::kPlusOne},
-    {"lm_head", "output"},
     {"model.layers.*.input_layernorm", "blk.*.attn_norm", GgufRows::kPlusOne},
-    {"model.layers.*.self_attn.q_proj", "blk.*.attn_q"},
-    {"model.layers.*.self_attn.k_proj", "blk.*.attn_k"},
-    {"model.layers.*.self_attn.v_proj", "blk.*.attn_v"},
-    {"model.layers.*.self_attn.o_proj", "blk.*.attn_output"},
     {"model.layers.*.self_attn.q_norm", "blk.*.attn_q_norm", GgufRows::kPlusOne},
     {"model.layers.*.self_attn.k_norm", "blk.*.attn_k_norm", GgufRows::kPlusOne},
     {"model.layers.*.post_attention_layernorm", "blk.*.post_attention_norm", GgufRows::kPlusOne},
     {"model.layers.*.pre_feedforward_layernorm", "blk.*.ffn_norm", GgufRows::kPlusOne},
     {"model.layers.*.post_feedforward_layernorm", "blk.*.post_ffw_norm", GgufRows::kPlusOne},
-    {"model.layers.*.mlp.gate_proj", "blk.*.ffn_gate"},
-    {"model.layers.*.mlp.up_proj", "blk.*.ffn_up"},
-    {"model.layers.*.mlp.down_proj", "blk.*.ffn_down"},
 };
 
 constexpr GgufArchitecture kArchitectures[] = {
     {"bert", "BertModel", kBertTensors, false, /*encoder=*/true},
     {"llama", "LlamaForCausalLM", kLlamaTensors},
-    {"llama", "MixtralForCausalLM", kMixtralTensors, true},
-    {"qwen2", "Qwen2ForCausalLM", kQwen3Tensors},
-    {"qwen3", "Qwen3ForCausalLM", kQwen3Tensors},
-    {"qwen3moe", "Qwen3MoeForCausalLM", kQwen3Tensors, true},
-    {"qwen2moe", "Qwen2MoeForCausalLM", kQwen3Tensors, true},
+    {"llama", "MixtralForCausalLM", kLlamaTensors, true},
+    {"qwen2", "Qwen2ForCausalLM", kQwenTensors},
+    {"qwen3", "Qwen3ForCausalLM", kQwenTensors},
+    {"qwen3moe", "Qwen3MoeForCausalLM", kQwenTensors, true},
+    {"qwen2moe", "Qwen2MoeForCausalLM", kQwenTensors, true},
     {"phi3", "Phi3ForCausalLM", kPhi3Tensors},
     {"gemma2", "Gemma2ForCausalLM", kGemmaTensors},
     {"gemma3", "Gemma3ForCausalLM", kGemmaTensors},
@@ -228,23 +164,28 @@ GgufTensorPlace FindGgufTensorPlace(const GgufArchitecture& architecture,
   }
   const std::string_view last = hf_name.substr(dot);
   const std::string whole = pattern + std::string(last);
-  for (const GgufTensorName& entry : architecture.tensors) {
-    const bool is_whole = entry.hf == whole;
-    if (!is_whole && entry.hf != pattern) continue;
-    GgufTensorPlace place = {entry.gguf, entry.rows, std::nullopt};
-    if (const size_t star = place.name.find('*'); star != std::string::npos) {
-      place.name.replace(star, 1, numbers.front());
-    }
-    if (numbers.size() > 1) {
-      int64_t expert = 0;
-      const std::string_view digits = numbers[1];
-      std::from_chars(digits.data(), digits.data() + digits.size(), expert);
-      place.expert = expert;
-    }
-    if (!is_whole) place.name += last;
-    return place;
+  const auto find = [&](std::span<const GgufTensorName> table) -> const GgufTensorName* {
+    const auto matches = [&](const GgufTensorName& entry) {
+      return entry.hf == whole || entry.hf == pattern;
+    };
+    const auto found = std::find_if(table.begin(), table.end(), matches);
+    return found == table.end() ? nullptr : &*found;
+  };
+  const GgufTensorName* entry = find(architecture.tensors);
+  if (entry == nullptr && !architecture.encoder) entry = find(kDecoderTensors);
+  if (entry == nullptr) return {};
+  GgufTensorPlace place = {entry->gguf, entry->rows, std::nullopt};
+  if (const size_t star = place.name.find('*'); star != std::string::npos) {
+    place.name.replace(star, 1, numbers.front());
   }
-  return {};
+  if (numbers.size() > 1) {
+    int64_t expert = 0;
+    const std::string_view digits = numbers[1];
+    std::from_chars(digits.data(), digits.data() + digits.size(), expert);
+    place.expert = expert;
+  }
+  if (entry->hf != whole) place.name += last;
+  return place;
 }
 
 }  // namespace tokamak

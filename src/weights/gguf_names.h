@@ -31,7 +31,7 @@ struct GgufTensorName {
 struct GgufArchitecture {
   const char* name;     // general.architecture, and the prefix of its metadata keys
   const char* hf_name;  // Hugging Face's class
-  std::span<const GgufTensorName> tensors;
+  std::span<const GgufTensorName> tensors;  // beside those that all decoders share
   bool has_experts = false;
   bool encoder = false;
 };
