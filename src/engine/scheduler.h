@@ -122,9 +122,7 @@ class Scheduler {
   void Preempt(Sequence* sequence);
   // Whether its next position needs angles of the other kind.
   bool MustSwitch(const Sequence& sequence) const;
-  bool Switched(int32_t num_tokens) const {  // as CacheSpec's
-    return options_.switch_length > 0 && num_tokens > options_.switch_length;
-  }
+  bool Switched(int32_t num_tokens) const { return IsSwitched(options_.switch_length, num_tokens); }
   // Takes a running sequence's slot and blocks as soon as no row of it is in flight; then it waits.
   void Suspend(Sequence* sequence);
   void AddRow(Sequence* sequence, int32_t num_tokens, bool admitted);

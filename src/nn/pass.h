@@ -21,7 +21,7 @@ struct Pass {
   Stream& stream;
   Arena& arena;
   Tensor token_ids;                        // i32 [T]
-  Tensor positions;                        // i32 [T], plus CacheSpec::FirstAngle
+  Tensor positions;                        // i32 [T], plus FirstAngle of step/cache_spec.h
   std::span<const PassGroup> groups;       // as the model's CacheLayout numbers them
   std::span<const KvLayerView> kv_layers;  // one per attention layer
   Tensor logit_rows;                       // i32 [R], indices into the T tokens

@@ -153,7 +153,7 @@ void EmbeddingRunner::Pack(std::span<const Text> texts, Chunk chunk) {
     const auto length = static_cast<int32_t>(texts[s].size());
     const int32_t end = std::min(chunk.end, length);
     const int32_t switch_length = model_->spec().cache.switch_length;
-    const int32_t first_angle = switch_length > 0 && length > switch_length ? switch_length : 0;
+    const int32_t first_angle = FirstAngle(switch_length, IsSwitched(switch_length, length));
     for (int32_t position = chunk.begin; position < end; ++position) {
       const bool wanted = shape_.pooling == Pooling::kMean ||
                           (shape_.pooling == Pooling::kCls && position == 0) ||

@@ -156,7 +156,7 @@ class Packer {
     const Slot& slot = slots_[row.slot];
     const int32_t begin = slot.num_computed - row.num_tokens;
     const auto admitted = static_cast<int32_t>(slot.tokens.size());
-    const int32_t first_angle = cache_.FirstAngle(slot.switched);
+    const int32_t first_angle = FirstAngle(cache_.switch_length, slot.switched);
     for (int32_t i = 0; i < row.num_tokens; ++i) {
       const int32_t position = begin + i;
       const int32_t t = num_tokens_ + i;

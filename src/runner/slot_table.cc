@@ -128,7 +128,7 @@ Status SlotTable::Admit(AdmitSlot& admit) {
   slot->num_prompt = admit.num_prompt_tokens;
   slot->num_known = static_cast<int32_t>(size);
   slot->num_computed = admit.num_computed;
-  slot->switched = cache_.Switched(size);
+  slot->switched = IsSwitched(cache_.switch_length, size);
   slot->top_logprobs = admit.sampling.top_logprobs;
   slot->prompt_top_logprobs = admit.sampling.prompt_top_logprobs;
   for (size_t g = 0; g < slot->tables.size(); ++g) {
@@ -185,7 +185,7 @@ Status SlotTable::AddRow(const StepRow& row) {
     return Internal("rows: slot {} would reach position {}, the context holds {}", row.slot,
                     end - 1, limits_.max_context);
   }
-  if (!slot->switched && cache_.Switched(end)) {
+  if (!slot->switched && IsSwitched(cache_.switch_length, end)) {
     return Internal("rows: slot {} would reach position {}, but its angles hold below {}", row.slot,
                     end - 1, cache_.switch_length);
   }

@@ -35,13 +35,16 @@ struct CacheSpec {
   // admitted anew, and the two kinds share no blocks.
   int32_t switch_length = 0;
 
-  bool Switched(int64_t num_tokens) const {
-    return switch_length > 0 && num_tokens > switch_length;
-  }
-  // The angles of position 0: those of the long kind come after those of the short one.
-  int32_t FirstAngle(bool switched) const { return switched ? switch_length : 0; }
-
   friend bool operator==(const CacheSpec&, const CacheSpec&) = default;
 };
+
+// Whether a sequence of so many tokens is of the long kind.
+inline bool IsSwitched(int32_t switch_length, int64_t num_tokens) {
+  return switch_length > 0 && num_tokens > switch_length;
+}
+// The angles of position 0: those of the long kind come after those of the short one.
+inline int32_t FirstAngle(int32_t switch_length, bool switched) {
+  return switched ? switch_length : 0;
+}
 
 }  // namespace tokamak

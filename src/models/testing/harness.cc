@@ -119,7 +119,7 @@ Harness::Row Harness::Switch(Row row) {
   const int32_t switch_length = model_.spec().cache.switch_length;
   const int32_t known =
       std::max(static_cast<int32_t>(sequence.tokens.size()), sequence.known_length);
-  if (switch_length > 0 && !sequence.switched && known > switch_length) {
+  if (!sequence.switched && IsSwitched(switch_length, known)) {
     sequence.switched = true;
     sequence.length = 0;
     row.tokens = sequence.tokens;
@@ -133,7 +133,7 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
   for (const Row& given : rows) {
     const Row row = Switch(given);
     Sequence& sequence = sequences_[static_cast<size_t>(row.sequence)];
-    const int32_t first_angle = sequence.switched ? model_.spec().cache.switch_length : 0;
+    const int32_t first_angle = FirstAngle(model_.spec().cache.switch_length, sequence.switched);
     const int32_t begin = sequence.length;
     const auto count = static_cast<int32_t>(row.tokens.size());
     Extend(sequence, count);
