@@ -25,8 +25,8 @@ class Exchange final : public HttpExchange {
   struct Options {
     bool keep_alive = false;
     bool chunks_allowed = false;  // HTTP/1.1
-    size_t max_unsent =
-        0;  // of a stream; a client that leaves more lying, and one piece, is dropped
+    // Of a stream: a client that leaves more lying, and one piece, is dropped.
+    size_t max_unsent = 0;
     size_t max_together = 0;  // of all exchanges that share `together`
     std::shared_ptr<size_t> together;
     std::function<void()> drop;  // ends the connection; may be null
