@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The server as the real `openai` client sees it."""
 
+import asyncio
 import concurrent.futures
 import json
 import tempfile
@@ -141,6 +142,106 @@ class OpenAiClient(unittest.TestCase):
         self.assertEqual(self.server.request('/detokenize', {'tokens': tokens['tokens']})[1],
                          {'text': text})
 
+    def test_takes_every_sampling_field(self):
+        """Each changes the answer as its name says."""
+        def complete(**options):
+            extra = {'return_token_ids': True, 'ignore_eos': True, **options.pop('extra', {})}
+            done = self.client.completions.create(
+                **{'model': self.model, 'prompt': 'One two one two one', 'max_tokens': 6, 'seed': 5,
+                   'temperature': 0, **options}, extra_body=extra)
+            return done.choices[0].model_extra['token_ids'], done.choices[0].finish_reason
+        plain, _ = complete()
+        first = plain[0]
+        self.assertEqual(complete(best_of=1, top_p=0.5)[0], plain)
+        self.assertNotIn(first, complete(logit_bias={str(first): -100})[0])
+        self.assertEqual(complete(logit_bias={'1000': 100})[0], [1000] * 6)
+        # A bias keeps one token on top, until the penalties have taken it down.
+        biased = dict(logit_bias={'1000': 14}, max_tokens=16)
+        self.assertEqual(complete(**biased)[0], [1000] * 16)
+        penalized = complete(**biased, presence_penalty=2, frequency_penalty=2)[0]
+        self.assertNotEqual(penalized, [1000] * 16)
+        self.assertNotEqual(complete(extra={'repetition_penalty': 1.8})[0], plain)
+        self.assertEqual(complete(extra={'stop_token_ids': [first]})[1], 'stop')
+        self.assertEqual(complete(extra={'stop_token_ids': [first], 'min_tokens': 4})[1], 'length')
+        hot = dict(temperature=2.0)
+        drawn = complete(**hot)[0]
+        self.assertNotEqual(drawn, plain)
+        self.assertEqual(complete(**hot)[0], drawn)
+        for narrow in ({'top_p': 1e-6}, {'extra': {'top_k': 1}}, {'extra': {'min_p': 1.0}}):
+            self.assertEqual(complete(**hot, **narrow)[0], plain, narrow)
+        self.assertEqual(len(complete(**hot, extra={'typical_p': 0.5})[0]), 6)
+
+    def test_gives_the_logprobs_of_prompts(self):
+        ids = self.server.request('/tokenize', {'text': 'The sky is'})[1]['tokens']
+        done = self.client.completions.create(model=self.model, prompt='The sky is', max_tokens=1,
+                                              extra_body={'prompt_logprobs': 2})
+        rows = done.choices[0].model_extra['prompt_logprobs']
+        self.assertEqual(len(rows), len(ids))
+        self.assertIsNone(rows[0])
+        self.assertEqual(''.join(row['token'] for row in rows[1:]), ' sky is')
+        for row in rows[1:]:
+            self.assertLessEqual(row['logprob'], 0)
+            self.assertEqual(len(row['top_logprobs']), 2)
+
+    def test_streams_logprobs_and_echo_as_it_answers_them(self):
+        options = dict(model=self.model, prompt='1 2 3', max_tokens=4, temperature=0, echo=True,
+                       logprobs=2)
+        whole = self.client.completions.create(**options).choices[0]
+        text, tokens, logprobs, offsets = '', [], [], []
+        for chunk in self.client.completions.create(**options, stream=True):
+            for choice in chunk.choices:
+                text += choice.text
+                if choice.logprobs:
+                    tokens += choice.logprobs.tokens
+                    logprobs += choice.logprobs.token_logprobs
+                    offsets += choice.logprobs.text_offset
+        self.assertEqual(text, whole.text)
+        self.assertEqual(tokens, whole.logprobs.tokens)
+        self.assertEqual(logprobs, whole.logprobs.token_logprobs)
+        self.assertEqual(offsets, whole.logprobs.text_offset)
+        options = dict(logprobs=True, top_logprobs=2)
+        messages = [{'role': 'user', 'content': 'Count to three.'}]
+        whole = self.chat(messages, **options).choices[0].logprobs.content
+        streamed = [token for chunk in self.chat(messages, stream=True, **options)
+                    for choice in chunk.choices if choice.logprobs
+                    for token in choice.logprobs.content]
+        self.assertEqual(streamed, whole)
+
+    def test_streams_through_the_helper_of_the_client(self):
+        messages = [{'role': 'user', 'content': 'What is the capital of France?'}]
+        with self.client.chat.completions.stream(model=self.model, messages=messages,
+                                                 temperature=0, max_tokens=24) as stream:
+            text = ''.join(event.delta for event in stream if event.type == 'content.delta')
+            final = stream.get_final_completion().choices[0]
+        self.assertEqual(text, final.message.content)
+        self.assertIn('Paris', text)
+        self.assertEqual(final.finish_reason, 'stop')
+
+    def test_serves_the_asynchronous_client(self):
+        async def ask():
+            async with openai.AsyncOpenAI(base_url=self.server.url + '/v1', api_key='none',
+                                          max_retries=0, timeout=support.PATIENCE) as client:
+                options = dict(model=self.model, prompt='One, two,', max_tokens=4, temperature=0)
+                stream = await client.completions.create(**options, stream=True)
+                streamed = ''.join([c.choices[0].text async for c in stream if c.choices])
+                wholes = await asyncio.gather(*(client.completions.create(**options)
+                                                for _ in range(4)))
+                return streamed, {whole.choices[0].text for whole in wholes}
+        streamed, wholes = asyncio.run(ask())
+        self.assertEqual({streamed}, wholes)
+
+    def test_takes_what_changes_nothing_here(self):
+        answer = self.chat([{'role': 'user', 'content': 'Hi', 'name': 'me'}], user='me', store=True,
+                           metadata={'a': 'b'}, service_tier='auto', safety_identifier='me',
+                           prompt_cache_key='k', reasoning_effort='low', parallel_tool_calls=False,
+                           tool_choice='none', response_format={'type': 'text'}, n=1,
+                           presence_penalty=0, frequency_penalty=0, logit_bias={})
+        self.assertTrue(answer.choices[0].message.content)
+        for wrong in ({'user': 5}, {'metadata': 'a'}, {'store': 'yes'}, {'tool_choice': 'required'}):
+            with self.assertRaises(openai.BadRequestError) as caught:
+                self.chat([{'role': 'user', 'content': 'Hi'}], extra_body=wrong)
+            self.assertEqual([caught.exception.param], list(wrong))
+
     def test_finds_its_model_by_name(self):
         self.assertEqual(self.client.models.retrieve(self.model).id, self.model)
         with self.assertRaises(openai.NotFoundError):
@@ -212,6 +313,12 @@ class OpenAiClient(unittest.TestCase):
             self.assertEqual([(c.index, c.function.name, c.function.arguments) for c in streamed],
                              [(0, 'add', made.function.arguments)])
             self.assertEqual(reasons, ['tool_calls'])
+            # Where it must not call, what it writes is content.
+            plain = client.chat.completions.create(**options, tool_choice='none').choices[0]
+            self.assertFalse(plain.message.tool_calls)
+            one = client.chat.completions.create(**options, tool_choice='auto',
+                                                 parallel_tool_calls=False).choices[0]
+            self.assertEqual(len(one.message.tool_calls), 1)
             # The result goes back, and the model is asked to go on.
             messages += [choice.message.to_dict(),
                          {'role': 'tool', 'tool_call_id': made.id, 'content': '2'}]
