@@ -102,7 +102,7 @@ bool NamesAField(std::string_view message) {
                                           "stop_token_ids",
                                           "logprobs",
                                           "prompt_logprobs"};
-  const std::string_view name = message.substr(0, message.find_first_of(":["));
+  const std::string_view name = message.substr(0, message.find_first_of(":[."));
   for (const std::string_view field : kFields) {
     if (name == field) return true;
   }

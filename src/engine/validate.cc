@@ -58,13 +58,12 @@ Status ValidateBiases(const SamplingParams& p, int32_t vocab_size) {
     return InvalidArgument("logit_bias: has {} entries, more than the {} allowed",
                            p.logit_bias.size(), kMaxBiases);
   }
-  for (size_t i = 0; i < p.logit_bias.size(); ++i) {
-    const auto& [token, bias] = p.logit_bias[i];
+  for (const auto& [token, bias] : p.logit_bias) {
     if (token < 0 || token >= vocab_size) {
-      return InvalidArgument("logit_bias[{}]: token id {} is not in [0, {})", i, token, vocab_size);
+      return InvalidArgument("logit_bias.{}: the token id is not in [0, {})", token, vocab_size);
     }
     if (!(bias >= -100.0f && bias <= 100.0f)) {
-      return InvalidArgument("logit_bias[{}]: must be in [-100, 100], got {}", i, bias);
+      return InvalidArgument("logit_bias.{}: must be in [-100, 100], got {}", token, bias);
     }
   }
   return Status();

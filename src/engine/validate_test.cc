@@ -61,7 +61,7 @@ TEST(Validate, NamesTheFieldFirst) {
   for (const float bad : {kNan, kInf, -kInf, 100.5f}) {
     EXPECT_TRUE(Refusal([&](P p) {
                   p.logit_bias = {{1, 0.0f}, {2, bad}};
-                }).starts_with("logit_bias[1]: "));
+                }).starts_with("logit_bias.2: "));
   }
   EXPECT_TRUE(Refusal([](P p) { p.top_p = 0; }).starts_with("top_p: must be in (0, 1], got 0"));
   EXPECT_TRUE(Refusal([](P p) { p.top_k = -1; }).starts_with("top_k: "));
@@ -80,7 +80,7 @@ TEST(Validate, NamesTheFieldFirst) {
   EXPECT_TRUE(Refusal([](P p) { p.stop.assign(65, "a"); }).starts_with("stop: "));
   EXPECT_TRUE(Refusal([](P p) { p.stop = {std::string(5000, 'a')}; }).starts_with("stop[0]: "));
   EXPECT_TRUE(Refusal([](P p) { p.stop_token_ids = {kVocab}; }).starts_with("stop_token_ids[0]: "));
-  EXPECT_TRUE(Refusal([](P p) { p.logit_bias = {{-1, 0.0f}}; }).starts_with("logit_bias[0]: "));
+  EXPECT_TRUE(Refusal([](P p) { p.logit_bias = {{-1, 0.0f}}; }).starts_with("logit_bias.-1: "));
   EXPECT_TRUE(Refusal([](P p) { p.logit_bias.resize(5000); }).starts_with("logit_bias: "));
 }
 

@@ -138,7 +138,7 @@ TEST_F(AnswersTest, Tokenizes) {
   EXPECT_EQ(Json::parse(response.body), Json({{"text", "hi"}}));
   response = client.Post("/detokenize", R"({"tokens": [104, 256]})");
   EXPECT_EQ(response.status, 400);
-  EXPECT_EQ(Json::parse(response.body)["error"]["param"], "tokens");
+  EXPECT_EQ(Json::parse(response.body)["error"]["param"], "tokens[1]");
   EXPECT_EQ(client.Post("/tokenize", R"({"text": "a", "model": "b"})").status, 404);
   EXPECT_EQ(client.Get("/tokenize").status, 405);
 }

@@ -106,6 +106,10 @@ void CheckMessage(Fields& fields, const std::string& path, const Json& value) {
     return fields.FailAt(path + ".role",
                          "must be \"system\", \"developer\", \"user\", \"assistant\" or \"tool\"");
   }
+  Fields texts(value, path);
+  std::string text;
+  for (const char* name : {"name", "tool_call_id", "reasoning_content"}) texts.Read(name, text);
+  fields.Adopt(texts.status());
   const bool calls = CheckCalls(fields, path + ".tool_calls", value);
   const auto content = value.find("content");
   const bool may_lack = *role == "assistant";

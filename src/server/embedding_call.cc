@@ -18,18 +18,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A list of token ids, or nothing after an error.
-std::optional<EmbeddingInput> ReadIds(Fields& fields, const std::string& path, const Json& list) {
-  EmbeddingInput input;
-  input.token_ids.reserve(list.size());
-  for (size_t i = 0; i < list.size(); ++i) {
-    const auto id = fields.Int32(fmt::format("{}[{}]", path, i), list[i]);
-    if (!id) return std::nullopt;
-    input.token_ids.push_back(*id);
-  }
-  return input;
-}
-
 // A string, token ids, or a list of either.
 void ReadInputs(Fields& fields, EmbeddingCall& call) {
   std::vector<EmbeddingInput>& inputs = call.request.inputs;
@@ -44,7 +32,9 @@ void ReadInputs(Fields& fields, EmbeddingCall& call) {
   }
   if (input->empty()) return fields.Fail("input", "must not be empty");
   if (input->front().is_number()) {
-    if (auto ids = ReadIds(fields, "input", *input)) inputs.push_back(*std::move(ids));
+    if (auto ids = fields.TokenIds("input", *input)) {
+      inputs.push_back({.token_ids = *std::move(ids)});
+    }
     return;
   }
   fields.ReadList("input", kMaxEmbeddingInputs, [&](const std::string& path, const Json& value) {
@@ -53,7 +43,9 @@ void ReadInputs(Fields& fields, EmbeddingCall& call) {
     } else if (value.is_array() && value.empty()) {
       fields.FailAt(path, "must hold at least one token");
     } else if (value.is_array()) {
-      if (auto ids = ReadIds(fields, path, value)) inputs.push_back(*std::move(ids));
+      if (auto ids = fields.TokenIds(path, value)) {
+        inputs.push_back({.token_ids = *std::move(ids)});
+      }
     } else {
       fields.FailAt(path, "must be a string or token ids, not " + DescribeJson(value));
     }
@@ -78,7 +70,8 @@ void Read(Fields& fields, EmbeddingCall& call) {
   fields.Read("prompt_name", request.prompt_name);
   fields.Read("add_special_tokens", request.add_special_tokens);
   fields.Read("timings", call.timings);
-  fields.Skip({"user"});
+  std::string user;  // without effect
+  fields.Read("user", user);
 }
 
 constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

@@ -32,7 +32,7 @@ TEST(EmbeddingCall, ReadsItsOptions) {
   const auto call = ParseEmbeddingCall(
       R"({"input": "a", "model": "m", "encoding_format": "base64", "dimensions": 7,
           "truncate_prompt_tokens": -1, "prompt_name": "query", "add_special_tokens": false,
-          "timings": true, "user": 5, "mood": 1})");
+          "timings": true, "user": "me", "mood": 1})");
   ASSERT_TRUE(call.ok()) << call.status().ToString();
   EXPECT_EQ(call->model, "m");
   EXPECT_TRUE(call->base64);

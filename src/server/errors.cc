@@ -27,7 +27,6 @@ Kind KindOf(StatusCode code) {
     case StatusCode::kCancelled:
       return {503, "server_error", "overloaded"};
     case StatusCode::kDeadlineExceeded:
-      return {504, "server_error", "timeout"};
     case StatusCode::kOk:
     case StatusCode::kInternal:
       break;

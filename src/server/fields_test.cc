@@ -80,7 +80,7 @@ TEST(Fields, DocsDescribeThoseThatAreRead) {
 TEST(Fields, UnknownOnesAreNamedAndIgnored) {
   const auto call = ParseChatCall(
       R"({"messages": [{"role": "user", "content": "a", "mood": 1}], "frobnicate": {"n": -1},
-          "user": 5, "Temperature": 9, "max_tokens": null})");
+          "user": "me", "Temperature": 9, "max_tokens": null})");
   ASSERT_TRUE(call.ok()) << call.status().ToString();
   EXPECT_THAT(call->unknown_fields, testing::UnorderedElementsAre("Temperature", "frobnicate"));
   EXPECT_EQ(call->sampling.temperature, 1.0f);

@@ -70,10 +70,7 @@ void Fields::Read(const char* name, std::string& out) {
 void Fields::Read(const char* name, float& out) {
   const Json* value = Find(name);
   if (value == nullptr) return;
-  if (!value->is_number()) return WrongType(name, "a number", *value);
-  const auto number = static_cast<float>(value->get<double>());
-  if (!std::isfinite(number)) return Fail(name, "is too large");
-  out = number;
+  if (const std::optional<float> number = Float(Path(name), *value)) out = *number;
 }
 
 void Fields::Read(const char* name, int32_t& out) {
@@ -114,8 +111,28 @@ std::optional<int32_t> Fields::Int32(const std::string& path, const Json& value)
   return value.get<int32_t>();
 }
 
-void Fields::Skip(std::initializer_list<const char*> names) {
-  for (const char* name : names) Find(name);
+std::optional<float> Fields::Float(const std::string& path, const Json& value) {
+  if (!value.is_number()) {
+    FailAt(path, "must be a number, not " + DescribeJson(value));
+    return std::nullopt;
+  }
+  const auto number = static_cast<float>(value.get<double>());
+  if (!std::isfinite(number)) {
+    FailAt(path, fmt::format("{} is out of range", value.dump()));
+    return std::nullopt;
+  }
+  return number;
+}
+
+std::optional<std::vector<int32_t>> Fields::TokenIds(const std::string& path, const Json& list) {
+  std::vector<int32_t> ids;
+  ids.reserve(list.size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    const auto id = Int32(fmt::format("{}[{}]", path, i), list[i]);
+    if (!id) return std::nullopt;
+    ids.push_back(*id);
+  }
+  return ids;
 }
 
 void Fields::Fail(std::string_view name, std::string_view message) {

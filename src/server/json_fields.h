@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -45,11 +44,16 @@ class Fields {
   void ReadList(const char* name, size_t max,
                 FunctionRef<void(const std::string&, const nlohmann::json&)> read);
   std::optional<int32_t> Int32(const std::string& path, const nlohmann::json& value);
-  // Fields that change nothing here, whatever they hold.
-  void Skip(std::initializer_list<const char*> names);
+  std::optional<float> Float(const std::string& path, const nlohmann::json& value);
+  // A list of token ids, or nothing after an error.
+  std::optional<std::vector<int32_t>> TokenIds(const std::string& path, const nlohmann::json& list);
 
   void Fail(std::string_view name, std::string_view message);
   void FailAt(const std::string& path, std::string_view message);
+  // The error of an object within this one, if it has one.
+  void Adopt(const Status& inner) {
+    if (status_.ok()) status_ = inner;
+  }
   void WrongType(const char* name, std::string_view wanted, const nlohmann::json& value);
 
   // The names that were looked for so far, in that order.

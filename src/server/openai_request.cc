@@ -22,10 +22,9 @@ void ReadLogitBias(Fields& fields, SamplingParams& sampling) {
     const bool digits =
         !key.empty() && key.size() <= 9 && key.find_first_not_of("0123456789") == std::string::npos;
     if (!digits) return fields.Fail("logit_bias", "its keys must be token ids");
-    if (!value.is_number()) {
-      return fields.FailAt("logit_bias." + key, "must be a number, not " + DescribeJson(value));
-    }
-    sampling.logit_bias.emplace_back(std::stoi(key), static_cast<float>(value.get<double>()));
+    const std::optional<float> added = fields.Float("logit_bias." + key, value);
+    if (!added) return;
+    sampling.logit_bias.emplace_back(std::stoi(key), *added);
   }
 }
 
@@ -83,6 +82,32 @@ void ReadSampling(Fields& fields, SamplingParams& sampling) {
   fields.Read("prompt_logprobs", sampling.prompt_logprobs);
 }
 
+// Fields for OpenAI's own bookkeeping: they change nothing here.
+void CheckBookkeeping(Fields& fields) {
+  std::string text;
+  for (const char* name : {"user", "service_tier", "safety_identifier", "prompt_cache_key"}) {
+    fields.Read(name, text);
+  }
+  bool store = false;
+  fields.Read("store", store);
+  const Json* metadata = fields.Find("metadata");
+  if (metadata != nullptr && !metadata->is_object()) {
+    fields.WrongType("metadata", "an object", *metadata);
+  }
+}
+
+void ReadStreamOptions(Fields& fields, CompletionCall& call) {
+  const Json* options = fields.Find("stream_options");
+  if (options == nullptr) return;
+  if (!options->is_object()) return fields.WrongType("stream_options", "an object", *options);
+  if (!call.stream) return fields.Fail("stream_options", "needs \"stream\": true");
+  Fields inner(*options, "stream_options");
+  inner.Read("include_usage", call.include_usage);
+  bool obfuscation = false;  // without effect: a stream is not padded
+  inner.Read("include_obfuscation", obfuscation);
+  fields.Adopt(inner.status());
+}
+
 void ReadCommon(Fields& fields, CompletionCall& call) {
   fields.Read("model", call.model);
   ReadSampling(fields, call.sampling);
@@ -92,33 +117,9 @@ void ReadCommon(Fields& fields, CompletionCall& call) {
   fields.Read("cache_salt", call.cache_salt);
   fields.Read("return_token_ids", call.return_token_ids);
   fields.Read("timings", call.timings);
-  // For OpenAI's own bookkeeping: they change nothing here.
-  fields.Skip(
-      {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"});
+  CheckBookkeeping(fields);
   fields.Read("stream", call.stream);
-  if (const Json* options = fields.Find("stream_options")) {
-    if (!options->is_object()) return fields.WrongType("stream_options", "an object", *options);
-    if (!call.stream) return fields.Fail("stream_options", "needs \"stream\": true");
-    Fields inner(*options, "stream_options");
-    inner.Read("include_usage", call.include_usage);
-    inner.Skip({"include_obfuscation"});
-    if (!inner.status().ok()) {
-      fields.FailAt("stream_options.include_usage", "must be true or false");
-    }
-  }
-}
-
-// A list of token ids, or nothing after an error.
-std::optional<std::vector<int32_t>> ReadIds(Fields& fields, const std::string& path,
-                                            const Json& list) {
-  std::vector<int32_t> ids;
-  ids.reserve(list.size());
-  for (size_t i = 0; i < list.size(); ++i) {
-    const auto id = fields.Int32(fmt::format("{}[{}]", path, i), list[i]);
-    if (!id) return std::nullopt;
-    ids.push_back(*id);
-  }
-  return ids;
+  ReadStreamOptions(fields, call);
 }
 
 // A string, token ids, or a list of either.
@@ -134,14 +135,15 @@ void ReadPrompts(Fields& fields, CompletionCall& call) {
   }
   if (prompt->empty()) return fields.Fail("prompt", "must not be empty");
   if (prompt->front().is_number()) {
-    if (auto ids = ReadIds(fields, "prompt", *prompt)) call.prompts.emplace_back(std::move(*ids));
+    if (auto ids = fields.TokenIds("prompt", *prompt)) call.prompts.emplace_back(std::move(*ids));
     return;
   }
+  call.prompt_list = true;
   fields.ReadList("prompt", kMaxPrompts, [&](const std::string& path, const Json& value) {
     if (value.is_string()) {
       call.prompts.emplace_back(value.get<std::string>());
     } else if (value.is_array()) {
-      if (auto ids = ReadIds(fields, path, value)) call.prompts.emplace_back(std::move(*ids));
+      if (auto ids = fields.TokenIds(path, value)) call.prompts.emplace_back(std::move(*ids));
     } else {
       fields.FailAt(path, "must be a string or token ids, not " + DescribeJson(value));
     }

@@ -19,6 +19,7 @@ struct CompletionCall {
   bool chat = false;
   std::string model;                 // empty: whichever is served
   std::vector<PromptInput> prompts;  // completions: at least one
+  bool prompt_list = false;          // they came as a list, even if of one
   // Chat: at least one message, as the client sent it but for contents, which are text or null, and
   // the role "developer", which is "system". Tools are None unless the model may call them.
   ChatInput conversation;

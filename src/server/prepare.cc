@@ -93,10 +93,10 @@ Status Preparer::CheckModel(const std::string& model) const {
 }
 
 Status Preparer::CheckIds(const std::string& path, const std::vector<int32_t>& ids) const {
-  for (const int32_t id : ids) {
-    if (id < 0 || id >= engine_.model().vocab_size) {
-      return InvalidArgument("{}: token id {} is outside [0, {})", path, id,
-                             engine_.model().vocab_size);
+  const int32_t vocab_size = engine_.model().vocab_size;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= vocab_size) {
+      return InvalidArgument("{}[{}]: token id {} is outside [0, {})", path, i, ids[i], vocab_size);
     }
   }
   return Status();
@@ -181,7 +181,7 @@ Status Preparer::PreparePrompts(PreparedCall& prepared) const {
       ids = std::get<std::vector<int32_t>>(prompt);
     }
     const std::string path =
-        call.prompts.size() == 1 ? std::string("prompt") : fmt::format("prompt[{}]", i);
+        call.prompt_list ? fmt::format("prompt[{}]", i) : std::string("prompt");
     if (ids.empty()) return InvalidArgument("{}: must hold at least one token", path);
     RETURN_IF_ERROR(CheckIds(path, ids));
     prepared.prompts.push_back(std::move(ids));

@@ -174,7 +174,11 @@ TEST_F(ServerTest, AnswersErrorsInOpenAisShape) {
   error(client.Post(completions, R"({"prompt": "a", "top_p": "x"})"), 400, "top_p", nullptr);
   error(client.Post(completions, R"({"prompt": "a", "top_p": 7})"), 400, "top_p", nullptr);
   error(client.Post(completions, "nonsense"), 400, nullptr, nullptr);
-  error(client.Post(completions, R"({"prompt": [5, 256]})"), 400, "prompt", nullptr);
+  error(client.Post(completions, R"({"prompt": [5, 256]})"), 400, "prompt[1]", nullptr);
+  error(client.Post(completions, R"({"prompt": [[5, 256]]})"), 400, "prompt[0][1]", nullptr);
+  error(client.Post("/detokenize", R"({"tokens": [5, 256]})"), 400, "tokens[1]", nullptr);
+  error(client.Post(completions, R"({"prompt": "a", "logit_bias": {"256": 1}})"), 400,
+        "logit_bias.256", nullptr);
   error(client.Post(completions, R"({"prompt": ""})"), 400, "prompt", nullptr);
   error(client.Post(completions, R"({"prompt": "a", "model": "other"})"), 404, "model",
         "model_not_found");

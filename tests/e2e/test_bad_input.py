@@ -61,8 +61,8 @@ class BadRequests(unittest.TestCase):
                 ('logprobs', -1), ('logprobs', 21), ('prompt_logprobs', 21), ('seed', 2**64)]:
             self.refused({'prompt': 'Hi', field: value}, field)
         for field, value, param in [
-                ('logit_bias', {'49152': 0}, 'logit_bias[0]'),
-                ('logit_bias', {'0': 101}, 'logit_bias[0]'), ('stop', [''], 'stop[0]'),
+                ('logit_bias', {'49152': 0}, 'logit_bias.49152'),
+                ('logit_bias', {'0': 101}, 'logit_bias.0'), ('stop', [''], 'stop[0]'),
                 ('stop_token_ids', [49152], 'stop_token_ids[0]'),
                 ('stop_token_ids', [-1], 'stop_token_ids[0]')]:
             self.refused({'prompt': 'Hi', field: value}, param)
@@ -147,8 +147,8 @@ class BadRequests(unittest.TestCase):
     def test_prompts_longer_than_the_context(self):
         message = self.refused({'prompt': [100] * 8192, 'max_tokens': 1}, 'prompt')
         self.assertIn('8192', message)
-        self.refused({'prompt': [49152]}, 'prompt')
-        self.refused({'prompt': [-1]}, 'prompt')
+        self.refused({'prompt': [49152]}, 'prompt[0]')
+        self.refused({'prompt': [-1]}, 'prompt[0]')
         self.refused({'prompt': ''}, 'prompt')
 
     def test_a_prompt_longer_than_the_whole_cache(self):

@@ -46,8 +46,6 @@ std::string_view ReasonOf(int status) {
       return "Internal Server Error";
     case 503:
       return "Service Unavailable";
-    case 504:
-      return "Gateway Timeout";
     default:
       return status < 400 ? "OK" : "Error";
   }
