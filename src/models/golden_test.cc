@@ -98,7 +98,7 @@ std::vector<GoldenCase> Cases() {
         "gguf/gpt_oss_64",    "gguf/gemma2_256",    "hf/deepseek_v2_odd", "hf/deepseek_v2_256",
         "hf/deepseek_v3_odd", "hf/deepseek_v3_256", "hf/deepseek_v3_fp8", "gguf/qwen2_moe_gguf",
         "gguf/gemma3_gguf",   "gguf/phi3_gguf",     "gguf/glm4_odd",      "gguf/olmo2_128",
-        "gguf/smollm3_128"}) {
+        "gguf/smollm3_128",   "gguf/glm4_moe_odd",  "gguf/glm4_moe_128"}) {
     cases.emplace_back(model, backends.front());
     cases.emplace_back(model, backends.back());
   }

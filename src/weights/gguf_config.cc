@@ -18,9 +18,16 @@ class KeyReader {
       : file_(file), prefix_(std::string(architecture) + ".") {}
 
   bool Has(const char* key) const { return file_.metadata().Has(prefix_ + key); }
+  bool HasTensor(const char* name) const { return file_.FindTensor(name) != nullptr; }
 
   ConfigValue Int(const char* key) {
     return Value<int64_t>(key, "an integer", [](const GgufValue& v) { return v.Int(); });
+  }
+  ConfigValue IntOr(const char* key, int64_t absent) {
+    return Has(key) ? Int(key) : ConfigValue(absent);
+  }
+  ConfigValue Bool(const char* key) {
+    return Value<bool>(key, "a bool", [](const GgufValue& v) { return v.Bool(); });
   }
   ConfigValue Number(const char* key) {
     return Value<double>(key, "a number", [](const GgufValue& v) { return v.Number(); });
@@ -110,8 +117,30 @@ void TranslateAttention(KeyReader& keys, ConfigValue* config) {
   }
 }
 
-// What llama.cpp does for these architectures: experts in every layer, a softmax and, but for
-// Qwen2-MoE, the weights of the chosen divided by their sum.
+// GLM-4.5's. Absence means what it means to llama.cpp.
+void TranslateRoutedExperts(KeyReader& keys, ConfigValue* config) {
+  constexpr double kSigmoid = 2;
+  keys.ExpectNumber("expert_gating_func", kSigmoid);
+  config->Set("n_routed_experts", keys.Int("expert_count"));
+  config->Set("moe_intermediate_size", keys.Int("expert_feed_forward_length"));
+  config->Set("n_shared_experts", keys.Int("expert_shared_count"));
+  config->Set("first_k_dense_replace", keys.IntOr("leading_dense_block_count", 0));
+  config->Set("n_group", keys.IntOr("expert_group_count", 1));
+  config->Set("topk_group", keys.IntOr("expert_group_used_count", 1));
+  if (keys.Has("expert_weights_scale")) {
+    config->Set("routed_scaling_factor", keys.Number("expert_weights_scale"));
+  }
+  config->Set("norm_topk_prob",
+              keys.Has("expert_weights_norm") ? keys.Bool("expert_weights_norm") : false);
+  // Layers that only draft tokens count as blocks.
+  const ConfigValue drafts = keys.IntOr("nextn_predict_layers", 0);
+  config->Set("num_nextn_predict_layers", drafts);
+  config->Set("num_hidden_layers",
+              config->Find("num_hidden_layers")->AsInt().value_or(0) - drafts.AsInt().value_or(0));
+}
+
+// What llama.cpp does for the architectures without such keys: experts in every layer, a softmax
+// and, but for Qwen2-MoE, the weights of the chosen divided by their sum.
 void TranslateExperts(KeyReader& keys, const GgufArchitecture& architecture, ConfigValue* config) {
   if (!architecture.has_experts) {
     keys.ExpectNumber("expert_count", 0);
@@ -120,6 +149,7 @@ void TranslateExperts(KeyReader& keys, const GgufArchitecture& architecture, Con
   }
   config->Set("num_experts_per_tok", keys.Int("expert_used_count"));
   const std::string_view family = architecture.hf_name;
+  if (family == "Glm4MoeForCausalLM") return TranslateRoutedExperts(keys, config);
   if (family == "Qwen3MoeForCausalLM" || family == "Qwen2MoeForCausalLM") {
     config->Set("num_experts", keys.Int("expert_count"));
     config->Set("moe_intermediate_size", keys.Int("expert_feed_forward_length"));
@@ -151,12 +181,15 @@ void TranslateFamily(KeyReader& keys, const GgufArchitecture& architecture, Conf
     const ConfigValue window = keys.Int("attention.sliding_window");
     if (window.AsInt().value_or(0) > 0) config->Set("sliding_window", window);  // else none
   }
-  if (family == "Glm4ForCausalLM") {
-    // Its own defaults differ from the format's.
+  if (family == "Glm4ForCausalLM" || family == "Glm4MoeForCausalLM") {
+    // Their own defaults differ from the format's.
     if (config->Find("partial_rotary_factor") == nullptr) config->Set("partial_rotary_factor", 1.0);
     const int64_t heads = config->Find("num_attention_heads")->AsInt().value_or(0);
     const int64_t width = config->Find("hidden_size")->AsInt().value_or(0);
     if (config->Find("head_dim") == nullptr && heads > 0) config->Set("head_dim", width / heads);
+  }
+  if (family == "Glm4MoeForCausalLM") {
+    config->Set("use_qk_norm", keys.HasTensor("blk.0.attn_q_norm.weight"));
   }
   const bool gemma2 = family == "Gemma2ForCausalLM";
   if (gemma2 || family == "Gemma3ForCausalLM") {

@@ -24,6 +24,14 @@ constexpr GgufTensorName kDecoderTensors[] = {
     {"model.layers.*.mlp.gate_proj", "blk.*.ffn_gate"},
     {"model.layers.*.mlp.up_proj", "blk.*.ffn_up"},
     {"model.layers.*.mlp.down_proj", "blk.*.ffn_down"},
+    {"model.layers.*.mlp.gate.e_score_correction_bias", "blk.*.exp_probs_b.bias"},
+    {"model.layers.*.mlp.gate", "blk.*.ffn_gate_inp"},
+    {"model.layers.*.mlp.experts.*.gate_proj", "blk.*.ffn_gate_exps"},
+    {"model.layers.*.mlp.experts.*.up_proj", "blk.*.ffn_up_exps"},
+    {"model.layers.*.mlp.experts.*.down_proj", "blk.*.ffn_down_exps"},
+    {"model.layers.*.mlp.shared_experts.gate_proj", "blk.*.ffn_gate_shexp"},
+    {"model.layers.*.mlp.shared_experts.up_proj", "blk.*.ffn_up_shexp"},
+    {"model.layers.*.mlp.shared_experts.down_proj", "blk.*.ffn_down_shexp"},
 };
 
 constexpr GgufTensorName kLlamaTensors[] = {
@@ -38,10 +46,6 @@ constexpr GgufTensorName kLlamaTensors[] = {
 };
 
 constexpr GgufTensorName kQwenTensors[] = {
-    {"model.layers.*.mlp.gate", "blk.*.ffn_gate_inp"},
-    {"model.layers.*.mlp.experts.*.gate_proj", "blk.*.ffn_gate_exps"},
-    {"model.layers.*.mlp.experts.*.up_proj", "blk.*.ffn_up_exps"},
-    {"model.layers.*.mlp.experts.*.down_proj", "blk.*.ffn_down_exps"},
     {"model.layers.*.mlp.shared_expert.gate_proj", "blk.*.ffn_gate_shexp"},
     {"model.layers.*.mlp.shared_expert.up_proj", "blk.*.ffn_up_shexp"},
     {"model.layers.*.mlp.shared_expert.down_proj", "blk.*.ffn_down_shexp"},
@@ -58,6 +62,10 @@ constexpr GgufTensorName kGlm4Tensors[] = {
     {"model.layers.*.post_self_attn_layernorm", "blk.*.post_attention_norm"},
     {"model.layers.*.mlp.gate_up_proj", "blk.*.ffn_up"},
     {"model.layers.*.post_mlp_layernorm", "blk.*.post_ffw_norm"},
+};
+
+constexpr GgufTensorName kGlm4MoeTensors[] = {
+    {"model.layers.*.post_attention_layernorm", "blk.*.post_attention_norm"},
 };
 
 constexpr GgufTensorName kOlmo2Tensors[] = {
@@ -85,9 +93,6 @@ constexpr GgufTensorName kGptOssTensors[] = {
     {"model.layers.*.self_attn.sinks", "blk.*.attn_sinks.weight"},
     {"model.layers.*.post_attention_layernorm", "blk.*.post_attention_norm"},
     {"model.layers.*.mlp.router", "blk.*.ffn_gate_inp"},
-    {"model.layers.*.mlp.experts.*.gate_proj", "blk.*.ffn_gate_exps"},
-    {"model.layers.*.mlp.experts.*.up_proj", "blk.*.ffn_up_exps"},
-    {"model.layers.*.mlp.experts.*.down_proj", "blk.*.ffn_down_exps"},
 };
 
 constexpr GgufTensorName kGemmaTensors[] = {
@@ -113,6 +118,7 @@ constexpr GgufArchitecture kArchitectures[] = {
     {"gemma3", "Gemma3ForCausalLM", kGemmaTensors},
     {"gpt-oss", "GptOssForCausalLM", kGptOssTensors, true},
     {"glm4", "Glm4ForCausalLM", kGlm4Tensors},
+    {"glm4moe", "Glm4MoeForCausalLM", kGlm4MoeTensors, true},
     {"olmo2", "Olmo2ForCausalLM", kOlmo2Tensors},
     {"smollm3", "SmolLM3ForCausalLM", kLlamaTensors},
 };

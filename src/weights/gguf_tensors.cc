@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "base/error.h"
@@ -117,6 +118,12 @@ int64_t IntOrZero(const ConfigValue& config, std::string_view name) {
   return value ? value->AsInt().value_or(0) : 0;
 }
 
+// Families call it differently.
+int64_t NumExperts(const ConfigValue& config) {
+  return std::max({IntOrZero(config, "num_experts"), IntOrZero(config, "num_local_experts"),
+                   IntOrZero(config, "n_routed_experts")});
+}
+
 }  // namespace
 
 std::shared_ptr<TensorSource> MakeGgufTensors(std::shared_ptr<const GgufFile> file,
@@ -124,9 +131,7 @@ std::shared_ptr<TensorSource> MakeGgufTensors(std::shared_ptr<const GgufFile> fi
                                               const ConfigValue& config) {
   return std::make_shared<GgufTensors>(
       std::move(file), architecture, IntOrZero(config, "num_attention_heads"),
-      IntOrZero(config, "num_key_value_heads"),
-      IntOrZero(config,
-                config.Find("num_experts") != nullptr ? "num_experts" : "num_local_experts"));
+      IntOrZero(config, "num_key_value_heads"), NumExperts(config));
 }
 
 }  // namespace tokamak

@@ -14,13 +14,14 @@ HERE = pathlib.Path(__file__).parent / "hf"
 # Those that GGUF has fields for: not windows of Qwen2 and Mixtral, other limits of gpt-oss than 7, other scalars of
 # Gemma than its heads' size, and Qwen2-MoE's layers without experts.
 NAMES = ["qwen2_128", "mixtral_128", "gpt_oss_64", "gemma2_256", "qwen2_moe_gguf", "gemma3_gguf", "phi3_gguf",
-         "glm4_odd", "olmo2_128", "smollm3_128"]
+         "glm4_odd", "olmo2_128", "smollm3_128", "glm4_moe_odd", "glm4_moe_128"]
 
 
 def main() -> None:
     llama_cpp = sys.argv[1]
     sys.path[:0] = [llama_cpp, llama_cpp + "/gguf-py"]
     import gguf
+    import numpy as np
     import torch
     from conversion import ModelBase, ModelType, get_model_architecture, get_model_class
 
@@ -41,7 +42,10 @@ def main() -> None:
         vocabulary = {f"<{i}>": i for i in range(hparams["vocab_size"])}
         tokenizer.write_text(json.dumps({"model": {"vocab": vocabulary}, "added_tokens": []}))
         with torch.inference_mode():
-            model_class(directory, gguf.LlamaFileType.MOSTLY_BF16, HERE / f"{name}.gguf").write()
+            model = model_class(directory, gguf.LlamaFileType.MOSTLY_BF16, HERE / f"{name}.gguf")
+            if model.block_count > hparams["num_hidden_layers"]:  # a layer that drafts, which transformers does not save
+                model.gguf_writer.add_tensor(f"blk.{model.block_count - 1}.nextn.enorm.weight", np.ones(7, np.float32))
+            model.write()
         tokenizer.unlink()
         if name.endswith("_gguf"):  # needed for this alone
             shutil.rmtree(directory)
