@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "models/testing/backends.h"
+#include "models/testing/golden.h"
 #include "models/testing/harness.h"
 #include "models/testing/mutations.h"
 #include "nn/testing/random_tensors.h"
@@ -231,6 +232,23 @@ TEST(Deepseek, AllFormsOfAttentionComputeTheSame) {
       std::printf("%s, form %d: off by %g\n", backend.c_str(), static_cast<int>(form), worst);
       EXPECT_LT(worst, 5e-5) << backend << ", form " << static_cast<int>(form);
     }
+  }
+}
+
+// GGUF has what makes keys and values apart, and the former transposed.
+TEST(Deepseek, AllFormsReadTheSameFromGguf) {
+  const std::unique_ptr<Ops> ops = MakeBackend("reference");
+  const std::vector<int32_t> tokens = ReadTinyGolden("hf/deepseek_v3_256").tokens;
+  for (const auto form :
+       {nn::MlaForm::kStandard, nn::MlaForm::kLatent, nn::MlaForm::kAbsorbed, nn::MlaForm::kAuto}) {
+    const auto run = [&](const std::string& name) {
+      LoadOptions options;
+      options.mla_form = form;
+      const std::unique_ptr<Model> model = LoadOrDie(TinyModelPath(name), *ops, options);
+      return Harness(*model, *ops).Run(tokens, static_cast<int32_t>(tokens.size()));
+    };
+    EXPECT_EQ(run("gguf/deepseek_v3_256"), run("hf/deepseek_v3_256"))
+        << "form " << static_cast<int>(form);
   }
 }
 

@@ -101,26 +101,35 @@ OwnedTensor MlaAttention::ReadDownBias(const Builder& b) const {
 
 void MlaAttention::ReadHeads(const Builder& b) {
   const MlaConfig& c = config_;
-  const int64_t rows = c.plain_dim + c.value_dim;
-  const SourcePtr source =
-      (b / "kv_b_proj" / "weight")
-          .Find(Shape{c.num_heads * rows, c.kv_lora_rank},
-                fmt::format("num_attention_heads {} × (qk_nope_head_dim {} + v_head_dim {})",
-                            c.num_heads, c.plain_dim, c.value_dim));
+  const int64_t rows = c.plain_dim + c.value_dim, rank = c.kv_lora_rank;
+  // As GGUF has them: apart, and those of keys transposed.
+  const Builder k_b = b / "k_b_proj" / "weight";
+  const bool apart = k_b.Has();
+  SourcePtr all_keys, all;
+  if (apart) {
+    all_keys = k_b.Find(Shape{c.num_heads, rank, c.plain_dim}, "qk_nope_head_dim");
+    all = (b / "v_b_proj" / "weight").Find(Shape{c.num_heads, c.value_dim, rank}, "v_head_dim");
+  } else {
+    all = (b / "kv_b_proj" / "weight")
+              .Find(Shape{c.num_heads * rows, rank},
+                    fmt::format("num_attention_heads {} × (qk_nope_head_dim {} + v_head_dim {})",
+                                c.num_heads, c.plain_dim, c.value_dim));
+  }
   // Of all forms the inputs stay in f32: they may be sums over many positions.
-  const auto prepare = [&b](SourcePtr part) {
-    return b.Prepare({std::move(part)}, WeightUse::kRouter);
+  const auto add = [&b](WeightList& list, SourcePtr part) {
+    if (b.ok()) list.Add(b.Prepare({std::move(part)}, WeightUse::kRouter));
+  };
+  const auto transposed = [&b](const SourcePtr& part) {
+    return b.OrFail(Transposed(WithoutBlocks(part), 0, part->shape().rows()));
   };
   for (int64_t h = heads_.begin; h < heads_.end && b.ok(); ++h) {
     const int64_t begin = h * rows;
-    SourcePtr key = RowRange(source, {begin, begin + c.plain_dim});
-    if (has(MlaForm::kAbsorbed)) {
-      SourcePtr query = b.OrFail(Transposed(WithoutBlocks(key), 0, c.plain_dim));
-      if (!b.ok()) return;
-      queries_.Add(prepare(std::move(query)));
-    }
-    if (config_.form != MlaForm::kAbsorbed) keys_.Add(prepare(std::move(key)));
-    values_.Add(prepare(RowRange(source, {begin + c.plain_dim, begin + rows})));
+    const SourcePtr key = apart ? RowRange(all_keys, {h * rank, (h + 1) * rank})
+                                : RowRange(all, {begin, begin + c.plain_dim});
+    if (has(MlaForm::kAbsorbed)) add(queries_, apart ? key : transposed(key));
+    if (c.form != MlaForm::kAbsorbed) add(keys_, apart ? transposed(key) : key);
+    add(values_, apart ? RowRange(all, {h * c.value_dim, (h + 1) * c.value_dim})
+                       : RowRange(all, {begin + c.plain_dim, begin + rows}));
   }
 }
 

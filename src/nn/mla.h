@@ -42,8 +42,8 @@ class MlaAttention {
  public:
   MlaAttention() = default;
   // Reads q_proj (or q_a_proj, q_a_layernorm, q_b_proj), kv_a_proj_with_mqa, kv_a_layernorm,
-  // kv_b_proj and o_proj below b, and adds a layer to the load's cache layout. `rope` outlives
-  // this.
+  // kv_b_proj (or k_b_proj, transposed, and v_b_proj) and o_proj below b, and adds a layer to the
+  // load's cache layout. `rope` outlives this.
   MlaAttention(const Builder& b, const MlaConfig& config, const Rope* rope);
 
   DType activation() const { return down_.activation(); }  // the type of x

@@ -27,9 +27,12 @@ bool IsDirectory(const std::string& path) {
 
 Result<Checkpoint> MakeGgufCheckpoint(std::shared_ptr<const GgufFile> file) {
   ASSIGN_OR_RETURN(const std::string name, file->metadata().String("general.architecture"));
-  const GgufValue* experts = file->metadata().Find(name + ".expert_count");
-  const GgufArchitecture* architecture =
-      FindGgufArchitecture(name, experts != nullptr && experts->Int().value_or(0) > 0);
+  const auto value = [&](const char* key) {
+    const GgufValue* found = file->metadata().Find(name + key);
+    return found != nullptr ? found->Int().value_or(0) : 0;
+  };
+  const GgufArchitecture* architecture = FindGgufArchitecture(
+      name, value(".expert_count") > 0, value(".expert_gating_func") == kGgufSigmoidGate);
   if (architecture == nullptr) {
     return Unimplemented("{}: architecture {} is not supported; supported: {}", file->name(),
                          Quoted(name), SupportedGgufArchitectures());

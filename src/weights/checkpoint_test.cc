@@ -49,6 +49,7 @@ struct TinyOptions {
   bool biases = false;
   std::string architecture = "llama";
   std::vector<float> rope_freqs = {};
+  int kv_heads = kKvHeads;  // as the metadata has it
 };
 
 GgufWriter Tiny(const TinyOptions& options = {}) {
@@ -60,7 +61,7 @@ GgufWriter Tiny(const TinyOptions& options = {}) {
   writer.Set(arch + ".feed_forward_length", 96);
   writer.Set(arch + ".context_length", 128);
   writer.Set(arch + ".attention.head_count", kHeads);
-  writer.Set(arch + ".attention.head_count_kv", kKvHeads);
+  writer.Set(arch + ".attention.head_count_kv", options.kv_heads);
   writer.Set(arch + ".attention.layer_norm_rms_epsilon", 1e-5f);
   writer.Set(arch + ".rope.dimension_count", kHeadDim);
   const auto matrix = [&](const char* name, int rows, int cols) {
@@ -198,6 +199,44 @@ TEST_P(GgufCheckpointErrorTest, IsRefusedNamingTheKey) {
   ASSERT_FALSE(checkpoint.ok());
   EXPECT_THAT(checkpoint.status().ToString(),
               AllOf(HasSubstr("tiny.gguf: "), HasSubstr(GetParam().message)));
+}
+
+// Without the key `but`.
+GgufWriter TinyDeepseek(std::string_view but = "") {
+  GgufWriter writer = Tiny({.architecture = "deepseek2", .kv_heads = 1});
+  const std::pair<const char*, int> keys[] = {
+      {"attention.kv_lora_rank", 20},     {"attention.key_length", 36},
+      {"attention.value_length", 20},     {"attention.key_length_mla", 24},
+      {"attention.value_length_mla", 12}, {"expert_count", 4},
+      {"expert_used_count", 2},           {"expert_feed_forward_length", 8},
+      {"expert_shared_count", 1}};
+  for (const auto& [key, value] : keys) {
+    if (key != but) writer.Set(std::string("deepseek2.") + key, value);
+  }
+  return writer;
+}
+
+TEST(GgufCheckpoint, TheGateTellsDeepseeksApart) {
+  GgufWriter writer = TinyDeepseek();
+  EXPECT_EQ(Make(writer)->architecture, "DeepseekV2ForCausalLM");
+  writer.Set("deepseek2.expert_gating_func", 2);
+  EXPECT_EQ(Make(writer)->architecture, "DeepseekV3ForCausalLM");
+}
+
+TEST(GgufCheckpoint, WhatIsUnknownOfDeepseekIsRefusedNamingTheKey) {
+  const auto error = [](const std::string& key, auto value) {
+    GgufWriter writer = TinyDeepseek(key);
+    writer.Set("deepseek2." + key, value);
+    return Make(writer).status().ToString();
+  };
+  for (const char* key : {"attention.key_length", "attention.value_length", "expert_gating_func"}) {
+    EXPECT_THAT(error(key, 3), HasSubstr(std::string(key) + "\" is 3; only"));
+  }
+  EXPECT_THAT(error("expert_weights_norm", true), HasSubstr("expert_weights_norm\" is true; only"));
+  const char* unknown = "does not know what to do with metadata \"deepseek2.";
+  for (const char* key : {"nextn_predict_layers", "rope.scaling.yarn_log_multiplier"}) {
+    EXPECT_THAT(error(key, 1), HasSubstr(unknown + std::string(key)));
+  }
 }
 
 TEST(GgufCheckpoint, UnknownArchitectureAndVocabularyOnlyFilesAreNamed) {

@@ -23,8 +23,8 @@ class KeyReader {
   ConfigValue Int(const char* key) {
     return Value<int64_t>(key, "an integer", [](const GgufValue& v) { return v.Int(); });
   }
-  ConfigValue IntOr(const char* key, int64_t absent) {
-    return Has(key) ? Int(key) : ConfigValue(absent);
+  ConfigValue IntOr(const char* key, ConfigValue absent) {
+    return Has(key) ? Int(key) : std::move(absent);
   }
   ConfigValue Bool(const char* key) {
     return Value<bool>(key, "a bool", [](const GgufValue& v) { return v.Bool(); });
@@ -103,11 +103,14 @@ class KeyReader {
   Status status_;
 };
 
+bool IsDeepseek(const GgufArchitecture& architecture) {
+  return std::string_view(architecture.name) == "deepseek2";
+}
+
 void TranslateAttention(KeyReader& keys, ConfigValue* config) {
-  config->Set("num_attention_heads", keys.Int("attention.head_count"));
-  config->Set("num_key_value_heads",
-              keys.Int(keys.Has("attention.head_count_kv") ? "attention.head_count_kv"
-                                                           : "attention.head_count"));
+  const ConfigValue heads = keys.Int("attention.head_count");
+  config->Set("num_attention_heads", heads);
+  config->Set("num_key_value_heads", keys.IntOr("attention.head_count_kv", heads));
   if (keys.Has("attention.key_length")) {
     const ConfigValue length = keys.Int("attention.key_length");
     if (length.AsInt()) {
@@ -117,21 +120,56 @@ void TranslateAttention(KeyReader& keys, ConfigValue* config) {
   }
 }
 
-// GLM-4.5's. Absence means what it means to llama.cpp.
-void TranslateRoutedExperts(KeyReader& keys, ConfigValue* config) {
-  constexpr double kSigmoid = 2;
-  keys.ExpectNumber("expert_gating_func", kSigmoid);
+// Keys and values of all heads are one head's to llama.cpp, and made from latents; older files have
+// the sizes of a head, as if it kept them.
+void TranslateLatentAttention(KeyReader& keys, ConfigValue* config) {
+  const ConfigValue heads = keys.Int("attention.head_count");
+  const int64_t turned = keys.Int("rope.dimension_count").AsInt().value_or(0);
+  const int64_t rank = keys.Int("attention.kv_lora_rank").AsInt().value_or(0);
+  const bool latents = keys.Has("attention.key_length_mla");
+  if (latents) {
+    keys.ExpectNumber("attention.head_count_kv", 1);
+    keys.ExpectNumber("attention.key_length", static_cast<double>(rank + turned));
+    keys.ExpectNumber("attention.value_length", static_cast<double>(rank));
+  }
+  const ConfigValue key = keys.Int(latents ? "attention.key_length_mla" : "attention.key_length");
+  config->Set("num_attention_heads", heads);
+  config->Set("num_key_value_heads",
+              latents ? heads : keys.IntOr("attention.head_count_kv", heads));
+  config->Set("head_dim", turned);
+  config->Set("qk_rope_head_dim", turned);
+  config->Set("qk_nope_head_dim", key.AsInt().value_or(0) - turned);
+  config->Set("v_head_dim",
+              keys.Int(latents ? "attention.value_length_mla" : "attention.value_length"));
+  config->Set("kv_lora_rank", rank);
+  config->Set("q_lora_rank", keys.IntOr("attention.q_lora_rank", ConfigValue()));
+}
+
+// DeepSeek's and GLM-4.5's. Absence means what it means to llama.cpp.
+void TranslateRoutedExperts(KeyReader& keys, const GgufArchitecture& architecture,
+                            ConfigValue* config) {
+  const bool v2 = std::string_view(architecture.hf_name) == "DeepseekV2ForCausalLM";
+  keys.ExpectNumber("expert_gating_func", v2 ? kGgufSoftmaxGate : kGgufSigmoidGate);
   config->Set("n_routed_experts", keys.Int("expert_count"));
   config->Set("moe_intermediate_size", keys.Int("expert_feed_forward_length"));
   config->Set("n_shared_experts", keys.Int("expert_shared_count"));
   config->Set("first_k_dense_replace", keys.IntOr("leading_dense_block_count", 0));
-  config->Set("n_group", keys.IntOr("expert_group_count", 1));
+  const ConfigValue groups = keys.IntOr("expert_group_count", 1);
+  config->Set("n_group", groups);
   config->Set("topk_group", keys.IntOr("expert_group_used_count", 1));
-  if (keys.Has("expert_weights_scale")) {
-    config->Set("routed_scaling_factor", keys.Number("expert_weights_scale"));
+  config->Set("routed_scaling_factor", keys.Has("expert_weights_scale")
+                                           ? keys.Number("expert_weights_scale")
+                                           : ConfigValue(1.0));
+  const ConfigValue normalize =
+      keys.Has("expert_weights_norm") ? keys.Bool("expert_weights_norm") : ConfigValue(false);
+  if (v2) {  // whose reference never normalizes, and which has no layers that draft
+    if (groups.AsInt().value_or(1) > 1) config->Set("topk_method", "group_limited_greedy");
+    if (normalize.AsBool().value_or(false)) {
+      keys.Unsupported("expert_weights_norm", "true", "only false is supported with a softmax");
+    }
+    return;
   }
-  config->Set("norm_topk_prob",
-              keys.Has("expert_weights_norm") ? keys.Bool("expert_weights_norm") : false);
+  config->Set("norm_topk_prob", normalize);
   // Layers that only draft tokens count as blocks.
   const ConfigValue drafts = keys.IntOr("nextn_predict_layers", 0);
   config->Set("num_nextn_predict_layers", drafts);
@@ -149,7 +187,9 @@ void TranslateExperts(KeyReader& keys, const GgufArchitecture& architecture, Con
   }
   config->Set("num_experts_per_tok", keys.Int("expert_used_count"));
   const std::string_view family = architecture.hf_name;
-  if (family == "Glm4MoeForCausalLM") return TranslateRoutedExperts(keys, config);
+  if (IsDeepseek(architecture) || family == "Glm4MoeForCausalLM") {
+    return TranslateRoutedExperts(keys, architecture, config);
+  }
   if (family == "Qwen3MoeForCausalLM" || family == "Qwen2MoeForCausalLM") {
     config->Set("num_experts", keys.Int("expert_count"));
     config->Set("moe_intermediate_size", keys.Int("expert_feed_forward_length"));
@@ -176,6 +216,18 @@ void TranslateFamily(KeyReader& keys, const GgufArchitecture& architecture, Conf
       exact.Set("truncate", false);
       config->Set("rope_scaling", std::move(exact));
     }
+  }
+  constexpr const char* kTemperature = "rope.scaling.yarn_log_multiplier";
+  const ConfigValue* rope = config->Find("rope_scaling");
+  if (IsDeepseek(architecture) && rope != nullptr && keys.Has(kTemperature)) {
+    // A tenth of mscale_all_dim; no key is mscale's, which is the same in all published models.
+    constexpr float kStored = 0.1f;
+    const auto stored = static_cast<float>(keys.Number(kTemperature).AsDouble().value_or(0));
+    ConfigValue scaling = *rope;
+    for (const char* field : {"mscale", "mscale_all_dim"}) {
+      scaling.Set(field, static_cast<double>(stored / kStored));
+    }
+    config->Set("rope_scaling", std::move(scaling));
   }
   if (family == "Phi3ForCausalLM" && keys.Has("attention.sliding_window")) {
     const ConfigValue window = keys.Int("attention.sliding_window");
@@ -369,7 +421,11 @@ Result<ConfigValue> TranslateGgufConfig(const GgufFile& file,
   ConfigValue config = TranslateSizes(keys);
   config.Set("rms_norm_eps", keys.Number("attention.layer_norm_rms_epsilon"));
   config.Set("hidden_act", "silu");
-  TranslateAttention(keys, &config);
+  if (IsDeepseek(architecture)) {
+    TranslateLatentAttention(keys, &config);
+  } else {
+    TranslateAttention(keys, &config);
+  }
   TranslateExperts(keys, architecture, &config);
   const bool phi3 = std::string_view(architecture.hf_name) == "Phi3ForCausalLM";
   TranslateRope(keys,

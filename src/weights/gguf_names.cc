@@ -68,6 +68,18 @@ constexpr GgufTensorName kGlm4MoeTensors[] = {
     {"model.layers.*.post_attention_layernorm", "blk.*.post_attention_norm"},
 };
 
+// kv_b_proj in older files; k_b_proj, transposed, and v_b_proj are GGUF's own (nn/mla.cc).
+constexpr GgufTensorName kDeepseekTensors[] = {
+    {"model.layers.*.self_attn.q_a_proj", "blk.*.attn_q_a"},
+    {"model.layers.*.self_attn.q_a_layernorm", "blk.*.attn_q_a_norm"},
+    {"model.layers.*.self_attn.q_b_proj", "blk.*.attn_q_b"},
+    {"model.layers.*.self_attn.kv_a_proj_with_mqa", "blk.*.attn_kv_a_mqa"},
+    {"model.layers.*.self_attn.kv_a_layernorm", "blk.*.attn_kv_a_norm"},
+    {"model.layers.*.self_attn.kv_b_proj", "blk.*.attn_kv_b"},
+    {"model.layers.*.self_attn.k_b_proj", "blk.*.attn_k_b"},
+    {"model.layers.*.self_attn.v_b_proj", "blk.*.attn_v_b"},
+};
+
 constexpr GgufTensorName kOlmo2Tensors[] = {
     {"model.layers.*.post_attention_layernorm", "blk.*.post_attention_norm"},
     {"model.layers.*.post_feedforward_layernorm", "blk.*.post_ffw_norm"},
@@ -119,6 +131,12 @@ constexpr GgufArchitecture kArchitectures[] = {
     {"gpt-oss", "GptOssForCausalLM", kGptOssTensors, true},
     {"glm4", "Glm4ForCausalLM", kGlm4Tensors},
     {"glm4moe", "Glm4MoeForCausalLM", kGlm4MoeTensors, true},
+    {"deepseek2", "DeepseekV2ForCausalLM", kDeepseekTensors, true},
+    {.name = "deepseek2",
+     .hf_name = "DeepseekV3ForCausalLM",
+     .tensors = kDeepseekTensors,
+     .has_experts = true,
+     .sigmoid_gate = true},
     {"olmo2", "Olmo2ForCausalLM", kOlmo2Tensors},
     {"smollm3", "SmolLM3ForCausalLM", kLlamaTensors},
 };
@@ -130,11 +148,15 @@ bool IsNumber(std::string_view text) {
 
 }  // namespace
 
-const GgufArchitecture* FindGgufArchitecture(std::string_view name, bool experts) {
+const GgufArchitecture* FindGgufArchitecture(std::string_view name, bool experts,
+                                             bool sigmoid_gate) {
+  const auto fit = [&](const GgufArchitecture& a) {
+    return (a.has_experts == experts ? 1 : 0) + (a.sigmoid_gate == sigmoid_gate ? 1 : 0);
+  };
   const GgufArchitecture* found = nullptr;
   for (const GgufArchitecture& architecture : kArchitectures) {
     if (architecture.name != name) continue;
-    if (found == nullptr || architecture.has_experts == experts) found = &architecture;
+    if (found == nullptr || fit(architecture) > fit(*found)) found = &architecture;
   }
   return found;
 }

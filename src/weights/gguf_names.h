@@ -28,17 +28,23 @@ struct GgufTensorName {
   GgufRows rows = GgufRows::kAsIs;
 };
 
+// Values of expert_gating_func.
+inline constexpr int kGgufSoftmaxGate = 1;
+inline constexpr int kGgufSigmoidGate = 2;
+
 struct GgufArchitecture {
   const char* name;     // general.architecture, and the prefix of its metadata keys
   const char* hf_name;  // Hugging Face's class
   std::span<const GgufTensorName> tensors;  // beside those that all decoders share
   bool has_experts = false;
   bool encoder = false;
+  bool sigmoid_gate = false;  // of the experts
 };
 
-// Null when the architecture is not supported. `experts`: the file has them, by which two families
-// of one name differ.
-const GgufArchitecture* FindGgufArchitecture(std::string_view name, bool experts);
+// Null when the architecture is not supported. What the file has decides between families of one
+// name.
+const GgufArchitecture* FindGgufArchitecture(std::string_view name, bool experts,
+                                             bool sigmoid_gate);
 // "llama, ...", for messages.
 std::string SupportedGgufArchitectures();
 

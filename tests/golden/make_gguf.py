@@ -14,7 +14,10 @@ HERE = pathlib.Path(__file__).parent / "hf"
 # Those that GGUF has fields for: not windows of Qwen2 and Mixtral, other limits of gpt-oss than 7, other scalars of
 # Gemma than its heads' size, and Qwen2-MoE's layers without experts.
 NAMES = ["qwen2_128", "mixtral_128", "gpt_oss_64", "gemma2_256", "qwen2_moe_gguf", "gemma3_gguf", "phi3_gguf",
-         "glm4_odd", "olmo2_128", "smollm3_128", "glm4_moe_odd", "glm4_moe_128"]
+         "glm4_odd", "olmo2_128", "smollm3_128", "glm4_moe_odd", "glm4_moe_128",
+         "deepseek_v2_gguf", "deepseek_v2_256", "deepseek_v3_256"]
+# As files from before llama.cpp kept latents: keys and values of all heads, and one tensor that makes both.
+WITHOUT_LATENTS = ["deepseek_v2_256"]
 
 
 def main() -> None:
@@ -33,10 +36,31 @@ def main() -> None:
         self.gguf_writer.add_token_types([gguf.TokenType.NORMAL] * count)
         self.gguf_writer.add_token_merges(["< 0"])
 
+    def without_latents(model_class):
+        class WithoutLatents(model_class):
+            model_arch = model_class.model_arch
+
+            def set_gguf_parameters(self) -> None:
+                super().set_gguf_parameters()
+                keys = self.gguf_writer.kv_data[0]
+                for key, of_heads in (("key_length", "key_length_mla"), ("value_length", "value_length_mla"),
+                                      ("head_count_kv", "head_count")):
+                    keys[f"deepseek2.attention.{key}"] = keys[f"deepseek2.attention.{of_heads}"]
+                del keys["deepseek2.attention.key_length_mla"], keys["deepseek2.attention.value_length_mla"]
+
+            def modify_tensors(self, data_torch, name, bid):
+                # Past the method that cuts it.
+                past = super(model_class, self) if name.endswith("kv_b_proj.weight") else super()
+                yield from past.modify_tensors(data_torch, name, bid)
+
+        return WithoutLatents
+
     for name in sys.argv[2:] or NAMES:
         directory = HERE / name
         hparams = ModelBase.load_hparams(directory, False)
         model_class = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
+        if name in WITHOUT_LATENTS:
+            model_class = without_latents(model_class)
         model_class.set_vocab = set_vocab
         tokenizer = directory / "tokenizer.json"  # some converters count its tokens
         vocabulary = {f"<{i}>": i for i in range(hparams["vocab_size"])}

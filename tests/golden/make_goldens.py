@@ -138,7 +138,7 @@ MODELS = {
         num_attention_heads=2, num_key_value_heads=2, intermediate_size=64, n_routed_experts=64, num_experts_per_tok=8,
         n_shared_experts=1,
         moe_intermediate_size=4, routed_scaling_factor=2.5, n_group=8, topk_group=4, norm_topk_prob=True,
-        first_k_dense_replace=1, tie_word_embeddings=False, num_mtp_layers=1,
+        first_k_dense_replace=1, tie_word_embeddings=False, num_mtp_layers=1, scoring_func="sigmoid",
         rope_parameters=rope() | YARN | dict(mscale=1.0, mscale_all_dim=1.0))),
     # FP8 with a scale for each 128 x 128: matrices of more than one block, and of parts of them.
     "deepseek_v3_fp8": ("DeepseekV3", ODD_LATENT | dict(
@@ -160,6 +160,12 @@ GGUF_MODELS = {
     "phi3_gguf": ("Phi3", ODD_HEADS | dict(
         sliding_window=37, original_max_position_embeddings=64, rope_parameters=rope() | LONG_ROPE | dict(
             short_factor=[1 + i / 5 for i in range(5)], long_factor=[1 + 3 * i for i in range(5)]))),
+    "deepseek_v2_gguf": ("DeepseekV2", ODD_LATENT | dict(
+        q_lora_rank=23, kv_lora_rank=20, qk_rope_head_dim=6, qk_nope_head_dim=10, v_head_dim=13, rms_norm_eps=1e-6,
+        n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=2, moe_intermediate_size=19,
+        routed_scaling_factor=1.7, topk_method="group_limited_greedy", n_group=3, topk_group=2,
+        first_k_dense_replace=1, scoring_func="softmax",
+        rope_parameters=rope(1000.0) | YARN | dict(mscale=0.707, mscale_all_dim=0.707))),
 }
 
 # Stored as MXFP4, as gpt-oss is.
