@@ -86,23 +86,23 @@ std::vector<GoldenCase> Cases() {
                             "qwen3_moe_odd", "qwen3_moe_128"}) {
     for (const std::string& backend : backends) cases.emplace_back(model, backend);
   }
-  for (const char* model : {"hf_llama_f32",         "hf_llama_bf16",       "hf_qwen3_f32",
-                            "hf_qwen3_moe_bf16",    "hf/mistral_odd",      "hf/mistral_128",
-                            "hf/mixtral_odd",       "hf/mixtral_128",      "hf/qwen2_odd",
-                            "hf/qwen2_128",         "hf/qwen2_moe_odd",    "hf/qwen2_moe_128",
-                            "hf/smollm3_odd",       "hf/smollm3_128",      "hf/gemma2_odd",
-                            "hf/gemma2_256",        "hf/gemma3_odd",       "hf/gemma3_256",
-                            "hf/olmo2_odd",         "hf/olmo2_128",        "hf/phi3_odd",
-                            "hf/phi3_long",         "hf/glm4_odd",         "hf/glm4_128",
-                            "hf/glm4_moe_odd",      "hf/glm4_moe_128",     "hf/gpt_oss_odd",
-                            "hf/gpt_oss_64",        "hf/mpt_odd",          "hf/mpt_128",
-                            "gguf/qwen2_128",       "gguf/mixtral_128",    "gguf/gpt_oss_64",
-                            "gguf/gemma2_256",      "hf/deepseek_v2_odd",  "hf/deepseek_v2_256",
-                            "hf/deepseek_v3_odd",   "hf/deepseek_v3_256",  "hf/deepseek_v3_fp8",
-                            "gguf/qwen2_moe_gguf",  "gguf/gemma3_gguf",    "gguf/phi3_gguf",
-                            "gguf/glm4_odd",        "gguf/olmo2_128",      "gguf/smollm3_128",
-                            "gguf/glm4_moe_odd",    "gguf/glm4_moe_128",   "gguf/deepseek_v2_gguf",
-                            "gguf/deepseek_v2_256", "gguf/deepseek_v3_256"}) {
+  for (const char* model : {"hf_llama_f32",         "hf_llama_bf16",        "hf_qwen3_f32",
+                            "hf_qwen3_moe_bf16",    "hf/mistral_odd",       "hf/mistral_128",
+                            "hf/mixtral_odd",       "hf/mixtral_128",       "hf/qwen2_odd",
+                            "hf/qwen2_128",         "hf/qwen2_moe_odd",     "hf/qwen2_moe_128",
+                            "hf/smollm3_odd",       "hf/smollm3_128",       "hf/gemma2_odd",
+                            "hf/gemma2_256",        "hf/gemma3_odd",        "hf/gemma3_256",
+                            "hf/olmo2_odd",         "hf/olmo2_128",         "hf/phi3_odd",
+                            "hf/phi3_long",         "hf/glm4_odd",          "hf/glm4_128",
+                            "hf/glm4_moe_odd",      "hf/glm4_moe_128",      "hf/gpt_oss_odd",
+                            "hf/gpt_oss_64",        "hf/mpt_odd",           "hf/mpt_128",
+                            "gguf/qwen2_128",       "gguf/mixtral_128",     "gguf/gpt_oss_64",
+                            "gguf/gemma2_256",      "hf/deepseek_v2_odd",   "hf/deepseek_v2_256",
+                            "hf/deepseek_v3_odd",   "hf/deepseek_v3_256",   "hf/deepseek_v3_fp8",
+                            "gguf/qwen2_moe_gguf",  "gguf/gemma3_gguf",     "gguf/phi3_gguf",
+                            "gguf/glm4_odd",        "gguf/olmo2_128",       "gguf/smollm3_128",
+                            "gguf/glm4_moe_odd",    "gguf/glm4_moe_128",    "gguf/deepseek_v2_gguf",
+                            "gguf/deepseek_v2_256", "gguf/deepseek_v3_256", "gguf/mpt_gguf"}) {
     cases.emplace_back(model, backends.front());
     cases.emplace_back(model, backends.back());
   }

@@ -232,6 +232,7 @@ TEST(GgufCheckpoint, WhatIsUnknownOfDeepseekIsRefusedNamingTheKey) {
   for (const char* key : {"attention.key_length", "attention.value_length", "expert_gating_func"}) {
     EXPECT_THAT(error(key, 3), HasSubstr(std::string(key) + "\" is 3; only"));
   }
+  EXPECT_THAT(error("attention.kv_lora_rank", -1), HasSubstr("kv_lora_rank\" is"));
   EXPECT_THAT(error("expert_weights_norm", true), HasSubstr("expert_weights_norm\" is true; only"));
   const char* unknown = "does not know what to do with metadata \"deepseek2.";
   for (const char* key : {"nextn_predict_layers", "rope.scaling.yarn_log_multiplier"}) {

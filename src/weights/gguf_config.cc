@@ -23,6 +23,14 @@ class KeyReader {
   ConfigValue Int(const char* key) {
     return Value<int64_t>(key, "an integer", [](const GgufValue& v) { return v.Int(); });
   }
+  // To compute with; 0 after an error.
+  int64_t Size(const char* key) {
+    constexpr int64_t kMost = 1 << 30;
+    const int64_t value = Int(key).AsInt().value_or(0);
+    if (0 <= value && value <= kMost) return value;
+    Unsupported(key, fmt::format("{}", value), fmt::format("at most {} is supported", kMost));
+    return 0;
+  }
   ConfigValue IntOr(const char* key, ConfigValue absent) {
     return Has(key) ? Int(key) : std::move(absent);
   }
@@ -124,21 +132,21 @@ void TranslateAttention(KeyReader& keys, ConfigValue* config) {
 // the sizes of a head, as if it kept them.
 void TranslateLatentAttention(KeyReader& keys, ConfigValue* config) {
   const ConfigValue heads = keys.Int("attention.head_count");
-  const int64_t turned = keys.Int("rope.dimension_count").AsInt().value_or(0);
-  const int64_t rank = keys.Int("attention.kv_lora_rank").AsInt().value_or(0);
+  const int64_t turned = keys.Size("rope.dimension_count");
+  const int64_t rank = keys.Size("attention.kv_lora_rank");
   const bool latents = keys.Has("attention.key_length_mla");
   if (latents) {
     keys.ExpectNumber("attention.head_count_kv", 1);
     keys.ExpectNumber("attention.key_length", static_cast<double>(rank + turned));
     keys.ExpectNumber("attention.value_length", static_cast<double>(rank));
   }
-  const ConfigValue key = keys.Int(latents ? "attention.key_length_mla" : "attention.key_length");
   config->Set("num_attention_heads", heads);
   config->Set("num_key_value_heads",
               latents ? heads : keys.IntOr("attention.head_count_kv", heads));
   config->Set("head_dim", turned);
   config->Set("qk_rope_head_dim", turned);
-  config->Set("qk_nope_head_dim", key.AsInt().value_or(0) - turned);
+  config->Set("qk_nope_head_dim",
+              keys.Size(latents ? "attention.key_length_mla" : "attention.key_length") - turned);
   config->Set("v_head_dim",
               keys.Int(latents ? "attention.value_length_mla" : "attention.value_length"));
   config->Set("kv_lora_rank", rank);
@@ -171,10 +179,9 @@ void TranslateRoutedExperts(KeyReader& keys, const GgufArchitecture& architectur
   }
   config->Set("norm_topk_prob", normalize);
   // Layers that only draft tokens count as blocks.
-  const ConfigValue drafts = keys.IntOr("nextn_predict_layers", 0);
+  const int64_t drafts = keys.Has("nextn_predict_layers") ? keys.Size("nextn_predict_layers") : 0;
   config->Set("num_nextn_predict_layers", drafts);
-  config->Set("num_hidden_layers",
-              config->Find("num_hidden_layers")->AsInt().value_or(0) - drafts.AsInt().value_or(0));
+  config->Set("num_hidden_layers", keys.Size("block_count") - drafts);
 }
 
 // What llama.cpp does for the architectures without such keys: experts in every layer, a softmax
@@ -351,8 +358,7 @@ Status TranslateLongRope(const GgufFile& file, KeyReader& keys, ConfigValue* con
   return Status();
 }
 
-// What the tensors tell and no key does.
-Status TranslateTensors(const GgufFile& file, KeyReader& keys, ConfigValue* config) {
+Status TranslateVocabulary(const GgufFile& file, KeyReader& keys, ConfigValue* config) {
   const StoredTensor* embeddings = file.FindTensor("token_embd.weight");
   if (embeddings == nullptr || embeddings->shape.rank() != 2) {
     return DataLoss("{}: {}; is this a model, or only its vocabulary?", file.name(),
@@ -372,8 +378,6 @@ Status TranslateTensors(const GgufFile& file, KeyReader& keys, ConfigValue* conf
   }
   config->Set("vocab_size", vocab_size);
   config->Set("tie_word_embeddings", file.FindTensor("output.weight") == nullptr);
-  config->Set("attention_bias", file.FindTensor("blk.0.attn_q.bias") != nullptr);
-  if (file.FindTensor("blk.0.ffn_gate.bias") != nullptr) config->Set("mlp_bias", true);
   return Status();
 }
 
@@ -412,12 +416,37 @@ Result<ConfigValue> TranslateEncoder(const GgufFile& file, KeyReader& keys) {
   return config;
 }
 
+// Its names are its own.
+Result<ConfigValue> TranslateMpt(const GgufFile& file, KeyReader& keys) {
+  ConfigValue config, attention;
+  const int64_t width = keys.Size("embedding_length");
+  const int64_t ratio = width > 0 ? keys.Size("feed_forward_length") / width : 0;
+  keys.ExpectNumber("feed_forward_length", static_cast<double>(ratio * width));
+  const int64_t heads = keys.Size("attention.head_count");
+  config.Set("d_model", width);
+  config.Set("expansion_ratio", ratio);
+  config.Set("n_heads", heads);
+  config.Set("n_layers", keys.Int("block_count"));
+  config.Set("max_seq_len", keys.Int("context_length"));
+  config.Set("layer_norm_epsilon", keys.Number("attention.layer_norm_epsilon"));
+  keys.ExpectNumber("attention.head_count_kv", static_cast<double>(heads));
+  attention.Set("alibi_bias_max", keys.Number("attention.max_alibi_bias"));
+  if (keys.Has("attention.clamp_kqv")) {
+    attention.Set("clip_qkv", keys.Number("attention.clamp_kqv"));
+  }
+  config.Set("attn_config", std::move(attention));
+  RETURN_IF_ERROR(TranslateVocabulary(file, keys, &config));
+  RETURN_IF_ERROR(keys.Finish());
+  return config;
+}
+
 }  // namespace
 
 Result<ConfigValue> TranslateGgufConfig(const GgufFile& file,
                                         const GgufArchitecture& architecture) {
   KeyReader keys(file, architecture.name);
   if (architecture.encoder) return TranslateEncoder(file, keys);
+  if (std::string_view(architecture.name) == "mpt") return TranslateMpt(file, keys);
   ConfigValue config = TranslateSizes(keys);
   config.Set("rms_norm_eps", keys.Number("attention.layer_norm_rms_epsilon"));
   config.Set("hidden_act", "silu");
@@ -436,7 +465,9 @@ Result<ConfigValue> TranslateGgufConfig(const GgufFile& file,
   if (phi3) RETURN_IF_ERROR(TranslateLongRope(file, keys, &config));
   keys.Ignore("tensor_data_layout");
   keys.Ignore("pooling_type");  // weights/embedding_spec.h reads it
-  RETURN_IF_ERROR(TranslateTensors(file, keys, &config));
+  RETURN_IF_ERROR(TranslateVocabulary(file, keys, &config));
+  config.Set("attention_bias", keys.HasTensor("blk.0.attn_q.bias"));
+  if (keys.HasTensor("blk.0.ffn_gate.bias")) config.Set("mlp_bias", true);
   RETURN_IF_ERROR(keys.Finish());
   return config;
 }

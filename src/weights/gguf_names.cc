@@ -85,6 +85,17 @@ constexpr GgufTensorName kOlmo2Tensors[] = {
     {"model.layers.*.post_feedforward_layernorm", "blk.*.post_ffw_norm"},
 };
 
+constexpr GgufTensorName kMptTensors[] = {
+    {"transformer.wte", "token_embd"},
+    {"transformer.norm_f", "output_norm"},
+    {"transformer.blocks.*.norm_1", "blk.*.attn_norm"},
+    {"transformer.blocks.*.attn.Wqkv", "blk.*.attn_qkv"},
+    {"transformer.blocks.*.attn.out_proj", "blk.*.attn_output"},
+    {"transformer.blocks.*.norm_2", "blk.*.ffn_norm"},
+    {"transformer.blocks.*.ffn.up_proj", "blk.*.ffn_up"},
+    {"transformer.blocks.*.ffn.down_proj", "blk.*.ffn_down"},
+};
+
 constexpr GgufTensorName kBertTensors[] = {
     {"embeddings.word_embeddings", "token_embd"},
     {"embeddings.position_embeddings", "position_embd"},
@@ -137,6 +148,7 @@ constexpr GgufArchitecture kArchitectures[] = {
      .tensors = kDeepseekTensors,
      .has_experts = true,
      .sigmoid_gate = true},
+    {"mpt", "MPTForCausalLM", kMptTensors},
     {"olmo2", "Olmo2ForCausalLM", kOlmo2Tensors},
     {"smollm3", "SmolLM3ForCausalLM", kLlamaTensors},
 };

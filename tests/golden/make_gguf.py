@@ -12,10 +12,10 @@ import sys
 HERE = pathlib.Path(__file__).parent / "hf"
 
 # Those that GGUF has fields for: not windows of Qwen2 and Mixtral, other limits of gpt-oss than 7, other scalars of
-# Gemma than its heads' size, and Qwen2-MoE's layers without experts.
+# Gemma and MPT than their heads' size, Qwen2-MoE's layers without experts, and DeepSeek's two mscales.
 NAMES = ["qwen2_128", "mixtral_128", "gpt_oss_64", "gemma2_256", "qwen2_moe_gguf", "gemma3_gguf", "phi3_gguf",
          "glm4_odd", "olmo2_128", "smollm3_128", "glm4_moe_odd", "glm4_moe_128",
-         "deepseek_v2_gguf", "deepseek_v2_256", "deepseek_v3_256"]
+         "deepseek_v2_gguf", "deepseek_v2_256", "deepseek_v3_256", "mpt_gguf"]
 # As files from before llama.cpp kept latents: keys and values of all heads, and one tensor that makes both.
 WITHOUT_LATENTS = ["deepseek_v2_256"]
 
@@ -58,7 +58,8 @@ def main() -> None:
     for name in sys.argv[2:] or NAMES:
         directory = HERE / name
         hparams = ModelBase.load_hparams(directory, False)
-        model_class = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
+        architecture = get_model_architecture(hparams, ModelType.TEXT)
+        model_class = get_model_class(architecture.replace("Mpt", "MPT"))  # as MosaicML spells it
         if name in WITHOUT_LATENTS:
             model_class = without_latents(model_class)
         model_class.set_vocab = set_vocab
@@ -67,7 +68,8 @@ def main() -> None:
         tokenizer.write_text(json.dumps({"model": {"vocab": vocabulary}, "added_tokens": []}))
         with torch.inference_mode():
             model = model_class(directory, gguf.LlamaFileType.MOSTLY_BF16, HERE / f"{name}.gguf")
-            if model.block_count > hparams["num_hidden_layers"]:  # a layer that drafts, which transformers does not save
+            # A layer that drafts, which transformers does not save.
+            if model.block_count > hparams.get("num_hidden_layers", model.block_count):
                 model.gguf_writer.add_tensor(f"blk.{model.block_count - 1}.nextn.enorm.weight", np.ones(7, np.float32))
             model.write()
         tokenizer.unlink()

@@ -166,6 +166,9 @@ GGUF_MODELS = {
         routed_scaling_factor=1.7, topk_method="group_limited_greedy", n_group=3, topk_group=2,
         first_k_dense_replace=1, scoring_func="softmax",
         rope_parameters=rope(1000.0) | YARN | dict(mscale=0.707, mscale_all_dim=0.707))),
+    "mpt_gguf": ("Mpt", dict(
+        vocab_size=131, d_model=42, n_heads=6, n_layers=3, max_seq_len=512, layer_norm_epsilon=1e-5,
+        tie_word_embeddings=True, attn_config=dict(clip_qkv=1.5))),
 }
 
 # Stored as MXFP4, as gpt-oss is.
