@@ -37,7 +37,7 @@ struct ServeBenchFlags {
   std::string replay;
   double speed = 1;
   std::optional<int32_t> requests;
-  double duration = 0;
+  double duration = 0, ramp = 0;
   int32_t warmup = 0;
   WorkloadOptions workload;
   double timeout_seconds = 600, request_timeout = 0;
@@ -78,6 +78,10 @@ Status CheckNumbers(const ServeBenchFlags& f) {
   };
   if (f.requests && *f.requests < 1) return InvalidArgument("--requests must be at least 1");
   if (!in(f.duration, 0, kMaxSeconds)) return InvalidArgument("--duration must be in [0, 1000000]");
+  if (!in(f.ramp, 0, kMaxSeconds)) return InvalidArgument("--ramp must be in [0, 1000000]");
+  if (f.duration > 0 && f.ramp >= f.duration) {
+    return InvalidArgument("--ramp must be less than --duration");
+  }
   if (!in(f.warmup, 0, kMaxWarmup)) return InvalidArgument("--warmup must be in [0, 10000]");
   if (!in(f.burstiness, 0.01, 1000)) return InvalidArgument("--burstiness must be in [0.01, 1000]");
   if (!in(f.speed, 1e-3, 1e6)) return InvalidArgument("--speed must be in [0.001, 1000000]");
@@ -257,7 +261,9 @@ LoadDescription ServeBench::Describe(const LoadPattern& pattern) const {
           .think_seconds = flags_.workload.think_seconds,
           .shared_prefix = flags_.workload.shared_prefix,
           .prefix_groups = flags_.workload.prefix_groups,
-          .seed = flags_.workload.seed};
+          .seed = flags_.workload.seed,
+          .ramp_seconds = flags_.ramp,
+          .duration_seconds = flags_.duration};
 }
 
 Result<ServeBenchResult> ServeBench::RunOne(size_t index) {
@@ -279,7 +285,7 @@ Result<ServeBenchResult> ServeBench::RunOne(size_t index) {
     return !interrupt_.raised();
   };
   ASSIGN_OR_RETURN(const LoadTotals totals, RunServeLoad(load, observer));
-  return summary.Finish(static_cast<int32_t>(totals.cancelled), totals.cpu_seconds);
+  return summary.Finish(static_cast<int32_t>(totals.cancelled), totals.seconds, totals.cpu_seconds);
 }
 
 int ServeBench::Run() {
@@ -387,7 +393,10 @@ void AddLoadFlags(Flags& f, ServeBenchFlags& flags) {
   f.Add("--requests", flags.requests,
         "How many in each load (default 64; without a limit if --duration or --replay is given)");
   f.Add("--duration", flags.duration,
-        "Seconds after which a load begins no more requests; 0: no limit");
+        "Seconds after which a load begins no more requests, and until which rates are taken; 0: "
+        "no limit, and rates are over the time until the last success");
+  f.Add("--ramp", flags.ramp,
+        "Seconds at the beginning of each load, in which it fills up, that do not count");
   f.Add("--warmup", flags.warmup, "Requests before, one at a time, that do not count");
 }
 

@@ -62,12 +62,14 @@ class Generator {
       for (int32_t i = 0; i < load_.pattern.concurrency; ++i) BeginConversation(Now());
     } else {
       PlanArrival(0);
+      KeepOpen();
     }
     Tick();
     StopWhenDone();
     caller_.Run();
-    observer_.go_on({.seconds = Now(), .begun = begun_, .running = running_});
-    return {.cancelled = running_, .cpu_seconds = ThreadCpuSeconds() - cpu};
+    const double seconds = Now();
+    observer_.go_on({.seconds = seconds, .begun = begun_, .running = running_});
+    return {.cancelled = running_, .seconds = seconds, .cpu_seconds = ThreadCpuSeconds() - cpu};
   }
 
  private:
@@ -90,6 +92,7 @@ class Generator {
   void StopWhenDone();
   std::optional<PlannedConversation> NextConversation();
   void PlanArrival(double intended);
+  void KeepOpen();
   void BeginConversation(double intended);
   void Plan(std::shared_ptr<Session> session, double intended, bool is_arrival);
   Prepared Prepare(std::shared_ptr<Session> session, double intended);
@@ -140,6 +143,17 @@ void Generator::PlanArrival(double intended) {
   if (!plan) return;
   auto session = std::make_shared<Session>(Session{std::move(*plan), 0, {}});
   Plan(std::move(session), intended, /*is_arrival=*/true);
+}
+
+// That nobody arrives at the end of a duration is part of the load.
+void Generator::KeepOpen() {
+  if (load_.duration_seconds == 0 || load_.requests > 0 || load_.pattern.replayed != nullptr)
+    return;
+  ++planned_;
+  caller_.After(load_.duration_seconds, [this] {
+    --planned_;
+    StopWhenDone();
+  });
 }
 
 // Closed loop.

@@ -51,6 +51,7 @@ struct LoadObserver {
 
 struct LoadTotals {
   int64_t cancelled = 0;   // requests that ran when the load was ended
+  double seconds = 0;      // all that it took
   double cpu_seconds = 0;  // of this thread
 };
 

@@ -285,6 +285,17 @@ TEST(ServeLoad, CountsWaitingFromTheIntendedTimeThoughOneRequestAtATimeIsServed)
   EXPECT_GT(longest, 20 * 0.02 - last - 1e-3);  // whoever came last waited for the others
 }
 
+TEST(ServeLoad, LastsForItsDurationThoughNobodyComesAtTheEnd) {
+  FakeServer server(
+      [](int fd, const std::string&) { Write(fd, kHead + Token("a") + kDone + kTail); });
+  ServeLoad load = Closed(server, 0, 0);
+  load.pattern = {.concurrency = 0, .rate = 0.001, .burstiness = 1, .replayed = nullptr};
+  load.duration_seconds = 0.3;
+  const Outcome outcome = RunLoad(load);
+  EXPECT_EQ(outcome.records.size(), 1u);
+  EXPECT_GE(outcome.totals.seconds, 0.3);
+}
+
 TEST(ServeLoad, TurnsCarryTheWholeConversation) {
   FakeServer server([](int fd, const std::string&) {
     Write(fd, kHead + Token("well") + Token(" said") + kStop + kDone + kTail);

@@ -97,10 +97,34 @@ Summary::Summary(LoadDescription load, Slo slo) {
   result_.slo = slo;
 }
 
+// The server's usage says how many tokens there were, the events with text when they came.
+void Summary::AddToRates(const RequestRecord& record) {
+  ServeBenchResult& r = result_;
+  const auto in_window = [&load = r.load](double at) {
+    return at >= load.ramp_seconds && (load.duration_seconds == 0 || at < load.duration_seconds);
+  };
+  const std::vector<double> at_end = {record.end};
+  const std::vector<double>& came = record.text_at.empty() ? at_end : record.text_at;
+  const auto part = static_cast<double>(std::count_if(came.begin(), came.end(), in_window)) /
+                    static_cast<double>(came.size());
+  r.output_tok_s += static_cast<double>(record.output_tokens()) * part;
+  if (record.usage && in_window(came.front())) {
+    r.total_tok_s += static_cast<double>(record.usage->prompt_tokens);
+  }
+  if (in_window(record.end)) {
+    ++r.requests_s;
+    if (Meets(r.slo, record)) ++r.goodput_s;
+  }
+  last_success_ = std::max(last_success_, record.end);
+}
+
 void Summary::Add(const RequestRecord& record) {
   ServeBenchResult& r = result_;
+  if (record.ok()) {
+    AddToRates(record);
+    if (record.intended < r.load.ramp_seconds) return;
+  }
   ++r.requests;
-  r.seconds = std::max(r.seconds, record.end);
   late_.push_back((record.sent - record.intended) * 1e3);
   if (!record.ok()) {
     ++r.errors;
@@ -124,16 +148,18 @@ void Summary::Add(const RequestRecord& record) {
   }
 }
 
-ServeBenchResult Summary::Finish(int32_t cancelled, double cpu_seconds) {
+ServeBenchResult Summary::Finish(int32_t cancelled, double seconds, double cpu_seconds) {
   ServeBenchResult& r = result_;
   r.cancelled = cancelled;
-  if (r.seconds > 0) {
-    r.output_tok_s = static_cast<double>(r.output_tokens) / r.seconds;
-    r.total_tok_s = static_cast<double>(r.prompt_tokens + r.output_tokens) / r.seconds;
-    r.requests_s = static_cast<double>(r.requests - r.errors) / r.seconds;
-    r.goodput_s = static_cast<double>(r.good) / r.seconds;
-    r.client_cpu = cpu_seconds / r.seconds;
+  r.seconds = seconds;
+  const double end =
+      r.load.duration_seconds > 0 ? std::min(r.load.duration_seconds, seconds) : last_success_;
+  r.window_seconds = std::max(0.0, end - r.load.ramp_seconds);
+  r.total_tok_s += r.output_tok_s;
+  for (double* rate : {&r.output_tok_s, &r.total_tok_s, &r.requests_s, &r.goodput_s}) {
+    *rate = r.window_seconds > 0 ? *rate / r.window_seconds : 0;
   }
+  if (seconds > 0) r.client_cpu = cpu_seconds / seconds;
   r.ttft_ms = SpreadOf(std::move(ttft_));
   r.tpot_ms = SpreadOf(std::move(tpot_));
   r.itl_ms = SpreadOf(std::move(itl_));
@@ -158,6 +184,8 @@ std::string ServeBenchJson(const ServeBenchResult& r) {
                {"shared_prefix", l.shared_prefix},
                {"prefix_groups", l.prefix_groups},
                {"seed", l.seed},
+               {"ramp_seconds", l.ramp_seconds},
+               {"duration_seconds", l.duration_seconds},
                {"replayed", l.replayed},
                {"requests", r.requests},
                {"errors", r.errors},
@@ -165,6 +193,7 @@ std::string ServeBenchJson(const ServeBenchResult& r) {
                {"first_error", r.first_error},
                {"cancelled", r.cancelled},
                {"seconds", r.seconds},
+               {"window_seconds", r.window_seconds},
                {"prompt_tokens", r.prompt_tokens},
                {"cached_tokens", r.cached_tokens},
                {"output_tokens", r.output_tokens},
@@ -193,8 +222,9 @@ std::string ServeBenchText(const ServeBenchResult& r) {
   if (r.cancelled > 0) text += fmt::format("  interrupted with {} running\n", r.cancelled);
   text += fmt::format("  tokens       {} in, {} of them cached, {} out\n", r.prompt_tokens,
                       r.cached_tokens, r.output_tokens);
-  text += fmt::format("  throughput   {:.1f} tok/s out, {:.1f} tok/s in all, {:.2f} requests/s\n",
-                      r.output_tok_s, r.total_tok_s, r.requests_s);
+  text += fmt::format(
+      "  throughput   {:.1f} tok/s out, {:.1f} tok/s in all, {:.2f} requests/s, over {:.2f} s\n",
+      r.output_tok_s, r.total_tok_s, r.requests_s, r.window_seconds);
   const auto line = [&text](const char* name, const Spread& s) {
     text += fmt::format("  {:<12} p50 {:.1f}  p90 {:.1f}  p99 {:.1f}  max {:.1f} ms\n", name, s.p50,
                         s.p90, s.p99, s.max);

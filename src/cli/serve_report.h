@@ -43,8 +43,12 @@ struct LoadDescription {
   int32_t shared_prefix = 0;
   int32_t prefix_groups = 1;
   int32_t seed = 0;
+  // The window: rates are of what happened from `ramp_seconds` until `duration_seconds`, or, where
+  // that is 0, until the last success.
+  double ramp_seconds = 0, duration_seconds = 0;
 };
 
+// Requests that were to begin before the window count nowhere but in its rates, unless they failed.
 struct ServeBenchResult {
   LoadDescription load;
   int32_t requests = 0;  // that ended, whether well or not
@@ -53,21 +57,24 @@ struct ServeBenchResult {
   std::string first_error;
   int32_t cancelled = 0;  // still running when the user interrupted; counted nowhere else
   double seconds = 0;     // from the beginning until the last request's end
+  double window_seconds = 0;
   // Of requests that succeeded, as the server's usage counts.
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t output_tokens = 0;
   int32_t without_usage = 0;  // answers that had none: their events with text count as tokens
+  // In the window, of requests that succeeded: tokens that came, prompts whose answer began, and
+  // requests that ended.
   double output_tok_s = 0;
   double total_tok_s = 0;  // prompt and output
-  double requests_s = 0;   // that succeeded
-  Spread ttft_ms;          // from the intended time to the first text
-  Spread tpot_ms;          // a request's mean time per token after the first
-  Spread itl_ms;           // between events with text, of all requests together
-  Spread e2e_ms;           // from the intended time to the end
+  double requests_s = 0;
+  Spread ttft_ms;  // from the intended time to the first text
+  Spread tpot_ms;  // a request's mean time per token after the first
+  Spread itl_ms;   // between events with text, of all requests together
+  Spread e2e_ms;   // from the intended time to the end
   Slo slo;
   int32_t good = 0;       // requests that met the SLO
-  double goodput_s = 0;   // of them per second
+  double goodput_s = 0;   // of requests_s, those that met it
   Spread late_ms;         // how long after the intended time this client began
   double client_cpu = 0;  // of one core, that this client's thread was busy
 };
@@ -78,15 +85,18 @@ class Summary {
   Summary(LoadDescription load, Slo slo);
 
   void Add(const RequestRecord& record);
-  // `cpu_seconds`: of this client's thread meanwhile.
-  ServeBenchResult Finish(int32_t cancelled, double cpu_seconds);
+  // After `seconds`. `cpu_seconds`: of this client's thread meanwhile.
+  ServeBenchResult Finish(int32_t cancelled, double seconds, double cpu_seconds);
 
   int32_t ended() const { return result_.requests; }
   int32_t errors() const { return result_.errors; }
   int64_t output_tokens() const { return result_.output_tokens; }
 
  private:
-  ServeBenchResult result_;
+  void AddToRates(const RequestRecord& record);
+
+  ServeBenchResult result_;  // until Finish, its rates are amounts
+  double last_success_ = 0;
   std::vector<double> ttft_, tpot_, itl_, e2e_, late_;  // ms
 };
 

@@ -98,20 +98,21 @@ TEST(Summary, AddsUpWhatCameBack) {
   failed.error_kind = "http_503";
   failed.error = "full";
   summary.Add(failed);
-  const ServeBenchResult r = summary.Finish(/*cancelled=*/1, /*cpu_seconds=*/2);
+  const ServeBenchResult r = summary.Finish(/*cancelled=*/1, /*seconds=*/4, /*cpu_seconds=*/2);
   EXPECT_EQ(r.requests, 3);
   EXPECT_EQ(r.errors, 1);
   EXPECT_EQ(r.errors_by_kind.at("http_503"), 1);
   EXPECT_EQ(r.first_error, "full");
   EXPECT_EQ(r.seconds, 4);
+  EXPECT_EQ(r.window_seconds, 2.25);  // the failure kept nobody from working after that
   EXPECT_EQ(r.prompt_tokens, 100);
   EXPECT_EQ(r.cached_tokens, 60);
   EXPECT_EQ(r.output_tokens, 6);
   EXPECT_EQ(r.without_usage, 1);
-  EXPECT_DOUBLE_EQ(r.output_tok_s, 1.5);
-  EXPECT_DOUBLE_EQ(r.total_tok_s, 26.5);
-  EXPECT_DOUBLE_EQ(r.requests_s, 0.5);
-  EXPECT_DOUBLE_EQ(r.goodput_s, 0.25);
+  EXPECT_DOUBLE_EQ(r.output_tok_s, 6 / 2.25);
+  EXPECT_DOUBLE_EQ(r.total_tok_s, 106 / 2.25);
+  EXPECT_DOUBLE_EQ(r.requests_s, 2 / 2.25);
+  EXPECT_DOUBLE_EQ(r.goodput_s, 1 / 2.25);
   EXPECT_DOUBLE_EQ(r.client_cpu, 0.5);
   EXPECT_EQ(r.itl_ms.count, 3);
   EXPECT_NEAR(r.itl_ms.max, 250, 1e-6);
@@ -125,8 +126,51 @@ TEST(Summary, AddsUpWhatCameBack) {
   EXPECT_NE(ServeBenchText(r).find("1 answers without usage"), std::string::npos);
 }
 
+TEST(Summary, RatesAreOfWhatHappenedInTheWindow) {
+  // A server that makes a token every 0.1 s and ends an answer of ten every second, for 100 s; who
+  // begins last is waited for until 130 s.
+  Summary summary({.ramp_seconds = 10, .duration_seconds = 60},
+                  {.ttft_ms = {}, .tpot_ms = {}, .e2e_ms = 1500});
+  int began_later = 0;
+  const auto answer = [&](double begin, double first, double step) {
+    RequestRecord record = Answered(begin, begin, {});
+    for (int i = 0; i < 10; ++i) record.text_at.push_back(first + step * i);
+    record.end = record.text_at.back();
+    record.usage = StreamedChunk::Usage{.prompt_tokens = 7, .completion_tokens = 10};
+    summary.Add(record);
+    began_later += begin >= 10 ? 1 : 0;
+  };
+  for (int i = 0; i < 100; ++i) answer(i + 0.05, i + 0.05, 0.1);
+  answer(59, 121, 1);  // the straggler
+  RequestRecord failed;
+  failed.intended = failed.sent = 1;
+  failed.end = 59;
+  failed.error_kind = "timeout";
+  summary.Add(failed);
+  const ServeBenchResult r = summary.Finish(/*cancelled=*/0, /*seconds=*/130, /*cpu_seconds=*/13);
+  EXPECT_EQ(r.seconds, 130);
+  EXPECT_EQ(r.window_seconds, 50);
+  EXPECT_NEAR(r.output_tok_s, 10, 1e-9);
+  EXPECT_NEAR(r.total_tok_s, 17, 1e-9);
+  EXPECT_NEAR(r.requests_s, 1, 1e-9);
+  EXPECT_NEAR(r.goodput_s, 1, 1e-9);
+  EXPECT_NEAR(r.client_cpu, 0.1, 1e-9);
+  EXPECT_EQ(r.errors, 1);  // also in the beginning
+  EXPECT_EQ(r.requests, began_later + 1);
+  EXPECT_EQ(r.good, began_later - 1);
+  EXPECT_EQ(r.e2e_ms.count, began_later);
+  EXPECT_NEAR(r.e2e_ms.max, 71'000, 1e-6);  // what it took is not cut off
+  EXPECT_EQ(r.output_tokens, began_later * 10);
+}
+
+TEST(Summary, OfALoadThatWasInterruptedEndsThen) {
+  Summary summary({.duration_seconds = 60}, {});
+  summary.Add(Answered(0, 0, {1, 2}));
+  EXPECT_DOUBLE_EQ(summary.Finish(0, 4, 0).output_tok_s, 0.5);
+}
+
 TEST(Summary, OfNothingIsZeros) {
-  const ServeBenchResult r = Summary({}, {}).Finish(0, 0);
+  const ServeBenchResult r = Summary({}, {}).Finish(0, 0, 0);
   EXPECT_EQ(r.requests_s, 0);
   EXPECT_EQ(r.ttft_ms.p99, 0);
   EXPECT_EQ(nlohmann::json::parse(ServeBenchJson(r))["goodput_s"], nullptr);
@@ -207,7 +251,7 @@ TEST(ServeBenchPlot, HasAMarkPerLoadAndPercentile) {
     Summary summary({.url = "http://h:1", .model = "m", .rate = rate, .turns = "1"},
                     {.ttft_ms = 600, .tpot_ms = {}, .e2e_ms = {}});
     summary.Add(Answered(0, 0, {0.5 * rate, 0.6 * rate}));
-    results.push_back(summary.Finish(0, 0));
+    results.push_back(summary.Finish(0, 1, 0));
   }
   const std::string svg = ServeBenchPlot(results);
   EXPECT_TRUE(IsBalanced(svg));

@@ -20,8 +20,9 @@ from support import tokamak
 
 FIELDS = {
     'url', 'endpoint', 'model', 'server', 'concurrency', 'rate', 'burstiness', 'input', 'output',
-    'turns', 'think_seconds', 'shared_prefix', 'prefix_groups', 'seed', 'replayed', 'requests',
-    'errors', 'errors_by_kind', 'first_error', 'cancelled', 'seconds', 'prompt_tokens',
+    'turns', 'think_seconds', 'shared_prefix', 'prefix_groups', 'seed', 'ramp_seconds',
+    'duration_seconds', 'replayed', 'requests',
+    'errors', 'errors_by_kind', 'first_error', 'cancelled', 'seconds', 'window_seconds', 'prompt_tokens',
     'cached_tokens', 'output_tokens', 'without_usage', 'output_tok_s', 'total_tok_s', 'requests_s',
     'ttft_ms', 'tpot_ms', 'itl_ms', 'e2e_ms', 'slo', 'good', 'goodput_s', 'late_ms', 'client_cpu'}
 SVG = '{http://www.w3.org/2000/svg}'
@@ -110,10 +111,11 @@ class BenchServe(unittest.TestCase):
         self.assertGreater(result['cached_tokens'], 2 * (30 + 60 + 90))  # what turns 2 to 4 repeat
 
     def test_duration(self):
-        result = self.measure('--concurrency', '2', '--duration', '0.5', '--input', '3', '--output',
-                              '2')
+        result = self.measure('--concurrency', '2', '--duration', '0.5', '--ramp', '0.1', '--input',
+                              '3', '--output', '2')
         self.assertEqual(result['errors'], 0)
         self.assertGreater(result['requests'], 0)
+        self.assertAlmostEqual(result['window_seconds'], 0.4)
 
     def test_progress_is_whole_lines_where_no_terminal_is(self):
         done = measure(self.server.url, '--concurrency', '1', '--requests', '2', '--input', '3',
@@ -151,6 +153,7 @@ class BenchServe(unittest.TestCase):
                      ['--rate', '1', '--slo', 'ttft'], ['--rate', '1', '--body', '[1]'],
                      ['--rate', '1', '--burstiness', '0'], ['--rate', '1', '--turns', '0'],
                      ['--rate', '1', '--replay', '/x'], ['--rate', '1', '--duration', '-1'],
+                     ['--rate', '1', '--duration', '2', '--ramp', '2'],
                      ['--rate', '1', '--api-key-env', 'TOKAMAK_NO_SUCH_VARIABLE']):
             done = self.measure(*args, check=False)
             self.assertEqual(done.returncode, 2, args)
