@@ -51,7 +51,7 @@ struct ServeBenchFlags {
 struct Plan {
   ServeLoad base;
   std::vector<LoadPattern> patterns;
-  std::vector<ReplayedRequest> replayed;
+  std::vector<std::vector<ReplayedRequest>> replayed;  // one for each pattern, or none
 };
 
 using FilePointer = std::unique_ptr<FILE, int (*)(FILE*)>;
@@ -119,11 +119,14 @@ Result<Plan> Check(const ServeBenchFlags& flags) {
   }
   if (!flags.replay.empty()) {
     ASSIGN_OR_RETURN(const std::string text, ReadText(flags.replay));
-    Result<std::vector<ReplayedRequest>> replayed = ParseReplay(text);
+    auto replayed = ParseReplay(text);
     if (!replayed.ok()) return replayed.status().WithContext("--replay " + flags.replay);
     plan.replayed = *std::move(replayed);
-    for (ReplayedRequest& request : plan.replayed) request.time /= flags.speed;
-    plan.patterns.push_back({});
+    for (std::vector<ReplayedRequest>& load : plan.replayed) {
+      for (ReplayedRequest& request : load) request.time /= flags.speed;
+      const auto gaps = static_cast<double>(load.size() - 1);
+      plan.patterns.push_back({.rate = gaps > 0 ? gaps / std::max(load.back().time, 1e-6) : 0});
+    }
   }
   ServeLoad& base = plan.base;
   ASSIGN_OR_RETURN(base.url, ParseUrl(flags.url));
@@ -269,7 +272,7 @@ LoadDescription ServeBench::Describe(const LoadPattern& pattern) const {
 Result<ServeBenchResult> ServeBench::RunOne(size_t index) {
   ServeLoad load = plan_.base;
   load.pattern = plan_.patterns[index];
-  if (!plan_.replayed.empty()) load.pattern.replayed = &plan_.replayed;
+  if (!plan_.replayed.empty()) load.pattern.replayed = &plan_.replayed[index];
   load.run = index;
   Summary summary(Describe(load.pattern), flags_.slo);
   LoadObserver observer;
@@ -387,7 +390,7 @@ void AddLoadFlags(Flags& f, ServeBenchFlags& flags) {
       [&](const std::string& text) { return ParseConcurrency(text, &flags.concurrency); },
       "Conversations at a time: one begins when another ends; several: as for --rate");
   f.Add("--replay", flags.replay,
-        "A trace of arrivals and lengths: JSON lines with time, input and output, as --trace "
+        "A trace of arrivals and lengths: JSON lines with time, input, output and load, as --trace "
         "writes them, or timestamp, input_length and output_length");
   f.Add("--speed", flags.speed, "Of --replay: so many times faster than it was");
   f.Add("--requests", flags.requests,

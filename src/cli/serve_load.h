@@ -17,7 +17,7 @@ namespace tokamak::cli {
 // How requests come: one of the three.
 struct LoadPattern {
   int32_t concurrency = 0;  // conversations at a time: one begins when another ends
-  double rate = 0;          // conversations per second, however many run
+  double rate = 0;          // conversations per second, however many run; of a replay, on average
   double burstiness = 1;    // of the rate: Arrivals
   const std::vector<ReplayedRequest>* replayed = nullptr;  // when each comes, and how long it is
 };

@@ -10,9 +10,7 @@ namespace tokamak::cli {
 namespace {
 
 double LoadOf(const ServeBenchResult& result) {
-  if (result.load.concurrency > 0) return result.load.concurrency;
-  // A replay has the rate that its trace has.
-  return result.load.rate > 0 ? result.load.rate : result.requests / std::max(result.seconds, 1e-9);
+  return result.load.concurrency > 0 ? result.load.concurrency : result.load.rate;
 }
 
 PlotPanel Latency(const std::string& title, const std::vector<ServeBenchResult>& results,

@@ -37,7 +37,7 @@ std::string Dump(const Json& json) {
 }
 
 std::string LoadName(const LoadDescription& load) {
-  if (!load.replayed.empty()) return "replay of " + load.replayed;
+  if (!load.replayed.empty()) return fmt::format("replay, {:.3g}/s", load.rate);
   return load.concurrency > 0 ? fmt::format("concurrency {}", load.concurrency)
                               : fmt::format("rate {:g}/s", load.rate);
 }

@@ -183,8 +183,8 @@ TEST(TraceLine, HoldsWhatReplayReads) {
   const std::string line = TraceLine(record, 0);
   const auto replayed = ParseReplay(line);
   ASSERT_TRUE(replayed.ok());
-  EXPECT_EQ(replayed->front().input_words, 12);
-  EXPECT_EQ(replayed->front().output_tokens, 34);
+  EXPECT_EQ(replayed->front().front().input_words, 12);
+  EXPECT_EQ(replayed->front().front().output_tokens, 34);
   EXPECT_EQ(nlohmann::json::parse(line)["text_at_ms"], nlohmann::json::array({500.0}));
 }
 

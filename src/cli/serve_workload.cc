@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -63,7 +64,12 @@ std::optional<double> Member(const nlohmann::json& object, const char* name, dou
   return value >= low && value <= high ? std::optional(value) : std::nullopt;
 }
 
-std::optional<ReplayedRequest> ParseReplayLine(std::string_view line) {
+struct ReplayLine {
+  double load = 0;
+  ReplayedRequest request;
+};
+
+std::optional<ReplayLine> ParseReplayLine(std::string_view line) {
   const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return std::nullopt;
   const bool ours = json.contains("time");
@@ -71,9 +77,10 @@ std::optional<ReplayedRequest> ParseReplayLine(std::string_view line) {
   const auto input = Member(json, ours ? "input" : "input_length", 1, LengthDistribution::kMax);
   const auto output = Member(json, ours ? "output" : "output_length", 1, LengthDistribution::kMax);
   if (!time || !input || !output) return std::nullopt;
-  return ReplayedRequest{.time = ours ? *time : *time / 1e3,
-                         .input_words = static_cast<int32_t>(*input),
-                         .output_tokens = static_cast<int32_t>(*output)};
+  return ReplayLine{.load = Member(json, "load", 0, 1e15).value_or(0),
+                    .request = {.time = ours ? *time : *time / 1e3,
+                                .input_words = static_cast<int32_t>(*input),
+                                .output_tokens = static_cast<int32_t>(*output)}};
 }
 
 }  // namespace
@@ -223,27 +230,31 @@ std::string RandomWords(int32_t count, Random& random) {
   return text;
 }
 
-Result<std::vector<ReplayedRequest>> ParseReplay(std::string_view text) {
-  std::vector<ReplayedRequest> requests;
+Result<std::vector<std::vector<ReplayedRequest>>> ParseReplay(std::string_view text) {
+  std::map<double, std::vector<ReplayedRequest>> loads;
   size_t number = 0;
   for (std::string_view line : Split(text, '\n')) {
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    const std::optional<ReplayedRequest> request = ParseReplayLine(line);
-    if (!request) {
+    const std::optional<ReplayLine> parsed = ParseReplayLine(line);
+    if (!parsed) {
       return InvalidArgument(
           "line {}: no object with \"time\" in seconds, \"input\" and \"output\" in tokens (or "
           "\"timestamp\" in milliseconds, \"input_length\" and \"output_length\")",
           number);
     }
-    requests.push_back(*request);
+    loads[parsed->load].push_back(parsed->request);
   }
-  if (requests.empty()) return InvalidArgument("there is no request in it");
-  std::stable_sort(requests.begin(), requests.end(),
-                   [](const auto& a, const auto& b) { return a.time < b.time; });
-  const double first = requests.front().time;
-  for (ReplayedRequest& request : requests) request.time -= first;
-  return requests;
+  if (loads.empty()) return InvalidArgument("there is no request in it");
+  std::vector<std::vector<ReplayedRequest>> lists;
+  for (auto& [load, requests] : loads) {
+    std::stable_sort(requests.begin(), requests.end(),
+                     [](const auto& a, const auto& b) { return a.time < b.time; });
+    const double first = requests.front().time;
+    for (ReplayedRequest& request : requests) request.time -= first;
+    lists.push_back(std::move(requests));
+  }
+  return lists;
 }
 
 }  // namespace tokamak::cli

@@ -119,8 +119,9 @@ std::string RandomWords(int32_t count, Random& random);
 
 // The requests of a trace, a JSON object per line: "time" (seconds), "input" and "output" (tokens),
 // as --trace writes them; or "timestamp" (milliseconds), "input_length" and "output_length", as
-// public traces of servers have them. Other members are ignored. In the order of their times, of
-// which the first becomes 0. kInvalidArgument names the line at fault.
-Result<std::vector<ReplayedRequest>> ParseReplay(std::string_view text);
+// public traces of servers have them. Other members are ignored, but for "load": a list for each
+// value of it (0 where absent), ascending. Each in the order of its times, of which the first
+// becomes 0. kInvalidArgument names the line at fault.
+Result<std::vector<std::vector<ReplayedRequest>>> ParseReplay(std::string_view text);
 
 }  // namespace tokamak::cli

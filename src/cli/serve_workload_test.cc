@@ -190,16 +190,30 @@ TEST(ParseReplay, TakesOurTracesAndPublicOnes) {
       "{\"time\": 3.5, \"input\": 10, \"output\": 20, \"late_ms\": 0}\n\n"
       "{\"time\": 1.5, \"input\": 5, \"output\": 6}\n");
   ASSERT_TRUE(ours.ok());
-  ASSERT_EQ(ours->size(), 2u);
-  EXPECT_EQ((*ours)[0].time, 0);
-  EXPECT_EQ((*ours)[0].input_words, 5);
-  EXPECT_EQ((*ours)[1].time, 2);
-  EXPECT_EQ((*ours)[1].output_tokens, 20);
+  ASSERT_EQ(ours->size(), 1u);
+  const std::vector<ReplayedRequest>& load = ours->front();
+  ASSERT_EQ(load.size(), 2u);
+  EXPECT_EQ(load[0].time, 0);
+  EXPECT_EQ(load[0].input_words, 5);
+  EXPECT_EQ(load[1].time, 2);
+  EXPECT_EQ(load[1].output_tokens, 20);
   const auto other = ParseReplay(
       "{\"timestamp\": 500, \"input_length\": 7, \"output_length\": 8, \"hash_ids\": [1]}\n"
       "{\"timestamp\": 1500, \"input_length\": 7, \"output_length\": 8}");
   ASSERT_TRUE(other.ok());
-  EXPECT_EQ((*other)[1].time, 1);
+  EXPECT_EQ(other->front()[1].time, 1);
+}
+
+TEST(ParseReplay, KeepsTheLoadsOfATraceApart) {
+  const auto loads = ParseReplay(
+      "{\"load\": 10, \"time\": 0, \"input\": 3, \"output\": 1}\n"
+      "{\"load\": 2, \"time\": 1, \"input\": 1, \"output\": 1}\n"
+      "{\"load\": 2, \"time\": 5, \"input\": 2, \"output\": 1}\n");
+  ASSERT_TRUE(loads.ok());
+  ASSERT_EQ(loads->size(), 2u);
+  ASSERT_EQ((*loads)[0].size(), 2u);
+  EXPECT_EQ((*loads)[0][1].time, 4);
+  EXPECT_EQ((*loads)[1][0].input_words, 3);
 }
 
 TEST(ParseReplay, NamesTheLineThatIsWrong) {

@@ -12,6 +12,7 @@ import struct
 import subprocess
 import tempfile
 import threading
+import time
 import unittest
 from xml.etree import ElementTree
 
@@ -98,11 +99,11 @@ class BenchServe(unittest.TestCase):
                 self.assertGreaterEqual(line['late_ms'], 0)
                 self.assertLessEqual(line['ttft_ms'], line['e2e_ms'])
             # What was written is what can be replayed.
-            second = [json.dumps(line) for line in lines if line['load'] == 1]
-            trace.write_text('\n'.join(second))
-            replayed = self.measure('--replay', str(trace), '--speed', '2')
-            self.assertEqual((replayed['requests'], replayed['errors']), (4, 0))
-            self.assertEqual(replayed['output_tokens'], 12)
+            replayed = measure(self.server.url, '--replay', str(trace), '--speed', '2')
+            for result in replayed:
+                self.assertEqual((result['requests'], result['errors']), (4, 0))
+                self.assertEqual(result['output_tokens'], 12)
+            self.assertGreater(replayed[1]['rate'], replayed[0]['rate'])
 
     def test_conversations_find_their_history_cached(self):
         result = self.measure('--concurrency', '2', '--requests', '8', '--turns', '4', '--input',
@@ -280,6 +281,16 @@ class Odd(http.server.BaseHTTPRequestHandler):
         self.begin()
         self.wfile.write(b'data: <html>\n\n')
 
+    def slow(self):
+        with self.server.lock:
+            self.server.ended_before.append(self.server.ended)
+        self.begin()
+        self.text('a')
+        time.sleep(0.2)
+        with self.server.lock:
+            self.server.ended += 1
+        self.text('', 'stop')
+
     def handle_one_request(self):
         try:
             super().handle_one_request()
@@ -291,17 +302,30 @@ class OtherServers(unittest.TestCase):
     def measure(self, behavior, *args):
         server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Odd)
         server.behavior, server.closing = behavior, threading.Event()
+        server.lock, server.ended, server.ended_before = threading.Lock(), 0, []
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            done = measure(f'http://127.0.0.1:{server.server_port}', '--concurrency', '2',
-                           '--requests', '4', '--input', '3', '--output', '3', *args, check=False)
+            load = [] if '--replay' in args or '--rate' in args else ['--concurrency', '2']
+            done = measure(f'http://127.0.0.1:{server.server_port}', *load, '--requests', '4',
+                           '--input', '3', '--output', '3', *args, check=False)
         finally:
             server.closing.set()
             server.shutdown()
             thread.join()
             server.server_close()
-        return json.loads(done.stdout), done
+        self.ended_before = server.ended_before
+        return json.loads(done.stdout.splitlines()[0]), done
+
+    def test_a_load_begins_when_the_one_before_has_ended(self):
+        with tempfile.TemporaryDirectory() as folder:
+            trace = folder + '/trace'
+            for args in (('--rate', '100,200', '--trace', trace), ('--replay', trace)):
+                _, done = self.measure('slow', *args)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(len(done.stdout.splitlines()), 2)
+                self.assertEqual(len(self.ended_before), 8)
+                self.assertGreaterEqual(min(self.ended_before[4:]), 4)
 
     def test_answers(self):
         for behavior, tokens, without in (('without_usage_and_done', 3, 4),
