@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -69,7 +70,13 @@ Result<std::string> ReadKey(const ServeBenchFlags& flags) {
   }
   if (flags.api_key_file.empty()) return std::string();
   ASSIGN_OR_RETURN(const std::string text, ReadText(flags.api_key_file));
-  return text.substr(0, text.find_first_of("\r\n"));
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {  // as serve reads it
+    const size_t begin = line.find_first_not_of(" \t\r");
+    if (begin == std::string::npos || line[begin] == '#') continue;
+    return line.substr(begin, line.find_last_not_of(" \t\r") - begin + 1);
+  }
+  return InvalidArgument("--api-key-file {}: holds no key", flags.api_key_file);
 }
 
 Status CheckNumbers(const ServeBenchFlags& f) {
@@ -434,7 +441,8 @@ void AddBenchServeCommand(CommandLine& line) {
   f.Add("--endpoint", flags->endpoint, "chat or completions");
   f.Add("--model", flags->model,
         "Named in the requests; left out: the first one that the server lists");
-  f.Add("--api-key-file", flags->api_key_file, "Its first line goes along as the key");
+  f.Add("--api-key-file", flags->api_key_file,
+        "Its first key goes along: a key per line, as serve takes it");
   f.Add("--api-key-env", flags->api_key_env, "The environment variable that has the key");
   f.AddParsed(
       "--body", "JSON",

@@ -162,7 +162,7 @@ class BenchServe(unittest.TestCase):
     def test_sends_the_key(self):
         with tempfile.TemporaryDirectory() as folder:
             key = pathlib.Path(folder) / 'key'
-            key.write_text('0123456789abcdef0123456789abcdef\n')
+            key.write_text('# comment\n\n 0123456789abcdef0123456789abcdef \r\nanother\n')
             key.chmod(0o600)
             args = ('--concurrency', '1', '--requests', '1', '--input', '3', '--output', '1')
             with support.Server('--api-key-file', str(key)) as server:
