@@ -1,9 +1,11 @@
 // tokamak bench serve: a load generator for any OpenAI-compatible server.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -56,6 +58,46 @@ struct Plan {
 };
 
 using FilePointer = std::unique_ptr<FILE, int (*)(FILE*)>;
+
+Result<FilePointer> OpenFile(const std::string& path) {
+  FilePointer file(std::fopen(path.c_str(), "w"), &std::fclose);
+  if (file == nullptr) return NotFound("{}: cannot be written", path);
+  return file;
+}
+
+Status CloseFile(FilePointer file, const std::string& path) {
+  const bool failed = std::ferror(file.get()) != 0;
+  if (std::fclose(file.release()) == 0 && !failed) return Status();
+  return DataLoss("{}: could not be written; is the disk full?", path);
+}
+
+// A file that is there whole or not at all: written beside its place, then moved there. What is
+// there and no file, such as /dev/stdout, is written as it is.
+class WholeFile {
+ public:
+  ~WholeFile() {
+    if (file_ && part_ != path_) ::unlink(part_.c_str());
+  }
+
+  Status Open(const std::string& path) {
+    struct stat found = {};
+    const bool special = ::lstat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode);
+    path_ = path;
+    part_ = special ? path : path + ".part";
+    ASSIGN_OR_RETURN(file_, OpenFile(part_));
+    return Status();
+  }
+  Status Write(const std::string& text) {
+    std::fputs(text.c_str(), file_.get());
+    RETURN_IF_ERROR(CloseFile(std::move(file_), part_));
+    if (part_ == path_ || std::rename(part_.c_str(), path_.c_str()) == 0) return Status();
+    return NotFound("{}: cannot be moved to {}", part_, path_);
+  }
+
+ private:
+  std::string path_, part_;
+  FilePointer file_{nullptr, &std::fclose};
+};
 
 Result<std::string> ReadKey(const ServeBenchFlags& flags) {
   if (!flags.api_key_file.empty() && !flags.api_key_env.empty()) {
@@ -114,6 +156,10 @@ Result<Plan> Check(const ServeBenchFlags& flags) {
   Plan plan;
   const int kinds = !flags.concurrency.empty() + !flags.rates.empty() + !flags.replay.empty();
   if (kinds != 1) return InvalidArgument("name one of --rate, --concurrency and --replay");
+  const std::string kind = std::filesystem::path(flags.plot).extension();
+  if (!kind.empty() && kind != ".svg") {
+    return InvalidArgument("--plot draws SVG, not {}: name a file that ends in .svg", kind);
+  }
   RETURN_IF_ERROR(CheckNumbers(flags));
   if (flags.endpoint != "chat" && flags.endpoint != "completions") {
     return InvalidArgument("--endpoint must be chat or completions, got \"{}\"", flags.endpoint);
@@ -195,36 +241,30 @@ class ServeBench {
   LoadDescription Describe(const LoadPattern& pattern) const;
   Status OpenFiles();
   Status CloseFiles();
+  int Verdict() const;
 
   const ServeBenchFlags& flags_;
   Plan plan_;
   InterruptFlag interrupt_;
   std::string owned_by_;
   FilePointer trace_{nullptr, &std::fclose};
-  FilePointer plot_{nullptr, &std::fclose};
+  WholeFile plot_;
   std::vector<ServeBenchResult> results_;
 };
 
 // Before any load: a measurement is not to be lost for a folder that is not there.
 Status ServeBench::OpenFiles() {
-  for (auto& [path, file] : {std::pair(&flags_.trace, &trace_), std::pair(&flags_.plot, &plot_)}) {
-    if (path->empty()) continue;
-    file->reset(std::fopen(path->c_str(), "w"));
-    if (*file == nullptr) return NotFound("{}: cannot be written", *path);
+  if (!flags_.trace.empty()) {
+    ASSIGN_OR_RETURN(trace_, OpenFile(flags_.trace));
   }
-  return Status();
+  return flags_.plot.empty() ? Status() : plot_.Open(flags_.plot);
 }
 
 Status ServeBench::CloseFiles() {
-  if (plot_) std::fputs(ServeBenchPlot(results_).c_str(), plot_.get());
-  for (auto& [path, file] : {std::pair(&flags_.trace, &trace_), std::pair(&flags_.plot, &plot_)}) {
-    if (!*file) continue;
-    const bool failed = std::ferror(file->get()) != 0;
-    if (std::fclose(file->release()) != 0 || failed) {
-      return DataLoss("{}: could not be written; is the disk full?", *path);
-    }
+  if (!flags_.plot.empty() && !results_.empty()) {
+    RETURN_IF_ERROR(plot_.Write(ServeBenchPlot(results_)));
   }
-  return Status();
+  return trace_ ? CloseFile(std::move(trace_), flags_.trace) : Status();
 }
 
 // Errors are left to the requests themselves, which meet the same ones.
@@ -305,7 +345,8 @@ int ServeBench::Run() {
   if (!status.ok()) return Fail(status);
   for (size_t i = 0; i < plan_.patterns.size() && !interrupt_.raised(); ++i) {
     Result<ServeBenchResult> result = RunOne(i);
-    if (!result.ok()) return Fail(result.status());
+    status = result.status();
+    if (!status.ok()) break;
     std::fputs(ClientWarning(*result).c_str(), stderr);
     std::printf("%s%s",
                 flags_.json ? ServeBenchJson(*result).c_str() : ServeBenchText(*result).c_str(),
@@ -317,9 +358,12 @@ int ServeBench::Run() {
     std::printf("\n%s", ServeBenchTable(results_).c_str());
     std::fflush(stdout);
   }
-  status = CloseFiles();
-  if (!status.ok()) return Fail(status);
-  if (interrupt_.raised()) return kInterrupted;
+  const Status closed = CloseFiles();
+  if (!status.ok() || !closed.ok()) return Fail(status.ok() ? closed : status);
+  return interrupt_.raised() ? kInterrupted : Verdict();
+}
+
+int ServeBench::Verdict() const {
   int32_t errors = 0, requests = 0;
   std::string first;
   for (const ServeBenchResult& result : results_) {

@@ -155,6 +155,7 @@ class BenchServe(unittest.TestCase):
                      ['--rate', '1', '--burstiness', '0'], ['--rate', '1', '--turns', '0'],
                      ['--rate', '1', '--replay', '/x'], ['--rate', '1', '--duration', '-1'],
                      ['--rate', '1', '--duration', '2', '--ramp', '2'],
+                     ['--rate', '1', '--plot', 'a.png'],
                      ['--rate', '1', '--api-key-env', 'TOKAMAK_NO_SUCH_VARIABLE']):
             done = self.measure(*args, check=False)
             self.assertEqual(done.returncode, 2, args)
@@ -355,6 +356,20 @@ class OtherServers(unittest.TestCase):
         done = measure('http://127.0.0.1:1', '--concurrency', '1', '--warmup', '1', check=False)
         self.assertEqual((done.returncode, done.stdout), (1, ''))
         self.assertIn('warm-up', done.stderr)
+
+    def test_a_plot_stays_as_it_was_when_no_load_begins(self):
+        with tempfile.TemporaryDirectory() as folder:
+            plot = pathlib.Path(folder) / 'a.svg'
+            plot.write_text('old')
+            for url, *args in (('http://there-is-no-such-host.invalid:1',),
+                               ('http://127.0.0.1:1', '--warmup', '1')):
+                done = measure(url, '--concurrency', '1', '--plot', str(plot), *args, check=False)
+                self.assertEqual((done.returncode, done.stdout), (1, ''))
+                self.assertEqual(plot.read_text(), 'old')
+                self.assertEqual(list(pathlib.Path(folder).iterdir()), [plot])
+            plot.unlink()
+            done = measure(url, '--concurrency', '1', '--plot', '/dev/stdout', *args, check=False)
+            self.assertEqual((done.returncode, done.stdout), (1, ''))
 
     def test_a_plot_that_cannot_be_written_is_found_first(self):
         done = measure('http://127.0.0.1:1', '--concurrency', '1', '--plot', '/nowhere/a.svg',
