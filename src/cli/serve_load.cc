@@ -68,7 +68,7 @@ class Generator {
     StopWhenDone();
     caller_.Run();
     const double seconds = Now();
-    observer_.go_on({.seconds = seconds, .begun = begun_, .running = running_});
+    observer_.go_on({.seconds = seconds, .running = running_});
     return {.cancelled = running_, .seconds = seconds, .cpu_seconds = ThreadCpuSeconds() - cpu};
   }
 
@@ -82,15 +82,14 @@ class Generator {
 
   double Now() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
   bool open_loop() const { return load_.pattern.concurrency == 0; }
-  // Whether one more request may begin at that time.
-  bool MayBegin(double at) const {
-    return (load_.requests == 0 || begun_ + planned_ < load_.requests) &&
-           (load_.duration_seconds == 0 || at < load_.duration_seconds);
+  // Whether a request may begin at that time.
+  bool IsTimeLeft(double at) const {
+    return load_.duration_seconds == 0 || at < load_.duration_seconds;
   }
 
   void Tick();
   void StopWhenDone();
-  std::optional<PlannedConversation> NextConversation();
+  std::optional<PlannedConversation> NextConversation(double intended);
   void PlanArrival(double intended);
   void KeepOpen();
   void BeginConversation(double intended);
@@ -107,13 +106,13 @@ class Generator {
   Arrivals arrivals_;
   Clock::time_point start_;
   int64_t conversations_ = 0;
-  int64_t begun_ = 0;    // requests
-  int64_t running_ = 0;  // of them
+  int64_t turns_ = 0;    // of them all, also those that are to come
+  int64_t running_ = 0;  // requests
   int64_t planned_ = 0;  // requests that wait for their time
 };
 
 void Generator::Tick() {
-  if (!observer_.go_on({.seconds = Now(), .begun = begun_, .running = running_})) {
+  if (!observer_.go_on({.seconds = Now(), .running = running_})) {
     caller_.Stop();
     return;
   }
@@ -124,12 +123,17 @@ void Generator::StopWhenDone() {
   if (running_ == 0 && planned_ == 0) caller_.Stop();
 }
 
-std::optional<PlannedConversation> Generator::NextConversation() {
+std::optional<PlannedConversation> Generator::NextConversation(double intended) {
+  const int64_t left = load_.requests == 0 ? INT64_MAX : load_.requests - turns_;
+  if (left == 0 || !IsTimeLeft(intended)) return std::nullopt;
   const int64_t id = conversations_++;
-  if (load_.pattern.replayed == nullptr) return workload_.Make(id);
-  const auto& list = *load_.pattern.replayed;
-  if (id >= static_cast<int64_t>(list.size())) return std::nullopt;
-  return workload_.Make(id, list[static_cast<size_t>(id)]);
+  const auto* list = load_.pattern.replayed;
+  if (list != nullptr && id >= static_cast<int64_t>(list->size())) return std::nullopt;
+  PlannedConversation plan =
+      list == nullptr ? workload_.Make(id) : workload_.Make(id, (*list)[static_cast<size_t>(id)]);
+  if (static_cast<int64_t>(plan.turns.size()) > left) plan.turns.resize(static_cast<size_t>(left));
+  turns_ += static_cast<int64_t>(plan.turns.size());
+  return plan;
 }
 
 // Open loop. One arrival is planned at a time, and its request made before its time comes.
@@ -138,8 +142,7 @@ void Generator::PlanArrival(double intended) {
   if (replayed != nullptr && conversations_ < static_cast<int64_t>(replayed->size())) {
     intended = (*replayed)[static_cast<size_t>(conversations_)].time;
   }
-  if (!MayBegin(intended)) return;
-  std::optional<PlannedConversation> plan = NextConversation();
+  std::optional<PlannedConversation> plan = NextConversation(intended);
   if (!plan) return;
   auto session = std::make_shared<Session>(Session{std::move(*plan), 0, {}});
   Plan(std::move(session), intended, /*is_arrival=*/true);
@@ -158,8 +161,7 @@ void Generator::KeepOpen() {
 
 // Closed loop.
 void Generator::BeginConversation(double intended) {
-  if (!MayBegin(intended)) return;
-  std::optional<PlannedConversation> plan = NextConversation();
+  std::optional<PlannedConversation> plan = NextConversation(intended);
   if (!plan) return;
   Send(Prepare(std::make_shared<Session>(Session{std::move(*plan), 0, {}}), intended));
 }
@@ -194,7 +196,6 @@ Generator::Prepared Generator::Prepare(std::shared_ptr<Session> session, double 
 }
 
 void Generator::Send(Prepared prepared) {
-  ++begun_;
   ++running_;
   const bool last = prepared.session->next_turn == prepared.session->plan.turns.size();
   prepared.record.sent = Now();
@@ -217,7 +218,7 @@ void Generator::Ended(const std::shared_ptr<Session>& session, const RequestReco
   if (ok && !last) {
     const double intended = end + session->plan.turns[session->next_turn].think_seconds;
     session->messages.emplace_back("assistant", std::move(text));
-    if (MayBegin(intended)) Plan(session, intended, /*is_arrival=*/false);
+    if (IsTimeLeft(intended)) Plan(session, intended, /*is_arrival=*/false);
   } else if (!open_loop() && !connected) {
     // A server that is not there would be asked as fast as this machine can.
     ++planned_;

@@ -39,7 +39,7 @@ struct ServeLoad {
 // How far a load is.
 struct LoadProgress {
   double seconds = 0;
-  int64_t begun = 0, running = 0;
+  int64_t running = 0;
 };
 
 struct LoadObserver {

@@ -321,6 +321,7 @@ TEST(ServeLoad, SendsTheSameRequestsHoweverManyAtATime) {
       [](int fd, const std::string&) { Write(fd, kHead + Token("a") + kDone + kTail); });
   ServeLoad load = Closed(server, 1, 20);
   load.workload.input = *LengthDistribution::Parse("1:50");
+  load.workload.turns = *LengthDistribution::Parse("1:4");
   RunLoad(load);
   const std::string one = Sorted(server.bodies());
   FakeServer again(
