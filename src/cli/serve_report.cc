@@ -17,6 +17,7 @@ using Json = nlohmann::ordered_json;
 // Beyond these the client itself may be what is measured.
 constexpr double kBusyCpu = 0.8;
 constexpr double kLateMs = 20;
+constexpr double kShortestJudged = 1;  // seconds; less is mostly beginning
 
 Json Object(const Spread& s) {
   return {{"count", s.count}, {"mean", s.mean}, {"p50", s.p50},
@@ -103,6 +104,8 @@ void Summary::AddToRates(const RequestRecord& record) {
   const auto in_window = [&load = r.load](double at) {
     return at >= load.ramp_seconds && (load.duration_seconds == 0 || at < load.duration_seconds);
   };
+  if (in_window(record.intended)) ++r.offered_s;
+  if (!record.ok()) return;
   const std::vector<double> at_end = {record.end};
   const std::vector<double>& came = record.text_at.empty() ? at_end : record.text_at;
   const auto part = static_cast<double>(std::count_if(came.begin(), came.end(), in_window)) /
@@ -120,10 +123,8 @@ void Summary::AddToRates(const RequestRecord& record) {
 
 void Summary::Add(const RequestRecord& record) {
   ServeBenchResult& r = result_;
-  if (record.ok()) {
-    AddToRates(record);
-    if (record.intended < r.load.ramp_seconds) return;
-  }
+  AddToRates(record);
+  if (record.ok() && record.intended < r.load.ramp_seconds) return;
   ++r.requests;
   late_.push_back((record.sent - record.intended) * 1e3);
   if (!record.ok()) {
@@ -156,7 +157,8 @@ ServeBenchResult Summary::Finish(int32_t cancelled, double seconds, double cpu_s
       r.load.duration_seconds > 0 ? std::min(r.load.duration_seconds, seconds) : last_success_;
   r.window_seconds = std::max(0.0, end - r.load.ramp_seconds);
   r.total_tok_s += r.output_tok_s;
-  for (double* rate : {&r.output_tok_s, &r.total_tok_s, &r.requests_s, &r.goodput_s}) {
+  for (double* rate :
+       {&r.output_tok_s, &r.total_tok_s, &r.requests_s, &r.offered_s, &r.goodput_s}) {
     *rate = r.window_seconds > 0 ? *rate / r.window_seconds : 0;
   }
   if (seconds > 0) r.client_cpu = cpu_seconds / seconds;
@@ -201,6 +203,7 @@ std::string ServeBenchJson(const ServeBenchResult& r) {
                {"output_tok_s", r.output_tok_s},
                {"total_tok_s", r.total_tok_s},
                {"requests_s", r.requests_s},
+               {"offered_s", r.offered_s},
                {"ttft_ms", Object(r.ttft_ms)},
                {"tpot_ms", Object(r.tpot_ms)},
                {"itl_ms", Object(r.itl_ms)},
@@ -222,9 +225,10 @@ std::string ServeBenchText(const ServeBenchResult& r) {
   if (r.cancelled > 0) text += fmt::format("  interrupted with {} running\n", r.cancelled);
   text += fmt::format("  tokens       {} in, {} of them cached, {} out\n", r.prompt_tokens,
                       r.cached_tokens, r.output_tokens);
-  text += fmt::format(
-      "  throughput   {:.1f} tok/s out, {:.1f} tok/s in all, {:.2f} requests/s, over {:.2f} s\n",
-      r.output_tok_s, r.total_tok_s, r.requests_s, r.window_seconds);
+  text += fmt::format("  throughput   {:.1f} tok/s out, {:.1f} tok/s in all, over {:.2f} s\n",
+                      r.output_tok_s, r.total_tok_s, r.window_seconds);
+  text += fmt::format("  requests     {:.2f}/s, of {:.2f}/s that were to begin\n", r.requests_s,
+                      r.offered_s);
   const auto line = [&text](const char* name, const Spread& s) {
     text += fmt::format("  {:<12} p50 {:.1f}  p90 {:.1f}  p99 {:.1f}  max {:.1f} ms\n", name, s.p50,
                         s.p90, s.p99, s.max);
@@ -260,6 +264,7 @@ std::string ServeBenchTable(const std::vector<ServeBenchResult>& results) {
 
 std::string ClientWarning(const ServeBenchResult& r) {
   std::string text;
+  if (r.seconds < kShortestJudged) return text;
   if (r.client_cpu > kBusyCpu) {
     text += fmt::format(
         "this client was busy for {:.0f}% of the time: it may be what was measured; spread the "

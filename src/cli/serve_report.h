@@ -68,10 +68,11 @@ struct ServeBenchResult {
   double output_tok_s = 0;
   double total_tok_s = 0;  // prompt and output
   double requests_s = 0;
-  Spread ttft_ms;  // from the intended time to the first text
-  Spread tpot_ms;  // a request's mean time per token after the first
-  Spread itl_ms;   // between events with text, of all requests together
-  Spread e2e_ms;   // from the intended time to the end
+  double offered_s = 0;  // requests per second of the window that were to begin in it
+  Spread ttft_ms;        // from the intended time to the first text
+  Spread tpot_ms;        // a request's mean time per token after the first
+  Spread itl_ms;         // between events with text, of all requests together
+  Spread e2e_ms;         // from the intended time to the end
   Slo slo;
   int32_t good = 0;       // requests that met the SLO
   double goodput_s = 0;   // of requests_s, those that met it

@@ -154,6 +154,7 @@ TEST(Summary, RatesAreOfWhatHappenedInTheWindow) {
   EXPECT_NEAR(r.total_tok_s, 17, 1e-9);
   EXPECT_NEAR(r.requests_s, 1, 1e-9);
   EXPECT_NEAR(r.goodput_s, 1, 1e-9);
+  EXPECT_NEAR(r.offered_s, 1.02, 1e-9);  // with the straggler
   EXPECT_NEAR(r.client_cpu, 0.1, 1e-9);
   EXPECT_EQ(r.errors, 1);  // also in the beginning
   EXPECT_EQ(r.requests, began_later + 1);

@@ -24,7 +24,7 @@ FIELDS = {
     'turns', 'think_seconds', 'shared_prefix', 'prefix_groups', 'seed', 'ramp_seconds',
     'duration_seconds', 'replayed', 'requests',
     'errors', 'errors_by_kind', 'first_error', 'cancelled', 'seconds', 'window_seconds', 'prompt_tokens',
-    'cached_tokens', 'output_tokens', 'without_usage', 'output_tok_s', 'total_tok_s', 'requests_s',
+    'cached_tokens', 'output_tokens', 'without_usage', 'output_tok_s', 'total_tok_s', 'requests_s', 'offered_s',
     'ttft_ms', 'tpot_ms', 'itl_ms', 'e2e_ms', 'slo', 'good', 'goodput_s', 'late_ms', 'client_cpu'}
 SVG = '{http://www.w3.org/2000/svg}'
 
