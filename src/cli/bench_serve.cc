@@ -183,6 +183,7 @@ Result<Plan> Check(const ServeBenchFlags& flags) {
   }
   ServeLoad& base = plan.base;
   ASSIGN_OR_RETURN(base.url, ParseUrl(flags.url));
+  if (base.url.path.ends_with("/v1")) base.url.path.resize(base.url.path.size() - 3);
   ASSIGN_OR_RETURN(base.api_key, ReadKey(flags));
   base.shape = {
       .chat = flags.endpoint == "chat", .model = flags.model, .extra_body = flags.extra_body};
@@ -477,7 +478,8 @@ void AddBenchServeCommand(CommandLine& line) {
   auto flags = std::make_shared<ServeBenchFlags>();
   Flags f = line.Command("bench serve", "Measure an OpenAI-compatible server", kExamples,
                          [flags] { return Run(*flags); });
-  f.AddRequired("--url", flags->url, "Of the server, such as http://127.0.0.1:8080");
+  f.AddRequired("--url", flags->url,
+                "Of the server, such as http://127.0.0.1:8080, with or without /v1");
   f.Add("--ca", flags->ca_file,
         "Of https: a PEM file of the certificates to trust, instead of this machine's");
   f.Add("--insecure", flags->insecure, "Of https: trust any server");

@@ -71,7 +71,7 @@ class BenchServe(unittest.TestCase):
 
     def test_arrivals_and_completions(self):
         result = self.measure('--rate', '50', '--requests', '5', '--input', '3', '--output', '2:3',
-                              '--endpoint', 'completions')
+                              '--endpoint', 'completions', url=self.server.url + '/v1')
         self.assertEqual(result['errors'], 0)
         self.assertTrue(10 <= result['output_tokens'] <= 15, result)
 
