@@ -215,6 +215,7 @@ void Generator::Ended(const std::shared_ptr<Session>& session, const RequestReco
   const bool ok = record.ok();
   const bool connected = record.error_kind != "connect";
   observer_.on_record(record);
+  if (!ok) turns_ -= static_cast<int64_t>(session->plan.turns.size() - session->next_turn);
   if (ok && !last) {
     const double intended = end + session->plan.turns[session->next_turn].think_seconds;
     session->messages.emplace_back("assistant", std::move(text));

@@ -236,7 +236,9 @@ TEST(ServeLoad, NamesTheKindOfEachFailure) {
   };
   for (const auto& [kind, answer] : cases) {
     FakeServer server([&, text = answer](int fd, const std::string&) { Write(fd, text); });
-    const Outcome outcome = RunLoad(Closed(server, 2, 3));
+    ServeLoad load = Closed(server, 2, 3);
+    load.workload.turns = LengthDistribution::Fixed(3);  // of which only the first is made
+    const Outcome outcome = RunLoad(load);
     ASSERT_EQ(outcome.records.size(), 3u);
     for (const RequestRecord& record : outcome.records) {
       EXPECT_EQ(record.error_kind, kind) << record.error;

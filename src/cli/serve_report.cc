@@ -157,6 +157,7 @@ ServeBenchResult Summary::Finish(int32_t cancelled, double seconds, double cpu_s
       r.load.duration_seconds > 0 ? std::min(r.load.duration_seconds, seconds) : last_success_;
   r.window_seconds = std::max(0.0, end - r.load.ramp_seconds);
   r.total_tok_s += r.output_tok_s;
+  r.offered_s += cancelled;
   for (double* rate :
        {&r.output_tok_s, &r.total_tok_s, &r.requests_s, &r.offered_s, &r.goodput_s}) {
     *rate = r.window_seconds > 0 ? *rate / r.window_seconds : 0;
@@ -230,6 +231,7 @@ std::string ServeBenchText(const ServeBenchResult& r) {
   text += fmt::format("  requests     {:.2f}/s, of {:.2f}/s that were to begin\n", r.requests_s,
                       r.offered_s);
   const auto line = [&text](const char* name, const Spread& s) {
+    if (s.count == 0) return;
     text += fmt::format("  {:<12} p50 {:.1f}  p90 {:.1f}  p99 {:.1f}  max {:.1f} ms\n", name, s.p50,
                         s.p90, s.p99, s.max);
   };
@@ -254,10 +256,14 @@ std::string ServeBenchTable(const std::vector<ServeBenchResult>& results) {
   std::string text =
       fmt::format("{:<18} {:>9} {:>9} {:>10} {:>10} {:>10} {:>10} {:>7}\n", "load", "req/s",
                   "tok/s", "ttft p50", "ttft p99", "tpot p50", "e2e p99", "failed");
+  const auto ms = [](const Spread& s, double value) {
+    return s.count == 0 ? "-" : fmt::format("{:.1f}", value);
+  };
   for (const ServeBenchResult& r : results) {
-    text += fmt::format("{:<18} {:>9.2f} {:>9.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>7}\n",
-                        LoadName(r.load), r.requests_s, r.output_tok_s, r.ttft_ms.p50,
-                        r.ttft_ms.p99, r.tpot_ms.p50, r.e2e_ms.p99, r.errors);
+    text += fmt::format("{:<18} {:>9.2f} {:>9.1f} {:>10} {:>10} {:>10} {:>10} {:>7}\n",
+                        LoadName(r.load), r.requests_s, r.output_tok_s,
+                        ms(r.ttft_ms, r.ttft_ms.p50), ms(r.ttft_ms, r.ttft_ms.p99),
+                        ms(r.tpot_ms, r.tpot_ms.p50), ms(r.e2e_ms, r.e2e_ms.p99), r.errors);
   }
   return text;
 }

@@ -175,6 +175,9 @@ TEST(Summary, OfNothingIsZeros) {
   EXPECT_EQ(r.requests_s, 0);
   EXPECT_EQ(r.ttft_ms.p99, 0);
   EXPECT_EQ(nlohmann::json::parse(ServeBenchJson(r))["goodput_s"], nullptr);
+  // No time is shown that nobody measured.
+  EXPECT_EQ(ServeBenchText(r).find("first token"), std::string::npos);
+  EXPECT_NE(ServeBenchTable({r}).find(" - "), std::string::npos);
 }
 
 TEST(TraceLine, HoldsWhatReplayReads) {
