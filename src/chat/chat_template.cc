@@ -49,13 +49,10 @@ size_t BytesOf(const Value& value) {
 // thousand. Who sends more may take more, in proportion: time per byte of a request stays what it
 // is, whatever the template. The most is what the most messages that a request may have need.
 jinja::Limits LimitsFor(const ChatInput& input) {
-  constexpr size_t kBytes = 64 << 10;  // that the default limits are for
-  constexpr double kMostTimes = 20;
+  constexpr int64_t kStepsPerByte = 46, kMostSteps = 60'000'000;
   jinja::Limits limits;
-  const size_t bytes = BytesOf(input.messages) + BytesOf(input.tools);
-  const double times = static_cast<double>(bytes) / kBytes;
-  limits.steps =
-      static_cast<int64_t>(static_cast<double>(limits.steps) * std::clamp(times, 1.0, kMostTimes));
+  const auto bytes = static_cast<int64_t>(BytesOf(input.messages) + BytesOf(input.tools));
+  limits.steps = std::clamp(std::min(bytes, kMostSteps) * kStepsPerByte, limits.steps, kMostSteps);
   return limits;
 }
 

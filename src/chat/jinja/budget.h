@@ -12,7 +12,7 @@ namespace tokamak::jinja {
 // Far above what a full context of messages needs in any known template, and little enough that a
 // template which never ends is stopped within 100 ms.
 struct Limits {
-  int64_t steps = 3'000'000;       // evaluated nodes; copying 32 bytes counts as one
+  int64_t steps = 2'000'000;       // evaluated nodes; copying 32 bytes counts as one
   size_t memory_bytes = 32 << 20;  // alive at one time, the output included
   size_t output_bytes = 16 << 20;  // of the rendered text
   int depth = 1000;                // nested expressions, blocks and macro calls
