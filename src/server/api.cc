@@ -16,6 +16,7 @@
 #include "server/openai_response.h"
 #include "server/openapi.h"
 #include "server/page.h"
+#include "server/transport/request_head.h"
 
 namespace tokamak {
 namespace {
@@ -25,10 +26,25 @@ uint64_t RandomBits() {
   return (uint64_t{device()} << 32) | device();
 }
 
-// A page in a browser can make it send any text to any server, but not with this type unless the
-// server agrees (access.h refuses pages too; this holds for browsers that do not say who asks).
+// Of one type: parameters, such as a charset, come after it (RFC 9110, section 8.3.1).
 bool IsJson(std::string_view content_type) {
-  return content_type.empty() || content_type.starts_with("application/json");
+  std::string type(content_type.substr(0, content_type.find(';')));
+  type.erase(type.find_last_not_of(" \t") + 1);
+  return SameName(type, "application/json");
+}
+
+// What is wrong with how the body was sent, or "". A page in a browser can make it send any text to
+// any server, with another type or none, but not with this one unless the server agrees (access.h
+// refuses pages too; this holds for browsers that do not say who asks).
+std::string_view BodyFormatError(const HttpRequest& request) {
+  if (!IsJson(request.content_type)) {
+    return "send the body with \"Content-Type: application/json\"";
+  }
+  const std::string_view coding = request.Header("content-encoding");
+  if (!coding.empty() && !SameName(coding, "identity")) {
+    return "send the body as it is: no Content-Encoding is supported";
+  }
+  return "";
 }
 
 constexpr std::string_view kChatPath = "/v1/chat/completions";
@@ -117,9 +133,8 @@ void Api::Handle(std::shared_ptr<HttpExchange> exchange) {
                          fmt::join(posts, ", "))));
   }
   if (request.method != "POST") return wrong_method("POST");
-  if (!IsJson(request.content_type)) {
-    return exchange->Respond(
-        ErrorResponse(415, "send the body with \"Content-Type: application/json\""));
+  if (const std::string_view error = BodyFormatError(request); !error.empty()) {
+    return exchange->Respond(ErrorResponse(415, error));
   }
   if (draining_) {
     return exchange->Respond(ErrorResponse(503, "the server is shutting down", "shutting_down"));

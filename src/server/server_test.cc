@@ -189,11 +189,42 @@ TEST_F(ServerTest, AnswersErrorsInOpenAisShape) {
   const std::string messages =
       R"({"messages": [{"role": "user", "content": ")" + std::string(5000, 'a') + "\"}]}";
   error(client.Post("/v1/chat/completions", messages), 400, "messages", "context_length_exceeded");
-  // What a form or a script of a foreign page can send without asking.
-  client.Send(
-      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
-      "Content-Length: 2\r\n\r\n{}");
-  error(client.Receive(), 415, nullptr, nullptr);
+}
+
+TEST_F(ServerTest, TakesBodiesOfJsonAloneAndAsTheyAre) {
+  Start();
+  HttpClient client = Connect();
+  const std::string body = R"({"prompt": "a", "max_tokens": 1})";
+  const auto post = [&](const std::string& headers) {
+    client.Send(
+        fmt::format("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{}"
+                    "Content-Length: {}\r\n\r\n{}",
+                    headers, body.size(), body));
+    return client.Receive();
+  };
+  const std::string json = "Content-Type: application/json\r\n";
+  for (const std::string headers :
+       {json.c_str(), "content-type:Application/JSON\r\n",
+        "Content-Type: application/json; charset=utf-8\r\n",
+        "Content-Type: application/json ;charset=UTF-8\r\n",
+        "Content-Type: application/json\r\nContent-Encoding: Identity\r\n"}) {
+    EXPECT_EQ(post(headers).status, 200) << headers;
+  }
+  // What a form or a script of a foreign page can send without asking is among these.
+  for (const std::string type :
+       {"", "Content-Type:\r\n", "Content-Type: text/plain\r\n",
+        "Content-Type: text/plain; application/json\r\n", "Content-Type: application/jsonx\r\n",
+        "Content-Type: application/json+x\r\n", "Content-Type: application/json, text/plain\r\n",
+        "Content-Type: application/x-www-form-urlencoded\r\n"}) {
+    const auto refused = post(type);
+    EXPECT_EQ(refused.status, 415) << type;
+    EXPECT_THAT(refused.body, HasSubstr("application/json")) << type;
+  }
+  for (const std::string coding : {"gzip", "br", "gzip, identity", "identity, gzip", "x"}) {
+    const auto refused = post(json + "Content-Encoding: " + coding + "\r\n");
+    EXPECT_EQ(refused.status, 415) << coding;
+    EXPECT_THAT(refused.body, HasSubstr("Content-Encoding")) << coding;
+  }
 }
 
 TEST_F(ServerTest, ListsItsModelAndItsHealth) {
@@ -259,9 +290,7 @@ TEST_F(ServerTest, CancelsWhenTheClientGoesAway) {
     HttpClient client = Connect();
     const std::string body =
         fmt::format(R"({{"prompt": "a", "n": 2, "max_tokens": 1000000, "stream": {}}})", stream);
-    client.Send(fmt::format(
-        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}",
-        body.size(), body));
+    client.SendPost("/v1/completions", body);
     ASSERT_TRUE(Eventually([&] { return engine_.stats().running == 1; }));
     client.Close();
     EXPECT_TRUE(Eventually([&] { return engine_.cancelled() == before + 1; })) << stream;
@@ -275,9 +304,7 @@ TEST_F(ServerTest, DropsAStreamWhoseClientDoesNotRead) {
   Start(std::move(options));
   HttpClient client = Connect();
   const std::string body = R"({"prompt": "a", "max_tokens": 100000000, "stream": true})";
-  client.Send(fmt::format(
-      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}",
-      body.size(), body));
+  client.SendPost("/v1/completions", body);
   EXPECT_TRUE(Eventually([&] { return engine_.cancelled() == 1; }));
   EXPECT_FALSE(client.SkipPast("[DONE]")) << "the connection has ended";
 }
@@ -383,8 +410,10 @@ TEST_F(ServerTest, ServesPipelinedRequestsAndHttp10) {
   EXPECT_THAT(client.Receive().body, HasSubstr("\"list\""));
   HttpClient old = Connect();
   const std::string body = R"({"prompt": "ab", "max_tokens": 2, "stream": true})";
-  old.Send(fmt::format("POST /v1/completions HTTP/1.0\r\nContent-Length: {}\r\n\r\n{}", body.size(),
-                       body));
+  old.Send(
+      fmt::format("POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\n"
+                  "Content-Length: {}\r\n\r\n{}",
+                  body.size(), body));
   EXPECT_TRUE(old.ReceiveUntil("data: [DONE]\n\n"));
 }
 

@@ -29,14 +29,6 @@ std::string_view Trim(std::string_view text) {
 
 char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-bool SameName(std::string_view a, std::string_view lower) {
-  if (a.size() != lower.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (Lower(a[i]) != lower[i]) return false;
-  }
-  return true;
-}
-
 // A name or an address, and perhaps a port: nothing that could be taken for more than one.
 bool IsHost(std::string_view value) {
   for (const char c : value) {
@@ -86,6 +78,14 @@ std::string CheckField(std::string_view line, int (&counts)[kNumOnce], HeadFrami
 }
 
 }  // namespace
+
+bool SameName(std::string_view a, std::string_view lower) {
+  if (a.size() != lower.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (Lower(a[i]) != lower[i]) return false;
+  }
+  return true;
+}
 
 std::string RequestLineError(std::string_view line) {
   const size_t first = line.find(' ');

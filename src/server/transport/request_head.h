@@ -15,6 +15,9 @@ constexpr bool IsControl(char c) {
   return (static_cast<unsigned char>(c) < ' ' && c != '\t') || c == 0x7f;
 }
 
+// Whether `a` is `lower`, which has no capitals: names of fields, and many values, have no case.
+bool SameName(std::string_view a, std::string_view lower);
+
 // What is wrong with a request line (without its CRLF), or "".
 std::string RequestLineError(std::string_view line);
 
