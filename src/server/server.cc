@@ -19,6 +19,7 @@ namespace tokamak {
 namespace {
 
 constexpr double kWatchSeconds = 0.5;    // between looks at the engine's health
+constexpr double kMaxDrainSeconds = 1'000'000;
 constexpr double kLastWordsSeconds = 2;  // for clients to take in the last answers
 
 }  // namespace
@@ -139,6 +140,10 @@ Server::~Server() {
 }
 
 Result<std::unique_ptr<Server>> Server::Create(Engine& engine, ServerOptions options) {
+  if (!(options.drain_seconds >= 0 && options.drain_seconds <= kMaxDrainSeconds)) {
+    return InvalidArgument("--drain-seconds: must be in [0, {}], got {}", kMaxDrainSeconds,
+                           options.drain_seconds);
+  }
   RETURN_IF_ERROR(ChooseToolFormat(options.parsers.tool_calls, "").status());
   RETURN_IF_ERROR(ChooseReasoningFormat(options.parsers.reasoning, "").status());
   ASSIGN_OR_RETURN(const HttpServer::Address address, HttpServer::Resolve(options.host));

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -457,6 +458,15 @@ TEST_F(ServerTest, ShutdownFinishesWhatRunsAndRefusesTheRest) {
   EXPECT_EQ(Json::parse(response.body)["choices"][0]["text"], std::string(100, 'a'));
   EXPECT_TRUE(idle.AtEnd());
   EXPECT_FALSE(HttpClient(server_->port()).connected());
+}
+
+TEST_F(ServerTest, DrainsForATimeThatThereIs) {
+  for (const double seconds : {-1.0, -1e-9, 1e7, HUGE_VAL, std::nan("")}) {
+    const auto server = Server::Create(engine_, {.port = 0, .drain_seconds = seconds});
+    ASSERT_FALSE(server.ok()) << seconds;
+    EXPECT_THAT(std::string(server.status().message()), HasSubstr("--drain-seconds")) << seconds;
+  }
+  EXPECT_TRUE(Server::Create(engine_, {.port = 0, .drain_seconds = 0}).ok());
 }
 
 TEST_F(ServerTest, ShutdownCancelsWhatTakesTooLong) {
