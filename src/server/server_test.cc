@@ -299,6 +299,22 @@ TEST_F(ServerTest, CancelsWhenTheClientGoesAway) {
   }
 }
 
+// On the wire it looks as if the client had closed.
+TEST_F(ServerTest, CancelsWhenTheClientEndsItsSendingHalf) {
+  engine_.SetTick(std::chrono::milliseconds(1));
+  Start();
+  HttpClient client = Connect();
+  client.SendPost("/v1/completions", R"({"prompt": "a", "max_tokens": 1000000})");
+  ASSERT_TRUE(Eventually([&] { return engine_.stats().running == 1; }));
+  client.FinishSending();
+  EXPECT_TRUE(Eventually([&] { return engine_.cancelled() == 1; }));
+  EXPECT_TRUE(client.AtEnd());
+  HttpClient known = Connect();  // what needs no waiting is answered
+  known.Send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  known.FinishSending();
+  EXPECT_EQ(known.Receive().status, 200);
+}
+
 TEST_F(ServerTest, DropsAStreamWhoseClientDoesNotRead) {
   ServerOptions options;
   options.limits.max_unsent_bytes = 1 << 16;

@@ -26,6 +26,8 @@ HttpClient::HttpClient(uint16_t port) {
 
 HttpClient::~HttpClient() { Close(); }
 
+void HttpClient::FinishSending() { ::shutdown(fd_, SHUT_WR); }
+
 void HttpClient::Close() {
   if (fd_ >= 0) ::close(fd_);
   fd_ = -1;

@@ -30,6 +30,8 @@ class HttpClient {
   bool SkipPast(std::string_view text);
   // True when the server ended the connection and nothing is left to read.
   bool AtEnd();
+  // Says that nothing more comes; answers can still be read.
+  void FinishSending();
   void Close();
 
   // Sends a POST and does not wait for the answer.
