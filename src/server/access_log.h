@@ -20,7 +20,7 @@ namespace tokamak {
 struct AccessLogEntry {
   double time = 0;  // when the request had arrived, seconds since 1970
   std::string method;
-  std::string path;     // empty: the request could not be read
+  std::string path;     // empty: the request line could not be read
   int status = 0;       // 0: the client left before there was an answer
   uint64_t bytes = 0;   // of the answer's body
   double duration = 0;  // seconds until the answer was handed to the connection

@@ -202,6 +202,34 @@ TEST_F(OperationsTest, EveryRequestIsALineWithoutItsText) {
   EXPECT_THAT(text, testing::Not(testing::HasSubstr("hidden")));
 }
 
+TEST_F(OperationsTest, WhatIsRefusedBeforeItIsWholeIsLoggedByItsFirstLine) {
+  ServerOptions options;
+  options.access_log = log_;
+  options.limits.max_body_bytes = 100;
+  options.limits.body_seconds = 0.1;
+  Start(std::move(options));
+  const std::string host = "Host: localhost\r\n", line = "PUT /here?key=hidden HTTP/1.1\r\n";
+  const std::vector<std::pair<std::string, int>> refused = {
+      {line + host + "Content-Length: 101\r\n\r\n", 413},
+      {line + host + "Transfer-Encoding: chunked\r\n\r\nfff\r\n", 413},
+      {line + host + "Expect: tea\r\n\r\n", 417},
+      {line + host + "X: " + std::string(20000, 'x'), 431},
+      {line + host + host + "\r\n", 400},
+      {line + host + "Content-Length: 5\r\n\r\n{", 408}};
+  for (const auto& [request, status] : refused) {
+    HttpClient client = Connect();
+    client.Send(request);
+    EXPECT_EQ(client.Receive().status, status) << request.substr(0, 200);
+  }
+  const std::vector<Json> lines = WaitForLog(refused.size());
+  ASSERT_EQ(lines.size(), refused.size());
+  for (size_t i = 0; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i]["status"], refused[i].second);
+    EXPECT_EQ(lines[i]["method"], "PUT") << lines[i];
+    EXPECT_EQ(lines[i]["path"], "/here") << lines[i];
+  }
+}
+
 TEST_F(OperationsTest, AClientThatLeavesIsALineAndACount) {
   engine_.SetTick(std::chrono::milliseconds(5));
   Start({.access_log = log_});

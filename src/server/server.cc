@@ -52,9 +52,10 @@ Status Server::Impl::Listen(const std::string& ip) {
   http_options.tls_cert_file = options.tls_cert_file;
   http_options.tls_key_file = options.tls_key_file;
   http_options.limits = options.limits;
-  http_options.error_response = [this](int status, const std::string& message) {
+  http_options.error_response = [this](const HttpRequest& request, int status,
+                                       const std::string& message) {
     HttpResponse response = ErrorResponse(status, message);
-    observer->OnRefused("", "", status, response.body.size());
+    observer->OnRefused(request.method, request.path, status, response.body.size());
     return response;
   };
   http_options.check_head = [this](const HttpRequest& request) {

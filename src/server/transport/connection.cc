@@ -125,7 +125,8 @@ asio::awaitable<void> Connection::Serve() {
 
 asio::awaitable<void> Connection::Refuse(int status, const std::string& message) {
   const bool open = co_await Open();
-  if (open) co_await Fail(status, message);
+  const HttpRequest unknown;
+  if (open) co_await Fail(unknown, status, message);
   Close();
 }
 
@@ -192,7 +193,7 @@ asio::awaitable<Connection::Next> Connection::ReadRequest(RequestReader& reader)
     if (body) co_return Next::kRequest;
     if (!reader.refused()) co_return Next::kEnd;
   }
-  co_await Fail(reader.status(), reader.message());
+  co_await Fail(reader.request(), reader.status(), reader.message());
   co_return Next::kEnd;
 }
 
@@ -213,11 +214,11 @@ asio::awaitable<bool> Connection::ReadHead(RequestReader& reader) {
     if (!ended_) {
       const std::string message =
           fmt::format("the headers did not arrive within {} s", limits_.header_seconds);
-      co_await Fail(408, message);
+      co_await Fail(reader.request(), 408, message);
     }
     co_return false;
   }
-  co_await Fail(reader.status(), reader.message());
+  co_await Fail(reader.request(), reader.status(), reader.message());
   co_return false;
 }
 
@@ -237,7 +238,7 @@ asio::awaitable<bool> Connection::ReadBody(RequestReader& reader) {
     if (reader.done() || reader.refused()) co_return reader.done();
     if (host_.arriving_bytes > limits_.max_arriving_bytes) {
       const std::string message = "too many large requests are arriving; try again later";
-      co_await Fail(503, message);
+      co_await Fail(reader.request(), 503, message);
       co_return false;
     }
     const bool more = co_await WaitForMore(incoming_.size(), deadline);
@@ -245,7 +246,7 @@ asio::awaitable<bool> Connection::ReadBody(RequestReader& reader) {
     if (!ended_) {
       const std::string message =
           fmt::format("the body did not arrive within {} s", limits_.body_seconds);
-      co_await Fail(408, message);
+      co_await Fail(reader.request(), 408, message);
     }
     co_return false;
   }
@@ -312,13 +313,10 @@ asio::awaitable<bool> Connection::WriteAll(const std::string& data) {
   co_return !error;
 }
 
-asio::awaitable<void> Connection::Fail(int status, const std::string& message) {
-  HttpResponse response = host_.options.error_response(status, message);
-  if (host_.options.decorate) {
-    HttpRequest unknown;
-    unknown.client = client_;
-    host_.options.decorate(unknown, response);
-  }
+asio::awaitable<void> Connection::Fail(const HttpRequest& request, int status,
+                                       const std::string& message) {
+  HttpResponse response = host_.options.error_response(request, status, message);
+  if (host_.options.decorate) host_.options.decorate(request, response);
   const std::string data = ResponseHead(response, false, false) + response.body;
   const bool written = co_await WriteAll(data);
   if (written) co_await Linger();

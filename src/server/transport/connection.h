@@ -67,7 +67,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::awaitable<bool> SendResponse();
   boost::asio::awaitable<void> WaitForTurn();
   boost::asio::awaitable<bool> WriteAll(const std::string& data);
-  boost::asio::awaitable<void> Fail(int status, const std::string& message);
+  boost::asio::awaitable<void> Fail(const HttpRequest& request, int status,
+                                    const std::string& message);
   boost::asio::awaitable<void> Linger();
   void StartDeadline(double seconds);  // Close after that
   void StopDeadline();

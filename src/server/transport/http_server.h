@@ -37,8 +37,10 @@ class HttpServer {
     std::string tls_cert_file = {};  // PEM; empty: no TLS
     std::string tls_key_file = {};
     HttpLimits limits;
-    // The answer to what HTTP itself finds wrong (malformed, too large, too slow, too many).
-    std::function<HttpResponse(int status, const std::string& message)> error_response;
+    // The answer to what HTTP itself finds wrong (malformed, too large, too slow, too many). Of the
+    // request it has what could be read: at times nothing, or the method and the path alone.
+    std::function<HttpResponse(const HttpRequest&, int status, const std::string& message)>
+        error_response;
     // Called when a request's head is there and before its body is read; an answer means that
     // nobody else sees the request. May be null.
     std::function<std::optional<HttpResponse>(const HttpRequest&)> check_head = {};

@@ -52,12 +52,8 @@ size_t RequestReader::FindHead(std::string_view bytes) {
       }
       const std::string_view line = bytes.substr(line_start_, scanned_ - 1 - line_start_);
       line_start_ = scanned_ + 1;
-      if (++lines_ == 1) {
-        if (const std::string error = RequestLineError(line); !error.empty()) {
-          Refuse(400, "malformed HTTP request: " + error);
-          return 0;
-        }
-      }
+      if (++lines_ == 1) ReadRequestLine(line);
+      if (refused()) return 0;
       if (line.empty()) return ++scanned_;
       continue;
     }
@@ -72,6 +68,18 @@ size_t RequestReader::FindHead(std::string_view bytes) {
   return 0;
 }
 
+void RequestReader::ReadRequestLine(std::string_view line) {
+  if (const std::string error = RequestLineError(line); !error.empty()) {
+    return Refuse(400, "malformed HTTP request: " + error);
+  }
+  const size_t space = line.find(' ');
+  request_.method = line.substr(0, space);
+  const std::string_view target = line.substr(space + 1, line.rfind(' ') - space - 1);
+  const size_t mark = std::min(target.find('?'), target.size());
+  request_.path = target.substr(0, mark);
+  if (mark < target.size()) request_.query = target.substr(mark + 1);
+}
+
 void RequestReader::ReadHead(std::string_view head) {
   const HeadFraming framing = CheckHead(head, kMaxHeaders);
   if (!framing.error.empty()) return Refuse(400, "malformed HTTP request: " + framing.error);
@@ -84,11 +92,6 @@ void RequestReader::ReadHead(std::string_view head) {
     return Refuse(400, "malformed HTTP request: " + error.message());
   }
   const auto& message = parser.get();
-  request_.method = std::string(message.method_string());
-  const std::string_view target(message.target().data(), message.target().size());
-  const size_t mark = std::min(target.find('?'), target.size());
-  request_.path = target.substr(0, mark);
-  if (mark < target.size()) request_.query = target.substr(mark + 1);
   request_.content_type = std::string(message[http::field::content_type]);
   request_.authorization = std::string(message[http::field::authorization]);
   for (const auto& field : message) {

@@ -34,8 +34,9 @@ class RequestReader {
   int status() const { return status_; }
   const std::string& message() const { return message_; }
 
-  // Once head_done().
+  // Whole once done(); before, what there is of it: from the request line on its method and target.
   HttpRequest& request() { return request_; }
+  // Once head_done().
   bool keep_alive() const { return keep_alive_; }
   bool http11() const { return http11_; }  // so that chunks may be sent
   bool expects_continue() const { return expects_continue_; }
@@ -44,6 +45,7 @@ class RequestReader {
  private:
   // The length of the head with its empty line; 0 when it is not all there, or refused.
   size_t FindHead(std::string_view bytes);
+  void ReadRequestLine(std::string_view line);
   void ReadHead(std::string_view head);
   size_t ReadBody(std::string_view bytes);
   void Refuse(int status, std::string message);
