@@ -140,7 +140,7 @@ TEST_F(SecurityTest, TlsNeedsBothFilesAndGoodOnes) {
   const auto bad =
       Server::Create(engine_, {.port = 0, .tls_cert_file = keys_, .tls_key_file = keys_});
   ASSERT_FALSE(bad.ok());
-  EXPECT_THAT(std::string(bad.status().message()), HasSubstr("--tls-cert " + keys_));
+  EXPECT_THAT(std::string(bad.status().message()), HasSubstr("--tls-key " + keys_));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace tokamak {
 
 namespace {
 
-constexpr double kWatchSeconds = 0.5;    // between looks at the engine's health
+constexpr double kWatchSeconds = 0.5;  // between looks at the engine's health
 constexpr double kMaxDrainSeconds = 1'000'000;
 constexpr double kLastWordsSeconds = 2;  // for clients to take in the last answers
 

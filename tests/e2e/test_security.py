@@ -300,6 +300,13 @@ class Tls(unittest.TestCase):
                 wait_until(lambda: len([line for line in server.log
                                         if 'old certificate stays' in line]) > said)
                 self.assertEqual(self.name_of(server), 'second')
+            with tempfile.TemporaryDirectory() as other:
+                other_cert, _ = make_certificate(other, 'first')
+                shutil.copy(other_cert, self.cert)
+                server.process.send_signal(signal.SIGHUP)
+                wait_until(lambda: any(f'{self.key}: is not the key of the certificate' in line
+                                       for line in server.log))
+                self.assertEqual(self.name_of(server), 'second')
             pathlib.Path(self.cert).write_bytes(good)
             make_certificate(self.folder.name, 'first')
             server.process.send_signal(signal.SIGHUP)

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 
 namespace tokamak {
@@ -25,6 +26,8 @@ using Context = std::shared_ptr<ssl::context>;
 
 // Forward secrecy and authenticated encryption; those of TLS 1.3 all are.
 constexpr char kCiphers[] = "ECDHE+AESGCM:ECDHE+CHACHA20";
+
+constexpr uint64_t kMaxPemBytes = 1 << 20;
 
 class TlsStream final : public ByteStream {
  public:
@@ -77,11 +80,36 @@ int SelectProtocol(SSL*, const unsigned char** out, unsigned char* out_size,
 // Says nothing: an encrypted key would otherwise be asked for at the terminal.
 int NoPassword(char*, int, int, void*) { return 0; }
 
-std::string LastError() {
-  const unsigned long code = ERR_peek_last_error();
+// The first of them is the cause of the others.
+std::string TakeError() {
+  const unsigned long code = ERR_peek_error();
   ERR_clear_error();
   const char* reason = code == 0 ? nullptr : ERR_reason_error_string(code);
   return reason == nullptr ? "cannot be read" : reason;
+}
+
+// Why a file is not taken for one of a `wanted`, as PEM calls it: OpenSSL does not say what the
+// file is instead.
+Status WrongPem(const char* flag, const std::string& path, std::string_view wanted,
+                std::string_view other) {
+  const std::string reason = TakeError();
+  const Result<std::string> text = ReadWholeFile(path, kMaxPemBytes);
+  if (!text.ok()) return text.status().WithContext(flag);
+  const auto holds = [&text](std::string_view label) {
+    return text->find(fmt::format("{}-----", label)) != std::string::npos;
+  };
+  if (!holds(wanted)) {
+    return InvalidArgument("{} {}: holds no {} in PEM form{}", flag, path, wanted,
+                           holds(other) ? fmt::format(", but a {}; are the files of --tls-cert and "
+                                                      "--tls-key swapped?",
+                                                      other)
+                                        : "");
+  }
+  if (text->find("ENCRYPTED") != std::string::npos) {
+    return InvalidArgument("{} {}: the key has a password; `openssl pkey -in {}` writes it without",
+                           flag, path, path);
+  }
+  return InvalidArgument("{} {}: the {} in it is broken: {}", flag, path, wanted, reason);
 }
 
 Result<Context> MakeContext(const std::string& cert_file, const std::string& key_file) {
@@ -101,17 +129,19 @@ Result<Context> MakeContext(const std::string& cert_file, const std::string& key
   SSL_CTX_set_alpn_select_cb(raw, SelectProtocol, nullptr);
   if (SSL_CTX_set_min_proto_version(raw, TLS1_2_VERSION) != 1 ||
       SSL_CTX_set_cipher_list(raw, kCiphers) != 1) {
-    return Internal("TLS: {}", LastError());
+    return Internal("TLS: {}", TakeError());
+  }
+  // The key first: a certificate that does not fit replaces it, and the check below says so.
+  if (SSL_CTX_use_PrivateKey_file(raw, key_file.c_str(), SSL_FILETYPE_PEM) != 1) {
+    return WrongPem("--tls-key", key_file, "PRIVATE KEY", "CERTIFICATE");
   }
   if (SSL_CTX_use_certificate_chain_file(raw, cert_file.c_str()) != 1) {
-    return InvalidArgument("--tls-cert {}: {}", cert_file, LastError());
-  }
-  if (SSL_CTX_use_PrivateKey_file(raw, key_file.c_str(), SSL_FILETYPE_PEM) != 1) {
-    return InvalidArgument("--tls-key {}: {} (a PEM file without a password that fits {})",
-                           key_file, LastError(), cert_file);
+    return WrongPem("--tls-cert", cert_file, "CERTIFICATE", "PRIVATE KEY");
   }
   if (SSL_CTX_check_private_key(raw) != 1) {
-    return InvalidArgument("--tls-key {}: is not the key of {}", key_file, cert_file);
+    ERR_clear_error();
+    return InvalidArgument("--tls-key {}: is not the key of the certificate in --tls-cert {}",
+                           key_file, cert_file);
   }
   if (X509_cmp_current_time(X509_get0_notAfter(SSL_CTX_get0_certificate(raw))) < 0) {
     LogWarning("--tls-cert {}: the certificate has expired", cert_file);
