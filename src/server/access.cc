@@ -129,7 +129,7 @@ HttpResponse Access::Preflight(const HttpRequest& request) const {
   response.status = 204;
   response.content_type = "";
   const std::string_view wanted = request.Header("access-control-request-headers");
-  response.headers = {{"Access-Control-Allow-Methods", "GET, POST, DELETE"},
+  response.headers = {{"Access-Control-Allow-Methods", "GET, POST"},
                       {"Access-Control-Allow-Headers", wanted.empty() || !IsHeaderList(wanted)
                                                            ? "authorization, content-type"
                                                            : std::string(wanted)},
@@ -188,7 +188,7 @@ void Access::Decorate(const HttpRequest& request, HttpResponse& response) const 
   const std::string_view origin = request.Header("origin");
   if (origin.empty() || !OriginAllowed(origin)) return;
   add("Access-Control-Allow-Origin", origin);
-  add("Access-Control-Expose-Headers", "Retry-After, X-Request-Id");
+  add("Access-Control-Expose-Headers", "Retry-After");
 }
 
 }  // namespace tokamak
