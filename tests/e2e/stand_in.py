@@ -9,8 +9,8 @@ import time
 
 
 class StandIn:
-    """`answer(body)` gives the chunks of text of a chat completion; None asks the real server.
-    `paths` maps paths to (status, JSON). `key`: the API key that calls need."""
+    """`answer(body)` gives the chunks of text of a chat completion, or their deltas; None asks the
+    real server. `paths` maps paths to (status, JSON). `key`: the API key that calls need."""
 
     def __init__(self, port):
         self.answer = None
@@ -84,7 +84,7 @@ def reply(handler, status, value):
 
 
 def stream(handler, chunks):
-    """The chunks of an answer; a number among them is a pause in seconds."""
+    """The chunks of an answer: texts or whole deltas; a number among them is a pause in seconds."""
     handler.send_response(200)
     handler.send_header('Content-Type', 'text/event-stream')
     handler.send_header('Connection', 'close')
@@ -98,11 +98,12 @@ def stream(handler, chunks):
     try:
         tokens = 0
         for chunk in chunks:
-            if isinstance(chunk, str):
-                event([{'index': 0, 'delta': {'content': chunk}, 'finish_reason': None}])
-                tokens += 1
-            else:
+            if isinstance(chunk, (int, float)):
                 time.sleep(chunk)
+                continue
+            delta = {'content': chunk} if isinstance(chunk, str) else chunk
+            event([{'index': 0, 'delta': delta, 'finish_reason': None}])
+            tokens += 1
         event([{'index': 0, 'delta': {}, 'finish_reason': 'stop'}])
         event([], usage={'prompt_tokens': 10, 'completion_tokens': tokens})
         handler.wfile.write(b'data: [DONE]\n\n')

@@ -129,6 +129,35 @@ class Conversation(PageTest):
         self.assertIn('max_tokens 5', self.browser.one('#show-settings').text)
         self.assertIn('cut at max_tokens', self.browser.one('.message.assistant .figures').text)
 
+    def test_reasoning_is_shown_above_the_answer_and_not_sent_back(self):
+        thoughts = ['They say\n', '<b>hello</b>', ' *to me*.']
+        self.stand_in.answer = lambda _: [{'role': 'assistant', 'reasoning_content': thoughts[0]},
+                                          *({'reasoning_content': t} for t in thoughts[1:]),
+                                          2, 'Hello', ' you.']
+        self.open()
+        self.browser.one('#input').type('Hi')
+        self.browser.press('Enter')
+        text = 'document.querySelector(".reasoning div").textContent'
+        self.browser.wait(f'return document.querySelector(".reasoning") && {text} === args[0]',
+                          ''.join(thoughts), what='it comes while the answer does not')
+        self.assertEqual(len(self.browser.all('.message.assistant .pending')), 1)
+        self.browser.run('document.querySelector(".reasoning summary").focus()')
+        self.browser.press('Enter')
+        self.browser.wait(ENDED, 1, what='the answer has ended')
+        self.assertTrue(self.browser.run('return document.querySelector(".reasoning").open'))
+        self.assertEqual(self.browser.one('.reasoning div').text, ''.join(thoughts))
+        self.assertEqual(self.browser.one('.message.assistant .body').text, 'Hello you.')
+        self.stand_in.answer = lambda _: ['No thoughts.']
+        self.say('Again', answers=2)
+        self.assertEqual([m['content'] for m in self.stand_in.bodies[-1]['messages']],
+                         ['Hi', 'Hello you.', 'Again'])
+        self.assertNotIn('reasoning', json.dumps(self.stand_in.bodies[-1]))
+        self.browser.open(self.stand_in.url + '/')
+        self.browser.wait('return document.querySelectorAll(".message.assistant").length === 2')
+        shown = self.browser.run('return [...document.querySelectorAll(".reasoning")].map('
+                                 '(e) => [e.hidden, e.open, e.lastChild.textContent])')
+        self.assertEqual(shown, [[False, False, ''.join(thoughts)], [True, False, '']])
+
     def test_an_error_is_shown_and_another_try_works(self):
         self.open(settings={'max_tokens': 5})
         self.stand_in.paths['/v1/chat/completions'] = (

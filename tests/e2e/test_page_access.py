@@ -36,14 +36,15 @@ for (const e of document.querySelectorAll('body *')) {
 }
 return result'''
 
-CONTROLS = 'a[href], button, input, textarea, select, canvas, svg[role], dialog, [tabindex="0"], img'
+CONTROLS = 'a[href], button, input, textarea, select, summary, canvas, svg[role], dialog, [tabindex="0"], img'
 
 
 class ForEverybody(PageTest):
     def setUp(self):
         super().setUp()
         self.stand_in.paths['/debug/state'] = (200, STATE)
-        self.stand_in.answer = lambda _: ['Look:\n\n```python\nx = 1  # note\n```\n\n| a | b |\n|---|',
+        self.stand_in.answer = lambda _: [{'reasoning_content': 'Hm.'},
+                                          'Look:\n\n```python\nx = 1  # note\n```\n\n| a | b |\n|---|',
                                           '---|\n| 1 | 2 |\n\n- `x`\n\n> q\n\n[l](https://e.com/)']
 
     def test_every_control_has_a_name(self):

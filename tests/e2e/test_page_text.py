@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The web page in headless Chromium: what a model writes, however hostile, and how it grows."""
 
+import html
 import random
 
 import page_support
@@ -108,11 +109,14 @@ class HostileModel(PageTest):
     def test_through_the_whole_page(self):
         """All payloads in one answer, in the question, in the title, and after a reload."""
         text = '\n\n'.join(PAYLOADS)
-        self.stand_in.answer = lambda _: [text[i:i + 11] for i in range(0, len(text), 11)]
+        parts = [text[i:i + 11] for i in range(0, len(text), 11)]
+        self.stand_in.answer = lambda _: [*({'reasoning_content': part} for part in parts), *parts]
         self.open()
         question = '<img src=x onerror=window.xss=1><script>window.xss=1</script>'
         self.say(question)
         self.check('all')
+        self.assertEqual(self.browser.run('return document.querySelector(".reasoning div").innerHTML'),
+                         html.escape(text, quote=False))
         self.assertEqual(self.browser.one('.message.user .body').text, question)
         self.assertTrue(question.startswith(
             self.browser.one('#conversations .open').text.rstrip('…')))

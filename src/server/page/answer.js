@@ -41,9 +41,11 @@ export class Answer extends EventTarget {
         }
         const choice = event.choices?.[0];
         if (choice?.finish_reason === 'length') version.state = 'length';
-        if (!choice?.delta?.content) continue;
+        const {content, reasoning_content: reasoning} = choice?.delta ?? {};
+        if (!content && !reasoning) continue;
         first ||= performance.now();
-        version.content += choice.delta.content;
+        version.content += content ?? '';
+        version.reasoning += reasoning ?? '';
         this.dispatchEvent(new Event('update'));
         if (performance.now() - saved > SAVE_EVERY) {
           saved = performance.now();

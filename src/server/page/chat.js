@@ -140,10 +140,10 @@ export class Chat extends EventTarget {
   // Another version of `message`, or a new one at the end.
   #answer(message = null) {
     const conversation = this.#conversation;
-    const version = {content: '', state: 'running', error: '', figures: {}};
+    const version = {content: '', reasoning: '', state: 'running', error: '', figures: {}};
     if (message) {
       // What failed before it said anything is no version to go back to.
-      message.versions = message.versions.filter(({content}) => content);
+      message.versions = message.versions.filter(({content, reasoning}) => content || reasoning);
       message.at = message.versions.push(version) - 1;
       this.#views.get(message)?.draw();
     } else {

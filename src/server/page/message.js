@@ -8,6 +8,9 @@ export class MessageView {
   #actions;
   #body;
   #foot;
+  #thoughts = document.createTextNode('');
+  #reasoning = h('details.reasoning', {hidden: true}, h('summary', {}, 'Reasoning'),
+                 h('div', {}, this.#thoughts));
   #markdown = null;
   #drawn = 0;        // when
   #drawing = 0;      // ms that it took
@@ -22,7 +25,7 @@ export class MessageView {
     this.#foot = h('div.foot');
     this.element = h(`article.message.${message.role}`, {'aria-label': user ? 'You' : 'Answer'},
                      h('p.who', {'aria-hidden': true}, user ? 'You' : 'Answer'),
-                     this.#body, this.#foot);
+                     !user && this.#reasoning, this.#body, this.#foot);
     this.draw();
   }
 
@@ -42,6 +45,7 @@ export class MessageView {
       return;
     }
     const version = this.#version();
+    this.#thoughts.data = '';
     this.#body.replaceChildren();
     this.#markdown = new MarkdownView(this.#body);
     if (version.state === 'running') this.#drawRunning();
@@ -105,6 +109,7 @@ export class MessageView {
   #drawRunning() {
     const begun = performance.now();
     const {content} = this.#version();
+    this.#drawReasoning();
     if (content) {
       this.#markdown.update(content);
     } else if (!this.#body.firstChild) {
@@ -118,6 +123,7 @@ export class MessageView {
   #drawEnded() {
     const version = this.#version();
     this.#body.querySelector(':scope > .pending')?.remove();
+    this.#drawReasoning();
     this.#markdown.finish(version.content);
     colourCode(this.#body);
     this.#foot.replaceChildren();
@@ -133,6 +139,13 @@ export class MessageView {
     }
     const figures = figuresOf(version);
     if (figures) this.#foot.append(h('span.figures', {}, figures));
+  }
+
+  // Text as it is. What stands there already stays, with a selection in it.
+  #drawReasoning() {
+    const {reasoning = ''} = this.#version();
+    this.#reasoning.hidden = !reasoning;
+    this.#thoughts.appendData(reasoning.slice(this.#thoughts.length));
   }
 
   // ‹ 2/3 ›

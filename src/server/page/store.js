@@ -4,7 +4,8 @@
 // Conversation: {id, title, named, created, updated, settings, messages: [Message]}.
 // Message: {role: 'user', content} or {role: 'assistant', versions: [Version], at}, where `at` is
 // the version that is shown and goes on in the conversation.
-// Version: {content, state: 'done' | 'stopped' | 'length' | 'error' | 'running', error, figures}.
+// Version: {content, reasoning, state: 'done' | 'stopped' | 'length' | 'error' | 'running', error,
+// figures}. The reasoning is for the reader alone: it does not go on in the conversation.
 
 const PREFIX = 'tokamak.conversation.';
 const SETTINGS = 'tokamak.settings';
