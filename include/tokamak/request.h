@@ -83,6 +83,9 @@ struct OutputChunk {
   int32_t choice = 0;
   std::string text;                // valid UTF-8; may be empty while a character is incomplete
   std::vector<int32_t> token_ids;  // the tokens added since the last chunk, end tokens left out
+  // Of all tokens so far the last ones that have no share in any text so far, because that may be
+  // the start of a stop string. When it was one, they have none for good.
+  int32_t tokens_held = 0;
   std::vector<TokenLogprobs> logprobs;         // one per token_ids entry, if asked for
   std::vector<TokenLogprobs> prompt_logprobs;  // first chunk of choice 0; starts at prompt token 1
   std::optional<FinishReason> finish_reason;

@@ -252,6 +252,8 @@ TEST(Engine, StopStringsEndTheTextBeforeThem) {
   const OutputChunk stopped = engine->Generate(request).value()[0];
   EXPECT_EQ(stopped.finish_reason, FinishReason::kStop);
   EXPECT_EQ(stopped.text, whole.text.substr(0, whole.text.find(request.sampling.stop[0])));
+  EXPECT_GT(stopped.tokens_held, 0);
+  EXPECT_EQ(whole.tokens_held, 0);
 }
 
 TEST(Engine, EndsEveryChoiceExactlyOnceUnderRandomCancellations) {

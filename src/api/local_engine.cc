@@ -28,6 +28,7 @@ void Merge(OutputChunk chunk, OutputChunk* whole) {
     to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
   };
   append(whole->token_ids, chunk.token_ids);
+  whole->tokens_held = chunk.tokens_held;
   append(whole->logprobs, chunk.logprobs);
   append(whole->prompt_logprobs, chunk.prompt_logprobs);
   if (chunk.finish_reason) whole->finish_reason = chunk.finish_reason;

@@ -1,5 +1,6 @@
 #include "api/text_decoder.h"
 
+#include <deque>
 #include <optional>
 
 #include "base/error.h"
@@ -25,11 +26,17 @@ class TokenizerTextDecoder final : public TextDecoder {
       text->append(piece);
       return false;
     }
-    text->append(stop_->Append(piece));
+    held_.push_back(decoded_);
+    decoded_ += piece.size();
+    const std::string final_text = stop_->Append(piece);
+    shown_ += final_text.size();
+    while (!held_.empty() && held_.front() < shown_) held_.pop_front();
+    text->append(final_text);
     return stop_->matched();
   }
 
   void Flush(std::string* text) override {
+    held_.clear();
     const std::string piece = detokenizer_.Flush();
     if (!stop_) {
       text->append(piece);
@@ -39,9 +46,14 @@ class TokenizerTextDecoder final : public TextDecoder {
     text->append(stop_->Flush());
   }
 
+  int32_t tokens_held() const override { return static_cast<int32_t>(held_.size()); }
+
  private:
   Detokenizer detokenizer_;
   std::optional<StopStringMatcher> stop_;
+  size_t decoded_ = 0;       // bytes of text that stop_ has seen
+  size_t shown_ = 0;         // and has let through
+  std::deque<size_t> held_;  // where the text of each token begins that has none in what was shown
 };
 
 }  // namespace

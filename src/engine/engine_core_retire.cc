@@ -174,6 +174,7 @@ void EngineCore::Emit(Sequence* sequence, OutputChunk chunk) {
   chunk.request = request.id;
   chunk.choice = sequence->choice;
   chunk.seed = request.seed;
+  if (sequence->decoder) chunk.tokens_held = sequence->decoder->tokens_held();
   chunk.usage = request.usage;
   chunk.timings = TimingsOf(request);
   request.on_output(std::move(chunk));

@@ -1,6 +1,7 @@
 // TextDecoder: how the engine core gets text and stop strings without knowing a tokenizer.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "step/step_input.h"
@@ -21,6 +22,9 @@ class TextDecoder {
 
   // The generation ended without a stop string: appends what was held back.
   virtual void Flush(std::string* text) = 0;
+
+  // As OutputChunk::tokens_held.
+  virtual int32_t tokens_held() const = 0;
 };
 
 }  // namespace tokamak

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "server/testing/server_fixture.h"
 
@@ -95,6 +96,37 @@ TEST_F(AnswersTest, RefusesParsersThatThereAreNot) {
   const auto server = Server::Create(engine_, std::move(options));
   ASSERT_FALSE(server.ok());
   EXPECT_THAT(server.status().message(), testing::HasSubstr("--tool-call-parser"));
+}
+
+// The prompt, over and over: "abcXYdabcXYd..."
+TEST_F(AnswersTest, LogprobsEndWithTheTextBeforeAStopString) {
+  Start();
+  const auto tokens = [&](Json body) {
+    body.update({{"prompt", "abcXYd"}, {"logprobs", 0}, {"echo", true}});
+    const Json whole = Json::parse(Connect().Post("/v1/completions", body.dump()).body);
+    const Json& logprobs = whole["choices"][0]["logprobs"];
+    std::string joined, streamed, text;
+    for (const Json& token : logprobs["tokens"]) joined += token.get<std::string>();
+    EXPECT_EQ(joined, whole["choices"][0]["text"]);
+    EXPECT_EQ(logprobs["text_offset"].size(), joined.size());
+    body["stream"] = true;
+    std::istringstream events(Connect().Post("/v1/completions", body.dump()).body);
+    for (std::string line; std::getline(events, line);) {
+      if (!line.starts_with("data: {")) continue;
+      const Json choice = Json::parse(line.substr(6))["choices"][0];
+      text += choice["text"];
+      if (choice["logprobs"].is_null()) continue;
+      for (const Json& token : choice["logprobs"]["tokens"]) streamed += token;
+      EXPECT_EQ(streamed, text) << "tokens come with their text";
+    }
+    EXPECT_EQ(streamed, joined);
+    return joined.substr(6);
+  };
+  EXPECT_EQ(tokens({{"max_tokens", 8}}), "abcXYdab");
+  EXPECT_EQ(tokens({{"max_tokens", 8}, {"stop", "XYd"}}), "abc");
+  EXPECT_EQ(tokens({{"max_tokens", 4}, {"stop", "XYd"}}), "abcX") << "what was held back";
+  EXPECT_EQ(tokens({{"max_tokens", 8}, {"stop", {"bcXZ", "da"}}}), "abcXY");
+  EXPECT_EQ(tokens({{"max_tokens", 8}, {"stop", "a"}}), "");
 }
 
 TEST_F(AnswersTest, GivesTimingsWhereTheyAreAskedFor) {

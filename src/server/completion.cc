@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/error.h"
@@ -168,9 +169,16 @@ void Completion::AddTokens(Choice& choice, const OutputChunk& chunk) {
                                   chunk.token_ids.end());
   }
   for (const TokenLogprobs& logprobs : chunk.logprobs) {
-    choice.part.logprobs.push_back({.token = logprobs, .text_offset = choice.text_offset});
+    choice.held.push_back({.token = logprobs, .text_offset = choice.text_offset});
     choice.text_offset += CodePointsOf(logprobs);
   }
+  // Those of a stop string's tokens stay behind, as its text does.
+  const auto held = std::min(choice.held.size(), static_cast<size_t>(chunk.tokens_held));
+  const auto end = choice.held.end() - static_cast<std::ptrdiff_t>(held);
+  choice.part.logprobs.insert(choice.part.logprobs.end(),
+                              std::make_move_iterator(choice.held.begin()),
+                              std::make_move_iterator(end));
+  choice.held.erase(choice.held.begin(), end);
 }
 
 void Completion::AddText(Choice& choice, AnswerPart part) {

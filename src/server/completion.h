@@ -33,6 +33,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   struct Choice {
     ChoicePart part;
     int32_t text_offset = 0;               // code points of text so far
+    std::vector<LogprobEntry> held;        // of tokens whose text the engine holds back
     std::unique_ptr<AnswerParser> parser;  // null: its text is content
     int32_t tool_calls = 0;                // so far
     bool started = false;                  // the engine has sent something of it

@@ -71,6 +71,7 @@ class LetterDecoder final : public TextDecoder {
   explicit LetterDecoder(std::string stop) : stop_(std::move(stop)) {}
   bool Append(TokenId token, bool may_stop, std::string* text) override;
   void Flush(std::string* text) override;
+  int32_t tokens_held() const override { return static_cast<int32_t>(held_.size()); }
 
  private:
   const std::string stop_;

@@ -36,7 +36,10 @@ Result<RequestId> FakeEngine::Submit(Request request, OutputCallback on_output) 
   ++submitted_;
   last_ = request;
   const RequestId id = next_id_++;
-  running_[id] = Running{std::move(request), std::move(on_output)};
+  Running& running = running_[id] = {std::move(request), std::move(on_output)};
+  if (const auto& stop = running.request.sampling.stop; !stop.empty()) {
+    running.stop = StopStringMatcher::Create(stop).value();
+  }
   wake_.NotifyAll();
   return id;
 }
@@ -190,9 +193,7 @@ bool FakeEngine::Tick() {
       End(running_.begin()->first, FinishReason::kError, outputs);
     }
     for (auto it = running_.begin(); it != running_.end();) {
-      Emit(it->first, it->second, outputs);
-      const bool finished = it->second.done >= it->second.request.sampling.max_tokens.value_or(64);
-      it = finished ? running_.erase(it) : std::next(it);
+      it = Emit(it->first, it->second, outputs) ? running_.erase(it) : std::next(it);
     }
   }
   for (auto& [callback, chunk] : outputs) callback(std::move(chunk));
@@ -213,21 +214,28 @@ void FakeEngine::End(RequestId id, FinishReason reason, Outputs& outputs) {
   running_.erase(found);
 }
 
-void FakeEngine::Emit(RequestId id, Running& running, Outputs& outputs) {
+bool FakeEngine::Emit(RequestId id, Running& running, Outputs& outputs) {
   const Request& request = running.request;
   const std::vector<int32_t>& prompt = request.token_ids;
   const int32_t max_tokens = request.sampling.max_tokens.value_or(64);
   ++running.done;
   ++steps_;
+  const int32_t token = prompt[static_cast<size_t>(running.done - 1) % prompt.size()];
+  std::string text(1, static_cast<char>(token));
+  if (running.stop) text = running.stop->Append(text);
+  const bool stopped = running.stop && running.stop->matched();
+  const bool last = stopped || running.done >= max_tokens;
+  if (running.stop && last && !stopped) text += running.stop->Flush();
+  running.shown += static_cast<int32_t>(text.size());
   for (int32_t choice = 0; choice < request.sampling.n; ++choice) {
     OutputChunk chunk;
     chunk.request = id;
     chunk.choice = choice;
     chunk.seed = request.sampling.seed.value_or(7);
-    const int32_t token = prompt[static_cast<size_t>(running.done - 1) % prompt.size()];
     if (running.done <= max_tokens) {
       chunk.token_ids = {token};
-      chunk.text = std::string(1, static_cast<char>(token));
+      chunk.text = text;
+      chunk.tokens_held = running.done - running.shown;
       if (request.sampling.logprobs) {
         TokenLogprobs logprobs{.token = {token, -0.5f}, .top = {}};
         for (int32_t i = 0; i < *request.sampling.logprobs; ++i) {
@@ -241,12 +249,13 @@ void FakeEngine::Emit(RequestId id, Running& running, Outputs& outputs) {
         chunk.prompt_logprobs.push_back({.token = {prompt[i], -1.0f}, .top = {}});
       }
     }
-    if (running.done >= max_tokens) chunk.finish_reason = FinishReason::kLength;
+    if (last) chunk.finish_reason = stopped ? FinishReason::kStop : FinishReason::kLength;
     chunk.usage = {.prompt_tokens = static_cast<int32_t>(prompt.size()),
                    .cached_tokens = 0,
                    .completion_tokens = running.done * request.sampling.n};
     outputs.emplace_back(running.on_output, std::move(chunk));
   }
+  return last;
 }
 
 }  // namespace tokamak

@@ -1,11 +1,13 @@
 // An engine without a model, for tests of what stands in front of it. Tokens are bytes (ids 0 to
-// 255); the answer to a prompt is the prompt itself, over and over, one byte per tick.
+// 255); the answer to a prompt is the prompt itself, over and over, one byte per tick; it ends at
+// stop strings.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -13,6 +15,7 @@
 
 #include "base/mutex.h"
 #include "tokamak/engine.h"
+#include "tokenizer/stop_strings.h"
 
 namespace tokamak {
 
@@ -70,13 +73,16 @@ class FakeEngine final : public Engine {
   struct Running {
     Request request;
     OutputCallback on_output;
-    int32_t done = 0;  // tokens per choice
+    std::optional<StopStringMatcher> stop = {};
+    int32_t shown = 0;  // of the text that `stop` has seen
+    int32_t done = 0;   // tokens per choice
   };
 
   void Loop();
   bool Tick() EXCLUDES(mutex_);  // false when there is nothing to do
   void End(RequestId id, FinishReason reason, Outputs& outputs) REQUIRES(mutex_);
-  void Emit(RequestId id, Running& running, Outputs& outputs) REQUIRES(mutex_);
+  // One more token; true when it was the last one.
+  bool Emit(RequestId id, Running& running, Outputs& outputs) REQUIRES(mutex_);
 
   ModelInfo model_;
   std::string fingerprint_ = "fp_fake";

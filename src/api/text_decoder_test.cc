@@ -1,0 +1,54 @@
+#include "api/text_decoder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tokenizer/testing/tiny_vocabs.h"
+
+namespace tokamak {
+namespace {
+
+using ::testing::ElementsAre;
+
+// How many tokens are held after each token of the pieces, until a stop string has come; if none
+// has, after the end too.
+std::vector<int32_t> Held(const std::vector<std::string>& stop,
+                          const std::vector<std::string>& pieces) {
+  const auto tokenizer = Tokenizer::Create(testing::TinyBytePairs()).value();
+  SamplingParams sampling;
+  sampling.stop = stop;
+  const auto decoder = MakeTextDecoder(tokenizer, sampling).value();
+  std::vector<int32_t> held;
+  std::string text;
+  for (const std::string& piece : pieces) {
+    const std::vector<int32_t> tokens = tokenizer->Encode(piece).value();
+    for (const int32_t token : tokens) {
+      const bool stopped = decoder->Append(token, /*may_stop=*/true, &text);
+      held.push_back(decoder->tokens_held());
+      if (stopped) return held;
+    }
+  }
+  decoder->Flush(&text);
+  held.push_back(decoder->tokens_held());
+  return held;
+}
+
+TEST(TextDecoder, HoldsTokensUntilSomeOfTheirTextIsShown) {
+  EXPECT_THAT(Held({"the"}, {"x", "t", "h", "e", "y"}), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(Held({"the"}, {"x", "t", "h", "x"}), ElementsAre(0, 1, 2, 0, 0));
+  EXPECT_THAT(Held({"the"}, {"x", "t", "h"}), ElementsAre(0, 1, 2, 0));
+  // Of "then", "t" is shown.
+  EXPECT_THAT(Held({"hen"}, {"then"}), ElementsAre(0));
+  EXPECT_THAT(Held({"en!"}, {"then", "\n\n"}), ElementsAre(0, 0, 0));
+  // The first half of a character waits for the second one.
+  EXPECT_THAT(Held({"!"}, {"ö", "!"}), ElementsAre(1, 0, 1));
+  EXPECT_THAT(Held({"ö!"}, {"ö", "!"}), ElementsAre(1, 2, 3));
+  // Nothing is held for ever where nothing can stop.
+  EXPECT_THAT(Held({}, {"ö", "t"}), ElementsAre(0, 0, 0, 0));
+}
+
+}  // namespace
+}  // namespace tokamak
