@@ -40,6 +40,12 @@ echo "bench throughput"
   --device cpu --json >"$work/out" 2>&1
 says '"output_tok_s"'
 
+echo "loading"
+bench=$(dirname "$0")
+TOKAMAK_BINARY=$tokamak "$bench/loading.py" "$bench/../tests/golden/llama_tied.gguf" --runs 1 \
+  -- --device cpu >"$work/out" 2>&1 || cat "$work/out" >&2
+says 'from the disk [0-9]*% of its speed'
+
 for benchmark in "$@"; do
   echo "$(basename "$benchmark")"
   "$benchmark" --benchmark_min_time=0.001 --benchmark_filter=-stack >"$work/out" 2>&1 || {

@@ -1,5 +1,5 @@
-// Reading files: positioned reads that many threads may make at once, and a read-only mapping for
-// metadata. Weights are read, never mapped: a file that shrinks must give an error, not SIGBUS.
+// Reading files: positioned reads that many threads may make at once. Nothing is mapped: a file that
+// shrinks must give an error, not SIGBUS.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +23,9 @@ class File {
   uint64_t size() const { return size_; }
   // Reads exactly `size` bytes at `offset`; a short file is kDataLoss and names the offset.
   Status ReadAt(uint64_t offset, void* destination, size_t size) const;
+  // Asks the system to fetch these bytes into its cache, without waiting for them. Bytes past the
+  // end do no harm.
+  void WillNeed(uint64_t offset, uint64_t size) const;
 
  private:
   File(std::string path, int fd, uint64_t size);

@@ -1,5 +1,6 @@
 #include "weights/byte_source.h"
 
+#include <atomic>
 #include <cstring>
 
 #include "base/error.h"
@@ -16,9 +17,31 @@ class FileBytes final : public ByteSource {
   Status ReadAt(uint64_t offset, void* destination, size_t size) const override {
     return file_.ReadAt(offset, destination, size);
   }
+  Status ReadOn(uint64_t offset, void* destination, size_t size) const override {
+    FetchAhead(offset);
+    return file_.ReadAt(offset, destination, size);
+  }
 
  private:
-  File file_;
+  // Keeps kAhead to 2 kAhead bytes behind `offset` on their way.
+  void FetchAhead(uint64_t offset) const {
+    uint64_t asked = asked_.load(std::memory_order_relaxed);
+    // Elsewhere than before: what was asked for is of no use here.
+    const bool elsewhere = offset > asked || offset + 3 * kAhead < asked;
+    const uint64_t begin = elsewhere ? offset : asked;
+    if (begin > offset + kAhead) return;
+    const uint64_t end = offset + 2 * kAhead;
+    // One of several threads that see the need asks.
+    if (asked_.compare_exchange_strong(asked, end, std::memory_order_relaxed)) {
+      file_.WillNeed(begin, end - begin);
+    }
+  }
+
+  // The system by itself fetches 128 KiB ahead, which leaves a disk idle while weights are packed.
+  static constexpr uint64_t kAhead = uint64_t{32} << 20;
+
+  const File file_;
+  mutable std::atomic<uint64_t> asked_ = 0;  // bytes before this were asked for
 };
 
 class MemoryBytes final : public ByteSource {

@@ -19,6 +19,11 @@ class ByteSource {
   virtual uint64_t size() const = 0;
   // Copies exactly `size` bytes at `offset`; kDataLoss when there are fewer. Thread-safe.
   virtual Status ReadAt(uint64_t offset, void* destination, size_t size) const = 0;
+  // ReadAt, for bytes that are read from front to back, by one thread or by several: those that
+  // follow are fetched from the disk meanwhile.
+  virtual Status ReadOn(uint64_t offset, void* destination, size_t size) const {
+    return ReadAt(offset, destination, size);
+  }
 };
 
 // A file, read by pread: a file that shrinks meanwhile gives an error.

@@ -50,7 +50,7 @@ class Fp8Weight final : public WeightSource {
     const int64_t cols = shape_.cols();
     const int64_t blocks = (cols + kFp8Block - 1) / kFp8Block;
     std::vector<uint8_t> stored(static_cast<size_t>((end - begin) * cols));
-    const Status status = file_->ReadAt(offset_ + static_cast<uint64_t>(begin * cols),
+    const Status status = file_->ReadOn(offset_ + static_cast<uint64_t>(begin * cols),
                                         reinterpret_cast<std::byte*>(stored.data()), stored.size());
     if (!status.ok()) return status.WithContext(name_);
     const uint8_t* from = stored.data();

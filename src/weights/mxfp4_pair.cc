@@ -58,7 +58,7 @@ class Mxfp4Source final : public WeightSource {
  private:
   Status Read(const ByteSource& source, uint64_t offset, std::vector<uint8_t>& bytes) const {
     const Status status =
-        source.ReadAt(offset, reinterpret_cast<std::byte*>(bytes.data()), bytes.size());
+        source.ReadOn(offset, reinterpret_cast<std::byte*>(bytes.data()), bytes.size());
     return status.ok() ? status : status.WithContext(name_);
   }
 
