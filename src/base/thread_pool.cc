@@ -114,6 +114,29 @@ struct ThreadPool::Shared {
   std::optional<FunctionRef<void(int64_t, int)>> body;
   std::vector<std::thread> threads;
 
+  // What is fetched while waiting. The two may belong to different calls: it is a wish anyway.
+  alignas(64) std::atomic<const std::byte*> ahead{nullptr};
+  std::atomic<size_t> ahead_bytes{0};
+  struct alignas(64) Fetched {
+    const std::byte* of = nullptr;
+    size_t bytes = 0;
+  };
+  std::vector<Fetched> fetched;  // by worker, each for itself
+
+  // Some of what is worth fetching, or a pause where there is nothing.
+  void Wait(int worker) {
+    constexpr size_t kMost = 64 << 10, kStep = 256, kLine = 64;
+    Fetched& mine = fetched[static_cast<size_t>(worker)];
+    const std::byte* data = ahead.load(std::memory_order_relaxed);
+    if (mine.of != data) mine = {data, 0};
+    // As the first claims of the loop will cut it.
+    const size_t part = ahead_bytes.load(std::memory_order_relaxed) / share;
+    if (data == nullptr || mine.bytes >= std::min(kMost, part)) return Pause();
+    const std::byte* from = data + static_cast<size_t>(worker) * part + mine.bytes;
+    for (size_t i = 0; i < kStep; i += kLine) __builtin_prefetch(from + i, 0, 2);
+    mine.bytes += kStep;
+  }
+
   void Work(int worker) {
     int64_t finished = 0;
     uint64_t claim = ticket.load(std::memory_order_relaxed);
@@ -142,6 +165,7 @@ ThreadPool::ThreadPool(int num_threads, bool pin)
     : num_threads_(num_threads), shared_(std::make_unique<Shared>()) {
   CHECK(num_threads >= 1);
   shared_->share = 2 * static_cast<uint64_t>(num_threads);
+  shared_->fetched.resize(static_cast<size_t>(num_threads));
   for (int worker = 1; worker < num_threads; ++worker) {
     shared_->threads.emplace_back([this, worker] { WorkerLoop(worker); });
   }
@@ -185,7 +209,7 @@ void ThreadPool::ParallelFor(int64_t num_items, FunctionRef<void(int64_t, int)> 
   for (int spins = 0; s.done.load(std::memory_order_acquire) != num_items;) {
     if (spins < kSpins) {
       ++spins;
-      Pause();
+      s.Wait(0);
     } else {
       std::this_thread::yield();  // a worker was descheduled within an item: let it have this core
     }
@@ -199,7 +223,7 @@ void ThreadPool::WorkerLoop(int worker) {
   for (;;) {
     uint32_t generation = s.generation.load(std::memory_order_acquire);
     for (int spins = 0; generation == seen && spins < kSpins; ++spins) {
-      Pause();
+      s.Wait(worker);
       generation = s.generation.load(std::memory_order_acquire);
     }
     if (generation == seen) {
@@ -210,6 +234,11 @@ void ThreadPool::WorkerLoop(int worker) {
     if (s.stop.load(std::memory_order_relaxed)) return;
     s.Work(worker);
   }
+}
+
+void ThreadPool::FetchWhileWaiting(const std::byte* data, size_t bytes) {
+  shared_->ahead.store(data, std::memory_order_relaxed);
+  shared_->ahead_bytes.store(bytes, std::memory_order_relaxed);
 }
 
 int ThreadPool::PhysicalCores() {

@@ -1,6 +1,7 @@
 // The compute pool: the calling thread is worker 0 and the others help it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -32,6 +33,11 @@ class ThreadPool {
   // CPU cores this process may run on, hyper-threads of one core counted once, and no more than
   // its container's CPU limit.
   static int PhysicalCores();
+
+  // Bytes that a later loop will read from front to back: threads that wait for work fetch the
+  // beginnings of their shares into their caches. For the caller between loops. Memory that is gone
+  // by then does no harm.
+  void FetchWhileWaiting(const std::byte* data, size_t bytes);
 
  private:
   struct Shared;

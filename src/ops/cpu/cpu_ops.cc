@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <unordered_map>
 #include <vector>
 
 #include "base/ceil_div.h"
@@ -149,6 +150,17 @@ class CpuOps final : public HostOps {
   Buffer rows_;   // row_floats_ per worker
   int64_t row_floats_ = 0;
   std::vector<Product> products_;  // of a GroupedLinear or HeadLinear; room for kMaxExperts
+
+  // The weight that followed another one the last time, by where the latter begins: in a step of few
+  // tokens, threads that wait fetch what comes next.
+  struct Ahead {
+    const std::byte* data = nullptr;
+    size_t bytes = 0;
+  };
+  static constexpr int64_t kFewTokens = 8;
+  void FetchNext(const PackedWeight& packed, int64_t num_tokens);
+  std::unordered_map<const std::byte*, Ahead> next_;
+  const std::byte* previous_ = nullptr;
 };
 
 template <typename Write>
@@ -227,7 +239,19 @@ void CpuOps::Run(const AddRmsNorm& op, Stream&) {
   });
 }
 
+void CpuOps::FetchNext(const PackedWeight& packed, int64_t num_tokens) {
+  const auto& weight = static_cast<const PanelWeight&>(packed);
+  const Ahead self = {weight.data(), static_cast<size_t>(weight.bytes())};
+  next_[previous_] = self;
+  previous_ = self.data;
+  const auto found = next_.find(self.data);
+  const bool few = num_tokens <= kFewTokens;  // more keep the memory waiting, not the cores
+  const Ahead next = found != next_.end() && few ? found->second : Ahead{};
+  pool_.FetchWhileWaiting(next.data, next.bytes);
+}
+
 void CpuOps::Run(const Linear& op, Stream&) {
+  FetchNext(*op.weight, op.x.rows());
   RunLinear(isa_, pool_, reinterpret_cast<float*>(tiles_.data()), op);
 }
 

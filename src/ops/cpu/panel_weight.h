@@ -35,6 +35,7 @@ class PanelWeight final : public PackedWeight {
   static int64_t Bytes(const WeightSource& part);
 
   const std::vector<PanelSegment>& segments() const { return segments_; }
+  const std::byte* data() const { return buffer_.data(); }
 
  private:
   PanelWeight(int64_t rows, int64_t cols, DType activation, Buffer buffer,
