@@ -1,5 +1,7 @@
 #include "api/fingerprint.h"
 
+#include <algorithm>
+#include <array>
 #include <vector>
 
 #include "api/version.h"
@@ -7,6 +9,27 @@
 #include "base/hash.h"
 
 namespace tokamak {
+namespace {
+
+// Some bytes of each tensor: training on changes nearly all of them. Reading every byte once more
+// would cost as much as loading.
+template <typename Parts>
+Status AddWeights(const Parts& parts, const std::vector<StoredTensor>& tensors, uint64_t& hash) {
+  constexpr uint64_t kSamples = 4, kSampleBytes = 64;
+  std::array<std::byte, kSampleBytes> sample;
+  for (const StoredTensor& tensor : tensors) {
+    const uint64_t bytes = tensor.bytes.value_or(0), size = std::min(bytes, kSampleBytes);
+    for (uint64_t i = 0; i < kSamples && bytes > 0; ++i) {
+      const uint64_t offset = tensor.offset + (bytes - size) / (kSamples - 1) * i;
+      RETURN_IF_ERROR(parts[static_cast<size_t>(tensor.part)].source->ReadAt(
+          offset, sample.data(), static_cast<size_t>(size)));
+      hash = Hash64(sample.data(), static_cast<size_t>(size), hash + 1);
+    }
+  }
+  return Status();
+}
+
+}  // namespace
 
 Result<std::string> SystemFingerprint(const Checkpoint& checkpoint, const EngineOptions& options,
                                       const ModelInfo& model) {
@@ -21,10 +44,13 @@ Result<std::string> SystemFingerprint(const Checkpoint& checkpoint, const Engine
       hash = Hash64(metadata.data(), metadata.size(), hash + 1);
       add(fmt::format("{}", part.source->size()));
     }
+    RETURN_IF_ERROR(AddWeights(checkpoint.gguf->parts(), checkpoint.gguf->tensors(), hash));
   } else if (checkpoint.safetensors != nullptr) {
     for (const SafetensorsPart& part : checkpoint.safetensors->parts()) {
       add(fmt::format("{} {} {}", part.header_hash, part.header_bytes, part.source->size()));
     }
+    RETURN_IF_ERROR(
+        AddWeights(checkpoint.safetensors->parts(), checkpoint.safetensors->tensors(), hash));
     add(checkpoint.config.ToString(size_t{1} << 20));
   } else {
     add(checkpoint.source);
