@@ -37,7 +37,7 @@ class FileBytes final : public ByteSource {
     }
   }
 
-  // The system by itself fetches 128 KiB ahead, which leaves a disk idle while weights are packed.
+  // The system by itself fetches little ahead, which leaves a disk idle while weights are packed.
   static constexpr uint64_t kAhead = uint64_t{32} << 20;
 
   const File file_;

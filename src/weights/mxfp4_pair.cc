@@ -40,8 +40,9 @@ class Mxfp4Source final : public WeightSource {
     const auto count = static_cast<size_t>((end - begin) * groups_);
     const auto first = static_cast<uint64_t>(begin * groups_);
     std::vector<uint8_t> elements(count * kElementBytes), scales(count);
-    RETURN_IF_ERROR(Read(*elements_, elements_offset_ + first * kElementBytes, elements));
-    RETURN_IF_ERROR(Read(*scales_, scales_offset_ + first, scales));
+    RETURN_IF_ERROR(Named(elements_->ReadOn(elements_offset_ + first * kElementBytes,
+                                            elements.data(), elements.size())));
+    RETURN_IF_ERROR(Named(scales_->ReadAt(scales_offset_ + first, scales.data(), scales.size())));
     for (size_t i = 0; i < count; ++i, destination += sizeof(BlockMXFP4)) {
       const uint8_t* bytes = elements.data() + i * kElementBytes;
       BlockMXFP4 block;
@@ -56,9 +57,7 @@ class Mxfp4Source final : public WeightSource {
   }
 
  private:
-  Status Read(const ByteSource& source, uint64_t offset, std::vector<uint8_t>& bytes) const {
-    const Status status =
-        source.ReadOn(offset, reinterpret_cast<std::byte*>(bytes.data()), bytes.size());
+  Status Named(const Status& status) const {
     return status.ok() ? status : status.WithContext(name_);
   }
 

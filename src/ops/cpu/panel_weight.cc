@@ -1,6 +1,7 @@
 #include "ops/cpu/panel_weight.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "base/ceil_div.h"
@@ -107,10 +108,14 @@ Result<std::unique_ptr<PackedWeight>> PanelWeight::Make(const WeightSpec& spec,
   }
   std::vector<std::vector<std::byte>> rows(static_cast<size_t>(pool.num_threads()));
   FirstError error;
-  pool.ParallelFor(static_cast<int64_t>(items.size()), [&](int64_t i, int worker) {
-    Status status =
-        PackPanels(items[static_cast<size_t>(i)], cols, rows[static_cast<size_t>(worker)]);
-    if (!status.ok()) error.Set(i, std::move(status));
+  // In the order of the items, whoever takes them: the file is read from front to back. The pool
+  // by itself gives each worker a run of them.
+  std::atomic<size_t> next = 0;
+  pool.ParallelFor(pool.num_threads(), [&](int64_t, int worker) {
+    for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < items.size();) {
+      Status status = PackPanels(items[i], cols, rows[static_cast<size_t>(worker)]);
+      if (!status.ok()) error.Set(static_cast<int64_t>(i), std::move(status));
+    }
   });
   RETURN_IF_ERROR(error.Get());
   return std::unique_ptr<PackedWeight>(new PanelWeight(num_rows, cols, ActivationOf(spec, isa),
