@@ -31,6 +31,8 @@ class TokenizerTextDecoder final : public TextDecoder {
     const std::string final_text = stop_->Append(piece);
     shown_ += final_text.size();
     while (!held_.empty() && held_.front() < shown_) held_.pop_front();
+    // Those that are left have no text at all.
+    if (shown_ == decoded_ && !detokenizer_.pending()) held_.clear();
     text->append(final_text);
     return stop_->matched();
   }

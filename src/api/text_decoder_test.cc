@@ -24,7 +24,8 @@ std::vector<int32_t> Held(const std::vector<std::string>& stop,
   std::vector<int32_t> held;
   std::string text;
   for (const std::string& piece : pieces) {
-    const std::vector<int32_t> tokens = tokenizer->Encode(piece).value();
+    const std::vector<int32_t> tokens =
+        tokenizer->Encode(piece, {.add_special = false, .parse_special = true}).value();
     for (const int32_t token : tokens) {
       const bool stopped = decoder->Append(token, /*may_stop=*/true, &text);
       held.push_back(decoder->tokens_held());
@@ -46,6 +47,9 @@ TEST(TextDecoder, HoldsTokensUntilSomeOfTheirTextIsShown) {
   // The first half of a character waits for the second one.
   EXPECT_THAT(Held({"!"}, {"ö", "!"}), ElementsAre(1, 0, 1));
   EXPECT_THAT(Held({"ö!"}, {"ö", "!"}), ElementsAre(1, 2, 3));
+  // Tokens without text wait for nobody but a stop string that may have begun.
+  EXPECT_THAT(Held({"the"}, {"x", "<|begin|>", "t", "<|begin|>", "x"}),
+              ElementsAre(0, 0, 1, 2, 0, 0));
   // Nothing is held for ever where nothing can stop.
   EXPECT_THAT(Held({}, {"ö", "t"}), ElementsAre(0, 0, 0, 0));
 }

@@ -102,11 +102,11 @@ void Completion::OnChunk(size_t prompt, OutputChunk chunk) {
   head_.seed = chunk.seed;
   const size_t index = prompt * static_cast<size_t>(call_.sampling.n) + chunk.choice;
   Choice& choice = choices_[index];
-  const size_t before = Logprobs(choice.part);
+  const size_t before = Logprobs(choice.part) + Logprobs(choice.held);
   if (!choice.started) AddPrompt(prompt, choice, chunk);
   choice.started = true;
   AddTokens(choice, chunk);
-  logprobs_ += Logprobs(choice.part) - before;
+  logprobs_ += Logprobs(choice.part) + Logprobs(choice.held) - before;
   if (chunk.finish_reason) {
     if (choice.parser != nullptr) AddText(choice, choice.parser->Finish());
     const bool calls = choice.tool_calls > 0 && chunk.finish_reason == FinishReason::kStop;

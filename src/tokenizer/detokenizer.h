@@ -21,6 +21,8 @@ class Detokenizer {
   std::string Append(int32_t id);
   // Ends the stream: a character left unfinished becomes U+FFFD. Append may start a new text after.
   std::string Flush();
+  // Whether a character is left unfinished so far.
+  bool pending() const { return utf8_.pending(); }
 
  private:
   void Restart();
