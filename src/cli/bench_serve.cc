@@ -81,7 +81,7 @@ class WholeFile {
 
   Status Open(const std::string& path) {
     struct stat found = {};
-    const bool special = ::lstat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode);
+    const bool special = ::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode);
     path_ = path;
     part_ = special ? path : path + ".part";
     ASSIGN_OR_RETURN(file_, OpenFile(part_));

@@ -20,6 +20,7 @@ constexpr double kLateMs = 20;
 constexpr double kShortestJudged = 1;  // seconds; less is mostly beginning
 
 Json Object(const Spread& s) {
+  if (s.count == 0) return Json();
   return {{"count", s.count}, {"mean", s.mean}, {"p50", s.p50},
           {"p90", s.p90},     {"p99", s.p99},   {"max", s.max}};
 }
@@ -180,8 +181,8 @@ std::string ServeBenchJson(const ServeBenchResult& r) {
                {"concurrency", l.concurrency},
                {"rate", l.rate},
                {"burstiness", l.burstiness},
-               {"input", l.input},
-               {"output", l.output},
+               {"input", l.replayed.empty() ? Json(l.input) : Json()},
+               {"output", l.replayed.empty() ? Json(l.output) : Json()},
                {"turns", l.turns},
                {"think_seconds", l.think_seconds},
                {"shared_prefix", l.shared_prefix},

@@ -33,7 +33,11 @@ Result<Json> ParseBody(const std::string& body) {
 }
 
 std::string DescribeJson(const Json& value) {
-  if (value.is_number_float()) return "a fraction";
+  if (value.is_number_float()) {
+    const auto number = value.get<double>();
+    return number == std::trunc(number) && std::abs(number) > 1e15 ? "a number of more than 64 bits"
+                                                                   : "a fraction";
+  }
   if (value.is_number()) return "an integer";
   if (value.is_boolean()) return "a boolean";
   if (value.is_object()) return "an object";

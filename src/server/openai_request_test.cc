@@ -139,6 +139,7 @@ TEST(OpenAiRequest, NamesThePathOfWhatIsWrongInACompletion) {
       {false, R"({"prompt": "a", "max_tokens": -9999999999})", "max_tokens"},
       {false, R"({"prompt": "a", "max_tokens": true})", "max_tokens"},
       {false, R"({"prompt": "a", "seed": 1.5})", "seed"},
+      {false, R"({"prompt": "a", "seed": 18446744073709551616})", "seed"},
       {false, R"({"prompt": "a", "stop": 5})", "stop"},
       {false, R"({"prompt": "a", "stop": ["a", 5]})", "stop[1]"},
       {false, R"({"prompt": "a", "stop_token_ids": ["a"]})", "stop_token_ids[0]"},

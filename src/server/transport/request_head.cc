@@ -42,8 +42,8 @@ bool IsHost(std::string_view value) {
 // Fields of which a second one would leave open which of them counts.
 constexpr std::string_view kOnce[] = {"host",          "content-length", "transfer-encoding",
                                       "authorization", "content-type",   "origin",
-                                      "expect",        "sec-fetch-site"};
-enum Once { kHost, kLength, kEncoding, kNumOnce = 8 };
+                                      "expect",        "sec-fetch-site", "content-encoding"};
+enum Once { kHost, kLength, kEncoding, kNumOnce = 9 };
 
 std::string CheckLength(std::string_view value, HeadFraming& framing) {
   if (value.empty() || value.find_first_not_of(kDigits) != std::string_view::npos) {

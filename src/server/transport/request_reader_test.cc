@@ -139,6 +139,7 @@ TEST(RequestReader, RefusesWhatCouldBeReadInTwoWays) {
       // Fields that may come once.
       get + "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n\r\n",
       get + "Content-Type: a\r\ncontent-type: b\r\n\r\n", get + "Origin: a\r\nOrigin: b\r\n\r\n",
+      post + "Content-Encoding: identity\r\nContent-Encoding: gzip\r\nContent-Length: 0\r\n\r\n",
       // Framing.
       post + "Content-Length: 1\r\nContent-Length: 1\r\n\r\na",
       post + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nab",
