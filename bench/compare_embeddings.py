@@ -110,7 +110,7 @@ def main():
                  for name, s in seconds.items()}
         print(json.dumps({'words': words, 'texts': args.texts, 'threads': args.threads, 'runs': args.runs, **rates,
                           'ratio': round(rates[ours.name]['per_s'] / rates[peer.name]['per_s'], 2),
-                          'worst_difference': worst, 'load': os.getloadavg()[0], **peer.versions}), flush=True)
+                          'worst_difference': worst, 'load': os.getloadavg()[0], 'versions': peer.versions}), flush=True)
     ours.stop()
 
 
