@@ -56,9 +56,12 @@ Product MakeProduct(const IsaKernels& isa, int num_threads, const Tensor& x,
       product.run = isa.kernels->linear;
       product.cut = CutFloat(weight, num_rows);
   }
+  int64_t widest = 1;  // bytes of a group of panels
   for (const PanelSegment& segment : weight.segments()) {
     product.panel_groups += CeilDiv(segment.panels, product.cut.width);
+    widest = std::max(widest, std::min(segment.panels, product.cut.width) * segment.panel_bytes);
   }
+  product.cached_groups = std::clamp<int64_t>(kCachedPanelBytes / widest, 1, product.panel_groups);
   return product;
 }
 
@@ -85,17 +88,22 @@ void RunPanels(const Product& product, const PanelSegment& segment, int64_t pane
                .tile = tile});
 }
 
-// Item `item` of those of the product.
+// Item `item` of those of the product: cached_groups with every cut of the rows, then the next
+// ones.
 void RunItem(const Product& product, int64_t item, const Tensor& x, const Tensor& out,
              float* tile) {
   const Cut& cut = product.cut;
-  int64_t group = item % product.panel_groups;
+  const int64_t row_cuts = CeilDiv(product.num_rows, cut.rows);
+  const int64_t first = item / (product.cached_groups * row_cuts) * product.cached_groups;
+  const int64_t groups = std::min(product.cached_groups, product.panel_groups - first);
+  item -= first * row_cuts;
+  int64_t group = first + item % groups;
   const PanelSegment* segment = product.weight->segments().data();
   for (; group >= CeilDiv(segment->panels, cut.width); ++segment) {
     group -= CeilDiv(segment->panels, cut.width);
   }
   const int64_t panel = group * cut.width;
-  const int64_t row = item / product.panel_groups * cut.rows;
+  const int64_t row = item / groups * cut.rows;
   RunPanels(product, *segment, panel, std::min(cut.width, segment->panels - panel),
             product.row + row, std::min(cut.rows, product.num_rows - row), x, out, tile);
 }

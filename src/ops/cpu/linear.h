@@ -17,6 +17,11 @@ struct Cut {
   int64_t rows = 0;
 };
 
+// A product with more rows of x than an item has reads its panels again for each cut of the rows.
+// From memory it reads them once: so many bytes of panels meet all rows before the next ones do,
+// and stay in a cache that the cores share.
+inline constexpr int64_t kCachedPanelBytes = int64_t{4} << 20;
+
 // Rows [row, row + num_rows) of x times one weight.
 struct Product {
   void (*run)(const LinearTask& task) = nullptr;  // what multiplies rows of x's type
@@ -25,8 +30,9 @@ struct Product {
   int64_t row = 0;
   int64_t num_rows = 0;
   Cut cut = {};
-  int64_t panel_groups = 0;  // items for each cut of rows
-  int64_t first_item = 0;    // in the loop over all products
+  int64_t panel_groups = 0;   // items for each cut of rows
+  int64_t cached_groups = 0;  // of which so many are at most kCachedPanelBytes, or one
+  int64_t first_item = 0;     // in the loop over all products
   // Columns of x and out that come before the product's, in floats.
   int64_t x_first = 0;
   int64_t out_first = 0;

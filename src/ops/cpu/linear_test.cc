@@ -1,0 +1,94 @@
+// In what order products read their weights.
+#include "ops/cpu/linear.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "ops/testing/memory_source.h"
+
+namespace tokamak::cpu {
+namespace {
+
+// What the kernel was called with, for a function without state.
+std::vector<LinearTask>* tasks = nullptr;
+
+TEST(CpuLinear, AStepReadsTheExpertsThatItTouchesFromMemoryOnce) {
+  const IsaKernels real = *ChooseKernels("baseline/precise");
+  Kernels noting = *real.kernels;
+  noting.linear = [](const LinearTask& task) { tasks->push_back(task); };
+  const IsaKernels isa = {.name = "noting", .kernels = &noting};
+  std::vector<LinearTask> seen;
+  tasks = &seen;
+
+  // More than what is cached at once.
+  constexpr int64_t kRows = 1280, kCols = 1024;
+  ASSERT_GT(kRows * kCols * int64_t{sizeof(float)}, kCachedPanelBytes);
+  ThreadPool pool(1);
+  WeightMemory memory;
+  const auto part = std::make_shared<MemorySource>(
+      "half an expert", DType::kF32, Shape{kRows / 2, kCols},
+      std::vector<std::byte>(static_cast<size_t>(kRows / 2 * kCols) * sizeof(float)));
+  std::vector<std::unique_ptr<PackedWeight>> experts;
+  std::vector<const PackedWeight*> pointers;
+  for (int e = 0; e < 5; ++e) {
+    experts.push_back(*PanelWeight::Make({.parts = {part, part}}, isa, memory, pool));
+    pointers.push_back(experts.back().get());
+  }
+  // The third takes more tokens than an item has, the second and the last none.
+  std::vector<int32_t> offsets = {0, 3, 3, 303, 430, 430};
+  const int64_t num_tokens = offsets.back();
+  std::vector<float> x(static_cast<size_t>(num_tokens * kCols)), tile(kTileFloats);
+  std::vector<float> out(static_cast<size_t>(num_tokens * kRows));
+  std::vector<Product> products;
+  products.reserve(experts.size());
+  RunGroupedLinear(isa, pool, tile.data(),
+                   {.x = Tensor(x.data(), DType::kF32, Shape{num_tokens, kCols}),
+                    .weights = pointers,
+                    .offsets = Tensor(offsets.data(), DType::kI32, Shape{6}),
+                    .bias = {},
+                    .out = Tensor(out.data(), DType::kF32, Shape{num_tokens, kRows})},
+                   products);
+  tasks = nullptr;
+
+  std::map<std::pair<const std::byte*, const std::byte*>, int> times;  // of a panel and a row
+  std::map<const std::byte*, size_t> last;                             // when panels were read
+  for (size_t i = 0; i < seen.size(); ++i) {
+    const LinearTask& task = seen[i];
+    for (int panel = 0; panel < task.num_panels; ++panel) {
+      for (int64_t t = 0; t < task.num_tokens; ++t) {
+        ++times[{task.panels + panel * task.panel_bytes, task.x + t * task.x_stride}];
+      }
+    }
+    // Whoever reads panels again finds them cached.
+    if (const auto found = last.find(task.panels); found != last.end()) {
+      int64_t between = 0;
+      for (size_t j = found->second; j < i; ++j) {
+        between += seen[j].num_panels * seen[j].panel_bytes;
+      }
+      EXPECT_LE(between, kCachedPanelBytes) << "call " << i;
+    }
+    last[task.panels] = i;
+  }
+  for (const auto& [pair, count] : times) EXPECT_EQ(count, 1);
+  // Every panel of an expert meets each of its tokens, and no other.
+  size_t expected = 0;
+  for (size_t e = 0; e < experts.size(); ++e) {
+    const auto& weight = static_cast<const PanelWeight&>(*experts[e]);
+    for (const PanelSegment& segment : weight.segments()) {
+      for (int64_t panel = 0; panel < segment.panels; ++panel) {
+        for (int32_t t = offsets[e]; t < offsets[e + 1]; ++t, ++expected) {
+          const auto* row = reinterpret_cast<const std::byte*>(x.data() + t * kCols);
+          EXPECT_TRUE(times.contains({segment.data + panel * segment.panel_bytes, row}));
+        }
+      }
+    }
+  }
+  EXPECT_EQ(times.size(), expected);
+}
+
+}  // namespace
+}  // namespace tokamak::cpu
