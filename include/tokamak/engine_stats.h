@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace tokamak {
 
@@ -46,6 +47,8 @@ struct EngineStats {
   int64_t queried_prompt_tokens = 0;  // looked up in the prefix cache
   int64_t cached_prompt_tokens = 0;   // and found there
   int64_t preemptions = 0;
+  // Of each layer with experts, first to last: how many positions of the steps went to each expert.
+  std::vector<std::vector<int64_t>> expert_positions;
   // Requests that have ended, by FinishReason; of a request's choices the greatest counts.
   std::array<int64_t, 4> ended_requests{};
   // One entry per request, all from its Submit on but for the two phases.
@@ -58,5 +61,19 @@ struct EngineStats {
   LatencyHistogram inter_token;
   double seconds_since_progress = 0;  // since a step last retired while there was work; 0 when idle
 };
+
+// How unevenly a layer's experts share its positions: what the busiest one got, over the mean. 1
+// when all got the same, as many as there are experts when one got everything; 0 before there is
+// any.
+inline double ExpertImbalance(const std::vector<int64_t>& positions) {
+  int64_t sum = 0, most = 0;
+  for (const int64_t n : positions) {
+    sum += n;
+    most = std::max(most, n);
+  }
+  if (sum == 0) return 0;
+  return static_cast<double>(most) * static_cast<double>(positions.size()) /
+         static_cast<double>(sum);
+}
 
 }  // namespace tokamak

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <future>
 #include <map>
+#include <numeric>
 #include <random>
 #include <thread>
 
@@ -293,6 +294,24 @@ TEST(Engine, EndsEveryChoiceExactlyOnceUnderRandomCancellations) {
   for (const auto& [choice, count] : ends) EXPECT_EQ(count, 1);
   EXPECT_EQ(engine->stats().used_blocks, 0);
   EXPECT_EQ(engine->stats().running, 0);
+}
+
+TEST(Engine, CountsThePositionsOfEachExpert) {
+  EngineOptions options = Options();
+  options.model = TOKAMAK_SOURCE_DIR "/tests/golden/qwen3_moe_odd.gguf";
+  const auto engine = Load(options);
+  ASSERT_TRUE(engine->Generate(Ids(std::vector<int32_t>(40, 5), 8)).ok());
+  engine->Drain(60);
+  const EngineStats stats = engine->stats();
+  ASSERT_EQ(stats.expert_positions.size(), 3u);  // layers
+  for (const std::vector<int64_t>& layer : stats.expert_positions) {
+    ASSERT_EQ(layer.size(), 7u);
+    EXPECT_EQ(std::accumulate(layer.begin(), layer.end(), int64_t{0}), 3 * stats.step_tokens);
+    EXPECT_GE(ExpertImbalance(layer), 1);
+    EXPECT_LE(ExpertImbalance(layer), 7.0 / 3);  // the busiest one has every position
+  }
+  EXPECT_EQ(stats.step_tokens, 40 + 7);
+  EXPECT_TRUE(Load()->stats().expert_positions.empty());
 }
 
 TEST(Engine, DrainsAndThenRefuses) {

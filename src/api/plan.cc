@@ -53,6 +53,7 @@ Result<RunnerShape> MakeRunnerShape(const EngineOptions& options, const Model& m
   shape.block_size = options.block_size;
   shape.depth = options.steps_in_flight;
   shape.executor = options.executor;
+  shape.expert_loads = true;  // some kilobytes per step
   ASSIGN_OR_RETURN(shape.kv_dtype, KvDtype(options.kv_cache_dtype));
   return shape;
 }

@@ -83,6 +83,19 @@ Phases FindPhases(const std::vector<Load>& load, const std::vector<TokenTimes>& 
   return phases;
 }
 
+// Of each layer with experts, over the steps between the two.
+std::vector<double> ExpertImbalances(const EngineStats& before, const EngineStats& after) {
+  std::vector<double> imbalances;
+  for (size_t i = 0; i < after.expert_positions.size(); ++i) {
+    std::vector<int64_t> positions = after.expert_positions[i];
+    for (size_t e = 0; i < before.expert_positions.size() && e < positions.size(); ++e) {
+      positions[e] -= before.expert_positions[i][e];
+    }
+    imbalances.push_back(ExpertImbalance(positions));
+  }
+  return imbalances;
+}
+
 // The result's fields that describe the engine and the process.
 void Describe(const ModelInfo& model, BenchResult& result) {
   result.model = model.name;
@@ -129,7 +142,7 @@ Result<LoadRun> RunLoad(Engine& engine, const std::vector<Load>& load) {
     progress->times.resize(load.size());
     progress->open = load.size();
   }
-  const int64_t steps_before = engine.stats().steps;
+  const EngineStats before = engine.stats();
   const auto start = SteadyClock::now();
   Status refused;
   for (size_t i = 0; i < load.size(); ++i) {
@@ -180,7 +193,9 @@ Result<LoadRun> RunLoad(Engine& engine, const std::vector<Load>& load) {
   result.output_gmac_s = result.output_tok_s * (token_gmacs + logits_gmacs);
   result.ttft_ms = PercentilesOf(std::move(ttft_ms));
   result.tpot_ms = PercentilesOf(std::move(tpot_ms));
-  const auto steps = static_cast<double>(engine.stats().steps - steps_before);
+  const EngineStats after = engine.stats();
+  result.expert_imbalance = ExpertImbalances(before, after);
+  const auto steps = static_cast<double>(after.steps - before.steps);
   const double tokens_per_step =
       static_cast<double>(result.input_tokens + result.output_tokens) / std::max(1.0, steps);
   result.weight_gb_s = steps * StepWeightBytes(model, tokens_per_step) / result.seconds / 1e9;

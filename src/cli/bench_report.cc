@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "cli/bench_load.h"
+#include "cli/percentiles.h"
 
 namespace tokamak::cli {
 namespace {
@@ -16,6 +17,17 @@ namespace {
 // " (12% of 909)"; nothing where the ceiling is not known.
 std::string Share(double value, double ceiling) {
   return ceiling > 0 ? fmt::format(" ({:.0f}% of {:.0f})", 100 * value / ceiling, ceiling) : "";
+}
+
+void PrintExperts(const std::vector<double>& imbalance) {
+  if (imbalance.empty()) return;
+  std::vector<double> sorted = imbalance;
+  std::sort(sorted.begin(), sorted.end());
+  const auto worst = std::max_element(imbalance.begin(), imbalance.end());
+  std::printf(
+      "  busiest expert %.2f times the mean of its layer (median of %zu layers), %.2f in layer "
+      "%td\n",
+      NearestRank(sorted, 50), sorted.size(), *worst, worst - imbalance.begin());
 }
 
 void PrintText(const BenchResult& r) {
@@ -37,6 +49,7 @@ void PrintText(const BenchResult& r) {
               r.ttft_ms.p99);
   std::printf("  per token   p50 %.2f  p90 %.2f  p99 %.2f ms\n", r.tpot_ms.p50, r.tpot_ms.p90,
               r.tpot_ms.p99);
+  PrintExperts(r.expert_imbalance);
   std::printf("  loaded in %.2f s, peak memory %.0f MB\n", r.load_s, r.peak_rss_mb);
   if (r.ceiling) {
     std::printf(

@@ -122,6 +122,7 @@ std::string BenchJson(const BenchResult& r) {
                {"tpot_ms", Object(r.tpot_ms)},
                {"weight_gb_s", r.weight_gb_s},
                {"kv_gb_s", r.kv_gb_s},
+               {"expert_imbalance", r.expert_imbalance},
                {"ceiling", r.ceiling ? Object(*r.ceiling) : Json()},
                {"load_s", r.load_s},
                {"peak_rss_mb", r.peak_rss_mb},

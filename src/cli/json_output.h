@@ -51,13 +51,14 @@ struct BenchResult {
   double seconds = 0;
   double prompt_tok_s = 0;
   double output_tok_s = 0;
-  double prompt_gmac_s = 0;           // multiplications by weights / seconds, of prompts
-  double output_gmac_s = 0;           // and of decoding
-  Percentiles ttft_ms;                // from submission to a request's first token
-  Percentiles tpot_ms;                // a request's mean gap between output tokens
-  double weight_gb_s = 0;             // weight bytes × steps / seconds
-  double kv_gb_s = 0;                 // keys and values that decoding reads / seconds
-  std::optional<CpuCeiling> ceiling;  // of this machine, where that was measured
+  double prompt_gmac_s = 0;              // multiplications by weights / seconds, of prompts
+  double output_gmac_s = 0;              // and of decoding
+  Percentiles ttft_ms;                   // from submission to a request's first token
+  Percentiles tpot_ms;                   // a request's mean gap between output tokens
+  double weight_gb_s = 0;                // weight bytes × steps / seconds
+  double kv_gb_s = 0;                    // keys and values that decoding reads / seconds
+  std::vector<double> expert_imbalance;  // of each layer with experts: ExpertImbalance
+  std::optional<CpuCeiling> ceiling;     // of this machine, where that was measured
   double load_s = 0;
   double peak_rss_mb = 0;
   double peak_device_mb = 0;  // 0 on a CPU

@@ -51,7 +51,19 @@ void EngineCore::RetireOldest() {
           (before + row.num_tokens) * limits_.cache.block_bytes / group.block_size;
     }
   }
+  CountExperts(output->expert_loads);
   Retire(std::move(step), *output);
+}
+
+void EngineCore::CountExperts(const std::vector<int32_t>& loads) {
+  if (limits_.num_mixtures == 0 || loads.empty()) return;
+  const size_t experts = loads.size() / static_cast<size_t>(limits_.num_mixtures);
+  counters_.expert_positions.resize(static_cast<size_t>(limits_.num_mixtures));
+  const int32_t* load = loads.data();
+  for (std::vector<int64_t>& layer : counters_.expert_positions) {
+    layer.resize(experts);
+    for (int64_t& positions : layer) positions += *load++;
+  }
 }
 
 Status EngineCore::CheckOutput(const StepInFlight& step, const StepOutput& output) const {

@@ -19,7 +19,8 @@ class InProcessExecutor final : public Executor {
                 .max_step_tokens = runner_->shape().max_step_tokens,
                 .max_context = runner_->shape().max_context,
                 .vocab_size = runner_->vocab_size(),
-                .depth = runner_->shape().depth} {}
+                .depth = runner_->shape().depth,
+                .num_mixtures = model_->spec().num_mixtures} {}
 
   const ExecutorLimits& limits() const override { return limits_; }
   Status Submit(StepInput step) override { return runner_->Submit(std::move(step)); }

@@ -103,6 +103,18 @@ void WriteWork(const EngineStats& stats, Writer& out) {
   }
 }
 
+// A sample per layer: experts would be thousands.
+void WriteExperts(const EngineStats& stats, Writer& out) {
+  if (stats.expert_positions.empty()) return;
+  out.Family(
+      "tokamak_expert_imbalance", "gauge",
+      "Positions of a layer's busiest expert over the mean of its experts, since the start.");
+  for (size_t i = 0; i < stats.expert_positions.size(); ++i) {
+    out.Sample("tokamak_expert_imbalance", fmt::format("layer=\"{}\"", i),
+               ExpertImbalance(stats.expert_positions[i]));
+  }
+}
+
 void WriteCache(const EngineStats& stats, Writer& out) {
   const double total = stats.total_blocks;
   out.Gauge("tokamak_kv_blocks_capacity", "KV cache blocks there are.", total);
@@ -174,6 +186,7 @@ std::string FormatMetrics(const MetricsInput& input) {
   Writer out;
   WriteWork(input.engine, out);
   WriteCache(input.engine, out);
+  WriteExperts(input.engine, out);
   WriteLatencies(input.engine, out);
   WriteServer(input, out);
   WriteProcess(input.started, out);

@@ -91,6 +91,16 @@ TEST(Metrics, LabelsAreEscapedAndLargeCountsAreExact) {
   EXPECT_THAT(text, testing::HasSubstr("tokamak_generation_tokens_total 9007199254740991\n"));
 }
 
+TEST(Metrics, TheImbalanceOfExpertsHasASamplePerLayer) {
+  MetricsInput input;
+  EXPECT_EQ(FormatMetrics(input).find("expert"), std::string::npos);
+  input.engine.expert_positions = {{10, 10, 10, 10}, {0, 30, 10, 0}, {0, 0, 0, 0}};
+  const auto samples = Parse(FormatMetrics(input));
+  EXPECT_EQ(samples.at("tokamak_expert_imbalance{layer=\"0\"}"), 1);
+  EXPECT_EQ(samples.at("tokamak_expert_imbalance{layer=\"1\"}"), 3);
+  EXPECT_EQ(samples.at("tokamak_expert_imbalance{layer=\"2\"}"), 0);
+}
+
 TEST_F(OperationsTest, ResponsesAreCountedByStatus) {
   Start();
   HttpClient client = Connect();
