@@ -35,13 +35,23 @@ grep -q '"name": "linear"' "$work/trace"
   --device cpu --json >"$work/out" 2>&1
 says '"int8_gmac_s"'
 
+echo "forms of latent attention"
+bench=$(dirname "$0")
+sed -e 's/"num_hidden_layers": 24/"num_hidden_layers": 2/' \
+  -e 's/"n_routed_experts": 64/"n_routed_experts": 8/' \
+  "$bench/configs/deepseek-v2-3b.json" >"$work/latent.json"
+for form in absorbed latent standard auto; do
+  "$tokamak" bench latency "dummy:$work/latent.json" --mla $form --dummy-dtype q4_k \
+    --max-context 512 --batch 2 --prompt-tokens 200 --output-tokens 3 --device cpu >"$work/out" 2>&1
+  says 'busiest expert'
+done
+
 echo "bench throughput"
 "$tokamak" bench throughput "dummy:$work/config.json" --requests 5 --input 3:30 --output 2:9 \
   --device cpu --json >"$work/out" 2>&1
 says '"output_tok_s"'
 
 echo "loading"
-bench=$(dirname "$0")
 TOKAMAK_BINARY=$tokamak "$bench/loading.py" "$bench/../tests/golden/llama_tied.gguf" --runs 1 \
   -- --device cpu >"$work/out" 2>&1 || cat "$work/out" >&2
 says 'from the disk [0-9]*% of its speed'
