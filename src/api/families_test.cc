@@ -1,0 +1,137 @@
+// That an answer is the same bits whatever the schedule, for every family.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "tokamak/engine.h"
+
+namespace tokamak {
+namespace {
+
+using Answers = std::vector<std::vector<std::pair<int32_t, float>>>;  // per prompt: ids, logprobs
+
+std::vector<std::string> Generators() {
+  std::vector<std::string> models;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(TOKAMAK_SOURCE_DIR "/tests/golden/hf")) {
+    const std::string name = entry.path().filename();
+    const bool embeds = name.starts_with("bert") || name.ends_with("embedding");
+    if (entry.is_directory() && !embeds) models.push_back(entry.path());
+  }
+  std::sort(models.begin(), models.end());
+  return models;
+}
+
+std::unique_ptr<Engine> Load(const EngineOptions& options) {
+  Result<std::unique_ptr<Engine>> engine = Engine::Load(options);
+  EXPECT_TRUE(engine.ok()) << engine.status().ToString();
+  return engine.ok() ? *std::move(engine) : nullptr;
+}
+
+// Seven prompts: longer and longer parts of one text, and something of their own behind.
+std::vector<std::vector<int32_t>> Prompts(int32_t vocab_size) {
+  std::mt19937 random(1);
+  const auto token = [&] {
+    return static_cast<int32_t>(random() % static_cast<uint32_t>(vocab_size));
+  };
+  std::vector<int32_t> text(42);
+  std::generate(text.begin(), text.end(), token);
+  std::vector<std::vector<int32_t>> prompts;
+  for (int i = 0; i < 7; ++i) {
+    std::vector<int32_t>& prompt = prompts.emplace_back(text.begin(), text.begin() + 9 + 5 * i);
+    for (int own = 0; own < 3 * i; ++own) prompt.push_back(token());
+  }
+  return prompts;
+}
+
+// All together, or one after the other.
+Answers Ask(Engine& engine, const std::vector<std::vector<int32_t>>& prompts, bool together) {
+  Mutex mutex;
+  CondVar ended;
+  size_t open = 0;
+  Answers answers(prompts.size());
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    Request request;
+    request.token_ids = prompts[i];
+    request.sampling.temperature = 0;
+    request.sampling.max_tokens = 12;
+    request.sampling.ignore_eos = true;
+    request.sampling.logprobs = 1;
+    {
+      MutexLock lock(mutex);
+      ++open;
+    }
+    const auto id = engine.Submit(request, [&, i](const OutputChunk& chunk) {
+      MutexLock lock(mutex);
+      EXPECT_TRUE(chunk.error.ok()) << chunk.error.ToString();
+      for (size_t t = 0; t < chunk.token_ids.size(); ++t) {
+        answers[i].emplace_back(chunk.token_ids[t], chunk.logprobs[t].token.logprob);
+      }
+      if (chunk.finish_reason && --open == 0) ended.NotifyAll();
+    });
+    EXPECT_TRUE(id.ok()) << id.status().ToString();
+    MutexLock lock(mutex);
+    if (!id.ok()) --open;
+    while (open > 0 && (!together || i + 1 == prompts.size())) ended.Wait(mutex);
+  }
+  return answers;
+}
+
+void ExpectTheSameInAnySchedule(EngineOptions options) {
+  options.device = "cpu";
+  options.threads = 1;
+  options.max_seqs = 8;
+  options.block_size = 4;
+  options.num_blocks = 500;
+  options.prefix_cache = false;
+  std::unique_ptr<Engine> engine = Load(options);
+  ASSERT_NE(engine, nullptr);
+  const auto prompts = Prompts(engine->model().vocab_size);
+  const Answers cold = Ask(*engine, prompts, /*together=*/false);
+
+  options.prefix_cache = true;
+  engine = Load(options);
+  ASSERT_NE(engine, nullptr);
+  EXPECT_EQ(Ask(*engine, prompts, /*together=*/false), cold) << "some of it cached";
+  EXPECT_EQ(Ask(*engine, prompts, /*together=*/false), cold) << "all of it cached";
+  EXPECT_GT(engine->stats().cached_prompt_tokens, 0);
+
+  options.max_batch_tokens = 13;
+  options.num_blocks = 36;  // two of the longest in one group, one in two
+  engine = Load(options);
+  ASSERT_NE(engine, nullptr);
+  EXPECT_EQ(Ask(*engine, prompts, /*together=*/true), cold) << "in company";
+  EXPECT_EQ(Ask(*engine, prompts, /*together=*/true), cold) << "in company, cached";
+  EXPECT_GT(engine->stats().cached_prompt_tokens, 0);
+  EXPECT_GT(engine->stats().preemptions, 0);
+}
+
+TEST(Families, AnswerAlikeInAnySchedule) {
+  const std::vector<std::string> models = Generators();
+  EXPECT_GE(models.size(), 30u);
+  for (const std::string& model : models) {
+    for (const bool precise : {true, false}) {
+      SCOPED_TRACE(model + (precise ? ", precise" : ""));
+      ExpectTheSameInAnySchedule({.model = model, .precise = precise});
+    }
+  }
+}
+
+// "auto" gives that up.
+TEST(Families, AnswerAlikeInEveryFormOfLatentAttention) {
+  for (const char* form : {"standard", "latent"}) {
+    SCOPED_TRACE(form);
+    ExpectTheSameInAnySchedule(
+        {.model = TOKAMAK_SOURCE_DIR "/tests/golden/hf/deepseek_v2_256", .mla = form});
+  }
+}
+
+}  // namespace
+}  // namespace tokamak
