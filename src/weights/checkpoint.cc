@@ -23,6 +23,14 @@ bool IsDirectory(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+// gpt-oss's experts, which its checkpoints hold so.
+bool HasMxfp4Experts(const ConfigValue& config) {
+  const ConfigValue* quantization = config.Find("quantization_config");
+  const ConfigValue* method = quantization ? quantization->Find("quant_method") : nullptr;
+  const std::string* name = method ? method->AsString() : nullptr;
+  return name != nullptr && *name == "mxfp4";
+}
+
 }  // namespace
 
 Result<Checkpoint> MakeGgufCheckpoint(std::shared_ptr<const GgufFile> file) {
@@ -68,7 +76,9 @@ Result<Checkpoint> MakeDummyCheckpoint(ConfigValue config, const std::string& so
   RETURN_IF_ERROR(HasFp8Blocks(config, source).status());
   ASSIGN_OR_RETURN(checkpoint.architecture, ArchitectureOf(config, source));
   checkpoint.config = std::move(config);
-  checkpoint.tensors = MakeDummyTensors(source, options.dummy_dtype, options.dummy_seed);
+  const bool mxfp4 = options.dummy_dtype == DType::kBF16 && HasMxfp4Experts(checkpoint.config);
+  checkpoint.tensors = MakeDummyTensors(
+      source, options.dummy_dtype, mxfp4 ? DType::kMXFP4 : options.dummy_dtype, options.dummy_seed);
   return checkpoint;
 }
 

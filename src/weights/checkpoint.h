@@ -48,6 +48,7 @@ struct Checkpoint {
 
 struct CheckpointOptions {
   // dummy: only. The type of matrices (BF16 where rows are not whole blocks of it) and the seed.
+  // Where it is BF16, experts are in MXFP4 if the configuration says that they are stored so.
   DType dummy_dtype = DType::kBF16;
   uint64_t dummy_seed = 0;
 };

@@ -397,6 +397,20 @@ TEST(DummyCheckpoint, NormsAreNearOneAndTypesFit) {
   EXPECT_TRUE(checkpoint->tensors->CheckAllUsed().ok());
 }
 
+TEST(DummyCheckpoint, HasExpertsInMxfp4WhereTheConfigurationSaysSo) {
+  const Result<ConfigValue> config = ParseConfigJson(
+      R"({"architectures": ["A"], "quantization_config": {"quant_method": "mxfp4"}})", "c.json");
+  ASSERT_TRUE(config.ok());
+  const auto type = [&](const char* tensor, const Shape& shape, CheckpointOptions options = {}) {
+    const Result<Checkpoint> checkpoint = MakeDummyCheckpoint(*config, "c.json", options);
+    return (*checkpoint->tensors->Find(tensor, shape))->dtype();
+  };
+  constexpr char kExpert[] = "model.layers.0.mlp.experts.3.up_proj.weight";
+  EXPECT_EQ(type(kExpert, Shape{4, 64}), DType::kMXFP4);
+  EXPECT_EQ(type("model.layers.0.self_attn.q_proj.weight", Shape{4, 64}), DType::kBF16);
+  EXPECT_EQ(type(kExpert, Shape{4, 64}, {.dummy_dtype = DType::kQ8_0}), DType::kQ8_0);
+}
+
 TEST(DummyCheckpoint, RefusesConfigurationsWithoutOneArchitecture) {
   for (const char* json : {"{}", R"({"architectures": []})", R"({"architectures": [1]})",
                            R"({"architectures": ["A", "B"]})"}) {

@@ -46,8 +46,8 @@ class DummyWeight final : public WeightSource {
 
 class DummyTensors final : public TensorSource {
  public:
-  DummyTensors(std::string source, DType dtype, uint64_t seed)
-      : source_(std::move(source)), dtype_(dtype), seed_(seed) {}
+  DummyTensors(std::string source, DType dtype, DType expert_dtype, uint64_t seed)
+      : source_(std::move(source)), dtype_(dtype), expert_dtype_(expert_dtype), seed_(seed) {}
 
   bool Has(std::string_view) const override { return false; }
 
@@ -55,7 +55,8 @@ class DummyTensors final : public TensorSource {
                                                    std::string_view) override {
     const bool is_vector = expected.rank() == 1;
     const bool is_norm = is_vector && name.ends_with("norm.weight");
-    DType dtype = is_vector ? DType::kF32 : dtype_;
+    const bool of_expert = name.find(".experts.") != std::string_view::npos;
+    DType dtype = is_vector ? DType::kF32 : of_expert ? expert_dtype_ : dtype_;
     if (expected.cols() % Info(dtype).block_elements != 0) dtype = DType::kBF16;
     return std::shared_ptr<const WeightSource>(std::make_shared<DummyWeight>(
         fmt::format("dummy:{}: \"{}\"", source_, name), dtype, expected,
@@ -70,13 +71,15 @@ class DummyTensors final : public TensorSource {
  private:
   const std::string source_;
   const DType dtype_;
+  const DType expert_dtype_;
   const uint64_t seed_;
 };
 
 }  // namespace
 
-std::shared_ptr<TensorSource> MakeDummyTensors(std::string source, DType dtype, uint64_t seed) {
-  return std::make_shared<DummyTensors>(std::move(source), dtype, seed);
+std::shared_ptr<TensorSource> MakeDummyTensors(std::string source, DType dtype, DType expert_dtype,
+                                               uint64_t seed) {
+  return std::make_shared<DummyTensors>(std::move(source), dtype, expert_dtype, seed);
 }
 
 }  // namespace tokamak
