@@ -19,6 +19,10 @@ namespace {
 
 constexpr int32_t kDefaultContext = 2048;
 
+// ops/cuda has none of what few families need.
+constexpr CountedBackend kCuda = {
+    .name = "cuda", .has_extras = false, .has_experts = false, .has_latent = false};
+
 int64_t Bf16Bytes(const WeightSpec& spec) {
   int64_t elements = 0;
   for (const auto& part : spec.parts) elements += part->shape().elements();
@@ -145,7 +149,7 @@ Status PlanTexts(const EngineOptions& options, const EmbeddingSpec& spec, const 
                  CountOps& count, int32_t context, ModelPlan& plan) {
   ASSIGN_OR_RETURN(const EmbeddingShape texts,
                    ChooseEmbeddingShape(options, spec, model, options.model,
-                                        plan.hardware.memory_bytes - plan.weight_bytes));
+                                        plan.hardware.memory_bytes - plan.needed_bytes()));
   ASSIGN_OR_RETURN(const EmbeddingMemory memory, PlanEmbedding(model, texts));
   plan.max_context = texts.max_length;
   if (context == 0) plan.context = std::min(plan.context, plan.max_context);
@@ -201,11 +205,17 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
       static_cast<int64_t>(static_cast<double>(spec.expert_parameters) * (1 - spec.expert_share));
   plan.max_context = spec.max_context;
   plan.weight_bytes = spec.weight_bytes;
+  plan.table_bytes =
+      count->prepared_bytes() + count->allocated_bytes(MemoryKind::kDevice) - spec.weight_bytes;
   int64_t quantized = 0, stored = 0;
   for (const auto& [dtype, bytes] : tensors->bytes()) {
     plan.stored_bytes.emplace_back(Name(dtype), bytes);
     stored += bytes;
     if (IsBlockType(dtype)) quantized += bytes;
+  }
+  if (gpu) {
+    const Status loaded = LoadModel(checkpoint, *MakeCountOps(&Bf16Bytes, kCuda), load).status();
+    plan.refusal = loaded.message();
   }
   plan.context = context > 0 ? context : std::min(kDefaultContext, spec.max_context);
   if (plan.context > spec.max_context) {

@@ -27,6 +27,7 @@ struct ModelPlan {
   std::string model;  // the path
   Task task = Task::kGenerate;
   std::string architecture;
+  std::string refusal;  // why the backend of this hardware cannot run the model; empty: it can
   Hardware hardware;
   int64_t num_parameters = 0;
   int64_t active_parameters = 0;  // that one token uses
@@ -44,6 +45,7 @@ struct ModelPlan {
   std::string kv_dtype;
   int32_t block_size = 0;
   int64_t block_bytes = 0;
+  int64_t table_bytes = 0;        // rotary angles, for all positions
   int64_t activation_bytes = 0;   // of the largest step, logits included
   int64_t staging_bytes = 0;      // packed batches and block tables
   int64_t batch_cache_bytes = 0;  // of a model that embeds: the cache of a batch of texts
@@ -65,7 +67,7 @@ struct ModelPlan {
   std::vector<Decode> decode;
 
   int64_t needed_bytes() const {
-    return weight_bytes + activation_bytes + staging_bytes + batch_cache_bytes;
+    return weight_bytes + table_bytes + activation_bytes + staging_bytes + batch_cache_bytes;
   }
 };
 

@@ -4,12 +4,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "api/load.h"
 #include "api/load_embedding.h"
+#include "api/load_steps.h"
+#include "api/plan.h"
 
 namespace tokamak {
 namespace {
@@ -40,26 +45,141 @@ EngineOptions Options(const std::string& model) {
   return {.model = model, .device = "cpu", .precise = true, .threads = 1, .max_seqs = 8};
 }
 
-TEST(ModelPlan, IsWhatTheEngineTakes) {
-  for (const std::string& model : Models(/*embed=*/false)) {
-    SCOPED_TRACE(model);
-    const Result<ModelPlan> plan = PlanModel(Options(model), 128, 4);
-    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
-    const Result<EngineParts> parts = LoadParts(Options(model));
-    ASSERT_TRUE(parts.ok()) << parts.status().ToString();
-    EXPECT_EQ(plan->num_parameters, parts->model.num_parameters);
-    EXPECT_EQ(plan->architecture, parts->model.architecture);
-    EXPECT_EQ(plan->max_context, parts->model.max_context);
-    EXPECT_NEAR(static_cast<double>(plan->weight_bytes),
-                static_cast<double>(parts->model.weight_bytes),
-                0.05 * static_cast<double>(plan->weight_bytes));
-    const CacheSpec& cache = parts->executor->limits().cache;
-    EXPECT_EQ(plan->block_bytes, cache.block_bytes);
-    ASSERT_EQ(plan->cache_groups.size(), cache.groups.size());
-    for (size_t i = 0; i < cache.groups.size(); ++i) {
-      EXPECT_EQ(plan->cache_groups[i].window, cache.groups[i].window);
-      EXPECT_LE(plan->cache_groups[i].token_bytes * plan->block_size, cache.block_bytes);
+// Each within 5% of the other.
+void ExpectAbout(int64_t planned, int64_t taken) {
+  EXPECT_NEAR(static_cast<double>(planned), static_cast<double>(taken),
+              0.05 * static_cast<double>(taken));
+}
+
+// The step that takes most: as many tokens and sequences as there may be, logprobs of the prompts.
+StepInput LargestStep(const RunnerShape& shape, const CacheSpec& cache) {
+  const int32_t tokens = shape.max_step_tokens / shape.max_slots;
+  const int32_t blocks = (tokens + shape.block_size - 1) / shape.block_size;
+  StepInput step;
+  BlockId next = 0;
+  for (SlotId slot = 0; slot < shape.max_slots; ++slot) {
+    step.admit.push_back({.slot = slot,
+                          .tokens = std::vector<TokenId>(static_cast<size_t>(tokens), 3),
+                          .num_prompt_tokens = tokens,
+                          .sampling = {.prompt_top_logprobs = 0}});
+    for (size_t group = 0; group < cache.groups.size(); ++group) {
+      AppendBlocks append = {.slot = slot, .group = static_cast<int32_t>(group)};
+      for (int32_t i = 0; i < blocks; ++i) append.blocks.push_back(next++);
+      step.append.push_back(append);
     }
+    step.rows.push_back({.slot = slot, .num_tokens = tokens, .sample = true});
+  }
+  return step;
+}
+
+// What loading `options` takes, and what its largest step then uses.
+struct Taken {
+  int64_t weight_bytes = 0;
+  int64_t runner_bytes = 0;  // without the cache
+};
+
+void Take(EngineOptions options, const ModelPlan& plan, Taken* taken) {
+  const auto checkpoint = OpenCheckpoint(options.model, {});
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
+  const auto ops = MakeOps(options, 1, nullptr);
+  ASSERT_TRUE(ops.ok()) << ops.status().ToString();
+  const auto model = LoadWeights(*checkpoint, **ops, options, ModelTask::kGenerate);
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  EXPECT_EQ(plan.num_parameters, (*model)->spec().num_parameters);
+  EXPECT_EQ(plan.architecture, (*model)->spec().architecture);
+  EXPECT_EQ(plan.max_context, (*model)->spec().max_context);
+  taken->weight_bytes = (*model)->spec().weight_bytes;
+
+  options.num_blocks = options.max_batch_tokens * static_cast<int32_t>(plan.cache_groups.size());
+  const auto shape = MakeRunnerShape(options, **model);
+  ASSERT_TRUE(shape.ok()) << shape.status().ToString();
+  const auto memory = PlanRunner(**model, options, *shape, INT64_MAX / 2, /*on_device=*/true);
+  ASSERT_TRUE(memory.ok()) << memory.status().ToString();
+  const auto runner = Runner::Create(**model, **ops, *shape, memory->memory());
+  ASSERT_TRUE(runner.ok()) << runner.status().ToString();
+  const CacheSpec& cache = (*runner)->cache();
+  EXPECT_EQ(plan.block_bytes, cache.block_bytes);
+  ASSERT_EQ(plan.cache_groups.size(), cache.groups.size());
+  int64_t largest = 0;
+  for (size_t i = 0; i < cache.groups.size(); ++i) {
+    EXPECT_EQ(plan.cache_groups[i].window, cache.groups[i].window);
+    largest = std::max(largest, plan.cache_groups[i].token_bytes * plan.block_size);
+  }
+  ExpectAbout(largest, cache.block_bytes);  // blocks of all groups are as large as the largest
+  ASSERT_TRUE((*runner)->Submit(LargestStep(*shape, cache)).ok());
+  ASSERT_TRUE((*runner)->Sample(0, {}).ok());
+  ASSERT_TRUE((*runner)->Wait(0).ok());
+  taken->runner_bytes = (*runner)->bytes() - cache.num_device_blocks * cache.block_bytes;
+}
+
+void ExpectThePlanToBeTrue(const EngineOptions& options) {
+  SCOPED_TRACE(options.model);
+  const Result<ModelPlan> plan = PlanModel(options, 64, 4);
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  Taken taken;
+  Take(options, *plan, &taken);
+  ExpectAbout(plan->weight_bytes, taken.weight_bytes);
+  ExpectAbout(plan->activation_bytes + plan->staging_bytes, taken.runner_bytes);
+}
+
+TEST(ModelPlan, IsWhatTheEngineTakes) {
+  for (const std::string& model : Models(/*embed=*/false)) ExpectThePlanToBeTrue(Options(model));
+}
+
+TEST(ModelPlan, IsWhatTheEngineTakesFromAConfigurationAlone) {
+  for (const std::string& model : Models(/*embed=*/false)) {
+    if (model.ends_with(".gguf")) continue;
+    ExpectThePlanToBeTrue(Options("dummy:" + model + "/config.json"));
+  }
+}
+
+// gpt-oss's configuration says that experts are in MXFP4: its dummy is as large as the real one.
+TEST(ModelPlan, ADummyOfGptOssHasItsTypes) {
+  const std::string model = std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/hf/gpt_oss_64";
+  const Result<ModelPlan> real = PlanModel(Options(model), 64, 1);
+  const Result<ModelPlan> dummy = PlanModel(Options("dummy:" + model + "/config.json"), 64, 1);
+  ASSERT_TRUE(real.ok() && dummy.ok());
+  ExpectAbout(dummy->weight_bytes, real->weight_bytes);
+  const auto mxfp4 = [](const ModelPlan& plan) {
+    for (const auto& [type, bytes] : plan.stored_bytes) {
+      if (type == "MXFP4") return bytes;
+    }
+    return int64_t{0};
+  };
+  EXPECT_GT(mxfp4(*real), 0);
+  EXPECT_EQ(mxfp4(*dummy), mxfp4(*real));
+}
+
+TEST(ModelPlan, CountsTheAnglesOfAllPositions) {
+  EngineOptions options = Options(std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/llama_odd.gguf");
+  const Result<ModelPlan> whole = PlanModel(options, 64, 1);
+  options.max_context = 128;
+  const Result<ModelPlan> part = PlanModel(options, 64, 1);
+  ASSERT_TRUE(whole.ok() && part.ok());
+  // Heads have 14 dimensions that turn.
+  EXPECT_EQ(part->table_bytes, 128 * 14 * int64_t{sizeof(float)});
+  EXPECT_EQ(whole->table_bytes, 4 * part->table_bytes);  // 512 positions
+  EXPECT_EQ(whole->weight_bytes, part->weight_bytes);
+  EXPECT_EQ(whole->needed_bytes(), whole->weight_bytes + whole->table_bytes +
+                                       whole->activation_bytes + whole->staging_bytes);
+}
+
+// Numbers are of use for such a model too, but it does not run there.
+TEST(ModelPlan, SaysWhatTheBackendOfAGpuHasNot) {
+  const std::string golden = std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/";
+  for (const auto& [model, lacks] : std::vector<std::pair<std::string, std::string>>{
+           {"hf/deepseek_v2_odd", "multi-head latent attention"},
+           {"qwen3_moe_odd.gguf", "mixtures of experts"},
+           {"hf/gemma3_odd", "scaled embeddings"},
+           {"llama_odd.gguf", ""}}) {
+    SCOPED_TRACE(model);
+    EngineOptions options = Options(golden + model);
+    EXPECT_EQ(PlanModel(options, 64, 1)->refusal, "");
+    options.device = "h200";
+    const Result<ModelPlan> plan = PlanModel(options, 64, 1);
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    EXPECT_THAT(plan->refusal, HasSubstr(lacks));
+    EXPECT_EQ(plan->refusal.empty(), lacks.empty());
   }
 }
 

@@ -39,6 +39,7 @@ const char* Bound(const Roofline& roofline) {
 void PrintMemory(const ModelPlan& p) {
   std::printf("%s (%s), for %s\n", p.model.c_str(), p.architecture.c_str(),
               p.hardware.name.c_str());
+  if (!p.refusal.empty()) std::printf("  does not run there: %s\n", p.refusal.c_str());
   std::printf("  parameters        %s", Count(p.num_parameters).c_str());
   if (p.active_parameters < p.num_parameters) {
     std::printf(", of which a token uses %s", Count(p.active_parameters).c_str());
@@ -56,6 +57,9 @@ void PrintMemory(const ModelPlan& p) {
   }
   if (p.task == Task::kEmbed) {
     std::printf("  cache of a step   %s\n", ByteCount(p.batch_cache_bytes).c_str());
+  }
+  if (p.table_bytes > 0) {
+    std::printf("  rotary angles     %s\n", ByteCount(p.table_bytes).c_str());
   }
   std::printf("  activations       %s\n", ByteCount(p.activation_bytes).c_str());
   std::printf("  batches, tables   %s\n", ByteCount(p.staging_bytes).c_str());
@@ -113,12 +117,14 @@ void PrintJson(const ModelPlan& p) {
                                    {"memory_gb_s", p.hardware.memory_gb_s},
                                    {"gmac_s", p.hardware.gmac_s},
                                    {"multiplies_in", p.hardware.multiplies_in}}},
+                                 {"refusal", p.refusal},
                                  {"weight_bytes", p.weight_bytes},
                                  {"stored_bytes", nlohmann::ordered_json::object()},
                                  {"kv_cache_dtype", p.kv_dtype},
                                  {"block_size", p.block_size},
                                  {"block_bytes", p.block_bytes},
                                  {"cache_groups", nlohmann::ordered_json::array()},
+                                 {"table_bytes", p.table_bytes},
                                  {"activation_bytes", p.activation_bytes},
                                  {"staging_bytes", p.staging_bytes},
                                  {"batch_cache_bytes", p.batch_cache_bytes},

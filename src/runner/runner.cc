@@ -123,6 +123,15 @@ Status Runner::MakeGroups() {
   return Status();
 }
 
+int64_t Runner::bytes() const {
+  size_t bytes = arena_->peak() + batch_.size() + expert_offsets_.size();
+  for (const Buffer& table : tables_) bytes += table.size();
+  for (const Flight& flight : flights_) {
+    bytes += flight.staging.size() + flight.expert_offsets.size();
+  }
+  return static_cast<int64_t>(bytes) + pool_.spec().num_device_blocks * pool_.spec().block_bytes;
+}
+
 Status Runner::Fail(Status status) {
   failed_ = status;
   return status;

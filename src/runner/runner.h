@@ -64,6 +64,9 @@ class Runner {
   const RunnerShape& shape() const { return shape_; }
   int32_t vocab_size() const { return model_.spec().vocab_size; }
   std::string_view executor() const { return executor_->name(); }
+  // Of the memory that it has taken: the pool's without the host tier, and beside it what steps
+  // need, of the arena what they have used so far.
+  int64_t bytes() const;
 
   Status Submit(StepInput step);
   Status Sample(uint64_t number, std::vector<TokenMask> masks);

@@ -78,9 +78,10 @@ int64_t Bytes(const Tensor& tensor) {
 
 class CountOpsImpl final : public CountOps {
  public:
-  explicit CountOpsImpl(WeightSizer sizer) : sizer_(sizer) {}
+  CountOpsImpl(WeightSizer sizer, const CountedBackend& backend)
+      : sizer_(sizer), backend_(backend) {}
 
-  std::string_view name() const override { return "count"; }
+  std::string_view name() const override { return backend_.name; }
 
   const OpCounts& counts() const override { return counts_; }
   void Reset() override { counts_ = {}; }
@@ -129,18 +130,18 @@ class CountOpsImpl final : public CountOps {
   void Run(const GatherRows& op, Stream&) override;
   void Run(const ScatterElements& op, Stream&) override;
   void Run(const CopyRanges& op, Stream&) override;
-  bool has_extras() const override { return true; }
+  bool has_extras() const override { return backend_.has_extras; }
   void Run(const AddResidual& op, Stream&) override;
   void Run(const Softcap& op, Stream&) override;
   void Run(const AddLayerNorm& op, Stream&) override;
   void Run(const Clamp& op, Stream&) override;
   void Run(const Activate& op, Stream&) override;
-  bool has_experts() const override { return true; }
+  bool has_experts() const override { return backend_.has_experts; }
   void Run(const Convert& op, Stream&) override;
   void Run(const RouteTokens& op, Stream&) override;
   void Run(const GroupedLinear& op, Stream&) override;
   void Run(const CombineExperts& op, Stream&) override;
-  bool has_latent() const override { return true; }
+  bool has_latent() const override { return backend_.has_latent; }
   void Run(const HeadLinear& op, Stream&) override;
   void Run(const LatentAttention& op, Stream&) override;
 
@@ -151,6 +152,7 @@ class CountOpsImpl final : public CountOps {
   }
 
   const WeightSizer sizer_;
+  const CountedBackend backend_;
   OpCounts counts_;
   int64_t prepared_bytes_ = 0;
   int64_t prepared_elements_ = 0;
@@ -371,8 +373,8 @@ int64_t StoredBytes(const WeightSpec& spec) {
   return bytes;
 }
 
-std::unique_ptr<CountOps> MakeCountOps(WeightSizer sizer) {
-  return std::make_unique<CountOpsImpl>(sizer);
+std::unique_ptr<CountOps> MakeCountOps(WeightSizer sizer, const CountedBackend& backend) {
+  return std::make_unique<CountOpsImpl>(sizer, backend);
 }
 
 }  // namespace tokamak

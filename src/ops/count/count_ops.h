@@ -77,6 +77,15 @@ class CountOps : public Ops {
 using WeightSizer = int64_t (*)(const WeightSpec& spec);
 int64_t StoredBytes(const WeightSpec& spec);  // as many as the file
 
-std::unique_ptr<CountOps> MakeCountOps(WeightSizer sizer = &StoredBytes);
+// Whose work is counted: what it is called, and what it can run (Ops::has_extras, ...).
+struct CountedBackend {
+  std::string_view name = "count";
+  bool has_extras = true;
+  bool has_experts = true;
+  bool has_latent = true;
+};
+
+std::unique_ptr<CountOps> MakeCountOps(WeightSizer sizer = &StoredBytes,
+                                       const CountedBackend& backend = {});
 
 }  // namespace tokamak
