@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "models/registry.h"
 #include "ops/count/count_ops.h"
+#include "ops/cpu/activation.h"
 #include "ops/cpu/cpu_ops.h"
 #include "runner/counting_pass.h"
 #include "runner/kv_pool.h"
@@ -20,8 +21,27 @@ namespace {
 constexpr int32_t kDefaultContext = 2048;
 
 // ops/cuda has none of what few families need.
-constexpr CountedBackend kCuda = {
-    .name = "cuda", .has_extras = false, .has_experts = false, .has_latent = false};
+CountedBackend Cuda() {
+  return {.name = "cuda",
+          .has_extras = false,
+          .has_experts = false,
+          .has_latent = false,
+          .activation = [](const WeightSpec&) { return DType::kBF16; }};
+}
+
+// Runs everything and rounds activations as the backend of `options` does.
+Result<CountedBackend> PlannedBackend(const EngineOptions& options, bool gpu) {
+  CountedBackend backend;
+  if (gpu) {
+    backend.activation = Cuda().activation;
+  } else if (options.isa != "reference") {
+    ASSIGN_OR_RETURN(
+        const cpu::IsaKernels isa,
+        cpu::ChooseKernels(options.isa + (options.precise ? std::string(cpu::kPrecise) : "")));
+    backend.activation = [isa](const WeightSpec& spec) { return cpu::ActivationOf(spec, isa); };
+  }
+  return backend;
+}
 
 int64_t Bf16Bytes(const WeightSpec& spec) {
   int64_t elements = 0;
@@ -193,7 +213,8 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
     ASSIGN_OR_RETURN(embedding, ChooseEmbeddingSpec(options, checkpoint));
   }
   const bool gpu = options.device != "auto" && options.device != "cpu";
-  const std::unique_ptr<CountOps> count = MakeCountOps(gpu ? &Bf16Bytes : &CpuWeightBytes);
+  ASSIGN_OR_RETURN(const CountedBackend backend, PlannedBackend(options, gpu));
+  const std::unique_ptr<CountOps> count = MakeCountOps(gpu ? &Bf16Bytes : &CpuWeightBytes, backend);
   ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, LoadModel(checkpoint, *count, load));
   const ModelSpec& spec = model->spec();
 
@@ -214,7 +235,7 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
     if (IsBlockType(dtype)) quantized += bytes;
   }
   if (gpu) {
-    const Status loaded = LoadModel(checkpoint, *MakeCountOps(&Bf16Bytes, kCuda), load).status();
+    const Status loaded = LoadModel(checkpoint, *MakeCountOps(&Bf16Bytes, Cuda()), load).status();
     plan.refusal = loaded.message();
   }
   plan.context = context > 0 ? context : std::min(kDefaultContext, spec.max_context);

@@ -12,8 +12,8 @@ namespace {
 
 class CountedWeight final : public PackedWeight {
  public:
-  CountedWeight(int64_t rows, int64_t cols, int64_t bytes)
-      : PackedWeight(rows, cols, DType::kF32, bytes) {}
+  CountedWeight(int64_t rows, int64_t cols, DType activation, int64_t bytes)
+      : PackedWeight(rows, cols, activation, bytes) {}
 };
 
 // Keys read and query-key pairs scored in one KV head's group, summed over the sequences.
@@ -106,8 +106,9 @@ class CountOpsImpl final : public CountOps {
     const int64_t bytes = sizer_(spec);
     prepared_bytes_ += bytes;
     prepared_elements_ += TotalRows(spec) * cols;
+    const DType activation = backend_.activation ? backend_.activation(spec) : DType::kF32;
     return std::unique_ptr<PackedWeight>(
-        std::make_unique<CountedWeight>(TotalRows(spec), cols, bytes));
+        std::make_unique<CountedWeight>(TotalRows(spec), cols, activation, bytes));
   }
   Result<std::unique_ptr<AttentionPlan>> MakePlan(const AttentionShape& shape) override {
     return std::unique_ptr<AttentionPlan>(std::make_unique<CountPlan>(shape));

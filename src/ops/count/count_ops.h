@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
 
@@ -77,12 +78,14 @@ class CountOps : public Ops {
 using WeightSizer = int64_t (*)(const WeightSpec& spec);
 int64_t StoredBytes(const WeightSpec& spec);  // as many as the file
 
-// Whose work is counted: what it is called, and what it can run (Ops::has_extras, ...).
+// Whose work is counted: what it is called, what it can run (Ops::has_extras, ...), and in which
+// type a weight's products take their activations (empty: f32).
 struct CountedBackend {
   std::string_view name = "count";
   bool has_extras = true;
   bool has_experts = true;
   bool has_latent = true;
+  std::function<DType(const WeightSpec& spec)> activation = {};
 };
 
 std::unique_ptr<CountOps> MakeCountOps(WeightSizer sizer = &StoredBytes,
