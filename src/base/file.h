@@ -1,5 +1,5 @@
-// Reading files: positioned reads that many threads may make at once. Nothing is mapped: a file that
-// shrinks must give an error, not SIGBUS.
+// Reading files: positioned reads that many threads may make at once. Nothing is mapped: a file
+// that shrinks must give an error, not SIGBUS.
 #pragma once
 
 #include <cstddef>

@@ -151,8 +151,8 @@ class CpuOps final : public HostOps {
   int64_t row_floats_ = 0;
   std::vector<Product> products_;  // of a GroupedLinear or HeadLinear; room for kMaxExperts
 
-  // The weight that followed another one the last time, by where the latter begins: in a step of few
-  // tokens, threads that wait fetch what comes next.
+  // The weight that followed another one the last time, by where the latter begins: in a step of
+  // few tokens, threads that wait fetch what comes next.
   struct Ahead {
     const std::byte* data = nullptr;
     size_t bytes = 0;
