@@ -220,13 +220,24 @@ class Decoder final : public Model {
   ModelSpec spec_;
 };
 
+Result<int32_t> DecoderContext(const LoadOptions& options, const DecoderConfig& c) {
+  const int32_t positions = c.ropes.empty() ? c.max_positions : c.ropes.front().max_positions;
+  Result<int32_t> context = ServedContext(options, positions);
+  const bool dynamic = !c.ropes.empty() && c.ropes.front().scaling == nn::RopeScaling::kDynamicNtk;
+  if (!context.ok() && dynamic) {
+    return InvalidArgument(
+        "{}: its RoPE scaling is \"dynamic\", which turns all of a longer text by other angles with "
+        "every position; that is not supported",
+        context.status().message());
+  }
+  return context;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig c, nn::WeightLoad& load,
                                            const LoadOptions& options) {
-  ASSIGN_OR_RETURN(
-      const int32_t max_context,
-      ServedContext(options, c.ropes.empty() ? c.max_positions : nn::MaxContext(c.ropes.front())));
+  ASSIGN_OR_RETURN(const int32_t max_context, DecoderContext(options, c));
   for (DecoderLayer& layer : c.layers) {
     if (layer.latent_attention) layer.latent_attention->form = options.mla_form;
   }

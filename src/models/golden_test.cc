@@ -102,7 +102,8 @@ std::vector<GoldenCase> Cases() {
                             "gguf/qwen2_moe_gguf",  "gguf/gemma3_gguf",     "gguf/phi3_gguf",
                             "gguf/glm4_odd",        "gguf/olmo2_128",       "gguf/smollm3_128",
                             "gguf/glm4_moe_odd",    "gguf/glm4_moe_128",    "gguf/deepseek_v2_gguf",
-                            "gguf/deepseek_v2_256", "gguf/deepseek_v3_256", "gguf/mpt_gguf"}) {
+                            "gguf/deepseek_v2_256", "gguf/deepseek_v3_256", "gguf/mpt_gguf",
+                            "hf/llama_dynamic"}) {
     cases.emplace_back(model, backends.front());
     cases.emplace_back(model, backends.back());
   }

@@ -80,8 +80,6 @@ TEST(Llama, EveryFieldChangesTheLogits) {
 
 TEST(Llama, EveryRopeScalingFieldChangesTheLogits) {
   const Json linear = WithScaling({{"rope_type", "linear"}, {"factor", 2.0}});
-  const Json dynamic = Mutate(WithScaling({{"rope_type", "dynamic"}, {"factor", 4.0}}),
-                              "max_position_embeddings", 32);
   const Json llama3 = WithScaling({{"rope_type", "llama3"},
                                    {"factor", 4.0},
                                    {"low_freq_factor", 1.0},
@@ -108,7 +106,6 @@ TEST(Llama, EveryRopeScalingFieldChangesTheLogits) {
   };
   const Mutation mutations[] = {
       {linear, "factor", 3.0},
-      {dynamic, "factor", 6.0},
       {llama3, "factor", 8.0},
       {llama3, "low_freq_factor", 2.0},
       {llama3, "high_freq_factor", 6.0},
@@ -126,7 +123,7 @@ TEST(Llama, EveryRopeScalingFieldChangesTheLogits) {
       {longrope, "factor", 16.0},
       {longrope, "original_max_position_embeddings", 512},  // now the short factors hold
   };
-  for (const Json& scaled : {linear, dynamic, llama3, yarn, longrope}) {
+  for (const Json& scaled : {linear, llama3, yarn, longrope}) {
     Json plain = Mutate(scaled, "max_position_embeddings", 256);
     plain.erase("rope_scaling");
     ExpectDifferent(plain, scaled, scaled.at("rope_scaling").dump());
@@ -135,6 +132,20 @@ TEST(Llama, EveryRopeScalingFieldChangesTheLogits) {
     ExpectDifferent(base, Mutate(base, std::string("rope_scaling.") + field, value),
                     base.at("rope_scaling").dump() + " with another " + field);
   }
+}
+
+// The reference stretches the base for each length beyond the maximum, and nothing up to it.
+TEST(Llama, DynamicRopeEndsWhereItWouldBeginToStretch) {
+  const Json dynamic = WithScaling({{"rope_type", "dynamic"}, {"factor", 4.0}});
+  EXPECT_EQ(Logits(dynamic), Logits(BaseConfig()));
+  const std::unique_ptr<Ops> ops = MakeBackend("reference");
+  const auto model = Load(dynamic, *ops);
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  EXPECT_EQ((*model)->spec().max_context, 256);
+  const auto refused = Load(dynamic, *ops, {.max_context = 257, .progress = {}});
+  EXPECT_TRUE(std::string(refused.status().message())
+                  .starts_with("a context of 257 positions was asked for; the model has 256: its "
+                               "RoPE scaling is \"dynamic\""));
 }
 
 TEST(Llama, FieldsWithADefaultMayBeAbsent) {

@@ -32,7 +32,7 @@ constexpr Family kFamilies[] = {
      &CreateDecoder<ParseGlm4Moe>},
     {{"GptOssForCausalLM", "gpt-oss", "gpt_oss_odd, gpt_oss_64"}, &CreateDecoder<ParseGptOss>},
     {{"LlamaForCausalLM", "Llama 2 and 3, SmolLM2, and what has their architecture",
-      "llama_odd, llama_tied, llama_yarn, SmolLM2-135M-Instruct"},
+      "llama_odd, llama_tied, llama_yarn, llama_dynamic, SmolLM2-135M-Instruct"},
      &CreateDecoder<ParseLlama>},
     {{"MistralForCausalLM", "Mistral", "mistral_odd, mistral_128"}, &CreateDecoder<ParseMistral>},
     {{"MixtralForCausalLM", "Mixtral", "mixtral_odd, mixtral_128"}, &CreateDecoder<ParseMixtral>},

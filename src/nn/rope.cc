@@ -27,14 +27,6 @@ std::vector<float> Inverse(std::vector<float> values) {
   return values;
 }
 
-// The base that stretches the longest wavelength to max_context.
-double DynamicNtkTheta(const RopeSpec& spec, int32_t max_context) {
-  const double length = std::max(max_context, spec.max_positions);
-  const double stretch = spec.factor * length / spec.max_positions - (spec.factor - 1);
-  const double dim = spec.rotary_dim;
-  return spec.theta * std::pow(stretch, dim / (dim - 2));
-}
-
 void ScaleLlama3(const RopeSpec& spec, std::vector<float>& frequencies) {
   const double context = spec.original_max_positions;
   const auto longest_kept = static_cast<float>(context / spec.high_freq_factor);
@@ -106,17 +98,16 @@ void FillAngles(int32_t position, const std::vector<float>& frequencies, float s
 
 std::vector<float> RopeFrequencies(const RopeSpec& spec, int32_t max_context) {
   CHECK(spec.rotary_dim > 0 && spec.rotary_dim % 2 == 0);
+  CHECK(spec.scaling != RopeScaling::kDynamicNtk || max_context <= spec.max_positions);
   std::vector<float> frequencies;
   switch (spec.scaling) {
     case RopeScaling::kNone:
+    case RopeScaling::kDynamicNtk:  // up to max_positions
       frequencies = Inverse(Wavelengths(spec.theta, spec.rotary_dim));
       break;
     case RopeScaling::kLinear:
       frequencies = Inverse(Wavelengths(spec.theta, spec.rotary_dim));
       for (float& frequency : frequencies) frequency /= static_cast<float>(spec.factor);
-      break;
-    case RopeScaling::kDynamicNtk:
-      frequencies = Inverse(Wavelengths(DynamicNtkTheta(spec, max_context), spec.rotary_dim));
       break;
     case RopeScaling::kLlama3:
       frequencies = Inverse(Wavelengths(spec.theta, spec.rotary_dim));
@@ -134,12 +125,6 @@ std::vector<float> RopeFrequencies(const RopeSpec& spec, int32_t max_context) {
     for (size_t i = 0; i < frequencies.size(); ++i) frequencies[i] /= spec.divisors[i];
   }
   return frequencies;
-}
-
-int32_t MaxContext(const RopeSpec& spec) {
-  if (spec.scaling != RopeScaling::kDynamicNtk) return spec.max_positions;
-  constexpr double kMax = 1 << 30;
-  return static_cast<int32_t>(std::min(kMax, spec.max_positions * spec.factor));
 }
 
 int32_t SwitchLength(const RopeSpec& spec, int32_t max_context) {

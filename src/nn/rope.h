@@ -17,7 +17,7 @@ namespace tokamak::nn {
 enum class RopeScaling {
   kNone,
   kLinear,      // frequencies divided by `factor`
-  kDynamicNtk,  // a larger base beyond max_positions
+  kDynamicNtk,  // nothing up to max_positions; beyond, a base that grows with each position
   kLlama3,      // long wavelengths divided by `factor`, short ones kept, a ramp between
   kYarn,        // the same idea, ramped by dimension; arXiv:2309.00071
   kLongRope,    // one divisor per frequency, a set for short and one for long contexts;
@@ -31,8 +31,8 @@ struct RopeSpec {
   RopeStyle style = RopeStyle::kHalfSplit;
 
   RopeScaling scaling = RopeScaling::kNone;
-  double factor = 1;                   // kLinear, kDynamicNtk, kLlama3, kYarn
-  int32_t max_positions = 0;           // kDynamicNtk: the context without scaling
+  double factor = 1;                   // kLinear, kLlama3, kYarn
+  int32_t max_positions = 0;           // the context that can be asked for
   int32_t original_max_positions = 0;  // kLlama3, kYarn, kLongRope: before the context was extended
   double low_freq_factor = 0;          // kLlama3
   double high_freq_factor = 0;
@@ -68,12 +68,9 @@ RopeSpec ParseRopeObject(ConfigReader& top, ConfigReader* rope, int32_t head_dim
 std::vector<float> ReadRopeDivisors(const Builder& b, const RopeSpec& spec);
 
 // Radians per position of each pair, [rotary_dim / 2], for contexts of up to `max_context`
-// positions. kDynamicNtk and kLongRope depend on it. With kDynamicNtk the whole context gets one
-// set of frequencies, chosen here once, so that cached keys never turn stale.
+// positions. kLongRope depends on it. kDynamicNtk ends at max_positions: beyond, the reference
+// chooses a base for each length, and what is cached would turn stale with every position.
 std::vector<float> RopeFrequencies(const RopeSpec& spec, int32_t max_context);
-
-// Positions that a model with this RoPE can be asked for.
-int32_t MaxContext(const RopeSpec& spec);
 
 // CacheSpec::switch_length of a model with this RoPE that serves contexts of up to `max_context`.
 int32_t SwitchLength(const RopeSpec& spec, int32_t max_context);

@@ -85,7 +85,7 @@ void ParseScaling(ConfigReader& top, ConfigReader& rope, RopeSpec& spec) {
     spec.factor = rope.Number("factor");
   } else if (type == "dynamic") {
     spec.scaling = RopeScaling::kDynamicNtk;
-    spec.factor = rope.Number("factor", {1, 1e6});
+    rope.Number("factor", {1, 1e6});  // counts beyond max_positions only
   } else if (type == "llama3") {
     ParseLlama3(rope, spec);
   } else if (type == "yarn") {
@@ -136,9 +136,6 @@ RopeSpec ParseRopeObject(ConfigReader& top, ConfigReader* rope, int32_t head_dim
     spec.rotary_dim = 2;
   }
   if (rope != nullptr) ParseScaling(top, *rope, spec);
-  if (spec.scaling == RopeScaling::kDynamicNtk && spec.rotary_dim <= 2) {
-    at.Fail("rope_type", "\"dynamic\" needs more than 2 rotary dimensions");
-  }
   return spec;
 }
 

@@ -146,6 +146,10 @@ MODELS = {
         q_lora_rank=140, kv_lora_rank=136, qk_rope_head_dim=16, qk_nope_head_dim=32, v_head_dim=40,
         n_routed_experts=8, num_experts_per_tok=2, n_shared_experts=1, moe_intermediate_size=40, n_group=2,
         topk_group=1, first_k_dense_replace=1, num_mtp_layers=0)),
+    # The text is as long as the context, up to which "dynamic" stretches nothing.
+    "llama_dynamic": ("Llama", ODD_HEADS | dict(
+        num_hidden_layers=2, max_position_embeddings=make_tiny_llama.NUM_TOKENS,
+        rope_parameters=dict(rope_type="dynamic", rope_theta=1000.0, factor=4.0))),
 }
 FP8_BLOCK = 128
 
@@ -293,6 +297,8 @@ def main() -> None:
             model = quantize(model, HERE / name)
         # LongRoPE's long factors are for contexts beyond the original one.
         prompt = 80 if "long" in name or name == "phi3_gguf" else make_tiny_llama.PROMPT
+        if "dynamic" in name:  # the answer's last token is the context's
+            prompt = make_tiny_llama.NUM_TOKENS - make_tiny_llama.GENERATED
         make_tiny_llama.write_golden(model, f"hf/{name}", parameters, seed + 210, prompt, least_margin=1e-3)
     if not sys.argv[1:] or "phi3_switch" in sys.argv[1:]:
         # An answer that begins within the original context and ends beyond it.

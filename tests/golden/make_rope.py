@@ -19,8 +19,7 @@ CASES = {
     "default": (64, 8192, 8192, {"rope_type": "default", "rope_theta": 100000.0}),
     "default_odd": (14, 512, 512, {"rope_type": "default", "rope_theta": 500.0}),
     "linear": (128, 16384, 16384, {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}),
-    "dynamic_short": (64, 2048, 2048, {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}),
-    "dynamic_long": (64, 2048, 5000, {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}),
+    "dynamic": (64, 2048, 2048, {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}),
     "llama3": (128, 131072, 131072, {
         "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 8192}),
