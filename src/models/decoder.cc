@@ -226,7 +226,8 @@ Result<int32_t> DecoderContext(const LoadOptions& options, const DecoderConfig& 
   const bool dynamic = !c.ropes.empty() && c.ropes.front().scaling == nn::RopeScaling::kDynamicNtk;
   if (!context.ok() && dynamic) {
     return InvalidArgument(
-        "{}: its RoPE scaling is \"dynamic\", which turns all of a longer text by other angles with "
+        "{}: its RoPE scaling is \"dynamic\", which turns all of a longer text by other angles "
+        "with "
         "every position; that is not supported",
         context.status().message());
   }

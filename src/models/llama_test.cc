@@ -239,6 +239,21 @@ TEST(Registry, AnUnknownArchitectureIsNamedBesideTheKnown) {
   EXPECT_NE(message.find(", LlamaForCausalLM, "), std::string::npos);
 }
 
+TEST(Registry, ModelTypeMustBelongToTheArchitecture) {
+  const std::unique_ptr<Ops> ops = MakeBackend("reference");
+  EXPECT_TRUE(Load(Mutate(BaseConfig(), "model_type", "llama"), *ops).ok());
+  const auto message = [&](const Json& type) {
+    return Load(Mutate(BaseConfig(), "model_type", type), *ops).status().ToString();
+  };
+  EXPECT_NE(message("qwen3").find("config.json: model_type: \"qwen3\" does not belong to "
+                                  "LlamaForCausalLM, which \"architectures\" names; supported with "
+                                  "it: \"llama\""),
+            std::string::npos)
+      << message("qwen3");
+  EXPECT_NE(message("").find("model_type: \"\""), std::string::npos) << message("");
+  EXPECT_NE(message(3).find("model_type: expected a string, got 3"), std::string::npos);
+}
+
 // A one-layer GGUF file with one tensor changed: dropped, added, or of another shape.
 Status LoadGguf(const std::string& changed, const Shape& shape) {
   GgufWriter writer;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "models/families.h"
+#include "weights/printable.h"
 
 namespace tokamak {
 namespace {
@@ -16,41 +17,83 @@ struct Family {
 };
 
 constexpr Family kFamilies[] = {
-    {{"BertModel", "BERT and MiniLM: embeddings", "bert_odd, bert_64, all-MiniLM-L6-v2",
+    {{"BertModel",
+      {"bert"},
+      "BERT and MiniLM: embeddings",
+      "bert_odd, bert_64, all-MiniLM-L6-v2",
       /*encoder=*/true},
      &CreateBert},
-    {{"DeepseekV2ForCausalLM", "DeepSeek-V2 and V2-Lite", "deepseek_v2_odd, deepseek_v2_256"},
+    {{"DeepseekV2ForCausalLM",
+      {"deepseek_v2"},
+      "DeepSeek-V2 and V2-Lite",
+      "deepseek_v2_odd, deepseek_v2_256"},
      &CreateDecoder<ParseDeepseekV2>},
-    {{"DeepseekV3ForCausalLM", "DeepSeek-V3, R1 and Kimi-K2",
+    {{"DeepseekV3ForCausalLM",
+      {"deepseek_v3", "kimi_k2"},
+      "DeepSeek-V3, R1 and Kimi-K2",
       "deepseek_v3_odd, deepseek_v3_256, deepseek_v3_fp8"},
      &CreateDecoder<ParseDeepseekV3>},
-    {{"Gemma2ForCausalLM", "Gemma 2", "gemma2_odd, gemma2_256"}, &CreateDecoder<ParseGemma2>},
-    {{"Gemma3ForCausalLM", "Gemma 3, text only", "gemma3_odd, gemma3_256"},
+    {{"Gemma2ForCausalLM", {"gemma2"}, "Gemma 2", "gemma2_odd, gemma2_256"},
+     &CreateDecoder<ParseGemma2>},
+    {{"Gemma3ForCausalLM", {"gemma3_text"}, "Gemma 3, text only", "gemma3_odd, gemma3_256"},
      &CreateDecoder<ParseGemma3>},
-    {{"Glm4ForCausalLM", "GLM-4 (0414)", "glm4_odd, glm4_128"}, &CreateDecoder<ParseGlm4>},
-    {{"Glm4MoeForCausalLM", "GLM-4.5 and 4.6", "glm4_moe_odd, glm4_moe_128"},
+    {{"Glm4ForCausalLM", {"glm4"}, "GLM-4 (0414)", "glm4_odd, glm4_128"},
+     &CreateDecoder<ParseGlm4>},
+    {{"Glm4MoeForCausalLM", {"glm4_moe"}, "GLM-4.5 and 4.6", "glm4_moe_odd, glm4_moe_128"},
      &CreateDecoder<ParseGlm4Moe>},
-    {{"GptOssForCausalLM", "gpt-oss", "gpt_oss_odd, gpt_oss_64"}, &CreateDecoder<ParseGptOss>},
-    {{"LlamaForCausalLM", "Llama 2 and 3, SmolLM2, and what has their architecture",
+    {{"GptOssForCausalLM", {"gpt_oss"}, "gpt-oss", "gpt_oss_odd, gpt_oss_64"},
+     &CreateDecoder<ParseGptOss>},
+    {{"LlamaForCausalLM",
+      {"llama"},
+      "Llama 2 and 3, SmolLM2, and what has their architecture",
       "llama_odd, llama_tied, llama_yarn, llama_dynamic, SmolLM2-135M-Instruct"},
      &CreateDecoder<ParseLlama>},
-    {{"MistralForCausalLM", "Mistral", "mistral_odd, mistral_128"}, &CreateDecoder<ParseMistral>},
-    {{"MixtralForCausalLM", "Mixtral", "mixtral_odd, mixtral_128"}, &CreateDecoder<ParseMixtral>},
-    {{"MPTForCausalLM", "MPT, as MosaicML saved it", "mpt_odd, mpt_128"}, &CreateDecoder<ParseMpt>},
-    {{"MptForCausalLM", "MPT, as transformers saves it", "mpt_odd, mpt_128"},
+    {{"MistralForCausalLM", {"mistral"}, "Mistral", "mistral_odd, mistral_128"},
+     &CreateDecoder<ParseMistral>},
+    {{"MixtralForCausalLM", {"mixtral"}, "Mixtral", "mixtral_odd, mixtral_128"},
+     &CreateDecoder<ParseMixtral>},
+    {{"MPTForCausalLM", {"mpt"}, "MPT, as MosaicML saved it", "mpt_odd, mpt_128"},
      &CreateDecoder<ParseMpt>},
-    {{"Olmo2ForCausalLM", "OLMo 2", "olmo2_odd, olmo2_128"}, &CreateDecoder<ParseOlmo2>},
-    {{"Phi3ForCausalLM", "Phi-3, Phi-3.5 and Phi-4", "phi3_odd, phi3_long"},
+    {{"MptForCausalLM", {"mpt"}, "MPT, as transformers saves it", "mpt_odd, mpt_128"},
+     &CreateDecoder<ParseMpt>},
+    {{"Olmo2ForCausalLM", {"olmo2"}, "OLMo 2", "olmo2_odd, olmo2_128"}, &CreateDecoder<ParseOlmo2>},
+    {{"Phi3ForCausalLM", {"phi3"}, "Phi-3, Phi-3.5 and Phi-4", "phi3_odd, phi3_long"},
      &CreateDecoder<ParsePhi3>},
-    {{"Qwen2ForCausalLM", "Qwen2 and Qwen2.5", "qwen2_odd, qwen2_128"}, &CreateDecoder<ParseQwen2>},
-    {{"Qwen2MoeForCausalLM", "Qwen1.5-MoE and Qwen2-MoE", "qwen2_moe_odd, qwen2_moe_128"},
+    {{"Qwen2ForCausalLM", {"qwen2"}, "Qwen2 and Qwen2.5", "qwen2_odd, qwen2_128"},
+     &CreateDecoder<ParseQwen2>},
+    {{"Qwen2MoeForCausalLM",
+      {"qwen2_moe"},
+      "Qwen1.5-MoE and Qwen2-MoE",
+      "qwen2_moe_odd, qwen2_moe_128"},
      &CreateDecoder<ParseQwen2Moe>},
-    {{"Qwen3ForCausalLM", "Qwen3, Qwen3-Embedding", "qwen3_odd, qwen3_tied, qwen3_embedding"},
+    {{"Qwen3ForCausalLM",
+      {"qwen3"},
+      "Qwen3, Qwen3-Embedding",
+      "qwen3_odd, qwen3_tied, qwen3_embedding"},
      &CreateDecoder<ParseQwen3>},
-    {{"Qwen3MoeForCausalLM", "Qwen3-MoE", "qwen3_moe_odd, qwen3_moe_128"},
+    {{"Qwen3MoeForCausalLM", {"qwen3_moe"}, "Qwen3-MoE", "qwen3_moe_odd, qwen3_moe_128"},
      &CreateDecoder<ParseQwen3Moe>},
-    {{"SmolLM3ForCausalLM", "SmolLM3", "smollm3_odd, smollm3_128"}, &CreateDecoder<ParseSmolLm3>},
+    {{"SmolLM3ForCausalLM", {"smollm3"}, "SmolLM3", "smollm3_odd, smollm3_128"},
+     &CreateDecoder<ParseSmolLm3>},
 };
+
+// transformers chooses by this field and Hugging Face's other readers by the class: both must mean
+// the same model. GGUF has no such field.
+Status CheckModelType(ConfigReader& reader, const KnownModel& known) {
+  constexpr const char* kField = "model_type";
+  if (!reader.Has(kField)) return Status();
+  const std::string type = reader.String(kField);
+  std::vector<std::string> supported;
+  for (std::string_view name : known.model_types) {
+    if (name.empty()) continue;
+    if (name == type) return Status();
+    supported.push_back(fmt::format("\"{}\"", name));
+  }
+  reader.Fail(kField, fmt::format("{} does not belong to {}, which \"architectures\" names; "
+                                  "supported with it: {}",
+                                  Quoted(type), known.architecture, fmt::join(supported, ", ")));
+  return reader.Finish();
+}
 
 const Family* FindFamily(std::string_view architecture) {
   for (const Family& family : kFamilies) {
@@ -80,7 +123,9 @@ Result<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint, Ops& ops,
                       .progress = options.progress,
                       .status = {},
                       .cache = {}};
-  Result<std::unique_ptr<Model>> model = family->create(checkpoint.Reader(), load, options);
+  ConfigReader reader = checkpoint.Reader();
+  RETURN_IF_ERROR(CheckModelType(reader, family->known));
+  Result<std::unique_ptr<Model>> model = family->create(reader, load, options);
   RETURN_IF_ERROR(model.status());
   RETURN_IF_ERROR(load.status);
   RETURN_IF_ERROR(checkpoint.tensors->CheckAllUsed());

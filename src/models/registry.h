@@ -1,6 +1,7 @@
 // From a checkpoint to a model: which family serves which architecture.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -44,9 +45,11 @@ Result<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint, Ops& ops,
 // What LoadModel knows.
 struct KnownModel {
   std::string_view architecture;  // Hugging Face's class name
-  std::string_view models;        // that have it, for people
-  std::string_view goldens;       // what it is compared on with the reference (tests/golden)
-  bool encoder = false;           // embeds and cannot generate
+  // What model_type may say of it, in a configuration that has the field.
+  std::array<std::string_view, 2> model_types;
+  std::string_view models;   // that have it, for people
+  std::string_view goldens;  // what it is compared on with the reference (tests/golden)
+  bool encoder = false;      // embeds and cannot generate
 };
 std::vector<KnownModel> KnownModels();
 // Of the architecture of this name; false for one that is not known.

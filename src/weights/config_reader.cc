@@ -34,7 +34,6 @@ constexpr std::string_view kWithoutEffect[] = {
     "is_matryoshka",  // of embeddings: weights/embedding_spec.h reads it and the next one
     "label2id",
     "matryoshka_dimensions",
-    "model_type",
     "num_return_sequences",
     "output_attentions",
     "output_hidden_states",
