@@ -14,12 +14,11 @@
 namespace tokamak {
 namespace {
 
-Activation ParseActivation(ConfigReader& reader) {
-  // Gemma's files may have both; the second is the one that counts.
-  const bool second = reader.Has("hidden_activation");
-  const char* const field = second ? "hidden_activation" : "hidden_act";
-  const std::string name = reader.String(field);
-  if (second) reader.Ignore({"hidden_act"});
+Activation ParseActivation(ConfigReader& reader, const DecoderDefaults& defaults) {
+  const char* const field = defaults.activation;
+  const std::string name = defaults.absent_activation != nullptr
+                               ? reader.StringOr(field, defaults.absent_activation)
+                               : reader.String(field);
   if (name == "gelu_pytorch_tanh") return Activation::kGeluTanh;
   if (name != "silu") reader.Fail(field, "\"" + name + "\" is not supported");
   return Activation::kSilu;
@@ -296,7 +295,7 @@ DecoderConfig ParseDecoder(ConfigReader& reader, const DecoderDefaults& defaults
   c.hidden_size = layer.attention.hidden_size;
   layer.feed_forward = nn::MlpShape{.hidden_size = c.hidden_size,
                                     .intermediate_size = reader.Int("intermediate_size"),
-                                    .activation = ParseActivation(reader)};
+                                    .activation = ParseActivation(reader, defaults)};
   c.layers.assign(static_cast<size_t>(num_layers), layer);
   c.ropes = {nn::ParseRope(reader, layer.attention.head_dim,
                            static_cast<int32_t>(reader.Int("max_position_embeddings")),

@@ -75,6 +75,10 @@ struct DecoderDefaults {
   bool attention_bias = false;
   // Where to find the size of what turns in a head.
   const char* head_dim = "head_dim";
+  // Which field names the activation of the feed-forward, and what its absence means; null: it must
+  // be there.
+  const char* activation = "hidden_act";
+  const char* absent_activation = nullptr;
 };
 
 // The fields that Llama and its descendants share: equal layers of attention, with or without

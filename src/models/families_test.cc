@@ -1,4 +1,5 @@
 // The families that are Llama with something else: every configuration field of theirs counts.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -12,13 +13,24 @@
 namespace tokamak::testing {
 namespace {
 
+using ::testing::HasSubstr;
+
 // A config.json of this class with the fields that all of them have, and `own` ones.
 std::string Config(const std::string& architecture, const std::string& own) {
-  return R"({"architectures": [")" + architecture + R"("], "hidden_act": "silu",
+  const bool gemma = own.find("hidden_activation") != std::string::npos;  // its name of the field
+  return R"({"architectures": [")" + architecture + R"("], )" +
+         (gemma ? "" : R"("hidden_act": "silu",)") + R"(
     "vocab_size": 50, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 4,
     "num_attention_heads": 4, "num_key_value_heads": 2, "rms_norm_eps": 1e-5,
     "max_position_embeddings": 256, )" +
          own + "}";
+}
+
+// What loading says against a configuration; empty: nothing.
+std::string ErrorOf(const std::string& config_json) {
+  const std::unique_ptr<Ops> ops = MakeBackend("reference");
+  const auto model = LoadModel(MakeRandomCheckpoint(config_json), *ops);
+  return model.ok() ? "" : model.status().ToString();
 }
 
 // Of the first layer; 0: none.
@@ -145,7 +157,6 @@ TEST(Gemma3, EveryFieldChangesTheLogits) {
                     {{"sliding_window", "19"},
                      {"sliding_window_pattern", "3"},
                      {"query_pre_attn_scalar", "16"},
-                     {"attn_logit_softcapping", "3.0"},
                      {"final_logit_softcapping", "6.0"},
                      {"rope_theta", "2000.0"},
                      {"rope_local_base_freq", "2000.0"},
@@ -217,6 +228,55 @@ TEST(GptOss, EveryFieldChangesTheLogits) {
                      {"rope_scaling.original_max_position_embeddings", "64"}});
 }
 
+// What the reference passes over, or fails at, for these families.
+TEST(Families, AFieldThatTheReferenceDoesNotUseIsRefused) {
+  const std::string gemma = R"("head_dim": 8, "hidden_activation": "gelu_pytorch_tanh", )";
+  const std::string gpt_oss = R"("head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2,
+      "rope_scaling": {"rope_type": "default"}, )";
+  const std::pair<const char*, std::string> bases[] = {
+      {"MistralForCausalLM", ""},
+      {"MixtralForCausalLM", R"("num_local_experts": 4, "num_experts_per_tok": 2, )"},
+      {"Qwen2ForCausalLM", ""},
+      {"Qwen3ForCausalLM", ""},
+      {"SmolLM3ForCausalLM", ""},
+      {"Olmo2ForCausalLM", ""},
+      {"Gemma2ForCausalLM", gemma},
+      {"Gemma3ForCausalLM", gemma},
+      {"GptOssForCausalLM", gpt_oss}};
+  for (const auto& [architecture, own] : bases) {
+    const std::string part = own + R"("partial_rotary_factor": )";
+    EXPECT_THAT(ErrorOf(Config(architecture, part + "0.5")),
+                HasSubstr("partial_rotary_factor: is 0.5"))
+        << architecture;
+    EXPECT_EQ(ErrorOf(Config(architecture, part + "1.0")), "") << architecture;
+  }
+  EXPECT_THAT(ErrorOf(Config("Gemma3ForCausalLM", gemma + R"("attn_logit_softcapping": 50.0)")),
+              HasSubstr("attn_logit_softcapping: is not supported"));
+  EXPECT_EQ(ErrorOf(Config("Gemma3ForCausalLM", gemma + R"("attn_logit_softcapping": null)")), "");
+  EXPECT_THAT(ErrorOf(Config("LlamaForCausalLM", R"("hidden_activation": "silu")")),
+              HasSubstr("hidden_act: is missing"));
+}
+
+TEST(Families, TwoNamesOfAFieldMustAgree) {
+  const auto gemma = [](const char* act) {
+    return ErrorOf(Config("Gemma2ForCausalLM", std::string(R"("head_dim": 8,
+        "hidden_activation": "gelu_pytorch_tanh", "hidden_act": )") +
+                                                   act));
+  };
+  EXPECT_THAT(gemma("\"silu\""), HasSubstr("hidden_act: is \"silu\""));
+  EXPECT_EQ(gemma("\"gelu_pytorch_tanh\""), "");
+  const auto gpt_oss =
+      [](const std::string& alias) {
+        return ErrorOf(Config("GptOssForCausalLM", R"("head_dim": 8, "num_local_experts": 4,
+        "num_experts_per_tok": 2, "rope_scaling": {"rope_type": "yarn", "factor": 8.0,
+        "original_max_position_embeddings": 32}, )" + alias));
+      };
+  EXPECT_THAT(gpt_oss(R"("experts_per_token": 3)"), HasSubstr("experts_per_token: is 3"));
+  EXPECT_THAT(gpt_oss(R"("initial_context_length": 64)"),
+              HasSubstr("initial_context_length: is 64"));
+  EXPECT_EQ(gpt_oss(R"("experts_per_token": 2, "initial_context_length": 32)"), "");
+}
+
 TEST(Mpt, EveryFieldChangesTheLogits) {
   const std::string config = R"({"architectures": ["MptForCausalLM"], "vocab_size": 50,
     "d_model": 24, "n_heads": 6, "n_layers": 3, "max_seq_len": 256, "expansion_ratio": 4,
@@ -226,7 +286,6 @@ TEST(Mpt, EveryFieldChangesTheLogits) {
                              {"expansion_ratio", "3"},
                              {"layer_norm_epsilon", "1e-2"},
                              {"tie_word_embeddings", "false"},
-                             {"attn_config.alibi_bias_max", "7"},
                              {"attn_config.clip_qkv", "0.5"},
                              {"attn_config.softmax_scale", "0.3"}});
 }
@@ -240,11 +299,15 @@ TEST(Mpt, RefusesWhatItWouldComputeWrongly) {
        {R"("attn_config": {"alibi": false}})", R"("attn_config": {"qk_ln": true}})",
         R"("attn_config": {"prefix_lm": true}})",
         R"("attn_config": {"attn_type": "multiquery_attention"}})",
-        R"("attn_config": {"rope": true}})", R"("no_bias": false})",
-        R"("logit_scale": "inv_sqrt_d_model"})", R"("norm_type": "rmsnorm"})"}) {
+        R"("attn_config": {"rope": true}})", R"("attn_config": {"alibi_bias_max": 16}})",
+        R"("no_bias": false})", R"("logit_scale": "inv_sqrt_d_model"})",
+        R"("norm_type": "rmsnorm"})"}) {
     EXPECT_FALSE(LoadModel(MakeRandomCheckpoint(start + field), *ops).ok()) << field;
   }
-  EXPECT_TRUE(LoadModel(MakeRandomCheckpoint(start + R"("logit_scale": null})"), *ops).ok());
+  for (const char* field :
+       {R"("logit_scale": null})", R"("attn_config": {"alibi_bias_max": 8.0}})"}) {
+    EXPECT_TRUE(LoadModel(MakeRandomCheckpoint(start + field), *ops).ok()) << field;
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 // arXiv:2408.00118, arXiv:2503.19786. Reference: transformers, models/gemma2 and models/gemma3.
 #include <cmath>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,7 +16,10 @@ namespace {
 
 // What both have. Their defaults for sizes are those of one model: here sizes must be there.
 DecoderConfig ParseCommon(ConfigReader& reader, const nn::RopeDefaults& rope) {
-  DecoderConfig c = ParseDecoder(reader, {.rope = rope, .tie_word_embeddings = true});
+  DecoderConfig c = ParseDecoder(reader, {.rope = rope,
+                                          .tie_word_embeddings = true,
+                                          .activation = "hidden_activation",
+                                          .absent_activation = "gelu_pytorch_tanh"});
   if (!reader.Has("head_dim")) reader.Fail("head_dim", "is missing; this architecture needs it");
   c.names = {.before_attention = "input_layernorm",
              .before_feed_forward = "pre_feedforward_layernorm",
@@ -27,6 +31,9 @@ DecoderConfig ParseCommon(ConfigReader& reader, const nn::RopeDefaults& rope) {
   for (DecoderLayer& layer : c.layers) {
     layer.attention.scale = static_cast<float>(1 / std::sqrt(scalar));
   }
+  // Files may have both names of the activation.
+  const std::string activation = reader.StringOr("hidden_activation", "gelu_pytorch_tanh");
+  reader.ExpectOrAbsent("hidden_act", activation);
   reader.ExpectOrAbsent("use_bidirectional_attention", false);
   reader.Ignore({"cache_implementation"});
   return c;
@@ -83,14 +90,17 @@ Result<DecoderConfig> ParseGemma3(ConfigReader reader) {
   c.architecture = "Gemma3ForCausalLM";
   c.ropes = ParseRopes(reader, c);
   c.logit_softcap = ParseCap(reader, "final_logit_softcapping", 0);
-  const float softcap = ParseCap(reader, "attn_logit_softcapping", 0);
+  // The reference reads it and does not use it.
+  if (reader.Has("attn_logit_softcapping")) {
+    reader.Fail("attn_logit_softcapping",
+                "is not supported for this architecture; it must be null");
+  }
   const auto pattern = static_cast<size_t>(reader.IntOr("sliding_window_pattern", 6));
   std::vector<bool> sliding(c.layers.size());
   for (size_t i = 0; i < sliding.size(); ++i) sliding[i] = (i + 1) % pattern != 0;
   sliding = ParseSlidingLayers(reader, std::move(sliding));
   SetWindow(c, sliding, ParseWindow(reader));
   for (size_t i = 0; i < c.layers.size(); ++i) {
-    c.layers[i].attention.softcap = softcap;
     c.layers[i].attention.qk_norm_eps = c.rms_norm_eps;
     c.layers[i].attention.qk_norm_offset = c.norm_offset;
     if (sliding[i]) c.layers[i].rope = 1;

@@ -57,7 +57,13 @@ Result<DecoderConfig> ParseGptOss(ConfigReader reader) {
   }
   reader.Ignore({"output_router_logits", "router_aux_loss_coef"});  // of training
   // Other names of num_experts_per_tok and of original_max_position_embeddings.
-  reader.Ignore({"experts_per_token", "initial_context_length"});
+  reader.ExpectOrAbsent("experts_per_token", int64_t{moe.gate.top_k});
+  if (c.ropes.front().original_max_positions > 0) {
+    reader.ExpectOrAbsent("initial_context_length",
+                          int64_t{c.ropes.front().original_max_positions});
+  } else {
+    reader.Ignore({"initial_context_length"});
+  }
   return reader.Finish(c);
 }
 

@@ -5,14 +5,17 @@
 namespace tokamak {
 namespace {
 
-// What the checkpoints' own code has and no released model uses is refused; the reference ignores
-// some of it, and alibi_bias_max, for which it has 8 whatever the field says.
+// The reference has this value whatever the field says.
+constexpr int kAlibiBiasMax = 8;
+
+// What the checkpoints' own code has and the reference has not is refused; the latter ignores some
+// of it.
 void ParseAttentionConfig(ConfigReader& attn, nn::AttentionConfig& attention) {
   attn.ExpectOrAbsent("alibi", true);
   attn.ExpectOrAbsent("attn_type", "multihead_attention");
   attn.ExpectOrAbsent("prefix_lm", false);
   attn.ExpectOrAbsent("qk_ln", false);
-  attention.alibi_bias_max = static_cast<float>(attn.NumberOr("alibi_bias_max", 8));
+  attn.ExpectOrAbsent("alibi_bias_max", kAlibiBiasMax);
   attention.clip_qkv = static_cast<float>(attn.NumberOr("clip_qkv", 0, {0, 1e30}));
   attention.scale = static_cast<float>(attn.NumberOr("softmax_scale", attention.scale));
   // How it is computed, of training, and for several texts in one sequence.
@@ -28,7 +31,7 @@ nn::AttentionConfig ParseAttention(ConfigReader& reader) {
   attention.merged_qkv = true;
   attention.qkv_name = "Wqkv";
   attention.output_name = "out_proj";
-  attention.alibi_bias_max = 8;
+  attention.alibi_bias_max = kAlibiBiasMax;
   if (reader.Has("attn_config")) {
     ConfigReader attn = reader.Object("attn_config");
     ParseAttentionConfig(attn, attention);

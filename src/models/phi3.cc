@@ -6,7 +6,7 @@
 namespace tokamak {
 
 Result<DecoderConfig> ParsePhi3(ConfigReader reader) {
-  DecoderConfig c = ParseDecoder(reader);
+  DecoderConfig c = ParseDecoder(reader, {.rope = {.partial_rotary_factor = 1}});
   c.architecture = "Phi3ForCausalLM";
   if (c.ropes.front().scaling != nn::RopeScaling::kNone &&
       c.ropes.front().scaling != nn::RopeScaling::kLongRope) {

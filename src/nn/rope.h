@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "nn/builder.h"
@@ -51,7 +52,9 @@ struct RopeSpec {
 // What absent fields mean, which differs between families.
 struct RopeDefaults {
   double theta = 10000;
-  double partial_rotary_factor = 1;
+  // Where the family can turn a part of each head. Elsewhere the field may say 1 only: the
+  // reference passes over it, or fails.
+  std::optional<double> partial_rotary_factor = {};
 };
 
 // Reads the RoPE fields of a configuration: rope_theta, rope_scaling and partial_rotary_factor, or

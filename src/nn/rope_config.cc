@@ -35,8 +35,13 @@ void ParseLlama3(ConfigReader& rope, RopeSpec& spec) {
 
 void ParseYarn(ConfigReader& rope, RopeSpec& spec) {
   spec.scaling = RopeScaling::kYarn;
-  spec.factor = rope.NumberOr(
-      "factor", static_cast<double>(spec.max_positions) / spec.original_max_positions);
+  // The reference needs the field, and takes null for how far the context was extended.
+  if (rope.IsNull("factor")) {
+    rope.Ignore({"factor"});
+    spec.factor = static_cast<double>(spec.max_positions) / spec.original_max_positions;
+  } else {
+    spec.factor = rope.Number("factor");
+  }
   spec.beta_fast = rope.NumberOr("beta_fast", 32);
   spec.beta_slow = rope.NumberOr("beta_slow", 1);
   spec.truncate = rope.BoolOr("truncate", true);
@@ -99,13 +104,23 @@ void ParseScaling(ConfigReader& top, ConfigReader& rope, RopeSpec& spec) {
   }
 }
 
+// The part of each head that turns.
+double ParsePart(ConfigReader& reader, const RopeDefaults& defaults) {
+  constexpr const char* kName = "partial_rotary_factor";
+  if (defaults.partial_rotary_factor) {
+    return reader.NumberOr(kName, *defaults.partial_rotary_factor, {1e-3, 1.0});
+  }
+  reader.ExpectOrAbsent(kName, 1.0);
+  return 1;
+}
+
 }  // namespace
 
 RopeSpec ParseRope(ConfigReader& reader, int32_t head_dim, int32_t max_positions,
                    const RopeDefaults& defaults) {
   RopeDefaults beside;
-  beside.partial_rotary_factor =
-      reader.NumberOr("partial_rotary_factor", defaults.partial_rotary_factor, {1e-3, 1.0});
+  const double part = ParsePart(reader, defaults);
+  if (defaults.partial_rotary_factor) beside.partial_rotary_factor = part;
   beside.theta = reader.NumberOr("rope_theta", defaults.theta, {1.0001, 1e15});
 
   // Members of the inner object go before those beside it.
@@ -121,10 +136,10 @@ RopeSpec ParseRopeObject(ConfigReader& top, ConfigReader* rope, int32_t head_dim
   RopeSpec spec;
   spec.max_positions = max_positions;
   spec.theta = defaults.theta;
-  double partial = defaults.partial_rotary_factor;
+  double partial = defaults.partial_rotary_factor.value_or(1);
   if (rope != nullptr) {
     spec.theta = rope->NumberOr("rope_theta", spec.theta, {1.0001, 1e15});
-    partial = rope->NumberOr("partial_rotary_factor", partial, {1e-3, 1.0});
+    partial = ParsePart(*rope, defaults);
   }
   ConfigReader& at = rope != nullptr ? *rope : top;
   constexpr double kRounding = 1e-9;  // 6 / 14 · 14 is meant to be 6

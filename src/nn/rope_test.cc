@@ -26,7 +26,7 @@ Result<RopeSpec> Parse(const nlohmann::ordered_json& fields, int32_t head_dim,
   Result<ConfigValue> config = ParseConfigJson(fields.dump(), "config.json");
   CHECK(config.ok());
   ConfigReader reader(*config, "config.json");
-  RopeSpec spec = ParseRope(reader, head_dim, max_positions);
+  RopeSpec spec = ParseRope(reader, head_dim, max_positions, {.partial_rotary_factor = 1});
   return reader.Finish(spec);
 }
 
@@ -131,6 +131,37 @@ TEST(Rope, AnAbsurdContextIsRefusedWithNumbers) {
   const Result<Rope> rope = Rope::Make(spec, 1 << 30, *ops);
   EXPECT_EQ(rope.status().code(), StatusCode::kResourceExhausted);
   EXPECT_NE(rope.status().message().find("1073741824 positions"), std::string::npos);
+}
+
+// Families whose reference turns whole heads say so by a default that is absent.
+TEST(Rope, APartOfAHeadIsRefusedWhereTheFamilyTurnsAll) {
+  const auto parse = [](const char* text) {
+    const Result<ConfigValue> config = ParseConfigJson(text, "config.json");
+    CHECK(config.ok());
+    ConfigReader reader(*config, "config.json");
+    ParseRope(reader, 64, 2048);
+    return reader.Finish();
+  };
+  EXPECT_TRUE(parse(R"({"partial_rotary_factor": 1.0})").ok());
+  EXPECT_TRUE(parse(R"({"rope_parameters": {"partial_rotary_factor": 1}})").ok());
+  EXPECT_EQ(
+      parse(R"({"partial_rotary_factor": 0.5})").message(),
+      "config.json: partial_rotary_factor: is 0.5; this architecture is implemented for 1 only");
+  EXPECT_EQ(parse(R"({"rope_parameters": {"partial_rotary_factor": 0.5}})").message(),
+            "config.json: rope_parameters.partial_rotary_factor: is 0.5; this architecture is "
+            "implemented for 1 only");
+}
+
+TEST(Rope, YarnWithoutItsFactorIsRefusedAndNullIsTheExtension) {
+  const nlohmann::ordered_json scaling = {{"rope_type", "yarn"},
+                                          {"original_max_position_embeddings", 512}};
+  const Result<RopeSpec> absent = Parse({{"rope_scaling", scaling}}, 64, 2048);
+  EXPECT_NE(absent.status().ToString().find("rope_scaling.factor: is missing"), std::string::npos);
+  nlohmann::ordered_json with_null = scaling;
+  with_null["factor"] = nullptr;
+  const Result<RopeSpec> extended = Parse({{"rope_scaling", with_null}}, 64, 2048);
+  ASSERT_TRUE(extended.ok()) << extended.status().ToString();
+  EXPECT_EQ(extended->factor, 4);
 }
 
 void ExpectError(const Result<RopeSpec>& spec, const std::string& part) {

@@ -252,7 +252,8 @@ void TranslateFamily(KeyReader& keys, const GgufArchitecture& architecture, Conf
   }
   const bool gemma2 = family == "Gemma2ForCausalLM";
   if (gemma2 || family == "Gemma3ForCausalLM") {
-    config->Set("hidden_act", "gelu_pytorch_tanh");
+    config->Set("hidden_act", ConfigValue());
+    config->Set("hidden_activation", "gelu_pytorch_tanh");
     config->Set("sliding_window", keys.Int("attention.sliding_window"));
     for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"}) {
       if (gemma2 || keys.Has(cap)) config->Set(cap, keys.Number(cap));
