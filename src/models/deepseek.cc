@@ -5,6 +5,7 @@
 #include <string>
 
 #include "models/decoder.h"
+#include "models/expert_groups.h"
 #include "models/families.h"
 
 namespace tokamak {
@@ -67,18 +68,6 @@ ExpertGate ParseGate(ConfigReader& reader) {
   return gate;
 }
 
-void ParseGroups(ConfigReader& reader, int64_t num_groups, int64_t top_groups, ExpertGate& gate) {
-  gate.num_groups =
-      static_cast<int32_t>(reader.IntOr("n_group", num_groups, Positive(gate.num_experts)));
-  gate.top_groups =
-      static_cast<int32_t>(reader.IntOr("topk_group", top_groups, Positive(gate.num_groups)));
-  if (gate.num_experts % gate.num_groups != 0) {
-    reader.Fail("n_group", "does not divide n_routed_experts");
-  } else if (gate.top_k > gate.num_experts / gate.num_groups * gate.top_groups) {
-    reader.Fail("topk_group", "leaves fewer experts than num_experts_per_tok");
-  }
-}
-
 DecoderConfig ParseCommon(ConfigReader& reader) {
   DecoderConfig c = ParseDecoder(reader, {.head_dim = "qk_rope_head_dim"});
   c.ropes.front().style = RopeStyle::kInterleaved;
@@ -98,7 +87,7 @@ Result<DecoderConfig> ParseDeepseekV2(ConfigReader reader) {
   reader.ExpectOrAbsent("mlp_bias", false);
   const std::string method = reader.StringOr("topk_method", "greedy");
   if (method == "group_limited_greedy") {
-    ParseGroups(reader, 1, 1, moe.gate);
+    ParseExpertGroups(reader, 1, 1, moe.gate);
   } else if (method == "greedy") {
     reader.Ignore({"n_group", "topk_group"});
   } else {
@@ -122,7 +111,7 @@ Result<DecoderConfig> ParseDeepseekV3(ConfigReader reader) {
   moe.gate.normalize = reader.BoolOr("norm_topk_prob", true);
   moe.gate.scale = static_cast<float>(reader.NumberOr("routed_scaling_factor", 2.5));
   moe.gate_bias = true;
-  ParseGroups(reader, 8, 4, moe.gate);
+  ParseExpertGroups(reader, 8, 4, moe.gate);
   reader.ExpectOrAbsent("scoring_func", "sigmoid");
   reader.ExpectOrAbsent("topk_method", "noaux_tc");
   ParseExperts(reader, moe, /*first_dense=*/3, /*shared=*/1, c);

@@ -277,6 +277,18 @@ TEST(Families, TwoNamesOfAFieldMustAgree) {
   EXPECT_EQ(gpt_oss(R"("experts_per_token": 2, "initial_context_length": 32)"), "");
 }
 
+TEST(Glm4Moe, GroupsTooSmallToChooseFromAreRefused) {
+  const auto with = [](const std::string& groups) {
+    return ErrorOf(Config("Glm4MoeForCausalLM", R"("head_dim": 8, "moe_intermediate_size": 16,
+        "n_routed_experts": 8, "num_experts_per_tok": 3, )" +
+                                                    groups));
+  };
+  EXPECT_THAT(with(R"("n_group": 4, "topk_group": 1)"),
+              HasSubstr("topk_group: leaves fewer experts than num_experts_per_tok"));
+  EXPECT_THAT(with(R"("n_group": 8, "topk_group": 4)"), HasSubstr("n_group: makes groups of one"));
+  EXPECT_EQ(with(R"("n_group": 4, "topk_group": 2)"), "");
+}
+
 TEST(Mpt, EveryFieldChangesTheLogits) {
   const std::string config = R"({"architectures": ["MptForCausalLM"], "vocab_size": 50,
     "d_model": 24, "n_heads": 6, "n_layers": 3, "max_seq_len": 256, "expansion_ratio": 4,

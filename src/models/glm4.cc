@@ -2,6 +2,7 @@
 // arXiv:2508.06471. Reference: transformers, models/glm4 and models/glm4_moe. The two rotate half
 // of each head differently: GLM-4 in interleaved pairs, its mixtures in split halves.
 #include "models/decoder.h"
+#include "models/expert_groups.h"
 #include "models/families.h"
 
 namespace tokamak {
@@ -16,11 +17,7 @@ ExpertGate ParseGate(ConfigReader& reader) {
   gate.top_k = static_cast<int32_t>(reader.Int("num_experts_per_tok", Positive(gate.num_experts)));
   gate.normalize = reader.BoolOr("norm_topk_prob", true);
   gate.scale = static_cast<float>(reader.NumberOr("routed_scaling_factor", 1));
-  gate.num_groups = static_cast<int32_t>(reader.IntOr("n_group", 1, Positive(gate.num_experts)));
-  gate.top_groups = static_cast<int32_t>(reader.IntOr("topk_group", 1, Positive(gate.num_groups)));
-  if (gate.num_experts % gate.num_groups != 0) {
-    reader.Fail("n_group", "does not divide n_routed_experts");
-  }
+  ParseExpertGroups(reader, 1, 1, gate);
   return gate;
 }
 

@@ -399,7 +399,8 @@ TEST(DummyCheckpoint, NormsAreNearOneAndTypesFit) {
 
 TEST(DummyCheckpoint, HasExpertsInMxfp4WhereTheConfigurationSaysSo) {
   const Result<ConfigValue> config = ParseConfigJson(
-      R"({"architectures": ["A"], "quantization_config": {"quant_method": "mxfp4"}})", "c.json");
+      R"({"architectures": ["GptOssForCausalLM"], "quantization_config": {"quant_method": "mxfp4"}})",
+      "c.json");
   ASSERT_TRUE(config.ok());
   const auto type = [&](const char* tensor, const Shape& shape, CheckpointOptions options = {}) {
     const Result<Checkpoint> checkpoint = MakeDummyCheckpoint(*config, "c.json", options);

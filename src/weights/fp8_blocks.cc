@@ -11,11 +11,15 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "quant/half.h"
+#include "weights/checkpoint.h"
 #include "weights/config_reader.h"
 #include "weights/printable.h"
 
 namespace tokamak {
 namespace {
+
+// The family that comes in MXFP4. Others have no experts laid out so.
+constexpr std::string_view kMxfp4Architecture = "GptOssForCausalLM";
 
 std::array<float, 256> MakeTable() {
   std::array<float, 256> table;
@@ -83,7 +87,12 @@ Result<bool> HasFp8Blocks(const ConfigValue& config, const std::string& source) 
   if (quantization == nullptr || quantization->is_null()) return false;
   ConfigReader reader(*quantization, fmt::format("{}: {}", source, kField));
   const std::string method = reader.String("quant_method");
-  if (method == "mxfp4") return false;  // the families that come in it read the field
+  if (method == "mxfp4") {
+    ASSIGN_OR_RETURN(const std::string architecture, ArchitectureOf(config, source));
+    if (architecture == kMxfp4Architecture) return false;  // which reads the field
+    return Unimplemented("{}: {}.quant_method: \"mxfp4\" is supported for {} only, not for {}",
+                         source, kField, kMxfp4Architecture, Quoted(architecture));
+  }
   if (reader.ok() && method != "fp8") {
     return Unimplemented(
         "{}: {}.quant_method: \"{}\" is not supported; checkpoints in F32, F16 and BF16 are, those "

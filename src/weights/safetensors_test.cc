@@ -194,6 +194,12 @@ TEST_F(HfDirectory, WhatIsMissingOrWrongIsNamed) {
   Write("config.json",
         R"({"architectures": ["L"], "quantization_config": {"quant_method": "gptq"}})");
   EXPECT_THAT(Error(), AllOf(HasSubstr("quant_method"), HasSubstr("gptq")));
+  // Other families' experts are not laid out so.
+  Write(
+      "config.json",
+      R"({"architectures": ["MixtralForCausalLM"], "quantization_config": {"quant_method": "mxfp4"}})");
+  EXPECT_THAT(Error(), AllOf(HasSubstr("quantization_config.quant_method"),
+                             HasSubstr("GptOssForCausalLM"), HasSubstr("MixtralForCausalLM")));
   Write("config.json", "{");
   EXPECT_THAT(Error(), HasSubstr("config.json"));
   Remove("config.json");
