@@ -24,6 +24,8 @@ struct GenerationDefaults {
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int32_t> top_k, max_tokens;
   std::vector<int32_t> eos_token_ids;  // ascending
+  // Fields that ask for what is not done here, such as num_beams; they are left out.
+  std::vector<std::string> without_effect;
 };
 
 struct Checkpoint {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "weights/fp8_blocks.h"
 #include "weights/printable.h"
 #include "weights/safetensors.h"
@@ -22,6 +23,53 @@ Result<ConfigValue> ReadConfig(const std::string& path) {
 bool IsTrue(const ConfigValue& config, std::string_view name) {
   const ConfigValue* value = config.Find(name);
   return value != nullptr && value->AsBool().value_or(false);
+}
+
+// Fields that change what transformers generates and have no effect here, each with the number that
+// turns it off.
+struct NotDone {
+  std::string_view name;
+  double off = 0;
+};
+constexpr NotDone kNotDone[] = {
+    {"bad_words_ids"},
+    {"begin_suppress_tokens"},
+    {"constraints"},
+    {"dola_layers"},
+    {"encoder_no_repeat_ngram_size"},
+    {"encoder_repetition_penalty", 1},
+    {"epsilon_cutoff"},
+    {"eta_cutoff"},
+    {"exponential_decay_length_penalty"},
+    {"force_words_ids"},
+    {"forced_bos_token_id", -1},
+    {"forced_decoder_ids"},
+    {"forced_eos_token_id", -1},
+    {"frequency_penalty"},
+    {"guidance_scale", 1},
+    {"min_length"},
+    {"min_new_tokens"},
+    {"no_repeat_ngram_size"},
+    {"num_beams", 1},
+    {"penalty_alpha"},
+    {"presence_penalty"},
+    {"sequence_bias"},
+    {"stop_strings"},
+    {"suppress_tokens"},
+    {"top_h", 1},
+    {"typical_p", 1},
+    {"watermarking_config"},
+};
+
+// Whether the field's value does nothing in transformers either.
+bool IsOff(const ConfigValue& value, double off) {
+  if (value.is_null()) return true;
+  if (const std::optional<bool> b = value.AsBool()) return !*b;
+  if (const std::optional<int64_t> i = value.AsInt()) return static_cast<double>(*i) == off;
+  if (const std::optional<double> d = value.AsDouble()) return *d == off;
+  if (const ConfigValue::Array* array = value.AsArray()) return array->empty();
+  if (const ConfigValue::Object* object = value.AsObject()) return object->empty();
+  return false;
 }
 
 class GenerationReader {
@@ -47,6 +95,13 @@ class GenerationReader {
       return Fail(name, *value, fmt::format("an integer from {} to {}", min, INT32_MAX));
     }
     *out = static_cast<int32_t>(*number);
+  }
+  // False: choose the likeliest token, whatever the other fields say.
+  bool IsGreedy(std::string_view name) {
+    const ConfigValue* value = Get(name);
+    if (value == nullptr) return false;
+    if (!value->AsBool()) Fail(name, *value, "true or false");
+    return !value->AsBool().value_or(true);
   }
   void Ids(std::string_view name, std::vector<int32_t>* out) {
     const ConfigValue* value = Get(name);
@@ -92,10 +147,17 @@ Result<GenerationDefaults> ParseGenerationConfig(const ConfigValue& config,
   reader.Number("min_p", 0, 1, &defaults.min_p);
   reader.Number("repetition_penalty", 1e-6, 1e6, &defaults.repetition_penalty);
   reader.Int("top_k", -1, &defaults.top_k);
+  if (reader.IsGreedy("do_sample")) defaults.temperature = 0;
   if (defaults.top_k == -1) defaults.top_k = 0;  // as other engines spell "off"
   reader.Int("max_new_tokens", 1, &defaults.max_tokens);
   reader.Ids("eos_token_id", &defaults.eos_token_ids);
   RETURN_IF_ERROR(reader.status());
+  for (const NotDone& field : kNotDone) {
+    const ConfigValue* value = config.Find(field.name);
+    if (value != nullptr && !IsOff(*value, field.off)) {
+      defaults.without_effect.emplace_back(field.name);
+    }
+  }
   return defaults;
 }
 
@@ -125,6 +187,10 @@ Result<Checkpoint> OpenHfCheckpoint(const std::string& folder) {
   if (FileExists(generation_path)) {
     ASSIGN_OR_RETURN(const ConfigValue generation, ReadConfig(generation_path));
     ASSIGN_OR_RETURN(checkpoint.generation, ParseGenerationConfig(generation, generation_path));
+    for (const std::string& field : checkpoint.generation.without_effect) {
+      LogWarning("{}: {} is not supported and has no effect: {}", generation_path, field,
+                 generation.Find(field)->ToString());
+    }
   }
   // Older checkpoints have their end tokens in config.json alone.
   const ConfigValue* end = config.Find("eos_token_id");

@@ -184,6 +184,29 @@ TEST_F(HfDirectory, BringsItsConfigurationItsTensorsAndItsDefaults) {
   EXPECT_EQ(checkpoint->generation.eos_token_ids, std::vector<int32_t>{9});
 }
 
+TEST_F(HfDirectory, GreedyDefaultsAreATemperatureOfZero) {
+  Write("generation_config.json", R"({"do_sample": false, "temperature": 0.6, "top_p": 0.9})");
+  Result<Checkpoint> checkpoint = OpenCheckpoint(folder_);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
+  EXPECT_EQ(checkpoint->generation.temperature, 0.0f);
+  EXPECT_EQ(checkpoint->generation.top_p, 0.9f);  // for requests that sample
+  Write("generation_config.json", R"({"do_sample": "no"})");
+  EXPECT_THAT(Error(), HasSubstr("do_sample: expected true or false, got \"no\""));
+}
+
+TEST_F(HfDirectory, GenerationFieldsThatAreNotDoneAreNamed) {
+  Write("generation_config.json", R"({"num_beams": 4, "no_repeat_ngram_size": 3, "typical_p": 0.9,
+      "suppress_tokens": [1, 2], "bad_words_ids": [[3]], "min_new_tokens": 5,
+      "begin_suppress_tokens": [], "guidance_scale": 1, "forced_eos_token_id": null,
+      "epsilon_cutoff": 0.0, "encoder_repetition_penalty": 1.0, "length_penalty": 2.0,
+      "use_cache": true})");
+  const Result<Checkpoint> checkpoint = OpenCheckpoint(folder_);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
+  EXPECT_THAT(checkpoint->generation.without_effect,
+              testing::ElementsAre("bad_words_ids", "min_new_tokens", "no_repeat_ngram_size",
+                                   "num_beams", "suppress_tokens", "typical_p"));
+}
+
 TEST_F(HfDirectory, WhatIsMissingOrWrongIsNamed) {
   Write("generation_config.json", R"({"top_p": "high"})");
   EXPECT_THAT(Error(), AllOf(HasSubstr("generation_config.json"), HasSubstr("top_p")));
