@@ -37,11 +37,11 @@ Activation ParseActivation(ConfigReader& reader) {
 
 Result<Config> ParseConfig(ConfigReader reader) {
   Config c;
-  c.vocab_size = static_cast<int32_t>(reader.Int("vocab_size"));
+  c.vocab_size = static_cast<int32_t>(reader.Int("vocab_size", kVocabSizes));
   c.max_positions = static_cast<int32_t>(reader.Int("max_position_embeddings"));
   c.token_types = static_cast<int32_t>(reader.Int("type_vocab_size", Positive(1 << 16)));
   c.num_layers = reader.Int("num_hidden_layers", Positive(10000));
-  c.intermediate_size = reader.Int("intermediate_size");
+  c.intermediate_size = reader.Int("intermediate_size", kInnerWidths);
   c.activation = ParseActivation(reader);
   c.norm_eps = static_cast<float>(reader.Number("layer_norm_eps", {0, 1}));
   nn::AttentionConfig& attention = c.attention;

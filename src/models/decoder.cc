@@ -26,10 +26,10 @@ Activation ParseActivation(ConfigReader& reader, const DecoderDefaults& defaults
 
 nn::AttentionConfig ParseAttention(ConfigReader& reader, const DecoderDefaults& defaults) {
   nn::AttentionConfig attention;
-  attention.hidden_size = static_cast<int32_t>(reader.Int("hidden_size"));
-  attention.num_heads = static_cast<int32_t>(reader.Int("num_attention_heads", Positive(1 << 16)));
-  attention.num_kv_heads = static_cast<int32_t>(
-      reader.IntOr("num_key_value_heads", attention.num_heads, Positive(1 << 16)));
+  attention.hidden_size = static_cast<int32_t>(reader.Int("hidden_size", kWidths));
+  attention.num_heads = static_cast<int32_t>(reader.Int("num_attention_heads", kHeadCounts));
+  attention.num_kv_heads =
+      static_cast<int32_t>(reader.IntOr("num_key_value_heads", attention.num_heads, kHeadCounts));
   if (attention.num_heads % attention.num_kv_heads != 0) {
     reader.Fail("num_key_value_heads", "does not divide num_attention_heads");
   }
@@ -37,8 +37,8 @@ nn::AttentionConfig ParseAttention(ConfigReader& reader, const DecoderDefaults& 
     reader.Fail("num_attention_heads",
                 fmt::format("does not divide hidden_size, and there is no {}", defaults.head_dim));
   }
-  attention.head_dim = static_cast<int32_t>(reader.IntOr(
-      defaults.head_dim, attention.hidden_size / attention.num_heads, Positive(1 << 16)));
+  attention.head_dim = static_cast<int32_t>(
+      reader.IntOr(defaults.head_dim, attention.hidden_size / attention.num_heads, kHeadDims));
   attention.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(attention.head_dim)));
   attention.qkv_bias = reader.BoolOr("attention_bias", defaults.attention_bias);
   attention.output_bias = attention.qkv_bias;
@@ -286,16 +286,17 @@ Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig c, nn::WeightLoad& load
 
 DecoderConfig ParseDecoder(ConfigReader& reader, const DecoderDefaults& defaults) {
   DecoderConfig c;
-  c.vocab_size = static_cast<int32_t>(reader.Int("vocab_size"));
+  c.vocab_size = static_cast<int32_t>(reader.Int("vocab_size", kVocabSizes));
   const int64_t num_layers = reader.Int("num_hidden_layers", Positive(10000));
   c.rms_norm_eps = static_cast<float>(reader.Number("rms_norm_eps", {0, 1}));
   c.tie_word_embeddings = reader.BoolOr("tie_word_embeddings", defaults.tie_word_embeddings);
 
   DecoderLayer layer = {.attention = ParseAttention(reader, defaults), .feed_forward = {}};
   c.hidden_size = layer.attention.hidden_size;
-  layer.feed_forward = nn::MlpShape{.hidden_size = c.hidden_size,
-                                    .intermediate_size = reader.Int("intermediate_size"),
-                                    .activation = ParseActivation(reader, defaults)};
+  layer.feed_forward =
+      nn::MlpShape{.hidden_size = c.hidden_size,
+                   .intermediate_size = reader.Int("intermediate_size", kInnerWidths),
+                   .activation = ParseActivation(reader, defaults)};
   c.layers.assign(static_cast<size_t>(num_layers), layer);
   c.ropes = {nn::ParseRope(reader, layer.attention.head_dim,
                            static_cast<int32_t>(reader.Int("max_position_embeddings")),
@@ -306,8 +307,8 @@ DecoderConfig ParseDecoder(ConfigReader& reader, const DecoderDefaults& defaults
 nn::AttentionConfig ParseEqualHeads(ConfigReader& reader, const char* hidden_size,
                                     const char* num_heads) {
   nn::AttentionConfig attention;
-  attention.hidden_size = static_cast<int32_t>(reader.Int(hidden_size));
-  attention.num_heads = static_cast<int32_t>(reader.Int(num_heads, Positive(1 << 16)));
+  attention.hidden_size = static_cast<int32_t>(reader.Int(hidden_size, kWidths));
+  attention.num_heads = static_cast<int32_t>(reader.Int(num_heads, kHeadCounts));
   attention.num_kv_heads = attention.num_heads;
   if (attention.hidden_size % attention.num_heads != 0) {
     reader.Fail(num_heads, fmt::format("does not divide {}", hidden_size));

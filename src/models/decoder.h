@@ -18,8 +18,17 @@
 #include "nn/mlp.h"
 #include "nn/moe.h"
 #include "nn/rope.h"
+#include "weights/config_reader.h"
 
 namespace tokamak {
+
+// What a configuration may ask for: far more than any model has, and so little that heads times
+// dimensions fit into 32 bits and a vector of each into memory.
+inline constexpr IntRange kWidths = Positive(1 << 20);       // of hidden states
+inline constexpr IntRange kInnerWidths = Positive(1 << 24);  // of feed-forward layers
+inline constexpr IntRange kVocabSizes = Positive(1 << 24);
+inline constexpr IntRange kHeadCounts = Positive(1 << 14);
+inline constexpr IntRange kHeadDims = Positive(1 << 14);
 
 struct DecoderLayer {
   nn::AttentionConfig attention;

@@ -12,7 +12,7 @@ namespace tokamak {
 namespace {
 
 int32_t Dim(ConfigReader& reader, std::string_view name) {
-  return static_cast<int32_t>(reader.Int(name, Positive(1 << 16)));
+  return static_cast<int32_t>(reader.Int(name, kHeadDims));
 }
 
 // Replaces every layer's attention.
@@ -44,7 +44,7 @@ void ParseLatentAttention(ConfigReader& reader, DecoderConfig& c) {
 void ParseExperts(ConfigReader& reader, nn::MoeShape moe, int64_t first_dense, int64_t shared,
                   DecoderConfig& c) {
   moe.hidden_size = c.hidden_size;
-  moe.intermediate_size = reader.Int("moe_intermediate_size");
+  moe.intermediate_size = reader.Int("moe_intermediate_size", kInnerWidths);
   moe.activation = std::get<nn::MlpShape>(c.layers.front().feed_forward).activation;
   if (reader.IsNull("n_shared_experts")) shared = 0;
   moe.shared_intermediate_size =

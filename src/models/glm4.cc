@@ -43,7 +43,7 @@ Result<DecoderConfig> ParseGlm4Moe(ConfigReader reader) {
   const bool qk_norm = reader.BoolOr("use_qk_norm", false);
   nn::MoeShape moe;
   moe.hidden_size = c.hidden_size;
-  moe.intermediate_size = reader.Int("moe_intermediate_size");
+  moe.intermediate_size = reader.Int("moe_intermediate_size", kInnerWidths);
   moe.activation = std::get<nn::MlpShape>(c.layers.front().feed_forward).activation;
   moe.gate = ParseGate(reader);
   moe.gate_bias = true;

@@ -208,6 +208,11 @@ TEST(Llama, BadConfigurationsAreNamed) {
   const std::tuple<const char*, Json, const char*> cases[] = {
       {"hidden_act", "relu", "config.json: hidden_act: \"relu\" is not supported"},
       {"hidden_size", nullptr, "config.json: hidden_size: is missing"},
+      {"hidden_size", 1073741823,
+       "config.json: hidden_size: expected an integer from 1 to 1048576"},
+      {"vocab_size", 1073741824, "config.json: vocab_size: expected an integer from 1 to 16777216"},
+      {"intermediate_size", 1073741824, "config.json: intermediate_size: expected an integer"},
+      {"head_dim", 65536, "config.json: head_dim: expected an integer"},
       {"num_attention_heads", 0, "config.json: num_attention_heads: expected an integer"},
       {"num_key_value_heads", 3, "config.json: num_key_value_heads: does not divide"},
       {"rope_interleaved", true, "config.json: rope_interleaved: is true"},

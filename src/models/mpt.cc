@@ -52,7 +52,7 @@ Result<DecoderConfig> ParseMpt(ConfigReader reader) {
              .before_attention = "norm_1",
              .before_feed_forward = "norm_2",
              .feed_forward = "ffn"};
-  c.vocab_size = static_cast<int32_t>(reader.Int("vocab_size"));
+  c.vocab_size = static_cast<int32_t>(reader.Int("vocab_size", kVocabSizes));
   c.max_positions = static_cast<int32_t>(reader.Int("max_seq_len"));
   c.rms_norm_eps = static_cast<float>(reader.NumberOr("layer_norm_epsilon", 1e-5, {0, 1}));
   c.layer_norms = true;

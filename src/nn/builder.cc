@@ -91,6 +91,12 @@ std::vector<float> Builder::ReadValues(const std::vector<SourcePtr>& parts) cons
   for (const SourcePtr& part : parts) {
     if (!ok()) return {};
     const int64_t elements = part->shape().elements();
+    constexpr int64_t kMost = int64_t{1} << 26;
+    if (elements > kMost - static_cast<int64_t>(values.size())) {
+      Fail(ResourceExhausted("{}: has {} values; at most {} are supported for such a weight",
+                             part->name(), elements, kMost));
+      return {};
+    }
     std::vector<std::byte> stored(RowBytes(part->dtype(), elements));
     if (Status status = part->ReadRows(0, part->shape().rows(), stored.data()); !status.ok()) {
       Fail(std::move(status));
