@@ -8,13 +8,13 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/serve_load.h"
 #include "cli/serve_plot.h"
+#include "server/api_keys.h"
 
 namespace tokamak::cli {
 namespace {
@@ -112,13 +112,11 @@ Result<std::string> ReadKey(const ServeBenchFlags& flags) {
   }
   if (flags.api_key_file.empty()) return std::string();
   ASSIGN_OR_RETURN(const std::string text, ReadText(flags.api_key_file));
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {  // as serve reads it
-    const size_t begin = line.find_first_not_of(" \t\r");
-    if (begin == std::string::npos || line[begin] == '#') continue;
-    return line.substr(begin, line.find_last_not_of(" \t\r") - begin + 1);
+  const std::vector<std::string_view> keys = KeysIn(text);
+  if (keys.empty()) {
+    return InvalidArgument("--api-key-file {}: holds no key", flags.api_key_file);
   }
-  return InvalidArgument("--api-key-file {}: holds no key", flags.api_key_file);
+  return std::string(keys.front());
 }
 
 Status CheckNumbers(const ServeBenchFlags& f) {

@@ -226,8 +226,7 @@ Result<int32_t> DecoderContext(const LoadOptions& options, const DecoderConfig& 
   if (!context.ok() && dynamic) {
     return InvalidArgument(
         "{}: its RoPE scaling is \"dynamic\", which turns all of a longer text by other angles "
-        "with "
-        "every position; that is not supported",
+        "with every position; that is not supported",
         context.status().message());
   }
   return context;

@@ -19,16 +19,21 @@ std::string_view Trim(std::string_view text) {
 
 }  // namespace
 
+std::vector<std::string_view> KeysIn(std::string_view text) {
+  std::vector<std::string_view> keys;
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    const std::string_view line = Trim(text.substr(0, end));
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    if (!line.empty() && line.front() != '#') keys.push_back(line);
+  }
+  return keys;
+}
+
 Result<ApiKeys> ApiKeys::FromFile(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string content, ReadWholeFile(path, kMaxFileBytes));
   ApiKeys keys;
-  std::string_view rest = content;
-  while (!rest.empty()) {
-    const size_t end = rest.find('\n');
-    const std::string_view line = Trim(rest.substr(0, end));
-    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-    if (!line.empty() && line.front() != '#') keys.digests_.push_back(DigestOf(line));
-  }
+  for (const std::string_view key : KeysIn(content)) keys.digests_.push_back(DigestOf(key));
   if (keys.empty()) return InvalidArgument("{}: holds no key; write one per line", path);
   return keys;
 }

@@ -11,12 +11,15 @@
 
 namespace tokamak {
 
+// The keys in the text of a file: one per line; empty lines and those that start with # are left
+// out.
+std::vector<std::string_view> KeysIn(std::string_view text);
+
 // A set of keys, kept as SHA-256 digests. Immutable.
 class ApiKeys {
  public:
   ApiKeys() = default;  // none: everyone may
-  // One key per line; empty lines and those that start with # are left out. An error when no key
-  // remains.
+  // Those of KeysIn; an error when there is none.
   static Result<ApiKeys> FromFile(const std::string& path);
 
   bool empty() const { return digests_.empty(); }

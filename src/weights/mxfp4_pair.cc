@@ -40,9 +40,12 @@ class Mxfp4Source final : public WeightSource {
     const auto count = static_cast<size_t>((end - begin) * groups_);
     const auto first = static_cast<uint64_t>(begin * groups_);
     std::vector<uint8_t> elements(count * kElementBytes), scales(count);
-    RETURN_IF_ERROR(Named(elements_->ReadOn(elements_offset_ + first * kElementBytes,
-                                            elements.data(), elements.size())));
-    RETURN_IF_ERROR(Named(scales_->ReadAt(scales_offset_ + first, scales.data(), scales.size())));
+    RETURN_IF_ERROR(
+        elements_
+            ->ReadOn(elements_offset_ + first * kElementBytes, elements.data(), elements.size())
+            .WithContext(name_));
+    RETURN_IF_ERROR(
+        scales_->ReadAt(scales_offset_ + first, scales.data(), scales.size()).WithContext(name_));
     for (size_t i = 0; i < count; ++i, destination += sizeof(BlockMXFP4)) {
       const uint8_t* bytes = elements.data() + i * kElementBytes;
       BlockMXFP4 block;
@@ -57,10 +60,6 @@ class Mxfp4Source final : public WeightSource {
   }
 
  private:
-  Status Named(const Status& status) const {
-    return status.ok() ? status : status.WithContext(name_);
-  }
-
   const std::string name_;
   const std::shared_ptr<const ByteSource> elements_, scales_;
   const uint64_t elements_offset_, scales_offset_;

@@ -27,9 +27,10 @@ class StoredWeight final : public WeightSource {
   const Shape& shape() const override { return shape_; }
   Status ReadRows(int64_t begin, int64_t end, std::byte* destination) const override {
     CHECK(0 <= begin && begin <= end && end <= shape_.rows());
-    const Status status = file_->ReadOn(offset_ + static_cast<uint64_t>(begin) * row_bytes_,
-                                        destination, static_cast<size_t>(end - begin) * row_bytes_);
-    return status.ok() ? status : status.WithContext(name_);
+    return file_
+        ->ReadOn(offset_ + static_cast<uint64_t>(begin) * row_bytes_, destination,
+                 static_cast<size_t>(end - begin) * row_bytes_)
+        .WithContext(name_);
   }
 
  private:

@@ -244,9 +244,8 @@ void CpuOps::FetchNext(const PackedWeight& packed, int64_t num_tokens) {
   const Ahead self = {weight.data(), static_cast<size_t>(weight.bytes())};
   next_[previous_] = self;
   previous_ = self.data;
-  const auto found = next_.find(self.data);
-  const bool few = num_tokens <= kFewTokens;  // more keep the memory waiting, not the cores
-  const Ahead next = found != next_.end() && few ? found->second : Ahead{};
+  // More tokens keep the memory waiting, not the cores.
+  const Ahead next = num_tokens <= kFewTokens ? next_[self.data] : Ahead{};
   pool_.FetchWhileWaiting(next.data, next.bytes);
 }
 
