@@ -59,9 +59,10 @@ class Fp8Weight final : public WeightSource {
     if (!status.ok()) return status.WithContext(name_);
     const uint8_t* from = stored.data();
     for (int64_t row = begin; row < end; ++row) {
-      const float* scales = scales_.data() + row / kFp8Block * blocks;
+      const float* scales = scales_.empty() ? nullptr : scales_.data() + row / kFp8Block * blocks;
       for (int64_t col = 0; col < cols; ++col, ++from, destination += sizeof(uint16_t)) {
-        const uint16_t bits = FloatToBFloat16(table_[*from] * scales[col / kFp8Block]);
+        const float scale = scales != nullptr ? scales[col / kFp8Block] : 1;
+        const uint16_t bits = FloatToBFloat16(table_[*from] * scale);
         std::memcpy(destination, &bits, sizeof(bits));
       }
     }

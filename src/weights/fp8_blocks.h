@@ -25,9 +25,9 @@ inline constexpr const char* kFp8ScaleSuffix = "_scale_inv";
 // for anything else; it names the field.
 Result<bool> HasFp8Blocks(const ConfigValue& config, const std::string& source);
 
-// The matrix `tensor` of `file` (its bytes are E4M3), each element times its block's scale, as bf16
+// The tensor `tensor` of `file` (its bytes are E4M3), each element times its block's scale, as bf16
 // (how DeepSeek's own conversion has them). `scales`, row by row:
-// [⌈rows / kFp8Block⌉, ⌈cols / kFp8Block⌉].
+// [⌈rows / kFp8Block⌉, ⌈cols / kFp8Block⌉]; empty: none, the elements are the values.
 std::shared_ptr<const WeightSource> MakeFp8Weight(std::shared_ptr<const ByteSource> file,
                                                   const StoredTensor& tensor,
                                                   std::vector<float> scales);

@@ -63,9 +63,7 @@ class SafetensorsTensors final : public TensorSource {
     }
     RETURN_IF_ERROR(CheckShape(*tensor, tensor->shape, expected, meaning));
     Use(*tensor);
-    if (contents_.fp8_blocks && tensor->type_name == kFp8TypeName && tensor->shape.rank() == 2) {
-      return Fp8Weight(*tensor);
-    }
+    if (tensor->type_name == kFp8TypeName) return Fp8Weight(*tensor);
     return model_->Weight(*tensor);
   }
 
@@ -111,7 +109,10 @@ class SafetensorsTensors final : public TensorSource {
     used_[static_cast<size_t>(&tensor - model_->tensors().data())] = true;
   }
 
+  // Scales that the configuration does not announce are tensors that nobody asks for: an error.
   Result<std::shared_ptr<const WeightSource>> Fp8Weight(const StoredTensor& tensor) {
+    const auto& file = model_->parts()[static_cast<size_t>(tensor.part)].source;
+    if (!contents_.fp8_blocks || tensor.shape.rank() != 2) return MakeFp8Weight(file, tensor, {});
     const std::string name = tensor.name + kFp8ScaleSuffix;
     const StoredTensor* scale = model_->Find(name);
     if (scale == nullptr) {
@@ -136,8 +137,7 @@ class SafetensorsTensors final : public TensorSource {
       return DataLoss("{}: tensor {} has a scale of {}; the file is damaged",
                       model_->PathOf(*scale), Quoted(name), value);
     }
-    return MakeFp8Weight(model_->parts()[static_cast<size_t>(tensor.part)].source, tensor,
-                         std::move(scales));
+    return MakeFp8Weight(file, tensor, std::move(scales));
   }
 
   Status CheckTied(const StoredTensor& output) const {

@@ -12,7 +12,7 @@ namespace tokamak {
 // What config.json says of them.
 struct SafetensorsContents {
   bool tied = false;        // embeddings and output matrix are one
-  bool fp8_blocks = false;  // matrices may be in FP8, with scales (weights/fp8_blocks.h)
+  bool fp8_blocks = false;  // matrices in FP8 have scales (weights/fp8_blocks.h)
 };
 
 // Names are the model's own. What the reference ignores is ignored here too: the rotary

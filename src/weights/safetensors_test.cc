@@ -337,9 +337,21 @@ TEST_F(Fp8Directory, WhatIsMissingOrWrongIsNamed) {
     const std::string field = from.substr(1, from.find('"', 1) - 1);
     EXPECT_THAT(error(), AllOf(HasSubstr("quantization_config"), HasSubstr(field))) << config;
   }
-  // Without quantization_config nothing says what the bytes mean.
+}
+
+// What torch makes of a model with .to(torch.float8_e4m3fn).
+TEST_F(Fp8Directory, WithoutScalesTheElementsAreTheValues) {
   Write("config.json", R"({"architectures": ["L"]})");
-  EXPECT_THAT(error(), HasSubstr("F8_E4M3"));
+  WriteMatrix("[1]", {7}, "other");
+  Result<Checkpoint> checkpoint = OpenCheckpoint(folder_);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
+  const auto weight = checkpoint->tensors->Find("w", Shape{kRows, kCols});
+  ASSERT_TRUE(weight.ok()) << weight.status().ToString();
+  std::vector<uint16_t> values(kCols);
+  ASSERT_TRUE((*weight)->ReadRows(129, 130, reinterpret_cast<std::byte*>(values.data())).ok());
+  EXPECT_THAT(values, ::testing::Each(FloatToBFloat16(1)));
+  // A scale that the configuration does not announce.
+  EXPECT_THAT(checkpoint->tensors->CheckAllUsed().ToString(), HasSubstr("\"other\""));
 }
 
 }  // namespace
