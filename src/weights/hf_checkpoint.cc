@@ -9,6 +9,7 @@
 #include "weights/printable.h"
 #include "weights/safetensors.h"
 #include "weights/safetensors_tensors.h"
+#include "weights/text_part.h"
 
 namespace tokamak {
 namespace {
@@ -175,12 +176,15 @@ Result<Checkpoint> OpenHfCheckpoint(const std::string& folder) {
   checkpoint.source = config_path;
   checkpoint.directory = folder;
   ASSIGN_OR_RETURN(checkpoint.architecture, ArchitectureOf(config, config_path));
+  const std::optional<TextPart> part = FindTextPart(config, *model);
   for (const StoredTensor& tensor : model->tensors()) {
+    if (part && part->LeavesOut(tensor.name)) continue;
     const int times = tensor.type_name == kFp8TypeName ? 2 : 1;  // becomes bf16
     checkpoint.weight_bytes += static_cast<int64_t>(tensor.bytes.value_or(0)) * times;
   }
   checkpoint.tensors = MakeSafetensorsTensors(
       folder, model, {.tied = IsTrue(config, "tie_word_embeddings"), .fp8_blocks = fp8_blocks});
+  if (part) checkpoint.tensors = MakeTextPartTensors(std::move(checkpoint.tensors), *part);
   checkpoint.safetensors = std::move(model);
 
   const std::string generation_path = folder + "/generation_config.json";
@@ -192,8 +196,12 @@ Result<Checkpoint> OpenHfCheckpoint(const std::string& folder) {
                  generation.Find(field)->ToString());
     }
   }
-  // Older checkpoints have their end tokens in config.json alone.
+  // Older checkpoints have their end tokens in config.json alone, outside or in the text model's
+  // part.
   const ConfigValue* end = config.Find("eos_token_id");
+  if (const ConfigValue* text = config.Find("text_config"); text && (!end || end->is_null())) {
+    end = text->Find("eos_token_id");
+  }
   if (checkpoint.generation.eos_token_ids.empty() && end != nullptr) {
     ConfigValue only;
     only.Set("eos_token_id", *end);
