@@ -230,6 +230,7 @@ ModelInfo Describe(const Checkpoint& checkpoint, const Model& model, const Ops& 
                    .top_k = generation.top_k,
                    .top_p = generation.top_p,
                    .min_p = generation.min_p,
+                   .typical_p = generation.typical_p,
                    .repetition_penalty = generation.repetition_penalty,
                    .max_tokens = generation.max_tokens};
   return info;

@@ -27,7 +27,8 @@ bool IsTrue(const ConfigValue& config, std::string_view name) {
 }
 
 // Fields that change what transformers generates and have no effect here, each with the number that
-// turns it off.
+// turns it off. Those that count for beams alone (length_penalty, early_stopping) go without
+// saying.
 struct NotDone {
   std::string_view name;
   double off = 0;
@@ -48,17 +49,20 @@ constexpr NotDone kNotDone[] = {
     {"forced_eos_token_id", -1},
     {"frequency_penalty"},
     {"guidance_scale", 1},
+    {"max_length", -1},
+    {"max_time", -1},
     {"min_length"},
     {"min_new_tokens"},
     {"no_repeat_ngram_size"},
     {"num_beams", 1},
+    {"num_return_sequences", 1},
     {"penalty_alpha"},
     {"presence_penalty"},
     {"sequence_bias"},
     {"stop_strings"},
     {"suppress_tokens"},
+    {"token_healing"},
     {"top_h", 1},
-    {"typical_p", 1},
     {"watermarking_config"},
 };
 
@@ -146,6 +150,7 @@ Result<GenerationDefaults> ParseGenerationConfig(const ConfigValue& config,
   reader.Number("temperature", 0, 1e6, &defaults.temperature);
   reader.Number("top_p", 1e-6, 1, &defaults.top_p);
   reader.Number("min_p", 0, 1, &defaults.min_p);
+  reader.Number("typical_p", 1e-6, 1, &defaults.typical_p);
   reader.Number("repetition_penalty", 1e-6, 1e6, &defaults.repetition_penalty);
   reader.Int("top_k", -1, &defaults.top_k);
   if (reader.IsGreedy("do_sample")) defaults.temperature = 0;

@@ -199,12 +199,16 @@ TEST_F(HfDirectory, GenerationFieldsThatAreNotDoneAreNamed) {
       "suppress_tokens": [1, 2], "bad_words_ids": [[3]], "min_new_tokens": 5,
       "begin_suppress_tokens": [], "guidance_scale": 1, "forced_eos_token_id": null,
       "epsilon_cutoff": 0.0, "encoder_repetition_penalty": 1.0, "length_penalty": 2.0,
-      "use_cache": true})");
+      "max_length": 4096, "max_time": 2.5, "num_return_sequences": 1, "token_healing": true,
+      "max_new_tokens": 100, "early_stopping": true, "use_cache": true})");
   const Result<Checkpoint> checkpoint = OpenCheckpoint(folder_);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
   EXPECT_THAT(checkpoint->generation.without_effect,
-              testing::ElementsAre("bad_words_ids", "min_new_tokens", "no_repeat_ngram_size",
-                                   "num_beams", "suppress_tokens", "typical_p"));
+              testing::ElementsAre("bad_words_ids", "max_length", "max_time", "min_new_tokens",
+                                   "no_repeat_ngram_size", "num_beams", "suppress_tokens",
+                                   "token_healing"));
+  EXPECT_EQ(checkpoint->generation.typical_p, 0.9f);
+  EXPECT_EQ(checkpoint->generation.max_tokens, 100);
 }
 
 TEST_F(HfDirectory, WhatIsMissingOrWrongIsNamed) {
