@@ -46,6 +46,7 @@ struct SamplingDefaults {
   std::optional<int32_t> top_k = {};
   std::optional<float> top_p = {};
   std::optional<float> min_p = {};
+  std::optional<float> typical_p = {};
   std::optional<float> repetition_penalty = {};
   std::optional<int32_t> max_tokens = {};
 

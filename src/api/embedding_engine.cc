@@ -186,9 +186,10 @@ Result<EmbeddingRequest> EmbeddingEngine::TokenizeEmbedding(EmbeddingRequest req
       RETURN_IF_ERROR(Truncate(request, /*special=*/false, input.token_ids));
     }
     RETURN_IF_ERROR(CheckLength(input.token_ids.size(), path));
-    for (const int32_t id : input.token_ids) {
+    for (size_t j = 0; j < input.token_ids.size(); ++j) {
+      const int32_t id = input.token_ids[j];
       if (id < 0 || id >= parts_.model.vocab_size) {
-        return InvalidArgument("{}: token id {} is outside [0, {})", path, id,
+        return InvalidArgument("{}[{}]: token id {} is outside [0, {})", path, j, id,
                                parts_.model.vocab_size);
       }
     }

@@ -149,10 +149,11 @@ TEST(Embedding, BadInputIsNamed) {
   const auto engine = LoadTiny();
   EXPECT_THAT(ErrorOf(*engine, {}), HasSubstr("input: must not be empty"));
   EmbeddingRequest request;
-  request.inputs = {{.token_ids = {1}}, {.token_ids = {264}}};
-  EXPECT_THAT(ErrorOf(*engine, request), HasSubstr("input[1]: token id 264 is outside [0, 264)"));
-  request.inputs = {{.token_ids = {-1}}};
-  EXPECT_THAT(ErrorOf(*engine, request), HasSubstr("input: token id -1"));
+  request.inputs = {{.token_ids = {1}}, {.token_ids = {1, 2, 264}}};
+  EXPECT_THAT(ErrorOf(*engine, request),
+              HasSubstr("input[1][2]: token id 264 is outside [0, 264)"));
+  request.inputs = {{.token_ids = {3, -1}}};
+  EXPECT_THAT(ErrorOf(*engine, request), HasSubstr("input[1]: token id -1"));
   request.inputs = {{}};
   EXPECT_THAT(ErrorOf(*engine, request), HasSubstr("input: must hold at least one token"));
   const auto encoder = Load({.model = GoldenPath("hf/bert_64")});

@@ -117,8 +117,9 @@ TEST(Engine, ModelLargerThanMemoryIsRefusedBeforeItIsMade) {
   ASSERT_FALSE(engine.ok());
   EXPECT_EQ(engine.status().code(), StatusCode::kResourceExhausted);
   // 500 layers of (q, o: 65536², k, v: 65536 · 8192, mlp: 3 · 65536 · 262144) and two embeddings,
-  // two bytes each.
-  EXPECT_THAT(engine.status().message(), HasSubstr("need 58400064 MiB"));
+  // two bytes each: 58400064 MiB. 1001 norms of 65536 and angles of 128 for 4096 positions, four
+  // bytes each: 252 MiB.
+  EXPECT_THAT(engine.status().message(), HasSubstr("need 58400316 MiB"));
 }
 
 TEST(Engine, SubmitNamesTheFieldAtFault) {

@@ -20,7 +20,6 @@
 #include "base/thread_pool.h"
 #include "executor/in_process.h"
 #include "models/registry.h"
-#include "ops/count/count_ops.h"
 #include "ops/cpu/ceiling.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
@@ -157,14 +156,9 @@ Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options,
                                       static_cast<uint64_t>(options.host_cache_bytes)));
     return CheckFitsOnDevice(checkpoint, options, *free_device_bytes);
   }
-  int64_t bytes = checkpoint.weight_bytes;
-  if (bytes == 0) {  // dummy weights: only the model knows which ones there are
-    const std::unique_ptr<CountOps> count = MakeCountOps();
-    ASSIGN_OR_RETURN(const LoadOptions load, MakeLoadOptions(options));
-    RETURN_IF_ERROR(LoadModel(checkpoint, *count, load).status());
-    bytes = count->prepared_bytes();
-  }
-  return CheckFitsInMemory(checkpoint.source + ": the weights", static_cast<uint64_t>(bytes));
+  ASSIGN_OR_RETURN(const int64_t bytes, LoadedBytes(checkpoint, options, ModelTask::kGenerate));
+  return CheckFitsInMemory(checkpoint.source + ": weights and rotary angles",
+                           static_cast<uint64_t>(bytes));
 }
 
 }  // namespace
@@ -230,6 +224,7 @@ ModelInfo Describe(const Checkpoint& checkpoint, const Model& model, const Ops& 
                    .top_k = generation.top_k,
                    .top_p = generation.top_p,
                    .min_p = generation.min_p,
+                   .typical_p = generation.typical_p,
                    .repetition_penalty = generation.repetition_penalty,
                    .max_tokens = generation.max_tokens};
   return info;

@@ -114,8 +114,9 @@ Result<EmbeddingParts> LoadEmbeddingParts(const EngineOptions& given,
   if (!options.record_path.empty()) {
     return InvalidArgument("--record: a model that embeds has no steps to record");
   }
-  RETURN_IF_ERROR(CheckFitsInMemory(checkpoint.source + ": the weights",
-                                    static_cast<uint64_t>(checkpoint.weight_bytes)));
+  ASSIGN_OR_RETURN(const int64_t bytes, LoadedBytes(checkpoint, options, ModelTask::kEmbed));
+  RETURN_IF_ERROR(CheckFitsInMemory(checkpoint.source + ": weights and rotary angles",
+                                    static_cast<uint64_t>(bytes)));
   const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
   ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options, threads, &parts.take_profile));
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,

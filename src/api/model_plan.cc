@@ -12,6 +12,7 @@
 #include "ops/count/count_ops.h"
 #include "ops/cpu/activation.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cuda/cuda_ops.h"
 #include "runner/counting_pass.h"
 #include "runner/kv_pool.h"
 
@@ -20,13 +21,12 @@ namespace {
 
 constexpr int32_t kDefaultContext = 2048;
 
-// ops/cuda has none of what few families need.
 CountedBackend Cuda() {
   return {.name = "cuda",
-          .has_extras = false,
-          .has_experts = false,
-          .has_latent = false,
-          .activation = [](const WeightSpec&) { return DType::kBF16; }};
+          .has_extras = kCudaHasExtras,
+          .has_experts = kCudaHasExperts,
+          .has_latent = kCudaHasLatent,
+          .activation = [](const WeightSpec&) { return kCudaActivation; }};
 }
 
 // Runs everything and rounds activations as the backend of `options` does.

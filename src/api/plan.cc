@@ -70,6 +70,15 @@ Result<MemoryPlan> PlanRunner(const Model& model, const EngineOptions& options,
   return PlanMemory(model, *count, shape, budget);
 }
 
+Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& options,
+                            ModelTask task) {
+  const std::unique_ptr<CountOps> count = MakeCountOps();
+  ASSIGN_OR_RETURN(LoadOptions load, MakeLoadOptions(options));
+  load.task = task;
+  RETURN_IF_ERROR(LoadModel(checkpoint, *count, load).status());
+  return count->prepared_bytes() + count->allocated_bytes(MemoryKind::kDevice);
+}
+
 Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& options,
                          int64_t free_bytes) {
   const std::unique_ptr<CountOps> count = MakeCountOps();

@@ -27,6 +27,11 @@ Result<RunnerShape> MakeRunnerShape(const EngineOptions& options, const Model& m
 Result<MemoryPlan> PlanRunner(const Model& model, const EngineOptions& options,
                               const RunnerShape& shape, int64_t available_bytes, bool on_device);
 
+// What a model takes in memory when it is loaded, on a backend that keeps weights as they are
+// stored: they and its tables of rotary angles. Reads no large weight.
+Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& options,
+                            ModelTask task);
+
 // kResourceExhausted, with what is needed, what is free and what to lower, where the weights or
 // what the runner needs beside them will not fit a GPU with `free_bytes` of memory, whose backend
 // keeps weights in bf16. Reads the checkpoint's header, and no weights.

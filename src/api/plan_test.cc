@@ -78,5 +78,23 @@ TEST_F(FitsOnDevice, LowerOptionsNeedLess) {
   EXPECT_EQ(Least(), least);
 }
 
+// 14 of a head's elements turn: a cosine and a sine for each two of them and each position.
+TEST(LoadedBytes, HasTheRotaryAnglesOfTheContext) {
+  EngineOptions options;
+  options.model = std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/llama_odd.gguf";
+  const Result<Checkpoint> checkpoint = OpenCheckpoint(options.model);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
+  const auto bytes = [&](int32_t context) {
+    options.max_context = context;
+    return LoadedBytes(*checkpoint, options, ModelTask::kGenerate).value();
+  };
+  constexpr int64_t kPosition = 14 * int64_t{sizeof(float)};
+  EXPECT_EQ(bytes(512) - bytes(100), 412 * kPosition);
+  EXPECT_EQ(bytes(0), bytes(512));
+  // The file's rotary divisors are no weights of the model's, but its angles are made of them.
+  constexpr int64_t kDivisors = 7 * int64_t{sizeof(float)};
+  EXPECT_EQ(bytes(1) - kPosition, checkpoint->weight_bytes - kDivisors);
+}
+
 }  // namespace
 }  // namespace tokamak

@@ -170,9 +170,16 @@ Result<VocabSpec> VocabFromTokenizerFile(const std::string& path) {
 Result<std::string> HfChatTemplate(const std::string& folder) {
   const std::string file = folder + "/chat_template.jinja";
   if (FileExists(file)) return ReadWholeFile(file, kMaxTemplateBytes);
-  const std::string config_path = folder + "/tokenizer_config.json";
-  ASSIGN_OR_RETURN(const ConfigValue config, ReadConfigIfAny(config_path));
-  const ConfigValue* value = config.Find("chat_template");
+  // The second is of models with images.
+  std::string config_path;
+  ConfigValue config;
+  const ConfigValue* value = nullptr;
+  for (const char* name : {"/tokenizer_config.json", "/chat_template.json"}) {
+    config_path = folder + name;
+    ASSIGN_OR_RETURN(config, ReadConfigIfAny(config_path));
+    value = config.Find("chat_template");
+    if (value != nullptr && !value->is_null()) break;
+  }
   if (value == nullptr || value->is_null()) return std::string();
   if (const std::string* text = value->AsString()) return *text;
   if (const ConfigValue::Array* named = value->AsArray()) {

@@ -23,8 +23,8 @@ Result<VocabSpec> VocabFromHf(const std::string& folder, const std::vector<int32
 // A tokenizer's file alone, of any format, with what it says itself.
 Result<VocabSpec> VocabFromTokenizerFile(const std::string& path);
 
-// chat_template.jinja, or what tokenizer_config.json has: a template, or the one of several that is
-// called "default". Empty when there is none.
+// chat_template.jinja, or what tokenizer_config.json has, or chat_template.json: a template, or the
+// one of several that is called "default". Empty when there is none.
 Result<std::string> HfChatTemplate(const std::string& folder);
 
 }  // namespace tokamak

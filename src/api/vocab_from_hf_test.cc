@@ -73,6 +73,10 @@ TEST_F(HfVocabTest, EndTokensAreThoseOfAllFiles) {
 
 TEST_F(HfVocabTest, TheChatTemplateIsTheFileOrTheFieldOrTheDefaultOfAList) {
   EXPECT_EQ(*HfChatTemplate(folder_), "");
+  Write("chat_template.json", R"({"chat_template": "P"})");
+  EXPECT_EQ(*HfChatTemplate(folder_), "P");
+  Write("tokenizer_config.json", R"({"bos_token": "<s>"})");
+  EXPECT_EQ(*HfChatTemplate(folder_), "P");
   Write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "T"},
                                                        {"name": "default", "template": "D"}]})");
   EXPECT_EQ(*HfChatTemplate(folder_), "D");

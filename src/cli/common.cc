@@ -79,7 +79,7 @@ void AddSamplingFlags(Flags& flags, SamplingFlags& sampling) {
   flags.Add("--top-k", sampling.given.top_k, "Keep the k most likely tokens; 0: all");
   flags.Add("--top-p", sampling.given.top_p, "Keep the smallest set with this probability");
   flags.Add("--min-p", sampling.given.min_p, "Drop tokens below this times the best probability");
-  flags.Add("--typical-p", p.typical_p, "Locally typical sampling");
+  flags.Add("--typical-p", sampling.given.typical_p, "Locally typical sampling");
   flags.Add("--repetition-penalty", sampling.given.repetition_penalty,
             "1: none; over prompt and output");
   flags.Add("--presence-penalty", p.presence_penalty, "[-2, 2]");

@@ -62,7 +62,16 @@ void Flags::Add(const std::string& names, std::optional<float>& value, const std
   AddOption(names, value, help, "N");
 }
 void Flags::Add(const std::string& names, std::optional<uint64_t>& value, const std::string& help) {
-  AddOption(names, value, help, "N");
+  // CLI11 takes -1 for 2^64 - 1.
+  const auto parse = [&value](const std::string& text) -> Status {
+    uint64_t number = 0;
+    if (!ParseNumber(text, number)) {
+      return InvalidArgument("\"{}\" is not an integer from 0 to {}", text, UINT64_MAX);
+    }
+    value = number;
+    return Status();
+  };
+  AddParsed(names, "N", parse, help);
 }
 void Flags::Add(const std::string& names, std::optional<std::string>& value,
                 const std::string& help) {

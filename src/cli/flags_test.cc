@@ -10,6 +10,7 @@ namespace tokamak::cli {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 TEST(Flags, ReadsSizes) {
   EXPECT_EQ(ParseBytes("0").value(), 0);
@@ -89,6 +90,20 @@ TEST(Flags, WrongOnesEndWithTwoAndRunNothing) {
     line.flags.AddBytes("--size", size, "");
     EXPECT_EQ(line.Run(args), 2);
     EXPECT_EQ(line.ran, 0);
+  }
+}
+
+TEST(Flags, AnIntegerWithoutASignDoesNotWrapAround) {
+  for (const char* wrong : {"-1", "1.5", "18446744073709551616", "x", ""}) {
+    Line line;
+    std::optional<uint64_t> seed;
+    line.flags.Add("--seed", seed, "");
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(line.Run({"go", "--seed", wrong}), 2) << wrong;
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                HasSubstr("is not an integer from 0 to 18446744073709551615"));
+    EXPECT_EQ(line.ran, 0);
+    EXPECT_FALSE(seed.has_value());
   }
 }
 

@@ -111,6 +111,7 @@ void SamplingDefaults::ApplyTo(SamplingParams& params) const {
   if (top_k) params.top_k = *top_k;
   if (top_p) params.top_p = *top_p;
   if (min_p) params.min_p = *min_p;
+  if (typical_p) params.typical_p = *typical_p;
   if (repetition_penalty) params.repetition_penalty = *repetition_penalty;
   if (max_tokens) params.max_tokens = *max_tokens;
 }
@@ -124,6 +125,7 @@ std::string SamplingDefaults::ToString() const {
   add("top_k", top_k);
   add("top_p", top_p);
   add("min_p", min_p);
+  add("typical_p", typical_p);
   add("repetition_penalty", repetition_penalty);
   add("max_tokens", max_tokens);
   return out;

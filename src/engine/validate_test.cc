@@ -84,5 +84,32 @@ TEST(Validate, NamesTheFieldFirst) {
   EXPECT_TRUE(Refusal([](P p) { p.logit_bias.resize(5000); }).starts_with("logit_bias: "));
 }
 
+TEST(SamplingDefaults, AreForWhatIsLeftOpen) {
+  SamplingParams params;
+  params.presence_penalty = 0.5f;
+  SamplingDefaults().ApplyTo(params);
+  EXPECT_EQ(SamplingDefaults().ToString(), "");
+  EXPECT_EQ(params.typical_p, SamplingParams().typical_p);
+  const SamplingDefaults defaults = {.temperature = 0.5f,
+                                     .top_k = 7,
+                                     .top_p = 0.75f,
+                                     .min_p = 0.125f,
+                                     .typical_p = 0.25f,
+                                     .repetition_penalty = 1.5f,
+                                     .max_tokens = 100};
+  defaults.ApplyTo(params);
+  EXPECT_EQ(params.temperature, 0.5f);
+  EXPECT_EQ(params.top_k, 7);
+  EXPECT_EQ(params.top_p, 0.75f);
+  EXPECT_EQ(params.min_p, 0.125f);
+  EXPECT_EQ(params.typical_p, 0.25f);
+  EXPECT_EQ(params.repetition_penalty, 1.5f);
+  EXPECT_EQ(params.max_tokens, 100);
+  EXPECT_EQ(params.presence_penalty, 0.5f);
+  EXPECT_EQ(defaults.ToString(),
+            "temperature 0.5, top_k 7, top_p 0.75, min_p 0.125, typical_p 0.25, "
+            "repetition_penalty 1.5, max_tokens 100");
+}
+
 }  // namespace
 }  // namespace tokamak

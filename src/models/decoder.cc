@@ -261,6 +261,9 @@ Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig c, nn::WeightLoad& load
   }
   // Models that were saved without their output layer are at the top.
   const bool bare = options.task == ModelTask::kEmbed && (b / c.names.embedding / "weight").Has();
+  if (c.tied_unless_stored && (b / c.names.model / c.names.embedding / "weight").Has()) {
+    c.tie_word_embeddings = !(b / "lm_head" / "weight").Has();
+  }
   auto model =
       std::make_unique<Decoder>(c, b, bare ? b : b / c.names.model, options.task, std::move(ropes));
   if (options.task == ModelTask::kEmbed) load.tensors.Skip("lm_head.");

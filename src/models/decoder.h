@@ -62,6 +62,8 @@ struct DecoderConfig {
   float rms_norm_eps = 0;    // of whatever norm the model has
   bool layer_norms = false;  // layer normalization without biases, not RMS
   bool tie_word_embeddings = false;
+  // Of stored weights: tied where there is no output matrix among them, whatever is said above.
+  bool tied_unless_stored = false;
   float norm_offset = 0;  // is added to the weights of all norms
   float embedding_scale = 1;
   float logit_softcap = 0;  // 0: none

@@ -16,24 +16,26 @@ namespace tokamak {
 // What a checkpoint's configuration means for the decoder, read strictly.
 using ParseDecoderFamily = Result<DecoderConfig>(ConfigReader config);
 
-ParseDecoderFamily ParseDeepseekV2;  // deepseek.cc
-ParseDecoderFamily ParseDeepseekV3;  // deepseek.cc
-ParseDecoderFamily ParseGemma2;      // gemma.cc
-ParseDecoderFamily ParseGemma3;      // gemma.cc
-ParseDecoderFamily ParseGlm4;        // glm4.cc
-ParseDecoderFamily ParseGlm4Moe;     // glm4.cc
-ParseDecoderFamily ParseGptOss;      // gpt_oss.cc
-ParseDecoderFamily ParseLlama;       // llama.cc
-ParseDecoderFamily ParseMistral;     // mistral.cc
-ParseDecoderFamily ParseMixtral;     // mistral.cc
-ParseDecoderFamily ParseMpt;         // mpt.cc
-ParseDecoderFamily ParseOlmo2;       // olmo2.cc
-ParseDecoderFamily ParsePhi3;        // phi3.cc
-ParseDecoderFamily ParseQwen2;       // qwen2.cc
-ParseDecoderFamily ParseQwen2Moe;    // qwen2.cc
-ParseDecoderFamily ParseQwen3;       // qwen3.cc
-ParseDecoderFamily ParseQwen3Moe;    // qwen3.cc
-ParseDecoderFamily ParseSmolLm3;     // smollm3.cc
+ParseDecoderFamily ParseDeepseekV2;         // deepseek.cc
+ParseDecoderFamily ParseDeepseekV3;         // deepseek.cc
+ParseDecoderFamily ParseGemma2;             // gemma.cc
+ParseDecoderFamily ParseGemma3;             // gemma.cc
+ParseDecoderFamily ParseGemma3WithImages;   // gemma.cc
+ParseDecoderFamily ParseGlm4;               // glm4.cc
+ParseDecoderFamily ParseGlm4Moe;            // glm4.cc
+ParseDecoderFamily ParseGptOss;             // gpt_oss.cc
+ParseDecoderFamily ParseLlama;              // llama.cc
+ParseDecoderFamily ParseMistral;            // mistral.cc
+ParseDecoderFamily ParseMistralWithImages;  // mistral.cc
+ParseDecoderFamily ParseMixtral;            // mistral.cc
+ParseDecoderFamily ParseMpt;                // mpt.cc
+ParseDecoderFamily ParseOlmo2;              // olmo2.cc
+ParseDecoderFamily ParsePhi3;               // phi3.cc
+ParseDecoderFamily ParseQwen2;              // qwen2.cc
+ParseDecoderFamily ParseQwen2Moe;           // qwen2.cc
+ParseDecoderFamily ParseQwen3;              // qwen3.cc
+ParseDecoderFamily ParseQwen3Moe;           // qwen3.cc
+ParseDecoderFamily ParseSmolLm3;            // smollm3.cc
 
 // Makes a family's model: parses `config`, then builds the layers, whose errors stay in
 // load.status.

@@ -9,6 +9,7 @@
 #include "models/testing/backends.h"
 #include "models/testing/mutations.h"
 #include "nn/testing/random_tensors.h"
+#include "ops/count/count_ops.h"
 
 namespace tokamak::testing {
 namespace {
@@ -167,6 +168,48 @@ TEST(Gemma3, EveryFieldChangesTheLogits) {
   ExpectFieldsCount(Config("Gemma3ForCausalLM", own + ropes),
                     {{"rope_parameters.full_attention", R"({"rope_theta": 2000.0})"},
                      {"rope_parameters.sliding_attention", R"({"rope_theta": 200.0})"}});
+}
+
+// Published text_configs have little more than this; what they leave out is the class's.
+TEST(Gemma3WithImages, TheTextConfigIsReadAsTheTextModelsOwn) {
+  const auto config = [](const std::string& text, const std::string& outer = "") {
+    return R"({"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
+        "image_token_index": 262144, "vision_config": {"hidden_size": 8}, )" +
+           outer + R"("text_config": {"model_type": "gemma3_text", "hidden_size": 24,
+        "intermediate_size": 40, "num_hidden_layers": 4, "torch_dtype": "bfloat16")" +
+           text + "}}";
+  };
+  const std::string small = R"(, "vocab_size": 50, "max_position_embeddings": 256,
+      "sliding_window": 20, "sliding_window_pattern": 2)";
+  ExpectFieldsCount(config(small),
+                    {{"text_config.sliding_window", "19"},
+                     {"text_config.sliding_window_pattern", "3"},
+                     {"text_config.num_attention_heads", "4"},
+                     {"text_config.num_key_value_heads", "2"},
+                     {"text_config.head_dim", "128"},
+                     {"text_config.rms_norm_eps", "1e-2"},
+                     {"text_config.rope_scaling", R"({"rope_type": "linear", "factor": 8.0})"}});
+  const std::unique_ptr<CountOps> ops = MakeCountOps();
+  const auto model = LoadModel(MakeRandomCheckpoint(config("")), *ops);
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  const ModelSpec& spec = (*model)->spec();
+  EXPECT_EQ(spec.architecture, "Gemma3ForConditionalGeneration");
+  EXPECT_EQ(spec.vocab_size, 262208);
+  EXPECT_EQ(spec.max_context, 131072);
+  // Queries, keys, values, output; MLP; norms.
+  const int64_t layer = 24 * 256 * (8 + 4 + 4 + 8) + 3 * 24 * 40 + 4 * 24 + 2 * 256;
+  EXPECT_EQ(spec.num_parameters, 4 * layer + 262208 * 24 + 24);
+
+  EXPECT_THAT(ErrorOf(config(R"(, "mystery": 1)")), HasSubstr("text_config.mystery (1)"));
+  EXPECT_THAT(ErrorOf(config("", R"("mystery": 1, )")), HasSubstr("with mystery (1)"));
+  EXPECT_THAT(ErrorOf(config(R"(, "head_dim": 0)")), HasSubstr("text_config.head_dim: expected"));
+  ExpectDifferent(config(small), config(small, R"("tie_word_embeddings": false, )"),
+                  "tie_word_embeddings");
+  EXPECT_THAT(ErrorOf(R"({"architectures": ["Gemma3ForConditionalGeneration"]})"),
+              HasSubstr("text_config: is missing"));
+  EXPECT_THAT(ErrorOf(R"({"architectures": ["Gemma3ForConditionalGeneration"],
+                          "text_config": {"model_type": "gemma3_text"}})"),
+              HasSubstr("text_config.num_hidden_layers: is missing"));
 }
 
 TEST(Olmo2, EveryFieldChangesTheLogits) {

@@ -1,15 +1,18 @@
-// Gemma 2 and the text models of Gemma 3: norms before and behind attention and MLP, windows in
-// most layers. Gemma 2 caps scores and logits; Gemma 3 normalizes the heads of queries and keys
-// instead, and turns those of layers with a window by a base of their own. Reports:
-// arXiv:2408.00118, arXiv:2503.19786. Reference: transformers, models/gemma2 and models/gemma3.
+// Gemma 2 and the text models of Gemma 3, alone and beside what sees: norms before and behind
+// attention and MLP, windows in most layers. Gemma 2 caps scores and logits; Gemma 3 normalizes the
+// heads of queries and keys instead, and turns those of layers with a window by a base of their
+// own. Reports: arXiv:2408.00118, arXiv:2503.19786. Reference: transformers, models/gemma2 and
+// models/gemma3.
 #include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "models/families.h"
 #include "models/layer_types.h"
+#include "models/with_images.h"
 
 namespace tokamak {
 namespace {
@@ -106,6 +109,25 @@ Result<DecoderConfig> ParseGemma3(ConfigReader reader) {
     if (sliding[i]) c.layers[i].rope = 1;
   }
   reader.Ignore({"_sliding_window_pattern"});
+  return reader.Finish(c);
+}
+
+Result<DecoderConfig> ParseGemma3WithImages(ConfigReader reader) {
+  ConfigReader text = OpenTextConfig(reader, "gemma3_text");
+  // Published files leave out what is the class's default: the sizes of the 4B's attention, and its
+  // context. Those of the layers they all have.
+  text.SetDefault("vocab_size", 262208);
+  text.SetDefault("num_attention_heads", 8);
+  text.SetDefault("num_key_value_heads", 4);
+  text.SetDefault("head_dim", 256);
+  text.SetDefault("max_position_embeddings", 131072);
+  text.SetDefault("rms_norm_eps", 1e-6);
+  ASSIGN_OR_RETURN(DecoderConfig c, ParseGemma3(text));
+  c.architecture = "Gemma3ForConditionalGeneration";
+  ParseOuterTie(reader, c);
+  // Of images.
+  reader.Ignore({"vision_config", "mm_tokens_per_image", "boi_token_index", "eoi_token_index",
+                 "image_token_index"});
   return reader.Finish(c);
 }
 

@@ -103,7 +103,8 @@ std::vector<GoldenCase> Cases() {
                             "gguf/glm4_odd",        "gguf/olmo2_128",       "gguf/smollm3_128",
                             "gguf/glm4_moe_odd",    "gguf/glm4_moe_128",    "gguf/deepseek_v2_gguf",
                             "gguf/deepseek_v2_256", "gguf/deepseek_v3_256", "gguf/mpt_gguf",
-                            "hf/llama_dynamic"}) {
+                            "hf/llama_dynamic",     "hf/gemma3_images_odd", "hf/gemma3_images_256",
+                            "hf/mistral3_odd",      "hf/mistral3_128"}) {
     cases.emplace_back(model, backends.front());
     cases.emplace_back(model, backends.back());
   }

@@ -1,7 +1,10 @@
-// Mistral and Mixtral: Llama with a sliding window, and with experts. Papers: arXiv:2310.06825,
-// arXiv:2401.04088. Reference: transformers, models/mistral and models/mixtral.
+// Mistral and Mixtral: Llama with a sliding window, and with experts; and Mistral beside what sees.
+// Papers: arXiv:2310.06825, arXiv:2401.04088. Reference: transformers, models/mistral, mixtral and
+// mistral3.
+#include "base/error.h"
 #include "models/decoder.h"
 #include "models/families.h"
+#include "models/with_images.h"
 
 namespace tokamak {
 namespace {
@@ -19,6 +22,17 @@ Result<DecoderConfig> ParseMistral(ConfigReader reader) {
   const bool none = reader.IsNull("sliding_window");
   const int64_t window = reader.IntOr("sliding_window", 4096);
   SetWindow(c, none ? 0 : window);
+  return reader.Finish(c);
+}
+
+Result<DecoderConfig> ParseMistralWithImages(ConfigReader reader) {
+  ConfigReader text = OpenTextConfig(reader, "mistral");
+  ASSIGN_OR_RETURN(DecoderConfig c, ParseMistral(text));
+  c.architecture = "Mistral3ForConditionalGeneration";
+  ParseOuterTie(reader, c);
+  // Of images.
+  reader.Ignore({"vision_config", "image_token_index", "multimodal_projector_bias",
+                 "projector_hidden_act", "spatial_merge_size", "vision_feature_layer"});
   return reader.Finish(c);
 }
 

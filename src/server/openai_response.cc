@@ -146,6 +146,7 @@ Json ModelJson(const std::string& id, int64_t created, const ModelInfo& model) {
   add("top_k", model.sampling.top_k);
   add("top_p", model.sampling.top_p);
   add("min_p", model.sampling.min_p);
+  add("typical_p", model.sampling.typical_p);
   add("repetition_penalty", model.sampling.repetition_penalty);
   add("max_tokens", model.sampling.max_tokens);
   if (!defaults.empty()) entry["default_sampling_params"] = std::move(defaults);

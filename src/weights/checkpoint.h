@@ -21,7 +21,7 @@ namespace tokamak {
 // How the authors of a checkpoint want tokens to be chosen where a request does not say. Absent:
 // they say nothing.
 struct GenerationDefaults {
-  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<float> temperature, top_p, min_p, typical_p, repetition_penalty;
   std::optional<int32_t> top_k, max_tokens;
   std::vector<int32_t> eos_token_ids;  // ascending
   // Fields that ask for what is not done here, such as num_beams; they are left out.

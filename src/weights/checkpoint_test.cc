@@ -223,6 +223,32 @@ TEST(GgufCheckpoint, TheGateTellsDeepseeksApart) {
   EXPECT_EQ(Make(writer)->architecture, "DeepseekV3ForCausalLM");
 }
 
+// Early files of models that choose groups of experts do not say so.
+TEST(GgufCheckpoint, DeepseeksThatLackTheirGroupsAreWarnedOf) {
+  const auto warning = [](int num_experts, int num_groups) {
+    GgufWriter writer = TinyDeepseek("expert_count");
+    writer.Set("deepseek2.expert_count", num_experts);
+    if (num_groups > 0) {
+      writer.Set("deepseek2.expert_group_count", num_groups);
+      writer.Set("deepseek2.expert_group_used_count", 4);
+    }
+    ::testing::internal::CaptureStderr();
+    const Result<Checkpoint> checkpoint = Make(writer);
+    const std::string written = ::testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
+    EXPECT_EQ(checkpoint->Reader().Int("n_group"), std::max(num_groups, 1));
+    return written;
+  };
+  for (const int num_experts : {160, 256}) {
+    EXPECT_THAT(warning(num_experts, 0),
+                HasSubstr("the metadata has no \"deepseek2.expert_group_count\": every token"));
+    EXPECT_EQ(warning(num_experts, 8), "");
+    EXPECT_EQ(warning(num_experts, 1), "");
+  }
+  EXPECT_EQ(warning(64, 0), "");   // V2-Lite
+  EXPECT_EQ(warning(384, 0), "");  // Kimi-K2
+}
+
 TEST(GgufCheckpoint, WhatIsUnknownOfDeepseekIsRefusedNamingTheKey) {
   const auto error = [](const std::string& key, auto value) {
     GgufWriter writer = TinyDeepseek(key);

@@ -11,8 +11,9 @@
 namespace tokamak {
 namespace {
 
-// Outermost fields that no forward pass depends on: bookkeeping, token ids (the tokenizer has its
-// own), training and generation options that old versions of transformers wrote into config.json.
+// Fields of a model's configuration that no forward pass depends on: bookkeeping, token ids (the
+// tokenizer has its own), training and generation options that old versions of transformers wrote
+// into config.json.
 constexpr std::string_view kWithoutEffect[] = {
     "_attn_implementation_autoset",
     "_name_or_path",
@@ -31,16 +32,13 @@ constexpr std::string_view kWithoutEffect[] = {
     "id2label",
     "initializer_range",
     "is_llama_config",
-    "is_matryoshka",  // of embeddings: weights/embedding_spec.h reads it and the next one
     "label2id",
-    "matryoshka_dimensions",
     "num_return_sequences",
     "output_attentions",
     "output_hidden_states",
     "pad_token_id",
     "prefix",
     "problem_type",
-    "quantization_config",  // of how weights are stored: read where they are opened
     "resid_pdrop",
     "return_dict",
     "return_dict_in_generate",
@@ -54,6 +52,16 @@ constexpr std::string_view kWithoutEffect[] = {
     "use_cache",
 };
 static_assert(std::is_sorted(std::begin(kWithoutEffect), std::end(kWithoutEffect)));
+
+// Outermost fields that are read elsewhere: where weights are opened, and by
+// weights/embedding_spec.h.
+constexpr std::string_view kReadElsewhere[] = {"is_matryoshka", "matryoshka_dimensions",
+                                               "quantization_config"};
+
+template <size_t n>
+bool Contains(const std::string_view (&names)[n], std::string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
 
 }  // namespace
 
@@ -77,10 +85,20 @@ void ConfigReader::Fail(std::string_view name, const std::string& message) {
   if (ok()) state_->status = InvalidArgument("{}: {}: {}", state_->source, Path(name), message);
 }
 
+const ConfigValue* ConfigReader::Lookup(std::string_view name) const {
+  const ConfigValue* value = config_->Find(name);
+  if (value != nullptr && !value->is_null()) return value;
+  const auto found = state_->defaults.find(Path(name));
+  return found == state_->defaults.end() ? nullptr : &found->second;
+}
+
+void ConfigReader::SetDefault(std::string_view name, ConfigValue value) {
+  state_->defaults.insert_or_assign(Path(name), std::move(value));
+}
+
 const ConfigValue* ConfigReader::Take(std::string_view name) {
   state_->read.insert(Path(name));
-  const ConfigValue* value = config_->Find(name);
-  return value == nullptr || value->is_null() ? nullptr : value;
+  return Lookup(name);
 }
 
 const ConfigValue* ConfigReader::Require(std::string_view name) {
@@ -89,10 +107,7 @@ const ConfigValue* ConfigReader::Require(std::string_view name) {
   return value;
 }
 
-bool ConfigReader::Has(std::string_view name) const {
-  const ConfigValue* value = config_->Find(name);
-  return value != nullptr && !value->is_null();
-}
+bool ConfigReader::Has(std::string_view name) const { return Lookup(name) != nullptr; }
 
 bool ConfigReader::IsNull(std::string_view name) const {
   const ConfigValue* value = config_->Find(name);
@@ -199,6 +214,11 @@ ConfigReader ConfigReader::Object(std::string_view name) {
   return ConfigReader(usable ? *value : kEmpty, Path(name) + ".", state_);
 }
 
+ConfigReader ConfigReader::Part(std::string_view name) {
+  state_->parts.insert(Path(name) + ".");
+  return Object(name);
+}
+
 bool ConfigReader::BoolOr(std::string_view name, bool absent) {
   const ConfigValue* value = Take(name);
   return value == nullptr ? absent : ToBool(name, *value);
@@ -245,8 +265,8 @@ void ConfigReader::CollectUnread(const ConfigValue& object, const std::string& p
     const std::string path = prefix + name;
     if (value.is_null()) continue;
     if (!state_->read.contains(path)) {
-      const bool known = prefix.empty() && std::binary_search(std::begin(kWithoutEffect),
-                                                              std::end(kWithoutEffect), name);
+      const bool known = (state_->parts.contains(prefix) && Contains(kWithoutEffect, name)) ||
+                         (prefix.empty() && Contains(kReadElsewhere, name));
       if (!known) unread->push_back(fmt::format("{} ({})", path, value.ToString()));
     } else if (value.AsObject() != nullptr) {
       // Opened by Object, which marks "path."; else marked as a whole by Ignore.

@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -61,6 +62,12 @@ class ConfigReader {
   std::vector<std::string> Strings(std::string_view name);
   // Reads the members of an object; those left unread are errors of the whole.
   ConfigReader Object(std::string_view name);
+  // As Object, of a model's whole configuration, of which this one is made: fields that never
+  // change a forward pass need not be read there either.
+  ConfigReader Part(std::string_view name);
+
+  // From here on the field has this value where it is absent or null.
+  void SetDefault(std::string_view name, ConfigValue value);
 
   // May be absent or null, which stands for the documented default of the reference.
   bool BoolOr(std::string_view name, bool absent);
@@ -95,11 +102,15 @@ class ConfigReader {
   struct State {
     std::string source;
     Status status;
-    std::set<std::string, std::less<>> read;  // paths
+    std::set<std::string, std::less<>> read;                   // paths
+    std::set<std::string, std::less<>> parts = {""};           // with a dot behind, or empty
+    std::map<std::string, ConfigValue, std::less<>> defaults;  // by path
   };
 
   ConfigReader(const ConfigValue& config, std::string path, std::shared_ptr<State> state);
   std::string Path(std::string_view name) const;
+  // The field or its default; null when absent or null.
+  const ConfigValue* Lookup(std::string_view name) const;
   // Marks the field and returns it; null when absent or null.
   const ConfigValue* Take(std::string_view name);
   // As Take, but absence is an error.

@@ -155,5 +155,37 @@ TEST(ConfigReader, IgnoredFieldsAndThoseWithoutEffectNeedNotBeRead) {
   EXPECT_TRUE(reader.Finish().ok()) << reader.Finish().ToString();
 }
 
+// A model's configuration within another: bookkeeping is passed over there too, and nothing else.
+TEST(ConfigReader, APartIsReadAsStrictlyAsTheWhole) {
+  const auto read = [](const std::string& text) {
+    const ConfigValue config = Parse(R"({"text_config": )" + text + "}");
+    ConfigReader reader(config, "config.json");
+    ConfigReader part = reader.Part("text_config");
+    part.Int("size");
+    EXPECT_EQ(part.Finish().ok(), reader.Finish().ok());
+    return reader.Finish().ToString();
+  };
+  EXPECT_EQ(read(R"({"size": 2, "torch_dtype": "bfloat16", "eos_token_id": 1})"), "ok");
+  EXPECT_THAT(read(R"({"size": 2, "window": 8})"), HasSubstr("text_config.window (8)"));
+  EXPECT_THAT(read(R"({"window": 8})"), HasSubstr("text_config.size: is missing"));
+  EXPECT_THAT(read("3"), HasSubstr("text_config: expected an object"));
+  // Read where weights are opened, of the whole.
+  EXPECT_THAT(read(R"({"size": 2, "quantization_config": {}})"),
+              HasSubstr("text_config.quantization_config ({})"));
+}
+
+TEST(ConfigReader, ADefaultStandsForWhatIsAbsentOrNull) {
+  const ConfigValue config = Parse(R"({"inner": {"null": null, "there": 3}, "size": 1})");
+  ConfigReader reader(config, "config.json");
+  ConfigReader inner = reader.Object("inner");
+  for (const char* name : {"size", "null", "there"}) inner.SetDefault(name, 8);
+  EXPECT_TRUE(inner.Has("size"));
+  EXPECT_EQ(inner.Int("size"), 8);
+  EXPECT_EQ(inner.IntOr("null", 2), 8);
+  EXPECT_EQ(inner.Int("there"), 3);
+  EXPECT_EQ(reader.Int("size"), 1);
+  EXPECT_TRUE(reader.Finish().ok()) << reader.Finish().ToString();
+}
+
 }  // namespace
 }  // namespace tokamak

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "weights/printable.h"
 
 namespace tokamak {
@@ -50,6 +51,10 @@ class KeyReader {
     if (!value.AsDouble() || *value.AsDouble() == expected) return;
     Unsupported(key, fmt::format("{}", *value.AsDouble()),
                 fmt::format("only {} is supported", expected));
+  }
+  // Says what is done instead, where the key is not there.
+  void WarnOfMissing(const char* key, const std::string& instead) {
+    LogWarning("{}: the metadata has no {}: {}", file_.name(), Quoted(prefix_ + key), instead);
   }
   void Ignore(const char* key) { read_.insert(prefix_ + key); }
 
@@ -153,6 +158,10 @@ void TranslateLatentAttention(KeyReader& keys, ConfigValue* config) {
   config->Set("q_lora_rank", keys.IntOr("attention.q_lora_rank", ConfigValue()));
 }
 
+// Whether the DeepSeeks of so many experts choose groups first: V2 and V2.5; V3 and R1. V2-Lite and
+// Kimi-K2 do not.
+bool HadGroups(int64_t num_experts) { return num_experts == 160 || num_experts == 256; }
+
 // DeepSeek's and GLM-4.5's. Absence means what it means to llama.cpp.
 void TranslateRoutedExperts(KeyReader& keys, const GgufArchitecture& architecture,
                             ConfigValue* config) {
@@ -162,7 +171,14 @@ void TranslateRoutedExperts(KeyReader& keys, const GgufArchitecture& architectur
   config->Set("moe_intermediate_size", keys.Int("expert_feed_forward_length"));
   config->Set("n_shared_experts", keys.Int("expert_shared_count"));
   config->Set("first_k_dense_replace", keys.IntOr("leading_dense_block_count", 0));
-  const ConfigValue groups = keys.IntOr("expert_group_count", 1);
+  constexpr const char* kGroups = "expert_group_count";
+  const ConfigValue groups = keys.IntOr(kGroups, 1);
+  if (IsDeepseek(architecture) && !keys.Has(kGroups) && HadGroups(keys.Size("expert_count"))) {
+    keys.WarnOfMissing(kGroups,
+                       "every token chooses among all experts, as in llama.cpp; DeepSeek's own "
+                       "chooses groups of them first, and answers differently. Files that were "
+                       "converted before the key was known lack it: get a newer one.");
+  }
   config->Set("n_group", groups);
   config->Set("topk_group", keys.IntOr("expert_group_used_count", 1));
   config->Set("routed_scaling_factor", keys.Has("expert_weights_scale")

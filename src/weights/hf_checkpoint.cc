@@ -9,6 +9,7 @@
 #include "weights/printable.h"
 #include "weights/safetensors.h"
 #include "weights/safetensors_tensors.h"
+#include "weights/text_part.h"
 
 namespace tokamak {
 namespace {
@@ -26,7 +27,8 @@ bool IsTrue(const ConfigValue& config, std::string_view name) {
 }
 
 // Fields that change what transformers generates and have no effect here, each with the number that
-// turns it off.
+// turns it off. Those that count for beams alone (length_penalty, early_stopping) go without
+// saying.
 struct NotDone {
   std::string_view name;
   double off = 0;
@@ -47,17 +49,20 @@ constexpr NotDone kNotDone[] = {
     {"forced_eos_token_id", -1},
     {"frequency_penalty"},
     {"guidance_scale", 1},
+    {"max_length", -1},
+    {"max_time", -1},
     {"min_length"},
     {"min_new_tokens"},
     {"no_repeat_ngram_size"},
     {"num_beams", 1},
+    {"num_return_sequences", 1},
     {"penalty_alpha"},
     {"presence_penalty"},
     {"sequence_bias"},
     {"stop_strings"},
     {"suppress_tokens"},
+    {"token_healing"},
     {"top_h", 1},
-    {"typical_p", 1},
     {"watermarking_config"},
 };
 
@@ -145,6 +150,7 @@ Result<GenerationDefaults> ParseGenerationConfig(const ConfigValue& config,
   reader.Number("temperature", 0, 1e6, &defaults.temperature);
   reader.Number("top_p", 1e-6, 1, &defaults.top_p);
   reader.Number("min_p", 0, 1, &defaults.min_p);
+  reader.Number("typical_p", 1e-6, 1, &defaults.typical_p);
   reader.Number("repetition_penalty", 1e-6, 1e6, &defaults.repetition_penalty);
   reader.Int("top_k", -1, &defaults.top_k);
   if (reader.IsGreedy("do_sample")) defaults.temperature = 0;
@@ -175,12 +181,15 @@ Result<Checkpoint> OpenHfCheckpoint(const std::string& folder) {
   checkpoint.source = config_path;
   checkpoint.directory = folder;
   ASSIGN_OR_RETURN(checkpoint.architecture, ArchitectureOf(config, config_path));
+  const std::optional<TextPart> part = FindTextPart(config, *model);
   for (const StoredTensor& tensor : model->tensors()) {
+    if (part && part->LeavesOut(tensor.name)) continue;
     const int times = tensor.type_name == kFp8TypeName ? 2 : 1;  // becomes bf16
     checkpoint.weight_bytes += static_cast<int64_t>(tensor.bytes.value_or(0)) * times;
   }
   checkpoint.tensors = MakeSafetensorsTensors(
       folder, model, {.tied = IsTrue(config, "tie_word_embeddings"), .fp8_blocks = fp8_blocks});
+  if (part) checkpoint.tensors = MakeTextPartTensors(std::move(checkpoint.tensors), *part);
   checkpoint.safetensors = std::move(model);
 
   const std::string generation_path = folder + "/generation_config.json";
@@ -192,8 +201,12 @@ Result<Checkpoint> OpenHfCheckpoint(const std::string& folder) {
                  generation.Find(field)->ToString());
     }
   }
-  // Older checkpoints have their end tokens in config.json alone.
+  // Older checkpoints have their end tokens in config.json alone, outside or in the text model's
+  // part.
   const ConfigValue* end = config.Find("eos_token_id");
+  if (const ConfigValue* text = config.Find("text_config"); text && (!end || end->is_null())) {
+    end = text->Find("eos_token_id");
+  }
   if (checkpoint.generation.eos_token_ids.empty() && end != nullptr) {
     ConfigValue only;
     only.Set("eos_token_id", *end);

@@ -26,6 +26,7 @@ Json GenerationJson(const GenerationDefaults& generation) {
   add("top_k", generation.top_k);
   add("top_p", generation.top_p);
   add("min_p", generation.min_p);
+  add("typical_p", generation.typical_p);
   add("repetition_penalty", generation.repetition_penalty);
   add("max_new_tokens", generation.max_tokens);
   if (!generation.eos_token_ids.empty()) json["eos_token_id"] = generation.eos_token_ids;

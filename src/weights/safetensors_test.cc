@@ -199,12 +199,16 @@ TEST_F(HfDirectory, GenerationFieldsThatAreNotDoneAreNamed) {
       "suppress_tokens": [1, 2], "bad_words_ids": [[3]], "min_new_tokens": 5,
       "begin_suppress_tokens": [], "guidance_scale": 1, "forced_eos_token_id": null,
       "epsilon_cutoff": 0.0, "encoder_repetition_penalty": 1.0, "length_penalty": 2.0,
-      "use_cache": true})");
+      "max_length": 4096, "max_time": 2.5, "num_return_sequences": 1, "token_healing": true,
+      "max_new_tokens": 100, "early_stopping": true, "use_cache": true})");
   const Result<Checkpoint> checkpoint = OpenCheckpoint(folder_);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
   EXPECT_THAT(checkpoint->generation.without_effect,
-              testing::ElementsAre("bad_words_ids", "min_new_tokens", "no_repeat_ngram_size",
-                                   "num_beams", "suppress_tokens", "typical_p"));
+              testing::ElementsAre("bad_words_ids", "max_length", "max_time", "min_new_tokens",
+                                   "no_repeat_ngram_size", "num_beams", "suppress_tokens",
+                                   "token_healing"));
+  EXPECT_EQ(checkpoint->generation.typical_p, 0.9f);
+  EXPECT_EQ(checkpoint->generation.max_tokens, 100);
 }
 
 TEST_F(HfDirectory, WhatIsMissingOrWrongIsNamed) {
@@ -249,6 +253,46 @@ TEST_F(HfDirectory, AnOutputMatrixBesideTiedEmbeddingsMustEqualThem) {
   };
   EXPECT_TRUE(check(true).ok());
   EXPECT_THAT(check(false).ToString(), HasSubstr("tie_word_embeddings"));
+}
+
+// Of a model of texts and images, in either of the layouts that there are.
+TEST_F(HfDirectory, ATextModelBesideWhatSeesHasTheNamesOfItsOwnClass) {
+  const auto open = [&](const std::vector<std::string>& names) {
+    std::string header;
+    int end = 0;
+    for (const std::string& name : names) {
+      header += (end > 0 ? "," : "{") + Tensor(name, "F32", "[1,1]", end, end + 4);
+      end += 4;
+    }
+    Write("model.safetensors", File(header + "}", static_cast<size_t>(end)));
+    Write("config.json", R"({"architectures": ["Gemma3ForConditionalGeneration"],
+                             "text_config": {"eos_token_id": 5}, "vision_config": {}})");
+    return *OpenCheckpoint(folder_);
+  };
+  const std::vector<std::string> layouts[] = {
+      {"language_model.model.norm.weight", "language_model.lm_head.weight", "vision_tower.a",
+       "multi_modal_projector.b"},
+      {"model.language_model.norm.weight", "lm_head.weight", "model.vision_tower.a",
+       "model.multi_modal_projector.b"}};
+  for (const std::vector<std::string>& names : layouts) {
+    const Checkpoint checkpoint = open(names);
+    EXPECT_EQ(checkpoint.weight_bytes, 8);
+    EXPECT_EQ(checkpoint.generation.eos_token_ids, std::vector<int32_t>{5});
+    EXPECT_FALSE(checkpoint.tensors->Has("model.embed_tokens.weight"));
+    EXPECT_TRUE(checkpoint.tensors->Find("model.norm.weight", Shape{1, 1}).ok());
+    EXPECT_THAT(checkpoint.tensors->CheckAllUsed().ToString(), HasSubstr(names[1]));
+    EXPECT_TRUE(checkpoint.tensors->Find("lm_head.weight", Shape{1, 1}).ok());
+    EXPECT_EQ(checkpoint.tensors->CheckAllUsed().ToString(), "ok");
+    EXPECT_THAT(
+        checkpoint.tensors->Find("model.embed_tokens.weight", Shape{1, 1}).status().ToString(),
+        HasSubstr(names[0].substr(0, names[0].find("norm")) + "embed_tokens.weight"));
+  }
+  // What is known to see alone is left out.
+  for (const char* other : {"audio_tower.a", "model.vision_tower.a", "vision_tower2.a"}) {
+    EXPECT_THAT(
+        open({"language_model.model.norm.weight", other}).tensors->CheckAllUsed().ToString(),
+        HasSubstr(other));
+  }
 }
 
 // The definition of E4M3: (-1)^s · 2^(e - 7) · (1 + m / 8), or 2^-6 · m / 8 for e of 0.

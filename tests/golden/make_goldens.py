@@ -150,6 +150,24 @@ MODELS = {
     "llama_dynamic": ("Llama", ODD_HEADS | dict(
         num_hidden_layers=2, max_position_embeddings=make_tiny_llama.NUM_TOKENS,
         rope_parameters=dict(rope_type="dynamic", rope_theta=1000.0, factor=4.0))),
+    # Models with images: the parameters are those of the text_config.
+    "gemma3_images_odd": ("Gemma3", ODD | dict(
+        query_pre_attn_scalar=20, sliding_window=37,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"], rope_parameters={
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000.0},
+            "sliding_attention": rope(100.0)})),
+    # The fields of the published 4B, and a small vocabulary, context and pattern: the rest is the class's default.
+    "gemma3_images_256": ("Gemma3", dict(
+        vocab_size=136, hidden_size=16, intermediate_size=48, max_position_embeddings=512, model_type="gemma3_text",
+        num_hidden_layers=2, rope_scaling={"factor": 8.0, "rope_type": "linear"}, sliding_window=64,
+        sliding_window_pattern=2)),
+    "mistral3_odd": ("Mistral3", ODD | dict(model_type="mistral", sliding_window=37)),
+    # The fields of the published Mistral Small 3.1, which does not say that its output matrix is its own.
+    "mistral3_128": ("Mistral3", dict(
+        attention_dropout=0.0, head_dim=128, hidden_act="silu", hidden_size=48, initializer_range=0.02,
+        intermediate_size=96, max_position_embeddings=512, model_type="mistral", num_attention_heads=3,
+        num_hidden_layers=2, num_key_value_heads=1, rms_norm_eps=1e-05, rope_theta=1e9, sliding_window=None,
+        use_cache=True, vocab_size=136)),
 }
 FP8_BLOCK = 128
 
@@ -174,6 +192,18 @@ GGUF_MODELS = {
         vocab_size=131, d_model=42, n_heads=6, n_layers=3, max_seq_len=512, layer_norm_epsilon=1e-5,
         tie_word_embeddings=True, attn_config=dict(clip_qkv=1.5))),
 }
+
+# What models with images have beside the text_config: a part that sees, as small as may be, and fields of their own.
+EYES = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4)
+IMAGES = {
+    "Gemma3": dict(vision_config=EYES | dict(model_type="siglip_vision_model"), mm_tokens_per_image=4,
+                   boi_token_index=255999, eoi_token_index=256000, image_token_index=262144),
+    "Mistral3": dict(vision_config=EYES | dict(model_type="pixtral", head_dim=4), image_token_index=130,
+                     multimodal_projector_bias=False, projector_hidden_act="gelu", spatial_merge_size=2,
+                     vision_feature_layer=-1),
+}
+# As their authors publish them, with nothing that transformers adds when it saves.
+PUBLISHED = ["gemma3_images_256", "mistral3_128"]
 
 # Stored as MXFP4, as gpt-oss is.
 MXFP4 = ["gpt_oss_64"]
@@ -283,18 +313,50 @@ def quantize(model, directory: pathlib.Path):
     return model
 
 
+def make_model(name: str, family: str, parameters: dict):
+    parameters = copy.deepcopy(parameters)
+    ids = dict(bos_token_id=1, eos_token_id=1, pad_token_id=None)
+    if family in IMAGES:
+        outer = {} if name == "gemma3_images_256" else dict(tie_word_embeddings=False)
+        config = getattr(transformers, family + "Config")(
+            text_config=parameters, **copy.deepcopy(IMAGES[family]), **ids, **outer, attn_implementation="eager")
+        return getattr(transformers, family + "ForConditionalGeneration")(config).to(torch.float32).eval()
+    config = getattr(transformers, family + "Config")(
+        **parameters, **ids, attn_implementation="eager", experts_implementation="eager")
+    return getattr(transformers, family.removesuffix("Text") + "ForCausalLM")(config).to(torch.float32).eval()
+
+
+def rearrange(model, directory: pathlib.Path, parameters: dict | None, outer: dict):
+    """Turns a saved model with images, whose tensors have their published names, into one that has the published
+    fields as well (these parameters), or else the names that transformers uses. The model that it reads of that."""
+    path = directory / "model.safetensors"
+    if parameters is None:
+        names = {"language_model.lm_head.": "lm_head.", "language_model.model.": "model.language_model.",
+                 "vision_tower.": "model.vision_tower.", "multi_modal_projector.": "model.multi_modal_projector."}
+        tensors = {}
+        for name, tensor in safetensors.torch.load_file(path).items():
+            published = next(start for start in names if name.startswith(start))
+            tensors[names[published] + name.removeprefix(published)] = tensor
+        safetensors.torch.save_file(tensors, path, {"format": "pt"})
+        path.chmod(0o644)
+    else:
+        config = outer | dict(architectures=[type(model).__name__], model_type=model.config.model_type,
+                              text_config=parameters, torch_dtype="bfloat16", transformers_version="4.50.0.dev0")
+        (directory / "config.json").write_text(json.dumps(dict(sorted(config.items())), indent=2) + "\n")
+    return type(model).from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
+
+
 def main() -> None:
     for seed, (name, (family, parameters)) in [*enumerate(MODELS.items()), *enumerate(GGUF_MODELS.items(), 500)]:
         if sys.argv[1:] and name not in sys.argv[1:]:
             continue
-        config = getattr(transformers, family + "Config")(
-            **copy.deepcopy(parameters), bos_token_id=1, eos_token_id=1, pad_token_id=None, attn_implementation="eager",
-            experts_implementation="eager")
-        model = getattr(transformers, family.removesuffix("Text") + "ForCausalLM")(config).to(torch.float32).eval()
+        model = make_model(name, family, parameters)
         randomize(model, seed + 31)
         save(model, HERE / name, round_experts_to_mxfp4(model) if name in MXFP4 else {})
         if name.endswith("_fp8"):
             model = quantize(model, HERE / name)
+        if family in IMAGES:
+            model = rearrange(model, HERE / name, parameters if name in PUBLISHED else None, IMAGES[family])
         # LongRoPE's long factors are for contexts beyond the original one.
         prompt = 80 if "long" in name or name == "phi3_gguf" else make_tiny_llama.PROMPT
         if "dynamic" in name:  # the answer's last token is the context's

@@ -137,7 +137,7 @@ def write_gguf(model: LlamaForCausalLM, path: pathlib.Path) -> None:
 @torch.no_grad()
 def goldens(model: LlamaForCausalLM, seed: int, prompt_tokens: int) -> dict:
     generator = torch.Generator().manual_seed(seed)
-    vocab = model.config.vocab_size
+    vocab = model.config.get_text_config().vocab_size
     tokens = torch.randint(0, vocab, (NUM_TOKENS,), generator=generator)
     logits = model(input_ids=tokens[None]).logits[0]
     top = torch.topk(logits, TOP).indices

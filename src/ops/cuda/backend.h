@@ -38,6 +38,9 @@ class CudaOps final : public Ops {
   Status Await(Event& event) override;
   void WaitFor(Stream& stream, const Event& event) override;
   bool has_graphs() const override { return true; }
+  bool has_extras() const override { return kCudaHasExtras; }
+  bool has_experts() const override { return kCudaHasExperts; }
+  bool has_latent() const override { return kCudaHasLatent; }
   Result<std::unique_ptr<Graph>> Capture(Stream& stream, FunctionRef<void()> run) override;
   void Launch(const Graph& graph, Stream& stream) override;
   void CopyToDevice(void* device, const void* host, size_t bytes, Stream& stream) override;

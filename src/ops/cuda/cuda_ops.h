@@ -13,6 +13,13 @@
 
 namespace tokamak {
 
+// What the backend has of Ops' optional parts, and in which type products take their activations:
+// what runs on it is planned where there is no GPU as well.
+inline constexpr bool kCudaHasExtras = false;
+inline constexpr bool kCudaHasExperts = false;
+inline constexpr bool kCudaHasLatent = false;
+inline constexpr DType kCudaActivation = DType::kBF16;
+
 // Calls that a backend has made, by what they do. For tests.
 struct CudaCallCounts {
   int64_t allocations = 0;       // making memory, streams, events, graphs

@@ -7,6 +7,7 @@
 
 #include "base/thread_pool.h"
 #include "ops/cuda/calls.h"
+#include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/memory.h"
 #include "ops/ops.h"
 
@@ -18,7 +19,7 @@ struct LinearRecipe;
 class CudaWeight final : public PackedWeight {
  public:
   CudaWeight(int64_t rows, int64_t cols, Buffer data)
-      : PackedWeight(rows, cols, DType::kBF16, static_cast<int64_t>(data.size())),
+      : PackedWeight(rows, cols, kCudaActivation, static_cast<int64_t>(data.size())),
         data_(std::move(data)) {}
 
   const uint16_t* data() const { return reinterpret_cast<const uint16_t*>(data_.data()); }
