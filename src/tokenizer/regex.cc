@@ -26,17 +26,24 @@ std::string ErrorText(int code) {
 struct RegexScratch::Data {
   pcre2_match_data* match = pcre2_match_data_create(1, nullptr);
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
-  pcre2_jit_stack* stack = pcre2_jit_stack_create(size_t{32} << 10, kJitStackBytes, nullptr);
+  // Made when a match needs more than the 32 KiB of the thread's own stack that PCRE2 takes:
+  // mapping it takes about as long as tokenizing a sentence.
+  pcre2_jit_stack* stack = nullptr;
 
   Data() {
-    if (context == nullptr) return;
-    pcre2_set_match_limit(context, kMatchLimit);
-    if (stack != nullptr) pcre2_jit_stack_assign(context, nullptr, stack);
+    if (context != nullptr) pcre2_set_match_limit(context, kMatchLimit);
   }
   ~Data() {
     pcre2_match_data_free(match);
     pcre2_match_context_free(context);
     pcre2_jit_stack_free(stack);
+  }
+  // Whether matches now have more stack than before.
+  bool AddStack() {
+    if (stack != nullptr) return false;
+    stack = pcre2_jit_stack_create(size_t{64} << 10, kJitStackBytes, nullptr);
+    if (stack != nullptr) pcre2_jit_stack_assign(context, nullptr, stack);
+    return stack != nullptr;
   }
 };
 
@@ -105,6 +112,7 @@ Status Regex::FindAll(std::string_view text, RegexScratch& scratch,
                         : pcre2_match(code_->code, subject, text.size(), offset, PCRE2_NO_UTF_CHECK,
                                       data.match, data.context);
     if (rc == PCRE2_ERROR_NOMATCH) return Status();
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT && data.AddStack()) continue;
     if (rc < 0) {
       return ResourceExhausted("splitting the text failed after {} bytes: {}", offset,
                                ErrorText(rc));

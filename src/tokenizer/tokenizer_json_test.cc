@@ -169,6 +169,18 @@ TEST(Regex, OnigurumasSyntaxIsPcre2s) {
   EXPECT_FALSE(Regex::Compile("\\p{Nonsense}").ok());
 }
 
+TEST(Regex, AMatchThatNeedsMoreStackGetsIt) {
+  const Result<Regex> regex = Regex::Compile("(?:(a)|b)+");
+  ASSERT_TRUE(regex.ok());
+  std::string text;
+  while (text.size() < 40000) text += "ab";
+  RegexScratch scratch;
+  size_t matched = 0;
+  const auto measure = [&](size_t begin, size_t end) { matched = end - begin; };
+  EXPECT_TRUE(regex->FindAll(text, scratch, measure).ok());
+  EXPECT_EQ(matched, text.size());
+}
+
 TEST(Regex, APatternThatTakesForeverIsStopped) {
   const Result<Regex> regex = Regex::Compile("(a+)+$b");
   ASSERT_TRUE(regex.ok());

@@ -1,16 +1,17 @@
 """Compares tokamak's token ids, and the text that they decode to, with another tokenizer's.
 
   python3 tests/golden/compare_tokenizers.py MODEL --binary build/src/api/encode_records \
-      [--strings 100000] [--first 0] [--text FILE...] [--long 1000000] [--code-points]
+      [--strings 100000] [--first 0] [--found 0] [--text FILE...] [--long 1000000] [--code-points]
 
 MODEL is a .gguf file, a Hugging Face directory, or a vendor's own file (vendor_tokenizers.py). The
 reference is the directory's tokenizer.json through `tokenizers`, is built from the GGUF file's own
 vocabulary and merges with the pre-tokenizer that the model's tokenizer.json has
-(gguf_to_tokenizers.py), or is the vendor's code. The strings are in equal parts those of
-tokenizer_strings.py, sentences in the languages that this machine's programs are translated to, lines
-of Python code, and characters from all of Unicode; then the lines and paragraphs of the given files,
-a few of --long characters, and with --code-points one for each code point. Each is tokenized with
-special tokens found in the text and not found. Prints the first differences; exits 1 if there are any.
+(gguf_to_tokenizers.py), or is the vendor's code. The strings are those of tokenizer_strings.py (the
+tests compare hashes for the first 100,000); --found as many of this machine, sentences in the languages
+that its programs are translated to and lines of Python code; the lines and paragraphs of the given
+files; a few of --long characters; and with --code-points one for each code point. Each is tokenized
+with special tokens found in the text and not found. Prints the first differences; exits 1 if there are
+any.
 """
 
 import argparse
@@ -22,7 +23,6 @@ import struct
 import subprocess
 import sys
 import sysconfig
-import unicodedata
 
 import tokenizer_strings
 
@@ -55,29 +55,16 @@ def code() -> list[str]:
     return sorted(found)
 
 
-def characters(seed: int) -> str:
-    """Of all assigned characters that this Python knows, one block at a time or all mixed."""
-    draw = random.Random(seed)
-    low = draw.choice([0, 0x80, 0x300, 0x2000, 0x3000, 0x10000, 0x1F000, 0x20000])
-    high = draw.choice([low + 0x80, low + 0x1000, 0x30000])
-    out = []
-    while len(out) < draw.randrange(1, 40):
-        c = chr(draw.randrange(low, high))
-        if unicodedata.category(c) not in ("Cs", "Cn"):
-            out.append(c)
-        if draw.randrange(6) == 0:
-            out.append(draw.choice(" \n\u3000a1'!"))
-    return "".join(out)
-
-
-def strings(count: int, first: int) -> list[bytes]:
+def strings(count: int, first: int, found: int) -> list[bytes]:
+    varied = tokenizer_strings.Varied()
+    texts = [varied.make(first + i) for i in range(count)]
+    if found == 0:
+        return texts
     draw = random.Random(first)
-    natural, lines = translations(), code()
-    quarter = count // 4
-    texts = [tokenizer_strings.test_string(first + i) for i in range(count - 3 * quarter)]
-    texts += [draw.choice(natural or lines).encode() for _ in range(quarter)]
-    texts += [draw.choice(lines).encode(errors="replace") for _ in range(quarter)]
-    return texts + [characters(first + i).encode() for i in range(quarter)]
+    lines = code()
+    natural = translations() or lines
+    texts += [draw.choice(natural).encode() for _ in range(found - found // 2)]
+    return texts + [draw.choice(lines).encode(errors="replace") for _ in range(found // 2)]
 
 
 def every_code_point() -> list[bytes]:
@@ -99,10 +86,15 @@ class Directory:
         value["added_tokens"] = [t for t in value["added_tokens"] if not t["special"]]
         value["post_processor"] = None
         self._plain = tokenizers.Tokenizer.from_str(json.dumps(value))
+        # With some left out, `tokenizers` numbers the added tokens otherwise.
+        self._ids = {self._plain.token_to_id(t["content"]): self._special.token_to_id(t["content"])
+                     for t in value["added_tokens"]}
 
     def encode(self, texts: list[str], parse_special: bool) -> list[list[int]]:
-        tokenizer = self._special if parse_special else self._plain
-        return [e.ids for e in tokenizer.encode_batch(texts, add_special_tokens=False)]
+        if parse_special:
+            return [e.ids for e in self._special.encode_batch(texts, add_special_tokens=False)]
+        return [[self._ids.get(i, i) for i in e.ids]
+                for e in self._plain.encode_batch(texts, add_special_tokens=False)]
 
     def decode(self, ids: list[int]) -> str:
         return self._special.decode(ids)
@@ -147,17 +139,18 @@ def main() -> int:
     parser.add_argument("--binary", required=True)
     parser.add_argument("--strings", type=int, default=100_000)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--found", type=int, default=0)
     parser.add_argument("--text", nargs="*", default=[])
     parser.add_argument("--long", type=int, default=1_000_000)
     parser.add_argument("--code-points", action="store_true")
     args = parser.parse_args()
 
     reference = open_reference(args.model)
-    texts = strings(args.strings, args.first)
+    texts = strings(args.strings, args.first, args.found)
     for path in args.text:
         data = pathlib.Path(path).read_bytes()
         texts += [t for t in data.split(b"\n") if t] + [t for t in data.split(b"\n\n") if t]
-    texts += long_strings(args.long)
+    texts += long_strings(args.long) if args.long else []
     if args.code_points:
         texts += every_code_point()
     decodes = hasattr(reference, "decode")

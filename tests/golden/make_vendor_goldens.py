@@ -2,11 +2,13 @@
 
   python3 tests/golden/make_vendor_goldens.py REFS    (the folder that scripts/setup-test-refs prints)
 
-Needs dashscope, llama-models, mistral-common with sentencepiece, tiktoken and tokenizers. A section is
-a line "path count", then for each string one FNV-1a hash over its ids without and with special tokens
-found in the text, each followed by -1, and over the text that the former decode to.
+Needs dashscope, llama-models, mistral-common with sentencepiece, tiktoken and tokenizers, of the
+versions that the file's first line has. A section is a line "path shows_special", then for each block
+of 500 strings an FNV-1a hash over, for each string, its ids without and with special tokens found in
+the text, each followed by -1 and by the text that they decode to.
 """
 
+import importlib.metadata
 import pathlib
 import struct
 import sys
@@ -15,12 +17,15 @@ import compare_tokenizers
 import tokenizer_strings
 
 HERE = pathlib.Path(__file__).parent
-COUNT = 600
+BLOCK, BLOCKS = 500, 200
+PACKAGES = ["dashscope", "llama-models", "mistral-common", "sentencepiece", "tiktoken", "tokenizers"]
 PATHS = ["vocabularies/qwen.tiktoken", "vocabularies/llama3/tokenizer.model",
-         "vocabularies/llama4/tokenizer.model", "vocabularies/mistral/tekken_240911.json",
-         "vocabularies/mistral/tokenizer.model.v1",
-         "vocabularies/mistral/mistral_instruct_tokenizer_241114.model.v7", "vocabularies/deepseek",
-         "all-MiniLM-L6-v2"]
+         "vocabularies/llama4/tokenizer.model", "vocabularies/mistral/tokenizer.model.v1",
+         "vocabularies/mistral/mistral_instruct_tokenizer_240216.model.v2",
+         "vocabularies/mistral/mistral_instruct_tokenizer_240323.model.v3",
+         "vocabularies/mistral/mistral_instruct_tokenizer_241114.model.v7",
+         "vocabularies/mistral/tekken_240718.json", "vocabularies/mistral/tekken_240911.json",
+         "vocabularies/deepseek", "all-MiniLM-L6-v2"]
 
 
 def fnv(data: bytes) -> int:
@@ -30,16 +35,23 @@ def fnv(data: bytes) -> int:
     return value
 
 
+def block_hash(reference, texts: list[str]) -> str:
+    answers = zip(reference.encode(texts, False), reference.encode(texts, True))
+    data = b"".join(struct.pack(f"<{len(ids) + 1}i", *ids, -1) + reference.decode(ids).encode()
+                    for pair in answers for ids in pair)
+    return f"{fnv(data):08x}"
+
+
 def main() -> None:
-    texts = [tokenizer_strings.test_string(i).decode("utf-8", errors="replace") for i in range(COUNT)]
-    lines = []
+    varied = tokenizer_strings.Varied()
+    texts = [varied.make(i).decode("utf-8", errors="replace") for i in range(BLOCK * BLOCKS)]
+    lines = ["# " + ", ".join(f"{p} {importlib.metadata.version(p)}" for p in PACKAGES)]
     for path in PATHS:
         reference = compare_tokenizers.open_reference(str(pathlib.Path(sys.argv[1], path)))
-        plain, special = reference.encode(texts, False), reference.encode(texts, True)
-        lines.append(f"{path} {COUNT}")
-        for a, b in zip(plain, special):
-            ids = [*a, -1, *b, -1]
-            lines.append(f"{fnv(struct.pack(f'<{len(ids)}i', *ids) + reference.decode(a).encode()):08x}")
+        lines.append(f"{path} {int(reference.show_special)}")
+        hashes = [block_hash(reference, texts[i:i + BLOCK]) for i in range(0, len(texts), BLOCK)]
+        lines.extend(" ".join(hashes[i:i + 10]) for i in range(0, BLOCKS, 10))
+        print(lines[-BLOCKS // 10 - 1], flush=True)
     (HERE / "vendor_ids.txt").write_text("\n".join(lines) + "\n")
 
 

@@ -1,5 +1,8 @@
 """The strings of src/tokenizer/testing/test_strings.cc: the same tables, the same draws."""
 
+import collections
+import pathlib
+
 WORDS = ["the", "of", "and", "tokenizer", "Hello", "WORLD", "naïve", "I", "don", "running", "a",
          "Привет", "мир", "東京", "한국어", "العربية", "ελληνικά", "हिन्दी", "ภาษาไทย", "straße",
          "İstanbul", "ﬁne", "Ǆ", "ﷺ"]
@@ -10,6 +13,7 @@ SPACES = [" ", " ", " ", "  ", "    ", "\t", "\n", "\r\n", "\n\n", "\r", "\v", "
 EMOJI = ["👍", "👍🏽", "👩‍👩‍👧‍👦", "🏳️‍🌈", "🇩🇪", "❤️", "1️⃣", "👨🏿‍🚀", "😶‍🌫️", "🏴󠁧󠁢󠁥󠁮󠁧󠁿", "🚀🚀🚀"]
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<repo_name>", "<|im_start|",
            "<|im_end|>\n", "<s>", "</s>", "[CLS]", "<file_sep>", "<|im_<|im_end|>"]
+BEFORE = ["", "", "", " ", "ab", "7", "\n", "'", "\u0301", "東"]
 PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 BLOCKS = [
     (0x20, 0x7E), (0xA1, 0x24F), (0x370, 0x3FF), (0x400, 0x481), (0x531, 0x556), (0x5D0, 0x5EA),
@@ -80,3 +84,65 @@ def test_string(index: int) -> bytes:
     """The string of number `index`: bytes, not always UTF-8."""
     random = Random(index)
     return b"".join(part(random) for _ in range(1 + random.below(16)))
+
+
+class Varied:
+    """make(index): hard strings, pieces of a corpus, babble and characters of all of Unicode in turn."""
+
+    CONTEXT = 3
+
+    def __init__(self, folder=pathlib.Path(__file__).parent / "strings"):
+        self._corpus = (folder / "corpus.txt").read_bytes()
+        circle = self._corpus + self._corpus[:self.CONTEXT]
+        self._followers = collections.defaultdict(bytearray)
+        for i in range(len(self._corpus)):
+            self._followers[circle[i:i + self.CONTEXT]].append(circle[i + self.CONTEXT])
+        self._special_tokens = (folder / "special_tokens.txt").read_text().splitlines()
+        bounds = [int(n, 16) for n in (folder / "characters.txt").read_text().split()]
+        self._characters = [c for low, high in zip(bounds[::2], bounds[1::2])
+                            for c in range(low, high + 1)]
+
+    def make(self, index: int) -> bytes:
+        random = Random(index)
+        kind = index % 4
+        if kind == 0:
+            return test_string(index)
+        if kind == 1:
+            return self._pieces(random)
+        return self._babble(random) if kind == 2 else self._some_characters(random, index // 4)
+
+    def _piece(self, random: Random) -> bytes:
+        begin = random.below(len(self._corpus))
+        end = begin + 1 + random.below(600 if random.below(8) == 0 else 120)
+        end = min(end, len(self._corpus))
+
+        def inside(i: int) -> bool:
+            return i < len(self._corpus) and self._corpus[i] & 0xC0 == 0x80
+        while inside(begin):
+            begin += 1
+        while inside(end):
+            end += 1
+        return self._corpus[begin:end]
+
+    def _pieces(self, random: Random) -> bytes:
+        out = self._piece(random)
+        while random.below(3) == 0:
+            table = self._special_tokens if random.below(2) == 0 else SPACES
+            out += random.pick(table).encode()
+            out += self._piece(random)
+        return out
+
+    def _babble(self, random: Random) -> bytes:
+        begin = random.below(len(self._corpus) - self.CONTEXT)
+        out = bytearray(self._corpus[begin:begin + self.CONTEXT])
+        for _ in range(1 + random.below(200)):
+            out.append(random.pick(self._followers[bytes(out[-self.CONTEXT:])]))
+        return bytes(out)
+
+    def _some_characters(self, random: Random, number: int) -> bytes:
+        out = ""
+        for i in range(6 * number, 6 * number + 6):
+            out += random.pick(BEFORE) + chr(self._characters[i % len(self._characters)])
+            if random.below(2) == 0:
+                out += chr(random.pick(self._characters))
+        return out.encode()

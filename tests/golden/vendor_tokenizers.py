@@ -36,7 +36,8 @@ class SentencePiece:
         return [self._encode(t) for t in texts] if parse_special else self._model.encode(texts)
 
     def decode(self, ids: list[int]) -> str:
-        return self._model.decode(ids)
+        # Unknown tokens are special ones, and give no text; the library would show " ⁇ ".
+        return self._model.decode([i for i in ids if not self._model.is_unknown(i)])
 
 
 class Tekken:

@@ -1,8 +1,13 @@
 #include "tokenizer/testing/test_strings.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <fstream>
+#include <iterator>
 #include <string_view>
+#include <unordered_map>
 
+#include "base/check.h"
 #include "tokenizer/utf8.h"
 
 namespace tokamak::testing {
@@ -33,6 +38,8 @@ constexpr std::string_view kEmoji[] = {"👍",
 constexpr std::string_view kSpecial[] = {
     "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<repo_name>", "<|im_start|",    "<|im_end|>\n",
     "<s>",          "</s>",       "[CLS]",         "<file_sep>",  "<|im_<|im_end|>"};
+// What stands before a character of Unicode.
+constexpr std::string_view kBefore[] = {"", "", "", " ", "ab", "7", "\n", "'", "\u0301", "東"};
 constexpr std::string_view kPunctuation = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
 // Blocks whose characters' properties do not differ between the Unicode versions in use.
 constexpr uint32_t kBlocks[][2] = {
@@ -132,6 +139,98 @@ void AppendPart(Random& random, std::string& out) {
   }
 }
 
+std::ifstream Open(const std::string& path) {
+  std::ifstream file(path);
+  CHECK(file.good());
+  return file;
+}
+
+class Varied {
+ public:
+  explicit Varied(const std::string& folder) {
+    std::ifstream corpus = Open(folder + "/corpus.txt");
+    corpus_.assign(std::istreambuf_iterator<char>(corpus), {});
+    const std::string circle = corpus_ + corpus_.substr(0, kContext);
+    for (size_t i = 0; i < corpus_.size(); ++i) {
+      followers_[circle.substr(i, kContext)] += circle[i + kContext];
+    }
+    std::ifstream special = Open(folder + "/special_tokens.txt");
+    for (std::string line; std::getline(special, line);) special_tokens_.push_back(line);
+    std::ifstream ranges = Open(folder + "/characters.txt");
+    for (uint32_t low = 0, high = 0; ranges >> std::hex >> low >> high;) {
+      for (uint32_t c = low; c <= high; ++c) characters_.push_back(c);
+    }
+  }
+
+  std::string Make(uint64_t index) const {
+    Random random(index);
+    switch (index % 4) {
+      case 0:
+        return TestString(index);
+      case 1:
+        return Pieces(random);
+      case 2:
+        return Babble(random);
+      default:
+        return Characters(random, index / 4);
+    }
+  }
+
+ private:
+  static constexpr size_t kContext = 3;  // bytes; as many as keep it UTF-8
+
+  std::string Piece(Random& random) const {
+    size_t begin = random.Below(corpus_.size());
+    size_t end = begin + 1 + random.Below(random.Below(8) == 0 ? 600 : 120);
+    end = std::min(end, corpus_.size());
+    const auto inside = [&](size_t i) {  // a character
+      return i < corpus_.size() && (static_cast<uint8_t>(corpus_[i]) & 0xC0) == 0x80;
+    };
+    while (inside(begin)) ++begin;
+    while (inside(end)) ++end;
+    return corpus_.substr(begin, end - begin);
+  }
+
+  std::string Pieces(Random& random) const {
+    std::string out = Piece(random);
+    while (random.Below(3) == 0) {
+      if (random.Below(2) == 0) {
+        out += random.Pick(special_tokens_);
+      } else {
+        out += random.Pick(kSpaces);
+      }
+      out += Piece(random);
+    }
+    return out;
+  }
+
+  // Each byte is one that follows the last three somewhere in the corpus (Shannon 1948).
+  std::string Babble(Random& random) const {
+    const size_t begin = random.Below(corpus_.size() - kContext);
+    std::string out = corpus_.substr(begin, kContext);
+    for (uint64_t n = 1 + random.Below(200); n > 0; --n) {
+      out += random.Pick(followers_.at(out.substr(out.size() - kContext)));
+    }
+    return out;
+  }
+
+  // Six characters in their order, and as many from anywhere.
+  std::string Characters(Random& random, uint64_t number) const {
+    std::string out;
+    for (uint64_t i = 6 * number; i < 6 * number + 6; ++i) {
+      out += random.Pick(kBefore);
+      AppendCodePoint(characters_[i % characters_.size()], out);
+      if (random.Below(2) == 0) AppendCodePoint(random.Pick(characters_), out);
+    }
+    return out;
+  }
+
+  std::string corpus_;
+  std::unordered_map<std::string, std::string> followers_;
+  std::vector<std::string> special_tokens_;
+  std::vector<uint32_t> characters_;
+};
+
 }  // namespace
 
 std::string TestString(uint64_t index) {
@@ -139,6 +238,13 @@ std::string TestString(uint64_t index) {
   std::string out;
   for (uint64_t parts = 1 + random.Below(16); parts > 0; --parts) AppendPart(random, out);
   return out;
+}
+
+std::vector<std::string> VariedStrings(const std::string& folder, uint64_t count) {
+  const Varied varied(folder);
+  std::vector<std::string> strings;
+  for (uint64_t i = 0; i < count; ++i) strings.push_back(varied.Make(i));
+  return strings;
 }
 
 uint32_t Fnv32(std::string_view bytes) {
