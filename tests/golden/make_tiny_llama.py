@@ -9,6 +9,7 @@ that nothing can be left out unnoticed.
 
 import json
 import pathlib
+import tempfile
 
 import gguf
 import numpy as np
@@ -134,6 +135,30 @@ def write_gguf(model: LlamaForCausalLM, path: pathlib.Path) -> None:
     writer.close()
 
 
+def divergence(logits, other, kept) -> float:
+    """The mean over positions of KL(logits || other), where the ids that are not kept are one event."""
+    total = 0.0
+    for row, other_row, ids in zip(logits.double(), other.double(), kept):
+        p, q = row.softmax(0), other_row.softmax(0)
+        rest = torch.ones_like(p, dtype=torch.bool)
+        rest[ids] = False
+        p, q = (torch.cat([x[~rest], x[rest].sum()[None]]) for x in (p, q))
+        total += float((p * (p / q).log()).sum())
+    return total / len(logits)
+
+
+def in_bf16(model, tokens, logits, kept) -> dict:
+    """How far transformers' own run of this model in bfloat16 is from float32."""
+    with tempfile.TemporaryDirectory() as directory:
+        model.save_pretrained(directory)  # loaded again, not cast: RoPE's frequencies stay float32
+        rounded = type(model).from_pretrained(directory, dtype=torch.bfloat16, attn_implementation="eager",
+                                              experts_implementation="eager").eval()
+    other = rounded(input_ids=tokens[None]).logits[0].float()
+    assert rounded.lm_head.weight.dtype == torch.bfloat16
+    return {"divergence": float(f"{divergence(logits, other, kept):.3g}"),
+            "median": float(f"{torch.gather(logits - other, 1, kept).abs().median():.3g}")}
+
+
 @torch.no_grad()
 def goldens(model: LlamaForCausalLM, seed: int, prompt_tokens: int) -> dict:
     generator = torch.Generator().manual_seed(seed)
@@ -157,6 +182,7 @@ def goldens(model: LlamaForCausalLM, seed: int, prompt_tokens: int) -> dict:
         "prompt": prompt.tolist(),
         "greedy": sequence[0, prompt_tokens:].tolist(),
         "margins": margins,
+        "bf16": in_bf16(model, tokens, logits, kept),
     }
 
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -45,6 +46,7 @@ TinyGolden ReadTinyGolden(const std::string& model) {
   json.at("kept_logits").get_to(golden.kept_logits);
   json.at("logsumexp").get_to(golden.logsumexp);
   golden.greedy = ToGreedy(json, model, "greedy");
+  golden.bf16 = {json.at("bf16").at("divergence"), json.at("bf16").at("median")};
   return golden;
 }
 
@@ -77,6 +79,37 @@ double LogSumExp(const Harness::Logits& logits) {
 
 double Logprob(const Harness::Logits& logits, int32_t token) {
   return logits[static_cast<size_t>(token)] - LogSumExp(logits);
+}
+
+Distance DistanceFrom(const TinyGolden& golden, const std::vector<Harness::Logits>& logits) {
+  CHECK(logits.size() == golden.tokens.size());
+  Distance distance;
+  std::vector<double> differences;
+  for (size_t t = 0; t < logits.size(); ++t) {
+    std::map<int32_t, double> kept;  // an id may be there twice
+    for (size_t i = 0; i < golden.kept_ids[t].size(); ++i) {
+      const int32_t id = golden.kept_ids[t][i];
+      kept[id] = golden.kept_logits[t][i];
+      differences.push_back(std::abs(logits[t][static_cast<size_t>(id)] - kept[id]));
+    }
+    const double logsumexp = LogSumExp(logits[t]);
+    double rest = 1, rest_here = 1;
+    for (const auto& [id, logit] : kept) {
+      const double logprob = logit - golden.logsumexp[t];
+      const double here = logits[t][static_cast<size_t>(id)] - logsumexp;
+      distance.divergence += std::exp(logprob) * (logprob - here);
+      rest -= std::exp(logprob);
+      rest_here -= std::exp(here);
+    }
+    constexpr double kRounding = 1e-6;  // of the golden's numbers
+    rest = std::max(rest, kRounding);
+    distance.divergence += rest * std::log(rest / std::max(rest_here, kRounding));
+  }
+  distance.divergence /= static_cast<double>(logits.size());
+  const auto middle = differences.begin() + static_cast<ptrdiff_t>(differences.size() / 2);
+  std::nth_element(differences.begin(), middle, differences.end());
+  distance.median = *middle;
+  return distance;
 }
 
 int CheckGreedy(Harness& harness, const std::vector<GoldenGreedy>& goldens) {

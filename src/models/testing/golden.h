@@ -26,6 +26,13 @@ struct GoldenScore {
   std::vector<double> logprobs;
 };
 
+// How far logits are from those of a golden.
+struct Distance {
+  // The mean over positions of KL(golden || logits), where ids that are not kept are one event.
+  double divergence = 0;
+  double median = 0;  // of |difference| of the logits that are kept
+};
+
 // tests/golden/<model>.json of make_tiny_llama.py.
 struct TinyGolden {
   std::vector<int32_t> tokens;
@@ -34,6 +41,7 @@ struct TinyGolden {
   std::vector<std::vector<double>> kept_logits;
   std::vector<double> logsumexp;
   GoldenGreedy greedy;
+  Distance bf16;  // of the reference's own run in bfloat16
 };
 
 // tests/golden/smollm2.json of make_smollm2.py.
@@ -47,6 +55,7 @@ std::string GoldenPath(const std::string& file);
 std::string TinyModelPath(const std::string& model);
 TinyGolden ReadTinyGolden(const std::string& model);
 RealGolden ReadRealGolden();
+Distance DistanceFrom(const TinyGolden& golden, const std::vector<Harness::Logits>& logits);
 
 // Opens and loads; errors are CHECKs.
 std::unique_ptr<Model> LoadOrDie(const std::string& path, Ops& ops,
