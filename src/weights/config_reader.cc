@@ -77,8 +77,13 @@ void ConfigReader::Fail(std::string_view name, const std::string& message) {
   if (ok()) state_->status = InvalidArgument("{}: {}: {}", state_->source, Path(name), message);
 }
 
+void ConfigReader::Mark(std::string_view name, Use use) const {
+  Use& place = state_->uses.try_emplace(Path(name), use).first->second;
+  place = std::max(place, use);
+}
+
 const ConfigValue* ConfigReader::Take(std::string_view name) {
-  state_->read.insert(Path(name));
+  Mark(name, Use::kRead);
   const ConfigValue* value = config_->Find(name);
   return value == nullptr || value->is_null() ? nullptr : value;
 }
@@ -90,11 +95,13 @@ const ConfigValue* ConfigReader::Require(std::string_view name) {
 }
 
 bool ConfigReader::Has(std::string_view name) const {
+  Mark(name, Use::kAsked);
   const ConfigValue* value = config_->Find(name);
   return value != nullptr && !value->is_null();
 }
 
 bool ConfigReader::IsNull(std::string_view name) const {
+  Mark(name, Use::kAsked);
   const ConfigValue* value = config_->Find(name);
   return value != nullptr && value->is_null();
 }
@@ -194,7 +201,7 @@ ConfigReader ConfigReader::Object(std::string_view name) {
   static const ConfigValue kEmpty{ConfigValue::Object()};
   const ConfigValue* value = Require(name);
   if (value != nullptr && value->AsObject() == nullptr) WrongType(name, "an object", *value);
-  state_->read.insert(Path(name) + ".");
+  Mark(name, Use::kOpened);
   const bool usable = value != nullptr && value->AsObject() != nullptr;
   return ConfigReader(usable ? *value : kEmpty, Path(name) + ".", state_);
 }
@@ -229,14 +236,16 @@ void ConfigReader::Match(std::string_view name, const ConfigValue& got,
   }
 }
 void ConfigReader::Expect(std::string_view name, const ConfigValue& value) {
+  Mark(name, Use::kFixed);
   if (const ConfigValue* got = Require(name)) Match(name, *got, value);
 }
 void ConfigReader::ExpectOrAbsent(std::string_view name, const ConfigValue& value) {
+  Mark(name, Use::kFixed);
   if (const ConfigValue* got = Take(name)) Match(name, *got, value);
 }
 
 void ConfigReader::Ignore(std::initializer_list<std::string_view> names) {
-  for (std::string_view name : names) state_->read.insert(Path(name));
+  for (std::string_view name : names) Mark(name, Use::kIgnored);
 }
 
 void ConfigReader::CollectUnread(const ConfigValue& object, const std::string& prefix,
@@ -244,13 +253,13 @@ void ConfigReader::CollectUnread(const ConfigValue& object, const std::string& p
   for (const auto& [name, value] : *object.AsObject()) {
     const std::string path = prefix + name;
     if (value.is_null()) continue;
-    if (!state_->read.contains(path)) {
+    const auto use = state_->uses.find(path);
+    if (use == state_->uses.end() || use->second == Use::kAsked) {
       const bool known = prefix.empty() && std::binary_search(std::begin(kWithoutEffect),
                                                               std::end(kWithoutEffect), name);
       if (!known) unread->push_back(fmt::format("{} ({})", path, value.ToString()));
-    } else if (value.AsObject() != nullptr) {
-      // Opened by Object, which marks "path."; else marked as a whole by Ignore.
-      if (state_->read.contains(path + ".")) CollectUnread(value, path + ".", unread);
+    } else if (use->second == Use::kOpened && value.AsObject() != nullptr) {
+      CollectUnread(value, path + ".", unread);
     }
   }
 }

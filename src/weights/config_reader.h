@@ -18,9 +18,9 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -82,6 +82,18 @@ class ConfigReader {
   void Fail(std::string_view name, const std::string& message);
   bool ok() const;
 
+  // What was done with a field so far, whether or not it is there; the last of these.
+  enum class Use {
+    kAsked,    // whether it is there
+    kIgnored,  // whatever it says
+    kRead,
+    kFixed,   // it must have one value, or be absent
+    kOpened,  // an object, whose members have paths of their own
+  };
+  using Uses = std::map<std::string, Use, std::less<>>;  // by path
+  // For tests, which prove that what is read counts.
+  const Uses& uses() const { return state_->uses; }
+
   // The first error, or that fields were left unread. Call on the outermost reader.
   Status Finish() const;
   template <typename T>
@@ -95,11 +107,12 @@ class ConfigReader {
   struct State {
     std::string source;
     Status status;
-    std::set<std::string, std::less<>> read;  // paths
+    Uses uses;
   };
 
   ConfigReader(const ConfigValue& config, std::string path, std::shared_ptr<State> state);
   std::string Path(std::string_view name) const;
+  void Mark(std::string_view name, Use use) const;
   // Marks the field and returns it; null when absent or null.
   const ConfigValue* Take(std::string_view name);
   // As Take, but absence is an error.
