@@ -300,6 +300,7 @@ DecoderConfig ParseDecoder(ConfigReader& reader, const DecoderDefaults& defaults
                    .intermediate_size = reader.Int("intermediate_size", kInnerWidths),
                    .activation = ParseActivation(reader, defaults)};
   c.layers.assign(static_cast<size_t>(num_layers), layer);
+  if (defaults.rope_apart) return c;
   c.ropes = {nn::ParseRope(reader, layer.attention.head_dim,
                            static_cast<int32_t>(reader.Int("max_position_embeddings")),
                            defaults.rope)};

@@ -82,6 +82,7 @@ Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig config, nn::WeightLoad&
 // What absent fields mean, where families differ.
 struct DecoderDefaults {
   nn::RopeDefaults rope = {};
+  bool rope_apart = false;  // the family reads DecoderConfig::ropes itself
   bool tie_word_embeddings = false;
   bool attention_bias = false;
   // Where to find the size of what turns in a head.

@@ -28,9 +28,8 @@ void ParseLatentAttention(ConfigReader& reader, DecoderConfig& c) {
   mla.value_dim = Dim(reader, "v_head_dim");
   // Null is none.
   if (!reader.IsNull("q_lora_rank")) mla.q_lora_rank = Dim(reader, "q_lora_rank");
-  if (heads.num_kv_heads != heads.num_heads) {
-    reader.Fail("num_key_value_heads", "must be num_attention_heads: all have keys of their own");
-  }
+  // All have keys of their own.
+  reader.ExpectOrAbsent("num_key_value_heads", int64_t{heads.num_heads});
   const int32_t key_dim = mla.plain_dim + mla.rope_dim;
   // transformers writes these beside the others.
   reader.ExpectOrAbsent("head_dim", ConfigValue(int64_t{mla.rope_dim}));
@@ -95,7 +94,7 @@ Result<DecoderConfig> ParseDeepseekV2(ConfigReader reader) {
                                    "\" is not supported; known: greedy, "
                                    "group_limited_greedy");
   }
-  reader.Ignore({"norm_topk_prob"});  // as the reference does
+  reader.ExpectOrAbsent("norm_topk_prob", false);  // the reference ignores it, the authors do not
   ParseExperts(reader, moe, /*first_dense=*/0, /*shared=*/2, c);
   return reader.Finish(c);
 }

@@ -18,8 +18,8 @@ namespace tokamak {
 namespace {
 
 // What both have. Their defaults for sizes are those of one model: here sizes must be there.
-DecoderConfig ParseCommon(ConfigReader& reader, const nn::RopeDefaults& rope) {
-  DecoderConfig c = ParseDecoder(reader, {.rope = rope,
+DecoderConfig ParseCommon(ConfigReader& reader, bool rope_apart) {
+  DecoderConfig c = ParseDecoder(reader, {.rope_apart = rope_apart,
                                           .tie_word_embeddings = true,
                                           .activation = "hidden_activation",
                                           .absent_activation = "gelu_pytorch_tanh"});
@@ -53,14 +53,16 @@ int32_t ParseWindow(ConfigReader& reader) {
 }
 
 // The bases and scalings of layers without and with a window: in an object for each, or in the
-// fields of older files, whose rope_scaling is for those without.
+// fields of older files, whose rope_scaling is for those without. The bases of older files go for
+// objects without.
 std::vector<nn::RopeSpec> ParseRopes(ConfigReader& reader, const DecoderConfig& c) {
-  constexpr nn::RopeDefaults kGlobal = {.theta = 1e6}, kLocal = {.theta = 1e4};
+  constexpr NumberRange kBases = {1.0001, 1e15};
+  const nn::RopeDefaults global = {.theta = reader.NumberOr("rope_theta", 1e6, kBases)};
+  const nn::RopeDefaults local = {.theta = reader.NumberOr("rope_local_base_freq", 1e4, kBases)};
   const int32_t head_dim = c.layers.front().attention.head_dim;
   const auto positions = static_cast<int32_t>(reader.Int("max_position_embeddings"));
   if (!reader.Has("rope_parameters")) {
-    const nn::RopeDefaults local = {.theta = reader.NumberOr("rope_local_base_freq", kLocal.theta)};
-    return {nn::ParseRope(reader, head_dim, positions, kGlobal),
+    return {nn::ParseRope(reader, head_dim, positions, global),
             nn::ParseRopeObject(reader, nullptr, head_dim, positions, local)};
   }
   ConfigReader both = reader.Object("rope_parameters");
@@ -69,13 +71,13 @@ std::vector<nn::RopeSpec> ParseRopes(ConfigReader& reader, const DecoderConfig& 
     if (both.Has(name)) one = both.Object(name);
     return nn::ParseRopeObject(reader, one ? &*one : nullptr, head_dim, positions, defaults);
   };
-  return {parse("full_attention", kGlobal), parse("sliding_attention", kLocal)};
+  return {parse("full_attention", global), parse("sliding_attention", local)};
 }
 
 }  // namespace
 
 Result<DecoderConfig> ParseGemma2(ConfigReader reader) {
-  DecoderConfig c = ParseCommon(reader, {});
+  DecoderConfig c = ParseCommon(reader, /*rope_apart=*/false);
   c.architecture = "Gemma2ForCausalLM";
   c.logit_softcap = ParseCap(reader, "final_logit_softcapping", 30);
   const float softcap = ParseCap(reader, "attn_logit_softcapping", 50);
@@ -89,15 +91,12 @@ Result<DecoderConfig> ParseGemma2(ConfigReader reader) {
 }
 
 Result<DecoderConfig> ParseGemma3(ConfigReader reader) {
-  DecoderConfig c = ParseCommon(reader, {});
+  DecoderConfig c = ParseCommon(reader, /*rope_apart=*/true);
   c.architecture = "Gemma3ForCausalLM";
   c.ropes = ParseRopes(reader, c);
   c.logit_softcap = ParseCap(reader, "final_logit_softcapping", 0);
   // The reference reads it and does not use it.
-  if (reader.Has("attn_logit_softcapping")) {
-    reader.Fail("attn_logit_softcapping",
-                "is not supported for this architecture; it must be null");
-  }
+  reader.ExpectOrAbsent("attn_logit_softcapping", ConfigValue());
   const auto pattern = static_cast<size_t>(reader.IntOr("sliding_window_pattern", 6));
   std::vector<bool> sliding(c.layers.size());
   for (size_t i = 0; i < sliding.size(); ++i) sliding[i] = (i + 1) % pattern != 0;

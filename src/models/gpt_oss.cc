@@ -14,9 +14,7 @@ nn::MoeShape ParseExperts(ConfigReader& reader, const nn::MlpShape& expert) {
   nn::MoeShape moe;
   moe.hidden_size = expert.hidden_size;
   moe.intermediate_size = expert.intermediate_size;
-  if (expert.activation != Activation::kSilu) {
-    reader.Fail("hidden_act", "must be \"silu\" for this architecture");
-  }
+  reader.Expect("hidden_act", "silu");
   moe.activation = Activation::kClampedSwiglu;
   moe.swiglu_limit = static_cast<float>(reader.NumberOr("swiglu_limit", 7));
   moe.swiglu_alpha = static_cast<float>(reader.NumberOr("swiglu_alpha", 1.702));

@@ -70,10 +70,10 @@ Result<DecoderConfig> ParseMpt(ConfigReader reader) {
   if (norm != "low_precision_layernorm" && norm != "layernorm") {
     reader.Fail("norm_type", "\"" + norm + "\" is not supported");
   }
-  if (reader.Has("logit_scale")) reader.Fail("logit_scale", "is not supported; it must be null");
+  reader.ExpectOrAbsent("logit_scale", ConfigValue());
   // With ALiBi no positions are learned; the others are of training.
   reader.Ignore({"learned_pos_emb", "emb_pdrop", "embedding_fraction", "init_config", "init_device",
-                 "logit_scale", "verbose", "tokenizer_name"});
+                 "verbose", "tokenizer_name"});
   return reader.Finish(c);
 }
 

@@ -17,9 +17,9 @@ Result<DecoderConfig> ParsePhi3(ConfigReader reader) {
   for (DecoderLayer& layer : c.layers) {
     layer.attention.window = static_cast<int32_t>(window);
     layer.attention.merged_qkv = true;
-    layer.attention.qkv_bias = layer.attention.output_bias = false;
     std::get<nn::MlpShape>(layer.feed_forward).merged = true;
   }
+  reader.ExpectOrAbsent("attention_bias", false);       // the reference has none, whatever it says
   reader.Ignore({"original_max_position_embeddings"});  // LongRoPE's; the others have it as well
   return reader.Finish(c);
 }

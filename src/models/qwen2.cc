@@ -13,10 +13,8 @@ namespace {
 
 DecoderConfig ParseCommon(ConfigReader& reader, bool qkv_bias) {
   DecoderConfig c = ParseDecoder(reader, {.attention_bias = qkv_bias});
-  for (DecoderLayer& layer : c.layers) {
-    layer.attention.qkv_bias = qkv_bias;
-    layer.attention.output_bias = false;
-  }
+  for (DecoderLayer& layer : c.layers) layer.attention.output_bias = false;
+  reader.ExpectOrAbsent("attention_bias", qkv_bias);  // the reference does not read it
   return c;
 }
 

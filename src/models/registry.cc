@@ -116,6 +116,11 @@ const Family* FindFamily(std::string_view architecture) {
 
 Result<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint, Ops& ops,
                                          const LoadOptions& options) {
+  return LoadModel(checkpoint, checkpoint.Reader(), ops, options);
+}
+
+Result<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint, ConfigReader reader,
+                                         Ops& ops, const LoadOptions& options) {
   const Family* family = FindFamily(checkpoint.architecture);
   if (family == nullptr) {
     std::vector<std::string_view> known;
@@ -133,7 +138,6 @@ Result<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint, Ops& ops,
                       .progress = options.progress,
                       .status = {},
                       .cache = {}};
-  ConfigReader reader = checkpoint.Reader();
   RETURN_IF_ERROR(CheckModelType(reader, family->known));
   Result<std::unique_ptr<Model>> model = family->create(reader, load, options);
   RETURN_IF_ERROR(model.status());

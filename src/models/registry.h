@@ -41,6 +41,9 @@ Result<int32_t> ServedContext(const LoadOptions& options, int32_t model_context)
 // context longer than the model's.
 Result<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint, Ops& ops,
                                          const LoadOptions& options = {});
+// The same by a reader of the checkpoint's configuration, which knows afterwards what was read.
+Result<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint, ConfigReader reader,
+                                         Ops& ops, const LoadOptions& options = {});
 
 // What LoadModel knows.
 struct KnownModel {

@@ -96,8 +96,13 @@ void ConfigReader::SetDefault(std::string_view name, ConfigValue value) {
   state_->defaults.insert_or_assign(Path(name), std::move(value));
 }
 
+void ConfigReader::Mark(std::string_view name, Use use) const {
+  Use& place = state_->uses.try_emplace(Path(name), use).first->second;
+  place = std::max(place, use);
+}
+
 const ConfigValue* ConfigReader::Take(std::string_view name) {
-  state_->read.insert(Path(name));
+  Mark(name, Use::kRead);
   return Lookup(name);
 }
 
@@ -107,9 +112,13 @@ const ConfigValue* ConfigReader::Require(std::string_view name) {
   return value;
 }
 
-bool ConfigReader::Has(std::string_view name) const { return Lookup(name) != nullptr; }
+bool ConfigReader::Has(std::string_view name) const {
+  Mark(name, Use::kAsked);
+  return Lookup(name) != nullptr;
+}
 
 bool ConfigReader::IsNull(std::string_view name) const {
+  Mark(name, Use::kAsked);
   const ConfigValue* value = config_->Find(name);
   return value != nullptr && value->is_null();
 }
@@ -209,7 +218,7 @@ ConfigReader ConfigReader::Object(std::string_view name) {
   static const ConfigValue kEmpty{ConfigValue::Object()};
   const ConfigValue* value = Require(name);
   if (value != nullptr && value->AsObject() == nullptr) WrongType(name, "an object", *value);
-  state_->read.insert(Path(name) + ".");
+  Mark(name, Use::kOpened);
   const bool usable = value != nullptr && value->AsObject() != nullptr;
   return ConfigReader(usable ? *value : kEmpty, Path(name) + ".", state_);
 }
@@ -249,14 +258,16 @@ void ConfigReader::Match(std::string_view name, const ConfigValue& got,
   }
 }
 void ConfigReader::Expect(std::string_view name, const ConfigValue& value) {
+  Mark(name, Use::kFixed);
   if (const ConfigValue* got = Require(name)) Match(name, *got, value);
 }
 void ConfigReader::ExpectOrAbsent(std::string_view name, const ConfigValue& value) {
+  Mark(name, Use::kFixed);
   if (const ConfigValue* got = Take(name)) Match(name, *got, value);
 }
 
 void ConfigReader::Ignore(std::initializer_list<std::string_view> names) {
-  for (std::string_view name : names) state_->read.insert(Path(name));
+  for (std::string_view name : names) Mark(name, Use::kIgnored);
 }
 
 void ConfigReader::CollectUnread(const ConfigValue& object, const std::string& prefix,
@@ -264,13 +275,13 @@ void ConfigReader::CollectUnread(const ConfigValue& object, const std::string& p
   for (const auto& [name, value] : *object.AsObject()) {
     const std::string path = prefix + name;
     if (value.is_null()) continue;
-    if (!state_->read.contains(path)) {
+    const auto use = state_->uses.find(path);
+    if (use == state_->uses.end() || use->second == Use::kAsked) {
       const bool known = (state_->parts.contains(prefix) && Contains(kWithoutEffect, name)) ||
                          (prefix.empty() && Contains(kReadElsewhere, name));
       if (!known) unread->push_back(fmt::format("{} ({})", path, value.ToString()));
-    } else if (value.AsObject() != nullptr) {
-      // Opened by Object, which marks "path."; else marked as a whole by Ignore.
-      if (state_->read.contains(path + ".")) CollectUnread(value, path + ".", unread);
+    } else if (use->second == Use::kOpened && value.AsObject() != nullptr) {
+      CollectUnread(value, path + ".", unread);
     }
   }
 }

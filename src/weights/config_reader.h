@@ -89,6 +89,18 @@ class ConfigReader {
   void Fail(std::string_view name, const std::string& message);
   bool ok() const;
 
+  // What was done with a field so far, whether or not it is there; the last of these.
+  enum class Use {
+    kAsked,    // whether it is there
+    kIgnored,  // whatever it says
+    kRead,
+    kFixed,   // it must have one value, or be absent
+    kOpened,  // an object, whose members have paths of their own
+  };
+  using Uses = std::map<std::string, Use, std::less<>>;  // by path
+  // For tests, which prove that what is read counts.
+  const Uses& uses() const { return state_->uses; }
+
   // The first error, or that fields were left unread. Call on the outermost reader.
   Status Finish() const;
   template <typename T>
@@ -102,7 +114,7 @@ class ConfigReader {
   struct State {
     std::string source;
     Status status;
-    std::set<std::string, std::less<>> read;                   // paths
+    Uses uses;
     std::set<std::string, std::less<>> parts = {""};           // with a dot behind, or empty
     std::map<std::string, ConfigValue, std::less<>> defaults;  // by path
   };
@@ -111,6 +123,7 @@ class ConfigReader {
   std::string Path(std::string_view name) const;
   // The field or its default; null when absent or null.
   const ConfigValue* Lookup(std::string_view name) const;
+  void Mark(std::string_view name, Use use) const;
   // Marks the field and returns it; null when absent or null.
   const ConfigValue* Take(std::string_view name);
   // As Take, but absence is an error.

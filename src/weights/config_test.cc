@@ -146,6 +146,35 @@ TEST(ConfigReader, FirstErrorStaysAndReadingGoesOnWithinBounds) {
   EXPECT_THAT(reader.Finish().ToString(), AllOf(HasSubstr("heads"), Not(HasSubstr("missing"))));
 }
 
+TEST(ConfigReader, KnowsWhatWasAskedOfIt) {
+  using Use = ConfigReader::Use;
+  const ConfigValue config = Parse(R"({"a": 1, "b": "x", "o": {"i": 2}})");
+  ConfigReader reader(config, "config.json");
+  ConfigReader copy = reader;
+  copy.Int("a");
+  copy.BoolOr("absent", true);
+  copy.Expect("b", "x");
+  EXPECT_FALSE(copy.Has("c"));
+  copy.Ignore({"d"});
+  copy.Object("o").Int("i");
+  copy.Has("a");
+  EXPECT_EQ(reader.uses(), (ConfigReader::Uses{{"a", Use::kRead},
+                                               {"absent", Use::kRead},
+                                               {"b", Use::kFixed},
+                                               {"c", Use::kAsked},
+                                               {"d", Use::kIgnored},
+                                               {"o", Use::kOpened},
+                                               {"o.i", Use::kRead}}));
+}
+
+// Being asked for is not being read.
+TEST(ConfigReader, AFieldThatWasOnlyAskedForIsUnread) {
+  const ConfigValue config = Parse(R"({"a": 1})");
+  ConfigReader reader(config, "config.json");
+  EXPECT_TRUE(reader.Has("a"));
+  EXPECT_FALSE(reader.Finish().ok());
+}
+
 TEST(ConfigReader, IgnoredFieldsAndThoseWithoutEffectNeedNotBeRead) {
   const ConfigValue config = Parse(
       R"({"torch_dtype": "bfloat16", "transformers_version": "4", "eos_token_id": [1, 2],

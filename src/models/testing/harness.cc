@@ -196,9 +196,9 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
   std::vector<Logits> result;
   for (int64_t begin = 0; begin < hidden.rows(); begin += kChunk) {
     const ArenaScope scope(*arena_);
-    const int64_t end = std::min(begin + kChunk, hidden.rows());
-    const Tensor logits = model_.Logits(pass, hidden.Rows(begin, end));
-    for (int64_t i = 0; i < end - begin; ++i) {
+    const Tensor rows = hidden.Rows(begin, std::min(begin + kChunk, hidden.rows()));
+    const Tensor logits = options_.hidden_states ? rows : model_.Logits(pass, rows);
+    for (int64_t i = 0; i < logits.rows(); ++i) {
       Logits& row = result.emplace_back(static_cast<size_t>(logits.cols()));
       ops_.CopyToHost(row.data(), logits.RowData(i), row.size() * sizeof(float), *stream_);
     }

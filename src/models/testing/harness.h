@@ -17,7 +17,8 @@ struct HarnessOptions {
   int32_t max_tokens = 2048;  // in one batch
   DType kv_dtype = DType::kF32;
   size_t arena_bytes = size_t{256} << 20;
-  uint64_t seed = 1;  // which blocks a sequence gets
+  uint64_t seed = 1;           // which blocks a sequence gets
+  bool hidden_states = false;  // in place of logits, of a model that was loaded to embed
 };
 
 // Keeps each sequence's length and blocks. Blocks are handed out in shuffled order, so that tests

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <string_view>
 
 #include "base/check.h"
 #include "models/testing/backends.h"
@@ -13,43 +15,153 @@
 #include "nn/testing/random_tensors.h"
 
 namespace tokamak::testing {
+namespace {
 
-std::vector<float> LastLogits(const std::string& config_json, const char* optional_tensor,
-                              const LoadOptions& options) {
+using Json = nlohmann::ordered_json;
+using Values = std::vector<const char*>;  // in JSON
+using Use = ConfigReader::Use;
+
+// Values to try for a field, by its last name; one of them differs from that of any configuration.
+const Values kAnyField = {"3", "2", "1", "0.3", "true", "false"};
+const std::map<std::string_view, Values> kValues = {
+    {"vocab_size", {"60"}},  // of at least the tokens that are run
+    {"hidden_size", {"48"}},
+    {"d_model", {"48"}},
+    {"head_dim", {"12"}},
+    {"n_routed_experts", {"12"}},
+    {"hidden_act", {R"("gelu_pytorch_tanh")"}},
+    {"hidden_activation", {R"("silu")"}},
+    {"topk_method", {R"("greedy")"}},
+    {"mlp_only_layers", {"[1]"}},
+    {"no_rope_layers", {"[1, 0, 1, 1]"}},
+    {"layer_types",
+     {R"(["full_attention", "sliding_attention", "full_attention", "full_attention"])"}},
+    {"short_factor", {"[1.0, 5.0]", "[1.0, 2.0, 3.0, 5.0]"}},
+    {"long_factor", {"[1.0, 5.0]", "[1.0, 2.0, 3.0, 5.0]"}},
+    {"rope_scaling", {R"({"rope_type": "linear", "factor": 8.0})", "null"}},
+    {"rope_parameters", {R"({"rope_theta": 2000.0})", "null"}},
+    {"full_attention", {R"({"rope_theta": 2000.0})"}},
+    {"sliding_attention", {R"({"rope_theta": 200.0})"}},
+    {"attn_config", {"null"}},
+};
+
+struct Outcome {
+  Status status;
+  std::vector<float> logits;
+  ConfigReader::Uses uses;
+};
+
+Outcome Run(const std::string& config_json, const char* optional_tensor = nullptr,
+            LoadOptions options = {}) {
   const std::unique_ptr<Ops> ops = MakeBackend("reference");
   Checkpoint checkpoint = MakeRandomCheckpoint(config_json, 4);
   if (optional_tensor != nullptr) {
     static_cast<RandomTensors&>(*checkpoint.tensors).optional.insert(optional_tensor);
   }
-  const Result<std::unique_ptr<Model>> model = LoadModel(checkpoint, *ops, options);
-  CHECK_MSG(model.ok(), model.status().ToString());
+  const bool encoder = IsEncoder(checkpoint.architecture);
+  if (encoder) options.task = ModelTask::kEmbed;
+  const ConfigReader reader = checkpoint.Reader();
+  const Result<std::unique_ptr<Model>> model = LoadModel(checkpoint, reader, *ops, options);
+  Outcome outcome = {.status = model.status(), .logits = {}, .uses = reader.uses()};
+  if (!model.ok()) return outcome;
   std::vector<int32_t> tokens(100);
   std::mt19937 random(8);
   for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 50);
-  Harness harness(**model, *ops, {.arena_bytes = 8 << 20});
-  return harness.Run(tokens, 1).front();
+  Harness harness(**model, *ops, {.arena_bytes = 8 << 20, .hidden_states = encoder});
+  outcome.logits = harness.Run(tokens, 1).front();
+  return outcome;
 }
 
-void ExpectDifferent(const std::string& base_json, const std::string& mutant_json,
-                     const std::string& what) {
-  const std::vector<float> a = LastLogits(base_json), b = LastLogits(mutant_json);
-  ASSERT_EQ(a.size(), b.size());
+bool Differ(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) return true;
   double difference = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     difference = std::max(difference, double{std::abs(a[i] - b[i])});
   }
-  EXPECT_GT(difference, 1e-4) << what << " has no effect";
+  return difference > 1e-6;
 }
 
-void ExpectFieldsCount(const std::string& base_json,
-                       const std::vector<std::pair<std::string, std::string>>& mutations) {
-  for (const auto& [path, value] : mutations) {
-    auto config = nlohmann::ordered_json::parse(base_json);
-    const size_t dot = path.find('.');
-    auto& field =
-        dot == std::string::npos ? config[path] : config[path.substr(0, dot)][path.substr(dot + 1)];
-    field = nlohmann::ordered_json::parse(value);
-    ExpectDifferent(base_json, config.dump(), path);
+std::string LastName(const std::string& path) { return path.substr(path.rfind('.') + 1); }
+
+// `config` with a value at a path, where a dot goes inside an object.
+std::string With(Json config, const std::string& path, const char* value) {
+  Json* at = &config;
+  size_t begin = 0;
+  for (size_t dot; (dot = path.find('.', begin)) != std::string::npos; begin = dot + 1) {
+    at = &(*at)[path.substr(begin, dot - begin)];
+  }
+  (*at)[path.substr(begin)] = Json::parse(value);
+  return config.dump();
+}
+
+const Values& ValuesFor(const std::string& path) {
+  const auto known = kValues.find(LastName(path));
+  return known == kValues.end() ? kAnyField : known->second;
+}
+
+// Whether a value of this field changes the logits; what became of those tried goes to `tried`.
+bool Counts(const Json& config, const std::string& path, const std::vector<float>& logits,
+            std::string& tried) {
+  for (const char* value : ValuesFor(path)) {
+    const Outcome outcome = Run(With(config, path, value));
+    if (outcome.status.ok() && Differ(outcome.logits, logits)) return true;
+    tried += std::string("\n  ") + value + ": " +
+             (outcome.status.ok() ? "changes nothing" : outcome.status.ToString());
+  }
+  return false;
+}
+
+void ExpectOneValueAtMost(const Json& config, const std::string& path,
+                          const std::vector<float>& logits) {
+  int accepted = 0;
+  Values values = kAnyField;
+  values.push_back("\"?\"");
+  for (const char* value : values) {
+    const Outcome outcome = Run(With(config, path, value));
+    if (outcome.status.ok()) {
+      ++accepted;
+      EXPECT_FALSE(Differ(outcome.logits, logits)) << path << " is not fixed: it may be " << value;
+    } else {
+      const std::string message = outcome.status.ToString();
+      EXPECT_NE(message.find(path + ": "), std::string::npos) << path << " is not in: " << message;
+    }
+  }
+  EXPECT_LE(accepted, 1) << path;
+}
+
+}  // namespace
+
+std::vector<float> LastLogits(const std::string& config_json, const char* optional_tensor,
+                              const LoadOptions& options) {
+  Outcome outcome = Run(config_json, optional_tensor, options);
+  CHECK_MSG(outcome.status.ok(), outcome.status.ToString());
+  return std::move(outcome.logits);
+}
+
+void ExpectDifferent(const std::string& base_json, const std::string& mutant_json,
+                     const std::string& what) {
+  EXPECT_TRUE(Differ(LastLogits(base_json), LastLogits(mutant_json))) << what << " has no effect";
+}
+
+void ExpectEveryFieldCounts(const std::vector<std::string>& configs,
+                            const std::set<std::string>& without_effect) {
+  std::set<std::string> counting;
+  std::map<std::string, std::string> tried;
+  for (const std::string& text : configs) {
+    const Json config = Json::parse(text);
+    const Outcome base = Run(text);
+    ASSERT_TRUE(base.status.ok()) << base.status.ToString();
+    for (const auto& [path, use] : base.uses) {
+      if (use == Use::kIgnored || without_effect.contains(LastName(path))) continue;
+      if (use == Use::kFixed) {
+        ExpectOneValueAtMost(config, path, base.logits);
+      } else if (!counting.contains(path) && Counts(config, path, base.logits, tried[path])) {
+        counting.insert(path);
+      }
+    }
+  }
+  for (const auto& [path, outcomes] : tried) {
+    EXPECT_TRUE(counting.contains(path)) << path << " has no effect. Tried:" << outcomes;
   }
 }
 
