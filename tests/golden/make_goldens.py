@@ -346,10 +346,16 @@ def rearrange(model, directory: pathlib.Path, parameters: dict | None, outer: di
     return type(model).from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
 
 
+# A model's seed is its place in the list, so new ones go to the end; these had other places once.
+SEEDS = {"deepseek_v2_odd": 22, "deepseek_v2_256": 23, "deepseek_v3_odd": 24, "deepseek_v3_256": 25,
+         "deepseek_v3_fp8": 26}
+
+
 def main() -> None:
-    for seed, (name, (family, parameters)) in [*enumerate(MODELS.items()), *enumerate(GGUF_MODELS.items(), 500)]:
+    for place, (name, (family, parameters)) in [*enumerate(MODELS.items()), *enumerate(GGUF_MODELS.items(), 500)]:
         if sys.argv[1:] and name not in sys.argv[1:]:
             continue
+        seed = SEEDS.get(name, place)
         model = make_model(name, family, parameters)
         randomize(model, seed + 31)
         save(model, HERE / name, round_experts_to_mxfp4(model) if name in MXFP4 else {})
