@@ -97,8 +97,8 @@ class MiniLm(unittest.TestCase):
     def test_bad_input_names_the_path(self):
         for body, param in (
                 ({}, 'input'), ({'input': []}, 'input'), ({'input': [[]]}, 'input[0]'),
-                ({'input': ['a', 5]}, 'input[1]'), ({'input': [[1, 40000]]}, 'input'),
-                ({'input': [[1], [-1]]}, 'input[1]'), ({'input': ['a'] * 2049}, 'input'),
+                ({'input': ['a', 5]}, 'input[1]'), ({'input': [1, 40000]}, 'input[1]'),
+                ({'input': [[1], [-1]]}, 'input[1][0]'), ({'input': ['a'] * 2049}, 'input'),
                 ({'input': 'a', 'dimensions': 128}, 'dimensions'),
                 ({'input': 'a', 'encoding_format': 'int8'}, 'encoding_format'),
                 ({'input': 'a', 'truncate_prompt_tokens': 1}, 'truncate_prompt_tokens'),
