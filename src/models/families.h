@@ -18,6 +18,7 @@ using ParseDecoderFamily = Result<DecoderConfig>(ConfigReader config);
 
 ParseDecoderFamily ParseDeepseekV2;         // deepseek.cc
 ParseDecoderFamily ParseDeepseekV3;         // deepseek.cc
+ParseDecoderFamily ParseExaone4;            // exaone4.cc
 ParseDecoderFamily ParseGemma2;             // gemma.cc
 ParseDecoderFamily ParseGemma3;             // gemma.cc
 ParseDecoderFamily ParseGemma3WithImages;   // gemma.cc

@@ -119,7 +119,8 @@ constexpr const char* kDirectories[] = {
     "gguf/gemma3_gguf",     "gguf/phi3_gguf",       "gguf/glm4_odd",      "gguf/olmo2_128",
     "gguf/smollm3_128",     "gguf/glm4_moe_odd",    "gguf/glm4_moe_128",  "gguf/deepseek_v2_gguf",
     "gguf/deepseek_v2_256", "gguf/deepseek_v3_256", "gguf/mpt_gguf",      "hf/llama_dynamic",
-    "hf/gemma3_images_odd", "hf/gemma3_images_256", "hf/mistral3_odd",    "hf/mistral3_128"};
+    "hf/gemma3_images_odd", "hf/gemma3_images_256", "hf/mistral3_odd",    "hf/mistral3_128",
+    "hf/exaone4_odd",       "hf/exaone4_128"};
 
 // The directories on the reference and on the fastest backend alone: what differs between those is
 // tested by the others.

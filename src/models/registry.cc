@@ -33,6 +33,8 @@ constexpr Family kFamilies[] = {
       "DeepSeek-V3, R1 and Kimi-K2",
       "deepseek_v3_odd, deepseek_v3_256, deepseek_v3_fp8"},
      &CreateDecoder<ParseDeepseekV3>},
+    {{"Exaone4ForCausalLM", {"exaone4"}, "EXAONE 4.0", "exaone4_odd, exaone4_128"},
+     &CreateDecoder<ParseExaone4>},
     {{"Gemma2ForCausalLM", {"gemma2"}, "Gemma 2", "gemma2_odd, gemma2_256"},
      &CreateDecoder<ParseGemma2>},
     {{"Gemma3ForCausalLM", {"gemma3_text"}, "Gemma 3, text only", "gemma3_odd, gemma3_256"},

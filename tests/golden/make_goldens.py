@@ -168,6 +168,12 @@ MODELS = {
         intermediate_size=96, max_position_embeddings=512, model_type="mistral", num_attention_heads=3,
         num_hidden_layers=2, num_key_value_heads=1, rms_norm_eps=1e-05, rope_theta=1e9, sliding_window=None,
         use_cache=True, vocab_size=136)),
+    "exaone4_odd": ("Exaone4", ODD | dict(sliding_window=37, sliding_window_pattern=2)),
+    # Like the 1.2B: no windows, and all layers turn.
+    "exaone4_128": ("Exaone4", WIDE | dict(
+        sliding_window=None, sliding_window_pattern=None, layer_types=["full_attention"] * 2, rope_parameters=dict(
+            rope_type="llama3", rope_theta=1e6, factor=16.0, high_freq_factor=4.0, low_freq_factor=1.0,
+            original_max_position_embeddings=64))),
 }
 FP8_BLOCK = 128
 

@@ -1,0 +1,52 @@
+// EXAONE 4.0: norms behind attention and MLP instead of before them, and on the heads of queries
+// and keys. In models with a window those of layers without do not turn. Report: arXiv:2507.11407.
+// Reference: transformers, models/exaone4.
+#include <utility>
+#include <vector>
+
+#include "models/families.h"
+#include "models/layer_types.h"
+
+namespace tokamak {
+namespace {
+
+// Whether each layer sees a window only. The reference understands a number alone; files with a
+// pattern of letters have "layer_types" besides, which go before it.
+std::vector<bool> ParseWindowLayers(ConfigReader& reader, size_t num_layers, bool windows) {
+  std::vector<bool> sliding(num_layers);
+  if (reader.Has("layer_types")) {
+    reader.Ignore({"sliding_window_pattern"});
+  } else if (windows) {
+    const auto pattern =
+        static_cast<size_t>(reader.IntOr("sliding_window_pattern", 4, Positive(10000)));
+    for (size_t i = 0; i < num_layers; ++i) sliding[i] = (i + 1) % pattern != 0;
+  }
+  return ParseSlidingLayers(reader, std::move(sliding));
+}
+
+}  // namespace
+
+Result<DecoderConfig> ParseExaone4(ConfigReader reader) {
+  DecoderConfig c = ParseDecoder(reader);
+  c.architecture = "Exaone4ForCausalLM";
+  reader.ExpectOrAbsent("attention_bias", false);  // the reference has none, whatever it says
+  c.names.before_attention = {};
+  c.names.before_feed_forward = {};
+  c.names.after_attention = "post_attention_layernorm";
+  c.names.after_feed_forward = "post_feedforward_layernorm";
+  // Null is none; absence is the class's.
+  const bool windows = !reader.IsNull("sliding_window");
+  const auto window = static_cast<int32_t>(windows ? reader.IntOr("sliding_window", 4096) : 0);
+  const std::vector<bool> sliding = ParseWindowLayers(reader, c.layers.size(), windows);
+  for (size_t i = 0; i < c.layers.size(); ++i) {
+    c.layers[i].attention.qk_norm_eps = c.rms_norm_eps;
+    if (windows && !sliding[i]) c.layers[i].rope = DecoderLayer::kNoRope;
+    if (!windows && sliding[i]) {
+      reader.Fail("layer_types", "names a layer with a window, and sliding_window is null");
+    }
+  }
+  SetWindow(c, sliding, window);
+  return reader.Finish(c);
+}
+
+}  // namespace tokamak
