@@ -40,7 +40,12 @@ nn::AttentionConfig ParseAttention(ConfigReader& reader, const DecoderDefaults& 
   attention.head_dim = static_cast<int32_t>(
       reader.IntOr(defaults.head_dim, attention.hidden_size / attention.num_heads, kHeadDims));
   attention.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(attention.head_dim)));
-  attention.qkv_bias = reader.BoolOr("attention_bias", defaults.attention_bias);
+  if (defaults.attention_bias_is_fixed) {
+    reader.ExpectOrAbsent("attention_bias", defaults.attention_bias);
+    attention.qkv_bias = defaults.attention_bias;
+  } else {
+    attention.qkv_bias = reader.BoolOr("attention_bias", defaults.attention_bias);
+  }
   attention.output_bias = attention.qkv_bias;
   return attention;
 }

@@ -55,6 +55,12 @@ struct DecoderNames {
   std::string_view feed_forward = "mlp";
 };
 
+// Norms behind the branches alone, as OLMo 2 has them.
+inline constexpr DecoderNames kNormsBehind = {.before_attention = {},
+                                              .before_feed_forward = {},
+                                              .after_attention = "post_attention_layernorm",
+                                              .after_feed_forward = "post_feedforward_layernorm"};
+
 struct DecoderConfig {
   std::string architecture;  // Hugging Face class name
   int32_t vocab_size = 0;
@@ -85,6 +91,7 @@ struct DecoderDefaults {
   bool rope_apart = false;  // the family reads DecoderConfig::ropes itself
   bool tie_word_embeddings = false;
   bool attention_bias = false;
+  bool attention_bias_is_fixed = false;  // the reference has that, whatever the field says
   // Where to find the size of what turns in a head.
   const char* head_dim = "head_dim";
   // Which field names the activation of the feed-forward, and what its absence means; null: it must

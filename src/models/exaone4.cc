@@ -19,7 +19,7 @@ std::vector<bool> ParseWindowLayers(ConfigReader& reader, size_t num_layers, boo
   } else if (windows) {
     const auto pattern =
         static_cast<size_t>(reader.IntOr("sliding_window_pattern", 4, Positive(10000)));
-    for (size_t i = 0; i < num_layers; ++i) sliding[i] = (i + 1) % pattern != 0;
+    sliding = AllButEvery(pattern, num_layers);
   }
   return ParseSlidingLayers(reader, std::move(sliding));
 }
@@ -27,13 +27,9 @@ std::vector<bool> ParseWindowLayers(ConfigReader& reader, size_t num_layers, boo
 }  // namespace
 
 Result<DecoderConfig> ParseExaone4(ConfigReader reader) {
-  DecoderConfig c = ParseDecoder(reader);
+  DecoderConfig c = ParseDecoder(reader, {.attention_bias_is_fixed = true});
   c.architecture = "Exaone4ForCausalLM";
-  reader.ExpectOrAbsent("attention_bias", false);  // the reference has none, whatever it says
-  c.names.before_attention = {};
-  c.names.before_feed_forward = {};
-  c.names.after_attention = "post_attention_layernorm";
-  c.names.after_feed_forward = "post_feedforward_layernorm";
+  c.names = kNormsBehind;
   // Null is none; absence is the class's.
   const bool windows = !reader.IsNull("sliding_window");
   const auto window = static_cast<int32_t>(windows ? reader.IntOr("sliding_window", 4096) : 0);

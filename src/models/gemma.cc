@@ -98,9 +98,8 @@ Result<DecoderConfig> ParseGemma3(ConfigReader reader) {
   // The reference reads it and does not use it.
   reader.ExpectOrAbsent("attn_logit_softcapping", ConfigValue());
   const auto pattern = static_cast<size_t>(reader.IntOr("sliding_window_pattern", 6));
-  std::vector<bool> sliding(c.layers.size());
-  for (size_t i = 0; i < sliding.size(); ++i) sliding[i] = (i + 1) % pattern != 0;
-  sliding = ParseSlidingLayers(reader, std::move(sliding));
+  const std::vector<bool> sliding =
+      ParseSlidingLayers(reader, AllButEvery(pattern, c.layers.size()));
   SetWindow(c, sliding, ParseWindow(reader));
   for (size_t i = 0; i < c.layers.size(); ++i) {
     c.layers[i].attention.qk_norm_eps = c.rms_norm_eps;

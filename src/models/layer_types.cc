@@ -22,6 +22,12 @@ std::vector<bool> ParseSlidingLayers(ConfigReader& reader, std::vector<bool> abs
   return sliding;
 }
 
+std::vector<bool> AllButEvery(size_t interval, size_t num_layers) {
+  std::vector<bool> result(num_layers);
+  for (size_t i = 0; i < num_layers; ++i) result[i] = (i + 1) % interval != 0;
+  return result;
+}
+
 void SetWindow(DecoderConfig& config, const std::vector<bool>& sliding, int32_t window) {
   for (size_t i = 0; i < config.layers.size(); ++i) {
     config.layers[i].attention.window = sliding[i] ? window : 0;

@@ -9,12 +9,6 @@
 namespace tokamak {
 namespace {
 
-DecoderConfig ParseCommon(ConfigReader& reader, const DecoderDefaults& defaults) {
-  DecoderConfig c = ParseDecoder(reader, defaults);
-  reader.ExpectOrAbsent("attention_bias", false);  // the reference has none, whatever it says
-  return c;
-}
-
 void SetWindow(DecoderConfig& c, int64_t window) {
   for (DecoderLayer& layer : c.layers) layer.attention.window = static_cast<int32_t>(window);
 }
@@ -22,7 +16,7 @@ void SetWindow(DecoderConfig& c, int64_t window) {
 }  // namespace
 
 Result<DecoderConfig> ParseMistral(ConfigReader reader) {
-  DecoderConfig c = ParseCommon(reader, {});
+  DecoderConfig c = ParseDecoder(reader, {.attention_bias_is_fixed = true});
   c.architecture = "MistralForCausalLM";
   // Later models have null, for none; models from before the field have the first one's window.
   const bool none = reader.IsNull("sliding_window");
@@ -43,7 +37,7 @@ Result<DecoderConfig> ParseMistralWithImages(ConfigReader reader) {
 }
 
 Result<DecoderConfig> ParseMixtral(ConfigReader reader) {
-  DecoderConfig c = ParseCommon(reader, {.rope = {.theta = 1e6}});
+  DecoderConfig c = ParseDecoder(reader, {.rope = {.theta = 1e6}, .attention_bias_is_fixed = true});
   c.architecture = "MixtralForCausalLM";
   c.names.feed_forward = "block_sparse_moe";
   if (reader.Has("sliding_window")) SetWindow(c, reader.Int("sliding_window"));

@@ -8,10 +8,7 @@ namespace tokamak {
 Result<DecoderConfig> ParseOlmo2(ConfigReader reader) {
   DecoderConfig c = ParseDecoder(reader);
   c.architecture = "Olmo2ForCausalLM";
-  c.names.before_attention = {};
-  c.names.before_feed_forward = {};
-  c.names.after_attention = "post_attention_layernorm";
-  c.names.after_feed_forward = "post_feedforward_layernorm";
+  c.names = kNormsBehind;
   for (DecoderLayer& layer : c.layers) {
     layer.attention.qk_norm_eps = c.rms_norm_eps;
     layer.attention.whole_qk_norm = true;

@@ -6,7 +6,8 @@
 namespace tokamak {
 
 Result<DecoderConfig> ParsePhi3(ConfigReader reader) {
-  DecoderConfig c = ParseDecoder(reader, {.rope = {.partial_rotary_factor = 1}});
+  DecoderConfig c =
+      ParseDecoder(reader, {.rope = {.partial_rotary_factor = 1}, .attention_bias_is_fixed = true});
   c.architecture = "Phi3ForCausalLM";
   if (c.ropes.front().scaling != nn::RopeScaling::kNone &&
       c.ropes.front().scaling != nn::RopeScaling::kLongRope) {
@@ -19,7 +20,6 @@ Result<DecoderConfig> ParsePhi3(ConfigReader reader) {
     layer.attention.merged_qkv = true;
     std::get<nn::MlpShape>(layer.feed_forward).merged = true;
   }
-  reader.ExpectOrAbsent("attention_bias", false);       // the reference has none, whatever it says
   reader.Ignore({"original_max_position_embeddings"});  // LongRoPE's; the others have it as well
   return reader.Finish(c);
 }

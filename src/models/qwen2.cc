@@ -12,9 +12,9 @@ namespace tokamak {
 namespace {
 
 DecoderConfig ParseCommon(ConfigReader& reader, bool qkv_bias) {
-  DecoderConfig c = ParseDecoder(reader, {.attention_bias = qkv_bias});
+  DecoderConfig c =
+      ParseDecoder(reader, {.attention_bias = qkv_bias, .attention_bias_is_fixed = true});
   for (DecoderLayer& layer : c.layers) layer.attention.output_bias = false;
-  reader.ExpectOrAbsent("attention_bias", qkv_bias);  // the reference does not read it
   return c;
 }
 

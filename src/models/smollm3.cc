@@ -11,10 +11,9 @@ namespace {
 
 // 1 for each layer that rotates, 0 for each that does not. The list goes before the interval.
 std::vector<bool> ParseRotatingLayers(ConfigReader& reader, size_t num_layers) {
-  std::vector<bool> rotates(num_layers);
   const auto interval =
       static_cast<size_t>(reader.IntOr("no_rope_layer_interval", 4, Positive(10000)));
-  for (size_t i = 0; i < num_layers; ++i) rotates[i] = (i + 1) % interval != 0;
+  std::vector<bool> rotates = AllButEvery(interval, num_layers);
   if (!reader.Has("no_rope_layers")) return rotates;
   const std::vector<int64_t> list = reader.Ints("no_rope_layers", {0, 1});
   if (list.size() < num_layers) {
