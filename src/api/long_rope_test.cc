@@ -40,7 +40,9 @@ struct Answer {
   RequestTimings timings;
 };
 
-std::future<Answer> Submit(Engine& engine, std::vector<int32_t> prompt, int max_tokens) {
+// The first token waits for `go`, if there is one.
+std::future<Answer> Submit(Engine& engine, std::vector<int32_t> prompt, int max_tokens,
+                           const std::shared_future<void>& go = {}) {
   Request request;
   request.token_ids = std::move(prompt);
   request.sampling.temperature = 0;
@@ -49,7 +51,8 @@ std::future<Answer> Submit(Engine& engine, std::vector<int32_t> prompt, int max_
   request.sampling.logprobs = 0;
   auto state = std::make_shared<std::pair<Answer, std::promise<Answer>>>();
   std::future<Answer> answer = state->second.get_future();
-  const auto id = engine.Submit(std::move(request), [state](const OutputChunk& chunk) {
+  const auto id = engine.Submit(std::move(request), [state, go](const OutputChunk& chunk) {
+    if (go.valid()) go.wait();
     Answer& so_far = state->first;
     so_far.tokens.insert(so_far.tokens.end(), chunk.token_ids.begin(), chunk.token_ids.end());
     for (const TokenLogprobs& token : chunk.logprobs) {
@@ -117,14 +120,17 @@ TEST_F(LongRopeTest, PreemptionAndCompanyChangeNoBit) {
   EngineOptions options = Options();
   options.num_blocks = 100;  // of 26 or so that each would like
   const auto crowded = Load(options);
+  std::promise<void> all_submitted;
+  const std::shared_future<void> go = all_submitted.get_future().share();
   std::vector<std::future<Answer>> answers;
   std::vector<size_t> counts = {0, 10, 20, 24, 25, 30, 3, 17};
   for (const size_t count : counts) {
     // Prompts of their own, so that nothing is shared.
     std::vector<int32_t> prompt = Begin(count);
     prompt[0] = static_cast<int32_t>(count);
-    answers.push_back(Submit(*crowded, prompt, 50));
+    answers.push_back(Submit(*crowded, prompt, 50, go));
   }
+  all_submitted.set_value();
   int preemptions = 0;
   for (size_t i = 0; i < counts.size(); ++i) {
     std::vector<int32_t> prompt = Begin(counts[i]);
