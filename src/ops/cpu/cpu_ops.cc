@@ -32,7 +32,9 @@ namespace cpu {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-// Elements (of f32) that make a work item of the elementwise ops worth handing out.
+// Elements (of f32) of a work item of the elementwise ops: enough to be worth handing out, and no
+// more than evens out what workers do.
+constexpr int64_t kMinItemElements = 2 << 10;
 constexpr int64_t kItemElements = 16 << 10;
 constexpr int64_t kCopyItemBytes = 256 << 10;
 
@@ -124,6 +126,8 @@ class CpuOps final : public HostOps {
   void Run(const LatentAttention& op, Stream& stream) override;
 
  private:
+  // Rows of a work item, which cost about as much as `elements_per_row` copied ones each.
+  int64_t ItemRows(int64_t rows, int64_t elements_per_row) const;
   // Makes the rows of `out` with write(row, num_rows, f32 [num_rows, cols]), in its type: one by
   // one where that is not f32. A row costs about as much as `elements_per_row` copied ones.
   template <typename Write>
@@ -163,10 +167,17 @@ class CpuOps final : public HostOps {
   const std::byte* previous_ = nullptr;
 };
 
+int64_t CpuOps::ItemRows(int64_t rows, int64_t elements_per_row) const {
+  const int64_t elements = std::max<int64_t>(1, elements_per_row);
+  return std::clamp<int64_t>(
+      CeilDiv(rows, int64_t{pool_.num_threads()}), CeilDiv(kMinItemElements, elements),
+      std::max(CeilDiv(kMinItemElements, elements), kItemElements / elements));
+}
+
 template <typename Write>
 void CpuOps::WriteRows(const Tensor& out, int64_t elements_per_row, Write write) {
   const int64_t rows = out.rows(), cols = out.cols();
-  const int64_t step = std::max<int64_t>(1, kItemElements / std::max<int64_t>(1, elements_per_row));
+  const int64_t step = ItemRows(rows, elements_per_row);
   pool_.ParallelFor(CeilDiv(rows, step), [&](int64_t item, int worker) {
     const int64_t begin = item * step, end = std::min(rows, begin + step);
     if (out.dtype == DType::kF32) return write(begin, end - begin, out.Row<float>(begin));
@@ -181,7 +192,7 @@ void CpuOps::WriteRows(const Tensor& out, int64_t elements_per_row, Write write)
 template <typename Body>
 void CpuOps::ForEachRow(const Tensor& x, Body body) {
   const int64_t rows = x.rows();
-  const int64_t step = std::max<int64_t>(1, kItemElements / std::max<int64_t>(1, x.cols()));
+  const int64_t step = ItemRows(rows, x.cols());
   pool_.ParallelFor(CeilDiv(rows, step), [&](int64_t item, int) {
     for (int64_t row = item * step; row < std::min(rows, (item + 1) * step); ++row) body(row);
   });
@@ -212,10 +223,9 @@ void CpuOps::EmbedRow(const PanelWeight& table, int64_t row, float scale, float*
 void CpuOps::Run(const Embed& op, Stream&) {
   const PanelWeight& table = static_cast<const PanelWeight&>(*op.table);
   const auto* ids = static_cast<const int32_t*>(op.ids.data);
-  // A row costs the unpacking of its whole panel.
-  const int64_t step =
-      std::max<int64_t>(1, kItemElements / std::max<int64_t>(1, table.cols() * kPanelRows));
   const int64_t num_tokens = op.out.rows();
+  // A row costs the unpacking of its whole panel.
+  const int64_t step = ItemRows(num_tokens, table.cols() * kPanelRows);
   pool_.ParallelFor(CeilDiv(num_tokens, step), [&](int64_t item, int worker) {
     for (int64_t t = item * step; t < std::min(num_tokens, (item + 1) * step); ++t) {
       CHECK(0 <= ids[t] && ids[t] < table.rows());
@@ -272,11 +282,13 @@ void CpuOps::Run(const GatedActivation& op, Stream&) {
 }
 
 void CpuOps::Run(const RopeAndStore& op, Stream&) {
-  // The tokens of one panel of keys by one worker: they write the same cache lines.
+  // Many tokens are of few sequences: those of one panel of keys, which lie in the same cache
+  // lines, by one worker.
   const int64_t num_tokens = op.q.rows();
-  pool_.ParallelFor(CeilDiv(num_tokens, kKeyPanel), [&](int64_t item, int) {
-    const int64_t end = std::min(num_tokens, (item + 1) * kKeyPanel);
-    for (int64_t token = item * kKeyPanel; token < end; ++token) StoreToken(kernels_, op, token);
+  const int64_t step = std::min<int64_t>(kKeyPanel, ItemRows(num_tokens, 2 * op.q.cols()));
+  pool_.ParallelFor(CeilDiv(num_tokens, step), [&](int64_t item, int) {
+    const int64_t end = std::min(num_tokens, (item + 1) * step);
+    for (int64_t token = item * step; token < end; ++token) StoreToken(kernels_, op, token);
   });
 }
 
@@ -368,7 +380,7 @@ void CpuOps::Run(const Convert& op, Stream&) {
 void CpuOps::Run(const RouteTokens& op, Stream&) {
   const int64_t num_tokens = op.logits.rows();
   const auto* bias = op.bias.empty() ? nullptr : static_cast<const float*>(op.bias.data);
-  const int64_t step = std::max<int64_t>(1, kItemElements / (16 * op.gate.num_experts));
+  const int64_t step = ItemRows(num_tokens, int64_t{16} * op.gate.num_experts);
   pool_.ParallelFor(CeilDiv(num_tokens, step), [&](int64_t item, int) {
     for (int64_t t = item * step; t < std::min(num_tokens, (item + 1) * step); ++t) {
       ChooseExperts(op.gate, op.logits.Row<float>(t), bias, op.experts.Row<int32_t>(t),

@@ -190,8 +190,8 @@ class AmxInt8Linear : Int8Linear<AmxCodes> {
       T::template Zero<kI>();
       T::template Load<kB>(panel.words + unit * (8 / kParts) * 64, 64);
       T::template Load<kA>(
-          tokens.codes + unit / kParts * kTile * kActivationBlock + unit % kParts * kUnitBytes,
-          kActivationBlock);
+          tokens.codes + unit / kParts * kActivationBlock + unit % kParts * kUnitBytes,
+          kPiece * kActivationBlock);
       T::template AddDotsInt8<kI, kA, kB>();
     });
     Unroll<kCount>([&](auto i) {

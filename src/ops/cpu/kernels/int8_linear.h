@@ -35,7 +35,7 @@ class Int8Linear {
   template <int kTokens>
   struct Tokens {
     static constexpr int kPiece = PieceOf(kTokens);
-    const std::byte* codes;  // [group][token][32]
+    const std::byte* codes;  // [token][kPiece][32]
     const float* scales;     // [token][kPiece]: d
     // Per part of a group, [part][token][kPiece]: d · Σ q in f32, or -offset · Σ q in i32.
     alignas(64) uint32_t extra[2 * kTokens * kPiece];
@@ -70,7 +70,7 @@ class Int8Linear {
 
   template <DType kDType, int kTokens>
   static int64_t Tile(const LinearTask& task, int64_t count) {
-    alignas(64) float sums[kMaxInt8Panels * kTokens * kPanelRows] = {};
+    alignas(64) float sums[kMaxInt8Panels * kTokens * kPanelRows];  // of all pieces but the last
     Tokens<kTokens> tokens;
     constexpr int kPiece = PieceOf(kTokens);
     const int64_t groups = task.cols / kActivationBlock;
@@ -78,18 +78,13 @@ class Int8Linear {
       const int n = static_cast<int>(groups - first < kPiece ? groups - first : kPiece);
       Pack<kDType, kTokens>(task, count, first, n, &tokens);
       for (int p = 0; p < task.num_panels; ++p) {
-        const std::byte* panel = task.panels + p * task.panel_bytes;
-        float* out = sums + p * kTokens * kPanelRows;
-        if constexpr (kTokens == 1) {
-          Multiply<kDType, 1, kVectors>(task, panel, first, n, tokens, 0, out);
-        } else {
-          for (int lane = 0; lane < kPanelRows; lane += D::kLanes) {
-            Multiply<kDType, kTokens, 1>(task, panel, first, n, tokens, lane, out + lane);
-          }
+        constexpr int kWidth = kTokens == 1 ? kVectors : 1;
+        for (int lane = 0; lane < kPanelRows; lane += kWidth * D::kLanes) {
+          Multiply<kDType, kTokens, kWidth>(task, count, p, first, n, tokens, lane,
+                                            sums + p * kTokens * kPanelRows + lane);
         }
       }
     }
-    StoreSums<D>(task, count, kTokens, sums);
     return count;
   }
 
@@ -107,10 +102,8 @@ class Int8Linear {
         tokens->codes = codes;
         tokens->scales = scales;
       } else {
-        for (int g = 0; g < n; ++g) {
-          __builtin_memcpy(tokens->packed_codes + (g * kTokens + t) * kActivationBlock,
-                           codes + g * kActivationBlock, kActivationBlock);
-        }
+        __builtin_memcpy(tokens->packed_codes + t * kPiece * kActivationBlock, codes,
+                         static_cast<size_t>(n) * kActivationBlock);
         for (int g = 0; g < n; ++g) tokens->packed_scales[t * kPiece + g] = scales[g];
         tokens->codes = tokens->packed_codes;
         tokens->scales = tokens->packed_scales;
@@ -139,18 +132,26 @@ class Int8Linear {
     }
   }
 
-  // Adds groups [first, first + n) of kVectors' lanes from `lane` on to sums [token][16].
+  // Groups [first, first + n) of kWidth vectors of panel p from `lane` on. Between pieces of k what
+  // has been added is in sums [token][16]; after the last one it goes to the outputs.
   template <DType kDType, int kTokens, int kWidth>
-  static void Multiply(const LinearTask& task, const std::byte* panel, int64_t first, int n,
+  static void Multiply(const LinearTask& task, int64_t count, int p, int64_t first, int n,
                        const Tokens<kTokens>& tokens, int lane, float* sums) {
     constexpr PanelLayout kLayout = LayoutOf(kDType);
     constexpr int kGroups = kLayout.elements / kActivationBlock;
+    const std::byte* panel = task.panels + p * task.panel_bytes;
     F sum[kTokens][kWidth];
-    for (int t = 0; t < kTokens; ++t) {
-      for (int v = 0; v < kWidth; ++v) sum[t][v] = D::Load(sums + t * kPanelRows + v * D::kLanes);
+    if (first == 0) {
+      for (int t = 0; t < kTokens; ++t) {
+        for (int v = 0; v < kWidth; ++v) sum[t][v] = D::Zero();
+      }
+    } else {
+      for (int t = 0; t < kTokens; ++t) {
+        for (int v = 0; v < kWidth; ++v) sum[t][v] = D::Load(sums + t * kPanelRows + v * D::kLanes);
+      }
     }
     const std::byte* codes = tokens.codes;
-    for (int g = 0; g < n; ++g, codes += kTokens * kActivationBlock) {
+    for (int g = 0; g < n; ++g, codes += kActivationBlock) {
       const int64_t index = first + g;
       const std::byte* column = panel + index / kGroups * kLayout.bytes;
       // Busy multipliers keep the hardware's own prefetching from running far enough ahead: fetch
@@ -165,8 +166,17 @@ class Int8Linear {
       Group<kDType, kTokens, kWidth>(column, static_cast<int>(index % kGroups), codes,
                                      tokens.scales + g, tokens.extra + g, lane, sum);
     }
-    for (int t = 0; t < kTokens; ++t) {
-      for (int v = 0; v < kWidth; ++v) D::Store(sums + t * kPanelRows + v * D::kLanes, sum[t][v]);
+    if (first + n < task.cols / kActivationBlock) {
+      for (int t = 0; t < kTokens; ++t) {
+        for (int v = 0; v < kWidth; ++v) D::Store(sums + t * kPanelRows + v * D::kLanes, sum[t][v]);
+      }
+    } else {
+      const int64_t output = p * kPanelRows + lane;
+#pragma GCC unroll 12
+      for (int t = 0; t < kTokens; ++t) {
+        if (t == count) break;
+        for (int v = 0; v < kWidth; ++v) StoreLanes<D>(task, t, output + v * D::kLanes, sum[t][v]);
+      }
     }
   }
 
@@ -205,7 +215,7 @@ class Int8Linear {
 #pragma GCC unroll 12
           for (int t = 0; t < kTokens; ++t) {
             D::template AddDot<Codes::Top(), Codes::kSigned, kJ, kWords>(
-                dot[t][v], w, codes + t * kActivationBlock + 4 * kWord);
+                dot[t][v], w, codes + t * kPiece * kActivationBlock + 4 * kWord);
           }
         }
       });

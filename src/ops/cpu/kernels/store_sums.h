@@ -6,6 +6,24 @@
 
 namespace tokamak::cpu {
 
+// Adds the bias to V::kLanes sums of a token, and writes those of them out that are outputs.
+template <class V>
+[[gnu::always_inline]] inline void StoreLanes(const LinearTask& task, int64_t token, int64_t output,
+                                              typename V::F sum) {
+  const int64_t n = task.num_outputs - output;
+  float* out = task.out + token * task.out_stride + output;
+  if (n >= V::kLanes) {
+    if (task.bias != nullptr) sum = V::Add(sum, V::Load(task.bias + output));
+    V::Store(out, sum);
+  } else {
+    alignas(64) float lanes[V::kLanes];
+    V::Store(lanes, sum);
+    for (int64_t i = 0; i < n; ++i) {
+      out[i] = task.bias != nullptr ? lanes[i] + task.bias[output + i] : lanes[i];
+    }
+  }
+}
+
 // Adds the bias to sums [num_panels][token_stride][16] of the task's first `count` tokens, and
 // writes them out.
 template <class V>
