@@ -207,6 +207,15 @@ class Decoder final : public Model {
     return logits;
   }
 
+  // A cap may round different logits to the same: which is the first of them takes all of them.
+  std::optional<LargestLogits> Largest(nn::Pass& pass, Tensor hidden) const override {
+    if (logit_softcap_ > 0 || !pass.ops.has_largest_output()) return std::nullopt;
+    const LargestLogits largest = {.values = pass.arena.Allocate(DType::kF32, {hidden.rows()}),
+                                   .ids = pass.arena.Allocate(DType::kI32, {hidden.rows()})};
+    lm_head_->ForwardLargest(pass, hidden, largest);
+    return largest;
+  }
+
  private:
   static Tensor GatherWanted(nn::Pass& pass, Tensor source) {
     Tensor out = pass.arena.Allocate(source.dtype, {pass.logit_rows.cols(), source.cols()});

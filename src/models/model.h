@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "nn/cache_layout.h"
@@ -40,6 +41,11 @@ class Model {
   // f32 [rows, vocab_size], for any rows of what Forward returned. Not of a model that was loaded
   // to embed.
   virtual Tensor Logits(nn::Pass& pass, Tensor hidden) const = 0;
+
+  // The largest of what Logits would give, in the pass's arena, where that costs less; or nothing.
+  virtual std::optional<LargestLogits> Largest(nn::Pass& /*pass*/, Tensor /*hidden*/) const {
+    return std::nullopt;
+  }
 };
 
 }  // namespace tokamak

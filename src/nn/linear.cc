@@ -87,4 +87,9 @@ void Linear::Forward(Pass& pass, Tensor x, Tensor out) const {
                pass.stream);
 }
 
+void Linear::ForwardLargest(Pass& pass, Tensor x, const LargestLogits& out) const {
+  pass.ops.Run(LargestOutput{.x = x, .weight = weight_.get(), .bias = bias_.tensor, .out = out},
+               pass.stream);
+}
+
 }  // namespace tokamak::nn

@@ -20,11 +20,11 @@ struct Pass {
   Ops& ops;
   Stream& stream;
   Arena& arena;
-  Tensor token_ids;                        // i32 [T]
-  Tensor positions;                        // i32 [T], plus FirstAngle of step/cache_spec.h
-  std::span<const PassGroup> groups;       // as the model's CacheLayout numbers them
-  std::span<const KvLayerView> kv_layers;  // one per attention layer
-  Tensor logit_rows;                       // i32 [R], indices into the T tokens
+  Tensor token_ids = {};                        // i32 [T]
+  Tensor positions = {};                        // i32 [T], plus FirstAngle of step/cache_spec.h
+  std::span<const PassGroup> groups = {};       // as the model's CacheLayout numbers them
+  std::span<const KvLayerView> kv_layers = {};  // one per attention layer
+  Tensor logit_rows = {};                       // i32 [R], indices into the T tokens
   // Where each mixture of experts leaves how it shared out its tokens: RouteTokens::offsets, i32
   // [mixtures, most experts of one + 1]; or empty.
   Tensor expert_offsets = {};

@@ -9,7 +9,8 @@ Result<std::unique_ptr<Graph>> Ops::Capture(Stream& /*stream*/, FunctionRef<void
   return Unimplemented("{} has no graphs", name());
 }
 
-// Models ask has_extras, has_experts and has_latent first.
+// Models ask has_largest_output, has_extras, has_experts and has_latent first.
+void Ops::Run(const LargestOutput&, Stream&) { CHECK_MSG(false, "no largest output"); }
 void Ops::Run(const AddResidual&, Stream&) { CHECK_MSG(false, "no extras"); }
 void Ops::Run(const Softcap&, Stream&) { CHECK_MSG(false, "no extras"); }
 void Ops::Run(const AddLayerNorm&, Stream&) { CHECK_MSG(false, "no extras"); }

@@ -84,6 +84,14 @@ struct Linear {
   Tensor out;   // f32 [T, rows]
 };
 
+// The largest of the outputs that Linear would give, for those who want no more of them.
+struct LargestOutput {
+  Tensor x;  // [T, cols], of type weight->activation()
+  const PackedWeight* weight = nullptr;
+  Tensor bias;  // f32 [rows], or empty
+  LargestLogits out;
+};
+
 enum class Activation {
   kSilu,      // x · σ(x)
   kGeluTanh,  // x · (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2
@@ -252,6 +260,10 @@ class Ops {
   virtual void Run(const GatherRows& op, Stream& stream) = 0;
   virtual void Run(const ScatterElements& op, Stream& stream) = 0;
   virtual void Run(const CopyRanges& op, Stream& stream) = 0;
+
+  // Optional: it saves writing all outputs and reading them again.
+  virtual bool has_largest_output() const { return false; }
+  virtual void Run(const LargestOutput& op, Stream& stream);
 
   // Optional, for few families: AddResidual, Softcap, Clamp, AddLayerNorm and Activate, the last
   // two activations, Embed::scale other than 1, Attention::softcap, sinks and slopes,

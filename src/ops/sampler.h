@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "step/step_input.h"
 #include "step/step_output.h"
 #include "tensor/device.h"
@@ -33,6 +34,12 @@ struct SampleRow {
 struct TokenFill {
   SlotId slot = 0;
   int32_t index = 0;  // into the step's token ids
+};
+
+// The largest logit of each row, and the lowest id that has it.
+struct LargestLogits {
+  Tensor values;  // f32 [R]: NaN where the row has NaN or +Inf
+  Tensor ids;     // i32 [R]; any where the value is NaN
 };
 
 // What came of a row.
@@ -63,6 +70,15 @@ class Sampler {
   virtual void Sample(Tensor logits, std::span<const SampleRow> rows,
                       std::span<const TokenMask> masks, std::span<SampleResult> results,
                       Stream& stream) = 0;
+
+  // Whether the draw of a row without a mask is its largest logit, the lowest id of equal ones, and
+  // no other logit matters: then SampleLargest does what Sample does. Of the Admits so far.
+  virtual bool IsGreedy(const SampleRow& /*row*/) const { return false; }
+  // Spans as in Sample.
+  virtual void SampleLargest(const LargestLogits& /*largest*/, std::span<const SampleRow> /*rows*/,
+                             std::span<SampleResult> /*results*/, Stream& /*stream*/) {
+    CHECK_MSG(false, "no row is greedy");
+  }
 
   // Logprobs of given tokens: results[i] is that of tokens[i] under row i of `logits` (f32
   // [tokens.size(), vocab_size]) with the `top` most likely alternatives. For prompt_logprobs.

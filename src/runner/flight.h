@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -78,7 +79,11 @@ struct Flight {
   std::vector<SampleResult> sampled_results;  // at least as many; their lists are used again
   std::vector<SampleResult> scored_results;
   std::vector<TokenMask> masks;
-  Tensor logits;          // of sample_rows; in the arena from Submit to Sample
+  // Of sample_rows, in the arena from Submit to Sample: the logits, or the largest of each row and
+  // what the rest could still be made of.
+  Tensor logits;
+  std::optional<LargestLogits> largest;
+  Tensor hidden;
   Buffer expert_offsets;  // pinned: what nn::Pass::expert_offsets held; none unless wanted
 
   std::unique_ptr<Event> done;

@@ -36,7 +36,11 @@ Status CountStep(const Model& model, CountOps& count, const RunnerShape& shape, 
     (void)model.Logits(pass, hidden.Rows(0, rows));
     plan.logits_macs = TakeMacs(count) / rows;
   }
-  (void)model.Logits(pass, hidden.Rows(0, std::min<int64_t>(tokens, shape.max_slots)));
+  const int64_t drawn = std::min<int64_t>(tokens, shape.max_slots);
+  // Where a mask comes after the largest logits were found, all logits follow.
+  (void)pass.arena.Allocate(DType::kF32, {drawn});
+  (void)pass.arena.Allocate(DType::kI32, {drawn});
+  (void)model.Logits(pass, hidden.Rows(0, drawn));
   plan.arena_bytes = static_cast<int64_t>(counting->arena().peak());
   return Status();
 }

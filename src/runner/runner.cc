@@ -40,6 +40,7 @@ Runner::Runner(const Model& model, Ops& ops, const RunnerShape& shape, KvPool po
               .max_context = shape.max_context,
               .vocab_size = model.spec().vocab_size},
              pool_.spec()),
+      masked_(static_cast<size_t>(shape.max_slots)),
       flights_(static_cast<size_t>(shape.depth)) {}
 
 Runner::~Runner() {
@@ -161,6 +162,7 @@ Status Runner::Submit(StepInput step) {
   for (const AdmitSlot& admit : step.admit) {
     const Slot& slot = slots_[admit.slot];
     sampler_->Admit(admit.slot, admit.sampling, slot.tokens, slot.num_prompt, *stream_);
+    masked_[static_cast<size_t>(admit.slot)] = false;
   }
   const auto num_rows = static_cast<int32_t>(step.rows.size());
   flight.decode = IsDecode(step);
@@ -259,13 +261,26 @@ void Runner::Forward(Flight* flight) {
   nn::Pass pass = MakePass(*flight);
   sampler_->FillTokens(pass.token_ids, flight->fills, *stream_);
   const auto num_samples = static_cast<int64_t>(flight->sample_rows.size());
-  if (flight->decode) {
+  const bool greedy = IsGreedy(*flight);
+  flight->largest.reset();
+  if (flight->decode && !greedy) {
     flight->logits = executor_->Decode(model_, pass).Rows(0, num_samples);
     return;
   }
   const Tensor hidden = model_.Forward(pass);
   ScorePrompt(pass, hidden, flight);
-  if (num_samples > 0) flight->logits = model_.Logits(pass, hidden.Rows(0, num_samples));
+  if (num_samples == 0) return;
+  flight->hidden = hidden.Rows(0, num_samples);
+  if (greedy) flight->largest = model_.Largest(pass, flight->hidden);
+  if (!flight->largest) flight->logits = model_.Logits(pass, flight->hidden);
+}
+
+bool Runner::IsGreedy(const Flight& flight) const {
+  return !flight.sample_rows.empty() &&
+         std::all_of(flight.sample_rows.begin(), flight.sample_rows.end(),
+                     [this](const SampleRow& row) {
+                       return sampler_->IsGreedy(row) && !masked_[static_cast<size_t>(row.slot)];
+                     });
 }
 
 void Runner::ScorePrompt(nn::Pass& pass, Tensor hidden, Flight* flight) {
@@ -315,10 +330,17 @@ Status Runner::Sample(uint64_t number, std::vector<TokenMask> masks) {
   }
   Flight& flight = FlightOf(number);
   flight.masks = std::move(masks);
-  if (!flight.sample_rows.empty()) {
-    const std::span<SampleResult> results(flight.sampled_results);
-    sampler_->Sample(flight.logits, flight.sample_rows, flight.masks,
-                     results.first(flight.sample_rows.size()), *stream_);
+  for (const TokenMask& mask : flight.masks) masked_[static_cast<size_t>(mask.slot)] = true;
+  const std::span<SampleResult> results =
+      std::span(flight.sampled_results).first(flight.sample_rows.size());
+  if (flight.largest && flight.masks.empty()) {
+    sampler_->SampleLargest(*flight.largest, flight.sample_rows, results, *stream_);
+  } else if (!results.empty()) {
+    if (flight.largest) {  // the first mask of a row
+      nn::Pass pass = {.ops = ops_, .stream = *stream_, .arena = *arena_};
+      flight.logits = model_.Logits(pass, flight.hidden);
+    }
+    sampler_->Sample(flight.logits, flight.sample_rows, flight.masks, results, *stream_);
   }
   ops_.Record(*flight.done, *stream_);
   ++next_sample_;

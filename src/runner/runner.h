@@ -93,6 +93,8 @@ class Runner {
   // Plans attention over the uploaded batch.
   nn::Pass MakePass(const Flight& flight);
   void Forward(Flight* flight);
+  // Whether all draws of a step can be expected to be the largest logits.
+  bool IsGreedy(const Flight& flight) const;
   void ScorePrompt(nn::Pass& pass, Tensor hidden, Flight* flight);
   StepOutput MakeOutput(const Flight& flight) const;
   // i32 [mixtures, max_experts + 1] in this memory, or empty where no loads are wanted.
@@ -117,6 +119,7 @@ class Runner {
   std::vector<Buffer> tables_;                         // per group: i32 [max_slots, max_blocks]
   std::vector<nn::PassGroup> groups_;
   SlotTable slots_;
+  std::vector<bool> masked_;     // slots that got a mask: they may get more
   std::vector<Flight> flights_;  // step n uses entry n % depth
   uint64_t next_submit_ = 0;
   uint64_t next_sample_ = 0;

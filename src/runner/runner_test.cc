@@ -551,6 +551,40 @@ TEST_F(RunnerProtocol, AMaskDecidesAndTheNextStepSeesIt) {
   EXPECT_EQ(runner_->Wait(0)->rows[0].tokens, next);
 }
 
+// The largest logits have been found before masks come.
+TEST_F(RunnerProtocol, MasksOfGreedyRowsDecideToo) {
+  // Tokens of three steps; each step's mask forbids what `forbidden` says of it.
+  const auto tokens = [this](const std::vector<TokenId>& forbidden, int32_t top_logprobs) {
+    EXPECT_TRUE(runner_->Reset().ok());
+    std::vector<TokenId> drawn;
+    for (uint64_t number = 0; number < 3; ++number) {
+      StepInput step = number == 0 ? Admit(0) : Decode(number);
+      if (number == 0) {
+        step.admit[0].sampling = {.temperature = 0, .top_logprobs = top_logprobs};
+      }
+      EXPECT_TRUE(runner_->Submit(step).ok());
+      std::vector<TokenMask> masks;
+      if (number < forbidden.size() && forbidden[number] >= 0) {
+        masks.push_back({.slot = 0, .allowed = std::vector<uint32_t>(3, ~uint32_t{0})});
+        const auto id = static_cast<uint32_t>(forbidden[number]);
+        masks[0].allowed[id / 32] &= ~(uint32_t{1} << id % 32);
+      }
+      EXPECT_TRUE(runner_->Sample(number, masks).ok());
+      drawn.push_back(runner_->Wait(number)->rows[0].tokens.at(0));
+    }
+    return drawn;
+  };
+  const std::vector<TokenId> free = tokens({}, -1);
+  EXPECT_EQ(tokens({}, 0), free);
+  for (const int mask : {1, 2, 4, 3, 5, 7}) {
+    std::vector<TokenId> forbidden;
+    for (size_t i = 0; i < 3; ++i) forbidden.push_back((mask >> i & 1) != 0 ? free[i] : -1);
+    const std::vector<TokenId> masked = tokens(forbidden, -1);
+    EXPECT_EQ(masked, tokens(forbidden, 0)) << mask;
+    EXPECT_NE(masked, free) << mask;
+  }
+}
+
 TEST_F(RunnerProtocol, NothingAllowedEndsTheRow) {
   ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
   ASSERT_TRUE(runner_->Sample(0, {{.slot = 0, .allowed = {0, 0, 0}}}).ok());

@@ -75,12 +75,13 @@ GateKind KindOf(Activation activation) {
 
 class CpuOps final : public HostOps {
  public:
-  CpuOps(const IsaKernels& isa, int threads, bool pin, Buffer tiles)
+  CpuOps(const IsaKernels& isa, int threads, bool pin, Buffer tiles, Buffer outputs)
       : isa_(isa),
         kernels_(*isa.kernels),
         name_(fmt::format("cpu/{}{}", isa.name, isa.int8 == nullptr ? cpu::kPrecise : "")),
         pool_(threads, pin),
-        tiles_(std::move(tiles)) {
+        tiles_(std::move(tiles)),
+        outputs_(std::move(outputs)) {
     products_.reserve(kMaxExperts);
   }
 
@@ -110,6 +111,8 @@ class CpuOps final : public HostOps {
   void Run(const Attention& op, Stream& stream) override;
   void Run(const GatherRows& op, Stream& stream) override;
   void Run(const CopyRanges& op, Stream& stream) override;
+  bool has_largest_output() const override { return true; }
+  void Run(const LargestOutput& op, Stream& stream) override;
   bool has_extras() const override { return true; }
   void Run(const AddResidual& op, Stream& stream) override;
   void Run(const Softcap& op, Stream& stream) override;
@@ -150,8 +153,9 @@ class CpuOps final : public HostOps {
   const std::string name_;
   ThreadPool pool_;
   WeightMemory weights_;
-  Buffer tiles_;  // kTileFloats per worker
-  Buffer rows_;   // row_floats_ per worker
+  Buffer tiles_;    // kTileFloats per worker
+  Buffer outputs_;  // kItemOutputs floats per worker
+  Buffer rows_;     // row_floats_ per worker
   int64_t row_floats_ = 0;
   std::vector<Product> products_;  // of a GroupedLinear or HeadLinear; room for kMaxExperts
 
@@ -262,6 +266,12 @@ void CpuOps::FetchNext(const PackedWeight& packed, int64_t num_tokens) {
 void CpuOps::Run(const Linear& op, Stream&) {
   FetchNext(*op.weight, op.x.rows());
   RunLinear(isa_, pool_, reinterpret_cast<float*>(tiles_.data()), op);
+}
+
+void CpuOps::Run(const LargestOutput& op, Stream&) {
+  FetchNext(*op.weight, op.x.rows());
+  RunLargestOutput(isa_, pool_, reinterpret_cast<float*>(tiles_.data()),
+                   reinterpret_cast<float*>(outputs_.data()), op);
 }
 
 void CpuOps::Run(const GatedActivation& op, Stream&) {
@@ -439,8 +449,10 @@ Result<std::unique_ptr<Ops>> MakeCpuOps(const CpuOptions& options) {
   const int threads = options.threads == 0 ? ThreadPool::PhysicalCores() : options.threads;
   ASSIGN_OR_RETURN(Buffer tiles, AllocateHostMemory(static_cast<size_t>(threads) *
                                                     cpu::kTileFloats * sizeof(float)));
-  return std::unique_ptr<Ops>(
-      std::make_unique<cpu::CpuOps>(isa, threads, options.pin_threads, std::move(tiles)));
+  ASSIGN_OR_RETURN(Buffer outputs, AllocateHostMemory(static_cast<size_t>(threads) *
+                                                      cpu::kItemOutputs * sizeof(float)));
+  return std::unique_ptr<Ops>(std::make_unique<cpu::CpuOps>(isa, threads, options.pin_threads,
+                                                            std::move(tiles), std::move(outputs)));
 }
 
 }  // namespace tokamak

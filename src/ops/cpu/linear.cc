@@ -1,16 +1,24 @@
 #include "ops/cpu/linear.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <limits>
+#include <span>
 
 #include "base/ceil_div.h"
 #include "base/check.h"
 #include "ops/cpu/panel_layout.h"
+#include "ops/sampling/logits_row.h"
 
 namespace tokamak::cpu {
 namespace {
 
 // Rows of x that an item takes at most: enough to pay for unpacking its weights.
 constexpr int64_t kMaxItemRows = 128;
+static_assert(kMaxItemRows * std::max({kMaxPanels, kMaxInt8Panels, kMaxBf16Panels}) * kPanelRows <=
+              kItemOutputs);
 // Items that share a product well, for each core; for a few cores more.
 constexpr int64_t kGoodItems = 4;
 constexpr int64_t kMinGoodItems = 16;
@@ -70,28 +78,47 @@ int64_t EndItem(const Product& product) {
 }
 
 // Panels [panel, panel + panels) of a segment times rows [row, row + num_rows) of x.
-void RunPanels(const Product& product, const PanelSegment& segment, int64_t panel, int64_t panels,
-               int64_t row, int64_t num_rows, const Tensor& x, const Tensor& out, float* tile) {
-  const int64_t output = segment.first_row + panel * kPanelRows;
+struct Piece {
+  const PanelSegment* segment = nullptr;
+  int64_t panel = 0;
+  int64_t panels = 0;
+  int64_t row = 0;
+  int64_t num_rows = 0;
+
+  int64_t first_output() const { return segment->first_row + panel * kPanelRows; }
+  int64_t num_outputs() const {
+    return std::min(panels * kPanelRows, segment->rows - panel * kPanelRows);
+  }
+};
+
+// `out`: of the first row and output.
+void RunPiece(const Product& product, const Piece& piece, const Tensor& x, float* out,
+              int64_t out_stride, float* tile) {
+  const PanelSegment& segment = *piece.segment;
   product.run({.dtype = segment.dtype,
-               .panels = segment.data + panel * segment.panel_bytes,
+               .panels = segment.data + piece.panel * segment.panel_bytes,
                .panel_bytes = segment.panel_bytes,
-               .num_panels = static_cast<int>(panels),
+               .num_panels = static_cast<int>(piece.panels),
                .cols = product.weight->cols(),
-               .x = x.RowData(row) + product.x_first * static_cast<int64_t>(sizeof(float)),
+               .x = x.RowData(piece.row) + product.x_first * static_cast<int64_t>(sizeof(float)),
                .x_stride = x.row_stride,
-               .num_tokens = num_rows,
-               .bias = product.bias != nullptr ? product.bias + output : nullptr,
-               .out = out.Row<float>(row) + product.out_first + output,
-               .out_stride = out.float_stride(),
-               .num_outputs = std::min(panels * kPanelRows, segment.rows - panel * kPanelRows),
+               .num_tokens = piece.num_rows,
+               .bias = product.bias != nullptr ? product.bias + piece.first_output() : nullptr,
+               .out = out,
+               .out_stride = out_stride,
+               .num_outputs = piece.num_outputs(),
                .tile = tile});
+}
+
+void RunPiece(const Product& product, const Piece& piece, const Tensor& x, const Tensor& out,
+              float* tile) {
+  RunPiece(product, piece, x, out.Row<float>(piece.row) + product.out_first + piece.first_output(),
+           out.float_stride(), tile);
 }
 
 // Item `item` of those of the product: cached_groups with every cut of the rows, then the next
 // ones.
-void RunItem(const Product& product, int64_t item, const Tensor& x, const Tensor& out,
-             float* tile) {
+Piece PieceOf(const Product& product, int64_t item) {
   const Cut& cut = product.cut;
   const int64_t row_cuts = CeilDiv(product.num_rows, cut.rows);
   const int64_t first = item / (product.cached_groups * row_cuts) * product.cached_groups;
@@ -104,8 +131,11 @@ void RunItem(const Product& product, int64_t item, const Tensor& x, const Tensor
   }
   const int64_t panel = group * cut.width;
   const int64_t row = item / groups * cut.rows;
-  RunPanels(product, *segment, panel, std::min(cut.width, segment->panels - panel),
-            product.row + row, std::min(cut.rows, product.num_rows - row), x, out, tile);
+  return {.segment = segment,
+          .panel = panel,
+          .panels = std::min(cut.width, segment->panels - panel),
+          .row = product.row + row,
+          .num_rows = std::min(cut.rows, product.num_rows - row)};
 }
 
 const float* DataOf(const Tensor& bias) {
@@ -116,6 +146,33 @@ float* TileOf(float* tiles, int worker) {
   return tiles + worker * static_cast<int64_t>(kTileFloats);
 }
 
+// Outputs ranked by their values, equal ones (0 and -0 too) by their indices, the lower the higher;
+// above all what is NaN or +Inf.
+constexpr uint64_t kUnusable = ~uint64_t{0};
+
+uint64_t RankOf(float value, int64_t index) {
+  const auto bits = std::bit_cast<uint32_t>(value + 0.0f);  // no -0
+  const uint32_t order = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+  return uint64_t{order} << 32 | ~static_cast<uint32_t>(index);
+}
+float ValueOf(uint64_t rank) {
+  if (rank == kUnusable) return std::numeric_limits<float>::quiet_NaN();
+  const auto order = static_cast<uint32_t>(rank >> 32);
+  return std::bit_cast<float>((order >> 31) != 0 ? order & 0x7fffffffu : ~order);
+}
+int32_t IndexOf(uint64_t rank) { return static_cast<int32_t>(~static_cast<uint32_t>(rank)); }
+
+// Raises `best` to the rank of the largest of outputs [first, first + values.size()).
+void RaiseToLargest(std::span<const float> values, int64_t first, std::atomic<uint64_t>& best) {
+  const sampling::RowScan scan = sampling::Scan(values);
+  uint64_t seen = best.load(std::memory_order_relaxed);
+  uint64_t rank = scan.usable ? RankOf(scan.max, first) : kUnusable;  // at most
+  if (rank <= seen) return;
+  if (scan.usable) rank = RankOf(scan.max, first + sampling::FirstOf(values, scan.max));
+  while (rank > seen && !best.compare_exchange_weak(seen, rank, std::memory_order_relaxed)) {
+  }
+}
+
 // Items [0, items) of all products.
 void RunProducts(ThreadPool& pool, float* tiles, const std::vector<Product>& products,
                  int64_t items, const Tensor& x, const Tensor& out) {
@@ -124,7 +181,7 @@ void RunProducts(ThreadPool& pool, float* tiles, const std::vector<Product>& pro
         products.begin(), products.end(), item,
         [](int64_t value, const Product& product) { return value < product.first_item; });
     const Product& product = *(after - 1);
-    RunItem(product, item - product.first_item, x, out, TileOf(tiles, worker));
+    RunPiece(product, PieceOf(product, item - product.first_item), x, out, TileOf(tiles, worker));
   });
 }
 
@@ -136,8 +193,37 @@ void RunLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles, const Line
   const Product product =
       MakeProduct(isa, pool.num_threads(), op.x, *op.weight, DataOf(op.bias), 0, op.x.rows(), 0);
   pool.ParallelFor(EndItem(product), [&](int64_t item, int worker) {
-    RunItem(product, item, op.x, op.out, TileOf(tiles, worker));
+    RunPiece(product, PieceOf(product, item), op.x, op.out, TileOf(tiles, worker));
   });
+}
+
+void RunLargestOutput(const IsaKernels& isa, ThreadPool& pool, float* tiles, float* outputs,
+                      const LargestOutput& op) {
+  CHECK(op.x.cols() == op.weight->cols());
+  std::array<std::atomic<uint64_t>, kMaxItemRows> best;
+  for (int64_t first = 0; first < op.x.rows(); first += kMaxItemRows) {
+    const int64_t rows = std::min(kMaxItemRows, op.x.rows() - first);
+    for (auto& rank : best) rank.store(0, std::memory_order_relaxed);
+    const Product product =
+        MakeProduct(isa, pool.num_threads(), op.x, *op.weight, DataOf(op.bias), first, rows, 0);
+    pool.ParallelFor(EndItem(product), [&](int64_t item, int worker) {
+      const Piece piece = PieceOf(product, item);
+      float* const out = outputs + worker * static_cast<int64_t>(kItemOutputs);
+      const int64_t stride = piece.panels * kPanelRows;
+      RunPiece(product, piece, op.x, out, stride, TileOf(tiles, worker));
+      for (int64_t row = 0; row < piece.num_rows; ++row) {
+        const std::span<const float> values(out + row * stride,
+                                            static_cast<size_t>(piece.num_outputs()));
+        RaiseToLargest(values, piece.first_output(),
+                       best[static_cast<size_t>(piece.row - first + row)]);
+      }
+    });
+    for (int64_t row = 0; row < rows; ++row) {
+      const uint64_t rank = best[static_cast<size_t>(row)].load(std::memory_order_relaxed);
+      op.out.values.Row<float>(0)[first + row] = ValueOf(rank);
+      op.out.ids.Row<int32_t>(0)[first + row] = IndexOf(rank);
+    }
+  }
 }
 
 void RunLinearAlone(const IsaKernels& isa, const PackedWeight& weight, const Tensor& x,
@@ -146,8 +232,12 @@ void RunLinearAlone(const IsaKernels& isa, const PackedWeight& weight, const Ten
   const Product product = MakeProduct(isa, /*num_threads=*/1, x, weight, nullptr, 0, x.rows(), 0);
   for (const PanelSegment& segment : product.weight->segments()) {
     for (int64_t panel = 0; panel < segment.panels; panel += kMaxPanels) {
-      RunPanels(product, segment, panel, std::min<int64_t>(kMaxPanels, segment.panels - panel), 0,
-                x.rows(), x, out, tile);
+      RunPiece(product,
+               {.segment = &segment,
+                .panel = panel,
+                .panels = std::min<int64_t>(kMaxPanels, segment.panels - panel),
+                .num_rows = x.rows()},
+               x, out, tile);
     }
   }
 }

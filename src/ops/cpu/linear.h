@@ -1,10 +1,11 @@
-// Linear and GroupedLinear on the CPU: how products are cut into work items.
+// Linear and its kin on the CPU: how products are cut into work items.
 #pragma once
 
 #include <vector>
 
 #include "base/thread_pool.h"
 #include "ops/cpu/isa.h"
+#include "ops/cpu/panel_layout.h"
 #include "ops/cpu/panel_weight.h"
 #include "ops/ops.h"
 
@@ -38,8 +39,14 @@ struct Product {
   int64_t out_first = 0;
 };
 
+// Outputs that one work item makes at most.
+inline constexpr int kItemOutputs = 128 * 8 * kPanelRows;
+
 // `tiles` is kTileFloats per worker.
 void RunLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles, const Linear& op);
+// `outputs` is kItemOutputs floats per worker.
+void RunLargestOutput(const IsaKernels& isa, ThreadPool& pool, float* tiles, float* outputs,
+                      const LargestOutput& op);
 // A product of f32 rows by the calling thread alone, which reads each panel once. `tile` is
 // kTileFloats.
 void RunLinearAlone(const IsaKernels& isa, const PackedWeight& weight, const Tensor& x,

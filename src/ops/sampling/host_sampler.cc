@@ -1,6 +1,7 @@
 #include "ops/sampling/host_sampler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -73,6 +74,30 @@ class HostSampler final : public Sampler {
                     workers_[static_cast<size_t>(worker)]);
       last_[static_cast<size_t>(row.slot)] = results[static_cast<size_t>(i)].token;
     });
+  }
+
+  bool IsGreedy(const SampleRow& row) const override {
+    const sampling::SlotSampling& slot = slots_[static_cast<size_t>(row.slot)];
+    return slot.spec().temperature == 0.0f && slot.spec().top_logprobs < 0 &&
+           !slot.Edits(row.position);
+  }
+
+  void SampleLargest(const LargestLogits& largest, std::span<const SampleRow> rows,
+                     std::span<SampleResult> results, Stream&) override {
+    CHECK(results.size() == rows.size());
+    const auto* values = static_cast<const float*>(largest.values.data);
+    const auto* ids = static_cast<const TokenId*>(largest.ids.data);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const auto slot = static_cast<size_t>(rows[i].slot);
+      results[i] = {};
+      if (std::isfinite(values[i])) {
+        results[i].token = ids[i];
+        slots_[slot].Append(ids[i]);
+      } else {
+        results[i].health = RowHealth::kNotFinite;
+      }
+      last_[slot] = results[i].token;
+    }
   }
 
   void Score(Tensor logits, std::span<const TokenId> tokens, int32_t top,

@@ -328,6 +328,47 @@ TEST(HostSampler, NotFiniteIsARowsOwnFailure) {
 }
 
 // Logprobs are those of the raw logits, in the order of a sort, whatever shapes the draw.
+TEST(HostSampler, GreedyIsWhereTheLargestLogitIsAllThatMatters) {
+  const auto is_greedy = [](const SamplingSpec& spec, int32_t position = 3) {
+    Bench bench(1);
+    bench.Admit(0, spec, {0, 1});
+    return bench.sampler().IsGreedy({.slot = 0, .position = position});
+  };
+  EXPECT_TRUE(is_greedy({.temperature = 0}));
+  EXPECT_TRUE(is_greedy({.temperature = 0, .top_k = 5, .top_p = 0.5f, .seed = 3}));
+  EXPECT_FALSE(is_greedy({.temperature = 0.5f}));
+  EXPECT_FALSE(is_greedy({.temperature = 0, .repetition_penalty = 1.5f}));
+  EXPECT_FALSE(is_greedy({.temperature = 0, .presence_penalty = 0.5f}));
+  EXPECT_FALSE(is_greedy({.temperature = 0, .frequency_penalty = 0.5f}));
+  EXPECT_FALSE(is_greedy({.temperature = 0, .logit_bias = {{2, 1.0f}}}));
+  EXPECT_FALSE(is_greedy({.temperature = 0, .top_logprobs = 0}));
+  const SamplingSpec at_least = {.temperature = 0, .min_tokens = 2, .stop_ids = {4}};
+  EXPECT_FALSE(is_greedy(at_least, 2));
+  EXPECT_TRUE(is_greedy(at_least, 3));
+}
+
+TEST(HostSampler, TakesTheLargestAsItsDraw) {
+  Bench bench(3);
+  for (SlotId slot = 0; slot < 3; ++slot) bench.Admit(slot, {.temperature = 0});
+  std::vector<float> values = {1.5f, NAN, -INFINITY};
+  std::vector<TokenId> ids = {7, 8, 9};
+  std::vector<SampleResult> results(3);
+  const std::vector<SampleRow> rows = {
+      {.slot = 2, .position = 1}, {.slot = 0, .position = 1}, {.slot = 1, .position = 1}};
+  bench.sampler().SampleLargest({.values = Tensor(values.data(), DType::kF32, Shape{3}),
+                                 .ids = Tensor(ids.data(), DType::kI32, Shape{3})},
+                                rows, results, bench.stream());
+  EXPECT_EQ(results[0].health, RowHealth::kOk);
+  EXPECT_EQ(results[0].token, 7);
+  EXPECT_EQ(results[1].health, RowHealth::kNotFinite);
+  EXPECT_EQ(results[1].token, 0);
+  EXPECT_EQ(results[2].health, RowHealth::kNotFinite);
+  std::vector<TokenId> next = {-1, -1, -1};
+  const std::vector<TokenFill> fills = {{.slot = 2, .index = 0}, {.slot = 0, .index = 2}};
+  bench.sampler().FillTokens(Tensor(next.data(), DType::kI32, Shape{3}), fills, bench.stream());
+  EXPECT_EQ(next, (std::vector<TokenId>{7, -1, 0}));
+}
+
 TEST(HostSampler, LogprobsAreThoseOfTheRawLogits) {
   const std::vector<float> logits = RandomLogits(kVocab, 12, 5);
   double sum = 0;
