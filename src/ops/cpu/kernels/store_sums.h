@@ -29,21 +29,10 @@ template <class V>
 template <class V>
 void StoreSums(const LinearTask& task, int64_t count, int64_t token_stride, const float* sums) {
   for (int64_t t = 0; t < count; ++t) {
-    float* out = task.out + t * task.out_stride;
     for (int64_t p = 0; p < task.num_panels; ++p) {
       const float* sum = sums + (p * token_stride + t) * kPanelRows;
-      const int64_t begin = p * kPanelRows;
-      const int64_t n = task.num_outputs - begin;
-      if (n >= kPanelRows) {
-        for (int i = 0; i < kPanelRows; i += V::kLanes) {
-          typename V::F total = V::Load(sum + i);
-          if (task.bias != nullptr) total = V::Add(total, V::Load(task.bias + begin + i));
-          V::Store(out + begin + i, total);
-        }
-      } else {
-        for (int64_t i = 0; i < n; ++i) {
-          out[begin + i] = task.bias != nullptr ? sum[i] + task.bias[begin + i] : sum[i];
-        }
+      for (int i = 0; i < kPanelRows; i += V::kLanes) {
+        StoreLanes<V>(task, t, p * kPanelRows + i, V::Load(sum + i));
       }
     }
   }
