@@ -173,9 +173,9 @@ class CpuOps final : public HostOps {
 
 int64_t CpuOps::ItemRows(int64_t rows, int64_t elements_per_row) const {
   const int64_t elements = std::max<int64_t>(1, elements_per_row);
-  return std::clamp<int64_t>(
-      CeilDiv(rows, int64_t{pool_.num_threads()}), CeilDiv(kMinItemElements, elements),
-      std::max(CeilDiv(kMinItemElements, elements), kItemElements / elements));
+  const int64_t least = CeilDiv(kMinItemElements, elements);
+  const int64_t most = std::max(least, kItemElements / elements);
+  return std::clamp(CeilDiv(rows, int64_t{pool_.num_threads()}), least, most);
 }
 
 template <typename Write>

@@ -327,7 +327,6 @@ TEST(HostSampler, NotFiniteIsARowsOwnFailure) {
   EXPECT_EQ(bench.SampleOne(std::vector<float>(kVocab, -INFINITY)).health, RowHealth::kNotFinite);
 }
 
-// Logprobs are those of the raw logits, in the order of a sort, whatever shapes the draw.
 TEST(HostSampler, GreedyIsWhereTheLargestLogitIsAllThatMatters) {
   const auto is_greedy = [](const SamplingSpec& spec, int32_t position = 3) {
     Bench bench(1);
@@ -369,6 +368,7 @@ TEST(HostSampler, TakesTheLargestAsItsDraw) {
   EXPECT_EQ(next, (std::vector<TokenId>{7, -1, 0}));
 }
 
+// Logprobs are those of the raw logits, in the order of a sort, whatever shapes the draw.
 TEST(HostSampler, LogprobsAreThoseOfTheRawLogits) {
   const std::vector<float> logits = RandomLogits(kVocab, 12, 5);
   double sum = 0;
