@@ -1,0 +1,7 @@
+#include "bench/gpu_probe/probe.h"
+
+namespace probe {
+
+void RunKvLayout(Report& report) { report.Text("not written yet"); }
+
+}  // namespace probe
