@@ -20,9 +20,12 @@ constexpr uint32_t kMantissas = 1u << 23;
 
 const char* Name(Function function) {
   switch (function) {
-    case Function::kEx2: return "ex2.approx.ftz";
-    case Function::kRsqrt: return "rsqrt.approx.ftz";
-    case Function::kRcp: return "rcp.approx.ftz";
+    case Function::kEx2:
+      return "ex2.approx.ftz";
+    case Function::kRsqrt:
+      return "rsqrt.approx.ftz";
+    case Function::kRcp:
+      return "rcp.approx.ftz";
   }
   return "";
 }
@@ -87,9 +90,12 @@ float FromBits(uint32_t bits) {
 float Exact(Function function, float x) {
   const long double wide = x;
   switch (function) {
-    case Function::kEx2: return static_cast<float>(exp2l(wide));
-    case Function::kRsqrt: return static_cast<float>(1.0L / sqrtl(wide));
-    case Function::kRcp: return static_cast<float>(1.0L / wide);
+    case Function::kEx2:
+      return static_cast<float>(exp2l(wide));
+    case Function::kRsqrt:
+      return static_cast<float>(1.0L / sqrtl(wide));
+    case Function::kRcp:
+      return static_cast<float>(1.0L / wide);
   }
   return 0;
 }
@@ -160,17 +166,15 @@ void MeasureScaling(Report& report, Function function) {
     if (function == Function::kRsqrt && n % 2 != 0) continue;
     if (function == Function::kEx2 && (n < -126 || n > 125)) continue;
     for (uint32_t i = 0; i < kSamples; ++i) {
-      scaled[i] = function == Function::kEx2 ? base[i] + static_cast<float>(n)
-                                             : std::ldexp(base[i], n);
+      scaled[i] =
+          function == Function::kEx2 ? base[i] + static_cast<float>(n) : std::ldexp(base[i], n);
     }
     const std::vector<float> there = Results(function, scaled, 0, kSamples);
     for (uint32_t i = 0; i < kSamples; ++i) {
       // x + n must be exact, x * 2^n finite, the result normal.
       if (function == Function::kEx2 && scaled[i] - static_cast<float>(n) != base[i]) continue;
       if (function != Function::kEx2 && !std::isfinite(scaled[i])) continue;
-      const int power = function == Function::kEx2     ? n
-                        : function == Function::kRsqrt ? -n / 2
-                                                       : -n;
+      const int power = function == Function::kEx2 ? n : function == Function::kRsqrt ? -n / 2 : -n;
       const float expected = std::ldexp(at_base[i], power);
       if (!std::isnormal(expected)) continue;
       ++compared;
@@ -180,13 +184,13 @@ void MeasureScaling(Report& report, Function function) {
       most = std::max(most, n);
     }
   }
-  report.Row("%s | %s | %zu | %zu | %s", Name(function),
-             function == Function::kEx2     ? "ex2(x + n) = 2^n ex2(x), x in [1, 2)"
-             : function == Function::kRsqrt ? "rsqrt(4^n x) = 2^-n rsqrt(x)"
-                                            : "rcp(2^n x) = 2^-n rcp(x)",
-             compared, different,
-             different == 0 ? "-"
-                            : (std::to_string(least) + " to " + std::to_string(most)).c_str());
+  report.Row(
+      "%s | %s | %zu | %zu | %s", Name(function),
+      function == Function::kEx2     ? "ex2(x + n) = 2^n ex2(x), x in [1, 2)"
+      : function == Function::kRsqrt ? "rsqrt(4^n x) = 2^-n rsqrt(x)"
+                                     : "rcp(2^n x) = 2^-n rcp(x)",
+      compared, different,
+      different == 0 ? "-" : (std::to_string(least) + " to " + std::to_string(most)).c_str());
 }
 
 // Does ex2 cut its argument to a fixed point? For x in [2^e, 2^(e+1)), e < 0, of both signs: how
@@ -195,9 +199,10 @@ void MeasureScaling(Report& report, Function function) {
 void MeasureFixedPoint(Report& report) {
   constexpr uint32_t kSamples = 1u << 18;
   constexpr int kBits = 23;
-  report.Table("ex2: results that differ if the argument is first cut to 23 bits after the point, "
-               "262,144 arguments a row",
-               "sign | binade | down | nearest even | toward zero");
+  report.Table(
+      "ex2: results that differ if the argument is first cut to 23 bits after the point, "
+      "262,144 arguments a row",
+      "sign | binade | down | nearest even | toward zero");
   for (const int sign : {1, -1}) {
     for (int exponent = -1; exponent >= -24; --exponent) {
       std::vector<float> x(kSamples);
@@ -229,13 +234,36 @@ void MeasureFixedPoint(Report& report) {
 }
 
 void PrintSpecialValues(Report& report) {
-  const std::vector<float> x = {0.0f, -0.0f, FromBits(1), FromBits(0x007FFFFF),
-                                FromBits(0x807FFFFF), FromBits(0x00800000), FromBits(0x80800000),
-                                FromBits(0x7E800000), FromBits(0x7E800001), FromBits(0x7EC00000),
-                                FromBits(0x7F000000), FromBits(0x7F7FFFFF), FromBits(0x7F800000),
-                                FromBits(0xFF800000), FromBits(0x7FC00000), FromBits(0xFFC00001),
-                                FromBits(0x7F800001), 1.0f, -1.0f, 4.0f, 127.0f, 127.99999f, 128.0f,
-                                -125.0f, -126.0f, -126.00001f, -127.0f, -149.0f, -150.0f, -1e30f};
+  const std::vector<float> x = {0.0f,
+                                -0.0f,
+                                FromBits(1),
+                                FromBits(0x007FFFFF),
+                                FromBits(0x807FFFFF),
+                                FromBits(0x00800000),
+                                FromBits(0x80800000),
+                                FromBits(0x7E800000),
+                                FromBits(0x7E800001),
+                                FromBits(0x7EC00000),
+                                FromBits(0x7F000000),
+                                FromBits(0x7F7FFFFF),
+                                FromBits(0x7F800000),
+                                FromBits(0xFF800000),
+                                FromBits(0x7FC00000),
+                                FromBits(0xFFC00001),
+                                FromBits(0x7F800001),
+                                1.0f,
+                                -1.0f,
+                                4.0f,
+                                127.0f,
+                                127.99999f,
+                                128.0f,
+                                -125.0f,
+                                -126.0f,
+                                -126.00001f,
+                                -127.0f,
+                                -149.0f,
+                                -150.0f,
+                                -1e30f};
   report.Table("Special arguments, bits", "argument | value | ex2 | rsqrt | rcp");
   const auto count = static_cast<uint32_t>(x.size());
   const std::vector<float> ex2 = Results(Function::kEx2, x, 0, count);

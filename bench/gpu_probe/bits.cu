@@ -24,7 +24,8 @@ __global__ void MmaChain(Chain chain) {
   const uint8_t* lower = upper + size_t{8} * chain.bytes;
   const uint8_t* column = chain.y + size_t(y0 + g) * chain.bytes;
   const auto place = [&](int i) {
-    return size_t(x0 + g + i / 2 * 8) * chain.x_stride + size_t(y0 + 2 * t + i % 2) * chain.y_stride;
+    return size_t(x0 + g + i / 2 * 8) * chain.x_stride +
+           size_t(y0 + 2 * t + i % 2) * chain.y_stride;
   };
   float d[4] = {};
   if (chain.start != nullptr) {
@@ -160,8 +161,8 @@ Step RunStep(Type type, Inputs inputs) {
   step.wgmma.resize(step.start.size());
   const DeviceMemory x = Upload(step.x), y = Upload(step.y), start = Upload(step.start);
   const DeviceMemory out(start.bytes());
-  const Chain chain{type,  x.As<uint8_t>(),   y.As<uint8_t>(), kRows, kRows, kStepBytes,
-                    start.As<float>(), out.As<float>(), kRows, 1};
+  const Chain chain{type,       x.As<uint8_t>(),   y.As<uint8_t>(), kRows, kRows,
+                    kStepBytes, start.As<float>(), out.As<float>(), kRows, 1};
   RunMma(chain);
   PROBE_CHECK(cudaMemcpy(step.mma.data(), out.As(), out.bytes(), cudaMemcpyDeviceToHost));
   RunWgmma(chain, 64);
@@ -200,9 +201,8 @@ void CompareModel(Report& report, const std::vector<Step>& steps, const char* in
     const std::vector<float>& gpu = instruction[0] == 'w' ? step.wgmma : step.mma;
     size_t here = 0;
     for (size_t i = 0; i < gpu.size(); ++i) {
-      const uint32_t value =
-          ModelDot(step.type, model, &step.x[i / Step::kRows * kStepBytes],
-                   &step.y[i % Step::kRows * kStepBytes], Bits(step.start[i]));
+      const uint32_t value = ModelDot(step.type, model, &step.x[i / Step::kRows * kStepBytes],
+                                      &step.y[i % Step::kRows * kStepBytes], Bits(step.start[i]));
       if (value == Bits(gpu[i])) continue;
       ++here;
       nans += (value & 0x7FFFFFFF) > 0x7F800000 && gpu[i] != gpu[i];
@@ -210,8 +210,8 @@ void CompareModel(Report& report, const std::vector<Step>& steps, const char* in
     }
     compared += gpu.size();
     different += here;
-    by_inputs += std::string(by_inputs.empty() ? "" : ", ") + Name(step.inputs) + " " +
-                 std::to_string(here);
+    by_inputs +=
+        std::string(by_inputs.empty() ? "" : ", ") + Name(step.inputs) + " " + std::to_string(here);
   }
   report.Row("%s | %s | %s | %zu | %zu | %zu | %s", Name(steps[0].type), instruction, model.name,
              compared, different, nans, by_inputs.c_str());
@@ -278,12 +278,20 @@ void CompareChains(Report& report, Type type, bool with_start) {
     for (const int steps : {1, 3, 4, 13, 64, 256, 1024}) {
       const int bytes = steps * kStepBytes;
       const DeviceMemory x = Upload(MakeOperand(type, inputs, kRows, bytes, 1, false));
-      const DeviceMemory y = Upload(
-          MakeOperand(type, inputs, kRows, bytes, 2, inputs == Inputs::kCancelling));
+      const DeviceMemory y =
+          Upload(MakeOperand(type, inputs, kRows, bytes, 2, inputs == Inputs::kCancelling));
       const DeviceMemory start = Upload(MakeAccumulators(type, inputs, kRows * kRows, 3));
       const DeviceMemory mma(start.bytes()), other(start.bytes());
-      Chain chain{type,  x.As<uint8_t>(), y.As<uint8_t>(), kRows, kRows, bytes,
-                  with_start ? start.As<float>() : nullptr, mma.As<float>(), kRows, 1};
+      Chain chain{type,
+                  x.As<uint8_t>(),
+                  y.As<uint8_t>(),
+                  kRows,
+                  kRows,
+                  bytes,
+                  with_start ? start.As<float>() : nullptr,
+                  mma.As<float>(),
+                  kRows,
+                  1};
       RunMma(chain);
       chain.out = other.As<float>();
       const auto differs = [&] {
@@ -315,9 +323,15 @@ void CompareChains(Report& report, Type type, bool with_start) {
 void RunMma(const Chain& chain) {
   const int blocks = (chain.x_rows / 16 * (chain.y_rows / 8) + 3) / 4;
   switch (chain.type) {
-    case Type::kBf16: MmaChain<Type::kBf16, false><<<blocks, 128>>>(chain); break;
-    case Type::kF16: MmaChain<Type::kF16, false><<<blocks, 128>>>(chain); break;
-    case Type::kE4m3: MmaChain<Type::kE4m3, false><<<blocks, 128>>>(chain); break;
+    case Type::kBf16:
+      MmaChain<Type::kBf16, false><<<blocks, 128>>>(chain);
+      break;
+    case Type::kF16:
+      MmaChain<Type::kF16, false><<<blocks, 128>>>(chain);
+      break;
+    case Type::kE4m3:
+      MmaChain<Type::kE4m3, false><<<blocks, 128>>>(chain);
+      break;
   }
   PROBE_CHECK(cudaGetLastError());
 }
@@ -331,9 +345,15 @@ void RunMmaHalf(const Chain& chain) {
 
 void RunWgmma(const Chain& chain, int tile) {
   switch (chain.type) {
-    case Type::kBf16: LaunchWgmma<Type::kBf16>(chain, tile); break;
-    case Type::kF16: LaunchWgmma<Type::kF16>(chain, tile); break;
-    case Type::kE4m3: LaunchWgmma<Type::kE4m3>(chain, tile); break;
+    case Type::kBf16:
+      LaunchWgmma<Type::kBf16>(chain, tile);
+      break;
+    case Type::kF16:
+      LaunchWgmma<Type::kF16>(chain, tile);
+      break;
+    case Type::kE4m3:
+      LaunchWgmma<Type::kE4m3>(chain, tile);
+      break;
   }
   PROBE_CHECK(cudaGetLastError());
 }
@@ -360,10 +380,11 @@ void RunBits(Report& report) {
   for (const Type type : kTypes) steps.push_back(CompareModels(report, type));
   for (const std::vector<Step>& cases : steps) SaveCases(report, cases);
   for (const Type type : kTypes) {
-    report.Table(std::string("A chain over k, 256 x 256 results: bits that differ from mma.sync, ") +
-                     Name(type),
-                 "type | inputs | start | K | wgmma, tokens as 64 rows | wgmma n8, weights as 64 "
-                 "rows | wgmma n256, weights as 64 rows | mma.sync of half the k");
+    report.Table(
+        std::string("A chain over k, 256 x 256 results: bits that differ from mma.sync, ") +
+            Name(type),
+        "type | inputs | start | K | wgmma, tokens as 64 rows | wgmma n8, weights as 64 "
+        "rows | wgmma n256, weights as 64 rows | mma.sync of half the k");
     CompareChains(report, type, false);
     CompareChains(report, type, true);
     CompareCublas(report, type);

@@ -8,9 +8,12 @@ namespace {
 
 cudaDataType_t CudaType(Type type) {
   switch (type) {
-    case Type::kBf16: return CUDA_R_16BF;
-    case Type::kF16: return CUDA_R_16F;
-    case Type::kE4m3: return CUDA_R_8F_E4M3;
+    case Type::kBf16:
+      return CUDA_R_16BF;
+    case Type::kF16:
+      return CUDA_R_16F;
+    case Type::kE4m3:
+      return CUDA_R_8F_E4M3;
   }
   return CUDA_R_16BF;
 }
@@ -55,9 +58,9 @@ struct Product {
         preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes)));
     std::vector<cublasLtMatmulHeuristicResult_t> results(16);
     int found = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-        handle, description, w, x, y, y, preference, static_cast<int>(results.size()),
-        results.data(), &found);
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle, description, w, x, y, y, preference,
+                                       static_cast<int>(results.size()), results.data(), &found);
     (void)cublasLtMatmulPreferenceDestroy(preference);
     results.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<size_t>(found) : 0);
     return results;
@@ -98,19 +101,21 @@ void CompareShape(Report& report, Type type, bool bf16_out, bool fast, int m, in
              (difference.count == 0 ? "" : " (ulp " + std::to_string(difference.max_ulp) + ")");
     };
     const cublasLtMatmulAlgo_t& algorithm = found.algo;
-    report.Row("%s | %d | %s%s | id %d tile %d stages %d cluster %d custom %d split %d reduction %d"
-               " workspace %zu | %s | %s | %s",
-               Name(type), m, bf16_out ? "bf16" : "f32",
-               type != Type::kE4m3 ? "" : fast ? ", fast" : ", not fast",
-               Config(algorithm, CUBLASLT_ALGO_CONFIG_ID),
-               Config(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID),
-               Config(algorithm, CUBLASLT_ALGO_CONFIG_STAGES_ID),
-               Config(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID),
-               Config(algorithm, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION),
-               Config(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
-               Config(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME), found.workspaceSize,
-               differs(buffers.chain).c_str(), differs(buffers.wgmma).c_str(),
-               type == Type::kE4m3 ? "-" : differs(buffers.half).c_str());
+    report.Row(
+        "%s | %d | %s%s | id %d tile %d stages %d cluster %d custom %d split %d reduction %d"
+        " workspace %zu | %s | %s | %s",
+        Name(type), m, bf16_out ? "bf16" : "f32",
+        type != Type::kE4m3 ? ""
+        : fast              ? ", fast"
+                            : ", not fast",
+        Config(algorithm, CUBLASLT_ALGO_CONFIG_ID), Config(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID),
+        Config(algorithm, CUBLASLT_ALGO_CONFIG_STAGES_ID),
+        Config(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID),
+        Config(algorithm, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION),
+        Config(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
+        Config(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME), found.workspaceSize,
+        differs(buffers.chain).c_str(), differs(buffers.wgmma).c_str(),
+        type == Type::kE4m3 ? "-" : differs(buffers.half).c_str());
   }
 }
 
@@ -126,17 +131,25 @@ void CompareCublas(Report& report, Type type) {
   for (DeviceMemory* memory : {&buffers.chain, &buffers.half, &buffers.wgmma, &buffers.out}) {
     *memory = DeviceMemory(out_bytes);
   }
-  Chain chain{type,   buffers.x.As<uint8_t>(),     buffers.w.As<uint8_t>(), kMaxM, kN, bytes,
-              nullptr, buffers.chain.As<float>(), kN,                      1};
+  Chain chain{type,
+              buffers.x.As<uint8_t>(),
+              buffers.w.As<uint8_t>(),
+              kMaxM,
+              kN,
+              bytes,
+              nullptr,
+              buffers.chain.As<float>(),
+              kN,
+              1};
   RunMma(chain);
   chain.out = buffers.half.As<float>();
   RunMmaHalf(chain);
   chain.out = buffers.wgmma.As<float>();
   RunWgmma(chain, 64);
-  report.Table(std::string("cuBLASLt without split-K, N = K = 4096: bits that differ, ") +
-                   Name(type),
-               "type | M | output | algorithm | from mma.sync | from wgmma | from mma.sync of half "
-               "the k");
+  report.Table(
+      std::string("cuBLASLt without split-K, N = K = 4096: bits that differ, ") + Name(type),
+      "type | M | output | algorithm | from mma.sync | from wgmma | from mma.sync of half "
+      "the k");
   for (const size_t workspace : {size_t{256}, size_t{32} << 20}) {
     buffers.workspace = DeviceMemory(workspace);
     for (const bool fast : {false, true}) {

@@ -1,0 +1,130 @@
+// Y[m, n] = X[m, k] W[n, k]^T in bf16 with the weights as wgmma's 64-row operand, on the device.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_bf16.h>
+
+#include "bench/gpu_probe/tensor_ptx.h"
+
+namespace probe {
+
+constexpr int kGemmK = 64;  // elements of k in a stage: the 128 bytes that a swizzle spans
+constexpr int kGemmSharedBytes = 227 * 1024;
+
+// What fits: as many stages as memory holds, with `kCtas` CTAs on an SM, at most 12.
+template <int kRows, int kTokens, int kCtas>
+struct GemmShape {
+  static constexpr int kWarpgroups = kRows / 64;
+  static constexpr int kThreads = 128 * kWarpgroups + 32;
+  static constexpr int kWeightBytes = kRows * kGemmK * 2;
+  static constexpr int kTokenBytes = kTokens * kGemmK * 2;
+  static constexpr int kStageBytes = kWeightBytes + kTokenBytes;
+  static constexpr int kFitting =
+      (kGemmSharedBytes / kCtas - 3 * 1024) / kStageBytes;  // barriers, alignment, the system's
+  static constexpr int kStages = kFitting < 12 ? kFitting : 12;
+  static constexpr int kSharedBytes = kStages * kStageBytes + 2 * 1024;
+};
+
+// A position in the ring of stages and the parity of its round.
+template <int kStages>
+struct RingPosition {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ __forceinline__ void Next() {
+    if (++stage < kStages) return;
+    stage = 0;
+    parity ^= 1;
+  }
+};
+
+// Stores a warp's 16 weight rows x kTokens: transposed in registers, so that each token's 16
+// results fill a sector of 32 bytes.
+template <int kTokens>
+__device__ __forceinline__ void StoreTile(const float (&d)[kTokens / 2], __nv_bfloat16* y, int n0,
+                                          int m0, int n, int m) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int j = 0; j < kTokens / 8; ++j) {
+    uint32_t packed[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const __nv_bfloat162 pair = __floats2bfloat162_rn(d[4 * j + 2 * i], d[4 * j + 2 * i + 1]);
+      packed[i] = Transpose8x8(*reinterpret_cast<const uint32_t*>(&pair));
+    }
+    const int token = m0 + 8 * j + lane / 4;
+    if (token < m) {
+      uint32_t* out = reinterpret_cast<uint32_t*>(y + int64_t{token} * n + n0) + lane % 4;
+      out[0] = packed[0];
+      out[4] = packed[1];
+    }
+  }
+}
+
+// Persistent: CTA i takes tiles i, i + grid, ...; tiles of tokens are neighbours, so that CTAs that
+// run together share weights in the L2. The last warp loads, each other warpgroup multiplies 64
+// rows.
+template <int kRows, int kTokens, int kCtas>
+__global__ void __launch_bounds__(GemmShape<kRows, kTokens, kCtas>::kThreads, kCtas)
+    WeightGemm(const __grid_constant__ CUtensorMap weights,
+               const __grid_constant__ CUtensorMap tokens, __nv_bfloat16* y, int n, int m, int k) {
+  using Shape = GemmShape<kRows, kTokens, kCtas>;
+  extern __shared__ uint8_t memory[];
+  uint8_t* stages = memory + ((1024 - (SharedAddress(memory) & 1023)) & 1023);
+  uint64_t* full = reinterpret_cast<uint64_t*>(stages + Shape::kStages * Shape::kStageBytes);
+  uint64_t* empty = full + Shape::kStages;
+  const int warp = __shfl_sync(0xFFFFFFFF, static_cast<int>(threadIdx.x) / 32, 0);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Shape::kStages; ++i) {
+      BarrierInit(&full[i], 1);
+      BarrierInit(&empty[i], 4 * Shape::kWarpgroups);  // each warp arrives
+    }
+    BarrierInitFence();
+  }
+  __syncthreads();
+  const int token_tiles = (m + kTokens - 1) / kTokens;
+  const int tiles = token_tiles * (n / kRows), steps = k / kGemmK;
+  RingPosition<Shape::kStages> at;
+  if (warp == 4 * Shape::kWarpgroups) {
+    if (threadIdx.x % 32 != 0) return;
+    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+      for (int step = 0; step < steps; ++step, at.Next()) {
+        uint8_t* stage = stages + at.stage * Shape::kStageBytes;
+        BarrierWait(&empty[at.stage], at.parity ^ 1);
+        BarrierExpect(&full[at.stage], Shape::kStageBytes);
+        TmaLoad(stage, &weights, &full[at.stage], step * kGemmK, tile / token_tiles * kRows);
+        TmaLoad(stage + Shape::kWeightBytes, &tokens, &full[at.stage], step * kGemmK,
+                tile % token_tiles * kTokens);
+      }
+    }
+    return;
+  }
+  const int warpgroup = warp / 4;
+  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    float d[kTokens / 2] = {};
+    PinRegisters(d);
+    int previous = -1;
+    for (int step = 0; step < steps; ++step, at.Next()) {
+      BarrierWait(&full[at.stage], at.parity);
+      const uint32_t stage = SharedAddress(stages + at.stage * Shape::kStageBytes);
+      const uint64_t a = Swizzled128Descriptor(stage + warpgroup * 64 * kGemmK * 2);
+      const uint64_t b = Swizzled128Descriptor(stage + Shape::kWeightBytes);
+      WgmmaFence();
+#pragma unroll
+      for (int i = 0; i < kGemmK / 16; ++i) {  // 32 bytes further: 2 units of the descriptor
+        Wgmma<kTokens>::template Run<Type::kBf16>(d, a + 2 * i, b + 2 * i, step > 0 || i > 0);
+      }
+      WgmmaCommit();
+      // The stage before is free once its products are done; this one's may still run.
+      WgmmaWait<1>();
+      if (previous >= 0 && threadIdx.x % 32 == 0) BarrierArrive(&empty[previous]);
+      previous = at.stage;
+    }
+    WgmmaWait<0>();
+    PinRegisters(d);
+    if (threadIdx.x % 32 == 0) BarrierArrive(&empty[previous]);
+    StoreTile<kTokens>(d, y, tile / token_tiles * kRows + 16 * warp, tile % token_tiles * kTokens,
+                       n, m);
+  }
+}
+
+}  // namespace probe

@@ -1,0 +1,147 @@
+#include "bench/gpu_probe/wgmma_host.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace probe {
+namespace {
+
+int CopiesOf(size_t bytes) {
+  constexpr size_t kBeyondL2 = size_t{200} << 20;
+  return static_cast<int>(std::max<size_t>(2, (kBeyondL2 + bytes - 1) / bytes));
+}
+
+using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
+
+EncodeTiled FindEncodeTiled() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  PROBE_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                               cudaEnableDefault, &found));
+  return reinterpret_cast<EncodeTiled>(function);
+}
+
+// cuBLASLt's view of Y[m, n] = X[m, k] W[n, k]^T: column-major Y^T = (W^T)^T X^T.
+struct Product {
+  cublasLtHandle_t handle = nullptr;
+  cublasLtMatmulDesc_t description = nullptr;
+  cublasLtMatrixLayout_t w = nullptr, x = nullptr, y = nullptr;
+
+  explicit Product(const GemmCase& shape) {
+    PROBE_CHECK(cublasLtCreate(&handle));
+    PROBE_CHECK(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    PROBE_CHECK(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_TRANSA,
+                                               &transposed, sizeof(transposed)));
+    const auto k = static_cast<uint64_t>(shape.k), n = static_cast<uint64_t>(shape.n);
+    const auto m = static_cast<uint64_t>(shape.m);
+    PROBE_CHECK(cublasLtMatrixLayoutCreate(&w, CUDA_R_16BF, k, n, shape.k));
+    PROBE_CHECK(cublasLtMatrixLayoutCreate(&x, CUDA_R_16BF, k, m, shape.k));
+    PROBE_CHECK(cublasLtMatrixLayoutCreate(&y, CUDA_R_16BF, n, m, shape.n));
+  }
+  ~Product() {
+    (void)cublasLtMatrixLayoutDestroy(w);
+    (void)cublasLtMatrixLayoutDestroy(x);
+    (void)cublasLtMatrixLayoutDestroy(y);
+    (void)cublasLtMatmulDescDestroy(description);
+    (void)cublasLtDestroy(handle);
+  }
+  Product(const Product&) = delete;
+  Product& operator=(const Product&) = delete;
+
+  std::vector<cublasLtMatmulHeuristicResult_t> Algorithms(size_t workspace, bool split) const {
+    constexpr int kProposals = 6;
+    cublasLtMatmulPreference_t preference = nullptr;
+    PROBE_CHECK(cublasLtMatmulPreferenceCreate(&preference));
+    PROBE_CHECK(cublasLtMatmulPreferenceSetAttribute(
+        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace)));
+    const uint32_t schemes =
+        split ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_NONE;
+    PROBE_CHECK(cublasLtMatmulPreferenceSetAttribute(
+        preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes)));
+    std::vector<cublasLtMatmulHeuristicResult_t> results(kProposals);
+    int found = 0;
+    PROBE_CHECK(cublasLtMatmulAlgoGetHeuristic(handle, description, w, x, y, y, preference,
+                                               kProposals, results.data(), &found));
+    (void)cublasLtMatmulPreferenceDestroy(preference);
+    results.resize(static_cast<size_t>(found));
+    return results;
+  }
+};
+
+}  // namespace
+
+GemmBuffers::GemmBuffers(const GemmCase& largest, cudaStream_t stream)
+    : copies(CopiesOf(static_cast<size_t>(largest.n) * largest.k * 2)),
+      weight_bytes(static_cast<size_t>(largest.n) * largest.k * 2),
+      weights(weight_bytes * copies),
+      x(static_cast<size_t>(largest.m) * largest.k * 2),
+      y(static_cast<size_t>(largest.m) * largest.n * 2),
+      expected(y.bytes()),
+      workspace(size_t{64} << 20) {
+  FillRandomBf16(weights.As(), weights.bytes() / 2, kWeightScale, 1, stream);
+  FillRandomBf16(x.As(), x.bytes() / 2, kTokenScale, 2, stream);
+  PROBE_CHECK(cudaStreamSynchronize(stream));
+}
+
+CUtensorMap TileMap(void* data, int rows, int columns, int box_rows) {
+  static const EncodeTiled encode = FindEncodeTiled();
+  CUtensorMap map{};
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(columns) * 2};
+  const cuuint32_t box[] = {64, static_cast<cuuint32_t>(box_rows)};
+  const cuuint32_t element_strides[] = {1, 1};
+  const CUresult result =
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, data, sizes, strides, box, element_strides,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) {
+    std::printf("cuTensorMapEncodeTiled of [%d, %d]: error %d\n", rows, columns, result);
+    std::exit(1);
+  }
+  return map;
+}
+
+double TimeGraph(cudaStream_t stream, int copies, const GemmCase& shape,
+                 const std::function<void(int copy)>& launch) {
+  // About 2 ms of work, so that the launch of the graph itself does not count.
+  const double flops = 2.0 * shape.n * shape.m * shape.k;
+  const double us = std::max(2.0 * shape.n * shape.k / 4e6, flops / 600e6);
+  const int launches = std::max(copies, std::min(200, static_cast<int>(2000 / us)));
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  PROBE_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  for (int i = 0; i < launches; ++i) launch(i % copies);
+  PROBE_CHECK(cudaStreamEndCapture(stream, &graph));
+  PROBE_CHECK(cudaGraphInstantiate(&executable, graph, 0));
+  const Timing timing = Time(
+      stream, [&] { PROBE_CHECK(cudaGraphLaunch(executable, stream)); }, 5);
+  PROBE_CHECK(cudaGraphExecDestroy(executable));
+  PROBE_CHECK(cudaGraphDestroy(graph));
+  return timing.median_us / launches;
+}
+
+std::vector<CublasTime> TimeCublas(const GemmCase& shape, const GemmBuffers& buffers,
+                                   cudaStream_t stream) {
+  const Product product(shape);
+  std::vector<CublasTime> times;
+  for (const bool split : {true, false}) {
+    double best = 1e30;
+    for (const auto& found : product.Algorithms(buffers.workspace.bytes(), split)) {
+      const float one = 1, zero = 0;
+      const auto run = [&](int copy, const DeviceMemory& y) {
+        return cublasLtMatmul(product.handle, product.description, &one, buffers.Weights(copy),
+                              product.w, buffers.x.As(), product.x, &zero, y.As(), product.y,
+                              y.As(), product.y, &found.algo, buffers.workspace.As(),
+                              buffers.workspace.bytes(), stream);
+      };
+      if (run(0, buffers.expected) != CUBLAS_STATUS_SUCCESS) continue;
+      best = std::min(best, TimeGraph(stream, buffers.copies, shape,
+                                      [&](int copy) { PROBE_CHECK(run(copy, buffers.y)); }));
+    }
+    times.push_back({best});
+  }
+  return times;
+}
+
+}  // namespace probe
