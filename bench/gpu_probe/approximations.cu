@@ -132,7 +132,8 @@ void MeasureBinade(Report& report, const Binade& binade) {
   for (const int distance : distances) ++histogram[distance];
   const int least = histogram.begin()->first, most = histogram.rbegin()->first;
   const int bits = most - least <= 3 ? 2 : 4;
-  const int base = bits == 2 ? std::min(-1, std::max(least, most - 3)) : std::max(least, -8);
+  const bool usual = least >= -1 && most <= 2;
+  const int base = bits == 4 ? std::max(least, -8) : usual ? -1 : least;
   std::string text;
   for (const auto& [distance, count] : histogram) {
     if (text.size() > 300) break;

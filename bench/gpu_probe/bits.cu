@@ -257,11 +257,11 @@ std::vector<Step> CompareModels(Report& report, Type type) {
   }
   CompareModel(report, steps, "wgmma", {"13 bits, result 13 bits", 13, 13, Split::kWhole}, true);
   CompareModel(report, steps, "wgmma", {"13 bits, result 23 bits", 13, 23, Split::kWhole}, false);
-  CompareModel(report, steps, "mma.sync", full, true);
+  CompareModel(report, steps, "mma.sync",
+               {"25 bits, as f16, k % 4 in {0, 1}, then {2, 3}", 25, 23, Split::kPairsAsF16}, true);
+  CompareModel(report, steps, "mma.sync", full, false);
   CompareModel(report, steps, "mma.sync", {"25 bits, k 0-15 then 16-31", 25, 23, Split::kHalves},
                false);
-  CompareModel(report, steps, "mma.sync",
-               {"25 bits, k % 4 in {0, 1}, then {2, 3}", 25, 23, Split::kPairs}, false);
   return steps;
 }
 

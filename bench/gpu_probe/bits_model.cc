@@ -102,10 +102,16 @@ uint32_t Block(Type type, const DotModel& model, const uint8_t* a, const uint8_t
     int fraction_bits;
   };
   std::vector<Term> terms;
+  const auto operand = [&](const uint8_t* row, int i) {
+    Number number = Decode(Element(type, row, i), format);
+    if (model.split != DotModel::Split::kPairsAsF16 || number.significand == 0) return number;
+    for (; number.significand >> format.fraction_bits == 0; --number.exponent) {
+      number.significand <<= 1;
+    }
+    return number;
+  };
   for (const int i : elements) {
-    terms.push_back(
-        {Multiply(Decode(Element(type, a, i), format), Decode(Element(type, b, i), format)),
-         2 * format.fraction_bits});
+    terms.push_back({Multiply(operand(a, i), operand(b, i)), 2 * format.fraction_bits});
   }
   terms.push_back({Decode(c, {8, 23, true}), 23});
   int largest = kZeroExponent;
@@ -138,9 +144,9 @@ uint32_t ModelDot(Type type, const DotModel& model, const uint8_t* a, const uint
   const int size = type == Type::kE4m3 ? 1 : 2;
   std::vector<int> first, second;
   for (int i = 0; i < kStepBytes / size; ++i) {
-    const bool late = model.split == DotModel::Split::kHalves  ? i * size >= kStepBytes / 2
-                      : model.split == DotModel::Split::kPairs ? i * size % 4 >= 2
-                                                               : false;
+    const bool late = model.split == DotModel::Split::kHalves       ? i * size >= kStepBytes / 2
+                      : model.split == DotModel::Split::kPairsAsF16 ? i * size % 4 >= 2
+                                                                    : false;
     (late ? second : first).push_back(i);
   }
   c = Block(type, model, a, b, first, c);

@@ -13,12 +13,12 @@ namespace {
 
 struct Variant {
   const char* name;
-  int rows, tokens, ctas;  // weight rows and tokens of a tile, CTAs on an SM
+  int rows, tokens, ctas, split;  // weight rows and tokens of a tile, CTAs on an SM, in a cluster
   void (*kernel)(CUtensorMap, CUtensorMap, __nv_bfloat16*, int, int, int);
   int threads, shared_bytes;
 };
 
-template <int kRows, int kTokens, int kCtas>
+template <int kRows, int kTokens, int kCtas, int kSplit = 1>
 Variant Make(const char* name) {
   using Shape = GemmShape<kRows, kTokens, kCtas>;
   static_assert(Shape::kStages >= 2);
@@ -26,7 +26,8 @@ Variant Make(const char* name) {
                   kRows,
                   kTokens,
                   kCtas,
-                  WeightGemm<kRows, kTokens, kCtas>,
+                  kSplit,
+                  WeightGemm<kRows, kTokens, kCtas, kSplit>,
                   Shape::kThreads,
                   Shape::kSharedBytes};
   PROBE_CHECK(cudaFuncSetAttribute(reinterpret_cast<const void*>(variant.kernel),
@@ -35,17 +36,24 @@ Variant Make(const char* name) {
   return variant;
 }
 
+template <int kTokens>
+std::vector<Variant> SmallVariants() {
+  return {Make<64, kTokens, 2>("64 rows"), Make<128, kTokens, 1>("128 rows"),
+          Make<64, kTokens, 2, 2>("2 parts of k"), Make<64, kTokens, 2, 4>("4 parts"),
+          Make<64, kTokens, 2, 8>("8 parts")};
+}
+
 // The variants that suit M tokens: the tile's tokens are M, up to a limit.
 std::vector<Variant> VariantsFor(int m) {
   switch (std::min(m, 256)) {
     case 8:
-      return {Make<64, 8, 2>("64 x 8, 2 CTAs"), Make<128, 8, 1>("128 x 8")};
+      return SmallVariants<8>();
     case 16:
-      return {Make<64, 16, 2>("64 x 16, 2 CTAs"), Make<128, 16, 1>("128 x 16")};
+      return SmallVariants<16>();
     case 32:
-      return {Make<64, 32, 2>("64 x 32, 2 CTAs"), Make<128, 32, 1>("128 x 32")};
+      return SmallVariants<32>();
     case 64:
-      return {Make<64, 64, 2>("64 x 64, 2 CTAs"), Make<128, 64, 1>("128 x 64")};
+      return SmallVariants<64>();
     case 128:
       return {Make<64, 128, 2>("64 x 128, 2 CTAs"), Make<128, 128, 1>("128 x 128"),
               Make<128, 64, 2>("128 x 64, 2 CTAs")};
@@ -58,10 +66,20 @@ std::vector<Variant> VariantsFor(int m) {
 void Launch(const Variant& variant, const CUtensorMap& weights, const CUtensorMap& tokens,
             __nv_bfloat16* y, const GemmCase& shape, cudaStream_t stream) {
   const int tiles = (shape.m + variant.tokens - 1) / variant.tokens * (shape.n / variant.rows);
-  const int grid = std::min(tiles, variant.ctas * SmCount());
-  variant.kernel<<<grid, variant.threads, variant.shared_bytes, stream>>>(
-      weights, tokens, y, shape.n, shape.m, shape.k);
-  PROBE_CHECK(cudaGetLastError());
+  const int grid =
+      variant.split > 1 ? tiles * variant.split : std::min(tiles, variant.ctas * SmCount());
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(grid));
+  config.blockDim = dim3(static_cast<unsigned>(variant.threads));
+  config.dynamicSmemBytes = static_cast<size_t>(variant.shared_bytes);
+  config.stream = stream;
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {static_cast<unsigned>(variant.split), 1, 1};
+  config.attrs = &cluster;
+  config.numAttrs = variant.split > 1 ? 1 : 0;
+  PROBE_CHECK(
+      cudaLaunchKernelEx(&config, variant.kernel, weights, tokens, y, shape.n, shape.m, shape.k));
 }
 
 __global__ void MaxDifference(const __nv_bfloat16* a, const __nv_bfloat16* b, size_t count,
@@ -100,7 +118,7 @@ void MeasureCase(Report& report, const WeightShape& weight, const GemmCase& shap
   std::string cells;
   double best = 1e30;
   for (const Variant& variant : VariantsFor(shape.m)) {
-    if (shape.n % variant.rows != 0) continue;
+    if (shape.n % variant.rows != 0 || shape.k % (kGemmK * variant.split) != 0) continue;
     const CUtensorMap tokens = TileMap(buffers.x.As(), shape.m, shape.k, variant.tokens);
     std::vector<CUtensorMap> weights;
     for (int i = 0; i < buffers.copies; ++i) {

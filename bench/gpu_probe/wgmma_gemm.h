@@ -60,10 +60,43 @@ __device__ __forceinline__ void StoreTile(const float (&d)[kTokens / 2], __nv_bf
   }
 }
 
+__device__ __forceinline__ void ClusterSync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\n" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory");
+}
+
+// The float at `address` of this CTA's shared memory, but of the CTA `rank` of the cluster.
+__device__ __forceinline__ float LoadFromCta(uint32_t address, int rank) {
+  uint32_t remote;
+  float value;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;\n" : "=r"(remote) : "r"(address), "r"(rank));
+  asm volatile("ld.shared::cluster.f32 %0, [%1];\n" : "=f"(value) : "r"(remote) : "memory");
+  return value;
+}
+
+// Adds the partial sums of a cluster's CTAs, ascending in k, into those of its first CTA. Called by
+// one warpgroup of each CTA, when all copies into `scratch` are done and read.
+template <int kCount, int kSplit>
+__device__ __forceinline__ void AddPartials(float (&d)[kCount], uint8_t* scratch, int rank) {
+  float* mine = reinterpret_cast<float*>(scratch) + threadIdx.x;
+  asm volatile("bar.sync 1, 128;\n" ::: "memory");
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) mine[128 * i] = d[i];
+  ClusterSync();
+  if (rank == 0) {
+#pragma unroll
+    for (int other = 1; other < kSplit; ++other) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) d[i] += LoadFromCta(SharedAddress(mine + 128 * i), other);
+    }
+  }
+  ClusterSync();  // no CTA ends while another reads its memory
+}
+
 // Persistent: CTA i takes tiles i, i + grid, ...; tiles of tokens are neighbours, so that CTAs that
 // run together share weights in the L2. The last warp loads, each other warpgroup multiplies 64
 // rows.
-template <int kRows, int kTokens, int kCtas>
+template <int kRows, int kTokens, int kCtas, int kSplit>
 __global__ void __launch_bounds__(GemmShape<kRows, kTokens, kCtas>::kThreads, kCtas)
     WeightGemm(const __grid_constant__ CUtensorMap weights,
                const __grid_constant__ CUtensorMap tokens, __nv_bfloat16* y, int n, int m, int k) {
@@ -82,24 +115,26 @@ __global__ void __launch_bounds__(GemmShape<kRows, kTokens, kCtas>::kThreads, kC
   }
   __syncthreads();
   const int token_tiles = (m + kTokens - 1) / kTokens;
-  const int tiles = token_tiles * (n / kRows), steps = k / kGemmK;
+  const int tiles = token_tiles * (n / kRows), steps = k / kGemmK / kSplit;
+  const int rank = blockIdx.x % kSplit, first_k = rank * steps * kGemmK;
   RingPosition<Shape::kStages> at;
   if (warp == 4 * Shape::kWarpgroups) {
     if (threadIdx.x % 32 != 0) return;
-    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    for (int tile = blockIdx.x / kSplit; tile < tiles; tile += gridDim.x / kSplit) {
       for (int step = 0; step < steps; ++step, at.Next()) {
         uint8_t* stage = stages + at.stage * Shape::kStageBytes;
         BarrierWait(&empty[at.stage], at.parity ^ 1);
         BarrierExpect(&full[at.stage], Shape::kStageBytes);
-        TmaLoad(stage, &weights, &full[at.stage], step * kGemmK, tile / token_tiles * kRows);
-        TmaLoad(stage + Shape::kWeightBytes, &tokens, &full[at.stage], step * kGemmK,
+        TmaLoad(stage, &weights, &full[at.stage], first_k + step * kGemmK,
+                tile / token_tiles * kRows);
+        TmaLoad(stage + Shape::kWeightBytes, &tokens, &full[at.stage], first_k + step * kGemmK,
                 tile % token_tiles * kTokens);
       }
     }
     return;
   }
   const int warpgroup = warp / 4;
-  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+  for (int tile = blockIdx.x / kSplit; tile < tiles; tile += gridDim.x / kSplit) {
     float d[kTokens / 2] = {};
     PinRegisters(d);
     int previous = -1;
@@ -122,6 +157,11 @@ __global__ void __launch_bounds__(GemmShape<kRows, kTokens, kCtas>::kThreads, kC
     WgmmaWait<0>();
     PinRegisters(d);
     if (threadIdx.x % 32 == 0) BarrierArrive(&empty[previous]);
+    if constexpr (kSplit > 1) {
+      static_assert(kRows == 64 && Shape::kStages * Shape::kStageBytes >= kRows * kTokens * 4);
+      AddPartials<kTokens / 2, kSplit>(d, stages, rank);
+      if (rank != 0) return;
+    }
     StoreTile<kTokens>(d, y, tile / token_tiles * kRows + 16 * warp, tile % token_tiles * kTokens,
                        n, m);
   }

@@ -61,10 +61,10 @@ struct Product {
         preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes)));
     std::vector<cublasLtMatmulHeuristicResult_t> results(kProposals);
     int found = 0;
-    PROBE_CHECK(cublasLtMatmulAlgoGetHeuristic(handle, description, w, x, y, y, preference,
-                                               kProposals, results.data(), &found));
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        handle, description, w, x, y, y, preference, kProposals, results.data(), &found);
     (void)cublasLtMatmulPreferenceDestroy(preference);
-    results.resize(static_cast<size_t>(found));
+    results.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<size_t>(found) : 0);
     return results;
   }
 };
