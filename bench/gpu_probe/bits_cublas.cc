@@ -1,7 +1,6 @@
 // Do cuBLASLt's algorithms without split-K give the bits of one chain of mma.sync over k?
-#include <algorithm>
-
 #include "bench/gpu_probe/bits.h"
+#include "bench/gpu_probe/cublas_product.h"
 
 namespace probe {
 namespace {
@@ -18,55 +17,6 @@ cudaDataType_t CudaType(Type type) {
   return CUDA_R_16BF;
 }
 
-// Y[m, n] = X[m, k] W[n, k]^T, all rows contiguous; cuBLAS sees column-major Y^T = W^T' X'.
-struct Product {
-  cublasLtHandle_t handle = nullptr;
-  cublasLtMatmulDesc_t description = nullptr;
-  cublasLtMatrixLayout_t w = nullptr, x = nullptr, y = nullptr;
-
-  Product(Type type, cudaDataType_t out, int m, int n, int k, bool fast) {
-    PROBE_CHECK(cublasLtCreate(&handle));
-    PROBE_CHECK(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-    const cublasOperation_t transposed = CUBLAS_OP_T;
-    PROBE_CHECK(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_TRANSA,
-                                               &transposed, sizeof(transposed)));
-    const int8_t fast_accumulation = fast ? 1 : 0;
-    PROBE_CHECK(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_FAST_ACCUM,
-                                               &fast_accumulation, sizeof(fast_accumulation)));
-    const auto rows = static_cast<uint64_t>(k);
-    PROBE_CHECK(cublasLtMatrixLayoutCreate(&w, CudaType(type), rows, n, k));
-    PROBE_CHECK(cublasLtMatrixLayoutCreate(&x, CudaType(type), rows, m, k));
-    PROBE_CHECK(cublasLtMatrixLayoutCreate(&y, out, n, m, n));
-  }
-  ~Product() {
-    (void)cublasLtMatrixLayoutDestroy(w);
-    (void)cublasLtMatrixLayoutDestroy(x);
-    (void)cublasLtMatrixLayoutDestroy(y);
-    (void)cublasLtMatmulDescDestroy(description);
-    (void)cublasLtDestroy(handle);
-  }
-  Product(const Product&) = delete;
-  Product& operator=(const Product&) = delete;
-
-  std::vector<cublasLtMatmulHeuristicResult_t> Algorithms(size_t workspace) const {
-    cublasLtMatmulPreference_t preference = nullptr;
-    PROBE_CHECK(cublasLtMatmulPreferenceCreate(&preference));
-    PROBE_CHECK(cublasLtMatmulPreferenceSetAttribute(
-        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace)));
-    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE;
-    PROBE_CHECK(cublasLtMatmulPreferenceSetAttribute(
-        preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes)));
-    std::vector<cublasLtMatmulHeuristicResult_t> results(16);
-    int found = 0;
-    const cublasStatus_t status =
-        cublasLtMatmulAlgoGetHeuristic(handle, description, w, x, y, y, preference,
-                                       static_cast<int>(results.size()), results.data(), &found);
-    (void)cublasLtMatmulPreferenceDestroy(preference);
-    results.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<size_t>(found) : 0);
-    return results;
-  }
-};
-
 int Config(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute) {
   int value = -1;
   size_t written = 0;
@@ -81,17 +31,15 @@ struct Buffers {
 
 void CompareShape(Report& report, Type type, bool bf16_out, bool fast, int m, int n, int k,
                   const Buffers& buffers) {
-  const Product product(type, bf16_out ? CUDA_R_16BF : CUDA_R_32F, m, n, k, fast);
-  const auto algorithms = product.Algorithms(buffers.workspace.bytes());
+  const CublasProduct product(CudaType(type), bf16_out ? CUDA_R_16BF : CUDA_R_32F, m, n, k, fast);
+  const auto algorithms = product.Algorithms(buffers.workspace.bytes(), false, 16);
   const size_t count = static_cast<size_t>(m) * static_cast<size_t>(n);
-  const float one = 1, zero = 0;
   if (algorithms.empty()) report.Row("%s | %d | - | no algorithm | - | - | -", Name(type), m);
   for (const auto& found : algorithms) {
     PROBE_CHECK(cudaMemset(buffers.out.As(), 0xFF, buffers.out.bytes()));
-    const cublasStatus_t status = cublasLtMatmul(
-        product.handle, product.description, &one, buffers.w.As(), product.w, buffers.x.As(),
-        product.x, &zero, buffers.out.As(), product.y, buffers.out.As(), product.y, &found.algo,
-        buffers.workspace.As(), buffers.workspace.bytes(), nullptr);
+    const cublasStatus_t status =
+        product.Run(found.algo, buffers.w.As(), buffers.x.As(), buffers.out.As(),
+                    buffers.workspace.As(), buffers.workspace.bytes(), nullptr);
     if (status != CUBLAS_STATUS_SUCCESS) continue;
     const auto differs = [&](const DeviceMemory& chain) {
       const Difference difference =

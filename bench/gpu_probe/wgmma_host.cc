@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "bench/gpu_probe/cublas_product.h"
+
 namespace probe {
 namespace {
 
@@ -20,54 +22,6 @@ EncodeTiled FindEncodeTiled() {
                                                cudaEnableDefault, &found));
   return reinterpret_cast<EncodeTiled>(function);
 }
-
-// cuBLASLt's view of Y[m, n] = X[m, k] W[n, k]^T: column-major Y^T = (W^T)^T X^T.
-struct Product {
-  cublasLtHandle_t handle = nullptr;
-  cublasLtMatmulDesc_t description = nullptr;
-  cublasLtMatrixLayout_t w = nullptr, x = nullptr, y = nullptr;
-
-  explicit Product(const GemmCase& shape) {
-    PROBE_CHECK(cublasLtCreate(&handle));
-    PROBE_CHECK(cublasLtMatmulDescCreate(&description, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-    const cublasOperation_t transposed = CUBLAS_OP_T;
-    PROBE_CHECK(cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_TRANSA,
-                                               &transposed, sizeof(transposed)));
-    const auto k = static_cast<uint64_t>(shape.k), n = static_cast<uint64_t>(shape.n);
-    const auto m = static_cast<uint64_t>(shape.m);
-    PROBE_CHECK(cublasLtMatrixLayoutCreate(&w, CUDA_R_16BF, k, n, shape.k));
-    PROBE_CHECK(cublasLtMatrixLayoutCreate(&x, CUDA_R_16BF, k, m, shape.k));
-    PROBE_CHECK(cublasLtMatrixLayoutCreate(&y, CUDA_R_16BF, n, m, shape.n));
-  }
-  ~Product() {
-    (void)cublasLtMatrixLayoutDestroy(w);
-    (void)cublasLtMatrixLayoutDestroy(x);
-    (void)cublasLtMatrixLayoutDestroy(y);
-    (void)cublasLtMatmulDescDestroy(description);
-    (void)cublasLtDestroy(handle);
-  }
-  Product(const Product&) = delete;
-  Product& operator=(const Product&) = delete;
-
-  std::vector<cublasLtMatmulHeuristicResult_t> Algorithms(size_t workspace, bool split) const {
-    constexpr int kProposals = 6;
-    cublasLtMatmulPreference_t preference = nullptr;
-    PROBE_CHECK(cublasLtMatmulPreferenceCreate(&preference));
-    PROBE_CHECK(cublasLtMatmulPreferenceSetAttribute(
-        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace)));
-    const uint32_t schemes =
-        split ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_NONE;
-    PROBE_CHECK(cublasLtMatmulPreferenceSetAttribute(
-        preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes)));
-    std::vector<cublasLtMatmulHeuristicResult_t> results(kProposals);
-    int found = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-        handle, description, w, x, y, y, preference, kProposals, results.data(), &found);
-    (void)cublasLtMatmulPreferenceDestroy(preference);
-    results.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<size_t>(found) : 0);
-    return results;
-  }
-};
 
 }  // namespace
 
@@ -123,17 +77,14 @@ double TimeGraph(cudaStream_t stream, int copies, const GemmCase& shape,
 
 std::vector<CublasTime> TimeCublas(const GemmCase& shape, const GemmBuffers& buffers,
                                    cudaStream_t stream) {
-  const Product product(shape);
+  const CublasProduct product(CUDA_R_16BF, CUDA_R_16BF, shape.m, shape.n, shape.k);
   std::vector<CublasTime> times;
   for (const bool split : {true, false}) {
     double best = 1e30;
-    for (const auto& found : product.Algorithms(buffers.workspace.bytes(), split)) {
-      const float one = 1, zero = 0;
+    for (const auto& found : product.Algorithms(buffers.workspace.bytes(), split, 6)) {
       const auto run = [&](int copy, const DeviceMemory& y) {
-        return cublasLtMatmul(product.handle, product.description, &one, buffers.Weights(copy),
-                              product.w, buffers.x.As(), product.x, &zero, y.As(), product.y,
-                              y.As(), product.y, &found.algo, buffers.workspace.As(),
-                              buffers.workspace.bytes(), stream);
+        return product.Run(found.algo, buffers.Weights(copy), buffers.x.As(), y.As(),
+                           buffers.workspace.As(), buffers.workspace.bytes(), stream);
       };
       if (run(0, buffers.expected) != CUBLAS_STATUS_SUCCESS) continue;
       best = std::min(best, TimeGraph(stream, buffers.copies, shape,
