@@ -291,17 +291,17 @@ void MeasureApproximations(Report& report) {
       {Function::kEx2, "(-2, -1]", 0x80000000u | kOne, kMantissas, nullptr},
   };
   for (const Binade& binade : kBinades) {
-    if (report.SecondsLeft() < 15) return;
+    if (!report.HasSeconds(15)) return;
     MeasureBinade(report, binade);
   }
   report.Table("The same result in other binades",
                "function | claim | compared | different | n of those");
   for (const Function function : {Function::kRcp, Function::kRsqrt, Function::kEx2}) {
-    if (report.SecondsLeft() < 5) return;
+    if (!report.HasSeconds(5)) return;
     MeasureScaling(report, function);
   }
   PrintSpecialValues(report);
-  if (report.SecondsLeft() > 5) MeasureFixedPoint(report);
+  if (report.HasSeconds(5)) MeasureFixedPoint(report);
 }
 
 }  // namespace probe

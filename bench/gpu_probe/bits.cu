@@ -176,27 +176,30 @@ uint32_t Bits(float value) {
   return bits;
 }
 
-void PrintCase(Report& report, const Step& step, size_t place, uint32_t gpu, uint32_t model) {
-  std::string a, b;
-  const uint8_t* x = &step.x[place / Step::kRows * kStepBytes];
-  const uint8_t* y = &step.y[place % Step::kRows * kStepBytes];
+std::string Hex(const uint8_t* bytes) {
+  std::string text;
   char digits[8];
   for (int i = 0; i < kStepBytes; ++i) {
-    std::snprintf(digits, sizeof(digits), "%02x", x[i]);
-    a += digits;
-    std::snprintf(digits, sizeof(digits), "%02x", y[i]);
-    b += digits;
+    std::snprintf(digits, sizeof(digits), "%02x", bytes[i]);
+    text += digits;
   }
-  report.Text("    %s: c %08x gpu %08x model %08x a %s b %s", Name(step.inputs),
-              Bits(step.start[place]), gpu, model, a.c_str(), b.c_str());
+  return text;
 }
 
-// Compares one instruction's results with the model; prints the first disagreeing cases if asked.
+std::string DescribeCase(const Step& step, size_t place, uint32_t gpu, uint32_t model) {
+  char bits[64];
+  std::snprintf(bits, sizeof(bits), "c %08x gpu %08x model %08x", Bits(step.start[place]), gpu,
+                model);
+  return std::string("    ") + Name(step.type) + ", " + Name(step.inputs) + ": " + bits + " a " +
+         Hex(&step.x[place / Step::kRows * kStepBytes]) + " b " +
+         Hex(&step.y[place % Step::kRows * kStepBytes]);
+}
+
+// Compares one instruction's results with the model; adds the first that differ to `cases`.
 void CompareModel(Report& report, const std::vector<Step>& steps, const char* instruction,
-                  const DotModel& model, bool print) {
+                  const DotModel& model, std::vector<std::string>* cases) {
   size_t compared = 0, different = 0, nans = 0;
   std::string by_inputs;
-  std::vector<std::pair<const Step*, size_t>> disagreeing;
   for (const Step& step : steps) {
     const std::vector<float>& gpu = instruction[0] == 'w' ? step.wgmma : step.mma;
     size_t here = 0;
@@ -206,7 +209,9 @@ void CompareModel(Report& report, const std::vector<Step>& steps, const char* in
       if (value == Bits(gpu[i])) continue;
       ++here;
       nans += (value & 0x7FFFFFFF) > 0x7F800000 && gpu[i] != gpu[i];
-      if (disagreeing.size() < 20) disagreeing.emplace_back(&step, i);
+      if (cases != nullptr && here <= 4) {
+        cases->push_back(DescribeCase(step, i, Bits(gpu[i]), value) + " " + instruction);
+      }
     }
     compared += gpu.size();
     different += here;
@@ -215,13 +220,6 @@ void CompareModel(Report& report, const std::vector<Step>& steps, const char* in
   }
   report.Row("%s | %s | %s | %zu | %zu | %zu | %s", Name(steps[0].type), instruction, model.name,
              compared, different, nans, by_inputs.c_str());
-  if (!print) return;
-  for (const auto& [step, i] : disagreeing) {
-    const std::vector<float>& gpu = instruction[0] == 'w' ? step->wgmma : step->mma;
-    PrintCase(report, *step, i, Bits(gpu[i]),
-              ModelDot(step->type, model, &step->x[i / Step::kRows * kStepBytes],
-                       &step->y[i % Step::kRows * kStepBytes], Bits(step->start[i])));
-  }
 }
 
 // Writes bits_<type>.bin: 8,192 cases of 80 bytes, little-endian:
@@ -245,23 +243,24 @@ void SaveCases(Report& report, const std::vector<Step>& steps) {
   report.File(std::string("bits_") + Name(steps[0].type) + ".bin", file.data(), file.size());
 }
 
-std::vector<Step> CompareModels(Report& report, Type type) {
+std::vector<Step> CompareModels(Report& report, Type type, std::vector<std::string>* cases) {
   using Split = DotModel::Split;
   const DotModel full = {"25 bits, 32 bytes of k at once", 25, 23, Split::kWhole};
   std::vector<Step> steps;
   for (const Inputs inputs : kAllInputs) steps.push_back(RunStep(type, inputs));
   if (type != Type::kE4m3) {
-    CompareModel(report, steps, "mma.sync", full, true);
-    CompareModel(report, steps, "wgmma", full, true);
+    CompareModel(report, steps, "mma.sync", full, cases);
+    CompareModel(report, steps, "wgmma", full, cases);
     return steps;
   }
-  CompareModel(report, steps, "wgmma", {"13 bits, result 13 bits", 13, 13, Split::kWhole}, true);
-  CompareModel(report, steps, "wgmma", {"13 bits, result 23 bits", 13, 23, Split::kWhole}, false);
+  CompareModel(report, steps, "wgmma", {"13 bits, result 13 bits", 13, 13, Split::kWhole}, cases);
+  CompareModel(report, steps, "wgmma", {"13 bits, result 23 bits", 13, 23, Split::kWhole}, nullptr);
   CompareModel(report, steps, "mma.sync",
-               {"25 bits, as f16, k % 4 in {0, 1}, then {2, 3}", 25, 23, Split::kPairsAsF16}, true);
-  CompareModel(report, steps, "mma.sync", full, false);
+               {"25 bits, as f16, k % 4 in {0, 1}, then {2, 3}", 25, 23, Split::kPairsAsF16},
+               cases);
+  CompareModel(report, steps, "mma.sync", full, nullptr);
   CompareModel(report, steps, "mma.sync", {"25 bits, k 0-15 then 16-31", 25, 23, Split::kHalves},
-               false);
+               nullptr);
   return steps;
 }
 
@@ -376,10 +375,12 @@ void RunBits(Report& report) {
   constexpr Type kTypes[] = {Type::kBf16, Type::kF16, Type::kE4m3};
   report.Table("One instruction with an accumulator against the model of mmasim",
                "type | instruction | model | dot products | different | both NaN | by inputs");
-  std::vector<std::vector<Step>> steps;
-  for (const Type type : kTypes) steps.push_back(CompareModels(report, type));
-  for (const std::vector<Step>& cases : steps) SaveCases(report, cases);
+  std::vector<std::string> cases;
+  for (const Type type : kTypes) SaveCases(report, CompareModels(report, type, &cases));
+  if (!cases.empty()) report.Text("\nThe first results that differ from the model:\n");
+  for (const std::string& text : cases) report.Text("%s", text.c_str());
   for (const Type type : kTypes) {
+    if (!report.HasSeconds(60)) break;
     report.Table(
         std::string("A chain over k, 256 x 256 results: bits that differ from mma.sync, ") +
             Name(type),
@@ -388,7 +389,6 @@ void RunBits(Report& report) {
     CompareChains(report, type, false);
     CompareChains(report, type, true);
     CompareCublas(report, type);
-    if (report.SecondsLeft() < 30) break;
   }
   MeasureApproximations(report);
 }

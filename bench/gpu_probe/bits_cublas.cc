@@ -105,7 +105,7 @@ void CompareCublas(Report& report, Type type) {
       for (const int m : {1, 8, 16, 64, 256, 1024}) {
         for (const bool bf16_out : {true, false}) {
           if (bf16_out && type == Type::kF16) continue;
-          if (report.SecondsLeft() < 20) return;
+          if (!report.HasSeconds(20)) return;
           CompareShape(report, type, bf16_out, fast, m, kN, k, buffers);
         }
       }

@@ -3,8 +3,9 @@
 //
 // y[M, N] = x[M, K] W[N, K]^T for qkv, o, gate_up and down of every layer, each with weights of its
 // own, in one CUDA graph. A CTA owns groups of 8 rows; a warp requests stages of 8 rows x 512
-// columns by bulk copies, eight warps multiply (64 columns each). All variants sum in the same
-// order and must agree bit for bit.
+// columns by bulk copies, eight warps multiply (64 columns each). The first layer's products are
+// checked with a simple kernel. All variants sum in the same order, so that the results of their
+// chains must agree bit for bit.
 //
 // Decides: whether kernels use dependent launch, when they request weights and release the next
 // kernel, and how much shared memory and how many registers a CTA may take.
@@ -15,7 +16,9 @@
 #include <string>
 #include <vector>
 
-#include "bench/gpu_probe/tma_ptx.h"
+#include "bench/gpu_probe/probe.h"
+#include "bench/gpu_probe/reference.h"
+#include "bench/gpu_probe/tensor_ptx.h"
 
 namespace probe {
 namespace {
@@ -37,6 +40,34 @@ struct Product {
   int k, ldx, m;
 };
 
+// The ring of stages: barriers and memory.
+struct Stages {
+  uint8_t* memory;
+  uint64_t *full, *empty;
+  int count;
+};
+
+// One warp's work: requests the weights of the groups of rows from `begin` to `end`.
+__device__ void RequestWeights(const Product& p, const Stages& ring, int64_t begin, int64_t end) {
+  const int lane = threadIdx.x % 32, chunks = p.k / kColumns;
+  RingPosition at;
+  for (int64_t first = begin; first < end; first += kPass) {
+    const int count = static_cast<int>(min(int64_t{kPass}, end - first));
+    for (int c = 0; c < chunks; ++c) {
+      for (int g = 0; g < count; ++g, at.Next(ring.count)) {
+        WaitParity(&ring.empty[at.slot], at.parity ^ 1);
+        if (lane == 0) ArriveExpect(&ring.full[at.slot], 8 * 2 * kColumns);
+        __syncwarp();
+        if (lane < 8) {
+          BulkCopy(ring.memory + at.slot * kStageBytes + lane * kRowBytes,
+                   p.w + ((first + g) * 8 + lane) * p.k + c * kColumns, 2 * kColumns,
+                   &ring.full[at.slot]);
+        }
+      }
+    }
+  }
+}
+
 template <int Ctas>
 __global__ void __launch_bounds__(kThreads, Ctas) Multiply(const Product p, int stages, Mode mode) {
   extern __shared__ __align__(128) uint8_t ring[];
@@ -56,27 +87,13 @@ __global__ void __launch_bounds__(kThreads, Ctas) Multiply(const Product p, int 
   const int64_t begin = groups * blockIdx.x / gridDim.x;
   const int64_t end = groups * (blockIdx.x + 1) / gridDim.x;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, chunks = p.k / kColumns;
-  RingPosition at;
   if (warp == kWarps) {
-    for (int64_t first = begin; first < end; first += kPass) {
-      const int count = static_cast<int>(min(int64_t{kPass}, end - first));
-      for (int c = 0; c < chunks; ++c) {
-        for (int g = 0; g < count; ++g, at.Next(stages)) {
-          WaitParity(&empty[at.slot], at.parity ^ 1);
-          if (lane == 0) ArriveExpect(&full[at.slot], 8 * 2 * kColumns);
-          __syncwarp();
-          if (lane < 8) {
-            BulkCopy(ring + at.slot * kStageBytes + lane * kRowBytes,
-                     p.w + ((first + g) * 8 + lane) * p.k + c * kColumns, 2 * kColumns,
-                     &full[at.slot]);
-          }
-        }
-      }
-    }
+    RequestWeights(p, {ring, full, empty, stages}, begin, end);
     if (mode == kLate) LaunchNextKernel();
     return;
   }
   if (mode != kPlain) WaitForKernelAhead();
+  RingPosition at;
   const int row = lane / 4, q = lane % 4;
   const auto load = [&](int token, int column) {
     const auto* from = p.x + int64_t{token} * p.ldx + column;
@@ -105,8 +122,8 @@ __global__ void __launch_bounds__(kThreads, Ctas) Multiply(const Product p, int 
         for (int half = 0; half < 2; ++half) {
           const uint4 w = *reinterpret_cast<const uint4*>(from + half * 64);
           const uint4 low = x[2 * half], high = x[2 * half + 1];
-          MultiplyAdd(sum[g], low.x, high.x, low.y, high.y, w.x, w.y);
-          MultiplyAdd(sum[g], low.z, high.z, low.w, high.w, w.z, w.w);
+          Mma<Type::kBf16>(sum[g], {low.x, high.x, low.y, high.y}, {w.x, w.y});
+          Mma<Type::kBf16>(sum[g], {low.z, high.z, low.w, high.w}, {w.z, w.w});
         }
         __syncwarp();
         if (lane == 0) Arrive(&empty[at.slot]);
@@ -152,97 +169,133 @@ void Launch(const Product& p, const Variant& v, cudaStream_t stream) {
   attribute.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &attribute;
   config.numAttrs = v.mode == kPlain ? 0 : 1;
-  PROBE_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                   stages * kStageBytes));
+  AllowSharedMemory(reinterpret_cast<const void*>(kernel), stages * kStageBytes);
   PROBE_CHECK(cudaLaunchKernelEx(&config, kernel, p, stages, v.mode));
 }
 
-void RunModel(Report& report, const char* model, int layers) {
-  std::vector<WeightShape> shapes;
-  int64_t elements = 0;
-  for (const WeightShape& s : DenseShapes()) {
-    if (std::string(s.model) != model) continue;
-    shapes.push_back(s);
-    elements += s.n * s.k;
-  }
-  elements *= layers;
-  cudaStream_t stream = nullptr;
-  PROBE_CHECK(cudaStreamCreate(&stream));
-  const DeviceMemory weights(2 * elements), out(4), single(2 * 16 * (elements / 1024));
-  std::vector<DeviceMemory> y;
-  for (int i = 0; i < 4; ++i) y.emplace_back(2 * 16 * 40'000);
-  auto* w = weights.As<__nv_bfloat16>();
-  for (int layer = 0; layer < layers; ++layer) {
-    for (const WeightShape& s : shapes) {
-      FillRandomBf16(w, s.n * s.k, 1 / std::sqrt(float(s.k)), w - weights.As<__nv_bfloat16>(),
-                     stream);
+// A model's weights and the chain of products over all of its layers.
+class Model {
+ public:
+  Model(const char* name, int layers) : name_(name), layers_(layers) {
+    for (const WeightShape& s : DenseShapes()) {
+      if (std::string(s.model) != name) continue;
+      shapes_.push_back(s);
+      elements_ += s.n * s.k * layers;
+    }
+    PROBE_CHECK(cudaStreamCreate(&stream_));
+    weights_ = DeviceMemory(2 * elements_);
+    single_ = DeviceMemory(2 * 16 * (elements_ / kSingleK));
+    for (DeviceMemory& y : y_) y = DeviceMemory(2 * 16 * 40'000);
+    auto* w = Weights();
+    for (int i = 0; i < 4 * layers; ++i) {
+      const WeightShape& s = shapes_[i % 4];
+      FillRandomBf16(w, s.n * s.k, 1 / std::sqrt(float(s.k)), w - Weights(), stream_);
       w += s.n * s.k;
     }
   }
-  const double bytes = 2.0 * double(elements);
-  const double plain =
-      bytes / TimePlainRead(weights.As(), weights.bytes(), out.As<uint32_t>(), stream).median_us /
-      1e6;
-  report.Table(std::string(model) + ": chain of " + std::to_string(4 * layers) + " products",
-               "M | mode | KB per CTA | CTAs per SM | registers for CTAs | us per layer | TB/s | "
-               "of plain read | one kernel of the bytes, TB/s | output");
-  const char* names[] = {"stream order", "wait first", "weights first, release early",
-                         "weights first, release late"};
-  for (const int m : {1, 8, 16}) {
-    std::vector<uint16_t> expected;
-    for (const int shape : {0, 1, 2, 3, 4}) {
-      const int kb[] = {100, 48, 200, 100, 48}, ctas[] = {1, 1, 1, 2, 2}, regs[] = {2, 2, 1, 2, 3};
-      for (const Mode mode : {kPlain, kWaitFirst, kEarly, kLate}) {
-        if (report.SecondsLeft() < 5) return;
-        const Variant v{mode, kb[shape], ctas[shape], regs[shape]};
-        PROBE_CHECK(cudaMemset(y[3].As(), 0x3c, y[3].bytes()));
-        cudaGraph_t graph = nullptr;
-        cudaGraphExec_t exec = nullptr;
-        PROBE_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-        const auto* at = weights.As<__nv_bfloat16>();
-        for (int i = 0; i < 4 * layers; ++i) {
-          const WeightShape &s = shapes[i % 4], &ahead = shapes[(i + 3) % 4];
-          Launch({at, y[(i + 3) % 4].As<__nv_bfloat16>(), y[i % 4].As<__nv_bfloat16>(), s.n,
-                  int(s.k), int(ahead.n), m},
-                 v, stream);
-          at += s.n * s.k;
+  ~Model() { (void)cudaStreamDestroy(stream_); }
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  void Measure(Report& report) {
+    const DeviceMemory out(4);
+    plain_ = Bytes() /
+             TimePlainRead(weights_.As(), weights_.bytes(), out.As<uint32_t>(), stream_).median_us /
+             1e6;
+    report.Table(name_ + ": chain of " + std::to_string(4 * layers_) + " products",
+                 "M | mode | KB per CTA | CTAs per SM | registers for CTAs | us per layer | TB/s | "
+                 "of plain read | one kernel of the bytes, TB/s | each product | chain");
+    for (const int m : {1, 8, 16}) {
+      expected_.clear();
+      for (const int shape : {0, 1, 2, 3, 4}) {
+        const int kb[] = {100, 48, 200, 100, 48}, ctas[] = {1, 1, 1, 2, 2},
+                  regs[] = {2, 2, 1, 2, 3};
+        for (const Mode mode : {kPlain, kWaitFirst, kEarly, kLate}) {
+          if (!report.HasSeconds(5)) return;
+          Row(report, {mode, kb[shape], ctas[shape], regs[shape]}, m);
         }
-        PROBE_CHECK(cudaStreamEndCapture(stream, &graph));
-        PROBE_CHECK(cudaGraphInstantiate(&exec, graph, 0));
-        const auto reset = [&] {
-          PROBE_CHECK(cudaMemsetAsync(y[3].As(), 0x3c, y[3].bytes(), stream));
-        };
-        const Timing t = Time(
-            stream, [&] { PROBE_CHECK(cudaGraphLaunch(exec, stream)); }, 5, 1, reset);
-        std::vector<uint16_t> result(m * shapes[3].n);
-        PROBE_CHECK(
-            cudaMemcpy(result.data(), y[3].As(), 2 * result.size(), cudaMemcpyDeviceToHost));
-        if (expected.empty()) expected = result;
-        const Timing one = Time(
-            stream,
-            [&] {
-              Launch({weights.As<__nv_bfloat16>(), y[0].As<__nv_bfloat16>(),
-                      single.As<__nv_bfloat16>(), elements / 1024, 1024, 1024, m},
-                     {kPlain, v.kilobytes, v.ctas, v.registers_for}, stream);
-            },
-            3);
-        report.Row("%d | %s | %d | %d | %d | %.2f | %.2f | %.1f %% | %.2f | %s", m, names[mode],
-                   v.kilobytes, v.ctas, v.registers_for, t.median_us / layers,
-                   bytes / t.median_us / 1e6, 100 * bytes / t.median_us / 1e6 / plain,
-                   bytes / one.median_us / 1e6, result == expected ? "equal" : "DIFFERS");
-        PROBE_CHECK(cudaGraphExecDestroy(exec));
-        PROBE_CHECK(cudaGraphDestroy(graph));
       }
     }
   }
-}
+
+ private:
+  static constexpr int kSingleK = 1024;
+
+  __nv_bfloat16* Weights() const { return weights_.As<__nv_bfloat16>(); }
+  __nv_bfloat16* Y(int i) const { return y_[i % 4].As<__nv_bfloat16>(); }
+  double Bytes() const { return 2.0 * static_cast<double>(elements_); }
+
+  // The first layer's products, one by one, against a simple kernel's.
+  std::string CheckProducts(const Variant& v, int m) {
+    const __nv_bfloat16* w = Weights();
+    double worst = 0;
+    for (const WeightShape& s : shapes_) {
+      const int k = static_cast<int>(s.k);
+      FillRandomBf16(Y(0), size_t(m) * k, 1, 5, stream_);
+      PROBE_CHECK(cudaMemsetAsync(Y(1), 0xFF, y_[1].bytes(), stream_));
+      Launch({w, Y(0), Y(1), s.n, k, k, m}, v, stream_);
+      worst = std::max(worst, ErrorOverBound({w, Y(0), Y(1), s.n, k, k, m}, stream_));
+      w += s.n * s.k;
+    }
+    return worst <= 1 ? "right" : "WRONG: " + std::to_string(worst) + " of the bound";
+  }
+
+  Timing TimeChain(const Variant& v, int m) {
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    PROBE_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    const __nv_bfloat16* w = Weights();
+    for (int i = 0; i < 4 * layers_; ++i) {
+      const WeightShape &s = shapes_[i % 4], &ahead = shapes_[(i + 3) % 4];
+      Launch({w, Y(i + 3), Y(i), s.n, int(s.k), int(ahead.n), m}, v, stream_);
+      w += s.n * s.k;
+    }
+    PROBE_CHECK(cudaStreamEndCapture(stream_, &graph));
+    PROBE_CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    const Timing time = Time(
+        stream_, [&] { PROBE_CHECK(cudaGraphLaunch(exec, stream_)); }, 5, 1,
+        [&] { PROBE_CHECK(cudaMemsetAsync(Y(3), 0x3c, y_[3].bytes(), stream_)); });
+    PROBE_CHECK(cudaGraphExecDestroy(exec));
+    PROBE_CHECK(cudaGraphDestroy(graph));
+    return time;
+  }
+
+  void Row(Report& report, const Variant& v, int m) {
+    const char* names[] = {"stream order", "wait first", "weights first, release early",
+                           "weights first, release late"};
+    const std::string products = CheckProducts(v, m);
+    const Timing chain = TimeChain(v, m);
+    std::vector<uint16_t> result(m * shapes_[3].n);
+    PROBE_CHECK(cudaMemcpy(result.data(), Y(3), 2 * result.size(), cudaMemcpyDeviceToHost));
+    if (expected_.empty()) expected_ = result;
+    const Variant plain{kPlain, v.kilobytes, v.ctas, v.registers_for};
+    const Product single{
+        Weights(), Y(0), single_.As<__nv_bfloat16>(), elements_ / kSingleK, kSingleK, kSingleK, m};
+    const Timing one = Time(
+        stream_, [&] { Launch(single, plain, stream_); }, 3);
+    const double rate = Bytes() / chain.median_us / 1e6;
+    report.Row("%d | %s | %d | %d | %d | %.2f | %.2f | %.1f %% | %.2f | %s | %s", m, names[v.mode],
+               v.kilobytes, v.ctas, v.registers_for, chain.median_us / layers_, rate,
+               100 * rate / plain_, Bytes() / one.median_us / 1e6, products.c_str(),
+               result == expected_ ? "equal" : "DIFFERS from the first row's");
+  }
+
+  std::string name_;
+  int layers_;
+  std::vector<WeightShape> shapes_;
+  int64_t elements_ = 0;
+  cudaStream_t stream_ = nullptr;
+  DeviceMemory weights_, single_, y_[4];  // y[i % 4] is product i's, and the next one's x
+  double plain_ = 0;                      // TB/s
+  std::vector<uint16_t> expected_;
+};
 
 }  // namespace
 
 void RunDependentLaunch(Report& report) {
-  RunModel(report, "Llama-3.1-8B", 32);
-  RunModel(report, "Qwen3-0.6B", 28);
-  RunModel(report, "Qwen3-14B", 40);
+  Model("Llama-3.1-8B", 32).Measure(report);
+  Model("Qwen3-0.6B", 28).Measure(report);
+  Model("Qwen3-14B", 40).Measure(report);
 }
 
 }  // namespace probe

@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "bench/gpu_probe/probe.h"
+#include "bench/gpu_probe/tensor_map.h"
 #include "bench/gpu_probe/tma_ptx.h"
 
 namespace probe {
@@ -331,20 +333,13 @@ class Pool {
   CUtensorMap MakeMap(bool head_major) const {
     const auto block = static_cast<cuuint64_t>(1 << log_block_);
     const cuuint64_t slab = block * kHeads * kRowBytes;
-    const cuuint64_t sizes[4] = {128, head_major ? block : kHeads, head_major ? kHeads : block,
-                                 pool_.bytes() / slab};
-    const cuuint64_t strides[3] = {kRowBytes, kRowBytes * sizes[1], slab};
+    const cuuint64_t outer = head_major ? block : kHeads;
     const auto rows = static_cast<cuuint32_t>(Group == 1 ? block : 8);
     const cuuint32_t one = Group == 1 ? 1 : 8;
-    const cuuint32_t box[4] = {64, head_major ? rows : one, head_major ? one : rows, 1};
-    const cuuint32_t steps[4] = {1, 1, 1, 1};
-    CUtensorMap map{};
-    const CUresult status = cuTensorMapEncodeTiled(
-        &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, pool_.As(), sizes, strides, box, steps,
-        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_NONE,
-        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (status != CUDA_SUCCESS) report_.Text("cuTensorMapEncodeTiled: error %d", int(status));
-    return map;
+    return MakeTensorMap(
+        pool_.As(), {128, outer, head_major ? kHeads : block, pool_.bytes() / slab},
+        {kRowBytes, kRowBytes * outer, slab},
+        {64, head_major ? rows : one, head_major ? one : rows, 1}, CU_TENSOR_MAP_L2_PROMOTION_NONE);
   }
 
   template <int Group>
@@ -355,13 +350,12 @@ class Pool {
       ReadPlain<Group><<<std::min(p.units, sms * 8), kConsumers, 0, stream_>>>(p, out);
     } else if (method == Method::kCopyAsync) {
       constexpr int kBytes = kCopyStages * kStageBytes;
-      PROBE_CHECK(cudaFuncSetAttribute(ReadCopyAsync<Group>,
-                                       cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+      AllowSharedMemory(reinterpret_cast<const void*>(ReadCopyAsync<Group>), kBytes);
       ReadCopyAsync<Group><<<std::min(p.units, sms * 2), kConsumers, kBytes, stream_>>>(p, out);
     } else {
       const auto kernel = method == Method::kBulk ? ReadRing<Group, false> : ReadRing<Group, true>;
       const int bytes = stages * kStageBytes + 1024;
-      PROBE_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+      AllowSharedMemory(reinterpret_cast<const void*>(kernel), bytes);
       kernel<<<std::min(p.units, sms * ctas), kConsumers + 32, bytes, stream_>>>(p, map, stages,
                                                                                  out);
     }
@@ -380,7 +374,7 @@ class Pool {
 
 template <int Group>
 void Row(Report& report, Pool& pool, bool layer_major, bool head_major, const char* prefix) {
-  if (report.SecondsLeft() < 3) return;
+  if (!report.HasSeconds(3)) return;
   std::string cells;
   for (const Method method : {Method::kPlain, Method::kCopyAsync, Method::kBulk, Method::kTensor}) {
     cells += " | " + pool.Measure<Group>(method, layer_major, head_major, 6, 2);
@@ -418,7 +412,7 @@ void RunKvLayout(Report& report) {
     (void)pool.Measure<1>(Method::kPlain, false, head_major, 6, 2);  // the expected bits
     for (const auto& [stages, ctas] :
          {std::pair{2, 1}, {4, 1}, {6, 1}, {12, 1}, {3, 2}, {6, 2}, {2, 4}, {3, 4}}) {
-      if (report.SecondsLeft() < 3) return;
+      if (!report.HasSeconds(3)) return;
       const std::string bulk = pool.Measure<1>(Method::kBulk, false, head_major, stages, ctas);
       const std::string map = pool.Measure<1>(Method::kTensor, false, head_major, stages, ctas);
       report.Row("%s | %d | %d | %s | %s", head_major ? "head, position" : "position, head", stages,

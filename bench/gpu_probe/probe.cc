@@ -7,6 +7,8 @@
 #include <ctime>
 #include <utility>
 
+#include "api/version.h"
+
 namespace probe {
 namespace {
 
@@ -20,6 +22,26 @@ std::string Format(const char* format, va_list arguments) {
   char text[4096];
   std::vsnprintf(text, sizeof(text), format, arguments);
   return text;
+}
+
+// What nvidia-smi says now of the driver and of the clocks of this process's GPU.
+std::string DriverAndClocks() {
+  int device = 0;
+  char bus[32] = "0";
+  PROBE_CHECK(cudaGetDevice(&device));
+  PROBE_CHECK(cudaDeviceGetPCIBusId(bus, sizeof(bus), device));
+  const std::string command =
+      "nvidia-smi --id=" + std::string(bus) +
+      " --query-gpu=driver_version,clocks.sm,clocks.max.sm,clocks.mem,clocks.max.mem,power.draw,"
+      "temperature.gpu --format=csv,noheader 2>&1";
+  char line[256] = "";
+  std::FILE* output = popen(command.c_str(), "r");  // NOLINT(cert-env33-c): a fixed command
+  const bool read = output != nullptr && std::fgets(line, sizeof(line), output) != nullptr;
+  if (output != nullptr) (void)pclose(output);
+  if (!read) return "nvidia-smi said nothing";
+  std::string text = line;
+  if (text.back() == '\n') text.pop_back();
+  return "driver, SM clock now and at most, memory clock now and at most, power, C: " + text;
 }
 
 }  // namespace
@@ -45,15 +67,20 @@ Report::Report(const std::string& folder, const std::string& section, double sec
   }
   Line("## " + section);
   cudaDeviceProp properties{};
-  int driver = 0, clock_khz = 0;
+  int driver = 0;
   PROBE_CHECK(cudaGetDeviceProperties(&properties, 0));
   PROBE_CHECK(cudaDriverGetVersion(&driver));
-  PROBE_CHECK(cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, 0));
-  Text("%s, %d SMs, driver CUDA %d.%d, maximum SM clock %d MHz", properties.name,
-       properties.multiProcessorCount, driver / 1000, driver % 1000 / 10, clock_khz / 1000);
+  const std::string commit(tokamak::Commit());
+  Text("commit %s; %s, %d SMs, compute capability %d.%d, CUDA %d.%d of the driver, limit %.0f s",
+       commit.c_str(), properties.name, properties.multiProcessorCount, properties.major,
+       properties.minor, driver / 1000, driver % 1000 / 10, seconds);
+  Text("before: %s", DriverAndClocks().c_str());
 }
 
-Report::~Report() { std::fclose(file_); }
+Report::~Report() {
+  Text("\nafter: %s", DriverAndClocks().c_str());
+  std::fclose(file_);
+}
 
 void Report::Line(const std::string& line) {
   for (std::FILE* out : {stdout, file_}) {
@@ -92,7 +119,12 @@ void Report::File(const std::string& name, const void* data, size_t bytes) {
   if (file != nullptr) std::fclose(file);
 }
 
-double Report::SecondsLeft() const { return deadline_ - Now(); }
+bool Report::HasSeconds(double seconds) {
+  const double left = deadline_ - Now();
+  if (left >= seconds) return true;
+  Text("\nSTOPPED here: %.0f s of this section's time were left.", left);
+  return false;
+}
 
 DeviceMemory::DeviceMemory(size_t bytes) : bytes_(bytes) { PROBE_CHECK(cudaMalloc(&data_, bytes)); }
 
@@ -132,11 +164,6 @@ Timing Time(cudaStream_t stream, const std::function<void()>& launch, int repeat
   return {times[times.size() / 2], times.front(), times.back()};
 }
 
-void EvictL2(cudaStream_t stream) {
-  static const DeviceMemory memory(size_t{256} << 20);
-  PROBE_CHECK(cudaMemsetAsync(memory.As(), 1, memory.bytes(), stream));
-}
-
 const std::vector<WeightShape>& DenseShapes() {
   static const std::vector<WeightShape> shapes = {
       {"Qwen3-0.6B", "qkv", 4096, 1024},        {"Qwen3-0.6B", "o", 1024, 2048},
@@ -153,6 +180,12 @@ int SmCount() {
   int count = 0;
   PROBE_CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0));
   return count;
+}
+
+void AllowSharedMemory(const void* kernel, int bytes) {
+  PROBE_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  PROBE_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                   cudaSharedmemCarveoutMaxShared));
 }
 
 }  // namespace probe

@@ -37,8 +37,9 @@ class Report {
   void Row(const char* format, ...) __attribute__((format(printf, 2, 3)));
   // Writes `bytes` to <folder>/<name>: answers too large for a table.
   void File(const std::string& name, const void* data, size_t bytes);
-  // Seconds left of the section's time; a section orders its rows by importance and stops early.
-  double SecondsLeft() const;
+  // Whether that many seconds are left of the section's time; says so where the table ends if not.
+  // A section orders its rows by importance and stops early.
+  bool HasSeconds(double seconds);
 
  private:
   void Line(const std::string& line);
@@ -73,7 +74,7 @@ void FillRandomBits(void* data, size_t bytes, uint64_t seed, cudaStream_t stream
 
 // Median microseconds of one call of `launch` on `stream`, by events around `inner` calls, over
 // `repeats` measurements after one warm-up. `before` runs ahead of each measurement, outside it
-// (to evict the L2, to rotate inputs).
+// (to reset inputs).
 struct Timing {
   double median_us = 0;
   double min_us = 0;
@@ -82,8 +83,8 @@ struct Timing {
 Timing Time(cudaStream_t stream, const std::function<void()>& launch, int repeats = 11,
             int inner = 1, const std::function<void()>& before = {});
 
-// Writes more than the L2 holds.
-void EvictL2(cudaStream_t stream);
+// Times a kernel that only reads `bytes` contiguous bytes.
+Timing TimePlainRead(const void* data, size_t bytes, uint32_t* out, cudaStream_t stream);
 
 // Weight shapes [rows N, cols K] of a dense decoder layer, as models run them (merged).
 struct WeightShape {
@@ -96,6 +97,8 @@ struct WeightShape {
 const std::vector<WeightShape>& DenseShapes();
 
 int SmCount();
+// Lets a kernel take `bytes` of dynamic shared memory, on SMs that give it all they have.
+void AllowSharedMemory(const void* kernel, int bytes);
 
 // The sections, one file each.
 void RunBits(Report& report);             // do tensor cores agree, and with which model

@@ -1,10 +1,9 @@
-// Tensor core instructions and what feeds them, as thin wrappers of PTX (sm_90a).
+// Tensor core instructions as thin wrappers of PTX (sm_90a).
 #pragma once
-
-#include <cuda.h>
 
 #include <cstdint>
 
+#include "bench/gpu_probe/tma_ptx.h"
 #include "bench/gpu_probe/wgmma_ptx.h"
 
 namespace probe {
@@ -45,10 +44,6 @@ __device__ __forceinline__ void MmaHalf(float (&d)[4], uint32_t a0, uint32_t a1,
 #undef PROBE_MMA
 }
 
-__device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
 // How an operand of wgmma lies in shared memory, K-major.
 //   none: 8 x 16-byte core matrices; `leading` bytes between neighbours in k, `stride` in rows.
 //   128B: rows of 128 bytes, swizzled, groups of 8 rows `stride` = 1024 bytes apart.
@@ -81,59 +76,6 @@ template <int kCount>
 __device__ __forceinline__ void PinRegisters(float (&values)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(values[i])::"memory");
-}
-
-// Makes plain stores to shared memory visible to wgmma and TMA.
-__device__ __forceinline__ void FenceAsyncProxy() {
-  asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
-}
-
-__device__ __forceinline__ void BarrierInit(uint64_t* barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(SharedAddress(barrier)),
-               "r"(arrivals)
-               : "memory");
-}
-
-// Makes initialized barriers visible to TMA and to other threads of the cluster.
-__device__ __forceinline__ void BarrierInitFence() {
-  asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
-}
-
-__device__ __forceinline__ void BarrierArrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(SharedAddress(barrier))
-               : "memory");
-}
-
-__device__ __forceinline__ void BarrierExpect(uint64_t* barrier, uint32_t bytes) {
-  asm volatile(
-      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(SharedAddress(barrier)),
-      "r"(bytes)
-      : "memory");
-}
-
-// Waits for the phase of parity `parity` to complete.
-__device__ __forceinline__ void BarrierWait(uint64_t* barrier, uint32_t parity) {
-  asm volatile(
-      "{\n.reg .pred done;\n"
-      "again_%=:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again_%=;\n}\n" ::"r"(SharedAddress(barrier)),
-      "r"(parity)
-      : "memory");
-}
-
-// Starts a copy of the box at (k, row) of a 2-D tensor map into shared memory.
-__device__ __forceinline__ void TmaLoad(void* destination, const CUtensorMap* map,
-                                        uint64_t* barrier, int k, int row) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-      "[%0], [%1, {%2, %3}], [%4];\n" ::"r"(SharedAddress(destination)),
-      "l"(map), "r"(k), "r"(row), "r"(SharedAddress(barrier))
-      : "memory");
-}
-
-__device__ __forceinline__ void PrefetchMap(const CUtensorMap* map) {
-  asm volatile("prefetch.tensormap [%0];\n" ::"l"(map) : "memory");
 }
 
 // Transposes an 8 x 8 matrix of 16-bit values held as in a fragment (row lane / 4, two columns).

@@ -1,13 +1,11 @@
-// PTX of Hopper's asynchronous copies, as short functions: mbarriers, bulk copies and tensor maps,
-// cp.async, dependent launch, clusters. Also the plain read that the sections compare with.
+// PTX that moves data and orders its movement, as short functions: mbarriers, bulk copies and
+// tensor maps, cp.async, dependent launch, clusters.
 #pragma once
 
 #include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
-
-#include "bench/gpu_probe/probe.h"
 
 namespace probe {
 
@@ -23,10 +21,15 @@ __device__ __forceinline__ void InitBarrier(uint64_t* barrier, uint32_t arrivals
                : "memory");
 }
 
+// Makes plain stores to shared memory visible to wgmma and to the copy engine.
+__device__ __forceinline__ void FenceAsyncProxy() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 // Makes initialised barriers visible to the copy engine and to the other CTAs of a cluster.
 __device__ __forceinline__ void FenceBarrierInit() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  FenceAsyncProxy();
 }
 
 __device__ __forceinline__ void Arrive(uint64_t* barrier) {
@@ -40,17 +43,29 @@ __device__ __forceinline__ void ArriveExpect(uint64_t* barrier, uint32_t bytes) 
       : "memory");
 }
 
+// Waits for the phase of parity `parity` to complete. A new barrier counts as having completed a
+// phase of parity 1. With kCluster, what other CTAs of the cluster did before they arrived is
+// visible afterwards.
+template <bool kCluster = false>
 __device__ __forceinline__ void WaitParity(uint64_t* barrier, uint32_t parity) {
+#define PROBE_TRY_WAIT(SCOPE)                    \
+  asm volatile(                                  \
+      "{\n.reg .pred p;\n"                       \
+      "mbarrier.try_wait.parity" SCOPE           \
+      ".shared::cta.b64 p, [%1], %2;\n"          \
+      "selp.u32 %0, 1, 0, p;\n}"                 \
+      : "=r"(done)                               \
+      : "r"(SharedAddress(barrier)), "r"(parity) \
+      : "memory")
   uint32_t done = 0;
   while (done == 0) {
-    asm volatile(
-        "{\n.reg .pred p;\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, p;\n}"
-        : "=r"(done)
-        : "r"(SharedAddress(barrier)), "r"(parity)
-        : "memory");
+    if constexpr (kCluster) {
+      PROBE_TRY_WAIT(".acquire.cluster");
+    } else {
+      PROBE_TRY_WAIT("");
+    }
   }
+#undef PROBE_TRY_WAIT
 }
 
 // A position in a ring of `stages` slots, with the parity of the pass through the ring.
@@ -74,6 +89,16 @@ __device__ __forceinline__ void BulkCopy(void* to, const void* from, uint32_t by
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
           "r"(SharedAddress(to)),
       "l"(from), "r"(bytes), "r"(SharedAddress(barrier))
+      : "memory");
+}
+
+// The box of a tensor map that starts at these coordinates, the innermost first.
+__device__ __forceinline__ void TensorCopy2(void* to, const CUtensorMap* map, int x, int y,
+                                            uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%2, %3}], [%4];" ::"r"(SharedAddress(to)),
+      "l"(map), "r"(x), "r"(y), "r"(SharedAddress(barrier))
       : "memory");
 }
 
@@ -109,6 +134,10 @@ __device__ __forceinline__ uint4 LoadStream(const void* from) {
   return value;
 }
 
+__device__ __forceinline__ uint32_t Fold(uint4 value) {
+  return value.x ^ value.y ^ value.z ^ value.w;
+}
+
 // Dependent launch ------------------------------------------------------------------------------
 
 // Returns once the kernel ahead has ended and its writes are visible.
@@ -133,59 +162,37 @@ __device__ __forceinline__ void ClusterArrive() {
 __device__ __forceinline__ void ClusterWait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-// Stores into the shared memory of the CTA with that rank, at the place of `local`.
-__device__ __forceinline__ void StoreCluster(float* local, uint32_t rank, float value) {
+// The address of the place of `local` in the shared memory of the CTA with that rank.
+__device__ __forceinline__ uint32_t ClusterAddress(const void* local, uint32_t rank) {
   uint32_t remote;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
                : "=r"(remote)
                : "r"(SharedAddress(local)), "r"(rank));
-  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(remote), "f"(value) : "memory");
+  return remote;
 }
-
-// Arithmetic ------------------------------------------------------------------------------------
-
-__device__ __forceinline__ uint32_t Fold(uint4 value) {
-  return value.x ^ value.y ^ value.z ^ value.w;
-}
-
-// sum[16, 8] += a[16, 16] x b[16, 8]. bf16 into f32.
-__device__ __forceinline__ void MultiplyAdd(float (&sum)[4], uint32_t a0, uint32_t a1, uint32_t a2,
-                                            uint32_t a3, uint32_t b0, uint32_t b1) {
+// Stores two floats into that CTA's memory and counts their 8 bytes on its barrier once they are
+// there.
+__device__ __forceinline__ void SendCluster(float* local, uint64_t* barrier, uint32_t rank, float x,
+                                            float y) {
   asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
-      " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::
+          "r"(ClusterAddress(local, rank)),
+      "f"(x), "f"(y), "r"(ClusterAddress(barrier, rank))
+      : "memory");
 }
-
-// The plain read --------------------------------------------------------------------------------
-
-template <int Unused = 0>
-__global__ void __launch_bounds__(512, 2)
-    ReadAllKernel(const uint4* data, size_t count, uint32_t* out) {
-  constexpr int kLoads = 8;
-  const size_t stride = size_t{gridDim.x} * blockDim.x * kLoads;
-  uint32_t bits = 0;
-  for (size_t base = size_t{blockIdx.x} * blockDim.x * kLoads; base < count; base += stride) {
-    uint4 values[kLoads] = {};
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      const size_t at = base + size_t(i) * blockDim.x + threadIdx.x;
-      if (at < count) values[i] = LoadStream(data + at);
-    }
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) bits ^= Fold(values[i]);
-  }
-  bits = __reduce_xor_sync(~0u, bits);
-  if (threadIdx.x % 32 == 0) atomicXor(out, bits);
+// Orders what this CTA has read, not what it has written: a release at the cluster's scope would
+// wait for all stores to global memory.
+__device__ __forceinline__ void ArriveCluster(uint64_t* barrier, uint32_t rank) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(ClusterAddress(barrier, rank))
+               : "memory");
 }
-
-// Times a kernel that only reads `bytes` contiguous bytes: what every share is a share of.
-inline Timing TimePlainRead(const void* data, size_t bytes, uint32_t* out, cudaStream_t stream) {
-  return Time(stream, [&] {
-    ReadAllKernel<>
-        <<<SmCount() * 2, 512, 0, stream>>>(static_cast<const uint4*>(data), bytes / 16, out);
-  });
+__device__ __forceinline__ float LoadCluster(const float* local, uint32_t rank) {
+  float value;
+  asm volatile("ld.shared::cluster.f32 %0, [%1];"
+               : "=f"(value)
+               : "r"(ClusterAddress(local, rank))
+               : "memory");
+  return value;
 }
 
 }  // namespace probe

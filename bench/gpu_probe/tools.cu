@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "bench/gpu_probe/gemm_host.h"
 #include "bench/gpu_probe/probe.h"
 #include "bench/gpu_probe/tensor_ptx.h"
-#include "bench/gpu_probe/wgmma_host.h"
 
 namespace probe {
 namespace {
@@ -36,10 +36,10 @@ __global__ void __launch_bounds__(160)
   const int n0 = blockIdx.x * kSide, m0 = blockIdx.y * kSide;
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
-      BarrierInit(&full[i], 1);
-      BarrierInit(&empty[i], 4);
+      InitBarrier(&full[i], 1);
+      InitBarrier(&empty[i], 4);
     }
-    BarrierInitFence();
+    FenceBarrierInit();
   }
   __syncthreads();
   const int steps = k / kStageK;
@@ -47,20 +47,20 @@ __global__ void __launch_bounds__(160)
     for (int step = 0; step < steps; ++step) {
       uint8_t* stage = stages + step % kStages * 2 * kTileBytes;
       uint64_t* barrier = &full[step % kStages];
-      BarrierWait(&empty[step % kStages], step / kStages % 2 ^ 1);
-      BarrierExpect(barrier, 2 * kTileBytes);
-      TmaLoad(stage, &weights, barrier, step * kStageK, n0);
-      TmaLoad(stage + kTileBytes, &tokens, barrier, step * kStageK, m0);
+      WaitParity(&empty[step % kStages], step / kStages % 2 ^ 1);
+      ArriveExpect(barrier, 2 * kTileBytes);
+      TensorCopy2(stage, &weights, step * kStageK, n0, barrier);
+      TensorCopy2(stage + kTileBytes, &tokens, step * kStageK, m0, barrier);
     }
     // A CTA must not end while a copy is under way, not even the one that kNoWait does not wait
     // for.
-    BarrierWait(&full[(steps - 1) % kStages], (steps - 1) / kStages % 2);
+    WaitParity(&full[(steps - 1) % kStages], (steps - 1) / kStages % 2);
   }
   if (threadIdx.x < 128) {
     float d[kSide / 2] = {};
     for (int step = 0; step < steps; ++step) {
       if (kFault != Fault::kNoWait || step + 1 < steps) {
-        BarrierWait(&full[step % kStages], step / kStages % 2);
+        WaitParity(&full[step % kStages], step / kStages % 2);
       }
       const uint32_t stage = SharedAddress(stages + step % kStages * 2 * kTileBytes);
       PinRegisters(d);
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(160)
       WgmmaCommit();
       WgmmaWait<0>();
       PinRegisters(d);
-      if (threadIdx.x % 32 == 0) BarrierArrive(&empty[step % kStages]);
+      if (threadIdx.x % 32 == 0) Arrive(&empty[step % kStages]);
     }
     const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
 #pragma unroll
@@ -147,8 +147,7 @@ void RunTools(Report& report) {
     const DeviceMemory w(kN * kK * 2), x(kM * kK * 2), y(kN * kM * 4);
     FillRandomBf16(w.As(), kN * kK, 1, 1, nullptr);
     FillRandomBf16(x.As(), kM * kK, 1, 2, nullptr);
-    PROBE_CHECK(cudaFuncSetAttribute(reinterpret_cast<const void*>(tool.kernel),
-                                     cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
+    AllowSharedMemory(reinterpret_cast<const void*>(tool.kernel), kSharedBytes);
     tool.kernel<<<dim3(kN / kSide, kM / kSide), 160, kSharedBytes>>>(
         TileMap(w.As(), kN, kK, kSide), TileMap(x.As(), kM, kK, kSide), y.As<float>(), kN, kM, kK);
     PROBE_CHECK(cudaGetLastError());

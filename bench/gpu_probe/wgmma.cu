@@ -4,9 +4,9 @@
 #include <cmath>
 #include <memory>
 
+#include "bench/gpu_probe/gemm_host.h"
 #include "bench/gpu_probe/probe.h"
 #include "bench/gpu_probe/wgmma_gemm.h"
-#include "bench/gpu_probe/wgmma_host.h"
 
 namespace probe {
 namespace {
@@ -30,9 +30,7 @@ Variant Make(const char* name) {
                   WeightGemm<kRows, kTokens, kCtas, kSplit>,
                   Shape::kThreads,
                   Shape::kSharedBytes};
-  PROBE_CHECK(cudaFuncSetAttribute(reinterpret_cast<const void*>(variant.kernel),
-                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                   Shape::kSharedBytes));
+  AllowSharedMemory(reinterpret_cast<const void*>(variant.kernel), Shape::kSharedBytes);
   return variant;
 }
 
@@ -158,7 +156,7 @@ void RunWgmma(Report& report) {
       GemmCase shape{static_cast<int>(weight.n), 2048, static_cast<int>(weight.k)};
       const GemmBuffers buffers(shape, stream);
       for (const int m : {8, 16, 32, 64, 128, 256, 512, 1024, 2048}) {
-        if (report.SecondsLeft() < 2) return;
+        if (!report.HasSeconds(2)) return;
         shape.m = m;
         MeasureCase(report, weight, shape, buffers, stream);
       }

@@ -25,18 +25,6 @@ struct GemmShape {
   static constexpr int kSharedBytes = kStages * kStageBytes + 2 * 1024;
 };
 
-// A position in the ring of stages and the parity of its round.
-template <int kStages>
-struct RingPosition {
-  int stage = 0;
-  uint32_t parity = 0;
-  __device__ __forceinline__ void Next() {
-    if (++stage < kStages) return;
-    stage = 0;
-    parity ^= 1;
-  }
-};
-
 // Stores a warp's 16 weight rows x kTokens: transposed in registers, so that each token's 16
 // results fill a sector of 32 bytes.
 template <int kTokens>
@@ -60,20 +48,6 @@ __device__ __forceinline__ void StoreTile(const float (&d)[kTokens / 2], __nv_bf
   }
 }
 
-__device__ __forceinline__ void ClusterSync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\n" ::: "memory");
-  asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory");
-}
-
-// The float at `address` of this CTA's shared memory, but of the CTA `rank` of the cluster.
-__device__ __forceinline__ float LoadFromCta(uint32_t address, int rank) {
-  uint32_t remote;
-  float value;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;\n" : "=r"(remote) : "r"(address), "r"(rank));
-  asm volatile("ld.shared::cluster.f32 %0, [%1];\n" : "=f"(value) : "r"(remote) : "memory");
-  return value;
-}
-
 // Adds the partial sums of a cluster's CTAs, ascending in k, into those of its first CTA. Called by
 // one warpgroup of each CTA, when all copies into `scratch` are done and read.
 template <int kCount, int kSplit>
@@ -82,15 +56,17 @@ __device__ __forceinline__ void AddPartials(float (&d)[kCount], uint8_t* scratch
   asm volatile("bar.sync 1, 128;\n" ::: "memory");
 #pragma unroll
   for (int i = 0; i < kCount; ++i) mine[128 * i] = d[i];
-  ClusterSync();
+  ClusterArrive();
+  ClusterWait();
   if (rank == 0) {
 #pragma unroll
     for (int other = 1; other < kSplit; ++other) {
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) d[i] += LoadFromCta(SharedAddress(mine + 128 * i), other);
+      for (int i = 0; i < kCount; ++i) d[i] += LoadCluster(mine + 128 * i, other);
     }
   }
-  ClusterSync();  // no CTA ends while another reads its memory
+  ClusterArrive();
+  ClusterWait();  // no CTA ends while another reads its memory
 }
 
 // Persistent: CTA i takes tiles i, i + grid, ...; tiles of tokens are neighbours, so that CTAs that
@@ -108,27 +84,27 @@ __global__ void __launch_bounds__(GemmShape<kRows, kTokens, kCtas>::kThreads, kC
   const int warp = __shfl_sync(0xFFFFFFFF, static_cast<int>(threadIdx.x) / 32, 0);
   if (threadIdx.x == 0) {
     for (int i = 0; i < Shape::kStages; ++i) {
-      BarrierInit(&full[i], 1);
-      BarrierInit(&empty[i], 4 * Shape::kWarpgroups);  // each warp arrives
+      InitBarrier(&full[i], 1);
+      InitBarrier(&empty[i], 4 * Shape::kWarpgroups);  // each warp arrives
     }
-    BarrierInitFence();
+    FenceBarrierInit();
   }
   __syncthreads();
   const int token_tiles = (m + kTokens - 1) / kTokens;
   const int tiles = token_tiles * (n / kRows), steps = k / kGemmK / kSplit;
   const int rank = blockIdx.x % kSplit, first_k = rank * steps * kGemmK;
-  RingPosition<Shape::kStages> at;
+  RingPosition at;
   if (warp == 4 * Shape::kWarpgroups) {
     if (threadIdx.x % 32 != 0) return;
     for (int tile = blockIdx.x / kSplit; tile < tiles; tile += gridDim.x / kSplit) {
-      for (int step = 0; step < steps; ++step, at.Next()) {
-        uint8_t* stage = stages + at.stage * Shape::kStageBytes;
-        BarrierWait(&empty[at.stage], at.parity ^ 1);
-        BarrierExpect(&full[at.stage], Shape::kStageBytes);
-        TmaLoad(stage, &weights, &full[at.stage], first_k + step * kGemmK,
-                tile / token_tiles * kRows);
-        TmaLoad(stage + Shape::kWeightBytes, &tokens, &full[at.stage], first_k + step * kGemmK,
-                tile % token_tiles * kTokens);
+      for (int step = 0; step < steps; ++step, at.Next(Shape::kStages)) {
+        uint8_t* stage = stages + at.slot * Shape::kStageBytes;
+        WaitParity(&empty[at.slot], at.parity ^ 1);
+        ArriveExpect(&full[at.slot], Shape::kStageBytes);
+        TensorCopy2(stage, &weights, first_k + step * kGemmK, tile / token_tiles * kRows,
+                    &full[at.slot]);
+        TensorCopy2(stage + Shape::kWeightBytes, &tokens, first_k + step * kGemmK,
+                    tile % token_tiles * kTokens, &full[at.slot]);
       }
     }
     return;
@@ -138,9 +114,9 @@ __global__ void __launch_bounds__(GemmShape<kRows, kTokens, kCtas>::kThreads, kC
     float d[kTokens / 2] = {};
     PinRegisters(d);
     int previous = -1;
-    for (int step = 0; step < steps; ++step, at.Next()) {
-      BarrierWait(&full[at.stage], at.parity);
-      const uint32_t stage = SharedAddress(stages + at.stage * Shape::kStageBytes);
+    for (int step = 0; step < steps; ++step, at.Next(Shape::kStages)) {
+      WaitParity(&full[at.slot], at.parity);
+      const uint32_t stage = SharedAddress(stages + at.slot * Shape::kStageBytes);
       const uint64_t a = Swizzled128Descriptor(stage + warpgroup * 64 * kGemmK * 2);
       const uint64_t b = Swizzled128Descriptor(stage + Shape::kWeightBytes);
       WgmmaFence();
@@ -151,12 +127,12 @@ __global__ void __launch_bounds__(GemmShape<kRows, kTokens, kCtas>::kThreads, kC
       WgmmaCommit();
       // The stage before is free once its products are done; this one's may still run.
       WgmmaWait<1>();
-      if (previous >= 0 && threadIdx.x % 32 == 0) BarrierArrive(&empty[previous]);
-      previous = at.stage;
+      if (previous >= 0 && threadIdx.x % 32 == 0) Arrive(&empty[previous]);
+      previous = at.slot;
     }
     WgmmaWait<0>();
     PinRegisters(d);
-    if (threadIdx.x % 32 == 0) BarrierArrive(&empty[previous]);
+    if (threadIdx.x % 32 == 0) Arrive(&empty[previous]);
     if constexpr (kSplit > 1) {
       static_assert(kRows == 64 && Shape::kStages * Shape::kStageBytes >= kRows * kTokens * 4);
       AddPartials<kTokens / 2, kSplit>(d, stages, rank);

@@ -1,26 +1,16 @@
-#include "bench/gpu_probe/wgmma_host.h"
+#include "bench/gpu_probe/gemm_host.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "bench/gpu_probe/cublas_product.h"
+#include "bench/gpu_probe/tensor_map.h"
 
 namespace probe {
 namespace {
 
 int CopiesOf(size_t bytes) {
-  constexpr size_t kBeyondL2 = size_t{200} << 20;
+  constexpr size_t kBeyondL2 = size_t{400} << 20;
   return static_cast<int>(std::max<size_t>(2, (kBeyondL2 + bytes - 1) / bytes));
-}
-
-using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
-
-EncodeTiled FindEncodeTiled() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  PROBE_CHECK(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                               cudaEnableDefault, &found));
-  return reinterpret_cast<EncodeTiled>(function);
 }
 
 }  // namespace
@@ -39,21 +29,9 @@ GemmBuffers::GemmBuffers(const GemmCase& largest, cudaStream_t stream)
 }
 
 CUtensorMap TileMap(void* data, int rows, int columns, int box_rows) {
-  static const EncodeTiled encode = FindEncodeTiled();
-  CUtensorMap map{};
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(columns) * 2};
-  const cuuint32_t box[] = {64, static_cast<cuuint32_t>(box_rows)};
-  const cuuint32_t element_strides[] = {1, 1};
-  const CUresult result =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, data, sizes, strides, box, element_strides,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) {
-    std::printf("cuTensorMapEncodeTiled of [%d, %d]: error %d\n", rows, columns, result);
-    std::exit(1);
-  }
-  return map;
+  return MakeTensorMap(data, {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)},
+                       {static_cast<cuuint64_t>(columns) * 2},
+                       {64, static_cast<cuuint32_t>(box_rows)}, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
 double TimeGraph(cudaStream_t stream, int copies, const GemmCase& shape,

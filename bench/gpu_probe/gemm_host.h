@@ -1,4 +1,4 @@
-// The host's side of section "wgmma": buffers, tensor maps, cuBLASLt, timing.
+// The host's side of sections "wgmma" and "k_chunks": buffers, tensor maps, cuBLASLt, timing.
 #pragma once
 
 #include <cuda.h>
