@@ -154,10 +154,14 @@ struct Variant {
   int kilobytes, ctas, registers_for;
 };
 
+using Kernel = void (*)(Product, int, Mode);
+
+Kernel KernelOf(const Variant& v) {
+  return v.registers_for == 1 ? Multiply<1> : v.registers_for == 2 ? Multiply<2> : Multiply<3>;
+}
+
 void Launch(const Product& p, const Variant& v, cudaStream_t stream) {
-  const auto kernel = v.registers_for == 1   ? Multiply<1>
-                      : v.registers_for == 2 ? Multiply<2>
-                                             : Multiply<3>;
+  const auto kernel = KernelOf(v);
   const int stages = (v.kilobytes * 1024 - 10 * 1024) / kStageBytes;
   cudaLaunchConfig_t config{};
   config.gridDim = static_cast<unsigned>(std::min<int64_t>(SmCount() * v.ctas, p.n / 8));
@@ -202,9 +206,10 @@ class Model {
     plain_ = Bytes() /
              TimePlainRead(weights_.As(), weights_.bytes(), out.As<uint32_t>(), stream_).median_us /
              1e6;
-    report.Table(name_ + ": chain of " + std::to_string(4 * layers_) + " products",
-                 "M | mode | KB per CTA | CTAs per SM | registers for CTAs | us per layer | TB/s | "
-                 "of plain read | one kernel of the bytes, TB/s | each product | chain");
+    report.Table(
+        name_ + ": chain of " + std::to_string(4 * layers_) + " products",
+        "M | mode | KB per CTA | CTAs per SM | registers (bytes spilled) | us per layer | TB/s | "
+        "of plain read | one kernel of the bytes, TB/s | each product | chain");
     for (const int m : {1, 8, 16}) {
       expected_.clear();
       for (const int shape : {0, 1, 2, 3, 4}) {
@@ -273,11 +278,13 @@ class Model {
         Weights(), Y(0), single_.As<__nv_bfloat16>(), elements_ / kSingleK, kSingleK, kSingleK, m};
     const Timing one = Time(
         stream_, [&] { Launch(single, plain, stream_); }, 3);
+    cudaFuncAttributes attributes{};
+    PROBE_CHECK(cudaFuncGetAttributes(&attributes, KernelOf(v)));
     const double rate = Bytes() / chain.median_us / 1e6;
-    report.Row("%d | %s | %d | %d | %d | %.2f | %.2f | %.1f %% | %.2f | %s | %s", m, names[v.mode],
-               v.kilobytes, v.ctas, v.registers_for, chain.median_us / layers_, rate,
-               100 * rate / plain_, Bytes() / one.median_us / 1e6, products.c_str(),
-               result == expected_ ? "equal" : "DIFFERS from the first row's");
+    report.Row("%d | %s | %d | %d | %d (%zu) | %.2f | %.2f | %.1f %% | %.2f | %s | %s", m,
+               names[v.mode], v.kilobytes, v.ctas, attributes.numRegs, attributes.localSizeBytes,
+               chain.median_us / layers_, rate, 100 * rate / plain_, Bytes() / one.median_us / 1e6,
+               products.c_str(), result == expected_ ? "equal" : "DIFFERS from the first row's");
   }
 
   std::string name_;
