@@ -1,6 +1,7 @@
 #include "bench/gpu_probe/bits_model.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -148,6 +149,11 @@ uint32_t ModelDot(Type type, const DotModel& model, const uint8_t* a, const uint
                       : model.split == DotModel::Split::kPairsAsF16 ? i * size % 4 >= 2
                                                                     : false;
     (late ? second : first).push_back(i);
+  }
+  if (model.split == DotModel::Split::kPairsAsF16) {
+    const uint32_t products = Block(type, model, a, b, second, Block(type, model, a, b, first, 0));
+    const float sum = std::bit_cast<float>(products) + std::bit_cast<float>(c);
+    return std::isnan(sum) ? kNan : std::bit_cast<uint32_t>(sum);
   }
   c = Block(type, model, a, b, first, c);
   return second.empty() ? c : Block(type, model, a, b, second, c);
