@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "server/errors.h"
+#include "server/other_fields.h"
 
 namespace tokamak {
 namespace {
@@ -188,7 +189,7 @@ void Access::Decorate(const HttpRequest& request, HttpResponse& response) const 
   const std::string_view origin = request.Header("origin");
   if (origin.empty() || !OriginAllowed(origin)) return;
   add("Access-Control-Allow-Origin", origin);
-  add("Access-Control-Expose-Headers", "Retry-After");
+  add("Access-Control-Expose-Headers", fmt::format("Retry-After, {}", kIgnoredFieldsHeader));
 }
 
 }  // namespace tokamak

@@ -171,7 +171,8 @@ TEST_F(AccessTest, AllowedOriginsGetPreflightsAndHeaders) {
   HttpResponse answer;
   access.Decorate(get, answer);
   EXPECT_EQ(HeaderOf(answer, "Access-Control-Allow-Origin"), "http://b.example:81");
-  EXPECT_EQ(HeaderOf(answer, "Access-Control-Expose-Headers"), "Retry-After");
+  EXPECT_EQ(HeaderOf(answer, "Access-Control-Expose-Headers"),
+            "Retry-After, Tokamak-Ignored-Fields");
   EXPECT_EQ(HeaderOf(answer, "Access-Control-Allow-Credentials"), "");
   EXPECT_EQ(Refusal(access, Get("/x", {{"origin", "http://b.example:81"}})), 401);
   EXPECT_EQ(Refusal(access, Get("/x", {{"origin", "http://b.example"}}, "one")), 403);

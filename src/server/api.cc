@@ -9,12 +9,14 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "server/completion.h"
 #include "server/embedding.h"
 #include "server/errors.h"
 #include "server/metrics.h"
 #include "server/openai_response.h"
 #include "server/openapi.h"
+#include "server/other_fields.h"
 #include "server/page.h"
 #include "server/transport/request_head.h"
 
@@ -46,6 +48,10 @@ std::string_view BodyFormatError(const HttpRequest& request) {
   }
   return "";
 }
+
+// A client makes up as many names as it likes: the log has this many of them, in all.
+constexpr size_t kMaxLoggedFields = 256;
+constexpr size_t kMaxFieldBytes = 64;
 
 constexpr std::string_view kChatPath = "/v1/chat/completions";
 constexpr std::string_view kEmbeddingsPath = "/v1/embeddings";
@@ -192,7 +198,7 @@ Api::Answer Api::ToCompletion(Result<PreparedCall> prepared) {
   auto call = std::make_shared<Result<PreparedCall>>(std::move(prepared));
   return [this, call](const std::shared_ptr<HttpExchange>& exchange) {
     if (!call->ok()) return call->status();
-    unknown_fields_ += static_cast<int64_t>((*call)->call.unknown_fields.size());
+    NoteIgnored((*call)->call.unknown_fields);
     return Submit(exchange, std::move(**call));
   };
 }
@@ -201,7 +207,7 @@ Api::Answer Api::ToEmbedding(Result<PreparedEmbedding> prepared) {
   auto call = std::make_shared<Result<PreparedEmbedding>>(std::move(prepared));
   return [this, call](const std::shared_ptr<HttpExchange>& exchange) {
     if (!call->ok()) return call->status();
-    unknown_fields_ += static_cast<int64_t>((*call)->call.unknown_fields.size());
+    NoteIgnored((*call)->call.unknown_fields);
     return StartEmbedding(engine_, exchange, std::move(**call), NextId("embd"), options_.model_id);
   };
 }
@@ -214,10 +220,23 @@ Api::Answer Api::ToResponse(Result<PreparedAnswer> prepared) {
   auto answer = std::make_shared<Result<PreparedAnswer>>(std::move(prepared));
   return [this, answer](const std::shared_ptr<HttpExchange>& exchange) {
     if (!answer->ok()) return answer->status();
-    unknown_fields_ += static_cast<int64_t>((*answer)->unknown_fields.size());
-    exchange->Respond({.body = std::move((*answer)->body)});
+    NoteIgnored((*answer)->unknown_fields);
+    exchange->Respond({.body = std::move((*answer)->body),
+                       .headers = IgnoredFieldHeaders((*answer)->unknown_fields)});
     return Status();
   };
+}
+
+// Names only: what clients send as values may be private.
+void Api::NoteIgnored(const std::vector<std::string>& names) {
+  unknown_fields_ += static_cast<int64_t>(names.size());
+  std::vector<std::string> fresh;
+  for (const std::string& name : names) {
+    if (logged_fields_.size() == kMaxLoggedFields) break;
+    if (logged_fields_.insert(name.substr(0, kMaxFieldBytes)).second) fresh.push_back(name);
+  }
+  if (fresh.empty()) return;
+  LogWarning("ignored fields of a request: {} (each name is logged once)", IgnoredFieldList(fresh));
 }
 
 void Api::OnPrepared(CallId id, const Answer& answer) {

@@ -5,8 +5,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/debug_state.h"
 #include "server/low_priority_pool.h"
@@ -71,6 +73,8 @@ class Api {
   Answer ToResponse(Result<PreparedAnswer> prepared);
   // "cmpl-" and digits that no other answer has.
   std::string NextId(std::string_view kind);
+  // Counts the fields of a request that nobody here knows, and logs each name once.
+  void NoteIgnored(const std::vector<std::string>& names);
   void OnPrepared(CallId id, const Answer& answer);
   HttpResponse Refusal(const Status& status) const;
   Status Submit(const std::shared_ptr<HttpExchange>& exchange, PreparedCall prepared);
@@ -90,8 +94,9 @@ class Api {
   const std::shared_ptr<DebugState> debug_state_;
   const Preparer preparer_;
   uint64_t next_id_ = 0;
-  const uint64_t id_salt_;      // makes response ids differ between runs
-  int64_t unknown_fields_ = 0;  // of requests, so far
+  const uint64_t id_salt_;               // makes response ids differ between runs
+  int64_t unknown_fields_ = 0;           // of requests, so far
+  std::set<std::string> logged_fields_;  // their names, kMaxLoggedFields at most
   bool draining_ = false;
   std::function<void()> on_prepared_;  // until it was called
   std::map<CallId, std::shared_ptr<HttpExchange>> preparing_;

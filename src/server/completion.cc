@@ -218,7 +218,9 @@ void Completion::SendPart(Choice& choice) {
   if (!HasUnsent(choice)) return;
   if (!streaming_) {
     streaming_ = true;
-    exchange_->StartStream("text/event-stream; charset=utf-8");
+    exchange_->StartStream({.content_type = "text/event-stream; charset=utf-8",
+                            .body = {},
+                            .headers = IgnoredFieldHeaders(call_.unknown_fields)});
   }
   ChoicePart part;
   part.index = choice.part.index;
@@ -282,11 +284,15 @@ void Completion::Respond() {
     return FormatResponse(head, from, end, [&](int32_t token) { return engine.TokenBytes(token); });
   };
   const ResponseTail tail = Tail();
-  if (bytes <= kShortText) return exchange_->Respond({.body = format(head_, parts, tail)});
+  const auto send = [exchange = exchange_,
+                     ignored = IgnoredFieldHeaders(call_.unknown_fields)](std::string text) {
+    exchange->Respond({.body = std::move(text), .headers = ignored});
+  };
+  if (bytes <= kShortText) return send(format(head_, parts, tail));
   make_text_(
       bytes,
       [format, head = head_, parts = std::move(parts), tail] { return format(head, parts, tail); },
-      [exchange = exchange_](std::string text) { exchange->Respond({.body = std::move(text)}); });
+      send);
 }
 
 void Completion::Fail(HttpResponse response) {

@@ -4,6 +4,7 @@
 
 #include "server/embedding_call.h"
 #include "server/errors.h"
+#include "server/other_fields.h"
 
 namespace tokamak {
 
@@ -13,6 +14,7 @@ Status StartEmbedding(Engine& engine, const std::shared_ptr<HttpExchange>& excha
                         .system_fingerprint = engine.system_fingerprint(),
                         .base64 = prepared.call.base64,
                         .timings = prepared.call.timings};
+  const auto ignored = IgnoredFieldHeaders(prepared.call.unknown_fields);
   int32_t tokens = 0;
   for (const EmbeddingInput& input : prepared.call.request.inputs) {
     tokens += static_cast<int32_t>(input.token_ids.size());
@@ -22,13 +24,15 @@ Status StartEmbedding(Engine& engine, const std::shared_ptr<HttpExchange>& excha
   prepared.call.request.label = std::move(id);
   // The answer is written on the engine's thread: in time it is a small part of what its vectors
   // took, and on the I/O thread streams would stand still.
-  const auto on_output = [exchange, head = std::move(head)](const EmbeddingOutput& output) {
+  const auto on_output = [exchange, head = std::move(head),
+                          ignored](const EmbeddingOutput& output) {
     Status error = output.error;
     if (error.code() == StatusCode::kCancelled) {
       error = Status(StatusCode::kUnavailable, "the server is shutting down");
     }
     HttpResponse response =
-        error.ok() ? HttpResponse{.body = FormatEmbeddings(head, output)} : ErrorResponse(error);
+        error.ok() ? HttpResponse{.body = FormatEmbeddings(head, output), .headers = ignored}
+                   : ErrorResponse(error);
     const FinishReason reason = error.ok() ? FinishReason::kStop
                                 : output.error.code() == StatusCode::kCancelled
                                     ? FinishReason::kCancelled

@@ -11,6 +11,7 @@
 #include "server/json_fields.h"
 #include "server/json_text.h"
 #include "server/openai_response.h"
+#include "server/other_fields.h"
 #include "server/request_limits.h"
 
 namespace tokamak {
@@ -95,12 +96,13 @@ void AppendBase64(const std::vector<float>& values, std::string& out) {
 }  // namespace
 
 Result<EmbeddingCall> ParseEmbeddingCall(const std::string& body) {
-  ASSIGN_OR_RETURN(const Json json, ParseBody(body));
+  ASSIGN_OR_RETURN(Json json, ParseBody(body));
+  ASSIGN_OR_RETURN(const FieldSpellings spellings, TakeOtherFields(kEmbeddingCall, json));
   Fields fields(json, "");
   EmbeddingCall call;
   Read(fields, call);
-  if (!fields.status().ok()) return fields.status();
-  call.unknown_fields = fields.Unknown();
+  RETURN_IF_ERROR(spellings.Apply(fields.status()));
+  call.unknown_fields = spellings.Ignored(fields.Unknown());
   return call;
 }
 

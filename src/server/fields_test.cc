@@ -13,6 +13,7 @@
 #include "server/json_fields.h"
 #include "server/openai_request.h"
 #include "server/openapi.h"
+#include "server/other_fields.h"
 #include "server/tokenize_call.h"
 
 namespace tokamak {
@@ -29,6 +30,22 @@ std::map<std::string, Names> KnownByCall() {
           {"embeddings", ToSet(KnownEmbeddingFields())},
           {"tokenize", ToSet(KnownTokenizeFields())},
           {"detokenize", ToSet(KnownDetokenizeFields())}};
+}
+
+// And those of the table of other fields.
+std::map<std::string, Names> DescribedByCall() {
+  const std::map<std::string, CallKind> kinds = {{"chat", kChatCall},
+                                                 {"completions", kCompletionCall},
+                                                 {"embeddings", kEmbeddingCall},
+                                                 {"tokenize", kTokenizeCall},
+                                                 {"detokenize", kDetokenizeCall}};
+  std::map<std::string, Names> names = KnownByCall();
+  for (const OtherField& row : OtherFieldTable()) {
+    for (const auto& [call, kind] : kinds) {
+      if ((row.calls & kind) != 0) names[call].emplace(row.name);
+    }
+  }
+  return names;
 }
 
 TEST(Fields, OpenApiNamesThoseThatAreRead) {
@@ -53,7 +70,7 @@ TEST(Fields, OpenApiNamesThoseThatAreRead) {
 TEST(Fields, DocsDescribeThoseThatAreRead) {
   const auto text = ReadWholeFile(std::string(TOKAMAK_SOURCE_DIR) + "/docs/api.md", 1 << 20);
   ASSERT_TRUE(text.ok()) << text.status().ToString();
-  const std::map<std::string, Names> known = KnownByCall();
+  const std::map<std::string, Names> known = DescribedByCall();
   std::map<std::string, Names> described;
   std::istringstream lines(*text);
   for (std::string line; std::getline(lines, line);) {
@@ -69,7 +86,7 @@ TEST(Fields, DocsDescribeThoseThatAreRead) {
       for (size_t at = line.find('`'); at < first;) {
         const size_t end = line.find('`', at + 1);
         const std::string name = line.substr(at + 1, end - at - 1);
-        if (name.find('.') == std::string::npos) described[call].insert(name);
+        described[call].insert(name);
         at = line.find('`', end + 1);
       }
     }
@@ -95,6 +112,8 @@ TEST(Fields, NamesThePathInTokenizeCalls) {
       {R"({"messages": [{"role": "user"}]})", "messages[0].content"},
       {R"({"messages": []})", "messages"},
       {R"({"text": "a", "return_pieces": 1})", "return_pieces"},
+      {R"({"text": "a", "reasoning_effort": {}})", "reasoning_effort"},
+      {R"({"text": "a", "tools": []})", "tools"},
   };
   for (const auto& [body, path] : cases) {
     const auto call = ParseTokenizeCall(body);

@@ -148,8 +148,7 @@ void WriteServer(const MetricsInput& input, Writer& out) {
               static_cast<double>(input.http.clients_gone));
   out.Counter("tokamak_access_log_dropped_total", "Access log lines that could not be written.",
               static_cast<double>(input.log_lines_dropped));
-  out.Counter("tokamak_unknown_fields_total",
-              "Fields of requests that were ignored, for nobody knows them.",
+  out.Counter("tokamak_unknown_fields_total", "Fields of requests that were ignored.",
               static_cast<double>(input.unknown_fields));
   out.Family("tokamak_build_info", "gauge", "What runs; always 1.");
   out.Sample("tokamak_build_info",

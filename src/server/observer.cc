@@ -37,10 +37,10 @@ class Observer::Watched final : public HttpExchange, public std::enable_shared_f
     exchange_->Respond(std::move(response));
     End();
   }
-  void StartStream(std::string_view content_type) override {
+  void StartStream(HttpResponse head) override {
     if (gone_ || entry_.status != 0) return;
-    Begin(200);
-    exchange_->StartStream(content_type);
+    Begin(head.status);
+    exchange_->StartStream(std::move(head));
   }
   void Write(std::string data) override {
     if (gone_ || ended_) return;

@@ -56,6 +56,9 @@ void ReadMaxTokens(Fields& fields, const char* name, CompletionCall& call) {
   std::optional<int32_t> max_tokens;
   fields.Read(name, max_tokens);
   if (!max_tokens) return;
+  if (call.max_tokens_given && call.sampling.max_tokens != max_tokens) {
+    fields.Fail(name, "is another name of \"max_tokens\", which is given too; give one of them");
+  }
   call.sampling.max_tokens = max_tokens;
   call.max_tokens_given = true;
 }
@@ -150,21 +153,6 @@ void ReadPrompts(Fields& fields, CompletionCall& call) {
   });
 }
 
-// Fields that change what an answer means, so that ignoring them would be a lie.
-void RefuseUnsupported(Fields& fields, std::initializer_list<const char*> lists) {
-  for (const char* name : lists) {
-    const Json* list = fields.Find(name);
-    if (list != nullptr && !(list->is_array() && list->empty())) {
-      fields.Fail(name, "is not supported here; give \"tools\" to /v1/chat/completions");
-    }
-  }
-  if (const Json* format = fields.Find("response_format")) {
-    const bool text =
-        format->is_object() && format->contains("type") && (*format)["type"] == "text";
-    if (!text) fields.Fail("response_format", "only {\"type\": \"text\"} is supported");
-  }
-}
-
 void ReadCompletion(Fields& fields, const SamplingDefaults& defaults, CompletionCall& call) {
   call.sampling.max_tokens = 16;  // OpenAI's default for this endpoint
   defaults.ApplyTo(call.sampling);
@@ -175,11 +163,9 @@ void ReadCompletion(Fields& fields, const SamplingDefaults& defaults, Completion
   fields.Read("logprobs", call.sampling.logprobs);
   int32_t best_of = call.sampling.n;
   fields.Read("best_of", best_of);
-  if (best_of != call.sampling.n) fields.Fail("best_of", "must equal n: nothing is ranked here");
-  std::string suffix;
-  fields.Read("suffix", suffix);
-  if (!suffix.empty()) fields.Fail("suffix", "is not supported");
-  RefuseUnsupported(fields, {"tools", "functions"});
+  if (best_of != call.sampling.n && best_of != 0) {
+    fields.Fail("best_of", "must equal n: nothing is ranked here");
+  }
   // The echoed prompt has logprobs like the rest.
   if (call.echo && call.sampling.logprobs) call.sampling.prompt_logprobs = call.sampling.logprobs;
 }
@@ -201,30 +187,42 @@ bool ReadChat(Fields& fields, const SamplingDefaults& defaults, CompletionCall& 
     fields.Fail("top_logprobs", fmt::format("must be in [0, 20], got {}", *top_logprobs));
   }
   if (logprobs) call.sampling.logprobs = top_logprobs.value_or(0);
-  RefuseUnsupported(fields, {"functions"});
   return use_tools;
+}
+
+Status Finish(const Fields& fields, CompletionCall& call) {
+  RETURN_IF_ERROR(call.spellings.Apply(fields.status()));
+  if (call.spellings.unlimited_tokens) {
+    if (call.max_tokens_given) {
+      return call.spellings.Apply(
+          InvalidArgument("max_tokens: is given as -1 too, by another name; give one of them"));
+    }
+    call.sampling.max_tokens.reset();
+  }
+  call.unknown_fields = call.spellings.Ignored(fields.Unknown());
+  return Status();
 }
 
 }  // namespace
 
 Result<CompletionCall> ParseCompletionCall(const std::string& body,
                                            const SamplingDefaults& defaults) {
-  ASSIGN_OR_RETURN(const Json json, ParseBody(body));
-  Fields fields(json, "");
   CompletionCall call;
+  ASSIGN_OR_RETURN(Json json, ParseBody(body));
+  ASSIGN_OR_RETURN(call.spellings, TakeOtherFields(kCompletionCall, json));
+  Fields fields(json, "");
   ReadCompletion(fields, defaults, call);
-  if (!fields.status().ok()) return fields.status();
-  call.unknown_fields = fields.Unknown();
+  RETURN_IF_ERROR(Finish(fields, call));
   return call;
 }
 
 Result<CompletionCall> ParseChatCall(const std::string& body, const SamplingDefaults& defaults) {
-  ASSIGN_OR_RETURN(const Json json, ParseBody(body));
-  Fields fields(json, "");
   CompletionCall call;
+  ASSIGN_OR_RETURN(Json json, ParseBody(body));
+  ASSIGN_OR_RETURN(call.spellings, TakeOtherFields(kChatCall, json));
+  Fields fields(json, "");
   const bool use_tools = ReadChat(fields, defaults, call);
-  if (!fields.status().ok()) return fields.status();
-  call.unknown_fields = fields.Unknown();
+  RETURN_IF_ERROR(Finish(fields, call));
   RETURN_IF_ERROR(ReadConversation(body, use_tools, call.conversation));
   return call;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "chat/chat_template.h"
+#include "server/other_fields.h"
 #include "tokamak/request.h"
 
 namespace tokamak {
@@ -37,13 +38,14 @@ struct CompletionCall {
   // Extension: prompt_logprobs were asked for by that name. An echo with logprobs needs them too.
   bool return_prompt_logprobs = false;
   std::vector<std::string> unknown_fields;  // of the body: they were ignored
+  FieldSpellings spellings;                 // of those that were not
 };
 
 // Parse errors are kInvalidArgument whose message starts with the JSON path of the field at fault
 // ("messages[2].content[0].type: ..."), or has none where the body as a whole is wrong. Fields that
-// are not known are ignored; known ones that this server cannot honor are errors. Values of the
-// sampling fields are checked for type and representability only; Validate checks their ranges.
-// `defaults` are what a field has that the client leaves out.
+// nobody knows are ignored; those that this server cannot honor are errors (other_fields.h). Values
+// of the sampling fields are checked for type and representability only; Validate checks their
+// ranges. `defaults` are what a field has that the client leaves out.
 Result<CompletionCall> ParseCompletionCall(const std::string& body,
                                            const SamplingDefaults& defaults = {});
 Result<CompletionCall> ParseChatCall(const std::string& body,

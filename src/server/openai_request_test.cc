@@ -60,7 +60,7 @@ TEST(OpenAiRequest, ReadsConversationsAndJoinsTextParts) {
                                               {"type": "text", "text": "b"}]},
                  {"role": "assistant", "content": null},
                  {"role": "user", "content": "c", "name": "kept"}],
-    "max_tokens": 5, "max_completion_tokens": 6, "logprobs": true, "top_logprobs": 4,
+    "max_tokens": 6, "max_completion_tokens": 6, "logprobs": true, "top_logprobs": 4,
     "tools": [], "response_format": {"type": "text"}, "seed": -1, "top_k": -1})");
   ASSERT_TRUE(call.ok()) << call.status().ToString();
   const auto& messages = call->conversation.messages.items();
@@ -138,6 +138,9 @@ TEST(OpenAiRequest, NamesThePathOfWhatIsWrongInACompletion) {
       {false, R"({"prompt": "a", "max_tokens": 99999999999999999999})", "max_tokens"},
       {false, R"({"prompt": "a", "max_tokens": -9999999999})", "max_tokens"},
       {false, R"({"prompt": "a", "max_tokens": true})", "max_tokens"},
+      {true, R"({"messages": [{"role": "user", "content": "a"}], "max_tokens": -1,
+                "max_completion_tokens": 5})",
+       "max_completion_tokens"},
       {false, R"({"prompt": "a", "seed": 1.5})", "seed"},
       {false, R"({"prompt": "a", "seed": 18446744073709551616})", "seed"},
       {false, R"({"prompt": "a", "stop": 5})", "stop"},

@@ -42,18 +42,6 @@ std::vector<std::string_view> MarksOf(const ToolFormat* tools, const ReasoningFo
   return marks;
 }
 
-// Names only: what clients send as values may be private.
-void LogUnknown(const std::vector<std::string>& names) {
-  if (names.empty() || !LogEnabled(LogLevel::kDebug)) return;
-  constexpr size_t kMaxNames = 16, kMaxBytes = 64;
-  std::string list;
-  for (size_t i = 0; i < names.size() && i < kMaxNames; ++i) {
-    list += i == 0 ? "" : ", ";
-    for (const char c : names[i].substr(0, kMaxBytes)) list += c > ' ' && c < 127 ? c : '?';
-  }
-  Log(LogLevel::kDebug, "ignored {} unknown fields of a request: {}", names.size(), list);
-}
-
 }  // namespace
 
 Preparer::Preparer(const Engine& engine, std::string model_id, const RequestLimits& limits,
@@ -112,10 +100,9 @@ Result<PreparedCall> Preparer::Prepare(bool chat, std::string body) const {
   ASSIGN_OR_RETURN(call,
                    chat ? ParseChatCall(body, defaults) : ParseCompletionCall(body, defaults));
   body = std::string();
-  LogUnknown(call.unknown_fields);
   RETURN_IF_ERROR(CheckModel(call.model));
-  RETURN_IF_ERROR(ApplyLimits(limits_, call));
-  RETURN_IF_ERROR(Validate(call.sampling, engine_.model().vocab_size));
+  RETURN_IF_ERROR(call.spellings.Apply(ApplyLimits(limits_, call)));
+  RETURN_IF_ERROR(call.spellings.Apply(Validate(call.sampling, engine_.model().vocab_size)));
   if (!call.sampling.seed) call.sampling.seed = RandomSeed();  // one for all prompts of the call
   RETURN_IF_ERROR(chat ? PrepareChat(prepared) : PreparePrompts(prepared));
   return prepared;
@@ -130,7 +117,6 @@ Result<PreparedEmbedding> Preparer::Embed(std::string body) const {
   PreparedEmbedding prepared;
   ASSIGN_OR_RETURN(prepared.call, ParseEmbeddingCall(body));
   body = std::string();
-  LogUnknown(prepared.call.unknown_fields);
   RETURN_IF_ERROR(CheckModel(prepared.call.model));
   prepared.call.request.parse_special_tokens = true;
   ASSIGN_OR_RETURN(prepared.call.request,
@@ -192,7 +178,6 @@ Status Preparer::PreparePrompts(PreparedCall& prepared) const {
 Result<PreparedAnswer> Preparer::Tokenize(std::string body) const {
   ASSIGN_OR_RETURN(TokenizeCall call, ParseTokenizeCall(body));
   body = std::string();
-  LogUnknown(call.unknown_fields);
   RETURN_IF_ERROR(CheckModel(call.model));
   if (!call.text) {
     ASSIGN_OR_RETURN(Rendered rendered, Render(std::move(call.conversation)));
@@ -215,7 +200,6 @@ Result<PreparedAnswer> Preparer::Tokenize(std::string body) const {
 Result<PreparedAnswer> Preparer::Detokenize(std::string body) const {
   ASSIGN_OR_RETURN(DetokenizeCall call, ParseDetokenizeCall(body));
   body = std::string();
-  LogUnknown(call.unknown_fields);
   RETURN_IF_ERROR(CheckModel(call.model));
   RETURN_IF_ERROR(CheckIds("tokens", call.tokens));
   return PreparedAnswer{FormatText(engine_.Detokenize(call.tokens)),

@@ -6,6 +6,7 @@
 #include "server/conversation_fields.h"
 #include "server/json_fields.h"
 #include "server/json_text.h"
+#include "server/other_fields.h"
 
 namespace tokamak {
 namespace {
@@ -29,7 +30,11 @@ bool ReadTokenize(Fields& fields, TokenizeCall& call) {
   call.add_special_tokens = any_text;
   fields.Read("add_special_tokens", call.add_special_tokens);
   if (any_text) {
-    if (fields.Has("messages")) fields.Fail("messages", "give either text or messages");
+    for (const char* name : {"messages", "tools", "tool_choice", "add_generation_prompt",
+                             "chat_template_kwargs", "reasoning_effort"}) {
+      if (fields.Has(name))
+        fields.Fail(name, "goes with \"messages\"; give either text or messages");
+    }
     call.text = std::move(text);
     return false;
   }
@@ -48,23 +53,25 @@ void ReadDetokenize(Fields& fields, DetokenizeCall& call) {
 }  // namespace
 
 Result<TokenizeCall> ParseTokenizeCall(const std::string& body) {
-  ASSIGN_OR_RETURN(const Json json, ParseBody(body));
+  ASSIGN_OR_RETURN(Json json, ParseBody(body));
+  ASSIGN_OR_RETURN(const FieldSpellings spellings, TakeOtherFields(kTokenizeCall, json));
   Fields fields(json, "");
   TokenizeCall call;
   const bool use_tools = ReadTokenize(fields, call);
-  if (!fields.status().ok()) return fields.status();
-  call.unknown_fields = fields.Unknown();
+  RETURN_IF_ERROR(spellings.Apply(fields.status()));
+  call.unknown_fields = spellings.Ignored(fields.Unknown());
   if (!call.text) RETURN_IF_ERROR(ReadConversation(body, use_tools, call.conversation));
   return call;
 }
 
 Result<DetokenizeCall> ParseDetokenizeCall(const std::string& body) {
-  ASSIGN_OR_RETURN(const Json json, ParseBody(body));
+  ASSIGN_OR_RETURN(Json json, ParseBody(body));
+  ASSIGN_OR_RETURN(const FieldSpellings spellings, TakeOtherFields(kDetokenizeCall, json));
   Fields fields(json, "");
   DetokenizeCall call;
   ReadDetokenize(fields, call);
-  if (!fields.status().ok()) return fields.status();
-  call.unknown_fields = fields.Unknown();
+  RETURN_IF_ERROR(spellings.Apply(fields.status()));
+  call.unknown_fields = spellings.Ignored(fields.Unknown());
   return call;
 }
 

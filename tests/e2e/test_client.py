@@ -11,6 +11,7 @@ import support
 
 try:
     import openai
+    import pydantic
 except ImportError:
     openai = None
 
@@ -260,6 +261,21 @@ class OpenAiClient(unittest.TestCase):
         answer = self.client.completions.create(model=self.model, prompt='a', max_tokens=1,
                                                 user='me', extra_body={'frobnicate': 1})
         self.assertEqual(answer.usage.completion_tokens, 1)
+
+    def test_takes_tools_of_classes_and_refuses_to_parse_into_them(self):
+        class Add(pydantic.BaseModel):
+            n: int
+        tools = [openai.pydantic_function_tool(Add)]
+        self.assertTrue(tools[0]['function']['strict'])
+        messages = [{'role': 'user', 'content': 'Add one.'}]
+        raw = self.client.chat.completions.with_raw_response.create(
+            model=self.model, messages=messages, tools=tools, max_tokens=1)
+        self.assertEqual(raw.headers['tokamak-ignored-fields'], 'tools[].function.strict')
+        self.assertEqual(raw.parse().usage.completion_tokens, 1)
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.client.chat.completions.parse(model=self.model, messages=messages,
+                                               response_format=Add)
+        self.assertEqual(caught.exception.param, 'response_format')
 
     def test_raises_the_exceptions_of_the_client(self):
         def complete(client=self.client, **options):

@@ -88,14 +88,12 @@ void Exchange::Respond(HttpResponse response) {
   wake_.cancel();
 }
 
-void Exchange::StartStream(std::string_view content_type) {
+void Exchange::StartStream(HttpResponse head) {
   if (gone_ || started_) return;
   started_ = true;
   if (!options_.chunks_allowed) keep_alive_ = false;  // the end of the connection ends it
-  HttpResponse response;
-  response.content_type = content_type;
-  if (options_.decorate) options_.decorate(request_, response);
-  unsent_ = ResponseHead(response, keep_alive_, true);
+  if (options_.decorate) options_.decorate(request_, head);
+  unsent_ = ResponseHead(head, keep_alive_, true);
   if (!options_.chunks_allowed) {
     const std::string field = "Transfer-Encoding: chunked\r\n";
     unsent_.erase(unsent_.find(field), field.size());

@@ -37,7 +37,7 @@ class Exchange final : public HttpExchange {
   const HttpRequest& request() const override { return request_; }
   std::string TakeBody() override;
   void Respond(HttpResponse response) override;
-  void StartStream(std::string_view content_type) override;
+  void StartStream(HttpResponse head) override;
   void Write(std::string data) override;
   void Finish() override;
   void OnClientGone(std::function<void()> on_gone) override;

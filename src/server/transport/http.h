@@ -52,8 +52,8 @@ class HttpExchange {
   virtual std::string TakeBody() = 0;
   virtual void Respond(HttpResponse response) = 0;
 
-  // A response of unknown length; every Write goes out at once.
-  virtual void StartStream(std::string_view content_type) = 0;
+  // A response of unknown length; every Write goes out at once. `head` has no body.
+  virtual void StartStream(HttpResponse head) = 0;
   virtual void Write(std::string data) = 0;
   virtual void Finish() = 0;
 
