@@ -17,6 +17,11 @@ using Json = nlohmann::json;
 
 Result<Json> ParseBody(const std::string& body) {
   RETURN_IF_ERROR(CheckJsonShape(body));
+  // The parser takes a NUL for the end, and would not look at what follows.
+  if (const size_t at = body.find('\0'); at != std::string::npos) {
+    return InvalidArgument("the body is not valid JSON at byte {}: it has a NUL byte there",
+                           at + 1);
+  }
   try {
     Json json = Json::parse(body);
     if (!json.is_object()) return InvalidArgument("the body must be a JSON object");

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "server/tokenize_call.h"
+
 namespace tokamak {
 namespace {
 
@@ -228,6 +230,23 @@ TEST(OpenAiRequest, NamesThePathOfWhatIsWrongInAConversation) {
        "response_format"},
   };
   ExpectRefused(cases);
+}
+
+TEST(OpenAiRequest, NulBytesEndNoBody) {
+  const std::string good = R"({"prompt": "a", "max_tokens": 1})";
+  ASSERT_TRUE(ParseCompletionCall(good).ok());
+  const std::string nul(1, '\0');
+  for (const std::string& tail :
+       {nul, nul + "}", nul + R"({"prompt": "b"})", nul + nul, "\n" + nul}) {
+    const auto call = ParseCompletionCall(good + tail);
+    EXPECT_EQ(call.status().code(), StatusCode::kInvalidArgument) << tail.size();
+  }
+  for (size_t at = 0; at < good.size(); ++at) {
+    std::string body = good;
+    body.insert(at, nul);
+    EXPECT_FALSE(ParseCompletionCall(body).ok()) << at;
+    EXPECT_FALSE(ParseTokenizeCall(body).ok()) << at;
+  }
 }
 
 TEST(OpenAiRequest, LeadingPathTakesNothingButPaths) {
