@@ -143,7 +143,7 @@ void Api::Handle(std::shared_ptr<HttpExchange> exchange) {
     return exchange->Respond(ErrorResponse(415, error));
   }
   if (draining_) {
-    return exchange->Respond(ErrorResponse(503, "the server is shutting down", "shutting_down"));
+    return exchange->Respond(ShuttingDownResponse());
   }
   HandlePost(exchange);
 }
@@ -251,7 +251,9 @@ void Api::OnPrepared(CallId id, const Answer& answer) {
 
 // 429 while a queue is full; 503 when the server will not take the request later either.
 HttpResponse Api::Refusal(const Status& status) const {
-  return draining_ || !engine_.health().ok() ? ErrorResponse(status) : BusyResponse(status);
+  if (!engine_.health().ok()) return ErrorResponse(status);
+  const bool later = status.code() == StatusCode::kUnavailable;
+  return later && draining_ ? ShuttingDownResponse() : BusyResponse(status);
 }
 
 Status Api::Submit(const std::shared_ptr<HttpExchange>& exchange, PreparedCall prepared) {
@@ -293,7 +295,7 @@ void Api::AbandonPreparing() {
   const auto abandoned = std::exchange(preparing_, {});
   for (const auto& [id, exchange] : abandoned) {
     pool_.Cancel(id);
-    exchange->Respond(ErrorResponse(503, "the server is shutting down", "shutting_down"));
+    exchange->Respond(ShuttingDownResponse());
   }
   TellWhenPrepared();
 }

@@ -97,7 +97,7 @@ void Completion::OnChunk(size_t prompt, OutputChunk chunk) {
     return Fail(engine_.health().ok() ? BusyResponse(chunk.error) : ErrorResponse(chunk.error));
   }
   if (chunk.finish_reason == FinishReason::kCancelled) {
-    return Fail(ErrorResponse(Status(StatusCode::kUnavailable, "the server is shutting down")));
+    return Fail(ShuttingDownResponse());
   }
   head_.seed = chunk.seed;
   const size_t index = prompt * static_cast<size_t>(call_.sampling.n) + chunk.choice;

@@ -26,17 +26,15 @@ Status StartEmbedding(Engine& engine, const std::shared_ptr<HttpExchange>& excha
   // took, and on the I/O thread streams would stand still.
   const auto on_output = [exchange, head = std::move(head),
                           ignored](const EmbeddingOutput& output) {
-    Status error = output.error;
-    if (error.code() == StatusCode::kCancelled) {
-      error = Status(StatusCode::kUnavailable, "the server is shutting down");
-    }
+    const Status& error = output.error;
+    const bool cancelled = error.code() == StatusCode::kCancelled;
     HttpResponse response =
-        error.ok() ? HttpResponse{.body = FormatEmbeddings(head, output), .headers = ignored}
-                   : ErrorResponse(error);
-    const FinishReason reason = error.ok() ? FinishReason::kStop
-                                : output.error.code() == StatusCode::kCancelled
-                                    ? FinishReason::kCancelled
-                                    : FinishReason::kError;
+        error.ok()  ? HttpResponse{.body = FormatEmbeddings(head, output), .headers = ignored}
+        : cancelled ? ShuttingDownResponse()
+                    : ErrorResponse(error);
+    const FinishReason reason = error.ok()  ? FinishReason::kStop
+                                : cancelled ? FinishReason::kCancelled
+                                            : FinishReason::kError;
     exchange->Post([exchange, reason, timings = output.timings, response = std::move(response)] {
       exchange->notes.finish_reasons.push_back(reason);
       exchange->notes.timings.front() = timings;

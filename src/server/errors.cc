@@ -25,7 +25,7 @@ Kind KindOf(StatusCode code) {
       return {404, "invalid_request_error", "model_not_found"};
     case StatusCode::kUnavailable:
     case StatusCode::kCancelled:
-      return {503, "server_error", "overloaded"};
+      return {503, "server_error", "unavailable"};
     case StatusCode::kDeadlineExceeded:
     case StatusCode::kOk:
     case StatusCode::kInternal:
@@ -52,6 +52,10 @@ HttpResponse BusyResponse(const Status& status) {
   response.status = 429;
   response.body = FormatError("rate_limit_error", status.message(), "", "overloaded");
   return response;
+}
+
+HttpResponse ShuttingDownResponse() {
+  return ErrorResponse(503, "the server is shutting down", "shutting_down");
 }
 
 HttpResponse ErrorResponse(int http_status, std::string_view message, std::string_view code) {

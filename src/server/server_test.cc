@@ -456,6 +456,9 @@ TEST_F(ServerTest, OpensToOtherMachinesOnlyWithAKeyOrWhenTold) {
   EXPECT_TRUE(Server::Create(engine_, {.host = "0.0.0.0", .port = 0, .insecure = true}).ok());
   EXPECT_TRUE(Server::Create(engine_, {.host = "localhost", .port = 0}).ok());
   EXPECT_FALSE(Server::Create(engine_, {.host = "no.such.host.invalid", .port = 0}).ok());
+  const auto none = Server::Create(engine_, {.host = "", .port = 0});
+  ASSERT_FALSE(none.ok());
+  EXPECT_THAT(std::string(none.status().message()), HasSubstr("--host: is empty"));
 }
 
 TEST_F(ServerTest, ShutdownFinishesWhatRunsAndRefusesTheRest) {
@@ -474,6 +477,28 @@ TEST_F(ServerTest, ShutdownFinishesWhatRunsAndRefusesTheRest) {
   EXPECT_EQ(Json::parse(response.body)["choices"][0]["text"], std::string(100, 'a'));
   EXPECT_TRUE(idle.AtEnd());
   EXPECT_FALSE(HttpClient(server_->port()).connected());
+}
+
+// "overloaded" would tell clients to try again.
+TEST_F(ServerTest, SaysThatItIsShuttingDown) {
+  engine_.SetTick(std::chrono::milliseconds(1));
+  Start({.drain_seconds = 1000});
+  HttpClient whole = Connect(), stream = Connect();
+  whole.SendPost("/v1/completions", R"({"prompt": "a", "max_tokens": 1000000})");
+  stream.SendPost("/v1/completions", R"({"prompt": "a", "max_tokens": 1000000, "stream": true})");
+  ASSERT_TRUE(stream.ReceiveUntil("data: {"));
+  ASSERT_TRUE(Eventually([&] { return engine_.submitted() == 2; }));
+  server_->Shutdown();
+  server_->Shutdown();
+  const auto answer = whole.Receive();
+  EXPECT_EQ(answer.status, 503);
+  EXPECT_EQ(Json::parse(answer.body)["error"]["code"], "shutting_down") << answer.body;
+  const std::string events = stream.Receive().body;
+  const size_t at = events.find("data: {\"error\"");
+  ASSERT_NE(at, std::string::npos) << events;
+  const std::string event = events.substr(at + 6, events.find("\n\n", at) - at - 6);
+  EXPECT_EQ(Json::parse(event)["error"]["code"], "shutting_down");
+  EXPECT_TRUE(events.ends_with("data: [DONE]\n\n"));
 }
 
 TEST_F(ServerTest, DrainsForATimeThatThereIs) {

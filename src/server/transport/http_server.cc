@@ -56,6 +56,12 @@ std::string ClientKey(const asio::ip::address& address) {
 // The addresses of a host; never empty. "localhost" is this machine whatever its files or name
 // servers say (RFC 6761, section 6.3).
 Result<std::vector<asio::ip::address>> AddressesOf(const std::string& host) {
+  if (host.empty()) {
+    return InvalidArgument(
+        "--host: is empty; give an address or a name of this machine: 127.0.0.1 for its own "
+        "programs "
+        "alone, 0.0.0.0 or :: for all others too");
+  }
   if (host == "localhost") return std::vector<asio::ip::address>{asio::ip::address_v4::loopback()};
   asio::io_context io;
   tcp::resolver resolver(io);
