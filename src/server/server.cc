@@ -1,7 +1,12 @@
 #include "server/server.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <csignal>
+#include <cstdio>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -22,6 +27,19 @@ constexpr double kWatchSeconds = 0.5;  // between looks at the engine's health
 constexpr double kMaxDrainSeconds = 1'000'000;
 constexpr double kLastWordsSeconds = 2;  // for clients to take in the last answers
 
+// Whether a terminal can hang up on this process. Asked while it is there: afterwards it is not.
+bool HasTerminal() {
+  const int terminal = ::open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
+  if (terminal >= 0) ::close(terminal);
+  return terminal >= 0;
+}
+
+// As nohup has it.
+bool IgnoresHangups() {
+  struct sigaction action {};
+  return ::sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 }  // namespace
 
 struct Server::Impl {
@@ -30,9 +48,13 @@ struct Server::Impl {
 
   Status Listen(const std::string& ip);
   void Reload();
+  void OnHangup();
   void WatchEngine();
   void OnShutdown();
+  void Tell(const char* what) const;
   void DrainEngine(double seconds);
+  // There is something that a SIGHUP reads again.
+  bool HasFiles() const { return access.has_keys() || !options.tls_cert_file.empty(); }
 
   Engine& engine;
   const ServerOptions options;
@@ -40,6 +62,7 @@ struct Server::Impl {
   const std::shared_ptr<Observer> observer;  // I/O thread
   std::unique_ptr<Api> api;
   std::unique_ptr<HttpServer> http;
+  const bool has_terminal = HasTerminal();
   int shutdowns = 0;                  // I/O thread
   bool ended = false;                 // Run has returned: what was posted and not run is dropped
   std::vector<std::thread> drainers;  // Engine::Drain blocks: the I/O thread must not call it
@@ -74,9 +97,20 @@ Status Server::Impl::Listen(const std::string& ip) {
   ASSIGN_OR_RETURN(http, HttpServer::Listen(std::move(http_options), handler));
   if (!options.handle_signals) return Status();
   http->OnSignals([this] { OnShutdown(); });
-  // Where there is nothing to read again, a terminal that closes ends the server, as it always did.
-  if (access.has_keys() || !options.tls_cert_file.empty()) http->OnHangup([this] { Reload(); });
+  // nohup's wish is kept where a hangup would mean the end.
+  if (HasFiles() || !IgnoresHangups()) http->OnHangup([this] { OnHangup(); });
   return Status();
+}
+
+// The shell and the system may both tell of a terminal that closes: the second time is no wish to
+// cancel what runs.
+void Server::Impl::OnHangup() {
+  if (HasFiles()) return Reload();
+  if (!has_terminal) {
+    LogWarning("SIGHUP: there are no keys and no certificate to read again");
+  } else if (shutdowns == 0) {
+    OnShutdown();
+  }
 }
 
 void Server::Impl::Reload() {
@@ -100,14 +134,21 @@ void Server::Impl::WatchEngine() {
   DrainEngine(0);
 }
 
+// To the person at the terminal who has just pressed Ctrl-C; its ^C stands on the line. In a log
+// nobody waits for it.
+void Server::Impl::Tell(const char* what) const {
+  if (!options.handle_signals || ::isatty(STDERR_FILENO) == 0) return LogInfo("{}", what);
+  std::fprintf(stderr, "\ntokamak: %s\n", what);
+}
+
 // The first call drains, the second one cancels what still runs. An engine that drains takes
 // nothing more, so it starts when it has what was being prepared.
 void Server::Impl::OnShutdown() {
   using Seconds = std::chrono::duration<double>;
   ++shutdowns;
   if (shutdowns > 2 || ended) return;
-  LogInfo("{}", shutdowns == 1 ? "finishing running requests; once more to cancel them"
-                               : "cancelling running requests");
+  Tell(shutdowns == 1 ? "finishing running requests; once more to cancel them"
+                      : "cancelling running requests");
   if (shutdowns == 2) {
     api->AbandonPreparing();
     DrainEngine(0);

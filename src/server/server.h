@@ -23,10 +23,12 @@ struct ServerOptions {
   std::string tls_key_file = {};
   std::vector<std::string> allowed_hosts = {};  // access.h
   std::vector<std::string> cors_origins = {};
-  std::string model_id = {};    // what clients call the model; empty: the model's own name
-  bool page = true;             // the web page at `/`
-  double drain_seconds = 30;    // how long running requests may go on after a signal
-  bool handle_signals = true;   // SIGINT and SIGTERM do what Shutdown does, SIGHUP reads keys again
+  std::string model_id = {};  // what clients call the model; empty: the model's own name
+  bool page = true;           // the web page at `/`
+  double drain_seconds = 30;  // how long running requests may go on after a signal
+  // SIGINT and SIGTERM do what Shutdown does. SIGHUP reads keys and certificate again; where there
+  // are none and a terminal hangs up, it does what Shutdown does.
+  bool handle_signals = true;
   std::string access_log = {};  // a file for one line per request, "-": stdout; empty: none
   std::string version = {};     // of the program, for those who ask
   HttpLimits limits = {};

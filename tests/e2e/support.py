@@ -58,11 +58,11 @@ class DidNotStart(AssertionError):
 class Server:
     """A `tokamak serve` on a free port, for use in a with statement."""
 
-    def __init__(self, *args, model=None, env=None):
+    def __init__(self, *args, model=None, env=None, start_new_session=False):
         self.process = subprocess.Popen(
             [BINARY, 'serve', model or model_path(), '--port', '0', *args],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            env=dict(os.environ, **(env or {})))
+            env=dict(os.environ, **(env or {})), start_new_session=start_new_session)
         self.log = []
         self.port = None
         too_long = threading.Timer(PATIENCE, self.process.kill)

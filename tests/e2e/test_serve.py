@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
-"""What a server owes its operators: draining, cancelling, idling, keys."""
+"""What a server owes its operators: draining, cancelling, signals, idling, keys."""
 
+import fcntl
 import http.client
 import json
+import os
+import pty
+import re
+import select
 import signal
 import socket
 import subprocess
 import tempfile
+import termios
 import threading
 import time
 import unittest
@@ -71,6 +77,79 @@ class Serve(unittest.TestCase):
             server.process.send_signal(signal.SIGINT)
             self.assertEqual(server.process.wait(timeout=support.PATIENCE), 0)
             connection.close()
+
+    def at_terminal(self, *args, hangups=signal.SIG_DFL):
+        """A server whose controlling terminal, and stderr, is a new one; and the terminal's end."""
+        ours, its = pty.openpty()
+
+        def take_terminal():
+            os.setsid()
+            signal.signal(signal.SIGHUP, hangups)
+            fcntl.ioctl(its, termios.TIOCSCTTY, 0)
+
+        process = subprocess.Popen(
+            [support.BINARY, 'serve', support.model_path(), '--port', '0', *args],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=its,
+            preexec_fn=take_terminal)
+        os.close(its)
+        self.addCleanup(os.close, ours)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process, ours, int(self.read_until(ours, r'listening on http://[^ ]*:(\d+)\s'))
+
+    def read_until(self, terminal, pattern):
+        said = ''
+        while not (found := re.search(pattern, said)):
+            ready, _, _ = select.select([terminal], [], [], support.PATIENCE)
+            self.assertTrue(ready, f'{pattern} in {said}')
+            said += os.read(terminal, 4096).decode()
+        return found[1]
+
+    def stream_at(self, port, tokens=100):
+        connection = http.client.HTTPConnection('127.0.0.1', port, timeout=support.PATIENCE)
+        connection.request('POST', '/v1/completions', json.dumps({
+            'prompt': 'a', 'max_tokens': tokens, 'ignore_eos': True, 'stream': True}),
+            {'Content-Type': 'application/json'})
+        return connection.getresponse()
+
+    def test_a_terminal_that_hangs_up_lets_requests_finish(self):
+        process, _, port = self.at_terminal('--drain-seconds', '1000')
+        answer = self.stream_at(port)
+        answer.readline()
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGHUP)  # the shell's and the system's
+        self.assertIn(b'[DONE]', answer.read())
+        self.assertEqual(process.wait(timeout=support.PATIENCE), 0)
+
+    def test_a_terminal_is_told_what_a_signal_does(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process, terminal, port = self.at_terminal('--drain-seconds', '1000')
+            answer = self.stream_at(port, 4000)
+            answer.readline()
+            process.send_signal(number)
+            self.read_until(terminal, '(finishing running requests; once more to cancel them)')
+            process.send_signal(number)
+            self.read_until(terminal, '(cancelling running requests)')
+            self.assertIn(b'shutting_down', answer.read())
+            self.assertEqual(process.wait(timeout=support.PATIENCE), 0)
+
+    def test_a_hangup_without_a_terminal_is_a_line_in_the_log(self):
+        with Server(start_new_session=True) as server:
+            server.process.send_signal(signal.SIGHUP)
+            deadline = time.monotonic() + support.PATIENCE
+            while not any('SIGHUP' in line for line in server.log):
+                self.assertLess(time.monotonic(), deadline, server.log)
+                time.sleep(0.02)
+            self.assertEqual(server.health()['status'], 'ok')
+            self.assertEqual(server.terminate(), 0)
+
+    def test_nohup_keeps_hangups_away(self):
+        process, _, port = self.at_terminal(hangups=signal.SIG_IGN)
+        process.send_signal(signal.SIGHUP)
+        answer = self.stream_at(port)
+        self.assertIn(b'[DONE]', answer.read())
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=support.PATIENCE), 0)
 
     def test_idle_uses_no_cpu(self):
         with Server() as server:
