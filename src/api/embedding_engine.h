@@ -48,6 +48,9 @@ class EmbeddingEngine final : public Engine {
   Result<RequestId> Submit(Request request, OutputCallback on_output) override;
   Result<std::vector<OutputChunk>> Generate(Request request) override;
 
+  size_t LeastTokens(std::string_view text) const override {
+    return parts_.tokenizer == nullptr ? 0 : parts_.tokenizer->LeastTokens(text);
+  }
   Result<std::vector<int32_t>> Tokenize(std::string_view text, bool add_special,
                                         bool parse_special) const override;
   std::string Detokenize(const std::vector<int32_t>& ids) const override;

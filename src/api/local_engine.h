@@ -50,6 +50,9 @@ class LocalEngine final : public Engine {
   Result<RequestId> SubmitEmbedding(EmbeddingRequest request, EmbeddingCallback on_output) override;
   Result<EmbeddingOutput> Embed(EmbeddingRequest request) override;
   Result<EmbeddingRequest> TokenizeEmbedding(EmbeddingRequest request) const override;
+  size_t LeastTokens(std::string_view text) const override {
+    return parts_.tokenizer == nullptr ? 0 : parts_.tokenizer->LeastTokens(text);
+  }
   Result<std::vector<int32_t>> Tokenize(std::string_view text, bool add_special,
                                         bool parse_special) const override;
   std::string Detokenize(const std::vector<int32_t>& ids) const override;

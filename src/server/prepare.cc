@@ -90,6 +90,15 @@ Status Preparer::CheckIds(const std::string& path, const std::vector<int32_t>& i
   return Status();
 }
 
+Status Preparer::CheckLength(std::string_view path, std::string_view text) const {
+  const int32_t context = engine_.model().max_context;
+  const size_t least = engine_.LeastTokens(text);
+  if (least <= static_cast<size_t>(context)) return Status();
+  return ResourceExhausted(
+      "{}: its {} bytes of text are at least {} tokens and do not fit the context of {} tokens",
+      path, text.size(), least, context);
+}
+
 Result<PreparedCall> Preparer::Prepare(bool chat, std::string body) const {
   if (engine_.model().task == Task::kEmbed) {
     return Unimplemented("this model embeds texts and generates none; it answers /v1/embeddings");
@@ -118,7 +127,13 @@ Result<PreparedEmbedding> Preparer::Embed(std::string body) const {
   ASSIGN_OR_RETURN(prepared.call, ParseEmbeddingCall(body));
   body = std::string();
   RETURN_IF_ERROR(CheckModel(prepared.call.model));
-  prepared.call.request.parse_special_tokens = true;
+  EmbeddingRequest& request = prepared.call.request;
+  for (size_t i = 0; i < request.inputs.size() && !request.truncate_prompt_tokens; ++i) {
+    if (!request.inputs[i].text) continue;
+    const std::string path = request.inputs.size() == 1 ? "input" : fmt::format("input[{}]", i);
+    RETURN_IF_ERROR(CheckLength(path, *request.inputs[i].text));
+  }
+  request.parse_special_tokens = true;
   ASSIGN_OR_RETURN(prepared.call.request,
                    engine_.TokenizeEmbedding(std::move(prepared.call.request)));
   return prepared;
@@ -145,6 +160,7 @@ Status Preparer::PrepareChat(PreparedCall& prepared) const {
   ChatInput conversation = std::exchange(prepared.call.conversation, {});
   const Dialect& dialect = DialectFor(conversation);
   ASSIGN_OR_RETURN(Rendered rendered, Render(std::move(conversation)));
+  RETURN_IF_ERROR(CheckLength("messages", rendered.text));
   // Template text spells its special tokens, and carries the begin-of-text token if it wants one.
   ASSIGN_OR_RETURN(auto ids, engine_.Tokenize(rendered.text, /*add_special=*/false, true));
   if (ids.empty()) return InvalidArgument("messages: the model's template makes no text of them");
@@ -160,14 +176,15 @@ Status Preparer::PreparePrompts(PreparedCall& prepared) const {
   const CompletionCall& call = prepared.call;
   for (size_t i = 0; i < call.prompts.size(); ++i) {
     const PromptInput& prompt = call.prompts[i];
+    const std::string path =
+        call.prompt_list ? fmt::format("prompt[{}]", i) : std::string("prompt");
     std::vector<int32_t> ids;
     if (const auto* text = std::get_if<std::string>(&prompt)) {
+      RETURN_IF_ERROR(CheckLength(path, *text));
       ASSIGN_OR_RETURN(ids, engine_.Tokenize(*text, call.add_special_tokens, true));
     } else {
       ids = std::get<std::vector<int32_t>>(prompt);
     }
-    const std::string path =
-        call.prompt_list ? fmt::format("prompt[{}]", i) : std::string("prompt");
     if (ids.empty()) return InvalidArgument("{}: must hold at least one token", path);
     RETURN_IF_ERROR(CheckIds(path, ids));
     prepared.prompts.push_back(std::move(ids));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "chat/chat_template.h"
@@ -73,6 +74,8 @@ class Preparer {
   const Dialect& DialectFor(const ChatInput& conversation) const;
   Status CheckModel(const std::string& model) const;
   Status CheckIds(const std::string& path, const std::vector<int32_t>& ids) const;
+  // Refuses at once what cannot fit the context, however it is tokenized.
+  Status CheckLength(std::string_view path, std::string_view text) const;
   Result<Rendered> Render(ChatInput conversation) const;
   Status PrepareChat(PreparedCall& prepared) const;
   Status PreparePrompts(PreparedCall& prepared) const;

@@ -124,6 +124,34 @@ TEST_F(PreparingTest, AFullQueueIsRefusedAndSmallCallsPass) {
   EXPECT_EQ(third.Post(kPath, Large()).status, 200);
 }
 
+TEST_F(PreparingTest, ATextThatCannotFitIsRefusedBeforeItIsTokenized) {
+  engine_.SetBytesPerToken(2);
+  engine_.SetChatTemplate("{{ messages[0].content }}");
+  Start();
+  const auto post = [&](const std::string& path, const Json& body) {
+    const auto response = Connect().Post(path, body.dump());
+    const Json error = Json::parse(response.body).value("error", Json::object());
+    return std::make_tuple(response.status, error.value("param", Json()),
+                           error.value("code", Json()));
+  };
+  const auto refused = [](const char* param) {
+    return std::make_tuple(400, Json(param), Json("context_length_exceeded"));
+  };
+  const std::string longest(size_t{2} * FakeEngine::kContext, 'a'), longer = longest + 'a';
+  const int64_t before = engine_.tokenized();
+  EXPECT_EQ(post("/v1/completions", {{"prompt", longer}}), refused("prompt"));
+  EXPECT_EQ(post("/v1/completions", {{"prompt", {"a", longer}}}), refused("prompt[1]"));
+  EXPECT_EQ(engine_.tokenized(), before + 1);  // "a"
+  const Json message = {{"role", "user"}, {"content", longer}};
+  EXPECT_EQ(post("/v1/chat/completions", {{"messages", Json::array({message})}}),
+            refused("messages"));
+  EXPECT_EQ(engine_.tokenized(), before + 1);
+  // It may fit: only tokenizing tells. And counting tokens is no matter of the context.
+  EXPECT_EQ(std::get<0>(post("/v1/completions", {{"prompt", longest}, {"max_tokens", 1}})), 400);
+  EXPECT_EQ(std::get<0>(post("/tokenize", {{"text", longer}})), 200);
+  EXPECT_EQ(engine_.tokenized(), before + 3);
+}
+
 TEST_F(PreparingTest, ErrorsOfLargeBodiesAreThoseOfSmallOnes) {
   StartAndHold();
   engine_.ReleaseTokenize();

@@ -8,6 +8,7 @@
 #include "tokenizer/bpe.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/byte_token.h"
+#include "tokenizer/bytes_per_token.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/escaped_space.h"
 #include "tokenizer/piece_decoder.h"
@@ -148,6 +149,7 @@ struct Tokenizer::Impl {
   std::unique_ptr<const Pipeline> pipeline;  // in place of matcher and model
   std::optional<PieceDecoder> decoder;       // with the pipeline
   std::vector<int32_t> before, after;        // what is added around the text
+  BytesPerToken bytes_per_token;
 
   bool Valid(int32_t id) const { return id >= 0 && static_cast<size_t>(id) < pieces.size(); }
 };
@@ -169,6 +171,7 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::Create(VocabSpec vocab) {
   for (size_t id = 0; id < count; ++id) {
     if (!spec.tokens[id].empty()) impl->spelling.Insert(spec.tokens[id], static_cast<int32_t>(id));
   }
+  impl->bytes_per_token = BoundBytesPerToken(spec);
   RETURN_IF_ERROR(spec.pipeline ? MakePipeline(*impl) : MakeModel(*impl));
   spec.merges = {};
   return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(impl)));
@@ -276,6 +279,10 @@ Result<std::vector<TokenDescription>> Tokenizer::Describe(std::span<const int32_
     out.push_back({id, ToValidUtf8(piece), piece, IsSpecial(id)});
   }
   return out;
+}
+
+size_t Tokenizer::LeastTokens(std::string_view text) const {
+  return impl_->bytes_per_token.LeastTokens(text);
 }
 
 int32_t Tokenizer::vocab_size() const { return static_cast<int32_t>(impl_->pieces.size()); }

@@ -32,6 +32,9 @@ class FakeEngine final : public Engine {
   Result<RequestId> SubmitEmbedding(EmbeddingRequest request, EmbeddingCallback on_output) override;
   Result<EmbeddingOutput> Embed(EmbeddingRequest request) override;
   Result<EmbeddingRequest> TokenizeEmbedding(EmbeddingRequest request) const override;
+  size_t LeastTokens(std::string_view text) const override {
+    return bytes_per_token_ == 0 ? 0 : (text.size() + bytes_per_token_ - 1) / bytes_per_token_;
+  }
   Result<std::vector<int32_t>> Tokenize(std::string_view text, bool add_special,
                                         bool parse_special) const override;
   std::string Detokenize(const std::vector<int32_t>& ids) const override;
@@ -50,6 +53,8 @@ class FakeEngine final : public Engine {
   void SetChatTemplate(std::string jinja) { model_.chat_template = std::move(jinja); }
   // Fails for good: what runs ends with this error.
   void Break(Status error) EXCLUDES(mutex_);
+  // From now on LeastTokens says that a token may have so many bytes. They have one, in fact.
+  void SetBytesPerToken(size_t bytes) { bytes_per_token_ = bytes; }
   void SetSecondsSinceProgress(double seconds) { seconds_since_progress_ = seconds; }
   void SetTick(std::chrono::microseconds tick) { tick_us_ = tick.count(); }
   // From now on nobody gets a snapshot.
@@ -86,6 +91,7 @@ class FakeEngine final : public Engine {
 
   ModelInfo model_;
   std::string fingerprint_ = "fp_fake";
+  std::atomic<size_t> bytes_per_token_{0};
   std::atomic<double> seconds_since_progress_{0};
   std::atomic<int64_t> tick_us_{0};
   std::atomic<int64_t> cancelled_{0};

@@ -1,0 +1,179 @@
+#include "tokenizer/bytes_per_token.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "tokenizer/byte_alphabet.h"
+#include "tokenizer/byte_token.h"
+#include "tokenizer/pipeline_spec.h"
+#include "tokenizer/pretokenizer.h"
+#include "tokenizer/utf8.h"
+
+namespace tokamak {
+namespace {
+
+// What a normalizer's step may make of the bytes that it gets: `shrinks` times fewer, or `grows`
+// times more of those of an added token. 0: no bound.
+struct Change {
+  size_t shrinks = 1;
+  size_t grows = 1;
+};
+
+// U+0390 has two bytes, and an equivalent of seven; a test tries all characters.
+constexpr size_t kNfcShrinks = 4;
+
+Change ChangeOf(const NormalizerStep& step) {
+  constexpr Change kUnbounded = {0, 0};
+  switch (step.kind) {
+    case NormalizerStep::Kind::kNfc:
+      return {kNfcShrinks, 4};
+    case NormalizerStep::Kind::kByteLevel:
+      return {1, 2};
+    case NormalizerStep::Kind::kPrepend:
+      return step.content.size() <= 3 ? Change{1, 4} : kUnbounded;
+    case NormalizerStep::Kind::kReplace: {
+      const size_t from = step.pattern.text.size(), to = step.content.size();
+      return !step.pattern.regex && from > 0 && to >= from && to <= 4 * from ? Change{1, 4}
+                                                                             : kUnbounded;
+    }
+    case NormalizerStep::Kind::kSentencePiece:
+      return step.content.empty() && !step.merge_spaces ? Change{1, 4} : kUnbounded;
+    default:
+      return kUnbounded;
+  }
+}
+
+// Whether all of the text goes on to the model.
+bool KeepsText(const PreTokenizerStep& step) {
+  switch (step.kind) {
+    case PreTokenizerStep::Kind::kByteLevel:
+    case PreTokenizerStep::Kind::kMetaspace:
+      return true;
+    case PreTokenizerStep::Kind::kSplit:
+    case PreTokenizerStep::Kind::kDigits:
+    case PreTokenizerStep::Kind::kPunctuation:
+      return step.behavior != SplitBehavior::kRemoved;
+    default:
+      return false;
+  }
+}
+
+using Bytes = std::array<bool, 256>;
+
+Bytes AllBytes() {
+  Bytes bytes;
+  bytes.fill(true);
+  return bytes;
+}
+
+// Whether the model can give the token for ordinary text.
+bool InModel(const VocabSpec& spec, size_t id) {
+  return spec.pipeline ? spec.pipeline->in_model[id] : spec.types[id] == TokenType::kNormal;
+}
+
+// Whether every byte has a token "<0x0A>", so that nothing is unknown.
+bool HasByteTokens(const VocabSpec& spec) {
+  Bytes seen{};
+  for (size_t id = 0; id < spec.tokens.size(); ++id) {
+    // A SentencePiece model looks at the type, a tokenizer.json's at the spelling.
+    const bool counts = spec.kind == TokenizerKind::kBpe && spec.pipeline
+                            ? InModel(spec, id)
+                            : spec.types[id] == TokenType::kByte;
+    const int byte = ParseByteToken(spec.tokens[id]);
+    if (counts && byte >= 0) seen[static_cast<size_t>(byte)] = true;
+  }
+  return std::all_of(seen.begin(), seen.end(), [](bool b) { return b; });
+}
+
+// The bytes with a token in GPT-2's alphabet. Many vocabularies lack some that no text has, and a
+// few more.
+Bytes BytesWithLetters(const VocabSpec& spec) {
+  Bytes seen{};
+  std::string bytes;
+  for (size_t id = 0; id < spec.tokens.size(); ++id) {
+    if (!InModel(spec, id) || !DecodeByteAlphabet(spec.tokens[id], bytes)) continue;
+    if (bytes.size() == 1) seen[static_cast<uint8_t>(bytes[0])] = true;
+  }
+  return seen;
+}
+
+// Spellings are never shorter than the text they stand for: GPT-2's letters have one or two bytes,
+// ▁ stands for itself as well as for a space.
+size_t LongestSpelling(const VocabSpec& spec) {
+  size_t longest = 0;
+  for (const std::string& token : spec.tokens) longest = std::max(longest, token.size());
+  return longest;
+}
+
+// Which bytes the model of a pipeline gives a token, whatever stands beside them.
+Bytes BytesOfModel(const VocabSpec& spec) {
+  const PipelineSpec& pipeline = *spec.pipeline;
+  if (spec.kind == TokenizerKind::kSentencePieceBpe) {
+    return HasByteTokens(spec) ? AllBytes() : Bytes{};
+  }
+  if (spec.kind != TokenizerKind::kBpe) return {};
+  const bool letters = !pipeline.pre_tokenizers.empty() &&
+                       pipeline.pre_tokenizers.back().kind == PreTokenizerStep::Kind::kByteLevel;
+  const bool affixes = !pipeline.continuing_prefix.empty() || !pipeline.word_suffix.empty();
+  if (letters && !affixes) return BytesWithLetters(spec);
+  return !letters && pipeline.byte_fallback && HasByteTokens(spec) ? AllBytes() : Bytes{};
+}
+
+BytesPerToken BoundOfPipeline(const VocabSpec& spec) {
+  const PipelineSpec& pipeline = *spec.pipeline;
+  BytesPerToken bound = {LongestSpelling(spec), BytesOfModel(spec)};
+  const bool everything = bound.counted == AllBytes();
+  bool normalized = false;
+  for (const AddedToken& token : pipeline.added) {
+    if (token.lstrip || token.rstrip) return {};
+    normalized = normalized || token.normalized;
+  }
+  for (size_t i = 0; i < pipeline.pre_tokenizers.size(); ++i) {
+    const PreTokenizerStep& step = pipeline.pre_tokenizers[i];
+    const bool respells =
+        step.kind == PreTokenizerStep::Kind::kMetaspace ||
+        (step.kind == PreTokenizerStep::Kind::kByteLevel && i + 1 < pipeline.pre_tokenizers.size());
+    if (!KeepsText(step) || (respells && !everything)) return {};
+  }
+  for (const NormalizerStep& step : pipeline.normalizers) {
+    const Change change = ChangeOf(step);
+    // What a step makes of bytes that count may be bytes that do not.
+    if (!everything) return {};
+    bound.most *= change.shrinks * (normalized ? change.grows : 1);
+  }
+  return bound;
+}
+
+}  // namespace
+
+BytesPerToken BoundBytesPerToken(const VocabSpec& spec) {
+  if (spec.pipeline) return BoundOfPipeline(spec);
+  if (!spec.lstrip_tokens.empty() || !spec.rstrip_tokens.empty()) return {};
+  BytesPerToken bound = {LongestSpelling(spec), AllBytes()};
+  if (spec.kind == TokenizerKind::kSentencePieceBpe) {
+    return HasByteTokens(spec) ? bound : BytesPerToken{};
+  }
+  if (spec.kind != TokenizerKind::kBpe) return {};
+  const PreTokenizerRule* rule = FindPreTokenizer(spec.pre_tokenizer);
+  if (rule == nullptr || rule->drop_between) return {};
+  if (!rule->byte_level) return HasByteTokens(spec) && !rule->nfc ? bound : BytesPerToken{};
+  bound.counted = BytesWithLetters(spec);
+  if (!rule->nfc) return bound;
+  bound.most *= kNfcShrinks;
+  return bound.counted == AllBytes() ? bound : BytesPerToken{};
+}
+
+size_t BytesPerToken::LeastTokens(std::string_view text) const {
+  if (most == 0) return 0;
+  // Of what is not UTF-8, only ASCII stays as it is.
+  const bool valid = ValidUtf8Prefix(text) == text.size();
+  size_t bytes = 0;
+  for (const char c : text) {
+    const auto byte = static_cast<uint8_t>(c);
+    bytes += counted[byte] && (valid || byte < 0x80);
+  }
+  return (bytes + most - 1) / most;
+}
+
+}  // namespace tokamak
