@@ -51,6 +51,9 @@ int Serve(const ServeFlags& flags) {
   if (flags.server.requests.max_output_tokens < 0) {
     return UsageError("--max-output-tokens must not be negative");
   }
+  if (flags.server.requests.max_answer_bytes < 1) {
+    return UsageError("--max-answer-bytes must be at least 1");
+  }
   if (flags.max_body_bytes < 1) return UsageError("--max-body-bytes must be at least 1");
   Result<std::unique_ptr<Engine>> engine = LoadEngine(flags.engine);
   if (!engine.ok()) return Fail(engine.status());
@@ -117,6 +120,8 @@ void AddServeCommand(CommandLine& line) {
         "n times the number of prompts in a request");
   f.Add("--max-output-tokens", flags->server.requests.max_output_tokens,
         "Of each choice; 0: as many as the context holds");
+  f.AddBytes("--max-answer-bytes", flags->server.requests.max_answer_bytes,
+             "Requests for longer answers get 400 (default 48MiB)");
   f.AddBytes("--max-body-bytes", flags->max_body_bytes, "Larger requests get 413 (default 8MiB)");
   AddEngineFlags(f, flags->engine);
 }

@@ -264,11 +264,11 @@ Status Api::Submit(const std::shared_ptr<HttpExchange>& exchange, PreparedCall p
   head.created = std::time(nullptr);
   head.model = options_.model_id;
   head.system_fingerprint = engine_.system_fingerprint();
-  const auto completion =
-      std::make_shared<Completion>(engine_, exchange, std::move(prepared), std::move(head),
-                                   options_.requests, [this](size_t bytes, auto make, auto then) {
-                                     MakeText(bytes, std::move(make), std::move(then));
-                                   });
+  const auto completion = std::make_shared<Completion>(
+      engine_, exchange, std::move(prepared), std::move(head), options_.requests,
+      preparer_.token_sizes(), [this](size_t bytes, auto make, auto then) {
+        MakeText(bytes, std::move(make), std::move(then));
+      });
   const Status status = completion->Start();
   // The engine speaks of the prompt, which a conversation's client has never seen.
   constexpr std::string_view kPrompt = "prompt: ";

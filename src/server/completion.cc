@@ -13,22 +13,6 @@
 namespace tokamak {
 namespace {
 
-constexpr size_t kLogprobBytes = 60;  // of text, about
-
-// Alternatives counted: each entry has as many as the last one, but for a prompt's first.
-size_t Logprobs(const std::vector<LogprobEntry>& entries) {
-  return entries.empty() ? 0 : entries.size() * (1 + entries.back().token.top.size());
-}
-
-size_t Logprobs(const ChoicePart& part) {
-  return Logprobs(part.logprobs) + (part.prompt_logprobs ? Logprobs(*part.prompt_logprobs) : 0);
-}
-
-// About how long its text is going to be.
-size_t TextBytes(const ChoicePart& part) {
-  return part.text.size() + part.reasoning.size() + Logprobs(part) * kLogprobBytes;
-}
-
 // Characters, as clients count text_offset.
 int32_t CodePoints(std::string_view text) {
   int32_t count = 0;
@@ -40,19 +24,22 @@ int32_t CodePoints(std::string_view text) {
 
 Completion::Completion(Engine& engine, std::shared_ptr<HttpExchange> exchange,
                        PreparedCall prepared, ResponseHead head, const RequestLimits& limits,
-                       TextMaker make_text)
+                       std::shared_ptr<const TokenSizes> sizes, TextMaker make_text)
     : engine_(engine),
       exchange_(std::move(exchange)),
       call_(std::move(prepared.call)),
       prompts_(std::move(prepared.prompts)),
       answer_(std::move(prepared.answer)),
-      max_logprobs_(limits.max_logprobs),
+      max_bytes_(static_cast<size_t>(limits.max_answer_bytes)),
+      sizes_(std::move(sizes)),
       make_text_(std::move(make_text)),
       head_(std::move(head)),
       choices_(prompts_.size() * static_cast<size_t>(call_.sampling.n)),
-      open_(choices_.size()) {
+      open_(choices_.size()),
+      kept_(HeadBytes(head_)) {
   exchange_->notes.id = head_.id;
   for (size_t i = 0; i < choices_.size(); ++i) {
+    AddBytes(choices_[i], kChoiceBytes);
     choices_[i].part.index = static_cast<int32_t>(i);
     choices_[i].part.with_logprobs = call_.sampling.logprobs.has_value();
     if (call_.return_token_ids) choices_[i].part.token_ids.emplace();
@@ -102,11 +89,9 @@ void Completion::OnChunk(size_t prompt, OutputChunk chunk) {
   head_.seed = chunk.seed;
   const size_t index = prompt * static_cast<size_t>(call_.sampling.n) + chunk.choice;
   Choice& choice = choices_[index];
-  const size_t before = Logprobs(choice.part) + Logprobs(choice.held);
   if (!choice.started) AddPrompt(prompt, choice, chunk);
   choice.started = true;
   AddTokens(choice, chunk);
-  logprobs_ += Logprobs(choice.part) + Logprobs(choice.held) - before;
   if (chunk.finish_reason) {
     if (choice.parser != nullptr) AddText(choice, choice.parser->Finish());
     const bool calls = choice.tool_calls > 0 && chunk.finish_reason == FinishReason::kStop;
@@ -114,13 +99,7 @@ void Completion::OnChunk(size_t prompt, OutputChunk chunk) {
     choice.part.finish_reason = calls ? "tool_calls" : FinishReasonName(*chunk.finish_reason);
     --open_;
   }
-  if (logprobs_ > max_logprobs_) {
-    return Fail(ErrorResponse(InvalidArgument(
-        "{}: those to be kept have grown to more than {}; {}ask for fewer choices, tokens or "
-        "alternatives",
-        call_.sampling.logprobs ? "logprobs" : "prompt_logprobs", max_logprobs_,
-        call_.stream ? "" : "stream the answer, or ")));
-  }
+  if (kept_ > max_bytes_) return Fail(ErrorResponse(TooLong()));
   if (!call_.stream) {
     if (open_ == 0) Respond();
     return;
@@ -130,12 +109,37 @@ void Completion::OnChunk(size_t prompt, OutputChunk chunk) {
   if (open_ == 0 && !making_) FinishStream();
 }
 
+Status Completion::TooLong() const {
+  const char* field = call_.sampling.logprobs          ? "logprobs"
+                      : call_.sampling.prompt_logprobs ? "prompt_logprobs"
+                      : call_.echo                     ? "echo"
+                                                       : "max_tokens";
+  return InvalidArgument(
+      "{}: the answer has grown to {} bytes, more than the {} allowed (--max-answer-bytes); {}ask "
+      "for "
+      "fewer choices, tokens or alternatives",
+      field, kept_, max_bytes_, call_.stream ? "" : "stream it, or ");
+}
+
+void Completion::AddBytes(Choice& choice, size_t bytes) {
+  choice.bytes += bytes;
+  kept_ += bytes;
+}
+
+size_t Completion::LogprobBytes(const TokenLogprobs& logprobs) const {
+  return sizes_->Logprobs(logprobs, call_.chat ? LogprobForm::kChat : LogprobForm::kCompletion);
+}
+
 // What stands before the first generated token: the echoed prompt and its logprobs, which the
 // engine sends with choice 0 and OpenAI repeats in every choice.
 void Completion::AddPrompt(size_t prompt, Choice& choice, const OutputChunk& chunk) {
   if (call_.echo) {
     choice.part.text = engine_.Detokenize(prompts_[prompt]);
-    if (call_.return_token_ids) *choice.part.token_ids = prompts_[prompt];
+    AddBytes(choice, JsonTextBytes(choice.part.text));
+    if (call_.return_token_ids) {
+      *choice.part.token_ids = prompts_[prompt];
+      AddBytes(choice, JsonIdBytes(prompts_[prompt]));
+    }
   }
   choice.text_offset = CodePoints(choice.part.text);
   if (!call_.sampling.prompt_logprobs || chunk.choice != 0) return;
@@ -152,10 +156,15 @@ void Completion::AddPrompt(size_t prompt, Choice& choice, const OutputChunk& chu
     for (LogprobEntry& entry : entries) {
       entry.text_offset = choice.text_offset;
       choice.text_offset += CodePointsOf(entry.token);
+      AddBytes(choice, LogprobBytes(entry.token));
     }
     choice.part.logprobs = entries;
   }
-  if (call_.return_prompt_logprobs) choice.part.prompt_logprobs = std::move(entries);
+  if (!call_.return_prompt_logprobs) return;
+  for (const LogprobEntry& entry : entries) {
+    AddBytes(choice, sizes_->Logprobs(entry.token, LogprobForm::kPrompt));
+  }
+  choice.part.prompt_logprobs = std::move(entries);
 }
 
 void Completion::AddTokens(Choice& choice, const OutputChunk& chunk) {
@@ -163,12 +172,15 @@ void Completion::AddTokens(Choice& choice, const OutputChunk& chunk) {
     AddText(choice, choice.parser->Append(chunk.text));
   } else {
     choice.part.text += chunk.text;
+    AddBytes(choice, JsonTextBytes(chunk.text));
   }
   if (call_.return_token_ids) {
+    AddBytes(choice, JsonIdBytes(chunk.token_ids));
     choice.part.token_ids->insert(choice.part.token_ids->end(), chunk.token_ids.begin(),
                                   chunk.token_ids.end());
   }
   for (const TokenLogprobs& logprobs : chunk.logprobs) {
+    AddBytes(choice, LogprobBytes(logprobs));
     choice.held.push_back({.token = logprobs, .text_offset = choice.text_offset});
     choice.text_offset += CodePointsOf(logprobs);
   }
@@ -184,11 +196,13 @@ void Completion::AddTokens(Choice& choice, const OutputChunk& chunk) {
 void Completion::AddText(Choice& choice, AnswerPart part) {
   choice.part.text += part.content;
   choice.part.reasoning += part.reasoning;
+  AddBytes(choice, JsonTextBytes(part.content) + JsonTextBytes(part.reasoning));
   for (ToolCall& call : part.calls) {
     if (!call_.parallel_tool_calls && choice.tool_calls > 0) return;
     std::string id = call.id.empty() ? CallId(choice) : std::move(call.id);
     choice.part.tool_calls.push_back(
         {choice.tool_calls, std::move(id), std::move(call.name), std::move(call.arguments)});
+    AddBytes(choice, ToolCallBytes(choice.part.tool_calls.back()));
     ++choice.tool_calls;
   }
 }
@@ -227,7 +241,11 @@ void Completion::SendPart(Choice& choice) {
   part.with_logprobs = choice.part.with_logprobs;
   if (choice.part.token_ids) part.token_ids.emplace();
   std::swap(part, choice.part);
-  logprobs_ -= Logprobs(part);
+  size_t held = 0;
+  for (const LogprobEntry& entry : choice.held) held += LogprobBytes(entry.token);
+  const size_t bytes = choice.bytes - held;
+  choice.bytes = held;
+  kept_ -= bytes;
   part.first = !choice.sent;
   choice.sent = true;
   std::optional<ResponseTail> tail;
@@ -241,7 +259,6 @@ void Completion::SendPart(Choice& choice) {
     return FormatChunk(head, from, null_usage, end,
                        [&](int32_t token) { return engine.TokenBytes(token); });
   };
-  const size_t bytes = TextBytes(part);
   if (bytes <= kShortText) return exchange_->Write(format(head_, part, tail));
   making_ = true;
   make_text_(
@@ -272,12 +289,8 @@ void Completion::FinishStream() {
 
 void Completion::Respond() {
   ended_ = true;
-  size_t bytes = 0;
   std::vector<ChoicePart> parts;
-  for (Choice& choice : choices_) {
-    bytes += TextBytes(choice.part);
-    parts.push_back(std::move(choice.part));
-  }
+  for (Choice& choice : choices_) parts.push_back(std::move(choice.part));
   const auto format = [&engine = engine_](const ResponseHead& head,
                                           const std::vector<ChoicePart>& from,
                                           const ResponseTail& end) {
@@ -288,9 +301,9 @@ void Completion::Respond() {
                      ignored = IgnoredFieldHeaders(call_.unknown_fields)](std::string text) {
     exchange->Respond({.body = std::move(text), .headers = ignored});
   };
-  if (bytes <= kShortText) return send(format(head_, parts, tail));
+  if (kept_ <= kShortText) return send(format(head_, parts, tail));
   make_text_(
-      bytes,
+      kept_,
       [format, head = head_, parts = std::move(parts), tail] { return format(head, parts, tail); },
       send);
 }

@@ -22,7 +22,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
  public:
   // Choice c of prompt p is index p * n + c.
   Completion(Engine& engine, std::shared_ptr<HttpExchange> exchange, PreparedCall prepared,
-             ResponseHead head, const RequestLimits& limits, TextMaker make_text);
+             ResponseHead head, const RequestLimits& limits,
+             std::shared_ptr<const TokenSizes> sizes, TextMaker make_text);
 
   // Submits every prompt. When the engine refuses one, nothing runs and its status comes back;
   // otherwise the exchange is answered later.
@@ -36,6 +37,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
     std::vector<LogprobEntry> held;        // of tokens whose text the engine holds back
     std::unique_ptr<AnswerParser> parser;  // null: its text is content
     int32_t tool_calls = 0;                // so far
+    size_t bytes = 0;                      // of text that `part` and `held` take at most
     bool started = false;                  // the engine has sent something of it
     bool sent = false;                     // and so have we
   };
@@ -44,6 +46,9 @@ class Completion : public std::enable_shared_from_this<Completion> {
   void AddTokens(Choice& choice, const OutputChunk& chunk);
   void AddText(Choice& choice, AnswerPart part);
   std::string CallId(const Choice& choice) const;
+  void AddBytes(Choice& choice, size_t bytes);
+  size_t LogprobBytes(const TokenLogprobs& logprobs) const;
+  Status TooLong() const;
   void AddPrompt(size_t prompt, Choice& choice, const OutputChunk& chunk);
   bool HasUnsent(const Choice& choice) const;
   void SendPart(Choice& choice);
@@ -61,13 +66,14 @@ class Completion : public std::enable_shared_from_this<Completion> {
   const CompletionCall call_;
   const std::vector<std::vector<int32_t>> prompts_;
   const std::shared_ptr<const AnswerFormat> answer_;  // null: texts are content
-  const size_t max_logprobs_;
+  const size_t max_bytes_;
+  const std::shared_ptr<const TokenSizes> sizes_;
   const TextMaker make_text_;
   ResponseHead head_;
   std::vector<RequestId> requests_;      // [prompts]
   std::vector<Choice> choices_;          // [prompts * n]
   size_t open_ = 0;                      // choices that have not finished
-  size_t logprobs_ = 0;                  // that are kept: not sent yet
+  size_t kept_ = 0;                      // bytes of text at most that are not sent yet
   std::optional<HttpResponse> failure_;  // sent after the piece that is being made
   bool streaming_ = false;               // the response has begun
   bool making_ = false;                  // a piece of it is being made: others wait, and grow

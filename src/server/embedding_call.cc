@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <cstddef>
 #include <cstring>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -112,6 +113,12 @@ std::vector<std::string> KnownEmbeddingFields() {
   EmbeddingCall call;
   Read(fields, call);
   return fields.known();
+}
+
+size_t EmbeddingBytes(size_t dimensions, bool base64) {
+  constexpr size_t kFields = 72;  // {"object":"embedding","index":2147483647,"embedding":[]},
+  constexpr size_t kNumber = 17;  // a sign, 9 digits, a point, an exponent and a comma
+  return kFields + (base64 ? (dimensions * sizeof(float) + 2) / 3 * 4 : dimensions * kNumber);
 }
 
 // Written piece by piece: as one tree of values, thousands of vectors would take gigabytes.

@@ -28,6 +28,8 @@ struct EmbeddingHead {
   bool base64 = false;
   bool timings = false;
 };
+// What one vector of an answer takes at most.
+size_t EmbeddingBytes(size_t dimensions, bool base64);
 std::string FormatEmbeddings(const EmbeddingHead& head, const EmbeddingOutput& output);
 
 }  // namespace tokamak

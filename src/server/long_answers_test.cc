@@ -198,21 +198,27 @@ TEST_F(LongAnswersTest, NobodyMindsAClientThatLeavesMeanwhile) {
 
 TEST_F(LongAnswersTest, RefusesToKeepMoreThanTheLimit) {
   ServerOptions options;
-  options.requests.max_logprobs = 100;
+  options.requests.max_answer_bytes = 8000;
   Start(std::move(options));
   Json body = {{"prompt", "ab"}, {"max_tokens", 30}, {"logprobs", 2}};
-  EXPECT_EQ(Connect().Post(kPath, body.dump()).status, 200);  // 30 × 3
-  body["max_tokens"] = 34;
+  EXPECT_EQ(Connect().Post(kPath, body.dump()).status, 200);
+  body["max_tokens"] = 300;
   const auto refused = Connect().Post(kPath, body.dump());
   EXPECT_EQ(refused.status, 400);
   EXPECT_EQ(Json::parse(refused.body)["error"]["param"], "logprobs");
   body["stream"] = true;
-  EXPECT_EQ(Events(Connect().Post(kPath, body.dump()).body).size(), 34u);
+  EXPECT_EQ(Events(Connect().Post(kPath, body.dump()).body).size(), 300u);
   // It names what was asked for.
-  const Json scored = {{"prompt", Prompt(200)}, {"max_tokens", 1}, {"prompt_logprobs", 0}};
+  const Json scored = {{"prompt", Prompt(400)}, {"max_tokens", 1}, {"prompt_logprobs", 0}};
   const auto prompt = Connect().Post(kPath, scored.dump());
   EXPECT_EQ(prompt.status, 400);
   EXPECT_EQ(Json::parse(prompt.body)["error"]["param"], "prompt_logprobs");
+  const Json letters = {{"tokens", Json(std::vector<int>(9000, 'a'))}};
+  const auto text = Connect().Post("/detokenize", letters.dump());
+  EXPECT_EQ(Json::parse(text.body)["error"]["param"], "tokens");
+  const Json pieces = {{"text", std::string(500, 'a')}, {"return_pieces", true}};
+  const auto list = Connect().Post("/tokenize", pieces.dump());
+  EXPECT_EQ(Json::parse(list.body)["error"]["param"], "return_pieces");
 }
 
 }  // namespace

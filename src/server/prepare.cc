@@ -1,5 +1,6 @@
 #include "server/prepare.h"
 
+#include <algorithm>
 #include <random>
 #include <utility>
 
@@ -49,6 +50,8 @@ Preparer::Preparer(const Engine& engine, std::string model_id, const RequestLimi
     : engine_(engine),
       model_id_(std::move(model_id)),
       limits_(limits),
+      sizes_(std::make_shared<TokenSizes>(engine.model().vocab_size,
+                                          [&](int32_t id) { return engine.TokenBytes(id); })),
       plain_(MakeDialect(engine.model().chat_template, parsers)),
       with_tools_(
           engine.model().tool_template.empty()
@@ -127,6 +130,7 @@ Result<PreparedEmbedding> Preparer::Embed(std::string body) const {
   ASSIGN_OR_RETURN(prepared.call, ParseEmbeddingCall(body));
   body = std::string();
   RETURN_IF_ERROR(CheckModel(prepared.call.model));
+  RETURN_IF_ERROR(CheckVectors(prepared.call));
   EmbeddingRequest& request = prepared.call.request;
   for (size_t i = 0; i < request.inputs.size() && !request.truncate_prompt_tokens; ++i) {
     if (!request.inputs[i].text) continue;
@@ -189,7 +193,24 @@ Status Preparer::PreparePrompts(PreparedCall& prepared) const {
     RETURN_IF_ERROR(CheckIds(path, ids));
     prepared.prompts.push_back(std::move(ids));
   }
-  return Status();
+  return call.echo ? CheckEcho(prepared) : Status();
+}
+
+Status Preparer::CheckEcho(const PreparedCall& prepared) const {
+  uint64_t bytes = 0;
+  for (const std::vector<int32_t>& ids : prepared.prompts) {
+    bytes += kChoiceBytes + JsonTextBytes(engine_.Detokenize(ids));
+    if (prepared.call.return_token_ids) bytes += JsonIdBytes(ids);
+  }
+  return CheckAnswerBytes(limits_, "echo", bytes * static_cast<uint64_t>(prepared.call.sampling.n));
+}
+
+Status Preparer::CheckVectors(const EmbeddingCall& call) const {
+  const EmbeddingInfo& info = engine_.model().embedding;
+  const auto dimensions =
+      static_cast<uint64_t>(std::max(1, call.request.dimensions.value_or(info.dimensions)));
+  const uint64_t each = EmbeddingBytes(dimensions, call.base64);
+  return CheckAnswerBytes(limits_, "input", call.request.inputs.size() * each);
 }
 
 Result<PreparedAnswer> Preparer::Tokenize(std::string body) const {
@@ -207,6 +228,9 @@ Result<PreparedAnswer> Preparer::Tokenize(std::string body) const {
       return InvalidArgument("return_pieces: at most {} tokens have pieces, there are {}",
                              kMaxPieces, ids.size());
     }
+    uint64_t bytes = 0;
+    for (const int32_t id : ids) bytes += sizes_->Piece(id);
+    RETURN_IF_ERROR(CheckAnswerBytes(limits_, "return_pieces", bytes));
     pieces.emplace();
     for (const int32_t id : ids) pieces->push_back(engine_.TokenBytes(id));
   }
@@ -219,6 +243,9 @@ Result<PreparedAnswer> Preparer::Detokenize(std::string body) const {
   body = std::string();
   RETURN_IF_ERROR(CheckModel(call.model));
   RETURN_IF_ERROR(CheckIds("tokens", call.tokens));
+  uint64_t bytes = 0;
+  for (const int32_t id : call.tokens) bytes += sizes_->Text(id);
+  RETURN_IF_ERROR(CheckAnswerBytes(limits_, "tokens", bytes));
   return PreparedAnswer{FormatText(engine_.Detokenize(call.tokens)),
                         std::move(call.unknown_fields)};
 }

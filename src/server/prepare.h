@@ -11,6 +11,7 @@
 #include "chat/chat_template.h"
 #include "chat/prepare_messages.h"
 #include "chat/tool_calls.h"
+#include "server/answer_bytes.h"
 #include "server/embedding_call.h"
 #include "server/openai_request.h"
 #include "server/request_limits.h"
@@ -53,6 +54,8 @@ class Preparer {
   // parsed.
   Result<PreparedCall> Prepare(bool chat, std::string body) const;
   Result<PreparedEmbedding> Embed(std::string body) const;
+  // Of the engine's vocabulary; lives as long as anybody keeps it.
+  const std::shared_ptr<const TokenSizes>& token_sizes() const { return sizes_; }
   Result<PreparedAnswer> Tokenize(std::string body) const;
   Result<PreparedAnswer> Detokenize(std::string body) const;
 
@@ -79,10 +82,14 @@ class Preparer {
   Result<Rendered> Render(ChatInput conversation) const;
   Status PrepareChat(PreparedCall& prepared) const;
   Status PreparePrompts(PreparedCall& prepared) const;
+  // What every choice repeats of its prompt is known before anything runs.
+  Status CheckEcho(const PreparedCall& prepared) const;
+  Status CheckVectors(const EmbeddingCall& call) const;
 
   const Engine& engine_;
   const std::string model_id_;
   const RequestLimits limits_;
+  const std::shared_ptr<const TokenSizes> sizes_;
   const Dialect plain_;
   const std::unique_ptr<const Dialect> with_tools_;  // null: the plain one serves
 };

@@ -75,4 +75,14 @@ Status ApplyLimits(const RequestLimits& limits, CompletionCall& call) {
   return Status();
 }
 
+Status CheckAnswerBytes(const RequestLimits& limits, std::string_view path, uint64_t bytes) {
+  const auto most = static_cast<uint64_t>(limits.max_answer_bytes);
+  if (bytes <= most) return Status();
+  return InvalidArgument(
+      "{}: the answer would have up to {} bytes, more than the {} allowed (--max-answer-bytes); "
+      "ask "
+      "for less at a time",
+      path, bytes, most);
+}
+
 }  // namespace tokamak

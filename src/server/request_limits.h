@@ -11,12 +11,15 @@
 
 namespace tokamak {
 
+// The vectors of 2,048 texts with 4,096 dimensions, as base64, fit.
+inline constexpr int64_t kMaxAnswerBytes = int64_t{48} << 20;
+
 struct RequestLimits {
   int32_t max_choices = 128;      // n, times the number of prompts
   int32_t max_output_tokens = 0;  // per choice; 0: as many as the context holds
-  // Logprobs, alternatives counted, that an answer which is not streamed may grow to: each takes
-  // about 10 bytes until its end (40 where there are no alternatives), and 60 to 80 in its text.
-  size_t max_logprobs = size_t{1} << 21;
+  // Of an answer's text, before it is sent: the whole, or what a stream's client has not got yet;
+  // and of what an answer repeats of its request, streamed or not.
+  int64_t max_answer_bytes = kMaxAnswerBytes;
 };
 
 inline constexpr int kMaxJsonDepth = 32;           // nested arrays and objects
@@ -34,5 +37,9 @@ Status CheckJsonShape(std::string_view body);
 // kInvalidArgument whose message starts with the JSON path. A call that does not say how many
 // tokens it wants gets at most the limit.
 Status ApplyLimits(const RequestLimits& limits, CompletionCall& call);
+
+// kInvalidArgument when an answer may not have so many bytes. `path` is the field that asks for
+// them.
+Status CheckAnswerBytes(const RequestLimits& limits, std::string_view path, uint64_t bytes);
 
 }  // namespace tokamak
