@@ -14,11 +14,64 @@ import unittest
 
 import support
 
+try:
+    import jsonschema_rs
+except ImportError:
+    jsonschema_rs = None
+
 SCHEMATHESIS = pathlib.Path(sys.executable).with_name('schemathesis')
 EXAMPLES = os.environ.get('TOKAMAK_SCHEMA_EXAMPLES', '20')
 # What a document cannot say makes some requests that it allows wrong: that min_tokens is at most
 # max_tokens, that a prompt fits, what a model's template takes.
 UNCHECKED = 'positive_data_acceptance'
+
+
+CHAT = {'messages': [{'role': 'user', 'content': 'a'}], 'max_tokens': 1}
+TEXT = {'prompt': 'a', 'max_tokens': 1}
+# What one field says of another: (path, schema, body, whether it is right).
+RULES = [
+    ('/v1/chat/completions', 'ChatRequest', body, right) for body, right in [
+        (CHAT, True),
+        ({**CHAT, 'stream_options': {}}, False),
+        ({**CHAT, 'stream_options': {}, 'stream': False}, False),
+        ({**CHAT, 'stream_options': {}, 'stream': None}, False),
+        ({**CHAT, 'stream_options': None}, True),
+        ({**CHAT, 'top_logprobs': 2}, False),
+        ({**CHAT, 'top_logprobs': 2, 'logprobs': False}, False),
+        ({**CHAT, 'top_logprobs': 2, 'logprobs': True}, True),
+        ({**CHAT, 'top_logprobs': None}, True),
+        ({**CHAT, 'messages': [{'role': 'user'}]}, False),
+        ({**CHAT, 'messages': [{'role': 'assistant', 'content': None}]}, True),
+        ({**CHAT, 'messages': [{'role': 'user', 'content': None}]}, False),
+        ({**CHAT, 'messages': [{'role': 'user', 'content': 'a', 'prefix': True}]}, False),
+        ({**CHAT, 'tools': [{'function': {'name': 'f', 'strict': True}}]}, True),
+        ({**CHAT, 'guided_json': {'type': 'object'}}, False),
+        ({**CHAT, 'guided_json': None, 'bad_words': [], 'use_beam_search': False}, True),
+        ({**CHAT, 'modalities': ['text']}, True),
+        ({**CHAT, 'modalities': ['text', 'audio']}, False),
+        ({**CHAT, 'response_format': {'type': 'text'}}, True),
+        ({**CHAT, 'response_format': {'type': 'json_object'}}, False),
+        ({**CHAT, 'enable_thinking': False}, False),
+    ]] + [
+    ('/v1/completions', 'CompletionRequest', body, right) for body, right in [
+        ({**TEXT, 'stream_options': {}}, False),
+        ({**TEXT, 'best_of': 2}, False),
+        ({**TEXT, 'best_of': 2, 'n': None}, False),
+        ({**TEXT, 'best_of': 2, 'n': 2}, True),
+        ({**TEXT, 'best_of': 0}, True),
+        ({**TEXT, 'n_predict': -1, 'max_tokens': None, 'stop': ['a']}, True),
+        ({**TEXT, 'n_predict': 'x', 'max_tokens': None}, False),
+        ({**TEXT, 'repeat_penalty': 1.1}, True),
+        ({**TEXT, 'repeat_penalty': 0}, False),
+    ]] + [
+    ('/tokenize', 'TokenizeRequest', body, right) for body, right in [
+        ({'text': 'a'}, True), ({'prompt': 'a'}, True), ({'content': 'a'}, True),
+        ({'messages': CHAT['messages']}, True), ({}, False), ({'text': None}, False),
+        ({'text': 'a', 'prompt': 'a'}, False), ({'text': None, 'prompt': 'a'}, True),
+        ({'text': 'a', 'messages': CHAT['messages']}, False),
+        ({'prompt': 'a', 'messages': CHAT['messages']}, False),
+        ({'text': 'a', 'messages': None}, True),
+    ]]
 
 
 @unittest.skipUnless(SCHEMATHESIS.exists(), 'schemathesis is not there; run scripts/setup-test-refs')
@@ -29,6 +82,18 @@ class Schema(unittest.TestCase):
             self.assertGreater(len(named), 5)
             self.assertLessEqual(set(named), set(server.request('/openapi.json')[1]['paths']))
             self.check(server)
+
+    @unittest.skipIf(jsonschema_rs is None, 'jsonschema_rs is not there')
+    def test_rules_between_fields_are_those_of_the_document(self):
+        with support.Server('--max-context', '48') as server:
+            document = server.request('/openapi.json')[1]
+            for path, schema, body, right in RULES:
+                with self.subTest(path=path, body=body):
+                    self.assertEqual(server.request(path, body)[0], 200 if right else 400)
+                    validator = jsonschema_rs.Draft202012Validator({
+                        '$ref': f'#/components/schemas/{schema}',
+                        'components': document['components']})
+                    self.assertEqual(validator.is_valid(body), right)
 
     def test_those_of_a_model_that_embeds_too(self):
         model = support.ROOT / 'tests' / 'golden' / 'hf' / 'qwen3_embedding'
