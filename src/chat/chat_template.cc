@@ -17,12 +17,7 @@ using jinja::Value;
 constexpr std::string_view kReasoningNames[] = {"reasoning_content", "thinking", "reasoning"};
 
 Value WithReasoning(const Value& message) {
-  if (!message.is_dict()) return message;
-  const Value* reasoning = nullptr;
-  for (const std::string_view name : kReasoningNames) {
-    if (reasoning == nullptr) reasoning = message.dict().Find(name);
-    if (reasoning != nullptr && reasoning->is_none()) reasoning = nullptr;
-  }
+  const Value* reasoning = FindReasoning(message);
   if (reasoning == nullptr) return message;
   const Value text = *reasoning;
   auto extended = std::make_unique<DictObject>();
@@ -64,6 +59,15 @@ std::tm LocalTime() {
 }
 
 }  // namespace
+
+const Value* FindReasoning(const Value& message) {
+  if (!message.is_dict()) return nullptr;
+  for (const std::string_view name : kReasoningNames) {
+    const Value* reasoning = message.dict().Find(name);
+    if (reasoning != nullptr && !reasoning->is_none()) return reasoning;
+  }
+  return nullptr;
+}
 
 Value MakeMessage(std::string_view role, std::string_view content) {
   auto message = std::make_unique<DictObject>();

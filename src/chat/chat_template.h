@@ -30,6 +30,9 @@ struct ChatInput {
 // A message as a template sees it.
 jinja::Value MakeMessage(std::string_view role, std::string_view content);
 
+// A message's reasoning, by whichever of the names that it comes by; null when it has none.
+const jinja::Value* FindReasoning(const jinja::Value& message);
+
 // Jinja as transformers sets it up for chat templates, and with its variables: `messages`, `tools`,
 // `documents`, `add_generation_prompt`, `bos_token`, `eos_token`. A message's reasoning is there as
 // `reasoning_content` and as `thinking`, whichever name it came by. Immutable, and safe to use from

@@ -41,6 +41,20 @@ Value PrepareCall(const Value& call) {
   return With(call, "function", With(*function, "arguments", *std::move(parsed)));
 }
 
+// Content that may not stand beside reasoning goes on from it: that is as what such templates show
+// content that stands alone.
+Value JoinTexts(const Value& message) {
+  const Value* content = Find(message, "content");
+  const Value* reasoning = FindReasoning(message);
+  const auto has_text = [](const Value* v) {
+    return v != nullptr && v->is_string() && !v->text().empty();
+  };
+  if (!has_text(content) || !has_text(reasoning)) return message;
+  const Value both = Text(std::string(reasoning->text()) + "\n\n" + std::string(content->text()));
+  return With(With(With(message, "reasoning_content", both), "thinking", both), "content",
+              Text(""));
+}
+
 Value PrepareMessage(Value message, const TemplateTraits& traits) {
   if (!message.is_dict()) return message;
   const Value* calls = Find(message, "tool_calls");
@@ -50,6 +64,7 @@ Value PrepareMessage(Value message, const TemplateTraits& traits) {
     for (const Value& call : calls->items()) prepared.push_back(PrepareCall(call));
     message = With(message, "tool_calls", Value::List(std::move(prepared)));
   }
+  if (has_calls && traits.one_text_with_calls) message = JoinTexts(message);
   const Value* content = Find(message, "content");
   const bool empty = content == nullptr ? has_calls : content->is_none();
   if (empty) {
@@ -76,6 +91,14 @@ constexpr char kCall[] = R"([{"role": "user", "content": "probe-question"},
   {"role": "assistant", "content": null, "tool_calls": [{"id": "call00001", "type": "function",
    "function": {"name": "probe_tool", "arguments": "{\"probe_key\": \"probe-value\"}"}}]},
   {"role": "tool", "tool_call_id": "call00001", "name": "probe_tool", "content": "probe-result"}])";
+// The same with a text beside the call, and with two.
+constexpr char kWithContent[] = R"([{"role": "user", "content": "probe-question"},
+  {"role": "assistant", "content": "probe-said", "tool_calls": [{"id": "call00001", "type":
+   "function", "function": {"name": "probe_tool", "arguments": "{}"}}]}])";
+constexpr char kWithBoth[] = R"([{"role": "user", "content": "probe-question"},
+  {"role": "assistant", "content": "probe-said", "reasoning_content": "probe-thought",
+   "tool_calls": [{"id": "call00001", "type": "function", "function": {"name": "probe_tool",
+   "arguments": "{}"}}]}])";
 constexpr char kQuestion[] = R"([{"role": "user", "content": "probe-question"}])";
 
 // Empty when it fails.
@@ -117,7 +140,10 @@ TemplateTraits ProbeTemplate(const ChatTemplate& chat) {
       const bool as_python = Count(text, "'probe_key'") > 0;
       const bool encoded_twice = Count(text, "\\\"probe_key\\\"") > 0;
       const bool none = null_content && Count(text, "None") > Count(plain, "None");
-      if (shown && !as_python && !encoded_twice && !none) return tried;
+      if (!shown || as_python || encoded_twice || none) continue;
+      tried.one_text_with_calls = RenderProbe(chat, kWithBoth, tried).empty() &&
+                                  !RenderProbe(chat, kWithContent, tried).empty();
+      return tried;
     }
   }
   return traits;  // it shows no tool calls, or not in any way that is right

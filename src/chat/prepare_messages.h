@@ -14,9 +14,10 @@ namespace tokamak {
 
 // What a template wants.
 struct TemplateTraits {
-  bool arguments_as_object = true;  // else as the string that came
-  bool null_content = false;        // keep null beside tool calls; else it becomes ""
-  bool content_as_parts = false;    // texts as [{"type": "text", "text": ...}]
+  bool arguments_as_object = true;   // else as the string that came
+  bool null_content = false;         // keep null beside tool calls; else it becomes ""
+  bool content_as_parts = false;     // texts as [{"type": "text", "text": ...}]
+  bool one_text_with_calls = false;  // refuses content and reasoning beside the same tool calls
 };
 
 // Renders a few conversations with a tool call, and looks at what came of them.

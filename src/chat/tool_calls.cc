@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "chat/harmony.h"
+
 namespace tokamak {
 namespace {
 
@@ -45,12 +47,19 @@ void CutPrefixOf(std::string_view marker, std::string& text) {
 
 AnswerParser::AnswerParser(std::shared_ptr<const AnswerFormat> format)
     : format_(std::move(format)),
+      harmony_(format_->harmony() ? std::make_unique<HarmonyParser>(format_) : nullptr),
       state_(format_->reasoning == nullptr ? State::kContent
              : format_->in_reasoning       ? State::kReasoning
                                            : State::kStart) {}
 
+AnswerParser::~AnswerParser() = default;
+
 AnswerPart AnswerParser::Append(std::string_view text) {
   AnswerPart part;
+  if (harmony_ != nullptr) {
+    harmony_->Append(text, part);
+    return part;
+  }
   pending_ += text;
   Read(part);
   return part;
@@ -58,6 +67,10 @@ AnswerPart AnswerParser::Append(std::string_view text) {
 
 AnswerPart AnswerParser::Finish() {
   AnswerPart part;
+  if (harmony_ != nullptr) {
+    harmony_->Finish(part);
+    return part;
+  }
   if (state_ == State::kStart) state_ = State::kContent;  // less than an opening marker
   Read(part);
   if (state_ == State::kBlock) {

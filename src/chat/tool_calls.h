@@ -10,6 +10,8 @@
 
 namespace tokamak {
 
+class HarmonyParser;
+
 // How to read the answers to one request. Immutable and shared by its choices.
 struct AnswerFormat {
   const ToolFormat* tools = nullptr;           // null: calls are content
@@ -18,6 +20,10 @@ struct AnswerFormat {
   ToolTypes types = {};
 
   bool active() const { return tools != nullptr || reasoning != nullptr; }
+  // Whether answers are Harmony's messages.
+  bool harmony() const {
+    return (tools != nullptr && tools->harmony) || (reasoning != nullptr && reasoning->harmony);
+  }
 };
 
 struct AnswerPart {
@@ -34,10 +40,12 @@ struct AnswerPart {
 // none is content, as it was written. Time is linear in the text.
 //
 // White space around calls and around reasoning is left out. Reasoning is looked for where an
-// answer begins and nowhere else; without an end it takes the whole answer.
+// answer begins and nowhere else; without an end it takes the whole answer. Harmony has rules of
+// its own (harmony.h).
 class AnswerParser {
  public:
   explicit AnswerParser(std::shared_ptr<const AnswerFormat> format);
+  ~AnswerParser();
 
   AnswerPart Append(std::string_view text);
   // The answer has ended. A call that lacks nothing but its end marker is one.
@@ -75,6 +83,7 @@ class AnswerParser {
   bool BareCallMayStart() const;
 
   const std::shared_ptr<const AnswerFormat> format_;
+  const std::unique_ptr<HarmonyParser> harmony_;  // reads everything, where it is not null
   State state_;
   std::string pending_;  // text that nothing was said of
   std::string gap_;      // white space that may turn out to be beside a call

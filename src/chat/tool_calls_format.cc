@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "chat/harmony.h"
+#include "chat/json.h"
 
 namespace tokamak {
 namespace {
@@ -224,6 +226,21 @@ Calls ParseFunctionary(const ToolBlock& block, const ToolTypes& /*types*/) {
   return NamedCall(Trim(*name), "", block.json);
 }
 
+// A message to functions.NAME, or to a tool of the request.
+Calls ParseHarmony(const ToolBlock& block, const ToolTypes& types) {
+  constexpr std::string_view kPrefix = "functions.";
+  std::string_view name = block.head;
+  if (name.starts_with(kPrefix)) {
+    name.remove_prefix(kPrefix.size());
+  } else if (!types.Has(name)) {
+    return std::nullopt;
+  }
+  const std::string_view text = Trim(block.json);
+  if (text.empty()) return NamedCall(name, "", "{}");
+  if (!ParseJson(text).ok()) return std::nullopt;  // JSON of bounded depth
+  return NamedCall(name, "", text);
+}
+
 // The first of a type's names, which may be a list with "null" in it.
 std::string TypeName(const jinja::Value* type) {
   if (type == nullptr) return "";
@@ -237,6 +254,13 @@ std::string TypeName(const jinja::Value* type) {
 
 const jinja::Value* Find(const jinja::Value* dict, std::string_view key) {
   return dict != nullptr && dict->is_dict() ? dict->dict().Find(key) : nullptr;
+}
+
+ToolFormat GptOss() {
+  return {.name = "openai",
+          .in_template = {"<|start|>assistant", "<|channel|>commentary"},
+          .harmony = true,
+          .parse = ParseHarmony};
 }
 
 const std::vector<ToolFormat>& Formats() {
@@ -314,6 +338,7 @@ const std::vector<ToolFormat>& Formats() {
        .starts = {"<|python_tag|>"},
        .bare = true,
        .parse = ParseLlama},
+      GptOss(),
   };
   return kFormats;
 }
@@ -323,6 +348,7 @@ constexpr ReasoningFormat kReasoningFormats[] = {
     {"mistral", "[THINK]", "[/THINK]"},
     {"seed", "<seed:think>", "</seed:think>"},
     {"command_r7b", "<|START_THINKING|>", "<|END_THINKING|>"},
+    {"openai_gptoss", kHarmonyAnalysis, "<|end|>", true},
 };
 
 template <typename Format>
@@ -375,6 +401,21 @@ std::string ToolTypes::ToJson(std::string_view tool, std::string_view parameter,
 std::span<const ToolFormat> ToolFormats() { return Formats(); }
 std::span<const ReasoningFormat> ReasoningFormats() { return kReasoningFormats; }
 
+std::vector<std::string_view> MarksOf(const ToolFormat* tools, const ReasoningFormat* reasoning) {
+  if ((tools != nullptr && tools->harmony) || (reasoning != nullptr && reasoning->harmony)) {
+    return {std::begin(kHarmonyMarks), std::end(kHarmonyMarks)};
+  }
+  std::vector<std::string_view> marks;
+  if (tools != nullptr) {
+    marks = tools->starts;
+    marks.insert(marks.end(), tools->ignored.begin(), tools->ignored.end());
+    marks.insert(marks.end(), {tools->end, tools->inside, tools->json_after});
+  }
+  if (reasoning != nullptr) marks.insert(marks.end(), {reasoning->open, reasoning->close});
+  std::erase(marks, "");
+  return marks;
+}
+
 const ToolFormat* DetectToolFormat(std::string_view template_source) {
   // MiniMax's tags of the same name hold something else.
   if (template_source.find("<invoke name=") != std::string_view::npos) return nullptr;
@@ -390,7 +431,9 @@ const ToolFormat* DetectToolFormat(std::string_view template_source) {
 
 const ReasoningFormat* DetectReasoningFormat(std::string_view template_source) {
   for (const ReasoningFormat& format : kReasoningFormats) {
-    if (template_source.find(format.close) != std::string_view::npos) return &format;
+    // Other families have an <|end|> as well.
+    const std::string_view mark = format.harmony ? format.open : format.close;
+    if (template_source.find(mark) != std::string_view::npos) return &format;
   }
   return nullptr;
 }

@@ -62,6 +62,8 @@ struct ToolFormat {
   bool tagged = false;
   // A { at the beginning of the answer starts a block too.
   bool bare = false;
+  // Calls are messages in Harmony: `head` has whom they go to, and nothing above counts.
+  bool harmony = false;
   // Templates take ids of nine letters and digits and no others.
   bool short_ids = false;
   // The calls of a block, or nothing when it does not hold any.
@@ -72,11 +74,16 @@ struct ToolFormat {
 struct ReasoningFormat {
   std::string_view name;
   std::string_view open, close;
+  // Reasoning is messages in Harmony, anywhere in the answer.
+  bool harmony = false;
 };
 
 // Every format there is, those that are told apart by more first.
 std::span<const ToolFormat> ToolFormats();
 std::span<const ReasoningFormat> ReasoningFormats();
+
+// The marks that the two look for, which may be special tokens. Either may be null.
+std::vector<std::string_view> MarksOf(const ToolFormat* tools, const ReasoningFormat* reasoning);
 
 // What a template's source says of its model; null when it says nothing known.
 const ToolFormat* DetectToolFormat(std::string_view template_source);

@@ -1,4 +1,6 @@
-// Any text of any format, cut anywhere: the same reading, whose arguments are JSON.
+// Any text of any format, cut anywhere: the same reading, whose arguments are JSON. Harmony, which
+// leaves out more than brackets, keeps every byte that its marks and names do not have.
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -31,6 +33,18 @@ AnswerPart Read(const std::shared_ptr<const AnswerFormat>& format, std::string_v
   return whole;
 }
 
+// How often each byte occurs that no mark, role, channel or type of Harmony has, but for the braces
+// that an empty call gets.
+std::array<int, 256> CountKept(std::string_view text) {
+  std::array<int, 256> counts{};
+  for (const char c : text) {
+    const bool in_names = (c >= 'a' && c <= 'z') ||
+                          std::string_view("<|>=.{} \t\r\n").find(c) != std::string_view::npos;
+    if (!in_names) ++counts[static_cast<uint8_t>(c)];
+  }
+  return counts;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -51,6 +65,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const ToolCall& call : whole.calls) {
     if (call.name.empty()) std::abort();
     if (call.arguments.front() != '{' && !ParseJson(call.arguments).ok()) std::abort();
+  }
+  if (format->harmony()) {
+    std::string all = whole.reasoning + whole.content;
+    for (const ToolCall& call : whole.calls) all += call.name + call.arguments;
+    if (CountKept(all) != CountKept(text)) std::abort();
   }
   for (const size_t step : {size_t{1}, size_t{3}, size_t{7}}) {
     const AnswerPart cut = Read(format, text, step);

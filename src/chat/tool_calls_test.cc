@@ -17,9 +17,10 @@ namespace {
 
 using jinja::Value;
 
-constexpr char kTools[] = R"([{"type": "function", "function": {"name": "f", "parameters":
-  {"type": "object", "properties": {"s": {"type": "string"}, "n": {"type": "integer"},
-   "o": {"type": ["null", "object"]}}}}}, {"type": "function", "function": {"name": "g"}}])";
+constexpr char kTools[] = R"([{"type": "function", "function": {"name": "f", "description": "F.",
+  "parameters": {"type": "object", "properties": {"s": {"type": "string"}, "n": {"type": "integer"},
+   "o": {"type": ["null", "object"]}}}}}, {"type": "function", "function": {"name": "g",
+   "description": "G."}}])";
 
 std::shared_ptr<AnswerFormat> Format(std::string_view tools, std::string_view reasoning = "none") {
   auto format = std::make_shared<AnswerFormat>();
@@ -197,6 +198,166 @@ TEST(ToolCalls, NamesAreChecked) {
   EXPECT_FALSE(ChooseReasoningFormat("x", "").ok());
 }
 
+// ---- Harmony ----
+
+std::shared_ptr<AnswerFormat> Harmony() { return Format("openai", "openai_gptoss"); }
+
+const Value& Goldens() {
+  static const Value* const kGoldens = new Value(*ParseJson(*ReadWholeFile(
+      std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/chat/harmony.json", 1 << 20)));
+  return *kGoldens;
+}
+
+std::string_view TextOf(const Value& object, std::string_view key) {
+  const Value* value = object.dict().Find(key);
+  return value == nullptr || value->is_none() ? "" : value->text();
+}
+
+// The goldens are what OpenAI's own library reads. It tells the same of a cut in front of the last
+// mark, which stop tokens leave out of the text.
+TEST(Harmony, ReadsWhatTheVendorReads) {
+  constexpr std::string_view kFunctions = "functions.";
+  int refused = 0;
+  for (const Value& answer : Goldens().dict().Find("answers")->items()) {
+    const std::string text(TextOf(answer, "text"));
+    const Value& messages = *answer.dict().Find("messages");
+    if (messages.is_none()) {
+      ++refused;
+      continue;
+    }
+    std::string reasoning, content, calls;
+    for (const Value& message : messages.items()) {
+      const std::string_view to = TextOf(message, "recipient"), said = TextOf(message, "text");
+      if (!to.empty()) {
+        ASSERT_TRUE(to.starts_with(kFunctions)) << text;
+        calls.append("|").append(to.substr(kFunctions.size())).append(said);
+        continue;
+      }
+      std::string& all = TextOf(message, "channel") == "analysis" ? reasoning : content;
+      if (said.empty()) continue;
+      all.append(all.empty() ? "" : "\n\n").append(said);
+    }
+    const std::string expected =
+        (reasoning.empty() ? "" : "(" + reasoning + ")").append(content).append(calls);
+    ExpectRead(Harmony(), text, expected);
+    if (text.ends_with("|>")) ExpectRead(Harmony(), text.substr(0, text.rfind("<|")), expected);
+  }
+  EXPECT_EQ(refused, 2) << "they are in the next test";
+}
+
+TEST(Harmony, LosesNothingOfWhatIsMalformed) {
+  const std::string call = "<|channel|>commentary to=functions.f <|constrain|>json<|message|>";
+  const std::string final = "<|channel|>final<|message|>", start = "<|start|>assistant";
+  const std::pair<std::string, std::string> cases[] = {
+      {"Plain text, to=be or <|not|>.\n", "Plain text, to=be or <|not|>.\n"},
+      {"  ", "  "},
+      {"to", "to"},
+      // Channels: missing, empty, unknown, cut off.
+      {"<|message|>A<|return|>", "A"},
+      {"<|channel|><|message|>A<|end|>", "<|channel|><|message|>A"},
+      {"<|channel|>thoughts<|message|>A<|end|>" + start + final + "B",
+       "<|channel|>thoughts<|message|>A<|end|>\n\nB"},
+      {"<|channel|>final A", "<|channel|>final A"},
+      {final, ""},
+      {"<|channel|>fin", ""},
+      {"<|channel|>analysis<|message|>A<|end|><|start|>assist", "(A)"},
+      {"<|channel|>analysis<|message|>A<|end|>" + start + " to=functions.f",
+       "(A)<|start|>assistant to=functions.f"},
+      {"<|channel|>analysis<|message|>A<|e", "(A<|e)"},
+      // Messages of someone else.
+      {final + "A<|end|><|start|>user<|message|>B<|end|>", "A<|start|>user<|message|>B<|end|>"},
+      {"<|start|>assistant" + final + "A", "A"},
+      // Messages without an end, and headers without a start.
+      {"<|channel|>analysis<|message|>A" + final + "B", "(A)B"},
+      {"<|channel|>analysis<|message|>A" + start + final + "B", "(A)B"},
+      {"<|channel|>analysis<|message|>A<|end|>\n" + final + "B", "(A)B"},
+      {final + "A<|end|>" + start + final + "B<|return|>", "A\n\nB"},
+      {final + "A<|return|><|end|>" + start + final + "B", "A\n\nB"},
+      // Marks as text.
+      {final + "The mark <|end|> ends <|start|> and <|channel|>final.",
+       "The mark <|end|> ends <|start|> and <|channel|>final."},
+      {final + "A<|end|>B", "A<|end|>B"},
+      {final + "A<|message|>B<|constrain|>", "A<|message|>B<|constrain|>"},
+      {final + " < <| <|end <<|end|>", " < <| <|end <"},
+      // Calls that are none.
+      {call + "{\"a\": <|call|>", call + "{\"a\": <|call|>"},
+      {call + "{\"a\": 1", call + "{\"a\": 1"},
+      {call + "[1]<|call|>", call + "[1]<|call|>"},
+      {"<|channel|>commentary to=functions.f g<|message|>{}<|call|>",
+       "<|channel|>commentary to=functions.f g<|message|>{}"},
+      {"<|channel|>analysis to=python code<|message|>x = 1<|call|>",
+       "<|channel|>analysis to=python code<|message|>x = 1<|call|>"},
+      {" to=functions.f<|channel|>commentary to=functions.g<|message|>{}<|call|>",
+       " to=functions.f|g{}"},
+      {"<|channel|>reply to=functions.f<|message|>{}<|call|>",
+       "<|channel|>reply to=functions.f<|message|>{}<|call|>"},
+      // And those that are some.
+      {call + "<|call|>", "|f{}"},
+      {call + "\n{\"a\": \"<|end|>\"}\n<|end|>", "|f{\"a\": \"<|end|>\"}"},
+      {"<|channel|>commentary to=g<|message|>{}<|call|>", "|g{}"},
+      {" to=functions.f<|channel|>commentary to=functions.f json<|message|>{}<|call|>", "|f{}"},
+      {final + "A<|end|>" + start + call + "{}<|call|>" + start + final + "B", "A\n\nB|f{}"},
+      {"<|channel|>final <|constrain|>json<|message|>{}<|return|>", "{}"},
+  };
+  for (const auto& [text, expected] : cases) ExpectRead(Harmony(), text, expected);
+  const std::string deep = call + std::string(5000, '[') + std::string(5000, ']') + "<|call|>";
+  EXPECT_EQ(Read(Harmony(), deep, {}), deep);
+}
+
+TEST(Harmony, WithoutAParserForThemMessagesAreContentAsTheyWereWritten) {
+  const std::string think = "<|channel|>analysis<|message|>A<|end|>";
+  const std::string call =
+      "<|start|>assistant to=functions.f<|channel|>commentary json<|message|>{}";
+  ExpectRead(Format("none", "openai_gptoss"), think + call, "(A)" + call);
+  ExpectRead(Format("openai", "none"), think + call, think + "|f{}");
+  auto opened = Harmony();
+  opened->in_reasoning = true;
+  ExpectRead(opened, "A<|end|><|start|>assistant<|channel|>final<|message|>B", "(A)B");
+}
+
+// A header has a bounded length, so that what looks like one is held back for a bounded time, and
+// reading takes linear time.
+TEST(Harmony, HoldsBackLittle) {
+  for (const std::string& piece :
+       {std::string("<|end|>"), std::string("<|start|>"), std::string("<|channel|>"),
+        std::string("x"), std::string(" ")}) {
+    AnswerParser parser(Harmony());
+    parser.Append("<|channel|>final<|message|>A<|channel|>");
+    size_t written = 0, shown = 0;
+    for (int i = 0; i < 20000; ++i) {
+      shown += parser.Append(piece).content.size();
+      written += piece.size();
+      ASSERT_LE(written, shown + 1024) << piece;
+    }
+  }
+}
+
+TEST(Harmony, RendersConversationsAsTheVendor) {
+  const auto path = testing::FindRef("llama.cpp/models/templates/openai-gpt-oss-120b.jinja");
+  SKIP_WITHOUT(path);
+  const std::string source = *ReadWholeFile(*path, 1 << 22);
+  EXPECT_EQ(DetectToolFormat(source)->name, "openai");
+  EXPECT_EQ(DetectReasoningFormat(source)->name, "openai_gptoss");
+  const Result<ChatTemplate> chat = ChatTemplate::Parse(source, "", "");
+  const TemplateTraits traits = ProbeTemplate(*chat);
+  const auto render = [&](const Value& messages) {
+    ChatInput input;
+    input.messages = PrepareMessages(messages, traits);
+    const Result<std::string> text = chat->Render(input);
+    return text.ok() ? text->substr(text->find("<|start|>user")) : text.status().ToString();
+  };
+  for (const Value& one : Goldens().dict().Find("conversations")->items()) {
+    EXPECT_EQ(render(*one.dict().Find("messages")), TextOf(one, "text"));
+  }
+  // The template takes one text beside a call and shows it as reasoning; answers may have two.
+  EXPECT_EQ(render(*ParseJson(R"([{"role": "user", "content": "Q"}, {"role": "assistant",
+              "content": "I look.", "reasoning_content": "Hm.", "tool_calls": [{"id": "1",
+              "type": "function", "function": {"name": "f", "arguments": "{}"}}]}])")),
+            "<|start|>user<|message|>Q<|end|><|start|>assistant<|channel|>analysis<|message|>Hm."
+            "\n\nI look.<|end|><|start|>assistant to=functions.f<|channel|>commentary json"
+            "<|message|>{}<|call|><|start|>assistant");
+}
+
 // The template of each model writes a call that was made before; the format that its source is
 // detected as reads it back.
 TEST(ToolCalls, ReadsWhatTemplatesWrite) {
@@ -239,7 +400,8 @@ TEST(ToolCalls, ReadsWhatTemplatesWrite) {
     ++read[std::string(detected->name)];
   }
   for (const auto& [name, count] : read) std::printf("%s: %d templates\n", name.c_str(), count);
-  EXPECT_GE(read.size(), 9u);
+  EXPECT_GE(read.size(), 10u);
+  EXPECT_EQ(read["openai"], 1);
 }
 
 }  // namespace

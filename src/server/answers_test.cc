@@ -89,6 +89,45 @@ TEST_F(AnswersTest, SeparatesReasoningFromContent) {
   EXPECT_EQ(message["content"], "Yes.");
 }
 
+// gpt-oss: a template that names Harmony's channels, and an answer with all of them.
+TEST_F(AnswersTest, ReadsHarmonyWholeAndStreamed) {
+  const std::string channel = "<|start|>assistant<|channel|>";
+  const std::string source =
+      "{{ messages[0].content }}{# " + channel + "analysis<|message|> <|channel|>commentary #}";
+  engine_.SetChatTemplate(source);
+  Start();
+  const std::string text = "<|channel|>analysis<|message|>Hm. 1 < 2<|end|>" + channel +
+                           "final<|message|>Yes.<|end|>" + channel +
+                           "commentary to=functions.f <|constrain|>json<|message|>{\"n\": 1}";
+  const Json whole = Json::parse(Connect().Post(kChat, Body(text)).body)["choices"][0]["message"];
+  EXPECT_EQ(whole["reasoning_content"], "Hm. 1 < 2");
+  EXPECT_EQ(whole["content"], "Yes.");
+  ASSERT_EQ(whole["tool_calls"].size(), 1u);
+  EXPECT_EQ(whole["tool_calls"][0]["function"]["name"], "f");
+  EXPECT_EQ(whole["tool_calls"][0]["function"]["arguments"], "{\"n\": 1}");
+
+  std::string reasoning, content;
+  Json calls = Json::array();
+  std::istringstream events(Connect().Post(kChat, Body(text, {{"stream", true}})).body);
+  for (std::string line; std::getline(events, line);) {
+    if (!line.starts_with("data: {")) continue;
+    const Json delta = Json::parse(line.substr(6))["choices"][0]["delta"];
+    reasoning += delta.value("reasoning_content", "");
+    content += delta.value("content", "");
+    for (const Json& call : delta.value("tool_calls", Json::array())) calls.push_back(call);
+  }
+  EXPECT_EQ(reasoning, whole["reasoning_content"]);
+  EXPECT_EQ(content, whole["content"]);
+  ASSERT_EQ(calls.size(), 1u);
+  EXPECT_EQ(calls[0]["function"], whole["tool_calls"][0]["function"]);
+
+  // Without tools the call is content as it was written; the rest is read all the same.
+  const Json plain = Json::parse(
+      Connect().Post(kChat, Body(text, {{"tools", nullptr}})).body)["choices"][0]["message"];
+  EXPECT_EQ(plain["reasoning_content"], "Hm. 1 < 2");
+  EXPECT_EQ(plain["content"], "Yes." + text.substr(text.rfind("<|start|>")));
+}
+
 TEST_F(AnswersTest, RefusesParsersThatThereAreNot) {
   ServerOptions options;
   options.port = 0;

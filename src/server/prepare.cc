@@ -32,17 +32,6 @@ bool EndsOpen(std::string_view text, const ReasoningFormat* reasoning) {
   return end != std::string_view::npos && text.substr(0, end + 1).ends_with(reasoning->open);
 }
 
-std::vector<std::string_view> MarksOf(const ToolFormat* tools, const ReasoningFormat* reasoning) {
-  std::vector<std::string_view> marks;
-  if (tools != nullptr) {
-    marks = tools->starts;
-    marks.insert(marks.end(), tools->ignored.begin(), tools->ignored.end());
-    marks.insert(marks.end(), {tools->end, tools->inside, tools->json_after});
-  }
-  if (reasoning != nullptr) marks.insert(marks.end(), {reasoning->open, reasoning->close});
-  return marks;
-}
-
 }  // namespace
 
 Preparer::Preparer(const Engine& engine, std::string model_id, const RequestLimits& limits,
@@ -67,7 +56,6 @@ Preparer::Dialect Preparer::MakeDialect(const std::string& source,
   const auto reasoning = ChooseReasoningFormat(parsers.reasoning, source);
   dialect.reasoning = reasoning.ok() ? *reasoning : DetectReasoningFormat(source);
   for (const std::string_view mark : MarksOf(dialect.tools, dialect.reasoning)) {
-    if (mark.empty()) continue;
     const auto ids = engine_.Tokenize(mark, /*add_special=*/false, /*parse_special=*/true);
     if (ids.ok() && ids->size() == 1) dialect.marks.push_back(ids->front());
   }

@@ -201,6 +201,31 @@ TEST(Tokenizer, RolesComeFromIdsAndNames) {
   EXPECT_EQ(tokenizer->FindToken("absent"), -1);
 }
 
+// gpt-oss: all of Harmony's marks are control tokens of the checkpoint. Those that structure an
+// answer are shown, those that end it stop generation and are shown to whom asks for them.
+TEST(Tokenizer, HarmonyMarksAreShownAndTwoOfThemEndAnAnswer) {
+  VocabSpec spec = TinyBytePairs("gpt-4o");
+  const auto first = static_cast<int32_t>(spec.tokens.size());
+  const std::vector<std::string> marks = {"<|start|>",   "<|end|>",       "<|message|>",
+                                          "<|channel|>", "<|constrain|>", "<|return|>",
+                                          "<|call|>"};
+  Ids ids;
+  std::string shown, all;
+  for (const std::string& mark : marks) {
+    ids.push_back(first + static_cast<int32_t>(ids.size()));
+    spec.tokens.push_back(mark);
+    spec.types.push_back(TokenType::kControl);
+    spec.scores.push_back(0);
+    all += mark;
+    if (ids.size() <= 5) shown += mark;
+  }
+  const auto tokenizer = Make(std::move(spec));
+  EXPECT_EQ(*tokenizer->Decode(ids), shown);
+  EXPECT_EQ(*tokenizer->Decode(ids, {.shown_special = {ids[5], ids[6]}}), all);
+  for (size_t i = 0; i < ids.size(); ++i)
+    EXPECT_EQ(tokenizer->IsEndOfGeneration(ids[i]), i >= 5) << marks[i];
+}
+
 TEST(Tokenizer, BytePairsGiveBackEveryText) {
   for (const char* pre : {"smollm", "llama-bpe", "deepseek-v3", "tekken", "kimi-k2", "superbpe"}) {
     const auto tokenizer = Make(TinyBytePairs(pre));

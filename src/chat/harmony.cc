@@ -1,0 +1,265 @@
+#include "chat/harmony.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace tokamak {
+namespace {
+
+constexpr std::string_view kSpace = " \t\r\n";
+constexpr std::string_view kStart = kHarmonyMarks[0], kChannel = kHarmonyMarks[1],
+                           kConstrain = kHarmonyMarks[2], kMessage = kHarmonyMarks[3];
+constexpr std::string_view kEnds[] = {kHarmonyMarks[4], kHarmonyMarks[5], kHarmonyMarks[6]};
+constexpr std::string_view kRole = "assistant";
+constexpr std::string_view kAnalysis = "analysis", kCommentary = "commentary", kFinal = "final";
+constexpr std::string_view kTypes[] = {"json", "code"};  // what models say that a call's text is
+constexpr std::string_view kTo = "to=";
+constexpr std::string_view kBetween = "\n\n";  // texts of two messages of one kind
+constexpr size_t kMaxBoundary = 512;           // bytes
+
+// One of these, or, where more may follow, the beginning of one.
+bool IsOneOf(std::string_view word, std::initializer_list<std::string_view> all, bool may_go_on) {
+  return std::any_of(all.begin(), all.end(), [&](std::string_view one) {
+    return one == word || (may_go_on && one.starts_with(word));
+  });
+}
+
+bool IsType(std::string_view word, bool may_go_on) {
+  return IsOneOf(word, {kTypes[0], kTypes[1]}, may_go_on);
+}
+
+// The mark that `text` begins with; `*cut` when all of it is the beginning of one.
+std::string_view MarkAt(std::string_view text, bool* cut) {
+  *cut = false;
+  if (!text.starts_with('<')) return {};
+  for (const std::string_view mark : kHarmonyMarks) {
+    if (text.starts_with(mark)) return mark;
+    *cut = *cut || mark.starts_with(text);
+  }
+  return {};
+}
+
+}  // namespace
+
+// The end marks of one message and the header of the next.
+struct HarmonyParser::Boundary {
+  enum class Verdict { kMore, kNone, kHeader };
+
+  // Reads what `text` begins with. `bare`: the header needs no mark to begin with.
+  static Boundary Read(std::string_view text, bool bare);
+
+  // Whether nothing is lost with a header that was cut off: it names no one and no unknown thing.
+  bool says_nothing() const {
+    return !says_more && IsOneOf(role, {kRole}, true) &&
+           IsOneOf(channel, {kAnalysis, kCommentary, kFinal}, true);
+  }
+
+  Verdict verdict = Verdict::kMore;
+  std::string_view ends;    // the end marks
+  std::string_view header;  // as it was written
+  std::string_view role, channel, recipient;
+  bool marked = false;     // the header has a mark
+  bool says_more = false;  // than its role and channel
+  size_t size = 0;         // of all, once there is a header
+
+ private:
+  enum class Slot { kAny, kRole, kChannel, kType };
+  // False when no header has this here.
+  bool TakeMark(std::string_view mark, bool first, Slot* slot);
+  bool TakeWord(std::string_view word, bool cut, Slot slot);
+};
+
+bool HarmonyParser::Boundary::TakeMark(std::string_view mark, bool first, Slot* slot) {
+  if (*slot != Slot::kAny) return false;  // what the last mark announces is missing
+  marked = true;
+  if (mark == kStart && first) {
+    *slot = Slot::kRole;
+  } else if (mark == kChannel && channel.empty()) {
+    *slot = Slot::kChannel;
+  } else if (mark == kConstrain) {
+    *slot = Slot::kType;
+  } else {
+    return mark == kMessage;
+  }
+  return true;
+}
+
+bool HarmonyParser::Boundary::TakeWord(std::string_view word, bool cut, Slot slot) {
+  if (slot == Slot::kRole) {
+    role = word;
+    return true;
+  }
+  if (slot == Slot::kChannel) {
+    channel = word;
+    return true;
+  }
+  says_more = true;
+  if (slot == Slot::kType) return IsType(word, cut);
+  if (word.starts_with(kTo)) {
+    const std::string_view name = word.substr(kTo.size());
+    const bool same =
+        recipient.empty() || recipient == name || (cut && recipient.starts_with(name));
+    recipient = recipient.empty() ? name : recipient;
+    return same && (cut || !name.empty());
+  }
+  if (cut && kTo.starts_with(word)) return true;
+  return (!channel.empty() || !recipient.empty()) && IsType(word, cut);
+}
+
+HarmonyParser::Boundary HarmonyParser::Boundary::Read(std::string_view text, bool bare) {
+  Boundary b;
+  const auto skip_space = [&](size_t at) {
+    return std::min(text.find_first_not_of(kSpace, at), text.size());
+  };
+  size_t at = 0;
+  bool cut = false;
+  while (at <= kMaxBoundary) {
+    const std::string_view mark = MarkAt(text.substr(at), &cut);
+    if (std::find(std::begin(kEnds), std::end(kEnds), mark) == std::end(kEnds)) break;
+    b.ends = text.substr(0, at + mark.size());
+    at = skip_space(b.ends.size());
+  }
+  const size_t header_at = at, first = skip_space(at);
+  b.header = text.substr(header_at);
+  Slot slot = Slot::kAny;
+  for (b.verdict = Verdict::kNone; (at = skip_space(at)) < text.size();) {
+    const std::string_view mark = MarkAt(text.substr(at), &cut);
+    const bool opens = bare || !b.ends.empty() || at > first || mark == kStart || mark == kChannel;
+    if (at > kMaxBoundary || (!opens && !cut)) return b;
+    if (cut) {
+      b.says_more = true;
+      b.verdict = Verdict::kMore;
+      return b;
+    }
+    if (!mark.empty()) {
+      if (!b.TakeMark(mark, at == first, &slot)) return b;
+      at += mark.size();
+      if (mark != kMessage) continue;
+      b.verdict = Verdict::kHeader;
+      b.size = at;
+      b.header = text.substr(header_at, at - header_at);
+      return b;
+    }
+    const size_t end = std::min(text.find_first_of(" \t\r\n<", at), text.size());
+    if (end == at || end > kMaxBoundary) return b;
+    if (!b.TakeWord(text.substr(at, end - at), end == text.size(), slot)) return b;
+    slot = Slot::kAny;
+    at = end;
+  }
+  if (at <= kMaxBoundary) b.verdict = Verdict::kMore;
+  return b;
+}
+
+HarmonyParser::HarmonyParser(std::shared_ptr<const AnswerFormat> format)
+    : format_(std::move(format)),
+      in_message_(format_->in_reasoning),
+      kind_(format_->in_reasoning ? Kind::kReasoning : Kind::kContent) {}
+
+void HarmonyParser::Append(std::string_view text, AnswerPart& part) {
+  pending_ += text;
+  Read(part);
+}
+
+void HarmonyParser::Finish(AnswerPart& part) {
+  Read(part);
+  const std::string rest = std::exchange(pending_, {});
+  const Boundary last = Boundary::Read(rest, !in_message_);
+  const bool boundary = last.marked || !last.ends.empty();
+  if (!in_message_ || !boundary) {
+    const bool only_mark = boundary && last.says_nothing();
+    const bool cut_end = in_message_ && kind_ == Kind::kCall;  // by a stop string
+    if (!only_mark && !cut_end) AddText(rest, part);
+    if (in_message_) End(cut_end ? rest : "", part);
+    return;
+  }
+  End(last.ends, part);
+  if (last.says_nothing()) return;
+  part.content += last.header;
+}
+
+void HarmonyParser::Read(AnswerPart& part) {
+  std::string_view text = pending_;
+  while (!text.empty()) {
+    if (in_message_) {
+      size_t at = text.find('<');
+      bool cut = false;
+      for (; at != std::string_view::npos; at = text.find('<', at + 1)) {
+        const std::string_view mark = MarkAt(text.substr(at), &cut);
+        if (cut || !mark.empty()) break;
+      }
+      AddText(text.substr(0, at), part);
+      text.remove_prefix(std::min(at, text.size()));
+      if (text.empty()) break;
+    }
+    const Boundary boundary = Boundary::Read(text, !in_message_);
+    if (boundary.verdict == Boundary::Verdict::kMore) break;
+    if (boundary.verdict == Boundary::Verdict::kHeader) {
+      if (in_message_) End(boundary.ends, part);
+      Begin(boundary, part);
+      text.remove_prefix(boundary.size);
+    } else if (in_message_) {  // text that looks like a mark
+      AddText(text.substr(0, 1), part);
+      text.remove_prefix(1);
+    } else {  // text without any header
+      in_message_ = true;
+    }
+  }
+  pending_ = std::string(text);
+}
+
+void HarmonyParser::Begin(const Boundary& boundary, AnswerPart& part) {
+  const bool known = IsOneOf(boundary.role, {"", kRole}, false) &&
+                     IsOneOf(boundary.channel, {"", kAnalysis, kCommentary, kFinal}, false);
+  const bool reads_calls = format_->tools != nullptr && format_->tools->harmony;
+  const bool reads_reasoning = format_->reasoning != nullptr && format_->reasoning->harmony;
+  in_message_ = true;
+  as_written_ = false;
+  apart_ = true;
+  kind_ = Kind::kContent;
+  if (known && !boundary.recipient.empty() && reads_calls) {
+    kind_ = Kind::kCall;
+    header_ = boundary.header;
+    recipient_ = boundary.recipient;
+    call_.clear();
+  } else if (!known || !boundary.recipient.empty()) {
+    as_written_ = true;
+  } else if (boundary.channel == kAnalysis) {
+    if (reads_reasoning) kind_ = Kind::kReasoning;
+    as_written_ = !reads_reasoning;
+  }
+  if (!as_written_) return;
+  apart_ = false;
+  AddText(boundary.header, part);
+}
+
+void HarmonyParser::End(std::string_view end_marks, AnswerPart& part) {
+  if (as_written_) AddText(end_marks, part);
+  if (kind_ != Kind::kCall) return;
+  const ToolBlock block{.head = recipient_, .json = call_, .tail = ""};
+  if (auto calls = format_->tools->parse(block, format_->types)) {
+    std::move(calls->begin(), calls->end(), std::back_inserter(part.calls));
+    return;
+  }
+  kind_ = Kind::kContent;
+  apart_ = false;
+  for (const std::string_view text :
+       {std::string_view(header_), std::string_view(call_), end_marks})
+    AddText(text, part);
+}
+
+void HarmonyParser::AddText(std::string_view text, AnswerPart& part) {
+  if (text.empty()) return;
+  if (kind_ == Kind::kCall) {
+    call_ += text;
+    return;
+  }
+  const bool reasoning = kind_ == Kind::kReasoning;
+  std::string& to = reasoning ? part.reasoning : part.content;
+  bool& begun = reasoning ? has_reasoning_ : has_content_;
+  if (std::exchange(apart_, false) && begun) to += kBetween;
+  begun = true;
+  to += text;
+}
+
+}  // namespace tokamak
