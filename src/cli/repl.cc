@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/paths.h"
+#include "cli/answer_text.h"
 #include "cli/conversation.h"
 #include "cli/line_editor.h"
 
@@ -26,6 +27,11 @@ constexpr char kHelp[] =
     "  /help              this\n"
     "  /quit              or Ctrl-D\n"
     "A line that ends with \\ goes on in the next. Ctrl-C stops an answer.\n";
+
+void Print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
 
 std::string HistoryFile() {
   const std::string directory = CacheDir();
@@ -98,7 +104,7 @@ void Repl::Answer() {
   const auto seconds = [&start] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
-  std::string text;
+  AnswerText answer(engine_.model().chat_template);
   bool cancelled = false;
   first_token_seconds_ = 0;
   interrupt_.Clear();
@@ -110,13 +116,12 @@ void Repl::Answer() {
   }
   const Status status = Stream(engine_, *std::move(request), &interrupt_, [&](OutputChunk chunk) {
     if (first_token_seconds_ == 0) first_token_seconds_ = seconds();
-    std::fwrite(chunk.text.data(), 1, chunk.text.size(), stdout);
-    std::fflush(stdout);
-    text += chunk.text;
+    Print(answer.Append(chunk.text));
     last_usage_ = chunk.usage;
     cancelled |= chunk.finish_reason == FinishReason::kCancelled;
   });
   total_seconds_ = seconds();
+  Print(answer.Finish());
   std::printf(cancelled ? " [stopped]\n" : "\n");
   if (!status.ok()) {
     Fail(status);
@@ -124,7 +129,7 @@ void Repl::Answer() {
     conversation_.DropLast();
     return;
   }
-  conversation_.AddAssistant(text);
+  conversation_.AddAssistant(answer.content());
 }
 
 bool Repl::Command(const std::string& line) {

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "cli/answer_text.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/conversation.h"
@@ -71,16 +72,20 @@ Result<Request> MakeRequest(const RunFlags& flags, const SamplingParams& samplin
 }
 
 // Prints one answer as it comes; with several choices, or as JSON, when all is there.
-int AnswerOnce(Engine& engine, Request request, bool json) {
+// `chat_template`: the answer's; empty where it is text that goes on.
+int AnswerOnce(Engine& engine, Request request, std::string_view chat_template, bool json) {
   InterruptFlag interrupt;
   const bool stream = !json && request.sampling.n == 1;
   std::map<int32_t, OutputChunk> answers;
+  AnswerText shown(chat_template);
   bool cancelled = false;
   bool unread = false;  // whoever read our output has gone away
   const Status status = Stream(engine, std::move(request), &interrupt, [&](OutputChunk chunk) {
     cancelled |= chunk.finish_reason == FinishReason::kCancelled;
     if (stream && !unread) {
-      std::fwrite(chunk.text.data(), 1, chunk.text.size(), stdout);
+      std::string text = shown.Append(chunk.text);
+      if (chunk.finish_reason) text += shown.Finish();
+      std::fwrite(text.data(), 1, text.size(), stdout);
       unread = std::fflush(stdout) != 0;
     }
     OutputChunk& answer = answers[chunk.choice];
@@ -95,7 +100,9 @@ int AnswerOnce(Engine& engine, Request request, bool json) {
     std::printf("\n");
   } else {
     for (const auto& [choice, answer] : answers) {
-      std::printf("--- %d\n%s\n", choice, answer.text.c_str());
+      AnswerText whole(chat_template);
+      const std::string text = whole.Append(answer.text) + whole.Finish();
+      std::printf("--- %d\n%s\n", choice, text.c_str());
     }
   }
   if (unread || std::fflush(stdout) != 0) return kFailed;
@@ -119,7 +126,9 @@ int Run(const RunFlags& flags) {
   if (!once) return RunRepl(**engine, *sampling, flags.system);
   Result<Request> request = MakeRequest(flags, *sampling, **engine);
   if (!request.ok()) return Fail(request.status());
-  return AnswerOnce(**engine, *std::move(request), flags.json);
+  const bool text = flags.raw || flags.token_ids;
+  return AnswerOnce(**engine, *std::move(request),
+                    text ? std::string_view() : (*engine)->model().chat_template, flags.json);
 }
 
 }  // namespace

@@ -1,0 +1,32 @@
+// What a terminal shows of an answer.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "chat/tool_calls.h"
+
+namespace tokamak::cli {
+
+// Harmony's reasoning comes between <think> and </think>, as most models write theirs, and the rest
+// of its messages as text. What other models write is shown as it is.
+class AnswerText {
+ public:
+  explicit AnswerText(std::string_view chat_template);
+
+  // What there is to show of the next piece, and of the end.
+  std::string Append(std::string_view text) { return Show(text, /*ends=*/false); }
+  std::string Finish() { return Show("", /*ends=*/true); }
+  // What later requests have of the answer.
+  const std::string& content() const { return content_; }
+
+ private:
+  std::string Show(std::string_view text, bool ends);
+
+  std::unique_ptr<AnswerParser> parser_;  // null: not Harmony
+  std::string content_;
+  bool thinking_ = false;  // <think> is open
+};
+
+}  // namespace tokamak::cli
