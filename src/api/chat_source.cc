@@ -29,7 +29,9 @@ namespace {
 
 Result<ChatSource> MakeHfChatSource(const std::string& folder, const Tokenizer& tokenizer) {
   ChatSource chat;
-  ASSIGN_OR_RETURN(chat.chat_template, HfChatTemplate(folder));
+  ASSIGN_OR_RETURN(HfChatTemplates templates, ReadHfChatTemplates(folder));
+  chat.chat_template = std::move(templates.chat);
+  chat.tool_template = std::move(templates.tools);
   chat.bos_token = std::string(tokenizer.TokenPiece(tokenizer.special().bos));
   chat.eos_token = std::string(tokenizer.TokenPiece(tokenizer.special().eos));
   return chat;

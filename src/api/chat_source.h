@@ -15,6 +15,10 @@ struct ChatSource {
   std::string tool_template;  // the same for conversations with tools; empty: the one above
   std::string bos_token;      // spellings; empty: there is none
   std::string eos_token;
+
+  const std::string& TemplateFor(bool with_tools) const {
+    return with_tools && !tool_template.empty() ? tool_template : chat_template;
+  }
 };
 
 ChatSource MakeChatSource(const GgufFile& file, const Tokenizer& tokenizer);

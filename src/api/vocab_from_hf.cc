@@ -167,33 +167,64 @@ Result<VocabSpec> VocabFromTokenizerFile(const std::string& path) {
   return vocab;
 }
 
-Result<std::string> HfChatTemplate(const std::string& folder) {
-  const std::string file = folder + "/chat_template.jinja";
-  if (FileExists(file)) return ReadWholeFile(file, kMaxTemplateBytes);
-  // The second is of models with images.
-  std::string config_path;
-  ConfigValue config;
-  const ConfigValue* value = nullptr;
-  for (const char* name : {"/tokenizer_config.json", "/chat_template.json"}) {
-    config_path = folder + name;
-    ASSIGN_OR_RETURN(config, ReadConfigIfAny(config_path));
-    value = config.Find("chat_template");
-    if (value != nullptr && !value->is_null()) break;
+namespace {
+
+// The first of the files that is there; nothing when none is.
+Result<std::optional<std::string>> ReadFirst(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    if (!FileExists(path)) continue;
+    ASSIGN_OR_RETURN(std::string text, ReadWholeFile(path, kMaxTemplateBytes));
+    return std::optional(std::move(text));
   }
-  if (value == nullptr || value->is_null()) return std::string();
-  if (const std::string* text = value->AsString()) return *text;
-  if (const ConfigValue::Array* named = value->AsArray()) {
-    for (const ConfigValue& item : *named) {
+  return std::optional<std::string>();
+}
+
+// What the field chat_template of a configuration says.
+Result<HfChatTemplates> ParseTemplates(const ConfigValue& value, const std::string& path) {
+  HfChatTemplates templates;
+  if (const std::string* text = value.AsString()) {
+    templates.chat = *text;
+    return templates;
+  }
+  bool found = false;
+  if (const ConfigValue::Array* list = value.AsArray()) {
+    for (const ConfigValue& item : *list) {
       const ConfigValue* name = item.Find("name");
       const ConfigValue* text = item.Find("template");
-      if (name == nullptr || name->AsString() == nullptr || *name->AsString() != "default")
-        continue;
-      if (text != nullptr && text->AsString() != nullptr) return *text->AsString();
+      if (name == nullptr || name->AsString() == nullptr) continue;
+      if (text == nullptr || text->AsString() == nullptr) continue;
+      const bool tools = *name->AsString() == "tool_use";
+      if (!tools && *name->AsString() != "default") continue;
+      (tools ? templates.tools : templates.chat) = *text->AsString();
+      found = true;
     }
   }
+  if (found) return templates;
   return InvalidArgument(
-      "{}: chat_template: expected a template, or a list with one that is named \"default\"",
-      config_path);
+      "{}: chat_template: expected a template, or a list with one that is named \"default\"", path);
+}
+
+}  // namespace
+
+Result<HfChatTemplates> ReadHfChatTemplates(const std::string& folder) {
+  ASSIGN_OR_RETURN(std::optional<std::string> chat, ReadFirst({folder + "/chat_template.jinja"}));
+  ASSIGN_OR_RETURN(std::optional<std::string> tools,
+                   ReadFirst({folder + "/additional_chat_templates/tool_use.jinja",
+                              folder + "/chat_templates/tool_use.jinja"}));
+  HfChatTemplates templates;
+  if (!chat) {
+    // The second is that of models with images.
+    for (const char* name : {"/tokenizer_config.json", "/chat_template.json"}) {
+      ASSIGN_OR_RETURN(const ConfigValue config, ReadConfigIfAny(folder + name));
+      const ConfigValue* value = config.Find("chat_template");
+      if (value == nullptr || value->is_null()) continue;
+      ASSIGN_OR_RETURN(templates, ParseTemplates(*value, folder + name));
+      break;
+    }
+  }
+  if (chat) templates.chat = *std::move(chat);
+  if (tools) templates.tools = *std::move(tools);
+  return templates;
 }
 
 }  // namespace tokamak

@@ -23,8 +23,15 @@ Result<VocabSpec> VocabFromHf(const std::string& folder, const std::vector<int32
 // A tokenizer's file alone, of any format, with what it says itself.
 Result<VocabSpec> VocabFromTokenizerFile(const std::string& path);
 
-// chat_template.jinja, or what tokenizer_config.json has, or chat_template.json: a template, or the
-// one of several that is called "default". Empty when there is none.
-Result<std::string> HfChatTemplate(const std::string& folder);
+// The templates of a directory that transformers renders conversations with.
+struct HfChatTemplates {
+  std::string chat;   // empty: there is none
+  std::string tools;  // for conversations with tools; empty: the other one
+};
+
+// Reads chat_template.jinja and additional_chat_templates/tool_use.jinja (chat_templates/, too).
+// Where the former is not there: what tokenizer_config.json or else chat_template.json has, which
+// is a template, or a list of them of which "default" and "tool_use" are taken.
+Result<HfChatTemplates> ReadHfChatTemplates(const std::string& folder);
 
 }  // namespace tokamak

@@ -6,9 +6,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "api/chat_source.h"
 #include "api/open_tokenizer.h"
+#include "chat/chat_template.h"
+#include "chat/json.h"
 
 namespace tokamak {
 namespace {
@@ -72,16 +75,16 @@ TEST_F(HfVocabTest, EndTokensAreThoseOfAllFiles) {
 }
 
 TEST_F(HfVocabTest, TheChatTemplateIsTheFileOrTheFieldOrTheDefaultOfAList) {
-  EXPECT_EQ(*HfChatTemplate(folder_), "");
+  EXPECT_EQ(ReadHfChatTemplates(folder_)->chat, "");
   Write("chat_template.json", R"({"chat_template": "P"})");
-  EXPECT_EQ(*HfChatTemplate(folder_), "P");
+  EXPECT_EQ(ReadHfChatTemplates(folder_)->chat, "P");
   Write("tokenizer_config.json", R"({"bos_token": "<s>"})");
-  EXPECT_EQ(*HfChatTemplate(folder_), "P");
+  EXPECT_EQ(ReadHfChatTemplates(folder_)->chat, "P");
   Write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "T"},
                                                        {"name": "default", "template": "D"}]})");
-  EXPECT_EQ(*HfChatTemplate(folder_), "D");
+  EXPECT_EQ(ReadHfChatTemplates(folder_)->chat, "D");
   Write("tokenizer_config.json", R"({"bos_token": "<s>", "chat_template": "C"})");
-  EXPECT_EQ(*HfChatTemplate(folder_), "C");
+  EXPECT_EQ(ReadHfChatTemplates(folder_)->chat, "C");
   Write("chat_template.jinja", "J");
   const Result<ChatSource> chat = OpenChatSource(folder_);
   ASSERT_TRUE(chat.ok()) << chat.status().ToString();
@@ -90,7 +93,45 @@ TEST_F(HfVocabTest, TheChatTemplateIsTheFileOrTheFieldOrTheDefaultOfAList) {
   EXPECT_EQ(chat->eos_token, "");
   std::filesystem::remove(folder_ + "/chat_template.jinja");
   Write("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": "R"}]})");
-  EXPECT_THAT(HfChatTemplate(folder_).status().ToString(), HasSubstr("chat_template"));
+  EXPECT_THAT(ReadHfChatTemplates(folder_).status().ToString(), HasSubstr("chat_template"));
+}
+
+TEST_F(HfVocabTest, ChoosesAmongTemplatesAsTransformersDoes) {
+  const auto golden = nlohmann::json::parse(
+      std::ifstream(TOKAMAK_SOURCE_DIR "/tests/golden/chat/template_choice.json"));
+  const auto messages = *ParseJson(golden["messages"].dump());
+  const auto tools = *ParseJson(golden["tools"].dump());
+  int compared = 0;
+  for (const auto& choice : golden["cases"]) {
+    SetUp();
+    for (const auto& [name, text] : choice["files"].items()) {
+      std::filesystem::create_directories(
+          std::filesystem::path(folder_ + "/" + name).parent_path());
+      Write(name, text.get<std::string>());
+    }
+    for (const bool with_tools : {false, true}) {
+      const auto& expected = choice[with_tools ? "tools" : "plain"];
+      if (expected.is_null()) continue;  // transformers refuses to choose
+      const Result<ChatSource> chat = OpenChatSource(folder_);
+      ASSERT_TRUE(chat.ok()) << chat.status().ToString();
+      const auto source =
+          ChatTemplate::Parse(chat->TemplateFor(with_tools), chat->bos_token, chat->eos_token);
+      ASSERT_TRUE(source.ok()) << source.status().ToString() << choice.dump();
+      ChatInput input = {.messages = messages};
+      if (with_tools) input.tools = tools;
+      EXPECT_EQ(*source->Render(input), expected.get<std::string>()) << choice.dump();
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 60);
+}
+
+TEST_F(HfVocabTest, AFolderCalledChatTemplatesIsReadToo) {
+  Write("chat_template.jinja", "D");
+  std::filesystem::create_directories(folder_ + "/chat_templates");
+  Write("chat_templates/tool_use.jinja", "T");
+  EXPECT_EQ(ReadHfChatTemplates(folder_)->chat, "D");
+  EXPECT_EQ(ReadHfChatTemplates(folder_)->tools, "T");
 }
 
 TEST_F(HfVocabTest, ADirectoryWithoutATokenizerSaysSo) {

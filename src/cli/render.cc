@@ -36,8 +36,7 @@ Result<ChatTemplate> LoadTemplate(const RenderFlags& flags) {
   } else {
     ASSIGN_OR_RETURN(const std::string path, ResolveModel(flags.model));
     ASSIGN_OR_RETURN(const ChatSource chat, OpenChatSource(path));
-    const bool with_tools = !flags.tools_file.empty() && !chat.tool_template.empty();
-    source = with_tools ? chat.tool_template : chat.chat_template;
+    source = chat.TemplateFor(/*with_tools=*/!flags.tools_file.empty());
     bos_token = chat.bos_token;
     eos_token = chat.eos_token;
   }

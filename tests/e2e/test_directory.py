@@ -16,6 +16,7 @@ from support import tokamak
 
 try:
     import gguf
+    import jinja2
     import numpy
     import tokenizers
 except ImportError as missing:
@@ -149,6 +150,36 @@ class Directory(unittest.TestCase):
             models = server.request('/v1/models')[1]
         self.assertEqual(models['data'][0]['id'], 'SmolLM2-135M-Instruct')
         self.assertIn('0.25', ''.join(server.log))
+
+    def test_the_template_for_tools_is_used_where_there_are_tools(self):
+        folder = pathlib.Path(self.folder)
+        sources = {
+            False: (folder / 'chat_template.jinja').read_text(),
+            True: '{% for t in tools %}<|im_start|>tool\n{{ t.function.name }}: '
+                  '{{ t.function.description }}<|im_end|>\n{% endfor %}'
+                  '{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n'
+                  '{% endfor %}<|im_start|>assistant\n'}
+        (folder / 'additional_chat_templates').mkdir()
+        (folder / 'additional_chat_templates' / 'tool_use.jinja').write_text(sources[True])
+        messages = [{'role': 'user', 'content': 'How warm is it in Oslo?'}]
+        tools = [{'type': 'function', 'function': {
+            'name': 'weather', 'description': 'Tells the weather of a town.',
+            'parameters': {'type': 'object', 'properties': {'town': {'type': 'string'}}}}}]
+        tokenizer = tokenizers.Tokenizer.from_file(str(folder / 'tokenizer.json'))
+        jinja = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
+        counts = {}
+        with support.Server(model=self.folder) as server:
+            for with_tools, source in sources.items():
+                body = {'messages': messages, 'max_tokens': 1}
+                if with_tools:
+                    body['tools'] = tools
+                status, answer = server.request('/v1/chat/completions', body)
+                self.assertEqual(status, 200, answer)
+                text = jinja.from_string(source).render(
+                    messages=messages, tools=tools, add_generation_prompt=True)
+                counts[with_tools] = len(tokenizer.encode(text, add_special_tokens=False).ids)
+                self.assertEqual(answer['usage']['prompt_tokens'], counts[with_tools])
+        self.assertNotEqual(counts[False], counts[True])
 
     def test_inspects_and_plans(self):
         inspected = json.loads(tokamak('inspect', self.folder, '--json').stdout)
