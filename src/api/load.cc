@@ -149,16 +149,35 @@ namespace {
 using TokenizerResult = Result<std::shared_ptr<const Tokenizer>>;
 
 // Asked before anything is read.
-Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options,
-                 std::optional<int64_t> free_device_bytes) {
-  if (free_device_bytes) {
+Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options, Ops& ops) {
+  if (const std::optional<int64_t> free_bytes = ops.FreeDeviceMemory()) {
     RETURN_IF_ERROR(CheckFitsInMemory("--host-cache-memory: the blocks",
                                       static_cast<uint64_t>(options.host_cache_bytes)));
-    return CheckFitsOnDevice(checkpoint, options, *free_device_bytes);
+    return CheckFitsOnDevice(checkpoint, options, *free_bytes,
+                             {.name = ops.name(),
+                              .has_extras = ops.has_extras(),
+                              .has_experts = ops.has_experts(),
+                              .has_latent = ops.has_latent()});
   }
   ASSIGN_OR_RETURN(const int64_t bytes, LoadedBytes(checkpoint, options, ModelTask::kGenerate));
   return CheckFitsInMemory(checkpoint.source + ": weights and rotary angles",
                            static_cast<uint64_t>(bytes));
+}
+
+// As MakeOps, for a model: --device auto is the CPU where there is a GPU that cannot run it.
+Result<std::unique_ptr<Ops>> MakeOpsFor(const Checkpoint& checkpoint, EngineOptions& options,
+                                        int threads, std::function<Profile()>* take_profile) {
+  const EngineOptions given = options;
+  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options, threads, take_profile));
+  const Status fits = CheckFits(checkpoint, options, *ops);
+  if (fits.ok()) return ops;
+  if (given.device != "auto" || options.device == "cpu") return fits;
+  options = given;
+  options.device = "cpu";
+  ASSIGN_OR_RETURN(ops, MakeOps(options, threads, take_profile));
+  RETURN_IF_ERROR(CheckFits(checkpoint, options, *ops));
+  LogWarning("running on the CPU, because the GPU cannot run this model: {}", fits.message());
+  return ops;
 }
 
 }  // namespace
@@ -281,10 +300,10 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
   EngineOptions& options = parts.options;
   options = given;
   const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
-  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options, threads, &parts.take_profile));
+  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops,
+                   MakeOpsFor(checkpoint, options, threads, &parts.take_profile));
   Ops& device = *ops;  // the executor will own it
   const std::optional<int64_t> free_before = device.FreeDeviceMemory();
-  RETURN_IF_ERROR(CheckFits(checkpoint, options, free_before));
   std::future<TokenizerResult> tokenizer =
       std::async(std::launch::async, [&checkpoint] { return MakeTokenizer(checkpoint); });
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,

@@ -80,8 +80,8 @@ Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& o
 }
 
 Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& options,
-                         int64_t free_bytes) {
-  const std::unique_ptr<CountOps> count = MakeCountOps();
+                         int64_t free_bytes, const CountedBackend& gpu) {
+  const std::unique_ptr<CountOps> count = MakeCountOps(&StoredBytes, gpu);
   ASSIGN_OR_RETURN(const LoadOptions load, MakeLoadOptions(options));
   ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, LoadModel(checkpoint, *count, load));
   constexpr int64_t kBf16Bytes = 2;

@@ -6,6 +6,7 @@
 
 #include "models/model.h"
 #include "models/registry.h"
+#include "ops/count/count_ops.h"
 #include "runner/memory_plan.h"
 #include "runner/runner.h"
 #include "tokamak/engine.h"
@@ -32,10 +33,11 @@ Result<MemoryPlan> PlanRunner(const Model& model, const EngineOptions& options,
 Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& options,
                             ModelTask task);
 
-// kResourceExhausted, with what is needed, what is free and what to lower, where the weights or
-// what the runner needs beside them will not fit a GPU with `free_bytes` of memory, whose backend
-// keeps weights in bf16. Reads the checkpoint's header, and no weights.
+// kUnimplemented where the GPU's backend lacks operations that the model needs. kResourceExhausted,
+// with what is needed, what is free and what to lower, where the weights or
+// what the runner needs beside them will not fit its `free_bytes` of memory, where weights are kept
+// in bf16. Reads the checkpoint's header, and no weights.
 Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& options,
-                         int64_t free_bytes);
+                         int64_t free_bytes, const CountedBackend& gpu = {});
 
 }  // namespace tokamak

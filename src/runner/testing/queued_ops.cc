@@ -152,10 +152,14 @@ class QueuedSampler final : public Sampler {
 
 class QueuedOps final : public Ops {
  public:
-  QueuedOps(std::unique_ptr<Ops> inner, uint64_t seed)
-      : inner_(std::move(inner)), inner_stream_(inner_->MakeStream()), queues_(seed) {}
+  QueuedOps(std::unique_ptr<Ops> inner, uint64_t seed, const QueuedDevice& device)
+      : device_(device),
+        inner_(std::move(inner)),
+        inner_stream_(inner_->MakeStream()),
+        queues_(seed) {}
 
   std::string_view name() const override { return inner_->name(); }
+  std::optional<int64_t> FreeDeviceMemory() override { return device_.free_bytes; }
   Result<Buffer> Allocate(size_t bytes, MemoryKind kind) override {
     return inner_->Allocate(bytes, kind);
   }
@@ -259,7 +263,7 @@ class QueuedOps final : public Ops {
                   inner_->Run(CopyRanges{.ranges = ranges, .bytes = bytes}, *inner_stream_);
                 });
   }
-  bool has_extras() const override { return inner_->has_extras(); }
+  bool has_extras() const override { return device_.has_all && inner_->has_extras(); }
   void Run(const AddResidual& op, Stream& stream) override { Later(op, stream); }
   void Run(const Softcap& op, Stream& stream) override { Later(op, stream); }
   void Run(const Clamp& op, Stream& stream) override { Later(op, stream); }
@@ -272,12 +276,12 @@ class QueuedOps final : public Ops {
       inner_->Run(now, *inner_stream_);
     });
   }
-  bool has_experts() const override { return inner_->has_experts(); }
+  bool has_experts() const override { return device_.has_all && inner_->has_experts(); }
   void Run(const Convert& op, Stream& stream) override { Later(op, stream); }
   void Run(const RouteTokens& op, Stream& stream) override { Later(op, stream); }
   void Run(const GroupedLinear& op, Stream& stream) override { Later(op, stream); }
   void Run(const CombineExperts& op, Stream& stream) override { Later(op, stream); }
-  bool has_latent() const override { return inner_->has_latent(); }
+  bool has_latent() const override { return device_.has_all && inner_->has_latent(); }
   void Run(const HeadLinear& op, Stream& stream) override { Later(op, stream); }
   void Run(const LatentAttention& op, Stream& stream) override {
     LatentAttention inner = op;
@@ -297,6 +301,7 @@ class QueuedOps final : public Ops {
     return tensor ? &*tensor : nullptr;
   }
 
+  const QueuedDevice device_;
   const std::unique_ptr<Ops> inner_;
   const std::unique_ptr<Stream> inner_stream_;
   Queues queues_;
@@ -304,8 +309,9 @@ class QueuedOps final : public Ops {
 
 }  // namespace
 
-std::unique_ptr<Ops> MakeQueuedOps(std::unique_ptr<Ops> inner, uint64_t seed) {
-  return std::make_unique<QueuedOps>(std::move(inner), seed);
+std::unique_ptr<Ops> MakeQueuedOps(std::unique_ptr<Ops> inner, uint64_t seed,
+                                   const QueuedDevice& device) {
+  return std::make_unique<QueuedOps>(std::move(inner), seed, device);
 }
 
 }  // namespace tokamak::testing

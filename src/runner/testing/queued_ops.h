@@ -6,12 +6,20 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "ops/ops.h"
 
 namespace tokamak::testing {
 
+// What the backend says that it is.
+struct QueuedDevice {
+  bool has_all = true;                // false: it has no operations that some backends lack
+  std::optional<int64_t> free_bytes;  // of a memory of its own
+};
+
 // `inner` does the work in the end: a backend in main memory.
-std::unique_ptr<Ops> MakeQueuedOps(std::unique_ptr<Ops> inner, uint64_t seed);
+std::unique_ptr<Ops> MakeQueuedOps(std::unique_ptr<Ops> inner, uint64_t seed,
+                                   const QueuedDevice& device = {});
 
 }  // namespace tokamak::testing

@@ -1,0 +1,117 @@
+// Which device a model runs on, with a library in the place of the CUDA backend that acts as a GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/log.h"
+#include "tokamak/engine.h"
+
+namespace tokamak {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kGoldens[] = TOKAMAK_SOURCE_DIR "/tests/golden/";
+// A mixture of experts, normalizations that only some backends have, latent attention.
+constexpr const char* kRefused[] = {"hf/mixtral_128.gguf", "hf/deepseek_v2_gguf.gguf",
+                                    "hf/gpt_oss_64.gguf"};
+
+class DeviceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto program = std::filesystem::read_symlink("/proc/self/exe");
+    const auto library = program.parent_path() / "libtokamak_fake_gpu.so";
+    ASSERT_TRUE(std::filesystem::exists(library)) << library;
+    ::setenv("TOKAMAK_CUDA_LIBRARY", library.c_str(), 1);
+  }
+  void TearDown() override {
+    ::unsetenv("TOKAMAK_CUDA_LIBRARY");
+    ::unsetenv("TOKAMAK_FAKE_GPU_BYTES");
+  }
+
+  // Loads and keeps what is logged in `log_`.
+  Result<std::unique_ptr<Engine>> Load(const std::string& model, const std::string& device) {
+    ::testing::internal::CaptureStderr();
+    Result<std::unique_ptr<Engine>> engine = Engine::Load({.model = model,
+                                                           .device = device,
+                                                           .threads = 1,
+                                                           .max_seqs = 2,
+                                                           .max_batch_tokens = 32,
+                                                           .num_blocks = 64});
+    log_ = ::testing::internal::GetCapturedStderr();
+    return engine;
+  }
+  static std::vector<int32_t> Generate(Engine& engine) {
+    Request request;
+    request.token_ids = {1, 2, 3};
+    request.sampling.temperature = 0;
+    request.sampling.max_tokens = 5;
+    request.sampling.ignore_eos = true;
+    return engine.Generate(std::move(request)).value()[0].token_ids;
+  }
+
+  std::string log_;
+};
+
+TEST_F(DeviceTest, AutoIsTheGpuForAModelThatItRuns) {
+  const auto engine = Load(std::string(kGoldens) + "llama_odd.gguf", "auto");
+  ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+  EXPECT_EQ((*engine)->model().device, "cuda:0");
+  EXPECT_EQ(log_, "");
+  EXPECT_EQ(Generate(**engine).size(), 5u);
+}
+
+TEST_F(DeviceTest, AutoIsTheCpuForAModelThatTheGpuHasNoOperationsFor) {
+  for (const char* name : kRefused) {
+    const std::string model = std::string(kGoldens) + name;
+    const auto engine = Load(model, "auto");
+    ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+    EXPECT_EQ((*engine)->model().device, "cpu");
+    EXPECT_THAT((*engine)->model().backend, HasSubstr("cpu/"));
+    EXPECT_EQ(std::count(log_.begin(), log_.end(), '\n'), 1) << log_;
+    EXPECT_THAT(log_, HasSubstr("running on the CPU, because the GPU cannot run this model: "));
+    EXPECT_THAT(log_, HasSubstr(": the reference backend "));
+    const auto cpu = Load(model, "cpu");
+    ASSERT_TRUE(cpu.ok()) << cpu.status().ToString();
+    EXPECT_EQ(log_, "");
+    EXPECT_EQ(Generate(**engine), Generate(**cpu)) << name;
+  }
+}
+
+TEST_F(DeviceTest, AutoIsTheCpuForAModelThatTheGpuHasNoRoomFor) {
+  ::setenv("TOKAMAK_FAKE_GPU_BYTES", "1000", 1);
+  const auto engine = Load(std::string(kGoldens) + "llama_odd.gguf", "auto");
+  ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+  EXPECT_EQ((*engine)->model().device, "cpu");
+  EXPECT_EQ(std::count(log_.begin(), log_.end(), '\n'), 1) << log_;
+  EXPECT_THAT(log_, HasSubstr("the weights need"));
+}
+
+TEST_F(DeviceTest, AGpuThatIsNamedIsUsedOrRefused) {
+  for (const char* name : kRefused) {
+    const auto engine = Load(std::string(kGoldens) + name, "cuda");
+    EXPECT_EQ(engine.status().code(), StatusCode::kUnimplemented);
+    EXPECT_EQ(log_, "");
+  }
+  ::setenv("TOKAMAK_FAKE_GPU_BYTES", "1000", 1);
+  const auto engine = Load(std::string(kGoldens) + "llama_odd.gguf", "cuda");
+  EXPECT_EQ(engine.status().code(), StatusCode::kResourceExhausted);
+}
+
+TEST_F(DeviceTest, AModelThatRunsNowhereIsAnErrorAndNoWarning) {
+  const std::string config = ::testing::TempDir() + "/nowhere.json";
+  std::FILE* file = std::fopen(config.c_str(), "w");
+  ASSERT_NE(file, nullptr);
+  std::fputs(R"({"architectures": ["NoSuchModel"]})", file);
+  std::fclose(file);
+  const auto engine = Load("dummy:" + config, "auto");
+  EXPECT_EQ(engine.status().code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(engine.status().message()), HasSubstr("NoSuchModel"));
+  EXPECT_EQ(log_, "");
+  std::filesystem::remove(config);
+}
+
+}  // namespace
+}  // namespace tokamak
