@@ -18,4 +18,7 @@ void AddListModelsCommand(CommandLine& line);
 void AddRenderCommand(CommandLine& line);
 void AddReplayCommand(CommandLine& line);
 
+// All of them, in the order of --help.
+void AddCommands(CommandLine& line);
+
 }  // namespace tokamak::cli

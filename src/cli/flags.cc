@@ -3,9 +3,13 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <charconv>
+#include <iterator>
+#include <limits>
 
 #include "base/error.h"
+#include "cli/config_file.h"
 
 namespace tokamak::cli {
 namespace {
@@ -19,18 +23,144 @@ bool ParseNumber(std::string_view text, T& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
+// Stands for the empty value of "--name=", for which CLI11 would take the next argument. No
+// argument of a program can hold it.
+constexpr char kEmptyValue = '\0';
+
+// The arguments in the order that CLI11 takes them in: the last one first.
+std::vector<std::string> Arguments(int argc, char** argv) {
+  std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
+  for (std::string& arg : args) {
+    if (arg.starts_with("--") && arg.find('=') == arg.size() - 1) arg += kEmptyValue;
+  }
+  std::reverse(args.begin(), args.end());
+  return args;
+}
+
+// A file of --config, which CLI11 would read with rules of its own.
+class ConfigReader : public CLI::Config {
+ public:
+  explicit ConfigReader(const CLI::App* root) : root_(root) {}
+
+  std::string to_config(const CLI::App* /*app*/, bool /*default_also*/, bool /*descriptions*/,
+                        std::string /*prefix*/) const override {
+    return "";  // nobody asks for it
+  }
+
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    const std::string text{std::istreambuf_iterator<char>(input), {}};
+    const Result<std::vector<ConfigEntry>> entries = ParseConfig(text);
+    if (!entries.ok()) Fail(std::string(entries.status().message()));
+    std::vector<CLI::ConfigItem> read;
+    for (const ConfigEntry& entry : *entries) {
+      CheckKnown(entry);
+      CLI::ConfigItem item;
+      item.parents = entry.section;
+      item.name = entry.name;
+      // An option that is given twice is one item: CLI11 ignores a second one.
+      const auto same = std::find_if(read.begin(), read.end(), [&item](const auto& other) {
+        return other.parents == item.parents && other.name == item.name;
+      });
+      CLI::ConfigItem& to = same == read.end() ? read.emplace_back(std::move(item)) : *same;
+      to.inputs.push_back(entry.value);
+    }
+    return read;
+  }
+
+ private:
+  [[noreturn]] static void Fail(const std::string& message) {
+    throw CLI::ValidationError("--config", message);
+  }
+
+  void CheckKnown(const ConfigEntry& entry) const {
+    const CLI::App* app = root_;
+    std::string command;
+    for (const std::string& name : entry.section) {
+      command += (command.empty() ? "" : " ") + name;
+      const auto below =
+          app->get_subcommands([&name](const CLI::App* sub) { return sub->get_name() == name; });
+      if (below.empty()) Fail(fmt::format("line {}: no command \"{}\"", entry.line, command));
+      app = below.front();
+    }
+    if (app->get_option_no_throw("--" + entry.name) != nullptr ||
+        app->get_option_no_throw(entry.name) != nullptr) {
+      return;
+    }
+    Fail(command.empty()
+             ? fmt::format("line {}: \"{}\" stands before the first command, such as [run]",
+                           entry.line, entry.name)
+             : fmt::format("line {}: \"{}\" is no option of {}", entry.line, entry.name, command));
+  }
+
+  const CLI::App* root_;
+};
+
+std::string FailureMessage(const CLI::App* root, const CLI::Error& error) {
+  const CLI::App* chosen = root;
+  std::string command = root->get_name();
+  while (!chosen->get_subcommands().empty()) {
+    chosen = chosen->get_subcommands().front();
+    command += " " + chosen->get_name();
+  }
+  std::string message = error.what();
+  std::erase(message, kEmptyValue);
+  std::string names;
+  for (const CLI::App* below : chosen->get_subcommands([](const CLI::App*) { return true; })) {
+    names += (names.empty() ? "" : ", ") + below->get_name();
+  }
+  if (const std::vector<std::string> words = root->remaining(); !names.empty() && !words.empty()) {
+    message =
+        fmt::format("\"{}\" is no command of {}, which has {}", words.front(), command, names);
+  }
+  return fmt::format("error: {}\nTry: {} --help\n", message, command);
+}
+
 }  // namespace
 
-template <typename T>
-void Flags::AddOption(const std::string& names, T& value, const std::string& help,
-                      const std::string& placeholder) {
-  CLI::Option* option = app_->add_option(names, value, help);
+CLI::Option* Flags::AddValue(const std::string& names, const std::string& placeholder, Take take,
+                             const std::string& help) {
+  const auto take_all = [take = std::move(take), names](const CLI::results_t& texts) {
+    for (std::string text : texts) {
+      if (text.ends_with(kEmptyValue)) text.pop_back();
+      const Status status = take(text);
+      if (!status.ok()) throw CLI::ValidationError(names, std::string(status.message()));
+    }
+    return true;
+  };
+  CLI::Option* option = app_->add_option(names, take_all, help);
   option->type_name(placeholder);
   if (!group_.empty()) option->group(group_);
-  if constexpr (std::is_arithmetic_v<T>) option->capture_default_str();
-  if constexpr (std::is_same_v<T, std::string>) {
-    if (!value.empty()) option->capture_default_str();
-  }
+  return option;
+}
+
+CLI::Option* Flags::AddText(const std::string& names, Take take,
+                            std::function<std::vector<std::string>()> value,
+                            const std::string& help) {
+  CLI::Option* option = AddValue(names, "TEXT", std::move(take), help);
+  texts_->push_back({.command = command_,
+                     .name = option->get_name(),
+                     .positional = option->get_positional(),
+                     .value = std::move(value)});
+  return option;
+}
+
+template <typename Number, typename Variable>
+void Flags::AddNumber(const std::string& names, Variable& value, const std::string& help) {
+  const auto parse = [&value](const std::string& text) -> Status {
+    Number number = 0;
+    if (ParseNumber(text, number)) {
+      value = number;
+      return Status();
+    }
+    if constexpr (std::is_integral_v<Number>) {
+      return InvalidArgument("\"{}\" is not an integer from {} to {}", text,
+                             std::numeric_limits<Number>::min(),
+                             std::numeric_limits<Number>::max());
+    }
+    return InvalidArgument("\"{}\" is not a number", text);
+  };
+  CLI::Option* option = AddValue(names, std::is_integral_v<Number> ? "N" : "X", parse, help);
+  if constexpr (std::is_same_v<Number, Variable>) option->default_str(fmt::format("{}", value));
 }
 
 void Flags::Add(const std::string& names, bool& value, const std::string& help) {
@@ -38,52 +168,65 @@ void Flags::Add(const std::string& names, bool& value, const std::string& help) 
   if (!group_.empty()) option->group(group_);
 }
 void Flags::Add(const std::string& names, int32_t& value, const std::string& help) {
-  AddOption(names, value, help, "N");
+  AddNumber<int32_t>(names, value, help);
 }
 void Flags::Add(const std::string& names, uint16_t& value, const std::string& help) {
-  AddOption(names, value, help, "N");
+  AddNumber<uint16_t>(names, value, help);
 }
 void Flags::Add(const std::string& names, float& value, const std::string& help) {
-  AddOption(names, value, help, "X");
+  AddNumber<float>(names, value, help);
 }
 void Flags::Add(const std::string& names, double& value, const std::string& help) {
-  AddOption(names, value, help, "X");
-}
-void Flags::Add(const std::string& names, std::string& value, const std::string& help) {
-  AddOption(names, value, help, "TEXT");
-}
-void Flags::AddRequired(const std::string& names, std::string& value, const std::string& help) {
-  app_->add_option(names, value, help)->type_name("TEXT")->required();
+  AddNumber<double>(names, value, help);
 }
 void Flags::Add(const std::string& names, std::optional<int32_t>& value, const std::string& help) {
-  AddOption(names, value, help, "N");
+  AddNumber<int32_t>(names, value, help);
 }
 void Flags::Add(const std::string& names, std::optional<float>& value, const std::string& help) {
-  AddOption(names, value, help, "N");
+  AddNumber<float>(names, value, help);
 }
 void Flags::Add(const std::string& names, std::optional<uint64_t>& value, const std::string& help) {
-  // CLI11 takes -1 for 2^64 - 1.
-  const auto parse = [&value](const std::string& text) -> Status {
-    uint64_t number = 0;
-    if (!ParseNumber(text, number)) {
-      return InvalidArgument("\"{}\" is not an integer from 0 to {}", text, UINT64_MAX);
-    }
-    value = number;
+  AddNumber<uint64_t>(names, value, help);
+}
+
+CLI::Option* Flags::AddString(const std::string& names, std::string& value,
+                              const std::string& help) {
+  const auto take = [&value](const std::string& text) {
+    value = text;
     return Status();
   };
-  AddParsed(names, "N", parse, help);
+  CLI::Option* option = AddText(
+      names, take, [&value] { return std::vector<std::string>{value}; }, help);
+  if (!value.empty()) option->default_str(value);
+  return option;
+}
+void Flags::Add(const std::string& names, std::string& value, const std::string& help) {
+  AddString(names, value, help);
+}
+void Flags::AddRequired(const std::string& names, std::string& value, const std::string& help) {
+  AddString(names, value, help)->required();
 }
 void Flags::Add(const std::string& names, std::optional<std::string>& value,
                 const std::string& help) {
-  AddOption(names, value, help, "TEXT");
+  const auto take = [&value](const std::string& text) {
+    value = text;
+    return Status();
+  };
+  const auto given = [&value] {
+    return value ? std::vector<std::string>{*value} : std::vector<std::string>{};
+  };
+  AddText(names, take, given, help);
 }
-
 void Flags::Add(const std::string& names, std::vector<std::string>& value,
                 const std::string& help) {
-  CLI::Option* option = app_->add_option_function<std::vector<std::string>>(
-      names, [&value](const std::vector<std::string>& given) { value = given; }, help);
-  option->type_name("TEXT")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  if (!group_.empty()) option->group(group_);
+  const auto take = [&value](const std::string& text) {
+    value.push_back(text);
+    return Status();
+  };
+  AddText(
+      names, take, [&value] { return value; }, help)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  texts_->back().repeatable = true;
 }
 
 void Flags::Add(const std::string& names, std::optional<std::vector<int32_t>>& value,
@@ -92,20 +235,12 @@ void Flags::Add(const std::string& names, std::optional<std::vector<int32_t>>& v
     ASSIGN_OR_RETURN(value, ParseIntList(text));
     return Status();
   };
-  AddParsed(names, "N,N,...", parse, help);
+  AddValue(names, "N,N,...", parse, help);
 }
 
-void Flags::AddParsed(const std::string& names, const std::string& placeholder,
-                      std::function<Status(const std::string&)> parse, const std::string& help) {
-  const auto take = [parse = std::move(parse), names](const std::vector<std::string>& texts) {
-    for (const std::string& text : texts) {
-      const Status status = parse(text);
-      if (!status.ok()) throw CLI::ValidationError(names, std::string(status.message()));
-    }
-  };
-  CLI::Option* option = app_->add_option_function<std::vector<std::string>>(names, take, help);
-  option->type_name(placeholder)->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  if (!group_.empty()) option->group(group_);
+void Flags::AddParsed(const std::string& names, const std::string& placeholder, Take parse,
+                      const std::string& help) {
+  AddValue(names, placeholder, std::move(parse), help);
 }
 
 void Flags::AddBytes(const std::string& names, int64_t& value, const std::string& help) {
@@ -113,7 +248,7 @@ void Flags::AddBytes(const std::string& names, int64_t& value, const std::string
     ASSIGN_OR_RETURN(value, ParseBytes(text));
     return Status();
   };
-  AddParsed(names, "BYTES", parse, help);
+  AddValue(names, "BYTES", parse, help);
 }
 
 Result<int64_t> ParseBytes(std::string_view text) {
@@ -156,6 +291,7 @@ Result<std::vector<int32_t>> ParseIntList(std::string_view text) {
 
 struct CommandLine::Impl {
   CLI::App app;
+  std::vector<TextOption> texts;
   std::function<int()> chosen;
 };
 
@@ -168,17 +304,13 @@ CommandLine::CommandLine(const std::string& name, const std::string& description
   app.set_version_flag("--version", version);
   app.set_help_all_flag("--help-all", "The help of every command");
   app.require_subcommand(1);
-  app.set_config("--config", "", "Read flags from a file: [run] temperature=0.5")->group("Options");
+  app.set_config("--config", "",
+                 "Read flags from a file: a line [run], then lines such as temperature = 0.5. A "
+                 "value is taken as it is, unless it is a JSON string")
+      ->group("Options");
+  app.config_formatter(std::make_shared<ConfigReader>(&app));
   app.fallthrough();
-  app.failure_message([](const CLI::App* failed, const CLI::Error& error) {
-    std::string command;
-    for (const CLI::App* at = failed->get_subcommands().empty() ? failed
-                                                                : failed->get_subcommands().front();
-         at != nullptr; at = at->get_parent()) {
-      command = at->get_name() + (command.empty() ? "" : " ") + command;
-    }
-    return fmt::format("error: {}\nTry: {} --help\n", error.what(), command);
-  });
+  app.failure_message(&FailureMessage);
 }
 
 CommandLine::~CommandLine() = default;
@@ -207,16 +339,27 @@ Flags CommandLine::Command(const std::string& name, const std::string& summary,
   command->footer("Examples:\n" + examples);
   command->fallthrough();
   command->callback([this, run = std::move(run)] { impl_->chosen = run; });
-  return Flags(command);
+  return {command, name, impl_->texts};
 }
 
-int CommandLine::Run(int argc, char** argv) {
+const std::vector<TextOption>& CommandLine::text_options() const { return impl_->texts; }
+
+int CommandLine::Parse(int argc, char** argv, std::function<int()>* chosen) {
+  *chosen = nullptr;
+  impl_->chosen = nullptr;
   try {
-    impl_->app.parse(argc, argv);
+    impl_->app.parse(Arguments(argc, argv));
   } catch (const CLI::ParseError& error) {
     return impl_->app.exit(error) == 0 ? 0 : kUsageError;
   }
-  return impl_->chosen ? impl_->chosen() : kUsageError;
+  *chosen = impl_->chosen;
+  return kUsageError;
+}
+
+int CommandLine::Run(int argc, char** argv) {
+  std::function<int()> chosen;
+  const int code = Parse(argc, argv, &chosen);
+  return chosen ? chosen() : code;
 }
 
 }  // namespace tokamak::cli

@@ -13,16 +13,29 @@
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's own
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace tokamak::cli {
 
+// An option that takes any text: what a test needs to try values on all of them.
+struct TextOption {
+  std::string command;  // "bench latency"
+  std::string name;     // "--stop", or "model" for a positional
+  bool positional = false;
+  bool repeatable = false;
+  std::function<std::vector<std::string>()> value;  // what the command would get
+};
+
 // Declares the flags of one command. Names are as CLI11 takes them: "-p,--prompt" for a flag,
 // "model" for a positional. The variables hold the defaults, live as long as the program, and have
-// their values when the command runs.
+// their values when the command runs. A value is taken as it was given: no brackets, braces, commas
+// or quotes mean anything before the variable's own type reads them.
 class Flags {
  public:
-  explicit Flags(CLI::App* app) : app_(app) {}
+  // `texts` gets every option that takes any text.
+  Flags(CLI::App* app, std::string command, std::vector<TextOption>& texts)
+      : app_(app), command_(std::move(command)), texts_(&texts) {}
 
   void Add(const std::string& names, bool& value, const std::string& help);  // takes no argument
   void Add(const std::string& names, int32_t& value, const std::string& help);
@@ -36,7 +49,7 @@ class Flags {
   void Add(const std::string& names, std::optional<float>& value, const std::string& help);
   void Add(const std::string& names, std::optional<uint64_t>& value, const std::string& help);
   void Add(const std::string& names, std::optional<std::string>& value, const std::string& help);
-  // May be given more than once, each time with one value, which is taken as it is.
+  // May be given more than once, each time with one value.
   void Add(const std::string& names, std::vector<std::string>& value, const std::string& help);
   // "1,2,3"; an empty string is an empty list.
   void Add(const std::string& names, std::optional<std::vector<int32_t>>& value,
@@ -50,11 +63,19 @@ class Flags {
   void Group(const std::string& title) { group_ = title; }
 
  private:
-  template <typename T>
-  void AddOption(const std::string& names, T& value, const std::string& help,
-                 const std::string& placeholder);
+  using Take = std::function<Status(const std::string&)>;
+  // The one way in for values: `take` gets each exactly as it was given.
+  CLI::Option* AddValue(const std::string& names, const std::string& placeholder, Take take,
+                        const std::string& help);
+  CLI::Option* AddText(const std::string& names, Take take,
+                       std::function<std::vector<std::string>()> value, const std::string& help);
+  CLI::Option* AddString(const std::string& names, std::string& value, const std::string& help);
+  template <typename Number, typename Variable>
+  void AddNumber(const std::string& names, Variable& value, const std::string& help);
 
   CLI::App* app_;
+  std::string command_;
+  std::vector<TextOption>* texts_;
   std::string group_;
 };
 
@@ -73,7 +94,13 @@ class CommandLine {
   // ends its --help. `run` is called when the user chose it, and returns the exit code.
   Flags Command(const std::string& name, const std::string& summary, const std::string& examples,
                 std::function<int()> run);
+  // Reads the arguments and the file of --config, and runs the command that they name.
   int Run(int argc, char** argv);
+  // As Run, up to the command: *chosen runs it, and is empty where the returned exit code is final.
+  int Parse(int argc, char** argv, std::function<int()>* chosen);
+
+  // Every option of every command that takes any text.
+  const std::vector<TextOption>& text_options() const;
 
  private:
   struct Impl;

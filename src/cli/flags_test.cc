@@ -93,6 +93,22 @@ TEST(Flags, WrongOnesEndWithTwoAndRunNothing) {
   }
 }
 
+TEST(Flags, AnUnknownCommandIsNamed) {
+  for (const auto& [args, error] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"gone"}, "\"gone\" is no command of test, which has go, bench"},
+           {{"gone", "--x", "y"}, "\"gone\" is no command of test"},
+           {{"bench", "gone"}, "\"gone\" is no command of test bench, which has one, two"},
+           {{"bench"}, "A subcommand is required\nTry: test bench --help"},
+           {{"bench", "one", "x"}, "x\nTry: test bench one --help"}}) {
+    Line line;
+    line.line.Command("bench one", "One", "", [] { return 0; });
+    line.line.Command("bench two", "Two", "", [] { return 0; });
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(line.Run(args), 2);
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr(error));
+  }
+}
+
 TEST(Flags, AnIntegerWithoutASignDoesNotWrapAround) {
   for (const char* wrong : {"-1", "1.5", "18446744073709551616", "x", ""}) {
     Line line;

@@ -45,6 +45,14 @@ class Run(unittest.TestCase):
         self.assertIn('/nowhere/model.gguf', failed.stderr)
         self.assertIn('fetch-model', failed.stderr)
 
+    def test_a_stop_string_is_taken_as_it_is(self):
+        args = ['--raw', '-p', '1 2 3', '--temperature', '0', '--max-tokens', '8']
+        text = tokamak('run', support.model_path(), *args).stdout
+        self.assertIn('5', text)
+        self.assertEqual(tokamak('run', support.model_path(), *args, '--stop', '[5]').stdout, text)
+        stopped = tokamak('run', support.model_path(), *args, '--stop', '5').stdout
+        self.assertEqual(stopped, text[:text.index('5')] + '\n')
+
     def test_continues_token_ids_in_json(self):
         answer = self.run_ids([504, 3575, 282, 4649, 314], '--max-tokens', '6', '--logprobs', '2')
         self.assertEqual(len(answer['token_ids']), 6)
@@ -175,6 +183,11 @@ class OtherCommands(unittest.TestCase):
             failed = tokamak(*args, check=False)
             self.assertEqual(failed.returncode, 2, args)
             self.assertIn('error: ', failed.stderr, args)
+
+    def test_an_unknown_command_is_named(self):
+        failed = tokamak('nonsense', '--json', check=False)
+        self.assertEqual(failed.returncode, 2)
+        self.assertIn('"nonsense" is no command of tokamak, which has run, serve', failed.stderr)
 
     def test_config_file(self):
         with tempfile.NamedTemporaryFile('w', suffix='.ini') as config:

@@ -8,6 +8,7 @@ import math
 import os
 import pathlib
 import struct
+import tempfile
 import threading
 import unittest
 
@@ -221,6 +222,17 @@ class CommandLine(unittest.TestCase):
         fails(TINY, '--device', 'cuda', message='models that embed run on CPUs')
         bert = support.ROOT / 'tests' / 'golden' / 'hf' / 'bert_64'
         fails(str(bert), message='has no tokenizer')
+
+    def test_every_string_is_one_text(self):
+        strings = ['[one,two]', '{}', '', '%%', 'a,b']
+        args = [arg for string in strings for arg in ('--string', string)]
+        output = support.tokamak('embed', TINY, '--json', *args).stdout.splitlines()
+        with tempfile.NamedTemporaryFile('w') as file:
+            file.write(''.join(string + '\n' for string in strings))
+            file.flush()
+            lines = support.tokamak('embed', TINY, '--json', '--text', file.name).stdout.splitlines()
+        self.assertEqual(len(output), len(strings))
+        self.assertEqual(output, lines)
 
     def test_a_model_that_generates_embeds_nothing(self):
         if not pathlib.Path(support.model_path()).exists():

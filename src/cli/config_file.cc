@@ -1,0 +1,72 @@
+#include "cli/config_file.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace tokamak::cli {
+namespace {
+
+constexpr std::string_view kBlanks = " \t\r";
+
+std::string_view Trim(std::string_view text) {
+  const size_t begin = text.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
+}
+
+// "bench latency" and "bench.latency" as their words.
+std::vector<std::string> SectionOf(std::string_view text) {
+  std::vector<std::string> words;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find_first_of(" \t."), text.size());
+    if (end > 0) words.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return words;
+}
+
+Result<std::string> ReadValue(std::string_view text, int line) {
+  if (!text.starts_with('"')) return std::string(text);
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_string()) {
+    return InvalidArgument(
+        "line {}: a value that begins with a double quote must be a JSON string, such as "
+        "\"two\\nlines\"",
+        line);
+  }
+  std::string value = json.get<std::string>();
+  if (value.find('\0') != std::string::npos) {
+    return InvalidArgument("line {}: a value cannot contain \\u0000", line);
+  }
+  return value;
+}
+
+}  // namespace
+
+Result<std::vector<ConfigEntry>> ParseConfig(std::string_view text) {
+  std::vector<ConfigEntry> entries;
+  std::vector<std::string> section;
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte order mark
+  for (int number = 1; !text.empty(); ++number) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = Trim(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.empty() || line.front() == '#' || line.front() == ';') continue;
+    if (line.front() == '[' && line.back() == ']') {
+      section = SectionOf(line.substr(1, line.size() - 2));
+      continue;
+    }
+    const size_t equals = line.find('=');
+    ConfigEntry entry{.line = number, .section = section, .name = {}, .value = "true"};
+    entry.name = Trim(line.substr(0, equals));
+    if (equals != std::string_view::npos) {
+      ASSIGN_OR_RETURN(entry.value, ReadValue(Trim(line.substr(equals + 1)), number));
+    }
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+}  // namespace tokamak::cli
