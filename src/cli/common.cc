@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <iostream>
 #include <iterator>
@@ -117,13 +118,17 @@ Result<SamplingParams> MakeSampling(const SamplingFlags& sampling,
 Result<std::string> ResolveModel(const std::string& model) {
   if (!model.empty()) return model;
   const std::string path = DefaultModelPath();
-  if (path.empty() || !FileExists(path)) {
+  if (!path.empty() && (FileExists(path) || path.starts_with("dummy:"))) return path;
+  if (const char* given = std::getenv("TOKAMAK_MODEL"); given != nullptr && *given != 0) {
     return NotFound(
-        "no model was named and the default one is not there{}; run scripts/fetch-model, set "
-        "TOKAMAK_MODEL, or name a .gguf file",
-        path.empty() ? "" : " (" + path + ")");
+        "TOKAMAK_MODEL: \"{}\" is not there; set it to a .gguf file or a Hugging Face directory, "
+        "or name the model on the command line",
+        given);
   }
-  return path;
+  return NotFound(
+      "no model was named and the default one is not there{}; run scripts/fetch-model, set "
+      "TOKAMAK_MODEL, or name a .gguf file",
+      path.empty() ? "" : " (" + path + ")");
 }
 
 Result<std::unique_ptr<Engine>> LoadEngine(const EngineFlags& flags) {
@@ -190,7 +195,7 @@ struct ChunkQueue {
 }  // namespace
 
 Status Stream(Engine& engine, Request request, const InterruptFlag* interrupt,
-              const std::function<void(OutputChunk)>& on_chunk) {
+              const std::function<bool(OutputChunk)>& on_chunk) {
   const auto queue = std::make_shared<ChunkQueue>();
   int32_t open = request.sampling.n;
   ASSIGN_OR_RETURN(const RequestId id, engine.Submit(std::move(request), [queue](OutputChunk c) {
@@ -199,6 +204,7 @@ Status Stream(Engine& engine, Request request, const InterruptFlag* interrupt,
     queue->arrived.NotifyOne();
   }));
   bool cancelled = false;
+  bool wanted = true;
   Status failure;
   while (open > 0) {
     std::deque<OutputChunk> chunks;
@@ -209,14 +215,15 @@ Status Stream(Engine& engine, Request request, const InterruptFlag* interrupt,
         queue->arrived.WaitFor(queue->mutex, std::chrono::milliseconds(50));
       chunks.swap(queue->chunks);
     }
-    if (!cancelled && interrupt != nullptr && interrupt->raised()) {
+    const bool interrupted = interrupt != nullptr && interrupt->raised();
+    if (!cancelled && (interrupted || !wanted)) {
       engine.Cancel(id);
       cancelled = true;
     }
     for (OutputChunk& chunk : chunks) {
       if (chunk.finish_reason) --open;
       if (chunk.finish_reason == FinishReason::kError && failure.ok()) failure = chunk.error;
-      on_chunk(std::move(chunk));
+      wanted &= on_chunk(std::move(chunk));
     }
   }
   return failure;

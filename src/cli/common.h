@@ -60,8 +60,9 @@ Result<std::string> ReadText(const std::string& path);
 std::string QuoteText(std::string_view text);
 
 // Submits a request and calls `on_chunk` on this thread for every chunk until all choices have
-// ended. When `interrupt` is raised the request is cancelled; its last chunks say so.
+// ended. When `interrupt` is raised or `on_chunk` returns false, the request is cancelled; its last
+// chunks say so.
 Status Stream(Engine& engine, Request request, const InterruptFlag* interrupt,
-              const std::function<void(OutputChunk)>& on_chunk);
+              const std::function<bool(OutputChunk)>& on_chunk);
 
 }  // namespace tokamak::cli

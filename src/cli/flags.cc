@@ -4,7 +4,10 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstdio>
+#include <cstring>
 #include <iterator>
 #include <limits>
 
@@ -14,6 +17,7 @@
 namespace tokamak::cli {
 namespace {
 
+constexpr int kOutputError = 1;
 constexpr int kUsageError = 2;
 
 // The whole text as a number of its kind.
@@ -289,6 +293,15 @@ Result<std::vector<int32_t>> ParseIntList(std::string_view text) {
   return list;
 }
 
+Status FlushOutput() {
+  errno = 0;
+  const bool flushed = std::fflush(stdout) == 0;
+  if (flushed && std::ferror(stdout) == 0) return Status();
+  // The reason of an earlier failure is gone.
+  return Unavailable("stdout: {}: the output is not complete",
+                     flushed ? "writing failed" : std::strerror(errno));
+}
+
 struct CommandLine::Impl {
   CLI::App app;
   std::vector<TextOption> texts;
@@ -359,7 +372,11 @@ int CommandLine::Parse(int argc, char** argv, std::function<int()>* chosen) {
 int CommandLine::Run(int argc, char** argv) {
   std::function<int()> chosen;
   const int code = Parse(argc, argv, &chosen);
-  return chosen ? chosen() : code;
+  if (const int failed = chosen ? chosen() : code; failed != 0) return failed;
+  const Status written = FlushOutput();
+  if (written.ok()) return 0;
+  std::fprintf(stderr, "error: %s\n", std::string(written.message()).c_str());
+  return kOutputError;
 }
 
 }  // namespace tokamak::cli

@@ -84,7 +84,11 @@ Result<int64_t> ParseBytes(std::string_view text);
 // "1,2,3" to numbers; kInvalidArgument names the piece that is not one.
 Result<std::vector<int32_t>> ParseIntList(std::string_view text);
 
-// A program of commands. Exit codes: what the command returns; 2 for flags that are wrong.
+// Writes out what stdout still holds. kUnavailable when not all output could be written.
+Status FlushOutput();
+
+// A program of commands. Exit codes: what the command returns; 1 when it succeeded but stdout could
+// not be written; 2 for flags that are wrong.
 class CommandLine {
  public:
   CommandLine(const std::string& name, const std::string& description, const std::string& version);

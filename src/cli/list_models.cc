@@ -34,7 +34,7 @@ void AddListModelsCommand(CommandLine& line) {
   auto markdown = std::make_shared<bool>(false);
   Flags f = line.Command("list-models", "List the architectures that run", kExamples, [markdown] {
     *markdown ? PrintMarkdown() : PrintText();
-    return std::fflush(stdout) == 0 ? kOk : kFailed;
+    return kOk;
   });
   f.Add("--markdown", *markdown, "As a table of Markdown");
 }

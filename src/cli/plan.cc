@@ -169,7 +169,7 @@ int Run(const PlanFlags& flags) {
     PrintMemory(*plan);
     PrintSpeed(*plan);
   }
-  return std::fflush(stdout) == 0 ? kOk : kFailed;
+  return kOk;
 }
 
 }  // namespace

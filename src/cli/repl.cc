@@ -119,6 +119,7 @@ void Repl::Answer() {
     Print(answer.Append(chunk.text));
     last_usage_ = chunk.usage;
     cancelled |= chunk.finish_reason == FinishReason::kCancelled;
+    return true;
   });
   total_seconds_ = seconds();
   Print(answer.Finish());

@@ -46,20 +46,26 @@ void Merge(OutputChunk& whole, OutputChunk chunk) {
   whole.usage = chunk.usage;
 }
 
-Result<Request> MakeRequest(const RunFlags& flags, const SamplingParams& sampling,
+// The text that --prompt or stdin gives.
+Result<std::string> ReadPrompt(const RunFlags& flags) {
+  if (flags.prompt && *flags.prompt != "-") return *flags.prompt;
+  ASSIGN_OR_RETURN(std::string text, ReadText("-"));
+  while (text.ends_with('\n')) text.pop_back();
+  if (text.empty()) {
+    return InvalidArgument(
+        "stdin: no prompt in it; give one with --prompt TEXT or through a pipe, or run this in a "
+        "terminal to chat");
+  }
+  return text;
+}
+
+Result<Request> MakeRequest(const RunFlags& flags, std::string text, const SamplingParams& sampling,
                             const Engine& engine) {
   Request request;
   request.sampling = sampling;
   if (flags.token_ids) {
     request.token_ids = *flags.token_ids;
     return request;
-  }
-  std::string text;
-  if (flags.prompt && *flags.prompt != "-") {
-    text = *flags.prompt;
-  } else {
-    ASSIGN_OR_RETURN(text, ReadText("-"));
-    while (text.ends_with('\n')) text.pop_back();
   }
   if (flags.raw) {
     request.prompt = std::move(text);
@@ -79,18 +85,20 @@ int AnswerOnce(Engine& engine, Request request, std::string_view chat_template, 
   std::map<int32_t, OutputChunk> answers;
   AnswerText shown(chat_template);
   bool cancelled = false;
-  bool unread = false;  // whoever read our output has gone away
+  Status written;
   const Status status = Stream(engine, std::move(request), &interrupt, [&](OutputChunk chunk) {
     cancelled |= chunk.finish_reason == FinishReason::kCancelled;
-    if (stream && !unread) {
-      std::string text = shown.Append(chunk.text);
-      if (chunk.finish_reason) text += shown.Finish();
-      std::fwrite(text.data(), 1, text.size(), stdout);
-      unread = std::fflush(stdout) != 0;
+    if (stream && written.ok()) {
+      std::string piece = shown.Append(chunk.text);
+      if (chunk.finish_reason) piece += shown.Finish();
+      std::fwrite(piece.data(), 1, piece.size(), stdout);
+      written = FlushOutput();
     }
     OutputChunk& answer = answers[chunk.choice];
     Merge(answer, std::move(chunk));
+    return written.ok();
   });
+  if (!written.ok()) return Fail(written);
   if (!status.ok()) return Fail(status);
   if (json) {
     for (const auto& [choice, answer] : answers) {
@@ -105,7 +113,6 @@ int AnswerOnce(Engine& engine, Request request, std::string_view chat_template, 
       std::printf("--- %d\n%s\n", choice, text.c_str());
     }
   }
-  if (unread || std::fflush(stdout) != 0) return kFailed;
   return cancelled ? kInterrupted : kOk;
 }
 
@@ -116,19 +123,25 @@ int Run(const RunFlags& flags) {
   }
   const Status usable = MakeSampling(flags.sampling).status();
   if (!usable.ok()) return UsageError(usable.message());
+  const bool once = flags.prompt || flags.token_ids || flags.json || ::isatty(STDIN_FILENO) == 0;
+  std::string text;
+  if (once && !flags.token_ids) {
+    Result<std::string> prompt = ReadPrompt(flags);
+    if (!prompt.ok()) return UsageError(prompt.status().message());
+    text = *std::move(prompt);
+  }
   Result<std::unique_ptr<Engine>> engine = LoadEngine(flags.engine);
   if (!engine.ok()) return Fail(engine.status());
   Result<SamplingParams> sampling = MakeSampling(flags.sampling, (*engine)->model().sampling);
   if (flags.json && !sampling->logprobs) sampling->logprobs = 0;
   const Status valid = Validate(*sampling, (*engine)->model().vocab_size);
   if (!valid.ok()) return UsageError(valid.message());
-  const bool once = flags.prompt || flags.token_ids || flags.json || !::isatty(STDIN_FILENO);
   if (!once) return RunRepl(**engine, *sampling, flags.system);
-  Result<Request> request = MakeRequest(flags, *sampling, **engine);
+  Result<Request> request = MakeRequest(flags, std::move(text), *sampling, **engine);
   if (!request.ok()) return Fail(request.status());
-  const bool text = flags.raw || flags.token_ids;
+  const bool raw = flags.raw || flags.token_ids;
   return AnswerOnce(**engine, *std::move(request),
-                    text ? std::string_view() : (*engine)->model().chat_template, flags.json);
+                    raw ? std::string_view() : (*engine)->model().chat_template, flags.json);
 }
 
 }  // namespace

@@ -129,14 +129,11 @@ void PrintInspection(const GgufFile& file, bool json, std::ostream& out) {
 Status PrintInspection(const std::string& path, bool json, std::ostream& out) {
   struct stat info;
   if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
-    RETURN_IF_ERROR(PrintHfInspection(path, json, out));
-    out.flush();
-    return out ? Status() : Unavailable("{}: cannot write the output", path);
+    return PrintHfInspection(path, json, out);
   }
   ASSIGN_OR_RETURN(const std::shared_ptr<const GgufFile> file, GgufFile::Open(path));
   PrintInspection(*file, json, out);
-  out.flush();
-  return out ? Status() : Unavailable("{}: cannot write the output", path);
+  return Status();
 }
 
 }  // namespace tokamak

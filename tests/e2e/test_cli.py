@@ -39,11 +39,22 @@ class Run(unittest.TestCase):
         out = tokamak('run', '--raw', '-p', '1 2 3', '--temperature', '0', '--max-tokens', '2',
                       env={'TOKAMAK_MODEL': support.model_path()}).stdout
         self.assertTrue(out.startswith(' 4'), out)
-        failed = tokamak('run', '-p', 'x', check=False,
-                         env={'TOKAMAK_MODEL': '/nowhere/model.gguf'})
+        for nowhere in ('/nowhere/model.gguf', '[a,b]', '{}', '%%', '--model', "'", 'a b'):
+            failed = tokamak('run', '-p', 'x', check=False, env={'TOKAMAK_MODEL': nowhere})
+            self.assertEqual(failed.returncode, 1)
+            self.assertIn(f'TOKAMAK_MODEL: "{nowhere}"', failed.stderr)
+        with tempfile.TemporaryDirectory() as empty:
+            failed = tokamak('run', '-p', 'x', check=False,
+                             env={'TOKAMAK_MODEL': '', 'XDG_CACHE_HOME': empty})
         self.assertEqual(failed.returncode, 1)
-        self.assertIn('/nowhere/model.gguf', failed.stderr)
+        self.assertIn(empty, failed.stderr)
         self.assertIn('fetch-model', failed.stderr)
+
+    def test_says_when_there_is_no_prompt(self):
+        for args in ([], ['--raw'], ['-p', '-'], ['--json']):
+            failed = tokamak('run', support.model_path(), *args, check=False, stdin='\n')
+            self.assertEqual(failed.returncode, 2, args)
+            self.assertRegex(failed.stderr, 'error: stdin: no prompt.*--prompt', args)
 
     def test_a_stop_string_is_taken_as_it_is(self):
         args = ['--raw', '-p', '1 2 3', '--temperature', '0', '--max-tokens', '8']
@@ -183,6 +194,21 @@ class OtherCommands(unittest.TestCase):
             failed = tokamak(*args, check=False)
             self.assertEqual(failed.returncode, 2, args)
             self.assertIn('error: ', failed.stderr, args)
+
+    def test_says_when_its_output_cannot_be_written(self):
+        model = support.model_path()
+        for args in (['--help'], ['run', '--help-all'],
+                     ['run', model, '-p', 'Count.', '--ignore-eos'],
+                     ['run', model, '--token-ids', '1,2', '--json', '--max-tokens', '1'],
+                     ['list-models'], ['inspect', model], ['plan', model],
+                     ['tokenize', model, '--string', 'a'], ['render', model],
+                     ['score', model, '--token-ids', '1,2']):
+            with open('/dev/full', 'w') as full:
+                failed = subprocess.run([support.BINARY, *args], stdout=full, text=True,
+                                        stderr=subprocess.PIPE, timeout=support.PATIENCE,
+                                        input='[{"role": "user", "content": "Hi"}]')
+            self.assertEqual(failed.returncode, 1, args)
+            self.assertRegex(failed.stderr, r'error: stdout: (No space left|writing failed)', args)
 
     def test_an_unknown_command_is_named(self):
         failed = tokamak('nonsense', '--json', check=False)
