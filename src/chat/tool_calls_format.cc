@@ -438,6 +438,12 @@ const ReasoningFormat* DetectReasoningFormat(std::string_view template_source) {
   return nullptr;
 }
 
+bool OpensReasoning(std::string_view prompt, const ReasoningFormat* format) {
+  if (format == nullptr) return false;
+  const size_t end = prompt.find_last_not_of(" \t\r\n");
+  return end != std::string_view::npos && prompt.substr(0, end + 1).ends_with(format->open);
+}
+
 Result<const ToolFormat*> ChooseToolFormat(std::string_view name,
                                            std::string_view template_source) {
   return Choose(name, ToolFormats(), DetectToolFormat(template_source), "--tool-call-parser");

@@ -89,6 +89,9 @@ std::vector<std::string_view> MarksOf(const ToolFormat* tools, const ReasoningFo
 const ToolFormat* DetectToolFormat(std::string_view template_source);
 const ReasoningFormat* DetectReasoningFormat(std::string_view template_source);
 
+// Whether the prompt ends with the opening mark: the template has begun the model's reasoning.
+bool OpensReasoning(std::string_view prompt, const ReasoningFormat* format);
+
 // By name: "auto" detects, "none" is null. kInvalidArgument with the names that there are.
 Result<const ToolFormat*> ChooseToolFormat(std::string_view name, std::string_view template_source);
 Result<const ReasoningFormat*> ChooseReasoningFormat(std::string_view name,

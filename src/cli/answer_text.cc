@@ -11,21 +11,18 @@ AnswerText::AnswerText(std::string_view chat_template) {
 }
 
 std::string AnswerText::Show(std::string_view text, bool ends) {
-  if (parser_ == nullptr) {
-    content_ += text;
-    return std::string(text);
-  }
+  if (parser_ == nullptr) return std::string(text);
   const AnswerPart part = ends ? parser_->Finish() : parser_->Append(text);
   std::string shown;
   if (!part.reasoning.empty()) {
-    if (!std::exchange(thinking_, true)) shown += content_.empty() ? "<think>\n" : "\n\n<think>\n";
+    if (!std::exchange(thinking_, true)) shown += begun_ ? "\n\n<think>\n" : "<think>\n";
     shown += part.reasoning;
   }
   if (thinking_ && (ends || !part.content.empty())) {
     shown += "\n</think>\n\n";
     thinking_ = false;
   }
-  content_ += part.content;
+  begun_ |= !part.content.empty();
   return shown + part.content;
 }
 

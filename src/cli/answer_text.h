@@ -18,14 +18,12 @@ class AnswerText {
   // What there is to show of the next piece, and of the end.
   std::string Append(std::string_view text) { return Show(text, /*ends=*/false); }
   std::string Finish() { return Show("", /*ends=*/true); }
-  // What later requests have of the answer.
-  const std::string& content() const { return content_; }
 
  private:
   std::string Show(std::string_view text, bool ends);
 
   std::unique_ptr<AnswerParser> parser_;  // null: not Harmony
-  std::string content_;
+  bool begun_ = false;     // content was shown
   bool thinking_ = false;  // <think> is open
 };
 

@@ -16,15 +16,13 @@ std::string Shown(AnswerText& answer, const std::string& text, size_t step) {
   return shown + answer.Finish();
 }
 
-TEST(AnswerText, ShowsHarmonyAsTextAndKeepsTheContent) {
+TEST(AnswerText, ShowsHarmonyAsText) {
   const std::string think = "<|channel|>analysis<|message|>Hm.\nSo<|end|>";
   const std::string say = "<|start|>assistant<|channel|>final<|message|>Yes.";
   for (const size_t step : {1, 3, 50}) {
     AnswerText both(kHarmony), cut(kHarmony), plain(kHarmony);
     EXPECT_EQ(Shown(both, think + say, step), "<think>\nHm.\nSo\n</think>\n\nYes.");
-    EXPECT_EQ(both.content(), "Yes.");
     EXPECT_EQ(Shown(cut, think, step), "<think>\nHm.\nSo\n</think>\n\n");
-    EXPECT_EQ(cut.content(), "");
     EXPECT_EQ(Shown(plain, say, step), "Yes.");
   }
 }
@@ -33,7 +31,6 @@ TEST(AnswerText, ShowsOtherModelsAnswersAsTheyAre) {
   const std::string text = "<think>a</think>b <|channel|>analysis<|message|>";
   AnswerText answer("{{ messages }} </think>");
   EXPECT_EQ(Shown(answer, text, 3), text);
-  EXPECT_EQ(answer.content(), text);
 }
 
 }  // namespace

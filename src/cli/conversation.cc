@@ -1,11 +1,16 @@
 #include "cli/conversation.h"
 
+#include <memory>
+
 #include "base/error.h"
+#include "chat/tool_calls.h"
 
 namespace tokamak::cli {
 
 Conversation::Conversation(const ModelInfo& model, std::string system)
-    : system_(std::move(system)) {
+    : reasoning_(DetectReasoningFormat(model.chat_template)), system_(std::move(system)) {
+  // Marks are looked for where an answer begins and nowhere else, so the usual ones do no harm.
+  if (reasoning_ == nullptr) reasoning_ = &ReasoningFormats().front();
   Result<ChatTemplate> chat =
       ChatTemplate::Parse(model.chat_template, model.bos_token, model.eos_token);
   if (chat.ok()) {
@@ -27,9 +32,19 @@ bool Conversation::DropLast() {
   return true;
 }
 
+void Conversation::AddAnswer(std::string_view text) {
+  auto format = std::make_shared<AnswerFormat>();
+  format->reasoning = reasoning_;
+  format->in_reasoning = in_reasoning_;
+  AnswerParser parser(std::move(format));
+  std::string content = parser.Append(text).content;
+  content += parser.Finish().content;
+  messages_.push_back({"assistant", std::move(content)});
+}
+
 void Conversation::Clear() { messages_.clear(); }
 
-Result<Request> Conversation::MakeRequest(const SamplingParams& sampling) const {
+Result<Request> Conversation::MakeRequest(const SamplingParams& sampling) {
   Request request;
   request.sampling = sampling;
   request.parse_special_tokens = true;
@@ -45,6 +60,7 @@ Result<Request> Conversation::MakeRequest(const SamplingParams& sampling) const 
   ChatInput input;
   input.messages = PrepareMessages(jinja::Value::List(std::move(messages)), traits_);
   ASSIGN_OR_RETURN(request.prompt, template_->Render(input));
+  in_reasoning_ = OpensReasoning(*request.prompt, reasoning_);
   request.add_special_tokens = false;  // the template spells them
   return request;
 }

@@ -156,7 +156,7 @@ TEST(Conversation, RendersAllTurnsWithTheSystemMessage) {
       "{{ '<|im_start|>assistant\\n' }}{% endif %}";
   Conversation conversation(model, "S");
   conversation.AddUser("a");
-  conversation.AddAssistant("b");
+  conversation.AddAnswer("b");
   conversation.AddUser("c");
   const Request request = *conversation.MakeRequest({});
   EXPECT_EQ(request.prompt,
@@ -168,6 +168,38 @@ TEST(Conversation, RendersAllTurnsWithTheSystemMessage) {
   EXPECT_EQ(conversation.size(), 2u);
   conversation.Clear();
   EXPECT_FALSE(conversation.DropLast());
+}
+
+TEST(Conversation, LeavesReasoningOutOfLaterRequests) {
+  const std::string shows_all =
+      "{% for message in messages %}{{ '<' + message['role'] + '>' + message['content'] }}"
+      "{% endfor %}{{ '<assistant>' }}";
+  ModelInfo model;
+  for (const auto& [end_of_prompt, answer] : std::vector<std::pair<std::string, std::string>>{
+           {"", "<think>\nhmm, 1 < 2\n</think>\n\nb"},
+           {"{{ '<think>\\n' }}", "hmm\n</think>\n\nb"},
+           {"{# </think> #}", "<think>hmm</think>b"},
+           {"{# [/THINK] #}", "[THINK]hmm[/THINK]b"},
+           {"{# <|channel|>analysis<|message|> #}",
+            "<|channel|>analysis<|message|>hmm<|end|><|start|>assistant<|channel|>final<|message|>b"},
+           {"", "b"}}) {
+    model.chat_template = shows_all + end_of_prompt;
+    Conversation conversation(model, "");
+    conversation.AddUser("a");
+    ASSERT_TRUE(conversation.MakeRequest({}).ok());
+    conversation.AddAnswer(answer);
+    conversation.AddUser("c");
+    const std::string prompt = *conversation.MakeRequest({})->prompt;
+    EXPECT_EQ(prompt.substr(0, prompt.rfind("<assistant>")), "<user>a<assistant>b<user>c")
+        << answer;
+  }
+  // An answer that was stopped while the model was reasoning says nothing yet.
+  model.chat_template = shows_all;
+  Conversation conversation(model, "");
+  conversation.AddUser("a");
+  ASSERT_TRUE(conversation.MakeRequest({}).ok());
+  conversation.AddAnswer("<think>hmm");
+  EXPECT_EQ(conversation.MakeRequest({})->prompt, "<user>a<assistant><assistant>");
 }
 
 TEST(Conversation, PassesOnWhatTheTemplateRefuses) {

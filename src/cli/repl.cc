@@ -42,8 +42,7 @@ std::string HistoryFile() {
 
 class Repl {
  public:
-  Repl(Engine& engine, const SamplingParams& sampling, const std::string& system)
-      : engine_(engine), sampling_(sampling), conversation_(engine.model(), system) {}
+  Repl(Engine& engine, const SamplingParams& sampling, const std::string& system);
 
   int Run();
 
@@ -62,6 +61,15 @@ class Repl {
   double first_token_seconds_ = 0;
   double total_seconds_ = 0;
 };
+
+Repl::Repl(Engine& engine, const SamplingParams& sampling, const std::string& system)
+    : engine_(engine), sampling_(sampling), conversation_(engine.model(), system) {
+  // Marks of reasoning may be special tokens. Without them in the text it could not be left out.
+  for (const std::string_view mark : MarksOf(/*tools=*/nullptr, &conversation_.reasoning())) {
+    const auto ids = engine.Tokenize(mark, /*add_special=*/false, /*parse_special=*/true);
+    if (ids.ok() && ids->size() == 1) sampling_.shown_special_tokens.push_back(ids->front());
+  }
+}
 
 int Repl::Run() {
   const ModelInfo& model = engine_.model();
@@ -104,7 +112,8 @@ void Repl::Answer() {
   const auto seconds = [&start] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
-  AnswerText answer(engine_.model().chat_template);
+  AnswerText shown(engine_.model().chat_template);
+  std::string text;
   bool cancelled = false;
   first_token_seconds_ = 0;
   interrupt_.Clear();
@@ -116,13 +125,14 @@ void Repl::Answer() {
   }
   const Status status = Stream(engine_, *std::move(request), &interrupt_, [&](OutputChunk chunk) {
     if (first_token_seconds_ == 0) first_token_seconds_ = seconds();
-    Print(answer.Append(chunk.text));
+    Print(shown.Append(chunk.text));
+    text += chunk.text;
     last_usage_ = chunk.usage;
     cancelled |= chunk.finish_reason == FinishReason::kCancelled;
     return true;
   });
   total_seconds_ = seconds();
-  Print(answer.Finish());
+  Print(shown.Finish());
   std::printf(cancelled ? " [stopped]\n" : "\n");
   if (!status.ok()) {
     Fail(status);
@@ -130,7 +140,7 @@ void Repl::Answer() {
     conversation_.DropLast();
     return;
   }
-  conversation_.AddAssistant(answer.content());
+  conversation_.AddAnswer(text);
 }
 
 bool Repl::Command(const std::string& line) {

@@ -25,13 +25,6 @@ uint64_t RandomSeed() {
   return ((uint64_t{device()} << 32) | device()) >> 11;
 }
 
-// Whether the text ends with an opening mark: the template has begun the model's reasoning.
-bool EndsOpen(std::string_view text, const ReasoningFormat* reasoning) {
-  if (reasoning == nullptr) return false;
-  const size_t end = text.find_last_not_of(" \t\r\n");
-  return end != std::string_view::npos && text.substr(0, end + 1).ends_with(reasoning->open);
-}
-
 }  // namespace
 
 Preparer::Preparer(const Engine& engine, std::string model_id, const RequestLimits& limits,
@@ -144,7 +137,7 @@ Result<Preparer::Rendered> Preparer::Render(ChatInput conversation) const {
     answer->types = ToolTypes(conversation.tools);
   }
   answer->reasoning = dialect.reasoning;
-  answer->in_reasoning = EndsOpen(*text, dialect.reasoning);
+  answer->in_reasoning = OpensReasoning(*text, dialect.reasoning);
   return Rendered{*std::move(text), std::move(answer)};
 }
 
