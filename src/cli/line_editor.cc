@@ -11,6 +11,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cwchar>
+#include <iterator>
+#include <string_view>
 
 namespace tokamak::cli {
 namespace {
@@ -66,6 +68,52 @@ int ReadCharacter(EditLine* editor, wchar_t* character) {
   }
 }
 
+// Puts text where the cursor is.
+unsigned char Insert(EditLine* editor, const std::wstring& text) {
+  return el_winsertstr(editor, text.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
+}
+
+constexpr wchar_t kPasteEnd[] = L"\033[201~";
+
+// A terminal marks what is pasted: an end of line in it does not end the message.
+unsigned char Paste(EditLine* editor, wint_t /*key*/) {
+  std::wstring text;
+  while (!text.ends_with(kPasteEnd)) {
+    wchar_t character = 0;
+    // Whoever reads the next key finds the same end or interrupt.
+    if (el_wgetc(editor, &character) <= 0) return CC_NORM;
+    text += character;
+  }
+  text.resize(text.size() - std::size(kPasteEnd) + 1);
+  std::wstring clean;
+  for (const wchar_t c : text) {
+    if (c == L'\r') {
+      clean += L'\n';
+    } else if (c == L'\n' || c == L'\t' || (c >= L' ' && c != 0x7F)) {
+      clean += c;
+    }
+  }
+  while (clean.ends_with(L'\n')) clean.pop_back();  // the user ends the message
+  return Insert(editor, clean);
+}
+
+unsigned char NewLine(EditLine* editor, wint_t /*key*/) { return Insert(editor, L"\n"); }
+
+void BindKeys(EditLine* editor) {
+  el_wset(editor, EL_ADDFN, L"tokamak-paste", L"Insert what is pasted", &Paste);
+  el_wset(editor, EL_ADDFN, L"tokamak-new-line", L"Begin another line", &NewLine);
+  el_wset(editor, EL_BIND, L"\033[200~", L"tokamak-paste", nullptr);
+  el_wset(editor, EL_BIND, L"\033\r", L"tokamak-new-line", nullptr);
+  el_wset(editor, EL_BIND, L"\033\n", L"tokamak-new-line", nullptr);
+}
+
+// Whether the terminal may be asked to mark what is pasted.
+bool MarksPastes() {
+  const char* terminal = std::getenv("TERM");
+  return ::isatty(STDOUT_FILENO) != 0 && terminal != nullptr &&
+         std::string_view(terminal) != "dumb";
+}
+
 // The editor takes its encoding from the locale; without one it would end at the first "é".
 void UseUtf8() {
   if (std::setlocale(LC_CTYPE, "") == nullptr || MB_CUR_MAX == 1) {
@@ -79,7 +127,14 @@ struct LineEditor::Impl {
   EditLine* editor = nullptr;
   History* history = nullptr;
   std::string history_file;
+  bool marks_pastes = false;
   Line line;
+
+  void MarkPastes(bool on) const {
+    if (!marks_pastes) return;
+    std::fputs(on ? "\033[?2004h" : "\033[?2004l", stdout);
+    std::fflush(stdout);
+  }
 };
 
 LineEditor::LineEditor(const std::string& history_file, const InterruptFlag& interrupt)
@@ -99,6 +154,8 @@ LineEditor::LineEditor(const std::string& history_file, const InterruptFlag& int
   el_set(impl_->editor, EL_HIST, history, impl_->history);
   el_set(impl_->editor, EL_SIGNAL, 0);  // Ctrl-C is ours
   el_set(impl_->editor, EL_GETCFN, &ReadCharacter);
+  BindKeys(impl_->editor);
+  impl_->marks_pastes = MarksPastes();
 }
 
 LineEditor::~LineEditor() {
@@ -116,8 +173,11 @@ LineEditor::Event LineEditor::Read(const std::string& prompt, std::string* line)
   impl_->line.interrupted = false;
   // Left to itself the editor shows the prompt first: what is typed at once would appear twice.
   el_set(impl_->editor, EL_PREP_TERM, 1);
+  el_resize(impl_->editor);  // the window may have another size by now
+  impl_->MarkPastes(true);
   int count = 0;
   const char* text = el_gets(impl_->editor, &count);
+  impl_->MarkPastes(false);
   if (text == nullptr || count <= 0) {
     if (!impl_->line.interrupted) return Event::kEnd;
     el_reset(impl_->editor);

@@ -18,8 +18,9 @@ class LineEditor {
   LineEditor& operator=(const LineEditor&) = delete;
 
   enum class Event { kLine, kInterrupt, kEnd };
-  // Shows `prompt` and reads a line, without its end, into *line. kInterrupt: the flag is
-  // raised. kEnd is Ctrl-D on an empty line or the end of the input.
+  // Shows `prompt` and reads a line, without its end, into *line. What is pasted (where the
+  // terminal says so) and Alt-Enter may make it several. kInterrupt: the flag is raised. kEnd is
+  // Ctrl-D on an empty line or the end of the input.
   Event Read(const std::string& prompt, std::string* line);
 
  private:

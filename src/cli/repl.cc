@@ -26,7 +26,8 @@ constexpr char kHelp[] =
     "  /stats             how the last answer and the engine did\n"
     "  /help              this\n"
     "  /quit              or Ctrl-D\n"
-    "A line that ends with \\ goes on in the next. Ctrl-C stops an answer.\n";
+    "\\ at the end of a line or Alt-Enter begins another line of the same message. What is pasted\n"
+    "is one message. Ctrl-C stops an answer.\n";
 
 void Print(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
@@ -71,6 +72,12 @@ Repl::Repl(Engine& engine, const SamplingParams& sampling, const std::string& sy
   }
 }
 
+// Whether a message is a command. Pasted text may begin with the name of a file.
+bool IsCommand(const std::string& text) {
+  return text.starts_with('/') &&
+         (text.find('\n') == std::string::npos || text.starts_with("/system "));
+}
+
 int Repl::Run() {
   const ModelInfo& model = engine_.model();
   std::printf("%s on %s, %d threads, context %d. /help lists commands.\n", model.name.c_str(),
@@ -98,7 +105,7 @@ int Repl::Run() {
     }
     line = std::exchange(pending, "") + line;
     if (line.empty()) continue;
-    if (line.front() == '/') {
+    if (IsCommand(line)) {
       if (!Command(line)) return kOk;
       continue;
     }

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """`tokamak run` in a terminal: a pseudo-terminal types and reads."""
 
+import fcntl
+import json
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
 import tempfile
 import termios
@@ -16,15 +19,16 @@ import support
 
 
 class Terminal:
-    def __init__(self, *args, **variables):
+    def __init__(self, *args, columns=0, **variables):
         self.home = tempfile.TemporaryDirectory()
         self.fd, child = pty.openpty()
-        environment = dict(os.environ, TERM='xterm', XDG_CACHE_HOME=self.home.name,
-                           **variables)
+        fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack('HHHH', 24, columns, 0, 0))
+        environment = dict(os.environ, **{'TERM': 'xterm', 'XDG_CACHE_HOME': self.home.name,
+                                          **variables})
         self.process = subprocess.Popen(
             [support.BINARY, 'run', support.model_path(), *args], stdin=child, stdout=child,
             stderr=child, env=environment, start_new_session=True,
-            preexec_fn=lambda: __import__('fcntl').ioctl(0, termios.TIOCSCTTY, 0))
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
         os.close(child)
         self.seen = ''
         self.position = 0
@@ -69,21 +73,96 @@ class Terminal:
     def say(self, line):
         self.type(line + '\r')
 
+    def paste(self, text):
+        """What a terminal sends when the program has asked it to mark what is pasted."""
+        if self.seen.rfind('\x1b[?2004h') <= self.seen.rfind('\x1b[?2004l'):
+            raise AssertionError('the program has not asked for marks')
+        self.type('\x1b[200~' + text.replace('\n', '\r') + '\x1b[201~')
+
+    def prompt_tokens(self):
+        """Of the last message."""
+        self.say('/stats')
+        return int(re.search(r'last answer: (\d+) prompt tokens',
+                             self.expect(r'prompt tokens')).group(1))
+
     def interrupt(self):
         self.type('\x03')
 
 
+PROMPT = r'\x1b\[\?2004h\s*> '
+
+
+def prompt_tokens(message):
+    """How many the first message of a conversation has, as a single answer counts them."""
+    answer = support.tokamak('run', support.model_path(), '-p', message, '--max-tokens', '1', '--json')
+    return json.loads(answer.stdout)['usage']['prompt_tokens']
+
+
 class Repl(unittest.TestCase):
+    def test_pasted_lines_are_one_message(self):
+        message = 'Say one.\nSay two, größer.\nSay three.'
+        with Terminal('--temperature', '0', '--max-tokens', '4') as terminal:
+            terminal.expect(PROMPT)
+            terminal.paste(message)
+            terminal.expect('three')
+            terminal.say('')
+            terminal.expect(PROMPT)
+            self.assertEqual(terminal.prompt_tokens(), prompt_tokens(message))
+            # It comes back as one, and what is pasted can be edited.
+            terminal.say('/clear')
+            terminal.expect(PROMPT)
+            terminal.type('\x1b[A\x1b[A\x1b[A')
+            terminal.expect('Say three.')
+            terminal.paste('\nSay four!\n')
+            terminal.expect('four!')
+            terminal.say('\x7f.')
+            terminal.expect(PROMPT)
+            self.assertEqual(terminal.prompt_tokens(), prompt_tokens(message + '\nSay four.'))
+            terminal.say('/quit')
+            terminal.expect(r'\x1b\[\?2004l')
+            self.assertEqual(terminal.process.wait(timeout=support.PATIENCE), 0)
+            self.assertNotIn('\x1b[?2004h', terminal.seen[terminal.position:])
+
+    def test_several_lines_can_be_typed(self):
+        message = 'Say one.\nSay two.'
+        with Terminal('--temperature', '0', '--max-tokens', '4') as terminal:
+            for typed in ('Say one.\x1b\rSay two.', 'Say one.\\\rSay two.'):
+                terminal.expect(PROMPT)
+                terminal.say(typed)
+                terminal.expect(PROMPT if '\\' not in typed else r'\. Say two\.[^$]*' + PROMPT)
+                self.assertEqual(terminal.prompt_tokens(), prompt_tokens(message), typed)
+                terminal.expect(PROMPT)
+                terminal.say('/clear')
+            terminal.say('/quit')
+            self.assertEqual(terminal.process.wait(timeout=support.PATIENCE), 0)
+
+    def test_a_pasted_path_is_a_message(self):
+        with Terminal('--temperature', '0', '--max-tokens', '4') as terminal:
+            terminal.expect(PROMPT)
+            terminal.paste('/etc/motd\nis a file.')
+            terminal.expect('file')
+            terminal.say('')
+            terminal.expect(PROMPT)
+            self.assertNotIn('no command', terminal.seen)
+            self.assertEqual(terminal.prompt_tokens(), prompt_tokens('/etc/motd\nis a file.'))
+
+    def test_a_plain_terminal_is_sent_no_marks(self):
+        with Terminal('--max-tokens', '4', TERM='dumb') as terminal:
+            terminal.expect('> ')
+            terminal.say('/quit')
+            self.assertEqual(terminal.process.wait(timeout=support.PATIENCE), 0)
+            self.assertNotIn('2004', terminal.seen)
+
     def test_conversation_commands_and_quit(self):
         with Terminal('--temperature', '0', '--max-tokens', '24') as terminal:
             terminal.expect(r'/help lists commands')
             terminal.expect('> ')
             terminal.say('What is the capital of France? Answer in one sentence.')
             terminal.expect('Paris')
-            terminal.expect('\n> ')
+            terminal.expect(PROMPT)
             terminal.say('And of Germany?')
             terminal.expect('Berlin')
-            terminal.expect('\n> ')
+            terminal.expect(PROMPT)
             terminal.say('/stats')
             stats = terminal.expect(r'KV blocks \d+ used')
             self.assertRegex(stats, r'\d+ prompt tokens \([1-9]\d* cached\)')
@@ -112,7 +191,7 @@ class Repl(unittest.TestCase):
         with Terminal('--temperature', '0', '--max-tokens', '4') as terminal:
             terminal.expect('> ')
             terminal.say('Say: hello')
-            terminal.expect('\n> ')
+            terminal.expect(PROMPT)
             terminal.type('\x1b[A')  # up
             terminal.expect('Say: hello')
             terminal.type('\x15\x04')  # clear the line, end of input
@@ -127,10 +206,10 @@ class Repl(unittest.TestCase):
             terminal.expect(r'\n.{20}')  # some of an answer that would not end for a long time
             terminal.interrupt()
             terminal.expect(r'\[stopped\]')
-            terminal.expect('\n> ')
+            terminal.expect(PROMPT)
             for _ in range(20):  # at the prompt it does no harm either, however soon it comes
                 terminal.interrupt()
-                terminal.expect('\n> ')
+                terminal.expect(PROMPT)
             terminal.say('/quit')
             self.assertEqual(terminal.process.wait(timeout=support.PATIENCE), 0)
 
