@@ -23,8 +23,8 @@ class AnswerText {
   std::string Show(std::string_view text, bool ends);
 
   std::unique_ptr<AnswerParser> parser_;  // null: not Harmony
-  bool begun_ = false;     // content was shown
-  bool thinking_ = false;  // <think> is open
+  bool begun_ = false;                    // content was shown
+  bool thinking_ = false;                 // <think> is open
 };
 
 }  // namespace tokamak::cli

@@ -181,7 +181,8 @@ TEST(Conversation, LeavesReasoningOutOfLaterRequests) {
            {"{# </think> #}", "<think>hmm</think>b"},
            {"{# [/THINK] #}", "[THINK]hmm[/THINK]b"},
            {"{# <|channel|>analysis<|message|> #}",
-            "<|channel|>analysis<|message|>hmm<|end|><|start|>assistant<|channel|>final<|message|>b"},
+            "<|channel|>analysis<|message|>hmm<|end|><|start|>assistant<|channel|>final<|message|>"
+            "b"},
            {"", "b"}}) {
     model.chat_template = shows_all + end_of_prompt;
     Conversation conversation(model, "");

@@ -11,6 +11,7 @@
 #include "cli/answer_text.h"
 #include "cli/conversation.h"
 #include "cli/line_editor.h"
+#include "cli/word_wrap.h"
 
 namespace tokamak::cli {
 namespace {
@@ -121,6 +122,7 @@ void Repl::Answer() {
   };
   AnswerText shown(engine_.model().chat_template);
   std::string text;
+  WordWrap wrap;
   bool cancelled = false;
   first_token_seconds_ = 0;
   interrupt_.Clear();
@@ -132,14 +134,14 @@ void Repl::Answer() {
   }
   const Status status = Stream(engine_, *std::move(request), &interrupt_, [&](OutputChunk chunk) {
     if (first_token_seconds_ == 0) first_token_seconds_ = seconds();
-    Print(shown.Append(chunk.text));
+    Print(wrap.Append(shown.Append(chunk.text), TerminalColumns()));
     text += chunk.text;
     last_usage_ = chunk.usage;
     cancelled |= chunk.finish_reason == FinishReason::kCancelled;
     return true;
   });
   total_seconds_ = seconds();
-  Print(shown.Finish());
+  Print(wrap.Append(shown.Finish(), TerminalColumns()) + wrap.Finish());
   std::printf(cancelled ? " [stopped]\n" : "\n");
   if (!status.ok()) {
     Fail(status);

@@ -12,6 +12,7 @@
 #include "cli/conversation.h"
 #include "cli/json_output.h"
 #include "cli/repl.h"
+#include "cli/word_wrap.h"
 
 namespace tokamak::cli {
 namespace {
@@ -84,13 +85,16 @@ int AnswerOnce(Engine& engine, Request request, std::string_view chat_template, 
   const bool stream = !json && request.sampling.n == 1;
   std::map<int32_t, OutputChunk> answers;
   AnswerText shown(chat_template);
+  WordWrap wrap;
   bool cancelled = false;
   Status written;
   const Status status = Stream(engine, std::move(request), &interrupt, [&](OutputChunk chunk) {
     cancelled |= chunk.finish_reason == FinishReason::kCancelled;
     if (stream && written.ok()) {
-      std::string piece = shown.Append(chunk.text);
-      if (chunk.finish_reason) piece += shown.Finish();
+      std::string piece = wrap.Append(shown.Append(chunk.text), TerminalColumns());
+      if (chunk.finish_reason) {
+        piece += wrap.Append(shown.Finish(), TerminalColumns()) + wrap.Finish();
+      }
       std::fwrite(piece.data(), 1, piece.size(), stdout);
       written = FlushOutput();
     }

@@ -146,6 +146,19 @@ class Repl(unittest.TestCase):
             self.assertNotIn('no command', terminal.seen)
             self.assertEqual(terminal.prompt_tokens(), prompt_tokens('/etc/motd\nis a file.'))
 
+    def test_words_are_not_broken_at_the_edge(self):
+        message = 'Why is the sky blue?'
+        args = ['--temperature', '0', '--max-tokens', '80']
+        answer = support.tokamak('run', support.model_path(), '-p', message, *args).stdout
+        with Terminal(*args, columns=32) as terminal:
+            terminal.expect(PROMPT)
+            terminal.say(message)
+            terminal.expect(r'\x1b\[\?2004l')
+            shown = terminal.expect(r'\x1b\[\?2004h')[:-len('\x1b[?2004h')]
+        self.assertEqual(shown.split(), answer.split())
+        self.assertLessEqual(max(map(len, shown.splitlines())), 32)
+        self.assertGreater(max(map(len, answer.splitlines())), 32)
+
     def test_a_plain_terminal_is_sent_no_marks(self):
         with Terminal('--max-tokens', '4', TERM='dumb') as terminal:
             terminal.expect('> ')
