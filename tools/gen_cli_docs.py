@@ -167,9 +167,12 @@ def main():
     out = pathlib.Path(folder)
     out.mkdir(parents=True, exist_ok=True)
     page = pathlib.Path(template).read_text(encoding='utf-8')
-    undescribed = [c.path[0] for c in root.commands if f'\n.B {c.path[0]}' not in page]
+    synopsis, _, rest = page.partition('\n.SH DESCRIPTION')
+    undescribed = [c.path[0] for c in root.commands
+                   if f'\n.B tokamak {roff(c.path[0])}' not in synopsis or
+                   f'\n.B {c.path[0]}' not in rest]
     if undescribed:
-        sys.exit(f'{template}: says nothing about: {", ".join(undescribed)}')
+        sys.exit(f'{template}: not in its synopsis or not described: {", ".join(undescribed)}')
     (out / 'tokamak.1').write_text(page.replace('@OPTIONS@', man_options(root)))
     (out / 'tokamak.bash').write_text(bash(root))
     (out / '_tokamak').write_text(zsh(root))
