@@ -66,8 +66,6 @@ void AddEngineFlags(Flags& flags, EngineFlags& engine) {
   flags.Add("--target-itl-ms", o.target_itl_ms,
             "Longest wanted gap between a stream's tokens; 0: no target");
   flags.Add("--no-prefix-cache", engine.no_prefix_cache, "Compute every prompt from its start");
-  flags.Add("--deterministic", engine.deterministic,
-            "Same answer whatever else runs; always so on CPUs");
   flags.Add("--pooling", o.pooling,
             "How a model that embeds makes a vector: mean, cls, last, or auto: as its files say");
   flags.Add("--record", o.record_path, "Log arrivals and steps there, for `tokamak replay`");

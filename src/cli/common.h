@@ -22,7 +22,6 @@ inline constexpr int kInterrupted = 130;  // by Ctrl-C, as shells have it
 struct EngineFlags {
   EngineOptions options;  // model empty: the default one
   bool no_prefix_cache = false;
-  bool deterministic = false;
 };
 
 // MODEL and the options that every command with an engine takes.
