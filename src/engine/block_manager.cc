@@ -226,6 +226,7 @@ int32_t BlockManager::Grow(int32_t positions, bool may_allocate, SequenceBlocks*
 void BlockManager::Commit(std::span<const ContentId> content, int32_t num_computed,
                           SequenceBlocks* blocks) {
   if (!use_cache_) return;
+  CHECK(static_cast<size_t>(num_computed) <= content.size());
   const auto row = [&](int32_t index) -> std::span<const BlockId> {
     row_.clear();
     for (const auto& table : blocks->tables) row_.push_back(table[index]);

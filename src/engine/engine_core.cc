@@ -88,6 +88,18 @@ SchedulerOptions MakeSchedulerOptions(const EngineCoreOptions& options,
           .switch_length = limits.cache.switch_length};
 }
 
+// Tokens that end a generation: the request's own and, unless it ignores them, the model's. Sorted,
+// without duplicates.
+std::vector<TokenId> EndIds(const Arrival& arrival) {
+  std::vector<TokenId> ids = arrival.sampling.stop_token_ids;
+  if (!arrival.sampling.ignore_eos) {
+    ids.insert(ids.end(), arrival.eos_ids.begin(), arrival.eos_ids.end());
+  }
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<EngineCore>> EngineCore::Create(EngineCoreOptions options, Clock* clock,
@@ -140,6 +152,16 @@ Status EngineCore::Check(const Arrival& arrival) const {
       return InvalidArgument("prompt[{}]: token id {} is not in [0, {})", i, arrival.prompt[i],
                              limits_.vocab_size);
     }
+  }
+  const std::vector<TokenId> end_ids = EndIds(arrival);
+  const auto num_ends = std::count_if(end_ids.begin(), end_ids.end(), [this](TokenId id) {
+    return id >= 0 && id < limits_.vocab_size;
+  });
+  if (arrival.sampling.min_tokens > 0 && num_ends == limits_.vocab_size) {
+    return InvalidArgument(
+        "min_tokens: {} leaves no token to generate: all {} of the vocabulary are in "
+        "stop_token_ids or end the model's answers; set it to 0, or name fewer stop_token_ids",
+        arrival.sampling.min_tokens, limits_.vocab_size);
   }
   const size_t num_decoders = arrival.decoders.size();
   if (num_decoders != 0 && num_decoders != static_cast<size_t>(arrival.sampling.n)) {
@@ -197,11 +219,7 @@ void EngineCore::Admit(Arrival arrival) {
   request->number = num_arrivals_++;
   request->seed = arrival.sampling.seed.value_or(
       Hash64(&request->number, sizeof(request->number), options_.seed));
-  request->end_ids = arrival.sampling.stop_token_ids;
-  if (!arrival.sampling.ignore_eos) {
-    request->end_ids.insert(request->end_ids.end(), arrival.eos_ids.begin(), arrival.eos_ids.end());
-  }
-  std::sort(request->end_ids.begin(), request->end_ids.end());
+  request->end_ids = EndIds(arrival);
   request->priority = arrival.priority;
   request->cache_root = std::move(arrival.cache_root);
   request->label = std::move(arrival.label);

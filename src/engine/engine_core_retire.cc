@@ -19,6 +19,23 @@ TokenLogprobs Convert(const PositionLogprobs& from) {
   return to;
 }
 
+// OK, or why a sequence cannot go on after a row whose last position is `position`.
+Status HealthError(RowHealth health, int32_t position) {
+  switch (health) {
+    case RowHealth::kOk:
+      return Status();
+    case RowHealth::kNotFinite:
+      return Internal("the model's output is not finite at position {}", position);
+    case RowHealth::kNoCandidate:
+      return InvalidArgument(
+          "min_tokens: no token can follow position {}: those that do not end the answer have no "
+          "probability there; lower min_tokens, or name fewer stop_token_ids",
+          position);
+  }
+  return Internal("the executor reports health {} at position {}", static_cast<int>(health),
+                  position);
+}
+
 }  // namespace
 
 void EngineCore::RetireDone() {
@@ -103,10 +120,9 @@ void EngineCore::RetireRow(const ScheduledRow& row, const RowOutput& output) {
   --sequence->rows_in_flight;
   if (row.sample) --sequence->pending_tokens;
   if (sequence->state != SequenceState::kFinished) {
-    if (output.health == RowHealth::kNotFinite) {
-      EndRequest(request, FinishReason::kError,
-                 Internal("the model's output is not finite at position {}",
-                          row.start + row.num_tokens - 1));
+    if (const Status status = HealthError(output.health, row.start + row.num_tokens - 1);
+        !status.ok()) {
+      EndRequest(request, FinishReason::kError, status);
     } else {
       sequence->num_done += row.num_tokens;
       blocks_.Commit(sequence->content, sequence->num_done, &sequence->blocks);

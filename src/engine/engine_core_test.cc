@@ -41,7 +41,10 @@ class SumExecutor final : public Executor {
         for (const TokenId token : tokens) sum += token;
         out.tokens = {sum % limits_.vocab_size};
         tokens.push_back(out.tokens[0]);
-        if (out.tokens[0] == nan_token) out.health = RowHealth::kNotFinite;
+        if (out.tokens[0] == bad_token) {
+          out.health = bad_health;
+          out.tokens.clear();
+        }
       }
       output.rows.push_back(out);
     }
@@ -66,7 +69,8 @@ class SumExecutor final : public Executor {
   int fail_submits = 0;
   int fail_resets = 0;
   int resets = 0;
-  TokenId nan_token = -1;
+  TokenId bad_token = -1;  // comes with bad_health instead
+  RowHealth bad_health = RowHealth::kNotFinite;
   std::function<void()> on_wait;
   std::vector<StepInput> steps;
   std::vector<AdmitSlot> admitted;
@@ -244,15 +248,49 @@ TEST_F(EngineCoreTest, CancellingEndsEveryChoiceOnce) {
   EXPECT_EQ(results_.at({1, 1}).reason, FinishReason::kCancelled);
 }
 
-TEST_F(EngineCoreTest, ANotFiniteRowEndsItsRequestAndNoOther) {
-  executor_.nan_token = Continue({1, 2, 3}, 2)[1];
+TEST_F(EngineCoreTest, ARowThatCannotGoOnEndsItsRequestAndNoOther) {
+  const std::map<RowHealth, std::string> messages = {
+      {RowHealth::kNotFinite, "the model's output is not finite at position 3"},
+      {RowHealth::kNoCandidate, "min_tokens: no token can follow position 3"}};
+  executor_.bad_token = Continue({1, 2, 3}, 2)[1];
+  for (const int depth : {1, 2}) {
+    for (const auto& [health, message] : messages) {
+      SCOPED_TRACE(message);
+      executor_.limits_.depth = depth;
+      executor_.bad_health = health;
+      results_.clear();
+      Start();
+      ASSERT_TRUE(core_->Submit(Make(1, {1, 2, 3}, 5)).ok());
+      ASSERT_TRUE(core_->Submit(Make(2, {1, 1}, 3)).ok());
+      RunAll();
+      EXPECT_EQ(results_.at({1, 0}).reason, FinishReason::kError);
+      EXPECT_EQ(results_.at({1, 0}).tokens, Continue({1, 2, 3}, 1));
+      EXPECT_EQ(results_.at({1, 0}).error.message().substr(0, message.size()), message);
+      EXPECT_EQ(results_.at({2, 0}).tokens, Continue({1, 1}, 3));
+      ASSERT_TRUE(executor_.Reset().ok());
+    }
+  }
+}
+
+TEST_F(EngineCoreTest, RefusesMinTokensThatLeaveNoTokenToGenerate) {
   Start();
-  ASSERT_TRUE(core_->Submit(Make(1, {1, 2, 3}, 5)).ok());
-  ASSERT_TRUE(core_->Submit(Make(2, {1, 1}, 3)).ok());
-  RunAll();
-  EXPECT_EQ(results_.at({1, 0}).reason, FinishReason::kError);
-  EXPECT_EQ(results_.at({1, 0}).tokens, Continue({1, 2, 3}, 1));
-  EXPECT_EQ(results_.at({2, 0}).tokens, Continue({1, 1}, 3));
+  Arrival arrival = Make(1, {1, 2, 3}, 5);
+  arrival.sampling.min_tokens = 2;
+  for (TokenId id = 0; id < 99; ++id) arrival.sampling.stop_token_ids.push_back(id);
+  arrival.sampling.stop_token_ids.push_back(98);
+  arrival.eos_ids = {98, 100, -1};  // some tokenizers know more ids than their model
+  EXPECT_TRUE(core_->Check(arrival).ok());
+  arrival.eos_ids = {99};
+  const Status status = core_->Check(arrival);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(status.message().starts_with("min_tokens: 2 leaves no token to generate: all 100"))
+      << status.ToString();
+  arrival.sampling.ignore_eos = true;
+  EXPECT_TRUE(core_->Check(arrival).ok());
+  arrival.sampling.stop_token_ids.push_back(99);
+  EXPECT_FALSE(core_->Check(arrival).ok());
+  arrival.sampling.min_tokens = 0;
+  EXPECT_TRUE(core_->Check(arrival).ok());
 }
 
 TEST_F(EngineCoreTest, AnExecutorErrorEndsWhatWasInFlightAndTheRestGoesOn) {

@@ -270,7 +270,7 @@ void Field(A& a, PositionLogprobs& v) {
 template <typename A>
 void Field(A& a, RowOutput& v) {
   Field(a, v.slot);
-  Enum(a, v.health, RowHealth::kNotFinite);
+  Enum(a, v.health, RowHealth::kNoCandidate);
   Field(a, v.tokens);
   Field(a, v.logprobs);
   Field(a, v.prompt_logprobs);

@@ -246,9 +246,8 @@ void FakeExecutor::DrawToken(Slot* slot, RowOutput* out) {
   for (int32_t attempt = 1; masked(token); ++attempt) {
     token = options_.model.Draw(prefix, s.seed, s.choice, attempt);
   }
-  if (options_.model.NotFinite(prefix, s.seed)) {
-    out->health = RowHealth::kNotFinite;
-  } else {
+  out->health = options_.model.Health(prefix, s.seed);
+  if (out->health == RowHealth::kOk) {
     out->tokens = {token};
     if (s.top_logprobs >= 0) out->logprobs = {{{token, TokenModel::Logprob(prefix, token)}, {}}};
   }

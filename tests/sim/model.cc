@@ -37,7 +37,8 @@ Expectation Expect(const TokenModel& model, const Plan& plan, int32_t choice, in
   std::string all;
   while (static_cast<int32_t>(e.tokens.size()) < most) {
     const int32_t generated = static_cast<int32_t>(e.tokens.size());
-    if (model.NotFinite(prefix, seed)) {
+    e.health = model.Health(prefix, seed);
+    if (e.health != RowHealth::kOk) {
       e.reason = FinishReason::kError;
       break;
     }

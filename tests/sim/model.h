@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/text_decoder.h"
-#include "step/step_input.h"
+#include "step/step_output.h"
 #include "tokamak/request.h"
 
 namespace tokamak::sim {
@@ -43,7 +43,7 @@ inline uint64_t SaltOf(uint64_t seed) { return seed % kNumSalts; }
 
 struct TokenModel {
   int32_t vocab = 64;
-  uint64_t not_finite_every = 0;  // about one position in so many has no finite logits; 0: none
+  uint64_t unhealthy_every = 0;  // about one position in so many has no token to draw; 0: none
 
   // The hash of a prefix is all that its last position's cache entry depends on.
   static uint64_t Root(uint64_t seed) { return Mix(0x600d, SaltOf(seed)); }
@@ -54,8 +54,10 @@ struct TokenModel {
     const uint64_t key = Mix(seed, static_cast<uint64_t>(choice) * 1000 + attempt);
     return static_cast<TokenId>(Mix(prefix, key) % static_cast<uint64_t>(vocab));
   }
-  bool NotFinite(uint64_t prefix, uint64_t seed) const {
-    return not_finite_every != 0 && Mix(prefix, seed ^ 0xbad) % not_finite_every == 0;
+  RowHealth Health(uint64_t prefix, uint64_t seed) const {
+    const uint64_t key = Mix(prefix, seed ^ 0xbad);
+    if (unhealthy_every == 0 || key % unhealthy_every != 0) return RowHealth::kOk;
+    return (key / unhealthy_every) % 2 == 0 ? RowHealth::kNotFinite : RowHealth::kNoCandidate;
   }
   static float Logprob(uint64_t prefix, TokenId token) {
     return -static_cast<float>(Mix(prefix, static_cast<uint64_t>(token)) % 1000) / 100;
@@ -98,6 +100,7 @@ struct Expectation {
   std::vector<float> logprobs;
   std::string text;
   FinishReason reason = FinishReason::kLength;
+  RowHealth health = RowHealth::kOk;  // another one ends it with kError
 };
 
 Expectation Expect(const TokenModel& model, const Plan& plan, int32_t choice, int32_t max_context);

@@ -60,6 +60,7 @@ class ReplayTest : public ::testing::Test {
 
 TEST_F(ReplayTest, RepeatsEveryScheduleFromTheRecordAlone) {
   int64_t failures = 0;
+  ScheduleStats total;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(seed);
     Record(seed, 0);
@@ -68,7 +69,9 @@ TEST_F(ReplayTest, RepeatsEveryScheduleFromTheRecordAlone) {
     EXPECT_GE(report->steps, stats_.steps);
     EXPECT_EQ(report->requests, stats_.requests + stats_.refused);
     failures += report->failures;
+    total.Add(stats_);
   }
+  EXPECT_GT(total.unhealthy[static_cast<size_t>(RowHealth::kNoCandidate)], 0);
   EXPECT_GT(failures, 0) << "no schedule had executor errors: the test proves less than it should";
 }
 

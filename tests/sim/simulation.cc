@@ -16,6 +16,21 @@ bool IsPrefix(const std::vector<T>& part, const std::vector<T>& whole) {
   return part.size() <= whole.size() && std::equal(part.begin(), part.end(), whole.begin());
 }
 
+bool IsErrorOf(RowHealth health, const Status& error) {
+  const std::string_view message = error.message();
+  switch (health) {
+    case RowHealth::kOk:
+      return false;
+    case RowHealth::kNotFinite:
+      return error.code() == StatusCode::kInternal &&
+             message.starts_with("the model's output is not finite at position ");
+    case RowHealth::kNoCandidate:
+      return error.code() == StatusCode::kInvalidArgument &&
+             message.starts_with("min_tokens: no token can follow position ");
+  }
+  return false;
+}
+
 }  // namespace
 
 void ScheduleStats::Add(const ScheduleStats& other) {
@@ -29,6 +44,7 @@ void ScheduleStats::Add(const ScheduleStats& other) {
   failed_engines += other.failed_engines;
   cached_tokens += other.cached_tokens;
   tokens += other.tokens;
+  for (size_t i = 0; i < unhealthy.size(); ++i) unhealthy[i] += other.unhealthy[i];
 }
 
 template <typename... Args>
@@ -85,7 +101,7 @@ void Simulation::DrawConfiguration() {
   core_options_.max_seqs = rng_.In(1, limits.max_slots);
   DrawCache();
   executor_options_.jitter = rng_.Chance(50) ? 3 * rng_.Unit() : 0;
-  if (rng_.Chance(25)) executor_options_.model.not_finite_every = rng_.In(50, 500);
+  if (rng_.Chance(25)) executor_options_.model.unhealthy_every = rng_.In(50, 500);
   if (rng_.Chance(15)) {
     executor_options_.failure_permille = rng_.In(1, 20);
     executor_options_.reset_failure_percent = rng_.In(0, 60);
@@ -284,17 +300,15 @@ void Simulation::VerifyChoice(const Live& live, int32_t choice) {
       if (!live.cancelled) Fail("request {} was not cancelled", plan.id);
       return;
     case FinishReason::kError: {
-      const bool injected = got.error.message().starts_with("injected");
-      const bool not_finite = got.error.message().starts_with("the model's output is not finite");
-      bool some_not_finite = false;
-      for (int32_t c = 0; c < plan.sampling.n; ++c) {
-        some_not_finite |=
-            Expect(executor_options_.model, plan, c, core_->options().max_context).reason ==
-            FinishReason::kError;
+      if (got.error.message().starts_with("injected")) return;
+      for (int32_t c = 0; c < plan.sampling.n; ++c) {  // the first that cannot go on ends them all
+        const RowHealth health =
+            Expect(executor_options_.model, plan, c, core_->options().max_context).health;
+        if (health == RowHealth::kOk || !IsErrorOf(health, got.error)) continue;
+        ++stats_.unhealthy[static_cast<size_t>(health)];
+        return;
       }
-      if (!injected && !(not_finite && some_not_finite)) {
-        Fail("request {}: {}", plan.id, got.error.ToString());
-      }
+      Fail("request {}: {}", plan.id, got.error.ToString());
       return;
     }
     case FinishReason::kStop:

@@ -1,6 +1,7 @@
 // One schedule: a random configuration, a random workload, run to its end and checked.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -34,6 +35,7 @@ struct ScheduleStats {
   int64_t failed_engines = 0;  // for good
   int64_t cached_tokens = 0;
   int64_t tokens = 0;
+  std::array<int64_t, 3> unhealthy = {};  // choices ended by each RowHealth
 
   void Add(const ScheduleStats& other);
 };
