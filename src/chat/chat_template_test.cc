@@ -184,6 +184,13 @@ TEST(ChatTemplate, StopsEveryBomb) {
   }
 }
 
+TEST(ChatTemplate, LongSearchesAreWithinTheLimits) {
+  const Result<std::string> got =
+      Render("{% set a = 'x' * 8000000 %}{{ a.find('x' * 4000000 + 'y') }}", {});
+  ASSERT_TRUE(got.ok()) << got.status().ToString();
+  EXPECT_EQ(*got, "-1");
+}
+
 TEST(ChatTemplate, DeeplyNestedSourcesAreRefused) {
   for (const auto& [open, close] :
        std::vector<std::pair<std::string, std::string>>{{"(", ")"},

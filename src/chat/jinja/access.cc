@@ -30,16 +30,6 @@ bool Index(const Value& key, int64_t length, size_t* out) {
   return i >= 0 && i < length;
 }
 
-Value Character(Runtime& rt, const Value& value, size_t index) {
-  const std::string_view text = value.text();
-  if (IsAscii(rt, value)) return rt.String(text.substr(index, 1), value.markup());
-  rt.budget().StepBytes(text.size());
-  const size_t at = OffsetOf(text, static_cast<int64_t>(index));
-  size_t end = at;
-  DecodeAt(text, &end);
-  return rt.String(text.substr(at, end - at), value.markup());
-}
-
 // value[key] as Python has it; Missing where it would be an error that Jinja takes for "not there".
 Value Subscript(Runtime& rt, const Value& value, const Value& key) {
   size_t i = 0;
@@ -48,7 +38,7 @@ Value Subscript(Runtime& rt, const Value& value, const Value& key) {
       return rt.FailWith(value.UndefinedMessage());
     case Type::kDict: {
       if (!Hashable(key)) return Value::Missing();
-      const Value* found = key.is_string() ? value.dict().Find(key.text()) : value.dict().Find(key);
+      const Value* found = value.dict().Find(key, &rt.budget());
       return found == nullptr ? Value::Missing() : *found;
     }
     case Type::kList:
@@ -58,8 +48,8 @@ Value Subscript(Runtime& rt, const Value& value, const Value& key) {
       return value.items()[i];
     }
     case Type::kString:
-      if (!key.is_integral() || !Index(key, StringLength(value), &i)) return Value::Missing();
-      return Character(rt, value, i);
+      if (!key.is_integral() || !Index(key, Length(rt, value), &i)) return Value::Missing();
+      return rt.String(Characters(rt, value, static_cast<int64_t>(i), 1), value.markup());
     case Type::kRange:
       if (!key.is_integral() || !Index(key, value.range().length, &i)) return Value::Missing();
       return Value::Int(value.range().start + static_cast<int64_t>(i) * value.range().step);
@@ -98,7 +88,7 @@ Value Attribute(Runtime& rt, const Value& value, const Value& name_value) {
   if (value.is_undefined()) return rt.FailWith(value.UndefinedMessage());
   if (name.starts_with("__")) return Value::Unsafe(name_value, value.type());
   if (value.is(Type::kNamespace)) {
-    const Value* found = value.name_space().Find(name);
+    const Value* found = value.name_space().Find(name, rt.budget());
     return found == nullptr ? Value::Missing() : *found;
   }
   if (value.is(Type::kLoop)) {
@@ -128,6 +118,17 @@ Value NotThere(Runtime& rt, const Value& value, const Value& key) {
 }
 
 }  // namespace
+
+std::string_view Characters(Runtime& rt, const Value& value, int64_t start, int64_t count) {
+  const std::string_view text = value.text();
+  if (IsAscii(rt, value)) {
+    return text.substr(static_cast<size_t>(start), static_cast<size_t>(count));
+  }
+  const std::string_view rest = text.substr(OffsetOf(text, start));
+  const std::string_view part = rest.substr(0, OffsetOf(rest, count));
+  rt.budget().StepBytes(text.size() - rest.size() + part.size());
+  return part;
+}
 
 bool HasLength(const Value& value) {
   return value.is_string() || value.is_undefined() || value.is_dict() || value.is(Type::kRange) ||
@@ -271,12 +272,7 @@ Value SliceString(Runtime& rt, const Value& value, const SliceRange& slice) {
   const std::string_view text = value.text();
   if (slice.count == 0) return rt.String(std::string(), value.markup());
   if (slice.step == 1) {
-    const size_t begin =
-        IsAscii(rt, value) ? static_cast<size_t>(slice.start) : OffsetOf(text, slice.start);
-    const std::string_view rest = text.substr(begin);
-    const size_t bytes =
-        IsAscii(rt, value) ? static_cast<size_t>(slice.count) : OffsetOf(rest, slice.count);
-    return rt.String(rest.substr(0, bytes), value.markup());
+    return rt.String(Characters(rt, value, slice.start, slice.count), value.markup());
   }
   std::vector<size_t> starts;  // of the code points
   if (!rt.budget().Charge(text.size() * sizeof(size_t))) return Value();

@@ -39,7 +39,7 @@ inline bool TruthOr(const Value& value, bool fallback) {
 // str.replace; `limit` -1: all of them.
 Value ReplaceAll(Runtime& rt, const Value& text, std::string_view from, std::string_view to,
                  int64_t limit);
-// str.splitlines.
-std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends);
+// Takes the first line off a text that is not empty, as str.splitlines does.
+std::string_view TakeLine(std::string_view* text, bool keep_end);
 
 }  // namespace tokamak::jinja

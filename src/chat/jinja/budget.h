@@ -18,6 +18,9 @@ struct Limits {
   int depth = 1000;                // nested expressions, blocks and macro calls
 };
 
+// The steps that reading so many bytes takes; none for a few.
+constexpr int64_t BytesSteps(size_t bytes) { return static_cast<int64_t>(bytes >> 5); }
+
 // Not thread-safe. Sticky: once something was refused, exhausted() says what, and the interpreter
 // unwinds.
 class Budget {
@@ -31,7 +34,7 @@ class Budget {
     steps_ -= steps;
     return steps_ >= 0 || Exhaust("it takes too many steps");
   }
-  bool StepBytes(size_t bytes) { return Step(1 + static_cast<int64_t>(bytes >> 5)); }
+  bool StepBytes(size_t bytes) { return Step(1 + BytesSteps(bytes)); }
   // Memory that will be given back, and the time to fill it.
   bool Charge(size_t bytes) {
     if (bytes > limits_.memory_bytes - used_bytes_) return Exhaust("it needs too much memory");

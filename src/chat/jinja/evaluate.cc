@@ -69,7 +69,7 @@ Value Interpreter::EvalDict(const Expr& expr) {
     Value value = Eval(*expr.operands[i + 1]);
     if (Failed()) return Value();
     if (!Hashable(key)) return Fail("unhashable type: '{}'", TypeName(key.type()));
-    dict->Set(std::move(key), std::move(value));
+    dict->Set(std::move(key), std::move(value), &budget());
   }
   return MakeDict(std::move(dict), &budget());
 }
@@ -145,6 +145,8 @@ bool Interpreter::EvalNamedRest(const Expr& expr, CallArgs& out) {
       return false;
     }
     const std::string_view name = key.text();
+    // At worst all names are alike, but for their last letters.
+    if (!budget().StepBytes((name.size() + 8) * out.named.size())) return false;
     const bool twice = std::any_of(out.named.begin(), out.named.end(),
                                    [name](const auto& entry) { return entry.first == name; });
     if (twice) {

@@ -21,6 +21,11 @@ class AttributePath {
       return;
     }
     std::string_view rest = attribute.text();
+    constexpr size_t kMaxBytes = 4096;  // so that its parts are few
+    if (rest.size() > kMaxBytes) {
+      rt.Fail("an attribute's name of more than {} bytes", kMaxBytes);
+      return;
+    }
     for (;;) {
       const size_t dot = std::min(rest.find('.'), rest.size());
       const std::string_view part = rest.substr(0, dot);
@@ -96,6 +101,7 @@ Value Sort(Runtime& rt, const Value& input, CallArgs& args) {
   const auto [reverse, case_sensitive, attribute] =
       Bind(rt, "sort", args, {"reverse", "case_sensitive", "attribute"});
   const bool exact = TruthOr(case_sensitive, false), down = TruthOr(reverse, false);
+  if (attribute.is_string() && !rt.budget().StepBytes(attribute.text().size())) return Value();
   if (attribute.is_string() && attribute.text().find(',') != std::string_view::npos) {
     // Several attributes: by the last one first, each keeping the order of those behind it.
     std::vector<Value> items = ItemsOf(rt, input);
@@ -164,8 +170,8 @@ Value Unique(Runtime& rt, const Value& input, CallArgs& args) {
     Value key = Folded(rt, path.Get(rt, item), TruthOr(case_sensitive, false));
     if (rt.Failed()) return Value();
     if (!Hashable(key)) return rt.Fail("unhashable type: '{}'", TypeName(key.type()));
-    if (seen.Find(key) != nullptr) continue;
-    seen.Set(std::move(key), Value::None());
+    if (seen.Find(key, &rt.budget()) != nullptr) continue;
+    seen.Set(std::move(key), Value::None(), &rt.budget());
     items.push_back(std::move(item));
   }
   return rt.List(std::move(items), Type::kGenerator);
@@ -286,6 +292,11 @@ Value Attr(Runtime& rt, const Value& input, CallArgs& args) {
   return GetAttribute(rt, input, name);
 }
 
+// The steps of copying the arguments for one item; a few are part of the item's own step.
+int64_t ArgumentSteps(const CallArgs& args) {
+  return static_cast<int64_t>((args.positional.size() + args.named.size()) / 4);
+}
+
 Value Map(Runtime& rt, const Value& input, CallArgs& args) {
   std::vector<Value> items;
   if (!Truth(input)) return rt.List({}, Type::kGenerator);
@@ -304,7 +315,7 @@ Value Map(Runtime& rt, const Value& input, CallArgs& args) {
   const Filter filter = FindFilter(name);
   if (!rt.Failed() && filter == nullptr) return rt.Fail("No filter named '{}'.", name);
   for (const Value& item : ItemsOf(rt, input)) {
-    if (rt.Failed() || !rt.budget().Step()) return Value();
+    if (rt.Failed() || !rt.budget().Step(1 + ArgumentSteps(args))) return Value();
     CallArgs rest;
     rest.positional.assign(args.positional.begin() + 1, args.positional.end());
     rest.named = args.named;
@@ -328,7 +339,7 @@ Value Choose(Runtime& rt, const Value& input, CallArgs& args) {
   }
   std::vector<Value> items;
   for (Value& item : ItemsOf(rt, input)) {
-    if (rt.Failed() || !rt.budget().Step()) return Value();
+    if (rt.Failed() || !rt.budget().Step(1 + ArgumentSteps(args))) return Value();
     const Value subject = path.Get(rt, item);
     bool chosen = Truth(subject);
     if (test != nullptr) {
@@ -389,8 +400,8 @@ Value Slice(Runtime& rt, const Value& input, CallArgs& args) {
 
 }  // namespace
 
-Filter FindListFilter(std::string_view name) {
-  static constexpr std::pair<std::string_view, Filter> kFilters[] = {
+std::span<const Named<Filter>> ListFilters() {
+  static constexpr Named<Filter> kFilters[] = {
       {"attr", Attr},
       {"batch", Batch},
       {"count", LengthFilter},
@@ -417,15 +428,12 @@ Filter FindListFilter(std::string_view name) {
       {"sum", Sum},
       {"unique", Unique},
   };
-  for (const auto& [key, filter] : kFilters) {
-    if (key == name) return filter;
-  }
-  return nullptr;
+  return kFilters;
 }
 
 Filter FindFilter(std::string_view name) {
-  const Filter filter = FindTextFilter(name);
-  return filter != nullptr ? filter : FindListFilter(name);
+  const Filter filter = FindNamed(TextFilters(), name);
+  return filter != nullptr ? filter : FindNamed(ListFilters(), name);
 }
 
 }  // namespace tokamak::jinja

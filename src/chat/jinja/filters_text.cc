@@ -62,6 +62,7 @@ Value Trim(Runtime& rt, const Value& input, CallArgs& args) {
     view = StripRight(StripLeft(view, set), set);
   }
   if (view.size() == text.text().size()) return text;
+  rt.budget().StepBytes((text.text().size() - view.size()) * 4);
   return rt.String(view, text.markup());
 }
 
@@ -104,7 +105,7 @@ Value Format(Runtime& rt, const Value& input, CallArgs& args) {
   }
   if (!args.positional.empty()) return rt.Fail("format takes a tuple or names, not both");
   auto dict = std::make_unique<DictObject>();
-  for (auto& [name, value] : args.named) dict->Set(rt.String(name), std::move(value));
+  for (auto& [name, value] : args.named) dict->Set(rt.String(name), std::move(value), &rt.budget());
   const Value values = MakeDict(std::move(dict), &rt.budget());
   return rt.Failed() ? Value() : FormatPercent(rt, format, values);
 }
@@ -118,19 +119,21 @@ Value Indent(Runtime& rt, const Value& input, CallArgs& args) {
   } else {
     margin.AppendTimes(" ", IntOr(rt, width, 4));
   }
-  if (rt.Failed()) return Value();
+  if (rt.Failed() || !rt.budget().StepBytes(text.size() * 4)) return Value();
   // What Jinja does: with one more line end, so that a last empty line counts.
   const std::string extended = std::string(text) + "\n";
-  const std::vector<std::string_view> lines = SplitLines(extended, /*keep_ends=*/false);
   const bool blank_too = TruthOr(blank, false);
   Text out(rt.budget());
   if (TruthOr(first, false) && !out.Append(margin.view())) return Value();
-  for (size_t i = 0; i < lines.size(); ++i) {
-    if (i > 0) {
+  std::string_view rest = extended;
+  while (!rest.empty()) {
+    const bool is_first = rest.size() == extended.size();
+    const std::string_view line = TakeLine(&rest, /*keep_end=*/false);
+    if (!is_first) {
       if (!out.Append('\n')) return Value();
-      if ((blank_too || !lines[i].empty()) && !out.Append(margin.view())) return Value();
+      if ((blank_too || !line.empty()) && !out.Append(margin.view())) return Value();
     }
-    if (!out.Append(lines[i])) return Value();
+    if (!out.Append(line)) return Value();
   }
   return rt.Take(out, input.markup());
 }
@@ -153,6 +156,7 @@ Value Truncate(Runtime& rt, const Value& input, CallArgs& args) {
       Bind(rt, "truncate", args, {"length", "killwords", "end", "leeway"});
   const int64_t most = IntOr(rt, length, 255), more = IntOr(rt, leeway, 5);
   const std::string_view end = TextOr(rt, end_value, "..."), text = TextOr(rt, input, "");
+  if (!rt.budget().StepBytes(end.size() + text.size())) return Value();
   const int64_t room = most - CountCodePoints(end);
   if (!rt.Failed() && (room < 0 || more < 0)) return rt.Fail("truncate: the length is too small");
   if (rt.Failed()) return Value();
@@ -168,7 +172,7 @@ Value Truncate(Runtime& rt, const Value& input, CallArgs& args) {
 Value WordCount(Runtime& rt, const Value& input, CallArgs& args) {
   BindNothing(rt, "wordcount", args);
   const Value text = ToSoftStr(rt, input);
-  if (rt.Failed()) return Value();
+  if (rt.Failed() || !rt.budget().StepBytes(text.text().size() * 8)) return Value();
   int64_t words = 0;
   bool inside = false;
   for (size_t i = 0; i < text.text().size();) {
@@ -206,6 +210,7 @@ Value ToInt(Runtime& rt, const Value& input, CallArgs& args) {
   if (input.is_undefined()) return rt.FailWith(input.UndefinedMessage());
   std::optional<double> number;
   if (input.is_string()) {
+    if (!rt.budget().StepBytes(input.text().size() * 4)) return Value();
     const auto whole = valid_base ? ParseInt(input.text(), static_cast<int>(base)) : std::nullopt;
     if (whole) return Value::Int(*whole);
     number = ParseFloat(input.text());
@@ -224,6 +229,7 @@ Value ToFloat(Runtime& rt, const Value& input, CallArgs& args) {
   if (input.is_number()) return Value::Float(input.number());
   if (input.is_undefined()) return rt.FailWith(input.UndefinedMessage());
   if (input.is_string() || input.is(Type::kBigInt)) {
+    if (!rt.budget().StepBytes(input.text().size() * 4)) return Value();
     if (const auto number = ParseFloat(input.text())) return Value::Float(*number);
   }
   return fallback.is_missing() ? Value::Float(0) : fallback;
@@ -298,8 +304,8 @@ Value ToJson(Runtime& rt, const Value& input, CallArgs& args) {
 
 }  // namespace
 
-Filter FindTextFilter(std::string_view name) {
-  static constexpr std::pair<std::string_view, Filter> kFilters[] = {
+std::span<const Named<Filter>> TextFilters() {
+  static constexpr Named<Filter> kFilters[] = {
       {"abs", Abs},
       {"capitalize", TextFilter<Capitalize>},
       {"center", Center},
@@ -323,10 +329,7 @@ Filter FindTextFilter(std::string_view name) {
       {"urlencode", UrlEncode},
       {"wordcount", WordCount},
   };
-  for (const auto& [key, filter] : kFilters) {
-    if (key == name) return filter;
-  }
-  return nullptr;
+  return kFilters;
 }
 
 }  // namespace tokamak::jinja

@@ -239,7 +239,7 @@ bool FormatOne(Runtime& rt, PercentArguments& arguments, std::string_view format
       return false;
     }
     const std::string_view key = format.substr(*at + 1, end - *at - 1);
-    const Value* found = arguments.value.dict().Find(key);
+    const Value* found = arguments.value.dict().Find(key, &rt.budget());
     if (found == nullptr) {
       rt.Fail("the format's key '{}' is not there", key);
       return false;
@@ -276,6 +276,7 @@ std::string FormatDouble(double number, int precision, char type, bool alternate
 
 Value FormatPercent(Runtime& rt, const Value& format_value, const Value& argument) {
   const std::string_view format = format_value.text();
+  if (!rt.budget().StepBytes(format.size())) return Value();
   PercentArguments arguments{rt, argument};
   Text out(rt.budget());
   for (size_t at = 0; at < format.size();) {
@@ -475,6 +476,7 @@ class BraceFormatter {
       return rt_.FailWith("a format string asks for more arguments than there are");
     }
     for (const auto& [key, value] : args_.named) {
+      if (!rt_.budget().StepBytes(key.size() == name.size() ? name.size() : 0)) return Value();
       if (key == name) return value;
     }
     return rt_.Fail("the format's key '{}' is not there", name);
@@ -489,6 +491,7 @@ class BraceFormatter {
 }  // namespace
 
 Value FormatBraces(Runtime& rt, const Value& format, const CallArgs& args) {
+  if (!rt.budget().StepBytes(format.text().size() * 4)) return Value();
   Text out(rt.budget());
   if (!BraceFormatter(rt, args, format.markup()).Format(format.text(), 0, out)) return Value();
   return rt.Take(out, format.markup());

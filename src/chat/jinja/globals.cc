@@ -22,7 +22,10 @@ bool Entries(Runtime& rt, const CallArgs& args, DictObject& out) {
   if (!args.positional.empty()) {
     const Value& given = args.positional[0];
     if (given.is_dict()) {
-      for (const auto& [key, value] : given.dict().entries) out.Set(key, value);
+      for (const auto& [key, value] : given.dict().entries) {
+        if (!rt.budget().Step()) return false;
+        out.Set(key, value, &rt.budget());
+      }
     } else {
       const Value items = Iterate(rt, given);
       if (rt.Failed()) return false;
@@ -34,12 +37,12 @@ bool Entries(Runtime& rt, const CallArgs& args, DictObject& out) {
           return false;
         }
         if (!rt.budget().Step()) return false;
-        out.Set(pair.items()[0], pair.items()[1]);
+        out.Set(pair.items()[0], pair.items()[1], &rt.budget());
       }
     }
     if (!rt.budget().StepBytes(out.entries.size() * 2 * sizeof(Value))) return false;
   }
-  for (const auto& [name, value] : args.named) out.Set(rt.String(name), value);
+  for (const auto& [name, value] : args.named) out.Set(rt.String(name), value, &rt.budget());
   return !rt.Failed();
 }
 
@@ -57,6 +60,7 @@ Value Namespace(Runtime& rt, CallArgs& args) {
     if (!key.is_string() || key.text().starts_with('_')) {
       return rt.Fail("a namespace has names that do not begin with an underscore");
     }
+    if (!rt.budget().Charge(key.text().size())) return Value();  // until the end
     attributes->attributes.emplace_back(key.text(), value);
   }
   return rt.KeepNamespace(std::move(attributes));
@@ -74,6 +78,7 @@ Value StrftimeNow(Runtime& rt, CallArgs& args) {
   const std::string format(TextOr(rt, format_value, ""));
   if (rt.Failed() || format.empty()) return format_value;
   if (format.size() > 1024) return rt.Fail("strftime_now: a format of more than 1024 bytes");
+  if (!rt.budget().StepBytes((format.size() + 1) * 64)) return Value();
   std::string out(format.size() * 64 + 64, '\0');
   const size_t size = std::strftime(out.data(), out.size(), format.c_str(), &rt.now());
   out.resize(size);
@@ -82,15 +87,14 @@ Value StrftimeNow(Runtime& rt, CallArgs& args) {
 
 }  // namespace
 
-GlobalFunction FindGlobal(std::string_view name) {
-  static constexpr std::pair<std::string_view, GlobalFunction> kGlobals[] = {
+std::span<const Named<GlobalFunction>> Globals() {
+  static constexpr Named<GlobalFunction> kGlobals[] = {
       {"dict", Dict},   {"namespace", Namespace},      {"raise_exception", RaiseException},
       {"range", Range}, {"strftime_now", StrftimeNow},
   };
-  for (const auto& [key, function] : kGlobals) {
-    if (key == name) return function;
-  }
-  return nullptr;
+  return kGlobals;
 }
+
+GlobalFunction FindGlobal(std::string_view name) { return FindNamed(Globals(), name); }
 
 }  // namespace tokamak::jinja

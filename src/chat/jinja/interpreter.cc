@@ -73,11 +73,21 @@ void Interpreter::CaptureScopes() {
   }
 }
 
-Value Interpreter::Lookup(Symbol symbol) const {
-  for (const Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
-    for (const auto& [name, value] : scope->values) {
-      if (name == symbol) return value;
-    }
+Value* Interpreter::FindIn(Scope& scope, Symbol symbol) {
+  constexpr size_t kFree = 16;  // part of the step that asks
+  auto& values = scope.values;
+  size_t i = 0;
+  while (i < values.size() && values[i].first != symbol) ++i;
+  if (i >= kFree) budget().Step(static_cast<int64_t>(i / kFree));
+  return i < values.size() ? &values[i].second : nullptr;
+}
+
+Value Interpreter::Lookup(Symbol symbol) {
+  constexpr int kFree = 16;
+  int passed = 0;
+  for (Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
+    if (const Value* value = FindIn(*scope, symbol)) return *value;
+    if (++passed % kFree == 0) budget().Step();
   }
   const auto i = static_cast<size_t>(symbol);
   if (!root_[i].is_missing()) return root_[i];
@@ -92,11 +102,9 @@ void Interpreter::Set(Symbol symbol, Value value) {
     root_[static_cast<size_t>(symbol)] = std::move(value);
     return;
   }
-  for (auto& [name, old] : scope_->values) {
-    if (name == symbol) {
-      old = std::move(value);
-      return;
-    }
+  if (Value* old = FindIn(*scope_, symbol)) {
+    *old = std::move(value);
+    return;
   }
   scope_->values.emplace_back(symbol, std::move(value));
 }
@@ -123,13 +131,11 @@ void Interpreter::Assign(const Target& target, const Value& value) {
     Fail("a namespace has names that do not begin with an underscore");
     return;
   }
-  auto& attributes = names.name_space().attributes;
-  for (auto& [name, old] : attributes) {
-    if (name == target.attribute) {
-      old = value;
-      return;
-    }
+  if (Value* old = names.name_space().Find(target.attribute, budget())) {
+    *old = value;
+    return;
   }
+  auto& attributes = names.name_space().attributes;
   if (budget().Charge(sizeof(attributes[0]) + target.attribute.size())) {
     attributes.emplace_back(target.attribute, value);
   }
@@ -139,16 +145,10 @@ Value* Interpreter::Slot(const Target& target) {
   if (!target.attribute.empty()) {
     const Value names = Lookup(target.symbol);
     if (!names.is(Type::kNamespace)) return nullptr;
-    for (auto& [name, value] : names.name_space().attributes) {
-      if (name == target.attribute) return &value;
-    }
-    return nullptr;
+    return names.name_space().Find(target.attribute, budget());
   }
   if (scope_ == nullptr) return &root_[static_cast<size_t>(target.symbol)];
-  for (auto& [name, value] : scope_->values) {
-    if (name == target.symbol) return &value;
-  }
-  return nullptr;
+  return FindIn(*scope_, target.symbol);
 }
 
 void Interpreter::Append(const Stmt& stmt) {
@@ -436,7 +436,8 @@ Value Interpreter::CallMacro(const CallableObject& callable, CallArgs& args) {
 bool Interpreter::BindParameters(const MacroNode& node, CallArgs& args) {
   const size_t count = node.parameters.size();
   const size_t first_default = count - node.defaults.size();
-  const auto take_named = [&args](std::string_view name) {
+  const auto take_named = [this, &args](std::string_view name) {
+    budget().Step(static_cast<int64_t>(args.named.size() / 4));
     const auto found = std::find_if(args.named.begin(), args.named.end(),
                                     [name](const auto& entry) { return entry.first == name; });
     Value value = Value::Missing();
@@ -463,7 +464,9 @@ bool Interpreter::BindParameters(const MacroNode& node, CallArgs& args) {
   }
   if (node.uses_kwargs) {
     auto kwargs = std::make_unique<DictObject>();
-    for (auto& [name, value] : args.named) kwargs->Set(String(name), std::move(value));
+    for (auto& [name, value] : args.named) {
+      kwargs->Set(String(name), std::move(value), &budget());
+    }
     Set(program_.kwargs, MakeDict(std::move(kwargs), &budget()));
   } else if (!args.named.empty()) {
     Fail("macro '{}' takes no keyword argument '{}'", node.name, args.named[0].first);

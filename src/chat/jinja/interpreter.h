@@ -78,7 +78,9 @@ class Interpreter : public Runtime {
   void DropScope(Scope* scope);
   // Keeps the current scopes until the end, for a macro.
   void CaptureScopes();
-  Value Lookup(Symbol symbol) const;
+  // Null when it has none of that name.
+  Value* FindIn(Scope& scope, Symbol symbol);
+  Value Lookup(Symbol symbol);
   void Set(Symbol symbol, Value value);
   void Assign(const Target& target, const Value& value);
   // Where the target's value is kept, in the current scope; null when it has none there.

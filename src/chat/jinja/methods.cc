@@ -11,7 +11,7 @@ Value Get(Runtime& rt, const Value& self, CallArgs& args) {
   auto [key, fallback] = Bind(rt, "get", args, {"key", "default"}, 1);
   if (rt.Failed()) return Value();
   if (!Hashable(key)) return rt.Fail("unhashable type: '{}'", TypeName(key.type()));
-  const Value* found = key.is_string() ? self.dict().Find(key.text()) : self.dict().Find(key);
+  const Value* found = self.dict().Find(key, &rt.budget());
   if (found != nullptr) return *found;
   return fallback.is_missing() ? Value::None() : fallback;
 }
@@ -87,29 +87,34 @@ Value Changed(Runtime& rt, const Value& self, CallArgs& args) {
 
 }  // namespace
 
-Method FindMethod(Type type, std::string_view name) {
+std::span<const Named<Method>> MethodsOf(Type type) {
+  static constexpr Named<Method> kDict[] = {{"get", Get},
+                                            {"items", Entries<Type::kDictItems>},
+                                            {"keys", Entries<Type::kDictKeys>},
+                                            {"values", Entries<Type::kDictValues>},
+                                            {"copy", Copy}};
+  static constexpr Named<Method> kList[] = {{"count", Count}, {"index", Index}, {"copy", Copy}};
+  static constexpr Named<Method> kFloat[] = {{"is_integer", IsInteger}};
+  static constexpr Named<Method> kLoop[] = {{"cycle", Cycle}, {"changed", Changed}};
   switch (type) {
     case Type::kString:
-      return FindStringMethod(name);
+      return StringMethods();
     case Type::kDict:
-      if (name == "get") return Get;
-      if (name == "items") return Entries<Type::kDictItems>;
-      if (name == "keys") return Entries<Type::kDictKeys>;
-      if (name == "values") return Entries<Type::kDictValues>;
-      return name == "copy" ? Copy : nullptr;
+      return kDict;
     case Type::kList:
-      if (name == "copy") return Copy;
-      [[fallthrough]];
+      return kList;
     case Type::kTuple:
-      return name == "count" ? Count : name == "index" ? Index : nullptr;
+      return std::span(kList).first(2);
     case Type::kFloat:
-      return name == "is_integer" ? IsInteger : nullptr;
+      return kFloat;
     case Type::kLoop:
-      return name == "cycle" ? Cycle : name == "changed" ? Changed : nullptr;
+      return kLoop;
     default:
-      return nullptr;
+      return {};
   }
 }
+
+Method FindMethod(Type type, std::string_view name) { return FindNamed(MethodsOf(type), name); }
 
 bool ChangesIt(Type type, std::string_view name) {
   const auto in = [name](std::initializer_list<std::string_view> names) {

@@ -1,10 +1,10 @@
-// The methods of each type. FindMethod (runtime.h) looks in all of them.
+// The methods of str. MethodsOf (runtime.h) has those of all types.
 #pragma once
 
 #include "chat/jinja/runtime.h"
 
 namespace tokamak::jinja {
 
-Method FindStringMethod(std::string_view name);
+std::span<const Named<Method>> StringMethods();
 
 }  // namespace tokamak::jinja

@@ -4,6 +4,7 @@
 #include "chat/jinja/arguments.h"
 #include "chat/jinja/format.h"
 #include "chat/jinja/methods.h"
+#include "chat/jinja/search.h"
 #include "chat/jinja/unicode.h"
 
 namespace tokamak::jinja {
@@ -36,81 +37,93 @@ Value Strip(Runtime& rt, const Value& self, CallArgs& args) {
     if ((sides & kRight) != 0) text = StripRight(text, set);
   }
   if (text.size() == self.text().size()) return self;
+  rt.budget().StepBytes((self.text().size() - text.size()) * 4);
   return rt.String(text, self.markup());
 }
 
+// Pieces of a text as they are found, each a value at once: what they take is paid for one by one.
+class Pieces {
+ public:
+  Pieces(Runtime& rt, bool markup) : rt_(rt), markup_(markup) {}
+
+  // False after an error.
+  bool Add(std::string_view piece) {
+    values_.push_back(rt_.String(piece, markup_));
+    return !rt_.Failed();
+  }
+  Value Take() { return rt_.Failed() ? Value() : rt_.List(std::move(values_)); }
+  // The pieces were found from the end.
+  Value TakeReversed() {
+    std::reverse(values_.begin(), values_.end());
+    return Take();
+  }
+
+ private:
+  Runtime& rt_;
+  const bool markup_;
+  std::vector<Value> values_;
+};
+
 // Pieces between runs of spaces, at most `limit` splits.
-std::vector<std::string_view> SplitSpaces(std::string_view text, int64_t limit) {
-  std::vector<std::string_view> pieces;
+Value SplitSpaces(std::string_view text, int64_t limit, Pieces pieces) {
   text = StripLeft(text);
   while (!text.empty()) {
-    if (limit-- == 0) {
-      pieces.push_back(text);
-      break;
-    }
-    size_t end = 0;
+    size_t end = limit-- == 0 ? text.size() : 0;
     while (end < text.size()) {
       size_t next = end;
       if (IsSpace(DecodeAt(text, &next))) break;
       end = next;
     }
-    pieces.push_back(text.substr(0, end));
+    if (!pieces.Add(text.substr(0, end))) break;
     text = StripLeft(text.substr(end));
   }
-  return pieces;
+  return pieces.Take();
 }
 
 // As SplitSpaces, from the end.
-std::vector<std::string_view> SplitSpacesRight(std::string_view text, int64_t limit) {
-  std::vector<std::string_view> pieces;
+Value SplitSpacesRight(std::string_view text, int64_t limit, Pieces pieces) {
   text = StripRight(text);
   while (!text.empty()) {
-    if (limit-- == 0) {
-      pieces.push_back(text);
-      break;
-    }
-    size_t start = text.size();
+    size_t start = limit-- == 0 ? 0 : text.size();
     while (start > 0) {
       const size_t previous = PreviousAt(text, start);
       size_t next = previous;
       if (IsSpace(DecodeAt(text, &next))) break;
       start = previous;
     }
-    pieces.push_back(text.substr(start));
+    if (!pieces.Add(text.substr(start))) break;
     text = StripRight(text.substr(0, start));
   }
-  std::reverse(pieces.begin(), pieces.end());
-  return pieces;
+  return pieces.TakeReversed();
 }
 
-std::vector<std::string_view> SplitAt(std::string_view text, std::string_view by, int64_t limit,
-                                      bool from_right) {
-  std::vector<std::string_view> pieces;
-  for (;;) {
-    const size_t at = limit-- == 0 ? std::string_view::npos
-                      : from_right ? text.rfind(by)
-                                   : text.find(by);
-    if (at == std::string_view::npos) break;
-    if (from_right) {
-      pieces.push_back(text.substr(at + by.size()));
-      text = text.substr(0, at);
-    } else {
-      pieces.push_back(text.substr(0, at));
-      text.remove_prefix(at + by.size());
-    }
+Value SplitAt(Runtime& rt, std::string_view text, std::string_view by, int64_t limit,
+              Pieces pieces) {
+  Matches<> matches(rt.budget(), text, by);
+  size_t start = 0;
+  while (limit-- != 0) {
+    const size_t at = matches.Next();
+    if (at == matches.kNone || !pieces.Add(text.substr(start, at - start))) break;
+    start = at + by.size();
   }
-  pieces.push_back(text);
-  if (from_right) std::reverse(pieces.begin(), pieces.end());
-  return pieces;
+  pieces.Add(text.substr(start));
+  return pieces.Take();
 }
 
-Value ListOfTexts(Runtime& rt, const std::vector<std::string_view>& pieces, bool markup) {
-  std::vector<Value> items;
-  for (const std::string_view piece : pieces) {
-    items.push_back(rt.String(piece, markup));
-    if (rt.Failed()) return Value();
+// As SplitAt, from the end.
+Value SplitAtRight(Runtime& rt, std::string_view text, std::string_view by, int64_t limit,
+                   Pieces pieces) {
+  Matches<Backwards> matches(rt.budget(), text, by);
+  size_t end = text.size();
+  while (limit-- != 0) {
+    const size_t at = matches.Next();
+    if (at == matches.kNone) break;
+    const size_t start = at + by.size();
+    if (!pieces.Add(text.substr(start, end - start))) break;
+    end = at;
   }
-  return rt.List(std::move(items));
+  pieces.Add(text.substr(0, end));
+  return pieces.TakeReversed();
 }
 
 template <int side>
@@ -119,21 +132,24 @@ Value Split(Runtime& rt, const Value& self, CallArgs& args) {
   const int64_t limit = IntOr(rt, maxsplit, -1);
   const bool spaces = sep.is_missing() || sep.is_none();
   const std::string_view by = spaces ? " " : TextOr(rt, sep, "");
-  // Each piece is sixteen bytes before it is a value.
   if (rt.Failed() || !rt.budget().StepBytes(self.text().size() * 4)) return Value();
   if (by.empty()) return rt.Fail("empty separator");
-  const std::string_view text = self.text();
-  if (!spaces) {
-    return ListOfTexts(rt, SplitAt(text, by, limit, side == kRight), self.markup());
+  const Pieces pieces(rt, self.markup());
+  if (spaces) {
+    return side == kLeft ? SplitSpaces(self.text(), limit, pieces)
+                         : SplitSpacesRight(self.text(), limit, pieces);
   }
-  return ListOfTexts(rt, side == kLeft ? SplitSpaces(text, limit) : SplitSpacesRight(text, limit),
-                     self.markup());
+  return side == kLeft ? SplitAt(rt, self.text(), by, limit, pieces)
+                       : SplitAtRight(rt, self.text(), by, limit, pieces);
 }
 
 Value SplitLinesMethod(Runtime& rt, const Value& self, CallArgs& args) {
   const auto [keep] = Bind(rt, "splitlines", args, {"keepends"});
-  if (!rt.budget().StepBytes(self.text().size() * 4)) return Value();
-  return ListOfTexts(rt, SplitLines(self.text(), TruthOr(keep, false)), self.markup());
+  if (rt.Failed() || !rt.budget().StepBytes(self.text().size() * 4)) return Value();
+  Pieces pieces(rt, self.markup());
+  std::string_view rest = self.text();
+  while (!rest.empty() && pieces.Add(TakeLine(&rest, TruthOr(keep, false)))) continue;
+  return pieces.Take();
 }
 
 // The part of a text that start and end leave, as str.find and str.startswith take them.
@@ -153,8 +169,7 @@ std::string_view Part(Runtime& rt, const Value& self, const Value& start, const 
     *skipped = -1;
     return {};
   }
-  const std::string_view rest = self.text().substr(OffsetOf(self.text(), from));
-  return rest.substr(0, OffsetOf(rest, to - from));
+  return Characters(rt, self, from, to - from);
 }
 
 template <int side>
@@ -165,14 +180,24 @@ Value StartsWith(Runtime& rt, const Value& self, CallArgs& args) {
   const std::string_view text = Part(rt, self, start, end, &skipped);
   const auto matches = [&](const Value& value) {
     const std::string_view piece = TextOr(rt, value, "");
+    if (!rt.budget().Step(BytesSteps(std::min(piece.size(), text.size())))) return false;
     return skipped >= 0 && (side == kLeft ? text.starts_with(piece) : text.ends_with(piece));
   };
   if (rt.Failed()) return Value();
   if (!affix.is(Type::kTuple)) return Value::Bool(matches(affix));
   for (const Value& item : affix.items()) {
     if (matches(item)) return Value::Bool(true);
+    if (!rt.budget().Step()) return Value();
   }
   return Value::Bool(false);
+}
+
+// The offset of one text in another, or npos.
+size_t FindFirst(Runtime& rt, std::string_view text, std::string_view what) {
+  return what.empty() ? 0 : Matches<>(rt.budget(), text, what).Next();
+}
+size_t FindLast(Runtime& rt, std::string_view text, std::string_view what) {
+  return what.empty() ? text.size() : Matches<Backwards>(rt.budget(), text, what).Next();
 }
 
 // find, rfind; index and rindex fail where those say -1.
@@ -182,9 +207,11 @@ Value Find(Runtime& rt, const Value& self, CallArgs& args) {
   int64_t skipped = 0;
   const std::string_view text = Part(rt, self, start, end, &skipped);
   const std::string_view what = TextOr(rt, sub, "");
-  if (rt.Failed() || !rt.budget().StepBytes(text.size())) return Value();
-  const size_t at = side == kLeft ? text.find(what) : text.rfind(what);
+  if (rt.Failed()) return Value();
+  const size_t at = side == kLeft ? FindFirst(rt, text, what) : FindLast(rt, text, what);
+  if (rt.Failed()) return Value();
   if (at != std::string_view::npos && skipped >= 0) {
+    rt.budget().StepBytes(at);
     return Value::Int(skipped + CountCodePoints(text.substr(0, at)));
   }
   if (must_be_there) return rt.Fail("substring not found");
@@ -200,10 +227,7 @@ Value Count(Runtime& rt, const Value& self, CallArgs& args) {
   if (skipped < 0) return Value::Int(0);
   if (what.empty()) return Value::Int(CountCodePoints(text) + 1);
   int64_t count = 0;
-  for (size_t at = text.find(what); at != std::string_view::npos;
-       at = text.find(what, at + what.size())) {
-    ++count;
-  }
+  for (Matches<> matches(rt.budget(), text, what); matches.Next() != matches.kNone;) ++count;
   return Value::Int(count);
 }
 
@@ -241,10 +265,10 @@ template <int side>
 Value Partition(Runtime& rt, const Value& self, CallArgs& args) {
   const auto [sep] = Bind(rt, "partition", args, {"sep"}, 1);
   const std::string_view by = TextOr(rt, sep, "");
-  if (rt.Failed() || !rt.budget().StepBytes(self.text().size())) return Value();
+  if (rt.Failed()) return Value();
   if (by.empty()) return rt.Fail("empty separator");
   const std::string_view text = self.text();
-  const size_t at = side == kLeft ? text.find(by) : text.rfind(by);
+  const size_t at = side == kLeft ? FindFirst(rt, text, by) : FindLast(rt, text, by);
   std::string_view parts[3] = {"", "", ""};
   if (at == std::string_view::npos) {
     parts[side == kLeft ? 0 : 2] = text;
@@ -263,6 +287,7 @@ Value RemoveAffix(Runtime& rt, const Value& self, CallArgs& args) {
   const auto [affix] = Bind(rt, "remove", args, {"affix"}, 1);
   const std::string_view piece = TextOr(rt, affix, "");
   std::string_view text = self.text();
+  if (!rt.budget().StepBytes(std::min(piece.size(), text.size()))) return Value();
   if (side == kLeft && text.starts_with(piece))
     text.remove_prefix(piece.size());
   else if (side == kRight && text.ends_with(piece))
@@ -336,6 +361,7 @@ Value IsUpperMethod(Runtime& rt, const Value& self, CallArgs& args) {
 }
 Value IsTitle(Runtime& rt, const Value& self, CallArgs& args) {
   BindNothing(rt, "istitle", args);
+  if (!rt.budget().StepBytes(self.text().size() * 8)) return Value();
   bool inside = false, found = false;
   for (size_t i = 0; i < self.text().size();) {
     const char32_t c = DecodeAt(self.text(), &i);
@@ -351,7 +377,6 @@ Value IsTitle(Runtime& rt, const Value& self, CallArgs& args) {
 Value ReplaceAll(Runtime& rt, const Value& value, std::string_view from, std::string_view to,
                  int64_t limit) {
   const std::string_view text = value.text();
-  if (!rt.budget().StepBytes(text.size())) return Value();
   Text out(rt.budget());
   size_t at = 0;
   if (from.empty()) {  // between all characters
@@ -364,9 +389,10 @@ Value ReplaceAll(Runtime& rt, const Value& value, std::string_view from, std::st
       if (!out.Append(text.substr(start, at - start))) return Value();
     }
   } else {
+    Matches<> matches(rt.budget(), text, from);
     for (; limit != 0; limit -= limit > 0 ? 1 : 0) {
-      const size_t found = text.find(from, at);
-      if (found == std::string_view::npos) break;
+      const size_t found = matches.Next();
+      if (found == matches.kNone) break;
       if (!out.Append(text.substr(at, found - at)) || !out.Append(to)) return Value();
       at = found + from.size();
     }
@@ -376,25 +402,23 @@ Value ReplaceAll(Runtime& rt, const Value& value, std::string_view from, std::st
   return rt.Take(out, value.markup());
 }
 
-std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends) {
-  std::vector<std::string_view> lines;
-  size_t start = 0;
-  for (size_t i = 0; i < text.size();) {
+std::string_view TakeLine(std::string_view* text, bool keep_end) {
+  for (size_t i = 0; i < text->size();) {
     const size_t at = i;
-    const char32_t c = DecodeAt(text, &i);
+    const char32_t c = DecodeAt(*text, &i);
     const bool ends =
         (c >= 10 && c <= 13) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
     if (!ends) continue;
-    if (c == '\r' && i < text.size() && text[i] == '\n') ++i;
-    lines.push_back(text.substr(start, (keep_ends ? i : at) - start));
-    start = i;
+    if (c == '\r' && i < text->size() && (*text)[i] == '\n') ++i;
+    const std::string_view line = text->substr(0, keep_end ? i : at);
+    text->remove_prefix(i);
+    return line;
   }
-  if (start < text.size()) lines.push_back(text.substr(start));
-  return lines;
+  return std::exchange(*text, std::string_view());
 }
 
-Method FindStringMethod(std::string_view name) {
-  static constexpr std::pair<std::string_view, Method> kMethods[] = {
+std::span<const Named<Method>> StringMethods() {
+  static constexpr Named<Method> kMethods[] = {
       {"split", Split<kLeft>},
       {"strip", Strip<kLeft | kRight>},
       {"lstrip", Strip<kLeft>},
@@ -436,10 +460,7 @@ Method FindStringMethod(std::string_view name) {
       {"upper", Convert<ToUpper>},
       {"zfill", ZeroFill},
   };
-  for (const auto& [key, method] : kMethods) {
-    if (key == name) return method;
-  }
-  return nullptr;
+  return kMethods;
 }
 
 }  // namespace tokamak::jinja

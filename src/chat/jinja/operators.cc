@@ -4,6 +4,7 @@
 
 #include "chat/jinja/format.h"
 #include "chat/jinja/print.h"
+#include "chat/jinja/search.h"
 #include "chat/jinja/unicode.h"
 
 namespace tokamak::jinja {
@@ -308,8 +309,9 @@ bool Compare(Runtime& rt, Operator op, const Value& a, const Value& b) {
 bool Contains(Runtime& rt, const Value& container, const Value& item) {
   if (container.is_string()) {
     if (item.is_string()) {
-      if (!rt.budget().StepBytes(container.text().size())) return false;
-      return container.text().find(item.text()) != std::string_view::npos;
+      if (item.text().empty()) return true;
+      Matches<> matches(rt.budget(), container.text(), item.text());
+      return matches.Next() != matches.kNone;
     }
     rt.Fail("'in <string>' requires string as left operand, not {}", TypeName(item.type()));
     return false;
@@ -319,7 +321,7 @@ bool Contains(Runtime& rt, const Value& container, const Value& item) {
       rt.Fail("unhashable type: '{}'", TypeName(item.type()));
       return false;
     }
-    return container.dict().Find(item) != nullptr;
+    return container.dict().Find(item, &rt.budget()) != nullptr;
   }
   if (!IsIterable(container)) {
     rt.Fail("argument of type '{}' is not iterable", TypeName(container.type()));

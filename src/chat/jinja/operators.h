@@ -38,6 +38,8 @@ bool Contains(Runtime& rt, const Value& container, const Value& item);
 // len(value); -1 after an error.
 int64_t Length(Runtime& rt, const Value& value);
 bool HasLength(const Value& value);
+// `count` characters of a string that has them, from the one at `start`.
+std::string_view Characters(Runtime& rt, const Value& string, int64_t start, int64_t count);
 bool IsIterable(const Value& value);
 // What iter(value) gives, as a value with items(); a generator is used up. Undefined after an
 // error.

@@ -8,6 +8,7 @@
 #include <ctime>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -115,7 +116,22 @@ inline void BindNothing(Runtime& rt, const char* function, const CallArgs& args)
 using Filter = Value (*)(Runtime& rt, const Value& input, CallArgs& args);
 using Test = bool (*)(Runtime& rt, const Value& input, CallArgs& args);
 
+template <typename Function>
+using Named = std::pair<std::string_view, Function>;
+
+// Every test, method and function that templates can use.
+std::span<const Named<Test>> Tests();
+std::span<const Named<Method>> MethodsOf(Type type);
+std::span<const Named<GlobalFunction>> Globals();
+
 // Null when there is none of this name.
+template <typename Function>
+Function FindNamed(std::span<const Named<Function>> functions, std::string_view name) {
+  for (const auto& [key, function] : functions) {
+    if (key == name) return function;
+  }
+  return nullptr;
+}
 Filter FindFilter(std::string_view name);
 Test FindTest(std::string_view name);
 Method FindMethod(Type type, std::string_view name);

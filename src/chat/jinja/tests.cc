@@ -48,7 +48,7 @@ template <bool upper>
 bool InCase(Runtime& rt, const Value& input, CallArgs& args) {
   BindNothing(rt, upper ? "upper" : "lower", args);
   const Value text = ToStr(rt, input);
-  if (rt.Failed()) return false;
+  if (rt.Failed() || !rt.budget().StepBytes(text.text().size() * 8)) return false;
   bool found = false;
   for (size_t i = 0; i < text.text().size();) {
     const char32_t c = DecodeAt(text.text(), &i);
@@ -89,8 +89,8 @@ bool Escaped(const Value& v) { return v.is_string() && v.markup(); }
 
 }  // namespace
 
-Test FindTest(std::string_view name) {
-  static constexpr std::pair<std::string_view, Test> kTests[] = {
+std::span<const Named<Test>> Tests() {
+  static constexpr Named<Test> kTests[] = {
       {"!=", Comparison<Operator::kNotEqual>},
       {"<", Comparison<Operator::kLess>},
       {"<=", Comparison<Operator::kLessEqual>},
@@ -131,10 +131,9 @@ Test FindTest(std::string_view name) {
       {"undefined", Plain<Undefined>},
       {"upper", InCase<true>},
   };
-  for (const auto& [key, test] : kTests) {
-    if (key == name) return test;
-  }
-  return nullptr;
+  return kTests;
 }
+
+Test FindTest(std::string_view name) { return FindNamed(Tests(), name); }
 
 }  // namespace tokamak::jinja

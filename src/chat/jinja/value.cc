@@ -9,7 +9,8 @@
 namespace tokamak::jinja {
 namespace {
 
-constexpr size_t kIndexFrom = 8;  // entries of a dictionary
+constexpr size_t kIndexFrom = 8;   // entries of a dictionary
+constexpr size_t kEntryBytes = 4;  // that passing over an entry of a namespace counts as
 
 // Attaches the cost of an object to it; false when it cannot be paid.
 bool Pay(Object& object, size_t bytes, Budget* budget) {
@@ -39,10 +40,12 @@ bool EqualItems(const std::vector<Value>& a, const std::vector<Value>& b, Budget
   return true;
 }
 
+size_t HashText(std::string_view text) { return Hash64(text.data(), text.size()); }
+
 bool EqualDicts(const DictObject& a, const DictObject& b, Budget* budget) {
   if (a.entries.size() != b.entries.size()) return false;
   for (const auto& [key, value] : a.entries) {
-    const Value* other = b.Find(key);
+    const Value* other = b.Find(key, budget);
     if (other == nullptr || !Equal(value, *other, budget)) return false;
   }
   return true;
@@ -178,52 +181,61 @@ std::string Value::UndefinedMessage() const {
   return std::string("'") + TypeName(owner) + " object' has no attribute '" + name + "'";
 }
 
-const Value* DictObject::Find(const Value& key) const {
+const Value* DictObject::Find(const Value& key, Budget* budget) const {
+  if (key.is_string()) return Find(key.text(), budget);
   if (index.empty()) {
     for (const auto& [k, v] : entries) {
-      if (Equal(k, key, nullptr)) return &v;
+      if (Equal(k, key, budget)) return &v;
     }
     return nullptr;
   }
-  const auto [begin, end] = index.equal_range(Hash(key));
+  const auto [begin, end] = index.equal_range(Hash(key, budget));
   for (auto it = begin; it != end; ++it) {
-    if (Equal(entries[it->second].first, key, nullptr)) return &entries[it->second].second;
+    if (Equal(entries[it->second].first, key, budget)) return &entries[it->second].second;
   }
   return nullptr;
 }
 
-const Value* DictObject::Find(std::string_view key) const {
+const Value* DictObject::Find(std::string_view key, Budget* budget) const {
+  // Pays for hashing the key, or for comparing it with a few; a short one is part of the step that
+  // asks.
+  const auto pays = [&] { return budget == nullptr || budget->Step(BytesSteps(key.size())); };
   const auto matches = [key](const Value& k) { return k.is_string() && k.text() == key; };
+  if (!pays()) return nullptr;
   if (index.empty()) {
     for (const auto& [k, v] : entries) {
       if (matches(k)) return &v;
     }
     return nullptr;
   }
-  const auto [begin, end] = index.equal_range(Hash64(key.data(), key.size()));
+  const auto [begin, end] = index.equal_range(HashText(key));
   for (auto it = begin; it != end; ++it) {
     if (matches(entries[it->second].first)) return &entries[it->second].second;
+    if (budget != nullptr && !budget->StepBytes(key.size())) return nullptr;
   }
   return nullptr;
 }
 
-void DictObject::Set(Value key, Value value) {
-  if (const Value* found = Find(key)) {
+void DictObject::Set(Value key, Value value, Budget* budget) {
+  if (const Value* found = Find(key, budget)) {
     const_cast<Value&>(*found) = std::move(value);
     return;
   }
   entries.emplace_back(std::move(key), std::move(value));
   if (entries.size() == kIndexFrom) {
-    for (size_t i = 0; i < entries.size(); ++i) index.emplace(Hash(entries[i].first), i);
+    for (size_t i = 0; i < entries.size(); ++i) index.emplace(Hash(entries[i].first, budget), i);
   } else if (entries.size() > kIndexFrom) {
-    index.emplace(Hash(entries.back().first), entries.size() - 1);
+    index.emplace(Hash(entries.back().first, budget), entries.size() - 1);
   }
 }
 
-const Value* NamespaceObject::Find(std::string_view name) const {
-  for (const auto& [key, value] : attributes) {
-    if (key == name) return &value;
+Value* NamespaceObject::Find(std::string_view name, Budget& budget) {
+  size_t bytes = 0;
+  for (auto& [key, value] : attributes) {
+    bytes += key.size() == name.size() ? kEntryBytes + name.size() : kEntryBytes;
+    if (key == name) return budget.Step(BytesSteps(bytes)) ? &value : nullptr;
   }
+  budget.Step(BytesSteps(bytes));
   return nullptr;
 }
 
@@ -277,7 +289,7 @@ bool Hashable(const Value& value) {
   }
 }
 
-size_t Hash(const Value& value) {
+size_t Hash(const Value& value, Budget* budget) {
   switch (value.type()) {
     case Type::kBool:
     case Type::kInt:
@@ -285,10 +297,14 @@ size_t Hash(const Value& value) {
     case Type::kFloat:
       return std::hash<double>()(value.number());
     case Type::kString:
-      return Hash64(value.text().data(), value.text().size());
+      if (budget != nullptr && !budget->StepBytes(value.text().size())) return 0;
+      return HashText(value.text());
     case Type::kTuple: {
       size_t hash = value.items().size();
-      for (const Value& item : value.items()) hash = hash * 1000003 + Hash(item);
+      for (const Value& item : value.items()) {
+        if (budget != nullptr && !budget->Step()) return 0;
+        hash = hash * 1000003 + Hash(item, budget);
+      }
       return hash;
     }
     default:

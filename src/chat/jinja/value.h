@@ -194,17 +194,19 @@ struct DictObject : Object {
   // hash → index, for dictionaries that are long to search.
   std::unordered_multimap<size_t, size_t> index;
 
-  // Null when there is none. Keys are compared as Python does: 1 == 1.0 == True.
-  const Value* Find(const Value& key) const;
-  const Value* Find(std::string_view key) const;
+  // Null when there is none. Keys are compared as Python does: 1 == 1.0 == True. Hashing and
+  // comparing keys takes steps from `budget` if there is one.
+  const Value* Find(const Value& key, Budget* budget = nullptr) const;
+  const Value* Find(std::string_view key, Budget* budget = nullptr) const;
   // Replaces the value of a key that is there.
-  void Set(Value key, Value value);
+  void Set(Value key, Value value, Budget* budget = nullptr);
 };
 
 // {% set ns.x = ... %} changes it, so it can hold itself: the interpreter empties all of them.
 struct NamespaceObject : Object {
   std::vector<std::pair<std::string, Value>> attributes;
-  const Value* Find(std::string_view name) const;
+  // Null when there is none. They are searched one by one, which `budget` pays for.
+  Value* Find(std::string_view name, Budget& budget);
 };
 
 // Makes values of a dictionary that is filled. Undefined when it nests too deeply or when the
@@ -216,6 +218,7 @@ Value MakeDict(std::unique_ptr<DictObject> dict, Budget* budget);
 bool Equal(const Value& a, const Value& b, Budget* budget);
 // False for what Python cannot hash (lists, dictionaries), and for tuples of thousands of values.
 bool Hashable(const Value& value);
-size_t Hash(const Value& value);
+// Steps are taken from `budget` if there is one; any number when it is exhausted.
+size_t Hash(const Value& value, Budget* budget);
 
 }  // namespace tokamak::jinja
