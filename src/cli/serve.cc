@@ -2,10 +2,12 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <thread>
 
 #include "api/version.h"
 #include "cli/commands.h"
@@ -40,6 +42,18 @@ void AllowDescriptors(int32_t connections) {
   if (limit.rlim_cur >= wanted) return;
   limit.rlim_cur = std::min(wanted, limit.rlim_max);
   ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// From the end of serving to the end of the process at most: a thread may be stuck.
+constexpr std::chrono::seconds kEndSeconds{10};
+constexpr std::chrono::seconds kStuckSeconds{1};  // when one is still at work on a request
+
+// Ends the process, with success, if it has not ended by itself.
+void ExitWithin(std::chrono::seconds seconds) {
+  std::thread([seconds] {
+    std::this_thread::sleep_for(seconds);
+    std::_Exit(kOk);
+  }).detach();
 }
 
 int Serve(const ServeFlags& flags) {
@@ -79,11 +93,14 @@ int Serve(const ServeFlags& flags) {
   AllowDescriptors(flags.max_connections);
   std::signal(SIGPIPE, SIG_IGN);  // a log reader that goes away ends no server
   const Status status = (*server)->Run();
-  if (status.ok()) return kOk;
-  const int code = Fail(status);
-  // The device is in no known state and giving its memory back could hang; the system does it.
-  std::fflush(nullptr);
-  std::_Exit(code);
+  if (!status.ok()) {
+    const int code = Fail(status);
+    // A failed device may hang when its memory is given back: the system takes all of it.
+    std::fflush(nullptr);
+    std::_Exit(code);
+  }
+  ExitWithin((*server)->busy() ? kStuckSeconds : kEndSeconds);
+  return kOk;
 }
 
 }  // namespace

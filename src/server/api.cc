@@ -339,26 +339,34 @@ void Api::TellWhenPrepared() {
   if (preparing_.empty() && on_prepared_) std::exchange(on_prepared_, nullptr)();
 }
 
-std::string_view Api::HealthName(const EngineStats& stats, const Status& health) const {
-  if (!health.ok()) return "failed";
-  if (draining_) return "draining";
-  return stats.seconds_since_progress > options_.stuck_seconds ? "stuck" : "ok";
+Api::HealthState Api::CheckHealth(const EngineStats& stats) const {
+  if (const Status status = engine_.health(); !status.ok()) {
+    return {"failed", std::string(status.message())};
+  }
+  if (draining_) return {"draining", ""};
+  if (stats.seconds_since_progress > options_.stuck_seconds) return {"stuck", ""};
+  const double seconds = pool_.longest_seconds().value_or(-1);
+  if (seconds < options_.preparing.stuck_seconds) return {"ok", ""};
+  return {"stuck",
+          fmt::format("a request has been read, rendered or tokenized for {:.0f} s, and should "
+                      "have taken less than {:.0f}; others may wait behind it until the server is "
+                      "started again",
+                      seconds, options_.preparing.stuck_seconds)};
 }
 
 HttpResponse Api::Health() const {
   const EngineStats stats = engine_.stats();
-  const Status health = engine_.health();
-  const std::string_view status = HealthName(stats, health);
+  const HealthState state = CheckHealth(stats);
   HttpResponse response;
-  response.status = status == "ok" ? 200 : 503;
-  response.body = FormatHealth(status, health.message(), preparing_.size(), stats, engine_.model());
+  response.status = state.name == "ok" ? 200 : 503;
+  response.body = FormatHealth(state.name, state.error, preparing_.size(), stats, engine_.model());
   return response;
 }
 
 HttpResponse Api::Metrics() const {
   MetricsInput input;
   input.engine = engine_.stats();
-  input.healthy = HealthName(input.engine, engine_.health()) == "ok";
+  input.healthy = CheckHealth(input.engine).name == "ok";
   if (options_.observer != nullptr) {
     input.http = options_.observer->counters();
     input.log_lines_dropped = options_.observer->lines_dropped();

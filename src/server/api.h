@@ -57,6 +57,8 @@ class Api {
   // Ends the pool's threads, which waits for the job at hand; nothing is posted afterwards, and
   // `on_prepared` is not called. Before `post` loses what it needs, and after Run has returned.
   void Stop();
+  // Whether a job is at hand, which Stop would wait for.
+  bool busy() const { return pool_.longest_seconds() || making_pool_.longest_seconds(); }
 
  private:
   using CallId = LowPriorityPool::JobId;
@@ -83,8 +85,11 @@ class Api {
   // As TextMaker.
   void MakeText(size_t bytes, std::function<std::string()> make,
                 std::function<void(std::string text)> then);
-  // "ok", or why not.
-  std::string_view HealthName(const EngineStats& stats, const Status& health) const;
+  struct HealthState {
+    std::string_view name;  // "ok", or what is wrong
+    std::string error;      // empty: the name says it all
+  };
+  HealthState CheckHealth(const EngineStats& stats) const;
   HttpResponse Health() const;
   HttpResponse Metrics() const;
 

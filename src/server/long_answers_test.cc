@@ -143,6 +143,18 @@ TEST_F(LongAnswersTest, ShutdownWaitsForThem) {
   thread_.join();
 }
 
+TEST_F(LongAnswersTest, AThirdSignalWaitsForNothing) {
+  StartAndHold({.drain_seconds = 1000});
+  HttpClient client = Connect();
+  client.SendPost(kPath,
+                  Json{{"prompt", Prompt(25)}, {"max_tokens", kLong}, {"logprobs", 2}}.dump());
+  ASSERT_TRUE(IsHeld());
+  for (int i = 0; i < 3; ++i) server_->Shutdown();
+  thread_.join();
+  EXPECT_TRUE(server_->busy());
+  engine_.ReleaseTokenBytes();
+}
+
 TEST_F(LongAnswersTest, AnErrorComesAfterThePiecesBeforeIt) {
   engine_.SetTick(std::chrono::milliseconds(1));
   StartAndHold();

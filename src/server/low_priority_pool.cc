@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -87,9 +88,24 @@ void LowPriorityPool::Run(bool takes_large) {
       if (stop_) return;
       id = queue->jobs.begin()->first;
       job = Remove(*queue, queue->jobs.begin());
+      began_[takes_large] = std::chrono::steady_clock::now();
     }
     job.work(id);
+    MutexLock lock(mutex_);
+    began_[takes_large].reset();
   }
+}
+
+std::optional<double> LowPriorityPool::longest_seconds() const {
+  const auto now = std::chrono::steady_clock::now();
+  std::optional<double> longest;
+  MutexLock lock(mutex_);
+  for (const auto& began : began_) {
+    if (!began) continue;
+    const double seconds = std::chrono::duration<double>(now - *began).count();
+    longest = std::max(longest.value_or(0), seconds);
+  }
+  return longest;
 }
 
 LowPriorityPool::Queue* LowPriorityPool::NextQueue(bool takes_large) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <thread>
 
 #include "base/mutex.h"
@@ -35,6 +37,8 @@ class LowPriorityPool {
     // Of the input of waiting jobs, each counted with kJobBytes more: memory, and at 10 MB/s time.
     size_t max_small_waiting = 16 << 20;
     size_t max_large_waiting = 64 << 20;
+    // A job that runs for longer is stuck: with a tenth of a core, the largest body takes less.
+    double stuck_seconds = 120;
   };
   static constexpr size_t kJobBytes = 1024;
 
@@ -51,6 +55,8 @@ class LowPriorityPool {
   Result<JobId> Push(size_t input_bytes, std::function<void(JobId)> work) EXCLUDES(mutex_);
   // Drops the job if it waits; does nothing when it runs or has ended.
   void Cancel(JobId job) EXCLUDES(mutex_);
+  // For how long the job has run that began first of those that run; nothing when none runs.
+  std::optional<double> longest_seconds() const EXCLUDES(mutex_);
   // Drops what waits and returns when what runs has ended.
   void Stop() EXCLUDES(mutex_);
 
@@ -72,9 +78,11 @@ class LowPriorityPool {
   static Job Remove(Queue& queue, std::map<JobId, Job>::iterator job);
 
   const size_t small_bytes_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar wake_;
   std::array<Queue, 2> queues_ GUARDED_BY(mutex_);  // [Kind]
+  // [takes_large]: when that thread began its job; nothing while it has none.
+  std::array<std::optional<std::chrono::steady_clock::time_point>, 2> began_ GUARDED_BY(mutex_);
   JobId next_id_ GUARDED_BY(mutex_) = 1;
   bool stop_ GUARDED_BY(mutex_) = false;
   std::array<std::thread, 2> threads_;

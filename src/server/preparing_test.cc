@@ -209,6 +209,26 @@ TEST_F(PreparingTest, ASecondSignalDoesNotWaitForTokenizing) {
   EXPECT_EQ(client.Receive().status, 503);
   EXPECT_EQ(engine_.holding(), 1);
   thread_.join();
+  EXPECT_TRUE(server_->busy());
+  engine_.ReleaseTokenize();
+  EXPECT_TRUE(Eventually([&] { return !server_->busy(); }));
+}
+
+TEST_F(PreparingTest, HealthKnowsAThreadThatDoesNotComeBack) {
+  ServerOptions options;
+  options.preparing.stuck_seconds = 0;
+  StartAndHold(std::move(options));
+  EXPECT_EQ(Connect().Get("/health").status, 200);
+  HttpClient client = Connect();
+  Occupy(client);
+  const auto stuck = Connect().Get("/health");
+  EXPECT_EQ(stuck.status, 503);
+  EXPECT_EQ(Json::parse(stuck.body)["status"], "stuck");
+  EXPECT_THAT(std::string(Json::parse(stuck.body)["error"]), HasSubstr("a request has been read"));
+  EXPECT_THAT(Connect().Get("/metrics").body, HasSubstr("tokamak_engine_healthy 0"));
+  engine_.ReleaseTokenize();
+  EXPECT_EQ(client.Receive().status, 200);
+  EXPECT_TRUE(Eventually([&] { return Connect().Get("/health").status == 200; }));
 }
 
 TEST_F(PreparingTest, ShutdownForgetsCallsWhoseClientsLeave) {

@@ -26,6 +26,8 @@ namespace {
 constexpr double kWatchSeconds = 0.5;  // between looks at the engine's health
 constexpr double kMaxDrainSeconds = 1'000'000;
 constexpr double kLastWordsSeconds = 2;  // for clients to take in the last answers
+// From the end of draining to the end of Run at most: the engine or a thread may be stuck.
+constexpr double kMostLastSeconds = 10;
 
 // Whether a terminal can hang up on this process. Asked while it is there: afterwards it is not.
 bool HasTerminal() {
@@ -146,7 +148,8 @@ void Server::Impl::Tell(const char* what) const {
 void Server::Impl::OnShutdown() {
   using Seconds = std::chrono::duration<double>;
   ++shutdowns;
-  if (shutdowns > 2 || ended) return;
+  if (ended) return;
+  if (shutdowns > 2) return http->Stop();
   Tell(shutdowns == 1 ? "finishing running requests; once more to cancel them"
                       : "cancelling running requests");
   if (shutdowns == 2) {
@@ -163,6 +166,7 @@ void Server::Impl::OnShutdown() {
 }
 
 void Server::Impl::DrainEngine(double seconds) {
+  http->PostAfter(seconds + kMostLastSeconds, [this] { http->Stop(); });
   drainers.emplace_back([this, seconds] {
     engine.Drain(seconds);
     // Answers were posted before this; when long ones are made, clients get a moment to take them
@@ -241,6 +245,8 @@ Status Server::Run() {
   impl_->http->Run();
   return impl_->engine.health();
 }
+
+bool Server::busy() const { return impl_->api->busy(); }
 
 void Server::Shutdown() {
   impl_->http->Post([impl = impl_.get()] { impl->OnShutdown(); });

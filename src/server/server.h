@@ -47,10 +47,14 @@ class Server {
 
   uint16_t port() const;
   // Serves until Shutdown or, with handle_signals, SIGINT or SIGTERM; then lets running requests
-  // finish for drain_seconds, or until a second signal, and returns OK. When the engine fails it
+  // finish for drain_seconds, or until a second signal, and returns OK within ten seconds of
+  // that, whatever its threads are at; a third signal waits for nothing. When the engine fails it
   // returns the engine's error, within a few seconds: every request has an answer by then, and
   // /health has said 503.
   Status Run();
+  // After Run: whether a thread still prepares a request or makes an answer's text. The destructor
+  // would wait for it.
+  bool busy() const;
   // As a signal does. From any thread.
   void Shutdown();
   // As SIGHUP does. From any thread.
