@@ -1,0 +1,71 @@
+"""A Hugging Face directory of a model small enough to write in a moment: a Llama of one layer with
+random weights, a vocabulary of the 256 bytes and an end token, and the chat template of one's choice."""
+
+import array
+import json
+import pathlib
+import random
+import struct
+import sys
+
+EOS = 256  # the ids below are the bytes
+VOCAB = EOS + 1
+HIDDEN, HEADS, FEED_FORWARD, CONTEXT = 64, 2, 128, 4096
+
+
+def byte_letters():
+    """GPT-2's letter for each byte: the byte itself where it can be printed."""
+    printed = {*range(ord('!'), ord('~') + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(256, 512))
+    return [chr(b if b in printed else next(others)) for b in range(256)]
+
+
+def write_weights(path):
+    rng = random.Random(1)
+    shapes = {'model.embed_tokens.weight': (VOCAB, HIDDEN), 'model.norm.weight': (HIDDEN,)}
+    for name, shape in {
+            'input_layernorm': (HIDDEN,), 'post_attention_layernorm': (HIDDEN,),
+            'self_attn.q_proj': (HIDDEN, HIDDEN), 'self_attn.k_proj': (HIDDEN, HIDDEN),
+            'self_attn.v_proj': (HIDDEN, HIDDEN), 'self_attn.o_proj': (HIDDEN, HIDDEN),
+            'mlp.gate_proj': (FEED_FORWARD, HIDDEN), 'mlp.up_proj': (FEED_FORWARD, HIDDEN),
+            'mlp.down_proj': (HIDDEN, FEED_FORWARD)}.items():
+        shapes[f'model.layers.0.{name}.weight'] = shape
+    header, data = {}, bytearray()
+    for name, shape in shapes.items():
+        count = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        values = array.array('f', (rng.gauss(0, 0.1) for _ in range(count)) if len(shape) > 1
+                             else [1.0] * count)
+        if sys.byteorder == 'big':
+            values.byteswap()
+        header[name] = {'dtype': 'F32', 'shape': shape,
+                        'data_offsets': [len(data), len(data) + 4 * count]}
+        data += values.tobytes()
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack('<Q', len(text)) + text + data)
+
+
+def write(folder, chat_template):
+    folder = pathlib.Path(folder)
+    write_weights(folder / 'model.safetensors')
+    (folder / 'config.json').write_text(json.dumps({
+        'architectures': ['LlamaForCausalLM'], 'model_type': 'llama', 'hidden_act': 'silu',
+        'torch_dtype': 'float32', 'tie_word_embeddings': True, 'eos_token_id': EOS,
+        'vocab_size': VOCAB, 'hidden_size': HIDDEN, 'intermediate_size': FEED_FORWARD,
+        'num_hidden_layers': 1, 'num_attention_heads': HEADS, 'num_key_value_heads': HEADS,
+        'max_position_embeddings': CONTEXT, 'rms_norm_eps': 1e-5, 'rope_theta': 10000.0}))
+    end = {'id': EOS, 'content': '<end>', 'special': True, 'single_word': False, 'lstrip': False,
+           'rstrip': False, 'normalized': False}
+    (folder / 'tokenizer.json').write_text(json.dumps({
+        'version': '1.0', 'truncation': None, 'padding': None, 'added_tokens': [end],
+        'normalizer': None, 'post_processor': None,
+        'pre_tokenizer': {'type': 'ByteLevel', 'add_prefix_space': False, 'trim_offsets': True,
+                          'use_regex': True},
+        'decoder': {'type': 'ByteLevel', 'add_prefix_space': True, 'trim_offsets': True,
+                    'use_regex': True},
+        'model': {'type': 'BPE', 'dropout': None, 'unk_token': None, 'fuse_unk': False,
+                  'continuing_subword_prefix': None, 'end_of_word_suffix': None,
+                  'vocab': {letter: b for b, letter in enumerate(byte_letters())} | {'<end>': EOS},
+                  'merges': []}}))
+    (folder / 'tokenizer_config.json').write_text(json.dumps({
+        'tokenizer_class': 'GPT2Tokenizer', 'add_bos_token': False, 'eos_token': '<end>'}))
+    (folder / 'chat_template.jinja').write_text(chat_template)
