@@ -1,7 +1,8 @@
 # cmake -DOUTPUT=<file.cc> -DASSETS=<path=file;...> -DNOTICES=<file;...> -DLICENSE=<file>
 #       -DGZIP=<program> -P EmbedPage.cmake
 # Writes the definition of PageAssets() (src/server/page_assets.h): every asset as it is and
-# compressed. The licences of what comes from outside become one more asset, /page/notices.txt.
+# compressed, fonts (which are compressed already) only as they are. The licences of what comes from
+# outside become one more asset, /page/notices.txt.
 get_filename_component(folder ${OUTPUT} DIRECTORY)
 file(MAKE_DIRECTORY ${folder})
 
@@ -24,6 +25,14 @@ set(type_css "text/css; charset=utf-8")
 set(type_js "text/javascript; charset=utf-8")
 set(type_svg "image/svg+xml")
 set(type_txt "text/plain; charset=utf-8")
+set(type_woff2 "font/woff2")
+
+# read_as_literal(VARIABLE FILE): the bytes of a file as a C++ string literal.
+function(read_as_literal variable file)
+  file(READ ${file} bytes HEX)
+  string(REGEX REPLACE "(..)" "\\\\x\\1" bytes "${bytes}")
+  set(${variable} "\"${bytes}\"" PARENT_SCOPE)
+endfunction()
 
 set(source "#include \"server/page_assets.h\"\n\nnamespace tokamak {\nnamespace {\n\n")
 set(table "")
@@ -32,22 +41,24 @@ foreach(asset ${ASSETS})
   string(REGEX MATCH "^([^=]*)=(.*)$" matched "${asset}")
   set(path ${CMAKE_MATCH_1})
   set(file ${CMAKE_MATCH_2})
-  string(REGEX MATCH "[a-z]+$" extension "${path}")
+  string(REGEX MATCH "[a-z0-9]+$" extension "${path}")
   if(NOT extension)
     set(extension html)
   endif()
-  file(READ ${file} content)
   file(SHA256 ${file} digest)
   string(SUBSTRING ${digest} 0 16 tag)
-  execute_process(COMMAND ${GZIP} -9 -n -c ${file} OUTPUT_FILE ${folder}/compressed.gz
-                  RESULT_VARIABLE failed)
-  if(failed)
-    message(FATAL_ERROR "${GZIP} could not compress ${file}")
+  read_as_literal(plain ${file})
+  set(compressed "\"\"")
+  if(NOT extension STREQUAL "woff2")
+    execute_process(COMMAND ${GZIP} -9 -n -c ${file} OUTPUT_FILE ${folder}/compressed.gz
+                    RESULT_VARIABLE failed)
+    if(failed)
+      message(FATAL_ERROR "${GZIP} could not compress ${file}")
+    endif()
+    read_as_literal(compressed ${folder}/compressed.gz)
   endif()
-  file(READ ${folder}/compressed.gz compressed HEX)
-  string(REGEX REPLACE "(..)" "\\\\x\\1" compressed "${compressed}")
-  string(APPEND source "constexpr char kPlain${index}[] = R\"~page~(${content})~page~\";\n"
-                       "constexpr char kGzip${index}[] = \"${compressed}\";\n")
+  string(APPEND source "constexpr char kPlain${index}[] = ${plain};\n"
+                       "constexpr char kGzip${index}[] = ${compressed};\n")
   string(APPEND table "    {\"${path}\", \"${type_${extension}}\", \"${tag}\", View(kPlain${index}), "
                       "View(kGzip${index})},\n")
   math(EXPR index "${index} + 1")

@@ -1,6 +1,7 @@
-# The web page of `tokamak serve`: src/server/page/ and three libraries of Debian's become one C++
+# The web page of `tokamak serve`: src/server/page/ and four libraries of Debian's become one C++
 # file. They are used as the system has them, never copied into the tree.
-option(TOKAMAK_PAGE "Build the web page in (needs libjs-marked, node-dompurify, libjs-highlight.js)" ON)
+option(TOKAMAK_PAGE
+  "Build the web page in (needs libjs-marked, node-dompurify, libjs-highlight.js, libjs-katex)" ON)
 
 # tokamak_page_library(VARIABLE PACKAGE FILE ...): the first of the files that there is, as a cached
 # path, and <VARIABLE>_NOTICE: the package's copyright file.
@@ -39,6 +40,15 @@ function(tokamak_page_source output)
       ${nodejs}/dompurify/dist/purify.min.js)
     tokamak_page_library(TOKAMAK_HIGHLIGHT_JS libjs-highlight.js
       ${javascript}/highlight.js/highlight.min.js ${javascript}/highlight.js/highlight.js)
+    tokamak_page_library(TOKAMAK_KATEX_JS libjs-katex ${javascript}/katex/katex.min.js)
+    # Its style sheet and the folder of the fonts that this one names.
+    get_filename_component(katex ${TOKAMAK_KATEX_JS} DIRECTORY)
+    file(GLOB fonts CONFIGURE_DEPENDS ${katex}/fonts/KaTeX_*.woff2)
+    if(NOT EXISTS ${katex}/katex.min.css OR NOT fonts)
+      message(FATAL_ERROR "katex.min.css and fonts/KaTeX_*.woff2 are not beside ${TOKAMAK_KATEX_JS}. "
+        "On Debian: apt-get install libjs-katex fonts-katex. Elsewhere let TOKAMAK_KATEX_JS name the "
+        "script in a complete copy of KaTeX's release.")
+    endif()
     file(GLOB files CONFIGURE_DEPENDS ${folder}/*.html ${folder}/*.css ${folder}/*.js
          ${folder}/*.svg)
     foreach(file ${files})
@@ -48,10 +58,17 @@ function(tokamak_page_source output)
     list(TRANSFORM assets REPLACE "^/page/index\\.html=" "/=")
     list(APPEND assets /page/lib/marked.js=${TOKAMAK_MARKED_JS}
                        /page/lib/purify.js=${TOKAMAK_PURIFY_JS}
-                       /page/lib/highlight.js=${TOKAMAK_HIGHLIGHT_JS})
+                       /page/lib/highlight.js=${TOKAMAK_HIGHLIGHT_JS}
+                       /page/lib/katex.js=${TOKAMAK_KATEX_JS}
+                       /page/lib/katex.css=${katex}/katex.min.css)
+    foreach(font ${fonts})
+      get_filename_component(name ${font} NAME)
+      list(APPEND assets /page/lib/fonts/${name}=${font})
+    endforeach()
     set(notices ${TOKAMAK_MARKED_JS_NOTICE} ${TOKAMAK_PURIFY_JS_NOTICE}
-                ${TOKAMAK_HIGHLIGHT_JS_NOTICE})
-    set(inputs ${files} ${TOKAMAK_MARKED_JS} ${TOKAMAK_PURIFY_JS} ${TOKAMAK_HIGHLIGHT_JS} ${notices})
+                ${TOKAMAK_HIGHLIGHT_JS_NOTICE} ${TOKAMAK_KATEX_JS_NOTICE})
+    set(inputs ${assets} ${notices})
+    list(TRANSFORM inputs REPLACE "^[^=]*=" "")
   endif()
   set(script ${CMAKE_SOURCE_DIR}/cmake/EmbedPage.cmake)
   add_custom_command(

@@ -17,7 +17,8 @@ namespace tokamak {
 // What a page of ours may do: run its own scripts and talk to this server, and nothing else.
 inline constexpr std::string_view kContentSecurityPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+    "font-src 'self'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
+    "form-action 'none'";
 
 // The rules, in the order in which they are applied:
 // 1. Host: where only this machine can connect, the Host header must name this machine, so that a

@@ -208,7 +208,8 @@ TEST_F(AccessTest, AnswersTellBrowsersToBeCareful) {
   EXPECT_EQ(HeaderOf(page, "Cache-Control"), "no-cache");
   EXPECT_EQ(HeaderOf(page, "Content-Security-Policy"),
             "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-            "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'");
+            "font-src 'self'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
+            "form-action 'none'");
 }
 
 }  // namespace

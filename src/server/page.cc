@@ -69,7 +69,7 @@ bool IsPage(std::string_view path) { return Find(path) != nullptr; }
 HttpResponse PageResponse(const HttpRequest& request) {
   const PageAsset* const asset = Find(request.path);
   CHECK_MSG(asset != nullptr, request.path);
-  const bool gzip = AcceptsGzip(request.Header("accept-encoding"));
+  const bool gzip = !asset->gzip.empty() && AcceptsGzip(request.Header("accept-encoding"));
   const std::string etag = '"' + std::string(asset->digest) + (gzip ? "-gzip\"" : "\"");
   HttpResponse response;
   // Asked for anew each time, which costs a 304: after an upgrade no old file meets a new one.

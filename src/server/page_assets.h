@@ -11,7 +11,7 @@ struct PageAsset {
   std::string_view content_type;  // "text/javascript; charset=utf-8"
   std::string_view digest;        // of the content: another content has another one
   std::string_view plain;         // the content
-  std::string_view gzip;          // the same, compressed
+  std::string_view gzip;          // the same, compressed; empty: plain is already
 };
 
 // Empty in a build without the page.

@@ -48,7 +48,8 @@ TEST_F(PageTest, IsServedWithoutAKeyUnderAStrictPolicy) {
     if (asset.path != "/") continue;
     EXPECT_EQ(Header(response, "Content-Security-Policy"),
               "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-              "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'");
+              "font-src 'self'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
+              "form-action 'none'");
   }
   EXPECT_EQ(Connect().Get("/v1/models").status, 401);
 }
@@ -79,6 +80,34 @@ TEST_F(PageTest, IsCompressedForThoseWhoAcceptThat) {
     EXPECT_TRUE(response.body.starts_with("<!doctype html>")) << accepted;
     EXPECT_EQ(Header(response, "Vary"), "Accept-Encoding");
   }
+}
+
+TEST_F(PageTest, SendsFontsAsTheyAre) {
+  Start();
+  int fonts = 0;
+  for (const PageAsset& asset : PageAssets()) {
+    if (asset.content_type != "font/woff2") continue;
+    ++fonts;
+    const auto response = Connect().Get(asset.path, "Accept-Encoding: gzip\r\n");
+    EXPECT_EQ(Header(response, "Content-Encoding"), "") << asset.path;
+    EXPECT_TRUE(response.body.starts_with("wOF2")) << asset.path;
+    EXPECT_EQ(response.body.size(), asset.plain.size()) << asset.path;
+  }
+  EXPECT_GT(fonts, 10);
+}
+
+// What typesets formulas is loaded by those who read one, perhaps over a slow line.
+TEST_F(PageTest, KeepsMathsUnder400Kilobytes) {
+  size_t bytes = 0;
+  for (const PageAsset& asset : PageAssets()) {
+    if (asset.path.find("katex") == asset.path.npos &&
+        asset.path.find("/fonts/") == asset.path.npos) {
+      continue;
+    }
+    bytes += asset.gzip.empty() ? asset.plain.size() : asset.gzip.size();
+  }
+  EXPECT_GT(bytes, 200'000u);
+  EXPECT_LE(bytes, 400'000u);
 }
 
 TEST_F(PageTest, IsNotSentAgainToThoseWhoHaveIt) {
@@ -133,8 +162,9 @@ TEST_F(PageTest, CanBeTurnedOff) {
 TEST_F(PageTest, KeepsTheNoticesOfOthers) {
   for (const PageAsset& asset : PageAssets()) {
     if (asset.path != "/page/notices.txt") continue;
-    for (const char* owner : {"Christopher Jeffrey", "Mario Heiderich", "Ivan Sagalaev",
-                              "Redistributions in binary form", "Apache License"}) {
+    for (const char* owner :
+         {"Christopher Jeffrey", "Mario Heiderich", "Ivan Sagalaev", "Khan Academy",
+          "SIL OPEN FONT LICENSE", "Redistributions in binary form", "Apache License"}) {
       EXPECT_THAT(asset.plain, HasSubstr(owner));
     }
     return;

@@ -57,19 +57,33 @@ PAYLOADS = [
     '<?xml ><img src=x onerror=window.xss=1>?>',
     '<scr<script>ipt>window.xss=1</scr</script>ipt>',
     '\x00<img src=x onerror=window.xss=1>',
+    '$<img src=x onerror=window.xss=1>$',
+    '\\(</span><img src=x onerror=window.xss=1>\\)',
+    '\\[\n<script>window.xss=1</script>\n\\]',
+    '$$\\text{<img src=x onerror=window.xss=1>}$$',
+    '$\\href{javascript:window.xss=1}{x}$ $\\url{javascript:window.xss=1}$',
+    '$\\includegraphics[height=1em]{http://192.0.2.1/leak.png}$',
+    '$\\htmlStyle{position:fixed}{x} \\htmlData{x=y}{x} \\htmlClass{top}{x} \\htmlId{input}{x}$',
+    '$\\color{red;background:url(http://192.0.2.1/x)}x \\fcolorbox{red}{url(//192.0.2.1/)}{x}$',
 ]
 
-# What the answers on the page are made of that they should not be.
+# What the answers on the page are made of that they should not be. A formula that has been set is
+# KaTeX's: MathML for those who listen, and for the eye spans and pictures with styles of their own.
 FOREIGN = '''
 const tags = new Set(['A', 'BLOCKQUOTE', 'BR', 'BUTTON', 'CODE', 'DEL', 'DIV', 'EM', 'H1', 'H2', 'H3',
   'H4', 'H5', 'H6', 'HR', 'LI', 'OL', 'P', 'PRE', 'SPAN', 'STRONG', 'TABLE', 'TBODY', 'TD', 'TH',
   'THEAD', 'TR', 'UL']);
 const attributes = new Set(['align', 'aria-label', 'class', 'href', 'rel', 'role', 'start',
   'tabindex', 'target', 'title', 'type']);
+const inFormulas = /^(SPAN|svg|path|line|math|semantics|annotation|m[a-z]+)$/;
 const found = [];
 for (const e of document.querySelectorAll('.message.assistant .body *')) {
-  if (!tags.has(e.tagName)) found.push(e.outerHTML);
-  for (const a of e.attributes) if (!attributes.has(a.name)) found.push(e.outerHTML);
+  const formula = e.closest('.katex') !== null;
+  if (!(formula ? inFormulas.test(e.tagName) : tags.has(e.tagName))) found.push(e.outerHTML);
+  for (const {name, value} of e.attributes) {
+    if (!attributes.has(name) && !formula || /^on|href|src|^id$|^data-/.test(name) && e.tagName !== 'A' ||
+        /url|fixed/.test(value) && name !== 'href') found.push(e.outerHTML);
+  }
   if (e.tagName === 'A' && !/^(https?|mailto):/.test(e.href)) found.push(e.outerHTML);
 }
 return found'''
@@ -99,12 +113,40 @@ class HostileModel(PageTest):
               for (let i = step; i < text.length; i += step) view.update(text.slice(0, i));
               view.finish(text);
               await colourCode(body);
-            };''')
+            };
+            await window.view('$x$', 9);''')
+        self.browser.wait('return document.querySelector(".katex")', what='formulas are set')
         for payload in PAYLOADS:
             for text in (payload, f'Sure:\n\n{payload}\n\nDone.', f'- x\n  {payload}\n\n> {payload}'):
                 for step in (1, 7, 10000):
                     self.browser.run('await window.view(...args)', text, step)
                     self.check(payload)
+
+    def test_a_formula_cannot_stop_the_page_nor_cover_others(self):
+        """What KaTeX would not end, or not end well, is shown as it is written."""
+        refused = ['\\edef\\a{xx}' + '\\edef\\a{\\a\\a}' * 40 + '\\a', '\\def\\a{\\a\\a}\\a',
+                   '\\newcommand{\\a}{x^\\a}\\a', '\\let\\a=\\b', '\\ne' * 999,
+                   'x^{' * 990 + 'x' + '}' * 990, 'x' * 5000, '\\nosuch', '{']
+        self.stand_in.answer = lambda _: [
+            '\\(\\raisebox{-3000em}{a}\\smash{\\raisebox{4em}{$\\rule{20em}{20em}$}}\\)\n\n'
+            '$\\kern-3000em\\rule{20em}{20em}$\n\n$\\rule{3000em}{3000em}$\n\n\\[a=b\\]\n\n',
+            *(f'\\[{source}\\]\n\n' for source in refused)]
+        self.open()
+        self.say('The question that nothing may cover')
+        self.browser.wait('return document.querySelector(".katex")')
+        self.assertEqual(self.browser.run(
+            'return [...document.querySelectorAll(".math:not(:has(.katex))")].map((e) => e.textContent)'),
+            refused)
+        self.assertEqual(self.browser.run('return document.querySelectorAll(".math .katex").length'), 4)
+        covered = self.browser.run('''
+            document.getElementById('scroll').scrollTop = 0;
+            const box = document.querySelector('.message.user .body').getBoundingClientRect();
+            return document.elementsFromPoint(box.x + 40, box.y + box.height / 2)
+                .some((e) => e.closest('.katex'))''')
+        self.assertFalse(covered)
+        wider = self.browser.run('const s = document.getElementById("scroll");'
+                                 'return s.scrollWidth > s.clientWidth')
+        self.assertFalse(wider)
 
     def test_through_the_whole_page(self):
         """All payloads in one answer, in the question, in the title, and after a reload."""
@@ -186,6 +228,55 @@ Last paragraph: 1 < 2 & 3 > 2, ~~gone~~, <b>raw</b>.
 1986\\. A great year.
 '''
 
+# Formulas in their surroundings, and what KaTeX is to be given: with a + where it is displayed.
+FORMULAS = '''Inline \\(a_1 * b_1\\), $x_i*y_i$ and **$z$**, then $$n!$$ and \\[m\\] in a line.
+\\[
+a
+= b
+- c
++ d \\\\ * e
+\\]
+After it.
+
+$$ \\int_0^1 f(x)\\,dx = 1 $$.
+
+1. In a list: $k$
+
+   \\[ l \\]
+2. > \\[ quoted \\]
+
+| \\(t\\) | $u$ |
+|---|---|
+| $v$ | w |
+
+$$
+\\begin{aligned} p &= q \\\\ r &= s < 3 \\end{aligned}
+$$
+The end: $\\alpha$.
+'''
+SET = [
+    'a_1 * b_1', 'x_i*y_i', 'z', '+n!', '+m', '+a\n= b\n- c\n+ d \\\\ * e', '+\\int_0^1 f(x)\\,dx = 1 .',
+    'k', '+l', '+quoted', 't', 'u', 'v', '+\\begin{aligned} p &= q \\\\ r &= s < 3 \\end{aligned}',
+    '\\alpha']
+
+NO_FORMULAS = '''It costs $5 and that one $6. From $5-$10, US$5 to CA$6, ($7) or ($8), \\$9 and $.
+`$x$` and `\\(x\\)`, $HOME/bin:$PATH, $5 or `x$`.
+
+```sh
+echo $x $y$ \\(z\\)
+$$
+```
+
+    $$ indented $$
+
+\\[never closed
+
+\\(nor *this*
+
+$$
+
+$x'''
+
 
 class Markdown(PageTest):
     def render(self, text, ends):
@@ -210,6 +301,64 @@ class Markdown(PageTest):
             chance = random.Random(seed)
             ends = sorted(chance.sample(range(1, len(DOCUMENT)), chance.randint(1, 60)))
             self.assertEqual(self.render(DOCUMENT, ends), whole, f'seed {seed}')
+
+    def test_formulas_are_set_by_our_own_katex_when_there_is_one(self):
+        """KaTeX writes the source that it was given into its MathML."""
+        self.open()
+        self.stand_in.answer = lambda _: [NO_FORMULAS]
+        self.say('Hello')
+        self.assertEqual([url for url in self.browser.requested() if 'katex' in url.lower()], [])
+        self.assertEqual(self.browser.run(
+            'return [...document.querySelectorAll(".math")].map((e) => e.textContent)'), [])
+        text = self.browser.one('.message.assistant .body').text
+        for part in ('It costs $5 and that one $6. From $5-$10, US$5 to CA$6, ($7) or ($8), $9 and $.',
+                     '$x$ and \\(x\\), $HOME/bin:$PATH, $5 or x$.', 'echo $x $y$ \\(z\\)\n$$',
+                     '$$ indented $$', '[never closed', '(nor this', '$x'):
+            self.assertIn(part, text)
+        self.stand_in.answer = lambda _: [FORMULAS[i:i + 5] for i in range(0, len(FORMULAS), 5)]
+        self.say('And now', answers=2)
+        self.browser.wait('return document.querySelector(".katex") && document.fonts.status === "loaded"')
+        given = self.browser.run('''
+            return [...document.querySelectorAll('.math')].map((e) => (
+                (e.querySelector('.katex-display') ? '+' : '') +
+                e.querySelector('annotation').textContent.trim()))''')
+        self.assertEqual(given, SET)
+        self.assertEqual(len(self.browser.all('.math .katex-html')), len(SET))
+        loaded = self.browser.run('return [...document.fonts].filter((f) => f.status === "loaded")'
+                                  '.map((f) => f.family.replaceAll(\'"\', ""))')
+        self.assertIn('KaTeX_Main', loaded)
+        self.assertIn('KaTeX_Math', loaded)
+        fetched = [url for url in self.browser.requested() if 'katex' in url.lower()]
+        for part in ('/page/lib/katex.js', '/page/lib/katex.css', '/page/lib/fonts/KaTeX_Main-Regular.woff2'):
+            self.assertIn(self.stand_in.url + part, fetched)
+        self.assertLess(len(fetched), 12, fetched)
+
+    def test_formulas_stay_while_more_text_comes(self):
+        """Set ones are not set again, and the end is the same as when all comes at once."""
+        self.open()
+        self.render('$x$', [])
+        self.browser.wait('const {katex} = globalThis; return katex')
+        whole = self.render(FORMULAS, [])
+        self.assertEqual(whole.count('class="katex"'), len(SET))
+        self.assertEqual(self.render(FORMULAS, list(range(1, len(FORMULAS)))), whole)
+        none = self.render(NO_FORMULAS, [])
+        self.assertEqual(self.render(NO_FORMULAS, list(range(1, len(NO_FORMULAS)))), none)
+        for seed in range(20):
+            chance = random.Random(seed)
+            ends = sorted(chance.sample(range(1, len(FORMULAS)), chance.randint(1, 60)))
+            self.assertEqual(self.render(FORMULAS, ends), whole, f'seed {seed}')
+        times = self.browser.run('''
+            const {MarkdownView} = await import('/page/markdown.js');
+            const set = globalThis.katex.__renderToDomTree;
+            let times = 0;
+            globalThis.katex.__renderToDomTree = (...given) => { ++times; return set(...given); };
+            const view = new MarkdownView(document.createElement('div'));
+            const text = 'Some $x$ and $y$ ' + 'with words '.repeat(50);
+            for (let end = 1; end < text.length; ++end) view.update(text.slice(0, end));
+            view.finish(text);
+            globalThis.katex.__renderToDomTree = set;
+            return times''')
+        self.assertEqual(times, 2)
 
     def test_the_cost_is_linear_in_the_length(self):
         """Counts the characters that go through the parser, and looks for elements drawn twice."""

@@ -29,6 +29,11 @@ function set(element, attributes) {
   }
 }
 
+// Text as markup that shows it.
+export function escape(text) {
+  return text.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
+}
+
 // Only where it differs: a screen reader's place and a selection survive.
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;

@@ -3,12 +3,14 @@
 // Three walls between a model's text and this page: raw HTML is shown as text and images become
 // links, so the parser's output holds nothing but what this file asks for; DOMPurify lets only the
 // tags and attributes below through; and the page's Content-Security-Policy runs and loads nothing
-// that is not the server's own file.
+// that is not the server's own file. Formulas are set after that, from text, by a KaTeX that is not
+// told to trust them.
 import './lib/marked.js';
 import './lib/purify.js';
 
 import {decorateCode} from './code.js';
-import {h} from './dom.js';
+import {escape, h} from './dom.js';
+import {extensions, sameFormula, typeset} from './math.js';
 
 const {marked, DOMPurify} = globalThis;
 
@@ -28,16 +30,12 @@ const PURIFY = {
   RETURN_DOM_FRAGMENT: true,
 };
 
-function escape(text) {
-  return text.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
-}
-
 const renderer = {
   html: escape,
   image: (href, title, text) => `<a href="${escape(href ?? '')}">${escape(text || href || '')}</a>`,
   checkbox: (checked) => (checked ? '☑ ' : '☐ '),
 };
-marked.use({renderer, gfm: true, breaks: false, headerIds: false, mangle: false});
+marked.use({extensions, renderer, gfm: true, breaks: false, headerIds: false, mangle: false});
 
 // Markup that a trusted function made of untrusted text, as elements.
 export function sanitized(html) {
@@ -181,6 +179,9 @@ export class MarkdownView {
     const before = old.length ? old[0].previousSibling : this.#element.lastChild;
     morph(this.#element, old, nodes);
     this.#firstOpen = before ? before.nextSibling : this.#element.firstChild;
+    const shown = [];
+    for (let node = this.#firstOpen; node; node = node.nextSibling) shown.push(node);
+    typeset(shown);
   }
 }
 
@@ -189,10 +190,10 @@ function morph(parent, old, nodes) {
   nodes.forEach((node, i) => {
     const was = old[i];
     if (!was) parent.append(node);
-    else if (was.isEqualNode(node)) return;
+    else if (was.isEqualNode(node) || sameFormula(was, node)) return;
     else if (was.nodeType === 3 && node.nodeType === 3) morphText(was, node.data);
     else if (was.nodeType === 1 && was.nodeName === node.nodeName && was.className === node.className &&
-             !was.classList.contains('code')) {
+             !was.matches('.code, .math')) {
       copyAttributes(node, was);
       morph(was, [...was.childNodes], [...node.childNodes]);
     } else was.replaceWith(node);
