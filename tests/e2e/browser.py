@@ -18,7 +18,7 @@ import support
 
 ELEMENT = 'element-6066-11e4-a52e-4f735466cecf'
 KEYS = {'Enter': '\ue007', 'Escape': '\ue00c', 'Tab': '\ue004', 'Shift': '\ue008', 'Alt': '\ue00a',
-        'ArrowUp': '\ue013', 'Space': ' '}
+        'ArrowUp': '\ue013', 'Delete': '\ue017', 'Space': ' '}
 
 
 def chromium():

@@ -130,6 +130,33 @@ class Conversation(PageTest):
         self.assertIn('max_tokens 5', self.browser.one('#show-settings').text)
         self.assertIn('cut at max_tokens', self.browser.one('.message.assistant .figures').text)
 
+    def test_the_system_prompt_has_a_place_of_its_own(self):
+        self.stand_in.answer = lambda _: ['Yes.']
+        self.open(settings={'temperature': 0})
+        self.assertEqual(self.browser.one('#system summary').text, 'System prompt none')
+        self.browser.one('#system summary').click()
+        self.browser.one('#system-text').type('Answer in French.')
+        self.say('Hello')
+        self.assertEqual(self.stand_in.bodies[-1]['messages'][0],
+                         {'role': 'system', 'content': 'Answer in French.'})
+        self.assertEqual(self.stand_in.bodies[-1]['temperature'], 0)
+        self.browser.one('#show-settings').click()  # the sampling leaves it alone
+        self.browser.one('#settings [name=top_k]').type('5')
+        self.browser.one('#settings [type=submit]').click()
+        self.browser.open(self.stand_in.url + '/')
+        self.browser.wait('return document.querySelector(".message")')
+        self.assertIn('Answer in French.', self.browser.one('#system summary').text)
+        self.browser.one('#new').click()
+        self.say('Again')
+        self.assertEqual(self.stand_in.bodies[-1]['messages'][0]['content'], 'Answer in French.')
+        self.assertEqual(self.stand_in.bodies[-1]['top_k'], 5)
+        self.browser.press('Alt', 'p')
+        self.assertEqual(self.browser.run('return document.activeElement.id'), 'system-text')
+        self.browser.run('document.activeElement.select()')
+        self.browser.press('Delete')
+        self.say('Without', answers=2)
+        self.assertEqual(self.stand_in.bodies[-1]['messages'][0]['role'], 'user')
+
     def test_reasoning_is_shown_above_the_answer_and_not_sent_back(self):
         thoughts = ['They say\n', '<b>hello</b>', ' *to me*.']
         self.stand_in.answer = lambda _: [{'role': 'assistant', 'reasoning_content': thoughts[0]},

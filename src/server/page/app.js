@@ -60,19 +60,39 @@ $('stop').addEventListener('click', () => {
 $('show-settings').addEventListener('click', showSettings);
 
 function showSettings() {
-  editSettings(chat.conversation.settings, (settings) => {
-    chat.conversation.settings = settings;
-    store.settings = settings;
-    store.save(chat.conversation, {touch: false});
-    showConversation();
+  editSettings(chat.conversation.settings, (sampling) => {
+    const {system} = chat.conversation.settings;
+    keepSettings({...sampling, ...(system && {system})});
   });
 }
+
+function keepSettings(settings) {
+  chat.conversation.settings = settings;
+  store.settings = settings;
+  store.save(chat.conversation, {touch: false});
+  showConversation();
+}
+
+// The system prompt.
+
+function showSystem() {
+  const {system = ''} = chat.conversation.settings;
+  if ($('system-text').value !== system) $('system-text').value = system;
+  setText($('system-short'), system.trim().split('\n')[0] || 'none');
+}
+
+$('system-text').addEventListener('input', () => {
+  const {system: _, ...sampling} = chat.conversation.settings;
+  const text = $('system-text').value;
+  keepSettings({...sampling, ...(text.trim() && {system: text})});
+});
 
 function showConversation() {
   const running = chat.isRunning();
   $('stop').hidden = !running;
   $('send').hidden = running;
   setText($('show-settings'), describeSettings(chat.conversation.settings));
+  showSystem();
   const title = titleOf(chat.conversation);
   document.title = chat.conversation.messages.length ? `${title} · tokamak` : 'tokamak';
 }
@@ -238,6 +258,10 @@ $('theme').addEventListener('click', () => {
 const SHORTCUTS = {
   n: () => open(store.create()),
   r: () => chat.regenerateLast(),
+  p: () => {
+    $('system').open = true;
+    $('system-text').focus();
+  },
   s: showSettings,
   e: () => $('toggle-engine').click(),
   l: () => (narrow.matches ? $('toggle-list').click()

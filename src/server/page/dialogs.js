@@ -19,7 +19,6 @@ export function wireDialogs() {
 export function editSettings(settings, apply) {
   const form = $('settings-form');
   const fill = (from) => {
-    form.elements.system.value = from.system ?? '';
     for (const name of FIELDS) form.elements[name].value = from[name] ?? '';
   };
   fill(settings);
@@ -27,7 +26,6 @@ export function editSettings(settings, apply) {
   form.onsubmit = (event) => {
     event.preventDefault();
     const chosen = {};
-    if (form.elements.system.value.trim()) chosen.system = form.elements.system.value;
     for (const name of FIELDS) {
       if (form.elements[name].value !== '') chosen[name] = Number(form.elements[name].value);
     }
@@ -41,7 +39,6 @@ export function editSettings(settings, apply) {
 export function describeSettings(settings) {
   const parts = FIELDS.filter((name) => settings[name] !== undefined)
                     .map((name) => `${name} ${settings[name]}`);
-  if (settings.system) parts.unshift('system prompt');
   return parts.join(' · ') || 'Sampling';
 }
 
