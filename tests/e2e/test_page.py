@@ -91,6 +91,36 @@ class Conversation(PageTest):
         titles = [item.text for item in self.browser.all('#conversations .open')]
         self.assertEqual(titles, ['The second one', 'The first one'])
 
+    def test_drafts_survive_a_reload(self):
+        """Each conversation has its own, the new one as well; what was sent is none."""
+        self.stand_in.answer = lambda _: ['Yes.']
+        self.open()
+        written = 'return document.getElementById("input").value'
+        self.say('The first one')
+        self.browser.one('#input').type('Kept for the first')
+        self.browser.one('#new').click()
+        self.assertEqual(self.browser.run(written), '')
+        self.browser.one('#input').type('Kept for a new one')
+        for _ in range(2):
+            self.browser.open(self.stand_in.url + '/')
+            self.browser.wait('return document.querySelector("#conversations li")')
+            self.assertEqual(self.browser.run(written), 'Kept for the first')
+            self.browser.one('#new').click()
+            self.assertEqual(self.browser.run(written), 'Kept for a new one')
+        self.browser.one('#input').click()
+        self.browser.press('Enter')
+        self.browser.wait(ENDED, 1)
+        self.browser.open(self.stand_in.url + '/')
+        self.browser.wait('return document.querySelectorAll("#conversations li").length === 2')
+        self.assertEqual(self.browser.run(written), '')
+        self.browser.run('[...document.querySelectorAll("#conversations .open")].at(-1).click()')
+        self.assertEqual(self.browser.run(written), 'Kept for the first')
+        self.browser.one('#delete-all').click()
+        self.browser.one('#confirm-yes').click()
+        self.browser.wait('return document.querySelector(".welcome")')
+        self.assertEqual(self.browser.run('return Object.keys(localStorage).filter('
+                                          '(k) => k.startsWith("tokamak.draft."))'), [])
+
     def test_rename_export_delete(self):
         self.open(settings={'max_tokens': 8, 'system': 'Be kind.'})
         self.say('A question')

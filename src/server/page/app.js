@@ -17,6 +17,8 @@ const narrow = matchMedia('(max-width: 799px)');  // and then the list as well
 
 function open(conversation) {
   chat.show(conversation);
+  $('input').value = store.draft(conversation);
+  fit();
   const drawer = openDrawer();
   showList(false);
   if (matchMedia('(hover: hover)').matches) $('input').focus();
@@ -32,13 +34,18 @@ function fit() {
 }
 
 function submit() {
-  if (!chat.send($('input').value)) return;
+  const text = $('input').value;
+  store.keepDraft(chat.conversation, '');  // under its name from before there is a message
+  if (!chat.send(text)) return store.keepDraft(chat.conversation, text);
   $('input').value = '';
   fit();
   engine.wake();
 }
 
-$('input').addEventListener('input', fit);
+$('input').addEventListener('input', () => {
+  store.keepDraft(chat.conversation, $('input').value);
+  fit();
+});
 $('composer').addEventListener('submit', (event) => {
   event.preventDefault();
   submit();

@@ -9,6 +9,7 @@
 
 const PREFIX = 'tokamak.conversation.';
 const SETTINGS = 'tokamak.settings';
+const DRAFT = 'tokamak.draft.';
 
 export class Store extends EventTarget {
   #conversations = new Map();
@@ -64,12 +65,19 @@ export class Store extends EventTarget {
 
   delete(id) {
     this.#conversations.delete(id);
-    try {
-      localStorage.removeItem(PREFIX + id);
-    } catch {
-      // No storage: nothing was kept.
-    }
+    remove(PREFIX + id);
+    remove(DRAFT + id);
     this.dispatchEvent(new Event('change'));
+  }
+
+  // What was written and not sent.
+  draft(conversation) {
+    return read(draftKey(conversation)) ?? '';
+  }
+
+  keepDraft(conversation, text) {
+    if (text) this.#write(draftKey(conversation), text);
+    else remove(draftKey(conversation));
   }
 
   set settings(settings) {
@@ -119,6 +127,19 @@ function keys() {
     return Object.keys(localStorage).filter((key) => key.startsWith(PREFIX));
   } catch {
     return [];
+  }
+}
+
+// A conversation without messages is not kept, and after a reload it is another one.
+function draftKey({id, messages}) {
+  return DRAFT + (messages.length ? id : 'new');
+}
+
+function remove(key) {
+  try {
+    localStorage.removeItem(key);
+  } catch {
+    // No storage: nothing was kept.
   }
 }
 
