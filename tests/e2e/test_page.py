@@ -43,7 +43,11 @@ class Conversation(PageTest):
             version = self.messages()[1]['versions'][0]
             self.assertEqual(version['state'], 'stopped')
             self.assertGreater(len(version['content']), 20)
-            self.assertIn('stopped', self.browser.one('.message.assistant .figures').text)
+            # Its tokens and its speed are counted here: the usage would come after the last token.
+            figures = self.browser.one('.message.assistant .figures').text
+            self.assertRegex(figures, r'^stopped · [1-9]\d* tokens · [\d.,]+ tokens/s · first after')
+            self.assertLessEqual(version['figures']['tokens'],
+                                 self.server.metrics()['tokamak_generation_tokens_total'])
 
     def test_another_answer_is_a_version_to_go_back_from(self):
         self.open(settings={'max_tokens': 12, 'temperature': 1.5})
@@ -287,7 +291,7 @@ class Engine(PageTest):
             self.assertIn(part, label)
         text = self.browser.one('#engine').text
         for part in ('25 %', '123', '6.5 of 13 GB/s, 50 %', '2 running, 1 waiting', '70/100',
-                     'In host memory: 1 of 10 blocks', 'cancelled'):
+                     'In host memory: 1 of 10 blocks', 'cancelled', '9 of 20 in use'):
             self.assertIn(part, text)
         # A cell of each kind has the legend's colour.
         for cell, kind in ((0, 'one'), (5, 'two'), (8, 'many'), (9, 'cached'), (12, 'free')):
@@ -358,6 +362,8 @@ class Engine(PageTest):
         self.assertEqual(shown['cached'], group['cached'])
         self.assertEqual(shown['one'] + shown['two'] + shown['many'], group['referenced'])
         self.assertGreater(shown['cached'], 0)
+        # Idle, with a cache: nothing is in use, as /health says.
+        self.assertIn(f'0 of {group["total"]} in use', self.browser.one('#engine').text)
         health = self.server.health()
         self.assertEqual(health['total_blocks'], group['total'])
         self.assertEqual(health['cached_blocks'], shown['cached'])

@@ -40,6 +40,8 @@ export class Answer extends EventTarget {
           figures.cached = event.usage.prompt_tokens_details?.cached_tokens ?? 0;
         }
         const choice = event.choices?.[0];
+        // The usage comes last, and never when the answer is stopped.
+        if (choice?.token_ids) figures.tokens = (figures.tokens ?? 0) + choice.token_ids.length;
         if (choice?.finish_reason === 'length') version.state = 'length';
         const {content, reasoning_content: reasoning} = choice?.delta ?? {};
         if (!content && !reasoning) continue;

@@ -70,7 +70,8 @@ export async function* chat(body, signal) {
   const response = await call('/v1/chat/completions', {
     method: 'POST',
     headers: {'Content-Type': 'application/json'},
-    body: JSON.stringify({...body, stream: true, stream_options: {include_usage: true}}),
+    body: JSON.stringify({...body, stream: true, return_token_ids: true,
+                          stream_options: {include_usage: true}}),
     signal,
   });
   for await (const data of eventsOf(response.body, signal)) {

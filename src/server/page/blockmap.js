@@ -60,7 +60,7 @@ class GroupMap {
     if (group.map_truncated) Object.assign(counts, {free: group.free, cached: group.cached});
     for (const {name} of KINDS) setText(this.#counts[name], number(counts[name]));
     const name = named ? `${group.name} · ` : '';
-    setText(this.#title, `${name}${number(total - group.free)} of ${number(total)} used · ${
+    setText(this.#title, `${name}${number(group.referenced)} of ${number(total)} in use · ${
         number(blockTokens)} tokens each`);
     this.#host.hidden = !group.host_total;
     if (group.host_total) {
