@@ -145,6 +145,29 @@ class ForEverybody(PageTest):
                 self.assertEqual(wider, [], f'{width} px after {action}')
             self.browser.press('Escape')
 
+    def test_the_chat_has_room_and_the_model_a_name(self):
+        """The engine is open from the start only where it leaves the chat its full width."""
+        for width, shown, least in ((1440, True, 700), (1280, False, 700), (1024, False, 700),
+                                    (390, False, 350), (320, False, 290)):
+            self.browser.resize(width, 844)
+            self.open()
+            self.assertEqual(self.browser.run(
+                'return document.querySelector("aside").checkVisibility({visibilityProperty: true})'),
+                shown, width)
+            self.assertGreaterEqual(self.browser.run(
+                'return document.getElementById("messages").clientWidth'), least, width)
+            name = self.browser.wait('return document.getElementById("model").textContent')
+            self.assertIn('SmolLM2', name)
+            if width >= 390:  # all of it, in two lines on a phone
+                self.assertTrue(self.browser.run(
+                    'const m = document.getElementById("model");'
+                    'return m.scrollWidth <= m.clientWidth && m.scrollHeight <= m.clientHeight'), width)
+        # At 1280 it can be opened beside the chat.
+        self.browser.resize(1280, 844)
+        self.browser.one('#toggle-engine').click()
+        self.assertTrue(self.browser.run('return document.querySelector("aside").checkVisibility()'))
+        self.assertTrue(self.browser.run('return document.getElementById("scrim").hidden'))
+
     def test_a_drawer_that_covers_the_page_is_a_dialog(self):
         self.browser.resize(700, 640)
         self.open()

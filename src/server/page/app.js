@@ -12,7 +12,8 @@ let model = '';
 const chat = new Chat(store, () => model);
 const engine = new EnginePanel(() => chat.requestIds());
 const list = new ConversationList(store, chat, open);
-const wide = matchMedia('(min-width: 1200px)');   // else the engine is a drawer,
+const roomy = matchMedia('(min-width: 1400px)');  // else the engine starts closed: the chat has
+const wide = matchMedia('(min-width: 1200px)');   // the room; else it is a drawer,
 const narrow = matchMedia('(max-width: 799px)');  // and then the list as well
 
 function open(conversation) {
@@ -149,6 +150,7 @@ async function loadModel() {
     const models = await (await call('/v1/models')).json();
     model = models.data[0].id;
     setText($('model'), model);
+    $('model').title = model;
     showBanner('');
   } catch (error) {
     if (error.status === 401) {
@@ -220,11 +222,16 @@ $('toggle-list').addEventListener('click', () => {
 });
 $('close-list').addEventListener('click', closeDrawers);
 $('scrim').addEventListener('click', closeDrawers);
-for (const width of [wide, narrow]) {
+for (const width of [roomy, wide, narrow]) {
   width.addEventListener('change', () => {
-    document.body.classList.remove('show-engine', 'no-engine', 'show-list');
+    placeEngine();
     update();
   });
+}
+
+function placeEngine() {
+  document.body.classList.remove('show-engine', 'show-list');
+  document.body.classList.toggle('no-engine', !roomy.matches);
 }
 
 // Whether there was one to close.
@@ -297,6 +304,7 @@ $('show-help').addEventListener('click', () => $('help').showModal());
 
 wireDialogs();
 setTheme(document.documentElement.dataset.theme ?? 'automatic');
+placeEngine();
 open(store.list()[0] ?? store.create());
 list.draw();
 update();
