@@ -8,10 +8,31 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(__file__))
+import check_commits
 import check_includes
 import check_links
 import check_packaging
 import check_sizes
+
+
+class Commits(unittest.TestCase):
+    def found(self, message, *changes):
+        return len(list(check_commits.problems(message, changes)))
+
+    def test_a_subject_is_an_area_and_a_verb(self):
+        for good in ('scheduler: share tokens in turn', 'server, docs: refuse other spellings',
+                     'tools/tidy.py: take a base'):
+            self.assertEqual(self.found(good), 0, good)
+        for bad in ('Share tokens in turn', 'scheduler: Share tokens', 'scheduler share: tokens',
+                    'scheduler:', 'scheduler: wip on sharing', 'fixup! scheduler: share tokens'):
+            self.assertEqual(self.found(bad), 1, bad)
+
+    def test_a_commit_is_small_or_made_by_a_command(self):
+        self.assertEqual(self.found('a: move it', '750\t750\tsrc/a.cc', '-\t-\ta.gguf',
+                                    '9000\t0\ttests/golden/a.json'), 0)
+        large = ('1000\t500\tsrc/a.cc', '1\t0\tsrc/b.cc')
+        self.assertEqual(self.found('a: rename it\n\nBy hand.', *large), 1)
+        self.assertEqual(self.found("a: rename it\n\n    sed -i 's/a/b/' src/*.cc", *large), 0)
 
 
 class Includes(unittest.TestCase):
