@@ -7,10 +7,11 @@
 #   make run       chat in the terminal          make lint       format, includes, sizes, links
 #   make test      all tests                     make install    to PREFIX (/usr/local), DESTDIR
 #   make bench     measure this machine          make clean      remove the build folders
+#   make mutants   plant faults: tests find them
 #
 # MODEL=path   a model of your own (serve, run, bench)
 # CUDA=1       with the CUDA backend; 0: without (default: where an NVIDIA GPU and nvcc are)
-# ARGS='...'   more arguments for the program (serve, run) or for ctest (test)
+# ARGS='...'   more arguments for the program (serve, run), for ctest (test), or the names of mutants
 SHELL := /bin/sh
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -54,6 +55,12 @@ test: test-build
 	@scripts/fetch-model >/dev/null
 	@scripts/setup-test-refs >/dev/null
 	@scripts/ctest build $(ARGS)
+
+# All planted faults; .ci/run plants a sample.
+.PHONY: mutants
+mutants:
+	@scripts/install-deps build test
+	@JOBS=$(JOBS) tools/run_mutants.sh $(ARGS)
 
 .PHONY: asan tsan fuzz aarch64-check
 asan tsan:

@@ -2,53 +2,100 @@
 # Applies each of tests/sim/mutants/*.patch to a copy of the tree, builds the simulation and the
 # engine's tests there, and expects them to find the fault: the simulation, or failing that (a mutant
 # that only wastes time breaks none of its rules) a test. Prints one line per mutant; fails if one
-# survives.
+# survives or no longer applies.
 #
-#   tools/run_mutants.sh [schedules] [name ...]
-set -eu
+#   tools/run_mutants.sh [NAME...]        all mutants, or those named
+#   tools/run_mutants.sh --sample N       N mutants, chosen by the commit: the same ones every time,
+#                                         others after the next commit. After 150 s no further one
+#                                         begins. The tree itself is taken to pass its tests.
+#   SCHEDULES=2000                        that the simulation tries for each
+. "$(dirname "$0")/../scripts/common.sh"
+
 root=$(cd "$(dirname "$0")/.." && pwd)
-schedules=${1:-2000}
-[ $# -gt 0 ] && shift
+schedules=${SCHEDULES:-2000}
+sample=
+if [ "${1:-}" = --sample ]; then
+  sample=${2:?--sample needs a number}
+  shift 2
+fi
+
+# select [NAME...]: the paths of the mutants to run, one per line.
+select_mutants() {
+  if [ -n "$sample" ]; then
+    commit=$(git -C "$root" rev-parse HEAD)
+    for patch in "$root"/tests/sim/mutants/*.patch; do
+      echo "$(echo "$commit $(basename "$patch")" | sha256sum | cut -c1-16) $patch"
+    done | sort | head -n "$sample" | cut -d' ' -f2-
+    return
+  fi
+  [ $# -gt 0 ] || set -- $(cd "$root/tests/sim/mutants" && ls ./*.patch)
+  for name in "$@"; do
+    patch=$root/tests/sim/mutants/$(basename "$name" .patch).patch
+    [ -f "$patch" ] || die "there is no mutant $name in tests/sim/mutants/"
+    echo "$patch"
+  done
+}
+chosen=$(select_mutants "$@")
+total=$(ls "$root"/tests/sim/mutants/*.patch | wc -l)
+
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
+trap 'exit 130' INT TERM
 cp -r "$root/CMakeLists.txt" "$root/cmake" "$root/include" "$root/src" "$root/tests" "$copy"
 for folder in tools packaging docs; do
   [ -e "$root/$folder" ] && cp -r "$root/$folder" "$copy"
 done
-sed -i 's/[ ;]-Werror//' "$copy/cmake/TokamakTargets.cmake"  # a mutant may leave a variable unused
-cmake -G Ninja -S "$copy" -B "$copy/build" -DCMAKE_CXX_COMPILER_LAUNCHER=ccache \
-  -DCMAKE_BUILD_TYPE=Release > "$copy/log"
-build() { nice ninja -C "$copy/build" "$@" > "$copy/log" 2>&1; }
-simulate() { timeout 300 "$copy/build/tests/sim/sim" --schedules "$schedules" > "$copy/log" 2>&1; }
+# The flags of a release build, so that ccache knows what no mutant touches. A mutant may leave a
+# variable unused.
+cat >"$copy/compile" <<LAUNCHER
+#!/bin/sh
+export CCACHE_BASEDIR=$copy CCACHE_NOHASHDIR=true
+cache=\$(command -v ccache)
+\$cache "\$@" 2>/dev/null || exec \$cache "\$@" -Wno-error
+LAUNCHER
+chmod +x "$copy/compile"
+cmake -G Ninja -S "$copy" -B "$copy/build" -DCMAKE_CXX_COMPILER_LAUNCHER="$copy/compile" \
+  -DCMAKE_BUILD_TYPE=Release -DTOKAMAK_TESTS=ON >"$copy/log"
+build() { ninja -C "$copy/build" -j "${JOBS:-$(nproc)}" "$@" >"$copy/log" 2>&1; }
+simulate() { timeout 300 "$copy/build/tests/sim/sim" --schedules "$schedules" >"$copy/log" 2>&1; }
 unit_tests() {
-  timeout 300 "$copy/build/src/engine/engine_test" > "$copy/log" 2>&1 &&
-    timeout 300 "$copy/build/tests/sim/sim_test" > "$copy/log" 2>&1
+  timeout 300 "$copy/build/src/engine/engine_test" >"$copy/log" 2>&1 &&
+    timeout 300 "$copy/build/tests/sim/sim_test" >"$copy/log" 2>&1
 }
-build sim engine_test sim_test || { cat "$copy/log"; exit 1; }
-{ simulate && unit_tests; } || { echo "the tree fails without a mutant"; cat "$copy/log"; exit 1; }
+build sim || { cat "$copy/log"; die "the tree does not build without a mutant"; }
+if [ -z "$sample" ]; then
+  { build engine_test sim_test && simulate && unit_tests; } ||
+    { cat "$copy/log"; die "the tree fails without a mutant"; }
+fi
 
-survivors=0
-for patch in "$root"/tests/sim/mutants/*.patch; do
-  name=$(basename "$patch" .patch)
-  if [ $# -gt 0 ]; then
-    case " $* " in *" $name "*) ;; *) continue ;; esac
-  fi
-  if ! patch -s -p1 -d "$copy" < "$patch" > "$copy/log" 2>&1; then
+# try PATCH: prints what became of it; fails if nothing found the fault.
+try() {
+  name=$(basename "$1" .patch)
+  if ! patch -s -p1 -d "$copy" <"$1" >"$copy/log" 2>&1; then
     echo "STALE     $name: the patch does not apply"
-    survivors=$((survivors + 1))
-    continue
+    return 1
   fi
+  result=0
   if ! build sim; then
     echo "STALE     $name: it does not compile"
-    survivors=$((survivors + 1))
+    result=1
   elif ! simulate; then
     echo "caught    $name: $(grep -v '^repeat' "$copy/log" | tail -1 | cut -c1-150)"
   elif build engine_test sim_test && unit_tests; then
-    echo "SURVIVED  $name: $(head -1 "$patch")"
-    survivors=$((survivors + 1))
+    echo "SURVIVED  $name: $(head -1 "$1")"
+    result=1
   else
     echo "caught    $name: $(grep -m 1 FAILED "$copy/log" | cut -c1-150)"
   fi
-  patch -s -R -p1 -d "$copy" < "$patch"
+  patch -s -R -p1 -d "$copy" <"$1"
+  return $result
+}
+
+survivors=0 tried=0 start=$(date +%s)
+for patch in $chosen; do
+  if [ -n "$sample" ] && [ $(($(date +%s) - start)) -ge 150 ]; then break; fi
+  try "$patch" || survivors=$((survivors + 1))
+  tried=$((tried + 1))
 done
+echo "mutants: $tried of $total tried, $survivors not caught"
 [ "$survivors" -eq 0 ]
