@@ -7,11 +7,12 @@
 #   make run       chat in the terminal          make lint       format, includes, sizes, links
 #   make test      all tests                     make install    to PREFIX (/usr/local), DESTDIR
 #   make bench     measure this machine          make clean      remove the build folders
-#   make mutants   plant faults: tests find them
+#   make mutants   plant faults: tests find them make soak       the long runs (scripts/soak)
 #
 # MODEL=path   a model of your own (serve, run, bench)
 # CUDA=1       with the CUDA backend; 0: without (default: where an NVIDIA GPU and nvcc are)
-# ARGS='...'   more arguments for the program (serve, run), for ctest (test), or the names of mutants
+# ARGS='...'   more arguments for the program (serve, run), for ctest (test), or the names of what is
+#              to run (mutants, soak)
 SHELL := /bin/sh
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -56,11 +57,16 @@ test: test-build
 	@scripts/setup-test-refs >/dev/null
 	@scripts/ctest build $(ARGS)
 
-# All planted faults; .ci/run plants a sample.
-.PHONY: mutants
+# All planted faults, and all long runs: each has a short form that .ci/run does.
+.PHONY: mutants soak
 mutants:
 	@scripts/install-deps build test
 	@JOBS=$(JOBS) tools/run_mutants.sh $(ARGS)
+soak: test-build
+	@scripts/install-deps build test check
+	@scripts/fetch-model >/dev/null
+	@scripts/setup-test-refs >/dev/null
+	@scripts/soak $(ARGS)
 
 .PHONY: asan tsan fuzz aarch64-check
 asan tsan:
