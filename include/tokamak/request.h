@@ -23,7 +23,10 @@ struct Request {
   bool add_special_tokens = true;     // prompt only: begin-of-text as the model wants it
   bool parse_special_tokens = false;  // prompt only: "<|im_start|>" in the text is that token
   SamplingParams sampling = {};
-  int32_t priority = 0;         // higher runs first; equal ones in order of arrival
+  int32_t priority = 0;  // higher runs first
+  // The name of the client that it is for. Within a priority, clients share the engine in turn, and
+  // requests of a client run in order of arrival. Requests without a name are one client's.
+  std::string client = {};
   std::string cache_salt = {};  // requests share cached prefixes only with those of equal salt
   std::string label = {};       // what snapshots call it, for people; empty: its id
 };

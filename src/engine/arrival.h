@@ -18,7 +18,8 @@ struct Arrival {
   std::vector<TokenId> prompt;  // at least one token
   SamplingParams sampling;
   std::vector<TokenId> eos_ids;  // the model's own end tokens; sampling.ignore_eos turns them off
-  int32_t priority = 0;          // higher runs first; equal ones in order of arrival
+  int32_t priority = 0;          // higher runs first; clients of equal ones in turn
+  std::string client;            // as in Request
   // Requests share cached prefixes only with those of equal root: the client's salt, and whatever
   // else changes what a prefix computes to.
   std::string cache_root;

@@ -73,6 +73,9 @@ Status CheckLimits(const EngineCoreOptions& options, const ExecutorLimits& limit
   if (options.max_failures < 1) {
     return InvalidArgument("max_failures: must be positive, got {}", options.max_failures);
   }
+  if (options.turn_tokens < 1) {
+    return InvalidArgument("turn_tokens: must be positive, got {}", options.turn_tokens);
+  }
   if (!(options.target_itl_ms >= 0)) {
     return InvalidArgument("target_itl_ms: must not be negative, got {}", options.target_itl_ms);
   }
@@ -85,7 +88,8 @@ SchedulerOptions MakeSchedulerOptions(const EngineCoreOptions& options,
           .max_step_tokens = options.max_step_tokens,
           .target_seconds = options.target_itl_ms / 1e3,
           .min_chunk = limits.cache.groups[0].block_size,
-          .switch_length = limits.cache.switch_length};
+          .switch_length = limits.cache.switch_length,
+          .turn_tokens = options.turn_tokens};
 }
 
 // Tokens that end a generation: the request's own and, unless it ignores them, the model's. Sorted,
@@ -221,6 +225,7 @@ void EngineCore::Admit(Arrival arrival) {
       Hash64(&request->number, sizeof(request->number), options_.seed));
   request->end_ids = EndIds(arrival);
   request->priority = arrival.priority;
+  request->client = std::move(arrival.client);
   request->cache_root = std::move(arrival.cache_root);
   request->label = std::move(arrival.label);
   request->on_output = std::move(arrival.on_output);
@@ -244,7 +249,7 @@ void EngineCore::Admit(Arrival arrival) {
   RequestState* const state = request.get();
   requests_.emplace(state->id, std::move(request));
   counters_.prompt_tokens += state->usage.prompt_tokens;
-  for (const auto& sequence : state->choices) scheduler_.AddWaiting(sequence.get());
+  for (const auto& sequence : state->choices) scheduler_.Add(sequence.get());
   for (const auto& sequence : state->choices) {
     const bool to_compute = !sequence->prompt_only() || sequence->prompt_logprobs_missing();
     if (!to_compute) Finish(sequence.get(), FinishReason::kLength, Status(), {});

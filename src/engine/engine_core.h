@@ -28,6 +28,7 @@ struct EngineCoreOptions {
   int32_t max_context = 0;        // 0: the executor's
   int32_t max_queue = 1024;       // requests that wait to be scheduled for the first time
   double target_itl_ms = 0;       // see EngineOptions
+  int32_t turn_tokens = 256;      // that a client gets in turn (ClientTurns)
   bool prefix_cache = true;
   uint64_t seed = 0;  // effective seeds of requests without one derive from it
   // Executor failures in a row after which everything ends with the error; when the last of them is

@@ -89,6 +89,7 @@ void RecordWriter::WriteArrival(const Arrival& arrival) {
   event.arrival.sampling = arrival.sampling;
   event.arrival.eos_ids = arrival.eos_ids;
   event.arrival.priority = arrival.priority;
+  event.arrival.client = arrival.client;
   event.arrival.cache_root = arrival.cache_root;
   event.has_decoders = !arrival.decoders.empty();
   Write(std::move(event));

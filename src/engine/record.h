@@ -21,7 +21,7 @@
 
 namespace tokamak {
 
-inline constexpr int32_t kRecordVersion = 3;
+inline constexpr int32_t kRecordVersion = 4;
 
 // What was called, in order. A Step consists of the clock readings and executor calls that follow
 // its StepEvent.

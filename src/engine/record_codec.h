@@ -177,6 +177,7 @@ void Field(A& a, EngineCoreOptions& v) {
   Field(a, v.max_context);
   Field(a, v.max_queue);
   Field(a, v.target_itl_ms);
+  Field(a, v.turn_tokens);
   Field(a, v.prefix_cache);
   Field(a, v.seed);
   Field(a, v.max_failures);
@@ -310,6 +311,7 @@ void Field(A& a, ArrivalEvent& v) {
   Field(a, v.arrival.sampling);
   Field(a, v.arrival.eos_ids);
   Field(a, v.arrival.priority);
+  Field(a, v.arrival.client);
   Field(a, v.arrival.cache_root);
   Field(a, v.has_decoders);
 }

@@ -7,20 +7,34 @@
 namespace tokamak {
 
 Scheduler::Scheduler(const SchedulerOptions& options, BlockManager* blocks, const CostModel* costs)
-    : options_(options), blocks_(blocks), costs_(costs) {
+    : options_(options), blocks_(blocks), costs_(costs), turns_(options.turn_tokens) {
   for (SlotId slot = options.max_seqs - 1; slot >= 0; --slot) free_slots_.push_back(slot);
 }
 
-void Scheduler::AddWaiting(Sequence* sequence) {
+void Scheduler::Add(Sequence* sequence) {
+  turns_.Join(sequence);
+  StartWaiting(sequence);
+}
+
+void Scheduler::StartWaiting(Sequence* sequence) {
   sequence->state = SequenceState::kWaiting;
-  waiting_.insert(sequence);
+  turns_.CountWaiting(*sequence, 1);
+  ++num_waiting_;
+}
+
+void Scheduler::StopWaiting(Sequence* sequence, SequenceState state) {
+  sequence->state = state;
+  turns_.CountWaiting(*sequence, -1);
+  --num_waiting_;
 }
 
 Sequence* Scheduler::first_waiting() const {
-  for (Sequence* sequence : waiting_) {
-    if (!sequence->gated) return sequence;
+  ClientTurns::Walk walk(turns_);
+  Sequence* sequence = walk.Next();
+  while (sequence && (sequence->state != SequenceState::kWaiting || sequence->gated)) {
+    sequence = walk.Next();
   }
-  return nullptr;
+  return sequence;
 }
 
 std::vector<SlotId> Scheduler::TakeFreedSlots() { return std::exchange(freed_slots_, {}); }
@@ -28,21 +42,23 @@ std::vector<SlotId> Scheduler::TakeFreedSlots() { return std::exchange(freed_slo
 Schedule Scheduler::Next(bool idle) {
   pass_ = Pass{};
   pass_.idle = idle;
-  SetBudgets();
-  size_t rank = 0;
-  auto next = waiting_.begin();
-  for (;;) {
-    const bool may_run = rank < running_.size();
-    const bool may_admit = !pass_.closed && next != waiting_.end();
-    if (!may_run && !may_admit) break;
-    if (may_run && (!may_admit || Outranks(*running_[rank], **next))) {
+  turns_.BeginStep();
+  ClientTurns::Walk walk(turns_);
+  const std::vector<Sequence*> ranked = RankRunning(&walk);
+  SetBudgets(ranked);
+  size_t rank = 0;  // of the next running sequence
+  for (size_t i = 0;; ++i) {
+    // Below the running ones there may be waiting ones, as long as they may be admitted.
+    Sequence* next = i < ranked.size() ? ranked[i] : pass_.closed ? nullptr : walk.Next();
+    if (next == nullptr) break;
+    if (next->state == SequenceState::kRunning) {
       if (ScheduleRunning(rank)) ++rank;
-    } else if ((*next)->gated) {
+    } else if (next->state != SequenceState::kWaiting || pass_.closed) {
+      continue;
+    } else if (next->gated) {
       ++pass_.reserved_slots;
-      ++next;
-    } else if (Admit(*next, rank)) {
-      running_.insert(running_.begin() + rank++, *next);
-      next = waiting_.erase(next);
+    } else if (Admit(next, rank)) {
+      running_.insert(running_.begin() + static_cast<std::ptrdiff_t>(rank++), next);
     } else {
       pass_.closed = true;
     }
@@ -50,11 +66,24 @@ Schedule Scheduler::Next(bool idle) {
   return std::move(pass_.schedule);
 }
 
-void Scheduler::SetBudgets() {
+std::vector<Sequence*> Scheduler::RankRunning(ClientTurns::Walk* walk) {
+  std::vector<Sequence*> ranked;
+  std::vector<Sequence*> running;
+  while (running.size() < running_.size()) {
+    ranked.push_back(walk->Next());
+    if (ranked.back()->state == SequenceState::kRunning) running.push_back(ranked.back());
+  }
+  running_ = std::move(running);
+  return ranked;
+}
+
+void Scheduler::SetBudgets(const std::vector<Sequence*>& ranked) {
   int32_t decodes = 0;
   // Whether a prefill may come: from the queue only if there is a slot to be had.
-  bool prefills = !waiting_.empty() && (!free_slots_.empty() || running_.empty() ||
-                                        Outranks(**waiting_.begin(), *running_.back()));
+  const bool any_above = std::any_of(ranked.begin(), ranked.end(), [](const Sequence* sequence) {
+    return sequence->state == SequenceState::kWaiting;
+  });
+  bool prefills = num_waiting_ > 0 && (!free_slots_.empty() || running_.empty() || any_above);
   for (const Sequence* sequence : running_) {
     const int32_t schedulable = sequence->num_schedulable();
     if (schedulable == 1) {
@@ -149,7 +178,7 @@ void Scheduler::Suspend(Sequence* sequence) {
     draining_.push_back(sequence);
   } else {
     Release(sequence);
-    AddWaiting(sequence);
+    StartWaiting(sequence);
   }
 }
 
@@ -160,7 +189,7 @@ bool Scheduler::Admit(Sequence* sequence, size_t rank) {
     pass_.blocked = true;
     return false;
   }
-  sequence->state = SequenceState::kRunning;
+  StopWaiting(sequence, SequenceState::kRunning);
   sequence->switched = Switched(sequence->known());
   sequence->slot = free_slots_.back();
   free_slots_.pop_back();
@@ -210,18 +239,21 @@ void Scheduler::AddRow(Sequence* sequence, int32_t num_tokens, bool admitted) {
   pass_.schedule.rows.push_back({sequence, start, num_tokens, sample, admitted});
   pass_.schedule.cost.Add(start, num_tokens);
   sequence->num_scheduled += num_tokens;
+  turns_.Charge(sequence, start, sequence->num_scheduled);
   ++sequence->rows_in_flight;
   if (sample) ++sequence->pending_tokens;
   pass_.promised += blocks_->MissingBlocks(sequence->known(), sequence->blocks);
 }
 
 void Scheduler::Finish(Sequence* sequence) {
-  if (sequence->state == SequenceState::kWaiting) waiting_.erase(sequence);
-  if (sequence->state == SequenceState::kRunning) {
+  if (sequence->state == SequenceState::kWaiting) {
+    StopWaiting(sequence, SequenceState::kFinished);
+  } else if (sequence->state == SequenceState::kRunning) {
     std::erase(running_, sequence);
     draining_.push_back(sequence);
   }
   sequence->state = SequenceState::kFinished;
+  turns_.Leave(sequence);
   Drained(sequence);
 }
 
@@ -231,7 +263,7 @@ void Scheduler::Drained(Sequence* sequence) {
   if (sequence->rows_in_flight > 0 || sequence->slot < 0 || (!preempted && !finished)) return;
   std::erase(draining_, sequence);
   Release(sequence);
-  if (preempted) AddWaiting(sequence);
+  if (preempted) StartWaiting(sequence);
 }
 
 void Scheduler::Release(Sequence* sequence) {
@@ -256,7 +288,7 @@ void Scheduler::Reset() {
     sequence->blocks = SequenceBlocks{};
     sequence->rows_in_flight = sequence->pending_tokens = 0;
     Detach(sequence);
-    if (sequence->state != SequenceState::kFinished) AddWaiting(sequence);
+    if (sequence->state != SequenceState::kFinished) StartWaiting(sequence);
   }
   freed_slots_.clear();
 }

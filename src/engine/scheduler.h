@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
 #include <vector>
 
 #include "base/clock.h"
 #include "engine/block_manager.h"
+#include "engine/client_turns.h"
 #include "engine/cost_model.h"
 #include "engine/sequence.h"
 
@@ -20,6 +20,7 @@ struct SchedulerOptions {
   double target_seconds = 0;
   int32_t min_chunk = 0;
   int32_t switch_length = 0;  // as in CacheSpec
+  int32_t turn_tokens = 0;    // as in ClientTurns; positive
 };
 
 struct ScheduledRow {
@@ -35,14 +36,16 @@ struct Schedule {
   StepCost cost;
 };
 
-// First come, first served within a priority. One pass over all sequences by rank (Outranks) gives
-// each running one its next decode or prefill row and admits waiting ones as long as there are
-// tokens, slots and blocks. A sequence that cannot get a slot or a block takes it from the lowest
-// ranked running one, never from one above it. So:
+// Clients share the engine in turn within a priority, first come, first served within a client:
+// ClientTurns ranks the sequences. One pass over them by rank gives each running one its next
+// decode or prefill row and admits waiting ones as long as there are tokens, slots and blocks. A
+// sequence that cannot get a slot or a block takes it from the lowest ranked running one, never
+// from one above it. So:
 //
 //   The best ranked sequence always progresses: nobody can preempt it, and it can preempt everyone.
-//   Hence a sequence waits at most for the work of those above it: its wait is bounded by a
-//   function of what is ahead of it in the queue, whatever arrives behind it.
+//   It stays the best until it has computed a new position or one arrives that ranks above it.
+//   Hence a sequence waits at most for the work of those above it and for the turns of the other
+//   clients that come before its own, whatever arrives behind it.
 //
 // A sequence that outgrows the length up to which its keys hold (CacheSpec::switch_length) is put
 // back to waiting, and admitted again at once as far as ranks have it.
@@ -52,7 +55,7 @@ class Scheduler {
  public:
   Scheduler(const SchedulerOptions& options, BlockManager* blocks, const CostModel* costs);
 
-  void AddWaiting(Sequence* sequence);
+  void Add(Sequence* sequence);
   // Fills the next step and counts it as in flight. `idle`: no step is in flight now.
   Schedule Next(bool idle);
   // The sequence has ended: gets no more rows, and gives back what it holds as soon as none of its
@@ -66,15 +69,19 @@ class Scheduler {
   // Slots given back since the last call, for StepInput::free.
   std::vector<SlotId> TakeFreedSlots();
 
-  int32_t num_waiting() const { return static_cast<int32_t>(waiting_.size()); }
+  int32_t num_waiting() const { return num_waiting_; }
   int32_t num_running() const { return static_cast<int32_t>(running_.size()); }
   int64_t num_preemptions() const { return num_preemptions_; }
   const std::vector<Sequence*>& running() const { return running_; }
   // Visits sequences that wait, the best ranked first, until `visit` returns false.
   template <typename Visit>
   void ForEachWaiting(Visit visit) const {
-    for (const Sequence* sequence : waiting_) {
+    ClientTurns::Walk walk(turns_);
+    for (int32_t left = num_waiting_; left > 0;) {
+      const Sequence* sequence = walk.Next();
+      if (sequence->state != SequenceState::kWaiting) continue;
       if (!visit(*sequence)) return;
+      --left;
     }
   }
   // The best ranked waiting sequence that could be admitted, or null.
@@ -82,11 +89,6 @@ class Scheduler {
 
  private:
   friend class EngineChecker;  // tests/sim: invariants after every step
-
-  struct ByRank {
-    bool operator()(const Sequence* a, const Sequence* b) const { return Outranks(*a, *b); }
-  };
-  using WaitingSet = std::set<Sequence*, ByRank>;
 
   // The state of one call of Next.
   struct Pass {
@@ -103,7 +105,11 @@ class Scheduler {
     int32_t promised = 0;        // blocks that prefills above have yet to allocate
   };
 
-  void SetBudgets();
+  // Sorts running_ by rank and returns what the walk has passed by then: these and whatever ranks
+  // above the last of them.
+  std::vector<Sequence*> RankRunning(ClientTurns::Walk* walk);
+  // `ranked` as above.
+  void SetBudgets(const std::vector<Sequence*>& ranked);
   // Returns whether running_[rank] is still the same sequence.
   bool ScheduleRunning(size_t rank);
   bool Admit(Sequence* sequence, size_t rank);
@@ -126,6 +132,8 @@ class Scheduler {
   // Takes a running sequence's slot and blocks as soon as no row of it is in flight; then it waits.
   void Suspend(Sequence* sequence);
   void AddRow(Sequence* sequence, int32_t num_tokens, bool admitted);
+  void StartWaiting(Sequence* sequence);
+  void StopWaiting(Sequence* sequence, SequenceState state);
   // Takes slot and blocks back.
   void Release(Sequence* sequence);
   void Detach(Sequence* sequence);
@@ -133,8 +141,9 @@ class Scheduler {
   const SchedulerOptions options_;
   BlockManager* const blocks_;
   const CostModel* const costs_;
-  WaitingSet waiting_;
-  std::vector<Sequence*> running_;   // by rank; state kRunning
+  ClientTurns turns_;
+  int32_t num_waiting_ = 0;
+  std::vector<Sequence*> running_;   // by rank in the last step; state kRunning
   std::vector<Sequence*> draining_;  // kPreempting and kFinished with rows in flight
   std::vector<SlotId> free_slots_;
   std::vector<SlotId> freed_slots_;  // since TakeFreedSlots

@@ -16,6 +16,7 @@
 
 namespace tokamak {
 
+struct ClientQueue;
 struct RequestState;
 
 enum class SequenceState {
@@ -48,6 +49,7 @@ struct Sequence {
   SlotId slot = -1;
   int32_t num_scheduled = 0;   // positions computed by the steps submitted
   int32_t num_done = 0;        // positions computed by the steps retired
+  int32_t num_charged = 0;     // positions that its client has been charged for
   int32_t pending_tokens = 0;  // to be drawn by steps in flight
   int32_t rows_in_flight = 0;
   SequenceBlocks blocks;
@@ -88,6 +90,8 @@ struct RequestState {
   uint64_t seed = 0;
   std::vector<TokenId> end_ids;  // sorted: stop ids and, unless ignored, the model's own
   int32_t priority = 0;
+  std::string client;
+  ClientQueue* queue = nullptr;  // that the choices stand in
   std::string cache_root;
   OutputCallback on_output;
   Usage usage;
@@ -107,13 +111,13 @@ struct RequestState {
   std::string label;
 };
 
-// Who goes first: higher priority, then earlier arrival, then lower choice.
-inline bool Outranks(const Sequence& a, const Sequence& b) {
-  const RequestState& ra = *a.request;
-  const RequestState& rb = *b.request;
-  if (ra.priority != rb.priority) return ra.priority > rb.priority;
-  if (ra.number != rb.number) return ra.number < rb.number;
-  return a.choice < b.choice;
-}
+// The order within a client: earlier arrival, then lower choice.
+struct ByArrival {
+  bool operator()(const Sequence* a, const Sequence* b) const {
+    const uint64_t number_a = a->request->number;
+    const uint64_t number_b = b->request->number;
+    return number_a != number_b ? number_a < number_b : a->choice < b->choice;
+  }
+};
 
 }  // namespace tokamak

@@ -3,19 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <tuple>
+#include <utility>
 
 namespace tokamak {
 namespace {
 
 constexpr int64_t kSnapshotEvery = 8;  // rounds: they take as long as the rest
 
-// The order that clients are promised, written anew.
-bool Above(const Sequence& a, const Sequence& b) {
-  const auto key = [](const Sequence& s) {
-    return std::tuple(-int64_t{s.request->priority}, s.request->number, s.choice);
-  };
-  return key(a) < key(b);
+// The order within a client, written anew.
+bool ArrivedBefore(const Sequence* a, const Sequence* b) {
+  return std::pair(a->request->number, a->choice) < std::pair(b->request->number, b->choice);
 }
 
 }  // namespace
@@ -32,10 +31,37 @@ void EngineChecker::ForEachSequence(Visit visit) const {
   }
 }
 
-EngineChecker::EngineChecker(const EngineCore* core, sim::Verdict* verdict, int depth)
-    : core_(core), verdict_(verdict), depth_(depth) {}
+EngineChecker::EngineChecker(const EngineCore* core, sim::Verdict* verdict, int depth,
+                             bool one_client)
+    : core_(core), verdict_(verdict), depth_(depth), one_client_(one_client) {}
+
+// A sequence stands one turn behind the one before it of the same client and priority.
+void EngineChecker::RankSequences() {
+  std::map<std::pair<int32_t, std::string>, std::vector<const Sequence*>> clients;
+  ranks_.clear();
+  ForEachSequence([&](const Sequence& s) {
+    if (s.state == SequenceState::kFinished) return;
+    clients[{s.request->priority, s.request->client}].push_back(&s);
+  });
+  for (auto& [client, sequences] : clients) {
+    std::sort(sequences.begin(), sequences.end(), ArrivedBefore);
+    int64_t rank = sequences[0]->request->queue->turn_start;
+    for (const Sequence* s : sequences) {
+      ranks_[s] = rank;
+      rank += core_->options().turn_tokens;
+    }
+  }
+}
+
+bool EngineChecker::Above(const Sequence& a, const Sequence& b) const {
+  const auto key = [this](const Sequence& s) {
+    return std::tuple(-int64_t{s.request->priority}, ranks_.at(&s), s.request->number, s.choice);
+  };
+  return key(a) < key(b);
+}
 
 void EngineChecker::OnSubmit(const StepInput& step) {
+  RankSequences();
   std::vector<const Sequence*> admitted;
   for (const AdmitSlot& admit : step.admit) {
     for (const Sequence* s : core_->scheduler_.running_) {
@@ -43,12 +69,18 @@ void EngineChecker::OnSubmit(const StepInput& step) {
     }
   }
   if (admitted.size() != step.admit.size()) Fail("admits a sequence that is not running");
-  for (const Sequence* waiting : core_->scheduler_.waiting_) {
+  ForEachSequence([&](const Sequence& waiting) {
+    if (waiting.state != SequenceState::kWaiting || waiting.gated) return;
     for (const Sequence* s : admitted) {
-      if (!waiting->gated && Above(*waiting, *s)) {
-        Fail("request {} was admitted before {}", s->request->id, waiting->request->id);
+      if (Above(waiting, *s)) {
+        Fail("request {} was admitted before {}", s->request->id, waiting.request->id);
       }
     }
+  });
+  const auto& running = core_->scheduler_.running_;
+  if (!std::is_sorted(running.begin(), running.end(),
+                      [this](const Sequence* a, const Sequence* b) { return Above(*a, *b); })) {
+    Fail("running sequences are out of order");
   }
 }
 
@@ -58,7 +90,8 @@ void EngineChecker::AfterStep() {
   CheckTree();
   CheckStats();
   if (++rounds_ % kSnapshotEvery == 0) CheckSnapshot();
-  CheckWaiting();
+  CheckProgress();
+  if (one_client_) CheckWaiting();
 }
 
 void EngineChecker::AtEnd() {
@@ -120,10 +153,6 @@ void EngineChecker::CheckSequences() {
   }
   if (holding != scheduler.running_.size() + scheduler.draining_.size()) {
     Fail("{} sequences have slots, {} run", holding, scheduler.running_.size());
-  }
-  if (!std::is_sorted(scheduler.running_.begin(), scheduler.running_.end(),
-                      [](const Sequence* a, const Sequence* b) { return Above(*a, *b); })) {
-    Fail("running sequences are out of order");
   }
   for (const auto& [id, request] : core_->requests_) {
     if (request->num_unfinished == 0 && request->num_holding == 0) Fail("request {} lingers", id);
@@ -306,42 +335,61 @@ int64_t EngineChecker::TenureBound(const Sequence& s) const {
   return (int64_t{s.max_length} + 4) * (depth_ + 2) + 20;
 }
 
-void EngineChecker::CheckWaiting() {
+void EngineChecker::CheckProgress() {
+  RankSequences();
   const Sequence* best = nullptr;
+  const Sequence* last = nullptr;  // that was the best in the last round
+  for (const auto& [s, rank] : ranks_) {
+    if (best == nullptr || Above(*s, *best)) best = s;
+    if (KeyOf(*s) == best_) last = s;
+  }
+  const bool advanced = last == nullptr || last->num_charged != best_charged_;
+  const bool arrivals = std::exchange(num_arrivals_, core_->num_arrivals_) != core_->num_arrivals_;
+  if (best == nullptr) return;
+  // Ranks change at the beginning of the step after.
+  if (best != last && last != nullptr && !best_advanced_ && !arrivals) {
+    Fail("request {} is the best ranked instead of {}, which has computed nothing",
+         best->request->id, last->request->id);
+  }
+  best_advanced_ = best->request->queue->advanced;
+  if (best != last || advanced) tenure_ = 0;
+  best_ = KeyOf(*best);
+  best_charged_ = best->num_charged;
+  if (++tenure_ > TenureBound(*best)) {
+    Fail("request {} choice {}, best ranked for {} rounds, does not advance", best->request->id,
+         best->choice, tenure_);
+  }
+}
+
+void EngineChecker::CheckWaiting() {
   ForEachSequence([&](const Sequence& s) {
     if (s.request->number >= next_number_ || !waits_.contains(KeyOf(s))) {
       Wait& wait = waits_[KeyOf(s)];
-      wait.bound = wait.tenure_bound = TenureBound(s);
+      wait.bound = TenureBound(s);
       ForEachSequence([&](const Sequence& other) {
         if (&other == &s || other.state == SequenceState::kFinished) return;
         // Each pair once, when the second of them is seen first.
         const auto seen = waits_.find(KeyOf(other));
         if (seen == waits_.end()) return;
-        if (Above(other, s)) waits_[KeyOf(s)].bound += TenureBound(other);
-        if (Above(s, other)) seen->second.bound += TenureBound(s);
+        const auto rank = [](const Sequence& of) {
+          return std::pair(-int64_t{of.request->priority}, KeyOf(of));
+        };
+        if (rank(other) < rank(s)) waits_[KeyOf(s)].bound += TenureBound(other);
+        if (rank(s) < rank(other)) seen->second.bound += TenureBound(s);
       });
       next_number_ = std::max(next_number_, s.request->number + 1);
     }
     if (s.state == SequenceState::kFinished) return;
-    if (best == nullptr || Above(s, *best)) best = &s;
     Wait& wait = waits_[KeyOf(s)];
     if (++wait.rounds > wait.bound) {
       Fail("request {} choice {} has waited {} rounds", s.request->id, s.choice, wait.rounds);
     }
   });
-  if (best == nullptr) return;
-  Wait& wait = waits_[KeyOf(*best)];
-  if (++wait.tenure > wait.tenure_bound) {
-    Fail("request {} choice {}, best ranked for {} rounds, does not end", best->request->id,
-         best->choice, wait.tenure);
-  }
 }
 
 void EngineChecker::OnFailure() {
-  for (auto& [key, wait] : waits_) {
-    wait.rounds = 0;
-    wait.tenure = 0;
-  }
+  for (auto& [key, wait] : waits_) wait.rounds = 0;
+  tenure_ = 0;
 }
 
 }  // namespace tokamak

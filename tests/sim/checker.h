@@ -13,14 +13,15 @@ namespace tokamak {
 
 // A friend of the engine's classes. Reports to the verdict.
 //
-// Waiting bound. Call a sequence's tenure the number of rounds in which it is the best ranked one
-// that has not ended. Tenure is bounded by a function of its own length (TenureBound), for in any
-// few rounds the best ranked sequence computes at least one position and never loses one. A
-// sequence therefore ends within the sum of the bounds of those above it and its own. Both are
-// checked: each tenure, and each total.
+// Progress. The best ranked sequence can take what it needs from all others. So while one is the
+// best ranked, it computes a new position within a number of rounds that depends on its own length
+// (TenureBound), and it remains the best until then unless a request arrives.
+//
+// Waiting bound. With one client, the best ranked sequence remains so until it ends. A sequence
+// therefore ends within the sum of the bounds of those above it and its own: each total is checked.
 class EngineChecker {
  public:
-  EngineChecker(const EngineCore* core, sim::Verdict* verdict, int depth);
+  EngineChecker(const EngineCore* core, sim::Verdict* verdict, int depth, bool one_client);
 
   // When a step is submitted: admissions kept the order.
   void OnSubmit(const StepInput& step);
@@ -39,8 +40,6 @@ class EngineChecker {
   struct Wait {
     int64_t rounds = 0;
     int64_t bound = 0;
-    int64_t tenure = 0;
-    int64_t tenure_bound = 0;
   };
   using Key = uint64_t;
   static Key KeyOf(const Sequence& s) { return s.request->id * 256 + s.choice; }
@@ -56,12 +55,22 @@ class EngineChecker {
   void CheckEntry(NodeId node, int32_t group);
   void CheckStats();
   void CheckSnapshot();
+  void CheckProgress();
+  void RankSequences();
+  bool Above(const Sequence& a, const Sequence& b) const;
   void CheckWaiting();
   int64_t TenureBound(const Sequence& s) const;
 
   const EngineCore* const core_;
   sim::Verdict* const verdict_;
   const int depth_;
+  const bool one_client_;
+  std::unordered_map<const Sequence*, int64_t> ranks_;  // as ClientTurns has them
+  Key best_ = 0;                // the best ranked sequence in the last round
+  int64_t tenure_ = 0;          // rounds since it became that, or computed a new position
+  int32_t best_charged_ = 0;    // positions that it had computed
+  bool best_advanced_ = false;  // it computed one in the step before the next ranking
+  uint64_t num_arrivals_ = 0;
   std::unordered_map<Key, Wait> waits_;
   int64_t rounds_ = 0;
   uint64_t next_number_ = 0;  // of the first request not yet in waits_

@@ -61,6 +61,7 @@ int main(int argc, char** argv) {
   const uint64_t schedules = Flag(argc, argv, "--schedules", 1000);
   const uint64_t first = Flag(argc, argv, "--seed", 1);
   const auto depth = static_cast<int32_t>(Flag(argc, argv, "--depth", 0));
+  const auto clients = static_cast<int32_t>(Flag(argc, argv, "--clients", 0));
   const std::string record_path = TextFlag(argc, argv, "--record");
   const auto min_steps = static_cast<int32_t>(Flag(argc, argv, "--steps", 200));
   tokamak::SetLogLevel(tokamak::LogLevel::kOff);
@@ -79,6 +80,7 @@ int main(int argc, char** argv) {
     options.seed = seed;
     options.depth = depth;
     options.min_steps = min_steps;
+    options.clients = clients;
     options.record_path = record_path;  // the last schedule's record stays
     Simulation simulation(options);
     const std::string failure = simulation.Run();

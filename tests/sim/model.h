@@ -87,6 +87,7 @@ struct Plan {
   SamplingParams sampling;  // the seed is always set
   std::vector<TokenId> eos_ids;
   int32_t priority = 0;
+  int32_t client = 0;
   std::string salt;
   std::string stop;  // empty, or two letters; sampling.stop has it too
   bool decodes = false;

@@ -1,9 +1,13 @@
 // What the scheduler does with time, priorities and memory, seen from the steps it submits.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <map>
+#include <string>
+#include <utility>
 
 #include "engine/engine_core.h"
+#include "engine/record.h"
 #include "sim/fake_executor.h"
 
 namespace tokamak::sim {
@@ -29,8 +33,8 @@ class SchedulingTest : public ::testing::Test {
     ASSERT_TRUE(core.ok()) << core.status().ToString();
     core_ = std::move(*core);
   }
-  void Submit(RequestId id, int32_t prompt, int32_t max_tokens, int32_t priority = 0,
-              int32_t n = 1) {
+  void Submit(RequestId id, int32_t prompt, int32_t max_tokens, int32_t priority = 0, int32_t n = 1,
+              const std::string& client = {}) {
     Arrival arrival;
     arrival.id = id;
     for (int32_t i = 0; i < prompt; ++i) {
@@ -40,6 +44,7 @@ class SchedulingTest : public ::testing::Test {
     arrival.sampling.seed = id * kNumSalts;
     arrival.sampling.n = n;
     arrival.priority = priority;
+    arrival.client = client;
     arrival.on_output = [this, id](OutputChunk chunk) {
       auto& tokens = tokens_[{id, chunk.choice}];
       tokens.insert(tokens.end(), chunk.token_ids.begin(), chunk.token_ids.end());
@@ -201,6 +206,173 @@ TEST_F(SchedulingTest, SwappingComputesLessThanRecomputingAndDrawsTheSame) {
   }
   EXPECT_EQ(tokens_, first);
   EXPECT_LT(computed[1], computed[0]);
+}
+
+// Clients.
+
+class ClientsTest : public SchedulingTest {
+ protected:
+  struct Shape {
+    int32_t prompt = 0;
+    int32_t tokens = 0;
+  };
+  struct Waits {
+    double first_token_ms = 0;
+    double end_ms = 0;
+  };
+  // `others` clients keep `streams` requests open each; then one more client sends a request at a
+  // time. Returns the longest times that these took.
+  Waits LongestWaits(int others, int streams, const Shape& shape) {
+    steps_.clear();
+    tokens_.clear();
+    ended_.clear();
+    next_id_ = 1;
+    core_options_.max_seqs = 8;
+    core_options_.max_queue = 1000;
+    Start();
+    std::map<RequestId, std::string> open;
+    const auto submit = [&](const std::string& client) {
+      open[next_id_] = client;
+      Submit(next_id_++, shape.prompt, shape.tokens, 0, 1, client);
+    };
+    for (int stream = 0; stream < streams; ++stream) {
+      for (int c = 0; c < others; ++c) submit("other " + std::to_string(c));
+    }
+    const auto step = [&] {
+      core_->Step();
+      for (const RequestId id : std::exchange(ended_, {})) {
+        const std::string client = open.extract(id).mapped();
+        if (client != "one") submit(client);
+      }
+    };
+    for (int i = 0; i < 300; ++i) step();
+    Waits longest;
+    for (int i = 0; i < 10; ++i) {
+      const RequestId mine = next_id_;
+      const TimePoint sent = clock_.Now();
+      const auto waited = [&] { return ToMillis(clock_.Now() - sent); };
+      submit("one");
+      while (tokens_[{mine, 0}].empty()) step();
+      longest.first_token_ms = std::max(longest.first_token_ms, waited());
+      while (open.contains(mine)) step();
+      longest.end_ms = std::max(longest.end_ms, waited());
+    }
+    EXPECT_TRUE(verdict_.ok()) << verdict_.what();
+    return longest;
+  }
+  RequestId next_id_ = 1;
+};
+
+TEST_F(ClientsTest, WaitAtMostTwiceAsLongHoweverManyStreamsOthersHave) {
+  for (const Shape& shape : {Shape{40, 120}, Shape{10, 5}, Shape{20, 600}, Shape{400, 10}}) {
+    for (const int others : {1, 3, 12, 30}) {
+      const Waits with_one_each = LongestWaits(others, 1, shape);
+      for (const int streams : {2, 20}) {
+        SCOPED_TRACE(
+            fmt::format("{} other clients with {} streams each, prompts of {} tokens, {} "
+                        "generated",
+                        others, streams, shape.prompt, shape.tokens));
+        const Waits waits = LongestWaits(others, streams, shape);
+        EXPECT_LE(waits.first_token_ms, 2 * with_one_each.first_token_ms);
+        // With more streams there are prompts in more of the steps that it shares with them.
+        EXPECT_LE(waits.end_ms, 2.5 * with_one_each.end_ms);
+      }
+    }
+  }
+}
+
+TEST_F(ClientsTest, ThatBothAlwaysWaitGetEqualTokens) {
+  core_options_.max_seqs = 8;
+  Start();
+  RequestId id = 1;
+  for (; id <= 100; ++id) Submit(id, 20, 300, 0, 1, "many");
+  for (; id <= 200; ++id) Submit(id, 200, 60, 0, 1, "long prompts");
+  for (int i = 0; i < 2000; ++i) core_->Step();
+  int64_t computed[2] = {};
+  for (const auto& [key, tokens] : tokens_) {
+    const bool second = key.first > 100;
+    if (!tokens.empty())
+      computed[second] += static_cast<int64_t>(tokens.size()) + (second ? 200 : 20);
+  }
+  // Each runs ahead by what its sequences of one round may compute in a turn, at most.
+  const int64_t most_ahead = 8 * int64_t{core_options_.turn_tokens};
+  EXPECT_LE(std::abs(computed[0] - computed[1]), most_ahead)
+      << computed[0] << " and " << computed[1];
+  EXPECT_GT(computed[0], 2 * most_ahead) << "too few for the bound to mean anything";
+}
+
+TEST_F(ClientsTest, TakeSlotsFromTheOneWithTheMostService) {
+  core_options_.max_seqs = 4;
+  Start();
+  for (RequestId id = 1; id <= 4; ++id) Submit(id, 10, 400, 0, 1, "many");
+  for (int i = 0; i < 20; ++i) core_->Step();
+  Submit(5, 10, 5, 0, 1, "one");
+  for (int i = 0; tokens_[{5, 0}].empty(); ++i) {
+    ASSERT_LT(i, 5) << "it gets a slot at once";
+    core_->Step();
+  }
+  EXPECT_EQ(core_->stats(clock_.Now()).preemptions, 1);
+  RunAll();
+  EXPECT_EQ(ended_, (std::vector<RequestId>{5, 1, 2, 3, 4}));
+}
+
+TEST_F(ClientsTest, WithOneStreamEachTakeTurnsWhenSlotsAreShort) {
+  core_options_.max_seqs = 1;
+  core_options_.turn_tokens = 50;
+  Start();
+  Submit(1, 10, 500, 0, 1, "a");
+  Submit(2, 10, 500, 0, 1, "b");
+  for (int i = 0; i < 400; ++i) core_->Step();
+  const auto a = static_cast<int>(tokens_[{1, 0}].size());
+  const auto b = static_cast<int>(tokens_[{2, 0}].size());
+  EXPECT_LE(std::abs(a - b), 60) << a << " and " << b;
+  EXPECT_GT(std::min(a, b), 100);
+  RunAll();
+}
+
+// A long single stream is no credit: what comes after it shares like anybody's.
+TEST_F(ClientsTest, ThatTookLessThanTheirShareCollectNoCredit) {
+  core_options_.max_seqs = 8;
+  Start();
+  RequestId id = 1;
+  Submit(id++, 10, 3000, 0, 1, "modest");
+  for (; id <= 60; ++id) Submit(id, 10, 300, 0, 1, "greedy");
+  for (int i = 0; i < 800; ++i) core_->Step();
+  for (; id <= 100; ++id) Submit(id, 10, 300, 0, 1, "modest");
+  const int64_t before = core_->stats(clock_.Now()).generated_tokens;
+  int64_t modest = 0;
+  for (const auto& [key, tokens] : tokens_) {
+    if (key.first == 1 || key.first > 60) modest -= static_cast<int64_t>(tokens.size());
+  }
+  for (int i = 0; i < 400; ++i) core_->Step();
+  for (const auto& [key, tokens] : tokens_) {
+    if (key.first == 1 || key.first > 60) modest += static_cast<int64_t>(tokens.size());
+  }
+  const int64_t all = core_->stats(clock_.Now()).generated_tokens - before;
+  EXPECT_NEAR(static_cast<double>(modest) / static_cast<double>(all), 0.5, 0.1);
+}
+
+TEST_F(ClientsTest, DoNotChangeTheScheduleOfOneAlone) {
+  std::vector<std::vector<StepInput>> runs;
+  for (const int32_t turn_tokens : {1, 7, 256, 1 << 30}) {
+    core_options_.max_seqs = 4;
+    core_options_.max_step_tokens = 24;
+    core_options_.turn_tokens = turn_tokens;
+    executor_options_.limits.cache.num_device_blocks = 16;
+    steps_.clear();
+    ended_.clear();
+    Start();
+    for (RequestId id = 1; id <= 12; ++id) Submit(id, 30, 40, id % 5 == 0 ? 1 : 0, id % 3 ? 1 : 2);
+    RunAll();
+    EXPECT_GT(core_->stats(clock_.Now()).preemptions, 0);
+    runs.push_back(steps_);
+  }
+  for (const auto& run : runs) {
+    ASSERT_EQ(run.size(), runs.back().size());
+    for (size_t i = 0; i < run.size(); ++i) {
+      EXPECT_EQ(Digest(run[i]), Digest(runs.back()[i])) << "step " << i;
+    }
+  }
 }
 
 }  // namespace

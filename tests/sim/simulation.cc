@@ -52,7 +52,8 @@ void Simulation::Fail(const char* format, Args... args) {
   verdict_.Fail("output: " + fmt::format(fmt::runtime(format), args...));
 }
 
-Simulation::Simulation(const ScheduleOptions& options) : options_(options), rng_(options.seed) {
+Simulation::Simulation(const ScheduleOptions& options)
+    : options_(options), rng_(options.seed), client_rng_(Mix(options.seed, 0xc11e47)) {
   clock_.Set(TimePoint(std::chrono::seconds(1)));
   DrawConfiguration();
   executor_ = std::make_unique<FakeExecutor>(executor_options_, rng_.Next(), &clock_, &verdict_);
@@ -60,8 +61,8 @@ Simulation::Simulation(const ScheduleOptions& options) : options_(options), rng_
     verdict_.Fail(status.ToString());
     return;
   }
-  checker_ =
-      std::make_unique<EngineChecker>(core_.get(), &verdict_, executor_options_.limits.depth);
+  checker_ = std::make_unique<EngineChecker>(core_.get(), &verdict_, executor_options_.limits.depth,
+                                             /*one_client=*/num_clients_ == 1);
   executor_->on_submit = [this](const StepInput& step) { checker_->OnSubmit(step); };
 }
 
@@ -112,6 +113,9 @@ void Simulation::DrawConfiguration() {
   core_options_.target_itl_ms = rng_.Chance(40) ? 1 + rng_.Unit() : 0;
   core_options_.prefix_cache = rng_.Chance(80);
   core_options_.seed = rng_.Next();
+  num_clients_ = client_rng_.Chance(30) ? 1 : client_rng_.In(2, 8);
+  if (options_.clients > 0) num_clients_ = options_.clients;
+  core_options_.turn_tokens = client_rng_.In(1, client_rng_.Chance(50) ? 8 : 64);
   arrival_percent_ = rng_.In(5, 50);
   cancel_permille_ = rng_.Chance(60) ? rng_.In(1, 60) : 0;
   for (int i = rng_.In(1, 4); i > 0; --i) {
@@ -183,6 +187,7 @@ Plan Simulation::DrawPlan() {
   if (rng_.Chance(15)) p.prompt_logprobs = 0;
   if (rng_.Chance(20)) p.logprobs = 0;
   plan.priority = rng_.Chance(20) ? rng_.In(-1, 2) : 0;
+  if (client_rng_.Chance(60)) plan.client = client_rng_.In(0, num_clients_ - 1);
   DrawEnds(&plan);
   return plan;
 }
@@ -195,6 +200,7 @@ void Simulation::SubmitOne() {
   arrival.sampling = plan.sampling;
   arrival.eos_ids = plan.eos_ids;
   arrival.priority = plan.priority;
+  arrival.client = fmt::format("client {}", plan.client);
   arrival.cache_root = plan.salt;
   for (int32_t i = 0; plan.decodes && i < plan.sampling.n; ++i) {
     arrival.decoders.push_back(std::make_unique<LetterDecoder>(plan.stop));

@@ -21,6 +21,7 @@ struct ScheduleOptions {
   uint64_t seed = 0;
   int32_t depth = 0;  // 0: drawn from the seed
   int32_t min_steps = 200;
+  int32_t clients = 0;      // 0: drawn from the seed
   std::string record_path;  // where to record the run; empty: nowhere
 };
 
@@ -85,6 +86,7 @@ class Simulation {
 
   const ScheduleOptions options_;
   Rng rng_;
+  Rng client_rng_;
   Verdict verdict_;
   ManualClock clock_;
   FakeExecutorOptions executor_options_;
@@ -97,6 +99,7 @@ class Simulation {
   std::unique_ptr<EngineChecker> checker_;
   ScheduleStats stats_;
 
+  int32_t num_clients_ = 1;
   int32_t arrival_percent_ = 0;
   int32_t cancel_permille_ = 0;
   int32_t max_prompt_ = 0;

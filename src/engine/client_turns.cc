@@ -1,0 +1,106 @@
+#include "engine/client_turns.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace tokamak {
+
+void ClientTurns::Join(Sequence* sequence) {
+  RequestState& request = *sequence->request;
+  ClientLevel& level = levels_[request.priority];
+  ClientQueue& queue = level.queues[request.client];
+  queue.level = &level;
+  const int64_t behind = level.virtual_time - queue.served;
+  if (queue.num_waiting == 0 && behind > 0) {
+    queue.served += behind;
+    queue.turn_start += behind;
+  }
+  queue.sequences.insert(sequence);
+  request.queue = &queue;
+}
+
+void ClientTurns::Leave(Sequence* sequence) {
+  RequestState& request = *sequence->request;
+  ClientQueue& queue = *request.queue;
+  if (*queue.sequences.begin() == sequence) queue.turn_start = queue.served + queue.charged;
+  CHECK(queue.sequences.erase(sequence) == 1);
+  if (!queue.sequences.empty()) return;
+  ClientLevel& level = *queue.level;
+  level.queues.erase(request.client);
+  if (level.queues.empty()) levels_.erase(request.priority);
+}
+
+void ClientTurns::CountWaiting(const Sequence& sequence, int32_t change) {
+  sequence.request->queue->num_waiting += change;
+}
+
+// Virtual time is the mean service of those that have something waiting: they take all that they
+// can get, so that is what a client has that always took its share. When nobody waits, a client
+// begins with what the one with the most has.
+void ClientTurns::BeginStep() {
+  for (auto& [priority, level] : levels_) {
+    int64_t most = INT64_MIN;
+    int64_t sum = 0;
+    int64_t num_waiting = 0;
+    for (auto& [name, queue] : level.queues) {
+      queue.served += std::exchange(queue.charged, 0);
+      const bool advanced = std::exchange(queue.advanced, false);
+      const bool over = advanced && queue.served >= queue.turn_start + turn_tokens_;
+      if (over) queue.turn_start = queue.served;
+      most = std::max(most, queue.served);
+      if (queue.num_waiting == 0) continue;
+      sum += queue.served;
+      ++num_waiting;
+    }
+    level.virtual_time = num_waiting == 0 ? most : sum / num_waiting;
+  }
+}
+
+void ClientTurns::Charge(Sequence* sequence, int32_t start, int32_t end) {
+  const int32_t tokens = end - std::max(start, sequence->num_charged);
+  if (tokens <= 0) return;
+  sequence->num_charged = end;
+  ClientQueue& queue = *sequence->request->queue;
+  queue.charged += tokens;
+  queue.advanced |= *queue.sequences.begin() == sequence;
+}
+
+ClientTurns::Walk::Walk(const ClientTurns& turns)
+    : turn_tokens_(turns.turn_tokens_),
+      level_(turns.levels_.begin()),
+      last_level_(turns.levels_.end()) {
+  if (level_ != last_level_) EnterLevel();
+}
+
+// Whether b's next sequence ranks above a's.
+bool ClientTurns::Walk::GoesLater(const Head& a, const Head& b) {
+  return a.rank != b.rank ? a.rank > b.rank : ByArrival()(*b.next, *a.next);
+}
+
+void ClientTurns::Walk::EnterLevel() {
+  for (const auto& [name, queue] : level_->second.queues) {
+    heads_.push_back({queue.turn_start, queue.sequences.begin(), queue.sequences.end()});
+  }
+  std::make_heap(heads_.begin(), heads_.end(), GoesLater);
+}
+
+Sequence* ClientTurns::Walk::Next() {
+  if (heads_.empty()) {
+    if (level_ == last_level_ || ++level_ == last_level_) return nullptr;
+    EnterLevel();
+  }
+  std::pop_heap(heads_.begin(), heads_.end(), GoesLater);
+  Head& head = heads_.back();
+  Sequence* const sequence = *head.next;
+  head.rank += turn_tokens_;
+  if (++head.next == head.end) {
+    heads_.pop_back();
+  } else {
+    std::push_heap(heads_.begin(), heads_.end(), GoesLater);
+  }
+  return sequence;
+}
+
+}  // namespace tokamak
