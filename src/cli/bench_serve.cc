@@ -112,11 +112,12 @@ Result<std::string> ReadKey(const ServeBenchFlags& flags) {
   }
   if (flags.api_key_file.empty()) return std::string();
   ASSIGN_OR_RETURN(const std::string text, ReadText(flags.api_key_file));
-  const std::vector<std::string_view> keys = KeysIn(text);
-  if (keys.empty()) {
+  const Result<std::vector<KeyLine>> keys = KeysIn(text);
+  if (!keys.ok()) return keys.status().WithContext("--api-key-file " + flags.api_key_file);
+  if (keys->empty()) {
     return InvalidArgument("--api-key-file {}: holds no key", flags.api_key_file);
   }
-  return std::string(keys.front());
+  return std::string(keys->front().key);
 }
 
 Status CheckNumbers(const ServeBenchFlags& f) {

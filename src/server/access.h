@@ -49,6 +49,9 @@ class Access {
 
   // An answer for whom the rules refuse, and for preflight requests.
   std::optional<HttpResponse> Check(const HttpRequest& request) const;
+  // Whom a request is for: the client whose key it has; without keys, that of its address (of its
+  // /64 network in IPv6, which is what customers get).
+  Client Identify(const HttpRequest& request) const;
   // Adds to an answer what keeps browsers from misusing it, and CORS headers where they are due.
   // Headers that the answer has already stay as they are.
   void Decorate(const HttpRequest& request, HttpResponse& response) const;

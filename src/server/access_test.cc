@@ -59,11 +59,49 @@ class AccessTest : public testing::Test {
 TEST_F(AccessTest, EveryKeyIsComparedWhicheverMatches) {
   const Result<ApiKeys> keys = ApiKeys::FromFile(path_);
   ASSERT_TRUE(keys.ok());
-  EXPECT_EQ(keys->Matches("one"), 2u);  // the first and the last of the file
-  EXPECT_EQ(keys->Matches("two"), 1u);
-  for (const char* wrong : {"", "o", "on", "onee", "one ", "One", "three", "# comment"}) {
-    EXPECT_EQ(keys->Matches(wrong), 0u) << wrong;
+  EXPECT_TRUE(keys->Find("Bearer one"));  // the first and the last of the file
+  EXPECT_TRUE(keys->Find("Bearer two"));
+  for (const char* wrong : {"", "o", "on", "onee", "one two", "One", "three", "# comment"}) {
+    EXPECT_FALSE(keys->Find(std::string("Bearer ") + wrong)) << wrong;
   }
+}
+
+TEST_F(AccessTest, KeysMayHaveAHigherBoundOfPriority) {
+  WriteKeys("one\ntwo priority=7\nthree\tpriority=0 \ntwo priority=3\n");
+  const Access access = Make({.api_key_file = path_});
+  const auto bound = [&](const std::string& key) {
+    return access.Identify(Get("/x", {}, key)).max_priority;
+  };
+  EXPECT_EQ(bound("one"), 0);
+  EXPECT_EQ(bound("two"), 7);  // the higher of the two
+  EXPECT_EQ(bound("three"), 0);
+  EXPECT_EQ(bound("two priority=7"), 0);  // is no key
+  for (const char* line :
+       {"key priority", "key priority=", "key priority=x", "key priority=-1", "key priority=1x",
+        "key priority=99999999999", "key priority=1 2", "key other=1", "two words"}) {
+    WriteKeys(fmt::format("# keys\n{}\n", line));
+    const Result<ApiKeys> keys = ApiKeys::FromFile(path_);
+    ASSERT_FALSE(keys.ok()) << line;
+    EXPECT_THAT(std::string(keys.status().message()), HasSubstr("line 2: ")) << line;
+    EXPECT_THAT(std::string(keys.status().message()), Not(HasSubstr("words"))) << "tells the key";
+  }
+}
+
+TEST_F(AccessTest, ClientsAreKeysOrWhereThereAreNoneAddresses) {
+  const auto name = [](const Access& access, const std::string& key, const std::string& address) {
+    HttpRequest request = Get("/x", {}, key);
+    request.client = address;
+    return access.Identify(request).name;
+  };
+  const Access keys = Make({.api_key_file = path_});
+  EXPECT_EQ(name(keys, "one", "10.0.0.1"), name(keys, "one", "10.0.0.2"));
+  EXPECT_NE(name(keys, "one", "10.0.0.1"), name(keys, "two", "10.0.0.1"));
+  EXPECT_THAT(name(keys, "two", "10.0.0.1"), Not(HasSubstr("two")));
+  const Access none = Make({});
+  EXPECT_EQ(name(none, "one", "10.0.0.1"), name(none, "two", "10.0.0.1"));
+  EXPECT_NE(name(none, "one", "10.0.0.1"), name(none, "one", "10.0.0.2"));
+  EXPECT_EQ(name(none, "", "2001:db8::1"), name(none, "", "2001:db8:0:0:ffff::2"));
+  EXPECT_NE(name(none, "", "2001:db8::1"), name(none, "", "2001:db8:0:1::1"));
 }
 
 TEST_F(AccessTest, WrongKeysAllGetTheSameAnswer) {

@@ -257,6 +257,14 @@ HttpResponse Api::Refusal(const Status& status) const {
 }
 
 Status Api::Submit(const std::shared_ptr<HttpExchange>& exchange, PreparedCall prepared) {
+  Client client = options_.identify(exchange->request());
+  if (prepared.call.priority > client.max_priority) {
+    return InvalidArgument(
+        "priority: must be at most {}, got {}; more takes a key that may have it (priority=N "
+        "behind the key in the server's key file)",
+        client.max_priority, prepared.call.priority);
+  }
+  prepared.client = std::move(client.name);
   const bool chat = prepared.call.chat;
   ResponseHead head;
   head.chat = chat;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "server/api_keys.h"
 #include "server/debug_state.h"
 #include "server/low_priority_pool.h"
 #include "server/observer.h"
@@ -34,6 +35,7 @@ class Api {
     double stuck_seconds = 60;  // /health says 503 when no step has retired for so long
     LowPriorityPool::Limits preparing;
     RequestLimits requests;
+    std::function<Client(const HttpRequest&)> identify;  // whom a request is for
     // Runs `work` on the I/O thread, in the order of the calls. From any thread.
     std::function<void(std::function<void()> work)> post;
     // Runs `work` on the I/O thread after that time. I/O thread.

@@ -1,7 +1,11 @@
 #include "server/api_keys.h"
 
+#include <fmt/ranges.h>
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
+
+#include <algorithm>
+#include <charconv>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -19,27 +23,45 @@ std::string_view Trim(std::string_view text) {
 
 }  // namespace
 
-std::vector<std::string_view> KeysIn(std::string_view text) {
-  std::vector<std::string_view> keys;
-  while (!text.empty()) {
+Result<std::vector<KeyLine>> KeysIn(std::string_view text) {
+  std::vector<KeyLine> keys;
+  for (int number = 1; !text.empty(); ++number) {
     const size_t end = text.find('\n');
     const std::string_view line = Trim(text.substr(0, end));
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    if (!line.empty() && line.front() != '#') keys.push_back(line);
+    if (line.empty() || line.front() == '#') continue;
+    const size_t space = line.find_first_of(" \t");
+    KeyLine key = {.key = line.substr(0, space)};
+    if (space != std::string_view::npos) {
+      const std::string_view option = Trim(line.substr(space));
+      constexpr std::string_view kPriority = "priority=";
+      const char* const last = option.data() + option.size();
+      const char* const first = option.data() + std::min(kPriority.size(), option.size());
+      const auto [rest, error] = std::from_chars(first, last, key.max_priority);
+      if (!option.starts_with(kPriority) || error != std::errc() || rest != last ||
+          key.max_priority < 0) {
+        return InvalidArgument(
+            "line {}: after the key and a space only priority=N may stand, the highest priority "
+            "that its requests may have, of at least 0",
+            number);
+      }
+    }
+    keys.push_back(key);
   }
   return keys;
 }
 
 Result<ApiKeys> ApiKeys::FromFile(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string content, ReadWholeFile(path, kMaxFileBytes));
+  const Result<std::vector<KeyLine>> lines = KeysIn(content);
+  if (!lines.ok()) return lines.status().WithContext(path);
   ApiKeys keys;
-  for (const std::string_view key : KeysIn(content)) keys.digests_.push_back(DigestOf(key));
+  for (const KeyLine& line : *lines) keys.keys_.push_back({DigestOf(line.key), line.max_priority});
   if (keys.empty()) return InvalidArgument("{}: holds no key; write one per line", path);
   return keys;
 }
 
-bool ApiKeys::Accepts(std::string_view authorization) const {
-  if (empty()) return true;
+std::optional<Client> ApiKeys::Find(std::string_view authorization) const {
   // Schemes are compared without regard to case (RFC 9110, section 11.1).
   constexpr std::string_view kScheme = "bearer ";
   bool bearer = authorization.size() > kScheme.size();
@@ -47,19 +69,19 @@ bool ApiKeys::Accepts(std::string_view authorization) const {
     bearer = (kScheme[i] == ' ' ? authorization[i] : authorization[i] | 0x20) == kScheme[i];
   }
   // The same work without a key: an answer's time tells nothing.
-  const std::string_view key = bearer ? Trim(authorization.substr(kScheme.size())) : "";
-  return Matches(key) > 0;
-}
-
-// Digests are of one length and say nothing about their keys, and comparing them takes a time that
-// does not depend on where they differ.
-size_t ApiKeys::Matches(std::string_view key) const {
-  const Digest digest = DigestOf(key);
-  size_t matches = 0;
-  for (const Digest& known : digests_) {
-    matches += CRYPTO_memcmp(digest.data(), known.data(), digest.size()) == 0 ? 1U : 0U;
+  const Digest digest = DigestOf(bearer ? Trim(authorization.substr(kScheme.size())) : "");
+  // Digests are of one length and say nothing about their keys, and comparing them takes a time
+  // that does not depend on where they differ. A key that stands twice has the higher bound.
+  int matches = 0;
+  int32_t max_priority = 0;
+  for (const Key& known : keys_) {
+    const bool same = CRYPTO_memcmp(digest.data(), known.digest.data(), digest.size()) == 0;
+    matches += same ? 1 : 0;
+    max_priority = std::max(max_priority, same ? known.max_priority : 0);
   }
-  return matches;
+  if (matches == 0) return std::nullopt;
+  return Client{fmt::format("key {:02x}", fmt::join(digest.begin(), digest.begin() + 8, "")),
+                max_priority};
 }
 
 ApiKeys::Digest ApiKeys::DigestOf(std::string_view key) {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,9 +12,21 @@
 
 namespace tokamak {
 
-// The keys in the text of a file: one per line; empty lines and those that start with # are left
-// out.
-std::vector<std::string_view> KeysIn(std::string_view text);
+// A line of a key file: the key, and what its client may do.
+struct KeyLine {
+  std::string_view key;
+  int32_t max_priority = 0;
+};
+
+// The lines of a file's text that hold keys, as in "KEY" or "KEY priority=10"; empty lines and
+// those that start with # are left out. An error names the line, and not its key.
+Result<std::vector<KeyLine>> KeysIn(std::string_view text);
+
+// Whom a request is for.
+struct Client {
+  std::string name;          // as Request::client
+  int32_t max_priority = 0;  // of its requests
+};
 
 // A set of keys, kept as SHA-256 digests. Immutable.
 class ApiKeys {
@@ -22,18 +35,20 @@ class ApiKeys {
   // Those of KeysIn; an error when there is none.
   static Result<ApiKeys> FromFile(const std::string& path);
 
-  bool empty() const { return digests_.empty(); }
-  // Whether an Authorization header ("Bearer <key>") holds one of the keys. Takes the same time
-  // whatever part of a key is right, and which.
-  bool Accepts(std::string_view authorization) const;
-  // How many of the file's keys are this one. Looks at all of them, whichever match.
-  size_t Matches(std::string_view key) const;
+  bool empty() const { return keys_.empty(); }
+  // The client whose key an Authorization header ("Bearer <key>") holds, if it is one of these.
+  // Looks at all of them, and takes the same time whatever part of a key is right, and which.
+  std::optional<Client> Find(std::string_view authorization) const;
 
  private:
   using Digest = std::array<uint8_t, 32>;
+  struct Key {
+    Digest digest;
+    int32_t max_priority = 0;
+  };
   static Digest DigestOf(std::string_view key);
 
-  std::vector<Digest> digests_;
+  std::vector<Key> keys_;
 };
 
 }  // namespace tokamak

@@ -28,6 +28,7 @@ Completion::Completion(Engine& engine, std::shared_ptr<HttpExchange> exchange,
     : engine_(engine),
       exchange_(std::move(exchange)),
       call_(std::move(prepared.call)),
+      client_(std::move(prepared.client)),
       prompts_(std::move(prepared.prompts)),
       answer_(std::move(prepared.answer)),
       max_bytes_(static_cast<size_t>(limits.max_answer_bytes)),
@@ -53,6 +54,7 @@ Status Completion::Start() {
     request.token_ids = prompts_[p];
     request.sampling = call_.sampling;
     request.priority = call_.priority;
+    request.client = client_;
     request.cache_salt = call_.cache_salt;
     request.label = head_.id;
     exchange_->notes.NotePrompt(static_cast<int32_t>(prompts_[p].size()));

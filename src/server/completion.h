@@ -64,6 +64,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   Engine& engine_;
   const std::shared_ptr<HttpExchange> exchange_;
   const CompletionCall call_;
+  const std::string client_;  // as in Request
   const std::vector<std::vector<int32_t>> prompts_;
   const std::shared_ptr<const AnswerFormat> answer_;  // null: texts are content
   const size_t max_bytes_;

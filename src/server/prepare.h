@@ -24,6 +24,7 @@ struct PreparedCall {
   std::vector<std::vector<int32_t>> prompts;  // token ids in [0, vocab_size), at least one each
   // How the answers to a conversation are read; null: they are content as they come.
   std::shared_ptr<const AnswerFormat> answer;
+  std::string client;  // as in Request; not known when it is prepared
 };
 
 // The body of an answer that needs no engine.

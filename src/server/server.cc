@@ -226,6 +226,9 @@ Result<std::unique_ptr<Server>> Server::Create(Engine& engine, ServerOptions opt
   api_options.preparing = raw->options.preparing;
   api_options.requests = raw->options.requests;
   api_options.parsers = raw->options.parsers;
+  api_options.identify = [raw](const HttpRequest& request) {
+    return raw->access.Identify(request);
+  };
   api_options.observer = raw->observer;
   api_options.post = [raw](std::function<void()> work) {
     raw->http->Post(std::move(work));  // there by the time that requests are

@@ -449,6 +449,34 @@ TEST_F(ServerTest, AsksForAKeyWhenItHasOne) {
   std::remove(path.c_str());
 }
 
+TEST_F(ServerTest, BoundsPrioritiesByTheKeyAndTellsTheEngineWhomARequestIsFor) {
+  const std::string path = testing::TempDir() + "/priority_keys";
+  std::ofstream(path) << "plain\nurgent priority=5\n";
+  Start({.api_key_file = path});
+  const auto complete = [&](const char* key, int64_t priority) {
+    return Connect().Post(
+        "/v1/completions",
+        fmt::format(R"({{"prompt": "a", "max_tokens": 1, "priority": {}}})", priority),
+        fmt::format("Authorization: Bearer {}\r\n", key));
+  };
+  const HttpClient::Response refused = complete("plain", 1);
+  EXPECT_EQ(refused.status, 400);
+  const Json error = Json::parse(refused.body)["error"];
+  EXPECT_EQ(error["param"], "priority");
+  EXPECT_THAT(error["message"].get<std::string>(), HasSubstr("at most 0, got 1"));
+  EXPECT_EQ(complete("plain", 2147483647).status, 400);
+  EXPECT_EQ(complete("urgent", 6).status, 400);
+  EXPECT_EQ(engine_.submitted(), 0);
+  EXPECT_EQ(complete("plain", 0).status, 200);
+  const std::string plain = engine_.last_request().client;
+  EXPECT_EQ(complete("plain", -2147483648).status, 200);
+  EXPECT_EQ(engine_.last_request().client, plain);
+  EXPECT_EQ(complete("urgent", 5).status, 200);
+  EXPECT_EQ(engine_.last_request().priority, 5);
+  EXPECT_NE(engine_.last_request().client, plain);
+  std::remove(path.c_str());
+}
+
 TEST_F(ServerTest, OpensToOtherMachinesOnlyWithAKeyOrWhenTold) {
   const auto open = Server::Create(engine_, {.host = "0.0.0.0", .port = 0});
   ASSERT_FALSE(open.ok());

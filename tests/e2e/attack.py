@@ -13,8 +13,8 @@ malformed: requests with every field at its extremes, deep and huge JSON, damage
 wrong fields with their path; memory stays bounded and a client beside them gets its usual answers.
 slow: clients that ask for long and large answers and never read, idle connections and headers that
 never end; latencies of four good clients alone, beside clients that ask for the same and read, and
-beside these, in turns. What they ask for is computed meanwhile, which costs the good ones time,
-although they have priority; that nobody reads it may not double the p99.
+beside these, in turns. What they ask for is computed meanwhile, which costs the good ones time;
+that nobody reads it may not double the p99. All have other addresses than the good ones.
 disconnects: requests whose clients leave at any moment. Nothing runs afterwards and no block is lost.
 timing: how long the refusals of missing, wrong and nearly right keys take. A test of ranks finds no
 difference, and would have found one of the size that it says.
@@ -99,7 +99,7 @@ class GoodClient(threading.Thread):
     """The same short request over and over; keeps the seconds that each took."""
 
     BODY = json.dumps({'prompt': 'Once upon a time', 'max_tokens': 8, 'temperature': 0,
-                       'ignore_eos': True, 'stream': True, 'priority': 1})
+                       'ignore_eos': True, 'stream': True})
 
     def __init__(self, port):
         super().__init__(daemon=True)
@@ -220,7 +220,8 @@ def ask(port, count, reads, idle, ready, stop):
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
     def connect():
-        return socket.create_connection(('127.0.0.1', port), timeout=30)
+        return socket.create_connection(('127.0.0.1', port), timeout=30,
+                                        source_address=('127.0.0.2', 0))
 
     kept = [connect() for _ in range(idle)]
     selector = selectors.DefaultSelector()

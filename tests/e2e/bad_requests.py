@@ -15,7 +15,7 @@ BAD_VALUES = {
     'min_tokens': ['-1', *HUGE[:6], *WRONG_TYPES],
     'top_k': ['-2', '-2147483648', *HUGE[:6], *WRONG_TYPES],
     'seed': ['18446744073709551616', '1e19', '1.5', '"x"', 'true', '[]', '{}'],
-    'priority': [*HUGE[:6], *WRONG_TYPES],
+    'priority': ['1', '2147483647', *HUGE[:6], *WRONG_TYPES],
     'prompt_logprobs': ['-1', '21', '2147483647', *HUGE[:6], *WRONG_TYPES],
     **{field: [*values, '1e39', '-1e39', '1e308', '"x"', 'true', '[]', '{}'] for field, values in {
         'temperature': ['-0.001', '-1e-30'], 'top_p': ['0', '1.0001', '-1'],

@@ -35,7 +35,7 @@ def completion(generator):
         'max_tokens': generator.randrange(1, 12), 'n': generator.choice([1, 1, 3]),
         'logprobs': generator.choice([None, 3]), 'echo': generator.random() < 0.3,
         'prompt_logprobs': generator.choice([None, None, 5]), 'stream': generator.random() < 0.5,
-        'timings': True, 'priority': generator.randrange(2), 'seed': 7}
+        'timings': True, 'priority': -generator.randrange(2), 'seed': 7}
 
 
 def chat(generator):

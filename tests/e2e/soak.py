@@ -30,7 +30,7 @@ def make_request(generator):
     body = {'prompt': prompt, 'max_tokens': generator.randrange(1, 60),
             'n': generator.choice([1, 1, 1, 2, 4]), 'stream': generator.random() < 0.7,
             'temperature': generator.choice([0, 0.7, 1.5]), 'seed': generator.randrange(100),
-            'priority': generator.randrange(3), 'ignore_eos': generator.random() < 0.5,
+            'priority': -generator.randrange(3), 'ignore_eos': generator.random() < 0.5,
             'logprobs': generator.choice([None, 0, 5]), 'stop': generator.choice([None, ['the']])}
     if generator.random() < 0.1:
         body['prompt_logprobs'] = 2

@@ -47,7 +47,7 @@ class BadRequests(unittest.TestCase):
                 ('max_tokens', 0), ('min_tokens', 2), ('stop', []), ('stop', 'x' * 4000),
                 ('stop', ['\u0000']), ('stop_token_ids', []), ('stop_token_ids', [0, 49151]),
                 ('ignore_eos', True), ('logprobs', 0), ('logprobs', 20), ('prompt_logprobs', 20),
-                ('priority', 2**31 - 1), ('priority', -2**31), ('cache_salt', 'x' * 10000)]:
+                ('priority', 0), ('priority', -2**31), ('cache_salt', 'x' * 10000)]:
             status, answer = self.complete({'prompt': 'Hi', 'max_tokens': 2, field: value})
             self.assertEqual(status, 200, (field, value, answer))
 
@@ -58,7 +58,8 @@ class BadRequests(unittest.TestCase):
                 ('typical_p', 1.1), ('repetition_penalty', 0), ('repetition_penalty', -1),
                 ('presence_penalty', 2.1), ('frequency_penalty', -2.1), ('n', 0), ('n', 129),
                 ('n', 2**31), ('max_tokens', -1), ('max_tokens', 2**31), ('min_tokens', -1),
-                ('logprobs', -1), ('logprobs', 21), ('prompt_logprobs', 21), ('seed', 2**64)]:
+                ('logprobs', -1), ('logprobs', 21), ('prompt_logprobs', 21), ('priority', 1), ('priority', 2**31 - 1),
+                ('seed', 2**64)]:
             self.refused({'prompt': 'Hi', field: value}, field)
         for field, value, param in [
                 ('logit_bias', {'49152': 0}, 'logit_bias.49152'),
