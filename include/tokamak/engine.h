@@ -160,15 +160,21 @@ class Engine {
   // nothing. kUnimplemented where the model embeds. Text is tokenized on the calling thread.
   // `on_output` is called on the engine thread, from then on (perhaps before this returns) until
   // every choice has had its last chunk, and only if the request was accepted. While it runs no
-  // request advances: it must return quickly, not wait, and not throw. It may call Submit and
-  // Cancel, not Generate or Drain. Refused with the numbers: kInvalidArgument for parameters (the
-  // message starts with the field), kUnimplemented for text where the model has no tokenizer,
-  // kResourceExhausted for a request that can never run (too long for the context or the whole
-  // cache), kUnavailable for a full queue, an engine that drains or one that has failed.
+  // request advances: it must return quickly, not wait, and not throw. It may call Submit,
+  // Cancel, Pause and Resume, not Generate or Drain. Refused with the numbers: kInvalidArgument for
+  // parameters (the message starts with the field), kUnimplemented for text where the model has no
+  // tokenizer, kResourceExhausted for a request that can never run (too long for the context or the
+  // whole cache), kUnavailable for a full queue, an engine that drains or one that has failed.
   virtual Result<RequestId> Submit(Request request, OutputCallback on_output) = 0;
   // Ends the request in the next step; its choices that have not ended finish with kCancelled.
   // Waits for nothing. Ids that are unknown or have ended are ignored.
   virtual void Cancel(RequestId request) = 0;
+  // Takes a request out until Resume, for a reader that does not keep up: from the next step on it
+  // holds neither a place in the batch nor KV cache, and gets no more output than steps in flight
+  // bring. What it computes again afterwards changes nothing in its answer. Both wait for nothing,
+  // and ignore ids that are unknown or have ended.
+  virtual void Pause(RequestId request) = 0;
+  virtual void Resume(RequestId request) = 0;
   // Submits and waits. One entry per choice, in order, chunks merged. Errors are those of Submit; a
   // choice that fails later has its error in its entry. Not from a callback.
   virtual Result<std::vector<OutputChunk>> Generate(Request request) = 0;

@@ -35,6 +35,7 @@ struct LatencyHistogram {
 struct EngineStats {
   int32_t running = 0;  // sequences
   int32_t waiting = 0;
+  int32_t paused = 0;  // requests (Engine::Pause)
   int32_t total_blocks = 0;
   int32_t used_blocks = 0;    // held by running sequences
   int32_t cached_blocks = 0;  // held by the prefix cache alone

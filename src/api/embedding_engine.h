@@ -44,6 +44,9 @@ class EmbeddingEngine final : public Engine {
   Result<EmbeddingOutput> Embed(EmbeddingRequest request) override EXCLUDES(mutex_);
   Result<EmbeddingRequest> TokenizeEmbedding(EmbeddingRequest request) const override;
   void Cancel(RequestId request) override EXCLUDES(mutex_);
+  // An answer comes in one piece: there is nothing to pause.
+  void Pause(RequestId) override {}
+  void Resume(RequestId) override {}
 
   Result<RequestId> Submit(Request request, OutputCallback on_output) override;
   Result<std::vector<OutputChunk>> Generate(Request request) override;

@@ -69,6 +69,10 @@ Status LocalEngine::Start() {
   ASSIGN_OR_RETURN(core_, EngineCore::Create(parts_.core, clock, executor));
   read_gb_s_ = std::make_unique<IdleMeasurement>(
       parts_.measure_read_gb_s, [this] { return core_->stats(TimePoint{}).steps; });
+  {
+    MutexLock lock(mutex_);
+    awake_since_ = std::chrono::steady_clock::now();
+  }
   thread_ = std::thread([this] { Run(); });
   return Status();
 }
@@ -84,8 +88,18 @@ void LocalEngine::Run() {
     }
     CountEnded();
     GiveSnapshots();
-    if (!core_->HasWork() && !stop_.load()) mailbox_.WaitForWork();
+    if (!core_->HasWork() && !stop_.load()) Sleep();
   }
+}
+
+void LocalEngine::Sleep() {
+  {
+    MutexLock lock(mutex_);
+    awake_since_.reset();
+  }
+  mailbox_.WaitForWork();
+  MutexLock lock(mutex_);
+  awake_since_ = std::chrono::steady_clock::now();
 }
 
 void LocalEngine::Record(const RecordEvent& event) {
@@ -116,6 +130,12 @@ void LocalEngine::Take(EngineMessage message) {
   } else if (std::holds_alternative<CancelAllMessage>(message)) {
     Record(CancelAllEvent{});
     core_->CancelAll();
+  } else if (const auto* pause = std::get_if<PauseMessage>(&message)) {
+    Record(PauseEvent{pause->request});
+    core_->Pause(pause->request);
+  } else if (const auto* resume = std::get_if<ResumeMessage>(&message)) {
+    Record(ResumeEvent{resume->request});
+    core_->Resume(resume->request);
   } else if (auto* watch = std::get_if<SnapshotMessage>(&message)) {
     watchers_.push_back(std::move(watch->on_snapshot));
   }
@@ -173,7 +193,7 @@ Status LocalEngine::Accept() {
     return Unavailable("the queue is full: {} requests are running or waiting (--max-queue {})",
                        open_, parts_.core.max_queue);
   }
-  if (open_++ == 0) open_since_ = std::chrono::steady_clock::now();
+  ++open_;
   return Status();
 }
 
@@ -182,11 +202,12 @@ void LocalEngine::CountEnded() {
   if (ended_ == 0) return;
   MutexLock lock(mutex_);
   open_ -= std::exchange(ended_, 0);
-  open_since_ = std::chrono::steady_clock::now();
   if (open_ == 0) all_done_.NotifyAll();
 }
 
 void LocalEngine::Cancel(RequestId request) { mailbox_.Push(CancelMessage{request}); }
+void LocalEngine::Pause(RequestId request) { mailbox_.Push(PauseMessage{request}); }
+void LocalEngine::Resume(RequestId request) { mailbox_.Push(ResumeMessage{request}); }
 
 Result<RequestId> LocalEngine::SubmitEmbedding(EmbeddingRequest, EmbeddingCallback) {
   return NotEmbedding();
@@ -248,7 +269,7 @@ EngineStats LocalEngine::stats() const {
   std::optional<TimePoint> waiting_since;
   {
     MutexLock lock(mutex_);
-    if (open_ > 0) waiting_since = open_since_;
+    if (open_ > 0) waiting_since = awake_since_;
   }
   EngineStats stats = core_->stats(std::chrono::steady_clock::now(), waiting_since);
   stats.ended_requests[static_cast<size_t>(FinishReason::kError)] += refused_;

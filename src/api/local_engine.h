@@ -5,6 +5,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -45,6 +46,8 @@ class LocalEngine final : public Engine {
 
   Result<RequestId> Submit(Request request, OutputCallback on_output) override;
   void Cancel(RequestId request) override;
+  void Pause(RequestId request) override;
+  void Resume(RequestId request) override;
   Result<std::vector<OutputChunk>> Generate(Request request) override;
   // Refuse.
   Result<RequestId> SubmitEmbedding(EmbeddingRequest request, EmbeddingCallback on_output) override;
@@ -69,6 +72,7 @@ class LocalEngine final : public Engine {
   explicit LocalEngine(EngineParts parts);
   Status Start();
   void Run();  // the engine thread
+  void Sleep() EXCLUDES(mutex_);
   void Take(EngineMessage message);
   void Record(const RecordEvent& event);
   void GiveSnapshots();
@@ -98,8 +102,7 @@ class LocalEngine final : public Engine {
   CondVar all_done_;
   int64_t open_ GUARDED_BY(mutex_) = 0;  // requests accepted that have not ended
   bool draining_ GUARDED_BY(mutex_) = false;
-  // Since when there are open requests, or when the last one ended while there were.
-  TimePoint open_since_ GUARDED_BY(mutex_){};
+  std::optional<TimePoint> awake_since_ GUARDED_BY(mutex_);  // none: it sleeps
 
   std::thread thread_;
 };

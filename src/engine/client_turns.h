@@ -46,7 +46,8 @@ struct ClientLevel {
 // - Idle clients collect no credit. A request of a client that has nothing waiting starts no
 //   earlier than the virtual time: the tokens that a client would have got that always took its
 //   share.
-// - Only new positions count. What a preempted sequence computes again is not charged.
+// - Only new positions count. What a preempted sequence computes again is not charged, unless its
+//   client had it paused.
 // - A client's turn ends when its first sequence ends, so that a new request waits no longer for
 //   clients with many short sequences than for those that send the same ones one by one.
 // - Otherwise it ends with a new position of its first sequence, never before. The best ranked

@@ -213,6 +213,10 @@ void EngineCore::CancelAll() {
   for (const Arrival& arrival : arrivals_) cancels_.push_back(arrival.id);
 }
 
+void EngineCore::Pause(RequestId request) { pauses_.emplace_back(request, true); }
+
+void EngineCore::Resume(RequestId request) { pauses_.emplace_back(request, false); }
+
 void EngineCore::AdmitArrivals() {
   for (Arrival& arrival : std::exchange(arrivals_, {})) Admit(std::move(arrival));
 }
@@ -266,10 +270,27 @@ void EngineCore::DropCancelled() {
   }
 }
 
+void EngineCore::PauseAndResume() {
+  for (const auto& [id, pause] : std::exchange(pauses_, {})) {
+    const auto found = requests_.find(id);
+    if (found == requests_.end()) continue;
+    RequestState& request = *found->second;
+    if (request.num_unfinished == 0 || request.paused == pause) continue;
+    request.paused = pause;
+    pause ? ++num_paused_ : --num_paused_;
+    for (const auto& sequence : request.choices) {
+      if (sequence->state == SequenceState::kFinished) continue;
+      sequence->last_token.reset();  // no latency of ours
+      pause ? scheduler_.Pause(sequence.get()) : scheduler_.Resume(sequence.get());
+    }
+  }
+}
+
+bool EngineCore::Idle() const { return requests_.size() == num_paused_ && in_flight_.empty(); }
+
 bool EngineCore::HasWork() const {
   const bool must_reset = needs_reset_ && health().ok();
-  return !arrivals_.empty() || !cancels_.empty() || !requests_.empty() || !in_flight_.empty() ||
-         must_reset;
+  return !arrivals_.empty() || !cancels_.empty() || !pauses_.empty() || !Idle() || must_reset;
 }
 
 // One step.
@@ -278,9 +299,10 @@ void EngineCore::Step() {
   now_ = clock_->Now();
   blocks_.SetTime(now_);
   // It was idle until now, and whoever asks meanwhile must not take that for being stuck.
-  if (requests_.empty() && in_flight_.empty() && !needs_reset_) last_progress_ = now_;
+  if (Idle() && !needs_reset_) last_progress_ = now_;
   AdmitArrivals();
   DropCancelled();
+  PauseAndResume();
   RetireDone();
   if (RecoverExecutor()) {
     const bool submitted = SubmitNext();
@@ -427,6 +449,7 @@ Status EngineCore::health() const {
 void EngineCore::Publish() {
   counters_.running = scheduler_.num_running();
   counters_.waiting = scheduler_.num_waiting();
+  counters_.paused = static_cast<int32_t>(num_paused_);
   counters_.used_blocks = blocks_.num_used();
   counters_.cached_blocks = blocks_.num_cached();
   counters_.preemptions = scheduler_.num_preemptions();

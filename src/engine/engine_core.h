@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -65,8 +66,13 @@ class EngineCore {
   // Ends a request in the next step; unknown ids are ignored.
   void Cancel(RequestId request);
   void CancelAll();
+  // From the next step on a request gets no tokens but those of steps in flight, and when these
+  // have retired it holds neither slot nor KV blocks, until it is resumed. Its tokens do not depend
+  // on it. Unknown ids are ignored.
+  void Pause(RequestId request);
+  void Resume(RequestId request);
 
-  // False when Step would do nothing until Submit is called.
+  // False when Step would do nothing until one of the above is called.
   bool HasWork() const;
   // One round: takes arrivals and cancellations, retires steps that are done, submits the next step
   // and waits for the oldest if depth() are in flight or there was nothing to submit.
@@ -115,6 +121,7 @@ class EngineCore {
   // The verbs of Step.
   void AdmitArrivals();
   void DropCancelled();
+  void PauseAndResume();
   void RetireDone();
   bool RecoverExecutor();
   bool SubmitNext();
@@ -122,6 +129,7 @@ class EngineCore {
   void Publish();
 
   void Admit(Arrival arrival);
+  bool Idle() const;  // nothing is in flight or could be
   StepInput Pack(const Schedule& schedule, BlockManager::StepWork* work);
   AdmitSlot PackAdmission(const ScheduledRow& row) const;
   void NoteScheduled(const Schedule& schedule);
@@ -159,6 +167,8 @@ class EngineCore {
   TimePoint now_{};  // of the running Step
   std::vector<Arrival> arrivals_;
   std::vector<RequestId> cancels_;
+  std::vector<std::pair<RequestId, bool>> pauses_;  // in order; false: resume
+  size_t num_paused_ = 0;                           // of requests_
   std::map<RequestId, std::unique_ptr<RequestState>> requests_;
   std::deque<StepInFlight> in_flight_;
   uint64_t next_step_ = 0;

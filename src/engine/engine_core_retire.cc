@@ -229,6 +229,8 @@ void EngineCore::Finish(Sequence* sequence, FinishReason reason, Status error, O
   scheduler_.Finish(sequence);
   Emit(sequence, std::move(chunk));
   if (--request.num_unfinished > 0) return;
+  if (request.paused) --num_paused_;
+  request.paused = false;
   if (!request.scheduled) {
     request.scheduled = true;
     --num_queued_;

@@ -72,12 +72,18 @@ struct CancelMessage {
   RequestId request = 0;
 };
 struct CancelAllMessage {};
+struct PauseMessage {
+  RequestId request = 0;
+};
+struct ResumeMessage {
+  RequestId request = 0;
+};
 struct SnapshotMessage {
   SnapshotCallback on_snapshot;
 };
 struct WakeMessage {};  // look at whatever else the thread watches (stopping, say)
-using EngineMessage =
-    std::variant<Arrival, CancelMessage, CancelAllMessage, SnapshotMessage, WakeMessage>;
+using EngineMessage = std::variant<Arrival, CancelMessage, CancelAllMessage, PauseMessage,
+                                   ResumeMessage, SnapshotMessage, WakeMessage>;
 using EngineMailbox = Mailbox<EngineMessage>;
 
 }  // namespace tokamak

@@ -40,6 +40,12 @@ struct CancelEvent {
   RequestId request = 0;
 };
 struct CancelAllEvent {};
+struct PauseEvent {
+  RequestId request = 0;
+};
+struct ResumeEvent {
+  RequestId request = 0;
+};
 struct StepEvent {};
 struct ClockEvent {
   int64_t nanoseconds = 0;
@@ -63,9 +69,9 @@ struct WaitEvent {
 struct ResetEvent {
   Status status;
 };
-using RecordEvent =
-    std::variant<RecordHeader, ArrivalEvent, CancelEvent, CancelAllEvent, StepEvent, ClockEvent,
-                 SubmitEvent, SampleEvent, DoneEvent, WaitEvent, ResetEvent>;
+using RecordEvent = std::variant<RecordHeader, ArrivalEvent, CancelEvent, CancelAllEvent, StepEvent,
+                                 ClockEvent, SubmitEvent, SampleEvent, DoneEvent, WaitEvent,
+                                 ResetEvent, PauseEvent, ResumeEvent>;
 
 // 64 bits that name a StepInput.
 uint64_t Digest(const StepInput& step);

@@ -322,6 +322,14 @@ void Field(A& a, CancelEvent& v) {
 template <typename A>
 void Field(A&, CancelAllEvent&) {}
 template <typename A>
+void Field(A& a, PauseEvent& v) {
+  Field(a, v.request);
+}
+template <typename A>
+void Field(A& a, ResumeEvent& v) {
+  Field(a, v.request);
+}
+template <typename A>
 void Field(A&, StepEvent&) {}
 template <typename A>
 void Field(A& a, ClockEvent& v) {

@@ -232,6 +232,10 @@ Result<ReplayReport> Replay(RecordReader reader, const ReplayOptions& options) {
       core->Cancel(cancel->request);
     } else if (std::holds_alternative<CancelAllEvent>(*event)) {
       core->CancelAll();
+    } else if (const auto* pause = std::get_if<PauseEvent>(&*event)) {
+      core->Pause(pause->request);
+    } else if (const auto* resume = std::get_if<ResumeEvent>(&*event)) {
+      core->Resume(resume->request);
     } else if (std::holds_alternative<StepEvent>(*event)) {
       core->Step();
     } else {

@@ -16,7 +16,29 @@ void Scheduler::Add(Sequence* sequence) {
   StartWaiting(sequence);
 }
 
+void Scheduler::Pause(Sequence* sequence) {
+  sequence->paused = true;
+  // What it computes again after that is its client's doing, and charged.
+  sequence->num_charged = 0;
+  if (sequence->state == SequenceState::kWaiting) {
+    StopWaiting(sequence, SequenceState::kPaused);
+  } else if (sequence->state == SequenceState::kRunning) {
+    Suspend(sequence);
+  }
+  turns_.Leave(sequence);
+}
+
+void Scheduler::Resume(Sequence* sequence) {
+  sequence->paused = false;
+  turns_.Join(sequence);
+  if (sequence->state == SequenceState::kPaused) StartWaiting(sequence);
+}
+
 void Scheduler::StartWaiting(Sequence* sequence) {
+  if (sequence->paused) {
+    sequence->state = SequenceState::kPaused;
+    return;
+  }
   sequence->state = SequenceState::kWaiting;
   turns_.CountWaiting(*sequence, 1);
   ++num_waiting_;
@@ -253,7 +275,7 @@ void Scheduler::Finish(Sequence* sequence) {
     draining_.push_back(sequence);
   }
   sequence->state = SequenceState::kFinished;
-  turns_.Leave(sequence);
+  if (!sequence->paused) turns_.Leave(sequence);
   Drained(sequence);
 }
 

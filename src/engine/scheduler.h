@@ -61,6 +61,10 @@ class Scheduler {
   // The sequence has ended: gets no more rows, and gives back what it holds as soon as none of its
   // rows is in flight.
   void Finish(Sequence* sequence);
+  // The sequence gets no more rows until Resume, and gives back what it holds as soon as none of
+  // its rows is in flight. Nobody stands behind it meanwhile, and it stands in no turn.
+  void Pause(Sequence* sequence);
+  void Resume(Sequence* sequence);
   // Rows of this sequence have retired: preempted and finished ones may now let go.
   void Drained(Sequence* sequence);
   // After an executor's reset: running sequences wait again and own nothing.
@@ -132,6 +136,7 @@ class Scheduler {
   // Takes a running sequence's slot and blocks as soon as no row of it is in flight; then it waits.
   void Suspend(Sequence* sequence);
   void AddRow(Sequence* sequence, int32_t num_tokens, bool admitted);
+  // Unless it is paused.
   void StartWaiting(Sequence* sequence);
   void StopWaiting(Sequence* sequence, SequenceState state);
   // Takes slot and blocks back.

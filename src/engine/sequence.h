@@ -24,6 +24,7 @@ enum class SequenceState {
   kRunning,     // has both; rows of it may be in flight
   kPreempting,  // or being switched: gets no more rows; waits again when those in flight have
                 // retired
+  kPaused,      // no slot, no blocks, and no turn until it is resumed
   kFinished,    // its last chunk is out; gives back what it holds when no row is in flight
 };
 
@@ -38,6 +39,7 @@ struct Sequence {
   SequenceState state = SequenceState::kWaiting;
   bool gated = false;      // waits for choice 0 to compute the prompt
   bool preempted = false;  // at least once
+  bool paused = false;     // gets no rows; kPreempting until those in flight have retired
   bool switched = false;   // CacheSpec::switch_length: it was last admitted with more tokens
   int32_t num_cached = 0;  // positions found in the prefix cache when it was last admitted
   std::optional<TimePoint> last_token;  // when its latest token came
@@ -99,6 +101,7 @@ struct RequestState {
   int32_t num_unfinished = 0;
   int32_t num_holding = 0;  // sequences that are not released
   bool scheduled = false;   // left the queue
+  bool paused = false;      // all of its choices are
   int idle_rounds = 0;      // rounds in which nothing ran although this was next
 
   TimePoint arrived{};          // given by Submit's caller

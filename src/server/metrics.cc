@@ -83,7 +83,10 @@ void WriteWork(const EngineStats& stats, Writer& out) {
             stats.running);
   out.Gauge("tokamak_num_requests_waiting", "Sequences that wait for room in the batch.",
             stats.waiting);
-  out.Counter("tokamak_num_preemptions_total", "Sequences put back to waiting for lack of blocks.",
+  out.Gauge("tokamak_num_requests_paused", "Requests whose streams nobody reads at the moment.",
+            stats.paused);
+  out.Counter("tokamak_num_preemptions_total",
+              "Sequences put back to waiting for lack of slots or blocks.",
               static_cast<double>(stats.preemptions));
   out.Counter("tokamak_prompt_tokens_total", "Prompt tokens of all requests taken in.",
               static_cast<double>(stats.prompt_tokens));

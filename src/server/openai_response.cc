@@ -217,6 +217,7 @@ std::string FormatHealth(std::string_view status, std::string_view error, size_t
                  {"preparing", preparing},
                  {"running", stats.running},
                  {"waiting", stats.waiting},
+                 {"paused", stats.paused},
                  {"total_blocks", stats.total_blocks},
                  {"used_blocks", stats.used_blocks},
                  {"cached_blocks", stats.cached_blocks},

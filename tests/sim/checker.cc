@@ -40,7 +40,7 @@ void EngineChecker::RankSequences() {
   std::map<std::pair<int32_t, std::string>, std::vector<const Sequence*>> clients;
   ranks_.clear();
   ForEachSequence([&](const Sequence& s) {
-    if (s.state == SequenceState::kFinished) return;
+    if (s.state == SequenceState::kFinished || s.paused) return;
     clients[{s.request->priority, s.request->client}].push_back(&s);
   });
   for (auto& [client, sequences] : clients) {
@@ -134,7 +134,16 @@ void EngineChecker::CheckSequences() {
       Fail("request {} holds blocks without a slot", s.request->id);
     }
     const bool active = s.state == SequenceState::kRunning || s.state == SequenceState::kPreempting;
-    if (s.state == SequenceState::kWaiting && s.slot >= 0) Fail("a waiting sequence has a slot");
+    const bool waits = s.state == SequenceState::kWaiting || s.state == SequenceState::kPaused;
+    if (waits && s.slot >= 0) Fail("a waiting sequence has a slot");
+    if (s.paused && s.state != SequenceState::kFinished && s.slot >= 0 && rows == 0) {
+      Fail("request {} is paused and keeps its slot and blocks", s.request->id);
+    }
+    const bool ended = s.state == SequenceState::kFinished;
+    if (!ended &&
+        (s.paused != s.request->paused || (s.state == SequenceState::kPaused && !s.paused))) {
+      Fail("request {} is paused in part", s.request->id);
+    }
     if (active && s.slot < 0) Fail("a running sequence has no slot");
     if (s.state == SequenceState::kFinished && s.slot >= 0 && rows == 0) {
       Fail("request {} has ended and keeps its slot", s.request->id);
@@ -344,7 +353,9 @@ void EngineChecker::CheckProgress() {
     if (KeyOf(*s) == best_) last = s;
   }
   const bool advanced = last == nullptr || last->num_charged != best_charged_;
-  const bool arrivals = std::exchange(num_arrivals_, core_->num_arrivals_) != core_->num_arrivals_;
+  const bool arrivals =
+      std::exchange(num_arrivals_, core_->num_arrivals_) != core_->num_arrivals_ ||
+      std::exchange(paused_, false);
   if (best == nullptr) return;
   // Ranks change at the beginning of the step after.
   if (best != last && last != nullptr && !best_advanced_ && !arrivals) {
@@ -379,7 +390,7 @@ void EngineChecker::CheckWaiting() {
       });
       next_number_ = std::max(next_number_, s.request->number + 1);
     }
-    if (s.state == SequenceState::kFinished) return;
+    if (s.state == SequenceState::kFinished || s.paused) return;
     Wait& wait = waits_[KeyOf(s)];
     if (++wait.rounds > wait.bound) {
       Fail("request {} choice {} has waited {} rounds", s.request->id, s.choice, wait.rounds);
@@ -390,6 +401,12 @@ void EngineChecker::CheckWaiting() {
 void EngineChecker::OnFailure() {
   for (auto& [key, wait] : waits_) wait.rounds = 0;
   tenure_ = 0;
+}
+
+// Others go first now, and what was given back is computed again.
+void EngineChecker::OnPause() {
+  OnFailure();
+  paused_ = true;
 }
 
 }  // namespace tokamak

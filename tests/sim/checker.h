@@ -30,6 +30,8 @@ class EngineChecker {
   void OnAccepted(RequestId id);
   // After an executor failure all work starts again.
   void OnFailure();
+  // A request was paused or resumed.
+  void OnPause();
   // All has ended: only the prefix cache may hold blocks.
   void AtEnd();
 
@@ -71,6 +73,7 @@ class EngineChecker {
   int32_t best_charged_ = 0;    // positions that it had computed
   bool best_advanced_ = false;  // it computed one in the step before the next ranking
   uint64_t num_arrivals_ = 0;
+  bool paused_ = false;  // or resumed, since the last round
   std::unordered_map<Key, Wait> waits_;
   int64_t rounds_ = 0;
   uint64_t next_number_ = 0;  // of the first request not yet in waits_

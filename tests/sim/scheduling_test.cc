@@ -208,6 +208,47 @@ TEST_F(SchedulingTest, SwappingComputesLessThanRecomputingAndDrawsTheSame) {
   EXPECT_LT(computed[1], computed[0]);
 }
 
+TEST_F(SchedulingTest, APausedRequestHoldsNothingAndDrawsTheSameWhenItGoesOn) {
+  core_options_.max_seqs = 2;
+  Start();
+  Submit(1, 100, 60, 0, 2);
+  RunAll();
+  const auto expected = std::exchange(tokens_, {});
+  ended_.clear();
+  Start();
+  Submit(1, 100, 60, 0, 2);
+  for (int i = 0; i < 20; ++i) core_->Step();
+  core_->Pause(1);
+  RunAll();  // until nothing is left to do
+  EXPECT_FALSE(core_->HasWork());
+  EXPECT_LT((tokens_[{1, 0}].size()), 30u);
+  clock_.Advance(std::chrono::hours(1));
+  EngineStats stats = core_->stats(clock_.Now());
+  EXPECT_EQ(stats.used_blocks, 0);
+  EXPECT_EQ(stats.running + stats.waiting, 0);
+  EXPECT_EQ(stats.paused, 1);
+  EXPECT_EQ(stats.seconds_since_progress, 0) << "it looks stuck";
+  // Others have the whole engine meanwhile.
+  Submit(2, 2000, 10, 0, 2);
+  RunAll();
+  EXPECT_EQ(ended_, (std::vector<RequestId>{2, 2}));
+  core_->Resume(1);
+  RunAll();
+  EXPECT_EQ(ended_, (std::vector<RequestId>{2, 2, 1, 1}));
+  EXPECT_EQ((tokens_[{1, 0}]), (expected.at({1, 0})));
+  EXPECT_EQ((tokens_[{1, 1}]), (expected.at({1, 1})));
+  EXPECT_EQ(core_->stats(clock_.Now()).paused, 0);
+  // One that ends while it is paused.
+  Submit(3, 10, 500);
+  for (int i = 0; i < 5; ++i) core_->Step();
+  core_->Pause(3);
+  RunAll();
+  core_->Cancel(3);
+  RunAll();
+  EXPECT_EQ(ended_.back(), 3u);
+  EXPECT_EQ(core_->stats(clock_.Now()).paused, 0);
+}
+
 // Clients.
 
 class ClientsTest : public SchedulingTest {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/error.h"
 
@@ -40,6 +41,7 @@ void ScheduleStats::Add(const ScheduleStats& other) {
   requests += other.requests;
   refused += other.refused;
   preemptions += other.preemptions;
+  pauses += other.pauses;
   failures += other.failures;
   failed_engines += other.failed_engines;
   cached_tokens += other.cached_tokens;
@@ -116,6 +118,7 @@ void Simulation::DrawConfiguration() {
   num_clients_ = client_rng_.Chance(30) ? 1 : client_rng_.In(2, 8);
   if (options_.clients > 0) num_clients_ = options_.clients;
   core_options_.turn_tokens = client_rng_.In(1, client_rng_.Chance(50) ? 8 : 64);
+  pause_permille_ = client_rng_.Chance(50) ? client_rng_.In(1, 200) : 0;
   arrival_percent_ = rng_.In(5, 50);
   cancel_permille_ = rng_.Chance(60) ? rng_.In(1, 60) : 0;
   for (int i = rng_.In(1, 4); i > 0; --i) {
@@ -232,6 +235,41 @@ void Simulation::CancelOne() {
   if (found != live_.end()) found->second.cancelled = true;
 }
 
+void Simulation::Pause(Live* live) {
+  const RequestId id = live->plan.id;
+  if (writer_) writer_->Write(PauseEvent{id});
+  core_->Pause(id);
+  live->paused = true;
+  live->late_tokens = 0;
+  checker_->OnPause();
+  ++stats_.pauses;
+}
+
+void Simulation::Resume(Live* live) {
+  const RequestId id = live->plan.id;
+  if (writer_) writer_->Write(ResumeEvent{id});
+  core_->Resume(id);
+  live->paused = false;
+  checker_->OnPause();
+}
+
+void Simulation::PauseOrResumeOne() {
+  if (live_.empty()) return;
+  auto found = live_.begin();
+  std::advance(found, client_rng_.In(0, static_cast<int32_t>(live_.size()) - 1));
+  found->second.paused ? Resume(&found->second) : Pause(&found->second);
+}
+
+bool Simulation::ResumeAll() {
+  bool any = false;
+  for (auto& [id, live] : live_) {
+    if (!live.paused) continue;
+    Resume(&live);
+    any = true;
+  }
+  return any;
+}
+
 // The outputs.
 
 void Simulation::OnChunk(OutputChunk chunk) {
@@ -243,6 +281,12 @@ void Simulation::OnChunk(OutputChunk chunk) {
   if (chunk.seed != *live.plan.sampling.seed) Fail("request {} has another seed", chunk.request);
   choice.tokens.insert(choice.tokens.end(), chunk.token_ids.begin(), chunk.token_ids.end());
   stats_.tokens += static_cast<int64_t>(chunk.token_ids.size());
+  if (live.paused) {
+    live.late_tokens += static_cast<int32_t>(chunk.token_ids.size());
+    if (live.late_tokens > executor_options_.limits.depth * live.plan.sampling.n) {
+      Fail("request {} goes on although it is paused", chunk.request);
+    }
+  }
   for (const TokenLogprobs& entry : chunk.logprobs) choice.logprobs.push_back(entry.token.logprob);
   if (!chunk.prompt_logprobs.empty() && choice.num_chunks > 0) Fail("late prompt logprobs");
   for (const TokenLogprobs& entry : chunk.prompt_logprobs) {
@@ -335,7 +379,8 @@ std::string Simulation::Run() {
     const bool more = executor_->num_steps() < options_.min_steps && !failed;
     while (more && rng_.Chance(arrival_percent_)) SubmitOne();
     if (cancel_permille_ > 0 && rng_.In(0, 999) < cancel_permille_) CancelOne();
-    if (!more && !core_->HasWork()) break;
+    if (more && pause_permille_ > 0 && client_rng_.In(0, 999) < pause_permille_) PauseOrResumeOne();
+    if (!more && !core_->HasWork() && !ResumeAll()) break;
     if (rng_.Chance(30)) clock_.Advance(std::chrono::microseconds(rng_.In(0, 3000)));
     if (writer_) writer_->Write(StepEvent{});
     core_->Step();

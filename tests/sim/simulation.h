@@ -32,6 +32,7 @@ struct ScheduleStats {
   int64_t requests = 0;
   int64_t refused = 0;
   int64_t preemptions = 0;
+  int64_t pauses = 0;
   int64_t failures = 0;
   int64_t failed_engines = 0;  // for good
   int64_t cached_tokens = 0;
@@ -66,6 +67,8 @@ class Simulation {
   struct Live {
     Plan plan;
     bool cancelled = false;
+    bool paused = false;
+    int32_t late_tokens = 0;  // that came after it was paused
     int32_t unfinished = 0;
     std::vector<Choice> choices;
   };
@@ -78,6 +81,11 @@ class Simulation {
   void DrawEnds(Plan* plan);
   void SubmitOne();
   void CancelOne();
+  void Pause(Live* live);
+  void Resume(Live* live);
+  void PauseOrResumeOne();
+  // Returns whether there were paused ones.
+  bool ResumeAll();
   void OnChunk(OutputChunk chunk);
   void VerifyChoice(const Live& live, int32_t choice);
   void VerifyRequest(const Live& live);
@@ -102,6 +110,7 @@ class Simulation {
   int32_t num_clients_ = 1;
   int32_t arrival_percent_ = 0;
   int32_t cancel_permille_ = 0;
+  int32_t pause_permille_ = 0;
   int32_t max_prompt_ = 0;
   int32_t max_generated_ = 0;
   std::vector<std::vector<TokenId>> stems_;  // shared beginnings of prompts

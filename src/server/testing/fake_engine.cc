@@ -51,6 +51,18 @@ void FakeEngine::Cancel(RequestId request) {
   wake_.NotifyAll();
 }
 
+void FakeEngine::Pause(RequestId request) {
+  MutexLock lock(mutex_);
+  const auto found = running_.find(request);
+  if (found != running_.end() && !ignore_pauses_) found->second.paused = true;
+}
+
+void FakeEngine::Resume(RequestId request) {
+  MutexLock lock(mutex_);
+  const auto found = running_.find(request);
+  if (found != running_.end()) found->second.paused = false;
+}
+
 Result<std::vector<OutputChunk>> FakeEngine::Generate(Request) {
   return Unimplemented("the fake engine only streams");
 }
@@ -98,7 +110,7 @@ std::string FakeEngine::TokenBytes(int32_t id) const {
 EngineStats FakeEngine::stats() const {
   MutexLock lock(mutex_);
   EngineStats stats;
-  stats.running = static_cast<int32_t>(running_.size());
+  for (const auto& [id, running] : running_) ++(running.paused ? stats.paused : stats.running);
   stats.seconds_since_progress = seconds_since_progress_;
   return stats;
 }
@@ -193,7 +205,8 @@ bool FakeEngine::Tick() {
       End(running_.begin()->first, FinishReason::kError, outputs);
     }
     for (auto it = running_.begin(); it != running_.end();) {
-      it = Emit(it->first, it->second, outputs) ? running_.erase(it) : std::next(it);
+      const bool last = !it->second.paused && Emit(it->first, it->second, outputs);
+      it = last ? running_.erase(it) : std::next(it);
     }
   }
   for (auto& [callback, chunk] : outputs) callback(std::move(chunk));

@@ -28,6 +28,8 @@ class FakeEngine final : public Engine {
 
   Result<RequestId> Submit(Request request, OutputCallback on_output) override;
   void Cancel(RequestId request) override;
+  void Pause(RequestId request) override EXCLUDES(mutex_);
+  void Resume(RequestId request) override EXCLUDES(mutex_);
   Result<std::vector<OutputChunk>> Generate(Request request) override;
   Result<RequestId> SubmitEmbedding(EmbeddingRequest request, EmbeddingCallback on_output) override;
   Result<EmbeddingOutput> Embed(EmbeddingRequest request) override;
@@ -60,6 +62,8 @@ class FakeEngine final : public Engine {
   // From now on nobody gets a snapshot.
   void HoldSnapshots() { hold_snapshots_ = true; }
   int64_t snapshots() const { return snapshots_; }  // asked for
+  // From now on Pause does nothing, as if every step took for ever.
+  void IgnorePauses() { ignore_pauses_ = true; }
   int64_t cancelled() const { return cancelled_; }
   Request last_request() const;
   int64_t submitted() const { return submitted_; }
@@ -81,6 +85,7 @@ class FakeEngine final : public Engine {
     std::optional<StopStringMatcher> stop = {};
     int32_t shown = 0;  // of the text that `stop` has seen
     int32_t done = 0;   // tokens per choice
+    bool paused = false;
   };
 
   void Loop();
@@ -97,6 +102,7 @@ class FakeEngine final : public Engine {
   std::atomic<int64_t> cancelled_{0};
   std::atomic<int64_t> snapshots_{0};
   std::atomic<bool> hold_snapshots_{false};
+  std::atomic<bool> ignore_pauses_{false};
   std::atomic<int64_t> submitted_{0};
   std::atomic<int64_t> steps_{0};
   mutable std::atomic<int64_t> holding_{0};
