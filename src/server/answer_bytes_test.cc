@@ -128,6 +128,7 @@ class Taker final : public HttpExchange {
   void Write(std::string) override {}
   void Finish() override {}
   void OnClientGone(std::function<void()>) override {}
+  void OnBacklog(size_t, std::function<void(bool)>) override {}
   void Post(std::function<void()> work) override {
     MutexLock lock(mutex_);
     if (answered_) return;  // it would own us

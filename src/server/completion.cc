@@ -13,6 +13,11 @@
 namespace tokamak {
 namespace {
 
+// What a client may leave lying of a stream while its requests go on. Choices run side by side, so
+// their pieces come together.
+constexpr size_t kChoiceBacklog = 16 << 10;
+constexpr size_t kMaxBacklog = 1 << 20;
+
 // Characters, as clients count text_offset.
 int32_t CodePoints(std::string_view text) {
   int32_t count = 0;
@@ -75,7 +80,17 @@ Status Completion::Start() {
     self->ended_ = true;
     self->CancelAll();
   });
+  exchange_->OnBacklog(std::min(kMaxBacklog, choices_.size() * kChoiceBacklog),
+                       [self = shared_from_this()](bool full) { self->OnBacklog(full); });
   return Status();
+}
+
+// Nobody reads it: others get the slots and the memory meanwhile.
+void Completion::OnBacklog(bool full) {
+  if (ended_) return;
+  for (const RequestId request : requests_) {
+    full ? engine_.Pause(request) : engine_.Resume(request);
+  }
 }
 
 void Completion::OnChunk(size_t prompt, OutputChunk chunk) {

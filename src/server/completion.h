@@ -42,6 +42,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
     bool sent = false;                     // and so have we
   };
 
+  void OnBacklog(bool full);
   void OnChunk(size_t prompt, OutputChunk chunk);
   void AddTokens(Choice& choice, const OutputChunk& chunk);
   void AddText(Choice& choice, AnswerPart part);

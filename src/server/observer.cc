@@ -59,6 +59,9 @@ class Observer::Watched final : public HttpExchange, public std::enable_shared_f
       self->Gone();
     });
   }
+  void OnBacklog(size_t bytes, std::function<void(bool full)> on_backlog) override {
+    exchange_->OnBacklog(bytes, std::move(on_backlog));
+  }
   void Post(std::function<void()> work) override { exchange_->Post(std::move(work)); }
 
  private:

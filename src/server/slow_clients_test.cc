@@ -18,6 +18,7 @@ constexpr char kStream[] = R"({"prompt": "a", "max_tokens": 4000, "stream": true
 TEST_F(SlowClientsTest, WhatTheyLeaveLyingTogetherIsBounded) {
   ServerOptions options;
   options.limits.max_unsent_together_bytes = 1 << 20;  // each leaves about 800 KB
+  engine_.IgnorePauses();
   Start(std::move(options));
   std::vector<std::unique_ptr<HttpClient>> deaf;
   for (int i = 0; i < 4; ++i) {
@@ -32,6 +33,41 @@ TEST_F(SlowClientsTest, WhatTheyLeaveLyingTogetherIsBounded) {
   EXPECT_EQ(whole, 1);
   EXPECT_TRUE(Connect().Post("/v1/completions", kStream).body.ends_with("[DONE]\n\n"))
       << "there is room again";
+}
+
+TEST_F(SlowClientsTest, AStreamThatNobodyReadsWaitsAndGoesOnWhenItIsRead) {
+  engine_.SetTick(std::chrono::microseconds(200));  // else it may end before the server has looked
+  Start();
+  const std::string choices = R"({"prompt": "abc", "max_tokens": 4000, "stream": true, "n": 2})";
+  HttpClient deaf = Connect();
+  ASSERT_TRUE(deaf.SendPost("/v1/completions", choices));
+  int64_t steps = -1;  // the system may take in a little more at first
+  ASSERT_TRUE(Eventually([&] {
+    const bool still = engine_.stats().paused == 1 && engine_.steps() == steps;
+    steps = engine_.steps();
+    return still;
+  }));
+  EXPECT_LT(steps, 4000) << "the system took it all: nothing was left to wait for";
+  EXPECT_EQ(Connect().Post("/v1/completions", R"({"prompt": "a", "max_tokens": 5})").status, 200);
+  EXPECT_EQ(engine_.steps(), steps + 5);
+  EXPECT_EQ(engine_.stats().paused, 1);
+  // Nothing of it is lost: every piece is there, as for a client that reads at once.
+  const auto pieces = [](const std::string& body) {
+    size_t count = 0;
+    for (size_t at = 0; (at = body.find("data: ", at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  const std::string late = deaf.Receive().body;
+  EXPECT_TRUE(late.ends_with("[DONE]\n\n"));
+  EXPECT_EQ(pieces(late), pieces(Connect().Post("/v1/completions", choices).body));
+  EXPECT_EQ(engine_.stats().paused, 0);
+  EXPECT_EQ(engine_.cancelled(), 0);
+  // One that leaves while it waits is cancelled.
+  HttpClient gone = Connect();
+  ASSERT_TRUE(gone.SendPost("/v1/completions", kStream));
+  ASSERT_TRUE(Eventually([&] { return engine_.stats().paused == 1; }));
+  gone.Close();
+  EXPECT_TRUE(Eventually([&] { return engine_.cancelled() == 1; }));
 }
 
 TEST_F(SlowClientsTest, ASteadyOneIsServedHoweverLongItTakes) {

@@ -123,11 +123,18 @@ void Exchange::OnClientGone(std::function<void()> on_gone) {
   on_gone_ = std::move(on_gone);
 }
 
+void Exchange::OnBacklog(size_t bytes, std::function<void(bool full)> on_backlog) {
+  if (gone_ || complete_) return;
+  max_backlog_ = bytes;
+  on_backlog_ = std::move(on_backlog);
+}
+
 void Exchange::Post(std::function<void()> work) { boost::asio::post(*io_, std::move(work)); }
 
 void Exchange::Gone() {
   if (gone_ || complete_) return;
   gone_ = true;
+  on_backlog_ = nullptr;
   unsent_ = std::string();
   taken_ = 0;
   Count();
@@ -138,6 +145,7 @@ void Exchange::Gone() {
 void Exchange::Complete() {
   complete_ = true;
   on_gone_ = nullptr;
+  on_backlog_ = nullptr;
 }
 
 std::string Exchange::TakeUnsent() {
@@ -156,7 +164,9 @@ void Exchange::Count() {
   *options_.together += ours - counted_;  // modulo 2^64
   const bool grown = ours > counted_;
   counted_ = ours;
-  if (grown && ours > kSmallUnsent && *options_.together > options_.max_together) Drop();
+  if (grown && ours > kSmallUnsent && *options_.together > options_.max_together) return Drop();
+  const bool full = ours > (full_ ? max_backlog_ / 4 : max_backlog_ + longest_);
+  if (on_backlog_ && std::exchange(full_, full) != full) on_backlog_(full);
 }
 
 void Exchange::Drop() {

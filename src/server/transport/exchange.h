@@ -41,6 +41,7 @@ class Exchange final : public HttpExchange {
   void Write(std::string data) override;
   void Finish() override;
   void OnClientGone(std::function<void()> on_gone) override;
+  void OnBacklog(size_t bytes, std::function<void(bool full)> on_backlog) override;
   void Post(std::function<void()> work) override;
 
   // The rest is for the connection.
@@ -75,6 +76,9 @@ class Exchange final : public HttpExchange {
   bool complete_ = false;
   bool gone_ = false;
   std::function<void()> on_gone_;
+  std::function<void(bool full)> on_backlog_;
+  size_t max_backlog_ = 0;
+  bool full_ = false;  // what on_backlog_ was last called with
 };
 
 }  // namespace tokamak

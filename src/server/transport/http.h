@@ -60,6 +60,10 @@ class HttpExchange {
   // Calls `on_gone` once if the client goes away before its response is complete.
   virtual void OnClientGone(std::function<void()> on_gone) = 0;
 
+  // Calls `on_backlog` with true when the client has left more than `bytes` of a stream and its
+  // longest piece lying, and with false when it has taken in most of that.
+  virtual void OnBacklog(size_t bytes, std::function<void(bool full)> on_backlog) = 0;
+
   // Runs `work` on the I/O thread, in the order of the calls. From any thread.
   virtual void Post(std::function<void()> work) = 0;
 };
