@@ -411,6 +411,26 @@ TEST(Engine, RefusesMoreThanItsQueue) {
   EXPECT_GE(refused, 10);
 }
 
+TEST(Engine, AClientThatFillsTheQueueKeepsNobodyOut) {
+  EngineOptions options = Options();
+  options.max_seqs = 1;
+  options.max_queue = 5;
+  const auto engine = Load(options);
+  std::promise<void> gate;
+  const auto submit = [&, open = gate.get_future().share()](const std::string& client) {
+    Request request = Ids({1}, 4);
+    request.client = client;
+    // The engine's thread waits in the first callback, so nothing ends meanwhile.
+    return engine->Submit(std::move(request), [open](const OutputChunk&) { open.wait(); }).ok();
+  };
+  for (int i = 0; i < 6; ++i) EXPECT_TRUE(submit("many")) << i;
+  EXPECT_FALSE(submit("many"));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(submit("one")) << i;
+  EXPECT_FALSE(submit("one"));
+  gate.set_value();
+  engine->Drain(60);
+}
+
 TEST(Engine, FingerprintsNameWhatAnAnswerDependsOn) {
   const std::string plain = Load()->system_fingerprint();
   EXPECT_EQ(plain.size(), 19u);

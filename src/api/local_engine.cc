@@ -46,7 +46,9 @@ Result<std::unique_ptr<Engine>> LocalEngine::Create(EngineParts parts) {
   return std::unique_ptr<Engine>(std::move(engine));
 }
 
-LocalEngine::LocalEngine(EngineParts parts) : parts_(std::move(parts)) {}
+// Every request that runs has at least one of max_seqs sequences; the others wait.
+LocalEngine::LocalEngine(EngineParts parts)
+    : parts_(std::move(parts)), open_(int64_t{parts_.core.max_queue} + parts_.core.max_seqs) {}
 
 LocalEngine::~LocalEngine() {
   if (!thread_.joinable()) return;
@@ -57,7 +59,9 @@ LocalEngine::~LocalEngine() {
 }
 
 Status LocalEngine::Start() {
-  parts_.core.on_request_done = [this](RequestId) { ++ended_; };
+  parts_.core.on_request_done = [this](const RequestState& request) {
+    ended_.push_back(request.client);
+  };
   Clock* clock = &clock_;
   Executor* executor = parts_.executor.get();
   if (parts_.record != nullptr) {
@@ -110,6 +114,7 @@ void LocalEngine::Take(EngineMessage message) {
   if (auto* arrival = std::get_if<Arrival>(&message)) {
     const RequestId id = arrival->id;
     const int32_t n = arrival->sampling.n;
+    const std::string client = arrival->client;
     const OutputCallback on_output = arrival->on_output;
     if (parts_.record != nullptr) parts_.record->WriteArrival(*arrival);
     const Status status = core_->Submit(std::move(*arrival));
@@ -122,7 +127,7 @@ void LocalEngine::Take(EngineMessage message) {
       chunk.error = status;
       on_output(std::move(chunk));
     }
-    ++ended_;
+    ended_.push_back(client);
     ++refused_;
   } else if (const auto* cancel = std::get_if<CancelMessage>(&message)) {
     Record(CancelEvent{cancel->request});
@@ -179,30 +184,28 @@ Result<RequestId> LocalEngine::Submit(Request request, OutputCallback on_output)
   arrival.on_output = std::move(on_output);
   arrival.submitted = std::chrono::steady_clock::now();
   RETURN_IF_ERROR(core_->Check(arrival));
-  RETURN_IF_ERROR(Accept());
+  RETURN_IF_ERROR(Accept(arrival.client));
   mailbox_.Push(std::move(arrival));
   return id;
 }
 
-Status LocalEngine::Accept() {
+Status LocalEngine::Accept(const std::string& client) {
   MutexLock lock(mutex_);
   if (draining_) return Unavailable("the engine is shutting down");
-  // Every request that runs has at least one of max_seqs sequences; the others wait.
-  const int64_t room = int64_t{parts_.core.max_queue} + parts_.core.max_seqs;
-  if (open_ >= room) {
+  if (!open_.MayTake(client)) {
     return Unavailable("the queue is full: {} requests are running or waiting (--max-queue {})",
-                       open_, parts_.core.max_queue);
+                       open_.total(), parts_.core.max_queue);
   }
-  ++open_;
+  open_.Take(client);
   return Status();
 }
 
 // After the step in which they ended, so that whoever waits for them sees its statistics too.
 void LocalEngine::CountEnded() {
-  if (ended_ == 0) return;
+  if (ended_.empty()) return;
   MutexLock lock(mutex_);
-  open_ -= std::exchange(ended_, 0);
-  if (open_ == 0) all_done_.NotifyAll();
+  for (const std::string& client : std::exchange(ended_, {})) open_.Give(client);
+  if (open_.total() == 0) all_done_.NotifyAll();
 }
 
 void LocalEngine::Cancel(RequestId request) { mailbox_.Push(CancelMessage{request}); }
@@ -269,7 +272,7 @@ EngineStats LocalEngine::stats() const {
   std::optional<TimePoint> waiting_since;
   {
     MutexLock lock(mutex_);
-    if (open_ > 0) waiting_since = awake_since_;
+    if (open_.total() > 0) waiting_since = awake_since_;
   }
   EngineStats stats = core_->stats(std::chrono::steady_clock::now(), waiting_since);
   stats.ended_requests[static_cast<size_t>(FinishReason::kError)] += refused_;
@@ -303,12 +306,12 @@ void LocalEngine::Drain(double timeout_seconds) {
   draining_ = true;
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_seconds);
-  while (open_ > 0) {
+  while (open_.total() > 0) {
     const auto left = deadline - std::chrono::steady_clock::now();
     if (left <= left.zero()) break;
     all_done_.WaitFor(mutex_, left);
   }
-  while (open_ > 0) {
+  while (open_.total() > 0) {
     // Again and again: an arrival that was accepted before the draining may still be on its way.
     mailbox_.Push(CancelAllMessage{});
     all_done_.WaitFor(mutex_, std::chrono::milliseconds(50));

@@ -78,7 +78,7 @@ class LocalEngine final : public Engine {
   void GiveSnapshots();
 
   Result<Arrival> MakeArrival(Request request) const;
-  Status Accept() EXCLUDES(mutex_);
+  Status Accept(const std::string& client) EXCLUDES(mutex_);
   void CountEnded() EXCLUDES(mutex_);
 
   EngineParts parts_;
@@ -87,7 +87,8 @@ class LocalEngine final : public Engine {
   std::unique_ptr<RecordingClock> recording_clock_;
   std::unique_ptr<RecordingExecutor> recording_executor_;
   std::unique_ptr<EngineCore> core_;  // engine thread, but for its thread-safe methods
-  int64_t ended_ = 0;                 // engine thread: requests that ended since CountEnded
+  // Engine thread: the clients of requests that ended since CountEnded.
+  std::vector<std::string> ended_;
   // Engine thread: who waits for a snapshot, and the latest.
   std::vector<SnapshotCallback> watchers_;
   std::shared_ptr<const EngineSnapshot> snapshot_;
@@ -100,7 +101,7 @@ class LocalEngine final : public Engine {
 
   mutable Mutex mutex_;
   CondVar all_done_;
-  int64_t open_ GUARDED_BY(mutex_) = 0;  // requests accepted that have not ended
+  ClientShares open_ GUARDED_BY(mutex_);  // requests accepted that have not ended
   bool draining_ GUARDED_BY(mutex_) = false;
   std::optional<TimePoint> awake_since_ GUARDED_BY(mutex_);  // none: it sleeps
 

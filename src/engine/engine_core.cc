@@ -119,7 +119,8 @@ EngineCore::EngineCore(EngineCoreOptions options, Clock* clock, Executor* execut
       clock_(clock),
       executor_(executor),
       blocks_(limits_.cache, options_.prefix_cache),
-      scheduler_(MakeSchedulerOptions(options_, limits_), &blocks_, &costs_) {
+      scheduler_(MakeSchedulerOptions(options_, limits_), &blocks_, &costs_),
+      queued_(options_.max_queue) {
   // The longest sequence that fits alone. Its last token has no cache entry.
   int32_t beyond = options_.max_context + 1;
   while (beyond - max_length_ > 1) {
@@ -198,10 +199,11 @@ Status EngineCore::Submit(Arrival arrival) {
   if (requests_.contains(arrival.id) || std::any_of(arrivals_.begin(), arrivals_.end(), same_id)) {
     return InvalidArgument("id: request {} has not ended yet", arrival.id);
   }
-  if (num_queued_ >= options_.max_queue) {
-    return Unavailable("{} requests are waiting, no more are taken; try again later", num_queued_);
+  if (!queued_.MayTake(arrival.client)) {
+    return Unavailable("{} requests are waiting, no more are taken; try again later",
+                       queued_.total());
   }
-  ++num_queued_;
+  queued_.Take(arrival.client);
   arrivals_.push_back(std::move(arrival));
   return Status();
 }
@@ -399,7 +401,7 @@ void EngineCore::NoteScheduled(const Schedule& schedule) {
     counters_.cached_prompt_tokens += row.start;
     if (options_.prefix_cache) counters_.queried_prompt_tokens += row.sequence->num_prompt;
     counters_.queue_time.Observe(ToSeconds(now_ - request.arrived));
-    --num_queued_;
+    queued_.Give(request.client);
   }
 }
 

@@ -14,6 +14,7 @@
 #include "base/mutex.h"
 #include "engine/arrival.h"
 #include "engine/block_manager.h"
+#include "engine/client_shares.h"
 #include "engine/cost_model.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
@@ -27,16 +28,18 @@ struct EngineCoreOptions {
   int32_t max_seqs = 64;          // sequences with a slot; at most the executor's
   int32_t max_step_tokens = 512;  // at least 2; at most the executor's
   int32_t max_context = 0;        // 0: the executor's
-  int32_t max_queue = 1024;       // requests that wait to be scheduled for the first time
-  double target_itl_ms = 0;       // see EngineOptions
-  int32_t turn_tokens = 256;      // that a client gets in turn (ClientTurns)
+  // Requests that wait to be scheduled for the first time; more wait where one client has them all
+  // (ClientShares).
+  int32_t max_queue = 1024;
+  double target_itl_ms = 0;   // see EngineOptions
+  int32_t turn_tokens = 256;  // that a client gets in turn (ClientTurns)
   bool prefix_cache = true;
   uint64_t seed = 0;  // effective seeds of requests without one derive from it
   // Executor failures in a row after which everything ends with the error; when the last of them is
   // one of Reset, for good.
   int max_failures = 3;
   // Called when all choices of a request have ended.
-  std::function<void(RequestId)> on_request_done;
+  std::function<void(const RequestState&)> on_request_done;
 };
 
 // Owned and called by one thread, the engine thread, unless a method says otherwise. Clock and
@@ -61,7 +64,8 @@ class EngineCore {
   // Why a request could never run, with the numbers; kUnavailable once the engine has failed; OK if
   // it can run. Thread-safe.
   Status Check(const Arrival& arrival) const;
-  // Queues a request. Refuses what Check refuses, and kUnavailable when the queue is full.
+  // Queues a request. Refuses what Check refuses, and kUnavailable when the queue is full and the
+  // client has its share of it.
   Status Submit(Arrival arrival);
   // Ends a request in the next step; unknown ids are ignored.
   void Cancel(RequestId request);
@@ -174,7 +178,7 @@ class EngineCore {
   uint64_t next_step_ = 0;
   uint64_t num_rounds_ = 0;  // steps scheduled; never starts afresh
   uint64_t num_arrivals_ = 0;
-  int32_t num_queued_ = 0;  // requests that have not been scheduled, those in arrivals_ included
+  ClientShares queued_;  // requests that have not been scheduled, those in arrivals_ included
   bool needs_reset_ = false;
   int num_failures_ = 0;  // in a row
   TimePoint last_retired_{};

@@ -233,10 +233,10 @@ void EngineCore::Finish(Sequence* sequence, FinishReason reason, Status error, O
   request.paused = false;
   if (!request.scheduled) {
     request.scheduled = true;
-    --num_queued_;
+    queued_.Give(request.client);
     request.first_scheduled = now_;
   }
-  if (options_.on_request_done) options_.on_request_done(request.id);
+  if (options_.on_request_done) options_.on_request_done(request);
   NoteEnded(request);
 }
 

@@ -235,6 +235,30 @@ TEST_F(EngineCoreTest, RefusesWhenTheQueueIsFullAndTheIdIsTaken) {
   EXPECT_TRUE(core_->Submit(Make(3, {1}, 1)).ok());
 }
 
+TEST_F(EngineCoreTest, AFullQueueHasAShareForEveryClient) {
+  EngineCoreOptions options;
+  options.max_queue = 6;
+  Start(options);
+  RequestId id = 1;
+  // How many of its requests are taken before one is refused.
+  const auto fill = [&](const std::string& client) {
+    for (int taken = 0;; ++taken) {
+      Arrival arrival = Make(id++, {1}, 1);
+      arrival.client = client;
+      const Status status = core_->Submit(std::move(arrival));
+      if (status.ok()) continue;
+      EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+      return taken;
+    }
+  };
+  EXPECT_EQ(fill("first"), 6);
+  EXPECT_EQ(fill("second"), 3);
+  EXPECT_EQ(fill("third"), 2);
+  EXPECT_EQ(fill("first"), 0);
+  RunAll();
+  EXPECT_EQ(fill("second"), 6) << "what has ended counts no more";
+}
+
 TEST_F(EngineCoreTest, CancellingEndsEveryChoiceOnce) {
   Start();
   Arrival arrival = Make(1, {1, 2, 3}, 40);

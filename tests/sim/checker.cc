@@ -99,7 +99,7 @@ void EngineChecker::AtEnd() {
   if (!core_->requests_.empty()) Fail("{} requests are left", core_->requests_.size());
   if (!core_->in_flight_.empty()) Fail("steps are left in flight");
   if (blocks.num_used() != 0) Fail("{} blocks are lost", blocks.num_used());
-  if (core_->num_queued_ != 0) Fail("{} requests are still queued", core_->num_queued_);
+  if (core_->queued_.total() != 0) Fail("{} requests are still queued", core_->queued_.total());
   if (core_->scheduler_.free_slots_.size() != static_cast<size_t>(core_->options_.max_seqs)) {
     Fail("slots are lost: {} are free", core_->scheduler_.free_slots_.size());
   }
@@ -296,8 +296,9 @@ void EngineChecker::CheckStats() {
   }
   int32_t queued = static_cast<int32_t>(core_->arrivals_.size());
   for (const auto& [id, request] : core_->requests_) queued += request->scheduled ? 0 : 1;
-  if (queued != core_->num_queued_)
-    Fail("{} requests are queued, not {}", core_->num_queued_, queued);
+  if (queued != core_->queued_.total()) {
+    Fail("{} requests are queued, not {}", core_->queued_.total(), queued);
+  }
 }
 
 // What watchers are shown, against what was counted (CheckReferences) and the statistics.

@@ -1,0 +1,44 @@
+// ClientShares: places that clients take and give back, of which there is a limited number.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "base/check.h"
+
+namespace tokamak {
+
+// One client may take all places. Another one gets its share all the same, which is the number of
+// places over that of the clients that have any: so nobody is kept out, and n clients take at most
+// (1 + 1/2 + ... + 1/n) times as many places as there are.
+class ClientShares {
+ public:
+  explicit ClientShares(int64_t places) : places_(places) {}
+
+  bool MayTake(const std::string& client) const {
+    if (total_ < places_) return true;
+    const auto found = taken_.find(client);
+    const int64_t own = found == taken_.end() ? 0 : found->second;
+    const auto clients = static_cast<int64_t>(taken_.size()) + (own == 0 ? 1 : 0);
+    return own < places_ / clients;
+  }
+  void Take(const std::string& client) {
+    ++taken_[client];
+    ++total_;
+  }
+  void Give(const std::string& client) {
+    const auto found = taken_.find(client);
+    CHECK(found != taken_.end());
+    if (--found->second == 0) taken_.erase(found);
+    --total_;
+  }
+  int64_t total() const { return total_; }
+
+ private:
+  const int64_t places_;
+  int64_t total_ = 0;
+  std::map<std::string, int64_t> taken_;
+};
+
+}  // namespace tokamak
