@@ -3,6 +3,7 @@
 
     tests/e2e/attack.py malformed   [--count 100000] [--seed N]
     tests/e2e/attack.py slow        [--rounds 3] [--seconds 15] [--idle 1000] [--deaf 200]
+    tests/e2e/attack.py fairness    [--seconds 15] [--deaf 200]
     tests/e2e/attack.py disconnects [--count 50000] [--clients 8]
     tests/e2e/attack.py timing      [--count 20000]
     tests/e2e/attack.py bombs
@@ -13,8 +14,10 @@ malformed: requests with every field at its extremes, deep and huge JSON, damage
 wrong fields with their path; memory stays bounded and a client beside them gets its usual answers.
 slow: clients that ask for long and large answers and never read, idle connections and headers that
 never end; latencies of four good clients alone, beside clients that ask for the same and read, and
-beside these, in turns. What they ask for is computed meanwhile, which costs the good ones time;
-that nobody reads it may not double the p99. All have other addresses than the good ones.
+beside these, in turns. All have other addresses than the good ones, so they share the engine in turn; that
+nobody reads what they ask for may not double the p99.
+fairness: long streams of another address that nobody reads, or nearly so; how long a good client waits
+for its first token and for its end, alone, from the moment that they come, and later.
 disconnects: requests whose clients leave at any moment. Nothing runs afterwards and no block is lost.
 timing: how long the refusals of missing, wrong and nearly right keys take. A test of ranks finds no
 difference, and would have found one of the size that it says.
@@ -42,6 +45,7 @@ import time
 
 import support
 from bad_requests import HEAD, Damaged, bad_message, bad_shape, bad_value
+from unread_streams import ELSEWHERE, GOOD, fairness, percentile
 
 
 class Connection:
@@ -98,9 +102,6 @@ class Connection:
 class GoodClient(threading.Thread):
     """The same short request over and over; keeps the seconds that each took."""
 
-    BODY = json.dumps({'prompt': 'Once upon a time', 'max_tokens': 8, 'temperature': 0,
-                       'ignore_eos': True, 'stream': True})
-
     def __init__(self, port):
         super().__init__(daemon=True)
         self.connection = Connection(port)
@@ -110,7 +111,7 @@ class GoodClient(threading.Thread):
         while not self.stopped:
             start = time.perf_counter()
             try:
-                status, body = self.connection.post('/v1/completions', self.BODY)
+                status, body = self.connection.post('/v1/completions', GOOD)
             except OSError as error:
                 self.failures.append(repr(error))
                 continue
@@ -123,11 +124,6 @@ class GoodClient(threading.Thread):
         self.join()
         self.connection.close()
         return self.seconds
-
-
-def percentile(values, part):
-    values = sorted(values)
-    return values[min(len(values) - 1, int(part * len(values)))] if values else float('nan')
 
 
 def latencies(name, seconds):
@@ -220,8 +216,7 @@ def ask(port, count, reads, idle, ready, stop):
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
     def connect():
-        return socket.create_connection(('127.0.0.1', port), timeout=30,
-                                        source_address=('127.0.0.2', 0))
+        return socket.create_connection(('127.0.0.1', port), timeout=30, source_address=ELSEWHERE)
 
     kept = [connect() for _ in range(idle)]
     selector = selectors.DefaultSelector()
@@ -283,7 +278,9 @@ def slow(options, server, failures):
         for client in clients:
             client.start()
         time.sleep(options.seconds)
-        if others is not None and server.health()['running'] <= len(clients) and not options.small:
+        health = server.health()
+        left = health['running'] + health['waiting'] + health['paused']
+        if others is not None and left <= len(clients) and not options.small:
             failures.append(f'{name}: they had got all that they asked for before the end')
         for client in clients:
             results[name] += client.stop()
@@ -481,8 +478,8 @@ def bombs(options, failures):
             f'{base * 1e3:.0f} ms of the process: {worst[1][:100]}')
 
 
-PARTS = {'malformed': malformed, 'slow': slow, 'disconnects': disconnects, 'timing': timing,
-         'bombs': bombs}
+PARTS = {'malformed': malformed, 'slow': slow, 'fairness': fairness, 'disconnects': disconnects,
+         'timing': timing, 'bombs': bombs}
 
 
 def main():
@@ -501,7 +498,7 @@ def main():
     if options.small:
         options.rounds, options.seconds, options.idle, options.deaf = 1, 2, 200, 40
     sizes = {'malformed': (100000, 2000), 'disconnects': (50000, 400), 'timing': (20000, 1000),
-             'slow': (0, 0), 'bombs': (0, 0)}
+             'slow': (0, 0), 'fairness': (0, 0), 'bombs': (0, 0)}
     given = options.count
     print(f'seed {options.seed}', flush=True)
     failed = False
