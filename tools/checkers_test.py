@@ -10,6 +10,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(__file__))
 import check_commits
 import check_includes
+import check_kernels
 import check_links
 import check_packaging
 import check_sizes
@@ -33,6 +34,26 @@ class Commits(unittest.TestCase):
         large = ('1000\t500\tsrc/a.cc', '1\t0\tsrc/b.cc')
         self.assertEqual(self.found('a: rename it\n\nBy hand.', *large), 1)
         self.assertEqual(self.found("a: rename it\n\n    sed -i 's/a/b/' src/*.cc", *large), 0)
+class Kernels(unittest.TestCase):
+    def errors(self, name, text):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / name
+            path.write_text(text)
+            return list(check_kernels.check_file(pathlib.Path(folder), path))
+
+    def test_launches_shared_memory_and_ptx_have_their_headers(self):
+        for text, home in (('F<<<1, 32>>>(a);', None), ('F<<<1,\n32>>>\n(a);', None),
+                           ('__shared__ float x[4];', 'launch.h'),
+                           ('asm volatile("bar.sync 0;");', 'ptx.h'),
+                           ('#if __CUDA_ARCH__ >= 900\n#endif', 'ptx.h'),
+                           ('#ifdef __CUDACC__\n#endif', 'launch.h')):
+            self.assertEqual(len(self.errors('a.cu', text)), 1, text)
+            if home:
+                self.assertEqual(self.errors(home, text), [])
+
+    def test_comments_and_strings_are_no_code(self):
+        self.assertEqual(self.errors('a.cu', '// __shared__\nconst char* a = "asm <<<";'), [])
+        self.assertEqual(self.errors('a.cu', 'x = a << (b >> (c)); f<g<h<int>>>(1);'), [])
 
 
 class Includes(unittest.TestCase):

@@ -18,6 +18,7 @@
 
 #include "ops/cuda/attention_layout.h"
 #include "ops/cuda/device.cuh"
+#include "ops/cuda/launch.h"
 
 namespace tokamak::cuda {
 namespace {
@@ -375,7 +376,7 @@ class Tile {
 
 // Whether this CTA is the last of its tile to have written its split.
 __device__ bool IsLastSplit(const AttentionArgs& a, const AttentionUnit& unit) {
-  __shared__ bool is_last;
+  SHARED(is_last, bool);
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -391,8 +392,8 @@ __device__ bool IsLastSplit(const AttentionArgs& a, const AttentionUnit& unit) {
 template <typename Cache, int kDims>
 __global__ void __launch_bounds__(kThreads)
     AttentionKernel(const __grid_constant__ AttentionArgs a) {
-  extern __shared__ float shared[];
-  __shared__ int64_t key_rows[kChunk];
+  DYNAMIC_SHARED(shared, float);
+  SHARED(key_rows, int64_t[kChunk]);
   const auto* units = reinterpret_cast<const AttentionUnit*>(a.plan + 1);
   // Elements of values beyond head_dim are never written again; they must not be NaN by chance.
   const Layout layout{a.cache.head_dim, kDims * kWarp};
@@ -426,8 +427,7 @@ cudaError_t Launch(const AttentionArgs& args, int ctas, cudaStream_t stream) {
     if (error != cudaSuccess) return error;
   }
   const dim3 grid(static_cast<unsigned>(ctas), static_cast<unsigned>(args.cache.num_kv_heads));
-  kernel<<<grid, kThreads, static_cast<size_t>(bytes), stream>>>(args);
-  return cudaGetLastError();
+  return LaunchKernel(kernel, grid, kThreads, static_cast<size_t>(bytes), stream, args);
 }
 
 template <typename Cache>

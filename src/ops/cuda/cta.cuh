@@ -28,8 +28,11 @@ __device__ T ShuffleXor(const T& value, int distance) {
 template <typename T, typename Combine>
 __device__ T CtaReduce(T value, Combine combine) {
   // Bytes, as shared memory runs no constructors.
-  alignas(T) __shared__ unsigned char storage[kCtaWarps * sizeof(T)];
-  T* partial = reinterpret_cast<T*>(storage);
+  struct alignas(T) Storage {
+    unsigned char bytes[kCtaWarps * sizeof(T)];
+  };
+  SHARED(storage, Storage);
+  T* partial = reinterpret_cast<T*>(storage.bytes);
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
     value = combine(value, ShuffleXor(value, distance));
   }
@@ -50,7 +53,7 @@ inline __device__ uint64_t CtaSum(uint64_t value) {
 
 // The sum of the values of this thread and those before it.
 inline __device__ uint64_t CtaInclusiveScan(uint64_t value) {
-  __shared__ uint64_t partial[kCtaWarps];
+  SHARED(partial, uint64_t[kCtaWarps]);
   const int lane = static_cast<int>(threadIdx.x % kWarp);
   const int warp = static_cast<int>(threadIdx.x / kWarp);
   const auto warp_scan = [lane](uint64_t v) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "ops/cuda/launch.h"
 #include "quant/half.h"
 #include "tensor/dtype.h"
 
@@ -54,7 +55,7 @@ inline __device__ float WarpMax(float value) {
 // The sum over a CTA of kThreads, in every thread: warps first, then their sums.
 template <int kThreads>
 inline __device__ float BlockSum(float value) {
-  __shared__ float sums[kThreads / kWarp];
+  SHARED(sums, float[kThreads / kWarp]);
   value = WarpSum(value);
   if (threadIdx.x % kWarp == 0) sums[threadIdx.x / kWarp] = value;
   __syncthreads();

@@ -7,6 +7,7 @@
 // length alone.
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/launch.h"
 
 namespace tokamak::cuda {
 namespace {
@@ -102,42 +103,37 @@ cudaError_t CheckDeviceCode() {
 
 cudaError_t LaunchEmbed(const EmbedArgs& args, cudaStream_t stream) {
   if (args.num_tokens == 0) return cudaSuccess;
-  EmbedKernel<<<Grid(args.num_tokens, 1), kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return LaunchKernel(EmbedKernel, Grid(args.num_tokens, 1), kThreads, 0, stream, args);
 }
 
 cudaError_t LaunchAddRmsNorm(const NormArgs& args, cudaStream_t stream) {
   if (args.num_tokens == 0) return cudaSuccess;
   const auto kernel = args.out_bf16 ? &AddRmsNormKernel<BF16> : &AddRmsNormKernel<F32>;
-  kernel<<<Grid(args.num_tokens, 1), kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return LaunchKernel(kernel, Grid(args.num_tokens, 1), kThreads, 0, stream, args);
 }
 
 cudaError_t LaunchGate(const GateArgs& args, cudaStream_t stream) {
   if (args.num_tokens * args.width == 0) return cudaSuccess;
   const auto kernel = args.out_bf16 ? &GateKernel<BF16> : &GateKernel<F32>;
-  kernel<<<Grid(args.num_tokens * args.width, kThreads), kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return LaunchKernel(kernel, Grid(args.num_tokens * args.width, kThreads), kThreads, 0, stream,
+                      args);
 }
 
 cudaError_t LaunchGather(const GatherArgs& args, cudaStream_t stream) {
   if (args.num_rows * args.row_bytes == 0) return cudaSuccess;
-  GatherKernel<<<Grid(args.num_rows, 1), kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return LaunchKernel(GatherKernel, Grid(args.num_rows, 1), kThreads, 0, stream, args);
 }
 
 cudaError_t LaunchScatter(const ScatterArgs& args, cudaStream_t stream) {
   if (args.count == 0) return cudaSuccess;
-  ScatterKernel<<<Grid(args.count, kThreads), kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return LaunchKernel(ScatterKernel, Grid(args.count, kThreads), kThreads, 0, stream, args);
 }
 
 cudaError_t LaunchCopyRanges(const CopyArgs& args, cudaStream_t stream) {
   if (args.num_ranges == 0 || args.bytes == 0) return cudaSuccess;
   constexpr int64_t kBytesPerCta = 64 << 10;
   const dim3 grid(Grid(args.bytes, kBytesPerCta), static_cast<unsigned>(args.num_ranges));
-  CopyKernel<<<grid, kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return LaunchKernel(CopyKernel, grid, kThreads, 0, stream, args);
 }
 
 }  // namespace tokamak::cuda

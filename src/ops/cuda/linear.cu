@@ -7,6 +7,7 @@
 // ascending k, whatever M is.
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/launch.h"
 
 namespace tokamak::cuda {
 namespace {
@@ -31,8 +32,8 @@ __device__ void LoadTile(const uint16_t* matrix, int64_t rows, int64_t cols, int
 }
 
 __global__ void __launch_bounds__(kThreads) PlainLinearKernel(PlainLinearArgs a) {
-  __shared__ float x[kTile][kTile + 1];
-  __shared__ float w[kTile][kTile + 1];
+  SHARED(x, float[kTile][kTile + 1]);
+  SHARED(w, float[kTile][kTile + 1]);
   const int64_t first_row = blockIdx.x * int64_t{kTile};  // of w
   const int64_t first_token = blockIdx.y * int64_t{kTile};
   const int column = static_cast<int>(threadIdx.x % kTile);
@@ -94,28 +95,25 @@ __global__ void CountDifferentKernel(const float* a, const float* b, int64_t cou
 cudaError_t LaunchPlainLinear(const PlainLinearArgs& args, cudaStream_t stream) {
   if (args.num_tokens * args.rows == 0) return cudaSuccess;
   const dim3 grid(Grid(args.rows, kTile), Grid(args.num_tokens, kTile));
-  PlainLinearKernel<<<grid, kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return LaunchKernel(PlainLinearKernel, grid, kThreads, 0, stream, args);
 }
 
 cudaError_t LaunchAddBias(const BiasArgs& args, cudaStream_t stream) {
   if (args.num_tokens * args.rows == 0) return cudaSuccess;
-  AddBiasKernel<<<Grid(args.num_tokens * args.rows, kThreads), kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return LaunchKernel(AddBiasKernel, Grid(args.num_tokens * args.rows, kThreads), kThreads, 0,
+                      stream, args);
 }
 
 cudaError_t LaunchFillProbe(uint16_t* x, int64_t count, cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
-  FillProbeKernel<<<Grid(count, kThreads), kThreads, 0, stream>>>(x, count);
-  return cudaGetLastError();
+  return LaunchKernel(FillProbeKernel, Grid(count, kThreads), kThreads, 0, stream, x, count);
 }
 
 cudaError_t LaunchCountDifferent(const float* a, const float* b, int64_t count, int32_t* different,
                                  cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
   constexpr unsigned kCtas = 264;
-  CountDifferentKernel<<<kCtas, kThreads, 0, stream>>>(a, b, count, different);
-  return cudaGetLastError();
+  return LaunchKernel(CountDifferentKernel, kCtas, kThreads, 0, stream, a, b, count, different);
 }
 
 }  // namespace tokamak::cuda

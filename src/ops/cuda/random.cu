@@ -3,6 +3,7 @@
 //
 // Compiled with -fmad=false: bits equal the host's.
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/launch.h"
 #include "quant/half.h"
 
 namespace tokamak::cuda {
@@ -23,8 +24,8 @@ __global__ void RandomWeightKernel(RandomWeight weight, int64_t cols, uint16_t* 
 cudaError_t LaunchRandomWeight(const RandomWeight& weight, int64_t rows, int64_t cols,
                                uint16_t* out, cudaStream_t stream) {
   if (rows == 0 || cols == 0) return cudaSuccess;
-  RandomWeightKernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(weight, cols, out);
-  return cudaGetLastError();
+  return LaunchKernel(RandomWeightKernel, static_cast<unsigned>(rows), kThreads, 0, stream, weight,
+                      cols, out);
 }
 
 }  // namespace tokamak::cuda

@@ -7,6 +7,7 @@
 // can be turned in place. A head's result depends on that head alone.
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/launch.h"
 
 namespace tokamak::cuda {
 namespace {
@@ -81,9 +82,8 @@ cudaError_t LaunchRopeAndStore(const RopeArgs& args, cudaStream_t stream) {
                       : args.cache.dtype == DType::kF16 ? &RopeKernel<F16>
                                                         : &RopeKernel<ExactBF16>;
   constexpr int64_t kWarpsPerCta = kThreads / kWarp;
-  kernel<<<static_cast<unsigned>((warps + kWarpsPerCta - 1) / kWarpsPerCta), kThreads, 0, stream>>>(
-      args);
-  return cudaGetLastError();
+  return LaunchKernel(kernel, static_cast<unsigned>((warps + kWarpsPerCta - 1) / kWarpsPerCta),
+                      kThreads, 0, stream, args);
 }
 
 }  // namespace tokamak::cuda

@@ -10,6 +10,7 @@
 #include <climits>
 
 #include "ops/cuda/cta.cuh"
+#include "ops/cuda/launch.h"
 #include "ops/cuda/sample_filters.cuh"
 #include "ops/cuda/sample_layout.h"
 #include "ops/sampling/best_draw.h"
@@ -161,7 +162,7 @@ __device__ void Edit(const Row& row, const DeviceSlot& slot, int32_t position, b
 // The token's logit from before any edit. A biased token's is with its bias, also if a penalty
 // changed it afterwards. All threads; `token` can still be drawn, so mask and min_tokens left it.
 __device__ float RawLogit(const Row& row, const DeviceSlot& slot, int32_t token) {
-  __shared__ float raw;
+  SHARED(raw, float);
   if (threadIdx.x == 0) {
     const bool counted = slot.counts != nullptr && slot.counts[token] != 0;
     raw = counted ? slot.raw[token] : row.logits[token];
@@ -263,7 +264,7 @@ __device__ int32_t SampleRow(const SampleArgs& a, const SampleArgs::Row& where, 
 }
 
 __global__ void __launch_bounds__(kCtaThreads) SampleKernel(const __grid_constant__ SampleArgs a) {
-  __shared__ CutMemory memory;
+  SHARED(memory, CutMemory);
   const SampleArgs::Row& where = a.rows[blockIdx.x];
   const DeviceSlot slot = a.slots[where.slot];
   const Row row = {a.logits + blockIdx.x * a.logits_stride, a.vocab_size};
@@ -326,31 +327,27 @@ __global__ void FillTokensKernel(const __grid_constant__ FillArgs a) {
 }  // namespace
 
 cudaError_t LaunchSample(const SampleArgs& args, int num_rows, cudaStream_t stream) {
-  SampleKernel<<<static_cast<unsigned>(num_rows), kCtaThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return LaunchKernel(SampleKernel, static_cast<unsigned>(num_rows), kCtaThreads, 0, stream, args);
 }
 
 cudaError_t LaunchScore(const ScoreArgs& args, int num_rows, cudaStream_t stream) {
-  ScoreKernel<<<static_cast<unsigned>(num_rows), kCtaThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return LaunchKernel(ScoreKernel, static_cast<unsigned>(num_rows), kCtaThreads, 0, stream, args);
 }
 
 cudaError_t LaunchSetSlot(DeviceSlot* slots, int32_t* last, int32_t slot, const DeviceSlot& value,
                           cudaStream_t stream) {
-  SetSlotKernel<<<1, 1, 0, stream>>>(slots, last, slot, value);
-  return cudaGetLastError();
+  return LaunchKernel(SetSlotKernel, 1, 1, 0, stream, slots, last, slot, value);
 }
 
 cudaError_t LaunchCountTokens(const int32_t* tokens, int32_t num_tokens, int32_t num_prompt,
                               int32_t* counts, cudaStream_t stream) {
   const auto ctas = static_cast<unsigned>((num_tokens + kCtaThreads - 1) / kCtaThreads);
-  CountTokensKernel<<<ctas, kCtaThreads, 0, stream>>>(tokens, num_tokens, num_prompt, counts);
-  return cudaGetLastError();
+  return LaunchKernel(CountTokensKernel, ctas, kCtaThreads, 0, stream, tokens, num_tokens,
+                      num_prompt, counts);
 }
 
 cudaError_t LaunchFillTokens(const FillArgs& args, cudaStream_t stream) {
-  FillTokensKernel<<<1, kRowsPerLaunch, 0, stream>>>(args);
-  return cudaGetLastError();
+  return LaunchKernel(FillTokensKernel, 1, kRowsPerLaunch, 0, stream, args);
 }
 
 }  // namespace tokamak::cuda

@@ -1,5 +1,6 @@
 // A kernel that never ends, for tests of who waits for it.
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/launch.h"
 
 namespace tokamak::cuda {
 namespace {
@@ -11,8 +12,7 @@ __global__ void StallKernel(unsigned nanoseconds) {
 }  // namespace
 
 cudaError_t LaunchStall(cudaStream_t stream) {
-  StallKernel<<<1, 1, 0, stream>>>(1000);
-  return cudaGetLastError();
+  return LaunchKernel(StallKernel, 1, 1, 0, stream, 1000);
 }
 
 }  // namespace tokamak::cuda

@@ -1,0 +1,34 @@
+// Launches and shared memory, so that kernels need no syntax beyond that of C++: `<<<>>>` and
+// `__shared__` appear nowhere else (tools/check_kernels.py).
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+namespace tokamak::cuda {
+
+// Returns what kernel<<<grid, block, shared, stream>>>(args...) leaves for cudaGetLastError.
+template <typename... Params, typename... Args>
+cudaError_t LaunchKernel(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared,
+                         cudaStream_t stream, Args&&... args) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  (void)cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
+  return cudaGetLastError();
+}
+
+}  // namespace tokamak::cuda
+
+// SHARED(name, type): a variable of the CTA in shared memory, uninitialized; arrays too:
+// SHARED(tile, float[32][33]). The type must have a trivial constructor.
+//
+// DYNAMIC_SHARED(name, type): the shared memory that the launch asked for, as an array of
+// `type` and aligned for it. In one source file equal names must have equal types.
+#define SHARED(name, ...) __shared__ std::type_identity_t<__VA_ARGS__> name
+#define DYNAMIC_SHARED(name, type) extern __shared__ type name[]
