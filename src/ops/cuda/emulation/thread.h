@@ -1,0 +1,54 @@
+// What a CUDA thread asks of the emulator. include/cuda_runtime.h gives this CUDA's names, and
+// ops/cuda/ptx.h that of its primitives.
+//
+// A CUDA thread is a fiber: it runs until it has to wait for others, at a barrier or a shuffle, and
+// then another one that can go on is drawn (choice.h). One OS thread at a time runs all of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include <cuda_runtime_api.h>
+
+namespace tokamak::cuda::emulation {
+
+// A kernel with its arguments.
+struct KernelLaunch {
+  const void* kernel = nullptr;
+  dim3 grid, block;
+  size_t shared_bytes = 0;
+  std::function<void()> thread;  // what one thread does
+};
+
+// Puts it into the stream, or says what is wrong with it.
+cudaError_t Enqueue(KernelLaunch launch, cudaStream_t stream);
+
+// Waits until `count` threads of the CTA have come to this barrier (0: all that have not ended).
+// Returns how many of them brought a predicate that is true.
+int SyncCta(int barrier, int count, bool predicate);
+
+// Waits for the other lanes of `mask`, which must call it with the same mask and for the same
+// reason. Returns what each lane brought, by lane; valid until the calling thread waits again.
+const uint64_t* Exchange(unsigned mask, uint64_t value, const char* what);
+
+unsigned Lane();
+
+// Goes on when all others wait: at the earliest when the host asks for the stream's progress again.
+void Sleep();
+
+// The CTA's dynamic shared memory, and its variable of this place in the source: fresh for each
+// CTA, filled with 0xff and with a heap block of its own.
+void* DynamicShared();
+void* SharedVariable(const void* site, size_t bytes, size_t alignment);
+
+template <typename T>
+T& Shared(const void* site) {
+  return *static_cast<T*>(SharedVariable(site, sizeof(T), alignof(T)));
+}
+
+// Ends the process: the kernel is wrong. Says which thread found that.
+[[noreturn]] void Fail(const std::string& what);
+
+}  // namespace tokamak::cuda::emulation
