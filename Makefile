@@ -8,6 +8,7 @@
 #   make test      all tests                     make install    to PREFIX (/usr/local), DESTDIR
 #   make bench     measure this machine          make clean      remove the build folders
 #   make mutants   plant faults: tests find them make soak       the long runs (scripts/soak)
+#   make emulator  the CUDA backend on a CPU, for tests: build/emulated/libtokamak_cuda.so
 #
 # MODEL=path   a model of your own (serve, run, bench)
 # CUDA=1       with the CUDA backend; 0: without (default: where an NVIDIA GPU and nvcc are)
@@ -87,6 +88,12 @@ cuda-check:
 	  cmake --preset release -B build-cuda -DTOKAMAK_CUDA=1 -DTOKAMAK_TESTS=OFF \
 	    --log-level=WARNING && ninja -C build-cuda -j $(JOBS) tokamak_backends; \
 	else echo "no nvcc here: the CUDA backend is not compiled"; fi
+
+# TOKAMAK_CUDA_LIBRARY=build/emulated/libtokamak_cuda.so build/tokamak ... --device cuda
+.PHONY: emulator
+emulator: deps
+	@cmake --preset release -DTOKAMAK_EMULATOR=ON $(CMAKE_CUDA) --log-level=WARNING
+	@ninja -C build -j $(JOBS) tokamak tokamak_cuda_emulated
 
 .PHONY: tidy format lint
 tidy: test-build

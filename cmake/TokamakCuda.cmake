@@ -45,3 +45,12 @@ if(TOKAMAK_CUDA)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
   endif()
 endif()
+
+# The same backend without a GPU (src/ops/cuda/emulation), which the tests run on. TOKAMAK_EMULATOR
+# builds it without them too.
+if(NOT DEFINED TOKAMAK_EMULATOR)
+  set(TOKAMAK_EMULATOR OFF)
+  if(TOKAMAK_TESTS AND NOT TOKAMAK_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
+    set(TOKAMAK_EMULATOR ON)
+  endif()
+endif()

@@ -97,27 +97,47 @@ function(tokamak_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
 endfunction()
 
-# tokamak_cuda_test(name [TIMEOUT seconds]): runs the cases of the test binary `name` that have "cuda"
+# tokamak_cuda_test(name [EMULATED filter]): runs the cases of the test binary `name` that have "cuda"
 # in their names a second time, as <name>_cuda with the label `cuda`. Without a GPU it is skipped,
-# and its output says why.
+# and its output says why. On the emulated backend it runs those of `filter`, as <name>_emulated, and
+# with `ctest -C soak` all.
 function(tokamak_cuda_test name)
   if(NOT TOKAMAK_TESTS)
     return()
   endif()
-  add_test(NAME ${name}_cuda COMMAND ${name} --gtest_filter=*cuda*:*Cuda*)
-  tokamak_needs_cuda(${name}_cuda ${ARGN})
+  cmake_parse_arguments(ARG "" "EMULATED" "" ${ARGN})
+  set(all --gtest_filter=*cuda*:*Cuda*)
+  add_test(NAME ${name}_cuda COMMAND ${name} ${all})
+  tokamak_needs_cuda(${name}_cuda)
+  if(ARG_EMULATED)
+    tokamak_emulator_test(${name}_emulated COMMAND ${name} --gtest_filter=${ARG_EMULATED})
+    tokamak_emulator_test(${name}_soak_emulated COMMAND ${name} ${all} SOAK)
+  endif()
 endfunction()
 
-# tokamak_needs_cuda(test [TIMEOUT seconds]): labels a test that add_test made. It prints "no CUDA
-# backend here: <reason>" where it is to be skipped.
+# tokamak_needs_cuda(test): labels a test that add_test made. It prints "no CUDA backend here:
+# <reason>" where it is to be skipped.
 function(tokamak_needs_cuda test)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "" ${ARGN})
-  if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 900)
-  endif()
   set_tests_properties(${test} PROPERTIES
-    LABELS cuda TIMEOUT ${ARG_TIMEOUT} SKIP_REGULAR_EXPRESSION "no CUDA backend here"
+    LABELS cuda TIMEOUT 900 SKIP_REGULAR_EXPRESSION "no CUDA backend here"
     ENVIRONMENT TOKAMAK_CUDA_LIBRARY=${CMAKE_BINARY_DIR}/libtokamak_cuda.so)
+endfunction()
+
+# tokamak_emulator_test(name COMMAND args... [SOAK]): a test on the emulated CUDA backend, with the
+# label `emulator`. With SOAK it is for `ctest -C soak` alone: it takes longer than a commit has.
+function(tokamak_emulator_test name)
+  cmake_parse_arguments(ARG "SOAK" "" "COMMAND" ${ARGN})
+  if(NOT TOKAMAK_TESTS OR NOT TOKAMAK_EMULATOR)
+    return()
+  endif()
+  set(configurations)
+  if(ARG_SOAK)
+    set(configurations CONFIGURATIONS soak)
+  endif()
+  add_test(NAME ${name} COMMAND ${ARG_COMMAND} ${configurations})
+  set_tests_properties(${name} PROPERTIES
+    LABELS emulator TIMEOUT 3600 FAIL_REGULAR_EXPRESSION "no CUDA backend here"
+    ENVIRONMENT TOKAMAK_CUDA_LIBRARY=${CMAKE_BINARY_DIR}/emulated/libtokamak_cuda.so)
 endfunction()
 
 # `tokamak_fuzzers` builds the fuzz targets and what they need, and no more.

@@ -109,7 +109,8 @@ Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) 
       MakeCudaOps({.device = choice.index,
                    .threads = threads,
                    .step_timeout_seconds = options.step_timeout_seconds});
-  if (cuda.ok()) return cuda;
+  if (cuda.ok() && (!choice.cpu || (*cuda)->name() != kCudaEmulated)) return cuda;
+  if (cuda.ok()) return std::unique_ptr<Ops>();
   if (!choice.cpu) return cuda.status().WithContext("--device " + options.device);
   // A program that was built without the backend need not tell everyone.
   if (cuda.status().code() != StatusCode::kNotFound) {

@@ -214,6 +214,7 @@ std::string FormatHealth(std::string_view status, std::string_view error, size_t
                          const EngineStats& stats, const ModelInfo& model) {
   Json health = {{"status", status},
                  {"model", model.name},
+                 {"backend", model.backend},
                  {"preparing", preparing},
                  {"running", stats.running},
                  {"waiting", stats.waiting},

@@ -14,6 +14,8 @@
 namespace tokamak::cuda {
 namespace {
 
+constexpr bool kIsEmulated = TOKAMAK_CUDA_EMULATED;  // see ops/cuda/emulation
+
 // Elements, of a tensor that is f32 or bf16.
 int64_t ElementStride(const Tensor& tensor) {
   CHECK(tensor.dtype == DType::kF32 || tensor.dtype == DType::kBF16);
@@ -71,7 +73,7 @@ Status CudaOps::Start() {
       CUDA_TRY(guard_, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device)));
   RETURN_IF_ERROR(
       CUDA_TRY(guard_, cudaDeviceGetAttribute(&num_sms_, cudaDevAttrMultiProcessorCount, device)));
-  name_ = fmt::format("cuda/sm_{}{}", major, minor);
+  name_ = kIsEmulated ? std::string(kCudaEmulated) : fmt::format("cuda/sm_{}{}", major, minor);
   guard_.SelectDevice();
   if (const cudaError_t error = CheckDeviceCode(); error != cudaSuccess) {
     (void)cudaGetLastError();

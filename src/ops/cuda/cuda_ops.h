@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "ops/ops.h"
 
@@ -19,6 +20,10 @@ inline constexpr bool kCudaHasExtras = false;
 inline constexpr bool kCudaHasExperts = false;
 inline constexpr bool kCudaHasLatent = false;
 inline constexpr DType kCudaActivation = DType::kBF16;
+
+// The name of the backend that runs on a CPU (ops/cuda/emulation): right and slow, for tests. It is
+// used only where the device was named.
+inline constexpr std::string_view kCudaEmulated = "cuda/emulated";
 
 // Calls that a backend has made, by what they do. For tests.
 struct CudaCallCounts {

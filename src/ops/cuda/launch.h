@@ -1,5 +1,5 @@
-// Launches and shared memory, so that kernels need no syntax beyond that of C++: `<<<>>>` and
-// `__shared__` appear nowhere else (tools/check_kernels.py).
+// Launches and shared memory, written so that nvcc and the emulator (ops/cuda/emulation) both take
+// them: `<<<>>>` and `__shared__` appear nowhere else (tools/check_kernels.py).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -30,5 +30,15 @@ cudaError_t LaunchKernel(void (*kernel)(Params...), dim3 grid, dim3 block, size_
 //
 // DYNAMIC_SHARED(name, type): the shared memory that the launch asked for, as an array of
 // `type` and aligned for it. In one source file equal names must have equal types.
+#ifdef __CUDACC__
 #define SHARED(name, ...) __shared__ std::type_identity_t<__VA_ARGS__> name
 #define DYNAMIC_SHARED(name, type) extern __shared__ type name[]
+#else
+#define SHARED(name, ...)                                           \
+  auto& name = ::tokamak::cuda::emulation::Shared<__VA_ARGS__>([] { \
+    static char site;                                               \
+    return &site;                                                   \
+  }())
+#define DYNAMIC_SHARED(name, type) \
+  type* const name = static_cast<type*>(::tokamak::cuda::emulation::DynamicShared())
+#endif

@@ -1,0 +1,427 @@
+#include "ops/cuda/emulation/machine.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <bit>
+#include <boost/context/fiber.hpp>
+#include <boost/context/preallocated.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <new>
+#include <utility>
+
+#include "base/check.h"
+#include "ops/cuda/emulation/choice.h"
+
+uint3 threadIdx;
+uint3 blockIdx;
+dim3 blockDim;
+dim3 gridDim;
+
+namespace tokamak::cuda::emulation {
+namespace {
+
+namespace context = boost::context;
+
+constexpr size_t kStackBytes = 256 << 10;
+constexpr size_t kGuardBytes = 4096;
+// Stacks whose tops lie at equal addresses modulo the cache's would share a few of its sets.
+constexpr size_t kColors = 64;
+constexpr size_t kColorBytes = 9 * 64;
+
+// Stacks are never given back.
+struct KeptStack {
+  void deallocate(context::stack_context&) {}
+};
+
+}  // namespace
+
+// A stack of its own, of which there are many for one OS thread.
+struct Fiber {
+  context::fiber rest;  // while it is not running
+  std::byte* bottom = nullptr;
+  size_t bytes = 0;
+  void* fake_stack = nullptr;  // the address sanitizer's
+};
+
+namespace {
+
+Fiber host;                 // the stack that called into the emulator
+Fiber* leaving = nullptr;   // the fiber that ran before the present one
+Fiber* entering = nullptr;  // the present one
+
+// The first thing that a fiber does when it runs again.
+void Arrive(context::fiber before) {
+#if defined(__SANITIZE_ADDRESS__)
+  const void* bottom = nullptr;
+  size_t bytes = 0;
+  __sanitizer_finish_switch_fiber(entering->fake_stack, &bottom, &bytes);
+  if (leaving == &host) {  // whose stack only the sanitizer knows
+    host.bottom = static_cast<std::byte*>(const_cast<void*>(bottom));
+    host.bytes = bytes;
+  }
+#endif
+  leaving->rest = std::move(before);
+}
+
+// It will run body(), which must never return.
+Fiber* MakeFiber(void (*body)()) {
+  static size_t number = 0;
+  void* const memory = ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  CHECK_MSG(memory != MAP_FAILED, "no memory for the stack of another CUDA thread");
+  CHECK(::mprotect(memory, kGuardBytes, PROT_NONE) == 0);
+  auto* const fiber = new Fiber;
+  fiber->bottom = static_cast<std::byte*>(memory) + kGuardBytes;
+  fiber->bytes = kStackBytes - kGuardBytes - number++ % kColors * kColorBytes;
+  context::stack_context stack;
+  stack.sp = fiber->bottom + fiber->bytes;
+  stack.size = fiber->bytes;
+  fiber->rest =
+      context::fiber(std::allocator_arg, context::preallocated(stack.sp, stack.size, stack),
+                     KeptStack(), [body](context::fiber&& before) {
+                       Arrive(std::move(before));
+                       body();
+                       return context::fiber();
+                     });
+  return fiber;
+}
+
+// Goes on with `to` until something switches back to `from`, which is running. Inlined, as what
+// returns after a switch returns to where the processor does not expect it.
+[[gnu::always_inline]] inline void SwitchFiber(Fiber* from, Fiber* to) {
+  leaving = from;
+  entering = to;
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(&leaving->fake_stack, entering->bottom, entering->bytes);
+#endif
+  Arrive(std::move(entering->rest).resume());
+}
+
+std::vector<Thread*> ready;     // that can go on
+std::vector<Thread*> sleeping;  // until the host comes by
+std::vector<Fiber*> idle;       // fibers without a thread
+Thread* current = nullptr;      // null: the host
+
+std::string Describe(uint3 index) { return fmt::format("({}, {}, {})", index.x, index.y, index.z); }
+
+// A place that addr2line and gdb find: "libtokamak_cuda.so+0x1234".
+std::string Place(const void* address) {
+  Dl_info info = {};
+  if (::dladdr(address, &info) == 0) return fmt::format("{}", address);
+  const std::string_view file = info.dli_fname;
+  return fmt::format("{}+{:#x}", file.substr(file.rfind('/') + 1),
+                     static_cast<const char*>(address) - static_cast<const char*>(info.dli_fbase));
+}
+
+[[noreturn]] void Stop(const std::string& what) {
+  std::fprintf(stderr, "emulation: %s\n", what.c_str());
+  std::abort();
+}
+
+// Takes one of the threads that can go on; null if there is none.
+Thread* Pick() {
+  if (ready.empty()) return nullptr;
+  std::swap(ready[Choose(ready.size())], ready.back());
+  Thread* const thread = ready.back();
+  ready.pop_back();
+  return thread;
+}
+
+void Wake(Thread& thread) {
+  thread.waits_for = nullptr;
+  ready.push_back(&thread);
+}
+
+void RunThreads();
+
+// Makes it the current thread.
+Fiber* Enter(Thread& thread) {
+  current = &thread;
+  threadIdx = thread.index;
+  blockIdx = thread.cta->index;
+  if (thread.fiber != nullptr) return thread.fiber;
+  if (idle.empty()) {
+    thread.fiber = MakeFiber(&RunThreads);
+  } else {
+    thread.fiber = idle.back();
+    idle.pop_back();
+  }
+  return thread.fiber;
+}
+
+Fiber* EnterHost() {
+  current = nullptr;
+  return &host;
+}
+
+// Notes what the current thread waits for, before somebody may wake it.
+void NoteWait(std::string (*what)(const Thread&), const void* at) {
+  Thread& thread = *current;
+  thread.waits_for = what;
+  thread.waits_at = at;
+}
+
+// Lets others run until the current thread has been woken and picked.
+[[gnu::always_inline]] inline void Yield() {
+  Thread& thread = *current;
+  Thread* const next = Pick();
+  if (next == &thread) return;
+  SwitchFiber(thread.fiber, next != nullptr ? Enter(*next) : EnterHost());
+}
+
+void Open(Barrier& barrier) {
+  for (Thread* thread : barrier.waiting) {
+    thread->result = barrier.num_true;
+    Wake(*thread);
+  }
+  barrier.waiting.clear();
+  barrier.arrived = barrier.num_true = 0;
+}
+
+bool IsComplete(const Barrier& barrier, const Cta& cta) {
+  return barrier.arrived > 0 &&
+         barrier.arrived >= (barrier.count == 0 ? cta.running : barrier.count);
+}
+
+// A thread that has ended no longer keeps others waiting.
+void End(Thread& thread) {
+  thread.ended = true;
+  thread.fiber = nullptr;
+  Cta& cta = *thread.cta;
+  --cta.running;
+  for (Barrier& barrier : cta.barriers) {
+    if (barrier.count == 0 && IsComplete(barrier, cta)) Open(barrier);
+  }
+}
+
+// What fibers do: one thread after the other.
+void RunThreads() {
+  for (;;) {
+    Thread& thread = *current;
+    Fiber* const mine = thread.fiber;
+    thread.cta->grid->launch().thread();
+    End(thread);
+    // The host clears up after the last thread of a CTA.
+    Thread* const next = thread.cta->running == 0 ? nullptr : Pick();
+    if (next != nullptr && next->fiber == nullptr) {
+      next->fiber = mine;
+      Enter(*next);
+      continue;
+    }
+    idle.push_back(mine);
+    SwitchFiber(mine, next != nullptr ? Enter(*next) : EnterHost());
+  }
+}
+
+std::string DescribeBarrier(const Thread& thread) {
+  const Barrier& barrier = thread.cta->barriers[static_cast<size_t>(thread.barrier)];
+  const int count = barrier.count == 0 ? thread.cta->running : barrier.count;
+  return fmt::format("barrier {}, to which {} of {} have come", thread.barrier, barrier.arrived,
+                     count);
+}
+
+std::string DescribeMeeting(const Thread& thread) {
+  for (const auto& meeting : thread.cta->warps[thread.number / kWarpLanes]) {
+    if ((meeting->arrived >> thread.number % kWarpLanes & 1) == 0 || meeting->unread > 0) continue;
+    return fmt::format("{} with mask {:08x}, of which {:08x} have come", meeting->what,
+                       meeting->mask, meeting->arrived);
+  }
+  return "the lanes of its warp";
+}
+
+std::string DescribeSleep(const Thread&) { return "time to pass (__nanosleep)"; }
+
+// "0-31, 64" of an ascending list.
+std::string Ranges(const std::vector<unsigned>& numbers) {
+  std::string text;
+  for (size_t i = 0; i < numbers.size();) {
+    size_t end = i + 1;
+    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", numbers[i]);
+    if (end - i > 1) text += fmt::format("-{}", numbers[end - 1]);
+    i = end;
+  }
+  return text;
+}
+
+}  // namespace
+
+Grid::Grid(KernelLaunch launch) : launch_(std::move(launch)) {
+  const dim3& grid = launch_.grid;
+  order_.resize(size_t{grid.x} * grid.y * grid.z);
+  for (size_t i = 0; i < order_.size(); ++i)
+    order_[i] = static_cast<uint32_t>(order_.size() - 1 - i);
+  for (size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[Choose(i)]);
+  max_resident_ = Choose(4) == 0 ? 2 + Choose(3) : 1;
+}
+
+void Grid::StartCta(uint64_t number) {
+  const dim3& grid = launch_.grid;
+  const dim3& block = launch_.block;
+  Cta& cta = *resident_.emplace_back(std::make_unique<Cta>());
+  cta.grid = this;
+  cta.index = {static_cast<unsigned>(number % grid.x),
+               static_cast<unsigned>(number / grid.x % grid.y),
+               static_cast<unsigned>(number / grid.x / grid.y)};
+  cta.threads.resize(size_t{block.x} * block.y * block.z);
+  cta.running = static_cast<int>(cta.threads.size());
+  cta.warps.resize((cta.threads.size() + kWarpLanes - 1) / kWarpLanes);
+  unsigned next = 0;
+  for (Thread& thread : cta.threads) {
+    thread.cta = &cta;
+    thread.number = next++;
+    thread.index = {thread.number % block.x, thread.number / block.x % block.y,
+                    thread.number / block.x / block.y};
+    ready.push_back(&thread);
+  }
+  void* memory = nullptr;
+  if (launch_.shared_bytes > 0 && ::posix_memalign(&memory, 1024, launch_.shared_bytes) != 0) {
+    throw std::bad_alloc();
+  }
+  if (memory != nullptr) std::memset(memory, 0xff, launch_.shared_bytes);
+  cta.shared.push_back({.site = nullptr, .memory = {memory, std::free}});
+}
+
+void Grid::StartCtas() {
+  std::erase_if(resident_, [](const auto& cta) { return cta->running == 0; });
+  while (resident_.size() < max_resident_ && !order_.empty()) {
+    const uint32_t number = order_.back();
+    order_.pop_back();
+    StartCta(number);
+  }
+}
+
+bool Grid::Run() {
+  gridDim = launch_.grid;
+  blockDim = launch_.block;
+  for (Thread* thread : std::exchange(sleeping, {})) Wake(*thread);
+  for (;;) {
+    StartCtas();
+    if (Thread* const next = Pick(); next != nullptr) {
+      SwitchFiber(&host, Enter(*next));
+    } else if (resident_.empty()) {
+      return true;
+    } else if (!sleeping.empty()) {
+      return false;
+    } else {
+      Stop("deadlock: no thread of the kernel can go on\n" + Waiting());
+    }
+  }
+}
+
+std::string Grid::Waiting() const {
+  std::string text = fmt::format("  the kernel is {}\n", Place(launch_.kernel));
+  for (const auto& cta : resident_) {
+    std::map<std::string, std::vector<unsigned>> reasons;
+    for (const Thread& thread : cta->threads) {
+      std::string reason = "have ended";
+      if (!thread.ended) {
+        reason = thread.waits_for == nullptr
+                     ? "can go on"
+                     : "wait for " + thread.waits_for(thread) + ", at " + Place(thread.waits_at);
+      }
+      reasons[reason].push_back(thread.number);
+    }
+    for (const auto& [reason, numbers] : reasons) {
+      text +=
+          fmt::format("  CTA {}: threads {} {}\n", Describe(cta->index), Ranges(numbers), reason);
+    }
+  }
+  return text;
+}
+
+void Fail(const std::string& what) {
+  if (current == nullptr) Stop(what);
+  Stop(fmt::format("{}; in thread {} of CTA {} of kernel {}", what, current->number,
+                   Describe(current->cta->index), Place(current->cta->grid->launch().kernel)));
+}
+
+unsigned Lane() { return current->number % kWarpLanes; }
+
+int SyncCta(int number, int count, bool predicate) {
+  Thread& thread = *current;
+  Cta& cta = *thread.cta;
+  Barrier& barrier = cta.barriers[static_cast<size_t>(number)];
+  if (barrier.arrived > 0 && barrier.count != count) {
+    Fail(fmt::format("barrier {} is waited for by {} threads and by {}", number, barrier.count,
+                     count));
+  }
+  barrier.count = count;
+  ++barrier.arrived;
+  barrier.num_true += static_cast<int>(predicate);
+  barrier.waiting.push_back(&thread);
+  thread.barrier = number;
+  NoteWait(&DescribeBarrier, __builtin_return_address(0));
+  if (IsComplete(barrier, cta)) Open(barrier);  // the last one to come too takes its turn
+  Yield();
+  return thread.result;
+}
+
+const uint64_t* Exchange(unsigned mask, uint64_t value, const char* what) {
+  Thread& thread = *current;
+  const unsigned lane = Lane();
+  if ((mask >> lane & 1) == 0) {
+    Fail(fmt::format("{} with mask {:08x}, which leaves the caller out", what, mask));
+  }
+  auto& meetings = thread.cta->warps[thread.number / kWarpLanes];
+  Meeting* meeting = nullptr;
+  Meeting* unused = nullptr;
+  for (const auto& known : meetings) {
+    if (known->unread == 0 && known->arrived == 0) unused = known.get();
+    if (known->unread > 0 || known->mask != mask || known->arrived == 0) continue;
+    if ((known->arrived >> lane & 1) == 0) meeting = known.get();
+  }
+  if (meeting == nullptr) {
+    meeting = unused != nullptr ? unused : meetings.emplace_back(std::make_unique<Meeting>()).get();
+    meeting->mask = mask;
+    meeting->what = what;
+  } else if (meeting->what != what && std::strcmp(meeting->what, what) != 0) {
+    Fail(fmt::format("lanes of one warp meet in {} and in {}", meeting->what, what));
+  }
+  meeting->values[lane] = value;
+  meeting->arrived |= 1u << lane;
+  meeting->waiting.push_back(&thread);
+  NoteWait(&DescribeMeeting, __builtin_return_address(0));
+  if (meeting->arrived == mask) {
+    meeting->unread = std::popcount(mask);
+    for (Thread* waiting : meeting->waiting) Wake(*waiting);
+    meeting->waiting.clear();
+  }
+  Yield();
+  if (--meeting->unread == 0) meeting->arrived = 0;
+  return meeting->values.data();
+}
+
+void Sleep() {
+  sleeping.push_back(current);
+  NoteWait(&DescribeSleep, __builtin_return_address(0));
+  Yield();
+}
+
+void* DynamicShared() { return current->cta->shared.front().memory.get(); }
+
+void* SharedVariable(const void* site, size_t bytes, size_t alignment) {
+  Cta& cta = *current->cta;
+  for (const SharedBlock& block : cta.shared) {
+    if (block.site == site) return block.memory.get();
+  }
+  cta.static_shared_bytes += bytes;
+  if (cta.static_shared_bytes > kDefaultShared) {
+    Fail(fmt::format("{} bytes of shared variables; {} are allowed", cta.static_shared_bytes,
+                     kDefaultShared));
+  }
+  void* memory = nullptr;
+  if (::posix_memalign(&memory, std::max(alignment, sizeof(void*)), bytes) != 0) {
+    throw std::bad_alloc();
+  }
+  std::memset(memory, 0xff, bytes);
+  cta.shared.push_back({.site = site, .memory = {memory, std::free}});
+  return memory;
+}
+
+}  // namespace tokamak::cuda::emulation

@@ -1,0 +1,95 @@
+// The emulated device: CTAs of threads, and what those wait for.
+//
+// Owner: whoever holds the runtime's lock (runtime.cc). All of it belongs to one OS thread at a
+// time.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/cuda/emulation/thread.h"
+
+namespace tokamak::cuda::emulation {
+
+inline constexpr unsigned kWarpLanes = 32;
+inline constexpr unsigned kMaxThreads = 1024;       // of a CTA
+inline constexpr size_t kDefaultShared = 48 << 10;  // what a kernel has without asking
+inline constexpr size_t kMaxShared = 227 << 10;     // what it may ask for
+inline constexpr int kNumBarriers = 16;
+
+struct Cta;
+struct Fiber;
+class Grid;
+
+struct Thread {
+  Cta* cta = nullptr;
+  Fiber* fiber = nullptr;  // null: has not started, or has ended
+  uint3 index = {};
+  unsigned number = 0;  // in the CTA
+  bool ended = false;
+  std::string (*waits_for)(const Thread&) = nullptr;  // null: it can go on
+  const void* waits_at = nullptr;                     // where in the code
+  int barrier = 0;                                    // that it waits at
+  int result = 0;                                     // of that
+};
+
+// A barrier of a CTA that some have come to.
+struct Barrier {
+  int count = 0;  // how many it waits for; 0: all that have not ended
+  int arrived = 0;
+  int num_true = 0;
+  std::vector<Thread*> waiting;
+};
+
+// Lanes of a warp on their way into one exchange.
+struct Meeting {
+  unsigned mask = 0;
+  unsigned arrived = 0;
+  int unread = 0;  // lanes that have not come back with the values
+  const char* what = nullptr;
+  std::array<uint64_t, kWarpLanes> values;
+  std::vector<Thread*> waiting;
+};
+
+// Shared memory of a CTA.
+struct SharedBlock {
+  const void* site = nullptr;  // in the source; null: dynamic
+  std::unique_ptr<void, void (*)(void*)> memory;
+};
+
+struct Cta {
+  Grid* grid = nullptr;
+  uint3 index = {};
+  int running = 0;  // threads that have not ended
+  std::vector<Thread> threads;
+  std::vector<std::vector<std::unique_ptr<Meeting>>> warps;  // the meetings of each
+  std::array<Barrier, kNumBarriers> barriers;
+  std::vector<SharedBlock> shared;
+  size_t static_shared_bytes = 0;
+};
+
+// A kernel's threads.
+class Grid {
+ public:
+  explicit Grid(KernelLaunch launch);
+
+  // Goes on until all threads have ended; false if those that are left sleep.
+  bool Run();
+
+  const KernelLaunch& launch() const { return launch_; }
+  // What its threads wait for, for a person.
+  std::string Waiting() const;
+
+ private:
+  void StartCtas();
+  void StartCta(uint64_t number);
+
+  const KernelLaunch launch_;
+  std::vector<uint32_t> order_;  // of CTAs that have not started; the last one is next
+  size_t max_resident_ = 0;
+  std::vector<std::unique_ptr<Cta>> resident_;
+};
+
+}  // namespace tokamak::cuda::emulation
