@@ -95,6 +95,11 @@ emulator: deps
 	@cmake --preset release -DTOKAMAK_EMULATOR=ON $(CMAKE_CUDA) --log-level=WARNING
 	@ninja -C build -j $(JOBS) tokamak tokamak_cuda_emulated
 
+# What takes longer on the emulated backend than a commit may.
+.PHONY: emulator-soak
+emulator-soak: test-build
+	@ctest --test-dir build -C soak -L emulator --output-on-failure --no-tests=error $(ARGS)
+
 .PHONY: tidy format lint
 tidy: test-build
 	@scripts/install-deps check

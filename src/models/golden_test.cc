@@ -9,6 +9,7 @@
 
 #include "models/testing/backends.h"
 #include "models/testing/golden.h"
+#include "ops/cuda/cuda_ops.h"
 
 namespace tokamak::testing {
 namespace {
@@ -103,6 +104,43 @@ TEST_P(DefaultPathTest, IsCloserThanTheReferenceInBf16) {
   }
 }
 
+// Families that need nothing of what the CUDA backend lacks (ops/cuda/cuda_ops.h).
+class CudaGoldenTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    Result<std::unique_ptr<Ops>> ops = MakeCudaOps({});
+    if (!ops.ok()) GTEST_SKIP() << "no CUDA backend here: " << ops.status().ToString();
+    ops_ = *std::move(ops);
+    model_ = LoadOrDie(TinyModelPath(GetParam()), *ops_);
+  }
+
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<Model> model_;
+};
+
+TEST_P(CudaGoldenTest, IsCloserThanTheReferenceInBf16AndCompanyChangesNoBit) {
+  const TinyGolden golden = ReadTinyGolden(GetParam());
+  const auto length = static_cast<int32_t>(golden.tokens.size());
+  Harness whole(*model_, *ops_, {.kv_dtype = DType::kBF16});
+  const auto logits = whole.Run(golden.tokens, length);
+  const Distance distance = DistanceFrom(golden, logits);
+  printf("%.2g of the median difference, %.2g of the divergence\n",
+         distance.median / golden.bf16.median, distance.divergence / golden.bf16.divergence);
+  EXPECT_LT(distance.median, golden.bf16.median);
+  EXPECT_LT(distance.divergence, golden.bf16.divergence);
+
+  Harness together(*model_, *ops_, {.kv_dtype = DType::kBF16, .seed = 3});
+  std::vector<Harness::Row> rows;
+  for (const int32_t count : {1, 17, 2, 33}) {
+    rows.push_back(
+        {together.AddSequence(length), {golden.tokens.begin(), golden.tokens.begin() + count}, 1});
+  }
+  const auto in_company = together.Forward(rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(in_company[i], logits[rows[i].tokens.size() - 1]) << "sequence " << i;
+  }
+}
+
 constexpr const char* kGguf[] = {"llama_odd",  "llama_tied",    "llama_yarn",   "qwen3_odd",
                                  "qwen3_tied", "qwen3_moe_odd", "qwen3_moe_128"};
 constexpr const char* kDirectories[] = {
@@ -149,6 +187,14 @@ INSTANTIATE_TEST_SUITE_P(Families, TinyGoldenTest, ::testing::ValuesIn(Cases()),
                                            std::get<1>(info.param));
                          });
 INSTANTIATE_TEST_SUITE_P(Gguf, DefaultPathTest, ::testing::ValuesIn(kGguf),
+                         [](const auto& info) { return TestName(info.param); });
+INSTANTIATE_TEST_SUITE_P(Families, CudaGoldenTest,
+                         ::testing::Values("llama_odd", "llama_tied", "llama_yarn", "hf_llama_bf16",
+                                           "qwen3_odd", "qwen3_tied", "hf/mistral_odd",
+                                           "hf/mistral_128", "hf/qwen2_odd", "hf/qwen2_128",
+                                           "hf/smollm3_odd", "hf/smollm3_128", "hf/phi3_odd",
+                                           "hf/phi3_long", "hf/glm4_odd", "hf/llama_dynamic",
+                                           "hf/mistral3_odd"),
                          [](const auto& info) { return TestName(info.param); });
 INSTANTIATE_TEST_SUITE_P(Directories, DefaultPathTest, ::testing::ValuesIn(kDirectories),
                          [](const auto& info) { return TestName(info.param); });

@@ -1,9 +1,9 @@
 // The CUDA backend's sampler against the host's: for equal logits the same tokens, healths and
 // logprobs, bit for bit.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
@@ -157,48 +157,50 @@ std::vector<float> RandomLogits(std::mt19937& random, int32_t vocab, Kind kind) 
   return logits;
 }
 
-TEST_F(CudaSampling, DrawsAreTheHostsInRandomRows) {
-  std::mt19937 random(1);
-  for (const int32_t vocab : {1, 3, 48, 1025, 5000, 128'256}) {
-    SCOPED_TRACE(fmt::format("vocabulary {}", vocab));
-    const int32_t slots = vocab > 10'000 ? 24 : 300;  // more rows than one launch takes
-    const int rounds = vocab > 10'000 ? 4 : 6;
-    Pair pair(*ops_, *stream_, slots, vocab);
-    for (int32_t slot = 0; slot < slots; ++slot) {
-      std::vector<TokenId> tokens(random() % 50 + 1);
-      for (TokenId& t : tokens) {
-        t = static_cast<TokenId>(random() % static_cast<uint32_t>(vocab));
-      }
-      pair.Admit(slot, RandomSpec(random, vocab), tokens,
-                 static_cast<int32_t>(tokens.size() - tokens.size() / 3));
-    }
-    for (int32_t round = 0; round < rounds; ++round) {
-      std::vector<float> logits;
-      std::vector<SampleRow> rows;
-      std::vector<TokenMask> masks;
-      for (int32_t i = 0; i < slots; ++i) {
-        const SlotId slot = (i * 7 + round) % slots;
-        const bool seen = std::any_of(rows.begin(), rows.end(),
-                                      [slot](const SampleRow& r) { return r.slot == slot; });
-        if (seen) continue;
-        const auto kind = static_cast<Kind>(random() % 5);
-        const std::vector<float> row = RandomLogits(random, vocab, kind);
-        logits.insert(logits.end(), row.begin(), row.end());
-        rows.push_back({.slot = slot, .position = 50 + round});
-        if (random() % 6 == 0) {
-          TokenMask& mask = masks.emplace_back();
-          mask.slot = slot;
-          mask.allowed.resize(static_cast<size_t>(vocab + 31) / 32);
-          for (uint32_t& word : mask.allowed) {
-            word = static_cast<uint32_t>(random()) & static_cast<uint32_t>(random());
-          }
+// The parameter: the vocabulary.
+class CudaDraws : public CudaSampling, public ::testing::WithParamInterface<int32_t> {};
+
+TEST_P(CudaDraws, AreTheHostsInRandomRows) {
+  const int32_t vocab = GetParam();
+  std::mt19937 random(static_cast<uint32_t>(vocab));
+  const int32_t slots = vocab > 10'000 ? 24 : 300;  // more rows than one launch takes
+  const int rounds = vocab > 10'000 ? 4 : 6;
+  Pair pair(*ops_, *stream_, slots, vocab);
+  for (int32_t slot = 0; slot < slots; ++slot) {
+    std::vector<TokenId> tokens(random() % 50 + 1);
+    for (TokenId& t : tokens) t = static_cast<TokenId>(random() % static_cast<uint32_t>(vocab));
+    pair.Admit(slot, RandomSpec(random, vocab), tokens,
+               static_cast<int32_t>(tokens.size() - tokens.size() / 3));
+  }
+  for (int32_t round = 0; round < rounds; ++round) {
+    std::vector<float> logits;
+    std::vector<SampleRow> rows;
+    std::vector<TokenMask> masks;
+    for (int32_t i = 0; i < slots; ++i) {
+      const SlotId slot = (i * 7 + round) % slots;
+      const bool seen = std::any_of(rows.begin(), rows.end(),
+                                    [slot](const SampleRow& r) { return r.slot == slot; });
+      if (seen) continue;
+      const auto kind = static_cast<Kind>(random() % 5);
+      const std::vector<float> row = RandomLogits(random, vocab, kind);
+      logits.insert(logits.end(), row.begin(), row.end());
+      rows.push_back({.slot = slot, .position = 50 + round});
+      if (random() % 6 == 0) {
+        TokenMask& mask = masks.emplace_back();
+        mask.slot = slot;
+        mask.allowed.resize(static_cast<size_t>(vocab + 31) / 32);
+        for (uint32_t& word : mask.allowed) {
+          word = static_cast<uint32_t>(random()) & static_cast<uint32_t>(random());
         }
       }
-      pair.Sample(logits, rows, masks);
-      if (HasFatalFailure()) return;
     }
+    pair.Sample(logits, rows, masks);
+    if (HasFatalFailure()) return;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Vocabularies, CudaDraws, ::testing::Values(1, 3, 48, 1025, 5000, 128'256),
+                         ::testing::PrintToStringParamName());
 
 // The same parameters drawn many times: filters near their edges.
 TEST_F(CudaSampling, EveryFilterCutsWhereTheHostDoes) {

@@ -1,0 +1,40 @@
+"""The server on the emulated CUDA backend, which $TOKAMAK_CUDA_LIBRARY names: it says so, it is used
+only where --device cuda asks for it, and a request's answer does not depend on its company."""
+
+import concurrent.futures
+import unittest
+
+import support
+from support import Server
+
+MODEL = str(support.ROOT / 'tests' / 'golden' / 'llama_tied.gguf')
+ENGINE = ['--max-seqs', '16', '--max-context', '64', '--num-blocks', '80']
+EMULATED = 'cuda/emulated'
+
+
+def answer(server, i):
+    body = {'prompt': list(range(1 + i, 4 + 3 * i)), 'max_tokens': 8, 'ignore_eos': True,
+            'temperature': i % 3 * 0.7, 'seed': i, 'logprobs': 2}
+    status, response = server.request('/v1/completions', body)
+    assert status == 200, response
+    return response['choices']
+
+
+class Emulated(unittest.TestCase):
+    def test_it_says_what_it_is_and_company_changes_nothing(self):
+        with Server('--device', 'cuda', *ENGINE, model=MODEL) as server:
+            self.assertEqual(server.request('/health')[1]['backend'], EMULATED)
+            self.assertIn(EMULATED, ''.join(server.log))
+            requests = range(12)
+            alone = [answer(server, i) for i in requests]
+            with concurrent.futures.ThreadPoolExecutor(len(requests)) as pool:
+                together = list(pool.map(lambda i: answer(server, i), requests))
+            self.assertEqual(together, alone)
+
+    def test_auto_does_not_choose_it(self):
+        with Server('--device', 'auto', *ENGINE, model=MODEL) as server:
+            self.assertIn('cpu/', server.request('/health')[1]['backend'])
+
+
+if __name__ == '__main__':
+    support.main(needs_model=False)
