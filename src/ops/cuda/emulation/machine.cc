@@ -41,7 +41,7 @@ struct KeptStack {
 }  // namespace
 
 // A stack of its own, of which there are many for one OS thread.
-struct Fiber {
+struct alignas(64) Fiber {
   context::fiber rest;  // while it is not running
   std::byte* bottom = nullptr;
   size_t bytes = 0;
@@ -75,9 +75,12 @@ Fiber* MakeFiber(void (*body)()) {
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   CHECK_MSG(memory != MAP_FAILED, "no memory for the stack of another CUDA thread");
   CHECK(::mprotect(memory, kGuardBytes, PROT_NONE) == 0);
-  auto* const fiber = new Fiber;
+  // The fiber lies above its stack, in the page that is used next.
+  std::byte* const top = static_cast<std::byte*>(memory) + kStackBytes -
+                         number++ % kColors * kColorBytes - sizeof(Fiber);
+  auto* const fiber = new (top) Fiber;
   fiber->bottom = static_cast<std::byte*>(memory) + kGuardBytes;
-  fiber->bytes = kStackBytes - kGuardBytes - number++ % kColors * kColorBytes;
+  fiber->bytes = static_cast<size_t>(top - fiber->bottom);
   context::stack_context stack;
   stack.sp = fiber->bottom + fiber->bytes;
   stack.size = fiber->bytes;
@@ -102,7 +105,8 @@ Fiber* MakeFiber(void (*body)()) {
   Arrive(std::move(entering->rest).resume());
 }
 
-std::vector<Thread*> ready;     // that can go on
+std::vector<Warp*> ready;       // that have threads which can go on
+Warp* running = nullptr;        // the one whose thread was picked last
 std::vector<Thread*> sleeping;  // until the host comes by
 std::vector<Fiber*> idle;       // fibers without a thread
 Thread* current = nullptr;      // null: the host
@@ -123,18 +127,34 @@ std::string Place(const void* address) {
   std::abort();
 }
 
-// Takes one of the threads that can go on; null if there is none.
+// Takes one of the threads that can go on; null if there is none. Mostly a lane of the same warp as
+// before, as the stacks of those are in the caches.
 Thread* Pick() {
+  constexpr uint64_t kStay = 16;
   if (ready.empty()) return nullptr;
-  std::swap(ready[Choose(ready.size())], ready.back());
-  Thread* const thread = ready.back();
-  ready.pop_back();
+  if (running == nullptr || running->ready.empty() || Choose(kStay) == 0) {
+    running = ready[Choose(ready.size())];
+  }
+  std::vector<Thread*>& lanes = running->ready;
+  std::swap(lanes[Choose(lanes.size())], lanes.back());
+  Thread* const thread = lanes.back();
+  lanes.pop_back();
+  if (lanes.empty()) {
+    ready[running->place] = ready.back();
+    ready[running->place]->place = running->place;
+    ready.pop_back();
+  }
   return thread;
 }
 
 void Wake(Thread& thread) {
+  Warp& warp = *thread.warp;
   thread.waits_for = nullptr;
-  ready.push_back(&thread);
+  if (warp.ready.empty()) {
+    warp.place = ready.size();
+    ready.push_back(&warp);
+  }
+  warp.ready.push_back(&thread);
 }
 
 void RunThreads();
@@ -226,7 +246,7 @@ std::string DescribeBarrier(const Thread& thread) {
 }
 
 std::string DescribeMeeting(const Thread& thread) {
-  for (const auto& meeting : thread.cta->warps[thread.number / kWarpLanes]) {
+  for (const auto& meeting : thread.warp->meetings) {
     if ((meeting->arrived >> thread.number % kWarpLanes & 1) == 0 || meeting->unread > 0) continue;
     return fmt::format("{} with mask {:08x}, of which {:08x} have come", meeting->what,
                        meeting->mask, meeting->arrived);
@@ -274,10 +294,11 @@ void Grid::StartCta(uint64_t number) {
   unsigned next = 0;
   for (Thread& thread : cta.threads) {
     thread.cta = &cta;
+    thread.warp = &cta.warps[next / kWarpLanes];
     thread.number = next++;
     thread.index = {thread.number % block.x, thread.number / block.x % block.y,
                     thread.number / block.x / block.y};
-    ready.push_back(&thread);
+    Wake(thread);
   }
   void* memory = nullptr;
   if (launch_.shared_bytes > 0 && ::posix_memalign(&memory, 1024, launch_.shared_bytes) != 0) {
@@ -288,6 +309,7 @@ void Grid::StartCta(uint64_t number) {
 }
 
 void Grid::StartCtas() {
+  running = nullptr;
   std::erase_if(resident_, [](const auto& cta) { return cta->running == 0; });
   while (resident_.size() < max_resident_ && !order_.empty()) {
     const uint32_t number = order_.back();
@@ -368,7 +390,7 @@ const uint64_t* Exchange(unsigned mask, uint64_t value, const char* what) {
   if ((mask >> lane & 1) == 0) {
     Fail(fmt::format("{} with mask {:08x}, which leaves the caller out", what, mask));
   }
-  auto& meetings = thread.cta->warps[thread.number / kWarpLanes];
+  auto& meetings = thread.warp->meetings;
   Meeting* meeting = nullptr;
   Meeting* unused = nullptr;
   for (const auto& known : meetings) {

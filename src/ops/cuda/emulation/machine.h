@@ -21,10 +21,12 @@ inline constexpr int kNumBarriers = 16;
 
 struct Cta;
 struct Fiber;
+struct Warp;
 class Grid;
 
 struct Thread {
   Cta* cta = nullptr;
+  Warp* warp = nullptr;
   Fiber* fiber = nullptr;  // null: has not started, or has ended
   uint3 index = {};
   unsigned number = 0;  // in the CTA
@@ -53,6 +55,12 @@ struct Meeting {
   std::vector<Thread*> waiting;
 };
 
+struct Warp {
+  std::vector<Thread*> ready;  // lanes that can go on
+  size_t place = 0;            // among the warps that have some
+  std::vector<std::unique_ptr<Meeting>> meetings;
+};
+
 // Shared memory of a CTA.
 struct SharedBlock {
   const void* site = nullptr;  // in the source; null: dynamic
@@ -64,7 +72,7 @@ struct Cta {
   uint3 index = {};
   int running = 0;  // threads that have not ended
   std::vector<Thread> threads;
-  std::vector<std::vector<std::unique_ptr<Meeting>>> warps;  // the meetings of each
+  std::vector<Warp> warps;
   std::array<Barrier, kNumBarriers> barriers;
   std::vector<SharedBlock> shared;
   size_t static_shared_bytes = 0;
