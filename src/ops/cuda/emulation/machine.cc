@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <bit>
 #include <boost/context/fiber.hpp>
 #include <boost/context/preallocated.hpp>
@@ -131,7 +132,9 @@ std::string Place(const void* address) {
 // before, as the stacks of those are in the caches.
 Thread* Pick() {
   constexpr uint64_t kStay = 16;
-  if (ready.empty()) return nullptr;
+  while (ready.empty()) {
+    if (!LandLateCopy()) return nullptr;
+  }
   if (running == nullptr || running->ready.empty() || Choose(kStay) == 0) {
     running = ready[Choose(ready.size())];
   }
@@ -310,7 +313,12 @@ void Grid::StartCta(uint64_t number) {
 
 void Grid::StartCtas() {
   running = nullptr;
-  std::erase_if(resident_, [](const auto& cta) { return cta->running == 0; });
+  const auto has_ended = [](const auto& cta) { return cta->running == 0; };
+  if (std::any_of(resident_.begin(), resident_.end(), has_ended)) {
+    while (LandLateCopy()) {  // while what they go to is there
+    }
+  }
+  std::erase_if(resident_, has_ended);
   while (resident_.size() < max_resident_ && !order_.empty()) {
     const uint32_t number = order_.back();
     order_.pop_back();
@@ -362,6 +370,15 @@ void Fail(const std::string& what) {
   Stop(fmt::format("{}; in thread {} of CTA {} of kernel {}", what, current->number,
                    Describe(current->cta->index), Place(current->cta->grid->launch().kernel)));
 }
+
+Thread& CurrentThread() { return *current; }
+
+void WaitForWake(std::string (*what)(const Thread&), const void* at) {
+  NoteWait(what, at);
+  Yield();
+}
+
+void WakeThread(Thread& thread) { Wake(thread); }
 
 unsigned Lane() { return current->number % kWarpLanes; }
 

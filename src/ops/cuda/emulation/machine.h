@@ -24,6 +24,17 @@ struct Fiber;
 struct Warp;
 class Grid;
 
+// Copies by cp.async that have not landed.
+struct AsyncCopy {
+  void* to;
+  const void* from;
+  int valid;  // bytes; the rest of the 16 are zero
+};
+struct AsyncCopies {
+  std::vector<AsyncCopy> open;  // in no group yet
+  std::vector<std::vector<AsyncCopy>> groups;
+};
+
 struct Thread {
   Cta* cta = nullptr;
   Warp* warp = nullptr;
@@ -35,6 +46,7 @@ struct Thread {
   const void* waits_at = nullptr;                     // where in the code
   int barrier = 0;                                    // that it waits at
   int result = 0;                                     // of that
+  std::unique_ptr<AsyncCopies> copies;                // null: none so far
 };
 
 // A barrier of a CTA that some have come to.
@@ -77,6 +89,15 @@ struct Cta {
   std::vector<SharedBlock> shared;
   size_t static_shared_bytes = 0;
 };
+
+Thread& CurrentThread();
+
+// Suspends the current thread until it is woken; `what` says for what it waits.
+void WaitForWake(std::string (*what)(const Thread&), const void* at);
+void WakeThread(Thread& thread);
+
+// Does one of the copies that were to land as late as possible. False if there are none.
+bool LandLateCopy();
 
 // A kernel's threads.
 class Grid {

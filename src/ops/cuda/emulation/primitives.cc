@@ -1,0 +1,241 @@
+#include "ops/cuda/emulation/primitives.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "ops/cuda/emulation/choice.h"
+#include "ops/cuda/emulation/machine.h"
+#include "ops/cuda/emulation/tensor_core_arithmetic.h"
+
+namespace tokamak::cuda::emulation {
+namespace {
+
+constexpr unsigned kAllLanes = 0xffffffff;
+constexpr uint64_t kMagic = 0xb57;
+
+// An mbarrier, in its 64 bits.
+struct BarrierWord {
+  uint64_t phase : 1;
+  uint64_t expected : 15;  // arrivals in each phase
+  uint64_t pending : 15;   // of them, in this phase
+  int64_t bytes : 21;      // that have been announced and have not come
+  uint64_t magic : 12;
+};
+static_assert(sizeof(BarrierWord) == sizeof(uint64_t));
+
+// A copy by TMA that will land late.
+struct BulkCopy {
+  void* to;
+  const void* from;
+  int bytes;
+  uint64_t* barrier;
+};
+
+std::map<const uint64_t*, std::vector<Thread*>> phase_waiters;
+std::vector<BulkCopy> bulk_copies;
+
+void CheckAligned(const char* what, const void* address, uintptr_t alignment = 16) {
+  if (reinterpret_cast<uintptr_t>(address) % alignment == 0) return;
+  Fail(fmt::format("{}: the address {} is not aligned to {} bytes", what, address, alignment));
+}
+
+BarrierWord Load(const uint64_t* barrier) {
+  BarrierWord word = {};
+  std::memcpy(&word, barrier, sizeof(word));
+  if (word.magic != kMagic) Fail("an mbarrier that has not been initialized");
+  return word;
+}
+
+// Ends the phase if nothing is missing any more.
+void Store(uint64_t* barrier, BarrierWord word) {
+  if (word.pending == 0 && word.bytes == 0) {
+    word.pending = word.expected;
+    word.phase ^= 1;
+    if (const auto found = phase_waiters.find(barrier); found != phase_waiters.end()) {
+      for (Thread* thread : found->second) WakeThread(*thread);
+      phase_waiters.erase(found);
+    }
+  }
+  std::memcpy(barrier, &word, sizeof(word));
+}
+
+void Land(const BulkCopy& copy) {
+  std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.bytes));
+  BarrierWord word = Load(copy.barrier);
+  word.bytes -= copy.bytes;
+  Store(copy.barrier, word);
+}
+
+void Land(const AsyncCopy& copy) {
+  std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.valid));
+  std::memset(static_cast<std::byte*>(copy.to) + copy.valid, 0,
+              static_cast<size_t>(16 - copy.valid));
+}
+
+AsyncCopies& CopiesOfThread() {
+  Thread& thread = CurrentThread();
+  if (thread.copies == nullptr) thread.copies = std::make_unique<AsyncCopies>();
+  return *thread.copies;
+}
+
+std::string DescribePhase(const Thread&) { return "a phase of an mbarrier"; }
+
+// What every lane has in two registers.
+std::array<std::array<uint32_t, 2>, kWarpLanes> Gather(uint32_t first, uint32_t second,
+                                                       const char* what) {
+  const uint64_t* const words = Exchange(kAllLanes, first | uint64_t{second} << 32, what);
+  std::array<std::array<uint32_t, 2>, kWarpLanes> registers;
+  std::memcpy(registers.data(), words, sizeof(registers));
+  return registers;
+}
+
+// Each lane computes its own sums: rows g and g + 8, columns 2t and 2t + 1.
+void Multiply(ElementType type, const char* what, float* sums, const uint32_t* a,
+              const uint32_t* b) {
+  constexpr size_t kRegisters = 8;  // along k
+  const auto a_low = Gather(a[0], a[1], what);
+  const auto a_high = Gather(a[2], a[3], what);
+  const auto b_both = Gather(b[0], b[1], what);
+  const size_t group = Lane() / 4;
+  const size_t column = Lane() % 4 * 2;
+  uint32_t rows[2][kRegisters];
+  uint32_t columns[2][kRegisters];
+  for (size_t i = 0; i < kRegisters; ++i) {
+    const size_t half = i / 4, place = i % 4;
+    for (size_t j = 0; j < 2; ++j) {
+      rows[j][i] = (half == 0 ? a_low : a_high)[group * 4 + place][j];
+      columns[j][i] = b_both[(column + j) * 4 + place][half];
+    }
+  }
+  const ptrdiff_t k = static_cast<ptrdiff_t>(sizeof(rows[0])) / (Is8Bit(type) ? 1 : 2);
+  MultiplyAccumulate(Instruction::kMma, Arithmetic::kHopper, {2, 2, static_cast<int>(k)},
+                     {.elements = rows, .type = type, .row_stride = k},
+                     {.elements = columns, .type = type, .row_stride = 1, .column_stride = k},
+                     sums);
+}
+
+}  // namespace
+
+bool LandLateCopy() {
+  if (bulk_copies.empty()) return false;
+  std::swap(bulk_copies[Choose(bulk_copies.size())], bulk_copies.back());
+  const BulkCopy copy = bulk_copies.back();
+  bulk_copies.pop_back();
+  Land(copy);
+  return true;
+}
+
+void SyncNamed(int id, int count) {
+  if (id < 1 || id >= kNumBarriers || count < 1 || count % static_cast<int>(kWarpLanes) != 0) {
+    Fail(fmt::format("barrier {} for {} threads: 1 to {} are there, for whole warps", id, count,
+                     kNumBarriers - 1));
+  }
+  SyncCta(id, count, false);
+}
+
+void CopyAsync16(void* shared, const void* global, int valid) {
+  CheckAligned("cp.async", shared);
+  CheckAligned("cp.async", global);
+  const AsyncCopy copy = {.to = shared, .from = global, .valid = valid};
+  if (Choose(2) == 0) {
+    Land(copy);
+    return;
+  }
+  std::memset(shared, 0xff, 16);
+  CopiesOfThread().open.push_back(copy);
+}
+
+void CommitCopies() {
+  AsyncCopies& copies = CopiesOfThread();
+  copies.groups.push_back(std::exchange(copies.open, {}));
+}
+
+void WaitForCopies(int pending) {
+  std::vector<std::vector<AsyncCopy>>& groups = CopiesOfThread().groups;
+  const auto end = groups.end() - std::min<ptrdiff_t>(pending, std::ssize(groups));
+  for (auto group = groups.begin(); group != end; ++group) {
+    for (const AsyncCopy& copy : *group) Land(copy);
+  }
+  groups.erase(groups.begin(), end);
+}
+
+void InitBarrier(uint64_t* barrier, int count) {
+  CheckAligned("mbarrier", barrier, 8);
+  const BarrierWord word = {.phase = 0,
+                            .expected = static_cast<uint64_t>(count),
+                            .pending = static_cast<uint64_t>(count),
+                            .bytes = 0,
+                            .magic = kMagic};
+  std::memcpy(barrier, &word, sizeof(word));
+}
+
+void Arrive(uint64_t* barrier, int bytes) {
+  BarrierWord word = Load(barrier);
+  if (word.pending == 0) Fail("more arrivals at an mbarrier than its phase expects");
+  word.bytes += bytes;
+  --word.pending;
+  Store(barrier, word);
+}
+
+void WaitForPhase(uint64_t* barrier, uint32_t parity) {
+  while (Load(barrier).phase == (parity & 1)) {
+    phase_waiters[barrier].push_back(&CurrentThread());
+    WaitForWake(&DescribePhase, __builtin_return_address(0));
+  }
+}
+
+void CopyBulk(void* shared, const void* global, int bytes, uint64_t* barrier) {
+  CheckAligned("cp.async.bulk", shared);
+  CheckAligned("cp.async.bulk", global);
+  if (bytes % 16 != 0) Fail(fmt::format("cp.async.bulk of {} bytes: not a multiple of 16", bytes));
+  const BulkCopy copy = {.to = shared, .from = global, .bytes = bytes, .barrier = barrier};
+  if (Choose(2) == 0) {
+    Land(copy);
+    return;
+  }
+  std::memset(shared, 0xff, static_cast<size_t>(bytes));
+  bulk_copies.push_back(copy);
+}
+
+void LoadMatrices(uint32_t* fragments, const void* row, bool transposed) {
+  CheckAligned("ldmatrix", row);
+  const uint64_t* const rows = Exchange(kAllLanes, reinterpret_cast<uintptr_t>(row), "ldmatrix");
+  const unsigned lane = Lane();
+  for (unsigned matrix = 0; matrix < 4; ++matrix) {
+    uint16_t elements[2];
+    for (unsigned i = 0; i < 2; ++i) {
+      const unsigned outer = lane / 4, inner = lane % 4 * 2 + i;
+      const uint64_t address = rows[matrix * 8 + (transposed ? inner : outer)];
+      elements[i] = reinterpret_cast<const uint16_t*>(address)[transposed ? outer : inner];
+    }
+    fragments[matrix] = elements[0] | uint32_t{elements[1]} << 16;
+  }
+}
+
+void StoreMatrices(const uint32_t* fragments, void* row) {
+  CheckAligned("stmatrix", row);
+  const uint64_t* const rows = Exchange(kAllLanes, reinterpret_cast<uintptr_t>(row), "stmatrix");
+  const unsigned lane = Lane();
+  for (unsigned matrix = 0; matrix < 4; ++matrix) {
+    std::memcpy(reinterpret_cast<uint32_t*>(rows[matrix * 8 + lane / 4]) + lane % 4,
+                &fragments[matrix], sizeof(uint32_t));
+  }
+}
+
+void MultiplyBf16(float* sums, const uint32_t* a, const uint32_t* b) {
+  Multiply(ElementType::kBf16, "mma.sync of bf16", sums, a, b);
+}
+void MultiplyF16(float* sums, const uint32_t* a, const uint32_t* b) {
+  Multiply(ElementType::kF16, "mma.sync of f16", sums, a, b);
+}
+void MultiplyE4m3(float* sums, const uint32_t* a, const uint32_t* b) {
+  Multiply(ElementType::kE4m3, "mma.sync of e4m3", sums, a, b);
+}
+
+}  // namespace tokamak::cuda::emulation
