@@ -1,0 +1,153 @@
+// An engine core over an executor without a model, with a clock that tests turn.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/engine_core.h"
+
+namespace tokamak {
+
+// Draws token (sum of the slot's tokens) % vocab and keeps no cache: enough to see what the engine
+// does with tokens. tests/sim checks everything else.
+class SumExecutor final : public Executor {
+ public:
+  SumExecutor() {
+    limits_.cache.groups = {{CacheGroupKind::kFull, 4, 0}};
+    limits_.cache.num_device_blocks = 16;
+    limits_.max_slots = 4;
+    limits_.max_step_tokens = 16;
+    limits_.max_context = 48;
+    limits_.vocab_size = 100;
+  }
+
+  const ExecutorLimits& limits() const override { return limits_; }
+  Status Submit(StepInput step) override {
+    if (fail_submits > 0 && fail_submits-- > 0) return Unavailable("worker lost");
+    EXPECT_EQ(step.number, next_number_++);
+    StepOutput output;
+    output.number = step.number;
+    for (const AdmitSlot& admit : step.admit) {
+      tokens_[admit.slot] = admit.tokens;
+      admitted.push_back(admit);
+    }
+    for (const StepRow& row : step.rows) {
+      RowOutput out;
+      out.slot = row.slot;
+      std::vector<TokenId>& tokens = tokens_[row.slot];
+      if (row.sample) {
+        int sum = 0;
+        for (const TokenId token : tokens) sum += token;
+        out.tokens = {sum % limits_.vocab_size};
+        tokens.push_back(out.tokens[0]);
+        if (out.tokens[0] == bad_token) {
+          out.health = bad_health;
+          out.tokens.clear();
+        }
+      }
+      output.rows.push_back(out);
+    }
+    steps.push_back(step);
+    outputs_[step.number] = output;
+    return Status();
+  }
+  Status Sample(uint64_t, std::vector<TokenMask>) override { return Status(); }
+  bool Done(uint64_t) override { return false; }
+  Result<StepOutput> Wait(uint64_t number) override {
+    if (on_wait) on_wait();
+    return outputs_.at(number);
+  }
+  Status Reset() override {
+    ++resets;
+    next_number_ = 0;
+    if (fail_resets > 0 && fail_resets-- > 0) return Unavailable("worker still lost");
+    return Status();
+  }
+
+  ExecutorLimits limits_;
+  int fail_submits = 0;
+  int fail_resets = 0;
+  int resets = 0;
+  TokenId bad_token = -1;  // comes with bad_health instead
+  RowHealth bad_health = RowHealth::kNotFinite;
+  std::function<void()> on_wait;
+  std::vector<StepInput> steps;
+  std::vector<AdmitSlot> admitted;
+
+ private:
+  uint64_t next_number_ = 0;
+  std::map<SlotId, std::vector<TokenId>> tokens_;
+  std::map<uint64_t, StepOutput> outputs_;
+};
+
+// What SumExecutor continues a prompt with.
+inline std::vector<TokenId> Continue(std::vector<TokenId> prompt, int count) {
+  std::vector<TokenId> out;
+  for (int i = 0; i < count; ++i) {
+    int sum = 0;
+    for (const TokenId token : prompt) sum += token;
+    prompt.push_back(sum % 100);
+    out.push_back(prompt.back());
+  }
+  return out;
+}
+
+struct Collected {
+  std::vector<TokenId> tokens;
+  std::string text;
+  std::optional<FinishReason> reason;
+  Status error;
+  Usage usage;
+  uint64_t seed = 0;
+  RequestTimings timings;
+};
+
+class EngineCoreTest : public ::testing::Test {
+ protected:
+  void Start(EngineCoreOptions options = {}) {
+    options.max_seqs = 4;
+    options.max_step_tokens = 16;
+    auto made = EngineCore::Create(std::move(options), &clock_, &executor_);
+    ASSERT_TRUE(made.ok()) << made.status().ToString();
+    core_ = std::move(*made);
+  }
+  Arrival Make(RequestId id, std::vector<TokenId> prompt, int max_tokens) {
+    Arrival arrival;
+    arrival.id = id;
+    arrival.prompt = std::move(prompt);
+    arrival.sampling.max_tokens = max_tokens;
+    arrival.on_output = [this, id](OutputChunk chunk) {
+      Collected& c = results_[{id, chunk.choice}];
+      EXPECT_FALSE(c.reason) << "a chunk after the last";
+      c.tokens.insert(c.tokens.end(), chunk.token_ids.begin(), chunk.token_ids.end());
+      c.text += chunk.text;
+      c.reason = chunk.finish_reason;
+      c.error = chunk.error;
+      c.usage = chunk.usage;
+      c.seed = chunk.seed;
+      c.timings = chunk.timings;
+    };
+    return arrival;
+  }
+  void RunAll() {
+    for (int i = 0; core_->HasWork(); ++i) {
+      ASSERT_LT(i, 10000) << "no end";
+      clock_.Advance(std::chrono::milliseconds(1));
+      core_->Step();
+    }
+  }
+
+  ManualClock clock_;
+  SumExecutor executor_;
+  std::unique_ptr<EngineCore> core_;
+  std::map<std::pair<RequestId, int32_t>, Collected> results_;
+};
+
+}  // namespace tokamak
