@@ -10,17 +10,41 @@
 
 namespace tokamak::cuda {
 
-// Returns what kernel<<<grid, block, shared, stream>>>(args...) leaves for cudaGetLastError.
+// How the CTAs of a launch belong together.
+struct CtaGroups {
+  unsigned cluster = 1;      // neighbours along x that form a cluster
+  bool cooperative = false;  // all CTAs are resident at once, or the launch fails
+};
+
 template <typename... Params, typename... Args>
-cudaError_t LaunchKernel(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared,
-                         cudaStream_t stream, Args&&... args) {
+cudaError_t LaunchGroups(const CtaGroups& groups, void (*kernel)(Params...), dim3 grid, dim3 block,
+                         size_t shared, cudaStream_t stream, Args&&... args) {
+  cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared;
   config.stream = stream;
+  config.attrs = attributes;
+  if (groups.cluster > 1) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {groups.cluster, 1, 1};
+  }
+  if (groups.cooperative) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeCooperative;
+    attribute.val.cooperative = 1;
+  }
   (void)cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
   return cudaGetLastError();
+}
+
+// Returns what kernel<<<grid, block, shared, stream>>>(args...) leaves for cudaGetLastError.
+template <typename... Params, typename... Args>
+cudaError_t LaunchKernel(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared,
+                         cudaStream_t stream, Args&&... args) {
+  return LaunchGroups({}, kernel, grid, block, shared, stream, std::forward<Args>(args)...);
 }
 
 }  // namespace tokamak::cuda

@@ -91,6 +91,63 @@ __device__ inline void CopyBulk(void* shared, const void* global, int bytes, uin
       : "memory");
 }
 
+// Clusters. A CTA must not end while others may still use its shared memory.
+__device__ inline int ClusterRank() {
+#ifdef __CUDACC__
+  int rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+#else
+  return emulation::ClusterRank();
+#endif
+}
+__device__ inline void SyncCluster() {
+  PTX_OR(SyncCluster(),
+         "barrier.cluster.arrive.release.aligned;\n"
+         "barrier.cluster.wait.acquire.aligned;" ::
+             : "memory");
+}
+// Where the CTA of that rank has what lies at `shared` in this one's shared memory.
+template <typename T>
+__device__ inline T* MapShared(T* shared, int rank) {
+#ifdef __CUDACC__
+  T* other;
+  asm volatile("mapa.u64 %0, %1, %2;" : "=l"(other) : "l"(shared), "r"(rank));
+  return other;
+#else
+  return static_cast<T*>(emulation::MapShared(shared, rank));
+#endif
+}
+
+// A barrier of all CTAs of a cooperative launch: each arrives at a counter in global memory, and
+// waits until all have. What a CTA wrote before it arrived is seen by those that have waited.
+__device__ inline void ArriveAtCounter(uint32_t* counter) {
+  PTX_OR(ArriveAtCounter(counter), "red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter)
+         : "memory");
+}
+__device__ inline void WaitForCounter(const uint32_t* counter, uint32_t value) {
+  PTX_OR(WaitForCounter(counter, value),
+         "{\n"
+         ".reg .pred early;\n"
+         ".reg .u32 seen;\n"
+         "AGAIN%=:\n"
+         "ld.acquire.gpu.global.u32 seen, [%0];\n"
+         "setp.lt.u32 early, seen, %1;\n"
+         "@early bra AGAIN%=;\n"
+         "}" ::"l"(counter),
+         "r"(value)
+         : "memory");
+}
+// `round` counts the barrier's uses from 1 on; the counter was 0 before the first.
+__device__ inline void SyncGrid(uint32_t* counter, uint32_t round) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    ArriveAtCounter(counter);
+    WaitForCounter(counter, round * gridDim.x);
+  }
+  __syncthreads();
+}
+
 // ldmatrix and stmatrix: four 8 x 8 matrices of 16-bit elements, in shared memory. Lane l gives the
 // address of row l % 8 of matrix l / 8, aligned to 16 bytes. fragments[i] are the elements of
 // matrix i in row lane / 4 and columns lane % 4 * 2 and the next; transposed, of column and rows.

@@ -2,6 +2,7 @@
 // source is compiled for both. Prints a line for each with a digest of the bits that came out, so
 // that the lines of two machines can be compared, and exits 1 if any differ from what the host
 // expects.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -228,6 +229,65 @@ Words ExpectMultiply(const Words& in) {
   return out;
 }
 
+// Each CTA of a cluster reads what the others have in the same place: in dynamic memory, and in a
+// variable.
+constexpr unsigned kCtas = 4;
+__global__ void ClusterKernel(const uint32_t* in, uint32_t* out) {
+  DYNAMIC_SHARED(dynamic, uint32_t);
+  SHARED(variable, uint32_t[kWarp]);
+  const unsigned t = threadIdx.x;
+  const int rank = ptx::ClusterRank();
+  dynamic[t] = in[blockIdx.x * kWarp + t];
+  variable[t] = dynamic[t] * 3;
+  ptx::SyncCluster();
+  uint32_t sum = 0;
+  for (int other = 0; other < 2; ++other) {
+    sum = sum * 31 + *ptx::MapShared(&dynamic[t ^ 1], rank ^ other);
+    sum = sum * 31 + *ptx::MapShared(&variable[t], rank ^ other);
+  }
+  out[blockIdx.x * kWarp + t] = sum;
+  ptx::SyncCluster();  // nobody ends while others read
+}
+Words ExpectCluster(const Words& in) {
+  Words out(kCtas * kWarp);
+  for (unsigned cta = 0; cta < kCtas; ++cta) {
+    for (unsigned t = 0; t < kWarp; ++t) {
+      for (unsigned other = 0; other < 2; ++other) {
+        const uint32_t* const from = &in[(cta ^ other) * kWarp];
+        out[cta * kWarp + t] = out[cta * kWarp + t] * 31 + from[t ^ 1];
+        out[cta * kWarp + t] = out[cta * kWarp + t] * 31 + from[t] * 3;
+      }
+    }
+  }
+  return out;
+}
+
+// CTAs read what their neighbours wrote before a barrier of the grid. Words [0, kCtas · kWarp) of
+// `out` are the values of each round in turn, the word after twice as many is the counter.
+__global__ void GridKernel(const uint32_t* in, uint32_t* out) {
+  const unsigned i = blockIdx.x * kWarp + threadIdx.x, count = gridDim.x * kWarp;
+  uint32_t* const values[2] = {out, out + count};
+  uint32_t* const counter = out + 2 * count;
+  values[0][i] = in[i];
+  for (unsigned round = 1; round <= kRounds; ++round) {
+    ptx::SyncGrid(counter, round);
+    values[round % 2][i] = values[(round + 1) % 2][(i + kWarp) % count] * 3 + round;
+  }
+}
+Words ExpectGrid(const Words& in) {
+  constexpr unsigned kCount = kCtas * kWarp;
+  Words out(2 * kCount + 1);
+  std::copy_n(in.begin(), kCount, out.begin());
+  for (unsigned round = 1; round <= kRounds; ++round) {
+    for (unsigned i = 0; i < kCount; ++i) {
+      out[round % 2 * kCount + i] =
+          out[(round + 1) % 2 * kCount + (i + kWarp) % kCount] * 3 + round;
+    }
+  }
+  out[2 * kCount] = kRounds * kCtas;
+  return out;
+}
+
 struct Case {
   const char* name;
   Kernel kernel;
@@ -235,6 +295,8 @@ struct Case {
   size_t shared_bytes;
   std::function<Words(const Words&)> expect;
   uint32_t in_mask = 0xffffffff;  // of every input word: keeps exponents small
+  unsigned ctas = 1;
+  CtaGroups groups = {};
 };
 
 const std::vector<Case>& Cases() {
@@ -249,6 +311,22 @@ const std::vector<Case>& Cases() {
        ExpectMultiply<ElementType::kF16>, 0xbfffbfff},
       {"mma.sync e4m3", MultiplyKernel<ElementType::kE4m3>, kWarp, 0,
        ExpectMultiply<ElementType::kE4m3>, 0xbfbfbfbf},
+      {"clusters",
+       ClusterKernel,
+       kWarp,
+       kWarp * sizeof(uint32_t),
+       ExpectCluster,
+       0xffffffff,
+       kCtas,
+       {.cluster = 2}},
+      {"a barrier of the grid",
+       GridKernel,
+       kWarp,
+       0,
+       ExpectGrid,
+       0xffffffff,
+       kCtas,
+       {.cooperative = true}},
   };
   return cases;
 }
@@ -258,12 +336,13 @@ cudaError_t Run(const Case& test, const Words& in, Words& out, cudaStream_t stre
   const size_t in_bytes = in.size() * sizeof(uint32_t), out_bytes = out.size() * sizeof(uint32_t);
   cudaError_t error = cudaMalloc(&device_in, in_bytes);
   if (error == cudaSuccess) error = cudaMalloc(&device_out, out_bytes);
+  if (error == cudaSuccess) error = cudaMemsetAsync(device_out, 0, out_bytes, stream);
   if (error == cudaSuccess) {
     error = cudaMemcpyAsync(device_in, in.data(), in_bytes, cudaMemcpyHostToDevice, stream);
   }
   if (error == cudaSuccess) {
     error =
-        LaunchKernel(test.kernel, 1, test.threads, test.shared_bytes, stream,
+        LaunchGroups(test.groups, test.kernel, test.ctas, test.threads, test.shared_bytes, stream,
                      static_cast<const uint32_t*>(device_in), static_cast<uint32_t*>(device_out));
   }
   if (error == cudaSuccess) {

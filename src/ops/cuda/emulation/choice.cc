@@ -12,7 +12,7 @@ uint64_t ReadSeed() {
 
 }  // namespace
 
-const uint64_t choice_seed = ReadSeed();
-uint64_t choice_state = choice_seed * 0x9e3779b97f4a7c15;
+const uint64_t kChoiceSeed = ReadSeed();
+uint64_t choice_state = kChoiceSeed * 0x9e3779b97f4a7c15;
 
 }  // namespace tokamak::cuda::emulation

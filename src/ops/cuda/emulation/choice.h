@@ -6,7 +6,7 @@
 
 namespace tokamak::cuda::emulation {
 
-extern const uint64_t choice_seed;
+extern const uint64_t kChoiceSeed;
 extern uint64_t choice_state;
 
 inline uint64_t MixBits(uint64_t bits) {  // SplitMix64
@@ -17,7 +17,7 @@ inline uint64_t MixBits(uint64_t bits) {  // SplitMix64
 
 // A choice in [0, count), count < 2^32, by random bits.
 inline uint64_t ChooseBy(uint64_t bits, uint64_t count) {
-  return choice_seed == 0 ? count - 1 : (bits >> 32) * count >> 32;
+  return kChoiceSeed == 0 ? count - 1 : (bits >> 32) * count >> 32;
 }
 
 // Equal sequences of calls give equal choices.
@@ -27,7 +27,7 @@ inline uint64_t Choose(uint64_t count) {
 
 // The same whenever it is called: a property of `what`.
 inline uint64_t ChooseFor(uint64_t what, uint64_t count) {
-  return ChooseBy(MixBits(MixBits(what) + choice_seed), count);
+  return ChooseBy(MixBits(MixBits(what) + kChoiceSeed), count);
 }
 
 }  // namespace tokamak::cuda::emulation

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <boost/context/fiber.hpp>
 #include <boost/context/preallocated.hpp>
@@ -15,8 +16,13 @@
 #include <new>
 #include <utility>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
 #include "base/check.h"
 #include "ops/cuda/emulation/choice.h"
+#include "ops/cuda/emulation/primitives.h"
 
 uint3 threadIdx;
 uint3 blockIdx;
@@ -106,11 +112,19 @@ Fiber* MakeFiber(void (*body)()) {
   Arrive(std::move(entering->rest).resume());
 }
 
+// A thread that waits for a counter in memory.
+struct Poller {
+  Thread* thread;
+  const uint32_t* counter;
+  uint32_t value;
+};
+
 std::vector<Warp*> ready;       // that have threads which can go on
 Warp* running = nullptr;        // the one whose thread was picked last
 std::vector<Thread*> sleeping;  // until the host comes by
-std::vector<Fiber*> idle;       // fibers without a thread
-Thread* current = nullptr;      // null: the host
+std::vector<Poller> pollers;
+std::vector<Fiber*> idle;   // fibers without a thread
+Thread* current = nullptr;  // null: the host
 
 std::string Describe(uint3 index) { return fmt::format("({}, {}, {})", index.x, index.y, index.z); }
 
@@ -128,12 +142,33 @@ std::string Place(const void* address) {
   std::abort();
 }
 
+void Wake(Thread& thread) {
+  Warp& warp = *thread.warp;
+  thread.waits_for = nullptr;
+  if (warp.ready.empty()) {
+    warp.place = ready.size();
+    ready.push_back(&warp);
+  }
+  warp.ready.push_back(&thread);
+}
+
+// Wakes threads whose counter has come to its value. False if there are none.
+bool WakePollers() {
+  const size_t before = pollers.size();
+  std::erase_if(pollers, [](const Poller& poller) {
+    const bool reached = std::atomic_ref<const uint32_t>(*poller.counter).load() >= poller.value;
+    if (reached) Wake(*poller.thread);
+    return reached;
+  });
+  return pollers.size() < before;
+}
+
 // Takes one of the threads that can go on; null if there is none. Mostly a lane of the same warp as
 // before, as the stacks of those are in the caches.
 Thread* Pick() {
   constexpr uint64_t kStay = 16;
   while (ready.empty()) {
-    if (!LandLateCopy()) return nullptr;
+    if (!LandLateCopy() && !WakePollers()) return nullptr;
   }
   if (running == nullptr || running->ready.empty() || Choose(kStay) == 0) {
     running = ready[Choose(ready.size())];
@@ -148,16 +183,6 @@ Thread* Pick() {
     ready.pop_back();
   }
   return thread;
-}
-
-void Wake(Thread& thread) {
-  Warp& warp = *thread.warp;
-  thread.waits_for = nullptr;
-  if (warp.ready.empty()) {
-    warp.place = ready.size();
-    ready.push_back(&warp);
-  }
-  warp.ready.push_back(&thread);
 }
 
 void RunThreads();
@@ -216,10 +241,26 @@ void End(Thread& thread) {
   thread.ended = true;
   thread.fiber = nullptr;
   Cta& cta = *thread.cta;
+  Cluster& cluster = *cta.cluster;
   --cta.running;
+  --cluster.running;
+  if (cluster.barrier.arrived > 0 && cluster.barrier.arrived >= cluster.running) {
+    Open(cluster.barrier);
+  }
   for (Barrier& barrier : cta.barriers) {
     if (barrier.count == 0 && IsComplete(barrier, cta)) Open(barrier);
   }
+}
+
+// Memory of just this size: the address sanitizer sees its end.
+void* AddShared(Cta& cta, const void* site, size_t bytes, size_t alignment) {
+  void* memory = nullptr;
+  if (::posix_memalign(&memory, std::max(alignment, sizeof(void*)), bytes) != 0) {
+    throw std::bad_alloc();
+  }
+  if (memory != nullptr) std::memset(memory, 0xff, bytes);
+  cta.shared.push_back({.site = site, .bytes = bytes, .memory = {memory, std::free}});
+  return memory;
 }
 
 // What fibers do: one thread after the other.
@@ -229,8 +270,8 @@ void RunThreads() {
     Fiber* const mine = thread.fiber;
     thread.cta->grid->launch().thread();
     End(thread);
-    // The host clears up after the last thread of a CTA.
-    Thread* const next = thread.cta->running == 0 ? nullptr : Pick();
+    // The host clears up after the last thread of a cluster.
+    Thread* const next = thread.cta->cluster->running == 0 ? nullptr : Pick();
     if (next != nullptr && next->fiber == nullptr) {
       next->fiber = mine;
       Enter(*next);
@@ -257,6 +298,18 @@ std::string DescribeMeeting(const Thread& thread) {
   return "the lanes of its warp";
 }
 
+std::string DescribeCluster(const Thread& thread) {
+  const Cluster& cluster = *thread.cta->cluster;
+  return fmt::format("the cluster's barrier, to which {} of {} have come", cluster.barrier.arrived,
+                     cluster.running);
+}
+
+std::string DescribePoll(const Thread& thread) {
+  const auto poller = std::find_if(pollers.begin(), pollers.end(),
+                                   [&](const Poller& p) { return p.thread == &thread; });
+  return fmt::format("a counter to be {}; it is {}", poller->value, *poller->counter);
+}
+
 std::string DescribeSleep(const Thread&) { return "time to pass (__nanosleep)"; }
 
 // "0-31, 64" of an ascending list.
@@ -276,23 +329,34 @@ std::string Ranges(const std::vector<unsigned>& numbers) {
 
 Grid::Grid(KernelLaunch launch) : launch_(std::move(launch)) {
   const dim3& grid = launch_.grid;
-  order_.resize(size_t{grid.x} * grid.y * grid.z);
+  const size_t ctas = size_t{grid.x} * grid.y * grid.z;
+  order_.resize(ctas / launch_.cluster);
   for (size_t i = 0; i < order_.size(); ++i)
     order_[i] = static_cast<uint32_t>(order_.size() - 1 - i);
   for (size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[Choose(i)]);
-  max_resident_ = Choose(4) == 0 ? 2 + Choose(3) : 1;
+  max_resident_ = launch_.cooperative ? ctas : Choose(4) == 0 ? 2 + Choose(3) : 1;
 }
 
-void Grid::StartCta(uint64_t number) {
+void Grid::StartCluster(uint64_t number) {
+  const auto cluster = std::make_shared<Cluster>();
+  for (unsigned rank = 0; rank < launch_.cluster; ++rank) {
+    StartCta(number * launch_.cluster + rank, cluster);
+  }
+}
+
+void Grid::StartCta(uint64_t number, const std::shared_ptr<Cluster>& cluster) {
   const dim3& grid = launch_.grid;
   const dim3& block = launch_.block;
   Cta& cta = *resident_.emplace_back(std::make_unique<Cta>());
   cta.grid = this;
+  cta.cluster = cluster;
+  cluster->ctas.push_back(&cta);
   cta.index = {static_cast<unsigned>(number % grid.x),
                static_cast<unsigned>(number / grid.x % grid.y),
                static_cast<unsigned>(number / grid.x / grid.y)};
   cta.threads.resize(size_t{block.x} * block.y * block.z);
   cta.running = static_cast<int>(cta.threads.size());
+  cluster->running += cta.running;
   cta.warps.resize((cta.threads.size() + kWarpLanes - 1) / kWarpLanes);
   unsigned next = 0;
   for (Thread& thread : cta.threads) {
@@ -303,17 +367,12 @@ void Grid::StartCta(uint64_t number) {
                     thread.number / block.x / block.y};
     Wake(thread);
   }
-  void* memory = nullptr;
-  if (launch_.shared_bytes > 0 && ::posix_memalign(&memory, 1024, launch_.shared_bytes) != 0) {
-    throw std::bad_alloc();
-  }
-  if (memory != nullptr) std::memset(memory, 0xff, launch_.shared_bytes);
-  cta.shared.push_back({.site = nullptr, .memory = {memory, std::free}});
+  AddShared(cta, nullptr, launch_.shared_bytes, 1024);
 }
 
 void Grid::StartCtas() {
   running = nullptr;
-  const auto has_ended = [](const auto& cta) { return cta->running == 0; };
+  const auto has_ended = [](const auto& cta) { return cta->cluster->running == 0; };
   if (std::any_of(resident_.begin(), resident_.end(), has_ended)) {
     while (LandLateCopy()) {  // while what they go to is there
     }
@@ -322,7 +381,7 @@ void Grid::StartCtas() {
   while (resident_.size() < max_resident_ && !order_.empty()) {
     const uint32_t number = order_.back();
     order_.pop_back();
-    StartCta(number);
+    StartCluster(number);
   }
 }
 
@@ -454,13 +513,47 @@ void* SharedVariable(const void* site, size_t bytes, size_t alignment) {
     Fail(fmt::format("{} bytes of shared variables; {} are allowed", cta.static_shared_bytes,
                      kDefaultShared));
   }
-  void* memory = nullptr;
-  if (::posix_memalign(&memory, std::max(alignment, sizeof(void*)), bytes) != 0) {
-    throw std::bad_alloc();
+  return AddShared(cta, site, bytes, alignment);
+}
+
+void* MapShared(const void* shared, int rank) {
+  Cta& mine = *current->cta;
+  const std::vector<Cta*>& ctas = mine.cluster->ctas;
+  if (rank < 0 || rank >= static_cast<int>(ctas.size())) {
+    Fail(fmt::format("rank {} in a cluster of {} CTAs", rank, ctas.size()));
   }
-  std::memset(memory, 0xff, bytes);
-  cta.shared.push_back({.site = site, .memory = {memory, std::free}});
-  return memory;
+  Cta& other = *ctas[static_cast<size_t>(rank)];
+  if (other.running == 0) Fail("shared memory of a CTA that has ended");
+  for (const SharedBlock& block : mine.shared) {
+    const auto offset =
+        static_cast<const std::byte*>(shared) - static_cast<const std::byte*>(block.memory.get());
+    if (offset < 0 || static_cast<size_t>(offset) >= block.bytes) continue;
+    for (const SharedBlock& theirs : other.shared) {
+      if (theirs.site == block.site) return static_cast<std::byte*>(theirs.memory.get()) + offset;
+    }
+    void* const memory = AddShared(other, block.site, block.bytes, 16);
+    return static_cast<std::byte*>(memory) + offset;
+  }
+  Fail("an address that is not in the CTA's shared memory");
+}
+
+void SyncCluster() {
+  Cluster& cluster = *current->cta->cluster;
+  cluster.barrier.waiting.push_back(current);
+  NoteWait(&DescribeCluster, __builtin_return_address(0));
+  if (++cluster.barrier.arrived >= cluster.running) Open(cluster.barrier);
+  Yield();
+}
+
+int ClusterRank() {
+  const std::vector<Cta*>& ctas = current->cta->cluster->ctas;
+  return static_cast<int>(std::find(ctas.begin(), ctas.end(), current->cta) - ctas.begin());
+}
+
+void WaitForCounter(const uint32_t* counter, uint32_t value) {
+  pollers.push_back({.thread = current, .counter = counter, .value = value});
+  NoteWait(&DescribePoll, __builtin_return_address(0));
+  Yield();
 }
 
 }  // namespace tokamak::cuda::emulation

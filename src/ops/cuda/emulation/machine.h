@@ -76,11 +76,20 @@ struct Warp {
 // Shared memory of a CTA.
 struct SharedBlock {
   const void* site = nullptr;  // in the source; null: dynamic
+  size_t bytes = 0;
   std::unique_ptr<void, void (*)(void*)> memory;
+};
+
+// CTAs that run at the same time and reach each other's shared memory.
+struct Cluster {
+  std::vector<Cta*> ctas;  // by rank
+  int running = 0;         // threads that have not ended
+  Barrier barrier;
 };
 
 struct Cta {
   Grid* grid = nullptr;
+  std::shared_ptr<Cluster> cluster;
   uint3 index = {};
   int running = 0;  // threads that have not ended
   std::vector<Thread> threads;
@@ -113,11 +122,12 @@ class Grid {
 
  private:
   void StartCtas();
-  void StartCta(uint64_t number);
+  void StartCluster(uint64_t number);
+  void StartCta(uint64_t number, const std::shared_ptr<Cluster>& cluster);
 
   const KernelLaunch launch_;
-  std::vector<uint32_t> order_;  // of CTAs that have not started; the last one is next
-  size_t max_resident_ = 0;
+  std::vector<uint32_t> order_;  // of clusters that have not started; the last one is next
+  size_t max_resident_ = 0;      // CTAs
   std::vector<std::unique_ptr<Cta>> resident_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -202,6 +203,8 @@ void CopyBulk(void* shared, const void* global, int bytes, uint64_t* barrier) {
   std::memset(shared, 0xff, static_cast<size_t>(bytes));
   bulk_copies.push_back(copy);
 }
+
+void ArriveAtCounter(uint32_t* counter) { std::atomic_ref<uint32_t>(*counter).fetch_add(1); }
 
 void LoadMatrices(uint32_t* fragments, const void* row, bool transposed) {
   CheckAligned("ldmatrix", row);

@@ -19,6 +19,12 @@ void Arrive(uint64_t* barrier, int bytes);
 void WaitForPhase(uint64_t* barrier, uint32_t parity);
 void CopyBulk(void* shared, const void* global, int bytes, uint64_t* barrier);
 
+int ClusterRank();
+void* MapShared(const void* shared, int rank);
+void SyncCluster();
+void ArriveAtCounter(uint32_t* counter);
+void WaitForCounter(const uint32_t* counter, uint32_t value);
+
 void LoadMatrices(uint32_t* fragments, const void* row, bool transposed);
 void StoreMatrices(const uint32_t* fragments, void* row);
 

@@ -43,6 +43,7 @@ struct EmulatedEvent {
 namespace {
 
 constexpr int kMultiprocessors = 6;
+constexpr unsigned kMaxCluster = 8;
 constexpr size_t kMemoryBytes = size_t{2} << 30;
 constexpr size_t kPoisonedBytes = 16 << 20;  // of an allocation: to fill more would take long
 
@@ -174,7 +175,13 @@ cudaError_t CheckLaunch(const emulation::KernelLaunch& launch) REQUIRES(mutex) {
   const auto allowed = allowed_shared.find(launch.kernel);
   const size_t limit =
       allowed == allowed_shared.end() ? emulation::kDefaultShared : allowed->second;
-  return launch.shared_bytes > limit ? cudaErrorInvalidValue : cudaSuccess;
+  if (launch.shared_bytes > limit) return cudaErrorInvalidValue;
+  if (launch.cluster == 0 || launch.cluster > kMaxCluster || grid.x % launch.cluster != 0) {
+    return cudaErrorInvalidConfiguration;
+  }
+  const uint64_t ctas = uint64_t{grid.x} * grid.y * grid.z;
+  return launch.cooperative && ctas > kMultiprocessors ? cudaErrorCooperativeLaunchTooLarge
+                                                       : cudaSuccess;
 }
 
 }  // namespace
@@ -182,10 +189,23 @@ cudaError_t CheckLaunch(const emulation::KernelLaunch& launch) REQUIRES(mutex) {
 namespace tokamak::cuda::emulation {
 
 // Kernels of several streams run one after the other; one that sleeps holds up the others.
-cudaError_t Enqueue(KernelLaunch launch, cudaStream_t stream) {
+cudaError_t Enqueue(const cudaLaunchConfig_t& config, const void* kernel,
+                    std::function<void()> thread) {
+  KernelLaunch launch = {.kernel = kernel,
+                         .grid = config.gridDim,
+                         .block = config.blockDim,
+                         .shared_bytes = config.dynamicSmemBytes,
+                         .thread = std::move(thread)};
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
+    const auto& [id, value] = config.attrs[i];
+    if (id == cudaLaunchAttributeCooperative) launch.cooperative = value.cooperative != 0;
+    if (id == cudaLaunchAttributeClusterDimension) {
+      launch.cluster = value.clusterDim.x * value.clusterDim.y * value.clusterDim.z;
+    }
+  }
   MutexLock lock(mutex);
   if (const cudaError_t error = CheckLaunch(launch); error != cudaSuccess) return Report(error);
-  Add(stream, [launch = std::move(launch)]() -> Operation {
+  Add(config.stream, [launch = std::move(launch)]() -> Operation {
     return [grid = std::make_shared<Grid>(launch)]() NO_THREAD_SAFETY_ANALYSIS {
       if (active != nullptr && active != grid.get()) return false;
       active = grid.get();
@@ -222,6 +242,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorIllegalState";
     case cudaErrorNotReady:
       return "cudaErrorNotReady";
+    case cudaErrorCooperativeLaunchTooLarge:
+      return "cudaErrorCooperativeLaunchTooLarge";
     case cudaErrorStreamCaptureUnsupported:
       return "cudaErrorStreamCaptureUnsupported";
     case cudaErrorStreamCaptureInvalidated:

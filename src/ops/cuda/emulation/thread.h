@@ -19,11 +19,15 @@ struct KernelLaunch {
   const void* kernel = nullptr;
   dim3 grid, block;
   size_t shared_bytes = 0;
+  unsigned cluster = 1;          // CTAs along x that form a cluster
+  bool cooperative = false;      // all CTAs are resident at once
   std::function<void()> thread;  // what one thread does
 };
 
-// Puts it into the stream, or says what is wrong with it.
-cudaError_t Enqueue(KernelLaunch launch, cudaStream_t stream);
+// Puts a kernel into the stream, or says what is wrong with the launch. `thread` is what one thread
+// does.
+cudaError_t Enqueue(const cudaLaunchConfig_t& config, const void* kernel,
+                    std::function<void()> thread);
 
 // Waits until `count` threads of the CTA have come to this barrier (0: all that have not ended).
 // Returns how many of them brought a predicate that is true.

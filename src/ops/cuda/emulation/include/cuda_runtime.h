@@ -45,13 +45,8 @@ template <typename... Params, typename... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...),
                                Args&&... args) {
   std::tuple<std::decay_t<Params>...> copies(std::forward<Args>(args)...);
-  return tokamak::cuda::emulation::Enqueue(
-      {.kernel = reinterpret_cast<const void*>(kernel),
-       .grid = config->gridDim,
-       .block = config->blockDim,
-       .shared_bytes = config->dynamicSmemBytes,
-       .thread = [kernel, copies] { std::apply(kernel, copies); }},
-      config->stream);
+  return tokamak::cuda::emulation::Enqueue(*config, reinterpret_cast<const void*>(kernel),
+                                           [kernel, copies] { std::apply(kernel, copies); });
 }
 
 // Barriers. Memory is one and in order, so that fences have nothing to do.

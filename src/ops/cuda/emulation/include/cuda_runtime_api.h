@@ -13,6 +13,7 @@ enum cudaError_t {
   cudaErrorInvalidDevice = 101,
   cudaErrorIllegalState = 401,
   cudaErrorNotReady = 600,
+  cudaErrorCooperativeLaunchTooLarge = 720,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901
 };
@@ -52,11 +53,26 @@ using cudaEvent_t = EmulatedEvent*;
 using cudaGraph_t = EmulatedGraph*;
 using cudaGraphExec_t = EmulatedGraph*;
 
+enum cudaLaunchAttributeID {
+  cudaLaunchAttributeCooperative = 2,
+  cudaLaunchAttributeClusterDimension = 4
+};
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  union {
+    struct {
+      unsigned x, y, z;
+    } clusterDim;
+    int cooperative;
+  } val;
+};
 struct cudaLaunchConfig_t {
   dim3 gridDim;
   dim3 blockDim;
   size_t dynamicSmemBytes;
   cudaStream_t stream;
+  cudaLaunchAttribute* attrs;
+  unsigned numAttrs;
 };
 
 cudaError_t cudaGetLastError();
