@@ -125,7 +125,7 @@ std::unique_ptr<Stream> CudaOps::MakeStream() {
 // resets, must leave time to end the process within 10 s.
 Status CudaOps::WaitAfterError(Stream& stream) {
   constexpr std::chrono::seconds kPatience(2);
-  const cudaStream_t handle = Handle(stream);
+  cudaStream_t handle = Handle(stream);
   const auto give_up = std::chrono::steady_clock::now() + kPatience;
   const auto is_busy = [&] {
     return !*guard_.lost() && handle != nullptr && cudaStreamQuery(handle) == cudaErrorNotReady;
@@ -218,7 +218,7 @@ void CudaOps::WaitFor(Stream& stream, const Event& event) {
 }
 
 Result<std::unique_ptr<Graph>> CudaOps::Capture(Stream& stream, FunctionRef<void()> run) {
-  const cudaStream_t handle = Handle(stream);
+  cudaStream_t handle = Handle(stream);
   // Calls of other threads are theirs.
   RETURN_IF_ERROR(
       CUDA_TRY(guard_, cudaStreamBeginCapture(handle, cudaStreamCaptureModeThreadLocal)));

@@ -551,6 +551,8 @@ int ClusterRank() {
 }
 
 void WaitForCounter(const uint32_t* counter, uint32_t value) {
+  // At the earliest or at the latest moment, as drawn.
+  if (std::atomic_ref<const uint32_t>(*counter).load() >= value && Choose(2) == 0) return;
   pollers.push_back({.thread = current, .counter = counter, .value = value});
   NoteWait(&DescribePoll, __builtin_return_address(0));
   Yield();

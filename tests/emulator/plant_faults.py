@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Plants faults in kernels, one at a time, and demands that the emulator's tests find each.
+
+    tests/emulator/plant_faults.py BUILD [--pick N] [--only TEXT]
+
+BUILD has the emulated backend and the test binaries. A fault changes one place of a source. What
+depends on that is compiled with the build's own commands, into a folder that goes afterwards; then
+the test that should see it runs under a few seeds until one fails. --pick N: only N of them, drawn
+by the commit. Prints a line for each and exits 1 if one was not found.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import shlex
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CUDA = 'src/ops/cuda'
+LIBRARY = 'emulated/libtokamak_cuda.so'
+CONFORMANCE = 'src/ops/cuda/emulation/conformance_emulated'
+SEEDS = (1, 2, 3, 4, 0)
+PATIENCE = 600  # seconds: a test that hangs has found the fault too
+
+ATTENTION = ('src/ops/ops_test', '*AttentionOps.MixedBatches*/cuda')
+SPLITS = ('src/ops/ops_test', '*AttentionOps.LongSequences*/cuda')
+NORM = ('src/ops/ops_test', '*NormOps*/cuda')
+LINEAR = ('src/ops/ops_test', '*LinearOps.LinearMatches*/cuda')
+ELEMENTS = ('src/ops/ops_test', '*ElementwiseOps*/cuda')
+DRAWS = ('src/ops/cuda/cuda_backend_test', '*CudaDraws*/128256')
+PRIMITIVES = (CONFORMANCE, None)
+
+# Name, source, what stands there once, what comes instead, the source to compile, the test.
+FAULTS = [
+    ('rows of keys are read before they are there', 'attention.cu',
+     '    __syncthreads();\n    constexpr int64_t kVector', '    constexpr int64_t kVector',
+     'attention.cu', ATTENTION),
+    ('a chunk is read before it is there', 'attention.cu',
+     '      CopyChunk<1>();\n    }\n    __syncthreads();', '      CopyChunk<1>();\n    }',
+     'attention.cu', ATTENTION),
+    ('queries are overwritten while they are read', 'attention.cu',
+     "__syncthreads();  // the last unit's queries have been used", '', 'attention.cu', ATTENTION),
+    ('a row does not see its own key', 'attention.cu',
+     'return key <= position && FirstKey', 'return key < position && FirstKey', 'attention.cu',
+     ATTENTION),
+    ('a window is one key too wide', 'attention.cu', 'max(0, position + 1 - a_.window)',
+     'max(0, position - a_.window)', 'attention.cu', ATTENTION),
+    ('splits are added without their weights', 'attention.cu',
+     'sum = fmaf(other.sum, weight, __fmul_rn(sum, factor));', 'sum = other.sum + sum;',
+     'attention.cu', ATTENTION),
+    ('the last split merges one too early', 'attention.cu',
+     'unit.end_split - unit.begin_split - 1;', 'unit.end_split - unit.begin_split - 2;',
+     'attention.cu', SPLITS),
+    ('a counter is not set back', 'attention.cu', 'if (is_last) *counter = 0;', '',
+     'attention.cu', SPLITS),
+    ('a sum reads warps that have not written', 'device.cuh',
+     'sums[threadIdx.x / kWarp] = value;\n  __syncthreads();',
+     'sums[threadIdx.x / kWarp] = value;', 'elementwise.cu', NORM),
+    ('a shuffle leaves half of the lanes out', 'device.cuh',
+     'value += __shfl_xor_sync(kAllLanes,', 'value += __shfl_xor_sync(0xffffu,',
+     'elementwise.cu', NORM),
+    ('a gathered row is the next one', 'elementwise.cu', 'a.source + a.rows[i] * a.source_stride',
+     'a.source + (a.rows[i] + 1) * a.source_stride', 'elementwise.cu', ELEMENTS),
+    ('a tile is used before it is loaded', 'linear.cu',
+     'first_row, k, w);\n    __syncthreads();', 'first_row, k, w);', 'linear.cu', LINEAR),
+    ('a tile is loaded before it has been used', 'linear.cu',
+     '    }\n    __syncthreads();\n  }', '    }\n  }', 'linear.cu', LINEAR),
+    ('a tile is read transposed', 'linear.cu', 'w[column][i], sums[j]', 'w[i][column], sums[j]',
+     'linear.cu', LINEAR),
+    ('a reduction reads warps that have not written', 'cta.cuh',
+     'partial[threadIdx.x / kWarp] = value;\n  __syncthreads();',
+     'partial[threadIdx.x / kWarp] = value;', 'sample.cu', DRAWS),
+    ('a scan takes in a lane too few', 'cta.cuh', 'if (lane >= distance)',
+     'if (lane > distance)', 'sample.cu', DRAWS),
+    ('bins are cleared while others count', 'sample_filters.cuh',
+     'memory.bins[i * kCtaThreads + threadIdx.x] = 0;\n  __syncthreads();',
+     'memory.bins[i * kCtaThreads + threadIdx.x] = 0;', 'sample.cu', DRAWS),
+    ('some threads skip a barrier', 'sample_filters.cuh',
+     'const int found = memory.found;\n  if (found >= 0) *target -= memory.before;\n'
+     '  __syncthreads();',
+     'const int found = memory.found;\n  if (found >= 0) *target -= memory.before;\n'
+     '  if (threadIdx.x < 512) __syncthreads();', 'sample.cu', DRAWS),
+    ('cp.async is not waited for', 'conformance/conformance.cu',
+     'ptx::WaitForCopies<kStages - 2>();', 'ptx::WaitForCopies<kStages - 1>();', None, PRIMITIVES),
+    ('a phase has the wrong parity', 'conformance/conformance.cu',
+     'ptx::WaitForPhase(&memory->full[b], step / 2 % 2);',
+     'ptx::WaitForPhase(&memory->full[b], (step / 2 + 1) % 2);', None, PRIMITIVES),
+    ('a buffer is filled before it has been read', 'conformance/conformance.cu',
+     'if (step >= 2) ptx::WaitForPhase(&memory->empty[b], (step / 2 - 1) % 2);', '', None,
+     PRIMITIVES),
+    ('a named barrier counts one warp too few', 'conformance/conformance.cu',
+     'ptx::SyncNamed(barrier, 2 * kWarp);\n    value', 'ptx::SyncNamed(barrier, kWarp);\n    value',
+     None, PRIMITIVES),
+    ('a CTA ends while its neighbour reads', 'conformance/conformance.cu',
+     'ptx::SyncCluster();  // nobody ends while others read', '', None, PRIMITIVES),
+    ('a barrier of the grid is passed a round early', 'conformance/conformance.cu',
+     'ptx::SyncGrid(counter, round);', 'ptx::SyncGrid(counter, round - 1);', None, PRIMITIVES),
+    ('two fragments are exchanged', 'conformance/conformance.cu',
+     'for (unsigned i = 0; i < 4; ++i) a[i] = in[i * kWarp + lane];',
+     'for (unsigned i = 0; i < 4; ++i) a[i ^ 1] = in[i * kWarp + lane];', None, PRIMITIVES),
+]
+
+
+def run(command, cwd):
+    done = subprocess.run(command, cwd=cwd, shell=True, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f'{command}\n{done.stdout}{done.stderr}')
+
+
+class Builder:
+    """Compiles a changed source and links what holds it, elsewhere."""
+
+    def __init__(self, build):
+        self.build = build
+        self.commands = {}
+        for entry in json.loads((build / 'compile_commands.json').read_text()):
+            if 'tokamak_cuda_emulated' in entry['command'] or 'conformance_emulated' in entry['command']:
+                self.commands[entry['file']] = entry['command']
+
+    def make(self, folder, source, old, new, unit, target):
+        """The path of `target`, made of the sources with `old` replaced by `new` in `source`."""
+        text = (ROOT / CUDA / source).read_text()
+        if text.count(old) != 1:
+            raise SystemExit(f'{source} has {text.count(old)} times, not once: {old}')
+        changed = folder / 'src' / 'ops' / 'cuda' / source
+        changed.parent.mkdir(parents=True)
+        changed.write_text(text.replace(old, new))
+        unit = unit or source
+        original = str(ROOT / CUDA / unit)
+        words = shlex.split(next(c for f, c in self.commands.items()
+                                 if os.path.normpath(f) == original))
+        output = words[words.index('-o') + 1]
+        result = str(folder / 'changed.o')
+        compiled = str(changed) if unit == source else original
+        words = [compiled if os.path.normpath(w) == original else result if w == output else w
+                 for w in words]
+        first_include = next(i for i, w in enumerate(words) if w.startswith('-I'))
+        words.insert(first_include, f'-I{folder}/src')
+        run(shlex.join(words), self.build)
+        link = subprocess.run(['ninja', '-t', 'commands', '-s', target], cwd=self.build, check=True,
+                              capture_output=True, text=True).stdout.strip().splitlines()[-1]
+        made = folder / pathlib.Path(target).name
+        run(link.replace(output, result).replace(f'-o {target}', f'-o {made}'), self.build)
+        return made
+
+
+def is_found(build, made, test):
+    """By which seed a test fails, or None."""
+    program, cases = test
+    for seed in SEEDS:
+        env = dict(os.environ, TOKAMAK_EMULATION_SEED=str(seed))
+        command = [str(made)]
+        if cases:
+            env['TOKAMAK_CUDA_LIBRARY'] = str(made)
+            command = [str(build / program), f'--gtest_filter={cases}', '--gtest_fail_fast']
+        try:
+            done = subprocess.run(command, env=env, capture_output=True, text=True,
+                                  errors='replace', timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            return seed
+        if 'no CUDA backend here' in done.stdout + done.stderr:
+            raise SystemExit(done.stdout + done.stderr)
+        if done.returncode != 0:
+            return seed
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument('build', type=lambda path: pathlib.Path(path).resolve())
+    parser.add_argument('--pick', type=int)
+    parser.add_argument('--only', default='')
+    args = parser.parse_args()
+    faults = [fault for fault in FAULTS if args.only in fault[0]]
+    if args.pick:
+        commit = subprocess.run(['git', 'rev-parse', 'HEAD'], cwd=ROOT, capture_output=True,
+                                text=True).stdout.strip()
+        faults = random.Random(commit).sample(faults, args.pick)
+    builder = Builder(args.build)
+    missed = 0
+    for name, source, old, new, unit, test in faults:
+        target = CONFORMANCE if test[0] == CONFORMANCE else LIBRARY
+        with tempfile.TemporaryDirectory() as folder:
+            made = builder.make(pathlib.Path(folder), source, old, new, unit, target)
+            seed = is_found(args.build, made, test)
+        missed += seed is None
+        print(f'{"NOT FOUND" if seed is None else f"found by seed {seed}"}: {name} ({source})',
+              flush=True)
+    print(f'{len(faults) - missed} of {len(faults)} faults were found')
+    return 1 if missed else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
