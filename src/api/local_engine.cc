@@ -1,21 +1,15 @@
 #include "api/local_engine.h"
 
 #include <chrono>
-#include <random>
 
 #include "api/text_decoder.h"
 #include "base/error.h"
+#include "base/random_bits.h"
 
 namespace tokamak {
 namespace {
 
 constexpr std::chrono::milliseconds kSnapshotPeriod(100);
-
-// Fits in a JSON number that every client reads exactly.
-uint64_t RandomSeed() {
-  std::random_device device;
-  return ((uint64_t{device()} << 32) | device()) >> 11;
-}
 
 Status NotEmbedding() { return Unimplemented("this model generates text and embeds none"); }
 

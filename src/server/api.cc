@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <ctime>
 #include <iterator>
-#include <random>
 #include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/random_bits.h"
 #include "server/completion.h"
 #include "server/embedding.h"
 #include "server/errors.h"
@@ -22,11 +22,6 @@
 
 namespace tokamak {
 namespace {
-
-uint64_t RandomBits() {
-  std::random_device device;
-  return (uint64_t{device()} << 32) | device();
-}
 
 // Of one type: parameters, such as a charset, come after it (RFC 9110, section 8.3.1).
 bool IsJson(std::string_view content_type) {

@@ -1,11 +1,11 @@
 #include "server/prepare.h"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/random_bits.h"
 #include "server/tokenize_call.h"
 
 namespace tokamak {
@@ -17,12 +17,6 @@ Result<ChatTemplate> ParseChatTemplate(const std::string& source, const ModelInf
     LogWarning("chat will be refused: {}", chat.status().message());
   }
   return chat;
-}
-
-// Exact as a JSON number.
-uint64_t RandomSeed() {
-  std::random_device device;
-  return ((uint64_t{device()} << 32) | device()) >> 11;
 }
 
 }  // namespace
