@@ -1,9 +1,9 @@
 #include "chat/jinja/value.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "base/hash.h"
+#include "base/random_bits.h"
 #include "chat/jinja/callable.h"
 
 namespace tokamak::jinja {
@@ -40,7 +40,20 @@ bool EqualItems(const std::vector<Value>& a, const std::vector<Value>& b, Budget
   return true;
 }
 
-size_t HashText(std::string_view text) { return Hash64(text.data(), text.size()); }
+// Unknown outside this process: whoever could compute hashes could send keys that are all in the
+// same bucket of a dictionary's index, which no budget pays for walking.
+uint64_t HashSeed() {
+  static const uint64_t seed = RandomBits();
+  return seed;
+}
+
+size_t HashText(std::string_view text) { return Hash64(text.data(), text.size(), HashSeed()); }
+
+// The same for numbers that are equal: -0.0 becomes 0.0.
+size_t HashNumber(double number) {
+  number += 0.0;
+  return Hash64(&number, sizeof(number), HashSeed());
+}
 
 bool EqualDicts(const DictObject& a, const DictObject& b, Budget* budget) {
   if (a.entries.size() != b.entries.size()) return false;
@@ -293,9 +306,9 @@ size_t Hash(const Value& value, Budget* budget) {
   switch (value.type()) {
     case Type::kBool:
     case Type::kInt:
-      return std::hash<double>()(static_cast<double>(value.integer()));
+      return HashNumber(static_cast<double>(value.integer()));
     case Type::kFloat:
-      return std::hash<double>()(value.number());
+      return HashNumber(value.number());
     case Type::kString:
       if (budget != nullptr && !budget->StepBytes(value.text().size())) return 0;
       return HashText(value.text());
