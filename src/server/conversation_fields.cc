@@ -1,7 +1,9 @@
 #include "server/conversation_fields.h"
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -153,6 +155,22 @@ Value NormalizeMessage(const Value& message) {
   return jinja::MakeDict(std::move(normal), nullptr);
 }
 
+// The value of a field of the body, wherever the client put it: "messages", or the same inside
+// "extra_body". None if it is absent.
+Value FindField(const Value& body, const FieldSpellings& spellings, const std::string& name) {
+  const std::string path = spellings.Apply(name);
+  Value value = body;
+  for (size_t begin = 0; begin < path.size();) {
+    const size_t end = std::min(path.find('.', begin), path.size());
+    const std::string_view key = std::string_view(path).substr(begin, end - begin);
+    const Value* found = value.is_dict() ? value.dict().Find(key) : nullptr;
+    if (found == nullptr) return Value::None();
+    value = *found;
+    begin = end + 1;
+  }
+  return value;
+}
+
 }  // namespace
 
 bool CheckConversation(Fields& fields, ChatInput& conversation) {
@@ -176,18 +194,22 @@ bool CheckConversation(Fields& fields, ChatInput& conversation) {
   return use_tools;
 }
 
-Status ReadConversation(const std::string& body, bool use_tools, ChatInput& conversation) {
+Status ReadConversation(const std::string& body, const FieldSpellings& spellings, bool use_tools,
+                        ChatInput& conversation) {
   ASSIGN_OR_RETURN(const Value root, ParseJson(body));
-  std::vector<Value> messages;
-  for (const Value& message : root.dict().Find("messages")->items()) {
-    messages.push_back(NormalizeMessage(message));
+  const Value checked = FindField(root, spellings, "messages");
+  const Value tools = use_tools ? FindField(root, spellings, "tools") : Value::None();
+  if (!checked.is_list_like() || (use_tools && !tools.is_list_like())) {
+    return Internal("the conversation that was checked is not in the body; report this");
   }
+  std::vector<Value> messages;
+  for (const Value& message : checked.items()) messages.push_back(NormalizeMessage(message));
   conversation.messages = Value::List(std::move(messages));
-  if (use_tools) conversation.tools = *root.dict().Find("tools");
-  const Value* variables = root.dict().Find("chat_template_kwargs");
-  if (variables == nullptr || variables->is_none()) return Status();
-  const Status added = AddVariables(*variables, conversation);
-  return added.WithContext("chat_template_kwargs");
+  conversation.tools = tools;
+  const Value variables = FindField(root, spellings, "chat_template_kwargs");
+  if (variables.is_none()) return Status();
+  const Status added = AddVariables(variables, conversation);
+  return added.WithContext(spellings.Apply(std::string("chat_template_kwargs")));
 }
 
 }  // namespace tokamak

@@ -6,6 +6,7 @@
 
 #include "chat/chat_template.h"
 #include "server/json_fields.h"
+#include "server/other_fields.h"
 #include "tokamak/status.h"
 
 namespace tokamak {
@@ -15,7 +16,8 @@ namespace tokamak {
 bool CheckConversation(Fields& fields, ChatInput& conversation);
 
 // From a body that CheckConversation had nothing against. It is parsed once more because templates
-// see the order of keys.
-Status ReadConversation(const std::string& body, bool use_tools, ChatInput& conversation);
+// see the order of keys. `spellings` says where in it the client put the fields.
+Status ReadConversation(const std::string& body, const FieldSpellings& spellings, bool use_tools,
+                        ChatInput& conversation);
 
 }  // namespace tokamak

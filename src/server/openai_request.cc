@@ -223,7 +223,7 @@ Result<CompletionCall> ParseChatCall(const std::string& body, const SamplingDefa
   Fields fields(json, "");
   const bool use_tools = ReadChat(fields, defaults, call);
   RETURN_IF_ERROR(Finish(fields, call));
-  RETURN_IF_ERROR(ReadConversation(body, use_tools, call.conversation));
+  RETURN_IF_ERROR(ReadConversation(body, call.spellings, use_tools, call.conversation));
   return call;
 }
 

@@ -83,7 +83,7 @@ Status Unpack(Json& body, const std::string& name, FieldSpellings& spellings) {
     return InvalidArgument("{}: must be an object, not {}", name, DescribeJson(inner));
   }
   for (const auto& [key, value] : inner.items()) {
-    const std::string spelled = name + "." + key.substr(0, kMaxKeyInErrors);
+    const std::string spelled = spellings.Apply(name) + "." + key.substr(0, kMaxKeyInErrors);
     RETURN_IF_ERROR(Move(body, key, std::move(value), spelled, spellings));
   }
   return Status();

@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <variant>
 
 #include "server/embedding_call.h"
 #include "server/openai_request.h"
@@ -42,7 +43,8 @@ Json Body(CallKind call) {
 struct Parsed {
   Status status;
   std::vector<std::string> unknown;
-  std::string asks;  // what the call asks for, as far as renamed fields say it
+  std::string asks;         // what the call asks for, as far as renamed fields say it
+  std::string prompt = {};  // of calls that generate
 };
 
 std::string Describe(const CompletionCall& call) {
@@ -60,6 +62,16 @@ std::string Describe(const CompletionCall& call) {
   asks.push_back(s.seed.value_or(0));
   asks.push_back(s.logprobs.value_or(-1));
   return asks.dump();
+}
+
+// What the model is to read.
+std::string DescribePrompt(const CompletionCall& call) {
+  if (!call.chat) return std::get<std::string>(call.prompts.at(0));
+  const auto shown = ChatTemplate::Parse(
+      "{{ [messages, tools, add_generation_prompt, reasoning_effort|default(''),"
+      " mood|default('')]|tojson }}",
+      "", "");
+  return shown->Render(call.conversation).value();
 }
 
 Parsed Parse(CallKind kind, const Json& body) {
@@ -82,8 +94,8 @@ Parsed Parse(CallKind kind, const Json& body) {
     return call.ok() ? Parsed{Status(), call->unknown_fields, ""} : Parsed{call.status(), {}, ""};
   }
   const auto call = kind == kChatCall ? ParseChatCall(text) : ParseCompletionCall(text);
-  return call.ok() ? Parsed{Status(), call->unknown_fields, Describe(*call)}
-                   : Parsed{call.status(), {}, ""};
+  if (!call.ok()) return {call.status(), {}, ""};
+  return {Status(), call->unknown_fields, Describe(*call), DescribePrompt(*call)};
 }
 
 // `body` with `value` where the row's name says, and the path of that in errors.
@@ -254,34 +266,97 @@ TEST(OtherFields, MinusOneIsWhatTheContextHolds) {
   });
 }
 
+// A call with fields of every kind that calls of this sort read.
+Json WholeBody(CallKind call) {
+  Json body = Body(call);
+  if (call == kEmbeddingCall) {
+    body.update({{"input", "xyz"}, {"dimensions", 5}});
+    return body;
+  }
+  body.update({{"max_tokens", 7}, {"repetition_penalty", 1.25}, {"seed", 3}, {"stop", {"x"}}});
+  if (call == kCompletionCall) {
+    body["echo"] = true;
+    return body;
+  }
+  body.update(Json::parse(R"({
+      "messages": [{"role": "developer", "content": [{"type": "text", "text": "b"}]},
+                   {"role": "user", "content": "c"}],
+      "tools": [{"type": "function", "function": {"name": "f", "a": 2}}], "tool_choice": "auto",
+      "chat_template_kwargs": {"mood": "glad"}, "reasoning_effort": "low",
+      "add_generation_prompt": false})"));
+  return body;
+}
+
+void ExpectSame(CallKind call, const Json& body, const Json& wanted) {
+  const Parsed parsed = Parse(call, body), same = Parse(call, wanted);
+  ASSERT_TRUE(parsed.status.ok()) << body << parsed.status.ToString();
+  EXPECT_EQ(parsed.asks, same.asks) << body;
+  EXPECT_EQ(parsed.prompt, same.prompt) << body;
+  EXPECT_TRUE(parsed.unknown.empty()) << body;
+}
+
 TEST(OtherFields, ObjectsOfFieldsCountAsIfTheyStoodOutside) {
   ForEachRow([](const OtherField& row, CallKind call) {
-    if (row.rule != FieldRule::kWithin || call == kEmbeddingCall) return;
+    if (row.rule != FieldRule::kWithin) return;
+    const std::string name(row.name);
+    const Json whole = WholeBody(call);
+    ExpectSame(call, {{name, whole}}, whole);
+    Json nulls = {{name, whole}};
+    for (const auto& [field, value] : whole.items()) {
+      // One inside, the others outside; the same in both places; and null outside.
+      Json moved = whole;
+      moved.erase(field);
+      moved[name] = {{field, value}};
+      ExpectSame(call, moved, whole);
+      moved[field] = value;
+      ExpectSame(call, moved, whole);
+      moved[field] = nullptr;
+      ExpectSame(call, moved, whole);
+      nulls[field] = nullptr;
+      // Errors have the path that the client wrote.
+      Json wrong = whole;
+      wrong.erase(field);
+      wrong[name] = {{field, {{"messages", 1}}}};
+      const Status status = Parse(call, wrong).status;
+      EXPECT_TRUE(LeadingPath(status.message()).starts_with(name + "." + field))
+          << wrong << status.ToString();
+    }
+    ExpectSame(call, nulls, whole);
+    // An object in another one that comes before it in the table.
+    if (name == "options") ExpectSame(call, {{"extra_body", {{name, whole}}}}, whole);
+  });
+}
+
+TEST(OtherFields, ObjectsOfFieldsMayHoldOtherNames) {
+  ForEachRow([](const OtherField& row, CallKind call) {
+    if (row.rule != FieldRule::kWithin) return;
     const std::string name(row.name);
     const auto with = [&](Json inner) {
       Json body = Body(call);
       body[name] = std::move(inner);
       return body;
     };
-    Json plain = Body(call);
-    plain.update({{"max_tokens", 7}, {"repetition_penalty", 1.25}, {"seed", 3}});
-    const Parsed parsed = Parse(
-        call, with({{"num_predict", 7}, {"repeat_penalty", 1.25}, {"seed", 3}, {"num_ctx", 4096}}));
-    EXPECT_EQ(parsed.asks, Parse(call, plain).asks) << name;
-    EXPECT_TRUE(parsed.unknown.empty());
     EXPECT_THAT(Parse(call, with({{"mood", 1}})).unknown, testing::ElementsAre(name + ".mood"));
-    const std::map<std::string, Json> wrong = {
-        {"num_predict", "x"},        {"seed", Json::array({1})}, {"mirostat", 2},
-        {"guided_json", {{"a", 1}}}, {"stop", Json::array({1})}, {"temperature", true}};
+    EXPECT_EQ(LeadingPath(Parse(call, with({5})).status.message()), name);
+    std::map<std::string, Json> wrong = {{"output_dimension", "x"}, {"truncate", true}};
+    if (call == kEmbeddingCall) {
+      ExpectSame(call, with({{"output_dimension", 5}}), {{"input", "a"}, {"dimensions", 5}});
+    } else {
+      Json plain = Body(call);
+      plain.update({{"max_tokens", 7}, {"repetition_penalty", 1.25}, {"seed", 3}});
+      ExpectSame(
+          call,
+          with({{"num_predict", 7}, {"repeat_penalty", 1.25}, {"seed", 3}, {"num_ctx", 4096}}),
+          plain);
+      wrong = {{"num_predict", "x"}, {"mirostat", 2}, {"guided_json", {{"a", 1}}}};
+      Json twice = with({{"seed", 3}});
+      twice["seed"] = 4;
+      EXPECT_EQ(LeadingPath(Parse(call, twice).status.message()), name + ".seed");
+    }
     for (const auto& [field, value] : wrong) {
       const Status status = Parse(call, with({{field, value}})).status;
-      EXPECT_TRUE(LeadingPath(status.message()).starts_with(name + "." + field))
-          << status.ToString();
+      EXPECT_EQ(LeadingPath(status.message()), name + "." + field) << status.ToString();
     }
-    Json twice = with({{"seed", 3}});
-    twice["seed"] = 4;
-    EXPECT_EQ(LeadingPath(Parse(call, twice).status.message()), name + ".seed");
-    EXPECT_EQ(LeadingPath(Parse(call, with({5})).status.message()), name);
   });
 }
 

@@ -128,6 +128,34 @@ TEST_F(ServerTest, ShowsToolsAndTheirCallsToTheTemplate) {
             "|user:x|assistant:f{\"k\": [1]}|tool:y|high");
 }
 
+TEST_F(ServerTest, TakesAConversationWithinAnObjectOfFields) {
+  engine_.SetChatTemplate("{{ messages|tojson }}{{ tools|tojson }}{{ effort }}");
+  Start();
+  constexpr char kMessages[] = R"("messages": [{"role": "user", "content": "x"}])";
+  constexpr char kTools[] = R"("tools": [{"function": {"name": "f", "b": 1, "a": 2}}])";
+  constexpr char kMore[] = R"("chat_template_kwargs": {"effort": "high"})";
+  const auto prompt_of = [&](const std::string& body) {
+    const auto response = Connect().Post("/v1/chat/completions", body);
+    EXPECT_EQ(response.status, 200) << body << response.body;
+    return engine_.Detokenize(engine_.last_request().token_ids);
+  };
+  const std::string wanted =
+      prompt_of(fmt::format(R"({{"max_tokens": 1, {}, {}, {}}})", kMessages, kTools, kMore));
+  EXPECT_THAT(wanted, HasSubstr(R"("b": 1, "a": 2)"));
+  for (const char* name : {"extra_body", "options", "parameters", "sampling_params"}) {
+    EXPECT_EQ(prompt_of(fmt::format(R"({{"{}": {{"max_tokens": 1, {}, {}, {}}}}})", name, kMessages,
+                                    kTools, kMore)),
+              wanted);
+    EXPECT_EQ(prompt_of(fmt::format(R"({{"max_tokens": 1, {}, "{}": {{{}, {}}}}})", kMessages, name,
+                                    kTools, kMore)),
+              wanted);
+    EXPECT_EQ(
+        prompt_of(fmt::format(R"({{"messages": null, "{}": {{"max_tokens": 1, {}}}, {}, {}}})",
+                              name, kMessages, kTools, kMore)),
+        wanted);
+  }
+}
+
 TEST_F(ServerTest, WhatATemplateRefusesIsABadRequest) {
   engine_.SetChatTemplate(
       "{% if messages[0].content == 'bomb' %}{% for a in range(99999) %}{% for b in range(99999) %}"

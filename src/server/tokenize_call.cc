@@ -60,7 +60,9 @@ Result<TokenizeCall> ParseTokenizeCall(const std::string& body) {
   const bool use_tools = ReadTokenize(fields, call);
   RETURN_IF_ERROR(spellings.Apply(fields.status()));
   call.unknown_fields = spellings.Ignored(fields.Unknown());
-  if (!call.text) RETURN_IF_ERROR(ReadConversation(body, use_tools, call.conversation));
+  if (!call.text) {
+    RETURN_IF_ERROR(ReadConversation(body, spellings, use_tools, call.conversation));
+  }
   return call;
 }
 
