@@ -1,6 +1,5 @@
 #include "server/access.h"
 
-#include <arpa/inet.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -67,15 +66,6 @@ bool SameOrigin(std::string_view origin, std::string_view host) {
   const size_t scheme = origin.find("://");
   return scheme != std::string_view::npos && !host.empty() &&
          Lower(origin.substr(scheme + 3)) == Lower(host);
-}
-
-// An IPv4 address as it is; the first half of an IPv6 address.
-std::string NetworkOf(const std::string& address) {
-  in6_addr parsed;
-  if (inet_pton(AF_INET6, address.c_str(), &parsed) != 1) return address;
-  std::fill(parsed.s6_addr + 8, parsed.s6_addr + 16, uint8_t{0});
-  char text[INET6_ADDRSTRLEN];
-  return fmt::format("{}/64", inet_ntop(AF_INET6, &parsed, text, sizeof(text)));
 }
 
 // What a browser says about where the request comes from. Other clients say nothing.
@@ -180,7 +170,7 @@ std::optional<HttpResponse> Access::Check(const HttpRequest& request) const {
 
 Client Access::Identify(const HttpRequest& request) const {
   if (std::optional<Client> client = keys_.Find(request.authorization)) return *std::move(client);
-  return {.name = "address " + NetworkOf(request.client)};
+  return {.name = "address " + request.client};
 }
 
 void Access::Decorate(const HttpRequest& request, HttpResponse& response) const {

@@ -76,7 +76,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ConnectionHost& host_;
   const HttpLimits& limits_;
   const std::unique_ptr<ByteStream> stream_;
-  const std::string client_;            // its address
+  const std::string client_;            // its ClientNetwork
   std::string incoming_;                // read and not yet parsed
   bool ended_ = false;                  // the client has closed, or we have
   bool discarding_ = false;             // what comes is of no interest

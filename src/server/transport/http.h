@@ -19,7 +19,7 @@ struct HttpRequest {
   std::string content_type;   // as sent
   std::string authorization;  // as sent
   std::string body;
-  std::string client;                                             // its address, such as "10.0.0.7"
+  std::string client;                                             // its ClientNetwork: "10.0.0.7"
   std::vector<std::pair<std::string, std::string>> headers = {};  // all; names in lower case
 
   // The value of the first header of this name (in lower case), or "".

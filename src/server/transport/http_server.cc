@@ -24,6 +24,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "server/transport/client_network.h"
 #include "server/transport/connection.h"
 #include "server/transport/tls.h"
 
@@ -44,13 +45,6 @@ constexpr size_t kMaxRefusals = 256;  // connections that are being told that th
 asio::ip::address Unmapped(const asio::ip::address& address) {
   if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address;
   return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
-}
-
-// What counts as one client: an IPv4 address, or an IPv6 network of the size that customers get.
-std::string ClientKey(const asio::ip::address& address) {
-  if (address.is_v4()) return address.to_string();
-  const auto bytes = address.to_v6().to_bytes();
-  return std::string(bytes.begin(), bytes.begin() + 8);
 }
 
 // The addresses of a host; never empty. "localhost" is this machine whatever its files or name
@@ -123,7 +117,7 @@ struct HttpServer::Impl {
   asio::signal_set shutdown_signals, hangup_signals;
   std::function<void()> on_shutdown, on_hangup;
   std::set<Connection*> connections;
-  std::map<std::string, size_t> per_client;  // connections of each ClientKey
+  std::map<std::string, size_t> per_client;  // connections of each ClientNetwork
 };
 
 Status HttpServer::Impl::Listen() {
@@ -171,7 +165,7 @@ void HttpServer::Impl::Accept(tcp::socket socket) {
   socket.set_option(tcp::no_delay(true), error);
   LimitUnsent(socket);
   int refusal = 0;
-  std::string client = ClientKey(address);
+  std::string client = ClientNetwork(address.to_string());
   size_t& of_client = per_client[client];
   if (connections.size() >= limits.max_connections) {
     refusal = 503;
@@ -184,7 +178,7 @@ void HttpServer::Impl::Accept(tcp::socket socket) {
   }
   ++of_client;
   auto stream = tls != nullptr ? tls->Wrap(std::move(socket)) : MakePlainStream(std::move(socket));
-  auto connection = std::make_shared<Connection>(host, std::move(stream), address.to_string());
+  auto connection = std::make_shared<Connection>(host, std::move(stream), client);
   connections.insert(connection.get());
   auto serve = [this, connection, client, refusal]() -> asio::awaitable<void> {
     if (refusal == 0) {
