@@ -1,8 +1,15 @@
 #include "server/testing/fake_engine.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace tokamak {
+namespace {
+
+int32_t MaxTokens(const Request& request) { return request.sampling.max_tokens.value_or(64); }
+
+}  // namespace
 
 FakeEngine::FakeEngine() {
   model_.name = "fake";
@@ -61,6 +68,7 @@ void FakeEngine::Resume(RequestId request) {
   MutexLock lock(mutex_);
   const auto found = running_.find(request);
   if (found != running_.end()) found->second.paused = false;
+  wake_.NotifyAll();
 }
 
 Result<std::vector<OutputChunk>> FakeEngine::Generate(Request) {
@@ -183,17 +191,28 @@ void FakeEngine::ReleaseTokenBytes() {
 
 void FakeEngine::Loop() {
   for (;;) {
-    const bool worked = Tick();
+    Tick();
     {
       MutexLock lock(mutex_);
       if (stop_) return;
-      if (!worked && running_.empty()) wake_.WaitFor(mutex_, std::chrono::milliseconds(50));
+      if (Idle()) wake_.WaitFor(mutex_, std::chrono::milliseconds(50));
     }
     if (tick_us_ > 0) std::this_thread::sleep_for(std::chrono::microseconds(tick_us_));
   }
 }
 
-bool FakeEngine::Tick() {
+bool FakeEngine::MayEmit(const Running& running) const {
+  const bool last = running.done + 1 >= MaxTokens(running.request);
+  return !running.paused && !(last && hold_last_token_);
+}
+
+bool FakeEngine::Idle() const {
+  if (!to_cancel_.empty() || (!health_.ok() && !running_.empty())) return false;
+  return std::none_of(running_.begin(), running_.end(),
+                      [&](const auto& entry) { return MayEmit(entry.second); });
+}
+
+void FakeEngine::Tick() {
   Outputs outputs;
   {
     MutexLock lock(mutex_);
@@ -205,12 +224,11 @@ bool FakeEngine::Tick() {
       End(running_.begin()->first, FinishReason::kError, outputs);
     }
     for (auto it = running_.begin(); it != running_.end();) {
-      const bool last = !it->second.paused && Emit(it->first, it->second, outputs);
+      const bool last = MayEmit(it->second) && Emit(it->first, it->second, outputs);
       it = last ? running_.erase(it) : std::next(it);
     }
   }
   for (auto& [callback, chunk] : outputs) callback(std::move(chunk));
-  return !outputs.empty();
 }
 
 void FakeEngine::End(RequestId id, FinishReason reason, Outputs& outputs) {
@@ -230,7 +248,7 @@ void FakeEngine::End(RequestId id, FinishReason reason, Outputs& outputs) {
 bool FakeEngine::Emit(RequestId id, Running& running, Outputs& outputs) {
   const Request& request = running.request;
   const std::vector<int32_t>& prompt = request.token_ids;
-  const int32_t max_tokens = request.sampling.max_tokens.value_or(64);
+  const int32_t max_tokens = MaxTokens(request);
   ++running.done;
   ++steps_;
   const int32_t token = prompt[static_cast<size_t>(running.done - 1) % prompt.size()];

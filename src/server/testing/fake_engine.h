@@ -64,6 +64,8 @@ class FakeEngine final : public Engine {
   int64_t snapshots() const { return snapshots_; }  // asked for
   // From now on Pause does nothing, as if every step took for ever.
   void IgnorePauses() { ignore_pauses_ = true; }
+  // While `on`, no request comes to its last token.
+  void HoldLastToken(bool on) { hold_last_token_ = on; }
   int64_t cancelled() const { return cancelled_; }
   Request last_request() const;
   int64_t submitted() const { return submitted_; }
@@ -89,7 +91,9 @@ class FakeEngine final : public Engine {
   };
 
   void Loop();
-  bool Tick() EXCLUDES(mutex_);  // false when there is nothing to do
+  void Tick() EXCLUDES(mutex_);
+  bool MayEmit(const Running& running) const;
+  bool Idle() const REQUIRES(mutex_);  // there is nothing to do until somebody calls
   void End(RequestId id, FinishReason reason, Outputs& outputs) REQUIRES(mutex_);
   // One more token; true when it was the last one.
   bool Emit(RequestId id, Running& running, Outputs& outputs) REQUIRES(mutex_);
@@ -103,6 +107,7 @@ class FakeEngine final : public Engine {
   std::atomic<int64_t> snapshots_{0};
   std::atomic<bool> hold_snapshots_{false};
   std::atomic<bool> ignore_pauses_{false};
+  std::atomic<bool> hold_last_token_{false};
   std::atomic<int64_t> submitted_{0};
   std::atomic<int64_t> steps_{0};
   mutable std::atomic<int64_t> holding_{0};
