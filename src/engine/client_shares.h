@@ -10,8 +10,9 @@
 namespace tokamak {
 
 // One client may take all places. Another one gets its share all the same, which is the number of
-// places over that of the clients that have any: so nobody is kept out, and n clients take at most
-// (1 + 1/2 + ... + 1/n) times as many places as there are.
+// places over that of the clients that have any, itself included: so nobody is kept out while there
+// are at least as many places as clients, and n clients take at most (1 + 1/2 + ... + 1/n) times as
+// many places as there are.
 class ClientShares {
  public:
   explicit ClientShares(int64_t places) : places_(places) {}
