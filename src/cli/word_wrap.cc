@@ -20,8 +20,8 @@ int TerminalColumns() {
 }
 
 std::string WordWrap::Append(std::string_view text, int columns) {
+  if (columns <= 0) return Finish() + std::string(text);  // by the width the word was held for
   columns_ = columns;
-  if (columns <= 0) return Finish() + std::string(text);
   while (!text.empty()) {
     utf8proc_int32_t character = 0;
     const utf8proc_ssize_t length =

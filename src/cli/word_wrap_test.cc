@@ -60,6 +60,14 @@ TEST(WordWrap, HoldsBackAWordAtMost) {
   EXPECT_EQ(wrap.Finish(), "x");
 }
 
+TEST(WordWrap, OutlivesTheTerminal) {
+  WordWrap wrap;
+  EXPECT_EQ(wrap.Append("one two", 5), "one");
+  EXPECT_EQ(wrap.Append(" three", 0), "\ntwo three");
+  EXPECT_EQ(wrap.Append(" four", 5), "");
+  EXPECT_EQ(wrap.Finish(), " four");
+}
+
 // The columns of a text, as the C library counts them.
 int Columns(const std::string& text) {
   std::vector<wchar_t> wide(text.size() + 1);
