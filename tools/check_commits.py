@@ -14,8 +14,10 @@ MAX_LINES = 1500
 SUBJECT = re.compile(r'[\w./+-]+(, [\w./+-]+)*: [a-z]\w*\b.')
 NO_SUBJECT = re.compile(r'\b(wip|fixup!|squash!)', re.IGNORECASE)
 RECORDED = ('bench/results/', 'tests/fuzz/corpus/', 'tests/golden/')
-COMMAND = re.compile(r'^\s*(\$ )?(clang-format|find|for|git (ls-files|mv|grep)|perl|python3|sed)\s',
-                     re.MULTILINE)
+# Indented or after a prompt, and with an option, a path or a quoted argument: prose has none.
+COMMAND = re.compile(r'''^(\$[ ]|[ \t]+(\$[ ])?)
+    (for[ ]\w+[ ]in[ ]|(clang-format|find|git[ ](ls-files|mv|grep)|perl|python3|sed)[ ]
+     (.*[ ])?([-'"]|[^ \n]*[/*]))''', re.MULTILINE | re.VERBOSE)
 
 
 def problems(message, changes):

@@ -34,6 +34,14 @@ class Commits(unittest.TestCase):
         large = ('1000\t500\tsrc/a.cc', '1\t0\tsrc/b.cc')
         self.assertEqual(self.found('a: rename it\n\nBy hand.', *large), 1)
         self.assertEqual(self.found("a: rename it\n\n    sed -i 's/a/b/' src/*.cc", *large), 0)
+        for command in ("$ find src -name '*.h'", '    for f in a b; do sed 1d $f; done',
+                        '  $ git mv src/a.cc src/b.cc', '\tpython3 tools/rename.py'):
+            self.assertEqual(self.found(f'a: rename it\n\n{command}', *large), 0, command)
+        for prose in ('for sm_90a: two products', 'find src/a.cc again, under its other name',
+                      '    for sm_90a: two products', '  find what is left', 'sed\n-n was used.'):
+            self.assertEqual(self.found(f'a: rename it\n\n{prose}', *large), 1, prose)
+
+
 class Kernels(unittest.TestCase):
     def errors(self, name, text):
         with tempfile.TemporaryDirectory() as folder:
