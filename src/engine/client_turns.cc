@@ -24,7 +24,7 @@ void ClientTurns::Join(Sequence* sequence) {
 void ClientTurns::Leave(Sequence* sequence) {
   RequestState& request = *sequence->request;
   ClientQueue& queue = *request.queue;
-  if (*queue.sequences.begin() == sequence) queue.turn_start = queue.served + queue.charged;
+  if (*queue.sequences.begin() == sequence) EndTurn(&queue);
   CHECK(queue.sequences.erase(sequence) == 1);
   if (!queue.sequences.empty()) return;
   ClientLevel& level = *queue.level;
@@ -34,6 +34,11 @@ void ClientTurns::Leave(Sequence* sequence) {
 
 void ClientTurns::CountWaiting(const Sequence& sequence, int32_t change) {
   sequence.request->queue->num_waiting += change;
+}
+
+void ClientTurns::EndTurn(ClientQueue* queue) {
+  queue->turn_start = queue->served + queue->charged;
+  queue->recomputed = 0;
 }
 
 // Virtual time is the mean service of those that have something waiting: they take all that they
@@ -47,8 +52,9 @@ void ClientTurns::BeginStep() {
     for (auto& [name, queue] : level.queues) {
       queue.served += std::exchange(queue.charged, 0);
       const bool advanced = std::exchange(queue.advanced, false);
-      const bool over = advanced && queue.served >= queue.turn_start + turn_tokens_;
-      if (over) queue.turn_start = queue.served;
+      const int64_t turn_tokens = std::max(turn_tokens_, queue.recomputed);
+      const bool over = advanced && queue.served >= queue.turn_start + turn_tokens;
+      if (over) EndTurn(&queue);
       most = std::max(most, queue.served);
       if (queue.num_waiting == 0) continue;
       sum += queue.served;
@@ -59,10 +65,12 @@ void ClientTurns::BeginStep() {
 }
 
 void ClientTurns::Charge(Sequence* sequence, int32_t start, int32_t end) {
-  const int32_t tokens = end - std::max(start, sequence->num_charged);
-  if (tokens <= 0) return;
-  sequence->num_charged = end;
   ClientQueue& queue = *sequence->request->queue;
+  const int32_t first_new = std::clamp(sequence->num_charged, start, end);
+  queue.recomputed += first_new - start;
+  const int32_t tokens = end - first_new;
+  if (tokens == 0) return;
+  sequence->num_charged = end;
   queue.charged += tokens;
   queue.advanced |= *queue.sequences.begin() == sequence;
 }

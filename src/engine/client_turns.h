@@ -23,6 +23,7 @@ struct ClientQueue {
   int64_t turn_start = 0;   // what it was when the client's turn began
   int64_t charged = 0;      // tokens since the last step began
   bool advanced = false;    // some of these are its first sequence's
+  int64_t recomputed = 0;   // tokens computed again in this turn, not charged
 };
 
 // The clients of one priority.
@@ -42,12 +43,16 @@ struct ClientLevel {
 // 1996) with tokens as service, as in VTC (arXiv:2401.00588); both order clients by a counter. Here
 // the position among the client's own sequences counts too, because many run at the same time.
 //
-// Four rules keep it sound:
+// Five rules keep it sound:
 // - Idle clients collect no credit. A request of a client that has nothing waiting starts no
 //   earlier than the virtual time: the tokens that a client would have got that always took its
 //   share.
 // - Only new positions count. What a preempted sequence computes again is not charged, unless its
 //   client had it paused.
+// - But a turn lasts until it has charged as many tokens as were computed again in it. So where
+// each
+//   turn preempts the one before, at least half of the work is new, however long the contexts are.
+//   The counters keep shares equal: a client with a longer turn then waits longer.
 // - A client's turn ends when its first sequence ends, so that a new request waits no longer for
 //   clients with many short sequences than for those that send the same ones one by one.
 // - Otherwise it ends with a new position of its first sequence, never before. The best ranked
@@ -91,6 +96,8 @@ class ClientTurns {
 
  private:
   friend class EngineChecker;  // tests/sim: invariants after every step
+
+  static void EndTurn(ClientQueue* queue);
 
   const int64_t turn_tokens_;
   Levels levels_;

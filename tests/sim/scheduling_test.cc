@@ -301,24 +301,57 @@ class ClientsTest : public SchedulingTest {
     EXPECT_TRUE(verdict_.ok()) << verdict_.what();
     return longest;
   }
+  // However many streams others have.
+  void ExpectWaitsAtMostTwiceAsLong(const Shape& shape, int others) {
+    const Waits with_one_each = LongestWaits(others, 1, shape);
+    for (const int streams : {2, 20}) {
+      SCOPED_TRACE(
+          fmt::format("{} other clients with {} streams each, prompts of {} tokens, {} generated",
+                      others, streams, shape.prompt, shape.tokens));
+      const Waits waits = LongestWaits(others, streams, shape);
+      EXPECT_LE(waits.first_token_ms, 2 * with_one_each.first_token_ms);
+      // With more streams there are prompts in more of the steps that it shares with them.
+      EXPECT_LE(waits.end_ms, 2.5 * with_one_each.end_ms);
+    }
+  }
   RequestId next_id_ = 1;
 };
 
 TEST_F(ClientsTest, WaitAtMostTwiceAsLongHoweverManyStreamsOthersHave) {
   for (const Shape& shape : {Shape{40, 120}, Shape{10, 5}, Shape{20, 600}, Shape{400, 10}}) {
-    for (const int others : {1, 3, 12, 30}) {
-      const Waits with_one_each = LongestWaits(others, 1, shape);
-      for (const int streams : {2, 20}) {
-        SCOPED_TRACE(
-            fmt::format("{} other clients with {} streams each, prompts of {} tokens, {} "
-                        "generated",
-                        others, streams, shape.prompt, shape.tokens));
-        const Waits waits = LongestWaits(others, streams, shape);
-        EXPECT_LE(waits.first_token_ms, 2 * with_one_each.first_token_ms);
-        // With more streams there are prompts in more of the steps that it shares with them.
-        EXPECT_LE(waits.end_ms, 2.5 * with_one_each.end_ms);
-      }
+    for (const int others : {1, 3, 12, 30}) ExpectWaitsAtMostTwiceAsLong(shape, others);
+  }
+}
+
+TEST_F(ClientsTest, WaitAtMostTwiceAsLongWhenPreemptedStreamsStartAfresh) {
+  core_options_.prefix_cache = false;
+  for (const int others : {1, 12}) ExpectWaitsAtMostTwiceAsLong(Shape{20, 600}, others);
+}
+
+// Whether slots are missing, or blocks for all contexts beside each other. A turn computes at most
+// as much again as it computes anew, and the one in which a stream ends once its whole context.
+TEST_F(ClientsTest, ComputeAtMostTwiceAgainWhatTheyComputeAnew) {
+  struct Case {
+    bool prefix_cache;
+    int32_t max_seqs, num_blocks, streams;
+  };
+  for (const Case& c : {Case{false, 1, 1000, 1}, Case{false, 3, 1000, 2}, Case{true, 16, 300, 1}}) {
+    SCOPED_TRACE(fmt::format("prefix cache {}, {} slots, {} blocks, {} streams each",
+                             c.prefix_cache, c.max_seqs, c.num_blocks, c.streams));
+    core_options_.prefix_cache = c.prefix_cache;
+    core_options_.max_seqs = c.max_seqs;
+    executor_options_.limits.cache.num_device_blocks = c.num_blocks;
+    steps_.clear();
+    Start();
+    RequestId id = 1;
+    for (const char* client : {"a", "b"}) {
+      for (int stream = 0; stream < c.streams; ++stream) Submit(id++, 100, 4000, 0, 1, client);
     }
+    RunAll();
+    EXPECT_GT(core_->stats(clock_.Now()).preemptions, 2);
+    int64_t computed = 0;
+    for (const StepInput& step : steps_) computed += TokensOf(step);
+    EXPECT_LE(computed, 3 * int64_t{2 * c.streams * (100 + 4000)});
   }
 }
 
