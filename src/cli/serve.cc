@@ -33,7 +33,7 @@ struct ServeFlags {
   int64_t max_body_bytes = 8 << 20;
 };
 
-// Many systems start with 1,024 files and allow far more to whom asks.
+// Raises the soft limit on open files: the usual 1,024 is too low for many connections.
 void AllowDescriptors(int32_t connections) {
   constexpr rlim_t kOthers = 256;  // weights, logs, and connections that are being refused
   rlimit limit{};

@@ -138,8 +138,8 @@ EngineCore::~EngineCore() = default;
 int32_t EngineCore::MaxLength(const Arrival& arrival) const {
   const int64_t prompt = static_cast<int64_t>(arrival.prompt.size());
   const int64_t context = options_.max_context;
-  // Who names no limit gets what there is, and one token at least: Check says when that is too
-  // much.
+  // Without max_tokens a request may use the rest of the context. Check refuses it if not even one
+  // token fits.
   if (!arrival.sampling.max_tokens) {
     return static_cast<int32_t>(std::min(context, std::max<int64_t>(prompt + 1, max_length_)));
   }

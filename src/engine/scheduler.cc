@@ -153,8 +153,8 @@ bool Scheduler::ScheduleRunning(size_t rank) {
   return true;
 }
 
-// Before that, no row goes beyond: what it was admitted with did not, and the rest comes one by
-// one.
+// True once the next position needs the long RoPE factors. Until then every row stays within the
+// original context.
 bool Scheduler::MustSwitch(const Sequence& sequence) const {
   return !sequence.switched && Switched(sequence.num_scheduled + 1);
 }
