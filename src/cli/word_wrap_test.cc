@@ -101,7 +101,7 @@ TEST(WordWrap, FillsLinesAsFarAsTheyGoWhateverThePieces) {
     std::string out;
     for (size_t words = below(40); words > 0; --words) {
       for (size_t n = 1 + below(5); n > 0; --n) {
-        const std::string letter = letters[below(letters.size())];
+        const std::string& letter = letters[below(letters.size())];
         text += letter;
         out += pieces.Append(letter, columns);
       }
