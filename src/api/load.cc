@@ -109,6 +109,7 @@ Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) 
       MakeCudaOps({.device = choice.index,
                    .threads = threads,
                    .step_timeout_seconds = options.step_timeout_seconds});
+  // "auto" never means the emulated GPU.
   if (cuda.ok() && (!choice.cpu || (*cuda)->name() != kCudaEmulated)) return cuda;
   if (cuda.ok()) return std::unique_ptr<Ops>();
   if (!choice.cpu) return cuda.status().WithContext("--device " + options.device);

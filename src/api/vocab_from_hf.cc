@@ -212,8 +212,10 @@ Result<HfChatTemplates> ReadHfChatTemplates(const std::string& folder) {
                    ReadFirst({folder + "/additional_chat_templates/tool_use.jinja",
                               folder + "/chat_templates/tool_use.jinja"}));
   HfChatTemplates templates;
-  if (!chat) {
-    // The second is that of models with images.
+  if (chat) {
+    templates.chat = *std::move(chat);
+  } else {
+    // Models with images have the second file.
     for (const char* name : {"/tokenizer_config.json", "/chat_template.json"}) {
       ASSIGN_OR_RETURN(const ConfigValue config, ReadConfigIfAny(folder + name));
       const ConfigValue* value = config.Find("chat_template");
@@ -222,7 +224,6 @@ Result<HfChatTemplates> ReadHfChatTemplates(const std::string& folder) {
       break;
     }
   }
-  if (chat) templates.chat = *std::move(chat);
   if (tools) templates.tools = *std::move(tools);
   return templates;
 }

@@ -133,8 +133,7 @@ Status Completion::TooLong() const {
                                                        : "max_tokens";
   return InvalidArgument(
       "{}: the answer has grown to {} bytes, more than the {} allowed (--max-answer-bytes); {}ask "
-      "for "
-      "fewer choices, tokens or alternatives",
+      "for fewer choices, tokens or alternatives",
       field, kept_, max_bytes_, call_.stream ? "" : "stream it, or ");
 }
 

@@ -80,8 +80,7 @@ Status CheckAnswerBytes(const RequestLimits& limits, std::string_view path, uint
   if (bytes <= most) return Status();
   return InvalidArgument(
       "{}: the answer would have up to {} bytes, more than the {} allowed (--max-answer-bytes); "
-      "ask "
-      "for less at a time",
+      "ask for less at a time",
       path, bytes, most);
 }
 

@@ -53,8 +53,7 @@ Result<std::vector<asio::ip::address>> AddressesOf(const std::string& host) {
   if (host.empty()) {
     return InvalidArgument(
         "--host: is empty; give an address or a name of this machine: 127.0.0.1 for its own "
-        "programs "
-        "alone, 0.0.0.0 or :: for all others too");
+        "programs alone, 0.0.0.0 or :: for all others too");
   }
   if (host == "localhost") return std::vector<asio::ip::address>{asio::ip::address_v4::loopback()};
   asio::io_context io;
