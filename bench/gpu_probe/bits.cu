@@ -1,6 +1,6 @@
 // Do mma.sync, wgmma and the model of mmasim agree in every bit?
-#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "bench/gpu_probe/bits.h"
 #include "bench/gpu_probe/tensor_ptx.h"
@@ -152,10 +152,7 @@ Step RunStep(Type type, Inputs inputs) {
   constexpr int kRows = Step::kRows;
   const uint64_t seed = 100 + static_cast<uint64_t>(inputs);
   step.x = MakeOperand(type, inputs, kRows, kStepBytes, seed, false);
-  step.y = MakeOperand(type, inputs, kRows, kStepBytes, seed + 1000, false);
-  if (inputs == Inputs::kCancelling) {
-    step.y = MakeOperand(type, inputs, kRows, kStepBytes, seed + 1000, true);
-  }
+  step.y = MakeOperand(type, inputs, kRows, kStepBytes, seed + 1000, inputs == Inputs::kCancelling);
   step.start = MakeAccumulators(type, inputs, kRows * kRows, seed + 2000);
   step.mma.resize(step.start.size());
   step.wgmma.resize(step.start.size());
@@ -168,12 +165,6 @@ Step RunStep(Type type, Inputs inputs) {
   RunWgmma(chain, 64);
   PROBE_CHECK(cudaMemcpy(step.wgmma.data(), out.As(), out.bytes(), cudaMemcpyDeviceToHost));
   return step;
-}
-
-uint32_t Bits(float value) {
-  uint32_t bits = 0;
-  std::memcpy(&bits, &value, 4);
-  return bits;
 }
 
 std::string Hex(const uint8_t* bytes) {

@@ -1,6 +1,8 @@
-// What the files of section "bits" share: products as one chain of tensor core instructions over
+// Shared by the files of section "bits": products as one chain of tensor core instructions over
 // ascending k, and the comparison of their bits.
 #pragma once
+
+#include <bit>
 
 #include "bench/gpu_probe/bits_model.h"
 #include "bench/gpu_probe/probe.h"
@@ -31,6 +33,8 @@ struct Difference {
 Difference Compare(const float* a, const float* b, size_t count);
 // The same for bf16 `a` against f32 `b` rounded to bf16.
 Difference CompareBf16(const uint16_t* a, const float* b, size_t count);
+
+inline uint32_t Bits(float value) { return std::bit_cast<uint32_t>(value); }
 
 // A copy of `values` on the device.
 template <typename T>

@@ -21,9 +21,10 @@ struct DotModel {
   enum class Split {
     kWhole,   // one block of 32 bytes
     kHalves,  // bytes 0-15, then 16-31
-    // What sm_90 makes of mma.sync of e4m3 (SASS: F2FP.F16.E4M3, HMMA.16816, FADD): the operands
-    // become f16, where no e4m3 is subnormal; first the first two of every 4 bytes, then the last
-    // two, from zero; the accumulator is added at the end, rounded to nearest.
+    // How sm_90 computes mma.sync of e4m3 (SASS: F2FP.F16.E4M3, HMMA.16816, FADD). The operands
+    // become f16, where no e4m3 is subnormal. Sums start from zero: first the products of the first
+    // two of every 4 bytes, then those of the last two. The accumulator is added at the end,
+    // rounded to nearest.
     kPairsAsF16,
   } split;
 };

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/gpu_probe/launch.h"
 #include "bench/gpu_probe/probe.h"
 #include "bench/gpu_probe/reference.h"
 #include "bench/gpu_probe/tensor_ptx.h"
@@ -33,12 +34,7 @@ constexpr int kPass = 8;  // groups of rows that share loads of x
 // before the wait, the next kernel released at once. kLate: released after the last request.
 enum Mode { kPlain, kWaitFirst, kEarly, kLate };
 
-struct Product {
-  const __nv_bfloat16 *w, *x;
-  __nv_bfloat16* y;
-  int64_t n;
-  int k, ldx, m;
-};
+using Product = ProductOperands;
 
 // The ring of stages: barriers and memory.
 struct Stages {
@@ -163,18 +159,13 @@ Kernel KernelOf(const Variant& v) {
 void Launch(const Product& p, const Variant& v, cudaStream_t stream) {
   const auto kernel = KernelOf(v);
   const int stages = (v.kilobytes * 1024 - 10 * 1024) / kStageBytes;
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(std::min<int64_t>(SmCount() * v.ctas, p.n / 8));
-  config.blockDim = kThreads;
-  config.dynamicSmemBytes = stages * kStageBytes;
-  config.stream = stream;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = v.mode == kPlain ? 0 : 1;
   AllowSharedMemory(reinterpret_cast<const void*>(kernel), stages * kStageBytes);
-  PROBE_CHECK(cudaLaunchKernelEx(&config, kernel, p, stages, v.mode));
+  const auto ctas = static_cast<int>(std::min<int64_t>(SmCount() * v.ctas, p.n / 8));
+  LaunchKernel({.grid = ctas,
+                .block = kThreads,
+                .shared_bytes = stages * kStageBytes,
+                .dependent = v.mode != kPlain},
+               stream, kernel, p, stages, v.mode);
 }
 
 // A model's weights and the chain of products over all of its layers.
@@ -238,8 +229,9 @@ class Model {
       const int k = static_cast<int>(s.k);
       FillRandomBf16(Y(0), size_t(m) * k, 1, 5, stream_);
       PROBE_CHECK(cudaMemsetAsync(Y(1), 0xFF, y_[1].bytes(), stream_));
-      Launch({w, Y(0), Y(1), s.n, k, k, m}, v, stream_);
-      worst = std::max(worst, ErrorOverBound({w, Y(0), Y(1), s.n, k, k, m}, stream_));
+      const Product p{w, Y(0), Y(1), s.n, k, k, m};
+      Launch(p, v, stream_);
+      worst = std::max(worst, ErrorOverBound(p, stream_));
       w += s.n * s.k;
     }
     return worst <= 1 ? "right" : "WRONG: " + std::to_string(worst) + " of the bound";

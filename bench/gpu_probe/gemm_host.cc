@@ -53,24 +53,20 @@ double TimeGraph(cudaStream_t stream, int copies, const GemmCase& shape,
   return timing.median_us / launches;
 }
 
-std::vector<CublasTime> TimeCublas(const GemmCase& shape, const GemmBuffers& buffers,
-                                   cudaStream_t stream) {
+double TimeCublas(const GemmCase& shape, const GemmBuffers& buffers, bool split,
+                  cudaStream_t stream) {
   const CublasProduct product(CUDA_R_16BF, CUDA_R_16BF, shape.m, shape.n, shape.k);
-  std::vector<CublasTime> times;
-  for (const bool split : {true, false}) {
-    double best = 1e30;
-    for (const auto& found : product.Algorithms(buffers.workspace.bytes(), split, 6)) {
-      const auto run = [&](int copy, const DeviceMemory& y) {
-        return product.Run(found.algo, buffers.Weights(copy), buffers.x.As(), y.As(),
-                           buffers.workspace.As(), buffers.workspace.bytes(), stream);
-      };
-      if (run(0, buffers.expected) != CUBLAS_STATUS_SUCCESS) continue;
-      best = std::min(best, TimeGraph(stream, buffers.copies, shape,
-                                      [&](int copy) { PROBE_CHECK(run(copy, buffers.y)); }));
-    }
-    times.push_back({best});
+  double best = 1e30;
+  for (const auto& found : product.Algorithms(buffers.workspace.bytes(), split, 6)) {
+    const auto run = [&](int copy, const DeviceMemory& y) {
+      return product.Run(found.algo, buffers.Weights(copy), buffers.x.As(), y.As(),
+                         buffers.workspace.As(), buffers.workspace.bytes(), stream);
+    };
+    if (run(0, buffers.expected) != CUBLAS_STATUS_SUCCESS) continue;
+    best = std::min(best, TimeGraph(stream, buffers.copies, shape,
+                                    [&](int copy) { PROBE_CHECK(run(copy, buffers.y)); }));
   }
-  return times;
+  return best;
 }
 
 }  // namespace probe

@@ -32,12 +32,9 @@ CUtensorMap TileMap(void* data, int rows, int columns, int box_rows);
 double TimeGraph(cudaStream_t stream, int copies, const GemmCase& shape,
                  const std::function<void(int copy)>& launch);
 
-struct CublasTime {
-  double us;
-};
-// cuBLASLt's best algorithm of those that it proposes: with split-K allowed, and without. Leaves a
-// result of the first copy of the weights in `buffers.expected`.
-std::vector<CublasTime> TimeCublas(const GemmCase& shape, const GemmBuffers& buffers,
-                                   cudaStream_t stream);
+// Microseconds of cuBLASLt's best algorithm of those that it proposes, with split-K only if
+// `split`. Leaves a result of the first copy of the weights in `buffers.expected`.
+double TimeCublas(const GemmCase& shape, const GemmBuffers& buffers, bool split,
+                  cudaStream_t stream);
 
 }  // namespace probe

@@ -1,12 +1,13 @@
-// What CUDA graphs cost: to capture, instantiate, update and launch, by number of nodes; and how a
-// step's input reaches a graph whose addresses never change. Decides how many graphs a runner may
-// keep, whether they are updated or captured anew, and whether the first node of a graph fetches
-// its input from a pinned ring or the host enqueues a copy before each launch.
+// How long it takes to capture, instantiate, update and launch CUDA graphs, by number of nodes; and
+// how a step's input reaches a graph whose addresses never change. Decides how many graphs a runner
+// may keep, whether they are updated or captured anew, and whether the first node of a graph
+// fetches its input from a pinned ring or the host enqueues a copy before each launch.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstring>
 
+#include "bench/gpu_probe/launch.h"
 #include "bench/gpu_probe/probe.h"
 
 namespace probe {
@@ -79,17 +80,9 @@ __global__ void Signal(volatile uint32_t* flag, uint32_t* count) {
 enum class Edge { kPlain, kProgrammatic };
 
 void LaunchTiny(cudaStream_t stream, uint32_t* data, int blocks, uint32_t add, Edge edge) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(blocks);
-  config.blockDim = dim3(128);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = edge == Edge::kProgrammatic ? 1 : 0;
-  PROBE_CHECK(
-      cudaLaunchKernelEx(&config, edge == Edge::kProgrammatic ? TinyDependent : Tiny, data, add));
+  const bool dependent = edge == Edge::kProgrammatic;
+  LaunchKernel({.grid = blocks, .block = 128, .dependent = dependent}, stream,
+               dependent ? TinyDependent : Tiny, data, add);
 }
 
 cudaGraph_t CaptureChain(cudaStream_t stream, uint32_t* data, int nodes, int blocks, uint32_t add,

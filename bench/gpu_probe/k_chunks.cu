@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "bench/gpu_probe/gemm_host.h"
+#include "bench/gpu_probe/launch.h"
 #include "bench/gpu_probe/probe.h"
 #include "bench/gpu_probe/reference.h"
 #include "bench/gpu_probe/tensor_ptx.h"
@@ -25,8 +26,9 @@ namespace {
 
 constexpr int kRows = 16;  // of a tile
 constexpr int kWarpsOnSm = 4;
-constexpr int kWarpBytes =
-    56 * 1024;  // with 1 KB that the system takes from each CTA: all there is
+// Four of these, with the 1 KB that the system takes from each CTA, are all of an SM's shared
+// memory.
+constexpr int kWarpBytes = 56 * 1024;
 constexpr int kMostChunks = 4;
 
 template <int M>
@@ -107,8 +109,8 @@ struct Ring {
   }
 };
 
-// Where the partial sums of a tile meet: two buffers, which tiles take in turn. In a cluster, those
-// of rank 0 are used.
+// The two buffers in which the partial sums of a tile meet; tiles take them in turn. A cluster uses
+// the buffers of rank 0.
 template <int M, int kChunks, bool kCluster>
 struct Meeting {
   using S = Shape<M>;
@@ -207,9 +209,8 @@ __global__ void __launch_bounds__(kCluster ? 32 : 32 * kChunks) MultiplyChunks(c
                columns / S::kColumns,
                first};
   for (int i = 0; i < S::kStages; ++i) ring.Request();
-  if constexpr (kCluster)
-    MeetCluster();  // no CTA touches another one's memory before that one runs
-  int count = 0;    // of tiles before this one
+  if constexpr (kCluster) MeetCluster();  // no CTA touches another's memory before that one runs
+  int count = 0;                          // of tiles before this one
   for (int tile = first; tile < tiles; tile += stride, ++count) {
     typename Ring<M>::Sums sum = {};
     ring.MultiplyTile(sum);
@@ -251,18 +252,9 @@ std::vector<Variant> Variants() {
 }
 
 void Launch(const Variant& v, const Product& p, cudaStream_t stream) {
-  cudaLaunchConfig_t config{};
-  config.blockDim = dim3(static_cast<unsigned>(v.cluster ? 32 : 32 * v.chunks));
-  config.dynamicSmemBytes = static_cast<size_t>(v.dynamic_bytes);
-  config.stream = stream;
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {static_cast<unsigned>(v.chunks), 1, 1};
-  config.attrs = &cluster;
-  config.numAttrs = v.cluster ? 1 : 0;
   const int teams = std::min(v.teams, p.n / kRows);
-  config.gridDim = dim3(static_cast<unsigned>(v.cluster ? teams * v.chunks : teams));
-  PROBE_CHECK(cudaLaunchKernelEx(&config, v.kernel, p));
+  const int ctas = v.cluster ? v.chunks : 1, warps = v.cluster ? 1 : v.chunks;  // of a team
+  LaunchKernel({teams * ctas, 32 * warps, v.dynamic_bytes, ctas}, stream, v.kernel, p);
 }
 
 void MeasureCase(Report& report, const WeightShape& weight, const GemmCase& shape,

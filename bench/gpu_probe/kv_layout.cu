@@ -84,8 +84,8 @@ struct Cursor {
     unit += gridDim.x;
     Start(p);
   }
-  // Where the stage's row `row` lies: positions for one head, else 8 positions of 8 heads in the
-  // order of the slab.
+  // The address of the stage's row `row`. Rows are positions of one head, or 8 positions of 8 heads
+  // in the order of the slab.
   __device__ const uint8_t* Row(const Pattern& p, int row) const {
     if constexpr (Group == 1) return p.Row(sequence, position + row, kv, head);
     const int inner = row % 8, outer = row / 8;

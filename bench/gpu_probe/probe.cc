@@ -24,7 +24,7 @@ std::string Format(const char* format, va_list arguments) {
   return text;
 }
 
-// What nvidia-smi says now of the driver and of the clocks of this process's GPU.
+// The driver's version and the present clocks of this process's GPU, from nvidia-smi.
 std::string DriverAndClocks() {
   int device = 0;
   char bus[32] = "0";

@@ -1,4 +1,4 @@
-// What the sections of the GPU probe share: results as tables, timing, memory.
+// Shared by the sections of the GPU probe: results as tables, timing, memory.
 //
 // A section is one question to the hardware. It runs in a process of its own with a time limit, so
 // that a crash or a hang costs no other section, and prints each row as soon as it is measured.

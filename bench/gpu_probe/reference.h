@@ -10,7 +10,7 @@ namespace probe {
 // y[M, N] = x[M, K] W[N, K]^T in bf16; rows of x are `ldx` apart, all others contiguous.
 struct ProductOperands {
   const __nv_bfloat16 *w, *x;
-  const __nv_bfloat16* y;
+  __nv_bfloat16* y;
   int64_t n;
   int k, ldx, m;
 };

@@ -2,10 +2,9 @@
 // and ncu (run_tools.sh). PROBE_TOOL=good|oob|race|nowait chooses one.
 #include <cuda_bf16.h>
 
-#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 
 #include "bench/gpu_probe/gemm_host.h"
 #include "bench/gpu_probe/probe.h"
@@ -109,12 +108,7 @@ std::vector<T> Download(const DeviceMemory& memory) {
   return values;
 }
 
-float Widen(uint16_t bf16) {
-  const uint32_t bits = uint32_t{bf16} << 16;
-  float value = 0;
-  std::memcpy(&value, &bits, 4);
-  return value;
-}
+float Widen(uint16_t bf16) { return std::bit_cast<float>(uint32_t{bf16} << 16); }
 
 // The largest error of y[n, m] over the deviation of its values.
 double WorstError(const DeviceMemory& w, const DeviceMemory& x, const DeviceMemory& y, int n, int m,

@@ -11,7 +11,7 @@ namespace probe {
 constexpr int kGemmK = 64;  // elements of k in a stage: the 128 bytes that a swizzle spans
 constexpr int kGemmSharedBytes = 227 * 1024;
 
-// What fits: as many stages as memory holds, with `kCtas` CTAs on an SM, at most 12.
+// The shape of a CTA, of which `kCtas` share an SM: as many stages as fit into memory, at most 12.
 template <int kRows, int kTokens, int kCtas>
 struct GemmShape {
   static constexpr int kWarpgroups = kRows / 64;

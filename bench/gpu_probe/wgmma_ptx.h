@@ -11,168 +11,74 @@
 
 namespace probe {
 
+// Run<kType>(d, a, b, accumulate) computes D = A B, or D += A B if `accumulate` is 1.
 template <int N>
 struct Wgmma;
 
-// `accumulate` 0: D = A B; 1: D += A B.
-
-#define PROBE_WGMMA_BODY(N, SHAPE, TAIL, REGISTERS, A, B, P, ...)                         \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " P                                      \
-               ", 0;\n"                                                                   \
-               "wgmma.mma_async.sync.aligned.m64n" #N SHAPE " {" REGISTERS "}, " A ", " B \
-               ", p, 1, 1" TAIL ";\n}\n"                                                  \
-               : __VA_ARGS__                                                              \
-               : "l"(a), "l"(b), "r"(accumulate))
-
-#define PROBE_WGMMA_TYPES(N, ...)                                    \
-  if constexpr (kType == Type::kBf16) {                              \
-    PROBE_WGMMA_BODY(N, "k16.f32.bf16.bf16", ", 0, 0", __VA_ARGS__); \
-  } else if constexpr (kType == Type::kF16) {                        \
-    PROBE_WGMMA_BODY(N, "k16.f32.f16.f16", ", 0, 0", __VA_ARGS__);   \
-  } else {                                                           \
-    PROBE_WGMMA_BODY(N, "k32.f32.e4m3.e4m3", "", __VA_ARGS__);       \
-  }
-
 // clang-format off
-template <>
-struct Wgmma<8> {
-  template <Type kType>
-  static __device__ __forceinline__ void Run(float (&d)[4],
-                                             uint64_t a, uint64_t b, int accumulate) {
-    PROBE_WGMMA_TYPES(8,
-        "%0, %1, %2, %3",
-        "%4", "%5", "%6",
-        "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]))
-  }
-};
-template <>
-struct Wgmma<16> {
-  template <Type kType>
-  static __device__ __forceinline__ void Run(float (&d)[8],
-                                             uint64_t a, uint64_t b, int accumulate) {
-    PROBE_WGMMA_TYPES(16,
-        "%0, %1, %2, %3, %4, %5, %6, %7",
-        "%8", "%9", "%10",
-        "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]),
-        "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]))
-  }
-};
-template <>
-struct Wgmma<32> {
-  template <Type kType>
-  static __device__ __forceinline__ void Run(float (&d)[16],
-                                             uint64_t a, uint64_t b, int accumulate) {
-    PROBE_WGMMA_TYPES(32,
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15",
-        "%16", "%17", "%18",
-        "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]),
-        "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
-        "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]))
-  }
-};
-template <>
-struct Wgmma<64> {
-  template <Type kType>
-  static __device__ __forceinline__ void Run(float (&d)[32],
-                                             uint64_t a, uint64_t b, int accumulate) {
-    PROBE_WGMMA_TYPES(64,
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31",
-        "%32", "%33", "%34",
-        "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]),
-        "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
-        "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),
-        "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]))
-  }
-};
-template <>
-struct Wgmma<128> {
-  template <Type kType>
-  static __device__ __forceinline__ void Run(float (&d)[64],
-                                             uint64_t a, uint64_t b, int accumulate) {
-    PROBE_WGMMA_TYPES(128,
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63",
-        "%64", "%65", "%66",
-        "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]),
-        "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
-        "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),
-        "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
-        "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),
-        "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]),
-        "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),
-        "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]))
-  }
-};
-template <>
-struct Wgmma<256> {
-  template <Type kType>
-  static __device__ __forceinline__ void Run(float (&d)[128],
-                                             uint64_t a, uint64_t b, int accumulate) {
-    PROBE_WGMMA_TYPES(256,
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, "
-        "%108, %109, %110, %111, "
-        "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, "
-        "%122, %123, %124, %125, %126, %127",
-        "%128", "%129", "%130",
-        "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]),
-        "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
-        "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),
-        "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
-        "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),
-        "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]),
-        "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),
-        "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
-        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]),
-        "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
-        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]),
-        "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]),
-        "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]),
-        "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]),
-        "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]),
-        "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]),
-        "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]),
-        "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]),
-        "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]),
-        "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]),
-        "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]),
-        "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]),
-        "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]),
-        "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127]))
-  }
-};
+// The accumulators as operands of an asm statement: their numbers, and what they are.
+#define PROBE_NUMBERS4 "%0, %1, %2, %3"
+#define PROBE_NUMBERS8 PROBE_NUMBERS4 ", %4, %5, %6, %7"
+#define PROBE_NUMBERS16 PROBE_NUMBERS8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define PROBE_NUMBERS32 PROBE_NUMBERS16 \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define PROBE_NUMBERS64 PROBE_NUMBERS32 \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
+  ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define PROBE_NUMBERS128 PROBE_NUMBERS64 \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
+  ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95" \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109" \
+  ", %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123" \
+  ", %124, %125, %126, %127"
+#define PROBE_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define PROBE_D16(i) PROBE_D4(i), PROBE_D4(i + 4), PROBE_D4(i + 8), PROBE_D4(i + 12)
+#define PROBE_D64(i) PROBE_D16(i), PROBE_D16(i + 16), PROBE_D16(i + 32), PROBE_D16(i + 48)
 // clang-format on
 
-#undef PROBE_WGMMA_TYPES
+#define PROBE_WGMMA_BODY(N, SHAPE, TAIL, NUMBERS, A, B, P, ...)                         \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " P                                    \
+               ", 0;\n"                                                                 \
+               "wgmma.mma_async.sync.aligned.m64n" #N SHAPE " {" NUMBERS "}, " A ", " B \
+               ", p, 1, 1" TAIL ";\n}\n"                                                \
+               : __VA_ARGS__                                                            \
+               : "l"(a), "l"(b), "r"(accumulate))
+
+// COUNT: a thread's accumulators, N / 2. After it: the numbers of a, b and `accumulate`, then the
+// accumulators.
+#define PROBE_WGMMA(N, COUNT, ...)                                                             \
+  template <>                                                                                  \
+  struct Wgmma<N> {                                                                            \
+    template <Type kType>                                                                      \
+    static __device__ __forceinline__ void Run(float (&d)[COUNT], uint64_t a, uint64_t b,      \
+                                               int accumulate) {                               \
+      if constexpr (kType == Type::kBf16) {                                                    \
+        PROBE_WGMMA_BODY(N, "k16.f32.bf16.bf16", ", 0, 0", PROBE_NUMBERS##COUNT, __VA_ARGS__); \
+      } else if constexpr (kType == Type::kF16) {                                              \
+        PROBE_WGMMA_BODY(N, "k16.f32.f16.f16", ", 0, 0", PROBE_NUMBERS##COUNT, __VA_ARGS__);   \
+      } else {                                                                                 \
+        PROBE_WGMMA_BODY(N, "k32.f32.e4m3.e4m3", "", PROBE_NUMBERS##COUNT, __VA_ARGS__);       \
+      }                                                                                        \
+    }                                                                                          \
+  };
+
+PROBE_WGMMA(8, 4, "%4", "%5", "%6", PROBE_D4(0))
+PROBE_WGMMA(16, 8, "%8", "%9", "%10", PROBE_D4(0), PROBE_D4(4))
+PROBE_WGMMA(32, 16, "%16", "%17", "%18", PROBE_D16(0))
+PROBE_WGMMA(64, 32, "%32", "%33", "%34", PROBE_D16(0), PROBE_D16(16))
+PROBE_WGMMA(128, 64, "%64", "%65", "%66", PROBE_D64(0))
+PROBE_WGMMA(256, 128, "%128", "%129", "%130", PROBE_D64(0), PROBE_D64(64))
+
+#undef PROBE_WGMMA
 #undef PROBE_WGMMA_BODY
+#undef PROBE_D64
+#undef PROBE_D16
+#undef PROBE_D4
+#undef PROBE_NUMBERS128
+#undef PROBE_NUMBERS64
+#undef PROBE_NUMBERS32
+#undef PROBE_NUMBERS16
+#undef PROBE_NUMBERS8
+#undef PROBE_NUMBERS4
 
 }  // namespace probe
