@@ -35,11 +35,12 @@ Status StartEmbedding(Engine& engine, const std::shared_ptr<HttpExchange>& excha
     const FinishReason reason = error.ok()  ? FinishReason::kStop
                                 : cancelled ? FinishReason::kCancelled
                                             : FinishReason::kError;
-    exchange->Post([exchange, reason, timings = output.timings, response = std::move(response)] {
-      exchange->notes.finish_reasons.push_back(reason);
-      exchange->notes.timings.front() = timings;
-      exchange->Respond(response);
-    });
+    exchange->Post(
+        [exchange, reason, timings = output.timings, response = std::move(response)]() mutable {
+          exchange->notes.finish_reasons.push_back(reason);
+          exchange->notes.timings.front() = timings;
+          exchange->Respond(std::move(response));
+        });
   };
   const Result<RequestId> request =
       engine.SubmitEmbedding(std::move(prepared.call.request), on_output);
