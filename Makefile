@@ -1,4 +1,4 @@
-# What people type. Each target does everything it needs, on a bare Debian 12 too (as root or with
+# The commands of this project. Each target does everything it needs, on a bare Debian 12 too (as root or with
 # sudo): it installs missing packages, fetches the model, configures and builds. CMake and Ninja do
 # the building; `cmake --preset release && ninja -C build` works as well.
 #
@@ -95,7 +95,7 @@ emulator: deps
 	@cmake --preset release -DTOKAMAK_EMULATOR=ON $(CMAKE_CUDA) --log-level=WARNING
 	@ninja -C build -j $(JOBS) tokamak tokamak_cuda_emulated
 
-# What takes longer on the emulated backend than a commit may.
+# The tests on the emulated backend that take longer than a commit may.
 .PHONY: emulator-soak
 emulator-soak: test-build
 	@ctest --test-dir build -C soak -L emulator --output-on-failure --no-tests=error $(ARGS)

@@ -9,7 +9,7 @@ import re
 import sys
 
 FOLDER = 'src/ops/cuda'
-# What is looked for, the headers that may have it, and what to use instead.
+# A pattern, the headers that may have it, and what to use instead.
 RULES = [
     (re.compile('<<<'), [], 'launch with LaunchKernel (ops/cuda/launch.h)'),
     (re.compile(r'\b__shared__\b'), ['launch.h'],

@@ -23,7 +23,7 @@
 
 namespace tokamak {
 
-// What cannot be changed once an engine is loaded. The defaults suit a machine that does nothing
+// Options that are fixed once an engine is loaded. The defaults suit a machine that does nothing
 // else; only `model` must be set.
 struct EngineOptions {
   std::string model = {};            // .gguf file, Hugging Face directory, or dummy:<config.json>
@@ -52,8 +52,8 @@ struct EngineOptions {
   int64_t host_cache_bytes = 0;    // host tier for swapped-out blocks
   double target_itl_ms = 0;        // longest wanted gap between a stream's tokens; 0: no target
   bool prefix_cache = true;
-  // Of a model that embeds: mean, cls or last; auto: as its files say. With one of these a model
-  // whose files say nothing embeds too.
+  // How a model that embeds makes a vector: mean, cls, last, or auto for what its files say. Any
+  // but auto makes a model embed whose files say nothing.
   std::string pooling = "auto";
   bool profile = false;          // note the time of every operation, for Engine::TakeProfile
   bool profile_events = false;   // with profile: and keep each one
@@ -62,13 +62,13 @@ struct EngineOptions {
   std::function<void(double)> on_load_progress = {};
 };
 
-// What a model does: an engine does one of the two.
+// The work of a model: an engine does one of the two.
 enum class Task {
   kGenerate,  // Submit, Generate
   kEmbed,     // SubmitEmbedding, Embed
 };
 
-// Of a model that embeds. A vector is cut to fewer dimensions only where the model was trained so.
+// The vectors of a model that embeds. They are cut only if the model was trained for that.
 struct EmbeddingInfo {
   int32_t dimensions = 0;               // of a vector
   std::string pooling;                  // "mean", "cls" or "last"
@@ -78,7 +78,7 @@ struct EmbeddingInfo {
   bool any_dimensions = false;          // or any number of them
 };
 
-// What was loaded, and where it runs. Constant as long as the engine lives.
+// The loaded model, and the device that it runs on. Constant as long as the engine lives.
 struct ModelInfo {
   std::string name;
   std::string architecture;
@@ -109,7 +109,7 @@ struct ModelInfo {
 // choices independent of each other would touch on average.
 double StepWeightBytes(const ModelInfo& model, double tokens);
 
-// Where the time of an engine's steps went, on its device and on the host.
+// The time that an engine's steps took, on its device and on the host, by what took it.
 struct Profile {
   struct Op {
     std::string name;  // "linear", "attention", ...; "graph": a whole recorded pass
@@ -124,8 +124,8 @@ struct Profile {
     double inside_steps_seconds = 0;   // between the ops of a step
     double between_steps_seconds = 0;  // from the end of a step to the start of one of these
     double longest_gap_seconds = 0;    // of those
-    // Of the engine's thread, between the ends of its waits for steps, as long as it has work. What
-    // it did not wait it was busy: on a GPU with scheduling, packing and starting.
+    // Time of the engine's thread between the ends of its waits for steps, while it has work. The
+    // part that it did not wait it was busy: on a GPU with scheduling, packing and starting.
     double host_seconds = 0;
     double host_waiting_seconds = 0;
   };
@@ -206,13 +206,13 @@ class Engine {
   virtual std::string TokenBytes(int32_t id) const = 0;
 
   virtual const ModelInfo& model() const = 0;
-  // As of the last step. Cheap enough to be asked many times a second.
+  // The state after the last step. Cheap enough to be asked many times a second.
   virtual EngineStats stats() const = 0;
   // Calls `on_snapshot` once, from the engine thread: when the step under way has ended, or at once
   // if there is none. It gets a state of that moment or of at most 0.1 s before, for no more than
   // ten are made in a second. Not called any more when the engine ends.
   virtual void Snapshot(SnapshotCallback on_snapshot) = 0;
-  // What the steps have spent their time on since the last call; empty without
+  // How the steps have spent their time since the last call; empty without
   // EngineOptions::profile.
   virtual Profile TakeProfile() = 0;
   // OK while the engine can run requests. An error is for good: the device failed and did not

@@ -1,4 +1,4 @@
-// What an engine counts while it works.
+// Counters of an engine at work.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +48,7 @@ struct EngineStats {
   int64_t queried_prompt_tokens = 0;  // looked up in the prefix cache
   int64_t cached_prompt_tokens = 0;   // and found there
   int64_t preemptions = 0;
-  // Of each layer with experts, first to last: how many positions of the steps went to each expert.
+  // How many positions of the steps went to each expert, for each layer with experts, in order.
   std::vector<std::vector<int64_t>> expert_positions;
   // Requests that have ended, by FinishReason; of a request's choices the greatest counts.
   std::array<int64_t, 4> ended_requests{};

@@ -69,7 +69,7 @@ struct Usage {
   int32_t completion_tokens = 0;  // all choices together
 };
 
-// Where a request's time went so far. Phases that it has not reached are 0.
+// How long each phase of a request has taken so far. Phases that it has not reached are 0.
 struct RequestTimings {
   double queued_seconds = 0;   // from Submit until some of it was first scheduled
   double prefill_seconds = 0;  // from then until the first token of any choice
@@ -86,8 +86,8 @@ struct OutputChunk {
   int32_t choice = 0;
   std::string text;                // valid UTF-8; may be empty while a character is incomplete
   std::vector<int32_t> token_ids;  // the tokens added since the last chunk, end tokens left out
-  // Of all tokens so far the last ones that have no share in any text so far, because that may be
-  // the start of a stop string. When it was one, they have none for good.
+  // How many of the last tokens have no text yet, because theirs may be the start of a stop string.
+  // If it was one, they never get any.
   int32_t tokens_held = 0;
   std::vector<TokenLogprobs> logprobs;         // one per token_ids entry, if asked for
   std::vector<TokenLogprobs> prompt_logprobs;  // first chunk of choice 0; starts at prompt token 1

@@ -1,4 +1,4 @@
-// What a checkpoint brings for conversations.
+// The part of a checkpoint that conversations need: chat templates and special tokens.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ struct ChatSource {
 };
 
 ChatSource MakeChatSource(const GgufFile& file, const Tokenizer& tokenizer);
-// As above, of a checkpoint of either kind. Fails when the files that have it cannot be read.
+// The same for a checkpoint of either kind. Fails when its files cannot be read.
 Result<ChatSource> MakeChatSource(const Checkpoint& checkpoint, const Tokenizer& tokenizer);
 // Reads metadata only. kUnimplemented when the file brings no tokenizer.
 Result<ChatSource> OpenChatSource(const std::string& path);

@@ -18,7 +18,7 @@
 
 namespace tokamak {
 
-// What Engine::Load puts together.
+// The parts that Engine::Load puts together.
 struct EmbeddingParts {
   EngineOptions options;  // with a value wherever "auto" or 0 left the choice open
   ModelInfo model;

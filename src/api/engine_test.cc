@@ -329,8 +329,8 @@ TEST(Engine, DrainsAndThenRefuses) {
   EXPECT_EQ(engine->Submit(Ids({1}, 1), {}).status().code(), StatusCode::kUnavailable);
 }
 
-// What /health goes by. The engine thread is held in the first callback after idling, where the
-// statistics of the step before still say that nothing is to be done.
+// /health goes by seconds_since_progress. The engine thread is held in the first callback after
+// idling, where the statistics of the step before still say that nothing is to be done.
 TEST(Engine, AnEngineThatIsHeldInItsFirstStepMakesNoProgress) {
   const auto engine = Load();
   EXPECT_EQ(engine->stats().seconds_since_progress, 0);

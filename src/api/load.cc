@@ -103,7 +103,7 @@ Result<std::unique_ptr<Ops>> MakeCpu(const EngineOptions& options, int threads) 
 // Null: the CPU is to be used.
 Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) {
   ASSIGN_OR_RETURN(const DeviceChoice choice, ParseDevice(options.device));
-  // Who names an ISA means the CPU.
+  // With --isa, "auto" means the CPU.
   if (!choice.gpu || (choice.cpu && options.isa != "auto")) return std::unique_ptr<Ops>();
   Result<std::unique_ptr<Ops>> cuda =
       MakeCudaOps({.device = choice.index,
@@ -166,7 +166,7 @@ Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options, Ops
                            static_cast<uint64_t>(bytes));
 }
 
-// As MakeOps, for a model: --device auto is the CPU where there is a GPU that cannot run it.
+// Does what MakeOps does, but with --device auto takes the CPU if the GPU cannot run the model.
 Result<std::unique_ptr<Ops>> MakeOpsFor(const Checkpoint& checkpoint, EngineOptions& options,
                                         int threads, std::function<Profile()>* take_profile) {
   const EngineOptions given = options;
@@ -217,7 +217,7 @@ Result<std::unique_ptr<Executor>> MakeExecutor(std::unique_ptr<Ops> ops,
   info.logits_macs = plan.logits_macs;
   Result<std::unique_ptr<Executor>> executor =
       MakeInProcessExecutor(std::move(ops), std::move(model), shape, plan.memory());
-  // What the backend needs for itself is known when it is asked for.
+  // The backend's own needs are known only now.
   if (executor.status().code() == StatusCode::kResourceExhausted) {
     return ResourceExhausted(
         "{}: lower --kv-cache-memory, --max-batch-tokens, --max-seqs or --max-context",

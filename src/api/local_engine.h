@@ -22,7 +22,7 @@
 
 namespace tokamak {
 
-// What Engine::Load puts together.
+// The parts that Engine::Load puts together.
 struct EngineParts {
   EngineOptions options;  // with a value wherever "auto" or 0 left the choice open
   ModelInfo model;
@@ -32,7 +32,7 @@ struct EngineParts {
   EngineCoreOptions core;
   std::unique_ptr<RecordWriter> record;   // null: the run is not recorded
   std::function<Profile()> take_profile;  // empty: nothing is measured
-  // What the machine's memory delivers, in GB/s; takes a while and all cores. Empty: not known.
+  // Measures the memory's bandwidth in GB/s, which takes a while and all cores. Empty: not known.
   std::function<std::optional<double>()> measure_read_gb_s;
 };
 

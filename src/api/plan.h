@@ -1,4 +1,4 @@
-// What an engine will need in memory, found before any of it is allocated.
+// The memory that an engine will need, found before any of it is allocated.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace tokamak {
 // EngineOptions::dummy_dtype: "q4_k" or "Q4_K".
 Result<DType> ParseDummyType(std::string name);
 
-// What loading takes of the options, but for progress. kInvalidArgument for one that is none.
+// The options that loading needs, without progress. kInvalidArgument for a value that is wrong.
 Result<LoadOptions> MakeLoadOptions(const EngineOptions& options);
 
 // kInvalidArgument for an option that is none.
@@ -28,15 +28,15 @@ Result<RunnerShape> MakeRunnerShape(const EngineOptions& options, const Model& m
 Result<MemoryPlan> PlanRunner(const Model& model, const EngineOptions& options,
                               const RunnerShape& shape, int64_t available_bytes, bool on_device);
 
-// What a model takes in memory when it is loaded, on a backend that keeps weights as they are
-// stored: they and its tables of rotary angles. Reads no large weight.
+// The memory that a loaded model takes on a backend that keeps weights as they are stored: the
+// weights and the tables of rotary angles. Reads no large weight.
 Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& options,
                             ModelTask task);
 
-// kUnimplemented where the GPU's backend lacks operations that the model needs. kResourceExhausted,
-// with what is needed, what is free and what to lower, where the weights or
-// what the runner needs beside them will not fit its `free_bytes` of memory, where weights are kept
-// in bf16. Reads the checkpoint's header, and no weights.
+// kUnimplemented if the GPU's backend lacks operations that the model needs. kResourceExhausted,
+// with what is needed, what is free and what to lower, if the weights, kept in bf16, or what the
+// runner needs beside them will not fit its `free_bytes` of memory. Reads the checkpoint's header
+// and no weights.
 Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& options,
                          int64_t free_bytes, const CountedBackend& gpu = {});
 

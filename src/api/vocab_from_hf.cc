@@ -57,7 +57,7 @@ Status ReadRoles(const std::string& path, const ConfigValue& config, VocabSpec& 
   return Status();
 }
 
-// As the reference has it: once one of the two is stated, they alone say what surrounds a text.
+// The reference does the same: once one of the two is stated, they alone say what surrounds a text.
 Status ApplyAddTokens(const std::string& path, const ConfigValue& config, VocabSpec& vocab) {
   bool stated = false, add[2] = {false, false};
   const char* names[2] = {"add_bos_token", "add_eos_token"};
@@ -179,7 +179,7 @@ Result<std::optional<std::string>> ReadFirst(const std::vector<std::string>& pat
   return std::optional<std::string>();
 }
 
-// What the field chat_template of a configuration says.
+// Reads a configuration's field chat_template.
 Result<HfChatTemplates> ParseTemplates(const ConfigValue& value, const std::string& path) {
   HfChatTemplates templates;
   if (const std::string* text = value.AsString()) {

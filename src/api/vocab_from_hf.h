@@ -30,8 +30,8 @@ struct HfChatTemplates {
 };
 
 // Reads chat_template.jinja and additional_chat_templates/tool_use.jinja (chat_templates/, too).
-// Where the former is not there: what tokenizer_config.json or else chat_template.json has, which
-// is a template, or a list of them of which "default" and "tool_use" are taken.
+// Without the former, the field chat_template of tokenizer_config.json or else chat_template.json
+// counts: a template, or a list of named ones of which "default" and "tool_use" are taken.
 Result<HfChatTemplates> ReadHfChatTemplates(const std::string& folder);
 
 }  // namespace tokamak

@@ -18,7 +18,7 @@ namespace jinja {
 struct Program;
 }
 
-// What a template is rendered with. The values belong to one thread at a time.
+// The variables of a template. The values belong to one thread at a time.
 struct ChatInput {
   jinja::Value messages = jinja::Value::List({});  // a list of dictionaries
   jinja::Value tools = jinja::Value::None();       // a list of JSON schemas, or None

@@ -29,7 +29,7 @@ Value ReadJson(const std::string& path) {
 
 const Value* Find(const Value& dict, std::string_view key) { return dict.dict().Find(key); }
 
-// As zlib has it.
+// The same as zlib's.
 std::string Crc32(std::string_view text) {
   uint32_t crc = ~uint32_t{0};
   for (const char c : text) {
@@ -74,7 +74,7 @@ Result<std::string> Render(std::string_view source, const ChatInput& input) {
   return chat.ok() ? chat->Render(input) : chat.status();
 }
 
-// What tests/golden/make_chat_goldens.py writes down for a rendering.
+// `mark` is what tests/golden/make_chat_goldens.py writes down for a rendering.
 void ExpectMark(const std::string& mark, const Result<std::string>& got, const std::string& what) {
   if (mark[0] != '!') {
     ASSERT_TRUE(got.ok()) << what << ": " << got.status().ToString();
@@ -262,7 +262,7 @@ TEST(ChatTemplate, StepsGrowWithTheConversationAndNoFurther) {
       ADD_FAILURE() << entry.path() << ": " << got.status().ToString();
     }
   }
-  // Who sends little is stopped soon, however many messages it is.
+  // A small request is stopped soon, however many messages it has.
   const std::string counts =
       "{% set n = namespace(i=0) %}{% for a in range(99999) %}{% for b in range(99999) %}"
       "{% set n.i = n.i + 1 %}{% endfor %}{% endfor %}";

@@ -32,7 +32,7 @@ class HarmonyParser {
   void Finish(AnswerPart& part);
 
  private:
-  // What a message's text becomes.
+  // The part of an answer that a message's text goes to.
   enum class Kind { kReasoning, kContent, kCall };
   struct Boundary;  // between two messages
 

@@ -12,7 +12,7 @@
 
 namespace tokamak {
 
-// What a template wants.
+// The form of messages that a template wants.
 struct TemplateTraits {
   bool arguments_as_object = true;   // else as the string that came
   bool null_content = false;         // keep null beside tool calls; else it becomes ""

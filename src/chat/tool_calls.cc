@@ -15,7 +15,7 @@ constexpr int kMaxDepth = 64;     // of the JSON: what reads it is recursive
 
 bool IsSpace(char c) { return kSpace.find(c) != std::string_view::npos; }
 
-// Where the first of some markers is, or may begin once more text is there.
+// The place of the first of some markers, or one where a marker may begin once more text is there.
 struct Found {
   size_t at = std::string_view::npos;
   std::string_view marker;  // empty: it may begin at `at`

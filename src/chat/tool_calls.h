@@ -53,7 +53,7 @@ class AnswerParser {
 
  private:
   enum class State { kStart, kReasoning, kContent, kBlock };
-  // Where a block's next byte belongs.
+  // The part of a block that its next byte belongs to.
   enum class Piece { kHead, kJson, kTail, kTagged };
   struct Block {
     std::string raw;  // with the start: what becomes content if it is no call

@@ -161,7 +161,7 @@ Calls ParseArgTags(std::string_view text, const ToolTypes& types) {
   return std::vector<ToolCall>{std::move(call)};
 }
 
-// What <tool_call> holds: JSON, or either kind of tags. Models mix them up.
+// <tool_call> holds JSON, or either kind of tags. Models mix them up.
 Calls ParseToolCallTag(const ToolBlock& block, const ToolTypes& types) {
   if (!block.json.empty()) return ParseJsonCalls(block, types);
   if (block.head.find("<function=") != std::string::npos) {

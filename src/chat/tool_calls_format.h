@@ -19,7 +19,7 @@ struct ToolCall {
   std::string arguments;  // the text of a JSON object
 };
 
-// What the tools of a request are called, and what their parameters are: formats that write values
+// The names of the tools of a request, and the types of their parameters: formats that write values
 // as bare text do not say whether 5 is a number. Immutable once made, unlike the values it is from.
 class ToolTypes {
  public:
@@ -48,7 +48,7 @@ struct ToolBlock {
 // One family's format.
 struct ToolFormat {
   std::string_view name;
-  // What its templates contain, all of them.
+  // Strings that every template of it contains.
   std::vector<std::string_view> in_template = {};
   std::vector<std::string_view> starts = {};   // a block begins with one of these
   std::string_view end = {};                   // and ends with this; empty: with its JSON
@@ -58,7 +58,7 @@ struct ToolFormat {
   std::string_view json_after = {};
   // The JSON may also come right after the start.
   bool json_at_once = false;
-  // What does not begin with JSON goes on to the end as tags with bare text.
+  // A block that does not begin with JSON goes on to the end as tags with bare text.
   bool tagged = false;
   // A { at the beginning of the answer starts a block too.
   bool bare = false;
@@ -85,7 +85,7 @@ std::span<const ReasoningFormat> ReasoningFormats();
 // The marks that the two look for, which may be special tokens. Either may be null.
 std::vector<std::string_view> MarksOf(const ToolFormat* tools, const ReasoningFormat* reasoning);
 
-// What a template's source says of its model; null when it says nothing known.
+// Finds the format of a model in its template's source; null when it says nothing known.
 const ToolFormat* DetectToolFormat(std::string_view template_source);
 const ReasoningFormat* DetectReasoningFormat(std::string_view template_source);
 

@@ -30,7 +30,7 @@ std::shared_ptr<AnswerFormat> Format(std::string_view tools, std::string_view re
   return format;
 }
 
-// What pieces that end at `cuts` are read as: "(reasoning)content|name#id{arguments}|...".
+// Reads pieces that end at `cuts`; returns "(reasoning)content|name#id{arguments}|...".
 std::string Read(const std::shared_ptr<const AnswerFormat>& format, const std::string& text,
                  const std::vector<size_t>& cuts) {
   AnswerParser parser(format);

@@ -1,4 +1,4 @@
-// What a terminal shows of an answer.
+// The text of an answer as a terminal shows it.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ class AnswerText {
  public:
   explicit AnswerText(std::string_view chat_template);
 
-  // What there is to show of the next piece, and of the end.
+  // Return the text to show after the next piece, and at the end.
   std::string Append(std::string_view text) { return Show(text, /*ends=*/false); }
   std::string Finish() { return Show("", /*ends=*/true); }
 

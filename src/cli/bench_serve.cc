@@ -50,7 +50,7 @@ struct ServeBenchFlags {
   std::string plot, trace;
 };
 
-// What Check makes of the flags: one command, several loads.
+// The loads that Check makes of the flags: one command may run several.
 struct Plan {
   ServeLoad base;
   std::vector<LoadPattern> patterns;

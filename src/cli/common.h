@@ -1,4 +1,4 @@
-// What several commands share: the flags that shape an engine and its sampling, loading with
+// Shared by several commands: the flags that shape an engine and its sampling, loading with
 // progress, and how errors end a command.
 #pragma once
 
@@ -36,7 +36,7 @@ struct SamplingFlags {
   std::optional<std::vector<int32_t>> stop_token_ids;
 };
 void AddSamplingFlags(Flags& flags, SamplingFlags& sampling);
-// What was given, then what the checkpoint recommends, then `sampling.params`.
+// Each value comes from the flags, else from the checkpoint, else from `sampling.params`.
 Result<SamplingParams> MakeSampling(const SamplingFlags& sampling,
                                     const SamplingDefaults& checkpoint = {});
 
@@ -49,7 +49,7 @@ Result<std::unique_ptr<Engine>> LoadEngine(const EngineFlags& flags);
 
 // Prints "error: ..." to stderr and returns the exit code.
 int Fail(const Status& status);
-// As Fail, for flags that do not go together.
+// The same for flags that do not go together.
 int UsageError(std::string_view message);
 
 // A file's text; "-" is stdin.

@@ -43,7 +43,7 @@ class Flags {
   void Add(const std::string& names, float& value, const std::string& help);
   void Add(const std::string& names, double& value, const std::string& help);
   void Add(const std::string& names, std::string& value, const std::string& help);
-  // As Add, and the command does not run without it.
+  // Adds a flag that the command does not run without.
   void AddRequired(const std::string& names, std::string& value, const std::string& help);
   void Add(const std::string& names, std::optional<int32_t>& value, const std::string& help);
   void Add(const std::string& names, std::optional<float>& value, const std::string& help);
@@ -100,7 +100,7 @@ class CommandLine {
                 std::function<int()> run);
   // Reads the arguments and the file of --config, and runs the command that they name.
   int Run(int argc, char** argv);
-  // As Run, up to the command: *chosen runs it, and is empty where the returned exit code is final.
+  // The first half of Run. *chosen runs the command; it is empty if the exit code is final.
   int Parse(int argc, char** argv, std::function<int()>* chosen);
 
   // Every option of every command that takes any text.

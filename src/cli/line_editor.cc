@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kHistoryLines = 1000;
 
-// What the editor's callbacks see.
+// The state that the editor's callbacks see.
 struct Line {
   std::string prompt;
   const InterruptFlag* interrupt = nullptr;

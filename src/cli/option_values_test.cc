@@ -16,7 +16,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// What libraries for command lines, their configuration files or shells give a meaning.
+// Texts that libraries for command lines, their configuration files or shells give a meaning.
 const std::vector<std::string>& HostileValues() {
   static const auto& values = *new std::vector<std::string>{
       "",

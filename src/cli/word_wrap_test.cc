@@ -122,7 +122,7 @@ TEST(WordWrap, FillsLinesAsFarAsTheyGoWhateverThePieces) {
       ASSERT_LE(Columns(line.substr(0, end == std::string::npos ? 0 : end + 1)), columns) << line;
     }
     for (size_t i = 1; i < lines.size(); ++i) {
-      // What begins a line did not fit on the one before: words here are 10 columns at most.
+      // Its first word did not fit on the line before: words here are 10 columns at most.
       ASSERT_GT(Columns(lines[i - 1]) + 1 + 10, columns) << out;
     }
   }

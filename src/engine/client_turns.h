@@ -49,10 +49,9 @@ struct ClientLevel {
 //   share.
 // - Only new positions count. What a preempted sequence computes again is not charged, unless its
 //   client had it paused.
-// - But a turn lasts until it has charged as many tokens as were computed again in it. So where
-// each
-//   turn preempts the one before, at least half of the work is new, however long the contexts are.
-//   The counters keep shares equal: a client with a longer turn then waits longer.
+// - But a turn lasts until it has charged as many tokens as were computed again in it. So even if
+//   each turn preempts the one before, at least half of the work is new, however long the contexts
+//   are. The counters keep shares equal: a client with a longer turn then waits longer.
 // - A client's turn ends when its first sequence ends, so that a new request waits no longer for
 //   clients with many short sequences than for those that send the same ones one by one.
 // - Otherwise it ends with a new position of its first sequence, never before. The best ranked

@@ -93,7 +93,7 @@ class EngineCore {
   Status health() const EXCLUDES(stats_mutex_);
 
   const EngineCoreOptions& options() const { return options_; }
-  // What the sequences of an arrival may grow to, prompt included.
+  // The length that the sequences of an arrival may grow to, prompt included.
   int32_t MaxLength(const Arrival& arrival) const;
 
  private:
@@ -107,7 +107,7 @@ class EngineCore {
     TimePoint submitted{};
   };
 
-  // What a snapshot tells of a request that is no more.
+  // The facts that a snapshot has about a request that has ended.
   struct EndedRequest {
     EngineSnapshot::Request request;  // but for its times
     uint64_t number = 0;              // counts arrivals

@@ -67,7 +67,7 @@ class Mailbox {
   std::atomic<Node*> newest_{nullptr};
 };
 
-// What the engine thread can be told.
+// The messages to the engine thread.
 struct CancelMessage {
   RequestId request = 0;
 };

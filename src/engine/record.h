@@ -23,7 +23,7 @@ namespace tokamak {
 
 inline constexpr int32_t kRecordVersion = 4;
 
-// What was called, in order. A Step consists of the clock readings and executor calls that follow
+// The calls, in order. A Step consists of the clock readings and executor calls that follow
 // its StepEvent.
 struct RecordHeader {
   int32_t version = kRecordVersion;

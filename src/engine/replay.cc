@@ -109,7 +109,7 @@ class TapeExecutor final : public Executor {
     ++report_->failures;
     return error;
   }
-  // What the real executor said where the recorded one succeeded.
+  // `status` is the real executor's, for a call at which the recorded one succeeded.
   Status Live(Status status) {
     if (!status.ok()) tape_->Fail(status.WithContext("the executor failed in the replay only"));
     return status;

@@ -18,7 +18,7 @@ void Scheduler::Add(Sequence* sequence) {
 
 void Scheduler::Pause(Sequence* sequence) {
   sequence->paused = true;
-  // What it computes again after that is its client's doing, and charged.
+  // Its client caused the pause, and is charged for what must be computed again.
   sequence->num_charged = 0;
   if (sequence->state == SequenceState::kWaiting) {
     StopWaiting(sequence, SequenceState::kPaused);
@@ -230,7 +230,7 @@ bool Scheduler::Admit(Sequence* sequence, size_t rank) {
 bool Scheduler::TryAdmit(Sequence* sequence, size_t rank) {
   if (static_cast<int32_t>(free_slots_.size()) <= pass_.reserved_slots) return false;
   const int32_t known = sequence->known();
-  // Those above keep what they need: a row of blocks each, and the rest of their prefills.
+  // The sequences above keep what they need: a row of blocks each, and the rest of their prefills.
   const int32_t one_row = blocks_->BlocksFor(1, 1);
   const int32_t demand =
       rank == 0 ? 0

@@ -8,7 +8,7 @@
 namespace tokamak {
 namespace {
 
-// What a snapshot's map says, by character; '1' to '9' as '#'.
+// Counts the characters of a snapshot's map; '1' to '9' as '#'.
 std::map<char, int32_t> CountMap(const EngineSnapshot& snapshot) {
   std::map<char, int32_t> counts;
   for (const char c : snapshot.blocks.map) ++counts['1' <= c && c <= '9' ? '#' : c];

@@ -58,7 +58,7 @@ TEST_P(TinyGoldenTest, CutAndCompanyChangeNoBit) {
   Harness together(*model_, *ops_, {.seed = 3});
   std::vector<Harness::Row> rows;
   for (const int32_t count : {1, 40, 17, 100, 33, 2, 64}) {
-    // As parts of the whole text, as whose parts they were computed.
+    // They are parts of the whole text here too, because they were computed as such.
     rows.push_back({together.AddSequence(length), {text.begin(), text.begin() + count}, 1});
   }
   const auto logits = together.Forward(rows);
@@ -78,7 +78,7 @@ TEST(LongRope, GreedyTokensBeyondTheOriginalContext) {
   }
 }
 
-// As it runs unless asked otherwise: activations in bf16 or int8 where the ISA multiplies those,
+// The default path: activations in bf16 or int8 where the ISA multiplies those,
 // keys and values in f16.
 class DefaultPathTest : public ::testing::TestWithParam<const char*> {};
 

@@ -68,7 +68,7 @@ bool SameOrigin(std::string_view origin, std::string_view host) {
          Lower(origin.substr(scheme + 3)) == Lower(host);
 }
 
-// What a browser says about where the request comes from. Other clients say nothing.
+// Browsers say which page a request comes from. Other clients say nothing.
 bool FromElsewhere(const HttpRequest& request) {
   const std::string_view origin = request.Header("origin");
   if (!origin.empty()) return !SameOrigin(origin, request.Header("host"));

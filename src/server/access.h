@@ -1,5 +1,5 @@
-// Who may ask what of the server, decided from a request's head; and the headers that tell browsers
-// what they may do with the answer.
+// Access control: decides from a request's head whether it is allowed, and adds the headers that
+// tell browsers what they may do with the answer.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace tokamak {
 
-// What a page of ours may do: run its own scripts and talk to this server, and nothing else.
+// Lets a page of ours run its own scripts and talk to this server, and nothing else.
 inline constexpr std::string_view kContentSecurityPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "font-src 'self'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
@@ -49,8 +49,8 @@ class Access {
 
   // An answer for whom the rules refuse, and for preflight requests.
   std::optional<HttpResponse> Check(const HttpRequest& request) const;
-  // Whom a request is for: the client whose key it has; without keys, that of its address (of its
-  // /64 network in IPv6, which is what customers get).
+  // Returns the client of a request: by its key, or without keys by its address (in IPv6 by its
+  // /64 network, which is what customers get).
   Client Identify(const HttpRequest& request) const;
   // Adds to an answer what keeps browsers from misusing it, and CORS headers where they are due.
   // Headers that the answer has already stay as they are.

@@ -10,8 +10,8 @@ namespace {
 // A float as the JSON library writes doubles: a sign, 17 digits, a point and an exponent.
 constexpr size_t kNumberBytes = 25;
 
-// What stands around a token's text and its number in each form: of the token itself, and of an
-// alternative.
+// The bytes around a token's text and its number in each form: around the token itself, and around
+// an alternative.
 struct FormBytes {
   size_t token, alternative;
   bool with_bytes;  // the token's bytes as a list of numbers

@@ -12,11 +12,11 @@
 
 namespace tokamak {
 
-// What a string's content takes, with its escapes; bytes that are not UTF-8 become U+FFFD.
+// The size of a string's content with its escapes; bytes that are not UTF-8 become U+FFFD.
 size_t JsonTextBytes(std::string_view text);
-// What numbers in a list take, commas included.
+// The size of numbers in a list, commas included.
 size_t JsonIdBytes(const std::vector<int32_t>& ids);
-// What all answers have around their choices, and each choice around its parts.
+// The size of the text that answers have around their choices, and each choice around its parts.
 size_t HeadBytes(const ResponseHead& head);
 inline constexpr size_t kChoiceBytes = 512;
 size_t ToolCallBytes(const ToolCallPart& call);
@@ -39,7 +39,7 @@ class TokenSizes {
     uint32_t text = 0;   // as JsonTextBytes
     uint32_t bytes = 0;  // as a list of numbers
   };
-  // Those of an unknown token are none: it has no text.
+  // An unknown token has no text, and so no size.
   Size At(int32_t token) const {
     return token >= 0 && static_cast<size_t>(token) < sizes_.size() ? sizes_[token] : Size{};
   }

@@ -1,4 +1,4 @@
-// What answers hold beside their text: tool calls, reasoning, timings; and the small paths.
+// The parts of answers beside their text: tool calls, reasoning, timings; and the small paths.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -23,14 +23,14 @@
 namespace tokamak {
 namespace {
 
-// Of one type: parameters, such as a charset, come after it (RFC 9110, section 8.3.1).
+// Parameters, such as a charset, come after the type (RFC 9110, section 8.3.1).
 bool IsJson(std::string_view content_type) {
   std::string type(content_type.substr(0, content_type.find(';')));
   type.erase(type.find_last_not_of(" \t") + 1);
   return SameName(type, "application/json");
 }
 
-// What is wrong with how the body was sent, or "". A page in a browser can make it send any text to
+// The fault in how the body was sent, or "". A page in a browser can make it send any text to
 // any server, with another type or none, but not with this one unless the server agrees (access.h
 // refuses pages too; this holds for browsers that do not say who asks).
 std::string_view BodyFormatError(const HttpRequest& request) {

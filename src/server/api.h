@@ -64,7 +64,7 @@ class Api {
 
  private:
   using CallId = LowPriorityPool::JobId;
-  // What came of a body: answers the exchange, or says why not.
+  // Answers the exchange, or returns why not. Made from a body on the pool, run on the I/O thread.
   using Answer = std::function<Status(const std::shared_ptr<HttpExchange>&)>;
 
   void HandlePost(const std::shared_ptr<HttpExchange>& exchange);
@@ -84,7 +84,7 @@ class Api {
   Status Submit(const std::shared_ptr<HttpExchange>& exchange, PreparedCall prepared);
   void OnClientGone(CallId id);
   void TellWhenPrepared();
-  // As TextMaker.
+  // The TextMaker of answers.
   void MakeText(size_t bytes, std::function<std::string()> make,
                 std::function<void(std::string text)> then);
   struct HealthState {

@@ -1,4 +1,4 @@
-// Who may use the server.
+// API keys: the clients that may use the server.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ struct KeyLine {
 // those that start with # are left out. An error names the line, and not its key.
 Result<std::vector<KeyLine>> KeysIn(std::string_view text);
 
-// Whom a request is for.
+// The client of a request.
 struct Client {
   std::string name;          // as Request::client
   int32_t max_priority = 0;  // of its requests
@@ -32,7 +32,7 @@ struct Client {
 class ApiKeys {
  public:
   ApiKeys() = default;  // none: everyone may
-  // Those of KeysIn; an error when there is none.
+  // Reads the keys of a file, as KeysIn does; an error when there is none.
   static Result<ApiKeys> FromFile(const std::string& path);
 
   bool empty() const { return keys_.empty(); }

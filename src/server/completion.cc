@@ -13,8 +13,8 @@
 namespace tokamak {
 namespace {
 
-// What a client may leave lying of a stream while its requests go on. Choices run side by side, so
-// their pieces come together.
+// Bytes of a stream that a client may leave unread while its requests go on. Choices run side by
+// side, so their pieces come together.
 constexpr size_t kChoiceBacklog = 16 << 10;
 constexpr size_t kMaxBacklog = 1 << 20;
 
@@ -146,7 +146,7 @@ size_t Completion::LogprobBytes(const TokenLogprobs& logprobs) const {
   return sizes_->Logprobs(logprobs, call_.chat ? LogprobForm::kChat : LogprobForm::kCompletion);
 }
 
-// What stands before the first generated token: the echoed prompt and its logprobs, which the
+// Adds what stands before the first generated token: the echoed prompt and its logprobs, which the
 // engine sends with choice 0 and OpenAI repeats in every choice.
 void Completion::AddPrompt(size_t prompt, Choice& choice, const OutputChunk& chunk) {
   if (call_.echo) {
@@ -200,7 +200,7 @@ void Completion::AddTokens(Choice& choice, const OutputChunk& chunk) {
     choice.held.push_back({.token = logprobs, .text_offset = choice.text_offset});
     choice.text_offset += CodePointsOf(logprobs);
   }
-  // Those of a stop string's tokens stay behind, as its text does.
+  // The logprobs of a stop string's tokens are held back, like its text.
   const auto held = std::min(choice.held.size(), static_cast<size_t>(chunk.tokens_held));
   const auto end = choice.held.end() - static_cast<std::ptrdiff_t>(held);
   choice.part.logprobs.insert(choice.part.logprobs.end(),
@@ -283,7 +283,7 @@ void Completion::SendPart(Choice& choice) {
       [self = shared_from_this()](std::string text) { self->OnPieceMade(std::move(text)); });
 }
 
-// What the engine sent meanwhile follows.
+// Sends the piece, then what the engine sent meanwhile.
 void Completion::OnPieceMade(std::string text) {
   making_ = false;
   if (ended_) return;

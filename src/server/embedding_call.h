@@ -21,14 +21,14 @@ struct EmbeddingCall {
 Result<EmbeddingCall> ParseEmbeddingCall(const std::string& body);
 std::vector<std::string> KnownEmbeddingFields();
 
-// What an answer repeats of its call.
+// The fields of an answer that come from its call.
 struct EmbeddingHead {
   std::string model;
   std::string system_fingerprint;
   bool base64 = false;
   bool timings = false;
 };
-// What one vector of an answer takes at most.
+// The size of one vector of an answer at most.
 size_t EmbeddingBytes(size_t dimensions, bool base64);
 std::string FormatEmbeddings(const EmbeddingHead& head, const EmbeddingOutput& output);
 

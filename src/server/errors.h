@@ -13,10 +13,10 @@ namespace tokamak {
 // `param`. kResourceExhausted is a request that can never run (400), kUnavailable one that may run
 // later (503).
 HttpResponse ErrorResponse(const Status& status);
-// As ErrorResponse, for a server that works but has too much to do: kUnavailable is 429 then, which
-// clients repeat after Retry-After.
+// ErrorResponse for a server that works but has too much to do: kUnavailable becomes 429, and
+// Retry-After tells clients when to try again.
 HttpResponse BusyResponse(const Status& status);
-// Of a request that has no answer because the server ends.
+// For a request that has no answer because the server ends.
 HttpResponse ShuttingDownResponse();
 // An error of HTTP itself or of authentication, by its number.
 HttpResponse ErrorResponse(int http_status, std::string_view message, std::string_view code = "");

@@ -47,7 +47,7 @@ class LongAnswersTest : public ServerFixture {
       ASSERT_EQ(logprobs["text_offset"][i], i);
     }
   }
-  // What a stream's events hold, [DONE] excepted.
+  // The JSON of a stream's events, [DONE] excepted.
   static std::vector<Json> Events(const std::string& body) {
     std::vector<Json> events;
     size_t at = 0;

@@ -31,10 +31,10 @@ class LowPriorityPool {
   static constexpr int kNiceLevels = 10;
 
   struct Limits {
-    // Of input; more makes a job large. Tokenizing 64 KiB takes 10 ms at worst (one letter over and
+    // A job with more input is large. Tokenizing 64 KiB takes 10 ms at worst (one letter over and
     // over), 1.5 ms for English.
     size_t small_bytes = 64 << 10;
-    // Of the input of waiting jobs, each counted with kJobBytes more: memory, and at 10 MB/s time.
+    // Limit waiting input, each job counted with kJobBytes more: memory, and at 10 MB/s time.
     size_t max_small_waiting = 16 << 20;
     size_t max_large_waiting = 64 << 20;
     // A job that runs for longer is stuck: with a tenth of a core, the largest body takes less.
@@ -45,7 +45,7 @@ class LowPriorityPool {
   using JobId = uint64_t;
 
   explicit LowPriorityPool(const Limits& limits);
-  // As Stop.
+  // Does what Stop does.
   ~LowPriorityPool();
   LowPriorityPool(const LowPriorityPool&) = delete;
   LowPriorityPool& operator=(const LowPriorityPool&) = delete;

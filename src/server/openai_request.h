@@ -1,4 +1,4 @@
-// What a client asks of /v1/completions and /v1/chat/completions, read from its JSON.
+// Requests to /v1/completions and /v1/chat/completions, read from their JSON.
 #pragma once
 
 #include <cstdint>

@@ -137,7 +137,7 @@ Json ModelJson(const std::string& id, int64_t created, const ModelInfo& model) {
                           {"normalized", embedding.normalized},
                           {"prompts", embedding.prompts}};
   }
-  // What a request gets that leaves these out; only those that the checkpoint states.
+  // The values for a request that leaves them out; only those that the checkpoint states.
   Json defaults = Json::object();
   const auto add = [&](const char* name, const auto& value) {
     if (value) defaults[name] = *value;

@@ -6,7 +6,7 @@ namespace {
 constexpr unsigned kChat = kChatCall;
 constexpr unsigned kText = kCompletionCall;
 constexpr unsigned kGenerate = kChat | kText;
-constexpr unsigned kTemplate = kChat | kTokenizeCall;  // what becomes text by the chat template
+constexpr unsigned kTemplate = kChat | kTokenizeCall;  // calls that render the chat template
 constexpr unsigned kEmbed = kEmbeddingCall;
 
 constexpr auto kRefused = FieldRule::kRefused;
@@ -80,7 +80,7 @@ constexpr OtherField kTable[] = {
     {"guided_decoding_backend", kGenerate, kNoEffect, ""},
     {"guided_whitespace_pattern", kGenerate, kNoEffect, ""},
 
-    // What the model reads.
+    // The input of the model.
     {"chat_template", kTemplate, kRefused, "the model's own template is used"},
     {"template", kGenerate, kRefused, "the model's own template is used"},
     {"documents", kTemplate, kRefused, "put them into a message"},
@@ -193,7 +193,7 @@ constexpr OtherField kTable[] = {
     {"adaptive_decay", kGenerate, kNoEffect, ""},
     {"early_stopping", kGenerate, kNoEffect, ""},
 
-    // What the answer has.
+    // The parts of the answer.
     {"skip_special_tokens", kGenerate, kOnly, "\"return_token_ids\" gives all", "[true]"},
     {"skip_special_tokens", kDetokenizeCall, kRefused, "leave their ids out"},
     {"detokenize", kGenerate, kOnly, "\"return_token_ids\" gives ids too", "[true]"},

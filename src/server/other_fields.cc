@@ -157,7 +157,7 @@ Result<FieldSpellings> TakeOtherFields(CallKind call, Json& body) {
     }
     return Status();
   };
-  // What is within "options" may have another name, and be refused.
+  // A field within "options" may have another name or be refused, so objects are unpacked first.
   RETURN_IF_ERROR(each([&](const OtherField& field) {
     if (field.rule != FieldRule::kWithin) return Status();
     return Unpack(body, std::string(field.name), spellings);

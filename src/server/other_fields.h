@@ -24,7 +24,7 @@ enum CallKind : unsigned {
   kDetokenizeCall = 16,
 };
 
-// What becomes of a field that is not null. A null counts as absent, as everywhere.
+// How a field is treated that is not null. A null counts as absent, as everywhere.
 enum class FieldRule {
   kRefused,    // an error, unless its value means "off" (IsOff) or is one of `values`
   kOnly,       // an error, unless its value is one of `values`

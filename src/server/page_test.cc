@@ -96,7 +96,7 @@ TEST_F(PageTest, SendsFontsAsTheyAre) {
   EXPECT_GT(fonts, 10);
 }
 
-// What typesets formulas is loaded by those who read one, perhaps over a slow line.
+// KaTeX is loaded by anybody who reads a formula, perhaps over a slow line.
 TEST_F(PageTest, KeepsMathsUnder400Kilobytes) {
   size_t bytes = 0;
   for (const PageAsset& asset : PageAssets()) {

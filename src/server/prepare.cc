@@ -123,7 +123,7 @@ Result<Preparer::Rendered> Preparer::Render(ChatInput conversation) const {
   if (!dialect.chat.ok()) return dialect.chat.status();
   conversation.messages = PrepareMessages(conversation.messages, dialect.traits);
   Result<std::string> text = dialect.chat->Render(conversation);
-  // What the template says is about them: that roles must alternate, or tools are not for it.
+  // A template complains about the messages: roles must alternate, say, or it takes no tools.
   if (!text.ok()) return text.status().WithContext("messages");
   auto answer = std::make_shared<AnswerFormat>();
   if (!conversation.tools.is_none()) {

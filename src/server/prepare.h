@@ -55,7 +55,7 @@ class Preparer {
   // parsed.
   Result<PreparedCall> Prepare(bool chat, std::string body) const;
   Result<PreparedEmbedding> Embed(std::string body) const;
-  // Of the engine's vocabulary; lives as long as anybody keeps it.
+  // Sizes for the engine's vocabulary.
   const std::shared_ptr<const TokenSizes>& token_sizes() const { return sizes_; }
   Result<PreparedAnswer> Tokenize(std::string body) const;
   Result<PreparedAnswer> Detokenize(std::string body) const;
@@ -83,7 +83,7 @@ class Preparer {
   Result<Rendered> Render(ChatInput conversation) const;
   Status PrepareChat(PreparedCall& prepared) const;
   Status PreparePrompts(PreparedCall& prepared) const;
-  // What every choice repeats of its prompt is known before anything runs.
+  // Refuses echoes that are too long, before anything runs.
   Status CheckEcho(const PreparedCall& prepared) const;
   Status CheckVectors(const EmbeddingCall& call) const;
 

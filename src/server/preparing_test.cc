@@ -1,5 +1,5 @@
-// What happens around calls that are being prepared: parsed and tokenized, and not yet the
-// engine's.
+// Calls that are being prepared: that are parsed and tokenized, and that the engine does not have
+// yet.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -17,8 +17,8 @@ inline constexpr int64_t kMaxAnswerBytes = int64_t{48} << 20;
 struct RequestLimits {
   int32_t max_choices = 128;      // n, times the number of prompts
   int32_t max_output_tokens = 0;  // per choice; 0: as many as the context holds
-  // Of an answer's text, before it is sent: the whole, or what a stream's client has not got yet;
-  // and of what an answer repeats of its request, streamed or not.
+  // Limits the text of an answer that is not sent yet: all of it, or what a stream's client has not
+  // got yet; and the part that repeats its request, streamed or not.
   int64_t max_answer_bytes = kMaxAnswerBytes;
 };
 
@@ -30,8 +30,8 @@ inline constexpr size_t kMaxStopBytes = 4096;  // each of them
 inline constexpr size_t kMaxLogitBias = 4096;  // entries
 inline constexpr size_t kMaxCacheSaltBytes = 65536;
 
-// What a parser's memory and stack depend on, found without parsing: kInvalidArgument for a body
-// that is beyond kMaxJsonDepth or kMaxJsonValues.
+// Bounds a parser's memory and stack without parsing: kInvalidArgument for a body that is beyond
+// kMaxJsonDepth or kMaxJsonValues.
 Status CheckJsonShape(std::string_view body);
 
 // kInvalidArgument whose message starts with the JSON path. A call that does not say how many

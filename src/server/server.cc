@@ -36,7 +36,7 @@ bool HasTerminal() {
   return terminal >= 0;
 }
 
-// As nohup has it.
+// True under nohup.
 bool IgnoresHangups() {
   struct sigaction action {};
   return ::sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;

@@ -55,9 +55,9 @@ class Server {
   // After Run: whether a thread still prepares a request or makes an answer's text. The destructor
   // would wait for it.
   bool busy() const;
-  // As a signal does. From any thread.
+  // Does what a signal does. From any thread.
   void Shutdown();
-  // As SIGHUP does. From any thread.
+  // Does what SIGHUP does. From any thread.
   void Reload();
 
  private:

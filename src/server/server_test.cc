@@ -104,7 +104,7 @@ TEST_F(ServerTest, StreamsAConversation) {
   EXPECT_EQ(events[3]["choices"], Json::array());
   EXPECT_EQ(events[3]["usage"]["completion_tokens"], 3);
   EXPECT_EQ(events[3]["id"], events[0]["id"]);
-  // What the engine was given is the conversation as the model's template has it.
+  // The engine was given the conversation as the model's template renders it.
   const std::vector<int32_t> ids = engine_.last_request().token_ids;
   EXPECT_EQ(engine_.Detokenize(ids), "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n");
 }
@@ -239,7 +239,7 @@ TEST_F(ServerTest, TakesBodiesOfJsonAloneAndAsTheyAre) {
         "Content-Type: application/json\r\nContent-Encoding: Identity\r\n"}) {
     EXPECT_EQ(post(headers).status, 200) << headers;
   }
-  // What a form or a script of a foreign page can send without asking is among these.
+  // Every type that a form or a script of a foreign page can send without asking is among these.
   for (const std::string type :
        {"", "Content-Type:\r\n", "Content-Type: text/plain\r\n",
         "Content-Type: text/plain; application/json\r\n", "Content-Type: application/jsonx\r\n",

@@ -26,7 +26,7 @@ TEST_F(SlowClientsTest, WhatTheyLeaveLyingTogetherIsBounded) {
     ASSERT_TRUE(deaf.back()->SendPost("/v1/completions", kStream));
   }
   EXPECT_TRUE(Eventually([&] { return engine_.stats().running == 0; }));
-  // Who reads gets an answer all the same, as long as it is small.
+  // A client that reads gets an answer all the same, as long as it is small.
   EXPECT_EQ(Connect().Post("/v1/completions", R"({"prompt": "a", "max_tokens": 5})").status, 200);
   int whole = 0;
   for (const auto& client : deaf) whole += client->SkipPast("[DONE]");
@@ -90,7 +90,7 @@ TEST_F(SlowClientsTest, ASteadyOneIsServedHoweverLongItTakes) {
       longest = std::max(longest, Clock::now() - start);
     }
     if (whole && client.SkipPast("[DONE]")) return;
-    // Where the machine made the client pause, the server was right.
+    // If the machine made the client pause, the server was right.
     ASSERT_GT(longest, std::chrono::milliseconds(500)) << "a steady client was dropped";
   }
   GTEST_SKIP() << "this machine lets nobody be steady";

@@ -13,8 +13,8 @@
 namespace tokamak {
 namespace {
 
-// What a normalizer's step may make of the bytes that it gets: `shrinks` times fewer, or `grows`
-// times more of those of an added token. 0: no bound.
+// How a normalizer's step may change the number of bytes: `shrinks` times fewer, or `grows` times
+// more of those of an added token. 0: no bound.
 struct Change {
   size_t shrinks = 1;
   size_t grows = 1;
@@ -138,7 +138,7 @@ BytesPerToken BoundOfPipeline(const VocabSpec& spec) {
   }
   for (const NormalizerStep& step : pipeline.normalizers) {
     const Change change = ChangeOf(step);
-    // What a step makes of bytes that count may be bytes that do not.
+    // A step may turn bytes that count into bytes that do not.
     if (!everything) return {};
     bound.most *= change.shrinks * (normalized ? change.grows : 1);
   }
@@ -166,7 +166,7 @@ BytesPerToken BoundBytesPerToken(const VocabSpec& spec) {
 
 size_t BytesPerToken::LeastTokens(std::string_view text) const {
   if (most == 0) return 0;
-  // Of what is not UTF-8, only ASCII stays as it is.
+  // In a text that is not UTF-8 only ASCII stays as it is.
   const bool valid = ValidUtf8Prefix(text) == text.size();
   size_t bytes = 0;
   for (const char c : text) {

@@ -22,7 +22,7 @@ struct BytesPerToken {
   size_t LeastTokens(std::string_view text) const;
 };
 
-// Of a checked spec whose types are complete.
+// Requires a checked spec whose types are complete.
 BytesPerToken BoundBytesPerToken(const VocabSpec& spec);
 
 }  // namespace tokamak

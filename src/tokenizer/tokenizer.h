@@ -55,7 +55,7 @@ class Tokenizer {
   // kInvalidArgument for an id outside [0, vocab_size).
   Result<std::string> Decode(std::span<const int32_t> ids, DecodeOptions options = {}) const;
 
-  // What `tokamak tokenize` prints. kInvalidArgument for an id outside [0, vocab_size).
+  // The lines of `tokamak tokenize`. kInvalidArgument for an id outside [0, vocab_size).
   Result<std::vector<TokenDescription>> Describe(std::span<const int32_t> ids) const;
 
   // No Encode of the text gives fewer tokens. Takes a fraction of its time; 0: nothing is known.
@@ -74,14 +74,14 @@ class Tokenizer {
   bool IsEndOfGeneration(int32_t id) const;
   const std::vector<int32_t>& end_of_generation_ids() const;  // ascending
   bool adds_bos() const;
-  // What EncodeOptions::add_special puts around a text.
+  // The tokens that EncodeOptions::add_special puts around a text.
   const std::vector<int32_t>& added_before() const;
   const std::vector<int32_t>& added_after() const;
   // Whether decoding a text from its start drops one leading space (SentencePiece kinds).
   bool drops_leading_space() const { return leading_spaces() > 0; }
   // How many spaces it drops.
   size_t leading_spaces() const;
-  // As TokenPiece, for a token that begins a text, before such spaces are dropped.
+  // TokenPiece of a token that begins a text, before such spaces are dropped.
   std::string FirstPiece(int32_t id) const;
 
  private:

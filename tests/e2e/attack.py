@@ -387,7 +387,7 @@ def same_ranks(groups):
 
 
 SIGNIFICANT = 1e-3
-# What is compared, each with a key that is wrong in all its letters and as long.
+# Kinds of keys, each with the kind that it is compared with: as long, and wrong in every letter.
 COMPARED = {'missing': 'wrong', 'first half': 'wrong', 'all but one': 'wrong',
             'prefix': 'wrong, shorter'}
 

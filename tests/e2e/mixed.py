@@ -61,7 +61,7 @@ def look(generator):
                              '/page/app.js']), None
 
 
-# What asks, and how often it leaves early.
+# The kinds of requests, and how often each leaves early.
 KINDS = [(completion, 0.3), (completion, 0.3), (chat, 0.3), (chat, 0.3), (tokenize, 0.1),
          (broken, 0), (look, 0), (look, 0.1)]
 

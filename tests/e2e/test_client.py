@@ -330,7 +330,7 @@ class OpenAiClient(unittest.TestCase):
             self.assertEqual([(c.index, c.function.name, c.function.arguments) for c in streamed],
                              [(0, 'add', made.function.arguments)])
             self.assertEqual(reasons, ['tool_calls'])
-            # Where it must not call, what it writes is content.
+            # If it must not call, all that it writes is content.
             plain = client.chat.completions.create(**options, tool_choice='none').choices[0]
             self.assertFalse(plain.message.tool_calls)
             one = client.chat.completions.create(**options, tool_choice='auto',

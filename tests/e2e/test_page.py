@@ -28,7 +28,7 @@ class Conversation(PageTest):
         self.assertIn('seed', figures)
 
     def test_stop_cancels_and_keeps_what_there_is(self):
-        # Of a seed whose answer goes on for thousands of tokens: others end before it is stopped.
+        # This seed's answer goes on for thousands of tokens; others end before they are stopped.
         self.open(settings={'max_tokens': 4000, 'temperature': 1.5, 'seed': 1})
         for stop in (lambda: self.browser.press('Escape'),
                      lambda: self.browser.one('#stop').click()):
@@ -342,7 +342,7 @@ class Engine(PageTest):
             self.skipTest('this build has no /debug/state')
         self.assertEqual(state['version'], 1)
         self.open(settings={'max_tokens': 60})
-        # What the page gets is noted, to compare it with what the page shows.
+        # Notes what the page gets, to compare it with what the page shows.
         self.browser.run('''
             const real = window.fetch;
             window.fetch = async (path, ...rest) => {

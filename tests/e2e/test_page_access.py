@@ -54,7 +54,7 @@ class ForEverybody(PageTest):
             if opener:
                 self.browser.one(opener).click()
             seen = 0
-            # What is beside an open dialog cannot be reached.
+            # Nothing beside an open dialog can be reached.
             scope = 'dialog[open] ' if opener else ''
             for element in self.browser.all(', '.join(scope + c for c in CONTROLS.split(', '))):
                 visible, decoration, markup = self.browser.run(

@@ -67,7 +67,7 @@ PAYLOADS = [
     '$\\color{red;background:url(http://192.0.2.1/x)}x \\fcolorbox{red}{url(//192.0.2.1/)}{x}$',
 ]
 
-# What the answers on the page are made of that they should not be. A formula that has been set is
+# Finds elements that answers on the page should not have. A formula that has been set is
 # KaTeX's: MathML for those who listen, and for the eye spans and pictures with styles of their own.
 FOREIGN = '''
 const tags = new Set(['A', 'BLOCKQUOTE', 'BR', 'BUTTON', 'CODE', 'DEL', 'DIV', 'EM', 'H1', 'H2', 'H3',

@@ -21,14 +21,14 @@ except ImportError:
 
 SCHEMATHESIS = pathlib.Path(sys.executable).with_name('schemathesis')
 EXAMPLES = os.environ.get('TOKAMAK_SCHEMA_EXAMPLES', '20')
-# What a document cannot say makes some requests that it allows wrong: that min_tokens is at most
-# max_tokens, that a prompt fits, what a model's template takes.
+# Some requests that the document allows are wrong for reasons that it cannot state: min_tokens is
+# above max_tokens, a prompt does not fit, the model's template refuses the messages.
 UNCHECKED = 'positive_data_acceptance'
 
 
 CHAT = {'messages': [{'role': 'user', 'content': 'a'}], 'max_tokens': 1}
 TEXT = {'prompt': 'a', 'max_tokens': 1}
-# What one field says of another: (path, schema, body, whether it is right).
+# Rules between fields: (path, schema, body, whether it is right).
 RULES = [
     ('/v1/chat/completions', 'ChatRequest', body, right) for body, right in [
         (CHAT, True),

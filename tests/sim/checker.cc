@@ -301,7 +301,7 @@ void EngineChecker::CheckStats() {
   }
 }
 
-// What watchers are shown, against what was counted (CheckReferences) and the statistics.
+// Compares the snapshot for watchers with what was counted (CheckReferences) and the statistics.
 void EngineChecker::CheckSnapshot() {
   const EngineSnapshot snapshot = core_->Snapshot(core_->now_, 0);
   const EngineSnapshot::Blocks& blocks = snapshot.blocks;

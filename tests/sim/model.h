@@ -95,7 +95,7 @@ struct Plan {
       INT32_MAX;  // of its sequences: what the engine said where there is no max_tokens
 };
 
-// What one choice must produce whatever else runs beside it.
+// The output that one choice must have whatever else runs beside it.
 struct Expectation {
   std::vector<TokenId> tokens;
   std::vector<float> logprobs;

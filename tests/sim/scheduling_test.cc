@@ -1,4 +1,4 @@
-// What the scheduler does with time, priorities and memory, seen from the steps it submits.
+// The scheduler's use of time, priorities and memory, seen from the steps that it submits.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 

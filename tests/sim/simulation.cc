@@ -139,7 +139,7 @@ void Simulation::DrawCache() {
     cache.groups.push_back({window ? CacheGroupKind::kWindow : CacheGroupKind::kFull, block_size,
                             window ? rng_.In(1, limits.max_context) : 0});
   }
-  // What all sequences together would like to have, and the share of it that there is.
+  // The blocks that all sequences together would like to have, and the share of them that there is.
   const int32_t blocks = (max_prompt_ + max_generated_ + block_size - 1) / block_size;
   const int32_t demand = blocks * num_groups * std::max(3, core_options_.max_seqs);
   const int32_t percent = rng_.Chance(85) ? rng_.In(10, 30) : rng_.In(30, 120);

@@ -1,4 +1,4 @@
-// What whole simulations must have met to prove what they are there for.
+// The cases that whole simulations must meet to prove what they are there for.
 #include "sim/simulation.h"
 
 #include <gtest/gtest.h>

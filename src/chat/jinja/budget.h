@@ -1,4 +1,4 @@
-// What one rendering may spend. Templates come with models and messages from strangers, so every
+// The budget of one rendering. Templates come with models and messages from strangers, so every
 // loop, copy and allocation of the interpreter is paid for here.
 #pragma once
 
@@ -96,7 +96,7 @@ class Text {
   size_t size() const { return text_.size(); }
   const std::string& view() const { return text_; }
   Budget& budget() { return budget_; }
-  // What was written; empty afterwards.
+  // Returns the text that was written; empty afterwards.
   std::string Take() {
     budget_.Release(charged_);
     charged_ = 0;

@@ -227,7 +227,7 @@ Value Interpreter::EvalUnary(const Expr& expr) {
   return Fail("bad operand type for unary +: '{}'", TypeName(value.type()));
 }
 
-// What evaluates only some of its operands.
+// Expressions that evaluate only some of their operands.
 Value Interpreter::EvalLogic(const Expr& expr) {
   if (expr.kind == Expr::Kind::kConditional) {
     const bool condition = Truth(Eval(*expr.operands[1]));

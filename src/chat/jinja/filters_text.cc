@@ -120,7 +120,7 @@ Value Indent(Runtime& rt, const Value& input, CallArgs& args) {
     margin.AppendTimes(" ", IntOr(rt, width, 4));
   }
   if (rt.Failed() || !rt.budget().StepBytes(text.size() * 4)) return Value();
-  // What Jinja does: with one more line end, so that a last empty line counts.
+  // Jinja adds one more line end too, so that a last empty line counts.
   const std::string extended = std::string(text) + "\n";
   const bool blank_too = TruthOr(blank, false);
   Text out(rt.budget());

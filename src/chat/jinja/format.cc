@@ -14,7 +14,7 @@ namespace {
 constexpr int kMaxPrecision = 1000;
 constexpr int64_t kMaxWidth = int64_t{1} << 32;
 
-// What stands between "%" or ":" and the type: one for both ways.
+// The part between "%" or ":" and the type: one for both ways.
 struct Spec {
   std::string fill = " ";
   char align = 0;  // < > ^ =, or 0: the type's own

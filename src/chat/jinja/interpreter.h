@@ -83,7 +83,7 @@ class Interpreter : public Runtime {
   Value Lookup(Symbol symbol);
   void Set(Symbol symbol, Value value);
   void Assign(const Target& target, const Value& value);
-  // Where the target's value is kept, in the current scope; null when it has none there.
+  // The place of the target's value in the current scope; null when it has none there.
   Value* Slot(const Target& target);
   // target = target ~ ...: without a copy of what is there already, which would make building a
   // text piece by piece take time in proportion to its square.

@@ -80,7 +80,7 @@ Value SplitSpaces(std::string_view text, int64_t limit, Pieces pieces) {
   return pieces.Take();
 }
 
-// As SplitSpaces, from the end.
+// Splits from the end.
 Value SplitSpacesRight(std::string_view text, int64_t limit, Pieces pieces) {
   text = StripRight(text);
   while (!text.empty()) {
@@ -110,7 +110,7 @@ Value SplitAt(Runtime& rt, std::string_view text, std::string_view by, int64_t l
   return pieces.Take();
 }
 
-// As SplitAt, from the end.
+// Splits from the end.
 Value SplitAtRight(Runtime& rt, std::string_view text, std::string_view by, int64_t limit,
                    Pieces pieces) {
   Matches<Backwards> matches(rt.budget(), text, by);

@@ -27,10 +27,10 @@ enum class Operator : uint8_t {
 };
 
 bool Truth(const Value& value);
-// Of kAdd ... kPower.
+// For kAdd ... kPower.
 Value Arithmetic(Runtime& rt, Operator op, const Value& a, const Value& b);
 Value Negate(Runtime& rt, const Value& value);
-// Of the others.
+// For the others.
 bool Compare(Runtime& rt, Operator op, const Value& a, const Value& b);
 bool Less(Runtime& rt, const Value& a, const Value& b);
 bool Contains(Runtime& rt, const Value& container, const Value& item);
@@ -41,7 +41,7 @@ bool HasLength(const Value& value);
 // `count` characters of a string that has them, from the one at `start`.
 std::string_view Characters(Runtime& rt, const Value& string, int64_t start, int64_t count);
 bool IsIterable(const Value& value);
-// What iter(value) gives, as a value with items(); a generator is used up. Undefined after an
+// The items of iter(value), as a value with items(); a generator is used up. Undefined after an
 // error.
 Value Iterate(Runtime& rt, const Value& value);
 

@@ -1,4 +1,4 @@
-// What filters, tests, methods and operators need of the interpreter: the budget, errors, and
+// The interpreter as filters, tests, methods and operators see it: the budget, errors, and
 // calling back into templates.
 #pragma once
 

@@ -39,7 +39,7 @@ enum class Type : uint8_t {
 // Python's name of a type, as its error messages have it: "dict", "NoneType".
 const char* TypeName(Type type);
 
-// What values refer to. Counted without atomics: an object belongs to one thread at a time. Shared
+// A value's object. Counted without atomics: an object belongs to one thread at a time. Shared
 // ones are a parsed template's constants: owned by it, not counted, read by many threads.
 struct Object {
   Object() = default;

@@ -87,7 +87,7 @@ class SumExecutor final : public Executor {
   std::map<uint64_t, StepOutput> outputs_;
 };
 
-// What SumExecutor continues a prompt with.
+// The tokens that SumExecutor continues a prompt with.
 inline std::vector<TokenId> Continue(std::vector<TokenId> prompt, int count) {
   std::vector<TokenId> out;
   for (int i = 0; i < count; ++i) {

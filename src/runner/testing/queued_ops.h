@@ -12,7 +12,7 @@
 
 namespace tokamak::testing {
 
-// What the backend says that it is.
+// The device that the backend pretends to be.
 struct QueuedDevice {
   bool has_all = true;                // false: it has no operations that some backends lack
   std::optional<int64_t> free_bytes;  // of a memory of its own

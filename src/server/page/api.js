@@ -2,7 +2,7 @@
 
 const KEY = 'tokamak.key';
 
-// What the server said no with, or why it could not be asked (status 0).
+// The server's refusal, or why it could not be asked (status 0).
 export class ApiError extends Error {
   constructor(status, message, retryAfter = 0) {
     super(message);

@@ -62,7 +62,7 @@ function rendered(tokens) {
   return fragment;
 }
 
-// As the parser would: so that what it has consumed is a place in our text.
+// Does what the parser does first, so that what it has consumed is a place in our text.
 function normalized(text) {
   return text.replace(/\r\n?/g, '\n').replace(/^( *)(\t+)/gm, (_, spaces, tabs) => (
       spaces + '    '.repeat(tabs.length)));

@@ -40,7 +40,7 @@ function tokenizeBlock(source) {
           text: block.slice(start, end) + sign, tokens: null};
 }
 
-// Where a block ends the paragraph that `source` goes on with.
+// The index at which a block ends the paragraph that `source` goes on with.
 function startOfBlock(source) {
   const found = source.match(/\n(?:\n| {0,3}(?:\$\$(?!\$)|\\\[))/);
   return found && found[0] !== '\n\n' ? found.index : undefined;
@@ -125,7 +125,7 @@ function set(element) {
     withoutStyleAttributes(tree);
     element.replaceChildren(tree.toNode());
   } catch {
-    // What it does not understand, or is nested too deeply, stays as it is written.
+    // KaTeX does not understand it, or it is nested too deeply: it stays as it is written.
   }
 }
 

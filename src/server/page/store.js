@@ -70,7 +70,7 @@ export class Store extends EventTarget {
     this.dispatchEvent(new Event('change'));
   }
 
-  // What was written and not sent.
+  // The text that was written and not sent.
   draft(conversation) {
     return read(draftKey(conversation)) ?? '';
   }
@@ -113,7 +113,7 @@ export function titleOf(conversation) {
   return conversation.title || 'New conversation';
 }
 
-// What others can read: the messages as the API takes them, with the settings beside.
+// A form that other programs can read: the messages as the API takes them, and the settings.
 export function exported(conversation) {
   const {title, created, settings, messages} = conversation;
   const system = settings.system ? [{role: 'system', content: settings.system}] : [];

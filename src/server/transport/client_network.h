@@ -1,4 +1,4 @@
-// What counts as one client where there are no keys.
+// The name of a client where there are no keys: its address or network.
 #pragma once
 
 #include <string>

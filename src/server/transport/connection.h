@@ -23,7 +23,7 @@ inline std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
 }
 
-// What connections know of their server. Never changes, but for the counters, which are the I/O
+// The connections' view of their server. Never changes, but for the counters, which are the I/O
 // thread's.
 struct ConnectionHost {
   HttpServer::Options options;
@@ -31,7 +31,7 @@ struct ConnectionHost {
   std::shared_ptr<boost::asio::io_context> io;  // outlives us in exchanges that others still hold
   bool draining = false;
   size_t arriving_bytes = 0;  // of bodies that are not whole yet
-  // Of responses that clients have not taken in. Shared with exchanges, which may outlive us.
+  // Bytes of responses that clients have not taken in. Exchanges share it, and may outlive us.
   std::shared_ptr<size_t> unsent_bytes = std::make_shared<size_t>(0);
   Turns turns{*io};
 };

@@ -104,7 +104,7 @@ void Exchange::StartStream(HttpResponse head) {
 void Exchange::Write(std::string data) {
   if (gone_ || !started_ || finished_ || data.empty()) return;
   unsent_ += options_.chunks_allowed ? fmt::format("{:x}\r\n{}\r\n", data.size(), data) : data;
-  // That a piece is long is not the client's fault.
+  // It is not the client's fault if a piece is long.
   longest_ = std::max(longest_, data.size());
   if (unsent_.size() + taken_ > options_.max_unsent + longest_) return Drop();
   Count();

@@ -18,14 +18,14 @@ std::string ResponseHead(const HttpResponse& response, bool keep_alive, bool chu
 
 class Exchange final : public HttpExchange {
  public:
-  // What clients have not taken in may add up to more than a machine has: when it is more than
-  // `max_together`, those that leave more than this lying are dropped.
+  // Unread text of many clients may add up to more than a machine has: when it is more than
+  // `max_together`, clients that have left more than this unread are dropped.
   static constexpr size_t kSmallUnsent = 64 << 10;
 
   struct Options {
     bool keep_alive = false;
     bool chunks_allowed = false;  // HTTP/1.1
-    // Of a stream: a client that leaves more lying, and one piece, is dropped.
+    // A client that leaves more of a stream unread than this and one piece is dropped.
     size_t max_unsent = 0;
     size_t max_together = 0;  // of all exchanges that share `together`
     std::shared_ptr<size_t> together;
@@ -51,7 +51,7 @@ class Exchange final : public HttpExchange {
   bool gone() const { return gone_; }
   bool finished() const { return finished_; }
   bool keep_alive() const { return keep_alive_; }
-  // What is taken counts as unsent until Sent.
+  // The text that is taken counts as unsent until Sent.
   std::string TakeUnsent();
   void Sent();
   bool has_unsent() const { return !unsent_.empty(); }

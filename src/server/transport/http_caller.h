@@ -49,11 +49,9 @@ class HttpCaller {
  public:
   struct Options {
     double timeout_seconds = 600;  // a call fails when nothing comes for so long
-    // Of https: whom to believe that the server is who it says, instead of those whom this machine
-    // trusts; PEM.
-    std::string ca_file = {};
-    bool insecure = false;   // believe any server
-    bool keep_alive = true;  // use connections again
+    std::string ca_file = {};      // CA certificates (PEM) for https, instead of the system's
+    bool insecure = false;         // believe any server
+    bool keep_alive = true;        // use connections again
   };
   // Looks the host up. kNotFound where there is none, kInvalidArgument for a ca_file that is none.
   static Result<std::unique_ptr<HttpCaller>> Create(const Url& url, const Options& options);
