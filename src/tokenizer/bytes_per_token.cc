@@ -83,7 +83,7 @@ bool HasByteTokens(const VocabSpec& spec) {
     const int byte = ParseByteToken(spec.tokens[id]);
     if (counts && byte >= 0) seen[static_cast<size_t>(byte)] = true;
   }
-  return std::all_of(seen.begin(), seen.end(), [](bool b) { return b; });
+  return seen == AllBytes();
 }
 
 // The bytes with a token in GPT-2's alphabet. Many vocabularies lack some that no text has, and a
@@ -136,10 +136,10 @@ BytesPerToken BoundOfPipeline(const VocabSpec& spec) {
         (step.kind == PreTokenizerStep::Kind::kByteLevel && i + 1 < pipeline.pre_tokenizers.size());
     if (!KeepsText(step) || (respells && !everything)) return {};
   }
+  // A step may turn bytes that count into bytes that do not.
+  if (!everything && !pipeline.normalizers.empty()) return {};
   for (const NormalizerStep& step : pipeline.normalizers) {
     const Change change = ChangeOf(step);
-    // A step may turn bytes that count into bytes that do not.
-    if (!everything) return {};
     bound.most *= change.shrinks * (normalized ? change.grows : 1);
   }
   return bound;
