@@ -83,6 +83,25 @@ class DeafStreams(threading.Thread):
             deaf.close()
 
 
+def check_pauses(server, deaf):
+    """(the engine's counts, what is wrong with them while only `deaf` streams are open). Waits up to
+    PATIENCE until nothing is: a stream is paused as soon as its rows in flight have been computed."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        health = server.health()
+        counts = {name: health[name] for name in ('running', 'waiting', 'paused', 'used_blocks')}
+        wrong = None
+        if counts['paused'] == 0:
+            wrong = 'no deaf stream is paused'
+        elif counts['running'] + counts['waiting'] > deaf - counts['paused']:
+            wrong = 'paused streams run or wait'
+        elif counts['running'] == 0 and counts['used_blocks'] > 0:
+            wrong = 'paused streams hold blocks'
+        if wrong is None or time.monotonic() > end:
+            return counts, wrong
+        time.sleep(0.1)
+
+
 def fairness(options, server, failures):
     def report(name, first, whole):
         print(f'  {name}: {len(whole)} streams; first token p50 {percentile(first, 0.5) * 1e3:.0f} ms, '
@@ -96,11 +115,12 @@ def fairness(options, server, failures):
     beside = time_streams(server.port, options.seconds)
     report(f'from the moment that {options.deaf} deaf streams came', *beside)
     time.sleep(2 * options.seconds)
-    health = server.health()
+    counts, wrong = check_pauses(server, options.deaf)
+    if wrong:
+        failures.append(f'{wrong}: {counts}')
     later = time_streams(server.port, options.seconds)
     report('later', *later)
     deaf.close()
-    counts = {name: health.get(name) for name in ('running', 'waiting', 'paused', 'used_blocks')}
     if max(beside[1] + later[1]) >= PATIENCE:
         failures.append(f'a good stream was not complete after {PATIENCE} s')
     ratio = percentile(later[0], 0.5) / percentile(alone[0], 0.5)
