@@ -186,6 +186,28 @@ class Conversation(PageTest):
         self.assertEqual(self.stand_in.bodies[-1]['top_k'], 5)
         self.browser.press('Alt', 'p')
         self.assertEqual(self.browser.run('return document.activeElement.id'), 'system-text')
+        # The conversation is stored when the field is left, however that happens, not at each key.
+        stored = ('return Object.entries(localStorage).filter('
+                  '([key, text]) => key.startsWith("tokamak.conversation.") &&'
+                  ' JSON.parse(text).settings.system === args[0]).length')
+        replace = "document.querySelector('#system-text').select()"
+        for text, leave in {'Blur': lambda: self.browser.run('document.activeElement.blur()'),
+                            'New': lambda: self.browser.press('Alt', 'n'),
+                            'Reload': lambda: self.browser.open(self.stand_in.url + '/')}.items():
+            if text == 'Reload':
+                self.say('Once more')
+                self.assertEqual(self.stand_in.bodies[-1]['messages'][0]['content'], 'New')
+            self.browser.press('Alt', 'p')
+            self.browser.run(replace)
+            self.browser.press('Delete')
+            self.browser.type(text)
+            self.assertEqual(self.browser.run('return document.querySelector("#system-short")'
+                                              '.textContent'), text)
+            self.assertEqual(self.browser.run(stored, text), 0)
+            leave()
+            self.assertEqual(self.browser.run(stored, text), 1, text)
+        self.browser.wait('return document.querySelectorAll(".message.assistant").length === 1')
+        self.browser.press('Alt', 'p')
         self.browser.run('document.activeElement.select()')
         self.browser.press('Delete')
         self.say('Without', answers=2)

@@ -17,6 +17,7 @@ const wide = matchMedia('(min-width: 1200px)');   // the room; else it is a draw
 const narrow = matchMedia('(max-width: 799px)');  // and then the list as well
 
 function open(conversation) {
+  saveSystem();
   chat.show(conversation);
   $('input').value = store.draft(conversation);
   fit();
@@ -89,11 +90,25 @@ function showSystem() {
   setText($('system-short'), system.trim().split('\n')[0] || 'none');
 }
 
+// The conversation whose system prompt has changed since it was stored. At each key only the prompt
+// is, among the settings: the whole conversation may be long.
+let unsaved = null;
+
+function saveSystem() {
+  if (unsaved) store.save(unsaved, {touch: false});
+  unsaved = null;
+}
+
 $('system-text').addEventListener('input', () => {
-  const {system: _, ...sampling} = chat.conversation.settings;
+  unsaved = chat.conversation;
+  const {system: _, ...sampling} = unsaved.settings;
   const text = $('system-text').value;
-  keepSettings({...sampling, ...(text.trim() && {system: text})});
+  unsaved.settings = {...sampling, ...(text.trim() && {system: text})};
+  store.settings = unsaved.settings;
+  showConversation();
 });
+$('system-text').addEventListener('blur', saveSystem);
+addEventListener('pagehide', saveSystem);
 
 function showConversation() {
   const running = chat.isRunning();
