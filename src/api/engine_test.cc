@@ -471,6 +471,10 @@ TEST(Engine, RecordsARunThatReplaysWithAnyNumberOfThreads) {
       if (i % 3 == 0) engine->Cancel(*id);
     }
     engine->Drain(1000);
+    // All of it is in the file by now: a server may end without destroying its engine.
+    const auto report = ReplayFile({.path = path, .model = "", .schedule_only = true});
+    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_EQ(report->counts.requests, 8);
   }
   for (const int32_t threads : {1, 2}) {
     const auto report = ReplayFile({.path = path, .model = "", .threads = threads});

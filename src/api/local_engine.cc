@@ -81,9 +81,10 @@ void LocalEngine::Run() {
     if (core_->HasWork()) {
       Record(StepEvent{});
       core_->Step();
-      // After a failure the process may not live to the record's own end.
-      if (parts_.record != nullptr && !core_->health().ok()) (void)parts_.record->Flush();
     }
+    // The process may end, or fail, as soon as its last request has ended.
+    const bool flush = !ended_.empty() || !core_->HasWork();
+    if (parts_.record != nullptr && flush) (void)parts_.record->Flush();
     CountEnded();
     GiveSnapshots();
     if (!core_->HasWork() && !stop_.load()) Sleep();
