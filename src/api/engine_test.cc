@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -404,7 +405,8 @@ TEST(Engine, RefusesMoreThanItsQueue) {
     const auto id = engine->Submit(Ids({1}, 400), [](const OutputChunk&) {});
     if (!id.ok()) {
       EXPECT_EQ(id.status().code(), StatusCode::kUnavailable);
-      EXPECT_THAT(std::string(id.status().message()), HasSubstr("queue"));
+      EXPECT_THAT(std::string(id.status().message()), HasSubstr("paused"));
+      EXPECT_THAT(std::string(id.status().message()), HasSubstr("(--max-queue 2)"));
       ++refused;
     }
   }
@@ -416,12 +418,17 @@ TEST(Engine, AClientThatFillsTheQueueKeepsNobodyOut) {
   options.max_seqs = 1;
   options.max_queue = 5;
   const auto engine = Load(options);
+  std::atomic<int> failed = 0;
   std::promise<void> gate;
   const auto submit = [&, open = gate.get_future().share()](const std::string& client) {
     Request request = Ids({1}, 4);
     request.client = client;
     // The engine's thread waits in the first callback, so nothing ends meanwhile.
-    return engine->Submit(std::move(request), [open](const OutputChunk&) { open.wait(); }).ok();
+    const auto wait = [open, &failed](const OutputChunk& chunk) {
+      open.wait();
+      failed += chunk.finish_reason == FinishReason::kError;
+    };
+    return engine->Submit(std::move(request), wait).ok();
   };
   for (int i = 0; i < 6; ++i) EXPECT_TRUE(submit("many")) << i;
   EXPECT_FALSE(submit("many"));
@@ -429,6 +436,7 @@ TEST(Engine, AClientThatFillsTheQueueKeepsNobodyOut) {
   EXPECT_FALSE(submit("one"));
   gate.set_value();
   engine->Drain(60);
+  EXPECT_EQ(failed, 0) << "were accepted and then refused";
 }
 
 TEST(Engine, FingerprintsNameWhatAnAnswerDependsOn) {

@@ -266,7 +266,10 @@ EngineCoreOptions CoreOptions(const EngineOptions& options) {
   EngineCoreOptions core;
   core.max_seqs = options.max_seqs;
   core.max_step_tokens = options.max_batch_tokens;
-  core.max_queue = options.max_queue;
+  // Every running request has one of the max_seqs sequences at least, the others wait. LocalEngine
+  // counts them all; the core has as many places for those that wait alone, so it refuses none.
+  core.max_queue = static_cast<int32_t>(
+      std::min<int64_t>(int64_t{options.max_queue} + options.max_seqs, INT32_MAX));
   core.target_itl_ms = options.target_itl_ms;
   core.prefix_cache = options.prefix_cache;
   return core;

@@ -40,9 +40,8 @@ Result<std::unique_ptr<Engine>> LocalEngine::Create(EngineParts parts) {
   return std::unique_ptr<Engine>(std::move(engine));
 }
 
-// Every request that runs has at least one of max_seqs sequences; the others wait.
 LocalEngine::LocalEngine(EngineParts parts)
-    : parts_(std::move(parts)), open_(int64_t{parts_.core.max_queue} + parts_.core.max_seqs) {}
+    : parts_(std::move(parts)), open_(parts_.core.max_queue) {}
 
 LocalEngine::~LocalEngine() {
   if (!thread_.joinable()) return;
@@ -179,19 +178,21 @@ Result<RequestId> LocalEngine::Submit(Request request, OutputCallback on_output)
   arrival.on_output = std::move(on_output);
   arrival.submitted = std::chrono::steady_clock::now();
   RETURN_IF_ERROR(core_->Check(arrival));
-  RETURN_IF_ERROR(Accept(arrival.client));
-  mailbox_.Push(std::move(arrival));
+  RETURN_IF_ERROR(Accept(std::move(arrival)));
   return id;
 }
 
-Status LocalEngine::Accept(const std::string& client) {
+Status LocalEngine::Accept(Arrival arrival) {
   MutexLock lock(mutex_);
   if (draining_) return Unavailable("the engine is shutting down");
-  if (!open_.MayTake(client)) {
-    return Unavailable("the queue is full: {} requests are running or waiting (--max-queue {})",
-                       open_.total(), parts_.core.max_queue);
+  if (!open_.MayTake(arrival.client)) {
+    return Unavailable(
+        "the queue is full: {} requests are running, waiting, or paused until their readers catch "
+        "up (--max-queue {})",
+        open_.total(), parts_.options.max_queue);
   }
-  open_.Take(client);
+  open_.Take(arrival.client);
+  mailbox_.Push(std::move(arrival));  // in the order of the places taken
   return Status();
 }
 

@@ -78,7 +78,7 @@ class LocalEngine final : public Engine {
   void GiveSnapshots();
 
   Result<Arrival> MakeArrival(Request request) const;
-  Status Accept(const std::string& client) EXCLUDES(mutex_);
+  Status Accept(Arrival arrival) EXCLUDES(mutex_);
   void CountEnded() EXCLUDES(mutex_);
 
   EngineParts parts_;
@@ -101,7 +101,7 @@ class LocalEngine final : public Engine {
 
   mutable Mutex mutex_;
   CondVar all_done_;
-  ClientShares open_ GUARDED_BY(mutex_);  // requests accepted that have not ended
+  ClientShares open_ GUARDED_BY(mutex_);  // requests accepted that have not ended, even paused
   bool draining_ GUARDED_BY(mutex_) = false;
   std::optional<TimePoint> awake_since_ GUARDED_BY(mutex_);  // none: it sleeps
 

@@ -44,7 +44,7 @@ void AddEngineFlags(Flags& flags, EngineFlags& engine) {
   flags.Add("--max-context", o.max_context, "Positions per sequence; 0: the model's own");
   flags.Add("--max-seqs", o.max_seqs, "Sequences running at the same time");
   flags.Add("--max-batch-tokens", o.max_batch_tokens, "Tokens in one step");
-  flags.Add("--max-queue", o.max_queue, "Waiting requests; more are refused");
+  flags.Add("--max-queue", o.max_queue, "Waiting and paused requests; more are refused");
   flags.Add("--executor", o.executor, "Decode steps: eager, graph or auto");
   flags.Add("--steps-in-flight", o.steps_in_flight,
             "Steps submitted before the first is waited for; 0: 1 on CPUs, 2 on GPUs");
