@@ -15,32 +15,46 @@ namespace {
 
 // A signal handler can reach nothing else.
 std::atomic<bool> interrupted{false};
+std::atomic<bool> asked_to_end{false};
 std::atomic<int> interrupt_fd{-1};
 
-void OnInterrupt(int /*signal*/) {
+void OnSignal(int signal) {
   const int saved = errno;
+  if (signal != SIGINT) asked_to_end.store(true, std::memory_order_relaxed);
   interrupted.store(true, std::memory_order_relaxed);
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(interrupt_fd.load(), &one, sizeof(one));
   errno = saved;
 }
 
+void Catch(int signal) {
+  struct sigaction action = {};
+  action.sa_handler = OnSignal;
+  ::sigaction(signal, &action, nullptr);
+}
+
 }  // namespace
 
 InterruptFlag::InterruptFlag() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   CHECK(fd_ >= 0);
+  asked_to_end.store(false);
   Clear();
   interrupt_fd.store(fd_);
-  struct sigaction action = {};
-  action.sa_handler = OnInterrupt;
-  ::sigaction(SIGINT, &action, nullptr);
+  Catch(SIGINT);
 }
 
 InterruptFlag::~InterruptFlag() {
-  std::signal(SIGINT, SIG_DFL);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
   interrupt_fd.store(-1);
   ::close(fd_);
 }
+
+void InterruptFlag::CatchEnds() {
+  Catch(SIGTERM);
+  Catch(SIGHUP);
+}
+
+bool InterruptFlag::ending() const { return asked_to_end.load(std::memory_order_relaxed); }
 
 bool InterruptFlag::raised() const { return interrupted.load(std::memory_order_relaxed); }
 
@@ -48,6 +62,7 @@ void InterruptFlag::Clear() {
   interrupted.store(false, std::memory_order_relaxed);
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t drained = ::read(fd_, &count, sizeof(count));
+  if (ending()) OnSignal(SIGTERM);  // that one is for good
 }
 
 }  // namespace tokamak::cli

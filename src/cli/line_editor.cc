@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <clocale>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cwchar>
@@ -24,6 +25,13 @@ struct Line {
   std::string prompt;
   const InterruptFlag* interrupt = nullptr;
   bool interrupted = false;
+  bool marks_pastes = false;
+
+  void MarkPastes(bool on) const {
+    if (!marks_pastes) return;
+    std::fputs(on ? "\033[?2004h" : "\033[?2004l", stdout);
+    std::fflush(stdout);
+  }
 };
 
 Line& LineOf(EditLine* editor) {
@@ -99,12 +107,32 @@ unsigned char Paste(EditLine* editor, wint_t /*key*/) {
 
 unsigned char NewLine(EditLine* editor, wint_t /*key*/) { return Insert(editor, L"\n"); }
 
+// Takes the terminal to edit a line, in which Ctrl-Z is a key.
+void TakeTerminal(EditLine* editor) {
+  el_set(editor, EL_PREP_TERM, 1);
+  // Not once for all: PREP_TERM may set the control characters anew, as the shell has them.
+  el_wset(editor, EL_SETTY, L"-d", L"susp=", nullptr);
+}
+
+// Ctrl-Z stops the program, as the terminal would, but gives the terminal back first.
+unsigned char Stop(EditLine* editor, wint_t /*key*/) {
+  LineOf(editor).MarkPastes(false);
+  el_set(editor, EL_PREP_TERM, 0);
+  ::kill(0, SIGTSTP);
+  TakeTerminal(editor);
+  LineOf(editor).MarkPastes(true);
+  el_set(editor, EL_REFRESH);  // anew, below what the shell has written
+  return CC_NORM;
+}
+
 void BindKeys(EditLine* editor) {
   el_wset(editor, EL_ADDFN, L"tokamak-paste", L"Insert what is pasted", &Paste);
   el_wset(editor, EL_ADDFN, L"tokamak-new-line", L"Begin another line", &NewLine);
+  el_wset(editor, EL_ADDFN, L"tokamak-stop", L"Stop until the shell continues this", &Stop);
   el_wset(editor, EL_BIND, L"\033[200~", L"tokamak-paste", nullptr);
   el_wset(editor, EL_BIND, L"\033\r", L"tokamak-new-line", nullptr);
   el_wset(editor, EL_BIND, L"\033\n", L"tokamak-new-line", nullptr);
+  el_wset(editor, EL_BIND, L"\032", L"tokamak-stop", nullptr);
 }
 
 // Whether the terminal may be asked to mark what is pasted.
@@ -127,14 +155,7 @@ struct LineEditor::Impl {
   EditLine* editor = nullptr;
   History* history = nullptr;
   std::string history_file;
-  bool marks_pastes = false;
   Line line;
-
-  void MarkPastes(bool on) const {
-    if (!marks_pastes) return;
-    std::fputs(on ? "\033[?2004h" : "\033[?2004l", stdout);
-    std::fflush(stdout);
-  }
 };
 
 LineEditor::LineEditor(const std::string& history_file, const InterruptFlag& interrupt)
@@ -155,7 +176,7 @@ LineEditor::LineEditor(const std::string& history_file, const InterruptFlag& int
   el_set(impl_->editor, EL_SIGNAL, 0);  // Ctrl-C is ours
   el_set(impl_->editor, EL_GETCFN, &ReadCharacter);
   BindKeys(impl_->editor);
-  impl_->marks_pastes = MarksPastes();
+  impl_->line.marks_pastes = MarksPastes();
 }
 
 LineEditor::~LineEditor() {
@@ -169,17 +190,18 @@ LineEditor::~LineEditor() {
 }
 
 LineEditor::Event LineEditor::Read(const std::string& prompt, std::string* line) {
+  if (impl_->line.interrupt->ending()) return Event::kEnd;
   impl_->line.prompt = prompt;
   impl_->line.interrupted = false;
   // Left to itself the editor shows the prompt first: what is typed at once would appear twice.
-  el_set(impl_->editor, EL_PREP_TERM, 1);
+  TakeTerminal(impl_->editor);
   el_resize(impl_->editor);  // the window may have another size by now
-  impl_->MarkPastes(true);
+  impl_->line.MarkPastes(true);
   int count = 0;
   const char* text = el_gets(impl_->editor, &count);
-  impl_->MarkPastes(false);
+  impl_->line.MarkPastes(false);
   if (text == nullptr || count <= 0) {
-    if (!impl_->line.interrupted) return Event::kEnd;
+    if (!impl_->line.interrupted || impl_->line.interrupt->ending()) return Event::kEnd;
     el_reset(impl_->editor);
     return Event::kInterrupt;
   }

@@ -20,7 +20,7 @@ class LineEditor {
   enum class Event { kLine, kInterrupt, kEnd };
   // Shows `prompt` and reads a line, without its end, into *line. What is pasted (where the
   // terminal says so) and Alt-Enter may make it several. kInterrupt: the flag is raised. kEnd is
-  // Ctrl-D on an empty line or the end of the input.
+  // Ctrl-D on an empty line, the end of the input, or being asked to end.
   Event Read(const std::string& prompt, std::string* line);
 
  private:

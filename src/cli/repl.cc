@@ -66,6 +66,7 @@ class Repl {
 
 Repl::Repl(Engine& engine, const SamplingParams& sampling, const std::string& system)
     : engine_(engine), sampling_(sampling), conversation_(engine.model(), system) {
+  interrupt_.CatchEnds();
   // Marks of reasoning may be special tokens. Without them in the text it could not be left out.
   for (const std::string_view mark : MarksOf(/*tools=*/nullptr, &conversation_.reasoning())) {
     const auto ids = engine.Tokenize(mark, /*add_special=*/false, /*parse_special=*/true);

@@ -19,15 +19,16 @@ import support
 
 
 class Terminal:
-    def __init__(self, *args, columns=0, **variables):
+    def __init__(self, *args, columns=0, shell='exec "$@"', **variables):
+        """`shell`: the script that runs the program, which is "$@" there."""
         self.home = tempfile.TemporaryDirectory()
         self.fd, child = pty.openpty()
         fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack('HHHH', 24, columns, 0, 0))
         environment = dict(os.environ, **{'TERM': 'xterm', 'XDG_CACHE_HOME': self.home.name,
                                           **variables})
         self.process = subprocess.Popen(
-            [support.BINARY, 'run', support.model_path(), *args], stdin=child, stdout=child,
-            stderr=child, env=environment, start_new_session=True,
+            ['sh', '-c', shell, 'sh', support.BINARY, 'run', support.model_path(), *args],
+            stdin=child, stdout=child, stderr=child, env=environment, start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
         os.close(child)
         self.seen = ''
@@ -87,6 +88,10 @@ class Terminal:
 
     def interrupt(self):
         self.type('\x03')
+
+    def is_edited(self):
+        """Whether the terminal gives its keys to the program one by one."""
+        return not termios.tcgetattr(self.fd)[3] & (termios.ICANON | termios.ECHO)
 
 
 PROMPT = r'\x1b\[\?2004h\s*> '
@@ -225,6 +230,49 @@ class Repl(unittest.TestCase):
                 terminal.expect(PROMPT)
             terminal.say('/quit')
             self.assertEqual(terminal.process.wait(timeout=support.PATIENCE), 0)
+
+    def test_signals_that_end_it_give_the_terminal_back(self):
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            for line in (None, 'Count to one thousand.'):
+                with self.subTest(number=number, line=line), Terminal('--ignore-eos') as terminal:
+                    terminal.expect(PROMPT)
+                    self.assertTrue(terminal.is_edited())
+                    if line:
+                        terminal.say(line)
+                        terminal.expect(r'\n.{20}')
+                    terminal.process.send_signal(number)
+                    if not line:
+                        terminal.expect(r'\x1b\[\?2004l')
+                    self.assertEqual(terminal.process.wait(timeout=support.PATIENCE), 0)
+                    self.assertFalse(terminal.is_edited())
+                    self.assertNotIn('\x1b[?2004h', terminal.seen[terminal.position:])
+
+    def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(self):
+        with Terminal('--max-tokens', '4', shell='set -m; "$@"; stty -a; fg') as terminal:
+            for typed in ('/he', 'lp'):
+                terminal.expect(r'\x1b\[\?2004h')
+                terminal.type(typed)
+                terminal.expect(typed)
+                if typed == '/he':
+                    terminal.type('\x1a')
+                    terminal.expect(r'\x1b\[\?2004l')
+                    terminal.expect(r'susp = \^Z')
+                    terminal.expect(r'\sisig icanon iexten echo\s')
+            self.assertTrue(terminal.is_edited())
+            terminal.say('')
+            terminal.expect('/temperature X')
+            terminal.say('/quit')
+            self.assertEqual(terminal.process.wait(timeout=support.PATIENCE), 0)
+
+    def test_what_ends_it_while_it_is_stopped_ends_it_when_it_goes_on(self):
+        shell = 'set -m; "$@" & program=$!; fg; kill -TERM $program; echo stopped; fg; echo code $?'
+        with Terminal(shell=shell) as terminal:
+            terminal.expect(PROMPT)
+            terminal.type('\x1a')
+            terminal.expect('stopped')
+            terminal.expect('code 0')
+            terminal.expect('\n')
+            self.assertFalse(terminal.is_edited())
 
     def test_ctrl_c_ends_a_single_answer(self):
         process = subprocess.Popen(
