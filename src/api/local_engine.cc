@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "api/merge_chunks.h"
 #include "api/text_decoder.h"
 #include "base/error.h"
 #include "base/random_bits.h"
@@ -12,25 +13,6 @@ namespace {
 constexpr std::chrono::milliseconds kSnapshotPeriod(100);
 
 Status NotEmbedding() { return Unimplemented("this model generates text and embeds none"); }
-
-// Chunks of a request put together, one per choice.
-void Merge(OutputChunk chunk, OutputChunk* whole) {
-  whole->request = chunk.request;
-  whole->choice = chunk.choice;
-  whole->text += chunk.text;
-  const auto append = [](auto& to, auto& from) {
-    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
-  };
-  append(whole->token_ids, chunk.token_ids);
-  whole->tokens_held = chunk.tokens_held;
-  append(whole->logprobs, chunk.logprobs);
-  append(whole->prompt_logprobs, chunk.prompt_logprobs);
-  if (chunk.finish_reason) whole->finish_reason = chunk.finish_reason;
-  if (!chunk.error.ok()) whole->error = chunk.error;
-  whole->seed = chunk.seed;
-  whole->usage = chunk.usage;
-  whole->timings = chunk.timings;
-}
 
 }  // namespace
 
@@ -234,7 +216,7 @@ Result<std::vector<OutputChunk>> LocalEngine::Generate(Request request) {
     MutexLock lock(answer->mutex);
     const bool last = chunk.finish_reason.has_value();
     const auto choice = static_cast<size_t>(chunk.choice);
-    Merge(std::move(chunk), &answer->choices[choice]);
+    MergeChunk(std::move(chunk), &answer->choices[choice]);
     if (last && --answer->open == 0) answer->ended.NotifyAll();
   };
   const Result<RequestId> id = Submit(std::move(request), take);

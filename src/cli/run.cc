@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 
+#include "api/merge_chunks.h"
 #include "base/error.h"
 #include "cli/answer_text.h"
 #include "cli/commands.h"
@@ -33,19 +34,6 @@ struct RunFlags {
   bool raw = false;
   bool json = false;
 };
-
-// The chunks of a choice put together.
-void Merge(OutputChunk& whole, OutputChunk chunk) {
-  whole.choice = chunk.choice;
-  whole.text += chunk.text;
-  whole.token_ids.insert(whole.token_ids.end(), chunk.token_ids.begin(), chunk.token_ids.end());
-  whole.logprobs.insert(whole.logprobs.end(), chunk.logprobs.begin(), chunk.logprobs.end());
-  whole.prompt_logprobs.insert(whole.prompt_logprobs.end(), chunk.prompt_logprobs.begin(),
-                               chunk.prompt_logprobs.end());
-  if (chunk.finish_reason) whole.finish_reason = chunk.finish_reason;
-  whole.seed = chunk.seed;
-  whole.usage = chunk.usage;
-}
 
 // The text that --prompt or stdin gives.
 Result<std::string> ReadPrompt(const RunFlags& flags) {
@@ -99,7 +87,7 @@ int AnswerOnce(Engine& engine, Request request, std::string_view chat_template, 
       written = FlushOutput();
     }
     OutputChunk& answer = answers[chunk.choice];
-    Merge(answer, std::move(chunk));
+    MergeChunk(std::move(chunk), &answer);
     return written.ok();
   });
   if (!written.ok()) return Fail(written);
