@@ -8,6 +8,7 @@ constexpr unsigned kText = kCompletionCall;
 constexpr unsigned kGenerate = kChat | kText;
 constexpr unsigned kTemplate = kChat | kTokenizeCall;  // calls that render the chat template
 constexpr unsigned kEmbed = kEmbeddingCall;
+constexpr unsigned kAll = kTemplate | kText | kEmbed | kDetokenizeCall;
 
 constexpr auto kRefused = FieldRule::kRefused;
 constexpr auto kOnly = FieldRule::kOnly;
@@ -48,7 +49,7 @@ constexpr OtherField kTable[] = {
     {"content", kTokenizeCall, kRenamed, "text"},
     {"add_special", kTokenizeCall, kRenamed, "add_special_tokens"},
     {"with_pieces", kTokenizeCall, kRenamed, "return_pieces"},
-    {"extra_body", kGenerate | kEmbed, kWithin, ""},  // first: it may hold the others
+    {"extra_body", kAll, kWithin, ""},  // first: it may hold the others
     {"options", kGenerate, kWithin, ""},
     {"parameters", kGenerate, kWithin, ""},
     {"sampling_params", kGenerate, kWithin, ""},

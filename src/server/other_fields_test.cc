@@ -44,7 +44,7 @@ struct Parsed {
   Status status;
   std::vector<std::string> unknown;
   std::string asks;         // what the call asks for, as far as renamed fields say it
-  std::string prompt = {};  // of calls that generate
+  std::string prompt = {};  // of calls that have one
 };
 
 std::string Describe(const CompletionCall& call) {
@@ -65,13 +65,15 @@ std::string Describe(const CompletionCall& call) {
 }
 
 // Describes the input of the model.
-std::string DescribePrompt(const CompletionCall& call) {
-  if (!call.chat) return std::get<std::string>(call.prompts.at(0));
+std::string DescribePrompt(const ChatInput& conversation) {
   const auto shown = ChatTemplate::Parse(
       "{{ [messages, tools, add_generation_prompt, reasoning_effort|default(''),"
       " mood|default('')]|tojson }}",
       "", "");
-  return shown->Render(call.conversation).value();
+  return shown->Render(conversation).value();
+}
+std::string DescribePrompt(const CompletionCall& call) {
+  return call.chat ? DescribePrompt(call.conversation) : std::get<std::string>(call.prompts.at(0));
 }
 
 Parsed Parse(CallKind kind, const Json& body) {
@@ -87,11 +89,13 @@ Parsed Parse(CallKind kind, const Json& body) {
     const auto call = ParseTokenizeCall(text);
     if (!call.ok()) return {call.status(), {}, ""};
     return {Status(), call->unknown_fields,
-            Json{call->text.value_or(""), call->add_special_tokens, call->return_pieces}.dump()};
+            Json{call->text.value_or(""), call->add_special_tokens, call->return_pieces}.dump(),
+            call->text ? "" : DescribePrompt(call->conversation)};
   }
   if (kind == kDetokenizeCall) {
     const auto call = ParseDetokenizeCall(text);
-    return call.ok() ? Parsed{Status(), call->unknown_fields, ""} : Parsed{call.status(), {}, ""};
+    if (!call.ok()) return {call.status(), {}, ""};
+    return {Status(), call->unknown_fields, Json(call->tokens).dump()};
   }
   const auto call = kind == kChatCall ? ParseChatCall(text) : ParseCompletionCall(text);
   if (!call.ok()) return {call.status(), {}, ""};
@@ -267,7 +271,12 @@ Json WholeBody(CallKind call) {
     body.update({{"input", "xyz"}, {"dimensions", 5}});
     return body;
   }
-  body.update({{"max_tokens", 7}, {"repetition_penalty", 1.25}, {"seed", 3}, {"stop", {"x"}}});
+  if (call == kDetokenizeCall) return body;
+  if (call == kTokenizeCall) {
+    body.update({{"add_special_tokens", true}, {"return_pieces", true}});
+  } else {
+    body.update({{"max_tokens", 7}, {"repetition_penalty", 1.25}, {"seed", 3}, {"stop", {"x"}}});
+  }
   if (call == kCompletionCall) {
     body["echo"] = true;
     return body;
@@ -321,6 +330,13 @@ TEST(OtherFields, ObjectsOfFieldsCountAsIfTheyStoodOutside) {
   });
 }
 
+TEST(OtherFields, EveryCallTakesAnExtraBody) {
+  for (const CallKind call : kCalls) {
+    const Json whole = WholeBody(call);
+    ExpectSame(call, {{"extra_body", whole}}, whole);
+  }
+}
+
 TEST(OtherFields, ObjectsOfFieldsMayHoldOtherNames) {
   ForEachRow([](const OtherField& row, CallKind call) {
     if (row.rule != FieldRule::kWithin) return;
@@ -335,6 +351,12 @@ TEST(OtherFields, ObjectsOfFieldsMayHoldOtherNames) {
     std::map<std::string, Json> wrong = {{"output_dimension", "x"}, {"truncate", true}};
     if (call == kEmbeddingCall) {
       ExpectSame(call, with({{"output_dimension", 5}}), {{"input", "a"}, {"dimensions", 5}});
+    } else if (call == kTokenizeCall) {
+      ExpectSame(call, {{name, {{"content", "a"}, {"with_pieces", true}}}},
+                 {{"text", "a"}, {"return_pieces", true}});
+      wrong = {{"with_pieces", "x"}, {"return_token_strs", true}, {"parse_special", false}};
+    } else if (call == kDetokenizeCall) {
+      wrong = {{"skip_special_tokens", true}};
     } else {
       Json plain = Body(call);
       plain.update({{"max_tokens", 7}, {"repetition_penalty", 1.25}, {"seed", 3}});
