@@ -99,6 +99,16 @@ class ConfigReader : public CLI::Config {
   const CLI::App* root_;
 };
 
+// What `command`, which has other commands below it, says when none of them is given.
+std::string CommandList(const CLI::App* app, const std::string& command) {
+  std::string text = app->get_parent() == nullptr ? app->get_description() + "\n" : "";
+  text += fmt::format("Usage: {} COMMAND [OPTIONS]\n\nCommands:\n", command);
+  for (const CLI::App* below : app->get_subcommands([](const CLI::App*) { return true; })) {
+    text += fmt::format("  {:<12}  {}\n", below->get_name(), below->get_description());
+  }
+  return text + fmt::format("\n{} COMMAND --help describes a command.\n", command);
+}
+
 std::string FailureMessage(const CLI::App* root, const CLI::Error& error) {
   const CLI::App* chosen = root;
   std::string command = root->get_name();
@@ -112,7 +122,12 @@ std::string FailureMessage(const CLI::App* root, const CLI::Error& error) {
   for (const CLI::App* below : chosen->get_subcommands([](const CLI::App*) { return true; })) {
     names += (names.empty() ? "" : ", ") + below->get_name();
   }
-  if (const std::vector<std::string> words = root->remaining(); !names.empty() && !words.empty()) {
+  const std::vector<std::string> words = root->remaining();
+  const auto required = static_cast<int>(CLI::ExitCodes::RequiredError);
+  if (!names.empty() && words.empty() && error.get_exit_code() == required) {
+    return CommandList(chosen, command);
+  }
+  if (!names.empty() && !words.empty()) {
     message =
         fmt::format("\"{}\" is no command of {}, which has {}", words.front(), command, names);
   }

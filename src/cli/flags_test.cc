@@ -98,7 +98,6 @@ TEST(Flags, AnUnknownCommandIsNamed) {
            {{"gone"}, "\"gone\" is no command of test, which has go, bench"},
            {{"gone", "--x", "y"}, "\"gone\" is no command of test"},
            {{"bench", "gone"}, "\"gone\" is no command of test bench, which has one, two"},
-           {{"bench"}, "A subcommand is required\nTry: test bench --help"},
            {{"bench", "one", "x"}, "x\nTry: test bench one --help"}}) {
     Line line;
     line.line.Command("bench one", "One", "", [] { return 0; });
@@ -106,6 +105,30 @@ TEST(Flags, AnUnknownCommandIsNamed) {
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(line.Run(args), 2);
     EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr(error));
+  }
+}
+
+TEST(Flags, WithoutACommandTheyAreListed) {
+  for (const auto& [args, text] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{},
+            "A test.\n"
+            "Usage: test COMMAND [OPTIONS]\n\n"
+            "Commands:\n"
+            "  go            Goes\n"
+            "  bench         One; Two\n\n"
+            "test COMMAND --help describes a command.\n"},
+           {{"bench"},
+            "Usage: test bench COMMAND [OPTIONS]\n\n"
+            "Commands:\n"
+            "  one           One\n"
+            "  two           Two\n\n"
+            "test bench COMMAND --help describes a command.\n"}}) {
+    Line line;
+    line.line.Command("bench one", "One", "", [] { return 0; });
+    line.line.Command("bench two", "Two", "", [] { return 0; });
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(line.Run(args), 2);
+    EXPECT_EQ(::testing::internal::GetCapturedStderr(), text);
   }
 }
 

@@ -187,13 +187,17 @@ class OtherCommands(unittest.TestCase):
                         ['bench', 'serve'], ['inspect'], ['score'], ['tokenize'], ['render'],
                         ['replay']):
             self.assertIn('Examples:', tokamak(*command, '--help').stdout, command)
-        for args in ([], ['nonsense'], ['run', '--no-such-flag'], ['run', '--top-p', 'x'],
+        for args in (['nonsense'], ['run', '--no-such-flag'], ['run', '--top-p', 'x'],
                      ['run', '--token-ids', '1,x'], ['serve', '--port', '99999'],
                      ['run', '-p', 'a', '--token-ids', '1'], ['score'], ['tokenize'],
                      ['replay']):
             failed = tokamak(*args, check=False)
             self.assertEqual(failed.returncode, 2, args)
             self.assertIn('error: ', failed.stderr, args)
+        for args in ([], ['bench']):
+            failed = tokamak(*args, check=False)
+            self.assertEqual(failed.returncode, 2, args)
+            self.assertIn('Commands:\n', failed.stderr, args)
 
     def test_says_when_its_output_cannot_be_written(self):
         model = support.model_path()
