@@ -20,7 +20,7 @@ struct EngineSnapshot {
   static constexpr int32_t kMaxTreeNodes = 512;
   static constexpr int32_t kMaxRequests = 64;
 
-  enum class State { kRunning, kWaiting, kPreempted };
+  enum class State { kRunning, kWaiting, kPreempted, kPaused };
   struct Sequence {
     std::string request;  // Request::label, or the id
     int32_t choice = 0;
@@ -76,8 +76,9 @@ struct EngineSnapshot {
 
   double time = 0;
   EngineStats stats;
-  std::vector<Sequence> sequences;  // running ones first, by rank; at most kMaxSequences
-  int32_t num_sequences = 0;        // all of them
+  // Running ones first, then waiting ones, by rank, then paused ones; at most kMaxSequences.
+  std::vector<Sequence> sequences;
+  int32_t num_sequences = 0;  // all of them
   Blocks blocks;
   std::vector<TreeNode> tree;     // breadth first; at most kMaxTreeNodes
   int32_t num_tree_blocks = 0;    // in the whole tree; the nodes' `blocks` add up to it, ...

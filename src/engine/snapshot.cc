@@ -31,9 +31,10 @@ EngineSnapshot::Sequence DescribeSequence(const Sequence& from, TimePoint now) {
   EngineSnapshot::Sequence to;
   to.request = NameOf(request);
   to.choice = from.choice;
-  to.state = from.state == SequenceState::kRunning ? State::kRunning
-             : from.preempted                      ? State::kPreempted
-                                                   : State::kWaiting;
+  to.state = from.paused                             ? State::kPaused
+             : from.state == SequenceState::kRunning ? State::kRunning
+             : from.preempted                        ? State::kPreempted
+                                                     : State::kWaiting;
   to.prompt_tokens = from.num_prompt;
   to.computed_tokens = from.slot < 0 ? 0 : from.num_done;
   to.output_tokens = from.num_generated();
@@ -136,9 +137,17 @@ void EngineCore::AddSequences(TimePoint now, EngineSnapshot* snapshot) const {
     return true;
   };
   for (const Sequence* sequence : scheduler_.running()) {
-    if (!add(*sequence)) return;
+    if (!add(*sequence)) break;
   }
   scheduler_.ForEachWaiting(add);
+  for (const auto& [id, request] : requests_) {
+    if (!request->paused) continue;
+    for (const auto& sequence : request->choices) {
+      if (sequence->state == SequenceState::kFinished) continue;
+      ++snapshot->num_sequences;
+      add(*sequence);
+    }
+  }
 }
 
 void EngineCore::AddRequests(TimePoint now, EngineSnapshot* snapshot) const {

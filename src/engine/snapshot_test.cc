@@ -1,7 +1,10 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "engine/testing/engine_core_fixture.h"
 
@@ -76,6 +79,43 @@ TEST_F(EngineCoreTest, ASnapshotTellsOfSequencesAndOfTheLastRequests) {
   EXPECT_EQ(snapshot.requests[1].id, "2");
   EXPECT_EQ(snapshot.requests[1].end, FinishReason::kLength);
   EXPECT_DOUBLE_EQ(*snapshot.requests[1].ended, 1000);
+}
+
+TEST_F(EngineCoreTest, ASnapshotTellsOfPausedSequences) {
+  using State = EngineSnapshot::State;
+  Start();
+  Arrival two = Make(1, {1, 2, 3}, 10);
+  two.sampling.n = 2;
+  ASSERT_TRUE(core_->Submit(std::move(two)).ok());
+  ASSERT_TRUE(core_->Submit(Make(2, {4, 5}, 10)).ok());
+  const auto states = [&] {
+    const EngineSnapshot snapshot = core_->Snapshot(clock_.Now(), 0);
+    EXPECT_EQ(snapshot.num_sequences, static_cast<int32_t>(snapshot.sequences.size()));
+    std::vector<std::tuple<std::string, int32_t, State>> list;
+    for (const auto& s : snapshot.sequences) list.emplace_back(s.request, s.choice, s.state);
+    return list;
+  };
+  const auto step = [&](int count) {
+    for (int i = 0; i < count; ++i) core_->Step();
+  };
+  step(3);
+  EXPECT_THAT(states(), testing::UnorderedElementsAre(std::tuple("1", 0, State::kRunning),
+                                                      std::tuple("1", 1, State::kRunning),
+                                                      std::tuple("2", 0, State::kRunning)));
+  core_->Pause(1);
+  step(3);
+  EXPECT_THAT(states(), testing::ElementsAre(std::tuple("2", 0, State::kRunning),
+                                             std::tuple("1", 0, State::kPaused),
+                                             std::tuple("1", 1, State::kPaused)));
+  RunAll();  // the other one, to its end
+  EXPECT_THAT(states(), testing::ElementsAre(std::tuple("1", 0, State::kPaused),
+                                             std::tuple("1", 1, State::kPaused)));
+  core_->Resume(1);
+  step(3);
+  EXPECT_THAT(states(), testing::ElementsAre(std::tuple("1", 0, State::kRunning),
+                                             std::tuple("1", 1, State::kRunning)));
+  RunAll();
+  EXPECT_THAT(states(), testing::IsEmpty());
 }
 
 TEST_F(EngineCoreTest, ASnapshotKeepsTheLast64Requests) {

@@ -29,6 +29,8 @@ const char* Name(EngineSnapshot::State state) {
       return "waiting";
     case EngineSnapshot::State::kPreempted:
       return "preempted";
+    case EngineSnapshot::State::kPaused:
+      return "paused";
   }
   return "";
 }
@@ -50,6 +52,7 @@ Json EngineJson(const EngineSnapshot& snapshot, const DebugRates& rates) {
   return {{"steps", stats.steps},
           {"running", stats.running},
           {"waiting", stats.waiting},
+          {"paused", stats.paused},
           {"preemptions", stats.preemptions},
           {"prompt_tokens", stats.prompt_tokens},
           {"generated_tokens", stats.generated_tokens},

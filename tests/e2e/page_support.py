@@ -69,15 +69,15 @@ STATE = {
     'model': {'id': 'm', 'architecture': 'llama', 'parameters': 134515008, 'weight_bytes': 9 * 10**7,
               'max_context': 8192, 'kv_token_bytes': 23040, 'device': 'cpu', 'backend': 'cpu/avx512',
               'threads': 2},
-    'engine': {'steps': 10, 'running': 2, 'waiting': 1, 'preemptions': 0, 'prompt_tokens': 200,
+    'engine': {'steps': 10, 'running': 2, 'waiting': 1, 'paused': 1, 'preemptions': 0, 'prompt_tokens': 200,
                'generated_tokens': 50, 'queried_prompt_tokens': 200, 'cached_prompt_tokens': 50,
                'rates': {'prompt_tok_s': 0.0, 'output_tok_s': 123.4, 'steps_s': 60.0,
                          'weight_gb_s': 6.0, 'kv_gb_s': 0.5, 'ceiling_gb_s': 13.0}},
     'sequences': [{'request': f'chatcmpl-{i}', 'choice': 0, 'state': state, 'prompt_tokens': 100,
                    'computed_tokens': 100 - 30 * i, 'output_tokens': 5, 'cached_tokens': 25,
                    'priority': 0, 'age_s': 1.5, 'blocks': 7}
-                  for i, state in enumerate(('running', 'running', 'waiting'))],
-    'sequences_total': 3,
+                  for i, state in enumerate(('running', 'running', 'waiting', 'paused'))],
+    'sequences_total': 4,
     'kv': {'block_tokens': 16, 'groups': [{
         'name': 'kv', 'kind': 'full', 'total': 20, 'free': 8, 'referenced': 9, 'cached': 3,
         'host_total': 10, 'host_used': 1, 'map': '111112239ccc........', 'map_truncated': False}]},

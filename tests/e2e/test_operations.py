@@ -208,8 +208,9 @@ class DebugState(unittest.TestCase):
                   for k, chars in (('free', '.'), ('cached', 'c'), ('referenced', '123456789'))}
         self.assertEqual(counts, {k: group[k] for k in counts})
         self.assertEqual(sum(counts.values()), group['total'])
+        paused = sum(s['state'] == 'paused' for s in state['sequences'])
         self.assertEqual(state['sequences_total'],
-                         state['engine']['running'] + state['engine']['waiting'])
+                         state['engine']['running'] + state['engine']['waiting'] + paused)
         running = [s for s in state['sequences'] if s['state'] == 'running']
         self.assertEqual(len(running), state['engine']['running'])
         for s in running:

@@ -312,7 +312,7 @@ class Engine(PageTest):
         for part in ('20 KV blocks', '9 in use', '4 of them shared', '3 cached', '8 free'):
             self.assertIn(part, label)
         text = self.browser.one('#engine').text
-        for part in ('25 %', '123', '6.5 of 13 GB/s, 50 %', '2 running, 1 waiting', '70/100',
+        for part in ('25 %', '123', '6.5 of 13 GB/s, 50 %', '2 running, 1 waiting, 1 paused', '70/100', '…cmpl-3 · paused',
                      'In host memory: 1 of 10 blocks', 'cancelled', '9 of 20 in use'):
             self.assertIn(part, text)
         # A cell of each kind has the legend's colour.

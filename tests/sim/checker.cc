@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -327,9 +329,19 @@ void EngineChecker::CheckSnapshot() {
   if (nodes != snapshot.num_tree_blocks && !snapshot.tree_truncated) {
     Fail("the tree shows {} blocks of {}", nodes, snapshot.num_tree_blocks);
   }
-  if (snapshot.num_sequences != stats.running + stats.waiting) {
-    Fail("{} sequences are shown, {} run and {} wait", snapshot.num_sequences, stats.running,
-         stats.waiting);
+  int32_t paused = 0;
+  for (const auto& [id, request] : core_->requests_) {
+    for (const auto& choice : request->choices) {
+      paused += choice->paused && choice->state != SequenceState::kFinished ? 1 : 0;
+    }
+  }
+  if (snapshot.num_sequences != stats.running + stats.waiting + paused) {
+    Fail("{} sequences are shown, {} run, {} wait and {} are paused", snapshot.num_sequences,
+         stats.running, stats.waiting, paused);
+  }
+  std::set<std::pair<std::string, int32_t>> shown;
+  for (const EngineSnapshot::Sequence& s : snapshot.sequences) {
+    if (!shown.emplace(s.request, s.choice).second) Fail("{} is shown twice", s.request);
   }
   int64_t ended = 0;
   for (const int64_t n : stats.ended_requests) ended += n;

@@ -1,4 +1,4 @@
-// A row for each running or waiting sequence.
+// A row for each sequence that runs, waits, or is paused.
 import {count, h, number, seconds, setText} from './dom.js';
 
 const MAX_ROWS = 12;
@@ -21,7 +21,10 @@ export class Sequences {
   }
 
   show({engine, sequences, sequences_total: total}) {
-    setText(this.#title, `${number(engine.running)} running, ${number(engine.waiting)} waiting`);
+    // Of the paused ones there may be more than are listed.
+    const paused = total - engine.running - engine.waiting;
+    setText(this.#title, `${number(engine.running)} running, ${number(engine.waiting)} waiting${
+        paused > 0 ? `, ${number(paused)} paused` : ''}`);
     const shown = sequences.slice(0, MAX_ROWS);
     this.#table.hidden = shown.length === 0;
     const own = new Set(this.#own());
