@@ -32,7 +32,8 @@ void AddEngineFlags(Flags& flags, EngineFlags& engine) {
   AddModel(flags, o.model);
   flags.Group("Engine");
   flags.Add("--dummy-dtype", o.dummy_dtype, "Type of a dummy model's matrices: bf16, q4_k, ...");
-  flags.Add("--device", o.device, "cpu, cuda, cuda:N, or auto: a GPU where there is one");
+  flags.Add("--device", o.device,
+            "cpu, cuda, cuda:N, or auto: a GPU that can run it, else the CPU");
   flags.Add("--threads", o.threads, "Compute threads; 0: one per physical core");
   flags.Add("--pin-threads", o.pin_threads,
             "Keep each compute thread on a physical core of its own: for machines that do nothing "
