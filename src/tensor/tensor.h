@@ -41,11 +41,12 @@ struct Tensor {
     return reinterpret_cast<T*>(RowData(i));
   }
 
-  // Rows [begin, end) as [end - begin, cols()].
+  // Rows [begin, end) as [end - begin, cols()]. A tensor without data, as a pass that only counts
+  // has it, gives views without data.
   Tensor Rows(int64_t begin, int64_t end) const {
     CHECK(0 <= begin && begin <= end && end <= rows());
     Tensor view = *this;
-    view.data = RowData(begin);
+    if (data != nullptr) view.data = RowData(begin);
     view.shape = Shape{end - begin, cols()};
     return view;
   }
@@ -53,7 +54,7 @@ struct Tensor {
   Tensor Cols(int64_t begin, int64_t end) const {
     CHECK(0 <= begin && begin <= end && end <= cols());
     Tensor view = *this;
-    view.data = static_cast<std::byte*>(data) + RowBytes(dtype, begin);
+    if (data != nullptr) view.data = static_cast<std::byte*>(data) + RowBytes(dtype, begin);
     view.shape = Shape{rows(), end - begin};
     return view;
   }

@@ -144,5 +144,13 @@ TEST(ArenaDeathTest, RunningOutIsABugAndNotACorruption) {
   EXPECT_DEATH(arena.Allocate(DType::kF32, Shape{1, 257}), "arena too small");
 }
 
+// A pass that only counts has no memory. An offset from null would be undefined behavior.
+TEST(Tensor, ViewsWithoutDataHaveNone) {
+  const Tensor t(nullptr, DType::kF32, Shape{4, 8});
+  EXPECT_EQ(t.Rows(1, 3).data, nullptr);
+  EXPECT_EQ(t.Cols(2, 6).data, nullptr);
+  EXPECT_EQ(t.Cols(2, 6).shape, (Shape{4, 4}));
+}
+
 }  // namespace
 }  // namespace tokamak

@@ -142,8 +142,8 @@ const float* DataOf(const Tensor& bias) {
   return bias.empty() ? nullptr : static_cast<const float*>(bias.data);
 }
 
-float* TileOf(float* tiles, int worker) {
-  return tiles + worker * static_cast<int64_t>(kTileFloats);
+float* TileOf(float* tiles, int worker) {  // null where the kernel needs none
+  return tiles == nullptr ? nullptr : tiles + worker * static_cast<int64_t>(kTileFloats);
 }
 
 // Outputs ranked by their values, equal ones (0 and -0 too) by their indices, the lower the higher;
