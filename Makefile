@@ -74,7 +74,7 @@ asan tsan:
 	@scripts/install-deps build test check
 	@scripts/sanitize $@
 fuzz:
-	@scripts/install-deps build check
+	@scripts/install-deps build test check
 	@scripts/fuzz
 aarch64-check: all
 	@scripts/install-deps build check
@@ -116,4 +116,4 @@ install: configure
 	@ninja -C build -j $(JOBS) tokamak tokamak_backends tokamak_docs tokamak_shared
 	@DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)" --strip
 clean:
-	rm -rf build build-asan build-tsan build-fuzz build-aarch64 build-cuda
+	rm -rf build build-asan build-tsan build-aarch64 build-cuda
