@@ -29,6 +29,9 @@ if(TOKAMAK_SANITIZE)
     add_compile_options(-fno-sanitize=function)
     # A precompiled header without times is the same whenever it is made, so ccache knows its users.
     add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
+    if(TOKAMAK_SANITIZE MATCHES "address")
+      add_compile_definitions(__SANITIZE_ADDRESS__)  # which g++ defines by itself
+    endif()
   endif()
   # Static archives hold the sanitizer's calls; whoever links them needs its runtime.
   string(REPLACE "fuzzer-no-link," "" sanitize_link "${TOKAMAK_SANITIZE}")
