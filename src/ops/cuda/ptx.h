@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #ifndef __CUDACC__
 #include "ops/cuda/emulation/primitives.h"
@@ -21,6 +22,7 @@ __device__ inline uint32_t SharedAddress(const void* shared) {
 }
 #else
 #define PTX_OR(emulated, ...) ::tokamak::cuda::emulation::emulated
+using emulation::SharedAddress;
 #endif
 
 // Waits at barrier `id` (1 to 15; __syncthreads is 0) for `count` threads, whole warps.
@@ -189,6 +191,150 @@ PTX_MULTIPLY(MultiplyBf16, "bf16", "m16n8k16")
 PTX_MULTIPLY(MultiplyF16, "f16", "m16n8k16")
 PTX_MULTIPLY(MultiplyE4m3, "e4m3", "m16n8k32")
 #undef PTX_MULTIPLY
+
+// wgmma: sums[64, N] += a[64, k] · b[k, N] by a warpgroup, four warps from a multiple of four on;
+// k = 16 for 2 bytes and 32 for 1 byte, N = 8, 16, 32, 64, 128 or 256. In this order:
+//   FenceAsyncProxy     by each thread that stored to an operand in shared memory itself; a barrier
+//   PinRegisters        for each array of sums and of a
+//   FenceRegisters      after the last use of those registers by anything else
+//   WarpgroupMultiply…  equal in all 128 threads, any number
+//   CommitProducts      makes a group of them
+//   WaitForProducts     until at most kPending groups are under way
+//   PinRegisters        for each array of sums that is there now
+// Until they are waited for, nobody may touch the sums, the registers of a, or the operands in
+// shared memory.
+//
+// Each warp has 16 rows. With g = lane / 4 and t = lane % 4, sums[4j + 2i + c] is row g + 8i,
+// column 8j + 2t + c. Registers of a are as in mma.sync.
+
+// What the thread stored to shared memory comes before what wgmma and TMA do there afterwards.
+__device__ inline void FenceAsyncProxy() {
+  PTX_OR(FenceAsyncProxy(), "fence.proxy.async.shared::cta;" ::: "memory");
+}
+__device__ inline void FenceRegisters() {
+  PTX_OR(FenceRegisters(), "wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ inline void CommitProducts() {
+  PTX_OR(CommitProducts(), "wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int kPending>
+__device__ inline void WaitForProducts() {
+  PTX_OR(WaitForProducts(kPending), "wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+// Keeps the compiler from moving uses of these registers past this place.
+template <typename T, int kCount>
+__device__ inline void PinRegisters([[maybe_unused]] T (&registers)[kCount]) {
+#ifdef __CUDACC__
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    if constexpr (std::is_same_v<T, float>) {
+      asm volatile("" : "+f"(registers[i])::"memory");
+    } else {
+      asm volatile("" : "+r"(registers[i])::"memory");
+    }
+  }
+#endif
+}
+
+// How an operand of wgmma lies in shared memory. A row is one of a, or a column of b, along k; with
+// kTransposedB, one of b. Eight rows make a group.
+//   span 0            Pieces of 8 rows of 16 bytes, one after the other. From piece to piece it is
+//                     `leading` bytes along k and `stride` bytes the other way.
+//   span 32, 64, 128  Rows of `span` bytes, one after the other, swizzled (emulation/swizzle.h),
+//   the
+//                     first one aligned to 8 · span. From group to group it is `stride` bytes, and
+//                     `leading` to the next `span` bytes of the same rows.
+// Within a span, the next product along k begins 32 bytes further on.
+__device__ inline uint64_t DescribeTile(const void* tile, int span, int leading, int stride) {
+  const uint64_t swizzle = span == 0 ? 0 : span == 128 ? 1 : span == 64 ? 2 : 3;
+  return (SharedAddress(tile) & 0x3ffff) >> 4 | static_cast<uint64_t>(leading >> 4) << 16 |
+         static_cast<uint64_t>(stride >> 4) << 32 | swizzle << 62;
+}
+
+#ifdef __CUDACC__
+#define PTX_TEN(t)                                                                                 \
+  "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, %" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t \
+  "9, "
+#define PTX_4_SUMS(i) "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3])
+#define PTX_8_SUMS(i) PTX_4_SUMS(i), PTX_4_SUMS(i + 4)
+#define PTX_16_SUMS(i) PTX_8_SUMS(i), PTX_8_SUMS(i + 8)
+#define PTX_32_SUMS(i) PTX_16_SUMS(i), PTX_16_SUMS(i + 16)
+#define PTX_64_SUMS(i) PTX_32_SUMS(i), PTX_32_SUMS(i + 32)
+#define PTX_128_SUMS(i) PTX_64_SUMS(i), PTX_64_SUMS(i + 64)
+// product(shape, order, N, names of the sums, sums, names of the seven operands after them).
+#define PTX_BY_WIDTH(product, element, shape, order)                                               \
+  if constexpr (kCount == 4) {                                                                     \
+    product(shape, order, "8", "%0, %1, %2, %3", PTX_4_SUMS(0), "%4", "%5", "%6", "%7", "%8",      \
+            "%9", "%10");                                                                          \
+  } else if constexpr (kCount == 8) {                                                              \
+    product(shape, order, "16", "%0, %1, %2, %3, %4, %5, %6, %7", PTX_8_SUMS(0), "%8", "%9",       \
+            "%10", "%11", "%12", "%13", "%14");                                                    \
+  } else if constexpr (kCount == 16) {                                                             \
+    product(shape, order, "32", PTX_TEN() "%10, %11, %12, %13, %14, %15", PTX_16_SUMS(0), "%16",   \
+            "%17", "%18", "%19", "%20", "%21", "%22");                                             \
+  } else if constexpr (kCount == 32) {                                                             \
+    product(shape, order, "64", PTX_TEN() PTX_TEN(1) PTX_TEN(2) "%30, %31", PTX_32_SUMS(0), "%32", \
+            "%33", "%34", "%35", "%36", "%37", "%38");                                             \
+  } else if constexpr (kCount == 64) {                                                             \
+    product(shape, order, "128",                                                                   \
+            PTX_TEN() PTX_TEN(1) PTX_TEN(2) PTX_TEN(3) PTX_TEN(4) PTX_TEN(5) "%60, %61, %62, %63", \
+            PTX_64_SUMS(0), "%64", "%65", "%66", "%67", "%68", "%69", "%70");                      \
+  } else {                                                                                         \
+    static_assert(kCount == 128);                                                                  \
+    product(shape, order, "256",                                                                   \
+            PTX_TEN() PTX_TEN(1) PTX_TEN(2) PTX_TEN(3) PTX_TEN(4) PTX_TEN(5) PTX_TEN(6) PTX_TEN(7) \
+                PTX_TEN(8) PTX_TEN(9) PTX_TEN(10)                                                  \
+                    PTX_TEN(11) "%120, %121, %122, %123, %124, %125, %126, %127",                  \
+            PTX_128_SUMS(0), "%128", "%129", "%130", "%131", "%132", "%133", "%134");              \
+  }
+#define PTX_ORDER_16(at) ", " at
+#define PTX_ORDER_8(at) ""  // always along k
+#define PTX_WGMMA(shape, n, names, from, at_b, at_add, orders)                      \
+  "{\n.reg .pred adds;\nsetp.ne.b32 adds, " at_add                                  \
+  ", 0;\nwgmma.mma_async.sync.aligned.m64n" n shape " {" names "}, " from ", " at_b \
+  ", adds, 1, 1" orders ";\n}"
+#define PTX_OTHERS "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposedB ? 1 : 0)
+#define PTX_FROM_SHARED(shape, order, n, names, out, at_b, at_add, at_order, at_a, ...)   \
+  asm volatile(PTX_WGMMA(shape, n, names, at_a, at_b, at_add, order("0") order(at_order)) \
+               : out                                                                      \
+               : PTX_OTHERS, "l"(a)                                                       \
+               : "memory")
+#define PTX_FROM_REGISTERS(shape, order, n, names, out, at_b, at_add, at_order, a0, a1, a2, a3) \
+  asm volatile(PTX_WGMMA(shape, n, names, "{" a0 ", " a1 ", " a2 ", " a3 "}", at_b, at_add,     \
+                         order(at_order))                                                       \
+               : out                                                                            \
+               : PTX_OTHERS, "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])                         \
+               : "memory")
+#else
+#define PTX_BY_WIDTH(product, element, shape, order)                     \
+  emulation::WarpgroupMultiply({.type = emulation::ElementType::element, \
+                                .n = 2 * kCount,                         \
+                                .transposed_b = kTransposedB,            \
+                                .accumulate = accumulate,                \
+                                product(a),                              \
+                                .b = b},                                 \
+                               sums)
+#define PTX_FROM_SHARED(a) .a = a, .a_registers = nullptr
+#define PTX_FROM_REGISTERS(a) .a = 0, .a_registers = a
+#endif
+
+// `accumulate` false: from zero. kTransposedB: b lies in shared memory as rows along N.
+#define PTX_WARPGROUP_MULTIPLY(name, bits, element, shape)                                     \
+  template <bool kTransposedB = false, int kCount>                                             \
+  __device__ inline void name(float(&sums)[kCount], uint64_t a, uint64_t b, bool accumulate) { \
+    static_assert(bits == 16 || !kTransposedB);                                                \
+    PTX_BY_WIDTH(PTX_FROM_SHARED, element, shape, PTX_ORDER_##bits);                           \
+  }                                                                                            \
+  template <bool kTransposedB = false, int kCount>                                             \
+  __device__ inline void name(float(&sums)[kCount], const uint32_t(&a)[4], uint64_t b,         \
+                              bool accumulate) {                                               \
+    static_assert(bits == 16 || !kTransposedB);                                                \
+    PTX_BY_WIDTH(PTX_FROM_REGISTERS, element, shape, PTX_ORDER_##bits);                        \
+  }
+PTX_WARPGROUP_MULTIPLY(WarpgroupMultiplyBf16, 16, kBf16, "k16.f32.bf16.bf16")
+PTX_WARPGROUP_MULTIPLY(WarpgroupMultiplyF16, 16, kF16, "k16.f32.f16.f16")
+PTX_WARPGROUP_MULTIPLY(WarpgroupMultiplyE4m3, 8, kE4m3, "k32.f32.e4m3.e4m3")
+#undef PTX_WARPGROUP_MULTIPLY
 
 #undef PTX_OR
 

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <functional>
 #include <random>
 #include <vector>
 
+#include "ops/cuda/conformance/conformance.h"
 #include "ops/cuda/emulation/tensor_core_arithmetic.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/ptx.h"
@@ -18,10 +18,6 @@ namespace tokamak::cuda {
 namespace {
 
 using emulation::ElementType;
-using Words = std::vector<uint32_t>;
-using Kernel = void (*)(const uint32_t* in, uint32_t* out);
-
-constexpr unsigned kWarp = 32;
 
 // Two pairs of warps, each with a barrier of its own: every thread reads what its partner in the
 // other warp of the pair wrote, round after round.
@@ -288,19 +284,8 @@ Words ExpectGrid(const Words& in) {
   return out;
 }
 
-struct Case {
-  const char* name;
-  Kernel kernel;
-  unsigned threads;
-  size_t shared_bytes;
-  std::function<Words(const Words&)> expect;
-  uint32_t in_mask = 0xffffffff;  // of every input word: keeps exponents small
-  unsigned ctas = 1;
-  CtaGroups groups = {};
-};
-
-const std::vector<Case>& Cases() {
-  static const std::vector<Case> cases = {
+std::vector<Case> Cases() {
+  return {
       {"bar.sync of a part", NamedBarrierKernel, kNamedThreads, 0, ExpectNamedBarrier},
       {"cp.async", CopyAsyncKernel, kCopyThreads, 0, ExpectCopyAsync},
       {"mbarrier, cp.async.bulk", BulkKernel, kReaders + kWarp, sizeof(BulkMemory), ExpectBulk},
@@ -328,7 +313,6 @@ const std::vector<Case>& Cases() {
        kCtas,
        {.cooperative = true}},
   };
-  return cases;
 }
 
 cudaError_t Run(const Case& test, const Words& in, Words& out, cudaStream_t stream) {
@@ -367,11 +351,16 @@ int RunAll() {
     std::printf("no GPU: %s\n", cudaGetErrorString(cudaGetLastError()));
     return 1;
   }
+  std::vector<Case> cases = Cases();
+  AddWgmmaCases(cases);
   std::mt19937 random(1);
   int failures = 0;
-  for (const Case& test : Cases()) {
-    Words in(4096);
-    for (uint32_t& word : in) word = static_cast<uint32_t>(random()) & test.in_mask;
+  for (const Case& test : cases) {
+    Words in(kInputWords);
+    for (uint32_t& word : in) {
+      word = static_cast<uint32_t>(random()) & test.in_mask;
+      if (test.make_word != nullptr) word = test.make_word(word);
+    }
     const Words expected = test.expect(in);
     Words out(expected.size());
     const cudaError_t error = Run(test, in, out, stream);
@@ -379,7 +368,7 @@ int RunAll() {
     for (size_t i = 0; i < out.size(); ++i) wrong += out[i] != expected[i];
     const bool ok = error == cudaSuccess && wrong == 0;
     failures += ok ? 0 : 1;
-    std::printf("%-26s %016llx %s", test.name, static_cast<unsigned long long>(Digest(out)),
+    std::printf("%-62s %016llx %s", test.name.c_str(), static_cast<unsigned long long>(Digest(out)),
                 ok ? "ok\n" : "");
     if (!ok) {
       std::printf("WRONG: %s, %zu of %zu words\n", cudaGetErrorString(error), wrong, out.size());

@@ -244,6 +244,7 @@ void End(Thread& thread) {
   Cluster& cluster = *cta.cluster;
   --cta.running;
   --cluster.running;
+  if (cta.running == 0) CheckProductsAreDone(cta);
   if (cluster.barrier.arrived > 0 && cluster.barrier.arrived >= cluster.running) {
     Open(cluster.barrier);
   }
@@ -252,6 +253,8 @@ void End(Thread& thread) {
   }
 }
 
+constexpr size_t kPattern = 1024;  // bytes after which every swizzle repeats
+
 // Memory of just this size: the address sanitizer sees its end.
 void* AddShared(Cta& cta, const void* site, size_t bytes, size_t alignment) {
   void* memory = nullptr;
@@ -259,7 +262,16 @@ void* AddShared(Cta& cta, const void* site, size_t bytes, size_t alignment) {
     throw std::bad_alloc();
   }
   if (memory != nullptr) std::memset(memory, 0xff, bytes);
-  cta.shared.push_back({.site = site, .bytes = bytes, .memory = {memory, std::free}});
+  // The first 1 KiB is the system's, as on GPUs.
+  const SharedBlock* const last = cta.shared.empty() ? nullptr : &cta.shared.back();
+  const size_t begin = last == nullptr ? 1 : (last->address + last->bytes) / kPattern + 1;
+  const auto address =
+      static_cast<uint32_t>(begin * kPattern + reinterpret_cast<uintptr_t>(memory) % kPattern);
+  cta.shared.push_back({.site = site,
+                        .bytes = bytes,
+                        .address = address,
+                        .memory = {memory, std::free},
+                        .published = {}});
   return memory;
 }
 
@@ -516,6 +528,17 @@ void* SharedVariable(const void* site, size_t bytes, size_t alignment) {
   return AddShared(cta, site, bytes, alignment);
 }
 
+SharedPlace FindShared(Cta& cta, const void* address) {
+  for (SharedBlock& block : cta.shared) {
+    const auto offset =
+        static_cast<const std::byte*>(address) - static_cast<const std::byte*>(block.memory.get());
+    if (offset >= 0 && static_cast<size_t>(offset) < block.bytes) {
+      return {.block = &block, .offset = static_cast<size_t>(offset)};
+    }
+  }
+  return {};
+}
+
 void* MapShared(const void* shared, int rank) {
   Cta& mine = *current->cta;
   const std::vector<Cta*>& ctas = mine.cluster->ctas;
@@ -524,17 +547,16 @@ void* MapShared(const void* shared, int rank) {
   }
   Cta& other = *ctas[static_cast<size_t>(rank)];
   if (other.running == 0) Fail("shared memory of a CTA that has ended");
-  for (const SharedBlock& block : mine.shared) {
-    const auto offset =
-        static_cast<const std::byte*>(shared) - static_cast<const std::byte*>(block.memory.get());
-    if (offset < 0 || static_cast<size_t>(offset) >= block.bytes) continue;
-    for (const SharedBlock& theirs : other.shared) {
-      if (theirs.site == block.site) return static_cast<std::byte*>(theirs.memory.get()) + offset;
+  const SharedPlace place = FindShared(mine, shared);
+  if (place.block == nullptr) Fail("an address that is not in the CTA's shared memory");
+  const SharedBlock& block = *place.block;
+  for (const SharedBlock& theirs : other.shared) {
+    if (theirs.site == block.site) {
+      return static_cast<std::byte*>(theirs.memory.get()) + place.offset;
     }
-    void* const memory = AddShared(other, block.site, block.bytes, 16);
-    return static_cast<std::byte*>(memory) + offset;
   }
-  Fail("an address that is not in the CTA's shared memory");
+  void* const memory = AddShared(other, block.site, block.bytes, 16);
+  return static_cast<std::byte*>(memory) + place.offset;
 }
 
 void SyncCluster() {

@@ -67,17 +67,22 @@ struct Meeting {
   std::vector<Thread*> waiting;
 };
 
+struct WarpProducts;  // what wgmma does for a warp (warpgroup.cc)
+
 struct Warp {
   std::vector<Thread*> ready;  // lanes that can go on
   size_t place = 0;            // among the warps that have some
   std::vector<std::unique_ptr<Meeting>> meetings;
+  std::shared_ptr<WarpProducts> products;  // null: none so far
 };
 
 // Shared memory of a CTA.
 struct SharedBlock {
   const void* site = nullptr;  // in the source; null: dynamic
   size_t bytes = 0;
+  uint32_t address = 0;  // in the CTA's shared memory; equal to that of `memory` modulo 1024
   std::unique_ptr<void, void (*)(void*)> memory;
+  std::vector<std::byte> published;  // what wgmma sees; empty: only 0xff
 };
 
 // CTAs that run at the same time and reach each other's shared memory.
@@ -104,6 +109,20 @@ Thread& CurrentThread();
 // Suspends the current thread until it is woken; `what` says for what it waits.
 void WaitForWake(std::string (*what)(const Thread&), const void* at);
 void WakeThread(Thread& thread);
+
+// Where an address lies in a CTA's shared memory. No block: elsewhere.
+struct SharedPlace {
+  SharedBlock* block = nullptr;
+  size_t offset = 0;
+};
+SharedPlace FindShared(Cta& cta, const void* address);
+
+// Lets wgmma see these bytes of the CTA's shared memory: after TMA has written them, or by a
+// fence.proxy.async.
+void Publish(Cta& cta, const void* shared, size_t bytes);
+
+// Ends the process if the CTA's threads have ended amid their wgmma.
+void CheckProductsAreDone(const Cta& cta);
 
 // Does one of the copies that were to land as late as possible. False if there are none.
 bool LandLateCopy();

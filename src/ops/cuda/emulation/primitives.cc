@@ -32,6 +32,7 @@ static_assert(sizeof(BarrierWord) == sizeof(uint64_t));
 
 // A copy by TMA that will land late.
 struct BulkCopy {
+  Cta* cta;
   void* to;
   const void* from;
   int bytes;
@@ -68,6 +69,7 @@ void Store(uint64_t* barrier, BarrierWord word) {
 
 void Land(const BulkCopy& copy) {
   std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.bytes));
+  Publish(*copy.cta, copy.to, static_cast<size_t>(copy.bytes));
   BarrierWord word = Load(copy.barrier);
   word.bytes -= copy.bytes;
   Store(copy.barrier, word);
@@ -195,12 +197,14 @@ void CopyBulk(void* shared, const void* global, int bytes, uint64_t* barrier) {
   CheckAligned("cp.async.bulk", shared);
   CheckAligned("cp.async.bulk", global);
   if (bytes % 16 != 0) Fail(fmt::format("cp.async.bulk of {} bytes: not a multiple of 16", bytes));
-  const BulkCopy copy = {.to = shared, .from = global, .bytes = bytes, .barrier = barrier};
+  const BulkCopy copy = {
+      .cta = CurrentThread().cta, .to = shared, .from = global, .bytes = bytes, .barrier = barrier};
   if (Choose(2) == 0) {
     Land(copy);
     return;
   }
   std::memset(shared, 0xff, static_cast<size_t>(bytes));
+  Publish(*copy.cta, shared, static_cast<size_t>(bytes));
   bulk_copies.push_back(copy);
 }
 

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "ops/cuda/emulation/tensor_core_arithmetic.h"
+
 namespace tokamak::cuda::emulation {
 
 void SyncNamed(int id, int count);
@@ -31,5 +33,25 @@ void StoreMatrices(const uint32_t* fragments, void* row);
 void MultiplyBf16(float* sums, const uint32_t* a, const uint32_t* b);
 void MultiplyF16(float* sums, const uint32_t* a, const uint32_t* b);
 void MultiplyE4m3(float* sums, const uint32_t* a, const uint32_t* b);
+
+// An address in the CTA's shared memory as descriptors of tiles have it.
+uint32_t SharedAddress(const void* shared);
+
+void FenceAsyncProxy();
+
+// A wgmma.mma_async.
+struct WarpgroupProduct {
+  ElementType type;
+  int n;
+  bool transposed_b;
+  bool accumulate;
+  uint64_t a;                   // descriptor, unless it is in registers
+  const uint32_t* a_registers;  // four, of the calling thread
+  uint64_t b;                   // descriptor
+};
+void WarpgroupMultiply(const WarpgroupProduct& product, float* sums);
+void FenceRegisters();
+void CommitProducts();
+void WaitForProducts(int pending);
 
 }  // namespace tokamak::cuda::emulation

@@ -1,0 +1,34 @@
+// What the parts of the conformance program share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ops/cuda/launch.h"
+
+namespace tokamak::cuda {
+
+using Words = std::vector<uint32_t>;
+using Kernel = void (*)(const uint32_t* in, uint32_t* out);
+
+constexpr unsigned kWarp = 32;
+constexpr unsigned kInputWords = 4096;
+
+struct Case {
+  std::string name;
+  Kernel kernel;
+  unsigned threads;
+  size_t shared_bytes;
+  std::function<Words(const Words&)> expect;
+  uint32_t in_mask = 0xffffffff;  // of every input word: keeps exponents small
+  unsigned ctas = 1;
+  CtaGroups groups = {};
+  uint32_t (*make_word)(uint32_t random) = nullptr;  // of input; null: as it is
+};
+
+void AddWgmmaCases(std::vector<Case>& cases);
+
+}  // namespace tokamak::cuda
