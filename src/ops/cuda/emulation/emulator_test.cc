@@ -13,14 +13,14 @@ namespace {
 
 constexpr unsigned kThreads = 64;
 
-// Runs the kernel on two warps and on 4 KiB of memory, whose words it gives back.
-std::vector<uint32_t> RunKernel(void (*kernel)(uint32_t*)) {
+// Runs the kernel on two warps, or more, and on 4 KiB of memory, whose words it gives back.
+std::vector<uint32_t> RunKernel(void (*kernel)(uint32_t*), unsigned threads = kThreads) {
   std::vector<uint32_t> words(1024);
   void* memory = nullptr;
   cudaStream_t stream = nullptr;
   EXPECT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
   EXPECT_EQ(cudaMalloc(&memory, 4096), cudaSuccess);
-  EXPECT_EQ(LaunchKernel(kernel, 1, kThreads, 256, stream, static_cast<uint32_t*>(memory)),
+  EXPECT_EQ(LaunchKernel(kernel, 1, threads, 256, stream, static_cast<uint32_t*>(memory)),
             cudaSuccess);
   EXPECT_EQ(cudaMemcpyAsync(words.data(), memory, 4096, cudaMemcpyDeviceToHost, stream),
             cudaSuccess);
@@ -82,6 +82,84 @@ __global__ void ReadsWhatNobodyWrote(uint32_t* out) {
 
 TEST(Emulator, FreshMemoryIsPoisoned) {
   for (const uint32_t word : RunKernel(&ReadsWhatNobodyWrote)) ASSERT_EQ(word, 0xffffffffu);
+}
+
+// A product of ones by wgmma, 64 x 8, done twice; and what may go wrong.
+enum class Wrong {
+  kNothing,
+  kNoFence,
+  kNoFenceAfterAWrite,
+  kNoFenceForOperands,
+  kNoWait,
+  kSumsInUse,
+  kRegistersInUse,
+  kOperandsInUse,
+  kOneLaneDiffers,
+  kOneWarpDiffers,
+  kOneWarpStaysAway,
+  kOneLaneStaysAway,
+  kNotWhereTheSwizzleBegins,
+};
+template <Wrong kWrong>
+__global__ void Multiplies(uint32_t* out) {
+  struct alignas(1024) Tile {
+    uint32_t words[8 * 8];  // rows of 32 bytes
+  };
+  SHARED(tile, Tile);
+  constexpr uint32_t kOnes = 0x3f803f80;  // bf16
+  for (unsigned i = threadIdx.x; i < 8 * 8; i += blockDim.x) tile.words[i] = kOnes;
+  if (kWrong != Wrong::kNoFenceForOperands) ptx::FenceAsyncProxy();
+  __syncthreads();
+  if (kWrong == Wrong::kOneWarpStaysAway && threadIdx.x / 32 == 2) return;
+  if (kWrong == Wrong::kOneLaneStaysAway && threadIdx.x == 40) return;
+  const bool accumulate = !(kWrong == Wrong::kOneLaneDiffers && threadIdx.x == 40) &&
+                          !(kWrong == Wrong::kOneWarpDiffers && threadIdx.x / 32 == 1);
+  const int begin = kWrong == Wrong::kNotWhereTheSwizzleBegins ? 8 : 0;
+  const uint64_t b = ptx::DescribeTile(&tile.words[begin], 32, 16, 256);
+  uint32_t a[4] = {kOnes, kOnes, kOnes, kOnes};
+  float sums[4] = {1, 2, 3, 4};
+  if (kWrong != Wrong::kNoFence) ptx::FenceRegisters();
+  ptx::WarpgroupMultiplyBf16(sums, a, b, accumulate);
+  ptx::CommitProducts();
+  if (kWrong == Wrong::kSumsInUse) sums[2] = 7;
+  if (kWrong == Wrong::kRegistersInUse) a[1] = 0;
+  if (kWrong == Wrong::kOperandsInUse) tile.words[threadIdx.x % 8] = 0;
+  ptx::WaitForProducts<0>();
+  if (kWrong == Wrong::kNoFenceAfterAWrite) sums[3] += 1;
+  ptx::WarpgroupMultiplyBf16(sums, a, b, accumulate);
+  ptx::CommitProducts();
+  if (kWrong != Wrong::kNoWait) ptx::WaitForProducts<0>();
+  for (unsigned i = 0; i < 4; ++i) out[threadIdx.x * 4 + i] = __float_as_uint(sums[i]);
+}
+
+TEST(Emulator, AWarpgroupMultiplies) {
+  const std::vector<uint32_t> words = RunKernel(&Multiplies<Wrong::kNothing>, 128);
+  for (unsigned i = 0; i < 512; ++i) {
+    ASSERT_EQ(words[i], __float_as_uint(static_cast<float>(i % 4 + 1 + 32))) << i;
+  }
+}
+
+template <Wrong kWrong>
+void ExpectDeath(const char* what, unsigned threads = 128) {
+  EXPECT_DEATH(RunKernel(&Multiplies<kWrong>, threads), what);
+}
+
+TEST(EmulatorDeathTest, AWrongUseOfWgmmaNamesItsThread) {
+  ExpectDeath<Wrong::kNoFence>("without a wgmma.fence before it; in thread [0-9]+ of CTA");
+  ExpectDeath<Wrong::kNoFenceAfterAWrite>("an accumulator was written, and no wgmma.fence follows");
+  ExpectDeath<Wrong::kNoFenceForOperands>("or before it without a fence.proxy.async; in thread");
+  ExpectDeath<Wrong::kRegistersInUse>("a register of A was written, and no wgmma.fence follows");
+  ExpectDeath<Wrong::kOperandsInUse>("was written while the product may read it, .*; in thread");
+  ExpectDeath<Wrong::kNoWait>("warp [0-3] ended without waiting for its wgmma");
+  ExpectDeath<Wrong::kSumsInUse>("an accumulator was written.*; in thread [0-9]+ of CTA");
+  ExpectDeath<Wrong::kOneLaneDiffers>(
+      "the lanes of a warp differ: .*; in lane 8: n = 8, from zero, .*; in thread [3-6][0-9] of");
+  ExpectDeath<Wrong::kOneWarpDiffers>("the warps of a warpgroup differ: .*; in thread [0-9]+ of");
+  ExpectDeath<Wrong::kOneWarpStaysAway>("warp 2 ended after 0 wgmma, and warp 0 .* after 2");
+  ExpectDeath<Wrong::kOneLaneStaysAway>(
+      "threads 32-39, 41-63 wait for wgmma.fence with mask ffffffff, of which fffffeff");
+  ExpectDeath<Wrong::kNotWhereTheSwizzleBegins>("does not begin where its swizzle of 32 bytes");
+  ExpectDeath<Wrong::kNothing>("a warpgroup of fewer than 4 warps", 96);
 }
 
 __global__ void Nothing(uint32_t*) {}
