@@ -2,7 +2,8 @@
 """Checks that kernels need no syntax beyond that of C++, so that another compiler can take them too.
 
 Launches, shared memory, PTX and the compiler's macros have one header each to be in; anywhere else
-in src/ops/cuda they are a violation. Prints "file:line: rule" for each and exits 1 if there is any.
+in src/ops/cuda they are a violation. So is a tensor map that TMA does not find. Prints "file:line:
+rule" for each and exits 1 if there is any.
 """
 import pathlib
 import re
@@ -17,6 +18,8 @@ RULES = [
     (re.compile(r'\b(asm|__asm__)\b'), ['ptx.h'], 'PTX belongs in ops/cuda/ptx.h'),
     (re.compile(r'\b__(CUDACC|CUDA_ARCH|NVCC)\w*'), ['launch.h', 'ptx.h'],
      'what depends on the compiler belongs in ops/cuda/launch.h or ops/cuda/ptx.h'),
+    (re.compile(r'(?<!__grid_constant__ )\bCUtensorMap \w+(?=[,)])'), [],
+     'TMA finds a tensor map only in a parameter "const __grid_constant__ CUtensorMap map"'),
 ]
 NO_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 

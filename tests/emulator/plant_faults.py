@@ -32,6 +32,7 @@ LINEAR = ('src/ops/ops_test', '*LinearOps.LinearMatches*/cuda')
 ELEMENTS = ('src/ops/ops_test', '*ElementwiseOps*/cuda')
 DRAWS = ('src/ops/cuda/cuda_backend_test', '*CudaDraws*/128256')
 PRIMITIVES = (CONFORMANCE, None)
+TENSOR_MAPS = 'conformance/tensor_maps.cu'
 
 # Name, source, what stands there once, what comes instead, the source to compile, the test.
 FAULTS = [
@@ -123,6 +124,16 @@ FAULTS = [
      PRIMITIVES),
     ('a swizzle takes the wrong bits of the row', 'conformance/wgmma.cu',
      'row % 8 / (8 / kChunks)', 'row % kChunks', None, PRIMITIVES),
+    ('a tensor map has another swizzle', TENSOR_MAPS, 'tensor.data = const_cast<void*>(data);',
+     'tensor.data = const_cast<void*>(data);\n  if (tensor.swizzle == 32) tensor.swizzle = 0;', None,
+     PRIMITIVES),
+    ('a box begins at the coordinates of its neighbour', TENSOR_MAPS,
+     'ptx::LoadBox(memory->data[i % 2], &map, plan.at[i],',
+     'ptx::LoadBox(memory->data[i % 2], &map, plan.at[i ^ 1],', None, PRIMITIVES),
+    ('a box is overwritten before its store has read it', TENSOR_MAPS,
+     'if (threadIdx.x == 0) ptx::WaitForStoreReads<1>();', '', None, PRIMITIVES),
+    ('a stored box is read before it has been written', TENSOR_MAPS, 'ptx::WaitForStores<0>();',
+     'ptx::WaitForStoreReads<0>();', None, PRIMITIVES),
 ]
 
 

@@ -3,8 +3,10 @@
 // says which primitive has run on which GPU.
 #pragma once
 
+#include <cuda.h>
 #include <cuda_runtime.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -91,6 +93,87 @@ __device__ inline void CopyBulk(void* shared, const void* global, int bytes, uin
           "r"(SharedAddress(shared)),
       "l"(global), "r"(bytes), "r"(SharedAddress(barrier))
       : "memory");
+}
+
+// TMA with a tensor map (tensor_map.h): `map` is a parameter of the kernel, and the box begins at
+// the coordinates `at`, the innermost first. `shared` is aligned to 128 bytes. All bytes of a box
+// are expected at the barrier, those outside of the tensor too, which become zero.
+//
+// Coordinates are operands 0 to 4, of which the tensor's rank uses the first ones.
+#define PTX_BOX(rank, coordinates, before, after, ...)                                             \
+  if constexpr (kRank == rank) {                                                                   \
+    asm volatile("cp.async.bulk.tensor." #rank "d." before "{" coordinates "}" after ::"r"(at[0]), \
+                 "r"(at[kRank > 1 ? 1 : 0]), "r"(at[kRank > 2 ? 2 : 0]),                           \
+                 "r"(at[kRank > 3 ? 3 : 0]), "r"(at[kRank > 4 ? 4 : 0]), __VA_ARGS__               \
+                 : "memory");                                                                      \
+  }
+#define PTX_BOXES(...)                      \
+  PTX_BOX(1, "%0", __VA_ARGS__)             \
+  PTX_BOX(2, "%0, %1", __VA_ARGS__)         \
+  PTX_BOX(3, "%0, %1, %2", __VA_ARGS__)     \
+  PTX_BOX(4, "%0, %1, %2, %3", __VA_ARGS__) \
+  PTX_BOX(5, "%0, %1, %2, %3, %4", __VA_ARGS__)
+
+// Lets the first copy find the map.
+__device__ inline void PrefetchMap(const CUtensorMap* map) {
+  PTX_OR(PrefetchMap(map), "prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+template <size_t kRank>
+__device__ inline void LoadBox(void* shared, const CUtensorMap* map, const int (&at)[kRank],
+                               uint64_t* barrier) {
+#ifdef __CUDACC__
+  PTX_BOXES("shared::cluster.global.tile.mbarrier::complete_tx::bytes [%5], [%6, ", "], [%7];",
+            "r"(SharedAddress(shared)), "l"(map), "r"(SharedAddress(barrier)))
+#else
+  emulation::LoadBox(shared, map, at, kRank, barrier);
+#endif
+}
+// To the same places of all CTAs of the cluster whose bit in `ctas` is set, each of which waits at
+// its own barrier.
+template <size_t kRank>
+__device__ inline void LoadBoxToCtas(void* shared, const CUtensorMap* map, const int (&at)[kRank],
+                                     uint64_t* barrier, uint16_t ctas) {
+#ifdef __CUDACC__
+  PTX_BOXES(
+      "shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%5], [%6, ",
+      "], [%7], %8;", "r"(SharedAddress(shared)), "l"(map), "r"(SharedAddress(barrier)), "h"(ctas))
+#else
+  emulation::LoadBoxToCtas(shared, map, at, kRank, barrier, ctas);
+#endif
+}
+// What is outside of the tensor is left out. Threads that wrote to `shared` call FenceAsyncProxy
+// before the barrier at which they tell the one that stores.
+template <size_t kRank>
+__device__ inline void StoreBox(const CUtensorMap* map, const int (&at)[kRank],
+                                const void* shared) {
+#ifdef __CUDACC__
+  PTX_BOXES("global.shared::cta.tile.bulk_group [%6, ", "], [%5];", "r"(SharedAddress(shared)),
+            "l"(map))
+#else
+  emulation::StoreBox(map, at, kRank, shared);
+#endif
+}
+#undef PTX_BOXES
+#undef PTX_BOX
+// Shows TMA, and wgmma, what the thread wrote to shared memory.
+__device__ inline void FenceAsyncProxy() {
+  PTX_OR(FenceAsyncProxy(), "fence.proxy.async.shared::cta;" ::: "memory");
+}
+// Makes a group of the thread's stores since the last one.
+__device__ inline void CommitStores() {
+  PTX_OR(CommitStores(), "cp.async.bulk.commit_group;" ::: "memory");
+}
+// Waits until all but the last kPending groups have read shared memory, which a thread must do
+// before it ends.
+template <int kPending>
+__device__ inline void WaitForStoreReads() {
+  PTX_OR(WaitForStoreReads(kPending), "cp.async.bulk.wait_group.read %0;" ::"n"(kPending)
+         : "memory");
+}
+// Waits until they have also written.
+template <int kPending>
+__device__ inline void WaitForStores() {
+  PTX_OR(WaitForStores(kPending), "cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
 // Clusters. A CTA must not end while others may still use its shared memory.
@@ -207,10 +290,6 @@ PTX_MULTIPLY(MultiplyE4m3, "e4m3", "m16n8k32")
 // Each warp has 16 rows. With g = lane / 4 and t = lane % 4, sums[4j + 2i + c] is row g + 8i,
 // column 8j + 2t + c. Registers of a are as in mma.sync.
 
-// What the thread stored to shared memory comes before what wgmma and TMA do there afterwards.
-__device__ inline void FenceAsyncProxy() {
-  PTX_OR(FenceAsyncProxy(), "fence.proxy.async.shared::cta;" ::: "memory");
-}
 __device__ inline void FenceRegisters() {
   PTX_OR(FenceRegisters(), "wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -240,10 +319,9 @@ __device__ inline void PinRegisters([[maybe_unused]] T (&registers)[kCount]) {
 // kTransposedB, one of b. Eight rows make a group.
 //   span 0            Pieces of 8 rows of 16 bytes, one after the other. From piece to piece it is
 //                     `leading` bytes along k and `stride` bytes the other way.
-//   span 32, 64, 128  Rows of `span` bytes, one after the other, swizzled (emulation/swizzle.h),
-//   the
-//                     first one aligned to 8 · span. From group to group it is `stride` bytes, and
-//                     `leading` to the next `span` bytes of the same rows.
+//   span 32, 64, 128  Rows of `span` bytes, one after the other, swizzled as emulation/swizzle.h
+//                     does it, the first one aligned to 8 · span. From group to group it is
+//                     `stride` bytes, and `leading` to the next `span` bytes of the same rows.
 // Within a span, the next product along k begins 32 bytes further on.
 __device__ inline uint64_t DescribeTile(const void* tile, int span, int leading, int stride) {
   const uint64_t swizzle = span == 0 ? 0 : span == 128 ? 1 : span == 64 ? 2 : 3;

@@ -11,7 +11,6 @@
 
 #include "ops/cuda/conformance/conformance.h"
 #include "ops/cuda/emulation/tensor_core_arithmetic.h"
-#include "ops/cuda/launch.h"
 #include "ops/cuda/ptx.h"
 
 namespace tokamak::cuda {
@@ -325,9 +324,11 @@ cudaError_t Run(const Case& test, const Words& in, Words& out, cudaStream_t stre
     error = cudaMemcpyAsync(device_in, in.data(), in_bytes, cudaMemcpyHostToDevice, stream);
   }
   if (error == cudaSuccess) {
-    error =
-        LaunchGroups(test.groups, test.kernel, test.ctas, test.threads, test.shared_bytes, stream,
-                     static_cast<const uint32_t*>(device_in), static_cast<uint32_t*>(device_out));
+    const auto* const from = static_cast<const uint32_t*>(device_in);
+    auto* const to = static_cast<uint32_t*>(device_out);
+    error = test.run != nullptr ? test.run(from, to, stream)
+                                : LaunchGroups(test.groups, test.kernel, test.ctas, test.threads,
+                                               test.shared_bytes, stream, from, to);
   }
   if (error == cudaSuccess) {
     error = cudaMemcpyAsync(out.data(), device_out, out_bytes, cudaMemcpyDeviceToHost, stream);
@@ -352,6 +353,7 @@ int RunAll() {
     return 1;
   }
   std::vector<Case> cases = Cases();
+  AddTensorMapCases(cases);
   AddWgmmaCases(cases);
   std::mt19937 random(1);
   int failures = 0;

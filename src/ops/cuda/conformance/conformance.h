@@ -19,16 +19,19 @@ constexpr unsigned kInputWords = 4096;
 
 struct Case {
   std::string name;
-  Kernel kernel;
-  unsigned threads;
-  size_t shared_bytes;
+  Kernel kernel = nullptr;
+  unsigned threads = 0;
+  size_t shared_bytes = 0;
   std::function<Words(const Words&)> expect;
   uint32_t in_mask = 0xffffffff;  // of every input word: keeps exponents small
   unsigned ctas = 1;
   CtaGroups groups = {};
   uint32_t (*make_word)(uint32_t random) = nullptr;  // of input; null: as it is
+  // What is launched instead of `kernel`.
+  std::function<cudaError_t(const uint32_t* in, uint32_t* out, cudaStream_t)> run = nullptr;
 };
 
+void AddTensorMapCases(std::vector<Case>& cases);
 void AddWgmmaCases(std::vector<Case>& cases);
 
 }  // namespace tokamak::cuda

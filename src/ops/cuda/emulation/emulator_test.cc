@@ -7,6 +7,7 @@
 
 #include "ops/cuda/launch.h"
 #include "ops/cuda/ptx.h"
+#include "ops/cuda/tensor_map.h"
 
 namespace tokamak::cuda {
 namespace {
@@ -57,6 +58,38 @@ __global__ void WaitsForACounter(uint32_t* counter) {
   if (threadIdx.x == 7) ptx::WaitForCounter(counter, 5);
 }
 
+// 4 rows of 16 words. The emulator's kernels can call what is the host's.
+CUtensorMap MapOf(uint32_t* memory) {
+  const BoxedTensor tensor = {.data = memory,
+                              .element_bytes = 4,
+                              .sizes = {16, 4},
+                              .strides = {64},
+                              .box = {16, 4},
+                              .swizzle = 0};
+  CUtensorMap map;
+  EXPECT_EQ(MakeTensorMap(tensor, &map), CUDA_SUCCESS);
+  return map;
+}
+__global__ void LoadsABoxWithoutAMap(uint32_t* memory) {
+  DYNAMIC_SHARED(shared, uint32_t);
+  SHARED(barrier, uint64_t);
+  ptx::LoadBox(shared, reinterpret_cast<const CUtensorMap*>(memory), {0, 0}, &barrier);
+}
+__global__ void LoadsABoxOfAnotherRank(uint32_t* memory) {
+  DYNAMIC_SHARED(shared, uint32_t);
+  SHARED(barrier, uint64_t);
+  const CUtensorMap map = MapOf(memory);
+  ptx::LoadBox(shared, &map, {0, 0, 0}, &barrier);
+}
+__global__ void EndsBeforeAStoreHasRead(uint32_t* memory) {
+  DYNAMIC_SHARED(shared, uint32_t);
+  if (threadIdx.x != 0) return;
+  const CUtensorMap map = MapOf(memory);
+  ptx::StoreBox(&map, {0, 0}, shared);
+  ptx::CommitStores();
+  ptx::WaitForStoreReads<1>();
+}
+
 TEST(EmulatorDeathTest, ADeadlockNamesTheThreadsAndWhatTheyWaitFor) {
   EXPECT_DEATH(RunKernel(&OneWarpWaits),
                "threads 0-31 wait for barrier 1, to which 32 of 64 have come, at .*\\+0x");
@@ -72,6 +105,9 @@ TEST(EmulatorDeathTest, AMistakeNamesItsThread) {
   EXPECT_DEATH(RunKernel(&LanesMeetInTwoPlaces), "lanes of one warp meet in __");
   EXPECT_DEATH(RunKernel(&CopiesToAnOddPlace), "cp.async: the address 0x[0-9a-f]+4 is not aligned");
   EXPECT_DEATH(RunKernel(&WaitsAtNoBarrier), "an mbarrier that has not been initialized");
+  EXPECT_DEATH(RunKernel(&LoadsABoxWithoutAMap), "a TMA load: no tensor map");
+  EXPECT_DEATH(RunKernel(&LoadsABoxOfAnotherRank), "3 coordinates for a tensor of 2 dimensions");
+  EXPECT_DEATH(RunKernel(&EndsBeforeAStoreHasRead), "TMA stores may still read shared memory");
 }
 
 __global__ void ReadsWhatNobodyWrote(uint32_t* out) {

@@ -238,6 +238,7 @@ bool IsComplete(const Barrier& barrier, const Cta& cta) {
 
 // A thread that has ended no longer keeps others waiting.
 void End(Thread& thread) {
+  if (thread.stores != nullptr) EndStores(thread);
   thread.ended = true;
   thread.fiber = nullptr;
   Cta& cta = *thread.cta;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@ inline constexpr size_t kDefaultShared = 48 << 10;  // what a kernel has without
 inline constexpr size_t kMaxShared = 227 << 10;     // what it may ask for
 inline constexpr int kNumBarriers = 16;
 
+struct BoxStores;  // by TMA (tensor_copies.cc)
 struct Cta;
 struct Fiber;
 struct Warp;
@@ -47,6 +49,7 @@ struct Thread {
   int barrier = 0;                                    // that it waits at
   int result = 0;                                     // of that
   std::unique_ptr<AsyncCopies> copies;                // null: none so far
+  std::shared_ptr<BoxStores> stores;                  // null: none so far
 };
 
 // A barrier of a CTA that some have come to.
@@ -124,8 +127,17 @@ void Publish(Cta& cta, const void* shared, size_t bytes);
 // Ends the process if the CTA's threads have ended amid their wgmma.
 void CheckProductsAreDone(const Cta& cta);
 
+// Lands a copy of that many bytes at once or as late as possible, as drawn; until then they are
+// filled with 0xff. Then says to the mbarrier that they have come.
+void LandByDraw(void* shared, size_t bytes, uint64_t* barrier, std::function<void()> copy);
+// Lands a copy as late as possible.
+void LandLate(std::function<void()> copy);
 // Does one of the copies that were to land as late as possible. False if there are none.
 bool LandLateCopy();
+
+// A thread ends: its stores by TMA land late. Ends the process if they may still read shared
+// memory.
+void EndStores(const Thread& thread);
 
 // A kernel's threads.
 class Grid {

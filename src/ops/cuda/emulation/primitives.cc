@@ -30,22 +30,8 @@ struct BarrierWord {
 };
 static_assert(sizeof(BarrierWord) == sizeof(uint64_t));
 
-// A copy by TMA that will land late.
-struct BulkCopy {
-  Cta* cta;
-  void* to;
-  const void* from;
-  int bytes;
-  uint64_t* barrier;
-};
-
 std::map<const uint64_t*, std::vector<Thread*>> phase_waiters;
-std::vector<BulkCopy> bulk_copies;
-
-void CheckAligned(const char* what, const void* address, uintptr_t alignment = 16) {
-  if (reinterpret_cast<uintptr_t>(address) % alignment == 0) return;
-  Fail(fmt::format("{}: the address {} is not aligned to {} bytes", what, address, alignment));
-}
+std::vector<std::function<void()>> late_copies;
 
 BarrierWord Load(const uint64_t* barrier) {
   BarrierWord word = {};
@@ -65,14 +51,6 @@ void Store(uint64_t* barrier, BarrierWord word) {
     }
   }
   std::memcpy(barrier, &word, sizeof(word));
-}
-
-void Land(const BulkCopy& copy) {
-  std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.bytes));
-  Publish(*copy.cta, copy.to, static_cast<size_t>(copy.bytes));
-  BarrierWord word = Load(copy.barrier);
-  word.bytes -= copy.bytes;
-  Store(copy.barrier, word);
 }
 
 void Land(const AsyncCopy& copy) {
@@ -125,12 +103,37 @@ void Multiply(ElementType type, const char* what, float* sums, const uint32_t* a
 
 }  // namespace
 
+void CheckAligned(const char* what, const void* address, uintptr_t alignment) {
+  if (reinterpret_cast<uintptr_t>(address) % alignment == 0) return;
+  Fail(fmt::format("{}: the address {} is not aligned to {} bytes", what, address, alignment));
+}
+
+void LandByDraw(void* shared, size_t bytes, uint64_t* barrier, std::function<void()> copy) {
+  Cta* const cta = CurrentThread().cta;
+  const auto land = [=, copy = std::move(copy)] {
+    copy();
+    Publish(*cta, shared, bytes);
+    BarrierWord word = Load(barrier);
+    word.bytes -= static_cast<int64_t>(bytes);
+    Store(barrier, word);
+  };
+  if (Choose(2) == 0) {
+    land();
+    return;
+  }
+  std::memset(shared, 0xff, bytes);
+  Publish(*cta, shared, bytes);
+  LandLate(land);
+}
+
+void LandLate(std::function<void()> copy) { late_copies.push_back(std::move(copy)); }
+
 bool LandLateCopy() {
-  if (bulk_copies.empty()) return false;
-  std::swap(bulk_copies[Choose(bulk_copies.size())], bulk_copies.back());
-  const BulkCopy copy = bulk_copies.back();
-  bulk_copies.pop_back();
-  Land(copy);
+  if (late_copies.empty()) return false;
+  std::swap(late_copies[Choose(late_copies.size())], late_copies.back());
+  const std::function<void()> copy = std::move(late_copies.back());
+  late_copies.pop_back();
+  copy();
   return true;
 }
 
@@ -197,15 +200,8 @@ void CopyBulk(void* shared, const void* global, int bytes, uint64_t* barrier) {
   CheckAligned("cp.async.bulk", shared);
   CheckAligned("cp.async.bulk", global);
   if (bytes % 16 != 0) Fail(fmt::format("cp.async.bulk of {} bytes: not a multiple of 16", bytes));
-  const BulkCopy copy = {
-      .cta = CurrentThread().cta, .to = shared, .from = global, .bytes = bytes, .barrier = barrier};
-  if (Choose(2) == 0) {
-    Land(copy);
-    return;
-  }
-  std::memset(shared, 0xff, static_cast<size_t>(bytes));
-  Publish(*copy.cta, shared, static_cast<size_t>(bytes));
-  bulk_copies.push_back(copy);
+  const auto count = static_cast<size_t>(bytes);
+  LandByDraw(shared, count, barrier, [=] { std::memcpy(shared, global, count); });
 }
 
 void ArriveAtCounter(uint32_t* counter) { std::atomic_ref<uint32_t>(*counter).fetch_add(1); }

@@ -8,6 +8,8 @@
 
 #include "ops/cuda/emulation/tensor_core_arithmetic.h"
 
+struct CUtensorMap;
+
 namespace tokamak::cuda::emulation {
 
 void SyncNamed(int id, int count);
@@ -20,6 +22,19 @@ void InitBarrier(uint64_t* barrier, int count);
 void Arrive(uint64_t* barrier, int bytes);
 void WaitForPhase(uint64_t* barrier, uint32_t parity);
 void CopyBulk(void* shared, const void* global, int bytes, uint64_t* barrier);
+
+void PrefetchMap(const CUtensorMap* map);
+void LoadBox(void* shared, const CUtensorMap* map, const int* at, int rank, uint64_t* barrier);
+void LoadBoxToCtas(void* shared, const CUtensorMap* map, const int* at, int rank, uint64_t* barrier,
+                   uint16_t ctas);
+void FenceAsyncProxy();
+void StoreBox(const CUtensorMap* map, const int* at, int rank, const void* shared);
+void CommitStores();
+void WaitForStoreReads(int pending);
+void WaitForStores(int pending);
+
+// Ends the process if the address is not a multiple.
+void CheckAligned(const char* what, const void* address, uintptr_t alignment = 16);
 
 int ClusterRank();
 void* MapShared(const void* shared, int rank);
@@ -36,8 +51,6 @@ void MultiplyE4m3(float* sums, const uint32_t* a, const uint32_t* b);
 
 // An address in the CTA's shared memory as descriptors of tiles have it.
 uint32_t SharedAddress(const void* shared);
-
-void FenceAsyncProxy();
 
 // A wgmma.mma_async.
 struct WarpgroupProduct {

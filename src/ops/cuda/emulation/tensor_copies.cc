@@ -1,0 +1,147 @@
+// TMA with tensor maps. A load reads global memory when it lands. A store reads shared memory when
+// it is issued or when that is waited for, as drawn, and writes at once then or when all is waited
+// for.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "ops/cuda/emulation/choice.h"
+#include "ops/cuda/emulation/machine.h"
+#include "ops/cuda/emulation/primitives.h"
+#include "ops/cuda/emulation/tensor_map.h"
+
+namespace tokamak::cuda::emulation {
+namespace {
+
+// A box, with the map as it was when the copy was issued.
+struct Box {
+  TensorMap map;
+  Coordinates at;
+};
+
+struct BoxStore {
+  Box box;
+  const void* shared;
+  std::vector<std::byte> bytes;  // empty: have not been read
+  bool is_late;                  // written when all is waited for
+
+  void Read() {
+    if (!bytes.empty()) return;
+    bytes = ReadSwizzled(box.map, shared);
+    if (!is_late) Write();
+  }
+  void Write() const { WriteBox(box.map, box.at, bytes); }
+};
+
+struct StoreGroup {
+  std::vector<BoxStore> stores;
+  bool has_read = false;  // and the thread knows
+};
+
+Box MakeBox(const char* what, const CUtensorMap* map, const int* at, int rank, const void* shared) {
+  Box box = {};
+  CheckAligned(what, map, 64);
+  CheckAligned(what, shared, 128);
+  if (!ReadTensorMap(*map, box.map)) Fail(fmt::format("{}: no tensor map", what));
+  if (box.map.rank != rank) {
+    Fail(fmt::format("{}: {} coordinates for a tensor of {} dimensions", what, rank, box.map.rank));
+  }
+  std::copy_n(at, rank, box.at.begin());
+  return box;
+}
+
+}  // namespace
+
+struct BoxStores {
+  std::vector<BoxStore> open;  // in no group yet
+  std::vector<StoreGroup> groups;
+};
+
+namespace {
+
+BoxStores& StoresOfThread() {
+  Thread& thread = CurrentThread();
+  if (thread.stores == nullptr) thread.stores = std::make_shared<BoxStores>();
+  return *thread.stores;
+}
+
+// Without the last ones, for which nobody waits yet.
+std::span<StoreGroup> GroupsToWaitFor(BoxStores& stores, int pending) {
+  const auto count = std::max<ptrdiff_t>(std::ssize(stores.groups) - pending, 0);
+  return std::span(stores.groups).first(static_cast<size_t>(count));
+}
+
+}  // namespace
+
+void EndStores(const Thread& thread) {
+  BoxStores& stores = *thread.stores;
+  const auto has_read = [](const StoreGroup& group) { return group.has_read; };
+  if (!stores.open.empty() || !std::all_of(stores.groups.begin(), stores.groups.end(), has_read)) {
+    Fail(
+        "a thread ends while its TMA stores may still read shared memory: CommitStores and "
+        "WaitForStoreReads<0> are missing");
+  }
+  for (StoreGroup& group : stores.groups) {
+    for (BoxStore& store : group.stores) {
+      if (store.is_late) LandLate([store = std::move(store)] { store.Write(); });
+    }
+  }
+}
+
+void LoadBox(void* shared, const CUtensorMap* map, const int* at, int rank, uint64_t* barrier) {
+  const Box box = MakeBox("a TMA load", map, at, rank, shared);
+  LandByDraw(shared, box.map.BoxBytes(), barrier,
+             [=] { WriteSwizzled(box.map, shared, ReadBox(box.map, box.at)); });
+}
+
+void LoadBoxToCtas(void* shared, const CUtensorMap* map, const int* at, int rank, uint64_t* barrier,
+                   uint16_t ctas) {
+  for (uint16_t rest = ctas; rest != 0; rest &= static_cast<uint16_t>(rest - 1)) {
+    const int cta = std::countr_zero(rest);
+    LoadBox(MapShared(shared, cta), map, at, rank, static_cast<uint64_t*>(MapShared(barrier, cta)));
+  }
+}
+
+void StoreBox(const CUtensorMap* map, const int* at, int rank, const void* shared) {
+  BoxStore store = {.box = MakeBox("a TMA store", map, at, rank, shared),
+                    .shared = shared,
+                    .bytes = {},
+                    .is_late = Choose(2) != 0};
+  if (Choose(2) == 0) store.Read();
+  StoresOfThread().open.push_back(std::move(store));
+}
+
+void CommitStores() {
+  BoxStores& stores = StoresOfThread();
+  stores.groups.push_back({.stores = std::exchange(stores.open, {})});
+}
+
+void WaitForStoreReads(int pending) {
+  for (StoreGroup& group : GroupsToWaitFor(StoresOfThread(), pending)) {
+    for (BoxStore& store : group.stores) store.Read();
+    group.has_read = true;
+  }
+}
+
+void WaitForStores(int pending) {
+  WaitForStoreReads(pending);
+  BoxStores& stores = StoresOfThread();
+  const auto done = GroupsToWaitFor(stores, pending);
+  for (const StoreGroup& group : done) {
+    for (const BoxStore& store : group.stores) {
+      if (store.is_late) store.Write();
+    }
+  }
+  stores.groups.erase(stores.groups.begin(), stores.groups.begin() + std::ssize(done));
+}
+
+void PrefetchMap(const CUtensorMap* map) {
+  TensorMap read;
+  if (!ReadTensorMap(*map, read)) Fail("prefetch.tensormap: no tensor map");
+}
+
+}  // namespace tokamak::cuda::emulation

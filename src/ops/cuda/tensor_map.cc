@@ -1,0 +1,48 @@
+#include "ops/cuda/tensor_map.h"
+
+#include <cuda_runtime_api.h>
+
+#include <map>
+
+namespace tokamak::cuda {
+namespace {
+
+// The driver's library is there only where a GPU is, so that nothing is linked with it.
+decltype(&cuTensorMapEncodeTiled) FindEncodeTiled() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found = {};
+  const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function,
+                                                             12000, cudaEnableDefault, &found);
+  if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) return nullptr;
+  return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
+}
+
+}  // namespace
+
+CUresult MakeTensorMap(const BoxedTensor& tensor, CUtensorMap* map) {
+  static const auto encode = FindEncodeTiled();
+  if (encode == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  static const std::map<int, CUtensorMapDataType> types = {{1, CU_TENSOR_MAP_DATA_TYPE_UINT8},
+                                                           {2, CU_TENSOR_MAP_DATA_TYPE_UINT16},
+                                                           {4, CU_TENSOR_MAP_DATA_TYPE_UINT32}};
+  static const std::map<int, CUtensorMapSwizzle> swizzles = {{0, CU_TENSOR_MAP_SWIZZLE_NONE},
+                                                             {32, CU_TENSOR_MAP_SWIZZLE_32B},
+                                                             {64, CU_TENSOR_MAP_SWIZZLE_64B},
+                                                             {128, CU_TENSOR_MAP_SWIZZLE_128B}};
+  const size_t rank = tensor.sizes.size();
+  const auto type = types.find(tensor.element_bytes);
+  const auto swizzle = swizzles.find(tensor.swizzle);
+  const std::vector<uint32_t> steps(rank, 1);
+  std::vector<uint64_t> strides = tensor.strides;
+  if (type == types.end() || swizzle == swizzles.end() || tensor.box.size() != rank ||
+      tensor.strides.size() + 1 != rank) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  strides.push_back(0);  // so that there is an array, which the driver does not read to its end
+  return encode(map, type->second, static_cast<uint32_t>(rank), tensor.data, tensor.sizes.data(),
+                strides.data(), tensor.box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
+                swizzle->second, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+}
+
+}  // namespace tokamak::cuda
