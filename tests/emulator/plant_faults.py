@@ -33,6 +33,7 @@ ELEMENTS = ('src/ops/ops_test', '*ElementwiseOps*/cuda')
 DRAWS = ('src/ops/cuda/cuda_backend_test', '*CudaDraws*/128256')
 PRIMITIVES = (CONFORMANCE, None)
 TENSOR_MAPS = 'conformance/tensor_maps.cu'
+DEPENDENT = 'conformance/dependent_launch.cu'
 
 # Name, source, what stands there once, what comes instead, the source to compile, the test.
 FAULTS = [
@@ -134,6 +135,12 @@ FAULTS = [
      'if (threadIdx.x == 0) ptx::WaitForStoreReads<1>();', '', None, PRIMITIVES),
     ('a stored box is read before it has been written', TENSOR_MAPS, 'ptx::WaitForStores<0>();',
      'ptx::WaitForStoreReads<0>();', None, PRIMITIVES),
+    ('a kernel does not wait for the one ahead', DEPENDENT, 'ptx::WaitForKernelAhead();', '', None,
+     PRIMITIVES),
+    ('a kernel reads before it waits for the one ahead', DEPENDENT,
+     'ptx::WaitForKernelAhead();\n  const uint32_t value = ahead[(i + kThreads / 2) % kCount];',
+     'const uint32_t value = ahead[(i + kThreads / 2) % kCount];\n  ptx::WaitForKernelAhead();',
+     None, PRIMITIVES),
 ]
 
 

@@ -10,16 +10,20 @@
 
 namespace tokamak::cuda {
 
-// How the CTAs of a launch belong together.
+// How the CTAs of a launch belong together, and with the kernel ahead of it in the stream.
 struct CtaGroups {
   unsigned cluster = 1;      // neighbours along x that form a cluster
   bool cooperative = false;  // all CTAs are resident at once, or the launch fails
+  // May start before the kernel ahead has ended: it calls ptx::WaitForKernelAhead before it reads
+  // what that one writes, or writes what that one reads. At least one thread must call it, as the
+  // kernels behind rely on it.
+  bool dependent = false;
 };
 
 template <typename... Params, typename... Args>
 cudaError_t LaunchGroups(const CtaGroups& groups, void (*kernel)(Params...), dim3 grid, dim3 block,
                          size_t shared, cudaStream_t stream, Args&&... args) {
-  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchAttribute attributes[3] = {};
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;
@@ -35,6 +39,11 @@ cudaError_t LaunchGroups(const CtaGroups& groups, void (*kernel)(Params...), dim
     cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
     attribute.id = cudaLaunchAttributeCooperative;
     attribute.val.cooperative = 1;
+  }
+  if (groups.dependent) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
   }
   (void)cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
   return cudaGetLastError();

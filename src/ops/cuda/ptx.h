@@ -176,6 +176,16 @@ __device__ inline void WaitForStores() {
   PTX_OR(WaitForStores(kPending), "cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+// Dependent launch (LaunchGroups with `dependent`). The next kernel may start once all CTAs have
+// called LaunchDependents or ended. What this one writes is there for it after its own
+// WaitForKernelAhead, which returns when this kernel has ended.
+__device__ inline void LaunchDependents() {
+  PTX_OR(LaunchDependents(), "griddepcontrol.launch_dependents;" ::: "memory");
+}
+__device__ inline void WaitForKernelAhead() {
+  PTX_OR(WaitForKernelAhead(), "griddepcontrol.wait;" ::: "memory");
+}
+
 // Clusters. A CTA must not end while others may still use its shared memory.
 __device__ inline int ClusterRank() {
 #ifdef __CUDACC__

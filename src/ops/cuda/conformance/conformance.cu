@@ -354,6 +354,7 @@ int RunAll() {
   }
   std::vector<Case> cases = Cases();
   AddTensorMapCases(cases);
+  AddDependentLaunchCases(cases);
   AddWgmmaCases(cases);
   std::mt19937 random(1);
   int failures = 0;

@@ -31,6 +31,7 @@ struct Case {
   std::function<cudaError_t(const uint32_t* in, uint32_t* out, cudaStream_t)> run = nullptr;
 };
 
+void AddDependentLaunchCases(std::vector<Case>& cases);
 void AddTensorMapCases(std::vector<Case>& cases);
 void AddWgmmaCases(std::vector<Case>& cases);
 

@@ -15,13 +15,14 @@ namespace {
 constexpr unsigned kThreads = 64;
 
 // Runs the kernel on two warps, or more, and on 4 KiB of memory, whose words it gives back.
-std::vector<uint32_t> RunKernel(void (*kernel)(uint32_t*), unsigned threads = kThreads) {
+std::vector<uint32_t> RunKernel(void (*kernel)(uint32_t*), unsigned threads = kThreads,
+                                const CtaGroups& groups = {}) {
   std::vector<uint32_t> words(1024);
   void* memory = nullptr;
   cudaStream_t stream = nullptr;
   EXPECT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
   EXPECT_EQ(cudaMalloc(&memory, 4096), cudaSuccess);
-  EXPECT_EQ(LaunchKernel(kernel, 1, threads, 256, stream, static_cast<uint32_t*>(memory)),
+  EXPECT_EQ(LaunchGroups(groups, kernel, 1, threads, 256, stream, static_cast<uint32_t*>(memory)),
             cudaSuccess);
   EXPECT_EQ(cudaMemcpyAsync(words.data(), memory, 4096, cudaMemcpyDeviceToHost, stream),
             cudaSuccess);
@@ -199,6 +200,11 @@ TEST(EmulatorDeathTest, AWrongUseOfWgmmaNamesItsThread) {
 }
 
 __global__ void Nothing(uint32_t*) {}
+
+TEST(EmulatorDeathTest, ADependentLaunchWaitsForTheKernelAhead) {
+  EXPECT_DEATH(RunKernel(&Nothing, kThreads, {.dependent = true}),
+               "no thread of a dependent launch has called WaitForKernelAhead");
+}
 
 TEST(Emulator, LaunchesThatNoGpuTakesAreErrors) {
   uint32_t* const none = nullptr;

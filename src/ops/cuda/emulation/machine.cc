@@ -168,7 +168,7 @@ bool WakePollers() {
 Thread* Pick() {
   constexpr uint64_t kStay = 16;
   while (ready.empty()) {
-    if (!LandLateCopy() && !WakePollers()) return nullptr;
+    if (!LandLateCopy() && !WakePollers() && !WakePaused()) return nullptr;
   }
   if (running == nullptr || running->ready.empty() || Choose(kStay) == 0) {
     running = ready[Choose(ready.size())];
@@ -192,6 +192,9 @@ Fiber* Enter(Thread& thread) {
   current = &thread;
   threadIdx = thread.index;
   blockIdx = thread.cta->index;
+  const KernelLaunch& launch = thread.cta->grid->launch();
+  gridDim = launch.grid;
+  blockDim = launch.block;
   if (thread.fiber != nullptr) return thread.fiber;
   if (idle.empty()) {
     thread.fiber = MakeFiber(&RunThreads);
@@ -385,6 +388,7 @@ void Grid::StartCta(uint64_t number, const std::shared_ptr<Cluster>& cluster) {
 
 void Grid::StartCtas() {
   running = nullptr;
+  has_begun_ = true;
   const auto has_ended = [](const auto& cta) { return cta->cluster->running == 0; };
   if (std::any_of(resident_.begin(), resident_.end(), has_ended)) {
     while (LandLateCopy()) {  // while what they go to is there
@@ -399,15 +403,16 @@ void Grid::StartCtas() {
 }
 
 bool Grid::Run() {
-  gridDim = launch_.grid;
-  blockDim = launch_.block;
   for (Thread* thread : std::exchange(sleeping, {})) Wake(*thread);
   for (;;) {
     StartCtas();
+    if (resident_.empty()) {
+      End();
+      return true;
+    }
+    BeginKernelBehind();
     if (Thread* const next = Pick(); next != nullptr) {
       SwitchFiber(&host, Enter(*next));
-    } else if (resident_.empty()) {
-      return true;
     } else if (!sleeping.empty()) {
       return false;
     } else {

@@ -99,7 +99,8 @@ struct Cta {
   Grid* grid = nullptr;
   std::shared_ptr<Cluster> cluster;
   uint3 index = {};
-  int running = 0;  // threads that have not ended
+  int running = 0;         // threads that have not ended
+  bool triggered = false;  // has called LaunchDependents
   std::vector<Thread> threads;
   std::vector<Warp> warps;
   std::array<Barrier, kNumBarriers> barriers;
@@ -139,6 +140,9 @@ bool LandLateCopy();
 // memory.
 void EndStores(const Thread& thread);
 
+// Wakes threads that let the kernel behind theirs go as far as it can. False if there are none.
+bool WakePaused();
+
 // A kernel's threads.
 class Grid {
  public:
@@ -151,7 +155,18 @@ class Grid {
   // What its threads wait for, for a person.
   std::string Waiting() const;
 
+  // Dependent launch (dependent_launch.cc). `next` is behind it in the stream.
+  void SetKernelBehind(Grid& next);
+  // The kernel behind it, if that has begun.
+  Grid* OverlappingKernel() const;
+  // Begins the kernel behind it if that may, and is to, begin now.
+  void BeginKernelBehind();
+  // Until the kernel ahead has ended.
+  void WaitForKernelAhead(const void* at);
+
  private:
+  // All threads have ended.
+  void End();
   void StartCtas();
   void StartCluster(uint64_t number);
   void StartCta(uint64_t number, const std::shared_ptr<Cluster>& cluster);
@@ -160,6 +175,13 @@ class Grid {
   std::vector<uint32_t> order_;  // of clusters that have not started; the last one is next
   size_t max_resident_ = 0;      // CTAs
   std::vector<std::unique_ptr<Cta>> resident_;
+
+  Grid* ahead_ = nullptr;   // has not ended, and this kernel depends on it
+  Grid* behind_ = nullptr;  // depends on this one
+  bool begins_behind_early_ = false;
+  bool has_begun_ = false;
+  bool has_waited_ = false;  // for the kernel ahead
+  std::vector<Thread*> waiting_for_ahead_;
 };
 
 }  // namespace tokamak::cuda::emulation

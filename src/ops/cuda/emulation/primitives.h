@@ -33,6 +33,9 @@ void CommitStores();
 void WaitForStoreReads(int pending);
 void WaitForStores(int pending);
 
+void LaunchDependents();
+void WaitForKernelAhead();
+
 // Ends the process if the address is not a multiple.
 void CheckAligned(const char* what, const void* address, uintptr_t alignment = 16);
 

@@ -74,7 +74,7 @@ bool Advance() REQUIRES(mutex) {
     std::swap(busy[emulation::Choose(busy.size())], busy.back());
     EmulatedStream* const stream = busy.back();
     busy.pop_back();
-    if (!stream->queue.front()()) continue;
+    if (!stream->queue.front().go_on()) continue;
     stream->queue.pop_front();
     if (stream->closed && stream->queue.empty()) {
       streams.erase(stream);
@@ -105,19 +105,24 @@ void Add(cudaStream_t to, Recipe recipe) REQUIRES(mutex) {
   EmulatedStream& stream = At(to);
   if (stream.capture != nullptr) {
     stream.capture->recipes.push_back(std::move(recipe));
-  } else {
-    stream.queue.push_back(recipe());
+    return;
   }
+  Operation operation = recipe();
+  if (operation.kernel != nullptr && !stream.queue.empty() &&
+      stream.queue.back().kernel != nullptr) {
+    stream.queue.back().kernel->SetKernelBehind(*operation.kernel);
+  }
+  stream.queue.push_back(std::move(operation));
 }
 
 // Of an operation that is done at once and always the same.
 template <typename Work>
 Recipe Always(Work work) {
   return [work] {
-    return [work] {
+    return Operation{.go_on = [work] {
       work();
       return true;
-    };
+    }};
   };
 }
 
@@ -199,6 +204,9 @@ cudaError_t Enqueue(const cudaLaunchConfig_t& config, const void* kernel,
   for (unsigned i = 0; i < config.numAttrs; ++i) {
     const auto& [id, value] = config.attrs[i];
     if (id == cudaLaunchAttributeCooperative) launch.cooperative = value.cooperative != 0;
+    if (id == cudaLaunchAttributeProgrammaticStreamSerialization) {
+      launch.dependent = value.programmaticStreamSerializationAllowed != 0;
+    }
     if (id == cudaLaunchAttributeClusterDimension) {
       launch.cluster = value.clusterDim.x * value.clusterDim.y * value.clusterDim.z;
     }
@@ -206,13 +214,15 @@ cudaError_t Enqueue(const cudaLaunchConfig_t& config, const void* kernel,
   MutexLock lock(mutex);
   if (const cudaError_t error = CheckLaunch(launch); error != cudaSuccess) return Report(error);
   Add(config.stream, [launch = std::move(launch)]() -> Operation {
-    return [grid = std::make_shared<Grid>(launch)]() NO_THREAD_SAFETY_ANALYSIS {
+    auto grid = std::make_shared<Grid>(launch);
+    const auto run = [grid]() NO_THREAD_SAFETY_ANALYSIS {
       if (active != nullptr && active != grid.get()) return false;
       active = grid.get();
       if (!grid->Run()) return false;
-      active = nullptr;
+      active = grid->OverlappingKernel();
       return true;
     };
+    return {.go_on = run, .kernel = std::move(grid)};
   });
   return cudaSuccess;
 }
@@ -380,7 +390,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   MutexLock lock(mutex);
   Add(stream, [reached = event->reached, number = event->recorded]() -> Operation {
-    return [=] { return reached->number >= number; };
+    return {.go_on = [=] { return reached->number >= number; }};
   });
   return cudaSuccess;
 }
@@ -417,7 +427,14 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t instance) {
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t instance, cudaStream_t stream) {
   MutexLock lock(mutex);
+  std::deque<Operation>& queue = At(stream).queue;
+  // Its kernels overlap with each other, and not with those ahead of it and behind it.
+  const auto bound = [&] {
+    if (!queue.empty()) queue.back().kernel = nullptr;
+  };
+  bound();
   for (const Recipe& recipe : instance->recipes) Add(stream, recipe);
+  bound();
   return cudaSuccess;
 }
 

@@ -2,13 +2,19 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include <cuda_runtime_api.h>
 
 namespace tokamak::cuda::emulation {
 
-// Something in a stream: called until it returns true, which says that it is done.
-using Operation = std::function<bool()>;
+class Grid;
+
+// Something in a stream.
+struct Operation {
+  std::function<bool()> go_on;     // called until it returns true, which says that it is done
+  std::shared_ptr<Grid> kernel{};  // null: something else
+};
 // Makes it anew: a graph may be launched many times.
 using Recipe = std::function<Operation()>;
 

@@ -21,6 +21,7 @@ struct KernelLaunch {
   size_t shared_bytes = 0;
   unsigned cluster = 1;          // CTAs along x that form a cluster
   bool cooperative = false;      // all CTAs are resident at once
+  bool dependent = false;        // may start before the kernel ahead has ended
   std::function<void()> thread;  // what one thread does
 };
 

@@ -60,7 +60,8 @@ using cudaGraphExec_t = EmulatedGraph*;
 
 enum cudaLaunchAttributeID {
   cudaLaunchAttributeCooperative = 2,
-  cudaLaunchAttributeClusterDimension = 4
+  cudaLaunchAttributeClusterDimension = 4,
+  cudaLaunchAttributeProgrammaticStreamSerialization = 6
 };
 struct cudaLaunchAttribute {
   cudaLaunchAttributeID id;
@@ -69,6 +70,7 @@ struct cudaLaunchAttribute {
       unsigned x, y, z;
     } clusterDim;
     int cooperative;
+    int programmaticStreamSerializationAllowed;
   } val;
 };
 struct cudaLaunchConfig_t {
