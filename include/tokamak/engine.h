@@ -30,7 +30,8 @@ struct EngineOptions {
   std::string dummy_dtype = "bf16";  // of a dummy's matrices, as GGUF names types: bf16, q4_k, ...
   std::string device = "auto";       // cpu, cuda, cuda:N, auto
   std::string isa = "auto";          // CPU kernels: auto, or one that `tokamak --help` lists
-  // CPU: keep activations in f32 where the default is int8. Slower; the exact path.
+  // Keep activations in f32 where the default is int8 or bf16; on a GPU weights too. Slower; the
+  // exact path.
   bool precise = false;
   std::string executor = "auto";  // of decode steps: eager, graph, auto
   int32_t steps_in_flight = 0;    // submitted before the first is waited for; 0: the device's best

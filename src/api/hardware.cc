@@ -21,20 +21,21 @@ struct Gpu {
   double memory_gb;
   double memory_gb_s;
   double dense_bf16_tflop_s;
+  double f32_tflop_s;  // of the plain units
 };
 
 // NVIDIA's data sheets; products without sparsity.
 constexpr Gpu kGpus[] = {
-    {"h200", "NVIDIA H200 SXM", 141, 4800, 989},
-    {"h100", "NVIDIA H100 SXM", 80, 3350, 989},
-    {"h100-pcie", "NVIDIA H100 PCIe", 80, 2000, 756},
-    {"gh200", "NVIDIA GH200", 96, 4000, 989},
-    {"b200", "NVIDIA B200", 180, 7700, 2250},
-    {"a100", "NVIDIA A100 80GB SXM", 80, 2039, 312},
-    {"a10", "NVIDIA A10", 24, 600, 125},
-    {"l40s", "NVIDIA L40S", 48, 864, 362},
-    {"l4", "NVIDIA L4", 24, 300, 121},
-    {"rtx4090", "NVIDIA RTX 4090", 24, 1008, 165},
+    {"h200", "NVIDIA H200 SXM", 141, 4800, 989, 67},
+    {"h100", "NVIDIA H100 SXM", 80, 3350, 989, 67},
+    {"h100-pcie", "NVIDIA H100 PCIe", 80, 2000, 756, 51},
+    {"gh200", "NVIDIA GH200", 96, 4000, 989, 67},
+    {"b200", "NVIDIA B200", 180, 7700, 2250, 75},
+    {"a100", "NVIDIA A100 80GB SXM", 80, 2039, 312, 19.5},
+    {"a10", "NVIDIA A10", 24, 600, 125, 31.2},
+    {"l40s", "NVIDIA L40S", 48, 864, 362, 91.6},
+    {"l4", "NVIDIA L4", 24, 300, 121, 30.3},
+    {"rtx4090", "NVIDIA RTX 4090", 24, 1008, 165, 82.6},
 };
 // What the driver, the libraries and graphs take of a GPU's memory.
 constexpr double kUsableShare = 0.97;
@@ -66,12 +67,13 @@ Result<Hardware> FindHardware(const EngineOptions& options, bool quantized, int6
   for (const Gpu& gpu : kGpus) {
     if (gpu.short_name != options.device) continue;
     constexpr double kMacsPerTflop = 500;  // a multiplication and an addition; in thousands of M
-    return Hardware{.name = gpu.name,
-                    .gpu = true,
-                    .memory_bytes = static_cast<int64_t>(gpu.memory_gb * kUsableShare * 1e9),
-                    .memory_gb_s = gpu.memory_gb_s,
-                    .gmac_s = gpu.dense_bf16_tflop_s * kMacsPerTflop,
-                    .multiplies_in = "bf16"};
+    return Hardware{
+        .name = gpu.name,
+        .gpu = true,
+        .memory_bytes = static_cast<int64_t>(gpu.memory_gb * kUsableShare * 1e9),
+        .memory_gb_s = gpu.memory_gb_s,
+        .gmac_s = (options.precise ? gpu.f32_tflop_s : gpu.dense_bf16_tflop_s) * kMacsPerTflop,
+        .multiplies_in = options.precise ? "f32" : "bf16"};
   }
   return InvalidArgument("--device: must be auto, cpu or one of {}, got \"{}\"",
                          fmt::join(KnownHardware(), ", "), options.device);

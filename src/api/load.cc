@@ -108,9 +108,10 @@ Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) 
   Result<std::unique_ptr<Ops>> cuda =
       MakeCudaOps({.device = choice.index,
                    .threads = threads,
+                   .precise = options.precise,
                    .step_timeout_seconds = options.step_timeout_seconds});
   // "auto" never means the emulated GPU.
-  if (cuda.ok() && (!choice.cpu || (*cuda)->name() != kCudaEmulated)) return cuda;
+  if (cuda.ok() && (!choice.cpu || !(*cuda)->name().starts_with(kCudaEmulated))) return cuda;
   if (cuda.ok()) return std::unique_ptr<Ops>();
   if (!choice.cpu) return cuda.status().WithContext("--device " + options.device);
   // A program that was built without the backend need not tell everyone.
@@ -140,7 +141,7 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, int threads,
   if (options.kv_cache_dtype == "auto") {
     // Where activations are rounded anyway, half the bytes cost nothing that can be seen.
     const bool rounds = ops->name() != "reference" && !ops->name().ends_with("/precise");
-    options.kv_cache_dtype = gpu ? "bf16" : rounds ? "f16" : "f32";
+    options.kv_cache_dtype = !rounds ? "f32" : gpu ? "bf16" : "f16";
   }
   if (options.steps_in_flight == 0) options.steps_in_flight = gpu ? 2 : 1;
   return ops;

@@ -21,19 +21,19 @@ namespace {
 
 constexpr int32_t kDefaultContext = 2048;
 
-CountedBackend Cuda() {
+CountedBackend Cuda(bool precise) {
   return {.name = "cuda",
           .has_extras = kCudaHasExtras,
           .has_experts = kCudaHasExperts,
           .has_latent = kCudaHasLatent,
-          .activation = [](const WeightSpec&) { return kCudaActivation; }};
+          .activation = [precise](const WeightSpec&) { return CudaWeightType(precise); }};
 }
 
 // Runs everything and rounds activations as the backend of `options` does.
 Result<CountedBackend> PlannedBackend(const EngineOptions& options, bool gpu) {
   CountedBackend backend;
   if (gpu) {
-    backend.activation = Cuda().activation;
+    backend.activation = Cuda(options.precise).activation;
   } else if (options.isa != "reference") {
     ASSIGN_OR_RETURN(
         const cpu::IsaKernels isa,
@@ -43,10 +43,11 @@ Result<CountedBackend> PlannedBackend(const EngineOptions& options, bool gpu) {
   return backend;
 }
 
-int64_t Bf16Bytes(const WeightSpec& spec) {
+template <DType kType>
+int64_t BytesAs(const WeightSpec& spec) {
   int64_t elements = 0;
   for (const auto& part : spec.parts) elements += part->shape().elements();
-  return elements * static_cast<int64_t>(RowBytes(DType::kBF16, 1));
+  return elements * static_cast<int64_t>(RowBytes(kType, 1));
 }
 
 // Notes the type of every tensor that a model asks for.
@@ -136,7 +137,7 @@ Status PlanGeneration(EngineOptions options, const Model& model, CountOps& count
                       int32_t concurrency, ModelPlan& plan) {
   const bool gpu = plan.hardware.gpu;
   if (options.kv_cache_dtype == "auto") {
-    options.kv_cache_dtype = gpu ? "bf16" : options.precise ? "f32" : "f16";
+    options.kv_cache_dtype = options.precise ? "f32" : gpu ? "bf16" : "f16";
   }
   if (options.steps_in_flight == 0) options.steps_in_flight = gpu ? 2 : 1;
   options.num_blocks = static_cast<int32_t>(model.spec().cache.groups.size());  // as few as may be
@@ -214,7 +215,8 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
   }
   const bool gpu = options.device != "auto" && options.device != "cpu";
   ASSIGN_OR_RETURN(const CountedBackend backend, PlannedBackend(options, gpu));
-  const std::unique_ptr<CountOps> count = MakeCountOps(gpu ? &Bf16Bytes : &CpuWeightBytes, backend);
+  const WeightSizer gpu_bytes = options.precise ? &BytesAs<DType::kF32> : &BytesAs<DType::kBF16>;
+  const std::unique_ptr<CountOps> count = MakeCountOps(gpu ? gpu_bytes : &CpuWeightBytes, backend);
   ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, LoadModel(checkpoint, *count, load));
   const ModelSpec& spec = model->spec();
 
@@ -235,7 +237,8 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
     if (IsBlockType(dtype)) quantized += bytes;
   }
   if (gpu) {
-    const Status loaded = LoadModel(checkpoint, *MakeCountOps(&Bf16Bytes, Cuda()), load).status();
+    const Status loaded =
+        LoadModel(checkpoint, *MakeCountOps(gpu_bytes, Cuda(options.precise)), load).status();
     plan.refusal = loaded.message();
   }
   plan.context = context > 0 ? context : std::min(kDefaultContext, spec.max_context);

@@ -167,6 +167,22 @@ TEST(ModelPlan, CountsTheAnglesOfAllPositions) {
                                        whole->activation_bytes + whole->staging_bytes);
 }
 
+TEST(ModelPlan, APreciseGpuTakesF32) {
+  EngineOptions options = Options(std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/llama_odd.gguf");
+  options.device = "h200";
+  const Result<ModelPlan> precise = PlanModel(options, 64, 1);
+  options.precise = false;
+  const Result<ModelPlan> rounded = PlanModel(options, 64, 1);
+  ASSERT_TRUE(precise.ok() && rounded.ok());
+  ExpectAbout(precise->weight_bytes - rounded->weight_bytes, 2 * rounded->num_parameters);
+  EXPECT_EQ(precise->kv_dtype, "f32");
+  EXPECT_EQ(rounded->kv_dtype, "bf16");
+  EXPECT_EQ(precise->block_bytes, 2 * rounded->block_bytes);
+  EXPECT_GT(precise->activation_bytes, rounded->activation_bytes);
+  EXPECT_EQ(precise->hardware.multiplies_in, "f32");
+  EXPECT_LT(precise->hardware.gmac_s, rounded->hardware.gmac_s);
+}
+
 // Numbers are of use for such a model too, but it does not run there.
 TEST(ModelPlan, SaysWhatTheBackendOfAGpuHasNot) {
   const std::string golden = std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/";

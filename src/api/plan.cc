@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ops/count/count_ops.h"
+#include "ops/cuda/cuda_ops.h"
 
 namespace tokamak {
 namespace {
@@ -84,16 +85,16 @@ Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& opti
   const std::unique_ptr<CountOps> count = MakeCountOps(&StoredBytes, gpu);
   ASSIGN_OR_RETURN(const LoadOptions load, MakeLoadOptions(options));
   ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, LoadModel(checkpoint, *count, load));
-  constexpr int64_t kBf16Bytes = 2;
+  const auto element_bytes = static_cast<int64_t>(RowBytes(CudaWeightType(options.precise), 1));
   const int64_t weights =
-      kBf16Bytes * count->prepared_elements() + count->allocated_bytes(MemoryKind::kDevice);
+      element_bytes * count->prepared_elements() + count->allocated_bytes(MemoryKind::kDevice);
   constexpr double kGB = 1e9;
   if (weights > free_bytes) {
     return ResourceExhausted(
-        "{}: the weights need {:.2f} GB of GPU memory as bf16, and {:.2f} GB are free: use a "
+        "{}: the weights need {:.2f} GB of GPU memory as {}, and {:.2f} GB are free: use a "
         "smaller model or another GPU",
         checkpoint.source, static_cast<double>(weights) / kGB,
-        static_cast<double>(free_bytes) / kGB);
+        options.precise ? "f32 (--precise)" : "bf16", static_cast<double>(free_bytes) / kGB);
   }
   ASSIGN_OR_RETURN(const RunnerShape shape, MakeRunnerShape(options, *model));
   const Status status =

@@ -69,6 +69,10 @@ TEST_F(FitsOnDevice, LowerOptionsNeedLess) {
   options_.max_seqs = 1;
   EXPECT_LT(Least(), least);
   options_ = before;
+  options_.precise = true;
+  EXPECT_GT(Least(), least + 100'000);
+  EXPECT_THAT(Check(20'000).ToString(), HasSubstr("as f32 (--precise)"));
+  options_ = before;
   options_.kv_cache_bytes = 50 << 20;
   EXPECT_GT(Least(), least + (49 << 20));
   EXPECT_THAT(Check(least).ToString(), HasSubstr("lower --num-blocks, --kv-cache-memory"));

@@ -48,8 +48,9 @@ using Ids = std::vector<int32_t>;
 
 std::unique_ptr<Engine> LoadEngine(const std::string& model, const std::string& device) {
   Result<std::unique_ptr<Engine>> engine =
-      // The CPU's tokens are those of f32 activations.
-      Engine::Load({.model = model, .device = device, .precise = true, .max_context = 2048});
+      // The CPU's tokens are those of f32 activations; the GPU's, of its default path.
+      Engine::Load(
+          {.model = model, .device = device, .precise = device == "cpu", .max_context = 2048});
   CHECK_MSG(engine.ok(), engine.status().ToString());
   return *std::move(engine);
 }

@@ -41,7 +41,8 @@ void AddEngineFlags(Flags& flags, EngineFlags& engine) {
   flags.Add("--isa", o.isa,
             "CPU kernels: auto, baseline or reference; of x86 avx512bf16, avx512vnni, amx, avx512, "
             "avxvnni or avx2; of Arm neoni8mm or neondot");
-  flags.Add("--precise", o.precise, "CPU: activations in f32, not int8 or bf16; slower, exact");
+  flags.Add("--precise", o.precise,
+            "Activations in f32, not int8 or bf16, on GPUs weights too; slower, exact");
   flags.Add("--max-context", o.max_context, "Positions per sequence; 0: the model's own");
   flags.Add("--max-seqs", o.max_seqs, "Sequences running at the same time");
   flags.Add("--max-batch-tokens", o.max_batch_tokens, "Tokens in one step");
@@ -56,7 +57,7 @@ void AddEngineFlags(Flags& flags, EngineFlags& engine) {
   flags.Add("--num-blocks", o.num_blocks, "KV blocks; overrides --kv-cache-memory");
   flags.Add("--block-size", o.block_size, "Positions per KV block");
   flags.Add("--kv-cache-dtype", o.kv_cache_dtype,
-            "f32, f16, bf16, q8_0 (on CPUs) or auto: f16 on CPUs (f32 when precise), bf16 on "
+            "f32, f16, bf16, q8_0 (on CPUs) or auto: f32 when precise, else f16 on CPUs, bf16 on "
             "GPUs");
   flags.Add(
       "--mla", o.mla,

@@ -37,10 +37,11 @@ Status NoDevice(std::string_view reason) { return Unavailable("no usable NVIDIA 
 
 CudaOps::CudaOps(const CudaOptions& options, int threads)
     : guard_(options),
+      precise_(options.precise),
       step_timeout_seconds_(options.step_timeout_seconds),
       stall_event_(options.stall_event),
       pinned_(guard_, MemoryKind::kHostPinned),
-      loader_(guard_, threads),
+      loader_(guard_, threads, CudaWeightType(options.precise)),
       gemm_(guard_) {}
 
 CudaOps::~CudaOps() = default;
@@ -74,6 +75,7 @@ Status CudaOps::Start() {
   RETURN_IF_ERROR(
       CUDA_TRY(guard_, cudaDeviceGetAttribute(&num_sms_, cudaDevAttrMultiProcessorCount, device)));
   name_ = kIsEmulated ? std::string(kCudaEmulated) : fmt::format("cuda/sm_{}{}", major, minor);
+  if (precise_) name_ += "/precise";
   guard_.SelectDevice();
   if (const cudaError_t error = CheckDeviceCode(); error != cudaSuccess) {
     (void)cudaGetLastError();
@@ -82,7 +84,7 @@ Status CudaOps::Start() {
                     "no code ({}); see TOKAMAK_CUDA_ARCHITECTURES",
                     device, major, minor, cudaGetErrorString(error)));
   }
-  RETURN_IF_ERROR(gemm_.Start());
+  if (!precise_) RETURN_IF_ERROR(gemm_.Start());
   // What a few steps in flight take for small uploads and results.
   return pinned_.Reserve(16, 64 << 10);
 }
@@ -99,7 +101,7 @@ Result<Buffer> CudaOps::Allocate(size_t bytes, MemoryKind kind) {
 
 Result<std::unique_ptr<PackedWeight>> CudaOps::Prepare(const WeightSpec& spec) {
   ASSIGN_OR_RETURN(std::unique_ptr<CudaWeight> weight, loader_.Load(spec));
-  if (spec.use != WeightUse::kEmbedding) {
+  if (spec.use != WeightUse::kEmbedding && weight->activation() == DType::kBF16) {
     ASSIGN_OR_RETURN(weight->recipe, gemm_.MakeRecipe(*weight));
   }
   return std::unique_ptr<PackedWeight>(std::move(weight));
@@ -258,7 +260,8 @@ void CudaOps::Run(const Embed& op, Stream& stream) {
                           .out = Data<float>(op.out),
                           .num_tokens = op.out.rows(),
                           .cols = table.cols(),
-                          .out_stride = op.out.float_stride()};
+                          .out_stride = op.out.float_stride(),
+                          .table_bf16 = table.activation() == DType::kBF16};
   CUDA_RUN(guard_, LaunchEmbed(args, Handle(stream)));
 }
 

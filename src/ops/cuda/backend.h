@@ -65,6 +65,7 @@ class CudaOps final : public Ops {
   Status WaitAfterError(Stream& stream);
 
   CallGuard guard_;
+  const bool precise_;
   std::string name_;
   const double step_timeout_seconds_;
   const int64_t stall_event_;

@@ -1,5 +1,6 @@
 // The CUDA backend, which lives in libtokamak_cuda.so: weights in bf16 on the device, activations
-// f32 and (into Linear) bf16, sums in f32.
+// f32 and (into Linear) bf16, sums in f32. Where it is precise, nothing is bf16: weights and all
+// activations are f32, and products take a plain kernel.
 //
 // Owner: one thread, for work and for loading. A row's result depends on that row alone (see
 // ops/cuda/gemm.h for how Linear keeps that).
@@ -14,15 +15,15 @@
 
 namespace tokamak {
 
-// What the backend has of Ops' optional parts, and in which type products take their activations:
-// what runs on it is planned where there is no GPU as well.
+// What the backend has of Ops' optional parts, and in which type it keeps weights and products take
+// their activations: what runs on it is planned where there is no GPU as well.
 inline constexpr bool kCudaHasExtras = false;
 inline constexpr bool kCudaHasExperts = false;
 inline constexpr bool kCudaHasLatent = false;
-inline constexpr DType kCudaActivation = DType::kBF16;
+constexpr DType CudaWeightType(bool precise) { return precise ? DType::kF32 : DType::kBF16; }
 
 // The name of the backend that runs on a CPU (ops/cuda/emulation): right and slow, for tests. It is
-// used only where the device was named.
+// used only where the device was named. A precise backend's name has "/precise" behind it.
 inline constexpr std::string_view kCudaEmulated = "cuda/emulated";
 
 // Calls that a backend has made, by what they do. For tests.
@@ -35,6 +36,7 @@ struct CudaCallCounts {
 struct CudaOptions {
   int device = 0;   // as CUDA numbers them
   int threads = 0;  // that read and convert weights; 0: one per physical core
+  bool precise = false;
   // How long Await and Synchronize wait until the device counts as lost; 0: for ever.
   double step_timeout_seconds = 0;
   // For tests: the CUDA call with this number fails without being made; 0: none does. The

@@ -18,11 +18,12 @@ unsigned Grid(int64_t items, int64_t per_cta) {
   return static_cast<unsigned>((items + per_cta - 1) / per_cta);
 }
 
+template <typename Weight>
 __global__ void EmbedKernel(EmbedArgs a) {
   const int64_t t = blockIdx.x;
-  const uint16_t* row = a.table + a.ids[t] * a.cols;
+  const auto* row = static_cast<const typename Weight::Storage*>(a.table) + a.ids[t] * a.cols;
   float* out = a.out + t * a.out_stride;
-  for (int64_t i = threadIdx.x; i < a.cols; i += kThreads) out[i] = BF16::Load(row[i]);
+  for (int64_t i = threadIdx.x; i < a.cols; i += kThreads) out[i] = Weight::Load(row[i]);
 }
 
 template <typename Out>
@@ -98,12 +99,13 @@ __global__ void CopyKernel(const __grid_constant__ CopyArgs a) {
 
 cudaError_t CheckDeviceCode() {
   cudaFuncAttributes attributes;
-  return cudaFuncGetAttributes(&attributes, &EmbedKernel);
+  return cudaFuncGetAttributes(&attributes, &EmbedKernel<BF16>);
 }
 
 cudaError_t LaunchEmbed(const EmbedArgs& args, cudaStream_t stream) {
   if (args.num_tokens == 0) return cudaSuccess;
-  return LaunchKernel(EmbedKernel, Grid(args.num_tokens, 1), kThreads, 0, stream, args);
+  const auto kernel = args.table_bf16 ? &EmbedKernel<BF16> : &EmbedKernel<F32>;
+  return LaunchKernel(kernel, Grid(args.num_tokens, 1), kThreads, 0, stream, args);
 }
 
 cudaError_t LaunchAddRmsNorm(const NormArgs& args, cudaStream_t stream) {

@@ -225,9 +225,9 @@ Result<std::shared_ptr<const LinearRecipe>> Gemm::MakeRecipe(const CudaWeight& w
 void Gemm::Run(const Linear& op, const CudaWeight& weight, cudaStream_t stream) {
   const int64_t num_tokens = op.x.rows();
   if (num_tokens == 0) return;
-  CHECK(op.x.dtype == DType::kBF16 && op.x.cols() == weight.cols() &&
+  CHECK(op.x.dtype == weight.activation() && op.x.cols() == weight.cols() &&
         op.out.cols() == weight.rows());
-  const int64_t x_stride = op.x.row_stride / static_cast<int64_t>(sizeof(uint16_t));
+  const int64_t x_stride = op.x.row_stride / static_cast<int64_t>(RowBytes(op.x.dtype, 1));
   const int64_t out_stride = op.out.row_stride / static_cast<int64_t>(sizeof(float));
   const LinearRecipe* recipe = weight.recipe.get();
   if (recipe != nullptr && recipe->fast && IsAligned(op.x, recipe->alignment) &&
@@ -241,14 +241,15 @@ void Gemm::Run(const Linear& op, const CudaWeight& weight, cudaStream_t stream) 
                             &problem.out, &recipe->algorithms[StepFor(num_tokens)],
                             workspace_.data(), workspace_.size(), stream));
   } else {
-    const PlainLinearArgs args = {.x = static_cast<const uint16_t*>(op.x.data),
+    const PlainLinearArgs args = {.x = op.x.data,
                                   .weight = weight.data(),
                                   .out = static_cast<float*>(op.out.data),
                                   .num_tokens = num_tokens,
                                   .rows = weight.rows(),
                                   .cols = weight.cols(),
                                   .x_stride = x_stride,
-                                  .out_stride = out_stride};
+                                  .out_stride = out_stride,
+                                  .bf16 = op.x.dtype == DType::kBF16};
     CUDA_RUN(guard_, LaunchPlainLinear(args, stream));
   }
   if (op.bias.empty()) return;

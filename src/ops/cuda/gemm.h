@@ -1,5 +1,6 @@
 // Linear on the device: out[M, N] f32 = x[M, K] bf16 · w[N, K]ᵀ bf16, sums in f32, by cuBLASLt
-// where it can and by the plain kernel where it cannot.
+// where it can and by the plain kernel where it cannot. Of x and w in f32 all products take the
+// plain kernel.
 //
 // A row of out must not depend on M. cuBLASLt picks its algorithm by M, so for each (N, K) a recipe
 // is made at load: one algorithm for each step of a ladder of M, none of which splits K, and all of
@@ -39,9 +40,9 @@ class Gemm {
   explicit Gemm(CallGuard& guard) : guard_(guard) {}
   ~Gemm();
 
-  // cuBLASLt's handle and workspace.
+  // cuBLASLt's handle and workspace. Not needed for products in f32.
   Status Start();
-  // While loading; waits for the device. Weights of one shape share a recipe.
+  // Of a weight in bf16. While loading; waits for the device. Weights of one shape share a recipe.
   Result<std::shared_ptr<const LinearRecipe>> MakeRecipe(const CudaWeight& weight);
   void Run(const Linear& op, const CudaWeight& weight, cudaStream_t stream);
 

@@ -23,12 +23,13 @@ cudaError_t CheckDeviceCode();
 // Never ends. For tests of what then happens.
 cudaError_t LaunchStall(cudaStream_t stream);
 
-// out[t] = table[ids[t]]: bf16 [rows, cols] to f32 [T, cols]. One CTA per token.
+// out[t] = table[ids[t]]: [rows, cols] to f32 [T, cols]. One CTA per token.
 struct EmbedArgs {
   const int32_t* ids;
-  const uint16_t* table;
+  const void* table;
   float* out;
   int64_t num_tokens, cols, out_stride;
+  bool table_bf16;  // else f32
 };
 cudaError_t LaunchEmbed(const EmbedArgs& args, cudaStream_t stream);
 
@@ -104,10 +105,11 @@ cudaError_t LaunchCopyRanges(const CopyArgs& args, cudaStream_t stream);
 // out[m, n] = Σ_k x[m, k] · w[n, k]: any shape and alignment, each output one chain of fused
 // multiply-adds over k.
 struct PlainLinearArgs {
-  const uint16_t* x;       // bf16 [num_tokens, cols]
-  const uint16_t* weight;  // bf16 [rows, cols], dense
-  float* out;              // f32 [num_tokens, rows]
+  const void* x;       // [num_tokens, cols]
+  const void* weight;  // [rows, cols], dense
+  float* out;          // f32 [num_tokens, rows]
   int64_t num_tokens, rows, cols, x_stride, out_stride;
+  bool bf16;  // x and weight; else both f32
 };
 cudaError_t LaunchPlainLinear(const PlainLinearArgs& args, cudaStream_t stream);
 

@@ -1,10 +1,10 @@
 // The plain GEMM, and what goes around cuBLASLt's.
 //
-// out[m, n] = Σ_k x[m, k] · w[n, k]. x bf16 [M, K], w bf16 [N, K], out f32 [M, N]. Used where
-// cuBLASLt has nothing for an alignment; 2·M·N·K FLOPs on the plain FP32 units, so it is slow for
-// all but small shapes. A CTA makes a tile of 32 × 32 outputs from tiles of 32 along k in shared
-// memory, a thread four outputs of a column. Each output is one chain of fused multiply-adds over
-// ascending k, whatever M is.
+// out[m, n] = Σ_k x[m, k] · w[n, k]. x [M, K] and w [N, K] both bf16 or both f32, out f32 [M, N].
+// Used for all products in f32, and in bf16 where cuBLASLt has nothing for an alignment; 2·M·N·K
+// FLOPs on the plain FP32 units, so it is slow for all but small shapes. A CTA makes a tile of
+// 32 × 32 outputs from tiles of 32 along k in shared memory, a thread four outputs of a column. Each
+// output is one chain of fused multiply-adds over ascending k, whatever M is.
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.h"
@@ -20,17 +20,20 @@ unsigned Grid(int64_t items, int64_t per_cta) {
   return static_cast<unsigned>((items + per_cta - 1) / per_cta);
 }
 
-// Rows [first, first + kTile) and columns [k, k + kTile) of a bf16 matrix, zero outside of it.
-__device__ void LoadTile(const uint16_t* matrix, int64_t rows, int64_t cols, int64_t stride,
+// Rows [first, first + kTile) and columns [k, k + kTile) of a matrix, zero outside of it.
+template <typename Element>
+__device__ void LoadTile(const void* data, int64_t rows, int64_t cols, int64_t stride,
                          int64_t first, int64_t k, float tile[kTile][kTile + 1]) {
+  const auto* matrix = static_cast<const typename Element::Storage*>(data);
   for (int i = static_cast<int>(threadIdx.x); i < kTile * kTile; i += kThreads) {
     const int64_t row = first + i / kTile;
     const int64_t col = k + i % kTile;
     tile[i / kTile][i % kTile] =
-        row < rows && col < cols ? BF16::Load(matrix[row * stride + col]) : 0.0f;
+        row < rows && col < cols ? Element::Load(matrix[row * stride + col]) : 0.0f;
   }
 }
 
+template <typename Element>
 __global__ void __launch_bounds__(kThreads) PlainLinearKernel(PlainLinearArgs a) {
   SHARED(x, float[kTile][kTile + 1]);
   SHARED(w, float[kTile][kTile + 1]);
@@ -40,8 +43,8 @@ __global__ void __launch_bounds__(kThreads) PlainLinearKernel(PlainLinearArgs a)
   const int line = static_cast<int>(threadIdx.x / kTile);
   float sums[kOutputs] = {};
   for (int64_t k = 0; k < a.cols; k += kTile) {
-    LoadTile(a.x, a.num_tokens, a.cols, a.x_stride, first_token, k, x);
-    LoadTile(a.weight, a.rows, a.cols, a.cols, first_row, k, w);
+    LoadTile<Element>(a.x, a.num_tokens, a.cols, a.x_stride, first_token, k, x);
+    LoadTile<Element>(a.weight, a.rows, a.cols, a.cols, first_row, k, w);
     __syncthreads();
     for (int i = 0; i < kTile; ++i) {
 #pragma unroll
@@ -95,7 +98,8 @@ __global__ void CountDifferentKernel(const float* a, const float* b, int64_t cou
 cudaError_t LaunchPlainLinear(const PlainLinearArgs& args, cudaStream_t stream) {
   if (args.num_tokens * args.rows == 0) return cudaSuccess;
   const dim3 grid(Grid(args.rows, kTile), Grid(args.num_tokens, kTile));
-  return LaunchKernel(PlainLinearKernel, grid, kThreads, 0, stream, args);
+  const auto kernel = args.bf16 ? &PlainLinearKernel<BF16> : &PlainLinearKernel<F32>;
+  return LaunchKernel(kernel, grid, kThreads, 0, stream, args);
 }
 
 cudaError_t LaunchAddBias(const BiasArgs& args, cudaStream_t stream) {

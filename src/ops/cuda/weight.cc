@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "ops/cuda/kernels.h"
 #include "ops/host/host_ops.h"
-#include "quant/half.h"
 #include "quant/quantize.h"
 
 namespace tokamak::cuda {
@@ -15,12 +14,10 @@ namespace {
 
 constexpr int64_t kItemElements = 256 << 10;  // what a thread converts at once
 
-// Rows [begin, end) of the source as bf16.
-Status ReadAsBFloat16(const WeightSource& source, int64_t begin, int64_t end, uint16_t* to) {
+// Rows [begin, end) of the source as `dtype`.
+Status ReadAs(DType dtype, const WeightSource& source, int64_t begin, int64_t end, std::byte* to) {
+  if (source.dtype() == dtype) return source.ReadRows(begin, end, to);
   const int64_t cols = source.shape().cols();
-  if (source.dtype() == DType::kBF16) {
-    return source.ReadRows(begin, end, reinterpret_cast<std::byte*>(to));
-  }
   const size_t row_bytes = RowBytes(source.dtype(), cols);
   std::vector<std::byte> stored(row_bytes * static_cast<size_t>(end - begin));
   RETURN_IF_ERROR(source.ReadRows(begin, end, stored.data()));
@@ -28,7 +25,8 @@ Status ReadAsBFloat16(const WeightSource& source, int64_t begin, int64_t end, ui
   for (int64_t row = begin; row < end; ++row) {
     DequantizeRow(source.dtype(), stored.data() + static_cast<size_t>(row - begin) * row_bytes,
                   cols, values.data());
-    for (const float value : values) *to++ = FloatToBFloat16(value);
+    QuantizeRow(dtype, values.data(), cols, to);
+    to += RowBytes(dtype, cols);
   }
   return Status();
 }
@@ -55,37 +53,37 @@ Status WeightLoader::Start() {
 }
 
 Status WeightLoader::ConvertRows(const WeightSource& source, int64_t begin, int64_t end,
-                                 uint16_t* to) {
+                                 std::byte* to) {
   const int64_t cols = source.shape().cols();
   const int64_t step = std::max<int64_t>(1, kItemElements / std::max<int64_t>(1, cols));
   std::vector<Status> statuses(static_cast<size_t>(CeilDiv(end - begin, step)));
   pool_.ParallelFor(static_cast<int64_t>(statuses.size()), [&](int64_t item, int) {
     const int64_t first = begin + item * step;
+    const size_t offset = RowBytes(dtype_, cols) * static_cast<size_t>(first - begin);
     statuses[static_cast<size_t>(item)] =
-        ReadAsBFloat16(source, first, std::min(end, first + step), to + (first - begin) * cols);
+        ReadAs(dtype_, source, first, std::min(end, first + step), to + offset);
   });
   for (Status& status : statuses) RETURN_IF_ERROR(std::move(status));
   return Status();
 }
 
-Status WeightLoader::LoadPart(const WeightSource& source, uint16_t* destination) {
+Status WeightLoader::LoadPart(const WeightSource& source, std::byte* destination) {
   const int64_t rows = source.shape().rows();
   if (const std::optional<RandomWeight> random = source.random();
-      random && source.dtype() == DType::kBF16) {
-    return CUDA_TRY(guard_,
-                    LaunchRandomWeight(*random, rows, source.shape().cols(), destination, stream_));
+      random && source.dtype() == DType::kBF16 && dtype_ == DType::kBF16) {
+    return CUDA_TRY(guard_, LaunchRandomWeight(*random, rows, source.shape().cols(),
+                                               reinterpret_cast<uint16_t*>(destination), stream_));
   }
-  const int64_t row_bytes = source.shape().cols() * static_cast<int64_t>(sizeof(uint16_t));
+  const auto row_bytes = static_cast<int64_t>(RowBytes(dtype_, source.shape().cols()));
   const int64_t step = static_cast<int64_t>(kStagingBytes) / std::max<int64_t>(1, row_bytes);
   if (step == 0) return Unimplemented("{}: rows of {} bytes", source.name(), row_bytes);
   for (int64_t begin = 0; begin < rows; begin += step) {
     const int64_t end = std::min(rows, begin + step);
     const Half& half = halves_[next_++ % halves_.size()];
     RETURN_IF_ERROR(CUDA_TRY(guard_, cudaEventSynchronize(half.copied)));
-    auto* staging = reinterpret_cast<uint16_t*>(half.staging.data());
-    RETURN_IF_ERROR(ConvertRows(source, begin, end, staging));
+    RETURN_IF_ERROR(ConvertRows(source, begin, end, half.staging.data()));
     RETURN_IF_ERROR(
-        CUDA_TRY(guard_, cudaMemcpyAsync(destination + begin * source.shape().cols(), staging,
+        CUDA_TRY(guard_, cudaMemcpyAsync(destination + begin * row_bytes, half.staging.data(),
                                          static_cast<size_t>((end - begin) * row_bytes),
                                          cudaMemcpyHostToDevice, stream_)));
     RETURN_IF_ERROR(CUDA_TRY(guard_, cudaEventRecord(half.copied, stream_)));
@@ -98,15 +96,16 @@ Result<std::unique_ptr<CudaWeight>> WeightLoader::Load(const WeightSpec& spec) {
   RETURN_IF_ERROR(Start());
   const int64_t rows = TotalRows(spec);
   const int64_t cols = spec.parts.front()->shape().cols();
-  ASSIGN_OR_RETURN(Buffer data, AllocateMemory(guard_, static_cast<size_t>(rows * cols) * 2,
+  const size_t row_bytes = RowBytes(dtype_, cols);
+  ASSIGN_OR_RETURN(Buffer data, AllocateMemory(guard_, static_cast<size_t>(rows) * row_bytes,
                                                MemoryKind::kDevice));
-  auto weight = std::make_unique<CudaWeight>(rows, cols, data);
-  auto* destination = reinterpret_cast<uint16_t*>(data.data());
+  auto weight = std::make_unique<CudaWeight>(rows, cols, dtype_, data);
+  std::byte* destination = data.data();
   Status status;
   for (const auto& part : spec.parts) {
     status = LoadPart(*part, destination);
     if (!status.ok()) break;
-    destination += part->shape().rows() * cols;
+    destination += static_cast<size_t>(part->shape().rows()) * row_bytes;
   }
   // Also before giving up: the copies in flight write to memory that would go.
   const Status copied = CUDA_TRY(guard_, cudaStreamSynchronize(stream_));

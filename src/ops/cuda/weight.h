@@ -1,4 +1,4 @@
-// Weights on the device: bf16 [rows, cols], dense, whatever they were stored as.
+// Weights on the device: bf16 or f32 [rows, cols], dense, whatever they were stored as.
 #pragma once
 
 #include <array>
@@ -18,12 +18,13 @@ struct LinearRecipe;
 // One copy serves products and look-ups, so kTied needs nothing special.
 class CudaWeight final : public PackedWeight {
  public:
-  CudaWeight(int64_t rows, int64_t cols, Buffer data)
-      : PackedWeight(rows, cols, kCudaActivation, static_cast<int64_t>(data.size())),
+  CudaWeight(int64_t rows, int64_t cols, DType dtype, Buffer data)
+      : PackedWeight(rows, cols, dtype, static_cast<int64_t>(data.size())),
         data_(std::move(data)) {}
 
-  const uint16_t* data() const { return reinterpret_cast<const uint16_t*>(data_.data()); }
-  // How to multiply with it; null for a weight that is only looked up.
+  // Elements are of the type activation().
+  const std::byte* data() const { return data_.data(); }
+  // How cuBLASLt multiplies with it; null for one that is only looked up, or not in bf16.
   std::shared_ptr<const LinearRecipe> recipe;
 
  private:
@@ -31,10 +32,13 @@ class CudaWeight final : public PackedWeight {
 };
 
 // Brings weights to the device: reads and converts on the host with all threads into one pinned
-// buffer while the other is being copied. Rounds to nearest even. Random weights are made there.
+// buffer while the other is being copied. Rounds to nearest even. Random weights in bf16 are made
+// there.
 class WeightLoader {
  public:
-  WeightLoader(CallGuard& guard, int threads) : guard_(guard), pool_(threads) {}
+  // `dtype`: of all weights, bf16 or f32.
+  WeightLoader(CallGuard& guard, int threads, DType dtype)
+      : guard_(guard), dtype_(dtype), pool_(threads) {}
   ~WeightLoader();
 
   Result<std::unique_ptr<CudaWeight>> Load(const WeightSpec& spec);
@@ -47,11 +51,12 @@ class WeightLoader {
   };
 
   Status Start();
-  Status LoadPart(const WeightSource& source, uint16_t* destination);
-  // Rows [begin, end) as bf16.
-  Status ConvertRows(const WeightSource& source, int64_t begin, int64_t end, uint16_t* to);
+  Status LoadPart(const WeightSource& source, std::byte* destination);
+  // Rows [begin, end).
+  Status ConvertRows(const WeightSource& source, int64_t begin, int64_t end, std::byte* to);
 
   CallGuard& guard_;
+  const DType dtype_;
   ThreadPool pool_;
   cudaStream_t stream_ = nullptr;
   std::array<Half, 2> halves_;

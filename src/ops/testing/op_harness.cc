@@ -32,13 +32,18 @@ std::vector<OpBackend> OpBackends() {
                           return MakeCpuOps({.threads = threads, .isa = isa + "/precise"});
                         }});
   }
-  OpBackend cuda = {.name = "cuda",
-                    .make = [](int threads) { return MakeCudaOps({.threads = threads}); },
-                    .weights = DType::kBF16,
-                    .activations = {DType::kBF16}};
-  const Status status = cuda.make(1).status();
-  if (!status.ok()) cuda.unavailable = "no CUDA backend here: " + status.ToString();
-  backends.push_back(cuda);
+  for (const bool precise : {false, true}) {
+    const DType type = CudaWeightType(precise);
+    OpBackend cuda = {
+        .name = precise ? "cuda_precise" : "cuda",
+        .make = [precise](
+                    int threads) { return MakeCudaOps({.threads = threads, .precise = precise}); },
+        .weights = type,
+        .activations = {type}};
+    const Status status = cuda.make(1).status();
+    if (!status.ok()) cuda.unavailable = "no CUDA backend here: " + status.ToString();
+    backends.push_back(cuda);
+  }
   return backends;
 }
 
@@ -64,7 +69,7 @@ std::vector<DType> WeightTypes() {
 
 std::vector<DType> CacheTypes(const OpBackend& backend) {
   std::vector<DType> types = {DType::kF32, DType::kF16, DType::kBF16};
-  if (backend.name != "cuda") types.push_back(DType::kQ8_0);
+  if (!backend.name.starts_with("cuda")) types.push_back(DType::kQ8_0);
   return types;
 }
 

@@ -22,7 +22,7 @@ namespace tokamak {
 struct OpBackend {
   std::string name;
   std::function<Result<std::unique_ptr<Ops>>(int threads)> make;
-  // What it keeps weights in; f32 stands for their own types.
+  // What it keeps weights in; on CPUs f32 stands for their own types.
   DType weights = DType::kF32;
   // What it may want as the input of a Linear.
   std::vector<DType> activations = {DType::kF32};
