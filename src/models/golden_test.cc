@@ -104,32 +104,41 @@ TEST_P(DefaultPathTest, IsCloserThanTheReferenceInBf16) {
   }
 }
 
-// Families that need nothing of what the CUDA backend lacks (ops/cuda/cuda_ops.h).
-class CudaGoldenTest : public ::testing::TestWithParam<const char*> {
+// Families that need nothing of what the CUDA backend lacks (ops/cuda/cuda_ops.h), and whether it
+// is precise.
+class CudaGoldenTest : public ::testing::TestWithParam<std::tuple<const char*, bool>> {
  protected:
   void SetUp() override {
-    Result<std::unique_ptr<Ops>> ops = MakeCudaOps({});
+    Result<std::unique_ptr<Ops>> ops = MakeCudaOps({.precise = precise_});
     if (!ops.ok()) GTEST_SKIP() << "no CUDA backend here: " << ops.status().ToString();
     ops_ = *std::move(ops);
-    model_ = LoadOrDie(TinyModelPath(GetParam()), *ops_);
+    model_ = LoadOrDie(TinyModelPath(name_), *ops_);
   }
 
+  const std::string name_ = std::get<0>(GetParam());
+  const bool precise_ = std::get<1>(GetParam());
+  const DType kv_dtype_ = precise_ ? DType::kF32 : DType::kBF16;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Model> model_;
 };
 
-TEST_P(CudaGoldenTest, IsCloserThanTheReferenceInBf16AndCompanyChangesNoBit) {
-  const TinyGolden golden = ReadTinyGolden(GetParam());
+// On the default path, closer than the reference's own run in bf16 is.
+TEST_P(CudaGoldenTest, LogprobsAreCloseAndCompanyChangesNoBit) {
+  const TinyGolden golden = ReadTinyGolden(name_);
   const auto length = static_cast<int32_t>(golden.tokens.size());
-  Harness whole(*model_, *ops_, {.kv_dtype = DType::kBF16});
+  Harness whole(*model_, *ops_, {.kv_dtype = kv_dtype_});
   const auto logits = whole.Run(golden.tokens, length);
   const Distance distance = DistanceFrom(golden, logits);
-  printf("%.2g of the median difference, %.2g of the divergence\n",
-         distance.median / golden.bf16.median, distance.divergence / golden.bf16.divergence);
+  printf(
+      "logprobs differ by up to %.2g; of the reference in bf16: %.2g of that, %.2g of the median "
+      "difference, %.2g of the divergence\n",
+      distance.worst_logprob, distance.worst_logprob / golden.bf16.worst_logprob,
+      distance.median / golden.bf16.median, distance.divergence / golden.bf16.divergence);
+  EXPECT_LT(distance.worst_logprob, precise_ ? 1e-4 : golden.bf16.worst_logprob);
   EXPECT_LT(distance.median, golden.bf16.median);
   EXPECT_LT(distance.divergence, golden.bf16.divergence);
 
-  Harness together(*model_, *ops_, {.kv_dtype = DType::kBF16, .seed = 3});
+  Harness together(*model_, *ops_, {.kv_dtype = kv_dtype_, .seed = 3});
   std::vector<Harness::Row> rows;
   for (const int32_t count : {1, 17, 2, 33}) {
     rows.push_back(
@@ -188,14 +197,19 @@ INSTANTIATE_TEST_SUITE_P(Families, TinyGoldenTest, ::testing::ValuesIn(Cases()),
                          });
 INSTANTIATE_TEST_SUITE_P(Gguf, DefaultPathTest, ::testing::ValuesIn(kGguf),
                          [](const auto& info) { return TestName(info.param); });
-INSTANTIATE_TEST_SUITE_P(Families, CudaGoldenTest,
-                         ::testing::Values("llama_odd", "llama_tied", "llama_yarn", "hf_llama_bf16",
-                                           "qwen3_odd", "qwen3_tied", "hf/mistral_odd",
-                                           "hf/mistral_128", "hf/qwen2_odd", "hf/qwen2_128",
-                                           "hf/smollm3_odd", "hf/smollm3_128", "hf/phi3_odd",
-                                           "hf/phi3_long", "hf/glm4_odd", "hf/llama_dynamic",
-                                           "hf/mistral3_odd"),
-                         [](const auto& info) { return TestName(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Families, CudaGoldenTest,
+    ::testing::Combine(::testing::Values("llama_odd", "llama_tied", "llama_yarn", "hf_llama_bf16",
+                                         "qwen3_odd", "qwen3_tied", "hf/mistral_odd",
+                                         "hf/mistral_128", "hf/qwen2_odd", "hf/qwen2_128",
+                                         "hf/smollm3_odd", "hf/smollm3_128", "hf/phi3_odd",
+                                         "hf/phi3_long", "hf/glm4_odd", "hf/llama_dynamic",
+                                         "hf/mistral3_odd"),
+                       ::testing::Bool()),
+    [](const auto& info) {
+      return TestName(std::get<0>(info.param)) +
+             (std::get<1>(info.param) ? "_precise" : "_default");
+    });
 INSTANTIATE_TEST_SUITE_P(Directories, DefaultPathTest, ::testing::ValuesIn(kDirectories),
                          [](const auto& info) { return TestName(info.param); });
 

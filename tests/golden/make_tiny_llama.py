@@ -155,8 +155,10 @@ def in_bf16(model, tokens, logits, kept) -> dict:
                                               experts_implementation="eager").eval()
     other = rounded(input_ids=tokens[None]).logits[0].float()
     assert rounded.lm_head.weight.dtype == torch.bfloat16
+    logprobs = logits.log_softmax(1) - other.log_softmax(1)
     return {"divergence": float(f"{divergence(logits, other, kept):.3g}"),
-            "median": float(f"{torch.gather(logits - other, 1, kept).abs().median():.3g}")}
+            "median": float(f"{torch.gather(logits - other, 1, kept).abs().median():.3g}"),
+            "worst_logprob": float(f"{torch.gather(logprobs, 1, kept).abs().max():.3g}")}
 
 
 @torch.no_grad()

@@ -46,7 +46,8 @@ TinyGolden ReadTinyGolden(const std::string& model) {
   json.at("kept_logits").get_to(golden.kept_logits);
   json.at("logsumexp").get_to(golden.logsumexp);
   golden.greedy = ToGreedy(json, model, "greedy");
-  golden.bf16 = {json.at("bf16").at("divergence"), json.at("bf16").at("median")};
+  const nlohmann::json& bf16 = json.at("bf16");
+  golden.bf16 = {bf16.at("divergence"), bf16.at("median"), bf16.at("worst_logprob")};
   return golden;
 }
 
@@ -98,6 +99,7 @@ Distance DistanceFrom(const TinyGolden& golden, const std::vector<Harness::Logit
       const double logprob = logit - golden.logsumexp[t];
       const double here = logits[t][static_cast<size_t>(id)] - logsumexp;
       distance.divergence += std::exp(logprob) * (logprob - here);
+      distance.worst_logprob = std::max(distance.worst_logprob, std::abs(logprob - here));
       rest -= std::exp(logprob);
       rest_here -= std::exp(here);
     }

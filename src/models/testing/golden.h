@@ -30,7 +30,8 @@ struct GoldenScore {
 struct Distance {
   // The mean over positions of KL(golden || logits), where ids that are not kept are one event.
   double divergence = 0;
-  double median = 0;  // of |difference| of the logits that are kept
+  double median = 0;         // of |difference| of the logits that are kept
+  double worst_logprob = 0;  // the largest |difference| of their logprobs
 };
 
 // tests/golden/<model>.json of make_tiny_llama.py.
