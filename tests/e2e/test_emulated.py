@@ -31,6 +31,18 @@ class Emulated(unittest.TestCase):
                 together = list(pool.map(lambda i: answer(server, i), requests))
             self.assertEqual(together, alone)
 
+    def test_precise_answers_are_those_of_a_precise_cpu(self):
+        answers = []
+        for device, backend in (('cuda', EMULATED + '/precise'), ('cpu', 'cpu/')):
+            with Server('--device', device, '--precise', *ENGINE, model=MODEL) as server:
+                self.assertIn(backend, server.request('/health')[1]['backend'])
+                answers.append(answer(server, 3)[0])
+        self.assertEqual(answers[0]['text'], answers[1]['text'])
+        logprobs = [a['logprobs']['token_logprobs'] for a in answers]
+        self.assertEqual(len(logprobs[0]), len(logprobs[1]))
+        for on_gpu, on_cpu in zip(*logprobs):
+            self.assertAlmostEqual(on_gpu, on_cpu, delta=1e-4)
+
     def test_auto_does_not_choose_it(self):
         with Server('--device', 'auto', *ENGINE, model=MODEL) as server:
             self.assertIn('cpu/', server.request('/health')[1]['backend'])
