@@ -96,8 +96,9 @@ __device__ inline void CopyBulk(void* shared, const void* global, int bytes, uin
 }
 
 // TMA with a tensor map (tensor_map.h): `map` is a parameter of the kernel, and the box begins at
-// the coordinates `at`, the innermost first. `shared` is aligned to 128 bytes. All bytes of a box
-// are expected at the barrier, those outside of the tensor too, which become zero.
+// the coordinates `at`, the innermost first, which is a multiple of 16 bytes. `shared` is aligned to
+// 128 bytes. All bytes of a box are expected at the barrier, those outside of the tensor too, which
+// become zero.
 //
 // Coordinates are operands 0 to 4, of which the tensor's rank uses the first ones.
 #define PTX_BOX(rank, coordinates, before, after, ...)                                             \

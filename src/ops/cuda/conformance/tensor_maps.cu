@@ -119,19 +119,19 @@ struct Shape {
 
 const std::vector<Shape>& Shapes() {
   static const std::vector<Shape> shapes = {
-      {"1d of 4 bytes", {nullptr, 4, {200}, {}, {64}, 0}, {-5}},
-      {"2d of 2 bytes, swizzle 128", {nullptr, 2, {72, 30}, {160}, {64, 12}, 128}, {-3, -4}},
-      {"2d of 1 byte, swizzle 64", {nullptr, 1, {100, 20}, {112}, {64, 16}, 64}, {-10, -3}},
+      {"1d of 4 bytes", {nullptr, 4, {200}, {}, {64}, 0}, {-8}},
+      {"2d of 2 bytes, swizzle 128", {nullptr, 2, {72, 30}, {160}, {64, 12}, 128}, {-8, -4}},
+      {"2d of 1 byte, swizzle 64", {nullptr, 1, {100, 20}, {112}, {64, 16}, 64}, {-16, -3}},
       {"3d of 4 bytes, swizzle 32",
        {nullptr, 4, {12, 6, 7}, {64, 448}, {8, 4, 5}, 32},
-       {-2, -1, -1}},
+       {-4, -1, -1}},
       // The second dimension is outside of the third.
       {"4d of 2 bytes, swizzle 128",
        {nullptr, 2, {64, 3, 5, 3}, {640, 128, 1984}, {64, 2, 3, 2}, 128},
        {0, 0, -1, -1}},
       {"5d of 1 byte",
        {nullptr, 1, {20, 2, 3, 3, 3}, {32, 64, 192, 592}, {16, 2, 2, 2, 2}, 0},
-       {-1, 0, 0, -1, 0}}};
+       {0, 0, 0, -1, 0}}};
   return shapes;
 }
 
@@ -151,7 +151,7 @@ Plan<kRank> MakePlan(const Shape& shape) {
       if (!more) at[d] = shape.first[d];
     }
   }
-  at[kRank - 1] = static_cast<int>(shape.tensor.sizes[kRank - 1]) + 3;
+  at[kRank - 1] = static_cast<int>(shape.tensor.sizes[kRank - 1]) + 4;
   std::copy_n(at, kRank, plan.at[plan.num_boxes++]);
   return plan;
 }

@@ -82,6 +82,12 @@ __global__ void LoadsABoxOfAnotherRank(uint32_t* memory) {
   const CUtensorMap map = MapOf(memory);
   ptx::LoadBox(shared, &map, {0, 0, 0}, &barrier);
 }
+__global__ void LoadsABoxFromTheMiddle(uint32_t* memory) {
+  DYNAMIC_SHARED(shared, uint32_t);
+  SHARED(barrier, uint64_t);
+  const CUtensorMap map = MapOf(memory);
+  ptx::LoadBox(shared, &map, {3, 0}, &barrier);
+}
 __global__ void EndsBeforeAStoreHasRead(uint32_t* memory) {
   DYNAMIC_SHARED(shared, uint32_t);
   if (threadIdx.x != 0) return;
@@ -108,6 +114,8 @@ TEST(EmulatorDeathTest, AMistakeNamesItsThread) {
   EXPECT_DEATH(RunKernel(&WaitsAtNoBarrier), "an mbarrier that has not been initialized");
   EXPECT_DEATH(RunKernel(&LoadsABoxWithoutAMap), "a TMA load: no tensor map");
   EXPECT_DEATH(RunKernel(&LoadsABoxOfAnotherRank), "3 coordinates for a tensor of 2 dimensions");
+  EXPECT_DEATH(RunKernel(&LoadsABoxFromTheMiddle),
+               "element 3 of a row, which is no multiple of 16");
   EXPECT_DEATH(RunKernel(&EndsBeforeAStoreHasRead), "TMA stores may still read shared memory");
 }
 

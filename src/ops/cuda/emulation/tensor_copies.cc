@@ -50,6 +50,10 @@ Box MakeBox(const char* what, const CUtensorMap* map, const int* at, int rank, c
   if (box.map.rank != rank) {
     Fail(fmt::format("{}: {} coordinates for a tensor of {} dimensions", what, rank, box.map.rank));
   }
+  if (at[0] * box.map.element_bytes % 16 != 0) {  // what an H200 calls an illegal instruction
+    Fail(fmt::format("{}: a box begins at element {} of a row, which is no multiple of 16 bytes",
+                     what, at[0]));
+  }
   std::copy_n(at, rank, box.at.begin());
   return box;
 }
