@@ -96,9 +96,9 @@ __device__ inline void CopyBulk(void* shared, const void* global, int bytes, uin
 }
 
 // TMA with a tensor map (tensor_map.h): `map` is a parameter of the kernel, and the box begins at
-// the coordinates `at`, the innermost first, which is a multiple of 16 bytes. `shared` is aligned to
-// 128 bytes. All bytes of a box are expected at the barrier, those outside of the tensor too, which
-// become zero.
+// the coordinates `at`, the innermost first, which is a multiple of 16 bytes. `shared` is aligned
+// to 128 bytes. All bytes of a box are expected at the barrier, those outside of the tensor too,
+// which become zero.
 //
 // Coordinates are operands 0 to 4, of which the tensor's rank uses the first ones.
 #define PTX_BOX(rank, coordinates, before, after, ...)                                             \
@@ -142,8 +142,9 @@ __device__ inline void LoadBoxToCtas(void* shared, const CUtensorMap* map, const
   emulation::LoadBoxToCtas(shared, map, at, kRank, barrier, ctas);
 #endif
 }
-// What is outside of the tensor is left out. Threads that wrote to `shared` call FenceAsyncProxy
-// before the barrier at which they tell the one that stores.
+// What is beyond the tensor's end is left out, but what pads its rows to multiples of 16 bytes is
+// overwritten. No coordinate is negative. Threads that wrote to
+// `shared` call FenceAsyncProxy before the barrier at which they tell the one that stores.
 template <size_t kRank>
 __device__ inline void StoreBox(const CUtensorMap* map, const int (&at)[kRank],
                                 const void* shared) {

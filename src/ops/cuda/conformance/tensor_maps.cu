@@ -104,7 +104,7 @@ __global__ void StoreKernel(const __grid_constant__ CUtensorMap map,
 struct Shape {
   std::string name;
   BoxedTensor tensor;
-  std::vector<int> first;  // coordinates of the first box
+  std::vector<int> first;  // coordinates of the first box that is loaded; stores begin at 0
 
   size_t BoxWords() const {
     size_t bytes = static_cast<size_t>(tensor.element_bytes);
@@ -137,18 +137,18 @@ const std::vector<Shape>& Shapes() {
 
 // Boxes side by side that cover the tensor, and one outside of it.
 template <size_t kRank>
-Plan<kRank> MakePlan(const Shape& shape) {
+Plan<kRank> MakePlan(const Shape& shape, const std::vector<int>& first) {
   Plan<kRank> plan = {.num_boxes = 0, .box_words = static_cast<unsigned>(shape.BoxWords()), .at{}};
   const auto step = [&](size_t d) { return static_cast<int>(shape.tensor.box[d]); };
   int at[kRank];
-  std::copy_n(shape.first.begin(), kRank, at);
+  std::copy_n(first.begin(), kRank, at);
   for (bool more = true; more;) {
     std::copy_n(at, kRank, plan.at[plan.num_boxes++]);
     more = false;
     for (size_t d = 0; d < kRank && !more; ++d) {
       at[d] += step(d);
       more = at[d] < static_cast<int>(shape.tensor.sizes[d]);
-      if (!more) at[d] = shape.first[d];
+      if (!more) at[d] = first[d];
     }
   }
   at[kRank - 1] = static_cast<int>(shape.tensor.sizes[kRank - 1]) + 4;
@@ -157,7 +157,7 @@ Plan<kRank> MakePlan(const Shape& shape) {
 }
 
 // Calls visit(byte of the tensor, or -1 outside of it; byte in shared memory) for each byte of a
-// box.
+// box. `tensor` includes what pads its rows, as far as it is copied.
 template <size_t kRank, typename Visit>
 void ForEachByte(const BoxedTensor& tensor, const int (&at)[kRank], size_t box_bytes,
                  const Visit& visit) {
@@ -193,12 +193,15 @@ void ExpectLoad(const Shape& shape, const Plan<kRank>& plan, size_t box, const W
 
 template <size_t kRank>
 Words ExpectStore(const Shape& shape, const Plan<kRank>& plan, const Words& in) {
+  BoxedTensor padded = shape.tensor;  // stores are cut off at multiples of 16 bytes
+  const uint64_t per_chunk = 16 / static_cast<uint64_t>(padded.element_bytes);
+  padded.sizes[0] = (padded.sizes[0] + per_chunk - 1) / per_chunk * per_chunk;
   const size_t words = shape.TensorWords();
   Words out(2 * words);
   auto* const to = reinterpret_cast<uint8_t*>(out.data());
   for (size_t i = 0; i < plan.num_boxes; ++i) {
     const auto* const from = reinterpret_cast<const uint8_t*>(&in[i * plan.box_words]);
-    ForEachByte(shape.tensor, plan.at[i], plan.box_words * 4, [&](int64_t global, size_t shared) {
+    ForEachByte(padded, plan.at[i], plan.box_words * 4, [&](int64_t global, size_t shared) {
       if (global >= 0) to[global] = from[shared];
     });
   }
@@ -220,7 +223,8 @@ cudaError_t Launch(const CtaGroups& groups, void (*kernel)(CUtensorMap, Params..
 
 template <size_t kRank>
 void AddCases(const Shape& shape, std::vector<Case>& cases) {
-  const Plan<kRank> plan = MakePlan<kRank>(shape);
+  const Plan<kRank> plan = MakePlan<kRank>(shape, shape.first);
+  const Plan<kRank> stores = MakePlan<kRank>(shape, std::vector<int>(kRank, 0));
   cases.push_back(
       {.name = "TMA load, " + shape.name,
        .expect =
@@ -235,17 +239,17 @@ void AddCases(const Shape& shape, std::vector<Case>& cases) {
            }});
   cases.push_back(
       {.name = "TMA store, " + shape.name,
-       .expect = [=](const Words& in) { return ExpectStore(shape, plan, in); },
+       .expect = [=](const Words& in) { return ExpectStore(shape, stores, in); },
        .run =
            [=](const uint32_t* in, uint32_t* out, cudaStream_t stream) {
              const size_t words = shape.TensorWords();
-             return Launch({}, StoreKernel<kRank>, shape, out, stream, plan, in, out,
+             return Launch({}, StoreKernel<kRank>, shape, out, stream, stores, in, out,
                            static_cast<unsigned>(words), out + words);
            }});
 }
 
 void AddMulticastCase(const Shape& shape, std::vector<Case>& cases) {
-  const Plan<2> plan = MakePlan<2>(shape);
+  const Plan<2> plan = MakePlan<2>(shape, shape.first);
   cases.push_back(
       {.name = "TMA load to a cluster",
        .expect =

@@ -88,6 +88,11 @@ __global__ void LoadsABoxFromTheMiddle(uint32_t* memory) {
   const CUtensorMap map = MapOf(memory);
   ptx::LoadBox(shared, &map, {3, 0}, &barrier);
 }
+__global__ void StoresABoxBeforeTheFirst(uint32_t* memory) {
+  DYNAMIC_SHARED(shared, uint32_t);
+  const CUtensorMap map = MapOf(memory);
+  ptx::StoreBox(&map, {0, -1}, shared);
+}
 __global__ void EndsBeforeAStoreHasRead(uint32_t* memory) {
   DYNAMIC_SHARED(shared, uint32_t);
   if (threadIdx.x != 0) return;
@@ -116,6 +121,7 @@ TEST(EmulatorDeathTest, AMistakeNamesItsThread) {
   EXPECT_DEATH(RunKernel(&LoadsABoxOfAnotherRank), "3 coordinates for a tensor of 2 dimensions");
   EXPECT_DEATH(RunKernel(&LoadsABoxFromTheMiddle),
                "element 3 of a row, which is no multiple of 16");
+  EXPECT_DEATH(RunKernel(&StoresABoxBeforeTheFirst), "begins at a negative coordinate");
   EXPECT_DEATH(RunKernel(&EndsBeforeAStoreHasRead), "TMA stores may still read shared memory");
 }
 

@@ -111,6 +111,9 @@ void LoadBoxToCtas(void* shared, const CUtensorMap* map, const int* at, int rank
 }
 
 void StoreBox(const CUtensorMap* map, const int* at, int rank, const void* shared) {
+  if (std::any_of(at, at + rank, [](int x) { return x < 0; })) {  // illegal too
+    Fail("a TMA store: a box begins at a negative coordinate");
+  }
   BoxStore store = {.box = MakeBox("a TMA store", map, at, rank, shared),
                     .shared = shared,
                     .bytes = {},

@@ -66,8 +66,9 @@ bool AreWithin(const T* values, size_t count, uint64_t low, uint64_t high) {
 // Calls move(the row's bytes in the box, its place in the tensor, how many) for each part of a row
 // that lies in the tensor.
 template <typename Move>
-void ForEachRow(const TensorMap& map, const Coordinates& at, const Move& move) {
-  const int64_t width = map.box[0], size = static_cast<int64_t>(map.sizes[0]);
+void ForEachRow(const TensorMap& map, const Coordinates& at, uint64_t size_of_row,
+                const Move& move) {
+  const int64_t width = map.box[0], size = static_cast<int64_t>(size_of_row);
   const int64_t begin = std::clamp<int64_t>(-int64_t{at[0]}, 0, width);
   const int64_t end = std::clamp<int64_t>(size - at[0], begin, width);
   const size_t num_rows = map.BoxBytes() / (map.box[0] * size_t{map.element_bytes});
@@ -112,14 +113,17 @@ bool ReadTensorMap(const CUtensorMap& from, TensorMap& to) {
 
 std::vector<std::byte> ReadBox(const TensorMap& map, const Coordinates& at) {
   std::vector<std::byte> bytes(map.BoxBytes());
-  ForEachRow(map, at, [&](size_t place, const std::byte* from, size_t count) {
+  ForEachRow(map, at, map.sizes[0], [&](size_t place, const std::byte* from, size_t count) {
     std::memcpy(&bytes[place], from, count);
   });
   return bytes;
 }
 
+// A store is cut off at multiples of 16 bytes, as on an H200: it overwrites what pads a row to them.
 void WriteBox(const TensorMap& map, const Coordinates& at, const std::vector<std::byte>& bytes) {
-  ForEachRow(map, at, [&](size_t place, std::byte* to, size_t count) {
+  const uint64_t per_chunk = kChunkBytes / map.element_bytes;
+  const uint64_t size = (map.sizes[0] + per_chunk - 1) / per_chunk * per_chunk;
+  ForEachRow(map, at, size, [&](size_t place, std::byte* to, size_t count) {
     std::memcpy(to, &bytes[place], count);
   });
 }

@@ -33,7 +33,7 @@ static_assert(sizeof(TensorMap) <= sizeof(CUtensorMap));
 bool ReadTensorMap(const CUtensorMap& from, TensorMap& to);
 
 // The box at these coordinates, row by row: elements outside of the tensor are read as zeros, and
-// are not written.
+// are not written, but for what pads its rows to multiples of 16 bytes.
 std::vector<std::byte> ReadBox(const TensorMap& map, const Coordinates& at);
 void WriteBox(const TensorMap& map, const Coordinates& at, const std::vector<std::byte>& bytes);
 
