@@ -34,9 +34,9 @@ Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& o
                             ModelTask task);
 
 // kUnimplemented if the GPU's backend lacks operations that the model needs. kResourceExhausted,
-// with what is needed, what is free and what to lower, if the weights, kept in bf16 or, if `options`
-// are precise, in f32, or what the runner needs beside them will not fit its `free_bytes` of memory.
-// Reads the checkpoint's header and no weights.
+// with what is needed, what is free and what to lower, if the weights, kept in bf16 or, if
+// `options` are precise, in f32, or what the runner needs beside them will not fit its `free_bytes`
+// of memory. Reads the checkpoint's header and no weights.
 Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& options,
                          int64_t free_bytes, const CountedBackend& gpu = {});
 

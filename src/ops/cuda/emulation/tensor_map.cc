@@ -119,7 +119,8 @@ std::vector<std::byte> ReadBox(const TensorMap& map, const Coordinates& at) {
   return bytes;
 }
 
-// A store is cut off at multiples of 16 bytes, as on an H200: it overwrites what pads a row to them.
+// A store is cut off at multiples of 16 bytes, as on an H200: it overwrites what pads a row to
+// them.
 void WriteBox(const TensorMap& map, const Coordinates& at, const std::vector<std::byte>& bytes) {
   const uint64_t per_chunk = kChunkBytes / map.element_bytes;
   const uint64_t size = (map.sizes[0] + per_chunk - 1) / per_chunk * per_chunk;
