@@ -133,14 +133,15 @@ void Repl::Answer() {
     conversation_.DropLast();
     return;
   }
-  const Status status = Stream(engine_, *std::move(request), &interrupt_, [&](OutputChunk chunk) {
-    if (first_token_seconds_ == 0) first_token_seconds_ = seconds();
-    Print(wrap.Append(shown.Append(chunk.text), TerminalColumns()));
-    text += chunk.text;
-    last_usage_ = chunk.usage;
-    cancelled |= chunk.finish_reason == FinishReason::kCancelled;
-    return true;
-  });
+  const Status status =
+      Stream(engine_, *std::move(request), &interrupt_, [&](const OutputChunk& chunk) {
+        if (first_token_seconds_ == 0) first_token_seconds_ = seconds();
+        Print(wrap.Append(shown.Append(chunk.text), TerminalColumns()));
+        text += chunk.text;
+        last_usage_ = chunk.usage;
+        cancelled |= chunk.finish_reason == FinishReason::kCancelled;
+        return true;
+      });
   total_seconds_ = seconds();
   Print(wrap.Append(shown.Finish(), TerminalColumns()) + wrap.Finish());
   std::printf(cancelled ? " [stopped]\n" : "\n");
