@@ -107,7 +107,8 @@ class Schema(unittest.TestCase):
                  '--exclude-checks', UNCHECKED, '--phases', 'examples,coverage,fuzzing',
                  '--max-examples', EXAMPLES, '--seed', '1', '--continue-on-failure',
                  '--suppress-health-check', 'all', '--warnings', 'off',
-                 '--request-timeout', str(support.PATIENCE), *options],
+                 '--request-timeout', str(support.PATIENCE),
+                 '--max-response-time', str(support.PATIENCE), *options],
                 cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL,
                 env=dict(os.environ, HYPOTHESIS_STORAGE_DIRECTORY=folder, NO_COLOR='1'))
         self.assertEqual(run.returncode, 0, run.stdout[-20000:] + run.stderr[-2000:])
