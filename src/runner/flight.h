@@ -71,7 +71,7 @@ struct Flight {
 
   Buffer staging;  // pinned
   BatchLayout layout;
-  bool decode = false;  // PassExecutor runs it
+  bool decode = false;  // GraphRunner runs it
   std::vector<TokenFill> fills;
 
   std::vector<SampleRow> sample_rows;

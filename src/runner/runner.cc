@@ -90,18 +90,19 @@ Status Runner::Init(const RunnerMemory& memory) {
     }
   }
   RETURN_IF_ERROR(MakeGroups());
-  ASSIGN_OR_RETURN(executor_, MakePassExecutor(shape_.executor, ops_,
-                                               std::min(shape_.max_slots, shape_.max_step_tokens)));
-  return RecordGraphs();
+  ASSIGN_OR_RETURN(
+      graph_runner_,
+      MakeGraphRunner(shape_.executor, ops_, std::min(shape_.max_slots, shape_.max_step_tokens)));
+  return CaptureGraphs();
 }
 
-Status Runner::RecordGraphs() {
+Status Runner::CaptureGraphs() {
   Flight& flight = flights_.front();
-  for (const int32_t rows : executor_->sizes()) {
+  for (const int32_t rows : graph_runner_->sizes()) {
     PackRows({}, rows, slots_, pool_.spec(), flight_shape_, &flight);
     Upload(flight);
     nn::Pass pass = MakePass(flight);
-    RETURN_IF_ERROR(executor_->Record(model_, pass));
+    RETURN_IF_ERROR(graph_runner_->Capture(model_, pass));
     RETURN_IF_ERROR(ops_.Synchronize(*stream_));  // the flight's memory is used again
   }
   return Status();
@@ -169,7 +170,7 @@ Status Runner::Submit(StepInput step) {
   if (status = UploadExcessTables(&flight); !status.ok()) {
     return Fail(status.WithContext(fmt::format("step {}", step.number)));
   }
-  PackRows(step.rows, flight.decode ? executor_->PaddedRows(num_rows) : num_rows, slots_,
+  PackRows(step.rows, flight.decode ? graph_runner_->PaddedRows(num_rows) : num_rows, slots_,
            pool_.spec(), flight_shape_, &flight);
   Upload(flight);
   if (!step.rows.empty()) Forward(&flight);
@@ -264,7 +265,7 @@ void Runner::Forward(Flight* flight) {
   const bool greedy = IsGreedy(*flight);
   flight->largest.reset();
   if (flight->decode && !greedy) {
-    flight->logits = executor_->Decode(model_, pass).Rows(0, num_samples);
+    flight->logits = graph_runner_->Decode(model_, pass).Rows(0, num_samples);
     return;
   }
   const Tensor hidden = model_.Forward(pass);

@@ -10,8 +10,8 @@
 #include "models/model.h"
 #include "ops/ops.h"
 #include "runner/flight.h"
+#include "runner/graph_runner.h"
 #include "runner/kv_pool.h"
-#include "runner/pass_executor.h"
 #include "runner/slot_table.h"
 #include "step/step_input.h"
 #include "step/step_output.h"
@@ -28,7 +28,7 @@ struct RunnerShape {
   int32_t block_size = 16;        // positions per block
   DType kv_dtype = DType::kF32;
   int depth = 1;                  // steps in flight at once
-  std::string executor = "auto";  // of decode steps: see MakePassExecutor
+  std::string executor = "auto";  // of decode steps: see MakeGraphRunner
   bool expert_loads = false;      // give StepOutput::expert_loads
 };
 
@@ -63,7 +63,7 @@ class Runner {
   const CacheSpec& cache() const { return pool_.spec(); }
   const RunnerShape& shape() const { return shape_; }
   int32_t vocab_size() const { return model_.spec().vocab_size; }
-  std::string_view executor() const { return executor_->name(); }
+  std::string_view executor() const { return graph_runner_->name(); }
   // Of the memory that it has taken: the pool's without the host tier, and beside it what steps
   // need, of the arena what they have used so far.
   int64_t bytes() const;
@@ -79,7 +79,7 @@ class Runner {
   Runner(const Model& model, Ops& ops, const RunnerShape& shape, KvPool pool);
   Status Init(const RunnerMemory& memory);
   Status MakeGroups();
-  Status RecordGraphs();
+  Status CaptureGraphs();
   // One token for each row, and its logits: nothing else.
   bool IsDecode(const StepInput& step) const;
   // Table entries that a flight has no room for, ahead of its batch.
@@ -109,7 +109,7 @@ class Runner {
   FlightShape flight_shape_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Sampler> sampler_;
-  std::unique_ptr<PassExecutor> executor_;
+  std::unique_ptr<GraphRunner> graph_runner_;
   std::unique_ptr<Arena> arena_;
   // The batch on the device and all block tables. Steps follow each other on the stream, so one of
   // each is enough however many steps are in flight.

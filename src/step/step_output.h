@@ -46,7 +46,7 @@ struct StepOutput {
   uint64_t number = 0;
   std::vector<RowOutput> rows = {};  // in the order of StepInput::rows
   // How many of the step's tokens went to each expert: [mixtures, experts], the model's mixtures
-  // first to last. Empty where nobody asked for it. Recorded graphs count their padding.
+  // first to last. Empty where nobody asked for it. Graphs count their padding.
   std::vector<int32_t> expert_loads = {};
 
   // Loads are for those who watch: a replay need not repeat them.

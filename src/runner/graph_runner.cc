@@ -1,4 +1,4 @@
-#include "runner/pass_executor.h"
+#include "runner/graph_runner.h"
 
 #include <algorithm>
 #include <vector>
@@ -9,26 +9,26 @@
 namespace tokamak {
 namespace {
 
-// Decode steps of more rows are not recorded: the host is no longer what they wait for.
+// Decode steps of more rows are not captured: the host is no longer what they wait for.
 constexpr int32_t kLargestGraph = 512;
 
 Tensor RunModel(const Model& model, nn::Pass& pass) {
   return model.Logits(pass, model.Forward(pass));
 }
 
-class EagerExecutor final : public PassExecutor {
+class EagerRunner final : public GraphRunner {
  public:
   std::string_view name() const override { return "eager"; }
   std::span<const int32_t> sizes() const override { return {}; }
-  Status Record(const Model&, nn::Pass&) override { return Status(); }
+  Status Capture(const Model&, nn::Pass&) override { return Status(); }
   int32_t PaddedRows(int32_t rows) const override { return rows; }
   Tensor Decode(const Model& model, nn::Pass& pass) override { return RunModel(model, pass); }
 };
 
-class GraphExecutor final : public PassExecutor {
+class CapturedRunner final : public GraphRunner {
  public:
   // Steps of the ladder grow with the size, so that padding stays below a quarter.
-  explicit GraphExecutor(int32_t max_rows) {
+  explicit CapturedRunner(int32_t max_rows) {
     const int32_t largest = std::min(max_rows, kLargestGraph);
     for (int32_t size = 1; size < largest;) {
       sizes_.push_back(size);
@@ -40,7 +40,7 @@ class GraphExecutor final : public PassExecutor {
   std::string_view name() const override { return "graph"; }
   std::span<const int32_t> sizes() const override { return sizes_; }
 
-  Status Record(const Model& model, nn::Pass& pass) override {
+  Status Capture(const Model& model, nn::Pass& pass) override {
     // Once for real: what the backend makes on first use is there then.
     (void)RunModel(model, pass);
     pass.arena.Reset();
@@ -66,7 +66,7 @@ class GraphExecutor final : public PassExecutor {
   }
 
  private:
-  struct Recorded {
+  struct Captured {
     std::unique_ptr<Graph> graph;
     Tensor logits;
   };
@@ -78,13 +78,13 @@ class GraphExecutor final : public PassExecutor {
   }
 
   std::vector<int32_t> sizes_;
-  std::vector<Recorded> graphs_;  // one per size
+  std::vector<Captured> graphs_;  // one per size
 };
 
 }  // namespace
 
-Result<std::unique_ptr<PassExecutor>> MakePassExecutor(const std::string& name, const Ops& ops,
-                                                       int32_t max_rows) {
+Result<std::unique_ptr<GraphRunner>> MakeGraphRunner(const std::string& name, const Ops& ops,
+                                                     int32_t max_rows) {
   const bool graphs = name == "graph" || (name == "auto" && ops.has_graphs());
   if (!graphs && name != "eager" && name != "auto") {
     return InvalidArgument("--executor: must be auto, eager or graph, got \"{}\"", name);
@@ -92,11 +92,11 @@ Result<std::unique_ptr<PassExecutor>> MakePassExecutor(const std::string& name, 
   if (graphs && !ops.has_graphs()) {
     return Unimplemented("--executor graph: {} has no graphs; use eager or auto", ops.name());
   }
-  std::unique_ptr<PassExecutor> made;
+  std::unique_ptr<GraphRunner> made;
   if (graphs) {
-    made = std::make_unique<GraphExecutor>(max_rows);
+    made = std::make_unique<CapturedRunner>(max_rows);
   } else {
-    made = std::make_unique<EagerExecutor>();
+    made = std::make_unique<EagerRunner>();
   }
   return made;
 }
