@@ -195,9 +195,9 @@ void RopeBench(benchmark::State& state, const std::string& isa, int threads, DTy
   op.k = qkv.Cols(kHeads * kHeadDim, (kHeads + kKvHeads) * kHeadDim);
   op.v = qkv.Cols((kHeads + kKvHeads) * kHeadDim, qkv.cols());
   op.positions = m.Zeros(DType::kI32, {num_tokens});
-  op.slots = m.Zeros(DType::kI64, {num_tokens});
-  std::iota(static_cast<int64_t*>(op.slots.data), static_cast<int64_t*>(op.slots.data) + num_tokens,
-            0);
+  op.slot_mapping = m.Zeros(DType::kI64, {num_tokens});
+  std::iota(static_cast<int64_t*>(op.slot_mapping.data),
+            static_cast<int64_t*>(op.slot_mapping.data) + num_tokens, 0);
   op.rope = &table;
   op.cache = cache.view;
   for (auto _ : state) ops->Run(op, *stream);
@@ -236,10 +236,10 @@ class Stack {
     logits_ = m.Floats({1, kVocab});
     rope_ = {.cos_sin = m.Floats({context + 1, kHeadDim}), .rotary_dim = kHeadDim};
     positions_ = m.Zeros(DType::kI32, {num_tokens});
-    slots_ = m.Zeros(DType::kI64, {num_tokens});
+    slot_mapping_ = m.Zeros(DType::kI64, {num_tokens});
     for (int t = 0; t < num_tokens; ++t) {
       static_cast<int32_t*>(positions_.data)[t] = static_cast<int32_t>(context - num_tokens + t);
-      static_cast<int64_t*>(slots_.data)[t] = context - num_tokens + t;
+      static_cast<int64_t*>(slot_mapping_.data)[t] = context - num_tokens + t;
     }
   }
 
@@ -254,7 +254,7 @@ class Stack {
       rope.k = qkv_.Cols(kQ, kQ + kKv);
       rope.v = qkv_.Cols(kQ + kKv, kQkv);
       rope.positions = positions_;
-      rope.slots = slots_;
+      rope.slot_mapping = slot_mapping_;
       rope.rope = &rope_;
       rope.cache = cache_.view;
       Run(rope);
@@ -296,7 +296,7 @@ class Stack {
   std::vector<Layer> layers_;
   std::unique_ptr<PackedWeight> head_;
   Tensor residual_, normed_, qkv_, attended_, gate_up_, gated_, down_, norm_, logits_;
-  Tensor positions_, slots_;
+  Tensor positions_, slot_mapping_;
   RopeTable rope_;
 };
 

@@ -30,7 +30,7 @@ void Sample(benchmark::State& state, const SamplingSpec& spec) {
   ThreadPool pool(1);
   NoStream stream;
   const auto sampler =
-      MakeHostSampler({.max_slots = 1, .max_rows = 1, .vocab_size = vocab_size}, &pool);
+      MakeHostSampler({.max_seqs = 1, .max_rows = 1, .vocab_size = vocab_size}, &pool);
   std::vector<TokenId> history(500);
   for (size_t i = 0; i < history.size(); ++i) history[i] = static_cast<TokenId>(i * 7);
   sampler->Admit(0, spec, history, 250, stream);

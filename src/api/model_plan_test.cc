@@ -53,11 +53,11 @@ void ExpectAbout(int64_t planned, int64_t taken) {
 
 // The step that takes most: as many tokens and sequences as there may be, logprobs of the prompts.
 StepInput LargestStep(const RunnerShape& shape, const CacheSpec& cache) {
-  const int32_t tokens = shape.max_step_tokens / shape.max_slots;
+  const int32_t tokens = shape.max_step_tokens / shape.max_seqs;
   const int32_t blocks = (tokens + shape.block_size - 1) / shape.block_size;
   StepInput step;
   BlockId next = 0;
-  for (SlotId slot = 0; slot < shape.max_slots; ++slot) {
+  for (SequenceSlotId slot = 0; slot < shape.max_seqs; ++slot) {
     step.admit.push_back({.slot = slot,
                           .tokens = std::vector<TokenId>(static_cast<size_t>(tokens), 3),
                           .num_prompt_tokens = tokens,

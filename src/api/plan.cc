@@ -48,7 +48,7 @@ Result<DType> ParseDummyType(std::string name) {
 
 Result<RunnerShape> MakeRunnerShape(const EngineOptions& options, const Model& model) {
   RunnerShape shape;
-  shape.max_slots = options.max_seqs;
+  shape.max_seqs = options.max_seqs;
   shape.max_step_tokens = options.max_batch_tokens;
   shape.max_context = model.spec().max_context;
   shape.block_size = options.block_size;

@@ -37,7 +37,7 @@ Result<EngineOptions> OptionsOf(const RecordHeader& header, const ReplayFileOpti
   options.kv_cache_dtype = Property(header, kKvCacheDtype);
   if (const std::string mla = Property(header, kMla); !mla.empty()) options.mla = mla;
   options.threads = replay.threads;
-  options.max_seqs = header.limits.max_slots;
+  options.max_seqs = header.limits.max_seqs;
   options.max_batch_tokens = header.limits.max_step_tokens;
   options.max_context = header.limits.max_context;
   options.block_size = cache.groups[0].block_size;

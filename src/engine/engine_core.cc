@@ -49,14 +49,14 @@ Status CheckCache(const CacheSpec& cache) {
 
 Status CheckLimits(const EngineCoreOptions& options, const ExecutorLimits& limits) {
   RETURN_IF_ERROR(CheckCache(limits.cache));
-  if (limits.max_slots > kMaxSlots || limits.max_step_tokens > kMaxPositions ||
+  if (limits.max_seqs > kMaxSlots || limits.max_step_tokens > kMaxPositions ||
       limits.max_context < 1 || limits.max_context > kMaxPositions) {
     return InvalidArgument("the executor's limits are implausible: {} slots, {} tokens, context {}",
-                           limits.max_slots, limits.max_step_tokens, limits.max_context);
+                           limits.max_seqs, limits.max_step_tokens, limits.max_context);
   }
   if (limits.depth < 1) return InvalidArgument("depth: must be positive, got {}", limits.depth);
-  if (options.max_seqs < 1 || options.max_seqs > limits.max_slots) {
-    return InvalidArgument("max_seqs: must be in [1, {}], got {}", limits.max_slots,
+  if (options.max_seqs < 1 || options.max_seqs > limits.max_seqs) {
+    return InvalidArgument("max_seqs: must be in [1, {}], got {}", limits.max_seqs,
                            options.max_seqs);
   }
   if (options.max_step_tokens < 2 || options.max_step_tokens > limits.max_step_tokens) {
@@ -358,11 +358,11 @@ StepInput EngineCore::Pack(const Schedule& schedule, BlockManager::StepWork* wor
   return input;
 }
 
-AdmitSlot EngineCore::PackAdmission(const ScheduledRow& row) const {
+AdmitSequence EngineCore::PackAdmission(const ScheduledRow& row) const {
   const Sequence& sequence = *row.sequence;
   const RequestState& request = *sequence.request;
   const SamplingParams& from = request.sampling;
-  AdmitSlot admit;
+  AdmitSequence admit;
   admit.slot = sequence.slot;
   admit.tokens.reserve(sequence.content.size());
   for (const ContentId id : sequence.content) admit.tokens.push_back(static_cast<TokenId>(id));

@@ -135,7 +135,7 @@ class EngineCore {
   void Admit(Arrival arrival);
   bool Idle() const;  // nothing is in flight or could be
   StepInput Pack(const Schedule& schedule, BlockManager::StepWork* work);
-  AdmitSlot PackAdmission(const ScheduledRow& row) const;
+  AdmitSequence PackAdmission(const ScheduledRow& row) const;
   void NoteScheduled(const Schedule& schedule);
   void EndUnschedulable();
 

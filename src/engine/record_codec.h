@@ -164,7 +164,7 @@ void Field(A& a, ExecutorLimits& v) {
   Field(a, v.cache.num_device_blocks);
   Field(a, v.cache.num_host_blocks);
   Field(a, v.cache.switch_length);
-  Field(a, v.max_slots);
+  Field(a, v.max_seqs);
   Field(a, v.max_step_tokens);
   Field(a, v.max_context);
   Field(a, v.vocab_size);
@@ -230,7 +230,7 @@ void Field(A& a, CopyBlock& v) {
   Field(a, v.destination);
 }
 template <typename A>
-void Field(A& a, AdmitSlot& v) {
+void Field(A& a, AdmitSequence& v) {
   Field(a, v.slot);
   Field(a, v.tokens);
   Field(a, v.num_prompt_tokens);

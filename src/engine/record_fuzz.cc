@@ -39,7 +39,7 @@ std::string MakeStart() {
   RecordHeader header;
   header.limits.cache.groups = {{CacheGroupKind::kFull, 2, 0}};
   header.limits.cache.num_device_blocks = 16;
-  header.limits.max_slots = header.options.max_seqs = 4;
+  header.limits.max_seqs = header.options.max_seqs = 4;
   header.limits.max_step_tokens = header.options.max_step_tokens = 16;
   header.limits.max_context = 32;
   header.limits.vocab_size = 100;
@@ -59,7 +59,7 @@ void Read(std::string_view bytes) {
   auto again = RecordReader::Open("fuzz", bytes);
   // Larger machines only cost time.
   const ExecutorLimits& limits = again->header().limits;
-  if (limits.cache.num_device_blocks > 1000 || limits.max_slots > 100) return;
+  if (limits.cache.num_device_blocks > 1000 || limits.max_seqs > 100) return;
   (void)Replay(*std::move(again), {});
 }
 

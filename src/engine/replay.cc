@@ -185,7 +185,7 @@ Status CheckHeader(const RecordHeader& header, Executor* executor) {
   if (executor != nullptr) {
     const ExecutorLimits& limits = executor->limits();
     const bool same = limits.cache == header.limits.cache && limits.depth == header.limits.depth &&
-                      limits.max_slots == header.limits.max_slots &&
+                      limits.max_seqs == header.limits.max_seqs &&
                       limits.max_step_tokens == header.limits.max_step_tokens &&
                       limits.max_context == header.limits.max_context &&
                       limits.vocab_size == header.limits.vocab_size;
@@ -193,9 +193,9 @@ Status CheckHeader(const RecordHeader& header, Executor* executor) {
       return InvalidArgument(
           "the record was made with other limits: {} KV blocks, {} slots, {} tokens per step, "
           "context {}; this executor has {}, {}, {} and {}",
-          header.limits.cache.num_device_blocks, header.limits.max_slots,
+          header.limits.cache.num_device_blocks, header.limits.max_seqs,
           header.limits.max_step_tokens, header.limits.max_context, limits.cache.num_device_blocks,
-          limits.max_slots, limits.max_step_tokens, limits.max_context);
+          limits.max_seqs, limits.max_step_tokens, limits.max_context);
     }
   }
   // The engine core allocates for all blocks and slots up front; the record may not be one of ours.
@@ -203,9 +203,9 @@ Status CheckHeader(const RecordHeader& header, Executor* executor) {
   constexpr int32_t kMaxSlots = 1 << 16;
   const CacheSpec& cache = header.limits.cache;
   if (cache.num_device_blocks > kMaxBlocks || cache.num_host_blocks > kMaxBlocks ||
-      header.limits.max_slots > kMaxSlots) {
+      header.limits.max_seqs > kMaxSlots) {
     return InvalidArgument("the record's limits are implausible: {} and {} KV blocks, {} slots",
-                           cache.num_device_blocks, cache.num_host_blocks, header.limits.max_slots);
+                           cache.num_device_blocks, cache.num_host_blocks, header.limits.max_seqs);
   }
   return Status();
 }

@@ -8,7 +8,7 @@ namespace tokamak {
 
 Scheduler::Scheduler(const SchedulerOptions& options, BlockManager* blocks, const CostModel* costs)
     : options_(options), blocks_(blocks), costs_(costs), turns_(options.turn_tokens) {
-  for (SlotId slot = options.max_seqs - 1; slot >= 0; --slot) free_slots_.push_back(slot);
+  for (SequenceSlotId slot = options.max_seqs - 1; slot >= 0; --slot) free_slots_.push_back(slot);
 }
 
 void Scheduler::Add(Sequence* sequence) {
@@ -59,7 +59,7 @@ Sequence* Scheduler::first_waiting() const {
   return sequence;
 }
 
-std::vector<SlotId> Scheduler::TakeFreedSlots() { return std::exchange(freed_slots_, {}); }
+std::vector<SequenceSlotId> Scheduler::TakeFreedSlots() { return std::exchange(freed_slots_, {}); }
 
 Schedule Scheduler::Next(bool idle) {
   pass_ = Pass{};

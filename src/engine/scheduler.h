@@ -71,7 +71,7 @@ class Scheduler {
   void Reset();
 
   // Slots given back since the last call, for StepInput::free.
-  std::vector<SlotId> TakeFreedSlots();
+  std::vector<SequenceSlotId> TakeFreedSlots();
 
   int32_t num_waiting() const { return num_waiting_; }
   int32_t num_running() const { return static_cast<int32_t>(running_.size()); }
@@ -150,8 +150,8 @@ class Scheduler {
   int32_t num_waiting_ = 0;
   std::vector<Sequence*> running_;   // by rank in the last step; state kRunning
   std::vector<Sequence*> draining_;  // kPreempting and kFinished with rows in flight
-  std::vector<SlotId> free_slots_;
-  std::vector<SlotId> freed_slots_;  // since TakeFreedSlots
+  std::vector<SequenceSlotId> free_slots_;
+  std::vector<SequenceSlotId> freed_slots_;  // since TakeFreedSlots
   int64_t num_preemptions_ = 0;
   Pass pass_;
 };

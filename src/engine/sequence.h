@@ -48,7 +48,7 @@ struct Sequence {
   int32_t num_prompt = 0;
   int32_t max_length = 0;  // prompt and all tokens it may generate
 
-  SlotId slot = -1;
+  SequenceSlotId slot = -1;
   int32_t num_scheduled = 0;   // positions computed by the steps submitted
   int32_t num_done = 0;        // positions computed by the steps retired
   int32_t num_charged = 0;     // positions that its client has been charged for

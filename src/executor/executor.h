@@ -14,7 +14,7 @@ namespace tokamak {
 // What the engine may ask of an executor.
 struct ExecutorLimits {
   CacheSpec cache;
-  int32_t max_slots = 0;        // sequences with state at the same time
+  int32_t max_seqs = 0;         // sequences with state at the same time
   int32_t max_step_tokens = 0;  // tokens in one step
   int32_t max_context = 0;      // positions of one sequence
   int32_t vocab_size = 0;

@@ -15,7 +15,7 @@ class InProcessExecutor final : public Executor {
         model_(std::move(model)),
         runner_(std::move(runner)),
         limits_{.cache = runner_->cache(),
-                .max_slots = runner_->shape().max_slots,
+                .max_seqs = runner_->shape().max_seqs,
                 .max_step_tokens = runner_->shape().max_step_tokens,
                 .max_context = runner_->shape().max_context,
                 .vocab_size = runner_->vocab_size(),

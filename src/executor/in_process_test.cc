@@ -16,7 +16,7 @@ std::unique_ptr<Executor> MakeToyExecutor(int depth) {
   std::unique_ptr<const Model> model = testing::MakeToyModel(*ops);
   auto executor = MakeInProcessExecutor(
       std::move(ops), std::move(model),
-      {.max_slots = 3, .max_step_tokens = 32, .max_context = 64, .depth = depth},
+      {.max_seqs = 3, .max_step_tokens = 32, .max_context = 64, .depth = depth},
       {.arena_bytes = 8 << 20, .num_device_blocks = 20, .num_host_blocks = 4});
   CHECK_MSG(executor.ok(), executor.status().ToString());
   return *std::move(executor);
@@ -58,7 +58,7 @@ TEST(InProcessExecutor, TellsItsLimits) {
   const auto executor = MakeToyExecutor(4);
   const ExecutorLimits& limits = executor->limits();
   EXPECT_EQ(limits.depth, 4);
-  EXPECT_EQ(limits.max_slots, 3);
+  EXPECT_EQ(limits.max_seqs, 3);
   EXPECT_EQ(limits.max_step_tokens, 32);
   EXPECT_EQ(limits.max_context, 64);
   EXPECT_EQ(limits.vocab_size, 96);

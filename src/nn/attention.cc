@@ -100,7 +100,7 @@ void Attention::Forward(Pass& pass, Tensor x, Tensor out) const {
                             .k = k,
                             .v = qkv.Cols(q_size + kv_size, q_size + 2 * kv_size),
                             .positions = pass.positions,
-                            .slots = group.slots,
+                            .slot_mapping = group.slot_mapping,
                             .q_norm = by_head ? &q_norm_->weight() : nullptr,
                             .k_norm = by_head ? &k_norm_->weight() : nullptr,
                             .norm_eps = by_head ? q_norm_->eps() : 0.0f,

@@ -184,7 +184,7 @@ void MlaAttention::Forward(Pass& pass, Tensor x, Tensor out) const {
                               .k = entry,
                               .v = {},
                               .positions = pass.positions,
-                              .slots = pass.groups[static_cast<size_t>(group_)].slots,
+                              .slot_mapping = pass.groups[static_cast<size_t>(group_)].slot_mapping,
                               .rope = &rope_->table(),
                               .cache = pass.kv_layers[static_cast<size_t>(layer_)],
                               .q_head_dim = static_cast<int32_t>(key_dim())},
@@ -217,7 +217,7 @@ void MlaAttention::AttendStandard(Pass& pass, Tensor q, Tensor entry, Tensor mix
                             .k = k,
                             .v = v,
                             .positions = pass.positions,
-                            .slots = group.slots,
+                            .slot_mapping = group.slot_mapping,
                             .rope = &rope_->table(),
                             .cache = cache},
                pass.stream);

@@ -12,7 +12,7 @@ namespace tokamak::nn {
 // One cache group's view of the step.
 struct PassGroup {
   const AttentionPlan* plan = nullptr;
-  Tensor slots;  // i64 [T], where each token's cache entries go; -1 for padding
+  Tensor slot_mapping;  // i64 [T], where each token's cache entries go; -1 for padding
 };
 
 // T tokens of all sequences in batch order; R of them get logits.

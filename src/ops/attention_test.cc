@@ -41,7 +41,7 @@ struct AttentionCase {
   int64_t table_stride = 0;
   int64_t num_blocks = 0;
   // What the cache holds, which each backend stores in its own order.
-  std::vector<int64_t> slots;
+  std::vector<int64_t> slot_mapping;
   std::vector<float> keys_values;  // [slots, 2, kv_heads · head_dim]
   std::vector<float> q;            // [tokens, heads · head_dim]
   double max_key_norm = 0;
@@ -66,7 +66,7 @@ void FillSequence(std::mt19937_64& random, AttentionCase& c, int64_t s, int64_t 
   for (int64_t key = first; key < c.kv_length[static_cast<size_t>(s)]; ++key) {
     const int32_t block =
         c.block_tables[static_cast<size_t>(s * c.table_stride + key / g.block_size)];
-    c.slots.push_back(int64_t{block} * g.block_size + key % g.block_size);
+    c.slot_mapping.push_back(int64_t{block} * g.block_size + key % g.block_size);
     for (const bool is_key : {true, false}) {
       for (int h = 0; h < g.num_kv_heads; ++h) {
         const std::vector<float> values = RandomFloats(random, g.head_dim, is_key ? 1.5f : 1.0f);
@@ -133,14 +133,14 @@ KvLayerView MakeCache(OpRunner& run, const AttentionCase& c) {
               .block_size = g.block_size,
               .num_kv_heads = g.num_kv_heads,
               .head_dim = g.head_dim};
-  const auto rows = static_cast<int64_t>(c.slots.size());
+  const auto rows = static_cast<int64_t>(c.slot_mapping.size());
   const int64_t width = static_cast<int64_t>(g.num_kv_heads) * g.head_dim;
   const Tensor keys_values = run.Floats(c.keys_values, {rows, 2 * width});
   op.q = run.Output({rows, width});
   op.k = keys_values.Cols(0, width);
   op.v = keys_values.Cols(width, 2 * width);
-  op.positions = run.Ints(std::vector<int32_t>(c.slots.size()));
-  op.slots = run.Longs(c.slots);
+  op.positions = run.Ints(std::vector<int32_t>(c.slot_mapping.size()));
+  op.slot_mapping = run.Longs(c.slot_mapping);
   run.Run(op);
   return op.cache;
 }

@@ -178,7 +178,7 @@ struct RopeCase {
   std::vector<float> qkv;  // [tokens, (heads + 2 · kv heads) · head_dim]
   std::vector<float> q_norm, k_norm, angles;
   std::vector<int32_t> positions;
-  std::vector<int64_t> slots;
+  std::vector<int64_t> slot_mapping;
   static constexpr int64_t kBlocks = 6, kPositions = 100;
 
   int64_t num_tokens() const { return static_cast<int64_t>(positions.size()); }
@@ -193,7 +193,7 @@ void FillCase(std::mt19937_64& random, int64_t num_tokens, RopeCase& c) {
   for (int64_t t = 0; t < num_tokens; ++t) {
     c.positions.push_back(static_cast<int32_t>(random() % RopeCase::kPositions));
     // Each token its own slot, in scattered blocks; some are padding.
-    c.slots.push_back(t % 5 == 3 ? -1 : (t * 7) % (RopeCase::kBlocks * c.block_size));
+    c.slot_mapping.push_back(t % 5 == 3 ? -1 : (t * 7) % (RopeCase::kBlocks * c.block_size));
   }
   c.qkv = RandomFloats(random, num_tokens * c.width());
   c.q_norm = RandomFloats(random, c.head_dim);
@@ -232,7 +232,7 @@ RopeResult RunRope(Ops& ops, const RopeCase& c) {
   op.k = qkv.Cols(q_end, k_end);
   op.v = qkv.Cols(k_end, c.width());
   op.positions = run.Ints(c.positions);
-  op.slots = run.Longs(c.slots);
+  op.slot_mapping = run.Longs(c.slot_mapping);
   if (c.norms) op.q_norm = &q_norm, op.k_norm = &k_norm;
   op.norm_eps = 1e-6f;
   if (c.rotate) op.rope = &rope;
@@ -326,7 +326,7 @@ TEST_P(ElementwiseOps, StoredValuesAreRoundedToNearestEven) {
   c.head_dim = c.rotary_dim = 4096;
   c.rotate = false;
   c.positions = {0};
-  c.slots = {5};
+  c.slot_mapping = {5};
   c.q_norm = c.k_norm = std::vector<float>(4096, 1.0f);
   c.angles.assign(static_cast<size_t>(RopeCase::kPositions * 4096), 0.0f);
   c.qkv.assign(3 * 4096, 0.0f);

@@ -44,7 +44,7 @@ struct LatentCase {
   Geometry g;
   std::vector<SequenceShape> sequences;
   std::vector<int32_t> query_begin = {0}, kv_length, tables;
-  std::vector<int64_t> slots;  // of all positions, sequence after sequence
+  std::vector<int64_t> slot_mapping;  // of all positions, sequence after sequence
   int64_t table_stride = 0, num_blocks = 0;
   std::vector<float> entries;  // [positions, entry]
   std::vector<float> q;        // [tokens, heads · key]
@@ -90,7 +90,7 @@ LatentCase RandomCase(std::mt19937_64& random, const Geometry& g,
         table[i / g.block_size] = free.back();
         free.pop_back();
       }
-      c.slots.push_back(int64_t{table[i / g.block_size]} * g.block_size + i % g.block_size);
+      c.slot_mapping.push_back(int64_t{table[i / g.block_size]} * g.block_size + i % g.block_size);
     }
     positions += sequences[s].kv_length;
   }
@@ -226,7 +226,7 @@ class LatentRun {
   }
 
   Tensor Entries() {
-    return run_.Floats(c_.entries, {static_cast<int64_t>(c_.slots.size()), g_.entry()});
+    return run_.Floats(c_.entries, {static_cast<int64_t>(c_.slot_mapping.size()), g_.entry()});
   }
 
   void MakePlan(AttentionShape shape) {
@@ -276,8 +276,8 @@ class LatentRun {
     op.q_head_dim = g_.key();
     op.k = k;
     op.v = v;
-    op.positions = run_.Ints(std::vector<int32_t>(c_.slots.size()));
-    op.slots = run_.Longs(c_.slots);
+    op.positions = run_.Ints(std::vector<int32_t>(c_.slot_mapping.size()));
+    op.slot_mapping = run_.Longs(c_.slot_mapping);
     run_.Run(op);
     return op.cache;
   }

@@ -130,13 +130,14 @@ struct RopeTable {
 };
 
 // Normalizes q and k per head where norms are given, rotates them by their positions, and writes k
-// and v to the paged cache, rounded to its type. Rows whose slot is -1 (padding) are not written.
+// and v to the paged cache, rounded to its type. Rows whose slot mapping is -1 (padding) are not
+// written.
 struct RopeAndStore {
-  Tensor q;          // f32 [T, num_heads * head_dim], in/out
-  Tensor k;          // f32 [T, num_kv_heads * head_dim]; contents unspecified afterwards
-  Tensor v;          // f32 [T, num_kv_heads * value_dim]; empty where values are in the keys
-  Tensor positions;  // i32 [T]
-  Tensor slots;      // i64 [T]: block * block_size + offset in the block, or -1
+  Tensor q;             // f32 [T, num_heads * head_dim], in/out
+  Tensor k;             // f32 [T, num_kv_heads * head_dim]; contents unspecified afterwards
+  Tensor v;             // f32 [T, num_kv_heads * value_dim]; empty where values are in the keys
+  Tensor positions;     // i32 [T]
+  Tensor slot_mapping;  // i64 [T]: block * block_size + offset in the block, or -1
   const Tensor* q_norm = nullptr;  // f32 [head_dim]
   const Tensor* k_norm = nullptr;
   float norm_eps = 0;

@@ -19,20 +19,20 @@
 namespace tokamak {
 
 struct SamplerShape {
-  int32_t max_slots = 0;
+  int32_t max_seqs = 0;
   int32_t max_rows = 0;  // rows of logits in one call
   int32_t vocab_size = 0;
 };
 
 // One row of logits to draw from.
 struct SampleRow {
-  SlotId slot = 0;
+  SequenceSlotId slot = 0;
   int32_t position = 0;  // of the drawn token in its sequence: the prompt's first token has 0
 };
 
 // A token that the host does not know yet.
 struct TokenFill {
-  SlotId slot = 0;
+  SequenceSlotId slot = 0;
   int32_t index = 0;  // into the step's token ids
 };
 
@@ -56,7 +56,7 @@ class Sampler {
   // Gives a slot its parameters, in stream order: draws started earlier still use its old ones.
   // `tokens` is the history so far, its first `num_prompt` the prompt. All token ids have been
   // checked; `spec` and `tokens` need not outlive the call.
-  virtual void Admit(SlotId slot, const SamplingSpec& spec, std::span<const TokenId> tokens,
+  virtual void Admit(SequenceSlotId slot, const SamplingSpec& spec, std::span<const TokenId> tokens,
                      int32_t num_prompt, Stream& stream) = 0;
 
   // token_ids[fill.index] = the token last drawn for fill.slot (i32 [T], on the device). This is

@@ -32,7 +32,7 @@ int64_t BlocksPerGroup(const EmbeddingShape& shape) {
 
 RunnerShape ToRunnerShape(const EmbeddingShape& shape) {
   RunnerShape runner;
-  runner.max_slots = shape.max_texts;
+  runner.max_seqs = shape.max_texts;
   runner.max_step_tokens = shape.max_tokens;
   runner.max_context = shape.max_length;
   runner.block_size = shape.block_size;
@@ -109,10 +109,10 @@ Status EmbeddingRunner::Init(const EmbeddingMemory& memory) {
                    AttentionShapes(model_->spec().cache, ToRunnerShape(shape_)));
   for (const AttentionShape& attention : shapes) {
     ASSIGN_OR_RETURN(std::unique_ptr<AttentionPlan> plan, ops_->MakePlan(attention));
-    groups_.push_back({.plan = plan.get(), .slots = {}});
+    groups_.push_back({.plan = plan.get(), .slot_mapping = {}});
     plans_.push_back(std::move(plan));
   }
-  slots_.resize(plans_.size());
+  slot_mapping_.resize(plans_.size());
   tables_.resize(plans_.size());
   return Status();
 }
@@ -147,7 +147,7 @@ void EmbeddingRunner::Pack(std::span<const Text> texts, Chunk chunk) {
     list->clear();
   }
   query_begin_.assign(1, 0);
-  for (auto& slots : slots_) slots.clear();
+  for (auto& slot_mapping : slot_mapping_) slot_mapping.clear();
   const int64_t per_group = BlocksPerGroup(shape_);
   for (size_t s = 0; s < texts.size(); ++s) {
     const auto length = static_cast<int32_t>(texts[s].size());
@@ -165,9 +165,10 @@ void EmbeddingRunner::Pack(std::span<const Text> texts, Chunk chunk) {
       token_ids_.push_back(texts[s][static_cast<size_t>(position)]);
       positions_.push_back(first_angle + position);
       const int64_t block = first_block_[s] + position / shape_.block_size;
-      for (size_t g = 0; g < slots_.size(); ++g) {
-        slots_[g].push_back((static_cast<int64_t>(g) * per_group + block) * shape_.block_size +
-                            position % shape_.block_size);
+      for (size_t g = 0; g < slot_mapping_.size(); ++g) {
+        slot_mapping_[g].push_back((static_cast<int64_t>(g) * per_group + block) *
+                                       shape_.block_size +
+                                   position % shape_.block_size);
       }
     }
     query_begin_.push_back(static_cast<int32_t>(token_ids_.size()));
@@ -192,9 +193,10 @@ void EmbeddingRunner::Pack(std::span<const Text> texts, Chunk chunk) {
   layout_.query_begin = add_ints(query_begin_);
   layout_.kv_length = add_ints(kv_length_);
   layout_.table_rows = add_ints(table_rows_);
-  for (size_t g = 0; g < slots_.size(); ++g) {
-    const int64_t slots = add(slots_[g].data(), slots_[g].size() * sizeof(int64_t));
-    if (g == 0) layout_.slots = slots;
+  for (size_t g = 0; g < slot_mapping_.size(); ++g) {
+    const int64_t slot_mapping =
+        add(slot_mapping_[g].data(), slot_mapping_[g].size() * sizeof(int64_t));
+    if (g == 0) layout_.slot_mapping = slot_mapping;
   }
   for (size_t g = 0; g < tables_.size(); ++g) {
     const int64_t tables = add_ints(tables_[g]);
@@ -224,8 +226,8 @@ nn::Pass EmbeddingRunner::MakePass() {
                      .tables = Tensor(device_.data() + layout_.tables + group * table_bytes,
                                       DType::kI32, Shape{texts, max_blocks()})},
                     *stream_);
-    groups_[g].slots = Tensor(device_.data() + layout_.slots + group * slot_bytes, DType::kI64,
-                              Shape{static_cast<int64_t>(token_ids_.size())});
+    groups_[g].slot_mapping = Tensor(device_.data() + layout_.slot_mapping + group * slot_bytes,
+                                     DType::kI64, Shape{static_cast<int64_t>(token_ids_.size())});
   }
   arena_->Reset();
   return {.ops = *ops_,

@@ -70,7 +70,7 @@ class EmbeddingRunner {
   // Where the parts of a step lie on the device, in bytes.
   struct Layout {
     int64_t token_ids = 0, positions = 0, rows = 0, query_begin = 0, kv_length = 0;
-    int64_t table_rows = 0, slots = 0, tables = 0, bytes = 0;
+    int64_t table_rows = 0, slot_mapping = 0, tables = 0, bytes = 0;
   };
 
   EmbeddingRunner(std::unique_ptr<Ops> ops, std::unique_ptr<const Model> model,
@@ -100,10 +100,10 @@ class EmbeddingRunner {
   // The step at hand.
   std::vector<int32_t> first_block_;  // [texts], of each group's share of the pool
   std::vector<int32_t> token_ids_, positions_, rows_, query_begin_, kv_length_, table_rows_;
-  std::vector<int32_t> row_texts_;            // [rows]: whose hidden state it is
-  std::vector<std::vector<int64_t>> slots_;   // [groups][tokens]
-  std::vector<std::vector<int32_t>> tables_;  // [groups][texts · max_blocks]
-  std::vector<float> hidden_;                 // [rows · dimensions]
+  std::vector<int32_t> row_texts_;                  // [rows]: whose hidden state it is
+  std::vector<std::vector<int64_t>> slot_mapping_;  // [groups][tokens]
+  std::vector<std::vector<int32_t>> tables_;        // [groups][texts · max_blocks]
+  std::vector<float> hidden_;                       // [rows · dimensions]
 };
 
 }  // namespace tokamak

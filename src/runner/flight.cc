@@ -28,7 +28,7 @@ void BatchLayout::SetCounts(int32_t tokens, int32_t seqs, int32_t logits, int32_
   query_begin = place(I32Bytes(int64_t{seqs} + 1));
   kv_length = place(I32Bytes(seqs));
   table_rows = place(I32Bytes(seqs));
-  slots = place(num_groups * I64Bytes(tokens));
+  slot_mapping = place(num_groups * I64Bytes(tokens));
   updates.resize(static_cast<size_t>(num_groups));
 }
 
@@ -38,7 +38,9 @@ void BatchLayout::SetUpdates(int32_t group, int32_t count) {
   bytes += 2 * I32Bytes(count);
 }
 
-int64_t BatchLayout::SlotsOf(int32_t group) const { return slots + group * I64Bytes(num_tokens); }
+int64_t BatchLayout::SlotMappingOf(int32_t group) const {
+  return slot_mapping + group * I64Bytes(num_tokens);
+}
 
 bool BatchLayout::no_updates() const {
   return std::all_of(updates.begin(), updates.end(),
@@ -47,33 +49,34 @@ bool BatchLayout::no_updates() const {
 
 int64_t FlightShape::StagingBytes() const {
   BatchLayout layout;
-  layout.SetCounts(max_tokens, max_slots, max_tokens, num_groups);
+  layout.SetCounts(max_tokens, max_seqs, max_tokens, num_groups);
   for (int32_t g = 0; g < num_groups; ++g) layout.SetUpdates(g, max_updates);
   return layout.bytes;
 }
 
 int64_t FlightShape::TableBytes() const {
-  return int64_t{num_groups} * max_slots * max_blocks_per_seq *
+  return int64_t{num_groups} * max_seqs * max_blocks_per_seq *
          static_cast<int64_t>(sizeof(BlockId));
 }
 
 void Flight::Reserve(const FlightShape& shape) {
-  const auto max_slots = static_cast<size_t>(shape.max_slots);
-  rows.reserve(max_slots);
-  fills.reserve(max_slots);
-  sample_rows.reserve(max_slots);
-  sampled_results.resize(max_slots);
+  const auto max_seqs = static_cast<size_t>(shape.max_seqs);
+  rows.reserve(max_seqs);
+  fills.reserve(max_seqs);
+  sample_rows.reserve(max_seqs);
+  sampled_results.resize(max_seqs);
   layout.updates.reserve(static_cast<size_t>(shape.num_groups));
 }
 
 namespace {
 
 // To where the layout has them.
-void WriteUpdates(int32_t group, std::span<const SlotTable::TableUpdate> updates, Flight* flight) {
+void WriteUpdates(int32_t group, std::span<const SequenceSlots::TableUpdate> updates,
+                  Flight* flight) {
   const BatchLayout::Updates& at = flight->layout.updates[static_cast<size_t>(group)];
   auto* indices = reinterpret_cast<int32_t*>(flight->staging.data() + at.indices);
   auto* values = reinterpret_cast<int32_t*>(flight->staging.data() + at.values);
-  for (const SlotTable::TableUpdate& update : updates) {
+  for (const SequenceSlots::TableUpdate& update : updates) {
     *indices++ = update.index;
     *values++ = update.block;
   }
@@ -82,7 +85,8 @@ void WriteUpdates(int32_t group, std::span<const SlotTable::TableUpdate> updates
 // Writes one step's sections.
 class Packer {
  public:
-  Packer(const SlotTable& slots, const CacheSpec& cache, const FlightShape& shape, Flight* flight)
+  Packer(const SequenceSlots& slots, const CacheSpec& cache, const FlightShape& shape,
+         Flight* flight)
       : slots_(slots), cache_(cache), shape_(shape), flight_(*flight) {}
 
   void Pack(std::span<const StepRow> rows, int32_t padded_rows) {
@@ -115,7 +119,7 @@ class Packer {
 
   // Prompt positions of a row whose logprobs are wanted: [begin, end).
   std::pair<int32_t, int32_t> Scored(const StepRow& row) const {
-    const Slot& slot = slots_[row.slot];
+    const SequenceSlot& slot = slots_[row.slot];
     const int32_t begin = slot.num_computed - row.num_tokens;
     if (slot.prompt_top_logprobs < 0) return {begin, begin};
     return {begin, std::max(begin, std::min(slot.num_computed, slot.num_prompt - 1))};
@@ -144,7 +148,7 @@ class Packer {
     query_begin_[0] = 0;
   }
 
-  int64_t* SlotsOf(int32_t g) const { return At<int64_t>(flight_.layout.SlotsOf(g)); }
+  int64_t* SlotMappingOf(int32_t g) const { return At<int64_t>(flight_.layout.SlotMappingOf(g)); }
 
   void EndSequence(int32_t length, int32_t table_row) {
     kv_length_[num_seqs_] = length;
@@ -153,7 +157,7 @@ class Packer {
   }
 
   void PackRow(const StepRow& row) {
-    const Slot& slot = slots_[row.slot];
+    const SequenceSlot& slot = slots_[row.slot];
     const int32_t begin = slot.num_computed - row.num_tokens;
     const auto admitted = static_cast<int32_t>(slot.tokens.size());
     const int32_t first_angle = FirstAngle(cache_.switch_length, slot.switched);
@@ -168,7 +172,7 @@ class Packer {
         flight_.fills.push_back({.slot = row.slot, .index = t});
       }
     }
-    for (int32_t g = 0; g < shape_.num_groups; ++g) PackSlots(g, slot, begin, row.num_tokens);
+    for (int32_t g = 0; g < shape_.num_groups; ++g) PackSlotMapping(g, slot, begin, row.num_tokens);
     num_tokens_ += row.num_tokens;
     EndSequence(slot.num_computed, row.slot);
     Flight::Row& packed = flight_.rows.emplace_back();
@@ -180,19 +184,19 @@ class Packer {
     flight_.sample_rows.push_back({.slot = row.slot, .position = slot.num_computed});
   }
 
-  void PackSlots(int32_t g, const Slot& slot, int32_t begin, int32_t count) {
-    int64_t* slots = SlotsOf(g) + num_tokens_;
+  void PackSlotMapping(int32_t g, const SequenceSlot& slot, int32_t begin, int32_t count) {
+    int64_t* slot_mapping = SlotMappingOf(g) + num_tokens_;
     const int32_t block_size = cache_.groups[static_cast<size_t>(g)].block_size;
     const std::vector<BlockId>& table = slot.tables[static_cast<size_t>(g)];
     for (int32_t i = 0; i < count; ++i) {
       const int32_t position = begin + i;
       const BlockId block = table[static_cast<size_t>(position / block_size)];
-      slots[i] = int64_t{block} * block_size + position % block_size;
+      slot_mapping[i] = int64_t{block} * block_size + position % block_size;
     }
   }
 
   void PackPromptLogprobs(const StepRow& row, Flight::Row* packed) {
-    const Slot& slot = slots_[row.slot];
+    const SequenceSlot& slot = slots_[row.slot];
     packed->scored_begin = static_cast<int32_t>(flight_.scored_tokens.size());
     packed->prompt_top = slot.prompt_top_logprobs;
     const auto [begin, end] = Scored(row);
@@ -207,17 +211,17 @@ class Packer {
   void PadRow() {
     token_ids_[num_tokens_] = 0;
     positions_[num_tokens_] = 0;
-    for (int32_t g = 0; g < shape_.num_groups; ++g) SlotsOf(g)[num_tokens_] = -1;
+    for (int32_t g = 0; g < shape_.num_groups; ++g) SlotMappingOf(g)[num_tokens_] = -1;
     logit_rows_[num_logits_++] = num_tokens_++;
     EndSequence(0, 0);
   }
 
-  std::span<const SlotTable::TableUpdate> LastUpdates(int32_t g) const {
+  std::span<const SequenceSlots::TableUpdate> LastUpdates(int32_t g) const {
     const auto updates = slots_.table_updates(g);
     return updates.last(std::min(updates.size(), static_cast<size_t>(shape_.max_updates)));
   }
 
-  const SlotTable& slots_;
+  const SequenceSlots& slots_;
   const CacheSpec& cache_;
   const FlightShape& shape_;
   Flight& flight_;
@@ -234,12 +238,12 @@ class Packer {
 
 }  // namespace
 
-void PackRows(std::span<const StepRow> rows, int32_t padded_rows, const SlotTable& slots,
+void PackRows(std::span<const StepRow> rows, int32_t padded_rows, const SequenceSlots& slots,
               const CacheSpec& cache, const FlightShape& shape, Flight* flight) {
   Packer(slots, cache, shape, flight).Pack(rows, padded_rows);
 }
 
-void PackUpdates(int32_t group, std::span<const SlotTable::TableUpdate> updates,
+void PackUpdates(int32_t group, std::span<const SequenceSlots::TableUpdate> updates,
                  const FlightShape& shape, Flight* flight) {
   flight->layout.SetCounts(0, 0, 0, shape.num_groups);
   for (int32_t g = 0; g < shape.num_groups; ++g) {

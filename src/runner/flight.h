@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "ops/ops.h"
-#include "runner/slot_table.h"
+#include "runner/sequence_slots.h"
 
 namespace tokamak {
 
 // What all flights have in common.
 struct FlightShape {
-  int32_t max_slots = 0;
+  int32_t max_seqs = 0;
   int32_t max_tokens = 0;
   int32_t max_blocks_per_seq = 0;
   int32_t num_groups = 0;
@@ -28,16 +28,16 @@ struct FlightShape {
 // the device. All but the table updates depend on the three counts alone, so that batches of equal
 // counts have equal addresses.
 struct BatchLayout {
-  int32_t num_tokens = 0;   // T, padding included
-  int32_t num_seqs = 0;     // S, padding included
-  int32_t num_logits = 0;   // R
-  int64_t token_ids = 0;    // i32 [T]
-  int64_t positions = 0;    // i32 [T]: as in nn::Pass
-  int64_t logit_rows = 0;   // i32 [R]: first rows to draw from, then prompt positions to score
-  int64_t query_begin = 0;  // i32 [S + 1]
-  int64_t kv_length = 0;    // i32 [S]
-  int64_t table_rows = 0;   // i32 [S]: the sequences' slots
-  int64_t slots = 0;        // i64 [T] for each group: see SlotsOf
+  int32_t num_tokens = 0;    // T, padding included
+  int32_t num_seqs = 0;      // S, padding included
+  int32_t num_logits = 0;    // R
+  int64_t token_ids = 0;     // i32 [T]
+  int64_t positions = 0;     // i32 [T]: as in nn::Pass
+  int64_t logit_rows = 0;    // i32 [R]: first rows to draw from, then prompt positions to score
+  int64_t query_begin = 0;   // i32 [S + 1]
+  int64_t kv_length = 0;     // i32 [S]
+  int64_t table_rows = 0;    // i32 [S]: the sequences' slots
+  int64_t slot_mapping = 0;  // i64 [T] for each group: see SlotMappingOf
   // Entries of the block tables that the step sets: i32 indices, then i32 values.
   struct Updates {
     int64_t indices = 0;
@@ -49,7 +49,7 @@ struct BatchLayout {
 
   void SetCounts(int32_t tokens, int32_t seqs, int32_t logits, int32_t num_groups);
   void SetUpdates(int32_t group, int32_t count);  // group after group, after SetCounts
-  int64_t SlotsOf(int32_t group) const;
+  int64_t SlotMappingOf(int32_t group) const;
   bool no_updates() const;
 };
 
@@ -58,7 +58,7 @@ struct BatchLayout {
 struct Flight {
   // A row of the step, and which of its results it gets.
   struct Row {
-    SlotId slot = 0;
+    SequenceSlotId slot = 0;
     int32_t sampled = -1;  // index into sampled_results, -1: does not sample
     bool wants_logprobs = false;
     int32_t scored_begin = 0;  // range of scored_results
@@ -100,11 +100,11 @@ struct Flight {
 // `padded_rows` rows, where that is more: one token each, of an empty sequence, with logits, and
 // written nowhere. Of the entries that the step adds to a group's tables these are the last
 // max_updates; PackUpdates is for those before. Host work only.
-void PackRows(std::span<const StepRow> rows, int32_t padded_rows, const SlotTable& slots,
+void PackRows(std::span<const StepRow> rows, int32_t padded_rows, const SequenceSlots& slots,
               const CacheSpec& cache, const FlightShape& shape, Flight* flight);
 
 // Fills a flight with nothing but entries of a group's tables, max_updates at most.
-void PackUpdates(int32_t group, std::span<const SlotTable::TableUpdate> updates,
+void PackUpdates(int32_t group, std::span<const SequenceSlots::TableUpdate> updates,
                  const FlightShape& shape, Flight* flight);
 
 }  // namespace tokamak

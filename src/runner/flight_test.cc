@@ -11,7 +11,7 @@ namespace tokamak {
 namespace {
 
 constexpr FlightShape kShape = {
-    .max_slots = 4, .max_tokens = 16, .max_blocks_per_seq = 8, .num_groups = 1, .max_updates = 6};
+    .max_seqs = 4, .max_tokens = 16, .max_blocks_per_seq = 8, .num_groups = 1, .max_updates = 6};
 
 CacheSpec Cache() {
   CacheSpec cache;
@@ -25,10 +25,10 @@ std::vector<int32_t> Ints(const Flight& flight, int64_t offset, int32_t count) {
   return {staged.begin(), staged.end()};
 }
 
-std::vector<int64_t> Slots(const Flight& flight) {
-  const auto* slots =
-      reinterpret_cast<const int64_t*>(flight.staging.data() + flight.layout.SlotsOf(0));
-  return {slots, slots + flight.layout.num_tokens};
+std::vector<int64_t> SlotMapping(const Flight& flight) {
+  const auto* slot_mapping =
+      reinterpret_cast<const int64_t*>(flight.staging.data() + flight.layout.SlotMappingOf(0));
+  return {slot_mapping, slot_mapping + flight.layout.num_tokens};
 }
 
 class PackRowsTest : public ::testing::Test {
@@ -46,16 +46,16 @@ class PackRowsTest : public ::testing::Test {
   }
 
   const CacheSpec cache_ = Cache();
-  SlotTable table_{{.max_slots = 4, .max_step_tokens = 16, .max_context = 32, .vocab_size = 50},
-                   cache_};
+  SequenceSlots table_{{.max_seqs = 4, .max_step_tokens = 16, .max_context = 32, .vocab_size = 50},
+                       cache_};
   Flight flight_;
 };
 
 TEST_F(PackRowsTest, AnglesOfTheLongKindComeAfterTheOthers) {
   CacheSpec cache = cache_;
   cache.switch_length = 3;
-  SlotTable table({.max_slots = 4, .max_step_tokens = 16, .max_context = 32, .vocab_size = 50},
-                  cache);
+  SequenceSlots table({.max_seqs = 4, .max_step_tokens = 16, .max_context = 32, .vocab_size = 50},
+                      cache);
   StepInput step = {
       .admit = {{.slot = 0, .tokens = {7, 8, 9}, .num_prompt_tokens = 3},
                 {.slot = 1, .tokens = {7, 8, 9, 10}, .num_prompt_tokens = 4}},
@@ -65,7 +65,7 @@ TEST_F(PackRowsTest, AnglesOfTheLongKindComeAfterTheOthers) {
   ASSERT_TRUE(table.Apply(step).ok());
   PackRows(rows, 0, table, cache, kShape, &flight_);
   EXPECT_EQ(Ints(flight_, flight_.layout.positions, 4), (std::vector<int32_t>{0, 1, 3, 4}));
-  EXPECT_EQ(Slots(flight_), (std::vector<int64_t>{120, 121, 124, 125}));
+  EXPECT_EQ(SlotMapping(flight_), (std::vector<int64_t>{120, 121, 124, 125}));
 }
 
 TEST_F(PackRowsTest, PaddingIsReadAndWrittenNowhere) {
@@ -84,7 +84,7 @@ TEST_F(PackRowsTest, PaddingIsReadAndWrittenNowhere) {
   EXPECT_EQ(Ints(flight_, layout.query_begin, 4), (std::vector<int32_t>{0, 1, 2, 3}));
   EXPECT_EQ(Ints(flight_, layout.kv_length, 3), (std::vector<int32_t>{5, 0, 0}));
   EXPECT_EQ(Ints(flight_, layout.table_rows, 3)[0], 2);
-  EXPECT_EQ(Slots(flight_), (std::vector<int64_t>{40 * 4, -1, -1}));
+  EXPECT_EQ(SlotMapping(flight_), (std::vector<int64_t>{40 * 4, -1, -1}));
   EXPECT_EQ(flight_.sample_rows.size(), 1u);  // padding draws nothing
   EXPECT_TRUE(layout.no_updates());
 }
@@ -131,7 +131,7 @@ TEST_F(PackRowsTest, UpdatesMoveNothingElse) {
   EXPECT_EQ(before.query_begin, flight_.layout.query_begin);
   EXPECT_EQ(before.kv_length, flight_.layout.kv_length);
   EXPECT_EQ(before.table_rows, flight_.layout.table_rows);
-  EXPECT_EQ(before.SlotsOf(0), flight_.layout.SlotsOf(0));
+  EXPECT_EQ(before.SlotMappingOf(0), flight_.layout.SlotMappingOf(0));
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ Status CountStep(const Model& model, CountOps& count, const RunnerShape& shape, 
     (void)model.Logits(pass, hidden.Rows(0, rows));
     plan.logits_macs = TakeMacs(count) / rows;
   }
-  const int64_t drawn = std::min<int64_t>(tokens, shape.max_slots);
+  const int64_t drawn = std::min<int64_t>(tokens, shape.max_seqs);
   // Where a mask comes after the largest logits were found, all logits follow.
   (void)pass.arena.Allocate(DType::kF32, {drawn});
   (void)pass.arena.Allocate(DType::kI32, {drawn});
@@ -55,7 +55,7 @@ int64_t DefaultBlocks(const nn::CacheLayout& cache, const RunnerShape& shape,
                       const CacheBudget& budget, int64_t free_bytes, int64_t block_bytes) {
   const int64_t wanted =
       std::max(BlocksFor(shape.max_context, cache, shape),
-               shape.max_slots *
+               shape.max_seqs *
                    BlocksFor(std::min(shape.max_context, budget.default_positions), cache, shape));
   const auto affordable =
       static_cast<int64_t>(static_cast<double>(free_bytes) * budget.default_fraction) / block_bytes;

@@ -36,27 +36,26 @@ class MemoryPlanTest : public ::testing::Test {
 
   std::unique_ptr<Ops> ops_ = *MakeCpuOps({.threads = 1});
   std::unique_ptr<Model> model_ = MakeToyModel(*ops_);
-  RunnerShape shape_ = {
-      .max_slots = 8, .max_step_tokens = 96, .max_context = 200, .block_size = 16};
+  RunnerShape shape_ = {.max_seqs = 8, .max_step_tokens = 96, .max_context = 200, .block_size = 16};
 };
 
 // Pinned memory, once per step in flight: it must not grow with slots times context.
 TEST_F(MemoryPlanTest, StagingHoldsTheTablesOfAFewSequencesOnly) {
   const nn::CacheLayout& cache = model_->spec().cache;
   const RunnerShape shape = {
-      .max_slots = 1024, .max_step_tokens = 2048, .max_context = 1 << 20, .block_size = 16};
+      .max_seqs = 1024, .max_step_tokens = 2048, .max_context = 1 << 20, .block_size = 16};
   const FlightShape flight = MakeFlightShape(shape, cache);
   EXPECT_EQ(flight.max_updates, 2048 / 16 + 1024 + 8 * (1 << 16));
   EXPECT_LT(flight.StagingBytes(), 10 << 20);
   EXPECT_GT(flight.TableBytes(), 500 << 20);  // what all tables are on the device
   // Few slots: no more than there is.
-  shape_.max_slots = 3;
+  shape_.max_seqs = 3;
   EXPECT_EQ(MakeFlightShape(shape_, cache).max_updates, 3 * 13);
 }
 
 TEST_F(MemoryPlanTest, TheLargestStepsFitIntoThePlannedArena) {
   // Each token of a step wants logits, by being scored or by being drawn from.
-  shape_.max_slots = 80;
+  shape_.max_seqs = 80;
   std::vector<DriverRequest> requests;
   for (int i = 0; i < 100; ++i) {
     const size_t length = i < 6 ? 90 + static_cast<size_t>(i) : 1;  // the short ones end together
@@ -80,7 +79,7 @@ TEST_F(MemoryPlanTest, TheLargestStepsFitIntoThePlannedArena) {
       ASSERT_TRUE(runner.ok());
       Drive(**runner, requests, {.company = 80});  // an arena that is too small is a CHECK
       // Not much more than what a step holds at once: logits, hidden states, a few activations.
-      const int64_t logits = std::min(step_tokens, shape_.max_slots) * 4 * model->spec().vocab_size;
+      const int64_t logits = std::min(step_tokens, shape_.max_seqs) * 4 * model->spec().vocab_size;
       EXPECT_LT(plan->arena_bytes, logits + step_tokens * 8000 + 10'000);
     }
   }

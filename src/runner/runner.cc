@@ -19,9 +19,9 @@ constexpr int64_t kWholeTables = 8;
 FlightShape MakeFlightShape(const RunnerShape& shape, const nn::CacheLayout& cache) {
   const int32_t max_blocks = (shape.max_context + shape.block_size - 1) / shape.block_size;
   // A row of n tokens starts at most ceil(n / block_size) blocks.
-  const int64_t started = shape.max_step_tokens / shape.block_size + shape.max_slots;
-  const int64_t all = int64_t{shape.max_slots} * max_blocks;
-  return {.max_slots = shape.max_slots,
+  const int64_t started = shape.max_step_tokens / shape.block_size + shape.max_seqs;
+  const int64_t all = int64_t{shape.max_seqs} * max_blocks;
+  return {.max_seqs = shape.max_seqs,
           .max_tokens = shape.max_step_tokens,
           .max_blocks_per_seq = max_blocks,
           .num_groups = static_cast<int32_t>(cache.groups.size()),
@@ -35,12 +35,12 @@ Runner::Runner(const Model& model, Ops& ops, const RunnerShape& shape, KvPool po
       pool_(std::move(pool)),
       flight_shape_(MakeFlightShape(shape, model.spec().cache)),
       stream_(ops.MakeStream()),
-      slots_({.max_slots = shape.max_slots,
+      slots_({.max_seqs = shape.max_seqs,
               .max_step_tokens = shape.max_step_tokens,
               .max_context = shape.max_context,
               .vocab_size = model.spec().vocab_size},
              pool_.spec()),
-      masked_(static_cast<size_t>(shape.max_slots)),
+      masked_(static_cast<size_t>(shape.max_seqs)),
       flights_(static_cast<size_t>(shape.depth)) {}
 
 Runner::~Runner() {
@@ -51,7 +51,7 @@ Runner::~Runner() {
 Result<std::unique_ptr<Runner>> Runner::Create(const Model& model, Ops& ops,
                                                const RunnerShape& shape,
                                                const RunnerMemory& memory) {
-  if (shape.max_slots < 1 || shape.max_step_tokens < 1 || shape.max_context < 1 ||
+  if (shape.max_seqs < 1 || shape.max_step_tokens < 1 || shape.max_context < 1 ||
       shape.block_size < 1 || shape.depth < 1 || memory.num_device_blocks < 1) {
     return InvalidArgument(
         "a runner needs at least one slot, step token, position, block and step in flight");
@@ -68,8 +68,8 @@ Result<std::unique_ptr<Runner>> Runner::Create(const Model& model, Ops& ops,
 
 Status Runner::Init(const RunnerMemory& memory) {
   ASSIGN_OR_RETURN(sampler_,
-                   ops_.MakeSampler({.max_slots = shape_.max_slots,
-                                     .max_rows = std::max(shape_.max_slots, kScoredRowsAtOnce),
+                   ops_.MakeSampler({.max_seqs = shape_.max_seqs,
+                                     .max_rows = std::max(shape_.max_seqs, kScoredRowsAtOnce),
                                      .vocab_size = model_.spec().vocab_size}));
   ASSIGN_OR_RETURN(Buffer arena,
                    ops_.Allocate(static_cast<size_t>(memory.arena_bytes), MemoryKind::kDevice));
@@ -92,7 +92,7 @@ Status Runner::Init(const RunnerMemory& memory) {
   RETURN_IF_ERROR(MakeGroups());
   ASSIGN_OR_RETURN(
       graph_runner_,
-      MakeGraphRunner(shape_.executor, ops_, std::min(shape_.max_slots, shape_.max_step_tokens)));
+      MakeGraphRunner(shape_.executor, ops_, std::min(shape_.max_seqs, shape_.max_step_tokens)));
   return CaptureGraphs();
 }
 
@@ -115,10 +115,10 @@ Status Runner::MakeGroups() {
     ASSIGN_OR_RETURN(std::unique_ptr<AttentionPlan> plan, ops_.MakePlan(attention));
     ASSIGN_OR_RETURN(
         Buffer table,
-        ops_.Allocate(static_cast<size_t>(shape_.max_slots) *
+        ops_.Allocate(static_cast<size_t>(shape_.max_seqs) *
                           static_cast<size_t>(flight_shape_.max_blocks_per_seq) * sizeof(BlockId),
                       MemoryKind::kDevice));
-    groups_.push_back({.plan = plan.get(), .slots = {}});
+    groups_.push_back({.plan = plan.get(), .slot_mapping = {}});
     plans_.push_back(std::move(plan));
     tables_.push_back(std::move(table));
   }
@@ -160,8 +160,8 @@ Status Runner::Submit(StepInput step) {
   Flight& flight = FlightOf(step.number);
   flight.number = step.number;
   pool_.Copy(step.copies, *stream_);
-  for (const AdmitSlot& admit : step.admit) {
-    const Slot& slot = slots_[admit.slot];
+  for (const AdmitSequence& admit : step.admit) {
+    const SequenceSlot& slot = slots_[admit.slot];
     sampler_->Admit(admit.slot, admit.sampling, slot.tokens, slot.num_prompt, *stream_);
     masked_[static_cast<size_t>(admit.slot)] = false;
   }
@@ -194,7 +194,7 @@ bool Runner::IsDecode(const StepInput& step) const {
 Status Runner::UploadExcessTables(Flight* flight) {
   const auto room = static_cast<size_t>(flight_shape_.max_updates);
   for (int32_t g = 0; g < flight_shape_.num_groups; ++g) {
-    std::span<const SlotTable::TableUpdate> updates = slots_.table_updates(g);
+    std::span<const SequenceSlots::TableUpdate> updates = slots_.table_updates(g);
     while (updates.size() > room) {
       const size_t count = std::min(room, updates.size() - room);
       PackUpdates(g, updates.first(count), flight_shape_, flight);
@@ -227,7 +227,7 @@ void Runner::Upload(const Flight& flight) {
 
 Tensor Runner::Tables(size_t group) const {
   return Tensor(tables_[group].data(), DType::kI32,
-                Shape{shape_.max_slots, flight_shape_.max_blocks_per_seq});
+                Shape{shape_.max_seqs, flight_shape_.max_blocks_per_seq});
 }
 
 nn::Pass Runner::MakePass(const Flight& flight) {
@@ -243,8 +243,8 @@ nn::Pass Runner::MakePass(const Flight& flight) {
                      .table_rows = view(layout.table_rows, layout.num_seqs),
                      .tables = Tables(g)},
                     *stream_);
-    groups_[g].slots = Tensor(batch_.data() + layout.SlotsOf(static_cast<int32_t>(g)), DType::kI64,
-                              Shape{layout.num_tokens});
+    groups_[g].slot_mapping = Tensor(batch_.data() + layout.SlotMappingOf(static_cast<int32_t>(g)),
+                                     DType::kI64, Shape{layout.num_tokens});
   }
   arena_->Reset();
   return {.ops = ops_,
@@ -308,7 +308,7 @@ Status Runner::CheckSample(uint64_t number, const std::vector<TokenMask>& masks)
   const size_t words = (static_cast<size_t>(vocab_size()) + 31) / 32;
   const Flight& flight = FlightOf(number);
   for (size_t i = 0; i < masks.size(); ++i) {
-    const SlotId slot = masks[i].slot;
+    const SequenceSlotId slot = masks[i].slot;
     const auto is_sampled = [slot](const SampleRow& row) { return row.slot == slot; };
     if (std::none_of(flight.sample_rows.begin(), flight.sample_rows.end(), is_sampled)) {
       return Internal("a mask for slot {}, which does not sample", slot);

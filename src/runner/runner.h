@@ -12,7 +12,7 @@
 #include "runner/flight.h"
 #include "runner/graph_runner.h"
 #include "runner/kv_pool.h"
-#include "runner/slot_table.h"
+#include "runner/sequence_slots.h"
 #include "step/step_input.h"
 #include "step/step_output.h"
 #include "tensor/arena.h"
@@ -22,7 +22,7 @@ namespace tokamak {
 
 // How large steps may get, and what the cache is made of.
 struct RunnerShape {
-  int32_t max_slots = 64;         // sequences with state at the same time
+  int32_t max_seqs = 64;          // sequences with state at the same time
   int32_t max_step_tokens = 512;  // tokens in one step
   int32_t max_context = 0;        // positions of one sequence
   int32_t block_size = 16;        // positions per block
@@ -116,9 +116,9 @@ class Runner {
   Buffer batch_;
   Buffer expert_offsets_;
   std::vector<std::unique_ptr<AttentionPlan>> plans_;  // per group
-  std::vector<Buffer> tables_;                         // per group: i32 [max_slots, max_blocks]
+  std::vector<Buffer> tables_;                         // per group: i32 [max_seqs, max_blocks]
   std::vector<nn::PassGroup> groups_;
-  SlotTable slots_;
+  SequenceSlots slots_;
   std::vector<bool> masked_;     // slots that got a mask: they may get more
   std::vector<Flight> flights_;  // step n uses entry n % depth
   uint64_t next_submit_ = 0;

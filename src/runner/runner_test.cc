@@ -205,7 +205,7 @@ TEST_P(RunnerInvariance, RequestsGetTheSameWhateverTheSchedule) {
   const auto lone_model = MakeToyModel(*lone_ops, {.dtype = c.weights});
   const auto model = MakeToyModel(*ops, {.dtype = c.weights});
   const auto requests = RandomRequests(40, model->spec().vocab_size, 99);
-  const RunnerShape shape = {.max_slots = 12,
+  const RunnerShape shape = {.max_seqs = 12,
                              .max_step_tokens = 64,
                              .max_context = 200,
                              .block_size = 4,
@@ -358,7 +358,7 @@ TEST(Runner, ARowThatIsNotFiniteHarmsNoOther) {
   for (size_t i = 0; i < poisoned.size(); i += 3)
     poisoned[i].prompt[poisoned[i].prompt.size() / 2] = 17;
   for (const int depth : {1, 3}) {
-    const auto runner = MakeRunner(*model, *ops, {.max_slots = 12, .depth = depth});
+    const auto runner = MakeRunner(*model, *ops, {.max_seqs = 12, .depth = depth});
     const auto results =
         Drive(*runner, poisoned, {.company = 12, .chunk = 20, .random_chunks = true});
     for (size_t i = 0; i < results.size(); ++i) {
@@ -378,11 +378,11 @@ TEST(Runner, ManyLongPrefixesAreAdmittedAtOnce) {
   const auto ops = MakeQueuedOps(MakeCpu(), 3);
   const auto model = MakeToyModel(*ops);
   const RunnerShape shape = {
-      .max_slots = kSlots, .max_step_tokens = kPrefix, .block_size = kBlockSize, .depth = 2};
+      .max_seqs = kSlots, .max_step_tokens = kPrefix, .block_size = kBlockSize, .depth = 2};
   std::mt19937_64 random(5);
   const std::vector<TokenId> prefix = RandomTokens(kPrefix, 96, random);
-  const auto admit = [&](SlotId slot, StepInput* step) {
-    AdmitSlot& admitted = step->admit.emplace_back();
+  const auto admit = [&](SequenceSlotId slot, StepInput* step) {
+    AdmitSequence& admitted = step->admit.emplace_back();
     admitted.slot = slot;
     admitted.tokens = prefix;
     admitted.tokens.push_back(slot);
@@ -406,7 +406,7 @@ TEST(Runner, ManyLongPrefixesAreAdmittedAtOnce) {
     steps[0].admit[0].tokens.pop_back();
     steps[0].admit[0].num_prompt_tokens = kPrefix;
     steps[0].rows[0] = {.slot = 0, .num_tokens = kPrefix};
-    for (SlotId slot = 1; slot < kSlots; ++slot) {
+    for (SequenceSlotId slot = 1; slot < kSlots; ++slot) {
       if ((slot - 1) % at_once == 0) steps.push_back({.number = steps.size()});
       admit(slot, &steps.back());
     }
@@ -462,7 +462,7 @@ class RunnerProtocol : public ::testing::Test {
 
   std::unique_ptr<Ops> ops_ = MakeCpu();
   std::unique_ptr<Model> model_ = MakeToyModel(*ops_);
-  std::unique_ptr<Runner> runner_ = MakeRunner(*model_, *ops_, {.max_slots = 2, .depth = 2});
+  std::unique_ptr<Runner> runner_ = MakeRunner(*model_, *ops_, {.max_seqs = 2, .depth = 2});
 };
 
 TEST_F(RunnerProtocol, AGapInTheNumbers) {

@@ -69,12 +69,12 @@ class Schedule {
   StepInput Next(uint64_t number) {
     StepInput step{.number = number};
     if (number == 0) {
-      for (SlotId slot = 0; slot < kSlots; ++slot) Admit(slot, 3, &step);
+      for (SequenceSlotId slot = 0; slot < kSlots; ++slot) Admit(slot, 3, &step);
     } else if (number % kMixedEvery == 0) {
       step.free = {kSlots - 1};
       Admit(kSlots - 1, kPrompt, &step);
     }
-    for (SlotId slot = 0; slot < kSlots; ++slot) {
+    for (SequenceSlotId slot = 0; slot < kSlots; ++slot) {
       Position& at = positions_[static_cast<size_t>(slot)];
       const int32_t count = at.known - at.computed;
       step.rows.push_back({.slot = slot, .num_tokens = count, .sample = true});
@@ -89,7 +89,7 @@ class Schedule {
     int32_t known = 0, computed = 0, blocks = 0;
   };
 
-  void Admit(SlotId slot, int32_t prompt, StepInput* step) {
+  void Admit(SequenceSlotId slot, int32_t prompt, StepInput* step) {
     positions_[static_cast<size_t>(slot)] = {.known = prompt};
     SamplingSpec sampling = {.top_k = 20, .top_p = 0.9f, .seed = 5};
     if (slot % 2 == 0) sampling.temperature = 0;
@@ -99,7 +99,7 @@ class Schedule {
                            .sampling = sampling});
   }
 
-  void Append(SlotId slot, StepInput* step) {
+  void Append(SequenceSlotId slot, StepInput* step) {
     Position& at = positions_[static_cast<size_t>(slot)];
     for (; at.blocks * kBlockSize < at.computed; ++at.blocks) {
       for (int32_t group = 0; group < 2; ++group) {
@@ -133,7 +133,7 @@ class Counted {
 std::unique_ptr<Runner> MakeRunner(const Model& model, Ops& ops, const std::string& executor,
                                    int depth) {
   auto runner = Runner::Create(model, ops,
-                               {.max_slots = kSlots,
+                               {.max_seqs = kSlots,
                                 .max_step_tokens = 64,
                                 .max_context = kContext,
                                 .block_size = kBlockSize,

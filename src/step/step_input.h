@@ -19,7 +19,7 @@
 namespace tokamak {
 
 using TokenId = int32_t;
-using SlotId = int32_t;  // index of a sequence's state in the runner, in [0, max_slots)
+using SequenceSlotId = int32_t;  // index of a sequence's state in the runner, in [0, max_seqs)
 
 // How to choose a sequence's next token. Ranges have been validated. See SamplingParams
 // (include/tokamak/sampling_params.h) for the meaning of each field.
@@ -45,15 +45,15 @@ struct SamplingSpec {
 
 // Gives a free slot a sequence. A sequence resumed after a preemption brings the tokens that it had
 // generated; draws are keyed by position, so it continues as if nothing had happened.
-struct AdmitSlot {
-  SlotId slot = 0;
+struct AdmitSequence {
+  SequenceSlotId slot = 0;
   std::vector<TokenId> tokens = {};  // prompt, then tokens generated so far
   int32_t num_prompt_tokens = 0;
   int32_t num_computed =
       0;  // positions whose cache entries are in the blocks already; < tokens.size()
   SamplingSpec sampling = {};
 
-  friend bool operator==(const AdmitSlot&, const AdmitSlot&) = default;
+  friend bool operator==(const AdmitSequence&, const AdmitSequence&) = default;
 };
 
 // Extends a slot's block table in one group. Tables only grow; entry i holds the positions
@@ -61,7 +61,7 @@ struct AdmitSlot {
 // dropped or never had.
 inline constexpr BlockId kNoBlock = -1;
 struct AppendBlocks {
-  SlotId slot = 0;
+  SequenceSlotId slot = 0;
   int32_t group = 0;
   std::vector<BlockId> blocks = {};
 
@@ -88,7 +88,7 @@ struct CopyBlock {
 // samples, which need not be known to the engine yet. A row is never longer than the tokens so
 // known.
 struct StepRow {
-  SlotId slot = 0;
+  SequenceSlotId slot = 0;
   int32_t num_tokens = 0;  // 1 for decode, many for prefill or extend
   bool sample = false;     // draw the token that follows the last of these positions
 
@@ -97,9 +97,9 @@ struct StepRow {
 
 struct StepInput {
   uint64_t number = 0;  // consecutive; a gap is an error
-  std::vector<SlotId> free = {};
+  std::vector<SequenceSlotId> free = {};
   std::vector<CopyBlock> copies = {};
-  std::vector<AdmitSlot> admit = {};
+  std::vector<AdmitSequence> admit = {};
   std::vector<AppendBlocks> append = {};
   std::vector<StepRow> rows = {};  // at most one per slot
 
@@ -109,7 +109,7 @@ struct StepInput {
 // Which tokens a row may draw, given after the step was submitted (grammars compute it while the
 // forward pass runs). Rows without a mask may draw any.
 struct TokenMask {
-  SlotId slot = 0;
+  SequenceSlotId slot = 0;
   std::vector<uint32_t> allowed = {};  // bit t % 32 of word t / 32 stands for token t
 
   friend bool operator==(const TokenMask&, const TokenMask&) = default;

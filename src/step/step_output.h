@@ -31,7 +31,7 @@ enum class RowHealth : uint8_t {
 };
 
 struct RowOutput {
-  SlotId slot = 0;
+  SequenceSlotId slot = 0;
   RowHealth health = RowHealth::kOk;
   std::vector<TokenId> tokens;  // drawn: none, one, or several when speculation accepts more
   std::vector<PositionLogprobs> logprobs;  // one per drawn token, if asked for

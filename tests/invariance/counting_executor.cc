@@ -37,7 +37,7 @@ class CountingExecutor final : public Executor {
         graphs_(graphs),
         random_(seed),
         counts_(*counts),
-        known_left_(static_cast<size_t>(inner_->limits().max_slots)) {}
+        known_left_(static_cast<size_t>(inner_->limits().max_seqs)) {}
 
   const ExecutorLimits& limits() const override { return inner_->limits(); }
   Status Submit(StepInput step) override {
@@ -67,7 +67,7 @@ class CountingExecutor final : public Executor {
       if (from_device && !to_device) ++counts_.swapped_out;
       if (!from_device && to_device) ++counts_.swapped_in;
     }
-    for (const AdmitSlot& admit : step.admit) CountAdmission(admit);
+    for (const AdmitSequence& admit : step.admit) CountAdmission(admit);
     bool decodes = false;
     bool prefills = false;
     for (const StepRow& row : step.rows) {
@@ -80,7 +80,7 @@ class CountingExecutor final : public Executor {
     if (graphs_ && decodes && !prefills) ++counts_.graph_steps;
   }
 
-  void CountAdmission(const AdmitSlot& admit) {
+  void CountAdmission(const AdmitSequence& admit) {
     const auto known = static_cast<int32_t>(admit.tokens.size());
     known_left_[static_cast<size_t>(admit.slot)] = known - admit.num_computed;
     const int32_t block_size = inner_->limits().cache.groups.front().block_size;

@@ -65,7 +65,7 @@ bool EngineChecker::Above(const Sequence& a, const Sequence& b) const {
 void EngineChecker::OnSubmit(const StepInput& step) {
   RankSequences();
   std::vector<const Sequence*> admitted;
-  for (const AdmitSlot& admit : step.admit) {
+  for (const AdmitSequence& admit : step.admit) {
     for (const Sequence* s : core_->scheduler_.running_) {
       if (s->slot == admit.slot) admitted.push_back(s);
     }
@@ -120,7 +120,7 @@ void EngineChecker::CheckSequences() {
     }
   }
   slots_.assign(core_->options_.max_seqs, 0);
-  for (const SlotId slot : scheduler.free_slots_) ++slots_[slot];
+  for (const SequenceSlotId slot : scheduler.free_slots_) ++slots_[slot];
   size_t holding = 0;
   ForEachSequence([&](const Sequence& s) {
     const auto found = flying.find(&s);

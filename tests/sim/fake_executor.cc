@@ -21,7 +21,7 @@ FakeExecutor::FakeExecutor(FakeExecutorOptions options, uint64_t seed, ManualClo
       rng_(seed),
       clock_(clock),
       verdict_(verdict),
-      slots_(options_.limits.max_slots),
+      slots_(options_.limits.max_seqs),
       device_(static_cast<size_t>(options_.limits.cache.num_device_blocks) * block_size_),
       host_(static_cast<size_t>(options_.limits.cache.num_host_blocks) * block_size_),
       named_by_(options_.limits.cache.num_device_blocks, -1),
@@ -40,9 +40,9 @@ Status FakeExecutor::Submit(StepInput step) {
   if (static_cast<int>(flights_.size()) >= options_.limits.depth) Fail("too many in flight");
   if (on_submit) on_submit(step);
   if (Injected(options_.failure_permille)) return Internal("injected at submit");
-  for (const SlotId slot : step.free) Free(slot);
+  for (const SequenceSlotId slot : step.free) Free(slot);
   for (const CopyBlock& copy : step.copies) Copy(copy);
-  for (const AdmitSlot& admit : step.admit) Admit(admit);
+  for (const AdmitSequence& admit : step.admit) Admit(admit);
   for (const AppendBlocks& append : step.append) Append(append);
   Flight flight;
   flight.output.number = step.number;
@@ -111,7 +111,7 @@ Status FakeExecutor::Reset() {
   return Status();
 }
 
-void FakeExecutor::Free(SlotId slot) {
+void FakeExecutor::Free(SequenceSlotId slot) {
   if (!slots_[slot].used) Fail("frees slot {}, which is free", slot);
   if (InFlight(slots_[slot].last_row)) Fail("frees slot {} with a row in flight", slot);
   slots_[slot].used = false;
@@ -131,7 +131,7 @@ void FakeExecutor::Copy(const CopyBlock& copy) {
             to.begin() + static_cast<size_t>(copy.destination) * block_size_);
 }
 
-void FakeExecutor::Admit(const AdmitSlot& admit) {
+void FakeExecutor::Admit(const AdmitSequence& admit) {
   Slot& slot = slots_[admit.slot];
   if (slot.used) Fail("admits to slot {}, which is in use", admit.slot);
   if (admit.num_computed >= static_cast<int32_t>(admit.tokens.size()) || admit.num_computed < 0) {

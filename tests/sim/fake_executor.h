@@ -80,9 +80,9 @@ class FakeExecutor final : public Executor {
   };
 
   bool Injected(int32_t permille);
-  void Free(SlotId slot);
+  void Free(SequenceSlotId slot);
   void Copy(const CopyBlock& copy);
-  void Admit(const AdmitSlot& admit);
+  void Admit(const AdmitSequence& admit);
   void Append(const AppendBlocks& append);
   RowOutput RunRow(const StepRow& row);
   void CheckPast(const Slot& slot, int32_t group, int32_t start);

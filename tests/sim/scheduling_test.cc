@@ -19,7 +19,7 @@ class SchedulingTest : public ::testing::Test {
     ExecutorLimits& limits = executor_options_.limits;
     limits.cache.groups = {{CacheGroupKind::kFull, 16, 0}};
     limits.cache.num_device_blocks = 1000;
-    limits.max_slots = 16;
+    limits.max_seqs = 16;
     limits.max_step_tokens = 256;
     limits.max_context = 8000;
     limits.vocab_size = executor_options_.model.vocab = 1000;
@@ -171,7 +171,7 @@ TEST_F(SchedulingTest, ChoicesWaitForTheWholePromptAndShareIt) {
   RunAll();
   int admitted = 0;
   for (const StepInput& step : steps_) {
-    for (const AdmitSlot& admit : step.admit) {
+    for (const AdmitSequence& admit : step.admit) {
       EXPECT_EQ(admit.num_computed, admitted == 0 ? 0 : 99);
       ++admitted;
     }

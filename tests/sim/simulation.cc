@@ -97,11 +97,11 @@ void Simulation::DrawConfiguration() {
   limits.vocab_size = executor_options_.model.vocab =
       rng_.Chance(20) ? rng_.In(4, 12) : rng_.In(30, 300);
   limits.max_context = rng_.In(24, 72);
-  limits.max_slots = rng_.Chance(50) ? rng_.In(2, 12) : rng_.In(12, 40);
+  limits.max_seqs = rng_.Chance(50) ? rng_.In(2, 12) : rng_.In(12, 40);
   limits.max_step_tokens = rng_.Chance(20) ? rng_.In(2, 6) : rng_.In(8, 48);
   max_prompt_ = rng_.In(4, limits.max_context * (rng_.Chance(50) ? 1 : 3) / 3);
   max_generated_ = rng_.In(2, 48);
-  core_options_.max_seqs = rng_.In(1, limits.max_slots);
+  core_options_.max_seqs = rng_.In(1, limits.max_seqs);
   DrawCache();
   executor_options_.jitter = rng_.Chance(50) ? 3 * rng_.Unit() : 0;
   if (rng_.Chance(25)) executor_options_.model.unhealthy_every = rng_.In(50, 500);

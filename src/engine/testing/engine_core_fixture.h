@@ -22,7 +22,7 @@ class SumExecutor final : public Executor {
   SumExecutor() {
     limits_.cache.groups = {{CacheGroupKind::kFull, 4, 0}};
     limits_.cache.num_device_blocks = 16;
-    limits_.max_slots = 4;
+    limits_.max_seqs = 4;
     limits_.max_step_tokens = 16;
     limits_.max_context = 48;
     limits_.vocab_size = 100;
@@ -34,7 +34,7 @@ class SumExecutor final : public Executor {
     EXPECT_EQ(step.number, next_number_++);
     StepOutput output;
     output.number = step.number;
-    for (const AdmitSlot& admit : step.admit) {
+    for (const AdmitSequence& admit : step.admit) {
       tokens_[admit.slot] = admit.tokens;
       admitted.push_back(admit);
     }
@@ -79,11 +79,11 @@ class SumExecutor final : public Executor {
   RowHealth bad_health = RowHealth::kNotFinite;
   std::function<void()> on_wait;
   std::vector<StepInput> steps;
-  std::vector<AdmitSlot> admitted;
+  std::vector<AdmitSequence> admitted;
 
  private:
   uint64_t next_number_ = 0;
-  std::map<SlotId, std::vector<TokenId>> tokens_;
+  std::map<SequenceSlotId, std::vector<TokenId>> tokens_;
   std::map<uint64_t, StepOutput> outputs_;
 };
 

@@ -21,7 +21,7 @@ struct Harness::Group {
   int32_t max_blocks_per_seq = 0;
   // The current step's: rebuilt by Forward, referred to by the plan.
   std::vector<int32_t> block_tables;
-  std::vector<int64_t> slots;
+  std::vector<int64_t> slot_mapping;
 };
 
 Harness::Harness(const Model& model, Ops& ops, HarnessOptions options)
@@ -129,7 +129,7 @@ Harness::Row Harness::Switch(Row row) {
 
 std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
   std::vector<int32_t> ids, positions, logit_rows, kv_length, query_begin = {0};
-  for (Group& group : groups_) group.slots.clear();
+  for (Group& group : groups_) group.slot_mapping.clear();
   for (const Row& given : rows) {
     const Row row = Switch(given);
     Sequence& sequence = sequences_[static_cast<size_t>(row.sequence)];
@@ -145,8 +145,8 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
       for (size_t g = 0; g < groups_.size(); ++g) {
         const int32_t block =
             sequence.blocks[g][static_cast<size_t>(position / options_.block_size)];
-        groups_[g].slots.push_back(int64_t{block} * options_.block_size +
-                                   position % options_.block_size);
+        groups_[g].slot_mapping.push_back(int64_t{block} * options_.block_size +
+                                          position % options_.block_size);
       }
     }
     query_begin.push_back(static_cast<int32_t>(ids.size()));
@@ -176,8 +176,9 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
                                  static_cast<int64_t>(group.block_tables.size()));
     batch.tables = Tensor(tables.data, DType::kI32, Shape{num_rows, static_cast<int64_t>(stride)});
     group.plan->Fill(batch, *stream_);
-    const auto count = static_cast<int64_t>(group.slots.size());
-    pass_groups.push_back({group.plan.get(), Upload(group.slots.data(), DType::kI64, count)});
+    const auto count = static_cast<int64_t>(group.slot_mapping.size());
+    pass_groups.push_back(
+        {group.plan.get(), Upload(group.slot_mapping.data(), DType::kI64, count)});
   }
   const auto num_tokens = static_cast<int64_t>(ids.size());
   nn::Pass pass{.ops = ops_,

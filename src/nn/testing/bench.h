@@ -73,8 +73,8 @@ class Bench {
                    .table_rows = Tensor(zero, DType::kI32, {1}),
                    .tables = Tensor(zero, DType::kI32, {1, 1})},
                   *stream_);
-    int64_t slots[] = {0, 1, 2};
-    const PassGroup group{plan->get(), Tensor(slots, DType::kI64, {kTokens})};
+    int64_t slot_mapping[] = {0, 1, 2};
+    const PassGroup group{plan->get(), Tensor(slot_mapping, DType::kI64, {kTokens})};
     Pass pass{.ops = *ops_,
               .stream = *stream_,
               .arena = arena_,

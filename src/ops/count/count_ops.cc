@@ -64,7 +64,8 @@ class CountPlan final : public AttentionPlan {
 
 class NullSampler final : public Sampler {
  public:
-  void Admit(SlotId, const SamplingSpec&, std::span<const TokenId>, int32_t, Stream&) override {}
+  void Admit(SequenceSlotId, const SamplingSpec&, std::span<const TokenId>, int32_t,
+             Stream&) override {}
   void FillTokens(Tensor, std::span<const TokenFill>, Stream&) override {}
   void Sample(Tensor, std::span<const SampleRow>, std::span<const TokenMask>,
               std::span<SampleResult>, Stream&) override {}
@@ -188,9 +189,9 @@ void CountOpsImpl::Run(const GatedActivation& op, Stream&) {
 void CountOpsImpl::Run(const RopeAndStore& op, Stream&) {
   const int64_t stored = op.k.rows() * CacheBytes(op.cache);
   const int64_t rotated = op.rope != nullptr || op.q_norm != nullptr ? 2 * Bytes(op.q) : 0;
-  Add(OpKind::kRopeAndStore,
-      {.cache_bytes = stored,
-       .other_bytes = rotated + Bytes(op.k) + Bytes(op.v) + Bytes(op.positions) + Bytes(op.slots)});
+  Add(OpKind::kRopeAndStore, {.cache_bytes = stored,
+                              .other_bytes = rotated + Bytes(op.k) + Bytes(op.v) +
+                                             Bytes(op.positions) + Bytes(op.slot_mapping)});
 }
 
 void CountOpsImpl::Run(const Attention& op, Stream&) {

@@ -111,7 +111,7 @@ void AttendUnit(const IsaKernels& isa, const Attention& op, const AttentionUnit&
 
 void StoreToken(const Kernels& kernels, const RopeAndStore& op, int64_t token) {
   const KvLayerView& cache = op.cache;
-  const int64_t slot = static_cast<const int64_t*>(op.slots.data)[token];
+  const int64_t slot = static_cast<const int64_t*>(op.slot_mapping.data)[token];
   RopeTask task;
   task.head_dim = op.QueryDim();
   task.norm_eps = op.norm_eps;

@@ -302,7 +302,7 @@ void CudaOps::Run(const RopeAndStore& op, Stream& stream) {
   args.k = Data<const float>(op.k);
   args.v = Data<const float>(op.v);
   args.positions = Data<const int32_t>(op.positions);
-  args.slots = Data<const int64_t>(op.slots);
+  args.slot_mapping = Data<const int64_t>(op.slot_mapping);
   args.q_norm = op.q_norm != nullptr ? Data<const float>(*op.q_norm) : nullptr;
   args.k_norm = op.k_norm != nullptr ? Data<const float>(*op.k_norm) : nullptr;
   args.norm_eps = op.norm_eps;

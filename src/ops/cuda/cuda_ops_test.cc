@@ -260,10 +260,10 @@ class SmallStep {
     ASSIGN_OR_RETURN(plan_, ops_.MakePlan(shape));
     ASSIGN_OR_RETURN(
         sampler_,
-        ops_.MakeSampler({.max_slots = kTokens, .max_rows = kTokens, .vocab_size = kVocab}));
+        ops_.MakeSampler({.max_seqs = kTokens, .max_rows = kTokens, .vocab_size = kVocab}));
     ASSIGN_OR_RETURN(ids_, Upload<int32_t>({1, 2, 3}, DType::kI32, {kTokens}));
     ASSIGN_OR_RETURN(positions_, Upload<int32_t>({0, 1, 2}, DType::kI32, {kTokens}));
-    ASSIGN_OR_RETURN(slots_, Upload<int64_t>({16, 17, 18}, DType::kI64, {kTokens}));
+    ASSIGN_OR_RETURN(slot_mapping_, Upload<int64_t>({16, 17, 18}, DType::kI64, {kTokens}));
     ASSIGN_OR_RETURN(device_query_begin_, Upload(query_begin_, DType::kI32, {2}));
     ASSIGN_OR_RETURN(device_kv_length_, Upload(kv_length_, DType::kI32, {1}));
     ASSIGN_OR_RETURN(zero_, Upload<int32_t>({0}, DType::kI32, {1}));
@@ -316,7 +316,7 @@ class SmallStep {
     store.k = qkv_.Cols(kHidden, 2 * kHidden);
     store.v = qkv_.Cols(2 * kHidden, 3 * kHidden);
     store.positions = positions_;
-    store.slots = slots_;
+    store.slot_mapping = slot_mapping_;
     store.cache = cache;
     ops_.Run(store, *stream_);
     ops_.Run(Attention{.q = store.q,
@@ -346,7 +346,7 @@ class SmallStep {
   std::unique_ptr<AttentionPlan> plan_;
   std::unique_ptr<Sampler> sampler_;
   Tensor device_query_begin_, device_kv_length_, zero_, table_of_blocks_;
-  Tensor ids_, positions_, slots_, ones_, residual_, normed_, qkv_, mixed_, logits_, pool_;
+  Tensor ids_, positions_, slot_mapping_, ones_, residual_, normed_, qkv_, mixed_, logits_, pool_;
   std::vector<SampleResult> results_;
   std::vector<TokenMask> masks_;
   const std::vector<TokenId> ids_host_ = {1, 2, 3};

@@ -61,7 +61,7 @@ struct RopeArgs {
   const float* k;
   const float* v;
   const int32_t* positions;
-  const int64_t* slots;
+  const int64_t* slot_mapping;
   const float* q_norm;  // or null
   const float* k_norm;
   float norm_eps;

@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads) RopeKernel(const __grid_constant__ R
     Turn<F32>(a, q, a.q_norm, t, lane, q);
     return;
   }
-  const int64_t slot = a.slots[t];
+  const int64_t slot = a.slot_mapping[t];
   if (slot < 0) return;
   const int64_t kv_head = h - a.num_heads;
   const int64_t row = (kv_head * cache.block_size + slot % cache.block_size) * cache.head_dim;

@@ -48,7 +48,7 @@ CudaSampler::CudaSampler(const SamplerShape& shape, CallGuard& guard, BlockPool&
       guard_(guard),
       pinned_(pinned),
       device_(guard, MemoryKind::kDevice),
-      held_(static_cast<size_t>(shape.max_slots)) {}
+      held_(static_cast<size_t>(shape.max_seqs)) {}
 
 Result<std::unique_ptr<CudaSampler>> CudaSampler::Make(const SamplerShape& shape, CallGuard& guard,
                                                        BlockPool& pinned) {
@@ -66,16 +66,16 @@ size_t CudaSampler::CountBytes() const {
 }
 
 Status CudaSampler::Start() {
-  const auto max_slots = static_cast<size_t>(shape_.max_slots);
+  const auto max_seqs = static_cast<size_t>(shape_.max_seqs);
   const auto max_rows = static_cast<size_t>(shape_.max_rows);
   ASSIGN_OR_RETURN(slots_,
-                   AllocateMemory(guard_, max_slots * sizeof(DeviceSlot), MemoryKind::kDevice));
-  ASSIGN_OR_RETURN(last_, AllocateMemory(guard_, max_slots * sizeof(int32_t), MemoryKind::kDevice));
+                   AllocateMemory(guard_, max_seqs * sizeof(DeviceSlot), MemoryKind::kDevice));
+  ASSIGN_OR_RETURN(last_, AllocateMemory(guard_, max_seqs * sizeof(int32_t), MemoryKind::kDevice));
   const size_t counts =
-      std::clamp<size_t>(kReservedCountBytes / std::max<size_t>(1, CountBytes()), 1, max_slots);
+      std::clamp<size_t>(kReservedCountBytes / std::max<size_t>(1, CountBytes()), 1, max_seqs);
   RETURN_IF_ERROR(device_.Reserve(static_cast<int>(counts), CountBytes()));
-  RETURN_IF_ERROR(device_.Reserve(shape_.max_slots, 1));
-  RETURN_IF_ERROR(pinned_.Reserve(shape_.max_slots, 1));
+  RETURN_IF_ERROR(device_.Reserve(shape_.max_seqs, 1));
+  RETURN_IF_ERROR(pinned_.Reserve(shape_.max_seqs, 1));
   return pinned_.Reserve(kStepsInFlight, max_rows * sizeof(SampleRecord));
 }
 
@@ -133,8 +133,8 @@ void CudaSampler::CountHistory(std::span<const TokenId> tokens, int32_t num_prom
   device_.Give(uploaded);
 }
 
-void CudaSampler::Admit(SlotId slot, const SamplingSpec& spec, std::span<const TokenId> tokens,
-                        int32_t num_prompt, Stream& stream) {
+void CudaSampler::Admit(SequenceSlotId slot, const SamplingSpec& spec,
+                        std::span<const TokenId> tokens, int32_t num_prompt, Stream& stream) {
   auto& cuda_stream = static_cast<CudaStream&>(stream);
   CHECK(spec.top_logprobs <= kMaxTop);
   Held& held = held_[static_cast<size_t>(slot)];

@@ -26,7 +26,7 @@ class CudaSampler final : public Sampler {
   static Result<std::unique_ptr<CudaSampler>> Make(const SamplerShape& shape, CallGuard& guard,
                                                    BlockPool& pinned);
 
-  void Admit(SlotId slot, const SamplingSpec& spec, std::span<const TokenId> tokens,
+  void Admit(SequenceSlotId slot, const SamplingSpec& spec, std::span<const TokenId> tokens,
              int32_t num_prompt, Stream& stream) override;
   void FillTokens(Tensor token_ids, std::span<const TokenFill> fills, Stream& stream) override;
   void Sample(Tensor logits, std::span<const SampleRow> rows, std::span<const TokenMask> masks,
@@ -56,8 +56,8 @@ class CudaSampler final : public Sampler {
   CallGuard& guard_;
   BlockPool& pinned_;
   BlockPool device_;
-  Buffer slots_;  // DeviceSlot [max_slots]
-  Buffer last_;   // i32 [max_slots]
+  Buffer slots_;  // DeviceSlot [max_seqs]
+  Buffer last_;   // i32 [max_seqs]
   std::vector<Held> held_;
 };
 

@@ -36,7 +36,7 @@ class Pair {
  public:
   Pair(Ops& ops, Stream& stream, int32_t slots, int32_t vocab)
       : ops_(ops), stream_(stream), pool_(2), vocab_(vocab) {
-    const SamplerShape shape = {.max_slots = slots, .max_rows = slots, .vocab_size = vocab};
+    const SamplerShape shape = {.max_seqs = slots, .max_rows = slots, .vocab_size = vocab};
     host_ = MakeHostSampler(shape, &pool_);
     Result<std::unique_ptr<Sampler>> device = ops.MakeSampler(shape);
     CHECK_MSG(device.ok(), device.status().ToString());
@@ -48,7 +48,7 @@ class Pair {
     logits_ = *std::move(logits);
   }
 
-  void Admit(SlotId slot, const SamplingSpec& spec, const std::vector<TokenId>& tokens,
+  void Admit(SequenceSlotId slot, const SamplingSpec& spec, const std::vector<TokenId>& tokens,
              int32_t num_prompt) {
     host_->Admit(slot, spec, tokens, num_prompt, stream_);
     device_->Admit(slot, spec, tokens, num_prompt, stream_);
@@ -177,7 +177,7 @@ TEST_P(CudaDraws, AreTheHostsInRandomRows) {
     std::vector<SampleRow> rows;
     std::vector<TokenMask> masks;
     for (int32_t i = 0; i < slots; ++i) {
-      const SlotId slot = (i * 7 + round) % slots;
+      const SequenceSlotId slot = (i * 7 + round) % slots;
       const bool seen = std::any_of(rows.begin(), rows.end(),
                                     [slot](const SampleRow& r) { return r.slot == slot; });
       if (seen) continue;

@@ -238,7 +238,7 @@ class ProfiledSampler final : public Sampler {
   ProfiledSampler(std::unique_ptr<Sampler> inner, Recorder& recorder)
       : inner_(std::move(inner)), recorder_(recorder) {}
 
-  void Admit(SlotId slot, const SamplingSpec& spec, std::span<const TokenId> tokens,
+  void Admit(SequenceSlotId slot, const SamplingSpec& spec, std::span<const TokenId> tokens,
              int32_t num_prompt, Stream& stream) override {
     recorder_.Run("admit", stream, [&] { inner_->Admit(slot, spec, tokens, num_prompt, stream); });
   }

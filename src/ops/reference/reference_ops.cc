@@ -304,7 +304,7 @@ void ReferenceOps::Run(const RopeAndStore& op, Stream&) {
   const KvLayerView& cache = op.cache;
   const int head_dim = cache.head_dim;
   const auto* positions = static_cast<const int32_t*>(op.positions.data);
-  const auto* slots = static_cast<const int64_t*>(op.slots.data);
+  const auto* slot_mapping = static_cast<const int64_t*>(op.slot_mapping.data);
   const int q_dim = op.QueryDim();
   std::vector<double> head;
   const auto turn = [&](const float* source, int dim, const Tensor* norm, int64_t position) {
@@ -320,11 +320,11 @@ void ReferenceOps::Run(const RopeAndStore& op, Stream&) {
       turn(q, q_dim, op.q_norm, positions[t]);
       for (int i = 0; i < q_dim; ++i) q[i] = static_cast<float>(head[static_cast<size_t>(i)]);
     }
-    if (slots[t] < 0) continue;
-    std::byte* block = cache.base + slots[t] / cache.block_size * cache.block_stride;
+    if (slot_mapping[t] < 0) continue;
+    std::byte* block = cache.base + slot_mapping[t] / cache.block_size * cache.block_stride;
     for (int64_t h = 0; h < cache.num_kv_heads; ++h) {
       turn(op.k.Row<float>(t) + h * head_dim, head_dim, op.k_norm, positions[t]);
-      const int64_t position = slots[t] % cache.block_size;
+      const int64_t position = slot_mapping[t] % cache.block_size;
       const std::vector<float> key(head.begin(), head.end());
       QuantizeRow(cache.dtype, key.data(), head_dim, block + KeyOffset(cache, h, position));
       if (cache.values_in_keys) continue;

@@ -46,11 +46,11 @@ class HostSampler final : public Sampler {
   HostSampler(const SamplerShape& shape, ThreadPool* pool)
       : shape_(shape),
         pool_(*pool),
-        slots_(static_cast<size_t>(shape.max_slots)),
-        last_(static_cast<size_t>(shape.max_slots), 0),
+        slots_(static_cast<size_t>(shape.max_seqs)),
+        last_(static_cast<size_t>(shape.max_seqs), 0),
         workers_(static_cast<size_t>(pool->num_threads())) {}
 
-  void Admit(SlotId slot, const SamplingSpec& spec, std::span<const TokenId> tokens,
+  void Admit(SequenceSlotId slot, const SamplingSpec& spec, std::span<const TokenId> tokens,
              int32_t num_prompt, Stream&) override {
     slots_[static_cast<size_t>(slot)].Reset(spec, tokens, num_prompt);
     last_[static_cast<size_t>(slot)] = 0;

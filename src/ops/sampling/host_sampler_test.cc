@@ -23,11 +23,11 @@ class Bench {
   explicit Bench(int32_t slots, int32_t vocab = kVocab, int threads = 1)
       : pool_(threads),
         vocab_(vocab),
-        sampler_(MakeHostSampler({.max_slots = slots, .max_rows = slots, .vocab_size = vocab},
-                                 &pool_)) {}
+        sampler_(
+            MakeHostSampler({.max_seqs = slots, .max_rows = slots, .vocab_size = vocab}, &pool_)) {}
 
-  void Admit(SlotId slot, const SamplingSpec& spec, const std::vector<TokenId>& tokens = {0},
-             int32_t num_prompt = 1) {
+  void Admit(SequenceSlotId slot, const SamplingSpec& spec,
+             const std::vector<TokenId>& tokens = {0}, int32_t num_prompt = 1) {
     sampler_->Admit(slot, spec, tokens, num_prompt, stream_);
   }
   std::vector<SampleResult> Sample(std::vector<float> logits, const std::vector<SampleRow>& rows,
@@ -348,7 +348,7 @@ TEST(HostSampler, GreedyIsWhereTheLargestLogitIsAllThatMatters) {
 
 TEST(HostSampler, TakesTheLargestAsItsDraw) {
   Bench bench(3);
-  for (SlotId slot = 0; slot < 3; ++slot) bench.Admit(slot, {.temperature = 0});
+  for (SequenceSlotId slot = 0; slot < 3; ++slot) bench.Admit(slot, {.temperature = 0});
   std::vector<float> values = {1.5f, NAN, -INFINITY};
   std::vector<TokenId> ids = {7, 8, 9};
   std::vector<SampleResult> results(3);
@@ -447,7 +447,7 @@ TEST(HostSampler, ResultsDoNotDependOnCompanyOrderOrThreads) {
 
 TEST(HostSampler, FillsInTheTokenLastDrawn) {
   Bench bench(3);
-  for (SlotId slot = 0; slot < 3; ++slot) bench.Admit(slot, {.temperature = 0});
+  for (SequenceSlotId slot = 0; slot < 3; ++slot) bench.Admit(slot, {.temperature = 0});
   std::vector<float> logits(2 * kVocab, 0.0f);
   logits[17] = 1;
   logits[kVocab + 29] = 1;

@@ -138,8 +138,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ThreadPool pool(1);
   FakeStream stream;
   const auto sampler =
-      MakeHostSampler({.max_slots = 2, .max_rows = 2, .vocab_size = vocab_size}, &pool);
-  for (SlotId slot = 0; slot < 2; ++slot) {
+      MakeHostSampler({.max_seqs = 2, .max_rows = 2, .vocab_size = vocab_size}, &pool);
+  for (SequenceSlotId slot = 0; slot < 2; ++slot) {
     sampler->Admit(slot, spec, history, static_cast<int32_t>(history.size() / 2), stream);
   }
   for (int step = 0; step < 3; ++step) {

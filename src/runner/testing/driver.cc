@@ -44,7 +44,7 @@ class BlockNumbers {
 
 struct Sequence {
   size_t request = 0;
-  SlotId slot = -1;
+  SequenceSlotId slot = -1;
   std::vector<TokenId> tokens;  // as far as outputs have come
   int32_t known = 0;            // with tokens that steps in flight draw
   int32_t computed = 0;
@@ -63,7 +63,8 @@ class Driver {
         device_(runner.cache().num_device_blocks, random_),
         host_(runner.cache().num_host_blocks, random_),
         results_(requests.size()) {
-    for (SlotId slot = 0; slot < runner.shape().max_slots; ++slot) free_slots_.push_back(slot);
+    for (SequenceSlotId slot = 0; slot < runner.shape().max_seqs; ++slot)
+      free_slots_.push_back(slot);
     std::shuffle(free_slots_.begin(), free_slots_.end(), random_);
     CHECK(runner_.Reset().ok());
   }
@@ -119,14 +120,15 @@ class Driver {
   std::mt19937_64 random_;
   BlockNumbers device_;
   BlockNumbers host_;
-  std::vector<SlotId> free_slots_;
+  std::vector<SequenceSlotId> free_slots_;
   std::vector<Sequence> running_;
   std::vector<Sequence> waiting_;  // preempted
   std::deque<std::vector<StepRow>> in_flight_;
   size_t next_ = 0;  // request
   uint64_t number_ = 0;
   uint64_t waited_ = 0;
-  std::map<std::pair<uint64_t, SlotId>, int32_t> first_of_row_;  // position, by step and slot
+  std::map<std::pair<uint64_t, SequenceSlotId>, int32_t>
+      first_of_row_;  // position, by step and slot
   DriverCounts counts_;
   std::vector<DriverResult> results_;
 };

@@ -126,7 +126,7 @@ class QueuedSampler final : public Sampler {
   QueuedSampler(std::unique_ptr<Sampler> inner, Queues& queues, Stream& inner_stream)
       : inner_(std::move(inner)), queues_(queues), inner_stream_(inner_stream) {}
 
-  void Admit(SlotId slot, const SamplingSpec& spec, std::span<const TokenId> tokens,
+  void Admit(SequenceSlotId slot, const SamplingSpec& spec, std::span<const TokenId> tokens,
              int32_t num_prompt, Stream& stream) override {
     queues_.Add(stream, [=, this, tokens = std::vector<TokenId>(tokens.begin(), tokens.end())] {
       inner_->Admit(slot, spec, tokens, num_prompt, inner_stream_);

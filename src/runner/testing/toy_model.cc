@@ -124,7 +124,7 @@ void ToyModel::Attend(nn::Pass& pass, const Layer& layer, size_t index, Tensor x
                             .k = qkv.Cols(kQ, kQ + kKv),
                             .v = qkv.Cols(kQ + kKv, kQ + 2 * kKv),
                             .positions = pass.positions,
-                            .slots = group.slots,
+                            .slot_mapping = group.slot_mapping,
                             .rope = &rope_,
                             .cache = cache},
                pass.stream);

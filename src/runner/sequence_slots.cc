@@ -1,4 +1,4 @@
-#include "runner/slot_table.h"
+#include "runner/sequence_slots.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,25 +7,25 @@
 
 namespace tokamak {
 
-SlotTable::SlotTable(const Limits& limits, const CacheSpec& cache)
+SequenceSlots::SequenceSlots(const Limits& limits, const CacheSpec& cache)
     : limits_(limits),
       cache_(cache),
-      slots_(static_cast<size_t>(limits.max_slots)),
+      slots_(static_cast<size_t>(limits.max_seqs)),
       table_updates_(cache.groups.size()),
       has_row_(slots_.size(), false) {
-  for (Slot& slot : slots_) slot.tables.resize(cache_.groups.size());
+  for (SequenceSlot& slot : slots_) slot.tables.resize(cache_.groups.size());
   for (std::vector<TableUpdate>& updates : table_updates_) updates.reserve(slots_.size());
 }
 
-void SlotTable::Clear() {
-  for (Slot& slot : slots_) slot.active = false;
+void SequenceSlots::Clear() {
+  for (SequenceSlot& slot : slots_) slot.active = false;
 }
 
-Status SlotTable::Apply(StepInput& step) {
+Status SequenceSlots::Apply(StepInput& step) {
   for (std::vector<TableUpdate>& updates : table_updates_) updates.clear();
-  for (const SlotId slot : step.free) RETURN_IF_ERROR(Free(slot));
+  for (const SequenceSlotId slot : step.free) RETURN_IF_ERROR(Free(slot));
   for (const CopyBlock& copy : step.copies) RETURN_IF_ERROR(CheckCopy(copy));
-  for (AdmitSlot& admit : step.admit) RETURN_IF_ERROR(Admit(admit));
+  for (AdmitSequence& admit : step.admit) RETURN_IF_ERROR(Admit(admit));
   for (const AppendBlocks& append : step.append) RETURN_IF_ERROR(Append(append));
   has_row_.assign(slots_.size(), false);
   int64_t num_tokens = 0;
@@ -39,23 +39,23 @@ Status SlotTable::Apply(StepInput& step) {
   return Status();
 }
 
-Status SlotTable::Find(SlotId slot, Slot** found) {
-  if (slot < 0 || slot >= limits_.max_slots) {
-    return Internal("slot {} does not exist; there are {}", slot, limits_.max_slots);
+Status SequenceSlots::Find(SequenceSlotId slot, SequenceSlot** found) {
+  if (slot < 0 || slot >= limits_.max_seqs) {
+    return Internal("slot {} does not exist; there are {}", slot, limits_.max_seqs);
   }
   *found = &slots_[static_cast<size_t>(slot)];
   return Status();
 }
 
-Status SlotTable::Free(SlotId id) {
-  Slot* slot = nullptr;
+Status SequenceSlots::Free(SequenceSlotId id) {
+  SequenceSlot* slot = nullptr;
   RETURN_IF_ERROR(Find(id, &slot));
   if (!slot->active) return Internal("free: slot {} is free already", id);
   slot->active = false;
   return Status();
 }
 
-Status SlotTable::CheckCopy(const CopyBlock& copy) const {
+Status SequenceSlots::CheckCopy(const CopyBlock& copy) const {
   const auto check = [this](const char* what, Tier tier, BlockId block) {
     const bool device = tier == Tier::kDevice;
     const int32_t count = device ? cache_.num_device_blocks : cache_.num_host_blocks;
@@ -73,7 +73,7 @@ Status SlotTable::CheckCopy(const CopyBlock& copy) const {
 }
 
 // Only what would do harm: the engine has checked the ranges.
-Status SlotTable::CheckSampling(const SamplingSpec& sampling) const {
+Status SequenceSlots::CheckSampling(const SamplingSpec& sampling) const {
   const auto is_token = [this](TokenId id) { return id >= 0 && id < limits_.vocab_size; };
   for (const auto& [token, bias] : sampling.logit_bias) {
     if (!is_token(token) || !std::isfinite(bias)) {
@@ -100,8 +100,8 @@ Status SlotTable::CheckSampling(const SamplingSpec& sampling) const {
   return Status();
 }
 
-Status SlotTable::Admit(AdmitSlot& admit) {
-  Slot* slot = nullptr;
+Status SequenceSlots::Admit(AdmitSequence& admit) {
+  SequenceSlot* slot = nullptr;
   RETURN_IF_ERROR(Find(admit.slot, &slot));
   if (slot->active) return Internal("admit: slot {} is in use", admit.slot);
   const auto size = static_cast<int64_t>(admit.tokens.size());
@@ -138,8 +138,8 @@ Status SlotTable::Admit(AdmitSlot& admit) {
   return Status();
 }
 
-Status SlotTable::Append(const AppendBlocks& append) {
-  Slot* slot = nullptr;
+Status SequenceSlots::Append(const AppendBlocks& append) {
+  SequenceSlot* slot = nullptr;
   RETURN_IF_ERROR(Find(append.slot, &slot));
   if (!slot->active) return Internal("append: slot {} is free", append.slot);
   if (append.group < 0 || static_cast<size_t>(append.group) >= cache_.groups.size()) {
@@ -167,8 +167,8 @@ Status SlotTable::Append(const AppendBlocks& append) {
   return Status();
 }
 
-Status SlotTable::AddRow(const StepRow& row) {
-  Slot* slot = nullptr;
+Status SequenceSlots::AddRow(const StepRow& row) {
+  SequenceSlot* slot = nullptr;
   RETURN_IF_ERROR(Find(row.slot, &slot));
   if (!slot->active) return Internal("rows: slot {} is free", row.slot);
   if (has_row_[static_cast<size_t>(row.slot)]) {
@@ -202,7 +202,7 @@ Status SlotTable::AddRow(const StepRow& row) {
 }
 
 // Every block that queries at [begin, end) read or write must be there.
-Status SlotTable::CheckTables(const Slot& slot, int32_t begin, int32_t end) const {
+Status SequenceSlots::CheckTables(const SequenceSlot& slot, int32_t begin, int32_t end) const {
   for (size_t g = 0; g < cache_.groups.size(); ++g) {
     const CacheGroup& group = cache_.groups[g];
     const std::vector<BlockId>& table = slot.tables[g];

@@ -1,4 +1,4 @@
-#include "runner/slot_table.h"
+#include "runner/sequence_slots.h"
 
 #include <gtest/gtest.h>
 
@@ -11,13 +11,13 @@ namespace tokamak {
 namespace {
 
 // A full group and one with a window of 5; blocks of 4; 10 device blocks, 2 host blocks.
-SlotTable MakeTable() {
-  return SlotTable({.max_slots = 4, .max_step_tokens = 16, .max_context = 24, .vocab_size = 50},
-                   {.groups = {{.kind = CacheGroupKind::kFull, .block_size = 4, .window = 0},
-                               {.kind = CacheGroupKind::kWindow, .block_size = 4, .window = 5}},
-                    .block_bytes = 64,
-                    .num_device_blocks = 10,
-                    .num_host_blocks = 2});
+SequenceSlots MakeTable() {
+  return SequenceSlots({.max_seqs = 4, .max_step_tokens = 16, .max_context = 24, .vocab_size = 50},
+                       {.groups = {{.kind = CacheGroupKind::kFull, .block_size = 4, .window = 0},
+                                   {.kind = CacheGroupKind::kWindow, .block_size = 4, .window = 5}},
+                        .block_bytes = 64,
+                        .num_device_blocks = 10,
+                        .num_host_blocks = 2});
 }
 
 // Slot 1 gets seven tokens, all but the last of which are computed by the first step.
@@ -28,8 +28,8 @@ StepInput GoodStep() {
           .rows = {{.slot = 1, .num_tokens = 6}}};
 }
 
-TEST(SlotTable, TakesAStepIn) {
-  SlotTable table = MakeTable();
+TEST(SequenceSlots, TakesAStepIn) {
+  SequenceSlots table = MakeTable();
   StepInput step = GoodStep();
   ASSERT_TRUE(table.Apply(step).ok());
   EXPECT_EQ(table[1].num_known, 7);
@@ -46,14 +46,14 @@ TEST(SlotTable, TakesAStepIn) {
   EXPECT_EQ(table[1].num_known, 7);
 }
 
-TEST(SlotTable, ASequenceThatOutgrowsItsAnglesIsAdmittedAnew) {
+TEST(SequenceSlots, ASequenceThatOutgrowsItsAnglesIsAdmittedAnew) {
   CacheSpec cache = {.groups = {{.kind = CacheGroupKind::kFull, .block_size = 4, .window = 0}},
                      .block_bytes = 64,
                      .num_device_blocks = 10};
   cache.switch_length = 6;
-  SlotTable table({.max_slots = 4, .max_step_tokens = 16, .max_context = 24, .vocab_size = 50},
-                  cache);
-  const auto admit = [](SlotId slot, std::vector<TokenId> tokens) {
+  SequenceSlots table({.max_seqs = 4, .max_step_tokens = 16, .max_context = 24, .vocab_size = 50},
+                      cache);
+  const auto admit = [](SequenceSlotId slot, std::vector<TokenId> tokens) {
     const auto count = static_cast<int32_t>(tokens.size());
     return StepInput{
         .admit = {{.slot = slot, .tokens = std::move(tokens), .num_prompt_tokens = count}},
@@ -167,12 +167,12 @@ std::vector<Violation> RowViolations() {
   };
 }
 
-TEST(SlotTable, RefusesWhatBreaksARuleAndNamesIt) {
+TEST(SequenceSlots, RefusesWhatBreaksARuleAndNamesIt) {
   std::vector<Violation> violations = AdmissionViolations();
   for (Violation& violation : RowViolations()) violations.push_back(std::move(violation));
   for (const Violation& violation : violations) {
     SCOPED_TRACE(violation.name);
-    SlotTable table = MakeTable();
+    SequenceSlots table = MakeTable();
     StepInput first = {.admit = {{.slot = 0, .tokens = {1}, .num_prompt_tokens = 1}}};
     ASSERT_TRUE(table.Apply(first).ok());
     StepInput step = GoodStep();
@@ -183,8 +183,8 @@ TEST(SlotTable, RefusesWhatBreaksARuleAndNamesIt) {
   }
 }
 
-TEST(SlotTable, RefusesPositionsBeyondTheContext) {
-  SlotTable table = MakeTable();
+TEST(SequenceSlots, RefusesPositionsBeyondTheContext) {
+  SequenceSlots table = MakeTable();
   StepInput step = {.admit = {{.slot = 0,
                                .tokens = std::vector<TokenId>(24, 1),
                                .num_prompt_tokens = 24,
@@ -198,10 +198,10 @@ TEST(SlotTable, RefusesPositionsBeyondTheContext) {
             "rows: slot 0 would reach position 24, the context holds 24");
 }
 
-TEST(SlotTable, AWindowNeedsItsFirstKeyAndNoneBefore) {
+TEST(SequenceSlots, AWindowNeedsItsFirstKeyAndNoneBefore) {
   // With a window of 5, position 8 sees keys from 4, position 7 from 3; blocks hold 4.
   for (const int32_t computed : {7, 8}) {
-    SlotTable table = MakeTable();
+    SequenceSlots table = MakeTable();
     StepInput step = {.admit = {{.slot = 0,
                                  .tokens = std::vector<TokenId>(12, 1),
                                  .num_prompt_tokens = 12,
@@ -213,8 +213,8 @@ TEST(SlotTable, AWindowNeedsItsFirstKeyAndNoneBefore) {
   }
 }
 
-TEST(SlotTable, ClearFreesAllSlots) {
-  SlotTable table = MakeTable();
+TEST(SequenceSlots, ClearFreesAllSlots) {
+  SequenceSlots table = MakeTable();
   StepInput step = GoodStep();
   ASSERT_TRUE(table.Apply(step).ok());
   table.Clear();

@@ -10,7 +10,7 @@
 
 namespace tokamak {
 
-struct Slot {
+struct SequenceSlot {
   bool active = false;
   std::vector<TokenId> tokens;  // as admitted; tokens drawn since live with the sampler
   int32_t num_prompt = 0;
@@ -23,15 +23,15 @@ struct Slot {
 };
 
 // Owner: the runner's thread.
-class SlotTable {
+class SequenceSlots {
  public:
   struct Limits {
-    int32_t max_slots = 0;
+    int32_t max_seqs = 0;
     int32_t max_step_tokens = 0;
     int32_t max_context = 0;
     int32_t vocab_size = 0;
   };
-  SlotTable(const Limits& limits, const CacheSpec& cache);
+  SequenceSlots(const Limits& limits, const CacheSpec& cache);
 
   // Takes the step's changes in: free, admit, append, rows. Admitted tokens are moved out of the
   // step. A step that breaks a rule gives kInternal, which names the rule, the slot and the
@@ -50,24 +50,26 @@ class SlotTable {
   }
 
   // The state after all applied steps. A row's first position is num_computed - row.num_tokens.
-  const Slot& operator[](SlotId slot) const { return slots_[static_cast<size_t>(slot)]; }
+  const SequenceSlot& operator[](SequenceSlotId slot) const {
+    return slots_[static_cast<size_t>(slot)];
+  }
 
  private:
-  Status Find(SlotId slot, Slot** found);
-  Status Free(SlotId slot);
+  Status Find(SequenceSlotId slot, SequenceSlot** found);
+  Status Free(SequenceSlotId slot);
   Status CheckCopy(const CopyBlock& copy) const;
   Status CheckSampling(const SamplingSpec& sampling) const;
-  Status Admit(AdmitSlot& admit);
+  Status Admit(AdmitSequence& admit);
   Status Append(const AppendBlocks& append);
   Status AddRow(const StepRow& row);
   int64_t MaxBlocks(const CacheGroup& group) const {  // of one sequence
     return (int64_t{limits_.max_context} + group.block_size - 1) / group.block_size;
   }
-  Status CheckTables(const Slot& slot, int32_t begin, int32_t end) const;
+  Status CheckTables(const SequenceSlot& slot, int32_t begin, int32_t end) const;
 
   const Limits limits_;
   const CacheSpec cache_;
-  std::vector<Slot> slots_;
+  std::vector<SequenceSlot> slots_;
   std::vector<std::vector<TableUpdate>> table_updates_;  // per group
   std::vector<bool> has_row_;                            // in the step being applied
 };
