@@ -85,8 +85,8 @@ Result<MemoryPlan> PlanMemory(const Model& model, CountOps& count, const RunnerS
   MemoryPlan plan;
   plan.weight_bytes = model.spec().weight_bytes;
   RETURN_IF_ERROR(CountStep(model, count, shape, plan));
-  const FlightShape flight = MakeFlightShape(shape, cache);
-  plan.staging_bytes = (shape.depth + 1) * flight.StagingBytes() + flight.TableBytes();
+  const StepShape step = MakeStepShape(shape, cache);
+  plan.staging_bytes = (shape.depth + 1) * step.StagingBytes() + step.TableBytes();
   plan.block_bytes = KvBlockLayout::Make(cache, shape.block_size, shape.kv_dtype).block_bytes;
   const int64_t host_bytes = budget.host_tier_apart ? 0 : budget.host_cache_bytes;
   const int64_t fixed = plan.arena_bytes + plan.staging_bytes + host_bytes;

@@ -44,13 +44,13 @@ TEST_F(MemoryPlanTest, StagingHoldsTheTablesOfAFewSequencesOnly) {
   const nn::CacheLayout& cache = model_->spec().cache;
   const RunnerShape shape = {
       .max_seqs = 1024, .max_step_tokens = 2048, .max_context = 1 << 20, .block_size = 16};
-  const FlightShape flight = MakeFlightShape(shape, cache);
-  EXPECT_EQ(flight.max_updates, 2048 / 16 + 1024 + 8 * (1 << 16));
-  EXPECT_LT(flight.StagingBytes(), 10 << 20);
-  EXPECT_GT(flight.TableBytes(), 500 << 20);  // what all tables are on the device
+  const StepShape step = MakeStepShape(shape, cache);
+  EXPECT_EQ(step.max_updates, 2048 / 16 + 1024 + 8 * (1 << 16));
+  EXPECT_LT(step.StagingBytes(), 10 << 20);
+  EXPECT_GT(step.TableBytes(), 500 << 20);  // what all tables are on the device
   // Few slots: no more than there is.
   shape_.max_seqs = 3;
-  EXPECT_EQ(MakeFlightShape(shape_, cache).max_updates, 3 * 13);
+  EXPECT_EQ(MakeStepShape(shape_, cache).max_updates, 3 * 13);
 }
 
 TEST_F(MemoryPlanTest, TheLargestStepsFitIntoThePlannedArena) {

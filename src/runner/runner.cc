@@ -16,7 +16,7 @@ constexpr int64_t kWholeTables = 8;
 
 }  // namespace
 
-FlightShape MakeFlightShape(const RunnerShape& shape, const nn::CacheLayout& cache) {
+StepShape MakeStepShape(const RunnerShape& shape, const nn::CacheLayout& cache) {
   const int32_t max_blocks = (shape.max_context + shape.block_size - 1) / shape.block_size;
   // A row of n tokens starts at most ceil(n / block_size) blocks.
   const int64_t started = shape.max_step_tokens / shape.block_size + shape.max_seqs;
@@ -33,7 +33,7 @@ Runner::Runner(const Model& model, Ops& ops, const RunnerShape& shape, KvPool po
       ops_(ops),
       shape_(shape),
       pool_(std::move(pool)),
-      flight_shape_(MakeFlightShape(shape, model.spec().cache)),
+      step_shape_(MakeStepShape(shape, model.spec().cache)),
       stream_(ops.MakeStream()),
       slots_({.max_seqs = shape.max_seqs,
               .max_step_tokens = shape.max_step_tokens,
@@ -41,7 +41,7 @@ Runner::Runner(const Model& model, Ops& ops, const RunnerShape& shape, KvPool po
               .vocab_size = model.spec().vocab_size},
              pool_.spec()),
       masked_(static_cast<size_t>(shape.max_seqs)),
-      flights_(static_cast<size_t>(shape.depth)) {}
+      steps_in_flight_(static_cast<size_t>(shape.depth)) {}
 
 Runner::~Runner() {
   // Work in flight reads memory that is about to go.
@@ -74,19 +74,19 @@ Status Runner::Init(const RunnerMemory& memory) {
   ASSIGN_OR_RETURN(Buffer arena,
                    ops_.Allocate(static_cast<size_t>(memory.arena_bytes), MemoryKind::kDevice));
   arena_ = std::make_unique<Arena>(std::move(arena));
-  const auto staging_bytes = static_cast<size_t>(flight_shape_.StagingBytes());
+  const auto staging_bytes = static_cast<size_t>(step_shape_.StagingBytes());
   ASSIGN_OR_RETURN(batch_, ops_.Allocate(staging_bytes, MemoryKind::kDevice));
-  for (Flight& flight : flights_) {
-    ASSIGN_OR_RETURN(flight.staging, ops_.Allocate(staging_bytes, MemoryKind::kHostPinned));
-    flight.Reserve(flight_shape_);
-    flight.done = ops_.MakeEvent();
+  for (StepInFlight& in_flight : steps_in_flight_) {
+    ASSIGN_OR_RETURN(in_flight.staging, ops_.Allocate(staging_bytes, MemoryKind::kHostPinned));
+    in_flight.Reserve(step_shape_);
+    in_flight.done = ops_.MakeEvent();
   }
   if (const ModelSpec& spec = model_.spec(); shape_.expert_loads && spec.num_mixtures > 0) {
     const size_t bytes = static_cast<size_t>(spec.num_mixtures) *
                          static_cast<size_t>(spec.max_experts + 1) * sizeof(int32_t);
     ASSIGN_OR_RETURN(expert_offsets_, ops_.Allocate(bytes, MemoryKind::kDevice));
-    for (Flight& flight : flights_) {
-      ASSIGN_OR_RETURN(flight.expert_offsets, ops_.Allocate(bytes, MemoryKind::kHostPinned));
+    for (StepInFlight& in_flight : steps_in_flight_) {
+      ASSIGN_OR_RETURN(in_flight.expert_offsets, ops_.Allocate(bytes, MemoryKind::kHostPinned));
     }
   }
   RETURN_IF_ERROR(MakeGroups());
@@ -97,13 +97,13 @@ Status Runner::Init(const RunnerMemory& memory) {
 }
 
 Status Runner::CaptureGraphs() {
-  Flight& flight = flights_.front();
+  StepInFlight& in_flight = steps_in_flight_.front();
   for (const int32_t rows : graph_runner_->sizes()) {
-    PackRows({}, rows, slots_, pool_.spec(), flight_shape_, &flight);
-    Upload(flight);
-    nn::Pass pass = MakePass(flight);
+    PackRows({}, rows, slots_, pool_.spec(), step_shape_, &in_flight);
+    Upload(in_flight);
+    nn::Pass pass = MakePass(in_flight);
     RETURN_IF_ERROR(graph_runner_->Capture(model_, pass));
-    RETURN_IF_ERROR(ops_.Synchronize(*stream_));  // the flight's memory is used again
+    RETURN_IF_ERROR(ops_.Synchronize(*stream_));  // the step's memory is used again
   }
   return Status();
 }
@@ -116,7 +116,7 @@ Status Runner::MakeGroups() {
     ASSIGN_OR_RETURN(
         Buffer table,
         ops_.Allocate(static_cast<size_t>(shape_.max_seqs) *
-                          static_cast<size_t>(flight_shape_.max_blocks_per_seq) * sizeof(BlockId),
+                          static_cast<size_t>(step_shape_.max_blocks_per_seq) * sizeof(BlockId),
                       MemoryKind::kDevice));
     groups_.push_back({.plan = plan.get(), .slot_mapping = {}});
     plans_.push_back(std::move(plan));
@@ -128,8 +128,8 @@ Status Runner::MakeGroups() {
 int64_t Runner::bytes() const {
   size_t bytes = arena_->peak() + batch_.size() + expert_offsets_.size();
   for (const Buffer& table : tables_) bytes += table.size();
-  for (const Flight& flight : flights_) {
-    bytes += flight.staging.size() + flight.expert_offsets.size();
+  for (const StepInFlight& in_flight : steps_in_flight_) {
+    bytes += in_flight.staging.size() + in_flight.expert_offsets.size();
   }
   return static_cast<int64_t>(bytes) + pool_.spec().num_device_blocks * pool_.spec().block_bytes;
 }
@@ -146,8 +146,9 @@ Status Runner::CheckSubmit(const StepInput& step) const {
   if (next_sample_ != next_submit_) {
     return Internal("submitted before Sample of step {}", next_sample_);
   }
-  if (next_submit_ - next_wait_ >= flights_.size()) {
-    return Internal("{} steps are in flight already, since step {}", flights_.size(), next_wait_);
+  if (next_submit_ - next_wait_ >= steps_in_flight_.size()) {
+    return Internal("{} steps are in flight already, since step {}", steps_in_flight_.size(),
+                    next_wait_);
   }
   return Status();
 }
@@ -157,8 +158,8 @@ Status Runner::Submit(StepInput step) {
   Status status = CheckSubmit(step);
   if (status.ok()) status = slots_.Apply(step);
   if (!status.ok()) return Fail(status.WithContext(fmt::format("step {}", step.number)));
-  Flight& flight = FlightOf(step.number);
-  flight.number = step.number;
+  StepInFlight& in_flight = InFlight(step.number);
+  in_flight.number = step.number;
   pool_.Copy(step.copies, *stream_);
   for (const AdmitSequence& admit : step.admit) {
     const SequenceSlot& slot = slots_[admit.slot];
@@ -166,16 +167,16 @@ Status Runner::Submit(StepInput step) {
     masked_[static_cast<size_t>(admit.slot)] = false;
   }
   const auto num_rows = static_cast<int32_t>(step.rows.size());
-  flight.decode = IsDecode(step);
-  if (status = UploadExcessTables(&flight); !status.ok()) {
+  in_flight.decode = IsDecode(step);
+  if (status = UploadExcessTables(&in_flight); !status.ok()) {
     return Fail(status.WithContext(fmt::format("step {}", step.number)));
   }
-  PackRows(step.rows, flight.decode ? graph_runner_->PaddedRows(num_rows) : num_rows, slots_,
-           pool_.spec(), flight_shape_, &flight);
-  Upload(flight);
-  if (!step.rows.empty()) Forward(&flight);
+  PackRows(step.rows, in_flight.decode ? graph_runner_->PaddedRows(num_rows) : num_rows, slots_,
+           pool_.spec(), step_shape_, &in_flight);
+  Upload(in_flight);
+  if (!step.rows.empty()) Forward(&in_flight);
   if (expert_offsets_.size() > 0 && !step.rows.empty()) {
-    ops_.CopyToHost(flight.expert_offsets.data(), expert_offsets_.data(), expert_offsets_.size(),
+    ops_.CopyToHost(in_flight.expert_offsets.data(), expert_offsets_.data(), expert_offsets_.size(),
                     *stream_);
   }
   ++next_submit_;
@@ -191,14 +192,14 @@ bool Runner::IsDecode(const StepInput& step) const {
 
 // Only where a step admits many sequences with long prefixes from the cache. It waits, as the
 // staging memory is used again.
-Status Runner::UploadExcessTables(Flight* flight) {
-  const auto room = static_cast<size_t>(flight_shape_.max_updates);
-  for (int32_t g = 0; g < flight_shape_.num_groups; ++g) {
+Status Runner::UploadExcessTables(StepInFlight* in_flight) {
+  const auto room = static_cast<size_t>(step_shape_.max_updates);
+  for (int32_t g = 0; g < step_shape_.num_groups; ++g) {
     std::span<const SequenceSlots::TableUpdate> updates = slots_.table_updates(g);
     while (updates.size() > room) {
       const size_t count = std::min(room, updates.size() - room);
-      PackUpdates(g, updates.first(count), flight_shape_, flight);
-      Upload(*flight);
+      PackUpdates(g, updates.first(count), step_shape_, in_flight);
+      Upload(*in_flight);
       RETURN_IF_ERROR(ops_.Synchronize(*stream_));
       updates = updates.subspan(count);
     }
@@ -207,10 +208,10 @@ Status Runner::UploadExcessTables(Flight* flight) {
 }
 
 // The batch, and what the step changes in the block tables.
-void Runner::Upload(const Flight& flight) {
-  const BatchLayout& layout = flight.layout;
+void Runner::Upload(const StepInFlight& in_flight) {
+  const BatchLayout& layout = in_flight.layout;
   if (layout.num_tokens == 0 && layout.no_updates()) return;
-  ops_.CopyToDevice(batch_.data(), flight.staging.data(), static_cast<size_t>(layout.bytes),
+  ops_.CopyToDevice(batch_.data(), in_flight.staging.data(), static_cast<size_t>(layout.bytes),
                     *stream_);
   for (size_t g = 0; g < tables_.size(); ++g) {
     const BatchLayout::Updates& updates = layout.updates[g];
@@ -227,17 +228,17 @@ void Runner::Upload(const Flight& flight) {
 
 Tensor Runner::Tables(size_t group) const {
   return Tensor(tables_[group].data(), DType::kI32,
-                Shape{shape_.max_seqs, flight_shape_.max_blocks_per_seq});
+                Shape{shape_.max_seqs, step_shape_.max_blocks_per_seq});
 }
 
-nn::Pass Runner::MakePass(const Flight& flight) {
-  const BatchLayout& layout = flight.layout;
+nn::Pass Runner::MakePass(const StepInFlight& in_flight) {
+  const BatchLayout& layout = in_flight.layout;
   const auto view = [this](int64_t offset, int64_t count) {
     return Tensor(batch_.data() + offset, DType::kI32, Shape{count});
   };
   for (size_t g = 0; g < plans_.size(); ++g) {
-    plans_[g]->Fill({.query_begin = flight.Staged(layout.query_begin, layout.num_seqs + 1),
-                     .kv_length = flight.Staged(layout.kv_length, layout.num_seqs),
+    plans_[g]->Fill({.query_begin = in_flight.Staged(layout.query_begin, layout.num_seqs + 1),
+                     .kv_length = in_flight.Staged(layout.kv_length, layout.num_seqs),
                      .device_query_begin = view(layout.query_begin, layout.num_seqs + 1),
                      .device_kv_length = view(layout.kv_length, layout.num_seqs),
                      .table_rows = view(layout.table_rows, layout.num_seqs),
@@ -258,44 +259,45 @@ nn::Pass Runner::MakePass(const Flight& flight) {
           .expert_offsets = ExpertOffsets(expert_offsets_)};
 }
 
-void Runner::Forward(Flight* flight) {
-  nn::Pass pass = MakePass(*flight);
-  sampler_->FillTokens(pass.token_ids, flight->fills, *stream_);
-  const auto num_samples = static_cast<int64_t>(flight->sample_rows.size());
-  const bool greedy = IsGreedy(*flight);
-  flight->largest.reset();
-  if (flight->decode && !greedy) {
-    flight->logits = graph_runner_->Decode(model_, pass).Rows(0, num_samples);
+void Runner::Forward(StepInFlight* in_flight) {
+  nn::Pass pass = MakePass(*in_flight);
+  sampler_->FillTokens(pass.token_ids, in_flight->fills, *stream_);
+  const auto num_samples = static_cast<int64_t>(in_flight->sample_rows.size());
+  const bool greedy = IsGreedy(*in_flight);
+  in_flight->largest.reset();
+  if (in_flight->decode && !greedy) {
+    in_flight->logits = graph_runner_->Decode(model_, pass).Rows(0, num_samples);
     return;
   }
   const Tensor hidden = model_.Forward(pass);
-  ScorePrompt(pass, hidden, flight);
+  ScorePrompt(pass, hidden, in_flight);
   if (num_samples == 0) return;
-  flight->hidden = hidden.Rows(0, num_samples);
-  if (greedy) flight->largest = model_.Largest(pass, flight->hidden);
-  if (!flight->largest) flight->logits = model_.Logits(pass, flight->hidden);
+  in_flight->hidden = hidden.Rows(0, num_samples);
+  if (greedy) in_flight->largest = model_.Largest(pass, in_flight->hidden);
+  if (!in_flight->largest) in_flight->logits = model_.Logits(pass, in_flight->hidden);
 }
 
-bool Runner::IsGreedy(const Flight& flight) const {
-  return !flight.sample_rows.empty() &&
-         std::all_of(flight.sample_rows.begin(), flight.sample_rows.end(),
+bool Runner::IsGreedy(const StepInFlight& in_flight) const {
+  return !in_flight.sample_rows.empty() &&
+         std::all_of(in_flight.sample_rows.begin(), in_flight.sample_rows.end(),
                      [this](const SampleRow& row) {
                        return sampler_->IsGreedy(row) && !masked_[static_cast<size_t>(row.slot)];
                      });
 }
 
-void Runner::ScorePrompt(nn::Pass& pass, Tensor hidden, Flight* flight) {
-  const auto first = static_cast<int64_t>(flight->sample_rows.size());
-  for (const Flight::Row& row : flight->rows) {
+void Runner::ScorePrompt(nn::Pass& pass, Tensor hidden, StepInFlight* in_flight) {
+  const auto first = static_cast<int64_t>(in_flight->sample_rows.size());
+  for (const StepInFlight::Row& row : in_flight->rows) {
     for (int32_t begin = row.scored_begin; begin < row.scored_end; begin += kScoredRowsAtOnce) {
       const int32_t end = std::min(begin + kScoredRowsAtOnce, row.scored_end);
       const auto count = static_cast<size_t>(end - begin);
       ArenaScope scope(pass.arena);
       const Tensor logits = model_.Logits(pass, hidden.Rows(first + begin, first + end));
       sampler_->Score(
-          logits, std::span(flight->scored_tokens).subspan(static_cast<size_t>(begin), count),
+          logits, std::span(in_flight->scored_tokens).subspan(static_cast<size_t>(begin), count),
           row.prompt_top,
-          std::span(flight->scored_results).subspan(static_cast<size_t>(begin), count), *stream_);
+          std::span(in_flight->scored_results).subspan(static_cast<size_t>(begin), count),
+          *stream_);
     }
   }
 }
@@ -306,11 +308,11 @@ Status Runner::CheckSample(uint64_t number, const std::vector<TokenMask>& masks)
                     next_submit_);
   }
   const size_t words = (static_cast<size_t>(vocab_size()) + 31) / 32;
-  const Flight& flight = FlightOf(number);
+  const StepInFlight& in_flight = InFlight(number);
   for (size_t i = 0; i < masks.size(); ++i) {
     const SequenceSlotId slot = masks[i].slot;
     const auto is_sampled = [slot](const SampleRow& row) { return row.slot == slot; };
-    if (std::none_of(flight.sample_rows.begin(), flight.sample_rows.end(), is_sampled)) {
+    if (std::none_of(in_flight.sample_rows.begin(), in_flight.sample_rows.end(), is_sampled)) {
       return Internal("a mask for slot {}, which does not sample", slot);
     }
     if (masks[i].allowed.size() != words) {
@@ -329,28 +331,28 @@ Status Runner::Sample(uint64_t number, std::vector<TokenMask> masks) {
   if (Status status = CheckSample(number, masks); !status.ok()) {
     return Fail(status.WithContext(fmt::format("step {}", number)));
   }
-  Flight& flight = FlightOf(number);
-  flight.masks = std::move(masks);
-  for (const TokenMask& mask : flight.masks) masked_[static_cast<size_t>(mask.slot)] = true;
+  StepInFlight& in_flight = InFlight(number);
+  in_flight.masks = std::move(masks);
+  for (const TokenMask& mask : in_flight.masks) masked_[static_cast<size_t>(mask.slot)] = true;
   const std::span<SampleResult> results =
-      std::span(flight.sampled_results).first(flight.sample_rows.size());
-  if (flight.largest && flight.masks.empty()) {
-    sampler_->SampleLargest(*flight.largest, flight.sample_rows, results, *stream_);
+      std::span(in_flight.sampled_results).first(in_flight.sample_rows.size());
+  if (in_flight.largest && in_flight.masks.empty()) {
+    sampler_->SampleLargest(*in_flight.largest, in_flight.sample_rows, results, *stream_);
   } else if (!results.empty()) {
-    if (flight.largest) {  // the first mask of a row
+    if (in_flight.largest) {  // the first mask of a row
       nn::Pass pass = {.ops = ops_, .stream = *stream_, .arena = *arena_};
-      flight.logits = model_.Logits(pass, flight.hidden);
+      in_flight.logits = model_.Logits(pass, in_flight.hidden);
     }
-    sampler_->Sample(flight.logits, flight.sample_rows, flight.masks, results, *stream_);
+    sampler_->Sample(in_flight.logits, in_flight.sample_rows, in_flight.masks, results, *stream_);
   }
-  ops_.Record(*flight.done, *stream_);
+  ops_.Record(*in_flight.done, *stream_);
   ++next_sample_;
   return Status();
 }
 
 bool Runner::Done(uint64_t number) {
   if (!failed_.ok()) return true;
-  return number < next_sample_ && ops_.Reached(*FlightOf(number).done);
+  return number < next_sample_ && ops_.Reached(*InFlight(number).done);
 }
 
 Result<StepOutput> Runner::Wait(uint64_t number) {
@@ -359,12 +361,12 @@ Result<StepOutput> Runner::Wait(uint64_t number) {
     return Fail(Internal("step {}: Wait came; step {} is the oldest, {} are sampled", number,
                          next_wait_, next_sample_));
   }
-  Flight& flight = FlightOf(number);
-  if (Status status = ops_.Await(*flight.done); !status.ok()) {
+  StepInFlight& in_flight = InFlight(number);
+  if (Status status = ops_.Await(*in_flight.done); !status.ok()) {
     return Fail(status.WithContext(fmt::format("step {}", number)));
   }
   ++next_wait_;
-  return MakeOutput(flight);
+  return MakeOutput(in_flight);
 }
 
 Tensor Runner::ExpertOffsets(const Buffer& memory) const {
@@ -373,10 +375,10 @@ Tensor Runner::ExpertOffsets(const Buffer& memory) const {
   return Tensor(memory.data(), DType::kI32, Shape{spec.num_mixtures, spec.max_experts + 1});
 }
 
-std::vector<int32_t> Runner::ExpertLoads(const Flight& flight) const {
+std::vector<int32_t> Runner::ExpertLoads(const StepInFlight& in_flight) const {
   std::vector<int32_t> loads;
-  const Tensor offsets = ExpertOffsets(flight.expert_offsets);
-  if (offsets.empty() || flight.rows.empty()) return loads;
+  const Tensor offsets = ExpertOffsets(in_flight.expert_offsets);
+  if (offsets.empty() || in_flight.rows.empty()) return loads;
   loads.reserve(static_cast<size_t>(offsets.rows() * (offsets.cols() - 1)));
   for (int64_t mixture = 0; mixture < offsets.rows(); ++mixture) {
     const int32_t* ends = offsets.Row<int32_t>(mixture);
@@ -385,19 +387,19 @@ std::vector<int32_t> Runner::ExpertLoads(const Flight& flight) const {
   return loads;
 }
 
-StepOutput Runner::MakeOutput(const Flight& flight) const {
-  StepOutput output{.number = flight.number, .rows = {}, .expert_loads = ExpertLoads(flight)};
-  output.rows.reserve(flight.rows.size());
-  for (const Flight::Row& row : flight.rows) {
+StepOutput Runner::MakeOutput(const StepInFlight& in_flight) const {
+  StepOutput output{.number = in_flight.number, .rows = {}, .expert_loads = ExpertLoads(in_flight)};
+  output.rows.reserve(in_flight.rows.size());
+  for (const StepInFlight::Row& row : in_flight.rows) {
     RowOutput& out = output.rows.emplace_back();
     out.slot = row.slot;
     for (int32_t i = row.scored_begin; i < row.scored_end; ++i) {
-      const SampleResult& scored = flight.scored_results[static_cast<size_t>(i)];
+      const SampleResult& scored = in_flight.scored_results[static_cast<size_t>(i)];
       if (scored.health != RowHealth::kOk) out.health = scored.health;
       out.prompt_logprobs.push_back(scored.logprobs);
     }
     if (row.sampled >= 0) {
-      const SampleResult& drawn = flight.sampled_results[static_cast<size_t>(row.sampled)];
+      const SampleResult& drawn = in_flight.sampled_results[static_cast<size_t>(row.sampled)];
       if (out.health == RowHealth::kOk) out.health = drawn.health;
       out.tokens.push_back(drawn.token);
       if (row.wants_logprobs) out.logprobs.push_back(drawn.logprobs);

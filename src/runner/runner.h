@@ -9,10 +9,10 @@
 
 #include "models/model.h"
 #include "ops/ops.h"
-#include "runner/flight.h"
 #include "runner/graph_runner.h"
 #include "runner/kv_pool.h"
 #include "runner/sequence_slots.h"
+#include "runner/step_in_flight.h"
 #include "step/step_input.h"
 #include "step/step_output.h"
 #include "tensor/arena.h"
@@ -34,7 +34,7 @@ struct RunnerShape {
 
 // Staging memory has room for what the rows of a step append and for a few whole tables: a step
 // that admits more long sequences with cached prefixes uploads their tables in pieces.
-FlightShape MakeFlightShape(const RunnerShape& shape, const nn::CacheLayout& cache);
+StepShape MakeStepShape(const RunnerShape& shape, const nn::CacheLayout& cache);
 
 // Memory, as PlanMemory (runner/memory_plan.h) finds it.
 struct RunnerMemory {
@@ -82,31 +82,33 @@ class Runner {
   Status CaptureGraphs();
   // One token for each row, and its logits: nothing else.
   bool IsDecode(const StepInput& step) const;
-  // Table entries that a flight has no room for, ahead of its batch.
-  Status UploadExcessTables(Flight* flight);
-  void Upload(const Flight& flight);
+  // Table entries that a step in flight has no room for, ahead of its batch.
+  Status UploadExcessTables(StepInFlight* in_flight);
+  void Upload(const StepInFlight& in_flight);
 
-  Flight& FlightOf(uint64_t number) { return flights_[number % flights_.size()]; }
+  StepInFlight& InFlight(uint64_t number) {
+    return steps_in_flight_[number % steps_in_flight_.size()];
+  }
   Status CheckSubmit(const StepInput& step) const;
   Status CheckSample(uint64_t number, const std::vector<TokenMask>& masks);
   Tensor Tables(size_t group) const;
   // Plans attention over the uploaded batch.
-  nn::Pass MakePass(const Flight& flight);
-  void Forward(Flight* flight);
+  nn::Pass MakePass(const StepInFlight& in_flight);
+  void Forward(StepInFlight* in_flight);
   // Whether all draws of a step can be expected to be the largest logits.
-  bool IsGreedy(const Flight& flight) const;
-  void ScorePrompt(nn::Pass& pass, Tensor hidden, Flight* flight);
-  StepOutput MakeOutput(const Flight& flight) const;
+  bool IsGreedy(const StepInFlight& in_flight) const;
+  void ScorePrompt(nn::Pass& pass, Tensor hidden, StepInFlight* in_flight);
+  StepOutput MakeOutput(const StepInFlight& in_flight) const;
   // i32 [mixtures, max_experts + 1] in this memory, or empty where no loads are wanted.
   Tensor ExpertOffsets(const Buffer& memory) const;
-  std::vector<int32_t> ExpertLoads(const Flight& flight) const;
+  std::vector<int32_t> ExpertLoads(const StepInFlight& in_flight) const;
   Status Fail(Status status);
 
   const Model& model_;
   Ops& ops_;
   const RunnerShape shape_;
   KvPool pool_;
-  FlightShape flight_shape_;
+  StepShape step_shape_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Sampler> sampler_;
   std::unique_ptr<GraphRunner> graph_runner_;
@@ -119,8 +121,8 @@ class Runner {
   std::vector<Buffer> tables_;                         // per group: i32 [max_seqs, max_blocks]
   std::vector<nn::PassGroup> groups_;
   SequenceSlots slots_;
-  std::vector<bool> masked_;     // slots that got a mask: they may get more
-  std::vector<Flight> flights_;  // step n uses entry n % depth
+  std::vector<bool> masked_;                   // slots that got a mask: they may get more
+  std::vector<StepInFlight> steps_in_flight_;  // step n uses entry n % depth
   uint64_t next_submit_ = 0;
   uint64_t next_sample_ = 0;
   uint64_t next_wait_ = 0;

@@ -427,7 +427,7 @@ TEST(Runner, ManyLongPrefixesAreAdmittedAtOnce) {
   const nn::CacheLayout& cache = model->spec().cache;
   RunnerShape with_context = shape;
   with_context.max_context = 200;
-  ASSERT_LT(MakeFlightShape(with_context, cache).max_updates, (kSlots - 1) * (kWhole + 1));
+  ASSERT_LT(MakeStepShape(with_context, cache).max_updates, (kSlots - 1) * (kWhole + 1));
   const std::vector<TokenId> expected = run(1);
   EXPECT_EQ(expected.size(), static_cast<size_t>(kSlots - 1));
   EXPECT_EQ(run(kSlots), expected);

@@ -37,19 +37,20 @@ bool FakeExecutor::Injected(int32_t permille) {
 Status FakeExecutor::Submit(StepInput step) {
   if (broken_) Fail("submitted after an error without a reset");
   if (step.number != next_number_) Fail("has number {}", step.number);
-  if (static_cast<int>(flights_.size()) >= options_.limits.depth) Fail("too many in flight");
+  if (static_cast<int>(steps_in_flight_.size()) >= options_.limits.depth)
+    Fail("too many in flight");
   if (on_submit) on_submit(step);
   if (Injected(options_.failure_permille)) return Internal("injected at submit");
   for (const SequenceSlotId slot : step.free) Free(slot);
   for (const CopyBlock& copy : step.copies) Copy(copy);
   for (const AdmitSequence& admit : step.admit) Admit(admit);
   for (const AppendBlocks& append : step.append) Append(append);
-  Flight flight;
-  flight.output.number = step.number;
+  StepInFlight in_flight;
+  in_flight.output.number = step.number;
   int32_t tokens = 0;
   for (const StepRow& row : step.rows) {
     if (!verdict_->ok()) break;
-    flight.output.rows.push_back(RunRow(row));
+    in_flight.output.rows.push_back(RunRow(row));
     tokens += row.num_tokens;
   }
   if (step.rows.empty()) Fail("has no rows");
@@ -58,8 +59,8 @@ Status FakeExecutor::Submit(StepInput step) {
   const double seconds = (options_.step_seconds + tokens * options_.token_seconds) * noise;
   busy_until_ = std::max(busy_until_, clock_->Now()) +
                 std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-  flight.done = busy_until_;
-  flights_.push_back(std::move(flight));
+  in_flight.done = busy_until_;
+  steps_in_flight_.push_back(std::move(in_flight));
   ++next_number_;
   ++num_steps_;
   num_rows_ += static_cast<int64_t>(step.rows.size());
@@ -68,31 +69,32 @@ Status FakeExecutor::Submit(StepInput step) {
 }
 
 Status FakeExecutor::Sample(uint64_t number, std::vector<TokenMask>) {
-  if (broken_ || flights_.empty()) Fail("sampled out of order");
-  if (number + 1 != next_number_ || flights_.back().sampled) Fail("sampled step {}", number);
-  flights_.back().sampled = true;
+  if (broken_ || steps_in_flight_.empty()) Fail("sampled out of order");
+  if (number + 1 != next_number_ || steps_in_flight_.back().sampled)
+    Fail("sampled step {}", number);
+  steps_in_flight_.back().sampled = true;
   if (Injected(options_.failure_permille)) return Internal("injected at sample");
   return Status();
 }
 
 bool FakeExecutor::Done(uint64_t number) {
-  if (flights_.empty() || number != static_cast<uint64_t>(oldest_)) {
+  if (steps_in_flight_.empty() || number != static_cast<uint64_t>(oldest_)) {
     Fail("asked whether step {} is done", number);
     return false;
   }
-  return flights_.front().done <= clock_->Now();
+  return steps_in_flight_.front().done <= clock_->Now();
 }
 
 Result<StepOutput> FakeExecutor::Wait(uint64_t number) {
-  if (broken_ || flights_.empty() || number != static_cast<uint64_t>(oldest_) ||
-      !flights_.front().sampled) {
+  if (broken_ || steps_in_flight_.empty() || number != static_cast<uint64_t>(oldest_) ||
+      !steps_in_flight_.front().sampled) {
     Fail("waited for step {}", number);
     return Internal("out of order");
   }
-  clock_->Set(std::max(clock_->Now(), flights_.front().done));
+  clock_->Set(std::max(clock_->Now(), steps_in_flight_.front().done));
   if (Injected(options_.failure_permille)) return Internal("injected at wait");
-  StepOutput output = std::move(flights_.front().output);
-  flights_.pop_front();
+  StepOutput output = std::move(steps_in_flight_.front().output);
+  steps_in_flight_.pop_front();
   ++oldest_;
   return output;
 }
@@ -101,7 +103,7 @@ Status FakeExecutor::Reset() {
   if (!broken_) Fail("reset without an error");
   if (rng_.Chance(options_.reset_failure_percent)) return Internal("injected at reset");
   broken_ = false;
-  flights_.clear();
+  steps_in_flight_.clear();
   for (Slot& slot : slots_) slot.used = false;
   std::fill(device_.begin(), device_.end(), 0xdead);
   std::fill(host_.begin(), host_.end(), 0xdead);

@@ -73,7 +73,7 @@ class FakeExecutor final : public Executor {
     SamplingSpec sampling;
     std::vector<std::vector<BlockId>> tables;  // by group
   };
-  struct Flight {
+  struct StepInFlight {
     StepOutput output;
     TimePoint done{};
     bool sampled = false;
@@ -107,7 +107,7 @@ class FakeExecutor final : public Executor {
   std::vector<uint64_t> host_;
   std::vector<int64_t> named_by_;     // by device block: the last step whose rows read or wrote it
   std::vector<uint64_t> named_life_;  // and for which sequence, 0: several
-  std::deque<Flight> flights_;
+  std::deque<StepInFlight> steps_in_flight_;
   bool broken_ = false;  // an error was returned, Reset must follow
   uint64_t next_number_ = 0;
   int64_t oldest_ = 0;  // steps before this one have retired

@@ -1,4 +1,4 @@
-#include "runner/flight.h"
+#include "runner/step_in_flight.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 namespace tokamak {
 namespace {
 
-constexpr FlightShape kShape = {
+constexpr StepShape kShape = {
     .max_seqs = 4, .max_tokens = 16, .max_blocks_per_seq = 8, .num_groups = 1, .max_updates = 6};
 
 CacheSpec Cache() {
@@ -20,15 +20,15 @@ CacheSpec Cache() {
   return cache;
 }
 
-std::vector<int32_t> Ints(const Flight& flight, int64_t offset, int32_t count) {
-  const auto staged = flight.Staged(offset, count);
+std::vector<int32_t> Ints(const StepInFlight& in_flight, int64_t offset, int32_t count) {
+  const auto staged = in_flight.Staged(offset, count);
   return {staged.begin(), staged.end()};
 }
 
-std::vector<int64_t> SlotMapping(const Flight& flight) {
-  const auto* slot_mapping =
-      reinterpret_cast<const int64_t*>(flight.staging.data() + flight.layout.SlotMappingOf(0));
-  return {slot_mapping, slot_mapping + flight.layout.num_tokens};
+std::vector<int64_t> SlotMapping(const StepInFlight& in_flight) {
+  const auto* slot_mapping = reinterpret_cast<const int64_t*>(in_flight.staging.data() +
+                                                              in_flight.layout.SlotMappingOf(0));
+  return {slot_mapping, slot_mapping + in_flight.layout.num_tokens};
 }
 
 class PackRowsTest : public ::testing::Test {
@@ -36,19 +36,19 @@ class PackRowsTest : public ::testing::Test {
   PackRowsTest() {
     Result<Buffer> staging = AllocateHostMemory(static_cast<size_t>(kShape.StagingBytes()));
     CHECK(staging.ok());
-    flight_.staging = *staging;
+    in_flight_.staging = *staging;
   }
   void Apply(StepInput step, int32_t padded_rows) {
     const std::vector<StepRow> rows = step.rows;
     const Status status = table_.Apply(step);
     ASSERT_TRUE(status.ok()) << status.ToString();
-    PackRows(rows, padded_rows, table_, cache_, kShape, &flight_);
+    PackRows(rows, padded_rows, table_, cache_, kShape, &in_flight_);
   }
 
   const CacheSpec cache_ = Cache();
   SequenceSlots table_{{.max_seqs = 4, .max_step_tokens = 16, .max_context = 32, .vocab_size = 50},
                        cache_};
-  Flight flight_;
+  StepInFlight in_flight_;
 };
 
 TEST_F(PackRowsTest, AnglesOfTheLongKindComeAfterTheOthers) {
@@ -63,9 +63,9 @@ TEST_F(PackRowsTest, AnglesOfTheLongKindComeAfterTheOthers) {
       .rows = {{.slot = 0, .num_tokens = 2}, {.slot = 1, .num_tokens = 2}}};
   const std::vector<StepRow> rows = step.rows;
   ASSERT_TRUE(table.Apply(step).ok());
-  PackRows(rows, 0, table, cache, kShape, &flight_);
-  EXPECT_EQ(Ints(flight_, flight_.layout.positions, 4), (std::vector<int32_t>{0, 1, 3, 4}));
-  EXPECT_EQ(SlotMapping(flight_), (std::vector<int64_t>{120, 121, 124, 125}));
+  PackRows(rows, 0, table, cache, kShape, &in_flight_);
+  EXPECT_EQ(Ints(in_flight_, in_flight_.layout.positions, 4), (std::vector<int32_t>{0, 1, 3, 4}));
+  EXPECT_EQ(SlotMapping(in_flight_), (std::vector<int64_t>{120, 121, 124, 125}));
 }
 
 TEST_F(PackRowsTest, PaddingIsReadAndWrittenNowhere) {
@@ -74,18 +74,18 @@ TEST_F(PackRowsTest, PaddingIsReadAndWrittenNowhere) {
          .rows = {{.slot = 2, .num_tokens = 4}}},
         0);
   Apply({.number = 1, .rows = {{.slot = 2, .num_tokens = 1, .sample = true}}}, 3);
-  const BatchLayout& layout = flight_.layout;
+  const BatchLayout& layout = in_flight_.layout;
   EXPECT_EQ(layout.num_tokens, 3);
   EXPECT_EQ(layout.num_seqs, 3);
   EXPECT_EQ(layout.num_logits, 3);
-  EXPECT_EQ(Ints(flight_, layout.token_ids, 3), (std::vector<int32_t>{11, 0, 0}));
-  EXPECT_EQ(Ints(flight_, layout.positions, 3), (std::vector<int32_t>{4, 0, 0}));
-  EXPECT_EQ(Ints(flight_, layout.logit_rows, 3), (std::vector<int32_t>{0, 1, 2}));
-  EXPECT_EQ(Ints(flight_, layout.query_begin, 4), (std::vector<int32_t>{0, 1, 2, 3}));
-  EXPECT_EQ(Ints(flight_, layout.kv_length, 3), (std::vector<int32_t>{5, 0, 0}));
-  EXPECT_EQ(Ints(flight_, layout.table_rows, 3)[0], 2);
-  EXPECT_EQ(SlotMapping(flight_), (std::vector<int64_t>{40 * 4, -1, -1}));
-  EXPECT_EQ(flight_.sample_rows.size(), 1u);  // padding draws nothing
+  EXPECT_EQ(Ints(in_flight_, layout.token_ids, 3), (std::vector<int32_t>{11, 0, 0}));
+  EXPECT_EQ(Ints(in_flight_, layout.positions, 3), (std::vector<int32_t>{4, 0, 0}));
+  EXPECT_EQ(Ints(in_flight_, layout.logit_rows, 3), (std::vector<int32_t>{0, 1, 2}));
+  EXPECT_EQ(Ints(in_flight_, layout.query_begin, 4), (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(Ints(in_flight_, layout.kv_length, 3), (std::vector<int32_t>{5, 0, 0}));
+  EXPECT_EQ(Ints(in_flight_, layout.table_rows, 3)[0], 2);
+  EXPECT_EQ(SlotMapping(in_flight_), (std::vector<int64_t>{40 * 4, -1, -1}));
+  EXPECT_EQ(in_flight_.sample_rows.size(), 1u);  // padding draws nothing
   EXPECT_TRUE(layout.no_updates());
 }
 
@@ -94,10 +94,10 @@ TEST_F(PackRowsTest, AppendedBlocksAreEntriesOfTheTables) {
       {.admit = {{.slot = 3, .tokens = {1}, .num_prompt_tokens = 1}},
        .append = {{.slot = 3, .group = 0, .blocks = {5}}, {.slot = 3, .group = 0, .blocks = {6}}}},
       0);
-  const BatchLayout::Updates& updates = flight_.layout.updates[0];
+  const BatchLayout::Updates& updates = in_flight_.layout.updates[0];
   ASSERT_EQ(updates.count, 2);
-  EXPECT_EQ(Ints(flight_, updates.indices, 2), (std::vector<int32_t>{3 * 8, 3 * 8 + 1}));
-  EXPECT_EQ(Ints(flight_, updates.values, 2), (std::vector<int32_t>{5, 6}));
+  EXPECT_EQ(Ints(in_flight_, updates.indices, 2), (std::vector<int32_t>{3 * 8, 3 * 8 + 1}));
+  EXPECT_EQ(Ints(in_flight_, updates.values, 2), (std::vector<int32_t>{5, 6}));
 }
 
 // Longer lists go ahead in pieces.
@@ -105,15 +105,15 @@ TEST_F(PackRowsTest, TheLastUpdatesTravelWithTheStep) {
   Apply({.admit = {{.slot = 1, .tokens = {1}, .num_prompt_tokens = 1}},
          .append = {{.slot = 1, .group = 0, .blocks = {10, 11, 12, 13, 14, 15, 16, 17}}}},
         0);
-  const BatchLayout::Updates& updates = flight_.layout.updates[0];
+  const BatchLayout::Updates& updates = in_flight_.layout.updates[0];
   ASSERT_EQ(updates.count, 6);
-  EXPECT_EQ(Ints(flight_, updates.indices, 6), (std::vector<int32_t>{10, 11, 12, 13, 14, 15}));
-  EXPECT_EQ(Ints(flight_, updates.values, 6), (std::vector<int32_t>{12, 13, 14, 15, 16, 17}));
-  PackUpdates(0, table_.table_updates(0).first(2), kShape, &flight_);
-  EXPECT_EQ(flight_.layout.num_tokens, 0);
+  EXPECT_EQ(Ints(in_flight_, updates.indices, 6), (std::vector<int32_t>{10, 11, 12, 13, 14, 15}));
+  EXPECT_EQ(Ints(in_flight_, updates.values, 6), (std::vector<int32_t>{12, 13, 14, 15, 16, 17}));
+  PackUpdates(0, table_.table_updates(0).first(2), kShape, &in_flight_);
+  EXPECT_EQ(in_flight_.layout.num_tokens, 0);
   ASSERT_EQ(updates.count, 2);
-  EXPECT_EQ(Ints(flight_, updates.indices, 2), (std::vector<int32_t>{8, 9}));
-  EXPECT_EQ(Ints(flight_, updates.values, 2), (std::vector<int32_t>{10, 11}));
+  EXPECT_EQ(Ints(in_flight_, updates.indices, 2), (std::vector<int32_t>{8, 9}));
+  EXPECT_EQ(Ints(in_flight_, updates.values, 2), (std::vector<int32_t>{10, 11}));
 }
 
 // Batches of equal counts lie at equal addresses, whatever they append: graphs depend on it.
@@ -122,16 +122,16 @@ TEST_F(PackRowsTest, UpdatesMoveNothingElse) {
          .append = {{.slot = 0, .group = 0, .blocks = {5}}},
          .rows = {{.slot = 0, .num_tokens = 1}}},
         0);
-  const BatchLayout before = flight_.layout;
+  const BatchLayout before = in_flight_.layout;
   Apply({.number = 1, .rows = {{.slot = 0, .num_tokens = 1}}}, 0);
-  EXPECT_NE(before.bytes, flight_.layout.bytes);
-  EXPECT_EQ(before.token_ids, flight_.layout.token_ids);
-  EXPECT_EQ(before.positions, flight_.layout.positions);
-  EXPECT_EQ(before.logit_rows, flight_.layout.logit_rows);
-  EXPECT_EQ(before.query_begin, flight_.layout.query_begin);
-  EXPECT_EQ(before.kv_length, flight_.layout.kv_length);
-  EXPECT_EQ(before.table_rows, flight_.layout.table_rows);
-  EXPECT_EQ(before.SlotMappingOf(0), flight_.layout.SlotMappingOf(0));
+  EXPECT_NE(before.bytes, in_flight_.layout.bytes);
+  EXPECT_EQ(before.token_ids, in_flight_.layout.token_ids);
+  EXPECT_EQ(before.positions, in_flight_.layout.positions);
+  EXPECT_EQ(before.logit_rows, in_flight_.layout.logit_rows);
+  EXPECT_EQ(before.query_begin, in_flight_.layout.query_begin);
+  EXPECT_EQ(before.kv_length, in_flight_.layout.kv_length);
+  EXPECT_EQ(before.table_rows, in_flight_.layout.table_rows);
+  EXPECT_EQ(before.SlotMappingOf(0), in_flight_.layout.SlotMappingOf(0));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "runner/flight.h"
+#include "runner/step_in_flight.h"
 
 #include <algorithm>
 #include <utility>
@@ -47,19 +47,19 @@ bool BatchLayout::no_updates() const {
                      [](const Updates& group) { return group.count == 0; });
 }
 
-int64_t FlightShape::StagingBytes() const {
+int64_t StepShape::StagingBytes() const {
   BatchLayout layout;
   layout.SetCounts(max_tokens, max_seqs, max_tokens, num_groups);
   for (int32_t g = 0; g < num_groups; ++g) layout.SetUpdates(g, max_updates);
   return layout.bytes;
 }
 
-int64_t FlightShape::TableBytes() const {
+int64_t StepShape::TableBytes() const {
   return int64_t{num_groups} * max_seqs * max_blocks_per_seq *
          static_cast<int64_t>(sizeof(BlockId));
 }
 
-void Flight::Reserve(const FlightShape& shape) {
+void StepInFlight::Reserve(const StepShape& shape) {
   const auto max_seqs = static_cast<size_t>(shape.max_seqs);
   rows.reserve(max_seqs);
   fills.reserve(max_seqs);
@@ -72,10 +72,10 @@ namespace {
 
 // To where the layout has them.
 void WriteUpdates(int32_t group, std::span<const SequenceSlots::TableUpdate> updates,
-                  Flight* flight) {
-  const BatchLayout::Updates& at = flight->layout.updates[static_cast<size_t>(group)];
-  auto* indices = reinterpret_cast<int32_t*>(flight->staging.data() + at.indices);
-  auto* values = reinterpret_cast<int32_t*>(flight->staging.data() + at.values);
+                  StepInFlight* in_flight) {
+  const BatchLayout::Updates& at = in_flight->layout.updates[static_cast<size_t>(group)];
+  auto* indices = reinterpret_cast<int32_t*>(in_flight->staging.data() + at.indices);
+  auto* values = reinterpret_cast<int32_t*>(in_flight->staging.data() + at.values);
   for (const SequenceSlots::TableUpdate& update : updates) {
     *indices++ = update.index;
     *values++ = update.block;
@@ -85,36 +85,36 @@ void WriteUpdates(int32_t group, std::span<const SequenceSlots::TableUpdate> upd
 // Writes one step's sections.
 class Packer {
  public:
-  Packer(const SequenceSlots& slots, const CacheSpec& cache, const FlightShape& shape,
-         Flight* flight)
-      : slots_(slots), cache_(cache), shape_(shape), flight_(*flight) {}
+  Packer(const SequenceSlots& slots, const CacheSpec& cache, const StepShape& shape,
+         StepInFlight* in_flight)
+      : slots_(slots), cache_(cache), shape_(shape), in_flight_(*in_flight) {}
 
   void Pack(std::span<const StepRow> rows, int32_t padded_rows) {
     Clear();
     LayOut(rows, padded_rows);
     for (const StepRow& row : rows) PackRow(row);
     // After all rows that sample, so that their logits are one range.
-    for (size_t i = 0; i < rows.size(); ++i) PackPromptLogprobs(rows[i], &flight_.rows[i]);
-    while (num_seqs_ < flight_.layout.num_seqs) PadRow();
-    for (int32_t g = 0; g < shape_.num_groups; ++g) WriteUpdates(g, LastUpdates(g), &flight_);
-    if (flight_.sampled_results.size() < flight_.sample_rows.size()) {
-      flight_.sampled_results.resize(flight_.sample_rows.size());
+    for (size_t i = 0; i < rows.size(); ++i) PackPromptLogprobs(rows[i], &in_flight_.rows[i]);
+    while (num_seqs_ < in_flight_.layout.num_seqs) PadRow();
+    for (int32_t g = 0; g < shape_.num_groups; ++g) WriteUpdates(g, LastUpdates(g), &in_flight_);
+    if (in_flight_.sampled_results.size() < in_flight_.sample_rows.size()) {
+      in_flight_.sampled_results.resize(in_flight_.sample_rows.size());
     }
-    flight_.scored_results.resize(flight_.scored_tokens.size());
+    in_flight_.scored_results.resize(in_flight_.scored_tokens.size());
   }
 
  private:
   template <typename T>
   T* At(int64_t offset) const {
-    return reinterpret_cast<T*>(flight_.staging.data() + offset);
+    return reinterpret_cast<T*>(in_flight_.staging.data() + offset);
   }
 
   void Clear() {
-    flight_.rows.clear();
-    flight_.fills.clear();
-    flight_.sample_rows.clear();
-    flight_.scored_tokens.clear();
-    flight_.masks.clear();
+    in_flight_.rows.clear();
+    in_flight_.fills.clear();
+    in_flight_.sample_rows.clear();
+    in_flight_.scored_tokens.clear();
+    in_flight_.masks.clear();
   }
 
   // Prompt positions of a row whose logprobs are wanted: [begin, end).
@@ -134,7 +134,7 @@ class Packer {
     }
     const auto num_rows = static_cast<int32_t>(rows.size());
     const int32_t padding = std::max(0, padded_rows - num_rows);
-    BatchLayout& layout = flight_.layout;
+    BatchLayout& layout = in_flight_.layout;
     layout.SetCounts(tokens + padding, num_rows + padding, logits + padding, shape_.num_groups);
     for (int32_t g = 0; g < shape_.num_groups; ++g) {
       layout.SetUpdates(g, static_cast<int32_t>(LastUpdates(g).size()));
@@ -148,7 +148,9 @@ class Packer {
     query_begin_[0] = 0;
   }
 
-  int64_t* SlotMappingOf(int32_t g) const { return At<int64_t>(flight_.layout.SlotMappingOf(g)); }
+  int64_t* SlotMappingOf(int32_t g) const {
+    return At<int64_t>(in_flight_.layout.SlotMappingOf(g));
+  }
 
   void EndSequence(int32_t length, int32_t table_row) {
     kv_length_[num_seqs_] = length;
@@ -169,19 +171,19 @@ class Packer {
         token_ids_[t] = slot.tokens[static_cast<size_t>(position)];
       } else {
         token_ids_[t] = 0;  // drawn since; filled in on the device
-        flight_.fills.push_back({.slot = row.slot, .index = t});
+        in_flight_.fills.push_back({.slot = row.slot, .index = t});
       }
     }
     for (int32_t g = 0; g < shape_.num_groups; ++g) PackSlotMapping(g, slot, begin, row.num_tokens);
     num_tokens_ += row.num_tokens;
     EndSequence(slot.num_computed, row.slot);
-    Flight::Row& packed = flight_.rows.emplace_back();
+    StepInFlight::Row& packed = in_flight_.rows.emplace_back();
     packed.slot = row.slot;
     if (!row.sample) return;
-    packed.sampled = static_cast<int32_t>(flight_.sample_rows.size());
+    packed.sampled = static_cast<int32_t>(in_flight_.sample_rows.size());
     packed.wants_logprobs = slot.top_logprobs >= 0;
     logit_rows_[num_logits_++] = num_tokens_ - 1;
-    flight_.sample_rows.push_back({.slot = row.slot, .position = slot.num_computed});
+    in_flight_.sample_rows.push_back({.slot = row.slot, .position = slot.num_computed});
   }
 
   void PackSlotMapping(int32_t g, const SequenceSlot& slot, int32_t begin, int32_t count) {
@@ -195,17 +197,17 @@ class Packer {
     }
   }
 
-  void PackPromptLogprobs(const StepRow& row, Flight::Row* packed) {
+  void PackPromptLogprobs(const StepRow& row, StepInFlight::Row* packed) {
     const SequenceSlot& slot = slots_[row.slot];
-    packed->scored_begin = static_cast<int32_t>(flight_.scored_tokens.size());
+    packed->scored_begin = static_cast<int32_t>(in_flight_.scored_tokens.size());
     packed->prompt_top = slot.prompt_top_logprobs;
     const auto [begin, end] = Scored(row);
-    const int32_t first = query_begin_[packed - flight_.rows.data()];
+    const int32_t first = query_begin_[packed - in_flight_.rows.data()];
     for (int32_t position = begin; position < end; ++position) {
       logit_rows_[num_logits_++] = first + (position - begin);
-      flight_.scored_tokens.push_back(slot.tokens[static_cast<size_t>(position) + 1]);
+      in_flight_.scored_tokens.push_back(slot.tokens[static_cast<size_t>(position) + 1]);
     }
-    packed->scored_end = static_cast<int32_t>(flight_.scored_tokens.size());
+    packed->scored_end = static_cast<int32_t>(in_flight_.scored_tokens.size());
   }
 
   void PadRow() {
@@ -223,8 +225,8 @@ class Packer {
 
   const SequenceSlots& slots_;
   const CacheSpec& cache_;
-  const FlightShape& shape_;
-  Flight& flight_;
+  const StepShape& shape_;
+  StepInFlight& in_flight_;
   int32_t* token_ids_ = nullptr;
   int32_t* positions_ = nullptr;
   int32_t* logit_rows_ = nullptr;
@@ -239,17 +241,17 @@ class Packer {
 }  // namespace
 
 void PackRows(std::span<const StepRow> rows, int32_t padded_rows, const SequenceSlots& slots,
-              const CacheSpec& cache, const FlightShape& shape, Flight* flight) {
-  Packer(slots, cache, shape, flight).Pack(rows, padded_rows);
+              const CacheSpec& cache, const StepShape& shape, StepInFlight* in_flight) {
+  Packer(slots, cache, shape, in_flight).Pack(rows, padded_rows);
 }
 
 void PackUpdates(int32_t group, std::span<const SequenceSlots::TableUpdate> updates,
-                 const FlightShape& shape, Flight* flight) {
-  flight->layout.SetCounts(0, 0, 0, shape.num_groups);
+                 const StepShape& shape, StepInFlight* in_flight) {
+  in_flight->layout.SetCounts(0, 0, 0, shape.num_groups);
   for (int32_t g = 0; g < shape.num_groups; ++g) {
-    flight->layout.SetUpdates(g, g == group ? static_cast<int32_t>(updates.size()) : 0);
+    in_flight->layout.SetUpdates(g, g == group ? static_cast<int32_t>(updates.size()) : 0);
   }
-  WriteUpdates(group, updates, flight);
+  WriteUpdates(group, updates, in_flight);
 }
 
 }  // namespace tokamak

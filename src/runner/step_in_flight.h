@@ -12,13 +12,13 @@
 
 namespace tokamak {
 
-// What all flights have in common.
-struct FlightShape {
+// What all steps in flight have in common.
+struct StepShape {
   int32_t max_seqs = 0;
   int32_t max_tokens = 0;
   int32_t max_blocks_per_seq = 0;
   int32_t num_groups = 0;
-  int32_t max_updates = 0;  // entries of block tables, per group: see MakeFlightShape
+  int32_t max_updates = 0;  // entries of block tables, per group: see MakeStepShape
 
   int64_t StagingBytes() const;  // of the largest batch; also of its device copy
   int64_t TableBytes() const;    // of the block tables of all groups
@@ -55,7 +55,7 @@ struct BatchLayout {
 
 // Memory for one step in flight, made once and reused. The vectors keep their capacity, so that
 // packing allocates nothing in the steady state. Device work reads them until `done` is reached.
-struct Flight {
+struct StepInFlight {
   // A row of the step, and which of its results it gets.
   struct Row {
     SequenceSlotId slot = 0;
@@ -89,22 +89,22 @@ struct Flight {
   std::unique_ptr<Event> done;
 
   // Makes room for any step, so that none allocates. What prompt logprobs need comes with them.
-  void Reserve(const FlightShape& shape);
+  void Reserve(const StepShape& shape);
 
   std::span<const int32_t> Staged(int64_t offset, int32_t count) const {
     return {reinterpret_cast<const int32_t*>(staging.data() + offset), static_cast<size_t>(count)};
   }
 };
 
-// Fills a flight from the rows of a step, whose effect on `slots` has been applied, and pads it to
-// `padded_rows` rows, where that is more: one token each, of an empty sequence, with logits, and
-// written nowhere. Of the entries that the step adds to a group's tables these are the last
-// max_updates; PackUpdates is for those before. Host work only.
+// Fills a step in flight from the rows of a step, whose effect on `slots` has been applied, and
+// pads it to `padded_rows` rows, where that is more: one token each, of an empty sequence, with
+// logits, and written nowhere. Of the entries that the step adds to a group's tables these are the
+// last max_updates; PackUpdates is for those before. Host work only.
 void PackRows(std::span<const StepRow> rows, int32_t padded_rows, const SequenceSlots& slots,
-              const CacheSpec& cache, const FlightShape& shape, Flight* flight);
+              const CacheSpec& cache, const StepShape& shape, StepInFlight* in_flight);
 
-// Fills a flight with nothing but entries of a group's tables, max_updates at most.
+// Fills a step in flight with nothing but entries of a group's tables, max_updates at most.
 void PackUpdates(int32_t group, std::span<const SequenceSlots::TableUpdate> updates,
-                 const FlightShape& shape, Flight* flight);
+                 const StepShape& shape, StepInFlight* in_flight);
 
 }  // namespace tokamak
