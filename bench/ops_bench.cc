@@ -108,10 +108,10 @@ struct PagedCache {
     blocks_per_seq = static_cast<int32_t>(blocks);
     table.resize(static_cast<size_t>(num_seqs * blocks));
     std::iota(table.begin(), table.end(), 0);
-    kv_length.assign(static_cast<size_t>(num_seqs), static_cast<int32_t>(length));
-    table_rows.resize(kv_length.size());
+    seq_lens.assign(static_cast<size_t>(num_seqs), static_cast<int32_t>(length));
+    table_rows.resize(seq_lens.size());
     std::iota(table_rows.begin(), table_rows.end(), 0);
-    for (int s = 0; s <= num_seqs; ++s) query_begin.push_back(s * num_queries);
+    for (int s = 0; s <= num_seqs; ++s) query_start_loc.push_back(s * num_queries);
   }
   KvLayerView Layer(int layer) const {
     KvLayerView one = view;
@@ -120,34 +120,35 @@ struct PagedCache {
     return one;
   }
   std::unique_ptr<AttentionPlan> Plan(Ops& ops, Stream& stream, int heads) const {
-    auto plan = ops.MakePlan({.num_heads = heads,
-                              .num_kv_heads = view.num_kv_heads,
-                              .head_dim = view.head_dim,
-                              .block_size = kBlockSize,
-                              .kv_dtype = view.dtype,
-                              .max_seqs = static_cast<int32_t>(kv_length.size()),
-                              .max_tokens = query_begin.back(),
-                              .max_blocks_per_seq = blocks_per_seq});
+    auto plan = ops.MakeAttentionPlan({.num_heads = heads,
+                                       .num_kv_heads = view.num_kv_heads,
+                                       .head_dim = view.head_dim,
+                                       .block_size = kBlockSize,
+                                       .kv_dtype = view.dtype,
+                                       .max_seqs = static_cast<int32_t>(seq_lens.size()),
+                                       .max_tokens = query_start_loc.back(),
+                                       .max_blocks_per_seq = blocks_per_seq});
     CHECK_MSG(plan.ok(), plan.status().ToString());
     const auto view_of = [](const std::vector<int32_t>& values) {
       return Tensor(const_cast<int32_t*>(values.data()), DType::kI32,
                     Shape{static_cast<int64_t>(values.size())});
     };
-    (*plan)->Fill({.query_begin = query_begin,
-                   .kv_length = kv_length,
-                   .device_query_begin = view_of(query_begin),
-                   .device_kv_length = view_of(kv_length),
-                   .table_rows = view_of(table_rows),
-                   .tables = Tensor(const_cast<int32_t*>(table.data()), DType::kI32,
-                                    Shape{static_cast<int64_t>(kv_length.size()), blocks_per_seq})},
-                  stream);
+    (*plan)->Fill(
+        {.query_start_loc = query_start_loc,
+         .seq_lens = seq_lens,
+         .device_query_start_loc = view_of(query_start_loc),
+         .device_seq_lens = view_of(seq_lens),
+         .table_rows = view_of(table_rows),
+         .block_tables = Tensor(const_cast<int32_t*>(table.data()), DType::kI32,
+                                Shape{static_cast<int64_t>(seq_lens.size()), blocks_per_seq})},
+        stream);
     return *std::move(plan);
   }
 
   Memory memory;
   KvLayerView view;
   int32_t blocks_per_seq = 0;
-  std::vector<int32_t> query_begin, kv_length, table, table_rows;
+  std::vector<int32_t> query_start_loc, seq_lens, table, table_rows;
 };
 
 // All layers of SmolLM2-135M: range(0) sequences with range(1) queries each at the end of a context

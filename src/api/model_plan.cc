@@ -86,9 +86,9 @@ Result<Roofline> CountRoofline(const Model& model, CountOps& count, const Runner
   ASSIGN_OR_RETURN(
       const std::unique_ptr<CountingPass> counting,
       CountingPass::Make(model.spec().cache, count, shape, tokens, embeds ? tokens : batch));
-  std::vector<int32_t> query_begin, kv_length(static_cast<size_t>(batch), length);
-  for (int32_t i = 0; i <= batch; ++i) query_begin.push_back(i * queries);
-  counting->Fill(query_begin, kv_length);
+  std::vector<int32_t> query_start_loc, seq_lens(static_cast<size_t>(batch), length);
+  for (int32_t i = 0; i <= batch; ++i) query_start_loc.push_back(i * queries);
+  counting->Fill(query_start_loc, seq_lens);
   count.Reset();
   const Tensor hidden = model.Forward(counting->pass());
   if (!embeds) (void)model.Logits(counting->pass(), hidden);

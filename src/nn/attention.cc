@@ -86,7 +86,7 @@ void Attention::Forward(Pass& pass, Tensor x, Tensor out) const {
   const int64_t num_tokens = x.rows();
   const int64_t q_size = num_heads_ * head_dim_;
   const int64_t kv_size = num_kv_heads_ * head_dim_;
-  const PassGroup& group = pass.groups[static_cast<size_t>(group_)];
+  const AttentionMetadata& group = pass.groups[static_cast<size_t>(group_)];
   const KvLayerView& cache = pass.kv_layers[static_cast<size_t>(layer_)];
 
   Tensor qkv = pass.arena.Allocate(DType::kF32, {num_tokens, qkv_.out_features()});

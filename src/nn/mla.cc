@@ -202,7 +202,7 @@ void MlaAttention::Forward(Pass& pass, Tensor x, Tensor out) const {
 
 void MlaAttention::AttendStandard(Pass& pass, Tensor q, Tensor entry, Tensor mixed) const {
   const MlaConfig& c = config_;
-  const PassGroup& group = pass.groups[static_cast<size_t>(group_)];
+  const AttentionMetadata& group = pass.groups[static_cast<size_t>(group_)];
   const KvLayerView& cache = pass.kv_layers[static_cast<size_t>(layer_)];
   const HeadColumns latent = {entry, c.rope_dim, 0, c.kv_lora_rank};
   Tensor k = pass.arena.Allocate(DType::kF32, {q.rows(), heads_.size() * key_dim()});

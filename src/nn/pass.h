@@ -10,7 +10,7 @@
 namespace tokamak::nn {
 
 // One cache group's view of the step.
-struct PassGroup {
+struct AttentionMetadata {
   const AttentionPlan* plan = nullptr;
   Tensor slot_mapping;  // i64 [T], where each token's cache entries go; -1 for padding
 };
@@ -20,11 +20,11 @@ struct Pass {
   Ops& ops;
   Stream& stream;
   Arena& arena;
-  Tensor token_ids = {};                        // i32 [T]
-  Tensor positions = {};                        // i32 [T], plus FirstAngle of step/cache_spec.h
-  std::span<const PassGroup> groups = {};       // as the model's CacheLayout numbers them
-  std::span<const KvLayerView> kv_layers = {};  // one per attention layer
-  Tensor logit_rows = {};                       // i32 [R], indices into the T tokens
+  Tensor token_ids = {};                           // i32 [T]
+  Tensor positions = {};                           // i32 [T], plus FirstAngle of step/cache_spec.h
+  std::span<const AttentionMetadata> groups = {};  // as the model's CacheLayout numbers them
+  std::span<const KvLayerView> kv_layers = {};     // one per attention layer
+  Tensor logit_rows = {};                          // i32 [R], indices into the T tokens
   // Where each mixture of experts leaves how it shared out its tokens: RouteTokens::offsets, i32
   // [mixtures, most experts of one + 1]; or empty.
   Tensor expert_offsets = {};

@@ -33,21 +33,22 @@ struct KvLayerView {
 };
 
 // The step's rows for one cache group. Sequence s owns the queries
-// [query_begin[s], query_begin[s + 1]), which are the last positions of its kv_length[s] keys;
-// where attention is not causal, they must be all of them. A sequence of length 0 is padding: what
-// its queries get is unspecified.
+// [query_start_loc[s], query_start_loc[s + 1]), which are the last positions of its seq_lens[s]
+// keys; where attention is not causal, they must be all of them. A sequence of length 0 is padding:
+// what its queries get is unspecified.
 struct AttentionBatch {
   // On the host, to cut the work by.
-  std::span<const int32_t> query_begin;  // [num_seqs + 1]
-  std::span<const int32_t> kv_length;    // [num_seqs]; keys up to and with the last query
+  std::span<const int32_t> query_start_loc;  // [num_seqs + 1]
+  std::span<const int32_t> seq_lens;         // [num_seqs]; keys up to and with the last query
   // The same in device memory, for kernels.
-  Tensor device_query_begin;  // i32 [num_seqs + 1]
-  Tensor device_kv_length;    // i32 [num_seqs]
-  // Where the blocks of sequence s are listed: row table_rows[s] of `tables`. In device memory.
-  Tensor table_rows;  // i32 [num_seqs]
-  Tensor tables;      // i32 [rows, max_blocks_per_seq]; -1: no block, never read
+  Tensor device_query_start_loc;  // i32 [num_seqs + 1]
+  Tensor device_seq_lens;         // i32 [num_seqs]
+  // Where the blocks of sequence s are listed: row table_rows[s] of `block_tables`. In device
+  // memory.
+  Tensor table_rows;    // i32 [num_seqs]
+  Tensor block_tables;  // i32 [rows, max_blocks_per_seq]; -1: no block, never read
 
-  int32_t num_seqs() const { return static_cast<int32_t>(kv_length.size()); }
+  int32_t num_seqs() const { return static_cast<int32_t>(seq_lens.size()); }
 };
 
 // A sequence with at least `min_queries` new positions in a step is for LatentAttention, which

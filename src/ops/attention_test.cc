@@ -27,7 +27,7 @@ struct Geometry {
 };
 
 struct SequenceShape {
-  int kv_length;
+  int seq_len;
   int num_queries;
 };
 
@@ -35,8 +35,8 @@ struct SequenceShape {
 // query may read is NaN.
 struct AttentionCase {
   Geometry geometry;
-  std::vector<int32_t> query_begin = {0};
-  std::vector<int32_t> kv_length;
+  std::vector<int32_t> query_start_loc = {0};
+  std::vector<int32_t> seq_lens;
   std::vector<int32_t> block_tables;
   int64_t table_stride = 0;
   int64_t num_blocks = 0;
@@ -51,7 +51,7 @@ struct AttentionCase {
   std::vector<float> sinks;   // [heads], or none
   std::vector<float> slopes;  // [heads], or none
 
-  int64_t num_tokens() const { return query_begin.back(); }
+  int64_t num_tokens() const { return query_start_loc.back(); }
   int64_t head_bytes() const {
     return geometry.block_size * static_cast<int64_t>(RowBytes(geometry.dtype, geometry.head_dim));
   }
@@ -63,7 +63,7 @@ struct AttentionCase {
 // Makes the visible keys and values of sequence `s`.
 void FillSequence(std::mt19937_64& random, AttentionCase& c, int64_t s, int64_t first) {
   const Geometry& g = c.geometry;
-  for (int64_t key = first; key < c.kv_length[static_cast<size_t>(s)]; ++key) {
+  for (int64_t key = first; key < c.seq_lens[static_cast<size_t>(s)]; ++key) {
     const int32_t block =
         c.block_tables[static_cast<size_t>(s * c.table_stride + key / g.block_size)];
     c.slot_mapping.push_back(int64_t{block} * g.block_size + key % g.block_size);
@@ -88,9 +88,9 @@ AttentionCase RandomCase(std::mt19937_64& random, const Geometry& g,
   c.geometry = g;
   c.scale = 1.0f / std::sqrt(static_cast<float>(g.head_dim));
   for (const SequenceShape& s : sequences) {
-    c.kv_length.push_back(s.kv_length);
-    c.query_begin.push_back(c.query_begin.back() + s.num_queries);
-    const int64_t blocks = (s.kv_length + g.block_size - 1) / g.block_size;
+    c.seq_lens.push_back(s.seq_len);
+    c.query_start_loc.push_back(c.query_start_loc.back() + s.num_queries);
+    const int64_t blocks = (s.seq_len + g.block_size - 1) / g.block_size;
     c.table_stride = std::max(c.table_stride, blocks + 1);
     c.num_blocks += blocks;
   }
@@ -100,9 +100,9 @@ AttentionCase RandomCase(std::mt19937_64& random, const Geometry& g,
   std::shuffle(free.begin(), free.end(), random);
   c.block_tables.assign(sequences.size() * static_cast<size_t>(c.table_stride), -1);
   for (size_t s = 0; s < sequences.size(); ++s) {
-    const int64_t first_query = sequences[s].kv_length - sequences[s].num_queries;
+    const int64_t first_query = sequences[s].seq_len - sequences[s].num_queries;
     const int64_t first = g.window > 0 ? std::max<int64_t>(0, first_query + 1 - g.window) : 0;
-    for (int64_t b = first / g.block_size; b * g.block_size < sequences[s].kv_length; ++b) {
+    for (int64_t b = first / g.block_size; b * g.block_size < sequences[s].seq_len; ++b) {
       c.block_tables[s * static_cast<size_t>(c.table_stride) + static_cast<size_t>(b)] =
           free.back();
       free.pop_back();
@@ -157,14 +157,14 @@ AttentionResult RunAttention(Ops& ops, const AttentionCase& c, int repeats = 1,
       .window = g.window,
       .causal = g.causal,
       .kv_dtype = g.dtype,
-      .max_seqs = static_cast<int32_t>(c.kv_length.size()),
+      .max_seqs = static_cast<int32_t>(c.seq_lens.size()),
       .max_tokens = static_cast<int32_t>(std::max<int64_t>(1, c.num_tokens())),
       .max_blocks_per_seq = static_cast<int32_t>(c.table_stride)};
-  Result<std::unique_ptr<AttentionPlan>> plan = ops.MakePlan(shape);
+  Result<std::unique_ptr<AttentionPlan>> plan = ops.MakeAttentionPlan(shape);
   CHECK_MSG(plan.ok(), plan.status().ToString());
-  const auto num_seqs = static_cast<int64_t>(c.kv_length.size());
+  const auto num_seqs = static_cast<int64_t>(c.seq_lens.size());
   // The tables lie in another order than the sequences.
-  std::vector<int32_t> table_rows(c.kv_length.size());
+  std::vector<int32_t> table_rows(c.seq_lens.size());
   std::vector<int32_t> tables;
   for (int64_t s = num_seqs - 1; s >= 0; --s) {
     table_rows[static_cast<size_t>(s)] = static_cast<int32_t>(num_seqs - 1 - s);
@@ -172,12 +172,12 @@ AttentionResult RunAttention(Ops& ops, const AttentionCase& c, int repeats = 1,
     tables.insert(tables.end(), table, table + c.table_stride);
   }
   (*plan)->Fill(
-      {.query_begin = c.query_begin,
-       .kv_length = c.kv_length,
-       .device_query_begin = run.Upload(c.query_begin.data(), DType::kI32, {num_seqs + 1}),
-       .device_kv_length = run.Upload(c.kv_length.data(), DType::kI32, {num_seqs}),
+      {.query_start_loc = c.query_start_loc,
+       .seq_lens = c.seq_lens,
+       .device_query_start_loc = run.Upload(c.query_start_loc.data(), DType::kI32, {num_seqs + 1}),
+       .device_seq_lens = run.Upload(c.seq_lens.data(), DType::kI32, {num_seqs}),
        .table_rows = run.Upload(table_rows.data(), DType::kI32, {num_seqs}),
-       .tables = run.Upload(tables.data(), DType::kI32, {num_seqs, c.table_stride})},
+       .block_tables = run.Upload(tables.data(), DType::kI32, {num_seqs, c.table_stride})},
       run.stream());
   Attention op;
   // q is a column range, as in a merged projection.
@@ -233,13 +233,13 @@ void CheckAttention(Ops& ops, Ops& reference, const AttentionCase& c, WorstError
 AttentionCase OnlyQueries(const AttentionCase& c, int64_t s, int64_t begin, int64_t end) {
   AttentionCase only = c;
   const auto seq = static_cast<size_t>(s);
-  const int64_t length = c.query_begin[seq + 1] - c.query_begin[seq];
+  const int64_t length = c.query_start_loc[seq + 1] - c.query_start_loc[seq];
   const int64_t width = static_cast<int64_t>(c.geometry.num_heads) * c.geometry.head_dim;
-  only.kv_length = {static_cast<int32_t>(c.kv_length[seq] - length + end)};
-  only.query_begin = {0, static_cast<int32_t>(end - begin)};
+  only.seq_lens = {static_cast<int32_t>(c.seq_lens[seq] - length + end)};
+  only.query_start_loc = {0, static_cast<int32_t>(end - begin)};
   only.block_tables.assign(c.block_tables.begin() + s * c.table_stride,
                            c.block_tables.begin() + (s + 1) * c.table_stride);
-  const auto q = c.q.begin() + c.query_begin[seq] * width;
+  const auto q = c.q.begin() + c.query_start_loc[seq] * width;
   only.q.assign(q + begin * width, q + end * width);
   return only;
 }
@@ -352,8 +352,8 @@ TEST_P(AttentionOps, AttentionThatIsNotCausalMatchesTheReference) {
     const AttentionResult all = RunAttention(*ops, c);
     const auto others = Make(3);
     EXPECT_TRUE(SameBits(RunAttention(*others, c).out, all.out));
-    for (size_t s = 0; s < c.kv_length.size(); ++s) {
-      const int64_t first = c.query_begin[s], end = c.query_begin[s + 1];
+    for (size_t s = 0; s < c.seq_lens.size(); ++s) {
+      const int64_t first = c.query_start_loc[s], end = c.query_start_loc[s + 1];
       const AttentionResult alone =
           RunAttention(*ops, OnlyQueries(c, static_cast<int64_t>(s), 0, end - first));
       EXPECT_TRUE(SameBits(alone.out, {all.out.begin() + first * 128, all.out.begin() + end * 128}))
@@ -463,8 +463,8 @@ TEST_P(AttentionOps, ARowsBitsDependOnNothingButTheRow) {
         EXPECT_TRUE(SameBits(again.lse, all.lse)) << threads << " threads";
       }
       const auto pair = Make(2);
-      for (size_t s = 0; s < c.kv_length.size(); ++s) {
-        const int64_t first = c.query_begin[s], length = c.query_begin[s + 1] - first;
+      for (size_t s = 0; s < c.seq_lens.size(); ++s) {
+        const int64_t first = c.query_start_loc[s], length = c.query_start_loc[s + 1] - first;
         // Whole, one by one, and in chunks of 7.
         for (const int64_t chunk : {length, int64_t{1}, int64_t{7}}) {
           for (int64_t begin = 0; begin < length; begin += chunk) {

@@ -36,14 +36,14 @@ struct Geometry {
 };
 
 struct SequenceShape {
-  int kv_length, num_queries;
+  int seq_len, num_queries;
 };
 
 // Entries of all sequences' positions, and queries; blocks lie scattered in the pool.
 struct LatentCase {
   Geometry g;
   std::vector<SequenceShape> sequences;
-  std::vector<int32_t> query_begin = {0}, kv_length, tables;
+  std::vector<int32_t> query_start_loc = {0}, seq_lens, block_tables;
   std::vector<int64_t> slot_mapping;  // of all positions, sequence after sequence
   int64_t table_stride = 0, num_blocks = 0;
   std::vector<float> entries;  // [positions, entry]
@@ -52,7 +52,7 @@ struct LatentCase {
   std::vector<std::shared_ptr<MemorySource>> keys, queries, values;
   float scale = 0;
 
-  int64_t num_tokens() const { return query_begin.back(); }
+  int64_t num_tokens() const { return query_start_loc.back(); }
 };
 
 std::vector<float> Transpose(const std::vector<float>& m, int64_t rows, int64_t cols) {
@@ -72,27 +72,27 @@ LatentCase RandomCase(std::mt19937_64& random, const Geometry& g,
   c.sequences = sequences;
   c.scale = 1.0f / std::sqrt(static_cast<float>(g.key()));
   for (const SequenceShape& s : sequences) {
-    c.query_begin.push_back(c.query_begin.back() + s.num_queries);
-    c.kv_length.push_back(s.kv_length);
-    const int64_t blocks = (s.kv_length + g.block_size - 1) / g.block_size;
+    c.query_start_loc.push_back(c.query_start_loc.back() + s.num_queries);
+    c.seq_lens.push_back(s.seq_len);
+    const int64_t blocks = (s.seq_len + g.block_size - 1) / g.block_size;
     c.table_stride = std::max(c.table_stride, blocks);
     c.num_blocks += blocks;
   }
   std::vector<int32_t> free(static_cast<size_t>(c.num_blocks));
   std::iota(free.begin(), free.end(), 0);
   std::shuffle(free.begin(), free.end(), random);
-  c.tables.assign(sequences.size() * static_cast<size_t>(c.table_stride), -1);
+  c.block_tables.assign(sequences.size() * static_cast<size_t>(c.table_stride), -1);
   int64_t positions = 0;
   for (size_t s = 0; s < sequences.size(); ++s) {
-    int32_t* table = c.tables.data() + s * static_cast<size_t>(c.table_stride);
-    for (int i = 0; i < sequences[s].kv_length; ++i) {
+    int32_t* table = c.block_tables.data() + s * static_cast<size_t>(c.table_stride);
+    for (int i = 0; i < sequences[s].seq_len; ++i) {
       if (i % g.block_size == 0) {
         table[i / g.block_size] = free.back();
         free.pop_back();
       }
       c.slot_mapping.push_back(int64_t{table[i / g.block_size]} * g.block_size + i % g.block_size);
     }
-    positions += sequences[s].kv_length;
+    positions += sequences[s].seq_len;
   }
   c.entries = RandomFloats(random, positions * g.entry());
   c.q = RandomFloats(random, c.num_tokens() * g.heads * g.key(), 1.5f);
@@ -122,8 +122,8 @@ std::vector<float> Expected(const LatentCase& c) {
     const auto k_weight = c.keys[static_cast<size_t>(h)]->Dequantized();
     const auto v_weight = c.values[static_cast<size_t>(h)]->Dequantized();
     int64_t first = 0;  // of the sequence's positions
-    for (size_t s = 0; s < c.sequences.size(); first += c.sequences[s++].kv_length) {
-      const int length = c.sequences[s].kv_length;
+    for (size_t s = 0; s < c.sequences.size(); first += c.sequences[s++].seq_len) {
+      const int length = c.sequences[s].seq_len;
       std::vector<double> keys, values;
       for (int j = 0; j < length; ++j) {
         const auto begin = c.entries.begin() + (first + j) * g.entry();
@@ -134,7 +134,7 @@ std::vector<float> Expected(const LatentCase& c) {
         for (int i = 0; i < g.value; ++i) values.push_back(Dot(v_weight, i, latent, g.latent));
       }
       for (int t = 0; t < c.sequences[s].num_queries; ++t) {
-        const int64_t token = c.query_begin[s] + t;
+        const int64_t token = c.query_start_loc[s] + t;
         const float* q = c.q.data() + (token * g.heads + h) * g.key();
         const int seen = length - c.sequences[s].num_queries + t + 1;
         std::vector<double> sums(static_cast<size_t>(g.value));
@@ -168,12 +168,12 @@ class LatentRun {
 
   // min_queries as in LatentExpansion; who takes which sequence must not matter.
   std::vector<float> Latent(int min_queries) {
-    MakePlan({.num_heads = g_.heads,
-              .num_kv_heads = 1,
-              .head_dim = g_.entry(),
-              .value_dim = g_.latent,
-              .values_in_keys = true,
-              .expansion = {min_queries, g_.plain, g_.value}});
+    MakeAttentionPlan({.num_heads = g_.heads,
+                       .num_kv_heads = 1,
+                       .head_dim = g_.entry(),
+                       .value_dim = g_.latent,
+                       .values_in_keys = true,
+                       .expansion = {min_queries, g_.plain, g_.value}});
     const KvLayerView cache = Store(Entries(), {}, 1, g_.entry(), g_.latent, true);
     const Tensor q = run_.Floats(c_.q, {c_.num_tokens(), int64_t{g_.heads} * g_.key()});
     const Tensor out = run_.Output({c_.num_tokens(), int64_t{g_.heads} * g_.value});
@@ -191,10 +191,10 @@ class LatentRun {
 
   // Cached keys and values of all heads, of different sizes.
   std::vector<float> Standard() {
-    MakePlan({.num_heads = g_.heads,
-              .num_kv_heads = g_.heads,
-              .head_dim = g_.key(),
-              .value_dim = g_.value});
+    MakeAttentionPlan({.num_heads = g_.heads,
+                       .num_kv_heads = g_.heads,
+                       .head_dim = g_.key(),
+                       .value_dim = g_.value});
     const Tensor entries = Entries();
     const Weights keys = Prepare(c_.keys), values = Prepare(c_.values);
     const Tensor k = run_.Output({entries.rows(), int64_t{g_.heads} * g_.key()});
@@ -229,24 +229,25 @@ class LatentRun {
     return run_.Floats(c_.entries, {static_cast<int64_t>(c_.slot_mapping.size()), g_.entry()});
   }
 
-  void MakePlan(AttentionShape shape) {
+  void MakeAttentionPlan(AttentionShape shape) {
     shape.block_size = g_.block_size;
     shape.kv_dtype = g_.cache;
     shape.max_seqs = static_cast<int32_t>(c_.sequences.size());
     shape.max_tokens = static_cast<int32_t>(c_.num_tokens());
     shape.max_blocks_per_seq = static_cast<int32_t>(c_.table_stride);
-    auto plan = run_.ops().MakePlan(shape);
+    auto plan = run_.ops().MakeAttentionPlan(shape);
     CHECK_MSG(plan.ok(), plan.status().ToString());
     plan_ = *std::move(plan);
     const auto num_seqs = static_cast<int64_t>(c_.sequences.size());
     std::vector<int32_t> rows(c_.sequences.size());
     std::iota(rows.begin(), rows.end(), 0);
-    plan_->Fill({.query_begin = c_.query_begin,
-                 .kv_length = c_.kv_length,
-                 .device_query_begin = run_.Ints(c_.query_begin),
-                 .device_kv_length = run_.Ints(c_.kv_length),
+    plan_->Fill({.query_start_loc = c_.query_start_loc,
+                 .seq_lens = c_.seq_lens,
+                 .device_query_start_loc = run_.Ints(c_.query_start_loc),
+                 .device_seq_lens = run_.Ints(c_.seq_lens),
                  .table_rows = run_.Ints(rows),
-                 .tables = run_.Upload(c_.tables.data(), DType::kI32, {num_seqs, c_.table_stride})},
+                 .block_tables =
+                     run_.Upload(c_.block_tables.data(), DType::kI32, {num_seqs, c_.table_stride})},
                 run_.stream());
   }
 

@@ -23,7 +23,7 @@ Result<std::unique_ptr<CountingPass>> CountingPass::Make(const nn::CacheLayout& 
   std::unique_ptr<CountingPass> result(new CountingPass(count, num_tokens, num_logits));
   ASSIGN_OR_RETURN(const std::vector<AttentionShape> attention, AttentionShapes(cache, shape));
   for (const AttentionShape& group : attention) {
-    ASSIGN_OR_RETURN(std::unique_ptr<AttentionPlan> plan, count.MakePlan(group));
+    ASSIGN_OR_RETURN(std::unique_ptr<AttentionPlan> plan, count.MakeAttentionPlan(group));
     result->groups_.push_back({plan.get(), Tensor(nullptr, DType::kI64, Shape{num_tokens})});
     result->plans_.push_back(std::move(plan));
   }
@@ -36,14 +36,15 @@ Result<std::unique_ptr<CountingPass>> CountingPass::Make(const nn::CacheLayout& 
   return result;
 }
 
-void CountingPass::Fill(std::span<const int32_t> query_begin, std::span<const int32_t> kv_length) {
+void CountingPass::Fill(std::span<const int32_t> query_start_loc,
+                        std::span<const int32_t> seq_lens) {
   for (const auto& plan : plans_) {
-    plan->Fill({.query_begin = query_begin,
-                .kv_length = kv_length,
-                .device_query_begin = {},
-                .device_kv_length = {},
+    plan->Fill({.query_start_loc = query_start_loc,
+                .seq_lens = seq_lens,
+                .device_query_start_loc = {},
+                .device_seq_lens = {},
                 .table_rows = {},
-                .tables = {}},
+                .block_tables = {}},
                *stream_);
   }
 }

@@ -22,8 +22,8 @@ class CountingPass {
                                                     int64_t num_logits);
 
   // Which tokens are whose, for counting attention: sequence s has the queries
-  // [query_begin[s], query_begin[s + 1]), the last of its kv_length[s] positions.
-  void Fill(std::span<const int32_t> query_begin, std::span<const int32_t> kv_length);
+  // [query_start_loc[s], query_start_loc[s + 1]), the last of its seq_lens[s] positions.
+  void Fill(std::span<const int32_t> query_start_loc, std::span<const int32_t> seq_lens);
 
   nn::Pass& pass() { return pass_; }
   const Arena& arena() const { return arena_; }
@@ -34,7 +34,7 @@ class CountingPass {
   const std::unique_ptr<Stream> stream_;
   Arena arena_ = Arena::Counting();
   std::vector<std::unique_ptr<AttentionPlan>> plans_;
-  std::vector<nn::PassGroup> groups_;
+  std::vector<nn::AttentionMetadata> groups_;
   std::vector<KvLayerView> layers_;
   nn::Pass pass_;
 };

@@ -108,7 +108,7 @@ Status EmbeddingRunner::Init(const EmbeddingMemory& memory) {
   ASSIGN_OR_RETURN(const std::vector<AttentionShape> shapes,
                    AttentionShapes(model_->spec().cache, ToRunnerShape(shape_)));
   for (const AttentionShape& attention : shapes) {
-    ASSIGN_OR_RETURN(std::unique_ptr<AttentionPlan> plan, ops_->MakePlan(attention));
+    ASSIGN_OR_RETURN(std::unique_ptr<AttentionPlan> plan, ops_->MakeAttentionPlan(attention));
     groups_.push_back({.plan = plan.get(), .slot_mapping = {}});
     plans_.push_back(std::move(plan));
   }
@@ -143,10 +143,10 @@ void EmbeddingRunner::AssignBlocks(std::span<const Text> texts) {
 }
 
 void EmbeddingRunner::Pack(std::span<const Text> texts, Chunk chunk) {
-  for (auto* list : {&token_ids_, &positions_, &rows_, &row_texts_, &kv_length_, &table_rows_}) {
+  for (auto* list : {&token_ids_, &positions_, &rows_, &row_texts_, &seq_lens_, &table_rows_}) {
     list->clear();
   }
-  query_begin_.assign(1, 0);
+  query_start_loc_.assign(1, 0);
   for (auto& slot_mapping : slot_mapping_) slot_mapping.clear();
   const int64_t per_group = BlocksPerGroup(shape_);
   for (size_t s = 0; s < texts.size(); ++s) {
@@ -171,8 +171,8 @@ void EmbeddingRunner::Pack(std::span<const Text> texts, Chunk chunk) {
                                    position % shape_.block_size);
       }
     }
-    query_begin_.push_back(static_cast<int32_t>(token_ids_.size()));
-    kv_length_.push_back(std::max(end, 0));
+    query_start_loc_.push_back(static_cast<int32_t>(token_ids_.size()));
+    seq_lens_.push_back(std::max(end, 0));
     table_rows_.push_back(static_cast<int32_t>(s));
   }
 
@@ -190,8 +190,8 @@ void EmbeddingRunner::Pack(std::span<const Text> texts, Chunk chunk) {
   layout_.token_ids = add_ints(token_ids_);
   layout_.positions = add_ints(positions_);
   layout_.rows = add_ints(rows_);
-  layout_.query_begin = add_ints(query_begin_);
-  layout_.kv_length = add_ints(kv_length_);
+  layout_.query_start_loc = add_ints(query_start_loc_);
+  layout_.seq_lens = add_ints(seq_lens_);
   layout_.table_rows = add_ints(table_rows_);
   for (size_t g = 0; g < slot_mapping_.size(); ++g) {
     const int64_t slot_mapping =
@@ -200,7 +200,7 @@ void EmbeddingRunner::Pack(std::span<const Text> texts, Chunk chunk) {
   }
   for (size_t g = 0; g < tables_.size(); ++g) {
     const int64_t tables = add_ints(tables_[g]);
-    if (g == 0) layout_.tables = tables;
+    if (g == 0) layout_.block_tables = tables;
   }
   ops_->CopyToDevice(device_.data(), staging_.data(), static_cast<size_t>(layout_.bytes), *stream_);
 }
@@ -213,19 +213,20 @@ nn::Pass EmbeddingRunner::MakePass() {
     return CeilDiv(static_cast<int64_t>(bytes), kAlignment) * kAlignment;
   };
   const int64_t slot_bytes = aligned(token_ids_.size() * sizeof(int64_t));
-  const auto texts = static_cast<int64_t>(kv_length_.size());
+  const auto texts = static_cast<int64_t>(seq_lens_.size());
   const int64_t table_bytes =
       aligned(static_cast<size_t>(texts) * static_cast<size_t>(max_blocks()) * sizeof(int32_t));
   for (size_t g = 0; g < plans_.size(); ++g) {
     const auto group = static_cast<int64_t>(g);
-    plans_[g]->Fill({.query_begin = query_begin_,
-                     .kv_length = kv_length_,
-                     .device_query_begin = ints(layout_.query_begin, query_begin_.size()),
-                     .device_kv_length = ints(layout_.kv_length, kv_length_.size()),
-                     .table_rows = ints(layout_.table_rows, table_rows_.size()),
-                     .tables = Tensor(device_.data() + layout_.tables + group * table_bytes,
-                                      DType::kI32, Shape{texts, max_blocks()})},
-                    *stream_);
+    plans_[g]->Fill(
+        {.query_start_loc = query_start_loc_,
+         .seq_lens = seq_lens_,
+         .device_query_start_loc = ints(layout_.query_start_loc, query_start_loc_.size()),
+         .device_seq_lens = ints(layout_.seq_lens, seq_lens_.size()),
+         .table_rows = ints(layout_.table_rows, table_rows_.size()),
+         .block_tables = Tensor(device_.data() + layout_.block_tables + group * table_bytes,
+                                DType::kI32, Shape{texts, max_blocks()})},
+        *stream_);
     groups_[g].slot_mapping = Tensor(device_.data() + layout_.slot_mapping + group * slot_bytes,
                                      DType::kI64, Shape{static_cast<int64_t>(token_ids_.size())});
   }

@@ -69,8 +69,8 @@ class EmbeddingRunner {
   };
   // Where the parts of a step lie on the device, in bytes.
   struct Layout {
-    int64_t token_ids = 0, positions = 0, rows = 0, query_begin = 0, kv_length = 0;
-    int64_t table_rows = 0, slot_mapping = 0, tables = 0, bytes = 0;
+    int64_t token_ids = 0, positions = 0, rows = 0, query_start_loc = 0, seq_lens = 0;
+    int64_t table_rows = 0, slot_mapping = 0, block_tables = 0, bytes = 0;
   };
 
   EmbeddingRunner(std::unique_ptr<Ops> ops, std::unique_ptr<const Model> model,
@@ -92,14 +92,14 @@ class EmbeddingRunner {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Arena> arena_;
   std::vector<std::unique_ptr<AttentionPlan>> plans_;  // per cache group
-  std::vector<nn::PassGroup> groups_;
+  std::vector<nn::AttentionMetadata> groups_;
   Buffer device_;   // a packed step
   Buffer staging_;  // the same on the host
   int64_t bytes_ = 0;
   Layout layout_;
   // The step at hand.
   std::vector<int32_t> first_block_;  // [texts], of each group's share of the pool
-  std::vector<int32_t> token_ids_, positions_, rows_, query_begin_, kv_length_, table_rows_;
+  std::vector<int32_t> token_ids_, positions_, rows_, query_start_loc_, seq_lens_, table_rows_;
   std::vector<int32_t> row_texts_;                  // [rows]: whose hidden state it is
   std::vector<std::vector<int64_t>> slot_mapping_;  // [groups][tokens]
   std::vector<std::vector<int32_t>> tables_;        // [groups][texts · max_blocks]

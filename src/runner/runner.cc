@@ -112,7 +112,7 @@ Status Runner::MakeGroups() {
   ASSIGN_OR_RETURN(const std::vector<AttentionShape> shapes,
                    AttentionShapes(model_.spec().cache, shape_));
   for (const AttentionShape& attention : shapes) {
-    ASSIGN_OR_RETURN(std::unique_ptr<AttentionPlan> plan, ops_.MakePlan(attention));
+    ASSIGN_OR_RETURN(std::unique_ptr<AttentionPlan> plan, ops_.MakeAttentionPlan(attention));
     ASSIGN_OR_RETURN(
         Buffer table,
         ops_.Allocate(static_cast<size_t>(shape_.max_seqs) *
@@ -237,13 +237,14 @@ nn::Pass Runner::MakePass(const StepInFlight& in_flight) {
     return Tensor(batch_.data() + offset, DType::kI32, Shape{count});
   };
   for (size_t g = 0; g < plans_.size(); ++g) {
-    plans_[g]->Fill({.query_begin = in_flight.Staged(layout.query_begin, layout.num_seqs + 1),
-                     .kv_length = in_flight.Staged(layout.kv_length, layout.num_seqs),
-                     .device_query_begin = view(layout.query_begin, layout.num_seqs + 1),
-                     .device_kv_length = view(layout.kv_length, layout.num_seqs),
-                     .table_rows = view(layout.table_rows, layout.num_seqs),
-                     .tables = Tables(g)},
-                    *stream_);
+    plans_[g]->Fill(
+        {.query_start_loc = in_flight.Staged(layout.query_start_loc, layout.num_seqs + 1),
+         .seq_lens = in_flight.Staged(layout.seq_lens, layout.num_seqs),
+         .device_query_start_loc = view(layout.query_start_loc, layout.num_seqs + 1),
+         .device_seq_lens = view(layout.seq_lens, layout.num_seqs),
+         .table_rows = view(layout.table_rows, layout.num_seqs),
+         .block_tables = Tables(g)},
+        *stream_);
     groups_[g].slot_mapping = Tensor(batch_.data() + layout.SlotMappingOf(static_cast<int32_t>(g)),
                                      DType::kI64, Shape{layout.num_tokens});
   }

@@ -119,7 +119,7 @@ class Runner {
   Buffer expert_offsets_;
   std::vector<std::unique_ptr<AttentionPlan>> plans_;  // per group
   std::vector<Buffer> tables_;                         // per group: i32 [max_seqs, max_blocks]
-  std::vector<nn::PassGroup> groups_;
+  std::vector<nn::AttentionMetadata> groups_;
   SequenceSlots slots_;
   std::vector<bool> masked_;                   // slots that got a mask: they may get more
   std::vector<StepInFlight> steps_in_flight_;  // step n uses entry n % depth

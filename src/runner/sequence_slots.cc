@@ -13,7 +13,7 @@ SequenceSlots::SequenceSlots(const Limits& limits, const CacheSpec& cache)
       slots_(static_cast<size_t>(limits.max_seqs)),
       table_updates_(cache.groups.size()),
       has_row_(slots_.size(), false) {
-  for (SequenceSlot& slot : slots_) slot.tables.resize(cache_.groups.size());
+  for (SequenceSlot& slot : slots_) slot.block_tables.resize(cache_.groups.size());
   for (std::vector<TableUpdate>& updates : table_updates_) updates.reserve(slots_.size());
 }
 
@@ -131,9 +131,9 @@ Status SequenceSlots::Admit(AdmitSequence& admit) {
   slot->switched = IsSwitched(cache_.switch_length, size);
   slot->top_logprobs = admit.sampling.top_logprobs;
   slot->prompt_top_logprobs = admit.sampling.prompt_top_logprobs;
-  for (size_t g = 0; g < slot->tables.size(); ++g) {
-    slot->tables[g].clear();
-    slot->tables[g].reserve(static_cast<size_t>(MaxBlocks(cache_.groups[g])));
+  for (size_t g = 0; g < slot->block_tables.size(); ++g) {
+    slot->block_tables[g].clear();
+    slot->block_tables[g].reserve(static_cast<size_t>(MaxBlocks(cache_.groups[g])));
   }
   return Status();
 }
@@ -147,7 +147,7 @@ Status SequenceSlots::Append(const AppendBlocks& append) {
                     cache_.groups.size());
   }
   const CacheGroup& group = cache_.groups[static_cast<size_t>(append.group)];
-  std::vector<BlockId>& table = slot->tables[static_cast<size_t>(append.group)];
+  std::vector<BlockId>& table = slot->block_tables[static_cast<size_t>(append.group)];
   std::vector<TableUpdate>& updates = table_updates_[static_cast<size_t>(append.group)];
   const int64_t most = MaxBlocks(group);
   if (static_cast<int64_t>(table.size() + append.blocks.size()) > most) {
@@ -205,7 +205,7 @@ Status SequenceSlots::AddRow(const StepRow& row) {
 Status SequenceSlots::CheckTables(const SequenceSlot& slot, int32_t begin, int32_t end) const {
   for (size_t g = 0; g < cache_.groups.size(); ++g) {
     const CacheGroup& group = cache_.groups[g];
-    const std::vector<BlockId>& table = slot.tables[g];
+    const std::vector<BlockId>& table = slot.block_tables[g];
     const int32_t needed = (end + group.block_size - 1) / group.block_size;
     if (static_cast<int32_t>(table.size()) < needed) {
       return Internal("the table of group {} has {} blocks, positions below {} need {}", g,

@@ -19,7 +19,7 @@ struct SequenceSlot {
   bool switched = false;     // CacheSpec::switch_length: it was admitted with more tokens
   int32_t top_logprobs = -1;
   int32_t prompt_top_logprobs = -1;
-  std::vector<std::vector<BlockId>> tables;  // one per cache group
+  std::vector<std::vector<BlockId>> block_tables;  // one per cache group
 };
 
 // Owner: the runner's thread.

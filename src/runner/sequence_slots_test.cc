@@ -34,7 +34,7 @@ TEST(SequenceSlots, TakesAStepIn) {
   ASSERT_TRUE(table.Apply(step).ok());
   EXPECT_EQ(table[1].num_known, 7);
   EXPECT_EQ(table[1].num_computed, 6);
-  EXPECT_EQ(table[1].tables[1], (std::vector<BlockId>{3, 9}));
+  EXPECT_EQ(table[1].block_tables[1], (std::vector<BlockId>{3, 9}));
   StepInput next = {.rows = {{.slot = 1, .num_tokens = 1, .sample = true}}};
   ASSERT_TRUE(table.Apply(next).ok());
   EXPECT_EQ(table[1].num_known, 8);  // with the token that the step draws

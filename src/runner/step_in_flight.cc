@@ -25,8 +25,8 @@ void BatchLayout::SetCounts(int32_t tokens, int32_t seqs, int32_t logits, int32_
   token_ids = place(I32Bytes(tokens));
   positions = place(I32Bytes(tokens));
   logit_rows = place(I32Bytes(logits));
-  query_begin = place(I32Bytes(int64_t{seqs} + 1));
-  kv_length = place(I32Bytes(seqs));
+  query_start_loc = place(I32Bytes(int64_t{seqs} + 1));
+  seq_lens = place(I32Bytes(seqs));
   table_rows = place(I32Bytes(seqs));
   slot_mapping = place(num_groups * I64Bytes(tokens));
   updates.resize(static_cast<size_t>(num_groups));
@@ -142,10 +142,10 @@ class Packer {
     token_ids_ = At<int32_t>(layout.token_ids);
     positions_ = At<int32_t>(layout.positions);
     logit_rows_ = At<int32_t>(layout.logit_rows);
-    query_begin_ = At<int32_t>(layout.query_begin);
-    kv_length_ = At<int32_t>(layout.kv_length);
+    query_start_loc_ = At<int32_t>(layout.query_start_loc);
+    seq_lens_ = At<int32_t>(layout.seq_lens);
     table_rows_ = At<int32_t>(layout.table_rows);
-    query_begin_[0] = 0;
+    query_start_loc_[0] = 0;
   }
 
   int64_t* SlotMappingOf(int32_t g) const {
@@ -153,9 +153,9 @@ class Packer {
   }
 
   void EndSequence(int32_t length, int32_t table_row) {
-    kv_length_[num_seqs_] = length;
+    seq_lens_[num_seqs_] = length;
     table_rows_[num_seqs_] = table_row;
-    query_begin_[++num_seqs_] = num_tokens_;
+    query_start_loc_[++num_seqs_] = num_tokens_;
   }
 
   void PackRow(const StepRow& row) {
@@ -189,7 +189,7 @@ class Packer {
   void PackSlotMapping(int32_t g, const SequenceSlot& slot, int32_t begin, int32_t count) {
     int64_t* slot_mapping = SlotMappingOf(g) + num_tokens_;
     const int32_t block_size = cache_.groups[static_cast<size_t>(g)].block_size;
-    const std::vector<BlockId>& table = slot.tables[static_cast<size_t>(g)];
+    const std::vector<BlockId>& table = slot.block_tables[static_cast<size_t>(g)];
     for (int32_t i = 0; i < count; ++i) {
       const int32_t position = begin + i;
       const BlockId block = table[static_cast<size_t>(position / block_size)];
@@ -202,7 +202,7 @@ class Packer {
     packed->scored_begin = static_cast<int32_t>(in_flight_.scored_tokens.size());
     packed->prompt_top = slot.prompt_top_logprobs;
     const auto [begin, end] = Scored(row);
-    const int32_t first = query_begin_[packed - in_flight_.rows.data()];
+    const int32_t first = query_start_loc_[packed - in_flight_.rows.data()];
     for (int32_t position = begin; position < end; ++position) {
       logit_rows_[num_logits_++] = first + (position - begin);
       in_flight_.scored_tokens.push_back(slot.tokens[static_cast<size_t>(position) + 1]);
@@ -230,8 +230,8 @@ class Packer {
   int32_t* token_ids_ = nullptr;
   int32_t* positions_ = nullptr;
   int32_t* logit_rows_ = nullptr;
-  int32_t* query_begin_ = nullptr;
-  int32_t* kv_length_ = nullptr;
+  int32_t* query_start_loc_ = nullptr;
+  int32_t* seq_lens_ = nullptr;
   int32_t* table_rows_ = nullptr;
   int32_t num_tokens_ = 0;
   int32_t num_seqs_ = 0;

@@ -28,16 +28,16 @@ struct StepShape {
 // the device. All but the table updates depend on the three counts alone, so that batches of equal
 // counts have equal addresses.
 struct BatchLayout {
-  int32_t num_tokens = 0;    // T, padding included
-  int32_t num_seqs = 0;      // S, padding included
-  int32_t num_logits = 0;    // R
-  int64_t token_ids = 0;     // i32 [T]
-  int64_t positions = 0;     // i32 [T]: as in nn::Pass
-  int64_t logit_rows = 0;    // i32 [R]: first rows to draw from, then prompt positions to score
-  int64_t query_begin = 0;   // i32 [S + 1]
-  int64_t kv_length = 0;     // i32 [S]
-  int64_t table_rows = 0;    // i32 [S]: the sequences' slots
-  int64_t slot_mapping = 0;  // i64 [T] for each group: see SlotMappingOf
+  int32_t num_tokens = 0;       // T, padding included
+  int32_t num_seqs = 0;         // S, padding included
+  int32_t num_logits = 0;       // R
+  int64_t token_ids = 0;        // i32 [T]
+  int64_t positions = 0;        // i32 [T]: as in nn::Pass
+  int64_t logit_rows = 0;       // i32 [R]: first rows to draw from, then prompt positions to score
+  int64_t query_start_loc = 0;  // i32 [S + 1]
+  int64_t seq_lens = 0;         // i32 [S]
+  int64_t table_rows = 0;       // i32 [S]: the sequences' slots
+  int64_t slot_mapping = 0;     // i64 [T] for each group: see SlotMappingOf
   // Entries of the block tables that the step sets: i32 indices, then i32 values.
   struct Updates {
     int64_t indices = 0;

@@ -81,8 +81,8 @@ TEST_F(PackRowsTest, PaddingIsReadAndWrittenNowhere) {
   EXPECT_EQ(Ints(in_flight_, layout.token_ids, 3), (std::vector<int32_t>{11, 0, 0}));
   EXPECT_EQ(Ints(in_flight_, layout.positions, 3), (std::vector<int32_t>{4, 0, 0}));
   EXPECT_EQ(Ints(in_flight_, layout.logit_rows, 3), (std::vector<int32_t>{0, 1, 2}));
-  EXPECT_EQ(Ints(in_flight_, layout.query_begin, 4), (std::vector<int32_t>{0, 1, 2, 3}));
-  EXPECT_EQ(Ints(in_flight_, layout.kv_length, 3), (std::vector<int32_t>{5, 0, 0}));
+  EXPECT_EQ(Ints(in_flight_, layout.query_start_loc, 4), (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(Ints(in_flight_, layout.seq_lens, 3), (std::vector<int32_t>{5, 0, 0}));
   EXPECT_EQ(Ints(in_flight_, layout.table_rows, 3)[0], 2);
   EXPECT_EQ(SlotMapping(in_flight_), (std::vector<int64_t>{40 * 4, -1, -1}));
   EXPECT_EQ(in_flight_.sample_rows.size(), 1u);  // padding draws nothing
@@ -128,8 +128,8 @@ TEST_F(PackRowsTest, UpdatesMoveNothingElse) {
   EXPECT_EQ(before.token_ids, in_flight_.layout.token_ids);
   EXPECT_EQ(before.positions, in_flight_.layout.positions);
   EXPECT_EQ(before.logit_rows, in_flight_.layout.logit_rows);
-  EXPECT_EQ(before.query_begin, in_flight_.layout.query_begin);
-  EXPECT_EQ(before.kv_length, in_flight_.layout.kv_length);
+  EXPECT_EQ(before.query_start_loc, in_flight_.layout.query_start_loc);
+  EXPECT_EQ(before.seq_lens, in_flight_.layout.seq_lens);
   EXPECT_EQ(before.table_rows, in_flight_.layout.table_rows);
   EXPECT_EQ(before.SlotMappingOf(0), in_flight_.layout.SlotMappingOf(0));
 }

@@ -74,7 +74,7 @@ void Harness::MakeCache() {
     shape.max_seqs = options_.max_seqs;
     shape.max_tokens = options_.max_tokens;
     shape.max_blocks_per_seq = options_.num_blocks;
-    Result<std::unique_ptr<AttentionPlan>> plan = ops_.MakePlan(shape);
+    Result<std::unique_ptr<AttentionPlan>> plan = ops_.MakeAttentionPlan(shape);
     CHECK_MSG(plan.ok(), plan.status().ToString());
     Group& group = groups_.emplace_back();
     group.plan = *std::move(plan);
@@ -128,7 +128,7 @@ Harness::Row Harness::Switch(Row row) {
 }
 
 std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
-  std::vector<int32_t> ids, positions, logit_rows, kv_length, query_begin = {0};
+  std::vector<int32_t> ids, positions, logit_rows, seq_lens, query_start_loc = {0};
   for (Group& group : groups_) group.slot_mapping.clear();
   for (const Row& given : rows) {
     const Row row = Switch(given);
@@ -149,12 +149,12 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
                                           position % options_.block_size);
       }
     }
-    query_begin.push_back(static_cast<int32_t>(ids.size()));
-    kv_length.push_back(sequence.length);
+    query_start_loc.push_back(static_cast<int32_t>(ids.size()));
+    seq_lens.push_back(sequence.length);
   }
 
   arena_->Reset();
-  std::vector<nn::PassGroup> pass_groups;
+  std::vector<nn::AttentionMetadata> metadata;
   const auto num_rows = static_cast<int64_t>(rows.size());
   std::vector<int32_t> table_rows(rows.size());
   std::iota(table_rows.begin(), table_rows.end(), 0);
@@ -167,18 +167,17 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
       std::copy(blocks.begin(), blocks.end(), group.block_tables.begin() + s * stride);
     }
     AttentionBatch batch;
-    batch.query_begin = query_begin;
-    batch.kv_length = kv_length;
-    batch.device_query_begin = Upload(query_begin.data(), DType::kI32, num_rows + 1);
-    batch.device_kv_length = Upload(kv_length.data(), DType::kI32, num_rows);
+    batch.query_start_loc = query_start_loc;
+    batch.seq_lens = seq_lens;
+    batch.device_query_start_loc = Upload(query_start_loc.data(), DType::kI32, num_rows + 1);
+    batch.device_seq_lens = Upload(seq_lens.data(), DType::kI32, num_rows);
     batch.table_rows = Upload(table_rows.data(), DType::kI32, num_rows);
     const Tensor tables = Upload(group.block_tables.data(), DType::kI32,
                                  static_cast<int64_t>(group.block_tables.size()));
-    batch.tables = Tensor(tables.data, DType::kI32, Shape{num_rows, static_cast<int64_t>(stride)});
+    batch.block_tables = Tensor(tables.data, DType::kI32, {num_rows, static_cast<int64_t>(stride)});
     group.plan->Fill(batch, *stream_);
     const auto count = static_cast<int64_t>(group.slot_mapping.size());
-    pass_groups.push_back(
-        {group.plan.get(), Upload(group.slot_mapping.data(), DType::kI64, count)});
+    metadata.push_back({group.plan.get(), Upload(group.slot_mapping.data(), DType::kI64, count)});
   }
   const auto num_tokens = static_cast<int64_t>(ids.size());
   nn::Pass pass{.ops = ops_,
@@ -186,7 +185,7 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
                 .arena = *arena_,
                 .token_ids = Upload(ids.data(), DType::kI32, num_tokens),
                 .positions = Upload(positions.data(), DType::kI32, num_tokens),
-                .groups = pass_groups,
+                .groups = metadata,
                 .kv_layers = views_,
                 .logit_rows = Upload(logit_rows.data(), DType::kI32,
                                      static_cast<int64_t>(logit_rows.size()))};

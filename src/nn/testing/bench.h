@@ -63,18 +63,18 @@ class Bench {
     shape.max_seqs = 1;
     shape.max_tokens = kTokens;
     shape.max_blocks_per_seq = 1;
-    auto plan = ops_->MakePlan(shape);
+    auto plan = ops_->MakeAttentionPlan(shape);
     CHECK(plan.ok());
-    int32_t query_begin[] = {0, kTokens}, kv_length[] = {kTokens}, zero[] = {0};
-    (*plan)->Fill({.query_begin = query_begin,
-                   .kv_length = kv_length,
-                   .device_query_begin = Tensor(query_begin, DType::kI32, {2}),
-                   .device_kv_length = Tensor(kv_length, DType::kI32, {1}),
+    int32_t query_start_loc[] = {0, kTokens}, seq_lens[] = {kTokens}, zero[] = {0};
+    (*plan)->Fill({.query_start_loc = query_start_loc,
+                   .seq_lens = seq_lens,
+                   .device_query_start_loc = Tensor(query_start_loc, DType::kI32, {2}),
+                   .device_seq_lens = Tensor(seq_lens, DType::kI32, {1}),
                    .table_rows = Tensor(zero, DType::kI32, {1}),
-                   .tables = Tensor(zero, DType::kI32, {1, 1})},
+                   .block_tables = Tensor(zero, DType::kI32, {1, 1})},
                   *stream_);
     int64_t slot_mapping[] = {0, 1, 2};
-    const PassGroup group{plan->get(), Tensor(slot_mapping, DType::kI64, {kTokens})};
+    const AttentionMetadata group{plan->get(), Tensor(slot_mapping, DType::kI64, {kTokens})};
     Pass pass{.ops = *ops_,
               .stream = *stream_,
               .arena = arena_,

@@ -37,16 +37,16 @@ class CountPlan final : public AttentionPlan {
     work_ = expanded_ = {};
     for (int32_t s = 0; s < batch.num_seqs(); ++s) {
       const auto seq = static_cast<size_t>(s);
-      const int64_t queries = batch.query_begin[seq + 1] - batch.query_begin[seq];
-      const int64_t first = batch.kv_length[seq] - queries;  // position of the first query
+      const int64_t queries = batch.query_start_loc[seq + 1] - batch.query_start_loc[seq];
+      const int64_t first = batch.seq_lens[seq] - queries;  // position of the first query
       if (queries == 0) continue;
       const bool expand = shape_.expansion.Takes(static_cast<int32_t>(queries));
       AttentionWork& work = expand ? expanded_ : work_;
       const int64_t unseen =
           shape_.window > 0 ? std::max<int64_t>(0, first + 1 - shape_.window) : 0;
-      work.keys += batch.kv_length[seq] - unseen;
-      for (int64_t position = first; position < batch.kv_length[seq]; ++position) {
-        const int64_t seen = shape_.causal ? position + 1 : batch.kv_length[seq];
+      work.keys += batch.seq_lens[seq] - unseen;
+      for (int64_t position = first; position < batch.seq_lens[seq]; ++position) {
+        const int64_t seen = shape_.causal ? position + 1 : batch.seq_lens[seq];
         work.pairs += shape_.window > 0 ? std::min<int64_t>(seen, shape_.window) : seen;
       }
     }
@@ -111,7 +111,7 @@ class CountOpsImpl final : public CountOps {
     return std::unique_ptr<PackedWeight>(
         std::make_unique<CountedWeight>(TotalRows(spec), cols, activation, bytes));
   }
-  Result<std::unique_ptr<AttentionPlan>> MakePlan(const AttentionShape& shape) override {
+  Result<std::unique_ptr<AttentionPlan>> MakeAttentionPlan(const AttentionShape& shape) override {
     return std::unique_ptr<AttentionPlan>(std::make_unique<CountPlan>(shape));
   }
   Result<std::unique_ptr<Sampler>> MakeSampler(const SamplerShape&) override {

@@ -64,13 +64,13 @@ TEST(CountOps, AttentionCountsTheKeysThatAreSeen) {
                                   .block_size = 8,
                                   .window = window,
                                   .kv_dtype = DType::kF16};
-    auto plan = ops->MakePlan(shape);
+    auto plan = ops->MakeAttentionPlan(shape);
     ASSERT_TRUE(plan.ok());
     // A prefill of 4 and a decode after 49.
-    const std::vector<int32_t> query_begin = {0, 4, 5}, kv_length = {4, 50};
+    const std::vector<int32_t> query_start_loc = {0, 4, 5}, seq_lens = {4, 50};
     AttentionBatch batch;
-    batch.query_begin = query_begin;
-    batch.kv_length = kv_length;
+    batch.query_start_loc = query_start_loc;
+    batch.seq_lens = seq_lens;
     (*plan)->Fill(batch, *stream);
     Attention op;
     op.q = op.out = arena.Allocate(DType::kF32, {5, 96});

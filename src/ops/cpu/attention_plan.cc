@@ -91,8 +91,8 @@ Result<std::unique_ptr<CpuAttentionPlan>> CpuAttentionPlan::Make(const Attention
 
 void CpuAttentionPlan::AddSequence(int32_t sequence) {
   const auto s = static_cast<size_t>(sequence);
-  if (batch_.kv_length[s] == 0) return;  // padding
-  const int64_t begin = batch_.query_begin[s], end = batch_.query_begin[s + 1];
+  if (batch_.seq_lens[s] == 0) return;  // padding
+  const int64_t begin = batch_.query_start_loc[s], end = batch_.query_start_loc[s + 1];
   const bool expand = shape_.expansion.Takes(static_cast<int32_t>(end - begin));
   const int step = expand ? kExpandedTokens : tokens_per_block_;
   for (int64_t token = begin; token < end; token += step) {
@@ -100,12 +100,12 @@ void CpuAttentionPlan::AddSequence(int32_t sequence) {
     block.sequence = sequence;
     block.first_token = token;
     block.num_tokens = static_cast<int>(std::min<int64_t>(step, end - token));
-    block.first_position = batch_.kv_length[s] - (end - token);
+    block.first_position = batch_.seq_lens[s] - (end - token);
     CHECK(block.first_position >= 0);
     const int64_t first_key =
         shape_.window > 0 ? std::max<int64_t>(0, block.first_position + 1 - shape_.window) : 0;
     block.first_split = first_key / kKeySplit;
-    if (!shape_.causal) block.num_keys = batch_.kv_length[s];
+    if (!shape_.causal) block.num_keys = batch_.seq_lens[s];
     const int64_t end_key =
         shape_.causal ? block.first_position + block.num_tokens : block.num_keys;
     block.end_split = (end_key - 1) / kKeySplit + 1;
@@ -155,7 +155,7 @@ void CpuAttentionPlan::Fill(const AttentionBatch& batch, Stream&) {
 
 const int32_t* CpuAttentionPlan::TableOf(const QueryBlock& block) const {
   const int32_t row = static_cast<const int32_t*>(batch_.table_rows.data)[block.sequence];
-  return batch_.tables.Row<int32_t>(row);
+  return batch_.block_tables.Row<int32_t>(row);
 }
 
 int64_t CpuAttentionPlan::expanded_floats() const {

@@ -93,7 +93,7 @@ class CpuOps final : public HostOps {
     RETURN_IF_ERROR(ReserveRows(weight->cols()));
     return weight;
   }
-  Result<std::unique_ptr<AttentionPlan>> MakePlan(const AttentionShape& shape) override {
+  Result<std::unique_ptr<AttentionPlan>> MakeAttentionPlan(const AttentionShape& shape) override {
     ASSIGN_OR_RETURN(std::unique_ptr<AttentionPlan> plan,
                      CpuAttentionPlan::Make(shape, pool_.num_threads()));
     return plan;

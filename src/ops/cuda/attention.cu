@@ -90,7 +90,7 @@ class Tile {
                   int64_t* key_rows)
       : a_(a),
         unit_(unit),
-        table_(a.tables + a.table_rows[unit.sequence] * a.table_stride),
+        table_(a.block_tables + a.table_rows[unit.sequence] * a.table_stride),
         kv_head_(static_cast<int>(blockIdx.y)),
         warp_(static_cast<int>(threadIdx.x / kWarp)),
         lane_(static_cast<int>(threadIdx.x % kWarp)),

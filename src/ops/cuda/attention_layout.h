@@ -48,8 +48,8 @@ struct AttentionArgs {
   int32_t window;  // 0: none
   KvLayerView cache;
   const AttentionHeader* plan;
-  const int32_t* table_rows;  // [sequences]: rows of tables
-  const int32_t* tables;      // [rows, table_stride]: blocks
+  const int32_t* table_rows;    // [sequences]: rows of tables
+  const int32_t* block_tables;  // [rows, table_stride]: blocks
   int64_t table_stride;
   float* partials;    // [partial, num_kv_heads, kTileRows, head_dim + 2]: values, highest, sum
   int32_t* counters;  // [partial, num_kv_heads], zero between launches

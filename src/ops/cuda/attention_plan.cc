@@ -80,13 +80,13 @@ Status CudaAttentionPlan::AllocateMemory() {
 void CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, bool spread,
                                  AttentionUnit* units) {
   const auto seq = static_cast<size_t>(s);
-  if (batch.kv_length[seq] == 0) return;  // padding
-  const int32_t queries = batch.query_begin[seq + 1] - batch.query_begin[seq];
+  if (batch.seq_lens[seq] == 0) return;  // padding
+  const int32_t queries = batch.query_start_loc[seq + 1] - batch.query_start_loc[seq];
   const int32_t rows = queries * group_;
   for (int32_t row = 0; row < rows; row += kTileRows) {
     AttentionUnit unit;
-    unit.first_token = batch.query_begin[seq];
-    unit.first_position = batch.kv_length[seq] - queries;
+    unit.first_token = batch.query_start_loc[seq];
+    unit.first_position = batch.seq_lens[seq] - queries;
     unit.first_row = row;
     unit.num_rows = std::min(kTileRows, rows - row);
     unit.sequence = s;
@@ -114,15 +114,16 @@ void CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, bool sp
 
 void CudaAttentionPlan::Fill(const AttentionBatch& batch, Stream& stream) {
   table_rows_ = batch.table_rows;
-  tables_ = batch.tables;
+  tables_ = batch.block_tables;
   const int32_t num_seqs = batch.num_seqs();
-  CHECK(num_seqs <= shape_.max_seqs &&
-        (num_seqs == 0 || batch.query_begin[static_cast<size_t>(num_seqs)] <= shape_.max_tokens));
+  CHECK(
+      num_seqs <= shape_.max_seqs &&
+      (num_seqs == 0 || batch.query_start_loc[static_cast<size_t>(num_seqs)] <= shape_.max_tokens));
   int64_t tiles = 0;
   for (int32_t s = 0; s < num_seqs; ++s) {
     const auto seq = static_cast<size_t>(s);
-    tiles +=
-        CeilDiv(int64_t{batch.query_begin[seq + 1] - batch.query_begin[seq]} * group_, kTileRows);
+    tiles += CeilDiv(int64_t{batch.query_start_loc[seq + 1] - batch.query_start_loc[seq]} * group_,
+                     kTileRows);
   }
   const auto max_bytes =
       sizeof(AttentionHeader) + static_cast<size_t>(tiles + max_partials_) * sizeof(AttentionUnit);

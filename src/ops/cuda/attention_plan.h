@@ -23,7 +23,7 @@ class CudaAttentionPlan final : public AttentionPlan {
   const AttentionShape& shape() const { return shape_; }
   // Of the last Fill.
   const Tensor& table_rows() const { return table_rows_; }
-  const Tensor& tables() const { return tables_; }
+  const Tensor& block_tables() const { return tables_; }
   const AttentionHeader* device() const {
     return reinterpret_cast<const AttentionHeader*>(device_.data());
   }

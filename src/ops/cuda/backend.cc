@@ -107,7 +107,7 @@ Result<std::unique_ptr<PackedWeight>> CudaOps::Prepare(const WeightSpec& spec) {
   return std::unique_ptr<PackedWeight>(std::move(weight));
 }
 
-Result<std::unique_ptr<AttentionPlan>> CudaOps::MakePlan(const AttentionShape& shape) {
+Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const AttentionShape& shape) {
   ASSIGN_OR_RETURN(std::unique_ptr<CudaAttentionPlan> plan,
                    CudaAttentionPlan::Make(shape, num_sms_, guard_, pinned_));
   return std::unique_ptr<AttentionPlan>(std::move(plan));
@@ -341,8 +341,8 @@ void CudaOps::Run(const Attention& op, Stream& stream) {
   args.cache = op.cache;
   args.plan = plan.device();
   args.table_rows = Data<const int32_t>(plan.table_rows());
-  args.tables = Data<const int32_t>(plan.tables());
-  args.table_stride = plan.tables().row_stride / static_cast<int64_t>(sizeof(int32_t));
+  args.block_tables = Data<const int32_t>(plan.block_tables());
+  args.table_stride = plan.block_tables().row_stride / static_cast<int64_t>(sizeof(int32_t));
   args.partials = plan.partials();
   args.counters = plan.counters();
   CUDA_RUN(guard_, LaunchAttention(args, plan.ctas(), Handle(stream)));

@@ -257,15 +257,15 @@ class SmallStep {
                                   .max_seqs = 1,
                                   .max_tokens = kTokens,
                                   .max_blocks_per_seq = 1};
-    ASSIGN_OR_RETURN(plan_, ops_.MakePlan(shape));
+    ASSIGN_OR_RETURN(plan_, ops_.MakeAttentionPlan(shape));
     ASSIGN_OR_RETURN(
         sampler_,
         ops_.MakeSampler({.max_seqs = kTokens, .max_rows = kTokens, .vocab_size = kVocab}));
     ASSIGN_OR_RETURN(ids_, Upload<int32_t>({1, 2, 3}, DType::kI32, {kTokens}));
     ASSIGN_OR_RETURN(positions_, Upload<int32_t>({0, 1, 2}, DType::kI32, {kTokens}));
     ASSIGN_OR_RETURN(slot_mapping_, Upload<int64_t>({16, 17, 18}, DType::kI64, {kTokens}));
-    ASSIGN_OR_RETURN(device_query_begin_, Upload(query_begin_, DType::kI32, {2}));
-    ASSIGN_OR_RETURN(device_kv_length_, Upload(kv_length_, DType::kI32, {1}));
+    ASSIGN_OR_RETURN(device_query_begin_, Upload(query_start_loc_, DType::kI32, {2}));
+    ASSIGN_OR_RETURN(device_kv_length_, Upload(seq_lens_, DType::kI32, {1}));
     ASSIGN_OR_RETURN(zero_, Upload<int32_t>({0}, DType::kI32, {1}));
     ASSIGN_OR_RETURN(table_of_blocks_, Upload<int32_t>({1}, DType::kI32, {1, 1}));
     ASSIGN_OR_RETURN(ones_, Upload(std::vector<float>(kHidden, 1.0f), DType::kF32, {kHidden}));
@@ -294,12 +294,12 @@ class SmallStep {
                       ids_host_, 1, *stream_);
     }
     sampler_->FillTokens(ids_, fills_, *stream_);
-    plan_->Fill({.query_begin = query_begin_,
-                 .kv_length = kv_length_,
-                 .device_query_begin = device_query_begin_,
-                 .device_kv_length = device_kv_length_,
+    plan_->Fill({.query_start_loc = query_start_loc_,
+                 .seq_lens = seq_lens_,
+                 .device_query_start_loc = device_query_begin_,
+                 .device_seq_lens = device_kv_length_,
                  .table_rows = zero_,
-                 .tables = table_of_blocks_},
+                 .block_tables = table_of_blocks_},
                 *stream_);
     ops_.Launch(*graph_, *stream_);
     ops_.Run(Linear{.x = normed_, .weight = qkv_weight_.get(), .bias = {}, .out = qkv_}, *stream_);
@@ -351,7 +351,7 @@ class SmallStep {
   std::vector<TokenMask> masks_;
   const std::vector<TokenId> ids_host_ = {1, 2, 3};
   const std::vector<TokenFill> fills_ = {{.slot = 0, .index = 2}};
-  const std::vector<int32_t> query_begin_ = {0, kTokens}, kv_length_ = {kTokens};
+  const std::vector<int32_t> query_start_loc_ = {0, kTokens}, seq_lens_ = {kTokens};
 };
 
 Status RunSmallStep(int64_t fail_call) {

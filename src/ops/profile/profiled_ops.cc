@@ -37,8 +37,8 @@ Kind KindOf(const AttentionBatch& batch) {
   bool one = false, several = false;
   for (int32_t s = 0; s < batch.num_seqs(); ++s) {
     const auto seq = static_cast<size_t>(s);
-    if (batch.kv_length[seq] == 0) continue;  // padding
-    const int32_t tokens = batch.query_begin[seq + 1] - batch.query_begin[seq];
+    if (batch.seq_lens[seq] == 0) continue;  // padding
+    const int32_t tokens = batch.query_start_loc[seq + 1] - batch.query_start_loc[seq];
     (tokens == 1 ? one : several) = true;
   }
   return !several ? kDecode : one ? kMixed : kPrefill;
@@ -279,8 +279,8 @@ class ProfiledOpsImpl final : public ProfiledOps {
   Result<std::unique_ptr<PackedWeight>> Prepare(const WeightSpec& spec) override {
     return inner_->Prepare(spec);
   }
-  Result<std::unique_ptr<AttentionPlan>> MakePlan(const AttentionShape& shape) override {
-    Result<std::unique_ptr<AttentionPlan>> made = inner_->MakePlan(shape);
+  Result<std::unique_ptr<AttentionPlan>> MakeAttentionPlan(const AttentionShape& shape) override {
+    Result<std::unique_ptr<AttentionPlan>> made = inner_->MakeAttentionPlan(shape);
     if (!made.ok()) return made;
     return std::unique_ptr<AttentionPlan>(
         std::make_unique<ProfiledPlan>(*std::move(made), recorder_));

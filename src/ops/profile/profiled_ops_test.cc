@@ -32,30 +32,30 @@ TEST(ProfiledOps, CountsOpsStepsAndGaps) {
   const GatherRows gather = {.source = Tensor(source, DType::kF32, {2, 2}),
                              .rows = Tensor(rows, DType::kI32, {1}),
                              .out = Tensor(out, DType::kF32, {1, 2})};
-  const auto plan = ops->MakePlan({.num_heads = 1,
-                                   .num_kv_heads = 1,
-                                   .head_dim = 8,
-                                   .block_size = 4,
-                                   .kv_dtype = DType::kF32,
-                                   .max_seqs = 2,
-                                   .max_tokens = 8,
-                                   .max_blocks_per_seq = 2});
+  const auto plan = ops->MakeAttentionPlan({.num_heads = 1,
+                                            .num_kv_heads = 1,
+                                            .head_dim = 8,
+                                            .block_size = 4,
+                                            .kv_dtype = DType::kF32,
+                                            .max_seqs = 2,
+                                            .max_tokens = 8,
+                                            .max_blocks_per_seq = 2});
   ASSERT_TRUE(plan.ok());
   ops->Run(gather, *stream);  // the first operation tells which stream computes
   ASSERT_TRUE(ops->Synchronize(*stream).ok());
   (void)ops->Take();
   // Of two sequences and one that is padding.
-  const std::vector<int32_t> kv_length = {5, 6, 0};
+  const std::vector<int32_t> seq_lens = {5, 6, 0};
   const std::vector<std::vector<int32_t>> batches = {
       {0, 1, 2, 3}, {0, 1, 2, 3}, {0, 2, 3, 4}, {0, 3, 5, 6}, {0, 1, 2, 3}};
-  for (const std::vector<int32_t>& query_begin : batches) {
+  for (const std::vector<int32_t>& query_start_loc : batches) {
     float copy[4];
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     ops->CopyToDevice(copy, source, sizeof(copy), *stream);
     EXPECT_EQ(std::memcmp(copy, source, sizeof(copy)), 0);
     AttentionBatch batch;
-    batch.query_begin = query_begin;
-    batch.kv_length = kv_length;
+    batch.query_start_loc = query_start_loc;
+    batch.seq_lens = seq_lens;
     (*plan)->Fill(batch, *stream);
     ops->Run(gather, *stream);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -69,9 +69,9 @@ class KeyBlocks {
  public:
   KeyBlocks(const KvLayerView& cache, const AttentionBatch& batch, int64_t sequence)
       : cache_(cache),
-        table_(batch.tables.Row<int32_t>(
+        table_(batch.block_tables.Row<int32_t>(
             static_cast<const int32_t*>(batch.table_rows.data)[sequence])),
-        keys_(static_cast<size_t>(batch.kv_length[static_cast<size_t>(sequence)]) *
+        keys_(static_cast<size_t>(batch.seq_lens[static_cast<size_t>(sequence)]) *
               static_cast<size_t>(cache.num_kv_heads)),
         values_(keys_.size()) {}
 
@@ -191,7 +191,7 @@ class ReferenceOps final : public HostOps {
  public:
   std::string_view name() const override { return "reference"; }
   Result<std::unique_ptr<PackedWeight>> Prepare(const WeightSpec& spec) override;
-  Result<std::unique_ptr<AttentionPlan>> MakePlan(const AttentionShape& shape) override {
+  Result<std::unique_ptr<AttentionPlan>> MakeAttentionPlan(const AttentionShape& shape) override {
     return std::unique_ptr<AttentionPlan>(std::make_unique<ReferencePlan>(shape));
   }
   Result<std::unique_ptr<Sampler>> MakeSampler(const SamplerShape& shape) override {
@@ -343,8 +343,8 @@ void ReferenceOps::AttendOneHead(const Attention& op, int64_t sequence, int64_t 
   const int64_t kv_head = head / (plan.shape().num_heads / cache.num_kv_heads);
   const auto seq = static_cast<size_t>(sequence);
   const int64_t position = plan.shape().causal
-                               ? batch.kv_length[seq] - (batch.query_begin[seq + 1] - token)
-                               : batch.kv_length[seq] - 1;
+                               ? batch.seq_lens[seq] - (batch.query_start_loc[seq + 1] - token)
+                               : batch.seq_lens[seq] - 1;
   const int64_t first =
       plan.shape().window > 0 ? std::max<int64_t>(0, position + 1 - plan.shape().window) : 0;
   const float* q = op.q.Row<float>(token) + head * head_dim;
@@ -390,9 +390,9 @@ void ReferenceOps::Run(const Attention& op, Stream&) {
   const auto& plan = static_cast<const ReferencePlan&>(*op.plan);
   const AttentionBatch& batch = plan.batch();
   for (int32_t s = 0; s < batch.num_seqs(); ++s) {
-    if (batch.kv_length[static_cast<size_t>(s)] == 0) continue;  // padding
-    const int32_t begin = batch.query_begin[static_cast<size_t>(s)];
-    const int32_t end = batch.query_begin[static_cast<size_t>(s) + 1];
+    if (batch.seq_lens[static_cast<size_t>(s)] == 0) continue;  // padding
+    const int32_t begin = batch.query_start_loc[static_cast<size_t>(s)];
+    const int32_t end = batch.query_start_loc[static_cast<size_t>(s) + 1];
     if (plan.shape().expansion.Takes(end - begin)) continue;
     KeyBlocks blocks(op.cache, batch, s);
     for (int64_t t = begin; t < end; ++t) {
@@ -422,9 +422,9 @@ void ReferenceOps::Run(const LatentAttention& op, Stream&) {
   const int32_t rotated = cache.head_dim - cache.ValueDim();
   const int32_t key_dim = rotated + expansion.plain_dim;
   for (int32_t s = 0; s < batch.num_seqs(); ++s) {
-    const int32_t length = batch.kv_length[static_cast<size_t>(s)];
-    const int32_t begin = batch.query_begin[static_cast<size_t>(s)];
-    const int32_t end = batch.query_begin[static_cast<size_t>(s) + 1];
+    const int32_t length = batch.seq_lens[static_cast<size_t>(s)];
+    const int32_t begin = batch.query_start_loc[static_cast<size_t>(s)];
+    const int32_t end = batch.query_start_loc[static_cast<size_t>(s) + 1];
     if (length == 0 || !expansion.Takes(end - begin)) continue;
     KeyBlocks latents(cache, batch, s);
     for (size_t h = 0; h < op.keys.size(); ++h) {

@@ -49,8 +49,8 @@ struct Sequence {
   int32_t known = 0;            // with tokens that steps in flight draw
   int32_t computed = 0;
   int in_flight = 0;
-  std::vector<std::vector<BlockId>> tables;  // per group
-  std::vector<std::vector<BlockId>> host;    // what was swapped out, by table entry
+  std::vector<std::vector<BlockId>> block_tables;  // per group
+  std::vector<std::vector<BlockId>> host;          // what was swapped out, by table entry
 };
 
 class Driver {
@@ -174,7 +174,7 @@ void Driver::Retire(StepInput* step) {
 void Driver::Release(Sequence* s, StepInput* step) {
   step->free.push_back(s->slot);
   free_slots_.insert(free_slots_.begin(), s->slot);
-  for (std::vector<BlockId>& table : s->tables) {
+  for (std::vector<BlockId>& table : s->block_tables) {
     for (const BlockId block : table) device_.Drop(block);
     table.clear();
   }
@@ -202,8 +202,8 @@ void Driver::MaybePreempt(StepInput* step) {
 
 // Window groups drop what no later query sees.
 void Driver::SwapOut(Sequence* s, StepInput* step) {
-  s->host.assign(s->tables.size(), {});
-  for (size_t g = 0; g < s->tables.size(); ++g) {
+  s->host.assign(s->block_tables.size(), {});
+  for (size_t g = 0; g < s->block_tables.size(); ++g) {
     const int32_t size = Group(g).block_size;
     const bool window = Group(g).kind == CacheGroupKind::kWindow;
     const int32_t first = window ? std::max(0, s->computed - Group(g).window + 1) / size : 0;
@@ -214,7 +214,7 @@ void Driver::SwapOut(Sequence* s, StepInput* step) {
       }
       s->host[g].push_back(host_.Take());
       step->copies.push_back({.source_tier = Tier::kDevice,
-                              .source = s->tables[g][static_cast<size_t>(i)],
+                              .source = s->block_tables[g][static_cast<size_t>(i)],
                               .destination_tier = Tier::kHost,
                               .destination = s->host[g].back()});
     }
@@ -224,12 +224,12 @@ void Driver::SwapOut(Sequence* s, StepInput* step) {
 void Driver::SwapIn(Sequence* s, StepInput* step) {
   for (size_t g = 0; g < s->host.size(); ++g) {
     for (const BlockId block : s->host[g]) {
-      s->tables[g].push_back(block == kNoBlock ? kNoBlock : device_.Take());
+      s->block_tables[g].push_back(block == kNoBlock ? kNoBlock : device_.Take());
       if (block == kNoBlock) continue;
       step->copies.push_back({.source_tier = Tier::kHost,
                               .source = block,
                               .destination_tier = Tier::kDevice,
-                              .destination = s->tables[g].back()});
+                              .destination = s->block_tables[g].back()});
       host_.Drop(block);
     }
   }
@@ -258,7 +258,7 @@ void Driver::Fill(StepInput* step) {
 void Driver::Admit(Sequence s, StepInput* step) {
   s.slot = free_slots_.back();
   free_slots_.pop_back();
-  s.tables.assign(runner_.cache().groups.size(), {});
+  s.block_tables.assign(runner_.cache().groups.size(), {});
   SwapIn(&s, step);
   if (s.computed == 0 && Chance(options_.share)) ShareBlocks(&s, step);
   step->admit.push_back({.slot = s.slot,
@@ -266,9 +266,9 @@ void Driver::Admit(Sequence s, StepInput* step) {
                          .num_prompt_tokens = PromptSize(s),
                          .num_computed = s.computed,
                          .sampling = Request(s).sampling});
-  for (size_t g = 0; g < s.tables.size(); ++g) {
+  for (size_t g = 0; g < s.block_tables.size(); ++g) {
     step->append.push_back(
-        {.slot = s.slot, .group = static_cast<int32_t>(g), .blocks = s.tables[g]});
+        {.slot = s.slot, .group = static_cast<int32_t>(g), .blocks = s.block_tables[g]});
   }
   running_.push_back(std::move(s));
 }
@@ -285,19 +285,19 @@ void Driver::ShareBlocks(Sequence* s, StepInput* step) {
                       other.tokens.begin() + static_cast<std::ptrdiff_t>(most), s->tokens.begin());
     const auto common = static_cast<int32_t>(differs.first - other.tokens.begin());
     bool whole = common > 0;
-    for (const std::vector<BlockId>& table : other.tables) {
+    for (const std::vector<BlockId>& table : other.block_tables) {
       whole = whole && std::count(table.begin(), table.end(), kNoBlock) == 0;
     }
     if (!whole) continue;
-    for (size_t g = 0; g < s->tables.size(); ++g) {
+    for (size_t g = 0; g < s->block_tables.size(); ++g) {
       const int32_t size = Group(g).block_size;
       for (int32_t i = 0; i * size < common; ++i) {
-        const BlockId block = other.tables[g][static_cast<size_t>(i)];
+        const BlockId block = other.block_tables[g][static_cast<size_t>(i)];
         if ((i + 1) * size <= common) {
-          s->tables[g].push_back(device_.Share(block));
+          s->block_tables[g].push_back(device_.Share(block));
         } else {
-          s->tables[g].push_back(device_.Take());
-          step->copies.push_back({.source = block, .destination = s->tables[g].back()});
+          s->block_tables[g].push_back(device_.Take());
+          step->copies.push_back({.source = block, .destination = s->block_tables[g].back()});
         }
       }
     }
@@ -308,11 +308,11 @@ void Driver::ShareBlocks(Sequence* s, StepInput* step) {
 }
 
 void Driver::Extend(Sequence* s, int32_t positions, StepInput* step) {
-  for (size_t g = 0; g < s->tables.size(); ++g) {
+  for (size_t g = 0; g < s->block_tables.size(); ++g) {
     AppendBlocks append{.slot = s->slot, .group = static_cast<int32_t>(g)};
-    while (static_cast<int32_t>(s->tables[g].size()) * Group(g).block_size < positions) {
-      s->tables[g].push_back(device_.Take());
-      append.blocks.push_back(s->tables[g].back());
+    while (static_cast<int32_t>(s->block_tables[g].size()) * Group(g).block_size < positions) {
+      s->block_tables[g].push_back(device_.Take());
+      append.blocks.push_back(s->block_tables[g].back());
     }
     if (!append.blocks.empty()) step->append.push_back(std::move(append));
   }

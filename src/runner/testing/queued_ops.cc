@@ -98,14 +98,14 @@ class QueuedPlan final : public AttentionPlan {
   // The host's side may change once the call is back.
   void Fill(const AttentionBatch& batch, Stream& stream) override {
     struct Kept {
-      std::vector<int32_t> query_begin, kv_length;
+      std::vector<int32_t> query_start_loc, seq_lens;
     };
     const auto kept =
-        std::make_shared<Kept>(Kept{{batch.query_begin.begin(), batch.query_begin.end()},
-                                    {batch.kv_length.begin(), batch.kv_length.end()}});
+        std::make_shared<Kept>(Kept{{batch.query_start_loc.begin(), batch.query_start_loc.end()},
+                                    {batch.seq_lens.begin(), batch.seq_lens.end()}});
     AttentionBatch copy = batch;
-    copy.query_begin = kept->query_begin;
-    copy.kv_length = kept->kv_length;
+    copy.query_start_loc = kept->query_start_loc;
+    copy.seq_lens = kept->seq_lens;
     queues_.Add(stream, [this, copy, kept] {
       kept_ = kept;
       inner_->Fill(copy, inner_stream_);
@@ -166,8 +166,8 @@ class QueuedOps final : public Ops {
   Result<std::unique_ptr<PackedWeight>> Prepare(const WeightSpec& spec) override {
     return inner_->Prepare(spec);
   }
-  Result<std::unique_ptr<AttentionPlan>> MakePlan(const AttentionShape& shape) override {
-    Result<std::unique_ptr<AttentionPlan>> plan = inner_->MakePlan(shape);
+  Result<std::unique_ptr<AttentionPlan>> MakeAttentionPlan(const AttentionShape& shape) override {
+    Result<std::unique_ptr<AttentionPlan>> plan = inner_->MakeAttentionPlan(shape);
     if (!plan.ok()) return plan.status();
     return std::unique_ptr<AttentionPlan>(
         std::make_unique<QueuedPlan>(*std::move(plan), queues_, *inner_stream_));

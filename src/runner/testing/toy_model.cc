@@ -118,7 +118,7 @@ void ToyModel::Attend(nn::Pass& pass, const Layer& layer, size_t index, Tensor x
   const Tensor qkv = pass.arena.Allocate(DType::kF32, Shape{num_tokens, kQ + 2 * kKv});
   pass.ops.Run(Linear{.x = x, .weight = layer.qkv.get(), .bias = {}, .out = qkv}, pass.stream);
   const Tensor q = qkv.Cols(0, kQ);
-  const nn::PassGroup& group = pass.groups[static_cast<size_t>(layer.group)];
+  const nn::AttentionMetadata& group = pass.groups[static_cast<size_t>(layer.group)];
   const KvLayerView& cache = pass.kv_layers[index];
   pass.ops.Run(RopeAndStore{.q = q,
                             .k = qkv.Cols(kQ, kQ + kKv),
