@@ -208,12 +208,12 @@ class Decoder final : public Model {
   }
 
   // A cap may round different logits to the same: which is the first of them takes all of them.
-  std::optional<LargestLogits> Largest(nn::Pass& pass, Tensor hidden) const override {
-    if (logit_softcap_ > 0 || !pass.ops.has_largest_output()) return std::nullopt;
-    const LargestLogits largest = {.values = pass.arena.Allocate(DType::kF32, {hidden.rows()}),
-                                   .ids = pass.arena.Allocate(DType::kI32, {hidden.rows()})};
-    lm_head_->ForwardLargest(pass, hidden, largest);
-    return largest;
+  std::optional<ArgmaxLogits> Argmax(nn::Pass& pass, Tensor hidden) const override {
+    if (logit_softcap_ > 0 || !pass.ops.has_linear_argmax()) return std::nullopt;
+    const ArgmaxLogits argmax = {.values = pass.arena.Allocate(DType::kF32, {hidden.rows()}),
+                                 .ids = pass.arena.Allocate(DType::kI32, {hidden.rows()})};
+    lm_head_->ForwardArgmax(pass, hidden, argmax);
+    return argmax;
   }
 
  private:

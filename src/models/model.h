@@ -43,7 +43,7 @@ class Model {
   virtual Tensor Logits(nn::Pass& pass, Tensor hidden) const = 0;
 
   // The largest of what Logits would give, in the pass's arena, where that costs less; or nothing.
-  virtual std::optional<LargestLogits> Largest(nn::Pass& /*pass*/, Tensor /*hidden*/) const {
+  virtual std::optional<ArgmaxLogits> Argmax(nn::Pass& /*pass*/, Tensor /*hidden*/) const {
     return std::nullopt;
   }
 };

@@ -87,8 +87,8 @@ void Linear::Forward(Pass& pass, Tensor x, Tensor out) const {
                pass.stream);
 }
 
-void Linear::ForwardLargest(Pass& pass, Tensor x, const LargestLogits& out) const {
-  pass.ops.Run(LargestOutput{.x = x, .weight = weight_.get(), .bias = bias_.tensor, .out = out},
+void Linear::ForwardArgmax(Pass& pass, Tensor x, const ArgmaxLogits& out) const {
+  pass.ops.Run(LinearArgmax{.x = x, .weight = weight_.get(), .bias = bias_.tensor, .out = out},
                pass.stream);
 }
 

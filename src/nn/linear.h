@@ -53,8 +53,8 @@ class Linear {
 
   // x: [T, in_features()] of activation(); out: f32 [T, out_features()].
   void Forward(Pass& pass, Tensor x, Tensor out) const;
-  // The largest output of each row of x, for backends that have LargestOutput.
-  void ForwardLargest(Pass& pass, Tensor x, const LargestLogits& out) const;
+  // The largest output of each row of x, for backends that have LinearArgmax.
+  void ForwardArgmax(Pass& pass, Tensor x, const ArgmaxLogits& out) const;
 
  private:
   WeightPtr weight_;

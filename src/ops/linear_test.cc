@@ -256,12 +256,12 @@ TEST_P(LinearOps, NanInARowStaysInThatRow) {
   }
 }
 
-// LargestOutput of the case against the outputs of Linear themselves.
-void CheckLargest(Ops& ops, const LinearCase& c, const std::string& where) {
+// LinearArgmax of the case against the outputs of Linear themselves.
+void CheckArgmax(Ops& ops, const LinearCase& c, const std::string& where) {
   const auto weight = Prepare(ops, c);
   const std::vector<float> outputs = RunLinear(ops, *weight, c, 0, c.num_tokens);
   OpRunner run(ops);
-  LargestOutput op;
+  LinearArgmax op;
   op.x = run.Rounded(c.x, weight->activation(), {c.num_tokens, c.cols});
   op.weight = weight.get();
   if (!c.bias.empty()) op.bias = run.Floats(c.bias, {c.rows});
@@ -283,24 +283,24 @@ void CheckLargest(Ops& ops, const LinearCase& c, const std::string& where) {
   }
 }
 
-TEST_P(LinearOps, LargestOutputIsTheLargestOfLinears) {
+TEST_P(LinearOps, LinearArgmaxIsTheArgmaxOfLinear) {
   std::mt19937_64 random(21);
   const auto ops = Make(3);
-  if (!ops->has_largest_output()) GTEST_SKIP() << ops->name() << " has it not";
+  if (!ops->has_linear_argmax()) GTEST_SKIP() << ops->name() << " has it not";
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ4_1, DType::kQ8_0}) {
     for (const int64_t rows : {1, 16, 37, 1000}) {
       for (const int64_t num_tokens : {1, 2, 13, 150}) {
-        CheckLargest(*ops, RandomCase(random, {{dtype, rows}}, 96, num_tokens, rows % 2 == 1),
-                     fmt::format("{} {}x{}", Name(dtype), num_tokens, rows));
+        CheckArgmax(*ops, RandomCase(random, {{dtype, rows}}, 96, num_tokens, rows % 2 == 1),
+                    fmt::format("{} {}x{}", Name(dtype), num_tokens, rows));
       }
     }
   }
 }
 
-TEST_P(LinearOps, LargestOutputOfEqualAndOfUnusableOnes) {
+TEST_P(LinearOps, LinearArgmaxOfEqualAndOfUnusableOutputs) {
   std::mt19937_64 random(22);
   const auto ops = Make(3);
-  if (!ops->has_largest_output()) GTEST_SKIP() << ops->name() << " has it not";
+  if (!ops->has_linear_argmax()) GTEST_SKIP() << ops->name() << " has it not";
   LinearCase c = RandomCase(random, {{DType::kQ8_0, 300}}, 96, 20, true);
   std::fill(c.bias.begin(), c.bias.end(), 0.0f);
   const std::shared_ptr<const WeightSource> part = c.parts[0];
@@ -309,13 +309,13 @@ TEST_P(LinearOps, LargestOutputOfEqualAndOfUnusableOnes) {
   c.bias.resize(900);
   std::fill_n(c.x.begin() + 5 * 96, 96, 0.0f);  // all outputs of token 5 are zero
   c.x[7 * 96] = std::numeric_limits<float>::quiet_NaN();
-  CheckLargest(*ops, c, "thrice");
+  CheckArgmax(*ops, c, "thrice");
   std::fill(c.bias.begin(), c.bias.end(), -INFINITY);
-  CheckLargest(*ops, c, "-Inf");
+  CheckArgmax(*ops, c, "-Inf");
   c.bias[850] = -3;
-  CheckLargest(*ops, c, "all but one -Inf");
+  CheckArgmax(*ops, c, "all but one -Inf");
   c.bias[851] = INFINITY;
-  CheckLargest(*ops, c, "+Inf");
+  CheckArgmax(*ops, c, "+Inf");
 }
 
 TEST_P(LinearOps, EmbedGivesTheRowsExactly) {

@@ -9,8 +9,8 @@ Result<std::unique_ptr<Graph>> Ops::Capture(Stream& /*stream*/, FunctionRef<void
   return Unimplemented("{} has no graphs", name());
 }
 
-// Models ask has_largest_output, has_extras, has_experts and has_latent first.
-void Ops::Run(const LargestOutput&, Stream&) { CHECK_MSG(false, "no largest output"); }
+// Models ask has_linear_argmax, has_extras, has_experts and has_latent first.
+void Ops::Run(const LinearArgmax&, Stream&) { CHECK_MSG(false, "no argmax"); }
 void Ops::Run(const AddResidual&, Stream&) { CHECK_MSG(false, "no extras"); }
 void Ops::Run(const Softcap&, Stream&) { CHECK_MSG(false, "no extras"); }
 void Ops::Run(const AddLayerNorm&, Stream&) { CHECK_MSG(false, "no extras"); }

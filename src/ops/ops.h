@@ -85,11 +85,11 @@ struct Linear {
 };
 
 // The largest of the outputs that Linear would give, for those who want no more of them.
-struct LargestOutput {
+struct LinearArgmax {
   Tensor x;  // [T, cols], of type weight->activation()
   const PackedWeight* weight = nullptr;
   Tensor bias;  // f32 [rows], or empty
-  LargestLogits out;
+  ArgmaxLogits out;
 };
 
 enum class Activation {
@@ -263,8 +263,8 @@ class Ops {
   virtual void Run(const CopyRanges& op, Stream& stream) = 0;
 
   // Optional: it saves writing all outputs and reading them again.
-  virtual bool has_largest_output() const { return false; }
-  virtual void Run(const LargestOutput& op, Stream& stream);
+  virtual bool has_linear_argmax() const { return false; }
+  virtual void Run(const LinearArgmax& op, Stream& stream);
 
   // Optional, for few families: AddResidual, Softcap, Clamp, AddLayerNorm and Activate, the last
   // two activations, Embed::scale other than 1, Attention::softcap, sinks and slopes,

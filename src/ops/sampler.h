@@ -37,7 +37,7 @@ struct TokenFill {
 };
 
 // The largest logit of each row, and the lowest id that has it.
-struct LargestLogits {
+struct ArgmaxLogits {
   Tensor values;  // f32 [R]: NaN where the row has NaN or +Inf
   Tensor ids;     // i32 [R]; any where the value is NaN
 };
@@ -72,11 +72,11 @@ class Sampler {
                       Stream& stream) = 0;
 
   // Whether the draw of a row without a mask is its largest logit, the lowest id of equal ones, and
-  // no other logit matters: then SampleLargest does what Sample does. Of the Admits so far.
+  // no other logit matters: then SampleGreedy does what Sample does. Of the Admits so far.
   virtual bool IsGreedy(const SampleRow& /*row*/) const { return false; }
   // Spans as in Sample.
-  virtual void SampleLargest(const LargestLogits& /*largest*/, std::span<const SampleRow> /*rows*/,
-                             std::span<SampleResult> /*results*/, Stream& /*stream*/) {
+  virtual void SampleGreedy(const ArgmaxLogits& /*argmax*/, std::span<const SampleRow> /*rows*/,
+                            std::span<SampleResult> /*results*/, Stream& /*stream*/) {
     CHECK_MSG(false, "no row is greedy");
   }
 

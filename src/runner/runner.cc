@@ -265,7 +265,7 @@ void Runner::Forward(StepInFlight* in_flight) {
   sampler_->FillTokens(pass.token_ids, in_flight->fills, *stream_);
   const auto num_samples = static_cast<int64_t>(in_flight->sample_rows.size());
   const bool greedy = IsGreedy(*in_flight);
-  in_flight->largest.reset();
+  in_flight->argmax.reset();
   if (in_flight->decode && !greedy) {
     in_flight->logits = graph_runner_->Decode(model_, pass).Rows(0, num_samples);
     return;
@@ -274,8 +274,8 @@ void Runner::Forward(StepInFlight* in_flight) {
   ScorePrompt(pass, hidden, in_flight);
   if (num_samples == 0) return;
   in_flight->hidden = hidden.Rows(0, num_samples);
-  if (greedy) in_flight->largest = model_.Largest(pass, in_flight->hidden);
-  if (!in_flight->largest) in_flight->logits = model_.Logits(pass, in_flight->hidden);
+  if (greedy) in_flight->argmax = model_.Argmax(pass, in_flight->hidden);
+  if (!in_flight->argmax) in_flight->logits = model_.Logits(pass, in_flight->hidden);
 }
 
 bool Runner::IsGreedy(const StepInFlight& in_flight) const {
@@ -337,10 +337,10 @@ Status Runner::Sample(uint64_t number, std::vector<TokenMask> masks) {
   for (const TokenMask& mask : in_flight.masks) masked_[static_cast<size_t>(mask.slot)] = true;
   const std::span<SampleResult> results =
       std::span(in_flight.sampled_results).first(in_flight.sample_rows.size());
-  if (in_flight.largest && in_flight.masks.empty()) {
-    sampler_->SampleLargest(*in_flight.largest, in_flight.sample_rows, results, *stream_);
+  if (in_flight.argmax && in_flight.masks.empty()) {
+    sampler_->SampleGreedy(*in_flight.argmax, in_flight.sample_rows, results, *stream_);
   } else if (!results.empty()) {
-    if (in_flight.largest) {  // the first mask of a row
+    if (in_flight.argmax) {  // the first mask of a row
       nn::Pass pass = {.ops = ops_, .stream = *stream_, .arena = *arena_};
       in_flight.logits = model_.Logits(pass, in_flight.hidden);
     }

@@ -82,7 +82,7 @@ struct StepInFlight {
   // Of sample_rows, in the arena from Submit to Sample: the logits, or the largest of each row and
   // what the rest could still be made of.
   Tensor logits;
-  std::optional<LargestLogits> largest;
+  std::optional<ArgmaxLogits> argmax;
   Tensor hidden;
   Buffer expert_offsets;  // pinned: what nn::Pass::expert_offsets held; none unless wanted
 

@@ -111,8 +111,8 @@ class CpuOps final : public HostOps {
   void Run(const Attention& op, Stream& stream) override;
   void Run(const GatherRows& op, Stream& stream) override;
   void Run(const CopyRanges& op, Stream& stream) override;
-  bool has_largest_output() const override { return true; }
-  void Run(const LargestOutput& op, Stream& stream) override;
+  bool has_linear_argmax() const override { return true; }
+  void Run(const LinearArgmax& op, Stream& stream) override;
   bool has_extras() const override { return true; }
   void Run(const AddResidual& op, Stream& stream) override;
   void Run(const Softcap& op, Stream& stream) override;
@@ -268,10 +268,10 @@ void CpuOps::Run(const Linear& op, Stream&) {
   RunLinear(isa_, pool_, reinterpret_cast<float*>(tiles_.data()), op);
 }
 
-void CpuOps::Run(const LargestOutput& op, Stream&) {
+void CpuOps::Run(const LinearArgmax& op, Stream&) {
   FetchNext(*op.weight, op.x.rows());
-  RunLargestOutput(isa_, pool_, reinterpret_cast<float*>(tiles_.data()),
-                   reinterpret_cast<float*>(outputs_.data()), op);
+  RunLinearArgmax(isa_, pool_, reinterpret_cast<float*>(tiles_.data()),
+                  reinterpret_cast<float*>(outputs_.data()), op);
 }
 
 void CpuOps::Run(const GatedActivation& op, Stream&) {

@@ -197,8 +197,8 @@ void RunLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles, const Line
   });
 }
 
-void RunLargestOutput(const IsaKernels& isa, ThreadPool& pool, float* tiles, float* outputs,
-                      const LargestOutput& op) {
+void RunLinearArgmax(const IsaKernels& isa, ThreadPool& pool, float* tiles, float* outputs,
+                     const LinearArgmax& op) {
   CHECK(op.x.cols() == op.weight->cols());
   std::array<std::atomic<uint64_t>, kMaxItemRows> best;
   for (int64_t first = 0; first < op.x.rows(); first += kMaxItemRows) {

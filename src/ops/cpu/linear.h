@@ -45,8 +45,8 @@ inline constexpr int kItemOutputs = 128 * 8 * kPanelRows;
 // `tiles` is kTileFloats per worker.
 void RunLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles, const Linear& op);
 // `outputs` is kItemOutputs floats per worker.
-void RunLargestOutput(const IsaKernels& isa, ThreadPool& pool, float* tiles, float* outputs,
-                      const LargestOutput& op);
+void RunLinearArgmax(const IsaKernels& isa, ThreadPool& pool, float* tiles, float* outputs,
+                     const LinearArgmax& op);
 // A product of f32 rows by the calling thread alone, which reads each panel once. `tile` is
 // kTileFloats.
 void RunLinearAlone(const IsaKernels& isa, const PackedWeight& weight, const Tensor& x,

@@ -250,9 +250,9 @@ class ProfiledSampler final : public Sampler {
     recorder_.Run("sample", stream, [&] { inner_->Sample(logits, rows, masks, results, stream); });
   }
   bool IsGreedy(const SampleRow& row) const override { return inner_->IsGreedy(row); }
-  void SampleLargest(const LargestLogits& largest, std::span<const SampleRow> rows,
-                     std::span<SampleResult> results, Stream& stream) override {
-    recorder_.Run("sample", stream, [&] { inner_->SampleLargest(largest, rows, results, stream); });
+  void SampleGreedy(const ArgmaxLogits& argmax, std::span<const SampleRow> rows,
+                    std::span<SampleResult> results, Stream& stream) override {
+    recorder_.Run("sample", stream, [&] { inner_->SampleGreedy(argmax, rows, results, stream); });
   }
   void Score(Tensor logits, std::span<const TokenId> tokens, int32_t top,
              std::span<SampleResult> results, Stream& stream) override {
@@ -353,10 +353,8 @@ class ProfiledOpsImpl final : public ProfiledOps {
     Timed("scatter_elements", op, stream);
   }
   void Run(const CopyRanges& op, Stream& stream) override { Timed("copy_ranges", op, stream); }
-  bool has_largest_output() const override { return inner_->has_largest_output(); }
-  void Run(const LargestOutput& op, Stream& stream) override {
-    Timed("largest_output", op, stream);
-  }
+  bool has_linear_argmax() const override { return inner_->has_linear_argmax(); }
+  void Run(const LinearArgmax& op, Stream& stream) override { Timed("largest_output", op, stream); }
   bool has_extras() const override { return inner_->has_extras(); }
   void Run(const AddResidual& op, Stream& stream) override { Timed("add_residual", op, stream); }
   void Run(const Softcap& op, Stream& stream) override { Timed("softcap", op, stream); }

@@ -82,11 +82,11 @@ class HostSampler final : public Sampler {
            !slot.Edits(row.position);
   }
 
-  void SampleLargest(const LargestLogits& largest, std::span<const SampleRow> rows,
-                     std::span<SampleResult> results, Stream&) override {
+  void SampleGreedy(const ArgmaxLogits& argmax, std::span<const SampleRow> rows,
+                    std::span<SampleResult> results, Stream&) override {
     CHECK(results.size() == rows.size());
-    const auto* values = static_cast<const float*>(largest.values.data);
-    const auto* ids = static_cast<const TokenId*>(largest.ids.data);
+    const auto* values = static_cast<const float*>(argmax.values.data);
+    const auto* ids = static_cast<const TokenId*>(argmax.ids.data);
     for (size_t i = 0; i < rows.size(); ++i) {
       const auto slot = static_cast<size_t>(rows[i].slot);
       results[i] = {};

@@ -354,9 +354,9 @@ TEST(HostSampler, TakesTheLargestAsItsDraw) {
   std::vector<SampleResult> results(3);
   const std::vector<SampleRow> rows = {
       {.slot = 2, .position = 1}, {.slot = 0, .position = 1}, {.slot = 1, .position = 1}};
-  bench.sampler().SampleLargest({.values = Tensor(values.data(), DType::kF32, Shape{3}),
-                                 .ids = Tensor(ids.data(), DType::kI32, Shape{3})},
-                                rows, results, bench.stream());
+  bench.sampler().SampleGreedy({.values = Tensor(values.data(), DType::kF32, Shape{3}),
+                                .ids = Tensor(ids.data(), DType::kI32, Shape{3})},
+                               rows, results, bench.stream());
   EXPECT_EQ(results[0].health, RowHealth::kOk);
   EXPECT_EQ(results[0].token, 7);
   EXPECT_EQ(results[1].health, RowHealth::kNotFinite);
