@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr char kGoldens[] = TOKAMAK_SOURCE_DIR "/tests/golden/";
-// A mixture of experts, normalizations that only some backends have, latent attention.
+// An MoE model, normalizations that only some backends have, latent attention.
 constexpr const char* kRefused[] = {"hf/mixtral_128.gguf", "hf/deepseek_v2_gguf.gguf",
                                     "hf/gpt_oss_64.gguf"};
 

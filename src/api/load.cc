@@ -159,7 +159,7 @@ Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options, Ops
     return CheckFitsOnDevice(checkpoint, options, *free_bytes,
                              {.name = ops.name(),
                               .has_extras = ops.has_extras(),
-                              .has_experts = ops.has_experts(),
+                              .has_moe = ops.has_moe(),
                               .has_latent = ops.has_latent()});
   }
   ASSIGN_OR_RETURN(const int64_t bytes, LoadedBytes(checkpoint, options, ModelTask::kGenerate));

@@ -24,7 +24,7 @@ constexpr int32_t kDefaultContext = 2048;
 CountedBackend Cuda(bool precise) {
   return {.name = "cuda",
           .has_extras = kCudaHasExtras,
-          .has_experts = kCudaHasExperts,
+          .has_moe = kCudaHasMoe,
           .has_latent = kCudaHasLatent,
           .activation = [precise](const WeightSpec&) { return CudaWeightType(precise); }};
 }

@@ -188,7 +188,7 @@ TEST(ModelPlan, SaysWhatTheBackendOfAGpuHasNot) {
   const std::string golden = std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/";
   for (const auto& [model, lacks] : std::vector<std::pair<std::string, std::string>>{
            {"hf/deepseek_v2_odd", "multi-head latent attention"},
-           {"qwen3_moe_odd.gguf", "mixtures of experts"},
+           {"qwen3_moe_odd.gguf", "MoE layers"},
            {"hf/gemma3_odd", "scaled embeddings"},
            {"llama_odd.gguf", ""}}) {
     SCOPED_TRACE(model);

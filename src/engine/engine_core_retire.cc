@@ -73,9 +73,9 @@ void EngineCore::RetireOldest() {
 }
 
 void EngineCore::CountExperts(const std::vector<int32_t>& loads) {
-  if (limits_.num_mixtures == 0 || loads.empty()) return;
-  const size_t experts = loads.size() / static_cast<size_t>(limits_.num_mixtures);
-  counters_.expert_positions.resize(static_cast<size_t>(limits_.num_mixtures));
+  if (limits_.num_moe_layers == 0 || loads.empty()) return;
+  const size_t experts = loads.size() / static_cast<size_t>(limits_.num_moe_layers);
+  counters_.expert_positions.resize(static_cast<size_t>(limits_.num_moe_layers));
   const int32_t* load = loads.data();
   for (std::vector<int64_t>& layer : counters_.expert_positions) {
     layer.resize(experts);

@@ -18,8 +18,8 @@ struct ExecutorLimits {
   int32_t max_step_tokens = 0;  // tokens in one step
   int32_t max_context = 0;      // positions of one sequence
   int32_t vocab_size = 0;
-  int depth = 1;             // steps in flight at once
-  int32_t num_mixtures = 0;  // of StepOutput::expert_loads
+  int depth = 1;               // steps in flight at once
+  int32_t num_moe_layers = 0;  // of StepOutput::expert_loads
 };
 
 // A step runs in two halves. Submit starts the forward pass, Sample starts drawing tokens, Wait

@@ -20,7 +20,7 @@ class InProcessExecutor final : public Executor {
                 .max_context = runner_->shape().max_context,
                 .vocab_size = runner_->vocab_size(),
                 .depth = runner_->shape().depth,
-                .num_mixtures = model_->spec().num_mixtures} {}
+                .num_moe_layers = model_->spec().num_moe_layers} {}
 
   const ExecutorLimits& limits() const override { return limits_; }
   Status Submit(StepInput step) override { return runner_->Submit(std::move(step)); }

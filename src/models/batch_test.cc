@@ -55,11 +55,11 @@ struct Case {
   const char* config = kConfig;
   nn::MlaForm mla = nn::MlaForm::kAbsorbed;
 
-  bool has_experts() const { return config == kMoeConfig; }
+  bool has_moe() const { return config == kMoeConfig; }
   bool precise() const { return backend == "reference" || backend.ends_with("precise"); }
   std::string what() const {
     if (config == kMlaConfig) return "_mla_" + std::to_string(static_cast<int>(mla));
-    return has_experts() ? "_experts" : "";
+    return has_moe() ? "_experts" : "";
   }
 };
 
@@ -180,7 +180,7 @@ TEST_P(BatchTest, NumberOfThreadsChangesNothing) {
 }
 
 TEST_P(BatchTest, BackendComputesWhatTheReferenceDoes) {
-  if (GetParam().has_experts() && !GetParam().precise()) {
+  if (GetParam().has_moe() && !GetParam().precise()) {
     GTEST_SKIP() << "rounded activations choose other experts where scores are close";
   }
   const std::vector<int32_t> tokens = RandomTokens(6, 200);

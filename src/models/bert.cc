@@ -185,7 +185,7 @@ Result<std::unique_ptr<Model>> CreateBert(ConfigReader config, nn::WeightLoad& l
   ASSIGN_OR_RETURN(const Config c, ParseConfig(std::move(config)));
   ASSIGN_OR_RETURN(const int32_t max_context, ServedContext(options, c.max_positions));
   const nn::Builder b(load);
-  b.Require(b.ops().has_extras() && b.ops().has_experts(), "encoders");
+  b.Require(b.ops().has_extras() && b.ops().has_moe(), "encoders");
   auto model = std::make_unique<Bert>(c, b);
   load.tensors.Skip("pooler.");                  // of the objective that BERT was trained with
   load.tensors.Skip("embeddings.position_ids");  // 0, 1, 2, ...

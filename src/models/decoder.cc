@@ -294,7 +294,7 @@ Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig c, nn::WeightLoad& load
                            .expert_parameters = load.expert_parameters,
                            .expert_bytes = load.expert_bytes,
                            .expert_share = load.expert_share,
-                           .num_mixtures = load.num_mixtures,
+                           .num_moe_layers = load.num_moe_layers,
                            .max_experts = load.max_experts,
                            .cache = load.cache};
   return std::unique_ptr<Model>(std::move(model));

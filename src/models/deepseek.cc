@@ -1,6 +1,6 @@
-// DeepSeek-V2 and V3 (R1, Kimi-K2): multi-head latent attention, and mixtures of many small experts
-// with shared ones. Reports: arXiv:2405.04434, arXiv:2412.19437, arXiv:2507.20534. Reference:
-// transformers, models/deepseek_v2 and models/deepseek_v3.
+// DeepSeek-V2 and V3 (R1, Kimi-K2): multi-head latent attention, and MoE layers of many small
+// experts with shared ones. Reports: arXiv:2405.04434, arXiv:2412.19437, arXiv:2507.20534.
+// Reference: transformers, models/deepseek_v2 and models/deepseek_v3.
 #include <cmath>
 #include <string>
 
@@ -39,7 +39,7 @@ void ParseLatentAttention(ConfigReader& reader, DecoderConfig& c) {
   for (DecoderLayer& layer : c.layers) layer.latent_attention = mla;
 }
 
-// Puts the mixture into the layers that have one. `shape` has what the versions differ in.
+// Puts the MoE layers where the model has them. `shape` has what the versions differ in.
 void ParseExperts(ConfigReader& reader, nn::MoeShape moe, int64_t first_dense, int64_t shared,
                   DecoderConfig& c) {
   moe.hidden_size = c.hidden_size;
@@ -60,11 +60,12 @@ void ParseExperts(ConfigReader& reader, nn::MoeShape moe, int64_t first_dense, i
                  "pretraining_tp", "ep_size"});
 }
 
-ExpertGate ParseGate(ConfigReader& reader) {
-  ExpertGate gate;
-  gate.num_experts = static_cast<int32_t>(reader.Int("n_routed_experts", Positive(1024)));
-  gate.top_k = static_cast<int32_t>(reader.Int("num_experts_per_tok", Positive(gate.num_experts)));
-  return gate;
+RouterConfig ParseRouter(ConfigReader& reader) {
+  RouterConfig router;
+  router.num_experts = static_cast<int32_t>(reader.Int("n_routed_experts", Positive(1024)));
+  router.top_k =
+      static_cast<int32_t>(reader.Int("num_experts_per_tok", Positive(router.num_experts)));
+  return router;
 }
 
 DecoderConfig ParseCommon(ConfigReader& reader) {
@@ -80,13 +81,13 @@ Result<DecoderConfig> ParseDeepseekV2(ConfigReader reader) {
   DecoderConfig c = ParseCommon(reader);
   c.architecture = "DeepseekV2ForCausalLM";
   nn::MoeShape moe;
-  moe.gate = ParseGate(reader);
-  moe.gate.scale = static_cast<float>(reader.NumberOr("routed_scaling_factor", 1));
+  moe.router = ParseRouter(reader);
+  moe.router.scale = static_cast<float>(reader.NumberOr("routed_scaling_factor", 1));
   reader.ExpectOrAbsent("scoring_func", "softmax");
   reader.ExpectOrAbsent("mlp_bias", false);
   const std::string method = reader.StringOr("topk_method", "greedy");
   if (method == "group_limited_greedy") {
-    ParseExpertGroups(reader, 1, 1, moe.gate);
+    ParseExpertGroups(reader, 1, 1, moe.router);
   } else if (method == "greedy") {
     reader.Ignore({"n_group", "topk_group"});
   } else {
@@ -104,13 +105,13 @@ Result<DecoderConfig> ParseDeepseekV3(ConfigReader reader) {
   c.architecture = "DeepseekV3ForCausalLM";
   if (!reader.BoolOr("rope_interleave", true)) c.ropes.front().style = RopeStyle::kHalfSplit;
   nn::MoeShape moe;
-  moe.gate = ParseGate(reader);
-  moe.gate.score = ExpertGate::Score::kSigmoid;
-  moe.gate.group_score = ExpertGate::GroupScore::kTwoBest;
-  moe.gate.normalize = reader.BoolOr("norm_topk_prob", true);
-  moe.gate.scale = static_cast<float>(reader.NumberOr("routed_scaling_factor", 2.5));
-  moe.gate_bias = true;
-  ParseExpertGroups(reader, 8, 4, moe.gate);
+  moe.router = ParseRouter(reader);
+  moe.router.score = RouterConfig::Score::kSigmoid;
+  moe.router.group_score = RouterConfig::GroupScore::kTwoBest;
+  moe.router.normalize = reader.BoolOr("norm_topk_prob", true);
+  moe.router.scale = static_cast<float>(reader.NumberOr("routed_scaling_factor", 2.5));
+  moe.score_correction_bias = true;
+  ParseExpertGroups(reader, 8, 4, moe.router);
   reader.ExpectOrAbsent("scoring_func", "sigmoid");
   reader.ExpectOrAbsent("topk_method", "noaux_tc");
   ParseExperts(reader, moe, /*first_dense=*/3, /*shared=*/1, c);

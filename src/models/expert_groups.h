@@ -8,9 +8,10 @@
 
 namespace tokamak {
 
-// Reads n_group and topk_group into a gate whose other fields are set; the numbers are what absence
-// means. Groups out of which the gate could not choose its experts are noted in the reader.
+// Reads n_group and topk_group into a router whose other fields are set; the numbers are what
+// absence means. Groups out of which the router could not choose its experts are noted in the
+// reader.
 void ParseExpertGroups(ConfigReader& reader, int64_t num_groups, int64_t top_groups,
-                       ExpertGate& gate);
+                       RouterConfig& router);
 
 }  // namespace tokamak

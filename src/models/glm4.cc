@@ -1,6 +1,6 @@
-// GLM-4 (0414) and GLM-4.5/4.6, its mixtures of experts. Reports: arXiv:2406.12793,
+// GLM-4 (0414) and GLM-4.5/4.6, its MoE models. Reports: arXiv:2406.12793,
 // arXiv:2508.06471. Reference: transformers, models/glm4 and models/glm4_moe. The two rotate half
-// of each head differently: GLM-4 in interleaved pairs, its mixtures in split halves.
+// of each head differently: GLM-4 in interleaved pairs, its MoE models in split halves.
 #include "models/decoder.h"
 #include "models/expert_groups.h"
 #include "models/families.h"
@@ -10,15 +10,16 @@ namespace {
 
 constexpr nn::RopeDefaults kHalf = {.partial_rotary_factor = 0.5};
 
-ExpertGate ParseGate(ConfigReader& reader) {
-  ExpertGate gate = {.score = ExpertGate::Score::kSigmoid,
-                     .group_score = ExpertGate::GroupScore::kTwoBest};
-  gate.num_experts = static_cast<int32_t>(reader.Int("n_routed_experts", Positive(1024)));
-  gate.top_k = static_cast<int32_t>(reader.Int("num_experts_per_tok", Positive(gate.num_experts)));
-  gate.normalize = reader.BoolOr("norm_topk_prob", true);
-  gate.scale = static_cast<float>(reader.NumberOr("routed_scaling_factor", 1));
-  ParseExpertGroups(reader, 1, 1, gate);
-  return gate;
+RouterConfig ParseRouter(ConfigReader& reader) {
+  RouterConfig router = {.score = RouterConfig::Score::kSigmoid,
+                         .group_score = RouterConfig::GroupScore::kTwoBest};
+  router.num_experts = static_cast<int32_t>(reader.Int("n_routed_experts", Positive(1024)));
+  router.top_k =
+      static_cast<int32_t>(reader.Int("num_experts_per_tok", Positive(router.num_experts)));
+  router.normalize = reader.BoolOr("norm_topk_prob", true);
+  router.scale = static_cast<float>(reader.NumberOr("routed_scaling_factor", 1));
+  ParseExpertGroups(reader, 1, 1, router);
+  return router;
 }
 
 }  // namespace
@@ -45,8 +46,8 @@ Result<DecoderConfig> ParseGlm4Moe(ConfigReader reader) {
   moe.hidden_size = c.hidden_size;
   moe.intermediate_size = reader.Int("moe_intermediate_size", kInnerWidths);
   moe.activation = std::get<nn::MlpShape>(c.layers.front().feed_forward).activation;
-  moe.gate = ParseGate(reader);
-  moe.gate_bias = true;
+  moe.router = ParseRouter(reader);
+  moe.score_correction_bias = true;
   moe.shared_intermediate_size =
       moe.intermediate_size * reader.IntOr("n_shared_experts", 1, Positive(1024));
   moe.names.shared = "shared_experts";

@@ -1,4 +1,4 @@
-// gpt-oss: a mixture of experts with biases, windows in every other layer and a score without a
+// gpt-oss: MoE layers with biases, windows in every other layer and a score without a
 // value for each head ("sink"). Its experts are MXFP4 in the checkpoints as released. Model card:
 // arXiv:2508.10925. Reference: transformers, models/gpt_oss.
 #include <utility>
@@ -18,12 +18,12 @@ nn::MoeShape ParseExperts(ConfigReader& reader, const nn::MlpShape& expert) {
   moe.activation = Activation::kClampedSwiglu;
   moe.swiglu_limit = static_cast<float>(reader.NumberOr("swiglu_limit", 7));
   moe.swiglu_alpha = static_cast<float>(reader.NumberOr("swiglu_alpha", 1.702));
-  moe.gate.score = ExpertGate::Score::kChosenSoftmax;
-  moe.gate.num_experts = static_cast<int32_t>(reader.Int("num_local_experts", Positive(1024)));
-  moe.gate.top_k =
-      static_cast<int32_t>(reader.Int("num_experts_per_tok", Positive(moe.gate.num_experts)));
+  moe.router.score = RouterConfig::Score::kChosenSoftmax;
+  moe.router.num_experts = static_cast<int32_t>(reader.Int("num_local_experts", Positive(1024)));
+  moe.router.top_k =
+      static_cast<int32_t>(reader.Int("num_experts_per_tok", Positive(moe.router.num_experts)));
   moe.router_bias = moe.expert_bias = true;
-  moe.storage = nn::ExpertStorage::kTogether;
+  moe.storage = nn::ExpertStorage::kFused;
   moe.names.router = "router";
   return moe;
 }
@@ -55,7 +55,7 @@ Result<DecoderConfig> ParseGptOss(ConfigReader reader) {
   }
   reader.Ignore({"output_router_logits", "router_aux_loss_coef"});  // of training
   // Other names of num_experts_per_tok and of original_max_position_embeddings.
-  reader.ExpectOrAbsent("experts_per_token", int64_t{moe.gate.top_k});
+  reader.ExpectOrAbsent("experts_per_token", int64_t{moe.router.top_k});
   if (c.ropes.front().original_max_positions > 0) {
     reader.ExpectOrAbsent("initial_context_length",
                           int64_t{c.ropes.front().original_max_positions});

@@ -47,10 +47,10 @@ Result<DecoderConfig> ParseMixtral(ConfigReader reader) {
   moe.intermediate_size = expert.intermediate_size;
   moe.activation = expert.activation;
   moe.names = {.gate_proj = "w1", .up_proj = "w3", .down_proj = "w2"};
-  moe.gate.num_experts = static_cast<int32_t>(reader.Int("num_local_experts", Positive(1024)));
-  moe.gate.top_k =
-      static_cast<int32_t>(reader.Int("num_experts_per_tok", Positive(moe.gate.num_experts)));
-  moe.gate.normalize = true;
+  moe.router.num_experts = static_cast<int32_t>(reader.Int("num_local_experts", Positive(1024)));
+  moe.router.top_k =
+      static_cast<int32_t>(reader.Int("num_experts_per_tok", Positive(moe.router.num_experts)));
+  moe.router.normalize = true;
   for (DecoderLayer& layer : c.layers) layer.feed_forward = moe;
   // Of training.
   reader.Ignore({"output_router_logits", "router_aux_loss_coef", "router_jitter_noise"});

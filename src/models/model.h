@@ -20,8 +20,8 @@ struct ModelSpec {
   int64_t expert_parameters = 0;
   int64_t expert_bytes = 0;  // of which a token reads expert_share
   double expert_share = 1;
-  int32_t num_mixtures = 0;  // layers with experts
-  int32_t max_experts = 0;   // of one of them
+  int32_t num_moe_layers = 0;  // layers with experts
+  int32_t max_experts = 0;     // of one of them
   nn::CacheLayout cache;
 };
 

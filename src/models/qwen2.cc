@@ -1,4 +1,4 @@
-// Qwen2, Qwen2.5 and the mixtures of experts of Qwen1.5 and Qwen2: Llama with biases on queries,
+// Qwen2, Qwen2.5 and the MoE models of Qwen1.5 and Qwen2: Llama with biases on queries,
 // keys and values. Report: arXiv:2407.10671. Reference: transformers, models/qwen2 and
 // models/qwen2_moe.
 #include <utility>

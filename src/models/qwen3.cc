@@ -1,4 +1,4 @@
-// Qwen3 and its mixture-of-experts models: Llama with norms on the heads of queries and keys.
+// Qwen3 and its MoE models: Llama with norms on the heads of queries and keys.
 // Report: arXiv:2505.09388. Reference: transformers, models/qwen3 and models/qwen3_moe.
 #include <vector>
 

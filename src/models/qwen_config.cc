@@ -14,10 +14,10 @@ void ParseQwenExperts(ConfigReader& reader, nn::MoeShape moe, DecoderConfig& c) 
   moe.activation = std::get<nn::MlpShape>(c.layers.front().feed_forward).activation;
   // transformers writes the second name since version 5.
   const char* count = reader.Has("num_local_experts") ? "num_local_experts" : "num_experts";
-  moe.gate.num_experts = static_cast<int32_t>(reader.Int(count, Positive(1024)));
-  moe.gate.top_k =
-      static_cast<int32_t>(reader.Int("num_experts_per_tok", Positive(moe.gate.num_experts)));
-  moe.gate.normalize = reader.BoolOr("norm_topk_prob", false);
+  moe.router.num_experts = static_cast<int32_t>(reader.Int(count, Positive(1024)));
+  moe.router.top_k =
+      static_cast<int32_t>(reader.Int("num_experts_per_tok", Positive(moe.router.num_experts)));
+  moe.router.normalize = reader.BoolOr("norm_topk_prob", false);
   const int64_t step = reader.IntOr("decoder_sparse_step", 1);
   const std::vector<int64_t> dense = reader.Has("mlp_only_layers")
                                          ? reader.Ints("mlp_only_layers", NonNegative())

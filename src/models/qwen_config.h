@@ -7,7 +7,7 @@
 
 namespace tokamak {
 
-// Reads the fields of the experts and puts a mixture of them into the layers that have one; the
+// Reads the fields of the experts and puts MoE layers where the model has them; the
 // others keep their MLP. `shape` has what the family adds.
 void ParseQwenExperts(ConfigReader& reader, nn::MoeShape shape, DecoderConfig& config);
 

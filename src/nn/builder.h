@@ -38,10 +38,10 @@ struct WeightLoad {
   int64_t bytes_read = 0;    // as stored
   int64_t weight_bytes = 0;  // as prepared
   int64_t expert_parameters = 0;
-  int64_t expert_bytes = 0;  // of which a token reads expert_share
-  double expert_share = 1;   // top_k / num_experts
-  int32_t num_mixtures = 0;  // layers with experts
-  int32_t max_experts = 0;   // of one of them
+  int64_t expert_bytes = 0;    // of which a token reads expert_share
+  double expert_share = 1;     // top_k / num_experts
+  int32_t num_moe_layers = 0;  // layers with experts
+  int32_t max_experts = 0;     // of one of them
   CacheLayout cache;
 };
 
@@ -82,10 +82,10 @@ class Builder {
     load_->expert_bytes += bytes;
     load_->expert_share = share;
   }
-  // Notes a mixture of so many experts; its index.
-  int32_t AddMixture(int32_t num_experts) const {
+  // Notes an MoE layer of so many experts; its index.
+  int32_t AddMoeLayer(int32_t num_experts) const {
     load_->max_experts = std::max(load_->max_experts, num_experts);
-    return load_->num_mixtures++;
+    return load_->num_moe_layers++;
   }
   void Fail(Status status) const;
   // The value, or null and the error noted.

@@ -12,7 +12,7 @@ SourcePtr Columns(const Builder& b, SourcePtr source, IndexRange range) {
 }
 
 // All experts' weights of one kind, [experts, ...], and how to take one expert's [out, in].
-struct Together {
+struct Fused {
   SourcePtr all;
   int64_t stored_rows = 0;  // of an expert
   bool transposed = false;
@@ -24,8 +24,8 @@ struct Together {
   }
 };
 
-Together FindTogether(const Builder& b, const std::string& name, int64_t experts, int64_t out,
-                      int64_t in, std::string_view meaning) {
+Fused FindFused(const Builder& b, const std::string& name, int64_t experts, int64_t out, int64_t in,
+                std::string_view meaning) {
   const Builder blocks = b / (name + "_blocks");
   if (blocks.Has()) return {blocks.Find(Shape{experts, out, in}, meaning), out, false};
   return {(b / name).Find(Shape{experts, in, out}, meaning), in, true};
@@ -35,11 +35,11 @@ Together FindTogether(const Builder& b, const std::string& name, int64_t experts
 
 Experts::Experts(const Builder& b, const ExpertsShape& shape, double share) {
   const IndexRange mine = b.parallel().Share(shape.intermediate_size);
-  const bool together = shape.storage == ExpertStorage::kTogether &&
-                        ((b / "gate_up_proj").Has() || (b / "gate_up_proj_blocks").Has());
-  if (together) {
-    ReadTogether(b, shape, mine);
-    if (shape.bias) ReadBiasesTogether(b, shape, mine);
+  const bool fused = shape.storage == ExpertStorage::kFused &&
+                     ((b / "gate_up_proj").Has() || (b / "gate_up_proj_blocks").Has());
+  if (fused) {
+    ReadFused(b, shape, mine);
+    if (shape.bias) ReadFusedBiases(b, shape, mine);
   } else {
     ReadSeparate(b, shape, mine);
     if (shape.bias) ReadSeparateBiases(b, shape, mine);
@@ -93,12 +93,12 @@ void Experts::ReadSeparateBiases(const Builder& b, const ExpertsShape& shape, In
   if (b.parallel().rank == 0) down_bias_ = b.Store(down, Shape{shape.num_experts, hidden});
 }
 
-void Experts::ReadTogether(const Builder& b, const ExpertsShape& shape, IndexRange mine) {
+void Experts::ReadFused(const Builder& b, const ExpertsShape& shape, IndexRange mine) {
   const int64_t hidden = shape.hidden_size, inner = shape.intermediate_size;
-  const Together gate_up = FindTogether(b, "gate_up_proj", shape.num_experts, 2 * inner, hidden,
-                                        "experts, hidden size and twice the intermediate size");
-  const Together down = FindTogether(b, "down_proj", shape.num_experts, hidden, inner,
-                                     "experts, intermediate size and hidden size");
+  const Fused gate_up = FindFused(b, "gate_up_proj", shape.num_experts, 2 * inner, hidden,
+                                  "experts, hidden size and twice the intermediate size");
+  const Fused down = FindFused(b, "down_proj", shape.num_experts, hidden, inner,
+                               "experts, intermediate size and hidden size");
   for (int64_t e = 0; e < shape.num_experts && b.ok(); ++e) {
     const SourcePtr both = gate_up.Expert(b, e);
     SourcePtr columns = Columns(b, down.Expert(b, e), mine);
@@ -108,7 +108,7 @@ void Experts::ReadTogether(const Builder& b, const ExpertsShape& shape, IndexRan
   }
 }
 
-void Experts::ReadBiasesTogether(const Builder& b, const ExpertsShape& shape, IndexRange mine) {
+void Experts::ReadFusedBiases(const Builder& b, const ExpertsShape& shape, IndexRange mine) {
   const int64_t experts = shape.num_experts, inner = shape.intermediate_size;
   const auto read = [&](std::string_view name, int64_t size) {
     const Builder at = b / name;

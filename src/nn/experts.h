@@ -1,4 +1,4 @@
-// The weights of a mixture's experts, however the checkpoint has laid them.
+// The weights of an MoE layer's experts, however the checkpoint has laid them.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ enum class ExpertStorage {
   // alternating, and down_proj [experts, inner, out]; or the same as MXFP4, [experts, out, in], in
   // gate_up_proj_blocks, gate_up_proj_scales and so on. Biases are gate_up_proj_bias and
   // down_proj_bias. kSeparate where none of these is there, as in GGUF files.
-  kTogether,
+  kFused,
 };
 
 struct ExpertsShape {
@@ -48,8 +48,8 @@ class Experts {
  private:
   void ReadSeparate(const Builder& b, const ExpertsShape& shape, IndexRange mine);
   void ReadSeparateBiases(const Builder& b, const ExpertsShape& shape, IndexRange mine);
-  void ReadTogether(const Builder& b, const ExpertsShape& shape, IndexRange mine);
-  void ReadBiasesTogether(const Builder& b, const ExpertsShape& shape, IndexRange mine);
+  void ReadFused(const Builder& b, const ExpertsShape& shape, IndexRange mine);
+  void ReadFusedBiases(const Builder& b, const ExpertsShape& shape, IndexRange mine);
   // Both empty after an error.
   void Add(const Builder& b, std::vector<SourcePtr> gate_up, SourcePtr down);
 

@@ -5,9 +5,8 @@
 namespace tokamak::nn {
 
 Moe::Moe(const Builder& b, const MoeShape& shape) : shape_(shape) {
-  if (!b.ops().has_experts()) {
-    b.Fail(Unimplemented("{}: the {} backend cannot run mixtures of experts", b.path(),
-                         b.ops().name()));
+  if (!b.ops().has_moe()) {
+    b.Fail(Unimplemented("{}: the {} backend cannot run MoE layers", b.path(), b.ops().name()));
     return;
   }
   const ParallelContext& parallel = b.parallel();
@@ -17,17 +16,18 @@ Moe::Moe(const Builder& b, const MoeShape& shape) : shape_(shape) {
                            b.path(), shape.intermediate_size, parallel.size));
     return;
   }
-  mixture_ = b.AddMixture(shape.gate.num_experts);
+  moe_layer_ = b.AddMoeLayer(shape.router.num_experts);
   const int64_t hidden = shape.hidden_size;
   const MoeNames& names = shape.names;
   b.Require(shape.activation != Activation::kClampedSwiglu || b.ops().has_extras(),
             "clamped SwiGLU");
-  router_ = Linear::Router(b / names.router, shape.gate.num_experts, hidden, shape.router_bias);
-  if (shape.gate_bias) {
-    gate_bias_ = (b / names.router / "e_score_correction_bias").ReadVector(shape.gate.num_experts);
+  router_ = Linear::Router(b / names.router, shape.router.num_experts, hidden, shape.router_bias);
+  if (shape.score_correction_bias) {
+    score_correction_bias_ =
+        (b / names.router / "e_score_correction_bias").ReadVector(shape.router.num_experts);
   }
   experts_ = Experts(b / "experts",
-                     {.num_experts = shape.gate.num_experts,
+                     {.num_experts = shape.router.num_experts,
                       .hidden_size = hidden,
                       .intermediate_size = shape.intermediate_size,
                       .bias = shape.expert_bias,
@@ -35,7 +35,7 @@ Moe::Moe(const Builder& b, const MoeShape& shape) : shape_(shape) {
                       .gate_proj = names.gate_proj,
                       .up_proj = names.up_proj,
                       .down_proj = names.down_proj},
-                     static_cast<double>(shape.gate.top_k) / shape.gate.num_experts);
+                     static_cast<double>(shape.router.top_k) / shape.router.num_experts);
   if (!b.ok()) return;
   if (shape.shared_intermediate_size == 0) return;
   shared_ = Mlp(b / names.shared, {.hidden_size = hidden,
@@ -54,23 +54,23 @@ Tensor Moe::In(Pass& pass, DType type, Tensor x) {
 void Moe::Forward(Pass& pass, Tensor x, Tensor out) const {
   const ArenaScope scope(pass.arena);
   Arena& arena = pass.arena;
-  const ExpertGate& gate = shape_.gate;
-  const int64_t num_tokens = x.rows(), num_rows = num_tokens * gate.top_k;
-  const Shape pairs{num_tokens, gate.top_k};
-  Tensor logits = arena.Allocate(DType::kF32, {num_tokens, gate.num_experts});
+  const RouterConfig& router = shape_.router;
+  const int64_t num_tokens = x.rows(), num_rows = num_tokens * router.top_k;
+  const Shape pairs{num_tokens, router.top_k};
+  Tensor logits = arena.Allocate(DType::kF32, {num_tokens, router.num_experts});
   router_.Forward(pass, x, logits);
-  const Shape ends{gate.num_experts + 1};
+  const Shape ends{router.num_experts + 1};
   const RouteTokens route = {
       .logits = logits,
-      .bias = gate_bias_.tensor,
-      .gate = gate,
+      .bias = score_correction_bias_.tensor,
+      .router = router,
       .experts = arena.Allocate(DType::kI32, pairs),
       .weights = arena.Allocate(DType::kF32, pairs),
       .tokens = arena.Allocate(DType::kI32, {num_rows}),
       .rows = arena.Allocate(DType::kI32, pairs),
       .offsets = pass.expert_offsets.empty()
                      ? arena.Allocate(DType::kI32, ends)
-                     : Tensor(pass.expert_offsets.RowData(mixture_), DType::kI32, ends)};
+                     : Tensor(pass.expert_offsets.RowData(moe_layer_), DType::kI32, ends)};
   pass.ops.Run(route, pass.stream);
 
   const PackedWeight& gate_up = *experts_.gate_up().front();

@@ -1,4 +1,4 @@
-// A mixture of experts in place of a feed-forward layer: a router sends each token to top_k of many
+// An MoE layer, in place of a feed-forward layer: a router sends each token to top_k of many
 // gated MLPs, whose results are summed with the router's weights. arXiv:2101.03961,
 // arXiv:2401.04088; shared experts: arXiv:2401.06066.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace tokamak::nn {
 
-// What a checkpoint calls the parts of a mixture.
+// What a checkpoint calls the parts of an MoE layer.
 struct MoeNames {
   std::string_view router = "gate";
   std::string_view gate_proj = "gate_proj";  // of an expert
@@ -26,11 +26,11 @@ struct MoeShape {
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;  // of an expert
   Activation activation = Activation::kSilu;
-  ExpertGate gate;
+  RouterConfig router;
   // An MLP that sees every token, besides the experts; 0: none.
   int64_t shared_intermediate_size = 0;
-  bool shared_gate = false;  // its result counts sigmoid(x · shared_expert_gate) times
-  bool gate_bias = false;    // the choice adds gate.e_score_correction_bias to the scores
+  bool shared_gate = false;            // its result counts sigmoid(x · shared_expert_gate) times
+  bool score_correction_bias = false;  // the choice adds gate.e_score_correction_bias to the scores
   bool router_bias = false;
   bool expert_bias = false;
   ExpertStorage storage = ExpertStorage::kSeparate;
@@ -56,9 +56,9 @@ class Moe {
   static Tensor In(Pass& pass, DType type, Tensor x);
 
   MoeShape shape_;
-  int32_t mixture_ = 0;  // index among the model's
+  int32_t moe_layer_ = 0;  // index among the model's
   Linear router_;
-  OwnedTensor gate_bias_;  // f32 [num_experts], or empty
+  OwnedTensor score_correction_bias_;  // f32 [num_experts], or empty
   Experts experts_;
   Mlp shared_;
   Linear shared_gate_;

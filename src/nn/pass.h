@@ -25,8 +25,8 @@ struct Pass {
   std::span<const AttentionMetadata> groups = {};  // as the model's CacheLayout numbers them
   std::span<const KvLayerView> kv_layers = {};     // one per attention layer
   Tensor logit_rows = {};                          // i32 [R], indices into the T tokens
-  // Where each mixture of experts leaves how it shared out its tokens: RouteTokens::offsets, i32
-  // [mixtures, most experts of one + 1]; or empty.
+  // Where each MoE layer leaves how it shared out its tokens: RouteTokens::offsets, i32
+  // [MoE layers, most experts of one + 1]; or empty.
   Tensor expert_offsets = {};
 
   int64_t num_tokens() const { return token_ids.cols(); }

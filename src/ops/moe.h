@@ -1,4 +1,4 @@
-// The operations of a mixture of experts (arXiv:1701.06538): each token goes to a few of many
+// The operations of an MoE layer (arXiv:1701.06538): each token goes to a few of many
 // feed-forward layers. Tokens are grouped by expert, so that a step reads each expert's weights
 // once.
 //
@@ -22,7 +22,7 @@ namespace tokamak {
 //            the best top_groups of them, c becomes 0 where s is a softmax, else -∞
 //   experts  the top_k highest c, the lower id first among equals
 //   weights  their s, divided by their sum (normalize), times scale
-struct ExpertGate {
+struct RouterConfig {
   enum class Score {
     kSoftmax,        // over all experts: Mixtral, Qwen, DeepSeek-V2
     kSigmoid,        // DeepSeek-V3, GLM-4.5
@@ -49,7 +49,7 @@ struct ExpertGate {
 struct RouteTokens {
   Tensor logits;  // f32 [T, num_experts]
   Tensor bias;    // f32 [num_experts], or empty; for the choice alone
-  ExpertGate gate;
+  RouterConfig router;
   Tensor experts;  // out, i32 [T, top_k]: best first
   Tensor weights;  // out, f32 [T, top_k]
   Tensor tokens;   // out, i32 [T * top_k]: the token of each row of the grouped order

@@ -1,4 +1,4 @@
-// Convert and the operations of mixtures of experts on every backend that has them.
+// Convert and the operations of MoE layers on every backend that has them.
 #include "ops/moe.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ class MoeOps : public OpTest {
     OpTest::SetUp();
     if (IsSkipped()) return;
     ops_ = Make(2);
-    if (!ops_->has_experts()) GTEST_SKIP() << ops_->name() << " has no experts";
+    if (!ops_->has_moe()) GTEST_SKIP() << ops_->name() << " has no experts";
   }
   std::unique_ptr<Ops> ops_;
 };
@@ -45,19 +45,19 @@ Tensor OutputInts(OpRunner& run, Shape shape) {
   return run.Upload(values.data(), DType::kI32, shape);
 }
 
-Route RunRoute(Ops& ops, const ExpertGate& gate, const std::vector<float>& logits,
+Route RunRoute(Ops& ops, const RouterConfig& router, const std::vector<float>& logits,
                const std::vector<float>& bias) {
   OpRunner run(ops);
-  const int64_t num_tokens = static_cast<int64_t>(logits.size()) / gate.num_experts;
-  const Shape pairs{num_tokens, gate.top_k};
-  const RouteTokens op = {.logits = run.Floats(logits, {num_tokens, gate.num_experts}),
-                          .bias = bias.empty() ? Tensor() : run.Floats(bias, {gate.num_experts}),
-                          .gate = gate,
+  const int64_t num_tokens = static_cast<int64_t>(logits.size()) / router.num_experts;
+  const Shape pairs{num_tokens, router.top_k};
+  const RouteTokens op = {.logits = run.Floats(logits, {num_tokens, router.num_experts}),
+                          .bias = bias.empty() ? Tensor() : run.Floats(bias, {router.num_experts}),
+                          .router = router,
                           .experts = OutputInts(run, pairs),
                           .weights = run.Output(pairs),
                           .tokens = OutputInts(run, {pairs.elements()}),
                           .rows = OutputInts(run, pairs),
-                          .offsets = OutputInts(run, {gate.num_experts + 1})};
+                          .offsets = OutputInts(run, {router.num_experts + 1})};
   run.Run(op);
   return {Ints(run, op.experts), Ints(run, op.tokens), Ints(run, op.rows), Ints(run, op.offsets),
           run.Download(op.weights)};
@@ -68,28 +68,28 @@ struct Choice {
   std::vector<int32_t> experts;
   std::vector<double> weights;
 };
-Choice Choose(const ExpertGate& gate, const float* logits, const std::vector<float>& bias) {
-  const auto n = static_cast<size_t>(gate.num_experts);
+Choice Choose(const RouterConfig& router, const float* logits, const std::vector<float>& bias) {
+  const auto n = static_cast<size_t>(router.num_experts);
   std::vector<long double> score(n), choice(n);
   long double sum = 0;
   for (size_t e = 0; e < n; ++e) sum += score[e] = std::exp(static_cast<long double>(logits[e]));
   for (size_t e = 0; e < n; ++e) {
-    if (gate.score == ExpertGate::Score::kSoftmax) score[e] /= sum;
-    if (gate.score == ExpertGate::Score::kSigmoid) score[e] /= 1 + score[e];
+    if (router.score == RouterConfig::Score::kSoftmax) score[e] /= sum;
+    if (router.score == RouterConfig::Score::kSigmoid) score[e] /= 1 + score[e];
     choice[e] = score[e] + (bias.empty() ? 0 : static_cast<long double>(bias[e]));
   }
-  const size_t size = n / static_cast<size_t>(gate.num_groups);
+  const size_t size = n / static_cast<size_t>(router.num_groups);
   std::vector<std::pair<long double, size_t>> groups;
   for (size_t g = 0; g * size < n; ++g) {
     std::vector<long double> of(choice.begin() + static_cast<int64_t>(g * size),
                                 choice.begin() + static_cast<int64_t>((g + 1) * size));
     std::sort(of.rbegin(), of.rend());
-    const bool two = gate.group_score == ExpertGate::GroupScore::kTwoBest;
+    const bool two = router.group_score == RouterConfig::GroupScore::kTwoBest;
     groups.emplace_back(-(of[0] + (two ? of[1] : 0)), g);
   }
   std::sort(groups.begin(), groups.end());
-  const long double last = gate.score == ExpertGate::Score::kSoftmax ? 0 : -INFINITY;
-  for (auto i = static_cast<size_t>(gate.top_groups); i < groups.size(); ++i) {
+  const long double last = router.score == RouterConfig::Score::kSoftmax ? 0 : -INFINITY;
+  for (auto i = static_cast<size_t>(router.top_groups); i < groups.size(); ++i) {
     const size_t begin = groups[i].second * size;
     std::fill_n(choice.begin() + static_cast<int64_t>(begin), size, last);
   }
@@ -99,48 +99,48 @@ Choice Choose(const ExpertGate& gate, const float* logits, const std::vector<flo
   std::stable_sort(result.experts.begin(), result.experts.end(), [&](int32_t a, int32_t b) {
     return choice[static_cast<size_t>(a)] > choice[static_cast<size_t>(b)];
   });
-  result.experts.resize(static_cast<size_t>(gate.top_k));
+  result.experts.resize(static_cast<size_t>(router.top_k));
   long double divisor = 0;
   for (const int32_t e : result.experts) divisor += score[static_cast<size_t>(e)];
-  const bool divide = gate.normalize || gate.score == ExpertGate::Score::kChosenSoftmax;
+  const bool divide = router.normalize || router.score == RouterConfig::Score::kChosenSoftmax;
   for (const int32_t e : result.experts) {
     result.weights.push_back(
-        static_cast<double>(score[static_cast<size_t>(e)] / (divide ? divisor : 1) * gate.scale));
+        static_cast<double>(score[static_cast<size_t>(e)] / (divide ? divisor : 1) * router.scale));
   }
   return result;
 }
 
 TEST_P(MoeOps, RoutesAsTheDefinitionSays) {
-  using Gate = ExpertGate;
-  const Gate gates[] = {
+  using Router = RouterConfig;
+  const Router routers[] = {
       {.num_experts = 1, .top_k = 1},
       {.num_experts = 8, .top_k = 2, .normalize = true},
       {.num_experts = 128, .top_k = 8, .normalize = true},
       {.num_experts = 60, .top_k = 4},
-      {.num_experts = 16, .top_k = 16, .score = Gate::Score::kSigmoid},
-      {.num_experts = 32, .top_k = 4, .score = Gate::Score::kChosenSoftmax},
+      {.num_experts = 16, .top_k = 16, .score = Router::Score::kSigmoid},
+      {.num_experts = 32, .top_k = 4, .score = Router::Score::kChosenSoftmax},
       {.num_experts = 160, .top_k = 6, .scale = 16, .num_groups = 8, .top_groups = 3},
       {.num_experts = 256,
        .top_k = 8,
-       .score = Gate::Score::kSigmoid,
+       .score = Router::Score::kSigmoid,
        .normalize = true,
        .scale = 2.5f,
        .num_groups = 8,
        .top_groups = 4,
-       .group_score = Gate::GroupScore::kTwoBest},
+       .group_score = Router::GroupScore::kTwoBest},
   };
   std::mt19937_64 random(1);
-  for (const Gate& gate : gates) {
+  for (const Router& router : routers) {
     for (const bool with_bias : {false, true}) {
-      if (with_bias && gate.score != Gate::Score::kSigmoid) continue;
-      const auto experts = static_cast<size_t>(gate.num_experts);
-      const auto top_k = static_cast<size_t>(gate.top_k);
-      const std::vector<float> logits = RandomFloats(random, gate.num_experts * 70, 3.0f);
+      if (with_bias && router.score != Router::Score::kSigmoid) continue;
+      const auto experts = static_cast<size_t>(router.num_experts);
+      const auto top_k = static_cast<size_t>(router.top_k);
+      const std::vector<float> logits = RandomFloats(random, router.num_experts * 70, 3.0f);
       const std::vector<float> bias =
-          with_bias ? RandomFloats(random, gate.num_experts) : std::vector<float>();
-      const Route route = RunRoute(*ops_, gate, logits, bias);
+          with_bias ? RandomFloats(random, router.num_experts) : std::vector<float>();
+      const Route route = RunRoute(*ops_, router, logits, bias);
       for (size_t t = 0; t < 70; ++t) {
-        const Choice expected = Choose(gate, logits.data() + t * experts, bias);
+        const Choice expected = Choose(router, logits.data() + t * experts, bias);
         for (size_t j = 0; j < top_k; ++j) {
           ASSERT_EQ(route.experts[t * top_k + j], expected.experts[j])
               << experts << " experts, token " << t << ", choice " << j;
@@ -171,8 +171,8 @@ TEST_P(MoeOps, RoutesAsTheDefinitionSays) {
 }
 
 TEST_P(MoeOps, EqualScoresGoToTheLowerExpertAndNanStaysInItsToken) {
-  const ExpertGate gate = {.num_experts = 4, .top_k = 2, .normalize = true};
-  const Route route = RunRoute(*ops_, gate, {1, 2, 2, 2, NAN, NAN, NAN, NAN, 5, NAN, 0, 1}, {});
+  const RouterConfig router = {.num_experts = 4, .top_k = 2, .normalize = true};
+  const Route route = RunRoute(*ops_, router, {1, 2, 2, 2, NAN, NAN, NAN, NAN, 5, NAN, 0, 1}, {});
   EXPECT_EQ((std::vector<int32_t>(route.experts.begin(), route.experts.begin() + 4)),
             (std::vector<int32_t>{1, 2, 0, 1}));
   EXPECT_EQ(route.weights[0], 0.5f);
@@ -239,7 +239,7 @@ TEST_P(MoeOps, CombinesInTheOrderOfTheChoice) {
       const std::vector<float> x = RandomFloats(random, num_tokens * kTopK * cols);
       const std::vector<float> weights = RandomFloats(random, num_tokens * kTopK);
       const std::vector<float> shared = RandomFloats(random, num_tokens * cols);
-      const std::vector<float> gates = RandomFloats(random, num_tokens);
+      const std::vector<float> routers = RandomFloats(random, num_tokens);
       std::vector<int32_t> rows(static_cast<size_t>(num_tokens * kTopK));
       std::iota(rows.begin(), rows.end(), 0);
       std::shuffle(rows.begin(), rows.end(), random);
@@ -251,7 +251,7 @@ TEST_P(MoeOps, CombinesInTheOrderOfTheChoice) {
               .rows = run.Upload(rows.data(), DType::kI32, {num_tokens, kTopK}),
               .weights = run.Floats(weights, {num_tokens, kTopK}),
               .shared = kind > 0 ? run.Floats(shared, {num_tokens, cols}) : Tensor(),
-              .shared_gate = kind > 1 ? run.Floats(gates, {num_tokens, 1}) : Tensor(),
+              .shared_gate = kind > 1 ? run.Floats(routers, {num_tokens, 1}) : Tensor(),
               .out = run.Output({num_tokens, cols})};
           run.Run(op);
           return run.Download(op.out);

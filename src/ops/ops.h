@@ -276,8 +276,8 @@ class Ops {
   virtual void Run(const Clamp& op, Stream& stream);
   virtual void Run(const Activate& op, Stream& stream);
 
-  // Mixtures of experts are optional: Convert and the operations of ops/moe.h.
-  virtual bool has_experts() const { return false; }
+  // MoE layers are optional: Convert and the operations of ops/moe.h.
+  virtual bool has_moe() const { return false; }
   virtual void Run(const Convert& op, Stream& stream);
   virtual void Run(const RouteTokens& op, Stream& stream);
   virtual void Run(const GroupedLinear& op, Stream& stream);

@@ -81,8 +81,8 @@ Status Runner::Init(const RunnerMemory& memory) {
     in_flight.Reserve(step_shape_);
     in_flight.done = ops_.MakeEvent();
   }
-  if (const ModelSpec& spec = model_.spec(); shape_.expert_loads && spec.num_mixtures > 0) {
-    const size_t bytes = static_cast<size_t>(spec.num_mixtures) *
+  if (const ModelSpec& spec = model_.spec(); shape_.expert_loads && spec.num_moe_layers > 0) {
+    const size_t bytes = static_cast<size_t>(spec.num_moe_layers) *
                          static_cast<size_t>(spec.max_experts + 1) * sizeof(int32_t);
     ASSIGN_OR_RETURN(expert_offsets_, ops_.Allocate(bytes, MemoryKind::kDevice));
     for (StepInFlight& in_flight : steps_in_flight_) {
@@ -373,7 +373,7 @@ Result<StepOutput> Runner::Wait(uint64_t number) {
 Tensor Runner::ExpertOffsets(const Buffer& memory) const {
   if (memory.size() == 0) return {};
   const ModelSpec& spec = model_.spec();
-  return Tensor(memory.data(), DType::kI32, Shape{spec.num_mixtures, spec.max_experts + 1});
+  return Tensor(memory.data(), DType::kI32, Shape{spec.num_moe_layers, spec.max_experts + 1});
 }
 
 std::vector<int32_t> Runner::ExpertLoads(const StepInFlight& in_flight) const {
@@ -381,8 +381,8 @@ std::vector<int32_t> Runner::ExpertLoads(const StepInFlight& in_flight) const {
   const Tensor offsets = ExpertOffsets(in_flight.expert_offsets);
   if (offsets.empty() || in_flight.rows.empty()) return loads;
   loads.reserve(static_cast<size_t>(offsets.rows() * (offsets.cols() - 1)));
-  for (int64_t mixture = 0; mixture < offsets.rows(); ++mixture) {
-    const int32_t* ends = offsets.Row<int32_t>(mixture);
+  for (int64_t moe_layer = 0; moe_layer < offsets.rows(); ++moe_layer) {
+    const int32_t* ends = offsets.Row<int32_t>(moe_layer);
     for (int64_t e = 0; e + 1 < offsets.cols(); ++e) loads.push_back(ends[e + 1] - ends[e]);
   }
   return loads;

@@ -99,7 +99,7 @@ class Runner {
   bool IsGreedy(const StepInFlight& in_flight) const;
   void ScorePrompt(nn::Pass& pass, Tensor hidden, StepInFlight* in_flight);
   StepOutput MakeOutput(const StepInFlight& in_flight) const;
-  // i32 [mixtures, max_experts + 1] in this memory, or empty where no loads are wanted.
+  // i32 [MoE layers, max_experts + 1] in this memory, or empty where no loads are wanted.
   Tensor ExpertOffsets(const Buffer& memory) const;
   std::vector<int32_t> ExpertLoads(const StepInFlight& in_flight) const;
   Status Fail(Status status);

@@ -111,13 +111,13 @@ std::vector<DriverResult> Alone(const Model& model, Ops& ops,
   return Drive(*runner, requests, {.company = 1});
 }
 
-// Each token goes to top_k experts in each of the model's mixtures, and a token sees the same ones
-// in whatever step.
+// Each token goes to top_k experts in each of the model's MoE layers, and a token sees the same
+// ones in whatever step.
 TEST(Runner, ExpertLoadsCountTheTokensOfAStep) {
   const auto ops = MakeCpu();
   const auto model = LoadOrDie(GoldenPath("qwen3_moe_odd.gguf"), *ops);
-  const int32_t mixtures = model->spec().num_mixtures, experts = model->spec().max_experts;
-  ASSERT_GT(mixtures, 0);
+  const int32_t moe_layers = model->spec().num_moe_layers, experts = model->spec().max_experts;
+  ASSERT_GT(moe_layers, 0);
   const TinyGolden golden = ReadTinyGolden("qwen3_moe_odd");
   const auto loads_of = [&](int32_t chunk, bool wanted) {
     const auto runner = MakeRunner(*model, *ops, {.depth = 2, .expert_loads = wanted});
@@ -141,13 +141,13 @@ TEST(Runner, ExpertLoadsCountTheTokensOfAStep) {
         loads[i] += output->expert_loads[i];
         sum += output->expert_loads[i];
       }
-      EXPECT_EQ(sum % (mixtures * count), 0);  // top_k for each token and mixture
+      EXPECT_EQ(sum % (moe_layers * count), 0);  // top_k for each token and MoE layer
       done += count;
     }
     return loads;
   };
   const std::vector<int32_t> loads = loads_of(1 << 20, true);
-  EXPECT_EQ(loads.size(), static_cast<size_t>(mixtures * experts));
+  EXPECT_EQ(loads.size(), static_cast<size_t>(moe_layers * experts));
   EXPECT_GT(*std::max_element(loads.begin(), loads.end()), 0);
   EXPECT_EQ(loads_of(7, true), loads);
   EXPECT_TRUE(loads_of(7, false).empty());

@@ -45,7 +45,7 @@ struct RowOutput {
 struct StepOutput {
   uint64_t number = 0;
   std::vector<RowOutput> rows = {};  // in the order of StepInput::rows
-  // How many of the step's tokens went to each expert: [mixtures, experts], the model's mixtures
+  // How many of the step's tokens went to each expert: [MoE layers, experts], the model's layers
   // first to last. Empty where nobody asked for it. Graphs count their padding.
   std::vector<int32_t> expert_loads = {};
 

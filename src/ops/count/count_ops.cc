@@ -138,7 +138,7 @@ class CountOpsImpl final : public CountOps {
   void Run(const AddLayerNorm& op, Stream&) override;
   void Run(const Clamp& op, Stream&) override;
   void Run(const Activate& op, Stream&) override;
-  bool has_experts() const override { return backend_.has_experts; }
+  bool has_moe() const override { return backend_.has_moe; }
   void Run(const Convert& op, Stream&) override;
   void Run(const RouteTokens& op, Stream&) override;
   void Run(const GroupedLinear& op, Stream&) override;

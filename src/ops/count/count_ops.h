@@ -83,7 +83,7 @@ int64_t StoredBytes(const WeightSpec& spec);  // as many as the file
 struct CountedBackend {
   std::string_view name = "count";
   bool has_extras = true;
-  bool has_experts = true;
+  bool has_moe = true;
   bool has_latent = true;
   std::function<DType(const WeightSpec& spec)> activation = {};
 };

@@ -119,7 +119,7 @@ class CpuOps final : public HostOps {
   void Run(const AddLayerNorm& op, Stream& stream) override;
   void Run(const Clamp& op, Stream& stream) override;
   void Run(const Activate& op, Stream& stream) override;
-  bool has_experts() const override { return true; }
+  bool has_moe() const override { return true; }
   void Run(const Convert& op, Stream& stream) override;
   void Run(const RouteTokens& op, Stream& stream) override;
   void Run(const GroupedLinear& op, Stream& stream) override;
@@ -390,10 +390,10 @@ void CpuOps::Run(const Convert& op, Stream&) {
 void CpuOps::Run(const RouteTokens& op, Stream&) {
   const int64_t num_tokens = op.logits.rows();
   const auto* bias = op.bias.empty() ? nullptr : static_cast<const float*>(op.bias.data);
-  const int64_t step = ItemRows(num_tokens, int64_t{16} * op.gate.num_experts);
+  const int64_t step = ItemRows(num_tokens, int64_t{16} * op.router.num_experts);
   pool_.ParallelFor(CeilDiv(num_tokens, step), [&](int64_t item, int) {
     for (int64_t t = item * step; t < std::min(num_tokens, (item + 1) * step); ++t) {
-      ChooseExperts(op.gate, op.logits.Row<float>(t), bias, op.experts.Row<int32_t>(t),
+      ChooseExperts(op.router, op.logits.Row<float>(t), bias, op.experts.Row<int32_t>(t),
                     op.weights.Row<float>(t));
     }
   });

@@ -39,7 +39,7 @@ class CudaOps final : public Ops {
   void WaitFor(Stream& stream, const Event& event) override;
   bool has_graphs() const override { return true; }
   bool has_extras() const override { return kCudaHasExtras; }
-  bool has_experts() const override { return kCudaHasExperts; }
+  bool has_moe() const override { return kCudaHasMoe; }
   bool has_latent() const override { return kCudaHasLatent; }
   Result<std::unique_ptr<Graph>> Capture(Stream& stream, FunctionRef<void()> run) override;
   void Launch(const Graph& graph, Stream& stream) override;

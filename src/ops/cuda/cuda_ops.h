@@ -18,7 +18,7 @@ namespace tokamak {
 // What the backend has of Ops' optional parts, and in which type it keeps weights and products take
 // their activations: what runs on it is planned where there is no GPU as well.
 inline constexpr bool kCudaHasExtras = false;
-inline constexpr bool kCudaHasExperts = false;
+inline constexpr bool kCudaHasMoe = false;
 inline constexpr bool kCudaHasLatent = false;
 constexpr DType CudaWeightType(bool precise) { return precise ? DType::kF32 : DType::kBF16; }
 

@@ -18,17 +18,17 @@ void Softmax(const float* logits, int32_t n, double* out) {
   for (int32_t i = 0; i < n; ++i) out[i] /= sum;
 }
 
-void ScoreExperts(const ExpertGate& gate, const float* logits, double* scores) {
-  switch (gate.score) {
-    case ExpertGate::Score::kSoftmax:
-      return Softmax(logits, gate.num_experts, scores);
-    case ExpertGate::Score::kSigmoid:
-      for (int32_t e = 0; e < gate.num_experts; ++e) {
+void ScoreExperts(const RouterConfig& router, const float* logits, double* scores) {
+  switch (router.score) {
+    case RouterConfig::Score::kSoftmax:
+      return Softmax(logits, router.num_experts, scores);
+    case RouterConfig::Score::kSigmoid:
+      for (int32_t e = 0; e < router.num_experts; ++e) {
         scores[e] = 1 / (1 + std::exp(-static_cast<double>(logits[e])));
       }
       return;
-    case ExpertGate::Score::kChosenSoftmax:
-      std::copy(logits, logits + gate.num_experts, scores);
+    case RouterConfig::Score::kChosenSoftmax:
+      std::copy(logits, logits + router.num_experts, scores);
   }
 }
 
@@ -50,29 +50,29 @@ void Highest(const double* values, int32_t n, int32_t count, Index* out) {
   }
 }
 
-double ScoreGroup(ExpertGate::GroupScore kind, const double* choice, int32_t size) {
+double ScoreGroup(RouterConfig::GroupScore kind, const double* choice, int32_t size) {
   double first = -INFINITY, second = -INFINITY;
   for (int32_t i = 0; i < size; ++i) {
     second = std::max(second, std::min(first, choice[i]));
     first = std::max(first, choice[i]);
   }
-  return kind == ExpertGate::GroupScore::kBest || size == 1 ? first : first + second;
+  return kind == RouterConfig::GroupScore::kBest || size == 1 ? first : first + second;
 }
 
 // Puts what lies outside the best groups last, as the reference implementations do: a softmax has
 // no score below 0, but a sigmoid with its bias may.
-void KeepBestGroups(const ExpertGate& gate, double* choice) {
-  const int32_t size = gate.num_experts / gate.num_groups;
+void KeepBestGroups(const RouterConfig& router, double* choice) {
+  const int32_t size = router.num_experts / router.num_groups;
   Scores scores = {};
-  for (int32_t g = 0; g < gate.num_groups; ++g) {
-    scores[static_cast<size_t>(g)] = ScoreGroup(gate.group_score, choice + g * size, size);
+  for (int32_t g = 0; g < router.num_groups; ++g) {
+    scores[static_cast<size_t>(g)] = ScoreGroup(router.group_score, choice + g * size, size);
   }
-  const double masked = gate.score == ExpertGate::Score::kSoftmax ? 0.0 : -INFINITY;
+  const double masked = router.score == RouterConfig::Score::kSoftmax ? 0.0 : -INFINITY;
   std::array<int32_t, kMaxExperts> best = {};
-  Highest(scores.data(), gate.num_groups, gate.top_groups, best.data());
-  for (int32_t g = 0; g < gate.num_groups; ++g) {
-    if (std::find(best.begin(), best.begin() + gate.top_groups, g) !=
-        best.begin() + gate.top_groups) {
+  Highest(scores.data(), router.num_groups, router.top_groups, best.data());
+  for (int32_t g = 0; g < router.num_groups; ++g) {
+    if (std::find(best.begin(), best.begin() + router.top_groups, g) !=
+        best.begin() + router.top_groups) {
       continue;
     }
     std::fill_n(choice + g * size, size, masked);
@@ -81,40 +81,41 @@ void KeepBestGroups(const ExpertGate& gate, double* choice) {
 
 }  // namespace
 
-void ChooseExperts(const ExpertGate& gate, const float* logits, const float* bias, int32_t* experts,
-                   float* weights) {
-  CHECK(0 < gate.top_k && gate.top_k <= gate.num_experts && gate.num_experts <= kMaxExperts);
+void ChooseExperts(const RouterConfig& router, const float* logits, const float* bias,
+                   int32_t* experts, float* weights) {
+  CHECK(0 < router.top_k && router.top_k <= router.num_experts &&
+        router.num_experts <= kMaxExperts);
   Scores scores = {}, choice = {};
-  ScoreExperts(gate, logits, scores.data());
-  for (int32_t e = 0; e < gate.num_experts; ++e) {
+  ScoreExperts(router, logits, scores.data());
+  for (int32_t e = 0; e < router.num_experts; ++e) {
     const auto at = static_cast<size_t>(e);
     choice[at] = scores[at] + (bias != nullptr ? bias[e] : 0.0f);
   }
-  if (gate.num_groups > 1) KeepBestGroups(gate, choice.data());
-  Highest(choice.data(), gate.num_experts, gate.top_k, experts);
+  if (router.num_groups > 1) KeepBestGroups(router, choice.data());
+  Highest(choice.data(), router.num_experts, router.top_k, experts);
 
   Scores chosen = {};
-  if (gate.score == ExpertGate::Score::kChosenSoftmax) {
+  if (router.score == RouterConfig::Score::kChosenSoftmax) {
     std::array<float, kMaxExperts> best = {};
-    for (int32_t j = 0; j < gate.top_k; ++j) best[static_cast<size_t>(j)] = logits[experts[j]];
-    Softmax(best.data(), gate.top_k, chosen.data());
+    for (int32_t j = 0; j < router.top_k; ++j) best[static_cast<size_t>(j)] = logits[experts[j]];
+    Softmax(best.data(), router.top_k, chosen.data());
   } else {
-    for (int32_t j = 0; j < gate.top_k; ++j) {
+    for (int32_t j = 0; j < router.top_k; ++j) {
       chosen[static_cast<size_t>(j)] = scores[static_cast<size_t>(experts[j])];
     }
   }
   double divisor = 1;
-  if (gate.normalize) {
+  if (router.normalize) {
     divisor = 1e-20;  // as the reference implementations have it: sigmoids may all vanish
-    for (int32_t j = 0; j < gate.top_k; ++j) divisor += chosen[static_cast<size_t>(j)];
+    for (int32_t j = 0; j < router.top_k; ++j) divisor += chosen[static_cast<size_t>(j)];
   }
-  for (int32_t j = 0; j < gate.top_k; ++j) {
-    weights[j] = static_cast<float>(chosen[static_cast<size_t>(j)] / divisor * gate.scale);
+  for (int32_t j = 0; j < router.top_k; ++j) {
+    weights[j] = static_cast<float>(chosen[static_cast<size_t>(j)] / divisor * router.scale);
   }
 }
 
 void GroupByExpert(const RouteTokens& op) {
-  const int32_t num_experts = op.gate.num_experts, top_k = op.gate.top_k;
+  const int32_t num_experts = op.router.num_experts, top_k = op.router.top_k;
   auto* const offsets = static_cast<int32_t*>(op.offsets.data);
   auto* const tokens = static_cast<int32_t*>(op.tokens.data);
   std::fill_n(offsets, num_experts + 1, 0);

@@ -11,8 +11,8 @@ namespace tokamak {
 inline constexpr int32_t kMaxExperts = 1024;
 
 // The experts of one token, best first, and their weights. `bias` may be null.
-void ChooseExperts(const ExpertGate& gate, const float* logits, const float* bias, int32_t* experts,
-                   float* weights);
+void ChooseExperts(const RouterConfig& router, const float* logits, const float* bias,
+                   int32_t* experts, float* weights);
 
 // Fills op.tokens, op.rows and op.offsets from op.experts.
 void GroupByExpert(const RouteTokens& op);

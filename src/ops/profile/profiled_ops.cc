@@ -361,7 +361,7 @@ class ProfiledOpsImpl final : public ProfiledOps {
   void Run(const AddLayerNorm& op, Stream& stream) override { Timed("add_layer_norm", op, stream); }
   void Run(const Clamp& op, Stream& stream) override { Timed("clamp", op, stream); }
   void Run(const Activate& op, Stream& stream) override { Timed("activate", op, stream); }
-  bool has_experts() const override { return inner_->has_experts(); }
+  bool has_moe() const override { return inner_->has_moe(); }
   void Run(const Convert& op, Stream& stream) override { Timed("convert", op, stream); }
   void Run(const RouteTokens& op, Stream& stream) override { Timed("route_tokens", op, stream); }
   void Run(const GroupedLinear& op, Stream& stream) override {

@@ -212,7 +212,7 @@ class ReferenceOps final : public HostOps {
   void Run(const AddLayerNorm& op, Stream& stream) override;
   void Run(const Clamp& op, Stream& stream) override;
   void Run(const Activate& op, Stream& stream) override;
-  bool has_experts() const override { return true; }
+  bool has_moe() const override { return true; }
   void Run(const Convert& op, Stream& stream) override;
   void Run(const RouteTokens& op, Stream& stream) override;
   void Run(const GroupedLinear& op, Stream& stream) override;
@@ -524,7 +524,7 @@ void ReferenceOps::Run(const Convert& op, Stream&) {
 void ReferenceOps::Run(const RouteTokens& op, Stream&) {
   const auto* bias = op.bias.empty() ? nullptr : static_cast<const float*>(op.bias.data);
   for (int64_t t = 0; t < op.logits.rows(); ++t) {
-    ChooseExperts(op.gate, op.logits.Row<float>(t), bias, op.experts.Row<int32_t>(t),
+    ChooseExperts(op.router, op.logits.Row<float>(t), bias, op.experts.Row<int32_t>(t),
                   op.weights.Row<float>(t));
   }
   GroupByExpert(op);

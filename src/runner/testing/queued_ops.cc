@@ -276,7 +276,7 @@ class QueuedOps final : public Ops {
       inner_->Run(now, *inner_stream_);
     });
   }
-  bool has_experts() const override { return device_.has_all && inner_->has_experts(); }
+  bool has_moe() const override { return device_.has_all && inner_->has_moe(); }
   void Run(const Convert& op, Stream& stream) override { Later(op, stream); }
   void Run(const RouteTokens& op, Stream& stream) override { Later(op, stream); }
   void Run(const GroupedLinear& op, Stream& stream) override { Later(op, stream); }

@@ -54,16 +54,16 @@ struct Avx2Dot : Avx2Bytes {
   template <int kTop, bool kIsSigned, int kJ, int kWords>
   static void AddDot(Sum& sum, I w, const std::byte* x) {
     // Words whose pairs of products fit 16 bits together.
-    constexpr int kTogether = 32767 / (2 * 127 * kTop);
-    static_assert(kTogether >= 1);
+    constexpr int kFused = 32767 / (2 * 127 * kTop);
+    static_assert(kFused >= 1);
     I factor = BroadcastInt(x);
     if constexpr (kIsSigned) {
       factor = _mm256_sign_epi8(factor, w);
       w = _mm256_abs_epi8(w);
     }
     const I pairs = _mm256_maddubs_epi16(w, factor);
-    sum.narrow = kJ % kTogether == 0 ? pairs : _mm256_add_epi16(sum.narrow, pairs);
-    if constexpr (kJ % kTogether == kTogether - 1 || kJ == kWords - 1) {
+    sum.narrow = kJ % kFused == 0 ? pairs : _mm256_add_epi16(sum.narrow, pairs);
+    if constexpr (kJ % kFused == kFused - 1 || kJ == kWords - 1) {
       sum.wide = _mm256_add_epi32(sum.wide, _mm256_madd_epi16(sum.narrow, _mm256_set1_epi16(1)));
     }
   }
