@@ -1,5 +1,5 @@
 // Answers that begin within a model's original context and end beyond it: from there on all keys
-// are turned by other angles (LongRoPE), so that what was computed before counts no more. The
+// are rotated by other angles (LongRoPE), so that what was computed before counts no more. The
 // reference computes everything for every token.
 #include <gtest/gtest.h>
 

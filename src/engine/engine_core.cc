@@ -40,9 +40,9 @@ Status CheckCache(const CacheSpec& cache) {
     return InvalidArgument("cache: needs 1 to {} device blocks, got {} and {} on the host",
                            kMaxBlocks, cache.num_device_blocks, cache.num_host_blocks);
   }
-  if (cache.switch_length < 0 || cache.switch_length > kMaxPositions) {
-    return InvalidArgument("cache.switch_length: must be in [0, {}], got {}", kMaxPositions,
-                           cache.switch_length);
+  if (cache.original_context < 0 || cache.original_context > kMaxPositions) {
+    return InvalidArgument("cache.original_context: must be in [0, {}], got {}", kMaxPositions,
+                           cache.original_context);
   }
   return Status();
 }
@@ -88,7 +88,7 @@ SchedulerOptions MakeSchedulerOptions(const EngineCoreOptions& options,
           .max_step_tokens = options.max_step_tokens,
           .target_seconds = options.target_itl_ms / 1e3,
           .min_chunk = limits.cache.groups[0].block_size,
-          .switch_length = limits.cache.switch_length,
+          .original_context = limits.cache.original_context,
           .turn_tokens = options.turn_tokens};
 }
 

@@ -163,7 +163,7 @@ void Field(A& a, ExecutorLimits& v) {
   Field(a, v.cache.block_bytes);
   Field(a, v.cache.num_device_blocks);
   Field(a, v.cache.num_host_blocks);
-  Field(a, v.cache.switch_length);
+  Field(a, v.cache.original_context);
   Field(a, v.max_seqs);
   Field(a, v.max_step_tokens);
   Field(a, v.max_context);

@@ -156,7 +156,7 @@ bool Scheduler::ScheduleRunning(size_t rank) {
 // True once the next position needs the long RoPE factors. Until then every row stays within the
 // original context.
 bool Scheduler::MustSwitch(const Sequence& sequence) const {
-  return !sequence.switched && Switched(sequence.num_scheduled + 1);
+  return !sequence.long_rope && NeedsLongRope(sequence.num_scheduled + 1);
 }
 
 int32_t Scheduler::FindBlocks(size_t rank, int32_t wanted) {
@@ -212,7 +212,7 @@ bool Scheduler::Admit(Sequence* sequence, size_t rank) {
     return false;
   }
   StopWaiting(sequence, SequenceState::kRunning);
-  sequence->switched = Switched(sequence->known());
+  sequence->long_rope = NeedsLongRope(sequence->known());
   sequence->slot = free_slots_.back();
   free_slots_.pop_back();
   ++sequence->request->num_holding;
@@ -237,15 +237,15 @@ bool Scheduler::TryAdmit(Sequence* sequence, size_t rank) {
                 : blocks_->BlocksFor(known, std::min(known, options_.max_step_tokens)) +
                       pass_.promised + static_cast<int32_t>(rank) * one_row;
   std::optional<int32_t> computed;
-  const bool switched = Switched(known);
+  const bool long_rope = NeedsLongRope(known);
   const Sequence& first = *sequence->request->choices[0];
   if (sequence->choice > 0 && sequence->num_generated() == 0 && first.slot >= 0 &&
-      first.num_done >= first.num_prompt && first.switched == switched) {
+      first.num_done >= first.num_prompt && first.long_rope == long_rope) {
     computed = blocks_->TryFork(first.blocks, sequence->num_prompt - 1, demand, &sequence->blocks);
   }
   if (!computed) {
     std::string root = sequence->request->cache_root;
-    if (options_.switch_length > 0) root += switched ? '2' : '1';
+    if (options_.original_context > 0) root += long_rope ? '2' : '1';
     computed = blocks_->TryAdmit(root, sequence->content, sequence->cacheable(), demand,
                                  &sequence->blocks);
   }

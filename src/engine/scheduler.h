@@ -19,8 +19,8 @@ struct SchedulerOptions {
   // `min_chunk` tokens even so, or it would never end.
   double target_seconds = 0;
   int32_t min_chunk = 0;
-  int32_t switch_length = 0;  // as in CacheSpec
-  int32_t turn_tokens = 0;    // as in ClientTurns; positive
+  int32_t original_context = 0;  // as in CacheSpec
+  int32_t turn_tokens = 0;       // as in ClientTurns; positive
 };
 
 struct ScheduledRow {
@@ -47,8 +47,8 @@ struct Schedule {
 //   Hence a sequence waits at most for the work of those above it and for the turns of the other
 //   clients that come before its own, whatever arrives behind it.
 //
-// A sequence that outgrows the length up to which its keys hold (CacheSpec::switch_length) is put
-// back to waiting, and admitted again at once as far as ranks have it.
+// A sequence that outgrows the length up to which its keys hold (CacheSpec::original_context) is
+// put back to waiting, and admitted again at once as far as ranks have it.
 //
 // Owns the set of waiting and running sequences, not the sequences. Engine thread only.
 class Scheduler {
@@ -132,7 +132,9 @@ class Scheduler {
   void Preempt(Sequence* sequence);
   // Whether its next position needs angles of the other kind.
   bool MustSwitch(const Sequence& sequence) const;
-  bool Switched(int32_t num_tokens) const { return IsSwitched(options_.switch_length, num_tokens); }
+  bool NeedsLongRope(int32_t num_tokens) const {
+    return UsesLongRope(options_.original_context, num_tokens);
+  }
   // Takes a running sequence's slot and blocks as soon as no row of it is in flight; then it waits.
   void Suspend(Sequence* sequence);
   void AddRow(Sequence* sequence, int32_t num_tokens, bool admitted);

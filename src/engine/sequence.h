@@ -40,7 +40,7 @@ struct Sequence {
   bool gated = false;      // waits for choice 0 to compute the prompt
   bool preempted = false;  // at least once
   bool paused = false;     // gets no rows; kPreempting until those in flight have retired
-  bool switched = false;   // CacheSpec::switch_length: it was last admitted with more tokens
+  bool long_rope = false;  // CacheSpec::original_context: it was last admitted with more tokens
   int32_t num_cached = 0;  // positions found in the prefix cache when it was last admitted
   std::optional<TimePoint> last_token;  // when its latest token came
 

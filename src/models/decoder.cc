@@ -239,7 +239,7 @@ Result<int32_t> DecoderContext(const LoadOptions& options, const DecoderConfig& 
   const bool dynamic = !c.ropes.empty() && c.ropes.front().scaling == nn::RopeScaling::kDynamicNtk;
   if (!context.ok() && dynamic) {
     return InvalidArgument(
-        "{}: its RoPE scaling is \"dynamic\", which turns all of a longer text by other angles "
+        "{}: its RoPE scaling is \"dynamic\", which rotates all of a longer text by other angles "
         "with every position; that is not supported",
         context.status().message());
   }
@@ -257,20 +257,20 @@ Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig c, nn::WeightLoad& load
   const nn::Builder b(load);
   if (!c.ropes.empty()) c.ropes.front().divisors = nn::ReadRopeDivisors(b, c.ropes.front());
   for (const nn::RopeSpec& spec : c.ropes) {
-    const int32_t length = nn::SwitchLength(spec, max_context);
-    if (length == 0 || length == load.cache.switch_length) continue;
-    if (load.cache.switch_length > 0) {
+    const int32_t length = nn::OriginalContext(spec, max_context);
+    if (length == 0 || length == load.cache.original_context) continue;
+    if (load.cache.original_context > 0) {
       return Unimplemented(
           "rope_parameters: kinds of layers whose angles change after {} and {} "
           "positions in one model",
-          load.cache.switch_length, length);
+          load.cache.original_context, length);
     }
-    load.cache.switch_length = length;
+    load.cache.original_context = length;
   }
   std::vector<nn::Rope> ropes;
   for (const nn::RopeSpec& spec : c.ropes) {
     ASSIGN_OR_RETURN(nn::Rope rope,
-                     nn::Rope::Make(spec, max_context, load.ops, load.cache.switch_length));
+                     nn::Rope::Make(spec, max_context, load.ops, load.cache.original_context));
     ropes.push_back(std::move(rope));
   }
   // Models that were saved without their output layer are at the top.

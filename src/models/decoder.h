@@ -34,7 +34,7 @@ struct DecoderLayer {
   nn::AttentionConfig attention;
   std::optional<nn::MlaConfig> latent_attention = std::nullopt;  // in place of `attention`
   std::variant<nn::MlpShape, nn::MoeShape, nn::PlainMlpShape> feed_forward;
-  // Which of DecoderConfig::ropes turns queries and keys; kNoRope: they do not turn.
+  // Which of DecoderConfig::ropes rotates queries and keys; kNoRope: they do not rotate.
   static constexpr int kNoRope = -1;
   int rope = 0;
 };
@@ -73,7 +73,7 @@ struct DecoderConfig {
   float norm_offset = 0;  // is added to the weights of all norms
   float embedding_scale = 1;
   float logit_softcap = 0;  // 0: none
-  // At least one, unless no layer's queries and keys turn; then max_positions is the context.
+  // At least one, unless no layer's queries and keys rotate; then max_positions is the context.
   std::vector<nn::RopeSpec> ropes;
   int32_t max_positions = 0;
   std::vector<DecoderLayer> layers;
@@ -92,7 +92,7 @@ struct DecoderDefaults {
   bool tie_word_embeddings = false;
   bool attention_bias = false;
   bool attention_bias_is_fixed = false;  // the reference has that, whatever the field says
-  // Where to find the size of what turns in a head.
+  // Where to find the size of what rotates in a head.
   const char* head_dim = "head_dim";
   // Which field names the activation of the feed-forward, and what its absence means; null: it must
   // be there.

@@ -1,6 +1,6 @@
 // EXAONE 4.0: norms behind attention and MLP instead of before them, and on the heads of queries
-// and keys. In models with a window those of layers without do not turn. Report: arXiv:2507.11407.
-// Reference: transformers, models/exaone4.
+// and keys. In models with a window those of layers without do not rotate. Report:
+// arXiv:2507.11407. Reference: transformers, models/exaone4.
 #include <utility>
 #include <vector>
 

@@ -1,6 +1,6 @@
 // Gemma 2 and the text models of Gemma 3, alone and beside what sees: norms before and behind
 // attention and MLP, windows in most layers. Gemma 2 caps scores and logits; Gemma 3 normalizes the
-// heads of queries and keys instead, and turns those of layers with a window by a base of their
+// heads of queries and keys instead, and rotates those of layers with a window by a base of their
 // own. Reports: arXiv:2408.00118, arXiv:2503.19786. Reference: transformers, models/gemma2 and
 // models/gemma3.
 #include <cmath>

@@ -72,7 +72,7 @@ TEST(LongRope, GreedyTokensBeyondTheOriginalContext) {
   for (const std::string& backend : PreciseBackendNames()) {
     const std::unique_ptr<Ops> ops = MakeBackend(backend);
     const std::unique_ptr<Model> model = LoadOrDie(TinyModelPath("hf/phi3_long"), *ops);
-    EXPECT_EQ(model->spec().cache.switch_length, 64);
+    EXPECT_EQ(model->spec().cache.original_context, 64);
     Harness harness(*model, *ops);
     EXPECT_EQ(CheckGreedy(harness, {ReadTinyGolden("hf/phi3_switch").greedy}), 64) << backend;
   }

@@ -100,7 +100,7 @@ TEST(Attention, EveryOptionCounts) {
   const Result<Rope> rope = Rope::Make(spec, kTokens, bench.ops());
   ASSERT_TRUE(rope.ok());
   const std::vector<float> rotated = Attend(bench, Config(), x, &*rope);
-  EXPECT_EQ(Row(rotated, 0), Row(plain, 0));  // position 0 does not turn
+  EXPECT_EQ(Row(rotated, 0), Row(plain, 0));  // position 0 does not rotate
   EXPECT_NE(Row(rotated, 1), Row(plain, 1));
 }
 

@@ -64,7 +64,7 @@ struct CacheLayout {
   };
   std::vector<Group> groups;
   std::vector<KvLayerSpec> layers;  // attention layers, first to last
-  int32_t switch_length = 0;        // as in CacheSpec
+  int32_t original_context = 0;     // as in CacheSpec
 };
 
 }  // namespace tokamak::nn

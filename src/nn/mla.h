@@ -30,7 +30,7 @@ struct MlaConfig {
   int32_t num_heads = 0;
   int32_t q_lora_rank = 0;  // 0: queries are projected at once, by q_proj
   int32_t kv_lora_rank = 0;
-  int32_t rope_dim = 0;   // qk_rope_head_dim: of the key that all heads share, which turns
+  int32_t rope_dim = 0;   // qk_rope_head_dim: of the key that all heads share, which rotates
   int32_t plain_dim = 0;  // qk_nope_head_dim: of a head's own key, which does not
   int32_t value_dim = 0;  // v_head_dim
   float scale = 0;        // of the scores

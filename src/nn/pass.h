@@ -20,8 +20,8 @@ struct Pass {
   Ops& ops;
   Stream& stream;
   Arena& arena;
-  Tensor token_ids = {};                           // i32 [T]
-  Tensor positions = {};                           // i32 [T], plus FirstAngle of step/cache_spec.h
+  Tensor token_ids = {};  // i32 [T]
+  Tensor positions = {};  // i32 [T], plus LongRopeOffset of step/cache_spec.h
   std::span<const AttentionMetadata> groups = {};  // as the model's CacheLayout numbers them
   std::span<const KvLayerView> kv_layers = {};     // one per attention layer
   Tensor logit_rows = {};                          // i32 [R], indices into the T tokens

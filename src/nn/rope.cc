@@ -85,7 +85,7 @@ std::vector<float> LongRopeFrequencies(const RopeSpec& spec, int32_t max_context
 }
 
 // A row of the table: the cosines of all angles, then the sines.
-void FillAngles(int32_t position, const std::vector<float>& frequencies, float scale, float* row) {
+void FillCosSin(int32_t position, const std::vector<float>& frequencies, float scale, float* row) {
   const size_t half = frequencies.size();
   for (size_t i = 0; i < half; ++i) {
     const float angle = static_cast<float>(position) * frequencies[i];
@@ -127,19 +127,19 @@ std::vector<float> RopeFrequencies(const RopeSpec& spec, int32_t max_context) {
   return frequencies;
 }
 
-int32_t SwitchLength(const RopeSpec& spec, int32_t max_context) {
+int32_t OriginalContext(const RopeSpec& spec, int32_t max_context) {
   const bool both =
       spec.scaling == RopeScaling::kLongRope && max_context > spec.original_max_positions;
   return both ? spec.original_max_positions : 0;
 }
 
 Result<Rope> Rope::Make(const RopeSpec& spec, int32_t max_context, Ops& ops,
-                        int32_t switch_length) {
-  CHECK(max_context > 0 && switch_length >= 0 && switch_length < max_context);
+                        int32_t original_context) {
+  CHECK(max_context > 0 && original_context >= 0 && original_context < max_context);
   constexpr size_t kMaxBytes = size_t{1} << 30;  // 2 million positions of 128 dimensions
   constexpr int32_t kChunk = 4096;               // positions
   const auto width = static_cast<size_t>(spec.rotary_dim);
-  const size_t num_rows = static_cast<size_t>(switch_length) + static_cast<size_t>(max_context);
+  const size_t num_rows = static_cast<size_t>(original_context) + static_cast<size_t>(max_context);
   const size_t bytes = num_rows * width * sizeof(float);
   if (bytes > kMaxBytes) {
     return ResourceExhausted(
@@ -164,7 +164,7 @@ Result<Rope> Rope::Make(const RopeSpec& spec, int32_t max_context, Ops& ops,
       rows.resize(static_cast<size_t>(end - begin) * width);
       float* row = rows.data();
       for (int32_t position = begin; position < end; ++position, row += width) {
-        FillAngles(position, frequencies, scale, row);
+        FillCosSin(position, frequencies, scale, row);
       }
       ops.CopyToDevice(cos_sin.RowData(first + begin), rows.data(), rows.size() * sizeof(float),
                        *stream);
@@ -172,8 +172,8 @@ Result<Rope> Rope::Make(const RopeSpec& spec, int32_t max_context, Ops& ops,
     }
     return Status();
   };
-  if (switch_length > 0) RETURN_IF_ERROR(fill(0, switch_length));
-  RETURN_IF_ERROR(fill(switch_length, max_context));
+  if (original_context > 0) RETURN_IF_ERROR(fill(0, original_context));
+  RETURN_IF_ERROR(fill(original_context, max_context));
   return Rope(std::move(storage), table);
 }
 

@@ -28,7 +28,7 @@ enum class RopeScaling {
 // What turns positions into angles, with defaults resolved.
 struct RopeSpec {
   double theta = 0;        // base of the geometric series of wavelengths
-  int32_t rotary_dim = 0;  // the first rotary_dim dimensions of a head turn; even
+  int32_t rotary_dim = 0;  // the first rotary_dim dimensions of a head rotate; even
   RopeStyle style = RopeStyle::kHalfSplit;
 
   RopeScaling scaling = RopeScaling::kNone;
@@ -52,7 +52,7 @@ struct RopeSpec {
 // What absent fields mean, which differs between families.
 struct RopeDefaults {
   double theta = 10000;
-  // Where the family can turn a part of each head. Elsewhere the field may say 1 only: the
+  // Where the family can rotate a part of each head. Elsewhere the field may say 1 only: the
   // reference passes over it, or fails.
   std::optional<double> partial_rotary_factor = {};
 };
@@ -72,19 +72,20 @@ std::vector<float> ReadRopeDivisors(const Builder& b, const RopeSpec& spec);
 
 // Radians per position of each pair, [rotary_dim / 2], for contexts of up to `max_context`
 // positions. kLongRope depends on it. kDynamicNtk ends at max_positions: beyond, the reference
-// chooses a base for each length, and what is cached would turn stale with every position.
+// chooses a base for each length, and what is cached would become stale with every position.
 std::vector<float> RopeFrequencies(const RopeSpec& spec, int32_t max_context);
 
-// CacheSpec::switch_length of a model with this RoPE that serves contexts of up to `max_context`.
-int32_t SwitchLength(const RopeSpec& spec, int32_t max_context);
+// CacheSpec::original_context of a model with this RoPE that serves contexts of up to
+// `max_context`.
+int32_t OriginalContext(const RopeSpec& spec, int32_t max_context);
 
 // The table of a model, on its device. Immutable.
 class Rope {
  public:
-  // Positions [0, max_context). With a `switch_length`, the angles of sequences of at most so many
-  // positions come before them. kResourceExhausted when the table would not fit.
+  // Positions [0, max_context). With an `original_context`, the angles of sequences of at most so
+  // many positions come before them. kResourceExhausted when the table would not fit.
   static Result<Rope> Make(const RopeSpec& spec, int32_t max_context, Ops& ops,
-                           int32_t switch_length = 0);
+                           int32_t original_context = 0);
 
   const RopeTable& table() const { return table_; }
   int64_t bytes() const { return static_cast<int64_t>(storage_.size()); }

@@ -104,7 +104,7 @@ void ParseScaling(ConfigReader& top, ConfigReader& rope, RopeSpec& spec) {
   }
 }
 
-// The part of each head that turns.
+// The part of each head that rotates.
 double ParsePart(ConfigReader& reader, const RopeDefaults& defaults) {
   constexpr const char* kName = "partial_rotary_factor";
   if (defaults.partial_rotary_factor) {

@@ -133,7 +133,7 @@ TEST(Rope, AnAbsurdContextIsRefusedWithNumbers) {
   EXPECT_NE(rope.status().message().find("1073741824 positions"), std::string::npos);
 }
 
-// Families whose reference turns whole heads say so by a default that is absent.
+// Families whose reference rotates whole heads say so by a default that is absent.
 TEST(Rope, APartOfAHeadIsRefusedWhereTheFamilyTurnsAll) {
   const auto parse = [](const char* text) {
     const Result<ConfigValue> config = ParseConfigJson(text, "config.json");

@@ -125,7 +125,7 @@ enum class RopeStyle {
 // Rotation angles, made once per model (nn/rope.h).
 struct RopeTable {
   Tensor cos_sin;  // f32 [max_positions, rotary_dim]: rotary_dim / 2 cosines, then the sines
-  int32_t rotary_dim = 0;  // the first rotary_dim of head_dim dimensions turn; the rest pass
+  int32_t rotary_dim = 0;  // the first rotary_dim of head_dim dimensions rotate; the rest pass
   RopeStyle style = RopeStyle::kHalfSplit;
 };
 

@@ -152,8 +152,9 @@ void EmbeddingRunner::Pack(std::span<const Text> texts, Chunk chunk) {
   for (size_t s = 0; s < texts.size(); ++s) {
     const auto length = static_cast<int32_t>(texts[s].size());
     const int32_t end = std::min(chunk.end, length);
-    const int32_t switch_length = model_->spec().cache.switch_length;
-    const int32_t first_angle = FirstAngle(switch_length, IsSwitched(switch_length, length));
+    const int32_t original_context = model_->spec().cache.original_context;
+    const int32_t rope_offset =
+        LongRopeOffset(original_context, UsesLongRope(original_context, length));
     for (int32_t position = chunk.begin; position < end; ++position) {
       const bool wanted = shape_.pooling == Pooling::kMean ||
                           (shape_.pooling == Pooling::kCls && position == 0) ||
@@ -163,7 +164,7 @@ void EmbeddingRunner::Pack(std::span<const Text> texts, Chunk chunk) {
         row_texts_.push_back(static_cast<int32_t>(s));
       }
       token_ids_.push_back(texts[s][static_cast<size_t>(position)]);
-      positions_.push_back(first_angle + position);
+      positions_.push_back(rope_offset + position);
       const int64_t block = first_block_[s] + position / shape_.block_size;
       for (size_t g = 0; g < slot_mapping_.size(); ++g) {
         slot_mapping_[g].push_back((static_cast<int64_t>(g) * per_group + block) *

@@ -67,7 +67,7 @@ Result<KvPool> KvPool::Create(Ops& ops, const nn::CacheLayout& cache, const Opti
   pool.spec_.block_bytes = layout.block_bytes;
   pool.spec_.num_device_blocks = options.num_device_blocks;
   pool.spec_.num_host_blocks = options.num_host_blocks;
-  pool.spec_.switch_length = cache.switch_length;
+  pool.spec_.original_context = cache.original_context;
   const auto bytes = [&layout](int32_t blocks) {
     return static_cast<size_t>(blocks) * static_cast<size_t>(layout.block_bytes);
   };

@@ -128,7 +128,7 @@ Status SequenceSlots::Admit(AdmitSequence& admit) {
   slot->num_prompt = admit.num_prompt_tokens;
   slot->num_known = static_cast<int32_t>(size);
   slot->num_computed = admit.num_computed;
-  slot->switched = IsSwitched(cache_.switch_length, size);
+  slot->long_rope = UsesLongRope(cache_.original_context, size);
   slot->top_logprobs = admit.sampling.top_logprobs;
   slot->prompt_top_logprobs = admit.sampling.prompt_top_logprobs;
   for (size_t g = 0; g < slot->block_tables.size(); ++g) {
@@ -185,9 +185,9 @@ Status SequenceSlots::AddRow(const StepRow& row) {
     return Internal("rows: slot {} would reach position {}, the context holds {}", row.slot,
                     end - 1, limits_.max_context);
   }
-  if (!slot->switched && IsSwitched(cache_.switch_length, end)) {
+  if (!slot->long_rope && UsesLongRope(cache_.original_context, end)) {
     return Internal("rows: slot {} would reach position {}, but its angles hold below {}", row.slot,
-                    end - 1, cache_.switch_length);
+                    end - 1, cache_.original_context);
   }
   if (row.sample && end != slot->num_known) {
     return Internal("rows: slot {} samples after position {}, but {} tokens are known", row.slot,

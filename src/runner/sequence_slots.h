@@ -16,7 +16,7 @@ struct SequenceSlot {
   int32_t num_prompt = 0;
   int32_t num_known = 0;     // tokens, with those drawn since by submitted steps
   int32_t num_computed = 0;  // positions whose cache entries submitted steps have written
-  bool switched = false;     // CacheSpec::switch_length: it was admitted with more tokens
+  bool long_rope = false;    // CacheSpec::original_context: it was admitted with more tokens
   int32_t top_logprobs = -1;
   int32_t prompt_top_logprobs = -1;
   std::vector<std::vector<BlockId>> block_tables;  // one per cache group

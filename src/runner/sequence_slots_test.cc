@@ -50,7 +50,7 @@ TEST(SequenceSlots, ASequenceThatOutgrowsItsAnglesIsAdmittedAnew) {
   CacheSpec cache = {.groups = {{.kind = CacheGroupKind::kFull, .block_size = 4, .window = 0}},
                      .block_bytes = 64,
                      .num_device_blocks = 10};
-  cache.switch_length = 6;
+  cache.original_context = 6;
   SequenceSlots table({.max_seqs = 4, .max_step_tokens = 16, .max_context = 24, .vocab_size = 50},
                       cache);
   const auto admit = [](SequenceSlotId slot, std::vector<TokenId> tokens) {
@@ -62,10 +62,10 @@ TEST(SequenceSlots, ASequenceThatOutgrowsItsAnglesIsAdmittedAnew) {
   };
   StepInput six = admit(0, {1, 2, 3, 4, 5, 6});
   ASSERT_TRUE(table.Apply(six).ok());
-  EXPECT_FALSE(table[0].switched);
+  EXPECT_FALSE(table[0].long_rope);
   StepInput seven = admit(1, {1, 2, 3, 4, 5, 6, 7});
   ASSERT_TRUE(table.Apply(seven).ok());
-  EXPECT_TRUE(table[1].switched);
+  EXPECT_TRUE(table[1].long_rope);
   StepInput next = {.rows = {{.slot = 0, .num_tokens = 1}}};
   const Status status = table.Apply(next);
   EXPECT_EQ(status.message(), "rows: slot 0 would reach position 6, but its angles hold below 6");

@@ -162,11 +162,11 @@ class Packer {
     const SequenceSlot& slot = slots_[row.slot];
     const int32_t begin = slot.num_computed - row.num_tokens;
     const auto admitted = static_cast<int32_t>(slot.tokens.size());
-    const int32_t first_angle = FirstAngle(cache_.switch_length, slot.switched);
+    const int32_t rope_offset = LongRopeOffset(cache_.original_context, slot.long_rope);
     for (int32_t i = 0; i < row.num_tokens; ++i) {
       const int32_t position = begin + i;
       const int32_t t = num_tokens_ + i;
-      positions_[t] = first_angle + position;
+      positions_[t] = rope_offset + position;
       if (position < admitted) {
         token_ids_[t] = slot.tokens[static_cast<size_t>(position)];
       } else {

@@ -53,7 +53,7 @@ class PackRowsTest : public ::testing::Test {
 
 TEST_F(PackRowsTest, AnglesOfTheLongKindComeAfterTheOthers) {
   CacheSpec cache = cache_;
-  cache.switch_length = 3;
+  cache.original_context = 3;
   SequenceSlots table({.max_seqs = 4, .max_step_tokens = 16, .max_context = 32, .vocab_size = 50},
                       cache);
   StepInput step = {

@@ -30,21 +30,21 @@ struct CacheSpec {
   int64_t block_bytes = 0;         // one block, all layers of a group together
   int32_t num_device_blocks = 0;
   int32_t num_host_blocks = 0;  // the host tier; 0 means that evicted blocks are recomputed
-  // Above 0: keys of a sequence of more tokens than this are turned by other angles (LongRoPE), all
-  // of them. A sequence is of one kind from its admission on; when it outgrows this, it must be
-  // admitted anew, and the two kinds share no blocks.
-  int32_t switch_length = 0;
+  // Above 0: keys of a sequence of more tokens than this are rotated with the long RoPE factors
+  // (LongRoPE), all of them. A sequence has one kind of factors from its admission on; when it
+  // outgrows this, it must be admitted anew, and the two kinds share no blocks.
+  int32_t original_context = 0;
 
   friend bool operator==(const CacheSpec&, const CacheSpec&) = default;
 };
 
-// Whether a sequence of so many tokens is of the long kind.
-inline bool IsSwitched(int32_t switch_length, int64_t num_tokens) {
-  return switch_length > 0 && num_tokens > switch_length;
+// Whether a sequence of so many tokens needs the long RoPE factors.
+inline bool UsesLongRope(int32_t original_context, int64_t num_tokens) {
+  return original_context > 0 && num_tokens > original_context;
 }
-// The angles of position 0: those of the long kind come after those of the short one.
-inline int32_t FirstAngle(int32_t switch_length, bool switched) {
-  return switched ? switch_length : 0;
+// The row of position 0 in the RoPE table: rows of the long factors follow those of the short ones.
+inline int32_t LongRopeOffset(int32_t original_context, bool long_rope) {
+  return long_rope ? original_context : 0;
 }
 
 }  // namespace tokamak

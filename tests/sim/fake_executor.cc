@@ -141,8 +141,9 @@ void FakeExecutor::Admit(const AdmitSequence& admit) {
   }
   slot.used = true;
   slot.life = ++lives_;
-  const int32_t switch_length = options_.limits.cache.switch_length;
-  slot.switched = switch_length > 0 && static_cast<int32_t>(admit.tokens.size()) > switch_length;
+  const int32_t original_context = options_.limits.cache.original_context;
+  slot.long_rope =
+      original_context > 0 && static_cast<int32_t>(admit.tokens.size()) > original_context;
   slot.tokens = admit.tokens;
   slot.num_prompt = admit.num_prompt_tokens;
   slot.computed = admit.num_computed;
@@ -212,9 +213,10 @@ RowOutput FakeExecutor::RunRow(const StepRow& row) {
     Fail("row of {} tokens from {} in slot {} with {}", row.num_tokens, start, row.slot, known);
     return out;
   }
-  const int32_t switch_length = options_.limits.cache.switch_length;
-  if (switch_length > 0 && !slot.switched && end > switch_length) {
-    Fail("slot {} reaches position {} without a switch after {}", row.slot, end - 1, switch_length);
+  const int32_t original_context = options_.limits.cache.original_context;
+  if (original_context > 0 && !slot.long_rope && end > original_context) {
+    Fail("slot {} reaches position {} without a switch after {}", row.slot, end - 1,
+         original_context);
   }
   for (int32_t g = 0; g < static_cast<int32_t>(slot.tables.size()); ++g) {
     if (static_cast<int32_t>(slot.tables[g].size()) * block_size_ < end) {

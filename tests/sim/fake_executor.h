@@ -39,7 +39,7 @@ struct FakeExecutorOptions {
 
 // An independent model of slots and blocks, which knows nothing of the engine but StepInputs. A
 // position's cache entry is the hash of its prefix, salt included, and of whether its keys are
-// switched (CacheSpec::switch_length); a whole block is copied with all entries. Steps take
+// switched (CacheSpec::original_context); a whole block is copied with all entries. Steps take
 // simulated time and are done when the clock says so, in order.
 class FakeExecutor final : public Executor {
  public:
@@ -64,7 +64,7 @@ class FakeExecutor final : public Executor {
   struct Slot {
     bool used = false;
     uint64_t life = 0;  // distinguishes the sequences that had this slot
-    bool switched = false;
+    bool long_rope = false;
     std::vector<TokenId> tokens;
     std::vector<uint64_t> prefixes;  // [tokens]: hash of the tokens up to and with this one
     int32_t num_prompt = 0;
@@ -89,8 +89,9 @@ class FakeExecutor final : public Executor {
   void WriteRow(const Slot& slot, int32_t group, int32_t start, int32_t num_tokens);
   void DrawToken(Slot* slot, RowOutput* out);
   uint64_t Entry(const Slot& slot, int32_t group, int32_t position) const {
-    constexpr uint64_t kSwitched = 0x5317c4ed;
-    return slot.prefixes[position] + static_cast<uint64_t>(group) + (slot.switched ? kSwitched : 0);
+    constexpr uint64_t kLongRopeEntry = 0x5317c4ed;
+    return slot.prefixes[position] + static_cast<uint64_t>(group) +
+           (slot.long_rope ? kLongRopeEntry : 0);
   }
   bool InFlight(int64_t step) const { return step >= oldest_; }
   template <typename... Args>

@@ -145,7 +145,7 @@ void Simulation::DrawCache() {
   const int32_t percent = rng_.Chance(85) ? rng_.In(10, 30) : rng_.In(30, 120);
   cache.num_device_blocks = std::max(2 * num_groups, demand * percent / 100);
   if (rng_.Chance(50)) cache.num_host_blocks = rng_.In(1, demand);
-  if (rng_.Chance(30)) cache.switch_length = rng_.In(1, limits.max_context - 1);
+  if (rng_.Chance(30)) cache.original_context = rng_.In(1, limits.max_context - 1);
 }
 
 // The workload.

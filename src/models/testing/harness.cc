@@ -11,7 +11,7 @@ namespace tokamak::testing {
 struct Harness::Sequence {
   int32_t length = 0;  // computed
   int32_t known_length = 0;
-  bool switched = false;
+  bool long_rope = false;
   std::vector<int32_t> tokens;
   std::vector<std::vector<int32_t>> blocks;  // per cache group
 };
@@ -116,11 +116,11 @@ Tensor Harness::Upload(const void* data, DType dtype, int64_t count) {
 Harness::Row Harness::Switch(Row row) {
   Sequence& sequence = sequences_[static_cast<size_t>(row.sequence)];
   sequence.tokens.insert(sequence.tokens.end(), row.tokens.begin(), row.tokens.end());
-  const int32_t switch_length = model_.spec().cache.switch_length;
+  const int32_t original_context = model_.spec().cache.original_context;
   const int32_t known =
       std::max(static_cast<int32_t>(sequence.tokens.size()), sequence.known_length);
-  if (!sequence.switched && IsSwitched(switch_length, known)) {
-    sequence.switched = true;
+  if (!sequence.long_rope && UsesLongRope(original_context, known)) {
+    sequence.long_rope = true;
     sequence.length = 0;
     row.tokens = sequence.tokens;
   }
@@ -133,7 +133,7 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
   for (const Row& given : rows) {
     const Row row = Switch(given);
     Sequence& sequence = sequences_[static_cast<size_t>(row.sequence)];
-    const int32_t first_angle = FirstAngle(model_.spec().cache.switch_length, sequence.switched);
+    const int32_t offset = LongRopeOffset(model_.spec().cache.original_context, sequence.long_rope);
     const int32_t begin = sequence.length;
     const auto count = static_cast<int32_t>(row.tokens.size());
     Extend(sequence, count);
@@ -141,7 +141,7 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
       const int32_t position = begin + i;
       if (i >= count - row.num_logits) logit_rows.push_back(static_cast<int32_t>(ids.size()));
       ids.push_back(row.tokens[static_cast<size_t>(i)]);
-      positions.push_back(first_angle + position);
+      positions.push_back(offset + position);
       for (size_t g = 0; g < groups_.size(); ++g) {
         const int32_t block =
             sequence.blocks[g][static_cast<size_t>(position / options_.block_size)];

@@ -37,7 +37,7 @@ class Harness {
   ~Harness();
 
   // A new, empty sequence. One whose length will be known from the start may be of the long kind
-  // (CacheSpec::switch_length) before it is that long; others are computed anew when they get
+  // (CacheSpec::original_context) before it is that long; others are computed anew when they get
   // there.
   int AddSequence(int32_t known_length = 0);
   int32_t length(int sequence) const;

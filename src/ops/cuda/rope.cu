@@ -3,8 +3,8 @@
 // as KvLayerView says. Bound by memory: reads q, k, v, writes q and the cache's rows, each once (a
 // normalized head is read twice, the second time from the cache).
 //
-// One warp per token and head, lanes on neighbouring elements; a lane turns whole pairs, so that q
-// can be turned in place. A head's result depends on that head alone.
+// One warp per token and head, lanes on neighbouring elements; a lane rotates whole pairs, so
+// that q can be rotated in place. A head's result depends on that head alone.
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.h"
@@ -23,8 +23,8 @@ __device__ float InverseRms(const float* head, int head_dim, float eps, int lane
 
 // Writes normalize-and-rotate(head) as `Out` to `out`, which may be `head`.
 template <typename Out>
-__device__ void Turn(const RopeArgs& a, const float* head, const float* norm, int64_t t, int lane,
-                     typename Out::Storage* out) {
+__device__ void Rotate(const RopeArgs& a, const float* head, const float* norm, int64_t t, int lane,
+                       typename Out::Storage* out) {
   const int head_dim = a.cache.head_dim;
   const float scale = norm != nullptr ? InverseRms(head, head_dim, a.norm_eps, lane) : 1.0f;
   const auto normalized = [&](int i) {
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kThreads) RopeKernel(const __grid_constant__ R
   if (t >= a.num_tokens) return;
   if (h < a.num_heads) {
     float* q = a.q + t * a.q_stride + int64_t{h} * cache.head_dim;
-    Turn<F32>(a, q, a.q_norm, t, lane, q);
+    Rotate<F32>(a, q, a.q_norm, t, lane, q);
     return;
   }
   const int64_t slot = a.slot_mapping[t];
@@ -66,8 +66,8 @@ __global__ void __launch_bounds__(kThreads) RopeKernel(const __grid_constant__ R
   const int64_t row = (kv_head * cache.block_size + slot % cache.block_size) * cache.head_dim;
   std::byte* block = cache.base + slot / cache.block_size * cache.block_stride;
   using Storage = typename Cache::Storage;
-  Turn<Cache>(a, a.k + t * a.k_stride + kv_head * cache.head_dim, a.k_norm, t, lane,
-              reinterpret_cast<Storage*>(block + cache.k_offset) + row);
+  Rotate<Cache>(a, a.k + t * a.k_stride + kv_head * cache.head_dim, a.k_norm, t, lane,
+                reinterpret_cast<Storage*>(block + cache.k_offset) + row);
   const float* v = a.v + t * a.v_stride + kv_head * cache.head_dim;
   Storage* values = reinterpret_cast<Storage*>(block + cache.v_offset) + row;
   for (int i = lane; i < cache.head_dim; i += kWarp) values[i] = Cache::Store(v[i]);

@@ -307,7 +307,7 @@ void ReferenceOps::Run(const RopeAndStore& op, Stream&) {
   const auto* slot_mapping = static_cast<const int64_t*>(op.slot_mapping.data);
   const int q_dim = op.QueryDim();
   std::vector<double> head;
-  const auto turn = [&](const float* source, int dim, const Tensor* norm, int64_t position) {
+  const auto rotate = [&](const float* source, int dim, const Tensor* norm, int64_t position) {
     head.assign(source, source + dim);
     if (norm != nullptr) {
       NormalizeHead(head.data(), static_cast<const float*>(norm->data), dim, op.norm_eps);
@@ -317,13 +317,13 @@ void ReferenceOps::Run(const RopeAndStore& op, Stream&) {
   for (int64_t t = 0; t < op.q.rows(); ++t) {
     for (int64_t h = 0; h < op.q.cols() / q_dim; ++h) {
       float* q = op.q.Row<float>(t) + h * q_dim;
-      turn(q, q_dim, op.q_norm, positions[t]);
+      rotate(q, q_dim, op.q_norm, positions[t]);
       for (int i = 0; i < q_dim; ++i) q[i] = static_cast<float>(head[static_cast<size_t>(i)]);
     }
     if (slot_mapping[t] < 0) continue;
     std::byte* block = cache.base + slot_mapping[t] / cache.block_size * cache.block_stride;
     for (int64_t h = 0; h < cache.num_kv_heads; ++h) {
-      turn(op.k.Row<float>(t) + h * head_dim, head_dim, op.k_norm, positions[t]);
+      rotate(op.k.Row<float>(t) + h * head_dim, head_dim, op.k_norm, positions[t]);
       const int64_t position = slot_mapping[t] % cache.block_size;
       const std::vector<float> key(head.begin(), head.end());
       QuantizeRow(cache.dtype, key.data(), head_dim, block + KeyOffset(cache, h, position));

@@ -236,9 +236,9 @@ struct Elementwise {
   }
 
   static void Rotate(float& a, float& b, float c, float s) {
-    const float turned = a * c - b * s;
+    const float rotated = a * c - b * s;
     b = b * c + a * s;
-    a = turned;
+    a = rotated;
   }
 
   template <typename Write>
