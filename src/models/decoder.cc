@@ -94,14 +94,14 @@ class Layer {
  public:
   Layer(const DecoderConfig& c, const DecoderLayer& layer, const nn::Builder& b,
         const nn::Rope* rope)
-      : before_attention_(MakeNorm(b, c.names.before_attention, c)),
+      : pre_attention_norm_(MakeNorm(b, c.names.pre_attention_norm, c)),
         attention_(MakeAttention(b / c.names.attention, layer, rope)),
-        after_attention_(MakeNorm(b, c.names.after_attention, c)),
-        before_feed_forward_(MakeNorm(b, c.names.before_feed_forward, c)),
+        post_attention_norm_(MakeNorm(b, c.names.post_attention_norm, c)),
+        pre_feed_forward_norm_(MakeNorm(b, c.names.pre_feed_forward_norm, c)),
         feed_forward_(MakeFeedForward(b / c.names.feed_forward, layer)),
-        after_feed_forward_(MakeNorm(b, c.names.after_feed_forward, c)) {
-    b.Require((before_attention_ && before_feed_forward_) || b.ops().has_extras(),
-              "layers without norms of their input");
+        post_feed_forward_norm_(MakeNorm(b, c.names.post_feed_forward_norm, c)) {
+    b.Require((pre_attention_norm_ && pre_feed_forward_norm_) || b.ops().has_extras(),
+              "layers without pre-norm");
   }
 
   // All f32 [T, hidden_size]. residual += delta (when there is one) and the attention's output; the
@@ -109,45 +109,46 @@ class Layer {
   void Forward(nn::Pass& pass, const Tensor& delta, Tensor residual, Tensor out) const {
     std::visit(
         [&](const auto& attention) {
-          RunBranch(pass, before_attention_, attention, after_attention_, delta, residual, out);
+          RunBranch(pass, pre_attention_norm_, attention, post_attention_norm_, delta, residual,
+                    out);
         },
         attention_);
     std::visit(
         [&](const auto& feed_forward) {
-          RunBranch(pass, before_feed_forward_, feed_forward, after_feed_forward_, out, residual,
-                    out);
+          RunBranch(pass, pre_feed_forward_norm_, feed_forward, post_feed_forward_norm_, out,
+                    residual, out);
         },
         feed_forward_);
   }
 
  private:
-  // residual += delta; out = after(branch(before(residual))).
+  // residual += delta; out = post_norm(branch(pre_norm(residual))).
   template <typename Branch>
-  static void RunBranch(nn::Pass& pass, const std::optional<Norm>& before, const Branch& branch,
-                        const std::optional<Norm>& after, const Tensor& delta, Tensor residual,
+  static void RunBranch(nn::Pass& pass, const std::optional<Norm>& pre_norm, const Branch& branch,
+                        const std::optional<Norm>& post_norm, const Tensor& delta, Tensor residual,
                         Tensor out) {
     const ArenaScope scope(pass.arena);
     Tensor x = pass.arena.Allocate(branch.activation(), residual.shape);
-    if (before) {
-      before->AddForward(pass, delta, residual, x);
+    if (pre_norm) {
+      pre_norm->AddForward(pass, delta, residual, x);
     } else {
       if (delta.shape.rank() != 0) {
         pass.ops.Run(AddResidual{.x = delta, .residual = residual}, pass.stream);
       }
       pass.ops.Run(Convert{.x = residual, .out = x}, pass.stream);
     }
-    if (!after) return branch.Forward(pass, x, out);
+    if (!post_norm) return branch.Forward(pass, x, out);
     Tensor given = pass.arena.Allocate(DType::kF32, out.shape);
     branch.Forward(pass, x, given);
-    after->Forward(pass, given, out);
+    post_norm->Forward(pass, given, out);
   }
 
-  std::optional<Norm> before_attention_;
+  std::optional<Norm> pre_attention_norm_;
   AnyAttention attention_;
-  std::optional<Norm> after_attention_;
-  std::optional<Norm> before_feed_forward_;
+  std::optional<Norm> post_attention_norm_;
+  std::optional<Norm> pre_feed_forward_norm_;
   FeedForward feed_forward_;
-  std::optional<Norm> after_feed_forward_;
+  std::optional<Norm> post_feed_forward_norm_;
 };
 
 class Decoder final : public Model {

@@ -46,20 +46,21 @@ struct DecoderNames {
   std::string_view layers = "layers";
   std::string_view final_norm = "norm";
   std::string_view attention = "self_attn";
-  // Norms of what a branch reads; empty: none.
-  std::string_view before_attention = "input_layernorm";
-  std::string_view before_feed_forward = "post_attention_layernorm";
-  // Norms of what a branch gives, before it is added; empty: none.
-  std::string_view after_attention = {};
-  std::string_view after_feed_forward = {};
+  // Pre-norms, of what a branch reads; empty: none.
+  std::string_view pre_attention_norm = "input_layernorm";
+  std::string_view pre_feed_forward_norm = "post_attention_layernorm";
+  // Post-norms, of what a branch gives, before it is added; empty: none.
+  std::string_view post_attention_norm = {};
+  std::string_view post_feed_forward_norm = {};
   std::string_view feed_forward = "mlp";
 };
 
-// Norms behind the branches alone, as OLMo 2 has them.
-inline constexpr DecoderNames kNormsBehind = {.before_attention = {},
-                                              .before_feed_forward = {},
-                                              .after_attention = "post_attention_layernorm",
-                                              .after_feed_forward = "post_feedforward_layernorm"};
+// Post-norm alone, as OLMo 2 has it.
+inline constexpr DecoderNames kPostNormNames = {
+    .pre_attention_norm = {},
+    .pre_feed_forward_norm = {},
+    .post_attention_norm = "post_attention_layernorm",
+    .post_feed_forward_norm = "post_feedforward_layernorm"};
 
 struct DecoderConfig {
   std::string architecture;  // Hugging Face class name

@@ -29,7 +29,7 @@ std::vector<bool> ParseWindowLayers(ConfigReader& reader, size_t num_layers, boo
 Result<DecoderConfig> ParseExaone4(ConfigReader reader) {
   DecoderConfig c = ParseDecoder(reader, {.attention_bias_is_fixed = true});
   c.architecture = "Exaone4ForCausalLM";
-  c.names = kNormsBehind;
+  c.names = kPostNormNames;
   // Null is none; absence is the class's.
   const bool windows = !reader.IsNull("sliding_window");
   const auto window = static_cast<int32_t>(windows ? reader.IntOr("sliding_window", 4096) : 0);

@@ -24,10 +24,10 @@ DecoderConfig ParseCommon(ConfigReader& reader, bool rope_apart) {
                                           .activation = "hidden_activation",
                                           .absent_activation = "gelu_pytorch_tanh"});
   if (!reader.Has("head_dim")) reader.Fail("head_dim", "is missing; this architecture needs it");
-  c.names = {.before_attention = "input_layernorm",
-             .before_feed_forward = "pre_feedforward_layernorm",
-             .after_attention = "post_attention_layernorm",
-             .after_feed_forward = "post_feedforward_layernorm"};
+  c.names = {.pre_attention_norm = "input_layernorm",
+             .pre_feed_forward_norm = "pre_feedforward_layernorm",
+             .post_attention_norm = "post_attention_layernorm",
+             .post_feed_forward_norm = "post_feedforward_layernorm"};
   c.norm_offset = 1;
   c.embedding_scale = std::sqrt(static_cast<float>(c.hidden_size));
   const double scalar = reader.NumberOr("query_pre_attn_scalar", 256);

@@ -29,8 +29,8 @@ Result<DecoderConfig> ParseGlm4(ConfigReader reader) {
   c.architecture = "Glm4ForCausalLM";
   if (!reader.Has("head_dim")) reader.Fail("head_dim", "is missing; this architecture needs it");
   c.ropes.front().style = RopeStyle::kInterleaved;
-  c.names.after_attention = "post_self_attn_layernorm";
-  c.names.after_feed_forward = "post_mlp_layernorm";
+  c.names.post_attention_norm = "post_self_attn_layernorm";
+  c.names.post_feed_forward_norm = "post_mlp_layernorm";
   for (DecoderLayer& layer : c.layers) {
     layer.attention.output_bias = false;
     std::get<nn::MlpShape>(layer.feed_forward).merged = true;

@@ -49,8 +49,8 @@ Result<DecoderConfig> ParseMpt(ConfigReader reader) {
              .layers = "blocks",
              .final_norm = "norm_f",
              .attention = "attn",
-             .before_attention = "norm_1",
-             .before_feed_forward = "norm_2",
+             .pre_attention_norm = "norm_1",
+             .pre_feed_forward_norm = "norm_2",
              .feed_forward = "ffn"};
   c.vocab_size = static_cast<int32_t>(reader.Int("vocab_size", kVocabSizes));
   c.max_positions = static_cast<int32_t>(reader.Int("max_seq_len"));

@@ -8,7 +8,7 @@ namespace tokamak {
 Result<DecoderConfig> ParseOlmo2(ConfigReader reader) {
   DecoderConfig c = ParseDecoder(reader);
   c.architecture = "Olmo2ForCausalLM";
-  c.names = kNormsBehind;
+  c.names = kPostNormNames;
   for (DecoderLayer& layer : c.layers) {
     layer.attention.qk_norm_eps = c.rms_norm_eps;
     layer.attention.whole_qk_norm = true;
