@@ -160,7 +160,7 @@ Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options, Ops
                              {.name = ops.name(),
                               .has_extras = ops.has_extras(),
                               .has_moe = ops.has_moe(),
-                              .has_latent = ops.has_latent()});
+                              .has_mla = ops.has_mla()});
   }
   ASSIGN_OR_RETURN(const int64_t bytes, LoadedBytes(checkpoint, options, ModelTask::kGenerate));
   return CheckFitsInMemory(checkpoint.source + ": weights and rotary angles",

@@ -25,7 +25,7 @@ CountedBackend Cuda(bool precise) {
   return {.name = "cuda",
           .has_extras = kCudaHasExtras,
           .has_moe = kCudaHasMoe,
-          .has_latent = kCudaHasLatent,
+          .has_mla = kCudaHasMla,
           .activation = [precise](const WeightSpec&) { return CudaWeightType(precise); }};
 }
 

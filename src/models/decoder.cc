@@ -53,7 +53,7 @@ nn::AttentionConfig ParseAttention(ConfigReader& reader, const DecoderDefaults& 
 using AnyAttention = std::variant<nn::Attention, nn::MlaAttention>;
 
 AnyAttention MakeAttention(const nn::Builder& b, const DecoderLayer& layer, const nn::Rope* rope) {
-  if (layer.latent_attention) return nn::MlaAttention(b, *layer.latent_attention, rope);
+  if (layer.mla) return nn::MlaAttention(b, *layer.mla, rope);
   return nn::Attention(b, layer.attention, rope);
 }
 
@@ -253,7 +253,7 @@ Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig c, nn::WeightLoad& load
                                            const LoadOptions& options) {
   ASSIGN_OR_RETURN(const int32_t max_context, DecoderContext(options, c));
   for (DecoderLayer& layer : c.layers) {
-    if (layer.latent_attention) layer.latent_attention->form = options.mla_form;
+    if (layer.mla) layer.mla->form = options.mla_form;
   }
   const nn::Builder b(load);
   if (!c.ropes.empty()) c.ropes.front().divisors = nn::ReadRopeDivisors(b, c.ropes.front());

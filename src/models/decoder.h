@@ -32,7 +32,7 @@ inline constexpr IntRange kHeadDims = Positive(1 << 14);
 
 struct DecoderLayer {
   nn::AttentionConfig attention;
-  std::optional<nn::MlaConfig> latent_attention = std::nullopt;  // in place of `attention`
+  std::optional<nn::MlaConfig> mla = std::nullopt;  // in place of `attention`
   std::variant<nn::MlpShape, nn::MoeShape, nn::PlainMlpShape> feed_forward;
   // Which of DecoderConfig::ropes rotates queries and keys; kNoRope: they do not rotate.
   static constexpr int kNoRope = -1;

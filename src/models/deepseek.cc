@@ -24,19 +24,19 @@ void ParseLatentAttention(ConfigReader& reader, DecoderConfig& c) {
   mla.bias = heads.qkv_bias;
   mla.kv_lora_rank = Dim(reader, "kv_lora_rank");
   mla.rope_dim = Dim(reader, "qk_rope_head_dim");
-  mla.plain_dim = Dim(reader, "qk_nope_head_dim");
+  mla.nope_dim = Dim(reader, "qk_nope_head_dim");
   mla.value_dim = Dim(reader, "v_head_dim");
   // Null is none.
   if (!reader.IsNull("q_lora_rank")) mla.q_lora_rank = Dim(reader, "q_lora_rank");
   // All have keys of their own.
   reader.ExpectOrAbsent("num_key_value_heads", int64_t{heads.num_heads});
-  const int32_t key_dim = mla.plain_dim + mla.rope_dim;
+  const int32_t key_dim = mla.nope_dim + mla.rope_dim;
   // transformers writes these beside the others.
   reader.ExpectOrAbsent("head_dim", ConfigValue(int64_t{mla.rope_dim}));
   reader.ExpectOrAbsent("qk_head_dim", ConfigValue(int64_t{key_dim}));
   mla.scale =
       static_cast<float>(c.ropes.front().score_factor / std::sqrt(static_cast<double>(key_dim)));
-  for (DecoderLayer& layer : c.layers) layer.latent_attention = mla;
+  for (DecoderLayer& layer : c.layers) layer.mla = mla;
 }
 
 // Puts the MoE layers where the model has them. `shape` has what the versions differ in.

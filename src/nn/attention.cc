@@ -108,7 +108,7 @@ void Attention::Forward(Pass& pass, Tensor x, Tensor out) const {
                             .cache = cache},
                pass.stream);
 
-  Tensor mixed = pass.arena.Allocate(output_.activation(), {num_tokens, q_size});
+  Tensor attn_output = pass.arena.Allocate(output_.activation(), {num_tokens, q_size});
   pass.ops.Run(tokamak::Attention{.q = q,
                                   .cache = cache,
                                   .plan = group.plan,
@@ -116,10 +116,10 @@ void Attention::Forward(Pass& pass, Tensor x, Tensor out) const {
                                   .softcap = softcap_,
                                   .sinks = sinks_.tensor,
                                   .slopes = slopes_.tensor,
-                                  .out = mixed,
+                                  .out = attn_output,
                                   .output_lse = {}},
                pass.stream);
-  output_.Forward(pass, mixed, out);
+  output_.Forward(pass, attn_output, out);
 }
 
 void Attention::NormalizeWhole(Pass& pass, Tensor& q, Tensor& k) const {

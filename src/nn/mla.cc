@@ -14,17 +14,17 @@ namespace {
 
 // Of the norms of latents, whatever the configuration says of the others.
 constexpr float kNormEps = 1e-6f;
-// Heads that the operations of ops/latent.h take.
+// Heads that the operations of ops/mla.h take.
 constexpr int32_t kMaxHeads = 1024;
 
-// The rows of the heads `heads`, each stored as [plain | rotated], with the rotated ones first.
+// The rows of the heads `heads`, each stored as [nope | rotated], with the rotated ones first.
 SourcePtr RotatedFirst(SourcePtr source, const MlaConfig& c, IndexRange heads) {
   if (!source) return nullptr;
   std::vector<RowRun> runs;
   for (int64_t h = heads.begin; h < heads.end; ++h) {
-    const int64_t begin = h * (c.plain_dim + c.rope_dim);
-    runs.push_back({begin + c.plain_dim, begin + c.plain_dim + c.rope_dim});
-    runs.push_back({begin, begin + c.plain_dim});
+    const int64_t begin = h * (c.nope_dim + c.rope_dim);
+    runs.push_back({begin + c.nope_dim, begin + c.nope_dim + c.rope_dim});
+    runs.push_back({begin, begin + c.nope_dim});
   }
   return PickRows(std::move(source), std::move(runs));
 }
@@ -32,8 +32,8 @@ SourcePtr RotatedFirst(SourcePtr source, const MlaConfig& c, IndexRange heads) {
 // From how many new positions of a sequence on it is less work to decompress its keys and values
 // for them than to attend to latents; 0: never.
 int32_t DecompressFrom(const MlaConfig& c) {
-  const int64_t saved = 2 * int64_t{c.kv_lora_rank} - c.plain_dim - c.value_dim;  // per pair
-  const int64_t cost = int64_t{c.kv_lora_rank} * (c.plain_dim + c.value_dim);     // per key
+  const int64_t saved = 2 * int64_t{c.kv_lora_rank} - c.nope_dim - c.value_dim;  // per pair
+  const int64_t cost = int64_t{c.kv_lora_rank} * (c.nope_dim + c.value_dim);     // per key
   return saved > 0 ? static_cast<int32_t>(cost / saved + 1) : 0;
 }
 
@@ -41,15 +41,15 @@ int32_t DecompressFrom(const MlaConfig& c) {
 
 MlaAttention::MlaAttention(const Builder& b, const MlaConfig& config, const Rope* rope)
     : config_(config), rope_(rope) {
-  b.Require(b.ops().has_latent(), "multi-head latent attention");
+  b.Require(b.ops().has_mla(), "multi-head latent attention");
   if (!b.parallel().Divides(config.num_heads) || config.num_heads > kMaxHeads) {
     b.Fail(InvalidArgument("{}: {} heads; they must be at most {} and shared by {} ranks", b.path(),
                            config.num_heads, kMaxHeads, b.parallel().size));
   }
   if (!b.ok()) return;
   heads_ = b.parallel().Share(config.num_heads);
-  ReadDown(b);
-  latent_norm_ = RmsNorm(b / "kv_a_layernorm", config.kv_lora_rank, kNormEps);
+  ReadQkvA(b);
+  kv_a_norm_ = RmsNorm(b / "kv_a_layernorm", config.kv_lora_rank, kNormEps);
   ReadHeads(b);
   const int64_t values = config.value_dim;
   output_ = Linear::Row(b / "o_proj", config.hidden_size, config.num_heads * values,
@@ -57,19 +57,19 @@ MlaAttention::MlaAttention(const Builder& b, const MlaConfig& config, const Rope
   AddCacheLayer(b);
 }
 
-void MlaAttention::ReadDown(const Builder& b) {
+void MlaAttention::ReadQkvA(const Builder& b) {
   const MlaConfig& c = config_;
   const int64_t hidden = c.hidden_size, rank = c.kv_lora_rank;
   const std::string q_meaning =
       fmt::format("num_attention_heads {} × (qk_nope_head_dim {} + qk_rope_head_dim {})",
-                  c.num_heads, c.plain_dim, c.rope_dim);
+                  c.num_heads, c.nope_dim, c.rope_dim);
   const int64_t q_rows = c.num_heads * key_dim();
   std::vector<SourcePtr> parts;
   if (c.q_lora_rank > 0) {
     parts.push_back((b / "q_a_proj" / "weight").Find(Shape{c.q_lora_rank, hidden}, "q_lora_rank"));
-    q_norm_ = RmsNorm(b / "q_a_layernorm", c.q_lora_rank, kNormEps);
+    q_a_norm_ = RmsNorm(b / "q_a_layernorm", c.q_lora_rank, kNormEps);
     SourcePtr up = (b / "q_b_proj" / "weight").Find(Shape{q_rows, c.q_lora_rank}, q_meaning);
-    q_up_ = Linear(b.Prepare({RotatedFirst(std::move(up), c, heads_)}, WeightUse::kLinear));
+    q_b_proj_ = Linear(b.Prepare({RotatedFirst(std::move(up), c, heads_)}, WeightUse::kLinear));
   } else {
     SourcePtr q = (b / "q_proj" / "weight").Find(Shape{q_rows, hidden}, q_meaning);
     parts.push_back(RotatedFirst(std::move(q), c, heads_));
@@ -79,10 +79,10 @@ void MlaAttention::ReadDown(const Builder& b) {
   if (!b.ok()) return;
   parts.push_back(RowRange(entry, {rank, entry_dim()}));
   parts.push_back(RowRange(entry, {0, rank}));
-  down_ = Linear(b.Prepare(std::move(parts), WeightUse::kLinear), ReadDownBias(b));
+  qkv_a_proj_ = Linear(b.Prepare(std::move(parts), WeightUse::kLinear), ReadQkvABias(b));
 }
 
-OwnedTensor MlaAttention::ReadDownBias(const Builder& b) const {
+OwnedTensor MlaAttention::ReadQkvABias(const Builder& b) const {
   const MlaConfig& c = config_;
   if (!c.bias) return {};
   // q_proj has none.
@@ -101,19 +101,19 @@ OwnedTensor MlaAttention::ReadDownBias(const Builder& b) const {
 
 void MlaAttention::ReadHeads(const Builder& b) {
   const MlaConfig& c = config_;
-  const int64_t rows = c.plain_dim + c.value_dim, rank = c.kv_lora_rank;
+  const int64_t rows = c.nope_dim + c.value_dim, rank = c.kv_lora_rank;
   // As GGUF has them: apart, and those of keys transposed.
   const Builder k_b = b / "k_b_proj" / "weight";
   const bool apart = k_b.Has();
   SourcePtr all_keys, all;
   if (apart) {
-    all_keys = k_b.Find(Shape{c.num_heads, rank, c.plain_dim}, "qk_nope_head_dim");
+    all_keys = k_b.Find(Shape{c.num_heads, rank, c.nope_dim}, "qk_nope_head_dim");
     all = (b / "v_b_proj" / "weight").Find(Shape{c.num_heads, c.value_dim, rank}, "v_head_dim");
   } else {
     all = (b / "kv_b_proj" / "weight")
               .Find(Shape{c.num_heads * rows, rank},
                     fmt::format("num_attention_heads {} × (qk_nope_head_dim {} + v_head_dim {})",
-                                c.num_heads, c.plain_dim, c.value_dim));
+                                c.num_heads, c.nope_dim, c.value_dim));
   }
   // Of all forms the inputs stay in f32: they may be sums over many positions.
   const auto add = [&b](WeightList& list, SourcePtr part) {
@@ -125,11 +125,11 @@ void MlaAttention::ReadHeads(const Builder& b) {
   for (int64_t h = heads_.begin; h < heads_.end && b.ok(); ++h) {
     const int64_t begin = h * rows;
     const SourcePtr key = apart ? RowRange(all_keys, {h * rank, (h + 1) * rank})
-                                : RowRange(all, {begin, begin + c.plain_dim});
-    if (has(MlaForm::kAbsorbed)) add(queries_, apart ? key : transposed(key));
-    if (c.form != MlaForm::kAbsorbed) add(keys_, apart ? transposed(key) : key);
-    add(values_, apart ? RowRange(all, {h * c.value_dim, (h + 1) * c.value_dim})
-                       : RowRange(all, {begin + c.plain_dim, begin + rows}));
+                                : RowRange(all, {begin, begin + c.nope_dim});
+    if (has(MlaForm::kAbsorbed)) add(w_uk_t_, apart ? key : transposed(key));
+    if (c.form != MlaForm::kAbsorbed) add(w_uk_, apart ? transposed(key) : key);
+    add(w_uv_, apart ? RowRange(all, {h * c.value_dim, (h + 1) * c.value_dim})
+                     : RowRange(all, {begin + c.nope_dim, begin + rows}));
   }
 }
 
@@ -148,7 +148,7 @@ void MlaAttention::AddCacheLayer(const Builder& b) {
              .value_dim = c.value_dim};
   } else if (c.form != MlaForm::kAbsorbed) {
     layer.expansion = {.min_queries = c.form == MlaForm::kLatent ? 1 : DecompressFrom(c),
-                       .plain_dim = c.plain_dim,
+                       .nope_dim = c.nope_dim,
                        .value_dim = c.value_dim};
   }
   layer_ = b.AddKvLayer(/*window=*/0, layer);
@@ -157,28 +157,29 @@ void MlaAttention::AddCacheLayer(const Builder& b) {
 
 void MlaAttention::Project(Pass& pass, Tensor x, Tensor& q, Tensor& entry) const {
   const int64_t num_tokens = x.rows();
-  Tensor down = pass.arena.Allocate(DType::kF32, {num_tokens, down_.out_features()});
-  down_.Forward(pass, x, down);
+  Tensor down = pass.arena.Allocate(DType::kF32, {num_tokens, qkv_a_proj_.out_features()});
+  qkv_a_proj_.Forward(pass, x, down);
   const int64_t split = down.cols() - entry_dim();
   q = down.Cols(0, split);
   entry = down.Cols(split, down.cols());
   if (config_.q_lora_rank > 0) {
-    Tensor latent = pass.arena.Allocate(q_up_.activation(), {num_tokens, split});
-    q_norm_.Forward(pass, q, latent);
-    q = pass.arena.Allocate(DType::kF32, {num_tokens, q_up_.out_features()});
-    q_up_.Forward(pass, latent, q);
+    Tensor latent = pass.arena.Allocate(q_b_proj_.activation(), {num_tokens, split});
+    q_a_norm_.Forward(pass, q, latent);
+    q = pass.arena.Allocate(DType::kF32, {num_tokens, q_b_proj_.out_features()});
+    q_b_proj_.Forward(pass, latent, q);
   }
   const Tensor latent = entry.Cols(config_.rope_dim, entry_dim());
-  latent_norm_.Forward(pass, latent, latent);
+  kv_a_norm_.Forward(pass, latent, latent);
 }
 
 void MlaAttention::Forward(Pass& pass, Tensor x, Tensor out) const {
   const ArenaScope scope(pass.arena);
   Tensor q, entry;
   Project(pass, x, q, entry);
-  Tensor mixed = pass.arena.Allocate(DType::kF32, {x.rows(), heads_.size() * config_.value_dim});
+  Tensor attn_output =
+      pass.arena.Allocate(DType::kF32, {x.rows(), heads_.size() * config_.value_dim});
   if (config_.form == MlaForm::kStandard) {
-    AttendStandard(pass, q, entry, mixed);
+    AttendStandard(pass, q, entry, attn_output);
   } else {
     pass.ops.Run(RopeAndStore{.q = q,
                               .k = entry,
@@ -189,29 +190,29 @@ void MlaAttention::Forward(Pass& pass, Tensor x, Tensor out) const {
                               .cache = pass.kv_layers[static_cast<size_t>(layer_)],
                               .q_head_dim = static_cast<int32_t>(key_dim())},
                  pass.stream);
-    if (has(MlaForm::kAbsorbed)) AttendAbsorbed(pass, q, mixed);
-    if (has(MlaForm::kLatent)) AttendLatent(pass, q, mixed);
+    if (has(MlaForm::kAbsorbed)) AttendAbsorbed(pass, q, attn_output);
+    if (has(MlaForm::kLatent)) AttendLatent(pass, q, attn_output);
   }
   if (output_.activation() != DType::kF32) {
-    Tensor rounded = pass.arena.Allocate(output_.activation(), mixed.shape);
-    pass.ops.Run(Convert{.x = mixed, .out = rounded}, pass.stream);
-    mixed = rounded;
+    Tensor rounded = pass.arena.Allocate(output_.activation(), attn_output.shape);
+    pass.ops.Run(Convert{.x = attn_output, .out = rounded}, pass.stream);
+    attn_output = rounded;
   }
-  output_.Forward(pass, mixed, out);
+  output_.Forward(pass, attn_output, out);
 }
 
-void MlaAttention::AttendStandard(Pass& pass, Tensor q, Tensor entry, Tensor mixed) const {
+void MlaAttention::AttendStandard(Pass& pass, Tensor q, Tensor entry, Tensor attn_output) const {
   const MlaConfig& c = config_;
   const AttentionMetadata& group = pass.groups[static_cast<size_t>(group_)];
   const KvLayerView& cache = pass.kv_layers[static_cast<size_t>(layer_)];
   const HeadColumns latent = {entry, c.rope_dim, 0, c.kv_lora_rank};
   Tensor k = pass.arena.Allocate(DType::kF32, {q.rows(), heads_.size() * key_dim()});
-  Tensor v = pass.arena.Allocate(DType::kF32, mixed.shape);
+  Tensor v = pass.arena.Allocate(DType::kF32, attn_output.shape);
   pass.ops.Run(
       HeadLinear{
-          .x = latent, .weights = keys_.pointers(), .copied = {entry, 0, 0, c.rope_dim}, .out = k},
+          .x = latent, .weights = w_uk_.pointers(), .copied = {entry, 0, 0, c.rope_dim}, .out = k},
       pass.stream);
-  pass.ops.Run(HeadLinear{.x = latent, .weights = values_.pointers(), .copied = {}, .out = v},
+  pass.ops.Run(HeadLinear{.x = latent, .weights = w_uv_.pointers(), .copied = {}, .out = v},
                pass.stream);
   pass.ops.Run(RopeAndStore{.q = q,
                             .k = k,
@@ -227,18 +228,18 @@ void MlaAttention::AttendStandard(Pass& pass, Tensor q, Tensor entry, Tensor mix
                                   .scale = c.scale,
                                   .sinks = {},
                                   .slopes = {},
-                                  .out = mixed,
+                                  .out = attn_output,
                                   .output_lse = {}},
                pass.stream);
 }
 
-void MlaAttention::AttendAbsorbed(Pass& pass, Tensor q, Tensor mixed) const {
+void MlaAttention::AttendAbsorbed(Pass& pass, Tensor q, Tensor attn_output) const {
   const MlaConfig& c = config_;
   const int64_t num_tokens = q.rows();
   const ArenaScope scope(pass.arena);
   Tensor queries = pass.arena.Allocate(DType::kF32, {num_tokens, heads_.size() * entry_dim()});
-  pass.ops.Run(HeadLinear{.x = {q, c.rope_dim, key_dim(), c.plain_dim},
-                          .weights = queries_.pointers(),
+  pass.ops.Run(HeadLinear{.x = {q, c.rope_dim, key_dim(), c.nope_dim},
+                          .weights = w_uk_t_.pointers(),
                           .copied = {q, 0, key_dim(), c.rope_dim},
                           .out = queries},
                pass.stream);
@@ -253,20 +254,20 @@ void MlaAttention::AttendAbsorbed(Pass& pass, Tensor q, Tensor mixed) const {
                                   .output_lse = {}},
                pass.stream);
   pass.ops.Run(HeadLinear{.x = {latents, 0, c.kv_lora_rank, c.kv_lora_rank},
-                          .weights = values_.pointers(),
+                          .weights = w_uv_.pointers(),
                           .copied = {},
-                          .out = mixed},
+                          .out = attn_output},
                pass.stream);
 }
 
-void MlaAttention::AttendLatent(Pass& pass, Tensor q, Tensor mixed) const {
+void MlaAttention::AttendLatent(Pass& pass, Tensor q, Tensor attn_output) const {
   pass.ops.Run(LatentAttention{.q = q,
                                .cache = pass.kv_layers[static_cast<size_t>(layer_)],
                                .plan = pass.groups[static_cast<size_t>(group_)].plan,
-                               .keys = keys_.pointers(),
-                               .values = values_.pointers(),
+                               .w_uk = w_uk_.pointers(),
+                               .w_uv = w_uv_.pointers(),
                                .scale = config_.scale,
-                               .out = mixed},
+                               .out = attn_output},
                pass.stream);
 }
 

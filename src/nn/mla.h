@@ -31,7 +31,7 @@ struct MlaConfig {
   int32_t q_lora_rank = 0;  // 0: queries are projected at once, by q_proj
   int32_t kv_lora_rank = 0;
   int32_t rope_dim = 0;   // qk_rope_head_dim: of the key that all heads share, which rotates
-  int32_t plain_dim = 0;  // qk_nope_head_dim: of a head's own key, which does not
+  int32_t nope_dim = 0;   // qk_nope_head_dim: of a head's own key, which does not
   int32_t value_dim = 0;  // v_head_dim
   float scale = 0;        // of the scores
   bool bias = false;      // of q_a_proj, kv_a_proj_with_mqa and o_proj
@@ -46,25 +46,25 @@ class MlaAttention {
   // load's cache layout. `rope` outlives this.
   MlaAttention(const Builder& b, const MlaConfig& config, const Rope* rope);
 
-  DType activation() const { return down_.activation(); }  // the type of x
+  DType activation() const { return qkv_a_proj_.activation(); }  // the type of x
 
   // x: [T, hidden_size] of activation(); out: f32 [T, hidden_size].
   void Forward(Pass& pass, Tensor x, Tensor out) const;
 
  private:
-  void ReadDown(const Builder& b);
-  OwnedTensor ReadDownBias(const Builder& b) const;
+  void ReadQkvA(const Builder& b);
+  OwnedTensor ReadQkvABias(const Builder& b) const;
   void ReadHeads(const Builder& b);
   void AddCacheLayer(const Builder& b);
-  // q [T, heads · (rope + plain)] and the position's cache entry [T, rope + latent], both before
+  // q [T, heads · (rope + nope)] and the position's cache entry [T, rope + latent], both before
   // rotation.
   void Project(Pass& pass, Tensor x, Tensor& q, Tensor& entry) const;
-  // Attention to the cache of each form: `mixed` f32 [T, heads · value_dim].
-  void AttendStandard(Pass& pass, Tensor q, Tensor entry, Tensor mixed) const;
-  void AttendAbsorbed(Pass& pass, Tensor q, Tensor mixed) const;
-  void AttendLatent(Pass& pass, Tensor q, Tensor mixed) const;
+  // Attention to the cache of each form: `attn_output` f32 [T, heads · value_dim].
+  void AttendStandard(Pass& pass, Tensor q, Tensor entry, Tensor attn_output) const;
+  void AttendAbsorbed(Pass& pass, Tensor q, Tensor attn_output) const;
+  void AttendLatent(Pass& pass, Tensor q, Tensor attn_output) const;
 
-  int64_t key_dim() const { return config_.rope_dim + config_.plain_dim; }
+  int64_t key_dim() const { return config_.rope_dim + config_.nope_dim; }
   int64_t entry_dim() const { return config_.rope_dim + config_.kv_lora_rank; }
   bool has(MlaForm form) const { return config_.form == form || config_.form == MlaForm::kAuto; }
 
@@ -74,14 +74,14 @@ class MlaAttention {
   int32_t layer_ = 0;  // index into the pass's KV layers
   const Rope* rope_ = nullptr;
   // Of x: the query, or its latent, and the cache entry with the rotated key first.
-  Linear down_;
-  RmsNorm q_norm_;
-  Linear q_up_;
-  RmsNorm latent_norm_;
-  // By head, rows and columns of kv_b_proj: [plain, latent], its transpose, and [value, latent].
-  WeightList keys_;
-  WeightList queries_;
-  WeightList values_;
+  Linear qkv_a_proj_;
+  RmsNorm q_a_norm_;
+  Linear q_b_proj_;
+  RmsNorm kv_a_norm_;
+  // By head, rows and columns of kv_b_proj: [nope, latent], its transpose, and [value, latent].
+  WeightList w_uk_;
+  WeightList w_uk_t_;
+  WeightList w_uv_;
   Linear output_;
 };
 

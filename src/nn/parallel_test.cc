@@ -135,7 +135,7 @@ TEST(Parallel, RanksOfALatentAttentionAddUpInEveryForm) {
                    .q_lora_rank = 10,
                    .kv_lora_rank = 12,
                    .rope_dim = 6,
-                   .plain_dim = 5,
+                   .nope_dim = 5,
                    .value_dim = 7,
                    .scale = 0.4f,
                    .bias = true};

@@ -14,7 +14,7 @@ namespace tokamak {
 // it, at k_offset and v_offset, lie [num_kv_heads, block_size, head_dim] elements of `dtype`; a
 // backend is free to order those of one KV head in its own way, in as many bytes. For block types
 // head_dim is a whole number of blocks. Values may be of another size than keys, or a part of them:
-// both are for backends with Ops::has_latent.
+// both are for backends with Ops::has_mla.
 struct KvLayerView {
   std::byte* base = nullptr;
   int64_t block_stride = 0;  // bytes; the same for all layers of the pool
@@ -55,7 +55,7 @@ struct AttentionBatch {
 // decompresses its latents to keys and values of these sizes; the others are for Attention.
 struct LatentExpansion {
   int32_t min_queries = 0;  // 0: none has enough
-  int32_t plain_dim = 0;    // of a key without its rotated part
+  int32_t nope_dim = 0;     // of a key without its rotated part
   int32_t value_dim = 0;
 
   bool Takes(int32_t num_queries) const { return min_queries > 0 && num_queries >= min_queries; }
@@ -78,7 +78,7 @@ struct AttentionShape {
   int32_t max_blocks_per_seq = 0;
   int32_t value_dim = 0;        // as in KvLayerView
   bool values_in_keys = false;  // as in KvLayerView
-  // Which sequences of a latent group attend to decompressed keys (ops/latent.h).
+  // Which sequences of a latent group attend to decompressed keys (ops/mla.h).
   LatentExpansion expansion = {};
 
   int32_t ValueDim() const { return value_dim > 0 ? value_dim : head_dim; }

@@ -16,7 +16,7 @@
 
 #include "base/function_ref.h"
 #include "ops/attention.h"
-#include "ops/latent.h"
+#include "ops/mla.h"
 #include "ops/moe.h"
 #include "ops/packed_weight.h"
 #include "ops/sampler.h"
@@ -283,9 +283,9 @@ class Ops {
   virtual void Run(const GroupedLinear& op, Stream& stream);
   virtual void Run(const CombineExperts& op, Stream& stream);
 
-  // Optional, for latent attention: Convert and the operations of ops/latent.h, values of other
+  // Optional, for latent attention: Convert and the operations of ops/mla.h, values of other
   // sizes than keys or inside them, RopeAndStore::q_head_dim.
-  virtual bool has_latent() const { return false; }
+  virtual bool has_mla() const { return false; }
   virtual void Run(const HeadLinear& op, Stream& stream);
   virtual void Run(const LatentAttention& op, Stream& stream);
 };

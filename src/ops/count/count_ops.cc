@@ -143,7 +143,7 @@ class CountOpsImpl final : public CountOps {
   void Run(const RouteTokens& op, Stream&) override;
   void Run(const GroupedLinear& op, Stream&) override;
   void Run(const CombineExperts& op, Stream&) override;
-  bool has_latent() const override { return backend_.has_latent; }
+  bool has_mla() const override { return backend_.has_mla; }
   void Run(const HeadLinear& op, Stream&) override;
   void Run(const LatentAttention& op, Stream&) override;
 
@@ -290,10 +290,10 @@ void CountOpsImpl::Run(const LatentAttention& op, Stream&) {
   if (const auto* plan = dynamic_cast<const CountPlan*>(op.plan); plan != nullptr) {
     const AttentionShape& shape = plan->shape();
     const AttentionWork& work = plan->expanded();
-    const int64_t key_dim = shape.head_dim - shape.ValueDim() + shape.expansion.plain_dim;
+    const int64_t key_dim = shape.head_dim - shape.ValueDim() + shape.expansion.nope_dim;
     count.cache_bytes = work.keys * CacheBytes(op.cache);
     count.flops = 2 * work.pairs * shape.num_heads * (key_dim + shape.expansion.value_dim);
-    for (const auto& weights : {op.keys, op.values}) {
+    for (const auto& weights : {op.w_uk, op.w_uv}) {
       for (const PackedWeight* weight : weights) {
         if (work.keys > 0) count.weight_bytes += weight->bytes();
         count.flops += 2 * work.keys * weight->rows() * weight->cols();

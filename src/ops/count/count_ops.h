@@ -84,7 +84,7 @@ struct CountedBackend {
   std::string_view name = "count";
   bool has_extras = true;
   bool has_moe = true;
-  bool has_latent = true;
+  bool has_mla = true;
   std::function<DType(const WeightSpec& spec)> activation = {};
 };
 

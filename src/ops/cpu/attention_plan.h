@@ -70,7 +70,7 @@ class CpuAttentionPlan final : public AttentionPlan {
   Expanded WorkerExpanded(int worker, int64_t rows) const;
   // Of a decompressed key, and of it with its value.
   int64_t ExpandedKeyDim() const {
-    return shape_.head_dim - shape_.ValueDim() + shape_.expansion.plain_dim;
+    return shape_.head_dim - shape_.ValueDim() + shape_.expansion.nope_dim;
   }
   int64_t ExpandedDim() const { return ExpandedKeyDim() + shape_.expansion.value_dim; }
   // A table for caches in which every block is at the same place: [splits] zeros.

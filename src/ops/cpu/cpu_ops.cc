@@ -18,8 +18,8 @@
 #include "ops/cpu/cache_layout.h"
 #include "ops/cpu/isa.h"
 #include "ops/cpu/kernels.h"
-#include "ops/cpu/latent.h"
 #include "ops/cpu/linear.h"
+#include "ops/cpu/mla.h"
 #include "ops/cpu/panel_layout.h"
 #include "ops/cpu/panel_weight.h"
 #include "ops/cpu/weight_memory.h"
@@ -124,7 +124,7 @@ class CpuOps final : public HostOps {
   void Run(const RouteTokens& op, Stream& stream) override;
   void Run(const GroupedLinear& op, Stream& stream) override;
   void Run(const CombineExperts& op, Stream& stream) override;
-  bool has_latent() const override { return true; }
+  bool has_mla() const override { return true; }
   void Run(const HeadLinear& op, Stream& stream) override;
   void Run(const LatentAttention& op, Stream& stream) override;
 

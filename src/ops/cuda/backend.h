@@ -40,7 +40,7 @@ class CudaOps final : public Ops {
   bool has_graphs() const override { return true; }
   bool has_extras() const override { return kCudaHasExtras; }
   bool has_moe() const override { return kCudaHasMoe; }
-  bool has_latent() const override { return kCudaHasLatent; }
+  bool has_mla() const override { return kCudaHasMla; }
   Result<std::unique_ptr<Graph>> Capture(Stream& stream, FunctionRef<void()> run) override;
   void Launch(const Graph& graph, Stream& stream) override;
   void CopyToDevice(void* device, const void* host, size_t bytes, Stream& stream) override;

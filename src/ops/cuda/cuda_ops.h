@@ -19,7 +19,7 @@ namespace tokamak {
 // their activations: what runs on it is planned where there is no GPU as well.
 inline constexpr bool kCudaHasExtras = false;
 inline constexpr bool kCudaHasMoe = false;
-inline constexpr bool kCudaHasLatent = false;
+inline constexpr bool kCudaHasMla = false;
 constexpr DType CudaWeightType(bool precise) { return precise ? DType::kF32 : DType::kBF16; }
 
 // The name of the backend that runs on a CPU (ops/cuda/emulation): right and slow, for tests. It is

@@ -370,7 +370,7 @@ class ProfiledOpsImpl final : public ProfiledOps {
   void Run(const CombineExperts& op, Stream& stream) override {
     Timed("combine_experts", op, stream);
   }
-  bool has_latent() const override { return inner_->has_latent(); }
+  bool has_mla() const override { return inner_->has_mla(); }
   void Run(const HeadLinear& op, Stream& stream) override { Timed("head_linear", op, stream); }
   void Run(const LatentAttention& op, Stream& stream) override {
     LatentAttention inner = op;

@@ -217,7 +217,7 @@ class ReferenceOps final : public HostOps {
   void Run(const RouteTokens& op, Stream& stream) override;
   void Run(const GroupedLinear& op, Stream& stream) override;
   void Run(const CombineExperts& op, Stream& stream) override;
-  bool has_latent() const override { return true; }
+  bool has_mla() const override { return true; }
   void Run(const HeadLinear& op, Stream& stream) override;
   void Run(const LatentAttention& op, Stream& stream) override;
 
@@ -420,23 +420,23 @@ void ReferenceOps::Run(const LatentAttention& op, Stream&) {
   const KvLayerView& cache = op.cache;
   const LatentExpansion& expansion = plan.shape().expansion;
   const int32_t rotated = cache.head_dim - cache.ValueDim();
-  const int32_t key_dim = rotated + expansion.plain_dim;
+  const int32_t key_dim = rotated + expansion.nope_dim;
   for (int32_t s = 0; s < batch.num_seqs(); ++s) {
     const int32_t length = batch.seq_lens[static_cast<size_t>(s)];
     const int32_t begin = batch.query_start_loc[static_cast<size_t>(s)];
     const int32_t end = batch.query_start_loc[static_cast<size_t>(s) + 1];
     if (length == 0 || !expansion.Takes(end - begin)) continue;
     KeyBlocks latents(cache, batch, s);
-    for (size_t h = 0; h < op.keys.size(); ++h) {
+    for (size_t h = 0; h < op.w_uk.size(); ++h) {
       std::vector<float> keys, values;
       for (int32_t key = 0; key < length; ++key) {
         const std::vector<float>& entry = latents.Key(key, 0);
         keys.insert(keys.end(), entry.begin(), entry.begin() + rotated);
-        keys.resize(keys.size() + static_cast<size_t>(expansion.plain_dim));
+        keys.resize(keys.size() + static_cast<size_t>(expansion.nope_dim));
         values.resize(values.size() + static_cast<size_t>(expansion.value_dim));
-        Multiply(Unwrap(op.keys[h]), entry.data() + rotated,
-                 keys.data() + keys.size() - expansion.plain_dim);
-        Multiply(Unwrap(op.values[h]), entry.data() + rotated,
+        Multiply(Unwrap(op.w_uk[h]), entry.data() + rotated,
+                 keys.data() + keys.size() - expansion.nope_dim);
+        Multiply(Unwrap(op.w_uv[h]), entry.data() + rotated,
                  values.data() + values.size() - expansion.value_dim);
       }
       const auto head = static_cast<int64_t>(h);

@@ -281,7 +281,7 @@ class QueuedOps final : public Ops {
   void Run(const RouteTokens& op, Stream& stream) override { Later(op, stream); }
   void Run(const GroupedLinear& op, Stream& stream) override { Later(op, stream); }
   void Run(const CombineExperts& op, Stream& stream) override { Later(op, stream); }
-  bool has_latent() const override { return device_.has_all && inner_->has_latent(); }
+  bool has_mla() const override { return device_.has_all && inner_->has_mla(); }
   void Run(const HeadLinear& op, Stream& stream) override { Later(op, stream); }
   void Run(const LatentAttention& op, Stream& stream) override {
     LatentAttention inner = op;

@@ -1,6 +1,6 @@
 // Multi-head latent attention on every backend that has it, in its three forms, against a dense
 // computation in double.
-#include "ops/latent.h"
+#include "ops/mla.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -15,23 +15,23 @@
 namespace tokamak {
 namespace {
 
-class LatentOps : public OpTest {
+class MlaOps : public OpTest {
  protected:
   void SetUp() override {
     OpTest::SetUp();
     if (IsSkipped()) return;
     ops_ = Make(2);
-    if (!ops_->has_latent()) GTEST_SKIP() << ops_->name() << " has no latent attention";
+    if (!ops_->has_mla()) GTEST_SKIP() << ops_->name() << " has no latent attention";
   }
   std::unique_ptr<Ops> ops_;
 };
-INSTANTIATE_TEST_SUITE_P(All, LatentOps, ::testing::ValuesIn(OpBackends()), OpBackendName);
+INSTANTIATE_TEST_SUITE_P(All, MlaOps, ::testing::ValuesIn(OpBackends()), OpBackendName);
 
 struct Geometry {
-  int heads = 3, rotated = 6, plain = 10, latent = 20, value = 13, block_size = 16;
+  int heads = 3, rotated = 6, nope = 10, latent = 20, value = 13, block_size = 16;
   DType cache = DType::kF32, weights = DType::kF32;
 
-  int key() const { return rotated + plain; }
+  int key() const { return rotated + nope; }
   int entry() const { return rotated + latent; }
 };
 
@@ -48,7 +48,7 @@ struct LatentCase {
   int64_t table_stride = 0, num_blocks = 0;
   std::vector<float> entries;  // [positions, entry]
   std::vector<float> q;        // [tokens, heads · key]
-  // By head: [plain, latent], its transpose, [value, latent].
+  // By head: [nope, latent], its transpose, [value, latent].
   std::vector<std::shared_ptr<MemorySource>> keys, queries, values;
   float scale = 0;
 
@@ -98,11 +98,11 @@ LatentCase RandomCase(std::mt19937_64& random, const Geometry& g,
   c.q = RandomFloats(random, c.num_tokens() * g.heads * g.key(), 1.5f);
   const float size = 1 / std::sqrt(static_cast<float>(g.latent));
   for (int h = 0; h < g.heads; ++h) {
-    c.keys.push_back(MemorySource::Random("k", g.weights, {g.plain, g.latent}, random(), size));
+    c.keys.push_back(MemorySource::Random("k", g.weights, {g.nope, g.latent}, random(), size));
     c.values.push_back(MemorySource::Random("v", g.weights, {g.value, g.latent}, random(), size));
     c.queries.push_back(
-        MemorySource::Quantize("q", g.weights, {g.latent, g.plain},
-                               Transpose(c.keys.back()->Dequantized(), g.plain, g.latent)));
+        MemorySource::Quantize("q", g.weights, {g.latent, g.nope},
+                               Transpose(c.keys.back()->Dequantized(), g.nope, g.latent)));
   }
   return c;
 }
@@ -130,7 +130,7 @@ std::vector<float> Expected(const LatentCase& c) {
         const std::vector<float> entry = RoundTo(g.cache, {begin, begin + g.entry()});
         for (int i = 0; i < g.rotated; ++i) keys.push_back(entry[static_cast<size_t>(i)]);
         const float* latent = entry.data() + g.rotated;
-        for (int i = 0; i < g.plain; ++i) keys.push_back(Dot(k_weight, i, latent, g.latent));
+        for (int i = 0; i < g.nope; ++i) keys.push_back(Dot(k_weight, i, latent, g.latent));
         for (int i = 0; i < g.value; ++i) values.push_back(Dot(v_weight, i, latent, g.latent));
       }
       for (int t = 0; t < c.sequences[s].num_queries; ++t) {
@@ -173,7 +173,7 @@ class LatentRun {
                        .head_dim = g_.entry(),
                        .value_dim = g_.latent,
                        .values_in_keys = true,
-                       .expansion = {min_queries, g_.plain, g_.value}});
+                       .expansion = {min_queries, g_.nope, g_.value}});
     const KvLayerView cache = Store(Entries(), {}, 1, g_.entry(), g_.latent, true);
     const Tensor q = run_.Floats(c_.q, {c_.num_tokens(), int64_t{g_.heads} * g_.key()});
     const Tensor out = run_.Output({c_.num_tokens(), int64_t{g_.heads} * g_.value});
@@ -182,8 +182,8 @@ class LatentRun {
     run_.Run(LatentAttention{.q = q,
                              .cache = cache,
                              .plan = plan_.get(),
-                             .keys = keys.pointers,
-                             .values = values.pointers,
+                             .w_uk = keys.pointers,
+                             .w_uv = values.pointers,
                              .scale = c_.scale,
                              .out = out});
     return run_.Download(out);
@@ -296,7 +296,7 @@ class LatentRun {
   void Absorbed(const Tensor& q, const KvLayerView& cache, const Tensor& out) {
     const Weights queries = Prepare(c_.queries), values = Prepare(c_.values);
     const Tensor absorbed = run_.Output({c_.num_tokens(), int64_t{g_.heads} * g_.entry()});
-    run_.Run(HeadLinear{.x = {q, g_.rotated, g_.key(), g_.plain},
+    run_.Run(HeadLinear{.x = {q, g_.rotated, g_.key(), g_.nope},
                         .weights = queries.pointers,
                         .copied = {q, 0, g_.key(), g_.rotated},
                         .out = absorbed});
@@ -317,14 +317,14 @@ class LatentRun {
 // Values are sums of `latent` products of size 1 / sqrt(latent), scores of `latent` and `key` ones.
 double Tolerance(const Geometry& g) { return kUnit * (64 + 4 * g.latent); }
 
-TEST_P(LatentOps, AllFormsAreTheDenseComputation) {
+TEST_P(MlaOps, AllFormsAreTheDenseComputation) {
   std::mt19937_64 random(11);
   WorstError worst(fmt::format("{} latent attention", ops_->name()));
   const std::vector<Geometry> shapes = {
       {},
-      {.heads = 1, .rotated = 2, .plain = 1, .latent = 3, .value = 5, .block_size = 5},
-      {.heads = 20, .rotated = 32, .plain = 16, .latent = 64, .value = 48, .block_size = 32},
-      {.heads = 2, .rotated = 64, .plain = 64, .latent = 128, .value = 64}};
+      {.heads = 1, .rotated = 2, .nope = 1, .latent = 3, .value = 5, .block_size = 5},
+      {.heads = 20, .rotated = 32, .nope = 16, .latent = 64, .value = 48, .block_size = 32},
+      {.heads = 2, .rotated = 64, .nope = 64, .latent = 128, .value = 64}};
   for (Geometry g : shapes) {
     for (const DType dtype : CacheTypes(GetParam())) {
       const int block = Info(dtype).block_elements;
@@ -345,12 +345,12 @@ TEST_P(LatentOps, AllFormsAreTheDenseComputation) {
 }
 
 // A row's bits do not depend on its chunk or its company, in each form.
-TEST_P(LatentOps, CutAndCompanyChangeNoBit) {
+TEST_P(MlaOps, CutAndCompanyChangeNoBit) {
   std::mt19937_64 random(12);
   for (const DType dtype : CacheTypes(GetParam())) {
     const Geometry g = {.heads = 5,
                         .rotated = 32,
-                        .plain = 24,
+                        .nope = 24,
                         .latent = 64,
                         .value = 20,
                         .cache = dtype,

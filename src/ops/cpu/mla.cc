@@ -1,11 +1,11 @@
 // One item is a block of a sequence's tokens and one head. Split by split it reads the latents,
-// decompresses the head's keys and values into rows [rotated | plain | value] of its own memory,
+// decompresses the head's keys and values into rows [rotated | nope | value] of its own memory,
 // and attends to them as to a cache in f32.
 //
-// Bound, per block and head: keys · latent · (plain_dim + value_dim) multiply-adds, and tokens ·
+// Bound, per block and head: keys · latent · (nope_dim + value_dim) multiply-adds, and tokens ·
 // keys · (key + value) for attention. Each result depends on its own row alone, so that neither the
 // company nor the cut of a prompt changes a bit.
-#include "ops/cpu/latent.h"
+#include "ops/cpu/mla.h"
 
 #include <algorithm>
 
@@ -55,9 +55,9 @@ void ExpandSplit(const IsaKernels& isa, const LatentAttention& op, const CpuAtte
   const Tensor latents =
       PaddedRows(memory.latents, end - first, cache.head_dim).Cols(rotated, cache.head_dim);
   const Tensor entries = PaddedRows(memory.entries, end - first, plan.ExpandedDim());
-  RunLinearAlone(isa, *op.keys[h], latents, entries.Cols(rotated, plan.ExpandedKeyDim()), tile);
-  RunLinearAlone(isa, *op.values[h], latents,
-                 entries.Cols(plan.ExpandedKeyDim(), plan.ExpandedDim()), tile);
+  RunLinearAlone(isa, *op.w_uk[h], latents, entries.Cols(rotated, plan.ExpandedKeyDim()), tile);
+  RunLinearAlone(isa, *op.w_uv[h], latents, entries.Cols(plan.ExpandedKeyDim(), plan.ExpandedDim()),
+                 tile);
 }
 
 void AttendBlock(const IsaKernels& isa, const LatentAttention& op, const QueryBlock& block,
@@ -107,7 +107,7 @@ void AttendBlock(const IsaKernels& isa, const LatentAttention& op, const QueryBl
 void AttendExpanded(const IsaKernels& isa, ThreadPool& pool, float* tiles,
                     const LatentAttention& op) {
   const auto& plan = static_cast<const CpuAttentionPlan&>(*op.plan);
-  const auto heads = static_cast<int64_t>(op.keys.size());
+  const auto heads = static_cast<int64_t>(op.w_uk.size());
   CHECK(op.cache.values_in_keys && op.cache.head_dim == plan.shape().head_dim);
   pool.ParallelFor(static_cast<int64_t>(plan.expanded().size()) * heads,
                    [&](int64_t item, int worker) {

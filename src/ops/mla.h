@@ -2,12 +2,12 @@
 // V3), besides Attention itself. A position keeps one vector for all heads, its rotated key and its
 // latent, from which every head's own key and value can be computed:
 //
-//   key[h] = [rotated | K_h · latent],  value[h] = V_h · latent.
+//   key[h] = [rotated | W_UK_h · latent],  value[h] = W_UV_h · latent.
 //
 // Scores and sums of values are linear in the latent. So attention may work on decompressed keys
 // and values (LatentAttention), or on the latents themselves, which are then keys and values of one
-// KV head (Attention, with values_in_keys), by queries [rotated | K_hᵀ · q] and with V_h applied to
-// what comes out: the absorbed form.
+// KV head (Attention, with values_in_keys), by queries [rotated | W_UK_hᵀ · q] and with W_UV_h
+// applied to what comes out: the absorbed form.
 #pragma once
 
 #include <cstdint>
@@ -44,12 +44,13 @@ struct HeadLinear {
 // Attention of the sequences that the plan's expansion takes; the rows of others are left alone.
 // Each sequence's keys and values are decompressed for it, part by part.
 struct LatentAttention {
-  Tensor q;           // f32 [T, heads * (rotated + plain_dim)], each head's rotated part first
+  Tensor q;           // f32 [T, heads * (rotated + nope_dim)], each head's rotated part first
   KvLayerView cache;  // of latents, values_in_keys
   const AttentionPlan* plan = nullptr;
-  // K_h [plain_dim, latent] and V_h [value_dim, latent] of each head, prepared as for HeadLinear.
-  std::span<const PackedWeight* const> keys;
-  std::span<const PackedWeight* const> values;
+  // W_UK_h [nope_dim, latent] and W_UV_h [value_dim, latent] of each head, prepared as for
+  // HeadLinear.
+  std::span<const PackedWeight* const> w_uk;
+  std::span<const PackedWeight* const> w_uv;
   float scale = 0;
   Tensor out;  // f32 [T, heads * value_dim]
 };
