@@ -32,8 +32,8 @@ std::unique_ptr<PackedWeight> MakeWeight(Ops& ops, DType dtype, int64_t rows, in
                                         bytes.data() + static_cast<size_t>(i) * row);
     CHECK(status.ok());
   }
-  auto weight = ops.Prepare({.parts = {std::make_shared<MemorySource>(
-                                 "weight", dtype, Shape{rows, cols}, std::move(bytes))}});
+  auto weight = ops.PackWeight({.parts = {std::make_shared<MemorySource>(
+                                    "weight", dtype, Shape{rows, cols}, std::move(bytes))}});
   CHECK_MSG(weight.ok(), weight.status().ToString());
   return *std::move(weight);
 }

@@ -229,7 +229,7 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
   plan.max_context = spec.max_context;
   plan.weight_bytes = spec.weight_bytes;
   plan.table_bytes =
-      count->prepared_bytes() + count->allocated_bytes(MemoryKind::kDevice) - spec.weight_bytes;
+      count->packed_bytes() + count->allocated_bytes(MemoryKind::kDevice) - spec.weight_bytes;
   int64_t quantized = 0, stored = 0;
   for (const auto& [dtype, bytes] : tensors->bytes()) {
     plan.stored_bytes.emplace_back(Name(dtype), bytes);

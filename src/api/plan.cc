@@ -77,7 +77,7 @@ Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& o
   ASSIGN_OR_RETURN(LoadOptions load, MakeLoadOptions(options));
   load.task = task;
   RETURN_IF_ERROR(LoadModel(checkpoint, *count, load).status());
-  return count->prepared_bytes() + count->allocated_bytes(MemoryKind::kDevice);
+  return count->packed_bytes() + count->allocated_bytes(MemoryKind::kDevice);
 }
 
 Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& options,
@@ -87,7 +87,7 @@ Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& opti
   ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, LoadModel(checkpoint, *count, load));
   const auto element_bytes = static_cast<int64_t>(RowBytes(CudaWeightType(options.precise), 1));
   const int64_t weights =
-      element_bytes * count->prepared_elements() + count->allocated_bytes(MemoryKind::kDevice);
+      element_bytes * count->packed_elements() + count->allocated_bytes(MemoryKind::kDevice);
   constexpr double kGB = 1e9;
   if (weights > free_bytes) {
     return ResourceExhausted(

@@ -16,7 +16,7 @@ struct ModelSpec {
   int32_t hidden_size = 0;
   int32_t max_context = 0;  // positions the model was trained for
   int64_t num_parameters = 0;
-  int64_t weight_bytes = 0;  // as prepared
+  int64_t weight_bytes = 0;  // as packed
   int64_t expert_parameters = 0;
   int64_t expert_bytes = 0;  // of which a token reads expert_share
   double expert_share = 1;

@@ -11,10 +11,10 @@
 namespace tokamak::nn {
 namespace {
 
-OwnedTensor ReadSinks(const Builder& at, int64_t num_heads, IndexRange mine) {
+OwnedTensor ReadSinks(const Builder& at, int64_t num_heads, IndexRange shard) {
   SourcePtr source = at.Find(Shape{num_heads}, "num_heads");
   if (!source) return {};
-  Result<SourcePtr> range = ColumnRange(std::move(source), mine);
+  Result<SourcePtr> range = ColumnRange(std::move(source), shard);
   if (range.ok()) return at.ReadVectors({*std::move(range)});
   at.Fail(range.status());
   return {};
@@ -43,7 +43,7 @@ Attention::Attention(const Builder& b, const AttentionConfig& config, const Rope
   b.Require(config.causal || b.ops().has_extras(), "attention that is not causal");
   b.Require((config.alibi_bias_max == 0 && clip_qkv_ == 0) || b.ops().has_extras(),
             "ALiBi and clamped queries");
-  const IndexRange heads = parallel.Share(config.num_heads);
+  const IndexRange heads = parallel.Shard(config.num_heads);
   const IndexRange kv_heads = parallel.KvHeads(config.num_kv_heads);
   num_heads_ = heads.size();
   num_kv_heads_ = kv_heads.size();

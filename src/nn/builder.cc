@@ -68,7 +68,7 @@ SourcePtr Builder::Find(const Shape& shape, std::string_view meaning) const {
   return source;
 }
 
-WeightPtr Builder::Prepare(std::vector<SourcePtr> parts, WeightUse use) const {
+WeightPtr Builder::PackWeight(std::vector<SourcePtr> parts, WeightUse use) const {
   if (!ok()) return nullptr;
   for (const SourcePtr& part : parts) {
     load_->bytes_read += RowBytes(part->dtype(), part->shape().cols()) * part->shape().rows();
@@ -76,7 +76,7 @@ WeightPtr Builder::Prepare(std::vector<SourcePtr> parts, WeightUse use) const {
   WeightSpec spec;
   spec.parts = std::move(parts);
   spec.use = use;
-  Result<std::unique_ptr<PackedWeight>> weight = load_->ops.Prepare(spec);
+  Result<std::unique_ptr<PackedWeight>> weight = load_->ops.PackWeight(spec);
   if (!weight.ok()) {
     Fail(weight.status());
     return nullptr;

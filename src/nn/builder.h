@@ -36,7 +36,7 @@ struct WeightLoad {
   Status status;  // the first error
   int64_t num_parameters = 0;
   int64_t bytes_read = 0;    // as stored
-  int64_t weight_bytes = 0;  // as prepared
+  int64_t weight_bytes = 0;  // as packed
   int64_t expert_parameters = 0;
   int64_t expert_bytes = 0;    // of which a token reads expert_share
   double expert_share = 1;     // top_k / num_experts
@@ -76,7 +76,7 @@ class Builder {
   Ops& ops() const { return load_->ops; }
   const ParallelContext& parallel() const { return load_->parallel; }
   bool ok() const { return load_->status.ok(); }
-  // Notes weights that were prepared, of which each token uses `share`.
+  // Notes weights that were packed, of which each token uses `share`.
   void AddExperts(int64_t parameters, int64_t bytes, double share) const {
     load_->expert_parameters += parameters;
     load_->expert_bytes += bytes;
@@ -95,7 +95,7 @@ class Builder {
   // where the shape comes from: "num_heads 9 × head_dim 64".
   SourcePtr Find(const Shape& shape, std::string_view meaning = {}) const;
   // Stacks the parts (equal cols) in the backend's layout; null after an error.
-  WeightPtr Prepare(std::vector<SourcePtr> parts, WeightUse use) const;
+  WeightPtr PackWeight(std::vector<SourcePtr> parts, WeightUse use) const;
   bool Has() const { return load_->tensors.Has(path_); }
   // Reads parts as f32, one after the other; empty after an error.
   std::vector<float> ReadValues(const std::vector<SourcePtr>& parts) const;
@@ -125,7 +125,7 @@ class Builder {
   std::string path_;
 };
 
-// Views of a stored weight, for a rank's share. Column ranges must be whole blocks of the stored
+// Views of a stored weight, for a rank's shard. Column ranges must be whole blocks of the stored
 // type: an error otherwise.
 SourcePtr RowRange(SourcePtr source, IndexRange rows);
 Result<SourcePtr> ColumnRange(SourcePtr source, IndexRange cols);

@@ -29,7 +29,7 @@ TEST(Builder, KeepsTheFirstErrorAndDoesNothingAfterIt) {
   (b / "b").Fail(NotFound("second"));
   EXPECT_EQ((b / "c").Find(Shape{4}), nullptr);
   EXPECT_EQ((b / "c").ReadVector(4).storage.size(), 0u);
-  EXPECT_EQ(b.Prepare({nullptr}, WeightUse::kLinear), nullptr);
+  EXPECT_EQ(b.PackWeight({nullptr}, WeightUse::kLinear), nullptr);
   Linear::Replicated(b / "d", 4, 4, true);
   Linear::Column(b, {{"q", 4, {0, 4}, ""}}, 4, true);
   EXPECT_EQ(load.status.message(), "first");

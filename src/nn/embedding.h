@@ -13,8 +13,8 @@ class Embedding {
   // Reads b.weight [vocab_size, hidden_size]. `tied`: the output layer uses it too. What is looked
   // up is multiplied by `scale`.
   Embedding(const Builder& b, int64_t vocab_size, int64_t hidden_size, bool tied, float scale = 1)
-      : weight_(b.Prepare({(b / "weight").Find(Shape{vocab_size, hidden_size})},
-                          tied ? WeightUse::kTied : WeightUse::kEmbedding)),
+      : weight_(b.PackWeight({(b / "weight").Find(Shape{vocab_size, hidden_size})},
+                             tied ? WeightUse::kTied : WeightUse::kEmbedding)),
         scale_(scale) {
     b.Require(scale == 1 || b.ops().has_extras(), "scaled embeddings");
   }

@@ -34,15 +34,15 @@ Fused FindFused(const Builder& b, const std::string& name, int64_t experts, int6
 }  // namespace
 
 Experts::Experts(const Builder& b, const ExpertsShape& shape, double share) {
-  const IndexRange mine = b.parallel().Share(shape.intermediate_size);
+  const IndexRange shard = b.parallel().Shard(shape.intermediate_size);
   const bool fused = shape.storage == ExpertStorage::kFused &&
                      ((b / "gate_up_proj").Has() || (b / "gate_up_proj_blocks").Has());
   if (fused) {
-    ReadFused(b, shape, mine);
-    if (shape.bias) ReadFusedBiases(b, shape, mine);
+    ReadFused(b, shape, shard);
+    if (shape.bias) ReadFusedBiases(b, shape, shard);
   } else {
-    ReadSeparate(b, shape, mine);
-    if (shape.bias) ReadSeparateBiases(b, shape, mine);
+    ReadSeparate(b, shape, shard);
+    if (shape.bias) ReadSeparateBiases(b, shape, shard);
   }
   if (!b.ok()) return;
   int64_t parameters = 0, bytes = 0;
@@ -57,25 +57,25 @@ Experts::Experts(const Builder& b, const ExpertsShape& shape, double share) {
 
 void Experts::Add(const Builder& b, std::vector<SourcePtr> gate_up, SourcePtr down) {
   if (!b.ok()) return;
-  gate_up_.Add(b.Prepare(std::move(gate_up), WeightUse::kLinear));
+  gate_up_.Add(b.PackWeight(std::move(gate_up), WeightUse::kLinear));
   if (!b.ok()) return;
-  down_.Add(b.Prepare({std::move(down)}, WeightUse::kLinear));
+  down_.Add(b.PackWeight({std::move(down)}, WeightUse::kLinear));
 }
 
-void Experts::ReadSeparate(const Builder& b, const ExpertsShape& shape, IndexRange mine) {
+void Experts::ReadSeparate(const Builder& b, const ExpertsShape& shape, IndexRange shard) {
   const int64_t hidden = shape.hidden_size, inner = shape.intermediate_size;
   for (int64_t e = 0; e < shape.num_experts && b.ok(); ++e) {
     const auto rows = [&](std::string_view name) {
       SourcePtr source = (b / e / name / "weight").Find(Shape{inner, hidden});
-      return source ? RowRange(std::move(source), mine) : nullptr;
+      return source ? RowRange(std::move(source), shard) : nullptr;
     };
     std::vector<SourcePtr> gate_up = {rows(shape.gate_proj), rows(shape.up_proj)};
     Add(b / e, std::move(gate_up),
-        Columns(b, (b / e / shape.down_proj / "weight").Find(Shape{hidden, inner}), mine));
+        Columns(b, (b / e / shape.down_proj / "weight").Find(Shape{hidden, inner}), shard));
   }
 }
 
-void Experts::ReadSeparateBiases(const Builder& b, const ExpertsShape& shape, IndexRange mine) {
+void Experts::ReadSeparateBiases(const Builder& b, const ExpertsShape& shape, IndexRange shard) {
   const int64_t hidden = shape.hidden_size, inner = shape.intermediate_size;
   std::vector<float> gate_up, down;
   for (int64_t e = 0; e < shape.num_experts && b.ok(); ++e) {
@@ -85,15 +85,15 @@ void Experts::ReadSeparateBiases(const Builder& b, const ExpertsShape& shape, In
       const std::vector<float> values = at.ReadValues({at.Find(Shape{size})});
       if (at.ok()) to.insert(to.end(), values.begin() + range.begin, values.begin() + range.end);
     };
-    append(shape.gate_proj, inner, mine, gate_up);
-    append(shape.up_proj, inner, mine, gate_up);
+    append(shape.gate_proj, inner, shard, gate_up);
+    append(shape.up_proj, inner, shard, gate_up);
     append(shape.down_proj, hidden, {0, hidden}, down);
   }
-  gate_up_bias_ = b.Store(gate_up, Shape{shape.num_experts, 2 * mine.size()});
+  gate_up_bias_ = b.Store(gate_up, Shape{shape.num_experts, 2 * shard.size()});
   if (b.parallel().rank == 0) down_bias_ = b.Store(down, Shape{shape.num_experts, hidden});
 }
 
-void Experts::ReadFused(const Builder& b, const ExpertsShape& shape, IndexRange mine) {
+void Experts::ReadFused(const Builder& b, const ExpertsShape& shape, IndexRange shard) {
   const int64_t hidden = shape.hidden_size, inner = shape.intermediate_size;
   const Fused gate_up = FindFused(b, "gate_up_proj", shape.num_experts, 2 * inner, hidden,
                                   "experts, hidden size and twice the intermediate size");
@@ -101,14 +101,14 @@ void Experts::ReadFused(const Builder& b, const ExpertsShape& shape, IndexRange 
                                "experts, intermediate size and hidden size");
   for (int64_t e = 0; e < shape.num_experts && b.ok(); ++e) {
     const SourcePtr both = gate_up.Expert(b, e);
-    SourcePtr columns = Columns(b, down.Expert(b, e), mine);
+    SourcePtr columns = Columns(b, down.Expert(b, e), shard);
     if (!b.ok()) return;
-    Add(b, {RowRange(EveryNthRow(both, 0, 2), mine), RowRange(EveryNthRow(both, 1, 2), mine)},
+    Add(b, {RowRange(EveryNthRow(both, 0, 2), shard), RowRange(EveryNthRow(both, 1, 2), shard)},
         std::move(columns));
   }
 }
 
-void Experts::ReadFusedBiases(const Builder& b, const ExpertsShape& shape, IndexRange mine) {
+void Experts::ReadFusedBiases(const Builder& b, const ExpertsShape& shape, IndexRange shard) {
   const int64_t experts = shape.num_experts, inner = shape.intermediate_size;
   const auto read = [&](std::string_view name, int64_t size) {
     const Builder at = b / name;
@@ -120,12 +120,12 @@ void Experts::ReadFusedBiases(const Builder& b, const ExpertsShape& shape, Index
   std::vector<float> gate_up;
   for (int64_t e = 0; e < experts; ++e) {
     for (const int64_t which : {0, 1}) {
-      for (int64_t i = mine.begin; i < mine.end; ++i) {
+      for (int64_t i = shard.begin; i < shard.end; ++i) {
         gate_up.push_back(both[static_cast<size_t>(2 * (e * inner + i) + which)]);
       }
     }
   }
-  gate_up_bias_ = b.Store(gate_up, Shape{experts, 2 * mine.size()});
+  gate_up_bias_ = b.Store(gate_up, Shape{experts, 2 * shard.size()});
   if (b.parallel().rank == 0) down_bias_ = b.Store(down, Shape{experts, shape.hidden_size});
 }
 

@@ -31,14 +31,14 @@ struct ExpertsShape {
   std::string_view down_proj = "down_proj";
 };
 
-// This rank's share: of the rows of gate and up, and the columns of down.
+// This rank's shard: of the rows of gate and up, and the columns of down.
 class Experts {
  public:
   Experts() = default;
   // Reads what is below b, and counts it there. `share` of it is used for each token.
   Experts(const Builder& b, const ExpertsShape& shape, double share);
 
-  // One per expert: [2 · share, hidden_size], gate above up, and [hidden_size, share].
+  // One per expert: [2 · shard, hidden_size], gate above up, and [hidden_size, shard].
   const std::vector<const PackedWeight*>& gate_up() const { return gate_up_.pointers(); }
   const std::vector<const PackedWeight*>& down() const { return down_.pointers(); }
   // f32 [experts, rows of the weight], or empty.
@@ -46,10 +46,10 @@ class Experts {
   const Tensor& down_bias() const { return down_bias_.tensor; }
 
  private:
-  void ReadSeparate(const Builder& b, const ExpertsShape& shape, IndexRange mine);
-  void ReadSeparateBiases(const Builder& b, const ExpertsShape& shape, IndexRange mine);
-  void ReadFused(const Builder& b, const ExpertsShape& shape, IndexRange mine);
-  void ReadFusedBiases(const Builder& b, const ExpertsShape& shape, IndexRange mine);
+  void ReadSeparate(const Builder& b, const ExpertsShape& shape, IndexRange shard);
+  void ReadSeparateBiases(const Builder& b, const ExpertsShape& shape, IndexRange shard);
+  void ReadFused(const Builder& b, const ExpertsShape& shape, IndexRange shard);
+  void ReadFusedBiases(const Builder& b, const ExpertsShape& shape, IndexRange shard);
   // Both empty after an error.
   void Add(const Builder& b, std::vector<SourcePtr> gate_up, SourcePtr down);
 

@@ -29,7 +29,7 @@ Linear Linear::Column(const Builder& b, const std::vector<Output>& outputs, int6
       biases.push_back(
           Columns(at, (at / "bias").Find(Shape{output.rows}, output.meaning), output.range));
   }
-  Linear layer(b.Prepare(std::move(weights), WeightUse::kLinear));
+  Linear layer(b.PackWeight(std::move(weights), WeightUse::kLinear));
   if (bias) layer.bias_ = b.ReadVectors(biases);
   return layer;
 }
@@ -49,12 +49,12 @@ Linear Linear::MergedColumn(const Builder& b, const std::vector<Output>& outputs
   std::vector<SourcePtr> biases;
   int64_t first = 0;
   for (const Output& output : outputs) {
-    const IndexRange mine{first + output.range.begin, first + output.range.end};
-    weights.push_back(RowRange(weight, mine));
-    if (bias) biases.push_back(Columns(b, stored_bias, mine));
+    const IndexRange shard{first + output.range.begin, first + output.range.end};
+    weights.push_back(RowRange(weight, shard));
+    if (bias) biases.push_back(Columns(b, stored_bias, shard));
     first += output.rows;
   }
-  Linear layer(b.Prepare(std::move(weights), WeightUse::kLinear));
+  Linear layer(b.PackWeight(std::move(weights), WeightUse::kLinear));
   if (bias) layer.bias_ = b.ReadVectors(biases);
   return layer;
 }
@@ -73,13 +73,13 @@ Linear Linear::Replicated(const Builder& b, int64_t out, int64_t in, bool bias) 
 }
 
 Linear Linear::Router(const Builder& b, int64_t out, int64_t in, bool bias) {
-  Linear layer(b.Prepare({(b / "weight").Find(Shape{out, in})}, WeightUse::kRouter));
+  Linear layer(b.PackWeight({(b / "weight").Find(Shape{out, in})}, WeightUse::kRouter));
   if (bias) layer.bias_ = (b / "bias").ReadVector(out);
   return layer;
 }
 
 WeightPtr Linear::RowWeight(const Builder& b, int64_t out, int64_t in, IndexRange range) {
-  return b.Prepare({Columns(b, (b / "weight").Find(Shape{out, in}), range)}, WeightUse::kLinear);
+  return b.PackWeight({Columns(b, (b / "weight").Find(Shape{out, in}), range)}, WeightUse::kLinear);
 }
 
 void Linear::Forward(Pass& pass, Tensor x, Tensor out) const {

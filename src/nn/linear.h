@@ -24,7 +24,7 @@ class Linear {
   };
 
   Linear() = default;
-  // An output layer that shares the prepared weight of an embedding, or one that was prepared
+  // An output layer that shares the packed weight of an embedding, or one that was packed
   // otherwise.
   explicit Linear(WeightPtr weight, OwnedTensor bias = {})
       : weight_(std::move(weight)), bias_(std::move(bias)) {}

@@ -47,7 +47,7 @@ MlaAttention::MlaAttention(const Builder& b, const MlaConfig& config, const Rope
                            config.num_heads, kMaxHeads, b.parallel().size));
   }
   if (!b.ok()) return;
-  heads_ = b.parallel().Share(config.num_heads);
+  heads_ = b.parallel().Shard(config.num_heads);
   ReadQkvA(b);
   kv_a_norm_ = RmsNorm(b / "kv_a_layernorm", config.kv_lora_rank, kNormEps);
   ReadHeads(b);
@@ -69,7 +69,7 @@ void MlaAttention::ReadQkvA(const Builder& b) {
     parts.push_back((b / "q_a_proj" / "weight").Find(Shape{c.q_lora_rank, hidden}, "q_lora_rank"));
     q_a_norm_ = RmsNorm(b / "q_a_layernorm", c.q_lora_rank, kNormEps);
     SourcePtr up = (b / "q_b_proj" / "weight").Find(Shape{q_rows, c.q_lora_rank}, q_meaning);
-    q_b_proj_ = Linear(b.Prepare({RotatedFirst(std::move(up), c, heads_)}, WeightUse::kLinear));
+    q_b_proj_ = Linear(b.PackWeight({RotatedFirst(std::move(up), c, heads_)}, WeightUse::kLinear));
   } else {
     SourcePtr q = (b / "q_proj" / "weight").Find(Shape{q_rows, hidden}, q_meaning);
     parts.push_back(RotatedFirst(std::move(q), c, heads_));
@@ -79,7 +79,7 @@ void MlaAttention::ReadQkvA(const Builder& b) {
   if (!b.ok()) return;
   parts.push_back(RowRange(entry, {rank, entry_dim()}));
   parts.push_back(RowRange(entry, {0, rank}));
-  qkv_a_proj_ = Linear(b.Prepare(std::move(parts), WeightUse::kLinear), ReadQkvABias(b));
+  qkv_a_proj_ = Linear(b.PackWeight(std::move(parts), WeightUse::kLinear), ReadQkvABias(b));
 }
 
 OwnedTensor MlaAttention::ReadQkvABias(const Builder& b) const {
@@ -117,7 +117,7 @@ void MlaAttention::ReadHeads(const Builder& b) {
   }
   // Of all forms the inputs stay in f32: they may be sums over many positions.
   const auto add = [&b](WeightList& list, SourcePtr part) {
-    if (b.ok()) list.Add(b.Prepare({std::move(part)}, WeightUse::kRouter));
+    if (b.ok()) list.Add(b.PackWeight({std::move(part)}, WeightUse::kRouter));
   };
   const auto transposed = [&b](const SourcePtr& part) {
     return b.OrFail(Transposed(WithoutBlocks(part), 0, part->shape().rows()));

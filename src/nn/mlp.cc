@@ -13,15 +13,15 @@ Mlp::Mlp(const Builder& b, const MlpShape& shape) : activation_(shape.activation
                            shape.intermediate_size, parallel.size));
     return;
   }
-  const IndexRange mine = parallel.Share(shape.intermediate_size);
+  const IndexRange shard = parallel.Shard(shape.intermediate_size);
   const std::vector<Linear::Output> outputs = {
-      {"gate_proj", shape.intermediate_size, mine, "intermediate_size"},
-      {"up_proj", shape.intermediate_size, mine, "intermediate_size"}};
+      {"gate_proj", shape.intermediate_size, shard, "intermediate_size"},
+      {"up_proj", shape.intermediate_size, shard, "intermediate_size"}};
   gate_up_ = shape.merged
                  ? Linear::MergedColumn(b / "gate_up_proj", outputs, shape.hidden_size, shape.bias)
                  : Linear::Column(b, outputs, shape.hidden_size, shape.bias);
   down_ =
-      Linear::Row(b / "down_proj", shape.hidden_size, shape.intermediate_size, mine, shape.bias);
+      Linear::Row(b / "down_proj", shape.hidden_size, shape.intermediate_size, shard, shape.bias);
 }
 
 void Mlp::Forward(Pass& pass, Tensor x, Tensor out) const {
@@ -43,11 +43,11 @@ PlainMlp::PlainMlp(const Builder& b, const PlainMlpShape& shape) : activation_(s
                            shape.intermediate_size, parallel.size));
     return;
   }
-  const IndexRange mine = parallel.Share(shape.intermediate_size);
-  up_ = Linear::Column(b, {{"up_proj", shape.intermediate_size, mine, "intermediate size"}},
+  const IndexRange shard = parallel.Shard(shape.intermediate_size);
+  up_ = Linear::Column(b, {{"up_proj", shape.intermediate_size, shard, "intermediate size"}},
                        shape.hidden_size, shape.bias);
   down_ =
-      Linear::Row(b / "down_proj", shape.hidden_size, shape.intermediate_size, mine, shape.bias);
+      Linear::Row(b / "down_proj", shape.hidden_size, shape.intermediate_size, shard, shape.bias);
 }
 
 void PlainMlp::Forward(Pass& pass, Tensor x, Tensor out) const {

@@ -1,4 +1,4 @@
-// ParallelContext: which share of each weight a rank holds (tensor parallelism, arXiv:1909.08053).
+// ParallelContext: which shard of each weight a rank holds (tensor parallelism, arXiv:1909.08053).
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ struct ParallelContext {
   int32_t size = 1;
   int32_t rank = 0;
 
-  // Whether `count` items can be shared out: an equal number for each rank.
+  // Whether `count` items can be sharded: an equal number for each rank.
   bool Divides(int64_t count) const { return count % size == 0; }
-  // This rank's share of `count` items, which the ranks must divide.
-  IndexRange Share(int64_t count) const {
+  // This rank's shard of `count` items, which the ranks must divide.
+  IndexRange Shard(int64_t count) const {
     const int64_t each = count / size;
     return {rank * each, (rank + 1) * each};
   }
@@ -31,7 +31,7 @@ struct ParallelContext {
     return num_kv_heads >= size ? num_kv_heads % size == 0 : size % num_kv_heads == 0;
   }
   IndexRange KvHeads(int64_t num_kv_heads) const {
-    if (num_kv_heads >= size) return Share(num_kv_heads);
+    if (num_kv_heads >= size) return Shard(num_kv_heads);
     const int64_t head = rank / (size / num_kv_heads);
     return {head, head + 1};
   }

@@ -1,4 +1,4 @@
-// Tensor-parallel shares: what the ranks compute, put together, is what one rank computes.
+// Tensor-parallel shards: what the ranks compute, put together, is what one rank computes.
 #include "nn/parallel.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ TEST(Parallel, RanksOfAColumnParallelLinearComputeNeighbouringOutputs) {
   Bench bench;
   const Tensor x = bench.Input(20);
   const auto make = [&](WeightLoad& load) {
-    const IndexRange a = load.parallel.Share(12), b = load.parallel.Share(6);
+    const IndexRange a = load.parallel.Shard(12), b = load.parallel.Shard(6);
     return Linear::Column(Builder(load) / "layer", {{"a", 12, a, ""}, {"b", 6, b, ""}}, 20, true);
   };
   WeightLoad whole = bench.Load({});
@@ -59,7 +59,7 @@ TEST(Parallel, RanksOfARowParallelLinearAddUp) {
     std::vector<float> sum;
     for (int rank = 0; rank < 4; ++rank) {
       WeightLoad load = bench.Load({4, rank});
-      const IndexRange mine = load.parallel.Share(128);
+      const IndexRange mine = load.parallel.Shard(128);
       const Linear layer = Linear::Row(Builder(load) / "down", 10, 128, mine, true);
       ASSERT_TRUE(load.status.ok()) << load.status.ToString();
       EXPECT_EQ(layer.in_features(), 32);
@@ -72,7 +72,7 @@ TEST(Parallel, RanksOfARowParallelLinearAddUp) {
 TEST(Parallel, ACutThroughABlockIsRefused) {
   Bench bench(DType::kQ8_0);
   WeightLoad load = bench.Load({4, 1});
-  Linear::Row(Builder(load) / "down", 10, 64, load.parallel.Share(64), false);
+  Linear::Row(Builder(load) / "down", 10, 64, load.parallel.Shard(64), false);
   EXPECT_EQ(load.status.code(), StatusCode::kUnimplemented);
   EXPECT_EQ(load.status.message(),
             "down.weight: columns [16, 32) cut through a block of Q8_0 (32 elements)");

@@ -115,7 +115,7 @@ TEST_P(ActivationOps, ActivateRoundsToTheActivationType) {
   const auto ops = Make(2);
   // That such an output is wanted follows from a weight.
   const auto weight =
-      ops->Prepare({.parts = {MemorySource::Random("weight", DType::kQ8_0, {1, 64}, 1)}});
+      ops->PackWeight({.parts = {MemorySource::Random("weight", DType::kQ8_0, {1, 64}, 1)}});
   ASSERT_TRUE(weight.ok());
   std::mt19937_64 random(2);
   const std::vector<float> x = RandomFloats(random, 3 * 64, 3.0f);

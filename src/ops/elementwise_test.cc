@@ -130,7 +130,7 @@ void CheckRoundedOutputs(Ops& ops, DType activation) {
   const int64_t rows = 7, cols = blocks ? 544 : 515;
   // That such an output is wanted follows from a weight.
   const auto weight_of_the_width =
-      ops.Prepare({.parts = {MemorySource::Random("weight", DType::kQ8_0, {1, 544}, 1)}});
+      ops.PackWeight({.parts = {MemorySource::Random("weight", DType::kQ8_0, {1, 544}, 1)}});
   ASSERT_TRUE(weight_of_the_width.ok());
   // Rows lie in a wider tensor where their type allows it.
   const auto output = [&](OpRunner& run, DType dtype) {

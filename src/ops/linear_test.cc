@@ -46,9 +46,9 @@ LinearCase RandomCase(std::mt19937_64& random, const std::vector<std::pair<DType
   return c;
 }
 
-std::unique_ptr<PackedWeight> Prepare(Ops& ops, const LinearCase& c,
-                                      WeightUse use = WeightUse::kLinear) {
-  Result<std::unique_ptr<PackedWeight>> weight = ops.Prepare({.parts = c.parts, .use = use});
+std::unique_ptr<PackedWeight> PackWeight(Ops& ops, const LinearCase& c,
+                                         WeightUse use = WeightUse::kLinear) {
+  Result<std::unique_ptr<PackedWeight>> weight = ops.PackWeight({.parts = c.parts, .use = use});
   CHECK_MSG(weight.ok(), weight.status().ToString());
   return *std::move(weight);
 }
@@ -84,14 +84,14 @@ std::vector<float> RunLinear(Ops& ops, const PackedWeight& weight, const LinearC
 }
 
 std::vector<float> RunLinear(Ops& ops, const LinearCase& c, Out out = Out::kRange) {
-  return RunLinear(ops, *Prepare(ops, c), c, 0, c.num_tokens, out);
+  return RunLinear(ops, *PackWeight(ops, c), c, 0, c.num_tokens, out);
 }
 
 // Rounding errors of a sum of `cols` products grow like their square root; a missing or doubled
 // term is about 1 / cols of the norms.
 void CheckLinear(Ops& ops, Ops& reference, const LinearCase& given, WorstError& worst,
                  const std::string& where, Out out = Out::kRange) {
-  const auto weight = Prepare(ops, given);
+  const auto weight = PackWeight(ops, given);
   const LinearCase c = Rounded(given, weight->activation());
   const std::vector<float> expected = RunLinear(reference, c, out);
   const std::vector<float> actual = RunLinear(ops, *weight, c, 0, c.num_tokens, out);
@@ -168,7 +168,7 @@ TEST_P(LinearOps, ARowsBitsDependOnNothingButTheRowInModelShapes) {
   for (const auto& [rows, cols] :
        std::vector<std::pair<int64_t, int64_t>>{{960, 576}, {64, 1536}, {258, 128}}) {
     const LinearCase c = RandomCase(random, {{DType::kBF16, rows}}, cols, 1100, true);
-    const auto weight = Prepare(*ops, c);
+    const auto weight = PackWeight(*ops, c);
     const std::vector<float> all = RunLinear(*ops, *weight, c, 0, c.num_tokens, Out::kWhole);
     for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{
              {0, 1}, {7, 9}, {20, 36}, {50, 81}, {90, 155}, {200, 333}, {300, 815}, {3, 1050}}) {
@@ -203,7 +203,7 @@ TEST_P(LinearOps, ARowsBitsDependOnNothingButTheRow) {
   for (const DType dtype : WeightTypes()) {
     const LinearCase c = RandomCase(random, {{dtype, 83}, {DType::kF16, 9}}, 768, 150, true);
     const auto ops = Make(1);
-    const auto weight = Prepare(*ops, c);
+    const auto weight = PackWeight(*ops, c);
     const std::vector<float> all = RunLinear(*ops, *weight, c, 0, c.num_tokens);
     for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{
              {0, 1}, {1, 2}, {149, 150}, {3, 5}, {10, 14}, {20, 27}, {40, 53}, {7, 140}}) {
@@ -224,7 +224,7 @@ TEST_P(LinearOps, ABf16RowsBitsAreTheSameInEveryBatch) {
   std::mt19937_64 random(12);
   const LinearCase c = RandomCase(random, {{DType::kBF16, 83}}, 455, 40, true);
   const auto ops = Make(1), others = Make(3);
-  const auto weight = Prepare(*ops, c), others_weight = Prepare(*others, c);
+  const auto weight = PackWeight(*ops, c), others_weight = PackWeight(*others, c);
   std::vector<float> alone;
   for (int64_t t = 0; t < c.num_tokens; ++t) {
     const std::vector<float> row = RunLinear(*ops, *weight, c, t, t + 1);
@@ -258,7 +258,7 @@ TEST_P(LinearOps, NanInARowStaysInThatRow) {
 
 // LinearArgmax of the case against the outputs of Linear themselves.
 void CheckArgmax(Ops& ops, const LinearCase& c, const std::string& where) {
-  const auto weight = Prepare(ops, c);
+  const auto weight = PackWeight(ops, c);
   const std::vector<float> outputs = RunLinear(ops, *weight, c, 0, c.num_tokens);
   OpRunner run(ops);
   LinearArgmax op;
@@ -328,7 +328,7 @@ TEST_P(LinearOps, EmbedGivesTheRowsExactly) {
     std::vector<int32_t> ids;
     for (int32_t id = 0; id < 47; ++id) ids.push_back((id * 13) % 47);
     const auto embed = [&](Ops& backend, WeightUse use, float scale = 1) {
-      const auto weight = Prepare(backend, c, use);
+      const auto weight = PackWeight(backend, c, use);
       OpRunner run(backend);
       const Embed op = {.ids = run.Ints(ids),
                         .table = weight.get(),
@@ -381,7 +381,7 @@ TEST_P(LinearOps, RandomWeightsAreThoseOfTheirFormula) {
   for (const DType dtype : {DType::kBF16, DType::kF32, DType::kQ8_0}) {
     const auto embed = [dtype](Ops& backend) {
       const auto source = std::make_shared<FormulaSource>(dtype, Shape{70, 96});
-      auto weight = backend.Prepare({.parts = {source, source}, .use = WeightUse::kEmbedding});
+      auto weight = backend.PackWeight({.parts = {source, source}, .use = WeightUse::kEmbedding});
       CHECK_MSG(weight.ok(), weight.status().ToString());
       OpRunner run(backend);
       std::vector<int32_t> ids(140);
@@ -438,7 +438,7 @@ TEST_P(LinearOps, EmbedOfRandomBlocksGivesTheRowsExactly) {
     const Shape shape{rows, cols};
     const auto source =
         std::make_shared<MemorySource>("random", dtype, shape, RandomBlocks(random, dtype, shape));
-    const auto weight = ops->Prepare({.parts = {source}, .use = WeightUse::kEmbedding});
+    const auto weight = ops->PackWeight({.parts = {source}, .use = WeightUse::kEmbedding});
     ASSERT_TRUE(weight.ok());
     std::vector<int32_t> ids(rows);
     std::iota(ids.begin(), ids.end(), 0);
@@ -451,7 +451,7 @@ TEST_P(LinearOps, EmbedOfRandomBlocksGivesTheRowsExactly) {
   }
 }
 
-TEST_P(LinearOps, PreparedWeightsAreNoLargerThanTheirFile) {
+TEST_P(LinearOps, PackedWeightsAreNoLargerThanTheirFile) {
   if (GetParam().name.starts_with("cuda")) {
     GTEST_SKIP() << GetParam().name << " keeps weights as " << Name(GetParam().weights);
   }
@@ -459,7 +459,7 @@ TEST_P(LinearOps, PreparedWeightsAreNoLargerThanTheirFile) {
   for (const DType dtype : WeightTypes()) {
     const Shape shape{1000, 768};
     const auto source = MemorySource::Random("weight", dtype, shape, 7);
-    Result<std::unique_ptr<PackedWeight>> weight = ops->Prepare({.parts = {source}});
+    Result<std::unique_ptr<PackedWeight>> weight = ops->PackWeight({.parts = {source}});
     ASSERT_TRUE(weight.ok());
     EXPECT_LE(static_cast<double>((*weight)->bytes()),
               1.1 * 1000 * static_cast<double>(RowBytes(dtype, 768)))
@@ -486,7 +486,7 @@ class FailingSource final : public WeightSource {
 TEST_P(LinearOps, PrepareReportsTheFirstErrorOfItsSource) {
   const auto ops = Make(2);
   const Result<std::unique_ptr<PackedWeight>> weight =
-      ops->Prepare({.parts = {std::make_shared<FailingSource>()}});
+      ops->PackWeight({.parts = {std::make_shared<FailingSource>()}});
   ASSERT_FALSE(weight.ok());
   EXPECT_EQ(weight.status().code(), StatusCode::kDataLoss);
   EXPECT_THAT(std::string(weight.status().message()), ::testing::HasSubstr("row 0 is gone"));
@@ -496,10 +496,10 @@ TEST_P(LinearOps, PrepareNamesAPartThatDoesNotFit) {
   const auto ops = Make(1);
   const auto wide = MemorySource::Random("wide", DType::kF32, {4, 64}, 1);
   const auto narrow = MemorySource::Random("narrow", DType::kF32, {4, 32}, 1);
-  const Status status = ops->Prepare({.parts = {wide, narrow}}).status();
+  const Status status = ops->PackWeight({.parts = {wide, narrow}}).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("narrow"));
-  EXPECT_FALSE(ops->Prepare({}).ok());
+  EXPECT_FALSE(ops->PackWeight({}).ok());
 }
 
 // Where the hardware multiplies and adds with one rounding, lanes hold outputs and the order of
@@ -554,7 +554,7 @@ TEST_P(LinearOps, TheBitsAreThoseOfEveryMachine) {
       c.x.push_back(i / 32 == 5 ? 0 : kInput.At(kInput.RowSeed(0), i));
     }
     for (int64_t i = 0; i < c.rows; ++i) c.bias.push_back(kInput.At(kInput.RowSeed(1), i));
-    const auto weight = Prepare(*ops, c);
+    const auto weight = PackWeight(*ops, c);
     // Products of bf16 are summed as each instruction set has it (cpu/bf16_kernels.h).
     if (weight->activation() == DType::kBF16) continue;
     const std::vector<float> out = RunLinear(*ops, *weight, c, 0, c.num_tokens, Out::kWhole);

@@ -35,7 +35,7 @@ struct HeadColumns {
 // out[t, h] = [copied[t, h] | W_h · x[t, h]].
 struct HeadLinear {
   HeadColumns x;
-  // One per head, all of one shape, prepared so that activation() is f32.
+  // One per head, all of one shape, packed so that activation() is f32.
   std::span<const PackedWeight* const> weights;
   HeadColumns copied;  // 0 columns: none
   Tensor out;          // f32 [T, heads * (copied.cols + rows of a weight)]
@@ -47,7 +47,7 @@ struct LatentAttention {
   Tensor q;           // f32 [T, heads * (rotated + nope_dim)], each head's rotated part first
   KvLayerView cache;  // of latents, values_in_keys
   const AttentionPlan* plan = nullptr;
-  // W_UK_h [nope_dim, latent] and W_UV_h [value_dim, latent] of each head, prepared as for
+  // W_UK_h [nope_dim, latent] and W_UV_h [value_dim, latent] of each head, packed as for
   // HeadLinear.
   std::span<const PackedWeight* const> w_uk;
   std::span<const PackedWeight* const> w_uv;

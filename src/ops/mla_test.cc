@@ -177,7 +177,7 @@ class LatentRun {
     const KvLayerView cache = Store(Entries(), {}, 1, g_.entry(), g_.latent, true);
     const Tensor q = run_.Floats(c_.q, {c_.num_tokens(), int64_t{g_.heads} * g_.key()});
     const Tensor out = run_.Output({c_.num_tokens(), int64_t{g_.heads} * g_.value});
-    const Weights keys = Prepare(c_.keys), values = Prepare(c_.values);
+    const Weights keys = PackWeight(c_.keys), values = PackWeight(c_.values);
     Absorbed(q, cache, out);
     run_.Run(LatentAttention{.q = q,
                              .cache = cache,
@@ -196,7 +196,7 @@ class LatentRun {
                        .head_dim = g_.key(),
                        .value_dim = g_.value});
     const Tensor entries = Entries();
-    const Weights keys = Prepare(c_.keys), values = Prepare(c_.values);
+    const Weights keys = PackWeight(c_.keys), values = PackWeight(c_.values);
     const Tensor k = run_.Output({entries.rows(), int64_t{g_.heads} * g_.key()});
     const Tensor v = run_.Output({entries.rows(), int64_t{g_.heads} * g_.value});
     const HeadColumns latent = {entries, g_.rotated, 0, g_.latent};
@@ -214,10 +214,10 @@ class LatentRun {
     std::vector<std::unique_ptr<PackedWeight>> owned;
     std::vector<const PackedWeight*> pointers;
   };
-  Weights Prepare(const std::vector<std::shared_ptr<MemorySource>>& sources) {
+  Weights PackWeight(const std::vector<std::shared_ptr<MemorySource>>& sources) {
     Weights weights;
     for (const auto& source : sources) {
-      auto weight = run_.ops().Prepare({.parts = {source}, .use = WeightUse::kRouter});
+      auto weight = run_.ops().PackWeight({.parts = {source}, .use = WeightUse::kRouter});
       CHECK_MSG(weight.ok(), weight.status().ToString());
       weights.pointers.push_back(weight->get());
       weights.owned.push_back(*std::move(weight));
@@ -294,7 +294,7 @@ class LatentRun {
   }
 
   void Absorbed(const Tensor& q, const KvLayerView& cache, const Tensor& out) {
-    const Weights queries = Prepare(c_.queries), values = Prepare(c_.values);
+    const Weights queries = PackWeight(c_.queries), values = PackWeight(c_.values);
     const Tensor absorbed = run_.Output({c_.num_tokens(), int64_t{g_.heads} * g_.entry()});
     run_.Run(HeadLinear{.x = {q, g_.rotated, g_.key(), g_.nope},
                         .weights = queries.pointers,

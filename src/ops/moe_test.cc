@@ -192,7 +192,7 @@ TEST_P(MoeOps, GroupedLinearIsEachExpertsLinear) {
       std::vector<std::unique_ptr<PackedWeight>> weights;
       std::vector<const PackedWeight*> pointers;
       for (size_t e = 0; e + 1 < offsets.size(); ++e) {
-        auto weight = ops_->Prepare(
+        auto weight = ops_->PackWeight(
             {.parts = {MemorySource::Random("a", dtype, {kRows - 20, kCols}, random()),
                        MemorySource::Random("b", dtype, {20, kCols}, random())}});
         ASSERT_TRUE(weight.ok());
@@ -269,7 +269,7 @@ TEST_P(MoeOps, ConvertRoundsAsTheTypeDoes) {
   const std::vector<float> values = RandomFloats(random, 40 * 96, 3.0f);
   // That such an output is wanted follows from a weight.
   const auto weight_of_the_width =
-      ops_->Prepare({.parts = {MemorySource::Random("weight", DType::kQ8_0, {1, 96}, 1)}});
+      ops_->PackWeight({.parts = {MemorySource::Random("weight", DType::kQ8_0, {1, 96}, 1)}});
   ASSERT_TRUE(weight_of_the_width.ok());
   for (const DType dtype : GetParam().activations) {
     OpRunner run(*ops_);

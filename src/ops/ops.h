@@ -217,7 +217,7 @@ class Ops {
   // none. Not during a step.
   virtual Result<Buffer> Allocate(size_t bytes, MemoryKind kind) = 0;
   // Reads a weight into this backend's layout, with all threads. Errors are the source's.
-  virtual Result<std::unique_ptr<PackedWeight>> Prepare(const WeightSpec& spec) = 0;
+  virtual Result<std::unique_ptr<PackedWeight>> PackWeight(const WeightSpec& spec) = 0;
   virtual Result<std::unique_ptr<AttentionPlan>> MakeAttentionPlan(const AttentionShape& shape) = 0;
   virtual Result<std::unique_ptr<Sampler>> MakeSampler(const SamplerShape& shape) = 0;
 

@@ -17,7 +17,7 @@ enum class WeightUse {
   kTied,       // both, from one copy
 };
 
-// A [rows, cols] weight to prepare: out features × in features, or vocabulary × hidden size.
+// A [rows, cols] weight to pack: out features × in features, or vocabulary × hidden size.
 struct WeightSpec {
   // Stacked along the rows (merged projections); equal cols, dtypes may differ.
   std::vector<std::shared_ptr<const WeightSource>> parts;

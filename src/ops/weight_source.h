@@ -1,6 +1,6 @@
 // Where a weight comes from: rows of one checkpoint tensor, read on demand in the stored format.
-// Implemented under weights/ (files, dummy weights) and by tests; consumed by Ops::Prepare, which
-// reads many row ranges at once, straight into its own layout.
+// Implemented under weights/ (files, dummy weights) and by tests; consumed by Ops::PackWeight,
+// which reads many row ranges at once, straight into its own layout.
 #pragma once
 
 #include <cstddef>

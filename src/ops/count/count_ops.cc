@@ -86,8 +86,8 @@ class CountOpsImpl final : public CountOps {
 
   const OpCounts& counts() const override { return counts_; }
   void Reset() override { counts_ = {}; }
-  int64_t prepared_bytes() const override { return prepared_bytes_; }
-  int64_t prepared_elements() const override { return prepared_elements_; }
+  int64_t packed_bytes() const override { return packed_bytes_; }
+  int64_t packed_elements() const override { return packed_elements_; }
   int64_t allocated_bytes(MemoryKind kind) const override {
     return kind == MemoryKind::kDevice ? device_bytes_ : pinned_bytes_;
   }
@@ -101,12 +101,12 @@ class CountOpsImpl final : public CountOps {
     return Buffer(nullptr, bytes);
   }
 
-  Result<std::unique_ptr<PackedWeight>> Prepare(const WeightSpec& spec) override {
+  Result<std::unique_ptr<PackedWeight>> PackWeight(const WeightSpec& spec) override {
     RETURN_IF_ERROR(CheckWeightSpec(spec));
     const int64_t cols = spec.parts.front()->shape().cols();
     const int64_t bytes = sizer_(spec);
-    prepared_bytes_ += bytes;
-    prepared_elements_ += TotalRows(spec) * cols;
+    packed_bytes_ += bytes;
+    packed_elements_ += TotalRows(spec) * cols;
     const DType activation = backend_.activation ? backend_.activation(spec) : DType::kF32;
     return std::unique_ptr<PackedWeight>(
         std::make_unique<CountedWeight>(TotalRows(spec), cols, activation, bytes));
@@ -156,8 +156,8 @@ class CountOpsImpl final : public CountOps {
   const WeightSizer sizer_;
   const CountedBackend backend_;
   OpCounts counts_;
-  int64_t prepared_bytes_ = 0;
-  int64_t prepared_elements_ = 0;
+  int64_t packed_bytes_ = 0;
+  int64_t packed_elements_ = 0;
   int64_t device_bytes_ = 0;
   int64_t pinned_bytes_ = 0;
 };

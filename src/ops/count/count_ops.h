@@ -1,7 +1,7 @@
 // A backend that computes nothing: it adds up what a real one would read, write and calculate. A
 // model run on it, with an Arena::Counting, tells what memory and time a step will need.
 //
-// Tensors may be null and weights may be prepared by any backend. Bytes are those that must move at
+// Tensors may be null and weights may be packed by any backend. Bytes are those that must move at
 // least once: each operand read and each result written, nothing for what stays in caches.
 #pragma once
 
@@ -60,16 +60,16 @@ struct OpCounts {
 };
 
 // Allocate gives kDevice buffers without memory (null data, their size kept); kHostPinned ones are
-// real, because the host writes to them. Prepare reads no rows. Samplers draw nothing: results are
-// left as they are.
+// real, because the host writes to them. PackWeight reads no rows. Samplers draw nothing: results
+// are left as they are.
 class CountOps : public Ops {
  public:
   // Since the last Reset.
   virtual const OpCounts& counts() const = 0;
   virtual void Reset() = 0;
-  // Of all weights prepared so far.
-  virtual int64_t prepared_bytes() const = 0;
-  virtual int64_t prepared_elements() const = 0;
+  // Of all weights packed so far.
+  virtual int64_t packed_bytes() const = 0;
+  virtual int64_t packed_elements() const = 0;
   // Of all buffers asked for so far.
   virtual int64_t allocated_bytes(MemoryKind kind) const = 0;
 };

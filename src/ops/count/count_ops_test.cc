@@ -29,12 +29,13 @@ class Unreadable final : public WeightSource {
 TEST(CountOps, LinearCountsWeightsActivationsAndProducts) {
   const auto ops = MakeCountOps();
   const auto stream = ops->MakeStream();
-  auto weight = ops->Prepare({.parts = {std::make_shared<Unreadable>(DType::kQ4_1, Shape{100, 64}),
-                                        std::make_shared<Unreadable>(DType::kF16, Shape{10, 64})}});
+  auto weight =
+      ops->PackWeight({.parts = {std::make_shared<Unreadable>(DType::kQ4_1, Shape{100, 64}),
+                                 std::make_shared<Unreadable>(DType::kF16, Shape{10, 64})}});
   ASSERT_TRUE(weight.ok());
   EXPECT_EQ((*weight)->rows(), 110);
-  EXPECT_EQ(ops->prepared_bytes(), 100 * 2 * 20 + 10 * 64 * 2);
-  EXPECT_EQ(ops->prepared_elements(), 110 * 64);
+  EXPECT_EQ(ops->packed_bytes(), 100 * 2 * 20 + 10 * 64 * 2);
+  EXPECT_EQ(ops->packed_elements(), 110 * 64);
 
   Arena arena = Arena::Counting();
   Linear op;
@@ -45,7 +46,7 @@ TEST(CountOps, LinearCountsWeightsActivationsAndProducts) {
   ops->Run(op, *stream);
   const OpCount& count = ops->counts()[OpKind::kLinear];
   EXPECT_EQ(count.calls, 2);
-  EXPECT_EQ(count.weight_bytes, 2 * ops->prepared_bytes());
+  EXPECT_EQ(count.weight_bytes, 2 * ops->packed_bytes());
   EXPECT_EQ(count.other_bytes, 2 * 4 * (7 * 64 + 7 * 110));
   EXPECT_EQ(count.flops, 2 * 2 * 7 * 64 * 110);
   EXPECT_EQ(ops->counts().Total().bytes(), count.bytes());

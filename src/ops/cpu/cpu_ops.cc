@@ -86,7 +86,7 @@ class CpuOps final : public HostOps {
   }
 
   std::string_view name() const override { return name_; }
-  Result<std::unique_ptr<PackedWeight>> Prepare(const WeightSpec& spec) override {
+  Result<std::unique_ptr<PackedWeight>> PackWeight(const WeightSpec& spec) override {
     ASSIGN_OR_RETURN(std::unique_ptr<PackedWeight> weight,
                      PanelWeight::Make(spec, isa_, weights_, pool_));
     // Rows of its width are made in f32 before they are rounded.

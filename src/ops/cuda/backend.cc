@@ -99,7 +99,7 @@ Result<Buffer> CudaOps::Allocate(size_t bytes, MemoryKind kind) {
   return AllocateMemory(guard_, bytes, kind);
 }
 
-Result<std::unique_ptr<PackedWeight>> CudaOps::Prepare(const WeightSpec& spec) {
+Result<std::unique_ptr<PackedWeight>> CudaOps::PackWeight(const WeightSpec& spec) {
   ASSIGN_OR_RETURN(std::unique_ptr<CudaWeight> weight, loader_.Load(spec));
   if (spec.use != WeightUse::kEmbedding && weight->activation() == DType::kBF16) {
     ASSIGN_OR_RETURN(weight->recipe, gemm_.MakeRecipe(*weight));

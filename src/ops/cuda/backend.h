@@ -24,7 +24,7 @@ class CudaOps final : public Ops {
   std::string_view name() const override { return name_; }
   std::optional<int64_t> FreeDeviceMemory() override;
   Result<Buffer> Allocate(size_t bytes, MemoryKind kind) override;
-  Result<std::unique_ptr<PackedWeight>> Prepare(const WeightSpec& spec) override;
+  Result<std::unique_ptr<PackedWeight>> PackWeight(const WeightSpec& spec) override;
   Result<std::unique_ptr<AttentionPlan>> MakeAttentionPlan(const AttentionShape& shape) override;
   Result<std::unique_ptr<Sampler>> MakeSampler(const SamplerShape& shape) override;
 

@@ -108,7 +108,7 @@ TEST_F(CudaErrors, AGraphDoesWhatItsOperationsDo) {
   Ops& ops = **made;
   ASSERT_TRUE(ops.has_graphs());
   const auto source = MemorySource::Random("w", DType::kBF16, {96, 64}, 1);
-  const auto weight = ops.Prepare({.parts = {source}, .use = WeightUse::kTied});
+  const auto weight = ops.PackWeight({.parts = {source}, .use = WeightUse::kTied});
   ASSERT_TRUE(weight.ok());
   OpRunner run(ops);
   const Tensor ids = run.Ints({1, 2, 3, 4, 5});
@@ -145,7 +145,7 @@ TEST_F(CudaKernels, ProductsOfUnalignedRowsAreThoseOfAlignedOnes) {
   Ops& ops = **made;
   constexpr int64_t kTokens = 70, kCols = 64, kRows = 96;
   const auto source = MemorySource::Random("w", DType::kBF16, {kRows, kCols}, 1);
-  const auto weight = ops.Prepare({.parts = {source}, .use = WeightUse::kTied});
+  const auto weight = ops.PackWeight({.parts = {source}, .use = WeightUse::kTied});
   ASSERT_TRUE(weight.ok());
   OpRunner run(ops);
   std::vector<int32_t> ids(kTokens);
@@ -246,9 +246,9 @@ class SmallStep {
     stream_ = ops_.MakeStream();
     done_ = ops_.MakeEvent();
     const auto source = MemorySource::Random("w", DType::kQ8_0, {kVocab, kHidden}, 1);
-    ASSIGN_OR_RETURN(table_, ops_.Prepare({.parts = {source}, .use = WeightUse::kTied}));
+    ASSIGN_OR_RETURN(table_, ops_.PackWeight({.parts = {source}, .use = WeightUse::kTied}));
     const auto wide = MemorySource::Random("qkv", DType::kBF16, {3 * kHidden, kHidden}, 2);
-    ASSIGN_OR_RETURN(qkv_weight_, ops_.Prepare({.parts = {wide}}));
+    ASSIGN_OR_RETURN(qkv_weight_, ops_.PackWeight({.parts = {wide}}));
     const AttentionShape shape = {.num_heads = kHidden / kHeadDim,
                                   .num_kv_heads = kHidden / kHeadDim,
                                   .head_dim = kHeadDim,

@@ -276,8 +276,8 @@ class ProfiledOpsImpl final : public ProfiledOps {
   Result<Buffer> Allocate(size_t bytes, MemoryKind kind) override {
     return inner_->Allocate(bytes, kind);
   }
-  Result<std::unique_ptr<PackedWeight>> Prepare(const WeightSpec& spec) override {
-    return inner_->Prepare(spec);
+  Result<std::unique_ptr<PackedWeight>> PackWeight(const WeightSpec& spec) override {
+    return inner_->PackWeight(spec);
   }
   Result<std::unique_ptr<AttentionPlan>> MakeAttentionPlan(const AttentionShape& shape) override {
     Result<std::unique_ptr<AttentionPlan>> made = inner_->MakeAttentionPlan(shape);

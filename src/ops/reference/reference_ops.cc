@@ -190,7 +190,7 @@ void RotateHead(double* head, const RopeTable& rope, int64_t position) {
 class ReferenceOps final : public HostOps {
  public:
   std::string_view name() const override { return "reference"; }
-  Result<std::unique_ptr<PackedWeight>> Prepare(const WeightSpec& spec) override;
+  Result<std::unique_ptr<PackedWeight>> PackWeight(const WeightSpec& spec) override;
   Result<std::unique_ptr<AttentionPlan>> MakeAttentionPlan(const AttentionShape& shape) override {
     return std::unique_ptr<AttentionPlan>(std::make_unique<ReferencePlan>(shape));
   }
@@ -228,7 +228,7 @@ class ReferenceOps final : public HostOps {
   ThreadPool pool_{1};  // for the sampler
 };
 
-Result<std::unique_ptr<PackedWeight>> ReferenceOps::Prepare(const WeightSpec& spec) {
+Result<std::unique_ptr<PackedWeight>> ReferenceOps::PackWeight(const WeightSpec& spec) {
   RETURN_IF_ERROR(CheckWeightSpec(spec));
   const int64_t cols = spec.parts.front()->shape().cols();
   const int64_t rows = TotalRows(spec);

@@ -36,7 +36,7 @@ std::unique_ptr<PackedWeight> Weight(Ops& ops, const ToyConfig& config, WeightUs
     const auto row = values.begin() + config.poison * cols;
     std::fill(row, row + cols, std::numeric_limits<float>::quiet_NaN());
   }
-  return OrDie(ops.Prepare(
+  return OrDie(ops.PackWeight(
       {.parts = {MemorySource::Quantize("toy", config.dtype, Shape{rows, cols}, values)},
        .use = use}));
 }

@@ -28,8 +28,8 @@ class EmulatedAmx : public ::testing::Test {
             .bf16 = EmulatedAmxBf16Kernels()};
   }
 
-  std::unique_ptr<PackedWeight> Prepare(const IsaKernels& isa,
-                                        std::shared_ptr<const WeightSource> source) {
+  std::unique_ptr<PackedWeight> PackWeight(const IsaKernels& isa,
+                                           std::shared_ptr<const WeightSource> source) {
     auto weight = PanelWeight::Make({.parts = {std::move(source)}}, isa, memory_, pool_);
     CHECK_MSG(weight.ok(), weight.status().ToString());
     return *std::move(weight);
@@ -66,7 +66,7 @@ TEST_F(EmulatedAmx, Int8GivesTheBitsOfVnni) {
   for (const DType dtype : WeightTypes()) {
     if (!IsBlockType(dtype)) continue;
     const auto source = MemorySource::Random("weight", dtype, {rows, cols}, random());
-    const auto weight = Prepare(amx_, source);
+    const auto weight = PackWeight(amx_, source);
     ASSERT_EQ(weight->activation(), DType::kI8Blocks);
     for (const int64_t num_tokens : {1, 6, 7, 16, 17, 22, 23, 63, 64, 65, 128, 150}) {
       EXPECT_TRUE(SameBits(Run(amx_, *weight, x, num_tokens, bias),
@@ -85,7 +85,7 @@ TEST_F(EmulatedAmx, Int8OfFewColumns) {
     const std::vector<float> bias = RandomFloats(random, rows);
     for (const DType dtype : {DType::kQ4_0, DType::kQ4_1, DType::kQ8_0}) {
       const auto weight =
-          Prepare(amx_, MemorySource::Random("weight", dtype, {rows, cols}, random()));
+          PackWeight(amx_, MemorySource::Random("weight", dtype, {rows, cols}, random()));
       EXPECT_TRUE(SameBits(Run(amx_, *weight, x, num_tokens, bias),
                            Run(vnni_, *weight, x, num_tokens, bias)))
           << Name(dtype) << ", " << cols << " columns";
@@ -108,7 +108,7 @@ TEST_F(EmulatedAmx, Bf16FollowsItsRecipeInEveryBatch) {
         expected.push_back(sum + bias[static_cast<size_t>(n)]);
       }
     }
-    const auto weight = Prepare(amx_, source);
+    const auto weight = PackWeight(amx_, source);
     ASSERT_EQ(weight->activation(), DType::kBF16);
     for (const int64_t num_tokens : {1, 2, 15, 16, 17, 31, 32, 33, 48, 70}) {
       EXPECT_TRUE(SameBits(Run(amx_, *weight, x, num_tokens, bias),
