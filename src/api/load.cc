@@ -212,12 +212,12 @@ Result<std::unique_ptr<Executor>> MakeExecutor(std::unique_ptr<Ops> ops,
     ASSIGN_OR_RETURN(const MemoryBudget budget, AvailableMemory());
     available = static_cast<int64_t>(budget.available_bytes);
   }
-  ASSIGN_OR_RETURN(const MemoryPlan plan,
+  ASSIGN_OR_RETURN(const MemoryProfile profile,
                    PlanRunner(*model, options, shape, *available, on_device));
-  info.token_macs = plan.token_macs;
-  info.logits_macs = plan.logits_macs;
+  info.token_macs = profile.token_macs;
+  info.logits_macs = profile.logits_macs;
   Result<std::unique_ptr<Executor>> executor =
-      MakeInProcessExecutor(std::move(ops), std::move(model), shape, plan.memory());
+      MakeInProcessExecutor(std::move(ops), std::move(model), shape, profile.memory());
   // The backend's own needs are known only now.
   if (executor.status().code() == StatusCode::kResourceExhausted) {
     return ResourceExhausted(

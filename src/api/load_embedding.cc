@@ -90,7 +90,7 @@ Result<EmbeddingShape> ChooseEmbeddingShape(const EngineOptions& options, const 
   for (;; shape.max_length /= 2) {
     shape.max_tokens = options.max_batch_tokens;
     if (!causal) shape.max_tokens = std::max(shape.max_tokens, shape.max_length);
-    ASSIGN_OR_RETURN(const EmbeddingMemory memory, PlanEmbedding(model, shape));
+    ASSIGN_OR_RETURN(const EmbeddingMemory memory, ProfileEmbedding(model, shape));
     const int64_t bytes = memory.arena_bytes + memory.cache_bytes + 2 * memory.staging_bytes;
     if (bytes <= available_bytes / 2) break;
     if (options.max_context > 0 || shape.max_length <= shape.block_size) {

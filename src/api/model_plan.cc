@@ -142,7 +142,7 @@ Status PlanGeneration(EngineOptions options, const Model& model, CountOps& count
   if (options.steps_in_flight == 0) options.steps_in_flight = gpu ? 2 : 1;
   options.num_blocks = static_cast<int32_t>(model.spec().cache.groups.size());  // as few as may be
   ASSIGN_OR_RETURN(const RunnerShape shape, MakeRunnerShape(options, model));
-  ASSIGN_OR_RETURN(const MemoryPlan memory,
+  ASSIGN_OR_RETURN(const MemoryProfile memory,
                    PlanRunner(model, options, shape, INT64_MAX / 2, /*on_device=*/true));
   plan.kv_dtype = options.kv_cache_dtype;
   plan.block_size = shape.block_size;
@@ -171,7 +171,7 @@ Status PlanTexts(const EngineOptions& options, const EmbeddingSpec& spec, const 
   ASSIGN_OR_RETURN(const EmbeddingShape texts,
                    ChooseEmbeddingShape(options, spec, model, options.model,
                                         plan.hardware.memory_bytes - plan.needed_bytes()));
-  ASSIGN_OR_RETURN(const EmbeddingMemory memory, PlanEmbedding(model, texts));
+  ASSIGN_OR_RETURN(const EmbeddingMemory memory, ProfileEmbedding(model, texts));
   plan.max_context = texts.max_length;
   if (context == 0) plan.context = std::min(plan.context, plan.max_context);
   if (plan.context > plan.max_context) {

@@ -59,8 +59,9 @@ Result<RunnerShape> MakeRunnerShape(const EngineOptions& options, const Model& m
   return shape;
 }
 
-Result<MemoryPlan> PlanRunner(const Model& model, const EngineOptions& options,
-                              const RunnerShape& shape, int64_t available_bytes, bool on_device) {
+Result<MemoryProfile> PlanRunner(const Model& model, const EngineOptions& options,
+                                 const RunnerShape& shape, int64_t available_bytes,
+                                 bool on_device) {
   CacheBudget budget;
   budget.available_bytes = available_bytes;
   budget.num_blocks = options.num_blocks;
@@ -68,7 +69,7 @@ Result<MemoryPlan> PlanRunner(const Model& model, const EngineOptions& options,
   budget.host_cache_bytes = options.host_cache_bytes;
   budget.host_tier_apart = on_device;
   const std::unique_ptr<CountOps> count = MakeCountOps();
-  return PlanMemory(model, *count, shape, budget);
+  return ProfileMemory(model, *count, shape, budget);
 }
 
 Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& options,

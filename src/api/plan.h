@@ -7,7 +7,7 @@
 #include "models/model.h"
 #include "models/registry.h"
 #include "ops/count/count_ops.h"
-#include "runner/memory_plan.h"
+#include "runner/memory_profile.h"
 #include "runner/runner.h"
 #include "tokamak/engine.h"
 #include "weights/checkpoint.h"
@@ -25,8 +25,8 @@ Result<RunnerShape> MakeRunnerShape(const EngineOptions& options, const Model& m
 
 // Memory for the KV cache and the runner, of `available_bytes`, with the weights loaded.
 // `on_device`: where the host tier is not.
-Result<MemoryPlan> PlanRunner(const Model& model, const EngineOptions& options,
-                              const RunnerShape& shape, int64_t available_bytes, bool on_device);
+Result<MemoryProfile> PlanRunner(const Model& model, const EngineOptions& options,
+                                 const RunnerShape& shape, int64_t available_bytes, bool on_device);
 
 // The memory that a loaded model takes on a backend that keeps weights as they are stored: the
 // weights and the tables of rotary angles. Reads no large weight.

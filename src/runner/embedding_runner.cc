@@ -40,7 +40,7 @@ RunnerShape ToRunnerShape(const EmbeddingShape& shape) {
   return runner;
 }
 
-Result<EmbeddingMemory> PlanEmbedding(const Model& model, const EmbeddingShape& shape) {
+Result<EmbeddingMemory> ProfileEmbedding(const Model& model, const EmbeddingShape& shape) {
   const nn::CacheLayout& cache = model.spec().cache;
   const std::unique_ptr<CountOps> count = MakeCountOps();
   // A text's last chunk and a mean want the hidden states of all tokens.
@@ -83,7 +83,7 @@ Result<std::unique_ptr<EmbeddingRunner>> EmbeddingRunner::Create(std::unique_ptr
     return InvalidArgument("a text of {} tokens must fit into one step, which has room for {}",
                            shape.max_length, shape.max_tokens);
   }
-  ASSIGN_OR_RETURN(const EmbeddingMemory memory, PlanEmbedding(*model, shape));
+  ASSIGN_OR_RETURN(const EmbeddingMemory memory, ProfileEmbedding(*model, shape));
   ASSIGN_OR_RETURN(KvPool pool, KvPool::Create(*ops, model->spec().cache,
                                                {.block_size = shape.block_size,
                                                 .dtype = shape.kv_dtype,

@@ -37,7 +37,7 @@ struct EmbeddingMemory {
   int64_t staging_bytes = 0;  // a packed step and its block tables
   int32_t num_blocks = 0;     // of all cache groups
 };
-Result<EmbeddingMemory> PlanEmbedding(const Model& model, const EmbeddingShape& shape);
+Result<EmbeddingMemory> ProfileEmbedding(const Model& model, const EmbeddingShape& shape);
 
 // A text's vector is the same bits in any batch.
 // Owner: one thread.

@@ -36,7 +36,7 @@ struct RunnerShape {
 // that admits more long sequences with cached prefixes uploads their tables in pieces.
 StepShape MakeStepShape(const RunnerShape& shape, const nn::CacheLayout& cache);
 
-// Memory, as PlanMemory (runner/memory_plan.h) finds it.
+// Memory, as ProfileMemory (runner/memory_profile.h) finds it.
 struct RunnerMemory {
   int64_t arena_bytes = 0;  // activations and logits of one step
   int32_t num_device_blocks = 0;

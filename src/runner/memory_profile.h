@@ -25,7 +25,7 @@ struct CacheBudget {
   bool host_tier_apart = false;  // it is in other memory than the pool
 };
 
-struct MemoryPlan {
+struct MemoryProfile {
   int64_t weight_bytes = 0;
   int64_t arena_bytes = 0;    // activations and logits of the largest step
   int64_t staging_bytes = 0;  // packed batches, their device copy, block tables
@@ -42,7 +42,7 @@ struct MemoryPlan {
 // Runs the model once on `count`, which only counts, with the largest step that the shape allows.
 // kResourceExhausted, with the numbers, when the pool would not hold one block per cache group or
 // what was asked for is more than is available.
-Result<MemoryPlan> PlanMemory(const Model& model, CountOps& count, const RunnerShape& shape,
-                              const CacheBudget& budget);
+Result<MemoryProfile> ProfileMemory(const Model& model, CountOps& count, const RunnerShape& shape,
+                                    const CacheBudget& budget);
 
 }  // namespace tokamak

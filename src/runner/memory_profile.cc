@@ -1,4 +1,4 @@
-#include "runner/memory_plan.h"
+#include "runner/memory_profile.h"
 
 #include <algorithm>
 #include <limits>
@@ -22,26 +22,27 @@ int64_t TakeMacs(CountOps& count) {
 
 // Fills in what a step of max_step_tokens whose every row wants logits takes: the arena's peak, in
 // the order in which Runner allocates, and the multiplications of each row.
-Status CountStep(const Model& model, CountOps& count, const RunnerShape& shape, MemoryPlan& plan) {
+Status CountStep(const Model& model, CountOps& count, const RunnerShape& shape,
+                 MemoryProfile& profile) {
   const int64_t tokens = shape.max_step_tokens;
   ASSIGN_OR_RETURN(const std::unique_ptr<CountingPass> counting,
                    CountingPass::Make(model.spec().cache, count, shape, tokens, tokens));
   nn::Pass& pass = counting->pass();
   count.Reset();
   const Tensor hidden = model.Forward(pass);
-  plan.token_macs = TakeMacs(count) / tokens;
+  profile.token_macs = TakeMacs(count) / tokens;
   {
     const int64_t rows = std::min<int64_t>(tokens, kScoredRowsAtOnce);
     ArenaScope scope(pass.arena);
     (void)model.Logits(pass, hidden.Rows(0, rows));
-    plan.logits_macs = TakeMacs(count) / rows;
+    profile.logits_macs = TakeMacs(count) / rows;
   }
   const int64_t drawn = std::min<int64_t>(tokens, shape.max_seqs);
   // Where a mask comes after the largest logits were found, all logits follow.
   (void)pass.arena.Allocate(DType::kF32, {drawn});
   (void)pass.arena.Allocate(DType::kI32, {drawn});
   (void)model.Logits(pass, hidden.Rows(0, drawn));
-  plan.arena_bytes = static_cast<int64_t>(counting->arena().peak());
+  profile.arena_bytes = static_cast<int64_t>(counting->arena().peak());
   return Status();
 }
 
@@ -78,25 +79,26 @@ Status CheckHeads(const nn::CacheLayout& cache, DType dtype) {
   return Status();
 }
 
-Result<MemoryPlan> PlanMemory(const Model& model, CountOps& count, const RunnerShape& shape,
-                              const CacheBudget& budget) {
+Result<MemoryProfile> ProfileMemory(const Model& model, CountOps& count, const RunnerShape& shape,
+                                    const CacheBudget& budget) {
   const nn::CacheLayout& cache = model.spec().cache;
   RETURN_IF_ERROR(CheckHeads(cache, shape.kv_dtype));
-  MemoryPlan plan;
-  plan.weight_bytes = model.spec().weight_bytes;
-  RETURN_IF_ERROR(CountStep(model, count, shape, plan));
+  MemoryProfile profile;
+  profile.weight_bytes = model.spec().weight_bytes;
+  RETURN_IF_ERROR(CountStep(model, count, shape, profile));
   const StepShape step = MakeStepShape(shape, cache);
-  plan.staging_bytes = (shape.depth + 1) * step.StagingBytes() + step.TableBytes();
-  plan.block_bytes = KvBlockLayout::Make(cache, shape.block_size, shape.kv_dtype).block_bytes;
+  profile.staging_bytes = (shape.depth + 1) * step.StagingBytes() + step.TableBytes();
+  profile.block_bytes = KvBlockLayout::Make(cache, shape.block_size, shape.kv_dtype).block_bytes;
   const int64_t host_bytes = budget.host_tier_apart ? 0 : budget.host_cache_bytes;
-  const int64_t fixed = plan.arena_bytes + plan.staging_bytes + host_bytes;
+  const int64_t fixed = profile.arena_bytes + profile.staging_bytes + host_bytes;
   const int64_t free_bytes = budget.available_bytes - fixed;
 
   int64_t blocks = budget.num_blocks;
-  if (blocks == 0 && budget.kv_cache_bytes > 0) blocks = budget.kv_cache_bytes / plan.block_bytes;
+  if (blocks == 0 && budget.kv_cache_bytes > 0)
+    blocks = budget.kv_cache_bytes / profile.block_bytes;
   if (blocks == 0 && budget.kv_cache_bytes == 0) {
     blocks =
-        DefaultBlocks(cache, shape, budget, std::max<int64_t>(free_bytes, 0), plan.block_bytes);
+        DefaultBlocks(cache, shape, budget, std::max<int64_t>(free_bytes, 0), profile.block_bytes);
   }
   blocks = std::min<int64_t>(blocks, std::numeric_limits<BlockId>::max());
   const auto least = static_cast<int64_t>(cache.groups.size());
@@ -106,21 +108,21 @@ Result<MemoryPlan> PlanMemory(const Model& model, CountOps& count, const RunnerS
         "available, activations take {}, batches and block tables {} and the host tier {}: lower "
         "--max-batch-tokens, --max-seqs or --max-context, or give the cache more with "
         "--kv-cache-memory",
-        blocks, ByteCount(plan.block_bytes), least, ByteCount(budget.available_bytes),
-        ByteCount(plan.arena_bytes), ByteCount(plan.staging_bytes), ByteCount(host_bytes));
+        blocks, ByteCount(profile.block_bytes), least, ByteCount(budget.available_bytes),
+        ByteCount(profile.arena_bytes), ByteCount(profile.staging_bytes), ByteCount(host_bytes));
   }
-  if (blocks > free_bytes / plan.block_bytes) {
+  if (blocks > free_bytes / profile.block_bytes) {
     return ResourceExhausted(
         "a KV cache of {} blocks takes {}, activations {}, batches and block tables {} and the "
         "host tier {}, but {} of memory are available: lower --num-blocks, --kv-cache-memory, "
         "--max-batch-tokens, --max-seqs or --max-context",
-        blocks, ByteCount(blocks * plan.block_bytes), ByteCount(plan.arena_bytes),
-        ByteCount(plan.staging_bytes), ByteCount(host_bytes), ByteCount(budget.available_bytes));
+        blocks, ByteCount(blocks * profile.block_bytes), ByteCount(profile.arena_bytes),
+        ByteCount(profile.staging_bytes), ByteCount(host_bytes), ByteCount(budget.available_bytes));
   }
-  plan.num_device_blocks = static_cast<int32_t>(blocks);
-  plan.num_host_blocks = static_cast<int32_t>(std::min<int64_t>(
-      budget.host_cache_bytes / plan.block_bytes, std::numeric_limits<BlockId>::max()));
-  return plan;
+  profile.num_device_blocks = static_cast<int32_t>(blocks);
+  profile.num_host_blocks = static_cast<int32_t>(std::min<int64_t>(
+      budget.host_cache_bytes / profile.block_bytes, std::numeric_limits<BlockId>::max()));
+  return profile;
 }
 
 }  // namespace tokamak

@@ -1,4 +1,4 @@
-#include "runner/memory_plan.h"
+#include "runner/memory_profile.h"
 
 #include <gtest/gtest.h>
 
@@ -20,14 +20,14 @@ namespace {
 
 constexpr int64_t kGigabyte = 1'000'000'000;
 
-class MemoryPlanTest : public ::testing::Test {
+class MemoryProfileTest : public ::testing::Test {
  protected:
-  Result<MemoryPlan> Plan(const CacheBudget& budget) {
+  Result<MemoryProfile> Profile(const CacheBudget& budget) {
     const auto count = MakeCountOps();
-    return PlanMemory(*model_, *count, shape_, budget);
+    return ProfileMemory(*model_, *count, shape_, budget);
   }
   void ExpectRefused(const CacheBudget& budget, const std::vector<std::string>& parts) {
-    const Status status = Plan(budget).status();
+    const Status status = Profile(budget).status();
     EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
     for (const std::string& part : parts) {
       EXPECT_NE(status.message().find(part), std::string::npos) << status.ToString();
@@ -40,7 +40,7 @@ class MemoryPlanTest : public ::testing::Test {
 };
 
 // Pinned memory, once per step in flight: it must not grow with slots times context.
-TEST_F(MemoryPlanTest, StagingHoldsTheTablesOfAFewSequencesOnly) {
+TEST_F(MemoryProfileTest, StagingHoldsTheTablesOfAFewSequencesOnly) {
   const nn::CacheLayout& cache = model_->spec().cache;
   const RunnerShape shape = {
       .max_seqs = 1024, .max_step_tokens = 2048, .max_context = 1 << 20, .block_size = 16};
@@ -53,7 +53,7 @@ TEST_F(MemoryPlanTest, StagingHoldsTheTablesOfAFewSequencesOnly) {
   EXPECT_EQ(MakeStepShape(shape_, cache).max_updates, 3 * 13);
 }
 
-TEST_F(MemoryPlanTest, TheLargestStepsFitIntoThePlannedArena) {
+TEST_F(MemoryProfileTest, TheLargestStepsFitIntoThePlannedArena) {
   // Each token of a step wants logits, by being scored or by being drawn from.
   shape_.max_seqs = 80;
   std::vector<DriverRequest> requests;
@@ -73,54 +73,55 @@ TEST_F(MemoryPlanTest, TheLargestStepsFitIntoThePlannedArena) {
     for (const int32_t step_tokens : {1, 7, 96}) {
       shape_.max_step_tokens = step_tokens;
       const auto count = MakeCountOps();
-      auto plan = PlanMemory(*model, *count, shape_, {.available_bytes = kGigabyte});
-      ASSERT_TRUE(plan.ok()) << plan.status().ToString();
-      auto runner = Runner::Create(*model, *ops_, shape_, plan->memory());
+      auto profile = ProfileMemory(*model, *count, shape_, {.available_bytes = kGigabyte});
+      ASSERT_TRUE(profile.ok()) << profile.status().ToString();
+      auto runner = Runner::Create(*model, *ops_, shape_, profile->memory());
       ASSERT_TRUE(runner.ok());
       Drive(**runner, requests, {.company = 80});  // an arena that is too small is a CHECK
       // Not much more than what a step holds at once: logits, hidden states, a few activations.
       const int64_t logits = std::min(step_tokens, shape_.max_seqs) * 4 * model->spec().vocab_size;
-      EXPECT_LT(plan->arena_bytes, logits + step_tokens * 8000 + 10'000);
+      EXPECT_LT(profile->arena_bytes, logits + step_tokens * 8000 + 10'000);
     }
   }
 }
 
-TEST_F(MemoryPlanTest, MultiplicationsAreThoseOfTheMatrices) {
+TEST_F(MemoryProfileTest, MultiplicationsAreThoseOfTheMatrices) {
   model_ = LoadOrDie(GoldenPath("llama_tied.gguf"), *ops_);
-  const auto plan = Plan({.available_bytes = kGigabyte});
-  ASSERT_TRUE(plan.ok());
+  const auto profile = Profile({.available_bytes = kGigabyte});
+  ASSERT_TRUE(profile.ok());
   // Two layers of q, k and v, output, gate and up, down; logits by the embedding of 320 tokens.
-  EXPECT_EQ(plan->token_macs, 2 * (64 * (256 + 64 + 64) + 256 * 64 + 3 * 64 * 160));
-  EXPECT_EQ(plan->logits_macs, 320 * 64);
+  EXPECT_EQ(profile->token_macs, 2 * (64 * (256 + 64 + 64) + 256 * 64 + 3 * 64 * 160));
+  EXPECT_EQ(profile->logits_macs, 320 * 64);
 }
 
-TEST_F(MemoryPlanTest, BlocksAreAsManyAsAskedFor) {
-  const auto plan = Plan({.available_bytes = kGigabyte,
-                          .num_blocks = 77,
-                          .kv_cache_bytes = 1,
-                          .host_cache_bytes = 100'000});
-  ASSERT_TRUE(plan.ok());
+TEST_F(MemoryProfileTest, BlocksAreAsManyAsAskedFor) {
+  const auto profile = Profile({.available_bytes = kGigabyte,
+                                .num_blocks = 77,
+                                .kv_cache_bytes = 1,
+                                .host_cache_bytes = 100'000});
+  ASSERT_TRUE(profile.ok());
   // Two full layers: 2 · (k + v) · 2 heads · 16 positions · 8 floats.
-  EXPECT_EQ(plan->block_bytes, 4096);
-  EXPECT_EQ(plan->num_device_blocks, 77);
-  EXPECT_EQ(plan->num_host_blocks, 24);
-  EXPECT_EQ(Plan({.available_bytes = kGigabyte, .kv_cache_bytes = 50'000})->num_device_blocks, 12);
+  EXPECT_EQ(profile->block_bytes, 4096);
+  EXPECT_EQ(profile->num_device_blocks, 77);
+  EXPECT_EQ(profile->num_host_blocks, 24);
+  EXPECT_EQ(Profile({.available_bytes = kGigabyte, .kv_cache_bytes = 50'000})->num_device_blocks,
+            12);
 }
 
-TEST_F(MemoryPlanTest, TheDefaultHoldsWhatSlotsNeedWithinWhatIsFree) {
+TEST_F(MemoryProfileTest, TheDefaultHoldsWhatSlotsNeedWithinWhatIsFree) {
   // 8 slots of 200 positions: 13 blocks each, in two groups.
-  EXPECT_EQ(Plan({.available_bytes = kGigabyte})->num_device_blocks, 8 * 13 * 2);
-  EXPECT_EQ(Plan({.available_bytes = kGigabyte, .default_positions = 32})->num_device_blocks,
+  EXPECT_EQ(Profile({.available_bytes = kGigabyte})->num_device_blocks, 8 * 13 * 2);
+  EXPECT_EQ(Profile({.available_bytes = kGigabyte, .default_positions = 32})->num_device_blocks,
             8 * 2 * 2);
   // One sequence of max_context at least.
-  EXPECT_EQ(Plan({.available_bytes = kGigabyte, .default_positions = 1})->num_device_blocks,
+  EXPECT_EQ(Profile({.available_bytes = kGigabyte, .default_positions = 1})->num_device_blocks,
             13 * 2);
-  const auto fixed = Plan({.available_bytes = kGigabyte});
+  const auto fixed = Profile({.available_bytes = kGigabyte});
   const int64_t fixed_bytes = fixed->arena_bytes + fixed->staging_bytes;
-  EXPECT_EQ(Plan({.available_bytes = fixed_bytes + 20 * 4096})->num_device_blocks, 10);
+  EXPECT_EQ(Profile({.available_bytes = fixed_bytes + 20 * 4096})->num_device_blocks, 10);
 }
 
-TEST_F(MemoryPlanTest, RefusesWhatDoesNotFitWithTheNumbers) {
+TEST_F(MemoryProfileTest, RefusesWhatDoesNotFitWithTheNumbers) {
   ExpectRefused({.available_bytes = kGigabyte, .num_blocks = 1},
                 {"would have 1 blocks of 4.1 KB", "2 are needed"});
   ExpectRefused({.available_bytes = kGigabyte, .kv_cache_bytes = 4000}, {"would have 0 blocks"});
@@ -130,9 +131,9 @@ TEST_F(MemoryPlanTest, RefusesWhatDoesNotFitWithTheNumbers) {
                 {"1000000 blocks takes 4.10 GB", "1.00 GB of memory are available"});
   ExpectRefused({.available_bytes = kGigabyte, .host_cache_bytes = 2 * kGigabyte},
                 {"the host tier 2.00 GB"});
-  EXPECT_TRUE(Plan({.available_bytes = kGigabyte,
-                    .host_cache_bytes = 2 * kGigabyte,
-                    .host_tier_apart = true})
+  EXPECT_TRUE(Profile({.available_bytes = kGigabyte,
+                       .host_cache_bytes = 2 * kGigabyte,
+                       .host_tier_apart = true})
                   .ok());
   ExpectRefused(
       {.available_bytes = kGigabyte, .kv_cache_bytes = std::numeric_limits<int64_t>::max()},
