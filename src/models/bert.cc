@@ -41,11 +41,11 @@ Result<Config> ParseConfig(ConfigReader reader) {
   c.max_positions = static_cast<int32_t>(reader.Int("max_position_embeddings"));
   c.token_types = static_cast<int32_t>(reader.Int("type_vocab_size", Positive(1 << 16)));
   c.num_layers = reader.Int("num_hidden_layers", Positive(10000));
-  c.intermediate_size = reader.Int("intermediate_size", kInnerWidths);
+  c.intermediate_size = reader.Int("intermediate_size", kIntermediateSizes);
   c.activation = ParseActivation(reader);
   c.norm_eps = static_cast<float>(reader.Number("layer_norm_eps", {0, 1}));
   nn::AttentionConfig& attention = c.attention;
-  attention = ParseEqualHeads(reader, "hidden_size", "num_attention_heads");
+  attention = ParseMultiHeadAttention(reader, "hidden_size", "num_attention_heads");
   attention.qkv_bias = true;
   attention.output_bias = true;
   attention.causal = false;

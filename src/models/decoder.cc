@@ -26,7 +26,7 @@ Activation ParseActivation(ConfigReader& reader, const DecoderDefaults& defaults
 
 nn::AttentionConfig ParseAttention(ConfigReader& reader, const DecoderDefaults& defaults) {
   nn::AttentionConfig attention;
-  attention.hidden_size = static_cast<int32_t>(reader.Int("hidden_size", kWidths));
+  attention.hidden_size = static_cast<int32_t>(reader.Int("hidden_size", kHiddenSizes));
   attention.num_heads = static_cast<int32_t>(reader.Int("num_attention_heads", kHeadCounts));
   attention.num_kv_heads =
       static_cast<int32_t>(reader.IntOr("num_key_value_heads", attention.num_heads, kHeadCounts));
@@ -282,7 +282,7 @@ Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig c, nn::WeightLoad& load
   auto model =
       std::make_unique<Decoder>(c, b, bare ? b : b / c.names.model, options.task, std::move(ropes));
   if (options.task == ModelTask::kEmbed) load.tensors.Skip("lm_head.");
-  for (int32_t i = 0; i < c.draft_layers; ++i) {
+  for (int32_t i = 0; i < c.mtp_layers; ++i) {
     load.tensors.Skip(fmt::format("{}.{}.{}.", c.names.model, c.names.layers,
                                   c.layers.size() + static_cast<size_t>(i)));
   }
@@ -312,7 +312,7 @@ DecoderConfig ParseDecoder(ConfigReader& reader, const DecoderDefaults& defaults
   c.hidden_size = layer.attention.hidden_size;
   layer.feed_forward =
       nn::MlpShape{.hidden_size = c.hidden_size,
-                   .intermediate_size = reader.Int("intermediate_size", kInnerWidths),
+                   .intermediate_size = reader.Int("intermediate_size", kIntermediateSizes),
                    .activation = ParseActivation(reader, defaults)};
   c.layers.assign(static_cast<size_t>(num_layers), layer);
   if (defaults.rope_apart) return c;
@@ -322,10 +322,10 @@ DecoderConfig ParseDecoder(ConfigReader& reader, const DecoderDefaults& defaults
   return c;
 }
 
-nn::AttentionConfig ParseEqualHeads(ConfigReader& reader, const char* hidden_size,
-                                    const char* num_heads) {
+nn::AttentionConfig ParseMultiHeadAttention(ConfigReader& reader, const char* hidden_size,
+                                            const char* num_heads) {
   nn::AttentionConfig attention;
-  attention.hidden_size = static_cast<int32_t>(reader.Int(hidden_size, kWidths));
+  attention.hidden_size = static_cast<int32_t>(reader.Int(hidden_size, kHiddenSizes));
   attention.num_heads = static_cast<int32_t>(reader.Int(num_heads, kHeadCounts));
   attention.num_kv_heads = attention.num_heads;
   if (attention.hidden_size % attention.num_heads != 0) {

@@ -24,8 +24,8 @@ namespace tokamak {
 
 // What a configuration may ask for: far more than any model has, and so little that heads times
 // dimensions fit into 32 bits and a vector of each into memory.
-inline constexpr IntRange kWidths = Positive(1 << 20);       // of hidden states
-inline constexpr IntRange kInnerWidths = Positive(1 << 24);  // of feed-forward layers
+inline constexpr IntRange kHiddenSizes = Positive(1 << 20);        // of hidden states
+inline constexpr IntRange kIntermediateSizes = Positive(1 << 24);  // of feed-forward layers
 inline constexpr IntRange kVocabSizes = Positive(1 << 24);
 inline constexpr IntRange kHeadCounts = Positive(1 << 14);
 inline constexpr IntRange kHeadDims = Positive(1 << 14);
@@ -79,7 +79,7 @@ struct DecoderConfig {
   int32_t max_positions = 0;
   std::vector<DecoderLayer> layers;
   DecoderNames names = {};
-  int32_t draft_layers = 0;  // stored behind the layers, for drafting tokens; not loaded
+  int32_t mtp_layers = 0;  // multi-token prediction: stored after the layers; not loaded
 };
 
 // Errors of the weights stay in load.status.
@@ -107,7 +107,7 @@ DecoderConfig ParseDecoder(ConfigReader& reader, const DecoderDefaults& defaults
 
 // Attention whose heads share hidden_size equally, with keys and values of their own: the two
 // fields of a configuration that say so, by their names.
-nn::AttentionConfig ParseEqualHeads(ConfigReader& reader, const char* hidden_size,
-                                    const char* num_heads);
+nn::AttentionConfig ParseMultiHeadAttention(ConfigReader& reader, const char* hidden_size,
+                                            const char* num_heads);
 
 }  // namespace tokamak

@@ -43,7 +43,7 @@ void ParseLatentAttention(ConfigReader& reader, DecoderConfig& c) {
 void ParseExperts(ConfigReader& reader, nn::MoeShape moe, int64_t first_dense, int64_t shared,
                   DecoderConfig& c) {
   moe.hidden_size = c.hidden_size;
-  moe.intermediate_size = reader.Int("moe_intermediate_size", kInnerWidths);
+  moe.intermediate_size = reader.Int("moe_intermediate_size", kIntermediateSizes);
   moe.activation = std::get<nn::MlpShape>(c.layers.front().feed_forward).activation;
   if (reader.IsNull("n_shared_experts")) shared = 0;
   moe.shared_intermediate_size =
@@ -118,7 +118,7 @@ Result<DecoderConfig> ParseDeepseekV3(ConfigReader reader) {
   // transformers writes the second name since version 5.
   const char* drafts =
       reader.Has("num_nextn_predict_layers") ? "num_nextn_predict_layers" : "num_mtp_layers";
-  c.draft_layers = static_cast<int32_t>(reader.IntOr(drafts, 1, NonNegative(16)));
+  c.mtp_layers = static_cast<int32_t>(reader.IntOr(drafts, 1, NonNegative(16)));
   reader.Ignore({"num_nextn_predict_layers", "num_mtp_layers"});
   return reader.Finish(c);
 }

@@ -21,13 +21,13 @@ ParseDecoderFamily ParseDeepseekV3;         // deepseek.cc
 ParseDecoderFamily ParseExaone4;            // exaone4.cc
 ParseDecoderFamily ParseGemma2;             // gemma.cc
 ParseDecoderFamily ParseGemma3;             // gemma.cc
-ParseDecoderFamily ParseGemma3WithImages;   // gemma.cc
+ParseDecoderFamily ParseGemma3Multimodal;   // gemma.cc
 ParseDecoderFamily ParseGlm4;               // glm4.cc
 ParseDecoderFamily ParseGlm4Moe;            // glm4.cc
 ParseDecoderFamily ParseGptOss;             // gpt_oss.cc
 ParseDecoderFamily ParseLlama;              // llama.cc
 ParseDecoderFamily ParseMistral;            // mistral.cc
-ParseDecoderFamily ParseMistralWithImages;  // mistral.cc
+ParseDecoderFamily ParseMistralMultimodal;  // mistral.cc
 ParseDecoderFamily ParseMixtral;            // mistral.cc
 ParseDecoderFamily ParseMpt;                // mpt.cc
 ParseDecoderFamily ParseOlmo2;              // olmo2.cc

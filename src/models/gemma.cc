@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "models/families.h"
 #include "models/layer_types.h"
-#include "models/with_images.h"
+#include "models/multimodal.h"
 
 namespace tokamak {
 namespace {
@@ -110,7 +110,7 @@ Result<DecoderConfig> ParseGemma3(ConfigReader reader) {
   return reader.Finish(c);
 }
 
-Result<DecoderConfig> ParseGemma3WithImages(ConfigReader reader) {
+Result<DecoderConfig> ParseGemma3Multimodal(ConfigReader reader) {
   ConfigReader text = OpenTextConfig(reader, "gemma3_text");
   // Published files leave out what is the class's default: the sizes of the 4B's attention, and its
   // context. Those of the layers they all have.

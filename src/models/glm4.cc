@@ -44,7 +44,7 @@ Result<DecoderConfig> ParseGlm4Moe(ConfigReader reader) {
   const bool qk_norm = reader.BoolOr("use_qk_norm", false);
   nn::MoeShape moe;
   moe.hidden_size = c.hidden_size;
-  moe.intermediate_size = reader.Int("moe_intermediate_size", kInnerWidths);
+  moe.intermediate_size = reader.Int("moe_intermediate_size", kIntermediateSizes);
   moe.activation = std::get<nn::MlpShape>(c.layers.front().feed_forward).activation;
   moe.router = ParseRouter(reader);
   moe.score_correction_bias = true;
@@ -58,8 +58,7 @@ Result<DecoderConfig> ParseGlm4Moe(ConfigReader reader) {
     if (qk_norm) c.layers[i].attention.qk_norm_eps = c.rms_norm_eps;
     if (i >= num_dense) c.layers[i].feed_forward = moe;
   }
-  c.draft_layers =
-      static_cast<int32_t>(reader.IntOr("num_nextn_predict_layers", 1, NonNegative(16)));
+  c.mtp_layers = static_cast<int32_t>(reader.IntOr("num_nextn_predict_layers", 1, NonNegative(16)));
   reader.Ignore({"output_router_logits"});
   return reader.Finish(c);
 }

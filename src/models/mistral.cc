@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "models/decoder.h"
 #include "models/families.h"
-#include "models/with_images.h"
+#include "models/multimodal.h"
 
 namespace tokamak {
 namespace {
@@ -25,7 +25,7 @@ Result<DecoderConfig> ParseMistral(ConfigReader reader) {
   return reader.Finish(c);
 }
 
-Result<DecoderConfig> ParseMistralWithImages(ConfigReader reader) {
+Result<DecoderConfig> ParseMistralMultimodal(ConfigReader reader) {
   ConfigReader text = OpenTextConfig(reader, "mistral");
   ASSIGN_OR_RETURN(DecoderConfig c, ParseMistral(text));
   c.architecture = "Mistral3ForConditionalGeneration";

@@ -27,7 +27,7 @@ void ParseAttentionConfig(ConfigReader& attn, nn::AttentionConfig& attention) {
 }
 
 nn::AttentionConfig ParseAttention(ConfigReader& reader) {
-  nn::AttentionConfig attention = ParseEqualHeads(reader, "d_model", "n_heads");
+  nn::AttentionConfig attention = ParseMultiHeadAttention(reader, "d_model", "n_heads");
   attention.merged_qkv = true;
   attention.qkv_name = "Wqkv";
   attention.output_name = "out_proj";

@@ -40,7 +40,7 @@ Result<DecoderConfig> ParseQwen2Moe(ConfigReader reader) {
   }
   SetWindow(c, ParseSlidingLayers(reader, std::move(sliding)), window);
   nn::MoeShape moe;
-  moe.shared_intermediate_size = reader.Int("shared_expert_intermediate_size", kInnerWidths);
+  moe.shared_intermediate_size = reader.Int("shared_expert_intermediate_size", kIntermediateSizes);
   moe.shared_gate = true;
   ParseQwenExperts(reader, moe, c);
   return reader.Finish(c);

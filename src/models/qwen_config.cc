@@ -10,7 +10,7 @@ namespace tokamak {
 
 void ParseQwenExperts(ConfigReader& reader, nn::MoeShape moe, DecoderConfig& c) {
   moe.hidden_size = c.hidden_size;
-  moe.intermediate_size = reader.Int("moe_intermediate_size", kInnerWidths);
+  moe.intermediate_size = reader.Int("moe_intermediate_size", kIntermediateSizes);
   moe.activation = std::get<nn::MlpShape>(c.layers.front().feed_forward).activation;
   // transformers writes the second name since version 5.
   const char* count = reader.Has("num_local_experts") ? "num_local_experts" : "num_experts";

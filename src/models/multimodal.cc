@@ -1,4 +1,4 @@
-#include "models/with_images.h"
+#include "models/multimodal.h"
 
 namespace tokamak {
 

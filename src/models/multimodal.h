@@ -1,4 +1,4 @@
-// Models of texts and images, of which the text model runs: what their configurations have around
+// Multimodal models, of which the text model runs: what their configurations have around
 // that of the text model.
 #pragma once
 
