@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
-#include "ops/cpu/ceiling.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/roofline.h"
 #include "weights/memory.h"
 
 namespace tokamak {
@@ -48,10 +48,10 @@ Result<Hardware> ThisMachine(const EngineOptions& options, bool quantized, int64
   const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
   Hardware here;
   here.name = fmt::format("this machine ({}, {} threads)", ops->name(), threads);
-  const CpuCeiling ceiling = MeasureCpuCeiling(threads, ops->name(), weight_bytes);
-  here.memory_gb_s = ceiling.weights_gb_s;
-  const bool int8 = quantized && !options.precise && ceiling.int8_gmac_s > 0;
-  here.gmac_s = int8 ? ceiling.int8_gmac_s : ceiling.f32_gmac_s;
+  const CpuRoofline roofline = MeasureCpuRoofline(threads, ops->name(), weight_bytes);
+  here.memory_gb_s = roofline.weights_gb_s;
+  const bool int8 = quantized && !options.precise && roofline.int8_gmac_s > 0;
+  here.gmac_s = int8 ? roofline.int8_gmac_s : roofline.f32_gmac_s;
   here.multiplies_in = int8 ? "int8" : "f32";
   ASSIGN_OR_RETURN(const MemoryBudget memory, AvailableMemory());
   here.memory_bytes = static_cast<int64_t>(memory.available_bytes);

@@ -20,8 +20,8 @@
 #include "base/thread_pool.h"
 #include "executor/in_process.h"
 #include "models/registry.h"
-#include "ops/cpu/ceiling.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/roofline.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/profile/profiled_ops.h"
 #include "ops/reference/reference_ops.h"
@@ -283,7 +283,7 @@ std::optional<double> MeasureReadGbS(const ModelInfo& model) {
   const Result<MemoryBudget> budget = AvailableMemory();
   if (!budget.ok() || budget.value().available_bytes < kSpareBytes) return std::nullopt;
   const double gb_s =
-      MeasureCpuCeiling(model.threads, model.backend, model.weight_bytes).weights_gb_s;
+      MeasureCpuRoofline(model.threads, model.backend, model.weight_bytes).weights_gb_s;
   return gb_s > 0 ? std::optional(gb_s) : std::nullopt;
 }
 

@@ -14,9 +14,9 @@
 namespace tokamak::cli {
 namespace {
 
-// " (12% of 909)"; nothing where the ceiling is not known.
-std::string Share(double value, double ceiling) {
-  return ceiling > 0 ? fmt::format(" ({:.0f}% of {:.0f})", 100 * value / ceiling, ceiling) : "";
+// " (12% of 909)"; nothing where the roofline is not known.
+std::string Share(double value, double roofline) {
+  return roofline > 0 ? fmt::format(" ({:.0f}% of {:.0f})", 100 * value / roofline, roofline) : "";
 }
 
 void PrintExperts(const std::vector<double>& imbalance) {
@@ -31,9 +31,9 @@ void PrintExperts(const std::vector<double>& imbalance) {
 }
 
 void PrintText(const BenchResult& r) {
-  const CpuCeiling ceiling = r.ceiling.value_or(CpuCeiling());
+  const CpuRoofline roofline = r.roofline.value_or(CpuRoofline());
   const bool precise = r.backend.ends_with("/precise");
-  const double peak_gmac_s = precise ? ceiling.f32_gmac_s : ceiling.int8_gmac_s;
+  const double peak_gmac_s = precise ? roofline.f32_gmac_s : roofline.int8_gmac_s;
   std::printf("%s  %s  %d threads  batch %d\n", r.model.c_str(), r.backend.c_str(), r.threads,
               r.batch);
   std::printf("  %lld requests, %lld tokens in, %lld out, %.2f s\n",
@@ -44,19 +44,19 @@ void PrintText(const BenchResult& r) {
   const double gb_s = r.weight_gb_s + r.kv_gb_s;
   std::printf("  output %.1f tok/s   %.1f GMAC/s%s   weights %.2f + KV %.2f GB/s%s\n",
               r.output_tok_s, r.output_gmac_s, Share(r.output_gmac_s, peak_gmac_s).c_str(),
-              r.weight_gb_s, r.kv_gb_s, Share(gb_s, ceiling.weights_gb_s).c_str());
+              r.weight_gb_s, r.kv_gb_s, Share(gb_s, roofline.weights_gb_s).c_str());
   std::printf("  first token p50 %.1f  p90 %.1f  p99 %.1f ms\n", r.ttft_ms.p50, r.ttft_ms.p90,
               r.ttft_ms.p99);
   std::printf("  per token   p50 %.2f  p90 %.2f  p99 %.2f ms\n", r.tpot_ms.p50, r.tpot_ms.p90,
               r.tpot_ms.p99);
   PrintExperts(r.expert_imbalance);
   std::printf("  loaded in %.2f s, peak memory %.0f MB\n", r.load_s, r.peak_rss_mb);
-  if (r.ceiling) {
+  if (r.roofline) {
     std::printf(
         "  this machine: %.0f GMAC/s int8, %.0f f32; reads %.1f GB/s of memory, %.1f of as many "
         "bytes as the weights, %.1f of caches\n",
-        ceiling.int8_gmac_s, ceiling.f32_gmac_s, ceiling.memory_gb_s, ceiling.weights_gb_s,
-        ceiling.cache_gb_s);
+        roofline.int8_gmac_s, roofline.f32_gmac_s, roofline.memory_gb_s, roofline.weights_gb_s,
+        roofline.cache_gb_s);
   }
 }
 
@@ -138,7 +138,7 @@ void Reporter::MeasureMachine() {
   const ModelInfo& model = engine_->model();
   if (model.device != "cpu") return;
   peak_rss_mb_ = PeakRssMb();
-  ceiling_ = MeasureCpuCeiling(model.threads, model.backend, model.weight_bytes);
+  roofline_ = MeasureCpuRoofline(model.threads, model.backend, model.weight_bytes);
   // What that took is not the engine's: the kernel's count of the peak starts again (proc(5)).
   if (std::FILE* file = std::fopen("/proc/self/clear_refs", "w"); file != nullptr) {
     std::fputc('5', file);
@@ -148,7 +148,7 @@ void Reporter::MeasureMachine() {
 
 void Reporter::Report(BenchResult result, const std::string& name) {
   const Profile profile = engine_->TakeProfile();
-  result.ceiling = ceiling_;
+  result.roofline = roofline_;
   result.peak_rss_mb = std::max(result.peak_rss_mb, peak_rss_mb_);
   if (flags_.json) {
     std::printf("%s\n", BenchJson(result).c_str());

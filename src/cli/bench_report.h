@@ -56,8 +56,8 @@ class Reporter {
   Engine* engine_;
   ReportFlags flags_;
   std::optional<TraceFile> trace_;
-  std::optional<CpuCeiling> ceiling_;  // empty for a GPU
-  double peak_rss_mb_ = 0;             // before the ceiling was measured
+  std::optional<CpuRoofline> roofline_;  // empty for a GPU
+  double peak_rss_mb_ = 0;               // before the roofline was measured
 };
 
 }  // namespace tokamak::cli

@@ -31,7 +31,7 @@ bool AnyTop(const std::vector<TokenLogprobs>& list) {
   return false;
 }
 
-Json Object(const CpuCeiling& c) {
+Json Object(const CpuRoofline& c) {
   return {{"memory_gb_s", c.memory_gb_s},
           {"weights_gb_s", c.weights_gb_s},
           {"cache_gb_s", c.cache_gb_s},
@@ -123,7 +123,7 @@ std::string BenchJson(const BenchResult& r) {
                {"weight_gb_s", r.weight_gb_s},
                {"kv_gb_s", r.kv_gb_s},
                {"expert_imbalance", r.expert_imbalance},
-               {"ceiling", r.ceiling ? Object(*r.ceiling) : Json()},
+               {"ceiling", r.roofline ? Object(*r.roofline) : Json()},
                {"load_s", r.load_s},
                {"peak_rss_mb", r.peak_rss_mb},
                {"peak_device_mb", r.peak_device_mb},

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/cpu/ceiling.h"
+#include "ops/cpu/roofline.h"
 #include "tokamak/engine.h"
 
 namespace tokamak::cli {
@@ -58,7 +58,7 @@ struct BenchResult {
   double weight_gb_s = 0;                // weight bytes × steps / seconds
   double kv_gb_s = 0;                    // keys and values that decoding reads / seconds
   std::vector<double> expert_imbalance;  // of each layer with experts: ExpertImbalance
-  std::optional<CpuCeiling> ceiling;     // of this machine, where that was measured
+  std::optional<CpuRoofline> roofline;   // of this machine, where that was measured
   double load_s = 0;
   double peak_rss_mb = 0;
   double peak_device_mb = 0;  // 0 on a CPU

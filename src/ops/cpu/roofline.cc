@@ -1,6 +1,6 @@
 // Loops that do one thing: load, or multiply registers. Bound: by the unit that they measure alone,
 // so enough independent chains run at a time (kChains) to hide its latency.
-#include "ops/cpu/ceiling.h"
+#include "ops/cpu/roofline.h"
 
 #include <unistd.h>
 
@@ -191,8 +191,8 @@ std::string_view IsaOf(std::string_view backend) {
 
 }  // namespace
 
-CpuCeiling MeasureCpuCeiling(int threads, std::string_view backend, int64_t working_set) {
-  CpuCeiling ceiling;
+CpuRoofline MeasureCpuRoofline(int threads, std::string_view backend, int64_t working_set) {
+  CpuRoofline roofline;
   const Loops loops = ChooseLoops(IsaOf(backend));
   // Less where little is free.
   const int64_t free_bytes = int64_t{::sysconf(_SC_AVPHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
@@ -200,7 +200,7 @@ CpuCeiling MeasureCpuCeiling(int threads, std::string_view backend, int64_t work
       std::max<int64_t>(std::min(kMemory, free_bytes / 4) / kPiece, threads) * kPiece;
   // In huge pages, as weights are.
   const Result<Buffer> memory = AllocateHostMemory(static_cast<size_t>(size));
-  if (loops.read == nullptr || !memory.ok()) return ceiling;
+  if (loops.read == nullptr || !memory.ok()) return roofline;
   std::byte* const data = memory->data();
   ThreadPool pool(threads);
   std::vector<Sink> sinks(static_cast<size_t>(threads));
@@ -214,12 +214,12 @@ CpuCeiling MeasureCpuCeiling(int threads, std::string_view backend, int64_t work
         Fastest(tries, [&] { ReadAll(pool, loops.read, data, bytes, sinks.data()); });
     return static_cast<double>(bytes) / seconds / 1e9;
   };
-  ceiling.memory_gb_s = read_gb_s(size, 3);
-  ceiling.weights_gb_s = read_gb_s(working_set, 5);
-  ceiling.cache_gb_s = CachedGbS(pool, loops.read, data, sinks.data());
-  ceiling.int8_gmac_s = GmacS(pool, loops.int8, sinks.data());
-  ceiling.f32_gmac_s = GmacS(pool, loops.f32, sinks.data());
-  return ceiling;
+  roofline.memory_gb_s = read_gb_s(size, 3);
+  roofline.weights_gb_s = read_gb_s(working_set, 5);
+  roofline.cache_gb_s = CachedGbS(pool, loops.read, data, sinks.data());
+  roofline.int8_gmac_s = GmacS(pool, loops.int8, sinks.data());
+  roofline.f32_gmac_s = GmacS(pool, loops.f32, sinks.data());
+  return roofline;
 }
 
 }  // namespace tokamak

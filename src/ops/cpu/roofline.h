@@ -7,7 +7,7 @@
 
 namespace tokamak {
 
-struct CpuCeiling {
+struct CpuRoofline {
   double memory_gb_s = 0;   // reading half a gigabyte, which caches hold little of
   double weights_gb_s = 0;  // reading `working_set` bytes over and over
   double cache_gb_s = 0;    // reading 256 KiB per thread over and over
@@ -18,6 +18,6 @@ struct CpuCeiling {
 // `backend` is the name of a backend that runs here ("cpu/avx512vnni", "cpu/avx2/precise",
 // "reference"); instructions beyond its ISA are not used, nor AMX. Takes about half a second; the
 // best of several tries counts. Half a gigabyte is used meanwhile.
-CpuCeiling MeasureCpuCeiling(int threads, std::string_view backend, int64_t working_set);
+CpuRoofline MeasureCpuRoofline(int threads, std::string_view backend, int64_t working_set);
 
 }  // namespace tokamak
