@@ -33,8 +33,9 @@ struct EngineOptions {
   // Keep activations in f32 where the default is int8 or bf16; on a GPU weights too. Slower; the
   // exact path.
   bool precise = false;
-  std::string executor = "auto";  // of decode steps: eager, graph, auto
-  int32_t steps_in_flight = 0;    // submitted before the first is waited for; 0: the device's best
+  // Run decode steps as CUDA graphs: on, off or auto (on where the device has them).
+  std::string cuda_graphs = "auto";
+  int32_t steps_in_flight = 0;  // submitted before the first is waited for; 0: the device's best
   double step_timeout_seconds = 60;     // on a GPU: a longer step ends the engine; 0: none does
   std::string kv_cache_dtype = "auto";  // f32, f16, bf16, q8_0, auto
   // How models with multi-head latent attention (DeepSeek-V2 and V3) compute it: standard, latent,

@@ -77,8 +77,11 @@ TEST(Engine, LoadNamesWhatIsWrong) {
   const auto kInvalid = StatusCode::kInvalidArgument;
   fails([](auto& o) { o.model = "/no/such.gguf"; }, StatusCode::kNotFound, "/no/such.gguf");
   fails([](auto& o) { o.device = "cuda:x"; }, kInvalid, "--device");
-  fails([](auto& o) { o.executor = "fast"; }, kInvalid, "--executor");
-  fails([](auto& o) { o.executor = "graph"; }, StatusCode::kUnimplemented, "--executor graph");
+  for (const char* value : {"eager", "graph", "true", "ON", ""}) {
+    fails([value](auto& o) { o.cuda_graphs = value; }, kInvalid,
+          "--cuda-graphs: must be on, off or auto");
+  }
+  fails([](auto& o) { o.cuda_graphs = "on"; }, StatusCode::kUnimplemented, "--cuda-graphs on");
   fails([](auto& o) { o.steps_in_flight = 5; }, kInvalid, "--steps-in-flight");
   fails([](auto& o) { o.device = "tpu"; }, kInvalid, "--device");
   fails([](auto& o) { o.isa = "mmx"; }, kInvalid, "mmx");

@@ -25,6 +25,7 @@
 #include "ops/cuda/cuda_ops.h"
 #include "ops/profile/profiled_ops.h"
 #include "ops/reference/reference_ops.h"
+#include "runner/graph_runner.h"
 #include "weights/checkpoint.h"
 #include "weights/memory.h"
 
@@ -71,6 +72,7 @@ Status CheckOptions(const EngineOptions& o) {
   RETURN_IF_ERROR(CheckRange("--max-queue", o.max_queue, 1, INT32_MAX));
   RETURN_IF_ERROR(CheckRange("--block-size", o.block_size, 1, kMaxBlockSize));
   RETURN_IF_ERROR(CheckRange("--steps-in-flight", o.steps_in_flight, 0, kMaxStepsInFlight));
+  RETURN_IF_ERROR(CheckCudaGraphs(o.cuda_graphs));
   RETURN_IF_ERROR(CheckRange("--num-blocks", o.num_blocks, 0, INT32_MAX));
   if (o.kv_cache_bytes < 0) return InvalidArgument("--kv-cache-memory: must not be negative");
   if (o.host_cache_bytes < 0) return InvalidArgument("--host-cache-memory: must not be negative");

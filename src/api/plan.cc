@@ -53,7 +53,7 @@ Result<RunnerShape> MakeRunnerShape(const EngineOptions& options, const Model& m
   shape.max_context = model.spec().max_context;
   shape.block_size = options.block_size;
   shape.depth = options.steps_in_flight;
-  shape.executor = options.executor;
+  shape.cuda_graphs = options.cuda_graphs;
   shape.expert_loads = true;  // some kilobytes per step
   ASSIGN_OR_RETURN(shape.kv_dtype, KvDtype(options.kv_cache_dtype));
   return shape;

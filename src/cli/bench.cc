@@ -21,7 +21,7 @@ constexpr char kLatencyExamples[] =
 constexpr char kProfileHelp[] =
     "Print to stderr what a step of each kind (decode, prefill, mixed) takes: every operation, the "
     "gaps, and how much of the time the host is busy. On a GPU the operations of a decode step are "
-    "one graph unless --executor eager; only without it is the host's share a true one";
+    "one graph unless --cuda-graphs off; only without it is the host's share a true one";
 
 struct ThroughputFlags {
   EngineFlags engine;

@@ -47,7 +47,7 @@ void AddEngineFlags(Flags& flags, EngineFlags& engine) {
   flags.Add("--max-seqs", o.max_seqs, "Sequences running at the same time");
   flags.Add("--max-batch-tokens", o.max_batch_tokens, "Tokens in one step");
   flags.Add("--max-queue", o.max_queue, "Waiting and paused requests; more are refused");
-  flags.Add("--executor", o.executor, "Decode steps: eager, graph or auto");
+  flags.Add("--cuda-graphs", o.cuda_graphs, "Run decode steps as CUDA graphs: on, off or auto");
   flags.Add("--steps-in-flight", o.steps_in_flight,
             "Steps submitted before the first is waited for; 0: 1 on CPUs, 2 on GPUs");
   flags.Add("--step-timeout-seconds", o.step_timeout_seconds,

@@ -1,7 +1,7 @@
 #include "runner/graph_runner.h"
 
 #include <algorithm>
-#include <vector>
+#include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -16,89 +16,61 @@ Tensor RunModel(const Model& model, nn::Pass& pass) {
   return model.Logits(pass, model.Forward(pass));
 }
 
-class EagerRunner final : public GraphRunner {
- public:
-  std::string_view name() const override { return "eager"; }
-  std::span<const int32_t> sizes() const override { return {}; }
-  Status Capture(const Model&, nn::Pass&) override { return Status(); }
-  int32_t PaddedRows(int32_t rows) const override { return rows; }
-  Tensor Decode(const Model& model, nn::Pass& pass) override { return RunModel(model, pass); }
-};
-
-class CapturedRunner final : public GraphRunner {
- public:
-  // Steps of the ladder grow with the size, so that padding stays below a quarter.
-  explicit CapturedRunner(int32_t max_rows) {
-    const int32_t largest = std::min(max_rows, kLargestGraph);
-    for (int32_t size = 1; size < largest;) {
-      sizes_.push_back(size);
-      size += size < 4 ? size : std::max(4, size / 4 / 4 * 4);
-    }
-    sizes_.push_back(largest);
-  }
-
-  std::string_view name() const override { return "graph"; }
-  std::span<const int32_t> sizes() const override { return sizes_; }
-
-  Status Capture(const Model& model, nn::Pass& pass) override {
-    // Once for real: what the backend makes on first use is there then.
-    (void)RunModel(model, pass);
-    pass.arena.Reset();
-    Tensor logits;
-    ASSIGN_OR_RETURN(std::unique_ptr<Graph> graph,
-                     pass.ops.Capture(pass.stream, [&] { logits = RunModel(model, pass); }));
-    graphs_.push_back({std::move(graph), logits});
-    return Status();
-  }
-
-  int32_t PaddedRows(int32_t rows) const override {
-    const size_t i = IndexOf(rows);
-    return i < graphs_.size() ? sizes_[i] : rows;
-  }
-
-  Tensor Decode(const Model& model, nn::Pass& pass) override {
-    const auto rows = static_cast<int32_t>(pass.num_tokens());
-    const size_t i = IndexOf(rows);
-    if (i >= graphs_.size()) return RunModel(model, pass);
-    CHECK(sizes_[i] == rows);
-    pass.ops.Launch(*graphs_[i].graph, pass.stream);
-    return graphs_[i].logits;
-  }
-
- private:
-  struct Captured {
-    std::unique_ptr<Graph> graph;
-    Tensor logits;
-  };
-
-  // Of the smallest graph with room for so many rows.
-  size_t IndexOf(int32_t rows) const {
-    return static_cast<size_t>(std::lower_bound(sizes_.begin(), sizes_.end(), rows) -
-                               sizes_.begin());
-  }
-
-  std::vector<int32_t> sizes_;
-  std::vector<Captured> graphs_;  // one per size
-};
-
 }  // namespace
 
-Result<std::unique_ptr<GraphRunner>> MakeGraphRunner(const std::string& name, const Ops& ops,
-                                                     int32_t max_rows) {
-  const bool graphs = name == "graph" || (name == "auto" && ops.has_graphs());
-  if (!graphs && name != "eager" && name != "auto") {
-    return InvalidArgument("--executor: must be auto, eager or graph, got \"{}\"", name);
+Status CheckCudaGraphs(std::string_view value) {
+  if (value == "on" || value == "off" || value == "auto") return Status();
+  return InvalidArgument("--cuda-graphs: must be on, off or auto, got \"{}\"", value);
+}
+
+Result<GraphRunner> GraphRunner::Make(std::string_view cuda_graphs, const Ops& ops,
+                                      int32_t max_rows) {
+  RETURN_IF_ERROR(CheckCudaGraphs(cuda_graphs));
+  GraphRunner runner;
+  if (!ops.has_graphs()) {
+    if (cuda_graphs != "on") return runner;
+    return Unimplemented("--cuda-graphs on: the {} backend has no graphs; use off or auto",
+                         ops.name());
   }
-  if (graphs && !ops.has_graphs()) {
-    return Unimplemented("--executor graph: {} has no graphs; use eager or auto", ops.name());
+  if (cuda_graphs == "off") return runner;
+  // The sizes grow by at most a quarter, so that padding stays below that.
+  const int32_t largest = std::min(max_rows, kLargestGraph);
+  for (int32_t size = 1; size < largest;) {
+    runner.capture_sizes_.push_back(size);
+    size += size < 4 ? size : std::max(4, size / 4 / 4 * 4);
   }
-  std::unique_ptr<GraphRunner> made;
-  if (graphs) {
-    made = std::make_unique<CapturedRunner>(max_rows);
-  } else {
-    made = std::make_unique<EagerRunner>();
-  }
-  return made;
+  runner.capture_sizes_.push_back(largest);
+  return runner;
+}
+
+Status GraphRunner::Capture(const Model& model, nn::Pass& pass) {
+  // Once for real: what the backend makes on first use is there then.
+  (void)RunModel(model, pass);
+  pass.arena.Reset();
+  Tensor logits;
+  ASSIGN_OR_RETURN(std::unique_ptr<Graph> graph,
+                   pass.ops.Capture(pass.stream, [&] { logits = RunModel(model, pass); }));
+  graphs_.push_back({std::move(graph), logits});
+  return Status();
+}
+
+int32_t GraphRunner::PaddedRows(int32_t rows) const {
+  const size_t i = IndexOf(rows);
+  return i < graphs_.size() ? capture_sizes_[i] : rows;
+}
+
+Tensor GraphRunner::Decode(const Model& model, nn::Pass& pass) {
+  const auto rows = static_cast<int32_t>(pass.num_tokens());
+  const size_t i = IndexOf(rows);
+  if (i >= graphs_.size()) return RunModel(model, pass);
+  CHECK(capture_sizes_[i] == rows);
+  pass.ops.Launch(*graphs_[i].graph, pass.stream);
+  return graphs_[i].logits;
+}
+
+size_t GraphRunner::IndexOf(int32_t rows) const {
+  return static_cast<size_t>(std::lower_bound(capture_sizes_.begin(), capture_sizes_.end(), rows) -
+                             capture_sizes_.begin());
 }
 
 }  // namespace tokamak

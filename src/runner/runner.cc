@@ -90,19 +90,19 @@ Status Runner::Init(const RunnerMemory& memory) {
     }
   }
   RETURN_IF_ERROR(MakeGroups());
-  ASSIGN_OR_RETURN(
-      graph_runner_,
-      MakeGraphRunner(shape_.executor, ops_, std::min(shape_.max_seqs, shape_.max_step_tokens)));
+  ASSIGN_OR_RETURN(graph_runner_,
+                   GraphRunner::Make(shape_.cuda_graphs, ops_,
+                                     std::min(shape_.max_seqs, shape_.max_step_tokens)));
   return CaptureGraphs();
 }
 
 Status Runner::CaptureGraphs() {
   StepInFlight& in_flight = steps_in_flight_.front();
-  for (const int32_t rows : graph_runner_->sizes()) {
+  for (const int32_t rows : graph_runner_.capture_sizes()) {
     PackRows({}, rows, slots_, pool_.spec(), step_shape_, &in_flight);
     Upload(in_flight);
     nn::Pass pass = MakePass(in_flight);
-    RETURN_IF_ERROR(graph_runner_->Capture(model_, pass));
+    RETURN_IF_ERROR(graph_runner_.Capture(model_, pass));
     RETURN_IF_ERROR(ops_.Synchronize(*stream_));  // the step's memory is used again
   }
   return Status();
@@ -171,7 +171,7 @@ Status Runner::Submit(StepInput step) {
   if (status = UploadExcessTables(&in_flight); !status.ok()) {
     return Fail(status.WithContext(fmt::format("step {}", step.number)));
   }
-  PackRows(step.rows, in_flight.decode ? graph_runner_->PaddedRows(num_rows) : num_rows, slots_,
+  PackRows(step.rows, in_flight.decode ? graph_runner_.PaddedRows(num_rows) : num_rows, slots_,
            pool_.spec(), step_shape_, &in_flight);
   Upload(in_flight);
   if (!step.rows.empty()) Forward(&in_flight);
@@ -267,7 +267,7 @@ void Runner::Forward(StepInFlight* in_flight) {
   const bool greedy = IsGreedy(*in_flight);
   in_flight->argmax.reset();
   if (in_flight->decode && !greedy) {
-    in_flight->logits = graph_runner_->Decode(model_, pass).Rows(0, num_samples);
+    in_flight->logits = graph_runner_.Decode(model_, pass).Rows(0, num_samples);
     return;
   }
   const Tensor hidden = model_.Forward(pass);

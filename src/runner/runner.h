@@ -27,9 +27,9 @@ struct RunnerShape {
   int32_t max_context = 0;        // positions of one sequence
   int32_t block_size = 16;        // positions per block
   DType kv_dtype = DType::kF32;
-  int depth = 1;                  // steps in flight at once
-  std::string executor = "auto";  // of decode steps: see MakeGraphRunner
-  bool expert_loads = false;      // give StepOutput::expert_loads
+  int depth = 1;                     // steps in flight at once
+  std::string cuda_graphs = "auto";  // of decode steps: on, off or auto
+  bool expert_loads = false;         // give StepOutput::expert_loads
 };
 
 // Staging memory has room for what the rows of a step append and for a few whole tables: a step
@@ -63,7 +63,6 @@ class Runner {
   const CacheSpec& cache() const { return pool_.spec(); }
   const RunnerShape& shape() const { return shape_; }
   int32_t vocab_size() const { return model_.spec().vocab_size; }
-  std::string_view executor() const { return graph_runner_->name(); }
   // Of the memory that it has taken: the pool's without the host tier, and beside it what steps
   // need, of the arena what they have used so far.
   int64_t bytes() const;
@@ -111,7 +110,7 @@ class Runner {
   StepShape step_shape_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Sampler> sampler_;
-  std::unique_ptr<GraphRunner> graph_runner_;
+  GraphRunner graph_runner_;
   std::unique_ptr<Arena> arena_;
   // The batch on the device and all block tables. Steps follow each other on the stream, so one of
   // each is enough however many steps are in flight.

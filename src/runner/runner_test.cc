@@ -176,7 +176,7 @@ struct InvarianceCase {
   DType weights = DType::kF32;
   DType kv = DType::kF32;
   // Of a backend that is asynchronous: CUDA, or else one that queues the CPU's work.
-  std::string executor = {};
+  std::string cuda_graphs = {};
 };
 
 // Null, with the reason in *why, where it is a GPU that is not there.
@@ -190,7 +190,7 @@ std::unique_ptr<Ops> MakeBackend(const InvarianceCase& c, int threads, std::stri
 
 void PrintTo(const InvarianceCase& c, std::ostream* out) {
   *out << c.isa << "_t" << c.threads << "_d" << c.depth << "_" << Name(c.weights) << "_"
-       << Name(c.kv) << (c.executor.empty() ? "" : "_async_" + c.executor);
+       << Name(c.kv) << (c.cuda_graphs.empty() ? "" : "_async_graphs_" + c.cuda_graphs);
 }
 
 class RunnerInvariance : public ::testing::TestWithParam<InvarianceCase> {};
@@ -201,7 +201,7 @@ TEST_P(RunnerInvariance, RequestsGetTheSameWhateverTheSchedule) {
   const auto lone_ops = MakeBackend(c, 1, &why);
   auto ops = MakeBackend(c, c.threads, &why);
   if (ops == nullptr) GTEST_SKIP() << "no CUDA backend here: " << why;
-  if (!c.executor.empty() && c.isa != "cuda") ops = MakeQueuedOps(std::move(ops), 7);
+  if (!c.cuda_graphs.empty() && c.isa != "cuda") ops = MakeQueuedOps(std::move(ops), 7);
   const auto lone_model = MakeToyModel(*lone_ops, {.dtype = c.weights});
   const auto model = MakeToyModel(*ops, {.dtype = c.weights});
   const auto requests = RandomRequests(40, model->spec().vocab_size, 99);
@@ -211,11 +211,11 @@ TEST_P(RunnerInvariance, RequestsGetTheSameWhateverTheSchedule) {
                              .block_size = 4,
                              .kv_dtype = c.kv,
                              .depth = c.depth,
-                             .executor = c.executor.empty() ? "auto" : c.executor};
+                             .cuda_graphs = c.cuda_graphs.empty() ? "auto" : c.cuda_graphs};
   RunnerShape lone_shape = shape;
   lone_shape.max_step_tokens = 200;
   lone_shape.depth = 1;
-  lone_shape.executor = "eager";
+  lone_shape.cuda_graphs = "off";
   const auto lone_runner = MakeRunner(*lone_model, *lone_ops, lone_shape);
   const auto expected = Drive(*lone_runner, requests, {.company = 1});
   const auto runner = MakeRunner(*model, *ops, shape);
@@ -252,10 +252,10 @@ std::vector<InvarianceCase> InvarianceCases() {
     cases.push_back({.isa = isa, .depth = 3, .weights = DType::kQ8_0, .kv = DType::kBF16});
   }
   for (const int depth : {1, 2, 4}) {
-    cases.push_back({.isa = "auto", .depth = depth, .executor = "eager"});
-    cases.push_back({.isa = "auto", .depth = depth, .executor = "graph"});
-    cases.push_back({.isa = "cuda", .depth = depth, .kv = DType::kBF16, .executor = "eager"});
-    cases.push_back({.isa = "cuda", .depth = depth, .kv = DType::kBF16, .executor = "graph"});
+    cases.push_back({.isa = "auto", .depth = depth, .cuda_graphs = "off"});
+    cases.push_back({.isa = "auto", .depth = depth, .cuda_graphs = "on"});
+    cases.push_back({.isa = "cuda", .depth = depth, .kv = DType::kBF16, .cuda_graphs = "off"});
+    cases.push_back({.isa = "cuda", .depth = depth, .kv = DType::kBF16, .cuda_graphs = "on"});
   }
   return cases;
 }

@@ -253,7 +253,7 @@ class BadFiles(unittest.TestCase):
                      ['--max-context', '1000000'], ['--isa', 'mmx'], ['--device', 'tpu'],
                      ['--kv-cache-dtype', 'f64'], ['--mla', 'fast'], ['--kv-cache-memory', '1'],
                      ['--kv-cache-memory', '100T'], ['--target-itl-ms', '-1'],
-                     ['--target-itl-ms', 'nan']):
+                     ['--target-itl-ms', 'nan'], ['--cuda-graphs', 'eager']):
             failed = tokamak('run', support.model_path(), '-p', 'a', *args, check=False)
             self.assertIn(failed.returncode, (1, 2), args)
             self.assertIn('error: ', failed.stderr, args)

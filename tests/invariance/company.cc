@@ -22,7 +22,7 @@ Result<std::unique_ptr<Engine>> LoadCounted(const EngineOptions& options, uint64
                                             Counts* counts) {
   ASSIGN_OR_RETURN(EngineParts parts, LoadParts(options));
   parts.executor =
-      MakeCountingExecutor(std::move(parts.executor), options.executor == "graph", seed, counts);
+      MakeCountingExecutor(std::move(parts.executor), options.cuda_graphs == "on", seed, counts);
   return LocalEngine::Create(std::move(parts));
 }
 
@@ -53,10 +53,9 @@ EngineStats StatsAtRest(const Engine& engine) {
 
 std::string CompanyOptions::ToString() const {
   return fmt::format(
-      "{}, {} steps in flight, {} threads, {} sequences, {} tokens per step, {} blocks, {} host "
-      "blocks, prefix cache {}, "
-      "{} requests at once",
-      executor, steps_in_flight, threads, max_seqs, max_batch_tokens, num_blocks, host_blocks,
+      "CUDA graphs {}, {} steps in flight, {} threads, {} sequences, {} tokens per step, {} "
+      "blocks, {} host blocks, prefix cache {}, {} requests at once",
+      cuda_graphs, steps_in_flight, threads, max_seqs, max_batch_tokens, num_blocks, host_blocks,
       prefix_cache ? "on" : "off", most_open);
 }
 
@@ -87,7 +86,7 @@ CompanyOptions RandomCompany(std::mt19937_64* random, const std::vector<Case>& c
 Company::Company(EngineOptions base, int64_t kv_token_bytes, const CompanyOptions& options,
                  uint64_t seed)
     : base_(std::move(base)), options_(options), random_(seed) {
-  base_.executor = options.executor;
+  base_.cuda_graphs = options.cuda_graphs;
   base_.steps_in_flight = options.steps_in_flight;
   base_.threads = options.threads;
   base_.max_seqs = options.max_seqs;

@@ -15,7 +15,7 @@ namespace tokamak::invariance {
 
 // The circumstances, all of which must not matter.
 struct CompanyOptions {
-  std::string executor = "eager";
+  std::string cuda_graphs = "off";
   int32_t steps_in_flight = 1;
   int32_t threads = 1;
   int32_t max_seqs = 0;

@@ -8,7 +8,7 @@
 //
 //   build/tests/invariance/invariance --device cuda --requests 100
 //
-// does it on a GPU, in two eager companies and two with graphs: so graphs and steps that overlap
+// does it on a GPU, in two companies without graphs and two with: so graphs and steps that overlap
 // change no bit either. It exits with 77 where there is no GPU or no backend for it.
 //
 //   build/tests/invariance/invariance --model default --requests 30

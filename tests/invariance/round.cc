@@ -37,7 +37,7 @@ EngineOptions RandomBase(const RoundOptions& options, std::mt19937_64* random) {
 // One request at a time, one sequence at a time, one step at a time, no chunks, nothing to find in
 // a cache, nothing recorded.
 EngineOptions Alone(EngineOptions base) {
-  base.executor = "eager";
+  base.cuda_graphs = "off";
   base.steps_in_flight = 1;
   base.threads = 1;
   base.max_seqs = 1;
@@ -94,7 +94,7 @@ std::string Compare(const std::vector<Case>& cases,
 // `random`, with what company `i` is sure to have.
 CompanyOptions Circumstances(const RoundOptions& options, int32_t i, int32_t first_depth,
                              CompanyOptions random) {
-  random.executor = i < 2 ? "eager" : "graph";
+  random.cuda_graphs = i < 2 ? "off" : "on";
   random.steps_in_flight = 1 << (first_depth + i) % 3;
   random.threads = 1 + i % 2;
   // One of two is sure to swap, for runs of a few requests.

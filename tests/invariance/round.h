@@ -20,10 +20,10 @@ struct RoundOptions {
   bool gpu() const { return device != "cpu"; }
 };
 
-// Alone, requests run eagerly and a step at a time. The companies are two, or on a GPU four: two
-// eager ones, then two with graphs. One of each two has one thread, and each three in a row have 1,
-// 2 and 4 steps in flight. The first difference, with the circumstances and the request; empty if
-// there is none.
+// Alone, requests run without graphs and a step at a time. The companies are two, or on a GPU four:
+// two without graphs, then two with. One of each two has one thread, and each three in a row have
+// 1, 2 and 4 steps in flight. The first difference, with the circumstances and the request; empty
+// if there is none.
 std::string RunRound(const RoundOptions& options, Counts* counts);
 
 }  // namespace tokamak::invariance
