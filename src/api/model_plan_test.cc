@@ -159,7 +159,7 @@ TEST(ModelPlan, CountsTheAnglesOfAllPositions) {
   options.max_context = 128;
   const Result<ModelPlan> part = PlanModel(options, 64, 1);
   ASSERT_TRUE(whole.ok() && part.ok());
-  // Heads have 14 dimensions that turn.
+  // Heads have 14 dimensions that rotate.
   EXPECT_EQ(part->table_bytes, 128 * 14 * int64_t{sizeof(float)});
   EXPECT_EQ(whole->table_bytes, 4 * part->table_bytes);  // 512 positions
   EXPECT_EQ(whole->weight_bytes, part->weight_bytes);

@@ -82,7 +82,7 @@ TEST_F(FitsOnDevice, LowerOptionsNeedLess) {
   EXPECT_EQ(Least(), least);
 }
 
-// 14 of a head's elements turn: a cosine and a sine for each two of them and each position.
+// 14 of a head's elements rotate: a cosine and a sine for each two of them and each position.
 TEST(LoadedBytes, HasTheRotaryAnglesOfTheContext) {
   EngineOptions options;
   options.model = std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/llama_odd.gguf";

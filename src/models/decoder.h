@@ -24,7 +24,7 @@ namespace tokamak {
 
 // What a configuration may ask for: far more than any model has, and so little that heads times
 // dimensions fit into 32 bits and a vector of each into memory.
-inline constexpr IntRange kHiddenSizes = Positive(1 << 20);        // of hidden states
+inline constexpr IntRange kHiddenSizes = Positive(1 << 20);
 inline constexpr IntRange kIntermediateSizes = Positive(1 << 24);  // of feed-forward layers
 inline constexpr IntRange kVocabSizes = Positive(1 << 24);
 inline constexpr IntRange kHeadCounts = Positive(1 << 14);

@@ -234,7 +234,7 @@ TEST(Mpt, OtherNormsThanThoseOfLayersAreRefused) {
 }
 
 // Published text_configs have little more than this; what they leave out is the class's.
-TEST(Gemma3WithImages, TheTextConfigIsReadAsTheTextModelsOwn) {
+TEST(Gemma3Multimodal, TheTextConfigIsReadAsTheTextModelsOwn) {
   const auto config = [](const std::string& text, const std::string& outer = "") {
     return R"({"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
         "image_token_index": 262144, "vision_config": {"hidden_size": 8}, )" +

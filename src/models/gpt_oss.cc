@@ -1,5 +1,5 @@
-// gpt-oss: MoE layers with biases, windows in every other layer and a score without a
-// value for each head ("sink"). Its experts are MXFP4 in the checkpoints as released. Model card:
+// gpt-oss: MoE layers with biases, windows in every other layer and a score without a value for
+// each head ("sink"). Its experts are MXFP4 in the checkpoints as released. Model card:
 // arXiv:2508.10925. Reference: transformers, models/gpt_oss.
 #include <utility>
 #include <vector>

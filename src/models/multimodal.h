@@ -1,5 +1,5 @@
-// Multimodal models, of which the text model runs: what their configurations have around
-// that of the text model.
+// Multimodal models, of which the text model runs: what their configurations have around that of
+// the text model.
 #pragma once
 
 #include "models/decoder.h"

@@ -1,6 +1,5 @@
-// Qwen2, Qwen2.5 and the MoE models of Qwen1.5 and Qwen2: Llama with biases on queries,
-// keys and values. Report: arXiv:2407.10671. Reference: transformers, models/qwen2 and
-// models/qwen2_moe.
+// Qwen2, Qwen2.5 and the MoE models of Qwen1.5 and Qwen2: Llama with biases on queries, keys and
+// values. Report: arXiv:2407.10671. Reference: transformers, models/qwen2 and models/qwen2_moe.
 #include <utility>
 #include <vector>
 

@@ -1,5 +1,5 @@
-// Qwen3 and its MoE models: Llama with norms on the heads of queries and keys.
-// Report: arXiv:2505.09388. Reference: transformers, models/qwen3 and models/qwen3_moe.
+// Qwen3 and its MoE models: Llama with norms on the heads of queries and keys. Report:
+// arXiv:2505.09388. Reference: transformers, models/qwen3 and models/qwen3_moe.
 #include <vector>
 
 #include "models/families.h"

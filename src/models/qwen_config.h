@@ -7,8 +7,8 @@
 
 namespace tokamak {
 
-// Reads the fields of the experts and puts MoE layers where the model has them; the
-// others keep their MLP. `shape` has what the family adds.
+// Reads the fields of the experts and puts MoE layers where the model has them; the others keep
+// their MLP. `shape` has what the family adds.
 void ParseQwenExperts(ConfigReader& reader, nn::MoeShape shape, DecoderConfig& config);
 
 // The window of the Qwen families, which have one where "use_sliding_window" says so; 0: none. And

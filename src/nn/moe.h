@@ -1,6 +1,6 @@
-// An MoE layer, in place of a feed-forward layer: a router sends each token to top_k of many
-// gated MLPs, whose results are summed with the router's weights. arXiv:2101.03961,
-// arXiv:2401.04088; shared experts: arXiv:2401.06066.
+// An MoE layer, in place of a feed-forward layer: a router sends each token to top_k of many gated
+// MLPs, whose results are summed with the router's weights. arXiv:2101.03961, arXiv:2401.04088;
+// shared experts: arXiv:2401.06066.
 #pragma once
 
 #include <string_view>

@@ -59,11 +59,11 @@ TEST(Parallel, RanksOfARowParallelLinearAddUp) {
     std::vector<float> sum;
     for (int rank = 0; rank < 4; ++rank) {
       WeightLoad load = bench.Load({4, rank});
-      const IndexRange mine = load.parallel.Shard(128);
-      const Linear layer = Linear::Row(Builder(load) / "down", 10, 128, mine, true);
+      const IndexRange shard = load.parallel.Shard(128);
+      const Linear layer = Linear::Row(Builder(load) / "down", 10, 128, shard, true);
       ASSERT_TRUE(load.status.ok()) << load.status.ToString();
       EXPECT_EQ(layer.in_features(), 32);
-      Add(sum, bench.Run(layer, x.Cols(mine.begin, mine.end), 10));
+      Add(sum, bench.Run(layer, x.Cols(shard.begin, shard.end), 10));
     }
     ExpectNear(sum, expected);
   }

@@ -483,7 +483,7 @@ class FailingSource final : public WeightSource {
   Shape shape_{100000, 64};
 };
 
-TEST_P(LinearOps, PrepareReportsTheFirstErrorOfItsSource) {
+TEST_P(LinearOps, PackWeightReportsTheFirstErrorOfItsSource) {
   const auto ops = Make(2);
   const Result<std::unique_ptr<PackedWeight>> weight =
       ops->PackWeight({.parts = {std::make_shared<FailingSource>()}});
@@ -492,7 +492,7 @@ TEST_P(LinearOps, PrepareReportsTheFirstErrorOfItsSource) {
   EXPECT_THAT(std::string(weight.status().message()), ::testing::HasSubstr("row 0 is gone"));
 }
 
-TEST_P(LinearOps, PrepareNamesAPartThatDoesNotFit) {
+TEST_P(LinearOps, PackWeightNamesAPartThatDoesNotFit) {
   const auto ops = Make(1);
   const auto wide = MemorySource::Random("wide", DType::kF32, {4, 64}, 1);
   const auto narrow = MemorySource::Random("narrow", DType::kF32, {4, 32}, 1);

@@ -1,6 +1,5 @@
-// The operations of an MoE layer (arXiv:1701.06538): each token goes to a few of many
-// feed-forward layers. Tokens are grouped by expert, so that a step reads each expert's weights
-// once.
+// The operations of an MoE layer (arXiv:1701.06538): each token goes to a few of many feed-forward
+// layers. Tokens are grouped by expert, so that a step reads each expert's weights once.
 //
 //   RouteTokens    router logits -> each token's experts and weights, and the order by expert
 //   GatherRows     tokens, once for each of their experts, in that order

@@ -283,8 +283,8 @@ class Ops {
   virtual void Run(const GroupedLinear& op, Stream& stream);
   virtual void Run(const CombineExperts& op, Stream& stream);
 
-  // Optional, for latent attention: Convert and the operations of ops/mla.h, values of other
-  // sizes than keys or inside them, RopeAndStore::q_head_dim.
+  // Optional, for latent attention: Convert and the operations of ops/mla.h, values of other sizes
+  // than keys or inside them, RopeAndStore::q_head_dim.
   virtual bool has_mla() const { return false; }
   virtual void Run(const HeadLinear& op, Stream& stream);
   virtual void Run(const LatentAttention& op, Stream& stream);

@@ -53,7 +53,7 @@ TEST_F(MemoryProfileTest, StagingHoldsTheTablesOfAFewSequencesOnly) {
   EXPECT_EQ(MakeStepShape(shape_, cache).max_updates, 3 * 13);
 }
 
-TEST_F(MemoryProfileTest, TheLargestStepsFitIntoThePlannedArena) {
+TEST_F(MemoryProfileTest, TheLargestStepsFitIntoTheProfiledArena) {
   // Each token of a step wants logits, by being scored or by being drawn from.
   shape_.max_seqs = 80;
   std::vector<DriverRequest> requests;

@@ -169,7 +169,7 @@ const BadMetadata kBadMetadata[] = {
      "does not know what to do with metadata \"llama.attention.sliding_window\""},
     {"Experts", [](GgufWriter& w) { w.Set("llama.expert_used_count", 2); },
      "\"llama.expert_used_count\" is 2; only 0 is supported"},
-    {"HalfAMixture", [](GgufWriter& w) { w.Set("llama.expert_count", 8); },
+    {"HalfAnMoeModel", [](GgufWriter& w) { w.Set("llama.expert_count", 8); },
      "no \"llama.expert_used_count\"; this architecture needs it"},
     {"ScalingType", [](GgufWriter& w) { w.Set("llama.rope.scaling.type", "longrope"); },
      "\"llama.rope.scaling.type\" is \"longrope\"; none, linear and yarn"},

@@ -1,6 +1,6 @@
 // One item is a block of a sequence's tokens and one head. Split by split it reads the latents,
-// decompresses the head's keys and values into rows [rotated | nope | value] of its own memory,
-// and attends to them as to a cache in f32.
+// decompresses the head's keys and values into rows [rotated | nope | value] of its own memory, and
+// attends to them as to a cache in f32.
 //
 // Bound, per block and head: keys · latent · (nope_dim + value_dim) multiply-adds, and tokens ·
 // keys · (key + value) for attention. Each result depends on its own row alone, so that neither the

@@ -48,7 +48,7 @@ struct AttentionArgs {
   int32_t window;  // 0: none
   KvLayerView cache;
   const AttentionHeader* plan;
-  const int32_t* table_rows;    // [sequences]: rows of tables
+  const int32_t* table_rows;    // [sequences]: rows of block_tables
   const int32_t* block_tables;  // [rows, table_stride]: blocks
   int64_t table_stride;
   float* partials;    // [partial, num_kv_heads, kTileRows, head_dim + 2]: values, highest, sum

@@ -264,8 +264,8 @@ class SmallStep {
     ASSIGN_OR_RETURN(ids_, Upload<int32_t>({1, 2, 3}, DType::kI32, {kTokens}));
     ASSIGN_OR_RETURN(positions_, Upload<int32_t>({0, 1, 2}, DType::kI32, {kTokens}));
     ASSIGN_OR_RETURN(slot_mapping_, Upload<int64_t>({16, 17, 18}, DType::kI64, {kTokens}));
-    ASSIGN_OR_RETURN(device_query_begin_, Upload(query_start_loc_, DType::kI32, {2}));
-    ASSIGN_OR_RETURN(device_kv_length_, Upload(seq_lens_, DType::kI32, {1}));
+    ASSIGN_OR_RETURN(device_query_start_loc_, Upload(query_start_loc_, DType::kI32, {2}));
+    ASSIGN_OR_RETURN(device_seq_lens_, Upload(seq_lens_, DType::kI32, {1}));
     ASSIGN_OR_RETURN(zero_, Upload<int32_t>({0}, DType::kI32, {1}));
     ASSIGN_OR_RETURN(table_of_blocks_, Upload<int32_t>({1}, DType::kI32, {1, 1}));
     ASSIGN_OR_RETURN(ones_, Upload(std::vector<float>(kHidden, 1.0f), DType::kF32, {kHidden}));
@@ -296,8 +296,8 @@ class SmallStep {
     sampler_->FillTokens(ids_, fills_, *stream_);
     plan_->Fill({.query_start_loc = query_start_loc_,
                  .seq_lens = seq_lens_,
-                 .device_query_start_loc = device_query_begin_,
-                 .device_seq_lens = device_kv_length_,
+                 .device_query_start_loc = device_query_start_loc_,
+                 .device_seq_lens = device_seq_lens_,
                  .table_rows = zero_,
                  .block_tables = table_of_blocks_},
                 *stream_);
@@ -345,7 +345,7 @@ class SmallStep {
   std::unique_ptr<PackedWeight> table_, qkv_weight_;
   std::unique_ptr<AttentionPlan> plan_;
   std::unique_ptr<Sampler> sampler_;
-  Tensor device_query_begin_, device_kv_length_, zero_, table_of_blocks_;
+  Tensor device_query_start_loc_, device_seq_lens_, zero_, table_of_blocks_;
   Tensor ids_, positions_, slot_mapping_, ones_, residual_, normed_, qkv_, mixed_, logits_, pool_;
   std::vector<SampleResult> results_;
   std::vector<TokenMask> masks_;

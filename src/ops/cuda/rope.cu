@@ -3,8 +3,8 @@
 // as KvLayerView says. Bound by memory: reads q, k, v, writes q and the cache's rows, each once (a
 // normalized head is read twice, the second time from the cache).
 //
-// One warp per token and head, lanes on neighbouring elements; a lane rotates whole pairs, so
-// that q can be rotated in place. A head's result depends on that head alone.
+// One warp per token and head, lanes on neighbouring elements; a lane rotates whole pairs, so that
+// q can be rotated in place. A head's result depends on that head alone.
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.h"

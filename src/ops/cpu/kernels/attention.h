@@ -7,8 +7,8 @@
 // one chain over ascending dimensions, or over the split's ascending keys. Each row's arithmetic
 // depends on its own query and keys alone: a key that it does not see has weight exactly zero.
 //
-// Keys that are kept as rows of one KV head for many query heads (ops/mla.h) change places with
-// the queries: these go into panels, and lanes are queries.
+// Keys that are kept as rows of one KV head for many query heads (ops/mla.h) change places with the
+// queries: these go into panels, and lanes are queries.
 //
 // Bound: reads keys · (head_dim + value_dim) elements of cache per block of queries; 2 · rows ·
 // keys · (head_dim + value_dim) FLOPs.
