@@ -70,7 +70,7 @@ TEST_P(ActivationOps, ActivateIsAccurateOverTheWholeRange) {
       const double relative = std::min(kUnit * (12 + exponent), 1.0);
       worst.Compare(actual[i], static_cast<float>(expected),
                     value > 0 ? 12 * kUnit * expected : relative * std::abs(expected) + 1e-36,
-                    fmt::format("of {}", value));
+                    [&] { return fmt::format("of {}", value); });
     }
   }
   EXPECT_TRUE(std::isnan(RunActivate(*ops, Activation::kGelu, {NAN})[0]));
@@ -104,7 +104,7 @@ TEST_P(ActivationOps, GatesMatchTheFormulas) {
           }
           worst.Compare(actual[static_cast<size_t>(i)], static_cast<float>(expected),
                         kUnit * (14 + gate * gate) * std::abs(expected) + 1e-36,
-                        fmt::format("{}x{} [{}]", rows, width, i));
+                        [&] { return fmt::format("{}x{} [{}]", rows, width, i); });
         }
       }
     }

@@ -42,8 +42,9 @@ struct AttentionCase {
   int64_t num_blocks = 0;
   // What the cache holds, which each backend stores in its own order.
   std::vector<int64_t> slot_mapping;
-  std::vector<float> keys_values;  // [slots, 2, kv_heads · head_dim]
-  std::vector<float> q;            // [tokens, heads · head_dim]
+  std::vector<size_t> first_slot = {0};  // each sequence's, and the end
+  std::vector<float> keys_values;        // [slots, 2, kv_heads · head_dim]
+  std::vector<float> q;                  // [tokens, heads · head_dim]
   double max_key_norm = 0;
   double max_value = 0;
   float scale = 0;
@@ -80,6 +81,7 @@ void FillSequence(std::mt19937_64& random, AttentionCase& c, int64_t s, int64_t 
       }
     }
   }
+  c.first_slot.push_back(c.slot_mapping.size());
 }
 
 AttentionCase RandomCase(std::mt19937_64& random, const Geometry& g,
@@ -221,15 +223,15 @@ void CheckAttention(Ops& ops, Ops& reference, const AttentionCase& c, WorstError
     const double relative = kUnit * (16 + 3 * score + 8 * c.softcap);
     for (int64_t i = offset; i < offset + g.head_dim; ++i) {
       worst.Compare(actual.out[static_cast<size_t>(i)], expected.out[static_cast<size_t>(i)],
-                    relative * c.max_value, fmt::format("{}, row {}", where, row));
+                    relative * c.max_value, [&] { return fmt::format("{}, row {}", where, row); });
     }
     worst.Compare(actual.lse[row], expected.lse[row],
                   relative + kUnit * std::abs(expected.lse[row]),
-                  fmt::format("{}, lse of row {}", where, row));
+                  [&] { return fmt::format("{}, lse of row {}", where, row); });
   }
 }
 
-// The queries of sequence `s` of a case with the given counts of queries, alone or together.
+// Queries [begin, end) of sequence `s`, which has the cache to itself.
 AttentionCase OnlyQueries(const AttentionCase& c, int64_t s, int64_t begin, int64_t end) {
   AttentionCase only = c;
   const auto seq = static_cast<size_t>(s);
@@ -241,6 +243,12 @@ AttentionCase OnlyQueries(const AttentionCase& c, int64_t s, int64_t begin, int6
                            c.block_tables.begin() + (s + 1) * c.table_stride);
   const auto q = c.q.begin() + c.query_start_loc[seq] * width;
   only.q.assign(q + begin * width, q + end * width);
+  const auto first = static_cast<int64_t>(c.first_slot[seq]);
+  const auto last = static_cast<int64_t>(c.first_slot[seq + 1]);
+  only.slot_mapping.assign(c.slot_mapping.begin() + first, c.slot_mapping.begin() + last);
+  const int64_t entry = int64_t{2} * c.geometry.num_kv_heads * c.geometry.head_dim;
+  only.keys_values.assign(c.keys_values.begin() + first * entry,
+                          c.keys_values.begin() + last * entry);
   return only;
 }
 

@@ -53,7 +53,7 @@ TEST_P(ElementwiseOps, GatedActivationMatchesTheReference) {
           const auto at = static_cast<size_t>(i);
           worst.Compare(actual[at], expected[at],
                         kUnit * (10 + 6 * exponent) * std::abs(expected[at]) + 1e-13,
-                        fmt::format("{}x{} [{}]", rows, width, i));
+                        [&] { return fmt::format("{}x{} [{}]", rows, width, i); });
         }
       }
     }
@@ -93,7 +93,8 @@ TEST_P(ElementwiseOps, SoftcapMatchesTheReference) {
     const std::vector<float> actual = run.Download(op.x);
     for (size_t i = 0; i < values.size(); ++i) {
       const double expected = cap * std::tanh(double{values[i]} / cap);
-      worst.Compare(actual[i], expected, 8 * kUnit * cap, fmt::format("cap {} [{}]", cap, i));
+      worst.Compare(actual[i], expected, 8 * kUnit * cap,
+                    [&] { return fmt::format("cap {} [{}]", cap, i); });
     }
   }
 }
@@ -116,7 +117,7 @@ TEST_P(ElementwiseOps, SiluIsAccurateOverTheWholeRange) {
   for (size_t i = 0; i < gate.size(); ++i) {
     // Below -87, exp(-x) nears the largest float.
     worst.Compare(actual[i], expected[i], kUnit * 8 * std::abs(expected[i]) + 1e-36,
-                  fmt::format("silu({})", gate[i]));
+                  [&] { return fmt::format("silu({})", gate[i]); });
   }
   const std::vector<float> nan = RunGate(*ops, {NAN, 1.0f}, 1, Activation::kSilu);
   EXPECT_TRUE(std::isnan(nan[0]));
@@ -281,7 +282,8 @@ void CheckRope(Ops& ops, Ops& reference, const RopeCase& c, WorstError& worst) {
     for (size_t i = 0; i < a.size(); ++i) {
       // One code of Q8_0 more or less, of a head whose largest element is below 4.7 or so.
       const double error = c.dtype == DType::kQ8_0 ? 0.04 : step * std::abs(b[i]);
-      worst.Compare(a[i], b[i], error + kUnit * 120, fmt::format("key element {}", i));
+      worst.Compare(a[i], b[i], error + kUnit * 120,
+                    [&] { return fmt::format("key element {}", i); });
     }
   }
 }

@@ -109,7 +109,8 @@ void CheckLinear(Ops& ops, Ops& reference, const LinearCase& given, WorstError& 
       const double tolerance = kUnit * (std::sqrt(static_cast<double>(c.cols)) * x_norm *
                                             row_norms[static_cast<size_t>(n)] +
                                         2 * std::abs(expected[i]));
-      worst.Compare(actual[i], expected[i], tolerance, fmt::format("{}, [{}, {}]", where, t, n));
+      worst.Compare(actual[i], expected[i], tolerance,
+                    [&] { return fmt::format("{}, [{}, {}]", where, t, n); });
     }
   }
 }

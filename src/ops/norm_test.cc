@@ -58,7 +58,7 @@ TEST_P(NormOps, AddRmsNormMatchesTheReference) {
         for (size_t i = 0; i < expected.second.size(); ++i) {
           worst.Compare(actual.second[i], expected.second[i],
                         kUnit * (4 + sum_error) * std::abs(expected.second[i]) + 1e-38,
-                        fmt::format("{}x{} [{}]", rows, cols, i));
+                        [&] { return fmt::format("{}x{} [{}]", rows, cols, i); });
         }
       }
     }
@@ -134,7 +134,7 @@ TEST_P(NormOps, AddLayerNormMatchesTheFormula) {
           for (size_t i = 0; i < expected.size(); ++i) {
             worst.Compare(actual[i], static_cast<float>(expected[i]),
                           kUnit * (20 * scale + sum_error * (4 + std::abs(expected[i]))),
-                          fmt::format("{}x{} [{}]", rows, cols, i));
+                          [&] { return fmt::format("{}x{} [{}]", rows, cols, i); });
           }
           c.in_place = true;
           EXPECT_TRUE(SameBits(RunLayerNorm(*ops, c).second, actual));

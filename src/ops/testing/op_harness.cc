@@ -161,12 +161,13 @@ WorstError::~WorstError() {
              100 * worst_);
 }
 
-void WorstError::Compare(float actual, float expected, double tolerance, const std::string& where) {
+void WorstError::Compare(float actual, float expected, double tolerance,
+                         FunctionRef<std::string()> where) {
   if (std::bit_cast<uint32_t>(actual) == std::bit_cast<uint32_t>(expected)) return;
   const double error = std::abs(static_cast<double>(actual) - expected);
   if (!(error <= tolerance)) {  // NaN too
     if (++failures_ <= 3) {
-      ADD_FAILURE() << what_ << ", " << where << ": " << actual << ", expected " << expected
+      ADD_FAILURE() << what_ << ", " << where() << ": " << actual << ", expected " << expected
                     << " within " << tolerance;
     }
     return;
@@ -179,7 +180,7 @@ void WorstError::Compare(const std::vector<float>& actual, const std::vector<flo
                          double tolerance, const std::string& where) {
   ASSERT_EQ(actual.size(), expected.size()) << what_ << ", " << where;
   for (size_t i = 0; i < actual.size(); ++i) {
-    Compare(actual[i], expected[i], tolerance, fmt::format("{} [{}]", where, i));
+    Compare(actual[i], expected[i], tolerance, [&] { return fmt::format("{} [{}]", where, i); });
   }
 }
 

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "ops/ops.h"
 
 namespace tokamak {
@@ -105,8 +106,8 @@ class WorstError {
   ~WorstError();
 
   // Fails the test when `actual` is off by more than `tolerance` or not finite where the reference
-  // is.
-  void Compare(float actual, float expected, double tolerance, const std::string& where);
+  // is. `where` is asked for only then.
+  void Compare(float actual, float expected, double tolerance, FunctionRef<std::string()> where);
   // One tolerance for all.
   void Compare(const std::vector<float>& actual, const std::vector<float>& expected,
                double tolerance, const std::string& where);
