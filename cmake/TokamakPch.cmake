@@ -16,7 +16,7 @@ target_link_libraries(tokamak_library_pch PRIVATE fmt::fmt nlohmann_json::nlohma
 target_precompile_headers(tokamak_library_pch PRIVATE ${shared_headers})
 if(TOKAMAK_TESTS)
   add_executable(tokamak_test_pch EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/pch.cc)
-  target_compile_options(tokamak_test_pch PRIVATE -O0)
+  target_compile_options(tokamak_test_pch PRIVATE ${TOKAMAK_TEST_OPTIONS})
   target_link_libraries(tokamak_test_pch PRIVATE fmt::fmt nlohmann_json::nlohmann_json GTest::gmock)
   target_precompile_headers(tokamak_test_pch PRIVATE ${shared_headers} <gmock/gmock.h> <gtest/gtest.h>)
 endif()
