@@ -22,6 +22,7 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   add_compile_options(-Wthread-safety)
 endif()
 if(TOKAMAK_SANITIZE)
+  add_compile_definitions(TOKAMAK_SANITIZED)  # base/testing/sanitizers.h
   # A null pointer that is used crashes under every sanitizer; checking each one first is a fifth of
   # the time that compiling takes.
   add_compile_options(-fsanitize=${TOKAMAK_SANITIZE} -fno-sanitize=null -fno-sanitize-recover=all)

@@ -12,6 +12,7 @@
 
 #include "api/open_tokenizer.h"
 #include "base/testing/refs.h"
+#include "base/testing/sanitizers.h"
 #include "tokenizer/testing/test_strings.h"
 
 namespace tokamak {
@@ -19,11 +20,7 @@ namespace {
 
 const std::string kGoldens = std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/";
 constexpr size_t kBlock = 500;  // strings with one hash
-#ifdef __SANITIZE_ADDRESS__
-constexpr size_t kBlocks = 4;
-#else
-constexpr size_t kBlocks = 200;
-#endif
+constexpr size_t kBlocks = testing::kSanitized ? 4 : 200;
 
 constexpr const char* kVocabularies[] = {
     "vocabularies/qwen.tiktoken",

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/testing/refs.h"
+#include "base/testing/sanitizers.h"
 #include "chat/json.h"
 
 namespace tokamak {
@@ -246,7 +247,7 @@ TEST(ChatTemplate, StepsGrowWithTheConversationAndNoFurther) {
   const auto folder = testing::FindRef("llama.cpp/models/templates");
   SKIP_WITHOUT(folder);
   std::vector<Value> messages;
-  for (int i = 0; i < 4095; ++i) {
+  for (int i = 0; i < testing::Fewer(4095); ++i) {
     messages.push_back(MakeMessage(i % 2 == 0 ? "user" : "assistant", std::string(300, 'a')));
   }
   ChatInput input;

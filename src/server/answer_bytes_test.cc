@@ -9,6 +9,7 @@
 #include <random>
 
 #include "base/mutex.h"
+#include "base/testing/sanitizers.h"
 #include "server/completion.h"
 #include "server/embedding_call.h"
 #include "server/errors.h"
@@ -161,7 +162,7 @@ class Taker final : public HttpExchange {
   bool answered_ GUARDED_BY(mutex_) = false;
 };
 
-class AnswerLimitTest : public testing::Test {
+class AnswerLimitTest : public ::testing::Test {
  protected:
   AnswerLimitTest() { engine_.SetChatTemplate("{{ messages[0].content }}"); }
 
@@ -201,7 +202,7 @@ class AnswerLimitTest : public testing::Test {
 
 TEST_F(AnswerLimitTest, IsNeverBelowWhatACompletionTakes) {
   std::mt19937_64 random(4);
-  for (int i = 0; i < 150; ++i) {
+  for (int i = 0; i < testing::Fewer(150); ++i) {
     const auto pick = [&](std::initializer_list<Json> values) {
       return *(values.begin() + random() % values.size());
     };
@@ -224,7 +225,7 @@ TEST_F(AnswerLimitTest, IsNeverBelowWhatACompletionTakes) {
 
 TEST_F(AnswerLimitTest, IsNeverBelowWhatAnAnswerToAConversationTakes) {
   std::mt19937_64 random(5);
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < testing::Fewer(100); ++i) {
     const auto pick = [&](std::initializer_list<Json> values) {
       return *(values.begin() + random() % values.size());
     };
