@@ -78,12 +78,13 @@ function(tokamak_library name)
   set_property(GLOBAL APPEND PROPERTY TOKAMAK_ARCHIVES ${name})
 endfunction()
 
-# tokamak_test(name SOURCES a_test.cc ... [DEPS target ...] [LABELS label ...] [TIMEOUT seconds])
+# tokamak_test(name SOURCES a_test.cc ... [DEPS target ...] [LABELS label ...] [TIMEOUT seconds]
+#              [TSAN filter])
 # One GoogleTest binary per folder, registered with ctest under its own name. Labels: `slow` is left
 # out under the sanitizers, `cuda` needs a GPU, `sequential` starts no threads, or only as other tests
-# do: the thread sanitizer leaves it out.
+# do: the thread sanitizer leaves it out. TSAN: the cases of the others that it does not leave out.
 function(tokamak_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;TSAN" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT TOKAMAK_TESTS OR (TOKAMAK_SANITIZE STREQUAL "thread" AND "sequential" IN_LIST ARG_LABELS))
     return()
   endif()
@@ -97,6 +98,9 @@ function(tokamak_test name)
   add_test(NAME ${name} COMMAND ${name})
   if(ARG_LABELS)
     set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
+  endif()
+  if(ARG_TSAN AND TOKAMAK_SANITIZE STREQUAL "thread")
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT "GTEST_FILTER=${ARG_TSAN}")
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 600)
