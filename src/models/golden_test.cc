@@ -169,7 +169,7 @@ constexpr const char* kDirectories[] = {
     "hf/gemma3_images_odd", "hf/gemma3_images_256", "hf/mistral3_odd",    "hf/mistral3_128",
     "hf/exaone4_odd",       "hf/exaone4_128"};
 
-// The directories on the reference and on the fastest backend alone: what differs between those is
+// The directories on the slowest and on the fastest backend alone: what differs between those is
 // tested by the others.
 std::vector<GoldenCase> Cases() {
   const std::vector<std::string> backends = PreciseBackendNames();

@@ -1,6 +1,7 @@
 #include "models/testing/backends.h"
 
 #include "base/check.h"
+#include "base/testing/sanitizers.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/reference/reference_ops.h"
 
@@ -9,7 +10,8 @@ namespace tokamak::testing {
 namespace {
 
 std::vector<std::string> Names(const std::string& suffix) {
-  std::vector<std::string> names = {"reference"};
+  std::vector<std::string> names;
+  if (!kSanitized) names.push_back("reference");
   for (const std::string& isa : CpuIsaNames()) {
     if (MakeCpuOps({.threads = 1, .isa = isa}).ok()) names.push_back("cpu/" + isa + suffix);
   }

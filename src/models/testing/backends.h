@@ -10,7 +10,7 @@
 namespace tokamak::testing {
 
 // "reference", then the CPU backend once for every ISA that this machine has, the slowest first:
-// "cpu/avx2", ...
+// "cpu/avx2", ... Without "reference" under a sanitizer, which finds nothing in its plain loops.
 std::vector<std::string> BackendNames();
 // The same with f32 activations everywhere: "reference", "cpu/avx2/precise", ...
 std::vector<std::string> PreciseBackendNames();
