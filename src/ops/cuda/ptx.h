@@ -157,7 +157,9 @@ __device__ inline void StoreBox(const CUtensorMap* map, const int (&at)[kRank],
 }
 #undef PTX_BOXES
 #undef PTX_BOX
-// Shows TMA, and wgmma, what the thread wrote to shared memory.
+// Orders the thread's plain loads and stores of shared memory before what TMA and wgmma do there
+// once they have learned from a barrier that it has come so far. TMA may overtake even loads: a
+// buffer that is to be filled again needs the fence too.
 __device__ inline void FenceAsyncProxy() {
   PTX_OR(FenceAsyncProxy(), "fence.proxy.async.shared::cta;" ::: "memory");
 }

@@ -125,6 +125,7 @@ __global__ void BulkKernel(const uint32_t* in, uint32_t* out) {
     const unsigned b = step % 2;
     ptx::WaitForPhase(&memory->full[b], step / 2 % 2);
     sum = sum * 31 + memory->data[b][kChunkWords - 1 - t];
+    ptx::FenceAsyncProxy();
     ptx::Arrive(&memory->empty[b]);
   }
   out[t] = sum;

@@ -50,6 +50,7 @@ __global__ void LoadKernel(const __grid_constant__ CUtensorMap map,
     for (unsigned w = threadIdx.x; w < plan.box_words; w += kThreads) {
       out[i * plan.box_words + w] = memory->data[i % 2][w];
     }
+    ptx::FenceAsyncProxy();
     __syncthreads();  // the buffer has been read
   }
 }
