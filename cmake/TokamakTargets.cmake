@@ -111,21 +111,24 @@ function(tokamak_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
 endfunction()
 
-# tokamak_cuda_test(name [EMULATED filter]): runs the cases of the test binary `name` that have "cuda"
-# in their names a second time, as <name>_cuda with the label `cuda`. Without a GPU it is skipped,
-# and its output says why. On the emulated backend it runs those of `filter`, as <name>_emulated, and
-# with `ctest -C soak` all.
+# tokamak_cuda_test(name [EMULATED filter] [SANITIZED filter]): runs the cases of the test binary
+# `name` that have "cuda" in their names a second time, as <name>_cuda with the label `cuda`. Without a
+# GPU it is skipped, and its output says why. On the emulated backend it runs those of EMULATED, as
+# <name>_emulated, and with `ctest -C soak` all; under sanitizers those of SANITIZED.
 function(tokamak_cuda_test name)
   if(NOT TOKAMAK_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "EMULATED" "" ${ARGN})
+  cmake_parse_arguments(ARG "" "EMULATED;SANITIZED" "" ${ARGN})
   set(all --gtest_filter=*cuda*:*Cuda*)
   add_test(NAME ${name}_cuda COMMAND ${name} ${all})
   tokamak_needs_cuda(${name}_cuda)
   if(ARG_EMULATED)
     tokamak_emulator_test(${name}_emulated COMMAND ${name} --gtest_filter=${ARG_EMULATED})
     tokamak_emulator_test(${name}_soak_emulated COMMAND ${name} ${all} SOAK)
+  endif()
+  if(ARG_SANITIZED AND TOKAMAK_SANITIZE)
+    tokamak_emulator_test(${name}_emulated COMMAND ${name} --gtest_filter=${ARG_SANITIZED} SANITIZED)
   endif()
 endfunction()
 
@@ -137,11 +140,12 @@ function(tokamak_needs_cuda test)
     ENVIRONMENT TOKAMAK_CUDA_LIBRARY=${CMAKE_BINARY_DIR}/libtokamak_cuda.so)
 endfunction()
 
-# tokamak_emulator_test(name COMMAND args... [SOAK]): a test on the emulated CUDA backend, with the
-# label `emulator`. With SOAK it is for `ctest -C soak` alone: it takes longer than a commit has.
+# tokamak_emulator_test(name COMMAND args... [SOAK] [SANITIZED]): a test on the emulated CUDA backend,
+# with the label `emulator`. With SOAK it is for `ctest -C soak` alone: it takes longer than a commit
+# has. Under sanitizers only those with SANITIZED are there.
 function(tokamak_emulator_test name)
-  cmake_parse_arguments(ARG "SOAK" "" "COMMAND" ${ARGN})
-  if(NOT TOKAMAK_TESTS OR NOT TOKAMAK_EMULATOR)
+  cmake_parse_arguments(ARG "SOAK;SANITIZED" "" "COMMAND" ${ARGN})
+  if(NOT TOKAMAK_TESTS OR NOT TOKAMAK_EMULATOR OR (TOKAMAK_SANITIZE AND NOT ARG_SANITIZED))
     return()
   endif()
   set(configurations)

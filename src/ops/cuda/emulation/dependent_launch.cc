@@ -50,9 +50,12 @@ void Grid::BeginKernelBehind() {
 
 void Grid::WaitForKernelAhead(const void* at) {
   has_waited_ = true;
-  if (ahead_ == nullptr) return;
-  waiting_for_ahead_.push_back(&CurrentThread());
-  WaitForWake(&DescribeAhead, at);
+  if (ahead_ != nullptr) {
+    waiting_for_ahead_.push_back(&CurrentThread());
+    WaitForWake(&DescribeAhead, at);
+  }
+  // The emulator knows what was done by the kernels that have ended.
+  sanitizers::Order(sanitizers::CurrentContext(), CurrentThread().actor);
 }
 
 void Grid::End() {
@@ -68,6 +71,7 @@ void Grid::End() {
 }
 
 void LaunchDependents() {
+  const InMachine in;
   Cta& cta = *CurrentThread().cta;
   cta.triggered = true;
   cta.grid->BeginKernelBehind();
@@ -77,6 +81,7 @@ void LaunchDependents() {
 }
 
 void WaitForKernelAhead() {
+  const InMachine in;
   CurrentThread().cta->grid->WaitForKernelAhead(__builtin_return_address(0));
 }
 

@@ -16,13 +16,10 @@
 #include <new>
 #include <utility>
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/common_interface_defs.h>
-#endif
-
 #include "base/check.h"
 #include "ops/cuda/emulation/choice.h"
 #include "ops/cuda/emulation/primitives.h"
+#include "ops/cuda/emulation/sanitizers.h"
 
 uint3 threadIdx;
 uint3 blockIdx;
@@ -50,28 +47,25 @@ struct KeptStack {
 // A stack of its own, of which there are many for one OS thread.
 struct alignas(64) Fiber {
   context::fiber rest;  // while it is not running
-  std::byte* bottom = nullptr;
+  const std::byte* bottom = nullptr;
   size_t bytes = 0;
   void* fake_stack = nullptr;  // the address sanitizer's
 };
 
 namespace {
 
-Fiber host;                 // the stack that called into the emulator
-Fiber* leaving = nullptr;   // the fiber that ran before the present one
-Fiber* entering = nullptr;  // the present one
+Fiber host;                   // the stack that called into the emulator
+sanitizers::Context machine;  // what the emulator acts in
+Fiber* leaving = nullptr;     // the fiber that ran before the present one
+Fiber* entering = nullptr;    // the present one
 
 // The first thing that a fiber does when it runs again.
-void Arrive(context::fiber before) {
-#if defined(__SANITIZE_ADDRESS__)
-  const void* bottom = nullptr;
-  size_t bytes = 0;
-  __sanitizer_finish_switch_fiber(entering->fake_stack, &bottom, &bytes);
+void FinishSwitch(context::fiber before) {
+  const sanitizers::Stack left = sanitizers::FinishSwitch(entering->fake_stack);
   if (leaving == &host) {  // whose stack only the sanitizer knows
-    host.bottom = static_cast<std::byte*>(const_cast<void*>(bottom));
-    host.bytes = bytes;
+    host.bottom = static_cast<const std::byte*>(left.bottom);
+    host.bytes = left.bytes;
   }
-#endif
   leaving->rest = std::move(before);
 }
 
@@ -89,12 +83,12 @@ Fiber* MakeFiber(void (*body)()) {
   fiber->bottom = static_cast<std::byte*>(memory) + kGuardBytes;
   fiber->bytes = static_cast<size_t>(top - fiber->bottom);
   context::stack_context stack;
-  stack.sp = fiber->bottom + fiber->bytes;
+  stack.sp = top;
   stack.size = fiber->bytes;
   fiber->rest =
       context::fiber(std::allocator_arg, context::preallocated(stack.sp, stack.size, stack),
                      KeptStack(), [body](context::fiber&& before) {
-                       Arrive(std::move(before));
+                       FinishSwitch(std::move(before));
                        body();
                        return context::fiber();
                      });
@@ -106,10 +100,8 @@ Fiber* MakeFiber(void (*body)()) {
 [[gnu::always_inline]] inline void SwitchFiber(Fiber* from, Fiber* to) {
   leaving = from;
   entering = to;
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(&leaving->fake_stack, entering->bottom, entering->bytes);
-#endif
-  Arrive(std::move(entering->rest).resume());
+  sanitizers::StartSwitch(&leaving->fake_stack, entering->bottom, entering->bytes);
+  FinishSwitch(std::move(entering->rest).resume());
 }
 
 // A thread that waits for a counter in memory.
@@ -225,8 +217,15 @@ void NoteWait(std::string (*what)(const Thread&), const void* at) {
   SwitchFiber(thread.fiber, next != nullptr ? Enter(*next) : EnterHost());
 }
 
+// Notes that it has come; the thread goes on once the barrier is open.
+void Arrive(Barrier& barrier, Thread& thread) {
+  barrier.clocks.Release(thread.actor, barrier.arrived++ == 0);
+  barrier.waiting.push_back(&thread);
+}
+
 void Open(Barrier& barrier) {
   for (Thread* thread : barrier.waiting) {
+    barrier.clocks.Acquire(thread->actor);
     thread->result = barrier.num_true;
     Wake(*thread);
   }
@@ -257,26 +256,16 @@ void End(Thread& thread) {
   }
 }
 
-constexpr size_t kPattern = 1024;  // bytes after which every swizzle repeats
-
-// Memory of just this size: the address sanitizer sees its end.
-void* AddShared(Cta& cta, const void* site, size_t bytes, size_t alignment) {
-  void* memory = nullptr;
-  if (::posix_memalign(&memory, std::max(alignment, sizeof(void*)), bytes) != 0) {
-    throw std::bad_alloc();
-  }
-  if (memory != nullptr) std::memset(memory, 0xff, bytes);
-  // The first 1 KiB is the system's, as on GPUs.
-  const SharedBlock* const last = cta.shared.empty() ? nullptr : &cta.shared.back();
-  const size_t begin = last == nullptr ? 1 : (last->address + last->bytes) / kPattern + 1;
-  const auto address =
-      static_cast<uint32_t>(begin * kPattern + reinterpret_cast<uintptr_t>(memory) % kPattern);
-  cta.shared.push_back({.site = site,
-                        .bytes = bytes,
-                        .address = address,
-                        .memory = {memory, std::free},
-                        .published = {}});
-  return memory;
+void RunThread(Thread& thread) {
+  sanitizers::ForgetStack();
+  thread.actor.context = sanitizers::BeginContext();
+  sanitizers::Enter(thread.actor.context);
+  thread.cta->grid->launch().thread();
+  sanitizers::Enter(machine);
+  Grid& grid = *thread.cta->grid;
+  EndContext(grid, thread.actor.context);
+  thread.actor.End();
+  if (thread.copies != nullptr) thread.copies->noted.Release(grid.ended());
 }
 
 // What fibers do: one thread after the other.
@@ -284,7 +273,7 @@ void RunThreads() {
   for (;;) {
     Thread& thread = *current;
     Fiber* const mine = thread.fiber;
-    thread.cta->grid->launch().thread();
+    RunThread(thread);
     End(thread);
     // The host clears up after the last thread of a cluster.
     Thread* const next = thread.cta->cluster->running == 0 ? nullptr : Pick();
@@ -403,10 +392,13 @@ void Grid::StartCtas() {
 }
 
 bool Grid::Run() {
+  const sanitizers::Unrecorded unrecorded;
+  machine = sanitizers::CurrentContext();
   for (Thread* thread : std::exchange(sleeping, {})) Wake(*thread);
   for (;;) {
     StartCtas();
     if (resident_.empty()) {
+      ended_.Acquire(machine);
       End();
       return true;
     }
@@ -457,9 +449,17 @@ void WaitForWake(std::string (*what)(const Thread&), const void* at) {
 
 void WakeThread(Thread& thread) { Wake(thread); }
 
+InMachine::InMachine() : In(machine) {}
+
+void EndContext(Grid& grid, sanitizers::Context context) {
+  grid.ended().Release(context);
+  sanitizers::EndContext(context);
+}
+
 unsigned Lane() { return current->number % kWarpLanes; }
 
 int SyncCta(int number, int count, bool predicate) {
+  const InMachine in;
   Thread& thread = *current;
   Cta& cta = *thread.cta;
   Barrier& barrier = cta.barriers[static_cast<size_t>(number)];
@@ -468,9 +468,8 @@ int SyncCta(int number, int count, bool predicate) {
                      count));
   }
   barrier.count = count;
-  ++barrier.arrived;
+  Arrive(barrier, thread);
   barrier.num_true += static_cast<int>(predicate);
-  barrier.waiting.push_back(&thread);
   thread.barrier = number;
   NoteWait(&DescribeBarrier, __builtin_return_address(0));
   if (IsComplete(barrier, cta)) Open(barrier);  // the last one to come too takes its turn
@@ -479,6 +478,7 @@ int SyncCta(int number, int count, bool predicate) {
 }
 
 const uint64_t* Exchange(unsigned mask, uint64_t value, const char* what) {
+  const InMachine in;
   Thread& thread = *current;
   const unsigned lane = Lane();
   if ((mask >> lane & 1) == 0) {
@@ -500,12 +500,17 @@ const uint64_t* Exchange(unsigned mask, uint64_t value, const char* what) {
     Fail(fmt::format("lanes of one warp meet in {} and in {}", meeting->what, what));
   }
   meeting->values[lane] = value;
+  const bool orders_memory = sanitizers::kThread && std::strcmp(what, "__syncwarp") == 0;
+  if (orders_memory) meeting->clocks.Release(thread.actor, meeting->arrived == 0);
   meeting->arrived |= 1u << lane;
   meeting->waiting.push_back(&thread);
   NoteWait(&DescribeMeeting, __builtin_return_address(0));
   if (meeting->arrived == mask) {
     meeting->unread = std::popcount(mask);
-    for (Thread* waiting : meeting->waiting) Wake(*waiting);
+    for (Thread* waiting : meeting->waiting) {
+      if (orders_memory) meeting->clocks.Acquire(waiting->actor);
+      Wake(*waiting);
+    }
     meeting->waiting.clear();
   }
   Yield();
@@ -514,62 +519,18 @@ const uint64_t* Exchange(unsigned mask, uint64_t value, const char* what) {
 }
 
 void Sleep() {
+  const InMachine in;
   sleeping.push_back(current);
   NoteWait(&DescribeSleep, __builtin_return_address(0));
   Yield();
 }
 
-void* DynamicShared() { return current->cta->shared.front().memory.get(); }
-
-void* SharedVariable(const void* site, size_t bytes, size_t alignment) {
-  Cta& cta = *current->cta;
-  for (const SharedBlock& block : cta.shared) {
-    if (block.site == site) return block.memory.get();
-  }
-  cta.static_shared_bytes += bytes;
-  if (cta.static_shared_bytes > kDefaultShared) {
-    Fail(fmt::format("{} bytes of shared variables; {} are allowed", cta.static_shared_bytes,
-                     kDefaultShared));
-  }
-  return AddShared(cta, site, bytes, alignment);
-}
-
-SharedPlace FindShared(Cta& cta, const void* address) {
-  for (SharedBlock& block : cta.shared) {
-    const auto offset =
-        static_cast<const std::byte*>(address) - static_cast<const std::byte*>(block.memory.get());
-    if (offset >= 0 && static_cast<size_t>(offset) < block.bytes) {
-      return {.block = &block, .offset = static_cast<size_t>(offset)};
-    }
-  }
-  return {};
-}
-
-void* MapShared(const void* shared, int rank) {
-  Cta& mine = *current->cta;
-  const std::vector<Cta*>& ctas = mine.cluster->ctas;
-  if (rank < 0 || rank >= static_cast<int>(ctas.size())) {
-    Fail(fmt::format("rank {} in a cluster of {} CTAs", rank, ctas.size()));
-  }
-  Cta& other = *ctas[static_cast<size_t>(rank)];
-  if (other.running == 0) Fail("shared memory of a CTA that has ended");
-  const SharedPlace place = FindShared(mine, shared);
-  if (place.block == nullptr) Fail("an address that is not in the CTA's shared memory");
-  const SharedBlock& block = *place.block;
-  for (const SharedBlock& theirs : other.shared) {
-    if (theirs.site == block.site) {
-      return static_cast<std::byte*>(theirs.memory.get()) + place.offset;
-    }
-  }
-  void* const memory = AddShared(other, block.site, block.bytes, 16);
-  return static_cast<std::byte*>(memory) + place.offset;
-}
-
 void SyncCluster() {
+  const InMachine in;
   Cluster& cluster = *current->cta->cluster;
-  cluster.barrier.waiting.push_back(current);
+  Arrive(cluster.barrier, *current);
   NoteWait(&DescribeCluster, __builtin_return_address(0));
-  if (++cluster.barrier.arrived >= cluster.running) Open(cluster.barrier);
+  if (cluster.barrier.arrived >= cluster.running) Open(cluster.barrier);
   Yield();
 }
 
@@ -578,7 +539,8 @@ int ClusterRank() {
   return static_cast<int>(std::find(ctas.begin(), ctas.end(), current->cta) - ctas.begin());
 }
 
-void WaitForCounter(const uint32_t* counter, uint32_t value) {
+void PollCounter(const uint32_t* counter, uint32_t value) {
+  const InMachine in;
   // At the earliest or at the latest moment, as drawn.
   if (std::atomic_ref<const uint32_t>(*counter).load() >= value && Choose(2) == 0) return;
   pollers.push_back({.thread = current, .counter = counter, .value = value});

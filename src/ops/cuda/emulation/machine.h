@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/cuda/emulation/sanitizers.h"
 #include "ops/cuda/emulation/thread.h"
 
 namespace tokamak::cuda::emulation {
@@ -26,6 +27,9 @@ struct Fiber;
 struct Warp;
 class Grid;
 
+// What was done in this context happens before the end of the kernel. It is not used any more.
+void EndContext(Grid& grid, sanitizers::Context context);
+
 // Copies by cp.async that have not landed.
 struct AsyncCopy {
   void* to;
@@ -35,6 +39,7 @@ struct AsyncCopy {
 struct AsyncCopies {
   std::vector<AsyncCopy> open;  // in no group yet
   std::vector<std::vector<AsyncCopy>> groups;
+  sanitizers::Copies noted;
 };
 
 struct Thread {
@@ -50,6 +55,7 @@ struct Thread {
   int result = 0;                                     // of that
   std::unique_ptr<AsyncCopies> copies;                // null: none so far
   std::shared_ptr<BoxStores> stores;                  // null: none so far
+  sanitizers::Actor actor;
 };
 
 // A barrier of a CTA that some have come to.
@@ -58,6 +64,7 @@ struct Barrier {
   int arrived = 0;
   int num_true = 0;
   std::vector<Thread*> waiting;
+  sanitizers::Clocks clocks;
 };
 
 // Lanes of a warp on their way into one exchange.
@@ -68,6 +75,7 @@ struct Meeting {
   const char* what = nullptr;
   std::array<uint64_t, kWarpLanes> values;
   std::vector<Thread*> waiting;
+  sanitizers::Clocks clocks;
 };
 
 struct WarpProducts;  // what wgmma does for a warp (warpgroup.cc)
@@ -110,9 +118,18 @@ struct Cta {
 
 Thread& CurrentThread();
 
+// What the emulator does for a CUDA thread is not the thread's doing, until the end of the scope.
+class InMachine : sanitizers::In {
+ public:
+  InMachine();
+};
+
 // Suspends the current thread until it is woken; `what` says for what it waits.
 void WaitForWake(std::string (*what)(const Thread&), const void* at);
 void WakeThread(Thread& thread);
+
+// Gives the CTA memory of just this size, whose end the address sanitizer sees.
+void* AddShared(Cta& cta, const void* site, size_t bytes, size_t alignment);
 
 // Where an address lies in a CTA's shared memory. No block: elsewhere.
 struct SharedPlace {
@@ -129,8 +146,10 @@ void Publish(Cta& cta, const void* shared, size_t bytes);
 void CheckProductsAreDone(const Cta& cta);
 
 // Lands a copy of that many bytes at once or as late as possible, as drawn; until then they are
-// filled with 0xff. Then says to the mbarrier that they have come.
-void LandByDraw(void* shared, size_t bytes, uint64_t* barrier, std::function<void()> copy);
+// filled with 0xff. Then says to the mbarrier that they have come. `copy` is told in which context
+// it reads.
+void LandByDraw(void* shared, size_t bytes, uint64_t* barrier,
+                std::function<void(sanitizers::Context)> copy);
 // Lands a copy as late as possible.
 void LandLate(std::function<void()> copy);
 // Does one of the copies that were to land as late as possible. False if there are none.
@@ -152,6 +171,7 @@ class Grid {
   bool Run();
 
   const KernelLaunch& launch() const { return launch_; }
+  sanitizers::Clock& ended() { return ended_; }  // threads
   // What its threads wait for, for a person.
   std::string Waiting() const;
 
@@ -172,6 +192,7 @@ class Grid {
   void StartCta(uint64_t number, const std::shared_ptr<Cluster>& cluster);
 
   const KernelLaunch launch_;
+  sanitizers::Clock ended_;
   std::vector<uint32_t> order_;  // of clusters that have not started; the last one is next
   size_t max_resident_ = 0;      // CTAs
   std::vector<std::unique_ptr<Cta>> resident_;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -38,6 +37,13 @@ BarrierWord Load(const uint64_t* barrier) {
   std::memcpy(&word, barrier, sizeof(word));
   if (word.magic != kMagic) Fail("an mbarrier that has not been initialized");
   return word;
+}
+
+// Through which those that wait for a phase learn what those did that arrived in it. A place in the
+// barrier's word, so that it goes when the barrier does.
+sanitizers::Clocks& ClocksOf(uint64_t* barrier, uint64_t phase) {
+  auto* const places = reinterpret_cast<std::byte*>(barrier) + 1;
+  return *reinterpret_cast<sanitizers::Clocks*>(places + (phase & 1) * sizeof(sanitizers::Clocks));
 }
 
 // Ends the phase if nothing is missing any more.
@@ -108,14 +114,22 @@ void CheckAligned(const char* what, const void* address, uintptr_t alignment) {
   Fail(fmt::format("{}: the address {} is not aligned to {} bytes", what, address, alignment));
 }
 
-void LandByDraw(void* shared, size_t bytes, uint64_t* barrier, std::function<void()> copy) {
-  Cta* const cta = CurrentThread().cta;
+void LandByDraw(void* shared, size_t bytes, uint64_t* barrier,
+                std::function<void(sanitizers::Context)> copy) {
+  Thread& issuer = CurrentThread();
+  Cta* const cta = issuer.cta;
+  const sanitizers::Context context = sanitizers::Fork(issuer.actor.Fenced());
+  // Whoever made the barrier needs no fence.proxy.async for it.
+  sanitizers::NoteAtomic(issuer.actor.context, barrier);
   const auto land = [=, copy = std::move(copy)] {
-    copy();
+    sanitizers::NoteWrite(context, shared, bytes);
+    copy(context);
     Publish(*cta, shared, bytes);
     BarrierWord word = Load(barrier);
+    ClocksOf(barrier, word.phase).Release(context);
     word.bytes -= static_cast<int64_t>(bytes);
     Store(barrier, word);
+    EndContext(*cta->grid, context);
   };
   if (Choose(2) == 0) {
     land();
@@ -146,29 +160,36 @@ void SyncNamed(int id, int count) {
 }
 
 void CopyAsync16(void* shared, const void* global, int valid) {
+  const InMachine in;
   CheckAligned("cp.async", shared);
   CheckAligned("cp.async", global);
   const AsyncCopy copy = {.to = shared, .from = global, .valid = valid};
+  AsyncCopies& copies = CopiesOfThread();
+  copies.noted.Copy(CurrentThread().actor.context, shared, 16, global, static_cast<size_t>(valid));
   if (Choose(2) == 0) {
     Land(copy);
     return;
   }
   std::memset(shared, 0xff, 16);
-  CopiesOfThread().open.push_back(copy);
+  copies.open.push_back(copy);
 }
 
 void CommitCopies() {
+  const InMachine in;
   AsyncCopies& copies = CopiesOfThread();
   copies.groups.push_back(std::exchange(copies.open, {}));
+  copies.noted.Commit();
 }
 
 void WaitForCopies(int pending) {
+  const InMachine in;
   std::vector<std::vector<AsyncCopy>>& groups = CopiesOfThread().groups;
   const auto end = groups.end() - std::min<ptrdiff_t>(pending, std::ssize(groups));
   for (auto group = groups.begin(); group != end; ++group) {
     for (const AsyncCopy& copy : *group) Land(copy);
   }
   groups.erase(groups.begin(), end);
+  CopiesOfThread().noted.Wait(CurrentThread().actor.context, static_cast<size_t>(pending));
 }
 
 void InitBarrier(uint64_t* barrier, int count) {
@@ -178,11 +199,15 @@ void InitBarrier(uint64_t* barrier, int count) {
                             .pending = static_cast<uint64_t>(count),
                             .bytes = 0,
                             .magic = kMagic};
+  sanitizers::NoteWrite(CurrentThread().actor.context, barrier, sizeof(word));
   std::memcpy(barrier, &word, sizeof(word));
 }
 
 void Arrive(uint64_t* barrier, int bytes) {
+  const InMachine in;
+  sanitizers::NoteAtomic(CurrentThread().actor.context, barrier);
   BarrierWord word = Load(barrier);
+  ClocksOf(barrier, word.phase).Release(CurrentThread().actor, false);
   if (word.pending == 0) Fail("more arrivals at an mbarrier than its phase expects");
   word.bytes += bytes;
   --word.pending;
@@ -190,21 +215,26 @@ void Arrive(uint64_t* barrier, int bytes) {
 }
 
 void WaitForPhase(uint64_t* barrier, uint32_t parity) {
+  const InMachine in;
+  sanitizers::NoteAtomic(CurrentThread().actor.context, barrier);
   while (Load(barrier).phase == (parity & 1)) {
     phase_waiters[barrier].push_back(&CurrentThread());
     WaitForWake(&DescribePhase, __builtin_return_address(0));
   }
+  ClocksOf(barrier, parity).Acquire(CurrentThread().actor);
 }
 
 void CopyBulk(void* shared, const void* global, int bytes, uint64_t* barrier) {
+  const InMachine in;
   CheckAligned("cp.async.bulk", shared);
   CheckAligned("cp.async.bulk", global);
   if (bytes % 16 != 0) Fail(fmt::format("cp.async.bulk of {} bytes: not a multiple of 16", bytes));
   const auto count = static_cast<size_t>(bytes);
-  LandByDraw(shared, count, barrier, [=] { std::memcpy(shared, global, count); });
+  LandByDraw(shared, count, barrier, [=](sanitizers::Context context) {
+    sanitizers::NoteRead(context, global, count);
+    std::memcpy(shared, global, count);
+  });
 }
-
-void ArriveAtCounter(uint32_t* counter) { std::atomic_ref<uint32_t>(*counter).fetch_add(1); }
 
 void LoadMatrices(uint32_t* fragments, const void* row, bool transposed) {
   CheckAligned("ldmatrix", row);
@@ -215,7 +245,10 @@ void LoadMatrices(uint32_t* fragments, const void* row, bool transposed) {
     for (unsigned i = 0; i < 2; ++i) {
       const unsigned outer = lane / 4, inner = lane % 4 * 2 + i;
       const uint64_t address = rows[matrix * 8 + (transposed ? inner : outer)];
-      elements[i] = reinterpret_cast<const uint16_t*>(address)[transposed ? outer : inner];
+      const auto* const element =
+          reinterpret_cast<const uint16_t*>(address) + (transposed ? outer : inner);
+      sanitizers::NoteRead(CurrentThread().actor.context, element, sizeof(*element));
+      elements[i] = *element;
     }
     fragments[matrix] = elements[0] | uint32_t{elements[1]} << 16;
   }
@@ -226,8 +259,9 @@ void StoreMatrices(const uint32_t* fragments, void* row) {
   const uint64_t* const rows = Exchange(kAllLanes, reinterpret_cast<uintptr_t>(row), "stmatrix");
   const unsigned lane = Lane();
   for (unsigned matrix = 0; matrix < 4; ++matrix) {
-    std::memcpy(reinterpret_cast<uint32_t*>(rows[matrix * 8 + lane / 4]) + lane % 4,
-                &fragments[matrix], sizeof(uint32_t));
+    uint32_t* const pair = reinterpret_cast<uint32_t*>(rows[matrix * 8 + lane / 4]) + lane % 4;
+    sanitizers::NoteWrite(CurrentThread().actor.context, pair, sizeof(*pair));
+    std::memcpy(pair, &fragments[matrix], sizeof(*pair));
   }
 }
 

@@ -4,6 +4,7 @@
 // until then its destination is filled with 0xff.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "ops/cuda/emulation/tensor_core_arithmetic.h"
@@ -42,8 +43,13 @@ void CheckAligned(const char* what, const void* address, uintptr_t alignment = 1
 int ClusterRank();
 void* MapShared(const void* shared, int rank);
 void SyncCluster();
-void ArriveAtCounter(uint32_t* counter);
-void WaitForCounter(const uint32_t* counter, uint32_t value);
+void PollCounter(const uint32_t* counter, uint32_t value);
+
+inline void ArriveAtCounter(uint32_t* counter) { std::atomic_ref<uint32_t>(*counter).fetch_add(1); }
+inline void WaitForCounter(const uint32_t* counter, uint32_t value) {
+  PollCounter(counter, value);
+  (void)std::atomic_ref<const uint32_t>(*counter).load();  // so that ThreadSanitizer sees it too
+}
 
 void LoadMatrices(uint32_t* fragments, const void* row, bool transposed);
 void StoreMatrices(const uint32_t* fragments, void* row);

@@ -26,15 +26,23 @@ struct Box {
 struct BoxStore {
   Box box;
   const void* shared;
-  std::vector<std::byte> bytes;  // empty: have not been read
-  bool is_late;                  // written when all is waited for
+  std::vector<std::byte> bytes;        // empty: have not been read
+  bool is_late;                        // written when all is waited for
+  sanitizers::Context reader, writer;  // one may be waited for without the other
 
   void Read() {
     if (!bytes.empty()) return;
+    sanitizers::NoteRead(reader, shared, box.map.BoxBytes());
     bytes = ReadSwizzled(box.map, shared);
     if (!is_late) Write();
   }
-  void Write() const { WriteBox(box.map, box.at, bytes); }
+  void Write() const { WriteBox(box.map, box.at, bytes, writer); }
+  // Its writes are done, or come now, and the thread waits for them no more.
+  void Finish(Grid& grid) const {
+    if (is_late) Write();
+    EndContext(grid, reader);
+    EndContext(grid, writer);
+  }
 };
 
 struct StoreGroup {
@@ -91,15 +99,17 @@ void EndStores(const Thread& thread) {
   }
   for (StoreGroup& group : stores.groups) {
     for (BoxStore& store : group.stores) {
-      if (store.is_late) LandLate([store = std::move(store)] { store.Write(); });
+      LandLate([store = std::move(store), grid = thread.cta->grid] { store.Finish(*grid); });
     }
   }
 }
 
 void LoadBox(void* shared, const CUtensorMap* map, const int* at, int rank, uint64_t* barrier) {
+  const InMachine in;
   const Box box = MakeBox("a TMA load", map, at, rank, shared);
-  LandByDraw(shared, box.map.BoxBytes(), barrier,
-             [=] { WriteSwizzled(box.map, shared, ReadBox(box.map, box.at)); });
+  LandByDraw(shared, box.map.BoxBytes(), barrier, [=](sanitizers::Context context) {
+    WriteSwizzled(box.map, shared, ReadBox(box.map, box.at, context));
+  });
 }
 
 void LoadBoxToCtas(void* shared, const CUtensorMap* map, const int* at, int rank, uint64_t* barrier,
@@ -111,36 +121,48 @@ void LoadBoxToCtas(void* shared, const CUtensorMap* map, const int* at, int rank
 }
 
 void StoreBox(const CUtensorMap* map, const int* at, int rank, const void* shared) {
+  const InMachine in;
   if (std::any_of(at, at + rank, [](int x) { return x < 0; })) {  // illegal too
     Fail("a TMA store: a box begins at a negative coordinate");
   }
+  const sanitizers::Context issuer = CurrentThread().actor.Fenced();
   BoxStore store = {.box = MakeBox("a TMA store", map, at, rank, shared),
                     .shared = shared,
                     .bytes = {},
-                    .is_late = Choose(2) != 0};
+                    .is_late = Choose(2) != 0,
+                    .reader = sanitizers::Fork(issuer),
+                    .writer = sanitizers::Fork(issuer)};
   if (Choose(2) == 0) store.Read();
   StoresOfThread().open.push_back(std::move(store));
 }
 
 void CommitStores() {
+  const InMachine in;
   BoxStores& stores = StoresOfThread();
   stores.groups.push_back({.stores = std::exchange(stores.open, {})});
 }
 
 void WaitForStoreReads(int pending) {
+  const InMachine in;
   for (StoreGroup& group : GroupsToWaitFor(StoresOfThread(), pending)) {
-    for (BoxStore& store : group.stores) store.Read();
+    for (BoxStore& store : group.stores) {
+      store.Read();
+      sanitizers::Order(store.reader, CurrentThread().actor);
+    }
     group.has_read = true;
   }
 }
 
 void WaitForStores(int pending) {
+  const InMachine in;
   WaitForStoreReads(pending);
   BoxStores& stores = StoresOfThread();
   const auto done = GroupsToWaitFor(stores, pending);
+  Thread& thread = CurrentThread();
   for (const StoreGroup& group : done) {
     for (const BoxStore& store : group.stores) {
-      if (store.is_late) store.Write();
+      store.Finish(*thread.cta->grid);
+      sanitizers::Order(store.writer, thread.actor);
     }
   }
   stores.groups.erase(stores.groups.begin(), stores.groups.begin() + std::ssize(done));

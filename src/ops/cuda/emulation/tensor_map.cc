@@ -111,9 +111,11 @@ bool ReadTensorMap(const CUtensorMap& from, TensorMap& to) {
   return to.magic == kMagic;
 }
 
-std::vector<std::byte> ReadBox(const TensorMap& map, const Coordinates& at) {
+std::vector<std::byte> ReadBox(const TensorMap& map, const Coordinates& at,
+                               sanitizers::Context context) {
   std::vector<std::byte> bytes(map.BoxBytes());
   ForEachRow(map, at, map.sizes[0], [&](size_t place, const std::byte* from, size_t count) {
+    sanitizers::NoteRead(context, from, count);
     std::memcpy(&bytes[place], from, count);
   });
   return bytes;
@@ -121,10 +123,12 @@ std::vector<std::byte> ReadBox(const TensorMap& map, const Coordinates& at) {
 
 // A store is cut off at multiples of 16 bytes, as on an H200: it overwrites what pads a row to
 // them.
-void WriteBox(const TensorMap& map, const Coordinates& at, const std::vector<std::byte>& bytes) {
+void WriteBox(const TensorMap& map, const Coordinates& at, const std::vector<std::byte>& bytes,
+              sanitizers::Context context) {
   const uint64_t per_chunk = kChunkBytes / map.element_bytes;
   const uint64_t size = (map.sizes[0] + per_chunk - 1) / per_chunk * per_chunk;
   ForEachRow(map, at, size, [&](size_t place, std::byte* to, size_t count) {
+    sanitizers::NoteWrite(context, to, count);
     std::memcpy(to, &bytes[place], count);
   });
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <cuda.h>
+#include "ops/cuda/emulation/sanitizers.h"
 
 namespace tokamak::cuda::emulation {
 
@@ -33,9 +34,12 @@ static_assert(sizeof(TensorMap) <= sizeof(CUtensorMap));
 bool ReadTensorMap(const CUtensorMap& from, TensorMap& to);
 
 // The box at these coordinates, row by row: elements outside of the tensor are read as zeros, and
-// are not written, but for what pads its rows to multiples of 16 bytes.
-std::vector<std::byte> ReadBox(const TensorMap& map, const Coordinates& at);
-void WriteBox(const TensorMap& map, const Coordinates& at, const std::vector<std::byte>& bytes);
+// are not written, but for what pads its rows to multiples of 16 bytes. The context is where the
+// sanitizers take it to happen.
+std::vector<std::byte> ReadBox(const TensorMap& map, const Coordinates& at,
+                               sanitizers::Context context);
+void WriteBox(const TensorMap& map, const Coordinates& at, const std::vector<std::byte>& bytes,
+              sanitizers::Context context);
 
 // The same bytes in shared memory, swizzled.
 std::vector<std::byte> ReadSwizzled(const TensorMap& map, const void* shared);

@@ -52,6 +52,11 @@ struct Product {
   bool done = false;
 };
 
+struct ProductGroup {
+  std::vector<Product> products;
+  sanitizers::Context reader = nullptr;  // acts from the first product's issue on
+};
+
 }  // namespace
 
 struct WarpProducts {
@@ -59,8 +64,8 @@ struct WarpProducts {
   std::vector<WarpgroupProduct> issued;
   std::vector<Tile> tiles;
   std::vector<Fragment> fragments;  // that have been used since the last wgmma.fence
-  std::vector<Product> open;        // in no group yet
-  std::vector<std::vector<Product>> groups;
+  ProductGroup open;                // the one that has not been committed
+  std::vector<ProductGroup> groups;
 };
 
 namespace {
@@ -144,8 +149,8 @@ bool IsPublished(const SharedBlock& block, size_t offset, const std::byte* bytes
 }
 
 // Copies rows [first, first + count) of a tile, whose rows have `bytes` bytes.
-std::vector<std::byte> ReadTile(uint64_t descriptor, bool k_together, uint32_t first,
-                                uint32_t count, size_t bytes) {
+std::vector<std::byte> ReadTile(sanitizers::Context reader, uint64_t descriptor, bool k_together,
+                                uint32_t first, uint32_t count, size_t bytes) {
   const Layout layout = Decode(descriptor);
   const Cta& cta = *CurrentThread().cta;
   std::vector<std::byte> rows(count * bytes);
@@ -161,7 +166,9 @@ std::vector<std::byte> ReadTile(uint64_t descriptor, bool k_together, uint32_t f
       Fail(fmt::format("wgmma: the descriptor {:016x} leads out of shared memory", descriptor));
     }
     const size_t offset = address - block->address;
-    std::memcpy(&rows[at], static_cast<const std::byte*>(block->memory.get()) + offset, kChunk);
+    const auto* const from = static_cast<const std::byte*>(block->memory.get()) + offset;
+    sanitizers::NoteRead(reader, from, kChunk);
+    std::memcpy(&rows[at], from, kChunk);
     if (!IsPublished(*block, offset, &rows[at])) {
       Fail(fmt::format(
           "wgmma: shared memory, {} bytes into an operand, was written while the product "
@@ -175,9 +182,9 @@ std::vector<std::byte> ReadTile(uint64_t descriptor, bool k_together, uint32_t f
 unsigned WarpOfThread() { return CurrentThread().number / kWarpLanes; }
 
 // [16, 32 bytes]
-std::vector<std::byte> ReadA(const Product& product) {
+std::vector<std::byte> ReadA(sanitizers::Context reader, const Product& product) {
   if (product.what.a_registers == nullptr) {
-    return ReadTile(product.what.a, true, WarpOfThread() % kWarps * kRows, kRows, kDepth);
+    return ReadTile(reader, product.what.a, true, WarpOfThread() % kWarps * kRows, kRows, kDepth);
   }
   std::vector<std::byte> rows(kRows * kDepth);
   for (size_t lane = 0; lane < kWarpLanes; ++lane) {
@@ -216,16 +223,17 @@ void CheckPoison(Tile& tile) {
   });
 }
 
-void Compute(WarpProducts& products, Product& product) {
+void Compute(WarpProducts& products, sanitizers::Context reader, Product& product) {
   const WarpgroupProduct& what = product.what;
   Tile& tile = *FindTile(products, product.sums);
   if (!what.accumulate) std::fill(tile.values.begin(), tile.values.end(), 0.0f);
-  const std::vector<std::byte> a = ReadA(product);
+  const std::vector<std::byte> a = ReadA(reader, product);
   const ptrdiff_t k = Is8Bit(what.type) ? kDepth : kDepth / 2;
   const auto n = static_cast<uint32_t>(what.n);
   const std::vector<std::byte> b =
-      what.transposed_b ? ReadTile(what.b, false, 0, static_cast<uint32_t>(k), n * sizeof(uint16_t))
-                        : ReadTile(what.b, true, 0, n, kDepth);
+      what.transposed_b
+          ? ReadTile(reader, what.b, false, 0, static_cast<uint32_t>(k), n * sizeof(uint16_t))
+          : ReadTile(reader, what.b, true, 0, n, kDepth);
   MultiplyAccumulate(Instruction::kWgmma, Arithmetic::kHopper, {kRows, what.n, static_cast<int>(k)},
                      {.elements = a.data(), .type = what.type, .row_stride = k},
                      {.elements = b.data(),
@@ -239,15 +247,25 @@ void Compute(WarpProducts& products, Product& product) {
   ForEach(tile, [](float& place, float value) { place = value; });
 }
 
-void ComputeGroup(WarpProducts& products, std::vector<Product>& group) {
-  for (Product& product : group) {
-    if (!product.done) Compute(products, product);
+void ComputeGroup(WarpProducts& products, ProductGroup& group) {
+  for (Product& product : group.products) {
+    if (!product.done) Compute(products, group.reader, product);
   }
+}
+
+// All lanes of the warp have waited for these reads.
+void EndReads(sanitizers::Context reader) {
+  Cta& cta = *CurrentThread().cta;
+  const size_t first = WarpOfThread() * kWarpLanes;
+  for (size_t lane = 0; lane < kWarpLanes; ++lane) {
+    sanitizers::Order(reader, cta.threads[first + lane].actor);
+  }
+  EndContext(*cta.grid, reader);
 }
 
 // All that the warp has issued.
 void ComputeAll(WarpProducts& products) {
-  for (auto& group : products.groups) ComputeGroup(products, group);
+  for (ProductGroup& group : products.groups) ComputeGroup(products, group);
   ComputeGroup(products, products.open);
 }
 
@@ -343,9 +361,13 @@ void WarpgroupMultiply(const WarpgroupProduct& product, float* sums) {
     if (!products.fenced) Fail("wgmma without a wgmma.fence before it");
     if (what.a_registers != nullptr) CheckFragment(products, issued.a_registers);
     Take(products, registers, what.n);
-    products.open.push_back(issued);
+    const sanitizers::Context issuer = CurrentThread().actor.Fenced();
+    if (products.open.products.empty()) products.open.reader = sanitizers::Fork(issuer);
+    sanitizers::Order(issuer, products.open.reader);
+    products.open.products.push_back(issued);
     if (Choose(2) == 0) ComputeAll(products);
   };
+  const InMachine in;
   ActAsWarp("wgmma.mma_async", Mine{product, sums}, issue);
 }
 
@@ -360,11 +382,15 @@ void Publish(Cta& cta, const void* shared, size_t bytes) {
 
 // Stores of others in the CTA become visible too.
 void FenceAsyncProxy() {
+  const InMachine in;
   Cta& cta = *CurrentThread().cta;
+  sanitizers::Actor& actor = CurrentThread().actor;
+  sanitizers::Order(actor.context, actor.Fenced());
   for (const SharedBlock& block : cta.shared) Publish(cta, block.memory.get(), block.bytes);
 }
 
 void FenceRegisters() {
+  const InMachine in;
   ActAsWarp("wgmma.fence", 0, [](WarpProducts& products, const auto&) {
     products.fenced = true;
     products.fragments.clear();
@@ -373,12 +399,14 @@ void FenceRegisters() {
 }
 
 void CommitProducts() {
+  const InMachine in;
   ActAsWarp("wgmma.commit_group", 0, [](WarpProducts& products, const auto&) {
     products.groups.push_back(std::exchange(products.open, {}));
   });
 }
 
 void WaitForProducts(int pending) {
+  const InMachine in;
   ActAsWarp("wgmma.wait_group", pending, [](WarpProducts& products, const auto& lanes) {
     const ptrdiff_t kept = *lanes[0];
     for (const int* other : lanes) {
@@ -386,7 +414,10 @@ void WaitForProducts(int pending) {
     }
     auto& groups = products.groups;
     const auto end = groups.end() - std::min(kept, std::ssize(groups));
-    for (auto group = groups.begin(); group != end; ++group) ComputeGroup(products, *group);
+    for (auto group = groups.begin(); group != end; ++group) {
+      ComputeGroup(products, *group);
+      if (!group->products.empty()) EndReads(group->reader);
+    }
     groups.erase(groups.begin(), end);
   });
 }
@@ -405,8 +436,9 @@ void CheckProductsAreDone(const Cta& cta) {
     if (count(warp) == 0) continue;
     const WarpProducts& products = *cta.warps[warp].products;
     const auto& groups = products.groups;
-    if (!products.open.empty() || std::any_of(groups.begin(), groups.end(),
-                                              [](const auto& group) { return !group.empty(); })) {
+    if (!products.open.products.empty() ||
+        std::any_of(groups.begin(), groups.end(),
+                    [](const ProductGroup& group) { return !group.products.empty(); })) {
       Fail(fmt::format("warp {} ended without waiting for its wgmma", warp));
     }
   }

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1, CUDA_ERROR_NOT_SUPPORTED = 801 };
-enum CUtensorMapDataType {
+enum CUtensorMapDataType : unsigned {
   CU_TENSOR_MAP_DATA_TYPE_UINT8,
   CU_TENSOR_MAP_DATA_TYPE_UINT16,
   CU_TENSOR_MAP_DATA_TYPE_UINT32,
@@ -23,12 +23,12 @@ enum CUtensorMapDataType {
   CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN16B,
   CU_TENSOR_MAP_DATA_TYPE_16U6_ALIGN16B
 };
-enum CUtensorMapInterleave {
+enum CUtensorMapInterleave : unsigned {
   CU_TENSOR_MAP_INTERLEAVE_NONE,
   CU_TENSOR_MAP_INTERLEAVE_16B,
   CU_TENSOR_MAP_INTERLEAVE_32B
 };
-enum CUtensorMapSwizzle {
+enum CUtensorMapSwizzle : unsigned {
   CU_TENSOR_MAP_SWIZZLE_NONE,
   CU_TENSOR_MAP_SWIZZLE_32B,
   CU_TENSOR_MAP_SWIZZLE_64B,
@@ -37,13 +37,13 @@ enum CUtensorMapSwizzle {
   CU_TENSOR_MAP_SWIZZLE_128B_ATOM_32B_FLIP_8B,
   CU_TENSOR_MAP_SWIZZLE_128B_ATOM_64B
 };
-enum CUtensorMapL2promotion {
+enum CUtensorMapL2promotion : unsigned {
   CU_TENSOR_MAP_L2_PROMOTION_NONE,
   CU_TENSOR_MAP_L2_PROMOTION_L2_64B,
   CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
   CU_TENSOR_MAP_L2_PROMOTION_L2_256B
 };
-enum CUtensorMapFloatOOBfill {
+enum CUtensorMapFloatOOBfill : unsigned {
   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
   CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA
 };

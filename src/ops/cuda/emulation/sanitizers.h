@@ -1,0 +1,274 @@
+// What the emulator tells the sanitizers; without them, nothing here does anything.
+//
+// AddressSanitizer is told of each switch between stacks.
+//
+// For ThreadSanitizer each CUDA thread is a thread of its own, a context, and only what orders
+// memory on a GPU orders two of them: a Clock passes on what one had done. The emulator itself runs
+// in the context of the OS thread that called it and records nothing: its sources are compiled
+// without the instrumentation, and the interceptors (malloc, memcpy) are off while a kernel runs.
+// What TMA and wgmma do has contexts too, which know only what a fence.proxy.async has shown to
+// them.
+#pragma once
+
+#include <sanitizer/common_interface_defs.h>
+#include <sanitizer/tsan_interface.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+
+// These are in ThreadSanitizer's library, but not in its headers.
+// NOLINTBEGIN(bugprone-reserved-identifier): the names are its own
+extern "C" {
+void AnnotateIgnoreReadsBegin(const char* file, int line);
+void AnnotateIgnoreReadsEnd(const char* file, int line);
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
+void __tsan_read_range(const void* memory, size_t bytes);
+void __tsan_write_range(void* memory, size_t bytes);
+void __tsan_atomic8_store(volatile void* at, unsigned char value, int order);
+uint64_t __tsan_atomic64_load(const volatile void* at, int order);
+void __tsan_java_alloc(uintptr_t memory, size_t bytes);
+void __tsan_java_free(uintptr_t memory, size_t bytes);
+}
+// NOLINTEND(bugprone-reserved-identifier)
+
+namespace tokamak::cuda::emulation::sanitizers {
+
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kAddress = true;
+#else
+inline constexpr bool kAddress = false;
+#endif
+
+#ifdef TOKAMAK_THREAD_SANITIZER  // no macro of the compiler's says it where instrumentation is off
+inline constexpr bool kThread = true;
+#else
+inline constexpr bool kThread = false;
+#endif
+
+// Before a switch to the stack [bottom, bottom + bytes). `fake_stack` is the place where the fiber
+// that is left keeps what FinishSwitch needs when it goes on.
+inline void StartSwitch(void** fake_stack, const void* bottom, size_t bytes) {
+  if constexpr (kAddress) __sanitizer_start_switch_fiber(fake_stack, bottom, bytes);
+}
+// After it. Returns the bounds of the stack that was left.
+struct Stack {
+  const void* bottom = nullptr;
+  size_t bytes = 0;
+};
+inline Stack FinishSwitch(void* fake_stack) {
+  Stack left;
+  if constexpr (kAddress) {
+    __sanitizer_finish_switch_fiber(fake_stack, &left.bottom, &left.bytes);
+  }
+  return left;
+}
+
+using Context = void*;  // null in other builds
+
+inline Context CurrentContext() { return kThread ? __tsan_get_current_fiber() : nullptr; }
+
+// From here on the OS thread acts in that context. This alone orders nothing.
+inline void Enter(Context context) {
+  if constexpr (kThread) __tsan_switch_to_fiber(context, __tsan_switch_to_fiber_no_sync);
+}
+// The same, and all that was done in the context that is left happens before.
+inline void EnterAfter(Context context) {
+  if constexpr (kThread) __tsan_switch_to_fiber(context, 0);
+}
+
+// What the present context has done so far happens before what is done in the new one.
+inline Context BeginContext() { return kThread ? __tsan_create_fiber(0) : nullptr; }
+// ThreadSanitizer reports no race with a context that it has forgotten: the last ones are kept.
+inline void EndContext(Context context) {
+  if constexpr (kThread) {
+    constexpr size_t kKept = 1024;
+    static std::deque<Context> ended;
+    if (context != nullptr) ended.push_back(context);
+    if (ended.size() <= kKept) return;
+    __tsan_destroy_fiber(ended.front());
+    ended.pop_front();
+  }
+}
+
+// Acts in another context until the end of the scope.
+class In {
+ public:
+  explicit In(Context context) { Enter(context); }
+  In(const In&) = delete;
+  In& operator=(const In&) = delete;
+  ~In() { Enter(before_); }
+
+ private:
+  Context before_ = CurrentContext();
+};
+
+// What was done so far in the first one happens before what is done in the second from here on.
+inline void Order(Context before, Context after) {
+  const In in(before);
+  EnterAfter(after);
+}
+// A new one, as if it were part of `from` up to here.
+inline Context Fork(Context from) {
+  const In in(from);
+  return BeginContext();
+}
+
+// Records no accesses until the end of the scope; memory that is allocated has none.
+class Unrecorded {
+ public:
+  Unrecorded() {
+    if constexpr (kThread) {
+      AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+      AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+    }
+  }
+  Unrecorded(const Unrecorded&) = delete;
+  Unrecorded& operator=(const Unrecorded&) = delete;
+  ~Unrecorded() {
+    if constexpr (kThread) {
+      AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+      AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+    }
+  }
+};
+
+// What the emulator's code does to memory for a CUDA thread, or for what acts on its behalf.
+inline void NoteRead(Context context, const void* memory, size_t bytes) {
+  const In in(context);
+  if constexpr (kThread) __tsan_read_range(memory, bytes);
+}
+inline void NoteWrite(Context context, void* memory, size_t bytes) {
+  const In in(context);
+  if constexpr (kThread) __tsan_write_range(memory, bytes);
+}
+// An instruction on an mbarrier: may meet others of its kind, but no plain access.
+inline void NoteAtomic(Context context, const uint64_t* word) {
+  const In in(context);
+  if constexpr (kThread) (void)__tsan_atomic64_load(word, __ATOMIC_RELAXED);
+}
+
+// Forgets what was done on this stack below the caller's frame: another CUDA thread is next.
+[[gnu::always_inline]] inline void ForgetStack() {
+  constexpr uintptr_t kUsed = 32 << 10;  // more than any kernel's; all of it would take long
+  if constexpr (kThread) {
+    const auto end = reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) & ~uintptr_t{63};
+    __tsan_java_free(end - kUsed, sizeof(uint64_t));  // the block that was noted the last time
+    __tsan_java_alloc(end - kUsed, kUsed);
+  }
+}
+
+// What a context did before Release happens before what one does after Acquire.
+class Clock {
+ public:
+  void Release(Context context) {
+    const In in(context);
+    if constexpr (kThread) __tsan_release(this);
+  }
+  // The first one drops what was released before.
+  void Release(Context context, bool is_first) {
+    if (!is_first) return Release(context);
+    const In in(context);
+    if constexpr (kThread) __tsan_atomic8_store(&place_, 0, __ATOMIC_RELEASE);
+  }
+  void Acquire(Context context) {
+    const In in(context);
+    if constexpr (kThread) __tsan_acquire(this);
+  }
+
+ private:
+  unsigned char place_ = 0;
+};
+
+// What acts for one CUDA thread. Calls are made in the emulator's context, which knows what was
+// done before the kernel began.
+class Actor {
+ public:
+  Context context = nullptr;
+
+  // What TMA and wgmma know when the thread asks them for something: what was done by their own
+  // kind and waited for, and the thread's doings up to its last fence.proxy.async.
+  Context Fenced() {
+    is_used_ = true;
+    if (kThread && fenced_ == nullptr) fenced_ = BeginContext();
+    return fenced_;
+  }
+  // Nobody has asked for anything yet, and there is nothing that it would be good to know.
+  static bool IsFencedUsed() { return is_used_; }
+  void End() {
+    if constexpr (kThread) {
+      if (fenced_ != nullptr) __tsan_destroy_fiber(fenced_);  // which touched no memory
+    }
+    fenced_ = nullptr;
+  }
+
+ private:
+  static inline bool is_used_ = false;
+  Context fenced_ = nullptr;
+};
+
+// What was done so far in that context happens before what the thread does from here on, and what
+// TMA and wgmma do for it.
+inline void Order(Context before, Actor& after) {
+  Order(before, after.context);
+  if (Actor::IsFencedUsed()) Order(before, after.Fenced());
+}
+
+// The clocks of something that threads wait for.
+class Clocks {
+ public:
+  void Release(Context context) {
+    all_.Release(context);
+    fenced_.Release(context);
+  }
+  void Release(Actor& actor, bool is_first) {
+    all_.Release(actor.context, is_first);
+    if (Actor::IsFencedUsed()) fenced_.Release(actor.Fenced(), is_first);
+  }
+  void Acquire(Actor& actor) {
+    all_.Acquire(actor.context);
+    if (Actor::IsFencedUsed()) fenced_.Acquire(actor.Fenced());
+  }
+
+ private:
+  Clock all_, fenced_;
+};
+
+// The copies by cp.async of one CUDA thread. They are made in a context of their own, which knows
+// what the thread had done when it issued them.
+class Copies {
+ public:
+  Copies() = default;
+  Copies(const Copies&) = delete;
+  Copies& operator=(const Copies&) = delete;
+  ~Copies() { EndContext(context_); }
+
+  void Copy(Context issuer, void* to, size_t bytes, const void* from, size_t from_bytes) {
+    if constexpr (kThread) {
+      if (context_ == nullptr) context_ = BeginContext();
+      Order(issuer, context_);
+      NoteWrite(context_, to, bytes);
+      NoteRead(context_, from, from_bytes);
+    }
+  }
+  // Those so far happen before what comes after the clock's Acquire.
+  void Release(Clock& clock) {
+    if (context_ != nullptr) clock.Release(context_);
+  }
+  // Those since the last time are a group.
+  void Commit() { Release(groups_[num_groups_++ % groups_.size()]); }
+  // All groups but the last `pending` have come.
+  void Wait(Context issuer, size_t pending) {
+    if (num_groups_ <= pending) return;
+    groups_[(num_groups_ - pending - 1) % groups_.size()].Acquire(issuer);
+  }
+
+ private:
+  Context context_ = nullptr;
+  size_t num_groups_ = 0;
+  std::array<Clock, 16> groups_;  // the last ones; more are never under way
+};
+
+}  // namespace tokamak::cuda::emulation::sanitizers
