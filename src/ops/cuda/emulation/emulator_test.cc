@@ -2,6 +2,7 @@
 // the tests of the backend and of the primitives.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -211,6 +212,23 @@ TEST(EmulatorDeathTest, AWrongUseOfWgmmaNamesItsThread) {
       "threads 32-39, 41-63 wait for wgmma.fence with mask ffffffff, of which fffffeff");
   ExpectDeath<Wrong::kNotWhereTheSwizzleBegins>("does not begin where its swizzle of 32 bytes");
   ExpectDeath<Wrong::kNothing>("a warpgroup of fewer than 4 warps", 96);
+}
+
+// 1 and four times 2^-24: f32 rounds each sum to 1, Hopper adds all before it cuts off.
+__global__ void AddSmallProducts(uint32_t* out) {
+  const uint32_t one = 0x3f803f80, small = 0x33803380;  // two bf16 each
+  const uint32_t first_row[4] = {small, 0, small, 0};
+  const uint32_t columns[2] = {threadIdx.x % 4 == 0 ? one : 0u, threadIdx.x % 4 == 0 ? one : 0u};
+  float sums[4] = {1, 1, 1, 1};
+  ptx::MultiplyBf16(sums, first_row, columns);
+  out[threadIdx.x] = __float_as_uint(sums[0]);
+}
+
+TEST(Emulator, TensorCoresAddAsHopperDoesOrPlainly) {
+  // Run again with the other value by emulator_plain_sums.
+  const char* const sums = std::getenv("TOKAMAK_EMULATION_SUMS");
+  const bool are_plain = sums != nullptr && std::strcmp(sums, "plain") == 0;
+  EXPECT_EQ(RunKernel(&AddSmallProducts)[0], are_plain ? 0x3f800000u : 0x3f800002u);
 }
 
 __global__ void Nothing(uint32_t*) {}

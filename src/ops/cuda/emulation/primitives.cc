@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <map>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,6 +16,13 @@
 #include "ops/cuda/emulation/tensor_core_arithmetic.h"
 
 namespace tokamak::cuda::emulation {
+
+const Arithmetic kArithmetic = [] {
+  const char* const sums = std::getenv("TOKAMAK_EMULATION_SUMS");
+  const bool are_plain = sums != nullptr && std::string_view(sums) == "plain";
+  return are_plain ? Arithmetic::kInOrder : Arithmetic::kHopper;
+}();
+
 namespace {
 
 constexpr unsigned kAllLanes = 0xffffffff;
@@ -101,7 +110,7 @@ void Multiply(ElementType type, const char* what, float* sums, const uint32_t* a
     }
   }
   const ptrdiff_t k = static_cast<ptrdiff_t>(sizeof(rows[0])) / (Is8Bit(type) ? 1 : 2);
-  MultiplyAccumulate(Instruction::kMma, Arithmetic::kHopper, {2, 2, static_cast<int>(k)},
+  MultiplyAccumulate(Instruction::kMma, kArithmetic, {2, 2, static_cast<int>(k)},
                      {.elements = rows, .type = type, .row_stride = k},
                      {.elements = columns, .type = type, .row_stride = 1, .column_stride = k},
                      sums);

@@ -58,6 +58,9 @@ void MultiplyBf16(float* sums, const uint32_t* a, const uint32_t* b);
 void MultiplyF16(float* sums, const uint32_t* a, const uint32_t* b);
 void MultiplyE4m3(float* sums, const uint32_t* a, const uint32_t* b);
 
+// How tensor cores add. TOKAMAK_EMULATION_SUMS=plain makes it kInOrder.
+extern const Arithmetic kArithmetic;
+
 // An address in the CTA's shared memory as descriptors of tiles have it.
 uint32_t SharedAddress(const void* shared);
 

@@ -234,7 +234,7 @@ void Compute(WarpProducts& products, sanitizers::Context reader, Product& produc
       what.transposed_b
           ? ReadTile(reader, what.b, false, 0, static_cast<uint32_t>(k), n * sizeof(uint16_t))
           : ReadTile(reader, what.b, true, 0, n, kDepth);
-  MultiplyAccumulate(Instruction::kWgmma, Arithmetic::kHopper, {kRows, what.n, static_cast<int>(k)},
+  MultiplyAccumulate(Instruction::kWgmma, kArithmetic, {kRows, what.n, static_cast<int>(k)},
                      {.elements = a.data(), .type = what.type, .row_stride = k},
                      {.elements = b.data(),
                       .type = what.type,
