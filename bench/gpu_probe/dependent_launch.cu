@@ -121,8 +121,7 @@ __global__ void __launch_bounds__(kThreads, Ctas) Multiply(const Product p, int 
           Mma<Type::kBf16>(sum[g], {low.x, high.x, low.y, high.y}, {w.x, w.y});
           Mma<Type::kBf16>(sum[g], {low.z, high.z, low.w, high.w}, {w.z, w.w});
         }
-        __syncwarp();
-        if (lane == 0) Arrive(&empty[at.slot]);
+        ReleaseStage(&empty[at.slot]);
         at.Next(stages);
       }
     }

@@ -102,6 +102,7 @@ struct Ring {
           Mma<Type::kBf16>(sum[j], {low.z, high.z, low.w, high.w}, {x.z, x.w});
         }
       }
+      FenceAsyncProxy();
       __syncwarp();
       Request();  // into the slot that was just read: the ring is one round ahead
       at.Next(S::kStages);

@@ -234,8 +234,7 @@ __global__ void __launch_bounds__(kConsumers + 32)
       const int row = Tensor ? index / 8 % kStageRows : index / 16;
       if (cursor.Holds(row)) bits ^= Fold(values[index]);
     }
-    __syncwarp();
-    if (lane == 0) Arrive(&empty[at.slot]);
+    ReleaseStage(&empty[at.slot]);
     at.Next(stages);
   }
   Finish(bits, out);

@@ -21,7 +21,9 @@ __device__ __forceinline__ void InitBarrier(uint64_t* barrier, uint32_t arrivals
                : "memory");
 }
 
-// Makes plain stores to shared memory visible to wgmma and to the copy engine.
+// Orders this thread's plain loads and stores of shared memory before what wgmma and the copy
+// engine do there afterwards. A copy may overtake even loads: an arrival at a barrier does not keep
+// it back.
 __device__ __forceinline__ void FenceAsyncProxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -79,6 +81,13 @@ struct RingPosition {
     }
   }
 };
+
+// Says that the warp has read a stage by plain loads, which the copy engine may fill again.
+__device__ __forceinline__ void ReleaseStage(uint64_t* empty) {
+  FenceAsyncProxy();
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) Arrive(empty);
+}
 
 // Copies to shared memory -----------------------------------------------------------------------
 
