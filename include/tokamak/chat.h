@@ -1,4 +1,4 @@
-// Conversations: from messages to the prompt that a model was trained on.
+// Turns chat messages into the prompt format that the model was trained on.
 #pragma once
 
 #include <string>
@@ -9,18 +9,17 @@
 namespace tokamak {
 
 struct ChatMessage {
-  std::string role;  // "system", "user", "assistant", or what else the model's template knows
+  std::string role;  // "system", "user", "assistant", or another that the model's template knows
   std::string content;
 };
 
-// A request whose prompt is the conversation through the model's own chat template, rendered as
-// transformers renders it, and ends where the model's next message begins. Its sampling parameters
-// are the defaults. Special tokens that are spelled in a message ("<|im_end|>") are those tokens:
-// check what strangers write. The template is parsed anew by each call, which takes up to some
-// milliseconds.
+// Returns a request whose prompt is the conversation, rendered by the model's chat template as
+// transformers does, up to where the model's next message begins. The sampling parameters are the
+// defaults. A special token spelled in a message ("<|im_end|>") becomes that token, so check
+// untrusted text. Each call parses the template, which may take a few milliseconds.
 //
-// kUnimplemented for a model without a chat template; kInvalidArgument, with the template's own
-// words, for a conversation that it refuses, such as roles that do not alternate.
+// kUnimplemented if the model has no chat template; kInvalidArgument, with the template's own
+// words, if the template refuses the conversation (for example because roles do not alternate).
 //
 // Thread-safe.
 Result<Request> MakeChatRequest(const ModelInfo& model, const std::vector<ChatMessage>& messages);

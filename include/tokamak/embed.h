@@ -1,4 +1,4 @@
-// Texts as vectors: a request to a model that embeds, and what comes back from it.
+// Embedding requests and their results.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +12,25 @@
 
 namespace tokamak {
 
-// Exactly one of the two: text, which may be empty, or token ids that are taken as they are.
+// Set exactly one: text, which may be empty, or token ids, which are used as they are.
 struct EmbeddingInput {
   std::optional<std::string> text = {};
   std::vector<int32_t> token_ids = {};
 };
 
-// A plain value. Texts that are too long for the model are refused unless they may be cut.
+// A text that is too long for the model is refused, unless truncate_prompt_tokens shortens it.
 struct EmbeddingRequest {
   std::vector<EmbeddingInput> inputs = {};  // at least one
-  // Which of the model's prompts (ModelInfo::embedding) comes in front of texts, such as "query";
-  // empty: its default, which is none for most.
+  // The model's prompt to put before each text, such as "query" (see ModelInfo::embedding). Empty
+  // selects the model's default, which for most models is no prompt.
   std::string prompt_name = {};
-  bool add_special_tokens = true;     // texts only: around them, as the model wants it
-  bool parse_special_tokens = false;  // texts only: "[SEP]" in the text is that token
-  // Tokens of an input, special ones included, beyond which it is cut at its end; -1: as many as
-  // the model takes.
+  bool add_special_tokens = true;     // text only: add the model's own around it
+  bool parse_special_tokens = false;  // text only: "[SEP]" in the text becomes that token
+  // Longer inputs are cut at their end to this many tokens, special ones included; -1: to the
+  // model's limit. Absent: inputs are not cut.
   std::optional<int32_t> truncate_prompt_tokens = {};
-  std::optional<int32_t> dimensions = {};  // of the vectors; fewer where the model allows it
-  std::string label = {};                  // for people; empty: its id
+  std::optional<int32_t> dimensions = {};  // length of each vector; absent: the model's own
+  std::string label = {};                  // name in snapshots; empty: the request's id
 };
 
 struct EmbeddingOutput {
@@ -38,12 +38,12 @@ struct EmbeddingOutput {
   // One per input, in order; empty when there is an error.
   std::vector<std::vector<float>> vectors = {};
   Usage usage = {};
-  RequestTimings timings = {};  // queued and prefill
-  // Why there are none: kCancelled after Engine::Cancel or the end of a drain.
+  RequestTimings timings = {};  // queued and prefill only
+  // Why there are no vectors. kCancelled after Engine::Cancel or at the end of a drain.
   Status error = {};
 };
 
-// Called on the engine thread: Engine::Submit says what it may do there.
+// Called on the engine thread. Engine::Submit says what it may do there.
 using EmbeddingCallback = std::function<void(EmbeddingOutput)>;
 
 }  // namespace tokamak

@@ -1,4 +1,4 @@
-// The HTTP server of `tokamak serve`, inside a program of yours.
+// The HTTP server of `tokamak serve`, for use inside another program.
 //
 //   auto server = tokamak::EmbeddedServer::Start(**engine, {.port = 8080});
 //   if (!server.ok()) return Fail(server.status());
@@ -15,52 +15,52 @@
 
 namespace tokamak {
 
-// As the flags of `tokamak serve`; error messages call them by the names of those.
+// The options of `tokamak serve`. Error messages use the names of its flags.
 struct EmbeddedServerOptions {
   std::string host = "127.0.0.1";  // an address, or "localhost"
-  uint16_t port = 8080;            // 0: any free one, which port() tells
-  std::string api_key_file = {};   // one key per line; empty: no key is asked for
-  bool insecure = false;           // allow an address that other machines reach without a key
-  std::string tls_cert_file = {};  // PEM, with its chain; empty: no TLS; read again when it changes
-  std::string tls_key_file = {};   // PEM; given together with the certificate
-  std::vector<std::string> allowed_hosts = {};  // names in Host headers that are ours
-  // Pages of these origins ("https://example.org") may use the API; "*": all, and needs keys.
+  uint16_t port = 8080;            // 0: any free port; see port()
+  std::string api_key_file = {};   // one key per line; empty: no authentication
+  bool insecure = false;           // allow an address that other machines can reach without a key
+  std::string tls_cert_file = {};  // PEM with its chain; reread when it changes; empty: no TLS
+  std::string tls_key_file = {};   // PEM; required with a certificate
+  std::vector<std::string> allowed_hosts = {};  // accepted names in Host headers
+  // Web origins that may use the API ("https://example.org"); "*": all, which requires API keys.
   std::vector<std::string> cors_origins = {};
-  bool page = true;             // the web page at `/`
-  std::string model_id = {};    // what clients call the model; empty: the model's own name
-  std::string access_log = {};  // a file for one line of JSON per request, "-": stdout; empty: none
-  double drain_seconds = 30;    // how long running requests may go on after Shutdown
+  bool page = true;             // serve the web page at `/`
+  std::string model_id = {};    // the model's name in the API; empty: its own
+  std::string access_log = {};  // file for a JSON line per request; "-": stdout; empty: none
+  double drain_seconds = 30;    // how long requests may run on after Shutdown
 
   size_t max_connections = 4096;             // more get 503
-  size_t max_connections_per_client = 2048;  // of one address; more get 429
+  size_t max_connections_per_client = 2048;  // per IP address; more get 429
   size_t max_body_bytes = 8 << 20;           // larger requests get 413
-  int32_t max_choices = 128;                 // n times the number of prompts in a request
-  int32_t max_output_tokens = 0;             // of each choice; 0: as many as the context holds
+  int32_t max_choices = 128;                 // n times the prompts of a request
+  int32_t max_output_tokens = 0;             // per choice; 0: up to the context's end
 };
 
-// Serves the OpenAI-compatible API over an engine, from a thread of its own. The program may use
-// the engine beside it; requests of both share batches and the cache. Takes no signals: a program
-// that wants SIGTERM to end the server calls Shutdown. Thread-safe, but for its destructor.
+// Serves the OpenAI-compatible API over an engine, from its own thread. The program may keep using
+// the engine; its requests share batches and the cache with the server's. The server handles no
+// signals: call Shutdown on SIGTERM. Thread-safe, except for the destructor.
 class EmbeddedServer {
  public:
-  // Listens and begins to serve. The engine must outlive the server. kInvalidArgument for an
-  // address that other machines can reach without api_key_file, unless `insecure`, and for limits
-  // below 1; kNotFound or kInvalidArgument for files of keys or of TLS that cannot be used;
-  // kUnavailable for an address that is taken.
+  // Listens and starts to serve. The engine must outlive the server. kInvalidArgument for limits
+  // below 1, and for an address that other machines can reach if there is no api_key_file and
+  // `insecure` is not set; kNotFound or kInvalidArgument for unusable key or TLS files;
+  // kUnavailable if the address is in use.
   static Result<std::unique_ptr<EmbeddedServer>> Start(Engine& engine,
                                                        const EmbeddedServerOptions& options);
-  // Ends at once: requests that run are cancelled. Waits a few seconds at most.
+  // Cancels running requests. Waits a few seconds at most.
   virtual ~EmbeddedServer() = default;
 
   virtual uint16_t port() const = 0;
-  // Begins to end: no more requests are taken, those that run may finish for drain_seconds. Called
-  // a second time, it cancels them. It drains the engine (Engine::Drain), which takes no more
-  // requests from then on, whoever makes them. Does not wait.
+  // Begins to shut down: drains the engine (Engine::Drain), which then refuses all new requests,
+  // not only the server's. Running ones may finish within drain_seconds; a second call cancels
+  // them. Does not wait.
   virtual void Shutdown() = 0;
-  // Reads the keys and the certificate again, for new requests and connections. Those that cannot
-  // be used are logged, and the old ones stay. Does not wait.
+  // Rereads keys and certificate, for new requests and connections. If a file is unusable, logs
+  // that and keeps the old content. Does not wait.
   virtual void Reload() = 0;
-  // Waits until the server has ended. OK after Shutdown; the engine's error when that has failed.
+  // Waits until the server has ended. OK after Shutdown; the engine's error if the engine failed.
   virtual Status Wait() = 0;
 };
 

@@ -1,7 +1,7 @@
-// Status and Result: how everything that a file, a client or a network can cause is reported.
+// Status and Result report every error that a file, a client or a network can cause.
 //
-// A message says what was wrong, where (file, tensor, offset, JSON path) and what to do about it.
-// Programming errors are not reported this way; they end the process through CHECK (base/check.h).
+// A message says what is wrong, where (file, tensor, offset, JSON path) and what to do about it.
+// Programming errors end the process instead, through CHECK (base/check.h).
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace tokamak {
 
 enum class StatusCode {
   kOk = 0,
-  kInvalidArgument,    // the caller's value is wrong and will stay wrong
+  kInvalidArgument,    // the caller's value is wrong; retrying does not help
   kNotFound,           // a file, tensor or model that does not exist
   kDataLoss,           // a malformed, truncated or inconsistent file or frame
   kUnimplemented,      // well-formed, but not supported by this build
@@ -22,10 +22,10 @@ enum class StatusCode {
   kUnavailable,        // may work later: offline, overloaded, shutting down
   kCancelled,          // ended by its owner
   kDeadlineExceeded,   // ran out of time
-  kInternal,           // our fault, contained: one request fails, the process lives
+  kInternal,           // a bug in tokamak: one request fails, the process goes on
 };
 
-// The code's name as it appears in messages, e.g. "invalid argument".
+// The code's name in messages, e.g. "invalid argument".
 std::string_view StatusCodeName(StatusCode code);
 
 class [[nodiscard]] Status {
@@ -43,7 +43,7 @@ class [[nodiscard]] Status {
   }
   // "invalid argument: <message>", or "ok".
   std::string ToString() const;
-  // The same error with "context: " put before the message; OK stays OK.
+  // The same error with "context: " before its message; OK stays OK.
   Status WithContext(std::string_view context) const;
 
  private:
@@ -54,7 +54,7 @@ class [[nodiscard]] Status {
   std::shared_ptr<const Error> error_;  // null means OK
 };
 
-// A value, or the Status that says why there is none. Never holds an OK status.
+// A value, or the error that explains why there is none. An OK status becomes a kInternal error.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -66,7 +66,7 @@ class [[nodiscard]] Result {
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }  // OK when there is a value
 
-  // The value. Calling these without one is a programming error and ends the process.
+  // The value. Ends the process if there is none.
   T& value() & { return Checked(); }
   const T& value() const& { return const_cast<Result*>(this)->Checked(); }
   T&& value() && { return std::move(Checked()); }
