@@ -5,7 +5,7 @@
 
 namespace tokamak {
 
-// For people: "12.3 KB", "12.3 MB" or "12.34 GB", in powers of ten.
+// Formats a size for people, in powers of ten: "12.3 KB", "12.3 MB" or "12.34 GB".
 std::string ByteCount(int64_t bytes);
 
 }  // namespace tokamak

@@ -1,9 +1,9 @@
-// Division of counts, rounded up.
+// Division that rounds up.
 #pragma once
 
 namespace tokamak {
 
-// For a >= 0 and b > 0 whose sum fits their type.
+// Requires a >= 0, b > 0, and a + b within their type.
 template <typename A, typename B>
 constexpr auto CeilDiv(A a, B b) {
   return (a + b - 1) / b;

@@ -1,5 +1,5 @@
-// CHECK: our own invariants. A failure is a bug in tokamak, never the fault of a file or a client,
-// and ends the process with the place and the message.
+// CHECK tests our own invariants. A failure is a bug in tokamak, never the fault of a file or a
+// client; it prints the place and the message, and aborts.
 #pragma once
 
 #include <string_view>

@@ -19,7 +19,7 @@ class SystemClock final : public Clock {
   TimePoint Now() override { return std::chrono::steady_clock::now(); }
 };
 
-// Stands still until told otherwise.
+// Advances only by Advance and Set.
 class ManualClock final : public Clock {
  public:
   TimePoint Now() override { return now_; }

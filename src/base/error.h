@@ -1,5 +1,4 @@
-// Making and passing on errors: fmt-style constructors for Status, and the two macros that return
-// early.
+// Constructors for Status with fmt-style messages, and macros that return errors early.
 #pragma once
 
 #include <fmt/core.h>
@@ -42,7 +41,7 @@ Status Internal(fmt::format_string<Args...> format, Args&&... args) {
 #define TOKAMAK_CONCAT_INNER(a, b) a##b
 #define TOKAMAK_CONCAT(a, b) TOKAMAK_CONCAT_INNER(a, b)
 
-// Returns the error of `expr` (a Status) from the enclosing function, if it is one.
+// Returns from the enclosing function if `expr` (a Status) is an error.
 #define RETURN_IF_ERROR(expr)                                                                \
   do {                                                                                       \
     if (::tokamak::Status status_macro_ = (expr); !status_macro_.ok()) return status_macro_; \

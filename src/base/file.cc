@@ -70,10 +70,10 @@ Status File::ReadAt(uint64_t offset, void* destination, size_t size) const {
 }
 
 void File::WillNeed(uint64_t offset, uint64_t size) const {
-  // Linux drops what is asked for at once beyond a disk's read_ahead_kb, which is 128 by default.
+  // Linux prefetches at most the disk's read_ahead_kb (128 by default) per request.
   constexpr uint64_t kPiece = 128 << 10;
   for (const uint64_t end = offset + size; offset < end; offset += kPiece) {
-    // A wish: where it is not granted, reading takes longer.
+    // Best effort: on failure, reading is only slower.
     (void)::posix_fadvise(fd_, static_cast<off_t>(offset), static_cast<off_t>(kPiece),
                           POSIX_FADV_WILLNEED);
   }

@@ -1,5 +1,5 @@
-// Reading files: positioned reads that many threads may make at once. Nothing is mapped: a file
-// that shrinks must give an error, not SIGBUS.
+// Positioned reads from files, from any number of threads. Files are not mapped: one that shrinks
+// must give an error, not SIGBUS.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +19,12 @@ class File {
   ~File();
 
   const std::string& path() const { return path_; }
-  // Bytes in the file when it was opened.
+  // Size in bytes when the file was opened.
   uint64_t size() const { return size_; }
-  // Reads exactly `size` bytes at `offset`; a short file is kDataLoss and names the offset.
+  // Reads exactly `size` bytes at `offset`. If the file is too short: kDataLoss, naming the offset.
   Status ReadAt(uint64_t offset, void* destination, size_t size) const;
-  // Asks the system to fetch these bytes into its cache, without waiting for them. Bytes past the
-  // end do no harm.
+  // Asks the system to prefetch these bytes into its cache, without waiting. The range may extend
+  // past the end.
   void WillNeed(uint64_t offset, uint64_t size) const;
 
  private:
@@ -35,10 +35,10 @@ class File {
   uint64_t size_ = 0;
 };
 
-// Whether there is a file or a folder of that name.
+// Returns whether a file or folder of that name exists.
 bool FileExists(const std::string& path);
 
-// The whole file as a string; kResourceExhausted when it is longer than `max_bytes`.
+// Returns the whole file; kResourceExhausted if it is longer than `max_bytes`.
 Result<std::string> ReadWholeFile(const std::string& path, uint64_t max_bytes);
 
 }  // namespace tokamak

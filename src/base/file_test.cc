@@ -56,7 +56,7 @@ TEST_F(FileTest, ReadingPastTheEndNamesFileOffsetAndWhatIsMissing) {
       << status.message();
 }
 
-// A model that is overwritten while it is read must be an error and not a crash.
+// A model that is overwritten while it is read must give an error, not a crash.
 TEST_F(FileTest, AFileThatShrinksAfterOpeningIsAnError) {
   const std::string path = Write("shrinks", std::string(8192, 'x'));
   const Result<File> file = File::Open(path);
@@ -79,7 +79,7 @@ TEST_F(FileTest, WhatIsNotAFileIsRefusedByName) {
   EXPECT_EQ(File::Open("/dev/null").status().code(), StatusCode::kInvalidArgument);
 }
 
-// Opening a pipe that nobody writes to would block for ever.
+// Opening a pipe without a writer would block forever.
 TEST_F(FileTest, APipeIsRefusedAtOnce) {
   const std::string path = folder_ + "/pipe";
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);

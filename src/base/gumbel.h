@@ -1,5 +1,5 @@
-// Random draws that depend on nothing but their key: no draw sees the schedule, the batch, the
-// thread or the device.
+// Random draws that depend on nothing but their key: not on the schedule, the batch, the thread or
+// the device.
 #pragma once
 
 #include <array>
@@ -24,28 +24,28 @@ constexpr std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter,
   return counter;
 }
 
-// Which draw: one per position of one continuation of a request.
+// Identifies a draw: one per position of each choice of a request.
 struct DrawKey {
   uint64_t seed = 0;
   int32_t choice = 0;
-  int32_t position = 0;  // of the token to draw in its sequence
+  int32_t position = 0;  // of the drawn token in its sequence
 };
 
-// The random words of tokens [4 · quad, 4 · quad + 4).
+// Random words for token ids [4 · quad, 4 · quad + 4).
 constexpr std::array<uint32_t, 4> DrawWords(const DrawKey& key, uint32_t quad) {
   return Philox4x32(
       {quad, static_cast<uint32_t>(key.position), static_cast<uint32_t>(key.choice), 0},
       {static_cast<uint32_t>(key.seed), static_cast<uint32_t>(key.seed >> 32)});
 }
 
-// A standard Gumbel variable, -ln(-ln(1 - v)), of the uniform v = (word + ½) / 2³². Small v are the
-// large values, so that the upper tail, which decides draws, keeps 32 bits of resolution.
+// A standard Gumbel variable, -ln(-ln(1 - v)), with uniform v = (word + ½) / 2³². Small v give the
+// large values, so the upper tail, which decides draws, keeps 32 bits of resolution.
 constexpr double Gumbel(uint32_t word) {
   const double v = (static_cast<double>(word) + 0.5) * 0x1p-32;
   return -ExactLog(-ExactLog(1.0 - v));
 }
 
-// No Gumbel is above this: 33 ln 2 rounded up.
+// Upper bound of Gumbel(): 33 ln 2, rounded up.
 inline constexpr double kMaxGumbel = 22.875;
 
 }  // namespace tokamak

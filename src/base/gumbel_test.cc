@@ -11,7 +11,7 @@ namespace {
 
 using Words = std::array<uint32_t, 4>;
 
-// The known answers published with the generator (Random123, kat_vectors, philox4x32 10).
+// Known answers published with the generator (Random123, kat_vectors, philox4x32 10).
 TEST(Philox, GivesTheKnownAnswers) {
   EXPECT_EQ(Philox4x32({0, 0, 0, 0}, {0, 0}),
             (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
@@ -48,8 +48,8 @@ TEST(Gumbel, FallsWithTheWordAndStaysBelowItsBound) {
   }
 }
 
-// Kolmogorov-Smirnov: over consecutive positions, choices, seeds and tokens alike, e^-e^-g is
-// uniform. The bound 1.95 / sqrt(n) is that of p = 0.001.
+// Kolmogorov-Smirnov test: over consecutive positions, choices, seeds and tokens, e^-e^-g is
+// uniform. The bound 1.95 / sqrt(n) has p = 0.001.
 TEST(Gumbel, IsUniformUnderItsDistributionAlongEveryPartOfTheKey) {
   constexpr int kDraws = 100'000;
   for (int part = 0; part < 4; ++part) {
@@ -74,8 +74,8 @@ TEST(Gumbel, IsUniformUnderItsDistributionAlongEveryPartOfTheKey) {
   }
 }
 
-// Pairs of neighbouring tokens, and of neighbouring positions, fill a 16 × 16 grid evenly: 255
-// degrees of freedom, 330 is p = 0.001.
+// Pairs of neighbouring tokens, and of neighbouring positions, fill a 16 × 16 grid evenly:
+// chi-squared with 255 degrees of freedom; 330 has p = 0.001.
 TEST(Gumbel, NeighboursAreIndependent) {
   constexpr int kDraws = 200'000;
   for (int part = 0; part < 2; ++part) {

@@ -1,5 +1,5 @@
-// Fast non-cryptographic hashing (XXH3). For anything a stranger chooses and others share, salt it
-// or use SHA-256 instead.
+// Fast non-cryptographic hashing (XXH3). Where an attacker chooses the data and others share the
+// hashes, salt it or use SHA-256.
 #pragma once
 
 #include <cstddef>

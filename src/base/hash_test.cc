@@ -12,8 +12,8 @@ uint64_t Hash(std::string_view text, uint64_t seed = 0) {
   return Hash64(text.data(), text.size(), seed);
 }
 
-// Values of the Python package xxhash 4.1.0 (xxh3_64_intdigest): the hash must not change between
-// releases, since caches on disk may be keyed by it.
+// Values from the Python package xxhash 4.1.0 (xxh3_64_intdigest). The hash must not change between
+// releases: caches on disk may be keyed by it.
 TEST(Hash64, EqualsTheReferenceOnKnownInputs) {
   EXPECT_EQ(Hash(""), 0x2d06800538d394c2u);
   EXPECT_EQ(Hash("tokamak"), 0x4a6ea1e35ee27b31u);

@@ -23,7 +23,7 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
 }
 
 spdlog::logger& Logger() {
-  // spdlog's registry holds the logger; the process has one stderr, so it has one logger.
+  // One logger per process, held by spdlog's registry.
   static const std::shared_ptr<spdlog::logger> logger = [] {
     auto made = spdlog::stderr_color_mt("tokamak");
     made->set_pattern("%^%L%$ %H:%M:%S.%e %v");

@@ -1,4 +1,4 @@
-// Leveled logging to stderr. Thin on purpose: spdlog stays behind log.cc.
+// Leveled logging to stderr. Hides spdlog, which only log.cc includes.
 #pragma once
 
 #include <fmt/core.h>

@@ -1,5 +1,5 @@
-// Mutex with clang thread-safety annotations (checked by the clang builds with -Wthread-safety).
-// State that needs a lock is marked GUARDED_BY(mutex_).
+// Mutex with clang's thread-safety annotations, checked by the clang builds (-Wthread-safety). Mark
+// guarded state with GUARDED_BY(mutex_).
 #pragma once
 
 #include <condition_variable>
@@ -49,14 +49,14 @@ class SCOPED_CAPABILITY MutexLock {
 
 class CondVar {
  public:
-  // Releases `mutex`, sleeps, and holds it again on return. May wake for no reason: loop on the
-  // condition.
+  // Releases `mutex`, sleeps, and reacquires it. May wake spuriously: call in a loop that checks
+  // the condition.
   void Wait(Mutex& mutex) REQUIRES(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     condition_.wait(lock);
     lock.release();
   }
-  // As Wait, but for at most `timeout`. Returns false when the time was up.
+  // Wait with a limit. Returns false if `timeout` elapsed.
   template <typename Duration>
   bool WaitFor(Mutex& mutex, Duration timeout) REQUIRES(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);

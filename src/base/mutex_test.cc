@@ -12,7 +12,7 @@ namespace {
 
 TEST(Mutex, ExcludesOtherThreads) {
   Mutex mutex;
-  int64_t count = 0;  // plain: without the lock this loses increments, and TSan reports it
+  int64_t count = 0;  // not atomic: without the lock it loses increments and TSan reports a race
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
@@ -68,9 +68,9 @@ TEST(CondVar, WaitForTellsThatTheTimeIsUpAndHoldsTheLockAgain) {
   {
     MutexLock lock(mutex);
     while (never.WaitFor(mutex, std::chrono::milliseconds(1))) {
-      // woken for no reason
+      // spurious wake-up
     }
-    // Were the lock not held here, unlocking it below would be undefined and TSan would tell.
+    // If the lock were not held here, unlocking would be undefined and TSan would report it.
   }
   MutexLock again(mutex);
 }

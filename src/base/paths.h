@@ -1,18 +1,17 @@
-// Where tokamak keeps what it downloads and prepares. The scripts that fetch (scripts/common.sh)
-// follow the same rules.
+// Locations of what tokamak downloads and prepares. scripts/common.sh follows the same rules.
 #pragma once
 
 #include <string>
 
 namespace tokamak {
 
-// $XDG_CACHE_HOME/tokamak, or $HOME/.cache/tokamak where that is not set. As the XDG specification
-// asks, a relative XDG_CACHE_HOME is ignored. Empty when neither is known. Need not exist.
+// $XDG_CACHE_HOME/tokamak, else $HOME/.cache/tokamak. A relative XDG_CACHE_HOME is ignored, as the
+// XDG specification requires. Empty if neither is set. The directory need not exist.
 std::string CacheDir();
 
-// The model used when the user names none: $TOKAMAK_MODEL if it is set and not empty, else the
-// SmolLM2-135M-Instruct that scripts/fetch-model put under CacheDir(). Empty when neither is known.
-// Need not exist.
+// The model to use when the user names none: $TOKAMAK_MODEL if not empty, else the
+// SmolLM2-135M-Instruct that scripts/fetch-model puts under CacheDir(). Empty if neither is known.
+// The file need not exist.
 std::string DefaultModelPath();
 
 }  // namespace tokamak

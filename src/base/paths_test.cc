@@ -9,7 +9,7 @@
 namespace tokamak {
 namespace {
 
-// Sets an environment variable, or unsets it, until the end of the scope.
+// Sets or unsets an environment variable until the end of the scope.
 class ScopedEnvironment {
  public:
   ScopedEnvironment(const char* name, const char* value) : name_(name) {

@@ -4,9 +4,9 @@
 
 namespace tokamak {
 
-// Bits that nobody outside can predict, from the system: for seeds and salts. Thread-safe.
+// Unpredictable bits from the system, for seeds and salts. Thread-safe.
 uint64_t RandomBits();
-// A seed for a request: 53 bits, which every reader of JSON takes exactly.
+// A random request seed of 53 bits, which every JSON reader represents exactly.
 inline uint64_t RandomSeed() { return RandomBits() >> 11; }
 
 }  // namespace tokamak

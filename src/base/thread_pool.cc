@@ -20,8 +20,8 @@
 namespace tokamak {
 namespace {
 
-// About 50 µs: longer than the serial work between two ops of a small model, short enough that a
-// finished request frees the core at once.
+// About 50 µs: longer than the serial work between two ops of a small model, and short enough that
+// a finished request frees its core at once.
 constexpr int kSpins = 2000;
 
 void Pause() {
@@ -32,8 +32,8 @@ void Pause() {
 #endif
 }
 
-// The two numbers of a cgroup's CPU limit, "quota period" in µs of CPU time per µs; cores rounded
-// up, so that a limit of 1.5 keeps both busy. No limit ("max", -1, or no such file) is INT_MAX.
+// Reads a cgroup's CPU limit: "quota period", in µs of CPU time per µs. Returns cores rounded up,
+// so that a limit of 1.5 keeps both busy, or INT_MAX without a limit ("max", -1, no such file).
 int QuotaCores(std::istream& limit) {
   double quota = 0;
   double period = 0;
@@ -42,8 +42,8 @@ int QuotaCores(std::istream& limit) {
   return static_cast<int>(std::ceil(quota / period));
 }
 
-// The tightest CPU limit of the process's cgroup and those around it (containers set one; threads
-// beyond it would only be throttled in the middle of a loop).
+// The tightest CPU limit of the process's cgroup and its parents. More threads than this would be
+// throttled in the middle of a loop.
 int QuotaCores() {
   int cores = std::numeric_limits<int>::max();
   std::ifstream groups("/proc/self/cgroup");  // lines "id:controllers:path"; version 2 is "0::path"
@@ -73,14 +73,13 @@ int QuotaCores() {
   return cores;
 }
 
-// The first hardware thread of each physical core that this process may run on; empty when that
-// cannot be told.
+// The first hardware thread of each physical core that this process may use. Empty if unknown.
 std::vector<int> CoreCpus() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   std::vector<int> cpus;
   if (::sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return cpus;
-  std::set<std::string> cores;  // each named by the list of hardware threads that share it
+  std::set<std::string> cores;  // identified by the list of their hardware threads
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (!CPU_ISSET(cpu, &allowed)) continue;
     std::ifstream siblings("/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
@@ -94,42 +93,43 @@ std::vector<int> CoreCpus() {
 
 }  // namespace
 
-// What one loop needs travels in one word, so that a worker may be as late as it likes. `ticket`
-// holds the number of items (high half) and the next unclaimed one (low half); an exchange claims
-// items and tells in the same instant that they exist. A claim keeps its loop open until its items
-// are counted in `done`, so `body` is stable while they run. A worker that slept through a loop
-// thus delays nobody, and one that wakes in the middle of the next just helps with that.
+// The state of a loop fits in one word, so workers may be arbitrarily late. `ticket` holds the
+// number of items (high half) and the next unclaimed one (low half); one exchange checks that items
+// are left and claims them. `body` does not change while a claim runs, because the loop ends only
+// when all items are counted in `done`. A worker that sleeps through a loop delays nobody; if it
+// wakes during the next one, it helps with that.
 //
-// A claim takes neighbours, a share of what is left: memory is read in long runs, few claims are
-// made, and the last ones are single items, so that all end together.
+// A claim takes a fraction of the remaining items, all neighbours: memory is read in long runs,
+// there are few claims, and the last ones are single items, so all workers finish together.
 struct ThreadPool::Shared {
   static constexpr int kCountShift = 32;
 
   alignas(64) std::atomic<uint64_t> ticket{0};
-  alignas(64) std::atomic<int64_t> done{0};         // items finished in the current loop
-  alignas(64) std::atomic<uint32_t> generation{0};  // raised once for each loop: workers wait on it
-  uint64_t share = 1;  // a claim takes one in so many of the items that are left
+  alignas(64) std::atomic<int64_t> done{0};         // finished items of the current loop
+  alignas(64) std::atomic<uint32_t> generation{0};  // incremented for each loop; workers wait on it
+  uint64_t share = 1;  // a claim takes 1 / share of the remaining items
   std::atomic<bool> stop{false};
   std::atomic<bool> in_loop{false};
   std::optional<FunctionRef<void(int64_t, int)>> body;
   std::vector<std::thread> threads;
 
-  // What is fetched while waiting. The two may belong to different calls: it is a wish anyway.
+  // Memory to prefetch while waiting. Address and size may be from different calls; it is only a
+  // hint.
   alignas(64) std::atomic<const std::byte*> ahead{nullptr};
   std::atomic<size_t> ahead_bytes{0};
   struct alignas(64) Fetched {
     const std::byte* of = nullptr;
     size_t bytes = 0;
   };
-  std::vector<Fetched> fetched;  // by worker, each for itself
+  std::vector<Fetched> fetched;  // by worker; each uses only its own
 
-  // Some of what is worth fetching, or a pause where there is nothing.
+  // Prefetches a little, or pauses if there is nothing to prefetch.
   void Wait(int worker) {
     constexpr size_t kMost = 64 << 10, kStep = 256, kLine = 64;
     Fetched& mine = fetched[static_cast<size_t>(worker)];
     const std::byte* data = ahead.load(std::memory_order_relaxed);
     if (mine.of != data) mine = {data, 0};
-    // As the first claims of the loop will cut it.
+    // Matches the first claims of the loop.
     const size_t part = ahead_bytes.load(std::memory_order_relaxed) / share;
     if (data == nullptr || mine.bytes >= std::min(kMost, part)) return Pause();
     const std::byte* from = data + static_cast<size_t>(worker) * part + mine.bytes;
@@ -145,7 +145,7 @@ struct ThreadPool::Shared {
       const uint64_t end = claim >> kCountShift;
       if (first >= end) break;
       const uint64_t count = std::max<uint64_t>(1, (end - first) / share);
-      // Acquire: sees the `body` that was set before the loop was published.
+      // Acquire: makes visible the `body` that was set before the loop was published.
       if (!ticket.compare_exchange_weak(claim, claim + count, std::memory_order_acquire,
                                         std::memory_order_relaxed)) {
         continue;
@@ -156,7 +156,7 @@ struct ThreadPool::Shared {
       finished += static_cast<int64_t>(count);
       claim += count;
     }
-    // Release: what the items wrote is seen by the caller.
+    // Release: makes what the items wrote visible to the caller.
     if (finished > 0) done.fetch_add(finished, std::memory_order_release);
   }
 };
@@ -175,7 +175,7 @@ ThreadPool::ThreadPool(int num_threads, bool pin)
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET(cpus[i + 1], &one);
-    // A wish: a container may forbid it.
+    // Best effort: a container may forbid it.
     (void)::pthread_setaffinity_np(shared_->threads[i].native_handle(), sizeof(one), &one);
   }
 }
@@ -201,8 +201,8 @@ void ThreadPool::ParallelFor(int64_t num_items, FunctionRef<void(int64_t, int)> 
   s.done.store(0, std::memory_order_relaxed);
   s.ticket.store(static_cast<uint64_t>(num_items) << Shared::kCountShift,
                  std::memory_order_release);
-  // Sequentially consistent, because notify_all skips the system call when it sees no waiter: the
-  // new value and the look at the waiters must not swap.
+  // Sequentially consistent, because notify_all skips the system call if it sees no waiter: the
+  // increment and that check must not be reordered.
   s.generation.fetch_add(1, std::memory_order_seq_cst);
   s.generation.notify_all();
   s.Work(0);
@@ -211,7 +211,7 @@ void ThreadPool::ParallelFor(int64_t num_items, FunctionRef<void(int64_t, int)> 
       ++spins;
       s.Wait(0);
     } else {
-      std::this_thread::yield();  // a worker was descheduled within an item: let it have this core
+      std::this_thread::yield();  // a worker was descheduled within an item: yield this core
     }
   }
   s.in_loop.store(false, std::memory_order_relaxed);

@@ -1,4 +1,4 @@
-// The compute pool: the calling thread is worker 0 and the others help it.
+// The compute pool. The calling thread is worker 0.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +9,13 @@
 
 namespace tokamak {
 
-// Runs loops over independent items on a fixed set of threads. One caller at a time (its owner
-// thread, which works too). Workers spin for a bounded time between loops and then park, so an idle
-// process uses no CPU.
+// Runs loops over independent items on a fixed set of threads. Only its owner thread may call it,
+// and works too. Workers spin briefly between loops and then park, so an idle process uses no CPU.
 class ThreadPool {
  public:
-  // `num_threads` counts the caller; 1 makes no threads. With `pin`, each of the others stays on a
-  // physical core of its own, as far as there are enough, and leaves the first to the caller, whose
-  // own affinity is not touched: threads that it starts would inherit it.
+  // `num_threads` includes the caller; 1 starts no threads. With `pin`, each started thread is
+  // pinned to its own physical core, as far as there are enough, and the first core is left to the
+  // caller. The caller's affinity is not changed, because threads that it starts would inherit it.
   explicit ThreadPool(int num_threads, bool pin = false);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -25,18 +24,16 @@ class ThreadPool {
   int num_threads() const { return num_threads_; }
 
   // Calls body(item, worker) once for each item in [0, num_items), in any order and on any worker
-  // in [0, num_threads). Returns when all are done. Where a result depends on how work
-  // is cut, it must be cut by shape, never by thread count. `body` must not throw, and must not
-  // call ParallelFor.
+  // in [0, num_threads). Returns when all calls have returned. If a result depends on how work is
+  // split, split it by shape, never by thread count. `body` must not throw or call ParallelFor.
   void ParallelFor(int64_t num_items, FunctionRef<void(int64_t item, int worker)> body);
 
-  // CPU cores this process may run on, hyper-threads of one core counted once, and no more than
-  // its container's CPU limit.
+  // Physical cores that this process may use, at most its container's CPU limit.
   static int PhysicalCores();
 
-  // Bytes that a later loop will read from front to back: threads that wait for work fetch the
-  // beginnings of their shares into their caches. For the caller between loops. Memory that is gone
-  // by then does no harm.
+  // Hints that a later loop will read these bytes from front to back: waiting threads prefetch the
+  // beginnings of their shares into their caches. Call it on the owner thread, between loops. The
+  // memory may be freed at any time.
   void FetchWhileWaiting(const std::byte* data, size_t bytes);
 
  private:

@@ -17,9 +17,9 @@ namespace {
 
 class ThreadPoolTest : public ::testing::TestWithParam<int> {};
 
-// Loops of changing length back to back, without a pause: a worker that comes late to one loop must
-// not run an item of it twice, nor run an item of the next with the old body. The counters are
-// plain integers, so a wrong claim is also a data race for TSan.
+// Loops of changing length without a pause: a worker that comes late to one loop must not run one
+// of its items twice, nor an item of the next loop with the old body. The counters are plain
+// integers, so a wrong claim is also a data race for TSan.
 TEST_P(ThreadPoolTest, EveryItemRunsOnceInEveryLoop) {
   ThreadPool pool(GetParam());
   std::vector<int> runs(97);
@@ -27,7 +27,7 @@ TEST_P(ThreadPoolTest, EveryItemRunsOnceInEveryLoop) {
     const int64_t num_items = 1 + (loop * 31) % 97;
     std::fill(runs.begin(), runs.end(), 0);
     const int stamp = loop + 1;
-    // What is fetched meanwhile changes nothing, wherever it lies.
+    // Prefetching must not change results, wherever it points.
     const auto* ahead = reinterpret_cast<const std::byte*>(loop % 3 == 0 ? nullptr : runs.data());
     pool.FetchWhileWaiting(ahead, loop % 3 == 2 ? size_t{1} << 40 : 0);
     pool.ParallelFor(num_items, [&](int64_t item, int worker) {
@@ -45,7 +45,7 @@ TEST_P(ThreadPoolTest, ResultsAreVisibleToTheCallerAndToTheNextLoop) {
   ThreadPool pool(GetParam());
   std::vector<int64_t> values(64, 1);
   for (int loop = 0; loop < 1000; ++loop) {
-    // Item i reads what some other worker wrote to i + 1 in the loop before.
+    // Item i reads what another worker wrote to i + 1 in the previous loop.
     std::vector<int64_t> next(values.size());
     pool.ParallelFor(static_cast<int64_t>(values.size()), [&](int64_t item, int) {
       const auto i = static_cast<size_t>(item);
@@ -62,7 +62,7 @@ TEST_P(ThreadPoolTest, WorkersThatParkedWakeAgain) {
     std::atomic<int64_t> sum{0};
     pool.ParallelFor(100, [&](int64_t item, int) { sum += item; });
     EXPECT_EQ(sum.load(), 4950);
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // longer than the spinning
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // longer than workers spin
   }
 }
 
@@ -116,7 +116,7 @@ TEST(ThreadPool, PinnedWorkersHaveACoreOfTheirOwnAndTheCallerAny) {
   pool.ParallelFor(2, [&](int64_t, int worker) {
     seen[worker] = cpus();
     arrived.fetch_add(1);
-    while (arrived.load() < 2) std::this_thread::yield();  // one item for each worker
+    while (arrived.load() < 2) std::this_thread::yield();  // so that each worker gets one item
   });
   EXPECT_EQ(CPU_COUNT(&seen[1]), 1);
   EXPECT_NE(CPU_EQUAL(&seen[0], &all), 0);
@@ -134,7 +134,7 @@ TEST(ThreadPool, IdleWorkersUseNoCpu) {
   };
   const auto before = cpu_ms();
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  // Three workers that went on spinning would use 300 ms and more.
+  // Three workers that kept spinning would use 300 ms or more.
   EXPECT_LT(cpu_ms() - before, 100);
 }
 

@@ -1,5 +1,5 @@
-// For tests: where scripts/setup-test-refs and scripts/fetch-model put what the tests compare with.
-// A test skips itself, and says why, where these are absent.
+// Finds what tests compare with, as fetched by scripts/setup-test-refs and scripts/fetch-model. A
+// test skips itself, and says why, if it is absent.
 #pragma once
 
 #include <cstdlib>
@@ -11,8 +11,8 @@
 
 namespace tokamak::testing {
 
-// The path of `relative` under $TOKAMAK_TEST_REFS, by default CacheDir()/test-refs, if it is there.
-// E.g. "llama.cpp/models/ggml-vocab-gpt-2.gguf", "venv/bin/python".
+// Path of `relative` under $TOKAMAK_TEST_REFS (default: CacheDir()/test-refs), if it exists.
+// Examples: "llama.cpp/models/ggml-vocab-gpt-2.gguf", "venv/bin/python".
 inline std::optional<std::string> FindRef(const std::string& relative) {
   const char* refs = std::getenv("TOKAMAK_TEST_REFS");
   const std::string folder = refs != nullptr && *refs != '\0' ? refs : CacheDir() + "/test-refs";
@@ -22,8 +22,8 @@ inline std::optional<std::string> FindRef(const std::string& relative) {
   return path;
 }
 
-// The real model that the end-to-end tests run, if it was fetched. Never $TOKAMAK_MODEL: the
-// expected results are this model's.
+// The real model of the end-to-end tests, if fetched. $TOKAMAK_MODEL is not used: the expected
+// results hold for this model only.
 inline std::optional<std::string> FindModel() {
   const std::string path = CacheDir() + "/models/SmolLM2-135M-Instruct.Q4_1.gguf";
   std::error_code ignored;
@@ -33,7 +33,7 @@ inline std::optional<std::string> FindModel() {
 
 }  // namespace tokamak::testing
 
-// In a TEST: skips it unless `optional` (of the functions above) has a value.
+// Skips a TEST unless `optional` (from the functions above) has a value.
 #define SKIP_WITHOUT(optional)                                                                  \
   if (!(optional).has_value())                                                                  \
   GTEST_SKIP() << "not fetched: run scripts/setup-test-refs and scripts/fetch-model, or `make " \

@@ -1,5 +1,5 @@
-// For tests: what a sanitizer build leaves out. It takes many times as long, and sees in a few
-// rounds of a loop what it sees in all of them; the release build does all.
+// Lets tests do less under sanitizers, which are many times slower and see in a few rounds of a
+// loop what they see in all of them. The release build runs everything.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ inline constexpr bool kSanitized = true;
 inline constexpr bool kSanitized = false;
 #endif
 
-// Rounds, bytes, or draws: a tenth of `all` under a sanitizer.
+// A tenth of `all` (rounds, bytes, draws) under a sanitizer, else `all`.
 template <typename T>
 constexpr T Fewer(T all) {
   return kSanitized ? std::max<T>(1, all / 10) : all;
