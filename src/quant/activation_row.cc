@@ -7,7 +7,7 @@
 namespace tokamak {
 namespace {
 
-// codes[32] and their two sums; the scale.
+// Writes codes[32] and their two sums; returns the scale.
 float QuantizeBlock(const float* x, int8_t* codes, int16_t sums[2]) {
   float highest = 0;
   bool finite = true;

@@ -56,7 +56,7 @@ struct BlockQ8_0 {
 static_assert(sizeof(BlockQ8_0) == 34);
 
 // 16 groups of 16: x = (d · scale) · q - (dmin · min), q in [0, 3]. Byte g of `scales` holds the
-// scale of group g in its low nibble, its min in the high one. Elements 128·h + 32·s + j are in
+// scale of group g in its low nibble and its min in the high one. Elements 128·h + 32·s + j are in
 // bits [2s, 2s + 2) of qs[32·h + j].
 struct BlockQ2_K {
   uint8_t scales[16];
@@ -66,9 +66,9 @@ struct BlockQ2_K {
 };
 static_assert(sizeof(BlockQ2_K) == 84);
 
-// 16 groups of 16: x = (d · (scale - 32)) · q, q in [-4, 3]. Low two bits as in Q2_K; the third bit
-// of element 32·s + j is bit s of hmask[j], and q = low + 4·bit - 4. Scales are 6 bits, see
-// UnpackScalesQ3_K.
+// 16 groups of 16: x = (d · (scale - 32)) · q, q in [-4, 3]. The low two bits are stored as in
+// Q2_K; the third bit of element 32·s + j is bit s of hmask[j], and q = low + 4·bit - 4. For the
+// 6-bit scales see UnpackScalesQ3_K.
 struct BlockQ3_K {
   uint8_t hmask[32];
   uint8_t qs[64];
@@ -77,8 +77,8 @@ struct BlockQ3_K {
 };
 static_assert(sizeof(BlockQ3_K) == 110);
 
-// 8 groups of 32: x = (d · scale) · q - (dmin · min), q in [0, 15]. Elements 64·p + j and
-// 64·p + 32 + j are the low and high nibble of qs[32·p + j]. See UnpackScalesQ4_K.
+// 8 groups of 32: x = (d · scale) · q - (dmin · min), q in [0, 15]. The low and high nibbles of
+// qs[32·p + j] are elements 64·p + j and 64·p + 32 + j. For `scales` see UnpackScalesQ4_K.
 struct BlockQ4_K {
   uint16_t d;     // f16
   uint16_t dmin;  // f16
@@ -87,7 +87,7 @@ struct BlockQ4_K {
 };
 static_assert(sizeof(BlockQ4_K) == 144);
 
-// As Q4_K with q in [0, 31]; the fifth bit of element 32·g + j is bit g of qh[j].
+// Q4_K with q in [0, 31]; the fifth bit of element 32·g + j is bit g of qh[j].
 struct BlockQ5_K {
   uint16_t d;     // f16
   uint16_t dmin;  // f16
@@ -98,8 +98,8 @@ struct BlockQ5_K {
 static_assert(sizeof(BlockQ5_K) == 176);
 
 // 16 groups of 16: x = (d · scale) · (q - 32), q in [0, 63]. In each half h of 128 elements, the
-// low four bits of element 32·s + j are in ql[64·h + 32·(s % 2) + j], its low nibble for s < 2; the
-// high two bits are bits [2s, 2s + 2) of qh[32·h + j].
+// low four bits of element 32·s + j are in ql[64·h + 32·(s % 2) + j], in the low nibble if s < 2;
+// the high two bits are bits [2s, 2s + 2) of qh[32·h + j].
 struct BlockQ6_K {
   uint8_t ql[128];
   uint8_t qh[64];
@@ -116,8 +116,8 @@ struct BlockIQ4_NL {
 static_assert(sizeof(BlockIQ4_NL) == 18);
 
 // 8 groups of 32: x = (d · (scale - 32)) · kIQ4Values[q]. The low four bits of scale g are nibble g
-// of `scales_l`, its high two bits are bits [2g, 2g + 2) of `scales_h`. Each group's codes lie as
-// in IQ4_NL, at qs[16·g].
+// of `scales_l`, its high two bits are bits [2g, 2g + 2) of `scales_h`. The codes of group g are
+// stored as in IQ4_NL, at qs[16·g].
 struct BlockIQ4_XS {
   uint16_t d;  // f16
   uint16_t scales_h;
@@ -127,8 +127,8 @@ struct BlockIQ4_XS {
 static_assert(sizeof(BlockIQ4_XS) == 136);
 
 // x = 2^(e - 128) · kMXFP4Values[q]: OCP Microscaling FP4 (e2m1 elements, e8m0 scale). The values
-// are kept doubled as integers and the scale halved. e = 255, NaN in the OCP text, is 2^127 here,
-// as in GGUF.
+// are stored doubled, as integers, and the scale halved. e = 255, which is NaN for OCP, is 2^127
+// here, as in GGUF.
 struct BlockMXFP4 {
   uint8_t e;
   uint8_t qs[16];
@@ -143,9 +143,9 @@ inline constexpr std::array<int8_t, 16> kIQ4Values = {-127, -104, -83, -65, -49,
 inline constexpr std::array<int8_t, 16> kMXFP4Values = {0, 1,  2,  3,  4,  6,  8,  12,
                                                         0, -1, -2, -3, -4, -6, -8, -12};
 
-// Q4_K and Q5_K: eight 6-bit scales and eight 6-bit mins in 12 bytes. Groups 0..3 have theirs in
-// the low six bits of bytes 0..3 (scales) and 4..7 (mins); groups 4..7 have the low four bits in
-// the nibbles of bytes 8..11 and the high two in the top bits of bytes 0..3 and 4..7.
+// Q4_K and Q5_K: eight 6-bit scales and eight 6-bit mins in 12 bytes. Groups 0..3: the low six bits
+// of bytes 0..3 (scales) and 4..7 (mins). Groups 4..7: the low four bits are the nibbles of bytes
+// 8..11, the high two bits are the top bits of bytes 0..3 and 4..7.
 inline void UnpackScalesQ4_K(const uint8_t packed[12], uint8_t scales[8], uint8_t mins[8]) {
   for (int i = 0; i < 4; ++i) {
     scales[i] = packed[i] & 0x3f;

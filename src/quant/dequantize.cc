@@ -7,8 +7,8 @@
 #include "quant/half.h"
 #include "quant/quantize.h"
 
-// Each function writes the elements of one block. The order of the operations is that of the gguf
-// package, which makes the results equal to the last bit; -ffp-contract=off keeps it.
+// Each function writes the elements of one block. The order of operations is the gguf package's,
+// which makes results bit-identical to it; this needs -ffp-contract=off.
 
 namespace tokamak {
 namespace {

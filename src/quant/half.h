@@ -1,11 +1,11 @@
-// IEEE binary16 and bfloat16 to and from f32: exact on every bit pattern, without depending on the
-// floating-point environment (rounding mode, flush-to-zero) or on hardware support.
+// Converts IEEE binary16 and bfloat16 to and from f32: exact for every bit pattern, whatever the
+// floating-point environment (rounding mode, flush-to-zero) and hardware.
 //
-// To f32: denormals and infinities are exact; NaN stays NaN with its payload and becomes quiet.
-// From f32: round to nearest, ties to even; overflow gives infinity, NaN stays NaN (quiet, top
-// payload bits kept). This is also what x86 F16C and Arm FCVT do.
+// To f32: denormals and infinities are exact; NaN becomes quiet and keeps its payload. From f32:
+// rounds to nearest, ties to even; overflow gives infinity, NaN becomes quiet and keeps the top
+// bits of its payload. This matches x86 F16C and Arm FCVT.
 //
-// constexpr, so that device code can call them as they are.
+// constexpr, so that device code can call them.
 #pragma once
 
 #include <bit>

@@ -8,7 +8,7 @@
 namespace tokamak {
 namespace {
 
-// The value of a 16-bit float with `mantissa` bits of fraction, from the definition.
+// The value of a 16-bit float with `mantissa` fraction bits, by definition.
 double ValueOf(uint32_t bits, int mantissa) {
   const int exponent_bits = 15 - mantissa;
   const int bias = (1 << (exponent_bits - 1)) - 1;
@@ -41,16 +41,16 @@ void CheckEveryPattern(int mantissa, ToFloat to_float, FromFloat from_float) {
   }
 }
 
-// Between each two neighbours: just below the middle, the middle (even wins), just above.
+// For each pair of neighbours: just below the middle, the middle (even wins), just above.
 void CheckEveryRounding(int mantissa, FromFloat from_float) {
   const uint32_t infinity = 0x7fffu & ~((1u << mantissa) - 1);
   for (uint32_t low = 0; low < infinity; ++low) {
     const double a = ValueOf(low, mantissa);
-    // The last one rounds to infinity as if the next power of two were representable.
+    // The largest value rounds to infinity as if the next power of two were representable.
     const double b =
         low + 1 < infinity ? ValueOf(low + 1, mantissa) : 2 * a - ValueOf(low - 1, mantissa);
     const auto middle = static_cast<float>((a + b) / 2);
-    if (static_cast<double>(middle) != (a + b) / 2) continue;  // below f32: cannot be asked
+    if (static_cast<double>(middle) != (a + b) / 2) continue;  // too small for f32
     const uint32_t even = low % 2 == 0 ? low : low + 1;
     ASSERT_EQ(from_float(middle), even) << low;
     ASSERT_EQ(from_float(std::nextafterf(middle, 0)), low) << low;

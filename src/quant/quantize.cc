@@ -10,8 +10,8 @@
 #include "quant/blocks.h"
 #include "quant/half.h"
 
-// Plain rounding: scales come from the extremes of a group, codes are the nearest. Values that are
-// not finite give some valid block, never undefined behaviour.
+// Plain rounding: scales come from the extremes of a group, codes are the nearest. Input that is
+// not finite gives some valid block, never undefined behavior.
 
 namespace tokamak {
 namespace {
@@ -116,8 +116,8 @@ void Quantize(const float* x, BlockQ8_0* block) {
   }
 }
 
-// Scales of the groups of one super-block with an offset: x ≈ d · scale · q - dmin · min, where
-// scale, min are integers in [0, max_scale] and q in [0, max_code].
+// Scales of the groups of a super-block with offsets: x ≈ d · scale · q - dmin · min, with integers
+// scale and min in [0, max_scale] and q in [0, max_code].
 struct OffsetScales {
   uint16_t d, dmin;  // f16
   int scales[16], mins[16];
@@ -128,7 +128,7 @@ OffsetScales ChooseOffsetScales(const float* x, int groups, int max_scale, int m
   float max_step = 0, max_offset = 0;
   for (int g = 0; g < groups; ++g) {
     const Range range = RangeOf(x + g * size, size);
-    offsets[g] = std::max(0.0f, -range.min);  // an offset can only lower: mins are unsigned
+    offsets[g] = std::max(0.0f, -range.min);  // mins are unsigned: an offset can only lower values
     steps[g] = std::max(0.0f, range.max + offsets[g]) / static_cast<float>(max_code);
     max_step = std::max(max_step, steps[g]);
     max_offset = std::max(max_offset, offsets[g]);
@@ -139,7 +139,7 @@ OffsetScales ChooseOffsetScales(const float* x, int groups, int max_scale, int m
   const float inverse_d = Inverse(HalfToFloat(result.d));
   const float inverse_dmin = Inverse(HalfToFloat(result.dmin));
   for (int g = 0; g < groups; ++g) {
-    // The step rounds up, so that the largest value is always in reach.
+    // Rounded up, so that the largest value is always in range.
     result.scales[g] = RoundClamped(std::ceil(steps[g] * inverse_d), 0, max_scale);
     result.mins[g] = RoundClamped(offsets[g] * inverse_dmin, 0, max_scale);
   }
@@ -199,8 +199,8 @@ void Quantize(const float* x, BlockQ5_K* block) {
   }
 }
 
-// Scales of the groups of one super-block without an offset: x ≈ d · scale · q, scale a signed
-// integer in [min_scale, max_scale] such that the extreme of the group is `extreme_code` steps
+// Scales of the groups of a super-block without offsets: x ≈ d · scale · q. The scale is a signed
+// integer in [min_scale, max_scale], chosen so that the group's extreme is `extreme_code` steps
 // away.
 struct SignedScales {
   uint16_t d;  // f16
@@ -217,7 +217,7 @@ SignedScales ChooseSignedScales(const float* x, int groups, int min_scale, int m
   result.d = FloatToHalf(ExtremeOf(steps, groups) / static_cast<float>(min_scale));
   const float inverse = Inverse(HalfToFloat(result.d));
   for (int g = 0; g < groups; ++g) {
-    // Away from zero, so that the extreme is always in reach.
+    // Rounded away from zero, so that the extreme is always in range.
     const float scale = steps[g] * inverse;
     result.scales[g] =
         RoundClamped(std::copysign(std::ceil(std::fabs(scale)), scale), min_scale, max_scale);
@@ -281,7 +281,7 @@ void Quantize(const float* x, BlockIQ4_XS* block) {
 }
 
 void Quantize(const float* x, BlockMXFP4* block) {
-  // The largest element has exponent 2 (4 ... 6), as the OCP text chooses the shared scale.
+  // The largest element gets exponent 2 (4 ... 6), as OCP chooses the shared scale.
   const float extreme = std::fabs(ExtremeOf(x, 32));
   const int exponent = extreme > 0 && std::isfinite(extreme) ? std::ilogb(extreme) - 2 + 127 : 0;
   block->e = static_cast<uint8_t>(std::clamp(exponent, 0, 254));

@@ -44,7 +44,7 @@ TEST_P(QuantizeTest, DequantizesToTheLastBitAsTheGgufPackage) {
   std::vector<float> expected(sizes[1]), got(sizes[1]);
   std::memcpy(expected.data(), golden.data() + 8 + sizes[0], 4u * sizes[1]);
 
-  // At an odd address, since rows in a file lie anywhere.
+  // At an odd address, because rows in a file may start anywhere.
   std::vector<char> source(sizes[0] + 1);
   std::memcpy(source.data() + 1, golden.data() + 8, sizes[0]);
   DequantizeRow(GetParam(), source.data() + 1, sizes[1], got.data());
@@ -78,7 +78,7 @@ uint64_t Fnv1a(const std::vector<float>& values) {
   return hash;
 }
 
-// GGUF's number of each type, the seed of its golden hash.
+// GGUF's number of each type, which seeds its golden hash.
 uint64_t TypeNumber(DType dtype) {
   switch (dtype) {
     case DType::kF32:
@@ -137,14 +137,13 @@ float MaxAbs(const float* x, int n) {
   return max;
 }
 
-// Worst error of 32-element formats on one block of x.
+// Worst error of a 32-element format on one block of x.
 double BlockBound(DType dtype, const float* x) {
   const double amax = MaxAbs(x, 32);
   const double range = *std::max_element(x, x + 32) - *std::min_element(x, x + 32);
   const double half_rounding = (amax + range) * 0x1p-10;  // d and m are rounded to f16
   switch (dtype) {
-    // The extreme takes the longer side of an asymmetric code; on the other side the last code is
-    // one step short.
+    // The extreme takes the longer side of an asymmetric code; the other side is one step shorter.
     case DType::kQ4_0:
       return amax / 8 + half_rounding;
     case DType::kQ5_0:
@@ -166,7 +165,7 @@ double BlockBound(DType dtype, const float* x) {
   }
 }
 
-// Worst error of formats with an offset per group, in group `g` of the super-block x.
+// Worst error of a format with an offset per group, in group `g` of the super-block x.
 double OffsetBound(const float* x, int g, int groups, int max_scale, int max_code) {
   const int size = 256 / groups;
   double max_step = 0, max_offset = 0, step = 0;
@@ -178,12 +177,12 @@ double OffsetBound(const float* x, int g, int groups, int max_scale, int max_cod
     max_step = std::max(max_step, group_step);
     max_offset = std::max(max_offset, offset);
   }
-  // Half a step, which was rounded up to a multiple of d, and half a unit of the offset.
+  // Half a step, which was rounded up to a multiple of d, plus half a unit of the offset.
   return (step + max_step / max_scale) / 2 + max_offset / max_scale / 2 +
          0x1p-10 * (max_offset + max_step * max_code);
 }
 
-// As above for formats with a signed scale per group whose largest code is `extreme_code` steps;
+// The same for formats with a signed scale per group, whose largest code is `extreme_code` steps;
 // the worst code is `code_error` steps away.
 double SignedBound(const float* x, int g, int groups, int max_scale, int extreme_code,
                    double code_error) {
@@ -191,7 +190,7 @@ double SignedBound(const float* x, int g, int groups, int max_scale, int extreme
   const double amax = MaxAbs(x, 256);
   const double group_max = MaxAbs(x + g * size, size);
   const double d = amax / extreme_code / max_scale;
-  // A scale of the other sign reaches max_scale - 1 only.
+  // A scale of the other sign reaches only max_scale - 1.
   return (group_max / extreme_code + d) * code_error + group_max / max_scale + 0x1p-10 * amax;
 }
 

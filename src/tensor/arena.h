@@ -8,9 +8,9 @@
 
 namespace tokamak {
 
-// Hands out views of one buffer; everything is freed at once by Reset, or back to a mark by
-// Release. An arena without memory (Arena::Counting) only measures: its tensors must not be read.
-// Owner: the runner's thread.
+// Hands out views of one buffer. Reset frees everything, Release everything after a mark. An arena
+// without memory (Arena::Counting) only measures; its tensors must not be read. Owned by the
+// runner's thread.
 class Arena {
  public:
   static constexpr size_t kAlignment = 256;  // bytes; a cache line and CUDA's texture alignment
@@ -18,12 +18,12 @@ class Arena {
   explicit Arena(Buffer buffer) : buffer_(std::move(buffer)), capacity_(buffer_.size()) {}
   static Arena Counting();
 
-  // [shape] elements of `dtype`, uninitialized. Running out is a bug: the profile run sized it.
+  // Returns an uninitialized tensor. Running out is a bug, because the profile run sized the arena.
   Tensor Allocate(DType dtype, Shape shape);
 
   size_t used() const { return used_; }
-  size_t peak() const { return peak_; }  // bytes, since construction
-  void Release(size_t mark);             // back to what used() was
+  size_t peak() const { return peak_; }  // largest used() so far
+  void Release(size_t mark);             // `mark` is an earlier used()
   void Reset() { Release(0); }
 
  private:
@@ -35,7 +35,7 @@ class Arena {
   size_t peak_ = 0;
 };
 
-// Releases what was allocated in a scope.
+// Releases on destruction what was allocated within its scope.
 class ArenaScope {
  public:
   explicit ArenaScope(Arena& arena) : arena_(arena), mark_(arena.used()) {}

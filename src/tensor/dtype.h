@@ -15,9 +15,9 @@ enum class DType : uint8_t {
   kI8,
   kI32,
   kI64,
-  // Activations as int8 with a scale per 32 elements; a row is planar (quant/activation_row.h).
+  // Activations: int8 with a scale per 32 elements, in planar rows (quant/activation_row.h).
   kI8Blocks,
-  // GGUF block formats; layouts in quant/.
+  // GGUF block formats (quant/blocks.h).
   kQ4_0,
   kQ4_1,
   kQ5_0,
@@ -44,10 +44,10 @@ const DTypeInfo& Info(DType dtype);
 inline std::string_view Name(DType dtype) { return Info(dtype).name; }
 inline bool IsBlockType(DType dtype) { return Info(dtype).block_elements > 1; }
 
-// Whether a checkpoint may hold a weight in this type: not integers, not activations.
+// Whether a checkpoint may store weights in this type. False for integers and activations.
 bool HoldsWeights(DType dtype);
 
-// Bytes of `elements` consecutive elements, which must be whole blocks.
+// Size of `elements` consecutive elements, which must be whole blocks.
 size_t RowBytes(DType dtype, int64_t elements);
 
 }  // namespace tokamak

@@ -1,4 +1,4 @@
-// Dimensions of a tensor, outermost first.
+// The dimensions of a tensor, outermost first.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ class Shape {
 
   int rank() const { return rank_; }
   int64_t operator[](int i) const { return dims_[i]; }
-  // The last dimension: the length of a row.
+  // The last dimension, the length of a row.
   int64_t cols() const { return rank_ == 0 ? 0 : dims_[rank_ - 1]; }
   // The product of all but the last dimension.
   int64_t rows() const {

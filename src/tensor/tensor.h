@@ -1,4 +1,4 @@
-// A view of elements somewhere: pointer, type, dimensions, distance between rows. Owns nothing.
+// A non-owning view of elements: pointer, type, dimensions, distance between rows.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ struct Tensor {
   void* data = nullptr;
   DType dtype = DType::kF32;
   Shape shape;
-  // Bytes from one row (last dimension) to the next. Rows are contiguous inside; a column range of
-  // a wider tensor has a stride longer than its row.
+  // Bytes from one row (last dimension) to the next. Elements of a row are contiguous; a column
+  // range of a wider tensor has a stride longer than its row.
   int64_t row_stride = 0;
 
   Tensor() = default;
@@ -31,18 +31,17 @@ struct Tensor {
     return row_stride == static_cast<int64_t>(RowBytes(dtype, shape.cols()));
   }
 
-  // The stride in elements of an f32 tensor.
+  // Row stride in elements. Requires f32.
   int64_t float_stride() const { return row_stride / static_cast<int64_t>(sizeof(float)); }
 
-  // The row `i` of the tensor seen as [rows(), cols()].
+  // Row `i` of the tensor seen as [rows(), cols()].
   std::byte* RowData(int64_t i) const { return static_cast<std::byte*>(data) + i * row_stride; }
   template <typename T>
   T* Row(int64_t i) const {
     return reinterpret_cast<T*>(RowData(i));
   }
 
-  // Rows [begin, end) as [end - begin, cols()]. A tensor without data, as a pass that only counts
-  // has it, gives views without data.
+  // Rows [begin, end) as [end - begin, cols()]. Null data (in counting passes) stays null.
   Tensor Rows(int64_t begin, int64_t end) const {
     CHECK(0 <= begin && begin <= end && end <= rows());
     Tensor view = *this;
@@ -50,7 +49,7 @@ struct Tensor {
     view.shape = Shape{end - begin, cols()};
     return view;
   }
-  // Columns [begin, end) as [rows(), end - begin]; whole blocks for block types.
+  // Columns [begin, end) as [rows(), end - begin]. Must be whole blocks.
   Tensor Cols(int64_t begin, int64_t end) const {
     CHECK(0 <= begin && begin <= end && end <= cols());
     Tensor view = *this;

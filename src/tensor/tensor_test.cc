@@ -35,7 +35,7 @@ TEST(Shape, ComparesRankAndDimensions) {
   EXPECT_NE((Shape{2}), (Shape{2, 0}));
 }
 
-// Bits per weight as the llama.cpp documentation lists them.
+// Bits per weight from the llama.cpp documentation.
 TEST(DType, BlockTypesHaveTheirKnownDensity) {
   const std::vector<std::pair<DType, double>> expected = {
       {DType::kQ4_0, 4.5},   {DType::kQ4_1, 5.0},    {DType::kQ5_0, 5.5},    {DType::kQ5_1, 6.0},
@@ -144,7 +144,7 @@ TEST(ArenaDeathTest, RunningOutIsABugAndNotACorruption) {
   EXPECT_DEATH(arena.Allocate(DType::kF32, Shape{1, 257}), "arena too small");
 }
 
-// A pass that only counts has no memory. An offset from null would be undefined behavior.
+// A counting pass has no memory. An offset from null would be undefined behavior.
 TEST(Tensor, ViewsWithoutDataHaveNone) {
   const Tensor t(nullptr, DType::kF32, Shape{4, 8});
   EXPECT_EQ(t.Rows(1, 3).data, nullptr);
