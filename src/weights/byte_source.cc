@@ -23,25 +23,25 @@ class FileBytes final : public ByteSource {
   }
 
  private:
-  // Keeps kAhead to 2 kAhead bytes behind `offset` on their way.
+  // Keeps the next kAhead to 2 kAhead bytes after `offset` prefetched.
   void FetchAhead(uint64_t offset) const {
     uint64_t asked = asked_.load(std::memory_order_relaxed);
-    // Elsewhere than before: what was asked for is of no use here.
+    // After a jump, earlier prefetches are of no use.
     const bool elsewhere = offset > asked || offset + 3 * kAhead < asked;
     const uint64_t begin = elsewhere ? offset : asked;
     if (begin > offset + kAhead) return;
     const uint64_t end = offset + 2 * kAhead;
-    // One of several threads that see the need asks.
+    // Only one of the threads that get here prefetches.
     if (asked_.compare_exchange_strong(asked, end, std::memory_order_relaxed)) {
       file_.WillNeed(begin, end - begin);
     }
   }
 
-  // The system by itself fetches little ahead, which leaves a disk idle while weights are packed.
+  // By itself the system prefetches little, which leaves the disk idle while weights are packed.
   static constexpr uint64_t kAhead = uint64_t{32} << 20;
 
   const File file_;
-  mutable std::atomic<uint64_t> asked_ = 0;  // bytes before this were asked for
+  mutable std::atomic<uint64_t> asked_ = 0;  // bytes before this are prefetched
 };
 
 class MemoryBytes final : public ByteSource {

@@ -1,4 +1,4 @@
-// Random access to the bytes of a file, or of a buffer standing in for one (tests, fuzzing).
+// Random access to the bytes of a file, or of a buffer in tests and fuzzers.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +14,19 @@ class ByteSource {
  public:
   virtual ~ByteSource() = default;
 
-  // For messages: a path.
+  // A path, for messages.
   virtual const std::string& name() const = 0;
   virtual uint64_t size() const = 0;
-  // Copies exactly `size` bytes at `offset`; kDataLoss when there are fewer. Thread-safe.
+  // Copies exactly `size` bytes at `offset`; kDataLoss if there are fewer. Thread-safe.
   virtual Status ReadAt(uint64_t offset, void* destination, size_t size) const = 0;
-  // ReadAt, for bytes that are read from front to back, by one thread or by several: those that
-  // follow are fetched from the disk meanwhile.
+  // ReadAt for bytes that one or more threads read from front to back: also prefetches the bytes
+  // that follow from the disk.
   virtual Status ReadOn(uint64_t offset, void* destination, size_t size) const {
     return ReadAt(offset, destination, size);
   }
 };
 
-// A file, read by pread: a file that shrinks meanwhile gives an error.
+// Opens a file for reads by pread: if it shrinks, reads give an error.
 Result<std::shared_ptr<const ByteSource>> OpenFileBytes(const std::string& path);
 
 // A copy of `bytes`.

@@ -23,7 +23,7 @@ bool IsDirectory(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-// gpt-oss's experts, which its checkpoints hold so.
+// Whether experts are stored in MXFP4, as in gpt-oss.
 bool HasMxfp4Experts(const ConfigValue& config) {
   const ConfigValue* quantization = config.Find("quantization_config");
   const ConfigValue* method = quantization ? quantization->Find("quant_method") : nullptr;
@@ -90,7 +90,7 @@ Result<Checkpoint> OpenCheckpoint(const std::string& path, const CheckpointOptio
     return MakeDummyCheckpoint(std::move(config), config_path, options);
   }
   if (IsDirectory(path)) {
-    const size_t end = path.find_last_not_of('/');  // "model/" is called "model"
+    const size_t end = path.find_last_not_of('/');  // "model/" becomes "model"
     return OpenHfCheckpoint(end == std::string::npos ? path : path.substr(0, end + 1));
   }
   ASSIGN_OR_RETURN(std::shared_ptr<const GgufFile> file, GgufFile::Open(path));

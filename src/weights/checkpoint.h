@@ -1,4 +1,4 @@
-// What a model is built from: an architecture, its configuration and its weights.
+// The parts of a model on disk: architecture, configuration and weights.
 #pragma once
 
 #include <cstdint>
@@ -18,56 +18,55 @@
 
 namespace tokamak {
 
-// How the authors of a checkpoint want tokens to be chosen where a request does not say. Absent:
-// they say nothing.
+// Sampling parameters that the checkpoint's authors recommend for requests that set nothing.
+// Absent: no recommendation.
 struct GenerationDefaults {
   std::optional<float> temperature, top_p, min_p, typical_p, repetition_penalty;
   std::optional<int32_t> top_k, max_tokens;
   std::vector<int32_t> eos_token_ids;  // ascending
-  // Fields that ask for what is not done here, such as num_beams; they are left out.
+  // Fields that ask for something unsupported, such as num_beams. They are ignored.
   std::vector<std::string> without_effect;
 };
 
 struct Checkpoint {
-  std::string source;        // the path, for messages
-  std::string architecture;  // Hugging Face's class name: "LlamaForCausalLM"
-  ConfigValue config;        // fields as in Hugging Face's config.json
+  std::string source;        // path, for messages
+  std::string architecture;  // Hugging Face's class name, e.g. "LlamaForCausalLM"
+  ConfigValue config;        // the fields of Hugging Face's config.json
   std::shared_ptr<TensorSource> tensors;
-  int64_t weight_bytes = 0;  // as stored; 0 when not known (dummy weights)
-  // The file, for what it says beside the weights (tokenizer, chat template); null when the
-  // checkpoint is not GGUF.
+  int64_t weight_bytes = 0;  // as stored; 0 if unknown (dummy weights)
+  // The GGUF file, which also has the tokenizer and the chat template. Null for other formats.
   std::shared_ptr<const GgufFile> gguf;
-  // The same for a Hugging Face directory: its path, and its weights; empty and null otherwise.
+  // Path and weights of a Hugging Face directory. Empty and null for other formats.
   std::string directory;
   std::shared_ptr<const SafetensorsModel> safetensors;
   GenerationDefaults generation;
-  // How texts become vectors, where the checkpoint is one that embeds.
+  // How texts become vectors, if this is an embedding model.
   std::optional<EmbeddingSpec> embedding;
 
-  // Reads `config`; the checkpoint must outlive the reader.
+  // Returns a reader of `config`. The checkpoint must outlive it.
   ConfigReader Reader() const { return ConfigReader(config, source); }
 };
 
 struct CheckpointOptions {
-  // dummy: only. The type of matrices (BF16 where rows are not whole blocks of it) and the seed.
-  // Where it is BF16, experts are in MXFP4 if the configuration says that they are stored so.
+  // For dummy weights only: the type of matrices (BF16 if rows are not whole blocks of it) and the
+  // seed. With BF16, experts are MXFP4 if the configuration says that they are stored so.
   DType dummy_dtype = DType::kBF16;
   uint64_t dummy_seed = 0;
 };
 
-// Opens a .gguf file (the first, when split), a Hugging Face directory, or "dummy:<config.json>":
-// random weights for the architecture that a Hugging Face configuration describes. Reads metadata
-// only.
+// Opens a .gguf file (the first one of a split model), a Hugging Face directory, or
+// "dummy:<config.json>": random weights for the architecture that the configuration describes.
+// Reads only metadata.
 Result<Checkpoint> OpenCheckpoint(const std::string& path, const CheckpointOptions& options = {});
 
-// The two ways of OpenCheckpoint, for what is not at a path. A checkpoint made from a GGUF file has
-// one name of its own among the tensors: "rope_freqs.weight", [rotary_dim / 2], divides the RoPE
-// frequencies (Llama 3's scaling as llama.cpp stores it); use it when it is there.
+// Build a checkpoint from something other than a path. A GGUF checkpoint may have one tensor
+// without a Hugging Face name: "rope_freqs.weight", [rotary_dim / 2], divides the RoPE frequencies
+// (Llama 3's scaling as llama.cpp stores it). Apply it if it exists.
 Result<Checkpoint> MakeGgufCheckpoint(std::shared_ptr<const GgufFile> file);
 Result<Checkpoint> MakeDummyCheckpoint(ConfigValue config, const std::string& source,
                                        const CheckpointOptions& options = {});
 
-// The class that a config.json names, or an error: it must name one.
+// Returns the class that a config.json names; an error if it names none or several.
 Result<std::string> ArchitectureOf(const ConfigValue& config, const std::string& source);
 
 }  // namespace tokamak

@@ -22,14 +22,14 @@ using testing::HasSubstr;
 
 constexpr int kHidden = 64, kHeads = 4, kKvHeads = 2, kHeadDim = 16;
 
-// Row r of a [rows, cols] matrix holds r everywhere.
+// A [rows, cols] matrix that holds r throughout row r.
 std::vector<float> RowNumbers(int rows, int cols) {
   std::vector<float> values;
   for (int i = 0; i < rows * cols; ++i) values.push_back(static_cast<float>(i / cols));
   return values;
 }
 
-// As llama.cpp's converter: half-split rows of each head become interleaved.
+// Interleaves the half-split rows of each head, as llama.cpp's converter does.
 std::vector<float> Interleave(const std::vector<float>& rows, int heads, int head_dim, int cols) {
   std::vector<float> out(rows.size());
   for (int head = 0; head < heads; ++head) {
@@ -49,7 +49,7 @@ struct TinyOptions {
   bool biases = false;
   std::string architecture = "llama";
   std::vector<float> rope_freqs = {};
-  int kv_heads = kKvHeads;  // as the metadata has it
+  int kv_heads = kKvHeads;  // in the metadata
 };
 
 GgufWriter Tiny(const TinyOptions& options = {}) {
@@ -201,7 +201,7 @@ TEST_P(GgufCheckpointErrorTest, IsRefusedNamingTheKey) {
               AllOf(HasSubstr("tiny.gguf: "), HasSubstr(GetParam().message)));
 }
 
-// Without the key `but`.
+// Leaves out the key `but`.
 GgufWriter TinyDeepseek(std::string_view but = "") {
   GgufWriter writer = Tiny({.architecture = "deepseek2", .kv_heads = 1});
   const std::pair<const char*, int> keys[] = {
@@ -223,7 +223,7 @@ TEST(GgufCheckpoint, TheGateTellsDeepseeksApart) {
   EXPECT_EQ(Make(writer)->architecture, "DeepseekV3ForCausalLM");
 }
 
-// Early files of models that choose groups of experts do not say so.
+// Early files of models with expert groups lack the key.
 TEST(GgufCheckpoint, DeepseeksThatLackTheirGroupsAreWarnedOf) {
   const auto warning = [](int num_experts, int num_groups) {
     GgufWriter writer = TinyDeepseek("expert_count");
@@ -284,7 +284,7 @@ TEST(GgufCheckpoint, UndoesTheInterleavingOfQueriesAndKeys) {
                                    std::pair{"v_proj.weight", kKvHeads * kHeadDim}}) {
     const auto weight = checkpoint->tensors->Find(attention + name, Shape{rows, kHidden});
     ASSERT_TRUE(weight.ok()) << weight.status().ToString();
-    // Every range, since ranges within a head, across halves and across heads read differently.
+    // Every range: ranges within a head, across halves and across heads are read differently.
     for (int begin = 0; begin <= rows; ++begin) {
       for (int end = begin; end <= rows; ++end) {
         const std::vector<float> values = Values(**weight, begin, end);
@@ -396,7 +396,7 @@ TEST(DummyCheckpoint, MakesWhatTheModelAsksForReproducibly) {
   EXPECT_EQ(values, Values(**again, 0, 256));
   EXPECT_NE(values, Values(**other, 0, 256));
   EXPECT_NE(values, Values(**seeded, 0, 256));
-  // Rows do not depend on the range that they are read in.
+  // Rows are the same for every range read.
   EXPECT_EQ(Values(**a, 7, 9),
             std::vector<float>(values.begin() + 7 * 512, values.begin() + 9 * 512));
   double sum = 0, squares = 0;

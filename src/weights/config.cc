@@ -59,7 +59,7 @@ class ConfigBuilder final : public nlohmann::json_sax<nlohmann::json> {
  private:
   struct Open {
     ConfigValue value;
-    std::string key = {};  // of the member being parsed
+    std::string key = {};  // of the current member
     std::unordered_set<std::string> names = {};
   };
 
@@ -83,7 +83,7 @@ class ConfigBuilder final : public nlohmann::json_sax<nlohmann::json> {
     } else if (ConfigValue::Array* array = open_.back().value.AsArray()) {
       array->push_back(std::move(value));
     } else {
-      // key() saw that the name is new.
+      // key() has checked that the name is new.
       open_.back().value.AsObject()->emplace_back(std::move(open_.back().key), std::move(value));
     }
     return true;

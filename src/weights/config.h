@@ -1,5 +1,5 @@
-// A model's configuration as a value: what config.json says, or what was translated to it from
-// another format. Families read it through ConfigReader (weights/config_reader.h).
+// A model's configuration as a value: config.json, or a translation to it from another format.
+// Families read it through ConfigReader (weights/config_reader.h).
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace tokamak {
 
-// A JSON value. Members of an object keep their order, and their names differ.
+// A JSON value. Members of an object keep their order and have distinct names.
 class ConfigValue {
  public:
   using Array = std::vector<ConfigValue>;
@@ -31,7 +31,7 @@ class ConfigValue {
   ConfigValue(Object value) : kind_(Kind::kObject), object_(std::move(value)) {}       // NOLINT
 
   bool is_null() const { return kind_ == Kind::kNull; }
-  // Nothing (null) when the value is of another kind. An integer is not a double.
+  // Absent if the value is of another kind. An integer is not a double.
   std::optional<bool> AsBool() const;
   std::optional<int64_t> AsInt() const;
   std::optional<double> AsDouble() const;
@@ -41,18 +41,18 @@ class ConfigValue {
   const Object* AsObject() const { return kind_ == Kind::kObject ? &object_ : nullptr; }
   Object* AsObject() { return kind_ == Kind::kObject ? &object_ : nullptr; }
 
-  // The member of an object; null when there is none or this is no object.
+  // The member of an object; null if there is none or this is not an object.
   const ConfigValue* Find(std::string_view name) const;
   // Adds or replaces a member of this object (a null value becomes an object).
   void Set(std::string_view name, ConfigValue value);
 
-  // For messages: compact JSON, shortened to about `max_bytes`.
+  // Compact JSON for messages, shortened to about `max_bytes`.
   std::string ToString(size_t max_bytes = 60) const;
 
  private:
   enum class Kind { kNull, kBool, kInt, kDouble, kString, kArray, kObject };
 
-  // Plain members instead of a std::variant, about which g++ 12 gives false warnings.
+  // Plain members instead of a std::variant, for which g++ 12 gives false warnings.
   Kind kind_ = Kind::kNull;
   int64_t int_ = 0;  // also a bool
   double double_ = 0;
@@ -61,9 +61,9 @@ class ConfigValue {
   Object object_;
 };
 
-// Parses JSON text whose outermost value is an object. Refuses what is malformed, nested too deep
-// or too large, names that appear twice in an object, and numbers that are not finite. `source`
-// names the text in messages.
+// Parses JSON text whose outermost value is an object. Refuses malformed, too deeply nested and too
+// large text, duplicate names in an object, and numbers that are not finite. `source` names the
+// text in messages.
 Result<ConfigValue> ParseConfigJson(std::string_view text, const std::string& source);
 
 }  // namespace tokamak

@@ -11,9 +11,8 @@
 namespace tokamak {
 namespace {
 
-// Fields of a model's configuration that no forward pass depends on: bookkeeping, token ids (the
-// tokenizer has its own), training and generation options that old versions of transformers wrote
-// into config.json.
+// Fields that no forward pass depends on: bookkeeping, token ids (the tokenizer has its own),
+// training and generation options that old versions of transformers wrote into config.json.
 constexpr std::string_view kWithoutEffect[] = {
     "_attn_implementation_autoset",
     "_name_or_path",
@@ -53,8 +52,7 @@ constexpr std::string_view kWithoutEffect[] = {
 };
 static_assert(std::is_sorted(std::begin(kWithoutEffect), std::end(kWithoutEffect)));
 
-// Outermost fields that are read elsewhere: where weights are opened, and by
-// weights/embedding_spec.h.
+// Outermost fields read elsewhere: by the code that opens weights, and by weights/embedding_spec.h.
 constexpr std::string_view kReadElsewhere[] = {"is_matryoshka", "matryoshka_dimensions",
                                                "quantization_config"};
 

@@ -167,7 +167,7 @@ TEST(ConfigReader, KnowsWhatWasAskedOfIt) {
                                                {"o.i", Use::kRead}}));
 }
 
-// Being asked for is not being read.
+// Has does not count as reading.
 TEST(ConfigReader, AFieldThatWasOnlyAskedForIsUnread) {
   const ConfigValue config = Parse(R"({"a": 1})");
   ConfigReader reader(config, "config.json");
@@ -184,7 +184,7 @@ TEST(ConfigReader, IgnoredFieldsAndThoseWithoutEffectNeedNotBeRead) {
   EXPECT_TRUE(reader.Finish().ok()) << reader.Finish().ToString();
 }
 
-// A model's configuration within another: bookkeeping is passed over there too, and nothing else.
+// A model's configuration inside another: bookkeeping fields are skipped there too, nothing else.
 TEST(ConfigReader, APartIsReadAsStrictlyAsTheWhole) {
   const auto read = [](const std::string& text) {
     const ConfigValue config = Parse(R"({"text_config": )" + text + "}");
@@ -198,7 +198,7 @@ TEST(ConfigReader, APartIsReadAsStrictlyAsTheWhole) {
   EXPECT_THAT(read(R"({"size": 2, "window": 8})"), HasSubstr("text_config.window (8)"));
   EXPECT_THAT(read(R"({"window": 8})"), HasSubstr("text_config.size: is missing"));
   EXPECT_THAT(read("3"), HasSubstr("text_config: expected an object"));
-  // Read where weights are opened, of the whole.
+  // Only at the top level is this field read elsewhere.
   EXPECT_THAT(read(R"({"size": 2, "quantization_config": {}})"),
               HasSubstr("text_config.quantization_config ({})"));
 }

@@ -18,11 +18,11 @@ Result<ConfigValue> ReadJson(const std::string& path) {
 }
 
 struct Module {
-  std::string type;  // the last part: "Pooling"
+  std::string type;  // after the last dot: "Pooling"
   std::string path;
 };
 
-// modules.json is an array, and configurations are objects: it is read as the one member of one.
+// modules.json is an array, but ParseConfigJson wants an object: wraps it in one.
 Result<std::vector<Module>> ReadModules(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxFileBytes));
   ASSIGN_OR_RETURN(const ConfigValue config, ParseConfigJson("{\"modules\":" + text + "}", path));
@@ -48,7 +48,7 @@ Result<std::vector<Module>> ReadModules(const std::string& path) {
   return modules;
 }
 
-// Exactly a Transformer in the directory itself, a Pooling, and perhaps a Normalize.
+// Requires a Transformer in the directory itself, a Pooling, and optionally a Normalize.
 Status CheckModules(const std::string& path, const std::vector<Module>& modules) {
   constexpr const char* kExpected[] = {"Transformer", "Pooling", "Normalize"};
   for (size_t i = 0; i < modules.size(); ++i) {
@@ -71,7 +71,7 @@ Status CheckModules(const std::string& path, const std::vector<Module>& modules)
   return Status();
 }
 
-// Newer files name the mode, older ones have a flag for each.
+// Newer files name the mode; older ones have a flag for each.
 Status ReadPooling(const std::string& path, EmbeddingSpec& spec) {
   ASSIGN_OR_RETURN(const ConfigValue config, ReadJson(path));
   ConfigReader reader(config, path);
@@ -148,7 +148,7 @@ Status ReadLength(const std::string& folder, EmbeddingSpec& spec) {
     reader.ExpectOrAbsent("do_lower_case", false);
     RETURN_IF_ERROR(reader.Finish());
   }
-  // Where nothing else is said, the tokenizer's limit holds; some write 10^30 for none.
+  // Otherwise the tokenizer's limit applies. Some files write 10^30 for no limit.
   const std::string tokenizer_path = folder + "/tokenizer_config.json";
   if (spec.max_tokens > 0 || !FileExists(tokenizer_path)) return Status();
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(tokenizer_path, uint64_t{16} << 20));
@@ -161,7 +161,7 @@ Status ReadLength(const std::string& folder, EmbeddingSpec& spec) {
   return Status();
 }
 
-// As other engines read it: checkpoints say nothing else of it.
+// Checkpoints do not specify this further; other engines read it the same way.
 Status ReadDimensions(const ConfigValue& config, const std::string& path, EmbeddingSpec& spec) {
   if (const ConfigValue* any = config.Find("is_matryoshka"); any != nullptr) {
     if (!any->AsBool()) return InvalidArgument("{}: is_matryoshka: expected true or false", path);
@@ -181,7 +181,7 @@ Status ReadDimensions(const ConfigValue& config, const std::string& path, Embedd
     }
     spec.dimensions.push_back(static_cast<int32_t>(*n));
   }
-  spec.any_dimensions = false;  // the list says it more exactly
+  spec.any_dimensions = false;  // the list is more precise
   std::sort(spec.dimensions.begin(), spec.dimensions.end());
   return Status();
 }
@@ -228,8 +228,8 @@ Result<std::optional<EmbeddingSpec>> ReadGgufEmbeddingSpec(const GgufFile& file,
   const std::string field = architecture + ".pooling_type";
   if (!file.metadata().Has(field)) return std::optional<EmbeddingSpec>();
   ASSIGN_OR_RETURN(const int64_t type, file.metadata().Int(field));
-  EmbeddingSpec spec;  // llama.cpp normalizes unless it is told not to
-  switch (type) {      // its enum llama_pooling_type
+  EmbeddingSpec spec;  // llama.cpp normalizes by default
+  switch (type) {      // llama.cpp's enum llama_pooling_type
     case 0:
       return std::optional<EmbeddingSpec>();
     case 1:

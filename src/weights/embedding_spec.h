@@ -1,5 +1,5 @@
-// How the authors of an embedding model make a vector of a text's hidden states: the files of
-// sentence-transformers in a Hugging Face directory, or a GGUF file's pooling_type.
+// How an embedding model turns a text's hidden states into a vector: from the sentence-transformers
+// files of a Hugging Face directory, or from a GGUF file's pooling_type.
 #pragma once
 
 #include <cstdint>
@@ -16,37 +16,37 @@
 namespace tokamak {
 
 enum class Pooling {
-  kMean,  // of all tokens, special ones included
+  kMean,  // over all tokens, special ones included
   kCls,   // the first token
   kLast,  // the last token
 };
 
-// "mean", "cls" and "last".
+// "mean", "cls" or "last".
 std::string_view Name(Pooling pooling);
 std::optional<Pooling> ParsePooling(std::string_view name);
 
 struct EmbeddingSpec {
   Pooling pooling = Pooling::kMean;
-  bool normalize = true;    // to length 1
-  int32_t max_tokens = 0;   // of a text, special tokens included; 0: what the model can
-  int32_t hidden_size = 0;  // that the pooling expects; 0: it does not say
-  // What is put in front of a text, by name, and the one that is when none is named.
+  bool normalize = true;    // scale to length 1
+  int32_t max_tokens = 0;   // of a text, special tokens included; 0: the model's limit
+  int32_t hidden_size = 0;  // that the pooling expects; 0: not stated
+  // Texts to put before the input, by name.
   std::vector<std::pair<std::string, std::string>> prompts;
-  std::string default_prompt;  // a name in `prompts`; empty: none
-  // Of vectors that may be cut: the lengths that the model was trained for, ascending; with
-  // any_dimensions, every length. Empty and false: they may not.
+  std::string default_prompt;  // name of the prompt used by default; empty: none
+  // Lengths to which vectors may be cut, ascending, or any length with any_dimensions. If empty and
+  // false, vectors may not be cut.
   std::vector<int32_t> dimensions;
   bool any_dimensions = false;
 };
 
-// Of a directory with modules.json; nothing where it has none. Strict: modules other than a
-// Transformer, a Pooling and a Normalize, ways of pooling other than the above and fields that are
-// not known are errors that name the file and the field. `config` is the directory's config.json.
+// Reads a directory with modules.json; absent if it has none. Strict: modules other than
+// Transformer, Pooling and Normalize, other ways of pooling, and unknown fields are errors that
+// name the file and the field. `config` is the directory's config.json.
 Result<std::optional<EmbeddingSpec>> ReadEmbeddingSpec(const std::string& folder,
                                                        const ConfigValue& config);
 
-// Of a file whose metadata has "<architecture>.pooling_type"; nothing where it has none, or none of
-// the tokens are to be pooled. kUnimplemented for reranking.
+// Reads "<architecture>.pooling_type"; absent if the file has none or does not pool. kUnimplemented
+// for reranking models.
 Result<std::optional<EmbeddingSpec>> ReadGgufEmbeddingSpec(const GgufFile& file,
                                                            const std::string& architecture);
 

@@ -1,4 +1,4 @@
-// The files of sentence-transformers, read strictly.
+// Strict reading of the sentence-transformers files.
 #include "weights/embedding_spec.h"
 
 #include <gmock/gmock.h>

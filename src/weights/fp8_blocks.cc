@@ -18,14 +18,14 @@
 namespace tokamak {
 namespace {
 
-// The family that comes in MXFP4. Others have no experts laid out so.
+// The only family with MXFP4 checkpoints; its layout of experts is its own.
 constexpr std::string_view kMxfp4Architecture = "GptOssForCausalLM";
 
 std::array<float, 256> MakeTable() {
   std::array<float, 256> table;
   for (int bits = 0; bits < 256; ++bits) {
     const int exponent = bits >> 3 & 15, mantissa = bits & 7;
-    // Subnormal numbers count units of 2^-9.
+    // Subnormals count units of 2^-9.
     float value = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
                                 : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
     if (exponent == 15 && mantissa == 7) value = std::numeric_limits<float>::quiet_NaN();
@@ -90,7 +90,7 @@ Result<bool> HasFp8Blocks(const ConfigValue& config, const std::string& source) 
   const std::string method = reader.String("quant_method");
   if (method == "mxfp4") {
     ASSIGN_OR_RETURN(const std::string architecture, ArchitectureOf(config, source));
-    if (architecture == kMxfp4Architecture) return false;  // which reads the field
+    if (architecture == kMxfp4Architecture) return false;  // gpt-oss reads the field itself
     return Unimplemented("{}: {}.quant_method: \"mxfp4\" is supported for {} only, not for {}",
                          source, kField, kMxfp4Architecture, Quoted(architecture));
   }
@@ -102,15 +102,14 @@ Result<bool> HasFp8Blocks(const ConfigValue& config, const std::string& source) 
         source, kField, method, kFp8Block, kFp8Block);
   }
   reader.ExpectOrAbsent("fmt", "e4m3");
-  // Scales of activations are made when the model runs, where it multiplies in FP8; here it does
-  // not.
+  // Activation scales are computed at run time by engines that multiply in FP8. This one does not.
   reader.ExpectOrAbsent("activation_scheme", "dynamic");
   const std::vector<int64_t> block = reader.Ints("weight_block_size");
   if (reader.ok() && block != std::vector<int64_t>{kFp8Block, kFp8Block}) {
     reader.Fail("weight_block_size",
                 fmt::format("only [{}, {}] is supported", kFp8Block, kFp8Block));
   }
-  // The tensors' own types say which modules were not converted.
+  // The tensors' own types show which modules were not converted.
   reader.Ignore({"modules_to_not_convert", "ignored_layers", "dequantize"});
   return reader.Finish(true);
 }

@@ -1,4 +1,4 @@
-// Weights in FP8 (E4M3) with a scale for each block of rows and columns, as DeepSeek-V3 stores them
+// Weights in FP8 (E4M3) with one scale per block of rows and columns, as DeepSeek-V3 stores them
 // (arXiv:2412.19437, section 3.3). Internal to weights/.
 #pragma once
 
@@ -16,23 +16,23 @@
 
 namespace tokamak {
 
-inline constexpr int64_t kFp8Block = 128;  // rows, and columns
+inline constexpr int64_t kFp8Block = 128;  // rows and columns of a block
 inline constexpr const char* kFp8TypeName = "F8_E4M3";
-// Is added to a weight's name for that of its scales.
+// Appended to a weight's name to give the name of its scales.
 inline constexpr const char* kFp8ScaleSuffix = "_scale_inv";
 
-// Whether config.json's quantization_config says that weights are stored so. An error where it asks
-// for anything else; it names the field.
+// Whether config.json's quantization_config asks for this format. If it asks for any other, an
+// error that names the field.
 Result<bool> HasFp8Blocks(const ConfigValue& config, const std::string& source);
 
-// The tensor `tensor` of `file` (its bytes are E4M3), each element times its block's scale, as bf16
-// (how DeepSeek's own conversion has them). `scales`, row by row:
-// [⌈rows / kFp8Block⌉, ⌈cols / kFp8Block⌉]; empty: none, the elements are the values.
+// Returns `tensor` of `file` (its bytes are E4M3) as bf16, as DeepSeek's own conversion does: each
+// element times its block's scale. `scales` is [⌈rows / kFp8Block⌉, ⌈cols / kFp8Block⌉], row by
+// row; if empty, the elements are the values.
 std::shared_ptr<const WeightSource> MakeFp8Weight(std::shared_ptr<const ByteSource> file,
                                                   const StoredTensor& tensor,
                                                   std::vector<float> scales);
 
-// E4M3 without infinities: 1 sign, 4 exponent and 3 mantissa bits.
+// E4M3 has no infinities: 1 sign bit, 4 exponent bits, 3 mantissa bits.
 float Fp8ToFloat(uint8_t bits);
 
 }  // namespace tokamak

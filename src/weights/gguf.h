@@ -1,13 +1,13 @@
 // GGUF model files, versions 2 and 3, little-endian, whole or split over several files.
 // Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 //
-// The metadata region (header, key-value pairs, tensor descriptions: a few MB) is read into memory;
-// tensor data is only ever read by positioned reads. Nothing is mapped: a file that shrinks or a
-// disk that fails gives an error, not a signal. No size in the file is trusted: each is checked
-// against the bytes that are left before anything is allocated for it.
+// The metadata region (header, key-value pairs, tensor descriptions; a few MB) is read into memory,
+// tensor data by positioned reads. Nothing is mapped: a file that shrinks or a disk that fails
+// gives an error, not a signal. No size in the file is trusted: each is checked against the
+// remaining bytes before anything is allocated.
 //
 // Errors are kDataLoss (malformed) or kUnimplemented (not supported) and name the file, the byte
-// offset and the field: model.gguf: at byte 24: metadata 0, key length: ...
+// offset and the field: "model.gguf: at byte 24: metadata 0, key length: ...".
 #pragma once
 
 #include <cstddef>
@@ -31,21 +31,21 @@ namespace tokamak {
 
 struct GgufStorage;  // the bytes that values point into
 
-// One metadata value: a handle, cheap to copy, valid while its GgufFile lives.
+// A handle to a metadata value. Cheap to copy, valid while its GgufFile lives.
 class GgufValue {
  public:
   GgufType type() const { return type_; }
   bool is_array() const { return type_ == GgufType::kArray; }
-  // Arrays only: the type of the elements (which may be arrays again) and how many there are.
+  // Arrays only: type (which may be array again) and number of elements.
   GgufType element_type() const { return element_type_; }
   uint64_t size() const { return size_; }
   GgufValue Element(uint64_t i) const;  // i < size()
 
-  // The value as a C++ type; nothing when it is of another kind or does not fit.
+  // The value as a C++ type; absent if it is of another kind or does not fit.
   std::optional<bool> Bool() const;
-  std::optional<int64_t> Int() const;    // any integer type
-  std::optional<uint64_t> Uint() const;  // any integer type, not negative
-  std::optional<double> Number() const;  // any integer or floating-point type
+  std::optional<int64_t> Int() const;    // from any integer type
+  std::optional<uint64_t> Uint() const;  // from any non-negative integer
+  std::optional<double> Number() const;  // from any integer or floating-point type
   std::optional<std::string_view> String() const;
 
  private:
@@ -55,12 +55,12 @@ class GgufValue {
   const GgufStorage* storage_ = nullptr;
   GgufType type_ = GgufType::kUint8;
   GgufType element_type_ = GgufType::kUint8;
-  uint64_t offset_ = 0;  // of the payload: after a string's length, after an array's header
+  uint64_t offset_ = 0;  // of the payload: after a string's length or an array's header
   uint64_t size_ = 1;    // bytes of a string, elements of an array
-  uint64_t first_ = 0;   // arrays of strings or arrays: where their elements are in the storage
+  uint64_t first_ = 0;   // arrays of strings or arrays: index of the elements in the storage
 };
 
-// Key-value pairs in file order. The getters' errors name the file and the key.
+// Key-value pairs in file order. Errors of the getters name the file and the key.
 class GgufMetadata {
  public:
   struct Entry {
@@ -69,7 +69,7 @@ class GgufMetadata {
   };
 
   const std::vector<Entry>& entries() const { return entries_; }
-  // Null when there is no such key.
+  // Null if absent.
   const GgufValue* Find(std::string_view key) const;
   bool Has(std::string_view key) const { return Find(key) != nullptr; }
 
@@ -99,7 +99,7 @@ struct GgufPart {
   std::shared_ptr<const ByteSource> source;
   uint32_t version = 0;
   uint32_t alignment = 0;
-  uint64_t data_offset = 0;  // where tensor data starts
+  uint64_t data_offset = 0;  // start of the tensor data
   size_t num_tensors = 0;
   GgufMetadata metadata;
   std::shared_ptr<const GgufStorage> storage;
@@ -107,9 +107,8 @@ struct GgufPart {
 
 class GgufFile {
  public:
-  // Opens `path` and, for a split model, its siblings. `path` must name the first part.
+  // Opens `path` and, for a split model, its siblings. `path` must be the first part.
   static Result<std::shared_ptr<const GgufFile>> Open(const std::string& path);
-  // As Open, from parts in order.
   static Result<std::shared_ptr<const GgufFile>> FromParts(
       std::vector<std::shared_ptr<const ByteSource>> parts);
 
@@ -117,11 +116,11 @@ class GgufFile {
   const GgufMetadata& metadata() const { return parts_.front().metadata; }
   const std::vector<GgufPart>& parts() const { return parts_; }
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
-  // Null when there is no such tensor.
+  // Null if absent.
   const StoredTensor* FindTensor(std::string_view name) const;
 
-  // The tensor's data, readable from many threads, valid without this object. kUnimplemented when
-  // this build cannot read its type.
+  // The tensor's data; thread-safe, and valid without this object. kUnimplemented if this build
+  // cannot read its type.
   Result<std::shared_ptr<const WeightSource>> Weight(const StoredTensor& tensor) const;
 
  private:

@@ -12,7 +12,7 @@
 namespace tokamak {
 namespace {
 
-// Reads keys below "<architecture>.", keeps the first error, and knows which keys were read.
+// Reads keys below "<architecture>.", keeps the first error and records which keys were read.
 class KeyReader {
  public:
   KeyReader(const GgufFile& file, std::string_view architecture)
@@ -24,7 +24,7 @@ class KeyReader {
   ConfigValue Int(const char* key) {
     return Value<int64_t>(key, "an integer", [](const GgufValue& v) { return v.Int(); });
   }
-  // To compute with; 0 after an error.
+  // For arithmetic; 0 after an error.
   int64_t Size(const char* key) {
     constexpr int64_t kMost = 1 << 30;
     const int64_t value = Int(key).AsInt().value_or(0);
@@ -44,7 +44,7 @@ class KeyReader {
   ConfigValue String(const char* key) {
     return Value<std::string>(key, "a string", [](const GgufValue& v) { return v.String(); });
   }
-  // The key, if it is there, must have this value: what another one means is not implemented.
+  // If the key exists, it must have this value. Others are not implemented.
   void ExpectNumber(const char* key, double expected) {
     if (!Has(key)) return;
     const ConfigValue value = Number(key);
@@ -52,7 +52,7 @@ class KeyReader {
     Unsupported(key, fmt::format("{}", *value.AsDouble()),
                 fmt::format("only {} is supported", expected));
   }
-  // Says what is done instead, where the key is not there.
+  // Warns that the key is missing and what is done `instead`.
   void WarnOfMissing(const char* key, const std::string& instead) {
     LogWarning("{}: the metadata has no {}: {}", file_.name(), Quoted(prefix_ + key), instead);
   }
@@ -82,7 +82,8 @@ class KeyReader {
   }
 
  private:
-  // The value, or null and an error. One value per layer counts as one value when all are equal.
+  // Returns the value, or null after an error. An array with one value per layer counts as that
+  // value if all are equal.
   template <typename T, typename Convert>
   ConfigValue Value(const char* key, const char* kind, Convert convert) {
     const std::string full = prefix_ + key;
@@ -133,8 +134,8 @@ void TranslateAttention(KeyReader& keys, ConfigValue* config) {
   }
 }
 
-// Keys and values of all heads are one head's to llama.cpp, and made from latents; older files have
-// the sizes of a head, as if it kept them.
+// llama.cpp runs MLA as multi-query attention over the latents, so new files have a single
+// key-value head of the latent's size. Older files have the sizes of a real head instead.
 void TranslateLatentAttention(KeyReader& keys, ConfigValue* config) {
   const ConfigValue heads = keys.Int("attention.head_count");
   const int64_t turned = keys.Size("rope.dimension_count");
@@ -158,11 +159,11 @@ void TranslateLatentAttention(KeyReader& keys, ConfigValue* config) {
   config->Set("q_lora_rank", keys.IntOr("attention.q_lora_rank", ConfigValue()));
 }
 
-// Whether the DeepSeeks of so many experts choose groups first: V2 and V2.5; V3 and R1. V2-Lite and
-// Kimi-K2 do not.
+// Whether DeepSeek models with this many experts choose groups first: V2, V2.5, V3 and R1 do;
+// V2-Lite and Kimi-K2 do not.
 bool HadGroups(int64_t num_experts) { return num_experts == 160 || num_experts == 256; }
 
-// DeepSeek's and GLM-4.5's. Absence means what it means to llama.cpp.
+// For DeepSeek and GLM-4.5. Absent keys mean what they mean to llama.cpp.
 void TranslateRoutedExperts(KeyReader& keys, const GgufArchitecture& architecture,
                             ConfigValue* config) {
   const bool v2 = std::string_view(architecture.hf_name) == "DeepseekV2ForCausalLM";
@@ -186,7 +187,7 @@ void TranslateRoutedExperts(KeyReader& keys, const GgufArchitecture& architectur
                                            : ConfigValue(1.0));
   const ConfigValue normalize =
       keys.Has("expert_weights_norm") ? keys.Bool("expert_weights_norm") : ConfigValue(false);
-  if (v2) {  // whose reference never normalizes, and which has no layers that draft
+  if (v2) {  // its reference never normalizes, and it has no MTP layers
     if (groups.AsInt().value_or(1) > 1) config->Set("topk_method", "group_limited_greedy");
     if (normalize.AsBool().value_or(false)) {
       keys.Unsupported("expert_weights_norm", "true", "only false is supported with a softmax");
@@ -194,14 +195,14 @@ void TranslateRoutedExperts(KeyReader& keys, const GgufArchitecture& architectur
     return;
   }
   config->Set("norm_topk_prob", normalize);
-  // Layers that only draft tokens count as blocks.
+  // block_count includes the MTP layers, which only draft tokens.
   const int64_t drafts = keys.Has("nextn_predict_layers") ? keys.Size("nextn_predict_layers") : 0;
   config->Set("num_nextn_predict_layers", drafts);
   config->Set("num_hidden_layers", keys.Size("block_count") - drafts);
 }
 
-// What llama.cpp does for the architectures without such keys: experts in every layer, a softmax
-// and, but for Qwen2-MoE, the weights of the chosen divided by their sum.
+// Sets what llama.cpp assumes for architectures without such keys: experts in every layer, a
+// softmax, and, except for Qwen2-MoE, weights of the chosen experts divided by their sum.
 void TranslateExperts(KeyReader& keys, const GgufArchitecture& architecture, ConfigValue* config) {
   if (!architecture.has_experts) {
     keys.ExpectNumber("expert_count", 0);
@@ -228,12 +229,12 @@ void TranslateExperts(KeyReader& keys, const GgufArchitecture& architecture, Con
   }
 }
 
-// What these architectures have beside the fields that all share. llama.cpp knows the rest.
+// Fields that only these families have. llama.cpp hard-codes the rest.
 void TranslateFamily(KeyReader& keys, const GgufArchitecture& architecture, ConfigValue* config) {
   const std::string_view family = architecture.hf_name;
   if (family == "GptOssForCausalLM") {
     config->Set("sliding_window", keys.Int("attention.sliding_window"));
-    // gpt-oss is the one family whose ramp has no whole ends, which no key says.
+    // Only gpt-oss does not round the ends of the YaRN ramp, and no key says so.
     if (const ConfigValue* rope = config->Find("rope_scaling")) {
       ConfigValue exact = *rope;
       exact.Set("truncate", false);
@@ -243,7 +244,8 @@ void TranslateFamily(KeyReader& keys, const GgufArchitecture& architecture, Conf
   constexpr const char* kTemperature = "rope.scaling.yarn_log_multiplier";
   const ConfigValue* rope = config->Find("rope_scaling");
   if (IsDeepseek(architecture) && rope != nullptr && keys.Has(kTemperature)) {
-    // A tenth of mscale_all_dim; no key is mscale's, which is the same in all published models.
+    // The key holds 0.1 · mscale_all_dim. No key holds mscale, which has the same value in all
+    // published models.
     constexpr float kStored = 0.1f;
     const auto stored = static_cast<float>(keys.Number(kTemperature).AsDouble().value_or(0));
     ConfigValue scaling = *rope;
@@ -254,10 +256,10 @@ void TranslateFamily(KeyReader& keys, const GgufArchitecture& architecture, Conf
   }
   if (family == "Phi3ForCausalLM" && keys.Has("attention.sliding_window")) {
     const ConfigValue window = keys.Int("attention.sliding_window");
-    if (window.AsInt().value_or(0) > 0) config->Set("sliding_window", window);  // else none
+    if (window.AsInt().value_or(0) > 0) config->Set("sliding_window", window);  // 0 means none
   }
   if (family == "Glm4ForCausalLM" || family == "Glm4MoeForCausalLM") {
-    // Their own defaults differ from the format's.
+    // These families' defaults differ from the format's.
     if (config->Find("partial_rotary_factor") == nullptr) config->Set("partial_rotary_factor", 1.0);
     const int64_t heads = config->Find("num_attention_heads")->AsInt().value_or(0);
     const int64_t width = config->Find("hidden_size")->AsInt().value_or(0);
@@ -277,7 +279,7 @@ void TranslateFamily(KeyReader& keys, const GgufArchitecture& architecture, Conf
     if (!gemma2 && keys.Has("rope.freq_base_swa")) {
       config->Set("rope_local_base_freq", keys.Number("rope.freq_base_swa"));
     }
-    // The 27B models scale scores by what their width would give a head, the others by the head.
+    // 27B models scale scores by hidden_size / heads, the others by the head size.
     const int64_t kLayersOf27B = gemma2 ? 46 : 62;
     const auto value = [config](const char* name) {
       const ConfigValue* field = config->Find(name);
@@ -290,9 +292,8 @@ void TranslateFamily(KeyReader& keys, const GgufArchitecture& architecture, Conf
   }
 }
 
-// llama.cpp's defaults: base 10000, all dimensions of a head, linear scaling when only a factor is
-// given. `has_factors`: TranslateLongRope
-// reads the rest.
+// Applies llama.cpp's defaults: base 10000, all dimensions of a head, linear scaling if only a
+// factor is given. With `has_factors`, TranslateLongRope reads the rest.
 void TranslateRope(KeyReader& keys, bool has_factors, ConfigValue* config) {
   config->Set("rope_theta",
               keys.Has("rope.freq_base") ? keys.Number("rope.freq_base") : ConfigValue(10000.0));
@@ -332,7 +333,7 @@ void TranslateRope(KeyReader& keys, bool has_factors, ConfigValue* config) {
       scaling.Set("beta_slow", keys.Number("rope.scaling.yarn_beta_slow"));
     }
     keys.ExpectNumber("rope.scaling.yarn_ext_factor", 1);
-    // A factor of 1 keeps YaRN's own 0.1 · ln(factor) + 1, which is also the reference's default.
+    // With a factor of 1, YaRN's own 0.1 · ln(factor) + 1 applies, the reference's default.
     keys.ExpectNumber("rope.scaling.attn_factor", 1);
     keys.ExpectNumber("rope.scaling.yarn_attn_factor", 1);
   } else if (type == "none") {
@@ -344,7 +345,7 @@ void TranslateRope(KeyReader& keys, bool has_factors, ConfigValue* config) {
   if (!scaling.is_null()) config->Set("rope_scaling", std::move(scaling));
 }
 
-// LongRoPE's divisors, one set for short contexts and one for long, which are tensors.
+// Reads LongRoPE's divisors, which are tensors: one set for short contexts, one for long.
 Status TranslateLongRope(const GgufFile& file, KeyReader& keys, ConfigValue* config) {
   const StoredTensor* sets[] = {file.FindTensor("rope_factors_short.weight"),
                                 file.FindTensor("rope_factors_long.weight")};
@@ -360,7 +361,7 @@ Status TranslateLongRope(const GgufFile& file, KeyReader& keys, ConfigValue* con
   }
   for (const StoredTensor* set : sets) {
     ASSIGN_OR_RETURN(const std::shared_ptr<const WeightSource> source, file.Weight(*set));
-    constexpr int64_t kMost = 1 << 16;  // of dimensions of a head
+    constexpr int64_t kMost = 1 << 16;  // dimensions of a head
     if (source->dtype() != DType::kF32 || source->shape().rank() != 1 ||
         source->shape().cols() > kMost) {
       return DataLoss("{}: tensor {} is no F32 vector of divisors", file.name(), Quoted(set->name));
@@ -398,7 +399,7 @@ Status TranslateVocabulary(const GgufFile& file, KeyReader& keys, ConfigValue* c
   return Status();
 }
 
-// The fields that every family has.
+// Fields that every family has.
 ConfigValue TranslateSizes(KeyReader& keys) {
   ConfigValue config;
   config.Set("hidden_size", keys.Int("embedding_length"));
@@ -408,7 +409,7 @@ ConfigValue TranslateSizes(KeyReader& keys) {
   return config;
 }
 
-// BERT's. The format does not say which GELU; the model's own is the exact one.
+// BERT. The format does not say which GELU; BERT uses the exact one.
 Result<ConfigValue> TranslateEncoder(const GgufFile& file, KeyReader& keys) {
   ConfigValue config = TranslateSizes(keys);
   config.Set("num_attention_heads", keys.Int("attention.head_count"));
@@ -433,7 +434,7 @@ Result<ConfigValue> TranslateEncoder(const GgufFile& file, KeyReader& keys) {
   return config;
 }
 
-// Its names are its own.
+// MPT, whose config.json has its own field names.
 Result<ConfigValue> TranslateMpt(const GgufFile& file, KeyReader& keys) {
   ConfigValue config, attention;
   const int64_t width = keys.Size("embedding_length");

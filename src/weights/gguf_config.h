@@ -1,4 +1,4 @@
-// GGUF metadata as a Hugging Face configuration. Internal to weights/.
+// GGUF metadata as a Hugging Face config. Internal to weights/.
 #pragma once
 
 #include "tokamak/status.h"
@@ -8,8 +8,8 @@
 
 namespace tokamak {
 
-// The config.json that the file was converted from, as far as it changes what the model computes.
-// Every key under "<architecture>." must be known: one that is not is an error that names it.
+// Returns the config.json that the file was converted from, as far as it matters for the forward
+// pass. Unknown keys under "<architecture>." are errors that name the key.
 Result<ConfigValue> TranslateGgufConfig(const GgufFile& file, const GgufArchitecture& architecture);
 
 }  // namespace tokamak

@@ -1,4 +1,4 @@
-// GgufFile: the parts of a model as one, and reading of its tensors.
+// GgufFile: joins the parts of a model and reads their tensors.
 #include <fmt/format.h>
 
 #include <limits>
@@ -12,14 +12,14 @@
 namespace tokamak {
 namespace {
 
-// More files than any model has; each costs a file descriptor.
+// More than any model has; each file costs a descriptor.
 constexpr int64_t kMaxParts = 1024;
 
-// What a part says about the whole; a file that says nothing is a model of one part.
+// A part's statement about the whole model. A file without one is a model of one part.
 struct SplitInfo {
-  int64_t index = 0;  // from 0
+  int64_t index = 0;  // counts from 0
   int64_t count = 1;
-  int64_t num_tensors = -1;  // of all parts; -1 when not stated
+  int64_t num_tensors = -1;  // in all parts; -1: not stated
 };
 
 Result<SplitInfo> ReadSplitInfo(const GgufPart& part) {
@@ -27,7 +27,7 @@ Result<SplitInfo> ReadSplitInfo(const GgufPart& part) {
   const GgufMetadata& metadata = part.metadata;
   if (!metadata.Has("split.count")) return info;
   ASSIGN_OR_RETURN(info.count, metadata.Int("split.count"));
-  // llama.cpp writes a count of 0 in a file that it merged.
+  // llama.cpp writes a count of 0 into a merged file.
   if (info.count == 0) return SplitInfo();
   ASSIGN_OR_RETURN(info.index, metadata.Int("split.no"));
   if (metadata.Has("split.tensors.count")) {
@@ -46,7 +46,7 @@ std::string SplitSuffix(int64_t index, int64_t count) {
   return fmt::format("-{:05}-of-{:05}.gguf", index + 1, count);
 }
 
-// The path of part `index`, from that of the first part.
+// Derives the path of part `index` from that of the first part.
 Result<std::string> SiblingPath(const std::string& first_path, int64_t index, int64_t count) {
   const std::string suffix = SplitSuffix(0, count);
   if (!first_path.ends_with(suffix)) {

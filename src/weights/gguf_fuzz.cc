@@ -1,5 +1,5 @@
-// Opens bytes as a GGUF model and uses all of it: metadata, rows, configuration, inspection. Bytes
-// that contain "GGUF" further on are taken apart there, as a split model.
+// Opens bytes as a GGUF model and uses all of it: metadata, rows, configuration, inspection. If
+// "GGUF" occurs again later, splits the bytes there into the parts of a split model.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@
 namespace tokamak {
 namespace {
 
-// More would only slow the search down.
+// A larger limit would only slow fuzzing down.
 constexpr int64_t kMaxElements = 4096;
 
 void Visit(const GgufValue& value) {
@@ -38,7 +38,7 @@ void ReadWeight(const WeightSource& weight) {
   if (cols > kMaxElements) return;
   const int64_t rows = std::min(weight.shape().rows(), std::max<int64_t>(1, kMaxElements / cols));
   std::vector<std::byte> data(RowBytes(weight.dtype(), cols) * static_cast<size_t>(rows));
-  // The file's size was checked when it was opened, so its rows are there.
+  // The file's size was checked on opening, so the rows exist.
   CHECK(weight.ReadRows(0, rows, data.data()).ok());
   CHECK(weight.ReadRows(weight.shape().rows() - rows, weight.shape().rows(), data.data()).ok());
   if (weight.dtype() == DType::kI8 || weight.dtype() == DType::kI32 ||

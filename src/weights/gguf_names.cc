@@ -8,7 +8,7 @@
 namespace tokamak {
 namespace {
 
-// Of all decoders whose own table says nothing else.
+// Shared by all decoders, unless a family's table has another entry.
 constexpr GgufTensorName kDecoderTensors[] = {
     {"model.embed_tokens", "token_embd"},
     {"model.norm", "output_norm"},
@@ -35,10 +35,10 @@ constexpr GgufTensorName kDecoderTensors[] = {
 };
 
 constexpr GgufTensorName kLlamaTensors[] = {
-    {"rope_freqs", "rope_freqs"},  // no Hugging Face name: there it is computed from the config
+    {"rope_freqs", "rope_freqs"},  // has no Hugging Face name; computed from the config there
     {"model.layers.*.self_attn.q_proj", "blk.*.attn_q", GgufRows::kInterleavedQueryHeads},
     {"model.layers.*.self_attn.k_proj", "blk.*.attn_k", GgufRows::kInterleavedKeyHeads},
-    // Mixtral's.
+    // Mixtral.
     {"model.layers.*.block_sparse_moe.gate", "blk.*.ffn_gate_inp"},
     {"model.layers.*.block_sparse_moe.experts.*.w1", "blk.*.ffn_gate_exps"},
     {"model.layers.*.block_sparse_moe.experts.*.w2", "blk.*.ffn_down_exps"},
@@ -52,7 +52,7 @@ constexpr GgufTensorName kQwenTensors[] = {
     {"model.layers.*.mlp.shared_expert_gate", "blk.*.ffn_gate_inp_shexp"},
 };
 
-// The factors of LongRoPE are read with the configuration.
+// LongRoPE's factors are read with the configuration (gguf_config.cc).
 constexpr GgufTensorName kPhi3Tensors[] = {
     {"model.layers.*.self_attn.qkv_proj", "blk.*.attn_qkv"},
     {"model.layers.*.mlp.gate_up_proj", "blk.*.ffn_up"},
@@ -68,7 +68,7 @@ constexpr GgufTensorName kGlm4MoeTensors[] = {
     {"model.layers.*.post_attention_layernorm", "blk.*.post_attention_norm"},
 };
 
-// kv_b_proj in older files; k_b_proj, transposed, and v_b_proj are GGUF's own (nn/mla.cc).
+// Older files have kv_b_proj. k_b_proj (transposed) and v_b_proj exist only in GGUF (nn/mla.cc).
 constexpr GgufTensorName kDeepseekTensors[] = {
     {"model.layers.*.self_attn.q_a_proj", "blk.*.attn_q_a"},
     {"model.layers.*.self_attn.q_a_layernorm", "blk.*.attn_q_a_norm"},
@@ -111,7 +111,7 @@ constexpr GgufTensorName kBertTensors[] = {
     {"encoder.layer.*.output.LayerNorm", "blk.*.layer_output_norm"},
 };
 
-// Its experts as separate gates and ups, which alternate in Hugging Face's tensors.
+// GGUF has separate gate and up tensors of the experts; in Hugging Face's their rows alternate.
 constexpr GgufTensorName kGptOssTensors[] = {
     {"model.layers.*.self_attn.sinks", "blk.*.attn_sinks.weight"},
     {"model.layers.*.post_attention_layernorm", "blk.*.post_attention_norm"},
@@ -176,7 +176,7 @@ const GgufArchitecture* FindGgufArchitecture(std::string_view name, bool experts
 std::string SupportedGgufArchitectures() {
   std::string out;
   for (const GgufArchitecture& architecture : kArchitectures) {
-    if (out.ends_with(architecture.name)) continue;  // two families
+    if (out.ends_with(architecture.name)) continue;  // two families with one name
     if (!out.empty()) out += ", ";
     out += architecture.name;
   }
@@ -187,7 +187,7 @@ GgufTensorPlace FindGgufTensorPlace(const GgufArchitecture& architecture,
                                     std::string_view hf_name) {
   const size_t dot = hf_name.rfind('.');
   if (dot == std::string_view::npos) return {};
-  // Replaces parts that are numbers by *.
+  // Replaces numeric parts by *.
   std::string pattern;
   std::vector<std::string_view> numbers;
   for (std::string_view rest = hf_name.substr(0, dot); !rest.empty();) {

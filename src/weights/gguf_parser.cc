@@ -16,18 +16,17 @@ namespace {
 
 constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
 constexpr uint32_t kDefaultAlignment = 32;
-// Far more than any real file (the largest vocabularies take 30 MB), so that a corrupt length in a
-// huge file fails before memory is asked for.
+// Far beyond any real file (the largest vocabularies take 30 MB), so that a corrupt length in a
+// huge file fails before memory is allocated.
 constexpr uint64_t kMaxMetadataBytes = uint64_t{256} << 20;
-// Likewise: each of these takes several times its bytes in the file to hold.
+// These limits too: in memory each item takes several times its bytes in the file.
 constexpr uint64_t kMaxEntries = 65536;
 constexpr uint64_t kMaxTensors = uint64_t{1} << 20;
 constexpr uint64_t kMaxNestedArrays = uint64_t{1} << 20;
 constexpr uint64_t kFirstRead = uint64_t{1} << 20;
 constexpr uint64_t kMaxNameBytes = 65535;
 constexpr int kMaxArrayDepth = 4;
-// The least that one takes in a file: length, type and value; length, rank, type and offset; type
-// and count.
+// Minimum size in a file: length, type and value; length, rank, type and offset; type and count.
 constexpr uint64_t kMinEntryBytes = 8 + 4 + 1;
 constexpr uint64_t kMinTensorBytes = 8 + 4 + 4 + 8;
 constexpr uint64_t kMinArrayBytes = 4 + 8;
@@ -46,7 +45,7 @@ Result<GgufPart> GgufParser::Parse(std::vector<StoredTensor>* tensors) {
   for (uint64_t i = 0; i < num_entries; ++i) RETURN_IF_ERROR(ParseEntry(i));
   RETURN_IF_ERROR(ParseAlignment());
 
-  // Nothing is reserved by a count: memory follows the bytes that are really there.
+  // Counts from the file reserve nothing: memory grows only with bytes that are really there.
   const size_t first = tensors->size();
   for (uint64_t i = 0; i < num_tensors; ++i) {
     StoredTensor tensor;
@@ -158,7 +157,7 @@ Status GgufParser::ParseArray(int depth, GgufValue* value) {
   }
   if (value->element_type_ == GgufType::kArray) {
     RETURN_IF_ERROR(CheckCount(count, kMinArrayBytes, "array length"));
-    std::vector<GgufValue> elements;  // which may put elements of their own into the storage
+    std::vector<GgufValue> elements;  // nested elements go into the storage first
     for (uint64_t i = 0; i < count; ++i) {
       if (++num_nested_arrays_ > kMaxNestedArrays) {
         return Malformed("array length", fmt::format("more than {} arrays of arrays in one file",
@@ -245,7 +244,7 @@ Status GgufParser::ParseShape(StoredTensor* tensor) {
     return Malformed("number of dimensions",
                      fmt::format("{}; at most {} are supported", rank, Shape::kMaxRank));
   }
-  int64_t dims[Shape::kMaxRank] = {1, 1, 1, 1};  // innermost first, as in the file
+  int64_t dims[Shape::kMaxRank] = {1, 1, 1, 1};  // innermost first, as stored
   int64_t elements = 1;
   for (uint32_t i = 0; i < rank; ++i) {
     uint64_t dim = 0;
@@ -276,7 +275,7 @@ Status GgufParser::ParseShape(StoredTensor* tensor) {
   return Status();
 }
 
-// Turns offsets within the data into offsets within the file, and checks that they lie in it.
+// Converts offsets within the data to offsets within the file and checks that tensors fit in it.
 Status GgufParser::PlaceTensors(std::vector<StoredTensor>* tensors, size_t first) {
   const uint64_t alignment = part_.alignment;
   part_.data_offset = (position_ + alignment - 1) / alignment * alignment;

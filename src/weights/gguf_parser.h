@@ -12,10 +12,10 @@
 
 namespace tokamak {
 
-// What GgufValue handles refer to. Handles hold offsets, so that the buffers may grow meanwhile.
+// The memory behind GgufValue handles. Handles hold offsets, so the buffers may grow while parsing.
 struct GgufStorage {
-  std::vector<std::byte> bytes;   // the metadata region, from the start of the file
-  std::vector<uint64_t> strings;  // offsets of the elements of string arrays (at their length)
+  std::vector<std::byte> bytes;   // the metadata region from the start of the file
+  std::vector<uint64_t> strings;  // file offsets of string array elements (at their length)
   std::vector<GgufValue> arrays;  // elements of arrays of arrays
 };
 
@@ -23,7 +23,7 @@ class GgufParser {
  public:
   GgufParser(std::shared_ptr<const ByteSource> source, int part_index);
 
-  // Call once. Tensors are appended to `tensors`.
+  // Call once. Appends to `tensors`.
   Result<GgufPart> Parse(std::vector<StoredTensor>* tensors);
 
  private:
@@ -37,18 +37,18 @@ class GgufParser {
   Status PlaceTensors(std::vector<StoredTensor>* tensors, size_t first);
   Status CheckOverlap(const std::vector<StoredTensor>& tensors, size_t first) const;
 
-  // Makes [position_, position_ + size) available in storage_->bytes.
+  // Ensures that [position_, position_ + size) is in storage_->bytes.
   Status Need(uint64_t size, const char* what);
   template <typename T>
   Status Read(const char* what, T* value);
-  // The offset of the text is position_ - size afterwards.
+  // Afterwards the text is at position_ - size.
   Status ReadString(const char* what, uint64_t* size);
   Status ReadType(const char* what, GgufType* type);
-  // `count` things of at least `min_bytes` each must still fit in the file.
+  // Checks that `count` items of at least `min_bytes` each still fit in the file.
   Status CheckCount(uint64_t count, uint64_t min_bytes, const char* what);
   std::string Text(uint64_t offset, uint64_t size) const;
   uint64_t Left() const { return source_->size() - position_; }
-  // "file: at byte N: field, what: message", at the last thing read.
+  // "file: at byte N: field, what: message", where N is the start of the last read.
   Status Error(StatusCode code, const char* what, const std::string& message) const;
   Status Malformed(const char* what, const std::string& message) const {
     return Error(StatusCode::kDataLoss, what, message);
@@ -60,8 +60,8 @@ class GgufParser {
   int part_index_;
   uint64_t position_ = 0;
   uint64_t num_nested_arrays_ = 0;
-  uint64_t last_ = 0;  // where the thing last read starts
-  std::string field_;  // what is being parsed, for messages
+  uint64_t last_ = 0;  // start of the last read
+  std::string field_;  // being parsed, for messages
 };
 
 }  // namespace tokamak

@@ -45,7 +45,7 @@ class GgufTensors final : public TensorSource {
       stored = expected.rank() == 1 ? Shape{num_experts_, expected.cols()}
                                     : Shape{num_experts_, expected.rows(), expected.cols()};
     }
-    // A matrix of one row may be a vector.
+    // A matrix of one row may be stored as a vector.
     if (tensor->shape != stored &&
         !(stored.rank() == 2 && stored[0] == 1 && tensor->shape == Shape{stored.cols()})) {
       return DataLoss(
@@ -102,7 +102,7 @@ class GgufTensors final : public TensorSource {
   }
 
  private:
-  // LongRoPE's factors are fields of the configuration (gguf_config.cc).
+  // LongRoPE's factors are part of the configuration (gguf_config.cc).
   bool IsInConfig(std::string_view name) const {
     return std::string_view(architecture_.name) == "phi3" && name.starts_with("rope_factors_");
   }
@@ -118,7 +118,7 @@ int64_t IntOrZero(const ConfigValue& config, std::string_view name) {
   return value ? value->AsInt().value_or(0) : 0;
 }
 
-// Families call it differently.
+// The field's name differs between families.
 int64_t NumExperts(const ConfigValue& config) {
   return std::max({IntOrZero(config, "num_experts"), IntOrZero(config, "num_local_experts"),
                    IntOrZero(config, "n_routed_experts")});

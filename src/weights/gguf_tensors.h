@@ -1,4 +1,4 @@
-// The tensors of a GGUF file under their Hugging Face names. Internal to weights/.
+// The tensors of a GGUF file by their Hugging Face names. Internal to weights/.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace tokamak {
 
-// `config` is the translated configuration of the file; its head counts tell how rows are permuted.
+// `config` is the file's translated configuration. Its head counts determine how rows are permuted.
 std::shared_ptr<TensorSource> MakeGgufTensors(std::shared_ptr<const GgufFile> file,
                                               const GgufArchitecture& architecture,
                                               const ConfigValue& config);

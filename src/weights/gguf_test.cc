@@ -148,7 +148,7 @@ TEST(Gguf, TensorsAreOutByInAndReadByRows) {
 TEST(Gguf, SizesOfReadableTypesAreThoseOfTheDTypes) {
   for (int i = 0; i < kNumDTypes; ++i) {
     const auto dtype = static_cast<DType>(i);
-    if (dtype == DType::kI8Blocks) continue;  // never in a file
+    if (dtype == DType::kI8Blocks) continue;  // never stored in files
     const GgufTensorType* type = FindGgufTensorType(GgufTensorTypeId(dtype));
     ASSERT_NE(type, nullptr);
     EXPECT_EQ(type->name, Name(dtype));
@@ -190,7 +190,8 @@ std::string Header(uint32_t version, uint64_t tensors, uint64_t entries) {
 }
 std::string Str(const std::string& text) { return Le<uint64_t>(text.size()) + text; }
 
-// One tensor named "t" (at byte 24) with these dimensions, type and offset, and `data` behind it.
+// One tensor named "t" (at byte 24) with these dimensions, type and offset, followed by `data`
+// bytes.
 std::string OneTensor(const std::vector<uint64_t>& dims, uint32_t type, uint64_t offset,
                       size_t data) {
   std::string out = Header(3, 1, 0) + Str("t") + Le(static_cast<uint32_t>(dims.size()));
@@ -318,7 +319,7 @@ TEST_P(GgufMalformedTest, IsRefusedNamingFileOffsetAndField) {
                                    HasSubstr(GetParam().message)));
 }
 
-// A file of 2^50 bytes: some at the start, then zeros.
+// A file of 2^50 bytes: `start`, then zeros.
 class HugeSource final : public ByteSource {
  public:
   explicit HugeSource(std::string start) : start_(std::move(start)) {}
@@ -373,7 +374,7 @@ TEST(Gguf, EveryTruncationIsRefused) {
   }
 }
 
-// Reads all there is, as a user of the file would.
+// Reads everything, as a user of the file would.
 void Walk(const GgufFile& file) {
   std::function<void(const GgufValue&)> visit = [&](const GgufValue& value) {
     value.Number();

@@ -5,7 +5,7 @@
 namespace tokamak {
 namespace {
 
-// Sizes of readable types are repeated here on purpose: a test compares them with tensor/dtype.h.
+// Repeats the sizes of readable types on purpose: a test compares them with tensor/dtype.h.
 constexpr GgufTensorType kTensorTypes[] = {
     {0, "F32", 1, 4, DType::kF32},
     {1, "F16", 1, 2, DType::kF16},

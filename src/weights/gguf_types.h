@@ -1,4 +1,4 @@
-// The numbers that GGUF files use for types of tensors and of metadata values.
+// The numbers that GGUF uses for types of tensors and metadata values.
 #pragma once
 
 #include <cstdint>
@@ -28,21 +28,21 @@ inline constexpr uint32_t kNumGgufTypes = 13;
 
 // "uint32", "string", ...
 const char* Name(GgufType type);
-// Bytes of a scalar; 0 for strings and arrays.
+// Size of a scalar in bytes; 0 for strings and arrays.
 uint64_t ScalarBytes(GgufType type);
 
-// A tensor type that files are known to use, readable by this build or not.
+// A tensor type known to occur in files, readable by this build or not.
 struct GgufTensorType {
   uint32_t id;
   const char* name;  // as llama.cpp spells it
-  // Elements and bytes of a block; 0 where the layout is not known (withdrawn types).
+  // Elements and bytes per block; 0 if the layout is unknown (withdrawn types).
   int block_elements, block_bytes;
-  std::optional<DType> dtype;  // nothing: can be listed, not read
+  std::optional<DType> dtype;  // absent: can be listed but not read
 };
 
-// Null for a number that no known version of GGUF uses.
+// Null if no known version of GGUF uses the number.
 const GgufTensorType* FindGgufTensorType(uint32_t id);
-// The type's number for writing.
+// The type's number, for writing.
 uint32_t GgufTensorTypeId(DType dtype);
 
 }  // namespace tokamak

@@ -69,7 +69,7 @@ void GgufWriter::Set(std::string_view key, double value) {
   SetRaw(key, static_cast<uint32_t>(GgufType::kFloat64), Payload(value));
 }
 void GgufWriter::Set(std::string_view key, int64_t value, GgufType type) {
-  // Little-endian: the first bytes of the 64-bit number are the narrower one.
+  // Little-endian: the first bytes of the 64-bit number are the narrower number.
   CHECK(ScalarBytes(type) > 0);
   SetRaw(key, static_cast<uint32_t>(type), Payload(value).substr(0, ScalarBytes(type)));
 }

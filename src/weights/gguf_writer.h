@@ -1,4 +1,4 @@
-// Writes small GGUF files, for tests: tokamak_gguf_testing.
+// Writes small GGUF files for tests (tokamak_gguf_testing).
 //
 //   GgufWriter writer;
 //   writer.Set("general.architecture", "llama");
@@ -24,8 +24,8 @@ class GgufWriter {
  public:
   explicit GgufWriter(uint32_t version = 3, uint32_t alignment = 32);
 
-  // Metadata, kept in order; nothing checks that keys differ. Integers are written as uint32 unless
-  // a type is named.
+  // Adds metadata, in order; duplicate keys are not checked. Integers are uint32 unless a type is
+  // given.
   void Set(std::string_view key, std::string_view value);
   void Set(std::string_view key, const char* value) { Set(key, std::string_view(value)); }
   void Set(std::string_view key, bool value);
@@ -39,11 +39,11 @@ class GgufWriter {
   // `payload` is what follows the type number in the file.
   void SetRaw(std::string_view key, uint32_t type, std::string_view payload);
 
-  // `shape` is outermost first ([rows, cols]); `values` has shape.elements() floats, which are
-  // quantized to `dtype` by QuantizeRow.
+  // `shape` is outermost first ([rows, cols]). `values` has shape.elements() floats; QuantizeRow
+  // converts them to `dtype`.
   void AddTensor(std::string_view name, DType dtype, const Shape& shape,
                  std::span<const float> values);
-  // Data as it is stored, of any type number.
+  // Adds `data` as it is, with any type number.
   void AddRawTensor(std::string_view name, uint32_t type, const Shape& shape,
                     std::string_view data);
 

@@ -26,9 +26,9 @@ bool IsTrue(const ConfigValue& config, std::string_view name) {
   return value != nullptr && value->AsBool().value_or(false);
 }
 
-// Fields that change what transformers generates and have no effect here, each with the number that
-// turns it off. Those that count for beams alone (length_penalty, early_stopping) go without
-// saying.
+// Fields that change what transformers generates but have no effect here, with the number that
+// turns each off. Fields that matter only with beams (length_penalty, early_stopping) are not
+// listed.
 struct NotDone {
   std::string_view name;
   double off = 0;
@@ -66,7 +66,7 @@ constexpr NotDone kNotDone[] = {
     {"watermarking_config"},
 };
 
-// Whether the field's value does nothing in transformers either.
+// Whether the value has no effect in transformers either.
 bool IsOff(const ConfigValue& value, double off) {
   if (value.is_null()) return true;
   if (const std::optional<bool> b = value.AsBool()) return !*b;
@@ -101,7 +101,8 @@ class GenerationReader {
     }
     *out = static_cast<int32_t>(*number);
   }
-  // False: choose the likeliest token, whatever the other fields say.
+  // Returns whether the field is false, which asks for the most likely token, whatever the other
+  // fields say.
   bool IsGreedy(std::string_view name) {
     const ConfigValue* value = Get(name);
     if (value == nullptr) return false;
@@ -154,7 +155,7 @@ Result<GenerationDefaults> ParseGenerationConfig(const ConfigValue& config,
   reader.Number("repetition_penalty", 1e-6, 1e6, &defaults.repetition_penalty);
   reader.Int("top_k", -1, &defaults.top_k);
   if (reader.IsGreedy("do_sample")) defaults.temperature = 0;
-  if (defaults.top_k == -1) defaults.top_k = 0;  // as other engines spell "off"
+  if (defaults.top_k == -1) defaults.top_k = 0;  // other engines' "off"
   reader.Int("max_new_tokens", 1, &defaults.max_tokens);
   reader.Ids("eos_token_id", &defaults.eos_token_ids);
   RETURN_IF_ERROR(reader.status());
@@ -184,7 +185,7 @@ Result<Checkpoint> OpenHfCheckpoint(const std::string& folder) {
   const std::optional<TextPart> part = FindTextPart(config, *model);
   for (const StoredTensor& tensor : model->tensors()) {
     if (part && part->LeavesOut(tensor.name)) continue;
-    const int times = tensor.type_name == kFp8TypeName ? 2 : 1;  // becomes bf16
+    const int times = tensor.type_name == kFp8TypeName ? 2 : 1;  // converted to bf16
     checkpoint.weight_bytes += static_cast<int64_t>(tensor.bytes.value_or(0)) * times;
   }
   checkpoint.tensors = MakeSafetensorsTensors(
@@ -201,8 +202,7 @@ Result<Checkpoint> OpenHfCheckpoint(const std::string& folder) {
                  generation.Find(field)->ToString());
     }
   }
-  // Older checkpoints have their end tokens in config.json alone, outside or in the text model's
-  // part.
+  // Older checkpoints have end tokens only in config.json, at the top or in text_config.
   const ConfigValue* end = config.Find("eos_token_id");
   if (const ConfigValue* text = config.Find("text_config"); text && (!end || end->is_null())) {
     end = text->Find("eos_token_id");

@@ -9,13 +9,13 @@
 
 namespace tokamak {
 
-// Reads metadata only. `folder` must be a directory.
+// Reads only metadata. `folder` must be a directory.
 Result<Checkpoint> OpenHfCheckpoint(const std::string& folder);
 
-// What generation_config.json asks for. Fields that are absent stay so; those that would choose
-// other tokens and are not implemented are named in the result, the others (caches, versions) left
-// out. "do_sample": false is a temperature of 0. kInvalidArgument for a value of another type or
-// out of its range. `source` names the file in messages.
+// Reads generation_config.json. Absent fields stay absent. Fields that would change the chosen
+// tokens but are not implemented are listed in the result; others (caches, versions) are ignored.
+// "do_sample": false becomes temperature 0. kInvalidArgument for a value of the wrong type or out
+// of range. `source` names the file in messages.
 Result<GenerationDefaults> ParseGenerationConfig(const ConfigValue& config,
                                                  const std::string& source);
 

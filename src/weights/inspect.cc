@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Elements of an array, and bytes of a string, that are shown.
+// How many elements of an array and bytes of a string are shown.
 constexpr uint64_t kShownElements = 6;
 constexpr size_t kShownBytes = 200;
 
@@ -43,7 +43,7 @@ std::string ValueText(const GgufValue& value) {
   if (const auto flag = value.Bool()) return *flag ? "true" : "false";
   if (const auto number = value.Int()) return fmt::format("{}", *number);
   if (const auto number = value.Uint()) return fmt::format("{}", *number);
-  // Shortest text that gives the number back in its own precision.
+  // The shortest text that reads back as the same number in its own precision.
   const double number = *value.Number();
   if (value.type() == GgufType::kFloat32) return fmt::format("{}", static_cast<float>(number));
   return fmt::format("{}", number);
@@ -83,7 +83,7 @@ Json ValueJson(const GgufValue& value) {
   if (const auto number = value.Int()) return *number;
   if (const auto number = value.Uint()) return *number;
   const double number = *value.Number();
-  // JSON has no infinities and no NaN.
+  // JSON has no infinities or NaN.
   if (!std::isfinite(number)) return ValueText(value);
   return number;
 }
@@ -100,7 +100,7 @@ Json ToJson(const GgufFile& file) {
                              {"data_offset", part.data_offset},
                              {"alignment", part.alignment}});
   }
-  // Arrays are cut to their first elements; "count" is their length.
+  // Arrays are cut to their first elements; "count" is the full length.
   root["metadata"] = Json::array();
   for (const auto& entry : file.metadata().entries()) {
     Json item = {{"key", entry.key}, {"type", Name(entry.value.type())}};
@@ -122,7 +122,7 @@ void PrintInspection(const GgufFile& file, bool json, std::ostream& out) {
     PrintText(file, out);
     return;
   }
-  // Text that is not UTF-8 is shown with U+FFFD.
+  // Shows text that is not UTF-8 with U+FFFD.
   out << ToJson(file).dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What generation_config.json asks for, in its own names.
+// The fields of generation_config.json, by their own names.
 Json GenerationJson(const GenerationDefaults& generation) {
   Json json = Json::object();
   const auto add = [&](const char* name, const auto& value) {
@@ -64,7 +64,7 @@ Result<Json> ToJson(const Checkpoint& checkpoint) {
                              {"tensors", part.num_tensors},
                              {"header_bytes", part.header_bytes}});
   }
-  // The reader has accepted the text: it is short enough and well-formed.
+  // The reader has accepted this text, so it is well-formed and not too long.
   ASSIGN_OR_RETURN(const std::string config, ReadWholeFile(checkpoint.source, uint64_t{16} << 20));
   root["config"] = Json::parse(config, nullptr, /*allow_exceptions=*/false);
   root["generation_config"] = GenerationJson(checkpoint.generation);

@@ -20,13 +20,13 @@ struct TypeTotal {
   uint64_t tensors = 0, elements = 0, bytes = 0;
 };
 
-// By name of the tensor type.
+// Totals by tensor type name.
 std::map<std::string, TypeTotal> TotalsOf(const std::vector<StoredTensor>& tensors) {
   std::map<std::string, TypeTotal> totals;
   for (const StoredTensor& tensor : tensors) {
     TypeTotal& total = totals[tensor.type_name];
     ++total.tensors;
-    // Sums of 64-bit counts from a hostile file may wrap; they are printed and nothing else.
+    // Counts from a hostile file may wrap around, but they are only printed.
     total.elements += static_cast<uint64_t>(tensor.shape.elements());
     total.bytes += tensor.bytes.value_or(0);
   }
@@ -41,7 +41,7 @@ void PrintTotal(const std::string& name, const TypeTotal& total, std::ostream& o
              total.elements, total.bytes, bits);
 }
 
-// Without the quotes.
+// Quoted() without the quotes.
 std::string Escaped(const std::string& name) {
   const std::string quoted = Quoted(name, 200);
   return quoted.substr(1, quoted.size() - 2);

@@ -1,4 +1,4 @@
-// The part of an inspection that all formats share: the list of tensors, and totals by type.
+// The part of an inspection shared by all formats: list of tensors and totals by type.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,10 +9,10 @@
 
 namespace tokamak {
 
-// As tables. `num_parts`: files of the model; a tensor's is shown if there are several.
+// Prints tables. With several files (`num_parts`), shows the file of each tensor.
 void PrintTensors(const std::vector<StoredTensor>& tensors, size_t num_parts, std::ostream& out);
 
-// Adds "tensors" and "totals".
+// Adds "tensors" and "totals" to `root`.
 void AddTensors(const std::vector<StoredTensor>& tensors, nlohmann::ordered_json& root);
 
 }  // namespace tokamak

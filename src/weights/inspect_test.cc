@@ -24,7 +24,7 @@ std::string Inspect(const GgufWriter& writer, bool json) {
   return out.str();
 }
 
-// An architecture and a tensor type that nothing here can run.
+// An architecture and a tensor type that this build cannot run.
 GgufWriter Unusual() {
   GgufWriter writer;
   writer.Set("general.architecture", "someday");
@@ -78,7 +78,7 @@ TEST(Quoted, KeepsUtf8AndEscapesTheRest) {
   EXPECT_EQ(Quoted("\u00e9 \u4e2d \U0001F600"), "\"\u00e9 \u4e2d \U0001F600\"");
   EXPECT_EQ(Quoted("\"\\\t\n"), "\"\\\"\\\\\\t\\n\"");
   EXPECT_EQ(Quoted(std::string("\0\x7f\xff", 3)), "\"\\x00\\x7f\\xff\"");
-  // Overlong, surrogate, past the last code point, cut short, a C1 control.
+  // Overlong, surrogate, above U+10FFFF, cut short, C1 control.
   for (const char* bad : {"\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe4\xb8", "\xc2\x85"}) {
     EXPECT_THAT(Quoted(bad), MatchesRegex("\"(\\\\x[0-9a-f][0-9a-f])+\"")) << Quoted(bad);
   }

@@ -11,7 +11,7 @@
 namespace tokamak {
 namespace {
 
-// The number behind `key` in lines of "key value ...".
+// The number after `key` in lines of "key value ...".
 std::optional<uint64_t> ReadKeyed(const std::string& path, const std::string& key) {
   std::ifstream file(path);
   std::string line;
@@ -24,7 +24,7 @@ std::optional<uint64_t> ReadKeyed(const std::string& path, const std::string& ke
   return std::nullopt;
 }
 
-// The file's only number; nothing for "max" or a missing file.
+// The file's only number; absent for "max" or a missing file.
 std::optional<uint64_t> ReadNumber(const std::string& path) {
   std::ifstream file(path);
   uint64_t value = 0;
@@ -35,13 +35,13 @@ std::optional<uint64_t> ReadNumber(const std::string& path) {
 struct CgroupFiles {
   const char* limit;
   const char* usage;
-  const char* inactive;  // key in memory.stat: cached file data that nobody uses
+  const char* inactive;  // key in memory.stat: file cache not in use
 };
 constexpr CgroupFiles kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
                                    "total_inactive_file"};
 constexpr CgroupFiles kVersion2 = {"memory.max", "memory.current", "inactive_file"};
 
-// Lowers the budget to what the group at `path` and those above it leave.
+// Lowers the budget to what the cgroup at `path` and its parents leave.
 void ApplyCgroup(const std::string& mount, std::string path, const CgroupFiles& files,
                  MemoryBudget* budget) {
   while (true) {
@@ -74,7 +74,7 @@ void ApplyCgroups(const std::string& root, MemoryBudget* budget) {
     std::string path = line.substr(second + 1);
     if (path.empty() || path.front() != '/') continue;
     if (path == "/") path.clear();
-    // A group outside of what a container sees appears as /../x: only the mount's root is ours.
+    // A cgroup outside a container's view appears as /../x: only the mount's root applies.
     if (path.starts_with("/..")) path.clear();
     if (controllers == ",,") {
       ApplyCgroup(root + "/sys/fs/cgroup", path, kVersion2, budget);

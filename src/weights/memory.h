@@ -1,4 +1,4 @@
-// Whether weights fit in the machine's memory, asked before they are read.
+// Checks before loading whether weights fit in memory.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@ struct MemoryBudget {
   std::string limited_by;  // for messages: "the machine" or "the memory limit of cgroup /x"
 };
 
-// What this process may still allocate: the kernel's estimate (MemAvailable) or what its control
-// groups, version 1 or 2, leave, whichever is less. Files that the group has cached but does not
-// use count as available. kUnavailable where /proc does not tell. `root` stands for / in tests.
+// Memory that this process may still allocate: the smaller of the kernel's estimate (MemAvailable)
+// and what its cgroups (v1 or v2) leave. A cgroup's inactive file cache counts as available.
+// kUnavailable if /proc does not say. `root` replaces / in tests.
 Result<MemoryBudget> AvailableMemory(const std::string& root = "");
 
-// kResourceExhausted, with both numbers, when `bytes` exceed the budget. `what` starts the message:
+// kResourceExhausted, with both numbers, if `bytes` exceeds the budget. `what` starts the message:
 // "model.gguf: the weights".
 Status CheckFitsInMemory(const std::string& what, uint64_t bytes, const MemoryBudget& budget);
-// As above with AvailableMemory(); OK when that is not known.
+// Uses AvailableMemory(); OK if that is unknown.
 Status CheckFitsInMemory(const std::string& what, uint64_t bytes);
 
 }  // namespace tokamak

@@ -12,7 +12,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A tree that stands for /.
+// A directory tree that replaces /.
 class MemoryTest : public testing::Test {
  protected:
   MemoryTest() : root_(testing::TempDir() + "memory_test_root") {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kBlockElements = 32, kElementBytes = kBlockElements / 2;
 
-// Element i of the 16 bytes of a block, as stored.
+// Element i of a block's 16 bytes, in stored order.
 uint8_t StoredElement(const uint8_t* bytes, int i) {
   return static_cast<uint8_t>(bytes[i / 2] >> (i % 2 * 4) & 0x0f);
 }

@@ -1,4 +1,4 @@
-// MXFP4 as gpt-oss's safetensors hold it: the elements in one tensor, the scales in another.
+// MXFP4 in gpt-oss's safetensors: elements in one tensor, scales in another.
 #pragma once
 
 #include <memory>
@@ -7,10 +7,9 @@
 
 namespace tokamak {
 
-// The weight [experts, rows, 32 · groups] of type MXFP4 whose 4-bit elements are `blocks`, U8
-// [experts, rows, groups, 16] with the earlier element in the lower half of a byte, and whose
-// exponents are `scales`, U8 [experts, rows, groups]. Both are the model's. kDataLoss when they do
-// not fit.
+// Returns the MXFP4 weight [experts, rows, 32 · groups] from two tensors of `model`: `blocks`, U8
+// [experts, rows, groups, 16], has two 4-bit elements per byte, the earlier one in the low half;
+// `scales`, U8 [experts, rows, groups], has the exponents. kDataLoss if they do not match.
 Result<std::shared_ptr<const WeightSource>> MakeMxfp4Weight(const SafetensorsModel& model,
                                                             const StoredTensor& blocks,
                                                             const StoredTensor& scales);

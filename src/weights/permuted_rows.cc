@@ -27,7 +27,7 @@ class DeinterleavedHeads final : public WeightSource {
     if (is_vector_) return begin == end ? Status() : ReadVector(destination);
     std::vector<std::byte> buffer;
     while (begin < end) {
-      // Within a head, one read of the stretch of the file that holds all the rows asked for.
+      // Within a head, one read covers all requested rows.
       const int64_t stop = std::min(end, (begin / head_rows_ + 1) * head_rows_);
       int64_t first = Stored(begin);
       int64_t last = first;
@@ -47,7 +47,7 @@ class DeinterleavedHeads final : public WeightSource {
   }
 
  private:
-  // Where row `row` lies in the source.
+  // The position of `row` in the source.
   int64_t Stored(int64_t row) const {
     const int64_t in_head = row % head_rows_;
     const int64_t half = in_head / (head_rows_ / 2);
@@ -69,7 +69,7 @@ class DeinterleavedHeads final : public WeightSource {
   const std::shared_ptr<const WeightSource> source_;
   const int64_t head_rows_;
   const bool is_vector_;
-  const size_t row_bytes_;  // bytes of an element for a vector
+  const size_t row_bytes_;  // for a vector, bytes of an element
 };
 
 }  // namespace

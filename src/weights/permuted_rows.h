@@ -1,4 +1,4 @@
-// Undoes a permutation of rows on the way from the file. Internal to weights/.
+// Undoes a permutation of rows while reading. Internal to weights/.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace tokamak {
 
-// A tensor whose rows are stored, in each of `num_heads` heads of d rows, as
-// (0, d/2, 1, d/2 + 1, ...), seen in the order 0, 1, 2, ... A vector counts its elements as rows.
-// Reads the file once per head. kDataLoss when the rows are no whole number of even-sized heads.
+// `source` stores the d rows of each of its `num_heads` heads as (0, d/2, 1, d/2 + 1, ...). Returns
+// them in the order 0, 1, 2, ... For a vector, elements count as rows. Reads the file once per
+// head. kDataLoss if the rows are not a whole number of even-sized heads.
 Result<std::shared_ptr<const WeightSource>> DeinterleaveHeads(
     std::shared_ptr<const WeightSource> source, int64_t num_heads);
 

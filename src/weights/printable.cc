@@ -5,7 +5,7 @@
 namespace tokamak {
 namespace {
 
-// Length of the well-formed UTF-8 sequence of two or more bytes at the start of `text`, or 0.
+// Length of the well-formed multi-byte UTF-8 sequence at the start of `text`, or 0.
 size_t Utf8Length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned lead = byte(0);
@@ -14,7 +14,7 @@ size_t Utf8Length(std::string_view text) {
   for (size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
-  // Overlong forms, surrogates, and what lies past U+10FFFF; also the C1 control characters.
+  // Refuses overlong forms, surrogates, code points above U+10FFFF, and C1 control characters.
   if (lead == 0xc2 && byte(1) < 0xa0) return 0;
   if (lead == 0xe0 && byte(1) < 0xa0) return 0;
   if (lead == 0xed && byte(1) > 0x9f) return 0;

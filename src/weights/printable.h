@@ -1,4 +1,4 @@
-// Text from a file as it may appear in a message: never longer than a line, never control bytes.
+// Makes text from a file safe for messages: at most a line, no control bytes.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace tokamak {
 
-// `text` in double quotes: bytes that are not printable ASCII become \xNN (well-formed UTF-8 is
-// kept), and what exceeds `max_bytes` becomes "...".
+// `text` in double quotes. Well-formed UTF-8 is kept, other non-printable bytes become \xNN, and
+// whatever exceeds `max_bytes` becomes "...".
 std::string Quoted(std::string_view text, size_t max_bytes = 100);
 
 }  // namespace tokamak

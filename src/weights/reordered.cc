@@ -27,7 +27,7 @@ class EveryNthRowSource final : public WeightSource {
   Status ReadRows(int64_t begin, int64_t end, std::byte* destination) const override {
     CHECK(0 <= begin && begin <= end && end <= shape_.rows());
     if (begin == end) return Status();
-    // One read of all that lies between, which is `step` times as much.
+    // One read of the whole range, which is `step` times as much as needed.
     const size_t row_bytes = RowBytes(dtype(), shape_.cols());
     const int64_t stored = first_ + begin * step_, last = first_ + (end - 1) * step_;
     std::vector<std::byte> rows(static_cast<size_t>(last + 1 - stored) * row_bytes);
@@ -66,7 +66,7 @@ class TransposedSource final : public WeightSource {
   }
 
  private:
-  // After it has succeeded once, `elements_` does not change any more.
+  // `elements_` does not change after the first success.
   Status Load() const EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     if (loaded_) return Status();
@@ -74,7 +74,7 @@ class TransposedSource final : public WeightSource {
     std::vector<std::byte> stored(static_cast<size_t>(rows * cols) * element_bytes_);
     RETURN_IF_ERROR(source_->ReadRows(begin_, begin_ + rows, stored.data()));
     elements_.resize(stored.size());
-    constexpr int64_t kTile = 16;  // elements in each direction, to stay in a few cache lines
+    constexpr int64_t kTile = 16;  // per direction, to stay within a few cache lines
     for (int64_t i = 0; i < rows; i += kTile) {
       for (int64_t j = 0; j < cols; ++j) {
         for (int64_t k = i; k < std::min(rows, i + kTile); ++k) {

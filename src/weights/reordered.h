@@ -1,4 +1,4 @@
-// Stored weights whose elements are others, or lie in another order, than a layer wants them.
+// Views of stored weights with other values or another order than the file's.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@ namespace tokamak {
 std::shared_ptr<const WeightSource> EveryNthRow(std::shared_ptr<const WeightSource> source,
                                                 int64_t first, int64_t step);
 
-// Rows [begin, end) of `source`, transposed: [cols, end - begin]. They are read as a whole, by the
-// first ReadRows, and kept as long as the result. kUnimplemented for block types.
+// Rows [begin, end) of `source`, transposed: [cols, end - begin]. The first ReadRows reads them all
+// and keeps them as long as the result lives. kUnimplemented for block types.
 Result<std::shared_ptr<const WeightSource>> Transposed(std::shared_ptr<const WeightSource> source,
                                                        int64_t begin, int64_t end);
 
-// `source` itself, or its values as f32 where its type packs several elements into a block.
+// `source` itself; if its type is a block type, its values as f32.
 std::shared_ptr<const WeightSource> WithoutBlocks(std::shared_ptr<const WeightSource> source);
 
-// An F32 vector, less 1. kUnimplemented for other types and shapes.
+// An F32 vector minus 1. kUnimplemented for other types and shapes.
 Result<std::shared_ptr<const WeightSource>> MinusOne(std::shared_ptr<const WeightSource> source);
 
 }  // namespace tokamak

@@ -1,4 +1,4 @@
-// Transposed weights, every second row, and MXFP4 in two tensors.
+// Tests transposed weights, every second row, and MXFP4 in two tensors.
 #include "weights/reordered.h"
 
 #include <gmock/gmock.h>
@@ -42,7 +42,7 @@ TEST(Reordered, TransposedSwapsRowsAndColumns) {
         ASSERT_EQ(values[i * 37 + j], all[(37 + j) * 19 + i]) << i << ", " << j;
       }
     }
-    // Any rows, by many threads at once.
+    // Any rows, from many threads at once.
     const auto shared = *Transposed(source, 37, 74);
     std::vector<std::thread> threads;
     for (int64_t t = 0; t < 4; ++t) {
@@ -78,7 +78,7 @@ TEST(Reordered, EveryNthRowPicksRows) {
   }
 }
 
-// Elements of 4 bits [2, 3, 2, 16] and exponents [2, 3, 2] of a safetensors file.
+// A safetensors file with 4-bit elements [2, 3, 2, 16] and exponents [2, 3, 2].
 class Mxfp4Pair : public ::testing::Test {
  protected:
   static constexpr int kBlocks = 2 * 3 * 2;
@@ -104,7 +104,7 @@ class Mxfp4Pair : public ::testing::Test {
   std::vector<uint8_t> data_;
 };
 
-// e2m1: a sign, two bits of exponent, one of fraction. The earlier element is in the lower half.
+// e2m1: one sign bit, two exponent bits, one fraction bit. The earlier element is in the low half.
 TEST_F(Mxfp4Pair, IsWhatTheFormatSays) {
   constexpr float kLevels[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
   const auto model = Model("[2,3,2]", "U8");

@@ -61,7 +61,7 @@ class PickedRows final : public WeightSource {
  private:
   const std::shared_ptr<const WeightSource> source_;
   const std::vector<RowRun> runs_;
-  std::vector<int64_t> firsts_;  // of each run, the row here
+  std::vector<int64_t> firsts_;  // for each run, its first row in this weight
   Shape shape_;
 };
 

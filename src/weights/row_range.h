@@ -9,7 +9,7 @@
 
 namespace tokamak {
 
-// Rows [begin, end) of `source` seen as a matrix, which must have them: [end - begin, cols].
+// Rows [begin, end) of `source` seen as a matrix: [end - begin, cols]. The rows must exist.
 std::shared_ptr<const WeightSource> RowRange(std::shared_ptr<const WeightSource> source,
                                              int64_t begin, int64_t end);
 
@@ -18,7 +18,7 @@ struct RowRun {
   int64_t begin = 0;
   int64_t end = 0;
 };
-// The rows of these runs, one run after the other: [Σ lengths, cols].
+// The rows of these runs, concatenated: [Σ lengths, cols].
 std::shared_ptr<const WeightSource> PickRows(std::shared_ptr<const WeightSource> source,
                                              std::vector<RowRun> runs);
 

@@ -28,7 +28,7 @@ std::string ShapeText(const std::vector<uint64_t>& shape) {
   return out + "]";
 }
 
-// The tensor's description, its size checked against its range but not yet its place.
+// Describes the tensor; checks its size against its range, but not its place in the file.
 Result<StoredTensor> MakeTensor(const SafetensorsHeader::Entry& entry, const std::string& path) {
   const std::string where = fmt::format("{}: tensor {}", path, Quoted(entry.name));
   const SafetensorsType* type = FindSafetensorsType(entry.dtype);
@@ -40,7 +40,7 @@ Result<StoredTensor> MakeTensor(const SafetensorsHeader::Entry& entry, const std
     return Unimplemented("{} has {} dimensions; at most {} are supported", where,
                          entry.shape.size(), Shape::kMaxRank);
   }
-  // Each product fits below 2^62: sizes and their sums stay in 64 bits.
+  // Each product stays below 2^62, so sizes and their sums fit in 64 bits.
   constexpr uint64_t kMaxElements = uint64_t{1} << 58;
   uint64_t elements = 1;
   for (const uint64_t dim : entry.shape) {

@@ -1,4 +1,4 @@
-// Reads bytes as a safetensors file, all of whose tensors are then read, and as an index.
+// Parses bytes as a safetensors file, reads all its tensors, and parses them as an index.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto weight = (*model)->Weight(tensor);
     if (!weight.ok() || (*weight)->shape().elements() == 0) continue;
     std::vector<std::byte> values(tensor.bytes.value());
-    // What was accepted can be read to its end.
+    // Accepted tensors can be read completely.
     if (!(*weight)->ReadRows(0, (*weight)->shape().rows(), values.data()).ok()) std::abort();
   }
   if (total > size) std::abort();

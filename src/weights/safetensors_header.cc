@@ -22,12 +22,12 @@ constexpr SafetensorsType kTypes[] = {
     {"BOOL", 1, std::nullopt},
 };
 
-// More than any tensor has; rank is checked again where shapes are made.
+// More than any tensor has. The rank is checked again when shapes are made.
 constexpr size_t kMaxDims = 32;
 constexpr size_t kMaxFiles = 4096;
 constexpr size_t kMaxTensors = size_t{1} << 22;
 
-// What the parsers of headers and of indexes share: where they are, and the first error.
+// Shared by the parsers of headers and indexes: the file's name and the first error.
 class StrictSax : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit StrictSax(const std::string& source) : source_(source) {}
@@ -166,7 +166,7 @@ class HeaderSax final : public StrictSax {
   std::vector<uint64_t> numbers_;
 };
 
-// Skips everything but "weight_map".
+// Reads "weight_map" and skips everything else.
 class IndexSax final : public StrictSax {
  public:
   using StrictSax::StrictSax;
@@ -205,7 +205,7 @@ class IndexSax final : public StrictSax {
   }
   bool string(std::string& file) override {
     if (!in_map()) return Ignored("a string");
-    // A path would lead out of the folder that the user named.
+    // A path could lead out of the user's folder.
     const bool plain = file.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
     if (!plain || !file.ends_with(".safetensors") || file.front() == '.') {
       return Fail(fmt::format(

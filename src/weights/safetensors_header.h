@@ -13,13 +13,13 @@
 
 namespace tokamak {
 
-// A type that the format has, readable by this build or not.
+// A type of the format, readable by this build or not.
 struct SafetensorsType {
   std::string_view name;
-  int bytes;                   // of an element
-  std::optional<DType> dtype;  // nothing: can be listed, not computed with
+  int bytes;                   // per element
+  std::optional<DType> dtype;  // absent: can be listed but not computed with
 };
-// Null for a name that the format does not have, or that packs several elements in a byte.
+// Null for an unknown name, and for types that pack several elements into a byte.
 const SafetensorsType* FindSafetensorsType(std::string_view name);
 
 struct SafetensorsHeader {
@@ -27,14 +27,14 @@ struct SafetensorsHeader {
     std::string name;
     std::string dtype;
     std::vector<uint64_t> shape;
-    uint64_t begin = 0, end = 0;  // bytes from the start of the data
+    uint64_t begin = 0, end = 0;  // relative to the start of the data
   };
   std::vector<Entry> entries;
   std::vector<std::pair<std::string, std::string>> metadata;
 };
 
-// Checks the form alone: every entry has a type, a shape and two offsets, and nothing else; no name
-// twice. `source` names the file in messages.
+// Checks only the form: every entry has exactly a type, a shape and two offsets, and names are
+// distinct. `source` names the file in messages.
 Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, const std::string& source);
 
 }  // namespace tokamak

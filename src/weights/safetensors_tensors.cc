@@ -88,7 +88,8 @@ class SafetensorsTensors final : public TensorSource {
   }
 
  private:
-  // The scales of a weight in two tensors, "<weight>_blocks" and "<weight>_scales"; else null.
+  // The scales of a weight stored as "<weight>_blocks" and "<weight>_scales"; null for other
+  // weights.
   const StoredTensor* ScalesOf(std::string_view name) const {
     constexpr std::string_view kBlocks = "_blocks";
     if (!name.ends_with(kBlocks)) return nullptr;
@@ -109,7 +110,7 @@ class SafetensorsTensors final : public TensorSource {
     used_[static_cast<size_t>(&tensor - model_->tensors().data())] = true;
   }
 
-  // Scales that the configuration does not announce are tensors that nobody asks for: an error.
+  // If the configuration does not announce scales, they stay unused, which is an error.
   Result<std::shared_ptr<const WeightSource>> Fp8Weight(const StoredTensor& tensor) {
     const auto& file = model_->parts()[static_cast<size_t>(tensor.part)].source;
     if (!contents_.fp8_blocks || tensor.shape.rank() != 2) return MakeFp8Weight(file, tensor, {});

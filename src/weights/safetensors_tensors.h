@@ -9,15 +9,15 @@
 
 namespace tokamak {
 
-// What config.json says of them.
+// Facts about the tensors from config.json.
 struct SafetensorsContents {
-  bool tied = false;        // embeddings and output matrix are one
-  bool fp8_blocks = false;  // matrices in FP8 have scales (weights/fp8_blocks.h)
+  bool tied = false;        // embeddings and output matrix are the same
+  bool fp8_blocks = false;  // FP8 matrices have scales (weights/fp8_blocks.h)
 };
 
-// Names are the model's own. What the reference ignores is ignored here too: the rotary
-// frequencies that old checkpoints stored, and, where embeddings are tied, an output matrix that
-// equals them (another one is an error: which of the two is meant?).
+// Tensors keep their names. Ignores what the reference ignores: rotary frequencies stored by old
+// checkpoints and, with tied embeddings, an output matrix equal to them. One that differs is an
+// error, because it is unclear which is meant.
 std::shared_ptr<TensorSource> MakeSafetensorsTensors(std::string folder,
                                                      std::shared_ptr<const SafetensorsModel> model,
                                                      const SafetensorsContents& contents);

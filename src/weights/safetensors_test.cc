@@ -1,4 +1,4 @@
-// Safetensors files and Hugging Face directories, good and bad.
+// Tests safetensors files and Hugging Face directories, good and bad.
 #include "weights/safetensors.h"
 
 #include <fmt/core.h>
@@ -20,7 +20,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// A file: the header's length, the header, `data` bytes that count up.
+// A file: the header's length, the header, and `data` bytes that count up.
 std::string File(const std::string& header, size_t data) {
   const uint64_t length = header.size();
   std::string out(sizeof length, '\0');
@@ -189,7 +189,7 @@ TEST_F(HfDirectory, GreedyDefaultsAreATemperatureOfZero) {
   Result<Checkpoint> checkpoint = OpenCheckpoint(folder_);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
   EXPECT_EQ(checkpoint->generation.temperature, 0.0f);
-  EXPECT_EQ(checkpoint->generation.top_p, 0.9f);  // for requests that sample
+  EXPECT_EQ(checkpoint->generation.top_p, 0.9f);  // applies to requests that sample
   Write("generation_config.json", R"({"do_sample": "no"})");
   EXPECT_THAT(Error(), HasSubstr("do_sample: expected true or false, got \"no\""));
 }
@@ -221,7 +221,7 @@ TEST_F(HfDirectory, WhatIsMissingOrWrongIsNamed) {
   Write("config.json",
         R"({"architectures": ["L"], "quantization_config": {"quant_method": "gptq"}})");
   EXPECT_THAT(Error(), AllOf(HasSubstr("quant_method"), HasSubstr("gptq")));
-  // Other families' experts are not laid out so.
+  // The layout of other families' experts differs.
   Write(
       "config.json",
       R"({"architectures": ["MixtralForCausalLM"], "quantization_config": {"quant_method": "mxfp4"}})");
@@ -255,7 +255,7 @@ TEST_F(HfDirectory, AnOutputMatrixBesideTiedEmbeddingsMustEqualThem) {
   EXPECT_THAT(check(false).ToString(), HasSubstr("tie_word_embeddings"));
 }
 
-// Of a model of texts and images, in either of the layouts that there are.
+// A text and image model, in both layouts that exist.
 TEST_F(HfDirectory, ATextModelBesideWhatSeesHasTheNamesOfItsOwnClass) {
   const auto open = [&](const std::vector<std::string>& names) {
     std::string header;
@@ -287,7 +287,7 @@ TEST_F(HfDirectory, ATextModelBesideWhatSeesHasTheNamesOfItsOwnClass) {
         checkpoint.tensors->Find("model.embed_tokens.weight", Shape{1, 1}).status().ToString(),
         HasSubstr(names[0].substr(0, names[0].find("norm")) + "embed_tokens.weight"));
   }
-  // What is known to see alone is left out.
+  // Only tensors known to belong to the vision part are left out.
   for (const char* other : {"audio_tower.a", "model.vision_tower.a", "vision_tower2.a"}) {
     EXPECT_THAT(
         open({"language_model.model.norm.weight", other}).tensors->CheckAllUsed().ToString(),
@@ -295,7 +295,7 @@ TEST_F(HfDirectory, ATextModelBesideWhatSeesHasTheNamesOfItsOwnClass) {
   }
 }
 
-// The definition of E4M3: (-1)^s · 2^(e - 7) · (1 + m / 8), or 2^-6 · m / 8 for e of 0.
+// Definition of E4M3: (-1)^s · 2^(e - 7) · (1 + m / 8), or 2^-6 · m / 8 if e = 0.
 TEST(Fp8, EveryCodeIsItsValue) {
   for (int bits = 0; bits < 256; ++bits) {
     const int exponent = (bits >> 3) & 15, mantissa = bits & 7;
@@ -318,7 +318,7 @@ class Fp8Directory : public HfDirectory {
       "weight_block_size": [128, 128]}})";
   static constexpr int kRows = 130, kCols = 129;
 
-  // A matrix of ones (0x38) in two by two blocks, with these scales.
+  // Writes a matrix of ones (0x38) in two by two blocks, with these scales.
   void WriteMatrix(const std::string& scale_shape, std::vector<float> scales,
                    const std::string& scale_name = "w_scale_inv") {
     constexpr int kBytes = kRows * kCols + 2;  // a multiple of 4
@@ -383,7 +383,7 @@ TEST_F(Fp8Directory, WhatIsMissingOrWrongIsNamed) {
   }
 }
 
-// What torch makes of a model with .to(torch.float8_e4m3fn).
+// The result of torch's .to(torch.float8_e4m3fn).
 TEST_F(Fp8Directory, WithoutScalesTheElementsAreTheValues) {
   Write("config.json", R"({"architectures": ["L"]})");
   WriteMatrix("[1]", {7}, "other");
@@ -394,7 +394,7 @@ TEST_F(Fp8Directory, WithoutScalesTheElementsAreTheValues) {
   std::vector<uint16_t> values(kCols);
   ASSERT_TRUE((*weight)->ReadRows(129, 130, reinterpret_cast<std::byte*>(values.data())).ok());
   EXPECT_THAT(values, ::testing::Each(FloatToBFloat16(1)));
-  // A scale that the configuration does not announce.
+  // Unused, because the configuration does not announce scales.
   EXPECT_THAT(checkpoint->tensors->CheckAllUsed().ToString(), HasSubstr("\"other\""));
 }
 

@@ -1,4 +1,4 @@
-// A tensor in a file of weights: where it lies and how it is read, the same for every format.
+// The place of a tensor in a weight file and how to read it, the same for every format.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,21 @@ namespace tokamak {
 
 struct StoredTensor {
   std::string name;
-  std::string type_name;       // as the format calls it: "Q4_K", "BF16"; "type 77" when unknown
-  std::optional<DType> dtype;  // nothing: this build cannot read the type
+  std::string type_name;       // the format's name: "Q4_K", "BF16"; "type 77" if unknown
+  std::optional<DType> dtype;  // absent: this build cannot read the type
   Shape shape;                 // outermost first: [out features, in features] for a matrix
-  int part = 0;                // which file of several
-  uint64_t offset = 0;         // of the data, from the start of that file
-  // Bytes of the data; nothing when the type's layout is unknown.
+  int part = 0;                // index of the file
+  uint64_t offset = 0;         // of the data in that file
+  // Size of the data; absent if the type's layout is unknown.
   std::optional<uint64_t> bytes;
 };
 
-// Reads `tensor`, which has a dtype, from the file that it lies in.
+// Reads `tensor` from its file. It must have a dtype.
 std::shared_ptr<const WeightSource> MakeStoredWeight(std::shared_ptr<const ByteSource> file,
                                                      const StoredTensor& tensor);
 
-// OK if `unused` is empty, else kUnimplemented with the first of these tensors' names: what a model
-// has no use for means that it would compute something else than was trained.
+// OK if `unused` is empty, else kUnimplemented naming the first tensors. A model that leaves
+// tensors unused computes something other than what was trained.
 Status CheckNoneUnused(const std::string& path, const std::vector<std::string>& unused);
 
 }  // namespace tokamak

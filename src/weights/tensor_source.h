@@ -1,4 +1,4 @@
-// The weights of a checkpoint by the names that Hugging Face gives them, whatever the file format.
+// A checkpoint's weights by their Hugging Face names, whatever the file format.
 #pragma once
 
 #include <memory>
@@ -11,27 +11,26 @@
 
 namespace tokamak {
 
-// For one thread, the one that loads; the weights that it returns are for any thread and stay valid
-// without it.
+// Not thread-safe; used by the loading thread. The returned weights are thread-safe and outlive it.
 class TensorSource {
  public:
   virtual ~TensorSource() = default;
 
   virtual bool Has(std::string_view name) const = 0;
-  // The tensor "model.layers.7.self_attn.q_proj.weight", which must exist and have this shape
-  // ([out features, in features]) and a type that holds weights. Marks it as used. `meaning` says
-  // in messages where the expected shape comes from: "num_heads 9 × head_dim 64".
+  // Returns the tensor, e.g. "model.layers.7.self_attn.q_proj.weight", and marks it as used. It
+  // must exist with this shape ([out features, in features]) and a type that holds weights.
+  // `meaning` explains the expected shape in messages: "num_heads 9 × head_dim 64".
   virtual Result<std::shared_ptr<const WeightSource>> Find(std::string_view name,
                                                            const Shape& expected,
                                                            std::string_view meaning) = 0;
   Result<std::shared_ptr<const WeightSource>> Find(std::string_view name, const Shape& expected) {
     return Find(name, expected, {});
   }
-  // Marks the tensors whose names start so as used: those that the model leaves out on purpose,
+  // Marks tensors with this name prefix as used. For those that the model leaves out on purpose,
   // such as layers that only draft tokens.
   virtual void Skip(std::string_view prefix) = 0;
-  // An error that lists the tensors that were never asked for: a model that leaves some out
-  // computes something else than the checkpoint's author meant.
+  // An error that lists the tensors that were never used. A model that leaves some unused computes
+  // something other than what was trained.
   virtual Status CheckAllUsed() const = 0;
 };
 

@@ -6,8 +6,8 @@
 namespace tokamak {
 namespace {
 
-// As Google and Mistral published them and transformers saves them, and as transformers calls them
-// while they run, which other programs save.
+// The names in published checkpoints (Google, Mistral, transformers), and transformers' names at
+// run time, which other programs save.
 constexpr TextPart kPublished = {.model = "language_model.model.",
                                  .output = "language_model.lm_head.",
                                  .left_out = {"vision_tower.", "multi_modal_projector."}};

@@ -1,4 +1,5 @@
-// Models of texts and images, of which the text model alone is served. Internal to weights/.
+// Checkpoints of text and image models, of which only the text model is served. Internal to
+// weights/.
 #pragma once
 
 #include <array>
@@ -13,22 +14,22 @@
 
 namespace tokamak {
 
-// Where such a checkpoint keeps what the text model's own class calls "model." and "lm_head.", and
-// what is beside it.
+// Prefixes in such a checkpoint: what replaces the text model's own "model." and "lm_head.", and
+// which tensors are left out.
 struct TextPart {
   std::string_view model, output;
-  std::array<std::string_view, 2> left_out;  // what sees, and what tells it to the text model
+  std::array<std::string_view, 2> left_out;  // the vision encoder and the projector
 
-  // What the checkpoint calls a tensor (or the beginning of names) of the text model.
+  // The checkpoint's name of a text model's tensor (or of a name prefix).
   std::string Stored(std::string_view name) const;
-  // Whether the tensor is not the text model's.
+  // Whether the tensor is one of those left out.
   bool LeavesOut(std::string_view stored_name) const;
 };
 
-// Nothing where the configuration has no part for texts ("text_config").
+// Absent if the configuration has no "text_config".
 std::optional<TextPart> FindTextPart(const ConfigValue& config, const SafetensorsModel& model);
 
-// The text model's tensors, by the names of its own class; `whole` has all.
+// The text model's tensors by its own names, taken from `whole`.
 std::shared_ptr<TensorSource> MakeTextPartTensors(std::shared_ptr<TensorSource> whole,
                                                   const TextPart& part);
 
