@@ -9,7 +9,7 @@
 namespace tokamak {
 namespace {
 
-// Bounds the time to O(text × this).
+// Bounds the time to O(text × kMaxTokenBytes).
 constexpr size_t kMaxTokenBytes = 1024;
 
 bool EndsWithWord(std::string_view text) {
@@ -56,7 +56,7 @@ Status AddedTokenMatcher::Partition(std::string_view text, bool parse_special,
                                     FunctionRef<Status(std::string_view, bool)> on_text,
                                     FunctionRef<void(int32_t)> on_token) const {
   const ByteTrie& trie = parse_special ? all_ : plain_;
-  size_t from = 0;  // of the text since the last token
+  size_t from = 0;  // start of the text after the last token
   for (size_t i = 0; !trie.empty() && i < text.size();) {
     const ByteTrie::Match match = trie.Longest(text.substr(i));
     if (match.size == 0) {

@@ -1,4 +1,4 @@
-// Tokens that a tokenizer.json adds to its model: found in text as they stand.
+// Tokens that a tokenizer.json adds to its model, found verbatim in text.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@ namespace tokamak {
 class AddedTokenMatcher {
  public:
   struct Entry {
-    std::string_view text;  // not kept
+    std::string_view text;  // only read by Create
     AddedToken token;
   };
   AddedTokenMatcher() = default;
-  // kInvalidArgument for a token that is too long.
+  // kInvalidArgument if a token is too long.
   static Result<AddedTokenMatcher> Create(const std::vector<Entry>& entries);
 
-  // Calls `on_text` for what lies between tokens (never empty, with whether it begins `text`) and
-  // `on_token` for the tokens, in order; leftmost first, at each place the longest. Special ones
+  // Calls `on_token` for each token found and `on_text` for the text between (never empty; the flag
+  // says whether it begins `text`), in order. Matches are leftmost, then longest. Special tokens
   // are found only with `parse_special`.
   Status Partition(std::string_view text, bool parse_special,
                    FunctionRef<Status(std::string_view, bool)> on_text,
@@ -33,7 +33,7 @@ class AddedTokenMatcher {
   const AddedToken& Find(int32_t id) const;
 
   ByteTrie plain_, all_;
-  std::vector<AddedToken> tokens_;  // by ascending id
+  std::vector<AddedToken> tokens_;  // ordered by id
 };
 
 }  // namespace tokamak

@@ -1,4 +1,4 @@
-// Base64 (RFC 4648, section 4), as vocabularies spell the bytes of their tokens.
+// Base64 (RFC 4648, section 4), in which vocabularies spell their tokens' bytes.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace tokamak {
 
-// The bytes that `text` stands for; "=" at the end may be missing. False, leaving `bytes`
-// unspecified, for another character or a length that nothing encodes to.
+// Decodes `text` into `bytes`; trailing "=" may be missing. Returns false for an invalid character
+// or length; `bytes` is then unspecified.
 bool DecodeBase64(std::string_view text, std::string& bytes);
 
 }  // namespace tokamak

@@ -9,8 +9,8 @@
 namespace tokamak {
 namespace {
 
-// Ideographs are words of their own. The ranges are those of BERT's tokenizer in Rust, its gap in
-// extension E included: models are trained with it.
+// Ideographs become words of their own. The ranges are those of BERT's tokenizer in Rust, including
+// its gap in extension E: models are trained with it.
 bool IsIdeograph(uint32_t c) {
   return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) ||
          (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B73F) ||
@@ -18,9 +18,9 @@ bool IsIdeograph(uint32_t c) {
          (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
-// The tables of BERT's tokenizer in Rust are of Unicode 8: what came later is neither mark,
-// punctuation nor control character to it, and part of a word. These ranges have all such
-// characters of Unicode 15, and no others of these kinds.
+// BERT's tokenizer in Rust uses Unicode 8. To it, later characters are part of a word, never mark,
+// punctuation or control character. These ranges cover all such characters up to Unicode 15, and no
+// others of these kinds.
 constexpr struct {
   uint32_t first, last;
 } kLater[] = {{0x61D, 0x61D},     {0x7FD, 0x7FD},     {0x890, 0x8E2},     {0x9FD, 0x9FE},
@@ -41,7 +41,7 @@ bool IsLater(uint32_t c) {
   return range != std::begin(kLater) && c <= (range - 1)->last;
 }
 
-// U+1734 was one in Unicode 8.
+// U+1734 was a nonspacing mark in Unicode 8.
 bool IsBertMark(uint32_t c) { return c == 0x1734 || (IsNonspacingMark(c) && !IsLater(c)); }
 
 }  // namespace
@@ -51,7 +51,7 @@ bool IsBertPunctuation(uint32_t c) {
     return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
            (c >= '{' && c <= '~');
   }
-  // The first two were punctuation in Unicode 8.
+  // These two were punctuation in Unicode 8.
   return c == 0x166D || c == 0x111C9 || (ClassOf(c) == CharClass::kPunctuation && !IsLater(c));
 }
 

@@ -1,4 +1,4 @@
-// Text as BERT's tokenizer has it (Devlin et al. 2019, arXiv:1810.04805).
+// The text normalization of BERT's tokenizer (Devlin et al. 2019, arXiv:1810.04805).
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,13 @@
 
 namespace tokamak {
 
-// ASCII that is neither letter, digit nor space, and Unicode's punctuation.
+// ASCII that is not a letter, digit or space, and Unicode punctuation.
 bool IsBertPunctuation(uint32_t code_point);
 
 struct BertTextOptions {
-  bool clean = true;               // no control characters; white space becomes spaces
-  bool isolate_ideographs = true;  // spaces around each
-  bool strip_accents = true;       // canonical decomposition without nonspacing marks
+  bool clean = true;               // drop control characters, turn white space into spaces
+  bool isolate_ideographs = true;  // put spaces around each
+  bool strip_accents = true;       // decompose canonically and drop nonspacing marks
   bool lowercase = true;
 };
 std::string NormalizeBert(std::string_view text, BertTextOptions options);

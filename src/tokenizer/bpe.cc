@@ -31,8 +31,8 @@ class Bpe final : public TextModel {
  private:
   Symbol Intern(std::string text);
   void EncodeWord(std::string_view word, BpeWord& work, std::vector<int32_t>& ids) const;
-  // Bytes that are no token in a byte-level vocabulary are left out, and their neighbours may
-  // merge: so does Hugging Face's implementation, which such vocabularies come from.
+  // In a byte-level vocabulary, drops bytes without a token, so that their neighbours may merge.
+  // Hugging Face's implementation, which such vocabularies come from, does the same.
   void SplitIntoSymbols(std::string_view word, BpeWord& work) const;
   bool IsToken(Symbol symbol) const { return symbol >= 0 && symbol < num_tokens_; }
 
@@ -40,14 +40,13 @@ class Bpe final : public TextModel {
   const PreTokenizer pretokenizer_;
   const int32_t num_tokens_;
   const bool lowercase_;
-  StringIndex index_;               // tokens that text can give, and symbols
-  std::deque<std::string> extra_;   // the strings of symbols that are not tokens
+  StringIndex index_;               // tokens that can come from text, and symbols
+  std::deque<std::string> extra_;   // strings of symbols that are not tokens
   std::array<Symbol, 256> byte_{};  // the symbol of a single byte, if any
   ByteFallback bytes_;              // for symbols that are not tokens
   BpeMerges merges_;
-  // Whether merging a token's own text gives that token, once that has been seen. Most words of a
-  // text are tokens: this saves merging them again. Relaxed atomics: every thread would write the
-  // same.
+  // Remembers tokens whose own text was seen to merge to that token, which saves merging most words
+  // again. Relaxed atomics, because all threads write the same value.
   mutable std::vector<std::atomic<bool>> whole_;
 };
 
@@ -58,8 +57,8 @@ Bpe::Bpe(const PreTokenizerRule& rule, PreTokenizer pretokenizer, const VocabSpe
       num_tokens_(static_cast<int32_t>(pieces.size())),
       lowercase_(spec.lowercase),
       index_(pieces.size()),
-      // No unknown token: checkpoints name their end token as such, and that must not come out of
-      // ordinary text.
+      // No unknown token: checkpoints name their end token as unknown, and ordinary text must not
+      // produce that.
       bytes_(spec, /*unk=*/-1),
       merges_(spec.merges.size()),
       whole_(pieces.size()) {
@@ -68,8 +67,8 @@ Bpe::Bpe(const PreTokenizerRule& rule, PreTokenizer pretokenizer, const VocabSpe
     const TokenType type = spec.types.empty() ? TokenType::kNormal : spec.types[id];
     if (type == TokenType::kControl || type == TokenType::kUnknown || pieces[id].empty()) continue;
     if (type == TokenType::kByte) continue;
-    // An added token spelled as plain text ("  ") is found by its text, before words are merged; as
-    // the result of merges it could only be spelled in the alphabet.
+    // An added token spelled as plain text ("  ") is found by its text before words are merged;
+    // merges only produce spellings in the alphabet.
     if (rule_.byte_level && !DecodeByteAlphabet(spec.tokens[id], bytes)) continue;
     if (rule_.byte_level && bytes != pieces[id]) continue;
     index_.Insert(rule_.byte_level ? std::string_view(pieces[id]) : spec.tokens[id], id);
@@ -99,7 +98,7 @@ Status Bpe::AddMerges(const std::vector<std::string>& merges) {
     right = text.substr(space + 1);
     if (rule_.byte_level) {
       std::string bytes;
-      // A part outside the alphabet cannot occur in text: the merge never applies.
+      // A part outside the alphabet cannot occur in text, so the merge never applies.
       if (!DecodeByteAlphabet(left, bytes)) continue;
       left.swap(bytes);
       if (!DecodeByteAlphabet(right, bytes)) continue;

@@ -1,4 +1,4 @@
-// Byte-pair encoding by merge rank (Sennrich et al. 2016, arXiv:1508.07909; byte-level as GPT-2).
+// Byte-pair encoding by merge rank (Sennrich et al. 2016, arXiv:1508.07909; on bytes as in GPT-2).
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace tokamak {
 
-// `pieces` are the bytes of each token of `spec` (the model keeps views of them: they must outlive
-// it). Fails on an unknown pre-tokenizer or a merge that is not two parts.
+// `pieces` has the bytes of each token of `spec` and must outlive the model. Fails on an unknown
+// pre-tokenizer or a merge that does not have two parts.
 Result<std::unique_ptr<const TextModel>> CreateBpe(const VocabSpec& spec,
                                                    const std::vector<std::string>& pieces);
 

@@ -13,7 +13,7 @@ uint64_t Pair(BpeSymbol left, BpeSymbol right) {
 
 BpeMerges::BpeMerges(size_t count) : slots_(std::bit_ceil(2 * count + 2)) {}
 
-// Where the pair is, or belongs.
+// The slot of the pair, or the one where it belongs.
 size_t BpeMerges::Place(uint64_t pair) const {
   uint64_t hash = pair * 0x9E3779B97F4A7C15u;  // Fibonacci hashing
   hash ^= hash >> 32;
@@ -31,7 +31,7 @@ void BpeMerges::Insert(BpeSymbol left, BpeSymbol right, uint32_t rank, BpeSymbol
 
 BpeMerge BpeMerges::Find(BpeSymbol left, BpeSymbol right) const {
   if (left < 0 || right < 0) return {};
-  return slots_[Place(Pair(left, right))].merge;  // an empty one merges nothing
+  return slots_[Place(Pair(left, right))].merge;  // an empty slot holds no merge
 }
 
 }  // namespace tokamak

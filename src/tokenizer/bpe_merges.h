@@ -1,4 +1,4 @@
-// The merging of byte-pair encoding: symbols, pairs of them by rank, and a word being merged.
+// Merging in byte-pair encoding: symbols, ranked pairs, and a word being merged.
 #pragma once
 
 #include <algorithm>
@@ -8,19 +8,19 @@
 
 namespace tokamak {
 
-// The strings that take part in merges, by number: tokens by their ids.
+// The id of a token, or the number of another string that takes part in merges.
 using BpeSymbol = int32_t;
 inline constexpr BpeSymbol kNoBpeSymbol = -1;
 
-// A word being merged: a linked list of symbols, and a heap of the merges that may be next.
+// A word being merged: a linked list of symbols, and a heap of candidate merges.
 struct BpeWord {
   struct Node {
     BpeSymbol symbol;
     int32_t previous, next;  // -1: none
-    uint32_t begin, size;    // in the word; size 0: merged into the one before
+    uint32_t begin, size;    // in the word; size 0: merged into the previous node
   };
   struct Candidate {
-    uint64_t key;  // rank << 32 | index of the left node: the best merge, leftmost first
+    uint64_t key;  // rank << 32 | index of the left node: best rank first, then leftmost
     BpeSymbol left, right;
     BpeSymbol result;
     bool operator<(const Candidate& other) const { return key > other.key; }  // for a min-heap
@@ -39,13 +39,13 @@ struct BpeWord {
   }
 };
 
-// What two neighbours become. Lower ranks merge first.
+// The merge of two neighbours. Lower ranks merge first.
 struct BpeMerge {
   uint32_t rank = 0;
-  BpeSymbol result = kNoBpeSymbol;  // kNoBpeSymbol: they do not merge
+  BpeSymbol result = kNoBpeSymbol;  // kNoBpeSymbol: no merge
 };
 
-// Applies the best merge, leftmost first, until none applies. `find(left, right)` gives the
+// Applies the best merge (leftmost first) until none is left. `find(left, right)` returns the
 // BpeMerge of two nodes. O(n log n) in the word's length.
 template <typename Find>
 void ApplyMerges(BpeWord& word, const Find& find) {
@@ -69,7 +69,7 @@ void ApplyMerges(BpeWord& word, const Find& find) {
     heap.pop_back();
     const auto at = static_cast<int32_t>(best.key & 0xFFFFFFFFu);
     BpeWord::Node& left = word.nodes[at];
-    // Outdated when either side has been merged since: its symbol is another, or it is gone.
+    // Outdated if either side has since been merged: its symbol differs, or it is gone.
     if (left.size == 0 || left.symbol != best.left || left.next < 0) continue;
     BpeWord::Node& right = word.nodes[left.next];
     if (right.symbol != best.right) continue;
@@ -83,12 +83,12 @@ void ApplyMerges(BpeWord& word, const Find& find) {
   }
 }
 
-// Merges by their two symbols, as a list of merges states them.
+// Merges indexed by their two symbols, for vocabularies with a list of merges.
 class BpeMerges {
  public:
   explicit BpeMerges(size_t count);
 
-  // The first merge of a pair counts.
+  // The first merge inserted for a pair wins.
   void Insert(BpeSymbol left, BpeSymbol right, uint32_t rank, BpeSymbol result);
   BpeMerge Find(BpeSymbol left, BpeSymbol right) const;
   void Apply(BpeWord& word) const {

@@ -1,4 +1,4 @@
-// Byte-pair encoding of pieces, as the `tokenizers` library has it.
+// Byte-pair encoding of pieces as in the `tokenizers` library.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -25,21 +25,21 @@ class BpeWords final : public TextModel {
 
  private:
   void Split(std::string_view text, BpeWord& word) const;
-  // Appends the byte tokens of a character; false, and nothing, when one is missing.
+  // Appends the byte tokens of a character. If one is missing, returns false and appends none.
   bool AppendBytes(std::string_view character, size_t begin, BpeWord& word) const;
 
   const bool bytes_;
   const bool byte_fallback_, ignore_merges_, fuse_unk_, merge_by_id_;
   const int32_t unk_;
-  const std::string prefix_, suffix_;  // of characters inside a word, and at its end
-  const bool affixes_;                 // there is one of the two
-  std::vector<std::string> decoded_;   // bytes_: by id
+  const std::string prefix_, suffix_;  // of tokens inside a word, and at its end
+  const bool affixes_;                 // either is set
+  std::vector<std::string> decoded_;   // if bytes_: the bytes of each token
   StringIndex index_;
   std::array<int32_t, 256> byte_tokens_;  // "<0x0A>", or -1
   std::array<int32_t, 256> single_;       // tokens of one byte, or -1
   BpeMerges merges_;
-  // Whether merging a token's own text gives that token, once that has been seen. Relaxed atomics:
-  // every thread would write the same.
+  // Remembers tokens whose own text was seen to merge to that token. Relaxed atomics, because all
+  // threads write the same value.
   mutable std::vector<std::atomic<bool>> whole_;
 };
 
@@ -65,7 +65,7 @@ BpeWords::BpeWords(const VocabSpec& spec, bool bytes)
     if (const int byte = ParseByteToken(token); byte >= 0) {
       byte_tokens_[static_cast<size_t>(byte)] = static_cast<int32_t>(id);
     }
-    // Spelled outside the alphabet it cannot come out of text.
+    // Spelled outside the alphabet, so text cannot contain it.
     if (bytes_ && !DecodeByteAlphabet(token, decoded_[id])) decoded_[id].clear();
     const std::string& text = bytes_ ? decoded_[id] : token;
     if (text.empty()) continue;
@@ -112,7 +112,7 @@ bool BpeWords::AppendBytes(std::string_view character, size_t begin, BpeWord& wo
 
 void BpeWords::Split(std::string_view text, BpeWord& word) const {
   word.Clear();
-  size_t unknown = 0;  // bytes of characters that wait to become an unknown token
+  size_t unknown = 0;  // bytes of characters waiting to become an unknown token
   std::string spelled;
   const auto flush = [&](size_t at) {
     if (unknown > 0) word.Append(unk_, at - unknown, unknown);
@@ -134,11 +134,11 @@ void BpeWords::Split(std::string_view text, BpeWord& word) const {
       flush(begin);
       word.Append(id, begin, size);
     } else if (byte_fallback_ && AppendBytes(character, begin, word)) {
-      // As the reference has it: an unknown token that waits stays behind these.
+      // A waiting unknown token comes after these, as in the reference.
     } else if (unk_ >= 0) {
       if (!fuse_unk_) flush(begin);
       unknown += size;
-    }  // else it is left out
+    }  // else it is dropped
     begin += size;
   }
   flush(text.size());

@@ -16,7 +16,7 @@ constexpr uint32_t kEnd = 0x100 + 68;  // 68 bytes do not stand for themselves
 
 struct Alphabet {
   std::array<uint16_t, 256> code_point{};
-  std::array<int16_t, kEnd> byte{};  // by code point; -1: not of the alphabet
+  std::array<int16_t, kEnd> byte{};  // by code point; -1: not in the alphabet
 
   constexpr Alphabet() {
     for (auto& b : byte) b = -1;

@@ -1,5 +1,5 @@
-// GPT-2's spelling of bytes: each of the 256 bytes as one visible character, so that tokens of any
-// bytes can be written as text. Printable Latin-1 stands for itself; the rest follows from U+0100.
+// GPT-2's byte alphabet: each of the 256 bytes as one visible character, so that any bytes can be
+// written as text. Printable Latin-1 stands for itself; the rest is from U+0100 on.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace tokamak {
 
-// The bytes that `spelling` stands for. Returns false, leaving `bytes` unspecified, if a character
-// is not of the alphabet.
+// Decodes `spelling` into `bytes`. Returns false if a character is not in the alphabet; `bytes` is
+// then unspecified.
 bool DecodeByteAlphabet(std::string_view spelling, std::string& bytes);
-// The spelling of `bytes`.
+// Returns `bytes` in the alphabet.
 std::string EncodeByteAlphabet(std::string_view bytes);
 
 }  // namespace tokamak

@@ -1,4 +1,4 @@
-// What stands for characters that no token covers: byte tokens, or the unknown token.
+// Tokens for characters that no token covers: byte tokens, or the unknown token.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace tokamak {
 
 class ByteFallback {
  public:
-  // `unk` may be -1: no unknown token.
+  // `unk` may be -1: there is no unknown token.
   ByteFallback(const VocabSpec& spec, int32_t unk) : unk_(unk) {
     ids_.fill(-1);
     for (size_t id = 0; id < spec.tokens.size(); ++id) {
@@ -24,18 +24,18 @@ class ByteFallback {
       }
     }
   }
-  // Gives `byte` a token unless it has one.
+  // Sets the token of `byte` unless it has one.
   void Set(char byte, int32_t id) {
     int32_t& slot = ids_[static_cast<uint8_t>(byte)];
     if (slot < 0) slot = id;
   }
-  // Whether every text can be expressed.
+  // Whether every text can be encoded.
   bool complete() const {
     return unk_ >= 0 || std::all_of(ids_.begin(), ids_.end(), [](int32_t id) { return id >= 0; });
   }
-  // Appends what stands for `text`, which no token covers: its bytes' tokens or, where one is
-  // missing, a single unknown token (none if there is no such token, or if `after_unknown`: a run
-  // of unknown characters counts once). Returns true for the unknown token.
+  // Appends the tokens for `text`, which no token covers: its byte tokens or, if one is missing, a
+  // single unknown token. Leaves that one out if the vocabulary has none or with `after_unknown`: a
+  // run of unknown characters counts once. Returns true if `text` is unknown.
   bool Append(std::string_view text, bool after_unknown, std::vector<int32_t>& ids) const {
     const size_t before = ids.size();
     for (const char byte : text) {

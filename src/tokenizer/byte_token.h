@@ -1,11 +1,11 @@
-// SentencePiece's spelling of a byte as a token: "<0x0A>".
+// SentencePiece's byte tokens: "<0x0A>".
 #pragma once
 
 #include <string_view>
 
 namespace tokamak {
 
-// The byte of a token spelled so, or -1.
+// Returns the byte, or -1 if `text` does not spell one.
 inline int ParseByteToken(std::string_view text) {
   const auto digit = [](char c) {
     if (c >= '0' && c <= '9') return c - '0';

@@ -11,7 +11,7 @@ ByteTrie::ByteTrie(std::vector<std::pair<std::string_view, int32_t>> strings) {
   strings.erase(std::unique(strings.begin(), strings.end(),
                             [](const auto& a, const auto& b) { return a.first == b.first; }),
                 strings.end());
-  // Breadth first: each range of sorted strings shares its first `depth` bytes.
+  // Breadth first. The strings of a range share their first `depth` bytes.
   struct Range {
     size_t begin, end, depth;
     Node parent;

@@ -1,4 +1,4 @@
-// A set of byte strings with ids, walked one byte at a time.
+// A set of byte strings with ids, walked byte by byte.
 #pragma once
 
 #include <array>
@@ -15,14 +15,14 @@ class ByteTrie {
   static constexpr Node kNone = -1;
 
   ByteTrie() { first_.fill(kNone); }
-  // Strings must not be empty; of equal ones the first counts. They are not kept.
+  // Strings must not be empty and are copied. Of equal strings the first wins.
   explicit ByteTrie(std::vector<std::pair<std::string_view, int32_t>> strings);
 
-  // The node for a single byte, or kNone.
+  // The node of a single byte, or kNone.
   Node First(char byte) const { return first_[static_cast<uint8_t>(byte)]; }
-  // The child of `node` under `byte`, or kNone.
+  // The child of `node` for `byte`, or kNone.
   Node Next(Node node, char byte) const;
-  // The id of the string that ends at `node`, or -1.
+  // The id of the string ending at `node`, or -1.
   int32_t Id(Node node) const { return nodes_[node].id; }
   bool empty() const { return nodes_.empty(); }
 
@@ -30,13 +30,13 @@ class ByteTrie {
     int32_t id = -1;
     size_t size = 0;  // bytes; 0: no match
   };
-  // The longest string that `text` starts with.
+  // The longest string that is a prefix of `text`.
   Match Longest(std::string_view text) const;
 
  private:
   struct Entry {
     int32_t id = -1;
-    int32_t children = 0;  // index of the first child: children are adjacent, labels ascending
+    int32_t children = 0;  // index of the first one; they are adjacent, by ascending label
     uint16_t count = 0;
     uint8_t label = 0;
   };

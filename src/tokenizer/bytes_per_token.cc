@@ -13,14 +13,14 @@
 namespace tokamak {
 namespace {
 
-// How a normalizer's step may change the number of bytes: `shrinks` times fewer, or `grows` times
-// more of those of an added token. 0: no bound.
+// How much a normalizer step may change the number of bytes: text becomes at most `shrinks` times
+// shorter, an added token at most `grows` times longer. 0: no bound.
 struct Change {
   size_t shrinks = 1;
   size_t grows = 1;
 };
 
-// U+0390 has two bytes, and an equivalent of seven; a test tries all characters.
+// U+0390 has two bytes and a canonical equivalent of seven. A test tries all characters.
 constexpr size_t kNfcShrinks = 4;
 
 Change ChangeOf(const NormalizerStep& step) {
@@ -44,7 +44,7 @@ Change ChangeOf(const NormalizerStep& step) {
   }
 }
 
-// Whether all of the text goes on to the model.
+// Whether the model gets all of the text.
 bool KeepsText(const PreTokenizerStep& step) {
   switch (step.kind) {
     case PreTokenizerStep::Kind::kByteLevel:
@@ -67,7 +67,7 @@ Bytes AllBytes() {
   return bytes;
 }
 
-// Whether the model can give the token for ordinary text.
+// Whether the model can produce the token from ordinary text.
 bool InModel(const VocabSpec& spec, size_t id) {
   return spec.pipeline ? spec.pipeline->in_model[id] : spec.types[id] == TokenType::kNormal;
 }
@@ -76,7 +76,7 @@ bool InModel(const VocabSpec& spec, size_t id) {
 bool HasByteTokens(const VocabSpec& spec) {
   Bytes seen{};
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
-    // A SentencePiece model looks at the type, a tokenizer.json's at the spelling.
+    // SentencePiece models go by the token's type, those of a tokenizer.json by its spelling.
     const bool counts = spec.kind == TokenizerKind::kBpe && spec.pipeline
                             ? InModel(spec, id)
                             : spec.types[id] == TokenType::kByte;
@@ -86,8 +86,8 @@ bool HasByteTokens(const VocabSpec& spec) {
   return seen == AllBytes();
 }
 
-// The bytes with a token in GPT-2's alphabet. Many vocabularies lack some that no text has, and a
-// few more.
+// The bytes that have a token in GPT-2's alphabet. Many vocabularies lack bytes that no text
+// contains, and a few others.
 Bytes BytesWithLetters(const VocabSpec& spec) {
   Bytes seen{};
   std::string bytes;
@@ -98,15 +98,15 @@ Bytes BytesWithLetters(const VocabSpec& spec) {
   return seen;
 }
 
-// Spellings are never shorter than the text they stand for: GPT-2's letters have one or two bytes,
-// ▁ stands for itself as well as for a space.
+// A spelling is at least as long as its text: a byte takes one or two bytes in GPT-2's alphabet,
+// and ▁ stands for itself or for a space.
 size_t LongestSpelling(const VocabSpec& spec) {
   size_t longest = 0;
   for (const std::string& token : spec.tokens) longest = std::max(longest, token.size());
   return longest;
 }
 
-// Which bytes the model of a pipeline gives a token, whatever stands beside them.
+// The bytes that the pipeline's model always turns into tokens, whatever is next to them.
 Bytes BytesOfModel(const VocabSpec& spec) {
   const PipelineSpec& pipeline = *spec.pipeline;
   if (spec.kind == TokenizerKind::kSentencePieceBpe) {
@@ -166,7 +166,7 @@ BytesPerToken BoundBytesPerToken(const VocabSpec& spec) {
 
 size_t BytesPerToken::LeastTokens(std::string_view text) const {
   if (most == 0) return 0;
-  // In a text that is not UTF-8 only ASCII stays as it is.
+  // In invalid UTF-8 only ASCII is certain to stay unchanged.
   const bool valid = ValidUtf8Prefix(text) == text.size();
   size_t bytes = 0;
   for (const char c : text) {

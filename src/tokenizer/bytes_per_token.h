@@ -1,5 +1,5 @@
-// How much text a token can stand for at most: a text's length then says how many tokens it has at
-// least, long before it is tokenized.
+// An upper bound for the bytes of text per token. With it a text's length gives a lower bound for
+// its tokens before it is tokenized.
 #pragma once
 
 #include <array>
@@ -11,18 +11,18 @@
 
 namespace tokamak {
 
-// Runs of unknown characters may be one token or none, normalizers may take characters away, and
-// some tokens take all white space beside them: no bound holds for such a vocabulary, or not for
-// all bytes.
+// Some vocabularies have no bound, or none for some bytes: a run of unknown characters may be one
+// token or none, normalizers may drop characters, and tokens may absorb the white space next to
+// them.
 struct BytesPerToken {
-  size_t most = 0;                  // of those bytes that count; 0: there is no bound
-  std::array<bool, 256> counted{};  // the bytes of a text that cannot vanish
+  size_t most = 0;                  // at most this many counted bytes per token; 0: no bound
+  std::array<bool, 256> counted{};  // bytes that cannot vanish from a text
 
-  // No encoding of the text has fewer tokens.
+  // A lower bound for the tokens of any encoding of `text`.
   size_t LeastTokens(std::string_view text) const;
 };
 
-// Requires a checked spec whose types are complete.
+// Requires a checked spec with a type for each token.
 BytesPerToken BoundBytesPerToken(const VocabSpec& spec);
 
 }  // namespace tokamak

@@ -23,8 +23,8 @@ std::string Repeat(std::string_view text, size_t times) {
   return out;
 }
 
-// Texts of as few tokens as can be: what one token stands for, white space, what a normalizer makes
-// shorter, what no vocabulary knows.
+// Texts with as few tokens as possible: each token's own text, white space, text that normalizers
+// shorten, and text that no vocabulary knows.
 std::vector<std::string> DenseTexts(const Tokenizer& tokenizer) {
   std::vector<std::string> texts;
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
@@ -110,7 +110,7 @@ TEST(BytesPerToken, CountsNothingThatCanVanish) {
   spec.lstrip_tokens = {};
   spec.rstrip_tokens = {0};
   EXPECT_EQ(LeastOfBytes(spec, text), 0u);
-  // A byte without a token is left out of texts; the others still count.
+  // A byte without a token is dropped from texts; the others still count.
   spec = testing::TinyBytePairs();
   for (std::string& token : spec.tokens) {
     if (token == "~") token = "~~~";
@@ -120,8 +120,8 @@ TEST(BytesPerToken, CountsNothingThatCanVanish) {
   EXPECT_TRUE(CheckBound("without ~", spec));
 }
 
-// Normalization form C makes no text four times shorter: of every character its decomposition, and
-// the character itself where it stands for another one.
+// Normalization form C makes no text four times shorter. Tries the decomposition of every
+// character, and the character itself if it stands for another one.
 TEST(BytesPerToken, NormalizationShortensByLessThanFour) {
   for (uint32_t c = 1; c < 0x110000; ++c) {
     if (c >= 0xD800 && c < 0xE000) continue;

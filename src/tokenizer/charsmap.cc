@@ -6,8 +6,8 @@
 namespace tokamak {
 namespace {
 
-// A unit of the double array: bits 0-7 and 31 label, bit 8 whether a value follows, the rest the
-// offset of the children. A value unit has bit 31 set.
+// A unit of the double array: bits 0-7 and 31 are the label, bit 8 says whether a value follows,
+// the rest is the offset of the children. Value units have bit 31 set.
 constexpr bool HasValue(uint32_t unit) { return (unit >> 8) & 1; }
 constexpr uint32_t Label(uint32_t unit) { return unit & (1u << 31 | 0xFF); }
 constexpr uint32_t Value(uint32_t unit) { return unit & ~(1u << 31); }
@@ -47,7 +47,7 @@ Result<CharsMap> CharsMap::Create(std::string_view blob) {
 CharsMap::Rule CharsMap::Find(std::string_view text, bool shortest) const {
   Rule best;
   if (units_.empty()) return best;
-  // Every index is checked: the trie comes from a file.
+  // Checks every index, because the trie comes from a file.
   uint32_t node = Offset(units_[0]);
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<uint8_t>(text[i]);

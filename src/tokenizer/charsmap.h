@@ -1,4 +1,4 @@
-// SentencePiece's compiled normalization rules: replacements for prefixes of the text, kept in a
+// SentencePiece's compiled normalization rules: replacements for prefixes of the text, in a
 // double-array trie. Format: sentencepiece src/normalizer.cc and the darts-clone library.
 #pragma once
 
@@ -18,10 +18,10 @@ class CharsMap {
   static Result<CharsMap> Create(std::string_view blob);
 
   struct Rule {
-    size_t size = 0;  // bytes of the text that are replaced; 0: no rule applies
+    size_t size = 0;  // bytes to replace; 0: no rule applies
     std::string_view replacement;
   };
-  // The rule for the longest prefix of `text`, and for the shortest.
+  // The rule for the longest or shortest matching prefix of `text`.
   Rule Longest(std::string_view text) const { return Find(text, /*shortest=*/false); }
   Rule Shortest(std::string_view text) const { return Find(text, /*shortest=*/true); }
 

@@ -1,4 +1,4 @@
-// Token ids to text, one at a time, for streaming.
+// Turns token ids into text one at a time, for streaming.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 
 namespace tokamak {
 
-// Owned by one thread. What Append and Flush return, joined together, equals Tokenizer::Decode of
-// all the ids; each returned text is complete UTF-8.
+// The results of Append and Flush joined together equal Tokenizer::Decode of all the ids. Each
+// result is complete UTF-8. Not thread-safe.
 class Detokenizer {
  public:
   explicit Detokenizer(std::shared_ptr<const Tokenizer> tokenizer, DecodeOptions options = {});
 
-  // The text that became certain with this token; often empty in the middle of a character. An id
-  // outside the vocabulary (a padded output row of the model) gives no text.
+  // Returns the text completed by this token; often empty within a character. An id outside the
+  // vocabulary (a padded output row of the model) gives no text.
   std::string Append(int32_t id);
-  // Ends the stream: a character left unfinished becomes U+FFFD. Append may start a new text after.
+  // Ends the text: an unfinished character becomes U+FFFD. The next Append starts a new text.
   std::string Flush();
-  // Whether a character is left unfinished so far.
+  // Whether a character is unfinished.
   bool pending() const { return utf8_.pending(); }
 
  private:
@@ -29,8 +29,8 @@ class Detokenizer {
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   DecodeOptions options_;
-  bool starts_;         // nothing has come yet
-  size_t drop_spaces_;  // of those that the text starts with, which encoding added
+  bool starts_;         // no token has come yet
+  size_t drop_spaces_;  // leading spaces still to drop, because encoding added them
   Utf8StreamDecoder utf8_;
 };
 

@@ -8,7 +8,7 @@ namespace tokamak {
 
 inline constexpr std::string_view kEscapedSpace = "\xE2\x96\x81";
 
-// Appends `text` to `out` with each space as ▁.
+// Appends `text` to `out`, spaces as ▁.
 inline void AppendEscapedSpaces(std::string_view text, std::string& out) {
   out.reserve(out.size() + text.size() + text.size() / 2);
   for (const char c : text) {
@@ -20,7 +20,7 @@ inline void AppendEscapedSpaces(std::string_view text, std::string& out) {
   }
 }
 
-// `text` with each ▁ as a space.
+// Returns `text` with ▁ as spaces.
 inline std::string UnescapeSpaces(std::string_view text) {
   std::string out;
   out.reserve(text.size());

@@ -18,7 +18,7 @@ const Json kNull;
 
 const Json& Value(const void* json) { return *static_cast<const Json*>(json); }
 
-// Seen before a parser builds it.
+// Checked before a parser builds the value.
 bool TooDeep(std::string_view text) {
   int depth = 0;
   bool in_string = false;
@@ -38,7 +38,7 @@ bool TooDeep(std::string_view text) {
   return false;
 }
 
-// -1 for what is no integer from 0 on.
+// -1 if it is not a non-negative integer.
 int64_t Natural(const Json& json) {
   if (!json.is_number_unsigned()) return -1;
   const auto value = json.get<uint64_t>();

@@ -1,4 +1,4 @@
-// Reading JSON that someone else wrote: a value with its place, and the first error of all.
+// Reads untrusted JSON: each value knows its place, and the document keeps the first error.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace tokamak {
 
-// A value of a JsonDocument, which must outlive it. Getters note an error at this place and return
-// something harmless.
+// A value of a JsonDocument, which must outlive it. On a mismatch, getters record an error at this
+// place and return something harmless.
 class JsonNode {
  public:
   const std::string& path() const { return path_; }
@@ -22,13 +22,13 @@ class JsonNode {
   bool is_null() const;
   bool is_object() const;
 
-  // Whether there is such a member, and it is not null.
+  // Whether the member exists and is not null.
   bool Has(const char* name) const;
   // The member, or null.
   JsonNode operator[](const char* name) const;
-  // An element; `i` < Size().
+  // Requires `i` < Size().
   JsonNode operator[](size_t i) const;
-  // Elements of an array; 0, and an error, when it is none.
+  // Number of elements; 0 and an error if this is not an array.
   size_t Size() const;
 
   std::string String() const;
@@ -42,19 +42,19 @@ class JsonNode {
     return Has(name) ? (*this)[name].String() : absent;
   }
 
-  // For long lists and objects, without an error: false when the element is something else.
+  // For long lists and objects. Return false, without an error, if the element is something else.
   bool StringPairAt(size_t i, std::string* first, std::string* second) const;
   bool StringAndNumberAt(size_t i, std::string* text, double* number) const;
-  // A member of an object in a list.
+  // A member of element `i`, an object.
   bool StringMemberAt(size_t i, const char* name, std::string* text) const;
-  int64_t IntMemberAt(size_t i, const char* name) const;  // -1: no natural number
-  // How many elements or members there are, and a member that is an integer, or -1.
-  size_t Count() const;
+  int64_t IntMemberAt(size_t i, const char* name) const;  // -1: not a natural number
+  size_t Count() const;                                   // elements or members
+  // The member's value, or -1 if it is not a natural number.
   int64_t IntOf(const std::string& name) const;
-  // Calls `on_member` with each member of an object and its integer, or -1.
+  // Calls `on_member` with each member's name and IntOf.
   void ForEachInt(FunctionRef<void(const std::string&, int64_t)> on_member) const;
 
-  // Another member than these, with a value, is an error: it may change what the text becomes.
+  // Any other member with a value is an error, because it might change the text.
   void Only(std::initializer_list<std::string_view> names) const;
   void Bad(const std::string& expected) const;
   void Unsupported(std::string_view what) const;
@@ -62,7 +62,7 @@ class JsonNode {
 
  private:
   friend class JsonDocument;
-  // `json`: a nlohmann::json, whose header is too heavy for this one.
+  // `json` is a nlohmann::json, whose header is too heavy to include here.
   JsonNode(const void* json, std::string path, Status* status)
       : json_(json), path_(std::move(path)), status_(status) {}
 
@@ -73,15 +73,15 @@ class JsonNode {
 
 class JsonDocument {
  public:
-  // Refuses what is not a well-formed object, too long or nested too deep. `source` starts every
-  // place.
+  // Refuses text that is not a well-formed object, too long or nested too deeply. `source` starts
+  // each place in messages.
   static Result<JsonDocument> Parse(std::string_view text, const std::string& source);
   JsonDocument(JsonDocument&&) noexcept;
   JsonDocument& operator=(JsonDocument&&) noexcept;
   ~JsonDocument();
 
   JsonNode root();
-  // The first error that a node noted.
+  // The first error that any node recorded.
   const Status& status() const;
 
  private:

@@ -38,7 +38,7 @@ std::string StripAccents(std::string_view text) {
   return out;
 }
 
-// SentencePiece's rules as the `tokenizers` library applies them: to a short grapheme as a whole,
+// Applies SentencePiece's rules as the `tokenizers` library does: to a short grapheme as a whole,
 // by the rule of its shortest prefix, or else to each character.
 std::string Precompiled(std::string_view text, const CharsMap& charsmap) {
   constexpr size_t kLongestGrapheme = 5;
@@ -80,7 +80,7 @@ std::string Nmt(std::string_view text) {
   return out;
 }
 
-// Whether a step that can take characters away takes the first.
+// Whether a step that can drop characters drops the first one.
 bool LosesFirst(const NormalizerStep& spec, std::string_view text) {
   if (text.empty()) return false;
   const std::string_view first = text.substr(0, Utf8Length(text[0]));

@@ -1,4 +1,4 @@
-// Text to normalized text, step by step.
+// Normalizes text in steps.
 #pragma once
 
 #include <memory>
@@ -14,16 +14,16 @@
 
 namespace tokamak {
 
-// Immutable and safe to use from any number of threads.
+// Immutable and thread-safe.
 class Normalizer {
  public:
   // Fails on a malformed charsmap or pattern.
   static Result<Normalizer> Create(const std::vector<NormalizerStep>& steps);
 
   bool empty() const { return steps_.empty(); }
-  // Changes `text`, valid UTF-8, in place. kResourceExhausted when it would grow beyond reason.
-  // Clears `starts`, if given, where the text no longer begins with what it began with: Metaspace
-  // with the scheme "first" looks at that.
+  // Normalizes `text`, valid UTF-8, in place. kResourceExhausted if it grows too much. Clears
+  // `starts`, if given, when the text loses its first character: Metaspace with the scheme "first"
+  // needs that.
   Status Apply(std::string& text, RegexScratch& scratch, bool* starts = nullptr) const;
 
  private:

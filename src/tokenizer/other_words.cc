@@ -1,4 +1,4 @@
-// Unigram and WordPiece over pieces, as the `tokenizers` library has them.
+// Unigram and WordPiece over pieces as in the `tokenizers` library.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -17,7 +17,7 @@
 namespace tokamak {
 namespace {
 
-// Longer tokens are refused, which bounds the time to O(text × this).
+// Bounds the time to O(text × kMaxTokenBytes).
 constexpr size_t kMaxTokenBytes = 4096;
 
 class UnigramWords final : public TextModel {
@@ -37,15 +37,15 @@ class UnigramWords final : public TextModel {
       if (const int byte = ParseByteToken(spec.tokens[i]); byte >= 0) {
         byte_tokens_[static_cast<size_t>(byte)] = id;
       }
-      // Control tokens must not come out of ordinary text.
+      // Ordinary text must not produce control tokens.
       if (type == TokenType::kControl || type == TokenType::kByte || spec.tokens[i].empty()) {
         continue;
       }
       tokens.push_back({spec.tokens[i], id, score});
     }
     for (UnigramSearch::Token& token : tokens) {
-      // So that these are always preferred: measured with sentencepiece 0.2.3, to the last bit
-      // where two ways to write a text tie.
+      // Makes user-defined tokens always preferred. Measured with sentencepiece 0.2.3; exact to the
+      // last bit where two segmentations tie.
       if (!own || spec.types[static_cast<size_t>(token.id)] != TokenType::kUserDefined) continue;
       token.score = static_cast<float>(0.1 * static_cast<double>(token.text.size()) - 0.1);
     }
@@ -53,7 +53,7 @@ class UnigramWords final : public TextModel {
   }
 
   Status Encode(std::string_view text, bool, std::vector<int32_t>& ids) const override {
-    std::string_view unknown;  // characters beside each other that no token covers
+    std::string_view unknown;  // adjacent characters that no token covers
     search_.Segment(text, [&](std::string_view part, int32_t id) {
       if (id < 0) {
         unknown =

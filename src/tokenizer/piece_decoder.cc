@@ -27,7 +27,7 @@ void ReplaceAll(std::string& text, std::string_view from, std::string_view to) {
   text = std::move(out);
 }
 
-// The spaces that English spelling does not have, as `tokenizers` takes them out of each token.
+// Removes spaces that English spelling does not have, as `tokenizers` does for each token.
 void CleanUp(std::string& text) {
   constexpr std::pair<std::string_view, std::string_view> kRules[] = {
       {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
@@ -83,7 +83,7 @@ std::string PieceDecoder::Decode(std::string_view spelling, bool first) const {
         break;
       case Kind::kByteFallback:
         if (const int byte = ParseByteToken(text); byte >= 0) {
-          // What follows in the chain works on text; a byte is none.
+          // Later steps of the chain work on text, which a byte is not.
           return std::string(1, static_cast<char>(byte));
         }
         break;

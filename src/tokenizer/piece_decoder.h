@@ -1,4 +1,4 @@
-// What each token of a tokenizer.json stands for in text.
+// The text of each token of a tokenizer.json.
 #pragma once
 
 #include <optional>
@@ -12,15 +12,15 @@
 
 namespace tokamak {
 
-// Decoding token by token, as streaming needs it: a decoder whose result for a token depends on
-// more than whether it is the first is refused. Immutable.
+// Decodes token by token, as streaming needs. Refuses decoders whose result for a token depends on
+// more than whether it is the first. Immutable.
 class PieceDecoder {
  public:
   static Result<PieceDecoder> Create(const std::vector<DecoderStep>& steps);
 
-  // The bytes of a token spelled `spelling`; `first`: nothing comes before it.
+  // Returns the bytes of the token spelled `spelling`. `first`: it begins the text.
   std::string Decode(std::string_view spelling, bool first) const;
-  // Spaces that a text loses at its start, besides what `first` does.
+  // Spaces that a text loses at its start, in addition to what `first` does.
   size_t leading_spaces() const { return leading_spaces_; }
 
  private:

@@ -43,7 +43,7 @@ Result<std::unique_ptr<const Pipeline>> Pipeline::Create(const VocabSpec& spec) 
   ASSIGN_OR_RETURN(impl->in_text, AddedTokenMatcher::Create(in_text));
   ASSIGN_OR_RETURN(impl->in_normalized, AddedTokenMatcher::Create(in_normalized));
 
-  // Where the last step would spell bytes as characters, the model can as well take the bytes.
+  // If the last step would spell bytes as characters, let the model take the plain bytes.
   const bool bytes = spec.kind == TokenizerKind::kBpe && !pipeline.pre_tokenizers.empty() &&
                      pipeline.pre_tokenizers.back().kind == PreTokenizerStep::Kind::kByteLevel &&
                      pipeline.continuing_prefix.empty() && pipeline.word_suffix.empty() &&

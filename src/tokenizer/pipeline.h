@@ -1,4 +1,4 @@
-// Encoding as a tokenizer.json describes it (pipeline_spec.h), compiled.
+// The compiled form of a tokenizer.json's encoding (pipeline_spec.h).
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace tokamak {
 
-// Immutable and safe to use from any number of threads.
+// Immutable and thread-safe.
 class Pipeline {
  public:
-  // `spec.pipeline` must be there; keeps views of `spec.tokens`, which must outlive it.
-  // `spec.types` says which tokens are special: one per token.
+  // Requires `spec.pipeline` and one type per token. Keeps views of `spec.tokens`, which must
+  // outlive it.
   static Result<std::unique_ptr<const Pipeline>> Create(const VocabSpec& spec);
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
-  // Appends the ids of `text` (valid UTF-8), without those of the template.
+  // Appends the ids of `text` (valid UTF-8), without the template's.
   Status Encode(std::string_view text, bool parse_special, std::vector<int32_t>& ids) const;
 
  private:

@@ -1,8 +1,8 @@
-// A tokenizer as files of tokenizers describe it (Hugging Face's tokenizer.json, SentencePiece's
-// models, tiktoken's ranks, Mistral's tekken.json): steps that text goes through, as plain values.
-// Text → added tokens cut out → normalizers → added tokens cut out of the result → pre-tokenizers →
-// the model, for each piece → the template's tokens around it. Reference: the `tokenizers` library,
-// whose results count where they surprise.
+// A tokenizer as its file describes it (Hugging Face's tokenizer.json, SentencePiece's models,
+// tiktoken's ranks, Mistral's tekken.json), as plain values. Text goes through these steps: cut out
+// added tokens; normalize; cut out added tokens of the normalized text; pre-tokenize; encode each
+// piece with the model; put the template's tokens around the ids. Reference: the `tokenizers`
+// library, even where its results are surprising.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@
 
 namespace tokamak {
 
-// A literal text, or a regular expression as Oniguruma has them.
+// A literal text, or a regular expression in Oniguruma's syntax.
 struct TextPattern {
   std::string text;
   bool regex = false;
 };
 
-// Whether a piece of text gets a space before it.
+// When a piece of text gets a space before it.
 enum class PrependScheme : uint8_t { kAlways, kFirst, kNever };
 
 struct NormalizerStep {
@@ -29,15 +29,15 @@ struct NormalizerStep {
     kNfkc,
     kNfkd,
     kLowercase,
-    kStrip,         // white space at the ends: `left`, `right`
-    kStripAccents,  // all marks
-    kReplace,       // `pattern` by `content`
-    kPrepend,       // `content`, unless the text is empty
-    kPrecompiled,   // SentencePiece's charsmap in `content`
+    kStrip,         // removes white space at the ends: `left`, `right`
+    kStripAccents,  // removes all marks
+    kReplace,       // replaces `pattern` by `content`
+    kPrepend,       // puts `content` before a text that is not empty
+    kPrecompiled,   // applies SentencePiece's charsmap in `content`
     kBert,
-    kByteLevel,      // each byte as a character of GPT-2's alphabet
-    kNmt,            // control characters away, white space to spaces
-    kSentencePiece,  // SentencePiece's own, with the charsmap in `content` (sentencepiece_text.h)
+    kByteLevel,      // spells each byte in GPT-2's alphabet
+    kNmt,            // removes control characters, turns white space into spaces
+    kSentencePiece,  // SentencePiece's normalization, charsmap in `content` (sentencepiece_text.h)
   };
   Kind kind = Kind::kNfc;
   TextPattern pattern = {};
@@ -46,37 +46,37 @@ struct NormalizerStep {
   bool clean_text = false, chinese = false, strip_accents = false, lowercase = false;  // kBert
   // kSentencePiece
   PrependScheme prepend = PrependScheme::kAlways;
-  bool merge_spaces = false;               // also at the ends of the text
-  bool append_space = false;               // words end with the space that they would begin with
-  bool escape_spaces = true;               // as ▁
-  std::vector<std::string> verbatim = {};  // these stay as they are
+  bool merge_spaces = false;  // also at the ends of the text
+  bool append_space = false;  // words end with the space that would otherwise begin them
+  bool escape_spaces = true;  // as ▁
+  std::vector<std::string> verbatim = {};  // left unchanged
 };
 
-// What becomes of what a pre-tokenizer finds.
+// Treatment of a pre-tokenizer's matches.
 enum class SplitBehavior : uint8_t {
   kRemoved,
   kIsolated,
   kMergedWithPrevious,
   kMergedWithNext,
-  kContiguous,  // matches beside each other are one piece
+  kContiguous,  // adjacent matches form one piece
 };
 
 struct PreTokenizerStep {
   enum class Kind : uint8_t {
-    kByteLevel,        // GPT-2's pattern if `use_pattern`, then its alphabet
+    kByteLevel,        // GPT-2's pattern if `use_pattern`, then GPT-2's alphabet
     kSplit,            // at `pattern`
     kMetaspace,        // spaces become `replacement`, and pieces begin with it if `split`
-    kDigits,           // `behavior`: one by one or runs
+    kDigits,           // `behavior`: one by one or in runs
     kPunctuation,      // `behavior`
     kWhitespace,       // \w+|[^\w\s]+
     kWhitespaceSplit,  // at white space
-    kBert,             // at white space; punctuation alone
-    kDelimiter,        // at `replacement`, one character
+    kBert,             // at white space; punctuation becomes pieces of its own
+    kDelimiter,        // at `replacement`, a single character
   };
   Kind kind = Kind::kSplit;
   TextPattern pattern = {};
   SplitBehavior behavior = SplitBehavior::kIsolated;
-  bool invert = false;            // kSplit: what does not match counts as the match
+  bool invert = false;            // kSplit: match what the pattern does not
   bool add_prefix_space = false;  // kByteLevel
   bool use_pattern = true;        // kByteLevel
   std::string replacement = {};
@@ -87,14 +87,14 @@ struct PreTokenizerStep {
 struct DecoderStep {
   enum class Kind : uint8_t {
     kByteLevel,
-    kMetaspace,     // `content` is a space; the first token loses those if `drop_first`
-    kByteFallback,  // "<0x0A>" is that byte
-    kFuse,          // what follows sees the whole text
-    kStrip,         // up to `start` and `stop` characters `content` at the ends
+    kMetaspace,     // `content` becomes a space; with `drop_first` the first token loses it
+    kByteFallback,  // "<0x0A>" becomes that byte
+    kFuse,          // later steps see the whole text
+    kStrip,         // removes up to `start` and `stop` characters `content` at the ends
     kReplace,
-    kWordPiece,  // `content` begins tokens inside a word; spaces between others
-    kBpe,        // `content` ends words
-    kSpaces,     // no decoder: tokens with spaces between
+    kWordPiece,  // `content` begins tokens inside a word; puts spaces before others
+    kBpe,        // `content` ends a word
+    kSpaces,     // no decoder: puts spaces between tokens
   };
   Kind kind = Kind::kFuse;
   TextPattern pattern = {};
@@ -106,11 +106,11 @@ struct DecoderStep {
 
 struct AddedToken {
   int32_t id = -1;
-  bool special = false;      // found only when the caller asks for it
-  bool single_word = false;  // not inside a word
-  bool lstrip = false;       // takes the white space before it
-  bool rstrip = false;       // and after it
-  bool normalized = false;   // looked for in normalized text
+  bool special = false;      // found only with parse_special
+  bool single_word = false;  // not found inside a word
+  bool lstrip = false;       // absorbs the white space before it
+  bool rstrip = false;       // absorbs the white space after it
+  bool normalized = false;   // searched in normalized text
 };
 
 struct PipelineSpec {
@@ -118,21 +118,21 @@ struct PipelineSpec {
   std::vector<PreTokenizerStep> pre_tokenizers;
   std::vector<DecoderStep> decoders;
   std::vector<AddedToken> added;
-  std::vector<int32_t> before, after;  // what the template puts around the text
+  std::vector<int32_t> before, after;  // the template's tokens around the text
 
-  // Of the model.
-  std::vector<bool> in_model;                               // by id: the model can give it
+  // The model.
+  std::vector<bool> in_model;                               // by id: the model can produce it
   std::vector<std::pair<std::string, std::string>> merges;  // BPE, best first
   std::vector<double> scores;                               // Unigram, by id
   int32_t unk = -1;
   bool byte_fallback = false;
   bool ignore_merges = false;
-  bool merge_by_id = false;    // BPE: neighbours whose text is a token merge, the lowest id first
-  bool sentencepiece = false;  // Unigram: sums and user-defined tokens as SentencePiece has them
+  bool merge_by_id = false;  // BPE: neighbours merge if together they are a token, lowest id first
+  bool sentencepiece = false;  // Unigram: sums and user-defined tokens as in SentencePiece
   bool fuse_unk = false;
   std::string continuing_prefix;     // of tokens inside a word: BPE, WordPiece ("##")
   std::string word_suffix;           // of tokens that end a word: BPE ("</w>")
-  size_t max_word_characters = 100;  // WordPiece: a longer word is unknown
+  size_t max_word_characters = 100;  // WordPiece: longer words are unknown
 };
 
 }  // namespace tokamak

@@ -30,17 +30,17 @@ bool Counts(SplitStep::Kind kind, uint32_t code_point) {
 }
 
 // Cuts `text` before each group of three digits, counted from the end of a run of digits, and after
-// the run where the kind isolates digits. Emits the parts.
+// the run if the kind isolates digits. Emits the parts.
 template <typename Emit>
 Status SplitDigits(SplitStep::Kind kind, std::string_view text, const Emit& emit) {
-  size_t begin = 0;  // of the part being collected
+  size_t begin = 0;  // start of the current part
   const auto cut = [&](size_t at) -> Status {
     if (at == begin) return Status();
     const size_t from = std::exchange(begin, at);
     return emit(text.substr(from, at - from));
   };
   const bool isolate = kind != SplitStep::Kind::kDigitGroups;
-  std::vector<size_t> digits;  // offsets of the digits of a run
+  std::vector<size_t> digits;  // offsets of the digits in a run
   for (size_t offset = 0; offset < text.size();) {
     digits.clear();
     size_t end = offset;
@@ -82,7 +82,7 @@ struct PreTokenizer::Step {
   Regex regex;
 };
 
-// One call of Split: PCRE2 writes matches to memory that threads must not share.
+// One call of Split. Holds the match data of PCRE2, which threads must not share.
 class PreTokenizer::Run {
  public:
   Run(const PreTokenizer& rule, FunctionRef<void(std::string_view)> emit)
@@ -90,7 +90,7 @@ class PreTokenizer::Run {
         emit_(emit),
         match_(pcre2_match_data_create(1, nullptr)),
         context_(pcre2_match_context_create(nullptr)) {
-    // Patterns are our own and linear (pretokenizer_table.cc): the work is bounded by the text.
+    // The patterns are our own and linear (pretokenizer_table.cc), so the text bounds the work.
     if (context_) pcre2_set_match_limit(context_, UINT32_MAX);
   }
   ~Run() {
@@ -126,7 +126,7 @@ class PreTokenizer::Run {
   }
 
  private:
-  // The next match at or after `offset`; an empty span at the end if there is none.
+  // Finds the next match at or after `offset`; an empty span at the end if there is none.
   Status Find(const Regex& regex, std::string_view text, size_t offset, Span& found) {
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
     const int rc = regex.jit ? pcre2_jit_match(regex.code.get(), subject, text.size(), offset,

@@ -1,4 +1,4 @@
-// Splitting text into the pieces that byte-pair merges work within.
+// Splits text into the pieces within which byte-pair merges happen.
 #pragma once
 
 #include <cstdint>
@@ -12,36 +12,35 @@
 
 namespace tokamak {
 
-// One pass over the pieces of the pass before: what it finds, and what lies between, become pieces.
+// One pass over the previous pass's pieces. Matches, and the text between them, become pieces.
 struct SplitStep {
   enum class Kind : uint8_t {
     kRegex,
     kNumberGroups,       // runs of \p{N}, in groups of three counted from the right
-    kDigitGroups,        // before each group of three \d, counted from the right
+    kDigitGroups,        // cut before each group of three \d, counted from the right
     kWordEndDigitGroups  // runs of \d not followed by a word character, in groups of three
   };
   Kind kind = Kind::kRegex;
   const char* pattern = nullptr;  // kRegex: PCRE2, UTF mode, own \s classes
 };
 
-// What a value of tokenizer.ggml.pre means.
+// The meaning of a value of tokenizer.ggml.pre.
 struct PreTokenizerRule {
   std::span<const SplitStep> steps;
-  bool byte_level = true;       // tokens are spelled in GPT-2's byte alphabet; else plain UTF-8
-  bool ignore_merges = false;   // a piece that is a token is that token, whatever the merges say
-  bool add_bos = false;         // when the checkpoint does not say
-  bool nfc = false;             // text is put in normalization form C first
-  bool escape_spaces = false;   // a space is spelled ▁
+  bool byte_level = true;       // tokens are in GPT-2's byte alphabet; else in UTF-8
+  bool ignore_merges = false;   // a piece that is a token is that token, without merging
+  bool add_bos = false;         // if the checkpoint does not say
+  bool nfc = false;             // normalize to form C first
+  bool escape_spaces = false;   // spell a space as ▁
   bool whole_newlines = false;  // a piece of newlines that is a token is that token
-  bool drop_between = false;    // what lies between matches is dropped
+  bool drop_between = false;    // drop the text between matches
 };
 
-// The rule of a pre-tokenizer's name, or null. The table is pretokenizer_table.cc.
+// Finds the rule by name; null if unknown. The table is in pretokenizer_table.cc.
 const PreTokenizerRule* FindPreTokenizer(std::string_view name);
-// Every name in the table.
 std::vector<std::string_view> PreTokenizerNames();
 
-// A rule, compiled. Immutable and safe to use from any number of threads.
+// A compiled rule. Immutable and thread-safe.
 class PreTokenizer {
  public:
   static Result<PreTokenizer> Create(const PreTokenizerRule& rule);

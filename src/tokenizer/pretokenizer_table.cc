@@ -1,12 +1,12 @@
-// The pre-tokenizers that checkpoints name in tokenizer.ggml.pre, as the models' own tokenizer.json
-// define them. Where GGUF tools approximate a pattern (no case classes outside ASCII, no Unicode
-// case folding), the original counts: it is what the model was trained with.
+// The pre-tokenizers that checkpoints name in tokenizer.ggml.pre, as defined by the models' own
+// tokenizer.json. GGUF tools approximate some patterns (no case classes outside ASCII, no Unicode
+// case folding); the originals here are what the models were trained with.
 #include <iterator>
 
 #include "tokenizer/pretokenizer.h"
 
-// White space is spelled out: PCRE2's \s counts U+180E in, the Unicode property White_Space and the
-// engines that the models use do not. SPACES goes inside a character class.
+// White space is spelled out because PCRE2's \s includes U+180E, unlike the Unicode property
+// White_Space and the engines that models use. SPACES goes inside a character class.
 #define WIDE_SPACES \
   "\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define SPACES "\\x{9}-\\x{d}\\x{20}" WIDE_SPACES
@@ -19,12 +19,12 @@
 #define ANY_CASE_CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define OTHER "[^" SPACES "\\p{L}\\p{N}]"
 #define GPT2 CONTRACTION "| ?\\p{L}+| ?\\p{N}+| ?" OTHER "+|" TRAILING_SPACE "|" SPACE "+"
-// The family that cl100k began: `number` is its rule for digits.
+// The cl100k family. `number` is its rule for digits.
 #define WORD "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+"
 #define NEWLINES SPACE "*[\\r\\n]+"
 #define CL100K_TAIL " ?" OTHER "+[\\r\\n]*|" NEWLINES "|" TRAILING_SPACE "|" SPACE "+"
 #define CL100K(number) ANY_CASE_CONTRACTION "|" WORD "|" number "|" CL100K_TAIL
-// The family that o200k began: words split where lower case is followed by upper case.
+// The o200k family: words split where lower case is followed by upper case.
 #define UPPER "\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}"
 #define LOWER "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}"
 #define CASED_WORDS(upper, lower, suffix)             \
@@ -34,10 +34,10 @@
 #define O200K_TAIL " ?" OTHER "+[\\r\\n/]*|" NEWLINES "|" TRAILING_SPACE "|" SPACE "+"
 #define O200K(suffix, number) \
   CASED_WORDS("[" UPPER "]", "[" LOWER "]", suffix) "|" number "|" O200K_TAIL
-// The classes above without Han, as complements: everything else is listed.
+// The classes above without Han, as complements that list everything else.
 #define UPPER_NOT_HAN "[^\\p{sc:Han}\\p{Ll}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}]"
 #define LOWER_NOT_HAN "[^\\p{sc:Han}\\p{Lu}\\p{Lt}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}]"
-// DeepSeek V3's last step, and those derived from it.
+// The last step of DeepSeek V3 and its derivatives.
 #define DEEPSEEK3_WORDS                                    \
   "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|" \
   "[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
@@ -61,16 +61,16 @@ constexpr SplitStep kQwen35[] = {Split(ANY_CASE_CONTRACTION
                                        "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^" SPACES
                                        "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" NEWLINES "|" TRAILING_SPACE
                                        "|" SPACE "+")};
-// Long runs of spaces in powers of two. After a space that is not a newline the rest of the run has
-// no newline (or it would have been taken with it): the lookbehind saves looking for one again and
-// keeps time linear.
+// Long runs of spaces in powers of two. After a space that is not a newline, the rest of the run
+// has no newline (it would have matched with it). The lookbehind avoids searching for one again,
+// which keeps time linear.
 constexpr SplitStep kJais2[] = {Split(
     ANY_CASE_CONTRACTION
     "|" WORD "|\\p{N}{1,3}| ?" OTHER "+[\\r\\n]*|(?<![" INLINE_SPACES "])" NEWLINES "|" SPACE
     "{512}(?!" NOT_SPACE ")|" SPACE "{256}(?!" NOT_SPACE ")|" SPACE "{128}(?!" NOT_SPACE ")|" SPACE
     "{64}(?!" NOT_SPACE ")|" SPACE "{32}(?!" NOT_SPACE ")|" SPACE "{16}(?!" NOT_SPACE ")|" SPACE
     "{8}(?!" NOT_SPACE ")|" SPACE "{4}(?!" NOT_SPACE ")|" SPACE "{1,2}(?!" NOT_SPACE ")|" SPACE)};
-// The letters of scripts with case, as DeepSeek's first tokenizer lists them.
+// Letters of scripts with case, as listed by DeepSeek's first tokenizer.
 #define DEEPSEEK_LETTERS                                                                  \
   "A-Za-z\\x{b5}\\x{c0}-\\x{d6}\\x{d8}-\\x{f6}\\x{f8}-\\x{1ba}\\x{1bc}-\\x{1bf}"          \
   "\\x{1c4}-\\x{293}\\x{295}-\\x{2af}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37b}-\\x{37d}"  \
@@ -95,7 +95,7 @@ constexpr SplitStep kDeepSeekLlm[] = {
     Split("[\\r\\n]"), Split(SPACE "?[" DEEPSEEK_LETTERS "]+"),
     Split(SPACE
           "?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}]+"),
-    // White space at the piece's end; the lookbehind keeps the search linear in long runs.
+    // White space at the end of the piece. The lookbehind keeps the search linear in long runs.
     Split("(?<!" SPACE ")" SPACE "+\\z"), Split(DEEPSEEK_CJK), Split("\\p{N}+")};
 constexpr SplitStep kDeepSeekCoder[] = {Split("[\\r\\n]"), Split(SPACE "?\\p{L}+"),
                                         Split(SPACE "?\\p{P}+"), Split(DEEPSEEK_CJK),
@@ -239,7 +239,7 @@ constexpr Entry kTable[] = {
     {"ufakzeka", Rule(kUfakzeka)},
     {"laguna", Rule(kLaguna)},
     {"exaone-moe", Rule(kExaoneMoe)},
-    // DeepSeek's.
+    // DeepSeek.
     {"deepseek-llm", Rule(kDeepSeekLlm)},
     {"deepseek-coder", Rule(kDeepSeekCoder)},
     {"deepseek-v3", Rule(kDeepSeek3)},
@@ -248,7 +248,7 @@ constexpr Entry kTable[] = {
     {"hy_v4", Rule(kDeepSeek3)},
     {"spark2_5", Rule(kSpark)},
     {"afmoe", Rule(kAfmoe)},
-    // o200k's.
+    // o200k.
     {"tekken", IgnoreMerges(kTekken, true)},
     {"gpt-4o", Rule(kGpt4o)},
     {"llama4", Rule(kGpt4o)},

@@ -57,8 +57,7 @@ TEST(PreTokenizer, PiecesOfEveryRuleAddUpToTheText) {
   }
 }
 
-// Also shows that no rule runs into PCRE2's limits, or takes quadratic time (the test would not
-// end).
+// Also shows that no rule hits PCRE2's limits or takes quadratic time (the test would not end).
 TEST(PreTokenizer, LongRunsOfOneKindOfCharacterAreSplit) {
   for (const std::string_view name : PreTokenizerNames()) {
     const PreTokenizer pretokenizer = Make(name);
@@ -104,7 +103,7 @@ TEST(PreTokenizer, FamiliesDifferAsTheirModelsDo) {
   EXPECT_THAT(Split("gemma4", "a b\n\nc"), ElementsAre("a b", "\n\n", "c"));
 }
 
-// U+180E is no white space, U+0085 is: PCRE2's own \s says otherwise of the first.
+// U+180E is not white space, U+0085 is. PCRE2's own \s disagrees about the first.
 TEST(PreTokenizer, WhiteSpaceIsTheUnicodeProperty) {
   EXPECT_THAT(Split("gpt-2", "a\u180Eb"), ElementsAre("a", "\u180E", "b"));
   EXPECT_THAT(Split("gpt-2", "a\u0085\u0085b"), ElementsAre("a", "\u0085", "\u0085", "b"));

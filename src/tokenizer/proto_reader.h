@@ -1,4 +1,4 @@
-// Reading Protocol Buffers' wire format, which needs no schema: fields, one after another.
+// Reads the wire format of Protocol Buffers field by field, without a schema.
 // https://protobuf.dev/programming-guides/encoding
 #pragma once
 
@@ -9,8 +9,7 @@
 
 namespace tokamak {
 
-// One message. Nothing is copied and nothing recursed into: a nested message is a reader of its
-// own, of `bytes`.
+// Reads one message without copying. For a nested message, make another reader from `bytes`.
 class ProtoReader {
  public:
   enum class WireType : uint8_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
@@ -18,18 +17,18 @@ class ProtoReader {
     uint32_t number = 0;
     WireType type = WireType::kVarint;
     uint64_t value = 0;      // kVarint, kFixed64, kFixed32
-    std::string_view bytes;  // kBytes: within the message
+    std::string_view bytes;  // kBytes: a view into the message
 
     float AsFloat() const { return std::bit_cast<float>(static_cast<uint32_t>(value)); }
   };
 
   explicit ProtoReader(std::string_view message) : message_(message) {}
 
-  // The next field; false at the end of the message, and when what follows is malformed.
+  // Reads the next field. Returns false at the end of the message or on malformed input.
   bool Next(Field& field);
-  // What is malformed, or null.
+  // Describes what is malformed; null if nothing is.
   const char* error() const { return error_; }
-  // How many bytes of the message have been read.
+  // Bytes read so far.
   size_t offset() const { return offset_; }
 
  private:

@@ -12,7 +12,7 @@
 namespace tokamak {
 namespace {
 
-// Longer tokens are refused, which bounds the time to O(text × this).
+// Bounds the time to O(text × kMaxTokenBytes).
 constexpr size_t kMaxTokenBytes = 1024;
 
 Status CheckTokens(const std::vector<std::string>& tokens, const std::string& source) {
@@ -72,7 +72,7 @@ Result<VocabSpec> MakeRankedVocab(const RankedVocab& ranked, const std::string& 
     AddedToken token;
     token.id = id;
     token.special = true;
-    token.normalized = ranked.nfc;  // looked for in what is encoded
+    token.normalized = ranked.nfc;  // searched in the text that is encoded
     pipeline->added.push_back(token);
   }
   pipeline->merge_by_id = true;

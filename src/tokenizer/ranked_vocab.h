@@ -1,5 +1,5 @@
-// Vocabularies of byte sequences by rank, as tiktoken has them: two neighbours merge when their
-// bytes together are a token, the lowest rank first. Reference: the `tiktoken` library.
+// Vocabularies of byte strings by rank, as in tiktoken: two neighbours merge if together they are a
+// token, the lowest rank first. Reference: the `tiktoken` library.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ namespace tokamak {
 
 struct RankedVocab {
   std::vector<std::string> tokens;                       // bytes, by rank
-  int32_t first_id = 0;                                  // of rank 0
+  int32_t first_id = 0;                                  // id of rank 0
   std::vector<std::pair<int32_t, std::string>> special;  // ids and spellings
-  std::string pattern;                                   // what text is split by
-  bool nfc = false;  // text is put in normalization form C first
+  std::string pattern;                                   // splits the text
+  bool nfc = false;                                      // normalize to form C first
 };
 
-// The vocabulary and its pipeline. kInvalidArgument when a byte is no token, a token occurs twice
-// or two have one id; messages begin with `source`.
+// Returns the vocabulary with its pipeline. kInvalidArgument if a byte is not a token, a token
+// occurs twice, or two tokens have the same id. Messages begin with `source`.
 Result<VocabSpec> MakeRankedVocab(const RankedVocab& ranked, const std::string& source);
 
 }  // namespace tokamak

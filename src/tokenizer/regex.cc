@@ -9,7 +9,7 @@
 namespace tokamak {
 namespace {
 
-// Patterns come from files: each match may take this many steps (seconds of work would be more),
+// Patterns come from files, so each match is limited to this many steps (more would take seconds)
 // and this much memory.
 constexpr uint32_t kMatchLimit = 20'000'000;
 constexpr size_t kMaxPatternBytes = size_t{1} << 16;
@@ -26,8 +26,8 @@ std::string ErrorText(int code) {
 struct RegexScratch::Data {
   pcre2_match_data* match = pcre2_match_data_create(1, nullptr);
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
-  // Made when a match needs more than the 32 KiB of the thread's own stack that PCRE2 takes:
-  // mapping it takes about as long as tokenizing a sentence.
+  // Created when a match needs more than the 32 KiB of the thread's stack that PCRE2 uses: mapping
+  // it takes about as long as tokenizing a sentence.
   pcre2_jit_stack* stack = nullptr;
 
   Data() {
@@ -38,7 +38,7 @@ struct RegexScratch::Data {
     pcre2_match_context_free(context);
     pcre2_jit_stack_free(stack);
   }
-  // Whether matches now have more stack than before.
+  // Returns whether matches now have more stack than before.
   bool AddStack() {
     if (stack != nullptr) return false;
     stack = pcre2_jit_stack_create(size_t{64} << 10, kJitStackBytes, nullptr);
@@ -70,7 +70,7 @@ Regex::~Regex() = default;
 Result<Regex> Regex::CompilePcre(const std::string& pattern, std::string_view shown) {
   int error = 0;
   PCRE2_SIZE where = 0;
-  // In Ruby ^ and $ are the ends of lines.
+  // In Ruby, ^ and $ match at the ends of lines.
   pcre2_code* code =
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                     PCRE2_UTF | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &where, nullptr);

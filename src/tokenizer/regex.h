@@ -1,4 +1,4 @@
-// Regular expressions as tokenizer.json has them: Oniguruma's, in Ruby's syntax, run by PCRE2.
+// Regular expressions of tokenizer.json, in Oniguruma's Ruby syntax, run by PCRE2.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace tokamak {
 
-// What matching writes to: one per thread.
+// Memory for matching. Use one per thread.
 class RegexScratch {
  public:
   RegexScratch();
@@ -25,20 +25,20 @@ class RegexScratch {
   std::unique_ptr<Data> data_;
 };
 
-// Immutable and safe to use from any number of threads.
+// Immutable and thread-safe.
 class Regex {
  public:
-  // kUnimplemented for what PCRE2 has no equal of, kInvalidArgument for what is malformed.
+  // kUnimplemented if PCRE2 has no equivalent, kInvalidArgument if malformed.
   static Result<Regex> Compile(std::string_view oniguruma);
-  // The text itself.
+  // Matches `text` literally.
   static Result<Regex> Literal(std::string_view text);
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
   ~Regex();
 
-  // Calls `on_match` with the first and one past the last byte of each match in `text` (valid
-  // UTF-8), from left to right. An empty match directly behind another match does not count.
-  // kResourceExhausted when the pattern takes too long for the text.
+  // Calls `on_match` with the begin and end offset of each match in `text` (valid UTF-8), left to
+  // right. An empty match directly after another match does not count. kResourceExhausted if
+  // matching takes too long.
   Status FindAll(std::string_view text, RegexScratch& scratch,
                  FunctionRef<void(size_t, size_t)> on_match) const;
 
@@ -49,8 +49,8 @@ class Regex {
   std::unique_ptr<const Code> code_;
 };
 
-// The pattern as PCRE2 spells it: Oniguruma's \s, \d, \w and \h are those of Unicode, \p{Name} may
-// be a script, and classes can be intersected.
+// Translates a pattern to PCRE2: Oniguruma's \s, \d, \w and \h follow Unicode, \p{Name} may be a
+// script, and classes can be intersected.
 Result<std::string> TranslateOniguruma(std::string_view pattern);
 
 }  // namespace tokamak

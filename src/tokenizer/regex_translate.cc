@@ -1,4 +1,4 @@
-// From Oniguruma's syntax (Ruby's) to PCRE2's.
+// Translates Oniguruma's (Ruby's) syntax to PCRE2's.
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -12,7 +12,7 @@
 namespace tokamak {
 namespace {
 
-// Members of a class. White space is the property White_Space: PCRE2's \s counts U+180E in.
+// Members of a class. PCRE2's \s includes U+180E, which the property White_Space does not.
 constexpr std::string_view kSpace =
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"
     "\\x{205f}\\x{3000}";
@@ -20,7 +20,7 @@ constexpr std::string_view kNotSpace =
     "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}"
     "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}"
     "\\x{3001}-\\x{d7ff}\\x{e000}-\\x{10ffff}";
-// Letters, marks, decimal digits, connectors, and what else is alphabetic.
+// Letters, marks, decimal digits, connectors, and other alphabetic characters.
 constexpr std::string_view kWord =
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}"
     "\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}";
@@ -135,7 +135,8 @@ class Translator {
     return Status();
   }
 
-  // A class of its own, or members of one. In a class what is negated stays as PCRE2 knows it.
+  // Appends a class, or members inside one. A negated category inside a class follows PCRE2's
+  // tables.
   static void Category(std::string_view name, bool in_class, bool negated, std::string& out) {
     const std::string later = in_class && negated ? "" : LaterCharacters(name);
     if (in_class || later.empty()) {
@@ -174,14 +175,14 @@ class Translator {
       return Status();
     }
     out += negated ? "\\P{" : "\\p{";
-    // Without "sc:" PCRE2 also takes characters that a script shares with others.
+    // Without "sc:", PCRE2 would also match characters that a script shares with others.
     if (name != "Any" && name.find('=') == std::string_view::npos) out += "sc:";
     out += name;
     out += '}';
     return Status();
   }
 
-  // A class, from its bracket to the one that closes it. Intersections become lookaheads.
+  // A class from its opening to its closing bracket. Intersections become lookaheads.
   Status Class(int depth, std::string& out) {
     if (depth > 8) return Bad("a class nested so deep");
     ++at_;
@@ -190,7 +191,7 @@ class Translator {
       negated = true;
       ++at_;
     }
-    std::vector<std::string> parts(1);  // of the intersection: members
+    std::vector<std::string> parts(1);  // the members of each part of the intersection
     std::vector<bool> part_negated(1, false);
     bool first = true;
     while (true) {
@@ -206,7 +207,7 @@ class Translator {
       } else if (c == '\\') {
         RETURN_IF_ERROR(Escape(/*in_class=*/true, parts.back()));
       } else {
-        if (c == ']') parts.back() += '\\';  // the first member
+        if (c == ']') parts.back() += '\\';  // as the first member
         parts.back() += c;
         ++at_;
       }

@@ -21,11 +21,11 @@
 namespace tokamak {
 namespace {
 
-// The symbol of a user-defined token that stands in the text: it merges with nothing.
+// The symbol of a user-defined token found in the text. It merges with nothing.
 BpeSymbol Frozen(int32_t id) { return -2 - id; }
 bool IsFrozen(BpeSymbol symbol) { return symbol <= Frozen(0); }
 
-// Token ids by descending score: equal scores have the same rank.
+// Ranks of token ids by descending score; equal scores have equal ranks.
 std::vector<uint32_t> RanksOf(const std::vector<float>& scores) {
   std::vector<int32_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
@@ -53,7 +53,7 @@ class SentencePieceBpe final : public TextModel {
     for (size_t i = 0; i < spec.tokens.size(); ++i) {
       const TokenType type = spec.types[i];
       const auto id = static_cast<int32_t>(i);
-      // Control tokens must not come out of ordinary text.
+      // Ordinary text must not produce control tokens.
       if (type == TokenType::kControl || type == TokenType::kUnknown || type == TokenType::kByte) {
         continue;
       }
@@ -65,7 +65,7 @@ class SentencePieceBpe final : public TextModel {
       if (type == TokenType::kUnused) {
         unused_.resize(spec.tokens.size());
         unused_[i] = true;
-        by_words_ = false;  // where a token was last taken apart counts for the whole text
+        by_words_ = false;  // where a token was last split affects the whole text
       }
     }
     frozen_ = ByteTrie(std::move(frozen));
@@ -75,12 +75,12 @@ class SentencePieceBpe final : public TextModel {
 
  private:
   struct Workspace {
-    std::string_view text;  // that is being merged
+    std::string_view text;  // being merged
     BpeWord word;
-    // By unused token: the size of the left one of the two parts that it was last proposed for.
+    // For each unused token, the size of the left part in the last merge proposed for it.
     std::unordered_map<int32_t, uint32_t> splits;
   };
-  // Where the next word begins after `from`: a ▁ behind something else. npos: nowhere.
+  // Start of the next word after `from`: a ▁ that follows something else. npos if none.
   static size_t WordStart(std::string_view text, size_t from) {
     for (size_t at = from; (at = text.find(kEscapedSpace, at)) != std::string_view::npos;) {
       if (at > from && !text.substr(0, at).ends_with(kEscapedSpace)) return at;
@@ -90,7 +90,7 @@ class SentencePieceBpe final : public TextModel {
   }
   void EncodeWord(Workspace& work, bool& unknown, std::vector<int32_t>& ids) const;
   void Split(Workspace& work) const;
-  // Appends the tokens of a part of the text, which `id` (or none) stands for.
+  // Appends the tokens of a part of the text whose token is `id` (or none).
   void Emit(const Workspace& work, std::string_view part, int32_t id, bool& unknown,
             std::vector<int32_t>& ids) const;
   bool IsUnused(int32_t id) const { return id >= 0 && !unused_.empty() && unused_[id]; }
@@ -101,10 +101,10 @@ class SentencePieceBpe final : public TextModel {
   StringIndex index_;
   ByteTrie frozen_;
   std::vector<bool> unused_;  // by id; empty: none is
-  // No token reaches from one word to the next: they are merged one by one.
+  // No token spans two words, so words are merged one by one.
   bool by_words_ = true;
-  // Whether merging a token's own text gives that token, once that has been seen of a word. Relaxed
-  // atomics: every thread would write the same.
+  // Remembers tokens whose own text was seen to merge to that token. Relaxed atomics, because all
+  // threads write the same value.
   mutable std::vector<std::atomic<bool>> whole_;
 };
 
@@ -172,7 +172,7 @@ void SentencePieceBpe::Split(Workspace& work) const {
   work.word.Close();
 }
 
-// Recursive: at most as deep as a token has characters.
+// Recurses at most as deep as a token has characters.
 void SentencePieceBpe::Emit(const Workspace& work, std::string_view part, int32_t id, bool& unknown,
                             std::vector<int32_t>& ids) const {
   if (IsUnused(id)) {

@@ -1,5 +1,5 @@
-// SentencePiece's byte-pair encoding (Kudo and Richardson 2018, arXiv:1808.06226): the pair whose
-// merged token scores highest is merged first; characters that no token covers become bytes.
+// SentencePiece's byte-pair encoding (Kudo and Richardson 2018, arXiv:1808.06226): merges the pair
+// whose result scores highest first. Characters that no token covers become bytes.
 #pragma once
 
 #include <memory>
@@ -10,10 +10,9 @@
 
 namespace tokamak {
 
-// The model keeps views of `spec.tokens`, which must outlive it. With a pipeline it gets text that
-// is normalized already, never merges a user-defined token that stands in it, and takes an unused
-// token apart again, as SentencePiece's own models have it. Fails if there is neither an unknown
-// token nor byte tokens to fall back on.
+// Keeps views of `spec.tokens`, which must outlive the model. With a pipeline, the model expects
+// normalized text, never merges user-defined tokens found in it, and splits unused tokens again, as
+// SentencePiece does. Fails if there is neither an unknown token nor byte tokens.
 Result<std::unique_ptr<const TextModel>> CreateSentencePieceBpe(const VocabSpec& spec);
 
 }  // namespace tokamak

@@ -22,10 +22,10 @@ using Field = ProtoReader::Field;
 using WireType = ProtoReader::WireType;
 
 constexpr size_t kMaxPieces = size_t{1} << 24;
-// Longer pieces are refused, which bounds the time to O(text × this).
+// Bounds the time to O(text × kMaxPieceBytes).
 constexpr size_t kMaxPieceBytes = 1024;
 
-// Numbers of fields, as in sentencepiece_model.proto.
+// Field numbers of sentencepiece_model.proto.
 namespace model {
 constexpr uint32_t kPieces = 1, kTrainer = 2, kNormalizer = 3, kSelfTest = 4, kDenormalizer = 5;
 }
@@ -73,7 +73,7 @@ class Reader {
     return InvalidArgument("{}: {}: {}", source_, field, what);
   }
 
-  // Calls `read` with each field of the message that `name` is.
+  // Calls `read` with each field of the message called `name`.
   template <typename Read>
   Status ForEachField(std::string_view bytes, const std::string& name, const Read& read) const {
     ProtoReader reader(bytes);
@@ -169,7 +169,7 @@ class Reader {
         names_[field.number - trainer::kUnk] = field.bytes;
         return Expect(field, WireType::kBytes, "trainer_spec: a token's name");
       default:
-        return Status();  // of training alone
+        return Status();  // only for training
     }
   }
 
@@ -177,7 +177,7 @@ class Reader {
     switch (field.number) {
       case normalizer::kName:
       case normalizer::kRules:
-        return Status();  // what the charsmap was made of
+        return Status();  // source of the charsmap
       case normalizer::kCharsmap:
         text_.content = field.bytes;
         return Expect(field, WireType::kBytes, "normalizer_spec.precompiled_charsmap");
@@ -197,7 +197,7 @@ class Reader {
     }
   }
 
-  // What the pieces are to each other.
+  // Checks the pieces against each other.
   Status CheckPieces() {
     StringIndex ordinary(vocab_.tokens.size()), reserved;
     std::array<bool, 256> bytes{};
@@ -261,7 +261,7 @@ class Reader {
     pipeline_.normalizers.push_back(std::move(text_));
   }
 
-  // ▁ is a space, and the one that encoding adds goes again.
+  // Turns ▁ into a space and drops the one that encoding adds.
   void AddDecoders() {
     DecoderStep spaces, bytes, fuse, first;
     spaces.kind = DecoderStep::Kind::kReplace;
@@ -285,7 +285,7 @@ class Reader {
   PipelineSpec& pipeline_;
   NormalizerStep text_;
   uint64_t model_type_ = kUnigram;
-  // Of the unknown, begin, end and padding tokens.
+  // Names of the unknown, begin, end and padding tokens.
   std::array<std::string_view, 4> names_ = {"<unk>", "<s>", "</s>", "<pad>"};
 };
 

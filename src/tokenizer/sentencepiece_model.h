@@ -1,4 +1,4 @@
-// SentencePiece's model files (tokenizer.model, spiece.model): a protobuf message, ModelProto.
+// SentencePiece's model files (tokenizer.model, spiece.model): the protobuf message ModelProto.
 // Format: sentencepiece src/sentencepiece_model.proto.
 #pragma once
 
@@ -10,17 +10,16 @@
 
 namespace tokamak {
 
-// The vocabulary and the pipeline of a model of the types BPE and Unigram. `special` has the tokens
-// that the model names; with add_bos when there is a begin token, as the families that use such
-// files have it. Control tokens are found in text only where the caller allows it, user-defined
-// ones always.
+// Returns the vocabulary and pipeline of a BPE or Unigram model. `special` has the tokens that the
+// model names. add_bos is set if there is a begin token, as the families with such files expect.
+// Control tokens are found in text only if the caller allows it, user-defined ones always.
 //
-// Other types (word, char), rules for decoding, and settings of the normalizer that are not known
-// here are kUnimplemented; what is malformed is kInvalidArgument. Messages begin with `source` and
-// the field: "tokenizer.model: pieces[3].type: ...".
+// kUnimplemented for other types (word, char), decoding rules, and unknown normalizer settings;
+// kInvalidArgument for malformed files. Messages begin with `source` and the field:
+// "tokenizer.model: pieces[3].type: ...".
 Result<VocabSpec> ParseSentencePieceModel(std::string_view bytes, const std::string& source);
 
-// Whether `bytes` begin as such a file does: with a piece.
+// Whether `bytes` begin like such a file: with a piece.
 bool IsSentencePieceModel(std::string_view bytes);
 
 }  // namespace tokamak

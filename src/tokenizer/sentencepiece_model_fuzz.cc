@@ -1,4 +1,4 @@
-// Reads bytes as a SentencePiece model and, where it is one, encodes and decodes text with it.
+// Parses bytes as a SentencePiece model. If it is one, encodes and decodes text with it.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,5 +1,5 @@
-// SentencePiece models, against what its own library makes of the same files
-// (tests/golden/make_sentencepiece_models.py), and what is refused.
+// Compares SentencePiece models with the results of its own library for the same files
+// (tests/golden/make_sentencepiece_models.py), and tests what is refused.
 #include "tokenizer/sentencepiece_model.h"
 
 #include <fmt/core.h>
@@ -73,7 +73,7 @@ std::string Message(int field, const std::string& bytes) {
 std::string Number(int field, uint64_t value) {
   return Varint(static_cast<uint64_t>(field) << 3) + Varint(value);
 }
-// A piece that scores 1.0 less the number of its bytes.
+// A piece whose score is 1.0 minus its number of bytes.
 std::string Piece(const std::string& text, int type = 1) {
   const float score = 1.0f - static_cast<float>(text.size());
   std::string bytes(4, '\0');

@@ -25,7 +25,7 @@ Result<SentencePieceText> SentencePieceText::Create(const NormalizerStep& spec) 
 }
 
 std::string SentencePieceText::Normalize(std::string_view text, bool starts) const {
-  // The replacement of the next part of the text, which is cut off.
+  // Cuts the next part off the text and returns its replacement.
   const auto next = [&] {
     size_t size = verbatim_.empty() ? 0 : verbatim_.Longest(text).size;
     std::string_view part;

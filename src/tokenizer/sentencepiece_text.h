@@ -1,4 +1,4 @@
-// Text as SentencePiece's models see it. Reference: sentencepiece src/normalizer.cc.
+// SentencePiece's normalization of text. Reference: sentencepiece src/normalizer.cc.
 #pragma once
 
 #include <string>
@@ -11,15 +11,15 @@
 
 namespace tokamak {
 
-// Immutable and safe to use from any number of threads.
+// Immutable and thread-safe.
 class SentencePieceText {
  public:
   SentencePieceText() = default;
-  // A step of the kind kSentencePiece. Fails on a malformed charsmap.
+  // `spec` must be of kind kSentencePiece. Fails on a malformed charsmap.
   static Result<SentencePieceText> Create(const NormalizerStep& spec);
 
-  // `text` (valid UTF-8) by the charsmap's rules, the longest first, with spaces merged, spelled
-  // and added as the step says. `starts`: it begins the whole input.
+  // Normalizes `text` (valid UTF-8): applies the charsmap's rules, longest first, then merges,
+  // spells and adds spaces as the step says. `starts`: it begins the whole input.
   std::string Normalize(std::string_view text, bool starts) const;
 
  private:
@@ -27,7 +27,7 @@ class SentencePieceText {
   ByteTrie verbatim_;
   PrependScheme prepend_ = PrependScheme::kNever;
   bool merge_spaces_ = false, append_space_ = false;
-  std::string_view space_ = " ";  // its spelling
+  std::string_view space_ = " ";  // how it is spelled
 };
 
 }  // namespace tokamak

@@ -12,9 +12,9 @@
 namespace tokamak {
 namespace {
 
-// Names after which generation stops, the likeliest end of a turn first: a vocabulary may have
-// several. Some are also words of markup that vocabularies hold as ordinary tokens: these count
-// only where the checkpoint sets them apart. "<|end|>" and "</s>" have exceptions below.
+// Names of tokens that end generation, the likeliest end of a turn first, because a vocabulary may
+// have several. Some (kMaybeText) are also markup that vocabularies hold as ordinary tokens; they
+// count only if the checkpoint marks them as special. "<|end|>" and "</s>" have exceptions below.
 struct EndName {
   enum Use { kEndsTurn = 1, kMaybeText = 2 };
   std::string_view name;
@@ -43,7 +43,7 @@ constexpr EndName kEndNames[] = {{"<|eot_id|>", EndName::kEndsTurn},
                                  {"[EOS]", EndName::kMaybeText},
                                  {"[e~[", EndName::kMaybeText}};
 
-// Structure of o200k_harmony's messages: shown, although the checkpoint calls them control tokens.
+// Structure of o200k_harmony's messages. Shown, although checkpoints mark these as control tokens.
 constexpr std::string_view kShownNames[] = {"<|channel|>", "<|message|>", "<|start|>",
                                             "<|constrain|>"};
 
@@ -51,7 +51,7 @@ bool Contains(const std::vector<int32_t>& ids, int32_t id) {
   return std::binary_search(ids.begin(), ids.end(), id);
 }
 
-// The special names that occur in a vocabulary, with their ids.
+// The names above that occur in a vocabulary, with their ids.
 class NamedTokens {
  public:
   explicit NamedTokens(const VocabSpec& spec) {
@@ -85,9 +85,9 @@ std::vector<int32_t> ResolveSpecialTokens(VocabSpec& spec) {
     if (id >= 0) spec.types[id] = type;
   };
   std::vector<int32_t> end;
-  // Where </s> is an ordinary word of markup, the vocabulary has another end token.
+  // If </s> is ordinary markup, the vocabulary has another end token.
   const bool plain_s = named.Has("<|tool_response>") || named.Has("<|plamo:eos|>");
-  // Where messages end with <|return|> or <|flush|>, <|end|> only separates their parts.
+  // If messages end with <|return|> or <|flush|>, <|end|> only separates their parts.
   const bool calls = named.Has("<|call|>") || named.Has("<|calls|>");
   const bool plain_end =
       calls && ((named.Has("<|return|>") && named.Has("<|call|>")) || named.Has("<|flush|>"));
@@ -147,7 +147,7 @@ Status SpecialTokenMatcher::Partition(std::string_view text, bool parse_special,
                                       FunctionRef<Status(std::string_view)> on_text,
                                       FunctionRef<void(int32_t)> on_token) const {
   const ByteTrie& trie = parse_special ? all_ : user_defined_;
-  size_t begin = 0;  // of the text since the last token
+  size_t begin = 0;  // start of the text after the last token
   if (!trie.empty()) {
     for (size_t i = 0; i < text.size();) {
       const ByteTrie::Match match = trie.Longest(text.substr(i));

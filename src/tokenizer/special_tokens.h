@@ -1,4 +1,4 @@
-// Tokens with a role, and tokens that are found in text as they stand.
+// Tokens with a role, and tokens found verbatim in text.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@
 
 namespace tokamak {
 
-// Fills in what checkpoints leave out, by the names that models give such tokens: end of turn, end
-// of message, and the type of tokens that only look like text ("<|im_end|>" stored as normal).
-// Expects one type per token. Returns the ids after which generation stops, ascending.
+// Completes what checkpoints leave out, by known token names: end of turn, end of message, and the
+// type of special tokens stored as normal ones ("<|im_end|>"). Requires one type per token. Returns
+// the ids that end generation, ascending.
 std::vector<int32_t> ResolveSpecialTokens(VocabSpec& spec);
 
-// Finds special tokens in text: leftmost first, at each place the longest.
+// Finds special tokens in text. Matches are leftmost, then longest.
 class SpecialTokenMatcher {
  public:
-  // Longer special tokens are refused, which bounds the time to O(text × this).
+  // Bounds the time to O(text × kMaxTokenBytes).
   static constexpr size_t kMaxTokenBytes = 1024;
 
   static Result<SpecialTokenMatcher> Create(const VocabSpec& spec);
 
-  // Calls `on_text` for what lies between tokens (never empty) and `on_token` for the tokens, in
+  // Calls `on_token` for each token found and `on_text` for the text between (never empty), in
   // order. User-defined tokens are always found, control and unknown ones only with
   // `parse_special`. Stops at the first error.
   Status Partition(std::string_view text, bool parse_special,

@@ -16,10 +16,10 @@ using Kind = PreTokenizerStep::Kind;
 
 constexpr std::string_view kGpt2 =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-// Rust's \w counts the two joiners in.
+// Rust's \w includes the two joiners.
 constexpr std::string_view kWords = "[\\w\\x{200c}\\x{200d}]+|[^\\w\\s\\x{200c}\\x{200d}]+";
 
-// Finds each character that `matches`, and what lies between.
+// Finds each character that `matches`, and the text between.
 template <typename Spans, typename Matches>
 void FindCharacters(std::string_view text, const Matches& matches, Spans& spans) {
   size_t from = 0;
@@ -33,7 +33,7 @@ void FindCharacters(std::string_view text, const Matches& matches, Spans& spans)
   if (from < text.size()) spans.push_back({from, text.size(), false});
 }
 
-// Metaspace's spelling of a piece.
+// Spells a piece as Metaspace does.
 std::string EscapeSpaces(const PreTokenizerStep& spec, std::string_view piece, bool starts) {
   std::string out;
   const bool prepend =
@@ -51,11 +51,11 @@ std::string EscapeSpaces(const PreTokenizerStep& spec, std::string_view piece, b
   return out;
 }
 
-// What stays of matches and the text between them.
+// Arranges matches and the text between them as `behavior` says.
 template <typename Spans>
 Spans Arrange(const Spans& found, SplitBehavior behavior) {
   Spans out;
-  bool previous = false;  // whether the last one was a match
+  bool previous = false;  // whether the last span was a match
   switch (behavior) {
     case SplitBehavior::kIsolated:
       return found;

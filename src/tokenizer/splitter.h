@@ -1,4 +1,4 @@
-// Normalized text to the pieces that a model encodes one by one.
+// Splits normalized text into the pieces that a model encodes one by one.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@
 
 namespace tokamak {
 
-// Immutable and safe to use from any number of threads.
+// Immutable and thread-safe.
 class Splitter {
  public:
-  // `leave_bytes`: where the last step spells bytes in GPT-2's alphabet, pieces come out as bytes.
+  // `leave_bytes`: if the last step spells bytes in GPT-2's alphabet, emit plain bytes instead.
   static Result<Splitter> Create(const std::vector<PreTokenizerStep>& steps, bool leave_bytes);
 
-  // Calls `emit` with each piece of `text`, in order; never an empty one. `starts`: the text begins
-  // the whole input.
+  // Calls `emit` with each non-empty piece of `text`, in order. `starts`: it begins the whole
+  // input.
   Status Split(std::string_view text, bool starts, RegexScratch& scratch,
                FunctionRef<Status(std::string_view)> emit) const;
 
@@ -40,7 +40,7 @@ class Splitter {
   static Status FindSpans(const Regex& regex, std::string_view text, bool invert,
                           RegexScratch& scratch, std::vector<Span>& spans);
 
-  // For the steps that look at one character at a time; what becomes of what they find.
+  // Finds spans for steps that look at one character at a time, and returns what to do with them.
   static SplitBehavior FindByCharacter(const PreTokenizerStep& spec, std::string_view piece,
                                        std::vector<Span>& spans);
 

@@ -52,7 +52,7 @@ std::string StopStringMatcher::Append(std::string_view text) {
   held_.append(text);
   const size_t start = held_.size() - text.size();
   for (size_t i = 0; i < text.size(); ++i) {
-    size_t longest = 0;  // bytes of the longest stop string that this byte completes
+    size_t longest = 0;  // size of the longest stop string completed by this byte
     for (size_t p = 0; p < patterns_.size(); ++p) {
       Pattern& pattern = patterns_[p];
       size_t& k = pattern.matched;

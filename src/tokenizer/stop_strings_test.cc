@@ -50,7 +50,7 @@ TEST(StopStrings, RefusesWhatCannotBeMatched) {
   EXPECT_FALSE(StopStringMatcher::Create({std::string(20000, 'x')}).ok());
 }
 
-// By definition: the first end of an occurrence, the longest of those that end there.
+// By definition: the earliest end of an occurrence; of those that end there, the longest.
 std::string Expected(std::string_view text, const std::vector<std::string>& strings, int* match) {
   *match = -1;
   for (size_t end = 1; end <= text.size(); ++end) {

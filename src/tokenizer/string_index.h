@@ -1,4 +1,4 @@
-// Finds the id of a byte string: an open-addressing table over strings kept elsewhere.
+// Finds ids of byte strings: an open-addressing table of strings stored elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -7,17 +7,17 @@
 
 namespace tokamak {
 
-// The strings must outlive the index and stay where they are.
+// The strings must outlive the index and not move.
 class StringIndex {
  public:
   static constexpr int32_t kMissing = -1;
 
-  // `expected`: how many strings will be inserted; more are taken too.
+  // `expected` is the number of strings; more may be inserted.
   explicit StringIndex(size_t expected = 0);
-  // Returns false, and changes nothing, if the string is there already.
+  // Returns false and changes nothing if the string exists.
   bool Insert(std::string_view text, int32_t id);
   int32_t Find(std::string_view text) const;
-  // Bytes of the longest string: longer ones need not be looked up.
+  // Size of the longest string; longer ones need no lookup.
   size_t longest() const { return longest_; }
 
  private:
@@ -27,11 +27,11 @@ class StringIndex {
     uint32_t hash = 0;
     int32_t id = kMissing;
   };
-  // The slot that holds `text`, or the free one where it belongs.
+  // The slot of `text`, or the free one where it belongs.
   const Slot& Probe(std::string_view text, uint32_t hash) const;
   void Grow();
 
-  std::vector<Slot> slots_;  // a power of two, at most half full
+  std::vector<Slot> slots_;  // size: a power of two; at most half full
   size_t count_ = 0;
   size_t longest_ = 0;
 };

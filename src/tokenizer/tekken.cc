@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kMaxTokens = 1 << 24;
 
-// Those of files that do not list them, which are of version 7 or older.
+// For files that do not list them, which are version 7 or older.
 constexpr const char* kDefaultSpecial[] = {"<unk>",
                                            "<s>",
                                            "</s>",
@@ -77,7 +77,7 @@ class Reader {
     }
   }
 
-  // Ids that no token has get a name of their own.
+  // Ids without a token get generated names.
   void ReadSpecial(int32_t count, const std::string& version) {
     std::vector<std::string> names(static_cast<size_t>(count));
     if (root_.Has("special_tokens")) {

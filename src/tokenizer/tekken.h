@@ -9,12 +9,12 @@
 
 namespace tokamak {
 
-// The vocabulary and the pipeline: special tokens come first, so that an id is a rank plus their
-// number. Of the ranks only as many as config.default_vocab_size leaves room for are taken.
-// `special` has <unk>, <s>, </s> and <pad>; with add_bos.
+// Returns the vocabulary and pipeline. Special tokens come first, so an id is their number plus the
+// rank. Only as many ranks are used as config.default_vocab_size leaves room for. `special` has
+// <unk>, <s>, </s> and <pad>; add_bos is set.
 //
-// kUnimplemented for settings and versions that are not known here, kInvalidArgument for what is
-// malformed. Messages begin with `source` and the place: "tekken.json: vocab[7]: ...".
+// kUnimplemented for unknown settings and versions, kInvalidArgument for malformed files. Messages
+// begin with `source` and the place: "tekken.json: vocab[7]: ...".
 Result<VocabSpec> ParseTekken(std::string_view json, const std::string& source);
 
 }  // namespace tokamak

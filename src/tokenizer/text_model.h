@@ -1,4 +1,4 @@
-// What the four kinds of tokenizer have in common.
+// The interface of the four kinds of tokenizer.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace tokamak {
 
-// Turns text without special tokens into ids. Immutable and safe to use from any number of threads.
+// Turns text without special tokens into ids. Immutable and thread-safe.
 class TextModel {
  public:
   virtual ~TextModel() = default;
 
-  // Appends the ids of `text` (valid UTF-8, not empty) to `ids`. `starts` is true where the text
-  // begins the input or follows a special token.
+  // Appends the ids of `text` (valid UTF-8, not empty). `starts` is true if the text begins the
+  // input or follows a special token.
   virtual Status Encode(std::string_view text, bool starts, std::vector<int32_t>& ids) const = 0;
 };
 

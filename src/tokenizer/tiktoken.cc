@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kMaxTokens = size_t{1} << 24;
 
-// The next line, without its end, cut off `text`.
+// Cuts the next line off `text` and returns it without its end.
 std::string_view CutLine(std::string_view& text) {
   const size_t end = std::min(text.find('\n'), text.size());
   std::string_view line = text.substr(0, end);
@@ -24,7 +24,7 @@ std::string_view CutLine(std::string_view& text) {
   return line;
 }
 
-// "IQ== 0": false when the line is something else.
+// Parses "IQ== 0". Returns false for anything else.
 bool ParseLine(std::string_view line, std::string& token, size_t& rank) {
   const size_t space = line.find(' ');
   if (space == std::string_view::npos) return false;
@@ -46,7 +46,7 @@ Result<std::vector<std::string>> ReadRanks(std::string_view text, const std::str
       return InvalidArgument("{}: line {}: \"{}\" is not a token in base64 and its rank", source,
                              number, ToValidUtf8(line.substr(0, 80)));
     }
-    // In a file without holes no rank can be this large.
+    // In a file with all ranks, none is this large.
     if (rank >= lines || rank >= kMaxTokens) {
       return InvalidArgument(
           "{}: line {}: the rank is {}, in a file of {} lines: ranks have no "

@@ -1,5 +1,5 @@
-// tiktoken's files (qwen.tiktoken, tiktoken.model, Llama 3's tokenizer.model): lines of a token's
-// bytes in base64 and its rank.
+// tiktoken's files (qwen.tiktoken, tiktoken.model, Llama 3's tokenizer.model): one line per token,
+// with its bytes in base64 and its rank.
 #pragma once
 
 #include <string>
@@ -10,17 +10,17 @@
 
 namespace tokamak {
 
-// The vocabulary and the pipeline. A file of ranks says neither how text is split nor what its
-// special tokens are: both are known for the vocabularies of tiktoken_families.h, which are told
-// apart by their tokens, or by `tokenizer_class`, the name in tokenizer_config.json (or empty).
-// `special` and add_bos are those of the family.
+// Returns the vocabulary and pipeline. The file itself says neither how text is split nor what the
+// special tokens are; tiktoken_families.h knows both. The family is recognized by its tokens, or by
+// `tokenizer_class`, the name in tokenizer_config.json (or empty). `special` and add_bos are the
+// family's.
 //
-// kUnimplemented for a vocabulary of no known family, kInvalidArgument for a malformed line, a rank
-// or token that occurs twice, and ranks with holes. Messages begin with `source` and the line.
+// kUnimplemented for an unknown family, kInvalidArgument for a malformed line, a duplicate rank or
+// token, and missing ranks. Messages begin with `source` and the line.
 Result<VocabSpec> ParseTiktoken(std::string_view text, const std::string& source,
                                 std::string_view tokenizer_class);
 
-// Whether `text` begins as such a file does.
+// Whether `text` begins like such a file.
 bool IsTiktoken(std::string_view text);
 
 }  // namespace tokamak

@@ -7,12 +7,12 @@
 namespace tokamak {
 namespace {
 
-// Words without regard to case, with contractions; N is how numbers are split.
+// Words without regard to case, with contractions; N is the rule for numbers.
 #define TOKAMAK_WORDS(N)                                          \
   "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" N \
   "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-// A word is an upper-case part and a lower-case one; A is an intersection with each class, C what
-// may follow a word.
+// A word has an upper-case part and a lower-case part. A is intersected with each class; C may
+// follow a word.
 #define TOKAMAK_CASED(A, C)                                                                        \
   "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}" A "]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}" A \
   "]+" C "|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}" A                            \
@@ -65,7 +65,7 @@ std::vector<std::string> QwenSpecial(int32_t) {
   return names;
 }
 
-// Most have their names in tokenizer_config.json.
+// Most of their names are in tokenizer_config.json.
 std::vector<std::string> KimiSpecial(int32_t count) {
   std::vector<std::string> names = {"[BOS]", "[EOS]"};
   AddNumbered(names, "reserved_token", count + 2, count + 256);

@@ -1,4 +1,4 @@
-// What a file of tiktoken's ranks leaves out, for the vocabularies that models have.
+// Facts that tiktoken's rank files leave out, for the vocabularies of known models.
 #pragma once
 
 #include <cstddef>
@@ -11,23 +11,23 @@ namespace tokamak {
 
 struct TiktokenFamily {
   std::string_view name;
-  size_t ranks;     // how many
-  uint64_t digest;  // of the tokens (DigestOfRanks); 0: told by `tokenizer_class` alone
+  size_t ranks;     // number of ranks
+  uint64_t digest;  // DigestOfRanks of the tokens; 0: recognized by `tokenizer_class` alone
   std::string_view tokenizer_class;
-  std::string_view pattern;  // what text is split by
-  bool nfc;                  // text is put in normalization form C first
-  // The special tokens; the first follows the ranks, `count` in number.
+  std::string_view pattern;  // splits the text
+  bool nfc;                  // normalize to form C first
+  // Returns `count` special tokens; the first one's id follows the ranks.
   std::vector<std::string> (*special)(int32_t count);
   std::string_view bos, eos;
   bool add_bos;
 };
 
-// The family of these tokens (bytes, by rank), or null.
+// The family with these tokens (bytes, by rank), or null.
 const TiktokenFamily* FindTiktokenFamily(const std::vector<std::string>& tokens,
                                          std::string_view tokenizer_class);
 std::string TiktokenFamilyNames();
 
-// Over each token's length and bytes.
+// A hash of each token's length and bytes.
 uint64_t DigestOfRanks(const std::vector<std::string>& tokens);
 
 }  // namespace tokamak

@@ -1,4 +1,4 @@
-// Reads bytes as a file of tiktoken's ranks.
+// Parses bytes as a tiktoken rank file.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -28,13 +28,13 @@ namespace {
 
 constexpr size_t kMaxTokens = size_t{1} << 24;
 
-// Tokens with a role stand for their names.
+// Tokens with a role stand for their spelling.
 bool IsVerbatim(TokenType type) {
   return type == TokenType::kControl || type == TokenType::kUnknown ||
          type == TokenType::kUserDefined;
 }
 
-// The bytes that a token stands for.
+// The bytes of a token in text.
 std::string PieceOf(const VocabSpec& spec, const PreTokenizerRule* rule, size_t id) {
   const std::string& text = spec.tokens[id];
   switch (spec.types[id]) {
@@ -76,7 +76,7 @@ Status CheckSpecialIds(const VocabSpec& spec) {
   return Status();
 }
 
-// Checks sizes, ids and spellings; gives absent types and scores their defaults.
+// Checks sizes, ids and spellings, and fills in default types and scores.
 Status CheckAndComplete(VocabSpec& spec) {
   const size_t count = spec.tokens.size();
   if (count == 0) return InvalidArgument("the vocabulary is empty");
@@ -101,8 +101,8 @@ Status CheckAndComplete(VocabSpec& spec) {
   return CheckSpecialIds(spec);
 }
 
-// A tokenizer.json says itself what its tokens are: names are looked at only among its special
-// tokens, and only for where generation stops.
+// A tokenizer.json defines its tokens itself. Names are used only among its special tokens, and
+// only to find the end tokens.
 std::vector<int32_t> EndTokensOf(VocabSpec& spec) {
   const std::vector<TokenType> types = spec.types;
   const SpecialTokenIds stated = spec.special;
@@ -146,9 +146,9 @@ struct Tokenizer::Impl {
   StringIndex spelling;               // of spec.tokens
   SpecialTokenMatcher matcher;
   std::unique_ptr<const TextModel> model;
-  std::unique_ptr<const Pipeline> pipeline;  // in place of matcher and model
-  std::optional<PieceDecoder> decoder;       // with the pipeline
-  std::vector<int32_t> before, after;        // what is added around the text
+  std::unique_ptr<const Pipeline> pipeline;  // replaces matcher and model
+  std::optional<PieceDecoder> decoder;       // set with pipeline
+  std::vector<int32_t> before, after;        // added around the text
   BytesPerToken bytes_per_token;
 
   bool Valid(int32_t id) const { return id >= 0 && static_cast<size_t>(id) < pieces.size(); }
@@ -210,13 +210,13 @@ Status Tokenizer::MakePipeline(Impl& impl) {
   impl.pieces.reserve(spec.tokens.size());
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
     const std::string& token = spec.tokens[id];
-    // A user-defined token of a SentencePiece model is spelled as its other tokens are.
+    // A user-defined token of a SentencePiece model is spelled like its other tokens.
     const bool of_model = spec.pipeline->sentencepiece && spec.pipeline->in_model[id];
     const bool verbatim = IsVerbatim(spec.types[id]) && !of_model;
     impl.pieces.push_back(verbatim ? token : impl.decoder->Decode(token, false));
   }
   ASSIGN_OR_RETURN(impl.pipeline, Pipeline::Create(spec));
-  impl.spec.pipeline.reset();  // large, and compiled by now
+  impl.spec.pipeline.reset();  // large, and no longer needed
   return Status();
 }
 
@@ -254,7 +254,7 @@ Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, EncodeOpti
 }
 
 Result<std::string> Tokenizer::Decode(std::span<const int32_t> ids, DecodeOptions options) const {
-  // The detokenizer shares ownership of its tokenizer; this one outlives the call anyway.
+  // The detokenizer shares ownership of its tokenizer. This one outlives the call anyway.
   Detokenizer stream(std::shared_ptr<const Tokenizer>(std::shared_ptr<void>(), this),
                      std::move(options));
   std::string text;

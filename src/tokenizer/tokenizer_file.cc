@@ -12,7 +12,7 @@ Result<VocabSpec> ParseTokenizerFile(std::string_view bytes, const std::string& 
                                      std::string_view tokenizer_class) {
   const size_t first = bytes.find_first_not_of(" \t\r\n");
   if (first != std::string_view::npos && bytes[first] == '{') {
-    // A name that is required there, and that no tokenizer.json has.
+    // tekken.json requires this name; no tokenizer.json has it.
     const bool tekken = bytes.find("\"default_num_special_tokens\"") != std::string_view::npos;
     return tekken ? ParseTekken(bytes, source) : ParseTokenizerJson(bytes, source);
   }

@@ -1,4 +1,4 @@
-// A tokenizer's own file, of any of the formats that are read.
+// Reads a tokenizer's own file in any supported format.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace tokamak {
 
-// Of a tokenizer.json, tekken.json, SentencePiece model or file of tiktoken's ranks: which one it
-// is is told by the content, never by the name. `tokenizer_class` is what tokenizer_config.json
-// calls it, or empty. Special tokens and what is added around a text are those of the file or its
-// family; of a tokenizer.json, the unknown token and the template. Errors as in the formats'
-// headers; kUnimplemented when it is none of them. Messages begin with `source`.
+// Parses a tokenizer.json, tekken.json, SentencePiece model or tiktoken rank file. The content, not
+// the name, decides which it is. `tokenizer_class` is the name in tokenizer_config.json, or empty.
+// Special tokens and the tokens around a text come from the file or its family; a tokenizer.json
+// gives only the unknown token and the template. Errors are those of the formats' headers;
+// kUnimplemented for other formats. Messages begin with `source`.
 Result<VocabSpec> ParseTokenizerFile(std::string_view bytes, const std::string& source,
                                      std::string_view tokenizer_class = {});
 

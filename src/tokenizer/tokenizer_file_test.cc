@@ -1,5 +1,5 @@
-// Files of ranks (tiktoken's and tekken.json), what is refused in them, and how formats are told
-// apart. Vendors' own files are compared in api/vendor_vocab_test.cc.
+// Tests rank files (tiktoken's and tekken.json), what is refused in them, and how formats are
+// recognized. api/vendor_vocab_test.cc compares vendors' own files.
 #include "tokenizer/tokenizer_file.h"
 
 #include <fmt/core.h>
@@ -45,7 +45,7 @@ TEST(Base64, IsDecodedOrRefused) {
   }
 }
 
-// The 256 bytes, "ab", "bc", "abc", "aa", "aaa", then fillers.
+// The 256 bytes, "bc", "ab", "abc", "aa", "aaa", then fillers.
 std::vector<std::string> Tokens(size_t count) {
   std::vector<std::string> tokens;
   for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
@@ -89,15 +89,15 @@ TEST(Tekken, NeighboursMergeByRankAndIdsFollowTheSpecialTokens) {
   const auto made = Make(Tekken(Tokens(300), 281, 20));
   ASSERT_TRUE(made.ok()) << made.status().ToString();
   const Tokenizer& tokenizer = **made;
-  EXPECT_EQ(tokenizer.vocab_size(), 281);  // ranks from 261 on are left out
+  EXPECT_EQ(tokenizer.vocab_size(), 281);  // ranks from 261 on are not used
   EXPECT_EQ(tokenizer.special().bos, 1);
   const EncodeOptions bare = {.add_special = false};
   const int32_t a = 20 + 'a', bc = 20 + 256, ab = bc + 1, abc = bc + 2, aa = bc + 3, aaa = bc + 4;
   EXPECT_THAT(*tokenizer.Encode("abc", bare), ElementsAre(abc));  // a token as a whole
-  // bc before ab; then a and bc are abc.
+  // bc merges before ab; then a and bc merge to abc.
   EXPECT_THAT(*tokenizer.Encode("aabc", bare), ElementsAre(a, abc));
   EXPECT_THAT(*tokenizer.Encode("abab", bare), ElementsAre(ab, ab));
-  // The leftmost of equal ranks: aa aa a, then nothing makes aaa of the first two.
+  // Equal ranks merge leftmost first: aa aa a. Then aa and a make aaa.
   EXPECT_THAT(*tokenizer.Encode("aaaaa", bare), ElementsAre(aa, aaa));
   EXPECT_THAT(*tokenizer.Encode("</s>", {.add_special = false, .parse_special = true}),
               ElementsAre(2));
@@ -153,7 +153,7 @@ TEST(Tiktoken, AFamilyIsKnownByItsTokensOrByTheNameOfItsClass) {
   EXPECT_EQ(tokenizer.special().eos, 163'585);
   EXPECT_FALSE(tokenizer.adds_bos());
   EXPECT_THAT(*tokenizer.Encode("aabc"), ElementsAre('a', 258));
-  // As many tokens as Llama 3 has, but others: how text is split is not known.
+  // The number of tokens is Llama 3's, but the tokens differ: how text is split is unknown.
   EXPECT_THAT(Error(Ranks(Tokens(128'000))), HasSubstr("no known family"));
   EXPECT_THAT(Error(Ranks(Tokens(300)), kKimi), HasSubstr("no known family"));
   EXPECT_THAT(Error(ranks), HasSubstr("no known family"));

@@ -1,5 +1,5 @@
-// Encoding and decoding any bytes with a tiny vocabulary of each kind. The first byte picks the
-// vocabulary, the second the options, the rest is text, and token ids by pairs of bytes.
+// Encodes and decodes any bytes with a tiny vocabulary of each kind. The first byte picks the
+// vocabulary, the second the options; the rest is the text and, as pairs of bytes, token ids.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -20,8 +20,8 @@ using Ids = std::vector<int32_t>;
 
 struct Subject {
   std::shared_ptr<const Tokenizer> tokenizer;
-  bool gives_back;      // decoding gives back every text,
-  bool escapes_spaces;  // unless it holds the spelling of a space
+  bool gives_back;      // decoding restores every text
+  bool escapes_spaces;  // ▁ is not restored: it spells a space
 };
 
 std::vector<Subject> MakeSubjects() {
@@ -52,7 +52,7 @@ void CheckText(const Subject& subject, std::string_view text, EncodeOptions opti
   CHECK(ValidUtf8Prefix(decoded) == decoded.size());
   if (!subject.gives_back || options.parse_special) return;
   if (subject.escapes_spaces && repaired.find("\u2581") != std::string::npos) return;
-  // SentencePiece kinds add a space after each token that is found in the text as it stands.
+  // SentencePiece kinds add a space after each token found verbatim in the text.
   if (subject.tokenizer->drops_leading_space() && repaired.find("<tool>") != std::string::npos) {
     return;
   }
@@ -70,7 +70,7 @@ void CheckIds(const Subject& subject, std::string_view bytes, uint8_t flags) {
                                  .continuation = (flags & 2) != 0};
   const std::string whole = *subject.tokenizer->Decode(ids, options);
   Detokenizer stream(subject.tokenizer, options);
-  // Stop strings out of the input: what the matcher lets through is the text up to the first.
+  // Stop strings taken from the input: the matcher passes the text up to the first.
   const std::string stop(whole.substr(0, Utf8Length(whole.empty() ? 'x' : whole[0])));
   auto matcher = StopStringMatcher::Create({"the", stop.empty() ? "x" : stop, "<|im_end|>"});
   CHECK(matcher.ok());

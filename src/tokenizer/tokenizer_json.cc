@@ -13,7 +13,7 @@
 namespace tokamak {
 namespace {
 
-// Gaps between ids cost memory: few are allowed.
+// Gaps between ids cost memory, so only a few are allowed.
 constexpr size_t kMaxGaps = size_t{1} << 16;
 constexpr int32_t kMaxId = (1 << 24) - 1;
 
@@ -43,7 +43,7 @@ class Reader {
  private:
   void ReadModel(const JsonNode& model) {
     std::string type = model.StringOr("type", "");
-    // Old files do not say; their model is known by what it has.
+    // Old files do not state the type; their members reveal it.
     if (type.empty()) {
       type = model.Has("merges") ? "BPE" : model.Has("unk_id") ? "Unigram" : "WordPiece";
     }
@@ -141,7 +141,7 @@ class Reader {
     });
   }
 
-  // Puts a token at its id; false when another one is there.
+  // Puts a token at its id. Returns false if another one is there.
   bool Place(int32_t id, const std::string& token) {
     const auto at = static_cast<size_t>(id);
     if (at >= vocab_.tokens.size()) {

@@ -9,13 +9,13 @@
 
 namespace tokamak {
 
-// The vocabulary and the pipeline that `json` describes. Which tokens begin and end a text is not
-// in that file but in tokenizer_config.json: `special` has the unknown token alone.
+// Returns the vocabulary and pipeline that `json` describes. `special` has only the unknown token:
+// the tokens that begin and end a text are in tokenizer_config.json.
 //
-// Every component and every setting of one is either understood or refused by its name
-// (kUnimplemented); what is malformed is kInvalidArgument. Messages begin with `source` and the
-// place: "tokenizer.json: pre_tokenizer.pretokenizers[0].type: ...". Truncation and padding are of
-// training and left out.
+// Each component and setting is either implemented or refused by name (kUnimplemented). Malformed
+// files are kInvalidArgument. Messages begin with `source` and the place:
+// "tokenizer.json: pre_tokenizer.pretokenizers[0].type: ...". Truncation and padding matter only
+// for training and are ignored.
 Result<VocabSpec> ParseTokenizerJson(std::string_view json, const std::string& source);
 
 }  // namespace tokamak

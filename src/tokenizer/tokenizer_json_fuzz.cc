@@ -1,4 +1,4 @@
-// Reads bytes as a tokenizer.json and, where it is one, encodes and decodes text with it.
+// Parses bytes as a tokenizer.json. If it is one, encodes and decodes text with it.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -38,14 +38,13 @@ std::string ReadCharacter(const JsonNode& node) {
   return text;
 }
 
-// The bytes that base64 text stands for.
 std::string ReadBase64(const JsonNode& node) {
   std::string bytes;
   if (!DecodeBase64(node.String(), bytes)) node.Bad("base64");
   return bytes;
 }
 
-// Calls `read` with each component of a Sequence, or with the one that there is.
+// Calls `read` with each component of a Sequence, or with the single component.
 template <typename Read>
 void ForEach(const JsonNode& node, const char* list, int depth, const Read& read) {
   if (node.is_null() || !node.ok()) return;
@@ -95,7 +94,7 @@ void ReadNormalizer(const JsonNode& node, PipelineSpec& spec) {
   } else if (type == "Precompiled") {
     node.Only({"type", "precompiled_charsmap"});
     step.kind = Normalizer::kPrecompiled;
-    // Old files have null: no rules.
+    // Old files have null, which means no rules.
     if (!node.Has("precompiled_charsmap")) return;
     step.content = ReadBase64(node["precompiled_charsmap"]);
   } else if (type == "BertNormalizer") {
@@ -269,11 +268,11 @@ void ReadPostProcessor(const JsonNode& node, PipelineSpec& spec) {
       before = {ReadTokenAndId(item["cls"])};
       after = {ReadTokenAndId(item["sep"])};
     } else if (type == "ByteLevel") {
-      return;  // corrects offsets alone
+      return;  // only corrects offsets
     } else {
       return item["type"].Unsupported(type);
     }
-    // What a later processor adds is around what an earlier one did.
+    // A later processor's tokens go around those of an earlier one.
     spec.before.insert(spec.before.begin(), before.begin(), before.end());
     spec.after.insert(spec.after.end(), after.begin(), after.end());
   });

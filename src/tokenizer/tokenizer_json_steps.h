@@ -1,4 +1,4 @@
-// The components of a tokenizer.json around its model. Internal to tokenizer_json.cc.
+// Reads the components around the model of a tokenizer.json. Internal to tokenizer_json.cc.
 #pragma once
 
 #include "tokenizer/json_node.h"
@@ -6,7 +6,7 @@
 
 namespace tokamak {
 
-// Each takes the component's value, which may be null (there is none), and notes errors in it.
+// Each takes the component's value, which may be null, and records errors in it.
 void ReadNormalizers(const JsonNode& node, PipelineSpec& spec);
 void ReadPreTokenizers(const JsonNode& node, PipelineSpec& spec);
 void ReadPostProcessor(const JsonNode& node, PipelineSpec& spec);

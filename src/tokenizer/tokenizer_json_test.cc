@@ -1,5 +1,5 @@
-// Tokenizers from tokenizer.json, against what Hugging Face's library makes of the same files
-// (tests/golden/make_tokenizer_json.py), and what is refused.
+// Compares tokenizers from tokenizer.json with the results of Hugging Face's library for the same
+// files (tests/golden/make_tokenizer_json.py), and tests what is refused.
 #include "tokenizer/tokenizer_json.h"
 
 #include <gmock/gmock.h>
@@ -66,7 +66,7 @@ TEST(TokenizerJson, EveryComponentGivesTheIdsAndTheTextOfTheReference) {
   EXPECT_GE(sections, 20);
 }
 
-// A small file in which one component is replaced.
+// A small file with one component replaced.
 std::string With(const std::string& field, const std::string& value) {
   std::string json = R"({"version": "1.0", "added_tokens": [], "normalizer": null,
     "pre_tokenizer": null, "post_processor": null, "decoder": null,

@@ -39,7 +39,7 @@ Ids Encode(const Tokenizer& tokenizer, std::string_view text, EncodeOptions opti
   return *result;
 }
 
-// The tokens' spellings, for readable expectations.
+// The tokens' texts, for readable expectations.
 std::vector<std::string> Pieces(const Tokenizer& tokenizer, std::string_view text,
                                 EncodeOptions options = {.add_special = false}) {
   std::vector<std::string> out;
@@ -60,7 +60,7 @@ TEST(Tokenizer, BytePairsEqualTheDefinition) {
   const auto tokenizer = Make(spec);
   std::mt19937_64 random(1);
   for (int round = 0; round < 5000; ++round) {
-    const std::string word = RandomWord(random, "thencatwlkig", 24);  // letters: one piece
+    const std::string word = RandomWord(random, "thencatwlkig", 24);  // only letters: one piece
     ASSERT_EQ(Encode(*tokenizer, word), testing::SlowBytePairs(spec, word)) << word;
   }
 }
@@ -69,7 +69,7 @@ TEST(Tokenizer, MergesOfManyRanksEqualTheDefinition) {
   std::mt19937_64 random(2);
   for (int vocabulary = 0; vocabulary < 50; ++vocabulary) {
     VocabSpec spec = TinyBytePairs();
-    // Random merges over what is there already, so that they nest and compete.
+    // Random merges over existing parts, so that they nest and compete.
     std::vector<std::string> parts = {"a", "b", "c"};
     spec.merges.clear();
     for (int i = 0; i < 30; ++i) {
@@ -89,7 +89,7 @@ TEST(Tokenizer, MergesOfManyRanksEqualTheDefinition) {
       const std::string word = RandomWord(random, "abc", 40);
       const Ids expected = testing::SlowBytePairs(spec, word);
       ASSERT_EQ(Encode(*tokenizer, word), expected) << word << " in vocabulary " << vocabulary;
-      // Again: a word that is a token takes the short way now.
+      // Again: now a word that is a token takes the shortcut.
       ASSERT_EQ(Encode(*tokenizer, word), expected) << word << " in vocabulary " << vocabulary;
     }
   }
@@ -119,7 +119,7 @@ TEST(Tokenizer, UnigramFindsTheBestSegmentation) {
   for (int round = 0; round < 500; ++round) {
     const std::string word = RandomWord(random, "theacfix", 10);
     const std::string escaped = "\u2581" + word;
-    // Unknown characters in a row count once in the ids, so score by pieces that are known only.
+    // Adjacent unknown characters count once in the ids, so only known pieces are scored.
     if (word.find('x') != std::string::npos) continue;
     double score = 0;
     std::string joined;
@@ -158,7 +158,7 @@ TEST(Tokenizer, SpecialTokensAreFoundOnlyWhenAskedUserDefinedOnesAlways) {
   EXPECT_THAT(Pieces(*tokenizer, "the<|im_end|>the", parse),
               ElementsAre("the", "<|im_end|>", "the"));
   EXPECT_EQ(Pieces(*tokenizer, "<|im_end|>").size(), 10u);  // letter by letter
-  // The longest of those that start at the same place, and whole tokens only.
+  // The longest of tokens that start at the same place, and only whole tokens.
   EXPECT_THAT(Pieces(*tokenizer, "<tool><call><tool><tool"),
               ElementsAre("<tool><call>", "<tool>", "<", "t", "o", "o", "l"));
   EXPECT_THAT(Pieces(*tokenizer, "<tool><|im_end|>", parse), ElementsAre("<tool>", "<|im_end|>"));
@@ -193,7 +193,7 @@ TEST(Tokenizer, RolesComeFromIdsAndNames) {
   EXPECT_EQ(tokenizer->special().eot, eos);  // <|im_end|>
   EXPECT_EQ(tokenizer->special().eom, end + 1);
   EXPECT_TRUE(tokenizer->IsSpecial(end + 1));
-  // </s> is an ordinary token of this vocabulary; <eos> is set apart.
+  // </s> is an ordinary token of this vocabulary; <eos> is special.
   EXPECT_THAT(tokenizer->end_of_generation_ids(), ElementsAre(5, eos, end + 1, end + 2));
   EXPECT_FALSE(tokenizer->IsEndOfGeneration(end));
   EXPECT_FALSE(tokenizer->IsEndOfGeneration(-1));
@@ -202,8 +202,8 @@ TEST(Tokenizer, RolesComeFromIdsAndNames) {
   EXPECT_EQ(tokenizer->FindToken("absent"), -1);
 }
 
-// gpt-oss: all of Harmony's marks are control tokens of the checkpoint. Those that structure an
-// answer are shown, those that end it stop generation and are shown to whom asks for them.
+// In gpt-oss's checkpoint all of Harmony's marks are control tokens. The ones that structure an
+// answer are shown; the ones that end it stop generation and are shown only on request.
 TEST(Tokenizer, HarmonyMarksAreShownAndTwoOfThemEndAnAnswer) {
   VocabSpec spec = TinyBytePairs("gpt-4o");
   const auto first = static_cast<int32_t>(spec.tokens.size());
@@ -239,7 +239,7 @@ TEST(Tokenizer, BytePairsGiveBackEveryText) {
   const auto sentencepiece = Make(TinySentencePiece());
   for (uint64_t i = 0; i < 300; ++i) {
     const std::string text = ToValidUtf8(TestString(i));
-    if (text.find("\u2581") != std::string::npos) continue;  // the spelling of a space
+    if (text.find("\u2581") != std::string::npos) continue;  // ▁ spells a space
     ASSERT_EQ(*spaces_escaped->Decode(Encode(*spaces_escaped, text)), text) << i;
     ASSERT_EQ(*sentencepiece->Decode(Encode(*sentencepiece, text)), text) << i;
   }
@@ -253,7 +253,7 @@ TEST(Tokenizer, SentencePieceDropsTheSpaceThatItAdded) {
   EXPECT_EQ(*tokenizer->Decode(ids, {.skip_special = false}), "<s> the cat");
   EXPECT_EQ(*tokenizer->Decode(ids, {.continuation = true}), " the cat");
   EXPECT_EQ(*tokenizer->Decode(Encode(*tokenizer, " the")), " the");
-  // After a special token text starts anew.
+  // After a special token, text starts anew.
   EXPECT_THAT(Pieces(*tokenizer, "the</s>the", {.add_special = false, .parse_special = true}),
               ElementsAre(" the", "</s>", " the"));
 }
@@ -281,13 +281,13 @@ TEST(Tokenizer, IncrementalTextIsWholeCharactersAndAddsUpToTheWhole) {
       }
       const DecodeOptions options = {.skip_special = random() % 2 == 0,
                                      .continuation = random() % 2 == 0};
-      std::string bytes;  // the definition: join the bytes, then repair them once
+      std::string bytes;  // by definition: join the bytes, then repair them once
       for (const int32_t id : ids) {
         if (options.skip_special && tokenizer->IsSpecial(id)) continue;
         std::string_view piece = tokenizer->TokenPiece(id);
         if (bytes.empty() && !options.continuation && tokenizer->drops_leading_space() &&
             piece.starts_with(' ')) {
-          bytes += '\x01';  // marks that a piece was there
+          bytes += '\x01';  // records that there was a piece
           piece.remove_prefix(1);
         }
         bytes += piece;

@@ -18,8 +18,8 @@ int CombiningClass(char32_t code_point) {
   return utf8proc_get_property(static_cast<utf8proc_int32_t>(code_point))->combining_class;
 }
 
-// Canonical ordering: runs of characters with a combining class, sorted by it. utf8proc's own
-// ordering is quadratic in the length of a run, which a text can choose.
+// Canonical ordering: sorts runs of combining characters by their class. utf8proc's own ordering is
+// quadratic in the length of a run, which the text controls.
 void SortCombiningMarks(std::u32string& text) {
   const auto by_class = [](char32_t a, char32_t b) {
     return CombiningClass(a) < CombiningClass(b);
@@ -144,7 +144,7 @@ std::u32string Decompose(std::string_view text, int options) {
 }
 
 std::string Compose(std::u32string decomposed) {
-  // The code points are written over in place; composing only ever shortens.
+  // Overwrites the code points in place: composing never makes them more.
   static_assert(sizeof(char32_t) == sizeof(utf8proc_int32_t));
   const utf8proc_ssize_t count =
       utf8proc_normalize_utf32(reinterpret_cast<utf8proc_int32_t*>(decomposed.data()),
@@ -187,7 +187,7 @@ size_t GraphemeLength(std::string_view text) {
 }
 
 void AppendLowerCase(uint32_t code_point, std::string& out) {
-  if (code_point == 0x130) {  // the only character whose full lower case has two
+  if (code_point == 0x130) {  // the only character whose full lower case is two characters
     out.append("i\xCC\x87");
     return;
   }

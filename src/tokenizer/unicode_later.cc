@@ -7,7 +7,7 @@
 namespace tokamak {
 namespace {
 
-// What UnicodeData.txt of version 16.0 has and that of 14.0 has not.
+// Characters in UnicodeData.txt of version 16.0 but not of 14.0.
 constexpr struct {
   uint32_t first, last;
   char category[3];

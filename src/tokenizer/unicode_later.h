@@ -1,4 +1,4 @@
-// Characters that Unicode 16 has and PCRE2's tables, of Unicode 14 in version 10.42, do not know.
+// Characters of Unicode 16 that are missing from PCRE2's tables (Unicode 14 in PCRE2 10.42).
 #pragma once
 
 #include <string>
@@ -6,7 +6,8 @@
 
 namespace tokamak {
 
-// Those of a general category ("L", "Nd"), as members of a PCRE2 class: "\\x{1E5F1}-\\x{1E5FA}...".
+// Returns these characters of a general category ("L", "Nd") as members of a PCRE2 class:
+// "\\x{1E5F1}-\\x{1E5FA}...".
 std::string LaterCharacters(std::string_view category);
 
 }  // namespace tokamak

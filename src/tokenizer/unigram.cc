@@ -15,7 +15,7 @@
 namespace tokamak {
 namespace {
 
-// Longer tokens are refused, which bounds the time to O(text × this).
+// Bounds the time to O(text × kMaxTokenBytes).
 constexpr size_t kMaxTokenBytes = 1024;
 class Unigram final : public TextModel {
  public:

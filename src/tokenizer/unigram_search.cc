@@ -22,7 +22,7 @@ UnigramSearch::UnigramSearch(const std::vector<Token>& tokens, double unknown_sc
 // Viterbi, from left to right.
 void UnigramSearch::Segment(std::string_view text,
                             FunctionRef<void(std::string_view, int32_t)> emit) const {
-  // The best way to write the text up to a place: its last token, and where that begins.
+  // The best segmentation of the text up to a place: its last token and where that begins.
   struct Best {
     double score = -std::numeric_limits<double>::infinity();
     uint32_t begin = 0;
@@ -37,7 +37,7 @@ void UnigramSearch::Segment(std::string_view text,
   for (size_t begin = 0; begin < text.size();) {
     const size_t character = Utf8Length(text[begin]);
     const double here = best[begin].score;
-    bool covered = false;  // the character is a token by itself
+    bool covered = false;  // whether the character is a token by itself
     ByteTrie::Node node = trie_.First(text[begin]);
     for (size_t size = 1; node != ByteTrie::kNone; ++size) {
       if (const int32_t at = trie_.Id(node); at >= 0) {

@@ -1,4 +1,4 @@
-// The most likely way to write a text in tokens (Kudo 2018, arXiv:1804.10959).
+// Finds the most likely segmentation of a text into tokens (Kudo 2018, arXiv:1804.10959).
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,17 @@ namespace tokamak {
 
 class UnigramSearch {
  public:
-  // How much less likely than the least likely token an unknown character is (SentencePiece).
+  // An unknown character's log probability is this much below the least likely token's, as in
+  // SentencePiece.
   static constexpr double kUnknownPenalty = 10.0;
 
   struct Token {
-    std::string_view text;  // not empty, not kept
+    std::string_view text;  // not empty; only read by the constructor
     int32_t id = -1;
     double score = 0;  // log probability
   };
   UnigramSearch() = default;
-  // `round`: sums are kept in single precision, as SentencePiece does.
+  // `round`: keep sums in single precision, as SentencePiece does.
   UnigramSearch(const std::vector<Token>& tokens, double unknown_score, bool round = false);
 
   // Calls `emit` with each part of `text` (valid UTF-8), in order, and its token, or -1 for a
@@ -29,7 +30,7 @@ class UnigramSearch {
   void Segment(std::string_view text, FunctionRef<void(std::string_view, int32_t)> emit) const;
 
  private:
-  ByteTrie trie_;  // gives places in the two below
+  ByteTrie trie_;  // its ids are indices of the two vectors below
   std::vector<int32_t> ids_;
   std::vector<double> scores_;
   double unknown_score_ = 0;

@@ -9,7 +9,7 @@ namespace {
 
 enum class Utf8State { kValid, kInvalid, kTruncated };
 
-// The character at the start of `text`, which is not empty.
+// The character at the start of a text that is not empty.
 struct Utf8Unit {
   Utf8State state;
   size_t length;  // bytes of the character, or of its longest valid prefix (at least 1)
@@ -21,7 +21,8 @@ Utf8Unit ReadUnit(std::string_view text) {
   if (lead < 0x80) return {Utf8State::kValid, 1};
   if (lead < 0xC2 || lead > 0xF4) return {Utf8State::kInvalid, 1};
   const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  // Only the second byte has a range of its own: no overlong forms, surrogates or > U+10FFFF.
+  // Only the second byte has a special range: it excludes overlong forms, surrogates and code
+  // points above U+10FFFF.
   uint8_t low = 0x80, high = 0xBF;
   if (lead == 0xE0) low = 0xA0;
   if (lead == 0xED) high = 0x9F;

@@ -1,6 +1,6 @@
-// UTF-8: checking, repairing and decoding. Invalid input is replaced as Unicode recommends
-// ("substitution of maximal subparts", The Unicode Standard, section 3.9) and as Python's
-// bytes.decode("utf-8", errors="replace") does: one U+FFFD for each longest prefix of a character.
+// Validates, repairs and decodes UTF-8. Invalid input is replaced as Unicode recommends
+// ("substitution of maximal subparts", The Unicode Standard, section 3.9) and as in Python's
+// bytes.decode("utf-8", errors="replace"): one U+FFFD for each longest prefix of a character.
 #pragma once
 
 #include <cstddef>
@@ -12,28 +12,28 @@ namespace tokamak {
 
 inline constexpr std::string_view kReplacementUtf8 = "\xEF\xBF\xBD";
 
-// The number of leading bytes that are whole, valid characters.
+// Length of the longest prefix made of whole, valid characters.
 size_t ValidUtf8Prefix(std::string_view text);
 
-// `text` with everything invalid replaced. Appends to `out`.
+// Replaces everything invalid in `text`. AppendValidUtf8 appends to `out`.
 void AppendValidUtf8(std::string_view text, std::string& out);
 std::string ToValidUtf8(std::string_view text);
 
-// The code point at `text[offset]` of valid UTF-8; moves `offset` past it.
+// Returns the code point at `text[offset]`, valid UTF-8, and moves `offset` past it.
 uint32_t NextCodePoint(std::string_view text, size_t& offset);
-// Bytes in the character that starts with `lead`, a lead byte of valid UTF-8.
+// Size of the character that starts with `lead`, a lead byte of valid UTF-8.
 inline size_t Utf8Length(char lead) {
   const auto byte = static_cast<uint8_t>(lead);
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 void AppendCodePoint(uint32_t code_point, std::string& out);
 
-// Repairs a stream that arrives in pieces: the outputs joined equal ToValidUtf8 of the whole.
+// Repairs a stream that arrives in pieces. The outputs joined equal ToValidUtf8 of the whole.
 class Utf8StreamDecoder {
  public:
-  // Appends to `out` what became certain; holds back a character that may still be completed.
+  // Appends completed text to `out` and holds back a character that may still be completed.
   void Append(std::string_view bytes, std::string& out);
-  // Appends U+FFFD for a character left unfinished.
+  // Appends U+FFFD for an unfinished character.
   void Flush(std::string& out);
   bool pending() const { return !pending_.empty(); }
 

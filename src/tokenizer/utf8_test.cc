@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::string_literals;
 
-// Expected values are what Python 3.11's bytes.decode("utf-8", errors="replace").encode() gives.
+// Expected values from Python 3.11's bytes.decode("utf-8", errors="replace").encode().
 TEST(Utf8, ReplacesMaximalSubpartsAsPythonDoes) {
   const std::string r(kReplacementUtf8);
   const std::pair<std::string, std::string> cases[] = {
@@ -38,7 +38,7 @@ TEST(Utf8, ReplacesMaximalSubpartsAsPythonDoes) {
        "b\x80"
        "c\x80\xBF"
        "d",
-       "a" + r + r + r + "b" + r + "c" + r + r + "d"},  // the Unicode Standard, table 3-8
+       "a" + r + r + r + "b" + r + "c" + r + r + "d"},  // The Unicode Standard, table 3-8
   };
   for (const auto& [bytes, expected] : cases) {
     EXPECT_EQ(ToValidUtf8(bytes), expected) << ::testing::PrintToString(bytes);

@@ -1,6 +1,6 @@
-// VocabSpec: everything that defines a tokenizer, as one plain value. A weight format fills it in
-// (GGUF: api/vocab_from_gguf.h; files of tokenizers: tokenizer_file.h); Tokenizer::Create checks
-// it.
+// VocabSpec is a plain value with everything that defines a tokenizer. It comes from a weight
+// format (GGUF: api/vocab_from_gguf.h) or a tokenizer's own file (tokenizer_file.h).
+// Tokenizer::Create checks it.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,17 @@ enum class TokenizerKind {
   kWordPiece,         // greedy longest match within words (BERT)
 };
 
-// The numbers are those of tokenizer.ggml.token_type in GGUF.
+// Numbered as tokenizer.ggml.token_type in GGUF.
 enum class TokenType : uint8_t {
   kNormal = 1,
   kUnknown = 2,
-  kControl = 3,      // <s>, <|im_end|>: found in text only when the caller asks for it
-  kUserDefined = 4,  // added tokens: found in every text, before anything else
+  kControl = 3,      // <s>, <|im_end|>: found in text only with parse_special
+  kUserDefined = 4,  // added tokens: found in every text before anything else
   kUnused = 5,
-  kByte = 6,  // "<0x0A>": one byte
+  kByte = 6,  // a single byte: "<0x0A>"
 };
 
-// Ids of tokens with a role; -1 where the vocabulary has none.
+// Ids of tokens with a role; -1: none.
 struct SpecialTokenIds {
   int32_t bos = -1;
   int32_t eos = -1;
@@ -45,23 +45,23 @@ struct SpecialTokenIds {
 struct VocabSpec {
   TokenizerKind kind = TokenizerKind::kBpe;
   std::string pre_tokenizer;           // kBpe: a name in pretokenizer_table.cc, e.g. "smollm"
-  std::vector<std::string> tokens;     // by id, in the spelling of the kind (GPT-2 bytes, ▁)
+  std::vector<std::string> tokens;     // by id, in the kind's spelling (GPT-2's alphabet, ▁)
   std::vector<float> scores;           // by id; empty: all 0
   std::vector<TokenType> types;        // by id; empty: all kNormal
   std::vector<std::string> merges;     // kBpe: "left right", best first
-  std::vector<int32_t> lstrip_tokens;  // a match also takes the white space before it
-  std::vector<int32_t> rstrip_tokens;  // a match also takes the white space after it
+  std::vector<int32_t> lstrip_tokens;  // also take the white space before them
+  std::vector<int32_t> rstrip_tokens;  // also take the white space after them
   SpecialTokenIds special;
-  std::vector<int32_t> end_tokens;  // more tokens after which generation stops
+  std::vector<int32_t> end_tokens;  // additional tokens that end generation
   bool add_bos = false;
   bool add_eos = false;
-  bool add_space_prefix = false;          // SentencePiece kinds: text starts with a space
-  bool remove_extra_whitespaces = false;  // kUnigram: runs of spaces count as one
+  bool add_space_prefix = false;          // SentencePiece kinds: put a space before the text
+  bool remove_extra_whitespaces = false;  // kUnigram: merge runs of spaces
   bool lowercase = true;                  // kWordPiece
   bool strip_accents = true;              // kWordPiece
-  std::string precompiled_charsmap;       // kUnigram: SentencePiece's normalizer, as in its model
-  // How text is encoded and decoded where a tokenizer's own file says it. What is above of merges,
-  // scores, stripping, spaces, letters and the tokens around a text then does not count.
+  std::string precompiled_charsmap;       // kUnigram: SentencePiece's normalizer
+  // Encoding and decoding from a tokenizer's own file. If set, the merges, scores, stripping,
+  // spaces, case and tokens around a text above do not apply.
   std::shared_ptr<PipelineSpec> pipeline;
 };
 

@@ -1,5 +1,5 @@
-// Building a tokenizer from any VocabSpec, and using it if it is accepted. The input is read as
-// the spec's fields; strings are runs of up to 15 bytes.
+// Builds a tokenizer from any VocabSpec and uses it if it is accepted. The input is read as the
+// spec's fields; strings have up to 15 bytes.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -15,7 +15,7 @@
 namespace tokamak {
 namespace {
 
-// Values out of the fuzzer's bytes; zeros when they run out.
+// Takes values from the fuzzer's bytes; zeros when they run out.
 class Input {
  public:
   explicit Input(std::string_view bytes) : bytes_(bytes) {}
@@ -53,7 +53,7 @@ VocabSpec Start(uint8_t choice) {
   }
 }
 
-// One change to the spec, as the input says.
+// Changes the spec once, as the input says.
 void Change(VocabSpec& spec, Input& input, const std::vector<std::string_view>& names) {
   const auto index = [&](size_t size) { return size == 0 ? 0 : input.Byte() % size; };
   const auto text = [&] { return std::string(input.Bytes(input.Byte() % 16)); };

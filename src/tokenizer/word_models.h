@@ -1,4 +1,4 @@
-// The models of a tokenizer.json: a piece of text, already normalized and split, to ids.
+// The models of a tokenizer.json, which turn a normalized and split piece of text into ids.
 #pragma once
 
 #include <memory>
@@ -9,11 +9,11 @@
 
 namespace tokamak {
 
-// Models of `spec.pipeline`, which must be there; they keep views of `spec.tokens`, which must
-// outlive them. kInvalidArgument for merges and unknown tokens that are not in the vocabulary.
+// All require `spec.pipeline` and keep views of `spec.tokens`, which must outlive them.
+// kInvalidArgument if a merge or the unknown token is not in the vocabulary.
 
-// `bytes`: pieces are bytes, not yet spelled in GPT-2's alphabet; the vocabulary must have a token
-// for each.
+// `bytes`: pieces are plain bytes, not spelled in GPT-2's alphabet. The vocabulary must then have a
+// token for each byte.
 Result<std::unique_ptr<const TextModel>> CreateBpeWords(const VocabSpec& spec, bool bytes);
 Result<std::unique_ptr<const TextModel>> CreateUnigramWords(const VocabSpec& spec);
 Result<std::unique_ptr<const TextModel>> CreateWordPieceWords(const VocabSpec& spec);

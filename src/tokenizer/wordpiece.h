@@ -1,5 +1,5 @@
-// WordPiece as BERT has it (Devlin et al. 2019, arXiv:1810.04805): clean and split the text into
-// words, then take the longest token at each place of a word.
+// WordPiece as in BERT (Devlin et al. 2019, arXiv:1810.04805): clean the text, split it into words,
+// then take the longest token at each place of a word.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace tokamak {
 
-// Tokens that begin a word are spelled with ▁ before them, those inside a word without. Fails if
-// there is no unknown token.
+// Tokens that begin a word are spelled with a leading ▁, others without. Fails if there is no
+// unknown token.
 Result<std::unique_ptr<const TextModel>> CreateWordPiece(const VocabSpec& spec);
 
 }  // namespace tokamak

@@ -13,7 +13,7 @@
 namespace tokamak::testing {
 namespace {
 
-// Every table, and the order of draws below, is repeated in tests/golden/tokenizer_strings.py.
+// tests/golden/tokenizer_strings.py repeats each table, and the order of draws below.
 constexpr std::string_view kWords[] = {
     "the",      "of",      "and",     "tokenizer", "Hello",    "WORLD", "naïve",  "I",
     "don",      "running", "a",       "Привет",    "мир",      "東京",  "한국어", "العربية",
@@ -38,10 +38,10 @@ constexpr std::string_view kEmoji[] = {"👍",
 constexpr std::string_view kSpecial[] = {
     "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<repo_name>", "<|im_start|",    "<|im_end|>\n",
     "<s>",          "</s>",       "[CLS]",         "<file_sep>",  "<|im_<|im_end|>"};
-// What stands before a character of Unicode.
+// Put before a character of Unicode.
 constexpr std::string_view kBefore[] = {"", "", "", " ", "ab", "7", "\n", "'", "\u0301", "東"};
 constexpr std::string_view kPunctuation = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
-// Blocks whose characters' properties do not differ between the Unicode versions in use.
+// Blocks whose characters have the same properties in all Unicode versions in use.
 constexpr uint32_t kBlocks[][2] = {
     {0x20, 0x7E},       {0xA1, 0x24F},       {0x370, 0x3FF},     {0x400, 0x481},
     {0x531, 0x556},     {0x5D0, 0x5EA},      {0x620, 0x669},     {0x904, 0x939},
@@ -177,13 +177,13 @@ class Varied {
   }
 
  private:
-  static constexpr size_t kContext = 3;  // bytes; as many as keep it UTF-8
+  static constexpr size_t kContext = 3;  // bytes
 
   std::string Piece(Random& random) const {
     size_t begin = random.Below(corpus_.size());
     size_t end = begin + 1 + random.Below(random.Below(8) == 0 ? 600 : 120);
     end = std::min(end, corpus_.size());
-    const auto inside = [&](size_t i) {  // a character
+    const auto inside = [&](size_t i) {  // inside a character
       return i < corpus_.size() && (static_cast<uint8_t>(corpus_[i]) & 0xC0) == 0x80;
     };
     while (inside(begin)) ++begin;
@@ -204,7 +204,7 @@ class Varied {
     return out;
   }
 
-  // Each byte is one that follows the last three somewhere in the corpus (Shannon 1948).
+  // Each byte follows the previous three somewhere in the corpus (Shannon 1948).
   std::string Babble(Random& random) const {
     const size_t begin = random.Below(corpus_.size() - kContext);
     std::string out = corpus_.substr(begin, kContext);
@@ -214,7 +214,7 @@ class Varied {
     return out;
   }
 
-  // Six characters in their order, and as many from anywhere.
+  // Six consecutive characters, and as many from anywhere.
   std::string Characters(Random& random, uint64_t number) const {
     std::string out;
     for (uint64_t i = 6 * number; i < 6 * number + 6; ++i) {

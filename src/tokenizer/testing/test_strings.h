@@ -1,5 +1,4 @@
-// Strings to tokenize, the same on every machine. tests/golden/tokenizer_strings.py makes the same
-// ones.
+// Strings to tokenize, the same on every machine and in tests/golden/tokenizer_strings.py.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +8,17 @@
 
 namespace tokamak::testing {
 
-// The hard string of number `index`: many scripts, emoji sequences, combining marks, white space of
-// all kinds, digits, contractions, special tokens in the text. Bytes, not always UTF-8.
+// A hard string: many scripts, emoji sequences, combining marks, all kinds of white space, digits,
+// contractions, special tokens in the text. Not always valid UTF-8.
 std::string TestString(uint64_t index);
 
-// `count` strings, of four kinds in turn: hard ones, pieces of a corpus in many languages with
-// special tokens between them, words that do not exist but look as if they were of such languages,
-// and characters of all of Unicode, each at least once in 100,000 strings. `folder` has
-// the corpus, the special tokens and the characters: tests/golden/strings.
+// `count` strings of four kinds in turn: hard ones; pieces of a multilingual corpus with special
+// tokens between them; invented words that resemble those languages; and characters of all of
+// Unicode, each at least once in 100,000 strings. `folder` is tests/golden/strings, with the
+// corpus, the special tokens and the characters.
 std::vector<std::string> VariedStrings(const std::string& folder, uint64_t count);
 
-// FNV-1a, of 32 bits: what the goldens hold in place of ids and texts.
+// 32-bit FNV-1a. The goldens hold it instead of ids and texts.
 uint32_t Fnv32(std::string_view bytes);
 inline uint32_t Fnv32(const std::vector<int32_t>& ids) {
   return Fnv32(std::string_view(reinterpret_cast<const char*>(ids.data()), 4 * ids.size()));

@@ -34,7 +34,7 @@ std::string EscapeSpaces(std::string_view text) {
   return out;
 }
 
-// Adds the tokens and merges that build `parts`, joined, from left to right.
+// Adds the tokens and merges that build the concatenation of `parts` from left to right.
 void AddMergeChain(VocabSpec& spec, std::map<std::string, int32_t>& known,
                    const std::vector<std::string>& parts) {
   std::string left = parts[0];
@@ -67,8 +67,8 @@ void AppendLittleEndian(uint32_t value, std::string& out) {
   for (int i = 0; i < 4; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
 }
 
-// A double-array trie with two keys: "ﬁ" (EF AC 81) gives "fi", U+3000 (E3 80 80) gives " ".
-// Nodes are at root ^ byte; each node's offset is chosen so that no two collide.
+// A double-array trie with two keys: "ﬁ" (EF AC 81) gives "fi", U+3000 (E3 80 80) gives " ". Nodes
+// are at root ^ byte; their offsets are chosen so that none collide.
 std::string TinyCharsMap() {
   std::vector<uint32_t> units(2048, 0);
   const auto set_offset = [&](uint32_t node, uint32_t offset) { units[node] |= offset << 10; };

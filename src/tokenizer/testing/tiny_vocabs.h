@@ -8,10 +8,10 @@
 
 namespace tokamak::testing {
 
-// 256 bytes and merges that build a few English words, one with an accent and runs of spaces; then
+// 256 bytes and merges that build a few English words, one with an accent, and runs of spaces; then
 // "<|begin|>" (bos), "<|im_end|>" (eos) and the user-defined "<tool>" and "<tool><call>".
 VocabSpec TinyBytePairs(std::string_view pre_tokenizer = "smollm");
-// Byte-pair merges over characters, spaces as ▁, byte tokens for the rest (Gemma 4's shape).
+// Byte-pair merges of characters, spaces as ▁, byte tokens for the rest (Gemma 4's shape).
 VocabSpec TinyCharacterPairs();
 // SentencePiece BPE: <unk>, <s>, </s>, 256 byte tokens, pieces with scores.
 VocabSpec TinySentencePiece();

@@ -1,4 +1,4 @@
-// For fuzzers: a vocabulary as a parser gave it, used if it is accepted.
+// For fuzzers: uses a vocabulary that a parser returned, if it is accepted.
 #pragma once
 
 #include "tokamak/status.h"
@@ -6,7 +6,7 @@
 
 namespace tokamak::testing {
 
-// Encodes and decodes text of many kinds; aborts where an id is outside the vocabulary or cannot be
+// Encodes and decodes many kinds of text. Aborts if an id is outside the vocabulary or cannot be
 // decoded.
 void UseVocab(Result<VocabSpec> vocab);
 
