@@ -1,5 +1,5 @@
-// A conversation in the terminal, streamed. Ctrl-C ends the answer, the end of the input (Ctrl-D)
-// ends the program.
+// A chat in the terminal with streamed answers. Ctrl-C ends the answer; Ctrl-D (end of input) ends
+// the program.
 //
 //   chat MODEL.gguf
 #include <tokamak/chat.h>
@@ -20,7 +20,7 @@ namespace {
 volatile std::sig_atomic_t interrupted = 0;
 void OnInterrupt(int) { interrupted = 1; }
 
-// The answer under way: the engine's thread appends, this one prints.
+// The current answer. The engine thread appends to it, the main thread prints it.
 struct Stream {
   std::mutex mutex;
   std::condition_variable changed;
@@ -29,8 +29,8 @@ struct Stream {
   tokamak::Status error;
 };
 
-// Prints the answer as it comes and returns all of it. A callback should not print itself: a
-// terminal that is slow would hold up the engine, and with it every other request.
+// Prints the answer while it is generated and returns it. Callbacks should not print: a slow
+// terminal would hold up the engine and every other request.
 tokamak::Result<std::string> Answer(tokamak::Engine& engine, tokamak::Request request) {
   Stream stream;
   const auto id = engine.Submit(std::move(request), [&stream](const tokamak::OutputChunk& chunk) {
@@ -47,7 +47,7 @@ tokamak::Result<std::string> Answer(tokamak::Engine& engine, tokamak::Request re
   bool cancelled = false;
   std::unique_lock<std::mutex> lock(stream.mutex);
   while (!stream.ended || !stream.unprinted.empty()) {
-    // A signal handler may not notify: look at its flag from time to time.
+    // A signal handler must not notify, so check its flag from time to time.
     stream.changed.wait_for(lock, std::chrono::milliseconds(50));
     const std::string text = std::exchange(stream.unprinted, std::string());
     lock.unlock();
@@ -55,7 +55,7 @@ tokamak::Result<std::string> Answer(tokamak::Engine& engine, tokamak::Request re
     std::fflush(stdout);
     whole += text;
     if (interrupted != 0 && !cancelled) {
-      engine.Cancel(*id);  // ends with a last chunk, as every accepted request does
+      engine.Cancel(*id);  // the request still ends with a last chunk
       cancelled = true;
     }
     lock.lock();

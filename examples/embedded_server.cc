@@ -1,5 +1,5 @@
-// Serves the OpenAI-compatible API from a program that also uses the engine itself. SIGINT or
-// SIGTERM: running requests finish, then it exits.
+// Serves the OpenAI-compatible API from a program that also uses the engine itself. On SIGINT or
+// SIGTERM, running requests finish before it exits.
 //
 //   embedded_server MODEL.gguf [PORT]
 #include <tokamak/engine.h>
@@ -24,7 +24,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: embedded_server MODEL.gguf [PORT]\n");
     return 2;
   }
-  // Before there are other threads, which inherit it: these signals wait for sigwait below.
+  // Block these signals before other threads start and inherit the mask, so that sigwait below
+  // receives them.
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
@@ -42,7 +43,7 @@ int main(int argc, char** argv) {
   if (!server.ok()) return Fail(server.status());
   std::printf("serving at http://127.0.0.1:%d\n", (*server)->port());
 
-  // The engine is this program's own as well; its requests share batches with those of clients.
+  // The program can also use the engine itself. Its requests share batches with those of clients.
   tokamak::Request request;
   request.prompt = "The capital of France is";
   request.sampling.max_tokens = 8;
@@ -58,5 +59,5 @@ int main(int argc, char** argv) {
   const tokamak::Status status = (*server)->Wait();
   if (!status.ok()) return Fail(status);
   std::fflush(nullptr);
-  std::_Exit(0);  // the thread above still waits for signals: nothing of its may be destroyed
+  std::_Exit(0);  // skips destructors: the thread above still waits for signals
 }

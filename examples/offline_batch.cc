@@ -1,5 +1,4 @@
-// Continues every line of a file, all of them at once, prints the texts in the lines' order, and
-// how fast that was.
+// Continues all lines of a file at once, and prints the texts in order and the speed.
 //
 //   offline_batch MODEL.gguf PROMPTS.txt [MAX_TOKENS]
 #include <tokamak/engine.h>
@@ -23,7 +22,7 @@ struct Answer {
   tokamak::Usage usage;
 };
 
-// Written by the engine's thread, read by this one when nothing is open any more.
+// Written by the engine thread; read by the main thread when no request is open any more.
 struct Batch {
   std::mutex mutex;
   std::condition_variable all_ended;
@@ -31,7 +30,7 @@ struct Batch {
   size_t open = 0;
 };
 
-// Called on the engine's thread, once per chunk: takes what it needs and returns.
+// Called on the engine thread for each chunk. Takes what it needs and returns quickly.
 void Take(Batch& batch, size_t i, const tokamak::OutputChunk& chunk) {
   const std::lock_guard<std::mutex> lock(batch.mutex);
   Answer& answer = batch.answers[i];
@@ -42,7 +41,7 @@ void Take(Batch& batch, size_t i, const tokamak::OutputChunk& chunk) {
   if (--batch.open == 0) batch.all_ended.notify_all();
 }
 
-// Submits all prompts and waits for the ends. The error of the first one that is refused.
+// Submits all prompts and waits until they end. Returns the error of the first refused prompt.
 tokamak::Status GenerateAll(tokamak::Engine& engine, const std::vector<std::string>& prompts,
                             int32_t max_tokens, Batch& batch) {
   batch.answers.resize(prompts.size());
@@ -63,7 +62,7 @@ tokamak::Status GenerateAll(tokamak::Engine& engine, const std::vector<std::stri
     const std::lock_guard<std::mutex> lock(batch.mutex);
     --batch.open;
   }
-  // Those that were accepted end, whatever happened to the others: `batch` must outlive them.
+  // Accepted requests end even if others were refused, and `batch` must outlive them.
   std::unique_lock<std::mutex> lock(batch.mutex);
   batch.all_ended.wait(lock, [&] { return batch.open == 0; });
   return refused;
@@ -92,7 +91,7 @@ int main(int argc, char** argv) {
 
   tokamak::EngineOptions options;
   options.model = argv[1];
-  options.max_queue = static_cast<int32_t>(prompts.size());  // all of them may wait
+  options.max_queue = static_cast<int32_t>(prompts.size());  // all prompts may wait
   auto engine = tokamak::Engine::Load(options);
   if (!engine.ok()) return Fail(engine.status());
 
