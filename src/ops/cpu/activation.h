@@ -1,4 +1,4 @@
-// Which type a weight's products take their activations in, and how they get it.
+// The activation type of a weight's products, and rounding to it.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace tokamak::cpu {
 
-// I8Blocks where all parts are in block formats, BF16 where all are BF16, if the ISA multiplies
-// these; else, and for routers, F32.
+// I8Blocks if all parts have block formats and BF16 if all are BF16, provided that the ISA
+// multiplies them; else, and for routers, F32.
 DType ActivationOf(const WeightSpec& spec, const IsaKernels& isa);
 
-// Elements [first, first + n) of a row of `out` from x[0, n), rounded to its type, BF16 or
-// I8Blocks; whole blocks of the latter.
+// Rounds x[0, n) to elements [first, first + n) of row `row` of `out`, which is BF16 or I8Blocks
+// (whole blocks).
 void RoundActivations(const IsaKernels& isa, const float* x, int64_t first, int64_t n,
                       const Tensor& out, int64_t row);
 

@@ -10,12 +10,12 @@
 namespace tokamak::cpu {
 namespace {
 
-// Whether the heads that share a KV head make whole blocks of a row of the output.
+// Returns whether the heads that share a KV head fill whole blocks of an output row.
 bool GroupIsWholeBlocks(const CpuAttentionPlan& plan, DType dtype) {
   return plan.group() * plan.shape().head_dim % Info(dtype).block_elements == 0;
 }
 
-// The cache as KV head `kv_head` of it sees it.
+// The cache as seen from KV head `kv_head`.
 AttentionCache HeadCache(const KvLayerView& cache, int kv_head, const int32_t* block_table) {
   const auto key_stride = static_cast<int64_t>(RowBytes(cache.dtype, cache.head_dim));
   const int64_t value_stride = cache.values_in_keys
@@ -33,7 +33,7 @@ AttentionCache HeadCache(const KvLayerView& cache, int kv_head, const int32_t* b
           .block_table = block_table};
 }
 
-// What is rounded takes the place of the queries first, which nobody reads any more.
+// Results to be rounded first replace the queries, which are no longer needed.
 void WriteAttention(const Kernels& kernels, const Attention& op, const QueryBlock& block,
                     int first_head, int group, int value_dim, const AttentionPartial& result) {
   const Tensor& floats = op.out.dtype == DType::kF32 ? op.out : op.q;
@@ -144,7 +144,7 @@ void StoreToken(const Kernels& kernels, const RopeAndStore& op, int64_t token) {
       continue;
     }
     std::byte* value = block + head.v_offset + position * head.value_stride;
-    // The value's place serves the key as a row first, if it is large enough.
+    // The value's place first holds the key as a row, if it is large enough.
     alignas(64) std::byte row[kMaxUnequalDim * sizeof(float)];
     std::byte* const key = cache.ValueDim() >= cache.head_dim ? value : row;
     kernels.convert(cache.dtype, k, cache.head_dim, key);
@@ -159,7 +159,7 @@ void Attend(const IsaKernels& isa, ThreadPool& pool, const Attention& op) {
   const auto& plan = static_cast<const CpuAttentionPlan&>(*op.plan);
   CHECK(op.cache.head_dim == plan.shape().head_dim &&
         op.cache.num_kv_heads == plan.shape().num_kv_heads);
-  // Where the output is rounded its floats take the place of the queries.
+  // If the output is rounded, its floats first replace the queries.
   CHECK(op.out.dtype == DType::kF32 || op.cache.ValueDim() == op.cache.head_dim);
   const int kv_heads = op.cache.num_kv_heads;
   pool.ParallelFor(static_cast<int64_t>(plan.units().size()) * kv_heads,

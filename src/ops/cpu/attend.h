@@ -1,4 +1,4 @@
-// Attention and the KV cache on the CPU: what writes the cache, and what reads it.
+// Attention on the CPU: writing the KV cache and reading it.
 #pragma once
 
 #include <cstdint>

@@ -10,23 +10,22 @@
 namespace tokamak::cpu {
 namespace {
 
-// Rows (tokens times heads of a group) that are worth the loading of a tile of keys.
+// Rows (tokens × heads of a group) that share the loading of a tile of keys.
 constexpr int kRowsPerBlock = 48;
-// An item that is more than one part in so many of a step's work is cut into its splits: enough to
-// feed a large machine, and few enough to need little room.
+// An item with more than 1 / kEnoughItems of a step's work is cut into its splits: enough items for
+// a large machine, few enough to need little room.
 constexpr int64_t kEnoughItems = 64;
-// Room for the partials of splits that run apart; what does not fit is not split.
+// Room for the partials of separate splits; blocks beyond it are not split.
 constexpr int64_t kMaxPartialFloats = 4 << 20;
 
-// Tokens that share what LatentAttention decompresses, which costs as much as a few hundred of
-// them.
+// Tokens that share what LatentAttention decompresses, which costs as much as a few hundred tokens.
 constexpr int kExpandedTokens = 512;
 
 int TokensPerBlock(const AttentionShape& shape) {
   return std::max(1, kRowsPerBlock / (shape.num_heads / shape.num_kv_heads));
 }
 
-// Of one item, in splits of one token.
+// The work of one item, in splits of one token.
 int64_t Work(const QueryBlock& block) {
   return block.num_tokens * (block.end_split - block.first_split);
 }
@@ -143,7 +142,7 @@ void CpuAttentionPlan::Fill(const AttentionBatch& batch, Stream&) {
       units_.push_back({index, split});
     }
   }
-  // The longest first, so that no worker is left with one when all else is done.
+  // Longest first, so that no worker has a long one left when all others are done.
   const auto cost = [&](const AttentionUnit& unit) {
     const QueryBlock& block = blocks_[static_cast<size_t>(unit.block)];
     return unit.split == AttentionUnit::kAllSplits ? Work(block) : block.num_tokens;
@@ -210,7 +209,7 @@ AttentionPartial CpuAttentionPlan::SplitPartial(const QueryBlock& block, int kv_
 bool CpuAttentionPlan::SplitDone(const QueryBlock& block, int kv_head) const {
   std::atomic<int32_t>& left = counters_[static_cast<size_t>(block.counters + kv_head)];
   if (left.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
-  // Ready for the next layer; the pool's barrier orders it.
+  // Reset for the next layer. The pool's barrier orders it.
   left.store(static_cast<int32_t>(block.end_split - block.first_split), std::memory_order_relaxed);
   return true;
 }

@@ -1,5 +1,5 @@
-// How a step's attention is cut on the CPU: blocks of queries that share a KV head, and, where
-// there are too few of those to feed the cores, splits of their keys.
+// How the CPU backend cuts a step's attention: into blocks of queries that share a KV head and, if
+// those are too few for the cores, into splits of their keys.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@
 
 namespace tokamak::cpu {
 
-// Elements of a key at most, where its value has fewer and the cache keeps both.
+// Largest key that StoreToken takes if its value is smaller.
 inline constexpr int kMaxUnequalDim = 1024;
 
 // Tokens [first_token, first_token + num_tokens) of the batch, all of one sequence.
@@ -22,15 +22,15 @@ struct QueryBlock {
   int64_t first_token = 0;
   int num_tokens = 0;
   int64_t first_position = 0;
-  int64_t num_keys = 0;     // not 0: what every token sees, where attention is not causal
-  int64_t first_split = 0;  // the splits that any of its tokens sees
+  int64_t num_keys = 0;     // keys that every query sees; 0: causal
+  int64_t first_split = 0;  // [first_split, end_split): splits that any of its tokens sees
   int64_t end_split = 0;
-  // Where its splits' partials lie (floats), and its counters; only when its splits run apart.
+  // Offsets of its splits' partials (in floats) and counters, if its splits are separate items.
   int64_t partials = 0;
   int64_t counters = 0;
 };
 
-// One item per KV head: a block with all its splits, or one of them.
+// A work item per KV head: a block with all its splits, or one split.
 struct AttentionUnit {
   static constexpr int64_t kAllSplits = -1;
   int32_t block = 0;
@@ -45,35 +45,35 @@ class CpuAttentionPlan final : public AttentionPlan {
   void Fill(const AttentionBatch& batch, Stream& stream) override;
 
   const AttentionShape& shape() const { return shape_; }
-  // The blocks of the sequence that these queries belong to.
+  // The block table of the queries' sequence.
   const int32_t* TableOf(const QueryBlock& block) const;
   const std::vector<QueryBlock>& blocks() const { return blocks_; }
   const std::vector<AttentionUnit>& units() const { return units_; }
-  // Those of LatentAttention, each with all its splits.
+  // LatentAttention's blocks, each with all its splits.
   const std::vector<QueryBlock>& expanded() const { return expanded_; }
   int group() const { return shape_.num_heads / shape_.num_kv_heads; }
   int64_t max_rows() const { return static_cast<int64_t>(tokens_per_block_) * group(); }
 
-  // Working memory of the layers that run the plan, one after the other.
+  // Working memory, shared by the layers, which run one after another.
   float* WorkerScratch(int worker) const;
   AttentionPartial WorkerPartial(int worker, int index, int64_t rows) const;  // index 0 or 1
   AttentionPartial SplitPartial(const QueryBlock& block, int kv_head, int64_t split) const;
-  // True for the last split of a block and head to be done, which merges them.
+  // Returns true for the last split of a block and head to finish, which merges them.
   bool SplitDone(const QueryBlock& block, int kv_head) const;
-  // The same memory as LatentAttention uses it, for a block of `rows` tokens.
+  // The same memory for LatentAttention, for a block of `rows` tokens.
   struct Expanded {
     float* latents = nullptr;  // [kKeySplit, PadTo16(head_dim)]
     float* entries = nullptr;  // [kKeySplit, ExpandedDim]: decompressed keys and values
-    float* scratch = nullptr;  // of attend_split
+    float* scratch = nullptr;  // for attend_split
     AttentionPartial partial[2] = {};
   };
   Expanded WorkerExpanded(int worker, int64_t rows) const;
-  // Of a decompressed key, and of it with its value.
+  // Elements of a decompressed key, and of key and value together.
   int64_t ExpandedKeyDim() const {
     return shape_.head_dim - shape_.ValueDim() + shape_.expansion.nope_dim;
   }
   int64_t ExpandedDim() const { return ExpandedKeyDim() + shape_.expansion.value_dim; }
-  // A table for caches in which every block is at the same place: [splits] zeros.
+  // A block table in which every block is block 0: [splits] zeros.
   const int32_t* AnyBlock() const { return zeros_.data(); }
 
  private:

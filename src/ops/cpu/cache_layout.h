@@ -1,13 +1,13 @@
 // How the CPU backend orders the elements of one KV head inside a block. Blocks are copied whole,
-// so that this concerns only those who write and read them: RopeAndStore, Attention and the tests.
+// so this concerns only RopeAndStore, Attention and tests.
 //
-// Values are rows, [block_size][head_dim] (of blocks of 32 elements in Q8_0). Keys are rows too
+// Values are rows, [block_size][head_dim] (in blocks of 32 elements for Q8_0). Keys are rows too
 // unless block_size is a multiple of 16. Then they lie in panels of 16 positions, which SIMD lanes
-// take without transposing:
+// read without transposing:
 //   plain types  [block_size / 16][head_dim][16]
 //   Q8_0         [block_size / 16][head_dim / 32] of { f16 scales[16]; int8 codes[32][16]; }
-// Both orders take the same number of bytes. Keys that hold their values (KvLayerView) are always
-// rows.
+// Both orders take the same number of bytes. Keys that contain their values (KvLayerView) are
+// always rows.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +25,8 @@ inline constexpr int kKeyBlockBytes = kKeyPanel * static_cast<int>(sizeof(BlockQ
 
 constexpr bool KeysInPanels(int block_size) { return block_size % kKeyPanel == 0; }
 
-// Calls piece(offset in a row, offset in the head's keys, bytes) for all of the key at `position`;
-// `bytes` is a constant wherever pieces are single elements.
+// Calls piece(offset in a row, offset in the head's keys, bytes) for each piece of the key at
+// `position`. `bytes` is a constant if pieces are single elements.
 template <typename Piece>
 void ForEachKeyPiece(DType dtype, int block_size, int head_dim, int position, Piece piece) {
   const auto row_bytes = static_cast<int64_t>(RowBytes(dtype, head_dim));
@@ -53,7 +53,7 @@ void ForEachKeyPiece(DType dtype, int block_size, int head_dim, int position, Pi
   }
 }
 
-// `row` is the key as a row of `dtype`; `keys` are the head's keys in a block.
+// Copy a key between `row`, a row of `dtype`, and `keys`, the head's keys in a block.
 inline void StoreKey(DType dtype, int block_size, int head_dim, int position, const std::byte* row,
                      std::byte* keys) {
   ForEachKeyPiece(dtype, block_size, head_dim, position, [&](int64_t from, int64_t to, auto bytes) {

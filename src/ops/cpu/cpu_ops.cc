@@ -32,13 +32,12 @@ namespace cpu {
 namespace {
 
 constexpr int kMaxThreads = 1024;
-// Elements (of f32) of a work item of the elementwise ops: enough to be worth handing out, and no
-// more than evens out what workers do.
+// f32 elements per work item of the elementwise ops: enough to be worth scheduling, few enough to
+// balance the workers.
 constexpr int64_t kMinItemElements = 2 << 10;
 constexpr int64_t kItemElements = 16 << 10;
 constexpr int64_t kCopyItemBytes = 256 << 10;
 
-// One row of CombineExperts.
 void CombineRow(const CombineExperts& op, int64_t token, float* out) {
   const int64_t cols = op.out.cols();
   const int32_t* rows = op.rows.Row<int32_t>(token);
@@ -89,7 +88,7 @@ class CpuOps final : public HostOps {
   Result<std::unique_ptr<PackedWeight>> PackWeight(const WeightSpec& spec) override {
     ASSIGN_OR_RETURN(std::unique_ptr<PackedWeight> weight,
                      PanelWeight::Make(spec, isa_, weights_, pool_));
-    // Rows of its width are made in f32 before they are rounded.
+    // Ops compute rows of its width in f32 before rounding.
     RETURN_IF_ERROR(ReserveRows(weight->cols()));
     return weight;
   }
@@ -129,13 +128,14 @@ class CpuOps final : public HostOps {
   void Run(const LatentAttention& op, Stream& stream) override;
 
  private:
-  // Rows of a work item, which cost about as much as `elements_per_row` copied ones each.
+  // Rows of a work item. A row costs about as much as copying `elements_per_row` elements.
   int64_t ItemRows(int64_t rows, int64_t elements_per_row) const;
-  // Makes the rows of `out` with write(row, num_rows, f32 [num_rows, cols]), in its type: one by
-  // one where that is not f32. A row costs about as much as `elements_per_row` copied ones.
+  // Computes rows of `out` with write(row, num_rows, f32 [num_rows, cols]); row by row, with
+  // rounding, if `out` is not f32. A row costs about as much as copying `elements_per_row`
+  // elements.
   template <typename Write>
   void WriteRows(const Tensor& out, int64_t elements_per_row, Write write);
-  // Calls body(row) for the rows of x, which cost about as much as reading them.
+  // Calls body(row) for the rows of x, at about the cost of reading a row.
   template <typename Body>
   void ForEachRow(const Tensor& x, Body body);
   float* Tile(int worker) const {
@@ -159,8 +159,8 @@ class CpuOps final : public HostOps {
   int64_t row_floats_ = 0;
   std::vector<Product> products_;  // of a GroupedLinear or HeadLinear; room for kMaxExperts
 
-  // The weight that followed another one the last time, by where the latter begins: in a step of
-  // few tokens, threads that wait fetch what comes next.
+  // Maps a weight's address to the weight that followed it last time. In steps of few tokens,
+  // waiting threads prefetch that one.
   struct Ahead {
     const std::byte* data = nullptr;
     size_t bytes = 0;
@@ -258,7 +258,7 @@ void CpuOps::FetchNext(const PackedWeight& packed, int64_t num_tokens) {
   const Ahead self = {weight.data(), static_cast<size_t>(weight.bytes())};
   next_[previous_] = self;
   previous_ = self.data;
-  // More tokens keep the memory waiting, not the cores.
+  // With more tokens the cores are the limit, not memory.
   const Ahead next = num_tokens <= kFewTokens ? next_[self.data] : Ahead{};
   pool_.FetchWhileWaiting(next.data, next.bytes);
 }
@@ -292,8 +292,8 @@ void CpuOps::Run(const GatedActivation& op, Stream&) {
 }
 
 void CpuOps::Run(const RopeAndStore& op, Stream&) {
-  // Many tokens are of few sequences: those of one panel of keys, which lie in the same cache
-  // lines, by one worker.
+  // Many tokens come from few sequences. One worker takes those of a panel of keys, which share
+  // cache lines.
   const int64_t num_tokens = op.q.rows();
   const int64_t step = std::min<int64_t>(kKeyPanel, ItemRows(num_tokens, 2 * op.q.cols()));
   pool_.ParallelFor(CeilDiv(num_tokens, step), [&](int64_t item, int) {

@@ -20,7 +20,7 @@ struct Isa {
   std::string_view name;
   const Kernels* (*kernels)();
   const Int8Kernels* (*int8)();
-  // What this machine lacks of what the ISA needs, "" for nothing.
+  // The features that the ISA needs and this machine lacks; "" if none.
   std::string (*missing)();
   const Bf16Kernels* (*bf16)() = [] { return static_cast<const Bf16Kernels*>(nullptr); };
 };
@@ -29,7 +29,7 @@ std::string Nothing() { return ""; }
 const Int8Kernels* NoInt8Kernels() { return nullptr; }
 
 #if defined(__x86_64__)
-// __builtin_cpu_supports also asks whether the operating system saves the registers.
+// __builtin_cpu_supports also checks that the operating system saves the registers.
 std::string MissingAvx2() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   const bool has_cpuid = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0;
@@ -72,8 +72,8 @@ std::string MissingAvx512Bf16() {
   return missing;
 }
 
-// The operating system must also let this process have the registers: 8 KiB more of state for each
-// thread that uses them (Linux, arch/x86/include/uapi/asm/prctl.h).
+// The operating system must permit this process to use the registers, 8 KiB more state per thread
+// (Linux, arch/x86/include/uapi/asm/prctl.h).
 std::string MissingAmx() {
   std::string missing = MissingAvx512Vnni();
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -89,8 +89,8 @@ std::string MissingAmx() {
   return missing;
 }
 
-// Slowest first. (On a Sapphire Rapids AMX multiplies int8 a little faster than AVX512-VNNI, and
-// bf16 eight times faster than AVX512-BF16.)
+// Slowest first. On Sapphire Rapids, AMX multiplies int8 a little faster than AVX512-VNNI, and bf16
+// eight times faster than AVX512-BF16.
 constexpr Isa kIsas[] = {
     {"baseline", BaselineKernels, NoInt8Kernels, Nothing},
     {"avx2", Avx2Kernels, Avx2Int8Kernels, MissingAvx2},
@@ -110,7 +110,7 @@ std::string MissingNeonI8mm() {
   return MissingNeonDot() + ((getauxval(AT_HWCAP2) & kI8mm) == 0 ? " I8MM" : "");
 }
 
-// Slowest first. The baseline is NEON; the others add integer products to it.
+// Slowest first. The baseline is NEON; the others add integer products.
 constexpr Isa kIsas[] = {{"baseline", BaselineKernels, NoInt8Kernels, Nothing},
                          {"neondot", BaselineKernels, NeonDotInt8Kernels, MissingNeonDot},
                          {"neoni8mm", BaselineKernels, NeonI8mmInt8Kernels, MissingNeonI8mm}};

@@ -1,4 +1,4 @@
-// Which instruction sets this build has and this machine can run.
+// The instruction sets that this build has and this machine can run.
 #pragma once
 
 #include <string>
@@ -12,19 +12,19 @@
 
 namespace tokamak::cpu {
 
-// Behind an ISA's name: without its int8 and bf16 kernels.
+// Suffix that leaves out an ISA's int8 and bf16 kernels.
 inline constexpr std::string_view kPrecise = "/precise";
 
 struct IsaKernels {
   std::string_view name;
   const Kernels* kernels = nullptr;
-  // Null: f32 activations in their stead.
+  // Null: f32 activations.
   const Int8Kernels* int8 = nullptr;
   const Bf16Kernels* bf16 = nullptr;
 };
 
-// The kernels of the named ISA; of the best one for "auto". kInvalidArgument when there is no such
-// ISA, kUnimplemented with the reason when it cannot run here.
+// Returns the kernels of the named ISA; for "auto", of the best one. kInvalidArgument if there is
+// no such ISA, kUnimplemented with the reason if it cannot run here.
 Result<IsaKernels> ChooseKernels(std::string_view isa);
 
 }  // namespace tokamak::cpu

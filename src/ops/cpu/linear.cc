@@ -15,11 +15,11 @@
 namespace tokamak::cpu {
 namespace {
 
-// Rows of x that an item takes at most: enough to pay for unpacking its weights.
+// Maximum rows of x per item: enough to pay for unpacking its weights.
 constexpr int64_t kMaxItemRows = 128;
 static_assert(kMaxItemRows * std::max({kMaxPanels, kMaxInt8Panels, kMaxBf16Panels}) * kPanelRows <=
               kItemOutputs);
-// Items that share a product well, for each core; for a few cores more.
+// Items per core that balance a product well, and their least number.
 constexpr int64_t kGoodItems = 4;
 constexpr int64_t kMinGoodItems = 16;
 
@@ -32,8 +32,8 @@ Cut CutFloat(const PanelWeight& weight, int64_t num_tokens) {
 Cut CutPacked(const PanelWeight& weight, int64_t num_tokens, int64_t tokens_at_once,
               int64_t max_panels, int num_threads) {
   const int64_t good_items = std::max(kMinGoodItems, kGoodItems * num_threads);
-  // An item prepares its tokens once for all its panels: short wide items before long narrow ones,
-  // as long as there are enough to share the work out evenly.
+  // An item prepares its tokens once for all its panels: prefer short wide items as long as there
+  // are enough to balance the work.
   const int64_t panels = CeilDiv(weight.rows(), kPanelRows);
   int64_t rows = std::max(tokens_at_once, kMaxItemRows / tokens_at_once * tokens_at_once);
   const auto width = [&] { return panels * CeilDiv(num_tokens, rows) / good_items; };
@@ -41,7 +41,6 @@ Cut CutPacked(const PanelWeight& weight, int64_t num_tokens, int64_t tokens_at_o
   return {.width = std::clamp<int64_t>(width(), 1, max_panels), .rows = rows};
 }
 
-// A product of num_rows rows of x.
 Product MakeProduct(const IsaKernels& isa, int num_threads, const Tensor& x,
                     const PackedWeight& packed, const float* bias, int64_t row, int64_t num_rows,
                     int64_t first_item) {
@@ -91,7 +90,7 @@ struct Piece {
   }
 };
 
-// `out`: of the first row and output.
+// `out` is the first row and output.
 void RunPiece(const Product& product, const Piece& piece, const Tensor& x, float* out,
               int64_t out_stride, float* tile) {
   const PanelSegment& segment = *piece.segment;
@@ -116,8 +115,8 @@ void RunPiece(const Product& product, const Piece& piece, const Tensor& x, const
            out.float_stride(), tile);
 }
 
-// Item `item` of those of the product: cached_groups with every cut of the rows, then the next
-// ones.
+// Items are ordered by sets of cached_groups panel groups; each set meets all cuts of the rows
+// before the next one.
 Piece PieceOf(const Product& product, int64_t item) {
   const Cut& cut = product.cut;
   const int64_t row_cuts = CeilDiv(product.num_rows, cut.rows);
@@ -142,12 +141,12 @@ const float* DataOf(const Tensor& bias) {
   return bias.empty() ? nullptr : static_cast<const float*>(bias.data);
 }
 
-float* TileOf(float* tiles, int worker) {  // null where the kernel needs none
+float* TileOf(float* tiles, int worker) {  // null if the kernel needs none
   return tiles == nullptr ? nullptr : tiles + worker * static_cast<int64_t>(kTileFloats);
 }
 
-// Outputs ranked by their values, equal ones (0 and -0 too) by their indices, the lower the higher;
-// above all what is NaN or +Inf.
+// Outputs rank by value, equal ones (0 and -0 too) by index, the lower first; NaN and +Inf above
+// all.
 constexpr uint64_t kUnusable = ~uint64_t{0};
 
 uint64_t RankOf(float value, int64_t index) {
@@ -162,18 +161,17 @@ float ValueOf(uint64_t rank) {
 }
 int32_t IndexOf(uint64_t rank) { return static_cast<int32_t>(~static_cast<uint32_t>(rank)); }
 
-// Raises `best` to the rank of the largest of outputs [first, first + values.size()).
+// Raises `best` to the rank of the largest output in [first, first + values.size()).
 void RaiseToLargest(std::span<const float> values, int64_t first, std::atomic<uint64_t>& best) {
   const sampling::RowScan scan = sampling::Scan(values);
   uint64_t seen = best.load(std::memory_order_relaxed);
-  uint64_t rank = scan.usable ? RankOf(scan.max, first) : kUnusable;  // at most
+  uint64_t rank = scan.usable ? RankOf(scan.max, first) : kUnusable;  // an upper bound
   if (rank <= seen) return;
   if (scan.usable) rank = RankOf(scan.max, first + sampling::FirstOf(values, scan.max));
   while (rank > seen && !best.compare_exchange_weak(seen, rank, std::memory_order_relaxed)) {
   }
 }
 
-// Items [0, items) of all products.
 void RunProducts(ThreadPool& pool, float* tiles, const std::vector<Product>& products,
                  int64_t items, const Tensor& x, const Tensor& out) {
   pool.ParallelFor(items, [&](int64_t item, int worker) {

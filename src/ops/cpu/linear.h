@@ -1,4 +1,4 @@
-// Linear and its kin on the CPU: how products are cut into work items.
+// How the CPU backend cuts products into work items.
 #pragma once
 
 #include <vector>
@@ -11,50 +11,50 @@
 
 namespace tokamak::cpu {
 
-// How a product is cut into items: up to `width` panels times up to `rows` rows of x. An output is
-// computed the same way in any item, so that the cut may depend on the number of threads.
+// A work item has up to `width` panels times up to `rows` rows of x. Every cut gives the same bits,
+// so it may depend on the number of threads.
 struct Cut {
   int64_t width = 0;
   int64_t rows = 0;
 };
 
-// A product with more rows of x than an item has reads its panels again for each cut of the rows.
-// From memory it reads them once: so many bytes of panels meet all rows before the next ones do,
-// and stay in a cache that the cores share.
+// Several items read the same panels if x has more rows than an item. This many bytes of panels
+// meet all rows before the next ones, so that they stay in a cache that the cores share and memory
+// is read once.
 inline constexpr int64_t kCachedPanelBytes = int64_t{4} << 20;
 
 // Rows [row, row + num_rows) of x times one weight.
 struct Product {
-  void (*run)(const LinearTask& task) = nullptr;  // what multiplies rows of x's type
+  void (*run)(const LinearTask& task) = nullptr;  // the kernel for x's type
   const PanelWeight* weight = nullptr;
   const float* bias = nullptr;  // or null
   int64_t row = 0;
   int64_t num_rows = 0;
   Cut cut = {};
-  int64_t panel_groups = 0;   // items for each cut of rows
-  int64_t cached_groups = 0;  // of which so many are at most kCachedPanelBytes, or one
+  int64_t panel_groups = 0;   // work items per cut of the rows
+  int64_t cached_groups = 0;  // panel groups that fit into kCachedPanelBytes, at least 1
   int64_t first_item = 0;     // in the loop over all products
-  // Columns of x and out that come before the product's, in floats.
+  // Columns of x and out before the product's first, in floats.
   int64_t x_first = 0;
   int64_t out_first = 0;
 };
 
-// Outputs that one work item makes at most.
+// Maximum outputs per work item.
 inline constexpr int kItemOutputs = 128 * 8 * kPanelRows;
 
-// `tiles` is kTileFloats per worker.
+// `tiles` has kTileFloats per worker.
 void RunLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles, const Linear& op);
-// `outputs` is kItemOutputs floats per worker.
+// `outputs` has kItemOutputs floats per worker.
 void RunLinearArgmax(const IsaKernels& isa, ThreadPool& pool, float* tiles, float* outputs,
                      const LinearArgmax& op);
-// A product of f32 rows by the calling thread alone, which reads each panel once. `tile` is
+// A product of f32 rows on the calling thread alone, which reads each panel once. `tile` has
 // kTileFloats.
 void RunLinearAlone(const IsaKernels& isa, const PackedWeight& weight, const Tensor& x,
                     const Tensor& out, float* tile);
-// `products` is working memory, with room for one per expert.
+// `products` is working memory for one product per expert.
 void RunGroupedLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles,
                       const GroupedLinear& op, std::vector<Product>& products);
-// The products of HeadLinear, with room for one per head; copies nothing.
+// Only the products of HeadLinear, without its copies. `products` has room for one per head.
 void RunHeadLinear(const IsaKernels& isa, ThreadPool& pool, float* tiles, const HeadLinear& op,
                    std::vector<Product>& products);
 

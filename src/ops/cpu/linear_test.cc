@@ -1,4 +1,4 @@
-// In what order products read their weights.
+// The order in which products read their weights.
 #include "ops/cpu/linear.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace tokamak::cpu {
 namespace {
 
-// What the kernel was called with, for a function without state.
+// The calls of the kernel. A global, because a kernel is a function without state.
 std::vector<LinearTask>* tasks = nullptr;
 
 TEST(CpuLinear, AStepReadsTheExpertsThatItTouchesFromMemoryOnce) {
@@ -24,7 +24,7 @@ TEST(CpuLinear, AStepReadsTheExpertsThatItTouchesFromMemoryOnce) {
   std::vector<LinearTask> seen;
   tasks = &seen;
 
-  // More than what is cached at once.
+  // More than is cached at once.
   constexpr int64_t kRows = 1280, kCols = 1024;
   ASSERT_GT(kRows * kCols * int64_t{sizeof(float)}, kCachedPanelBytes);
   ThreadPool pool(1);
@@ -38,7 +38,7 @@ TEST(CpuLinear, AStepReadsTheExpertsThatItTouchesFromMemoryOnce) {
     experts.push_back(*PanelWeight::Make({.parts = {part, part}}, isa, memory, pool));
     pointers.push_back(experts.back().get());
   }
-  // The third takes more tokens than an item has, the second and the last none.
+  // The third expert has more tokens than an item; the second and the last have none.
   std::vector<int32_t> offsets = {0, 3, 3, 303, 430, 430};
   const int64_t num_tokens = offsets.back();
   std::vector<float> x(static_cast<size_t>(num_tokens * kCols)), tile(kTileFloats);
@@ -63,7 +63,7 @@ TEST(CpuLinear, AStepReadsTheExpertsThatItTouchesFromMemoryOnce) {
         ++times[{task.panels + panel * task.panel_bytes, task.x + t * task.x_stride}];
       }
     }
-    // Whoever reads panels again finds them cached.
+    // Panels that are read again are still cached.
     if (const auto found = last.find(task.panels); found != last.end()) {
       int64_t between = 0;
       for (size_t j = found->second; j < i; ++j) {

@@ -1,10 +1,9 @@
-// One item is a block of a sequence's tokens and one head. Split by split it reads the latents,
-// decompresses the head's keys and values into rows [rotated | nope | value] of its own memory, and
-// attends to them as to a cache in f32.
+// An item is a block of a sequence's tokens and one head. Split by split it reads the latents,
+// decompresses the head's keys and values into rows [rotated | nope | value], and attends to these
+// like to an f32 cache.
 //
-// Bound, per block and head: keys · latent · (nope_dim + value_dim) multiply-adds, and tokens ·
-// keys · (key + value) for attention. Each result depends on its own row alone, so that neither the
-// company nor the cut of a prompt changes a bit.
+// Bound, per block and head: keys · latent · (nope_dim + value_dim) multiply-adds to decompress,
+// and tokens · keys · (key + value) for attention. Each result depends only on its own row.
 #include "ops/cpu/mla.h"
 
 #include <algorithm>
@@ -19,7 +18,7 @@ namespace {
 
 using Expanded = CpuAttentionPlan::Expanded;
 
-// Keys [first, end) of the sequence whose blocks `table` lists, as f32 rows.
+// Reads keys [first, end) of the sequence with this block table as f32 rows.
 void ReadLatents(const KvLayerView& cache, const int32_t* table, int64_t first, int64_t end,
                  float* latents) {
   const auto row_bytes = static_cast<int64_t>(RowBytes(cache.dtype, cache.head_dim));
@@ -30,14 +29,14 @@ void ReadLatents(const KvLayerView& cache, const int32_t* table, int64_t first, 
   }
 }
 
-// Rows of f32, padded to whole vectors.
+// f32 rows, padded to whole vectors.
 Tensor PaddedRows(float* first, int64_t rows, int64_t cols) {
   Tensor tensor(first, DType::kF32, {rows, cols});
   tensor.row_stride = PadTo16(cols) * static_cast<int64_t>(sizeof(float));
   return tensor;
 }
 
-// Decompresses the split's keys that any token of the block sees for one head.
+// Decompresses for one head the keys of the split that any token of the block sees.
 void ExpandSplit(const IsaKernels& isa, const LatentAttention& op, const CpuAttentionPlan& plan,
                  const QueryBlock& block, int64_t head, int64_t split, const Expanded& memory,
                  float* tile) {
@@ -69,7 +68,7 @@ void AttendBlock(const IsaKernels& isa, const LatentAttention& op, const QueryBl
   const auto stride = static_cast<int64_t>(sizeof(float)) * PadTo16(plan.ExpandedDim());
   const Expanded memory = plan.WorkerExpanded(worker, rows);
   AttentionTask task = {.cache = {.base = reinterpret_cast<const std::byte*>(memory.entries),
-                                  .block_stride = 0,  // whatever block: the split at hand
+                                  .block_stride = 0,  // every block number means the current split
                                   .k_offset = 0,
                                   .v_offset = key_dim * static_cast<int64_t>(sizeof(float)),
                                   .key_stride = stride,

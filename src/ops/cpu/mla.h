@@ -1,5 +1,4 @@
-// LatentAttention on the CPU: attention of many tokens of a sequence, to keys and values that are
-// decompressed for them.
+// LatentAttention on the CPU, which decompresses keys and values for many tokens of a sequence.
 #pragma once
 
 #include "base/thread_pool.h"
@@ -8,7 +7,7 @@
 
 namespace tokamak::cpu {
 
-// `tiles` is kTileFloats per worker.
+// `tiles` has kTileFloats per worker.
 void AttendExpanded(const IsaKernels& isa, ThreadPool& pool, float* tiles,
                     const LatentAttention& op);
 

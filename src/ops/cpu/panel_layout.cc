@@ -14,8 +14,7 @@ uint32_t Load32(const uint8_t* bytes) {
   return word;
 }
 
-// One row's place in a block column of the panel: writes field elements among those of the other
-// rows.
+// Writes one row's fields into a block column, interleaved with the other rows'.
 class RowWriter {
  public:
   RowWriter(DType dtype, std::byte* column, int row)
@@ -30,8 +29,7 @@ class RowWriter {
   void Scales(const uint8_t* bytes, int num_words) {
     for (int i = 0; i < num_words; ++i) Word(layout_.scale_words, i, Load32(bytes + 4 * i));
   }
-  // Words [begin, begin + count) of codes4 from the nibbles, low or high, of 8 · count bytes in
-  // element order.
+  // Writes words [begin, begin + count) of codes4 from the low or high nibbles of 8 · count bytes.
   void Nibbles(int group, int begin, int count, const uint8_t* bytes, bool high) {
     const int shift = high ? 4 : 0;
     for (int i = 0; i < count; ++i) {
@@ -40,12 +38,12 @@ class RowWriter {
       Word(GroupOffset(group) + layout_.codes4, begin + i, first | (second << 4));
     }
   }
-  // The group of 16 bytes whose low nibbles are its elements 0..15 and whose high ones the rest.
+  // Writes a group of 16 bytes: elements 0..15 are their low nibbles, 16..31 the high ones.
   void SplitNibbles(int group, const uint8_t* bytes) {
     Nibbles(group, 0, 2, bytes, false);
     Nibbles(group, 2, 2, bytes, true);
   }
-  // Element j of the group is bits [shift, shift + 2) of bytes[j].
+  // Writes codes2: element j of the group is bits [shift, shift + 2) of bytes[j].
   void Pairs(int group, const uint8_t* bytes, int shift) {
     for (int i = 0; i < 2; ++i) {
       uint32_t word = 0;
@@ -55,7 +53,7 @@ class RowWriter {
       Word(GroupOffset(group) + layout_.codes2, i, word);
     }
   }
-  // Element j of the group is bit `shift` of bytes[j].
+  // Writes `bits`: element j of the group is bit `shift` of bytes[j].
   void Bits(int group, const uint8_t* bytes, int shift) {
     uint32_t bits = 0;
     for (int j = 0; j < 32; ++j) {
@@ -63,7 +61,7 @@ class RowWriter {
     }
     Word(GroupOffset(group) + layout_.bits, 0, bits);
   }
-  // Element j of the group is bit j of the word.
+  // Writes `bits`: element j of the group is bit j of `word`.
   void Bits(int group, uint32_t word) {
     uint32_t bits = 0;
     for (int j = 0; j < 32; ++j) bits |= ((word >> j) & 1) << BitOfElement(j);
@@ -197,7 +195,7 @@ void PackBlocks(int64_t cols, const std::byte* rows, std::byte* panel) {
   }
 }
 
-// [cols][16] from [16][cols].
+// [16][cols] to [cols][16].
 template <typename T>
 void PackPlain(int64_t cols, const std::byte* rows, std::byte* panel) {
   for (int64_t k = 0; k < cols; ++k) {
@@ -208,7 +206,7 @@ void PackPlain(int64_t cols, const std::byte* rows, std::byte* panel) {
   }
 }
 
-// [cols / 2][16][2] from [16][cols]; a missing last column is zero.
+// [16][cols] to [cols / 2][16][2]. A missing last column is zero.
 void PackPairs(int64_t cols, const std::byte* rows, std::byte* panel) {
   for (int64_t k = 0; k < cols; k += 2) {
     const size_t bytes = k + 1 < cols ? 4 : 2;

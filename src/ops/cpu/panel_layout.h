@@ -1,13 +1,13 @@
-// How the CPU backends keep a weight: panels of 16 output rows, interleaved so that a SIMD lane is
-// an output row. The same layout serves every ISA; its size is that of the rows in the file, but
-// for the last column of an odd number of BF16 ones, which takes a column of zeros beside it.
+// How the CPU backends store a weight: in panels of 16 output rows, interleaved so that a SIMD lane
+// is an output row. All ISAs share the layout. It takes as many bytes as the rows in the file, but
+// an odd number of BF16 columns is padded with a column of zeros.
 //
-// A panel is a sequence of block columns: 1 element (F32, F16), 2 (BF16: u16[16][2], so that a
-// 32-bit lane holds the pair that dot products take), 32 or 256 elements of each of the 16 rows.
-// Inside one of the latter, each field of the file's block is an array over the rows, in this
-// order:
+// A panel is a sequence of block columns, each with 1 element (F32, F16), 2 elements (BF16:
+// u16[16][2], so that a 32-bit lane holds the pair that dot products take), or a block of 32 or 256
+// elements of each of the 16 rows. In the latter, each field of the file's block is an array over
+// the rows, in this order:
 //
-//   d, dmin or m  u16[16]         f16 scales, where the format has them (MXFP4: e, u8[16])
+//   d, dmin or m  u16[16]         f16 scales, if the format has them (MXFP4: e, u8[16])
 //   scale words   u32[n][16]      the format's own packed scales, n words per row
 //   groups        one per 32 elements, each made of
 //     codes4      u32[4][16]      word j, byte b: element 8j + b in the low nibble, 8j + 4 + b in
@@ -16,8 +16,8 @@
 //     bits        u32[16]         byte b, bit i: element 4i + b
 //     codes8      u32[8][16]      word j, byte b: element 4j + b
 //
-// so that masking a word leaves four consecutive elements in its four bytes (what dot-product
-// instructions want) and shifting it brings any one element down.
+// Masking a word leaves four consecutive elements in its four bytes, as dot products take them;
+// shifting it brings any one element down.
 #pragma once
 
 #include <cstddef>
@@ -29,10 +29,10 @@ namespace tokamak::cpu {
 
 inline constexpr int kPanelRows = 16;
 
-// Where the word of `bits` has element k's.
+// Index of element k's bit in a word of `bits`.
 constexpr int BitOfElement(int k) { return 8 * (k % 4) + k / 4; }
 
-// Where the parts of one block column lie, in bytes; -1 where the format has no such part.
+// Byte offsets of the parts of a block column; -1 if the format lacks the part.
 struct PanelLayout {
   int elements = 0;      // per row and block column
   int bytes = 0;         // of a block column
@@ -45,7 +45,7 @@ struct PanelLayout {
   int codes8 = -1;
 };
 
-// For block types.
+// The layout of a block type.
 constexpr PanelLayout LayoutOf(DType dtype) {
   constexpr int k32 = 32, k256 = 256, kWord = 4 * kPanelRows, kHalf = 2 * kPanelRows;
   switch (dtype) {
@@ -120,14 +120,14 @@ constexpr PanelLayout LayoutOf(DType dtype) {
   }
 }
 
-// Of a panel of `cols` columns.
+// Bytes of a panel with `cols` columns.
 inline int64_t PanelBytes(DType dtype, int64_t cols) {
   const int64_t padded = dtype == DType::kBF16 ? cols + cols % 2 : cols;
   return kPanelRows * static_cast<int64_t>(RowBytes(dtype, padded));
 }
 
-// Packs 16 rows of `cols` elements, each RowBytes(dtype, cols) long and densely packed, into one
-// panel of PanelBytes. Exact: no value changes.
+// Packs 16 rows of `cols` elements, densely packed, RowBytes(dtype, cols) each, into a panel of
+// PanelBytes. Values do not change.
 void PackPanel(DType dtype, int64_t cols, const std::byte* rows, std::byte* panel);
 
 }  // namespace tokamak::cpu

@@ -15,10 +15,10 @@ namespace tokamak::cpu {
 namespace {
 
 constexpr int64_t kSegmentAlignment = 64;
-// Bytes of rows that a worker reads at once: enough to make the read's fixed cost small.
+// Bytes that a worker reads at once, to amortize the fixed cost.
 constexpr int64_t kReadBytes = 256 << 10;
 
-// Panels [begin, end) of one segment, and where they go.
+// Panels [begin, end) of one segment and their destination.
 struct PackItem {
   const WeightSource* source;
   const PanelSegment* segment;
@@ -43,7 +43,7 @@ Status PackPanels(const PackItem& item, int64_t cols, std::vector<std::byte>& ro
   return Status();
 }
 
-// The error of the first item that failed, whatever order they ran in.
+// The error of the failed item with the lowest index.
 class FirstError {
  public:
   void Set(int64_t item, Status status) {
@@ -108,8 +108,8 @@ Result<std::unique_ptr<PackedWeight>> PanelWeight::Make(const WeightSpec& spec,
   }
   std::vector<std::vector<std::byte>> rows(static_cast<size_t>(pool.num_threads()));
   FirstError error;
-  // In the order of the items, whoever takes them: the file is read from front to back. The pool
-  // by itself gives each worker a run of them.
+  // Workers take items in order, so that the file is read from front to back. ParallelFor alone
+  // would give each worker a contiguous run.
   std::atomic<size_t> next = 0;
   pool.ParallelFor(pool.num_threads(), [&](int64_t, int worker) {
     for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < items.size();) {

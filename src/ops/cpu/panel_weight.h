@@ -26,12 +26,11 @@ struct PanelSegment {
 
 class PanelWeight final : public PackedWeight {
  public:
-  // Reads and packs with all threads of the pool, for products with the activations that the ISA
-  // takes for it.
+  // Packs `spec` with all threads of the pool, for the ISA's activation type.
   static Result<std::unique_ptr<PackedWeight>> Make(const WeightSpec& spec, const IsaKernels& isa,
                                                     WeightMemory& memory, ThreadPool& pool);
 
-  // Memory of one part.
+  // Bytes of one part.
   static int64_t Bytes(const WeightSource& part);
 
   const std::vector<PanelSegment>& segments() const { return segments_; }

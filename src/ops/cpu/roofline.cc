@@ -1,5 +1,5 @@
-// Loops that do one thing: load, or multiply registers. Bound: by the unit that they measure alone,
-// so enough independent chains run at a time (kChains) to hide its latency.
+// Loops that only load or only multiply registers, with kChains independent chains to hide latency.
+// Bound: the unit that they measure.
 #include "ops/cpu/roofline.h"
 
 #include <unistd.h>
@@ -22,19 +22,19 @@ namespace tokamak {
 namespace {
 
 constexpr int kChains = 12;
-constexpr int64_t kIterations = 100'000;  // of all chains: about a millisecond
+constexpr int64_t kIterations = 100'000;  // of all chains; takes about a millisecond
 constexpr int64_t kPiece = 256 << 10;     // bytes that one item reads
 constexpr int64_t kMemory = int64_t{512} << 20;
-constexpr int kItemsPerThread = 8;  // so that no thread waits long for the last
+constexpr int kItemsPerThread = 8;  // so that no thread waits long for the last item
 
-// Reads bytes [0, size) of `data`, size a multiple of 512; multiplies for kIterations. Results mean
-// nothing and keep the compiler from dropping the work.
+// Reads bytes [0, size) of `data`, size a multiple of 512; multiplies kIterations times. The
+// meaningless results keep the compiler from dropping the work.
 using ReadLoop = uint64_t (*)(const std::byte* data, int64_t size);
 using MultiplyLoop = uint64_t (*)();
 
 struct Multiply {
   MultiplyLoop run = nullptr;
-  int macs = 0;  // of one chain's step
+  int macs = 0;  // per step of one chain
 };
 
 struct Loops {
@@ -45,11 +45,11 @@ struct Loops {
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
 #else
-#define UNROLL _Pragma("GCC unroll 16")  // sums stay in registers
+#define UNROLL _Pragma("GCC unroll 16")  // keeps the sums in registers
 #endif
 
-// A function for one ISA, however this file is compiled. Lambdas and templates would not take the
-// target over, hence the macros. Vectors are the compilers' own: they can be added and indexed.
+// Defines a function for one ISA, whatever flags this file has. Lambdas and templates would not
+// inherit the target attribute. The compilers' own vector types can be added and indexed.
 #define READ_LOOP(NAME, VECTOR, ...)                                         \
   __VA_ARGS__ uint64_t NAME(const std::byte* data, int64_t size) {           \
     VECTOR sums[8] = {};                                                     \
@@ -63,7 +63,7 @@ struct Loops {
     return static_cast<uint64_t>(sums[0][0]);                                \
   }
 
-// STEP gives the next `sum` from `sum` and `a`, whose value the compiler does not know.
+// STEP computes the next `sum` from `sum` and `a`, whose value the compiler does not know.
 #define MULTIPLY_LOOP(NAME, SUM, FACTOR, REGISTER, STEP, ...)      \
   __VA_ARGS__ uint64_t NAME() {                                    \
     SUM sums[kChains] = {};                                        \
@@ -91,7 +91,7 @@ READ_LOOP(ReadAvx512, __m512i, AVX512)
 MULTIPLY_LOOP(F32Sse2, __m128, __m128, "x", _mm_add_ps(sum, _mm_mul_ps(a, a)))
 MULTIPLY_LOOP(F32Avx2, __m256, __m256, "x", _mm256_fmadd_ps(a, a, sum), AVX2)
 MULTIPLY_LOOP(F32Avx512, __m512, __m512, "x", _mm512_fmadd_ps(a, a, sum), AVX512)
-// Without VNNI: products added up by pairs in 16 bits, these in 32.
+// Without VNNI: products are added by pairs in 16 bits, then in 32 bits.
 MULTIPLY_LOOP(Int8Sse2, __m128i, __m128i, "x", _mm_add_epi32(sum, _mm_madd_epi16(a, a)))
 MULTIPLY_LOOP(Int8Avx2, __m256i, __m256i, "x",
               _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(a, a), a)), AVX2)
@@ -101,7 +101,8 @@ MULTIPLY_LOOP(Int8AvxVnni, __m256i, __m256i, "x", _mm256_dpbusd_avx_epi32(sum, a
 MULTIPLY_LOOP(Int8Avx512Vnni, __m512i, __m512i, "x", _mm512_dpbusd_epi32(sum, a, a), AVX512_VNNI)
 
 Loops ChooseLoops(std::string_view isa) {
-  // Beside each loop, the MACs of one chain's step. The backend has checked that the ISA runs here.
+  // The number beside a loop is the MACs per step of one chain. The backend has checked that the
+  // ISA runs here.
   const bool vnni =
       isa.ends_with("vnni") || isa.starts_with("avx512bf16") || isa.starts_with("amx");
   if (isa.starts_with("avx512") || isa.starts_with("amx")) {
@@ -110,12 +111,12 @@ Loops ChooseLoops(std::string_view isa) {
   if (isa.starts_with("avx")) {
     return {ReadAvx2, {vnni ? Int8AvxVnni : Int8Avx2, 32}, {F32Avx2, 8}};
   }
-  return {ReadSse2, {Int8Sse2, 8}, {F32Sse2, 4}};  // 8-bit numbers widened before
+  return {ReadSse2, {Int8Sse2, 8}, {F32Sse2, 4}};  // 8-bit numbers are widened first
 }
 #elif defined(__aarch64__)
 READ_LOOP(ReadNeon, int64x2_t)
 MULTIPLY_LOOP(F32Neon, float32x4_t, float32x4_t, "w", vfmaq_f32(sum, a, a))
-// Products in 16 bits, added up by pairs in 32.
+// Products in 16 bits are added by pairs in 32 bits.
 MULTIPLY_LOOP(Int8Neon, int32x4_t, int8x8_t, "w", vpadalq_s16(sum, vmull_s8(a, a)))
 MULTIPLY_LOOP(Int8Dot, int32x4_t, int8x16_t, "w", vdotq_s32(sum, a, a),
               __attribute__((target("arch=armv8.2-a+dotprod"))))
@@ -123,7 +124,8 @@ MULTIPLY_LOOP(Int8I8mm, int32x4_t, int8x16_t, "w", vmmlaq_s32(sum, a, a),
               __attribute__((target("arch=armv8.2-a+i8mm"))))
 
 Loops ChooseLoops(std::string_view isa) {
-  // Beside each loop, the MACs of one chain's step. The backend has checked that the ISA runs here.
+  // The number beside a loop is the MACs per step of one chain. The backend has checked that the
+  // ISA runs here.
   Multiply int8 = {Int8Neon, 8};
   if (isa.starts_with("neondot")) int8 = {Int8Dot, 16};
   if (isa.starts_with("neoni8mm")) int8 = {Int8I8mm, 32};
@@ -146,19 +148,19 @@ double Fastest(int tries, const Work& work) {
   return best;
 }
 
-// Keeps the loops' results from being dropped.
+// Keeps the compiler from dropping the loops' results.
 struct alignas(64) Sink {
   volatile uint64_t value = 0;
 };
 
-// All threads read [0, size) of `data` once, in pieces that whoever is free takes.
+// All threads together read [0, size) of `data` once.
 void ReadAll(ThreadPool& pool, ReadLoop read, const std::byte* data, int64_t size, Sink* sinks) {
   pool.ParallelFor(size / kPiece, [&](int64_t item, int worker) {
     sinks[worker].value = sinks[worker].value + read(data + item * kPiece, kPiece);
   });
 }
 
-// Each thread reads a piece of its own again and again.
+// Each thread reads its own piece repeatedly.
 double CachedGbS(ThreadPool& pool, ReadLoop read, const std::byte* data, Sink* sinks) {
   constexpr int kRounds = 64;
   const int items = pool.num_threads() * kItemsPerThread;
@@ -183,7 +185,7 @@ double GmacS(ThreadPool& pool, const Multiply& loop, Sink* sinks) {
   return static_cast<double>(items) * kIterations * kChains * loop.macs / seconds / 1e9;
 }
 
-// What stands between the first slash, if any, and the next.
+// The part between the first slash, if any, and the next.
 std::string_view IsaOf(std::string_view backend) {
   backend.remove_prefix(backend.find('/') + 1);  // npos + 1 is 0
   return backend.substr(0, backend.find('/'));
@@ -194,7 +196,7 @@ std::string_view IsaOf(std::string_view backend) {
 CpuRoofline MeasureCpuRoofline(int threads, std::string_view backend, int64_t working_set) {
   CpuRoofline roofline;
   const Loops loops = ChooseLoops(IsaOf(backend));
-  // Less where little is free.
+  // Less if little memory is free.
   const int64_t free_bytes = int64_t{::sysconf(_SC_AVPHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
   const int64_t size =
       std::max<int64_t>(std::min(kMemory, free_bytes / 4) / kPiece, threads) * kPiece;
@@ -204,7 +206,7 @@ CpuRoofline MeasureCpuRoofline(int threads, std::string_view backend, int64_t wo
   std::byte* const data = memory->data();
   ThreadPool pool(threads);
   std::vector<Sink> sinks(static_cast<size_t>(threads));
-  // Untouched pages would all be the same one of zeros.
+  // Pages that were never written would all be the same page of zeros.
   pool.ParallelFor(size / kPiece, [&](int64_t item, int) {
     std::memset(data + item * kPiece, 1, static_cast<size_t>(kPiece));
   });

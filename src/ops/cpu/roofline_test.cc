@@ -7,7 +7,7 @@
 namespace tokamak {
 namespace {
 
-// That each loop runs and counts something; how fast this machine is, no test can know.
+// Each loop runs and counts something. The machine's speed is not tested.
 TEST(CpuRoofline, IsMeasuredForEveryIsaThatRunsHere) {
   for (const std::string& isa : CpuIsaNames()) {
     const Result<std::unique_ptr<Ops>> ops = MakeCpuOps({.threads = 1, .isa = isa});

@@ -9,8 +9,8 @@ namespace tokamak::cpu {
 namespace {
 
 constexpr size_t kAlignment = 64;
-// A whole number of huge pages. What a slab leaves unused is never touched, and so costs nothing
-// but the rest of its last page.
+// A whole number of huge pages. The unused end of a slab is never touched, so it costs at most part
+// of a page.
 constexpr size_t kSlabBytes = size_t{32} << 20;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Memory for weights. A step reads all of them, one after the other: small ones share huge pages,
-// so that reading is not held up at the end of each 4 KiB.
+// Memory for weights. Small ones share huge pages, so that a step, which reads all weights in
+// order, does not stall at the end of each 4 KiB.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace tokamak::cpu {
 // Owner: the thread of the backend.
 class WeightMemory {
  public:
-  // Uninitialized, aligned for any tensor; kResourceExhausted with the size when there is none.
+  // Returns uninitialized memory, aligned for any tensor, or kResourceExhausted with the size.
   Result<Buffer> Allocate(size_t bytes);
 
  private:

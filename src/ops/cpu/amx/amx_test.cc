@@ -1,6 +1,5 @@
-// AMX's kernels on machines without it, through an emulation of its tiles: that they find their
-// operands. That the instructions do what the emulation does, the tests of the ISA show where it
-// is.
+// Proves with emulated tiles, on machines without AMX, that its kernels find their operands. The
+// ISA's own tests prove on machines with AMX that the emulation is right.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +35,7 @@ class EmulatedAmx : public ::testing::Test {
     return *std::move(weight);
   }
 
-  // The first num_tokens rows of x [..., cols].
+  // Multiplies the first num_tokens rows of x [..., cols].
   std::vector<float> Run(const IsaKernels& isa, const PackedWeight& weight,
                          const std::vector<float>& x, int64_t num_tokens, std::vector<float> bias) {
     const size_t row_bytes = RowBytes(weight.activation(), weight.cols());
@@ -79,7 +78,8 @@ TEST_F(EmulatedAmx, Int8GivesTheBitsOfVnni) {
   }
 }
 
-// Units of a piece that are no multiple of those under way: 1 group, 2, 3, and a piece and one.
+// Numbers of units that are no multiples of the products in progress: 1 group, 2, 3, 5, and a piece
+// plus one.
 TEST_F(EmulatedAmx, Int8OfFewColumns) {
   std::mt19937_64 random(2);
   const int64_t rows = 33, num_tokens = 20;

@@ -1,9 +1,9 @@
-// Linear on bf16 activations with AMX: up to 16 tokens times the 16 rows of a panel, 32 elements at
-// a time, in one instruction on tiles. A panel's 16 pairs of 16 rows are a tile as they lie. Four
-// products are under way at a time: of two tiles of tokens and two panels, or of one and four.
+// Linear on bf16 activations with AMX: one tile instruction multiplies up to 16 tokens with a
+// panel's 16 rows, 32 elements at a time. 16 pairs of a panel's rows form a tile in memory. Four
+// products are in progress at a time: two tiles of tokens times two panels, or one times four.
 //
-// Bound: per 16 × 16 outputs and 32 elements one tile product (16 cycles) and the loading of one
-// tile (8 cycles).
+// Bound: per 16 × 16 outputs and 32 elements, one tile product (16 cycles) and one tile load (8
+// cycles).
 #pragma once
 
 #include "ops/cpu/amx/tiles.h"
@@ -13,7 +13,7 @@
 namespace tokamak::cpu {
 namespace {  // NOLINT(google-build-namespaces): one copy per ISA, for its file alone
 
-// T: Tiles, or an emulation of them.
+// T is Tiles or an emulation of it.
 template <class T>
 class AmxBf16Multiply {
  public:
@@ -21,7 +21,7 @@ class AmxBf16Multiply {
   static constexpr int kMaxTokens = 32;
   static constexpr bool kReadsWholeBlocks = false;
 
-  // Tiles have as many rows as there are tokens: 0 to 3 for sums, then the tokens' and the panels'.
+  // Tiles 0 to 3 hold sums, the next ones tokens, then panels. A tile has as many rows as tokens.
   static void Start(int num_tokens) {
     const int first = num_tokens < kRows ? num_tokens : kRows;
     const int second = num_tokens - first;
@@ -54,7 +54,7 @@ class AmxBf16Multiply {
  private:
   static constexpr int kRows = 16;
   static constexpr int kRowBytes = 64;
-  static constexpr int kTileBytes = kRows * kRowBytes;  // also of the 16 pairs of a panel
+  static constexpr int kTileBytes = kRows * kRowBytes;  // also the size of the 16 pairs of a panel
 
   // Adds the products of panels [p, p + kWidth) to their sums [token][16].
   template <int kHeight, int kWidth>
@@ -67,7 +67,7 @@ class AmxBf16Multiply {
     });
     for (int i = 0; i < piece.pairs / kRows; ++i, panel += kTileBytes, token += kRowBytes) {
       Products<kHeight, kWidth>(panel, piece.panel_bytes, token);
-      // As in Bf16Multiply, where the tokens are many.
+      // As in Bf16Multiply, if there are many tokens.
       if constexpr (kHeight == 2) {
         for (int v = kWidth; v < 2 * kWidth; ++v) {
           Prefetch(panel + v * piece.panel_bytes, kTileBytes);
@@ -87,7 +87,7 @@ class AmxBf16Multiply {
     });
   }
 
-  // Calls body(Constant<tile>(), place among the sums) for each tile of sums.
+  // Calls body(Constant<tile>(), offset among the sums) for each tile of sums.
   template <int kHeight, int kWidth, typename Body>
   [[gnu::always_inline]] static inline void ForSums(Body body) {
     Unroll<kHeight>([&](auto a) {
@@ -102,7 +102,7 @@ class AmxBf16Multiply {
   [[gnu::always_inline]] static inline void Products(const std::byte* panel, int64_t panel_bytes,
                                                      const std::byte* token) {
     constexpr int kTokens = 4;                  // the first tile of tokens
-    constexpr int kPanels = kTokens + kHeight;  // the first one of panels
+    constexpr int kPanels = kTokens + kHeight;  // the first tile of panels
     Unroll<kHeight>([&](auto a) {
       constexpr int kA = decltype(a)::value;
       constexpr int kStride = Bf16StrideOf(kHeight * kRows);

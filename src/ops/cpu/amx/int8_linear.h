@@ -1,15 +1,14 @@
-// Linear on int8 activations with AMX: 16 tokens times the 16 rows of a panel, a group of 32
-// elements (or half of one, where scales cover 16) at a time, in one instruction on tiles. What
-// follows the integer sums is the same recipe as everywhere (cpu/int8_kernels.h), and so are the
-// bits; what is less than 16 tokens takes AVX512-VNNI's way, as fast per token.
+// Linear on int8 activations with AMX: one tile instruction multiplies 16 tokens with a panel's 16
+// rows, a group of 32 elements at a time (half of one if scales cover 16). The steps after the
+// integer sums, and so the bits, are those of every ISA (cpu/int8_kernels.h). Fewer than 16 tokens
+// go to the AVX512-VNNI kernel, which is as fast per token.
 //
-// A piece of a panel is unpacked to signed bytes once for all tokens of a block. The integer sums
-// come back through memory, which takes long: so four products are under way while the four before
-// them are scaled.
+// A piece of a panel is unpacked to signed bytes once for all tokens of a block. Integer sums come
+// back through memory, which is slow, so four products are in progress while the previous four are
+// scaled.
 //
-// Bound: per 16 × 16 outputs and group one tile product (16 cycles), the loading of 24 rows of
-// tiles, the storing of 16, and 16 times the scaling of a vector of sums (3 or 4 instructions, 2 or
-// 3 loads): the latter.
+// Bound: per 16 × 16 outputs and group, one tile product (16 cycles), 24 rows of tiles loaded, 16
+// stored, and 16 vectors of sums scaled (3 or 4 instructions, 2 or 3 loads each), which dominates.
 #pragma once
 
 #include "ops/cpu/amx/tiles.h"
@@ -20,16 +19,16 @@
 namespace tokamak::cpu {
 namespace {  // NOLINT(google-build-namespaces): one copy per ISA, for its file alone
 
-// Tile products take signed codes.
+// Tile products need signed codes.
 struct AmxCodes : Avx512Vnni {
   static constexpr bool kSigned = true;
 };
 
-// T: Tiles, or an emulation of them.
+// T is Tiles or an emulation of it.
 template <class T>
 class AmxInt8Linear : Int8Linear<AmxCodes> {
  public:
-  // Tokens of a block: they share what is unpacked.
+  // Tokens of a block, which share the unpacked weights.
   static constexpr int kBlockTokens = 64;
 
   static void Run(const LinearTask& given) {
@@ -53,21 +52,21 @@ class AmxInt8Linear : Int8Linear<AmxCodes> {
   }
 
  private:
-  static constexpr int kTile = 16;  // tokens of a tile
+  static constexpr int kTile = 16;  // tokens per tile
   static constexpr int kPiece = PieceOf(kTile);
-  // Groups unpacked at once, whose words stay in L1: 10 to 20% faster than 32 on 16 cores.
+  // Groups unpacked at once. Their words stay in L1: 10 to 20% faster than 32 on 16 cores.
   static constexpr int kStep = 16;
-  static constexpr int kBatch = 4;  // products under way
+  static constexpr int kBatch = 4;  // products in progress
   static constexpr int kDots = kTile * kPanelRows;
 
-  // A piece of a panel. A unit is what shares a scale: a group, or half of one.
+  // A piece of a panel. A unit is a group or half of one: the elements that share a scale.
   struct Panel {
     alignas(64) std::byte words[kStep * 8 * 64];      // [unit][word][16], signed bytes
     alignas(64) float scale[2 * kStep * kPanelRows];  // [unit][16]
-    alignas(64) float min[2 * kStep * kPanelRows];    // [unit][16], where the format has one
+    alignas(64) float min[2 * kStep * kPanelRows];    // [unit][16], if the format has one
   };
 
-  // Tiles 0 to 3: sums; 4 and 5: tokens' codes; 6 and 7: the panel's.
+  // Tiles 0 to 3 hold sums, 4 and 5 the tokens' codes, 6 and 7 the panel's.
   static void Configure(int parts) {
     const int words = 8 / parts;
     TileConfig config;
@@ -101,8 +100,8 @@ class AmxInt8Linear : Int8Linear<AmxCodes> {
     StoreSums<Avx512>(task, count, kBlockTokens, sums);
   }
 
-  // Groups [first, first + n) of a panel. Offsets are taken off the codes here, once, instead of
-  // off each sum.
+  // Unpacks groups [first, first + n) of a panel. Subtracts offsets from the codes here, once,
+  // instead of from each sum.
   template <DType kDType>
   static void Unpack(const LinearTask& task, const std::byte* panel, int64_t first, int n,
                      Panel* out) {
@@ -179,7 +178,7 @@ class AmxInt8Linear : Int8Linear<AmxCodes> {
     }
   }
 
-  // The integer sums [16 tokens][16] of kCount units.
+  // Computes the integer sums [16 tokens][16] of kCount units.
   template <int kParts, int kCount>
   [[gnu::always_inline]] static inline void Products(const Panel& panel, int first,
                                                      const Tokens<kTile>& tokens, int32_t* dots) {
@@ -200,7 +199,7 @@ class AmxInt8Linear : Int8Linear<AmxCodes> {
     });
   }
 
-  // The steps after the integer sums of a unit, for 16 tokens.
+  // Scales and adds the integer sums of a unit, for 16 tokens.
   template <bool kHasMin>
   [[gnu::always_inline]] static inline void AddScaled(const Panel& panel, int unit,
                                                       const int32_t* dots, const float* scales,

@@ -1,5 +1,5 @@
-// The tile instructions of AMX, with the tiles' numbers as template arguments. Kernels take them as
-// a class, so that a test can put an emulation in their place.
+// AMX's tile instructions, with tile numbers as template arguments. Kernels take them as a class,
+// so that a test can substitute an emulation.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 namespace tokamak::cpu {
 namespace {  // NOLINT(google-build-namespaces): one copy per ISA, for its file alone
 
-// What LDTILECFG reads (Intel 64 and IA-32 manual, volume 1, 18.1.2).
+// The operand of LDTILECFG (Intel 64 and IA-32 manual, volume 1, 18.1.2).
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -23,11 +23,11 @@ struct alignas(64) TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-// By hand: GCC 12's intrinsics take numbers of tiles as tokens alone, and do not say that loads
-// read memory.
+// Inline assembly: GCC 12's intrinsics take tile numbers only as literals and do not declare that
+// loads read memory.
 struct Tiles {
   static void Configure(const TileConfig& config) { asm volatile("ldtilecfg %0" : : "m"(config)); }
-  // Back to the state of a thread that uses no tiles.
+  // Puts the thread back into the state without tiles.
   static void Release() { asm volatile("tilerelease"); }
 
   template <int kTile>
@@ -49,12 +49,12 @@ struct Tiles {
                  : "r"(destination), "r"(stride), "i"(kTile)
                  : "memory");
   }
-  // C[m][n] += Σ over j and the four bytes b of A[m][j][b] · B[j][n][b], of signed bytes in i32.
+  // C[m][n] += Σ A[m][j][b] · B[j][n][b] over j and the four bytes b: signed bytes, sums in i32.
   template <int kC, int kA, int kB>
   static void AddDotsInt8() {
     asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
   }
-  // The same of pairs of bf16, in f32 (cpu/bf16_kernels.h).
+  // The same for pairs of bf16, in f32 (cpu/bf16_kernels.h).
   template <int kC, int kA, int kB>
   static void AddDotsBf16() {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));

@@ -1,4 +1,4 @@
-// Integer dot products of AVX2: pairs of products in 16 bits, which saturate, then their sums.
+// AVX2's integer dot products: pairs of products in 16 bits, which saturate, then sums of pairs.
 #pragma once
 
 #include "ops/cpu/avx2/simd.h"
@@ -6,9 +6,9 @@
 namespace tokamak::cpu {
 namespace {  // NOLINT(google-build-namespaces): one copy per ISA, for its file alone
 
-// What AVX2 and AVX-VNNI share.
+// Shared by AVX2 and AVX-VNNI.
 struct Avx2Bytes : Avx2 {
-  // Of 16 registers: 4 integer sums, 4 floating-point ones, the rest for a word and its scales.
+  // 16 registers: 4 integer sums, 4 floating-point sums, the rest for a word and its scales.
   static constexpr int kMaxTokens = 4;
 
   static I ZeroInt() { return _mm256_setzero_si256(); }
@@ -24,7 +24,7 @@ struct Avx2Bytes : Avx2 {
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(entries), bytes);
   }
 
-  // The low byte of each lane, lanes in [-128, 127].
+  // Stores the low byte of each lane. Lanes are in [-128, 127].
   static void StoreBytes(std::byte* p, I v) {
     const __m128i words =
         _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
@@ -49,11 +49,11 @@ struct Avx2Dot : Avx2Bytes {
   };
 
   static Sum Start(I value) { return {value, ZeroInt()}; }
-  // Adds Σ w[b] · x[b] over the four bytes b of each lane; w unsigned and at most kTop, or signed.
-  // Word kJ of kWords between Start and Total.
+  // Adds Σ w[b] · x[b] over the four bytes b of each lane. w is unsigned and at most kTop, or
+  // signed. Called for words kJ = 0 .. kWords - 1 between Start and Total.
   template <int kTop, bool kIsSigned, int kJ, int kWords>
   static void AddDot(Sum& sum, I w, const std::byte* x) {
-    // Words whose pairs of products fit 16 bits together.
+    // Number of words whose sums of products fit into 16 bits together.
     constexpr int kFused = 32767 / (2 * 127 * kTop);
     static_assert(kFused >= 1);
     I factor = BroadcastInt(x);

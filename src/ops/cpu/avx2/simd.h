@@ -1,4 +1,4 @@
-// AVX2 with FMA and F16C: 8 lanes. Included by one file alone; internal linkage.
+// AVX2 with FMA and F16C: 8 lanes. Only one file includes it; internal linkage.
 #pragma once
 
 #include <immintrin.h>
@@ -13,7 +13,7 @@ struct Avx2 {
   using F = __m256;
   using I = __m256i;
   static constexpr int kLanes = 8;
-  // Of 16 registers: 12 sums, the rest for weights and scalars.
+  // 16 registers: 12 sums, the rest for weights and scalars.
   static constexpr int kMaxRows = 6;
   static constexpr int kMaxAccumulators = 12;
 
@@ -28,11 +28,11 @@ struct Avx2 {
   static F Div(F a, F b) { return _mm256_div_ps(a, b); }
   static F Fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
   static F Negate(F a) { return _mm256_xor_ps(a, _mm256_set1_ps(-0.0f)); }
-  // b when either is NaN.
+  // Returns b if either is NaN.
   static F Max(F a, F b) { return _mm256_max_ps(a, b); }
   static F Min(F a, F b) { return _mm256_min_ps(a, b); }
 
-  // Halves folded until one lane is left: lane i with lane i + 4, then with i + 2, i + 1.
+  // Folds halves until one lane is left: lane i + lane i + 4, then i + 2, then i + 1.
   static float SumLanes(F v) {
     const __m128 b = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     const __m128 c = _mm_add_ps(b, _mm_movehl_ps(b, b));
@@ -86,7 +86,7 @@ struct Avx2 {
     const F high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), code);
     return _mm256_blendv_ps(low, high, AsFloat(_mm256_slli_epi32(code, 28)));
   }
-  // f32 of the low four bits plus kOffset.
+  // The low four bits plus kOffset, as f32.
   template <int kOffset>
   static F Nibble(I code) {
     const I masked = And(code, 0x0f);
@@ -108,7 +108,7 @@ struct Avx2 {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
                      _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
-  // Nearest, ties to even; NaN keeps its top bits and becomes quiet.
+  // Rounds to nearest, ties to even. NaN keeps its top bits and becomes quiet.
   static void StoreBFloat16(std::byte* p, F v) {
     const I bits = _mm256_castps_si256(v);
     const I top = _mm256_srli_epi32(bits, 16);

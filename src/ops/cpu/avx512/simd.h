@@ -1,4 +1,4 @@
-// AVX-512 (F, BW, DQ, VL): 16 lanes. Included by one file alone; internal linkage.
+// AVX-512 (F, BW, DQ, VL): 16 lanes. Only one file includes it; internal linkage.
 #pragma once
 
 #include <immintrin.h>
@@ -13,7 +13,7 @@ struct Avx512 {
   using F = __m512;
   using I = __m512i;
   static constexpr int kLanes = 16;
-  // Of 32 registers: 24 sums, the rest for weights and scalars.
+  // 32 registers: 24 sums, the rest for weights and scalars.
   static constexpr int kMaxRows = 6;
   static constexpr int kMaxAccumulators = 24;
 
@@ -28,11 +28,11 @@ struct Avx512 {
   static F Div(F a, F b) { return _mm512_div_ps(a, b); }
   static F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   static F Negate(F a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f)); }
-  // b when either is NaN.
+  // Returns b if either is NaN.
   static F Max(F a, F b) { return _mm512_max_ps(a, b); }
   static F Min(F a, F b) { return _mm512_min_ps(a, b); }
 
-  // Halves folded until one lane is left: lane i with lane i + 8, then with i + 4, i + 2, i + 1.
+  // Folds halves until one lane is left: lane i + lane i + 8, then i + 4, i + 2, i + 1.
   static float SumLanes(F v) {
     const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
     const __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
@@ -86,7 +86,7 @@ struct Avx512 {
   static F Lookup(I code, const float* table) {
     return _mm512_permutexvar_ps(code, _mm512_loadu_ps(table));
   }
-  // f32 of the low four bits plus kOffset: a look-up, which saves the mask and the conversion.
+  // The low four bits plus kOffset, as f32: a look-up saves the mask and the conversion.
   template <int kOffset>
   static F Nibble(I code) {
     constexpr float o = kOffset;
@@ -110,7 +110,7 @@ struct Avx512 {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                         _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
-  // Nearest, ties to even; NaN keeps its top bits and becomes quiet.
+  // Rounds to nearest, ties to even. NaN keeps its top bits and becomes quiet.
   static void StoreBFloat16(std::byte* p, F v) {
     const I bits = _mm512_castps_si512(v);
     const I odd = And(_mm512_srli_epi32(bits, 16), 1);

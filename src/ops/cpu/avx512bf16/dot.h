@@ -1,4 +1,4 @@
-// AVX512-BF16: AVX-512 with two products of bf16, added to a lane, in one instruction.
+// AVX512-BF16: one instruction adds two bf16 products to each lane.
 #pragma once
 
 #include "ops/cpu/avx512/simd.h"
@@ -7,7 +7,7 @@ namespace tokamak::cpu {
 namespace {  // NOLINT(google-build-namespaces): one copy per ISA, for its file alone
 
 struct Avx512Bf16 : Avx512 {
-  // The same two elements in all lanes.
+  // Broadcasts two elements to all lanes.
   static I BroadcastPair(const std::byte* p) {
     int pair;
     __builtin_memcpy(&pair, p, 4);

@@ -1,4 +1,4 @@
-// AVX512-VNNI: AVX-512 with four products of bytes, added to a lane, in one instruction.
+// AVX512-VNNI: one instruction adds four products of bytes to each lane.
 #pragma once
 
 #include "ops/cpu/avx512/simd.h"
@@ -8,7 +8,7 @@ namespace {  // NOLINT(google-build-namespaces): one copy per ISA, for its file 
 
 struct Avx512Vnni : Avx512 {
   using Sum = I;
-  // Of 32 registers: 12 integer sums, 12 floating-point ones, the rest for a word and its scales.
+  // 32 registers: 12 integer sums, 12 floating-point sums, the rest for a word and its scales.
   static constexpr int kMaxTokens = 12;
   static constexpr bool kSigned = false;
 
@@ -26,8 +26,8 @@ struct Avx512Vnni : Avx512 {
   }
 
   static Sum Start(I value) { return value; }
-  // Adds Σ w[b] · x[b] over the four bytes b of each lane; w unsigned and at most kTop, or signed.
-  // Word kJ of kWords between Start and Total.
+  // Adds Σ w[b] · x[b] over the four bytes b of each lane. w is unsigned and at most kTop, or
+  // signed. Called for words kJ = 0 .. kWords - 1 between Start and Total.
   template <int kTop, bool kIsSigned, int kJ, int kWords>
   static void AddDot(Sum& sum, I w, const std::byte* x) {
     static_assert(!kIsSigned);
@@ -35,7 +35,7 @@ struct Avx512Vnni : Avx512 {
   }
   static I Total(Sum sum) { return sum; }
 
-  // The low byte of each lane.
+  // Stores the low byte of each lane.
   static void StoreBytes(std::byte* p, I v) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v));
   }

@@ -1,4 +1,4 @@
-// AVX-VNNI: AVX2 with four products of bytes, added to a lane, in one instruction.
+// AVX-VNNI: AVX2 with one instruction that adds four products of bytes to each lane.
 #include "ops/cpu/avx2/dot.h"
 #include "ops/cpu/kernels/int8_quantize.h"
 

@@ -1,4 +1,5 @@
-// NEON, what every 64-bit Arm has: 4 lanes with FMA. Included by one file alone; internal linkage.
+// NEON, which every 64-bit Arm CPU has: 4 lanes with FMA. Only one file includes it; internal
+// linkage.
 #pragma once
 
 #include <arm_neon.h>
@@ -15,14 +16,14 @@ struct Baseline {
   using F = float32x4_t;
   using I = int32x4_t;
   static constexpr int kLanes = 4;
-  // Of 32 registers: 24 sums, the rest for weights and scalars.
+  // 32 registers: 24 sums, the rest for weights and scalars.
   static constexpr int kMaxRows = 6;
   static constexpr int kMaxAccumulators = 24;
 
   static F Zero() { return vdupq_n_f32(0); }
   static F Load(const float* p) { return vld1q_f32(p); }
-  // By memcpy, which is one store instruction: GCC 12 takes some functions that write through vst1
-  // alone for pure and drops calls to them.
+  // memcpy compiles to one store instruction. With vst1, GCC 12 takes some functions that only
+  // write through it for pure and drops calls to them.
   static void Store(float* p, F v) { __builtin_memcpy(p, &v, sizeof(v)); }
   static F Broadcast(float v) { return vdupq_n_f32(v); }
   static float First(F v) { return vgetq_lane_f32(v, 0); }
@@ -32,11 +33,11 @@ struct Baseline {
   static F Div(F a, F b) { return vdivq_f32(a, b); }
   static F Fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
   static F Negate(F a) { return vnegq_f32(a); }
-  // NaN when either is.
+  // NaN if either is.
   static F Max(F a, F b) { return vmaxq_f32(a, b); }
   static F Min(F a, F b) { return vminq_f32(a, b); }
 
-  // Halves folded until one lane is left: lane i with lane i + 2, then with i + 1.
+  // Folds halves until one lane is left: lane i + lane i + 2, then i + 1.
   static float SumLanes(F v) {
     const float32x2_t c = vadd_f32(vget_low_f32(v), vget_high_f32(v));
     return vget_lane_f32(c, 0) + vget_lane_f32(c, 1);
@@ -71,7 +72,7 @@ struct Baseline {
   }
   template <int kBits>
   static I ShiftRight(I a) {
-    if constexpr (kBits == 0) return a;  // which the instruction cannot do
+    if constexpr (kBits == 0) return a;  // the instruction cannot shift by 0
     return vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(a), kBits > 0 ? kBits : 1));
   }
   template <int kBits>
@@ -88,7 +89,7 @@ struct Baseline {
   // 2^n for n in [-126, 127].
   static F PowerOfTwo(I n) { return AsFloat(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127)), 23)); }
 
-  // table[low four bits of each lane]: a look-up of the four bytes of each float.
+  // table[low four bits of each lane], looked up as the four bytes of each float.
   static F Lookup(I code, const float* table) {
     const auto* bytes = reinterpret_cast<const uint8_t*>(table);
     const uint8x16x4_t entries = {
@@ -97,7 +98,7 @@ struct Baseline {
     const I index = vaddq_s32(first, vdupq_n_s32(0x03020100));
     return vreinterpretq_f32_u8(vqtbl4q_u8(entries, vreinterpretq_u8_s32(index)));
   }
-  // f32 of the low four bits plus kOffset.
+  // The low four bits plus kOffset, as f32.
   template <int kOffset>
   static F Nibble(I code) {
     const I masked = And(code, 0x0f);

@@ -1,4 +1,4 @@
-// SSE2, what every x86-64 has: 4 lanes, no FMA. Included by one file alone; internal linkage.
+// SSE2, which every x86-64 CPU has: 4 lanes, no FMA. Only one file includes it; internal linkage.
 #pragma once
 
 #include <emmintrin.h>
@@ -15,7 +15,7 @@ struct Baseline {
   using F = __m128;
   using I = __m128i;
   static constexpr int kLanes = 4;
-  // Of 16 registers: 12 sums, the rest for weights and scalars.
+  // 16 registers: 12 sums, the rest for weights and scalars.
   static constexpr int kMaxRows = 3;
   static constexpr int kMaxAccumulators = 12;
 
@@ -28,14 +28,14 @@ struct Baseline {
   static F Sub(F a, F b) { return _mm_sub_ps(a, b); }
   static F Mul(F a, F b) { return _mm_mul_ps(a, b); }
   static F Div(F a, F b) { return _mm_div_ps(a, b); }
-  // Two roundings: this ISA's own recipe.
+  // Rounds twice, unlike the other ISAs.
   static F Fma(F a, F b, F c) { return _mm_add_ps(_mm_mul_ps(a, b), c); }
   static F Negate(F a) { return _mm_xor_ps(a, _mm_set1_ps(-0.0f)); }
-  // b when either is NaN.
+  // Returns b if either is NaN.
   static F Max(F a, F b) { return _mm_max_ps(a, b); }
   static F Min(F a, F b) { return _mm_min_ps(a, b); }
 
-  // Halves folded until one lane is left: lane i with lane i + 2, then with i + 1.
+  // Folds halves until one lane is left: lane i + lane i + 2, then i + 1.
   static float SumLanes(F v) {
     const F c = _mm_add_ps(v, _mm_movehl_ps(v, v));
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_shuffle_ps(c, c, 1)));
@@ -94,14 +94,14 @@ struct Baseline {
     _mm_store_si128(reinterpret_cast<I*>(index), And(code, 0x0f));
     return _mm_setr_ps(table[index[0]], table[index[1]], table[index[2]], table[index[3]]);
   }
-  // f32 of the low four bits plus kOffset.
+  // The low four bits plus kOffset, as f32.
   template <int kOffset>
   static F Nibble(I code) {
     const I masked = And(code, 0x0f);
     return ToFloat(kOffset == 0 ? masked : AddInt(masked, kOffset));
   }
 
-  // Exact: a half's exponent and mantissa moved into place are the value times 2^-112.
+  // Exact: moving a half's exponent and mantissa into place gives its value times 2^-112.
   static F LoadHalf(const std::byte* p) {
     const I half = LoadUint16(p);
     const I magnitude = And(half, 0x7fff);

@@ -1,17 +1,17 @@
 // One split of attention for a block of queries that share a KV head: a softmax over at most
-// kKeySplit keys. All scores first, then weights relative to their highest, then values.
+// kKeySplit keys. First all scores, then weights relative to the highest, then the weighted values.
 //
-// Both products keep register blocks of rows × 16 columns: columns are keys in the first and
-// dimensions of values in the second. Few rows read the cache as it is stored, each element once;
-// many rows share a tile of it that is converted to f32 first, which changes no bit. Each sum is
-// one chain over ascending dimensions, or over the split's ascending keys. Each row's arithmetic
-// depends on its own query and keys alone: a key that it does not see has weight exactly zero.
+// Both products use register blocks of rows × 16 columns: keys in the first, value dimensions in
+// the second. Few rows read the cache as it is stored, each element once; many rows share a tile of
+// it converted to f32, which gives the same bits. Each sum is one chain over ascending dimensions,
+// or over the split's ascending keys. A row depends only on its own query and keys: a key that it
+// does not see has weight exactly zero.
 //
-// Keys that are kept as rows of one KV head for many query heads (ops/mla.h) change places with the
-// queries: these go into panels, and lanes are queries.
+// If one KV head's keys are rows for many query heads (ops/mla.h), queries go into panels instead,
+// and lanes are queries.
 //
-// Bound: reads keys · (head_dim + value_dim) elements of cache per block of queries; 2 · rows ·
-// keys · (head_dim + value_dim) FLOPs.
+// Bound: keys · (head_dim + value_dim) elements of cache per block of queries; 2 · rows · keys ·
+// (head_dim + value_dim) FLOPs.
 #pragma once
 
 #include "ops/cpu/kernels.h"
@@ -30,7 +30,7 @@ struct AttentionKernel {
   static constexpr int kLanes = V::kLanes;
   static constexpr int kVectors = 16 / kLanes;
   static constexpr int kPanels = kKeySplit / kKeyPanel;
-  static constexpr float kNothing = -__builtin_inff();  // the highest of no scores
+  static constexpr float kNothing = -__builtin_inff();  // the highest score of no keys
   using F32 = CacheReader<V, DType::kF32>;
 
   // Keys [begin, stop) of a split.
@@ -51,19 +51,19 @@ struct AttentionKernel {
   const int64_t padded = PadTo16(task.value_dim);
   const int64_t padded_keys = PadTo16(task.head_dim);
   const int64_t padded_rows = PadTo16(rows);
-  // Scaled: [rows][head_dim], or [rows / 16][head_dim][16] where keys are rows.
+  // Scaled: [rows][head_dim], or [rows / 16][head_dim][16] if keys are rows.
   float* const queries = task.scratch;
-  float* const weights = queries + padded_rows * padded_keys;  // [rows][kKeySplit]; first scores
-  // [kKeyTile][padded_rows] of scores, where keys are rows.
+  float* const weights = queries + padded_rows * padded_keys;  // [rows][kKeySplit]; scores at first
+  // Scores [kKeyTile][padded_rows], if keys are rows.
   float* const scores_by_key = weights + rows * kKeySplit;
   // [kKeyTile / 16][head_dim][16] or [kKeyTile][padded_keys] of keys, or [kKeyTile][padded] of
   // values.
   float* const tile = scores_by_key + kKeyTile * padded_rows;
-  // Where the keys and the values of each 16 positions start, by panel of the split.
+  // Starts of the keys and values of each 16 positions, by panel of the split.
   const std::byte* key_panels[kPanels] = {};
   const std::byte* value_rows[kPanels] = {};
-  // Few rows run at the speed of memory: what they read kAhead panels later, keys before values and
-  // the next split's keys after them, by the panel that they are at.
+  // Few rows run at the speed of memory: each panel prefetches what is read kAhead panels later,
+  // first keys, then values, then the next split's keys.
   static constexpr int kAhead = 4;
   const std::byte* after_keys[kPanels] = {};
   const std::byte* after_values[kPanels] = {};
@@ -82,7 +82,7 @@ struct AttentionKernel {
     }
   }
 
-  // What any of `num` rows sees of the split.
+  // The keys of the split that any of `num` rows sees.
   Range Seen(int64_t row, int64_t num) const {
     const int64_t end = EndKey((row + num - 1) / task.group) - base;
     const int64_t begin = FirstKey(row / task.group) - base;
@@ -93,7 +93,7 @@ struct AttentionKernel {
                              : end < kKeySplit ? end
                                                : kKeySplit)};
   }
-  // Keys that token t of the block sees are [FirstKey(t), EndKey(t)).
+  // Token t of the block sees the keys [FirstKey(t), EndKey(t)).
   int64_t EndKey(int64_t t) const {
     return task.num_keys > 0 ? task.num_keys : task.first_position + t + 1;
   }
@@ -121,7 +121,7 @@ struct AttentionKernel {
     }
     for (int64_t i = 0; i < rows * padded; i += kLanes) V::Store(out.values + i, V::Zero());
 
-    // Tiles stay in the nearest cache for all rows; with few rows there is nothing to come back to.
+    // Tiles stay in the nearest cache for all rows. Few rows read each key once and need none.
     int step = stream ? kKeySplit : kKeyTile;
     for (int first = seen.begin / step * step; first < seen.stop; first += step) {
       const Range some = seen.Within(first, first + step);
@@ -166,8 +166,8 @@ struct AttentionKernel {
     }
   }
 
-  // Calls body(first row, number of rows as a constant, keys of `some` that they see) for register
-  // blocks of rows.
+  // Calls body(first row, number of rows as a constant, keys of `some` that they see) for each
+  // register block of rows.
   template <typename Body>
   void ForRowGroups(Range some, Body body) const {
     for (int64_t row = 0; row < rows; row += V::kMaxRows) {
@@ -196,7 +196,7 @@ struct AttentionKernel {
       }
     }
   }
-  // No register block has more.
+  // The number of rows of a register block, at most kMaxRows.
   template <int kRows>
   using Rows = Constant<(kRows < V::kMaxRows ? kRows : V::kMaxRows)>;
 
@@ -212,7 +212,7 @@ struct AttentionKernel {
       value_rows[panel] = ValueAt(position);
     }
   }
-  // Of keys in panels, the panel of a position that is its first.
+  // If keys are in panels, `position` must be the first of its panel.
   const std::byte* KeyAt(int64_t position) const {
     return BlockOf(position) + task.cache.k_offset +
            position % task.cache.block_size * task.cache.key_stride;
@@ -238,7 +238,7 @@ struct AttentionKernel {
     }
   }
 
-  // Scores are in powers of two.
+  // Scores are in powers of two: score · log2 e.
   void ScaleQueries() const {
     const float scale = task.scale * 1.44269504f;
     for (int64_t r = 0; r < rows; ++r) {
@@ -260,7 +260,7 @@ struct AttentionKernel {
     }
   }
 
-  // Scores of the keys of `some`, all in one tile, which are rows.
+  // Scores the keys of `some`, which are rows and all in one tile.
   template <class Reader>
   void ScoreKeyRows(Range some) const {
     for (int key = some.begin; key < some.stop; ++key) {
@@ -272,7 +272,7 @@ struct AttentionKernel {
     for (int64_t i = 0; i < keys * padded_rows; i += kLanes) {
       V::Store(scores_by_key + i, V::Zero());
     }
-    // Tokens before the first key see none of them.
+    // Tokens before the first key see none of these keys.
     const int64_t unseen = base + some.begin - task.first_position;
     const int64_t first_row = unseen > 0 ? unseen * task.group / 16 * 16 : 0;
     for (int64_t first = first_row; first < padded_rows; first += 16 * kMaxPanels) {
@@ -376,7 +376,7 @@ struct AttentionKernel {
 #pragma GCC unroll 16
       for (int n = 0; n < kN; ++n) sum[r][n] = V::Load(values + r * padded + n * kLanes);
     }
-    // Of 32 elements that share a scale, a single panel may be the second half.
+    // A single panel may be the second half of 32 elements that share a scale.
     const int rest = kWidth % 2 == 0 ? 0 : column % Reader::kBlock;
     const int64_t offset = column / Reader::kBlock * Reader::kRowBlockBytes;
     const float* weight = weights + row * kKeySplit;
@@ -406,8 +406,8 @@ struct AttentionKernel {
     }
   }
 
-  // Keys of `range`, all in one tile, to `tile` as f32; key_panels then names them there. What
-  // stands in a panel beside them is not defined.
+  // Converts the keys of `range`, all in one tile, to f32 in `tile` and points key_panels there.
+  // Other entries of their panels are undefined.
   template <class Reader>
   void ConvertKeys(Range range) {
     const bool in_panels = KeysInPanels(task.cache.block_size);
@@ -463,7 +463,7 @@ struct AttentionKernel {
     }
   }
 
-  // Calls store(i, n, elements [i, i + n) of the row with zeros after them).
+  // Calls store(i, n, vector) for each vector of the row: elements [i, i + n), then zeros.
   template <class Reader, typename Store>
   void ConvertRow(const std::byte* row, int size, Store store) const {
     int i = 0;
@@ -477,14 +477,14 @@ struct AttentionKernel {
     }
   }
 
-  // Row r's scores become weights relative to the highest of them, and zero where it sees nothing.
-  // `range` is what its register block has scores of.
+  // Turns row r's scores into weights relative to the highest, zero for keys that it does not see.
+  // `range` has the keys that its register block scored.
   void Soften(int64_t r, Range range) const {
     float* row = weights + r * kKeySplit;
     const int begin = range.first_panel() * kKeyPanel, end = range.end_panel() * kKeyPanel;
     const Range seen = Seen(r, 1);
     if (task.softcap > 0) {
-      // Of scores in powers of two, that is in units of ln 2.
+      // Scores are in powers of two, so the cap is too.
       const F cap = V::Broadcast(task.softcap * 1.44269504f);
       const F inverse = V::Broadcast(1.0f / (task.softcap * 1.44269504f));
       ForEachVector(begin, end, [&](int i, int) {
@@ -515,7 +515,7 @@ struct AttentionKernel {
     out.sum[r] = lanes.Sum();
   }
 
-  // The slope of row r's head times each key's distance to the query, which is 0 or less.
+  // Adds the slope of row r's head times (key position - query position), which is at most 0.
   void AddSlope(int64_t r, int begin, int end) const {
     alignas(64) static constexpr float kSteps[16] = {0, 1, 2,  3,  4,  5,  6,  7,
                                                      8, 9, 10, 11, 12, 13, 14, 15};
@@ -529,8 +529,8 @@ struct AttentionKernel {
     });
   }
 
-  // One head of one token, finished: its weighted values by the sum of their weights. Adding zero
-  // makes a negative zero positive: which of the two a row holds may depend on how it was cut.
+  // Writes one head of one token: weighted values divided by the sum of weights. Adding zero turns
+  // -0 into +0; which of the two a row holds may depend on the cut.
   static void Finish(const float* values, float sum, int value_dim, float* out) {
     const F factor = V::Broadcast(1.0f / sum);
     int i = 0;
@@ -542,7 +542,7 @@ struct AttentionKernel {
     }
   }
 
-  // Calls body(i, vector index among 16 lanes) over [begin, end), multiples of 16.
+  // Calls body(i, vector index among 16 lanes) over [begin, end), which are multiples of 16.
   template <typename Body>
   [[gnu::always_inline]] static inline void ForEachVector(int begin, int end, Body body) {
     for (int i = begin; i < end; i += 16) {
@@ -550,7 +550,7 @@ struct AttentionKernel {
     }
   }
 
-  // False when a score is NaN, which a maximum may pass over.
+  // False if a score is NaN, which a maximum may miss.
   static bool AllUnseen(const float* row, int begin, int end) {
     for (int i = begin; i < end; ++i) {
       if (!(row[i] == kNothing)) return false;

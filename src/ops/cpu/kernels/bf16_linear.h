@@ -1,9 +1,9 @@
-// One work item of Linear on bf16 activations. A block of tokens is packed so that every operand
-// lies at a fixed distance, a piece of k at a time; each panel is then read once for all of them. M
-// multiplies a piece: Bf16Multiply below with instructions on vectors, amx/bf16_linear.h on tiles.
+// One work item of Linear on bf16 activations. A block of tokens is packed by pieces of k, so that
+// operands lie at fixed distances; each panel is then read once for all of them. M multiplies a
+// piece: Bf16Multiply below with vectors, amx/bf16_linear.h with tiles.
 //
-// Bound: few tokens: panel_bytes per panel. Many: cols / 2 dot products of 16 lanes per token and
-// panel.
+// Bound: with few tokens, panel_bytes per panel; with many, cols / 2 dot products of 16 lanes per
+// token and panel.
 #pragma once
 
 #include "ops/cpu/bf16_kernels.h"
@@ -14,13 +14,13 @@
 
 namespace tokamak::cpu {
 
-// Elements of a row in a piece of k: the tokens of a piece stay in L1 beside a panel's part.
+// Elements of a row in a piece of k. The tokens of a piece stay in L1 beside a panel's part.
 constexpr int Bf16PieceOf(int tokens) { return tokens > 8 ? 512 : tokens > 1 ? 1024 : 4096; }
-// Bytes between packed tokens: a cache line more than a piece, so that not all of them compete for
-// the same few lines of L1.
+// Bytes between packed tokens: a cache line more than a piece, so that they do not compete for the
+// same lines of L1.
 constexpr int Bf16StrideOf(int tokens) { return 2 * Bf16PieceOf(tokens) + 64; }
 
-// A piece of k, filled up with zeros to a multiple of 32 elements on the tokens' side.
+// A piece of k. Tokens are padded with zeros to a multiple of 32 elements.
 struct Bf16Piece {
   const std::byte* panels;  // from the piece's first pair on
   int64_t panel_bytes;
@@ -43,7 +43,7 @@ class Bf16Linear {
   }
 
  private:
-  // As many tokens as a block takes, or the next larger block for those that are left.
+  // Takes a full block of tokens, or for the last ones the next larger block.
   static int64_t Block(const LinearTask& task) {
     const auto count =
         static_cast<int>(task.num_tokens < M::kMaxTokens ? task.num_tokens : M::kMaxTokens);
@@ -71,8 +71,8 @@ class Bf16Linear {
     StoreSums<typename M::V>(task, count, kTokens, sums);
   }
 
-  // Where M reads whole blocks, tokens beyond `count` repeat the last one; what comes of them is
-  // not stored.
+  // If M reads whole blocks, tokens beyond `count` repeat the last one; their results are not
+  // stored.
   template <int kTokens>
   static void Pack(const LinearTask& task, int count, int64_t first, int n, std::byte* tokens) {
     for (int t = 0; t < (M::kReadsWholeBlocks ? kTokens : count); ++t) {
@@ -84,9 +84,9 @@ class Bf16Linear {
   }
 };
 
-// Lanes are output rows: each word of a panel holds two weights of 16 rows, which one instruction
-// multiplies with the same two elements of a token, broadcast. D is a set of SIMD primitives with
-// dot products of bf16 (avx512bf16/dot.h).
+// Lanes are output rows: a word of a panel holds two weights of 16 rows, which one instruction
+// multiplies with two broadcast elements of a token. D is a set of SIMD primitives with bf16 dot
+// products (avx512bf16/dot.h).
 template <class D>
 class Bf16Multiply {
  public:
@@ -103,14 +103,14 @@ class Bf16Multiply {
     return body(Constant<12>());
   }
 
-  // Around the pieces of a block.
+  // Called before and after the pieces of a block.
   static void Start(int /*num_tokens*/) {}
   static void Finish() {}
 
   // Adds the products of a piece to sums [panel][kTokens][16].
   template <int kTokens>
   static void Run(const Bf16Piece& piece, float* sums) {
-    // Sums enough to hide the latency of their chains, and not more than there are registers.
+    // Enough sums to hide the latency of their chains, and no more than there are registers.
     constexpr int kWidth = kTokens <= 4 ? 4 : 2;
     int p = 0;
     for (; p + kWidth <= piece.num_panels; p += kWidth) Panels<kTokens, kWidth>(piece, p, sums);
@@ -141,8 +141,8 @@ class Bf16Multiply {
 #pragma GCC unroll 4
       for (int v = 0; v < kWidth; ++v) {
         w[v] = D::LoadInt(panel + v * piece.panel_bytes);
-        // Busy multipliers keep the hardware's own prefetching from running far enough ahead: fetch
-        // the same part of the next panels, which may be the next item's or none.
+        // Busy multipliers keep the hardware prefetcher from running far enough ahead: fetch the
+        // same part of the next panels, which may be the next item's or none.
         if constexpr (kTokens >= 4) {
           Prefetch(panel + (kWidth + v) * piece.panel_bytes, 4 * kPanelRows);
         }

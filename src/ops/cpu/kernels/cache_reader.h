@@ -1,5 +1,5 @@
-// How the kernels read one cache type: a vector of f32 from the keys of a panel (lanes are
-// positions) or from a row of values (lanes are its elements). See ops/cpu/cache_layout.h.
+// Reads one cache type as vectors of f32: from the keys of a panel (lanes are positions) or from a
+// row of values (lanes are its elements). See ops/cpu/cache_layout.h.
 #pragma once
 
 #include "ops/cpu/cache_layout.h"
@@ -22,7 +22,7 @@ struct CacheReader {
     if constexpr (kType == DType::kBF16) return V::LoadBFloat16(p);
     if constexpr (kType == DType::kF32) return V::Load(reinterpret_cast<const float*>(p));
   }
-  // Of lanes [lane, lane + kLanes) of a panel, for kBlock elements.
+  // The scale of lanes [lane, lane + kLanes) of a panel, for kBlock elements.
   static Scale KeyScale(const std::byte* /*panel_block*/, int /*lane*/) { return {}; }
   // Element i of the block, lanes [lane, lane + kLanes).
   static F Key(const std::byte* panel_block, int i, int lane, Scale /*scale*/) {
@@ -32,8 +32,7 @@ struct CacheReader {
   static F Value(const std::byte* row, int i) { return Read(row + i * kBytes); }
 };
 
-// A code times its scale is exact in f32: this is the dequantized element, whatever order it is
-// used in.
+// A code times its scale is exact in f32, so any order of use gives the same dequantized elements.
 template <class V>
 struct CacheReader<V, DType::kQ8_0> {
   using F = typename V::F;

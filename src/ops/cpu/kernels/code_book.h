@@ -1,4 +1,4 @@
-// The code books of quant/blocks.h as kernels look values up in them.
+// The code books of quant/blocks.h as tables for kernels.
 #pragma once
 
 #include <array>
@@ -7,13 +7,13 @@
 
 namespace tokamak::cpu {
 
-// A plain array: no function of the library must be compiled for an ISA.
+// A plain array, because no library function may be compiled for an ISA.
 template <typename T>
 struct CodeTable {
   T values[16];
 };
 
-// codes[i] + offset, when compiling.
+// codes[i] + offset, at compile time.
 template <typename T>
 constexpr CodeTable<T> CodeBook(const std::array<int8_t, 16>& codes, int offset) {
   CodeTable<T> table{};

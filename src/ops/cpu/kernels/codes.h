@@ -1,7 +1,7 @@
-// A group's codes as words of four consecutive elements per row, what dot-product instructions
-// take: word j of a lane holds elements 4j .. 4j + 3 of its row, each a byte.
+// A group's codes as dot-product instructions take them: word j of a lane holds elements 4j .. 4j +
+// 3 of its row, a byte each.
 //
-// D is a set of SIMD primitives with integer dot products (avx512vnni/dot.h and others). Where its
+// D is a set of SIMD primitives with integer dot products (avx512vnni/dot.h and others). If its
 // products saturate on large unsigned codes (D::kSigned), formats of eight bits give signed codes.
 #pragma once
 
@@ -18,7 +18,7 @@ struct CodesOf {
       kDType == DType::kQ8_0 || kDType == DType::kIQ4_NL || kDType == DType::kIQ4_XS;
   static constexpr bool kSigned = kEightBits && D::kSigned;
 
-  // The value of a code is (code - kOffset), and no code is larger than kTop.
+  // A code's value is (code - Offset()), and no code is larger than kTop.
   static constexpr int Offset() {
     switch (kDType) {
       case DType::kQ4_0:
@@ -58,7 +58,7 @@ struct CodesOf {
     }
   }
 
-  // Word kJ, for the lanes from `lane` on.
+  // Word kJ for the lanes starting at `lane`.
   template <int kJ>
   [[gnu::always_inline]] static inline I Word(const std::byte* group, int lane) {
     if constexpr (kDType == DType::kQ8_0) {
@@ -91,7 +91,7 @@ struct CodesOf {
     return D::LoadInt(words + 4 * (kPanelRows * index + lane));
   }
 
-  // Moves bits `from` to bits `to` of each byte; `mask` is of the destination.
+  // Moves bits from kFrom to kTo in each byte. `mask` selects the bits at the destination.
   template <int kFrom, int kTo>
   static I Move(I word, int mask) {
     if constexpr (kFrom >= kTo) {
@@ -110,7 +110,7 @@ struct CodesOf {
     return Move<kJ, kTo>(Load(group + kLayout.bits, 0, lane), 0x01010101 << kTo);
   }
 
-  // The bytes of the values, offset added.
+  // The code book's values plus Offset(), as bytes.
   alignas(16) static constexpr auto kTable =
       CodeBook<uint8_t>(kDType == DType::kMXFP4 ? kMXFP4Values : kIQ4Values, Offset());
 };

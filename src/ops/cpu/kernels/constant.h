@@ -1,4 +1,4 @@
-// Values that are constants in the body of a lambda: a loop's index, a type of weights.
+// Compile-time constants as arguments of lambdas: a loop's index, a weight type.
 #pragma once
 
 #include "tensor/dtype.h"

@@ -1,4 +1,4 @@
-// Norm, activation, rotation and conversion: streams of rows, bound by memory.
+// Norms, activations, rotation and conversion: loops over rows, bound by memory.
 #pragma once
 
 #include "ops/cpu/kernels.h"
@@ -13,12 +13,12 @@ struct Elementwise {
   using F = typename V::F;
   static constexpr int kLanes = V::kLanes;
 
-  // Square roots are rounded correctly everywhere.
+  // Square roots are correctly rounded on every ISA.
   static float InverseRms(float squares, int64_t n, float eps) {
     return 1.0f / __builtin_sqrtf(squares / static_cast<float>(n) + eps);
   }
 
-  // Σ map(x[i]), in the order of Lanes. map(neutral) is 0.
+  // Σ map(x[i]), in the order of Lanes. Requires map(neutral) = 0.
   template <typename Map>
   static float Sum(const float* x, int64_t n, float neutral, Map map) {
     Lanes<V> sums;
@@ -53,7 +53,7 @@ struct Elementwise {
     for (; i < n; ++i) out[i] = x[i] * scale * weight[i];
   }
 
-  // The residual of a row with x added to it.
+  // Adds x to a row of the residual, and returns the row.
   static float* AddToRow(const NormTask& task, int64_t row) {
     float* residual = task.residual + row * task.residual_stride;
     if (task.x == nullptr) return residual;
@@ -74,7 +74,7 @@ struct Elementwise {
     }
   }
 
-  // The variance from differences to the mean: a mean far from 0 cancels nothing.
+  // Computes the variance from differences to the mean: a mean far from 0 cancels nothing.
   static void AddLayerNorm(const NormTask& task) {
     for (int64_t row = 0; row < task.num_rows; ++row) {
       const float* residual = AddToRow(task, row);
@@ -117,9 +117,9 @@ struct Elementwise {
     return V::Div(x, divisor);
   }
 
-  // gelu(x) = x · Φ(x) = max(x, 0) - |x| / 2 · erfc(|x| / √2), which cancels nothing: erfc(z) =
+  // gelu(x) = x · Φ(x) = max(x, 0) - |x| / 2 · erfc(|x| / √2), without cancellation. erfc(z) =
   // exp(-z²) · t · P(t), t = 1 / (1 + z / 2), P the degree-9 minimax polynomial of relative error
-  // 2.5e-8 on [0, 11]. z² is x² / 2, so an error of x² half units comes from the exponent.
+  // 2.5e-8 on [0, 11]. z² is x² / 2, so the exponent adds an error of x² half units.
   static F Gelu(F x) {
     const F one = V::Broadcast(1.0f), half = V::Broadcast(0.5f);
     const F size = V::Max(V::Negate(x), x);  // the second operand wins if it is NaN

@@ -1,16 +1,17 @@
-// exp for vectors: within 2 ulp of the true value over the whole range, denormal results and
-// infinity included; the same bits on every ISA, because multiplies and adds are kept apart.
+// exp for vectors: within 2 ulp over the whole range, including denormal results and infinity. Bits
+// are the same on every ISA, because multiplies and adds are not fused.
 #pragma once
 
 namespace tokamak::cpu {
 
-// exp(x) = 2^n · exp(r), n = round(x / ln 2), |r| <= ln 2 / 2, with exp(r) = 1 + r + r² P(r); P is
-// the degree-4 minimax polynomial of relative error 3.1e-9 (0.05 ulp). n · ln 2 is subtracted in
-// two parts, the first of few enough bits for an exact product. NaN gives NaN.
+// exp(x) = 2^n · exp(r), n = round(x / ln 2), |r| <= ln 2 / 2, exp(r) = 1 + r + r² P(r), P the
+// degree-4 minimax polynomial of relative error 3.1e-9 (0.05 ulp). n · ln 2 is subtracted in two
+// parts, the first of few enough bits for an exact product. NaN gives NaN.
 template <class V>
 [[gnu::always_inline]] inline typename V::F Exp(typename V::F x) {
   using F = typename V::F;
-  // The limits are beyond where results are infinity or zero. The second operand wins if it is NaN.
+  // Beyond these limits results are infinity or zero. For NaN, Max and Min return the second
+  // operand.
   x = V::Max(V::Broadcast(-110.0f), V::Min(V::Broadcast(90.0f), x));
   const auto n = V::Round(V::Mul(x, V::Broadcast(1.44269504f)));
   const F whole = V::ToFloat(n);
@@ -28,13 +29,13 @@ template <class V>
   return V::Mul(V::Mul(p, V::PowerOfTwo(half)), V::PowerOfTwo(rest));
 }
 
-// 2^x for x <= 0: within 1 ulp, but results below 2^-126.5 are zero, exactly so for -infinity; 2^0
-// is exactly 1. NaN gives NaN. 2^x = 2^n · 2^r, n = round(x); 2^r = 1 + r P(r), P the degree-5
-// minimax polynomial of relative error 2e-9 (0.03 ulp).
+// 2^x for x <= 0, within 1 ulp; below 2^-126.5, and for -infinity, exactly zero. 2^0 is exactly 1.
+// NaN gives NaN. 2^x = 2^n · 2^r, n = round(x), 2^r = 1 + r P(r), P the degree-5 minimax polynomial
+// of relative error 2e-9 (0.03 ulp).
 template <class V>
 [[gnu::always_inline]] inline typename V::F Exp2(typename V::F x) {
   using F = typename V::F;
-  x = V::Max(V::Broadcast(-127.0f), x);  // the second operand wins if it is NaN
+  x = V::Max(V::Broadcast(-127.0f), x);  // the second operand for NaN
   const auto n = V::Round(x);
   const F r = V::Sub(x, V::ToFloat(n));
   F p = V::Broadcast(1.5353362e-4f);
@@ -47,7 +48,7 @@ template <class V>
   return V::Mul(p, V::PowerOfTwo(n));
 }
 
-// tanh(x) = 1 - 2 / (exp(2x) + 1): within 2e-7, absolutely.
+// tanh(x) = 1 - 2 / (exp(2x) + 1), within 2e-7 absolutely.
 template <class V>
 [[gnu::always_inline]] inline typename V::F Tanh(typename V::F x) {
   const typename V::F one = V::Broadcast(1.0f);

@@ -1,16 +1,16 @@
-// What the 32 elements of a group are scaled by, for kLanes rows of a panel (cpu/panel_layout.h):
+// The scales of a group of 32 elements, for kLanes rows of a panel (cpu/panel_layout.h):
 //
-//   w = scale · (code - kOffset) + min
+//   w = scale · (code - offset) + min
 //
-// with codes as CodesOf (kernels/codes.h) gives them. Products of a block's f16 and its integer
-// scales are exact in f32.
+// Codes are those of CodesOf (kernels/codes.h). The product of a block's f16 scale and an integer
+// scale is exact in f32.
 #pragma once
 
 #include "ops/cpu/panel_layout.h"
 
 namespace tokamak::cpu {
 
-// Formats with a minimum, and formats whose scales cover 16 elements instead of 32.
+// Formats with a minimum, and the number of scales per group: two if they cover 16 elements.
 constexpr bool HasMin(DType dtype) {
   return dtype == DType::kQ4_1 || dtype == DType::kQ5_1 || dtype == DType::kQ2_K ||
          dtype == DType::kQ4_K || dtype == DType::kQ5_K;
@@ -26,7 +26,7 @@ struct GroupScales {
   static constexpr int kParts = PartsOfGroup(kDType);
 
   F scale[kParts];
-  F min[kParts];  // only where HasMin
+  F min[kParts];  // only if HasMin
 
   static GroupScales Load(const std::byte* column, int group, int lane) {
     constexpr PanelLayout kLayout = LayoutOf(kDType);
@@ -77,12 +77,12 @@ struct GroupScales {
   }
   static F Half(const std::byte* array, int lane) { return V::LoadHalf(array + 2 * lane); }
 
-  // Byte b of 16 bytes in four words.
+  // Byte b of the 16 bytes in four words.
   static I ByteOf(const std::byte* words, int b, int lane) {
     return V::And(V::ShiftRightBy(Word(words, b / 4, lane), 8 * (b % 4)), 0xff);
   }
 
-  // A scale of Q4_K or Q5_K, or its min, of group `group`.
+  // The scale of group `group` of Q4_K or Q5_K, or its min.
   static F Scale6(const std::byte* words, bool min, int group, int lane) {
     const I low = Word(words, min ? 1 : 0, lane);
     if (group < 4) return V::ToFloat(V::And(V::ShiftRightBy(low, 8 * group), 0x3f));
@@ -91,7 +91,7 @@ struct GroupScales {
     return V::ToFloat(V::Or(nibble, V::And(V::ShiftRightBy(low, shift + 2), 0x30)));
   }
 
-  // Scale `index` of 16 of Q3_K.
+  // Scale `index` of the 16 scales of Q3_K.
   static F Scale3(const std::byte* words, int index, int lane) {
     const int shift = 8 * (index % 4);
     const I low = V::And(
@@ -100,7 +100,7 @@ struct GroupScales {
     return V::ToFloat(V::AddInt(V::Or(low, V::template ShiftLeft<4>(top)), -32));
   }
 
-  // 2^(e - 128) for bytes e, as the product of two powers that are never denormal.
+  // 2^(e - 128) for bytes e, as a product of two powers that are never denormal.
   static F PowerOfTwo(const std::byte* bytes, int lane) {
     const I e = V::LoadUint8(bytes + lane);
     const I half = V::template ShiftRight<1>(e);

@@ -1,10 +1,10 @@
-// One work item of Linear on int8 activations. A block of up to kMaxTokens tokens is packed so that
-// every operand lies at a fixed distance, a piece of k at a time; each panel is then read once for
-// all of them. Lanes are output rows: each word of a panel holds four weights of 16 rows, which one
-// instruction multiplies with the same four codes of a token, broadcast.
+// One work item of Linear on int8 activations. A block of up to kMaxTokens tokens is packed by
+// pieces of k, so that operands lie at fixed distances; each panel is then read once for all of
+// them. Lanes are output rows: a word of a panel holds four weights of 16 rows, which one
+// instruction multiplies with four broadcast codes of a token.
 //
-// Bound: few tokens: panel_bytes per panel. Many: (cols / 4) dot products of 16 lanes per token and
-// panel, and for each group of 32 about 4 more instructions on its sums.
+// Bound: with few tokens, panel_bytes per panel; with many, cols / 4 dot products of 16 lanes per
+// token and panel, and per group of 32 about 4 more instructions on its sums.
 #pragma once
 
 #include "ops/cpu/int8_kernels.h"
@@ -28,16 +28,16 @@ class Int8Linear {
   using F = typename D::F;
   using I = typename D::I;
   static constexpr int kVectors = kPanelRows / D::kLanes;
-  // Groups of 32 in a piece of k: the tokens' codes of a piece stay in L1 beside a panel's part.
+  // Groups of 32 in a piece of k. The tokens' codes of a piece stay in L1 beside a panel's part.
   static constexpr int PieceOf(int tokens) { return tokens > 8 ? 32 : tokens > 1 ? 64 : 256; }
 
-  // kTokens tokens' part of a piece. For one token the codes and scales stay where they are.
+  // The part of kTokens tokens in a piece. A single token's codes and scales are not copied.
   template <int kTokens>
   struct Tokens {
     static constexpr int kPiece = PieceOf(kTokens);
     const std::byte* codes;  // [token][kPiece][32]
     const float* scales;     // [token][kPiece]: d
-    // Per part of a group, [part][token][kPiece]: d · Σ q in f32, or -offset · Σ q in i32.
+    // For each part of a group, [part][token][kPiece]: d · Σ q in f32, or -offset · Σ q in i32.
     alignas(64) uint32_t extra[2 * kTokens * kPiece];
     alignas(64) std::byte packed_codes[kTokens > 1 ? kTokens* kPiece* kActivationBlock : 1];
     alignas(64) float packed_scales[kTokens > 1 ? kTokens* kPiece : 1];
@@ -53,7 +53,7 @@ class Int8Linear {
     }
   }
 
-  // As many tokens as a register block takes, or the next larger block for those that are left.
+  // Takes a full register block of tokens, or for the last ones the next larger block.
   template <DType kDType>
   static int64_t Block(const LinearTask& task) {
     const int64_t n = task.num_tokens;
@@ -70,7 +70,7 @@ class Int8Linear {
 
   template <DType kDType, int kTokens>
   static int64_t Tile(const LinearTask& task, int64_t count) {
-    alignas(64) float sums[kMaxInt8Panels * kTokens * kPanelRows];  // of all pieces but the last
+    alignas(64) float sums[kMaxInt8Panels * kTokens * kPanelRows];  // of all pieces except the last
     Tokens<kTokens> tokens;
     constexpr int kPiece = PieceOf(kTokens);
     const int64_t groups = task.cols / kActivationBlock;
@@ -88,7 +88,7 @@ class Int8Linear {
     return count;
   }
 
-  // Tokens beyond `count` repeat the last one; what comes of them is not stored.
+  // Tokens beyond `count` repeat the last one; their results are not stored.
   template <DType kDType, int kTokens>
   static void Pack(const LinearTask& task, int64_t count, int64_t first, int n,
                    Tokens<kTokens>* tokens) {
@@ -132,8 +132,8 @@ class Int8Linear {
     }
   }
 
-  // Groups [first, first + n) of kWidth vectors of panel p from `lane` on. Between pieces of k what
-  // has been added is in sums [token][16]; after the last one it goes to the outputs.
+  // Multiplies groups [first, first + n) of kWidth vectors of panel p from `lane` on. Between
+  // pieces of k the results are in sums [token][16]; after the last piece they go to the outputs.
   template <DType kDType, int kTokens, int kWidth>
   static void Multiply(const LinearTask& task, int64_t count, int p, int64_t first, int n,
                        const Tokens<kTokens>& tokens, int lane, float* sums) {
@@ -154,9 +154,9 @@ class Int8Linear {
     for (int g = 0; g < n; ++g, codes += kActivationBlock) {
       const int64_t index = first + g;
       const std::byte* column = panel + index / kGroups * kLayout.bytes;
-      // Busy multipliers keep the hardware's own prefetching from running far enough ahead: fetch
-      // the same part of the next panel, which may be the next item's or none; with few tokens
-      // less.
+      // Busy multipliers keep the hardware prefetcher from running far enough ahead: fetch the same
+      // part of the next panel, which may be the next item's or none; with few tokens, only a page
+      // ahead.
       if (kTokens > 1 && lane == 0) {
         constexpr int kBytes = kLayout.bytes / kGroups;
         constexpr int64_t kPage = 4096;

@@ -1,4 +1,4 @@
-// Activations to int8 (quant/activation_row.h), bit for bit as QuantizeActivations.
+// Quantizes activations to int8 (quant/activation_row.h), bit for bit like QuantizeActivations.
 #pragma once
 
 #include "ops/cpu/int8_kernels.h"
@@ -26,13 +26,13 @@ struct Int8Quantize {
   }
 
  private:
-  // The codes of a block; its scale.
+  // Writes the codes of a block and returns its scale.
   static float Codes(const float* x, std::byte* codes) {
     F value[kVectors];
     F highest = D::Zero(), poison = D::Zero();
     for (int v = 0; v < kVectors; ++v) {
       value[v] = D::Load(x + v * D::kLanes);
-      highest = D::Max(D::Max(value[v], D::Negate(value[v])), highest);  // a NaN is passed over
+      highest = D::Max(D::Max(value[v], D::Negate(value[v])), highest);  // Max skips a NaN here
       poison = D::Fma(value[v], D::Zero(), poison);  // NaN once a value is NaN or Inf
     }
     const float top = D::MaxLanes(highest);

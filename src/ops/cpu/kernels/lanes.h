@@ -1,5 +1,5 @@
-// Sums in an order that every ISA shares: 16 partial sums, lane i taking elements i, i + 16, ...,
-// folded in halves at the end.
+// Sums in an order that all ISAs share: lane i of 16 partial sums takes elements i, i + 16, ...;
+// they are folded in halves at the end.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Lanes {
   // ((s0 + s8) + (s4 + s12)) + ... : lane i + lane i + 8, then + 4, + 2, + 1.
   float Sum() const { return V::SumLanes(FoldVectors(V::Add)); }
 
-  // NaN lanes may be passed over.
+  // May miss NaN lanes.
   float Max() const { return V::MaxLanes(FoldVectors(V::Max)); }
 
  private:
@@ -35,7 +35,7 @@ struct Lanes {
   }
 };
 
-// The n < kLanes floats at `source`, zeros after them; and back.
+// Loads or stores n < kLanes floats. LoadPart fills the other lanes with zeros.
 template <class V>
 typename V::F LoadPart(const float* source, int64_t n) {
   alignas(64) float buffer[16] = {};

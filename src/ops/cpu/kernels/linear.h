@@ -1,8 +1,8 @@
-// One work item of Linear: unpacks a few panels' weights to f32, a piece of k at a time, and
-// multiplies them with all rows of x. The unpacked piece is in L1 (few rows) or L2 (many), so that
-// unpacking is paid once per item.
+// One work item of Linear: unpacks the weights of a few panels to f32, a piece of k at a time, and
+// multiplies them with all rows of x. The unpacked piece stays in L1 (few rows) or L2 (many), so
+// that each item unpacks only once.
 //
-// Reads num_panels · panel_bytes of weights; 2 · num_tokens · num_outputs · cols FLOPs.
+// Bound: num_panels · panel_bytes of weights; 2 · num_tokens · num_outputs · cols FLOPs.
 #pragma once
 
 #include "ops/cpu/kernels.h"
@@ -14,7 +14,7 @@ namespace tokamak::cpu {
 template <class V>
 struct LinearKernel {
   static constexpr int kFewRows = 6;
-  // k per piece for few rows: 4 panels of it are 8 KiB.
+  // k per piece if rows are few: 4 panels of it take 8 KiB.
   static constexpr int kSmallPiece = 32;
   static constexpr int kAccStride = 16 * kMaxPanels;
 
@@ -86,7 +86,7 @@ struct LinearKernel {
     for (int64_t i = 0; i < rows * kAccStride; i += V::kLanes) V::Store(acc + i, V::Zero());
   }
 
-  // out = chunk (the first), out += chunk (the others); then + bias (after the last).
+  // out = sum for the first chunk, out += sum for the others; adds the bias after the last one.
   static void AddChunk(const LinearTask& task, int64_t k, int64_t row, int64_t rows,
                        const float* acc) {
     const bool first = k == 0;

@@ -1,5 +1,6 @@
-// The inner product of everything: acc[r][n] += Σ_k x[r][k] · w[k][n], for a tile w of f32 kept as
-// panels of 16 columns. SIMD lanes are columns, so that each sum is one chain over ascending k.
+// The inner product of Linear and attention: acc[r][n] += Σ_k x[r][k] · w[k][n], for a tile w of
+// f32 in panels of 16 columns. SIMD lanes are columns, so that each sum is one chain over ascending
+// k.
 //
 // Bound: R · P · kVectors fused multiply-adds per k; loads of P · kVectors vectors and R scalars.
 #pragma once
@@ -23,15 +24,15 @@ struct Multiply {
     int64_t acc_stride;
   };
 
-  // Panels at once: as many as the accumulators have registers for, which hides the latency of the
-  // chains when there are few rows.
+  // Panels to multiply at once: as many as there are registers for, to hide the latency of the
+  // chains if rows are few.
   static constexpr int WidthFor(int rows) {
     int width = kMaxPanels;
     while (width > 1 && rows * width * kVectors > V::kMaxAccumulators) width /= 2;
     return width;
   }
 
-  // All rows and panels, in register blocks.
+  // Multiplies all rows and panels, in register blocks.
   static void Run(Args args, int64_t rows, int panels) {
     for (; rows > 0; rows -= V::kMaxRows) {
       switch (rows < V::kMaxRows ? rows : V::kMaxRows) {

@@ -1,4 +1,4 @@
-// One row of the KV cache in Q8_0: bit for bit what QuantizeRow gives for finite elements.
+// Quantizes a row of the KV cache to Q8_0, bit for bit like QuantizeRow if all elements are finite.
 #pragma once
 
 #include "ops/cpu/kernels/lanes.h"
@@ -16,7 +16,7 @@ void QuantizeRowQ8_0(const float* source, int64_t n, std::byte* destination) {
     F largest = V::Zero();
     for (int i = 0; i < kBlockElements; i += kLanes) {
       const F value = V::Load(x + i);
-      largest = V::Max(V::Max(value, V::Negate(value)), largest);  // a NaN is passed over
+      largest = V::Max(V::Max(value, V::Negate(value)), largest);  // Max skips a NaN here
     }
     alignas(64) std::byte half[32];
     V::StoreHalf(half, V::Broadcast(V::MaxLanes(largest) / 127));

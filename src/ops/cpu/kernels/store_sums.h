@@ -1,4 +1,4 @@
-// The end of a Linear: sums of whole panels to the outputs that there are.
+// The end of a Linear: stores those sums of whole panels that are outputs.
 #pragma once
 
 #include "ops/cpu/kernels.h"
@@ -6,7 +6,7 @@
 
 namespace tokamak::cpu {
 
-// Adds the bias to V::kLanes sums of a token, and writes those of them out that are outputs.
+// Adds the bias to V::kLanes sums of a token, and stores those that are outputs.
 template <class V>
 [[gnu::always_inline]] inline void StoreLanes(const LinearTask& task, int64_t token, int64_t output,
                                               typename V::F sum) {
@@ -25,7 +25,7 @@ template <class V>
 }
 
 // Adds the bias to sums [num_panels][token_stride][16] of the task's first `count` tokens, and
-// writes them out.
+// stores them.
 template <class V>
 void StoreSums(const LinearTask& task, int64_t count, int64_t token_stride, const float* sums) {
   for (int64_t t = 0; t < count; ++t) {

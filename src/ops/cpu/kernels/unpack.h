@@ -1,7 +1,7 @@
-// Panels (cpu/panel_layout.h) to f32 tiles [k][16], for every weight type. A lane is a row, so that
-// scales are vectors and each code is one shift and mask away. The values are bit for bit those of
-// DequantizeRow: products of a code and its scale are exact in f32 wherever something is added to
-// them, so that a fused multiply-add rounds once, as they do.
+// Unpacks panels (cpu/panel_layout.h) of every weight type to f32 tiles [k][16]. A lane is a row,
+// so that scales are vectors and a code takes one shift and one mask. Values are bit for bit
+// DequantizeRow's: where something is added to a product of code and scale, the product is exact in
+// f32, so a fused multiply-add rounds once, too.
 #pragma once
 
 #include "ops/cpu/kernels.h"
@@ -49,7 +49,7 @@ struct Unpack {
     }
   }
 
-  // Of BF16, whose bits are the upper half of those of f32.
+  // BF16: its bits are the upper half of f32's.
   static void Pairs(const std::byte* panel, int64_t k_begin, int64_t k_count, float* tile) {
     panel += k_begin * kPanelRows * 2;
     for (int64_t k = 0; k < k_count; k += 2, tile += 2 * kPanelRows, panel += 4 * kPanelRows) {
@@ -80,7 +80,7 @@ struct Unpack {
     return V::LoadInt(array + 4 * (kPanelRows * index + lane));
   }
 
-  // Bits [from, from + width) of each word, moved to bit `to`; `mask` is at the destination.
+  // Moves bits from kFrom to kTo in each word. kMask selects them at the destination.
   template <int kFrom, int kTo, int kMask>
   static I Bits(I word) {
     if constexpr (kFrom >= kTo) {
@@ -90,8 +90,8 @@ struct Unpack {
     }
   }
 
-  // Calls make(Constant<k>(), word) for the 32 elements of a group, `word` being the codes4 word
-  // shifted so that the code is its low four bits (others above it), and stores the results.
+  // Calls make(Constant<k>(), word) for the 32 elements of a group and stores the results. `word`
+  // is a word of codes4 shifted so that the code is its low four bits, with others above.
   template <typename Make>
   [[gnu::always_inline]] static inline void Codes4(const std::byte* codes, int lane, float* out,
                                                    Make make) {
@@ -106,7 +106,7 @@ struct Unpack {
     });
   }
 
-  // The same for codes2, moved to bit kTo: make(Constant<k>(), bits).
+  // The same for codes2, whose bits are moved to kTo: make(Constant<k>(), bits).
   template <int kTo, typename Make>
   [[gnu::always_inline]] static inline void Codes2(const std::byte* codes, int lane, float* out,
                                                    Make make) {
@@ -121,7 +121,7 @@ struct Unpack {
     return Bits<8 * (kK % 4) + 2 * (kK % 16 / 4), kTo, 3 << kTo>(word);
   }
 
-  // 32 elements of kLanes rows.
+  // Unpacks 32 elements of kLanes rows.
   template <DType kDType>
   static void Group(const std::byte* column, int group, int lane, float* out) {
     constexpr PanelLayout kLayout = LayoutOf(kDType);

@@ -1,5 +1,5 @@
-// Integer dot products of Armv8.2 (FEAT_DotProd): NEON with four products of bytes, added to a
-// lane, in one instruction, whose second factor is any lane of a register.
+// Integer dot products of Armv8.2 (FEAT_DotProd): one NEON instruction adds four products of bytes
+// to each lane; its second factor can be any lane of a register.
 #pragma once
 
 #include "ops/cpu/baseline/simd_neon.h"
@@ -9,10 +9,10 @@ namespace {  // NOLINT(google-build-namespaces): one copy per ISA, for its file 
 
 struct NeonDot : Baseline {
   using Sum = I;
-  // Of 32 registers: 8 integer sums, 8 floating-point ones, 8 for codes of the tokens, the rest for
-  // a word and its scales.
+  // 32 registers: 8 integer sums, 8 floating-point sums, 8 for the tokens' codes, the rest for a
+  // word and its scales.
   static constexpr int kMaxTokens = 8;
-  // sdot takes signed codes of eight bits as they are, and unsigned ones, none above 127, as well.
+  // sdot takes signed codes of eight bits; unsigned codes work too, because none is above 127.
   static constexpr bool kSigned = true;
 
   static I ZeroInt() { return vdupq_n_s32(0); }
@@ -29,8 +29,8 @@ struct NeonDot : Baseline {
   }
 
   static Sum Start(I value) { return value; }
-  // Adds Σ w[b] · x[b] over the four bytes b of each lane. Word kJ of kWords between Start and
-  // Total; words 4i .. 4i + 3 of x lie side by side, and the compiler loads them once.
+  // Adds Σ w[b] · x[b] over the four bytes b of each lane. Called for words kJ = 0 .. kWords - 1
+  // between Start and Total. Words 4i .. 4i + 3 of x are adjacent; the compiler loads them once.
   template <int kTop, bool kIsSigned, int kJ, int kWords>
   static void AddDot(Sum& sum, I w, const std::byte* x) {
     static_assert(kTop <= (kIsSigned ? 128 : 127) && kWords % 4 == 0);
@@ -40,7 +40,7 @@ struct NeonDot : Baseline {
   }
   static I Total(Sum sum) { return sum; }
 
-  // The low byte of each lane, by memcpy as in Store.
+  // Stores the low byte of each lane, by memcpy as in Store.
   static void StoreBytes(std::byte* p, I v) {
     const int16x4_t halves = vmovn_s32(v);
     const int8x8_t bytes = vmovn_s16(vcombine_s16(halves, halves));

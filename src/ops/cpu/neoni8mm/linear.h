@@ -1,12 +1,10 @@
-// Linear on int8 activations with smmla (FEAT_I8MM): two rows times two tokens times eight elements
-// in one instruction, twice the products of sdot. A panel needs no layout of its own: zipping two
-// words of four rows gives two registers of two rows and eight elements each, and with up to four
-// pairs of tokens each of them is used four times. The tokens are packed in pairs.
+// Linear on int8 activations with smmla (FEAT_I8MM): one instruction multiplies two rows with two
+// tokens over eight elements, twice the products of sdot. Zipping two words of four rows of a panel
+// gives two registers of two rows and eight elements, each used for up to four pairs of tokens.
 //
-// Sums stay as smmla leaves them, [row 0 · token 0, row 0 · token 1, row 1 · token 0, row 1 · token
-// 1], until a piece of k is done: only scales are spread to that order. One token takes sdot, and
-// so does nothing for a partner that is not there. The recipe (cpu/int8_kernels.h) is the same for
-// all.
+// Until a piece of k is done, sums stay in the order of smmla, [row 0 · token 0, row 0 · token 1,
+// row 1 · token 0, row 1 · token 1], and scales are spread to it. A single token uses sdot, so
+// nothing is computed for a missing partner. The arithmetic is that of cpu/int8_kernels.h.
 //
 // Bound: with 8 tokens, per group of 32, token and 4 rows: 4 smmla, 3 or 4 instructions on the
 // sums, and an eighth of the unpacking.
@@ -20,8 +18,8 @@ namespace {  // NOLINT(google-build-namespaces): one copy per ISA, for its file 
 
 class I8mmLinear : Int8Linear<NeonDot> {
  public:
-  // Of 32 registers: 8 integer sums, 8 floating-point ones, the rest for two words, their scales
-  // and codes.
+  // 32 registers: 8 integer sums, 8 floating-point sums, the rest for two words, their scales and
+  // codes.
   static constexpr int kMaxTokens = 8;
 
   static void Run(const LinearTask& task) {
@@ -29,15 +27,15 @@ class I8mmLinear : Int8Linear<NeonDot> {
   }
 
  private:
-  // The tokens' part of a piece of k; it stays in L1 beside a panel's part. Scales and sums lie as
-  // smmla's sums do, a pair twice, so that reading them takes no vector instruction but the load.
+  // The tokens' part of a piece of k, which stays in L1 beside a panel's part. Scales and sums lie
+  // in smmla's order, a pair twice, so that a plain load reads them.
   template <int kPairs>
   struct Pairs {
     static constexpr int kPiece = 32;  // groups
     // [group][octet][pair][token][8]
     alignas(64) std::byte codes[kPiece * kPairs * 2 * kActivationBlock];
     float scales[kPiece * kPairs * 4];  // [group][pair][4]: d
-    // [group][part][pair][4]: d · Σ q in f32, or -offset · Σ q in i32, as Extra gives it.
+    // [group][part][pair][4]: d · Σ q in f32, or -offset · Σ q in i32, as Extra returns it.
     uint32_t extra[kPiece * 2 * kPairs * 4];
   };
 
@@ -80,7 +78,7 @@ class I8mmLinear : Int8Linear<NeonDot> {
     StoreSums<NeonDot>(task, count, kTokens, sums);
   }
 
-  // Tokens beyond `count` repeat the last one; what comes of them is not stored.
+  // Tokens beyond `count` repeat the last one; their results are not stored.
   template <DType kDType, int kPairs>
   static void Pack(const LinearTask& task, int64_t count, int64_t first, int n,
                    Pairs<kPairs>* tokens) {
@@ -186,7 +184,7 @@ class I8mmLinear : Int8Linear<NeonDot> {
     });
   }
 
-  // The steps after the integer sums.
+  // Scales and adds the integer sums.
   template <DType kDType, int kPairs>
   [[gnu::always_inline]] static inline void AddScaled(F scale, F min, const I (&dot)[kPairs][2],
                                                       const float* scales, const uint32_t* extra,
