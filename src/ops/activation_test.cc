@@ -1,5 +1,4 @@
-// Activate, Clamp and the activations that few families have, on every backend, against formulas in
-// double.
+// Activate, Clamp and rarely used activations on every backend, against formulas in double.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +24,7 @@ class ActivationOps : public OpTest {
 };
 INSTANTIATE_TEST_SUITE_P(All, ActivationOps, ::testing::ValuesIn(OpBackends()), OpBackendName);
 
-// Every step of 2^-9 in [-14, 14], extremes, and a number that no vector width divides.
+// Every multiple of 2^-9 in [-14, 14] and extremes. No vector width divides the number of values.
 std::vector<float> WholeRange() {
   std::vector<float> values;
   for (float x = -14; x <= 14; x += 0x1p-9f) values.push_back(x);
@@ -61,7 +60,8 @@ TEST_P(ActivationOps, ActivateIsAccurateOverTheWholeRange) {
     const std::vector<float> actual = RunActivate(*ops, activation, x);
     for (size_t i = 0; i < x.size(); ++i) {
       const double value = x[i], expected = Exact(activation, value);
-      // An error of the exponent is a relative one of the result: x² / 2 of gelu; of gelu_tanh, u.
+      // An error of the exponent is a relative error of the result: x² / 2 for gelu, u for
+      // gelu_tanh.
       const double exponent = activation == Activation::kGelu
                                   ? value * value
                                   : (activation == Activation::kSilu
@@ -113,7 +113,7 @@ TEST_P(ActivationOps, GatesMatchTheFormulas) {
 
 TEST_P(ActivationOps, ActivateRoundsToTheActivationType) {
   const auto ops = Make(2);
-  // That such an output is wanted follows from a weight.
+  // Packing such a weight makes the backend support outputs of its activation type.
   const auto weight =
       ops->PackWeight({.parts = {MemorySource::Random("weight", DType::kQ8_0, {1, 64}, 1)}});
   ASSERT_TRUE(weight.ok());

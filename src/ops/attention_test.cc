@@ -32,8 +32,8 @@ struct SequenceShape {
   int num_queries;
 };
 
-// A batch with its cache. Blocks lie scattered in the pool, amid another layer's data; all that no
-// query may read is NaN.
+// A batch and its cache. Blocks are scattered in the pool between another layer's data; everything
+// that no query may read is NaN.
 struct AttentionCase {
   Geometry geometry;
   std::vector<int32_t> query_start_loc = {0};
@@ -41,9 +41,9 @@ struct AttentionCase {
   std::vector<int32_t> block_tables;
   int64_t table_stride = 0;
   int64_t num_blocks = 0;
-  // What the cache holds, which each backend stores in its own order.
+  // The cache's contents; each backend stores them in its own order.
   std::vector<int64_t> slot_mapping;
-  std::vector<size_t> first_slot = {0};  // each sequence's, and the end
+  std::vector<size_t> first_slot = {0};  // of each sequence, and the end
   std::vector<float> keys_values;        // [slots, 2, kv_heads · head_dim]
   std::vector<float> q;                  // [tokens, heads · head_dim]
   double max_key_norm = 0;
@@ -57,7 +57,7 @@ struct AttentionCase {
   int64_t head_bytes() const {
     return geometry.block_size * static_cast<int64_t>(RowBytes(geometry.dtype, geometry.head_dim));
   }
-  int64_t k_offset() const { return 64; }  // after what another layer may keep
+  int64_t k_offset() const { return 64; }  // behind another layer's data
   int64_t v_offset() const { return k_offset() + geometry.num_kv_heads * head_bytes() + 32; }
   int64_t block_stride() const { return v_offset() + geometry.num_kv_heads * head_bytes() + 96; }
 };
@@ -121,7 +121,7 @@ struct AttentionResult {
   std::vector<float> lse;
 };
 
-// The case's cache. All bits set is NaN in every cache type.
+// The case's cache. Unwritten bytes are 0xff, which is NaN in every cache type.
 KvLayerView MakeCache(OpRunner& run, const AttentionCase& c) {
   const Geometry& g = c.geometry;
   const std::vector<std::byte> poison(static_cast<size_t>(c.num_blocks * c.block_stride()),
@@ -166,7 +166,7 @@ AttentionResult RunAttention(Ops& ops, const AttentionCase& c, int repeats = 1,
   Result<std::unique_ptr<AttentionPlan>> plan = ops.MakeAttentionPlan(shape);
   CHECK_MSG(plan.ok(), plan.status().ToString());
   const auto num_seqs = static_cast<int64_t>(c.seq_lens.size());
-  // The tables lie in another order than the sequences.
+  // Block tables are in another order than sequences.
   std::vector<int32_t> table_rows(c.seq_lens.size());
   std::vector<int32_t> tables;
   for (int64_t s = num_seqs - 1; s >= 0; --s) {
@@ -197,7 +197,7 @@ AttentionResult RunAttention(Ops& ops, const AttentionCase& c, int repeats = 1,
   if (!c.sinks.empty()) op.sinks = run.Floats(c.sinks, {g.num_heads});
   if (!c.slopes.empty()) op.slopes = run.Floats(c.slopes, {g.num_heads});
   AttentionResult result;
-  for (int i = 0; i < repeats; ++i) {  // as the layers of a model share the plan
+  for (int i = 0; i < repeats; ++i) {  // like layers that share the plan
     op.out = run.Output({c.num_tokens(), width}, out);
     op.output_lse = run.Output({c.num_tokens(), g.num_heads});
     run.Run(op);
@@ -210,8 +210,8 @@ AttentionResult RunAttention(Ops& ops, const AttentionCase& c, int repeats = 1,
   return result;
 }
 
-// A score is off by a few units of |q| |k| · scale, and a weight by that relative error; sums of
-// weights and of weighted values add their own.
+// A score is off by a few units of |q| |k| · scale, and a weight by that relative error; sums add
+// their own errors.
 void CheckAttention(Ops& ops, Ops& reference, const AttentionCase& c, WorstError& worst,
                     const std::string& where) {
   const AttentionResult expected = RunAttention(reference, c);
@@ -232,7 +232,7 @@ void CheckAttention(Ops& ops, Ops& reference, const AttentionCase& c, WorstError
   }
 }
 
-// Queries [begin, end) of sequence `s`, which has the cache to itself.
+// Queries [begin, end) of sequence `s` alone.
 AttentionCase OnlyQueries(const AttentionCase& c, int64_t s, int64_t begin, int64_t end) {
   AttentionCase only = c;
   const auto seq = static_cast<size_t>(s);
@@ -253,7 +253,7 @@ AttentionCase OnlyQueries(const AttentionCase& c, int64_t s, int64_t begin, int6
   return only;
 }
 
-// Prefill, decode, extend and a verification of a few drafts, lengths around every cut.
+// Prefill, decode, extend, and verification of a few draft tokens; lengths around every cut.
 const std::vector<SequenceShape>& MixedBatch() {
   static const std::vector<SequenceShape> kBatch = {{1, 1},   {17, 17},  {300, 1}, {65, 2},
                                                     {64, 64}, {520, 40}, {257, 1}, {700, 5}};
@@ -339,7 +339,7 @@ TEST_P(AttentionOps, CapsAndSinksMatchTheReference) {
   }
 }
 
-// Sequences in one step each, around every cut.
+// Whole sequences in one step, with lengths around every cut.
 TEST_P(AttentionOps, AttentionThatIsNotCausalMatchesTheReference) {
   std::mt19937_64 random(10);
   const auto ops = Make(2);
@@ -351,13 +351,13 @@ TEST_P(AttentionOps, AttentionThatIsNotCausalMatchesTheReference) {
     const AttentionCase c = RandomCase(
         random, g, {{1, 1}, {17, 17}, {64, 64}, {2, 2}, {257, 257}, {65, 65}, {300, 300}});
     CheckAttention(*ops, *reference, c, worst, "all of each");
-    // The first token sees the last.
+    // Unlike with causality, the first token sees the last.
     AttentionCase causal = c;
     causal.geometry.causal = true;
     const AttentionResult a = RunAttention(*reference, c), b = RunAttention(*reference, causal);
     EXPECT_FALSE(SameBits({a.out.begin() + 128, a.out.begin() + 256},
                           {b.out.begin() + 128, b.out.begin() + 256}));
-    // In company or alone, on any number of threads.
+    // Results do not depend on other sequences or the number of threads.
     const AttentionResult all = RunAttention(*ops, c);
     const auto others = Make(3);
     EXPECT_TRUE(SameBits(RunAttention(*others, c).out, all.out));
@@ -371,7 +371,7 @@ TEST_P(AttentionOps, AttentionThatIsNotCausalMatchesTheReference) {
   }
 }
 
-// Where all keys are equal, a slope alone makes the weights: 2^(-distance) for one of ln 2.
+// With equal keys the slope alone decides the weights: 2^(-distance) for a slope of ln 2.
 TEST_P(AttentionOps, SlopesWeighKeysByTheirDistance) {
   std::mt19937_64 random(10);
   const auto ops = Make(2);
@@ -382,7 +382,7 @@ TEST_P(AttentionOps, SlopesWeighKeysByTheirDistance) {
   c.slopes = {ln2, 0};
   std::fill(c.q.begin(), c.q.end(), 0.0f);
   const AttentionResult result = RunAttention(*ops, c);
-  const int64_t first_keys[] = {0, 40};  // in keys_values, which has them by sequence
+  const int64_t first_keys[] = {0, 40};  // in keys_values, which is ordered by sequence
   for (int64_t row = 0; row < c.num_tokens(); ++row) {
     const int64_t s = row < 3 ? 0 : 1;
     const int64_t position = s == 0 ? 37 + row : 299;
@@ -428,7 +428,7 @@ TEST_P(AttentionOps, OutputsInTheActivationTypeAreRounded) {
   }
 }
 
-// Splits of one sequence that many work on at once, and more sequences than there is room to split.
+// Many workers share the splits of one sequence; then more sequences than there is room to split.
 TEST_P(AttentionOps, LongSequencesMatchTheReference) {
   std::mt19937_64 random(8);
   const auto ops = Make(2);
@@ -474,7 +474,7 @@ TEST_P(AttentionOps, ARowsBitsDependOnNothingButTheRow) {
       const auto pair = Make(2);
       for (size_t s = 0; s < c.seq_lens.size(); ++s) {
         const int64_t first = c.query_start_loc[s], length = c.query_start_loc[s + 1] - first;
-        // Whole, one by one, and in chunks of 7. One by one is most of the calls.
+        // Whole, token by token (most of the calls), and in chunks of 7.
         for (const int64_t chunk : {length, int64_t{1}, int64_t{7}}) {
           if (testing::kSanitized && chunk == 1) continue;
           for (int64_t begin = 0; begin < length; begin += chunk) {
@@ -494,7 +494,7 @@ TEST_P(AttentionOps, ARowsBitsDependOnNothingButTheRow) {
   }
 }
 
-// The current chunk's keys come from the cache too, so a NaN in one sequence stays there.
+// The current chunk's keys also come from the cache, so a NaN in one sequence stays there.
 TEST_P(AttentionOps, NanInOneSequenceHarmsNoOther) {
   std::mt19937_64 random(6);
   const auto ops = Make(2);

@@ -45,7 +45,7 @@ TEST_P(ElementwiseOps, GatedActivationMatchesTheReference) {
         ASSERT_EQ(actual.size(), expected.size());
         for (int64_t i = 0; i < rows * width; ++i) {
           // In gelu_tanh, an error of the exponent u is a relative error of the result, and the
-          // reference loses what 1 + tanh(u) cancels.
+          // reference loses precision to cancellation in 1 + tanh(u).
           const double gate = gate_up[static_cast<size_t>(i / width * 2 * width + i % width)];
           const double exponent = activation == Activation::kSilu
                                       ? 0
@@ -99,7 +99,8 @@ TEST_P(ElementwiseOps, SoftcapMatchesTheReference) {
   }
 }
 
-// x / (1 + exp(-x)) over the whole range of exp: every step of 2^-10 in [-90, 90], then extremes.
+// x / (1 + exp(-x)) over the whole range of exp: every multiple of 2^-10 in [-90, 90], then
+// extremes.
 TEST_P(ElementwiseOps, SiluIsAccurateOverTheWholeRange) {
   const auto ops = Make(1);
   const auto reference = MakeReferenceOps();
@@ -115,7 +116,7 @@ TEST_P(ElementwiseOps, SiluIsAccurateOverTheWholeRange) {
   const std::vector<float> actual = RunGate(*ops, gate_up, 1, Activation::kSilu);
   WorstError worst(fmt::format("{} silu, whole range", ops->name()));
   for (size_t i = 0; i < gate.size(); ++i) {
-    // Below -87, exp(-x) nears the largest float.
+    // Below -87, exp(-x) approaches the largest float.
     worst.Compare(actual[i], expected[i], kUnit * 8 * std::abs(expected[i]) + 1e-36,
                   [&] { return fmt::format("silu({})", gate[i]); });
   }
@@ -123,17 +124,17 @@ TEST_P(ElementwiseOps, SiluIsAccurateOverTheWholeRange) {
   EXPECT_TRUE(std::isnan(nan[0]));
 }
 
-// Where Linear wants another type than f32, the ops before it write that: the same results,
+// The op before a Linear that takes another type than f32 writes that type: the same results,
 // rounded.
 void CheckRoundedOutputs(Ops& ops, DType activation) {
   std::mt19937_64 random(8);
   const bool blocks = IsBlockType(activation);
   const int64_t rows = 7, cols = blocks ? 544 : 515;
-  // That such an output is wanted follows from a weight.
+  // Packing such a weight makes the backend support outputs of its activation type.
   const auto weight_of_the_width =
       ops.PackWeight({.parts = {MemorySource::Random("weight", DType::kQ8_0, {1, 544}, 1)}});
   ASSERT_TRUE(weight_of_the_width.ok());
-  // Rows lie in a wider tensor where their type allows it.
+  // Rows lie in a wider tensor if their type allows it.
   const auto output = [&](OpRunner& run, DType dtype) {
     return blocks ? run.Output({rows, cols}, dtype)
                   : run.Output({rows, cols + 3}, dtype).Cols(1, 1 + cols);
@@ -193,7 +194,7 @@ struct RopeCase {
 void FillCase(std::mt19937_64& random, int64_t num_tokens, RopeCase& c) {
   for (int64_t t = 0; t < num_tokens; ++t) {
     c.positions.push_back(static_cast<int32_t>(random() % RopeCase::kPositions));
-    // Each token its own slot, in scattered blocks; some are padding.
+    // Each token has its own slot, in scattered blocks; some are padding.
     c.slot_mapping.push_back(t % 5 == 3 ? -1 : (t * 7) % (RopeCase::kBlocks * c.block_size));
   }
   c.qkv = RandomFloats(random, num_tokens * c.width());
@@ -211,7 +212,7 @@ void FillCase(std::mt19937_64& random, int64_t num_tokens, RopeCase& c) {
 
 struct RopeResult {
   std::vector<float> q;
-  std::vector<std::byte> pool;  // keys in rows
+  std::vector<std::byte> pool;  // with keys as rows
 };
 
 RopeResult RunRope(Ops& ops, const RopeCase& c) {
@@ -256,11 +257,11 @@ RopeResult RunRope(Ops& ops, const RopeCase& c) {
   return result;
 }
 
-// q within rounding; the cache within one step of its type, and untouched where nothing belongs.
+// q matches within rounding, the cache within one step of its type; other bytes are unchanged.
 void CheckRope(Ops& ops, Ops& reference, const RopeCase& c, WorstError& worst) {
   const RopeResult expected = RunRope(reference, c);
   const RopeResult actual = RunRope(ops, c);
-  // A normalized or random head has elements of a few units at most.
+  // The elements of a normalized or random head are at most a few units.
   worst.Compare(actual.q, expected.q, kUnit * 120, "q");
   const double step = c.dtype == DType::kF32 ? kUnit : c.dtype == DType::kF16 ? 0x1p-10 : 0x1p-7;
   const int64_t key_elements = static_cast<int64_t>(c.num_kv_heads) * c.block_size * c.head_dim;
@@ -269,7 +270,7 @@ void CheckRope(Ops& ops, Ops& reference, const RopeCase& c, WorstError& worst) {
     const int64_t keys = block * c.block_stride() + 16;
     const int64_t values = block * c.block_stride() + 32 + c.num_kv_heads * c.head_bytes();
     const int64_t size = c.num_kv_heads * c.head_bytes();
-    // All but the keys is exact: values are only rounded.
+    // Everything but the keys is exact: values are only rounded.
     const auto same = [&](int64_t begin, int64_t end) {
       return std::memcmp(actual.pool.data() + begin, expected.pool.data() + begin,
                          static_cast<size_t>(end - begin)) == 0;
@@ -280,7 +281,7 @@ void CheckRope(Ops& ops, Ops& reference, const RopeCase& c, WorstError& worst) {
     DequantizeRow(c.dtype, actual.pool.data() + keys, key_elements, a.data());
     DequantizeRow(c.dtype, expected.pool.data() + keys, key_elements, b.data());
     for (size_t i = 0; i < a.size(); ++i) {
-      // One code of Q8_0 more or less, of a head whose largest element is below 4.7 or so.
+      // One code of Q8_0 more or less, in a head whose largest element is below about 4.7.
       const double error = c.dtype == DType::kQ8_0 ? 0.04 : step * std::abs(b[i]);
       worst.Compare(a[i], b[i], error + kUnit * 120,
                     [&] { return fmt::format("key element {}", i); });
@@ -319,7 +320,7 @@ TEST_P(ElementwiseOps, RopeAndStoreMatchesTheReference) {
   }
 }
 
-// Every f32 that is a tie, a denormal, an overflow or not finite in the cache's type.
+// Includes ties, denormals, overflows and non-finite values of the cache's type.
 TEST_P(ElementwiseOps, StoredValuesAreRoundedToNearestEven) {
   const auto ops = Make(1);
   const auto reference = MakeReferenceOps();
@@ -335,7 +336,7 @@ TEST_P(ElementwiseOps, StoredValuesAreRoundedToNearestEven) {
   std::mt19937_64 random(4);
   for (size_t i = 4096; i < 3 * 4096; ++i) {
     auto bits = static_cast<uint32_t>(random());
-    if (i % 3 == 0) bits &= 0xfffff000;                       // ties of F16 and F32 zeros
+    if (i % 3 == 0) bits &= 0xfffff000;                       // ties of F16; the low bits are zero
     if (i % 5 == 0) bits &= 0xffff8000;                       // ties of BF16
     if (i % 2 == 0) bits = (bits & 0x87ffffff) | 0x30000000;  // near F16's denormals
     if (i % 7 == 0) bits = (bits & 0x81ffffff) | 0x46000000;  // near F16's largest
@@ -344,7 +345,7 @@ TEST_P(ElementwiseOps, StoredValuesAreRoundedToNearestEven) {
   for (const DType dtype : CacheTypes(GetParam())) {
     if (dtype == DType::kF32) continue;  // nothing to round
     c.dtype = dtype;
-    // Q8_0 promises nothing about what is not finite.
+    // Q8_0 guarantees nothing for values that are not finite.
     for (float& x : c.qkv) {
       if (dtype == DType::kQ8_0 && !std::isfinite(x)) x = 1e3f;
     }
@@ -385,7 +386,7 @@ TEST_P(ElementwiseOps, GatherRowsPicksRows) {
   }
 }
 
-// More ranges than one launch takes, of a size that vectors divide and one that they do not.
+// More ranges than one launch takes, of a size that vector widths divide and one that they do not.
 TEST_P(ElementwiseOps, CopyRangesOfManyBlocks) {
   std::mt19937_64 random(9);
   const auto ops = Make(2);

@@ -1,4 +1,4 @@
-// Linear and Embed: every weight type on every backend, against the reference.
+// Linear and Embed with every weight type on every backend, against the reference.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -53,7 +53,8 @@ std::unique_ptr<PackedWeight> PackWeight(Ops& ops, const LinearCase& c,
   return *std::move(weight);
 }
 
-// The case with weights and inputs rounded to what a backend keeps: what it should compute exactly.
+// The case with weights and inputs rounded as the backend keeps them: what it should compute
+// exactly.
 LinearCase Rounded(const LinearCase& c, DType dtype) {
   if (dtype == DType::kF32) return c;
   LinearCase rounded = c;
@@ -66,10 +67,10 @@ LinearCase Rounded(const LinearCase& c, DType dtype) {
   return rounded;
 }
 
-// A column range of a wider tensor, as merged projections use it, or a tensor of its own.
+// A column range of a wider tensor, as in merged projections, or a whole tensor.
 enum class Out { kRange, kWhole };
 
-// Tokens [begin, end) of the case, as one call.
+// Runs tokens [begin, end) of the case in one call.
 std::vector<float> RunLinear(Ops& ops, const PackedWeight& weight, const LinearCase& c,
                              int64_t begin, int64_t end, Out out = Out::kRange) {
   OpRunner run(ops);
@@ -87,8 +88,8 @@ std::vector<float> RunLinear(Ops& ops, const LinearCase& c, Out out = Out::kRang
   return RunLinear(ops, *PackWeight(ops, c), c, 0, c.num_tokens, out);
 }
 
-// Rounding errors of a sum of `cols` products grow like their square root; a missing or doubled
-// term is about 1 / cols of the norms.
+// Rounding errors of a sum of `cols` products grow with √cols; a missing or doubled term is about 1
+// / cols of the norms.
 void CheckLinear(Ops& ops, Ops& reference, const LinearCase& given, WorstError& worst,
                  const std::string& where, Out out = Out::kRange) {
   const auto weight = PackWeight(ops, given);
@@ -122,7 +123,7 @@ TEST_P(LinearOps, LinearMatchesTheReferenceForEveryTypeAndShape) {
   for (const DType dtype : WeightTypes()) {
     WorstError worst(fmt::format("{} linear {}", ops->name(), Name(dtype)));
     const int64_t block = Info(dtype).block_elements;
-    const int64_t plain = block == 1 ? 7 : 0;  // columns that no vector divides
+    const int64_t plain = block == 1 ? 7 : 0;  // no vector width divides the number of columns
     for (const int64_t cols : {block + plain, 768 + plain}) {
       for (const int64_t rows : {1, 16, 37, 130}) {
         for (const int64_t num_tokens : {1, 2, 3, 5, 7, 19}) {
@@ -146,8 +147,8 @@ TEST_P(LinearOps, LinearOfManyRowsAndPanels) {
               "300x70x1000");
 }
 
-// Shapes as models have them, where a backend may have faster ways; numbers of tokens around the
-// steps that such ways are chosen by.
+// Shapes of models, for which backends may have faster kernels, with numbers of tokens around the
+// thresholds between kernels.
 TEST_P(LinearOps, LinearOfModelShapes) {
   std::mt19937_64 random(10);
   const auto ops = Make(2);
@@ -219,8 +220,8 @@ TEST_P(LinearOps, ARowsBitsDependOnNothingButTheRow) {
   }
 }
 
-// The steps by which backends cut bf16 products lie close together at few rows. 455 columns: less
-// than a tile, and an odd one.
+// Backends cut bf16 products at steps that are close together for few rows. 455 columns: odd, and
+// no multiple of a tile.
 TEST_P(LinearOps, ABf16RowsBitsAreTheSameInEveryBatch) {
   std::mt19937_64 random(12);
   const LinearCase c = RandomCase(random, {{DType::kBF16, 83}}, 455, 40, true);
@@ -257,7 +258,7 @@ TEST_P(LinearOps, NanInARowStaysInThatRow) {
   }
 }
 
-// LinearArgmax of the case against the outputs of Linear themselves.
+// LinearArgmax of the case must match the outputs of Linear.
 void CheckArgmax(Ops& ops, const LinearCase& c, const std::string& where) {
   const auto weight = PackWeight(ops, c);
   const std::vector<float> outputs = RunLinear(ops, *weight, c, 0, c.num_tokens);
@@ -349,7 +350,7 @@ TEST_P(LinearOps, EmbedGivesTheRowsExactly) {
   }
 }
 
-// Rows that are a formula, bf16 or not.
+// Rows given by a formula, in bf16 or another type.
 class FormulaSource final : public WeightSource {
  public:
   FormulaSource(DType dtype, Shape shape) : dtype_(dtype), shape_(shape) {}
@@ -417,14 +418,14 @@ std::vector<size_t> HalfFields(DType dtype) {
   }
 }
 
-// Rows of random bits. Quantizers never make negative scales, the largest codes everywhere, or
-// denormals; files may.
+// Rows of random bits: files, unlike quantizers, may have negative scales, the largest codes
+// everywhere, or denormals.
 std::vector<std::byte> RandomBlocks(std::mt19937_64& random, DType dtype, Shape shape) {
   const auto block = static_cast<size_t>(Info(dtype).block_bytes);
   std::vector<std::byte> bytes(RowBytes(dtype, shape.cols()) * static_cast<size_t>(shape.rows()));
   for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
   for (size_t i = 0; i < bytes.size(); i += block) {
-    // Clearing the top exponent bit leaves finite numbers below 2, denormals among them.
+    // Clearing the top exponent bit leaves finite numbers below 2, including denormals.
     for (const size_t field : HalfFields(dtype)) bytes[i + field + 1] &= std::byte{0xbf};
     if (dtype == DType::kF32 || dtype == DType::kBF16) bytes[i + block - 1] &= std::byte{0xbf};
   }
@@ -503,9 +504,9 @@ TEST_P(LinearOps, PackWeightNamesAPartThatDoesNotFit) {
   EXPECT_FALSE(ops->PackWeight({}).ok());
 }
 
-// Where the hardware multiplies and adds with one rounding, lanes hold outputs and the order of
-// sums is fixed: so the bits are the same on all ISAs and machines, and are written down here.
-// Seeds and inputs are made without functions that a C library may round in its own way.
+// If multiply-adds round once, all ISAs and machines give these bits, because lanes hold outputs
+// and the order of sums is fixed. Seeds and inputs use no functions that C libraries may round
+// differently.
 struct LinearBits {
   DType dtype;
   uint64_t f32, int8;  // hashes of the outputs, by the activations' type
@@ -542,7 +543,7 @@ TEST_P(LinearOps, TheBitsAreThoseOfEveryMachine) {
     const Shape shape{37, 768};
     std::mt19937_64 random(13);
     std::vector<std::byte> bytes = RandomBlocks(random, dtype, shape);
-    if (dtype == DType::kMXFP4) {  // exponents that leave room for sums
+    if (dtype == DType::kMXFP4) {  // small exponents, so that sums stay finite
       for (size_t i = 0; i < bytes.size(); i += 17)
         bytes[i] = (bytes[i] & std::byte{0x0f}) | std::byte{0x70};
     }
@@ -556,7 +557,7 @@ TEST_P(LinearOps, TheBitsAreThoseOfEveryMachine) {
     }
     for (int64_t i = 0; i < c.rows; ++i) c.bias.push_back(kInput.At(kInput.RowSeed(1), i));
     const auto weight = PackWeight(*ops, c);
-    // Products of bf16 are summed as each instruction set has it (cpu/bf16_kernels.h).
+    // Each ISA sums bf16 products in its own order (cpu/bf16_kernels.h).
     if (weight->activation() == DType::kBF16) continue;
     const std::vector<float> out = RunLinear(*ops, *weight, c, 0, c.num_tokens, Out::kWhole);
     for (const float value : out) ASSERT_TRUE(std::isfinite(value)) << Name(dtype);

@@ -1,13 +1,13 @@
-// The operations of multi-head latent attention (arXiv:2405.04434, section 2.1; DeepSeek-V2 and
-// V3), besides Attention itself. A position keeps one vector for all heads, its rotated key and its
-// latent, from which every head's own key and value can be computed:
+// Operations of multi-head latent attention (MLA; DeepSeek-V2, arXiv:2405.04434, section 2.1). The
+// cache holds one vector per position, a rotated key and a latent, from which every head's key and
+// value are computed:
 //
 //   key[h] = [rotated | W_UK_h · latent],  value[h] = W_UV_h · latent.
 //
-// Scores and sums of values are linear in the latent. So attention may work on decompressed keys
-// and values (LatentAttention), or on the latents themselves, which are then keys and values of one
-// KV head (Attention, with values_in_keys), by queries [rotated | W_UK_hᵀ · q] and with W_UV_h
-// applied to what comes out: the absorbed form.
+// LatentAttention decompresses keys and values. The absorbed form runs Attention on the latents
+// themselves, as keys and values of one KV head (values_in_keys): queries are [rotated | W_UK_hᵀ ·
+// q], and W_UV_h is applied to the result. Both are equal, because scores and weighted sums are
+// linear in the latent.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@
 
 namespace tokamak {
 
-// Columns of each head in rows of all heads: those of head h are
-// [first + h · step, first + h · step + cols). A step of 0: the same for all.
+// Columns of each head: head h has [first + h · step, first + h · step + cols). Step 0: all heads
+// share them.
 struct HeadColumns {
   Tensor tensor;  // f32 [T, ...]
   int64_t first = 0;
@@ -35,17 +35,17 @@ struct HeadColumns {
 // out[t, h] = [copied[t, h] | W_h · x[t, h]].
 struct HeadLinear {
   HeadColumns x;
-  // One per head, all of one shape, packed so that activation() is f32.
+  // One per head, all of the same shape, packed so that activation() is f32.
   std::span<const PackedWeight* const> weights;
-  HeadColumns copied;  // 0 columns: none
+  HeadColumns copied;  // no columns: nothing is copied
   Tensor out;          // f32 [T, heads * (copied.cols + rows of a weight)]
 };
 
-// Attention of the sequences that the plan's expansion takes; the rows of others are left alone.
-// Each sequence's keys and values are decompressed for it, part by part.
+// Attention for the sequences that the plan's expansion takes; decompresses their keys and values
+// piece by piece. Leaves other sequences' rows unchanged.
 struct LatentAttention {
   Tensor q;           // f32 [T, heads * (rotated + nope_dim)], each head's rotated part first
-  KvLayerView cache;  // of latents, values_in_keys
+  KvLayerView cache;  // of latents, with values_in_keys
   const AttentionPlan* plan = nullptr;
   // W_UK_h [nope_dim, latent] and W_UV_h [value_dim, latent] of each head, packed as for
   // HeadLinear.

@@ -1,4 +1,4 @@
-// Multi-head latent attention on every backend that has it, in its three forms, against a dense
+// Multi-head latent attention in its three forms, on every backend that has it, against a dense
 // computation in double.
 #include "ops/mla.h"
 
@@ -39,7 +39,7 @@ struct SequenceShape {
   int seq_len, num_queries;
 };
 
-// Entries of all sequences' positions, and queries; blocks lie scattered in the pool.
+// Cache entries of all sequences' positions, and queries. Blocks are scattered in the pool.
 struct LatentCase {
   Geometry g;
   std::vector<SequenceShape> sequences;
@@ -48,7 +48,7 @@ struct LatentCase {
   int64_t table_stride = 0, num_blocks = 0;
   std::vector<float> entries;  // [positions, entry]
   std::vector<float> q;        // [tokens, heads · key]
-  // By head: [nope, latent], its transpose, [value, latent].
+  // By head: [nope, latent], its transpose, and [value, latent].
   std::vector<std::shared_ptr<MemorySource>> keys, queries, values;
   float scale = 0;
 
@@ -121,7 +121,7 @@ std::vector<float> Expected(const LatentCase& c) {
   for (int h = 0; h < g.heads; ++h) {
     const auto k_weight = c.keys[static_cast<size_t>(h)]->Dequantized();
     const auto v_weight = c.values[static_cast<size_t>(h)]->Dequantized();
-    int64_t first = 0;  // of the sequence's positions
+    int64_t first = 0;  // the sequence's first position
     for (size_t s = 0; s < c.sequences.size(); first += c.sequences[s++].seq_len) {
       const int length = c.sequences[s].seq_len;
       std::vector<double> keys, values;
@@ -161,12 +161,12 @@ std::vector<float> Expected(const LatentCase& c) {
   return out;
 }
 
-// A case on one backend.
+// Runs a case on one backend.
 class LatentRun {
  public:
   LatentRun(Ops& ops, const LatentCase& c) : run_(ops), c_(c), g_(c.g) {}
 
-  // min_queries as in LatentExpansion; who takes which sequence must not matter.
+  // min_queries is LatentExpansion's. Results must not depend on which op serves a sequence.
   std::vector<float> Latent(int min_queries) {
     MakeAttentionPlan({.num_heads = g_.heads,
                        .num_kv_heads = 1,
@@ -189,7 +189,7 @@ class LatentRun {
     return run_.Download(out);
   }
 
-  // Cached keys and values of all heads, of different sizes.
+  // Caches keys and values of all heads, which differ in size.
   std::vector<float> Standard() {
     MakeAttentionPlan({.num_heads = g_.heads,
                        .num_kv_heads = g_.heads,
@@ -251,7 +251,7 @@ class LatentRun {
                 run_.stream());
   }
 
-  // Writes the rows of all positions to a new cache, whose other bytes are NaN.
+  // Writes all positions' rows to a new cache whose other bytes are NaN.
   KvLayerView Store(const Tensor& k, const Tensor& v, int kv_heads, int key, int value,
                     bool values_in_keys) {
     const auto bytes = [&](int dim) {
@@ -314,7 +314,8 @@ class LatentRun {
   std::unique_ptr<AttentionPlan> plan_;
 };
 
-// Values are sums of `latent` products of size 1 / sqrt(latent), scores of `latent` and `key` ones.
+// Values are sums of `latent` products of size 1 / sqrt(latent), scores of `latent` and `key`
+// products.
 double Tolerance(const Geometry& g) { return kUnit * (64 + 4 * g.latent); }
 
 TEST_P(MlaOps, AllFormsAreTheDenseComputation) {
@@ -338,13 +339,13 @@ TEST_P(MlaOps, AllFormsAreTheDenseComputation) {
         worst.Compare(LatentRun(*ops_, c).Latent(min_queries), expected, Tolerance(g),
                       fmt::format("{}, decompressed from {} queries on", where, min_queries));
       }
-      if (dtype != DType::kF32) continue;  // it rounds other numbers
+      if (dtype != DType::kF32) continue;  // the standard form rounds other numbers
       worst.Compare(LatentRun(*ops_, c).Standard(), expected, Tolerance(g), where + ", standard");
     }
   }
 }
 
-// A row's bits do not depend on its chunk or its company, in each form.
+// In each form, a row's bits do not depend on its chunk or on other rows.
 TEST_P(MlaOps, CutAndCompanyChangeNoBit) {
   std::mt19937_64 random(12);
   for (const DType dtype : CacheTypes(GetParam())) {
@@ -355,7 +356,7 @@ TEST_P(MlaOps, CutAndCompanyChangeNoBit) {
                         .value = 20,
                         .cache = dtype,
                         .weights = DType::kBF16};
-    // The last 300 of 400 positions, then each part of them in other company.
+    // The last 300 of 400 positions, then parts of them beside other sequences.
     const LatentCase whole = RandomCase(random, g, {{400, 300}});
     for (const int min_queries : {0, 1}) {
       const std::vector<float> expected = LatentRun(*ops_, whole).Latent(min_queries);

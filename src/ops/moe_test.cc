@@ -63,7 +63,7 @@ Route RunRoute(Ops& ops, const RouterConfig& router, const std::vector<float>& l
           run.Download(op.weights)};
 }
 
-// The definition in ops/moe.h, densely and in long double: the experts by falling choice.
+// The definition in ops/moe.h, dense and in long double: experts sorted by descending choice.
 struct Choice {
   std::vector<int32_t> experts;
   std::vector<double> weights;
@@ -148,7 +148,7 @@ TEST_P(MoeOps, RoutesAsTheDefinitionSays) {
                       1e-6 * std::max(1.0, expected.weights[j]));
         }
       }
-      // By expert, then by token; and back.
+      // Rows are ordered by expert, then by token; `rows` is the inverse.
       ASSERT_EQ(route.offsets.front(), 0);
       ASSERT_EQ(route.offsets.back(), static_cast<int32_t>(70 * top_k));
       for (size_t e = 0; e < experts; ++e) {
@@ -181,7 +181,7 @@ TEST_P(MoeOps, EqualScoresGoToTheLowerExpertAndNanStaysInItsToken) {
   EXPECT_EQ(route.offsets.back(), 6);
 }
 
-// Each expert's rows are those of its Linear, bit for bit; that is tested against the reference.
+// Each expert's rows equal its Linear's bit for bit; other tests compare Linear with the reference.
 TEST_P(MoeOps, GroupedLinearIsEachExpertsLinear) {
   std::mt19937_64 random(2);
   constexpr int64_t kRows = 75, kCols = 256;
@@ -243,7 +243,7 @@ TEST_P(MoeOps, CombinesInTheOrderOfTheChoice) {
       std::vector<int32_t> rows(static_cast<size_t>(num_tokens * kTopK));
       std::iota(rows.begin(), rows.end(), 0);
       std::shuffle(rows.begin(), rows.end(), random);
-      for (const int kind : {0, 1, 2}) {  // experts alone; shared; shared with a gate
+      for (const int kind : {0, 1, 2}) {  // no shared expert; one; a gated one
         const auto combine = [&](Ops& ops) {
           OpRunner run(ops);
           const CombineExperts op = {
@@ -267,7 +267,7 @@ TEST_P(MoeOps, CombinesInTheOrderOfTheChoice) {
 TEST_P(MoeOps, ConvertRoundsAsTheTypeDoes) {
   std::mt19937_64 random(4);
   const std::vector<float> values = RandomFloats(random, 40 * 96, 3.0f);
-  // That such an output is wanted follows from a weight.
+  // Packing such a weight makes the backend support outputs of its activation type.
   const auto weight_of_the_width =
       ops_->PackWeight({.parts = {MemorySource::Random("weight", DType::kQ8_0, {1, 96}, 1)}});
   ASSERT_TRUE(weight_of_the_width.ok());

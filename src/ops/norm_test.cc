@@ -23,7 +23,7 @@ struct NormCase {
   bool add;
 };
 
-// The residual and the output.
+// Returns the residual and the output.
 std::pair<std::vector<float>, std::vector<float>> RunNorm(Ops& ops, const NormCase& c) {
   OpRunner run(ops);
   AddRmsNorm op;
@@ -71,7 +71,7 @@ struct LayerNormCase {
   bool in_place = false;
 };
 
-// The residual (unless in place) and the output.
+// Returns the residual (unless in place) and the output.
 std::pair<std::vector<float>, std::vector<float>> RunLayerNorm(Ops& ops, const LayerNormCase& c) {
   OpRunner run(ops);
   AddLayerNorm op;
@@ -87,7 +87,7 @@ std::pair<std::vector<float>, std::vector<float>> RunLayerNorm(Ops& ops, const L
   return {c.in_place ? std::vector<float>() : run.Download(op.residual), run.Download(op.out)};
 }
 
-// In double, written from the formula: [rows, cols].
+// Computed in double from the formula: [rows, cols].
 std::vector<double> ExactLayerNorm(const LayerNormCase& c) {
   const NormCase& norm = c.norm;
   std::vector<double> out;
@@ -124,13 +124,13 @@ TEST_P(NormOps, AddLayerNormMatchesTheFormula) {
               .norm = {rows, cols, RandomFloats(random, rows * cols),
                        RandomFloats(random, rows * cols, 3.0f), RandomFloats(random, cols), add},
               .bias = bias ? RandomFloats(random, cols) : std::vector<float>()};
-          for (float& value : c.norm.residual) value += 10;  // a mean to be taken away
+          for (float& value : c.norm.residual) value += 10;  // a mean to subtract
           const std::vector<double> expected = ExactLayerNorm(c);
           const auto [residual, actual] = RunLayerNorm(*ops, c);
           ASSERT_EQ(actual.size(), expected.size());
-          // A value near the mean keeps that one's error: of 10, and of a sum in 16 lanes.
+          // A value near the mean has the mean's error: that of 10, and that of a sum in 16 lanes.
           const double sum_error = 2 + std::sqrt(static_cast<double>(cols)) / 2;
-          const double scale = cols == 1 ? 400 : 1;  // 1 / sqrt(eps), or about 1 / deviation
+          const double scale = cols == 1 ? 400 : 1;  // 1 / sqrt(eps) or about 1 / deviation
           for (size_t i = 0; i < expected.size(); ++i) {
             worst.Compare(actual[i], static_cast<float>(expected[i]),
                           kUnit * (20 * scale + sum_error * (4 + std::abs(expected[i]))),

@@ -9,7 +9,7 @@ Result<std::unique_ptr<Graph>> Ops::Capture(Stream& /*stream*/, FunctionRef<void
   return Unimplemented("{} has no graphs", name());
 }
 
-// Models ask has_linear_argmax, has_extras, has_moe and has_mla first.
+// Models check has_linear_argmax, has_extras, has_moe and has_mla before they use these.
 void Ops::Run(const LinearArgmax&, Stream&) { CHECK_MSG(false, "no argmax"); }
 void Ops::Run(const AddResidual&, Stream&) { CHECK_MSG(false, "no extras"); }
 void Ops::Run(const Softcap&, Stream&) { CHECK_MSG(false, "no extras"); }

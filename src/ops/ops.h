@@ -1,10 +1,10 @@
 // Every operation that a model needs, once. A backend implements Ops; models, nn and the runner
 // call it and know nothing else about the hardware.
 //
-// Conventions: num_tokens (T) rows of all sequences together, in batch order. Tensors are views
-// that the caller allocated; outputs may be uninitialized; empty inputs are allowed. Activations
-// are f32 unless a field says otherwise. Nothing allocates or synchronizes while a step runs.
-// Results of a row never depend on the other rows (batch invariance).
+// Conventions: a batch has num_tokens (T) rows, those of all sequences, in batch order. Tensors are
+// views of the caller's memory. Outputs may be uninitialized; empty inputs are allowed. Activations
+// are f32 unless a field says otherwise. Nothing allocates or synchronizes during a step. A row's
+// result never depends on other rows (batch invariance).
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ struct Embed {
   Tensor out;  // f32 [T, cols]
 };
 
-// residual[t] += x[t], for layers that do not normalize what they read.
+// residual[t] += x[t], for layers without pre-norms.
 struct AddResidual {
   Tensor x;         // f32 [T, cols]
   Tensor residual;  // f32 [T, cols], in/out
@@ -46,34 +46,33 @@ struct Softcap {
   float cap = 0;
 };
 
-// x = max(-limit, min(x, limit)), in place; NaN stays.
+// x = max(-limit, min(x, limit)), in place. NaN stays NaN.
 struct Clamp {
   Tensor x;  // f32 [T, cols]
   float limit = 0;
 };
 
-// residual[t] += x[t] (when x is given); out[t] = residual[t] / rms(residual[t]) * weight, with
+// residual[t] += x[t] (if x is given); out[t] = residual[t] / rms(residual[t]) * weight, with
 // rms(v) = sqrt(mean(v²) + eps). arXiv:1910.07467.
 struct AddRmsNorm {
-  const Tensor* x = nullptr;  // f32 [T, hidden]; null: nothing to add
+  const Tensor* x = nullptr;  // f32 [T, hidden]; null adds nothing
   Tensor residual;            // f32 [T, hidden], in/out
   Tensor weight;              // f32 [hidden]
   float eps = 0;
-  // [T, hidden], in the activation type of the Linear that follows. May be residual itself where
-  // nothing is added.
+  // [T, hidden], in the activation type of the next Linear. May be `residual` if x is null.
   Tensor out;
 };
 
-// residual[t] += x[t] (when x is given); out[t] = (residual[t] - mean) / sqrt(variance + eps) *
+// residual[t] += x[t] (if x is given); out[t] = (residual[t] - mean) / sqrt(variance + eps) *
 // weight + bias, with the mean and the (biased) variance of residual[t]. arXiv:1607.06450.
 struct AddLayerNorm {
-  const Tensor* x = nullptr;  // f32 [T, hidden]; null: nothing to add
+  const Tensor* x = nullptr;  // f32 [T, hidden]; null adds nothing
   Tensor residual;            // f32 [T, hidden], in/out
   Tensor weight;              // f32 [hidden]
   Tensor bias;                // f32 [hidden], or empty
   float eps = 0;
-  Tensor out;  // [T, hidden], in the activation type of the Linear that follows; f32: may be
-               // `residual`, for layers that go on from what they normalized
+  Tensor out;  // [T, hidden], in the activation type of the next Linear; may be `residual` if f32,
+               // for layers that continue from the normalized values
 };
 
 // out[t, n] = Σ_k x[t, k] · weight[n, k] + bias[n].
@@ -84,7 +83,7 @@ struct Linear {
   Tensor out;   // f32 [T, rows]
 };
 
-// The largest of the outputs that Linear would give, for those who want no more of them.
+// The largest output of each row and its index.
 struct LinearArgmax {
   Tensor x;  // [T, cols], of type weight->activation()
   const PackedWeight* weight = nullptr;
@@ -95,9 +94,9 @@ struct LinearArgmax {
 enum class Activation {
   kSilu,      // x · σ(x)
   kGeluTanh,  // x · (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2
-  kGelu,      // x · Φ(x), the normal distribution's; arXiv:1606.08415
-  // Of gpt-oss, arXiv:2508.10925, and gated alone: with g = min(gate, limit) and u = up clamped to
-  // ±limit, g · σ(alpha · g) · (u + 1).
+  kGelu,      // x · Φ(x), Φ the normal distribution function; arXiv:1606.08415
+  // gpt-oss, arXiv:2508.10925; gated only. With g = min(gate, limit) and u = up clamped to ±limit:
+  // g · σ(alpha · g) · (u + 1).
   kClampedSwiglu,
 };
 
@@ -105,8 +104,8 @@ enum class Activation {
 struct GatedActivation {
   Tensor gate_up;  // f32 [T, 2 I]
   Activation activation = Activation::kSilu;
-  Tensor out;       // [T, I], in the activation type of the Linear that follows
-  float limit = 0;  // kClampedSwiglu
+  Tensor out;       // [T, I], in the activation type of the next Linear
+  float limit = 0;  // limit and alpha: for kClampedSwiglu
   float alpha = 0;
 };
 
@@ -114,7 +113,7 @@ struct GatedActivation {
 struct Activate {
   Tensor x;  // f32 [T, I]
   Activation activation = Activation::kGelu;
-  Tensor out;  // [T, I], in the activation type of the Linear that follows
+  Tensor out;  // [T, I], in the activation type of the next Linear
 };
 
 enum class RopeStyle {
@@ -122,20 +121,19 @@ enum class RopeStyle {
   kInterleaved,  // pairs (2i, 2i + 1): GLM-4, DeepSeek
 };
 
-// Rotation angles, made once per model (nn/rope.h).
+// cos and sin of the rotation angles, computed once per model (nn/rope.h).
 struct RopeTable {
   Tensor cos_sin;  // f32 [max_positions, rotary_dim]: rotary_dim / 2 cosines, then the sines
-  int32_t rotary_dim = 0;  // the first rotary_dim of head_dim dimensions rotate; the rest pass
+  int32_t rotary_dim = 0;  // the first rotary_dim of head_dim dimensions rotate
   RopeStyle style = RopeStyle::kHalfSplit;
 };
 
-// Normalizes q and k per head where norms are given, rotates them by their positions, and writes k
-// and v to the paged cache, rounded to its type. Rows whose slot mapping is -1 (padding) are not
-// written.
+// Normalizes q and k per head if norms are given, rotates them, and writes k and v to the paged
+// cache, rounded to its type. Rows whose slot mapping is -1 (padding) are not written.
 struct RopeAndStore {
   Tensor q;             // f32 [T, num_heads * head_dim], in/out
   Tensor k;             // f32 [T, num_kv_heads * head_dim]; contents unspecified afterwards
-  Tensor v;             // f32 [T, num_kv_heads * value_dim]; empty where values are in the keys
+  Tensor v;             // f32 [T, num_kv_heads * value_dim]; empty if values lie in the keys
   Tensor positions;     // i32 [T]
   Tensor slot_mapping;  // i64 [T]: block * block_size + offset in the block, or -1
   const Tensor* q_norm = nullptr;  // f32 [head_dim]
@@ -143,28 +141,28 @@ struct RopeAndStore {
   float norm_eps = 0;
   const RopeTable* rope = nullptr;  // null: no rotation
   KvLayerView cache;
-  int32_t q_head_dim = 0;  // of q, where it is not that of the keys (latents)
+  int32_t q_head_dim = 0;  // of q, if it differs from the keys' (MLA)
 
   int32_t QueryDim() const { return q_head_dim > 0 ? q_head_dim : cache.head_dim; }
 };
 
-// out[t, h] = Σ_j softmax_j(scale · q[t, h] · k[j, g(h)]) · v[j, g(h)] over the keys j that
-// position t sees (causal, within the plan's window), all read from the cache; g(h) = h / (heads /
-// kv_heads).
+// out[t, h] = Σ_j softmax_j(scale · q[t, h] · k[j, g(h)]) · v[j, g(h)], with g(h) = h / (heads /
+// kv_heads), over the cached keys j that position t sees: causal, within the plan's window.
 struct Attention {
   Tensor q;  // f32 [T, num_heads * head_dim]; contents unspecified afterwards
   KvLayerView cache;
   const AttentionPlan* plan = nullptr;
   float scale = 0;
   float softcap = 0;  // > 0: a score s becomes softcap · tanh(s / softcap)
-  Tensor sinks;       // f32 [num_heads], or empty: a score per head that has a weight and no value
-  // f32 [num_heads], or empty: slope · (position of the key - position of the query) is added to a
-  // score. ALiBi, arXiv:2108.12409.
+  // f32 [num_heads], or empty: an extra score per head, which has a weight but no value.
+  Tensor sinks;
+  // f32 [num_heads], or empty: adds slope · (key position - query position) to each score. ALiBi,
+  // arXiv:2108.12409.
   Tensor slopes;
-  // [T, num_heads * value_dim], in the activation type of the Linear that follows; f32 where
-  // value_dim is not head_dim.
+  // [T, num_heads * value_dim], in the activation type of the next Linear; f32 if value_dim differs
+  // from head_dim.
   Tensor out;
-  // f32 [T, num_heads]: log Σ_j exp(score_j), the sink's included; or empty when not wanted.
+  // f32 [T, num_heads]: log Σ_j exp(score_j), including the sink's score; empty if not wanted.
   Tensor output_lse;
 };
 
@@ -188,8 +186,8 @@ struct ScatterElements {
   Tensor out;      // i32, any shape; indices count its elements
 };
 
-// Copies `bytes` bytes from each source to its destination; no range overlaps another. The list of
-// ranges is read before Run returns.
+// Copies `bytes` bytes from each source to its destination. Ranges must not overlap. `ranges` is
+// read before Run returns.
 struct CopyRanges {
   struct Range {
     const std::byte* source;
@@ -200,8 +198,8 @@ struct CopyRanges {
 };
 
 enum class MemoryKind {
-  kDevice,      // where kernels compute
-  kHostPinned,  // on the host, reachable by asynchronous copies
+  kDevice,      // memory for kernels
+  kHostPinned,  // host memory for asynchronous copies
 };
 
 class Ops {
@@ -211,44 +209,44 @@ class Ops {
   // "cpu/avx512", "reference", "count", ...
   virtual std::string_view name() const = 0;
 
-  // Bytes of device memory that can still be allocated; nothing where that is the host's memory.
+  // Bytes of device memory that can still be allocated; none if the device uses host memory.
   virtual std::optional<int64_t> FreeDeviceMemory() { return std::nullopt; }
-  // Uninitialized memory, aligned for any tensor; kResourceExhausted with the size when there is
-  // none. Not during a step.
+  // Returns uninitialized memory, aligned for any tensor, or kResourceExhausted with the size. Not
+  // during a step.
   virtual Result<Buffer> Allocate(size_t bytes, MemoryKind kind) = 0;
-  // Reads a weight into this backend's layout, with all threads. Errors are the source's.
+  // Packs a weight for this backend, with all threads. Returns the source's errors.
   virtual Result<std::unique_ptr<PackedWeight>> PackWeight(const WeightSpec& spec) = 0;
   virtual Result<std::unique_ptr<AttentionPlan>> MakeAttentionPlan(const AttentionShape& shape) = 0;
   virtual Result<std::unique_ptr<Sampler>> MakeSampler(const SamplerShape& shape) = 0;
 
   virtual std::unique_ptr<Stream> MakeStream() = 0;
-  // Waits for all work on the stream; an error that any of it met.
+  // Waits for all work on the stream. Returns an error if any of it failed.
   virtual Status Synchronize(Stream& stream) = 0;
-  // Events mark points in a stream's work, so that one step can be waited for while the next runs.
-  // The defaults serve backends whose work has happened when the call returns.
+  // Events mark points in a stream, so that one step can be waited for while the next runs. The
+  // defaults are for backends that work before a call returns.
   virtual std::unique_ptr<Event> MakeEvent() { return std::make_unique<Event>(); }
   virtual void Record(Event& /*event*/, Stream& /*stream*/) {}
-  // Whether all work before the last Record has been done.
+  // Returns whether all work before the last Record is done.
   virtual bool Reached(const Event& /*event*/) { return true; }
-  // Waits until it has; an error that any of that work met.
+  // Waits until that work is done. Returns an error if any of it failed.
   virtual Status Await(Event& /*event*/) { return Status(); }
-  // An event that also tells when it was reached, in SecondsBetween; null where work has happened
-  // when a call is back, and the host's clock tells as much.
+  // An event whose time SecondsBetween can read. Null if the backend works before a call returns:
+  // the host's clock is enough then.
   virtual std::unique_ptr<Event> MakeTimedEvent() { return nullptr; }
   virtual double SecondsBetween(const Event& /*from*/, const Event& /*to*/) { return 0; }
-  // Later work on the stream starts when the event's last Record, on another stream, has been
-  // reached. The host does not wait.
+  // Later work on the stream waits for the event's last Record on another stream. The host does not
+  // wait.
   virtual void WaitFor(Stream& /*stream*/, const Event& /*event*/) {}
 
-  // Graphs are optional. Capture records what `run` gives to the stream instead of doing it:
-  // operations alone, no copies between host and device; not during a step. Launch starts it again,
-  // with the memory that it names as that is then.
+  // Graphs are optional. Capture records the operations that `run` submits instead of doing them;
+  // `run` must not copy between host and device. Not during a step. Launch runs them again on the
+  // current contents of their memory.
   virtual bool has_graphs() const { return false; }
   virtual Result<std::unique_ptr<Graph>> Capture(Stream& stream, FunctionRef<void()> run);
   virtual void Launch(const Graph& /*graph*/, Stream& /*stream*/) {}
 
-  // Between host memory and memory of Allocate, in stream order. The host side must stay valid and
-  // unchanged until the copy has happened.
+  // Copy between host memory and memory of Allocate, in stream order. The host memory must stay
+  // valid and unchanged until then.
   virtual void CopyToDevice(void* device, const void* host, size_t bytes, Stream& stream) = 0;
   virtual void CopyToHost(void* host, const void* device, size_t bytes, Stream& stream) = 0;
 
@@ -262,13 +260,13 @@ class Ops {
   virtual void Run(const ScatterElements& op, Stream& stream) = 0;
   virtual void Run(const CopyRanges& op, Stream& stream) = 0;
 
-  // Optional: it saves writing all outputs and reading them again.
+  // Optional: saves writing and reading all outputs.
   virtual bool has_linear_argmax() const { return false; }
   virtual void Run(const LinearArgmax& op, Stream& stream);
 
-  // Optional, for few families: AddResidual, Softcap, Clamp, AddLayerNorm and Activate, the last
-  // two activations, Embed::scale other than 1, Attention::softcap, sinks and slopes,
-  // attention that is not causal.
+  // Optional, for a few families: AddResidual, Softcap, Clamp, AddLayerNorm, Activate, the
+  // activations kGelu and kClampedSwiglu, Embed::scale other than 1, Attention::softcap, sinks and
+  // slopes, and attention that is not causal.
   virtual bool has_extras() const { return false; }
   virtual void Run(const AddResidual& op, Stream& stream);
   virtual void Run(const Softcap& op, Stream& stream);
@@ -276,15 +274,15 @@ class Ops {
   virtual void Run(const Clamp& op, Stream& stream);
   virtual void Run(const Activate& op, Stream& stream);
 
-  // MoE layers are optional: Convert and the operations of ops/moe.h.
+  // Optional, for MoE layers: Convert and the operations of ops/moe.h.
   virtual bool has_moe() const { return false; }
   virtual void Run(const Convert& op, Stream& stream);
   virtual void Run(const RouteTokens& op, Stream& stream);
   virtual void Run(const GroupedLinear& op, Stream& stream);
   virtual void Run(const CombineExperts& op, Stream& stream);
 
-  // Optional, for latent attention: Convert and the operations of ops/mla.h, values of other sizes
-  // than keys or inside them, RopeAndStore::q_head_dim.
+  // Optional, for MLA: Convert, the operations of ops/mla.h, values that differ in size from keys
+  // or lie inside them, and RopeAndStore::q_head_dim.
   virtual bool has_mla() const { return false; }
   virtual void Run(const HeadLinear& op, Stream& stream);
   virtual void Run(const LatentAttention& op, Stream& stream);

@@ -1,4 +1,4 @@
-// Weights as a backend wants them.
+// Weights in a backend's layout.
 #pragma once
 
 #include <cstdint>
@@ -11,29 +11,29 @@
 namespace tokamak {
 
 enum class WeightUse {
-  kLinear,     // multiplied with activations
-  kRouter,     // the same, where a small difference may choose another expert: activations in f32
+  kLinear,  // multiplied with activations
+  kRouter,  // multiplied with f32 activations, because a small difference may choose another expert
   kEmbedding,  // rows looked up by token id
   kTied,       // both, from one copy
 };
 
 // A [rows, cols] weight to pack: out features × in features, or vocabulary × hidden size.
 struct WeightSpec {
-  // Stacked along the rows (merged projections); equal cols, dtypes may differ.
+  // Stacked along the rows (merged projections). Parts have equal cols; their dtypes may differ.
   std::vector<std::shared_ptr<const WeightSource>> parts;
   WeightUse use = WeightUse::kLinear;
 };
 
-// A weight in a backend's own layout; only the backend that made it can use it.
+// A weight in a backend's own layout. Only the backend that packed it can use it.
 class PackedWeight {
  public:
   virtual ~PackedWeight() = default;
 
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
-  // The type that a Linear's input must have: f32, bf16, or a block type.
+  // The type of a Linear's input: f32, bf16, or a block type.
   DType activation() const { return activation_; }
-  // Device memory held.
+  // Bytes of device memory.
   int64_t bytes() const { return bytes_; }
 
  protected:

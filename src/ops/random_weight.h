@@ -1,13 +1,12 @@
-// Random weights as a formula of their place, so that whoever wants them, host or device, makes
-// them without reading anything.
+// Random weights, computed from their position: host and device make the same values.
 #pragma once
 
 #include <cstdint>
 
 namespace tokamak {
 
-// About N(mean, deviation²) (within ±3.5 deviations). constexpr, so that device code can call it.
-// Compile without contraction (-ffp-contract=off, nvcc -fmad=false), or bits differ.
+// Approximately N(mean, deviation²), within ±3.5 deviations. constexpr, so that device code can
+// call it. Compile without contraction (-ffp-contract=off, nvcc -fmad=false), or bits differ.
 struct RandomWeight {
   uint64_t seed = 0;
   float mean = 0;
@@ -20,15 +19,15 @@ struct RandomWeight {
   }
 
  private:
-  // SplitMix64: every state gives an independent-looking number.
+  // SplitMix64 finalizer.
   static constexpr uint64_t Mix(uint64_t z) {
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
     z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
     return z ^ (z >> 31);
   }
 
-  // From the sum of four uniform 16-bit numbers, whose mean is 2 · 65535 and variance 4 · 65536²
-  // / 12.
+  // Normalizes the sum of four uniform 16-bit numbers, whose mean is 2 · 65535 and whose variance
+  // is about 4 · 65536² / 12.
   static constexpr float RoughNormal(uint64_t bits) {
     const int64_t sum = static_cast<int64_t>((bits & 0xffff) + ((bits >> 16) & 0xffff) +
                                              ((bits >> 32) & 0xffff) + (bits >> 48));

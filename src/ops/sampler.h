@@ -1,9 +1,8 @@
-// Sampler: draws tokens from logits. Keeps each sequence's sampling parameters and token counts on
-// the device, by slot, so that a step sends nothing but the rows.
+// Draws tokens from logits. Keeps each sequence's sampling parameters and token counts on the
+// device, by sequence slot, so that a step sends only its rows.
 //
-// The draw is Gumbel-max over the tokens that survive the filters, keyed by (seed, choice,
-// position, token id): it depends on nothing else, and every backend gives the same token for equal
-// logits.
+// A draw is Gumbel-max over the tokens that survive the filters. It depends only on the logits and
+// on (seed, choice, position, token id), so every backend draws the same token from equal logits.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +26,7 @@ struct SamplerShape {
 // One row of logits to draw from.
 struct SampleRow {
   SequenceSlotId slot = 0;
-  int32_t position = 0;  // of the drawn token in its sequence: the prompt's first token has 0
+  int32_t position = 0;  // of the drawn token in its sequence; the prompt's first token has 0
 };
 
 // A token that the host does not know yet.
@@ -36,43 +35,44 @@ struct TokenFill {
   int32_t index = 0;  // into the step's token ids
 };
 
-// The largest logit of each row, and the lowest id that has it.
+// Each row's largest logit and the lowest id that has it.
 struct ArgmaxLogits {
   Tensor values;  // f32 [R]: NaN where the row has NaN or +Inf
-  Tensor ids;     // i32 [R]; any where the value is NaN
+  Tensor ids;     // i32 [R]; unspecified if the value is NaN
 };
 
-// What came of a row.
+// The result of one row.
 struct SampleResult {
   RowHealth health = RowHealth::kOk;
-  TokenId token = 0;          // 0 when the health is not kOk
-  PositionLogprobs logprobs;  // when the slot asks for them
+  TokenId token = 0;          // 0 unless health is kOk
+  PositionLogprobs logprobs;  // if the slot asks for them
 };
 
 class Sampler {
  public:
   virtual ~Sampler() = default;
 
-  // Gives a slot its parameters, in stream order: draws started earlier still use its old ones.
-  // `tokens` is the history so far, its first `num_prompt` the prompt. All token ids have been
-  // checked; `spec` and `tokens` need not outlive the call.
+  // Gives a slot its parameters, in stream order: draws submitted earlier use the old ones.
+  // `tokens` is the history so far, its first `num_prompt` the prompt. Token ids have been checked.
+  // `spec` and `tokens` need not outlive the call.
   virtual void Admit(SequenceSlotId slot, const SamplingSpec& spec, std::span<const TokenId> tokens,
                      int32_t num_prompt, Stream& stream) = 0;
 
-  // token_ids[fill.index] = the token last drawn for fill.slot (i32 [T], on the device). This is
-  // how a step's input gets a token that an earlier step, not waited for yet, draws.
+  // token_ids[fill.index] = the token last drawn for fill.slot (i32 [T], on the device): how a
+  // step's input gets tokens of steps still in flight.
   virtual void FillTokens(Tensor token_ids, std::span<const TokenFill> fills, Stream& stream) = 0;
 
-  // Draws one token for each row of `logits` (f32 [rows.size(), vocab_size], overwritten),
-  // restricted by the masks whose slot is among the rows. The drawn tokens enter their slots'
-  // histories; a row whose health is not kOk draws token 0. All spans must stay valid until the
-  // stream has reached this point; then `results` (as many as rows) is filled.
+  // Draws a token for each row of `logits` (f32 [rows.size(), vocab_size], overwritten) into
+  // `results`. A mask restricts the row of its slot. Drawn tokens join their slots' histories; a
+  // row whose health is not kOk gets token 0. Spans must stay valid until the stream has reached
+  // this point; `results` is complete then.
   virtual void Sample(Tensor logits, std::span<const SampleRow> rows,
                       std::span<const TokenMask> masks, std::span<SampleResult> results,
                       Stream& stream) = 0;
 
-  // Whether the draw of a row without a mask is its largest logit, the lowest id of equal ones, and
-  // no other logit matters: then SampleGreedy does what Sample does. Of the Admits so far.
+  // Returns whether SampleGreedy may replace Sample for this row if it has no mask: its draw is the
+  // largest logit, of equal ones the lowest id, and no other logit matters. Considers all Admits so
+  // far.
   virtual bool IsGreedy(const SampleRow& /*row*/) const { return false; }
   // Spans as in Sample.
   virtual void SampleGreedy(const ArgmaxLogits& /*argmax*/, std::span<const SampleRow> /*rows*/,
@@ -80,9 +80,9 @@ class Sampler {
     CHECK_MSG(false, "no row is greedy");
   }
 
-  // Logprobs of given tokens: results[i] is that of tokens[i] under row i of `logits` (f32
-  // [tokens.size(), vocab_size]) with the `top` most likely alternatives. For prompt_logprobs.
-  // Spans as in Sample.
+  // Logprobs of given tokens, for prompt_logprobs: results[i] has that of tokens[i] under row i of
+  // `logits` (f32 [tokens.size(), vocab_size]) and the `top` most likely alternatives. Spans as in
+  // Sample.
   virtual void Score(Tensor logits, std::span<const TokenId> tokens, int32_t top,
                      std::span<SampleResult> results, Stream& stream) = 0;
 };

@@ -16,13 +16,13 @@ class CountedWeight final : public PackedWeight {
       : PackedWeight(rows, cols, activation, bytes) {}
 };
 
-// Keys read and query-key pairs scored in one KV head's group, summed over the sequences.
+// Keys read and query-key pairs scored per KV head, over all sequences.
 struct AttentionWork {
   int64_t keys = 0;
   int64_t pairs = 0;
 };
 
-// Bytes that a position of a layer takes in the cache.
+// Bytes of one position of one layer in the cache.
 int64_t CacheBytes(const KvLayerView& cache) {
   const int64_t elements =
       cache.values_in_keys ? cache.head_dim : cache.head_dim + cache.ValueDim();
@@ -54,7 +54,7 @@ class CountPlan final : public AttentionPlan {
 
   const AttentionShape& shape() const { return shape_; }
   const AttentionWork& work() const { return work_; }
-  const AttentionWork& expanded() const { return expanded_; }  // of LatentAttention
+  const AttentionWork& expanded() const { return expanded_; }  // for LatentAttention
 
  private:
   AttentionShape shape_;
@@ -169,7 +169,7 @@ void CountOpsImpl::Run(const Embed& op, Stream&) {
 }
 
 void CountOpsImpl::Run(const AddRmsNorm& op, Stream&) {
-  // With x, the residual is written back.
+  // If x is given, the residual is also written.
   const int64_t added = op.x != nullptr ? Bytes(*op.x) + Bytes(op.residual) : 0;
   Add(OpKind::kAddRmsNorm,
       {.other_bytes = added + Bytes(op.residual) + Bytes(op.weight) + Bytes(op.out)});
@@ -197,7 +197,7 @@ void CountOpsImpl::Run(const RopeAndStore& op, Stream&) {
 void CountOpsImpl::Run(const Attention& op, Stream&) {
   OpCount count;
   count.other_bytes = Bytes(op.q) + Bytes(op.out) + Bytes(op.output_lse);
-  // A plan of another backend does not tell its batch.
+  // A plan of another backend does not expose its batch.
   if (const auto* plan = dynamic_cast<const CountPlan*>(op.plan); plan != nullptr) {
     const AttentionShape& shape = plan->shape();
     count.cache_bytes = plan->work().keys * CacheBytes(op.cache);
@@ -250,7 +250,8 @@ void CountOpsImpl::Run(const RouteTokens& op, Stream&) {
                       Bytes(op.tokens) + Bytes(op.rows) + Bytes(op.offsets)});
 }
 
-// As if every row chose its expert by chance: how many of them a step touches is not known before.
+// The number of experts that a step touches is unknown. This counts as if every row chose at
+// random.
 void CountOpsImpl::Run(const GroupedLinear& op, Stream&) {
   if (op.weights.empty()) return Add(OpKind::kGroupedLinear, {});
   const auto experts = static_cast<double>(op.weights.size());
@@ -283,7 +284,7 @@ void CountOpsImpl::Run(const HeadLinear& op, Stream&) {
   Add(OpKind::kHeadLinear, count);
 }
 
-// Decompressed once for all queries of a sequence.
+// Keys are decompressed once for all queries of a sequence.
 void CountOpsImpl::Run(const LatentAttention& op, Stream&) {
   OpCount count;
   count.other_bytes = Bytes(op.q) + Bytes(op.out);

@@ -1,8 +1,8 @@
-// A backend that computes nothing: it adds up what a real one would read, write and calculate. A
-// model run on it, with an Arena::Counting, tells what memory and time a step will need.
+// A backend that computes nothing: it counts what a real one would read, write and calculate.
+// Running a model on it, with an Arena::Counting, gives the memory and time that a step needs.
 //
-// Tensors may be null and weights may be packed by any backend. Bytes are those that must move at
-// least once: each operand read and each result written, nothing for what stays in caches.
+// Tensors may be null; any backend may have packed the weights. Each operand counts as read once
+// and each result as written once.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ namespace tokamak {
 
 struct OpCount {
   int64_t calls = 0;
-  int64_t weight_bytes = 0;  // of packed weights read; for Embed, of the rows looked up
+  int64_t weight_bytes = 0;  // of packed weights read; of the rows looked up, for Embed
   int64_t cache_bytes = 0;   // of the KV cache, read and written
   int64_t other_bytes = 0;   // activations and indices, read and written
   int64_t flops = 0;         // multiplications and additions of matrix products
@@ -59,27 +59,26 @@ struct OpCounts {
   OpCount Total() const;
 };
 
-// Allocate gives kDevice buffers without memory (null data, their size kept); kHostPinned ones are
-// real, because the host writes to them. PackWeight reads no rows. Samplers draw nothing: results
-// are left as they are.
+// kDevice buffers have a size but no memory (null data); kHostPinned ones are real, because the
+// host writes to them. PackWeight reads no rows. Samplers leave results unchanged.
 class CountOps : public Ops {
  public:
-  // Since the last Reset.
+  // Counts since the last Reset.
   virtual const OpCounts& counts() const = 0;
   virtual void Reset() = 0;
-  // Of all weights packed so far.
+  // Totals of all weights packed so far.
   virtual int64_t packed_bytes() const = 0;
   virtual int64_t packed_elements() const = 0;
-  // Of all buffers asked for so far.
+  // Total size of all buffers allocated so far.
   virtual int64_t allocated_bytes(MemoryKind kind) const = 0;
 };
 
-// Bytes that a backend keeps for a weight.
+// Returns the bytes that a backend keeps for a weight.
 using WeightSizer = int64_t (*)(const WeightSpec& spec);
-int64_t StoredBytes(const WeightSpec& spec);  // as many as the file
+int64_t StoredBytes(const WeightSpec& spec);  // the same size as in the file
 
-// Whose work is counted: what it is called, what it can run (Ops::has_extras, ...), and in which
-// type a weight's products take their activations (empty: f32).
+// The backend whose work is counted: its name, its optional operations (Ops::has_extras, ...), and
+// the activation type of a weight's products (empty: f32).
 struct CountedBackend {
   std::string_view name = "count";
   bool has_extras = true;

@@ -67,7 +67,7 @@ TEST(CountOps, AttentionCountsTheKeysThatAreSeen) {
                                   .kv_dtype = DType::kF16};
     auto plan = ops->MakeAttentionPlan(shape);
     ASSERT_TRUE(plan.ok());
-    // A prefill of 4 and a decode after 49.
+    // A prefill of 4 tokens, and a decode after 49.
     const std::vector<int32_t> query_start_loc = {0, 4, 5}, seq_lens = {4, 50};
     AttentionBatch batch;
     batch.query_start_loc = query_start_loc;

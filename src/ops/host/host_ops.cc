@@ -18,11 +18,11 @@ constexpr size_t kHugePage = 2u << 20;
 Result<Buffer> AllocateHostMemory(size_t bytes) {
   const size_t alignment = bytes >= 2 * kHugePage ? kHugePage : kAlignment;
   void* memory = nullptr;
-  // At least one byte, so that an empty buffer is a buffer too.
+  // At least one byte, so that an empty buffer has an address too.
   if (::posix_memalign(&memory, alignment, bytes == 0 ? 1 : bytes) != 0) {
     return ResourceExhausted("{} bytes of memory could not be allocated", bytes);
   }
-  if (alignment == kHugePage) ::madvise(memory, bytes, MADV_HUGEPAGE);  // a wish; may be refused
+  if (alignment == kHugePage) ::madvise(memory, bytes, MADV_HUGEPAGE);  // may be refused
   return Buffer(std::shared_ptr<void>(memory, &std::free), bytes);
 }
 

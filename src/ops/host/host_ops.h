@@ -1,4 +1,4 @@
-// HostOps: what every backend in main memory does alike: memory, streams, copies.
+// Memory, streams and copies for all backends in main memory.
 #pragma once
 
 #include <memory>
@@ -7,11 +7,11 @@
 
 namespace tokamak {
 
-// Uninitialized memory aligned to 256 bytes; large pieces to huge pages, which the kernel is asked
-// to use. kResourceExhausted with the size when there is none.
+// Returns uninitialized memory aligned to 256 bytes, large pieces to huge pages, which the kernel
+// is asked to use; or kResourceExhausted with the size.
 Result<Buffer> AllocateHostMemory(size_t bytes);
 
-// Work happens when it is given: streams hold nothing and copies are plain.
+// Work happens when submitted: streams hold nothing, copies are plain.
 class HostOps : public Ops {
  public:
   Result<Buffer> Allocate(size_t bytes, MemoryKind kind) override;
@@ -22,10 +22,9 @@ class HostOps : public Ops {
   void Run(const ScatterElements& op, Stream& stream) override;
 };
 
-// Checks what any backend needs of a weight's parts: at least one, matrices of equal width, types
-// that hold weights, rows of whole blocks. Errors name the part.
+// Checks that there is a part, that parts are matrices of equal width in types that hold weights,
+// and that rows are whole blocks. Errors name the part.
 Status CheckWeightSpec(const WeightSpec& spec);
-// Sum of the parts' rows.
 int64_t TotalRows(const WeightSpec& spec);
 
 }  // namespace tokamak

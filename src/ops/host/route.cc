@@ -32,7 +32,7 @@ void ScoreExperts(const RouterConfig& router, const float* logits, double* score
   }
 }
 
-// The `count` highest of n values, the lower index first among equals; NaN is lower than all.
+// The indices of the `count` highest of n values; of equal ones the lower first. NaN is below all.
 template <typename Index>
 void Highest(const double* values, int32_t n, int32_t count, Index* out) {
   std::array<bool, kMaxExperts> taken = {};
@@ -59,8 +59,8 @@ double ScoreGroup(RouterConfig::GroupScore kind, const double* choice, int32_t s
   return kind == RouterConfig::GroupScore::kBest || size == 1 ? first : first + second;
 }
 
-// Puts what lies outside the best groups last, as the reference implementations do: a softmax has
-// no score below 0, but a sigmoid with its bias may.
+// Moves experts outside the best groups to the end, as the reference implementations do: softmax
+// scores, which are never negative, become 0; sigmoids with a bias, which may be, become -∞.
 void KeepBestGroups(const RouterConfig& router, double* choice) {
   const int32_t size = router.num_experts / router.num_groups;
   Scores scores = {};
@@ -106,7 +106,7 @@ void ChooseExperts(const RouterConfig& router, const float* logits, const float*
   }
   double divisor = 1;
   if (router.normalize) {
-    divisor = 1e-20;  // as the reference implementations have it: sigmoids may all vanish
+    divisor = 1e-20;  // as in the reference implementations: all sigmoids may be 0
     for (int32_t j = 0; j < router.top_k; ++j) divisor += chosen[static_cast<size_t>(j)];
   }
   for (int32_t j = 0; j < router.top_k; ++j) {

@@ -1,4 +1,4 @@
-// The choice of experts (ops/moe.h) in main memory: in double, so that it does not depend on the
+// The choice of experts (ops/moe.h) in main memory, in double, so that it is the same on every
 // backend.
 #pragma once
 
@@ -10,7 +10,7 @@ namespace tokamak {
 
 inline constexpr int32_t kMaxExperts = 1024;
 
-// The experts of one token, best first, and their weights. `bias` may be null.
+// Chooses the experts of one token, best first, and their weights. `bias` may be null.
 void ChooseExperts(const RouterConfig& router, const float* logits, const float* bias,
                    int32_t* experts, float* weights);
 

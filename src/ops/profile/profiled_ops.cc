@@ -17,8 +17,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// One end of an operation: on a device, an event; in main memory, where work has happened when the
-// call is back, the clock.
+// The beginning or end of an operation: an event on a device; the time in main memory, where work
+// is done when the call returns.
 struct Mark {
   std::unique_ptr<Event> event;  // null in main memory
   Clock::time_point time;
@@ -44,37 +44,37 @@ Kind KindOf(const AttentionBatch& batch) {
   return !several ? kDecode : one ? kMixed : kPrefill;
 }
 
-// Spans of one backend: open on the device until the host has found them done.
+// The spans of one backend. A span is open until the host finds it completed.
 class Recorder {
  public:
   Recorder(Ops& inner, bool keep_events) : inner_(inner), keep_events_(keep_events) {}
 
   template <typename Work>
   void Run(const char* op, Stream& stream, const Work& work) {
-    if (capturing) return work();  // a graph has no room for events; Launch counts as one
+    if (capturing) return work();  // graphs hold no events; a Launch is one operation
     computing_ = &stream;
     Time(op, stream, work);
   }
 
-  // The upload of a step's batch. Other copies, which load weights or swap blocks, go to streams
-  // that compute nothing.
+  // The upload of a step's batch. Other copies, which load weights or swap blocks, use streams that
+  // compute nothing.
   template <typename Work>
   void Upload(Stream& stream, const Work& work) {
     if (capturing || &stream != computing_) return work();
     Time("upload", stream, work);
   }
 
-  // A step's attention is planned, which tells its kind.
+  // Notes the kind of the step whose attention is being planned.
   void NoteBatch(const AttentionBatch& batch) {
     last_kind_ = KindOf(batch);
     if (!open_kinds_.empty()) open_kinds_.back() = last_kind_;
   }
-  // What comes next on the stream that computes is another step's.
+  // Later work on the stream that computes belongs to another step.
   void EndStep(const Stream& stream) {
     if (&stream == computing_) in_step_ = false;
   }
 
-  // Takes in the spans that are done.
+  // Adds the completed spans to the profile.
   void Settle() {
     while (!open_.empty() && Done(open_.front().end)) {
       if (open_.front().starts_step) {
@@ -86,7 +86,7 @@ class Recorder {
     }
   }
 
-  // The engine's thread waited for a step, with a later one submitted or not.
+  // The engine thread has waited for a step, with a later one submitted or not.
   void NoteWait(Clock::time_point begin, Clock::time_point end) EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     if (waited_) {
@@ -112,7 +112,7 @@ class Recorder {
       std::sort(steps.ops.begin(), steps.ops.end(),
                 [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
     }
-    waited_.reset();  // what follows may be idle
+    waited_.reset();  // the engine may be idle until the next step
     return profile;
   }
 
@@ -195,26 +195,26 @@ class Recorder {
 
   Ops& inner_;
   struct Total {
-    Profile::Steps steps;  // but for the ops
+    Profile::Steps steps;  // without their ops
     std::map<std::string, Profile::Op> ops;
   };
 
   const bool keep_events_;
-  const Stream* computing_ = nullptr;  // where the last operation went
-  bool in_step_ = false;               // of that stream
-  Kind last_kind_ = kMixed;            // of the last step submitted
+  const Stream* computing_ = nullptr;  // the stream of the last operation
+  bool in_step_ = false;               // whether a step of `computing_` has begun
+  Kind last_kind_ = kMixed;            // of the step submitted last
   std::deque<Kind> open_kinds_;        // of steps whose first span is open
-  Kind kind_ = kMixed;                 // of the span last taken in
+  Kind kind_ = kMixed;                 // of the span added last
   std::deque<Span> open_;
   std::vector<Mark> spare_;
-  Mark last_;  // the end of the span last taken in
+  Mark last_;  // the end of the span added last
   bool have_last_ = false;
   Mutex mutex_;
-  Profile events_ GUARDED_BY(mutex_);       // and nothing else
-  Profile::Event step_ GUARDED_BY(mutex_);  // the one under way; its name is empty between steps
-  double now_ GUARDED_BY(mutex_) = 0;       // the end of the span last taken in
+  Profile events_ GUARDED_BY(mutex_);       // only its events are used
+  Profile::Event step_ GUARDED_BY(mutex_);  // the step in progress; its name is empty between steps
+  double now_ GUARDED_BY(mutex_) = 0;       // the end of the span added last
   std::array<Total, kKindNames.size()> kinds_ GUARDED_BY(mutex_);
-  std::optional<Clock::time_point> waited_ GUARDED_BY(mutex_);  // until when, since the last Take
+  std::optional<Clock::time_point> waited_ GUARDED_BY(mutex_);  // end of the last wait
 };
 
 class ProfiledPlan final : public AttentionPlan {

@@ -1,5 +1,5 @@
-// A backend that also notes when each of its operations began and ended. Results are those of the
-// backend inside; the notes cost it a few microseconds per operation.
+// A backend that records when each operation of an inner backend begins and ends, which costs a few
+// microseconds per operation.
 #pragma once
 
 #include <memory>
@@ -9,15 +9,15 @@
 
 namespace tokamak {
 
-// Owner: as Ops, but for Take.
+// Owner: as for Ops, except Take.
 class ProfiledOps : public Ops {
  public:
-  // What has been done, and waited for, since the last call. A step ends with the Record of the
-  // event that is waited for, on the stream that computes. From any thread.
+  // Returns what was done and waited for since the last call. A step ends with the Record of the
+  // event that the host waits for, on the stream that computes. Thread-safe.
   virtual Profile Take() = 0;
 };
 
-// With `keep_events`, Profile::events has each operation too.
+// With `keep_events`, Profile::events also lists each operation.
 std::unique_ptr<ProfiledOps> MakeProfiledOps(std::unique_ptr<Ops> inner, bool keep_events = false);
 
 }  // namespace tokamak

@@ -21,7 +21,7 @@ const Profile::Op* Find(const Profile::Steps& steps, const std::string& name) {
   return nullptr;
 }
 
-// Two steps of an upload and two operations each, some milliseconds apart.
+// Five steps of an upload, a plan and two operations each, some milliseconds apart.
 TEST(ProfiledOps, CountsOpsStepsAndGaps) {
   const auto ops = MakeProfiledOps(MakeReferenceOps());
   const auto stream = ops->MakeStream();
@@ -41,10 +41,10 @@ TEST(ProfiledOps, CountsOpsStepsAndGaps) {
                                             .max_tokens = 8,
                                             .max_blocks_per_seq = 2});
   ASSERT_TRUE(plan.ok());
-  ops->Run(gather, *stream);  // the first operation tells which stream computes
+  ops->Run(gather, *stream);  // the first operation determines which stream computes
   ASSERT_TRUE(ops->Synchronize(*stream).ok());
   (void)ops->Take();
-  // Of two sequences and one that is padding.
+  // Two sequences, and one that is padding.
   const std::vector<int32_t> seq_lens = {5, 6, 0};
   const std::vector<std::vector<int32_t>> batches = {
       {0, 1, 2, 3}, {0, 1, 2, 3}, {0, 2, 3, 4}, {0, 3, 5, 6}, {0, 1, 2, 3}};
@@ -129,7 +129,7 @@ TEST(ProfiledOps, EventsOfAStepLieInIt) {
   EXPECT_TRUE(ops->Take().events.empty());
 }
 
-// What another stream is given is no step.
+// Work on another stream is no step.
 TEST(ProfiledOps, CopiesElsewhereAreNotSteps) {
   const auto ops = MakeProfiledOps(MakeReferenceOps());
   const auto stream = ops->MakeStream();

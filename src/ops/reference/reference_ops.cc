@@ -47,7 +47,7 @@ class ReferencePlan final : public AttentionPlan {
   AttentionBatch batch_;
 };
 
-// The offset in bytes of row [kv_head, position in the block] inside a block's keys or values.
+// Byte offset of row [kv_head, position in the block] in a block.
 int64_t KeyOffset(const KvLayerView& cache, int64_t kv_head, int64_t position) {
   return cache.k_offset + (kv_head * cache.block_size + position) *
                               static_cast<int64_t>(RowBytes(cache.dtype, cache.head_dim));
@@ -64,7 +64,7 @@ std::vector<float> ReadRow(const KvLayerView& cache, const std::byte* row, int64
   return values;
 }
 
-// The keys and values of one sequence. Each is read when it is first asked for, and once.
+// One sequence's keys and values, each read once, on first use.
 class KeyBlocks {
  public:
   KeyBlocks(const KvLayerView& cache, const AttentionBatch& batch, int64_t sequence)
@@ -118,7 +118,7 @@ void Multiply(const ReferenceWeight& weight, const float* x, float* out) {
   }
 }
 
-// A query's softmax over the first num_keys of `keys` [..., key_dim], and its sum of `values`.
+// One query's attention to the first num_keys of `keys` [..., key_dim] and `values`.
 void Attend(const float* q, int64_t key_dim, const std::vector<float>& keys,
             const std::vector<float>& values, int64_t value_dim, int64_t num_keys, double scale,
             float* out) {
@@ -151,20 +151,20 @@ double Activated(Activation activation, double x) {
     case Activation::kGelu:
       return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
     case Activation::kClampedSwiglu:
-      break;  // of two
+      break;  // takes two inputs
   }
   CHECK_MSG(false, "no activation of one value");
 }
 
 double Gated(const GatedActivation& op, double gate, double up) {
   if (op.activation != Activation::kClampedSwiglu) return Activated(op.activation, gate) * up;
-  // Comparisons that NaN fails, so that it stays.
+  // Comparisons with NaN are false, so NaN stays.
   const double g = gate > op.limit ? op.limit : gate;
   const double u = up > op.limit ? op.limit : up < -op.limit ? -op.limit : up;
   return g / (1.0 + std::exp(-op.alpha * g)) * (u + 1);
 }
 
-// x / rms(x) · weight, in place, for a head.
+// head = head / rms(head) · weight.
 void NormalizeHead(double* head, const float* weight, int head_dim, double eps) {
   double squares = 0;
   for (int i = 0; i < head_dim; ++i) squares += head[i] * head[i];
@@ -413,7 +413,7 @@ void ReferenceOps::Run(const HeadLinear& op, Stream&) {
   }
 }
 
-// Decompresses all of a sequence's keys and values, head by head.
+// Decompresses all keys and values of a sequence, head by head.
 void ReferenceOps::Run(const LatentAttention& op, Stream&) {
   const auto& plan = static_cast<const ReferencePlan&>(*op.plan);
   const AttentionBatch& batch = plan.batch();

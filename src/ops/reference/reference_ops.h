@@ -1,5 +1,5 @@
-// The reference backend: every operation as its definition reads, in double, one element after the
-// other. Slow on purpose; what the other backends are tested against.
+// The reference backend: every operation as it is defined, in double, one element after another.
+// Slow on purpose; other backends are tested against it.
 #pragma once
 
 #include <memory>

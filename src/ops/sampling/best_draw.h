@@ -1,5 +1,4 @@
-// The best of the draws seen so far, and which others need not be looked at. constexpr, so that
-// device code can use it as it is.
+// The best draw so far, and which tokens need not be drawn. constexpr, for device code.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +9,7 @@
 
 namespace tokamak::sampling {
 
-// The token with the largest y + Gumbel; the lowest id among equals.
+// The token with the largest y + Gumbel; of equal ones the lowest id.
 struct BestDraw {
   double score = -std::numeric_limits<double>::infinity();
   TokenId token = 0;
@@ -25,13 +24,12 @@ struct BestDraw {
     Offer(static_cast<double>(y) + Gumbel(word), id);
   }
 
-  // Few tokens can win: once a score stands, the others need a Gumbel of at least its distance from
-  // their y. None is above kMaxGumbel, ...
+  // A token with this y cannot win: it would need a Gumbel of at least its distance from the best
+  // score, and none is above kMaxGumbel.
   constexpr bool IsOutOfReach(float y) const { return Distance(y) > kMaxGumbel; }
-  // ... and words that are too large for that are dropped before any logarithm: those of which one
-  // of the top bits, as many as this, is set. With v >= 2^-k, -ln(1 - v) >= v >= 2^-k, so their
-  // Gumbel is at most k · ln 2, and k is chosen to keep that below the distance by a margin that
-  // dwarfs rounding.
+  // Tokens whose word has any of this many top bits set cannot win, which saves their logarithms.
+  // With v >= 2^-k, -ln(1 - v) >= v >= 2^-k, so their Gumbel is at most k · ln 2; k keeps that
+  // below the distance by a margin that dwarfs rounding.
   constexpr int BitsThatMustBeZero(float y) const {
     constexpr double kBelowLog2E = 1.4426;
     const double k = Distance(y) * kBelowLog2E - 0.01;

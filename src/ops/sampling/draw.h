@@ -1,6 +1,6 @@
-// The draw: Gumbel-max, the token with the largest y + Gumbel (base/gumbel.h), y its tempered
-// logit; the lowest id among equals. Which tokens take part decides nothing about the others'
-// Gumbels.
+// The draw (Gumbel-max): the token with the largest y + Gumbel (base/gumbel.h), where y is its
+// tempered logit; of equal ones the lowest id. A token's Gumbel does not depend on which other
+// tokens take part.
 #pragma once
 
 #include <span>
@@ -15,10 +15,10 @@ struct Candidate {
   float y = 0;  // tempered logit, at most 0
 };
 
-// Among a whole row. `tempered` as Temper gives it: at least one entry is 0.
+// Draws from a whole row. `tempered` is the output of Temper: at least one entry is 0.
 TokenId DrawFromRow(std::span<const float> tempered, const DrawKey& key);
 
-// Among the candidates: by ascending id, not empty.
+// Draws from candidates, which are sorted by ascending id and not empty.
 TokenId DrawFromCandidates(std::span<const Candidate> candidates, const DrawKey& key);
 
 }  // namespace tokamak::sampling

@@ -19,7 +19,7 @@ std::vector<float> RandomRow(size_t size, float scale, std::mt19937& random) {
   return row;
 }
 
-// The definition: no token is skipped, no bound is used.
+// By definition: without skips or bounds.
 TokenId DrawByDefinition(const std::vector<float>& tempered, const DrawKey& key) {
   double best = -INFINITY;
   TokenId token = -1;
@@ -55,7 +55,7 @@ TEST(DrawFromRow, EqualsTheDefinition) {
   }
 }
 
-// Many unlikely tokens: together they win often, each against a long distance.
+// Many unlikely tokens together win often, although each is far below the best.
 TEST(DrawFromRow, TokensFarBelowTheBestWinTheirShare) {
   constexpr size_t kTokens = testing::Fewer(120'000);
   std::vector<float> tempered(kTokens, std::log(0.27f / kTokens));
@@ -67,7 +67,7 @@ TEST(DrawFromRow, TokensFarBelowTheBestWinTheirShare) {
     ASSERT_EQ(drawn, DrawByDefinition(tempered, key));
     far += drawn != 1000 ? 1 : 0;
   }
-  EXPECT_GT(far, 3);  // 0.21 of them are expected
+  EXPECT_GT(far, 3);  // a share of 0.21 is expected
 }
 
 }  // namespace

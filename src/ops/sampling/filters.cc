@@ -17,25 +17,25 @@ bool MoreLikely(const Candidate& a, const Candidate& b) {
   return a.y > b.y || (a.y == b.y && a.id < b.id);
 }
 
-// Masses are first added up in bands of keys, so that only the band where the target is reached
-// has to be sorted out. Keys are in [0, -kMassless].
+// Masses are first added up in bands of keys: only the band in which the sum reaches the target
+// needs sorting. Keys are in [0, -kMassless].
 constexpr int kBandsPerUnit = 64;
 constexpr int kBands = static_cast<int>(-kMassless) * kBandsPerUnit;
 using Bands = std::array<Mass, kBands + 1>;
 
 int BandOf(double key) { return std::min(static_cast<int>(key * kBandsPerUnit), kBands); }
 
-// The band where the sum reaches `target`, from which the bands before it are subtracted.
+// The band in which the sum reaches `target`, from which the bands before it are subtracted.
 int FindBand(const Bands& bands, Mass* target) {
   size_t band = 0;
   while (bands[band] < *target) *target -= bands[band++];
   return static_cast<int>(band);
 }
 
-// Top_p's key: smaller is more likely.
+// The key of top_p: smaller is more likely.
 double Unlikeliness(const Candidate& c) { return -static_cast<double>(c.y); }
 
-// The least mass that is at least `part` of `total`; 1 at least, so that one token stays.
+// The least mass that is at least `part` of `total`, and at least 1, so that one token stays.
 Mass Target(float part, Mass total) {
   const double target = std::ceil(static_cast<double>(part) * static_cast<double>(total));
   return std::clamp<Mass>(static_cast<Mass>(target), 1, total);
@@ -98,7 +98,7 @@ void Filter::GatherTop(std::span<const float> tempered, int32_t top_k) {
   for (const TokenId id : top_) kept_.push_back({id, tempered[id]});
 }
 
-// Only the bands down to the one where the sum reaches the target are gathered.
+// Gathers only the bands up to the one in which the sum reaches the target.
 void Filter::GatherTopP(std::span<const float> tempered, float top_p) {
   constexpr size_t kChunk = 512;
   float weights[kChunk];
@@ -130,7 +130,7 @@ void Filter::GatherTopP(std::span<const float> tempered, float top_p) {
 // -ln p = ln Z - y and H = ln Z - mean y. (arXiv:2202.00666, equation 10.)
 void Filter::KeepTypical(float typical_p) {
   Mass total = 0;
-  Mass weighted = 0;  // of -y; at most e^-1 · 2^40 each
+  Mass weighted = 0;  // Σ mass · -y; each term is at most e^-1 · 2^40
   for (const Candidate& c : kept_) {
     if (c.y <= kMassless) continue;
     const Mass mass = MassOf(c.y);
@@ -164,7 +164,7 @@ void Filter::KeepMass(Mass target, Key key) {
   CutBand(last, target, key);
 }
 
-// A quickselect by mass: halves the range that holds the cut until one candidate is left.
+// Quickselect by mass: halves the range that contains the cut until one candidate is left.
 template <typename Key>
 void Filter::CutBand(int band, Mass target, Key key) {
   const auto before = [&key](const Candidate& a, const Candidate& b) {
@@ -181,7 +181,7 @@ void Filter::CutBand(int band, Mass target, Key key) {
   while (end - begin > 1) {
     const auto middle = begin + (end - begin) / 2;
     std::nth_element(begin, middle, end, before);
-    Mass upper = 0;  // of [begin, middle), all before the rest
+    Mass upper = 0;  // of [begin, middle), which come before the others
     for (auto it = begin; it != middle; ++it) upper += MassOf(it->y);
     if (upper >= target) {
       end = middle;

@@ -1,9 +1,9 @@
-// The filters that keep some tokens of a row and drop the others. Each works on the distribution
-// that the ones before it left (renormalized); the result is exactly that of sorting all tokens by
-// probability, equal ones by id, and cutting the list.
+// Filters that keep some tokens of a row. Each works on the renormalized distribution that the
+// previous ones left. The result is exactly that of sorting all tokens by probability (equal ones
+// by id) and cutting the list.
 //
-// Filters by probability (typical_p, top_p) know probabilities in units of 2^-40 of the most likely
-// token's; tokens below one unit are dropped by them.
+// typical_p and top_p measure probabilities in units of 2^-40 of the most likely token's, and drop
+// tokens below one unit.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@
 
 namespace tokamak::sampling {
 
-// Whether any filter would drop a token.
+// Returns whether any filter might drop a token.
 bool HasFilters(const SamplingSpec& spec);
 
-// Memory that filtering reuses. One per thread.
+// Reuses its memory between calls. One per thread.
 class Filter {
  public:
-  // The tokens of `tempered` (see Temper) that survive top_k, typical_p, top_p and min_p, by
-  // ascending id. Never empty.
+  // Returns the tokens of `tempered` (see Temper) that survive top_k, typical_p, top_p and min_p,
+  // sorted by ascending id. Never empty.
   std::span<const Candidate> Apply(std::span<const float> tempered, const SamplingSpec& spec);
 
  private:
@@ -34,14 +34,14 @@ class Filter {
   void KeepTypical(float typical_p);
   void KeepTopP(float top_p);
   void KeepMinP(float min_p);
-  // Keeps the first candidates by (key, id), as many as it takes to reach `target`.
+  // Keeps the first candidates by (key, id), as many as needed to reach `target`.
   template <typename Key>
   void KeepMass(Mass target, Key key);
-  // Keeps bands of keys below `band` and, of that band, the first candidates that reach `target`.
+  // Keeps the bands below `band`, and of `band` the first candidates that reach `target`.
   template <typename Key>
   void CutBand(int band, Mass target, Key key);
 
-  std::vector<Candidate> kept_;  // by ascending id between the steps
+  std::vector<Candidate> kept_;  // sorted by ascending id between the steps
   std::vector<Candidate> scratch_;
   std::vector<TokenId> top_;
 };

@@ -50,7 +50,7 @@ TEST(Filter, KeepsWhatNumpyKeeps) {
   EXPECT_EQ(cases, 400);
 }
 
-// Sorts everything and cuts, in exact integer masses.
+// Sorts all tokens and cuts the list, in exact integer masses.
 std::vector<TokenId> BySorting(const std::vector<float>& tempered, const SamplingSpec& spec) {
   std::vector<TokenId> ids;
   for (size_t t = 0; t < tempered.size(); ++t) {
@@ -143,7 +143,8 @@ TEST(Filter, TopKTakesEqualTokensByTheirIds) {
 }
 
 TEST(Filter, TypicalMayDropTheMostLikely) {
-  // One token of probability 0.2 and eighty of 0.01: the entropy is near that of the small ones.
+  // One token of probability 0.2 and eighty of 0.01: the entropy (4.0) is nearer to the information
+  // of the small ones (4.6) than to that of the large one (1.6).
   std::vector<float> row(81, std::log(0.01f));
   row[7] = std::log(0.2f);
   SamplingSpec spec;
@@ -151,7 +152,7 @@ TEST(Filter, TypicalMayDropTheMostLikely) {
   const std::vector<TokenId> ids = Survivors(row, spec);
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 7), 0);
   EXPECT_EQ(ids.size(), 30u);
-  // min_p then counts from the best that is left.
+  // min_p then counts from the best remaining token.
   spec.min_p = 1.0f;
   EXPECT_EQ(Survivors(row, spec), ids);
 }

@@ -20,10 +20,10 @@ using sampling::RowScan;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// Natural logarithm of softmax, for logits of one row.
+// The natural logarithm of softmax for logits of one row.
 struct LogSoftmax {
   float max = 0;
-  double log_total = 0;  // of the sum of e^(x - max)
+  double log_total = 0;  // the logarithm of Σ e^(x - max)
 
   LogSoftmax(std::span<const float> row, float max)
       : max(max), log_total(sampling::LogOfMass(sampling::TotalMass(row, max))) {}

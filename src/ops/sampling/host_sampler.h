@@ -1,4 +1,4 @@
-// The sampler of backends whose logits lie in host memory.
+// The sampler for backends whose logits are in host memory.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace tokamak {
 
-// Parallel over rows. `pool` outlives the sampler; it is used inside Sample and Score only, which
-// have happened when they return.
+// Parallel over rows. `pool` must outlive the sampler. Sample and Score use it and are done when
+// they return.
 std::unique_ptr<Sampler> MakeHostSampler(const SamplerShape& shape, ThreadPool* pool);
 
 }  // namespace tokamak

@@ -19,7 +19,7 @@ constexpr int32_t kVocab = 48;
 
 class FakeStream final : public Stream {};
 
-// A sampler with a slot per row, and the logits that it is given.
+// A sampler with a slot per row, and the logits of its calls.
 class Bench {
  public:
   explicit Bench(int32_t slots, int32_t vocab = kVocab, int threads = 1)
@@ -71,7 +71,7 @@ std::vector<float> RandomLogits(size_t count, uint32_t seed, float scale = 2) {
   return logits;
 }
 
-// What the tokens' probabilities should be: straight from the definitions, in double, by sorting.
+// The expected probabilities by definition: in double, by sorting.
 std::vector<double> ReferenceDistribution(const std::vector<float>& logits,
                                           const SamplingSpec& spec) {
   std::vector<double> p(logits.size());
@@ -79,7 +79,7 @@ std::vector<double> ReferenceDistribution(const std::vector<float>& logits,
     const double sum = std::accumulate(p.begin(), p.end(), 0.0);
     for (double& x : p) x /= sum;
   };
-  // Keeps the first tokens by `key`, ascending, until `reached` of the probability is there.
+  // Keeps the first tokens by ascending `key` until they have `reached` of the probability.
   const auto keep = [&p](const std::vector<double>& key, double reached, size_t most) {
     std::vector<size_t> order(p.size());
     std::iota(order.begin(), order.end(), size_t{0});
@@ -126,13 +126,13 @@ std::vector<double> ReferenceDistribution(const std::vector<float>& logits,
   return p;
 }
 
-// Upper 0.001 point of chi-squared (Wilson and Hilferty, 1931).
+// The upper 0.001 point of chi-squared (Wilson and Hilferty, 1931).
 double ChiSquaredBound(int degrees) {
   const double k = degrees;
   return k * std::pow(1 - 2 / (9 * k) + 3.0902 * std::sqrt(2 / (9 * k)), 3);
 }
 
-// Expects counts that fit the probabilities; cells that expect fewer than 10 are taken together.
+// Expects that counts fit the probabilities. Cells with fewer than 10 expected draws are pooled.
 void ExpectFits(const std::vector<int>& counts, const std::vector<double>& probabilities) {
   const double draws = std::accumulate(counts.begin(), counts.end(), 0.0);
   double chi_squared = 0;
@@ -210,8 +210,8 @@ TEST(HostSampler, DrawsFitTheReferenceDistribution) {
   }
 }
 
-// A speculation's draft and its target, and every backend, draw alike: the draw is fixed for all
-// time by (logits, key). Computed with a few lines of Python (math.log, math.log1p).
+// A given (logits, key) draws the same token on every backend and forever: a draft and its target
+// rely on it. Computed with a few lines of Python (math.log, math.log1p).
 TEST(HostSampler, DrawsTheseTokens) {
   Bench bench(1);
   bench.Admit(0, {.seed = 1234, .choice = 1});
@@ -249,7 +249,7 @@ TEST(HostSampler, ExtremeTemperaturesStayDefined) {
     wide[3] = kMax;
     EXPECT_EQ(bench.SampleOne(wide).health, RowHealth::kOk);
   }
-  // Very hot is uniform.
+  // A very high temperature is uniform.
   Bench bench(1);
   bench.Admit(0, {.temperature = 1e6f, .seed = 3});
   std::vector<int> counts(kVocab, 0);
@@ -265,7 +265,7 @@ TEST(HostSampler, PenaltiesFollowTheDrawnTokens) {
   std::vector<float> logits(kVocab, -10.0f);
   logits[5] = 2.0f;
   logits[6] = 1.5f;
-  // 5: 2, then 1.25 after one, 1.0 after two; 6: 1.5, then 0.75 after one.
+  // Token 5 has 2, then 1.25 after one occurrence and 1.0 after two; token 6 has 1.5, then 0.75.
   std::vector<TokenId> drawn;
   for (int32_t position = 1; position <= 5; ++position) {
     drawn.push_back(bench.SampleOne(logits, position).token);
@@ -370,7 +370,7 @@ TEST(HostSampler, TakesTheLargestAsItsDraw) {
   EXPECT_EQ(next, (std::vector<TokenId>{7, -1, 0}));
 }
 
-// Logprobs are those of the raw logits, in the order of a sort, whatever shapes the draw.
+// Logprobs are those of the raw logits in sorted order, whatever else changes the draw.
 TEST(HostSampler, LogprobsAreThoseOfTheRawLogits) {
   const std::vector<float> logits = RandomLogits(kVocab, 12, 5);
   double sum = 0;

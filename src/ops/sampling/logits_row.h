@@ -1,4 +1,4 @@
-// What sampling does to one whole row of logits. Every function is one pass over the row.
+// Functions of sampling on a whole row of logits, one pass each.
 #pragma once
 
 #include <cstdint>
@@ -11,28 +11,27 @@
 namespace tokamak::sampling {
 
 struct RowScan {
-  float max = 0;       // -Inf when every logit is
-  bool usable = true;  // no NaN, no +Inf
+  float max = 0;       // -Inf if every logit is
+  bool usable = true;  // no NaN and no +Inf
 };
 RowScan Scan(std::span<const float> row);
 
-// The lowest id whose logit is `max`, which occurs.
+// Returns the lowest id whose logit is `max`. Requires that there is one.
 TokenId FirstOf(std::span<const float> row, float max);
 
-// out[t] = (row[t] - max) / temperature: at most 0, and -Inf stays -Inf.
+// out[t] = (row[t] - max) / temperature: at most 0; -Inf stays -Inf.
 void Temper(std::span<const float> row, float max, float temperature, std::span<float> out);
 
-// out[t] = MassOf(row[t] - max), not yet rounded down to an integer.
+// out[t] = MassOf(row[t] - max), before rounding to an integer.
 void Weigh(std::span<const float> row, float max, std::span<float> out);
 
-// Sum of MassOf(row[t] - max).
+// Returns the sum of MassOf(row[t] - max).
 Mass TotalMass(std::span<const float> row, float max);
 
-// The `count` largest logits, best first, equal ones by id: their ids. Logits of -Inf are left out,
-// so fewer may come.
+// Sets `ids` to those of the `count` largest logits, best first, equal ones by id. Leaves out -Inf.
 void TopTokens(std::span<const float> row, int32_t count, std::vector<TokenId>* ids);
 
-// Forbids (sets to -Inf) tokens whose bit is not set; tokens beyond the last word are forbidden.
+// Sets tokens without a set bit to -Inf, also those beyond the last word.
 void ApplyMask(std::span<const uint32_t> allowed, std::span<float> row);
 
 }  // namespace tokamak::sampling

@@ -1,5 +1,5 @@
-// Probability masses as integers: sums that do not depend on the order of summation, so that
-// threads, vector lanes and devices agree to the bit.
+// Probability masses as integers, whose sums do not depend on their order: threads, vector lanes
+// and devices agree to the bit.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace tokamak::sampling {
 
-// Relative to the most likely token's, in units of 2^-40: 2^40 for y = 0, 0 below y = -27.7.
-// 2^24 of them fit into a uint64_t.
+// In units of 2^-40 of the most likely token's mass: 2^40 for y = 0, and 0 below y = -27.7. A
+// uint64_t holds the sum of 2^24 of them.
 using Mass = uint64_t;
 inline constexpr float kMassOne = 0x1p40f;
 
-// Tokens at and below this y have no mass.
+// Tokens with this y or less have no mass.
 inline constexpr float kMassless = -28.0f;
 
 constexpr Mass RoundMass(float weight) {

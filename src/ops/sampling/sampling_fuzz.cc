@@ -1,5 +1,5 @@
-// Bytes as sampling parameters and raw logits: whatever Validate accepts must give a defined result
-// for any logits, the same for equal rows, inside mask and vocabulary.
+// Bytes as sampling parameters and raw logits. Whatever Validate accepts must give a defined result
+// for any logits: the same for equal rows, inside mask and vocabulary.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -15,7 +15,7 @@
 namespace tokamak {
 namespace {
 
-// Takes values off the front; zeros when there are no more.
+// Takes values off the front; returns zeros at the end.
 class Bytes {
  public:
   Bytes(const uint8_t* data, size_t size) : data_(data), size_(size) {}
@@ -125,7 +125,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
   const auto width = static_cast<size_t>(vocab_size);
   std::vector<float> row(width);
-  const bool raw = in.Flag(14);  // floats as they come, or steps of 1/8
+  const bool raw = in.Flag(14);  // any floats, or multiples of 1/8
   for (float& x : row) x = raw ? in.Take<float>() : static_cast<float>(in.Take<int8_t>()) / 8;
   TokenMask mask{.slot = 0, .allowed = std::vector<uint32_t>((width + 31) / 32)};
   for (uint32_t& word : mask.allowed) word = in.Take<uint32_t>();

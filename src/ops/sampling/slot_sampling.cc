@@ -8,7 +8,7 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// Keeps what overflowed finite, and -Inf as it was.
+// Makes overflows finite; -Inf stays -Inf.
 float Clamp(float before, float after) {
   constexpr float kMax = std::numeric_limits<float>::max();
   return before == -kInf ? before : std::clamp(after, -kMax, kMax);

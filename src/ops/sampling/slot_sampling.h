@@ -1,4 +1,4 @@
-// One sequence's sampling parameters and what its history means for its next token's logits.
+// One sequence's sampling parameters and history, and their effect on the next token's logits.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,23 @@ namespace tokamak::sampling {
 
 class SlotSampling {
  public:
-  // `tokens`: the history so far, its first `num_prompt` the prompt.
+  // `tokens` is the history so far; its first `num_prompt` tokens are the prompt.
   void Reset(const SamplingSpec& spec, std::span<const TokenId> tokens, int32_t num_prompt);
 
   const SamplingSpec& spec() const { return spec_; }
 
-  // Whether Edit changes anything at this position.
+  // Returns whether Edit changes anything at this position.
   bool Edits(int32_t position) const {
     return !spec_.logit_bias.empty() || penalizes_ || ForbidsStop(position);
   }
-  // Changes a row of raw logits for the token at `position`, in this order; x is a logit, c the
+  // Changes a row of raw logits for the token at `position`, in this order. x is a logit, c its
   // token's occurrences in the output:
   //   logit_bias          x + b, for each entry in turn
   //   repetition_penalty  x > 0 ? x / r : x · r, for tokens of prompt and output
   //   presence, frequency (x - p) - f · c, for tokens of the output
-  //   min_tokens          -Inf for stop_ids, while fewer tokens than that have been generated
-  // Finite logits stay finite (clamped to the largest float). When `raw` is given, it gets the
-  // tokens and their logits from before any change.
+  //   min_tokens          -Inf for stop_ids until that many tokens have been generated
+  // Finite logits stay finite (clamped to the largest float). `raw`, if not null, gets the changed
+  // tokens with their original logits.
   void Edit(int32_t position, std::span<float> row,
             std::vector<std::pair<TokenId, float>>* raw) const;
 

@@ -11,7 +11,7 @@
 namespace tokamak::sampling {
 namespace {
 
-// The formulas of sampling_params.h for one token, straight from a whole history.
+// The formulas of sampling_params.h for one token, from the whole history.
 float Direct(const SamplingSpec& spec, const std::vector<TokenId>& history, int32_t num_prompt,
              TokenId token, float logit) {
   for (const auto& [id, bias] : spec.logit_bias) {
@@ -46,7 +46,7 @@ TEST(SlotSampling, FollowsTheFormulasWhileTheHistoryGrows) {
     spec.stop_ids = {0, 3, 39};
     std::vector<TokenId> history;
     for (int i = 0; i < 12; ++i) history.push_back(static_cast<TokenId>(random() % kVocab));
-    const int32_t num_prompt = static_cast<int32_t>(random() % 13);  // the rest: resumed output
+    const int32_t num_prompt = static_cast<int32_t>(random() % 13);  // the rest is resumed output
     SlotSampling slot;
     slot.Reset(spec, history, num_prompt);
     for (int step = 0; step < 10; ++step) {

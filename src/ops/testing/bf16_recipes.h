@@ -1,5 +1,5 @@
-// The recipes of cpu/bf16_kernels.h for one output, in scalars. w, x: [cols], of values that bf16
-// has.
+// The sums that cpu/bf16_kernels.h defines for one output, in scalar code. w, x: [cols] values that
+// bf16 can hold.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// AMX's kernels with their tile instructions emulated (testing/emulated_tiles.h). They need
-// AVX512-VNNI.
+// The AMX kernels with emulated tile instructions (testing/emulated_tiles.h). Require AVX512-VNNI.
 #pragma once
 
 #include "ops/cpu/bf16_kernels.h"

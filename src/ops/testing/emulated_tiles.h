@@ -1,5 +1,5 @@
-// AMX's tiles without AMX: what the instructions of cpu/amx/tiles.h do, element by element, so that
-// the kernels' arithmetic on addresses can be tested on any AVX-512 machine.
+// Emulates the instructions of cpu/amx/tiles.h element by element, so that any AVX-512 machine can
+// test how the AMX kernels address memory.
 #pragma once
 
 #include <cstring>
@@ -93,7 +93,7 @@ class EmulatedTiles {
       for (int n = 0; n < RowBytes(kC) / 4; ++n) body(m, n);
     }
   }
-  // The CPU ends the program too.
+  // The CPU also ends the program.
   static void Demand(bool condition) {
     if (!condition) __builtin_trap();
   }

@@ -23,7 +23,7 @@ class MemorySource final : public WeightSource {
     CHECK(bytes_.size() == RowBytes(dtype, shape.cols()) * static_cast<size_t>(shape.rows()));
   }
 
-  // `values` rounded to `dtype`.
+  // Rounds `values` to `dtype`.
   static std::shared_ptr<MemorySource> Quantize(std::string name, DType dtype, Shape shape,
                                                 std::span<const float> values) {
     const size_t row = RowBytes(dtype, shape.cols());
@@ -35,7 +35,7 @@ class MemorySource final : public WeightSource {
     return std::make_shared<MemorySource>(std::move(name), dtype, shape, std::move(bytes));
   }
 
-  // Normally distributed values times `scale`, the same for the same seed.
+  // Normally distributed values times `scale`; the same for the same seed.
   static std::shared_ptr<MemorySource> Random(std::string name, DType dtype, Shape shape,
                                               uint64_t seed, float scale = 1.0f) {
     std::mt19937_64 random(seed);
@@ -45,7 +45,7 @@ class MemorySource final : public WeightSource {
     return Quantize(std::move(name), dtype, shape, values);
   }
 
-  // The rows as f32, as any reader must see them.
+  // The rows as f32, as any reader must decode them.
   std::vector<float> Dequantized() const {
     std::vector<float> values(static_cast<size_t>(shape_.elements()));
     const size_t row = RowBytes(dtype_, shape_.cols());

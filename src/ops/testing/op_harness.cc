@@ -24,7 +24,7 @@ std::vector<OpBackend> OpBackends() {
       if (isa == "avx512bf16" || isa == "amx") backend.activations.push_back(DType::kBF16);
       backends.push_back(backend);
     }
-    // These differ from the ISA before them in their int8 and bf16 kernels alone.
+    // These differ from the previous ISA only in their int8 and bf16 kernels.
     if (isa.ends_with("vnni") || isa == "avx512bf16" || isa == "amx" || isa.starts_with("neon")) {
       continue;
     }
@@ -165,7 +165,7 @@ void WorstError::Compare(float actual, float expected, double tolerance,
                          FunctionRef<std::string()> where) {
   if (std::bit_cast<uint32_t>(actual) == std::bit_cast<uint32_t>(expected)) return;
   const double error = std::abs(static_cast<double>(actual) - expected);
-  if (!(error <= tolerance)) {  // NaN too
+  if (!(error <= tolerance)) {  // true for NaN too
     if (++failures_ <= 3) {
       ADD_FAILURE() << what_ << ", " << where() << ": " << actual << ", expected " << expected
                     << " within " << tolerance;

@@ -1,8 +1,8 @@
-// What the op tests stand on: the list of backends, tensors that live where a backend computes, and
-// a comparison that knows how large an error may be.
+// Shared by the op tests: the backends, tensors in the memory where a backend computes, and
+// comparisons with error bounds.
 //
-// A test body runs an op once on the reference and once on the backend under test, from the same
-// host values, and compares what comes back.
+// A test body runs an op on the reference and on the backend under test, from the same host values,
+// and compares the results.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,37 +23,37 @@ namespace tokamak {
 struct OpBackend {
   std::string name;
   std::function<Result<std::unique_ptr<Ops>>(int threads)> make;
-  // What it keeps weights in; on CPUs f32 stands for their own types.
+  // The type of its weights; f32 for CPUs, which keep each weight's own type.
   DType weights = DType::kF32;
-  // What it may want as the input of a Linear.
+  // The input types that its Linear may want.
   std::vector<DType> activations = {DType::kF32};
-  // Why it cannot run here: its tests are skipped, and say so.
+  // Why it cannot run here, or empty. Its tests are skipped with this reason.
   std::string unavailable = {};
 
   friend void PrintTo(const OpBackend& backend, std::ostream* out) { *out << backend.name; }
 };
-// Every backend and ISA that can run on this machine, and those that need a device that it lacks.
+// Every backend and ISA that this machine can run, and those whose device is missing.
 std::vector<OpBackend> OpBackends();
 // For INSTANTIATE_TEST_SUITE_P.
 std::string OpBackendName(const ::testing::TestParamInfo<OpBackend>& info);
-// A test with a backend as parameter: skipped where that cannot run. A SetUp that asks for more
-// calls this one first, and returns if IsSkipped().
+// A test with a backend as parameter; skipped if that cannot run. A SetUp that overrides this one
+// calls it first and returns if IsSkipped().
 class OpTest : public ::testing::TestWithParam<OpBackend> {
  protected:
   void SetUp() override;
   std::unique_ptr<Ops> Make(int threads) const;
 };
 
-// 16 types that weights come in.
+// 16 types of weights.
 std::vector<DType> WeightTypes();
 
-// Types that a backend keeps a KV cache in.
+// The types in which a backend can keep a KV cache.
 std::vector<DType> CacheTypes(const OpBackend& backend);
 
-// One unit of relative rounding of f32.
+// The relative rounding error of f32.
 inline constexpr double kUnit = 0x1p-24;
 
-// Uploads host values and keeps them until it goes.
+// Uploads host values and keeps them until it is destroyed.
 class OpRunner {
  public:
   explicit OpRunner(Ops& ops) : ops_(ops), stream_(ops.MakeStream()) {}
@@ -73,14 +73,14 @@ class OpRunner {
   Tensor Longs(const std::vector<int64_t>& values) {
     return Upload(values.data(), DType::kI64, {static_cast<int64_t>(values.size())});
   }
-  // Filled with NaN, so that an element that an op fails to write cannot pass.
+  // Filled with NaN, to find elements that an op fails to write.
   Tensor Output(Shape shape, DType dtype = DType::kF32);
 
   template <typename Op>
   void Run(const Op& op) {
     ops_.Run(op, *stream_);
   }
-  // All rows of a tensor as f32, without what lies between them.
+  // All rows of a tensor as f32, without the gaps between them.
   std::vector<float> Download(const Tensor& tensor);
   std::vector<std::byte> DownloadBytes(const void* device, size_t bytes);
 
@@ -90,7 +90,8 @@ class OpRunner {
   std::vector<Buffer> buffers_;
 };
 
-// Puts the keys of one KV head in a block, as `ops` orders them, in rows: [block_size][head_dim].
+// Reorders the keys of one KV head in a block from the order of `ops` to rows
+// [block_size][head_dim].
 void KeysToRows(const Ops& ops, const KvLayerView& cache, std::byte* keys);
 
 // The values after rounding to `dtype` and back.
@@ -99,27 +100,27 @@ std::vector<float> RoundTo(DType dtype, const std::vector<float>& values);
 std::vector<float> RandomFloats(std::mt19937_64& random, int64_t n, float scale = 1.0f);
 double Norm(const float* values, int64_t n);
 
-// The worst error of a test, as a share of what was allowed; printed at the end of it.
+// The worst error of a test as a share of its tolerance. Printed on destruction.
 class WorstError {
  public:
   explicit WorstError(std::string what) : what_(std::move(what)) {}
   ~WorstError();
 
-  // Fails the test when `actual` is off by more than `tolerance` or not finite where the reference
-  // is. `where` is asked for only then.
+  // Fails the test if `actual` is off by more than `tolerance`, or not finite where the reference
+  // is. Calls `where` only then.
   void Compare(float actual, float expected, double tolerance, FunctionRef<std::string()> where);
-  // One tolerance for all.
+  // The same tolerance for all elements.
   void Compare(const std::vector<float>& actual, const std::vector<float>& expected,
                double tolerance, const std::string& where);
 
  private:
   std::string what_;
-  double worst_ = 0;  // of the tolerance
+  double worst_ = 0;  // as a share of the tolerance
   double worst_absolute_ = 0;
   int failures_ = 0;
 };
 
-// Equality of bits, NaN included.
+// Compares bits, NaN included.
 ::testing::AssertionResult SameBits(const std::vector<float>& a, const std::vector<float>& b);
 
 }  // namespace tokamak
