@@ -1,4 +1,4 @@
-// Attention with linear biases in place of positions that rotate. arXiv:2108.12409.
+// Attention with linear biases (ALiBi) instead of RoPE. arXiv:2108.12409.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,10 @@
 
 namespace tokamak::nn {
 
-// What a head's scores lose per position of distance: [num_heads]. For a power of two, head i has
-// 2^(-bias_max · (i + 1) / num_heads). Else the heads have those of the next power of two: every
-// second one, the steeper of each pair first, then the others, as many as there are heads. Source:
-// transformers, models/mpt.
+// [num_heads]: what a head's scores lose per position of distance. If num_heads is a power of two,
+// head i has 2^(-bias_max · (i + 1) / num_heads). Otherwise the slopes are those of the next power
+// of two: the second, fourth, ... of them, then the first, third, ..., until each head has one.
+// Source: transformers, models/mpt.
 std::vector<float> AlibiSlopes(int32_t num_heads, double bias_max);
 
 }  // namespace tokamak::nn

@@ -16,7 +16,7 @@ TEST(Alibi, PowersOfTwoAreAGeometricSeries) {
   EXPECT_EQ(AlibiSlopes(2, 16), (std::vector<float>{1.0f / 256, 1.0f / 65536}));
 }
 
-// build_mpt_alibi_tensor(num_heads, 2, bias_max)[:, 0, 0] of transformers 5.23, negated.
+// From transformers 5.23: build_mpt_alibi_tensor(num_heads, 2, bias_max)[:, 0, 0], negated.
 TEST(Alibi, OtherCountsTakeFromTheNextPowerOfTwo) {
   EXPECT_EQ(AlibiSlopes(3, 8), (std::vector<float>{0.0625f, 0.00390625f, 0.25f}));
   EXPECT_EQ(AlibiSlopes(5, 8), (std::vector<float>{0.25f, 0.0625f, 0.015625f, 0.00390625f, 0.5f}));

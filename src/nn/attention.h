@@ -13,7 +13,7 @@
 
 namespace tokamak::nn {
 
-// What a checkpoint calls the projections, below the layer's own name.
+// A checkpoint's names for the projections, relative to the layer's name.
 struct AttentionNames {
   std::string_view q = "q_proj", k = "k_proj", v = "v_proj";
 };
@@ -25,28 +25,28 @@ struct AttentionConfig {
   int32_t head_dim = 0;
   float scale = 0;          // of the scores; usually 1 / sqrt(head_dim)
   int32_t window = 0;       // keys that a query sees, its own included; 0: all
-  bool merged_qkv = false;  // stored as one weight, qkv_proj
+  bool merged_qkv = false;  // stored as one weight, qkv_name
   bool qkv_bias = false;
   bool output_bias = false;
-  std::optional<float> qk_norm_eps = std::nullopt;  // q and k are normalized with this eps
-  float qk_norm_offset = 0;                         // is added to those norms' weights
-  bool whole_qk_norm = false;                       // over all heads together, not head by head
+  std::optional<float> qk_norm_eps = std::nullopt;  // normalizes q and k with this eps
+  float qk_norm_offset = 0;                         // added to the weights of those norms
+  bool whole_qk_norm = false;                       // normalizes all heads together
   float softcap = 0;                                // of the scores; 0: none
-  bool sinks = false;                               // each head has a score more, without a value
-  bool causal = true;                               // false: a query sees all of its sequence
-  AttentionNames names = {};                        // where they are not merged
+  bool sinks = false;                               // each head has an extra score without a value
+  bool causal = true;                               // false: a query sees its whole sequence
+  AttentionNames names = {};                        // unless merged_qkv
   float alibi_bias_max = 0;                         // > 0: ALiBi (nn/alibi.h)
-  float clip_qkv = 0;                               // > 0: q, k and v are clamped to ± this
-  std::string_view qkv_name = "qkv_proj";           // of merged_qkv
+  float clip_qkv = 0;                               // > 0: clamps q, k and v to ± this
+  std::string_view qkv_name = "qkv_proj";           // for merged_qkv
   std::string_view output_name = "o_proj";
 };
 
 class Attention {
  public:
   Attention() = default;
-  // Reads q_proj, k_proj, v_proj (or qkv_proj), o_proj (and q_norm, k_norm, sinks) below b, by
-  // these names unless the configuration has others, and
-  // adds a layer to the load's cache layout. `rope` outlives this; null: positions do not rotate.
+  // Reads q_proj, k_proj, v_proj (or qkv_proj), o_proj (and q_norm, k_norm, sinks) below b, or by
+  // the configuration's names, and adds a layer to the load's cache layout. `rope` must outlive
+  // this; null: no rotation.
   Attention(const Builder& b, const AttentionConfig& config, const Rope* rope);
 
   DType activation() const { return qkv_.activation(); }  // the type of x
@@ -55,7 +55,7 @@ class Attention {
   void Forward(Pass& pass, Tensor x, Tensor out) const;
 
  private:
-  // q [T, heads · head_dim] and k, normalized over all heads.
+  // Normalizes q [T, heads · head_dim] and k over all heads together.
   void NormalizeWhole(Pass& pass, Tensor& q, Tensor& k) const;
 
   int64_t num_heads_ = 0;  // of this rank

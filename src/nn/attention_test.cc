@@ -31,7 +31,7 @@ std::vector<float> Row(const std::vector<float>& values, int64_t t) {
   return {values.begin() + t * kHidden, values.begin() + (t + 1) * kHidden};
 }
 
-// Which of the kTokens rows change when the first token does.
+// Returns for each of the kTokens rows whether it changes with the first token.
 std::vector<bool> SeesTheFirstToken(int32_t window) {
   Bench bench;
   AttentionConfig config = Config();
@@ -96,7 +96,7 @@ TEST(Attention, EveryOptionCounts) {
 
   RopeSpec spec;
   spec.theta = 100;
-  spec.rotary_dim = 4;  // of 6
+  spec.rotary_dim = 4;  // of 6 dimensions
   const Result<Rope> rope = Rope::Make(spec, kTokens, bench.ops());
   ASSERT_TRUE(rope.ok());
   const std::vector<float> rotated = Attend(bench, Config(), x, &*rope);

@@ -141,7 +141,7 @@ int32_t Builder::AddKvLayer(int32_t window, KvLayerSpec layer) const {
   std::vector<CacheLayout::Group>& groups = load_->cache.groups;
   std::vector<KvLayerSpec>& layers = load_->cache.layers;
   layer.group = static_cast<int32_t>(groups.size());
-  for (const KvLayerSpec& other : layers) {  // a group shares one plan, so its shapes are equal
+  for (const KvLayerSpec& other : layers) {  // a group shares one plan, which needs equal shapes
     if (groups[static_cast<size_t>(other.group)].window == window && other.SameShape(layer)) {
       layer.group = other.group;
     }

@@ -1,10 +1,10 @@
-// Builder: how layers get their weights. A layer's constructor names its weights below the builder
-// that it was given, as the checkpoint does, and states their shapes:
+// How layers get their weights. A layer's constructor names its weights below the given builder, as
+// the checkpoint does, and states their shapes:
 //
 //   norm_(b / "input_layernorm", hidden_size, eps)
 //
-// The first error is kept and everything after it does nothing, so constructors need no error
-// handling; whoever started the load looks at WeightLoad::status before using the model.
+// The first error is kept and the rest does nothing, so constructors need no error handling. Check
+// WeightLoad::status before using the model.
 #pragma once
 
 #include <algorithm>
@@ -24,13 +24,13 @@
 
 namespace tokamak::nn {
 
-// One model being loaded by one thread: where weights come from, where they go, and what has come
-// of it so far.
+// One model being loaded by one thread: where its weights come from, who packs them, and the
+// results so far.
 struct WeightLoad {
   TensorSource& tensors;
   Ops& ops;
   ParallelContext parallel;
-  // Bytes of the checkpoint read so far; called after each weight.
+  // Called after each weight with the bytes of the checkpoint read so far.
   std::function<void(int64_t bytes)> progress;
 
   Status status;  // the first error
@@ -38,18 +38,18 @@ struct WeightLoad {
   int64_t bytes_read = 0;    // as stored
   int64_t weight_bytes = 0;  // as packed
   int64_t expert_parameters = 0;
-  int64_t expert_bytes = 0;    // of which a token reads expert_share
+  int64_t expert_bytes = 0;    // a token reads expert_share of them
   double expert_share = 1;     // top_k / num_experts
   int32_t num_moe_layers = 0;  // layers with experts
-  int32_t max_experts = 0;     // of one of them
+  int32_t max_experts = 0;     // of any layer
   CacheLayout cache;
 };
 
 using WeightPtr = std::shared_ptr<const PackedWeight>;
 using SourcePtr = std::shared_ptr<const WeightSource>;
 
-// Weights of one kind, one for each head or expert. The ops take arrays of pointers; this keeps
-// what they point to.
+// Weights of one kind, one per head or expert. The ops take arrays of pointers; this also owns the
+// weights.
 class WeightList {
  public:
   void Add(WeightPtr weight) {
@@ -63,7 +63,7 @@ class WeightList {
   std::vector<const PackedWeight*> pointers_;
 };
 
-// A place in the checkpoint's tree of names. Cheap to copy; valid while its load lives.
+// A place in the checkpoint's tree of names. Cheap to copy; valid as long as its load.
 class Builder {
  public:
   explicit Builder(WeightLoad& load, std::string path = "")
@@ -76,46 +76,46 @@ class Builder {
   Ops& ops() const { return load_->ops; }
   const ParallelContext& parallel() const { return load_->parallel; }
   bool ok() const { return load_->status.ok(); }
-  // Notes weights that were packed, of which each token uses `share`.
+  // Records expert weights, of which a token uses `share`.
   void AddExperts(int64_t parameters, int64_t bytes, double share) const {
     load_->expert_parameters += parameters;
     load_->expert_bytes += bytes;
     load_->expert_share = share;
   }
-  // Notes an MoE layer of so many experts; its index.
+  // Records an MoE layer with this many experts and returns its index.
   int32_t AddMoeLayer(int32_t num_experts) const {
     load_->max_experts = std::max(load_->max_experts, num_experts);
     return load_->num_moe_layers++;
   }
   void Fail(Status status) const;
-  // The value, or null and the error noted.
+  // Returns the value; on an error records it and returns null.
   SourcePtr OrFail(Result<SourcePtr> source) const;
 
-  // The tensor at this place, which must exist with this shape; null after an error. `meaning` says
-  // where the shape comes from: "num_heads 9 × head_dim 64".
+  // Returns the tensor at this place, which must exist with this shape; null after an error.
+  // `meaning` explains the shape in messages: "num_heads 9 × head_dim 64".
   SourcePtr Find(const Shape& shape, std::string_view meaning = {}) const;
-  // Stacks the parts (equal cols) in the backend's layout; null after an error.
+  // Stacks the parts (equal cols) in the backend's layout. Null after an error.
   WeightPtr PackWeight(std::vector<SourcePtr> parts, WeightUse use) const;
   bool Has() const { return load_->tensors.Has(path_); }
-  // Reads parts as f32, one after the other; empty after an error.
+  // Reads the parts as f32, one after another. Empty after an error.
   std::vector<float> ReadValues(const std::vector<SourcePtr>& parts) const;
-  // Puts values into device memory; empty after an error.
+  // Copies values to device memory. Empty after an error.
   OwnedTensor Store(const std::vector<float>& values, const Shape& shape) const;
-  // ReadValues into device memory, with `offset` added to each: [Σ elements].
+  // ReadValues plus `offset`, in device memory: [Σ elements].
   OwnedTensor ReadVectors(const std::vector<SourcePtr>& parts, float offset = 0) const;
-  // The vector at this place, with `offset` added to each element: f32 [length].
+  // Reads the vector at this place and adds `offset` to each element: f32 [length].
   OwnedTensor ReadVector(int64_t length, float offset = 0) const;
-  // Fails the load where the backend lacks what is optional and `has` says so.
+  // Fails the load unless the backend has an optional feature, as `has` tells.
   void Require(bool has, std::string_view what) const;
 
-  // Notes an attention layer with `window` (0: none) in the cache layout; its index.
+  // Adds an attention layer with `window` (0: none) to the cache layout and returns its index.
   int32_t AddKvLayer(int32_t window, int32_t num_heads, int32_t num_kv_heads,
                      int32_t head_dim) const {
     return AddKvLayer(window,
                       {.num_heads = num_heads, .num_kv_heads = num_kv_heads, .head_dim = head_dim});
   }
   int32_t AddKvLayer(int32_t window, KvLayerSpec layer) const;
-  // The cache group of a layer that was added.
+  // The cache group of an added layer.
   int32_t KvGroup(int32_t layer) const {
     return load_->cache.layers[static_cast<size_t>(layer)].group;
   }
@@ -126,7 +126,7 @@ class Builder {
 };
 
 // Views of a stored weight, for a rank's shard. Column ranges must be whole blocks of the stored
-// type: an error otherwise.
+// type; others are an error.
 SourcePtr RowRange(SourcePtr source, IndexRange rows);
 Result<SourcePtr> ColumnRange(SourcePtr source, IndexRange cols);
 

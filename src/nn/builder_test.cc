@@ -62,7 +62,7 @@ TEST(Builder, RangesOfAWeightAreItsRowsAndColumns) {
   }
   EXPECT_EQ(read(**cols), expected);
 
-  EXPECT_EQ(RowRange(whole, {0, 6}), whole);  // no wrapper around all of it
+  EXPECT_EQ(RowRange(whole, {0, 6}), whole);  // the whole range needs no wrapper
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a model's layers keep in the KV cache. The runner turns it into blocks.
+// The KV cache of a model's layers. The runner allocates blocks for it.
 #pragma once
 
 #include <cstdint>
@@ -15,27 +15,26 @@ struct KvLayerSpec {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
   int32_t value_dim = 0;           // as in KvLayerView
-  bool values_in_keys = false;     // as in KvLayerView: a layer of latents
+  bool values_in_keys = false;     // as in KvLayerView; true for layers of latents
   LatentExpansion expansion = {};  // as in AttentionShape
-  bool causal = true;              // as in AttentionShape: if not, a sequence comes in one step
+  bool causal = true;  // as in AttentionShape; if false, a sequence must come in one step
 
   int32_t ValueDim() const { return value_dim > 0 ? value_dim : head_dim; }
-  // Elements that a position takes besides its keys.
+  // Elements that a position takes in addition to its keys.
   int32_t StoredValueDim() const { return values_in_keys ? 0 : ValueDim(); }
-  // Where the layer's values begin, in bytes from its keys, when `key_bytes` of keys lie before
-  // what comes after them.
+  // Offset of the layer's values from its keys, in bytes. `key_bytes` is the size of the keys.
   int64_t ValuesAfter(DType dtype, int64_t key_bytes) const {
     return values_in_keys ? static_cast<int64_t>(RowBytes(dtype, head_dim - ValueDim()))
                           : key_bytes;
   }
-  // Whether another layer can share the plan of this one's group.
+  // Returns whether another layer can share the plan of this layer's group.
   bool SameShape(const KvLayerSpec& other) const {
     return num_heads == other.num_heads && num_kv_heads == other.num_kv_heads &&
            head_dim == other.head_dim && ValueDim() == other.ValueDim() &&
            values_in_keys == other.values_in_keys && expansion == other.expansion &&
            causal == other.causal;
   }
-  // The parts of these that depend on the layer.
+  // The fields of these structs that the layer determines.
   KvLayerView View() const {
     KvLayerView view;
     view.num_kv_heads = num_kv_heads;
@@ -60,7 +59,7 @@ struct KvLayerSpec {
 struct CacheLayout {
   struct Group {
     CacheGroupKind kind = CacheGroupKind::kFull;
-    int32_t window = 0;  // kWindow: keys that a query sees, its own included
+    int32_t window = 0;  // kWindow: number of keys that a query sees, its own included
   };
   std::vector<Group> groups;
   std::vector<KvLayerSpec> layers;  // attention layers, first to last

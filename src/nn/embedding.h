@@ -1,4 +1,4 @@
-// Token embedding, and the output layer that may share its weight.
+// Token embedding, and an output layer that may share its weight.
 #pragma once
 
 #include "nn/builder.h"
@@ -10,8 +10,8 @@ namespace tokamak::nn {
 class Embedding {
  public:
   Embedding() = default;
-  // Reads b.weight [vocab_size, hidden_size]. `tied`: the output layer uses it too. What is looked
-  // up is multiplied by `scale`.
+  // Reads b.weight [vocab_size, hidden_size]. `tied`: the output layer uses it too. Looked-up rows
+  // are multiplied by `scale`.
   Embedding(const Builder& b, int64_t vocab_size, int64_t hidden_size, bool tied, float scale = 1)
       : weight_(b.PackWeight({(b / "weight").Find(Shape{vocab_size, hidden_size})},
                              tied ? WeightUse::kTied : WeightUse::kEmbedding)),
@@ -25,7 +25,7 @@ class Embedding {
                  pass.stream);
   }
 
-  // The output layer that shares this weight, when tied.
+  // The output layer that shares this weight. Requires `tied`.
   Linear OutputLayer() const { return Linear(weight_); }
 
  private:

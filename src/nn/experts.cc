@@ -11,10 +11,10 @@ SourcePtr Columns(const Builder& b, SourcePtr source, IndexRange range) {
   return source ? b.OrFail(ColumnRange(std::move(source), range)) : nullptr;
 }
 
-// All experts' weights of one kind, [experts, ...], and how to take one expert's [out, in].
+// One kind of weight for all experts, [experts, ...], and access to one expert's [out, in].
 struct Fused {
   SourcePtr all;
-  int64_t stored_rows = 0;  // of an expert
+  int64_t stored_rows = 0;  // per expert
   bool transposed = false;
 
   SourcePtr Expert(const Builder& b, int64_t e) const {

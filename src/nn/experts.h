@@ -1,4 +1,4 @@
-// The weights of an MoE layer's experts, however the checkpoint has laid them.
+// The weights of an MoE layer's experts, however the checkpoint stores them.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace tokamak::nn {
 
-// How a checkpoint stores experts that are all of one size.
+// How a checkpoint stores experts, all of the same size.
 enum class ExpertStorage {
   // <e>.gate_proj, <e>.up_proj and <e>.down_proj, each [out, in].
   kSeparate,
-  // gpt-oss: in one tensor for all, gate_up_proj [experts, in, 2 · inner] with gate and up
-  // alternating, and down_proj [experts, inner, out]; or the same as MXFP4, [experts, out, in], in
+  // gpt-oss: one tensor for all experts, gate_up_proj [experts, in, 2 · inner] with gate and up
+  // alternating, and down_proj [experts, inner, out]; or MXFP4, [experts, out, in], in
   // gate_up_proj_blocks, gate_up_proj_scales and so on. Biases are gate_up_proj_bias and
-  // down_proj_bias. kSeparate where none of these is there, as in GGUF files.
+  // down_proj_bias. If none of these exist, as in GGUF files, kSeparate applies.
   kFused,
 };
 
@@ -26,19 +26,19 @@ struct ExpertsShape {
   int64_t intermediate_size = 0;
   bool bias = false;
   ExpertStorage storage = ExpertStorage::kSeparate;
-  std::string_view gate_proj = "gate_proj";  // names, of kSeparate
+  std::string_view gate_proj = "gate_proj";  // names for kSeparate
   std::string_view up_proj = "up_proj";
   std::string_view down_proj = "down_proj";
 };
 
-// This rank's shard: of the rows of gate and up, and the columns of down.
+// This rank's shard: rows of gate and up, columns of down.
 class Experts {
  public:
   Experts() = default;
-  // Reads what is below b, and counts it there. `share` of it is used for each token.
+  // Reads and records the experts below b. A token uses `share` of them.
   Experts(const Builder& b, const ExpertsShape& shape, double share);
 
-  // One per expert: [2 · shard, hidden_size], gate above up, and [hidden_size, shard].
+  // One per expert: [2 · shard, hidden_size] with gate above up, and [hidden_size, shard].
   const std::vector<const PackedWeight*>& gate_up() const { return gate_up_.pointers(); }
   const std::vector<const PackedWeight*>& down() const { return down_.pointers(); }
   // f32 [experts, rows of the weight], or empty.
@@ -50,7 +50,7 @@ class Experts {
   void ReadSeparateBiases(const Builder& b, const ExpertsShape& shape, IndexRange shard);
   void ReadFused(const Builder& b, const ExpertsShape& shape, IndexRange shard);
   void ReadFusedBiases(const Builder& b, const ExpertsShape& shape, IndexRange shard);
-  // Both empty after an error.
+  // Both arguments are empty after an error.
   void Add(const Builder& b, std::vector<SourcePtr> gate_up, SourcePtr down);
 
   WeightList gate_up_;

@@ -7,7 +7,7 @@
 namespace tokamak::nn {
 namespace {
 
-// Columns `range` of the source, or an error noted at `b`.
+// Returns columns `range` of the source; null with the error recorded in `b`.
 SourcePtr Columns(const Builder& b, SourcePtr source, IndexRange range) {
   if (!source) return nullptr;
   Result<SourcePtr> columns = ColumnRange(std::move(source), range);

@@ -1,4 +1,4 @@
-// Linear layers, cut for tensor parallelism as in arXiv:1909.08053, section 3.
+// Linear layers, sharded for tensor parallelism as in arXiv:1909.08053, section 3.
 #pragma once
 
 #include <cstdint>
@@ -14,46 +14,45 @@ namespace tokamak::nn {
 // y = x · Wᵀ + b with W [out features, in features]. Immutable.
 class Linear {
  public:
-  // One of several projections of the same input, stored as `name`.weight (and `name`.bias): rows
-  // `range` of [rows, in] belong to this rank.
+  // One of several projections of the same input, stored as `name`.weight (and `name`.bias), [rows,
+  // in]. This rank has the rows `range`.
   struct Output {
     std::string_view name;
     int64_t rows = 0;
     IndexRange range;
-    std::string meaning;  // of `rows`, for messages
+    std::string meaning;  // explains `rows` in messages
   };
 
   Linear() = default;
-  // An output layer that shares the packed weight of an embedding, or one that was packed
-  // otherwise.
+  // Uses a packed weight, for example an embedding's for the output layer.
   explicit Linear(WeightPtr weight, OwnedTensor bias = {})
       : weight_(std::move(weight)), bias_(std::move(bias)) {}
 
-  // Column-parallel: each rank computes its ranges of the outputs, merged into one product whose
-  // results lie side by side in the order of `outputs`.
+  // Column-parallel: each rank computes its ranges of the outputs, in one product, side by side in
+  // the order of `outputs`.
   static Linear Column(const Builder& b, const std::vector<Output>& outputs, int64_t in, bool bias);
-  // The same from a checkpoint that has stored the outputs as one weight already, b's own, one
-  // below the other. The outputs' names do not matter.
+  // The same if the checkpoint stores the outputs stacked in one weight, b's own. Ignores the
+  // outputs' names.
   static Linear MergedColumn(const Builder& b, const std::vector<Output>& outputs, int64_t in,
                              bool bias);
-  // Row-parallel: each rank holds the columns `range` of b's [out, in] weight and computes a part
-  // of every sum; the ranks' results are to be added. The bias is the first rank's.
+  // Row-parallel: each rank holds the columns `range` of b's [out, in] weight; the ranks' results
+  // must be added. Only the first rank has the bias.
   static Linear Row(const Builder& b, int64_t out, int64_t in, IndexRange range, bool bias);
   // The same weight on every rank.
   static Linear Replicated(const Builder& b, int64_t out, int64_t in, bool bias);
-  // The same, for a choice that should not depend on how activations are rounded.
+  // Replicated, with f32 activations: the choice of experts must not depend on their rounding.
   static Linear Router(const Builder& b, int64_t out, int64_t in, bool bias = false);
-  // The weight of Row alone.
+  // Only the weight of Row.
   static WeightPtr RowWeight(const Builder& b, int64_t out, int64_t in, IndexRange range);
 
-  // What x must be made of: layers that feed this one write it in this type.
+  // The type of x, which the layer before writes.
   DType activation() const { return weight_->activation(); }
   int64_t out_features() const { return weight_->rows(); }
   int64_t in_features() const { return weight_->cols(); }
 
   // x: [T, in_features()] of activation(); out: f32 [T, out_features()].
   void Forward(Pass& pass, Tensor x, Tensor out) const;
-  // The largest output of each row of x, for backends that have LinearArgmax.
+  // The largest output of each row of x. Requires has_linear_argmax.
   void ForwardArgmax(Pass& pass, Tensor x, const ArgmaxLogits& out) const;
 
  private:

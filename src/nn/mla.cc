@@ -12,12 +12,12 @@
 namespace tokamak::nn {
 namespace {
 
-// Of the norms of latents, whatever the configuration says of the others.
+// For the norms of latents, whatever the configuration says about others.
 constexpr float kNormEps = 1e-6f;
-// Heads that the operations of ops/mla.h take.
+// The largest number of heads that the operations of ops/mla.h take.
 constexpr int32_t kMaxHeads = 1024;
 
-// The rows of the heads `heads`, each stored as [nope | rotated], with the rotated ones first.
+// The rows of `heads`, which are stored as [nope | rotated], with the rotated rows first.
 SourcePtr RotatedFirst(SourcePtr source, const MlaConfig& c, IndexRange heads) {
   if (!source) return nullptr;
   std::vector<RowRun> runs;
@@ -29,8 +29,8 @@ SourcePtr RotatedFirst(SourcePtr source, const MlaConfig& c, IndexRange heads) {
   return PickRows(std::move(source), std::move(runs));
 }
 
-// From how many new positions of a sequence on it is less work to decompress its keys and values
-// for them than to attend to latents; 0: never.
+// From this many new positions of a sequence on, decompressing its keys and values is less work
+// than attending to latents; 0: never.
 int32_t DecompressFrom(const MlaConfig& c) {
   const int64_t saved = 2 * int64_t{c.kv_lora_rank} - c.nope_dim - c.value_dim;  // per pair
   const int64_t cost = int64_t{c.kv_lora_rank} * (c.nope_dim + c.value_dim);     // per key
@@ -85,7 +85,7 @@ void MlaAttention::ReadQkvA(const Builder& b) {
 OwnedTensor MlaAttention::ReadQkvABias(const Builder& b) const {
   const MlaConfig& c = config_;
   if (!c.bias) return {};
-  // q_proj has none.
+  // q_proj has no bias.
   std::vector<float> values(static_cast<size_t>(heads_.size() * key_dim()));
   if (c.q_lora_rank > 0) {
     SourcePtr q = (b / "q_a_proj" / "bias").Find(Shape{c.q_lora_rank}, "q_lora_rank");
@@ -102,7 +102,7 @@ OwnedTensor MlaAttention::ReadQkvABias(const Builder& b) const {
 void MlaAttention::ReadHeads(const Builder& b) {
   const MlaConfig& c = config_;
   const int64_t rows = c.nope_dim + c.value_dim, rank = c.kv_lora_rank;
-  // As GGUF has them: apart, and those of keys transposed.
+  // GGUF stores the weights of keys and values separately, and those of keys transposed.
   const Builder k_b = b / "k_b_proj" / "weight";
   const bool apart = k_b.Has();
   SourcePtr all_keys, all;
@@ -115,7 +115,7 @@ void MlaAttention::ReadHeads(const Builder& b) {
                     fmt::format("num_attention_heads {} × (qk_nope_head_dim {} + v_head_dim {})",
                                 c.num_heads, c.nope_dim, c.value_dim));
   }
-  // Of all forms the inputs stay in f32: they may be sums over many positions.
+  // All forms keep these inputs in f32: they may be sums over many positions.
   const auto add = [&b](WeightList& list, SourcePtr part) {
     if (b.ok()) list.Add(b.PackWeight({std::move(part)}, WeightUse::kRouter));
   };

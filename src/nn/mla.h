@@ -1,5 +1,5 @@
-// Multi-head latent attention: keys and values of all heads are made from one short latent vector
-// per position. arXiv:2405.04434, section 2.1; also DeepSeek-V3, arXiv:2412.19437.
+// Multi-head latent attention (MLA): keys and values of all heads are computed from one short
+// latent vector per position. arXiv:2405.04434, section 2.1; also DeepSeek-V3, arXiv:2412.19437.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,23 @@
 
 namespace tokamak::nn {
 
-// What the cache keeps, and what attention computes with. All give the same result but for
-// rounding.
+// The contents of the cache and the way attention computes. Results differ only by rounding.
 enum class MlaForm {
   kStandard,  // keeps every head's keys and values
-  kLatent,    // keeps latents, and decompresses keys and values from them where they are used
-  kAbsorbed,  // keeps latents, and attends to them: queries and outputs are projected instead
-  // kLatent for sequences with many new positions in a step, kAbsorbed for the others. Which one a
-  // position gets depends on how its prompt was cut, so results are not batch invariant.
+  kLatent,    // keeps latents; decompresses keys and values from them for each use
+  kAbsorbed,  // keeps latents and attends to them; projects queries and outputs instead
+  // kLatent for sequences with many new positions in a step, else kAbsorbed. This depends on the
+  // chunks of a prompt, so results are not batch invariant.
   kAuto,
 };
 
 struct MlaConfig {
   int32_t hidden_size = 0;
   int32_t num_heads = 0;
-  int32_t q_lora_rank = 0;  // 0: queries are projected at once, by q_proj
+  int32_t q_lora_rank = 0;  // 0: q_proj projects queries in one step
   int32_t kv_lora_rank = 0;
-  int32_t rope_dim = 0;   // qk_rope_head_dim: of the key that all heads share, which rotates
-  int32_t nope_dim = 0;   // qk_nope_head_dim: of a head's own key, which does not
+  int32_t rope_dim = 0;   // qk_rope_head_dim: the rotated key, shared by all heads
+  int32_t nope_dim = 0;   // qk_nope_head_dim: a head's own key, not rotated
   int32_t value_dim = 0;  // v_head_dim
   float scale = 0;        // of the scores
   bool bias = false;      // of q_a_proj, kv_a_proj_with_mqa and o_proj
@@ -43,7 +42,7 @@ class MlaAttention {
   MlaAttention() = default;
   // Reads q_proj (or q_a_proj, q_a_layernorm, q_b_proj), kv_a_proj_with_mqa, kv_a_layernorm,
   // kv_b_proj (or k_b_proj, transposed, and v_b_proj) and o_proj below b, and adds a layer to the
-  // load's cache layout. `rope` outlives this.
+  // load's cache layout. `rope` must outlive this.
   MlaAttention(const Builder& b, const MlaConfig& config, const Rope* rope);
 
   DType activation() const { return qkv_a_proj_.activation(); }  // the type of x
@@ -56,10 +55,9 @@ class MlaAttention {
   OwnedTensor ReadQkvABias(const Builder& b) const;
   void ReadHeads(const Builder& b);
   void AddCacheLayer(const Builder& b);
-  // q [T, heads · (rope + nope)] and the position's cache entry [T, rope + latent], both before
-  // rotation.
+  // Computes q [T, heads · (rope + nope)] and cache entries [T, rope + latent], not yet rotated.
   void Project(Pass& pass, Tensor x, Tensor& q, Tensor& entry) const;
-  // Attention to the cache of each form: `attn_output` f32 [T, heads · value_dim].
+  // Attention in each form. `attn_output` is f32 [T, heads · value_dim].
   void AttendStandard(Pass& pass, Tensor q, Tensor entry, Tensor attn_output) const;
   void AttendAbsorbed(Pass& pass, Tensor q, Tensor attn_output) const;
   void AttendLatent(Pass& pass, Tensor q, Tensor attn_output) const;
@@ -73,12 +71,12 @@ class MlaAttention {
   int32_t group_ = 0;  // index into the pass's cache groups
   int32_t layer_ = 0;  // index into the pass's KV layers
   const Rope* rope_ = nullptr;
-  // Of x: the query, or its latent, and the cache entry with the rotated key first.
+  // Projects x to the query or its latent, and to the cache entry, rotated key first.
   Linear qkv_a_proj_;
   RmsNorm q_a_norm_;
   Linear q_b_proj_;
   RmsNorm kv_a_norm_;
-  // By head, rows and columns of kv_b_proj: [nope, latent], its transpose, and [value, latent].
+  // By head, from kv_b_proj: [nope, latent], its transpose, and [value, latent].
   WeightList w_uk_;
   WeightList w_uk_t_;
   WeightList w_uv_;

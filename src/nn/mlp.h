@@ -1,4 +1,4 @@
-// Feed-forward layers: gated, down(activation(gate(x)) · up(x)), arXiv:2002.05202, and plain,
+// Feed-forward layers. Gated: down(activation(gate(x)) · up(x)), arXiv:2002.05202. Plain:
 // down(activation(up(x))), arXiv:1706.03762.
 #pragma once
 

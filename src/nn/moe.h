@@ -1,5 +1,5 @@
 // An MoE layer, in place of a feed-forward layer: a router sends each token to top_k of many gated
-// MLPs, whose results are summed with the router's weights. arXiv:2101.03961, arXiv:2401.04088;
+// MLPs (experts) and adds up their results with its weights. arXiv:2101.03961, arXiv:2401.04088;
 // shared experts: arXiv:2401.06066.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace tokamak::nn {
 
-// What a checkpoint calls the parts of an MoE layer.
+// A checkpoint's names for the parts of an MoE layer.
 struct MoeNames {
   std::string_view router = "gate";
   std::string_view gate_proj = "gate_proj";  // of an expert
@@ -27,14 +27,14 @@ struct MoeShape {
   int64_t intermediate_size = 0;  // of an expert
   Activation activation = Activation::kSilu;
   RouterConfig router;
-  // An MLP that sees every token, besides the experts; 0: none.
+  // The MLP for every token, in addition to the experts; 0: none.
   int64_t shared_intermediate_size = 0;
-  bool shared_gate = false;            // its result counts sigmoid(x · shared_expert_gate) times
+  bool shared_gate = false;  // scales the shared MLP's result by sigmoid(x · shared_expert_gate)
   bool score_correction_bias = false;  // the choice adds gate.e_score_correction_bias to the scores
   bool router_bias = false;
   bool expert_bias = false;
   ExpertStorage storage = ExpertStorage::kSeparate;
-  float swiglu_limit = 0;  // of Activation::kClampedSwiglu
+  float swiglu_limit = 0;  // for Activation::kClampedSwiglu
   float swiglu_alpha = 0;
   MoeNames names = {};
 };
@@ -45,18 +45,18 @@ class Moe {
   // Reads gate and experts (and shared_expert, shared_expert_gate) below b, by the shape's names.
   Moe(const Builder& b, const MoeShape& shape);
 
-  // The type of x: a router's product is exact.
+  // The type of x: f32, which the router does not round.
   DType activation() const { return router_.activation(); }
 
   // x: [T, hidden_size] of activation(); out: f32 [T, hidden_size].
   void Forward(Pass& pass, Tensor x, Tensor out) const;
 
  private:
-  // x in another type, where that is not its own.
+  // x in `type`, converted if necessary.
   static Tensor In(Pass& pass, DType type, Tensor x);
 
   MoeShape shape_;
-  int32_t moe_layer_ = 0;  // index among the model's
+  int32_t moe_layer_ = 0;  // index among the model's MoE layers
   Linear router_;
   OwnedTensor score_correction_bias_;  // f32 [num_experts], or empty
   Experts experts_;

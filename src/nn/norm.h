@@ -9,15 +9,15 @@ namespace tokamak::nn {
 class RmsNorm {
  public:
   RmsNorm() = default;
-  // Reads b.weight [size], to which `offset` is added: Gemma stores what differs from 1.
+  // Reads b.weight [size] and adds `offset` to it: Gemma stores the difference from 1.
   RmsNorm(const Builder& b, int64_t size, float eps, float offset = 0)
       : weight_((b / "weight").ReadVector(size, offset)), eps_(eps) {}
 
   const Tensor& weight() const { return weight_.tensor; }  // f32 [size]
   float eps() const { return eps_; }
 
-  // residual += delta, unless that is Tensor(); out = norm(residual) · weight.
-  // delta, residual: f32 [T, size]; out: [T, size] in the type that its reader wants.
+  // residual += delta, unless that is Tensor(); out = norm(residual) · weight. delta, residual: f32
+  // [T, size]; out: [T, size] in the next layer's type.
   void AddForward(Pass& pass, const Tensor& delta, Tensor residual, Tensor out) const {
     pass.ops.Run(AddRmsNorm{.x = delta.shape.rank() != 0 ? &delta : nullptr,
                             .residual = residual,
@@ -45,9 +45,8 @@ class LayerNorm {
     b.Require(b.ops().has_extras(), "layer normalization");
   }
 
-  // residual += delta, unless that is Tensor(); out = norm(residual) · weight + bias.
-  // delta, residual: f32 [T, size]; out: [T, size] in the type that its reader wants, or
-  // `residual`.
+  // residual += delta, unless that is Tensor(); out = norm(residual) · weight + bias. delta,
+  // residual: f32 [T, size]; out: [T, size] in the next layer's type, or `residual` itself.
   void AddForward(Pass& pass, const Tensor& delta, Tensor residual, Tensor out) const {
     pass.ops.Run(AddLayerNorm{.x = delta.shape.rank() != 0 ? &delta : nullptr,
                               .residual = residual,

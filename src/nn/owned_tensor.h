@@ -1,4 +1,4 @@
-// A plain tensor in device memory, with its memory.
+// A tensor that owns its device memory.
 #pragma once
 
 #include <vector>

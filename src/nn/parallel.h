@@ -1,4 +1,4 @@
-// ParallelContext: which shard of each weight a rank holds (tensor parallelism, arXiv:1909.08053).
+// Tensor parallelism (arXiv:1909.08053): which shard of each weight a rank holds.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@ struct ParallelContext {
   int32_t size = 1;
   int32_t rank = 0;
 
-  // Whether `count` items can be sharded: an equal number for each rank.
+  // Returns whether `count` items can be divided equally among the ranks.
   bool Divides(int64_t count) const { return count % size == 0; }
-  // This rank's shard of `count` items, which the ranks must divide.
+  // This rank's shard of `count` items. Requires Divides(count).
   IndexRange Shard(int64_t count) const {
     const int64_t each = count / size;
     return {rank * each, (rank + 1) * each};
   }
 
-  // KV heads are shared out like query heads; when there are fewer than ranks, each is held by
-  // size / num_kv_heads neighbouring ranks, which hold the query heads that read it.
+  // KV heads are sharded like query heads. If there are fewer than ranks, size / num_kv_heads
+  // neighboring ranks hold the same KV head, with the query heads that read it.
   bool DividesKvHeads(int64_t num_kv_heads) const {
     return num_kv_heads >= size ? num_kv_heads % size == 0 : size % num_kv_heads == 0;
   }

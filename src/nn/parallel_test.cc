@@ -1,4 +1,4 @@
-// Tensor-parallel shards: what the ranks compute, put together, is what one rank computes.
+// The ranks' results, put together, equal those of a single rank.
 #include "nn/parallel.h"
 
 #include <gtest/gtest.h>
@@ -93,7 +93,7 @@ TEST(Parallel, RanksOfAnMlpAddUp) {
   ExpectNear(sum, expected);
 }
 
-// 8 heads over 1 … 8 ranks with 2 KV heads: shared out, then replicated.
+// 8 heads and 2 KV heads on 1 … 8 ranks: KV heads are sharded, then replicated.
 TEST(Parallel, RanksOfAnAttentionAddUp) {
   Bench bench;
   const Tensor x = bench.Input(24);
@@ -126,7 +126,7 @@ TEST(Parallel, RanksOfAnAttentionAddUp) {
   }
 }
 
-// Each rank keeps the latents of all positions, or the keys and values of its heads.
+// Each rank keeps the latents of all positions, or the keys and values of its own heads.
 TEST(Parallel, RanksOfALatentAttentionAddUpInEveryForm) {
   Bench bench;
   const Tensor x = bench.Input(24);

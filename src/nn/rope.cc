@@ -10,8 +10,8 @@
 namespace tokamak::nn {
 namespace {
 
-// Wavelengths over 2π: theta^(2i / rotary_dim). The power is the correctly rounded float32, which
-// is what vectorized float implementations give but for the odd last bit.
+// Wavelengths over 2π: theta^(2i / rotary_dim). The power is the correctly rounded float32, as
+// vectorized float implementations give except for an occasional last bit.
 std::vector<float> Wavelengths(double theta, int32_t rotary_dim) {
   std::vector<float> result(static_cast<size_t>(rotary_dim / 2));
   const double base = static_cast<float>(theta);
@@ -45,7 +45,8 @@ void ScaleLlama3(const RopeSpec& spec, std::vector<float>& frequencies) {
   }
 }
 
-// The (fractional) index of the frequency that turns `rotations` times over the original context.
+// The (fractional) index of the frequency that makes `rotations` rotations over the original
+// context.
 double YarnDimension(const RopeSpec& spec, double rotations) {
   const double context = spec.original_max_positions;
   return spec.rotary_dim * std::log(context / (rotations * 2 * std::numbers::pi)) /
@@ -102,7 +103,7 @@ std::vector<float> RopeFrequencies(const RopeSpec& spec, int32_t max_context) {
   std::vector<float> frequencies;
   switch (spec.scaling) {
     case RopeScaling::kNone:
-    case RopeScaling::kDynamicNtk:  // up to max_positions
+    case RopeScaling::kDynamicNtk:  // same as kNone up to max_positions
       frequencies = Inverse(Wavelengths(spec.theta, spec.rotary_dim));
       break;
     case RopeScaling::kLinear:
@@ -151,12 +152,12 @@ Result<Rope> Rope::Make(const RopeSpec& spec, int32_t max_context, Ops& ops,
   const Tensor cos_sin(storage.data(), DType::kF32,
                        Shape{static_cast<int64_t>(num_rows), spec.rotary_dim});
   const RopeTable table{cos_sin, spec.rotary_dim, spec.style};
-  if (storage.data() == nullptr) return Rope(std::move(storage), table);  // a backend that counts
+  if (storage.data() == nullptr) return Rope(std::move(storage), table);  // the counting backend
 
   const auto scale = static_cast<float>(spec.attention_factor);
   const std::unique_ptr<Stream> stream = ops.MakeStream();
   std::vector<float> rows;
-  // Positions [0, context) at the table's rows [first, first + context).
+  // Fills the table's rows [first, first + context) with positions [0, context).
   const auto fill = [&](int32_t first, int32_t context) -> Status {
     const std::vector<float> frequencies = RopeFrequencies(spec, context);
     for (int32_t begin = 0; begin < context; begin += kChunk) {

@@ -1,4 +1,4 @@
-// Reading RopeSpec from a configuration; defaults are those of the reference implementation.
+// Reads RopeSpec from a configuration. Defaults are those of the reference implementation.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -11,12 +11,12 @@
 namespace tokamak::nn {
 namespace {
 
-// YaRN's temperature: 0.1 · mscale · ln(factor) + 1.
+// YaRN's attention factor: 0.1 · mscale · ln(factor) + 1.
 double YarnMscale(double factor, double mscale) {
   return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
 
-// Older checkpoints have original_max_position_embeddings beside the RoPE fields.
+// In older checkpoints original_max_position_embeddings is outside the RoPE object.
 int32_t OriginalMaxPositions(ConfigReader& top, ConfigReader& rope, int32_t max_positions) {
   constexpr const char* kName = "original_max_position_embeddings";
   const int64_t inside = rope.IntOr(kName, max_positions);
@@ -35,7 +35,7 @@ void ParseLlama3(ConfigReader& rope, RopeSpec& spec) {
 
 void ParseYarn(ConfigReader& rope, RopeSpec& spec) {
   spec.scaling = RopeScaling::kYarn;
-  // The reference needs the field, and takes null for how far the context was extended.
+  // The reference requires the field, and computes the factor if it is null.
   if (rope.IsNull("factor")) {
     rope.Ignore({"factor"});
     spec.factor = static_cast<double>(spec.max_positions) / spec.original_max_positions;
@@ -73,7 +73,7 @@ void ParseLongRope(ConfigReader& rope, RopeSpec& spec) {
   spec.long_factors = ParseFactors(rope, "long_factor", spec.rotary_dim);
   const double original = spec.original_max_positions;
   const double factor = rope.NumberOr("factor", spec.max_positions / original);
-  // A context that was not extended keeps its temperature.
+  // A context that was not extended keeps an attention factor of 1.
   const double inferred = factor <= 1 ? 1.0 : std::sqrt(1 + std::log(factor) / std::log(original));
   spec.attention_factor = rope.NumberOr("attention_factor", inferred);
 }
@@ -90,7 +90,7 @@ void ParseScaling(ConfigReader& top, ConfigReader& rope, RopeSpec& spec) {
     spec.factor = rope.Number("factor");
   } else if (type == "dynamic") {
     spec.scaling = RopeScaling::kDynamicNtk;
-    rope.Number("factor", {1, 1e6});  // counts beyond max_positions only
+    rope.Number("factor", {1, 1e6});  // has an effect only beyond max_positions
   } else if (type == "llama3") {
     ParseLlama3(rope, spec);
   } else if (type == "yarn") {
@@ -104,7 +104,7 @@ void ParseScaling(ConfigReader& top, ConfigReader& rope, RopeSpec& spec) {
   }
 }
 
-// The part of each head that rotates.
+// The fraction of each head that rotates.
 double ParsePart(ConfigReader& reader, const RopeDefaults& defaults) {
   constexpr const char* kName = "partial_rotary_factor";
   if (defaults.partial_rotary_factor) {
@@ -123,7 +123,7 @@ RopeSpec ParseRope(ConfigReader& reader, int32_t head_dim, int32_t max_positions
   if (defaults.partial_rotary_factor) beside.partial_rotary_factor = part;
   beside.theta = reader.NumberOr("rope_theta", defaults.theta, {1.0001, 1e15});
 
-  // Members of the inner object go before those beside it.
+  // Fields inside the object take precedence over those beside it.
   const bool inside = reader.Has("rope_parameters");
   const char* const name = inside ? "rope_parameters" : "rope_scaling";
   std::optional<ConfigReader> rope;
@@ -142,7 +142,7 @@ RopeSpec ParseRopeObject(ConfigReader& top, ConfigReader* rope, int32_t head_dim
     partial = ParsePart(*rope, defaults);
   }
   ConfigReader& at = rope != nullptr ? *rope : top;
-  constexpr double kRounding = 1e-9;  // 6 / 14 · 14 is meant to be 6
+  constexpr double kRounding = 1e-9;  // so that 6 / 14 · 14 gives 6
   spec.rotary_dim = static_cast<int32_t>(head_dim * partial + kRounding);
   if (spec.rotary_dim < 2 || spec.rotary_dim % 2 != 0) {
     at.Fail("partial_rotary_factor",

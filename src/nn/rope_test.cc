@@ -1,4 +1,5 @@
-// Against transformers' frequencies and angles (tests/golden/rope.json, made by make_rope.py).
+// Compares with transformers' frequencies and angles (tests/golden/rope.json, made by
+// make_rope.py).
 #include "nn/rope.h"
 
 #include <gtest/gtest.h>
@@ -67,7 +68,7 @@ TEST(Rope, TableHoldsTheReferencesCosinesAndSines) {
     for (size_t p = 0; p < golden["positions"].size(); ++p) {
       const int64_t position = golden["positions"][p];
       for (size_t i = 0; i < half; ++i) {
-        // A step of float32 in a frequency is position · frequency · 2⁻²³ radians here.
+        // One float32 step in a frequency changes the angle by position · frequency · 2⁻²³ radians.
         const double slack =
             1e-6 + static_cast<double>(position) * golden["frequencies"][i].get<double>() * 0x1p-22;
         EXPECT_NEAR(table.cos_sin.Row<float>(position)[i], golden["cos"][p][i].get<double>(), slack)
@@ -99,7 +100,7 @@ TEST(Rope, OlderSpellingsMeanTheSame) {
 }
 
 TEST(Rope, DivisorsStandForLlama3Scaling) {
-  // How converters to GGUF store the scaling: plain over scaled frequencies.
+  // GGUF converters store the scaling as unscaled divided by scaled frequencies.
   const nlohmann::ordered_json golden = Goldens()["llama3"];
   RopeSpec plain;
   plain.theta = golden["rope_parameters"]["rope_theta"];
@@ -133,7 +134,7 @@ TEST(Rope, AnAbsurdContextIsRefusedWithNumbers) {
   EXPECT_NE(rope.status().message().find("1073741824 positions"), std::string::npos);
 }
 
-// Families whose reference rotates whole heads say so by a default that is absent.
+// Families whose reference rotates whole heads have no default for the fraction.
 TEST(Rope, APartOfAHeadIsRefusedWhereTheFamilyTurnsAll) {
   const auto parse = [](const char* text) {
     const Result<ConfigValue> config = ParseConfigJson(text, "config.json");

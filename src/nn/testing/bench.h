@@ -1,4 +1,4 @@
-// Runs one layer with random weights on the reference backend. For tests.
+// Runs a layer with random weights on the reference backend. For tests.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,7 @@ class Bench {
             .status = {},
             .cache = {}};
   }
-  // f32 [kTokens, cols], the same for the same cols.
+  // f32 [kTokens, cols]; the same values for the same cols.
   Tensor Input(int64_t cols) {
     Tensor x = arena_.Allocate(DType::kF32, {kTokens, cols});
     std::mt19937 random(5);
@@ -45,7 +45,7 @@ class Bench {
     const auto* values = static_cast<const float*>(out.data);
     return std::vector<float>(values, values + kTokens * cols);
   }
-  // An attention layer needs a cache: one block, which its positions fill in order.
+  // For attention layers, which need a cache: one block, filled in order by the positions.
   template <typename Layer>
   std::vector<float> Run(const Layer& layer, const CacheLayout& layout, Tensor x, int64_t cols) {
     const KvLayerSpec& spec = layout.layers.front();

@@ -58,7 +58,7 @@ Result<std::shared_ptr<const WeightSource>> RandomTensors::Find(std::string_view
     deviation = 0.5f;
   }
   std::vector<float> values(static_cast<size_t>(expected.elements()));
-  for (float& value : values) {  // uniform, of that deviation; the same on every platform
+  for (float& value : values) {  // uniform with that deviation; the same on every platform
     const double unit = static_cast<double>(random() >> 11) * 0x1p-53;
     value = mean + deviation * static_cast<float>((unit - 0.5) * std::sqrt(12.0));
   }

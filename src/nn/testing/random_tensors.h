@@ -1,4 +1,4 @@
-// Weights made up from their names, for tests.
+// Random weights that depend on their names, for tests.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,8 @@
 
 namespace tokamak::testing {
 
-// Every tensor that is asked for exists, with the asked shape and values that depend on the seed,
-// its name and shape alone: of a size that keeps activations near 1, norm weights around 1, biases
-// around 0.
+// Has every tensor that is requested, in the requested shape. Values depend only on the seed, the
+// name and the shape: sized to keep activations near 1, norm weights around 1, biases around 0.
 class RandomTensors final : public TensorSource {
  public:
   explicit RandomTensors(uint64_t seed, DType matrix_dtype = DType::kF32)
@@ -25,7 +24,7 @@ class RandomTensors final : public TensorSource {
   void Skip(std::string_view) override {}
   Status CheckAllUsed() const override { return Status(); }
 
-  // Names that Has answers for; models ask it for optional tensors only.
+  // Names for which Has returns true. Models ask only for optional tensors.
   std::set<std::string> optional;
 
  private:
@@ -33,7 +32,7 @@ class RandomTensors final : public TensorSource {
   const DType matrix_dtype_;
 };
 
-// A checkpoint of such weights for a config.json; a bad one is a CHECK.
+// A checkpoint of such weights for a config.json. CHECKs that it is valid.
 Checkpoint MakeRandomCheckpoint(std::string_view config_json, uint64_t seed = 1,
                                 DType matrix_dtype = DType::kF32);
 
