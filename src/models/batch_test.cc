@@ -1,5 +1,5 @@
-// A sequence's logits do not depend on how its tokens come or on what else is in the batch: bit for
-// bit, on every ISA.
+// A sequence's logits do not depend on its chunks or on the rest of the batch: bit for bit, on
+// every ISA.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace tokamak::testing {
 namespace {
 
-// Grouped heads, biases, sizes that fill no vector.
+// Grouped heads, biases, and sizes that fill no vector.
 constexpr const char* kConfig = R"({
   "architectures": ["LlamaForCausalLM"], "hidden_act": "silu",
   "vocab_size": 131, "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
@@ -22,7 +22,7 @@ constexpr const char* kConfig = R"({
   "max_position_embeddings": 1024, "rope_theta": 1000.0, "attention_bias": true
 })";
 
-// Experts in all layers but one; each token takes 3 of 11.
+// Experts in all layers except one; each token uses 3 of 11.
 constexpr const char* kMoeConfig = R"({
   "architectures": ["Qwen3MoeForCausalLM"], "hidden_act": "silu",
   "vocab_size": 131, "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3,
@@ -31,7 +31,7 @@ constexpr const char* kMoeConfig = R"({
   "num_experts": 11, "num_experts_per_tok": 3, "norm_topk_prob": true, "mlp_only_layers": [1]
 })";
 
-// Latent attention; no experts, whose choice would hide what rounding does.
+// Latent attention without experts: a different choice of experts would hide rounding differences.
 constexpr const char* kMlaConfig = R"({
   "architectures": ["DeepseekV3ForCausalLM"], "hidden_act": "silu",
   "vocab_size": 131, "hidden_size": 96, "intermediate_size": 96, "num_hidden_layers": 2,
@@ -85,7 +85,7 @@ std::vector<Case> Cases() {
     cases.push_back({PreciseBackendNames().back(), DType::kBF16, DType::kF16, kMlaConfig, form});
   }
   for (const std::string& backend : BackendNames()) {
-    if (backend == "reference" || backend == "cpu/baseline") continue;  // precise as they are
+    if (backend == "reference" || backend == "cpu/baseline") continue;  // already precise
     cases.push_back({backend, DType::kQ4_1, DType::kF16});
     cases.push_back({backend, DType::kQ8_0, DType::kBF16});
     cases.push_back({backend, DType::kQ4_1, DType::kF16, kMoeConfig});
@@ -136,7 +136,7 @@ TEST_P(BatchTest, RaggedBatchIsEachSequenceAlone) {
     alone.push_back(harness.Run(tokens[i], lengths[i]));
   }
 
-  // Each step takes a random number of tokens of each sequence that has some left: prefill,
+  // Each step takes a random number of tokens from each sequence that has any left: prefill,
   // extension and decode in one batch.
   std::mt19937_64 random(99);
   Harness harness = MakeHarness(5);
@@ -201,15 +201,15 @@ TEST_P(BatchTest, BackendComputesWhatTheReferenceDoes) {
     }
   }
   if (!GetParam().precise()) {
-    // Int8 rounds by up to 1 / 254 of the largest of 32: about 1 % of the root mean square. A few
-    // roundings one after the other make a few percent.
+    // Int8 rounds by up to 1 / 254 of the largest of 32 values: about 1% of the root mean square.
+    // Several roundings in a row add up to a few percent.
     const double off = std::sqrt(difference_squares / squares);
     std::printf("off by %g of the logits' root mean square, allowed 0.05\n", off);
     EXPECT_LT(off, 0.05);
     return;
   }
-  // Logits are of size 1 … 5. A cache type that rounds turns last-bit differences of a key or value
-  // into steps of that type.
+  // Logits are between 1 and 5 in size. A rounding cache type turns last-bit differences of a key
+  // or value into whole steps of that type.
   const double bound = GetParam().cache == DType::kF32 ? 5e-5 : 5e-2;
   std::printf("worst difference %g, allowed %g\n", worst, bound);
   EXPECT_LT(worst, bound);

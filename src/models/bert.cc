@@ -1,6 +1,5 @@
-// BERT: an encoder, whose tokens all see each other, with norms behind the branches. What becomes
-// of its hidden states (pooling) is not its business. Paper: arXiv:1810.04805. Reference:
-// transformers, models/bert.
+// BERT: an encoder, whose tokens all see each other, with post-norms and without pooling. Paper:
+// arXiv:1810.04805. Reference: transformers, models/bert.
 #include <utility>
 #include <vector>
 
@@ -54,14 +53,14 @@ Result<Config> ParseConfig(ConfigReader reader) {
   reader.ExpectOrAbsent("position_embedding_type", "absolute");
   reader.ExpectOrAbsent("is_decoder", false);
   reader.ExpectOrAbsent("add_cross_attention", false);
-  // Of training, and of models with a head.
+  // For training, and for models with a head.
   reader.Ignore({"attention_probs_dropout_prob", "hidden_dropout_prob", "classifier_dropout",
                  "gradient_checkpointing", "tie_word_embeddings"});
   return reader.Finish(c);
 }
 
-// What tokens are before the first layer: norm(word + position + token type). A text of its own is
-// of type 0, whose row is added to the positions' at load.
+// The first layer's input: norm(word + position + token type). A single text has token type 0,
+// whose row is added to the positions' when loading.
 class Embeddings {
  public:
   Embeddings() = default;
@@ -94,7 +93,7 @@ class Embeddings {
   }
 
   nn::Embedding words_;
-  nn::OwnedTensor positions_;  // f32 [max_positions, hidden_size], with the token type's row
+  nn::OwnedTensor positions_;  // f32 [max_positions, hidden_size], plus the row of token type 0
   nn::LayerNorm norm_;
 };
 
@@ -127,7 +126,7 @@ class Layer {
   }
 
  private:
-  // Allocated where it is not needed too: planning counts f32 for every type.
+  // Allocates even if not needed: planning counts f32 for every type.
   static Tensor In(nn::Pass& pass, Tensor hidden, DType type) {
     Tensor x = pass.arena.Allocate(type, hidden.shape);
     if (type == DType::kF32) return hidden;
@@ -187,7 +186,7 @@ Result<std::unique_ptr<Model>> CreateBert(ConfigReader config, nn::WeightLoad& l
   const nn::Builder b(load);
   b.Require(b.ops().has_extras() && b.ops().has_moe(), "encoders");
   auto model = std::make_unique<Bert>(c, b);
-  load.tensors.Skip("pooler.");                  // of the objective that BERT was trained with
+  load.tensors.Skip("pooler.");                  // for BERT's training objective
   load.tensors.Skip("embeddings.position_ids");  // 0, 1, 2, ...
   model->mutable_spec() = {.architecture = "BertModel",
                            .vocab_size = c.vocab_size,

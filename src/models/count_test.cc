@@ -1,4 +1,4 @@
-// Models run on the backend that only counts, as planning does.
+// Runs models on the counting backend, as planning does.
 #include <gtest/gtest.h>
 
 #include "models/registry.h"

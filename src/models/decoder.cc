@@ -74,7 +74,7 @@ class Norm {
       : norm_(c.layer_norms ? Any(nn::LayerNorm(b, c.hidden_size, c.rms_norm_eps, false))
                             : Any(nn::RmsNorm(b, c.hidden_size, c.rms_norm_eps, c.norm_offset))) {}
 
-  // As the norms of nn/norm.h.
+  // Same as for the norms of nn/norm.h.
   void AddForward(nn::Pass& pass, const Tensor& delta, Tensor residual, Tensor out) const {
     std::visit([&](const auto& norm) { norm.AddForward(pass, delta, residual, out); }, norm_);
   }
@@ -104,8 +104,8 @@ class Layer {
               "layers without pre-norm");
   }
 
-  // All f32 [T, hidden_size]. residual += delta (when there is one) and the attention's output; the
-  // feed-forward's goes to `out`, which may be `delta`, for the next layer to add.
+  // All f32 [T, hidden_size]. Adds `delta` (if any) and the attention's output to `residual`; the
+  // feed-forward's output goes to `out`, which may be `delta`, for the next layer to add.
   void Forward(nn::Pass& pass, const Tensor& delta, Tensor residual, Tensor out) const {
     std::visit(
         [&](const auto& attention) {
@@ -153,7 +153,7 @@ class Layer {
 
 class Decoder final : public Model {
  public:
-  // `b` is where the layers are: at c.names.model below `top`, or `top` itself.
+  // `b` is where the layers are: c.names.model below `top`, or `top` itself.
   Decoder(const DecoderConfig& c, const nn::Builder& top, const nn::Builder& b, ModelTask task,
           std::vector<nn::Rope> ropes)
       : hidden_size_(c.hidden_size),
@@ -189,7 +189,7 @@ class Decoder final : public Model {
     Tensor residual = pass.arena.Allocate(DType::kF32, all);
     embedding_.Forward(pass, residual);
     Tensor branch = pass.arena.Allocate(DType::kF32, all);
-    Tensor delta;  // the last branch, not yet added; none before the first layer
+    Tensor delta;  // the last branch's output, not yet added; none before the first layer
     for (const Layer& layer : layers_) {
       layer.Forward(pass, delta, residual, branch);
       delta = branch;
@@ -208,7 +208,8 @@ class Decoder final : public Model {
     return logits;
   }
 
-  // A cap may round different logits to the same: which is the first of them takes all of them.
+  // Not with a softcap, which may round different logits to the same value: the lowest id then
+  // wins.
   std::optional<ArgmaxLogits> Argmax(nn::Pass& pass, Tensor hidden) const override {
     if (logit_softcap_ > 0 || !pass.ops.has_linear_argmax()) return std::nullopt;
     const ArgmaxLogits argmax = {.values = pass.arena.Allocate(DType::kF32, {hidden.rows()}),
@@ -230,7 +231,7 @@ class Decoder final : public Model {
   nn::Embedding embedding_;
   std::vector<Layer> layers_;
   Norm final_norm_;
-  std::optional<nn::Linear> lm_head_;  // none: it embeds
+  std::optional<nn::Linear> lm_head_;  // none if loaded to embed
   ModelSpec spec_;
 };
 
@@ -274,7 +275,7 @@ Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig c, nn::WeightLoad& load
                      nn::Rope::Make(spec, max_context, load.ops, load.cache.original_context));
     ropes.push_back(std::move(rope));
   }
-  // Models that were saved without their output layer are at the top.
+  // Models saved without their output layer have their tensors at the top level.
   const bool bare = options.task == ModelTask::kEmbed && (b / c.names.embedding / "weight").Has();
   if (c.tied_unless_stored && (b / c.names.model / c.names.embedding / "weight").Has()) {
     c.tie_word_embeddings = !(b / "lm_head" / "weight").Has();

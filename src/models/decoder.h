@@ -1,5 +1,5 @@
-// A decoder of pre-norm layers, attention and a feed-forward each: what most families are. A
-// family's file says what its configuration means; this builds the layers and runs them.
+// The decoder that most families share: layers of attention and a feed-forward, with pre-norms,
+// post-norms or both. A family's file reads its configuration; this builds and runs the layers.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@
 
 namespace tokamak {
 
-// What a configuration may ask for: far more than any model has, and so little that heads times
-// dimensions fit into 32 bits and a vector of each into memory.
+// Limits for configurations: far beyond any model, yet heads × dimensions fit into 32 bits, and a
+// vector of each into memory.
 inline constexpr IntRange kHiddenSizes = Positive(1 << 20);
 inline constexpr IntRange kIntermediateSizes = Positive(1 << 24);  // of feed-forward layers
 inline constexpr IntRange kVocabSizes = Positive(1 << 24);
@@ -32,30 +32,30 @@ inline constexpr IntRange kHeadDims = Positive(1 << 14);
 
 struct DecoderLayer {
   nn::AttentionConfig attention;
-  std::optional<nn::MlaConfig> mla = std::nullopt;  // in place of `attention`
+  std::optional<nn::MlaConfig> mla = std::nullopt;  // replaces `attention`
   std::variant<nn::MlpShape, nn::MoeShape, nn::PlainMlpShape> feed_forward;
-  // Which of DecoderConfig::ropes rotates queries and keys; kNoRope: they do not rotate.
+  // Index into DecoderConfig::ropes; kNoRope: queries and keys do not rotate.
   static constexpr int kNoRope = -1;
   int rope = 0;
 };
 
-// What a checkpoint calls the model's parts, and a layer's.
+// A checkpoint's names for the parts of the model and of a layer.
 struct DecoderNames {
   std::string_view model = "model";
   std::string_view embedding = "embed_tokens";
   std::string_view layers = "layers";
   std::string_view final_norm = "norm";
   std::string_view attention = "self_attn";
-  // Pre-norms, of what a branch reads; empty: none.
+  // Pre-norms of a branch's input; empty: none.
   std::string_view pre_attention_norm = "input_layernorm";
   std::string_view pre_feed_forward_norm = "post_attention_layernorm";
-  // Post-norms, of what a branch gives, before it is added; empty: none.
+  // Post-norms of a branch's output, before it is added; empty: none.
   std::string_view post_attention_norm = {};
   std::string_view post_feed_forward_norm = {};
   std::string_view feed_forward = "mlp";
 };
 
-// Post-norm alone, as OLMo 2 has it.
+// Only post-norms, as in OLMo 2.
 inline constexpr DecoderNames kPostNormNames = {
     .pre_attention_norm = {},
     .pre_feed_forward_norm = {},
@@ -66,47 +66,48 @@ struct DecoderConfig {
   std::string architecture;  // Hugging Face class name
   int32_t vocab_size = 0;
   int32_t hidden_size = 0;
-  float rms_norm_eps = 0;    // of whatever norm the model has
-  bool layer_norms = false;  // layer normalization without biases, not RMS
+  float rms_norm_eps = 0;    // for all norms, whatever their kind
+  bool layer_norms = false;  // layer normalization without biases instead of RMS
   bool tie_word_embeddings = false;
-  // Of stored weights: tied where there is no output matrix among them, whatever is said above.
+  // With stored weights, tied if and only if they have no output matrix, whatever
+  // tie_word_embeddings says.
   bool tied_unless_stored = false;
-  float norm_offset = 0;  // is added to the weights of all norms
+  float norm_offset = 0;  // added to the weights of all norms
   float embedding_scale = 1;
   float logit_softcap = 0;  // 0: none
-  // At least one, unless no layer's queries and keys rotate; then max_positions is the context.
+  // At least one, unless all layers have kNoRope; then max_positions is the context.
   std::vector<nn::RopeSpec> ropes;
   int32_t max_positions = 0;
   std::vector<DecoderLayer> layers;
   DecoderNames names = {};
-  int32_t mtp_layers = 0;  // multi-token prediction: stored after the layers; not loaded
+  int32_t mtp_layers = 0;  // multi-token prediction layers, stored after the others; not loaded
 };
 
-// Errors of the weights stay in load.status.
+// Errors of weights stay in load.status.
 Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig config, nn::WeightLoad& load,
                                            const LoadOptions& options);
 
-// What absent fields mean, where families differ.
+// Defaults of absent fields, which differ between families.
 struct DecoderDefaults {
   nn::RopeDefaults rope = {};
-  bool rope_apart = false;  // the family reads DecoderConfig::ropes itself
+  bool rope_apart = false;  // the family sets DecoderConfig::ropes itself
   bool tie_word_embeddings = false;
   bool attention_bias = false;
-  bool attention_bias_is_fixed = false;  // the reference has that, whatever the field says
-  // Where to find the size of what rotates in a head.
+  bool attention_bias_is_fixed = false;  // the reference ignores the field and uses attention_bias
+  // The field with the number of rotated dimensions per head.
   const char* head_dim = "head_dim";
-  // Which field names the activation of the feed-forward, and what its absence means; null: it must
-  // be there.
+  // The field with the feed-forward's activation, and the activation if it is absent; null:
+  // required.
   const char* activation = "hidden_act";
   const char* absent_activation = nullptr;
 };
 
 // The fields that Llama and its descendants share: equal layers of attention, with or without
-// biases, and an MLP without. What a family has besides, it reads and puts in.
+// biases, and an MLP without. A family reads its other fields itself.
 DecoderConfig ParseDecoder(ConfigReader& reader, const DecoderDefaults& defaults = {});
 
-// Attention whose heads share hidden_size equally, with keys and values of their own: the two
-// fields of a configuration that say so, by their names.
+// Attention whose heads share hidden_size equally and have their own keys and values, from the
+// fields of these names.
 nn::AttentionConfig ParseMultiHeadAttention(ConfigReader& reader, const char* hidden_size,
                                             const char* num_heads);
 

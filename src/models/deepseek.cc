@@ -1,5 +1,5 @@
-// DeepSeek-V2 and V3 (R1, Kimi-K2): multi-head latent attention, and MoE layers of many small
-// experts with shared ones. Reports: arXiv:2405.04434, arXiv:2412.19437, arXiv:2507.20534.
+// DeepSeek-V2 and V3 (R1, Kimi-K2): multi-head latent attention, and MoE layers with many small
+// experts and shared ones. Reports: arXiv:2405.04434, arXiv:2412.19437, arXiv:2507.20534.
 // Reference: transformers, models/deepseek_v2 and models/deepseek_v3.
 #include <cmath>
 #include <string>
@@ -26,12 +26,12 @@ void ParseLatentAttention(ConfigReader& reader, DecoderConfig& c) {
   mla.rope_dim = Dim(reader, "qk_rope_head_dim");
   mla.nope_dim = Dim(reader, "qk_nope_head_dim");
   mla.value_dim = Dim(reader, "v_head_dim");
-  // Null is none.
+  // Null means no query latents.
   if (!reader.IsNull("q_lora_rank")) mla.q_lora_rank = Dim(reader, "q_lora_rank");
-  // All have keys of their own.
+  // All heads have their own keys.
   reader.ExpectOrAbsent("num_key_value_heads", int64_t{heads.num_heads});
   const int32_t key_dim = mla.nope_dim + mla.rope_dim;
-  // transformers writes these beside the others.
+  // transformers also writes these.
   reader.ExpectOrAbsent("head_dim", ConfigValue(int64_t{mla.rope_dim}));
   reader.ExpectOrAbsent("qk_head_dim", ConfigValue(int64_t{key_dim}));
   mla.scale =
@@ -39,7 +39,7 @@ void ParseLatentAttention(ConfigReader& reader, DecoderConfig& c) {
   for (DecoderLayer& layer : c.layers) layer.mla = mla;
 }
 
-// Puts the MoE layers where the model has them. `shape` has what the versions differ in.
+// Replaces the MLPs of MoE layers. `moe` has the fields in which V2 and V3 differ.
 void ParseExperts(ConfigReader& reader, nn::MoeShape moe, int64_t first_dense, int64_t shared,
                   DecoderConfig& c) {
   moe.hidden_size = c.hidden_size;
@@ -55,7 +55,7 @@ void ParseExperts(ConfigReader& reader, nn::MoeShape moe, int64_t first_dense, i
     const auto index = static_cast<int64_t>(i);
     if (index >= dense && index % step == 0) c.layers[i].feed_forward = moe;
   }
-  // Of training.
+  // For training only.
   reader.Ignore({"output_router_logits", "aux_loss_alpha", "router_aux_loss_coef", "seq_aux",
                  "pretraining_tp", "ep_size"});
 }
@@ -95,7 +95,7 @@ Result<DecoderConfig> ParseDeepseekV2(ConfigReader reader) {
                                    "\" is not supported; known: greedy, "
                                    "group_limited_greedy");
   }
-  reader.ExpectOrAbsent("norm_topk_prob", false);  // the reference ignores it, the authors do not
+  reader.ExpectOrAbsent("norm_topk_prob", false);  // the reference ignores it, the authors use it
   ParseExperts(reader, moe, /*first_dense=*/0, /*shared=*/2, c);
   return reader.Finish(c);
 }

@@ -1,5 +1,5 @@
-// DeepSeek-V2 and V3: every configuration field counts, every form of attention computes the same,
-// and published configurations have the sizes that their authors say.
+// DeepSeek-V2 and V3: every configuration field has an effect, every form of attention computes the
+// same, and published configurations have the sizes that their authors state.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,8 +33,8 @@ std::string Config(const std::string& architecture, const std::string& own) {
          own + "}";
 }
 
-// The scores are divided by the square root of all dimensions of a key, and YaRN's temperature for
-// mscale_all_dim counts twice: in queries and in keys. That of the cosines is the quotient.
+// Scores are divided by √key_dim and multiplied twice by YaRN's factor for mscale_all_dim, once
+// each for queries and keys. The cosines' factor is the quotient of both mscale factors.
 TEST(DeepseekV3, EqualMscalesScaleScoresAlone) {
   const std::string yarn = Config("DeepseekV3ForCausalLM", R"("rope_theta": 1e4)");
   auto with = [&](const std::string& mscale) {
@@ -59,12 +59,12 @@ TEST(Deepseek, WhatIsNotImplementedIsRefusedByName) {
   EXPECT_EQ(ErrorOf(v3(R"("head_dim": 6, "qk_head_dim": 11)")), "");
 }
 
-// As published: sizes that transformers' model of the same configuration has.
+// Published configurations, and the sizes of the models that transformers builds from them.
 struct Published {
   const char* name;
   const char* config;
   int64_t parameters;
-  int64_t cache_elements;  // of a position
+  int64_t cache_elements;  // per position
 };
 
 constexpr Published kPublished[] = {
@@ -141,7 +141,7 @@ TEST(Deepseek, PublishedConfigurationsHaveTheirSizes) {
   }
 }
 
-// Head sizes and ranks of DeepSeek-V2-Lite.
+// The head sizes and ranks of DeepSeek-V2-Lite.
 constexpr const char* kWide = R"({
   "architectures": ["DeepseekV3ForCausalLM"], "hidden_act": "silu", "vocab_size": 131,
   "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -150,7 +150,7 @@ constexpr const char* kWide = R"({
   "v_head_dim": 128, "first_k_dense_replace": 2, "n_routed_experts": 8,
   "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "moe_intermediate_size": 64})";
 
-// Prefill long enough for decompression to pay, one of few tokens, and steps of one.
+// A prefill that is long enough to decompress, one of few tokens, and steps of one token.
 std::vector<Harness::Logits> RunForm(Ops& ops, nn::MlaForm form) {
   LoadOptions options;
   options.mla_form = form;
@@ -190,7 +190,7 @@ TEST(Deepseek, AllFormsOfAttentionComputeTheSame) {
   }
 }
 
-// GGUF has what makes keys and values apart, and the former transposed.
+// GGUF stores the weights of keys and values separately, and those of keys transposed.
 TEST(Deepseek, AllFormsReadTheSameFromGguf) {
   const std::unique_ptr<Ops> ops = MakeBackend("reference");
   const std::vector<int32_t> tokens = ReadTinyGolden("hf/deepseek_v3_256").tokens;

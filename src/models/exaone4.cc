@@ -1,6 +1,6 @@
-// EXAONE 4.0: norms behind attention and MLP instead of before them, and on the heads of queries
-// and keys. In models with a window those of layers without do not rotate. Report:
-// arXiv:2507.11407. Reference: transformers, models/exaone4.
+// EXAONE 4.0: post-norms, and norms on the heads of queries and keys. In models with sliding
+// windows, layers without a window do not rotate. Report: arXiv:2507.11407. Reference:
+// transformers, models/exaone4.
 #include <utility>
 #include <vector>
 
@@ -10,8 +10,8 @@
 namespace tokamak {
 namespace {
 
-// Whether each layer sees a window only. The reference understands a number alone; files with a
-// pattern of letters have "layer_types" besides, which go before it.
+// The layers with a window. The reference only understands a number as the pattern; files with a
+// pattern of letters also have "layer_types", which takes precedence.
 std::vector<bool> ParseWindowLayers(ConfigReader& reader, size_t num_layers, bool windows) {
   std::vector<bool> sliding(num_layers);
   if (reader.Has("layer_types")) {
@@ -30,7 +30,7 @@ Result<DecoderConfig> ParseExaone4(ConfigReader reader) {
   DecoderConfig c = ParseDecoder(reader, {.attention_bias_is_fixed = true});
   c.architecture = "Exaone4ForCausalLM";
   c.names = kPostNormNames;
-  // Null is none; absence is the class's.
+  // Null means no window; if the field is absent, the reference's default applies.
   const bool windows = !reader.IsNull("sliding_window");
   const auto window = static_cast<int32_t>(windows ? reader.IntOr("sliding_window", 4096) : 0);
   const std::vector<bool> sliding = ParseWindowLayers(reader, c.layers.size(), windows);

@@ -1,4 +1,4 @@
-// Routers that choose groups of experts first, and experts of these groups then.
+// Routers that first choose groups of experts, and then experts of these groups.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,8 @@
 
 namespace tokamak {
 
-// Reads n_group and topk_group into a router whose other fields are set; the numbers are what
-// absence means. Groups out of which the router could not choose its experts are noted in the
-// reader.
+// Reads n_group and topk_group into a router whose other fields are set. `num_groups` and
+// `top_groups` are the defaults. Records an error if the groups do not fit the router's experts.
 void ParseExpertGroups(ConfigReader& reader, int64_t num_groups, int64_t top_groups,
                        RouterConfig& router);
 

@@ -1,4 +1,4 @@
-// The families: one function each, in the file of its name, which registry.cc lists.
+// The model families: one function each, in the file of its name. registry.cc lists them.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace tokamak {
 
-// What a checkpoint's configuration means for the decoder, read strictly.
+// Reads a checkpoint's configuration strictly into the decoder's.
 using ParseDecoderFamily = Result<DecoderConfig>(ConfigReader config);
 
 ParseDecoderFamily ParseDeepseekV2;         // deepseek.cc
@@ -38,7 +38,7 @@ ParseDecoderFamily ParseQwen3;              // qwen3.cc
 ParseDecoderFamily ParseQwen3Moe;           // qwen3.cc
 ParseDecoderFamily ParseSmolLm3;            // smollm3.cc
 
-// Makes a family's model: parses `config`, then builds the layers, whose errors stay in
+// Creates a family's model: parses `config` and builds the layers, whose errors stay in
 // load.status.
 using CreateModel = Result<std::unique_ptr<Model>>(ConfigReader config, nn::WeightLoad& load,
                                                    const LoadOptions& options);

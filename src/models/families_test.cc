@@ -1,4 +1,4 @@
-// Every configuration field of every family counts.
+// Every configuration field of every family has an effect.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,8 +23,8 @@ namespace {
 using ::testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
-// A config.json of this class: `own` and, unless that is all of it (has a vocab_size or a
-// text_config), what most have. Null in `own` takes a field away.
+// A config.json of this class: `own`, on top of common fields unless `own` is complete (has a
+// vocab_size or a text_config). Null in `own` removes a field.
 std::string Config(const std::string& architecture, const std::string& own) {
   const Json patch = Json::parse("{" + own + "}");
   Json config = {{"architectures", {architecture}}};
@@ -37,14 +37,14 @@ std::string Config(const std::string& architecture, const std::string& own) {
   return config.dump();
 }
 
-// What loading says against a configuration; empty: nothing.
+// The error of loading a configuration; empty if there is none.
 std::string ErrorOf(const std::string& config_json) {
   const std::unique_ptr<Ops> ops = MakeBackend("reference");
   const auto model = LoadModel(MakeRandomCheckpoint(config_json), *ops);
   return model.ok() ? "" : model.status().ToString();
 }
 
-// Of the first layer; 0: none.
+// The window of the first layer; 0: none.
 int32_t WindowOf(const std::string& config_json) {
   const std::unique_ptr<Ops> ops = MakeBackend("reference");
   const Result<std::unique_ptr<Model>> model = LoadModel(MakeRandomCheckpoint(config_json), *ops);
@@ -52,22 +52,22 @@ int32_t WindowOf(const std::string& config_json) {
   return (*model)->spec().cache.groups.front().window;
 }
 
-// Fields that a family reads and that no logit depends on.
+// Fields that a family reads but that do not affect logits.
 const std::set<std::string> kWithoutEffect = {
-    // Limit the length; what follows from them where RoPE is scaled, nn/rope_test.cc compares.
+    // They limit the length; nn/rope_test.cc tests their effect on scaled RoPE.
     "max_position_embeddings", "max_seq_len",
     "model_type",  // must agree with the class (llama_test.cc)
-    // Of layers that draft, which are left out.
+    // For multi-token prediction layers, which are not loaded.
     "num_mtp_layers", "num_nextn_predict_layers",
     "quantization_config",  // how weights are stored
-    // Say which other members there are.
+    // They determine which other members exist.
     "rope_type", "type"};
 
 struct Family {
   const char* architecture;
-  // The configuration's own fields. Several where no single one reads all that can be read.
+  // The configuration's own fields; several if no single configuration reads all fields.
   std::vector<std::string> configs;
-  std::set<std::string> without_effect = {};  // besides
+  std::set<std::string> without_effect = {};  // in addition to kWithoutEffect
 };
 
 const std::string kWindow = R"("use_sliding_window": true, "sliding_window": 20, )";
@@ -76,7 +76,7 @@ const std::string kGemma = R"("hidden_act": null, "hidden_activation": "gelu_pyt
 const std::string kGemma3Text = R"("hidden_size": 24, "intermediate_size": 40,
     "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 50,
     "max_position_embeddings": 256, "sliding_window": 20, "sliding_window_pattern": 2)";
-// Wide enough for the ramp's ends to move by whole dimensions.
+// The ramp is wide enough for its ends to move by whole dimensions.
 const std::string kYarn = R"({"rope_type": "yarn", "factor": 4.0, "beta_fast": 8.0,
     "original_max_position_embeddings": 64, "beta_slow": 1.0, "mscale": 1.0,
     "mscale_all_dim": 0.5})";
@@ -95,7 +95,7 @@ const std::string kQwen2Experts = R"("moe_intermediate_size": 16, "num_experts_p
 const std::string kQwen3Experts = R"("moe_intermediate_size": 16, "num_experts_per_tok": 2, )";
 
 const Family kFamilies[] = {
-    // A text is of one type; the vectors of words that are not in it are not seen.
+    // A text has one token type, and words that it lacks have no effect.
     {"BertModel",
      {R"("vocab_size": 50, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
          "num_attention_heads": 4, "layer_norm_eps": 1e-5, "max_position_embeddings": 128,
@@ -147,7 +147,7 @@ const Family kFamilies[] = {
      {"text_config"}},
     {"MixtralForCausalLM",
      {R"("sliding_window": 20, "num_local_experts": 5, "num_experts_per_tok": 2)"}},
-    {"MPTForCausalLM", {kMpt}, {"norm_type"}},  // of its values, two differ in precision alone
+    {"MPTForCausalLM", {kMpt}, {"norm_type"}},  // two of its values differ only in precision
     {"MptForCausalLM", {kMpt}, {"norm_type"}},
     {"Olmo2ForCausalLM", {""}},
     {"Phi3ForCausalLM",
@@ -190,7 +190,7 @@ TEST(Families, EachArchitectureIsTested) {
   }
 }
 
-// Where it is not what absence means.
+// If null and absence mean different things.
 TEST(Families, NullIsAValueOfItsOwn) {
   for (const auto& [architecture, own, field] :
        std::initializer_list<std::tuple<const char*, std::string, const char*>>{
@@ -210,7 +210,7 @@ TEST(Families, NullIsAValueOfItsOwn) {
   }
 }
 
-// The reference, too, would take no base from there.
+// The reference does not take a base from there either.
 TEST(Gemma3, RopeThatIsOfNoKindOfLayersIsRefused) {
   EXPECT_THAT(
       ErrorOf(Config("Gemma3ForCausalLM", kGemma + R"("rope_parameters": {"rope_theta": 1000.0})")),
@@ -233,7 +233,7 @@ TEST(Mpt, OtherNormsThanThoseOfLayersAreRefused) {
   EXPECT_EQ(ErrorOf(Config("MptForCausalLM", kMpt + R"(, "norm_type": "layernorm")")), "");
 }
 
-// Published text_configs have little more than this; what they leave out is the class's.
+// Published text_configs have little more than this; the class's defaults apply to the rest.
 TEST(Gemma3Multimodal, TheTextConfigIsReadAsTheTextModelsOwn) {
   const auto config = [](const std::string& text, const std::string& outer = "") {
     return R"({"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
@@ -267,7 +267,7 @@ TEST(Gemma3Multimodal, TheTextConfigIsReadAsTheTextModelsOwn) {
               HasSubstr("text_config.num_hidden_layers: is missing"));
 }
 
-// Later checkpoints write null; those from before the field mean the first model's 4,096.
+// Later checkpoints write null; those without the field mean the first model's 4,096.
 TEST(Mistral, NullIsNoWindowAndAbsenceIsTheFirstModels) {
   Json config = Json::parse(Config("MistralForCausalLM", R"("max_position_embeddings": 8192)"));
   EXPECT_EQ(WindowOf(config.dump()), 4096);

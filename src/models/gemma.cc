@@ -1,8 +1,7 @@
-// Gemma 2 and the text models of Gemma 3, alone and beside what sees: norms before and behind
-// attention and MLP, windows in most layers. Gemma 2 caps scores and logits; Gemma 3 normalizes the
-// heads of queries and keys instead, and rotates those of layers with a window by a base of their
-// own. Reports: arXiv:2408.00118, arXiv:2503.19786. Reference: transformers, models/gemma2 and
-// models/gemma3.
+// Gemma 2 and Gemma 3, also as the text model of multimodal Gemma 3: pre-norms and post-norms,
+// windows in most layers. Gemma 2 caps scores and logits; Gemma 3 instead normalizes the heads of
+// queries and keys, and layers with a window have their own RoPE base. Reports: arXiv:2408.00118,
+// arXiv:2503.19786. Reference: transformers, models/gemma2 and models/gemma3.
 #include <cmath>
 #include <optional>
 #include <string>
@@ -17,7 +16,7 @@
 namespace tokamak {
 namespace {
 
-// What both have. Their defaults for sizes are those of one model: here sizes must be there.
+// Shared by both. The reference's default sizes are those of one model; here sizes are required.
 DecoderConfig ParseCommon(ConfigReader& reader, bool rope_apart) {
   DecoderConfig c = ParseDecoder(reader, {.rope_apart = rope_apart,
                                           .tie_word_embeddings = true,
@@ -42,7 +41,7 @@ DecoderConfig ParseCommon(ConfigReader& reader, bool rope_apart) {
   return c;
 }
 
-// Null is none.
+// Null means no cap.
 float ParseCap(ConfigReader& reader, std::string_view name, double absent) {
   if (reader.IsNull(name)) absent = 0;
   return static_cast<float>(reader.NumberOr(name, absent));
@@ -52,9 +51,9 @@ int32_t ParseWindow(ConfigReader& reader) {
   return static_cast<int32_t>(reader.IntOr("sliding_window", 4096));
 }
 
-// The bases and scalings of layers without and with a window: in an object for each, or in the
-// fields of older files, whose rope_scaling is for those without. The bases of older files go for
-// objects without.
+// The RoPE of layers without and with a window: an object for each or, in older files, separate
+// fields, whose rope_scaling is for layers without a window. The older fields' bases are the
+// defaults of objects without a base.
 std::vector<nn::RopeSpec> ParseRopes(ConfigReader& reader, const DecoderConfig& c) {
   constexpr NumberRange kBases = {1.0001, 1e15};
   const nn::RopeDefaults global = {.theta = reader.NumberOr("rope_theta", 1e6, kBases)};
@@ -95,7 +94,7 @@ Result<DecoderConfig> ParseGemma3(ConfigReader reader) {
   c.architecture = "Gemma3ForCausalLM";
   c.ropes = ParseRopes(reader, c);
   c.logit_softcap = ParseCap(reader, "final_logit_softcapping", 0);
-  // The reference reads it and does not use it.
+  // The reference reads this field but does not use it.
   reader.ExpectOrAbsent("attn_logit_softcapping", ConfigValue());
   const auto pattern = static_cast<size_t>(reader.IntOr("sliding_window_pattern", 6));
   const std::vector<bool> sliding =
@@ -112,8 +111,8 @@ Result<DecoderConfig> ParseGemma3(ConfigReader reader) {
 
 Result<DecoderConfig> ParseGemma3Multimodal(ConfigReader reader) {
   ConfigReader text = OpenTextConfig(reader, "gemma3_text");
-  // Published files leave out what is the class's default: the sizes of the 4B's attention, and its
-  // context. Those of the layers they all have.
+  // Published files leave out the class's defaults: the 4B model's attention sizes and context. All
+  // have the layers' sizes.
   text.SetDefault("vocab_size", 262208);
   text.SetDefault("num_attention_heads", 8);
   text.SetDefault("num_key_value_heads", 4);
@@ -123,7 +122,7 @@ Result<DecoderConfig> ParseGemma3Multimodal(ConfigReader reader) {
   ASSIGN_OR_RETURN(DecoderConfig c, ParseGemma3(text));
   c.architecture = "Gemma3ForConditionalGeneration";
   ParseOuterTie(reader, c);
-  // Of images.
+  // For images.
   reader.Ignore({"vision_config", "mm_tokens_per_image", "boi_token_index", "eoi_token_index",
                  "image_token_index"});
   return reader.Finish(c);

@@ -1,6 +1,6 @@
-// GLM-4 (0414) and GLM-4.5/4.6, its MoE models. Reports: arXiv:2406.12793, arXiv:2508.06471.
-// Reference: transformers, models/glm4 and models/glm4_moe. The two rotate half of each head
-// differently: GLM-4 in interleaved pairs, its MoE models in split halves.
+// GLM-4 (0414), and the MoE models GLM-4.5 and 4.6. Both rotate half of each head: GLM-4 in
+// interleaved pairs, the MoE models in split halves. Reports: arXiv:2406.12793, arXiv:2508.06471.
+// Reference: transformers, models/glm4 and models/glm4_moe.
 #include "models/decoder.h"
 #include "models/expert_groups.h"
 #include "models/families.h"

@@ -1,4 +1,4 @@
-// Models against goldens made with Hugging Face transformers in float32 (tests/golden).
+// Compares models with goldens made by Hugging Face transformers in float32 (tests/golden).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -58,7 +58,7 @@ TEST_P(TinyGoldenTest, CutAndCompanyChangeNoBit) {
   Harness together(*model_, *ops_, {.seed = 3});
   std::vector<Harness::Row> rows;
   for (const int32_t count : {1, 40, 17, 100, 33, 2, 64}) {
-    // They are parts of the whole text here too, because they were computed as such.
+    // With a known length, they also use the RoPE factors of the whole text.
     rows.push_back({together.AddSequence(length), {text.begin(), text.begin() + count}, 1});
   }
   const auto logits = together.Forward(rows);
@@ -67,7 +67,7 @@ TEST_P(TinyGoldenTest, CutAndCompanyChangeNoBit) {
   }
 }
 
-// From 40 tokens to 104, over the 64 after which the long factors hold.
+// From 40 tokens to 104, across the switch to the long factors after 64.
 TEST(LongRope, GreedyTokensBeyondTheOriginalContext) {
   for (const std::string& backend : PreciseBackendNames()) {
     const std::unique_ptr<Ops> ops = MakeBackend(backend);
@@ -78,12 +78,11 @@ TEST(LongRope, GreedyTokensBeyondTheOriginalContext) {
   }
 }
 
-// The default path: activations in bf16 or int8 where the ISA multiplies those,
-// keys and values in f16.
+// The default path: bf16 or int8 activations if the ISA multiplies those, keys and values in f16.
 class DefaultPathTest : public ::testing::TestWithParam<const char*> {};
 
-// Compared with how far transformers' own run in bf16 is from its run in float32. That rounds at
-// more places. Where only keys and values are rounded, it is to f16, which has 3 bits more.
+// The bound is the distance between transformers' own runs in bf16 and float32. A bf16 run rounds
+// at more places; if only keys and values are rounded, f16 has 3 bits more.
 TEST_P(DefaultPathTest, IsCloserThanTheReferenceInBf16) {
   const TinyGolden golden = ReadTinyGolden(GetParam());
   for (const std::string& backend : BackendNames()) {
@@ -104,8 +103,7 @@ TEST_P(DefaultPathTest, IsCloserThanTheReferenceInBf16) {
   }
 }
 
-// Families that need nothing of what the CUDA backend lacks (ops/cuda/cuda_ops.h), and whether it
-// is precise.
+// Families that run on the CUDA backend (ops/cuda/cuda_ops.h), and whether it is precise.
 class CudaGoldenTest : public ::testing::TestWithParam<std::tuple<const char*, bool>> {
  protected:
   void SetUp() override {
@@ -122,7 +120,7 @@ class CudaGoldenTest : public ::testing::TestWithParam<std::tuple<const char*, b
   std::unique_ptr<Model> model_;
 };
 
-// On the default path, closer than the reference's own run in bf16 is.
+// On the default path, the result is closer than the reference's own bf16 run.
 TEST_P(CudaGoldenTest, LogprobsAreCloseAndCompanyChangesNoBit) {
   const TinyGolden golden = ReadTinyGolden(name_);
   const auto length = static_cast<int32_t>(golden.tokens.size());
@@ -169,8 +167,7 @@ constexpr const char* kDirectories[] = {
     "hf/gemma3_images_odd", "hf/gemma3_images_256", "hf/mistral3_odd",    "hf/mistral3_128",
     "hf/exaone4_odd",       "hf/exaone4_128"};
 
-// The directories on the slowest and on the fastest backend alone: what differs between those is
-// tested by the others.
+// Directories run only on the slowest and the fastest backend; GGUF models cover the others.
 std::vector<GoldenCase> Cases() {
   const std::vector<std::string> backends = PreciseBackendNames();
   std::vector<GoldenCase> cases;

@@ -1,6 +1,6 @@
-// gpt-oss: MoE layers with biases, windows in every other layer and a score without a value for
-// each head ("sink"). Its experts are MXFP4 in the checkpoints as released. Model card:
-// arXiv:2508.10925. Reference: transformers, models/gpt_oss.
+// gpt-oss: MoE layers with biases, windows in every other layer, and for each head a score without
+// a value ("sink"). The released checkpoints have MXFP4 experts. Model card: arXiv:2508.10925.
+// Reference: transformers, models/gpt_oss.
 #include <utility>
 #include <vector>
 
@@ -51,10 +51,10 @@ Result<DecoderConfig> ParseGptOss(ConfigReader reader) {
   if (reader.Has("quantization_config")) {
     ConfigReader quantization = reader.Object("quantization_config");
     quantization.Expect("quant_method", "mxfp4");
-    quantization.Ignore({"modules_to_not_convert"});  // the tensors' own types say it
+    quantization.Ignore({"modules_to_not_convert"});  // the tensors' types already tell
   }
-  reader.Ignore({"output_router_logits", "router_aux_loss_coef"});  // of training
-  // Other names of num_experts_per_tok and of original_max_position_embeddings.
+  reader.Ignore({"output_router_logits", "router_aux_loss_coef"});  // for training only
+  // Other names for num_experts_per_tok and original_max_position_embeddings.
   reader.ExpectOrAbsent("experts_per_token", int64_t{moe.router.top_k});
   if (c.ropes.front().original_max_positions > 0) {
     reader.ExpectOrAbsent("initial_context_length",

@@ -1,4 +1,5 @@
-// The Llama family: every configuration field counts, and every mistake in a checkpoint is named.
+// The Llama family: every configuration field has an effect, and every error in a checkpoint is
+// named.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -44,7 +45,7 @@ Harness::Logits Logits(const Json& config, const char* optional_tensor = nullptr
   return LastLogits(config.dump(), optional_tensor, options);
 }
 
-// Sets config[path] = value; a dot goes inside.
+// Sets config[path] = value; a dot enters an object.
 Json Mutate(Json config, const std::string& path, const Json& value) {
   const size_t dot = path.find('.');
   if (dot == std::string::npos) {
@@ -55,7 +56,7 @@ Json Mutate(Json config, const std::string& path, const Json& value) {
   return config;
 }
 
-// The reference stretches the base for each length beyond the maximum, and nothing up to it.
+// The reference increases the base for each length beyond the maximum, and keeps it up to there.
 TEST(Llama, DynamicRopeEndsWhereItWouldBeginToStretch) {
   const Json dynamic = WithScaling({{"rope_type", "dynamic"}, {"factor", 4.0}});
   EXPECT_EQ(Logits(dynamic), Logits(BaseConfig()));
@@ -181,7 +182,7 @@ TEST(Registry, ModelTypeMustBelongToTheArchitecture) {
   EXPECT_NE(message(3).find("model_type: expected a string, got 3"), std::string::npos);
 }
 
-// A one-layer GGUF file with one tensor changed: dropped, added, or of another shape.
+// Loads a one-layer GGUF file in which one tensor is dropped, added or of another shape.
 Status LoadGguf(const std::string& changed, const Shape& shape) {
   GgufWriter writer;
   writer.Set("general.architecture", "llama");

@@ -1,6 +1,6 @@
-// Mistral and Mixtral: Llama with a sliding window, and with experts; and Mistral beside what sees.
-// Papers: arXiv:2310.06825, arXiv:2401.04088. Reference: transformers, models/mistral, mixtral and
-// mistral3.
+// Mistral (Llama with a sliding window), Mixtral (with experts), and the text model of the
+// multimodal Mistral 3. Papers: arXiv:2310.06825, arXiv:2401.04088. Reference: transformers,
+// models/mistral, mixtral and mistral3.
 #include "base/error.h"
 #include "models/decoder.h"
 #include "models/families.h"
@@ -18,7 +18,8 @@ void SetWindow(DecoderConfig& c, int64_t window) {
 Result<DecoderConfig> ParseMistral(ConfigReader reader) {
   DecoderConfig c = ParseDecoder(reader, {.attention_bias_is_fixed = true});
   c.architecture = "MistralForCausalLM";
-  // Later models have null, for none; models from before the field have the first one's window.
+  // Later models have null, which means no window. If the field is absent, the first model's
+  // applies.
   const bool none = reader.IsNull("sliding_window");
   const int64_t window = reader.IntOr("sliding_window", 4096);
   SetWindow(c, none ? 0 : window);
@@ -30,7 +31,7 @@ Result<DecoderConfig> ParseMistralMultimodal(ConfigReader reader) {
   ASSIGN_OR_RETURN(DecoderConfig c, ParseMistral(text));
   c.architecture = "Mistral3ForConditionalGeneration";
   ParseOuterTie(reader, c);
-  // Of images.
+  // For images.
   reader.Ignore({"vision_config", "image_token_index", "multimodal_projector_bias",
                  "projector_hidden_act", "spatial_merge_size", "vision_feature_layer"});
   return reader.Finish(c);
@@ -52,7 +53,7 @@ Result<DecoderConfig> ParseMixtral(ConfigReader reader) {
       static_cast<int32_t>(reader.Int("num_experts_per_tok", Positive(moe.router.num_experts)));
   moe.router.normalize = true;
   for (DecoderLayer& layer : c.layers) layer.feed_forward = moe;
-  // Of training.
+  // For training only.
   reader.Ignore({"output_router_logits", "router_aux_loss_coef", "router_jitter_noise"});
   return reader.Finish(c);
 }

@@ -1,5 +1,5 @@
-// Reads bytes as config.json and builds the model that it describes, of weights that nobody reads,
-// on the backend that counts.
+// Reads bytes as config.json and builds its model, with weights that are never read, on the
+// counting backend.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -16,10 +16,10 @@
 namespace tokamak {
 namespace {
 
-// What a run has time for: elements that are read, and tensors.
+// Limits a run's time: elements that are read, and tensors.
 using Budget = std::shared_ptr<int64_t>;
 constexpr int64_t kBudget = int64_t{1} << 21;
-constexpr int64_t kTensorCost = 1000;  // as so many elements
+constexpr int64_t kTensorCost = 1000;  // in elements
 
 Status Spend(const Budget& budget, int64_t cost) {
   if (cost > *budget) return ResourceExhausted("enough for one run");
@@ -48,7 +48,7 @@ class Zeros final : public WeightSource {
   const Budget budget_;
 };
 
-// Every tensor that is asked for, until the budget is spent.
+// Has every tensor that is requested, until the budget is spent.
 class AnyTensors final : public TensorSource {
  public:
   bool Has(std::string_view) const override { return false; }

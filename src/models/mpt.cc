@@ -1,15 +1,15 @@
-// MPT: layer norms and plain MLPs without biases, and ALiBi in place of RoPE (arXiv:2108.12409).
+// MPT: layer norms and plain MLPs without biases, and ALiBi instead of RoPE (arXiv:2108.12409).
 // Blog: "Introducing MPT-7B", 2023. Reference: transformers, models/mpt.
 #include "models/families.h"
 
 namespace tokamak {
 namespace {
 
-// The reference has this value whatever the field says.
+// The reference uses this value, whatever the field says.
 constexpr int kAlibiBiasMax = 8;
 
-// What the checkpoints' own code has and the reference has not is refused; the latter ignores some
-// of it.
+// Refuses features that the checkpoints' own code has and the reference lacks, some of which the
+// reference silently ignores.
 void ParseAttentionConfig(ConfigReader& attn, nn::AttentionConfig& attention) {
   attn.ExpectOrAbsent("alibi", true);
   attn.ExpectOrAbsent("attn_type", "multihead_attention");
@@ -18,9 +18,9 @@ void ParseAttentionConfig(ConfigReader& attn, nn::AttentionConfig& attention) {
   attn.ExpectOrAbsent("alibi_bias_max", kAlibiBiasMax);
   attention.clip_qkv = static_cast<float>(attn.NumberOr("clip_qkv", 0, {0, 1e30}));
   attention.scale = static_cast<float>(attn.NumberOr("softmax_scale", attention.scale));
-  // How it is computed, of training, and for several texts in one sequence.
+  // Implementation, training, and several texts in one sequence.
   attn.Ignore({"attn_impl", "attn_pdrop", "attn_uses_sequence_id"});
-  // What transformers puts into every configuration, nested ones too.
+  // transformers writes these into every configuration, also into nested ones.
   attn.Ignore({"_name_or_path", "architectures", "chunk_size_feed_forward", "dtype", "id2label",
                "is_encoder_decoder", "label2id", "model_type", "output_attentions",
                "output_hidden_states", "problem_type", "return_dict"});
@@ -71,7 +71,7 @@ Result<DecoderConfig> ParseMpt(ConfigReader reader) {
     reader.Fail("norm_type", "\"" + norm + "\" is not supported");
   }
   reader.ExpectOrAbsent("logit_scale", ConfigValue());
-  // With ALiBi no positions are learned; the others are of training.
+  // With ALiBi there are no learned positions; the other fields are for training.
   reader.Ignore({"learned_pos_emb", "emb_pdrop", "embedding_fraction", "init_config", "init_device",
                  "verbose", "tokenizer_name"});
   return reader.Finish(c);

@@ -1,5 +1,4 @@
-// Multimodal models, of which the text model runs: what their configurations have around that of
-// the text model.
+// Multimodal models, of which only the text model runs: the configuration around the text model's.
 #pragma once
 
 #include "models/decoder.h"
@@ -7,11 +6,11 @@
 
 namespace tokamak {
 
-// The text model's configuration, of a model of this type.
+// Opens the text model's configuration. Its model_type, if any, must be this one.
 ConfigReader OpenTextConfig(ConfigReader& outer, const char* model_type);
 
-// Reads the outer tie_word_embeddings, which decides for the reference, whatever text_config says:
-// the output is tied to the embeddings unless this is false or an output is stored.
+// Reads the outer tie_word_embeddings. As in the reference, it overrides text_config: the output is
+// tied to the embeddings unless it is false or an output matrix is stored.
 void ParseOuterTie(ConfigReader& outer, DecoderConfig& c);
 
 }  // namespace tokamak

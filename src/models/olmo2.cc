@@ -1,5 +1,5 @@
-// OLMo 2: norms behind attention and MLP instead of before them, and over all heads of queries and
-// keys. Report: arXiv:2501.00656. Reference: transformers, models/olmo2.
+// OLMo 2: post-norms, and norms over all heads of queries and keys together. Report:
+// arXiv:2501.00656. Reference: transformers, models/olmo2.
 #include "models/decoder.h"
 #include "models/families.h"
 

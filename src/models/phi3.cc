@@ -1,5 +1,5 @@
-// Phi-3 and Phi-4: Llama whose projections are stored merged, with LongRoPE in its long variants.
-// Report: arXiv:2404.14219. Reference: transformers, models/phi3.
+// Phi-3 and Phi-4: Llama with merged projections, and LongRoPE in the long variants. Report:
+// arXiv:2404.14219. Reference: transformers, models/phi3.
 #include "models/decoder.h"
 #include "models/families.h"
 
@@ -11,7 +11,7 @@ Result<DecoderConfig> ParsePhi3(ConfigReader reader) {
   c.architecture = "Phi3ForCausalLM";
   if (c.ropes.front().scaling != nn::RopeScaling::kNone &&
       c.ropes.front().scaling != nn::RopeScaling::kLongRope) {
-    // Early files say "yarn" and mean LongRoPE; the others have never been trained.
+    // Early files say "yarn" and mean LongRoPE; no Phi model was trained with other scalings.
     reader.Fail("rope_scaling", "only \"longrope\" is known to this family");
   }
   const int64_t window = reader.Has("sliding_window") ? reader.Int("sliding_window") : 0;
@@ -20,7 +20,7 @@ Result<DecoderConfig> ParsePhi3(ConfigReader reader) {
     layer.attention.merged_qkv = true;
     std::get<nn::MlpShape>(layer.feed_forward).merged = true;
   }
-  reader.Ignore({"original_max_position_embeddings"});  // LongRoPE's; the others have it as well
+  reader.Ignore({"original_max_position_embeddings"});  // LongRoPE's; others may have it too
   return reader.Finish(c);
 }
 

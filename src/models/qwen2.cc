@@ -31,7 +31,7 @@ Result<DecoderConfig> ParseQwen2Moe(ConfigReader reader) {
   DecoderConfig c = ParseCommon(reader, reader.BoolOr("qkv_bias", true));
   c.architecture = "Qwen2MoeForCausalLM";
   const int32_t window = ParseQwenWindow(reader);
-  // Without "layer_types", every second layer of the first max_window_layers.
+  // Default for "layer_types": every second one of the first max_window_layers layers.
   const int64_t end = reader.IntOr("max_window_layers", 28, NonNegative(10000));
   std::vector<bool> sliding(c.layers.size());
   for (size_t i = 0; i < sliding.size(); ++i) {

@@ -29,7 +29,7 @@ Result<DecoderConfig> ParseQwen3Moe(ConfigReader reader) {
   DecoderConfig c = ParseCommon(reader);
   c.architecture = "Qwen3MoeForCausalLM";
   const int32_t window = ParseQwenWindow(reader);
-  for (DecoderLayer& layer : c.layers) layer.attention.window = window;  // all of them, or none
+  for (DecoderLayer& layer : c.layers) layer.attention.window = window;  // all layers, or none
   reader.Ignore({"max_window_layers"});
   ParseQwenExperts(reader, {}, c);
   return reader.Finish(c);

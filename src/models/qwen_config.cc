@@ -28,7 +28,7 @@ void ParseQwenExperts(ConfigReader& reader, nn::MoeShape moe, DecoderConfig& c) 
       c.layers[i].feed_forward = moe;
     }
   }
-  reader.Ignore({"output_router_logits", "router_aux_loss_coef"});  // of training
+  reader.Ignore({"output_router_logits", "router_aux_loss_coef"});  // for training only
 }
 
 int32_t ParseQwenWindow(ConfigReader& reader) {

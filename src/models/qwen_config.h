@@ -1,4 +1,4 @@
-// What the families of Qwen2 and Qwen3 share.
+// Shared by the Qwen2 and Qwen3 families.
 #pragma once
 
 #include <vector>
@@ -7,12 +7,11 @@
 
 namespace tokamak {
 
-// Reads the fields of the experts and puts MoE layers where the model has them; the others keep
-// their MLP. `shape` has what the family adds.
+// Reads the experts' fields and replaces the MLPs of MoE layers. `shape` has what the family sets.
 void ParseQwenExperts(ConfigReader& reader, nn::MoeShape shape, DecoderConfig& config);
 
-// The window of the Qwen families, which have one where "use_sliding_window" says so; 0: none. And
-// their layers that see it: without "layer_types", those from "max_window_layers" on.
+// The window, if "use_sliding_window" is set, else 0; and the layers that have it: without
+// "layer_types", those from "max_window_layers" on.
 int32_t ParseQwenWindow(ConfigReader& reader);
 std::vector<bool> ParseQwenSlidingLayers(ConfigReader& reader, size_t num_layers);
 

@@ -1,6 +1,6 @@
-// SmolLM2-135M-Instruct (Q4_1) against transformers in float32 on the same dequantized weights.
-// Needs the environment variable TOKAMAK_TEST_MODEL: the path of the GGUF file.
-// TOKAMAK_TEST_BACKEND picks another backend than the fastest.
+// Compares SmolLM2-135M-Instruct (Q4_1) with transformers in float32 on the same dequantized
+// weights. Needs the environment variable TOKAMAK_TEST_MODEL, the path of the GGUF file.
+// TOKAMAK_TEST_BACKEND selects a backend other than the fastest.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -89,8 +89,8 @@ constexpr Family kFamilies[] = {
      &CreateDecoder<ParseSmolLm3>},
 };
 
-// transformers chooses by this field and Hugging Face's other readers by the class: both must mean
-// the same model. GGUF has no such field.
+// transformers selects the model by this field, other Hugging Face readers by the class, so both
+// must agree. GGUF has no such field.
 Status CheckModelType(ConfigReader& reader, const KnownModel& known) {
   constexpr const char* kField = "model_type";
   if (!reader.Has(kField)) return Status();

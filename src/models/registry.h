@@ -1,4 +1,4 @@
-// From a checkpoint to a model: which family serves which architecture.
+// From a checkpoint to a model: which family implements which architecture.
 #pragma once
 
 #include <array>
@@ -15,47 +15,46 @@
 
 namespace tokamak {
 
-// What a model is loaded for.
+// The purpose of loading a model.
 enum class ModelTask {
   kGenerate,  // tokens, from logits
-  kEmbed,     // texts, from the final hidden states: there is no output layer
+  kEmbed,     // vectors for texts, from the final hidden states; there is no output layer
 };
 
 struct LoadOptions {
   ModelTask task = ModelTask::kGenerate;
-  // Positions to be able to serve; 0: all that the model was trained for.
+  // Positions to serve; 0: all that the model was trained for.
   int32_t max_context = 0;
-  // How multi-head latent attention computes, where the model has it.
+  // The form of multi-head latent attention, for models that have it.
   nn::MlaForm mla_form = nn::MlaForm::kAbsorbed;
-  // Called after each weight, from the calling thread, with the bytes of the checkpoint read so
-  // far.
+  // Called after each weight, on the calling thread, with the bytes of the checkpoint read so far.
   std::function<void(int64_t bytes)> progress = {};
 };
 
-// Positions to serve: options.max_context, or the model's own; more than that is an error.
+// Returns options.max_context, by default the model's own. More than the model's is an error.
 Result<int32_t> ServedContext(const LoadOptions& options, int32_t model_context);
 
-// Builds the model and reads its weights into the backend's layout. `ops` outlives the model; the
-// checkpoint need not. Errors name the field or tensor: an unknown architecture, a configuration
-// that is incomplete or not understood, a tensor that is missing, of another shape or left over, a
-// context longer than the model's.
+// Builds the model and packs its weights. `ops` must outlive the model; the checkpoint need not.
+// Errors name the field or tensor: an unknown architecture, an incomplete configuration, an unknown
+// field, a tensor that is missing, left over or of another shape, a context longer than the
+// model's.
 Result<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint, Ops& ops,
                                          const LoadOptions& options = {});
-// The same by a reader of the checkpoint's configuration, which knows afterwards what was read.
+// The same with a reader of the configuration, which afterwards tells what was read.
 Result<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint, ConfigReader reader,
                                          Ops& ops, const LoadOptions& options = {});
 
-// What LoadModel knows.
+// An architecture that LoadModel supports.
 struct KnownModel {
   std::string_view architecture;  // Hugging Face's class name
-  // What model_type may say of it, in a configuration that has the field.
+  // The values of model_type that it may have, in a configuration with that field.
   std::array<std::string_view, 2> model_types;
-  std::string_view models;   // that have it, for people
-  std::string_view goldens;  // what it is compared on with the reference (tests/golden)
+  std::string_view models;   // its well-known models, for people
+  std::string_view goldens;  // those that compare it with the reference (tests/golden)
   bool encoder = false;      // embeds and cannot generate
 };
 std::vector<KnownModel> KnownModels();
-// Of the architecture of this name; false for one that is not known.
+// False for unknown architectures.
 bool IsEncoder(std::string_view architecture);
 
 }  // namespace tokamak

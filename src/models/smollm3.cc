@@ -1,4 +1,4 @@
-// SmolLM3: Llama in which some layers do not rotate queries and keys ("NoPE", arXiv:2501.18795).
+// SmolLM3: Llama with some layers that do not rotate queries and keys ("NoPE", arXiv:2501.18795).
 // Reference: transformers, models/smollm3.
 #include <utility>
 #include <vector>
@@ -9,7 +9,7 @@
 namespace tokamak {
 namespace {
 
-// 1 for each layer that rotates, 0 for each that does not. The list goes before the interval.
+// The layers that rotate. The list takes precedence over the interval.
 std::vector<bool> ParseRotatingLayers(ConfigReader& reader, size_t num_layers) {
   const auto interval =
       static_cast<size_t>(reader.IntOr("no_rope_layer_interval", 4, Positive(10000)));
@@ -35,7 +35,7 @@ Result<DecoderConfig> ParseSmolLm3(ConfigReader reader) {
     if (!sliding[i]) c.layers[i].rope = DecoderLayer::kNoRope;
     std::get<nn::MlpShape>(c.layers[i].feed_forward).bias = mlp_bias;
   }
-  sliding.flip();  // without "layer_types", those that do not rotate
+  sliding.flip();  // default for "layer_types": layers that do not rotate
   const bool windows = reader.BoolOr("use_sliding_window", false);
   const int64_t window = reader.Has("sliding_window") ? reader.Int("sliding_window") : 0;
   SetWindow(c, ParseSlidingLayers(reader, std::move(sliding)),

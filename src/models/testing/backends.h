@@ -9,8 +9,8 @@
 
 namespace tokamak::testing {
 
-// "reference", then the CPU backend once for every ISA that this machine has, the slowest first:
-// "cpu/avx2", ... Without "reference" under a sanitizer, which finds nothing in its plain loops.
+// "reference", then the CPU backend for every ISA of this machine, slowest first: "cpu/avx2", ...
+// Sanitizer builds leave out "reference", in whose plain loops they find nothing.
 std::vector<std::string> BackendNames();
 // The same with f32 activations everywhere: "reference", "cpu/avx2/precise", ...
 std::vector<std::string> PreciseBackendNames();

@@ -19,7 +19,7 @@ nlohmann::json ReadJson(const std::string& file) {
   return nlohmann::json::parse(stream);
 }
 
-// "gguf/x" is "hf/x" in the other format.
+// "gguf/x" is "hf/x" in GGUF format.
 bool IsConverted(const std::string& model) { return model.starts_with("gguf/"); }
 std::string Original(const std::string& model) { return "hf/" + model.substr(5); }
 
@@ -87,7 +87,7 @@ Distance DistanceFrom(const TinyGolden& golden, const std::vector<Harness::Logit
   Distance distance;
   std::vector<double> differences;
   for (size_t t = 0; t < logits.size(); ++t) {
-    std::map<int32_t, double> kept;  // an id may be there twice
+    std::map<int32_t, double> kept;  // an id may occur twice
     for (size_t i = 0; i < golden.kept_ids[t].size(); ++i) {
       const int32_t id = golden.kept_ids[t][i];
       kept[id] = golden.kept_logits[t][i];

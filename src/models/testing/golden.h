@@ -1,4 +1,4 @@
-// Goldens under tests/golden, and the models they are of. For tests.
+// The goldens under tests/golden and their models. For tests.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tokamak::testing {
 
-// Greedy tokens of the reference, and by how much each one's logit beats the second best.
+// The reference's greedy tokens, and the margin of each token's logit over the second best.
 struct GoldenGreedy {
   std::string name;
   std::vector<int32_t> prompt;
@@ -26,48 +26,49 @@ struct GoldenScore {
   std::vector<double> logprobs;
 };
 
-// How far logits are from those of a golden.
+// The distance of logits from a golden's.
 struct Distance {
-  // The mean over positions of KL(golden || logits), where ids that are not kept are one event.
+  // Mean over positions of KL(golden || logits), with all ids that are not kept as one event.
   double divergence = 0;
-  double median = 0;         // of |difference| of the logits that are kept
+  double median = 0;         // of |difference| over the kept logits
   double worst_logprob = 0;  // the largest |difference| of their logprobs
 };
 
-// tests/golden/<model>.json of make_tiny_llama.py.
+// tests/golden/<model>.json, made by make_tiny_llama.py.
 struct TinyGolden {
   std::vector<int32_t> tokens;
-  // For each token: some ids, their logits, and log Σ exp of all.
+  // For each token: some ids, their logits, and log Σ exp of all logits.
   std::vector<std::vector<int32_t>> kept_ids;
   std::vector<std::vector<double>> kept_logits;
   std::vector<double> logsumexp;
   GoldenGreedy greedy;
-  Distance bf16;  // of the reference's own run in bfloat16
+  Distance bf16;  // the distance of the reference's own run in bfloat16
 };
 
-// tests/golden/smollm2.json of make_smollm2.py.
+// tests/golden/smollm2.json, made by make_smollm2.py.
 struct RealGolden {
   std::vector<GoldenGreedy> greedy;
   std::vector<GoldenScore> scores;
 };
 
 std::string GoldenPath(const std::string& file);
-// Of a tiny model: "hf..." is a directory, "gguf/x" is "hf/x" converted, the others are GGUF files.
+// Path of a tiny model: "hf..." is a directory, "gguf/x" is "hf/x" converted, others are GGUF
+// files.
 std::string TinyModelPath(const std::string& model);
 TinyGolden ReadTinyGolden(const std::string& model);
 RealGolden ReadRealGolden();
 Distance DistanceFrom(const TinyGolden& golden, const std::vector<Harness::Logits>& logits);
 
-// Opens and loads; errors are CHECKs.
+// Opens and loads a model; CHECKs that there is no error.
 std::unique_ptr<Model> LoadOrDie(const std::string& path, Ops& ops,
                                  const LoadOptions& options = {});
 
-// log p(token) under `logits`, and log Σ exp(logit), added up in double.
+// log Σ exp(logit), and log p(token) under `logits`, summed in double.
 double LogSumExp(const Harness::Logits& logits);
 double Logprob(const Harness::Logits& logits, int32_t token);
 
-// Generates greedily for all prompts in one batch and compares each token; where one differs, the
-// message has the reference's margin. The number of tokens that are equal.
+// Generates greedily for all prompts in one batch and compares each token; messages have the
+// reference's margin. Returns the number of equal tokens.
 int CheckGreedy(Harness& harness, const std::vector<GoldenGreedy>& goldens);
 
 }  // namespace tokamak::testing

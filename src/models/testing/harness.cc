@@ -9,7 +9,7 @@
 namespace tokamak::testing {
 
 struct Harness::Sequence {
-  int32_t length = 0;  // computed
+  int32_t length = 0;  // positions computed so far
   int32_t known_length = 0;
   bool long_rope = false;
   std::vector<int32_t> tokens;
@@ -19,7 +19,7 @@ struct Harness::Sequence {
 struct Harness::Group {
   std::unique_ptr<AttentionPlan> plan;
   int32_t max_blocks_per_seq = 0;
-  // The current step's: rebuilt by Forward, referred to by the plan.
+  // For the current step: rebuilt by Forward, referenced by the plan.
   std::vector<int32_t> block_tables;
   std::vector<int64_t> slot_mapping;
 };
@@ -34,7 +34,7 @@ Harness::Harness(const Model& model, Ops& ops, HarnessOptions options)
 
 Harness::~Harness() = default;
 
-// Every block has the size of the largest group's layers together, and can serve any group.
+// Every block is large enough for all layers of the largest group, and can serve any group.
 void Harness::MakeCache() {
   const nn::CacheLayout& layout = model_.spec().cache;
   std::vector<int64_t> group_bytes(layout.groups.size());
@@ -192,7 +192,7 @@ std::vector<Harness::Logits> Harness::Forward(const std::vector<Row>& rows) {
   const Tensor hidden = model_.Forward(pass);
   CHECK(hidden.rows() == static_cast<int64_t>(logit_rows.size()));
 
-  constexpr int64_t kChunk = 64;  // bounds the memory that logits take
+  constexpr int64_t kChunk = 64;  // bounds the memory of logits
   std::vector<Logits> result;
   for (int64_t begin = 0; begin < hidden.rows(); begin += kChunk) {
     const ArenaScope scope(*arena_);

@@ -1,4 +1,4 @@
-// Runs a Model without an engine: sequences, a paged cache and ragged batches, for tests.
+// Runs a Model without an engine, with sequences, a paged cache and ragged batches. For tests.
 #pragma once
 
 #include <cstdint>
@@ -17,38 +17,37 @@ struct HarnessOptions {
   int32_t max_tokens = 2048;  // in one batch
   DType kv_dtype = DType::kF32;
   size_t arena_bytes = size_t{256} << 20;
-  uint64_t seed = 1;           // which blocks a sequence gets
-  bool hidden_states = false;  // in place of logits, of a model that was loaded to embed
+  uint64_t seed = 1;           // determines the blocks of each sequence
+  bool hidden_states = false;  // instead of logits, for models loaded to embed
 };
 
-// Keeps each sequence's length and blocks. Blocks are handed out in shuffled order, so that tests
-// notice code that expects neighbours. Every error is a CHECK.
+// Keeps each sequence's length and blocks. Blocks are assigned in shuffled order, to find code that
+// expects neighbors. Errors are CHECKs.
 class Harness {
  public:
   using Logits = std::vector<float>;  // [vocab_size]
 
   struct Row {
     int sequence = 0;
-    std::vector<int32_t> tokens;  // follow those that the sequence has seen
-    int32_t num_logits = 1;       // logits wanted for the last so many tokens
+    std::vector<int32_t> tokens;  // the next tokens of the sequence
+    int32_t num_logits = 1;       // logits are returned for the last num_logits tokens
   };
 
   Harness(const Model& model, Ops& ops, HarnessOptions options = {});
   ~Harness();
 
-  // A new, empty sequence. One whose length will be known from the start may be of the long kind
-  // (CacheSpec::original_context) before it is that long; others are computed anew when they get
-  // there.
+  // Adds an empty sequence. With a known final length it may use the long RoPE factors from the
+  // start (CacheSpec::original_context); others are recomputed when they get that long.
   int AddSequence(int32_t known_length = 0);
   int32_t length(int sequence) const;
-  // Bytes that steps have needed at most, logits included.
+  // The most bytes that any step has needed, logits included.
   size_t arena_peak() const { return arena_->peak(); }
 
-  // One step. The wanted logits, row after row.
+  // Runs one step and returns the requested logits, row after row.
   std::vector<Logits> Forward(const std::vector<Row>& rows);
 
-  // The same in one call: a fresh sequence of `tokens`, in chunks of at most `chunk`, and the
-  // logits at its last `num_logits` tokens.
+  // Runs a new sequence of `tokens` in chunks of at most `chunk`, and returns the logits of its
+  // last `num_logits` tokens.
   std::vector<Logits> Run(const std::vector<int32_t>& tokens, int32_t num_logits,
                           int32_t chunk = 1 << 30);
 
@@ -57,7 +56,7 @@ class Harness {
   struct Group;
 
   void MakeCache();
-  // The row, or all of its sequence where that is to be computed anew.
+  // Returns the row, or the whole sequence if it must be recomputed.
   Row Switch(Row row);
   void Extend(Sequence& sequence, int32_t num_tokens);
   Tensor Upload(const void* data, DType dtype, int64_t count);
@@ -74,7 +73,7 @@ class Harness {
   std::vector<int32_t> free_blocks_;
 };
 
-// The index of the largest logit, the first of equals.
+// The index of the largest logit; of equal ones the first.
 int32_t Argmax(const Harness::Logits& logits);
 
 }  // namespace tokamak::testing

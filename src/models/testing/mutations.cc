@@ -21,10 +21,10 @@ using Json = nlohmann::ordered_json;
 using Values = std::vector<const char*>;  // in JSON
 using Use = ConfigReader::Use;
 
-// Values to try for a field, by its last name; one of them differs from that of any configuration.
+// Values to try for a field, by its last name. At least one differs from every configuration's.
 const Values kAnyField = {"3", "2", "1", "0.3", "true", "false"};
 const std::map<std::string_view, Values> kValues = {
-    {"vocab_size", {"60"}},  // of at least the tokens that are run
+    {"vocab_size", {"60"}},  // more than the ids of the tokens that run
     {"hidden_size", {"48"}},
     {"d_model", {"48"}},
     {"head_dim", {"12"}},
@@ -83,7 +83,7 @@ bool Differ(const std::vector<float>& a, const std::vector<float>& b) {
 
 std::string LastName(const std::string& path) { return path.substr(path.rfind('.') + 1); }
 
-// `config` with a value at a path, where a dot goes inside an object.
+// Returns `config` with the value at `path`, where a dot enters an object.
 std::string With(Json config, const std::string& path, const char* value) {
   Json* at = &config;
   size_t begin = 0;
@@ -99,7 +99,7 @@ const Values& ValuesFor(const std::string& path) {
   return known == kValues.end() ? kAnyField : known->second;
 }
 
-// Whether a value of this field changes the logits; what became of those tried goes to `tried`.
+// Returns whether a value of this field changes the logits; appends what the others did to `tried`.
 bool Counts(const Json& config, const std::string& path, const std::vector<float>& logits,
             std::string& tried) {
   for (const char* value : ValuesFor(path)) {

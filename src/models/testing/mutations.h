@@ -1,5 +1,5 @@
-// Whether configuration fields count: a model of random weights, whose logits must change with
-// them.
+// Tests that configuration fields have an effect: changing them must change the logits of a model
+// with random weights.
 #pragma once
 
 #include <set>
@@ -10,21 +10,21 @@
 
 namespace tokamak::testing {
 
-// The logits at the last of 100 fixed tokens (ids below 50), on the reference backend; of an
-// encoder, the hidden state. The checkpoint has any tensor that the model asks for; those it asks
-// `Has` for, when it is `optional_tensor`.
+// Returns the logits (an encoder's hidden state) at the last of 100 fixed tokens with ids below 50,
+// on the reference backend. The checkpoint has every required tensor, and of those that the model
+// tests with `Has` only `optional_tensor`.
 std::vector<float> LastLogits(const std::string& config_json, const char* optional_tensor = nullptr,
                               const LoadOptions& options = {});
 
-// Fails the test when two configurations give the same logits.
+// Fails the test if two configurations give the same logits.
 void ExpectDifferent(const std::string& base_json, const std::string& mutant_json,
                      const std::string& what);
 
-// Fails the test unless every field that the family reads, or asks for, in one of these
-// configurations counts:
-// - another value of it, of those that mutations.cc knows, changes the logits of one of them;
-// - where it must have one value, others are errors that name it.
-// But not the fields `without_effect`, by their last names.
+// Fails the test unless every field that the family reads or expects in one of these configurations
+// has an effect:
+// - another value, from those in mutations.cc, changes the logits of one of the configurations;
+// - if it must have one value, others are errors that name the field.
+// Skips fields whose last names are in `without_effect`.
 void ExpectEveryFieldCounts(const std::vector<std::string>& configs,
                             const std::set<std::string>& without_effect);
 
