@@ -1,7 +1,7 @@
-"""Chats that share a prefix, over HTTP: one client, `tokamak bench serve`, drives each server.
+"""Chats that share a prefix, over HTTP. The same client, `tokamak bench serve`, drives each server.
 
-A measurement takes a fresh server: the first round finds cold caches, the second one finds the
-prefix, with other words after it.
+Each measurement starts a new server: in the first round its cache is cold, in the second round the
+prefix is cached, and other words follow it.
 """
 import json
 import socket
@@ -14,7 +14,7 @@ import urllib.request
 
 START_S = 60
 ROUND_S = 600
-# Words: with the chat template's own, about 880 tokens are shared.
+# In words. With the chat template's own, about 880 tokens are shared.
 SHAPE = {'chats': 16, 'shared': 856, 'own': '10:20', 'output': 64}
 QUICK = {'chats': 2, 'shared': 40, 'own': '5', 'output': 8}
 
@@ -54,7 +54,7 @@ def one_round(args, url, shape, seed):
 
 
 def rounds(args, command, shape):
-    """The results of a cold and a warm round with a fresh server."""
+    """Returns the results of a cold and a warm round with a new server."""
     port = free_port()
     url = f'http://127.0.0.1:{port}'
     command = ['taskset', '-c', args.cpus] + [str(word) for word in command] + ['--port', str(port)]
@@ -68,7 +68,7 @@ def rounds(args, command, shape):
 
 
 def servers(args, ours, llama):
-    """(engine, what is chosen, command): ours, and llama-server with each type that counts."""
+    """Returns [(engine, setting, command)]: ours, and llama-server with its best weight types."""
     shape = QUICK if args.quick else SHAPE
     found = [(ours, ours.settings()[0], ours.serve_command())]
     models = llama.models()
@@ -78,7 +78,7 @@ def servers(args, ours, llama):
 
 
 def compare(args, ours, llama, log):
-    """[(title, {engine: (setting, values)})]: tok/s cold and warm."""
+    """Returns [(title, {engine: (setting, values)})]: tok/s, cold and warm."""
     shape = QUICK if args.quick else SHAPE
     values = {}
     for run in range(1, args.runs + 1):

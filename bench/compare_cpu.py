@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The measuring half of compare_cpu.sh: runs engines in turn and prints a table."""
+"""The measuring part of compare_cpu.sh: runs the engines in turn and prints a table."""
 import argparse
 import json
 import os
@@ -14,8 +14,8 @@ import time
 import compare_chats
 from compare_engines import IkLlamaCpp, LlamaCpp, Tokamak
 
-# name: title, streams, prompt tokens, output tokens. What is measured: the prompt's rate where
-# there is no output, else that of decoding alone, all streams together.
+# name: title, streams, prompt tokens, output tokens. Measures the prompt's rate if there is no
+# output, else the rate of decoding only, over all streams.
 ROWS = {
     'prompt': ('prompt of 512', 1, 512, 0),
     'one': ('1 stream, 128 tokens from an empty context', 1, 0, 128),
@@ -88,7 +88,7 @@ def describe_machine(args, threads):
 
 
 class Log:
-    """JSON lines, one per measurement, as they come."""
+    """Writes a JSON line for each measurement as it is made."""
 
     def __init__(self, path):
         self.file = open(path, 'w', encoding='utf-8') if path else None
@@ -106,8 +106,8 @@ def spread(values):
 
 
 def attempt(engine, setting, row, log, run):
-    """One measurement; None, with a word on stderr, where the engine fails. Run 0, the search for
-    the best settings, takes a quarter of the tokens where there are many."""
+    """Returns one measurement, or None if the engine fails, which stderr then says. Run 0, the search
+    for the best settings, uses a quarter of the tokens if there are many."""
     _, streams, prompt, output = ROWS[row]
     part = 4 if run == 0 and (streams > 1 or prompt > 2048) else 1
     try:
@@ -121,7 +121,7 @@ def attempt(engine, setting, row, log, run):
 
 
 def compare_row(row, ours, others, args, log):
-    """{engine: (setting, values)} of one row: the best setting's measurements."""
+    """Returns {engine: (setting, values)} for one row: the measurements of the best setting."""
     chosen = [(ours, ours.settings()[0])]
     for engine in others:
         settings = engine.settings(streams=ROWS[row][1])
@@ -146,7 +146,7 @@ def compare_row(row, ours, others, args, log):
 
 
 def table(results, ours, others):
-    """Markdown: a row per comparison, the ratio to the best of the others last."""
+    """Returns Markdown: a row per comparison, with the ratio to the best of the others at the end."""
     lines = ['| tok/s, median (min–max) | ' + ' | '.join(e.name for e in [ours] + others) +
              ' | ratio |', '|---|' + '---|' * (len(others) + 2)]
     for title, best in results:

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Compares tokamak with llama.cpp, and with ik_llama.cpp where a checkout is given, on this machine's
-# CPU: the same model file, threads, pinning and shapes, runs of ours and theirs taking turns.
-# Prints a Markdown table; --json FILE keeps every single measurement.
+# Compares tokamak with llama.cpp, and with ik_llama.cpp if a checkout is given, on this machine's
+# CPU: same model file, threads, pinning and shapes, with alternating runs. Prints a Markdown table;
+# --json FILE keeps every measurement.
 #
 #   bench/compare_cpu.sh [--ik CHECKOUT] [--peers DIR] [--model FILE] [--cpus LIST] [--runs N]
 #                        [--rows LIST] [--avx2] [--json FILE] [--quick]
@@ -9,19 +9,19 @@
 #   --ik CHECKOUT  a git checkout of ik_llama.cpp
 #   --peers DIR    where the others are built and their models kept, outside this tree
 #                  (default: $XDG_CACHE_HOME/tokamak/peers)
-#   --model FILE   a GGUF file (default: the one that `make` fetches); theirs are also made from it
-#                  in their own best types
-#   --cpus LIST    cores to use, as taskset takes them (default: one thread of each physical core)
+#   --model FILE   a GGUF file (default: the one that `make` fetches); it is also converted to the
+#                  others' own best types
+#   --cpus LIST    cores to use, in taskset's format (default: one thread of each physical core)
 #   --runs N       measurements per row and engine (default 5)
-#   --rows LIST    of prompt, one, eight, thirty-two, chats (default: these), long-prompt, long
+#   --rows LIST    from prompt, one, eight, thirty-two, chats (default: these), long-prompt, long
 #                  (8,000 tokens)
-#   --avx2         AVX2 alone: theirs built for it, ours with --isa avx2
+#   --avx2         AVX2 only: builds the others for it, runs ours with --isa avx2
 #   --tokamak BIN  our binary (default: build/tokamak)
-#   --quick        one short run of each, to see that it works: its figures mean nothing
-#   --build-only   builds the others and makes their models
+#   --quick        one short run each, to see that everything works; the figures mean nothing
+#   --build-only   only builds the others and makes their models
 #
-# llama.cpp comes from the source package llama-cpp-python, pinned below. The first call takes half
-# an hour on two cores to build both, a full comparison about as long again.
+# llama.cpp comes from the source package llama-cpp-python, pinned below. On two cores, the first
+# call builds both in half an hour; a full comparison takes about as long again.
 . "$(dirname "$0")/../scripts/common.sh"
 
 package=llama-cpp-python==0.3.36
@@ -49,7 +49,7 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$model" ] || model=$("$here/../scripts/fetch-model")
 
-# The sources of llama.cpp, in $peers/llama.cpp-src.
+# Fetches the sources of llama.cpp to $peers/llama.cpp-src.
 fetch_llama() {
   src=$peers/llama.cpp-src
   [ "$(cat "$peers/.llama.cpp" 2>/dev/null)" = "$archive_sha256" ] && return
@@ -57,7 +57,7 @@ fetch_llama() {
   work=$(mktemp -d "$peers/.fetch.XXXXXX")
   trap 'rm -rf "$work"' EXIT
   trap 'exit 130' INT TERM
-  # pip asks the package for its metadata, which takes its build tool.
+  # pip asks the package for its metadata, which needs its build tool.
   python3 -m venv "$work/venv"
   "$work/venv/bin/python" -m pip install --quiet --only-binary :all: \
     scikit_build_core==1.1.2 </dev/null
@@ -72,7 +72,8 @@ fetch_llama() {
   rm -rf "$work"
 }
 
-# build NAME SOURCE TARGET...: in $peers/NAME, for this machine or, where NAME ends so, for AVX2.
+# build NAME SOURCE TARGET...: builds in $peers/NAME, for AVX2 if NAME ends in -avx2, else for this
+# machine.
 build() {
   build_dir=$peers/$1 source=$2 name=$1
   shift 2

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""compare_cpu.py with engines that are scripts: what it makes of their output."""
+"""Tests compare_cpu.py with scripts as engines."""
 import json
 import os
 import pathlib
@@ -10,7 +10,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 
-# Prints like `tokamak bench latency --json`: 400 tok/s of prompts, 100 per stream of output.
+# Prints like `tokamak bench latency --json`: 400 tok/s for prompts, 100 per stream of output.
 TOKAMAK = '''#!/bin/sh
 case "$1" in --version) echo "tokamak 9.9"; exit ;; esac
 while [ $# -gt 0 ]; do [ "$1" = --batch ] && batch=$2; [ "$1" = --isa ] && isa=$2; shift; done

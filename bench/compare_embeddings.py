@@ -3,10 +3,10 @@
 
   bench/compare_embeddings.py MODEL_FOLDER [--texts 512] [--words 5,20,100] [--threads N] [--runs 5]
 
-Needs a Python with torch and transformers. Texts are of random common words, so many each. The
-peer does what sentence-transformers does: batches of 32 texts, sorted by length and padded, its
-mean pooling and normalization. The two take turns; what is shown are medians, and the least and
-greatest. One JSON object per number of words on stdout.
+Needs a Python with torch and transformers. Each text has `words` random common words. The peer does
+what sentence-transformers does: batches of 32 texts, sorted by length and padded, with mean pooling
+and normalization. The two take turns. Prints a JSON object per number of words, with the median,
+the least and the greatest rate.
 """
 
 import argparse
@@ -102,7 +102,7 @@ def main():
             for engine in (ours, peer):
                 start = time.perf_counter()
                 vectors[engine.name] = engine.embed(texts)
-                if run > 0:  # the first warms up
+                if run > 0:  # run 0 warms up
                     seconds[engine.name].append(time.perf_counter() - start)
         worst = max(abs(a - b) for x, y in zip(*vectors.values()) for a, b in zip(x, y))
         rates = {name: {'per_s': round(args.texts / statistics.median(s), 1),

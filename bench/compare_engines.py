@@ -1,4 +1,4 @@
-"""The engines that compare_cpu.py runs: each has settings, and measures one shape with one of them.
+"""The engines that compare_cpu.py runs. Each has settings and measures one shape with one of them.
 
 Every measurement is a process of its own that loads, warms up and measures once.
 """
@@ -11,7 +11,7 @@ TIMEOUT_S = 600
 
 
 def run(args, command, with_stderr=False):
-    """What a command prints on the chosen cores; RuntimeError with its last words."""
+    """Returns a command's output on the chosen cores; RuntimeError with its last line if it fails."""
     command = ['taskset', '-c', args.cpus] + [str(word) for word in command]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     if done.returncode != 0:
@@ -21,7 +21,7 @@ def run(args, command, with_stderr=False):
 
 
 class Setting(dict):
-    """What a run is made with: the model's file, and flags with their values."""
+    """The model file of a run, and flags with their values."""
 
     def __str__(self):
         extra = ' '.join(f'{flag} {self[flag]}' for flag in ('fa', 'kvu', 'rtr') if flag in self)
@@ -73,8 +73,8 @@ class LlamaCpp:
         return 'llama.cpp of llama-cpp-python 0.3.36'
 
     def models(self):
-        """{type: path}: the given file, and what was made from it."""
-        stem = pathlib.Path(pathlib.Path(self.args.model).stem).stem  # without the type
+        """Returns {type: path}: the given file and those made from it."""
+        stem = pathlib.Path(pathlib.Path(self.args.model).stem).stem  # without its type
         models = {type_of(self.args.model): self.args.model}
         models.update({t: self.args.peers / 'models' / f'{stem}.{t}.gguf' for t in self.types})
         return models
@@ -82,13 +82,13 @@ class LlamaCpp:
     def settings(self, streams=1):
         models = {'Q4_0': self.models()['Q4_0']} if self.args.quick else self.models()
         found = [Setting(type=t, model=path, fa=fa) for t, path in models.items() for fa in (1, 0)]
-        # One cache for all streams, or one for each.
+        # One cache for all streams, or one for each stream.
         if streams > 1 and self.has_unified_cache:
             found += [Setting(s, kvu=1) for s in found if s['fa']]
         return found
 
     def serve_command(self, model, chats):
-        # One cache for all slots is what lets a slot use what another one computed.
+        # With one cache for all slots, a slot can reuse what another one computed.
         return [self.folder / 'llama-server', '-m', model, '-t', self.threads, '-tb', self.threads,
                 '-np', chats, '--kv-unified', '-c', 2048 * chats]
 
@@ -100,7 +100,7 @@ class LlamaCpp:
             '-tb', self.threads, '-c', streams * (prompt + output + 64), '-b', 2048, '-ub', 512,
             '-npp', prompt, '-ntg', output, '-npl', streams, '-fa', 'on' if setting['fa'] else 'off',
             *(['-kvu'] if setting.get('kvu') else []), *(['-rtr'] if setting.get('rtr') else [])],
-            with_stderr=True)  # where ik_llama.cpp prints its table
+            with_stderr=True)  # ik_llama.cpp prints its table there
         # | PP | TG | B | N_KV | T_PP s | S_PP t/s | T_TG s | S_TG t/s | T s | S t/s |
         rows = re.findall(r'^\|((?: *[\d.]+ \|){10})$', out, re.MULTILINE)
         if not rows:
@@ -124,7 +124,7 @@ class LlamaCpp:
 
 class IkLlamaCpp(LlamaCpp):
     name = 'ik_llama.cpp'
-    has_unified_cache = False  # it has no other one
+    has_unified_cache = False  # its only cache
 
     def version(self):
         out = subprocess.run(['git', '-C', self.args.ik, 'rev-parse', '--short=9', 'HEAD'],

@@ -1,12 +1,12 @@
 #!/bin/bash
-# What int8 activations cost, here and in llama.cpp: for each quantized type, the KL divergence of the
-# next token's distribution from that of the same weights with f32 activations, how often the most
-# likely token is the same, and the perplexities, on bench/texts/prose.txt.
+# The effect of int8 activations here and in llama.cpp. For each quantized type: the KL divergence
+# of the next token's distribution from that with f32 activations and the same weights, how often
+# the most likely token is the same, and the perplexities, on bench/texts/prose.txt.
 #
 #   bench/compare_quality.sh --llama DIR [--types Q4_1,Q8_0,...] [--build build]
 #
-# DIR holds llama.cpp's llama-quantize and llama-perplexity (bench/compare_cpu.sh builds them). Needs
-# 1 GB of room for temporary files.
+# DIR has llama.cpp's llama-quantize and llama-perplexity (bench/compare_cpu.sh builds them). Needs
+# 1 GB for temporary files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""How fast weights load from the disk, beside how fast the disk is read.
+"""Compares the speed of loading weights from the disk with the speed of the disk.
 
   bench/loading.py MODEL [--runs 5] [-- --device cpu ...]
 
-MODEL is a GGUF file or a Hugging Face directory of a few GB: of less, other things than reading take
-the time. Before each load its files are taken out of the system's cache. The disk is read by dd, past
-the cache and through it; the better of the two is what the loads are compared with. All take turns;
-what is shown are medians, and the least and greatest. What comes after -- goes to `tokamak bench
-latency`, which says how long it took to load.
+MODEL is a GGUF file or a Hugging Face directory of a few GB; for smaller ones, reading is not what
+takes the time. Before each load its files are dropped from the system's cache. dd reads the disk,
+past the cache and through it; loads are compared with the faster of the two. All take turns. Prints
+medians, and the least and the greatest. Arguments after -- go to `tokamak bench latency`, which
+reports its loading time.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def files_of(model):
 def forget(files):
     for file in files:
         descriptor = os.open(file, os.O_RDONLY)
-        os.fsync(descriptor)  # what is not written yet stays in the cache
+        os.fsync(descriptor)  # unwritten data would stay in the cache
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(descriptor)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes a GGUF file of random weights (F16) for an architecture, so that engines can be compared on
-sizes that need no download. Needs the Python packages gguf and numpy.
+"""Writes a GGUF file of random weights (F16) for an architecture, to compare engines on large
+models without a download. Needs the Python packages gguf and numpy.
 
   bench/make_dummy_gguf.py bench/configs/llama-1.5b.json llama-1.5b.F16.gguf
   llama-quantize --pure llama-1.5b.F16.gguf llama-1.5b.Q4_K.gguf Q4_K
@@ -12,12 +12,12 @@ import pathlib
 import gguf
 import numpy as np
 
-# Hugging Face's class: the name in GGUF.
+# The name in GGUF of Hugging Face's class.
 ARCHITECTURES = {'LlamaForCausalLM': 'llama', 'Qwen3ForCausalLM': 'qwen3', 'Qwen3MoeForCausalLM': 'qwen3moe'}
 
 
 def shapes(c, name):
-    """(tensor, shape as numpy has it, whether it is a norm) of the whole model."""
+    """Yields (tensor, shape in numpy's order, whether it is a norm) for the whole model."""
     hidden, inner, head = c['hidden_size'], c['intermediate_size'], c['head_dim']
     heads, kv = c['num_attention_heads'], c['num_key_value_heads']
     yield 'token_embd.weight', (c['vocab_size'], hidden), False
@@ -70,7 +70,7 @@ def write(c, path):
         writer.add_expert_used_count(c['num_experts_per_tok'])
         writer.add_expert_feed_forward_length(c['moe_intermediate_size'])
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
-    # A byte-level vocabulary of the right size, which the benchmarks never look into.
+    # A byte-level vocabulary of the right size; benchmarks do not use it.
     writer.add_tokenizer_model('gpt2')
     writer.add_tokenizer_pre('qwen2')
     tokens = [chr(0x100 + i) for i in range(256)] + [f'<|{i}|>' for i in range(c['vocab_size'] - 256)]
@@ -80,7 +80,7 @@ def write(c, path):
     writer.add_eos_token_id(256)
 
     random = np.random.default_rng(0)
-    # A few megabytes of random values serve all tensors: no engine can tell.
+    # A few megabytes of random values are repeated in all tensors, which does not change the speed.
     pool = (0.02 * random.standard_normal(1 << 22)).astype(np.float16)
     for tensor, shape, is_norm in shapes(c, name):
         if is_norm:

@@ -1,6 +1,6 @@
-// Microbenchmarks of the CPU ops: rates of weights and cache read (GB/s) and of arithmetic
-// (GFLOP/s), per ISA, weight type and number of rows. `stack` runs all ops of a decoder of
-// SmolLM2-135M's shape once, which is the speed of a step without its sampling.
+// Microbenchmarks of the CPU ops: rates of reading weights and cache (GB/s) and of arithmetic
+// (GFLOP/s), by ISA, weight type and number of rows. `stack` runs all ops of a decoder with
+// SmolLM2-135M's shape once, which takes as long as a step without sampling.
 //
 //   ops_bench --benchmark_filter='linear/avx2/Q4_1' [--threads=N]
 #include <benchmark/benchmark.h>
@@ -21,7 +21,7 @@
 namespace tokamak {
 namespace {
 
-// A weight of [rows, cols] whose rows repeat after 64, which no kernel can tell.
+// A weight of [rows, cols] whose rows repeat after 64, which does not change the speed.
 std::unique_ptr<PackedWeight> MakeWeight(Ops& ops, DType dtype, int64_t rows, int64_t cols) {
   constexpr int64_t kDistinct = 64;
   const auto few = MemorySource::Random("few", dtype, {kDistinct, cols}, 1, 0.02f);
@@ -87,8 +87,8 @@ void LinearBench(benchmark::State& state, const std::string& isa, int threads, D
   state.counters["FLOP/s"] = PerSecond(2.0 * static_cast<double>(num_tokens * rows * cols));
 }
 
-// Sequences of one length that end with as many queries each, in the pool of a model of several
-// layers. Blocks lie in order.
+// Sequences of equal length, each with the same number of queries at its end, in the pool of a
+// model with several layers. Blocks lie in order.
 struct PagedCache {
   static constexpr int kBlockSize = 16;
   PagedCache(Ops& ops, int kv_heads, int head_dim, DType dtype, int64_t length, int num_queries,
@@ -151,8 +151,8 @@ struct PagedCache {
   std::vector<int32_t> query_start_loc, seq_lens, table, table_rows;
 };
 
-// All layers of SmolLM2-135M: range(0) sequences with range(1) queries each at the end of a context
-// of range(2) positions.
+// All layers of SmolLM2-135M: range(0) sequences, each with range(1) queries at the end of a
+// context of range(2) positions.
 void AttentionBench(benchmark::State& state, const std::string& isa, int threads, DType dtype) {
   constexpr int kHeads = 9, kKvHeads = 3, kHeadDim = 64, kLayers = 30;
   const auto num_seqs = static_cast<int>(state.range(0));
@@ -181,7 +181,7 @@ void AttentionBench(benchmark::State& state, const std::string& isa, int threads
                 (static_cast<double>(length) - num_queries / 2.0));
 }
 
-// Rotation and storing of range(0) tokens, one layer.
+// RoPE and KV cache writes of range(0) tokens in one layer.
 void RopeBench(benchmark::State& state, const std::string& isa, int threads, DType dtype) {
   constexpr int kHeads = 9, kKvHeads = 3, kHeadDim = 64;
   const int64_t num_tokens = state.range(0);
@@ -205,7 +205,7 @@ void RopeBench(benchmark::State& state, const std::string& isa, int threads, DTy
   state.counters["tok/s"] = PerSecond(static_cast<double>(num_tokens));
 }
 
-// A decoder of SmolLM2-135M's shape; its layers share their weights' values, not their memory.
+// A decoder with SmolLM2-135M's shape. Its layers have equal weights, but each its own memory.
 class Stack {
  public:
   static constexpr int kLayers = 30, kHeads = 9, kKvHeads = 3, kHeadDim = 64;
@@ -301,7 +301,7 @@ class Stack {
   RopeTable rope_;
 };
 
-// A step of range(0) tokens that ends a context of range(1).
+// A step of range(0) tokens at the end of a context of range(1) positions.
 void StackBench(benchmark::State& state, const std::string& isa, int threads, DType dtype) {
   const auto ops = MakeOps(isa, threads);
   Stack stack(*ops, dtype, state.range(1), static_cast<int>(state.range(0)));

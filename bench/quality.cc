@@ -1,6 +1,6 @@
-// What int8 activations change: a model's distributions over the next token with the kernels of an
-// ISA, against the same weights with f32 activations (KL divergence, the most likely token, and
-// perplexity), over a text in windows of 512 tokens of which the second half counts.
+// The effect of int8 activations: a model's distribution of the next token with the kernels of an
+// ISA, compared with f32 activations and the same weights (KL divergence, most likely token,
+// perplexity). The text is read in windows of 512 tokens, of which the second half counts.
 //
 //   quality MODEL.gguf TEXT [ISA] [KV cache type: F16, F32, ...]
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ namespace {
 using testing::Harness;
 constexpr int32_t kWindow = 512;
 
-// log softmax of logits, in place; its largest entry's index.
+// Replaces logits by their log softmax; returns the index of the largest.
 int32_t Normalize(Harness::Logits* logits) {
   const auto highest = std::max_element(logits->begin(), logits->end());
   double sum = 0;
@@ -54,7 +54,7 @@ void Compare(Harness::Logits exact, Harness::Logits fast, int32_t next, Totals* 
   totals->fast_logprob += fast[static_cast<size_t>(next)];
 }
 
-// A model with its weights prepared for one backend.
+// A model with its weights packed for one backend.
 struct Loaded {
   Loaded(const std::string& path, const std::string& backend)
       : ops(testing::MakeBackend(backend)),

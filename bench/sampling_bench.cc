@@ -1,4 +1,4 @@
-// Microbenchmarks of the host sampler: time per row of logits, by parameters and vocabulary.
+// Microbenchmarks of the host sampler: time per row of logits, by parameters and vocabulary size.
 //
 //   sampling_bench --benchmark_filter='plain/49152'
 #include <benchmark/benchmark.h>
@@ -15,7 +15,7 @@ namespace {
 
 class NoStream final : public Stream {};
 
-// Logits like a language model's: a bell of noise with a few likely tokens on top.
+// Logits like a language model's: normally distributed noise and a few likely tokens.
 std::vector<float> ModelLikeLogits(int32_t vocab_size) {
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0, 2);

@@ -1,7 +1,7 @@
 #!/bin/sh
-# smoke.sh TOKAMAK BENCHMARK...: runs each thing that measures for a moment, on a model of random
-# weights. It fails when one of them does; what they measured means nothing. The largest sizes and
-# whole passes of the real model's size ("stack") are left out.
+# smoke.sh TOKAMAK BENCHMARK...: runs every benchmark briefly on a model with random weights, and
+# fails if one fails. The figures mean nothing. Leaves out the largest sizes and passes of the real
+# model's size ("stack").
 set -eu
 
 tokamak=$1

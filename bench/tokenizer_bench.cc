@@ -2,8 +2,8 @@
 //
 //   tokenizer_bench [MODEL [TEXT...]] [--benchmark_filter=encode]
 //
-// MODEL: a .gguf file, a Hugging Face directory or a tokenizer's own file. Without arguments: the
-// default model, and the licences that Debian installs as English text.
+// MODEL is a .gguf file, a Hugging Face directory or a tokenizer file. By default: the default
+// model, and the English texts of licences that Debian installs.
 #include <benchmark/benchmark.h>
 
 #include <filesystem>
