@@ -1,4 +1,4 @@
-// Executor: runs steps on one data-parallel rank, wherever its runners are: in this process, in
+// Executor: runs steps on one data-parallel rank, whether its runners are in this process, in
 // worker processes, or (in simulations) nowhere.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace tokamak {
 
-// What the engine may ask of an executor.
+// The limits within which the engine must stay.
 struct ExecutorLimits {
   CacheSpec cache;
   int32_t max_seqs = 0;         // sequences with state at the same time
@@ -19,34 +19,33 @@ struct ExecutorLimits {
   int32_t max_context = 0;      // positions of one sequence
   int32_t vocab_size = 0;
   int depth = 1;               // steps in flight at once
-  int32_t num_moe_layers = 0;  // of StepOutput::expert_loads
+  int32_t num_moe_layers = 0;  // rows of StepOutput::expert_loads
 };
 
-// A step runs in two halves. Submit starts the forward pass, Sample starts drawing tokens, Wait
-// gives the result; each step goes through all three, in order, and steps retire in the order of
-// their submission. Sample(n) comes before Submit(n + 1), whose input may need the tokens of step
-// n; up to limits().depth steps are submitted and not yet waited for.
+// A step goes through Submit, which starts the forward pass, Sample, which starts drawing tokens,
+// and Wait, which returns the result. Steps retire in the order of their submission. Sample(n)
+// comes before Submit(n + 1), whose input may need the tokens of step n. Up to limits().depth steps
+// may be in flight.
 //
-// An error from any of them is fatal for the steps in flight: the engine ends their sequences with
-// that error and calls Reset.
-// Called by the engine thread alone.
+// An error is fatal for all steps in flight: the engine ends their sequences with it and calls
+// Reset. Only the engine thread calls an executor.
 class Executor {
  public:
   virtual ~Executor() = default;
 
   virtual const ExecutorLimits& limits() const = 0;
 
-  // Takes the step and starts its forward pass. May return before the pass is done; the values that
-  // earlier steps have yet to draw are filled in where the pass runs.
+  // Starts the step's forward pass, and may return before it is done. Tokens that earlier steps
+  // have yet to draw are filled in where the pass runs.
   virtual Status Submit(StepInput step) = 0;
-  // Starts sampling the rows of step `number` that ask for it, once, after its Submit.
+  // Starts sampling the rows of step `number` that ask for it. Called once, after its Submit.
   virtual Status Sample(uint64_t number, std::vector<TokenMask> masks) = 0;
   // True when Wait(number) would return at once.
   virtual bool Done(uint64_t number) = 0;
   // Blocks until step `number`, the oldest in flight, is done.
   virtual Result<StepOutput> Wait(uint64_t number) = 0;
-  // Drops all steps in flight and all slots, after an error. Block contents are unspecified then.
-  // The next step has number 0.
+  // After an error: drops all steps in flight and frees all slots. Block contents become
+  // unspecified, and the next step has number 0.
   virtual Status Reset() = 0;
 };
 

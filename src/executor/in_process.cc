@@ -32,7 +32,7 @@ class InProcessExecutor final : public Executor {
   Status Reset() override { return runner_->Reset(); }
 
  private:
-  // In the order in which they need each other.
+  // Destroyed in reverse order: each needs those above it.
   const std::unique_ptr<Ops> ops_;
   const std::unique_ptr<const Model> model_;
   const std::unique_ptr<Runner> runner_;

@@ -1,4 +1,4 @@
-// The executor whose runner lives in this process.
+// An executor whose runner lives in this process.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace tokamak {
 
-// Owns what it is given. `shape.depth` becomes limits().depth: on a CPU, where work happens when it
-// is submitted, more than 1 serves tests alone.
+// Takes ownership of `ops` and `model`. `shape.depth` becomes limits().depth. A CPU runs work when
+// it is submitted, so there a depth above 1 is useful in tests only.
 Result<std::unique_ptr<Executor>> MakeInProcessExecutor(std::unique_ptr<Ops> ops,
                                                         std::unique_ptr<const Model> model,
                                                         const RunnerShape& shape,

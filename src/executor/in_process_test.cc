@@ -22,7 +22,7 @@ std::unique_ptr<Executor> MakeToyExecutor(int depth) {
   return *std::move(executor);
 }
 
-// Greedy tokens of one sequence, its steps submitted as early as the depth allows.
+// Greedy tokens of one sequence. Submits each step as early as the depth allows.
 std::vector<TokenId> Generate(Executor& executor, int count) {
   std::vector<TokenId> tokens;
   std::deque<uint64_t> in_flight;

@@ -15,18 +15,18 @@ struct TokenLogprob {
   friend bool operator==(const TokenLogprob&, const TokenLogprob&) = default;
 };
 
-// The logprob of a token at one position, under the model's distribution before any sampling
-// parameter (log-softmax of the raw logits).
+// A token's logprob under the model's own distribution (log-softmax of the raw logits), before any
+// sampling parameter.
 struct PositionLogprobs {
   TokenLogprob token;             // the token at that position
-  std::vector<TokenLogprob> top;  // the most likely ones, best first; ties by lower id
+  std::vector<TokenLogprob> top;  // the most likely tokens, best first; ties by lower id
 
   friend bool operator==(const PositionLogprobs&, const PositionLogprobs&) = default;
 };
 
 enum class RowHealth : uint8_t {
   kOk,
-  kNotFinite,    // NaN or +Inf in this row's logits, or all of them -Inf: it cannot go on
+  kNotFinite,    // this row's logits contain NaN or +Inf, or are all -Inf
   kNoCandidate,  // mask, bias and min_tokens leave no token to draw
 };
 
@@ -35,8 +35,8 @@ struct RowOutput {
   RowHealth health = RowHealth::kOk;
   std::vector<TokenId> tokens;  // drawn: none, one, or several when speculation accepts more
   std::vector<PositionLogprobs> logprobs;  // one per drawn token, if asked for
-  // If asked for: for each position p of this row, the logprob of the prompt token at p + 1, as far
-  // as there is one.
+  // If asked for: the logprob of the prompt token at p + 1 for each position p of this row, as long
+  // as that is a prompt token.
   std::vector<PositionLogprobs> prompt_logprobs;
 
   friend bool operator==(const RowOutput&, const RowOutput&) = default;
@@ -45,11 +45,11 @@ struct RowOutput {
 struct StepOutput {
   uint64_t number = 0;
   std::vector<RowOutput> rows = {};  // in the order of StepInput::rows
-  // How many of the step's tokens went to each expert: [MoE layers, experts], the model's layers
-  // first to last. Empty where nobody asked for it. Graphs count their padding.
+  // Tokens of the step routed to each expert: [MoE layers, experts], layers in the model's order.
+  // Empty if not asked for. CUDA graphs count their padding rows too.
   std::vector<int32_t> expert_loads = {};
 
-  // Loads are for those who watch: a replay need not repeat them.
+  // Loads are statistics, which a replay need not reproduce.
   friend bool operator==(const StepOutput& a, const StepOutput& b) {
     return a.number == b.number && a.rows == b.rows;
   }
