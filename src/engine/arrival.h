@@ -1,4 +1,4 @@
-// Arrival: a request as the engine core takes it, in tokens.
+// Arrival: a request as the engine core takes it, already tokenized.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,17 @@ struct Arrival {
   std::vector<TokenId> prompt;  // at least one token
   SamplingParams sampling;
   std::vector<TokenId> eos_ids;  // the model's own end tokens; sampling.ignore_eos turns them off
-  int32_t priority = 0;          // higher runs first; clients of equal ones in turn
-  std::string client;            // as in Request
-  // Requests share cached prefixes only with those of equal root: the client's salt, and whatever
-  // else changes what a prefix computes to.
+  int32_t priority = 0;          // higher runs first; clients of equal priority take turns
+  std::string client;            // see Request
+  // Requests share cached prefixes only if their roots are equal. Consists of the client's salt and
+  // whatever else changes what a prefix computes to.
   std::string cache_root;
-  // One per choice, or none: then chunks carry no text and stop strings are not looked for.
+  // One per choice, or none: then chunks carry no text, and stop strings are ignored.
   std::vector<std::unique_ptr<TextDecoder>> decoders;
-  std::string label;         // for snapshots
-  TimePoint submitted{};     // when the caller gave it, for timings; unset: when the core gets it
-  OutputCallback on_output;  // called by the engine thread; must return quickly; may be empty
+  std::string label;  // for snapshots
+  // Time of the caller's submission, for timings; if unset, when the core gets it.
+  TimePoint submitted{};
+  OutputCallback on_output;  // called on the engine thread; must return quickly; may be empty
 };
 
 }  // namespace tokamak

@@ -21,8 +21,8 @@ int32_t BlockManager::BlocksFor(int32_t positions, int32_t step_positions) const
   for (const CacheGroup& group : groups_) {
     int32_t blocks = CeilDiv(positions, block_size_);
     if (group.kind == CacheGroupKind::kWindow) {
-      // The window of the step's first position, and the step: at worst a block holds only the
-      // first of these positions.
+      // The window of the step's first position, and the step. At worst the first block holds only
+      // one of these positions.
       const int64_t live = int64_t{group.window} - 1 + step_positions;
       blocks = static_cast<int32_t>(
           std::min<int64_t>(blocks, (live + block_size_ - 2) / block_size_ + 1));
@@ -81,7 +81,7 @@ void BlockManager::ForEachMatched(const PrefixCache::Match& match, Visit visit) 
 }
 
 bool BlockManager::Affordable(const PrefixCache::Match& match, int32_t demand) {
-  // Blocks that others use anyway cost nothing; the rest come out of what is available.
+  // Cached blocks that others use anyway cost nothing.
   if (demand <= num_available()) return true;
   int32_t shared = 0;
   ForEachMatched(match, [&](NodeId node, int32_t g, int32_t) {
@@ -101,7 +101,7 @@ std::optional<int32_t> BlockManager::TryAdmit(std::string_view root_key,
   for (const bool allow_partial : {true, false}) {
     const PrefixCache::Match match = cache_.Find(root_key, content, limit, allow_partial);
     if (!Affordable(match, demand)) return std::nullopt;
-    // The cursor comes first: making room must not erase the node where the match ends.
+    // Takes the cursor first, so that making room cannot erase the node where the match ends.
     const NodeId cursor = match.node == kNoNode ? cache_.AddRootCursor(root_key) : match.node;
     if (match.node != kNoNode) cache_.AddCursor(cursor);
     if (Acquire(match, blocks)) {
@@ -110,14 +110,14 @@ std::optional<int32_t> BlockManager::TryAdmit(std::string_view root_key,
       return match.num_blocks * block_size_ + match.partial_length;
     }
     cache_.DropCursor(cursor);
-    // The block to copy from may be the very one that is lacking: try again without it.
+    // The partial match may hold the very block that is lacking: try again without it.
     if (match.partial == kNoNode) break;
   }
   return std::nullopt;
 }
 
 bool BlockManager::Acquire(const PrefixCache::Match& match, SequenceBlocks* blocks) {
-  // First hold everything that the match names, so that making room cannot evict it.
+  // Hold all matched blocks first, so that making room cannot evict them.
   int32_t num_promoted = 0;
   const auto hold = [&](NodeId node, int32_t g, int32_t) {
     if (cache_.device_block(node, g) != kNoBlock) {
@@ -234,7 +234,7 @@ void BlockManager::Commit(std::span<const ContentId> content, int32_t num_comput
   };
   while ((blocks->num_committed + 1) * block_size_ <= num_computed) {
     const int32_t index = blocks->num_committed;
-    // Another sequence's blocks may stand for ours on the path, and may have been evicted since.
+    // Another sequence's blocks may represent ours on the path, and may have been evicted since.
     NodeId node = blocks->cursor;
     for (int32_t i = index - 1; i >= 0 && cache_.Refill(node, row(i)); --i) {
       node = cache_.parent(node);
@@ -252,7 +252,7 @@ void BlockManager::DropOutOfWindow(int32_t num_computed, SequenceBlocks* blocks)
   for (int32_t g = 0; g < num_groups(); ++g) {
     if (groups_[g].kind != CacheGroupKind::kWindow) continue;
     const int32_t first = FirstNeededPosition(groups_[g], num_computed) / block_size_;
-    // Windows differ between groups; a dropped entry is recognized by kNoBlock.
+    // Windows differ between groups; kNoBlock marks an entry that was dropped before.
     for (int32_t i = std::min(first, blocks->size()) - 1; i >= 0; --i) {
       BlockId& block = blocks->tables[g][i];
       if (block == kNoBlock) break;
@@ -263,7 +263,7 @@ void BlockManager::DropOutOfWindow(int32_t num_computed, SequenceBlocks* blocks)
 }
 
 void BlockManager::Release(SequenceBlocks* blocks) {
-  // Deepest first: of the blocks of one sequence, the later ones are evicted earlier.
+  // Deepest first, so that eviction takes a sequence's later blocks first.
   for (int32_t i = blocks->size() - 1; i >= 0; --i) {
     for (auto& table : blocks->tables) {
       if (table[i] != kNoBlock) cache_.Unref(Tier::kDevice, table[i]);

@@ -1,4 +1,4 @@
-// BlockManager: the block tables of all sequences, and the copies that a step needs for them.
+// BlockManager: the block tables of all sequences, and the copies that steps need for them.
 #pragma once
 
 #include <cstdint>
@@ -15,95 +15,93 @@
 
 namespace tokamak {
 
-// One sequence's blocks. Changed by BlockManager alone.
+// One sequence's blocks. Only BlockManager changes them.
 struct SequenceBlocks {
   // [group][index]: the block of positions [index * block_size, (index + 1) * block_size), or
-  // kNoBlock where a window group needs none. All groups have equally many entries.
+  // kNoBlock where a window group needs none. All groups have the same number of entries.
   std::vector<std::vector<BlockId>> tables;
-  int32_t num_sent = 0;       // entries that the runner knows
-  NodeId cursor = kNoNode;    // where in the prefix cache this sequence stands
-  int32_t num_committed = 0;  // whole blocks that it has there: the cursor's depth
+  int32_t num_sent = 0;       // entries sent to the runner
+  NodeId cursor = kNoNode;    // this sequence's node in the prefix cache
+  int32_t num_committed = 0;  // whole blocks in the prefix cache: the cursor's depth
 
   int32_t size() const { return tables.empty() ? 0 : static_cast<int32_t>(tables[0].size()); }
 };
 
-// Owns both tiers of blocks and the prefix cache; the scheduler and the engine core call it on the
-// engine thread. Every block is free, referenced by sequences or by steps in flight, held by the
-// prefix cache, or several of the last three.
+// Owns both tiers of blocks and the prefix cache. The scheduler and the engine core call it on the
+// engine thread. A block is free, or at least one of: referenced by sequences, referenced by steps
+// in flight, held by the prefix cache.
 //
-// Preemption, swapping and sharing are one mechanism: whole computed blocks go into the prefix
-// cache as soon as the step that fills them has retired (Commit), a preempted or ended sequence
-// merely drops its references (Release), eviction moves what nobody uses to the host or frees it,
-// and resuming is an admission like any other (TryAdmit). Without the prefix cache nothing is
-// committed, so preempted sequences are recomputed and the host tier is not used.
+// Preemption, swapping and sharing are one mechanism. Commit puts whole blocks into the prefix
+// cache once the step that fills them has retired. Release, for preempted and ended sequences, only
+// drops references. Eviction moves unused blocks to the host or frees them. A resumed sequence goes
+// through TryAdmit like any other. Without the prefix cache nothing is committed, so preempted
+// sequences are recomputed and the host tier is not used.
 //
-// Copies are collected for the next step, in the order they must take effect. A block freed by an
-// eviction may be written by the same step, because its copy to the host comes first. What a copy
-// reads stays referenced until that step has retired (`pins`), evicted blocks excepted.
+// Copies are collected for the next step, in the order in which they must take effect. The same
+// step may write to an evicted block, because its copy to the host comes first. Other blocks that a
+// copy reads stay referenced until the step has retired (`pins`).
 class BlockManager {
  public:
   struct Pin {
     Tier tier;
     BlockId block;
   };
-  // What the step under construction needs.
+  // The copies of the step under construction.
   struct StepWork {
     std::vector<CopyBlock> copies;
-    std::vector<Pin> pins;  // to be given to Unpin when the step has retired
+    std::vector<Pin> pins;  // give these to Unpin when the step has retired
   };
 
   BlockManager(const CacheSpec& spec, bool prefix_cache);
 
-  // Gives a sequence that has no blocks those that are cached of its `content`, at most `limit`
-  // positions, and blocks for one position more at least. Returns the number of positions that need
-  // not be computed. nullopt, and no sequence changed, if there are too few blocks, or if fewer
-  // than `demand` are available or cached for it and in use by others.
+  // Admits a sequence that has no blocks: gives it the cached blocks of its `content`, at most
+  // `limit` positions, and blocks for at least one more position. Returns how many positions need
+  // no computing. Returns nullopt, and changes no sequence, if there are too few blocks for this or
+  // if `demand` exceeds the available blocks plus the matched ones that others use.
   std::optional<int32_t> TryAdmit(std::string_view root_key, std::span<const ContentId> content,
                                   int32_t limit, int32_t demand, SequenceBlocks* blocks);
 
-  // As TryAdmit, from the blocks of a sequence that has computed the first `num_computed`
-  // positions: whole blocks are shared, the last one is copied. nullopt also when the parent no
-  // longer has what a window group needs.
+  // Like TryAdmit, but takes the blocks of a sequence that has computed the first `num_computed`
+  // positions: shares whole blocks and copies the last one. Also nullopt if the parent has dropped
+  // blocks that a window group needs.
   std::optional<int32_t> TryFork(const SequenceBlocks& parent, int32_t num_computed, int32_t demand,
                                  SequenceBlocks* blocks);
 
-  // Extends the tables towards `positions` positions, as far as blocks can be had (not at all
+  // Extends the tables towards `positions` positions, as far as blocks can be allocated (not at all
   // without `may_allocate`). Returns how many positions have blocks, at most `positions`.
   int32_t Grow(int32_t positions, bool may_allocate, SequenceBlocks* blocks);
 
-  // The steps that computed the first `num_computed` positions have retired: their whole blocks can
-  // be shared from now on.
+  // Shares the whole blocks among the first `num_computed` positions from now on. Requires that the
+  // steps that computed them have retired.
   void Commit(std::span<const ContentId> content, int32_t num_computed, SequenceBlocks* blocks);
   // Drops blocks that no row starting at `num_computed` or later reads.
   void DropOutOfWindow(int32_t num_computed, SequenceBlocks* blocks);
-  // Drops all of a sequence's references. No step in flight may name its blocks.
+  // Drops all of a sequence's references. Requires that no step in flight names its blocks.
   void Release(SequenceBlocks* blocks);
 
   // The copies since the last call.
   StepWork TakeStepWork();
   void Unpin(std::span<const Pin> pins);
 
-  // Forgets all blocks after an executor's reset: their contents are lost.
+  // Forgets all blocks; their contents are lost when an executor is reset.
   void Reset();
 
   int32_t num_blocks() const { return device_.size(); }
-  // An upper bound for what Grow could allocate at once.
+  // An upper bound on what Grow could allocate at once.
   int32_t num_available() const { return device_.num_free() + cache_.num_unreferenced(); }
   int32_t num_cached() const { return cache_.num_unreferenced(); }
   int32_t num_used() const { return num_blocks() - num_available(); }
 
-  // For those who watch.
+  // For snapshots and statistics.
   const std::vector<CacheGroup>& groups() const { return groups_; }
   const BlockPool& device() const { return device_; }
   const BlockPool& host() const { return host_; }
   const PrefixCache& cache() const { return cache_; }
-  // The time for PrefixCache::last_used.
   void SetTime(TimePoint now) { cache_.SetTime(now); }
 
-  // Blocks, in all groups, for a sequence of `positions` positions of which the last
-  // `step_positions` are computed in one step.
+  // Blocks, in all groups, that a sequence of `positions` positions needs if one step computes the
+  // last `step_positions` of them.
   int32_t BlocksFor(int32_t positions, int32_t step_positions) const;
-  // Blocks that tables must still grow by to hold `positions` positions.
   int32_t MissingBlocks(int32_t positions, const SequenceBlocks& blocks) const;
 
  private:
@@ -115,7 +113,7 @@ class BlockManager {
   void FreeRow(std::span<const BlockId> row);
   bool Affordable(const PrefixCache::Match& match, int32_t demand);
   bool Acquire(const PrefixCache::Match& match, SequenceBlocks* blocks);
-  // Visits (node, group, index) of all blocks that a match takes whole.
+  // Visits (node, group, index) of each block that a match takes whole.
   template <typename Visit>
   void ForEachMatched(const PrefixCache::Match& match, Visit visit);
   void InitTables(SequenceBlocks* blocks) const;

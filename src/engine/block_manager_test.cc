@@ -17,7 +17,6 @@ CacheSpec Spec(int32_t device, int32_t host = 0) {
   return spec;
 }
 
-// first, first + 1, ...
 std::vector<ContentId> Tokens(int32_t count, ContentId first = 0) {
   std::vector<ContentId> tokens(count);
   std::iota(tokens.begin(), tokens.end(), first);
@@ -129,7 +128,7 @@ TEST(PrefixCache, BlocksNotYetCommittedAreNotMatched) {
   ASSERT_TRUE(manager.TryAdmit("", Tokens(9), 8, 0, &first));
   manager.Grow(9, true, &first);
   EXPECT_EQ(Match(manager, Tokens(9)), 0);
-  manager.Commit(Tokens(9), 7, &first);  // the second block lacks a position
+  manager.Commit(Tokens(9), 7, &first);  // the second block is not full
   EXPECT_EQ(Match(manager, Tokens(9)), 4);
 }
 
@@ -141,11 +140,11 @@ TEST(PrefixCache, EvictsTheLeastRecentlyUsedLeafFirst) {
   const std::vector<BlockId> of_b = b.tables[0];
   manager.Release(&a);
   manager.Release(&b);
-  EXPECT_EQ(Match(manager, Tokens(9, 100)), 8);  // a is now the more recent
+  EXPECT_EQ(Match(manager, Tokens(9, 100)), 8);  // makes a the more recent
   SequenceBlocks c;
   ASSERT_TRUE(manager.TryAdmit("", Tokens(24, 300), 23, 0, &c));
   EXPECT_EQ(manager.Grow(24, true, &c), 24);
-  // After the two free blocks, the end of b, then its beginning, then a in the same order.
+  // Two free blocks, then b from its end, then a from its end.
   const std::vector<BlockId> taken(c.tables[0].begin() + 2, c.tables[0].end());
   EXPECT_EQ(taken, (std::vector<BlockId>{of_b[1], of_b[0], of_a[1], of_a[0]}));
 }
@@ -170,7 +169,7 @@ TEST(PrefixCache, EvictedBlocksMoveToTheHostAndComeBack) {
   ASSERT_TRUE(manager.TryAdmit("", Tokens(9, 50), 8, 0, &b));
   EXPECT_EQ(manager.Grow(12, true, &b), 12);
   std::vector<CopyBlock> out = manager.TakeStepWork().copies;
-  ASSERT_EQ(out.size(), 2u);  // the third block of a was not whole
+  ASSERT_EQ(out.size(), 2u);  // the third block of a was not full
   EXPECT_EQ(out[0].source, blocks[1]);
   EXPECT_EQ(out[0].destination_tier, Tier::kHost);
   manager.Release(&b);
@@ -180,7 +179,7 @@ TEST(PrefixCache, EvictedBlocksMoveToTheHostAndComeBack) {
   EXPECT_EQ(back.copies[1].source_tier, Tier::kHost);
   EXPECT_EQ(back.copies[1].source, out[0].destination);
   EXPECT_EQ(back.copies[1].destination, a.tables[0][1]);
-  EXPECT_EQ(back.pins.size(), 2u);  // the host blocks are free when the step has retired
+  EXPECT_EQ(back.pins.size(), 2u);  // host blocks that are freed when the step has retired
 }
 
 TEST(PrefixCache, ASecondComputationOfABlockReplacesAnUnusedFirst) {
@@ -221,7 +220,7 @@ TEST(PrefixCache, AMatchEndsWhereAWindowIsWhole) {
   BlockManager manager(WindowSpec(11, 5), true);
   SequenceBlocks a = Compute(manager, Tokens(17));
   manager.DropOutOfWindow(17, &a);
-  // The dropped window blocks of a are unused; the next sequence takes their room.
+  // The window blocks that a dropped are unused, so the next sequence may take them.
   SequenceBlocks b;
   ASSERT_TRUE(manager.TryAdmit("", Tokens(8, 500), 7, 0, &b));
   EXPECT_EQ(manager.Grow(8, true, &b), 8);

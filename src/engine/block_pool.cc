@@ -31,7 +31,7 @@ void BlockPool::Reset() {
   std::fill(references_.begin(), references_.end(), 0);
   free_.resize(references_.size());
   for (size_t i = 0; i < free_.size(); ++i) {
-    free_[i] = static_cast<BlockId>(free_.size() - 1 - i);  // block 0 goes out first
+    free_[i] = static_cast<BlockId>(free_.size() - 1 - i);  // hands out block 0 first
   }
 }
 

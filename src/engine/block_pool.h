@@ -1,4 +1,4 @@
-// BlockPool: which blocks of one tier are free, and how many owners each of the others has.
+// BlockPool: reference counts of the blocks of one tier.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace tokamak {
 
-// Counts references to equal blocks, numbered from 0. Owned by the engine thread through
-// BlockManager. A block with no references is free; it never knows who its owners are.
+// Blocks are numbered from 0; one without references is free. Owned by BlockManager, on the engine
+// thread.
 class BlockPool {
  public:
   explicit BlockPool(int32_t num_blocks);
@@ -19,12 +19,12 @@ class BlockPool {
   int32_t num_free() const { return static_cast<int32_t>(free_.size()); }
   int32_t references(BlockId block) const { return references_[block]; }
 
-  // A block with one reference, or kNoBlock when none is free.
+  // Returns a block with one reference, or kNoBlock if none is free.
   BlockId Allocate();
   void Ref(BlockId block);
-  // Drops a reference and returns how many are left; the block is free at none.
+  // Drops a reference and returns how many are left; at 0 the block is free.
   int32_t Unref(BlockId block);
-  // Frees all blocks, whoever owns them.
+  // Frees all blocks, referenced or not.
   void Reset();
 
  private:

@@ -1,4 +1,4 @@
-// ClientShares: places that clients take and give back, of which there is a limited number.
+// ClientShares: divides a limited number of places fairly among clients.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace tokamak {
 
-// One client may take all places. Another one gets its share all the same, which is the number of
-// places over that of the clients that have any, itself included: so nobody is kept out while there
-// are at least as many places as clients, and n clients take at most (1 + 1/2 + ... + 1/n) times as
-// many places as there are.
+// A client may take any free place. If none is free, it still gets its fair share: the number of
+// places divided by the number of clients that hold any, itself included. So nobody is kept out
+// while there are as many places as clients, and n clients hold at most (1 + 1/2 + ... + 1/n) times
+// the number of places.
 class ClientShares {
  public:
   explicit ClientShares(int64_t places) : places_(places) {}

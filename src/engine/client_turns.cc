@@ -41,9 +41,9 @@ void ClientTurns::EndTurn(ClientQueue* queue) {
   queue->recomputed = 0;
 }
 
-// Virtual time is the mean service of those that have something waiting: they take all that they
-// can get, so that is what a client has that always took its share. When nobody waits, a client
-// begins with what the one with the most has.
+// Virtual time is the mean service of the clients with something waiting: they take all that they
+// can get, so it equals the service of a client that always took its share. If nobody waits, it is
+// the service of the most served client.
 void ClientTurns::BeginStep() {
   for (auto& [priority, level] : levels_) {
     int64_t most = INT64_MIN;

@@ -1,4 +1,4 @@
-// ClientTurns: the order in which sequences go, so that clients share the engine in turn.
+// ClientTurns: ranks sequences so that clients share the engine fairly.
 #pragma once
 
 #include <cstdint>
@@ -18,63 +18,62 @@ struct ClientLevel;
 struct ClientQueue {
   ClientLevel* level = nullptr;
   std::set<Sequence*, ByArrival> sequences;
-  int32_t num_waiting = 0;  // of these
-  int64_t served = 0;       // tokens computed for it, on the scale of virtual time
-  int64_t turn_start = 0;   // what it was when the client's turn began
-  int64_t charged = 0;      // tokens since the last step began
-  bool advanced = false;    // some of these are its first sequence's
-  int64_t recomputed = 0;   // tokens computed again in this turn, not charged
+  int32_t num_waiting = 0;  // waiting ones among `sequences`
+  int64_t served = 0;       // tokens computed for it, in units of virtual time
+  int64_t turn_start = 0;   // `served` when the client's turn began
+  int64_t charged = 0;      // tokens charged since the last step began
+  bool advanced = false;    // some of them for its first sequence
+  int64_t recomputed = 0;   // tokens recomputed in this turn, not charged
 };
 
 // The clients of one priority.
 struct ClientLevel {
   std::map<std::string, ClientQueue> queues;
-  int64_t virtual_time = 0;  // tokens: where clients begin
+  int64_t virtual_time = 0;  // in tokens; where a new client starts
 };
 
-// Higher priorities go first. Within a priority, clients take turns of `turn_tokens` tokens
-// computed for them, prompt or generated; and a client's sequences go in order of arrival. Ranks
-// are by this number, the smallest first, then by arrival:
+// Higher priorities go first. Within a priority, clients take turns of `turn_tokens` computed
+// tokens, prompt or generated. A client's sequences go in order of arrival. Sequences are ranked by
+// this number, smallest first, then by arrival:
 //
-//   of a client's i-th sequence: tokens computed for the client before its turn + i * turn_tokens
+//   rank of a client's i-th sequence = tokens served before its turn + i * turn_tokens
 //
-// So a client with one sequence goes before the second one of every other client, however many they
-// have, and clients with many get equal shares. This is start-time fair queuing (Goyal et al.,
-// 1996) with tokens as service, as in VTC (arXiv:2401.00588); both order clients by a counter. Here
-// the position among the client's own sequences counts too, because many run at the same time.
+// A client with one sequence therefore goes before the second sequence of every other client, and
+// clients with many get equal shares. This is start-time fair queuing (Goyal et al., 1996) with
+// tokens as service, as in VTC (arXiv:2401.00588). Those order clients by a counter alone; here a
+// sequence's place within its client counts too, because many sequences run at the same time.
 //
-// Five rules keep it sound:
-// - Idle clients collect no credit. A request of a client that has nothing waiting starts no
-//   earlier than the virtual time: the tokens that a client would have got that always took its
-//   share.
-// - Only new positions count. What a preempted sequence computes again is not charged, unless its
-//   client had it paused.
-// - But a turn lasts until it has charged as many tokens as were computed again in it. So even if
-//   each turn preempts the one before, at least half of the work is new, however long the contexts
-//   are. The counters keep shares equal: a client with a longer turn then waits longer.
-// - A client's turn ends when its first sequence ends, so that a new request waits no longer for
-//   clients with many short sequences than for those that send the same ones one by one.
-// - Otherwise it ends with a new position of its first sequence, never before. The best ranked
-//   sequence hence makes progress, unless a request arrives that ranks above it.
+// Five rules keep it fair and ensure progress:
+// - Idle clients collect no credit. A client with nothing waiting starts its next request no
+//   earlier than the virtual time: the tokens of a client that always took its share.
+// - Only new positions are charged. What a preempted sequence recomputes is free, unless its
+//   client had paused it.
+// - A turn lasts until it has charged as many tokens as were recomputed in it. So even if every
+//   turn preempts the one before, at least half of the work is new, however long the contexts.
+//   Shares stay equal, because a client with a longer turn then waits longer.
+// - A client's turn ends when its first sequence ends. So a new request waits no longer for
+//   clients with many short sequences than for clients that send the same ones one by one.
+// - Otherwise a turn ends only with a new position of the client's first sequence. So the best
+//   ranked sequence makes progress, unless a request arrives that ranks above it.
 //
-// Holds state only for clients that have sequences here. Engine thread only.
+// Keeps state only for clients with sequences. Engine thread only.
 class ClientTurns {
   using Levels = std::map<int32_t, ClientLevel, std::greater<>>;  // by priority
 
  public:
   explicit ClientTurns(int64_t turn_tokens) : turn_tokens_(turn_tokens) {}
 
-  // A waiting sequence takes part from now on, until it leaves.
+  // Adds a waiting sequence. It takes part until Leave.
   void Join(Sequence* sequence);
   void Leave(Sequence* sequence);
-  // One that takes part begins or ceases to wait.
+  // A sequence that takes part begins (+1) or ceases (-1) to wait.
   void CountWaiting(const Sequence& sequence, int32_t change);
-  // Turns end here, by what was charged since the last call.
+  // Ends turns according to what was charged since the last call.
   void BeginStep();
   // The step will compute positions [start, end) of the sequence.
   void Charge(Sequence* sequence, int32_t start, int32_t end);
 
-  // All sequences that take part, the best ranked first. Invalid after Join, Leave and BeginStep.
+  // All sequences that take part, best ranked first. Join, Leave and BeginStep invalidate it.
   class Walk {
    public:
     explicit Walk(const ClientTurns& turns);

@@ -8,7 +8,7 @@ namespace {
 
 using Features = std::array<double, 3>;
 
-constexpr double kForget = 0.98;  // half of the weight is on the last 35 steps
+constexpr double kForget = 0.98;  // the last 35 steps have half of the weight
 
 Features MakeFeatures(const StepCost& step) {
   return {1.0, static_cast<double>(step.tokens) / 64.0, static_cast<double>(step.keys) / 65536.0};
@@ -27,8 +27,8 @@ void CostModel::Observe(const StepCost& step, double seconds) {
 }
 
 void CostModel::Fit() {
-  // Coordinate descent on the normal equations with coefficients >= 0: a cost that falls as work
-  // grows would be noise. Starts from the last fit, so that a few sweeps do.
+  // Coordinate descent on the normal equations, with coefficients >= 0, because a cost that falls
+  // as work grows would be noise. Starts from the last fit, so that a few sweeps suffice.
   constexpr double kRidge = 1e-9;
   for (int sweep = 0; sweep < 8; ++sweep) {
     for (int i = 0; i < 3; ++i) {

@@ -6,7 +6,7 @@
 
 namespace tokamak {
 
-// What a step's time depends on.
+// The quantities that determine a step's time.
 struct StepCost {
   int64_t tokens = 0;
   int64_t keys = 0;  // sum over tokens of the positions each attends to
@@ -18,15 +18,15 @@ struct StepCost {
 };
 
 // seconds = a + b * tokens + c * keys, fitted by least squares with exponential forgetting, so that
-// it follows clock speeds and neighbours. Owned by the engine thread; deterministic.
+// it follows clock speeds and machine load. Deterministic. Engine thread only.
 class CostModel {
  public:
   void Observe(const StepCost& step, double seconds);
-  // 0 before the first observation. Never falls as tokens or keys grow.
+  // Returns 0 before the first observation. Never falls as tokens or keys grow.
   double Predict(const StepCost& step) const;
 
-  // The most tokens, at most `wanted`, that a row from position `start` can add to `step` without
-  // the prediction exceeding `seconds`.
+  // The most tokens, up to `wanted`, that a row from position `start` can add to `step` while the
+  // prediction stays within `seconds`.
   int32_t MaxTokens(const StepCost& step, int32_t start, int32_t wanted, double seconds) const;
 
  private:

@@ -12,7 +12,7 @@
 namespace tokamak {
 namespace {
 
-// Bounds far above any machine, so that sums of a few of these numbers fit 32 bits.
+// Far above any machine; sums of a few of these fit 32 bits.
 constexpr int32_t kMaxGroups = 64;
 constexpr int32_t kMaxBlockSize = 1 << 16;
 constexpr int32_t kMaxPositions = 1 << 26;
@@ -92,8 +92,8 @@ SchedulerOptions MakeSchedulerOptions(const EngineCoreOptions& options,
           .turn_tokens = options.turn_tokens};
 }
 
-// Tokens that end a generation: the request's own and, unless it ignores them, the model's. Sorted,
-// without duplicates.
+// The token ids that end a generation: the request's own and, unless it ignores them, the model's.
+// Sorted, without duplicates.
 std::vector<TokenId> EndIds(const Arrival& arrival) {
   std::vector<TokenId> ids = arrival.sampling.stop_token_ids;
   if (!arrival.sampling.ignore_eos) {
@@ -121,7 +121,7 @@ EngineCore::EngineCore(EngineCoreOptions options, Clock* clock, Executor* execut
       blocks_(limits_.cache, options_.prefix_cache),
       scheduler_(MakeSchedulerOptions(options_, limits_), &blocks_, &costs_),
       queued_(options_.max_queue) {
-  // The longest sequence that fits alone. Its last token has no cache entry.
+  // Finds the longest sequence that fits alone. Its last token has no cache entry.
   int32_t beyond = options_.max_context + 1;
   while (beyond - max_length_ > 1) {
     const int32_t middle = max_length_ + (beyond - max_length_) / 2;
@@ -181,7 +181,8 @@ Status EngineCore::Check(const Arrival& arrival) const {
         arrival.prompt.size(), options_.max_context);
   }
   const int32_t max_length = MaxLength(arrival);
-  const int32_t positions = prompt_only ? max_length : max_length - 1;  // the last has no entry
+  // The last generated token has no cache entry.
+  const int32_t positions = prompt_only ? max_length : max_length - 1;
   const int32_t needed = blocks_.BlocksFor(positions, 1);
   if (needed > blocks_.num_blocks()) {
     return ResourceExhausted(
@@ -282,7 +283,7 @@ void EngineCore::PauseAndResume() {
     pause ? ++num_paused_ : --num_paused_;
     for (const auto& sequence : request.choices) {
       if (sequence->state == SequenceState::kFinished) continue;
-      sequence->last_token.reset();  // no latency of ours
+      sequence->last_token.reset();  // the pause must not count as a latency
       pause ? scheduler_.Pause(sequence.get()) : scheduler_.Resume(sequence.get());
     }
   }
@@ -300,7 +301,7 @@ bool EngineCore::HasWork() const {
 void EngineCore::Step() {
   now_ = clock_->Now();
   blocks_.SetTime(now_);
-  // It was idle until now, and whoever asks meanwhile must not take that for being stuck.
+  // The core was idle until now; stats must not take that time for being stuck.
   if (Idle() && !needs_reset_) last_progress_ = now_;
   AdmitArrivals();
   DropCancelled();
@@ -406,13 +407,13 @@ void EngineCore::NoteScheduled(const Schedule& schedule) {
 }
 
 void EngineCore::EndUnschedulable() {
-  // Check accepts only what can run alone, so this is a bug; contain it rather than spin.
+  // Check accepts only requests that can run alone, so this is a bug. End it instead of spinning.
   if (!in_flight_.empty()) return;
   Sequence* first = scheduler_.first_waiting();
   if (scheduler_.num_running() > 0) first = scheduler_.running().front();
   if (first == nullptr) return;
   RequestState* request = first->request;
-  if (++request->idle_rounds < 2) return;  // a preempted sequence gets its chance in the next step
+  if (++request->idle_rounds < 2) return;  // a preempted sequence may run in the next step
   EndRequest(request, FinishReason::kError,
              Internal("request {} could not be scheduled: {} of {} KV blocks are available",
                       request->id, blocks_.num_available(), blocks_.num_blocks()));
@@ -422,7 +423,7 @@ void EngineCore::EndUnschedulable() {
 bool EngineCore::RecoverExecutor() {
   if (!needs_reset_) return true;
   Status status = health();
-  if (!status.ok()) {  // these came while it failed
+  if (!status.ok()) {  // requests that arrived while the executor was failing
     EndAll(status);
     return false;
   }

@@ -28,72 +28,71 @@ struct EngineCoreOptions {
   int32_t max_seqs = 64;          // sequences with a slot; at most the executor's
   int32_t max_step_tokens = 512;  // at least 2; at most the executor's
   int32_t max_context = 0;        // 0: the executor's
-  // Requests that wait to be scheduled for the first time; more wait where one client has them all
+  // Limit on requests that have not run yet; beyond it every client still has a share
   // (ClientShares).
   int32_t max_queue = 1024;
   double target_itl_ms = 0;   // see EngineOptions
-  int32_t turn_tokens = 256;  // that a client gets in turn (ClientTurns)
+  int32_t turn_tokens = 256;  // tokens per turn of a client (ClientTurns)
   bool prefix_cache = true;
-  uint64_t seed = 0;  // effective seeds of requests without one derive from it
-  // Executor failures in a row after which everything ends with the error; when the last of them is
-  // one of Reset, for good.
+  uint64_t seed = 0;  // derives the seeds of requests that have none
+  // After this many executor failures in a row every request ends with the error. If the last of
+  // them was one of Reset, the engine stays failed.
   int max_failures = 3;
   // Called when all choices of a request have ended.
   std::function<void(const RequestState&)> on_request_done;
 };
 
-// Owned and called by one thread, the engine thread, unless a method says otherwise. Clock and
-// executor are injected, nothing else is read from outside, so a run is repeatable from what they
-// and the callers gave (record.h).
+// Owned and called by one thread, the engine thread, unless a method says otherwise. Reads nothing
+// from outside but the injected clock and executor, so a run can be repeated from what they and the
+// callers gave (record.h).
 //
-// True between calls: at most depth - 1 steps are in flight; every accepted choice has had no chunk
-// with a finish_reason yet, or exactly one; callbacks have been called for every token of every
-// retired step up to its sequence's end, and for no token after it.
+// True between calls: at most depth - 1 steps are in flight. An accepted choice has had at most one
+// chunk with a finish_reason. Callbacks have been called for every token of every retired step up
+// to its sequence's end, and for none after it.
 //
-// It never blocks except in Executor::Wait, never calls back from Submit, Cancel or Check, and
-// callbacks may call Submit and Cancel.
+// Blocks only in Executor::Wait. Submit, Cancel and Check never call back; callbacks may call
+// Submit and Cancel.
 class EngineCore {
  public:
-  // kInvalidArgument names the option or limit at fault. `clock` and `executor` must outlive it.
+  // kInvalidArgument names the option or limit. `clock` and `executor` must outlive the core.
   static Result<std::unique_ptr<EngineCore>> Create(EngineCoreOptions options, Clock* clock,
                                                     Executor* executor);
   ~EngineCore();
   EngineCore(const EngineCore&) = delete;
   EngineCore& operator=(const EngineCore&) = delete;
 
-  // Why a request could never run, with the numbers; kUnavailable once the engine has failed; OK if
-  // it can run. Thread-safe.
+  // OK if the request can run; otherwise why it never could, with the numbers. kUnavailable once
+  // the engine has failed. Thread-safe.
   Status Check(const Arrival& arrival) const;
-  // Queues a request. Refuses what Check refuses, and kUnavailable when the queue is full and the
-  // client has its share of it.
+  // Queues a request. Refuses what Check refuses; kUnavailable if the queue is full and the client
+  // has its share of it.
   Status Submit(Arrival arrival);
-  // Ends a request in the next step; unknown ids are ignored.
+  // Ends a request in the next step. Ignores unknown ids.
   void Cancel(RequestId request);
   void CancelAll();
-  // From the next step on a request gets no tokens but those of steps in flight, and when these
-  // have retired it holds neither slot nor KV blocks, until it is resumed. Its tokens do not depend
-  // on it. Unknown ids are ignored.
+  // Pauses a request from the next step on: it gets no tokens except from steps in flight, and then
+  // holds neither slot nor KV blocks until Resume. Its tokens stay the same. Ignores unknown ids.
   void Pause(RequestId request);
   void Resume(RequestId request);
 
-  // False when Step would do nothing until one of the above is called.
+  // False if Step would do nothing until one of the above is called.
   bool HasWork() const;
-  // One round: takes arrivals and cancellations, retires steps that are done, submits the next step
-  // and waits for the oldest if depth() are in flight or there was nothing to submit.
+  // One round: takes arrivals and cancellations, retires finished steps, submits the next one, and
+  // waits for the oldest if `depth` steps are in flight or nothing was submitted.
   void Step();
 
-  // The state after the last Step. Thread-safe. `now` is that of the clock's time scale.
-  // `waiting_since`: since when there has been work that the core may not have seen yet.
+  // The state after the last Step. Thread-safe. `now` is a reading of the core's clock.
+  // `waiting_since`: since when there has been work that the core may not have seen.
   EngineStats stats(TimePoint now, std::optional<TimePoint> waiting_since = {}) const
       EXCLUDES(stats_mutex_);
-  // The same in detail, between two Steps. `now` as above, and in seconds since 1970.
+  // The same in detail; call it between two Steps. `unix_now`: seconds since 1970.
   EngineSnapshot Snapshot(TimePoint now, double unix_now) const;
-  // The error that ended the engine for good: the executor failed and could not be reset. Every
-  // request ends with it, new ones are refused, and the executor is not called again. Thread-safe.
+  // The error that ended the engine for good: all requests end with it, new ones are refused, and
+  // the executor is not called again. Thread-safe.
   Status health() const EXCLUDES(stats_mutex_);
 
   const EngineCoreOptions& options() const { return options_; }
-  // The length that the sequences of an arrival may grow to, prompt included.
+  // The most tokens that a sequence of this arrival may reach, prompt included.
   int32_t MaxLength(const Arrival& arrival) const;
 
  private:
@@ -107,9 +106,9 @@ class EngineCore {
     TimePoint submitted{};
   };
 
-  // The facts that a snapshot has about a request that has ended.
+  // The part of a snapshot that describes an ended request.
   struct EndedRequest {
-    EngineSnapshot::Request request;  // but for its times
+    EngineSnapshot::Request request;  // without its times
     uint64_t number = 0;              // counts arrivals
     TimePoint arrived{};
     std::optional<TimePoint> admitted;
@@ -133,7 +132,7 @@ class EngineCore {
   void Publish();
 
   void Admit(Arrival arrival);
-  bool Idle() const;  // nothing is in flight or could be
+  bool Idle() const;  // no step is in flight, and none could be submitted
   StepInput Pack(const Schedule& schedule, BlockManager::StepWork* work);
   AdmitSequence PackAdmission(const ScheduledRow& row) const;
   void NoteScheduled(const Schedule& schedule);
@@ -152,10 +151,9 @@ class EngineCore {
   void NoteEnded(const RequestState& request);
   void Emit(Sequence* sequence, OutputChunk chunk);
   void Finish(Sequence* sequence, FinishReason reason, Status error, OutputChunk chunk);
-  // Ends all choices that have not ended.
   void EndRequest(RequestState* request, FinishReason reason, const Status& error);
   void EraseIfEnded(RequestState* request);
-  // The executor failed: ends what was in flight, puts the rest back.
+  // After an executor error: ends the requests in flight and returns the others to the queue.
   void FailSteps(const Status& error, const std::vector<ScheduledRow>* submitting);
   void EndAll(const Status& error);
 
@@ -163,28 +161,28 @@ class EngineCore {
   const ExecutorLimits limits_;
   Clock* const clock_;
   Executor* const executor_;
-  int32_t max_length_ = 1;  // of a sequence that has all blocks
+  int32_t max_length_ = 1;  // tokens of a sequence that has all blocks
   CostModel costs_;
   BlockManager blocks_;
   Scheduler scheduler_;
 
-  TimePoint now_{};  // of the running Step
+  TimePoint now_{};  // when the running Step began
   std::vector<Arrival> arrivals_;
   std::vector<RequestId> cancels_;
-  std::vector<std::pair<RequestId, bool>> pauses_;  // in order; false: resume
-  size_t num_paused_ = 0;                           // of requests_
+  std::vector<std::pair<RequestId, bool>> pauses_;  // in order; true: pause, false: resume
+  size_t num_paused_ = 0;                           // in requests_
   std::map<RequestId, std::unique_ptr<RequestState>> requests_;
   std::deque<StepInFlight> in_flight_;
   uint64_t next_step_ = 0;
-  uint64_t num_rounds_ = 0;  // steps scheduled; never starts afresh
+  uint64_t num_rounds_ = 0;  // steps scheduled; a reset does not restart it
   uint64_t num_arrivals_ = 0;
-  ClientShares queued_;  // requests that have not been scheduled, those in arrivals_ included
+  ClientShares queued_;  // requests that have not run yet, including those in arrivals_
   bool needs_reset_ = false;
   int num_failures_ = 0;  // in a row
   TimePoint last_retired_{};
   TimePoint last_progress_{};
   EngineStats counters_;
-  std::deque<EndedRequest> ended_;  // the last ones, the latest last
+  std::deque<EndedRequest> ended_;  // the last few, latest last
 
   mutable Mutex stats_mutex_;
   EngineStats published_ GUARDED_BY(stats_mutex_);

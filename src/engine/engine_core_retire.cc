@@ -19,7 +19,7 @@ TokenLogprobs Convert(const PositionLogprobs& from) {
   return to;
 }
 
-// OK, or why a sequence cannot go on after a row whose last position is `position`.
+// OK, or the reason why a sequence cannot go on after a row whose last position is `position`.
 Status HealthError(RowHealth health, int32_t position) {
   switch (health) {
     case RowHealth::kOk:
@@ -146,7 +146,7 @@ void EngineCore::RetireRow(const ScheduledRow& row, const RowOutput& output) {
 void EngineCore::CollectPromptLogprobs(Sequence* sequence, const ScheduledRow& row,
                                        const RowOutput& output) {
   if (!sequence->prompt_logprobs_missing()) return;
-  // Entry i is for prompt token start + i + 1. After a preemption the first may be known already.
+  // Entry i belongs to prompt token start + i + 1. After a preemption the first ones may be known.
   for (size_t i = 0; i < output.prompt_logprobs.size(); ++i) {
     const int32_t token = row.start + static_cast<int32_t>(i) + 1;
     if (token != sequence->num_prompt_logprobs + 1 || token >= sequence->num_prompt) continue;
@@ -269,7 +269,7 @@ void EngineCore::EraseIfEnded(RequestState* request) {
 
 void EngineCore::FailSteps(const Status& error, const std::vector<ScheduledRow>* submitting) {
   LogError("executor: {}", error.ToString());
-  std::set<RequestId> failed;  // in order, so that a replay fails them in the same one
+  std::set<RequestId> failed;  // ordered, so that a replay fails them in the same order
   const auto note = [&failed](const std::vector<ScheduledRow>& rows) {
     for (const ScheduledRow& row : rows) failed.insert(row.sequence->request->id);
   };

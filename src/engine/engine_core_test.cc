@@ -21,11 +21,11 @@ TEST_F(EngineCoreTest, GeneratesUpToMaxTokens) {
 
 TEST_F(EngineCoreTest, CountsTheBytesOfTheCacheThatWindowsLetAttentionRead) {
   executor_.limits_.cache.groups.push_back({CacheGroupKind::kWindow, 4, 3});
-  executor_.limits_.cache.block_bytes = 40;  // 10 for a position in each group
+  executor_.limits_.cache.block_bytes = 40;  // 10 per position in each group
   Start();
   ASSERT_TRUE(core_->Submit(Make(1, {1, 2, 3, 4, 5, 6}, 3)).ok());
   RunAll();
-  // Six positions in both groups; then one that sees 7, or 3 through the window; then 8, or 3.
+  // Full group + window: six positions in both, then 7 + 3, then 8 + 3.
   EXPECT_EQ(core_->stats(clock_.Now()).kv_bytes_read, 10 * (6 + 6 + 7 + 3 + 8 + 3));
 }
 
@@ -106,7 +106,7 @@ TEST_F(EngineCoreTest, AFullQueueHasAShareForEveryClient) {
   options.max_queue = 6;
   Start(options);
   RequestId id = 1;
-  // How many of its requests are taken before one is refused.
+  // Returns how many of the client's requests are accepted before one is refused.
   const auto fill = [&](const std::string& client) {
     for (int taken = 0;; ++taken) {
       Arrival arrival = Make(id++, {1}, 1);
@@ -168,7 +168,7 @@ TEST_F(EngineCoreTest, RefusesMinTokensThatLeaveNoTokenToGenerate) {
   arrival.sampling.min_tokens = 2;
   for (TokenId id = 0; id < 99; ++id) arrival.sampling.stop_token_ids.push_back(id);
   arrival.sampling.stop_token_ids.push_back(98);
-  arrival.eos_ids = {98, 100, -1};  // some tokenizers know more ids than their model
+  arrival.eos_ids = {98, 100, -1};  // some tokenizers have more ids than their model
   EXPECT_TRUE(core_->Check(arrival).ok());
   arrival.eos_ids = {99};
   const Status status = core_->Check(arrival);
@@ -227,7 +227,7 @@ TEST_F(EngineCoreTest, AnExecutorThatStaysBrokenEndsEverythingForGoodAfterBounde
     EXPECT_EQ(results_.at({2, choice}).error.message(), "worker still lost");
   }
   EXPECT_EQ(core_->health().message(), "worker still lost");
-  // Now it would recover, but nobody asks it any more.
+  // The executor would recover now, but the engine never calls it again.
   const Status refused = core_->Submit(Make(3, {1, 1}, 3));
   EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
   EXPECT_EQ(refused.message(), "the engine has failed: worker still lost");
@@ -279,7 +279,7 @@ TEST_F(EngineCoreTest, TimingsAddUpFromTheCallersSubmitToTheLastToken) {
   Arrival arrival = Make(1, std::vector<TokenId>(20, 1), 3);  // two steps of prefill
   arrival.submitted = clock_.Now() - std::chrono::milliseconds(7);
   ASSERT_TRUE(core_->Submit(std::move(arrival)).ok());
-  RunAll();  // 1 ms before every step
+  RunAll();  // RunAll advances the clock by 1 ms before every step
   const RequestTimings& timings = results_[{1, 0}].timings;
   EXPECT_NEAR(timings.queued_seconds, 0.008, 1e-9);
   EXPECT_NEAR(timings.prefill_seconds, 0.041, 1e-9);
@@ -290,7 +290,7 @@ TEST_F(EngineCoreTest, TimingsAddUpFromTheCallersSubmitToTheLastToken) {
 
 TEST_F(EngineCoreTest, TimingsCountThePreemptionsOfAllChoices) {
   Start();
-  for (RequestId id = 1; id <= 2; ++id) {  // 12 blocks each when they end; there are 16
+  for (RequestId id = 1; id <= 2; ++id) {  // each needs 12 blocks at its end; there are 16
     Arrival arrival = Make(id, std::vector<TokenId>(6, static_cast<TokenId>(id)), 40);
     ASSERT_TRUE(core_->Submit(std::move(arrival)).ok());
   }
@@ -312,7 +312,7 @@ TEST_F(EngineCoreTest, LatenciesHaveOneEntryPerRequestAndPerTokenAfterTheFirst) 
   core_->Cancel(3);
   RunAll();
   ASSERT_TRUE(core_->Submit(Make(4, {7}, 30)).ok());
-  core_->Cancel(4);  // before it ran
+  core_->Cancel(4);  // before it runs
   RunAll();
   const EngineStats stats = core_->stats(clock_.Now());
   int64_t tokens = 0, gaps = 0;

@@ -1,4 +1,4 @@
-// An indexed binary heap that gives the least recently used of a changing set of items.
+// LruHeap: an indexed binary heap that finds the least recently used item.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace tokamak {
 
-// Items are small non-negative integers; stamps order them, smallest on top. Push and Remove take
+// Items are small non-negative integers, ordered by stamp, smallest on top. Push and Remove take
 // O(log n), Top and Contains O(1).
 class LruHeap {
  public:
@@ -76,7 +76,7 @@ class LruHeap {
   }
 
   std::vector<Slot> heap_;
-  std::vector<int32_t> index_;  // by item: its place in heap_, or -1
+  std::vector<int32_t> index_;  // by item: its index in heap_, or -1
 };
 
 }  // namespace tokamak

@@ -12,8 +12,8 @@
 
 namespace tokamak {
 
-// An unbounded lock-free queue from many threads to one. Push never waits; the receiver may sleep
-// without using the CPU. Messages of one thread arrive in the order of their Push.
+// An unbounded lock-free queue from many threads to one. Push never waits; the receiver can sleep
+// without using the CPU. A thread's messages arrive in the order of its Push calls.
 template <typename T>
 class Mailbox {
  public:
@@ -30,12 +30,12 @@ class Mailbox {
       node->older = older;
     } while (!newest_.compare_exchange_weak(older, node, std::memory_order_release,
                                             std::memory_order_relaxed));
-    // From here on the node is the receiver's. Only the push onto an empty mailbox can find it
-    // asleep.
+    // From here on the node belongs to the receiver. It sleeps only on an empty mailbox, so only
+    // the first push must wake it.
     if (older == nullptr) newest_.notify_one();
   }
 
-  // The receiver: everything that has arrived, oldest first.
+  // Receiver only: everything that has arrived, oldest first.
   std::vector<T> Take() {
     std::vector<T> messages;
     Node* node = newest_.exchange(nullptr, std::memory_order_acquire);
@@ -51,7 +51,7 @@ class Mailbox {
     return messages;
   }
 
-  // The receiver: sleeps until there is something to take.
+  // Receiver only: sleeps until there is something to take.
   void WaitForWork() { newest_.wait(nullptr, std::memory_order_acquire); }
 
  private:
@@ -81,7 +81,7 @@ struct ResumeMessage {
 struct SnapshotMessage {
   SnapshotCallback on_snapshot;
 };
-struct WakeMessage {};  // look at whatever else the thread watches (stopping, say)
+struct WakeMessage {};  // look at whatever else the thread watches (whether to stop, for example)
 using EngineMessage = std::variant<Arrival, CancelMessage, CancelAllMessage, PauseMessage,
                                    ResumeMessage, SnapshotMessage, WakeMessage>;
 using EngineMailbox = Mailbox<EngineMessage>;

@@ -22,7 +22,7 @@ TEST(Mailbox, KeepsEachSendersOrderAndLosesNothing) {
   std::vector<int> next(kSenders, 0);
   int received = 0;
   while (received < kSenders * kMessages) {
-    mailbox.WaitForWork();  // hangs, and the test times out, if a wake-up is lost
+    mailbox.WaitForWork();  // if a wake-up is lost, this hangs and the test times out
     for (const auto& [sender, number] : mailbox.Take()) {
       ASSERT_EQ(number, next[sender]++);
       ++received;

@@ -72,7 +72,7 @@ NodeId PrefixCache::FindChild(NodeId node, std::span<const ContentId> content) c
 
 std::pair<NodeId, int32_t> PrefixCache::LongestCommonChild(
     NodeId node, std::span<const ContentId> content) const {
-  // Children are sorted, so those that share most with `content` are next to where it would be.
+  // Children are sorted, so the longest common prefix is next to where `content` would be.
   const std::vector<NodeId>& children = nodes_[node].children;
   const size_t at = ChildIndex(node, content);
   std::pair<NodeId, int32_t> best{kNoNode, 0};
@@ -306,7 +306,7 @@ NodeId PrefixCache::Insert(NodeId parent, std::span<const ContentId> content,
     const Entry& entry = At(child, g);
     if (blocks[g] == kNoBlock || entry.device == blocks[g]) continue;
     if (entry.device != kNoBlock) {
-      // Two sequences computed the same block. Keep the one that somebody reads anyway.
+      // Two sequences computed the same block. Keep the cached one if others reference it.
       if (device_->references(entry.device) > 1) continue;
       ClearDevice(child, g);
     }
@@ -332,7 +332,7 @@ bool PrefixCache::Refill(NodeId node, std::span<const BlockId> blocks) {
 
 void PrefixCache::Drop(NodeId node, int32_t group) {
   for (int32_t g = 0; g < num_groups(); ++g) {
-    // Without its block in a full group a node can never be part of a match again.
+    // A node that lacks its block in a full group can never be part of a match again.
     if (g != group && !full(group)) continue;
     if (At(node, g).device != kNoBlock) ClearDevice(node, g);
     if (At(node, g).host != kNoBlock) ClearHost(node, g);
@@ -353,7 +353,7 @@ bool PrefixCache::EvictOne(std::vector<CopyBlock>* copies) {
   const int32_t group = id % num_groups();
   const BlockId block = At(node, group).device;
   if (host_->num_free() == 0) EvictOneFromHost();
-  if (device_owner_[block] != id) return true;  // dropped along with a host block of its node
+  if (device_owner_[block] != id) return true;  // evicting from the host dropped it too
   const BlockId host = host_->Allocate();
   if (host == kNoBlock) {
     CHECK(!full(group) || At(node, group).any_children == 0);

@@ -1,4 +1,4 @@
-// PrefixCache: finds blocks that already hold the KV cache of a prompt's beginning.
+// PrefixCache: finds blocks that already hold the KV cache of the start of a prompt.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@
 
 namespace tokamak {
 
-// What stands at a position: a token id, or an id interned from an input that is no token.
+// The content of a position: a token id, or an id interned for an input that is not a token.
 using ContentId = int64_t;
 
 using NodeId = int32_t;
 inline constexpr NodeId kNoNode = -1;
 
-// The first position that a group must still hold for a query at `position` and all after it.
+// The first position that a group must hold for queries at `position` and later.
 inline int32_t FirstNeededPosition(const CacheGroup& group, int32_t position) {
   if (group.kind == CacheGroupKind::kFull || position < group.window) return 0;
   return position - group.window + 1;
@@ -32,15 +32,15 @@ inline int32_t FirstNeededPosition(const CacheGroup& group, int32_t position) {
 // A radix tree whose edges are whole blocks of content, one tree per root key. A node holds at most
 // one block per cache group, on the device or on the host, never both. Owned by the engine thread.
 //
-// References: the tree holds one to each of its blocks; sequences that read or wrote a block hold
-// others. A block that only the tree holds is unreferenced and may be evicted, least recently used
-// first, if it is in a window group or (a hole would make what follows worthless) if no child holds
-// a block of the same group and tier. Evicting from the device moves the block to the host if that
-// has room, by itself or by evicting there; otherwise the block is dropped.
+// The tree holds a reference to each of its blocks, and so do sequences that read or wrote it. A
+// block that only the tree references may be evicted, least recently used first. In a full group
+// this also requires that no child holds a block of the same group and tier, because a hole would
+// make the rest worthless. Eviction moves a device block to the host if the host has room or can
+// make some by evicting; otherwise it drops the block.
 //
-// Invariants between calls: in a full group, a node with a block on the device has a parent with
-// one on the device, and a node with any has a parent with any. A node without blocks, children
-// and cursors does not exist.
+// Invariants between calls, for full groups: the parent of a node with a device block has a device
+// block, and the parent of a node with any block has a block. A node without blocks, children and
+// cursors does not exist.
 class PrefixCache {
  public:
   // The longest valid prefix: `num_blocks` whole blocks down to `node`, then the first
@@ -52,15 +52,15 @@ class PrefixCache {
     int32_t partial_length = 0;
   };
 
-  // All groups have the same block size. The pools are the block manager's.
+  // All groups must have the same block size. The block manager owns the pools.
   PrefixCache(std::vector<CacheGroup> groups, BlockPool* device, BlockPool* host);
 
-  // The longest prefix of `content`, at most `limit` positions, whose blocks every group still has
-  // as far as a continuation reads them.
+  // Finds the longest prefix of `content`, at most `limit` positions, for which every group still
+  // has the blocks that a continuation reads.
   Match Find(std::string_view root_key, std::span<const ContentId> content, int32_t limit,
              bool allow_partial) const;
 
-  // Cursors keep a node alive, not its blocks. AddRoot makes the root if it is new.
+  // A cursor keeps a node alive, but not its blocks. AddRootCursor creates the root if it is new.
   NodeId AddRootCursor(std::string_view root_key);
   void AddCursor(NodeId node);
   void DropCursor(NodeId node);
@@ -71,43 +71,42 @@ class PrefixCache {
   BlockId device_block(NodeId node, int32_t group) const { return At(node, group).device; }
   BlockId host_block(NodeId node, int32_t group) const { return At(node, group).host; }
 
-  // For those who watch. The roots of all keys; children in the order of their content.
+  // For snapshots: the roots of all keys. Children are in the order of their content.
   template <typename Visit>
   void ForEachRoot(Visit visit) const {
     for (const auto& [key, node] : roots_) visit(node);
   }
   int32_t num_roots() const { return static_cast<int32_t>(roots_.size()); }
   const std::vector<NodeId>& children(NodeId node) const { return nodes_[node].children; }
-  // References to the node's device blocks beside the tree's own; of the group that has most.
+  // References to the node's device blocks besides the tree's own, in the group with most of them.
   int32_t readers(NodeId node) const;
   TimePoint last_used(NodeId node) const { return nodes_[node].last_used; }
   bool holds(BlockId device_block) const { return device_owner_[device_block] >= 0; }
-  // What last_used says of what is used from now on.
+  // The time that last_used reports for blocks used from now on.
   void SetTime(TimePoint now) { time_ = now; }
 
-  // References by sequences and steps. All of them must go through here, for the tree must know
-  // when a block becomes evictable. `Unref` frees the block when it was the last.
+  // References held by sequences and steps. All must go through here, because the tree must know
+  // when a block becomes evictable. Unref frees the block if it was the last reference.
   void Ref(Tier tier, BlockId block);
   void Unref(Tier tier, BlockId block);
 
-  // The host block of (node, group) has been copied to `device`, which the tree now refers to
+  // Call after copying the host block of (node, group) to `device`: the tree then refers to that
   // instead. The caller keeps its own references to both.
   void Promote(NodeId node, int32_t group, BlockId device);
 
-  // The child of `parent` for one more block of content, made if it is new, and given `blocks`
-  // (one per group, kNoBlock where there is none) where it has none on the device or an
-  // unreferenced one.
+  // Returns the child of `parent` for one more block of content, created if it is new. Gives it
+  // each of `blocks` (one per group; kNoBlock for none) unless the child has a device block there
+  // that others reference.
   NodeId Insert(NodeId parent, std::span<const ContentId> content, std::span<const BlockId> blocks);
-  // Gives `node` the device blocks that it has lost in full groups. Returns false if it lacked
-  // none.
+  // Gives `node` the device blocks that it lost in full groups. Returns false if it lacked none.
   bool Refill(NodeId node, std::span<const BlockId> blocks);
 
-  // Makes one device block free. A move to the host is appended to *copies and must take effect
-  // before the block is written. Returns false when every block is in use.
+  // Frees one device block. A move to the host is appended to *copies and must take effect before
+  // the block is written. Returns false if every block is in use.
   bool EvictOne(std::vector<CopyBlock>* copies);
 
-  // Device blocks that only the tree holds. Not all can be evicted at once: some may have children
-  // in use.
+  // Device blocks that only the tree references. Not all can be evicted at once: some may have
+  // children in use.
   int32_t num_unreferenced() const { return num_unreferenced_; }
   int32_t num_nodes() const { return static_cast<int32_t>(nodes_.size() - free_nodes_.size()); }
 
@@ -120,13 +119,13 @@ class PrefixCache {
   struct Node {
     NodeId parent = kNoNode;
     int32_t depth = 0;    // in blocks; 0 is a root
-    int32_t cursors = 0;  // sequences that will insert below
+    int32_t cursors = 0;  // sequences that will insert below this node
     int32_t num_entries = 0;
     bool alive = false;
-    TimePoint last_used{};         // when it got a block, or the last reader let one go
+    TimePoint last_used{};         // when it got a block or a reader last released one
     std::vector<NodeId> children;  // in the order of their content
   };
-  // One group's block in a node. Its id is node * num_groups + group.
+  // One group's block in a node. An entry's id is node * num_groups + group.
   struct Entry {
     BlockId device = kNoBlock;
     BlockId host = kNoBlock;
@@ -148,8 +147,8 @@ class PrefixCache {
   std::pair<NodeId, int32_t> LongestCommonChild(NodeId node,
                                                 std::span<const ContentId> content) const;
   size_t ChildIndex(NodeId node, std::span<const ContentId> content) const;
-  // Whether a continuation at `position` finds its window in the last runs_[g] nodes of a path of
-  // `num_blocks`.
+  // Whether a continuation at `position` finds its window in the last runs_[g] of `num_blocks`
+  // nodes.
   bool WindowsValid(int32_t num_blocks, int32_t position) const;
   bool HasAllFullGroups(NodeId node) const;
 
@@ -161,7 +160,7 @@ class PrefixCache {
   void ClearHost(NodeId node, int32_t group);
   void Drop(NodeId node, int32_t group);
   void EvictOneFromHost();
-  // Puts the entry into the heap of its tier, or takes it out, as its state demands.
+  // Adds the entry to the heap of its tier or removes it, according to its state.
   void Refresh(NodeId node, int32_t group);
 
   const std::vector<CacheGroup> groups_;
@@ -178,7 +177,7 @@ class PrefixCache {
   std::vector<int32_t> host_owner_;
   LruHeap device_lru_;  // entries whose device block can be evicted
   LruHeap host_lru_;
-  uint64_t now_ = 0;  // counts uses, orders evictions
+  uint64_t now_ = 0;  // counts uses; orders evictions
   int32_t num_unreferenced_ = 0;
   TimePoint time_{};
   mutable std::vector<int32_t> runs_;  // scratch of Find, by group

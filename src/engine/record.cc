@@ -18,7 +18,7 @@ constexpr std::string_view kMagic = "tokamakR";
 constexpr size_t kChecksumBytes = 4;
 constexpr size_t kFlushBytes = 1 << 16;
 
-// The kinds' numbers are their places in the variant.
+// A kind's number is its index in the variant.
 template <size_t I = 0>
 RecordEvent MakeEvent(size_t kind) {
   if constexpr (I < std::variant_size_v<RecordEvent>) {
@@ -28,8 +28,7 @@ RecordEvent MakeEvent(size_t kind) {
   }
 }
 
-// Takes a mutable event because the codec is written once for both directions; encoding does not
-// change it.
+// `event` is mutable because the codec handles both directions; encoding does not change it.
 void AppendFrame(RecordEvent& event, std::string* out) {
   std::string payload;
   record::Encoder encoder(&payload);

@@ -1,4 +1,4 @@
-// Recording a run: everything that the engine core is given, so that the run can be repeated.
+// Recording a run: writes down all that the engine core is given, so that the run can be repeated.
 //
 // File: 8 bytes "tokamakR", then frames. A frame is a varint length, that many bytes of payload and
 // 4 bytes of checksum. A payload is a kind and its fields (record_codec.h); the first is a
@@ -23,13 +23,12 @@ namespace tokamak {
 
 inline constexpr int32_t kRecordVersion = 4;
 
-// The calls, in order. A Step consists of the clock readings and executor calls that follow
-// its StepEvent.
+// The calls, in order. The clock readings and executor calls of a Step follow its StepEvent.
 struct RecordHeader {
   int32_t version = kRecordVersion;
-  // For the reader's own use: model, device and whatever else it needs to make the executor.
+  // For the reader's use: model, device and whatever else it needs to make the executor.
   std::vector<std::pair<std::string, std::string>> properties;
-  EngineCoreOptions options;  // all but callbacks
+  EngineCoreOptions options;  // without callbacks
   ExecutorLimits limits;
 };
 struct ArrivalEvent {
@@ -53,7 +52,7 @@ struct ClockEvent {
 struct SubmitEvent {
   uint64_t number = 0;
   int32_t num_rows = 0;
-  uint64_t digest = 0;  // of the whole StepInput
+  uint64_t digest = 0;  // hash of the StepInput
   Status status;
 };
 struct SampleEvent {
@@ -73,11 +72,10 @@ using RecordEvent = std::variant<RecordHeader, ArrivalEvent, CancelEvent, Cancel
                                  ClockEvent, SubmitEvent, SampleEvent, DoneEvent, WaitEvent,
                                  ResetEvent, PauseEvent, ResumeEvent>;
 
-// 64 bits that name a StepInput.
 uint64_t Digest(const StepInput& step);
 
-// Writes a record. Owned by the engine thread. A write error is logged once and ends the recording,
-// not the run.
+// Writes a record. Owned by the engine thread. The first write error is logged and ends the
+// recording, but not the run.
 class RecordWriter {
  public:
   static Result<std::unique_ptr<RecordWriter>> Create(const std::string& path,
@@ -85,7 +83,7 @@ class RecordWriter {
   ~RecordWriter();  // flushes
 
   void Write(const RecordEvent& event);
-  // To be called before EngineCore::Submit.
+  // Call it before EngineCore::Submit.
   void WriteArrival(const Arrival& arrival);
   Status Flush();
 
@@ -97,15 +95,15 @@ class RecordWriter {
   std::string buffer_;
 };
 
-// Reads the events of a record from memory. Strict: any byte that Write would not have written is
-// kDataLoss with its offset, and nothing is allocated beyond what the bytes hold.
+// Reads the events of a record from memory. Strict: bytes that Write would not have written are
+// kDataLoss with their offset. Allocates no more than the bytes can hold.
 class RecordReader {
  public:
-  // `name` is for messages; `bytes` must outlive the reader.
+  // `name` appears in messages; `bytes` must outlive the reader.
   static Result<RecordReader> Open(std::string name, std::string_view bytes);
 
   const RecordHeader& header() const { return header_; }
-  // The next event, or nullopt at the end.
+  // Returns the next event, or nullopt at the end.
   Result<std::optional<RecordEvent>> Next();
 
  private:
@@ -117,7 +115,7 @@ class RecordReader {
   RecordHeader header_;
 };
 
-// Stand between the engine core and what it is given, and write down what passes.
+// Wrappers around the engine core's clock and executor that record every call.
 class RecordingClock final : public Clock {
  public:
   RecordingClock(Clock* inner, RecordWriter* writer) : inner_(inner), writer_(writer) {}

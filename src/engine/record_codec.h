@@ -1,4 +1,4 @@
-// The fields of a record, named once for both directions. Included by record.cc and its fuzzer.
+// The fields of a record, listed once for reading and writing. Used by record.cc and its fuzzer.
 #pragma once
 
 #include <bit>
@@ -57,7 +57,7 @@ class Decoder {
       in_.remove_prefix(1);
       if (shift == 63 && byte > 1) return Fail();
       value |= static_cast<uint64_t>(byte & 0x7f) << shift;
-      // The shortest form only: one value, one encoding.
+      // Accepts only the shortest form, so that each value has one encoding.
       if (byte < 0x80) return byte == 0 && shift > 0 ? Fail() : void();
     }
     Fail();
@@ -74,7 +74,7 @@ class Decoder {
     value.assign(in_.substr(0, size));
     in_.remove_prefix(size);
   }
-  // Every element takes a byte at least, so a count beyond the rest is wrong.
+  // Every element takes at least one byte, so a count beyond the remaining bytes is wrong.
   bool Count(size_t& count) {
     uint64_t size = 0;
     Unsigned(size);
@@ -142,7 +142,7 @@ void Field(A& a, std::string& value) {
   a.String(value);
 }
 
-// Containers; their elements' Field is found when they are used.
+// Containers. Their elements' Field functions are found on instantiation.
 
 template <typename A, typename T, typename U>
 void Field(A& a, std::pair<T, U>& value);
@@ -380,7 +380,7 @@ void Field(A& a, std::vector<T>& value) {
   size_t count = value.size();
   if (!a.Count(count)) return value.clear();
   if constexpr (A::kReads) {
-    // Grown one by one: an element in memory may be much larger than the byte that announces it.
+    // Grows one by one: an element may take far more memory than the byte that encodes it.
     value.clear();
     for (size_t i = 0; i < count && a.ok(); ++i) Field(a, value.emplace_back());
   } else {

@@ -1,6 +1,6 @@
-// The record parser on arbitrary bytes, and on bytes put into well-formed frames so that the
-// fields behind the checksums are reached; what parses must encode to the same bytes again, and
-// replays without an executor.
+// Fuzzes the record parser on arbitrary bytes, and on bytes put into well-formed frames, which
+// reach the fields behind the checksums. What parses must encode to the same bytes and replay
+// without an executor.
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -34,7 +34,7 @@ void AppendFrame(std::string_view payload, std::string* out) {
   frame.Bytes(&checksum, 4);
 }
 
-// A small machine, so that a replay is quick.
+// A small machine, for quick replays.
 std::string MakeStart() {
   RecordHeader header;
   header.limits.cache.groups = {{CacheGroupKind::kFull, 2, 0}};
@@ -57,7 +57,7 @@ void Read(std::string_view bytes) {
     if (!event.ok() || !*event) break;
   }
   auto again = RecordReader::Open("fuzz", bytes);
-  // Larger machines only cost time.
+  // Larger machines would only cost time.
   const ExecutorLimits& limits = again->header().limits;
   if (limits.cache.num_device_blocks > 1000 || limits.max_seqs > 100) return;
   (void)Replay(*std::move(again), {});
@@ -70,7 +70,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   tokamak::SetLogLevel(tokamak::LogLevel::kOff);
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   tokamak::Read(bytes);
-  // Payloads of up to 255 bytes, each after its length.
+  // Splits the input into payloads of up to 255 bytes, each preceded by its length.
   static const std::string start = tokamak::MakeStart();
   std::string framed = start;
   for (size_t at = 0; at < size;) {

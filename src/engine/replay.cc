@@ -8,8 +8,8 @@
 namespace tokamak {
 namespace {
 
-// The events still to come. The first difference ends the replay: from then on the executor fails
-// everything and `status` says why.
+// The events still to come. The first difference ends the replay: `status` says what it was, and
+// every later executor call fails.
 class Tape {
  public:
   explicit Tape(RecordReader reader) : reader_(std::move(reader)) {}
@@ -19,7 +19,7 @@ class Tape {
     if (status_.ok()) status_ = std::move(status);
   }
 
-  // The next event of the driver's kinds, or nullopt at the end or after a failure.
+  // The next call from outside, or nullopt at the end or after a failure.
   std::optional<RecordEvent> NextCall() {
     if (!deferred_.empty()) {
       RecordEvent event = std::move(deferred_.front());
@@ -29,8 +29,8 @@ class Tape {
     return Read();
   }
 
-  // The next event, which must be an Event: what the engine core just asked for. Calls that were
-  // made from callbacks meanwhile wait until its step is over, as they did in the core's queues.
+  // The event that answers what the engine core just asked for; it must be an Event. Calls that
+  // callbacks made meanwhile are deferred until the step is over, as in the core's own queues.
   template <typename Event>
   std::optional<Event> Expect(const char* what) {
     for (;;) {
@@ -50,7 +50,7 @@ class Tape {
     return std::nullopt;
   }
 
-  // The record ends in the middle of a step, as one of a killed process does.
+  // Whether the record ends in the middle of a step, as it does if the process was killed.
   bool ended() const { return ended_; }
 
   uint64_t next_step = 0;  // for messages
@@ -109,7 +109,7 @@ class TapeExecutor final : public Executor {
     ++report_->failures;
     return error;
   }
-  // `status` is the real executor's, for a call at which the recorded one succeeded.
+  // `status` comes from the real executor, for a call that succeeded in the record.
   Status Live(Status status) {
     if (!status.ok()) tape_->Fail(status.WithContext("the executor failed in the replay only"));
     return status;
@@ -198,7 +198,7 @@ Status CheckHeader(const RecordHeader& header, Executor* executor) {
           limits.max_seqs, limits.max_step_tokens, limits.max_context);
     }
   }
-  // The engine core allocates for all blocks and slots up front; the record may not be one of ours.
+  // The engine core allocates all blocks and slots up front, and the record may come from anywhere.
   constexpr int32_t kMaxBlocks = 1 << 24;
   constexpr int32_t kMaxSlots = 1 << 16;
   const CacheSpec& cache = header.limits.cache;

@@ -1,4 +1,4 @@
-// Replaying a record: the same calls, clock and completions, on the same executor or on none.
+// Replaying a record: the same calls, clock readings and completions, with or without an executor.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,16 @@ struct ReplayReport {
 };
 
 struct ReplayOptions {
-  // Draws the tokens anew; they must be the recorded ones. Its limits must be those of the record.
-  // Null: the recorded outputs are taken, and only the schedule is compared.
+  // Draws the tokens again, which must equal the recorded ones; its limits must equal the record's.
+  // If null, the replay takes the recorded outputs and compares only the schedule.
   Executor* executor = nullptr;
-  // Completes an arrival before it is submitted: decoders where `has_decoders` says so (for
-  // stop strings end generations), and a callback if outputs are wanted.
+  // Completes an arrival before it is submitted: adds decoders if `has_decoders` says so (stop
+  // strings end generations), and a callback if the caller wants outputs.
   std::function<void(const ArrivalEvent&, Arrival*)> on_arrival;
 };
 
 // Repeats a run from its record and compares every StepInput and StepOutput. kDataLoss if the
-// record is malformed; kInternal, naming the step, where the repetition first differs.
+// record is malformed; kInternal if the replay differs, naming the first such step.
 Result<ReplayReport> Replay(RecordReader reader, const ReplayOptions& options);
 
 }  // namespace tokamak

@@ -1,5 +1,5 @@
-// Validate(SamplingParams) on parameters made from bytes: what it accepts must be in range by an
-// independent reading of the header's comments, and what it refuses must name a field.
+// Fuzzes Validate(SamplingParams). Accepted parameters must be in the ranges that the header's
+// comments state, checked independently; a refusal must name a field.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -23,7 +23,7 @@ class Bytes {
     size_ -= n;
     return value;
   }
-  // Often a valid value, sometimes a bound or a special one, sometimes any bits.
+  // Often a valid value, sometimes a bound or a special value, sometimes arbitrary bits.
   float Float(float low, float high) {
     const float specials[] = {low, high, 0.0f, -0.0f, NAN, INFINITY, -INFINITY, 1e38f};
     const auto kind = Take<uint8_t>();

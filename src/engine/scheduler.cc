@@ -18,7 +18,7 @@ void Scheduler::Add(Sequence* sequence) {
 
 void Scheduler::Pause(Sequence* sequence) {
   sequence->paused = true;
-  // Its client caused the pause, and is charged for what must be computed again.
+  // The client caused the pause, so it is charged for what must be recomputed.
   sequence->num_charged = 0;
   if (sequence->state == SequenceState::kWaiting) {
     StopWaiting(sequence, SequenceState::kPaused);
@@ -68,9 +68,9 @@ Schedule Scheduler::Next(bool idle) {
   ClientTurns::Walk walk(turns_);
   const std::vector<Sequence*> ranked = RankRunning(&walk);
   SetBudgets(ranked);
-  size_t rank = 0;  // of the next running sequence
+  size_t rank = 0;  // index in running_ of the next running sequence
   for (size_t i = 0;; ++i) {
-    // Below the running ones there may be waiting ones, as long as they may be admitted.
+    // After the running ones the walk goes on with waiting ones, as long as they may be admitted.
     Sequence* next = i < ranked.size() ? ranked[i] : pass_.closed ? nullptr : walk.Next();
     if (next == nullptr) break;
     if (next->state == SequenceState::kRunning) {
@@ -101,7 +101,7 @@ std::vector<Sequence*> Scheduler::RankRunning(ClientTurns::Walk* walk) {
 
 void Scheduler::SetBudgets(const std::vector<Sequence*>& ranked) {
   int32_t decodes = 0;
-  // Whether a prefill may come: from the queue only if there is a slot to be had.
+  // Whether a prefill may come; one from the queue needs a slot.
   const bool any_above = std::any_of(ranked.begin(), ranked.end(), [](const Sequence* sequence) {
     return sequence->state == SequenceState::kWaiting;
   });
@@ -114,7 +114,7 @@ void Scheduler::SetBudgets(const std::vector<Sequence*>& ranked) {
     }
     prefills |= schedulable > 1;
   }
-  // Neither may starve the other: prefills keep a minimum when there are many decodes.
+  // Prefills keep a minimum when there are many decodes, so that neither starves the other.
   const int32_t minimum = prefills ? std::min(options_.min_chunk, options_.max_step_tokens / 2) : 0;
   pass_.num_decodes = decodes;
   pass_.decode_tokens = options_.max_step_tokens - minimum;
@@ -133,7 +133,7 @@ bool Scheduler::ScheduleRunning(size_t rank) {
   const int32_t schedulable = sequence->num_schedulable();
   if (schedulable == 0) return true;
   if (MustSwitch(*sequence)) {
-    pass_.closed = true;  // nobody below it may take what it gives back
+    pass_.closed = true;  // no lower ranked sequence may take what it gives back
     Suspend(sequence);
     return false;
   }
@@ -169,8 +169,8 @@ int32_t Scheduler::FindBlocks(size_t rank, int32_t wanted) {
     const Room room = MakeRoom(rank + 1);
     if (room == Room::kMade) continue;
     pass_.blocked = true;
-    // Alone, and still short: its blocks have duplicates in the prefix cache that cannot be evicted
-    // because its later blocks stand below them. A fresh start uses those.
+    // It runs alone and still lacks blocks: duplicates of its blocks in the prefix cache cannot be
+    // evicted because its later blocks are below them. A fresh start uses those duplicates.
     const bool alone = room == Room::kNone && running_.size() == 1 && pass_.idle;
     if (alone) Preempt(sequence);
     return 0;
@@ -178,7 +178,7 @@ int32_t Scheduler::FindBlocks(size_t rank, int32_t wanted) {
 }
 
 Scheduler::Room Scheduler::MakeRoom(size_t first_victim) {
-  pass_.closed = true;  // who is preempted must not come back in the same step
+  pass_.closed = true;  // a preempted sequence must not come back in the same step
   if (!draining_.empty()) return Room::kComing;
   if (running_.size() <= first_victim) return Room::kNone;
   Sequence* victim = running_.back();
@@ -230,7 +230,7 @@ bool Scheduler::Admit(Sequence* sequence, size_t rank) {
 bool Scheduler::TryAdmit(Sequence* sequence, size_t rank) {
   if (static_cast<int32_t>(free_slots_.size()) <= pass_.reserved_slots) return false;
   const int32_t known = sequence->known();
-  // The sequences above keep what they need: a row of blocks each, and the rest of their prefills.
+  // Higher ranked sequences need a row of blocks each, and the rest of their prefills.
   const int32_t one_row = blocks_->BlocksFor(1, 1);
   const int32_t demand =
       rank == 0 ? 0

@@ -15,12 +15,12 @@ namespace tokamak {
 struct SchedulerOptions {
   int32_t max_seqs = 0;         // sequences that hold a slot at the same time
   int32_t max_step_tokens = 0;  // at least 2
-  // Wanted step time while streams are running; 0: none. The first prefill of a step gets
-  // `min_chunk` tokens even so, or it would never end.
+  // Wanted step time while streams are running; 0: no limit. The first prefill of a step may always
+  // have `min_chunk` tokens; otherwise it might never end.
   double target_seconds = 0;
   int32_t min_chunk = 0;
-  int32_t original_context = 0;  // as in CacheSpec
-  int32_t turn_tokens = 0;       // as in ClientTurns; positive
+  int32_t original_context = 0;  // see CacheSpec
+  int32_t turn_tokens = 0;       // see ClientTurns; positive
 };
 
 struct ScheduledRow {
@@ -36,21 +36,21 @@ struct Schedule {
   StepCost cost;
 };
 
-// Clients share the engine in turn within a priority, first come, first served within a client:
-// ClientTurns ranks the sequences. One pass over them by rank gives each running one its next
-// decode or prefill row and admits waiting ones as long as there are tokens, slots and blocks. A
-// sequence that cannot get a slot or a block takes it from the lowest ranked running one, never
-// from one above it. So:
+// ClientTurns ranks the sequences: within a priority clients share the engine in turn, and each
+// client's sequences go first come, first served. One pass by rank gives each running sequence its
+// next decode or prefill row, and admits waiting ones while there are tokens, slots and blocks. A
+// sequence that lacks a slot or block takes it from the lowest ranked running one, never from one
+// above itself. Therefore:
 //
-//   The best ranked sequence always progresses: nobody can preempt it, and it can preempt everyone.
-//   It stays the best until it has computed a new position or one arrives that ranks above it.
-//   Hence a sequence waits at most for the work of those above it and for the turns of the other
-//   clients that come before its own, whatever arrives behind it.
+//   The best ranked sequence always progresses: nobody can preempt it, and it can preempt anyone.
+//   It stays best until it has computed a new position or one arrives that ranks above it. So a
+//   sequence waits at most for the sequences above it and for the turns of other clients that come
+//   before its own, whatever arrives behind it.
 //
-// A sequence that outgrows the length up to which its keys hold (CacheSpec::original_context) is
-// put back to waiting, and admitted again at once as far as ranks have it.
+// A sequence that outgrows CacheSpec::original_context goes back to waiting, because its keys are
+// no longer valid. It is admitted again as soon as its rank allows.
 //
-// Owns the set of waiting and running sequences, not the sequences. Engine thread only.
+// Owns the set of waiting and running sequences, but not the sequences. Engine thread only.
 class Scheduler {
  public:
   Scheduler(const SchedulerOptions& options, BlockManager* blocks, const CostModel* costs);
@@ -58,16 +58,16 @@ class Scheduler {
   void Add(Sequence* sequence);
   // Fills the next step and counts it as in flight. `idle`: no step is in flight now.
   Schedule Next(bool idle);
-  // The sequence has ended: gets no more rows, and gives back what it holds as soon as none of its
-  // rows is in flight.
+  // The sequence has ended: it gets no more rows, and gives back all when no row of it is in
+  // flight.
   void Finish(Sequence* sequence);
-  // The sequence gets no more rows until Resume, and gives back what it holds as soon as none of
-  // its rows is in flight. Nobody stands behind it meanwhile, and it stands in no turn.
+  // The sequence gets no more rows until Resume, and gives back all when no row of it is in flight.
+  // Meanwhile it has no rank, and no sequence waits behind it.
   void Pause(Sequence* sequence);
   void Resume(Sequence* sequence);
-  // Rows of this sequence have retired: preempted and finished ones may now let go.
+  // Call it when rows of this sequence have retired, which may release it.
   void Drained(Sequence* sequence);
-  // After an executor's reset: running sequences wait again and own nothing.
+  // After an executor's reset: running sequences wait again and hold nothing.
   void Reset();
 
   // Slots given back since the last call, for StepInput::free.
@@ -77,7 +77,7 @@ class Scheduler {
   int32_t num_running() const { return static_cast<int32_t>(running_.size()); }
   int64_t num_preemptions() const { return num_preemptions_; }
   const std::vector<Sequence*>& running() const { return running_; }
-  // Visits sequences that wait, the best ranked first, until `visit` returns false.
+  // Visits waiting sequences, best ranked first, until `visit` returns false.
   template <typename Visit>
   void ForEachWaiting(Visit visit) const {
     ClientTurns::Walk walk(turns_);
@@ -101,7 +101,7 @@ class Scheduler {
     int32_t decode_tokens = 0;   // left for decode rows
     int32_t prefill_tokens = 0;  // left for prefill rows
     int32_t num_decodes = 0;     // decode rows expected
-    StepCost expected;           // these, and the prefill rows so far
+    StepCost expected;           // cost of these and of the prefill rows so far
     bool first_prefill = true;
     bool closed = false;         // no more admissions
     bool blocked = false;        // no more allocations: a higher ranked sequence waits for blocks
@@ -109,39 +109,38 @@ class Scheduler {
     int32_t promised = 0;        // blocks that prefills above have yet to allocate
   };
 
-  // Sorts running_ by rank and returns what the walk has passed by then: these and whatever ranks
-  // above the last of them.
+  // Sorts running_ by rank. Returns the sequences that the walk has passed: the running ones and
+  // all that rank above the last of them.
   std::vector<Sequence*> RankRunning(ClientTurns::Walk* walk);
-  // `ranked` as above.
+  // `ranked`: the result of RankRunning.
   void SetBudgets(const std::vector<Sequence*>& ranked);
   // Returns whether running_[rank] is still the same sequence.
   bool ScheduleRunning(size_t rank);
   bool Admit(Sequence* sequence, size_t rank);
   bool TryAdmit(Sequence* sequence, size_t rank);
   int32_t PrefillTokens(int32_t start, int32_t wanted) const;
-  // Blocks for the next `wanted` tokens of running_[rank], preempting lower ranked sequences for
-  // the first of them. Returns how many tokens have blocks; 0: none for now.
+  // Finds blocks for the next `wanted` tokens of running_[rank], preempting lower ranked sequences
+  // for the first token. Returns how many tokens have blocks; 0: none for now.
   int32_t FindBlocks(size_t rank, int32_t wanted);
   // Preempts the lowest ranked running sequence, if its rank is `first_victim` or below.
   enum class Room {
     kMade,
-    kComing,  // preempted or finished sequences will give theirs when their rows have retired
-    kNone,    // nobody to take it from
+    kComing,  // preempted or finished sequences will give back theirs when their rows retire
+    kNone,    // no sequence to take it from
   };
   Room MakeRoom(size_t first_victim);
   void Preempt(Sequence* sequence);
-  // Whether its next position needs angles of the other kind.
+  // Whether the next position needs the long RoPE factors while the sequence has the short ones.
   bool MustSwitch(const Sequence& sequence) const;
   bool NeedsLongRope(int32_t num_tokens) const {
     return UsesLongRope(options_.original_context, num_tokens);
   }
-  // Takes a running sequence's slot and blocks as soon as no row of it is in flight; then it waits.
+  // Takes back a running sequence's slot and blocks when no row of it is in flight; then it waits.
   void Suspend(Sequence* sequence);
   void AddRow(Sequence* sequence, int32_t num_tokens, bool admitted);
-  // Unless it is paused.
+  // Does nothing if the sequence is paused.
   void StartWaiting(Sequence* sequence);
   void StopWaiting(Sequence* sequence, SequenceState state);
-  // Takes slot and blocks back.
   void Release(Sequence* sequence);
   void Detach(Sequence* sequence);
 

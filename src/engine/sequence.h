@@ -1,4 +1,4 @@
-// Sequence and RequestState: what the engine knows about the work it has accepted.
+// Sequence and RequestState: what the engine knows about accepted work.
 #pragma once
 
 #include <algorithm>
@@ -20,15 +20,15 @@ struct ClientQueue;
 struct RequestState;
 
 enum class SequenceState {
-  kWaiting,     // no slot, no blocks
-  kRunning,     // has both; rows of it may be in flight
-  kPreempting,  // or being switched: gets no more rows; waits again when those in flight have
-                // retired
-  kPaused,      // no slot, no blocks, and no turn until it is resumed
-  kFinished,    // its last chunk is out; gives back what it holds when no row is in flight
+  kWaiting,  // no slot, no blocks
+  kRunning,  // has both; rows may be in flight
+  // Preempted or changing its RoPE factors: gets no rows; waits again when those in flight retire.
+  kPreempting,
+  kPaused,    // no slot, no blocks, no turn until it is resumed
+  kFinished,  // its last chunk is out; gives back what it holds when no row is in flight
 };
 
-// One choice of a request. Owned by its RequestState; the scheduler and the engine core change it,
+// One choice of a request. Owned by its RequestState. The scheduler and the engine core change it,
 // on the engine thread.
 //
 //   0 ........ num_done ........ num_scheduled ........ length()
@@ -40,23 +40,23 @@ struct Sequence {
   bool gated = false;      // waits for choice 0 to compute the prompt
   bool preempted = false;  // at least once
   bool paused = false;     // gets no rows; kPreempting until those in flight have retired
-  bool long_rope = false;  // CacheSpec::original_context: it was last admitted with more tokens
+  bool long_rope = false;  // last admitted with the long RoPE factors (CacheSpec::original_context)
   int32_t num_cached = 0;  // positions found in the prefix cache when it was last admitted
-  std::optional<TimePoint> last_token;  // when its latest token came
+  std::optional<TimePoint> last_token;  // when its latest token was drawn
 
-  std::vector<ContentId> content;  // prompt, then the tokens known so far
+  std::vector<ContentId> content;  // prompt, then known generated tokens
   int32_t num_prompt = 0;
-  int32_t max_length = 0;  // prompt and all tokens it may generate
+  int32_t max_length = 0;  // prompt and all tokens that it may generate
 
   SequenceSlotId slot = -1;
-  int32_t num_scheduled = 0;   // positions computed by the steps submitted
-  int32_t num_done = 0;        // positions computed by the steps retired
-  int32_t num_charged = 0;     // positions that its client has been charged for
-  int32_t pending_tokens = 0;  // to be drawn by steps in flight
+  int32_t num_scheduled = 0;   // positions computed by submitted steps
+  int32_t num_done = 0;        // positions computed by retired steps
+  int32_t num_charged = 0;     // positions charged to its client
+  int32_t pending_tokens = 0;  // tokens that steps in flight will draw
   int32_t rows_in_flight = 0;
   SequenceBlocks blocks;
 
-  // Prompt tokens 1 to num_prompt_logprobs have theirs.
+  // Logprobs are known for prompt tokens 1 to num_prompt_logprobs.
   bool wants_prompt_logprobs = false;
   std::vector<TokenLogprobs> prompt_logprobs;  // until the first chunk takes them
   int32_t num_prompt_logprobs = 0;
@@ -68,13 +68,13 @@ struct Sequence {
   int32_t num_generated() const { return known() - num_prompt; }
   bool may_sample() const { return length() < max_length; }
   bool prompt_only() const { return max_length == num_prompt; }
-  // Positions that the next row could cover. A sequence whose last token has been drawn or will be
-  // in flight has none.
+  // Positions that the next row could cover: 0 if its last token has been drawn or a step in flight
+  // will draw it.
   int32_t num_schedulable() const {
     return may_sample() || prompt_only() ? length() - num_scheduled : 0;
   }
-  // Positions that may come from cached blocks: at least one must be computed, and prompt logprobs
-  // come from computing.
+  // Positions that may come from cached blocks. At least one must be computed, and so must those
+  // whose prompt logprobs are missing.
   int32_t cacheable() const {
     const int32_t limit = known() - 1;
     return prompt_logprobs_missing() ? std::min(limit, num_prompt_logprobs) : limit;
@@ -84,7 +84,7 @@ struct Sequence {
   }
 };
 
-// A request that has not ended, or whose sequences still hold something. Owned by the engine core.
+// A request that has not ended or whose sequences still hold something. Owned by the engine core.
 struct RequestState {
   RequestId id = 0;
   uint64_t number = 0;  // counts arrivals
@@ -93,28 +93,28 @@ struct RequestState {
   std::vector<TokenId> end_ids;  // sorted: stop ids and, unless ignored, the model's own
   int32_t priority = 0;
   std::string client;
-  ClientQueue* queue = nullptr;  // that the choices stand in
+  ClientQueue* queue = nullptr;  // the queue that its choices are in
   std::string cache_root;
   OutputCallback on_output;
   Usage usage;
   std::vector<std::unique_ptr<Sequence>> choices;
   int32_t num_unfinished = 0;
   int32_t num_holding = 0;  // sequences that are not released
-  bool scheduled = false;   // left the queue
-  bool paused = false;      // all of its choices are
+  bool scheduled = false;   // has run or ended
+  bool paused = false;      // all of its choices are paused
   int idle_rounds = 0;      // rounds in which nothing ran although this was next
 
   TimePoint arrived{};          // given by Submit's caller
   TimePoint first_scheduled{};  // once `scheduled`
   std::optional<TimePoint> first_token;
   int32_t num_preemptions = 0;
-  int32_t num_steps = 0;                   // that had rows of it
-  uint64_t last_round = 0;                 // of the scheduler, that had rows of it
-  FinishReason end = FinishReason::kStop;  // the greatest of its choices' so far
+  int32_t num_steps = 0;                   // steps with rows of it
+  uint64_t last_round = 0;                 // the scheduler's last round with rows of it
+  FinishReason end = FinishReason::kStop;  // the greatest among its ended choices
   std::string label;
 };
 
-// The order within a client: earlier arrival, then lower choice.
+// The order of a client's sequences: earlier arrival, then lower choice.
 struct ByArrival {
   bool operator()(const Sequence* a, const Sequence* b) const {
     const uint64_t number_a = a->request->number;

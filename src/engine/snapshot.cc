@@ -1,4 +1,4 @@
-// EngineCore::Snapshot: a copy of what those who watch the engine want to see.
+// EngineCore::Snapshot: copies the engine's state for observers.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -9,8 +9,7 @@
 namespace tokamak {
 namespace {
 
-// Of the prefix tree, at most so many nodes are looked at: a snapshot takes well under a
-// millisecond of the engine thread's time.
+// Prefix tree nodes visited at most, so that a snapshot takes the engine thread well under 1 ms.
 constexpr int32_t kMaxVisits = 8192;
 
 std::string NameOf(const RequestState& request) {
@@ -72,8 +71,7 @@ EngineSnapshot::Blocks DescribeBlocks(const BlockManager& from) {
   return to;
 }
 
-// The tree, breadth first, with every run of nodes that have the same readers and one child each
-// as one node.
+// Adds the tree, breadth first, with chains of nodes that have equal readers as one node.
 void AddTree(const PrefixCache& cache, TimePoint now, EngineSnapshot* to) {
   struct Run {
     NodeId first;

@@ -11,7 +11,7 @@
 namespace tokamak {
 namespace {
 
-// Counts the characters of a snapshot's map; '1' to '9' as '#'.
+// Counts the characters of a snapshot's map, '1' to '9' as '#'.
 std::map<char, int32_t> CountMap(const EngineSnapshot& snapshot) {
   std::map<char, int32_t> counts;
   for (const char c : snapshot.blocks.map) ++counts['1' <= c && c <= '9' ? '#' : c];
@@ -20,7 +20,7 @@ std::map<char, int32_t> CountMap(const EngineSnapshot& snapshot) {
 
 TEST_F(EngineCoreTest, TheMapOfASnapshotCountsWhatTheStatisticsCount) {
   Start();
-  const std::vector<TokenId> prompt(9, 1);  // two whole blocks, and a token
+  const std::vector<TokenId> prompt(9, 1);  // two whole blocks and a token
   ASSERT_TRUE(core_->Submit(Make(1, prompt, 8)).ok());
   core_->Step();
   core_->Step();
@@ -107,7 +107,7 @@ TEST_F(EngineCoreTest, ASnapshotTellsOfPausedSequences) {
   EXPECT_THAT(states(), testing::ElementsAre(std::tuple("2", 0, State::kRunning),
                                              std::tuple("1", 0, State::kPaused),
                                              std::tuple("1", 1, State::kPaused)));
-  RunAll();  // the other one, to its end
+  RunAll();  // runs the other request to its end
   EXPECT_THAT(states(), testing::ElementsAre(std::tuple("1", 0, State::kPaused),
                                              std::tuple("1", 1, State::kPaused)));
   core_->Resume(1);
@@ -156,7 +156,7 @@ TEST_F(EngineCoreTest, TheTreeOfASnapshotHasANodePerRunOfBlocks) {
     EXPECT_EQ(two.tree[leaf].blocks, 1);
     EXPECT_EQ(two.tree[leaf].readers, 0);
   }
-  // Children come in the order of their content: 3 was last used 4 s before 4 was.
+  // Children are in the order of their content: 3 was last used 4 s before 4.
   EXPECT_GE(two.tree[2].age_seconds, 4);
   EXPECT_LT(two.tree[3].age_seconds, 1);
 }

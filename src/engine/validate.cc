@@ -1,4 +1,4 @@
-// Validate(SamplingParams): every field's range, before anything is queued.
+// Validate(SamplingParams): checks every field's range before anything is queued.
 #include <cmath>
 #include <string_view>
 
@@ -10,13 +10,13 @@ namespace {
 
 constexpr int32_t kMaxChoices = 128;
 constexpr int32_t kMaxLogprobs = 20;
-// What one request may make every token's work or the queue's memory grow by.
+// Limits on what one request adds to the work per token or to the queue's memory.
 constexpr size_t kMaxStopStrings = 64;
 constexpr size_t kMaxStopBytes = 4096;
 constexpr size_t kMaxStopTokens = 1024;
 constexpr size_t kMaxBiases = 4096;
 
-// NaN fails every comparison, so ranges are written as what must hold.
+// NaN fails every comparison, so the tests state what must hold.
 Status InRange(std::string_view field, float value, float low, float high) {
   if (value >= low && value <= high) return Status();
   return InvalidArgument("{}: must be in [{}, {}], got {}", field, low, high, value);

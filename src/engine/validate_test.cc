@@ -12,7 +12,7 @@ constexpr int32_t kVocab = 1000;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// The message that a changed default is refused with; empty if it is accepted.
+// The error message after `change` is applied to the defaults; empty if accepted.
 std::string Refusal(const std::function<void(SamplingParams&)>& change) {
   SamplingParams params;
   change(params);

@@ -1,4 +1,4 @@
-// An engine core over an executor without a model, with a clock that tests turn.
+// A fixture that runs an engine core on an executor without a model and on a manual clock.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 namespace tokamak {
 
 // Draws token (sum of the slot's tokens) % vocab and keeps no cache: enough to see what the engine
-// does with tokens. tests/sim checks everything else.
+// does with tokens. tests/sim checks the rest.
 class SumExecutor final : public Executor {
  public:
   SumExecutor() {
@@ -75,7 +75,7 @@ class SumExecutor final : public Executor {
   int fail_submits = 0;
   int fail_resets = 0;
   int resets = 0;
-  TokenId bad_token = -1;  // comes with bad_health instead
+  TokenId bad_token = -1;  // drawing it reports bad_health instead
   RowHealth bad_health = RowHealth::kNotFinite;
   std::function<void()> on_wait;
   std::vector<StepInput> steps;
@@ -87,7 +87,7 @@ class SumExecutor final : public Executor {
   std::map<uint64_t, StepOutput> outputs_;
 };
 
-// The tokens that SumExecutor continues a prompt with.
+// The tokens with which SumExecutor continues a prompt.
 inline std::vector<TokenId> Continue(std::vector<TokenId> prompt, int count) {
   std::vector<TokenId> out;
   for (int i = 0; i < count; ++i) {
