@@ -1,4 +1,4 @@
-// What a model's cache groups ask of attention in a runner of a given shape.
+// The attention shapes that a model's cache groups need in a runner.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace tokamak {
 
-// One per cache group. kUnimplemented when the layers of a group differ in shape.
+// One per cache group. kUnimplemented if the layers of a group differ in shape.
 Result<std::vector<AttentionShape>> AttentionShapes(const nn::CacheLayout& cache,
                                                     const RunnerShape& shape);
 

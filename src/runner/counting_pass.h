@@ -1,4 +1,4 @@
-// A pass of a model on the backend that only counts: nothing has memory behind it.
+// A model's pass on the counting backend, which has no memory behind its tensors.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ namespace tokamak {
 
 class CountingPass {
  public:
-  // kUnimplemented when the layers of a cache group differ in shape. Of `num_tokens` tokens, the
-  // last `num_logits` of which want logits. `count` outlives it.
+  // A pass of `num_tokens` tokens that computes the logits of the last `num_logits`. kUnimplemented
+  // if the layers of a cache group differ in shape. `count` must outlive the pass.
   static Result<std::unique_ptr<CountingPass>> Make(const nn::CacheLayout& cache, CountOps& count,
                                                     const RunnerShape& shape, int64_t num_tokens,
                                                     int64_t num_logits);
 
-  // Which tokens are whose, for counting attention: sequence s has the queries
-  // [query_start_loc[s], query_start_loc[s + 1]), the last of its seq_lens[s] positions.
+  // Assigns tokens to sequences, for counting attention. Sequence s has the queries
+  // [query_start_loc[s], query_start_loc[s + 1]), which are the last of its seq_lens[s] positions.
   void Fill(std::span<const int32_t> query_start_loc, std::span<const int32_t> seq_lens);
 
   nn::Pass& pass() { return pass_; }

@@ -14,15 +14,14 @@
 namespace tokamak {
 namespace {
 
-constexpr int64_t kAlignment = 64;  // bytes, of a step's parts
+constexpr int64_t kAlignment = 64;  // alignment of a step's parts, in bytes
 
 bool IsCausal(const nn::CacheLayout& cache) {
   return std::all_of(cache.layers.begin(), cache.layers.end(),
                      [](const auto& layer) { return layer.causal; });
 }
 
-// Of each cache group: a whole batch of short texts, each with a block that is not full, or a long
-// text alone.
+// Enough for a batch of short texts, each with a partly filled last block, and for one long text.
 int64_t BlocksPerGroup(const EmbeddingShape& shape) {
   return std::max<int64_t>(CeilDiv(shape.max_length, shape.block_size),
                            CeilDiv(shape.max_tokens, shape.block_size) + shape.max_texts);
@@ -43,7 +42,7 @@ RunnerShape ToRunnerShape(const EmbeddingShape& shape) {
 Result<EmbeddingMemory> ProfileEmbedding(const Model& model, const EmbeddingShape& shape) {
   const nn::CacheLayout& cache = model.spec().cache;
   const std::unique_ptr<CountOps> count = MakeCountOps();
-  // A text's last chunk and a mean want the hidden states of all tokens.
+  // Pooling by mean needs the hidden states of all tokens.
   ASSIGN_OR_RETURN(
       const std::unique_ptr<CountingPass> counting,
       CountingPass::Make(cache, *count, ToRunnerShape(shape), shape.max_tokens, shape.max_tokens));
@@ -265,7 +264,7 @@ std::vector<float> EmbeddingRunner::Finish(const std::vector<double>& sum,
   if (shape_.normalize) {
     double squares = 0;
     for (const double x : sum) squares += x * scale * x * scale;
-    scale /= std::max(std::sqrt(squares), 1e-12);  // as the reference, where all are 0
+    scale /= std::max(std::sqrt(squares), 1e-12);  // like the reference if all values are 0
   }
   std::vector<float> vector;
   vector.reserve(sum.size());
@@ -286,7 +285,7 @@ Result<std::vector<std::vector<float>>> EmbeddingRunner::Run(std::span<const Tex
                                         std::vector<double>(static_cast<size_t>(dimensions())));
   int32_t longest = 0;
   for (const Text& text : texts) longest = std::max(longest, static_cast<int32_t>(text.size()));
-  // One step, but for a text alone that is too long for it, whose model is causal then.
+  // One step, unless a single text exceeds it; only causal models allow that.
   for (int32_t begin = 0; begin < longest; begin += shape_.max_tokens) {
     const Chunk chunk{begin, std::min(longest, begin + shape_.max_tokens)};
     CHECK(causal_ || (chunk.begin == 0 && chunk.end == longest));

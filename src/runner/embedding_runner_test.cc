@@ -1,4 +1,4 @@
-// Models that embed against goldens made with transformers and sentence-transformers' poolings
+// Compares embedding models with goldens made with transformers and sentence-transformers' poolings
 // (tests/golden/make_embedding_goldens.py), in batches, alone and in chunks.
 #include "runner/embedding_runner.h"
 
@@ -69,7 +69,7 @@ double Worst(const Vectors& actual, const std::vector<std::vector<double>>& expe
     CHECK(actual[t].size() == expected[t].size());
     for (size_t i = 0; i < actual[t].size(); ++i) {
       const double error = std::abs(actual[t][i] - expected[t][i]);
-      worst = error <= worst ? worst : error;  // NaN wins
+      worst = error <= worst ? worst : error;  // NaN counts as the worst
     }
   }
   return worst;
@@ -110,7 +110,7 @@ TEST_P(EmbeddingGoldenTest, VectorsAreTheReferences) {
     EXPECT_LT(Worst(EmbedAll(*runner, golden.texts), golden.vectors), shape.normalize ? 1e-5 : 1e-4)
         << backend;
   }
-  // Activations in bf16, where the machine multiplies those.
+  // Activations in bf16, if the machine multiplies bf16.
   const auto runner = MakeRunner(checkpoint, shape, BackendNames().back());
   EXPECT_LT(Worst(EmbedAll(*runner, golden.texts), golden.vectors), shape.normalize ? 0.03 : 0.3);
 }
@@ -126,7 +126,7 @@ TEST_P(EmbeddingGoldenTest, CompanyCutsAndThreadsChangeNoBit) {
   std::reverse(again.begin(), again.end());
   EXPECT_EQ(again, expected);
   const auto one_thread = MakeRunner(checkpoint, ShapeOf(checkpoint, 2048), backend, 1);
-  // Texts that are too long for a step run in several, where the model is causal.
+  // Causal models run a text that is too long for a step in several.
   const bool causal = checkpoint.architecture != "BertModel";
   const auto small = MakeRunner(checkpoint, ShapeOf(checkpoint, causal ? 37 : 300), backend);
   for (size_t t = 0; t < golden.texts.size(); ++t) {

@@ -9,7 +9,7 @@
 namespace tokamak {
 namespace {
 
-// Decode steps of more rows are not captured: the host is no longer what they wait for.
+// Larger decode steps are not captured: there the host is no longer the bottleneck.
 constexpr int32_t kLargestGraph = 512;
 
 Tensor RunModel(const Model& model, nn::Pass& pass) {
@@ -33,7 +33,7 @@ Result<GraphRunner> GraphRunner::Make(std::string_view cuda_graphs, const Ops& o
                          ops.name());
   }
   if (cuda_graphs == "off") return runner;
-  // The sizes grow by at most a quarter, so that padding stays below that.
+  // From 16 rows on, sizes grow by at most a quarter, which bounds the padding.
   const int32_t largest = std::min(max_rows, kLargestGraph);
   for (int32_t size = 1; size < largest;) {
     runner.capture_sizes_.push_back(size);
@@ -44,7 +44,7 @@ Result<GraphRunner> GraphRunner::Make(std::string_view cuda_graphs, const Ops& o
 }
 
 Status GraphRunner::Capture(const Model& model, nn::Pass& pass) {
-  // Once for real: what the backend makes on first use is there then.
+  // The first run lets the backend create what it makes on first use.
   (void)RunModel(model, pass);
   pass.arena.Reset();
   Tensor logits;

@@ -1,5 +1,5 @@
-// Runs the forward pass of decode steps: as a graph (a CUDA graph, on NVIDIA GPUs) that was
-// captured once for its number of rows and is launched as a whole, or operation by operation.
+// Runs the forward pass of decode steps: by launching a graph (a CUDA graph, on NVIDIA GPUs)
+// captured for that number of rows, or operation by operation.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,22 @@ namespace tokamak {
 // kInvalidArgument unless `value` is "on", "off" or "auto".
 Status CheckCudaGraphs(std::string_view value);
 
-// A decode step has one token per sequence, and draws from the logits of each. Owner: the runner.
+// A decode step has one token per sequence and draws from each one's logits. Owned by the runner.
 class GraphRunner {
  public:
   GraphRunner() = default;  // without graphs
-  // `cuda_graphs` is "on", "off" or "auto": on where the backend has graphs. kUnimplemented for
-  // "on" where it has none. `max_rows`: the largest decode step.
+  // `cuda_graphs`: "on", "off" or "auto" (on if the backend has graphs). kUnimplemented if it is
+  // "on" and the backend has none. `max_rows`: the largest decode step.
   static Result<GraphRunner> Make(std::string_view cuda_graphs, const Ops& ops, int32_t max_rows);
 
-  // The numbers of rows to capture before the first step, ascending; none without graphs.
+  // The numbers of rows to capture before the first step, ascending. Empty without graphs.
   std::span<const int32_t> capture_sizes() const { return capture_sizes_; }
-  // Takes a pass of capture_sizes()[i] rows of padding, for every i in order. Its tensors have the
-  // addresses that every later pass of so many rows has.
+  // Captures one size; call it for every capture_sizes()[i] in order, with a pass of that many
+  // padding rows. Every later pass of this size must have its tensors at the same addresses.
   Status Capture(const Model& model, nn::Pass& pass);
-  // How many rows a decode step of `rows` is padded to; `rows` when it is not.
+  // The number of rows to which a decode step of `rows` rows is padded; `rows` if it is not.
   int32_t PaddedRows(int32_t rows) const;
-  // Forward and Logits of all rows: f32 [PaddedRows, vocab_size], in the pass's arena.
+  // Runs Forward and Logits on all rows. Returns f32 [PaddedRows, vocab_size] in the pass's arena.
   Tensor Decode(const Model& model, nn::Pass& pass);
 
  private:
@@ -41,7 +41,7 @@ class GraphRunner {
     Tensor logits;
   };
 
-  // Index of the smallest graph with room for so many rows.
+  // Index of the smallest graph with room for `rows` rows.
   size_t IndexOf(int32_t rows) const;
 
   std::vector<int32_t> capture_sizes_;

@@ -15,7 +15,7 @@ bool IsSwap(const CopyBlock& copy) {
   return copy.source_tier == Tier::kHost || copy.destination_tier == Tier::kHost;
 }
 
-// Whether a copy inside the device and one between the tiers name the same device block.
+// Whether a copy within the device and a swap use the same device block.
 bool Touch(const CopyBlock& inside, const CopyBlock& swap) {
   const BlockId block = swap.source_tier == Tier::kDevice ? swap.source : swap.destination;
   return inside.source == block || inside.destination == block;
@@ -128,7 +128,7 @@ void KvPool::CopyInOrder(std::span<const CopyBlock> copies, Stream& stream) {
 
 void KvPool::Copy(std::span<const CopyBlock> copies, Stream& stream) {
   if (std::none_of(copies.begin(), copies.end(), IsSwap)) return CopyInOrder(copies, stream);
-  // Whether all that go between the tiers can come first.
+  // Whether all swaps can come first.
   bool swaps_first = true;
   for (size_t i = 0; i < copies.size(); ++i) {
     if (!IsSwap(copies[i])) continue;

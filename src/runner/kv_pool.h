@@ -1,4 +1,4 @@
-// The KV cache's memory: one pool of equal blocks on the device, one in host memory.
+// The KV cache's memory: a pool of equal blocks on the device, and one in host memory.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace tokamak {
 
-// Where a model's layers lie inside a block. A block holds, layer after layer of one group, keys
-// and then values (none for latents): [num_kv_heads, block_size, dim] each, 64-byte aligned. Layers
-// of different groups share the same bytes, since a block serves one group at a time; the largest
-// group gives the block its size.
+// A model's layers within a block. A block holds the layers of one group one after another, each
+// with its keys and then its values (none for latents): [num_kv_heads, block_size, dim], 64-byte
+// aligned. The layers of different groups overlap, because a block serves one group at a time. The
+// largest group determines the block size.
 struct KvBlockLayout {
   struct Layer {
     int64_t k_offset = 0;  // bytes from the start of a block
@@ -25,12 +25,12 @@ struct KvBlockLayout {
   int64_t block_bytes = 0;
 
   static KvBlockLayout Make(const nn::CacheLayout& cache, int32_t block_size, DType dtype);
-  // A layer in blocks laid out so; its base is left open.
+  // A layer's view of such blocks, without a base address.
   KvLayerView View(const nn::CacheLayout& cache, size_t layer, int32_t block_size,
                    DType dtype) const;
 };
 
-// Owner: the runner.
+// Owned by the runner.
 class KvPool {
  public:
   struct Options {
@@ -39,16 +39,15 @@ class KvPool {
     int32_t num_device_blocks = 0;
     int32_t num_host_blocks = 0;
   };
-  // Memory is allocated, not touched: pages that no block uses cost nothing on a CPU.
+  // Memory is allocated but not touched: on a CPU, pages of unused blocks cost nothing.
   static Result<KvPool> Create(Ops& ops, const nn::CacheLayout& cache, const Options& options);
 
   const CacheSpec& spec() const { return spec_; }
   std::span<const KvLayerView> layers() const { return layers_; }  // one per attention layer
 
-  // The copies, as if in their order, before all later work of the stream. They have been checked:
-  // blocks exist, and none goes from host to host. No step in flight uses a block that is written
-  // here, or writes one that is read, so what goes to or from the host need not wait for the
-  // stream: it has one of its own, and travels while earlier steps compute.
+  // Copies as if in list order, before all later work of the stream. Requires that the blocks exist
+  // and that no copy goes from host to host. No step in flight uses a block that is written here,
+  // or writes one that is read, so swaps run on their own stream without waiting for earlier steps.
   void Copy(std::span<const CopyBlock> copies, Stream& stream);
 
  private:
@@ -64,10 +63,11 @@ class KvPool {
   std::vector<KvLayerView> layers_;
   Buffer device_;
   Buffer host_;
-  std::vector<CopyRanges::Range> batch_;  // device to device, independent, not run yet
+  // Pending copies within the device, independent of each other.
+  std::vector<CopyRanges::Range> batch_;
   std::unique_ptr<Stream> swap_stream_;
-  std::unique_ptr<Event> swapped_;   // after the last copies of swap_stream_
-  std::unique_ptr<Event> in_order_;  // after copies that could not go there
+  std::unique_ptr<Event> swapped_;   // the latest copies of swap_stream_ are done
+  std::unique_ptr<Event> in_order_;  // copies that could not use swap_stream_ are done
 };
 
 }  // namespace tokamak

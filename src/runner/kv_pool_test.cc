@@ -22,7 +22,7 @@ nn::CacheLayout TwoGroups() {
 
 TEST(KvBlockLayout, PacksTheLayersOfAGroupAndOverlaysGroups) {
   const KvBlockLayout layout = KvBlockLayout::Make(TwoGroups(), 3, DType::kF32);
-  // 2 · 3 · 5 floats are 120 bytes, 128 aligned; 4 · 3 · 8 floats are 384.
+  // 2 · 3 · 5 floats are 120 bytes, aligned to 128; 4 · 3 · 8 floats are 384.
   EXPECT_EQ(layout.layers[0].k_offset, 0);
   EXPECT_EQ(layout.layers[0].v_offset, 128);
   EXPECT_EQ(layout.layers[2].k_offset, 256);
@@ -33,7 +33,7 @@ TEST(KvBlockLayout, PacksTheLayersOfAGroupAndOverlaysGroups) {
   EXPECT_EQ(KvBlockLayout::Make(TwoGroups(), 3, DType::kF16).block_bytes, 384);
 }
 
-// Latents take their own bytes and no others, and their values lie inside them.
+// The values of a latent are within its keys and take no further bytes.
 TEST(KvBlockLayout, KeepsLatentsOnce) {
   const nn::KvLayerSpec latent = {.num_heads = 16,
                                   .num_kv_heads = 1,
@@ -47,7 +47,6 @@ TEST(KvBlockLayout, KeepsLatentsOnce) {
   EXPECT_EQ(layout.layers[1].v_offset, layout.layers[1].k_offset + 64 * 2);
 }
 
-// Keys and values of different sizes.
 TEST(KvBlockLayout, PacksUnequalKeysAndValues) {
   const nn::KvLayerSpec layer = {
       .num_heads = 2, .num_kv_heads = 2, .head_dim = 48, .value_dim = 32};
@@ -57,7 +56,7 @@ TEST(KvBlockLayout, PacksUnequalKeysAndValues) {
   EXPECT_EQ(layout.block_bytes, 2 * 16 * 2 * (48 + 32) * 4);
 }
 
-// The copies of a list act one after the other, across tiers: against a model of plain arrays.
+// Compares with plain arrays to which the copies are applied in order.
 TEST(KvPool, CopiesActInOrder) {
   constexpr int32_t kDeviceBlocks = 6;
   constexpr int32_t kHostBlocks = 3;
@@ -89,7 +88,7 @@ TEST(KvPool, CopiesActInOrder) {
       copy.source_tier = random() % 3 == 0 ? Tier::kHost : Tier::kDevice;
       copy.source = pick(copy.source_tier);
       if (copy.source_tier == Tier::kHost && host[static_cast<size_t>(copy.source)] < 0) {
-        copy.source_tier = Tier::kDevice;  // nothing there yet
+        copy.source_tier = Tier::kDevice;  // that host block is still empty
       }
       const bool out = copy.source_tier == Tier::kDevice && random() % 3 == 0;
       copy.destination_tier = out ? Tier::kHost : Tier::kDevice;

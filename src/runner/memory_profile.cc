@@ -10,7 +10,7 @@
 namespace tokamak {
 namespace {
 
-// Multiplications by weights that `count` has seen since the last call.
+// Returns the multiplications by weights that `count` has counted since the last call.
 int64_t TakeMacs(CountOps& count) {
   const OpCounts& counts = count.counts();
   const int64_t macs = (counts[OpKind::kLinear].flops + counts[OpKind::kGroupedLinear].flops +
@@ -20,8 +20,8 @@ int64_t TakeMacs(CountOps& count) {
   return macs;
 }
 
-// Fills in what a step of max_step_tokens whose every row wants logits takes: the arena's peak, in
-// the order in which Runner allocates, and the multiplications of each row.
+// Profiles a step of max_step_tokens rows that all need logits: the arena's peak, allocating in
+// Runner's order, and the multiplications per row.
 Status CountStep(const Model& model, CountOps& count, const RunnerShape& shape,
                  MemoryProfile& profile) {
   const int64_t tokens = shape.max_step_tokens;
@@ -38,7 +38,7 @@ Status CountStep(const Model& model, CountOps& count, const RunnerShape& shape,
     profile.logits_macs = TakeMacs(count) / rows;
   }
   const int64_t drawn = std::min<int64_t>(tokens, shape.max_seqs);
-  // Where a mask comes after the largest logits were found, all logits follow.
+  // A mask that comes after an argmax makes the runner compute all logits as well.
   (void)pass.arena.Allocate(DType::kF32, {drawn});
   (void)pass.arena.Allocate(DType::kI32, {drawn});
   (void)model.Logits(pass, hidden.Rows(0, drawn));
@@ -46,7 +46,7 @@ Status CountStep(const Model& model, CountOps& count, const RunnerShape& shape,
   return Status();
 }
 
-// Blocks for one sequence of `positions` in every group.
+// Blocks of all groups for one sequence of `positions` positions.
 int64_t BlocksFor(int64_t positions, const nn::CacheLayout& cache, const RunnerShape& shape) {
   return (positions + shape.block_size - 1) / shape.block_size *
          static_cast<int64_t>(cache.groups.size());
@@ -65,7 +65,7 @@ int64_t DefaultBlocks(const nn::CacheLayout& cache, const RunnerShape& shape,
 
 }  // namespace
 
-// A row of the cache is a whole number of its type's blocks.
+// A cache row must be a whole number of the dtype's blocks.
 Status CheckHeads(const nn::CacheLayout& cache, DType dtype) {
   const int block = Info(dtype).block_elements;
   for (const nn::KvLayerSpec& layer : cache.layers) {

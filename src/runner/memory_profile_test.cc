@@ -39,7 +39,7 @@ class MemoryProfileTest : public ::testing::Test {
   RunnerShape shape_ = {.max_seqs = 8, .max_step_tokens = 96, .max_context = 200, .block_size = 16};
 };
 
-// Pinned memory, once per step in flight: it must not grow with slots times context.
+// Staging memory is pinned, once per step in flight, so it must not grow with slots times context.
 TEST_F(MemoryProfileTest, StagingHoldsTheTablesOfAFewSequencesOnly) {
   const nn::CacheLayout& cache = model_->spec().cache;
   const RunnerShape shape = {
@@ -47,14 +47,14 @@ TEST_F(MemoryProfileTest, StagingHoldsTheTablesOfAFewSequencesOnly) {
   const StepShape step = MakeStepShape(shape, cache);
   EXPECT_EQ(step.max_updates, 2048 / 16 + 1024 + 8 * (1 << 16));
   EXPECT_LT(step.StagingBytes(), 10 << 20);
-  EXPECT_GT(step.TableBytes(), 500 << 20);  // what all tables are on the device
-  // Few slots: no more than there is.
+  EXPECT_GT(step.TableBytes(), 500 << 20);  // all tables, on the device
+  // With few slots there is room for all tables.
   shape_.max_seqs = 3;
   EXPECT_EQ(MakeStepShape(shape_, cache).max_updates, 3 * 13);
 }
 
 TEST_F(MemoryProfileTest, TheLargestStepsFitIntoTheProfiledArena) {
-  // Each token of a step wants logits, by being scored or by being drawn from.
+  // Every token needs logits, for scoring or for drawing.
   shape_.max_seqs = 80;
   std::vector<DriverRequest> requests;
   for (int i = 0; i < 100; ++i) {
@@ -65,7 +65,7 @@ TEST_F(MemoryProfileTest, TheLargestStepsFitIntoTheProfiledArena) {
   }
   std::vector<std::unique_ptr<Model>> models;
   models.push_back(MakeToyModel(*ops_));
-  models.push_back(MakeToyModel(*ops_, {.vocab_size = 20'000}));  // logits are most of it
+  models.push_back(MakeToyModel(*ops_, {.vocab_size = 20'000}));  // logits dominate
   for (const char* file : {"llama_odd.gguf", "llama_tied.gguf", "llama_yarn.gguf"}) {
     models.push_back(LoadOrDie(GoldenPath(file), *ops_));
   }
@@ -77,8 +77,8 @@ TEST_F(MemoryProfileTest, TheLargestStepsFitIntoTheProfiledArena) {
       ASSERT_TRUE(profile.ok()) << profile.status().ToString();
       auto runner = Runner::Create(*model, *ops_, shape_, profile->memory());
       ASSERT_TRUE(runner.ok());
-      Drive(**runner, requests, {.company = 80});  // an arena that is too small is a CHECK
-      // Not much more than what a step holds at once: logits, hidden states, a few activations.
+      Drive(**runner, requests, {.company = 80});  // a CHECK fails if the arena is too small
+      // At most slightly more than a step holds at once: logits, hidden states, a few activations.
       const int64_t logits = std::min(step_tokens, shape_.max_seqs) * 4 * model->spec().vocab_size;
       EXPECT_LT(profile->arena_bytes, logits + step_tokens * 8000 + 10'000);
     }
@@ -89,7 +89,7 @@ TEST_F(MemoryProfileTest, MultiplicationsAreThoseOfTheMatrices) {
   model_ = LoadOrDie(GoldenPath("llama_tied.gguf"), *ops_);
   const auto profile = Profile({.available_bytes = kGigabyte});
   ASSERT_TRUE(profile.ok());
-  // Two layers of q, k and v, output, gate and up, down; logits by the embedding of 320 tokens.
+  // Two layers of q, k and v, output, gate and up, down; the embedding of 320 tokens gives logits.
   EXPECT_EQ(profile->token_macs, 2 * (64 * (256 + 64 + 64) + 256 * 64 + 3 * 64 * 160));
   EXPECT_EQ(profile->logits_macs, 320 * 64);
 }
@@ -113,7 +113,7 @@ TEST_F(MemoryProfileTest, TheDefaultHoldsWhatSlotsNeedWithinWhatIsFree) {
   EXPECT_EQ(Profile({.available_bytes = kGigabyte})->num_device_blocks, 8 * 13 * 2);
   EXPECT_EQ(Profile({.available_bytes = kGigabyte, .default_positions = 32})->num_device_blocks,
             8 * 2 * 2);
-  // One sequence of max_context at least.
+  // At least one sequence of max_context.
   EXPECT_EQ(Profile({.available_bytes = kGigabyte, .default_positions = 1})->num_device_blocks,
             13 * 2);
   const auto fixed = Profile({.available_bytes = kGigabyte});

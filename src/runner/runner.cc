@@ -10,15 +10,14 @@ namespace tokamak {
 
 namespace {
 
-// Sequences that one step admits with the longest possible prefix from the cache, and whose tables
-// still travel with the step.
+// How many tables of sequences with the longest possible cached prefix travel with a step.
 constexpr int64_t kWholeTables = 8;
 
 }  // namespace
 
 StepShape MakeStepShape(const RunnerShape& shape, const nn::CacheLayout& cache) {
   const int32_t max_blocks = (shape.max_context + shape.block_size - 1) / shape.block_size;
-  // A row of n tokens starts at most ceil(n / block_size) blocks.
+  // A row of n tokens begins at most ceil(n / block_size) blocks.
   const int64_t started = shape.max_step_tokens / shape.block_size + shape.max_seqs;
   const int64_t all = int64_t{shape.max_seqs} * max_blocks;
   return {.max_seqs = shape.max_seqs,
@@ -44,7 +43,7 @@ Runner::Runner(const Model& model, Ops& ops, const RunnerShape& shape, KvPool po
       steps_in_flight_(static_cast<size_t>(shape.depth)) {}
 
 Runner::~Runner() {
-  // Work in flight reads memory that is about to go.
+  // Work in flight reads memory that is about to be freed.
   (void)ops_.Synchronize(*stream_);
 }
 
@@ -103,7 +102,7 @@ Status Runner::CaptureGraphs() {
     Upload(in_flight);
     nn::Pass pass = MakePass(in_flight);
     RETURN_IF_ERROR(graph_runner_.Capture(model_, pass));
-    RETURN_IF_ERROR(ops_.Synchronize(*stream_));  // the step's memory is used again
+    RETURN_IF_ERROR(ops_.Synchronize(*stream_));  // the next size reuses the step's memory
   }
   return Status();
 }
@@ -190,8 +189,8 @@ bool Runner::IsDecode(const StepInput& step) const {
          });
 }
 
-// Only where a step admits many sequences with long prefixes from the cache. It waits, as the
-// staging memory is used again.
+// Needed only if a step admits many sequences with long cached prefixes. Waits, because it reuses
+// the staging memory.
 Status Runner::UploadExcessTables(StepInFlight* in_flight) {
   const auto room = static_cast<size_t>(step_shape_.max_updates);
   for (int32_t g = 0; g < step_shape_.num_groups; ++g) {
@@ -207,7 +206,6 @@ Status Runner::UploadExcessTables(StepInFlight* in_flight) {
   return Status();
 }
 
-// The batch, and what the step changes in the block tables.
 void Runner::Upload(const StepInFlight& in_flight) {
   const BatchLayout& layout = in_flight.layout;
   if (layout.num_tokens == 0 && layout.no_updates()) return;
@@ -340,7 +338,7 @@ Status Runner::Sample(uint64_t number, std::vector<TokenMask> masks) {
   if (in_flight.argmax && in_flight.masks.empty()) {
     sampler_->SampleGreedy(*in_flight.argmax, in_flight.sample_rows, results, *stream_);
   } else if (!results.empty()) {
-    if (in_flight.argmax) {  // the first mask of a row
+    if (in_flight.argmax) {  // the first mask of a slot
       nn::Pass pass = {.ops = ops_, .stream = *stream_, .arena = *arena_};
       in_flight.logits = model_.Logits(pass, in_flight.hidden);
     }

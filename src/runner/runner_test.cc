@@ -29,7 +29,7 @@ std::unique_ptr<Ops> MakeCpu(const std::string& isa = "auto", int threads = 1) {
   return *std::move(ops);
 }
 
-// The ISAs that this machine runs.
+// The ISAs that this machine supports.
 std::vector<std::string> Isas() {
   std::vector<std::string> names;
   for (const std::string& isa : CpuIsaNames()) {
@@ -76,7 +76,7 @@ SamplingSpec RandomSampling(int32_t vocab, std::mt19937_64& random) {
   return spec;
 }
 
-// Some share long prefixes.
+// Random requests, some with long common prefixes.
 std::vector<DriverRequest> RandomRequests(int count, int32_t vocab, uint64_t seed) {
   std::mt19937_64 random(seed);
   const std::vector<TokenId> prefix = RandomTokens(60, vocab, random);
@@ -104,15 +104,14 @@ void ExpectEqual(const std::vector<DriverResult>& results,
   }
 }
 
-// One after the other, prompts in one piece.
+// Runs the requests one after another, each prompt in one chunk.
 std::vector<DriverResult> Alone(const Model& model, Ops& ops,
                                 const std::vector<DriverRequest>& requests) {
   const auto runner = MakeRunner(model, ops);
   return Drive(*runner, requests, {.company = 1});
 }
 
-// Each token goes to top_k experts in each of the model's MoE layers, and a token sees the same
-// ones in whatever step.
+// Each token goes to top_k experts per MoE layer, and to the same ones whatever the step.
 TEST(Runner, ExpertLoadsCountTheTokensOfAStep) {
   const auto ops = MakeCpu();
   const auto model = LoadOrDie(GoldenPath("qwen3_moe_odd.gguf"), *ops);
@@ -141,7 +140,7 @@ TEST(Runner, ExpertLoadsCountTheTokensOfAStep) {
         loads[i] += output->expert_loads[i];
         sum += output->expert_loads[i];
       }
-      EXPECT_EQ(sum % (moe_layers * count), 0);  // top_k for each token and MoE layer
+      EXPECT_EQ(sum % (moe_layers * count), 0);  // top_k per token and MoE layer
       done += count;
     }
     return loads;
@@ -175,11 +174,11 @@ struct InvarianceCase {
   int depth = 1;
   DType weights = DType::kF32;
   DType kv = DType::kF32;
-  // Of a backend that is asynchronous: CUDA, or else one that queues the CPU's work.
+  // For asynchronous backends: CUDA, or one that queues the CPU's work.
   std::string cuda_graphs = {};
 };
 
-// Null, with the reason in *why, where it is a GPU that is not there.
+// Null, with the reason in *why, if the GPU is not available.
 std::unique_ptr<Ops> MakeBackend(const InvarianceCase& c, int threads, std::string* why) {
   if (c.isa != "cuda") return MakeCpu(c.isa, threads);
   Result<std::unique_ptr<Ops>> cuda = MakeCudaOps({});
@@ -237,7 +236,7 @@ TEST_P(RunnerInvariance, RequestsGetTheSameWhateverTheSchedule) {
     total.swapped += counts.swapped;
     total.shared += counts.shared;
   }
-  // The schedules had what they are to be invariant to.
+  // The schedules must have contained what results are to be invariant to.
   EXPECT_GT(total.recomputed, 10);
   EXPECT_GT(total.swapped, 10);
   EXPECT_GT(total.shared, 10);
@@ -263,7 +262,7 @@ std::vector<InvarianceCase> InvarianceCases() {
 INSTANTIATE_TEST_SUITE_P(Cpu, RunnerInvariance, ::testing::ValuesIn(InvarianceCases()),
                          ::testing::PrintToStringParamName());
 
-// The window of the toy's second group matters, or the tests above would prove little.
+// Without an effect of the window the tests above would prove little.
 TEST(Runner, TheToyModelSeesItsWindow) {
   const auto ops = MakeCpu();
   const auto requests = RandomRequests(8, 96, 5);
@@ -276,7 +275,7 @@ TEST(Runner, PromptLogprobsAreThoseOfADirectRun) {
   const auto ops = MakeCpu();
   const auto model = LoadOrDie(GoldenPath("llama_odd.gguf"), *ops);
   std::mt19937_64 random(3);
-  // More than are scored at once.
+  // More rows than are scored at once.
   const std::vector<TokenId> prompt = RandomTokens(150, model->spec().vocab_size, random);
   Harness harness(*model, *ops);
   const auto logits = harness.Run(prompt, 150);
@@ -300,7 +299,7 @@ TEST(Runner, PromptLogprobsAreThoseOfADirectRun) {
   }
 }
 
-// Each token is the Gumbel-max of its logits, by hand.
+// Checks that each token is the Gumbel-max of its logits, computed here.
 TEST(Runner, DrawsAreKeyedBySeedChoiceAndPosition) {
   const auto ops = MakeCpu();
   const auto model = MakeToyModel(*ops);
@@ -372,7 +371,7 @@ TEST(Runner, ARowThatIsNotFiniteHarmsNoOther) {
   }
 }
 
-// Their tables do not fit the staging memory, which is used again before the step is submitted.
+// Their tables exceed the staging memory, which is reused before the step is submitted.
 TEST(Runner, ManyLongPrefixesAreAdmittedAtOnce) {
   constexpr int32_t kPrefix = 196, kBlockSize = 4, kWhole = kPrefix / kBlockSize, kSlots = 16;
   const auto ops = MakeQueuedOps(MakeCpu(), 3);
@@ -397,7 +396,7 @@ TEST(Runner, ManyLongPrefixesAreAdmittedAtOnce) {
     }
     step->rows.push_back({.slot = slot, .num_tokens = 1, .sample = true});
   };
-  // Tokens by slot, with so many of the slots admitted by each step.
+  // Returns the tokens by slot if each step admits `at_once` sequences.
   const auto run = [&](int32_t at_once) {
     const auto runner = MakeRunner(*model, *ops, shape);
     std::vector<StepInput> steps(1);
@@ -433,7 +432,7 @@ TEST(Runner, ManyLongPrefixesAreAdmittedAtOnce) {
   EXPECT_EQ(run(kSlots), expected);
 }
 
-// A tiny runner and steps by hand.
+// A tiny runner, and steps made by hand.
 class RunnerProtocol : public ::testing::Test {
  protected:
   StepInput Admit(uint64_t number) {
@@ -449,7 +448,7 @@ class RunnerProtocol : public ::testing::Test {
   void ExpectRefused(const Status& status, const std::string& message) {
     EXPECT_EQ(status.code(), StatusCode::kInternal);
     EXPECT_EQ(status.message(), message);
-    // Until a reset, nothing goes on.
+    // Everything fails until a reset.
     EXPECT_EQ(runner_->Submit(Admit(0)).message(), message);
     EXPECT_EQ(runner_->Sample(0, {}).message(), message);
     EXPECT_EQ(runner_->Wait(0).status().message(), message);
@@ -541,7 +540,7 @@ TEST_F(RunnerProtocol, AMaskDecidesAndTheNextStepSeesIt) {
   ASSERT_TRUE(runner_->Sample(1, {}).ok());
   EXPECT_EQ(runner_->Wait(0)->rows[0].tokens, std::vector<TokenId>{41});
   const std::vector<TokenId> next = runner_->Wait(1)->rows[0].tokens;
-  // The same history, all of it known.
+  // The same history, with all tokens known.
   ASSERT_TRUE(runner_->Reset().ok());
   StepInput known = Admit(0);
   known.admit[0].tokens = {1, 2, 3, 41};
@@ -551,9 +550,9 @@ TEST_F(RunnerProtocol, AMaskDecidesAndTheNextStepSeesIt) {
   EXPECT_EQ(runner_->Wait(0)->rows[0].tokens, next);
 }
 
-// The largest logits have been found before masks come.
+// The argmax is computed before masks come.
 TEST_F(RunnerProtocol, MasksOfGreedyRowsDecideToo) {
-  // Tokens of three steps; each step's mask forbids what `forbidden` says of it.
+  // Returns the tokens of three steps; the mask of step i forbids forbidden[i].
   const auto tokens = [this](const std::vector<TokenId>& forbidden, int32_t top_logprobs) {
     EXPECT_TRUE(runner_->Reset().ok());
     std::vector<TokenId> drawn;

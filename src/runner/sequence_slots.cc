@@ -72,7 +72,7 @@ Status SequenceSlots::CheckCopy(const CopyBlock& copy) const {
   return Status();
 }
 
-// Only what would do harm: the engine has checked the ranges.
+// Checks only what would do harm; the engine has validated the ranges.
 Status SequenceSlots::CheckSampling(const SamplingSpec& sampling) const {
   const auto is_token = [this](TokenId id) { return id >= 0 && id < limits_.vocab_size; };
   for (const auto& [token, bias] : sampling.logit_bias) {
@@ -201,7 +201,7 @@ Status SequenceSlots::AddRow(const StepRow& row) {
   return Status();
 }
 
-// Every block that queries at [begin, end) read or write must be there.
+// Checks for every block that queries at [begin, end) read or write.
 Status SequenceSlots::CheckTables(const SequenceSlot& slot, int32_t begin, int32_t end) const {
   for (size_t g = 0; g < cache_.groups.size(); ++g) {
     const CacheGroup& group = cache_.groups[g];

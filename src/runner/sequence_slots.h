@@ -1,4 +1,4 @@
-// What a runner knows about each sequence, and the rules that a step must keep.
+// The runner's state of each sequence, and the rules that steps must follow.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@ namespace tokamak {
 
 struct SequenceSlot {
   bool active = false;
-  std::vector<TokenId> tokens;  // as admitted; tokens drawn since live with the sampler
+  std::vector<TokenId> tokens;  // those admitted; the sampler has those drawn since
   int32_t num_prompt = 0;
-  int32_t num_known = 0;     // tokens, with those drawn since by submitted steps
-  int32_t num_computed = 0;  // positions whose cache entries submitted steps have written
-  bool long_rope = false;    // CacheSpec::original_context: it was admitted with more tokens
+  int32_t num_known = 0;     // tokens, including those that submitted steps draw
+  int32_t num_computed = 0;  // positions written to the cache by submitted steps
+  bool long_rope = false;    // admitted with the long RoPE factors (CacheSpec::original_context)
   int32_t top_logprobs = -1;
   int32_t prompt_top_logprobs = -1;
   std::vector<std::vector<BlockId>> block_tables;  // one per cache group
 };
 
-// Owner: the runner's thread.
+// Owned by the runner's thread.
 class SequenceSlots {
  public:
   struct Limits {
@@ -33,14 +33,14 @@ class SequenceSlots {
   };
   SequenceSlots(const Limits& limits, const CacheSpec& cache);
 
-  // Takes the step's changes in: free, admit, append, rows. Admitted tokens are moved out of the
-  // step. A step that breaks a rule gives kInternal, which names the rule, the slot and the
-  // numbers; the table is unspecified then, until Clear.
+  // Applies the step's changes: free, admit, append, rows. Moves admitted tokens out of the step. A
+  // step that breaks a rule is kInternal, with the rule, the slot and the numbers; then the state
+  // is unspecified until Clear.
   Status Apply(StepInput& step);
   void Clear();
 
-  // What the last step appended to the tables of a group, as the device keeps them: one row per
-  // slot, of as many entries as the context has blocks. `index` counts the entries of all rows.
+  // An entry that the last step appended to a group's tables. On the device the tables are one
+  // array [slots, blocks per context]; `index` is the index in that array.
   struct TableUpdate {
     int32_t index = 0;
     BlockId block = kNoBlock;
@@ -62,7 +62,7 @@ class SequenceSlots {
   Status Admit(AdmitSequence& admit);
   Status Append(const AppendBlocks& append);
   Status AddRow(const StepRow& row);
-  int64_t MaxBlocks(const CacheGroup& group) const {  // of one sequence
+  int64_t MaxBlocks(const CacheGroup& group) const {  // per sequence
     return (int64_t{limits_.max_context} + group.block_size - 1) / group.block_size;
   }
   Status CheckTables(const SequenceSlot& slot, int32_t begin, int32_t end) const;

@@ -20,7 +20,7 @@ SequenceSlots MakeTable() {
                         .num_host_blocks = 2});
 }
 
-// Slot 1 gets seven tokens, all but the last of which are computed by the first step.
+// Slot 1 gets seven tokens, of which the first step computes all but the last.
 StepInput GoodStep() {
   return {.admit = {{.slot = 1, .tokens = {1, 2, 3, 4, 5, 6, 7}, .num_prompt_tokens = 7}},
           .append = {{.slot = 1, .group = 0, .blocks = {4, 2}},
@@ -37,9 +37,9 @@ TEST(SequenceSlots, TakesAStepIn) {
   EXPECT_EQ(table[1].block_tables[1], (std::vector<BlockId>{3, 9}));
   StepInput next = {.rows = {{.slot = 1, .num_tokens = 1, .sample = true}}};
   ASSERT_TRUE(table.Apply(next).ok());
-  EXPECT_EQ(table[1].num_known, 8);  // with the token that the step draws
+  EXPECT_EQ(table[1].num_known, 8);  // including the token that the step draws
   EXPECT_EQ(table[1].num_computed, 7);
-  ASSERT_TRUE(table.Apply(next).ok());  // and goes on from it, drawn or not
+  ASSERT_TRUE(table.Apply(next).ok());  // continues from that token, known or not
   StepInput again = GoodStep();
   again.free = {1};
   ASSERT_TRUE(table.Apply(again).ok());
@@ -77,7 +77,7 @@ struct Violation {
   const char* message;
 };
 
-// Of the rules for slots, copies and admissions.
+// Violations of the rules for slots, copies and admissions.
 std::vector<Violation> AdmissionViolations() {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const auto copy = [](Tier from, BlockId source, Tier to, BlockId destination) {
@@ -127,7 +127,7 @@ std::vector<Violation> AdmissionViolations() {
   };
 }
 
-// Of the rules for block tables and rows.
+// Violations of the rules for block tables and rows.
 std::vector<Violation> RowViolations() {
   return {
       {"AppendToFreeSlot", [](auto& s) { s.append[0].slot = 3; }, "append: slot 3 is free"},
@@ -199,7 +199,7 @@ TEST(SequenceSlots, RefusesPositionsBeyondTheContext) {
 }
 
 TEST(SequenceSlots, AWindowNeedsItsFirstKeyAndNoneBefore) {
-  // With a window of 5, position 8 sees keys from 4, position 7 from 3; blocks hold 4.
+  // With a window of 5, position 8 sees keys from 4 on, position 7 from 3 on; blocks hold 4.
   for (const int32_t computed : {7, 8}) {
     SequenceSlots table = MakeTable();
     StepInput step = {.admit = {{.slot = 0,

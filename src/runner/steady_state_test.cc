@@ -1,5 +1,5 @@
-// Steps of sizes that have been seen before allocate nothing, on the host or on the device, and
-// wait for nothing but their own event.
+// Proves that steps of known sizes allocate nothing, on the host or the device, and wait only for
+// their own event.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@
 
 namespace {
 
-thread_local int64_t allocations = 0;  // by this thread, also inside libraries
+thread_local int64_t allocations = 0;  // by this thread, including inside libraries
 
 void* CountedAllocate(size_t bytes, size_t alignment) {
   ++allocations;
@@ -31,7 +31,7 @@ void* CountedAllocate(size_t bytes, size_t alignment) {
 
 }  // namespace
 
-// What these allocate they also free, which GCC does not see where it inlines one of a pair.
+// GCC does not see that these pairs match when it inlines only one of the two.
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 void* operator new(size_t bytes) { return CountedAllocate(bytes, alignof(std::max_align_t)); }
 void* operator new[](size_t bytes) { return CountedAllocate(bytes, alignof(std::max_align_t)); }
@@ -62,8 +62,8 @@ constexpr int32_t kPrompt = 16;
 constexpr int32_t kContext = 256;
 constexpr int32_t kBlocksPerSeq = kContext / kBlockSize;
 
-// Steps of one token for every slot; of every tenth the last slot goes to a new sequence, whose
-// prompt makes it a mixed step. Made ahead: what a step input allocates is its maker's.
+// Steps of one token per slot. Every tenth step gives the last slot to a new sequence, whose prompt
+// makes it a mixed step. Made in advance, so that their allocations are not counted.
 class Schedule {
  public:
   StepInput Next(uint64_t number) {
@@ -112,12 +112,12 @@ class Schedule {
   std::vector<Position> positions_ = std::vector<Position>(kSlots);
 };
 
-// Host allocations of all steps after the warm-up.
+// Host allocations by all steps after the warm-up.
 struct Allocations {
   int64_t submit = 0;
   int64_t sample = 0;
   int64_t wait = 0;
-  int64_t outputs = 0;  // of Wait, those that the outputs themselves are
+  int64_t outputs = 0;  // the part of `wait` that is the outputs themselves
 };
 
 class Counted {
@@ -146,7 +146,7 @@ std::unique_ptr<Runner> MakeRunner(const Model& model, Ops& ops, const std::stri
   return *std::move(runner);
 }
 
-// `warm` is called after the warm-up.
+// Calls `warm` after the warm-up.
 template <typename Warm>
 Allocations RunSteps(Runner& runner, const Warm& warm) {
   Schedule schedule;
@@ -165,7 +165,8 @@ Allocations RunSteps(Runner& runner, const Warm& warm) {
       output = runner.Wait(waited++);
     }
     CHECK_MSG(output.ok(), output.status().ToString());
-    counts.outputs += 1 + static_cast<int64_t>(output->rows.size());  // the rows; tokens of each
+    // The rows, and each row's tokens.
+    counts.outputs += 1 + static_cast<int64_t>(output->rows.size());
   };
   const auto depth = static_cast<uint64_t>(runner.shape().depth);
   for (uint64_t number = 0; number < steps.size(); ++number) {
@@ -187,7 +188,7 @@ Allocations RunSteps(Runner& runner, const Warm& warm) {
   return counts;
 }
 
-// What is left is the value that Wait gives away: its list of rows, and a list of tokens per row.
+// Only the output itself remains: its list of rows, and a list of tokens per row.
 void ExpectNone(const Allocations& counts) {
   EXPECT_EQ(counts.submit, 0);
   EXPECT_EQ(counts.sample, 0);
@@ -213,7 +214,7 @@ TEST_P(SteadyStateCuda, StepsAllocateNothingAndWaitForTheirEventAlone) {
     const auto made = MakeCudaOps({.threads = 1, .counts = &calls});
     if (!made.ok()) GTEST_SKIP() << "no CUDA backend here: " << made.status().ToString();
     Ops& ops = **made;
-    // The counters count: also what the library allocates on the host.
+    // Checks that the counters count, including the library's allocations on the host.
     const int64_t before = allocations;
     const auto event = ops.MakeEvent();
     EXPECT_EQ(calls.allocations > 0 && allocations > before, true);

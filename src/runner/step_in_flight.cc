@@ -10,7 +10,7 @@ constexpr int64_t kAlignment = 64;  // bytes
 
 int64_t AlignUp(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Bytes of `count` values, padded.
+// Bytes of `count` values, rounded up to the alignment.
 int64_t I32Bytes(int64_t count) { return AlignUp(count * static_cast<int64_t>(sizeof(int32_t))); }
 int64_t I64Bytes(int64_t count) { return I32Bytes(2 * count); }
 
@@ -70,7 +70,7 @@ void StepInFlight::Reserve(const StepShape& shape) {
 
 namespace {
 
-// To where the layout has them.
+// Writes the updates to their place in the layout.
 void WriteUpdates(int32_t group, std::span<const SequenceSlots::TableUpdate> updates,
                   StepInFlight* in_flight) {
   const BatchLayout::Updates& at = in_flight->layout.updates[static_cast<size_t>(group)];
@@ -82,7 +82,7 @@ void WriteUpdates(int32_t group, std::span<const SequenceSlots::TableUpdate> upd
   }
 }
 
-// Writes one step's sections.
+// Packs the rows of one step.
 class Packer {
  public:
   Packer(const SequenceSlots& slots, const CacheSpec& cache, const StepShape& shape,
@@ -93,7 +93,7 @@ class Packer {
     Clear();
     LayOut(rows, padded_rows);
     for (const StepRow& row : rows) PackRow(row);
-    // After all rows that sample, so that their logits are one range.
+    // Follow all rows that sample, so that the latter's logits are contiguous.
     for (size_t i = 0; i < rows.size(); ++i) PackPromptLogprobs(rows[i], &in_flight_.rows[i]);
     while (num_seqs_ < in_flight_.layout.num_seqs) PadRow();
     for (int32_t g = 0; g < shape_.num_groups; ++g) WriteUpdates(g, LastUpdates(g), &in_flight_);
@@ -117,7 +117,7 @@ class Packer {
     in_flight_.masks.clear();
   }
 
-  // Prompt positions of a row whose logprobs are wanted: [begin, end).
+  // Positions of a row whose next prompt token's logprob is wanted: [begin, end).
   std::pair<int32_t, int32_t> Scored(const StepRow& row) const {
     const SequenceSlot& slot = slots_[row.slot];
     const int32_t begin = slot.num_computed - row.num_tokens;
@@ -170,7 +170,7 @@ class Packer {
       if (position < admitted) {
         token_ids_[t] = slot.tokens[static_cast<size_t>(position)];
       } else {
-        token_ids_[t] = 0;  // drawn since; filled in on the device
+        token_ids_[t] = 0;  // was drawn; the device fills it in
         in_flight_.fills.push_back({.slot = row.slot, .index = t});
       }
     }

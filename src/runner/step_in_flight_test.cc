@@ -85,7 +85,7 @@ TEST_F(PackRowsTest, PaddingIsReadAndWrittenNowhere) {
   EXPECT_EQ(Ints(in_flight_, layout.seq_lens, 3), (std::vector<int32_t>{5, 0, 0}));
   EXPECT_EQ(Ints(in_flight_, layout.table_rows, 3)[0], 2);
   EXPECT_EQ(SlotMapping(in_flight_), (std::vector<int64_t>{40 * 4, -1, -1}));
-  EXPECT_EQ(in_flight_.sample_rows.size(), 1u);  // padding draws nothing
+  EXPECT_EQ(in_flight_.sample_rows.size(), 1u);  // padding rows draw nothing
   EXPECT_TRUE(layout.no_updates());
 }
 
@@ -100,7 +100,7 @@ TEST_F(PackRowsTest, AppendedBlocksAreEntriesOfTheTables) {
   EXPECT_EQ(Ints(in_flight_, updates.values, 2), (std::vector<int32_t>{5, 6}));
 }
 
-// Longer lists go ahead in pieces.
+// PackUpdates packs the earlier updates.
 TEST_F(PackRowsTest, TheLastUpdatesTravelWithTheStep) {
   Apply({.admit = {{.slot = 1, .tokens = {1}, .num_prompt_tokens = 1}},
          .append = {{.slot = 1, .group = 0, .blocks = {10, 11, 12, 13, 14, 15, 16, 17}}}},
@@ -116,7 +116,7 @@ TEST_F(PackRowsTest, TheLastUpdatesTravelWithTheStep) {
   EXPECT_EQ(Ints(in_flight_, updates.values, 2), (std::vector<int32_t>{10, 11}));
 }
 
-// Batches of equal counts lie at equal addresses, whatever they append: graphs depend on it.
+// Graphs require that batches of equal counts have equal addresses, whatever they append.
 TEST_F(PackRowsTest, UpdatesMoveNothingElse) {
   Apply({.admit = {{.slot = 0, .tokens = {1, 2}, .num_prompt_tokens = 2}},
          .append = {{.slot = 0, .group = 0, .blocks = {5}}},

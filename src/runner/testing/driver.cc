@@ -11,7 +11,7 @@
 namespace tokamak::testing {
 namespace {
 
-// Numbers of one tier's blocks, handed out in an order made of chance.
+// Allocates one tier's blocks in random order, with reference counts.
 class BlockNumbers {
  public:
   BlockNumbers(int32_t count, std::mt19937_64& random) : readers_(static_cast<size_t>(count), 0) {
@@ -45,12 +45,12 @@ class BlockNumbers {
 struct Sequence {
   size_t request = 0;
   SequenceSlotId slot = -1;
-  std::vector<TokenId> tokens;  // as far as outputs have come
-  int32_t known = 0;            // with tokens that steps in flight draw
+  std::vector<TokenId> tokens;  // known from outputs
+  int32_t known = 0;            // including tokens that steps in flight draw
   int32_t computed = 0;
   int in_flight = 0;
   std::vector<std::vector<BlockId>> block_tables;  // per group
-  std::vector<std::vector<BlockId>> host;          // what was swapped out, by table entry
+  std::vector<std::vector<BlockId>> host;          // swapped-out blocks, by table entry
 };
 
 class Driver {
@@ -159,7 +159,7 @@ void Driver::Wait() {
   in_flight_.pop_front();
 }
 
-// Ends what has all its tokens.
+// Ends sequences that have all their tokens.
 void Driver::Retire(StepInput* step) {
   for (size_t i = 0; i < running_.size();) {
     if (Scheduled(running_[i]) && running_[i].in_flight == 0) {
@@ -185,7 +185,7 @@ void Driver::MaybePreempt(StepInput* step) {
   const bool swap = Chance(options_.swap);
   if ((!recompute && !swap) || running_.empty()) return;
   const size_t i = random_() % running_.size();
-  while (running_[i].in_flight > 0) Wait();  // its tokens must be known to bring them back
+  while (running_[i].in_flight > 0) Wait();  // its tokens must be known before it is admitted again
   if (Scheduled(running_[i])) return;
   Sequence s = std::move(running_[i]);
   running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -200,7 +200,7 @@ void Driver::MaybePreempt(StepInput* step) {
   waiting_.push_back(std::move(s));
 }
 
-// Window groups drop what no later query sees.
+// Window groups drop blocks that no later query sees.
 void Driver::SwapOut(Sequence* s, StepInput* step) {
   s->host.assign(s->block_tables.size(), {});
   for (size_t g = 0; g < s->block_tables.size(); ++g) {
@@ -238,7 +238,7 @@ void Driver::SwapIn(Sequence* s, StepInput* step) {
 
 void Driver::Fill(StepInput* step) {
   while (running_.size() < static_cast<size_t>(options_.company) && !free_slots_.empty()) {
-    // One preempted in this very step would read what its copies have yet to write.
+    // A sequence preempted in this step would read blocks that its copies have yet to write.
     if (!waiting_.empty() && step->free.empty() && Chance(0.5)) {
       Sequence s = std::move(waiting_.front());
       waiting_.erase(waiting_.begin());
@@ -273,8 +273,7 @@ void Driver::Admit(Sequence s, StepInput* step) {
   running_.push_back(std::move(s));
 }
 
-// Takes the longest common prefix from a running sequence: whole blocks are shared, the one where
-// the prefix ends is copied.
+// Shares the longest common prefix with a running sequence; copies its last block if partial.
 void Driver::ShareBlocks(Sequence* s, StepInput* step) {
   if (Request(*s).sampling.prompt_top_logprobs >= 0) return;
   for (const Sequence& other : running_) {

@@ -1,6 +1,6 @@
-// Drives a runner through whole requests as an engine would, but with a schedule made of chance:
-// random company, chunk sizes, block numbers, preemptions by recomputing and by swapping, shared
-// prefixes, and overlap up to the runner's depth. What a request gets must not depend on any of it.
+// Drives a runner through whole requests, as an engine would, on a random schedule: which requests
+// share batches, chunk sizes, block numbers, preemption by recomputing or swapping, shared
+// prefixes, and overlap up to the runner's depth. None of these may change a request's results.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct DriverRequest {
 struct DriverResult {
   std::vector<TokenId> tokens;
   std::vector<PositionLogprobs> logprobs;
-  std::map<int32_t, PositionLogprobs> prompt_logprobs;  // by the position of the token
+  std::map<int32_t, PositionLogprobs> prompt_logprobs;  // by the token's position
   bool failed = false;                                  // a row's health was not kOk
 
   friend bool operator==(const DriverResult&, const DriverResult&) = default;
@@ -29,12 +29,12 @@ struct DriverResult {
 
 struct DriverOptions {
   uint64_t seed = 0;
-  int32_t company = 1;      // requests at the same time
-  int32_t chunk = 1 << 20;  // most prompt tokens per row; each row takes 1 to so many
+  int32_t company = 1;      // concurrent requests
+  int32_t chunk = 1 << 20;  // prompt tokens per row: all, or at random from 1 to this many
   bool random_chunks = false;
-  double recompute = 0;  // chance per step that some sequence is preempted and starts anew
-  double swap = 0;       // the same, its blocks kept in the host tier
-  double share = 0;      // chance that a request starts from a running sequence's blocks
+  double recompute = 0;  // chance per step of preempting a sequence that then starts again
+  double swap = 0;       // the same, with its blocks kept in the host tier
+  double share = 0;      // chance that a request starts with a running sequence's blocks
 };
 
 struct DriverCounts {
@@ -44,7 +44,7 @@ struct DriverCounts {
   int64_t shared = 0;
 };
 
-// One result per request. Errors of the runner are CHECKs.
+// Returns one result per request. CHECKs that the runner has no errors.
 std::vector<DriverResult> Drive(Runner& runner, const std::vector<DriverRequest>& requests,
                                 const DriverOptions& options, DriverCounts* counts = nullptr);
 

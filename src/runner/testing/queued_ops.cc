@@ -23,14 +23,14 @@ struct Queue {
   std::vector<Task>* recording = nullptr;
 };
 
-// The queue stays until its work is done, whoever drops the stream.
+// Keeps the queue until its work is done, even if the stream is dropped earlier.
 struct Handle final : Stream {
   std::shared_ptr<Queue> queue;
 };
 
 struct QueuedEvent final : Event {
   int64_t recorded = 0;
-  // Outlives the event, which may go before its markers have run.
+  // Outlives the event, which may be destroyed before its markers run.
   std::shared_ptr<int64_t> reached = std::make_shared<int64_t>(0);
 };
 
@@ -64,7 +64,7 @@ class Queues {
     }
   }
 
-  // Runs one task of some stream; false when none can run.
+  // Runs one task of some stream. Returns false if none can run.
   bool Advance() {
     std::vector<Queue*> able;
     for (const auto& queue : queues_) {
@@ -95,7 +95,7 @@ class QueuedPlan final : public AttentionPlan {
   QueuedPlan(std::unique_ptr<AttentionPlan> inner, Queues& queues, Stream& inner_stream)
       : inner_(std::move(inner)), queues_(queues), inner_stream_(inner_stream) {}
 
-  // The host's side may change once the call is back.
+  // Copies the host arrays, which may change once the call returns.
   void Fill(const AttentionBatch& batch, Stream& stream) override {
     struct Kept {
       std::vector<int32_t> query_start_loc, seq_lens;
@@ -118,7 +118,7 @@ class QueuedPlan final : public AttentionPlan {
   const std::unique_ptr<AttentionPlan> inner_;
   Queues& queues_;
   Stream& inner_stream_;
-  std::shared_ptr<void> kept_;  // what the inner plan's batch refers to
+  std::shared_ptr<void> kept_;  // data that the inner plan's batch refers to
 };
 
 class QueuedSampler final : public Sampler {

@@ -1,7 +1,6 @@
-// A backend that does nothing when it is told to: what is given to a stream waits in its queue, as
-// on a GPU. Streams advance when the host waits, and by chance at any other time, in any order that
-// their events allow. What relies on work having happened, or on two streams keeping step, fails on
-// it; with graphs too.
+// A backend that delays all work: tasks wait in their stream's queue, as on a GPU. Streams advance
+// when the host waits and at random other times, in any order that their events allow. Code that
+// relies on finished work, or on the order of two streams, fails on it, also with graphs.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +11,13 @@
 
 namespace tokamak::testing {
 
-// The device that the backend pretends to be.
+// The device that the backend simulates.
 struct QueuedDevice {
-  bool has_all = true;                // false: it has no operations that some backends lack
-  std::optional<int64_t> free_bytes;  // of a memory of its own
+  bool has_all = true;                // false: lacks the operations that some backends lack
+  std::optional<int64_t> free_bytes;  // free bytes of its own memory
 };
 
-// `inner` does the work in the end: a backend in main memory.
+// `inner`, a backend in main memory, does the actual work.
 std::unique_ptr<Ops> MakeQueuedOps(std::unique_ptr<Ops> inner, uint64_t seed,
                                    const QueuedDevice& device = {});
 

@@ -1,4 +1,4 @@
-// A small model with random weights and both kinds of cache group, for tests of what runs models.
+// A small model with random weights and both kinds of cache group, for tests of engine and runner.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@ namespace tokamak::testing {
 struct ToyConfig {
   int32_t vocab_size = 96;
   int32_t max_context = 256;
-  int32_t window = 11;  // of the second cache group; 0: one group alone
+  int32_t window = 11;  // window of the second cache group; 0: only one group
   DType dtype = DType::kF32;
   uint64_t seed = 1;
-  // Embedding this token makes the whole row NaN; -1: none does.
+  // Embedding this token makes the whole row NaN; -1: no token does.
   int32_t poison = -1;
 };
 
-// Three attention layers: full, window, full. Errors are CHECKs. `ops` outlives the model.
+// Three attention layers: full, window, full. Errors are CHECKs. `ops` must outlive the model.
 std::unique_ptr<Model> MakeToyModel(Ops& ops, const ToyConfig& config = {});
 
 }  // namespace tokamak::testing
