@@ -17,7 +17,7 @@ ChatSource MakeChatSource(const GgufFile& file, const Tokenizer& tokenizer) {
     if (text.ok()) to = *std::move(text);
   };
   read("tokenizer.chat_template", chat.chat_template);
-  // Others are under their names, which tokenizer.chat_templates lists.
+  // Named templates have their own keys, which tokenizer.chat_templates lists.
   if (chat.chat_template.empty()) read("tokenizer.chat_template.default", chat.chat_template);
   read("tokenizer.chat_template.tool_use", chat.tool_template);
   chat.bos_token = std::string(tokenizer.TokenPiece(tokenizer.special().bos));

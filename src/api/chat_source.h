@@ -1,4 +1,4 @@
-// The part of a checkpoint that conversations need: chat templates and special tokens.
+// The parts of a checkpoint that conversations need: chat templates and special tokens.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@
 namespace tokamak {
 
 struct ChatSource {
-  std::string chat_template;  // Jinja; empty: there is none
-  std::string tool_template;  // the same for conversations with tools; empty: the one above
-  std::string bos_token;      // spellings; empty: there is none
+  std::string chat_template;  // Jinja; empty: none
+  std::string tool_template;  // for conversations with tools; empty: use chat_template
+  std::string bos_token;      // spellings; empty: none
   std::string eos_token;
 
   const std::string& TemplateFor(bool with_tools) const {
@@ -22,9 +22,9 @@ struct ChatSource {
 };
 
 ChatSource MakeChatSource(const GgufFile& file, const Tokenizer& tokenizer);
-// The same for a checkpoint of either kind. Fails when its files cannot be read.
+// For a checkpoint in either format. Fails if its files cannot be read.
 Result<ChatSource> MakeChatSource(const Checkpoint& checkpoint, const Tokenizer& tokenizer);
-// Reads metadata only. kUnimplemented when the file brings no tokenizer.
+// Reads metadata only. kUnimplemented if the file has no tokenizer.
 Result<ChatSource> OpenChatSource(const std::string& path);
 
 }  // namespace tokamak

@@ -1,4 +1,4 @@
-// Which device a model runs on, with a library in the place of the CUDA backend that acts as a GPU.
+// Tests on which device a model runs. A library in place of the CUDA backend acts as a GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr char kGoldens[] = TOKAMAK_SOURCE_DIR "/tests/golden/";
-// An MoE model, normalizations that only some backends have, latent attention.
+// An MoE model, one with latent attention, one with operations that only some backends have.
 constexpr const char* kRefused[] = {"hf/mixtral_128.gguf", "hf/deepseek_v2_gguf.gguf",
                                     "hf/gpt_oss_64.gguf"};
 
@@ -31,7 +31,7 @@ class DeviceTest : public ::testing::Test {
     ::unsetenv("TOKAMAK_FAKE_GPU_BYTES");
   }
 
-  // Loads and keeps what is logged in `log_`.
+  // Loads the model; keeps the log in `log_`.
   Result<std::unique_ptr<Engine>> Load(const std::string& model, const std::string& device) {
     ::testing::internal::CaptureStderr();
     Result<std::unique_ptr<Engine>> engine = Engine::Load({.model = model,

@@ -22,7 +22,7 @@ bool IsFinite(const std::vector<float>& vector) {
   return std::all_of(vector.begin(), vector.end(), [](float x) { return std::isfinite(x); });
 }
 
-// The first `dimensions`; of length 1 again where the whole was.
+// Keeps the first `dimensions` values and normalizes again if the whole vector was normalized.
 void Cut(size_t dimensions, bool normalize, std::vector<float>& vector) {
   if (dimensions >= vector.size()) return;
   vector.resize(dimensions);
@@ -33,7 +33,7 @@ void Cut(size_t dimensions, bool normalize, std::vector<float>& vector) {
   for (float& x : vector) x = static_cast<float>(x * scale);
 }
 
-// "input" or "input[3]": where clients look for what is wrong.
+// "input" or "input[3]": the field to name in errors.
 std::string PathOf(const EmbeddingRequest& request, size_t i) {
   return request.inputs.size() == 1 ? "input" : fmt::format("input[{}]", i);
 }
@@ -80,7 +80,7 @@ std::string EmbeddingEngine::TokenBytes(int32_t id) const {
   return std::string(parts_.tokenizer->TokenPiece(id));
 }
 
-// What comes before any text is read.
+// Checks what needs no tokenizing.
 Status EmbeddingEngine::Check(const EmbeddingRequest& request) const {
   const EmbeddingInfo& info = parts_.model.embedding;
   if (request.inputs.empty()) return InvalidArgument("input: must not be empty");
@@ -116,7 +116,7 @@ Status EmbeddingEngine::CheckLength(size_t tokens, const std::string& path) cons
       path, tokens, parts_.model.max_context);
 }
 
-// Special tokens are kept: it is the text that gets shorter.
+// Keeps the special tokens and shortens the text.
 Status EmbeddingEngine::Truncate(const EmbeddingRequest& request, bool special,
                                  std::vector<int32_t>& ids) const {
   if (!request.truncate_prompt_tokens) return Status();
@@ -282,12 +282,12 @@ void EmbeddingEngine::Run() {
       MutexLock lock(mutex_);
       ended = TakeEnded();
       while (ended.empty() && watchers_.empty() && jobs_.empty() && !stop_) wake_.Wait(mutex_);
-      if (stop_) return;  // after a drain: there are no jobs
+      if (stop_) return;  // follows a Drain, so there are no jobs
       watchers = std::exchange(watchers_, {});
       if (!watchers.empty()) snapshot = MakeSnapshot(Now());
       if (ended.empty()) batch = NextBatch();
     }
-    // Jobs that have ended are nobody else's any more, and callbacks may submit and cancel.
+    // Ended jobs belong to this thread alone. Callbacks may submit and cancel.
     for (const auto& job : ended) job->on_output(std::move(job->output));
     for (const SnapshotCallback& watcher : watchers) watcher(snapshot);
     if (!ended.empty()) {
@@ -299,7 +299,7 @@ void EmbeddingEngine::Run() {
   }
 }
 
-// One input of each job in turn, from behind the job that was served last, while they fit.
+// Takes one input of each job in turn, starting after the job served last, while they fit.
 std::vector<EmbeddingEngine::Place> EmbeddingEngine::NextBatch() {
   std::vector<Place> batch;
   const EmbeddingShape& shape = parts_.runner->shape();
@@ -308,7 +308,7 @@ std::vector<EmbeddingEngine::Place> EmbeddingEngine::NextBatch() {
       std::find_if(jobs_.begin(), jobs_.end(), [last](const auto& job) { return job->id > last; });
   auto turn = static_cast<size_t>(after - jobs_.begin());
   int64_t tokens = 0;
-  size_t idle = 0;  // jobs in a row with nothing left to take
+  size_t idle = 0;  // consecutive jobs with no input left
   for (; idle < jobs_.size() && batch.size() < static_cast<size_t>(shape.max_texts); ++turn) {
     Job& job = *jobs_[turn % jobs_.size()];
     if (Ended(job)) {
@@ -342,7 +342,7 @@ void EmbeddingEngine::RunBatch(const std::vector<Place>& batch) {
   ++counted_.steps;
   last_progress_ = Now();
   if (status.ok()) return;
-  // The device has failed: nothing can run any more.
+  // The device has failed, so nothing can run any more.
   failed_ = status;
   for (const auto& job : jobs_) job->output.error = failed_;
 }

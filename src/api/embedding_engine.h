@@ -1,4 +1,4 @@
-// The Engine of a model that embeds: a thread that runs batches of texts.
+// The Engine for embedding models: a thread that runs batches of texts.
 #pragma once
 
 #include <atomic>
@@ -18,22 +18,22 @@
 
 namespace tokamak {
 
-// The parts that Engine::Load puts together.
+// The parts that Engine::Load assembles.
 struct EmbeddingParts {
-  EngineOptions options;  // with a value wherever "auto" or 0 left the choice open
+  EngineOptions options;  // with "auto" and 0 replaced by actual values
   ModelInfo model;
   std::string system_fingerprint;
-  std::shared_ptr<const Tokenizer> tokenizer;  // null: only ids go in
+  std::shared_ptr<const Tokenizer> tokenizer;  // null: accepts only token ids
   std::vector<std::pair<std::string, std::string>> prompts;
   std::string default_prompt;  // a name in `prompts`, or empty
   std::unique_ptr<EmbeddingRunner> runner;
-  std::function<Profile()> take_profile;  // empty: nothing is measured
+  std::function<Profile()> take_profile;  // empty: profiling is off
 };
 
 std::unique_ptr<Engine> MakeEmbeddingEngine(EmbeddingParts parts);
 
-// The engine thread owns the runner, and a job while it is in a batch. Texts of all jobs are taken
-// in turn, so that a job of few texts waits for as many steps as it has, whatever else waits.
+// The engine thread owns the runner, and a job while it is in a batch. Jobs take turns, one text at
+// a time, so a job of few texts waits for few steps, whatever else is queued.
 class EmbeddingEngine final : public Engine {
  public:
   explicit EmbeddingEngine(EmbeddingParts parts);
@@ -44,7 +44,7 @@ class EmbeddingEngine final : public Engine {
   Result<EmbeddingOutput> Embed(EmbeddingRequest request) override EXCLUDES(mutex_);
   Result<EmbeddingRequest> TokenizeEmbedding(EmbeddingRequest request) const override;
   void Cancel(RequestId request) override EXCLUDES(mutex_);
-  // An answer comes in one piece: there is nothing to pause.
+  // An answer comes in one piece, so there is nothing to pause.
   void Pause(RequestId) override {}
   void Resume(RequestId) override {}
 
@@ -69,15 +69,15 @@ class EmbeddingEngine final : public Engine {
  private:
   struct Job {
     RequestId id = 0;
-    EmbeddingRequest request;  // token ids alone
+    EmbeddingRequest request;  // only token ids, no text
     EmbeddingCallback on_output;
     TimePoint submitted{};
     std::optional<TimePoint> started;
-    size_t next = 0;  // the first input that no step has had
+    size_t next = 0;  // first input not yet in a step
     EmbeddingOutput output;
     bool cancelled = false;
   };
-  // A text of a step: an input of a job, whose turn it was.
+  // One text of a step: an input of a job.
   struct Place {
     Job* job = nullptr;
     size_t input = 0;
@@ -89,12 +89,12 @@ class EmbeddingEngine final : public Engine {
   Status Truncate(const EmbeddingRequest& request, bool special, std::vector<int32_t>& ids) const;
   Status CheckLength(size_t tokens, const std::string& path) const;
 
-  void Run();  // the engine thread
+  void Run();  // the engine thread's function
   std::vector<Place> NextBatch() REQUIRES(mutex_);
-  // Runs a batch without the lock and hands its vectors to their jobs.
+  // Runs a batch without the lock and gives its vectors to their jobs.
   void RunBatch(const std::vector<Place>& batch) EXCLUDES(mutex_);
   void TakeVectors(const std::vector<Place>& batch, std::vector<std::vector<float>> vectors);
-  // Takes out the jobs that are complete, cancelled or in error, and counts them.
+  // Removes jobs that are complete, cancelled or failed, and counts them.
   std::vector<std::unique_ptr<Job>> TakeEnded() REQUIRES(mutex_);
   EngineStats StatsNow(TimePoint now) const REQUIRES(mutex_);
   std::shared_ptr<const EngineSnapshot> MakeSnapshot(TimePoint now) const REQUIRES(mutex_);
@@ -104,8 +104,8 @@ class EmbeddingEngine final : public Engine {
   std::atomic<RequestId> next_id_{1};
 
   mutable Mutex mutex_;
-  CondVar wake_;      // the engine thread: a job, a cancellation, a watcher, the end
-  CondVar all_done_;  // who drains
+  CondVar wake_;      // for the engine thread: a job, a cancellation, a watcher or the end
+  CondVar all_done_;  // for Drain
   std::deque<std::unique_ptr<Job>> jobs_ GUARDED_BY(mutex_);  // by id
   std::vector<SnapshotCallback> watchers_ GUARDED_BY(mutex_);
   int64_t open_ GUARDED_BY(mutex_) = 0;  // jobs whose callback has not returned
@@ -116,7 +116,7 @@ class EmbeddingEngine final : public Engine {
   EngineStats counted_ GUARDED_BY(mutex_);
   TimePoint last_progress_ GUARDED_BY(mutex_){};
 
-  std::thread thread_;  // the last member: it uses the others
+  std::thread thread_;  // last member, because it uses the others
 };
 
 }  // namespace tokamak

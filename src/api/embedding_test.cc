@@ -1,5 +1,5 @@
-// Embedding through the public Engine: a tiny Qwen3-Embedding of random weights, and the real
-// all-MiniLM-L6-v2 where scripts/setup-test-refs has put it.
+// Tests embedding through the public Engine, with a tiny random Qwen3-Embedding and, if
+// scripts/setup-test-refs has fetched it, the real all-MiniLM-L6-v2.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -59,7 +59,7 @@ TEST(Embedding, TheModelSaysWhatItIs) {
   EXPECT_TRUE(model.embedding.normalized);
   EXPECT_THAT(model.embedding.prompts, ElementsAre("query", "document"));
   EXPECT_THAT(model.embedding.cut_dimensions, ElementsAre(16, 32, 42));
-  EXPECT_EQ(model.max_context, 400);  // tokenizer_config.json's, below the model's 512
+  EXPECT_EQ(model.max_context, 400);  // from tokenizer_config.json, below the model's 512
   EXPECT_EQ(engine->Generate({.prompt = "a"}).status().code(), StatusCode::kUnimplemented);
   EXPECT_TRUE(engine->health().ok());
 }
@@ -107,7 +107,7 @@ TEST(Embedding, LongTextsAreRefusedUnlessTheyMayBeCut) {
   EmbeddingRequest cut = OfTexts({text});
   cut.truncate_prompt_tokens = -1;
   EXPECT_EQ(Embed(*engine, cut), Embed(*engine, OfTexts({std::string(399, 'c')})));
-  cut.truncate_prompt_tokens = 5;  // the end token is kept
+  cut.truncate_prompt_tokens = 5;  // keeps the end token
   EXPECT_EQ(Embed(*engine, cut), Embed(*engine, OfTexts({"cccc"})));
   cut.truncate_prompt_tokens = 1000;
   EXPECT_EQ(Embed(*engine, cut), Embed(*engine, OfTexts({std::string(399, 'c')})));
@@ -172,7 +172,7 @@ TEST(Embedding, OptionsThatMakeNoSenseAreRefused) {
   EXPECT_THAT(status({.max_context = 100000}), HasSubstr("the model has 512"));
 }
 
-// A model whose files say nothing embeds when it is told how.
+// A model without embedding files embeds if the options say how to pool.
 TEST(Embedding, AnyDecoderEmbedsWhenItIsAskedTo) {
   const auto engine =
       Load({.model = GoldenPath("hf/qwen2_128"), .precise = true, .pooling = "mean"});
@@ -181,7 +181,7 @@ TEST(Embedding, AnyDecoderEmbedsWhenItIsAskedTo) {
   EXPECT_EQ(Embed(*engine, request).front().size(), 128u);
 }
 
-// One request of many texts and many of one, from several threads: the same bits as alone.
+// Requests of many texts and of one, from several threads, give the same bits as alone.
 TEST(Embedding, RequestsInCompanyGetTheSameBits) {
   const auto engine = LoadTiny({.max_seqs = 5, .max_batch_tokens = 40});
   std::vector<std::string> texts;
@@ -205,7 +205,7 @@ TEST(Embedding, RequestsInCompanyGetTheSameBits) {
   EXPECT_EQ(stats.step_tokens, stats.prompt_tokens);
 }
 
-// Submits more texts than any test waits for. How the request ends.
+// Submits more texts than any test waits for. Returns how the request ends.
 std::future<Status> SubmitMany(Engine& engine, RequestId* id = nullptr) {
   const auto ended = std::make_shared<std::promise<Status>>();
   const auto request =
@@ -216,7 +216,7 @@ std::future<Status> SubmitMany(Engine& engine, RequestId* id = nullptr) {
   return ended->get_future();
 }
 
-// The callback of a request that is cancelled comes once, and those behind it go on.
+// A cancelled request gets one callback, and those behind it go on.
 TEST(Embedding, CancelledRequestsEnd) {
   const auto engine = LoadTiny();
   RequestId id = 0;

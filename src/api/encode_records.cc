@@ -1,7 +1,7 @@
-// Tokenizes many strings, for comparing with other tokenizers (tests/golden/compare_tokenizers.py):
+// Tokenizes many strings, to compare with other tokenizers (tests/golden/compare_tokenizers.py):
 //   encode_records MODEL ADD_SPECIAL PARSE_SPECIAL SHOW_SPECIAL < records > answers
-// MODEL: what OpenTokenizer takes. A record is a 32-bit length and that many bytes; the answer is a
-// 32-bit count and 32-bit ids, then a 32-bit length and the text that they decode to.
+// MODEL is a path for OpenTokenizer. A record is a 32-bit length and that many bytes. An answer is
+// a 32-bit count, that many 32-bit ids, a 32-bit length, and the text to which the ids decode.
 #include <cstdint>
 #include <cstdio>
 #include <string>

@@ -1,4 +1,4 @@
-// The public Engine on a tiny model: what a program that embeds it relies on.
+// Tests the public Engine on a tiny model.
 #include "tokamak/engine.h"
 
 #include <gmock/gmock.h>
@@ -121,8 +121,8 @@ TEST(Engine, ModelLargerThanMemoryIsRefusedBeforeItIsMade) {
   ASSERT_FALSE(engine.ok());
   EXPECT_EQ(engine.status().code(), StatusCode::kResourceExhausted);
   // 500 layers of (q, o: 65536², k, v: 65536 · 8192, mlp: 3 · 65536 · 262144) and two embeddings,
-  // two bytes each: 58400064 MiB. 1001 norms of 65536 and angles of 128 for 4096 positions, four
-  // bytes each: 252 MiB.
+  // two bytes each: 58400064 MiB. 1001 norms of 65536 and RoPE tables of 128 for 4096 positions,
+  // four bytes each: 252 MiB.
   EXPECT_THAT(engine.status().message(), HasSubstr("need 58400316 MiB"));
 }
 
@@ -156,7 +156,7 @@ TEST(Engine, SubmitNamesTheFieldAtFault) {
 
 TEST(Engine, RefusesWhatTheWholeCacheCannotHold) {
   EngineOptions options = Options();
-  options.num_blocks = 4;  // of 16 positions
+  options.num_blocks = 4;  // 16 positions each
   const auto engine = Load(options);
   const auto id = engine->Submit(Ids(std::vector<int32_t>(60, 1), 10), {});
   ASSERT_FALSE(id.ok());
@@ -167,7 +167,7 @@ TEST(Engine, RefusesWhatTheWholeCacheCannotHold) {
 
 TEST(Engine, WithoutALimitAnAnswerGetsWhatTheCacheHolds) {
   EngineOptions options = Options();
-  options.num_blocks = 4;  // of 16 positions
+  options.num_blocks = 4;  // 16 positions each
   const auto engine = Load(options);
   Request request = Ids({1, 2, 3}, 0);
   request.sampling.max_tokens.reset();
@@ -188,7 +188,7 @@ TEST(Engine, GivesTheSameAnswerAloneAndInCompany) {
   EngineOptions options = Options();
   options.max_batch_tokens = 5;
   options.threads = 1;
-  options.num_blocks = 12;  // preemption is the rule
+  options.num_blocks = 12;  // forces preemption
   const auto engine = Load(options);
   Mutex mutex;
   int open = 0;
@@ -253,7 +253,7 @@ TEST(Engine, StopStringsEndTheTextBeforeThem) {
   request.sampling.ignore_eos = true;
   const OutputChunk whole = engine->Generate(request).value()[0];
   ASSERT_GE(whole.text.size(), 10u);
-  size_t begin = whole.text.size() / 2;  // a stop string that starts at a character
+  size_t begin = whole.text.size() / 2;  // the stop string starts at a character
   while ((static_cast<uint8_t>(whole.text[begin]) & 0xC0) == 0x80) ++begin;
   request.sampling.stop = {whole.text.substr(begin)};
   const OutputChunk stopped = engine->Generate(request).value()[0];
@@ -313,7 +313,7 @@ TEST(Engine, CountsThePositionsOfEachExpert) {
     ASSERT_EQ(layer.size(), 7u);
     EXPECT_EQ(std::accumulate(layer.begin(), layer.end(), int64_t{0}), 3 * stats.step_tokens);
     EXPECT_GE(ExpertImbalance(layer), 1);
-    EXPECT_LE(ExpertImbalance(layer), 7.0 / 3);  // the busiest one has every position
+    EXPECT_LE(ExpertImbalance(layer), 7.0 / 3);  // the busiest expert has every position
   }
   EXPECT_EQ(stats.step_tokens, 40 + 7);
   EXPECT_TRUE(Load()->stats().expert_positions.empty());
@@ -333,8 +333,8 @@ TEST(Engine, DrainsAndThenRefuses) {
   EXPECT_EQ(engine->Submit(Ids({1}, 1), {}).status().code(), StatusCode::kUnavailable);
 }
 
-// /health goes by seconds_since_progress. The engine thread is held in the first callback after
-// idling, where the statistics of the step before still say that nothing is to be done.
+// /health uses seconds_since_progress. The test holds the engine thread in the first callback after
+// idling, when the published statistics still say that there is no work.
 TEST(Engine, AnEngineThatIsHeldInItsFirstStepMakesNoProgress) {
   const auto engine = Load();
   EXPECT_EQ(engine->stats().seconds_since_progress, 0);
@@ -367,7 +367,7 @@ TEST(Engine, AnEngineThatIsHeldInItsFirstStepMakesNoProgress) {
   EXPECT_EQ(engine->stats().seconds_since_progress, 0);
 }
 
-// The next snapshot, or null if there is none within 20 s.
+// Returns the next snapshot, or null if none comes within 20 s.
 std::shared_ptr<const EngineSnapshot> SnapshotOf(Engine& engine) {
   const auto promise = std::make_shared<std::promise<std::shared_ptr<const EngineSnapshot>>>();
   auto future = promise->get_future();
@@ -426,7 +426,7 @@ TEST(Engine, AClientThatFillsTheQueueKeepsNobodyOut) {
   const auto submit = [&, open = gate.get_future().share()](const std::string& client) {
     Request request = Ids({1}, 4);
     request.client = client;
-    // The engine's thread waits in the first callback, so nothing ends meanwhile.
+    // The engine thread waits in the first callback, so no request ends meanwhile.
     const auto wait = [open, &failed](const OutputChunk& chunk) {
       open.wait();
       failed += chunk.finish_reason == FinishReason::kError;
@@ -458,7 +458,7 @@ TEST(Engine, FingerprintsNameWhatAnAnswerDependsOn) {
   options.model = TOKAMAK_SOURCE_DIR "/tests/golden/llama_odd.gguf";
   const std::string odd = Load(options)->system_fingerprint();
   EXPECT_NE(odd, plain);
-  // The same model after a little training: its files differ in nothing but weights.
+  // The same model with other weights: only weights differ in the files.
   std::string bytes = ReadWholeFile(options.model, 1 << 24).value();
   for (size_t i = bytes.size() / 2; i < bytes.size(); i += 2) bytes[i] ^= 1;
   options.model = ::testing::TempDir() + "/trained.gguf";
@@ -482,7 +482,7 @@ TEST(Engine, RecordsARunThatReplaysWithAnyNumberOfThreads) {
       if (i % 3 == 0) engine->Cancel(*id);
     }
     engine->Drain(1000);
-    // All of it is in the file by now: a server may end without destroying its engine.
+    // The file must be complete now, because a server may exit without destroying its engine.
     const auto report = ReplayFile({.path = path, .model = "", .schedule_only = true});
     ASSERT_TRUE(report.ok()) << report.status().ToString();
     EXPECT_EQ(report->counts.requests, 8);
@@ -495,7 +495,7 @@ TEST(Engine, RecordsARunThatReplaysWithAnyNumberOfThreads) {
     EXPECT_EQ(report->fingerprint, report->recorded_fingerprint);
   }
   EXPECT_TRUE(ReplayFile({.path = path, .model = "", .schedule_only = true}).ok());
-  // Other weights draw other tokens, and the replay says where.
+  // With other weights other tokens are drawn, and the replay reports the difference.
   const auto other =
       ReplayFile({.path = path, .model = TOKAMAK_SOURCE_DIR "/tests/golden/llama_odd.gguf"});
   EXPECT_FALSE(other.ok());

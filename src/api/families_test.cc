@@ -1,4 +1,4 @@
-// That an answer is the same bits whatever the schedule, for every family.
+// Tests for every family that answers have the same bits on any schedule.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ std::unique_ptr<Engine> Load(const EngineOptions& options) {
   return engine.ok() ? *std::move(engine) : nullptr;
 }
 
-// Seven prompts: longer and longer parts of one text, and something of their own behind.
+// Seven prompts: longer and longer prefixes of one text, each followed by tokens of its own.
 std::vector<std::vector<int32_t>> Prompts(int32_t vocab_size) {
   std::mt19937 random(1);
   const auto token = [&] {
@@ -51,8 +51,8 @@ std::vector<std::vector<int32_t>> Prompts(int32_t vocab_size) {
   return prompts;
 }
 
-// All together, or one after the other. Together, the first token waits until all are submitted:
-// how they meet does not depend on who is faster.
+// Runs the prompts together or one after another. Together, the first token waits until all are
+// submitted, so that timing does not decide which share batches.
 Answers Ask(Engine& engine, const std::vector<std::vector<int32_t>>& prompts, bool together) {
   Mutex mutex;
   CondVar changed;
@@ -108,7 +108,8 @@ void ExpectTheSameInAnySchedule(EngineOptions options) {
   EXPECT_GT(engine->stats().cached_prompt_tokens, 0);
 
   options.max_batch_tokens = 13;
-  options.num_blocks = 42;  // two of the longest in one group, one in two
+  // Two of the longest sequences fit with one cache group, one with two groups.
+  options.num_blocks = 42;
   engine = Load(options);
   ASSERT_NE(engine, nullptr);
   EXPECT_EQ(Ask(*engine, prompts, /*together=*/true), cold) << "in company";
@@ -128,7 +129,7 @@ TEST(Families, AnswerAlikeInAnySchedule) {
   }
 }
 
-// "auto" gives that up.
+// "auto" may give different bits on different schedules.
 TEST(Families, AnswerAlikeInEveryFormOfLatentAttention) {
   for (const char* form : {"standard", "latent"}) {
     SCOPED_TRACE(form);

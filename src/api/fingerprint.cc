@@ -11,8 +11,8 @@
 namespace tokamak {
 namespace {
 
-// Some bytes from the middle of each tensor: training on changes nearly all of them, and there may
-// be 100,000 tensors. Reading every byte once more would cost as much as loading.
+// Samples bytes from the middle of each tensor: training changes nearly all of them. Reading every
+// byte would cost as much as loading, and there may be 100,000 tensors.
 template <typename Parts>
 Status AddWeights(const Parts& parts, const std::vector<StoredTensor>& tensors, uint64_t& hash) {
   std::array<std::byte, 256> sample;

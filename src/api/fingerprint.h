@@ -1,4 +1,4 @@
-// Naming everything that the same answer depends on.
+// A fingerprint of everything that an answer depends on.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace tokamak {
 
-// "fp_" and 16 hexadecimal digits: a hash of the checkpoint's metadata (every name, type, shape and
-// place of a tensor, every setting) with the sizes of its files, of this build, of the backend, and
-// of those options that may change a result. Equal fingerprints and seeds give equal answers.
+// "fp_" and 16 hexadecimal digits: a hash of the checkpoint's metadata (names, types, shapes and
+// positions of tensors, all settings), its file sizes and a sample of each tensor, this build, the
+// backend, and options that may change a result. Equal fingerprints and seeds give equal answers.
 Result<std::string> SystemFingerprint(const Checkpoint& checkpoint, const EngineOptions& options,
                                       const ModelInfo& model);
 

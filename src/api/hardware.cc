@@ -21,10 +21,10 @@ struct Gpu {
   double memory_gb;
   double memory_gb_s;
   double dense_bf16_tflop_s;
-  double f32_tflop_s;  // of the plain units
+  double f32_tflop_s;  // without tensor cores
 };
 
-// NVIDIA's data sheets; products without sparsity.
+// From NVIDIA's data sheets, without sparsity.
 constexpr Gpu kGpus[] = {
     {"h200", "NVIDIA H200 SXM", 141, 4800, 989, 67},
     {"h100", "NVIDIA H100 SXM", 80, 3350, 989, 67},
@@ -37,7 +37,7 @@ constexpr Gpu kGpus[] = {
     {"l4", "NVIDIA L4", 24, 300, 121, 30.3},
     {"rtx4090", "NVIDIA RTX 4090", 24, 1008, 165, 82.6},
 };
-// What the driver, the libraries and graphs take of a GPU's memory.
+// The rest is used by the driver, libraries and graphs.
 constexpr double kUsableShare = 0.97;
 
 Result<Hardware> ThisMachine(const EngineOptions& options, bool quantized, int64_t weight_bytes) {
@@ -66,7 +66,7 @@ Result<Hardware> FindHardware(const EngineOptions& options, bool quantized, int6
   }
   for (const Gpu& gpu : kGpus) {
     if (gpu.short_name != options.device) continue;
-    constexpr double kMacsPerTflop = 500;  // a multiplication and an addition; in thousands of M
+    constexpr double kMacsPerTflop = 500;  // one MAC is two operations; result in units of 1e9
     return Hardware{
         .name = gpu.name,
         .gpu = true,

@@ -1,4 +1,4 @@
-// What the devices that people plan for can do at most.
+// Peak speeds and memory of the devices for which people plan.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@ namespace tokamak {
 struct Hardware {
   std::string name;  // "NVIDIA H200", or this machine's backend: "cpu/avx512vnni"
   bool gpu = false;
-  int64_t memory_bytes = 0;   // that a model may use
-  double memory_gb_s = 0;     // reading weights and the cache
-  double gmac_s = 0;          // multiplying, in the type that the backend multiplies in
+  int64_t memory_bytes = 0;   // available to a model
+  double memory_gb_s = 0;     // reading weights and cache
+  double gmac_s = 0;          // multiplying, in the type `multiplies_in`
   std::string multiplies_in;  // "bf16", "int8", "f32"
 };
 
-// A GPU by its short name ("h200"), from its maker's data sheet, or this machine for "cpu" and
-// "auto", measured: that takes about half a second. `quantized`: whether the model's weights are.
-// kInvalidArgument, with the names that are known, for another one.
+// Finds a GPU by its short name ("h200"), with its data sheet's numbers, or measures this machine
+// for "cpu" and "auto", which takes about half a second. `quantized`: whether the model's weights
+// are. Other names are kInvalidArgument, with the known ones.
 Result<Hardware> FindHardware(const EngineOptions& options, bool quantized, int64_t weight_bytes);
 
 // Short names: h200, h100, ...

@@ -17,7 +17,7 @@ namespace tokamak {
 namespace {
 
 constexpr uint64_t kMaxFileBytes = uint64_t{16} << 20;
-// Gaps between ids cost memory: few are allowed.
+// Gaps between ids cost memory.
 constexpr size_t kMaxGap = size_t{1} << 16;
 
 class Adder {
@@ -103,7 +103,7 @@ Status AddDecoderTokens(const std::string& path, const ConfigValue& tokens, Voca
   return Status();
 }
 
-// The spellings of tokens with a role, which are special.
+// The spellings of tokens with a role; these are special.
 std::set<std::string, std::less<>> RoleNames(const ConfigValue& config, const ConfigValue& map) {
   std::set<std::string, std::less<>> names;
   const auto add = [&](const ConfigValue& value) {

@@ -1,4 +1,4 @@
-// Tokens that a Hugging Face directory adds to a vocabulary's own.
+// Tokens that a Hugging Face directory adds to its vocabulary.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace tokamak {
 
-// Those of tokenizer_config.json (added_tokens_decoder) or else of added_tokens.json: found in text
-// before anything else, special ones only where the caller allows it. They extend the vocabulary,
-// give names to its special and unused tokens, or say more of a token that it has; another name for
+// Adds the tokens of tokenizer_config.json (added_tokens_decoder), or else of added_tokens.json.
+// They are found in text before anything else, special ones only if the caller allows it. They
+// extend the vocabulary, name its special and unused tokens, or describe a token it has; renaming
 // an ordinary token is kInvalidArgument. `config` and `map` are tokenizer_config.json and
 // special_tokens_map.json. Errors name the file and the field.
 Status ApplyHfAddedTokens(const std::string& folder, const ConfigValue& config,

@@ -1,4 +1,4 @@
-// A measurement of the machine that must not be made while the engine works.
+// A measurement of the machine that must not run while the engine works.
 #pragma once
 
 #include <atomic>
@@ -9,20 +9,19 @@
 
 namespace tokamak {
 
-// Measures once, on a thread of its own, when it is asked for and the engine idles; again at a
-// later time when the engine worked meanwhile. Owned by the engine thread.
+// Measures once, on its own thread, when Get is called while the engine is idle. Measures again if
+// the engine worked meanwhile, kMaxTries times in all. Engine thread only.
 class IdleMeasurement {
  public:
-  // `measure` (may be empty) and `work_done`, which grows when the engine works, are called from
-  // the other thread.
+  // The measuring thread calls both. `measure` may be empty; `work_done` counts the engine's work.
   IdleMeasurement(std::function<std::optional<double>()> measure,
                   std::function<int64_t()> work_done);
-  // Waits for a measurement under way.
+  // Waits for a running measurement.
   ~IdleMeasurement();
   IdleMeasurement(const IdleMeasurement&) = delete;
   IdleMeasurement& operator=(const IdleMeasurement&) = delete;
 
-  // The result, if there is one yet. `idle`: it may be measured now.
+  // Returns the result, if known. `idle`: a measurement may start now.
   std::optional<double> Get(bool idle);
 
  private:

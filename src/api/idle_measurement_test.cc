@@ -9,7 +9,7 @@
 namespace tokamak {
 namespace {
 
-// Asks until there is an answer or `tries` measurements have been made.
+// Calls Get until there is a result or more than `tries` measurements have been made.
 std::optional<double> Ask(IdleMeasurement& measurement, const std::atomic<int>& made, int tries) {
   for (int i = 0; i < 4000; ++i) {
     const std::optional<double> result = measurement.Get(true);

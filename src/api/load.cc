@@ -45,10 +45,10 @@ Status CheckRange(const char* flag, int64_t value, int64_t low, int64_t high) {
 struct DeviceChoice {
   bool cpu = true;  // may be used
   bool gpu = true;
-  int index = 0;  // of the GPU
+  int index = 0;  // index of the GPU
 };
 
-// "cpu", "cuda", "cuda:N", "auto".
+// Parses "cpu", "cuda", "cuda:N" or "auto".
 Result<DeviceChoice> ParseDevice(const std::string& name) {
   DeviceChoice choice;
   if (name == "auto") return choice;
@@ -86,7 +86,7 @@ Status CheckOptions(const EngineOptions& o) {
   return Status();
 }
 
-// "models/SmolLM2.Q4_1.gguf" is called "SmolLM2.Q4_1".
+// Returns "SmolLM2.Q4_1" for "models/SmolLM2.Q4_1.gguf".
 std::string NameOf(const std::string& path) {
   std::string name = path.substr(path.find_last_of('/') + 1);
   for (const std::string_view end : {".gguf", ".json"}) {
@@ -102,7 +102,7 @@ Result<std::unique_ptr<Ops>> MakeCpu(const EngineOptions& options, int threads) 
                      .pin_threads = options.pin_threads});
 }
 
-// Null: the CPU is to be used.
+// Null: use the CPU.
 Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) {
   ASSIGN_OR_RETURN(const DeviceChoice choice, ParseDevice(options.device));
   // With --isa, "auto" means the CPU.
@@ -112,11 +112,11 @@ Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) 
                    .threads = threads,
                    .precise = options.precise,
                    .step_timeout_seconds = options.step_timeout_seconds});
-  // "auto" never means the emulated GPU.
+  // "auto" never chooses the emulated GPU.
   if (cuda.ok() && (!choice.cpu || !(*cuda)->name().starts_with(kCudaEmulated))) return cuda;
   if (cuda.ok()) return std::unique_ptr<Ops>();
   if (!choice.cpu) return cuda.status().WithContext("--device " + options.device);
-  // A program that was built without the backend need not tell everyone.
+  // No log line if the program was built without the backend.
   if (cuda.status().code() != StatusCode::kNotFound) {
     LogInfo("running on the CPU: {}", cuda.status().message());
   }
@@ -141,7 +141,7 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, int threads,
     ops = std::move(profiled);
   }
   if (options.kv_cache_dtype == "auto") {
-    // Where activations are rounded anyway, half the bytes cost nothing that can be seen.
+    // If activations are rounded anyway, a cache of half the size costs no visible accuracy.
     const bool rounds = ops->name() != "reference" && !ops->name().ends_with("/precise");
     options.kv_cache_dtype = !rounds ? "f32" : gpu ? "bf16" : "f16";
   }
@@ -153,7 +153,7 @@ namespace {
 
 using TokenizerResult = Result<std::shared_ptr<const Tokenizer>>;
 
-// Asked before anything is read.
+// Checks the memory before anything is read.
 Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options, Ops& ops) {
   if (const std::optional<int64_t> free_bytes = ops.FreeDeviceMemory()) {
     RETURN_IF_ERROR(CheckFitsInMemory("--host-cache-memory: the blocks",
@@ -169,7 +169,7 @@ Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options, Ops
                            static_cast<uint64_t>(bytes));
 }
 
-// Does what MakeOps does, but with --device auto takes the CPU if the GPU cannot run the model.
+// Like MakeOps, but with --device auto uses the CPU if the GPU cannot run the model.
 Result<std::unique_ptr<Ops>> MakeOpsFor(const Checkpoint& checkpoint, EngineOptions& options,
                                         int threads, std::function<Profile()>* take_profile) {
   const EngineOptions given = options;
@@ -203,7 +203,7 @@ Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& op
 
 namespace {
 
-// Sizes the cache and puts a runner around the model. Completes `info`.
+// Sizes the cache and makes a runner for the model. Completes `info`.
 Result<std::unique_ptr<Executor>> MakeExecutor(std::unique_ptr<Ops> ops,
                                                std::unique_ptr<const Model> model,
                                                const EngineOptions& options, ModelInfo& info) {
@@ -220,7 +220,7 @@ Result<std::unique_ptr<Executor>> MakeExecutor(std::unique_ptr<Ops> ops,
   info.logits_macs = profile.logits_macs;
   Result<std::unique_ptr<Executor>> executor =
       MakeInProcessExecutor(std::move(ops), std::move(model), shape, profile.memory());
-  // The backend's own needs are known only now.
+  // Only now are the backend's own needs known.
   if (executor.status().code() == StatusCode::kResourceExhausted) {
     return ResourceExhausted(
         "{}: lower --kv-cache-memory, --max-batch-tokens, --max-seqs or --max-context",
@@ -269,8 +269,8 @@ EngineCoreOptions CoreOptions(const EngineOptions& options) {
   EngineCoreOptions core;
   core.max_seqs = options.max_seqs;
   core.max_step_tokens = options.max_batch_tokens;
-  // Every running request has one of the max_seqs sequences at least, the others wait. LocalEngine
-  // counts them all; the core has as many places for those that wait alone, so it refuses none.
+  // Every running request has at least one of the max_seqs sequences; the others wait. LocalEngine
+  // limits their sum. The core has that many places for waiting requests alone, so it refuses none.
   core.max_queue = static_cast<int32_t>(
       std::min<int64_t>(int64_t{options.max_queue} + options.max_seqs, INT32_MAX));
   core.target_itl_ms = options.target_itl_ms;
@@ -278,7 +278,7 @@ EngineCoreOptions CoreOptions(const EngineOptions& options) {
   return core;
 }
 
-// Half a gigabyte is used for the measurement: it must not be what ends the process.
+// The measurement uses half a gigabyte and must not exhaust memory.
 constexpr uint64_t kSpareBytes = uint64_t{2} << 30;
 
 std::optional<double> MeasureReadGbS(const ModelInfo& model) {

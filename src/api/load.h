@@ -1,4 +1,4 @@
-// Putting an engine together.
+// Assembling an engine for generation.
 #pragma once
 
 #include "api/local_engine.h"
@@ -7,11 +7,11 @@
 
 namespace tokamak {
 
-// All that Engine::Load makes before the engine thread starts. Errors name the option, the file or
-// the tensor; what does not fit in memory is refused before it is read.
+// Makes everything that Engine::Load needs before the engine thread starts. Errors name the option,
+// file or tensor. A model that does not fit into memory is refused before it is read.
 Result<EngineParts> LoadParts(const EngineOptions& options);
 
-// Of an open checkpoint, which the parts do not need afterwards.
+// The same for an open checkpoint, which the parts do not need afterwards.
 Result<EngineParts> LoadParts(const EngineOptions& options, const Checkpoint& checkpoint);
 
 }  // namespace tokamak

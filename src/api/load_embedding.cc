@@ -51,7 +51,7 @@ Result<EmbeddingSpec> ChooseEmbeddingSpec(EngineOptions& options, const Checkpoi
                          options.device);
   }
   options.device = "cpu";
-  // A batch's cache is gone after it: what its precision costs is small beside the products.
+  // The cache lasts for a batch only, so f32 costs little beside the matrix products.
   if (options.kv_cache_dtype == "auto") options.kv_cache_dtype = "f32";
   const std::optional<EmbeddingSpec>& stored = checkpoint.embedding;
   if (options.pooling == "auto" && !stored) {

@@ -1,4 +1,4 @@
-// Putting an engine together that embeds.
+// Assembling an engine for embedding.
 #pragma once
 
 #include "api/embedding_engine.h"
@@ -7,23 +7,22 @@
 
 namespace tokamak {
 
-// Whether the checkpoint is one that embeds, or is asked to.
+// Whether the checkpoint is an embedding model or the options request embedding.
 bool IsForEmbedding(const EngineOptions& options, const Checkpoint& checkpoint);
 
-// What the checkpoint's files say of embedding, and the options, which afterwards have what is best
-// for it where they left it open. kInvalidArgument for an encoder whose files say nothing of
-// pooling, where the options do not either; kUnimplemented for a GPU.
+// Reads what the options and the checkpoint's files say about embedding. Fills in the best values
+// for options left open. kInvalidArgument if neither says how to pool; kUnimplemented for a GPU.
 Result<EmbeddingSpec> ChooseEmbeddingSpec(EngineOptions& options, const Checkpoint& checkpoint);
 
-// How `model` runs as `spec` says: texts may be as long as its files and the options allow, and,
-// where the options leave it open, as a cache in half of `available_bytes` takes. kDataLoss where
-// model and spec do not fit together.
+// How `model` runs according to `spec`. The longest text is what its files and the options allow.
+// If the options leave it open, it is halved until cache and activations fit into half of
+// `available_bytes`. kDataLoss if model and spec do not match.
 Result<EmbeddingShape> ChooseEmbeddingShape(const EngineOptions& options, const EmbeddingSpec& spec,
                                             const Model& model, const std::string& source,
                                             int64_t available_bytes);
 
-// All that the engine thread needs. Errors as those of LoadParts (api/load.h) and of the functions
-// above.
+// Makes everything that the engine thread needs. Errors are those of LoadParts (api/load.h) and of
+// the functions above.
 Result<EmbeddingParts> LoadEmbeddingParts(const EngineOptions& options,
                                           const Checkpoint& checkpoint);
 

@@ -1,4 +1,4 @@
-// What loading a model to generate and loading one to embed have in common.
+// Steps of loading that generation and embedding share.
 #pragma once
 
 #include <functional>
@@ -11,16 +11,15 @@
 
 namespace tokamak {
 
-// The backend of the device that the options ask for. Afterwards they name it, and have what is
-// best for it where they left it open.
+// Makes the backend of the device that the options request. Sets `options.device` to it, and other
+// options left open to the best values for it.
 Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, int threads,
                                      std::function<Profile()>* take_profile);
 
-// Reads the weights into the backend's layout, with progress.
+// Reads the weights into the backend's layout and reports progress.
 Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& ops,
                                            const EngineOptions& options, ModelTask task);
 
-// What the checkpoint and the loaded model tell.
 ModelInfo Describe(const Checkpoint& checkpoint, const Model& model, const Ops& ops);
 
 }  // namespace tokamak

@@ -63,7 +63,7 @@ void LocalEngine::Run() {
       Record(StepEvent{});
       core_->Step();
     }
-    // The process may end, or fail, as soon as its last request has ended.
+    // Flush now: the process may end or fail as soon as its last request has ended.
     const bool flush = !ended_.empty() || !core_->HasWork();
     if (parts_.record != nullptr && flush) (void)parts_.record->Flush();
     CountEnded();
@@ -95,7 +95,8 @@ void LocalEngine::Take(EngineMessage message) {
     if (parts_.record != nullptr) parts_.record->WriteArrival(*arrival);
     const Status status = core_->Submit(std::move(*arrival));
     if (status.ok()) return;
-    for (int32_t choice = 0; choice < n; ++choice) {  // accepted, so it ends like any other
+    // It was accepted, so it must end like any other.
+    for (int32_t choice = 0; choice < n; ++choice) {
       OutputChunk chunk;
       chunk.request = id;
       chunk.choice = choice;
@@ -174,11 +175,11 @@ Status LocalEngine::Accept(Arrival arrival) {
         open_.total(), parts_.options.max_queue);
   }
   open_.Take(arrival.client);
-  mailbox_.Push(std::move(arrival));  // in the order of the places taken
+  mailbox_.Push(std::move(arrival));  // under the lock, to keep the order of Take
   return Status();
 }
 
-// After the step in which they ended, so that whoever waits for them sees its statistics too.
+// Runs after the step in which they ended, so that whoever waits for them sees its statistics.
 void LocalEngine::CountEnded() {
   if (ended_.empty()) return;
   MutexLock lock(mutex_);
@@ -261,8 +262,7 @@ void LocalEngine::Snapshot(SnapshotCallback on_snapshot) {
   mailbox_.Push(SnapshotMessage{std::move(on_snapshot)});
 }
 
-// Time comes from the system here and not from the core's clock: a recorded run does not depend on
-// who watches.
+// Uses the system's time, not the core's clock, so that snapshots do not change a recorded run.
 void LocalEngine::GiveSnapshots() {
   if (watchers_.empty()) return;
   const bool idle = !core_->HasWork();
@@ -290,7 +290,7 @@ void LocalEngine::Drain(double timeout_seconds) {
     all_done_.WaitFor(mutex_, left);
   }
   while (open_.total() > 0) {
-    // Again and again: an arrival that was accepted before the draining may still be on its way.
+    // Repeats, because an arrival accepted before the drain may still be in the mailbox.
     mailbox_.Push(CancelAllMessage{});
     all_done_.WaitFor(mutex_, std::chrono::milliseconds(50));
   }

@@ -1,5 +1,5 @@
-// The Engine of this process: an engine thread around EngineCore, and what requests need before
-// and after it.
+// The Engine of this process: an engine thread around EngineCore, and the processing of requests
+// before and after it.
 #pragma once
 
 #include <atomic>
@@ -22,26 +22,26 @@
 
 namespace tokamak {
 
-// The parts that Engine::Load puts together.
+// The parts that Engine::Load assembles.
 struct EngineParts {
-  EngineOptions options;  // with a value wherever "auto" or 0 left the choice open
+  EngineOptions options;  // with "auto" and 0 replaced by actual values
   ModelInfo model;
   std::string system_fingerprint;
-  std::shared_ptr<const Tokenizer> tokenizer;  // null: the checkpoint has none, only ids go in
+  std::shared_ptr<const Tokenizer> tokenizer;  // null: the checkpoint has none, accepts only ids
   std::unique_ptr<Executor> executor;
   EngineCoreOptions core;
-  std::unique_ptr<RecordWriter> record;   // null: the run is not recorded
-  std::function<Profile()> take_profile;  // empty: nothing is measured
-  // Measures the memory's bandwidth in GB/s, which takes a while and all cores. Empty: not known.
+  std::unique_ptr<RecordWriter> record;   // null: no recording
+  std::function<Profile()> take_profile;  // empty: profiling is off
+  // Measures memory bandwidth in GB/s; uses all cores for a while. May be empty.
   std::function<std::optional<double>()> measure_read_gb_s;
 };
 
-// The engine thread owns core_ and, through it, the executor; other threads reach it through the
-// mailbox. Tokenizing happens on the caller's thread.
+// The engine thread owns core_ and through it the executor; other threads reach it through the
+// mailbox. Text is tokenized on the caller's thread.
 class LocalEngine final : public Engine {
  public:
   static Result<std::unique_ptr<Engine>> Create(EngineParts parts);
-  // Cancels what runs.
+  // Cancels running requests.
   ~LocalEngine() override;
 
   Result<RequestId> Submit(Request request, OutputCallback on_output) override;
@@ -49,7 +49,7 @@ class LocalEngine final : public Engine {
   void Pause(RequestId request) override;
   void Resume(RequestId request) override;
   Result<std::vector<OutputChunk>> Generate(Request request) override;
-  // Refuse.
+  // Return kUnimplemented.
   Result<RequestId> SubmitEmbedding(EmbeddingRequest request, EmbeddingCallback on_output) override;
   Result<EmbeddingOutput> Embed(EmbeddingRequest request) override;
   Result<EmbeddingRequest> TokenizeEmbedding(EmbeddingRequest request) const override;
@@ -71,7 +71,7 @@ class LocalEngine final : public Engine {
  private:
   explicit LocalEngine(EngineParts parts);
   Status Start();
-  void Run();  // the engine thread
+  void Run();  // the engine thread's function
   void Sleep() EXCLUDES(mutex_);
   void Take(EngineMessage message);
   void Record(const RecordEvent& event);
@@ -83,27 +83,28 @@ class LocalEngine final : public Engine {
 
   EngineParts parts_;
   SystemClock clock_;
-  // With parts_.record, stand between the core and its clock and executor.
+  // Wrap the core's clock and executor if parts_.record is set.
   std::unique_ptr<RecordingClock> recording_clock_;
   std::unique_ptr<RecordingExecutor> recording_executor_;
-  std::unique_ptr<EngineCore> core_;  // engine thread, but for its thread-safe methods
-  // Engine thread: the clients of requests that ended since CountEnded.
+  std::unique_ptr<EngineCore> core_;  // engine thread, except for thread-safe methods
+  // Engine thread: clients of requests that ended since the last CountEnded.
   std::vector<std::string> ended_;
-  // Engine thread: who waits for a snapshot, and the latest.
+  // Engine thread: callbacks that wait for a snapshot, and the latest snapshot.
   std::vector<SnapshotCallback> watchers_;
   std::shared_ptr<const EngineSnapshot> snapshot_;
   TimePoint snapshot_time_{};
   std::unique_ptr<IdleMeasurement> read_gb_s_;
-  std::atomic<int64_t> refused_{0};  // accepted, but not by the core
+  std::atomic<int64_t> refused_{0};  // accepted here, then refused by the core
   EngineMailbox mailbox_;
   std::atomic<RequestId> next_id_{1};
   std::atomic<bool> stop_{false};
 
   mutable Mutex mutex_;
   CondVar all_done_;
-  ClientShares open_ GUARDED_BY(mutex_);  // requests accepted that have not ended, even paused
+  // Accepted requests that have not ended, paused ones included.
+  ClientShares open_ GUARDED_BY(mutex_);
   bool draining_ GUARDED_BY(mutex_) = false;
-  std::optional<TimePoint> awake_since_ GUARDED_BY(mutex_);  // none: it sleeps
+  std::optional<TimePoint> awake_since_ GUARDED_BY(mutex_);  // nullopt while asleep
 
   std::thread thread_;
 };

@@ -1,6 +1,6 @@
-// Answers that begin within a model's original context and end beyond it: from there on all keys
-// are rotated by other angles (LongRoPE), so that what was computed before counts no more. The
-// reference computes everything for every token.
+// Tests answers that begin within a model's original context and end beyond it. From there on all
+// keys are rotated with the long factors (LongRoPE), so earlier keys are invalid. The reference
+// recomputes everything for every token.
 #include <gtest/gtest.h>
 
 #include <future>
@@ -40,7 +40,7 @@ struct Answer {
   RequestTimings timings;
 };
 
-// The first token waits for `go`, if there is one.
+// If `go` is given, the callback waits for it at the first token.
 std::future<Answer> Submit(Engine& engine, std::vector<int32_t> prompt, int max_tokens,
                            const std::shared_future<void>& go = {}) {
   Request request;
@@ -102,7 +102,7 @@ TEST_F(LongRopeTest, AnswersBeyondTheOriginalContextAreTheReferences) {
 TEST_F(LongRopeTest, CachedPrefixesServeTheirOwnKindAlone) {
   const auto engine = Load(Options());
   Submit(*engine, Begin(0), RestLength(0)).get();
-  // What was cached of the answer: the blocks before the switch, and all of them after it.
+  // Cached parts of the answer: the blocks before the switch, and all blocks after it.
   for (const size_t count : {5, 23, 24, 25, 26, 40}) {
     const std::vector<int32_t> prompt = Begin(count);
     const Answer answer = Submit(*engine, prompt, RestLength(count)).get();
@@ -118,14 +118,14 @@ TEST_F(LongRopeTest, CachedPrefixesServeTheirOwnKindAlone) {
 TEST_F(LongRopeTest, PreemptionAndCompanyChangeNoBit) {
   const auto alone = Load(Options());
   EngineOptions options = Options();
-  options.num_blocks = 100;  // of 26 or so that each would like
+  options.num_blocks = 100;  // each would like about 26
   const auto crowded = Load(options);
   std::promise<void> all_submitted;
   const std::shared_future<void> go = all_submitted.get_future().share();
   std::vector<std::future<Answer>> answers;
   std::vector<size_t> counts = {0, 10, 20, 24, 25, 30, 3, 17};
   for (const size_t count : counts) {
-    // Prompts of their own, so that nothing is shared.
+    // Distinct prompts, so that nothing is shared.
     std::vector<int32_t> prompt = Begin(count);
     prompt[0] = static_cast<int32_t>(count);
     answers.push_back(Submit(*crowded, prompt, 50, go));
@@ -140,7 +140,7 @@ TEST_F(LongRopeTest, PreemptionAndCompanyChangeNoBit) {
     EXPECT_EQ(answer.tokens, expected.tokens) << i;
     EXPECT_EQ(answer.logprobs, expected.logprobs) << i;
     preemptions += answer.timings.preemptions;
-    EXPECT_EQ(expected.timings.preemptions, 0);  // a switch is none
+    EXPECT_EQ(expected.timings.preemptions, 0);  // a switch does not count as one
   }
   EXPECT_GT(preemptions, 0);
 }

@@ -1,11 +1,10 @@
-// A choice's chunks, put together.
+// Merges the chunks of a choice.
 #pragma once
 
 #include "tokamak/request.h"
 
 namespace tokamak {
 
-// Appends the next chunk of a choice to the chunks before it.
 void MergeChunk(OutputChunk chunk, OutputChunk* whole);
 
 }  // namespace tokamak

@@ -29,7 +29,7 @@ CountedBackend Cuda(bool precise) {
           .activation = [precise](const WeightSpec&) { return CudaWeightType(precise); }};
 }
 
-// Runs everything and rounds activations as the backend of `options` does.
+// A backend with all operations that rounds activations like the one in `options`.
 Result<CountedBackend> PlannedBackend(const EngineOptions& options, bool gpu) {
   CountedBackend backend;
   if (gpu) {
@@ -50,7 +50,7 @@ int64_t BytesAs(const WeightSpec& spec) {
   return elements * static_cast<int64_t>(RowBytes(kType, 1));
 }
 
-// Notes the type of every tensor that a model asks for.
+// Records the type of every tensor that a model requests.
 class TypedTensors final : public TensorSource {
  public:
   explicit TypedTensors(std::shared_ptr<TensorSource> inner) : inner_(std::move(inner)) {}
@@ -76,8 +76,8 @@ class TypedTensors final : public TensorSource {
   std::map<DType, int64_t> bytes_;
 };
 
-// The time of a pass in which each of `batch` sequences has `queries` new positions, the last of
-// `length`, and wants the logits of one; the hidden states of all where the model embeds.
+// The roofline of a pass in which each of `batch` sequences has `queries` new positions, the last
+// of `length`, and needs one position's logits, or, in embedding models, all hidden states.
 Result<Roofline> CountRoofline(const Model& model, CountOps& count, const RunnerShape& shape,
                                const ModelPlan& plan, int32_t batch, int32_t queries,
                                int32_t length) {
@@ -116,7 +116,7 @@ void DescribeCache(const Model& model, const RunnerShape& shape, ModelPlan& plan
   }
   for (const ModelPlan::CacheGroup& group : plan.cache_groups) {
     int64_t blocks = CeilDiv(plan.context, shape.block_size);
-    // The window's first key may lie anywhere in its block.
+    // The window's first key may be anywhere in its block.
     if (group.window > 0) {
       blocks = std::min<int64_t>(blocks, CeilDiv(group.window - 1, shape.block_size) + 1);
     }
@@ -124,7 +124,7 @@ void DescribeCache(const Model& model, const RunnerShape& shape, ModelPlan& plan
   }
 }
 
-// The batch sizes to tell about: powers of two and what was asked for.
+// The batch sizes to report: powers of two, and `concurrency`.
 std::vector<int32_t> Batches(int32_t concurrency) {
   std::vector<int32_t> batches;
   for (int32_t batch = 1; batch < concurrency; batch *= 2) batches.push_back(batch);
@@ -132,7 +132,7 @@ std::vector<int32_t> Batches(int32_t concurrency) {
   return batches;
 }
 
-// Cache, activations and speed of a model that generates.
+// Plans cache, activations and speed for generation.
 Status PlanGeneration(EngineOptions options, const Model& model, CountOps& count,
                       int32_t concurrency, ModelPlan& plan) {
   const bool gpu = plan.hardware.gpu;
@@ -140,7 +140,7 @@ Status PlanGeneration(EngineOptions options, const Model& model, CountOps& count
     options.kv_cache_dtype = options.precise ? "f32" : gpu ? "bf16" : "f16";
   }
   if (options.steps_in_flight == 0) options.steps_in_flight = gpu ? 2 : 1;
-  options.num_blocks = static_cast<int32_t>(model.spec().cache.groups.size());  // as few as may be
+  options.num_blocks = static_cast<int32_t>(model.spec().cache.groups.size());  // the minimum
   ASSIGN_OR_RETURN(const RunnerShape shape, MakeRunnerShape(options, model));
   ASSIGN_OR_RETURN(const MemoryProfile memory,
                    PlanRunner(model, options, shape, INT64_MAX / 2, /*on_device=*/true));
@@ -165,7 +165,7 @@ Status PlanGeneration(EngineOptions options, const Model& model, CountOps& count
   return Status();
 }
 
-// The same of one that embeds: a step of texts of plan.context tokens each.
+// The same for embedding: a step of texts of plan.context tokens each.
 Status PlanTexts(const EngineOptions& options, const EmbeddingSpec& spec, const Model& model,
                  CountOps& count, int32_t context, ModelPlan& plan) {
   ASSIGN_OR_RETURN(const EmbeddingShape texts,
@@ -182,13 +182,13 @@ Status PlanTexts(const EngineOptions& options, const EmbeddingSpec& spec, const 
   plan.block_size = texts.block_size;
   plan.block_bytes = memory.cache_bytes / memory.num_blocks;
   plan.activation_bytes = memory.arena_bytes;
-  plan.staging_bytes = 2 * memory.staging_bytes;  // on the device, and to fill it from
+  plan.staging_bytes = 2 * memory.staging_bytes;  // on the device and in staging memory
   plan.batch_cache_bytes = memory.cache_bytes;
   plan.cache_blocks = memory.num_blocks;
   const RunnerShape shape = ToRunnerShape(texts);
   DescribeCache(model, shape, plan);
   plan.sequences = std::clamp(texts.max_tokens / plan.context, 1, texts.max_texts);
-  const int32_t tokens = std::min(plan.context, texts.max_tokens);  // of each, in one step
+  const int32_t tokens = std::min(plan.context, texts.max_tokens);  // per text, in one step
   plan.prefill_tokens = static_cast<int32_t>(plan.sequences) * tokens;
   ASSIGN_OR_RETURN(plan.prefill,
                    CountRoofline(model, count, shape, plan, static_cast<int32_t>(plan.sequences),

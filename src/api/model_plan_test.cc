@@ -1,4 +1,4 @@
-// The plan of a model against what the engine then takes.
+// Compares a model's plan with what the engine then uses.
 #include "api/model_plan.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ bool Embeds(const std::string& model) {
   return model.find("bert") != std::string::npos || model.find("embedding") != std::string::npos;
 }
 
-// Every tiny model of the goldens that embeds, or generates.
+// Every tiny golden model that embeds, or every one that generates.
 std::vector<std::string> Models(bool embed) {
   std::vector<std::string> models;
   const std::string folder = std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden";
@@ -45,13 +45,13 @@ EngineOptions Options(const std::string& model) {
   return {.model = model, .device = "cpu", .precise = true, .threads = 1, .max_seqs = 8};
 }
 
-// Each within 5% of the other.
+// Expects that the numbers differ by at most 5%.
 void ExpectAbout(int64_t planned, int64_t taken) {
   EXPECT_NEAR(static_cast<double>(planned), static_cast<double>(taken),
               0.05 * static_cast<double>(taken));
 }
 
-// The step that takes most: as many tokens and sequences as there may be, logprobs of the prompts.
+// The most expensive step: as many tokens and sequences as allowed, with prompt logprobs.
 StepInput LargestStep(const RunnerShape& shape, const CacheSpec& cache) {
   const int32_t tokens = shape.max_step_tokens / shape.max_seqs;
   const int32_t blocks = (tokens + shape.block_size - 1) / shape.block_size;
@@ -72,7 +72,7 @@ StepInput LargestStep(const RunnerShape& shape, const CacheSpec& cache) {
   return step;
 }
 
-// What loading `options` takes, and what its largest step then uses.
+// Memory that loading takes, and that the largest step then uses.
 struct Taken {
   int64_t weight_bytes = 0;
   int64_t runner_bytes = 0;  // without the cache
@@ -126,7 +126,7 @@ TEST(ModelPlan, IsWhatTheEngineTakes) {
   for (const std::string& model : Models(/*embed=*/false)) ExpectThePlanToBeTrue(Options(model));
 }
 
-// And with activations as this machine rounds them.
+// The same with activations rounded as this machine does.
 TEST(ModelPlan, IsWhatTheEngineTakesFromAConfigurationAlone) {
   for (const std::string& model : Models(/*embed=*/false)) {
     if (model.ends_with(".gguf")) continue;
@@ -136,7 +136,7 @@ TEST(ModelPlan, IsWhatTheEngineTakesFromAConfigurationAlone) {
   }
 }
 
-// gpt-oss's configuration says that experts are in MXFP4: its dummy is as large as the real one.
+// gpt-oss's configuration says that experts are MXFP4, so its dummy is as large as the real model.
 TEST(ModelPlan, ADummyOfGptOssHasItsTypes) {
   const std::string model = std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/hf/gpt_oss_64";
   const Result<ModelPlan> real = PlanModel(Options(model), 64, 1);
@@ -159,7 +159,7 @@ TEST(ModelPlan, CountsTheAnglesOfAllPositions) {
   options.max_context = 128;
   const Result<ModelPlan> part = PlanModel(options, 64, 1);
   ASSERT_TRUE(whole.ok() && part.ok());
-  // Heads have 14 dimensions that rotate.
+  // Heads have 14 rotated dimensions.
   EXPECT_EQ(part->table_bytes, 128 * 14 * int64_t{sizeof(float)});
   EXPECT_EQ(whole->table_bytes, 4 * part->table_bytes);  // 512 positions
   EXPECT_EQ(whole->weight_bytes, part->weight_bytes);
@@ -183,7 +183,7 @@ TEST(ModelPlan, APreciseGpuTakesF32) {
   EXPECT_LT(precise->hardware.gmac_s, rounded->hardware.gmac_s);
 }
 
-// Numbers are of use for such a model too, but it does not run there.
+// The GPU's backend cannot run these models; the plan says so and has numbers all the same.
 TEST(ModelPlan, SaysWhatTheBackendOfAGpuHasNot) {
   const std::string golden = std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/";
   for (const auto& [model, lacks] : std::vector<std::pair<std::string, std::string>>{
@@ -230,7 +230,7 @@ TEST(ModelPlan, IsWhatTheEngineTakesToEmbed) {
   }
 }
 
-// What latent attention keeps of a position, and what its materialized heads would take.
+// Latent attention caches kv_lora_rank + qk_rope_head_dim values per position; standard, its heads.
 TEST(ModelPlan, LatentsTakeTheirRankAndTheirRotatedKey) {
   EngineOptions options =
       Options(std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/hf/deepseek_v2_256");
@@ -257,12 +257,12 @@ TEST(ModelPlan, CountsTheExpertsThatATokenUses) {
   const Result<ModelPlan> plan = PlanModel(
       Options(std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/qwen3_moe_odd.gguf"), 128, 4);
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
-  // 3 layers of 7 experts, of which a token uses 3; hidden 66, 37 inside.
+  // 3 layers of 7 experts, of which a token uses 3; hidden size 66, intermediate size 37.
   const int64_t expert = 3 * 66 * 37;
   EXPECT_EQ(plan->num_parameters - plan->active_parameters, 3 * 4 * expert);
 }
 
-// Twice the sequences cannot take less than as long, nor more than twice as long.
+// Twice the sequences must take at least as long, and at most twice as long.
 TEST(ModelPlan, LargerBatchesAreFasterTogether) {
   const Result<ModelPlan> plan =
       PlanModel(Options(std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/llama_odd.gguf"), 256, 8);

@@ -23,11 +23,11 @@ Result<std::shared_ptr<const Tokenizer>> MakeTokenizer(const GgufFile& file) {
 
 namespace {
 
-// The first bytes of every GGUF file.
+// Whether the file starts as every GGUF file does.
 bool IsGguf(const std::string& path) {
   char magic[4] = {};
   const Result<File> file = File::Open(path);
-  // What cannot be opened is for GgufFile to explain.
+  // GgufFile reports files that cannot be opened.
   if (!file.ok()) return true;
   return file->size() < sizeof magic || !file->ReadAt(0, magic, sizeof magic).ok() ||
          std::string_view(magic, sizeof magic) == "GGUF";

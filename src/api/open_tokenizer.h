@@ -1,4 +1,4 @@
-// A checkpoint's tokenizer alone.
+// Opening a checkpoint's tokenizer without its weights.
 #pragma once
 
 #include <memory>
@@ -11,11 +11,11 @@
 
 namespace tokamak {
 
-// Of a .gguf file, a Hugging Face directory, which needs no weights for this, or a tokenizer's own
-// file (tokenizer_file.h). Reads metadata only. kUnimplemented when it brings no tokenizer.
+// `path` is a .gguf file, a Hugging Face directory (weights not needed), or a tokenizer's own file
+// (tokenizer_file.h). Reads metadata only. kUnimplemented if there is no tokenizer.
 Result<std::shared_ptr<const Tokenizer>> OpenTokenizer(const std::string& path);
 Result<std::shared_ptr<const Tokenizer>> MakeTokenizer(const GgufFile& file);
-// Null when the checkpoint brings none.
+// Null if the checkpoint has no tokenizer.
 Result<std::shared_ptr<const Tokenizer>> MakeTokenizer(const Checkpoint& checkpoint);
 
 }  // namespace tokamak

@@ -54,7 +54,7 @@ Result<RunnerShape> MakeRunnerShape(const EngineOptions& options, const Model& m
   shape.block_size = options.block_size;
   shape.depth = options.steps_in_flight;
   shape.cuda_graphs = options.cuda_graphs;
-  shape.expert_loads = true;  // some kilobytes per step
+  shape.expert_loads = true;  // costs a few kilobytes per step
   ASSIGN_OR_RETURN(shape.kv_dtype, KvDtype(options.kv_cache_dtype));
   return shape;
 }

@@ -1,4 +1,4 @@
-// The memory that an engine will need, found before any of it is allocated.
+// Computes the memory that an engine will need before it allocates any.
 #pragma once
 
 #include <cstdint>
@@ -14,29 +14,28 @@
 
 namespace tokamak {
 
-// EngineOptions::dummy_dtype: "q4_k" or "Q4_K".
+// Parses EngineOptions::dummy_dtype: "q4_k" or "Q4_K".
 Result<DType> ParseDummyType(std::string name);
 
-// The options that loading needs, without progress. kInvalidArgument for a value that is wrong.
+// The options for loading, without progress. kInvalidArgument for a wrong value.
 Result<LoadOptions> MakeLoadOptions(const EngineOptions& options);
 
-// kInvalidArgument for an option that is none.
+// kInvalidArgument for a wrong value.
 Result<RunnerShape> MakeRunnerShape(const EngineOptions& options, const Model& model);
 
-// Memory for the KV cache and the runner, of `available_bytes`, with the weights loaded.
-// `on_device`: where the host tier is not.
+// Divides `available_bytes`, what is free with the weights loaded, between KV cache and runner.
+// `on_device`: the host tier uses other memory.
 Result<MemoryProfile> PlanRunner(const Model& model, const EngineOptions& options,
                                  const RunnerShape& shape, int64_t available_bytes, bool on_device);
 
-// The memory that a loaded model takes on a backend that keeps weights as they are stored: the
-// weights and the tables of rotary angles. Reads no large weight.
+// Bytes of a loaded model, on a backend that keeps weights as they are stored: weights and RoPE
+// tables. Reads no large weight.
 Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& options,
                             ModelTask task);
 
-// kUnimplemented if the GPU's backend lacks operations that the model needs. kResourceExhausted,
-// with what is needed, what is free and what to lower, if the weights, kept in bf16 or, if
-// `options` are precise, in f32, or what the runner needs beside them will not fit its `free_bytes`
-// of memory. Reads the checkpoint's header and no weights.
+// kUnimplemented if the GPU's backend lacks operations that the model needs. kResourceExhausted if
+// the weights (in bf16, or f32 with options.precise) and the runner do not fit into `free_bytes`;
+// says what is needed, what is free, and what to lower. Reads only the checkpoint's header.
 Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& options,
                          int64_t free_bytes, const CountedBackend& gpu = {});
 

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 
 class FitsOnDevice : public ::testing::Test {
  protected:
-  // Of what a GPU has: the weights as bf16 and the norms.
+  // GPU memory: more than the weights in bf16 and the norms need.
   static constexpr int64_t kPlenty = 1'000'000'000;
 
   FitsOnDevice() {
@@ -27,7 +27,7 @@ class FitsOnDevice : public ::testing::Test {
   Status Check(int64_t free_bytes) const {
     return CheckFitsOnDevice(checkpoint_, options_, free_bytes);
   }
-  // The least that weights and runner fit into.
+  // The smallest memory into which weights and runner fit.
   int64_t Least() const {
     int64_t low = 0, high = kPlenty;
     while (high - low > 1) {
@@ -59,7 +59,7 @@ TEST_F(FitsOnDevice, WhatIsBesideTheWeightsSaysWhatToLower) {
   }
 }
 
-// The advice helps.
+// Following the advice lowers the need.
 TEST_F(FitsOnDevice, LowerOptionsNeedLess) {
   const int64_t least = Least();
   EngineOptions before = options_;
@@ -76,13 +76,13 @@ TEST_F(FitsOnDevice, LowerOptionsNeedLess) {
   options_.kv_cache_bytes = 50 << 20;
   EXPECT_GT(Least(), least + (49 << 20));
   EXPECT_THAT(Check(least).ToString(), HasSubstr("lower --num-blocks, --kv-cache-memory"));
-  // The host tier lies elsewhere.
+  // The host tier uses other memory.
   options_ = before;
   options_.host_cache_bytes = int64_t{1} << 40;
   EXPECT_EQ(Least(), least);
 }
 
-// 14 of a head's elements rotate: a cosine and a sine for each two of them and each position.
+// 14 of a head's elements rotate: a cosine and a sine per two elements and position.
 TEST(LoadedBytes, HasTheRotaryAnglesOfTheContext) {
   EngineOptions options;
   options.model = std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/llama_odd.gguf";
@@ -95,7 +95,7 @@ TEST(LoadedBytes, HasTheRotaryAnglesOfTheContext) {
   constexpr int64_t kPosition = 14 * int64_t{sizeof(float)};
   EXPECT_EQ(bytes(512) - bytes(100), 412 * kPosition);
   EXPECT_EQ(bytes(0), bytes(512));
-  // The file's rotary divisors are no weights of the model's, but its angles are made of them.
+  // The file's RoPE divisors are used for the RoPE table but are not weights of the model.
   constexpr int64_t kDivisors = 7 * int64_t{sizeof(float)};
   EXPECT_EQ(bytes(1) - kPosition, checkpoint->weight_bytes - kDivisors);
 }

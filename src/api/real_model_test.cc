@@ -1,8 +1,8 @@
-// SmolLM2-135M-Instruct on a GPU, through the public Engine with its defaults (graphs, overlapping
-// steps, a bf16 cache): the CPU's greedy tokens but for shown near-ties, and the reference's
-// logprobs within what bf16 costs. models/real_model_test.cc shows that the CPU's tokens are those
-// of the goldens.
-// Needs the model: the path in TOKAMAK_TEST_MODEL, or where scripts/fetch-model puts it.
+// Runs SmolLM2-135M-Instruct on a GPU through the public Engine with its defaults (graphs,
+// overlapping steps, a bf16 cache). Expects the CPU's greedy tokens, except for proven near-ties,
+// and the reference's logprobs within the error of bf16. models/real_model_test.cc compares the
+// CPU's tokens with the goldens. Needs the model: the path in TOKAMAK_TEST_MODEL, or where
+// scripts/fetch-model puts it.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -25,20 +25,20 @@
 namespace tokamak::testing {
 namespace {
 
-// What bf16 costs. It keeps 8 bits: rounding a number changes it by up to 1 part in 2^8, 0.17 % in
-// the root mean square. Both operands of a projection are rounded, so a sum of products is off by
-// 0.23 % of its size; the 60 projections that add to the residual stream make that a random walk of
-// up to √60 · 0.23 % = 1.8 % of the hidden state; so where the logits of likely tokens differ by a
-// few units, they differ by some hundredths more or less than they should.
+// The error of bf16. It has 8 bits: rounding changes a number by up to 1 part in 2^8, 0.17% in the
+// root mean square. Both operands of a projection are rounded, so a sum of products is off by
+// 0.23%. The 60 projections that add to the residual stream make that a random walk of up to √60 ·
+// 0.23% = 1.8% of the hidden state. If the logits of likely tokens differ by a few units, that
+// difference is off by some hundredths.
 //
-// Measured with transformers in float32, where the weights, the inputs of all projections, keys
-// and values were rounded to bf16: over the 20 × 128 positions below, the gap between the best two
-// tokens changes by 0.043 (standard deviation; 99 % by less than 0.14, 99.9 % by less than 0.23),
-// and 10 positions get another best token, over gaps of up to 0.049. Logprobs of the texts change
-// by 0.013 to 0.034 (root mean square), the largest by 0.13.
+// Measured with transformers in float32, with the weights, the inputs of all projections, keys and
+// values rounded to bf16, over the 20 × 128 positions below: the gap between the best two tokens
+// changes by 0.043 (standard deviation; 99% by less than 0.14, 99.9% by less than 0.23). 10
+// positions get another best token, over gaps of up to 0.049. Logprobs of the texts change by 0.013
+// to 0.034 (root mean square), the largest by 0.13.
 //
-// There are about 870 positions for each unit of gap up to 1. With errors distributed like that,
-// about 15 positions get another best token, and 0.04 do over a gap of more than 0.2.
+// Gaps up to 1 have a density of about 870 positions per unit. With such errors about 15 positions
+// get another best token, and 0.04 over a gap of more than 0.2.
 constexpr double kNearTie = 0.2;
 constexpr size_t kMostNearTies = 40;
 constexpr double kLogprobRms = 0.06;
@@ -48,7 +48,7 @@ using Ids = std::vector<int32_t>;
 
 std::unique_ptr<Engine> LoadEngine(const std::string& model, const std::string& device) {
   Result<std::unique_ptr<Engine>> engine =
-      // The CPU's tokens are those of f32 activations; the GPU's, of its default path.
+      // The CPU computes with f32 activations, the GPU as by default.
       Engine::Load(
           {.model = model, .device = device, .precise = device == "cpu", .max_context = 2048});
   CHECK_MSG(engine.ok(), engine.status().ToString());
@@ -72,19 +72,19 @@ Request Greedy(Ids prompt, size_t num_tokens) {
   return request;
 }
 
-// log p(ids[i + 1] | ids[0 … i]), with the likeliest alternative.
+// log p(ids[i + 1] | ids[0 … i]), with the most likely alternative.
 std::vector<TokenLogprobs> Score(Engine& engine, const Ids& ids) {
   Request request = Greedy(ids, 0);
   request.sampling.prompt_logprobs = 1;
   return Generate(engine, std::move(request)).prompt_logprobs;
 }
 
-// The tokens of `golden` from `begin` on are to be generated after those before.
+// The tokens of `golden` from `begin` on, to be generated after those before.
 struct Run {
   const GoldenGreedy* golden;
   size_t begin;
 
-  // Prompt and tokens before `end`.
+  // The prompt and the tokens before `end`.
   Ids Context(size_t end) const {
     Ids ids = golden->prompt;
     ids.insert(ids.end(), golden->tokens.begin(), golden->tokens.begin() + static_cast<long>(end));
@@ -95,10 +95,10 @@ struct Run {
 struct Difference {
   Run run;
   size_t position;
-  int32_t token;  // instead of the golden's
+  int32_t token;  // generated instead of the golden's
 };
 
-// All at the same time.
+// Generates all runs concurrently.
 std::vector<Ids> GenerateAll(Engine& engine, const std::vector<Run>& runs) {
   std::vector<std::future<OutputChunk>> answers;
   for (const Run& run : runs) {
@@ -112,9 +112,8 @@ std::vector<Ids> GenerateAll(Engine& engine, const std::vector<Run>& runs) {
   return tokens;
 }
 
-// Generates all of the goldens' tokens. After one that differs it goes on from the golden's, so
-// that every position is compared. `*num_compared` counts them. Gives up after kMostNearTies
-// differences.
+// Generates all of the goldens' tokens. After a difference it continues from the golden's token, so
+// that every position is compared (`*num_compared`). Gives up after kMostNearTies differences.
 std::vector<Difference> CompareAll(Engine& engine, const std::vector<GoldenGreedy>& goldens,
                                    size_t* num_compared) {
   std::vector<Difference> differences;
@@ -141,7 +140,7 @@ std::vector<Difference> CompareAll(Engine& engine, const std::vector<GoldenGreed
   return differences;
 }
 
-// By how much the CPU prefers its own token, in nats.
+// How much the CPU prefers its own token, in nats.
 double CpuGap(Engine& cpu, const Difference& difference) {
   const int32_t own = difference.run.golden->tokens[difference.position];
   const auto score = [&](int32_t token) {

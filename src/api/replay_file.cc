@@ -25,7 +25,7 @@ std::string Property(const RecordHeader& header, std::string_view key) {
   return "";
 }
 
-// The options that make an executor with the record's limits.
+// The options for an executor with the record's limits.
 Result<EngineOptions> OptionsOf(const RecordHeader& header, const ReplayFileOptions& replay) {
   const CacheSpec& cache = header.limits.cache;
   if (cache.groups.empty()) return DataLoss("{}: the record has no cache group", replay.path);
@@ -46,13 +46,13 @@ Result<EngineOptions> OptionsOf(const RecordHeader& header, const ReplayFileOpti
   return options;
 }
 
-// Decoders find the stop strings at which generations ended.
+// Adds decoders, because stop strings end generations.
 void AddDecoders(const std::shared_ptr<const Tokenizer>& tokenizer, const ArrivalEvent& event,
                  Arrival* arrival) {
   if (!event.has_decoders || tokenizer == nullptr) return;
   for (int32_t choice = 0; choice < arrival->sampling.n; ++choice) {
     auto decoder = MakeTextDecoder(tokenizer, arrival->sampling);
-    if (!decoder.ok()) return;  // Submit refuses what is wrong, as it did then
+    if (!decoder.ok()) return;  // Submit refuses it again, as it did in the recorded run
     arrival->decoders.push_back(*std::move(decoder));
   }
 }
@@ -83,7 +83,7 @@ Result<ReplayFileReport> ReplayFile(const ReplayFileOptions& options) {
   report.recorded_fingerprint = Property(reader.header(), kFingerprint);
   EngineParts parts;
   if (options.schedule_only) {
-    // Without a tokenizer only stop strings would be missed.
+    // Without a tokenizer, only stop strings would be missed.
     Result<std::shared_ptr<const Tokenizer>> tokenizer = OpenTokenizer(engine.model);
     if (tokenizer.ok()) parts.tokenizer = *tokenizer;
   } else {

@@ -1,4 +1,4 @@
-// Recording a run of an engine, and repeating it from its file.
+// Recording an engine's run, and replaying it from the file.
 #pragma once
 
 #include <string>
@@ -9,26 +9,26 @@
 
 namespace tokamak {
 
-// What a record starts with: the limits and settings of the engine core, and the options that
-// LoadParts needs to make the same executor again. `isa` is the one in use, never "auto".
+// The header of a record: the engine core's limits and settings, and the options that LoadParts
+// needs to make the same executor. `isa` is the one in use, never "auto".
 RecordHeader MakeRecordHeader(const EngineOptions& options, const std::string& isa,
                               const std::string& system_fingerprint, const EngineCoreOptions& core,
                               const ExecutorLimits& limits);
 
 struct ReplayFileOptions {
   std::string path;
-  std::string model;           // instead of the recorded path; empty: that one
-  int32_t threads = 0;         // results do not depend on it; 0: one per physical core
-  bool schedule_only = false;  // take the recorded tokens and repeat the decisions alone
+  std::string model;           // replaces the recorded path unless empty
+  int32_t threads = 0;         // 0: one per physical core; results do not depend on it
+  bool schedule_only = false;  // take the recorded tokens and repeat only the schedule
 };
 
 struct ReplayFileReport {
   ReplayReport counts;
   std::string recorded_fingerprint;
-  std::string fingerprint;  // of this run; empty with schedule_only
+  std::string fingerprint;  // this run's; empty with schedule_only
 };
 
-// Loads the recorded model and repeats the run. Errors: those of LoadParts and Replay.
+// Loads the recorded model and repeats the run. Errors are those of LoadParts and Replay.
 Result<ReplayFileReport> ReplayFile(const ReplayFileOptions& options);
 
 }  // namespace tokamak

@@ -14,7 +14,7 @@ class TokenizerTextDecoder final : public TextDecoder {
  public:
   TokenizerTextDecoder(std::shared_ptr<const Tokenizer> tokenizer,
                        std::optional<StopStringMatcher> stop, std::vector<int32_t> shown)
-      // What is generated goes on from the prompt: a first space is one that the model wrote.
+      // The output continues the prompt, so a first space was written by the model and is kept.
       : detokenizer_(
             std::move(tokenizer),
             {.skip_special = true, .continuation = true, .shown_special = std::move(shown)}),
@@ -31,7 +31,7 @@ class TokenizerTextDecoder final : public TextDecoder {
     const std::string final_text = stop_->Append(piece);
     shown_ += final_text.size();
     while (!held_.empty() && held_.front() < shown_) held_.pop_front();
-    // Those that are left have no text at all.
+    // The remaining tokens have no text at all.
     if (shown_ == decoded_ && !detokenizer_.pending()) held_.clear();
     text->append(final_text);
     return stop_->matched();
@@ -53,9 +53,9 @@ class TokenizerTextDecoder final : public TextDecoder {
  private:
   Detokenizer detokenizer_;
   std::optional<StopStringMatcher> stop_;
-  size_t decoded_ = 0;       // bytes of text that stop_ has seen
-  size_t shown_ = 0;         // and has let through
-  std::deque<size_t> held_;  // where the text of each token begins that has none in what was shown
+  size_t decoded_ = 0;       // bytes of text given to stop_
+  size_t shown_ = 0;         // bytes that stop_ has released
+  std::deque<size_t> held_;  // text offsets of the tokens that have no released text
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The engine core's TextDecoder over the real tokenizer.
+// Implements the engine core's TextDecoder with a real tokenizer.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace tokamak {
 
-// One for a choice, with its `stop` and `shown_special_tokens`. kInvalidArgument, starting with
-// "stop: ", when a stop string cannot be looked for.
+// Makes the decoder of one choice, using `stop` and `shown_special_tokens`. kInvalidArgument,
+// starting with "stop: ", for a stop string that cannot be matched.
 Result<std::unique_ptr<TextDecoder>> MakeTextDecoder(std::shared_ptr<const Tokenizer> tokenizer,
                                                      const SamplingParams& sampling);
 

@@ -13,8 +13,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// How many tokens are held after each token of the pieces, until a stop string has come; if none
-// has, after the end too.
+// Returns how many tokens are held after each piece, up to a stop string. If there is none, adds
+// the number after Flush.
 std::vector<int32_t> Held(const std::vector<std::string>& stop,
                           const std::vector<std::string>& pieces) {
   const auto tokenizer = Tokenizer::Create(testing::TinyBytePairs()).value();
@@ -41,16 +41,16 @@ TEST(TextDecoder, HoldsTokensUntilSomeOfTheirTextIsShown) {
   EXPECT_THAT(Held({"the"}, {"x", "t", "h", "e", "y"}), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(Held({"the"}, {"x", "t", "h", "x"}), ElementsAre(0, 1, 2, 0, 0));
   EXPECT_THAT(Held({"the"}, {"x", "t", "h"}), ElementsAre(0, 1, 2, 0));
-  // Of "then", "t" is shown.
+  // "t" of "then" is shown.
   EXPECT_THAT(Held({"hen"}, {"then"}), ElementsAre(0));
   EXPECT_THAT(Held({"en!"}, {"then", "\n\n"}), ElementsAre(0, 0, 0));
-  // The first half of a character waits for the second one.
+  // The first half of a character waits for the second.
   EXPECT_THAT(Held({"!"}, {"ö", "!"}), ElementsAre(1, 0, 1));
   EXPECT_THAT(Held({"ö!"}, {"ö", "!"}), ElementsAre(1, 2, 3));
-  // Tokens without text wait for nobody but a stop string that may have begun.
+  // Tokens without text wait only if a stop string may have begun.
   EXPECT_THAT(Held({"the"}, {"x", "<|begin|>", "t", "<|begin|>", "x"}),
               ElementsAre(0, 0, 1, 2, 0, 0));
-  // Nothing is held for ever where nothing can stop.
+  // Without stop strings nothing is held for ever.
   EXPECT_THAT(Held({}, {"ö", "t"}), ElementsAre(0, 0, 0, 0));
 }
 

@@ -1,5 +1,5 @@
-// Vendors' vocabularies, as their own packages carry them, against what their own tokenizers make
-// of the same 100,000 strings (tests/golden/make_vendor_goldens.py).
+// Vendors' vocabularies from their own packages, compared with what their own tokenizers make of
+// the same 100,000 strings (tests/golden/make_vendor_goldens.py).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace tokamak {
 namespace {
 
 const std::string kGoldens = std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/";
-constexpr size_t kBlock = 500;  // strings with one hash
+constexpr size_t kBlock = 500;  // strings per hash
 constexpr size_t kBlocks = testing::kSanitized ? 4 : 200;
 
 constexpr const char* kVocabularies[] = {
@@ -35,7 +35,7 @@ constexpr const char* kVocabularies[] = {
     "vocabularies/deepseek",
     "all-MiniLM-L6-v2",
 };
-// The same bytes under another name.
+// Two names of the same file content.
 constexpr const char* kCopy = "vocabularies/mistral/mistral_instruct_tokenizer_241114.model.v7m1";
 constexpr const char* kCopied = "vocabularies/mistral/mistral_instruct_tokenizer_241114.model.v7";
 
@@ -63,8 +63,7 @@ const std::vector<std::string>& Strings() {
   return strings;
 }
 
-// Of the ids without and with special tokens found in the text, and of the texts that they decode
-// to.
+// Hashes the ids, without and with special tokens found in the text, and the decoded texts.
 uint32_t HashBlock(const Tokenizer& tokenizer, size_t block, bool show_special) {
   std::string all;
   for (size_t i = block * kBlock; i < (block + 1) * kBlock; ++i) {

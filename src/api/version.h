@@ -1,4 +1,4 @@
-// Which build this is.
+// The version of this build.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 namespace tokamak {
 
 std::string_view Version();  // "0.1.0"
-std::string_view Commit();   // "1a2b3c4d5e6f", with "-dirty" when files differed; or "unknown"
+std::string_view Commit();   // "1a2b3c4d5e6f", with "-dirty" if files were modified; or "unknown"
 std::string VersionText();   // "tokamak 0.1.0 (1a2b3c4d5e6f)"
 
 }  // namespace tokamak

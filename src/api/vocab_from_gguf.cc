@@ -16,7 +16,7 @@ constexpr std::string_view kPrefix = "tokenizer.ggml.";
 
 std::string Key(std::string_view name) { return std::string(kPrefix) + std::string(name); }
 
-// Reads optional keys: a value that is there must have the right type.
+// Reads optional keys. A value that is present must have the right type.
 class Reader {
  public:
   explicit Reader(const GgufFile& file) : file_(file), metadata_(file.metadata()) {}
@@ -32,8 +32,8 @@ class Reader {
     ASSIGN_OR_RETURN(value, metadata_.String(key));
     return Status();
   }
-  // A token's id. Outside the vocabulary: an error, or none where `lenient` (converters write such
-  // ids for tokens that the model does not use).
+  // Reads a token's id. An id outside the vocabulary is an error, or with `lenient` ignored:
+  // converters write such ids for tokens that the model does not use.
   Status Id(std::string_view name, size_t vocab_size, bool lenient, int32_t& id) const {
     const std::string key = Key(name);
     if (!metadata_.Has(key)) return Status();
@@ -50,7 +50,7 @@ class Reader {
                key, value, vocab_size);
     return Status();
   }
-  // The elements of an array that must be as long as the vocabulary; empty where there is none.
+  // Reads an array that must be as long as the vocabulary. Empty if it is absent.
   Result<std::vector<double>> PerToken(std::string_view name, size_t vocab_size) const {
     const std::string key = Key(name);
     if (!metadata_.Has(key)) return std::vector<double>();
@@ -69,7 +69,7 @@ class Reader {
   const GgufMetadata& metadata_;
 };
 
-// The kind of tokenizer, and what holds for it when the file does not say.
+// Reads the kind of tokenizer and sets its defaults.
 Status ReadKind(const Reader& in, VocabSpec& spec) {
   ASSIGN_OR_RETURN(const std::string model, in.metadata().String(Key("model")));
   if (model == "gpt2" || model == "gemma4" || model == "whitespace") {
@@ -113,7 +113,7 @@ Status ReadTokens(const Reader& in, VocabSpec& spec) {
   spec.scores.assign(scores.begin(), scores.end());
   ASSIGN_OR_RETURN(const std::vector<double> types, in.PerToken("token_type", count));
   for (size_t i = 0; i < types.size(); ++i) {
-    // 0 is "undefined": such tokens are never produced.
+    // 0 is "undefined"; such tokens are never produced.
     const bool known = types[i] >= 1 && types[i] <= 6;
     if (!known && types[i] != 0) {
       return DataLoss("{}: metadata \"{}\"[{}] is {}, expected a token type from 0 to 6", in.file(),
@@ -138,7 +138,7 @@ Status ReadSpecialIds(const Reader& in, VocabSpec& spec) {
   const Role roles[] = {{"bos_token_id", s.bos, false},      {"eos_token_id", s.eos, false},
                         {"eot_token_id", s.eot, false},      {"eom_token_id", s.eom, false},
                         {"unknown_token_id", s.unk, false},  {"cls_token_id", s.cls, true},
-                        {"seperator_token_id", s.sep, true},  // as the format spells it
+                        {"seperator_token_id", s.sep, true},  // the format's spelling
                         {"padding_token_id", s.pad, true},   {"mask_token_id", s.mask, true}};
   for (const Role& role : roles) {
     RETURN_IF_ERROR(in.Id(role.key, spec.tokens.size(), role.lenient, role.id));
@@ -150,12 +150,12 @@ Status ReadSpecialIds(const Reader& in, VocabSpec& spec) {
   RETURN_IF_ERROR(in.Bool("add_bos_token", spec.add_bos));
   RETURN_IF_ERROR(in.Bool("add_eos_token", spec.add_eos));
   if (spec.kind == TokenizerKind::kWordPiece) {
-    // [CLS] text [SEP], whatever the flags say. Older files call [CLS] the bos token.
+    // WordPiece uses [CLS] text [SEP], whatever the flags say. Older files call [CLS] bos.
     if (s.cls < 0) s.cls = s.bos;
     if (s.bos < 0) s.bos = s.cls;
     spec.add_bos = spec.add_eos = true;
   }
-  // Early conversions of Gemma 4 say false; the model needs it.
+  // Early conversions of Gemma 4 say false, but the model needs it.
   if (spec.pre_tokenizer == "gemma4") spec.add_bos = true;
   return Status();
 }
@@ -185,8 +185,8 @@ bool Contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-// GGUF does not store which special tokens take the white space around them; the models that have
-// such tokens are known by name.
+// GGUF does not store which special tokens take the white space around them, so models with such
+// tokens are recognized by name.
 Status ReadStripping(const Reader& in, VocabSpec& spec) {
   std::string name, architecture;
   RETURN_IF_ERROR(in.String("general.name", name));

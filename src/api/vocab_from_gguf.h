@@ -1,4 +1,4 @@
-// The tokenizer's vocabulary out of a GGUF file's metadata (tokenizer.ggml.*).
+// Reads the tokenizer's vocabulary from a GGUF file's metadata (tokenizer.ggml.*).
 #pragma once
 
 #include "tokamak/status.h"
@@ -7,9 +7,8 @@
 
 namespace tokamak {
 
-// kNotFound or kDataLoss for missing or mistyped metadata, kUnimplemented for a kind of tokenizer
-// that is not supported; all name the file and the key. What the values mean together is checked
-// by Tokenizer::Create.
+// kNotFound or kDataLoss for missing or mistyped metadata, kUnimplemented for an unsupported
+// tokenizer; errors name the file and the key. Tokenizer::Create checks the values' consistency.
 Result<VocabSpec> VocabFromGguf(const GgufFile& file);
 
 }  // namespace tokamak

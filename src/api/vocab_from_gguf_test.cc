@@ -24,7 +24,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Ids = std::vector<int32_t>;
 
-// A vocabulary of the reference package, if it has been fetched.
+// A vocabulary from the reference package, if it was fetched.
 std::optional<std::string> VocabularyPath(const std::string& name) {
   return testing::FindRef("llama.cpp/models/ggml-vocab-" + name + ".gguf");
 }
@@ -35,7 +35,7 @@ std::string Read(const std::string& path) {
   return *text;
 }
 
-// Each case of NAME.gguf.inp with the ids of the same line of NAME.gguf.out.
+// Compares each case of NAME.gguf.inp with the ids in the same line of NAME.gguf.out.
 void CheckReferenceFiles(const std::string& path) {
   const auto tokenizer = OpenTokenizer(path);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().ToString();
@@ -68,7 +68,7 @@ TEST(VocabFromGguf, IdsEqualThoseThatComeWithTheReferenceVocabularies) {
   }
 }
 
-// tests/golden/tokenizer_ids.txt, by make_tokenizer_goldens.py.
+// make_tokenizer_goldens.py makes tests/golden/tokenizer_ids.txt.
 TEST(VocabFromGguf, IdsEqualOtherTokenizersOnGeneratedStrings) {
   std::ifstream goldens(std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/tokenizer_ids.txt");
   ASSERT_TRUE(goldens);
@@ -110,7 +110,7 @@ TEST(VocabFromGguf, DefaultModelHasItsSpecialTokens) {
   EXPECT_EQ(*tokenizer->Decode(*tokenizer->Encode("Hello 🦙 wörld\n")), "Hello 🦙 wörld\n");
 }
 
-// A GGUF file's metadata with the tiny vocabulary of byte pairs; `change` may add or replace.
+// A GGUF file's metadata with the tiny byte pair vocabulary, which tests may change.
 GgufWriter Writer(const VocabSpec& spec, const std::string& model) {
   GgufWriter writer;
   writer.Set("general.architecture", "llama");
@@ -158,7 +158,7 @@ TEST(VocabFromGguf, ReadsEveryField) {
   EXPECT_EQ(spec->types, tiny.types);
   EXPECT_EQ(spec->precompiled_charsmap, tiny.precompiled_charsmap);
   EXPECT_EQ(spec->special.eos, tiny.special.eos);
-  EXPECT_EQ(spec->special.unk, tiny.special.unk);  // by its type
+  EXPECT_EQ(spec->special.unk, tiny.special.unk);  // found by its type
   EXPECT_EQ(spec->special.pad, -1);
   EXPECT_TRUE(spec->add_eos);
   EXPECT_FALSE(spec->add_bos);

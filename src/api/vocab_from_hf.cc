@@ -20,14 +20,14 @@ constexpr uint64_t kMaxTokenizerBytes = uint64_t{256} << 20;
 constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
 constexpr uint64_t kMaxTemplateBytes = uint64_t{1} << 20;
 
-// Null when the file is not there.
+// Null if the file does not exist.
 Result<ConfigValue> ReadConfigIfAny(const std::string& path) {
   if (!FileExists(path)) return ConfigValue();
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxConfigBytes));
   return ParseConfigJson(text, path);
 }
 
-// A token's spelling: "</s>", or {"content": "</s>", ...}. Null: there is none.
+// A token's spelling, from "</s>" or {"content": "</s>", ...}. Null if there is none.
 const std::string* Spelling(const ConfigValue* value) {
   if (value == nullptr) return nullptr;
   if (const ConfigValue* content = value->Find("content")) return content->AsString();
@@ -57,7 +57,7 @@ Status ReadRoles(const std::string& path, const ConfigValue& config, VocabSpec& 
   return Status();
 }
 
-// The reference does the same: once one of the two is stated, they alone say what surrounds a text.
+// Like the reference: if either flag is given, the two alone decide what surrounds a text.
 Status ApplyAddTokens(const std::string& path, const ConfigValue& config, VocabSpec& vocab) {
   bool stated = false, add[2] = {false, false};
   const char* names[2] = {"add_bos_token", "add_eos_token"};
@@ -77,8 +77,8 @@ Status ApplyAddTokens(const std::string& path, const ConfigValue& config, VocabS
   return Status();
 }
 
-// "tokenization_kimi.TikTokenTokenizer", where the checkpoint brings code of its own, or else
-// "LlamaTokenizer"; empty when it does not say.
+// "tokenization_kimi.TikTokenTokenizer" if the checkpoint has its own code, or else
+// "LlamaTokenizer". Empty if neither is given.
 std::string TokenizerClass(const ConfigValue& config) {
   const ConfigValue* name = config.Find("tokenizer_class");
   if (const ConfigValue* map = config.Find("auto_map")) {
@@ -96,7 +96,7 @@ std::string TokenizerClass(const ConfigValue& config) {
   return repository == std::string::npos ? *text : text->substr(repository + 2);
 }
 
-// Roles that the configuration does not give, and what is added around a text by default.
+// Adds the roles that the configuration does not give, and the default tokens around a text.
 void TakeOwnRoles(SpecialTokenIds own, VocabSpec& vocab) {
   SpecialTokenIds& s = vocab.special;
   const std::pair<int32_t, int32_t*> roles[] = {
@@ -120,7 +120,7 @@ std::string HfTokenizerFile(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     if (entry.path().extension() != ".tiktoken") continue;
-    if (!found.empty()) return "";  // which one is not for us to guess
+    if (!found.empty()) return "";  // ambiguous
     found = entry.path();
   }
   return found;
@@ -140,8 +140,8 @@ Result<VocabSpec> VocabFromHf(const std::string& folder, const std::vector<int32
   ASSIGN_OR_RETURN(const ConfigValue map, ReadConfigIfAny(map_path));
   ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(path, kMaxTokenizerBytes));
   ASSIGN_OR_RETURN(VocabSpec vocab, ParseTokenizerFile(bytes, path, TokenizerClass(config)));
-  // A tokenizer.json is complete; what it says counts. Others are files of a vocabulary, for which
-  // the configuration says the rest; their own roles count where it does not.
+  // A tokenizer.json is complete and decides. Other files hold only a vocabulary: the configuration
+  // adds the rest, and their own roles are the fallback.
   const bool complete = path.ends_with("/tokenizer.json");
   const SpecialTokenIds own = vocab.special;
   if (!complete) {
@@ -169,7 +169,7 @@ Result<VocabSpec> VocabFromTokenizerFile(const std::string& path) {
 
 namespace {
 
-// The first of the files that is there; nothing when none is.
+// Reads the first file that exists; nullopt if none does.
 Result<std::optional<std::string>> ReadFirst(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     if (!FileExists(path)) continue;

@@ -1,4 +1,4 @@
-// The tokenizer and the chat template of a Hugging Face directory.
+// Reads the tokenizer and chat templates of a Hugging Face directory.
 #pragma once
 
 #include <cstdint>
@@ -10,28 +10,28 @@
 
 namespace tokamak {
 
-// The file of the directory's tokenizer: tokenizer.json, or else tekken.json, tokenizer.model,
-// spiece.model, tiktoken.model, or the one *.tiktoken. Empty when there is none. What is in the
-// file is told by its content.
+// The tokenizer file of a directory: tokenizer.json, or else tekken.json, tokenizer.model,
+// spiece.model, tiktoken.model, or the only *.tiktoken. Empty if there is none. The format is
+// detected from the content.
 std::string HfTokenizerFile(const std::string& folder);
 
-// That file, with the roles of tokens from tokenizer_config.json or special_tokens_map.json and,
-// where it is no tokenizer.json, the tokens that those add to it. `end_tokens` are further tokens
-// after which generation stops. Errors name the file and the field.
+// Reads that file, and the roles of tokens from tokenizer_config.json or special_tokens_map.json.
+// Unless the file is a tokenizer.json, also the tokens that those files add. `end_tokens` are
+// further tokens that end a generation. Errors name the file and the field.
 Result<VocabSpec> VocabFromHf(const std::string& folder, const std::vector<int32_t>& end_tokens);
 
-// A tokenizer's file alone, of any format, with what it says itself.
+// Reads only a tokenizer file, of any format.
 Result<VocabSpec> VocabFromTokenizerFile(const std::string& path);
 
-// The templates of a directory that transformers renders conversations with.
+// The templates with which transformers renders conversations.
 struct HfChatTemplates {
-  std::string chat;   // empty: there is none
-  std::string tools;  // for conversations with tools; empty: the other one
+  std::string chat;   // empty: none
+  std::string tools;  // for conversations with tools; empty: use chat
 };
 
-// Reads chat_template.jinja and additional_chat_templates/tool_use.jinja (chat_templates/, too).
-// Without the former, the field chat_template of tokenizer_config.json or else chat_template.json
-// counts: a template, or a list of named ones of which "default" and "tool_use" are taken.
+// Reads chat_template.jinja and additional_chat_templates/tool_use.jinja (or in chat_templates/).
+// Without the former, uses the field chat_template of tokenizer_config.json or else
+// chat_template.json: a template, or a list of named ones ("default" and "tool_use").
 Result<HfChatTemplates> ReadHfChatTemplates(const std::string& folder);
 
 }  // namespace tokamak

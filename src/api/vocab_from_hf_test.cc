@@ -1,4 +1,4 @@
-// A Hugging Face directory's tokenizer, and what it says around it.
+// Tests a Hugging Face directory's tokenizer and the files around it.
 #include "api/vocab_from_hf.h"
 
 #include <gmock/gmock.h>
@@ -68,7 +68,7 @@ TEST_F(HfVocabTest, EndTokensAreThoseOfAllFiles) {
   const Result<VocabSpec> vocab = VocabFromHf(folder_, {1, 500});
   ASSERT_TRUE(vocab.ok()) << vocab.status().ToString();
   EXPECT_EQ(vocab->special.eos, 3);
-  EXPECT_THAT(vocab->end_tokens, ElementsAre(1));  // 500 is a padded row of the model
+  EXPECT_THAT(vocab->end_tokens, ElementsAre(1));  // 500 is a padding row of the model
   const auto tokenizer = Tokenizer::Create(*vocab);
   ASSERT_TRUE(tokenizer.ok());
   EXPECT_THAT((*tokenizer)->end_of_generation_ids(), ElementsAre(1, 3));
@@ -141,7 +141,7 @@ TEST_F(HfVocabTest, ADirectoryWithoutATokenizerSaysSo) {
               HasSubstr("no tokenizer.json, tekken.json"));
 }
 
-// A directory of the small SentencePiece model whose special tokens are <unk>, <bos>, <eos>, <pad>.
+// A small SentencePiece model in a directory; its special tokens are <unk>, <bos>, <eos>, <pad>.
 class SentencePieceDirectoryTest : public HfVocabTest {
  protected:
   void SetUp() override {
@@ -166,7 +166,7 @@ class SentencePieceDirectoryTest : public HfVocabTest {
 
 TEST_F(SentencePieceDirectoryTest, TheConfigurationSaysWhatTheModelLeavesOut) {
   std::vector<int32_t> expected = the_;
-  expected.insert(expected.begin(), 1);  // <bos>, as families with such files have it
+  expected.insert(expected.begin(), 1);  // <bos> is the default of families with such files
   EXPECT_EQ(Encode("the"), expected);
   Write("tokenizer_config.json",
         R"({"add_bos_token": false, "add_eos_token": true, "eos_token": "<|end|>", )" +
@@ -179,7 +179,7 @@ TEST_F(SentencePieceDirectoryTest, TheConfigurationSaysWhatTheModelLeavesOut) {
   EXPECT_EQ(tokenizer->special().bos, 1);
   EXPECT_EQ(tokenizer->special().eos, size_ + 2);
   EXPECT_TRUE(tokenizer->IsEndOfGeneration(size_ + 2));
-  // In a user's text it is text.
+  // It is plain text within a user's text.
   EXPECT_EQ(tokenizer->FindToken("<|end|>"), size_ + 2);
   EXPECT_THAT(*tokenizer->Encode("<|end|>", {.add_special = false, .parse_special = true}),
               ElementsAre(size_ + 2));
@@ -202,7 +202,7 @@ TEST_F(SentencePieceDirectoryTest, WhatContradictsTheModelIsRefusedByFileAndFiel
     Write("tokenizer_config.json", "{" + Added(id, rest) + "}");
     return Error();
   };
-  EXPECT_EQ(with(1, R"("content": "<s>", "special": true)"), "ok");  // a special token's new name
+  EXPECT_EQ(with(1, R"("content": "<s>", "special": true)"), "ok");  // renames a special token
   EXPECT_THAT(
       with(size_ - 1, R"("content": "<s>")"),
       HasSubstr("tokenizer_config.json: added_tokens_decoder." + std::to_string(size_ - 1)));

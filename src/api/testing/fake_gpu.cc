@@ -1,5 +1,5 @@
-// A library that the program opens as its CUDA backend: asynchronous as a GPU is, with a memory of
-// its own, without the operations that the CUDA backend lacks, and computing in main memory.
+// A library that the program opens as its CUDA backend. Asynchronous like a GPU, with its own
+// memory and without the operations that CUDA lacks, but computes in main memory.
 #include <cstdlib>
 
 #include "ops/cuda/plugin.h"
