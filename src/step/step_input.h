@@ -49,8 +49,7 @@ struct AdmitSequence {
   SequenceSlotId slot = 0;
   std::vector<TokenId> tokens = {};  // prompt, then tokens generated so far
   int32_t num_prompt_tokens = 0;
-  int32_t num_computed =
-      0;  // positions whose cache entries are in the blocks already; < tokens.size()
+  int32_t num_computed = 0;  // positions already in the blocks; < tokens.size()
   SamplingSpec sampling = {};
 
   friend bool operator==(const AdmitSequence&, const AdmitSequence&) = default;

@@ -40,7 +40,7 @@ void Append(OutputChunk chunk, OutputChunk* whole) {
   whole->usage = chunk.usage;
 }
 
-// The last request may end while a step that was submitted ahead still runs, which has its blocks.
+// A step submitted ahead may still run when the last request ends, and hold its blocks.
 EngineStats StatsAtRest(const Engine& engine) {
   const auto deadline = std::chrono::steady_clock::now() + kRestTime;
   while (engine.stats().used_blocks > 0 && std::chrono::steady_clock::now() < deadline) {
@@ -129,7 +129,7 @@ Result<std::vector<std::vector<OutputChunk>>> Company::Run(const std::vector<Cas
   return std::move(answers_);
 }
 
-// The others are submitted by the callback of this request, and theirs.
+// Submits a first request. Its callback submits the others, and theirs continue.
 Status Company::Start() {
   Request first;
   first.token_ids = {1};
@@ -161,7 +161,7 @@ void Company::SubmitNext() {
 }
 
 void Company::Take(size_t index, OutputChunk chunk) {
-  if (!status_.ok()) return;  // the engine is about to be destroyed
+  if (!status_.ok()) return;  // the engine will be destroyed
   const bool last = chunk.finish_reason.has_value();
   OutputChunk& whole = answers_[index][static_cast<size_t>(chunk.choice)];
   if (whole.finish_reason) return Fail(Internal("request {} got a chunk after its last", index));

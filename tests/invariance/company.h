@@ -1,4 +1,4 @@
-// Runs requests in the company of each other, in an engine that is short of everything.
+// Runs requests together in an engine that is short of everything.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace tokamak::invariance {
 
-// The circumstances, all of which must not matter.
+// The circumstances of a run. None may change an answer.
 struct CompanyOptions {
   std::string cuda_graphs = "off";
   int32_t steps_in_flight = 1;
@@ -23,28 +23,28 @@ struct CompanyOptions {
   int32_t num_blocks = 0;
   int32_t host_blocks = 0;
   bool prefix_cache = true;
-  int32_t most_open = 0;     // requests at the same time
-  int32_t arrival_odds = 0;  // another one comes with chance 1 in so many after each chunk
+  int32_t most_open = 0;     // concurrent requests
+  int32_t arrival_odds = 0;  // after each chunk a request arrives with chance 1 in this many
 
   std::string ToString() const;
 };
 
-// Just enough blocks for the largest case, and a random number more. The executor and the steps in
-// flight are left for the caller to choose.
+// Random circumstances: enough blocks for the largest case, and a random number more. The caller
+// sets the executor and the steps in flight.
 CompanyOptions RandomCompany(std::mt19937_64* random, const std::vector<Case>& cases,
                              int32_t block_size);
 
-// Submits all cases in a random order and collects what they get. From its first request on,
-// arrivals and cancellations come from within the engine's callbacks, and so at points that the
-// seed alone decides: a run is repeatable, however long steps take.
+// Submits all cases in random order and collects their answers. After the first request, arrivals
+// and cancellations come from the engine's callbacks, at points that only the seed decides. So a
+// run is repeatable, whatever its timing.
 class Company {
  public:
-  // `base` says what decides answers (model, ISA, cache type, block size); `kv_token_bytes` is that
-  // of ModelInfo.
+  // `base` has the options that may change answers (model, ISA, cache type, block size).
+  // `kv_token_bytes` is ModelInfo's.
   Company(EngineOptions base, int64_t kv_token_bytes, const CompanyOptions& options, uint64_t seed);
 
-  // Answers in the order of `cases`, one entry per choice. `counts` is added to. An error when the
-  // engine refuses a request or ends a choice twice.
+  // Returns the answers in the order of `cases`, one entry per choice, and adds to `counts`. Fails
+  // if the engine refuses a request or ends a choice twice.
   Result<std::vector<std::vector<OutputChunk>>> Run(const std::vector<Case>& cases, Counts* counts);
 
  private:
@@ -59,10 +59,10 @@ class Company {
   const CompanyOptions options_;
   Counts counts_;
 
-  // Engine thread, while the engine runs.
+  // Engine thread only, while the engine runs.
   std::mt19937_64 random_;
   const std::vector<Case>* cases_ = nullptr;
-  std::vector<size_t> order_;  // of arrival
+  std::vector<size_t> order_;  // arrival order
   size_t next_ = 0;            // in order_
   size_t num_ended_ = 0;
   std::vector<RequestId> ids_;
@@ -75,7 +75,7 @@ class Company {
   CondVar changed_;
   bool done_ GUARDED_BY(mutex_) = false;
 
-  std::unique_ptr<Engine> engine_;  // its callbacks use all of the above
+  std::unique_ptr<Engine> engine_;  // last member: its callbacks use the others
 };
 
 }  // namespace tokamak::invariance

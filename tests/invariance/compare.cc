@@ -18,7 +18,7 @@ std::string Text(const TokenLogprobs::Entry& entry) {
                      std::bit_cast<uint32_t>(entry.logprob));
 }
 
-// `beginning`: `company` may be shorter.
+// With `beginning`, `company` may be shorter.
 std::string Logprobs(const char* name, const std::vector<TokenLogprobs>& company,
                      const std::vector<TokenLogprobs>& alone, bool beginning) {
   for (size_t i = 0; i < std::min(company.size(), alone.size()); ++i) {

@@ -1,4 +1,4 @@
-// Answers, bit for bit.
+// Compares answers bit for bit.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace tokamak::invariance {
 
-// Where two answers, one entry per choice, first differ; empty if nowhere. Ids, logprobs and their
-// alternatives (floats by their bits), prompt logprobs, texts, finish reasons and seeds count. A
-// choice of `company` that was cancelled must be the beginning of what it is alone.
+// Returns the first difference between two answers with one entry per choice, or "". Compares ids,
+// logprobs and their alternatives (floats by their bits), prompt logprobs, texts, finish reasons
+// and seeds. A choice that was cancelled in `company` must be a prefix of that in `alone`.
 std::string FirstDifference(const std::vector<OutputChunk>& company,
                             const std::vector<OutputChunk>& alone);
 

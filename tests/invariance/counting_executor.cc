@@ -98,7 +98,7 @@ class CountingExecutor final : public Executor {
   std::mt19937_64 random_;
   int32_t in_flight_ = 0;
   Counts& counts_;
-  std::vector<int32_t> known_left_;  // by slot: tokens known at its admission, still to compute
+  std::vector<int32_t> known_left_;  // by slot: tokens known at admission that are still to compute
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What an engine really asked of its executor.
+// Counts what an engine asks of its executor.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,19 @@
 namespace tokamak::invariance {
 
 struct Counts {
-  int64_t requests = 0;   // compared, once per company they were in
-  int64_t cancelled = 0;  // of them, before their end
+  int64_t requests = 0;   // compared; counted once per company
+  int64_t cancelled = 0;  // of these, cancelled before their end
   int64_t tokens = 0;     // generated in company
   int64_t steps = 0;
-  int64_t overlapped = 0;   // of them, submitted while another was in flight
-  int64_t graph_steps = 0;  // of them, decodes where these are recorded launches
+  int64_t overlapped = 0;   // of these, submitted while another was in flight
+  int64_t graph_steps = 0;  // of these, decode steps with CUDA graphs on
   int64_t mixed_steps = 0;  // with prefills and decodes
   int64_t chunks = 0;       // rows that end inside a prompt
   int64_t cached_tokens = 0;
-  int64_t part_hits = 0;  // prompts whose cached beginning ends inside a block
-  int64_t forks = 0;      // choices that start from the cache entries of their first
+  int64_t part_hits = 0;  // prompts whose cached prefix ends inside a block
+  int64_t forks = 0;      // choices that start from the cache entries of choice 0
   int64_t preemptions = 0;
-  int64_t resumed = 0;  // admissions of sequences that had generated tokens
+  int64_t resumed = 0;  // admissions of sequences with generated tokens
   int64_t swapped_out = 0;
   int64_t swapped_in = 0;
   int64_t one_thread = 0;  // companies, by number of threads
@@ -31,15 +31,14 @@ struct Counts {
 
   void Add(const Counts& other);
   std::string ToString() const;
-  // The first count that must not be zero in a test that proves something; empty if there is none.
-  // `graphs`: some companies had them.
+  // The name of the first count that is zero although the test needs it, or "". `graphs`: some
+  // companies used graphs.
   std::string FirstZero(bool graphs) const;
 };
 
-// Passes everything on to `inner`, but for Done: chance decides, by `seed` alone, whether the
-// engine waits for a step or goes on without it. So steps overlap on a CPU too, and a run on a GPU
-// can be repeated. `graphs`: of decode steps. `counts` must outlive it and is changed by the engine
-// thread.
+// Passes calls on to `inner`, except Done: there `seed` decides at random whether the engine waits
+// for a step or goes on. So steps overlap even on a CPU, and a run on a GPU can be repeated.
+// `graphs`: decode steps use them. `counts` must outlive the executor, whose thread changes it.
 std::unique_ptr<Executor> MakeCountingExecutor(std::unique_ptr<Executor> inner, bool graphs,
                                                uint64_t seed, Counts* counts);
 

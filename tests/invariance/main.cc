@@ -1,22 +1,21 @@
-// invariance: a request gets the same answer alone and in any company, bit for bit, from the whole
-// engine: ids, logprobs and their alternatives, texts.
+// invariance: checks that a request's answer has the same bits alone and in any company. Runs the
+// whole engine and compares ids, logprobs and their alternatives, and texts.
 //
 //   build/tests/invariance/invariance --requests 1000
 //
-// is the full run: so many random requests for every weight type and every ISA of this machine,
-// each alone and in two companies, one with one thread and one with two (ctest does fewer).
+// is the full run: 1000 random requests for every weight type and every ISA of this machine, each
+// alone and in two companies, one with one thread and one with two. ctest runs fewer.
 //
 //   build/tests/invariance/invariance --device cuda --requests 100
 //
-// does it on a GPU, in two companies without graphs and two with: so graphs and steps that overlap
-// change no bit either. It exits with 77 where there is no GPU or no backend for it.
+// runs on a GPU, in two companies without graphs and two with graphs, with overlapping steps. Exits
+// with 77 if there is no GPU or no backend for it.
 //
 //   build/tests/invariance/invariance --model default --requests 30
 //
-// does the same with SmolLM2-135M-Instruct, as scripts/fetch-model put it, or with any other model
-// by its path; it exits with 77 when the default one is not there. --types Q4_K,F16, --isas avx2
-// and --seed choose a part. The first difference of each combination is printed with the command
-// that repeats it.
+// uses SmolLM2-135M-Instruct, as fetched by scripts/fetch-model, or any other model by its path.
+// Exits with 77 if the default model is missing. --types Q4_K,F16, --isas avx2 and --seed select a
+// part. Prints the first difference of each combination, with the command that repeats it.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -44,8 +43,8 @@ constexpr int kSkipped = 77;
 constexpr std::string_view kCpu = "cpu";
 constexpr std::string_view kCuda = "cuda";
 constexpr int32_t kRoundRequests = 40;
-// Comparisons after which everything that could make a difference must have happened, in the whole
-// run and for every combination of type and ISA.
+// After this many comparisons, in the whole run and per combination of type and ISA, all that could
+// make a difference must have happened.
 constexpr int64_t kEnough = 60;
 constexpr int64_t kEnoughForCombination = 1000;
 
@@ -66,7 +65,7 @@ std::vector<std::string> Split(const std::string& list) {
   return parts;
 }
 
-// The ISAs that this machine can run, slowest first, and those with f32 activations.
+// The ISAs that this machine supports, slowest first, including variants with f32 activations.
 std::vector<std::string> MachineIsas() {
   std::vector<std::string> isas;
   for (const std::string& isa : CpuIsaNames()) {
@@ -108,7 +107,7 @@ bool Parse(int argc, char** argv, Flags* flags) {
   return true;
 }
 
-// A folder that goes with the object.
+// A temporary folder that its destructor deletes.
 class TempFolder {
  public:
   TempFolder() {
@@ -128,10 +127,10 @@ class TempFolder {
   std::string path_;
 };
 
-// "avx2", or the device that is no CPU.
+// "avx2", or the GPU's device.
 std::string NameOf(const RoundOptions& round) { return round.gpu() ? round.device : round.isa; }
 
-// False, and a line that says so, if `counts` lacks what `enough` comparisons must have met.
+// Prints a message and returns false if `counts` lacks what `enough` comparisons must have met.
 bool Proves(const Flags& flags, const Counts& counts, int64_t enough) {
   const std::string zero = counts.FirstZero(/*graphs=*/flags.device == kCuda);
   if (counts.requests < enough || zero.empty()) return true;
@@ -139,8 +138,8 @@ bool Proves(const Flags& flags, const Counts& counts, int64_t enough) {
   return false;
 }
 
-// All rounds of one model and ISA, up to the first that fails. `choice` picks them on the command
-// line.
+// Runs all rounds of one model and ISA, up to the first failure. `choice`: the flags that select
+// them.
 bool RunCombination(const Flags& flags, const std::string& choice, RoundOptions round,
                     Counts* total) {
   Counts counts;

@@ -12,7 +12,7 @@
 namespace tokamak::invariance {
 namespace {
 
-// Prompts and answers of tiny models.
+// For tiny models: prompt and answer lengths.
 constexpr int32_t kLongest = 620;
 constexpr int32_t kMostNew = 40;
 
@@ -110,8 +110,8 @@ Material TinyMaterial(uint64_t seed, int32_t vocab_size) {
   Material material;
   material.vocab_size = vocab_size;
   material.max_new = kMostNew;
-  // Most rounds are short ones: a pool that holds a long prompt is not short of blocks for the
-  // others. The longest prompts see three splits of keys, whose order of addition can differ.
+  // Most rounds are short, because a pool that holds a long prompt has enough blocks for the other
+  // requests. The longest prompts see three splits of keys, whose order of addition could differ.
   struct Length {
     int32_t most, percent;
   };

@@ -18,7 +18,7 @@
 namespace tokamak::invariance {
 namespace {
 
-// What answers may depend on, and so is the same alone and in company.
+// Options that may change answers, so they are equal alone and in company.
 EngineOptions RandomBase(const RoundOptions& options, std::mt19937_64* random) {
   constexpr const char* kCacheTypes[] = {"f32", "f16", "bf16"};
   constexpr int32_t kBlockSizes[] = {16, 8, 5};
@@ -27,15 +27,14 @@ EngineOptions RandomBase(const RoundOptions& options, std::mt19937_64* random) {
   base.device = options.device;
   base.isa = options.isa;
   base.kv_cache_dtype = kCacheTypes[(*random)() % std::size(kCacheTypes)];
-  // The tiny models' heads are too small for its blocks, and GPUs do not have it.
+  // q8_0 needs larger heads than the tiny models have, and a CPU.
   if (!options.tiny && !options.gpu() && (*random)() % 4 == 0) base.kv_cache_dtype = "q8_0";
   base.block_size = kBlockSizes[(*random)() % std::size(kBlockSizes)];
   base.max_context = options.tiny ? 0 : 512;
   return base;
 }
 
-// One request at a time, one sequence at a time, one step at a time, no chunks, nothing to find in
-// a cache, nothing recorded.
+// One request, one sequence and one step at a time, without chunks, prefix cache or graphs.
 EngineOptions Alone(EngineOptions base) {
   base.cuda_graphs = "off";
   base.steps_in_flight = 1;
@@ -91,18 +90,18 @@ std::string Compare(const std::vector<Case>& cases,
   return "";
 }
 
-// `random`, with what company `i` is sure to have.
+// Returns `random` with the properties that company `i` must have.
 CompanyOptions Circumstances(const RoundOptions& options, int32_t i, int32_t first_depth,
                              CompanyOptions random) {
   random.cuda_graphs = i < 2 ? "off" : "on";
   random.steps_in_flight = 1 << (first_depth + i) % 3;
   random.threads = 1 + i % 2;
-  // One of two is sure to swap, for runs of a few requests.
+  // Makes one of two companies swap, even in runs of a few requests.
   if ((options.seed + static_cast<uint64_t>(i)) % 2 == 0) {
     random.prefix_cache = true;
     random.host_blocks = std::max(random.host_blocks, random.num_blocks);
   }
-  // A real model takes its time for a step, however small.
+  // Even a small step of a real model takes time.
   if (!options.tiny) random.max_batch_tokens = std::max(24, random.max_batch_tokens);
   return random;
 }

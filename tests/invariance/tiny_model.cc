@@ -17,8 +17,8 @@ constexpr char kMixed[] = "mixed";
 struct Sizes {
   int hidden, heads, kv_heads, head_dim, ffn;
 };
-// As small as the blocks of a type allow, but with sums longer than one chunk of the CPU kernels
-// (256), and with heads enough for a long prompt alone to feed all cores without splitting keys.
+// The smallest sizes that the types' blocks allow, but with sums longer than one chunk of the CPU
+// kernels (256), and with enough heads for a long prompt to use all cores without splitting keys.
 constexpr Sizes kSmall = {.hidden = 96, .heads = 6, .kv_heads = 2, .head_dim = 16, .ffn = 288};
 constexpr Sizes kLarge = {.hidden = 256, .heads = 8, .kv_heads = 2, .head_dim = 32, .ffn = 512};
 constexpr int kLayers = 2;
@@ -107,7 +107,7 @@ class ModelWriter {
     writer_.AddTensor(name, dtype, {rows, cols}, Noise(rows * cols, scale));
   }
 
-  // Of about the normal distribution (a sum of four uniform ones), the same on every platform.
+  // About normally distributed (a sum of four uniform values); the same on every platform.
   std::vector<float> Noise(int64_t count, float deviation) {
     std::vector<float> values(static_cast<size_t>(count));
     for (float& value : values) {
@@ -143,7 +143,7 @@ Status WriteTinyModel(const std::string& weight_type, const std::string& path) {
   const bool large = std::any_of(dtypes.begin(), dtypes.end(), [](DType dtype) {
     return kSmall.hidden % Info(dtype).block_elements != 0;
   });
-  // Half of the models use their embeddings as the output layer too.
+  // Half of the models have tied embeddings.
   const bool tied = (found - names.begin()) % 2 == 1;
   return ModelWriter(std::move(dtypes), large ? kLarge : kSmall).Write(path, tied);
 }

@@ -1,4 +1,4 @@
-// Tiny Llama models with random weights, one for every way to store a weight.
+// Tiny Llama models with random weights, one for every weight type.
 #pragma once
 
 #include <string>
@@ -8,15 +8,15 @@
 
 namespace tokamak::invariance {
 
-// "F32", ..., "MXFP4": every type that a weight in a GGUF file may have; then "mixed", whose
-// tensors take turns, so that projections that run as one matrix differ in type.
+// "F32", ..., "MXFP4": every weight type of GGUF files. Then "mixed", whose tensors alternate
+// between types, so that projections that run as one matrix differ in type.
 std::vector<std::string> WeightTypes();
 
-// The longest sequence of a tiny model: three splits of the keys (256 positions each).
+// The longest sequence of a tiny model: three splits of keys (256 positions each).
 inline constexpr int kTinyContext = 768;
 
-// Writes a model of two layers with grouped heads and a vocabulary of byte pairs. The weights are
-// the same in every type but for rounding. kInvalidArgument when there is no such type.
+// Writes a model of two layers with grouped-query attention and a byte pair vocabulary. The weights
+// are the same for all types, apart from rounding. kInvalidArgument for an unknown type.
 Status WriteTinyModel(const std::string& weight_type, const std::string& path);
 
 }  // namespace tokamak::invariance

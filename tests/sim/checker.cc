@@ -12,9 +12,10 @@
 namespace tokamak {
 namespace {
 
-constexpr int64_t kSnapshotEvery = 8;  // rounds: they take as long as the rest
+// Rounds; taking a snapshot costs as much as all other checks.
+constexpr int64_t kSnapshotEvery = 8;
 
-// The order within a client, written anew.
+// The order within a client, implemented independently.
 bool ArrivedBefore(const Sequence* a, const Sequence* b) {
   return std::pair(a->request->number, a->choice) < std::pair(b->request->number, b->choice);
 }
@@ -37,7 +38,7 @@ EngineChecker::EngineChecker(const EngineCore* core, sim::Verdict* verdict, int 
                              bool one_client)
     : core_(core), verdict_(verdict), depth_(depth), one_client_(one_client) {}
 
-// A sequence stands one turn behind the one before it of the same client and priority.
+// A sequence ranks one turn after the previous one of the same client and priority.
 void EngineChecker::RankSequences() {
   std::map<std::pair<int32_t, std::string>, std::vector<const Sequence*>> clients;
   ranks_.clear();
@@ -303,7 +304,7 @@ void EngineChecker::CheckStats() {
   }
 }
 
-// Compares the snapshot for watchers with what was counted (CheckReferences) and the statistics.
+// Compares the snapshot with the counts of CheckReferences and with the statistics.
 void EngineChecker::CheckSnapshot() {
   const EngineSnapshot snapshot = core_->Snapshot(core_->now_, 0);
   const EngineSnapshot::Blocks& blocks = snapshot.blocks;
@@ -352,15 +353,15 @@ void EngineChecker::CheckSnapshot() {
 // Waiting.
 
 int64_t EngineChecker::TenureBound(const Sequence& s) const {
-  // Every position is computed at most once as the best ranked sequence, a few rounds each at worst
-  // when blocks have to be taken from others first.
+  // As the best ranked sequence it computes every position at most once. Each may take a few rounds
+  // if blocks must first be taken from others.
   return (int64_t{s.max_length} + 4) * (depth_ + 2) + 20;
 }
 
 void EngineChecker::CheckProgress() {
   RankSequences();
   const Sequence* best = nullptr;
-  const Sequence* last = nullptr;  // that was the best in the last round
+  const Sequence* last = nullptr;  // best in the last round
   for (const auto& [s, rank] : ranks_) {
     if (best == nullptr || Above(*s, *best)) best = s;
     if (KeyOf(*s) == best_) last = s;
@@ -370,7 +371,7 @@ void EngineChecker::CheckProgress() {
       std::exchange(num_arrivals_, core_->num_arrivals_) != core_->num_arrivals_ ||
       std::exchange(paused_, false);
   if (best == nullptr) return;
-  // Ranks change at the beginning of the step after.
+  // Ranks change at the start of the next step.
   if (best != last && last != nullptr && !best_advanced_ && !arrivals) {
     Fail("request {} is the best ranked instead of {}, which has computed nothing",
          best->request->id, last->request->id);
@@ -392,7 +393,7 @@ void EngineChecker::CheckWaiting() {
       wait.bound = TenureBound(s);
       ForEachSequence([&](const Sequence& other) {
         if (&other == &s || other.state == SequenceState::kFinished) return;
-        // Each pair once, when the second of them is seen first.
+        // Counts each pair once, when its second sequence is first seen.
         const auto seen = waits_.find(KeyOf(other));
         if (seen == waits_.end()) return;
         const auto rank = [](const Sequence& of) {
@@ -416,7 +417,7 @@ void EngineChecker::OnFailure() {
   tenure_ = 0;
 }
 
-// Others go first now, and what was given back is computed again.
+// Now others go first, and positions given back are recomputed.
 void EngineChecker::OnPause() {
   OnFailure();
   paused_ = true;

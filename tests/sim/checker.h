@@ -1,4 +1,4 @@
-// EngineChecker: recounts everything the engine believes, after every step.
+// EngineChecker: verifies all of the engine's state after every step.
 #pragma once
 
 #include <cstdint>
@@ -11,28 +11,28 @@
 
 namespace tokamak {
 
-// A friend of the engine's classes. Reports to the verdict.
+// A friend of the engine's classes. Reports failures to the verdict.
 //
-// Progress. The best ranked sequence can take what it needs from all others. So while one is the
-// best ranked, it computes a new position within a number of rounds that depends on its own length
-// (TenureBound), and it remains the best until then unless a request arrives.
+// Progress: the best ranked sequence can take what it needs from all others. So it computes a new
+// position within a number of rounds that depends on its own length (TenureBound). Until then it
+// stays the best, unless a request arrives.
 //
-// Waiting bound. With one client, the best ranked sequence remains so until it ends. A sequence
-// therefore ends within the sum of the bounds of those above it and its own: each total is checked.
+// Waiting bound: with one client, the best ranked sequence stays the best until it ends. So a
+// sequence ends within the sum of its own bound and of those above it; this sum is checked.
 class EngineChecker {
  public:
   EngineChecker(const EngineCore* core, sim::Verdict* verdict, int depth, bool one_client);
 
-  // When a step is submitted: admissions kept the order.
+  // Call it on each submitted step: checks the order of admissions.
   void OnSubmit(const StepInput& step);
-  // When no step is being built and nothing is being retired.
+  // Call it when no step is being built or retired.
   void AfterStep();
   void OnAccepted(RequestId id);
-  // After an executor failure all work starts again.
+  // Call it after an executor failure: all work starts again.
   void OnFailure();
-  // A request was paused or resumed.
+  // Call it when a request was paused or resumed.
   void OnPause();
-  // All has ended: only the prefix cache may hold blocks.
+  // Call it when all has ended: only the prefix cache may hold blocks.
   void AtEnd();
 
   int64_t preemptions() const { return core_->scheduler_.num_preemptions(); }
@@ -67,16 +67,16 @@ class EngineChecker {
   sim::Verdict* const verdict_;
   const int depth_;
   const bool one_client_;
-  std::unordered_map<const Sequence*, int64_t> ranks_;  // as ClientTurns has them
+  std::unordered_map<const Sequence*, int64_t> ranks_;  // see ClientTurns
   Key best_ = 0;                // the best ranked sequence in the last round
-  int64_t tenure_ = 0;          // rounds since it became that, or computed a new position
-  int32_t best_charged_ = 0;    // positions that it had computed
-  bool best_advanced_ = false;  // it computed one in the step before the next ranking
+  int64_t tenure_ = 0;          // rounds since it became the best or computed a new position
+  int32_t best_charged_ = 0;    // positions charged for it
+  bool best_advanced_ = false;  // a position was charged for it in the step before the next ranking
   uint64_t num_arrivals_ = 0;
-  bool paused_ = false;  // or resumed, since the last round
+  bool paused_ = false;  // a request was paused or resumed since the last round
   std::unordered_map<Key, Wait> waits_;
   int64_t rounds_ = 0;
-  uint64_t next_number_ = 0;  // of the first request not yet in waits_
+  uint64_t next_number_ = 0;  // the first request not yet in waits_
   // Scratch.
   std::vector<int32_t> device_references_;
   std::vector<int32_t> host_references_;

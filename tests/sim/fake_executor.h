@@ -1,4 +1,4 @@
-// FakeExecutor: executes steps on a KV cache that remembers what was written to it, and checks that
+// FakeExecutor: runs steps on a KV cache that remembers what was written to it, and checks that
 // every row finds exactly its own prefix there.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace tokamak::sim {
 
-// Collects the first thing that went wrong in a schedule.
+// Keeps a schedule's first failure.
 class Verdict {
  public:
   void Fail(std::string what) {
@@ -33,14 +33,14 @@ struct FakeExecutorOptions {
   double step_seconds = 1e-3;
   double token_seconds = 1e-5;
   double jitter = 0;             // a step takes up to (1 + jitter) times as long
-  int32_t failure_permille = 0;  // of Submit, Sample and Wait each
+  int32_t failure_permille = 0;  // per Submit, Sample and Wait
   int32_t reset_failure_percent = 0;
 };
 
-// An independent model of slots and blocks, which knows nothing of the engine but StepInputs. A
-// position's cache entry is the hash of its prefix, salt included, and of whether its keys are
-// switched (CacheSpec::original_context); a whole block is copied with all entries. Steps take
-// simulated time and are done when the clock says so, in order.
+// An independent model of slots and blocks that knows only StepInputs. A position's cache entry is
+// the hash of its prefix, including the salt and the kind of its RoPE factors
+// (CacheSpec::original_context). A copy copies a whole block's entries. Steps take simulated time
+// and finish in order.
 class FakeExecutor final : public Executor {
  public:
   FakeExecutor(FakeExecutorOptions options, uint64_t seed, ManualClock* clock, Verdict* verdict);
@@ -66,7 +66,7 @@ class FakeExecutor final : public Executor {
     uint64_t life = 0;  // distinguishes the sequences that had this slot
     bool long_rope = false;
     std::vector<TokenId> tokens;
-    std::vector<uint64_t> prefixes;  // [tokens]: hash of the tokens up to and with this one
+    std::vector<uint64_t> prefixes;  // [tokens]: hash of the tokens up to and including this one
     int32_t num_prompt = 0;
     int32_t computed = 0;
     int64_t last_row = -1;  // the step of its last row
@@ -106,12 +106,12 @@ class FakeExecutor final : public Executor {
   std::vector<Slot> slots_;
   std::vector<uint64_t> device_;  // [blocks, block_size]: entries
   std::vector<uint64_t> host_;
-  std::vector<int64_t> named_by_;     // by device block: the last step whose rows read or wrote it
-  std::vector<uint64_t> named_life_;  // and for which sequence, 0: several
+  std::vector<int64_t> named_by_;     // by device block: the last step whose rows used it
+  std::vector<uint64_t> named_life_;  // the life of the sequence that used it; 0: several
   std::deque<StepInFlight> steps_in_flight_;
-  bool broken_ = false;  // an error was returned, Reset must follow
+  bool broken_ = false;  // an error was returned; Reset must follow
   uint64_t next_number_ = 0;
-  int64_t oldest_ = 0;  // steps before this one have retired
+  int64_t oldest_ = 0;  // the oldest step that has not retired
   uint64_t lives_ = 0;
   TimePoint busy_until_{};
   int64_t num_steps_ = 0;

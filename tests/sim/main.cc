@@ -23,12 +23,12 @@ using tokamak::sim::ScheduleOptions;
 using tokamak::sim::ScheduleStats;
 using tokamak::sim::Simulation;
 
-// For the signal handler: which schedule a crash or a hang happened in.
+// Tells the signal handler in which schedule a crash or hang happened.
 volatile sig_atomic_t running_low = 0;
 volatile sig_atomic_t running_high = 0;
 volatile sig_atomic_t running_depth = 0;
 
-// CPU time of this process, so that a busy machine does not look like a hang.
+// CPU time, so that a busy machine does not look like a hang.
 constexpr itimerval kHang = {.it_interval = {0, 0}, .it_value = {60, 0}};
 
 void OnSignal(int signal) {
@@ -69,8 +69,8 @@ int main(int argc, char** argv) {
   signal(SIGSEGV, OnSignal);
   signal(SIGPROF, OnSignal);
   ScheduleStats total;
-  const std::clock_t start =
-      std::clock();  // of this process: other work on the machine is not counted
+  // CPU time of this process; other work on the machine does not count.
+  const std::clock_t start = std::clock();
   for (uint64_t seed = first; seed < first + schedules; ++seed) {
     running_low = static_cast<sig_atomic_t>(seed & 0xffffffff);
     running_high = static_cast<sig_atomic_t>(seed >> 32);
@@ -81,7 +81,7 @@ int main(int argc, char** argv) {
     options.depth = depth;
     options.min_steps = min_steps;
     options.clients = clients;
-    options.record_path = record_path;  // the last schedule's record stays
+    options.record_path = record_path;  // keeps the last schedule's record
     Simulation simulation(options);
     const std::string failure = simulation.Run();
     total.Add(simulation.stats());

@@ -1,5 +1,5 @@
-// The world of the simulation: a "language model" whose next token is a pure function of seed,
-// choice and all tokens before it, and what a request run alone in it must produce.
+// The simulation's "language model", whose next token is a pure function of seed, choice and all
+// tokens before it, and the answer that a request must get.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ inline uint64_t Mix(uint64_t a, uint64_t b) {
   return x ^ (x >> 32);
 }
 
-// Splitmix64. Everything random in a schedule comes from one of these.
+// Splitmix64. The source of all randomness in a schedule.
 class Rng {
  public:
   explicit Rng(uint64_t seed) : state_(seed) {}
   uint64_t Next() { return Mix(state_++, 0x5eed); }
-  // In [low, high].
+  // Returns a number in [low, high].
   int32_t In(int32_t low, int32_t high) {
     return low + static_cast<int32_t>(Next() % (static_cast<uint64_t>(high - low) + 1));
   }
@@ -36,16 +36,16 @@ class Rng {
   uint64_t state_;
 };
 
-// Requests of different salts must not share cache entries. The executor sees no salts, so the
-// workload puts them into the seeds.
+// Requests with different salts must not share cache entries. The executor does not see salts, so
+// the workload encodes them in the seeds.
 inline constexpr uint64_t kNumSalts = 3;
 inline uint64_t SaltOf(uint64_t seed) { return seed % kNumSalts; }
 
 struct TokenModel {
   int32_t vocab = 64;
-  uint64_t unhealthy_every = 0;  // about one position in so many has no token to draw; 0: none
+  uint64_t unhealthy_every = 0;  // about one position in this many has no token to draw; 0: none
 
-  // The hash of a prefix is all that its last position's cache entry depends on.
+  // The hash of a prefix; the last position's cache entry depends on nothing else.
   static uint64_t Root(uint64_t seed) { return Mix(0x600d, SaltOf(seed)); }
   static uint64_t Extend(uint64_t prefix, TokenId token) {
     return Mix(prefix, static_cast<uint64_t>(token));
@@ -64,10 +64,10 @@ struct TokenModel {
   }
 };
 
-// The letter that a token decodes to.
+// The letter to which a token decodes.
 inline char Letter(TokenId token) { return static_cast<char>('a' + token % 26); }
 
-// Letters, with a stop string of two (or none), held back as far as it might have begun.
+// Decodes to letters; holds back a possible start of the two-letter stop string, if there is one.
 class LetterDecoder final : public TextDecoder {
  public:
   explicit LetterDecoder(std::string stop) : stop_(std::move(stop)) {}
@@ -80,7 +80,7 @@ class LetterDecoder final : public TextDecoder {
   std::string held_;
 };
 
-// A request of the workload, and everything about it that decides what it must produce.
+// A request of the workload, with everything that decides its answer.
 struct Plan {
   RequestId id = 0;
   std::vector<TokenId> prompt;
@@ -89,23 +89,23 @@ struct Plan {
   int32_t priority = 0;
   int32_t client = 0;
   std::string salt;
-  std::string stop;  // empty, or two letters; sampling.stop has it too
+  std::string stop;  // empty, or two letters; also in sampling.stop
   bool decodes = false;
-  int32_t max_length =
-      INT32_MAX;  // of its sequences: what the engine said where there is no max_tokens
+  // The length limit of its sequences; the engine's if there is no max_tokens.
+  int32_t max_length = INT32_MAX;
 };
 
-// The output that one choice must have whatever else runs beside it.
+// The output that a choice must have, whatever runs beside it.
 struct Expectation {
   std::vector<TokenId> tokens;
   std::vector<float> logprobs;
   std::string text;
   FinishReason reason = FinishReason::kLength;
-  RowHealth health = RowHealth::kOk;  // another one ends it with kError
+  RowHealth health = RowHealth::kOk;  // other values end it with kError
 };
 
 Expectation Expect(const TokenModel& model, const Plan& plan, int32_t choice, int32_t max_context);
-// Logprobs of prompt tokens 1 to the last.
+// Logprobs of the prompt tokens from the second on.
 std::vector<float> ExpectPromptLogprobs(const Plan& plan);
 
 }  // namespace tokamak::sim

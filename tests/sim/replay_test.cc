@@ -1,4 +1,4 @@
-// Records and replays of simulated schedules.
+// Tests recording and replaying of simulated schedules.
 #include "engine/replay.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,6 @@ class ReplayTest : public ::testing::Test {
  protected:
   void TearDown() override { std::filesystem::remove(path_); }
 
-  // Runs a schedule and records it.
   void Record(uint64_t seed, int32_t depth) {
     ScheduleOptions options;
     options.seed = seed;
@@ -98,7 +97,7 @@ TEST_F(ReplayTest, NamesTheStepWhereAnotherModelDraws) {
   Record(3, 2);
   ManualClock clock;
   Verdict verdict;
-  executor_options_.model.vocab -= 1;  // the same limits, another distribution
+  executor_options_.model.vocab -= 1;  // same limits, different distribution
   executor_options_.failure_permille = 0;
   FakeExecutor executor(executor_options_, 99, &clock, &verdict);
   const auto report = ReplayBytes(Bytes(), &executor);

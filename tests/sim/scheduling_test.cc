@@ -1,4 +1,4 @@
-// The scheduler's use of time, priorities and memory, seen from the steps that it submits.
+// Tests how the scheduler uses time, priorities and memory, from the steps that it submits.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -78,7 +78,7 @@ class SchedulingTest : public ::testing::Test {
   std::vector<RequestId> ended_;
 };
 
-// The longest step, in milliseconds, that streams see while a long prompt is prefilled.
+// Measures the longest step in ms that streams see while a long prompt is prefilled.
 class TargetTest : public SchedulingTest {
  protected:
   double LongestStepMs(double target_ms) {
@@ -126,7 +126,7 @@ TEST_F(SchedulingTest, StepsNeverExceedTheirTokensAndPrefillsKeepAMinimum) {
   Submit(20, 60, 2);
   const size_t from = steps_.size();
   while (tokens_[{20, 0}].empty()) core_->Step();
-  EXPECT_LT(steps_.size() - from, 20u);  // at least 4 tokens a step beside 14 streams
+  EXPECT_LT(steps_.size() - from, 20u);  // at least 4 tokens per step beside 14 streams
   RunAll();
   for (const StepInput& step : steps_) EXPECT_LE(TokensOf(step), 12);
 }
@@ -189,7 +189,7 @@ TEST_F(SchedulingTest, APromptIsAdmittedOnlyIfAllOfItFitsBesideThoseAbove) {
   EXPECT_EQ(core_->stats(clock_.Now()).preemptions, 0);
 }
 
-// All tokens of a crowded run, and how many positions were computed.
+// Compares all tokens of a crowded run, and how many positions were computed.
 TEST_F(SchedulingTest, SwappingComputesLessThanRecomputingAndDrawsTheSame) {
   std::map<std::pair<RequestId, int32_t>, std::vector<TokenId>> first;
   int64_t computed[2] = {};
@@ -220,7 +220,7 @@ TEST_F(SchedulingTest, APausedRequestHoldsNothingAndDrawsTheSameWhenItGoesOn) {
   Submit(1, 100, 60, 0, 2);
   for (int i = 0; i < 20; ++i) core_->Step();
   core_->Pause(1);
-  RunAll();  // until nothing is left to do
+  RunAll();  // until no work is left
   EXPECT_FALSE(core_->HasWork());
   EXPECT_LT((tokens_[{1, 0}].size()), 30u);
   clock_.Advance(std::chrono::hours(1));
@@ -229,7 +229,7 @@ TEST_F(SchedulingTest, APausedRequestHoldsNothingAndDrawsTheSameWhenItGoesOn) {
   EXPECT_EQ(stats.running + stats.waiting, 0);
   EXPECT_EQ(stats.paused, 1);
   EXPECT_EQ(stats.seconds_since_progress, 0) << "it looks stuck";
-  // Others have the whole engine meanwhile.
+  // Meanwhile others have the whole engine.
   Submit(2, 2000, 10, 0, 2);
   RunAll();
   EXPECT_EQ(ended_, (std::vector<RequestId>{2, 2}));
@@ -239,7 +239,7 @@ TEST_F(SchedulingTest, APausedRequestHoldsNothingAndDrawsTheSameWhenItGoesOn) {
   EXPECT_EQ((tokens_[{1, 0}]), (expected.at({1, 0})));
   EXPECT_EQ((tokens_[{1, 1}]), (expected.at({1, 1})));
   EXPECT_EQ(core_->stats(clock_.Now()).paused, 0);
-  // One that ends while it is paused.
+  // A request that ends while it is paused.
   Submit(3, 10, 500);
   for (int i = 0; i < 5; ++i) core_->Step();
   core_->Pause(3);
@@ -264,8 +264,8 @@ class ClientsTest : public SchedulingTest {
     double first_token_ms = 0;
     double end_ms = 0;
   };
-  // `others` clients keep `streams` requests open each; then one more client sends a request at a
-  // time. Returns the longest times that these took.
+  // `others` clients keep `streams` requests open each. Then another client sends one request at a
+  // time. Returns the longest times of its requests.
   Waits LongestWaits(int others, int streams, const Shape& shape) {
     steps_.clear();
     tokens_.clear();
@@ -304,7 +304,7 @@ class ClientsTest : public SchedulingTest {
     EXPECT_TRUE(verdict_.ok()) << verdict_.what();
     return longest;
   }
-  // However many streams others have.
+  // The bound must hold however many streams others have.
   void ExpectWaitsAtMostTwiceAsLong(const Shape& shape, int others) {
     const Waits with_one_each = LongestWaits(others, 1, shape);
     for (const int streams : {2, 20}) {
@@ -313,7 +313,7 @@ class ClientsTest : public SchedulingTest {
                       others, streams, shape.prompt, shape.tokens));
       const Waits waits = LongestWaits(others, streams, shape);
       EXPECT_LE(waits.first_token_ms, 2 * with_one_each.first_token_ms);
-      // With more streams there are prompts in more of the steps that it shares with them.
+      // With more streams, more of the steps that it shares contain prompts.
       EXPECT_LE(waits.end_ms, 2.5 * with_one_each.end_ms);
     }
   }
@@ -335,8 +335,8 @@ TEST_F(ClientsTest, WaitAtMostTwiceAsLongWhenPreemptedStreamsStartAfresh) {
   }
 }
 
-// Whether slots are missing, or blocks for all contexts beside each other. A turn computes at most
-// as much again as it computes anew, and the one in which a stream ends once its whole context.
+// Holds if slots are lacking, and if blocks are. A turn recomputes at most as much as it newly
+// computes, and the turn in which a stream ends at most the whole context more.
 TEST_F(ClientsTest, ComputeAtMostTwiceAgainWhatTheyComputeAnew) {
   struct Case {
     bool prefix_cache;
@@ -375,7 +375,7 @@ TEST_F(ClientsTest, ThatBothAlwaysWaitGetEqualTokens) {
     if (!tokens.empty())
       computed[second] += static_cast<int64_t>(tokens.size()) + (second ? 200 : 20);
   }
-  // Each runs ahead by what its sequences of one round may compute in a turn, at most.
+  // Each client gets ahead by at most what its sequences of one round may compute in a turn.
   const int64_t most_ahead = 8 * int64_t{core_options_.turn_tokens};
   EXPECT_LE(std::abs(computed[0] - computed[1]), most_ahead)
       << computed[0] << " and " << computed[1];
@@ -411,7 +411,7 @@ TEST_F(ClientsTest, WithOneStreamEachTakeTurnsWhenSlotsAreShort) {
   RunAll();
 }
 
-// A long single stream is no credit: what comes after it shares like anybody's.
+// A long single stream earns no credit: afterwards its client shares like any other.
 TEST_F(ClientsTest, ThatTookLessThanTheirShareCollectNoCredit) {
   core_options_.max_seqs = 8;
   Start();

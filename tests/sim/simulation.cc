@@ -139,7 +139,7 @@ void Simulation::DrawCache() {
     cache.groups.push_back({window ? CacheGroupKind::kWindow : CacheGroupKind::kFull, block_size,
                             window ? rng_.In(1, limits.max_context) : 0});
   }
-  // The blocks that all sequences together would like to have, and the share of them that there is.
+  // The blocks that all sequences together would need, and the percentage of them that exists.
   const int32_t blocks = (max_prompt_ + max_generated_ + block_size - 1) / block_size;
   const int32_t demand = blocks * num_groups * std::max(3, core_options_.max_seqs);
   const int32_t percent = rng_.Chance(85) ? rng_.In(10, 30) : rng_.In(30, 120);
@@ -228,7 +228,7 @@ void Simulation::SubmitOne() {
 }
 
 void Simulation::CancelOne() {
-  const RequestId id = rng_.Next() % next_id_ + 1;  // may have ended, or not exist
+  const RequestId id = rng_.Next() % next_id_ + 1;  // may have ended or may not exist
   if (writer_) writer_->Write(CancelEvent{id});
   core_->Cancel(id);
   const auto found = live_.find(id);
@@ -319,7 +319,7 @@ void Simulation::VerifyRequest(const Live& live) {
   }
   size_t tokens = 0;
   for (const Choice& choice : live.choices) tokens += choice.tokens.size();
-  int32_t counted = 0;  // the last chunk of all has the final count
+  int32_t counted = 0;  // the last of all chunks has the final count
   for (const Choice& choice : live.choices) {
     counted = std::max(counted, choice.usage.completion_tokens);
     if (choice.usage.prompt_tokens != static_cast<int32_t>(plan.prompt.size()) ||
@@ -351,7 +351,8 @@ void Simulation::VerifyChoice(const Live& live, int32_t choice) {
       return;
     case FinishReason::kError: {
       if (got.error.message().starts_with("injected")) return;
-      for (int32_t c = 0; c < plan.sampling.n; ++c) {  // the first that cannot go on ends them all
+      // The first choice that cannot go on ends all.
+      for (int32_t c = 0; c < plan.sampling.n; ++c) {
         const RowHealth health =
             Expect(executor_options_.model, plan, c, core_->options().max_context).health;
         if (health == RowHealth::kOk || !IsErrorOf(health, got.error)) continue;
@@ -375,7 +376,8 @@ std::string Simulation::Run() {
   if (!verdict_.ok()) return verdict_.what();
   int64_t failures = 0;
   for (int64_t round = 0; verdict_.ok(); ++round) {
-    const bool failed = !core_->health().ok();  // for good: all has ended, nothing more is taken
+    // The engine has failed for good and takes no requests.
+    const bool failed = !core_->health().ok();
     const bool more = executor_->num_steps() < options_.min_steps && !failed;
     while (more && rng_.Chance(arrival_percent_)) SubmitOne();
     if (cancel_permille_ > 0 && rng_.In(0, 999) < cancel_permille_) CancelOne();

@@ -1,4 +1,4 @@
-// One schedule: a random configuration, a random workload, run to its end and checked.
+// One schedule: a random configuration and workload, run to its end and checked.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ struct ScheduleOptions {
   int32_t depth = 0;  // 0: drawn from the seed
   int32_t min_steps = 200;
   int32_t clients = 0;      // 0: drawn from the seed
-  std::string record_path;  // where to record the run; empty: nowhere
+  std::string record_path;  // where to record the run; empty: no recording
 };
 
 struct ScheduleStats {
@@ -34,7 +34,7 @@ struct ScheduleStats {
   int64_t preemptions = 0;
   int64_t pauses = 0;
   int64_t failures = 0;
-  int64_t failed_engines = 0;  // for good
+  int64_t failed_engines = 0;  // engines that failed for good
   int64_t cached_tokens = 0;
   int64_t tokens = 0;
   std::array<int64_t, 3> unhealthy = {};  // choices ended by each RowHealth
@@ -47,7 +47,7 @@ class Simulation {
   explicit Simulation(const ScheduleOptions& options);
   ~Simulation();
 
-  // Empty, or the first thing that went wrong.
+  // Returns the first failure, or "".
   std::string Run();
   const ScheduleStats& stats() const { return stats_; }
   const FakeExecutorOptions& executor_options() const { return executor_options_; }
@@ -68,7 +68,7 @@ class Simulation {
     Plan plan;
     bool cancelled = false;
     bool paused = false;
-    int32_t late_tokens = 0;  // that came after it was paused
+    int32_t late_tokens = 0;  // received after it was paused
     int32_t unfinished = 0;
     std::vector<Choice> choices;
   };
@@ -84,7 +84,7 @@ class Simulation {
   void Pause(Live* live);
   void Resume(Live* live);
   void PauseOrResumeOne();
-  // Returns whether there were paused ones.
+  // Returns whether any were paused.
   bool ResumeAll();
   void OnChunk(OutputChunk chunk);
   void VerifyChoice(const Live& live, int32_t choice);
@@ -113,7 +113,7 @@ class Simulation {
   int32_t pause_permille_ = 0;
   int32_t max_prompt_ = 0;
   int32_t max_generated_ = 0;
-  std::vector<std::vector<TokenId>> stems_;  // shared beginnings of prompts
+  std::vector<std::vector<TokenId>> stems_;  // prefixes that prompts share
   RequestId next_id_ = 1;
   std::map<RequestId, Live> live_;
 };

@@ -1,4 +1,4 @@
-// The cases that whole simulations must meet to prove what they are there for.
+// Checks that simulations meet all the cases that they are meant to test.
 #include "sim/simulation.h"
 
 #include <gtest/gtest.h>

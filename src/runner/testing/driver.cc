@@ -127,8 +127,8 @@ class Driver {
   size_t next_ = 0;  // request
   uint64_t number_ = 0;
   uint64_t waited_ = 0;
-  std::map<std::pair<uint64_t, SequenceSlotId>, int32_t>
-      first_of_row_;  // position, by step and slot
+  // First position of a row, by step and slot.
+  std::map<std::pair<uint64_t, SequenceSlotId>, int32_t> first_of_row_;
   DriverCounts counts_;
   std::vector<DriverResult> results_;
 };
