@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Clients that mean no good, and what they do to the others.
+"""Malicious clients, and what they do to others.
 
     tests/e2e/attack.py malformed   [--count 100000] [--seed N]
     tests/e2e/attack.py slow        [--rounds 3] [--seconds 15] [--idle 1000] [--deaf 200]
@@ -10,18 +10,24 @@
     tests/e2e/attack.py all                       less than ten minutes on two cores
     tests/e2e/attack.py all --small               what `make test` runs
 
-malformed: requests with every field at its extremes, deep and huge JSON, damaged HTTP. Each gets 4xx,
-wrong fields with their path; memory stays bounded and a client beside them gets its usual answers.
-slow: clients that ask for long and large answers and never read, idle connections and headers that
-never end; latencies of four good clients alone, beside clients that ask for the same and read, and
-beside these, in turns. All have other addresses than the good ones, so they share the engine in turn; that
-nobody reads what they ask for may not double the p99.
-fairness: long streams of another address that nobody reads, or nearly so; how long a good client waits
-for its first token and for its end, alone, from the moment that they come, and later.
-disconnects: requests whose clients leave at any moment. Nothing runs afterwards and no block is lost.
-timing: how long the refusals of missing, wrong and nearly right keys take. A test of ranks finds no
-difference, and would have found one of the size that it says.
-bombs: chat templates that would run for ever or take all memory. Each is refused within 100 ms.
+malformed: requests with every field at its extremes, deep and huge JSON, damaged HTTP. Each gets
+4xx; errors about fields name their path. Memory stays bounded, and a client beside them gets its
+usual answers.
+
+slow: clients that request long and large answers and never read, idle connections, and headers that
+never end. Measures the latencies of four good clients in turns: alone, beside clients that request
+the same and read, and beside these. The bad clients have other addresses than the good ones, so
+they share the engine in turn. Answers that nobody reads may not double the p99.
+
+fairness: another address opens long streams that are not or hardly read. Measures a good client's
+time to first token and to the end: alone, from their arrival on, and later.
+
+disconnects: clients leave at any moment. Nothing runs afterwards and no block is lost.
+
+timing: how long refusals of missing, wrong and nearly right keys take. A rank test finds no
+difference, and would have found one of the size that it prints.
+
+bombs: chat templates that would run for ever or use up memory. Each is refused within 100 ms.
 
 With --small nothing that depends on time fails. Each part ends with a line that begins with PASS or
 FAIL.
@@ -66,13 +72,13 @@ class Connection:
         data = body.encode()
         try:
             self.send(HEAD.format(path, len(data)).encode() + data)
-        except OSError:  # it had been closed
+        except OSError:  # it was closed
             self.close()
             self.send(HEAD.format(path, len(data)).encode() + data)
         return self.receive()
 
     def receive(self):
-        """(status, body); 0 when the connection ended without an answer."""
+        """Returns (status, body); status 0 if the connection ended without an answer."""
         answer = b''
         while b'\r\n\r\n' not in answer:
             data = self.socket.recv(65536)
@@ -100,7 +106,7 @@ class Connection:
 
 
 class GoodClient(threading.Thread):
-    """The same short request over and over; keeps the seconds that each took."""
+    """Repeats a short request and records how many seconds each took."""
 
     def __init__(self, port):
         super().__init__(daemon=True)
@@ -152,7 +158,7 @@ def malformed(options, server, failures):
                     damaged = Damaged.make(generator)
                     own = Connection(server.port)
                     own.send(damaged)
-                    own.socket.shutdown(socket.SHUT_WR)  # the rest never comes
+                    own.socket.shutdown(socket.SHUT_WR)  # the rest is never sent
                     status, answer = own.receive()
                     own.close()
                     allowed = status in (0, 200) or 400 <= status < 500
@@ -195,7 +201,7 @@ def malformed(options, server, failures):
 
 def greedy_request(number):
     """Long streamed answers, half of them with large events; long answers to large bodies; large
-    answers that are not streamed; many small ones after each other."""
+    answers that are not streamed; many small answers in a row."""
     kind = number % 5
     if kind == 4:
         return b'GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n' * 1000
@@ -209,8 +215,8 @@ def greedy_request(number):
 
 
 def ask(port, count, reads, idle, ready, stop):
-    """A process of clients that ask for much. Some read what comes. Others never do, and have
-    company: idle connections, and headers that never end."""
+    """A process of demanding clients. With `reads` they read their answers. Otherwise they do not,
+    and there are also idle connections and headers that never end."""
     os.nice(10)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -250,7 +256,7 @@ def ask(port, count, reads, idle, ready, stop):
         for connection in list(slow):
             try:
                 connection.send(b'x')
-                connection.recv(1000)  # 408, after which it will be closed
+                connection.recv(1000)  # 408; the server closes the connection
                 connection.close()
                 slow.remove(connection)
             except BlockingIOError:
@@ -321,7 +327,7 @@ def disconnects(options, server, failures):
                             counts['refused'] += 1
                 except TimeoutError:
                     pass
-            if generator.random() < 0.5:  # a reset
+            if generator.random() < 0.5:  # close with a reset
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
             connection.close()
             with lock:
@@ -337,7 +343,7 @@ def disconnects(options, server, failures):
         rss.append(server.rss_mb())
     server.wait_until(lambda h: h['running'] == 0 and h['waiting'] == 0 and h['preparing'] == 0,
                       'all is cancelled')
-    # How much is made for a client after it has left.
+    # How many tokens are made after a client has left.
     overrun = []
     for _ in range(20):
         connection = Connection(server.port)
@@ -361,8 +367,7 @@ def disconnects(options, server, failures):
 
 
 def same_ranks(groups):
-    """How likely ranks as different as these are, when only chance tells the groups apart: the test
-    of Kruskal and Wallis."""
+    """The probability of such different ranks if the groups do not differ (Kruskal-Wallis test)."""
     values = sorted((value, name) for name, group in groups.items() for value in group)
     total, sums, at = len(values), dict.fromkeys(groups, 0.0), 0
     ties = 0
@@ -377,7 +382,7 @@ def same_ranks(groups):
     h = 12 / (total * (total + 1)) * sum(sums[name] ** 2 / len(group)
                                          for name, group in groups.items()) - 3 * (total + 1)
     h = max(0, h / max(1e-12, 1 - ties / (total ** 3 - total)))
-    # Chi squared, from one or two degrees of freedom upwards.
+    # The tail of chi squared, starting from one or two degrees of freedom.
     degrees = 1 if len(groups) % 2 == 0 else 2
     tail = math.erfc(math.sqrt(h / 2)) if degrees == 1 else math.exp(-h / 2)
     while degrees < len(groups) - 1:
@@ -387,16 +392,16 @@ def same_ranks(groups):
 
 
 SIGNIFICANT = 1e-3
-# Kinds of keys, each with the kind that it is compared with: as long, and wrong in every letter.
+# Kinds of keys, each with the kind to compare it with, which is as long and wrong in every letter.
 COMPARED = {'missing': 'wrong', 'first half': 'wrong', 'all but one': 'wrong',
             'prefix': 'wrong, shorter'}
 
 
 def time_refusals(server, key, count, seed, failures):
-    """Microseconds of each, by the kind of key."""
+    """Microseconds per refusal, by kind of key."""
     keys = {'wrong': 'x' * len(key), 'first half': key[:16] + 'x' * 16, 'all but one': key[:-1] + 'x',
             'prefix': key[:-1], 'wrong, shorter': 'x' * (len(key) - 1)}
-    # The same number of bytes and fields in each, so that reading them takes the same time.
+    # Each request has the same number of bytes and fields, so that reading takes the same time.
     fields = {'missing': f'X-Authorizati: Bearer {keys["wrong"]}',
               **{name: f'Authorization: Bearer {sent}' for name, sent in keys.items()}}
     longest = max(map(len, fields.values()))
@@ -407,14 +412,15 @@ def time_refusals(server, key, count, seed, failures):
     connection = Connection(server.port)
     micros = {name: [] for name in names}
     generator = random.Random(seed)
-    space = bytearray(len(requests[names[0]]))  # where each lies when it is sent, for the caches' sake
+    # All are sent from the same memory, for equal caching.
+    space = bytearray(len(requests[names[0]]))
     for i in range(count + 200):
         name = generator.choice(names)
         space[:] = requests[name]
         start = time.perf_counter_ns()
         connection.send(space)
         status, _ = connection.receive()
-        if i >= 200:  # after those that warm up
+        if i >= 200:  # after the warm-up
             micros[name].append((time.perf_counter_ns() - start) / 1e3)
         if status != 401:
             failures.append(f'{name}: {status}')
@@ -436,7 +442,7 @@ def timing(options, server, failures):
     seen = next((shift for shift in (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 100) if same_ranks({
         'a': [value + shift for value in micros['prefix']],
         'b': micros['wrong, shorter']}) < SIGNIFICANT), None)
-    if min(found.values()) < SIGNIFICANT:  # by chance? then not again
+    if min(found.values()) < SIGNIFICANT:  # repeat to rule out chance
         again = differing(time_refusals(server, options.key, options.count, options.seed + 1, failures))
         for name in found:
             if max(found[name], again[name]) < SIGNIFICANT and not options.small:
@@ -452,7 +458,7 @@ BOMBS = support.ROOT / 'tests' / 'templates' / 'bombs.txt'
 
 def bombs(options, failures):
     def render(template):
-        """(exit code, what it said, seconds)"""
+        """Returns (exit code, error, seconds)."""
         with tempfile.TemporaryDirectory() as folder:
             names = [f'{folder}/template', f'{folder}/messages']
             for name, text in zip(names, (template, '[{"role": "user", "content": "a"}]')):
@@ -464,7 +470,7 @@ def bombs(options, failures):
             return done.returncode, done.stderr, time.perf_counter() - start
 
     times = 1 if options.small else 3
-    base = min(render('a')[2] for _ in range(5))  # the process itself
+    base = min(render('a')[2] for _ in range(5))  # the time of the process itself
     worst = (0, '')
     lines = BOMBS.read_text().splitlines()[::7 if options.small else 1]
     for bomb in lines:

@@ -1,5 +1,4 @@
-"""Requests with every field at its extremes, deep and huge JSON, damaged HTTP; each from a random
-generator."""
+"""Random requests with every field at its extremes, deep and huge JSON, damaged HTTP."""
 
 import json
 
@@ -8,7 +7,7 @@ HEAD = ('POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r
 WRONG_TYPES = ['"x"', 'true', '[]', '{}', '1.5', '[[1]]']
 HUGE = ['2147483648', '-2147483649', '9223372036854775808', '-9223372036854775809',
         '18446744073709551616', '1e19', '1' + '0' * 400]
-# Field: JSON texts that are refused with the field's name as the path.
+# For each field, JSON texts that the server must refuse, naming the field.
 BAD_VALUES = {
     'n': ['0', '-1', '129', *HUGE[:6], *WRONG_TYPES],
     'max_tokens': ['-1', *HUGE[:6], *WRONG_TYPES],
@@ -32,7 +31,7 @@ BAD_VALUES = {
 
 
 def bad_value(generator):
-    """(path, body text, JSON path that the error names)."""
+    """Returns (path, body text, JSON path that the error must name)."""
     chat = generator.random() < 0.5
     field = generator.choice(list(BAD_VALUES))
     value = generator.choice(BAD_VALUES[field])
@@ -64,7 +63,7 @@ def bad_shape(generator):
 
 
 class Damaged:
-    """Bytes that are almost a request, on a connection of their own."""
+    """Bytes that are almost a request, each on its own connection."""
 
     GOOD = (HEAD.format('/v1/completions', 32) + '{"prompt": "a", "max_tokens": 1}').encode()
 

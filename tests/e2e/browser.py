@@ -1,6 +1,7 @@
-"""Headless Chromium through chromedriver: the WebDriver protocol over HTTP, as far as tests need it.
+"""Headless Chromium through chromedriver: the part of the WebDriver protocol that tests need.
 
-https://www.w3.org/TR/webdriver2/ names the commands; /goog/cdp/execute and /se/log are chromedriver's.
+https://www.w3.org/TR/webdriver2/ defines the commands; /goog/cdp/execute and /se/log are
+chromedriver's.
 """
 
 import base64
@@ -22,7 +23,7 @@ KEYS = {'Enter': '\ue007', 'Escape': '\ue00c', 'Tab': '\ue004', 'Shift': '\ue008
 
 
 def chromium():
-    """(browser, driver), or None where one of them is not installed."""
+    """Returns (browser, driver), or None if either is not installed."""
     browser = shutil.which('chromium') or shutil.which('google-chrome')
     driver = shutil.which('chromedriver')
     return (browser, driver) if browser and driver else None
@@ -51,7 +52,7 @@ class Element:
 
     @property
     def label(self):
-        """The accessible name, as the browser computes it."""
+        """The accessible name that the browser computes."""
         return self._do('GET', 'computedlabel')
 
     @property
@@ -60,8 +61,8 @@ class Element:
 
 
 def start_driver(driver):
-    """Starts chromedriver; returns its process and port. It takes a free port of IPv4 and gives up
-    if another program has that port of IPv6, so it is asked again."""
+    """Starts chromedriver and returns its process and port. Retries, because chromedriver picks a
+    free IPv4 port and exits if another program has the same IPv6 port."""
     for _ in range(10):
         process = subprocess.Popen([driver, '--port=0'], stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -76,20 +77,20 @@ def start_driver(driver):
 
 
 class Browser:
-    """A fresh profile in a window of a given size, for use in a with statement."""
+    """A fresh profile in a window of the given size. Use it in a with statement."""
 
     def __init__(self, width=1440, height=900):
         browser, driver = chromium()
         self.driver, port = start_driver(driver)
         threading.Thread(target=self.driver.stdout.read, daemon=True).start()
         self.url = f'http://127.0.0.1:{port}/session'
-        # Nothing but the server under test can be reached, and nothing is asked for in the background.
+        # The browser reaches only the server under test and makes no background requests.
         arguments = ['--headless=new', f'--window-size={width},{height}', '--disable-dev-shm-usage',
                      '--disable-gpu', '--hide-scrollbars', '--no-first-run', '--lang=en',
                      '--disable-background-networking', '--disable-component-update',
                      '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1']
         if os.geteuid() == 0:
-            arguments.append('--no-sandbox')  # Chromium refuses to run as root with one
+            arguments.append('--no-sandbox')  # as root, Chromium requires this
         answer = self._request('POST', '', {'capabilities': {'alwaysMatch': {
             'browserName': 'chrome',
             'goog:chromeOptions': {'binary': browser, 'args': arguments},
@@ -125,7 +126,7 @@ class Browser:
         self.do('POST', '/url', {'url': url})
 
     def run(self, script, *arguments):
-        """The value of a function body, which may return a promise."""
+        """Returns the value of a function body, which may return a promise."""
         wrapped = ('const done = arguments[arguments.length - 1];'
                    '(async (...args) => {' + script + '})(...[...arguments].slice(0, -1))'
                    '.then(done, (error) => done({failed: String(error)}))')
@@ -145,7 +146,7 @@ class Browser:
         return found[0]
 
     def wait(self, script, *arguments, what=None):
-        """Waits until a function body returns something true, and returns that."""
+        """Waits until a function body returns a true value, and returns it."""
         deadline = time.monotonic() + support.PATIENCE
         while True:
             value = self.run(script, *arguments)
@@ -156,7 +157,7 @@ class Browser:
             time.sleep(0.03)
 
     def press(self, *keys):
-        """Presses keys together, where the focus is."""
+        """Presses keys together in the focused element."""
         codes = [KEYS.get(key, key) for key in keys]
         actions = [{'type': 'keyDown', 'value': code} for code in codes]
         actions += [{'type': 'keyUp', 'value': code} for code in reversed(codes)]
@@ -172,7 +173,7 @@ class Browser:
         return self.do('POST', '/goog/cdp/execute', {'cmd': command, 'params': parameters})
 
     def resize(self, width, height):
-        # The emulated size: a window has a least width, a page has none.
+        # Emulates the size, because a window has a minimum width and a page has none.
         self.devtools('Emulation.setDeviceMetricsOverride', width=width, height=height,
                       deviceScaleFactor=1, mobile=False)
 
@@ -182,11 +183,11 @@ class Browser:
                                 {'name': 'prefers-reduced-motion', 'value': 'reduce'}])
 
     def log(self):
-        """What the page's console has said since the last call: [{level, source, message}]."""
+        """The page's console messages since the last call: [{level, source, message}]."""
         return self.do('POST', '/se/log', {'type': 'browser'})
 
     def requested(self):
-        """The URLs that were asked for since the last call."""
+        """The URLs requested since the last call."""
         urls = []
         for entry in self.do('POST', '/se/log', {'type': 'performance'}):
             message = json.loads(entry['message'])['message']

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Everything that a server does at the same time, for its threads to meet: best under
-ThreadSanitizer.
+"""Makes a server do everything at once, so that its threads meet. Run it under ThreadSanitizer.
 
     tests/e2e/mixed.py [--seconds 120] [--seed N]
 
-Chats, completions, tokenizing, streams that are left, broken requests, /metrics, /debug/state, the
-page, and signals that make it read its keys again; then SIGTERM while all of that goes on. Every
-answer is one that is allowed, the server drains and exits with 0, and says nothing of a race.
+Chats, completions, tokenizing, abandoned streams, broken requests, /metrics, /debug/state, the
+page, and signals to reload keys; then SIGTERM while all of that goes on. Every answer must be an
+allowed one. The server must drain, exit with 0 and report no race.
 """
 
 import argparse
@@ -61,7 +60,7 @@ def look(generator):
                              '/page/app.js']), None
 
 
-# The kinds of requests, and how often each leaves early.
+# The kinds of requests, and the probability of leaving each early.
 KINDS = [(completion, 0.3), (completion, 0.3), (chat, 0.3), (chat, 0.3), (tokenize, 0.1),
          (broken, 0), (look, 0), (look, 0.1)]
 
@@ -72,7 +71,7 @@ class Client(threading.Thread):
         self.server, self.kind, self.leaves = server, kind, leaves
         self.generator = random.Random(seed)
         self.statuses, self.failures = {}, []
-        self.stopped = False  # the server has been told to end: it may refuse and be gone
+        self.stopped = False  # the server is ending: it may refuse or be gone
 
     def run(self):
         while not self.stopped:
@@ -90,7 +89,8 @@ class Client(threading.Thread):
             self.statuses[status] = self.statuses.get(status, 0) + 1
             expected = (400, 404) if self.kind is broken else (200, 429)
             if path == '/debug/state':
-                expected += (503,)  # before the engine's first answer, which a slow step keeps waiting
+                # Before the engine's first snapshot, which a slow step may delay.
+                expected += (503,)
             if status not in expected and not self.stopped:
                 self.failures.append(f'{path}: {status}')
 

@@ -1,4 +1,4 @@
-"""What the tests of the web page share: a server, a browser, and what holds after every test."""
+"""Shared by the tests of the web page: a server, a browser, and checks after every test."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ ENDED = 'return !document.querySelector(".pending") && document.getElementById("
 
 
 class PageTest(unittest.TestCase):
-    """One server and one browser for all; each test starts with an empty storage."""
+    """One server and one browser for all tests; each test starts with empty storage."""
 
     @classmethod
     def setUpClass(cls):
@@ -28,7 +28,7 @@ class PageTest(unittest.TestCase):
         self.browser.colours('light')
 
     def tearDown(self):
-        self.browser.open('about:blank')  # which ends what the page does
+        self.browser.open('about:blank')  # ends everything that the page does
         said = [entry['message'] for entry in self.browser.log()
                 if 'Content Security Policy' in entry['message'] or
                 entry['level'] == 'SEVERE' and 'Failed to load resource' not in entry['message']]
@@ -40,9 +40,9 @@ class PageTest(unittest.TestCase):
         self.assertEqual(elsewhere, [])
 
     def open(self, url=None, settings=None):
-        """The page, as for somebody who comes for the first time."""
+        """Opens the page as on a first visit."""
         url = url or self.stand_in.url
-        self.browser.open(url + '/page/notices.txt')  # of the same origin, and without the page's code
+        self.browser.open(url + '/page/notices.txt')  # same origin, but without the page's code
         self.browser.run('localStorage.clear(); sessionStorage.clear();'
                          'if (args[0]) localStorage.setItem("tokamak.settings", args[0])',
                          settings and json.dumps(settings))
@@ -55,14 +55,14 @@ class PageTest(unittest.TestCase):
         self.browser.wait(ENDED, answers, what='the answer has ended')
 
     def messages(self):
-        """The kept conversation's messages, as they are in the browser's storage."""
+        """The messages of the latest conversation in the browser's storage."""
         kept = self.browser.run(
             'return Object.keys(localStorage).filter((k) => k.startsWith("tokamak.conversation."))'
             '.map((k) => JSON.parse(localStorage[k])).sort((a, b) => b.updated - a.updated)')
         return kept[0]['messages']
 
 
-# A state as /debug/state gives it.
+# A state in the format of /debug/state.
 STATE = {
     'version': 1, 'time': 1000.0, 'uptime_s': 60.0,
     'build': {'version': '0.1.0', 'fingerprint': 'fp'},

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Makes docs/page.png: the page, a conversation, and an engine with work to do.
+"""Makes docs/page.png: the page with a conversation while the engine works.
 
-screenshot.py [OUTPUT.png] [light|dark], with the real model. The picture is taken while several
-requests run whose prompts begin alike.
+screenshot.py [OUTPUT.png] [light|dark], with the real model. Takes the picture while several
+requests with a shared prefix run.
 """
 
 import sys
@@ -21,7 +21,7 @@ QUESTIONS = ['What is a hash table?', 'Why do leaves turn red?', 'How does a sai
 
 
 def load(server, stop):
-    """Keeps some requests running until `stop` is set, each with a rest before the next."""
+    """Keeps some requests running until `stop` is set, with a pause between a client's requests."""
     def client(i):
         turn = i
         while not stop.is_set():

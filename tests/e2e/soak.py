@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""A mixed load with random cancellations for a while; then nothing may be left of it.
+"""Runs a mixed load with random cancellations; afterwards nothing of it may be left.
 
     tests/e2e/soak.py --seconds 300 [--clients 8 | --load 0.9] [--seed N] [--device cuda]
 
-Clients ask for streams, choices, logprobs and long prompts, with shared prefixes and priorities, on
-a cache that is too small for all of them, and walk away from a third of their requests. Some clients
-make one request after the other; with --load requests arrive at random instead, at that share of the
-rate at which the clients' were done in the first tenth of the time. At the end every block is free or
-cached, nothing runs, and the resident memory was no larger in the second half of the run than in the
-first, in which the cache's memory is touched. Exits 0 when all of that holds.
+Clients request streams, several choices, logprobs and long prompts, with shared prefixes and
+priorities, on a cache that is too small for all, and abandon a third of their requests. Some make
+one request after another. With --load, requests arrive at random instead, at that fraction of the
+rate that the clients reached in the first tenth of the time. At the end every block must be free or
+cached, nothing may run, and the resident memory may not have been larger in the second half of the
+run than in the first, in which the cache's memory is touched. Exits with 0 if all of that holds.
 """
 
 import argparse
@@ -35,12 +35,12 @@ def make_request(generator):
     if generator.random() < 0.1:
         body['prompt_logprobs'] = 2
     if generator.random() < 0.05:
-        body['top_p'] = 7  # refused
+        body['top_p'] = 7  # is refused
     return body
 
 
 class Client(threading.Thread):
-    """One request after the other until a deadline; or a single one, without a deadline."""
+    """Makes one request after another until a deadline, or a single one if there is none."""
 
     def __init__(self, server, seed, deadline=None):
         super().__init__()
@@ -54,7 +54,7 @@ class Client(threading.Thread):
             self.one()
             while self.deadline is not None and time.monotonic() < self.deadline:
                 self.one()
-        except Exception as error:  # shown at the end
+        except Exception as error:  # reported at the end
             self.failure = error
 
     def one(self):
@@ -94,13 +94,13 @@ class Client(threading.Thread):
 
 
 class Clients:
-    """All who ask, those who have ended among them as mere counts."""
+    """All clients; keeps only counts of those that have ended."""
 
     def __init__(self):
         self.running = []
         self.counts = {'finished': 0, 'cancelled': 0, 'refused': 0}
         self.failures = []
-        self.most = 0  # at a time
+        self.most = 0  # concurrent clients
 
     def start(self, client):
         client.start()
@@ -108,7 +108,7 @@ class Clients:
         self.most = max(self.most, len(self.running))
 
     def collect(self, wait=False):
-        """Counts those who have ended; with `wait`, when all have."""
+        """Counts the clients that have ended; with `wait`, waits for all of them."""
         for client in self.running:
             if wait:
                 client.join()
@@ -121,7 +121,7 @@ class Clients:
 
 
 class Sampler(threading.Thread):
-    """The server's resident memory, again and again."""
+    """Samples the server's resident memory."""
 
     def __init__(self, server, every):
         super().__init__(daemon=True)
@@ -164,7 +164,7 @@ def main():
     parser.add_argument('--device', default='auto', help='as of tokamak serve')
     options = parser.parse_args()
     print(f'seed {options.seed}', flush=True)
-    # 300 positions for up to 16 sequences: preemption is the rule.
+    # 300 positions for up to 16 sequences, so preemption is frequent.
     with support.Server('--num-blocks', '64', '--max-seqs', '16', '--max-context', '512',
                         '--host-cache-memory', '8M', '--device', options.device) as server:
         clients = Clients()

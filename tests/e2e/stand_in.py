@@ -1,5 +1,5 @@
-"""A server between a browser and the real one: it passes everything on, but says itself what the
-model answers, what a path answers, or which key is right."""
+"""A server between the browser and the real one. It forwards everything, but can replace the
+model's answer, a path's answer, or the check of the key."""
 
 import http.client
 import http.server
@@ -9,14 +9,14 @@ import time
 
 
 class StandIn:
-    """`answer(body)` gives the chunks of text of a chat completion, or their deltas; None asks the
+    """`answer(body)` returns the chunks of a chat completion, as texts or deltas; None asks the
     real server. `paths` maps paths to (status, JSON). `key`: the API key that calls need."""
 
     def __init__(self, port):
         self.answer = None
         self.paths = {}
         self.key = ''
-        self.bodies = []  # of the chat completions, parsed
+        self.bodies = []  # parsed bodies of chat completions
         stand_in = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -70,7 +70,7 @@ class StandIn:
             while part := response.read1(65536):
                 handler.wfile.write(part)
         except (BrokenPipeError, ConnectionResetError):
-            pass  # the browser has stopped it
+            pass  # the browser stopped it
         connection.close()
 
 
@@ -84,7 +84,7 @@ def reply(handler, status, value):
 
 
 def stream(handler, chunks):
-    """The chunks of an answer: texts or whole deltas; a number among them is a pause in seconds."""
+    """Sends the chunks of an answer: texts or whole deltas. A number is a pause in seconds."""
     handler.send_response(200)
     handler.send_header('Content-Type', 'text/event-stream')
     handler.send_header('Connection', 'close')
@@ -108,5 +108,5 @@ def stream(handler, chunks):
         event([], usage={'prompt_tokens': 10, 'completion_tokens': tokens})
         handler.wfile.write(b'data: [DONE]\n\n')
     except (BrokenPipeError, ConnectionResetError):
-        pass  # stopped
+        pass  # the browser stopped it
     handler.close_connection = True

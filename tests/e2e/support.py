@@ -1,7 +1,7 @@
-"""What the end-to-end tests share: the binary, the model, a server, skipping.
+"""Shared by the end-to-end tests: the binary, the model, a server, skipping.
 
-Each test file runs by itself: `tests/e2e/test_cli.py` (with $TOKAMAK_BINARY, $TOKAMAK_MODEL and the
-Python of scripts/setup-test-refs where the defaults do not fit). Exit code 77 means skipped.
+Each test file runs by itself: `tests/e2e/test_cli.py` (set $TOKAMAK_BINARY and $TOKAMAK_MODEL, and
+use the Python of scripts/setup-test-refs, if the defaults do not fit). Exit code 77 means skipped.
 """
 
 import contextlib
@@ -23,7 +23,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ.get('TOKAMAK_BINARY', str(ROOT / 'build' / 'tokamak'))
 GOLDENS = ROOT / 'tests' / 'golden' / 'smollm2.json'
 SLOW = 'build-asan' in BINARY or 'build-tsan' in BINARY  # an instrumented binary
-PATIENCE = float(os.environ.get('TOKAMAK_TEST_PATIENCE', '900' if SLOW else '300'))  # seconds; a hang, not a slow run
+# Seconds; exceeded only by a hang, not by a slow run.
+PATIENCE = float(os.environ.get('TOKAMAK_TEST_PATIENCE', '900' if SLOW else '300'))
 
 
 def cache_dir():
@@ -38,7 +39,7 @@ def model_path():
 
 
 def tokamak(*args, text=True, stdin=None, check=True, timeout=None, env=None):
-    """Runs the binary to its end. With `stdin` None its input is empty."""
+    """Runs the binary to its end. If `stdin` is None, the input is empty."""
     result = subprocess.run([BINARY, *args], capture_output=True, text=text,
                             input=stdin if stdin is not None else ('' if text else b''),
                             timeout=timeout or PATIENCE, env=dict(os.environ, **(env or {})))
@@ -48,7 +49,7 @@ def tokamak(*args, text=True, stdin=None, check=True, timeout=None, env=None):
 
 
 class DidNotStart(AssertionError):
-    """A server ended before it listened; `code` is its exit code, -N for signal N."""
+    """A server ended before it listened. `code` is its exit code, -N for signal N."""
 
     def __init__(self, code, log):
         super().__init__(f'the server did not start (exit code {code}): {log}')
@@ -56,7 +57,7 @@ class DidNotStart(AssertionError):
 
 
 class Server:
-    """A `tokamak serve` on a free port, for use in a with statement."""
+    """A `tokamak serve` on a free port. Use it in a with statement."""
 
     def __init__(self, *args, model=None, env=None, start_new_session=False):
         self.process = subprocess.Popen(
@@ -76,7 +77,7 @@ class Server:
         too_long.cancel()
         if self.port is None:
             raise DidNotStart(self.process.wait(), ''.join(self.log))
-        # Nobody else reads what it says from now on: a full pipe must not stop it.
+        # Keep reading the output, so that a full pipe cannot block the server.
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -96,7 +97,8 @@ class Server:
         return f'http://127.0.0.1:{self.port}'
 
     def request(self, path, body=None, headers=None):
-        """(HTTP status, JSON) of a GET, or of a POST when there is a body (bytes, or an object)."""
+        """Returns (HTTP status, JSON) of a GET, or of a POST if there is a body (bytes or an
+        object)."""
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data=body, headers={
@@ -111,7 +113,7 @@ class Server:
         return self.request('/health')[1]
 
     def metrics(self):
-        """The samples of /metrics that have no labels, by name."""
+        """The samples of /metrics without labels, by name."""
         with urllib.request.urlopen(self.url + '/metrics', timeout=PATIENCE) as response:
             lines = response.read().decode().splitlines()
         samples = (line.rsplit(' ', 1) for line in lines if line and line[0] != '#')
@@ -125,12 +127,12 @@ class Server:
             time.sleep(0.02)
 
     def terminate(self):
-        """SIGTERM; the exit code."""
+        """Sends SIGTERM and returns the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=PATIENCE)
 
     def wait_for_log(self):
-        """After the process has ended: until all that it said is in `log`."""
+        """Call it after the process has ended: waits until `log` is complete."""
         self._reader.join()
 
     def rss_mb(self):
@@ -148,8 +150,8 @@ class Server:
 
 
 def make_certificate(folder, name, names='DNS:localhost,IP:127.0.0.1'):
-    """The files of a self-signed certificate and of its key, which need openssl; its name tells it
-    from others."""
+    """Makes a self-signed certificate and returns its file and the key's. Needs openssl. `name`
+    becomes the common name."""
     cert, key = f'{folder}/cert.pem', f'{folder}/key.pem'
     subprocess.run(['openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt',
                     'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2', '-subj', f'/CN={name}',
@@ -160,7 +162,7 @@ def make_certificate(folder, name, names='DNS:localhost,IP:127.0.0.1'):
 
 @contextlib.contextmanager
 def timer():
-    """Gives a list whose one element is the seconds that the block took."""
+    """Yields a list that receives the block's duration in seconds."""
     seconds = []
     start = time.perf_counter()
     yield seconds
@@ -168,7 +170,7 @@ def timer():
 
 
 def report(what, value):
-    """A measurement, for people: never asserted on."""
+    """Prints a measurement for people; tests never assert on it."""
     print(f'measured: {what}: {value}', file=sys.stderr, flush=True)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Bad input, and what it gets: an answer or an error that names what is wrong; never a crash."""
+"""Bad input gets an answer, or an error that names the problem; never a crash."""
 
 import http.client
 import json
@@ -128,7 +128,7 @@ class BadRequests(unittest.TestCase):
         for client in clients:
             client.start()
         self.server.wait_until(lambda h: h['preparing'] > 0 or answers, 'megabytes wait')
-        # More events than there were tokens by now: the last ones come from later.
+        # Reads more events than tokens exist now, so the last ones were made later.
         made = self.server.health()['generated_tokens'] - before
         gaps, last = [], time.monotonic()
         for _ in range(made + 5):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What bench reports is what happened: bench serve against our own server and against odd ones, and
---trace of bench latency."""
+"""Checks that bench reports what happened: bench serve against our server and unusual ones, and
+bench latency --trace."""
 
 import http.server
 import json
@@ -30,7 +30,7 @@ SVG = '{http://www.w3.org/2000/svg}'
 
 
 def measure(url, *args, check=True):
-    """The JSON objects that bench serve prints; without `check`, the finished process."""
+    """Returns the JSON objects that bench serve prints, or without `check` the finished process."""
     done = tokamak('bench', 'serve', '--url', url, '--json', *args, check=check)
     return [json.loads(line) for line in done.stdout.splitlines()] if check else done
 
@@ -46,7 +46,7 @@ class BenchServe(unittest.TestCase):
         return done[0] if check else done
 
     def test_concurrency_with_a_shared_prefix(self):
-        # What another test left is counted a moment after its last answer.
+        # Another test's requests are counted a moment after their last answer.
         self.server.wait_until(lambda now: now['running'] == 0, 'nothing runs')
         before = self.server.health()
         args = ('--concurrency', '3', '--requests', '6', '--shared-prefix', '100', '--input', '5:9',
@@ -56,16 +56,17 @@ class BenchServe(unittest.TestCase):
         self.assertEqual((cold['requests'], cold['errors'], cold['without_usage']), (6, 0, 0))
         self.assertEqual(cold['output_tokens'], 24)
         self.assertGreater(cold['prompt_tokens'], 6 * 105)
-        self.assertGreater(cold['cached_tokens'], 0)  # the first one computes for the last ones
+        # The first request computes the prefix for the last ones.
+        self.assertGreater(cold['cached_tokens'], 0)
         self.assertLessEqual(cold['ttft_ms']['p50'], cold['e2e_ms']['p50'])
-        # The server's own count, which it publishes a moment after the last answer.
+        # The server publishes its counts a moment after the last answer.
         self.server.wait_until(
             lambda now: now['generated_tokens'] - before['generated_tokens'] >= 24, '24 are counted')
         after = self.server.health()
         self.assertEqual(after['generated_tokens'] - before['generated_tokens'], 24)
         self.assertEqual(after['prompt_tokens'] - before['prompt_tokens'], cold['prompt_tokens'])
 
-        # Other words after the same prefix, which is there by now.
+        # Other words after the same prefix, which is cached by now.
         warm = self.measure(*args, '--seed', '1')
         self.assertGreater(warm['cached_tokens'], 6 * 100)
 
@@ -85,7 +86,7 @@ class BenchServe(unittest.TestCase):
             self.assertEqual([r['rate'] for r in results], [20, 40])
             for result in results:
                 self.assertEqual((result['requests'], result['errors']), (4, 0))
-                self.assertEqual((result['good'], result['goodput_s']), (0, 0))  # tpot: never
+                self.assertEqual((result['good'], result['goodput_s']), (0, 0))  # tpot is never met
                 self.assertEqual(result['server'], 'tokamak')
                 self.assertEqual(result['output_tokens'], 12)
                 self.assertGreater(result['client_cpu'], 0)
@@ -98,7 +99,7 @@ class BenchServe(unittest.TestCase):
             for line in lines:
                 self.assertGreaterEqual(line['late_ms'], 0)
                 self.assertLessEqual(line['ttft_ms'], line['e2e_ms'])
-            # What was written is what can be replayed.
+            # The trace can be replayed.
             replayed = measure(self.server.url, '--replay', str(trace), '--speed', '2')
             for result in replayed:
                 self.assertEqual((result['requests'], result['errors']), (4, 0))
@@ -109,7 +110,8 @@ class BenchServe(unittest.TestCase):
         result = self.measure('--concurrency', '2', '--requests', '8', '--turns', '4', '--input',
                               '30', '--output', '20', '--seed', '5', '--think-seconds', '0.01')
         self.assertEqual((result['requests'], result['errors']), (8, 0))
-        self.assertGreater(result['cached_tokens'], 2 * (30 + 60 + 90))  # what turns 2 to 4 repeat
+        # The history that turns 2 to 4 repeat.
+        self.assertGreater(result['cached_tokens'], 2 * (30 + 60 + 90))
 
     def test_duration(self):
         result = self.measure('--concurrency', '2', '--duration', '0.5', '--ramp', '0.1', '--input',
@@ -198,7 +200,7 @@ class Https(unittest.TestCase):
                 done = measure(url, '--ca', key, *args, check=False)
                 self.assertEqual(done.returncode, 1)
                 self.assertIn('--ca', done.stderr)
-                done = measure(server.url, *args, check=False)  # in the clear
+                done = measure(server.url, *args, check=False)  # without TLS
                 self.assertEqual(done.returncode, 1)
             cert, key = support.make_certificate(folder, 'bench', names='DNS:example.org')
             with support.Server('--tls-cert', cert, '--tls-key', key) as server:
@@ -211,8 +213,8 @@ class Https(unittest.TestCase):
 
 
 class Odd(http.server.BaseHTTPRequestHandler):
-    """A server of chats that does what `behavior` names, over HTTP/1.0: the connection's end is
-    the answer's end."""
+    """A chat server that behaves as `behavior` says. Uses HTTP/1.0: the end of the connection ends
+    the answer."""
 
     def log_message(self, *_):
         pass
@@ -295,7 +297,7 @@ class Odd(http.server.BaseHTTPRequestHandler):
     def handle_one_request(self):
         try:
             super().handle_one_request()
-        except (ConnectionError, ValueError, OSError):  # the client went, or we closed
+        except (ConnectionError, ValueError, OSError):  # the client left, or we closed
             self.close_connection = True
 
 
@@ -385,15 +387,15 @@ class Trace(unittest.TestCase):
             out = tokamak('bench', 'latency', support.model_path(), '--batch', '1,2',
                           '--prompt-tokens', '8', '--output-tokens', '4', '--device', 'cpu',
                           '--json', '--trace', str(path))
-            self.assertNotIn('gaps between steps', out.stderr)  # that is --profile
+            self.assertNotIn('gaps between steps', out.stderr)  # appears only with --profile
             events = json.loads(path.read_text())['traceEvents']
         names = [e['args']['name'] for e in events if e['name'] == 'process_name']
         self.assertEqual(names, ['batch 1', 'batch 2'])
         for run in (0, 1):
             of_run = [e for e in events if e['pid'] == run and e['ph'] == 'X']
             steps = [e for e in of_run if e['name'] == 'step']
-            # The prompts, and three tokens after the first ones; one more where the second request
-            # came after the first step had begun.
+            # The prompts, and three tokens after the first ones. One more step if the second
+            # request came after the first step had begun.
             self.assertIn(len(steps), (4, 4 + run))
             for before, after in zip(steps, steps[1:]):
                 self.assertLessEqual(before['ts'] + before['dur'], after['ts'] + 0.01)

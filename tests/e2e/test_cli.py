@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The commands, run as people and scripts run them."""
+"""Runs the commands as people and scripts do."""
 
 import json
 import math
@@ -71,7 +71,7 @@ class Run(unittest.TestCase):
         self.assertEqual(len(answer['logprobs']), 6)
         self.assertIn('Paris', answer['text'])
         for logprob, top, token in zip(answer['logprobs'], answer['top'], answer['token_ids']):
-            self.assertEqual(top[0], [token, logprob])  # greedy takes the best
+            self.assertEqual(top[0], [token, logprob])  # greedy sampling takes the best
         self.assertEqual(answer['usage']['prompt_tokens'], 5)
 
     def test_same_ids_whatever_the_threads_chunks_and_cache(self):

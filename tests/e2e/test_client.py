@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The server as the real `openai` client sees it."""
+"""Tests the server through the real `openai` client."""
 
 import asyncio
 import concurrent.futures
@@ -20,7 +20,7 @@ except ImportError:
 class OpenAiClient(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        # The goldens are of f32 activations.
+        # The goldens were made with f32 activations.
         cls.server = support.Server('--precise')
         cls.client = cls.server.client()
         cls.model = cls.client.models.list().data[0].id
@@ -42,7 +42,7 @@ class OpenAiClient(unittest.TestCase):
         messages.append({'role': 'user', 'content': 'And of Germany?'})
         second = self.chat(messages)
         self.assertIn('Berlin', second.choices[0].message.content)
-        # The first turn is in the prefix cache by now.
+        # The first turn is in the prefix cache now.
         self.assertGreater(second.usage.prompt_tokens_details.cached_tokens,
                            first.usage.prompt_tokens // 2)
 
@@ -145,7 +145,7 @@ class OpenAiClient(unittest.TestCase):
 
     @unittest.skipIf(support.SLOW, 'what it asks for is computed as in the tests around it')
     def test_takes_every_sampling_field(self):
-        """Each changes the answer as its name says."""
+        """Checks that each field changes the answer as its name says."""
         def complete(**options):
             extra = {'return_token_ids': True, 'ignore_eos': True, **options.pop('extra', {})}
             done = self.client.completions.create(
@@ -157,7 +157,7 @@ class OpenAiClient(unittest.TestCase):
         self.assertEqual(complete(best_of=1, top_p=0.5)[0], plain)
         self.assertNotIn(first, complete(logit_bias={str(first): -100})[0])
         self.assertEqual(complete(logit_bias={'1000': 100})[0], [1000] * 6)
-        # A bias keeps one token on top, until the penalties have taken it down.
+        # The bias keeps one token on top until the penalties outweigh it.
         biased = dict(logit_bias={'1000': 14}, max_tokens=16)
         self.assertEqual(complete(**biased)[0], [1000] * 16)
         penalized = complete(**biased, presence_penalty=2, frequency_penalty=2)[0]
@@ -300,7 +300,7 @@ class OpenAiClient(unittest.TestCase):
                 self.assertEqual(complete(right).usage.completion_tokens, 1)
 
     def test_calls_tools(self):
-        """The model goes on as the conversation began: with a call in Hermes' form."""
+        """The model continues in the style of the conversation, with a call in Hermes format."""
         tools = [{'type': 'function', 'function': {
             'name': 'add', 'parameters': {'type': 'object',
                                           'properties': {'n': {'type': 'integer'}}}}}]
@@ -330,20 +330,20 @@ class OpenAiClient(unittest.TestCase):
             self.assertEqual([(c.index, c.function.name, c.function.arguments) for c in streamed],
                              [(0, 'add', made.function.arguments)])
             self.assertEqual(reasons, ['tool_calls'])
-            # If it must not call, all that it writes is content.
+            # If it must not call tools, all of its output is content.
             plain = client.chat.completions.create(**options, tool_choice='none').choices[0]
             self.assertFalse(plain.message.tool_calls)
             one = client.chat.completions.create(**options, tool_choice='auto',
                                                  parallel_tool_calls=False).choices[0]
             self.assertEqual(len(one.message.tool_calls), 1)
-            # The result goes back, and the model is asked to go on.
+            # Sends the result back and asks the model to continue.
             messages += [choice.message.to_dict(),
                          {'role': 'tool', 'tool_call_id': made.id, 'content': '2'}]
             after = client.chat.completions.create(**dict(options, tools=[]))
             self.assertIn(after.choices[0].finish_reason, ('stop', 'length'))
 
     def test_twenty_requests_at_once_equal_the_reference(self):
-        """Greedy ids equal an fp32 Hugging Face run, in company as alone."""
+        """Greedy ids in company equal those of an fp32 Hugging Face run."""
         if not support.GOLDENS.exists():
             self.skipTest('no goldens')
         if 'Q4_1' not in self.model:

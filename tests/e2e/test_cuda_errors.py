@@ -1,11 +1,11 @@
-"""An error at any CUDA call ends the requests and then the process, and nothing hangs, not even
-when the device does.
+"""An error at any CUDA call ends the requests and then the process. Nothing hangs, even if the
+device does.
 
-TOKAMAK_CUDA_FAIL_CALL=n makes call n fail. Calls spread over loading, the first step and later ones
-are tried: growing numbers until nothing fails any more, a bisection for the last call of loading,
-some between it and the first that comes too late to fail, and all of one decode step.
-TOKAMAK_CUDA_STALL_EVENT=n puts a kernel that never ends before the end of the n-th step. Needs a
-GPU; any CUDA backend that $TOKAMAK_CUDA_LIBRARY names will do.
+TOKAMAK_CUDA_FAIL_CALL=n makes call n fail. The tests try calls of loading, of the first step and of
+later ones: growing numbers until nothing fails, a bisection for the last call of loading, some
+between that and the first call that is too late to fail, and all calls of one decode step.
+TOKAMAK_CUDA_STALL_EVENT=n puts a kernel that never ends before the end of step n. Needs a GPU;
+works with any CUDA backend that $TOKAMAK_CUDA_LIBRARY names.
 """
 
 import http.client
@@ -30,9 +30,9 @@ COMMANDS = [
     ['score', MODEL, '--token-ids', ','.join(str(i) for i in range(30))],
     ['bench', 'throughput', MODEL, '--requests', '2', '--input', '10', '--output', '20'],
 ]
-EXIT_SECONDS = 10  # from the first error that a client sees to the end of the process
-DECODE_CALLS = 16  # that a decode step makes when it is a graph
-LARGEST = 10**6  # by this call everything is over
+EXIT_SECONDS = 10  # from the first error seen by a client to the end of the process
+DECODE_CALLS = 16  # CUDA calls of a decode step that is a graph
+LARGEST = 10**6  # the process has ended before this call
 
 
 def environment(n):
@@ -44,7 +44,8 @@ def stall(n):
 
 
 class Stream(threading.Thread):
-    """A streaming request. Afterwards `outcome` is 'done', 'error' or what went wrong."""
+    """A streaming request. `outcome` becomes 'done', 'error' or a description of what went
+    wrong."""
 
     def __init__(self, port, prompt, expected=INJECTED):
         super().__init__()
@@ -69,7 +70,7 @@ class Stream(threading.Thread):
         response = connection.getresponse()
         answer = response.read().decode()
         if response.status != 200:
-            # 503: the engine had failed before this request came.
+            # 503: the engine had failed before this request arrived.
             said = response.status in (500, 503) and self.expected in answer
             return 'error' if said else f'{response.status}: {answer}'
         if not answer.endswith('data: [DONE]\n\n'):
@@ -81,7 +82,8 @@ class Stream(threading.Thread):
 
 class CudaErrors(unittest.TestCase):
     def fail_call(self, n):
-        """Serves two requests while call n fails. Where it failed: 'load', 'step' or 'nowhere'."""
+        """Serves two requests while call n fails. Returns where it failed: 'load', 'step' or
+        'nowhere'."""
         where = self.serve(n)
         print(f'call {n}: {where}', file=sys.stderr, flush=True)
         return where
@@ -102,7 +104,7 @@ class CudaErrors(unittest.TestCase):
                 code = server.terminate()
                 if code == 0:
                     return 'nowhere'
-                self.assertEqual(code, 1, f'call {n}: {server.log}')  # a step that was left over
+                self.assertEqual(code, 1, f'call {n}: {server.log}')  # failed in a remaining step
                 return 'step'
             self.await_end(server, streams, INJECTED, f'call {n}')
             return 'step'
@@ -119,7 +121,7 @@ class CudaErrors(unittest.TestCase):
         self.assertEqual(code, 1, f'{what}: {server.log}')
 
     def is_well(self, server, error=INJECTED):
-        """False when /health says that the engine has failed, or nobody answers any more."""
+        """False if /health says that the engine has failed, or if nothing answers."""
         try:
             status, health = server.request('/health')
         except (OSError, http.client.HTTPException):
@@ -169,7 +171,7 @@ class CudaErrors(unittest.TestCase):
                 first_step = n
         tried = [last_load + (first_ok - last_load) * i // 9 for i in range(1, 9)]
         middle = (last_load + first_ok) // 2
-        tried += range(middle, middle + DECODE_CALLS)  # one after the other: a whole decode step
+        tried += range(middle, middle + DECODE_CALLS)  # consecutive, to cover a whole decode step
         for n in tried:
             if n not in places:
                 places[n] = self.fail_call(n)

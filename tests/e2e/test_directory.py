@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The real model as a Hugging Face directory: its weights in two safetensors files, its tokenizer as
-tokenizer.json, its template and its sampling defaults in files of their own. The directory is made
-from the GGUF file, so both must give the same."""
+"""Runs the real model from a Hugging Face directory: two safetensors files, tokenizer.json, a
+template file and a file of sampling defaults. The directory is made from the GGUF file, so both
+must give the same answers."""
 
 import json
 import os
@@ -32,7 +32,7 @@ OTHER_NAMES = {'token_embd.weight': 'model.embed_tokens.weight', 'output_norm.we
 
 
 def half_split(rows, num_heads):
-    """GGUF files of Llama hold rotary pairs next to each other, Hugging Face's in two halves."""
+    """Llama's GGUF files store RoPE pairs next to each other, Hugging Face's in two halves."""
     pairs = rows.reshape(num_heads, -1, 2, rows.shape[-1])
     return numpy.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)
 
@@ -71,7 +71,7 @@ def write_tokenizer(fields, folder):
 
 
 def write_directory(path, folder):
-    """`folder` becomes the Hugging Face directory of the GGUF file at `path`, in float32."""
+    """Writes the GGUF file at `path` to `folder` as a Hugging Face directory in float32."""
     reader = gguf.GGUFReader(path)
     fields = reader.fields
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""/v1/embeddings and `tokamak embed`: all-MiniLM-L6-v2 against goldens of the reference through the
-openai client, a tiny Qwen3-Embedding, and what is refused."""
+"""Tests /v1/embeddings and `tokamak embed`: all-MiniLM-L6-v2 against the reference's goldens
+through the openai client, a tiny Qwen3-Embedding, and refusals."""
 
 import base64
 import json
@@ -46,7 +46,7 @@ class MiniLm(unittest.TestCase):
         items = [t for t in GOLDEN['texts'] if not t['cut']]
         texts = [t['text'] for t in items]
         tokens = sum(len(t['tokens']) for t in items)
-        # The client asks for base64 when it is not told, and decodes it.
+        # By default the client requests base64 and decodes it.
         for options in {}, {'encoding_format': 'float'}:
             answer = self.create(input=texts, **options)
             self.assertEqual([d.index for d in answer.data], list(range(len(texts))))

@@ -1,5 +1,5 @@
-"""The server on the emulated CUDA backend, which $TOKAMAK_CUDA_LIBRARY names: it says so, it is used
-only where --device cuda asks for it, and a request's answer does not depend on its company."""
+"""Tests the server on the emulated CUDA backend that $TOKAMAK_CUDA_LIBRARY names: it says what it
+is, is used only with --device cuda, and answers do not depend on a request's company."""
 
 import concurrent.futures
 import unittest

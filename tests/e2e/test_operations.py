@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What operators see is true: /metrics against what clients saw, /debug/state, the access log."""
+"""Checks what operators see: /metrics against what clients saw, /debug/state, the access log."""
 
 import concurrent.futures
 import http.client
@@ -26,7 +26,7 @@ DASHBOARD = support.ROOT / 'packaging' / 'grafana' / 'tokamak.json'
 
 
 def parse_metrics(text):
-    """{name: (type, {labels: value})}; strict about the format's grammar."""
+    """Returns {name: (type, {labels: value})}. Strict about the format's grammar."""
     families, order = {}, []
     name = kind = None
     for line in text.splitlines():
@@ -68,7 +68,8 @@ def histogram_count(metrics, name):
 
 
 def stream(server, body, leave_after=None):
-    """(events, whole): the JSON of a stream's events, read to its end or for so many events."""
+    """Returns (events, whole): the JSON of a stream's events, read to its end or up to
+    `leave_after` events."""
     connection = http.client.HTTPConnection('127.0.0.1', server.port, timeout=support.PATIENCE)
     body = dict(body, stream=True, stream_options={'include_usage': True})
     connection.request('POST', '/v1/completions', json.dumps(body),
@@ -94,7 +95,7 @@ class Metrics(unittest.TestCase):
         print(f'TOKAMAK_TEST_SEED={seed}', file=sys.stderr)
         rng = random.Random(seed)
         shared = 'The history of the city begins long before the river was given a name. ' * 3
-        # Of 16 blocks of 16 tokens, these two want 13 each: one is preempted, whatever the others do.
+        # These two want 13 of the 16 blocks (16 tokens each), so one is preempted in any case.
         bodies = [{'prompt': f'{i}', 'max_tokens': 200, 'ignore_eos': True, 'seed': i,
                    'streamed': False} for i in range(2)]
         for i in range(46):
@@ -134,14 +135,14 @@ class Metrics(unittest.TestCase):
                 reasons['length' if 'length' in ends else 'stop'] += 1
                 if ids is not None:
                     totals['gaps'] += sum(max(0, n - 1) for n in ids)
-                else:  # every choice of a stream here has a token unless it stops at once
+                else:  # here every choice of a stream has a token unless it stops at once
                     totals['gaps'] += max(0, usage['completion_tokens'] - len(ends))
                     gaps_known &= usage['completion_tokens'] >= len(ends)
             for status in (server.request('/v1/completions', {'prompt': 7, 'n': 0})[0],
                            server.request('/nothing')[0]):
                 self.assertIn(status, (400, 404))
 
-            # An answer may be here before the numbers of its last step are.
+            # An answer may arrive before the statistics of its last step.
             metrics, early = scrape(server), 0
             while value(metrics, 'tokamak_num_requests_running') > 0:
                 metrics, early = scrape(server), early + 1
@@ -169,7 +170,7 @@ class Metrics(unittest.TestCase):
                 self.assertEqual(value(metrics, f'tokamak_{name}'), 0, name)
             self.assertEqual(value(metrics, 'tokamak_kv_blocks_capacity'), 16)
             self.assertGreater(value(metrics, 'tokamak_num_preemptions_total'), 0)
-            # One more may be cancelled: with its client gone it ends as such.
+            # One more request, which is cancelled because its client leaves.
             events, _ = stream(server, {'prompt': 'a', 'max_tokens': 240, 'ignore_eos': True},
                                leave_after=3)
             self.assertEqual(len(events), 3)
@@ -189,7 +190,7 @@ class Metrics(unittest.TestCase):
             metrics = scrape(server)
         documented = dict(re.findall(r'^\| `((?:tokamak|process)_\w+)` \| (\w+) \|',
                                      DOCS.read_text(), flags=re.M))
-        self.assertEqual(documented.pop('tokamak_expert_imbalance'), 'gauge')  # there are no experts
+        self.assertEqual(documented.pop('tokamak_expert_imbalance'), 'gauge')  # no experts here
         self.assertEqual({name: kind for name, (kind, _) in metrics.items()}, documented)
         series = set(metrics) | {f'{name}_{s}' for name, (kind, _) in metrics.items()
                                  if kind == 'histogram' for s in ('bucket', 'sum', 'count')}
@@ -200,7 +201,7 @@ class Metrics(unittest.TestCase):
 
 class DebugState(unittest.TestCase):
     def check(self, state):
-        """What must hold of any state."""
+        """Checks what holds for any state."""
         self.assertEqual(state['version'], 1)
         self.assertEqual(len(state['kv']['groups']), 1)
         group = state['kv']['groups'][0]
@@ -276,7 +277,7 @@ class DebugState(unittest.TestCase):
             self.assertEqual(group['total'], value(metrics, 'tokamak_kv_blocks_capacity'))
             self.assertEqual(state['engine']['generated_tokens'],
                              value(metrics, 'tokamak_generation_tokens_total'))
-            # Measured when nobody works.
+            # Measured only while the engine is idle.
             deadline = time.monotonic() + support.PATIENCE
             while state['engine']['rates']['ceiling_gb_s'] is None:
                 self.assertLess(time.monotonic(), deadline)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The web page in headless Chromium: conversations, keys, and the engine beside them."""
+"""Tests the web page in headless Chromium: conversations, keys, and the engine panel."""
 
 import json
 import pathlib
@@ -28,7 +28,7 @@ class Conversation(PageTest):
         self.assertIn('seed', figures)
 
     def test_stop_cancels_and_keeps_what_there_is(self):
-        # This seed's answer goes on for thousands of tokens; others end before they are stopped.
+        # This seed's answer has thousands of tokens; others might end before they are stopped.
         self.open(settings={'max_tokens': 4000, 'temperature': 1.5, 'seed': 1})
         for stop in (lambda: self.browser.press('Escape'),
                      lambda: self.browser.one('#stop').click()):
@@ -43,7 +43,7 @@ class Conversation(PageTest):
             version = self.messages()[1]['versions'][0]
             self.assertEqual(version['state'], 'stopped')
             self.assertGreater(len(version['content']), 20)
-            # Its tokens and its speed are counted here: the usage would come after the last token.
+            # The page counts tokens and speed itself: the usage would follow the last token.
             figures = self.browser.one('.message.assistant .figures').text
             self.assertRegex(figures, r'^stopped · [1-9]\d* tokens · [\d.,]+ tokens/s · first after')
             self.assertLessEqual(version['figures']['tokens'],
@@ -60,7 +60,7 @@ class Conversation(PageTest):
         self.browser.one('[title="Answer before"]').click()
         self.assertEqual(self.messages()[1]['at'], 0)
         self.say('Go on.', answers=2)
-        # The one that was shown is the one that the conversation went on from.
+        # The conversation continued from the version that was shown.
         self.assertEqual(self.stand_in.bodies[-1]['messages'][1]['content'],
                          message['versions'][0]['content'])
 
@@ -96,7 +96,7 @@ class Conversation(PageTest):
         self.assertEqual(titles, ['The second one', 'The first one'])
 
     def test_drafts_survive_a_reload(self):
-        """Each conversation has its own, the new one as well; what was sent is none."""
+        """Each conversation keeps its own draft, as does a new one; a sent message is no draft."""
         self.stand_in.answer = lambda _: ['Yes.']
         self.open()
         written = 'return document.getElementById("input").value'
@@ -174,7 +174,8 @@ class Conversation(PageTest):
         self.assertEqual(self.stand_in.bodies[-1]['messages'][0],
                          {'role': 'system', 'content': 'Answer in French.'})
         self.assertEqual(self.stand_in.bodies[-1]['temperature'], 0)
-        self.browser.one('#show-settings').click()  # the sampling leaves it alone
+        # Sampling settings leave the system prompt alone.
+        self.browser.one('#show-settings').click()
         self.browser.one('#settings [name=top_k]').type('5')
         self.browser.one('#settings [type=submit]').click()
         self.browser.open(self.stand_in.url + '/')
@@ -186,7 +187,7 @@ class Conversation(PageTest):
         self.assertEqual(self.stand_in.bodies[-1]['top_k'], 5)
         self.browser.press('Alt', 'p')
         self.assertEqual(self.browser.run('return document.activeElement.id'), 'system-text')
-        # The conversation is stored when the field is left, however that happens, not at each key.
+        # The conversation is stored when the field loses focus, by any means, but not at each key.
         stored = ('return Object.entries(localStorage).filter('
                   '([key, text]) => key.startsWith("tokamak.conversation.") &&'
                   ' JSON.parse(text).settings.system === args[0]).length')
@@ -315,7 +316,7 @@ class Engine(PageTest):
         for part in ('25 %', '123', '6.5 of 13 GB/s, 50 %', '2 running, 1 waiting, 1 paused', '70/100', '…cmpl-3 · paused',
                      'In host memory: 1 of 10 blocks', 'cancelled', '9 of 20 in use'):
             self.assertIn(part, text)
-        # A cell of each kind has the legend's colour.
+        # A cell of each kind has the legend's color.
         for cell, kind in ((0, 'one'), (5, 'two'), (8, 'many'), (9, 'cached'), (12, 'free')):
             pixel, swatch = self.browser.run('''
                 const [cell, kind] = args;
@@ -328,7 +329,7 @@ class Engine(PageTest):
                 const colour = getComputedStyle(document.querySelector('.legend .' + kind));
                 return [pixel, colour.backgroundColor]''', cell, kind)
             self.assertEqual(pixel, [int(v) for v in re.findall(r'\d+', swatch)[:3]], kind)
-        self.assertEqual(len(self.browser.all('.tree rect')), 3)  # the root holds nothing
+        self.assertEqual(len(self.browser.all('.tree rect')), 3)  # the root holds no block
 
     def test_chat_works_without_it(self):
         for status in (401, 403, 404, 500):
@@ -342,7 +343,7 @@ class Engine(PageTest):
         self.browser.wait('return !document.getElementById("engine-note").hidden')
         self.say('Hello')
         self.browser.open('about:blank')
-        self.assertIn('state.engine', self.browser.log()[-1]['message'])  # for who looks for the error
+        self.assertIn('state.engine', self.browser.log()[-1]['message'])  # for debugging
 
     def test_it_is_asked_only_while_it_is_seen(self):
         self.stand_in.paths['/debug/state'] = (200, STATE)
@@ -350,7 +351,7 @@ class Engine(PageTest):
                  '.filter((e) => e.name.endsWith("/debug/state")).map((e) => e.startTime)')
         self.open()
         times = self.browser.wait(asked + '.length > 8 && ' + asked[7:], what='it was asked')
-        # Four a second: five in a row take a second, but for the timers' precision.
+        # Four requests per second: five in a row take a second, up to the timers' precision.
         self.assertGreater(min(b - a for a, b in zip(times, times[4:])), 900)
         self.browser.one('#close-engine').click()
         self.browser.run('return new Promise((f) => setTimeout(f, 300))')
@@ -364,7 +365,7 @@ class Engine(PageTest):
             self.skipTest('this build has no /debug/state')
         self.assertEqual(state['version'], 1)
         self.open(settings={'max_tokens': 60})
-        # Notes what the page gets, to compare it with what the page shows.
+        # Keeps the page's data, to compare with what the page shows.
         self.browser.run('''
             const real = window.fetch;
             window.fetch = async (path, ...rest) => {
@@ -384,7 +385,7 @@ class Engine(PageTest):
         self.assertEqual(shown['cached'], group['cached'])
         self.assertEqual(shown['one'] + shown['two'] + shown['many'], group['referenced'])
         self.assertGreater(shown['cached'], 0)
-        # Idle, with a cache: nothing is in use, as /health says.
+        # Idle with a cache: nothing is in use, and /health agrees.
         self.assertIn(f'0 of {group["total"]} in use', self.browser.one('#engine').text)
         health = self.server.health()
         self.assertEqual(health['total_blocks'], group['total'])

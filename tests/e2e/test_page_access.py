@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The web page in headless Chromium for everybody: names, contrast, keyboard, narrow screens."""
+"""Tests the web page's accessibility in headless Chromium: names, contrast, keyboard, narrow
+screens."""
 
 import browser
 import page_support
@@ -7,7 +8,7 @@ from page_support import ENDED, STATE, PageTest
 
 
 def contrast(a, b):
-    """Of two [r, g, b], as WCAG 2 defines it."""
+    """The contrast ratio of two [r, g, b] as WCAG 2 defines it."""
     def luminance(colour):
         parts = [c / 255 for c in colour]
         parts = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
@@ -16,7 +17,7 @@ def contrast(a, b):
     return (light + 0.05) / (dark + 0.05)
 
 
-# [text, what, colour, background] of everything with a text of its own that can be seen.
+# [text, what, color, background] of every visible element that has its own text.
 COLOURS = '''
 const canvas = new OffscreenCanvas(1, 1).getContext('2d', {willReadFrequently: true});
 const over = (colours) => {
@@ -54,7 +55,7 @@ class ForEverybody(PageTest):
             if opener:
                 self.browser.one(opener).click()
             seen = 0
-            # Nothing beside an open dialog can be reached.
+            # Elements outside an open dialog cannot be reached.
             scope = 'dialog[open] ' if opener else ''
             for element in self.browser.all(', '.join(scope + c for c in CONTROLS.split(', '))):
                 visible, decoration, markup = self.browser.run(
@@ -146,7 +147,7 @@ class ForEverybody(PageTest):
             self.browser.press('Escape')
 
     def test_the_chat_has_room_and_the_model_a_name(self):
-        """The engine is open from the start only where it leaves the chat its full width."""
+        """The engine panel is open at the start only if the chat keeps its full width."""
         for width, shown, least in ((1440, True, 700), (1280, False, 700), (1024, False, 700),
                                     (390, False, 350), (320, False, 290)):
             self.browser.resize(width, 844)
@@ -158,11 +159,11 @@ class ForEverybody(PageTest):
                 'return document.getElementById("messages").clientWidth'), least, width)
             name = self.browser.wait('return document.getElementById("model").textContent')
             self.assertIn('SmolLM2', name)
-            if width >= 390:  # all of it, in two lines on a phone
+            if width >= 390:  # the whole name, in two lines on a phone
                 self.assertTrue(self.browser.run(
                     'const m = document.getElementById("model");'
                     'return m.scrollWidth <= m.clientWidth && m.scrollHeight <= m.clientHeight'), width)
-        # At 1280 it can be opened beside the chat.
+        # At 1280 the panel can be opened beside the chat.
         self.browser.resize(1280, 844)
         self.browser.one('#toggle-engine').click()
         self.assertTrue(self.browser.run('return document.querySelector("aside").checkVisibility()'))
@@ -179,7 +180,7 @@ class ForEverybody(PageTest):
                 toggle.click()
                 self.assertEqual(drawer.role, 'dialog')
                 self.assertEqual(self.browser.run('return document.activeElement.id'), first)
-                for _ in range(25):  # around, and never out of it but to the browser's own controls
+                for _ in range(25):  # Tab cycles within the drawer and the browser's own controls
                     self.browser.press('Tab')
                     self.assertTrue(self.browser.run(
                         'const at = document.activeElement;'
@@ -189,7 +190,7 @@ class ForEverybody(PageTest):
                 self.assertEqual(self.browser.run('return document.activeElement.id'),
                                  f'toggle-{name}')
                 self.assertNotEqual(drawer.role, 'dialog')
-        # Wide enough again, it is none, and nothing is left out of reach.
+        # On a wide screen it is no longer a dialog, and everything can be reached again.
         self.browser.one('#toggle-list').click()
         self.browser.resize(1440, 900)
         self.browser.wait('return !document.querySelector("[inert]") && '
@@ -212,7 +213,7 @@ class ForEverybody(PageTest):
         self.browser.press('Enter')
         self.browser.wait(ENDED, 1)
         self.assertEqual(self.messages()[0]['content'], 'First line\nsecond line')
-        self.browser.press('ArrowUp')  # in the empty box: edits the last message
+        self.browser.press('ArrowUp')  # in the empty box this edits the last message
         self.browser.run('document.activeElement.select()')
         self.browser.type('Edited')
         self.browser.press('Enter')

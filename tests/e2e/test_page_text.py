@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The web page in headless Chromium: what a model writes, however hostile, and how it grows."""
+"""Tests in headless Chromium how the page shows what a model writes, however hostile, and as it
+grows."""
 
 import html
 import random
@@ -67,8 +68,8 @@ PAYLOADS = [
     '$\\color{red;background:url(http://192.0.2.1/x)}x \\fcolorbox{red}{url(//192.0.2.1/)}{x}$',
 ]
 
-# Finds elements that answers on the page should not have. A formula that has been set is
-# KaTeX's: MathML for those who listen, and for the eye spans and pictures with styles of their own.
+# Finds elements that answers must not contain. Excepts rendered formulas, where KaTeX writes MathML
+# for screen readers, and spans and images with their own styles.
 FOREIGN = '''
 const tags = new Set(['A', 'BLOCKQUOTE', 'BR', 'BUTTON', 'CODE', 'DEL', 'DIV', 'EM', 'H1', 'H2', 'H3',
   'H4', 'H5', 'H6', 'HR', 'LI', 'OL', 'P', 'PRE', 'SPAN', 'STRONG', 'TABLE', 'TBODY', 'TD', 'TH',
@@ -123,7 +124,7 @@ class HostileModel(PageTest):
                     self.check(payload)
 
     def test_a_formula_cannot_stop_the_page_nor_cover_others(self):
-        """What KaTeX would not end, or not end well, is shown as it is written."""
+        """Formulas that KaTeX would not finish, or render badly, are shown as source."""
         refused = ['\\edef\\a{xx}' + '\\edef\\a{\\a\\a}' * 40 + '\\a', '\\def\\a{\\a\\a}\\a',
                    '\\newcommand{\\a}{x^\\a}\\a', '\\let\\a=\\b', '\\ne' * 999,
                    'x^{' * 990 + 'x' + '}' * 990, 'x' * 5000, '\\nosuch', '{']
@@ -149,7 +150,7 @@ class HostileModel(PageTest):
         self.assertFalse(wider)
 
     def test_through_the_whole_page(self):
-        """All payloads in one answer, in the question, in the title, and after a reload."""
+        """All payloads in an answer, in the question, in the title, and after a reload."""
         text = '\n\n'.join(PAYLOADS)
         parts = [text[i:i + 11] for i in range(0, len(text), 11)]
         self.stand_in.answer = lambda _: [*({'reasoning_content': part} for part in parts), *parts]
@@ -228,7 +229,7 @@ Last paragraph: 1 < 2 & 3 > 2, ~~gone~~, <b>raw</b>.
 1986\\. A great year.
 '''
 
-# Formulas in their surroundings, and what KaTeX is to be given: with a + where it is displayed.
+# Formulas in context, and what KaTeX must receive; + marks displayed formulas.
 FORMULAS = '''Inline \\(a_1 * b_1\\), $x_i*y_i$ and **$z$**, then $$n!$$ and \\[m\\] in a line.
 \\[
 a
@@ -303,7 +304,7 @@ class Markdown(PageTest):
             self.assertEqual(self.render(DOCUMENT, ends), whole, f'seed {seed}')
 
     def test_formulas_are_set_by_our_own_katex_when_there_is_one(self):
-        """KaTeX writes the source that it was given into its MathML."""
+        """KaTeX writes its source into its MathML."""
         self.open()
         self.stand_in.answer = lambda _: [NO_FORMULAS]
         self.say('Hello')
@@ -334,7 +335,8 @@ class Markdown(PageTest):
         self.assertLess(len(fetched), 12, fetched)
 
     def test_formulas_stay_while_more_text_comes(self):
-        """Set ones are not set again, and the end is the same as when all comes at once."""
+        """Rendered formulas are not rendered again, and the result is the same as for the whole
+        text at once."""
         self.open()
         self.render('$x$', [])
         self.browser.wait('const {katex} = globalThis; return katex')
@@ -361,7 +363,7 @@ class Markdown(PageTest):
         self.assertEqual(times, 2)
 
     def test_the_cost_is_linear_in_the_length(self):
-        """Counts the characters that go through the parser, and looks for elements drawn twice."""
+        """Counts the characters that the parser sees, and looks for elements drawn twice."""
         self.open()
         count = '''
             const {MarkdownView} = await import('/page/markdown.js');
@@ -392,7 +394,7 @@ class Markdown(PageTest):
             self.assertLess(ratios[1], 1.5 * ratios[0], f'{what}: {ratios}')
 
     def test_reading_is_not_disturbed(self):
-        """A selection and the place of who has scrolled up stay while more text comes."""
+        """A selection and a scrolled-up position stay while more text comes."""
         def answer(_):
             for i in range(60):
                 yield f'Paragraph {i} with some words to read.\n\n'

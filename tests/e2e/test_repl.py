@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`tokamak run` in a terminal: a pseudo-terminal types and reads."""
+"""Tests `tokamak run` in a pseudo-terminal."""
 
 import fcntl
 import json
@@ -20,7 +20,7 @@ import support
 
 class Terminal:
     def __init__(self, *args, columns=0, shell='exec "$@"', **variables):
-        """`shell`: the script that runs the program, which is "$@" there."""
+        """`shell`: the script that runs the program, which it gets as "$@"."""
         self.home = tempfile.TemporaryDirectory()
         self.fd, child = pty.openpty()
         fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack('HHHH', 24, columns, 0, 0))
@@ -50,13 +50,14 @@ class Terminal:
             return False
         try:
             data = os.read(self.fd, 65536)
-        except OSError:  # the other side is closed
+        except OSError:  # the other side was closed
             return False
         self.seen += data.decode('utf-8', 'replace')
         return bool(data)
 
     def expect(self, pattern):
-        """Waits for the pattern in what has not been matched yet; the text before it and itself."""
+        """Waits for the pattern in text not yet matched. Returns the text up to and including the
+        match."""
         deadline = time.monotonic() + support.PATIENCE
         while True:
             found = re.search(pattern, self.seen[self.position:])
@@ -75,13 +76,13 @@ class Terminal:
         self.type(line + '\r')
 
     def paste(self, text):
-        """What a terminal sends when the program has asked it to mark what is pasted."""
+        """Sends what a terminal sends if the program has requested bracketed paste."""
         if self.seen.rfind('\x1b[?2004h') <= self.seen.rfind('\x1b[?2004l'):
             raise AssertionError('the program has not asked for marks')
         self.type('\x1b[200~' + text.replace('\n', '\r') + '\x1b[201~')
 
     def prompt_tokens(self):
-        """Of the last message."""
+        """The number of tokens of the last prompt."""
         self.say('/stats')
         return int(re.search(r'last answer: (\d+) prompt tokens',
                              self.expect(r'prompt tokens')).group(1))
@@ -90,7 +91,7 @@ class Terminal:
         self.type('\x03')
 
     def is_edited(self):
-        """Whether the terminal gives its keys to the program one by one."""
+        """Whether the program gets the terminal's keys one by one."""
         return not termios.tcgetattr(self.fd)[3] & (termios.ICANON | termios.ECHO)
 
 
@@ -98,7 +99,7 @@ PROMPT = r'\x1b\[\?2004h\s*> '
 
 
 def prompt_tokens(message):
-    """How many the first message of a conversation has, as a single answer counts them."""
+    """Tokens of a conversation's first message, as a single answer counts them."""
     answer = support.tokamak('run', support.model_path(), '-p', message, '--max-tokens', '1', '--json')
     return json.loads(answer.stdout)['usage']['prompt_tokens']
 
@@ -113,7 +114,7 @@ class Repl(unittest.TestCase):
             terminal.say('')
             terminal.expect(PROMPT)
             self.assertEqual(terminal.prompt_tokens(), prompt_tokens(message))
-            # It comes back as one, and what is pasted can be edited.
+            # The history recalls it as one message, and pasted text can be edited.
             terminal.say('/clear')
             terminal.expect(PROMPT)
             terminal.type('\x1b[A\x1b[A\x1b[A')
@@ -221,11 +222,11 @@ class Repl(unittest.TestCase):
         with Terminal('--ignore-eos', '--temperature', '0') as terminal:
             terminal.expect('> ')
             terminal.say('Count to one thousand.')
-            terminal.expect(r'\n.{20}')  # some of an answer that would not end for a long time
+            terminal.expect(r'\n.{20}')  # the start of a very long answer
             terminal.interrupt()
             terminal.expect(r'\[stopped\]')
             terminal.expect(PROMPT)
-            for _ in range(20):  # at the prompt it does no harm either, however soon it comes
+            for _ in range(20):  # at the prompt it does no harm either, however soon it is pressed
                 terminal.interrupt()
                 terminal.expect(PROMPT)
             terminal.say('/quit')

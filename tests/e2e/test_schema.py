@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The OpenAPI document against the server: schemathesis sends what it allows and what it forbids.
+"""Tests the server against its OpenAPI document: schemathesis sends what it allows and what it
+forbids.
 
-TOKAMAK_SCHEMA_EXAMPLES is how many requests each path gets in the random phase (20 by default).
+TOKAMAK_SCHEMA_EXAMPLES: requests per path in the random phase (20 by default).
 """
 
 import os
@@ -21,14 +22,14 @@ except ImportError:
 
 SCHEMATHESIS = pathlib.Path(sys.executable).with_name('schemathesis')
 EXAMPLES = os.environ.get('TOKAMAK_SCHEMA_EXAMPLES', '20')
-# Some requests that the document allows are wrong for reasons that it cannot state: min_tokens is
-# above max_tokens, a prompt does not fit, the model's template refuses the messages.
+# Some requests that the document allows are wrong in ways that it cannot express: min_tokens above
+# max_tokens, a prompt that does not fit, messages that the model's template refuses.
 UNCHECKED = 'positive_data_acceptance'
 
 
 CHAT = {'messages': [{'role': 'user', 'content': 'a'}], 'max_tokens': 1}
 TEXT = {'prompt': 'a', 'max_tokens': 1}
-# Rules between fields: (path, schema, body, whether it is right).
+# Rules between fields: (path, schema, body, whether the body is valid).
 RULES = [
     ('/v1/chat/completions', 'ChatRequest', body, right) for body, right in [
         (CHAT, True),

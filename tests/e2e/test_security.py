@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tricks with paths, hosts and framing over raw sockets; TLS; browsers; keys that change."""
+"""Tests hostile paths, hosts and framing over raw sockets; TLS; browsers; changing keys."""
 
 import http.client
 import json
@@ -22,10 +22,9 @@ JSON = b'Content-Type: application/json\r\n'
 BODY = b'{"prompt": "a", "max_tokens": 1}'
 POST = b'POST /v1/completions HTTP/1.1\r\n' + HOST + JSON
 
-# Each is refused with 4xx, with the key and without it. KEY? stands for the line with the key, which
-# is there or not.
+# Each is refused with 4xx, with and without the key. KEY? stands for the key's line, or nothing.
 TRICKS = [
-    # Paths. Ours are compared as they were sent; nothing is decoded, joined or cut off.
+    # Paths. The server compares them as sent; it decodes, joins and truncates nothing.
     *[b'GET ' + target + b' HTTP/1.1\r\n' + HOST + b'KEY?\r\n' for target in (
         b'//v1/models', b'///v1/models', b'/v1//models', b'/v1/models/', b'/v1/models/.',
         b'/v1/../v1/models', b'/./v1/models', b'/v1/%2e%2e/v1/models', b'/%2e%2e/%2e%2e/etc/passwd',
@@ -84,7 +83,7 @@ TRICKS = [
     b'GET /v1/models HTTP/1.1\n' + HOST + b'KEY?\r\n', b'\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03',
     b'\x00' * 100, b'\xff' * 100, b'\r\n\r\n\r\nGET / HTTP/1.1\r\n', b'SSH-2.0-x\r\n', b'{"a": 1}\r\n',
     b'GET ' + b'/' * 20000 + b' HTTP/1.1\r\n' + HOST + b'KEY?\r\n',
-    # Pages of other sites.
+    # Requests from pages of other sites.
     *[POST + b'KEY?' + header + b'Content-Length: 32\r\n\r\n' + BODY for header in (
         b'Origin: https://evil.example\r\n', b'Origin: null\r\n', b'Origin: http://localhost:1\r\n',
         b'Sec-Fetch-Site: cross-site\r\n', b'Sec-Fetch-Site: same-site\r\n')],
@@ -93,12 +92,12 @@ TRICKS = [
     b'OPTIONS /v1/completions HTTP/1.1\r\n' + HOST + b'KEY?Origin: https://evil.example\r\n'
     b'Access-Control-Request-Method: POST\r\n\r\n',
 ]
-# What may be said to a client that has no key: about the bytes that it sent, and that it has none.
+# Answers that a client without a key may get: errors about its bytes or its missing key.
 WITHOUT_A_KEY = {400, 401, 403, 413, 417, 431}
 
 
 def exchange(port, request):
-    """The first answer to some bytes: (status, head, rest)."""
+    """Sends bytes and returns the first answer: (status, head, rest)."""
     with socket.create_connection(('127.0.0.1', port), timeout=30) as connection:
         try:
             connection.sendall(request)
@@ -206,7 +205,7 @@ class Tls(unittest.TestCase):
         return http.client.HTTPSConnection('localhost', server.port, context=context, timeout=support.PATIENCE)
 
     def name_of(self, server):
-        """The common name of the certificate that a new connection gets."""
+        """The common name of the certificate that a new connection receives."""
         context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -225,7 +224,7 @@ class Tls(unittest.TestCase):
                 response = connection.getresponse()
                 self.assertEqual(response.status, 200)
                 self.assertTrue(response.read().endswith(b'data: [DONE]\n\n'))
-            # More than a record, and more than a socket's buffer.
+            # Larger than a TLS record and than a socket's buffer.
             large = json.dumps({'prompt': 'a' * 3_000_000})
             connection.request('POST', '/v1/completions', large, {'Content-Type': 'application/json'})
             response = connection.getresponse()
@@ -275,7 +274,7 @@ class Tls(unittest.TestCase):
             with socket.create_connection(('127.0.0.1', server.port), timeout=30) as plain:
                 with context.wrap_socket(plain, server_hostname='localhost') as connection:
                     self.assertEqual(connection.selected_alpn_protocol(), 'http/1.1')
-            # Neither what is no TLS nor what never ends its handshake harms others.
+            # Clients without TLS, and those that never finish a handshake, do not harm others.
             with socket.create_connection(('127.0.0.1', server.port), timeout=30) as plain, \
                     socket.create_connection(('127.0.0.1', server.port), timeout=30):
                 plain.sendall(b'GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n')
@@ -289,8 +288,8 @@ class Tls(unittest.TestCase):
             old.getresponse().read()
             self.assertEqual(self.name_of(server), 'first')
             make_certificate(self.folder.name, 'second')
-            wait_until(lambda: self.name_of(server) == 'second')  # by itself
-            old.request('GET', '/health')  # what is connected stays so
+            wait_until(lambda: self.name_of(server) == 'second')  # noticed without a signal
+            old.request('GET', '/health')  # existing connections stay open
             self.assertEqual(old.getresponse().status, 200)
             good = pathlib.Path(self.cert).read_bytes()
             for bad in (b'', b'nonsense', good[:100]):

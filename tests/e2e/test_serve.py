@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a server owes its operators: draining, cancelling, signals, idling, keys."""
+"""Tests what operators rely on: draining, cancelling, signals, idling, keys."""
 
 import fcntl
 import http.client
@@ -24,7 +24,7 @@ LONG = {'prompt': 'Once upon a time', 'max_tokens': 4000, 'ignore_eos': True}
 
 
 def send(server, body):
-    """A request over a socket of its own, whose answer nobody has read yet."""
+    """Sends a request over its own socket and returns that, with the answer unread."""
     data = json.dumps(body).encode()
     connection = socket.create_connection(('127.0.0.1', server.port), timeout=support.PATIENCE)
     connection.sendall(b'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: '
@@ -79,7 +79,8 @@ class Serve(unittest.TestCase):
             connection.close()
 
     def at_terminal(self, *args, hangups=signal.SIG_DFL):
-        """A server whose controlling terminal, and stderr, is a new one; and the terminal's end."""
+        """Starts a server whose controlling terminal and stderr are a new pseudo-terminal; also
+        returns the terminal's other end."""
         ours, its = pty.openpty()
 
         def take_terminal():
@@ -117,7 +118,7 @@ class Serve(unittest.TestCase):
         answer = self.stream_at(port)
         answer.readline()
         process.send_signal(signal.SIGHUP)
-        process.send_signal(signal.SIGHUP)  # the shell's and the system's
+        process.send_signal(signal.SIGHUP)  # one from the shell, one from the system
         self.assertIn(b'[DONE]', answer.read())
         self.assertEqual(process.wait(timeout=support.PATIENCE), 0)
 

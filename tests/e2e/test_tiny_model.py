@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A served directory whose template attacks the server, and a vocabulary so small that a request can
+"""A directory whose template attacks the server, and a vocabulary so small that a request can
 forbid all of it."""
 
 import concurrent.futures
@@ -15,7 +15,7 @@ import unittest
 import support
 import tiny_model
 
-# Quadratic where search is not linear: then one evaluation takes minutes. A message chooses which.
+# If a search is quadratic, one evaluation takes minutes. A message selects one.
 SEARCHES = ['a.find(b)', 'a.rfind(c)', '(a ~ b).index(b)', 'b in a', 'c in a', 'a.count(b)',
             "a.replace(b, '')|length", "a|replace(c, '')|length", 'a.split(b)|length',
             'a.rsplit(c)|length', 'a.partition(b)|length', 'a.rpartition(c)|length', 'c is in(a)']
@@ -31,7 +31,7 @@ TEMPLATE = """
 {{%- elif said == 'often {i}' -%}}{{%- for i in range(99999) -%}}{{{{ {search} }}}}{{%- endfor -%}}
 """ for i, search in enumerate(SEARCHES)) + '{%- else -%}{{ said }}{%- endif -%}'
 
-# A thread that never ends what it is at: rendering asks for the time.
+# Makes a thread hang: rendering calls strftime.
 STUCK_STRFTIME = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -83,7 +83,8 @@ class TinyModel(unittest.TestCase):
             self.assertEqual(chat(server, 'hello')[0], 200)
 
     def end(self, server, contents, signals):
-        """Sends `contents`, and then signals while all of them are being prepared; the answers."""
+        """Sends `contents`, then signals while all of them are being prepared. Returns the
+        answers."""
         with concurrent.futures.ThreadPoolExecutor(len(contents)) as pool:
             answers = [pool.submit(chat, server, content) for content in contents]
             server.wait_until(lambda h: h['preparing'] == len(contents), 'all are being prepared')
@@ -98,7 +99,7 @@ class TinyModel(unittest.TestCase):
 
     def test_a_second_signal_does_not_wait_for_a_slow_template(self):
         with self.serve('--drain-seconds', '1000') as server:
-            slow = 'slow' + ' ' * 1_400_000  # the more is sent, the more steps it may take
+            slow = 'slow' + ' ' * 1_400_000  # the longer the message, the more steps it may take
             for status, error in self.end(server, [slow] * 3, 2):
                 self.assertIn(status, (400, 503), error)
 

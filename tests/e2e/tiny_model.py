@@ -1,5 +1,5 @@
-"""A Hugging Face directory of a model small enough to write in a moment: a Llama of one layer with
-random weights, a vocabulary of the 256 bytes and an end token, and the chat template of one's choice."""
+"""Writes a Hugging Face directory with a tiny model: a Llama of one layer with random weights, a
+vocabulary of the 256 bytes and an end token, and any chat template."""
 
 import array
 import json
@@ -14,7 +14,7 @@ HIDDEN, HEADS, FEED_FORWARD, CONTEXT = 64, 2, 128, 4096
 
 
 def byte_letters():
-    """GPT-2's letter for each byte: the byte itself where it can be printed."""
+    """GPT-2's letter for each byte: the byte itself if it is printable."""
     printed = {*range(ord('!'), ord('~') + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(256, 512))
     return [chr(b if b in printed else next(others)) for b in range(256)]

@@ -7,7 +7,7 @@ import time
 
 from bad_requests import HEAD
 
-# Another client than 127.0.0.1, which is where the good ones come from.
+# Unlike the good clients, which use 127.0.0.1.
 ELSEWHERE = ('127.0.0.2', 0)
 GOOD = json.dumps({'prompt': 'Once upon a time', 'max_tokens': 8, 'temperature': 0,
                    'ignore_eos': True, 'stream': True})
@@ -20,8 +20,8 @@ def percentile(values, part):
 
 
 def time_streams(port, seconds):
-    """(seconds to the first token, seconds to the end) of the same stream over and over. One that
-    takes longer than PATIENCE is the last, and counts as that long."""
+    """Returns (seconds to the first token, seconds to the end) of repeated streams. One that takes
+    longer than PATIENCE counts as that long and is the last."""
     body = GOOD.encode()
     first, whole = [], []
     end = time.monotonic() + seconds
@@ -48,8 +48,8 @@ def time_streams(port, seconds):
 
 
 class DeafStreams(threading.Thread):
-    """Long streams of another address. Their clients take in 4 KiB every 10 s, lest the server drop
-    them."""
+    """Long streams from another address. Their clients read 4 KiB every 10 s, so that the server
+    does not drop them."""
 
     def __init__(self, port, count):
         super().__init__(daemon=True)
@@ -84,8 +84,9 @@ class DeafStreams(threading.Thread):
 
 
 def check_pauses(server, deaf):
-    """(the engine's counts, what is wrong with them while only `deaf` streams are open). Waits up to
-    PATIENCE until nothing is: a stream is paused as soon as its rows in flight have been computed."""
+    """Returns (the engine's counts, what is wrong with them while only `deaf` streams are open).
+    Waits up to PATIENCE until nothing is wrong: a stream is paused once its rows in flight have
+    been computed."""
     end = time.monotonic() + PATIENCE
     while True:
         health = server.health()
