@@ -1,4 +1,4 @@
-"""Conversations for chat templates, and small templates for their language."""
+"""Conversations for chat templates, and small templates for the template language."""
 
 WEATHER = {'type': 'function', 'function': {
     'name': 'get_weather', 'description': 'Weather of a "city" today.',

@@ -1,17 +1,16 @@
-"""Compares tokamak's token ids, and the text that they decode to, with another tokenizer's.
+"""Compares tokamak's token ids, and the text to which they decode, with another tokenizer's.
 
   python3 tests/golden/compare_tokenizers.py MODEL --binary build/src/api/encode_records \
       [--strings 100000] [--first 0] [--found 0] [--text FILE...] [--long 1000000] [--code-points]
 
 MODEL is a .gguf file, a Hugging Face directory, or a vendor's own file (vendor_tokenizers.py). The
-reference is the directory's tokenizer.json through `tokenizers`, is built from the GGUF file's own
-vocabulary and merges with the pre-tokenizer that the model's tokenizer.json has
-(gguf_to_tokenizers.py), or is the vendor's code. The strings are those of tokenizer_strings.py (the
-tests compare hashes for the first 100,000); --found as many of this machine, sentences in the languages
-that its programs are translated to and lines of Python code; the lines and paragraphs of the given
-files; a few of --long characters; and with --code-points one for each code point. Each is tokenized
-with special tokens found in the text and not found. Prints the first differences; exits 1 if there are
-any.
+reference is the directory's tokenizer.json through `tokenizers`; or is built from the GGUF file's
+vocabulary and merges with the pre-tokenizer of the model's tokenizer.json (gguf_to_tokenizers.py);
+or is the vendor's code. The strings are those of tokenizer_strings.py (the tests compare hashes of
+the first 100,000); --found as many from this machine, messages of its programs in many languages
+and lines of Python code; the lines and paragraphs of the given files; a few of --long characters;
+and with --code-points one per code point. Each is tokenized with special tokens found in the text
+and not found. Prints the first differences; exits with 1 if there are any.
 """
 
 import argparse
@@ -35,7 +34,7 @@ def long_strings(size: int) -> list[bytes]:
 
 
 def translations() -> list[str]:
-    """Sentences of programs' messages, in many languages."""
+    """Sentences from programs' messages, in many languages."""
     found = set()
     for path in sorted(pathlib.Path("/usr/share/locale").glob("*/LC_MESSAGES/*.mo"))[::7]:
         try:
@@ -68,13 +67,13 @@ def strings(count: int, first: int, found: int) -> list[bytes]:
 
 
 def every_code_point() -> list[bytes]:
-    """Each one that is or will be assigned, in a word, alone and behind a digit."""
+    """Every code point that is or may be assigned: within a word, alone and after a digit."""
     points = [*range(0xD800), *range(0xE000, 0x33480), *range(0xE0000, 0xE01F0)]
     return [f"ab{chr(p)}cd  {chr(p)} 1{chr(p)}!".encode() for p in points]
 
 
 class Directory:
-    """A tokenizer.json, with its special tokens found in the text and not found."""
+    """A tokenizer.json, with special tokens found in the text and not found."""
 
     show_special = False
 
@@ -86,7 +85,7 @@ class Directory:
         value["added_tokens"] = [t for t in value["added_tokens"] if not t["special"]]
         value["post_processor"] = None
         self._plain = tokenizers.Tokenizer.from_str(json.dumps(value))
-        # With some left out, `tokenizers` numbers the added tokens otherwise.
+        # If some added tokens are missing, `tokenizers` numbers the others differently.
         self._ids = {self._plain.token_to_id(t["content"]): self._special.token_to_id(t["content"])
                      for t in value["added_tokens"]}
 

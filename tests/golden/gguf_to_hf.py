@@ -1,4 +1,4 @@
-"""Loads a Llama GGUF file into a transformers model in float32, dequantizing with the gguf package."""
+"""Loads a Llama GGUF file into a transformers model in float32, dequantized by the gguf package."""
 
 import gguf
 import numpy as np
@@ -20,13 +20,13 @@ LAYER_NAMES = {
 
 
 def permute(rows: np.ndarray, num_heads: int) -> np.ndarray:
-    """Half-split to interleaved rotary pairs: what converters to GGUF do to q_proj and k_proj."""
+    """Half-split to interleaved RoPE pairs: what converters to GGUF do to q_proj and k_proj."""
     shape = rows.shape
     return rows.reshape(num_heads, 2, shape[0] // num_heads // 2, *shape[1:]).swapaxes(1, 2).reshape(shape)
 
 
 def unpermute(rows: np.ndarray, num_heads: int) -> np.ndarray:
-    """Interleaved back to half-split rotary pairs."""
+    """Interleaved back to half-split RoPE pairs."""
     shape = rows.shape
     return rows.reshape(num_heads, shape[0] // num_heads // 2, 2, *shape[1:]).swapaxes(1, 2).reshape(shape)
 
@@ -76,7 +76,7 @@ def load_model(path: str) -> LlamaForCausalLM:
 
 
 def load_tokenizer(path: str) -> Tokenizer:
-    """The SmolLM2 tokenizer (byte-level BPE, digits one by one) from the file's metadata."""
+    """The SmolLM2 tokenizer (byte-level BPE, single digits) from the file's metadata."""
     reader = gguf.GGUFReader(path)
     tokens = reader.fields["tokenizer.ggml.tokens"].contents()
     types = reader.fields["tokenizer.ggml.token_type"].contents()

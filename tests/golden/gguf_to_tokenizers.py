@@ -1,6 +1,6 @@
-"""Hugging Face `tokenizers` objects from the vocabulary inside a GGUF file.
+"""Makes Hugging Face `tokenizers` objects from the vocabulary in a GGUF file.
 
-The pre-tokenizers are those of the models' tokenizer.json, which GGUF files only name.
+The pre-tokenizers are those of the models' tokenizer.json; GGUF files only name them.
 """
 
 import gguf
@@ -66,7 +66,7 @@ def load(path: str) -> Reference:
 
     def make(kinds) -> Tokenizer:
         if get("model") == "bert":
-            # Words begin with ▁ in GGUF; in the original the other tokens begin with ##.
+            # In GGUF words begin with ▁; originally the other tokens begin with ##.
             vocab = {}
             for i, token in enumerate(tokens):
                 if types[i] == CONTROL:

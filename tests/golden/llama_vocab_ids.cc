@@ -1,20 +1,24 @@
-// Token ids by llama.cpp itself, for make_tokenizer_goldens.py. Links only what its vocabulary
-// needs, so that it builds in a minute. With L the folder vendor/llama.cpp of PyPI's source package
-// llama-cpp-python 0.3.36:
+// Tokenizes with llama.cpp itself, for make_tokenizer_goldens.py. Links only what its vocabulary
+// needs, so it builds in a minute. L is the folder vendor/llama.cpp of PyPI's source package
+// llama-cpp-python 0.3.36.
 //
+// clang-format off
 //   mkdir llama_ref && cd llama_ref
 //   sed 's/@[A-Z_]*@/x/' $L/ggml/src/ggml-version.h.in > ggml-version.h
 //   sed 's/@[A-Z_]*@/x/' $L/src/llama-version.h.in > llama-version.h
-//   F="-O2 -DNDEBUG -w -ffunction-sections -I. -I$L/include -I$L/src -I$L/ggml/include
-//   -I$L/ggml/src" gcc -std=gnu11 -D_GNU_SOURCE $F -c $L/ggml/src/ggml.c
-//   g++ -std=c++17 $F -c
-//   $L/src/{llama-vocab,unicode,unicode-data,llama-model-loader,llama-arch}.cpp \
+//   F="-O2 -DNDEBUG -w -ffunction-sections"
+//   F="$F -I. -I$L/include -I$L/src -I$L/ggml/include -I$L/ggml/src"
+//   gcc -std=gnu11 -D_GNU_SOURCE $F -c $L/ggml/src/ggml.c
+//   g++ -std=c++17 $F -c \
+//     $L/src/{llama-vocab,unicode,unicode-data,llama-model-loader,llama-arch}.cpp \
 //     $L/src/{llama-impl,llama-mmap,llama-hparams}.cpp $L/ggml/src/{gguf,ggml-threading}.cpp
 //   g++ -std=c++17 $F .../llama_vocab_ids.cc *.o -o llama_vocab_ids -Wl,--gc-sections \
 //     -Wl,--unresolved-symbols=ignore-all -lpthread -ldl -lm
 //
 //   llama_vocab_ids MODEL.gguf ADD_SPECIAL PARSE_SPECIAL < records > ids
-// Records as in src/api/encode_records.cc.
+// clang-format on
+//
+// The format of records is that of src/api/encode_records.cc.
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -29,7 +33,7 @@ int main(int argc, char** argv) {
   if (file == nullptr) return 1;
   const int key = gguf_find_key(file, "general.architecture");
   const llm_arch arch = llm_arch_from_string(key < 0 ? "llama" : gguf_get_val_str(file, key));
-  // The vocabulary reads only the loader's metadata; its constructor would want the weights.
+  // The vocabulary reads only the loader's metadata; the loader's constructor needs the weights.
   auto* loader = static_cast<llama_model_loader*>(std::calloc(1, sizeof(llama_model_loader)));
   new (&loader->kv_overrides) std::unordered_map<std::string, llama_model_kv_override>();
   new (&loader->llm_kv) LLM_KV(arch);

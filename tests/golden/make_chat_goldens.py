@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes what transformers renders, for src/chat's tests to compare with:
+"""Writes what transformers renders, for the tests of src/chat:
 
   chat/cases.json      conversations
-  chat/rendered.txt    for each chat template: a CRC-32 per conversation, with and without prompt
-  chat/language.json   small templates and their texts, for the language itself
+  chat/rendered.txt    for each chat template a CRC-32 per conversation, with and without prompt
+  chat/language.json   small templates and their texts, for the template language
 
 Made with transformers 5.23.0, Jinja2 3.1.6, Python 3.11 and the templates of llama-cpp-python
-0.3.36. Usage: make_chat_goldens.py TEMPLATES_DIRECTORY; with --compare BINARY it writes nothing and
+0.3.36. Usage: make_chat_goldens.py TEMPLATES_DIRECTORY. With --compare BINARY it writes nothing and
 shows where `tokamak render` differs.
 """
 import argparse
@@ -34,7 +34,7 @@ class Clock(datetime.datetime):
 
 
 def render(source, case, prompt):
-    """The text, or None and the message of the template's author, or None and None."""
+    """Returns (text, None), or (None, the error that the template raised), or (None, None)."""
     try:
         [text], _ = reference.render_jinja_template(
             [case['messages']], tools=case.get('tools'), chat_template=source,
@@ -52,7 +52,8 @@ def crc(text):
 
 
 def mark(text, message):
-    """A CRC of the text; '!' and one of an error's message where a template raised it itself."""
+    """The CRC of the text; or '!', and the CRC of the message if the template itself raised an
+    error."""
     if text is not None:
         return crc(text)
     return '!' + (crc(message) if message is not None else '')

@@ -1,9 +1,9 @@
-"""Makes tiny random checkpoints that embed and their goldens: BERT (hf/bert_*/) and Qwen3-Embedding
-(hf/qwen3_embedding/), with the files of sentence-transformers beside them, and two of them as GGUF.
+"""Makes tiny random embedding models and their goldens: BERT (hf/bert_*/) and Qwen3-Embedding
+(hf/qwen3_embedding/), with sentence-transformers' files, and two of them as GGUF.
 
-Hidden states are those of transformers in float32 on a CPU. Vectors are what sentence-transformers
-makes of them: its Pooling is the mean over all tokens, the first or the last of them, its Normalize
-a division by the length.
+Hidden states are those of transformers in float32 on a CPU. Vectors follow sentence-transformers:
+Pooling takes the mean of all tokens, the first or the last one, and Normalize divides by the
+length.
 
   python3 tests/golden/make_embedding_goldens.py
 """
@@ -24,11 +24,11 @@ HERE = pathlib.Path(__file__).parent
 LENGTHS = [1, 2, 17, 16, 64, 130, 257, 300]
 
 BERT = {
-    # Sizes that no vector width divides; the first token's state, as it is.
+    # Sizes that no vector width divides; the first token's state, not normalized.
     "bert_odd": (dict(vocab_size=131, hidden_size=42, intermediate_size=61, num_hidden_layers=3, num_attention_heads=6,
                       max_position_embeddings=300, type_vocab_size=2, layer_norm_eps=1e-5, hidden_act="gelu"),
                  "cls", False),
-    # Heads of 64, as BERT has them; the mean, of length 1.
+    # Heads of 64, like BERT; the mean, normalized.
     "bert_64": (dict(vocab_size=136, hidden_size=128, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2,
                      max_position_embeddings=320, type_vocab_size=1, layer_norm_eps=1e-12, hidden_act="gelu_new"),
                 "mean", True),
@@ -98,7 +98,7 @@ BERT_NAMES = {
 
 
 def write_bert_gguf(model: BertModel, path: pathlib.Path, pooling: gguf.PoolingType) -> None:
-    """As llama.cpp's converter does, without a vocabulary."""
+    """Like llama.cpp's converter, but without a vocabulary."""
     c = model.config
     writer = gguf.GGUFWriter(path, "bert")
     writer.add_name(path.stem)
@@ -137,13 +137,13 @@ def make_bert() -> None:
         write_modules(folder, parameters["hidden_size"], pooling, normalize, {})
         write_json(folder / "sentence_bert_config.json", {"max_seq_length": 300, "do_lower_case": False})
         write_golden(name, model, parameters["vocab_size"], pooling, normalize, seed + 71, f"hf/{name}.json")
-        if name == "bert_odd":  # GGUF cannot say that vectors stay as they are
+        if name == "bert_odd":  # GGUF cannot say "not normalized"
             write_bert_gguf(model, HERE / "bert_odd.gguf", gguf.PoolingType.CLS)
             write_golden(name, model, parameters["vocab_size"], pooling, True, seed + 71, "bert_odd.json")
 
 
 def make_qwen3() -> None:
-    """Saved as Qwen3-Embedding is: without an output layer, the names without "model."."""
+    """Saved like Qwen3-Embedding: without an output layer, and without "model." in the names."""
     name = "qwen3_embedding"
     model = Qwen3ForCausalLM(Qwen3Config(**QWEN3, eos_token_id=257, attn_implementation="eager")).to(torch.float32).eval()
     randomize(model, 61)
@@ -167,7 +167,7 @@ def make_qwen3() -> None:
 
 
 def write_tokenizer(folder: pathlib.Path) -> None:
-    """Bytes, one merge, and the end token behind every text."""
+    """Bytes, one merge, and the end token after every text."""
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: i for i, token in enumerate([*alphabet, "ab"])}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, [("a", "b")]))

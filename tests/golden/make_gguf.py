@@ -1,5 +1,5 @@
-"""Converts tiny Hugging Face checkpoints (hf/<name>/) to GGUF (hf/<name>.gguf) with llama.cpp's own converter, so
-that their goldens hold for both. The vocabulary is made up.
+"""Converts tiny Hugging Face checkpoints (hf/<name>/) to GGUF (hf/<name>.gguf) with llama.cpp's own
+converter, so that their goldens hold for both. The vocabulary is made up.
 
   python3 tests/golden/make_gguf.py PATH_TO_LLAMA_CPP [NAME...]
 """
@@ -11,12 +11,13 @@ import sys
 
 HERE = pathlib.Path(__file__).parent / "hf"
 
-# Those that GGUF has fields for: not windows of Qwen2 and Mixtral, other limits of gpt-oss than 7, other scalars of
-# Gemma and MPT than their heads' size, Qwen2-MoE's layers without experts, and DeepSeek's two mscales.
+# Models whose settings GGUF has fields for. It has none for windows of Qwen2 and Mixtral, limits of
+# gpt-oss other than 7, scalars of Gemma and MPT other than their head size, Qwen2-MoE's layers
+# without experts, and DeepSeek's two mscales.
 NAMES = ["qwen2_128", "mixtral_128", "gpt_oss_64", "gemma2_256", "qwen2_moe_gguf", "gemma3_gguf", "phi3_gguf",
          "glm4_odd", "olmo2_128", "smollm3_128", "glm4_moe_odd", "glm4_moe_128",
          "deepseek_v2_gguf", "deepseek_v2_256", "deepseek_v3_256", "mpt_gguf"]
-# As files from before llama.cpp kept latents: keys and values of all heads, and one tensor that makes both.
+# Like files from before llama.cpp kept latents: one tensor for keys and values of all heads.
 WITHOUT_LATENTS = ["deepseek_v2_256"]
 
 
@@ -49,7 +50,7 @@ def main() -> None:
                 del keys["deepseek2.attention.key_length_mla"], keys["deepseek2.attention.value_length_mla"]
 
             def modify_tensors(self, data_torch, name, bid):
-                # Past the method that cuts it.
+                # Skips the method that splits the tensor.
                 past = super(model_class, self) if name.endswith("kv_b_proj.weight") else super()
                 yield from past.modify_tensors(data_torch, name, bid)
 
@@ -59,7 +60,7 @@ def main() -> None:
         directory = HERE / name
         hparams = ModelBase.load_hparams(directory, False)
         architecture = get_model_architecture(hparams, ModelType.TEXT)
-        model_class = get_model_class(architecture.replace("Mpt", "MPT"))  # as MosaicML spells it
+        model_class = get_model_class(architecture.replace("Mpt", "MPT"))  # MosaicML's spelling
         if name in WITHOUT_LATENTS:
             model_class = without_latents(model_class)
         model_class.set_vocab = set_vocab
@@ -68,12 +69,12 @@ def main() -> None:
         tokenizer.write_text(json.dumps({"model": {"vocab": vocabulary}, "added_tokens": []}))
         with torch.inference_mode():
             model = model_class(directory, gguf.LlamaFileType.MOSTLY_BF16, HERE / f"{name}.gguf")
-            # A layer that drafts, which transformers does not save.
+            # A draft layer, which transformers does not save.
             if model.block_count > hparams.get("num_hidden_layers", model.block_count):
                 model.gguf_writer.add_tensor(f"blk.{model.block_count - 1}.nextn.enorm.weight", np.ones(7, np.float32))
             model.write()
         tokenizer.unlink()
-        if name.endswith("_gguf"):  # needed for this alone
+        if name.endswith("_gguf"):  # only needed here
             shutil.rmtree(directory)
         print(name, (HERE / f"{name}.gguf").stat().st_size)
 

@@ -1,13 +1,12 @@
 """Makes tiny random Hugging Face checkpoints (hf/<name>/) and their goldens (hf/<name>.json), two for
-each family: one of odd sizes, one of the family's own head, group and expert sizes with few layers.
+each family: one of odd sizes, one with the family's own head, group and expert sizes and few layers.
 
-The logits and greedy tokens are those of transformers in float32 on a CPU, of weights that are bf16,
-as checkpoints have them. Norm weights differ from 1 and biases from 0, and the texts are longer than
-every window and RoPE threshold, so that nothing can be left out unnoticed.
+The logits and greedy tokens are those of transformers in float32 on a CPU, with bf16 weights as
+checkpoints have them. Norm weights differ from 1 and biases from 0, and the texts are longer than
+every window and RoPE threshold, so that any omission shows.
 
   python3 tests/golden/make_goldens.py [NAME...]
 """
-
 import copy
 import json
 import pathlib
@@ -44,12 +43,12 @@ LONG_ROPE = dict(
 GPT_OSS_ROPE = dict(rope_type="yarn", rope_theta=150000.0, factor=32.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
                     original_max_position_embeddings=4096)
 
-# DeepSeek's: other sizes for what turns in a head, what does not, and values.
+# DeepSeek has different sizes for the rotated part of a head, the rest of it, and values.
 ODD_LATENT, WIDE_LATENT = ({k: v for k, v in sizes.items() if k not in ("head_dim", "num_key_value_heads")}
                            for sizes in (ODD, WIDE))
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=128, beta_fast=32, beta_slow=1)
 
-# Each: name of the family's classes, parameters.
+# Name: (prefix of the family's classes, parameters).
 MODELS = {
     "mistral_odd": ("Mistral", ODD | dict(sliding_window=37)),
     "mistral_128": ("Mistral", WIDE | dict(sliding_window=None, tie_word_embeddings=False)),
@@ -68,7 +67,7 @@ MODELS = {
         no_rope_layers=[0, 1, 0], attention_bias=True, mlp_bias=True, use_sliding_window=True, sliding_window=37)),
     "smollm3_128": ("SmolLM3", WIDE_HEADS | dict(num_hidden_layers=4, intermediate_size=48)),
     "phi3_odd": ("Phi3", ODD_HEADS | dict(sliding_window=37)),
-    # Phi-4-mini: three quarters of a head turn, tied embeddings.
+    # Like Phi-4-mini: three quarters of a head are rotated, tied embeddings.
     "phi3_long": ("Phi3", WIDE_HEADS | dict(
         rope_parameters=rope(partial_rotary_factor=0.75) | LONG_ROPE | dict(
             short_factor=[1 + i / 48 for i in range(48)], long_factor=[1 + i / 4 for i in range(48)]),
@@ -105,7 +104,7 @@ MODELS = {
     "gpt_oss_odd": ("GptOss", ODD | dict(
         num_local_experts=5, num_experts_per_tok=2, sliding_window=37, intermediate_size=29, swiglu_limit=1.5,
         attention_bias=True, rope_parameters=GPT_OSS_ROPE | dict(factor=8.0, original_max_position_embeddings=32))),
-    # As released: the experts are MXFP4.
+    # Like the released model, with MXFP4 experts.
     "gpt_oss_64": ("GptOss", WIDE | dict(
         hidden_size=32, head_dim=64, num_attention_heads=8, num_key_value_heads=1, intermediate_size=64,
         num_local_experts=32, num_experts_per_tok=4, sliding_window=128, tie_word_embeddings=False,
@@ -140,36 +139,36 @@ MODELS = {
         moe_intermediate_size=4, routed_scaling_factor=2.5, n_group=8, topk_group=4, norm_topk_prob=True,
         first_k_dense_replace=1, tie_word_embeddings=False, num_mtp_layers=1, scoring_func="sigmoid",
         rope_parameters=rope() | YARN | dict(mscale=1.0, mscale_all_dim=1.0))),
-    # FP8 with a scale for each 128 x 128: matrices of more than one block, and of parts of them.
+    # FP8 with a scale per 128 x 128 block: matrices of several blocks and of partial ones.
     "deepseek_v3_fp8": ("DeepseekV3", ODD_LATENT | dict(
         hidden_size=144, intermediate_size=160, num_attention_heads=2, num_key_value_heads=2, num_hidden_layers=2,
         q_lora_rank=140, kv_lora_rank=136, qk_rope_head_dim=16, qk_nope_head_dim=32, v_head_dim=40,
         n_routed_experts=8, num_experts_per_tok=2, n_shared_experts=1, moe_intermediate_size=40, n_group=2,
         topk_group=1, first_k_dense_replace=1, num_mtp_layers=0)),
-    # The text is as long as the context, up to which "dynamic" stretches nothing.
+    # The text is as long as the context; up to there "dynamic" scales nothing.
     "llama_dynamic": ("Llama", ODD_HEADS | dict(
         num_hidden_layers=2, max_position_embeddings=make_tiny_llama.NUM_TOKENS,
         rope_parameters=dict(rope_type="dynamic", rope_theta=1000.0, factor=4.0))),
-    # Models with images: the parameters are those of the text_config.
+    # Models with images: the parameters are those of text_config.
     "gemma3_images_odd": ("Gemma3", ODD | dict(
         query_pre_attn_scalar=20, sliding_window=37,
         layer_types=["sliding_attention", "full_attention", "sliding_attention"], rope_parameters={
             "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000.0},
             "sliding_attention": rope(100.0)})),
-    # The fields of the published 4B, and a small vocabulary, context and pattern: the rest is the class's default.
+    # The fields of the published 4B, with a small vocabulary, context and pattern.
     "gemma3_images_256": ("Gemma3", dict(
         vocab_size=136, hidden_size=16, intermediate_size=48, max_position_embeddings=512, model_type="gemma3_text",
         num_hidden_layers=2, rope_scaling={"factor": 8.0, "rope_type": "linear"}, sliding_window=64,
         sliding_window_pattern=2)),
     "mistral3_odd": ("Mistral3", ODD | dict(model_type="mistral", sliding_window=37)),
-    # The fields of the published Mistral Small 3.1, which does not say that its output matrix is its own.
+    # The fields of the published Mistral Small 3.1, which do not say that embeddings are not tied.
     "mistral3_128": ("Mistral3", dict(
         attention_dropout=0.0, head_dim=128, hidden_act="silu", hidden_size=48, initializer_range=0.02,
         intermediate_size=96, max_position_embeddings=512, model_type="mistral", num_attention_heads=3,
         num_hidden_layers=2, num_key_value_heads=1, rms_norm_eps=1e-05, rope_theta=1e9, sliding_window=None,
         use_cache=True, vocab_size=136)),
     "exaone4_odd": ("Exaone4", ODD | dict(sliding_window=37, sliding_window_pattern=2)),
-    # Like the 1.2B: no windows, and all layers turn.
+    # Like the 1.2B: no windows, and all layers use RoPE.
     "exaone4_128": ("Exaone4", WIDE | dict(
         sliding_window=None, sliding_window_pattern=None, layer_types=["full_attention"] * 2, rope_parameters=dict(
             rope_type="llama3", rope_theta=1e6, factor=16.0, high_freq_factor=4.0, low_freq_factor=1.0,
@@ -177,7 +176,7 @@ MODELS = {
 }
 FP8_BLOCK = 128
 
-# For make_gguf.py alone, which converts them: families of which the models above have what GGUF has no field for.
+# Only for make_gguf.py: families whose models above have settings for which GGUF has no field.
 GGUF_MODELS = {
     "qwen2_moe_gguf": ("Qwen2Moe", ODD_HEADS | QWEN_EXPERTS | dict(
         num_experts=7, num_experts_per_tok=3, shared_expert_intermediate_size=53, norm_topk_prob=False)),
@@ -199,7 +198,7 @@ GGUF_MODELS = {
         tie_word_embeddings=True, attn_config=dict(clip_qkv=1.5))),
 }
 
-# What models with images have beside the text_config: a part that sees, as small as may be, and fields of their own.
+# The parts of models with images besides text_config: a minimal vision part, and their own fields.
 EYES = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4)
 IMAGES = {
     "Gemma3": dict(vision_config=EYES | dict(model_type="siglip_vision_model"), mm_tokens_per_image=4,
@@ -208,10 +207,10 @@ IMAGES = {
                      multimodal_projector_bias=False, projector_hidden_act="gelu", spatial_merge_size=2,
                      vision_feature_layer=-1),
 }
-# As their authors publish them, with nothing that transformers adds when it saves.
+# Saved with the published fields, without those that transformers adds.
 PUBLISHED = ["gemma3_images_256", "mistral3_128"]
 
-# Stored as MXFP4, as gpt-oss is.
+# Stored as MXFP4, like gpt-oss.
 MXFP4 = ["gpt_oss_64"]
 
 
@@ -221,9 +220,9 @@ def randomize(model, seed: int) -> None:
     for name, parameter in model.named_parameters():
         if model.config.model_type.startswith("gemma"):
             if name.endswith("norm.weight"):
-                parameter.data -= 1  # stored as what differs from 1
+                parameter.data -= 1  # stored minus 1
             if "embed_tokens" in name:
-                parameter.data *= 0.2  # scaled up again, it would drown what the layers say
+                parameter.data *= 0.2  # scaled up later, it would drown the layers' outputs
         if ".experts." in name:  # [experts, out, in]; of gpt-oss [experts, in, out], and biases
             noise = torch.randn(parameter.shape, generator=generator)
             inputs = parameter.shape[1 if model.config.model_type == "gpt_oss" else -1]
@@ -243,7 +242,8 @@ def randomize(model, seed: int) -> None:
 
 
 def to_mxfp4(values):
-    """[experts, in, out] to the blocks [experts, out, groups, 16] and scales [experts, out, groups] of the format."""
+    """Converts [experts, in, out] to MXFP4 blocks [experts, out, groups, 16] and scales [experts,
+    out, groups]."""
     rows = values.transpose(1, 2)
     rows = rows.reshape(*rows.shape[:2], -1, 32)
     exponents = torch.floor(torch.log2(rows.abs().amax(dim=-1, keepdim=True))) - 2  # 6 = 1.5 · 2² is the largest
@@ -254,7 +254,8 @@ def to_mxfp4(values):
 
 
 def round_experts_to_mxfp4(model) -> dict:
-    """Makes the experts what MXFP4 tensors of theirs mean, by transformers' own reading; the tensors, by name."""
+    """Rounds the experts to what transformers reads from their MXFP4 tensors; returns these by
+    name."""
     stored = {}
     for name, parameter in model.named_parameters():
         if name.endswith(("experts.gate_up_proj", "experts.down_proj")):
@@ -284,7 +285,8 @@ def save(model, directory: pathlib.Path, quantized: dict) -> None:
 
 
 def fp8_blocks(weight):
-    """A matrix in FP8 and the scales of its blocks, as DeepSeek-V3 has them; and what they stand for, in bf16."""
+    """Returns a matrix in FP8, the scales of its blocks as in DeepSeek-V3, and the values that they
+    represent, in bf16."""
     rows, cols = weight.shape
     scales = torch.empty(-(-rows // FP8_BLOCK), -(-cols // FP8_BLOCK))
     stored = torch.empty(rows, cols, dtype=torch.float8_e4m3fn)
@@ -299,7 +301,7 @@ def fp8_blocks(weight):
 
 
 def quantize(model, directory: pathlib.Path):
-    """Turns a saved model into one in FP8. The model that it stands for."""
+    """Converts a saved model to FP8. Returns the model with the values that it represents."""
     path = directory / "model.safetensors"
     tensors = safetensors.torch.load_file(path)
     stored = dict(tensors)
@@ -333,8 +335,9 @@ def make_model(name: str, family: str, parameters: dict):
 
 
 def rearrange(model, directory: pathlib.Path, parameters: dict | None, outer: dict):
-    """Turns a saved model with images, whose tensors have their published names, into one that has the published
-    fields as well (these parameters), or else the names that transformers uses. The model that it reads of that."""
+    """Rewrites a saved model with images, whose tensors have their published names: either adds the
+    published fields (`parameters`), or changes the names to transformers' own. Returns the model
+    that transformers reads from it."""
     path = directory / "model.safetensors"
     if parameters is None:
         names = {"language_model.lm_head.": "lm_head.", "language_model.model.": "model.language_model.",
@@ -352,7 +355,7 @@ def rearrange(model, directory: pathlib.Path, parameters: dict | None, outer: di
     return type(model).from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
 
 
-# A model's seed is its place in the list, so new ones go to the end; these had other places once.
+# A model's seed is its place in the list, so new ones go to the end. These once had other places.
 SEEDS = {"deepseek_v2_odd": 22, "deepseek_v2_256": 23, "deepseek_v3_odd": 24, "deepseek_v3_256": 25,
          "deepseek_v3_fp8": 26}
 
@@ -369,9 +372,9 @@ def main() -> None:
             model = quantize(model, HERE / name)
         if family in IMAGES:
             model = rearrange(model, HERE / name, parameters if name in PUBLISHED else None, IMAGES[family])
-        # LongRoPE's long factors are for contexts beyond the original one.
+        # LongRoPE's long factors apply to contexts beyond the original one.
         prompt = 80 if "long" in name or name == "phi3_gguf" else make_tiny_llama.PROMPT
-        if "dynamic" in name:  # the answer's last token is the context's
+        if "dynamic" in name:  # the answer ends at the context's end
             prompt = make_tiny_llama.NUM_TOKENS - make_tiny_llama.GENERATED
         make_tiny_llama.write_golden(model, f"hf/{name}", parameters, seed + 210, prompt, least_margin=1e-3)
     if not sys.argv[1:] or "phi3_switch" in sys.argv[1:]:

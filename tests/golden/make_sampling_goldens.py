@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Which tokens survive the sampling filters, by numpy in double precision.
+"""Computes which tokens survive the sampling filters, with numpy in double precision.
 
 Writes sampling.txt, read by src/ops/sampling/filters_test.cc. One case is two lines:
   temperature top_k typical_p top_p min_p : logits in thousandths
   ids of the survivors, ascending
-Cases whose cut lies within 1e-5 of a threshold are left out: there, single precision may decide.
+Leaves out cases whose cut is within 1e-5 of a threshold, because single precision may decide there.
 
 Usage: make_sampling_goldens.py > sampling.txt      (numpy 2.4)
 """
@@ -17,7 +17,7 @@ def softmax(y):
 
 
 def prefix(order, p, target):
-    """The smallest prefix of `order` whose probability reaches `target`; None when it is close."""
+    """The smallest prefix of `order` whose probability reaches `target`; None if it is close."""
     sums = np.cumsum(p[order])
     count = int(np.searchsorted(sums, target)) + 1
     if np.abs(sums - target).min() < 1e-5:
@@ -36,7 +36,7 @@ def survivors(logits, temperature, top_k, typical_p, top_p, min_p):
         p = softmax(y[ids])
         entropy = -(p * np.log(p)).sum()
         distance = np.abs(-np.log(p) - entropy)
-        # Ties by id need distances of equal logits to be equal: they are, entry by entry.
+        # Ties by id need equal logits to have equal distances, which they have entry by entry.
         order = prefix(np.lexsort((ids, distance)), p, typical_p)
         if order is None:
             return None

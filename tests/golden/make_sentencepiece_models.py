@@ -1,11 +1,11 @@
-"""Makes small SentencePiece models that between them have every setting that matters, and ids.txt:
-what the `sentencepiece` library makes of the strings of tokenizer_strings.py with each of them.
+"""Makes small SentencePiece models that together have every setting that matters, and ids.txt: what
+the `sentencepiece` library makes of the strings of tokenizer_strings.py with each of them.
 
   python3 tests/golden/make_sentencepiece_models.py
 
-A section of ids.txt is a line "name count", then for each string the FNV-1a hashes of its ids and of
-the text that these decode to (0: not compared, where the ids have an unknown token: the library shows
-a mark for it).
+A section of ids.txt is a line "name count", then per string the FNV-1a hashes of its ids and of the
+text to which they decode (0: not compared, because an id is the unknown token, for which the
+library shows a mark).
 """
 
 import collections
@@ -62,7 +62,7 @@ def varint(value: int) -> bytes:
 
 
 def fields(message: bytes):
-    """(number, wire type, value or bytes) of each field."""
+    """Yields (number, wire type, value or bytes) of each field."""
     at = 0
 
     def number():
@@ -96,14 +96,14 @@ def encode(message) -> bytes:
 
 
 def edit(model: bytes, unused: int = 0, normalizer: dict[int, int] = {}) -> bytes:
-    """Every `unused`th ordinary piece gets that type; settings of normalizer_spec are added."""
+    """Makes every `unused`th ordinary piece an unused one; adds settings to normalizer_spec."""
     out, count = b"", 0
     for number, _, value in fields(model):
         if number == 1 and unused and not any(f == 3 for f, _, _ in fields(value)):
             count += 1
             if count % unused == 0:
                 value += b"\x18\x05"
-        if number == 3:  # without the name of the file of rules
+        if number == 3:  # drop the rules' file name
             value = encode([f for f in fields(value) if f[0] != 6] +
                            [(f, 0, v) for f, v in normalizer.items()])
         out += encode([(number, 2, value)])

@@ -23,7 +23,7 @@ NUM_TOKENS = 128
 
 @torch.no_grad()
 def greedy(model, prompt: list[int]) -> tuple[list[int], list[float]]:
-    """The tokens, and by how much each beat the second best logit."""
+    """Returns the tokens, and the margin of each over the second best logit."""
     cache = transformers.DynamicCache(config=model.config)
     feed, tokens, margins = torch.tensor([prompt]), [], []
     for _ in range(NUM_TOKENS):

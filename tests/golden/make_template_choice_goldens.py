@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes chat/template_choice.json: which of a directory's chat templates transformers renders a
-conversation with, without and with tools; null where it refuses to choose.
+"""Writes chat/template_choice.json: with which of a directory's chat templates transformers renders
+a conversation, without and with tools; null if it refuses to choose.
 
 Made with transformers 5.23.0. Usage: make_template_choice_goldens.py
 """

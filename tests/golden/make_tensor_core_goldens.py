@@ -2,17 +2,17 @@
 """Products of Hopper's tensor cores as the package mmasim computes them, on random and hard inputs.
 
   make_tensor_core_goldens.py [--seed N] [--output FILE]     writes tests/golden/tensor_core.bin
-  make_tensor_core_goldens.py --check TEST [--products N]    N sums of products of each instruction and
-                                                             pair of types, given to TEST, the binary
-                                                             of tensor_core_arithmetic_test.cc
+  make_tensor_core_goldens.py --check TEST [--products N]    gives N sums of products of each
+                                                             instruction and pair of types to TEST,
+                                                             tensor_core_arithmetic_test.cc's binary
 
-Needs a Python with mmasim 2.1.1, torch 2.15 and numpy 2.4; mmasim compiles a file when it is imported.
+Needs a Python with mmasim 2.1.1, torch 2.15 and numpy 2.4; mmasim compiles a file on import.
 
-A file is a sequence of tiles: a line "INSTRUCTION A_TYPE B_TYPE m n k KIND", then the bits of
-a [m, k], b [k, n], the accumulators [m, n] and the results [m, n]. mmasim has no 8-bit mma.sync for
-Hopper; here its f16 products are composed as ptxas 13.0 does for sm_90a: both operands become f16,
-elements 0 and 1 of every four along k are summed from zero, then elements 2 and 3, and the
-accumulator is added last, in f32.
+A file is a sequence of tiles: a line "INSTRUCTION A_TYPE B_TYPE m n k KIND", then the bits of a [m,
+k], b [k, n], the accumulators [m, n] and the results [m, n]. mmasim has no 8-bit mma.sync for
+Hopper. Here such products are composed from its f16 products, as ptxas 13.0 does for sm_90a: both
+operands become f16, elements 0 and 1 of every four along k are summed from zero, then elements 2
+and 3, and the accumulator is added last, in f32.
 """
 import argparse
 import os
@@ -43,7 +43,7 @@ def width(name):
 
 
 def pack(name, sign, exponent, fraction):
-    """Finite elements; exponents that the type lacks become its least or largest one."""
+    """Packs finite elements; clamps exponents to the type's range."""
     exponent_bits, fraction_bits, first_special = FORMATS[name]
     bias = (1 << exponent_bits - 1) - 1
     field = np.clip(exponent + bias, 0, (first_special - 1) >> fraction_bits)
@@ -52,7 +52,7 @@ def pack(name, sign, exponent, fraction):
 
 
 def operand(rng, name, other, kind, shape, negate):
-    """[tiles, lanes, k]. `negate`: the second operand, in products that cancel."""
+    """[tiles, lanes, k]. `negate`: for the second operand of products that cancel."""
     exponent_bits, fraction_bits, first_special = FORMATS[name]
     least = 2 - (1 << exponent_bits - 1)
     all_ones = (1 << fraction_bits) - 1
@@ -62,29 +62,30 @@ def operand(rng, name, other, kind, shape, negate):
     if kind == 'wide':
         spread = min(26, -least)
         exponent = rng.integers(-spread, spread + 1, shape)
-    elif kind == 'tiny':  # products around f32's subnormals, or operands that are subnormal
+    elif kind == 'tiny':  # products near f32's subnormals, or subnormal operands
         middle = -68 if name == 'bf16' else least
         exponent = rng.integers(middle - 12, middle + 7, shape)
     elif kind == 'huge':
         exponent = rng.integers(60, 65, shape) if name == 'bf16' else np.full(shape, 127)
         fraction |= rng.integers(0, all_ones + 1, shape)
-    elif kind == 'cut':  # most products lie around the last bit that is kept
+    elif kind == 'cut':  # most products are near the last bit that is kept
         kept = 13 if width(name) == 8 else 25
         low = rng.random(shape) < 0.8
         exponent = np.where(low, -(kept // 2) + rng.integers(-2, 2, shape), 0)
-    elif kind == 'ties':  # a few bits in each product: sums that lie half way
+    elif kind == 'ties':  # a few bits per product, so that sums lie halfway
         fraction = np.where(rng.random(shape) < 0.5, 0, rng.choice([all_ones, 1 << fraction_bits - 1, 1], shape))
         exponent = rng.integers(-13, 2, shape)
         full = rng.random((*shape[:-1], 1)) < 0.3  # the largest sums
         sign, exponent = np.where(full, 0, sign), np.where(full, 0, exponent)
         fraction = np.where(full, all_ones, fraction)
-    elif kind == 'zeros':  # beside large factors
+    elif kind == 'zeros':  # next to large factors
         exponent = np.where(rng.random(shape) < 0.5, 127, rng.integers(-20, 0, shape))
-    elif kind == 'subnormal':  # bf16: all products below the least exponent to which a sum is aligned
+    elif kind == 'subnormal':  # bf16: all products are below the least exponent for alignment
         exponent = rng.integers(least - 1, -least, shape)
         lanes = rng.random((*shape[:-1], 1)) < 0.6
         exponent = np.where(lanes, rng.choice([-70, -79, -80], shape) if name == 'bf16' else least - 1, exponent)
-        fraction = np.where(lanes & (name == 'bf16'), 0, fraction)  # sums on both sides of what is kept
+        # Sums above and below what is kept.
+        fraction = np.where(lanes & (name == 'bf16'), 0, fraction)
     bits = pack(name, sign, exponent, fraction)
     if kind == 'cancelling':
         pairs = bits.reshape(*shape[:-1], -1, 2)

@@ -1,5 +1,5 @@
 """Writes tiny random models as Hugging Face directories (hf_*/) with their goldens (hf_*.json), as
-make_tiny_llama.py does in GGUF: float32 and bfloat16, one file and several.
+make_tiny_llama.py does in GGUF: in float32 and bfloat16, in one file and in several.
 
   python3 tests/golden/make_tiny_hf.py
 """
@@ -18,7 +18,7 @@ import make_tiny_qwen3
 HERE = pathlib.Path(__file__).parent
 QWEN3 = make_tiny_qwen3.MODELS
 
-# Each: class of the model, of its configuration, parameters, type of the weights, bytes in a file.
+# Name: (model class, configuration class, parameters, weight type, bytes per file).
 MODELS = {
     "hf_llama_f32": (LlamaForCausalLM, LlamaConfig, make_tiny_llama.MODELS["llama_odd"], torch.float32, "10MB"),
     "hf_llama_bf16": (LlamaForCausalLM, LlamaConfig, make_tiny_llama.MODELS["llama_tied"], torch.bfloat16, "10MB"),
@@ -38,7 +38,7 @@ def main() -> None:
             parameter.data = parameter.data.to(dtype).to(torch.float32)
         folder = HERE / name
         shutil.rmtree(folder, ignore_errors=True)
-        # A copy: to() would also round what RoPE computes with.
+        # Copies first, because to() would also round RoPE's inputs.
         copy.deepcopy(model).to(dtype).save_pretrained(folder, max_shard_size=shard)
         make_tiny_llama.write_golden(model, name, parameters, seed + 130)
         print(sorted(p.name for p in folder.iterdir()), json.loads((folder / "config.json").read_text()))

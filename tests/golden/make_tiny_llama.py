@@ -1,8 +1,8 @@
 """Makes tiny random Llama checkpoints (llama_*.gguf, F32) and their goldens (llama_*.json).
 
-The logits and greedy tokens are those of transformers' LlamaForCausalLM in float32 on a CPU.
-Norm weights differ from 1 and biases from 0, and the texts are longer than every RoPE threshold, so
-that nothing can be left out unnoticed.
+The logits and greedy tokens are those of transformers' LlamaForCausalLM in float32 on a CPU. Norm
+weights differ from 1 and biases from 0, and the texts are longer than every RoPE threshold, so that
+any omission shows.
 
   python3 tests/golden/make_tiny_llama.py
 """
@@ -106,7 +106,7 @@ def write_gguf(model: LlamaForCausalLM, path: pathlib.Path) -> None:
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(rope["factor"])
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
-    if rope["rope_type"] == "llama3":  # stored as the divisor of each frequency
+    if rope["rope_type"] == "llama3":  # stored as a divisor per frequency
         plain = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding.compute_default_rope_parameters(c)[0]
         writer.add_tensor("rope_freqs.weight", (plain / model.model.rotary_emb.inv_freq).numpy())
     add_vocabulary(writer, c.vocab_size, "smollm")
@@ -136,7 +136,8 @@ def write_gguf(model: LlamaForCausalLM, path: pathlib.Path) -> None:
 
 
 def divergence(logits, other, kept) -> float:
-    """The mean over positions of KL(logits || other), where the ids that are not kept are one event."""
+    """The mean over positions of KL(logits || other), with all ids that are not kept as one
+    event."""
     total = 0.0
     for row, other_row, ids in zip(logits.double(), other.double(), kept):
         p, q = row.softmax(0), other_row.softmax(0)
@@ -148,9 +149,10 @@ def divergence(logits, other, kept) -> float:
 
 
 def in_bf16(model, tokens, logits, kept) -> dict:
-    """How far transformers' own run of this model in bfloat16 is from float32."""
+    """Measures how far transformers' own bfloat16 run of this model is from float32."""
     with tempfile.TemporaryDirectory() as directory:
-        model.save_pretrained(directory)  # loaded again, not cast: RoPE's frequencies stay float32
+        # Reloaded, not cast, so that RoPE's frequencies stay float32.
+        model.save_pretrained(directory)
         rounded = type(model).from_pretrained(directory, dtype=torch.bfloat16, attn_implementation="eager",
                                               experts_implementation="eager").eval()
     other = rounded(input_ids=tokens[None]).logits[0].float()

@@ -1,5 +1,5 @@
-"""Makes tiny random Qwen3 checkpoints (qwen3_*.gguf, F32) and their goldens (qwen3_*.json), dense and
-with experts, as make_tiny_llama.py does for Llama.
+"""Makes tiny random Qwen3 checkpoints (qwen3_*.gguf, F32) and their goldens (qwen3_*.json), dense
+and with experts, as make_tiny_llama.py does for Llama.
 
   python3 tests/golden/make_tiny_qwen3.py
 """
@@ -16,25 +16,25 @@ import make_tiny_llama
 HERE = pathlib.Path(__file__).parent
 ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 
-# Each: class of the model, of its configuration, architecture in GGUF, parameters.
+# Name: (model class, configuration class, architecture in GGUF, parameters).
 MODELS = {
     # Sizes that no vector width divides.
     "qwen3_odd": (Qwen3ForCausalLM, Qwen3Config, "qwen3", dict(
         vocab_size=269, hidden_size=66, intermediate_size=101, num_hidden_layers=3, num_attention_heads=6,
         num_key_value_heads=3, head_dim=14, max_position_embeddings=512, rms_norm_eps=1e-5,
         tie_word_embeddings=False, rope_parameters=ROPE)),
-    # Heads of 128, as Qwen3 has them, tied embeddings.
+    # Heads of 128, like Qwen3, and tied embeddings.
     "qwen3_tied": (Qwen3ForCausalLM, Qwen3Config, "qwen3", dict(
         vocab_size=272, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, head_dim=128, max_position_embeddings=512, rms_norm_eps=1e-6,
         tie_word_embeddings=True, rope_parameters=ROPE)),
-    # 7 experts of an odd size, each token takes 3.
+    # 7 experts of an odd size; each token uses 3.
     "qwen3_moe_odd": (Qwen3MoeForCausalLM, Qwen3MoeConfig, "qwen3moe", dict(
         vocab_size=269, hidden_size=66, intermediate_size=101, moe_intermediate_size=37, num_experts=7,
         num_experts_per_tok=3, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], num_hidden_layers=3,
         num_attention_heads=6, num_key_value_heads=3, head_dim=14, max_position_embeddings=512, rms_norm_eps=1e-5,
         tie_word_embeddings=False, rope_parameters=ROPE)),
-    # Qwen3's own numbers of experts, 128 and 8.
+    # Qwen3's own numbers of experts: 128, of which 8 are used.
     "qwen3_moe_128": (Qwen3MoeForCausalLM, Qwen3MoeConfig, "qwen3moe", dict(
         vocab_size=272, hidden_size=32, intermediate_size=64, moe_intermediate_size=6, num_experts=128,
         num_experts_per_tok=8, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], num_hidden_layers=2,
@@ -60,7 +60,7 @@ def randomize(model, seed: int) -> None:
 
 
 def tensors(model):
-    """Names and values as the file has them."""
+    """Yields the file's names and values."""
     top = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
            "lm_head.weight": "output.weight"}
     for name, parameter in model.named_parameters():

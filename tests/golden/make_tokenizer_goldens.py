@@ -3,10 +3,10 @@
   python3 tests/golden/make_tokenizer_goldens.py --model SmolLM2-135M-Instruct.Q4_1.gguf \
       --vocabularies llama.cpp/models --llama llama_ref/llama_vocab_ids
 
-Hugging Face `tokenizers` (requirements.txt) where the pre-tokenizer of the model's own
-tokenizer.json is known (gguf_to_tokenizers.py), llama.cpp (llama_vocab_ids.cc) for the vocabularies
-that come without reference ids. A section is a line "name reference parse_special count", then the
-FNV-1a hash of each string's ids (32-bit, little-endian), without special tokens added.
+The reference is Hugging Face `tokenizers` (requirements.txt) if the pre-tokenizer of the model's
+own tokenizer.json is known (gguf_to_tokenizers.py), and llama.cpp (llama_vocab_ids.cc) for
+vocabularies that have no reference ids. A section is a line "name reference parse_special count",
+then the FNV-1a hash of each string's ids (32-bit, little-endian), without added special tokens.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""Makes small tokenizer.json files that between them use every component, and ids.txt: what the
+"""Makes small tokenizer.json files that together use every component, and ids.txt: what the
 `tokenizers` library makes of the strings of tokenizer_strings.py with each of them.
 
   python3 tests/golden/make_tokenizer_json.py
 
-A section of ids.txt is a line "name count", then for each string three FNV-1a hashes: of its ids
-with special tokens found and added, of its ids without either (0: not compared), and of the text that the former
-decode to (special tokens skipped).
+A section of ids.txt is a line "name count", then per string three FNV-1a hashes: of its ids with
+special tokens found and added, of its ids without either (0: not compared), and of the text to
+which the former decode (special tokens skipped).
 """
 
 import collections
@@ -54,7 +54,7 @@ def train_bpe(pre, normalizer=None, size=420, alphabet=True, **options) -> Token
 
 
 def without_byte_names(tokenizer: Tokenizer) -> Tokenizer:
-    """Byte tokens are of the vocabulary alone, not added tokens."""
+    """Keeps byte tokens in the vocabulary but removes them from the added tokens."""
     import json
     value = json.loads(tokenizer.to_str())
     value["added_tokens"] = [t for t in value["added_tokens"] if not t["content"].startswith("<0x")]
@@ -78,7 +78,7 @@ def wordpiece(normalizer, pre) -> Tokenizer:
 def unigram(normalizer, pre, decoder, byte_fallback=False) -> Tokenizer:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder = normalizer, pre, decoder
-    # The trainer keeps every character: leave out the rare ones.
+    # The trainer keeps every character, so leave out the rare ones.
     counts = collections.Counter("".join(corpus()))
     common = {c for c, _ in counts.most_common(250)}
     texts = ["".join(c for c in text if c in common) for text in corpus() if not any(s in text for s in SPECIAL)]
@@ -112,7 +112,7 @@ def tokenizers_by_name():
     t.post_processor = processors.RobertaProcessing(("</s>", 1), ("<s>", 0), trim_offsets=True, add_prefix_space=True)
     yield "bpe_roberta", t
 
-    # ByteLevel before other steps: these see its alphabet.
+    # ByteLevel before other steps, which then see its alphabet.
     t = train_bpe(pre_tokenizers.Sequence([pre_tokenizers.Punctuation("contiguous"), level(add_prefix_space=False),
                                            pre_tokenizers.Digits(individual_digits=True)]))
     t.decoder = decoders.ByteLevel()
@@ -189,7 +189,7 @@ def main() -> None:
         for text in texts:
             ids = tokenizer.encode(text).ids
             bare = make_tokenizer_goldens.fnv(plain.encode(text, add_special_tokens=False).ids)
-            # A Unigram model of the library gives a special token for its name in any text.
+            # In the library, a Unigram model finds special tokens' names in any text.
             if name.startswith("unigram") and any(s in text for s in SPECIAL):
                 bare = 0
             lines.append(f"{make_tokenizer_goldens.fnv(ids):08x} {bare:08x} "

@@ -2,10 +2,10 @@
 
   python3 tests/golden/make_vendor_goldens.py REFS    (the folder that scripts/setup-test-refs prints)
 
-Needs dashscope, llama-models, mistral-common with sentencepiece, tiktoken and tokenizers, of the
-versions that the file's first line has. A section is a line "path shows_special", then for each block
-of 500 strings an FNV-1a hash over, for each string, its ids without and with special tokens found in
-the text, each followed by -1 and by the text that they decode to.
+Needs dashscope, llama-models, mistral-common with sentencepiece, tiktoken and tokenizers, in the
+versions of the file's first line. A section is a line "path shows_special", then per block of 500
+strings an FNV-1a hash. It covers, for each string, the ids without and with special tokens found in
+the text, each followed by -1 and by the text to which they decode.
 """
 
 import importlib.metadata

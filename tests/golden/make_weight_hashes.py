@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/weights/smollm2_q4_1.txt: hashes of a model's weights as Hugging Face has them.
+"""Writes tests/golden/weights/smollm2_q4_1.txt: hashes of a model's weights in Hugging Face's
+layout.
 
 Made with gguf 0.19.0, numpy 2.4.6, Python 3.11 from SmolLM2-135M-Instruct.Q4_1.gguf (SHA-256 in the
 first line). Usage: make_weight_hashes.py MODEL.gguf [OUTPUT]
 
-A line per tensor: its Hugging Face name, its type, its shape and a hash of its values as f32: the
-sum over i of (bits of value i + 1) · (2i + 1) · 0x9e3779b97f4a7c15, modulo 2^64. The rows of Q and K,
-which the file has interleaved, are in Hugging Face's order.
+A line per tensor: its Hugging Face name, type, shape, and a hash of its values as f32: the sum over
+i of (bits of value i + 1) · (2i + 1) · 0x9e3779b97f4a7c15, modulo 2^64. The rows of Q and K, which
+the file has interleaved, are in Hugging Face's order.
 """
 import hashlib
 import pathlib

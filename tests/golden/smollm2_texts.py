@@ -1,4 +1,4 @@
-"""Prompts and texts for the SmolLM2 goldens: many kinds, all written for this purpose."""
+"""Prompts and texts of many kinds for the SmolLM2 goldens, all written for this purpose."""
 
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 

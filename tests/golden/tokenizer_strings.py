@@ -1,4 +1,4 @@
-"""The strings of src/tokenizer/testing/test_strings.cc: the same tables, the same draws."""
+"""The strings of src/tokenizer/testing/test_strings.cc, from the same tables and random draws."""
 
 import collections
 import pathlib
@@ -81,13 +81,14 @@ def part(random: Random) -> bytes:
 
 
 def test_string(index: int) -> bytes:
-    """The string of number `index`: bytes, not always UTF-8."""
+    """String number `index`: bytes, not always UTF-8."""
     random = Random(index)
     return b"".join(part(random) for _ in range(1 + random.below(16)))
 
 
 class Varied:
-    """make(index): hard strings, pieces of a corpus, babble and characters of all of Unicode in turn."""
+    """make(index): hard strings, pieces of a corpus, babble and all of Unicode's characters in
+    turn."""
 
     CONTEXT = 3
 

@@ -1,7 +1,7 @@
-"""Tokenizers by their vendors' own code, for comparing with: each has encode(texts, parse_special),
-which gives lists of ids, decode(ids), and show_special, whether that shows special tokens.
+"""Vendors' own tokenizers, as references: each has encode(texts, parse_special), which returns
+lists of ids, decode(ids), and show_special, which says whether decode shows special tokens.
 
-Which one a file is for is told by its name:
+The file's name selects one:
   tekken*.json                            mistral-common
   *.model, *.model.v3 (a protobuf)        sentencepiece
   *.tiktoken                              dashscope
@@ -36,7 +36,7 @@ class SentencePiece:
         return [self._encode(t) for t in texts] if parse_special else self._model.encode(texts)
 
     def decode(self, ids: list[int]) -> str:
-        # Unknown tokens are special ones, and give no text; the library would show " ⁇ ".
+        # Unknown tokens are special and have no text; the library would show " ⁇ ".
         return self._model.decode([i for i in ids if not self._model.is_unknown(i)])
 
 
@@ -47,7 +47,7 @@ class Tekken:
         import tiktoken
         from mistral_common.tokens.tokenizers.tekken import Tekkenizer
         self._vendor = Tekkenizer.from_file(path)
-        # The vendor's never looks for special tokens in text: the library below it does.
+        # The vendor's code never looks for special tokens in text; the library below it does.
         count = self._vendor.num_special_tokens
         ranks = {token: rank + count for token, rank in self._vendor._tekken_token2id_nospecial.items()}
         pattern = json.loads(pathlib.Path(path).read_text())["config"]["pattern"]
