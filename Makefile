@@ -1,6 +1,6 @@
-# The commands of this project. Each target does everything it needs, on a bare Debian 12 too (as root or with
-# sudo): it installs missing packages, fetches the model, configures and builds. CMake and Ninja do
-# the building; `cmake --preset release && ninja -C build` works as well.
+# The project's commands. Each target does everything that it needs, even on a bare Debian 12 (as
+# root or with sudo): installs packages, fetches the model, configures and builds with CMake and
+# Ninja. `cmake --preset release && ninja -C build` works as well.
 #
 #   make           build/tokamak                 make tidy       clang-tidy on what changed
 #   make serve     the HTTP server               make format     clang-format, in place
@@ -11,7 +11,7 @@
 #   make emulator  the CUDA backend on a CPU, for tests: build/emulated/libtokamak_cuda.so
 #
 # MODEL=path   a model of your own (serve, run, bench)
-# CUDA=1       with the CUDA backend; 0: without (default: where an NVIDIA GPU and nvcc are)
+# CUDA=1       with the CUDA backend; 0: without (default: 1 with an NVIDIA GPU and nvcc)
 # ARGS='...'   more arguments for the program (serve, run), for ctest (test), or the names of what is
 #              to run (mutants, soak)
 SHELL := /bin/sh
@@ -23,7 +23,7 @@ ARGS ?=
 CUDA ?=
 BINARY := build/tokamak
 CMAKE_CUDA := $(if $(CUDA),-DTOKAMAK_CUDA=$(CUDA))
-# With -j, ninja shares no job server with make: one build at a time.
+# Ninja shares no job server with make -j, so only one build may run at a time.
 .NOTPARALLEL:
 
 .PHONY: all
@@ -58,7 +58,7 @@ test: test-build
 	@scripts/setup-test-refs >/dev/null
 	@scripts/ctest build $(ARGS)
 
-# All planted faults, and all long runs: each has a short form that .ci/run does.
+# All planted faults, and all long runs. .ci/run has a short form of each.
 .PHONY: mutants soak
 mutants:
 	@scripts/install-deps build test
@@ -80,7 +80,7 @@ aarch64-check: all
 	@scripts/install-deps build check
 	@JOBS=$(JOBS) scripts/aarch64-check
 
-# Compiles and links the CUDA backend, where there is a compiler for it.
+# Compiles and links the CUDA backend if there is a compiler for it.
 .PHONY: cuda-check
 cuda-check:
 	@scripts/install-deps build
@@ -95,7 +95,7 @@ emulator: deps
 	@cmake --preset release -DTOKAMAK_EMULATOR=ON $(CMAKE_CUDA) --log-level=WARNING
 	@ninja -C build -j $(JOBS) tokamak tokamak_cuda_emulated
 
-# The tests on the emulated backend that take longer than a commit may.
+# The tests on the emulated backend that take too long for commits.
 .PHONY: emulator-soak
 emulator-soak: test-build
 	@ctest --test-dir build -C soak -L emulator --output-on-failure --no-tests=error $(ARGS)

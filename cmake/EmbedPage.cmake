@@ -1,8 +1,8 @@
 # cmake -DOUTPUT=<file.cc> -DASSETS=<path=file;...> -DNOTICES=<file;...> -DLICENSE=<file>
 #       -DGZIP=<program> -P EmbedPage.cmake
-# Writes the definition of PageAssets() (src/server/page_assets.h): every asset as it is and
-# compressed, fonts (which are compressed already) only as they are. The licences of what comes from
-# outside become one more asset, /page/notices.txt.
+# Writes the definition of PageAssets() (src/server/page_assets.h): every asset both uncompressed
+# and compressed, except fonts, which are compressed already. The licences of outside libraries
+# become one more asset, /page/notices.txt.
 get_filename_component(folder ${OUTPUT} DIRECTORY)
 file(MAKE_DIRECTORY ${folder})
 
@@ -27,7 +27,7 @@ set(type_svg "image/svg+xml")
 set(type_txt "text/plain; charset=utf-8")
 set(type_woff2 "font/woff2")
 
-# read_as_literal(VARIABLE FILE): the bytes of a file as a C++ string literal.
+# read_as_literal(VARIABLE FILE): sets VARIABLE to the file's bytes as a C++ string literal.
 function(read_as_literal variable file)
   file(READ ${file} bytes HEX)
   string(REGEX REPLACE "(..)" "\\\\x\\1" bytes "${bytes}")

@@ -1,8 +1,8 @@
-# The CUDA backend, libtokamak_cuda.so (src/ops/cuda). Whether it is built changes nothing about the
-# program, which looks for it at run time.
+# The CUDA backend, libtokamak_cuda.so (src/ops/cuda). The program is the same with or without it;
+# it looks for the library at run time.
 #
-# TOKAMAK_CUDA                 default: ON where an NVIDIA GPU is visible and nvcc is found
-# TOKAMAK_CUDA_ARCHITECTURES   e.g. "sm_80;sm_90a": machine code for these, and no PTX
+# TOKAMAK_CUDA                 default: ON if an NVIDIA GPU is visible and nvcc is found
+# TOKAMAK_CUDA_ARCHITECTURES   e.g. "sm_80;sm_90a": machine code for these, no PTX
 set(TOKAMAK_CUDA_ARCHITECTURES "sm_90a" CACHE STRING "GPU architectures of the CUDA backend")
 
 set(visible OFF)
@@ -25,7 +25,7 @@ if(TOKAMAK_CUDA)
     endif()
     set(CMAKE_CUDA_COMPILER ${TOKAMAK_NVCC})
   endif()
-  # Flags below say which; CMake's own variable has no "this machine code and no PTX" for sm_90a.
+  # The flags below replace CMake's variable, which cannot express "sm_90a, only machine code".
   set(CMAKE_CUDA_ARCHITECTURES OFF)
   set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
   set(TOKAMAK_CUDA_GENCODE "")
@@ -46,8 +46,8 @@ if(TOKAMAK_CUDA)
   endif()
 endif()
 
-# The same backend without a GPU (src/ops/cuda/emulation), which the tests run on. TOKAMAK_EMULATOR
-# builds it without them too.
+# The same backend without a GPU (src/ops/cuda/emulation), for the tests. TOKAMAK_EMULATOR=ON builds
+# it without them too.
 if(NOT DEFINED TOKAMAK_EMULATOR)
   set(TOKAMAK_EMULATOR OFF)
   if(TOKAMAK_TESTS AND NOT CMAKE_CROSSCOMPILING)

@@ -1,12 +1,11 @@
-# Every library from outside, as one target each, so that folders name what they use and never a
-# path or a -l flag:
+# Defines every outside library as a target, so that folders name targets, not paths or -l flags:
 #   fmt::fmt  spdlog::spdlog  nlohmann_json::nlohmann_json  CLI11::CLI11  Threads::Threads
 #   OpenSSL::SSL  OpenSSL::Crypto  tokamak::boost_headers  tokamak::libedit
 #   tokamak::pcre2  tokamak::re2  tokamak::utf8proc  tokamak::xxhash
-# A missing one is an error that names the Debian package (scripts/install-deps installs them all).
+# If one is missing, the error names its Debian package (scripts/install-deps installs them all).
 #
-# pcre2, re2, utf8proc and xxhash are linked as static archives where Debian ships them, so that one
-# binary runs on machines that do not have these libraries; TOKAMAK_STATIC_DEPS=OFF turns this off.
+# Links pcre2, re2, utf8proc and xxhash statically if Debian has archives of them, so that the
+# binary runs on machines without these libraries. TOKAMAK_STATIC_DEPS=OFF turns this off.
 option(TOKAMAK_STATIC_DEPS "Prefer static archives of small libraries" ON)
 
 set(THREADS_PREFER_PTHREAD_FLAG ON)
@@ -17,7 +16,7 @@ function(tokamak_missing what package)
                       "(scripts/install-deps installs everything that the build needs)")
 endfunction()
 
-# tokamak_headers(target HEADER h PACKAGE debian-package): an interface target with h's folder.
+# tokamak_headers(target HEADER h PACKAGE debian-package): an interface target for h's folder.
 function(tokamak_headers target)
   cmake_parse_arguments(ARG "" "HEADER;PACKAGE" "" ${ARGN})
   if(TARGET ${target})
@@ -34,7 +33,7 @@ function(tokamak_headers target)
 endfunction()
 
 # tokamak_import(target HEADER h LIBRARY name PACKAGE debian-package [STATIC] [LINK libs...])
-# The headers and the library; STATIC prefers libname.a and falls back to the shared one.
+# Headers and a library. STATIC prefers libname.a and falls back to the shared one.
 function(tokamak_import target)
   cmake_parse_arguments(ARG "STATIC" "HEADER;LIBRARY;PACKAGE" "LINK" ${ARGN})
   tokamak_headers(${target} HEADER ${ARG_HEADER} PACKAGE ${ARG_PACKAGE})
@@ -51,7 +50,7 @@ function(tokamak_import target)
   target_link_libraries(${target} INTERFACE ${${library}} ${ARG_LINK})
 endfunction()
 
-# tokamak_package(name PACKAGE debian-package): a library that brings its own CMake package.
+# tokamak_package(name PACKAGE debian-package): a library with its own CMake package.
 macro(tokamak_package name)
   cmake_parse_arguments(ARG "" "PACKAGE" "" ${ARGN})
   find_package(${name} QUIET)
@@ -72,7 +71,7 @@ tokamak_import(tokamak::utf8proc HEADER utf8proc.h LIBRARY utf8proc PACKAGE libu
 tokamak_import(tokamak::xxhash HEADER xxhash.h LIBRARY xxhash PACKAGE libxxhash-dev STATIC)
 tokamak_import(tokamak::libedit HEADER histedit.h LIBRARY edit PACKAGE libedit-dev)
 
-# Asio and Beast: headers only. Older releases lack what the server uses.
+# Asio and Beast, headers only. Older releases lack features that the server uses.
 tokamak_headers(tokamak::boost_headers HEADER boost/beast.hpp PACKAGE libboost1.81-dev)
 file(STRINGS ${TOKAMAK_tokamak__boost_headers_INCLUDE}/boost/version.hpp boost_version
      REGEX "#define BOOST_VERSION ")

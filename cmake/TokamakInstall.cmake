@@ -1,5 +1,5 @@
-# `make install`: the program, libtokamak with its headers and CMake package, the man page and the
-# shells' completions. Included last, when the targets exist.
+# `make install`: the program, libtokamak with headers and CMake package, man page and shell
+# completions. Must be included after the targets are defined.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -26,9 +26,9 @@ if(TARGET tokamak)
 endif()
 
 if(TARGET tokamak_api AND TARGET tokamak_server)
-  # One shared library that needs none of our archives: all that these two link is inside, whole,
-  # since the public API is defined in several of them; and nothing else is visible. Not part of
-  # `all`: `make install` builds it.
+  # A shared library that contains all of our archives that these two need. They are linked whole,
+  # because several define parts of the public API, and only that API is visible. `make install`
+  # builds it; `all` does not.
   file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/shared.cc CONTENT "// All of it is in the archives.\n")
   add_library(tokamak_shared SHARED EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/shared.cc)
   set(map ${CMAKE_SOURCE_DIR}/packaging/libtokamak.map)
@@ -60,10 +60,10 @@ if(TARGET tokamak_api AND TARGET tokamak_server)
                 ${CMAKE_BINARY_DIR}/tokamak-config-version.cmake DESTINATION ${package_dir})
 endif()
 
-# Installs into the build folder, builds programs of somebody else's against that, the examples
-# among them, and runs these where the model is there.
+# Installs into the build folder, builds programs against that installation, the examples among
+# them, and runs these if the model is present.
 if(TOKAMAK_TESTS AND TARGET tokamak AND TARGET tokamak_api AND NOT TOKAMAK_SANITIZE)
-  # As src/base/paths.cc finds it.
+  # Finds the model like src/base/paths.cc.
   set(model "$ENV{TOKAMAK_MODEL}")
   if(NOT model)
     set(cache "$ENV{XDG_CACHE_HOME}")

@@ -1,10 +1,10 @@
-# The web page of `tokamak serve`: src/server/page/ and four libraries of Debian's become one C++
-# file. They are used as the system has them, never copied into the tree.
+# The web page of `tokamak serve`: compiles src/server/page/ and four Debian libraries into one C++
+# file. The libraries are used from the system, never copied into the tree.
 option(TOKAMAK_PAGE
   "Build the web page in (needs libjs-marked, node-dompurify, libjs-highlight.js, libjs-katex)" ON)
 
-# tokamak_page_library(VARIABLE PACKAGE FILE ...): the first of the files that there is, as a cached
-# path, and <VARIABLE>_NOTICE: the package's copyright file.
+# tokamak_page_library(VARIABLE PACKAGE FILE ...): caches the path of the first existing file as
+# VARIABLE, and the package's copyright file as <VARIABLE>_NOTICE.
 function(tokamak_page_library variable package)
   foreach(file ${ARGN})
     if(NOT ${variable} AND EXISTS ${file})
@@ -24,7 +24,7 @@ function(tokamak_page_library variable package)
   endif()
 endfunction()
 
-# tokamak_page_source(OUTPUT): the C++ file, made when something of the page changes.
+# tokamak_page_source(OUTPUT): the C++ file, made again when a part of the page changes.
 function(tokamak_page_source output)
   set(folder ${CMAKE_SOURCE_DIR}/src/server/page)
   set(assets "")
@@ -41,7 +41,7 @@ function(tokamak_page_source output)
     tokamak_page_library(TOKAMAK_HIGHLIGHT_JS libjs-highlight.js
       ${javascript}/highlight.js/highlight.min.js ${javascript}/highlight.js/highlight.js)
     tokamak_page_library(TOKAMAK_KATEX_JS libjs-katex ${javascript}/katex/katex.min.js)
-    # Its style sheet and the folder of the fonts that this one names.
+    # KaTeX's style sheet, and the folder of the fonts that it names.
     get_filename_component(katex ${TOKAMAK_KATEX_JS} DIRECTORY)
     file(GLOB fonts CONFIGURE_DEPENDS ${katex}/fonts/KaTeX_*.woff2)
     if(NOT EXISTS ${katex}/katex.min.css OR NOT fonts)

@@ -1,5 +1,5 @@
-# Precompiled headers, for the sanitizer builds alone: what nearly every source includes is parsed
-# once. The release build, which does without, finds what a source has forgotten to include.
+# Precompiled headers, only for sanitizer builds: common includes are parsed once. The release build
+# does without, so it detects missing includes.
 if(NOT TOKAMAK_SANITIZE)
   return()
 endif()
@@ -9,7 +9,7 @@ set(shared_headers
   <memory> <optional> <random> <set> <span> <string> <string_view> <thread> <unordered_map> <utility>
   <vector> <fmt/format.h> <nlohmann/json.hpp>)
 
-# Sources of libraries and of tests differ in their flags, so each kind has its own.
+# Libraries and tests are compiled with different flags, so each has its own.
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/pch.cc CONTENT "int main() {}\n")
 add_library(tokamak_library_pch OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/pch.cc)
 target_link_libraries(tokamak_library_pch PRIVATE fmt::fmt nlohmann_json::nlohmann_json)

@@ -1,4 +1,4 @@
-# Compiler settings for every target, and the functions each folder's CMakeLists.txt uses.
+# Compiler settings for all targets, and the functions that folders' CMakeLists.txt files use.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -8,52 +8,52 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
-# clang's -O1 inlines nothing, and tests then take several times as long.
+# clang does not inline at -O1, which makes tests several times slower.
 set(CMAKE_CXX_FLAGS_SANITIZE "-O2 -g1 -fno-omit-frame-pointer")
 
-# Floating-point results must not depend on whether a compiler fuses a multiply and an add:
-# kernels that want FMA say so with intrinsics.
+# Results must not depend on whether a compiler fuses a multiply and an add. Kernels that want FMA
+# use intrinsics.
 add_compile_options(
   "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror;-ffp-contract=off;-fdiagnostics-color=always>")
-# Messages and debug information name files relative to the source tree, so that a build does not
-# depend on where the tree lies, nor does what ccache stores.
+# Messages and debug information use paths relative to the source tree, so that a build and ccache's
+# entries do not depend on the tree's location.
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=>)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   add_compile_options(-Wthread-safety)
 endif()
 if(TOKAMAK_SANITIZE)
   add_compile_definitions(TOKAMAK_SANITIZED)  # base/testing/sanitizers.h
-  # A null pointer that is used crashes under every sanitizer; checking each one first is a fifth of
-  # the time that compiling takes.
+  # Using a null pointer crashes under every sanitizer. Checking each one first takes a fifth of the
+  # compile time.
   add_compile_options(-fsanitize=${TOKAMAK_SANITIZE} -fno-sanitize=null -fno-sanitize-recover=all)
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-    # clang 14 cannot check the types of called functions where there are coroutines; g++ never does.
+    # clang 14 cannot check types of called functions if there are coroutines; g++ never does.
     add_compile_options(-fno-sanitize=function)
-    # A precompiled header without times is the same whenever it is made, so ccache knows its users.
+    # Without timestamps a precompiled header is reproducible, so ccache works for its users.
     add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
     if(TOKAMAK_SANITIZE MATCHES "address")
-      add_compile_definitions(__SANITIZE_ADDRESS__)  # which g++ defines by itself
+      add_compile_definitions(__SANITIZE_ADDRESS__)  # g++ defines it by itself
     endif()
   endif()
-  # What tests wait for is the code under test: optimizing their own takes longer than it saves. Nor
-  # do fuzz targets look for new paths there.
+  # Tests spend their time in the code under test, so optimizing the test code does not pay off.
+  # Fuzz targets need not look for new paths in it either.
   set(TOKAMAK_TEST_OPTIONS -O0)
   if(TOKAMAK_SANITIZE MATCHES "fuzzer-no-link")
     list(APPEND TOKAMAK_TEST_OPTIONS -fno-sanitize=fuzzer-no-link)
   endif()
-  # Static archives hold the sanitizer's calls; whoever links them needs its runtime.
+  # Static archives contain sanitizer calls, so whoever links them needs the runtime.
   string(REPLACE "fuzzer-no-link," "" sanitize_link "${TOKAMAK_SANITIZE}")
   add_link_options(-fsanitize=${sanitize_link})
 endif()
 
-# ccache and lld where they are installed: neither changes what is built.
+# Use ccache and lld if they are installed. Neither changes the result.
 find_program(TOKAMAK_CCACHE ccache)
 mark_as_advanced(TOKAMAK_CCACHE)
 if(TOKAMAK_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # The base folder makes paths relative before they are hashed: every checkout shares the cache.
+  # The base folder makes paths relative before hashing, so that all checkouts share the cache.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}
                                   CCACHE_NOHASHDIR=true ${TOKAMAK_CCACHE})
-  if(TOKAMAK_SANITIZE)  # without these ccache leaves alone what uses a precompiled header
+  if(TOKAMAK_SANITIZE)  # otherwise ccache ignores sources that use a precompiled header
     list(INSERT CMAKE_CXX_COMPILER_LAUNCHER 3 CCACHE_SLOPPINESS=pch_defines,time_macros)
   endif()
 endif()
@@ -66,7 +66,7 @@ if(NOT CMAKE_CROSSCOMPILING)
 endif()
 
 # tokamak_library(name SOURCES a.cc ... [DEPS target ...] [PRIVATE_DEPS target ...])
-# A static library from the calling folder; headers are included from src/ and include/.
+# A static library in the calling folder; headers are included relative to src/ and include/.
 function(tokamak_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
@@ -80,9 +80,9 @@ endfunction()
 
 # tokamak_test(name SOURCES a_test.cc ... [DEPS target ...] [LABELS label ...] [TIMEOUT seconds]
 #              [TSAN filter])
-# One GoogleTest binary per folder, registered with ctest under its own name. Labels: `slow` is left
-# out under the sanitizers, `cuda` needs a GPU, `sequential` starts no threads, or only as other tests
-# do: the thread sanitizer leaves it out. TSAN: the cases of the others that it does not leave out.
+# One GoogleTest binary, registered with ctest under its name. Labels: `slow` is left out under the
+# sanitizers; `cuda` needs a GPU; `sequential` is left out under ThreadSanitizer, because it starts
+# no threads or only as other tests do. TSAN: the cases to run under ThreadSanitizer.
 function(tokamak_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT;TSAN" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT TOKAMAK_TESTS OR (TOKAMAK_SANITIZE STREQUAL "thread" AND "sequential" IN_LIST ARG_LABELS))
@@ -112,9 +112,9 @@ function(tokamak_test name)
 endfunction()
 
 # tokamak_cuda_test(name [EMULATED filter] [SANITIZED filter]): runs the cases of the test binary
-# `name` that have "cuda" in their names a second time, as <name>_cuda with the label `cuda`. Without a
-# GPU it is skipped, and its output says why. On the emulated backend it runs those of EMULATED, as
-# <name>_emulated, and with `ctest -C soak` all; under sanitizers those of SANITIZED.
+# `name` that have "cuda" in their names once more, as <name>_cuda with the label `cuda`. Without a
+# GPU it is skipped and prints why. On the emulated backend <name>_emulated runs the cases of
+# EMULATED, under sanitizers those of SANITIZED, and with `ctest -C soak` all.
 function(tokamak_cuda_test name)
   if(NOT TOKAMAK_TESTS)
     return()
@@ -132,17 +132,17 @@ function(tokamak_cuda_test name)
   endif()
 endfunction()
 
-# tokamak_needs_cuda(test): labels a test that add_test made. It prints "no CUDA backend here:
-# <reason>" where it is to be skipped.
+# tokamak_needs_cuda(test): labels a test made by add_test. The test prints "no CUDA backend here:
+# <reason>" if it is to be skipped.
 function(tokamak_needs_cuda test)
   set_tests_properties(${test} PROPERTIES
     LABELS cuda TIMEOUT 900 SKIP_REGULAR_EXPRESSION "no CUDA backend here"
     ENVIRONMENT TOKAMAK_CUDA_LIBRARY=${CMAKE_BINARY_DIR}/libtokamak_cuda.so)
 endfunction()
 
-# tokamak_emulator_test(name COMMAND args... [SOAK] [SANITIZED]): a test on the emulated CUDA backend,
-# with the label `emulator`. With SOAK it is for `ctest -C soak` alone: it takes longer than a commit
-# has. Under sanitizers only those with SANITIZED are there.
+# tokamak_emulator_test(name COMMAND args... [SOAK] [SANITIZED]): a test on the emulated CUDA
+# backend, with the label `emulator`. SOAK: too slow for commits, so only `ctest -C soak` runs it.
+# SANITIZED: it runs under sanitizers too.
 function(tokamak_emulator_test name)
   cmake_parse_arguments(ARG "SOAK;SANITIZED" "" "COMMAND" ${ARGN})
   if(NOT TOKAMAK_TESTS OR NOT TOKAMAK_EMULATOR OR (TOKAMAK_SANITIZE AND NOT ARG_SANITIZED))
@@ -158,12 +158,12 @@ function(tokamak_emulator_test name)
     ENVIRONMENT TOKAMAK_CUDA_LIBRARY=${CMAKE_BINARY_DIR}/emulated/libtokamak_cuda.so)
 endfunction()
 
-# `tokamak_fuzzers` builds the fuzz targets and what they need, and no more.
+# `tokamak_fuzzers` builds only the fuzz targets and what they need.
 add_custom_target(tokamak_fuzzers)
 
 # tokamak_fuzzer(name SOURCES a_fuzz.cc DEPS target ...)
-# A libFuzzer binary under fuzz/ of the build folder; built only with TOKAMAK_FUZZ. Its corpus lives
-# in tests/fuzz/corpus/<name>/.
+# A libFuzzer binary in the build folder's fuzz/, if TOKAMAK_FUZZ is set. Its corpus is in
+# tests/fuzz/corpus/<name>/.
 function(tokamak_fuzzer name)
   if(NOT TOKAMAK_FUZZ)
     return()

@@ -1,6 +1,6 @@
 # cmake -DSOURCE=<repository> -DOUTPUT=<file> -P WriteCommit.cmake
-# Writes the short commit, with "-dirty" when tracked files differ from it, as the definition of
-# Commit() (src/api/version.h).
+# Writes the definition of Commit() (src/api/version.h): the short commit, with "-dirty" if tracked
+# files differ from it.
 find_program(git git)
 set(commit "unknown")
 if(git)

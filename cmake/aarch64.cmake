@@ -1,10 +1,10 @@
-# Cross-compiling for 64-bit Arm with Debian's g++-aarch64-linux-gnu, against the libraries that
-# scripts/aarch64-sysroot fetches. Programs run under qemu-user; QEMU_CPU=max and the like choose
+# Cross-compiles for 64-bit Arm with Debian's g++-aarch64-linux-gnu, against the libraries that
+# scripts/aarch64-sysroot fetches. Programs run under qemu-user; QEMU_CPU (max, for example) selects
 # the processor.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
-# The folder as scripts/common.sh has it.
+# The same folder as in scripts/aarch64-sysroot.
 if(DEFINED ENV{TOKAMAK_AARCH64_SYSROOT})
   set(CMAKE_SYSROOT $ENV{TOKAMAK_AARCH64_SYSROOT})
 elseif("$ENV{XDG_CACHE_HOME}" MATCHES "^/")

@@ -1,4 +1,4 @@
-# Shared by the scripts; sourced, not run. The paths follow src/base/paths.h.
+# Sourced by the other scripts, not run. Uses the same paths as src/base/paths.h.
 set -eu
 
 case "${XDG_CACHE_HOME:-}" in
@@ -13,7 +13,7 @@ die() {
   exit 1
 }
 
-# has_sha256 FILE HASH: whether the file is there and is that.
+# has_sha256 FILE HASH: whether the file exists and has this hash.
 has_sha256() {
   [ -f "$1" ] && [ "$(sha256sum "$1" | cut -d' ' -f1)" = "$2" ]
 }

@@ -1,27 +1,27 @@
 #!/usr/bin/env python3
-"""Checks what the commits since BASE say and how much they change.
+"""Checks the messages and sizes of the commits since BASE.
 
-The subject is "area: verb …" and says what changes. A commit changes at most 1,500 lines, goldens,
-corpora and recorded results aside, unless its message quotes the command that made the change.
-Merges are not looked at. A shallow clone is not checked: its oldest commits seem to add everything.
+The subject must be "area: verb …". A commit changes at most 1,500 lines, not counting goldens,
+corpora and recorded results, unless its message quotes the command that made the change. Ignores
+merges. Skips shallow clones, whose oldest commits seem to add everything.
 """
 import re
 import subprocess
 import sys
 
-BASE = '8618a9a1951fead837263a0989a8e10289e32326'  # the newest commit that was written before these rules
+BASE = '8618a9a1951fead837263a0989a8e10289e32326'  # the newest commit before these rules
 MAX_LINES = 1500
 SUBJECT = re.compile(r'[\w./+-]+(, [\w./+-]+)*: [a-z]\w*\b.')
 NO_SUBJECT = re.compile(r'\b(wip|fixup!|squash!)', re.IGNORECASE)
 RECORDED = ('bench/results/', 'tests/fuzz/corpus/', 'tests/golden/')
-# Indented or after a prompt, and with an option, a path or a quoted argument: prose has none.
+# A command is indented or follows a prompt, and has an option, a path or a quoted argument.
 COMMAND = re.compile(r'''^(\$[ ]|[ \t]+(\$[ ])?)
     (for[ ]\w+[ ]in[ ]|(clang-format|find|git[ ](ls-files|mv|grep)|perl|python3|sed)[ ]
      (.*[ ])?([-'"]|[^ \n]*[/*]))''', re.MULTILINE | re.VERBOSE)
 
 
 def problems(message, changes):
-    """What is wrong with a commit: `changes` are the lines of `git show --numstat`."""
+    """Yields a commit's violations. `changes` are the lines of `git show --numstat`."""
     subject, _, body = message.partition('\n')
     if not SUBJECT.match(subject) or NO_SUBJECT.search(subject):
         yield f'the subject "{subject}" is not "area: verb …"'

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Checks who includes whom in src/ and include/ (the table in docs/architecture.md).
+"""Checks the includes in src/ and include/ against the table in docs/architecture.md.
 
-Prints one line for each violation, "file:line: rule", and exits 1 if there is any.
+Prints one line per violation, "file:line: rule", and exits with 1 if there is any.
 """
 import pathlib
 import re
@@ -9,7 +9,7 @@ import sys
 
 PUBLIC = 'tokamak'  # include/tokamak
 
-# What each folder may include beyond itself, directly; what those may include comes with them.
+# Folder: folders that it may include directly; it may also include what those may include.
 ALLOWED = {
     PUBLIC: [],
     'base': [PUBLIC],
@@ -34,15 +34,15 @@ ALLOWED = {
 # Single headers allowed across the table.
 ALLOWED_HEADERS = {'engine': ['executor/executor.h']}
 
-# Code that describes models must not know on what it runs. (Its tests must run on something.)
+# Code that describes models must not know its backend. Tests may, because they must run on one.
 BACKENDS = ['ops/reference/', 'ops/cpu/', 'ops/cuda/', 'ops/count/', 'ops/profile/']
 BACKEND_FREE = ['quant', 'weights', 'nn', 'models']
 
-# Headers that are slow to compile stay out of ours; one that only declares is not.
+# Headers that are slow to compile may not be included by ours, except forward declarations.
 HEAVY = re.compile(r'(nlohmann/(?!json_fwd)|boost/|spdlog/|CLI/|pcre2|re2/|openssl/|cutlass/|flashinfer/)')
 BEAST = re.compile(r'boost/beast|boost/asio/ssl')
 BEAST_FOLDER = 'src/server/transport/'
-# What the parts of that folder share, slow headers and all; no other folder includes these.
+# Shared within that folder; no other folder may include them.
 BEAST_HEADERS = {f'server/transport/{name}.h' for name in (
     'byte_stream', 'connection', 'exchange', 'tls', 'turns')}
 
@@ -50,7 +50,7 @@ INCLUDE = re.compile(r'\s*#\s*include\s*(["<])([^">]+)[">]')
 
 
 def closure(folder):
-    """Every folder that `folder` may include, itself among them."""
+    """All folders that `folder` may include, including itself."""
     reached, todo = set(), [folder]
     while todo:
         name = todo.pop()

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Checks that kernels need no syntax beyond that of C++, so that another compiler can take them too.
+"""Checks that kernels use only C++ syntax, so that other compilers accept them too.
 
-Launches, shared memory, PTX and the compiler's macros have one header each to be in; anywhere else
-in src/ops/cuda they are a violation. So is a tensor map that TMA does not find. Prints "file:line:
-rule" for each and exits 1 if there is any.
+Launches, shared memory, PTX and the compiler's macros may appear only in the header made for each;
+elsewhere in src/ops/cuda they are violations. So is a tensor map that TMA cannot find. Prints
+"file:line: rule" for each violation and exits with 1 if there is any.
 """
 import pathlib
 import re
 import sys
 
 FOLDER = 'src/ops/cuda'
-# A pattern, the headers that may have it, and what to use instead.
+# Each rule: a pattern, the headers that may contain it, and what to use instead.
 RULES = [
     (re.compile('<<<'), [], 'launch with LaunchKernel (ops/cuda/launch.h)'),
     (re.compile(r'\b__shared__\b'), ['launch.h'],

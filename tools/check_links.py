@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Checks that relative links and anchors in the tree's Markdown files lead somewhere.
+"""Checks that relative links and anchors in the tree's Markdown files have targets.
 
-Prints "file:line: what" for each broken link and exits 1 if there is any.
+Prints "file:line: what" per broken link and exits with 1 if there is any.
 """
 import pathlib
 import re
@@ -26,7 +26,7 @@ def prose(path):
 
 
 def anchors(path):
-    """The anchors of a page's headings, as GitHub makes them, and of explicit ids."""
+    """The anchors of a page: its headings', as GitHub makes them, and explicit ids."""
     found, seen = set(), {}
     for _, line in prose(path):
         found.update(re.findall(r'(?:id|name)="([^"]+)"', line))
@@ -42,9 +42,9 @@ def anchors(path):
 
 
 def broken(page, target):
-    """What is wrong with a link on `page`, or None."""
+    """Returns what is wrong with a link on `page`, or None."""
     if re.match(r'[a-z][a-z0-9+.-]*:', target):
-        return None  # another site
+        return None  # a link to another site
     file_part, _, anchor = target.partition('#')
     file = page if not file_part else page.parent / urllib.parse.unquote(file_part)
     if not file.exists():

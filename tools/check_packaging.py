@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Checks packaging/: the systemd unit, the Dockerfile and the Grafana dashboard.
 
-The unit goes through systemd-analyze where that is installed: it must have no warning and an
-exposure of at most MAX_EXPOSURE. Building the image is a stage of .ci/run. Prints what is wrong and
-exits 1 if there is anything.
+If systemd-analyze is installed, the unit must give no warning and an exposure of at most
+MAX_EXPOSURE. A stage of .ci/run builds the image. Prints all problems and exits with 1 if there are
+any.
 """
 import json
 import pathlib
@@ -14,24 +14,24 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-MAX_EXPOSURE = 2.0  # of 10, as `systemd-analyze security` counts
+MAX_EXPOSURE = 2.0  # out of 10, from `systemd-analyze security`
 INSTRUCTIONS = {'FROM', 'RUN', 'CMD', 'LABEL', 'EXPOSE', 'ENV', 'COPY', 'ENTRYPOINT', 'USER',
                 'WORKDIR', 'ARG', 'STOPSIGNAL', 'HEALTHCHECK', 'SHELL', 'VOLUME'}
 
 
 def unit_problems(text):
-    """What systemd-analyze says of a unit file; nothing where it is not installed."""
+    """Returns systemd-analyze's complaints about a unit file; none if it is not installed."""
     if not shutil.which('systemd-analyze'):
         print('packaging: systemd-analyze is not here, the unit was not checked')
         return []
     with tempfile.TemporaryDirectory() as folder:
         unit = pathlib.Path(folder) / 'tokamak.service'
-        # The program and its settings are not installed on the machine that checks.
+        # The program and its settings are not installed on this machine.
         text = text.replace('/usr/local/bin/tokamak', '/bin/true')
         unit.write_text(re.sub(r'^(EnvironmentFile=)(?=/)', r'\1-', text, flags=re.M))
         verify = subprocess.run(['systemd-analyze', 'verify', '--man=no', str(unit)],
                                 capture_output=True, text=True)
-        # Units of the machine itself are no concern of ours.
+        # Ignore problems of the machine's own units.
         problems = [line for line in verify.stderr.splitlines() if 'tokamak' in line]
         security = subprocess.run(
             ['systemd-analyze', 'security', '--offline=true', '--no-pager',
@@ -45,7 +45,7 @@ def unit_problems(text):
 
 
 def docker_problems(text, root):
-    """What is wrong with a Dockerfile whose context is the folder `root`."""
+    """Returns the problems of a Dockerfile whose context is the folder `root`."""
     problems = []
     lines = re.sub(r'\\\n', ' ', re.sub(r'^#.*\n', '', text, flags=re.M)).splitlines()
     steps = [line.split(None, 1) for line in lines if line.strip()]
@@ -89,13 +89,13 @@ def docker_problems(text, root):
 
 
 def dashboard_metrics(dashboard):
-    """The names of metrics in a dashboard's queries."""
+    """The names of the metrics in a dashboard's queries."""
     text = ' '.join(target['expr'] for panel in dashboard['panels'] for target in panel['targets'])
     return set(re.findall(r'\b(?:tokamak|process)_\w+', text))
 
 
 def documented_metrics(text):
-    """Those in the tables of docs/operations.md, with a histogram's own series."""
+    """The metrics in the tables of docs/operations.md, including the series of histograms."""
     names = set(re.findall(r'^\| `((?:tokamak|process)_\w+)', text, flags=re.M))
     return names | {f'{name}_{series}' for name in names for series in ('bucket', 'sum', 'count')}
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Checks that no source file has more than 600 lines and no C++ function more than 80.
+"""Checks that source files have at most 600 lines and C++ functions at most 80.
 
 A function counts from the first line of its declaration to its closing brace, lambdas included.
-Prints "file:line: what" for each violation and exits 1 if there is any.
+Prints "file:line: what" per violation and exits with 1 if there is any.
 """
 import pathlib
 import re
@@ -15,7 +15,7 @@ CXX = ('.h', '.cc', '.cu', '.cuh')
 OTHER = ('.py', '.cmake', '.js', '.css', '.html')
 
 TOKEN = re.compile(
-    r'//(?:\\\n|[^\n])*'  # comment, which a backslash continues
+    r'//(?:\\\n|[^\n])*'  # a comment; a backslash continues it
     r'|/\*.*?\*/'
     r'|R"(?P<delimiter>[^\s()\\]*)\(.*?\)(?P=delimiter)"'
     r'|"(?:\\.|[^"\\\n])*"'
@@ -27,7 +27,7 @@ SCOPE = re.compile(r'\b(namespace|class|struct|union|enum|extern)\b')
 
 
 def blank(text):
-    """The text with comments, literals and directives as spaces: same length, same lines."""
+    """Returns the text with comments, literals and directives blanked: same length, same lines."""
     return TOKEN.sub(lambda m: re.sub(r'[^\n]', ' ', m.group()), text)
 
 
@@ -43,20 +43,20 @@ def match_braces(code):
 
 
 def opens_scope(header):
-    """Whether a '{' after `header` opens a namespace, class or enum, not a function."""
+    """Whether a '{' after `header` opens a namespace, class or enum rather than a function."""
     header = re.sub(r'\btemplate\s*<[^{;]*?>\s*(?=\w)', ' ', header)
     keyword = SCOPE.search(header)
     if not keyword:
         return False
-    # `struct Point Make()` is a function: a parenthesis with a name before it that is no attribute.
+    # `struct Point Make()` is a function: it has a parenthesis after a name that is no attribute.
     call = re.search(r'\b([a-z]\w*|[A-Z]\w*[a-z]\w*)\s*\(', header[keyword.end():])
     return not call or call.group(1) in ('alignas', '__attribute__', 'decltype')
 
 
 def functions(code):
-    """Yields (first line, last line) of each function body of blanked code."""
+    """Yields (first line, last line) of each function in blanked code."""
     pairs = match_braces(code)
-    start = position = 0  # `start`: where the current declaration begins
+    start = position = 0  # `start`: start of the current declaration
     while True:
         found = re.search(r'[{};]', code[position:])
         if not found:
@@ -72,7 +72,7 @@ def functions(code):
             start = position
             continue
         rest = code[end + 1:end + 200].lstrip()
-        if rest.startswith((',', '{')):  # a member initializer, `a_{1}`: the body comes later
+        if rest.startswith((',', '{')):  # a member initializer, `a_{1}`; the body follows
             position = end + 1
             continue
         if '(' in header:

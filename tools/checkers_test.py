@@ -1,4 +1,5 @@
-"""Tests of the checkers: each rule must be able to fail. Run: python3 -m unittest discover tools -p '*_test.py'"""
+"""Tests that each rule of the checkers can fail. Run: python3 -m unittest discover tools -p
+'*_test.py'"""
 import json
 import os
 import pathlib

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes the man page and the shells' completions from what the program says about itself.
+"""Writes the man page and shell completions from the program's own help.
 
-gen_cli_docs.py PROGRAM MAN_TEMPLATE OUTPUT_FOLDER: asks `PROGRAM [COMMAND...] --help` and writes
-tokamak.1 (the template with its @OPTIONS@ filled in), tokamak.bash, _tokamak and tokamak.fish.
+gen_cli_docs.py PROGRAM MAN_TEMPLATE OUTPUT_FOLDER: runs `PROGRAM [COMMAND...] --help` and writes
+tokamak.1 (the template with @OPTIONS@ filled in), tokamak.bash, _tokamak and tokamak.fish.
 """
 import dataclasses
 import pathlib
@@ -10,7 +10,8 @@ import re
 import subprocess
 import sys
 
-# "  -p,--prompt TEXT ...   what it does", as CLI11 prints it; the description may start below.
+# "  -p,--prompt TEXT ...   what it does", as CLI11 prints it. A long option's description starts
+# below.
 OPTION = re.compile(r'^ {2,}(-{1,2}[A-Za-z][^\s]*)(?: (\S.*?))?(?:\s{2,}(\S.*))?$')
 ENTRY = re.compile(r'^ {2,}([a-z][a-z0-9-]*)\s{2,}(\S.*)$')
 SECTION = re.compile(r'^([A-Z][A-Za-z ]*):\s*$')

@@ -1,14 +1,13 @@
 #!/bin/sh
 # Applies each of tests/sim/mutants/*.patch to a copy of the tree, builds the simulation and the
-# engine's tests there, and expects them to find the fault: the simulation, or failing that (a mutant
-# that only wastes time breaks none of its rules) a test. Prints one line per mutant; fails if one
-# survives or no longer applies.
+# engine's tests there, and expects the simulation to find the fault, or else a test (a mutant that
+# only wastes time breaks none of the simulation's rules). Prints one line per mutant; fails if one
+# survives or does not apply.
 #
-#   tools/run_mutants.sh [NAME...]        all mutants, or those named
-#   tools/run_mutants.sh --sample N       N mutants, chosen by the commit: the same ones every time,
-#                                         others after the next commit. After 150 s no further one
-#                                         begins. The tree itself is taken to pass its tests.
-#   SCHEDULES=2000                        that the simulation tries for each
+#   tools/run_mutants.sh [NAME...]        all mutants, or the named ones
+#   tools/run_mutants.sh --sample N       N mutants, selected by the commit's hash, until 150 s have
+#                                         passed. Assumes that the tree itself passes its tests.
+#   SCHEDULES=2000                        schedules per mutant that the simulation tries
 . "$(dirname "$0")/../scripts/common.sh"
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -45,8 +44,8 @@ cp -r "$root/CMakeLists.txt" "$root/cmake" "$root/include" "$root/src" "$root/te
 for folder in tools packaging docs; do
   [ -e "$root/$folder" ] && cp -r "$root/$folder" "$copy"
 done
-# The flags of a release build, so that ccache knows what no mutant touches. A mutant may leave a
-# variable unused.
+# Uses a release build's flags, so that ccache has what a mutant does not change. A mutant may leave
+# a variable unused.
 cat >"$copy/compile" <<LAUNCHER
 #!/bin/sh
 export CCACHE_BASEDIR=$copy CCACHE_NOHASHDIR=true
@@ -68,7 +67,7 @@ if [ -z "$sample" ]; then
     { cat "$copy/log"; die "the tree fails without a mutant"; }
 fi
 
-# try PATCH: prints what became of it; fails if nothing found the fault.
+# try PATCH: prints the result; fails if nothing found the fault.
 try() {
   name=$(basename "$1" .patch)
   if ! patch -s -p1 -d "$copy" <"$1" >"$copy/log" 2>&1; then

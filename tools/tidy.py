@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs clang-tidy on the sources that changed and, for a changed header that none of them includes,
-on one that does: what is wrong in a header shows wherever it is included.
+"""Runs clang-tidy on changed sources and, for a changed header that none of them includes, on one
+source that does: a header's problems show in any source that includes it.
 
-Changed means: different from the commit --base (by default TOKAMAK_TIDY_BASE, else 20 commits back,
-fewer where the history is shorter), committed or not. Needs a finished build, which knows who
-includes whom. A source that was clean before, with the same content, headers and configuration, is
-not checked again. Exits 1 on any warning.
+Changed means different from the commit --base (by default TOKAMAK_TIDY_BASE, else 20 commits back,
+fewer if the history is shorter), committed or not. Needs a finished build, which knows the
+includes. Skips a source that was clean before with the same content, headers and configuration.
+Exits with 1 on any warning.
 """
 import argparse
 import concurrent.futures
@@ -30,13 +30,13 @@ def default_base():
     if base:
         return base
     history = output('git', 'rev-list', '--first-parent', '--max-count=21', 'HEAD').split()
-    if len(history) < 21:  # all of it: compare with the empty tree
+    if len(history) < 21:  # shorter history: compare with the empty tree
         return output('git', 'hash-object', '-t', 'tree', '/dev/null').strip()
     return history[-1]
 
 
 def dependencies(build, root):
-    """Maps each object's output to the files of the tree that it was made from (ninja -t deps)."""
+    """Maps each object file to the files of the tree from which it was made (ninja -t deps)."""
     found, current = {}, None
     for line in output('ninja', '-C', build, '-t', 'deps').splitlines():
         if line.startswith('ninja:') or not line.strip():
@@ -59,14 +59,14 @@ def fingerprint(entry, files, config):
 
 
 def select(args, root):
-    """Returns [(source, fingerprint)] of what is to be checked."""
+    """Returns [(source, fingerprint)] of the sources to check."""
     changed = set(output('git', 'diff', '--name-only', args.base).splitlines())
     changed |= set(output('git', 'ls-files', '-o', '--exclude-standard').splitlines())
     changed = {os.path.join(root, name) for name in changed}
     deps = dependencies(args.build, root)
     config = pathlib.Path(root, '.clang-tidy').read_bytes() + ' '.join(EXTRA).encode()
     config += output('clang-tidy', '--version').encode()
-    entries = {}  # source -> its compile command and the files that it is made from
+    entries = {}  # source -> its compile command and the files from which it is made
     for entry in json.loads(pathlib.Path(args.build, 'compile_commands.json').read_text()):
         source = os.path.normpath(os.path.join(entry['directory'], entry['file']))
         if source in entries or source.startswith(args.build + os.sep):
