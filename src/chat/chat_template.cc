@@ -13,7 +13,7 @@ using jinja::DictObject;
 using jinja::MakeDict;
 using jinja::Value;
 
-// The names that a message's reasoning comes by; the first is the one that templates should read.
+// The names that a message's reasoning may have; the first is the one that templates should read.
 constexpr std::string_view kReasoningNames[] = {"reasoning_content", "thinking", "reasoning"};
 
 Value WithReasoning(const Value& message) {
@@ -21,13 +21,13 @@ Value WithReasoning(const Value& message) {
   if (reasoning == nullptr) return message;
   const Value text = *reasoning;
   auto extended = std::make_unique<DictObject>();
-  extended->Set(Value::String("thinking"), text);  // first, as in transformers: order shows in JSON
+  extended->Set(Value::String("thinking"), text);  // first, as in transformers' JSON
   for (const auto& [key, value] : message.dict().entries) extended->Set(key, value);
   extended->Set(Value::String("reasoning_content"), text);
   return MakeDict(std::move(extended), nullptr);
 }
 
-// Not more than their JSON has.
+// A lower bound of the size of the value's JSON.
 size_t BytesOf(const Value& value) {
   constexpr size_t kEach = 2;
   size_t bytes = kEach;
@@ -40,9 +40,9 @@ size_t BytesOf(const Value& value) {
   return bytes;
 }
 
-// A few templates look at all messages for each of them, which takes them millions of steps for a
-// thousand. Who sends more may take more, in proportion: time per byte of a request stays what it
-// is, whatever the template. The most is what the most messages that a request may have need.
+// A few templates loop over all messages for each message: millions of steps for a thousand
+// messages. So larger inputs may take more steps, in proportion; the time per byte stays bounded
+// for any template. The maximum suffices for as many messages as a request may have.
 jinja::Limits LimitsFor(const ChatInput& input) {
   constexpr int64_t kStepsPerByte = 46, kMostSteps = 60'000'000;
   jinja::Limits limits;

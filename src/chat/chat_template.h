@@ -1,4 +1,4 @@
-// A model's chat template: from a conversation to the text that the model was trained on.
+// A model's chat template: renders a conversation as the text that the model was trained on.
 #pragma once
 
 #include <ctime>
@@ -18,35 +18,35 @@ namespace jinja {
 struct Program;
 }
 
-// The variables of a template. The values belong to one thread at a time.
+// The variables of a template. The values may be used by one thread at a time.
 struct ChatInput {
   jinja::Value messages = jinja::Value::List({});  // a list of dictionaries
   jinja::Value tools = jinja::Value::None();       // a list of JSON schemas, or None
-  std::vector<std::pair<std::string, jinja::Value>> variables = {};  // more, by name
-  bool add_generation_prompt = true;  // end where the assistant's answer begins
-  std::optional<std::tm> now = {};    // for strftime_now; absent: the local time
+  std::vector<std::pair<std::string, jinja::Value>> variables = {};  // further variables, by name
+  bool add_generation_prompt = true;  // ends with the start of an assistant's answer
+  std::optional<std::tm> now = {};    // for strftime_now; absent: local time
 };
 
-// A message as a template sees it.
+// Makes a message in the form that templates expect.
 jinja::Value MakeMessage(std::string_view role, std::string_view content);
 
-// A message's reasoning, by whichever of the names that it comes by; null when it has none.
+// Returns a message's reasoning, under whichever of its names it has; null if it has none.
 const jinja::Value* FindReasoning(const jinja::Value& message);
 
-// Jinja as transformers sets it up for chat templates, and with its variables: `messages`, `tools`,
-// `documents`, `add_generation_prompt`, `bos_token`, `eos_token`. A message's reasoning is there as
-// `reasoning_content` and as `thinking`, whichever name it came by. Immutable, and safe to use from
-// any number of threads.
+// Renders as transformers does: Jinja with its settings and its variables `messages`, `tools`,
+// `documents`, `add_generation_prompt`, `bos_token` and `eos_token`. A message's reasoning is
+// available as `reasoning_content` and as `thinking`, whichever name it had. Immutable and
+// thread-safe.
 class ChatTemplate {
  public:
-  // kUnimplemented when the source is empty: the model was not made for chat. kInvalidArgument with
-  // the line where it is not a template. Empty tokens are not defined for it.
+  // kUnimplemented if the source is empty: the model was not made for chat. kInvalidArgument, with
+  // the line, if it is not a valid template. Empty tokens stay undefined.
   static Result<ChatTemplate> Parse(std::string_view source, std::string bos_token,
                                     std::string eos_token);
 
-  // Special tokens are spelled out: tokenize with parse_special. kInvalidArgument for what the
-  // template refuses, errors in it, and renderings that go beyond jinja::Limits; of steps, inputs
-  // of more than 64 KiB may take more in proportion, up to 20 times as many.
+  // Special tokens are spelled out: tokenize with parse_special. kInvalidArgument if the template
+  // refuses the input, has an error or exceeds jinja::Limits. For inputs of more than 42 KiB the
+  // step limit grows in proportion, up to 30 times.
   Result<std::string> Render(const ChatInput& input) const;
 
  private:

@@ -1,5 +1,5 @@
-// Any template with any messages (after a line "---"): a text in UTF-8 or an error that says
-// something, within the limits.
+// Renders any template with any messages (after a line "---"): within the limits, the result is
+// UTF-8 text or an error with a message.
 #include <cstdint>
 #include <cstdlib>
 #include <ctime>

@@ -30,7 +30,7 @@ Value ReadJson(const std::string& path) {
 
 const Value* Find(const Value& dict, std::string_view key) { return dict.dict().Find(key); }
 
-// The same as zlib's.
+// Equals zlib's crc32.
 std::string Crc32(std::string_view text) {
   uint32_t crc = ~uint32_t{0};
   for (const char c : text) {
@@ -42,7 +42,7 @@ std::string Crc32(std::string_view text) {
   return hex;
 }
 
-// The clock of the goldens.
+// The time at which the goldens were rendered.
 std::tm GoldenTime() {
   std::tm time = {};
   time.tm_year = 126;
@@ -75,7 +75,7 @@ Result<std::string> Render(std::string_view source, const ChatInput& input) {
   return chat.ok() ? chat->Render(input) : chat.status();
 }
 
-// `mark` is what tests/golden/make_chat_goldens.py writes down for a rendering.
+// `mark` is what tests/golden/make_chat_goldens.py writes for a rendering.
 void ExpectMark(const std::string& mark, const Result<std::string>& got, const std::string& what) {
   if (mark[0] != '!') {
     ASSERT_TRUE(got.ok()) << what << ": " << got.status().ToString();
@@ -155,7 +155,7 @@ TEST(ChatTemplate, ErrorsNameTheLine) {
             "line 1 of the chat template: access to attribute 'append' of 'list' object is unsafe");
 }
 
-// Each would run for ever, or take all memory there is. One per line.
+// Templates that would run forever or take all memory, one per line.
 std::vector<std::string> Bombs() {
   const std::string path = std::string(TOKAMAK_SOURCE_DIR) + "/tests/templates/bombs.txt";
   const Result<std::string> text = ReadWholeFile(path, 1 << 20);
@@ -217,8 +217,8 @@ TEST(ChatTemplate, DeeplyNestedSourcesAreRefused) {
 }
 
 TEST(ChatTemplate, LongConversationsFitTheLimits) {
-  // A context of 128k tokens is about half a megabyte. Some templates take time in proportion to
-  // the square of the number of messages.
+  // A context of 128k tokens is about half a megabyte. Some templates take time quadratic in the
+  // number of messages.
   const auto folder = testing::FindRef("llama.cpp/models/templates");
   SKIP_WITHOUT(folder);
   std::vector<Value> messages;
@@ -242,7 +242,7 @@ TEST(ChatTemplate, LongConversationsFitTheLimits) {
   EXPECT_GT(rendered, 60);
 }
 
-// The most messages that a request may have, in every template: 300 bytes each.
+// Renders the maximum number of messages of a request, 300 bytes each, with every template.
 TEST(ChatTemplate, StepsGrowWithTheConversationAndNoFurther) {
   const auto folder = testing::FindRef("llama.cpp/models/templates");
   SKIP_WITHOUT(folder);

@@ -13,12 +13,12 @@ constexpr std::string_view kStart = kHarmonyMarks[0], kChannel = kHarmonyMarks[1
 constexpr std::string_view kEnds[] = {kHarmonyMarks[4], kHarmonyMarks[5], kHarmonyMarks[6]};
 constexpr std::string_view kRole = "assistant";
 constexpr std::string_view kAnalysis = "analysis", kCommentary = "commentary", kFinal = "final";
-constexpr std::string_view kTypes[] = {"json", "code"};  // what models say that a call's text is
+constexpr std::string_view kTypes[] = {"json", "code"};  // how models label a call's text
 constexpr std::string_view kTo = "to=";
-constexpr std::string_view kBetween = "\n\n";  // texts of two messages of one kind
+constexpr std::string_view kBetween = "\n\n";  // between the texts of two messages of one kind
 constexpr size_t kMaxBoundary = 512;           // bytes
 
-// One of these, or, where more may follow, the beginning of one.
+// Whether `word` is one of these or, with `may_go_on`, the beginning of one.
 bool IsOneOf(std::string_view word, std::initializer_list<std::string_view> all, bool may_go_on) {
   return std::any_of(all.begin(), all.end(), [&](std::string_view one) {
     return one == word || (may_go_on && one.starts_with(word));
@@ -29,7 +29,7 @@ bool IsType(std::string_view word, bool may_go_on) {
   return IsOneOf(word, {kTypes[0], kTypes[1]}, may_go_on);
 }
 
-// The mark that `text` begins with; `*cut` when all of it is the beginning of one.
+// Returns the mark that `text` begins with. Sets *cut if all of `text` is the beginning of a mark.
 std::string_view MarkAt(std::string_view text, bool* cut) {
   *cut = false;
   if (!text.starts_with('<')) return {};
@@ -42,14 +42,13 @@ std::string_view MarkAt(std::string_view text, bool* cut) {
 
 }  // namespace
 
-// The end marks of one message and the header of the next.
 struct HarmonyParser::Boundary {
   enum class Verdict { kMore, kNone, kHeader };
 
-  // Reads what `text` begins with. `bare`: the header needs no mark to begin with.
+  // Reads the start of `text`. `bare`: the header may begin without a mark.
   static Boundary Read(std::string_view text, bool bare);
 
-  // Whether nothing is lost with a header that was cut off: it names no one and no unknown thing.
+  // Whether a header that was cut off can be dropped: it has no recipient and nothing unknown.
   bool says_nothing() const {
     return !says_more && IsOneOf(role, {kRole}, true) &&
            IsOneOf(channel, {kAnalysis, kCommentary, kFinal}, true);
@@ -57,21 +56,21 @@ struct HarmonyParser::Boundary {
 
   Verdict verdict = Verdict::kMore;
   std::string_view ends;    // the end marks
-  std::string_view header;  // as it was written
+  std::string_view header;  // as written
   std::string_view role, channel, recipient;
   bool marked = false;     // the header has a mark
-  bool says_more = false;  // than its role and channel
-  size_t size = 0;         // of all, once there is a header
+  bool says_more = false;  // more than its role and channel
+  size_t size = 0;         // of everything, once there is a header
 
  private:
   enum class Slot { kAny, kRole, kChannel, kType };
-  // False when no header has this here.
+  // False if a header cannot contain this here.
   bool TakeMark(std::string_view mark, bool first, Slot* slot);
   bool TakeWord(std::string_view word, bool cut, Slot slot);
 };
 
 bool HarmonyParser::Boundary::TakeMark(std::string_view mark, bool first, Slot* slot) {
-  if (*slot != Slot::kAny) return false;  // what the last mark announces is missing
+  if (*slot != Slot::kAny) return false;  // what the last mark announced is missing
   marked = true;
   if (mark == kStart && first) {
     *slot = Slot::kRole;
@@ -168,7 +167,7 @@ void HarmonyParser::Finish(AnswerPart& part) {
   const bool boundary = last.marked || !last.ends.empty();
   if (!in_message_ || !boundary) {
     const bool only_mark = boundary && last.says_nothing();
-    const bool cut_end = in_message_ && kind_ == Kind::kCall;  // by a stop string
+    const bool cut_end = in_message_ && kind_ == Kind::kCall;  // cut off by a stop string
     if (!only_mark && !cut_end) AddText(rest, part);
     if (in_message_) End(cut_end ? rest : "", part);
     return;

@@ -1,5 +1,5 @@
-// Harmony, the form of gpt-oss's answers: a sequence of messages, each with a header that says
-// whether it is reasoning, a call of a tool or what the user reads.
+// Harmony, the format of gpt-oss's answers: a sequence of messages, each with a header that says
+// whether it is reasoning, a tool call or text for the user.
 #pragma once
 
 #include <memory>
@@ -15,15 +15,15 @@ inline constexpr std::string_view kHarmonyMarks[] = {"<|start|>",   "<|channel|>
                                                      "<|return|>"};
 inline constexpr std::string_view kHarmonyAnalysis = "<|channel|>analysis<|message|>";
 
-// Reads one answer piece by piece, under the promises of AnswerParser. An answer is
+// Reads one answer piece by piece, with the guarantees of AnswerParser. An answer is
 //
 //   HEADER<|message|>TEXT<|end|> HEADER<|message|>TEXT<|end|> ...
 //   HEADER: [<|start|>assistant] [to=NAME] [<|channel|>CHANNEL] [to=NAME] [[<|constrain|>]json]
 //
-// and begins within a header, because prompts end with "<|start|>assistant". The channel analysis
-// is reasoning; final, commentary and none are content; a message to NAME is a call. Of what is not
-// of this form (another role or channel, a call that is not one, text that looks like a marker)
-// everything is kept as it was written: in the message where it stands, or as content.
+// and begins within a header, because prompts end with "<|start|>assistant". The channel "analysis"
+// is reasoning; "final", "commentary" and no channel are content; a message to NAME is a call. Text
+// that does not have this form (another role or channel, an invalid call, text that looks like a
+// marker) is kept as written: in the message where it stands, or as content.
 class HarmonyParser {
  public:
   explicit HarmonyParser(std::shared_ptr<const AnswerFormat> format);
@@ -34,7 +34,7 @@ class HarmonyParser {
  private:
   // The part of an answer that a message's text goes to.
   enum class Kind { kReasoning, kContent, kCall };
-  struct Boundary;  // between two messages
+  struct Boundary;  // the end of one message and the header of the next
 
   void Read(AnswerPart& part);
   void Begin(const Boundary& boundary, AnswerPart& part);
@@ -42,15 +42,15 @@ class HarmonyParser {
   void AddText(std::string_view text, AnswerPart& part);
 
   const std::shared_ptr<const AnswerFormat> format_;
-  std::string pending_;      // text that nothing was said of: what may be a boundary
-  bool in_message_ = false;  // else the answer begins: a header may lack its marks
+  std::string pending_;      // not parsed yet: may be a boundary
+  bool in_message_ = false;  // false at the start of the answer, whose header may lack its marks
   Kind kind_ = Kind::kContent;
-  bool as_written_ = false;  // this message's marks are content as well
-  std::string header_;       // a call's, as it was written
-  std::string recipient_;    // whom it goes to
-  std::string call_;         // its text
+  bool as_written_ = false;  // this message's marks go to the content too
+  std::string header_;       // of a call, as written
+  std::string recipient_;    // of the call
+  std::string call_;         // the call's text
   bool has_reasoning_ = false, has_content_ = false;
-  bool apart_ = false;  // the next text is of another message than what its kind has
+  bool apart_ = false;  // the next text starts a new message of its kind
 };
 
 }  // namespace tokamak

@@ -17,7 +17,7 @@ using Json = nlohmann::json;
 
 constexpr size_t kMaxDepth = 100;
 
-// Builds the value as the parser goes, from the inside out.
+// Builds the value while the parser runs, from the inside out.
 class Builder : public nlohmann::json_sax<Json> {
  public:
   Value Take() { return std::move(value_); }
@@ -54,7 +54,7 @@ class Builder : public nlohmann::json_sax<Json> {
   }
   bool parse_error(size_t position, const std::string& /*token*/,
                    const nlohmann::detail::exception& /*error*/) override {
-    // The library's message repeats what it read, which may be long and not even text.
+    // The library's message repeats its input, which may be long and need not be text.
     status_ = InvalidArgument(
         "not valid JSON at byte {} (strings must be UTF-8 without lone surrogates)", position);
     return false;

@@ -1,4 +1,4 @@
-// JSON to the values of templates: keys in their order, integers as they are.
+// Parses JSON into values for templates. Keys keep their order, integers stay integers.
 #pragma once
 
 #include <string_view>
@@ -8,8 +8,8 @@
 
 namespace tokamak {
 
-// kInvalidArgument with the byte where it is not JSON, and for more than 100 levels of nesting. The
-// last one counts of equal keys in an object.
+// kInvalidArgument, with the byte, for invalid JSON, and for more than 100 levels of nesting. If an
+// object repeats a key, the last value counts.
 Result<jinja::Value> ParseJson(std::string_view text);
 
 }  // namespace tokamak

@@ -17,7 +17,7 @@ using jinja::Value;
 
 Value Text(std::string_view text) { return Value::String(std::string(text)); }
 
-// A copy of a dictionary with one value changed, or added.
+// Returns a copy of a dictionary with one value changed or added.
 Value With(const Value& dict, std::string_view key, Value value) {
   auto copy = std::make_unique<DictObject>();
   for (const auto& [k, v] : dict.dict().entries) copy->Set(k, v);
@@ -25,7 +25,7 @@ Value With(const Value& dict, std::string_view key, Value value) {
   return jinja::MakeDict(std::move(copy), nullptr);
 }
 
-// Null when it is not there, or `value` is no dictionary.
+// Null if it is missing, or if `value` is not a dictionary.
 const Value* Find(const Value& value, std::string_view key) {
   return value.is_dict() ? value.dict().Find(key) : nullptr;
 }
@@ -34,15 +34,15 @@ Value PrepareCall(const Value& call) {
   const Value* function = Find(call, "function");
   const Value* arguments = function == nullptr ? nullptr : Find(*function, "arguments");
   if (arguments == nullptr || !arguments->is_string()) return call;
-  // Models without parameters to give send nothing at all.
+  // Models send an empty string for a call without arguments.
   const std::string_view json = arguments->text().empty() ? "{}" : arguments->text();
   Result<Value> parsed = ParseJson(json);
   if (!parsed.ok() || !parsed->is_dict()) return call;
   return With(call, "function", With(*function, "arguments", *std::move(parsed)));
 }
 
-// Content that may not stand beside reasoning goes on from it: that is as what such templates show
-// content that stands alone.
+// For templates that refuse content beside reasoning. Both become reasoning, because such templates
+// show content that stands alone as reasoning.
 Value JoinTexts(const Value& message) {
   const Value* content = Find(message, "content");
   const Value* reasoning = FindReasoning(message);
@@ -86,12 +86,12 @@ constexpr char kTools[] = R"([{"type": "function", "function": {
   "name": "probe_tool", "description": "Probes.", "parameters": {"type": "object",
   "properties": {"probe_key": {"type": "string", "description": "A key."}},
   "required": ["probe_key"]}}}])";
-// An id that Mistral's templates take: nine letters and digits.
+// An id that Mistral's templates accept: nine letters and digits.
 constexpr char kCall[] = R"([{"role": "user", "content": "probe-question"},
   {"role": "assistant", "content": null, "tool_calls": [{"id": "call00001", "type": "function",
    "function": {"name": "probe_tool", "arguments": "{\"probe_key\": \"probe-value\"}"}}]},
   {"role": "tool", "tool_call_id": "call00001", "name": "probe_tool", "content": "probe-result"}])";
-// The same with a text beside the call, and with two.
+// The same call with content beside it, and with content and reasoning.
 constexpr char kWithContent[] = R"([{"role": "user", "content": "probe-question"},
   {"role": "assistant", "content": "probe-said", "tool_calls": [{"id": "call00001", "type":
    "function", "function": {"name": "probe_tool", "arguments": "{}"}}]}])";
@@ -101,7 +101,7 @@ constexpr char kWithBoth[] = R"([{"role": "user", "content": "probe-question"},
    "arguments": "{}"}}]}])";
 constexpr char kQuestion[] = R"([{"role": "user", "content": "probe-question"}])";
 
-// Empty when it fails.
+// Empty if rendering fails.
 std::string RenderProbe(const ChatTemplate& chat, const char* messages,
                         const TemplateTraits& traits) {
   ChatInput input;
@@ -146,7 +146,7 @@ TemplateTraits ProbeTemplate(const ChatTemplate& chat) {
       return tried;
     }
   }
-  return traits;  // it shows no tool calls, or not in any way that is right
+  return traits;  // it shows no tool calls, or none correctly
 }
 
 Value PrepareMessages(const Value& messages, const TemplateTraits& traits) {

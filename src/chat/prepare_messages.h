@@ -1,8 +1,10 @@
-// From the messages that OpenAI's API carries to those that a template was written for.
+// Converts messages from the form of OpenAI's API to the form that a template expects.
 //
-// The API has a tool call's arguments as a string of JSON; most templates write them with tojson
-// and would encode the string once more, others print what they get. The API's content is null
-// beside tool calls; many templates fail on that, some print "None", and some show a tool call only
+// The API sends a tool call's arguments as a string of JSON. Most templates apply tojson to them,
+// which would encode that string again; others print them as they are. Beside tool calls the API's
+// content is null: many templates fail on that, some print "None", and some show tool calls only
+// then. Templates do not declare what they expect, so each is probed once with sample
+// conversations.
 // then. Templates do not say which they are, so each is tried once with a conversation of its own.
 #pragma once
 
@@ -12,23 +14,23 @@
 
 namespace tokamak {
 
-// The form of messages that a template wants.
+// The form of messages that a template expects.
 struct TemplateTraits {
-  bool arguments_as_object = true;   // else as the string that came
+  bool arguments_as_object = true;   // false: as the string that came
   bool null_content = false;         // keep null beside tool calls; else it becomes ""
-  bool content_as_parts = false;     // texts as [{"type": "text", "text": ...}]
-  bool one_text_with_calls = false;  // refuses content and reasoning beside the same tool calls
+  bool content_as_parts = false;     // text becomes [{"type": "text", "text": ...}]
+  bool one_text_with_calls = false;  // refuses content together with reasoning beside tool calls
 };
 
-// Renders a few conversations with a tool call, and looks at what came of them.
+// Renders sample conversations with a tool call and inspects the results.
 TemplateTraits ProbeTemplate(const ChatTemplate& chat);
 
-// The messages as the template wants them. What is not a list of dictionaries stays as it is, and
-// so do arguments that are not a JSON object.
+// Converts the messages. Values that are not a list of dictionaries, and arguments that are not a
+// JSON object, stay unchanged.
 jinja::Value PrepareMessages(const jinja::Value& messages, const TemplateTraits& traits);
 
-// The entries of an object as variables of the template. kInvalidArgument when it is none, and for
-// names that the caller sets: "messages", "tools", "documents", "add_generation_prompt".
+// Adds the entries of an object as template variables. kInvalidArgument if it is not an object, and
+// for names that the caller sets: "messages", "tools", "documents", "add_generation_prompt".
 Status AddVariables(const jinja::Value& object, ChatInput& input);
 
 }  // namespace tokamak

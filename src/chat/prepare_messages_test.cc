@@ -36,7 +36,7 @@ TEST(PrepareMessages, GivesArgumentsAsTheTemplateWritesThem) {
 
 TEST(PrepareMessages, KeepsNullOnlyWhereItDoesNoHarm) {
   EXPECT_TRUE(Probe(std::string(kLoop) + "{{ c.function.arguments|tojson }}" + kEnd).null_content);
-  // Prints "None", fails, and shows calls only beside null.
+  // These print "None", fail, and show calls only beside null.
   EXPECT_FALSE(Probe("{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
                      "{{ c.function.arguments|tojson }}{% endfor %}{% endfor %}")
                    .null_content);
@@ -74,7 +74,7 @@ TEST(PrepareMessages, LeavesWhatIsNotAJsonObject) {
             "{'role': 'assistant', 'content': ''}\n{'role': 'user'}\ntext\n");
 }
 
-// Every template that shows tool calls shows these once encoded, and no "None".
+// Every template that shows tool calls encodes these once and prints no "None".
 TEST(PrepareMessages, SuitsAllTemplates) {
   const auto folder = testing::FindRef("llama.cpp/models/templates");
   SKIP_WITHOUT(folder);

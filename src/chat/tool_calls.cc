@@ -9,16 +9,16 @@ namespace tokamak {
 namespace {
 
 constexpr std::string_view kSpace = " \t\r\n";
-constexpr size_t kMaxHead = 512;  // bytes before the JSON of a call: its name and what is around it
-constexpr size_t kMaxTail = 32;   // and after it, before its end
-constexpr int kMaxDepth = 64;     // of the JSON: what reads it is recursive
+constexpr size_t kMaxHead = 512;  // bytes before the JSON of a call: its name and markers
+constexpr size_t kMaxTail = 32;   // bytes between the JSON and the end marker
+constexpr int kMaxDepth = 64;     // of the JSON, whose reader is recursive
 
 bool IsSpace(char c) { return kSpace.find(c) != std::string_view::npos; }
 
-// The place of the first of some markers, or one where a marker may begin once more text is there.
+// The first marker in a text, or the place where one may begin once more text has come.
 struct Found {
   size_t at = std::string_view::npos;
-  std::string_view marker;  // empty: it may begin at `at`
+  std::string_view marker;  // empty: a marker may begin at `at`
 };
 
 Found FindMarker(std::string_view text, const std::vector<std::string_view>& markers) {
@@ -34,7 +34,7 @@ Found FindMarker(std::string_view text, const std::vector<std::string_view>& mar
   return {};
 }
 
-// Takes the longest beginning of `marker` off the end of `text`.
+// Removes the longest prefix of `marker` from the end of `text`.
 void CutPrefixOf(std::string_view marker, std::string& text) {
   for (size_t n = std::min(text.size(), marker.size()); n > 0; --n) {
     if (!std::string_view(text).ends_with(marker.substr(0, n))) continue;
@@ -71,16 +71,16 @@ AnswerPart AnswerParser::Finish() {
     harmony_->Finish(part);
     return part;
   }
-  if (state_ == State::kStart) state_ = State::kContent;  // less than an opening marker
+  if (state_ == State::kStart) state_ = State::kContent;  // shorter than an opening marker
   Read(part);
   if (state_ == State::kBlock) {
-    // An end marker may have been cut off, by a stop string or the last token.
+    // A stop string or the token limit may have cut off the end marker.
     if (block_.piece == Piece::kTail) CutPrefixOf(format_->tools->end, block_.parts.tail);
     if (block_.piece == Piece::kTagged) CutPrefixOf(format_->tools->end, block_.parts.head);
     CloseBlock(block_.piece == Piece::kTail || block_.piece == Piece::kTagged, part);
     Read(part);
   }
-  const std::string rest = std::exchange(pending_, {});  // looked like a marker's beginning
+  const std::string rest = std::exchange(pending_, {});  // looked like the beginning of a marker
   if (state_ == State::kReasoning) {
     AddReasoning(rest, part);
   } else {
@@ -130,7 +130,7 @@ bool AnswerParser::Start(AnswerPart& /*part*/) {
 
 bool AnswerParser::Reasoning(AnswerPart& part) {
   const ReasoningFormat& format = *format_->reasoning;
-  if (!has_reasoning_) {  // models may open what the prompt has opened
+  if (!has_reasoning_) {  // models may repeat the opening marker of the prompt
     const size_t begin = std::min(pending_.find_first_not_of(kSpace), pending_.size());
     pending_.erase(0, begin);
     if (pending_.starts_with(format.open)) {
@@ -145,7 +145,7 @@ bool AnswerParser::Reasoning(AnswerPart& part) {
   if (found.marker.empty()) return false;
   pending_.erase(0, found.marker.size());
   gap_.clear();
-  after_call_ = true;  // white space after reasoning is left out as it is after a call
+  after_call_ = true;  // white space after reasoning is dropped as after a call
   state_ = State::kContent;
   return true;
 }
@@ -225,7 +225,7 @@ AnswerParser::Verdict AnswerParser::Take(char c) {
       }
       return parts.tail.size() < kMaxTail + tools.end.size() ? Verdict::kMore : Verdict::kNotACall;
     case Piece::kTagged:
-      // Prose that names the marker: no name has a space in it.
+      // Prose that mentions the marker: a name contains no space.
       if (c == ' ' && parts.head.find('<') == std::string::npos) return Verdict::kNotACall;
       parts.head += c;
       if (!parts.head.ends_with(tools.end)) return Verdict::kMore;
@@ -294,7 +294,7 @@ void AnswerParser::CloseBlock(bool may_be_call, AnswerPart& part) {
 
 void AnswerParser::AddReasoning(std::string_view text, AnswerPart& part) {
   if (text.empty()) return;
-  const size_t end = text.find_last_not_of(kSpace) + 1;  // 0 when it is all white space
+  const size_t end = text.find_last_not_of(kSpace) + 1;  // 0 if it is all white space
   if (end > 0) {
     part.reasoning += std::exchange(gap_, {});
     part.reasoning += text.substr(0, end);
@@ -310,8 +310,8 @@ void AnswerParser::AddContent(std::string_view text, AnswerPart& part) {
     return;
   }
   const size_t end = text.find_last_not_of(kSpace) + 1;
-  // Between content and content every space counts; at the beginning only what the model began
-  // with.
+  // White space between content and content is kept; before the first content, only if no
+  // call or reasoning preceded it.
   if (!after_call_ || has_content_) {
     part.content += gap_;
     part.content += text.substr(0, begin);

@@ -1,4 +1,4 @@
-// From the text that a model generates to what it means: reasoning, content and calls of tools.
+// Splits the text that a model generates into reasoning, content and tool calls.
 #pragma once
 
 #include <memory>
@@ -12,15 +12,15 @@ namespace tokamak {
 
 class HarmonyParser;
 
-// How to read the answers to one request. Immutable and shared by its choices.
+// How to read the answers to one request. Immutable; shared by the request's choices.
 struct AnswerFormat {
   const ToolFormat* tools = nullptr;           // null: calls are content
   const ReasoningFormat* reasoning = nullptr;  // null: reasoning is content
-  bool in_reasoning = false;                   // the prompt has opened it
+  bool in_reasoning = false;                   // the prompt ends inside the reasoning
   ToolTypes types = {};
 
   bool active() const { return tools != nullptr || reasoning != nullptr; }
-  // Whether answers are Harmony's messages.
+  // Whether answers consist of Harmony messages.
   bool harmony() const {
     return (tools != nullptr && tools->harmony) || (reasoning != nullptr && reasoning->harmony);
   }
@@ -34,13 +34,14 @@ struct AnswerPart {
   bool empty() const { return reasoning.empty() && content.empty() && calls.empty(); }
 };
 
-// Reads one answer piece by piece. Joined together, the parts depend on the whole text alone, not
-// on where it was cut. What cannot be told apart yet is held back: no part has a piece of a marker.
-// A call comes whole, once it has ended and holds what it should; what looked like one and is
-// none is content, as it was written. Time is linear in the text.
+// Reads one answer piece by piece. The joined parts depend only on the whole text, not on where it
+// was cut. Text that is still ambiguous is held back, so no part contains a piece of a marker. A
+// call is returned whole, once it has ended and is valid; text that looked like a call but is not
+// one becomes content, as written. Takes time linear in the text.
 //
-// White space around calls and around reasoning is left out. Reasoning is looked for where an
-// answer begins and nowhere else; without an end it takes the whole answer. Harmony has rules of
+// White space around calls and around reasoning is dropped. Reasoning is recognized only at the
+// start of an answer; if it does not end, it is the whole answer. Harmony has its own rules
+// (harmony.h).
 // its own (harmony.h).
 class AnswerParser {
  public:
@@ -48,15 +49,15 @@ class AnswerParser {
   ~AnswerParser();
 
   AnswerPart Append(std::string_view text);
-  // The answer has ended. A call that lacks nothing but its end marker is one.
+  // Ends the answer. A call that lacks only its end marker still counts.
   AnswerPart Finish();
 
  private:
   enum class State { kStart, kReasoning, kContent, kBlock };
-  // The part of a block that its next byte belongs to.
+  // The part of a block that the next byte belongs to.
   enum class Piece { kHead, kJson, kTail, kTagged };
   struct Block {
-    std::string raw;  // with the start: what becomes content if it is no call
+    std::string raw;  // with the start marker; becomes content if this is not a call
     ToolBlock parts;
     Piece piece = Piece::kHead;
     int depth = 0;  // of brackets in the JSON
@@ -65,7 +66,7 @@ class AnswerParser {
   };
   enum class Verdict { kMore, kDone, kNotACall };
 
-  // Each takes what it can from pending_; false: nothing more can be said without more text.
+  // Each consumes what it can from pending_. False if it needs more text to go on.
   bool Start(AnswerPart& part);
   bool Reasoning(AnswerPart& part);
   bool Content(AnswerPart& part);
@@ -79,18 +80,18 @@ class AnswerParser {
   Verdict TakeHead(char c);
   Verdict TakeJson(char c);
   void CloseBlock(bool may_be_call, AnswerPart& part);
-  // Whether a { opens a call here.
+  // Whether a { here starts a call.
   bool BareCallMayStart() const;
 
   const std::shared_ptr<const AnswerFormat> format_;
-  const std::unique_ptr<HarmonyParser> harmony_;  // reads everything, where it is not null
+  const std::unique_ptr<HarmonyParser> harmony_;  // null unless the format is Harmony
   State state_;
-  std::string pending_;  // text that nothing was said of
-  std::string gap_;      // white space that may turn out to be beside a call
+  std::string pending_;  // not parsed yet
+  std::string gap_;      // white space that may turn out to be next to a call
   Block block_;
   bool has_content_ = false;
   bool has_reasoning_ = false;
-  bool after_call_ = false;  // the last thing but for the gap
+  bool after_call_ = false;  // only gap_ has followed the last call or reasoning
 };
 
 }  // namespace tokamak

@@ -11,7 +11,7 @@
 namespace tokamak {
 namespace {
 
-using Json = nlohmann::ordered_json;  // arguments keep the order that the model gave them
+using Json = nlohmann::ordered_json;  // keeps the order of the model's arguments
 using Calls = std::optional<std::vector<ToolCall>>;
 
 constexpr std::string_view kSpace = " \t\r\n";
@@ -26,7 +26,7 @@ std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Discarded when it is not JSON.
+// Discarded if it is not JSON.
 Json Parse(std::string_view text) { return Json::parse(text, nullptr, /*allow_exceptions=*/false); }
 
 bool IsName(std::string_view text) {
@@ -38,7 +38,8 @@ bool IsName(std::string_view text) {
   });
 }
 
-// Arguments as OpenAI has them: an object, or a string that holds one. Nothing for anything else.
+// Returns arguments as OpenAI has them: an object, or a string that holds one; nullopt for anything
+// else.
 std::optional<std::string> Arguments(const Json& value) {
   if (value.is_object()) return Dump(value);
   if (value.is_null()) return "{}";
@@ -54,7 +55,7 @@ std::string StringAt(const Json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-// {"name": ..., "arguments": ...} and the other names that families have for the two.
+// Reads {"name": ..., "arguments": ...}; families have other names for the two.
 std::optional<ToolCall> CallOf(const Json& value) {
   if (!value.is_object()) return std::nullopt;
   const auto function = value.find("function");
@@ -77,7 +78,7 @@ std::optional<ToolCall> CallOf(const Json& value) {
   return call;
 }
 
-// One call, or a list of at least one.
+// Reads one call or a list of at least one.
 Calls ParseJsonCalls(const ToolBlock& block, const ToolTypes& /*types*/) {
   if (!Trim(block.head).empty() || !Trim(block.tail).empty()) return std::nullopt;
   const Json json = Parse(block.json);
@@ -91,13 +92,14 @@ Calls ParseJsonCalls(const ToolBlock& block, const ToolTypes& /*types*/) {
   return calls;
 }
 
-// A call whose name stands before the JSON of its arguments.
+// Makes a call whose name stands before the JSON of its arguments.
 Calls NamedCall(std::string_view name, std::string id, std::string_view json) {
   if (!IsName(name) || !Parse(json).is_object()) return std::nullopt;
   return std::vector<ToolCall>{{std::move(id), std::string(name), std::string(json)}};
 }
 
-// Takes `mark` and what is before it off `text`; nothing when it is not there.
+// Removes everything up to and including `mark` from `text` and returns what came before the mark;
+// nullopt if there is no mark.
 std::optional<std::string_view> TakeUntil(std::string_view& text, std::string_view mark) {
   const size_t at = text.find(mark);
   if (at == std::string_view::npos) return std::nullopt;
@@ -106,7 +108,7 @@ std::optional<std::string_view> TakeUntil(std::string_view& text, std::string_vi
   return before;
 }
 
-// Arguments that are put together value by value.
+// Builds a JSON object of arguments value by value.
 class ArgumentWriter {
  public:
   void Add(std::string_view key, const std::string& json) {
@@ -119,7 +121,7 @@ class ArgumentWriter {
   std::string text_ = "{";
 };
 
-// Qwen's coders: <function=NAME> <parameter=KEY> VALUE </parameter> ... </function>
+// Qwen's coder models: <function=NAME> <parameter=KEY> VALUE </parameter> ... </function>
 Calls ParseFunctionTags(std::string_view text, const ToolTypes& types) {
   if (!Trim(*TakeUntil(text, "<function=")).empty()) return std::nullopt;
   const auto name = TakeUntil(text, ">");
@@ -161,7 +163,7 @@ Calls ParseArgTags(std::string_view text, const ToolTypes& types) {
   return std::vector<ToolCall>{std::move(call)};
 }
 
-// <tool_call> holds JSON, or either kind of tags. Models mix them up.
+// <tool_call> holds JSON or either kind of tags; models mix them up.
 Calls ParseToolCallTag(const ToolBlock& block, const ToolTypes& types) {
   if (!block.json.empty()) return ParseJsonCalls(block, types);
   if (block.head.find("<function=") != std::string::npos) {
@@ -170,7 +172,7 @@ Calls ParseToolCallTag(const ToolBlock& block, const ToolTypes& types) {
   return ParseArgTags(block.head, types);
 }
 
-// Llama writes JSON as its whole answer: only a call of a tool that exists is one.
+// Llama writes JSON as its whole answer, so only calls of tools that exist count.
 Calls ParseLlama(const ToolBlock& block, const ToolTypes& types) {
   Calls calls = ParseJsonCalls(block, types);
   if (!calls) return calls;
@@ -180,8 +182,8 @@ Calls ParseLlama(const ToolBlock& block, const ToolTypes& types) {
   return calls;
 }
 
-// [TOOL_CALLS][{...}], or since version 11 [TOOL_CALLS]NAME[ARGS]{...}, with [CALL_ID]ID in between
-// in some.
+// [TOOL_CALLS][{...}], or since version 11 [TOOL_CALLS]NAME[ARGS]{...}; some versions add
+// [CALL_ID]ID after the name.
 Calls ParseMistral(const ToolBlock& block, const ToolTypes& types) {
   std::string_view head = block.head;
   if (Trim(head).empty()) return ParseJsonCalls(block, types);
@@ -206,7 +208,7 @@ Calls ParseDeepSeek(const ToolBlock& block, const ToolTypes& /*types*/) {
   return NamedCall(head.empty() ? Trim(*before) : head, "", block.json);
 }
 
-// functions.NAME:INDEX<mark>{...}; all before the mark is the call's id.
+// functions.NAME:INDEX<mark>{...}; everything before the mark is the call's id.
 Calls ParseKimi(const ToolBlock& block, const ToolTypes& /*types*/) {
   std::string_view head = block.head;
   const auto before = TakeUntil(head, "<|tool_call_argument_begin|>");
@@ -226,7 +228,7 @@ Calls ParseFunctionary(const ToolBlock& block, const ToolTypes& /*types*/) {
   return NamedCall(Trim(*name), "", block.json);
 }
 
-// A message to functions.NAME, or to a tool of the request.
+// A message to functions.NAME or to one of the request's tools.
 Calls ParseHarmony(const ToolBlock& block, const ToolTypes& types) {
   constexpr std::string_view kPrefix = "functions.";
   std::string_view name = block.head;
@@ -241,7 +243,7 @@ Calls ParseHarmony(const ToolBlock& block, const ToolTypes& types) {
   return NamedCall(name, "", text);
 }
 
-// The first of a type's names, which may be a list with "null" in it.
+// Returns the first name of a type, which may be a list with "null" in it.
 std::string TypeName(const jinja::Value* type) {
   if (type == nullptr) return "";
   if (type->is_string()) return std::string(type->text());
@@ -308,7 +310,7 @@ const std::vector<ToolFormat>& Formats() {
        .starts = {"<|tool_call|>"},
        .ignored = {"<|/tool_call|>"},
        .parse = ParseJsonCalls},
-      // The next three differ in what their templates teach; each reads what any of them writes.
+      // The next three differ in what their templates ask for; each reads what any of them writes.
       {.name = "qwen3_coder",
        .in_template = {"<tool_call>", "<function="},
        .starts = {"<tool_call>"},
@@ -390,7 +392,7 @@ std::string ToolTypes::ToJson(std::string_view tool, std::string_view parameter,
   }
   const std::string_view trimmed = Trim(value);
   if (type != "string") {
-    if (trimmed == "True") return "true";  // Python's, which models write in the place of JSON's
+    if (trimmed == "True") return "true";  // models write Python's constants instead of JSON's
     if (trimmed == "False") return "false";
     if (trimmed == "None") return "null";
     if (Json::accept(trimmed)) return std::string(trimmed);
@@ -417,7 +419,7 @@ std::vector<std::string_view> MarksOf(const ToolFormat* tools, const ReasoningFo
 }
 
 const ToolFormat* DetectToolFormat(std::string_view template_source) {
-  // MiniMax's tags of the same name hold something else.
+  // MiniMax's tags have the same names but other content.
   if (template_source.find("<invoke name=") != std::string_view::npos) return nullptr;
   for (const ToolFormat& format : Formats()) {
     const bool all = std::all_of(format.in_template.begin(), format.in_template.end(),
@@ -431,7 +433,7 @@ const ToolFormat* DetectToolFormat(std::string_view template_source) {
 
 const ReasoningFormat* DetectReasoningFormat(std::string_view template_source) {
   for (const ReasoningFormat& format : kReasoningFormats) {
-    // Other families have an <|end|> as well.
+    // <|end|> also occurs in other families.
     const std::string_view mark = format.harmony ? format.open : format.close;
     if (template_source.find(mark) != std::string_view::npos) return &format;
   }

@@ -1,4 +1,4 @@
-// How families of models write tool calls and reasoning into their text.
+// How model families write tool calls and reasoning in their text.
 #pragma once
 
 #include <map>
@@ -14,31 +14,32 @@
 namespace tokamak {
 
 struct ToolCall {
-  std::string id;  // as the model wrote it; empty where the format has none
+  std::string id;  // as the model wrote it; empty if the format has no ids
   std::string name;
-  std::string arguments;  // the text of a JSON object
+  std::string arguments;  // JSON text of an object
 };
 
-// The names of the tools of a request, and the types of their parameters: formats that write values
-// as bare text do not say whether 5 is a number. Immutable once made, unlike the values it is from.
+// The names of a request's tools and the types of their parameters. Formats that write values as
+// bare text need the types to tell the number 5 from the string "5". Immutable and thread-safe,
+// unlike the values it is made from.
 class ToolTypes {
  public:
   ToolTypes() = default;
-  // From OpenAI's list of tools; what is not of that form is left out.
+  // Reads OpenAI's list of tools; skips entries of another form.
   explicit ToolTypes(const jinja::Value& tools);
 
   bool Has(std::string_view tool) const { return tools_.find(tool) != tools_.end(); }
-  // The JSON text of a value that was written as bare text.
+  // Returns the JSON text of a value that was written as bare text.
   std::string ToJson(std::string_view tool, std::string_view parameter,
                      std::string_view value) const;
 
  private:
-  // [tool][parameter]: its type, as JSON Schema names it; empty where that says nothing.
+  // [tool][parameter]: its type in JSON Schema; empty if the schema names none.
   std::map<std::string, std::map<std::string, std::string, std::less<>>, std::less<>> tools_;
 };
 
-// One call (or a list of calls) as it stands in the text: start, head, JSON, tail with the end; or
-// start, head, end where no JSON is in it.
+// One call, or a list of calls, as it stands in the text: start, head, JSON, tail, end; without
+// JSON: start, head, end.
 struct ToolBlock {
   std::string head;
   std::string json;
@@ -48,25 +49,25 @@ struct ToolBlock {
 // One family's format.
 struct ToolFormat {
   std::string_view name;
-  // Strings that every template of it contains.
+  // Strings that all templates of this format contain.
   std::vector<std::string_view> in_template = {};
   std::vector<std::string_view> starts = {};   // a block begins with one of these
-  std::string_view end = {};                   // and ends with this; empty: with its JSON
-  std::vector<std::string_view> ignored = {};  // brackets around blocks, left out of the text
-  std::string_view inside = {};                // another mark that the head of a block may hold
-  // The JSON comes after this; empty: after white space.
+  std::string_view end = {};                   // and ends with this; empty: it ends with its JSON
+  std::vector<std::string_view> ignored = {};  // markers around blocks; dropped from the text
+  std::string_view inside = {};                // another marker, inside the head
+  // The JSON follows this marker; empty: it follows white space.
   std::string_view json_after = {};
-  // The JSON may also come right after the start.
+  // The JSON may also follow the start directly.
   bool json_at_once = false;
-  // A block that does not begin with JSON goes on to the end as tags with bare text.
+  // A block that does not begin with JSON extends to the end marker and holds bare text in tags.
   bool tagged = false;
-  // A { at the beginning of the answer starts a block too.
+  // A { at the start of the answer also starts a block.
   bool bare = false;
-  // Calls are messages in Harmony: `head` has whom they go to, and nothing above counts.
+  // Calls are Harmony messages: `head` is the recipient, and none of the fields above apply.
   bool harmony = false;
-  // Templates take ids of nine letters and digits and no others.
+  // Templates accept only ids of nine letters and digits.
   bool short_ids = false;
-  // The calls of a block, or nothing when it does not hold any.
+  // Returns the calls of a block; nullopt if it holds none.
   std::optional<std::vector<ToolCall>> (*parse)(const ToolBlock& block,
                                                 const ToolTypes& types) = nullptr;
 };
@@ -74,25 +75,26 @@ struct ToolFormat {
 struct ReasoningFormat {
   std::string_view name;
   std::string_view open, close;
-  // Reasoning is messages in Harmony, anywhere in the answer.
+  // Reasoning is in Harmony messages, anywhere in the answer.
   bool harmony = false;
 };
 
-// Every format there is, those that are told apart by more first.
+// All formats, the more specific ones first, as detection needs them.
 std::span<const ToolFormat> ToolFormats();
 std::span<const ReasoningFormat> ReasoningFormats();
 
-// The marks that the two look for, which may be special tokens. Either may be null.
+// The markers of both formats, which may be special tokens. Either format may be null.
 std::vector<std::string_view> MarksOf(const ToolFormat* tools, const ReasoningFormat* reasoning);
 
-// Finds the format of a model in its template's source; null when it says nothing known.
+// Detects a model's format from its template's source; null if no format is recognized.
 const ToolFormat* DetectToolFormat(std::string_view template_source);
 const ReasoningFormat* DetectReasoningFormat(std::string_view template_source);
 
-// Whether the prompt ends with the opening mark: the template has begun the model's reasoning.
+// Whether the prompt ends with the opening marker: the template has started the reasoning.
 bool OpensReasoning(std::string_view prompt, const ReasoningFormat* format);
 
-// By name: "auto" detects, "none" is null. kInvalidArgument with the names that there are.
+// Chooses a format by name: "auto" detects it, "none" is null. For an unknown name,
+// kInvalidArgument lists the valid ones.
 Result<const ToolFormat*> ChooseToolFormat(std::string_view name, std::string_view template_source);
 Result<const ReasoningFormat*> ChooseReasoningFormat(std::string_view name,
                                                      std::string_view template_source);

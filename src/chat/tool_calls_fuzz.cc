@@ -1,5 +1,6 @@
-// Any text of any format, cut anywhere: the same reading, whose arguments are JSON. Harmony, which
-// leaves out more than brackets, keeps every byte that its marks and names do not have.
+// Reads any text in any format, cut anywhere: the result is the same, and arguments are JSON.
+// Harmony drops more than brackets; it must keep every byte that its marks and names do not
+// contain.
 #include <array>
 #include <cstdint>
 #include <cstdlib>
@@ -20,7 +21,7 @@ void Join(AnswerPart part, AnswerPart& whole) {
   for (ToolCall& call : part.calls) whole.calls.push_back(std::move(call));
 }
 
-// Pieces of `step` bytes; 0: one piece.
+// Feeds pieces of `step` bytes; 0: one piece.
 AnswerPart Read(const std::shared_ptr<const AnswerFormat>& format, std::string_view text,
                 size_t step) {
   AnswerParser parser(format);
@@ -33,8 +34,8 @@ AnswerPart Read(const std::shared_ptr<const AnswerFormat>& format, std::string_v
   return whole;
 }
 
-// How often each byte occurs that no mark, role, channel or type of Harmony has, but for the braces
-// that an empty call gets.
+// Counts each byte that occurs in no mark, role, channel or type of Harmony, and is not one of the
+// braces that an empty call gets.
 std::array<int, 256> CountKept(std::string_view text) {
   std::array<int, 256> counts{};
   for (const char c : text) {

@@ -30,7 +30,7 @@ std::shared_ptr<AnswerFormat> Format(std::string_view tools, std::string_view re
   return format;
 }
 
-// Reads pieces that end at `cuts`; returns "(reasoning)content|name#id{arguments}|...".
+// Reads the text in pieces that end at `cuts`; returns "(reasoning)content|name#id{arguments}|...".
 std::string Read(const std::shared_ptr<const AnswerFormat>& format, const std::string& text,
                  const std::vector<size_t>& cuts) {
   AnswerParser parser(format);
@@ -52,7 +52,7 @@ std::string Read(const std::shared_ptr<const AnswerFormat>& format, const std::s
   return (reasoning.empty() ? "" : "(" + reasoning + ")") + content + calls;
 }
 
-// Reads it whole, and cut at every place, at every two places (texts up to 120 bytes) and
+// Reads the text whole, cut at every place, at every two places (texts up to 120 bytes), and
 // everywhere.
 void ExpectRead(const std::shared_ptr<const AnswerFormat>& format, const std::string& text,
                 const std::string& expected) {
@@ -213,8 +213,8 @@ std::string_view TextOf(const Value& object, std::string_view key) {
   return value == nullptr || value->is_none() ? "" : value->text();
 }
 
-// The goldens are what OpenAI's own library reads. It tells the same of a cut in front of the last
-// mark, which stop tokens leave out of the text.
+// The goldens are the readings of OpenAI's own library. It reads the same if the text ends before
+// the last mark, which stop tokens drop from the text.
 TEST(Harmony, ReadsWhatTheVendorReads) {
   constexpr std::string_view kFunctions = "functions.";
   int refused = 0;
@@ -252,7 +252,7 @@ TEST(Harmony, LosesNothingOfWhatIsMalformed) {
       {"Plain text, to=be or <|not|>.\n", "Plain text, to=be or <|not|>.\n"},
       {"  ", "  "},
       {"to", "to"},
-      // Channels: missing, empty, unknown, cut off.
+      // Channels that are missing, empty, unknown or cut off.
       {"<|message|>A<|return|>", "A"},
       {"<|channel|><|message|>A<|end|>", "<|channel|><|message|>A"},
       {"<|channel|>thoughts<|message|>A<|end|>" + start + final + "B",
@@ -264,10 +264,10 @@ TEST(Harmony, LosesNothingOfWhatIsMalformed) {
       {"<|channel|>analysis<|message|>A<|end|>" + start + " to=functions.f",
        "(A)<|start|>assistant to=functions.f"},
       {"<|channel|>analysis<|message|>A<|e", "(A<|e)"},
-      // Messages of someone else.
+      // Messages from another role.
       {final + "A<|end|><|start|>user<|message|>B<|end|>", "A<|start|>user<|message|>B<|end|>"},
       {"<|start|>assistant" + final + "A", "A"},
-      // Messages without an end, and headers without a start.
+      // Messages without an end and headers without a start.
       {"<|channel|>analysis<|message|>A" + final + "B", "(A)B"},
       {"<|channel|>analysis<|message|>A" + start + final + "B", "(A)B"},
       {"<|channel|>analysis<|message|>A<|end|>\n" + final + "B", "(A)B"},
@@ -279,7 +279,7 @@ TEST(Harmony, LosesNothingOfWhatIsMalformed) {
       {final + "A<|end|>B", "A<|end|>B"},
       {final + "A<|message|>B<|constrain|>", "A<|message|>B<|constrain|>"},
       {final + " < <| <|end <<|end|>", " < <| <|end <"},
-      // Calls that are none.
+      // Invalid calls.
       {call + "{\"a\": <|call|>", call + "{\"a\": <|call|>"},
       {call + "{\"a\": 1", call + "{\"a\": 1"},
       {call + "[1]<|call|>", call + "[1]<|call|>"},
@@ -291,7 +291,7 @@ TEST(Harmony, LosesNothingOfWhatIsMalformed) {
        " to=functions.f|g{}"},
       {"<|channel|>reply to=functions.f<|message|>{}<|call|>",
        "<|channel|>reply to=functions.f<|message|>{}<|call|>"},
-      // And those that are some.
+      // Valid calls.
       {call + "<|call|>", "|f{}"},
       {call + "\n{\"a\": \"<|end|>\"}\n<|end|>", "|f{\"a\": \"<|end|>\"}"},
       {"<|channel|>commentary to=g<|message|>{}<|call|>", "|g{}"},
@@ -315,7 +315,7 @@ TEST(Harmony, WithoutAParserForThemMessagesAreContentAsTheyWereWritten) {
   ExpectRead(opened, "A<|end|><|start|>assistant<|channel|>final<|message|>B", "(A)B");
 }
 
-// A header has a bounded length, so that what looks like one is held back for a bounded time, and
+// A header has a bounded length, so text that looks like one is held back only for a while, and
 // reading takes linear time.
 TEST(Harmony, HoldsBackLittle) {
   for (const std::string& piece :
@@ -358,8 +358,8 @@ TEST(Harmony, RendersConversationsAsTheVendor) {
             "<|message|>{}<|call|><|start|>assistant");
 }
 
-// The template of each model writes a call that was made before; the format that its source is
-// detected as reads it back.
+// Each model's template renders a call of an earlier turn; the format detected from the template's
+// source reads it back.
 TEST(ToolCalls, ReadsWhatTemplatesWrite) {
   const auto folder = testing::FindRef("llama.cpp/models/templates");
   SKIP_WITHOUT(folder);
@@ -383,7 +383,8 @@ TEST(ToolCalls, ReadsWhatTemplatesWrite) {
       input.add_generation_prompt = begin_answer;
       return chat->Render(input);
     };
-    // An answer begins after the prompt; a few templates begin one otherwise than they show it.
+    // An answer begins after the prompt; a few templates start it differently from how they show
+    // it.
     Result<std::string> before = render(question + "]", true);
     const Result<std::string> after = render(question + call + "]", false);
     if (!before.ok() || !after.ok() || after->find("v 1") == std::string::npos) continue;

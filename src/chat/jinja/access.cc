@@ -10,19 +10,19 @@ namespace {
 
 int64_t StringLength(const Value& value) {
   const StringObject& string = value.string();
-  // Constants are read by many threads.
+  // Many threads read constants: do not cache their lengths.
   if (string.shared) return CountCodePoints(string.text);
   if (string.length < 0) string.length = CountCodePoints(string.text);
   return string.length;
 }
 
-// Whether bytes are code points in it.
+// Whether each byte of the string is a code point.
 bool IsAscii(Runtime& rt, const Value& value) {
   rt.budget().StepBytes(value.string().length < 0 ? value.text().size() : 0);
   return StringLength(value) == static_cast<int64_t>(value.text().size());
 }
 
-// Python's index into `length` items; false when there is none.
+// Resolves Python's index into `length` items; false if it is out of range.
 bool Index(const Value& key, int64_t length, size_t* out) {
   int64_t i = key.integer();
   if (i < 0) i += length;
@@ -30,7 +30,7 @@ bool Index(const Value& key, int64_t length, size_t* out) {
   return i >= 0 && i < length;
 }
 
-// value[key] as Python has it; Missing where it would be an error that Jinja takes for "not there".
+// value[key] in Python; Missing for those errors that Jinja treats as "not there".
 Value Subscript(Runtime& rt, const Value& value, const Value& key) {
   size_t i = 0;
   switch (value.type()) {
@@ -175,7 +175,7 @@ Value Iterate(Runtime& rt, const Value& value) {
     case Type::kString: {
       const std::string_view text = value.text();
       if (!rt.budget().Step(StringLength(value))) return Value();
-      if (!rt.budget().Charge(text.size() * sizeof(Value))) return Value();  // while it is made
+      if (!rt.budget().Charge(text.size() * sizeof(Value))) return Value();  // for this list
       for (size_t i = 0; i < text.size() && !rt.Failed();) {
         const size_t start = i;
         DecodeAt(text, &i);
@@ -212,7 +212,7 @@ Value GetItem(Runtime& rt, const Value& value, const Value& key) {
 }
 
 Value GetAttribute(Runtime& rt, const Value& value, const Value& name) {
-  // The usual case first: a dictionary has few attributes of its own, and many keys.
+  // Attributes first, the usual case: a dictionary has few attributes and many keys.
   Value found = Attribute(rt, value, name);
   if (!found.is_missing() || rt.Failed()) return found;
   found = Subscript(rt, value, name);
@@ -222,7 +222,7 @@ Value GetAttribute(Runtime& rt, const Value& value, const Value& name) {
 
 namespace {
 
-// Python's slice.indices: the first index and how many.
+// Python's slice.indices: the first index, the step and the number of items.
 struct SliceRange {
   int64_t start = 0, step = 1, count = 0;
 };
@@ -261,7 +261,7 @@ SliceRange ResolveSlice(Runtime& rt, int64_t length, const Value& start, const V
   const int64_t end = bound(stop, down ? low : high);
   const int64_t span = down ? range.start - end : end - range.start;
   if (span <= 0) return range;
-  // Without overflow for any step.
+  // Unsigned, so that no step overflows.
   const uint64_t stride =
       down ? uint64_t{0} - static_cast<uint64_t>(range.step) : static_cast<uint64_t>(range.step);
   range.count = static_cast<int64_t>((static_cast<uint64_t>(span) - 1) / stride) + 1;
@@ -307,7 +307,7 @@ Value GetSlice(Runtime& rt, const Value& value, const Value& start, const Value&
     const RangeObject& range = value.range();
     const int64_t first = range.start + slice.start * range.step;
     const int64_t stride = slice.count > 1 ? slice.step * range.step : 1;
-    const uint64_t stop_at = static_cast<uint64_t>(first) +  // may wrap, and then has no items
+    const uint64_t stop_at = static_cast<uint64_t>(first) +  // may wrap: then the range is empty
                              static_cast<uint64_t>(slice.count) * static_cast<uint64_t>(stride);
     return MakeRange(rt, first, static_cast<int64_t>(stop_at), stride);
   }
@@ -320,7 +320,7 @@ Value GetSlice(Runtime& rt, const Value& value, const Value& start, const Value&
 }
 
 Value MakeRange(Runtime& rt, int64_t start, int64_t stop, int64_t step) {
-  constexpr int64_t kMaxLength = 100000;  // the sandbox's
+  constexpr int64_t kMaxLength = 100000;  // the limit of Jinja's sandbox
   if (step == 0) return rt.Fail("range() arg 3 must not be zero");
   auto range = std::make_unique<RangeObject>();
   range->start = start;

@@ -1,4 +1,4 @@
-// Reading the arguments of filters and methods.
+// Reads the arguments of filters and methods.
 #pragma once
 
 #include <string_view>
@@ -8,7 +8,7 @@
 
 namespace tokamak::jinja {
 
-// An integer; `fallback` where it is missing or None. Fails for other types.
+// Returns an integer, or `fallback` if it is missing or None. Fails for other types.
 inline int64_t IntOr(Runtime& rt, const Value& value, int64_t fallback) {
   if (value.is_missing() || value.is_none()) return fallback;
   if (value.is_integral()) return value.integer();
@@ -20,7 +20,7 @@ inline int64_t IntOr(Runtime& rt, const Value& value, int64_t fallback) {
   return fallback;
 }
 
-// A string's text; empty where it is missing. Fails for other types.
+// Returns a string's text, or `fallback` if it is missing. Fails for other types.
 inline std::string_view TextOr(Runtime& rt, const Value& value, std::string_view fallback) {
   if (value.is_missing()) return fallback;
   if (value.is_string()) return value.text();
@@ -36,10 +36,10 @@ inline bool TruthOr(const Value& value, bool fallback) {
   return value.is_missing() ? fallback : Truth(value);
 }
 
-// str.replace; `limit` -1: all of them.
+// str.replace; a `limit` of -1 replaces all.
 Value ReplaceAll(Runtime& rt, const Value& text, std::string_view from, std::string_view to,
                  int64_t limit);
-// Takes the first line off a text that is not empty, as str.splitlines does.
+// Removes the first line of a text that is not empty and returns it, as str.splitlines would.
 std::string_view TakeLine(std::string_view* text, bool keep_end);
 
 }  // namespace tokamak::jinja

@@ -1,4 +1,4 @@
-// A parsed template. Immutable, and shared by the threads that render it.
+// A parsed template. Immutable; shared by the threads that render it.
 #pragma once
 
 #include <cstdint>
@@ -36,15 +36,15 @@ struct Expr {
     kDict,       // operands: key, value, key, value, ...
     kAttribute,  // operand.constant
     kItem,       // operand[operand]
-    kSlice,      // operand[operand:operand:operand], where null operands are left out
+    kSlice,      // operand[operand:operand:operand]; omitted operands are null
     kCall,       // operand(arguments)
-    kFilter,     // operand | filter(arguments); without operand: of the block around it
+    kFilter,     // operand | filter(arguments); without operand, filters the enclosing block
     kTest,       // operand is test(arguments)
     kNot,
     kNegate,
     kPositive,
     kBinary,   // operand op operand
-    kCompare,  // operand op operand op operand ...: operands are one more than comparisons
+    kCompare,  // operand op operand op operand ...: one more operand than comparisons
     kConcat,   // operand ~ operand ~ ...
     kAnd,
     kOr,
@@ -53,22 +53,22 @@ struct Expr {
   Kind kind = Kind::kConstant;
   Operator op = Operator::kAdd;
   int32_t line = 0;
-  int32_t height = 1;  // of the tree below
+  int32_t height = 1;  // of the tree from here down
   Symbol symbol = -1;  // kName
   Value constant;      // kConstant, kAttribute: shared
   std::vector<ExprPtr> operands;
   std::vector<Operator> comparisons;
   std::unique_ptr<Arguments> arguments;
-  std::string name;         // kFilter, kTest: for the error when there is none of that name
+  std::string name;         // kFilter, kTest: for the error if the name is unknown
   Filter filter = nullptr;  // kFilter
   Test test = nullptr;      // kTest
 };
 
-// What is assigned to: a variable, an attribute of a namespace, or several of them.
+// The target of an assignment: a variable, an attribute of a namespace, or several targets.
 struct Target {
   Symbol symbol = -1;
-  std::string attribute;        // not empty: of the namespace `symbol`
-  std::vector<Target> targets;  // not empty, or a tuple: takes that many values
+  std::string attribute;        // if not empty: attribute of the namespace `symbol`
+  std::vector<Target> targets;  // if `tuple`: unpacks that many values
   bool tuple = false;
 };
 
@@ -79,7 +79,7 @@ struct MacroNode {
   std::vector<Symbol> parameters;
   std::vector<ExprPtr> defaults;  // of the last parameters
   Block body;
-  // Whether the body speaks of these.
+  // Whether the body mentions these.
   bool uses_varargs = false, uses_kwargs = false, uses_caller = false;
   int32_t line = 0;
 };
@@ -97,14 +97,14 @@ struct Stmt {
   enum class Kind : uint8_t {
     kText,
     kOutput,  // {{ expr }}
-    kIf,      // branches; one without a condition is the else
+    kIf,      // a branch without a condition is the else
     kFor,
     kSet,       // target = expr
-    kSetBlock,  // target = body, through the filters in expr (may be null)
+    kSetBlock,  // target = body, passed through the filters in expr (may be null)
     kMacro,
     kCallBlock,    // expr is a call whose `caller` is the macro
-    kFilterBlock,  // body through the filters in expr
-    kScope,        // body, where with_targets are bound to with_values
+    kFilterBlock,  // body passed through the filters in expr
+    kScope,        // body, with with_targets bound to with_values
     kBreak,
     kContinue,
   };
@@ -117,7 +117,7 @@ struct Stmt {
   std::string text;
   ExprPtr expr;
   Target target;
-  bool appends = false;  // kSet: target = target ~ ..., or with +
+  bool appends = false;  // kSet: target = target ~ ... (or +)
   std::vector<Branch> branches;
   Block body;
   std::vector<Target> with_targets;
@@ -127,14 +127,14 @@ struct Stmt {
 };
 
 struct Program {
-  std::vector<std::unique_ptr<Object>> constants;  // what shared values refer to: goes last
+  std::vector<std::unique_ptr<Object>> constants;  // the objects of shared values; outlives them
   Block body;
   std::map<std::string, Symbol, std::less<>> symbols;
   std::vector<Value> symbol_names;  // shared strings
-  std::vector<Value> globals;       // by symbol; Missing where there is none
+  std::vector<Value> globals;       // by symbol; Missing if there is no such global
   Symbol loop = -1, caller = -1, varargs = -1, kwargs = -1;
 
-  // A value that any thread may read, for as long as the program lives.
+  // Makes a value that any thread may read while the program lives.
   Value SharedString(std::string text) {
     auto object = std::make_unique<StringObject>();
     object->text = std::move(text);

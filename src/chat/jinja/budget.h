@@ -1,5 +1,5 @@
-// The budget of one rendering. Templates come with models and messages from strangers, so every
-// loop, copy and allocation of the interpreter is paid for here.
+// The budget of one rendering. Templates come from models and messages from strangers, so every
+// loop, copy and allocation of the interpreter is charged here.
 #pragma once
 
 #include <cstddef>
@@ -9,33 +9,33 @@
 
 namespace tokamak::jinja {
 
-// Far above what a full context of messages needs in any known template, and little enough that a
-// template which never ends is stopped within 100 ms.
+// Far above what any known template needs for a full context, and low enough to stop an endless
+// template within 100 ms.
 struct Limits {
   int64_t steps = 2'000'000;       // evaluated nodes; copying 32 bytes counts as one
-  size_t memory_bytes = 32 << 20;  // alive at one time, the output included
+  size_t memory_bytes = 32 << 20;  // alive at one time, including the output
   size_t output_bytes = 16 << 20;  // of the rendered text
   int depth = 1000;                // nested expressions, blocks and macro calls
 };
 
-// The steps that reading so many bytes takes; none for a few.
+// The steps for reading this many bytes; 0 for a few.
 constexpr int64_t BytesSteps(size_t bytes) { return static_cast<int64_t>(bytes >> 5); }
 
-// Not thread-safe. Sticky: once something was refused, exhausted() says what, and the interpreter
-// unwinds.
+// Not thread-safe. Sticky: after the first refusal exhausted() returns its reason, and the
+// interpreter unwinds.
 class Budget {
  public:
   explicit Budget(const Limits& limits) : limits_(limits), steps_(limits.steps) {}
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
 
-  // Time. Each returns false when there is none left.
+  // Charges time. Each returns false if none is left.
   bool Step(int64_t steps = 1) {
     steps_ -= steps;
     return steps_ >= 0 || Exhaust("it takes too many steps");
   }
   bool StepBytes(size_t bytes) { return Step(1 + BytesSteps(bytes)); }
-  // Memory that will be given back, and the time to fill it.
+  // Charges memory, which is released later, and the time to fill it.
   bool Charge(size_t bytes) {
     if (bytes > limits_.memory_bytes - used_bytes_) return Exhaust("it needs too much memory");
     used_bytes_ += bytes;
@@ -59,7 +59,7 @@ class Budget {
   const char* exhausted_ = nullptr;
 };
 
-// Text that grows, paid for as it does.
+// A growing text, charged as it grows.
 class Text {
  public:
   explicit Text(Budget& budget) : budget_(budget) {}
@@ -67,7 +67,7 @@ class Text {
   Text(const Text&) = delete;
   Text& operator=(const Text&) = delete;
 
-  // False when the budget does not allow it; nothing is appended then.
+  // False if the budget does not allow it; then nothing is appended.
   bool Append(std::string_view piece) {
     if (!budget_.Charge(piece.size())) return false;
     charged_ += piece.size();
@@ -75,7 +75,7 @@ class Text {
     return true;
   }
   bool Append(char c) { return Append(std::string_view(&c, 1)); }
-  // `piece` `count` times; nothing for a negative count.
+  // Appends `piece` `count` times; nothing if count is negative.
   bool AppendTimes(std::string_view piece, int64_t count) {
     if (count <= 0 || piece.empty()) return true;
     const size_t room = budget_.limits().memory_bytes;
@@ -96,7 +96,7 @@ class Text {
   size_t size() const { return text_.size(); }
   const std::string& view() const { return text_; }
   Budget& budget() { return budget_; }
-  // Returns the text that was written; empty afterwards.
+  // Returns the text and leaves this empty.
   std::string Take() {
     budget_.Release(charged_);
     charged_ = 0;

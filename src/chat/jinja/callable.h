@@ -1,4 +1,4 @@
-// What templates can call, and the state of a loop.
+// Callable objects and the state of a loop.
 #pragma once
 
 #include "chat/jinja/value.h"
@@ -11,14 +11,14 @@ struct MacroNode;
 struct ForNode;
 struct Scope;
 
-// Of a value: a string's strip, a dictionary's items.
+// A method of a value, such as a string's strip or a dictionary's items.
 using Method = Value (*)(Runtime& runtime, const Value& self, CallArgs& args);
 using GlobalFunction = Value (*)(Runtime& runtime, CallArgs& args);
 
-// Exactly one of the three is set.
+// Exactly one of macro, method and function is set.
 struct CallableObject : Object {
   const MacroNode* macro = nullptr;
-  Scope* scope = nullptr;  // where the macro was defined; null: the template itself
+  Scope* scope = nullptr;  // where the macro was defined; null: at the top level
   Method method = nullptr;
   Value receiver;
   GlobalFunction function = nullptr;
@@ -26,18 +26,18 @@ struct CallableObject : Object {
 
 // `loop` in the body of a for.
 struct LoopObject : Object {
-  Value source;  // a list: what is left to run over starts at `position`
+  Value source;  // a list; the remaining items start at `position`
   size_t position = 0;
   int64_t index0 = -1;
-  int64_t length = -1;  // -1: a filter decides it, and was not asked yet
+  int64_t length = -1;  // -1: unknown until the filter has run on all items
   int64_t depth0 = 0;   // of recursive loops
   bool has_pending = false;
-  Value pending;  // an item that was looked at ahead of its turn
+  Value pending;  // an item that was read ahead
   Value previous, current;
   Value changed = Value::Missing();  // the last arguments of loop.changed
   const ForNode* node = nullptr;
-  Scope* scope = nullptr;  // around the loop
-  bool filtered = false;   // items are still to be asked
+  Scope* scope = nullptr;  // the scope around the loop
+  bool filtered = false;   // items must still pass the filter
 };
 
 }  // namespace tokamak::jinja

@@ -1,5 +1,5 @@
-// Everything that templates can do is paid for in proportion to what it reads: counted in steps of
-// the budget, for every filter, test, method, function and operator, on large operands.
+// Everything that templates can do costs steps in proportion to what it reads: each filter, test,
+// method, function and operator is measured on large operands.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -16,11 +16,11 @@ constexpr size_t kBytes = 1 << 16;  // of the large strings
 constexpr int kItems = 4096;        // of the large lists and dictionaries
 constexpr int kTurns = 8;           // evaluations of each expression
 
-// The least steps that an expression must take.
+// The minimum number of steps of an expression.
 constexpr int64_t kText = kBytes / 64;     // it reads a large string
 constexpr int64_t kList = kItems / 2;      // it visits a large list
-constexpr int64_t kOnce = kText / kTurns;  // it reads a string whose length is remembered then
-constexpr int64_t kFree = 0;               // it takes the same time whatever the operands are
+constexpr int64_t kOnce = kText / kTurns;  // it reads a string whose length is cached afterwards
+constexpr int64_t kFree = 0;               // its time does not depend on its operands
 
 struct Case {
   const char* name;
@@ -34,7 +34,7 @@ Value Large(std::string_view piece, size_t bytes = kBytes) {
   return Value::String(std::move(text));
 }
 
-// Made anew for every rendering: strings remember their lengths.
+// Made anew for each rendering, because strings cache their lengths.
 Inputs MakeInputs() {
   std::vector<Value> texts, numbers, big, dicts;
   auto dict = std::make_unique<DictObject>();
@@ -89,7 +89,7 @@ int64_t StepsOfRendering(const std::string& expression) {
   return limits.steps - interpreter.budget().steps_left();
 }
 
-// The steps of one evaluation, without those of the template around it.
+// The steps of one evaluation, without those of the surrounding template.
 int64_t StepsOf(const std::string& expression) {
   static const int64_t around = StepsOfRendering("none");
   return (StepsOfRendering(expression) - around) / kTurns;
@@ -362,7 +362,7 @@ TEST(Charges, OfOperators) {
   Check(kCases, {{"", 1}});
 }
 
-// A step may pass over a few names.
+// Passing over a few names is included in the step itself.
 TEST(Charges, OfVariablesAndAttributes) {
   constexpr int kNames = 2000;
   std::string many = "{% for x in [1] %}";

@@ -1,4 +1,4 @@
-// The expressions of the interpreter.
+// Evaluates expressions for the interpreter.
 #include <algorithm>
 
 #include "chat/jinja/interpreter.h"
@@ -90,7 +90,7 @@ Value Interpreter::EvalCallee(const Expr& callee) { return Eval(callee); }
 Value Interpreter::EvalCall(const Expr& expr) {
   const Expr& callee = *expr.operands[0];
   if (callee.kind == Expr::Kind::kAttribute) {
-    // A method, without making a value of it first.
+    // Calls a method without making a value of it first.
     const Value receiver = Eval(*callee.operands[0]);
     if (Failed()) return Value();
     const std::string_view name = callee.constant.text();
@@ -134,7 +134,7 @@ bool Interpreter::EvalNamedRest(const Expr& expr, CallArgs& out) {
     return false;
   }
   const auto& entries = out.named_owner.dict().entries;
-  // Names are searched one by one.
+  // The search for names is linear.
   if (entries.size() > 1000) {
     Fail("more than 1000 named arguments");
     return false;
@@ -145,7 +145,7 @@ bool Interpreter::EvalNamedRest(const Expr& expr, CallArgs& out) {
       return false;
     }
     const std::string_view name = key.text();
-    // At worst all names are alike, but for their last letters.
+    // In the worst case all names differ only in their last letters.
     if (!budget().StepBytes((name.size() + 8) * out.named.size())) return false;
     const bool twice = std::any_of(out.named.begin(), out.named.end(),
                                    [name](const auto& entry) { return entry.first == name; });
@@ -193,7 +193,7 @@ Value Interpreter::EvalBinary(const Expr& expr) {
   return Failed() ? Value() : Arithmetic(*this, expr.op, a, b);
 }
 
-// a < b < c compares b once, and c only where a < b holds.
+// a < b < c evaluates b once, and c only if a < b holds.
 Value Interpreter::EvalCompare(const Expr& expr) {
   Value left = Eval(*expr.operands[0]);
   bool result = true;
@@ -227,7 +227,7 @@ Value Interpreter::EvalUnary(const Expr& expr) {
   return Fail("bad operand type for unary +: '{}'", TypeName(value.type()));
 }
 
-// Expressions that evaluate only some of their operands.
+// Evaluates expressions that need only some of their operands.
 Value Interpreter::EvalLogic(const Expr& expr) {
   if (expr.kind == Expr::Kind::kConditional) {
     const bool condition = Truth(Eval(*expr.operands[1]));

@@ -9,7 +9,7 @@
 namespace tokamak::jinja {
 namespace {
 
-// What evaluates a tree is recursive.
+// The evaluation of a tree is recursive.
 constexpr int32_t kMaxHeight = 250;
 
 std::string Describe(const Token& token) {
@@ -37,7 +37,7 @@ std::string Describe(const Token& token) {
 
 void ExpressionParser::FailAt(int32_t line, std::string_view message) {
   if (status_.ok()) status_ = InvalidArgument("line {}: {}", line, message);
-  next_ = tokens_.size() - 1;  // nothing more to read: all loops end
+  next_ = tokens_.size() - 1;  // skips to the end, so that all loops stop
 }
 
 bool ExpressionParser::TakeOperator(std::string_view op) {
@@ -404,7 +404,7 @@ ExprPtr ExpressionParser::ParseSubscript(ExprPtr operand) {
   return expr;
 }
 
-// Behind "[": an item or a slice.
+// Parses what follows "[": an index or a slice.
 ExprPtr ExpressionParser::ParseSubscribed(ExprPtr operand) {
   const int32_t line = Peek().line;
   ExprPtr first;

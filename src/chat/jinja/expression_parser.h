@@ -1,4 +1,4 @@
-// The expressions of a template. Statements are parsed by the class derived from this (parser.cc).
+// Parses the expressions of a template. The derived class in parser.cc parses statements.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace tokamak::jinja {
 
-// Errors are sticky: what is parsed after the first one is thrown away.
+// Errors are sticky: anything parsed after the first one is discarded.
 class ExpressionParser {
  protected:
   ExpressionParser(std::vector<Token> tokens, Program& program)
@@ -19,13 +19,14 @@ class ExpressionParser {
 
   enum Conditional : bool { kNoConditional = false, kWithConditional = true };
 
-  // "a, b" is a tuple; a single expression is itself. With `parentheses` there may be nothing.
+  // "a, b" is a tuple; a single expression is returned as itself. With `parentheses` it may be
+  // empty.
   ExprPtr ParseTuple(Conditional conditional, bool parentheses, std::string_view end_word = "");
   ExprPtr ParseExpression(Conditional conditional = kWithConditional);
-  // "| name(arguments)" as often as it comes; `first_inline`: the first has no "|" before it.
+  // Parses any number of "| name(arguments)"; `first_inline`: the first has no "|" before it.
   ExprPtr ParseFilters(ExprPtr operand, bool first_inline);
 
-  // Fails when there was a filter or test that does not exist.
+  // Fails if an unknown filter or test was used.
   void ReportUnknown();
   void Fail(std::string_view message) { FailAt(Peek().line, message); }
   void FailAt(int32_t line, std::string_view message);
@@ -44,10 +45,9 @@ class ExpressionParser {
   bool TakeOperator(std::string_view op);
   bool TakeWord(std::string_view word);
   void ExpectOperator(std::string_view op);
-  // A name that may be assigned to.
+  // Returns a name that may be assigned to.
   std::string ExpectName();
 
-  // Counts how deep the parser's own calls are.
   class Nesting {
    public:
     explicit Nesting(ExpressionParser& parser) : parser_(parser) {
@@ -64,8 +64,8 @@ class ExpressionParser {
   Program& program_;
   size_t next_ = 0;
   Status status_;
-  std::vector<MacroNode*> macros_;  // those around, outermost first
-  // Inside an if, a filter that does not exist is an error only when it is used.
+  std::vector<MacroNode*> macros_;  // the enclosing macros, outermost first
+  // Inside an if, an unknown filter is an error only when it is evaluated.
   bool soft_ = false;
 
  private:
@@ -104,12 +104,12 @@ class ExpressionParser {
   // Adds an operand, which may be null.
   void Add(Expr& expr, ExprPtr operand);
   void SetArguments(Expr& expr, std::unique_ptr<Arguments> arguments);
-  // Takes note of the height of what is below `expr`; may be null.
+  // Updates the height of `expr` for `below`, which may be null.
   void Grow(Expr& expr, const ExprPtr& below);
   ExprPtr MakeBinary(Operator op, ExprPtr left, ExprPtr right, int32_t line);
 
   int depth_ = 0;
-  std::vector<Unknown> unknown_;  // filters and tests, where that is an error
+  std::vector<Unknown> unknown_;  // filters and tests whose absence is an error
 };
 
 }  // namespace tokamak::jinja

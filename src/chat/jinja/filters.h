@@ -1,4 +1,4 @@
-// All filters, by what they give. FindFilter (runtime.h) looks in both.
+// All filters, by the type of their results. FindFilter (runtime.h) searches both lists.
 #pragma once
 
 #include "chat/jinja/runtime.h"

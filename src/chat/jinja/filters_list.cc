@@ -9,10 +9,10 @@
 namespace tokamak::jinja {
 namespace {
 
-// "a.b.0" or a number: the way to a value inside an item.
+// "a.b.0" or a number: the path to a value inside an item.
 class AttributePath {
  public:
-  // Missing and None: the item itself.
+  // Missing or None refers to the item itself.
   AttributePath(Runtime& rt, const Value& attribute, Value fallback = Value::Missing())
       : fallback_(std::move(fallback)) {
     if (attribute.is_missing() || attribute.is_none()) return;
@@ -21,7 +21,7 @@ class AttributePath {
       return;
     }
     std::string_view rest = attribute.text();
-    constexpr size_t kMaxBytes = 4096;  // so that its parts are few
+    constexpr size_t kMaxBytes = 4096;  // bounds the number of parts
     if (rest.size() > kMaxBytes) {
       rt.Fail("an attribute's name of more than {} bytes", kMaxBytes);
       return;
@@ -53,14 +53,14 @@ class AttributePath {
   Value fallback_;
 };
 
-// Strings in lower case unless case matters.
+// Converts strings to lower case unless case matters.
 Value Folded(Runtime& rt, Value value, bool case_sensitive) {
   if (case_sensitive || !value.is_string()) return value;
   rt.budget().StepBytes(value.text().size() * 8);
   return rt.String(ToLower(value.text()));
 }
 
-// Items to run over; empty after an error.
+// Returns the items to iterate over; empty after an error.
 std::vector<Value> ItemsOf(Runtime& rt, const Value& input) {
   const Value items = Iterate(rt, input);
   if (rt.Failed() || items.is_undefined()) return {};
@@ -74,7 +74,7 @@ struct Keyed {
 
 enum class Keys : bool { kPlain, kMayBeEqual };
 
-// With kMayBeEqual, keys without an order are no error where they are equal.
+// With kMayBeEqual, comparing equal keys that have no order is no error.
 std::vector<Keyed> SortedBy(Runtime& rt, std::vector<Value> items, const AttributePath& path,
                             bool case_sensitive, bool reverse, Keys keys = Keys::kPlain) {
   std::vector<Keyed> keyed;
@@ -83,7 +83,7 @@ std::vector<Keyed> SortedBy(Runtime& rt, std::vector<Value> items, const Attribu
     Value key = Folded(rt, path.Get(rt, item), case_sensitive);
     keyed.push_back({std::move(key), std::move(item)});
   }
-  // Reversed, equal items still keep their order.
+  // Equal items keep their order, even with `reverse`.
   StableSort(rt, keyed, [&](const Keyed& a, const Keyed& b) {
     if (keys == Keys::kMayBeEqual && Equal(a.key, b.key, &rt.budget())) return false;
     return reverse ? Less(rt, b.key, a.key) : Less(rt, a.key, b.key);
@@ -103,7 +103,7 @@ Value Sort(Runtime& rt, const Value& input, CallArgs& args) {
   const bool exact = TruthOr(case_sensitive, false), down = TruthOr(reverse, false);
   if (attribute.is_string() && !rt.budget().StepBytes(attribute.text().size())) return Value();
   if (attribute.is_string() && attribute.text().find(',') != std::string_view::npos) {
-    // Several attributes: by the last one first, each keeping the order of those behind it.
+    // Sorts by the last attribute first; each sort keeps the order of the previous one.
     std::vector<Value> items = ItemsOf(rt, input);
     std::string_view rest = attribute.text();
     while (!rt.Failed()) {
@@ -153,7 +153,7 @@ Value GroupBy(Runtime& rt, const Value& input, CallArgs& args) {
       members.push_back(sorted[i].item);
     }
     if (rt.Failed()) return Value();
-    if (i == first) ++i;  // a key that is not even equal to itself
+    if (i == first) ++i;  // a key that does not even equal itself
     groups.push_back(
         rt.List({path.Get(rt, sorted[first].item), rt.List(std::move(members))}, Type::kTuple));
   }
@@ -227,7 +227,7 @@ Value LengthFilter(Runtime& rt, const Value& input, CallArgs& args) {
 Value First(Runtime& rt, const Value& input, CallArgs& args) {
   BindNothing(rt, "first", args);
   if (input.is_string() && !input.text().empty()) return GetItem(rt, input, Value::Int(0));
-  if (input.is(Type::kGenerator)) {  // reads this one only
+  if (input.is(Type::kGenerator)) {  // reads only this item
     ListObject& list = input.list();
     return list.position < list.items.size() ? list.items[list.position++] : Value();
   }
@@ -284,7 +284,7 @@ Value Attr(Runtime& rt, const Value& input, CallArgs& args) {
   const auto [name] = Bind(rt, "attr", args, {"name"}, 1);
   if (rt.Failed()) return Value();
   if (!name.is_string()) return rt.Fail("attr: the name must be a string");
-  // Unlike a dot, never an item.
+  // Unlike a dot, attr never returns an item.
   if (input.is_dict() && FindMethod(Type::kDict, name.text()) == nullptr &&
       !ChangesIt(Type::kDict, name.text())) {
     return Value::Undefined(name, Type::kDict);
@@ -292,7 +292,7 @@ Value Attr(Runtime& rt, const Value& input, CallArgs& args) {
   return GetAttribute(rt, input, name);
 }
 
-// The steps of copying the arguments for one item; a few are part of the item's own step.
+// The steps for copying the arguments for one item; a few are free.
 int64_t ArgumentSteps(const CallArgs& args) {
   return static_cast<int64_t>((args.positional.size() + args.named.size()) / 4);
 }

@@ -1,4 +1,4 @@
-// Filters that give text or numbers.
+// Filters that return text or numbers.
 #include "chat/jinja/filters.h"
 
 #include <cmath>
@@ -12,7 +12,7 @@ namespace {
 
 using TextFunction = std::string (*)(std::string_view);
 
-// A filter without arguments that changes a text.
+// A filter without arguments that transforms a text.
 template <TextFunction function>
 Value TextFilter(Runtime& rt, const Value& input, CallArgs& args) {
   BindNothing(rt, "filter", args);
@@ -21,7 +21,7 @@ Value TextFilter(Runtime& rt, const Value& input, CallArgs& args) {
   return rt.String(function(text.text()), text.markup());
 }
 
-// Jinja's own idea of a title: words begin behind spaces and opening brackets.
+// Jinja's title case: words begin after spaces and opening brackets.
 std::string TitleWords(std::string_view text) {
   const auto splits = [](char32_t c) {
     return IsSpace(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
@@ -120,7 +120,7 @@ Value Indent(Runtime& rt, const Value& input, CallArgs& args) {
     margin.AppendTimes(" ", IntOr(rt, width, 4));
   }
   if (rt.Failed() || !rt.budget().StepBytes(text.size() * 4)) return Value();
-  // Jinja adds one more line end too, so that a last empty line counts.
+  // Jinja adds a line end as well, so that a last empty line counts.
   const std::string extended = std::string(text) + "\n";
   const bool blank_too = TruthOr(blank, false);
   Text out(rt.budget());
@@ -242,7 +242,7 @@ Value Abs(Runtime& rt, const Value& input, CallArgs& args) {
   return Negate(rt, input);
 }
 
-// Python's round of a float: exactly, halves to the even digit.
+// Python's rounding of a float: exact, halves to the even digit.
 double RoundTo(double number, int64_t precision) {
   if (!std::isfinite(number) || precision > 330) return number;
   if (precision >= 0) {

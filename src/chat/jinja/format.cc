@@ -14,10 +14,10 @@ namespace {
 constexpr int kMaxPrecision = 1000;
 constexpr int64_t kMaxWidth = int64_t{1} << 32;
 
-// The part between "%" or ":" and the type: one for both ways.
+// The part between "%" or ":" and the type; both formats share it.
 struct Spec {
   std::string fill = " ";
-  char align = 0;  // < > ^ =, or 0: the type's own
+  char align = 0;  // < > ^ =, or 0: the type's default
   char sign = '-';
   bool alternate = false;  // #
   char group = 0;          // , or _
@@ -26,7 +26,7 @@ struct Spec {
   char type = 0;
 };
 
-// Digits at *at; false when they are too many.
+// Reads digits at *at; false if the number exceeds `max`.
 bool ReadNumber(std::string_view text, size_t* at, int64_t max, int64_t* out) {
   *out = 0;
   while (*at < text.size() && text[*at] >= '0' && text[*at] <= '9') {
@@ -175,7 +175,7 @@ bool PercentItem(Runtime& rt, const Spec& spec, const Value& value, Text& out) {
   }
 }
 
-// Flags, width, precision and type behind "%" and "(name)".
+// Reads flags, width, precision and type after "%" and "(name)".
 bool ReadPercentSpec(PercentArguments& arguments, std::string_view format, size_t* at, Spec* spec) {
   bool zero = false, left = false;
   for (; *at < format.size(); ++*at) {
@@ -228,7 +228,7 @@ bool ReadPercentSpec(PercentArguments& arguments, std::string_view format, size_
   return true;
 }
 
-// One "%..." whose '%' lies before *at.
+// Formats one "%...", whose '%' is before *at.
 bool FormatOne(Runtime& rt, PercentArguments& arguments, std::string_view format, size_t* at,
                bool markup, Text& out) {
   std::optional<Value> named;
@@ -439,7 +439,7 @@ class BraceFormatter {
     return !rt_.Failed() && out.Append(escaped.text());
   }
 
-  // "0", "name", "" (the next one), each with ".attribute" and "[item]" behind it.
+  // Looks up "0", "name" or "" (the next one), each with optional ".attribute" and "[item]".
   Value Lookup(std::string_view name) {
     const size_t end = std::min(name.find_first_of(".["), name.size());
     const std::string_view first = name.substr(0, end);
@@ -499,7 +499,7 @@ Value FormatBraces(Runtime& rt, const Value& format, const CallArgs& args) {
 
 namespace {
 
-// Without spaces around it and underscores between digits; nothing when they stand elsewhere.
+// Removes surrounding spaces, and underscores between digits; nullopt for other underscores.
 std::optional<std::string> PlainNumber(std::string_view text) {
   text = StripRight(StripLeft(text));
   if (text.size() > 400) return std::nullopt;

@@ -1,4 +1,4 @@
-// The functions that every template finds.
+// The functions that every template can call.
 #include <ctime>
 
 #include "chat/jinja/arguments.h"
@@ -13,7 +13,7 @@ Value Range(Runtime& rt, CallArgs& args) {
   return second.is_missing() ? MakeRange(rt, 0, a, 1) : MakeRange(rt, a, b, step);
 }
 
-// The entries of dict(...) and namespace(...): a mapping or pairs, then names.
+// The entries of dict(...) and namespace(...): a mapping or pairs, then named arguments.
 bool Entries(Runtime& rt, const CallArgs& args, DictObject& out) {
   if (args.positional.size() > 1) {
     rt.Fail("expected at most 1 argument, got {}", args.positional.size());

@@ -44,7 +44,7 @@ Result<std::string> Interpreter::Render() {
     return InvalidArgument("line {}: the chat template was stopped: {}", line(), reason);
   }
   if (!failed_) return out.Take();
-  // A model's author says to users what they may not do, e.g. that roles must alternate.
+  // Raised by the model's author to tell users what is not allowed, e.g. that roles must alternate.
   if (raised_) return InvalidArgument("{}", message_);
   return InvalidArgument("line {} of the chat template: {}", message_line_, message_);
 }
@@ -74,7 +74,7 @@ void Interpreter::CaptureScopes() {
 }
 
 Value* Interpreter::FindIn(Scope& scope, Symbol symbol) {
-  constexpr size_t kFree = 16;  // part of the step that asks
+  constexpr size_t kFree = 16;  // included in the caller's step
   auto& values = scope.values;
   size_t i = 0;
   while (i < values.size() && values[i].first != symbol) ++i;
@@ -152,7 +152,7 @@ Value* Interpreter::Slot(const Target& target) {
 }
 
 void Interpreter::Append(const Stmt& stmt) {
-  // The operands of ~, or of a chain of +.
+  // The operands of ~ or of a chain of +.
   std::vector<const Expr*> operands;
   const bool concat = stmt.expr->kind == Expr::Kind::kConcat;
   if (concat && stmt.expr->operands[0]->kind != Expr::Kind::kBinary) {
@@ -184,7 +184,7 @@ void Interpreter::Append(const Stmt& stmt) {
       other = piece;
     }
   }
-  // Ours alone are the variable's reference and the one here.
+  // With only two references, the variable's and `text`, nothing else can see the change.
   Value* slot = Slot(stmt.target);
   StringObject& object = text.string();
   if (slot != nullptr && slot->object() == &object && object.references == 2 &&
@@ -294,7 +294,7 @@ void Interpreter::RunFor(const ForNode& node, const Value& iterable, int64_t dep
   const Value value = MakeLoop(node, items, depth0);
   if (Failed()) return;
   LoopObject& loop = value.loop();
-  bool completed = false;  // a turn, to its end: what Jinja's else asks for
+  bool completed = false;  // some iteration ran to its end; otherwise Jinja runs the else
   while (std::optional<Value> item = NextItem(loop)) {
     loop.has_pending = false;
     ++loop.index0;
@@ -303,7 +303,7 @@ void Interpreter::RunFor(const ForNode& node, const Value& iterable, int64_t dep
     if (Failed() || flow == Flow::kBreak) break;
     completed |= flow == Flow::kNext;
   }
-  // Whoever kept it must not reach back into scopes that are gone, nor it hold itself.
+  // A reference to the loop may survive: it must not reach scopes that are gone or hold itself.
   loop.node = nullptr;
   loop.scope = nullptr;
   loop.filtered = false;

@@ -1,4 +1,4 @@
-// Runs a program: statements here, expressions in evaluate.cc.
+// Runs a program: statements in interpreter.cc, expressions in evaluate.cc.
 #pragma once
 
 #include <ctime>
@@ -16,22 +16,22 @@ namespace tokamak::jinja {
 
 using Inputs = std::vector<std::pair<std::string, Value>>;
 
-// The variables of a loop's turn, a macro's call or a block.
+// The variables of a loop's iteration, a macro call or a block.
 struct Scope {
-  Scope* parent = nullptr;  // null: the template itself
+  Scope* parent = nullptr;  // null: the top level
   std::vector<std::pair<Symbol, Value>> values;
-  bool captured = false;  // by a macro that was defined in it, which may outlive it
+  bool captured = false;  // by a macro defined in it, which may outlive it
 };
 
-// One rendering. The program and what the inputs refer to outlive it; the inputs are read only.
+// One rendering. The program and the objects of the inputs must outlive it. Inputs are only read.
 class Interpreter : public Runtime {
  public:
   Interpreter(const Program& program, const Inputs& inputs, const Limits& limits,
               const std::tm& now);
   ~Interpreter() override;
 
-  // The text. kInvalidArgument: an error in the template or of its author's making, with its line,
-  // or limits that it went beyond.
+  // Returns the text. kInvalidArgument for errors in the template, with their line, errors that it
+  // raises, and exceeded limits.
   Result<std::string> Render();
 
   Value KeepNamespace(std::unique_ptr<NamespaceObject> names) override;
@@ -41,7 +41,7 @@ class Interpreter : public Runtime {
  private:
   enum class Flow { kNext, kBreak, kContinue };
 
-  // Bounds the recursion of the interpreter itself.
+  // Limits the interpreter's own recursion.
   class Depth {
    public:
     explicit Depth(Interpreter& interpreter) : interpreter_(interpreter) {
@@ -54,7 +54,7 @@ class Interpreter : public Runtime {
    private:
     Interpreter& interpreter_;
   };
-  // Makes a scope the current one, while this lives.
+  // Makes a new scope the current one during its lifetime.
   class InScope {
    public:
     InScope(Interpreter& interpreter, Scope* parent)
@@ -76,17 +76,17 @@ class Interpreter : public Runtime {
 
   Scope* NewScope(Scope* parent);
   void DropScope(Scope* scope);
-  // Keeps the current scopes until the end, for a macro.
+  // Keeps the current scopes until the end, because a macro refers to them.
   void CaptureScopes();
-  // Null when it has none of that name.
+  // Null if it has no such symbol.
   Value* FindIn(Scope& scope, Symbol symbol);
   Value Lookup(Symbol symbol);
   void Set(Symbol symbol, Value value);
   void Assign(const Target& target, const Value& value);
-  // The place of the target's value in the current scope; null when it has none there.
+  // Returns where the target's value is stored in the current scope; null if it is not there.
   Value* Slot(const Target& target);
-  // target = target ~ ...: without a copy of what is there already, which would make building a
-  // text piece by piece take time in proportion to its square.
+  // Runs target = target ~ ... in place: copying would make building a text piece by piece
+  // quadratic.
   void Append(const Stmt& stmt);
 
   Flow Run(const Block& block, Text& out);
@@ -119,12 +119,12 @@ class Interpreter : public Runtime {
   Value EvalLogic(const Expr& expr);
   void EvalArguments(const Arguments& arguments, CallArgs& out);
   bool EvalNamedRest(const Expr& expr, CallArgs& out);
-  // The value to call of `callee(...)`.
+  // Returns the value that `callee(...)` calls.
   Value EvalCallee(const Expr& callee);
 
   const Program& program_;
-  std::vector<Value> inputs_;  // by symbol, Missing where there is none
-  std::vector<Value> root_;    // what the template itself has set
+  std::vector<Value> inputs_;  // by symbol; Missing if there is no such input
+  std::vector<Value> root_;    // set at the top level of the template
   std::vector<std::unique_ptr<Scope>> scopes_;
   std::vector<Scope*> free_scopes_;
   Scope* scope_ = nullptr;

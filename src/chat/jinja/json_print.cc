@@ -72,7 +72,7 @@ std::string JsonFloat(double number) {
   return FloatRepr(number);
 }
 
-// A key as JSON has it: a string.
+// Converts a key to a JSON string.
 bool KeyText(Runtime& rt, const Value& key, std::string* out) {
   switch (key.type()) {
     case Type::kString:

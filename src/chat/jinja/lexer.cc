@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kNowhere = std::string_view::npos;
 
-// One kind of line end, and not one at the very end.
+// Unifies line ends and removes one at the very end.
 std::string NormalizeLines(std::string_view source) {
   std::string out;
   out.reserve(source.size());
@@ -47,8 +47,7 @@ class Lexer {
     tokens_.push_back({kind, line_, std::move(text)});
   }
   std::string_view Rest() const { return source_.substr(at_); }
-  // Moves on, counting lines. What a tag's whitespace rule asks is whether the last thing ended
-  // one.
+  // Counts lines, and notes whether the text ended one, for the whitespace rules of tags.
   void Skip(size_t bytes) {
     if (bytes == 0) return;
     const std::string_view skipped = source_.substr(at_, bytes);
@@ -58,7 +57,7 @@ class Lexer {
   }
   void SkipSpaces() { Skip(Rest().size() - StripLeft(Rest()).size()); }
 
-  // Text up to the next tag, and the tag.
+  // Reads text up to the next tag, and the tag.
   void Root() {
     size_t tag = at_;
     for (;; ++tag) {
@@ -88,17 +87,17 @@ class Lexer {
     if (!text.empty()) Add(Token::Kind::kText, std::string(text));
   }
 
-  // What a tag leaves of the text before it.
+  // Returns what a tag's whitespace rules leave of the text before it.
   std::string_view Stripped(std::string_view text, char sign, bool output) const {
     if (sign == '-') return StripRight(text);
     if (sign == '+' || output) return text;
-    const size_t line = text.rfind('\n') + 1;  // 0 where there is none
+    const size_t line = text.rfind('\n') + 1;  // 0 if there is no line end
     if (line == 0 && !line_starts_) return text;
     const bool blank = StripLeft(text.substr(line)).empty();
     return blank ? text.substr(0, line) : text;
   }
 
-  // Whether the tag that starts here holds `word` and nothing else; sets word_end_ behind it.
+  // Whether the tag here contains only `word`. Sets word_end_ to the end of its content.
   bool IsWord(size_t opening, std::string_view word) {
     std::string_view rest = StripLeft(Rest().substr(std::min(opening, Rest().size())));
     if (!rest.starts_with(word)) return false;
@@ -110,7 +109,7 @@ class Lexer {
     return true;
   }
 
-  // Past "%}" and the like, `close` without its sign, with the whitespace that goes with it.
+  // Skips a tag's end and the whitespace that it removes. `close` is the end without its sign.
   void Close(std::string_view close, bool trim_line) {
     const bool minus = Rest().starts_with('-');
     const bool plus = Rest().starts_with('+');
@@ -149,9 +148,9 @@ class Lexer {
     }
   }
 
-  // The tokens of a tag, up to its end.
+  // Reads the tokens of a tag, including its end.
   void Inside(bool output) {
-    std::string open;  // the brackets
+    std::string open;  // open brackets
     const std::string_view close = output ? "}}" : "%}";
     while (status_.ok()) {
       SkipSpaces();
@@ -264,7 +263,7 @@ class Lexer {
     Skip(end + 1 - at_);
   }
 
-  // Python's escapes.
+  // Resolves Python's escapes.
   std::string Unescape(std::string_view text) {
     std::string out;
     for (size_t i = 0; i < text.size(); ++i) {
@@ -279,7 +278,7 @@ class Lexer {
       if (named < kValues.size()) {
         out += kValues[named];
       } else if (c == '\n') {
-        continue;  // the line goes on
+        continue;  // the line continues
       } else if (c >= '0' && c <= '7') {
         size_t digits = 1;
         while (digits < 3 && i + digits < text.size() && text[i + digits] >= '0' &&
@@ -305,7 +304,7 @@ class Lexer {
     return out;
   }
 
-  // A number of a few digits; 0x110000 when it is none.
+  // Parses a few digits; 0x110000 if they are not a number.
   static char32_t Code(std::string_view digits, uint32_t base) {
     uint64_t code = 0;
     for (const char c : digits) {
@@ -323,7 +322,7 @@ class Lexer {
   const std::string_view source_;
   size_t at_ = 0;
   int32_t line_ = 1;
-  bool line_starts_ = true;  // what came last ended a line
+  bool line_starts_ = true;  // the last skipped text ended a line
   size_t word_end_ = 0;
   Status status_;
   std::vector<Token> tokens_;

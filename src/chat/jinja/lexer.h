@@ -1,5 +1,5 @@
-// From a template's text to tokens, with the whitespace rules that transformers sets: trim_blocks
-// and lstrip_blocks.
+// Splits a template's text into tokens, with the whitespace rules that transformers sets:
+// trim_blocks and lstrip_blocks.
 #pragma once
 
 #include <cstdint>

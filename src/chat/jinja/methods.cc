@@ -34,7 +34,7 @@ Value Entries(Runtime& rt, const Value& self, CallArgs& args) {
 
 Value Copy(Runtime& rt, const Value& self, CallArgs& args) {
   BindNothing(rt, "copy", args);
-  return self;  // nothing changes either of them
+  return self;  // dictionaries do not change, so a copy may share
 }
 
 Value Count(Runtime& rt, const Value& self, CallArgs& args) {
@@ -75,7 +75,7 @@ Value Cycle(Runtime& rt, const Value& self, CallArgs& args) {
 
 Value Changed(Runtime& rt, const Value& self, CallArgs& args) {
   LoopObject& loop = self.loop();
-  // It may hold the loop itself: the interpreter takes it away when the loop ends.
+  // The arguments may contain the loop itself: the interpreter clears `changed` when the loop ends.
   const Value now = rt.List(std::move(args.positional), Type::kTuple);
   if (rt.Failed()) return Value();
   if (!loop.changed.is_missing() && Equal(loop.changed, now, &rt.budget())) {

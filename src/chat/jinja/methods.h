@@ -1,4 +1,4 @@
-// The methods of str. MethodsOf (runtime.h) has those of all types.
+// The methods of str. MethodsOf (runtime.h) returns those of any type.
 #pragma once
 
 #include "chat/jinja/runtime.h"

@@ -10,7 +10,7 @@
 namespace tokamak::jinja {
 namespace {
 
-// The sides that a method works at.
+// The sides at which a method works.
 constexpr int kLeft = 1, kRight = 2;
 
 using TextFunction = std::string (*)(std::string_view);
@@ -41,7 +41,7 @@ Value Strip(Runtime& rt, const Value& self, CallArgs& args) {
   return rt.String(text, self.markup());
 }
 
-// Pieces of a text as they are found, each a value at once: what they take is paid for one by one.
+// Collects pieces of a text. Each becomes a value at once, so memory is charged piece by piece.
 class Pieces {
  public:
   Pieces(Runtime& rt, bool markup) : rt_(rt), markup_(markup) {}
@@ -52,7 +52,7 @@ class Pieces {
     return !rt_.Failed();
   }
   Value Take() { return rt_.Failed() ? Value() : rt_.List(std::move(values_)); }
-  // The pieces were found from the end.
+  // For pieces that were found from the end.
   Value TakeReversed() {
     std::reverse(values_.begin(), values_.end());
     return Take();
@@ -64,7 +64,7 @@ class Pieces {
   std::vector<Value> values_;
 };
 
-// Pieces between runs of spaces, at most `limit` splits.
+// Splits at runs of spaces, at most `limit` times.
 Value SplitSpaces(std::string_view text, int64_t limit, Pieces pieces) {
   text = StripLeft(text);
   while (!text.empty()) {
@@ -80,7 +80,6 @@ Value SplitSpaces(std::string_view text, int64_t limit, Pieces pieces) {
   return pieces.Take();
 }
 
-// Splits from the end.
 Value SplitSpacesRight(std::string_view text, int64_t limit, Pieces pieces) {
   text = StripRight(text);
   while (!text.empty()) {
@@ -110,7 +109,6 @@ Value SplitAt(Runtime& rt, std::string_view text, std::string_view by, int64_t l
   return pieces.Take();
 }
 
-// Splits from the end.
 Value SplitAtRight(Runtime& rt, std::string_view text, std::string_view by, int64_t limit,
                    Pieces pieces) {
   Matches<Backwards> matches(rt.budget(), text, by);
@@ -152,7 +150,7 @@ Value SplitLinesMethod(Runtime& rt, const Value& self, CallArgs& args) {
   return pieces.Take();
 }
 
-// The part of a text that start and end leave, as str.find and str.startswith take them.
+// The part of a text between start and end, as in str.find and str.startswith.
 std::string_view Part(Runtime& rt, const Value& self, const Value& start, const Value& end,
                       int64_t* skipped) {
   *skipped = 0;
@@ -192,7 +190,7 @@ Value StartsWith(Runtime& rt, const Value& self, CallArgs& args) {
   return Value::Bool(false);
 }
 
-// The offset of one text in another, or npos.
+// Returns the offset of one text in another, or npos.
 size_t FindFirst(Runtime& rt, std::string_view text, std::string_view what) {
   return what.empty() ? 0 : Matches<>(rt.budget(), text, what).Next();
 }
@@ -200,7 +198,7 @@ size_t FindLast(Runtime& rt, std::string_view text, std::string_view what) {
   return what.empty() ? text.size() : Matches<Backwards>(rt.budget(), text, what).Next();
 }
 
-// find, rfind; index and rindex fail where those say -1.
+// find and rfind; index and rindex fail where those return -1.
 template <int side, bool must_be_there>
 Value Find(Runtime& rt, const Value& self, CallArgs& args) {
   const auto [sub, start, end] = Bind(rt, "find", args, {"sub", "start", "end"}, 1);
@@ -295,7 +293,7 @@ Value RemoveAffix(Runtime& rt, const Value& self, CallArgs& args) {
   return rt.Failed() ? Value() : rt.String(text, self.markup());
 }
 
-// ljust, rjust, center: sides are where the fill goes.
+// ljust, rjust, center: `sides` says where the fill goes.
 template <int sides>
 Value Justify(Runtime& rt, const Value& self, CallArgs& args) {
   const auto [width_value, fill_value] = Bind(rt, "just", args, {"width", "fillchar"}, 1);
@@ -333,7 +331,7 @@ Value FormatMethod(Runtime& rt, const Value& self, CallArgs& args) {
   return FormatBraces(rt, self, args);
 }
 
-// All characters are of a kind, and there is one.
+// Whether the text is not empty and all its characters satisfy the predicate.
 template <bool (*predicate)(char32_t)>
 Value All(Runtime& rt, const Value& self, CallArgs& args) {
   BindNothing(rt, "str method", args);
@@ -352,7 +350,6 @@ Value IsAscii(Runtime& rt, const Value& self, CallArgs& args) {
   return Value::Bool(self.text().empty() || Truth(all));
 }
 
-// islower, isupper: by the test of the same meaning.
 Value IsLowerMethod(Runtime& rt, const Value& self, CallArgs& args) {
   return Value::Bool(FindTest("lower")(rt, self, args));
 }

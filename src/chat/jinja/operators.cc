@@ -73,7 +73,7 @@ Value IntArithmetic(Runtime& rt, Operator op, int64_t a, int64_t b) {
   if (op == Operator::kDivide) {
     return Value::Float(static_cast<double>(a) / static_cast<double>(b));
   }
-  if (b == -1) {  // the smallest integer has no negative
+  if (b == -1) {  // the smallest integer has no negation
     if (op == Operator::kModulo) return Value::Int(0);
     return __builtin_sub_overflow(int64_t{0}, a, &result) ? TooLarge(rt) : Value::Int(result);
   }
@@ -153,7 +153,6 @@ Value AddLists(Runtime& rt, const Value& a, const Value& b) {
   return rt.List(std::move(items), a.type());
 }
 
-// A string or a list, several times.
 Value Repeat(Runtime& rt, const Value& value, int64_t times) {
   if (value.is_string()) {
     Text out(rt.budget());
@@ -218,7 +217,7 @@ bool CompareOrder(Runtime& rt, Operator op, const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return OrderedNumbers(op, a.number(), b.number());
   if (a.is_string() && b.is_string()) {
     if (!rt.budget().StepBytes(std::min(a.text().size(), b.text().size()))) return false;
-    return Ordered(op, a.text().compare(b.text()));  // UTF-8 sorts as its code points do
+    return Ordered(op, a.text().compare(b.text()));  // UTF-8 sorts like its code points
   }
   if (IsSequence(a) && a.type() == b.type()) {
     return Ordered(op, CompareItems(rt, a.items(), b.items()));

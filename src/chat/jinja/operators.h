@@ -1,4 +1,4 @@
-// Python's operators on values, as far as the sandbox of chat templates lets them be used.
+// Python's operators on values, as far as the sandbox of chat templates allows them.
 #pragma once
 
 #include <string_view>
@@ -30,7 +30,7 @@ bool Truth(const Value& value);
 // For kAdd ... kPower.
 Value Arithmetic(Runtime& rt, Operator op, const Value& a, const Value& b);
 Value Negate(Runtime& rt, const Value& value);
-// For the others.
+// For the comparisons.
 bool Compare(Runtime& rt, Operator op, const Value& a, const Value& b);
 bool Less(Runtime& rt, const Value& a, const Value& b);
 bool Contains(Runtime& rt, const Value& container, const Value& item);
@@ -38,28 +38,28 @@ bool Contains(Runtime& rt, const Value& container, const Value& item);
 // len(value); -1 after an error.
 int64_t Length(Runtime& rt, const Value& value);
 bool HasLength(const Value& value);
-// `count` characters of a string that has them, from the one at `start`.
+// Returns `count` characters of a string, starting with number `start`. They must exist.
 std::string_view Characters(Runtime& rt, const Value& string, int64_t start, int64_t count);
 bool IsIterable(const Value& value);
-// The items of iter(value), as a value with items(); a generator is used up. Undefined after an
-// error.
+// Returns the items of iter(value) as a value with items(), and uses up a generator. Undefined
+// after an error.
 Value Iterate(Runtime& rt, const Value& value);
 
-// value[key], value.name: Undefined where there is no such thing.
+// value[key] and value.name: Undefined if it does not exist.
 Value GetItem(Runtime& rt, const Value& value, const Value& key);
 Value GetAttribute(Runtime& rt, const Value& value, const Value& name);
-// value[start:stop:step]; Missing and None are left out.
+// value[start:stop:step]; Missing and None are omitted bounds.
 Value GetSlice(Runtime& rt, const Value& value, const Value& start, const Value& stop,
                const Value& step);
-// Elements `count` of a range from `start` in steps.
+// range(start, stop, step).
 Value MakeRange(Runtime& rt, int64_t start, int64_t stop, int64_t step);
 // loop.length; may evaluate the loop's filter for all items.
 int64_t LoopLength(Runtime& rt, LoopObject& loop);
 
-// Whether an attribute of a value is a method that would change it, which the sandbox denies.
+// Whether an attribute is a method that would change the value, which the sandbox forbids.
 bool ChangesIt(Type type, std::string_view name);
 
-// Stable, whatever `less` says (it may fail, or be inconsistent). False after an error.
+// Stable for any `less`, even one that fails or is inconsistent. False after an error.
 template <typename T, typename Less>
 bool StableSort(Runtime& rt, std::vector<T>& items, Less less) {
   std::vector<T> other(items.size());

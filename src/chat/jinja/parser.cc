@@ -22,8 +22,8 @@ class Parser : ExpressionParser {
   }
 
  private:
-  // Statements up to a tag that begins with one of `ends`, which is left to be read; up to the end
-  // of the template where there are none.
+  // Parses statements up to a tag that begins with one of `ends`, which is not consumed; without
+  // `ends`, up to the end of the template.
   Block ParseBlock(std::initializer_list<std::string_view> ends) {
     const Nesting nesting(*this);
     Block block;
@@ -56,7 +56,7 @@ class Parser : ExpressionParser {
     return block;
   }
 
-  // The rest of an opening tag, and the body behind it.
+  // Parses the rest of an opening tag and the body after it.
   Block ParseBody(std::initializer_list<std::string_view> ends) {
     TakeOperator(":");
     ExpectEnd(Token::Kind::kBlockEnd);
@@ -187,7 +187,7 @@ class Parser : ExpressionParser {
     return stmt;
   }
 
-  // "(a, b=1)".
+  // Parses "(a, b=1)".
   void ParseSignature(MacroNode& macro) {
     ExpectOperator("(");
     while (!Failed() && !IsOperator(")")) {
@@ -242,7 +242,7 @@ class Parser : ExpressionParser {
     return stmt;
   }
 
-  // transformers marks what the assistant says with it; for the text it is only a scope.
+  // transformers uses this tag to mark what the assistant says; for the text it is only a scope.
   StmtPtr ParseGeneration() {
     StmtPtr stmt = Make(Stmt::Kind::kScope);
     const int were_loops = std::exchange(loops_, 0);
@@ -254,7 +254,7 @@ class Parser : ExpressionParser {
     return stmt;
   }
 
-  // "a", "a, b", "(a, b), c", and with `attributes` "namespace.a".
+  // Parses "a", "a, b", "(a, b), c" and, with `attributes`, "namespace.a".
   Target ParseTarget(std::string_view end_word, bool attributes, bool tuples = true) {
     Target tuple;
     tuple.tuple = true;
@@ -297,7 +297,7 @@ class Parser : ExpressionParser {
     return target;
   }
 
-  int loops_ = 0;  // around, in the same macro
+  int loops_ = 0;  // enclosing loops in the same macro
 };
 
 }  // namespace

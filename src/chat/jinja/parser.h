@@ -1,4 +1,4 @@
-// From tokens to a program.
+// Parses tokens into a program.
 #pragma once
 
 #include <memory>

@@ -53,7 +53,6 @@ bool PrintStringRepr(std::string_view text, Text& out) {
   return out.Append(repr);
 }
 
-// Items between brackets, as repr.
 bool PrintItems(Runtime& rt, const std::vector<Value>& items, std::string_view open,
                 std::string_view close, Text& out) {
   if (!out.Append(open)) return false;
@@ -84,7 +83,7 @@ bool PrintObject(Runtime& rt, const Value& value, Text& out) {
                           : fmt::format("range({}, {}, {})", range.start, range.stop, range.step));
     }
     case Type::kNamespace: {
-      rt.Fail("a namespace cannot be printed");  // it may hold itself
+      rt.Fail("a namespace cannot be printed");  // it may contain itself
       return false;
     }
     case Type::kCallable: {

@@ -8,29 +8,28 @@
 
 namespace tokamak::jinja {
 
-// str(value) behind `out`; false after an error.
+// Appends str(value) to `out`; false after an error.
 bool Print(Runtime& rt, const Value& value, Text& out);
-// str(value); a string is itself, without its markup.
+// str(value); a string loses its markup flag.
 Value ToStr(Runtime& rt, const Value& value);
-// As ToStr, but a string keeps its markup.
+// Like ToStr, but a string keeps its markup flag.
 Value ToSoftStr(Runtime& rt, const Value& value);
-// repr(value).
 bool PrintRepr(Runtime& rt, const Value& value, Text& out);
 Value Repr(Runtime& rt, const Value& value);
-// repr of a float: the shortest digits that read back the same.
+// repr of a float: the shortest digits that read back as the same number.
 std::string FloatRepr(double number);
 
 struct JsonStyle {
   std::string item_separator = ", ";
   std::string key_separator = ": ";
   bool pretty = false;
-  std::string indent;  // of one level, when pretty
+  std::string indent;  // of one level, if pretty
   bool sort_keys = false;
   bool ensure_ascii = false;
 };
 bool PrintJson(Runtime& rt, const Value& value, const JsonStyle& style, Text& out);
 
-// Text with & < > " ' escaped for HTML; markup stays as it is.
+// Escapes & < > " ' for HTML; leaves markup as it is.
 Value EscapeHtml(Runtime& rt, const Value& value);
 
 }  // namespace tokamak::jinja

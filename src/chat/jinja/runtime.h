@@ -1,5 +1,5 @@
-// The interpreter as filters, tests, methods and operators see it: the budget, errors, and
-// calling back into templates.
+// The part of the interpreter that filters, tests, methods and operators use: the budget, errors,
+// and calls back into the template.
 #pragma once
 
 #include <fmt/core.h>
@@ -22,12 +22,12 @@ namespace tokamak::jinja {
 
 struct CallArgs {
   std::vector<Value> positional;
-  std::vector<std::pair<std::string_view, Value>> named;  // the names outlive the call
-  Value named_owner;  // the dictionary that some of the names lie in
+  std::vector<std::pair<std::string_view, Value>> named;  // the names must outlive the call
+  Value named_owner;  // the dictionary that owns some of the names
 };
 
-// Errors are sticky: the first one is kept, Failed() is true from then on, and every operation may
-// return any value (Undefined, mostly), which nobody uses: the interpreter unwinds.
+// Errors are sticky: the first one is kept and Failed() stays true. After that every operation may
+// return any value, usually Undefined, and the interpreter unwinds.
 class Runtime {
  public:
   Runtime(const Limits& limits, const std::tm& now) : budget_(limits), now_(now) {}
@@ -35,20 +35,20 @@ class Runtime {
 
   Budget& budget() { return budget_; }
   bool Failed() const { return failed_ || budget_.exhausted() != nullptr; }
-  // Keeps the error with the line at hand. Gives Undefined, for `return rt.Fail(...)`.
+  // Records the error with the current line. Returns Undefined, for `return rt.Fail(...)`.
   template <typename... Args>
   Value Fail(fmt::format_string<Args...> format, Args&&... args) {
     return FailWith(fmt::format(format, std::forward<Args>(args)...));
   }
   Value FailWith(std::string message);
-  // An error that the template's author put there, by raise_exception.
+  // Records an error that the template raised with raise_exception.
   Value Raise(std::string message);
 
-  // A value of it. Namespaces can be put into themselves, so whoever runs the template owns them.
+  // Returns a value of the namespace and keeps it, because namespaces can contain themselves.
   virtual Value KeepNamespace(std::unique_ptr<NamespaceObject> names) = 0;
   // Calls a macro, a method or a function.
   virtual Value Call(const Value& callee, CallArgs& args) = 0;
-  // The next item of a loop; nothing at its end. May evaluate the loop's filter.
+  // The next item of a loop; nullopt at its end. May evaluate the loop's filter.
   virtual std::optional<Value> NextItem(LoopObject& loop) = 0;
 
   Value String(std::string text, bool markup = false) {
@@ -78,8 +78,8 @@ class Runtime {
   int32_t line_ = 0;
 };
 
-// Arguments in the order of `names`, wherever they were given; Missing where they were not. The
-// first `required` must be there. Fails as Python does when `function` does not take them.
+// Returns the arguments in the order of `names`, however they were given; Missing for absent ones.
+// The first `required` are mandatory. Fails as Python does if `function` does not accept them.
 template <size_t n>
 std::array<Value, n> Bind(Runtime& rt, const char* function, CallArgs& args,
                           const char* const (&names)[n], size_t required = 0) {
@@ -106,7 +106,7 @@ std::array<Value, n> Bind(Runtime& rt, const char* function, CallArgs& args,
   }
   return out;
 }
-// A function that takes none.
+// Fails if a function without parameters got arguments.
 inline void BindNothing(Runtime& rt, const char* function, const CallArgs& args) {
   if (!args.positional.empty() || !args.named.empty()) {
     rt.Fail("{}() takes no arguments", function);
@@ -119,12 +119,12 @@ using Test = bool (*)(Runtime& rt, const Value& input, CallArgs& args);
 template <typename Function>
 using Named = std::pair<std::string_view, Function>;
 
-// Every test, method and function that templates can use.
+// All tests, methods and functions that templates can use.
 std::span<const Named<Test>> Tests();
 std::span<const Named<Method>> MethodsOf(Type type);
 std::span<const Named<GlobalFunction>> Globals();
 
-// Null when there is none of this name.
+// Null if there is none of this name.
 template <typename Function>
 Function FindNamed(std::span<const Named<Function>> functions, std::string_view name) {
   for (const auto& [key, function] : functions) {

@@ -1,5 +1,5 @@
-// Substring search in linear time, whatever the texts are: two-way string matching (Crochemore and
-// Perrin, "Two-way string-matching", JACM 38, 1991).
+// Substring search in linear time for any texts: two-way string matching (Crochemore and Perrin,
+// "Two-way string-matching", JACM 38, 1991).
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace tokamak::jinja {
 
-// A text that is read from its end to its start.
+// Reads a text from its end to its start.
 class Backwards {
  public:
   explicit Backwards(std::string_view text) : text_(text) {}
@@ -28,14 +28,14 @@ class TwoWay {
  public:
   static constexpr size_t kNone = std::string_view::npos;
 
-  // `needle` is not empty, and its characters outlive this.
+  // `needle` must not be empty, and its characters must outlive this.
   explicit TwoWay(Text needle) : needle_(needle) {
     const Suffix up = MaximalSuffix(/*ascending=*/true);
     const Suffix down = MaximalSuffix(/*ascending=*/false);
     const Suffix& longest = up.start > down.start ? up : down;
     cut_ = longest.start;
     const size_t size = needle_.size();
-    // Periodic when its first half is repeated one period later: what has matched can be kept.
+    // Periodic if the part before the cut repeats one period later: a shift then keeps a match.
     size_t same = 0;
     while (same < cut_ && same + longest.period < size &&
            needle_[same] == needle_[same + longest.period]) {
@@ -45,7 +45,7 @@ class TwoWay {
     period_ = periodic_ ? longest.period : std::max(cut_, size - cut_) + 1;
   }
 
-  // The offset of the needle's first occurrence in `text` at `from` or later, or kNone.
+  // Returns the offset of the needle's first occurrence in `text` at or after `from`, or kNone.
   size_t Find(Text text, size_t from) const {
     const size_t size = needle_.size();
     size_t known = 0;  // characters at the start of the needle that are known to match
@@ -71,7 +71,7 @@ class TwoWay {
     size_t start, period;
   };
 
-  // The largest suffix in the alphabet's order, or in the reverse one.
+  // The largest suffix in alphabetical order, or in reverse order.
   Suffix MaximalSuffix(bool ascending) const {
     size_t start = 0, other = 1, matched = 0, period = 1;
     while (other + matched < needle_.size()) {
@@ -100,8 +100,8 @@ class TwoWay {
   bool periodic_ = false;
 };
 
-// The places of a needle that is not empty, each behind the one before; from the end with
-// Matches<Backwards>. All of them together are paid for at once.
+// The non-overlapping occurrences of a needle that is not empty, first to last; with
+// Matches<Backwards> last to first. The constructor charges for the whole search.
 template <typename Text = std::string_view>
 class Matches {
  public:
@@ -110,11 +110,11 @@ class Matches {
   Matches(Budget& budget, std::string_view text, std::string_view needle)
       : text_(text),
         needle_size_(needle.size()),
-        // It compares a character at most twice, and reads the needle no more often than that.
+        // TwoWay compares each character at most twice and reads the needle no more often.
         more_(needle.size() <= text.size() && budget.StepBytes(2 * text.size())),
         search_(Text(more_ ? needle : std::string_view())) {}
 
-  // The offset of the next one, or kNone; always kNone when the budget is exhausted.
+  // Returns the offset of the next occurrence, or kNone; always kNone once the budget is exhausted.
   size_t Next() {
     const size_t at = more_ ? search_.Find(text_, from_) : kNone;
     more_ = at != kNone;

@@ -9,7 +9,6 @@
 namespace tokamak::jinja {
 namespace {
 
-// Counts what is read of it.
 class Watched {
  public:
   Watched(std::string_view text, int64_t* reads) : text_(text), reads_(reads) {}

@@ -1,4 +1,4 @@
-// `value is test`.
+// The tests of `value is test`.
 #include "chat/jinja/arguments.h"
 #include "chat/jinja/unicode.h"
 
@@ -17,7 +17,6 @@ bool Comparison(Runtime& rt, const Value& input, CallArgs& args) {
   return !rt.Failed() && Compare(rt, op, input, other);
 }
 
-// value % number == rest.
 bool HasRest(Runtime& rt, const Value& input, const Value& number, int64_t rest) {
   const Value modulo = Arithmetic(rt, Operator::kModulo, input, number);
   return !rt.Failed() && Equal(modulo, Value::Int(rest), nullptr);
@@ -43,7 +42,7 @@ bool SameAs(Runtime& rt, const Value& input, CallArgs& args) {
   return Equal(input, other, nullptr);
 }
 
-// All cased letters are of the one case, and there is one.
+// Whether there is a cased letter and all of them have this case.
 template <bool upper>
 bool InCase(Runtime& rt, const Value& input, CallArgs& args) {
   BindNothing(rt, upper ? "upper" : "lower", args);

@@ -9,7 +9,7 @@ utf8proc_category_t Category(char32_t c) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(c));
 }
 
-// Letters whose capital form is more than one letter, as far as people write them.
+// Letters whose capital form is several letters, as far as they are in use.
 std::string_view LongUpper(char32_t c) {
   switch (c) {
     case 0xDF:
@@ -54,7 +54,7 @@ void AppendUpper(char32_t c, std::string& out) {
 void AppendTitle(char32_t c, std::string& out) {
   const std::string_view longer = LongUpper(c);
   if (!longer.empty()) {
-    // Only its first letter is a capital.
+    // Only its first letter stays a capital.
     size_t at = 0;
     DecodeAt(longer, &at);
     out += longer.substr(0, at);
@@ -66,7 +66,7 @@ void AppendTitle(char32_t c, std::string& out) {
 
 bool IsCased(char32_t c) { return IsLower(c) || IsUpper(c); }
 
-// A sigma that ends a word: cased letters before it and none behind it.
+// Whether a sigma ends a word: cased letters before it and none after it.
 bool IsFinalSigma(std::string_view text, size_t at, size_t end) {
   bool before = false;
   for (size_t i = at; i > 0 && !before;) {
@@ -87,7 +87,7 @@ bool IsFinalSigma(std::string_view text, size_t at, size_t end) {
   return before;
 }
 
-// The character in [at, end) of `text`.
+// Appends the lower case of `c`, the character in [at, end) of `text`.
 void AppendLower(std::string_view text, size_t at, size_t end, char32_t c, std::string& out) {
   if (c < 0x80) {
     out += c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : static_cast<char>(c);
@@ -301,7 +301,7 @@ std::string Capitalize(std::string_view text) {
 
 std::string ToTitle(std::string_view text) {
   std::string out;
-  bool inside = false;  // a word
+  bool inside = false;  // inside a word
   for (size_t i = 0; i < text.size();) {
     const size_t at = i;
     const char32_t c = DecodeAt(text, &i);

@@ -10,9 +10,9 @@ namespace tokamak::jinja {
 namespace {
 
 constexpr size_t kIndexFrom = 8;   // entries of a dictionary
-constexpr size_t kEntryBytes = 4;  // that passing over an entry of a namespace counts as
+constexpr size_t kEntryBytes = 4;  // charged for passing over an entry of a namespace
 
-// Attaches the cost of an object to it; false when it cannot be paid.
+// Charges an object's cost to the budget; false if it is exhausted.
 bool Pay(Object& object, size_t bytes, Budget* budget) {
   if (budget == nullptr) return true;
   if (!budget->Charge(bytes)) return false;
@@ -24,7 +24,7 @@ bool Pay(Object& object, size_t bytes, Budget* budget) {
 constexpr int32_t kMaxKeyWeight = 4096;
 constexpr int32_t kMaxWeight = 1 << 29;  // two of them still fit an int32_t
 
-// Takes note of a value that `container` holds.
+// Updates depth and weight for a value that `container` holds.
 void Contain(Object& container, const Value& value) {
   const Object* object = value.object();
   if (object == nullptr) return;
@@ -40,8 +40,8 @@ bool EqualItems(const std::vector<Value>& a, const std::vector<Value>& b, Budget
   return true;
 }
 
-// Unknown outside this process: whoever could compute hashes could send keys that are all in the
-// same bucket of a dictionary's index, which no budget pays for walking.
+// Random and secret: whoever could compute hashes could send keys that all fall into one bucket of
+// a dictionary's index, and no budget is charged for walking it.
 uint64_t HashSeed() {
   static const uint64_t seed = RandomBits();
   return seed;
@@ -49,7 +49,7 @@ uint64_t HashSeed() {
 
 size_t HashText(std::string_view text) { return Hash64(text.data(), text.size(), HashSeed()); }
 
-// The same for numbers that are equal: -0.0 becomes 0.0.
+// Equal numbers get equal hashes: -0.0 becomes 0.0.
 size_t HashNumber(double number) {
   number += 0.0;
   return Hash64(&number, sizeof(number), HashSeed());
@@ -156,7 +156,7 @@ Value Value::List(std::vector<Value> items, Budget* budget, Type type) {
 }
 
 Value MakeDict(std::unique_ptr<DictObject> dict, Budget* budget) {
-  // Keys, values, and the index with its nodes.
+  // The entry's key and value, and its node in the index.
   const size_t entry_bytes = 2 * sizeof(Value) + 48;
   if (!Pay(*dict, sizeof(DictObject) + dict->entries.size() * entry_bytes, budget)) return Value();
   for (const auto& [key, value] : dict->entries) {
@@ -210,8 +210,7 @@ const Value* DictObject::Find(const Value& key, Budget* budget) const {
 }
 
 const Value* DictObject::Find(std::string_view key, Budget* budget) const {
-  // Pays for hashing the key, or for comparing it with a few; a short one is part of the step that
-  // asks.
+  // Charges for hashing the key or for a few comparisons; short keys are free.
   const auto pays = [&] { return budget == nullptr || budget->Step(BytesSteps(key.size())); };
   const auto matches = [key](const Value& k) { return k.is_string() && k.text() == key; };
   if (!pays()) return nullptr;

@@ -19,16 +19,16 @@ enum class Type : uint8_t {
   kBool,
   kInt,
   kFloat,
-  // From here on a value refers to an object.
+  // The values below refer to an object.
   kUndefined,  // may have no object
   kString,
-  kBigInt,  // an integer beyond 64 bits: its digits, to be printed and compared
+  kBigInt,  // an integer beyond 64 bits, as digits; only printed and compared
   kList,
   kTuple,
-  kDictKeys,  // what dict.keys(), .values() and .items() give
+  kDictKeys,  // results of dict.keys(), .values() and .items()
   kDictValues,
   kDictItems,
-  kGenerator,  // what lazy filters give: can be read once
+  kGenerator,  // result of a lazy filter; can be read once
   kRange,
   kDict,
   kNamespace,
@@ -36,11 +36,12 @@ enum class Type : uint8_t {
   kLoop,
 };
 
-// Python's name of a type, as its error messages have it: "dict", "NoneType".
+// Python's name of a type, as in its error messages: "dict", "NoneType".
 const char* TypeName(Type type);
 
-// A value's object. Counted without atomics: an object belongs to one thread at a time. Shared
-// ones are a parsed template's constants: owned by it, not counted, read by many threads.
+// A value's object. Reference-counted without atomics: an object belongs to one thread at a time.
+// Shared objects are the constants of a parsed template: the template owns them, they are not
+// counted, and many threads read them.
 struct Object {
   Object() = default;
   Object(const Object&) = delete;
@@ -51,8 +52,8 @@ struct Object {
 
   uint32_t references = 0;
   bool shared = false;
-  int32_t depth = 0;   // of containers in containers
-  int32_t weight = 1;  // values in it, however often the same one; saturates
+  int32_t depth = 0;   // how deep objects nest inside it
+  int32_t weight = 1;  // number of values in it, counting repeated ones each time; saturates
   Budget* budget = nullptr;
   size_t charged = 0;
 };
@@ -65,7 +66,7 @@ struct NamespaceObject;
 struct CallableObject;
 struct LoopObject;
 
-// How deep containers may nest: what walks them is recursive.
+// Maximum nesting of containers: the functions that walk them are recursive.
 inline constexpr int32_t kMaxNesting = 200;
 
 class Value {
@@ -92,25 +93,25 @@ class Value {
     v.data_.number = value;
     return v;
   }
-  // An argument that was not given, or a variable that was never set. Never seen by templates.
+  // An argument that was not given, or a variable that was never set. Templates never see it.
   static Value Missing() {
     Value v;
     v.note_ = kMissingNote;
     return v;
   }
-  // `name` (a string, or nothing) says in errors what is not there; `owner` is the type it was
-  // looked for in, kUndefined for variables.
+  // `name` (a string, or nothing) tells errors what is missing; `owner` is the type that it was
+  // looked up in, kUndefined for variables.
   static Value Undefined(const Value& name, Type owner = Type::kUndefined);
-  // Undefined, and its use is an error: an attribute that the sandbox does not give away.
+  // An undefined value whose use is an error: an attribute that the sandbox withholds.
   static Value Unsafe(const Value& name, Type owner);
-  // With a budget, made from what is left of it: Undefined when it is exhausted.
+  // Charges `budget` if it is given. Undefined if the budget is exhausted.
   static Value String(std::string text, Budget* budget, bool markup = false);
   static Value String(std::string text) { return String(std::move(text), nullptr); }
   static Value BigInt(std::string digits);
-  // `type`: any that holds a ListObject. Undefined when it nests too deeply.
+  // `type`: any type that has a ListObject. Undefined if it nests too deeply.
   static Value List(std::vector<Value> items, Budget* budget, Type type = Type::kList);
   static Value List(std::vector<Value> items) { return List(std::move(items), nullptr); }
-  // Takes the object, whose charge is up to date.
+  // Takes a reference to the object, whose charge must be up to date.
   static Value FromObject(Type type, Object* object);
 
   Type type() const { return type_; }
@@ -120,19 +121,20 @@ class Value {
   bool is_none() const { return type_ == Type::kNone; }
   bool is_string() const { return type_ == Type::kString; }
   bool is_dict() const { return type_ == Type::kDict; }
-  // A ListObject behind it.
+  // Whether its object is a ListObject.
   bool is_list_like() const { return type_ >= Type::kList && type_ <= Type::kGenerator; }
-  // True, False and integers of 64 bits: what Python's integer operations take.
+  // True, False and 64-bit integers: the operands of Python's integer operations.
   bool is_integral() const { return type_ == Type::kBool || type_ == Type::kInt; }
   bool is_number() const { return is_integral() || type_ == Type::kFloat; }
 
-  int64_t integer() const { return data_.integer; }  // of is_integral
-  double number() const {                            // of is_number
+  int64_t integer() const { return data_.integer; }  // requires is_integral
+  double number() const {                            // requires is_number
     return type_ == Type::kFloat ? data_.number : static_cast<double>(data_.integer);
   }
-  std::string_view text() const;            // of a string or kBigInt
-  bool markup() const;                      // of a string: HTML that needs no escaping
-  const std::vector<Value>& items() const;  // of is_list_like
+  std::string_view text() const;            // requires a string or kBigInt
+  bool markup() const;                      // requires a string: whether it is HTML that needs no
+                                            // escaping
+  const std::vector<Value>& items() const;  // requires is_list_like
   StringObject& string() const;
   ListObject& list() const;
   RangeObject& range() const;
@@ -142,7 +144,7 @@ class Value {
   LoopObject& loop() const;
   // Null for scalars.
   Object* object() const { return type_ >= Type::kUndefined ? data_.object : nullptr; }
-  // Why an undefined value is: what its use says.
+  // The error message for using this undefined value.
   std::string UndefinedMessage() const;
 
  private:
@@ -175,50 +177,50 @@ class Value {
 
 struct StringObject : Object {
   std::string text;             // UTF-8
-  mutable int64_t length = -1;  // code points; -1: not counted yet
+  mutable int64_t length = -1;  // in code points; -1: not counted yet
   bool markup = false;
 };
 
 struct ListObject : Object {
   std::vector<Value> items;
-  size_t position = 0;  // generators: how many items were read
+  size_t position = 0;  // generators: number of items already read
 };
 
 struct RangeObject : Object {
   int64_t start = 0, stop = 0, step = 1, length = 0;
 };
 
-// In order of insertion. Filled once, then only read.
+// Keeps the order of insertion. Filled once, then only read.
 struct DictObject : Object {
   std::vector<std::pair<Value, Value>> entries;
   // hash → index, for dictionaries that are long to search.
   std::unordered_multimap<size_t, size_t> index;
 
-  // Null when there is none. Keys are compared as Python does: 1 == 1.0 == True. Hashing and
-  // comparing keys takes steps from `budget` if there is one.
+  // Null if the key is missing. Compares keys as Python does: 1 == 1.0 == True. Hashing and
+  // comparing keys takes steps from `budget`, if given.
   const Value* Find(const Value& key, Budget* budget = nullptr) const;
   const Value* Find(std::string_view key, Budget* budget = nullptr) const;
-  // Replaces the value of a key that is there.
+  // Adds the key or replaces its value.
   void Set(Value key, Value value, Budget* budget = nullptr);
 };
 
-// {% set ns.x = ... %} changes it, so it can hold itself: the interpreter empties all of them.
+// {% set ns.x = ... %} changes it, so it can contain itself: the interpreter empties all namespaces
+// at the end.
 struct NamespaceObject : Object {
   std::vector<std::pair<std::string, Value>> attributes;
-  // Null when there is none. They are searched one by one, which `budget` pays for.
+  // Null if the name is missing. The search is linear, and `budget` is charged for it.
   Value* Find(std::string_view name, Budget& budget);
 };
 
-// Makes values of a dictionary that is filled. Undefined when it nests too deeply or when the
-// budget is exhausted.
+// Makes a value of a filled dictionary. Undefined if it nests too deeply or if the budget is
+// exhausted.
 Value MakeDict(std::unique_ptr<DictObject> dict, Budget* budget);
 
-// Python's ==; false for values that cannot be compared. Steps are taken from `budget` if there is
-// one.
+// Python's ==; false for values that cannot be compared. Takes steps from `budget`, if given.
 bool Equal(const Value& a, const Value& b, Budget* budget);
 // False for what Python cannot hash (lists, dictionaries), and for tuples of thousands of values.
 bool Hashable(const Value& value);
-// Steps are taken from `budget` if there is one; any number when it is exhausted.
+// Takes steps from `budget`, if given; any number once the budget is exhausted.
 size_t Hash(const Value& value, Budget* budget);
 
 }  // namespace tokamak::jinja

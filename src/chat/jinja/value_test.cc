@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kKeys = 1000;
 
-// A dictionary of the first kKeys keys that `choose` takes of `make(0)`, `make(1)` and so on.
+// A dictionary of the first kKeys keys among make(0), make(1), … that `choose` accepts.
 Value MakeChosen(const std::function<Value(int64_t)>& make,
                  const std::function<bool(int64_t)>& choose) {
   auto dict = std::make_unique<DictObject>();
@@ -26,8 +26,8 @@ Value MakeChosen(const std::function<Value(int64_t)>& make,
   return MakeDict(std::move(dict), nullptr);
 }
 
-// Keys that are all in the same bucket of a dictionary's index if it uses `hash`, which an attacker
-// may know, are spread over its buckets all the same.
+// Chooses keys that would all fall into one bucket of an index with `hash`, a function that an
+// attacker may know, and expects them to be spread over the buckets.
 void ExpectSpread(const std::function<Value(int64_t)>& make,
                   const std::function<size_t(int64_t)>& hash) {
   const size_t buckets = MakeChosen(make, [](int64_t) { return true; }).dict().index.bucket_count();
