@@ -9,13 +9,13 @@
 
 namespace tokamak::cli {
 
-// Harmony's reasoning comes between <think> and </think>, as most models write theirs, and the rest
-// of its messages as text. What other models write is shown as it is.
+// Shows Harmony's reasoning between <think> and </think>, as most models write theirs, and its
+// other messages as text. Shows the text of other models unchanged.
 class AnswerText {
  public:
   explicit AnswerText(std::string_view chat_template);
 
-  // Return the text to show after the next piece, and at the end.
+  // Return the text to show after the next piece and at the end.
   std::string Append(std::string_view text) { return Show(text, /*ends=*/false); }
   std::string Finish() { return Show("", /*ends=*/true); }
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr char kHarmony[] = "<|channel|>analysis<|message|> <|start|>assistant";
 
-// Piece by piece, of `step` bytes each.
+// Shows the text in pieces of `step` bytes.
 std::string Shown(AnswerText& answer, const std::string& text, size_t step) {
   std::string shown;
   for (size_t at = 0; at < text.size(); at += step) shown += answer.Append(text.substr(at, step));

@@ -1,4 +1,4 @@
-// tokamak bench: how fast an engine is, with many requests or with a few.
+// tokamak bench: the speed of an engine, with many requests or with few.
 #include <cstdio>
 #include <memory>
 
@@ -42,7 +42,6 @@ struct LatencyFlags {
   ReportFlags report;
 };
 
-// What the engine must note for the report.
 void SetProfile(const ReportFlags& report, EngineOptions& options) {
   options.profile_events = !report.trace.empty();
   options.profile = report.profile || options.profile_events;
@@ -80,8 +79,8 @@ int RunThroughput(ThroughputFlags flags) {
   return status.ok() ? kOk : Fail(status);
 }
 
-// All requests of a batch have the same shape and start together. The rates of prompts are over the
-// time until the last has its first token, those of output over the steps in which all decode.
+// All requests of a batch have the same shape and start together. Prompt rates are measured until
+// the last request has its first token, output rates over the steps in which all requests decode.
 Result<BenchResult> Latency(Engine& engine, int32_t batch, const LatencyFlags& flags,
                             uint64_t* state) {
   std::vector<Load> load(static_cast<size_t>(batch));
@@ -115,7 +114,7 @@ Status MeasureLatency(const LatencyFlags& flags) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, LoadEngine(flags.engine));
   ASSIGN_OR_RETURN(Reporter reporter, Reporter::Create(*engine, flags.report));
   auto state = static_cast<uint64_t>(flags.seed);
-  // The first request finds cold caches and pages that nobody has touched; it is not measured.
+  // The first request is not measured: its caches are cold and its pages untouched.
   LatencyFlags warm_up = flags;
   warm_up.output_tokens = std::min(warm_up.output_tokens, 4);
   RETURN_IF_ERROR(Latency(*engine, 1, warm_up, &state).status());

@@ -1,4 +1,4 @@
-// What the benchmarks' flags share.
+// Flags that several benchmarks share.
 #pragma once
 
 #include <string>

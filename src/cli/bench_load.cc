@@ -26,7 +26,7 @@ uint64_t NextRandom(uint64_t* state) {
   return z ^ (z >> 31);
 }
 
-// When one request's tokens came, in seconds since the load began.
+// The times of one request's tokens, in seconds since the load began.
 using TokenTimes = std::vector<double>;
 
 // Written by the engine thread.
@@ -48,16 +48,16 @@ void Take(Progress& progress, size_t i, SteadyClock::time_point start, const Out
   if (--progress.open == 0) progress.ended.NotifyAll();
 }
 
-// Bytes of keys and values that `steps` decode steps read for a request that has `tokens` of its
-// output before them: each sees all positions before.
+// Bytes of keys and values read by `steps` decode steps of a request that already has `tokens`
+// output tokens: each step reads all earlier positions.
 double DecodeKvBytes(const Load& load, size_t tokens, size_t steps, const ModelInfo& model) {
   const auto start = static_cast<double>(load.prompt.size() + tokens) - 1;
   const auto n = static_cast<double>(steps);
   return (start * n + n * (n + 1) / 2) * static_cast<double>(model.kv_token_bytes);
 }
 
-// Every request that has tokens at all had its first before the last one's first, so the last one's
-// tokens mark steps in which all of them decode, until one ends.
+// Once the last request has its first token, all requests decode in each step. Therefore its tokens
+// mark these steps, until the first request ends.
 Phases FindPhases(const std::vector<Load>& load, const std::vector<TokenTimes>& times,
                   const ModelInfo& model) {
   Phases phases;
@@ -83,7 +83,7 @@ Phases FindPhases(const std::vector<Load>& load, const std::vector<TokenTimes>& 
   return phases;
 }
 
-// Of each layer with experts, over the steps between the two.
+// The imbalance of each MoE layer over the steps between the two.
 std::vector<double> ExpertImbalances(const EngineStats& before, const EngineStats& after) {
   std::vector<double> imbalances;
   for (size_t i = 0; i < after.expert_positions.size(); ++i) {
@@ -96,7 +96,6 @@ std::vector<double> ExpertImbalances(const EngineStats& before, const EngineStat
   return imbalances;
 }
 
-// The result's fields that describe the engine and the process.
 void Describe(const ModelInfo& model, BenchResult& result) {
   result.model = model.name;
   result.backend = model.backend;

@@ -14,7 +14,7 @@
 namespace tokamak::cli {
 namespace {
 
-// " (12% of 909)"; nothing where the roofline is not known.
+// " (12% of 909)"; empty if the roofline is unknown.
 std::string Share(double value, double roofline) {
   return roofline > 0 ? fmt::format(" ({:.0f}% of {:.0f})", 100 * value / roofline, roofline) : "";
 }
@@ -60,7 +60,7 @@ void PrintText(const BenchResult& r) {
   }
 }
 
-// The mean step of a kind.
+// Prints the mean step of a kind.
 void PrintSteps(const Profile::Steps& steps) {
   const double whole =
       steps.busy_seconds + steps.inside_steps_seconds + steps.between_steps_seconds;
@@ -139,7 +139,7 @@ void Reporter::MeasureMachine() {
   if (model.device != "cpu") return;
   peak_rss_mb_ = PeakRssMb();
   roofline_ = MeasureCpuRoofline(model.threads, model.backend, model.weight_bytes);
-  // What that took is not the engine's: the kernel's count of the peak starts again (proc(5)).
+  // Restarts the kernel's count of the peak (proc(5)): the measurement is not the engine's.
   if (std::FILE* file = std::fopen("/proc/self/clear_refs", "w"); file != nullptr) {
     std::fputc('5', file);
     std::fclose(file);

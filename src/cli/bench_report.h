@@ -1,4 +1,4 @@
-// What `bench throughput` and `bench latency` print and write.
+// The output of `bench throughput` and `bench latency`.
 #pragma once
 
 #include <cstdio>
@@ -12,15 +12,15 @@
 
 namespace tokamak::cli {
 
-// A file in the format of chrome://tracing and ui.perfetto.dev: every step and, within it, every
-// operation. Runs are shown one below the other. For the format see "Trace Event Format" in the
-// Chromium project's catapult repository.
+// A trace for chrome://tracing and ui.perfetto.dev: each step and, within it, each operation. Runs
+// appear one below the other. For the format see "Trace Event Format" in the Chromium project's
+// catapult repository.
 class TraceFile {
  public:
   static Result<TraceFile> Create(const std::string& path);
 
   void AddRun(const std::string& name, const Profile& profile);
-  // Ends the file; an error if not all of it could be written.
+  // Ends the file. An error if it could not be written completely.
   Status Finish();
 
  private:
@@ -34,18 +34,18 @@ class TraceFile {
 
 struct ReportFlags {
   bool json = false;
-  bool profile = false;  // where the time went, to stderr
-  std::string trace;     // a TraceFile's path; empty: none
+  bool profile = false;  // prints to stderr where the time went
+  std::string trace;     // path of a TraceFile; empty: none
 };
 
-// Reports an engine's runs beside what its machine can do, which it measures first. Use:
-// Create, then for each run Begin and Report, then Finish.
+// Reports an engine's runs next to its machine's roofline, which it measures first. Call Create,
+// then Begin and Report for each run, then Finish.
 class Reporter {
  public:
   static Result<Reporter> Create(Engine& engine, const ReportFlags& flags);
 
-  void Begin() { (void)engine_->TakeProfile(); }  // of what came before
-  // Completes the result with what is known of the machine, and prints it.
+  void Begin() { (void)engine_->TakeProfile(); }  // drops what came before
+  // Adds what is known of the machine to the result and prints it.
   void Report(BenchResult result, const std::string& name);
   Status Finish() { return trace_ ? trace_->Finish() : Status(); }
 

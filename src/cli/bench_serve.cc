@@ -27,7 +27,7 @@ constexpr char kExamples[] =
 
 constexpr double kMaxSeconds = 1e6;
 constexpr int32_t kMaxWarmup = 10'000;
-constexpr double kLineEverySeconds = 10;  // of progress, where stderr is no terminal
+constexpr double kLineEverySeconds = 10;  // between progress lines if stderr is not a terminal
 
 struct ServeBenchFlags {
   std::string url, endpoint = "chat", model;
@@ -50,11 +50,11 @@ struct ServeBenchFlags {
   std::string plot, trace;
 };
 
-// The loads that Check makes of the flags: one command may run several.
+// The loads of one command, made from its flags by Check.
 struct Plan {
   ServeLoad base;
   std::vector<LoadPattern> patterns;
-  std::vector<std::vector<ReplayedRequest>> replayed;  // one for each pattern, or none
+  std::vector<std::vector<ReplayedRequest>> replayed;  // one per pattern, or none
 };
 
 using FilePointer = std::unique_ptr<FILE, int (*)(FILE*)>;
@@ -71,8 +71,8 @@ Status CloseFile(FilePointer file, const std::string& path) {
   return DataLoss("{}: could not be written; is the disk full?", path);
 }
 
-// A file that is there whole or not at all: written beside its place, then moved there. What is
-// there and no file, such as /dev/stdout, is written as it is.
+// Writes a file completely or not at all: to a temporary file next to it, which is then renamed.
+// Paths that are not files, such as /dev/stdout, are written directly.
 class WholeFile {
  public:
   ~WholeFile() {
@@ -201,7 +201,8 @@ Result<Plan> Check(const ServeBenchFlags& flags) {
   return plan;
 }
 
-// Says how far a load is: a line that is written over on a terminal, else one now and then.
+// Shows the progress of a load: on a terminal one line that is overwritten, otherwise a line now
+// and then.
 class Progress {
  public:
   explicit Progress(std::string name) : name_(std::move(name)) {}
@@ -227,7 +228,7 @@ class Progress {
   double next_ = kLineEverySeconds;
 };
 
-// The loads of one command, one after the other.
+// Runs the loads of one command one after the other.
 class ServeBench {
  public:
   ServeBench(const ServeBenchFlags& flags, Plan plan) : flags_(flags), plan_(std::move(plan)) {}
@@ -252,7 +253,7 @@ class ServeBench {
   std::vector<ServeBenchResult> results_;
 };
 
-// Before any load: a measurement is not to be lost for a folder that is not there.
+// Opens files before any load, so that a missing folder costs no measurement.
 Status ServeBench::OpenFiles() {
   if (!flags_.trace.empty()) {
     ASSIGN_OR_RETURN(trace_, OpenFile(flags_.trace));
@@ -267,7 +268,7 @@ Status ServeBench::CloseFiles() {
   return trace_ ? CloseFile(std::move(trace_), flags_.trace) : Status();
 }
 
-// Errors are left to the requests themselves, which meet the same ones.
+// Ignores errors, because the requests themselves will meet them.
 Status ServeBench::AskForModel() {
   ASSIGN_OR_RETURN(const std::unique_ptr<HttpCaller> caller,
                    HttpCaller::Create(plan_.base.url, plan_.base.connection));
@@ -283,7 +284,7 @@ Status ServeBench::WarmUp() {
   load.pattern = {.concurrency = 1};
   load.requests = flags_.warmup;
   load.duration_seconds = 0;
-  load.run = UINT64_MAX;  // no words of a load that counts
+  load.run = UINT64_MAX;  // its words differ from those of the measured loads
   std::string failure;
   LoadObserver observer;
   observer.on_record = [&](const RequestRecord& record) {

@@ -1,4 +1,4 @@
-// The commands. Each function declares one command on the command line; its file holds all of it.
+// The commands. Each function declares one command; its source file holds all of the command.
 #pragma once
 
 #include "cli/flags.h"
@@ -18,7 +18,7 @@ void AddListModelsCommand(CommandLine& line);
 void AddRenderCommand(CommandLine& line);
 void AddReplayCommand(CommandLine& line);
 
-// All of them, in the order of --help.
+// Adds all commands, in the order of --help.
 void AddCommands(CommandLine& line);
 
 }  // namespace tokamak::cli

@@ -185,7 +185,7 @@ std::string QuoteText(std::string_view text) {
 
 namespace {
 
-// Chunks on their way from the engine thread to the one that prints.
+// Carries chunks from the engine thread to the thread that prints.
 struct ChunkQueue {
   Mutex mutex;
   CondVar arrived;
@@ -210,7 +210,7 @@ Status Stream(Engine& engine, Request request, const InterruptFlag* interrupt,
     std::deque<OutputChunk> chunks;
     {
       MutexLock lock(queue->mutex);
-      // A signal handler cannot wake this thread: look at its flag from time to time.
+      // A signal handler cannot wake this thread, so it polls the flag.
       if (queue->chunks.empty())
         queue->arrived.WaitFor(queue->mutex, std::chrono::milliseconds(50));
       chunks.swap(queue->chunks);

@@ -16,7 +16,7 @@ std::string_view Trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
 
-// "bench latency" and "bench.latency" as their words.
+// Splits "bench latency" or "bench.latency" into words.
 std::vector<std::string> SectionOf(std::string_view text) {
   std::vector<std::string> words;
   while (!text.empty()) {

@@ -23,9 +23,9 @@ struct ConfigEntry {
 //   stop = [b], as it is
 //   system = "two\nlines"
 //   json
-// A value is the rest of its line without the blanks around it, whatever it holds; one that begins
-// with a double quote is a JSON string instead. A name alone switches a flag on. kInvalidArgument
-// names the line.
+// The value is the rest of the line without surrounding blanks, taken literally; if it begins with
+// a double quote, it is a JSON string. A name alone turns a flag on. Errors are kInvalidArgument
+// and name the line.
 Result<std::vector<ConfigEntry>> ParseConfig(std::string_view text);
 
 }  // namespace tokamak::cli

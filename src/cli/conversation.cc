@@ -9,7 +9,7 @@ namespace tokamak::cli {
 
 Conversation::Conversation(const ModelInfo& model, std::string system)
     : reasoning_(DetectReasoningFormat(model.chat_template)), system_(std::move(system)) {
-  // Marks are looked for where an answer begins and nowhere else, so the usual ones do no harm.
+  // The default is harmless: marks count only at the start of an answer.
   if (reasoning_ == nullptr) reasoning_ = &ReasoningFormats().front();
   Result<ChatTemplate> chat =
       ChatTemplate::Parse(model.chat_template, model.bos_token, model.eos_token);

@@ -1,4 +1,4 @@
-// A conversation with a model: the messages so far and how they become a request.
+// A conversation with a model: the messages so far, and requests made of them.
 #pragma once
 
 #include <optional>
@@ -15,8 +15,8 @@ namespace tokamak::cli {
 
 class Conversation {
  public:
-  // Without a chat template that can be rendered, each message is text to complete; `note()` says
-  // so then.
+  // If the model has no chat template that can be rendered, each message is text to complete, and
+  // note() says so.
   Conversation(const ModelInfo& model, std::string system);
 
   bool chat() const { return template_.has_value(); }
@@ -24,14 +24,14 @@ class Conversation {
 
   void SetSystem(std::string system);
   void AddUser(std::string text) { messages_.push_back({"user", std::move(text)}); }
-  // The answer to the last request. Its reasoning is left out: no later request has it.
+  // Adds the answer to the last request without its reasoning, which later requests do not repeat.
   void AddAnswer(std::string_view text);
-  // Takes the last message away; false when there is none.
+  // Removes the last message; false if there is none.
   bool DropLast();
   void Clear();
   size_t size() const { return messages_.size(); }
 
-  // The request for the next answer. kInvalidArgument when the template refuses the messages.
+  // Makes the request for the next answer. kInvalidArgument if the template refuses the messages.
   Result<Request> MakeRequest(const SamplingParams& sampling);
 
   // How the model marks its reasoning.
@@ -45,7 +45,7 @@ class Conversation {
   std::optional<ChatTemplate> template_;
   TemplateTraits traits_;
   const ReasoningFormat* reasoning_;
-  bool in_reasoning_ = false;  // the last request's prompt has opened it
+  bool in_reasoning_ = false;  // the last request's prompt ends inside the reasoning
   std::string note_;
   std::string system_;
   std::vector<Message> messages_;

@@ -18,14 +18,14 @@ constexpr char kExamples[] =
     "  tokamak embed Qwen3-Embedding-0.6B --text questions.txt --prompt-name query --json\n"
     "  cat lines.txt | tokamak embed all-MiniLM-L6-v2 > vectors.txt\n";
 
-// Texts in one request: enough to fill steps, and few enough to be printed soon.
+// Texts per request: enough to fill steps, few enough to print results soon.
 constexpr size_t kTextsAtOnce = 256;
 
 struct EmbedFlags {
   EngineFlags engine;
   std::string text_file;
   std::vector<std::string> strings;
-  EmbeddingRequest request;  // all but its inputs
+  EmbeddingRequest request;  // everything except its inputs
   bool json = false;
 };
 

@@ -12,14 +12,14 @@ using Json = nlohmann::json;
 
 constexpr size_t kShownBytes = 200;
 
-// A member of an object; null where it is absent or `json` is none.
+// Returns a member of an object; null if it is absent or `json` is not an object.
 const Json& Member(const Json& json, const char* name) {
   static const Json* const kNull = new Json();
   const auto found = json.is_object() ? json.find(name) : json.end();
   return json.is_object() && found != json.end() ? *found : *kNull;
 }
 
-// At most a billion, so that sums of them do not overflow.
+// At most a billion, so that sums do not overflow.
 int64_t Count(const Json& json, const char* name) {
   const Json& value = Member(json, name);
   return value.is_number() ? static_cast<int64_t>(std::clamp(value.get<double>(), 0.0, 1e9)) : 0;
@@ -29,7 +29,7 @@ void AppendText(const Json& value, std::string* text) {
   if (value.is_string()) *text += value.get_ref<const std::string&>();
 }
 
-// What a model writes when it calls tools is output as well.
+// Tool calls count as output, too.
 void AppendCalls(const Json& calls, std::string* text) {
   if (!calls.is_array()) return;
   for (const Json& call : calls) {

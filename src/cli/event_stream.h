@@ -1,5 +1,5 @@
-// What OpenAI-compatible servers stream: server-sent events (WHATWG HTML, section 9.2), and what
-// their data say. Everything here comes from outside.
+// Reads the streams of OpenAI-compatible servers: server-sent events (WHATWG HTML, section 9.2) and
+// their data. All input is untrusted.
 #pragma once
 
 #include <cstdint>
@@ -12,28 +12,28 @@
 
 namespace tokamak::cli {
 
-// Cuts a stream of bytes into events.
+// Splits a byte stream into events.
 class EventStream {
  public:
   static constexpr size_t kMaxEventBytes = size_t{1} << 20;
 
   // Calls `on_data` with the data of each event that `bytes` complete: its "data" fields, one per
-  // line. Other fields and comments are dropped. kDataLoss for an event or a line that is too long.
+  // line. Other fields and comments are dropped. kDataLoss if an event or a line is too long.
   Status Feed(std::string_view bytes, FunctionRef<Status(std::string_view data)> on_data);
 
  private:
   Status EndLine(FunctionRef<Status(std::string_view data)> on_data);
 
-  std::string line_;  // not ended yet
-  std::string data_;  // of the event so far, each line with its end
+  std::string line_;  // incomplete
+  std::string data_;  // of the current event; each line with its end
   bool after_cr_ = false;
 };
 
 // One chunk of a completion or a chat completion.
 struct StreamedChunk {
-  bool done = false;      // "[DONE]": nothing follows
+  bool done = false;      // "[DONE]": the stream is complete
   bool finished = false;  // a choice has a finish_reason
-  std::string text;       // of all choices: content, reasoning, calls of tools
+  std::string text;       // of all choices: content, reasoning, tool calls
   struct Usage {
     int64_t prompt_tokens = 0;
     int64_t cached_tokens = 0;
@@ -42,9 +42,9 @@ struct StreamedChunk {
   std::optional<Usage> usage;
 };
 
-// kDataLoss for what is no such chunk; kInternal, with its message, for an error object.
+// kDataLoss if the data are not such a chunk; kInternal, with its message, for an error object.
 Result<StreamedChunk> ParseStreamedChunk(std::string_view data);
-// The message in an error's body, or the beginning of the body.
+// Returns the message in an error's body, or else the beginning of the body.
 std::string ErrorMessage(std::string_view body);
 
 }  // namespace tokamak::cli

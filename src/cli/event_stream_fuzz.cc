@@ -1,5 +1,5 @@
-// Any bytes, in any pieces: the events are the same however the stream is cut, and each is parsed
-// or refused with a message.
+// Splits any bytes into any pieces: the events do not depend on the cuts, and each is parsed or
+// refused with a message.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

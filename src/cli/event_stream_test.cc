@@ -81,7 +81,7 @@ TEST(ParseStreamedChunk, SaysWhatIsWrong) {
   EXPECT_EQ(error.message(), "the server: full");
   EXPECT_EQ(ErrorMessage(R"({"error": "plain"})"), "plain");
   EXPECT_EQ(ErrorMessage("<html>"), "<html>");
-  // Wrong types are as if they were absent; counts never overflow.
+  // Values of wrong types count as absent; counts never overflow.
   const auto odd = ParseStreamedChunk(
       R"({"choices": [3, {"delta": "x"}], "usage": {"prompt_tokens": 1e300,
           "completion_tokens": -5, "prompt_tokens_details": []}})");

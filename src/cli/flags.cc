@@ -20,18 +20,18 @@ namespace {
 constexpr int kOutputError = 1;
 constexpr int kUsageError = 2;
 
-// The whole text as a number of its kind.
+// Parses the whole text as a number.
 template <typename T>
 bool ParseNumber(std::string_view text, T& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// Stands for the empty value of "--name=", for which CLI11 would take the next argument. No
-// argument of a program can hold it.
+// Stands for the empty value in "--name=", where CLI11 would otherwise take the next argument. No
+// argument of a program can contain it.
 constexpr char kEmptyValue = '\0';
 
-// The arguments in the order that CLI11 takes them in: the last one first.
+// Returns the arguments in CLI11's order: the last one first.
 std::vector<std::string> Arguments(int argc, char** argv) {
   std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
   for (std::string& arg : args) {
@@ -41,14 +41,14 @@ std::vector<std::string> Arguments(int argc, char** argv) {
   return args;
 }
 
-// A file of --config, which CLI11 would read with rules of its own.
+// Reads the --config file in place of CLI11, which has its own rules.
 class ConfigReader : public CLI::Config {
  public:
   explicit ConfigReader(const CLI::App* root) : root_(root) {}
 
   std::string to_config(const CLI::App* /*app*/, bool /*default_also*/, bool /*descriptions*/,
                         std::string /*prefix*/) const override {
-    return "";  // nobody asks for it
+    return "";  // never used
   }
 
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
@@ -61,7 +61,7 @@ class ConfigReader : public CLI::Config {
       CLI::ConfigItem item;
       item.parents = entry.section;
       item.name = entry.name;
-      // An option that is given twice is one item: CLI11 ignores a second one.
+      // Merges repeated options into one item, because CLI11 ignores a second item.
       const auto same = std::find_if(read.begin(), read.end(), [&item](const auto& other) {
         return other.parents == item.parents && other.name == item.name;
       });
@@ -99,7 +99,7 @@ class ConfigReader : public CLI::Config {
   const CLI::App* root_;
 };
 
-// What `command`, which has other commands below it, says when none of them is given.
+// The usage text of `command` when none of its subcommands is given.
 std::string CommandList(const CLI::App* app, const std::string& command) {
   std::string text = app->get_parent() == nullptr ? app->get_description() + "\n" : "";
   text += fmt::format("Usage: {} COMMAND [OPTIONS]\n\nCommands:\n", command);
@@ -312,7 +312,7 @@ Status FlushOutput() {
   errno = 0;
   const bool flushed = std::fflush(stdout) == 0;
   if (flushed && std::ferror(stdout) == 0) return Status();
-  // The reason of an earlier failure is gone.
+  // errno of an earlier failure is lost.
   return Unavailable("stdout: {}: the output is not complete",
                      flushed ? "writing failed" : std::strerror(errno));
 }

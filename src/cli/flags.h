@@ -1,4 +1,4 @@
-// Command-line flags. Thin on purpose: CLI11 takes seconds to compile and stays in flags.cc.
+// Command-line flags. Only flags.cc includes CLI11, which takes seconds to compile.
 #pragma once
 
 #include <cstdint>
@@ -18,22 +18,22 @@ class Option;
 
 namespace tokamak::cli {
 
-// An option that takes any text: what a test needs to try values on all of them.
+// An option that takes any text, for a test that tries values on all of them.
 struct TextOption {
   std::string command;  // "bench latency"
-  std::string name;     // "--stop", or "model" for a positional
+  std::string name;     // "--stop", or "model" for a positional argument
   bool positional = false;
   bool repeatable = false;
-  std::function<std::vector<std::string>()> value;  // what the command would get
+  std::function<std::vector<std::string>()> value;  // returns what the command would get
 };
 
-// Declares the flags of one command. Names are as CLI11 takes them: "-p,--prompt" for a flag,
-// "model" for a positional. The variables hold the defaults, live as long as the program, and have
-// their values when the command runs. A value is taken as it was given: no brackets, braces, commas
-// or quotes mean anything before the variable's own type reads them.
+// Declares the flags of one command. Names are in CLI11's form: "-p,--prompt" for a flag, "model"
+// for a positional. The variables hold the defaults, must live as long as the program, and are set
+// when the command runs. Values are taken literally: brackets, braces, commas and quotes mean
+// nothing until the variable's own type reads them.
 class Flags {
  public:
-  // `texts` gets every option that takes any text.
+  // Adds each option that takes any text to `texts`.
   Flags(CLI::App* app, std::string command, std::vector<TextOption>& texts)
       : app_(app), command_(std::move(command)), texts_(&texts) {}
 
@@ -43,28 +43,27 @@ class Flags {
   void Add(const std::string& names, float& value, const std::string& help);
   void Add(const std::string& names, double& value, const std::string& help);
   void Add(const std::string& names, std::string& value, const std::string& help);
-  // Adds a flag that the command does not run without.
   void AddRequired(const std::string& names, std::string& value, const std::string& help);
   void Add(const std::string& names, std::optional<int32_t>& value, const std::string& help);
   void Add(const std::string& names, std::optional<float>& value, const std::string& help);
   void Add(const std::string& names, std::optional<uint64_t>& value, const std::string& help);
   void Add(const std::string& names, std::optional<std::string>& value, const std::string& help);
-  // May be given more than once, each time with one value.
+  // May be given several times, each time with one value.
   void Add(const std::string& names, std::vector<std::string>& value, const std::string& help);
   // "1,2,3"; an empty string is an empty list.
   void Add(const std::string& names, std::optional<std::vector<int32_t>>& value,
            const std::string& help);
-  // Any text that `parse` accepts; its error is shown.
+  // Takes any text that `parse` accepts; shows its error otherwise.
   void AddParsed(const std::string& names, const std::string& placeholder,
                  std::function<Status(const std::string&)> parse, const std::string& help);
   // "4096", "512M", "2GiB".
   void AddBytes(const std::string& names, int64_t& value, const std::string& help);
-  // A heading in --help for the flags that follow.
+  // Sets the heading in --help for the following flags.
   void Group(const std::string& title) { group_ = title; }
 
  private:
   using Take = std::function<Status(const std::string&)>;
-  // The one way in for values: `take` gets each exactly as it was given.
+  // All values come through here: `take` gets each exactly as given.
   CLI::Option* AddValue(const std::string& names, const std::string& placeholder, Take take,
                         const std::string& help);
   CLI::Option* AddText(const std::string& names, Take take,
@@ -79,31 +78,31 @@ class Flags {
   std::string group_;
 };
 
-// "4096", "512M", "2GiB" (powers of 1024) to bytes; kInvalidArgument otherwise.
+// Parses "4096", "512M", "2GiB" (powers of 1024) to bytes; kInvalidArgument otherwise.
 Result<int64_t> ParseBytes(std::string_view text);
-// "1,2,3" to numbers; kInvalidArgument names the piece that is not one.
+// Parses "1,2,3"; kInvalidArgument names the piece that is not a number.
 Result<std::vector<int32_t>> ParseIntList(std::string_view text);
 
-// Writes out what stdout still holds. kUnavailable when not all output could be written.
+// Flushes stdout. kUnavailable if not all output could be written.
 Status FlushOutput();
 
-// A program of commands. Exit codes: what the command returns; 1 when it succeeded but stdout could
-// not be written; 2 for flags that are wrong.
+// A program of commands. Its exit code is that of the command; 1 if the command succeeded but
+// stdout could not be written; 2 for wrong flags.
 class CommandLine {
  public:
   CommandLine(const std::string& name, const std::string& description, const std::string& version);
   ~CommandLine();
 
-  // A command `name` ("bench latency" for one inside another, which is made when new). `examples`
-  // ends its --help. `run` is called when the user chose it, and returns the exit code.
+  // Declares a command; "bench latency" is the command `latency` inside `bench`, which is created
+  // if needed. `examples` ends its --help. `run` runs the chosen command and returns the exit code.
   Flags Command(const std::string& name, const std::string& summary, const std::string& examples,
                 std::function<int()> run);
-  // Reads the arguments and the file of --config, and runs the command that they name.
+  // Reads the arguments and the --config file, and runs the command.
   int Run(int argc, char** argv);
-  // The first half of Run. *chosen runs the command; it is empty if the exit code is final.
+  // The first half of Run. *chosen runs the command; if it is empty, the exit code is final.
   int Parse(int argc, char** argv, std::function<int()>* chosen);
 
-  // Every option of every command that takes any text.
+  // All options of all commands that take any text.
   const std::vector<TextOption>& text_options() const;
 
  private:

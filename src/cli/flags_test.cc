@@ -34,7 +34,7 @@ TEST(Flags, ReadsLists) {
   }
 }
 
-// Runs a command line with one command, "go", and gives its exit code.
+// Runs a command line with one command, "go", and returns its exit code.
 struct Line {
   CommandLine line{"test", "A test.", "test 1"};
   int ran = 0;
@@ -217,7 +217,7 @@ TEST(Conversation, LeavesReasoningOutOfLaterRequests) {
     EXPECT_EQ(prompt.substr(0, prompt.rfind("<assistant>")), "<user>a<assistant>b<user>c")
         << answer;
   }
-  // An answer that was stopped while the model was reasoning says nothing yet.
+  // If an answer was stopped while the model was reasoning, its content is empty.
   model.chat_template = shows_all;
   Conversation conversation(model, "");
   conversation.AddUser("a");

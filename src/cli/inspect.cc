@@ -1,4 +1,4 @@
-// tokamak inspect: what is in a model file.
+// tokamak inspect: the contents of a model file.
 #include <iostream>
 #include <memory>
 

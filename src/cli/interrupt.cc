@@ -13,7 +13,7 @@
 namespace tokamak::cli {
 namespace {
 
-// A signal handler can reach nothing else.
+// Global, because a signal handler can reach nothing else.
 std::atomic<bool> interrupted{false};
 std::atomic<bool> asked_to_end{false};
 std::atomic<int> interrupt_fd{-1};
@@ -62,7 +62,7 @@ void InterruptFlag::Clear() {
   interrupted.store(false, std::memory_order_relaxed);
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t drained = ::read(fd_, &count, sizeof(count));
-  if (ending()) OnSignal(SIGTERM);  // that one is for good
+  if (ending()) OnSignal(SIGTERM);  // a request to end is permanent
 }
 
 }  // namespace tokamak::cli

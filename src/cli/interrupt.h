@@ -1,9 +1,10 @@
-// Ctrl-C, and being asked to end, as something that a command can look at.
+// Makes Ctrl-C and requests to end visible to a command.
 #pragma once
 
 namespace tokamak::cli {
 
-// While it lives, Ctrl-C (SIGINT) raises the flag and does not end the program. One at a time.
+// While it lives, Ctrl-C (SIGINT) raises the flag instead of ending the program. Only one at a
+// time.
 class InterruptFlag {
  public:
   InterruptFlag();
@@ -11,13 +12,13 @@ class InterruptFlag {
   InterruptFlag(const InterruptFlag&) = delete;
   InterruptFlag& operator=(const InterruptFlag&) = delete;
 
-  // From now on SIGTERM and SIGHUP raise the flag too, instead of ending the program.
+  // From now on, SIGTERM and SIGHUP raise the flag too instead of ending the program.
   void CatchEnds();
 
   bool raised() const;
-  bool ending() const;  // one of these two has come: Clear leaves the flag raised
+  bool ending() const;  // SIGTERM or SIGHUP has come: Clear leaves the flag raised
   void Clear();
-  // Readable, to poll(), while the flag is raised. Nothing else tells a thread that waits: the
+  // Readable for poll() while the flag is raised. Only this reliably wakes a waiting thread: the
   // signal may arrive on any thread, or just before the wait begins.
   int fd() const { return fd_; }
 

@@ -87,7 +87,7 @@ std::string ScoreJson(const Score& score) {
 }
 
 std::string EmbedJson(size_t index, const std::vector<float>& vector) {
-  // The shortest digits that give the same float.
+  // Formats the shortest digits that parse to the same float.
   return fmt::format("{{\"index\":{},\"embedding\":[{}]}}", index, fmt::join(vector, ","));
 }
 

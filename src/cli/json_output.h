@@ -1,4 +1,4 @@
-// What commands print with --json: one object per line.
+// The output of commands with --json: one object per line.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace tokamak::cli {
 
-// `run --json`: one choice, its chunks merged.
+// `run --json`: one choice, with its chunks merged.
 std::string RunJson(const OutputChunk& answer, const std::string& system_fingerprint);
 
-// `score --json`. logprobs[i] and top[i] belong to token_ids[i]; the first token has none (null).
+// `score --json`. logprobs[i] and top[i] belong to token_ids[i]; they are null for the first token.
 struct Score {
   std::vector<int32_t> token_ids;
   std::vector<TokenLogprobs> logprobs;  // from token 1 on
@@ -23,7 +23,7 @@ struct Score {
 };
 std::string ScoreJson(const Score& score);
 
-// `embed --json`: one text, the index-th.
+// `embed --json`: the text number `index`.
 std::string EmbedJson(size_t index, const std::vector<float>& vector);
 
 // `tokenize --json`.
@@ -40,7 +40,7 @@ struct Percentiles {
   double p50 = 0, p90 = 0, p99 = 0;
 };
 
-// `bench --json`: one configuration.
+// `bench --json`: the result of one configuration.
 struct BenchResult {
   std::string model, backend, device;
   int32_t threads = 0;
@@ -51,14 +51,14 @@ struct BenchResult {
   double seconds = 0;
   double prompt_tok_s = 0;
   double output_tok_s = 0;
-  double prompt_gmac_s = 0;              // multiplications by weights / seconds, of prompts
-  double output_gmac_s = 0;              // and of decoding
+  double prompt_gmac_s = 0;              // multiplications by weights per second, for prompts
+  double output_gmac_s = 0;              // and for decoding
   Percentiles ttft_ms;                   // from submission to a request's first token
   Percentiles tpot_ms;                   // a request's mean gap between output tokens
   double weight_gb_s = 0;                // weight bytes × steps / seconds
-  double kv_gb_s = 0;                    // keys and values that decoding reads / seconds
-  std::vector<double> expert_imbalance;  // of each layer with experts: ExpertImbalance
-  std::optional<CpuRoofline> roofline;   // of this machine, where that was measured
+  double kv_gb_s = 0;                    // keys and values read by decoding / seconds
+  std::vector<double> expert_imbalance;  // of each MoE layer: ExpertImbalance
+  std::optional<CpuRoofline> roofline;   // of this machine, if measured
   double load_s = 0;
   double peak_rss_mb = 0;
   double peak_device_mb = 0;  // 0 on a CPU
@@ -66,7 +66,7 @@ struct BenchResult {
 };
 std::string BenchJson(const BenchResult& result);
 
-// From low to high, both included.
+// A range that includes both ends.
 struct TokenRange {
   int32_t low = 0;
   int32_t high = 0;

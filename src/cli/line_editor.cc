@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kHistoryLines = 1000;
 
-// The state that the editor's callbacks see.
+// The state for the editor's callbacks.
 struct Line {
   std::string prompt;
   const InterruptFlag* interrupt = nullptr;
@@ -42,8 +42,8 @@ Line& LineOf(EditLine* editor) {
 
 char* Prompt(EditLine* editor) { return LineOf(editor).prompt.data(); }
 
-// Waits for a byte of stdin: 1, or 0 at the end of the input, or -1 (errno is set, EINTR when the
-// flag was raised). The editor's own read would miss a signal that arrives just before it.
+// Waits for a byte of stdin. Returns 1, 0 at the end of the input, or -1 with errno set (EINTR if
+// the flag was raised). The editor's own read would miss a signal that arrives just before it.
 int ReadByte(Line& line, char* byte) {
   for (;;) {
     std::array<pollfd, 2> fds = {{{STDIN_FILENO, POLLIN, 0}, {line.interrupt->fd(), POLLIN, 0}}};
@@ -62,7 +62,7 @@ int ReadByte(Line& line, char* byte) {
   }
 }
 
-// The editor's source of characters. What is not UTF-8 becomes U+FFFD.
+// Reads a character for the editor; invalid UTF-8 becomes U+FFFD.
 int ReadCharacter(EditLine* editor, wchar_t* character) {
   std::mbstate_t state = {};
   for (;;) {
@@ -70,25 +70,24 @@ int ReadCharacter(EditLine* editor, wchar_t* character) {
     const int count = ReadByte(LineOf(editor), &byte);
     if (count <= 0) return count;
     const size_t length = std::mbrtowc(character, &byte, 1, &state);
-    if (length == static_cast<size_t>(-2)) continue;  // it goes on
+    if (length == static_cast<size_t>(-2)) continue;  // incomplete so far
     if (length == static_cast<size_t>(-1)) *character = 0xFFFD;
     return 1;
   }
 }
 
-// Puts text where the cursor is.
 unsigned char Insert(EditLine* editor, const std::wstring& text) {
   return el_winsertstr(editor, text.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
 }
 
 constexpr wchar_t kPasteEnd[] = L"\033[201~";
 
-// A terminal marks what is pasted: an end of line in it does not end the message.
+// The terminal marks pasted text, so a line end in it does not end the message.
 unsigned char Paste(EditLine* editor, wint_t /*key*/) {
   std::wstring text;
   while (!text.ends_with(kPasteEnd)) {
     wchar_t character = 0;
-    // Whoever reads the next key finds the same end or interrupt.
+    // The next read finds the same end or interrupt.
     if (el_wgetc(editor, &character) <= 0) return CC_NORM;
     text += character;
   }
@@ -101,27 +100,27 @@ unsigned char Paste(EditLine* editor, wint_t /*key*/) {
       clean += c;
     }
   }
-  while (clean.ends_with(L'\n')) clean.pop_back();  // the user ends the message
+  while (clean.ends_with(L'\n')) clean.pop_back();  // only the user ends the message
   return Insert(editor, clean);
 }
 
 unsigned char NewLine(EditLine* editor, wint_t /*key*/) { return Insert(editor, L"\n"); }
 
-// Takes the terminal to edit a line, in which Ctrl-Z is a key.
+// Takes over the terminal to edit a line. Ctrl-Z is then an ordinary key.
 void TakeTerminal(EditLine* editor) {
   el_set(editor, EL_PREP_TERM, 1);
-  // Not once for all: PREP_TERM may set the control characters anew, as the shell has them.
+  // Set each time: PREP_TERM may restore the shell's control characters.
   el_wset(editor, EL_SETTY, L"-d", L"susp=", nullptr);
 }
 
-// Ctrl-Z stops the program, as the terminal would, but gives the terminal back first.
+// Handles Ctrl-Z: restores the terminal, then stops the program as the terminal would.
 unsigned char Stop(EditLine* editor, wint_t /*key*/) {
   LineOf(editor).MarkPastes(false);
   el_set(editor, EL_PREP_TERM, 0);
   ::kill(0, SIGTSTP);
   TakeTerminal(editor);
   LineOf(editor).MarkPastes(true);
-  el_set(editor, EL_REFRESH);  // anew, below what the shell has written
+  el_set(editor, EL_REFRESH);  // redraws below what the shell has written
   return CC_NORM;
 }
 
@@ -135,14 +134,14 @@ void BindKeys(EditLine* editor) {
   el_wset(editor, EL_BIND, L"\032", L"tokamak-stop", nullptr);
 }
 
-// Whether the terminal may be asked to mark what is pasted.
+// Whether the terminal can mark pasted text.
 bool MarksPastes() {
   const char* terminal = std::getenv("TERM");
   return ::isatty(STDOUT_FILENO) != 0 && terminal != nullptr &&
          std::string_view(terminal) != "dumb";
 }
 
-// The editor takes its encoding from the locale; without one it would end at the first "é".
+// The editor takes its encoding from the locale; without UTF-8 it would end at the first "é".
 void UseUtf8() {
   if (std::setlocale(LC_CTYPE, "") == nullptr || MB_CUR_MAX == 1) {
     std::setlocale(LC_CTYPE, "C.UTF-8");
@@ -173,7 +172,7 @@ LineEditor::LineEditor(const std::string& history_file, const InterruptFlag& int
   el_set(impl_->editor, EL_PROMPT, &Prompt);
   el_set(impl_->editor, EL_EDITOR, "emacs");
   el_set(impl_->editor, EL_HIST, history, impl_->history);
-  el_set(impl_->editor, EL_SIGNAL, 0);  // Ctrl-C is ours
+  el_set(impl_->editor, EL_SIGNAL, 0);  // this program handles Ctrl-C
   el_set(impl_->editor, EL_GETCFN, &ReadCharacter);
   BindKeys(impl_->editor);
   impl_->line.marks_pastes = MarksPastes();
@@ -183,7 +182,7 @@ LineEditor::~LineEditor() {
   HistEvent event;
   if (!impl_->history_file.empty()) {
     history(impl_->history, &event, H_SAVE, impl_->history_file.c_str());
-    ::chmod(impl_->history_file.c_str(), 0600);  // what people ask is theirs alone
+    ::chmod(impl_->history_file.c_str(), 0600);  // other users must not read the history
   }
   history_end(impl_->history);
   el_end(impl_->editor);
@@ -193,9 +192,9 @@ LineEditor::Event LineEditor::Read(const std::string& prompt, std::string* line)
   if (impl_->line.interrupt->ending()) return Event::kEnd;
   impl_->line.prompt = prompt;
   impl_->line.interrupted = false;
-  // Left to itself the editor shows the prompt first: what is typed at once would appear twice.
+  // Otherwise the editor would show the prompt first, and early input would appear twice.
   TakeTerminal(impl_->editor);
-  el_resize(impl_->editor);  // the window may have another size by now
+  el_resize(impl_->editor);  // the window may have been resized
   impl_->line.MarkPastes(true);
   int count = 0;
   const char* text = el_gets(impl_->editor, &count);

@@ -1,4 +1,4 @@
-// tokamak list-models: which architectures run.
+// tokamak list-models: the supported architectures.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr char kExamples[] = "  tokamak list-models\n";
 
-// The table of docs/models.md.
+// Prints the table of docs/models.md.
 void PrintMarkdown() {
   std::printf("| Architecture | Models | Compared with the reference on |\n|---|---|---|\n");
   for (const KnownModel& model : KnownModels()) {

@@ -10,7 +10,7 @@ int main(int argc, char** argv) {
   tokamak::cli::AddCommands(line);
   const int code = line.Run(argc, argv);
   std::fflush(nullptr);
-  // A device that failed may be in a state in which the libraries' own ends would wait for it.
+  // After a failure, destructors of libraries might wait for a broken device.
   if (code != 0) std::_Exit(code);
   return code;
 }

@@ -1,4 +1,4 @@
-// Every option that takes text, of every command, gets exactly what the user gave.
+// Each text option of each command gets exactly what the user gave.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Texts that libraries for command lines, their configuration files or shells give a meaning.
+// Texts with a special meaning in command-line libraries, their configuration files or shells.
 const std::vector<std::string>& HostileValues() {
   static const auto& values = *new std::vector<std::string>{
       "",
@@ -94,7 +94,7 @@ struct Program {
     }
     throw std::logic_error(option.name);
   }
-  // The words of a command and what follows; true when the command would run.
+  // Parses a command and its arguments; true if the command would run.
   bool Parse(const std::string& command, const std::vector<std::string>& rest) {
     std::vector<std::string> args = {"tokamak"};
     std::istringstream words(command);
@@ -108,14 +108,14 @@ struct Program {
   }
 };
 
-// Arguments that satisfy what a command requires, except for `option`.
+// Arguments that the command requires, except for `option`.
 std::vector<std::string> Required(const TextOption& option) {
   if (option.command == "bench serve" && option.name != "--url") return {"--url", "http://x"};
   if (option.command == "replay" && option.name != "file") return {"file.rec"};
   return {};
 }
 
-// Positionals that come before `option`.
+// Positional arguments before `option`.
 std::vector<std::string> Before(const Program& program, const TextOption& option) {
   std::vector<std::string> before;
   for (const TextOption& other : program.line.text_options()) {
@@ -143,11 +143,11 @@ TEST(OptionValues, TheProgramHasTheOptionsThatPeopleKnow) {
   }
 }
 
-// Gives the option a value with `args`, and expects that the command gets that value and no other.
+// Sets the option with `args` and expects the command to get exactly that value.
 void ExpectTaken(Program& program, const TextOption& option, const std::vector<std::string>& args,
                  const std::string& value) {
   const TextOption& mine = program.Find(option);
-  const size_t before = option.repeatable ? mine.value().size() : 0;  // of earlier command lines
+  const size_t before = option.repeatable ? mine.value().size() : 0;  // from earlier command lines
   ASSERT_TRUE(program.Parse(option.command, args)) << Name(option) << " " << value;
   std::vector<std::string> given = mine.value();
   given.erase(given.begin(), given.begin() + static_cast<ptrdiff_t>(before));
@@ -196,7 +196,7 @@ TEST(OptionValues, OnlyRepeatableOnesRepeatAndNoneTakesTwo) {
     if (option.repeatable) {
       EXPECT_THAT(twice.Find(option).value(), ElementsAre("[a,b]", "c")) << Name(option);
     }
-    Program followed;  // what comes after a value belongs to the command
+    Program followed;  // what follows a value belongs to the command
     args = Required(option);
     args.insert(args.end(), {option.name, "a", "b"});
     if (option.command == "replay" || option.command == "bench serve") {
@@ -220,8 +220,8 @@ std::string OptionName(const TextOption& option) {
   return option.positional ? option.name : option.name.substr(2);
 }
 
-// Whether a value is taken as it is without quotes: it neither has an end of line in it, nor blanks
-// around it, nor does it begin as a JSON string.
+// Whether a config file takes a value literally without quotes: it has no line end and no
+// surrounding blanks, and does not begin with a double quote.
 bool Plain(const std::string& value) {
   return value.find_first_of("\r\n") == std::string::npos && !value.starts_with('"') &&
          (value.empty() || (!std::isblank(value.front()) && !std::isblank(value.back())));

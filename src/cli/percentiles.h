@@ -1,4 +1,4 @@
-// What the benchmarks mean by a percentile.
+// Percentiles in the benchmarks.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 namespace tokamak::cli {
 
-// The nearest rank: the smallest value that at least `percent` in (0, 100] percent of all values do
-// not exceed, itself one of them. `sorted` ascends; 0 when it is empty.
+// Nearest rank: the smallest of the values such that at least `percent` (in (0, 100]) percent of
+// them do not exceed it. `sorted` ascends; returns 0 if it is empty.
 inline double NearestRank(const std::vector<double>& sorted, int percent) {
   if (sorted.empty()) return 0;
   const size_t rank = (sorted.size() * static_cast<size_t>(percent) + 99) / 100;

@@ -1,4 +1,4 @@
-// tokamak plan: what a model will need in memory and how fast it can be, before loading it.
+// tokamak plan: the memory that a model needs and its possible speed, before loading it.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// tokamak render: the text of a conversation, as a model's chat template makes it.
+// tokamak render: a conversation as text, rendered with a model's chat template.
 #include <cstdio>
 #include <memory>
 

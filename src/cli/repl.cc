@@ -38,7 +38,7 @@ void Print(const std::string& text) {
 std::string HistoryFile() {
   const std::string directory = CacheDir();
   if (directory.empty()) return "";
-  ::mkdir(directory.c_str(), 0700);  // its parent is there, or there is no history
+  ::mkdir(directory.c_str(), 0700);  // if its parent is missing, there is no history
   return directory + "/history";
 }
 
@@ -50,7 +50,7 @@ class Repl {
 
  private:
   void Answer();
-  // False when the user wants to quit.
+  // Handles a command. False if the user wants to quit.
   bool Command(const std::string& line);
   void PrintStats() const;
   void SetNumber(const std::string& name, const std::string& argument);
@@ -67,14 +67,15 @@ class Repl {
 Repl::Repl(Engine& engine, const SamplingParams& sampling, const std::string& system)
     : engine_(engine), sampling_(sampling), conversation_(engine.model(), system) {
   interrupt_.CatchEnds();
-  // Marks of reasoning may be special tokens. Without them in the text it could not be left out.
+  // Reasoning marks may be special tokens. They must appear in the text, or the reasoning could not
+  // be removed.
   for (const std::string_view mark : MarksOf(/*tools=*/nullptr, &conversation_.reasoning())) {
     const auto ids = engine.Tokenize(mark, /*add_special=*/false, /*parse_special=*/true);
     if (ids.ok() && ids->size() == 1) sampling_.shown_special_tokens.push_back(ids->front());
   }
 }
 
-// Whether a message is a command. Pasted text may begin with the name of a file.
+// Whether a message is a command. A pasted text may begin with a file name.
 bool IsCommand(const std::string& text) {
   return text.starts_with('/') &&
          (text.find('\n') == std::string::npos || text.starts_with("/system "));
@@ -86,7 +87,7 @@ int Repl::Run() {
               model.backend.c_str(), model.threads, model.max_context);
   if (!conversation_.chat()) std::printf("Note: %s\n", conversation_.note().c_str());
   LineEditor editor(HistoryFile(), interrupt_);
-  std::string pending;  // lines that ended with a backslash
+  std::string pending;  // preceding lines that ended with a backslash
   for (;;) {
     std::string line;
     interrupt_.Clear();

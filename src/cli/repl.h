@@ -1,4 +1,4 @@
-// The conversation in a terminal.
+// A conversation in a terminal.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace tokamak::cli {
 
-// Reads lines with editing and history until the user quits. Ctrl-C stops an answer, or clears the
+// Reads lines with editing and history until the user quits. Ctrl-C stops an answer or clears the
 // line. Models without a chat template complete each line as text. Returns the exit code.
 int RunRepl(Engine& engine, const SamplingParams& sampling, const std::string& system);
 

@@ -35,7 +35,7 @@ struct RunFlags {
   bool json = false;
 };
 
-// The text that --prompt or stdin gives.
+// Reads the prompt from --prompt or stdin.
 Result<std::string> ReadPrompt(const RunFlags& flags) {
   if (flags.prompt && *flags.prompt != "-") return *flags.prompt;
   ASSIGN_OR_RETURN(std::string text, ReadText("-"));
@@ -66,8 +66,8 @@ Result<Request> MakeRequest(const RunFlags& flags, std::string text, const Sampl
   return conversation.MakeRequest(sampling);
 }
 
-// Prints one answer as it comes; with several choices, or as JSON, when all is there.
-// `chat_template`: the answer's; empty where it is text that goes on.
+// Prints one answer: as it arrives, or at the end for several choices and for JSON. `chat_template`
+// is empty for plain completion.
 int AnswerOnce(Engine& engine, Request request, std::string_view chat_template, bool json) {
   InterruptFlag interrupt;
   const bool stream = !json && request.sampling.n == 1;
@@ -140,7 +140,7 @@ int Run(const RunFlags& flags) {
 
 void AddRunCommand(CommandLine& line) {
   auto flags = std::make_shared<RunFlags>();
-  flags->sampling.params.temperature = 0.7f;  // what small models talk sense at
+  flags->sampling.params.temperature = 0.7f;  // gives good answers with small models
   flags->sampling.params.top_p = 0.95f;
   Flags f = line.Command("run", "Chat in the terminal, or answer one prompt", kExamples,
                          [flags] { return Run(*flags); });

@@ -1,4 +1,4 @@
-// tokamak score: how likely a text is to the model, token by token.
+// tokamak score: the likelihood of a text, token by token.
 #include <cmath>
 #include <cstdio>
 #include <memory>

@@ -35,7 +35,7 @@ struct ServeFlags {
 
 // Raises the soft limit on open files: the usual 1,024 is too low for many connections.
 void AllowDescriptors(int32_t connections) {
-  constexpr rlim_t kOthers = 256;  // weights, logs, and connections that are being refused
+  constexpr rlim_t kOthers = 256;  // weights, logs, and connections being refused
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   const rlim_t wanted = static_cast<rlim_t>(connections) + 2 * kOthers;
@@ -44,11 +44,11 @@ void AllowDescriptors(int32_t connections) {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// From the end of serving to the end of the process at most: a thread may be stuck.
+// The maximum time from the end of serving to the end of the process: a thread may be stuck.
 constexpr std::chrono::seconds kEndSeconds{10};
-constexpr std::chrono::seconds kStuckSeconds{1};  // when one is still at work on a request
+constexpr std::chrono::seconds kStuckSeconds{1};  // if a thread is still working on a request
 
-// Ends the process, with success, if it has not ended by itself.
+// Ends the process with success if it has not ended by itself.
 void ExitWithin(std::chrono::seconds seconds) {
   std::thread([seconds] {
     std::this_thread::sleep_for(seconds);
@@ -91,11 +91,11 @@ int Serve(const ServeFlags& flags) {
                flags.server.tls_cert_file.empty() ? "http" : "https", brackets ? "[" : "",
                flags.server.host.c_str(), brackets ? "]" : "", (*server)->port());
   AllowDescriptors(flags.max_connections);
-  std::signal(SIGPIPE, SIG_IGN);  // a log reader that goes away ends no server
+  std::signal(SIGPIPE, SIG_IGN);  // the end of a log reader must not end the server
   const Status status = (*server)->Run();
   if (!status.ok()) {
     const int code = Fail(status);
-    // A failed device may hang when its memory is given back: the system takes all of it.
+    // Freeing the memory of a failed device may hang; the system frees it all.
     std::fflush(nullptr);
     std::_Exit(code);
   }

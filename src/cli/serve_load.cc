@@ -29,7 +29,7 @@ double ThreadCpuSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// One socket per request at a time, and as many requests as the rate wants.
+// Raises the limit: each request in flight has a socket, and the rate sets how many there are.
 void AllowManySockets() {
   struct rlimit limit = {};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -37,14 +37,13 @@ void AllowManySockets() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// A conversation that is under way.
 struct Session {
   PlannedConversation plan;
   size_t next_turn = 0;
   Messages messages;
 };
 
-// Everything happens on the thread that calls Run.
+// Not thread-safe: everything happens on the thread that calls Run.
 class Generator {
  public:
   Generator(const ServeLoad& load, const LoadObserver& observer, HttpCaller& caller)
@@ -73,7 +72,6 @@ class Generator {
   }
 
  private:
-  // A request that is ready to go.
   struct Prepared {
     std::shared_ptr<Session> session;
     RequestRecord record;
@@ -82,7 +80,7 @@ class Generator {
 
   double Now() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
   bool open_loop() const { return load_.pattern.concurrency == 0; }
-  // Whether a request may begin at that time.
+  // Whether a request may begin at this time.
   bool IsTimeLeft(double at) const {
     return load_.duration_seconds == 0 || at < load_.duration_seconds;
   }
@@ -106,9 +104,9 @@ class Generator {
   Arrivals arrivals_;
   Clock::time_point start_;
   int64_t conversations_ = 0;
-  int64_t turns_ = 0;    // of them all, also those that are to come
-  int64_t running_ = 0;  // requests
-  int64_t planned_ = 0;  // requests that wait for their time
+  int64_t turns_ = 0;    // of all conversations so far, including future turns
+  int64_t running_ = 0;  // requests in flight
+  int64_t planned_ = 0;  // requests waiting for their time
 };
 
 void Generator::Tick() {
@@ -136,7 +134,7 @@ std::optional<PlannedConversation> Generator::NextConversation(double intended) 
   return plan;
 }
 
-// Open loop. One arrival is planned at a time, and its request made before its time comes.
+// Open loop: plans one arrival at a time and prepares its request early.
 void Generator::PlanArrival(double intended) {
   const auto* replayed = load_.pattern.replayed;
   if (replayed != nullptr && conversations_ < static_cast<int64_t>(replayed->size())) {
@@ -148,7 +146,7 @@ void Generator::PlanArrival(double intended) {
   Plan(std::move(session), intended, /*is_arrival=*/true);
 }
 
-// That nobody arrives at the end of a duration is part of the load.
+// Keeps running until the duration ends, even if no more requests arrive.
 void Generator::KeepOpen() {
   if (load_.duration_seconds == 0 || load_.requests > 0 || load_.pattern.replayed != nullptr)
     return;
@@ -159,14 +157,14 @@ void Generator::KeepOpen() {
   });
 }
 
-// Closed loop.
+// Closed loop: starts the next conversation at once.
 void Generator::BeginConversation(double intended) {
   std::optional<PlannedConversation> plan = NextConversation(intended);
   if (!plan) return;
   Send(Prepare(std::make_shared<Session>(Session{std::move(*plan), 0, {}}), intended));
 }
 
-// Sends the session's next turn when its time has come; after an arrival the next one is planned.
+// Sends the session's next turn when its time has come. After an arrival, plans the next one.
 void Generator::Plan(std::shared_ptr<Session> session, double intended, bool is_arrival) {
   ++planned_;
   auto prepared = std::make_shared<Prepared>(Prepare(std::move(session), intended));
@@ -221,7 +219,7 @@ void Generator::Ended(const std::shared_ptr<Session>& session, const RequestReco
     session->messages.emplace_back("assistant", std::move(text));
     if (IsTimeLeft(intended)) Plan(session, intended, /*is_arrival=*/false);
   } else if (!open_loop() && !connected) {
-    // A server that is not there would be asked as fast as this machine can.
+    // Waits: otherwise an unreachable server would be retried at full speed.
     ++planned_;
     caller_.After(kRetrySeconds, [this] {
       --planned_;

@@ -1,4 +1,4 @@
-// Putting load on a server and measuring what comes back.
+// Puts load on a server and measures the answers.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@
 
 namespace tokamak::cli {
 
-// How requests come: one of the three.
+// How requests arrive: by concurrency, by rate, or as in a trace.
 struct LoadPattern {
-  int32_t concurrency = 0;  // conversations at a time: one begins when another ends
-  double rate = 0;          // conversations per second, however many run; of a replay, on average
-  double burstiness = 1;    // of the rate: Arrivals
-  const std::vector<ReplayedRequest>* replayed = nullptr;  // when each comes, and how long it is
+  int32_t concurrency = 0;  // conversations at a time; a new one begins when one ends
+  double rate = 0;          // conversations per second, however many run; average of a replay
+  double burstiness = 1;    // see Arrivals
+  const std::vector<ReplayedRequest>* replayed = nullptr;  // arrival times and lengths
 };
 
 struct ServeLoad {
@@ -29,34 +29,34 @@ struct ServeLoad {
   RequestShape shape;
   WorkloadOptions workload;
   LoadPattern pattern;
-  uint64_t run = 0;  // words of its own: Workload
-  // No request begins after so many, or after so long; 0: no limit. What runs then is waited for.
+  uint64_t run = 0;  // selects the words: see Workload
+  // No request begins after this many or this long; 0: no limit. Requests in flight then run to
+  // their end.
   int64_t requests = 64;
   double duration_seconds = 0;
-  double request_seconds = 0;  // a request fails that takes longer altogether; 0: none does
+  double request_seconds = 0;  // a request that takes longer in all fails; 0: no limit
 };
 
-// How far a load is.
 struct LoadProgress {
   double seconds = 0;
   int64_t running = 0;
 };
 
 struct LoadObserver {
-  // Every request that ended, in the order of their ends. On the thread that runs the load.
+  // Called for each request in the order in which they end, on the thread that runs the load.
   std::function<void(const RequestRecord&)> on_record;
-  // About ten times a second, and once at the end. False ends the load at once.
+  // Called about ten times a second and once at the end. False ends the load at once.
   std::function<bool(const LoadProgress&)> go_on;
 };
 
 struct LoadTotals {
-  int64_t cancelled = 0;   // requests that ran when the load was ended
-  double seconds = 0;      // all that it took
+  int64_t cancelled = 0;   // requests in flight when the load was ended
+  double seconds = 0;      // duration of the load
   double cpu_seconds = 0;  // of this thread
 };
 
-// Runs the whole load, each request streamed. Requests that fail are records like the others; an
-// error is returned only for a host that cannot be found.
+// Runs the whole load and streams each request. Failed requests are records like the others; the
+// only error returned is that the host cannot be found.
 Result<LoadTotals> RunServeLoad(const ServeLoad& load, const LoadObserver& observer);
 
 }  // namespace tokamak::cli

@@ -18,13 +18,13 @@
 namespace tokamak::cli {
 namespace {
 
-// A server in this process that writes what a test wants, without looking at much.
+// A server in this process that writes whatever a test wants and hardly checks its input.
 class FakeServer {
  public:
   // Writes the answer to a request's body.
   using Answer = std::function<void(int fd, const std::string& body)>;
 
-  // Ends each connection after so many answers, without saying so before.
+  // Closes each connection after `answers` answers, without announcing it.
   explicit FakeServer(Answer answer, int answers = 1)
       : answer_(std::move(answer)), answers_(answers) {
     listener_ = ::socket(AF_INET, SOCK_STREAM, 0);
@@ -70,7 +70,7 @@ class FakeServer {
   void Serve(int fd) {
     for (int i = 0; i < answers_; ++i) {
       const std::string body = ReadBody(fd);
-      if (i > 0 && body.empty()) return;  // the client has ended it
+      if (i > 0 && body.empty()) return;  // the client has closed it
       {
         MutexLock lock(mutex_);
         bodies_.push_back(body);
@@ -210,7 +210,7 @@ TEST(ServeLoad, UsesConnectionsAgain) {
   EXPECT_EQ(succeeded(), 10);
   EXPECT_EQ(server.connections(), 12);
 
-  // One that ends them when it likes: nobody is told, and no request is lost.
+  // This server closes connections without notice; no request may be lost.
   FakeServer other([&](int fd, const std::string&) { Write(fd, answer); }, /*answers=*/3);
   load = Closed(other, 2, 40);
   EXPECT_EQ(succeeded(), 40);
@@ -237,7 +237,7 @@ TEST(ServeLoad, NamesTheKindOfEachFailure) {
   for (const auto& [kind, answer] : cases) {
     FakeServer server([&, text = answer](int fd, const std::string&) { Write(fd, text); });
     ServeLoad load = Closed(server, 2, 3);
-    load.workload.turns = LengthDistribution::Fixed(3);  // of which only the first is made
+    load.workload.turns = LengthDistribution::Fixed(3);  // only the first of them is made
     const Outcome outcome = RunLoad(load);
     ASSERT_EQ(outcome.records.size(), 3u);
     for (const RequestRecord& record : outcome.records) {
@@ -264,8 +264,8 @@ TEST(ServeLoad, GivesUpOnAServerThatDripsAndOneThatIsNotThere) {
 }
 
 TEST(ServeLoad, CountsWaitingFromTheIntendedTimeThoughOneRequestAtATimeIsServed) {
-  // Arrivals every 5 ms or so at a server that takes 20 ms for each, one after the other: the queue
-  // grows, and a client that waited for answers before it sent would not see it.
+  // Arrivals come about every 5 ms and each takes 20 ms of the server's time, one after the other.
+  // The queue grows, which a client that sends only after an answer would not see.
   Mutex one_at_a_time;
   FakeServer server([&](int fd, const std::string&) {
     MutexLock lock(one_at_a_time);
@@ -283,8 +283,8 @@ TEST(ServeLoad, CountsWaitingFromTheIntendedTimeThoughOneRequestAtATimeIsServed)
     longest = std::max(longest, record.e2e());
     last = std::max(last, record.intended);
   }
-  EXPECT_NEAR(last, 19 / 200.0, 0.01);          // of the schedule, not of the clock
-  EXPECT_GT(longest, 20 * 0.02 - last - 1e-3);  // whoever came last waited for the others
+  EXPECT_NEAR(last, 19 / 200.0, 0.01);          // follows the schedule, not the clock
+  EXPECT_GT(longest, 20 * 0.02 - last - 1e-3);  // the last one waited for the others
 }
 
 TEST(ServeLoad, LastsForItsDurationThoughNobodyComesAtTheEnd) {
@@ -350,7 +350,7 @@ TEST(ServeLoad, MergesTheExtraBody) {
 TEST(ServeLoad, EndsWhenItIsToldTo) {
   FakeServer server([](int fd, const std::string&) {
     char byte;
-    ::recv(fd, &byte, 1, 0);  // until the client goes
+    ::recv(fd, &byte, 1, 0);  // until the client disconnects
   });
   LoadObserver observer;
   observer.on_record = [](const RequestRecord&) { FAIL(); };

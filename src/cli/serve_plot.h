@@ -1,4 +1,4 @@
-// The picture of several loads on one server.
+// Plots several loads on one server.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace tokamak::cli {
 
-// An SVG with latencies and throughput over the rate or the concurrency of each load.
+// Returns an SVG of latencies and throughput over each load's rate or concurrency.
 std::string ServeBenchPlot(const std::vector<ServeBenchResult>& results);
 
 }  // namespace tokamak::cli

@@ -14,10 +14,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Beyond these the client itself may be what is measured.
+// Beyond these limits the client itself may be the bottleneck.
 constexpr double kBusyCpu = 0.8;
 constexpr double kLateMs = 20;
-constexpr double kShortestJudged = 1;  // seconds; less is mostly beginning
+constexpr double kShortestJudged = 1;  // seconds; the start dominates shorter runs
 
 Json Object(const Spread& s) {
   if (s.count == 0) return Json();
@@ -99,7 +99,7 @@ Summary::Summary(LoadDescription load, Slo slo) {
   result_.slo = slo;
 }
 
-// The server's usage says how many tokens there were, the events with text when they came.
+// The number of tokens comes from the server's usage, their times from the events with text.
 void Summary::AddToRates(const RequestRecord& record) {
   ServeBenchResult& r = result_;
   const auto in_window = [&load = r.load](double at) {
@@ -304,7 +304,7 @@ std::string TraceLine(const RequestRecord& record, int32_t load) {
   json["cached_tokens"] = record.usage ? Json(record.usage->cached_tokens) : Json();
   json["output_tokens"] = record.output_tokens();
   json["usage"] = record.usage.has_value();
-  Json at = Json::array();  // of each event with text, after the intended time
+  Json at = Json::array();  // of each event with text, relative to the intended time
   for (const double seconds : record.text_at) {
     at.push_back(std::round((seconds - record.intended) * 1e6) / 1e3);
   }

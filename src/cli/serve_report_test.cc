@@ -45,13 +45,13 @@ RequestRecord Answered(double intended, double sent, std::vector<double> text_at
 }
 
 TEST(RequestRecord, CountsFromTheTimeThatWasIntended) {
-  // Sent 1 s late: that is part of what its user waits for.
+  // Sent 1 s late, which is part of the user's waiting time.
   const RequestRecord record = Answered(10, 11, {11.5, 11.6, 11.9});
   EXPECT_NEAR(*record.ttft(), 1.5, 1e-9);
   EXPECT_NEAR(record.e2e(), 1.9, 1e-9);
-  EXPECT_NEAR(*record.tpot(), 0.2, 1e-9);  // three events, so three tokens
+  EXPECT_NEAR(*record.tpot(), 0.2, 1e-9);  // three events count as three tokens
   RequestRecord counted = record;
-  counted.usage = StreamedChunk::Usage{.completion_tokens = 5};  // some events had two
+  counted.usage = StreamedChunk::Usage{.completion_tokens = 5};  // some events had two tokens
   EXPECT_NEAR(*counted.tpot(), 0.1, 1e-9);
   EXPECT_FALSE(Answered(0, 0, {1}).tpot());
   EXPECT_FALSE(Answered(0, 0, {}).ttft());
@@ -77,7 +77,8 @@ TEST(Slo, IsMetByRequestsWithinAllLimits) {
   EXPECT_FALSE(Meets(slo, Answered(0, 0, {0.4, 0.51})));
   EXPECT_FALSE(Meets({.ttft_ms = {}, .tpot_ms = {}, .e2e_ms = 599}, good));
   EXPECT_TRUE(Meets(slo, Answered(0, 0, {0.5})));   // one token has no time per token
-  EXPECT_FALSE(Meets(slo, Answered(-0.6, 0, {})));  // no text: its end is its first token
+  EXPECT_FALSE(Meets(slo, Answered(-0.6, 0, {})));  // without text, the end counts as the first
+                                                    // token
   RequestRecord failed = good;
   failed.error_kind = "closed";
   EXPECT_FALSE(Meets(slo, failed));
@@ -91,7 +92,7 @@ TEST(Summary, AddsUpWhatCameBack) {
   first.usage =
       StreamedChunk::Usage{.prompt_tokens = 100, .cached_tokens = 60, .completion_tokens = 4};
   summary.Add(first);
-  summary.Add(Answered(1, 1, {2, 2.25}));  // no usage: two tokens
+  summary.Add(Answered(1, 1, {2, 2.25}));  // without usage: two tokens
   RequestRecord failed;
   failed.intended = failed.sent = 1;
   failed.end = 4;
@@ -104,7 +105,7 @@ TEST(Summary, AddsUpWhatCameBack) {
   EXPECT_EQ(r.errors_by_kind.at("http_503"), 1);
   EXPECT_EQ(r.first_error, "full");
   EXPECT_EQ(r.seconds, 4);
-  EXPECT_EQ(r.window_seconds, 2.25);  // the failure kept nobody from working after that
+  EXPECT_EQ(r.window_seconds, 2.25);  // ends with the last success, not with the failure
   EXPECT_EQ(r.prompt_tokens, 100);
   EXPECT_EQ(r.cached_tokens, 60);
   EXPECT_EQ(r.output_tokens, 6);
@@ -127,8 +128,8 @@ TEST(Summary, AddsUpWhatCameBack) {
 }
 
 TEST(Summary, RatesAreOfWhatHappenedInTheWindow) {
-  // A server that makes a token every 0.1 s and ends an answer of ten every second, for 100 s; who
-  // begins last is waited for until 130 s.
+  // A server makes a token every 0.1 s and ends an answer of ten tokens every second, for 100 s;
+  // the load waits for the last request until 130 s.
   Summary summary({.ramp_seconds = 10, .duration_seconds = 60},
                   {.ttft_ms = {}, .tpot_ms = {}, .e2e_ms = 1500});
   int began_later = 0;
@@ -154,13 +155,13 @@ TEST(Summary, RatesAreOfWhatHappenedInTheWindow) {
   EXPECT_NEAR(r.total_tok_s, 17, 1e-9);
   EXPECT_NEAR(r.requests_s, 1, 1e-9);
   EXPECT_NEAR(r.goodput_s, 1, 1e-9);
-  EXPECT_NEAR(r.offered_s, 1.02, 1e-9);  // with the straggler
+  EXPECT_NEAR(r.offered_s, 1.02, 1e-9);  // including the straggler
   EXPECT_NEAR(r.client_cpu, 0.1, 1e-9);
-  EXPECT_EQ(r.errors, 1);  // also in the beginning
+  EXPECT_EQ(r.errors, 1);  // errors before the window count, too
   EXPECT_EQ(r.requests, began_later + 1);
   EXPECT_EQ(r.good, began_later - 1);
   EXPECT_EQ(r.e2e_ms.count, began_later);
-  EXPECT_NEAR(r.e2e_ms.max, 71'000, 1e-6);  // what it took is not cut off
+  EXPECT_NEAR(r.e2e_ms.max, 71'000, 1e-6);  // the window does not cut it off
   EXPECT_EQ(r.output_tokens, began_later * 10);
 }
 
@@ -175,7 +176,7 @@ TEST(Summary, OfNothingIsZeros) {
   EXPECT_EQ(r.requests_s, 0);
   EXPECT_EQ(r.ttft_ms.p99, 0);
   EXPECT_EQ(nlohmann::json::parse(ServeBenchJson(r))["goodput_s"], nullptr);
-  // No time is shown that nobody measured.
+  // No times are shown if none were measured.
   EXPECT_EQ(ServeBenchText(r).find("first token"), std::string::npos);
   EXPECT_NE(ServeBenchTable({r}).find(" - "), std::string::npos);
 }
@@ -207,7 +208,7 @@ TEST(AxisTicks, AreRoundAndWithinTheAxis) {
   }
 }
 
-// Each tag that opens is closed in order. (The end-to-end test has a whole XML parser read a plot.)
+// Whether each tag is closed in order. (The end-to-end test parses a plot with a full XML parser.)
 bool IsBalanced(const std::string& xml) {
   std::vector<std::string> open;
   for (size_t at = xml.find('<'); at != std::string::npos; at = xml.find('<', at + 1)) {
@@ -260,7 +261,7 @@ TEST(ServeBenchPlot, HasAMarkPerLoadAndPercentile) {
   const std::string svg = ServeBenchPlot(results);
   EXPECT_TRUE(IsBalanced(svg));
   EXPECT_EQ(Count(svg, "m at http://h:1"), 2u);
-  // Four latencies with three percentiles, output, and three kinds of requests, for three loads.
+  // For three loads: four latencies with three percentiles, output, and three kinds of requests.
   EXPECT_EQ(Count(svg, "<circle"), (4u * 3 + 1 + 3) * 3);
   EXPECT_EQ(Count(svg, "class=\"limit\""), 1u);
   EXPECT_TRUE(IsBalanced(ServeBenchPlot({})));

@@ -12,7 +12,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kMaxKeptText = size_t{1} << 20;
 constexpr double kModelSeconds = 10;  // for /v1/models
 
-// A whole small answer.
+// Receives a small answer completely.
 class BodyReceiver final : public HttpReceiver {
  public:
   void OnHead(int status) override { ok_ = status == 200; }
@@ -75,7 +75,7 @@ std::string RequestBody(const RequestShape& shape, const Messages& messages,
 
 Status RequestReceiver::OnBody(std::string_view bytes) {
   if (record_.http_status == 200) {
-    const double now = Now();  // before the work of parsing
+    const double now = Now();  // before parsing, which takes time
     return stream_.Feed(bytes, [&](std::string_view data) { return OnEvent(data, now); });
   }
   if (error_body_.size() < EventStream::kMaxEventBytes) error_body_ += bytes;
@@ -111,7 +111,7 @@ void RequestReceiver::OnEnd(const Status& status) {
   } else if (record_.http_status != 0 && record_.http_status != 200 && status.ok()) {
     Fail(fmt::format("http_{}", record_.http_status),
          fmt::format("HTTP status {}: {}", record_.http_status, ErrorMessage(error_body_)));
-  } else if (!status.ok() && !finished_) {  // an answer that is complete may end as it likes
+  } else if (!status.ok() && !finished_) {  // after a complete answer any end is fine
     const bool timeout = status.code() == StatusCode::kDeadlineExceeded;
     const bool stream = status.code() == StatusCode::kDataLoss;
     Fail(timeout      ? "timeout"

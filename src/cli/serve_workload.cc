@@ -27,7 +27,7 @@ constexpr const char* kWords[] = {
     "game",   "heat",   "color", "ball",  "field",  "air",    "land",  "light",   "home",
     "picture"};
 
-// Streams of random numbers; 1 is that of Arrivals.
+// Numbers of random streams; Arrivals uses 1.
 constexpr uint64_t kConversations = 2;
 constexpr uint64_t kSharedWords = 3;
 
@@ -43,7 +43,7 @@ std::vector<std::string_view> Split(std::string_view text, char separator) {
   }
 }
 
-// The whole text as a finite number.
+// Parses the whole text as a finite number.
 std::optional<double> Number(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -55,7 +55,7 @@ bool IsLength(double value) {
   return value >= 1 && value <= LengthDistribution::kMax && value == std::floor(value);
 }
 
-// A member that is a number in [low, high]; absent otherwise.
+// Returns a member that is a number in [low, high]; nullopt otherwise.
 std::optional<double> Member(const nlohmann::json& object, const char* name, double low,
                              double high) {
   const auto found = object.find(name);
@@ -115,7 +115,7 @@ double Random::Normal() {
 // Marsaglia and Tsang, "A simple method for generating gamma variables", 2000.
 double Random::Gamma(double shape) {
   if (shape == 1) return Exponential();
-  // A gamma of shape + 1, times a power of a uniform, is one of shape.
+  // A gamma(shape + 1) variate times a power of a uniform one is gamma(shape).
   const double boost = shape < 1 ? std::pow(Unit(), 1 / shape) : 1;
   const double d = (shape < 1 ? shape + 1 : shape) - 1.0 / 3;
   const double c = 1 / std::sqrt(9 * d);

@@ -1,6 +1,6 @@
-// What the load generator sends, and when: lengths, words, conversations, arrivals. Everything
-// comes from a seed, conversation by conversation, so that the n-th one is the same however fast
-// the server is.
+// The load generator's requests and their times: lengths, words, conversations and arrivals. All of
+// it follows from a seed, separately for each conversation, so the n-th conversation does not
+// depend on the server's speed.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace tokamak::cli {
 
-// splitmix64 (Steele, Lea, Flood, OOPSLA 2014) and what is drawn with it. The same numbers on every
+// splitmix64 (Steele, Lea, Flood, OOPSLA 2014) and distributions. Gives the same numbers on every
 // machine and with every standard library.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
-  // A stream of its own for each (seed, stream, index).
+  // An independent stream for each (seed, stream, index).
   Random(uint64_t seed, uint64_t stream, uint64_t index);
 
   uint64_t Next();
@@ -31,29 +31,30 @@ class Random {
   uint64_t state_;
 };
 
-// How long prompts or answers are: "N", "LOW:HIGH" (also "uniform:LOW:HIGH"), "normal:MEAN:SD" or
-// "lognormal:MEAN:SD", whose mean and standard deviation are those of the lengths themselves.
+// A distribution of prompt or answer lengths: "N", "LOW:HIGH" (also "uniform:LOW:HIGH"),
+// "normal:MEAN:SD" or "lognormal:MEAN:SD"; mean and standard deviation are those of the lengths
+// themselves.
 class LengthDistribution {
  public:
   static constexpr int32_t kMax = 1'000'000;
 
-  // kInvalidArgument for anything else, and for lengths outside of [1, kMax].
+  // kInvalidArgument for any other text, and for lengths outside [1, kMax].
   static Result<LengthDistribution> Parse(std::string_view text);
   static LengthDistribution Fixed(int32_t length);
 
-  // In [1, kMax]: what a normal or lognormal draw has beyond is cut to that.
+  // Clamped to [1, kMax].
   int32_t Draw(Random& random) const;
   const std::string& text() const { return text_; }
 
  private:
   enum class Kind { kUniform, kNormal, kLognormal };
   Kind kind_ = Kind::kUniform;
-  double a_ = 1, b_ = 1;  // low and high; mean and sd; mu and sigma of the logarithm
+  double a_ = 1, b_ = 1;  // low and high, mean and sd, or mu and sigma of the logarithm
   std::string text_ = "1";
 };
 
-// Times between arrivals at `rate` per second: gamma-distributed with shape `burstiness`. 1 is a
-// Poisson process, less comes in bursts, more is more even.
+// Gamma-distributed times between arrivals at `rate` per second, with shape `burstiness`: 1 is a
+// Poisson process, less is burstier, more is more even.
 class Arrivals {
  public:
   Arrivals(double rate, double burstiness, uint64_t seed, uint64_t run)
@@ -68,10 +69,10 @@ class Arrivals {
 
 // One request of a conversation.
 struct PlannedTurn {
-  int32_t input_words = 0;    // of the user, after the shared ones
+  int32_t input_words = 0;    // of the user, without the shared words
   int32_t output_tokens = 0;  // asked for
-  double think_seconds = 0;   // after the answer before
-  std::string text;           // what the user says; the first turn's begins with the shared words
+  double think_seconds = 0;   // after the previous answer
+  std::string text;           // what the user says; the first turn begins with the shared words
 };
 
 struct PlannedConversation {
@@ -84,12 +85,11 @@ struct WorkloadOptions {
   LengthDistribution output = LengthDistribution::Fixed(128);  // tokens
   LengthDistribution turns = LengthDistribution::Fixed(1);
   double think_seconds = 0;   // mean of an exponential distribution
-  int32_t shared_prefix = 0;  // words that all conversations of a group begin with
+  int32_t shared_prefix = 0;  // words with which all conversations of a group begin
   int32_t prefix_groups = 1;
-  int32_t seed = 0;  // the shared words do not depend on it
+  int32_t seed = 0;  // does not affect the shared words
 };
 
-// A request of a trace that is replayed.
 struct ReplayedRequest {
   double time = 0;  // seconds since the first one
   int32_t input_words = 0;
@@ -98,8 +98,8 @@ struct ReplayedRequest {
 
 class Workload {
  public:
-  // `run` counts the loads of one command: each has words of its own, or a server's prefix cache
-  // would help all but the first.
+  // `run` numbers the loads of one command. Each has its own words; otherwise a server's prefix
+  // cache would help all but the first.
   Workload(const WorkloadOptions& options, uint64_t run);
 
   PlannedConversation Make(int64_t id) const;
@@ -113,15 +113,14 @@ class Workload {
   std::vector<std::string> shared_;  // one per group
 };
 
-// `count` words, each with a space after it, most of which are one token each in the vocabularies
-// of English-speaking models.
+// Returns `count` words, each followed by a space; most are one token in vocabularies for English.
 std::string RandomWords(int32_t count, Random& random);
 
-// The requests of a trace, a JSON object per line: "time" (seconds), "input" and "output" (tokens),
-// as --trace writes them; or "timestamp" (milliseconds), "input_length" and "output_length", as
-// public traces of servers have them. Other members are ignored, but for "load": a list for each
-// value of it (0 where absent), ascending. Each in the order of its times, of which the first
-// becomes 0. kInvalidArgument names the line at fault.
+// Parses a trace with a JSON object per line: "time" (seconds), "input" and "output" (tokens), as
+// --trace writes them; or "timestamp" (milliseconds), "input_length" and "output_length", as in
+// public traces of servers. Returns one list per value of "load" (0 if absent), in ascending order;
+// other members are ignored. Each list is sorted by time, starting at 0. kInvalidArgument names the
+// bad line.
 Result<std::vector<std::vector<ReplayedRequest>>> ParseReplay(std::string_view text);
 
 }  // namespace tokamak::cli

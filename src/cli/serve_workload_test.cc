@@ -12,9 +12,9 @@ namespace {
 
 constexpr int kDraws = 20'000;
 
-// The largest distance between the draws' distribution and the exact one (Kolmogorov and Smirnov),
-// times the square root of their number: above 1.95 once in a thousand times if they are equal.
-// With these seeds it is always the same.
+// The largest distance between the empirical and the exact distribution (Kolmogorov and Smirnov),
+// times the square root of the number of draws. If they are equal it exceeds 1.95 once in a
+// thousand times. The seeds are fixed, so the result is too.
 double Distance(std::vector<double> draws, const std::function<double(double)>& cdf) {
   std::sort(draws.begin(), draws.end());
   const auto n = static_cast<double>(draws.size());
@@ -39,7 +39,7 @@ TEST(Arrivals, GapsOfAPoissonProcessAreExponential) {
   const double rate = 4;
   const auto cdf = [rate](double x) { return 1 - std::exp(-rate * x); };
   EXPECT_LT(Distance(Gaps(rate, 1), cdf), kTooFar);
-  // The check can fail: a process that is a tenth faster does.
+  // The check can fail: it does for a process that is a tenth faster.
   EXPECT_GT(Distance(Gaps(rate * 1.1, 1), cdf), kTooFar);
 }
 
@@ -59,8 +59,8 @@ TEST(Arrivals, BurstsAreGammaDistributed) {
 }
 
 TEST(Arrivals, TheCountsOfAPoissonProcessVaryAsTheyShould) {
-  // In windows of 1 s at 5 per second, mean and variance are both 5; for 10,000 windows the
-  // standard error of the variance is about 0.07.
+  // In windows of 1 s at 5 per second, mean and variance are both 5; the standard error of the
+  // variance over 10,000 windows is about 0.07.
   Arrivals arrivals(5, 1, /*seed=*/3, /*run=*/0);
   std::vector<double> counts(10'000, 0.0);
   for (double at = arrivals.NextGap(); at < 10'000; at += arrivals.NextGap()) {
@@ -108,7 +108,7 @@ TEST(LengthDistribution, DrawsWhatItSays) {
   const auto lognormal = Lengths("lognormal:400:300");
   EXPECT_NEAR(Mean(lognormal), 400, 10);
   EXPECT_NEAR(Deviation(lognormal), 300, 25);
-  // Half of it is below exp(mu) = 400 / sqrt(1 + (300/400)^2) = 320.
+  // Half of the draws are below exp(mu) = 400 / sqrt(1 + (300/400)^2) = 320.
   EXPECT_NEAR(static_cast<double>(std::count_if(lognormal.begin(), lognormal.end(),
                                                 [](double v) { return v <= 320; })),
               kDraws / 2, 250);
@@ -138,7 +138,7 @@ TEST(Workload, TheSameSeedMakesTheSameConversationsInAnyOrder) {
   EXPECT_EQ(again.Make(4).id, 4);
   EXPECT_EQ(again.Make(5).turns.front().text, text);
   EXPECT_EQ(again.Make(5).turns.size(), workload.Make(5).turns.size());
-  // Another load of the same command has other words, so that no cache knows them.
+  // Another load of the same command has different words, which no cache knows.
   EXPECT_NE(other_run.Make(5).turns.front().text, text);
   EXPECT_NE(other_seed.Make(5).turns.front().text, text);
   EXPECT_NE(workload.Make(6).turns.front().text, text);

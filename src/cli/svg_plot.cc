@@ -11,10 +11,10 @@ namespace tokamak::cli {
 namespace {
 
 constexpr double kPanelWidth = 440, kPanelHeight = 250;             // of the area between the axes
-constexpr double kLeft = 72, kTop = 44, kRight = 20, kBottom = 52;  // around it
+constexpr double kLeft = 72, kTop = 44, kRight = 20, kBottom = 52;  // margins around it
 constexpr double kHead = 70;                                        // above the panels
 constexpr size_t kColumns = 2;
-constexpr double kLogFrom = 8;  // factor from which an axis is logarithmic
+constexpr double kLogFrom = 8;  // an axis with this range or more is logarithmic
 
 constexpr char kStyle[] = R"(<style>
 svg { --ink: #1f2328; --faint: #59636e; --grid: #d8dee4; --page: #ffffff;
@@ -48,7 +48,7 @@ std::string Escape(std::string_view text) {
     } else if (c == '"') {
       out += "&quot;";
     } else if (static_cast<unsigned char>(c) < 0x20) {
-      out += ' ';  // most of them are not allowed in XML at all
+      out += ' ';  // most control characters are not allowed in XML
     } else {
       out += c;
     }
@@ -67,14 +67,14 @@ std::string Line(double x1, double y1, double x2, double y2, std::string_view cl
       y2, classes);
 }
 
-// "1500", "0.25", "2M": short enough for a tick.
+// Formats "1500", "0.25", "2M": short enough for a tick.
 std::string TickText(double value) {
   const double size = std::abs(value);
   if (size >= 1e6) return fmt::format("{:g}M", value / 1e6);
   return fmt::format("{:.6g}", value);
 }
 
-// Values of an axis, and where they lie on the page.
+// The range of an axis and its position on the page.
 class Axis {
  public:
   Axis(const std::vector<double>& values, double from, double to) : from_(from), to_(to) {
@@ -123,7 +123,7 @@ std::string DrawSeries(const PlotSeries& series, size_t color, const Axis& x, co
                      path, marks);
 }
 
-// The series' names, in a row that ends at `right`.
+// Draws the names of the series in a row that ends at `right`.
 std::string DrawLegend(const PlotPanel& panel, double right, double top) {
   std::string out;
   double x = right;

@@ -1,4 +1,4 @@
-// Line charts as SVG, for reports: a grid of panels over the same x axis.
+// Line charts as SVG for reports: a grid of panels with the same x axis.
 #pragma once
 
 #include <optional>
@@ -10,13 +10,14 @@ namespace tokamak::cli {
 
 struct PlotSeries {
   std::string name;
-  std::vector<std::pair<double, double>> points;  // (x, y), x ascending; not finite: left out
+  std::vector<std::pair<double, double>> points;  // (x, y), x ascending; points that are not finite
+                                                  // are left out
 };
 
 struct PlotPanel {
   std::string title;
   std::vector<PlotSeries> series;  // at most 4
-  std::optional<double> limit;     // a dashed line across, such as an SLO
+  std::optional<double> limit;     // a dashed horizontal line, such as an SLO
 };
 
 struct Plot {
@@ -26,13 +27,12 @@ struct Plot {
   std::vector<PlotPanel> panels;  // two in a row
 };
 
-// A whole SVG document, readable on light and on dark pages. An axis whose positive values span a
-// factor of 8 or more is logarithmic; others begin at 0.
+// Returns an SVG document that is readable on light and dark pages. An axis whose positive values
+// span a factor of 8 or more is logarithmic; other axes begin at 0.
 std::string PlotSvg(const Plot& plot);
 
-// Values for an axis from `low` to `high`, at most about eight: multiples of 1, 2 or 5 times a
-// power of ten; with `log`, 1, 2 and 5 times powers of ten (or powers alone, of a wide range). All
-// lie within.
+// Returns at most about eight ticks in [low, high]: multiples of 1, 2 or 5 times a power of ten.
+// With `log`: 1, 2 and 5 times powers of ten, or only powers of ten for a wide range.
 std::vector<double> AxisTicks(double low, double high, bool log);
 
 }  // namespace tokamak::cli

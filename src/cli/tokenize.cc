@@ -1,4 +1,4 @@
-// tokamak tokenize: token ids and pieces of a text.
+// tokamak tokenize: the token ids and pieces of a text.
 #include <cstdio>
 #include <memory>
 

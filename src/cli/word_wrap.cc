@@ -20,7 +20,9 @@ int TerminalColumns() {
 }
 
 std::string WordWrap::Append(std::string_view text, int columns) {
-  if (columns <= 0) return Finish() + std::string(text);  // by the width the word was held for
+  if (columns <= 0)
+    return Finish() + std::string(text);  // for the width at which the word was
+                                          // held
   columns_ = columns;
   while (!text.empty()) {
     utf8proc_int32_t character = 0;
@@ -54,14 +56,15 @@ void WordWrap::AppendCharacter(std::string_view character, int width) {
     blank_width_ += first == ' ' ? 1 : kTabStop - (column_ + blank_width_) % kTabStop;
     in_long_word_ = false;
   } else if (width > 1) {
-    // Chinese and Japanese put no blanks between words: a line may end before and after each.
+    // Chinese and Japanese have no blanks between words: a line may break before and after each
+    // character.
     PlaceWord();
     in_long_word_ = false;
     word_ = character;
     word_width_ = width;
     PlaceWord();
   } else if (width == 0 && word_.empty() && blanks_.empty()) {
-    out_ += character;  // a mark on the character before
+    out_ += character;  // combines with the previous character
   } else {
     word_ += character;
     word_width_ += width;
@@ -80,7 +83,7 @@ void WordWrap::PlaceWord() {
   }
   out_ += std::exchange(blanks_, "") + std::exchange(word_, "");
   column_ += std::exchange(blank_width_, 0) + std::exchange(word_width_, 0);
-  if (column_ > columns_) column_ = (column_ - 1) % columns_ + 1;  // the terminal has broken it
+  if (column_ > columns_) column_ = (column_ - 1) % columns_ + 1;  // the terminal has wrapped it
 }
 
 }  // namespace tokamak::cli

@@ -1,4 +1,4 @@
-// Breaks text between words where a terminal's line ends, while the text arrives.
+// Breaks text between words at a terminal's line ends, while the text arrives.
 #pragma once
 
 #include <string>
@@ -6,22 +6,21 @@
 
 namespace tokamak::cli {
 
-// Columns of the terminal that stdout is; 0 where it is none, or does not say.
+// Columns of the terminal that is stdout; 0 if it is not a terminal or its width is unknown.
 int TerminalColumns();
 
-// Every method gives what is to be printed now. A word is held back until it is known where it
-// ends, so that no word is broken unless it is longer than a line. The blanks where a line is
-// broken are left out, nothing else is. What is not UTF-8 counts as one column a byte.
+// Each method returns what to print now. A word is held back until its end is known, so only words
+// longer than a line are broken. Only the blanks where a line breaks are dropped. Each byte that is
+// not UTF-8 counts as one column.
 class WordWrap {
  public:
-  // The text's next piece, for a terminal of so many columns; 0: nothing is broken or held back.
+  // Adds text, for a terminal of `columns` columns; 0: nothing is broken or held back.
   std::string Append(std::string_view text, int columns);
-  // The text has ended.
   std::string Finish();
 
  private:
   void AppendCharacter(std::string_view character, int width);
-  // Prints the word that is held back, on the next line if it does not fit on this one.
+  // Prints the held word, on the next line if it does not fit on this one.
   void PlaceWord();
 
   std::string out_;

@@ -10,7 +10,6 @@
 namespace tokamak::cli {
 namespace {
 
-// In one piece.
 std::string Wrap(std::string_view text, int columns) {
   WordWrap wrap;
   std::string out = wrap.Append(text, columns);
@@ -26,7 +25,7 @@ TEST(WordWrap, BreaksBetweenWordsAndNowhereElse) {
 }
 
 TEST(WordWrap, LeavesWordsThatAreLongerThanALineToTheTerminal) {
-  // The addresses take 27 and 23 columns: 7 and 3 of the third line.
+  // The URLs take 27 and 23 columns: 7 and 3 of the third line.
   EXPECT_EQ(Wrap("see https://example.org/a/bcdef now", 10),
             "see\nhttps://example.org/a/bcdef\nnow");
   EXPECT_EQ(Wrap("see https://example.org/a/b now okay", 10),
@@ -37,7 +36,7 @@ TEST(WordWrap, KnowsWideCharactersAndMarks) {
   EXPECT_EQ(Wrap("日本語日本語", 6), "日本語\n日本語");
   EXPECT_EQ(Wrap("日本語日本語", 5), "日本\n語日\n本語");
   EXPECT_EQ(Wrap("ab日本", 5), "ab日\n本");
-  // "é" as a letter and an accent has one column.
+  // "é" as a letter and a combining accent takes one column.
   EXPECT_EQ(Wrap("e\u0301e\u0301e\u0301 e\u0301e\u0301", 6),
             "e\u0301e\u0301e\u0301 e\u0301e\u0301");
   EXPECT_EQ(Wrap("日\u0301 bcde", 5), "日\u0301\nbcde");
@@ -68,7 +67,7 @@ TEST(WordWrap, OutlivesTheTerminal) {
   EXPECT_EQ(wrap.Finish(), " four");
 }
 
-// The columns of a text, as the C library counts them.
+// The width of a text according to the C library.
 int Columns(const std::string& text) {
   std::vector<wchar_t> wide(text.size() + 1);
   const size_t length = std::mbstowcs(wide.data(), text.c_str(), wide.size());
@@ -111,7 +110,7 @@ TEST(WordWrap, FillsLinesAsFarAsTheyGoWhateverThePieces) {
     out += pieces.Finish();
     ASSERT_EQ(out, Wrap(text, columns)) << text;
     const std::vector<std::string> lines = Split(out, '\n');
-    std::string joined;  // without blanks and ends of lines, nothing is different
+    std::string joined;  // only blanks and line ends may differ
     for (const char c : out) {
       if (c != ' ' && c != '\n') joined += c;
     }
@@ -122,7 +121,7 @@ TEST(WordWrap, FillsLinesAsFarAsTheyGoWhateverThePieces) {
       ASSERT_LE(Columns(line.substr(0, end == std::string::npos ? 0 : end + 1)), columns) << line;
     }
     for (size_t i = 1; i < lines.size(); ++i) {
-      // Its first word did not fit on the line before: words here are 10 columns at most.
+      // Its first word, of at most 10 columns, did not fit on the previous line.
       ASSERT_GT(Columns(lines[i - 1]) + 1 + 10, columns) << out;
     }
   }
