@@ -77,8 +77,7 @@ TEST(Slo, IsMetByRequestsWithinAllLimits) {
   EXPECT_FALSE(Meets(slo, Answered(0, 0, {0.4, 0.51})));
   EXPECT_FALSE(Meets({.ttft_ms = {}, .tpot_ms = {}, .e2e_ms = 599}, good));
   EXPECT_TRUE(Meets(slo, Answered(0, 0, {0.5})));   // one token has no time per token
-  EXPECT_FALSE(Meets(slo, Answered(-0.6, 0, {})));  // without text, the end counts as the first
-                                                    // token
+  EXPECT_FALSE(Meets(slo, Answered(-0.6, 0, {})));  // no text: the end is its first token
   RequestRecord failed = good;
   failed.error_kind = "closed";
   EXPECT_FALSE(Meets(slo, failed));

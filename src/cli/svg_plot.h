@@ -10,8 +10,7 @@ namespace tokamak::cli {
 
 struct PlotSeries {
   std::string name;
-  std::vector<std::pair<double, double>> points;  // (x, y), x ascending; points that are not finite
-                                                  // are left out
+  std::vector<std::pair<double, double>> points;  // (x, y), x ascending; skips non-finite points
 };
 
 struct PlotPanel {

@@ -20,9 +20,7 @@ int TerminalColumns() {
 }
 
 std::string WordWrap::Append(std::string_view text, int columns) {
-  if (columns <= 0)
-    return Finish() + std::string(text);  // for the width at which the word was
-                                          // held
+  if (columns <= 0) return Finish() + std::string(text);  // for the previous width
   columns_ = columns;
   while (!text.empty()) {
     utf8proc_int32_t character = 0;

@@ -132,8 +132,7 @@ class Value {
     return type_ == Type::kFloat ? data_.number : static_cast<double>(data_.integer);
   }
   std::string_view text() const;            // requires a string or kBigInt
-  bool markup() const;                      // requires a string: whether it is HTML that needs no
-                                            // escaping
+  bool markup() const;                      // of a string: HTML that needs no escaping
   const std::vector<Value>& items() const;  // requires is_list_like
   StringObject& string() const;
   ListObject& list() const;
