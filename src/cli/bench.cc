@@ -19,9 +19,9 @@ constexpr char kLatencyExamples[] =
     "  tokamak bench latency --batch 1,8 --prompt-tokens 512 --output-tokens 128 --json\n";
 
 constexpr char kProfileHelp[] =
-    "Print to stderr what a step of each kind (decode, prefill, mixed) takes: every operation, the "
-    "gaps, and how much of the time the host is busy. On a GPU the operations of a decode step are "
-    "one graph unless --cuda-graphs off; only without it is the host's share a true one";
+    "Print the mean time of a step of each kind (decode, prefill, mixed) to stderr: operations, "
+    "gaps, and how long the host is busy. On GPUs a decode step is one CUDA graph: --cuda-graphs "
+    "off shows its operations, but makes the host busier";
 
 struct ThroughputFlags {
   EngineFlags engine;
@@ -136,7 +136,7 @@ int RunLatency(LatencyFlags flags) {
   if (flags.runs < 1) return UsageError("--runs must be at least 1");
   EngineOptions& options = flags.engine.options;
   for (const int32_t batch : *flags.batch) {
-    if (batch < 1) return UsageError("--batch: sizes must be at least 1");
+    if (batch < 1) return UsageError("--batch: every size must be at least 1");
     options.max_seqs = std::max(options.max_seqs, batch);
   }
   SetProfile(flags.report, options);
@@ -148,7 +148,7 @@ void AddReportFlags(Flags& flags, ReportFlags& report, const std::string& json_h
   flags.Add("--json", report.json, json_help);
   flags.Add("--profile", report.profile, kProfileHelp);
   flags.Add("--trace", report.trace,
-            "Write every step and operation there, for chrome://tracing or ui.perfetto.dev");
+            "Write every step and operation to this file, for chrome://tracing or ui.perfetto.dev");
 }
 
 }  // namespace
@@ -157,10 +157,10 @@ void AddBenchCommands(CommandLine& line) {
   auto throughput = std::make_shared<ThroughputFlags>();
   Flags t = line.Command("bench throughput", "Measure many requests at once", kThroughputExamples,
                          [throughput] { return RunThroughput(*throughput); });
-  t.Add("--requests", throughput->requests, "How many");
-  AddRange(t, "--input", throughput->input, "Prompt tokens of each, uniform");
-  AddRange(t, "--output", throughput->output, "Generated tokens of each, uniform");
-  t.Add("--seed", throughput->seed, "Of lengths and prompts");
+  t.Add("--requests", throughput->requests, "Number of requests");
+  AddRange(t, "--input", throughput->input, "Prompt tokens of each request, drawn uniformly");
+  AddRange(t, "--output", throughput->output, "Generated tokens of each request, drawn uniformly");
+  t.Add("--seed", throughput->seed, "Seed of the lengths and prompts");
   AddReportFlags(t, throughput->report, "Print one JSON object");
   AddEngineFlags(t, throughput->engine);
 
@@ -168,10 +168,10 @@ void AddBenchCommands(CommandLine& line) {
   Flags l = line.Command("bench latency", "Measure a few requests at a time", kLatencyExamples,
                          [latency] { return RunLatency(*latency); });
   l.Add("--batch", latency->batch, "Batch sizes, one after the other (default 1,8,32)");
-  l.Add("--prompt-tokens", latency->prompt_tokens, "Of each request");
-  l.Add("--output-tokens", latency->output_tokens, "Of each request");
-  l.Add("--runs", latency->runs, "How often each batch size is measured");
-  l.Add("--seed", latency->seed, "Of the prompts");
+  l.Add("--prompt-tokens", latency->prompt_tokens, "Prompt tokens of each request");
+  l.Add("--output-tokens", latency->output_tokens, "Generated tokens of each request");
+  l.Add("--runs", latency->runs, "Runs of each batch size");
+  l.Add("--seed", latency->seed, "Seed of the prompts");
   AddReportFlags(l, latency->report, "Print one JSON object per run");
   AddEngineFlags(l, latency->engine);
 }

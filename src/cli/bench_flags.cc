@@ -13,7 +13,10 @@ Status ParseRange(const std::string& text, TokenRange* range) {
   const Result<std::vector<int32_t>> ends = ParseIntList(list);
   const bool valid = ends.ok() && (ends->size() == 1 || ends->size() == 2) && ends->front() >= 1 &&
                      ends->front() <= ends->back();
-  if (!valid) return InvalidArgument("\"{}\" is not a range of tokens such as 100:1024", text);
+  if (!valid) {
+    return InvalidArgument("\"{}\" is not a number or range of tokens such as 100 or 100:1024",
+                           text);
+  }
   *range = {ends->front(), ends->back()};
   return Status();
 }

@@ -53,8 +53,8 @@ void PrintText(const BenchResult& r) {
   std::printf("  loaded in %.2f s, peak memory %.0f MB\n", r.load_s, r.peak_rss_mb);
   if (r.roofline) {
     std::printf(
-        "  this machine: %.0f GMAC/s int8, %.0f f32; reads %.1f GB/s of memory, %.1f of as many "
-        "bytes as the weights, %.1f of caches\n",
+        "  this machine: %.0f GMAC/s in int8, %.0f in f32; reads %.1f GB/s from memory, %.1f from "
+        "an array as large as the weights, %.1f from caches\n",
         roofline.int8_gmac_s, roofline.f32_gmac_s, roofline.memory_gb_s, roofline.weights_gb_s,
         roofline.cache_gb_s);
   }
@@ -109,9 +109,9 @@ void TraceFile::AddRun(const std::string& name, const Profile& profile) {
                (event.end_seconds - event.begin_seconds) * 1e6);
   }
   if (profile.dropped_events > 0) {
-    std::fprintf(stderr, "the trace holds the first %zu events of %s; %lld came after them\n",
-                 profile.events.size(), name.c_str(),
-                 static_cast<long long>(profile.dropped_events));
+    std::fprintf(
+        stderr, "the trace holds the first %zu events of %s and lacks the %lld after them\n",
+        profile.events.size(), name.c_str(), static_cast<long long>(profile.dropped_events));
   }
   ++runs_;
 }
@@ -120,7 +120,7 @@ Status TraceFile::Finish() {
   std::fputs("\n]}\n", file_.get());
   const bool failed = std::ferror(file_.get()) != 0;
   if (std::fclose(file_.release()) != 0 || failed) {
-    return Unavailable("--trace: could not write all of {}: {}", path_, strerror(errno));
+    return Unavailable("--trace: cannot write {} completely: {}", path_, strerror(errno));
   }
   return Status();
 }

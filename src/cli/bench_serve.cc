@@ -61,14 +61,14 @@ using FilePointer = std::unique_ptr<FILE, int (*)(FILE*)>;
 
 Result<FilePointer> OpenFile(const std::string& path) {
   FilePointer file(std::fopen(path.c_str(), "w"), &std::fclose);
-  if (file == nullptr) return NotFound("{}: cannot be written", path);
+  if (file == nullptr) return NotFound("{}: cannot open the file for writing", path);
   return file;
 }
 
 Status CloseFile(FilePointer file, const std::string& path) {
   const bool failed = std::ferror(file.get()) != 0;
   if (std::fclose(file.release()) == 0 && !failed) return Status();
-  return DataLoss("{}: could not be written; is the disk full?", path);
+  return DataLoss("{}: writing failed; is the disk full?", path);
 }
 
 // Writes a file completely or not at all: to a temporary file next to it, which is then renamed.
@@ -91,7 +91,7 @@ class WholeFile {
     std::fputs(text.c_str(), file_.get());
     RETURN_IF_ERROR(CloseFile(std::move(file_), part_));
     if (part_ == path_ || std::rename(part_.c_str(), path_.c_str()) == 0) return Status();
-    return NotFound("{}: cannot be moved to {}", part_, path_);
+    return NotFound("{}: cannot rename the file to {}", part_, path_);
   }
 
  private:
@@ -101,12 +101,13 @@ class WholeFile {
 
 Result<std::string> ReadKey(const ServeBenchFlags& flags) {
   if (!flags.api_key_file.empty() && !flags.api_key_env.empty()) {
-    return InvalidArgument("name one of --api-key-file and --api-key-env");
+    return InvalidArgument("give either --api-key-file or --api-key-env, not both");
   }
   if (!flags.api_key_env.empty()) {
     const char* key = std::getenv(flags.api_key_env.c_str());
     if (key == nullptr || *key == '\0') {
-      return InvalidArgument("--api-key-env: {} is not set", flags.api_key_env);
+      return InvalidArgument("--api-key-env: the environment variable {} is not set",
+                             flags.api_key_env);
     }
     return std::string(key);
   }
@@ -115,7 +116,7 @@ Result<std::string> ReadKey(const ServeBenchFlags& flags) {
   const Result<std::vector<KeyLine>> keys = KeysIn(text);
   if (!keys.ok()) return keys.status().WithContext("--api-key-file " + flags.api_key_file);
   if (keys->empty()) {
-    return InvalidArgument("--api-key-file {}: holds no key", flags.api_key_file);
+    return InvalidArgument("--api-key-file {}: the file contains no key", flags.api_key_file);
   }
   return std::string(keys->front().key);
 }
@@ -154,10 +155,10 @@ Status CheckNumbers(const ServeBenchFlags& f) {
 Result<Plan> Check(const ServeBenchFlags& flags) {
   Plan plan;
   const int kinds = !flags.concurrency.empty() + !flags.rates.empty() + !flags.replay.empty();
-  if (kinds != 1) return InvalidArgument("name one of --rate, --concurrency and --replay");
+  if (kinds != 1) return InvalidArgument("give exactly one of --rate, --concurrency and --replay");
   const std::string kind = std::filesystem::path(flags.plot).extension();
   if (!kind.empty() && kind != ".svg") {
-    return InvalidArgument("--plot draws SVG, not {}: name a file that ends in .svg", kind);
+    return InvalidArgument("--plot writes SVG, not {}: give a file name that ends in .svg", kind);
   }
   RETURN_IF_ERROR(CheckNumbers(flags));
   if (flags.endpoint != "chat" && flags.endpoint != "completions") {
@@ -195,7 +196,7 @@ Result<Plan> Check(const ServeBenchFlags& flags) {
                      .insecure = flags.insecure,
                      .keep_alive = !flags.no_keep_alive};
   if ((flags.insecure || !flags.ca_file.empty()) && !base.url.tls) {
-    return InvalidArgument("--ca and --insecure are for a --url of https");
+    return InvalidArgument("--ca and --insecure need a --url that begins with https://");
   }
   base.request_seconds = flags.request_timeout;
   return plan;
@@ -401,7 +402,7 @@ Status ParseRates(const std::string& text, std::vector<double>* rates) {
     char* end = nullptr;
     const double rate = std::strtod(piece.c_str(), &end);
     if (piece.empty() || *end != '\0' || !(rate >= 1e-6 && rate <= 1e6)) {
-      return InvalidArgument("\"{}\" is no list of rates in [0.000001, 1000000] such as 1,2,4",
+      return InvalidArgument("\"{}\" is not a list of rates in [0.000001, 1000000] such as 1,2,4",
                              text);
     }
     rates->push_back(rate);
@@ -416,14 +417,14 @@ Status ParseConcurrency(const std::string& text, std::vector<int32_t>* list) {
     if (concurrency < 1 || concurrency > 100'000) list->clear();
     if (list->empty()) break;
   }
-  return list->empty()
-             ? InvalidArgument("\"{}\" is no list of numbers in [1, 100000] such as 1,4,16", text)
-             : Status();
+  return list->empty() ? InvalidArgument(
+                             "\"{}\" is not a list of integers in [1, 100000] such as 1,4,16", text)
+                       : Status();
 }
 
 Status ParseBody(const std::string& text, std::string* body) {
   if (!nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false).is_object()) {
-    return InvalidArgument("\"{}\" is no JSON object", text);
+    return InvalidArgument("\"{}\" is not a JSON object", text);
   }
   *body = text;
   return Status();
@@ -433,26 +434,27 @@ void AddLoadFlags(Flags& f, ServeBenchFlags& flags) {
   f.Group("Load");
   f.AddParsed(
       "--rate", "R,R,...", [&](const std::string& text) { return ParseRates(text, &flags.rates); },
-      "Conversations that begin per second, at random, however many run; several: one load "
-      "after the other");
+      "Conversations that begin per second, at random times, however many are running; a list "
+      "measures one load after the other");
   f.Add("--burstiness", flags.burstiness,
-        "Of --rate: 1 is a Poisson process, less comes in bursts, more is more even");
+        "Spacing of the arrivals of --rate: 1 is a Poisson process, less is burstier, more is more "
+        "even");
   f.AddParsed(
       "--concurrency", "N,N,...",
       [&](const std::string& text) { return ParseConcurrency(text, &flags.concurrency); },
-      "Conversations at a time: one begins when another ends; several: as for --rate");
+      "Conversations at a time: one begins when another ends; a list as for --rate");
   f.Add("--replay", flags.replay,
         "A trace of arrivals and lengths: JSON lines with time, input, output and load, as --trace "
         "writes them, or timestamp, input_length and output_length");
-  f.Add("--speed", flags.speed, "Of --replay: so many times faster than it was");
+  f.Add("--speed", flags.speed, "Replay the arrivals this many times faster");
   f.Add("--requests", flags.requests,
-        "How many in each load (default 64; without a limit if --duration or --replay is given)");
+        "Conversations in each load (default 64; no limit with --duration or --replay)");
   f.Add("--duration", flags.duration,
-        "Seconds after which a load begins no more requests, and until which rates are taken; 0: "
-        "no limit, and rates are over the time until the last success");
-  f.Add("--ramp", flags.ramp,
-        "Seconds at the beginning of each load, in which it fills up, that do not count");
-  f.Add("--warmup", flags.warmup, "Requests before, one at a time, that do not count");
+        "Seconds after which a load begins no more requests; rates count what ends within them. 0: "
+        "no limit, and rates count everything until the last success");
+  f.Add("--ramp", flags.ramp, "Seconds at the beginning of each load that are not measured");
+  f.Add("--warmup", flags.warmup,
+        "Requests sent before the first load, one at a time, that are not measured");
 }
 
 void AddWorkloadFlags(Flags& f, WorkloadOptions& workload) {
@@ -460,16 +462,16 @@ void AddWorkloadFlags(Flags& f, WorkloadOptions& workload) {
   AddLength(f, "--input", workload.input,
             "Words of each prompt, about a token each: 100, 100:1024, normal:MEAN:SD or "
             "lognormal:MEAN:SD");
-  AddLength(f, "--output", workload.output, "Tokens of each answer, likewise");
+  AddLength(f, "--output", workload.output, "Tokens of each answer, in the same forms");
   f.Add("--shared-prefix", workload.shared_prefix,
-        "Words that conversations begin with, the same in every run");
+        "Words that all conversations begin with, the same in every run");
   f.Add("--prefix-groups", workload.prefix_groups,
-        "So many different shared prefixes; each conversation has one of them");
+        "Number of different shared prefixes; each conversation has one of them");
   AddLength(f, "--turns", workload.turns,
-            "Requests of each conversation, at most 1000; each has all before it as its history");
+            "Requests of each conversation, at most 1000; each one sends all earlier messages");
   f.Add("--think-seconds", workload.think_seconds,
         "Mean time from an answer to the next turn, exponentially distributed");
-  f.Add("--seed", workload.seed, "Of lengths, words and arrivals");
+  f.Add("--seed", workload.seed, "Seed of the lengths, words and arrivals");
 }
 
 }  // namespace
@@ -479,24 +481,23 @@ void AddBenchServeCommand(CommandLine& line) {
   Flags f = line.Command("bench serve", "Measure an OpenAI-compatible server", kExamples,
                          [flags] { return Run(*flags); });
   f.AddRequired("--url", flags->url,
-                "Of the server, such as http://127.0.0.1:8080, with or without /v1");
-  f.Add("--ca", flags->ca_file,
-        "Of https: a PEM file of the certificates to trust, instead of this machine's");
-  f.Add("--insecure", flags->insecure, "Of https: trust any server");
+                "The server's address, such as http://127.0.0.1:8080, with or without /v1");
+  f.Add("--ca", flags->ca_file, "CA certificates (PEM) for https, instead of the system's");
+  f.Add("--insecure", flags->insecure, "Do not check the server's certificate");
   f.Add("--no-keep-alive", flags->no_keep_alive, "Make a new connection for each request");
-  f.Add("--endpoint", flags->endpoint, "chat or completions");
-  f.Add("--model", flags->model,
-        "Named in the requests; left out: the first one that the server lists");
+  f.Add("--endpoint", flags->endpoint, "API to use: chat or completions");
+  f.Add("--model", flags->model, "Model to request (default: the first one that the server lists)");
   f.Add("--api-key-file", flags->api_key_file,
-        "Its first key goes along: a key per line, as serve takes it");
-  f.Add("--api-key-env", flags->api_key_env, "The environment variable that has the key");
+        "File of API keys, one per line as for serve; the first one is sent");
+  f.Add("--api-key-env", flags->api_key_env, "Environment variable that contains the API key");
   f.AddParsed(
       "--body", "JSON",
       [flags](const std::string& text) { return ParseBody(text, &flags->extra_body); },
-      "An object merged into the body of each request; null removes a member");
-  f.Add("--timeout-seconds", flags->timeout_seconds, "A request without a byte for so long fails");
+      "JSON object merged into the body of each request; null removes a member");
+  f.Add("--timeout-seconds", flags->timeout_seconds,
+        "Seconds without a byte after which a request fails");
   f.Add("--request-timeout", flags->request_timeout,
-        "A request that takes longer altogether fails; 0: none does");
+        "Seconds in all after which a request fails; 0: no limit");
   AddLoadFlags(f, *flags);
   AddWorkloadFlags(f, flags->workload);
   f.Group("Results");
@@ -506,9 +507,10 @@ void AddBenchServeCommand(CommandLine& line) {
         ASSIGN_OR_RETURN(flags->slo, ParseSlo(text));
         return Status();
       },
-      "What a good request keeps: its first token, its time per token, its end");
+      "Limits that a request must meet to count for goodput: first token, time per output token, "
+      "end to end");
   f.Add("--json", flags->json, "Print one JSON object for each load");
-  f.Add("--plot", flags->plot, "Draw latencies and throughput over the loads: an SVG file");
+  f.Add("--plot", flags->plot, "Draw latencies and throughput of the loads into this SVG file");
   f.Add("--trace", flags->trace, "Write a JSON object for each request to this file");
 }
 

@@ -23,8 +23,8 @@ constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
 
 void AddModel(Flags& flags, std::string& model) {
   flags.Add("model", model,
-            "A .gguf file, a Hugging Face directory or dummy:<config.json>; $TOKAMAK_MODEL or the "
-            "SmolLM2 that `make` fetched when left out");
+            "A .gguf file, a Hugging Face directory or dummy:<config.json>; default: "
+            "$TOKAMAK_MODEL, else the SmolLM2 that `make` fetched");
 }
 
 void AddEngineFlags(Flags& flags, EngineFlags& engine) {
@@ -36,22 +36,22 @@ void AddEngineFlags(Flags& flags, EngineFlags& engine) {
             "cpu, cuda, cuda:N, or auto: a GPU that can run it, else the CPU");
   flags.Add("--threads", o.threads, "Compute threads; 0: one per physical core");
   flags.Add("--pin-threads", o.pin_threads,
-            "Keep each compute thread on a physical core of its own: for machines that do nothing "
-            "else");
+            "Pin each compute thread to a physical core, on machines that do nothing else");
   flags.Add("--isa", o.isa,
-            "CPU kernels: auto, baseline or reference; of x86 avx512bf16, avx512vnni, amx, avx512, "
-            "avxvnni or avx2; of Arm neoni8mm or neondot");
-  flags.Add("--precise", o.precise,
-            "Activations in f32, not int8 or bf16, on GPUs weights too; slower, exact");
+            "CPU kernels: auto, baseline or reference; on x86 avx512bf16, avx512vnni, amx, avx512, "
+            "avxvnni or avx2; on Arm neoni8mm or neondot");
+  flags.Add(
+      "--precise", o.precise,
+      "Keep activations in f32 instead of int8 or bf16, on GPUs weights too: exact, but slower");
   flags.Add("--max-context", o.max_context, "Positions per sequence; 0: the model's own");
   flags.Add("--max-seqs", o.max_seqs, "Sequences running at the same time");
   flags.Add("--max-batch-tokens", o.max_batch_tokens, "Tokens in one step");
-  flags.Add("--max-queue", o.max_queue, "Waiting and paused requests; more are refused");
+  flags.Add("--max-queue", o.max_queue, "Waiting and paused requests; further ones are refused");
   flags.Add("--cuda-graphs", o.cuda_graphs, "Run decode steps as CUDA graphs: on, off or auto");
   flags.Add("--steps-in-flight", o.steps_in_flight,
-            "Steps submitted before the first is waited for; 0: 1 on CPUs, 2 on GPUs");
+            "Steps submitted before waiting for the first; 0: 1 on CPUs, 2 on GPUs");
   flags.Add("--step-timeout-seconds", o.step_timeout_seconds,
-            "A GPU that needs longer for a step has failed; 0: it may take for ever");
+            "Seconds after which a GPU that has not finished a step counts as failed; 0: no limit");
   flags.AddBytes("--kv-cache-memory", o.kv_cache_bytes,
                  "Memory for the KV cache, such as 2GiB; 0: chosen from what is free");
   flags.Add("--num-blocks", o.num_blocks, "KV blocks; overrides --kv-cache-memory");
@@ -59,40 +59,46 @@ void AddEngineFlags(Flags& flags, EngineFlags& engine) {
   flags.Add("--kv-cache-dtype", o.kv_cache_dtype,
             "f32, f16, bf16, q8_0 (on CPUs) or auto: f32 when precise, else f16 on CPUs, bf16 on "
             "GPUs");
-  flags.Add(
-      "--mla", o.mla,
-      "Multi-head latent attention (DeepSeek): absorbed attends to the cached latents, latent "
-      "decompresses them, standard caches all heads; auto chooses by phase, and gives up that "
-      "an answer is the same whatever else runs");
+  flags.Add("--mla", o.mla,
+            "Multi-head latent attention (DeepSeek): absorbed attends to the cached latents, "
+            "latent decompresses them, standard caches all heads; auto chooses by phase, so that "
+            "answers may depend on what else runs");
   flags.AddBytes("--host-cache-memory", o.host_cache_bytes, "Memory for swapped-out KV blocks");
   flags.Add("--target-itl-ms", o.target_itl_ms,
-            "Longest wanted gap between a stream's tokens; 0: no target");
-  flags.Add("--no-prefix-cache", engine.no_prefix_cache, "Compute every prompt from its start");
+            "Longest gap wanted between two tokens of a stream; 0: no target");
+  flags.Add("--no-prefix-cache", engine.no_prefix_cache, "Compute every prompt from its beginning");
   flags.Add("--pooling", o.pooling,
-            "How a model that embeds makes a vector: mean, cls, last, or auto: as its files say");
-  flags.Add("--record", o.record_path, "Log arrivals and steps there, for `tokamak replay`");
+            "How an embedding model makes a vector: mean, cls, last, or auto (as its files say)");
+  flags.Add("--record", o.record_path,
+            "Write arrivals and steps to this file, for `tokamak replay`");
 }
 
 void AddSamplingFlags(Flags& flags, SamplingFlags& sampling) {
   SamplingParams& p = sampling.params;
   flags.Group("Sampling");
-  flags.Add("--temperature", sampling.given.temperature, "0 is greedy");
-  flags.Add("--top-k", sampling.given.top_k, "Keep the k most likely tokens; 0: all");
-  flags.Add("--top-p", sampling.given.top_p, "Keep the smallest set with this probability");
-  flags.Add("--min-p", sampling.given.min_p, "Drop tokens below this times the best probability");
-  flags.Add("--typical-p", sampling.given.typical_p, "Locally typical sampling");
+  flags.Add("--temperature", sampling.given.temperature,
+            "Randomness of the choice of tokens; 0: always the most likely one (greedy)");
+  flags.Add("--top-k", sampling.given.top_k, "Keep the K most likely tokens; 0: all");
+  flags.Add("--top-p", sampling.given.top_p,
+            "Keep the smallest set of tokens with this total probability");
+  flags.Add("--min-p", sampling.given.min_p,
+            "Drop tokens less likely than this times the most likely one");
+  flags.Add("--typical-p", sampling.given.typical_p,
+            "Keep the most typical tokens up to this total probability");
   flags.Add("--repetition-penalty", sampling.given.repetition_penalty,
-            "1: none; over prompt and output");
+            "Penalty for tokens of the prompt and the output; 1: none");
   flags.Add("--presence-penalty", p.presence_penalty, "[-2, 2]");
   flags.Add("--frequency-penalty", p.frequency_penalty, "[-2, 2]");
-  flags.Add("--logit-bias", sampling.logit_bias, "ID=BIAS, added to a token's logit; repeatable");
-  flags.Add("--seed", p.seed, "Same seed, same answer; chosen when left out");
+  flags.Add("--logit-bias", sampling.logit_bias,
+            "ID=BIAS: adds BIAS to the logit of token ID; repeatable");
+  flags.Add("--seed", p.seed, "The same seed gives the same answer (default: a random one)");
   flags.Add("-n,--n", p.n, "Answers to the same prompt");
-  flags.Add("--max-tokens", sampling.given.max_tokens, "Up to the context's end when left out");
-  flags.Add("--min-tokens", p.min_tokens, "No end before this many");
-  flags.Add("--stop", p.stop, "End before this text; repeatable");
-  flags.Add("--stop-token-ids", sampling.stop_token_ids, "End at one of these tokens");
-  flags.Add("--ignore-eos", p.ignore_eos, "Go on past the model's own end");
+  flags.Add("--max-tokens", sampling.given.max_tokens,
+            "Tokens to generate at most (default: the rest of the context)");
+  flags.Add("--min-tokens", p.min_tokens, "Tokens to generate before the answer may end");
+  flags.Add("--stop", p.stop, "End the answer before this text; repeatable");
+  flags.Add("--stop-token-ids", sampling.stop_token_ids, "End the answer at any of these tokens");
+  flags.Add("--ignore-eos", p.ignore_eos, "Do not end at the model's end-of-text tokens");
   flags.Add("--logprobs", p.logprobs, "Alternatives per generated token, with --json");
   flags.Add("--prompt-logprobs", p.prompt_logprobs, "Alternatives per prompt token, with --json");
 }
@@ -121,13 +127,13 @@ Result<std::string> ResolveModel(const std::string& model) {
   if (!path.empty() && (FileExists(path) || path.starts_with("dummy:"))) return path;
   if (const char* given = std::getenv("TOKAMAK_MODEL"); given != nullptr && *given != 0) {
     return NotFound(
-        "TOKAMAK_MODEL: \"{}\" is not there; set it to a .gguf file or a Hugging Face directory, "
-        "or name the model on the command line",
+        "TOKAMAK_MODEL: \"{}\" does not exist; set it to a .gguf file or a Hugging Face directory, "
+        "or give the model on the command line",
         given);
   }
   return NotFound(
-      "no model was named and the default one is not there{}; run scripts/fetch-model, set "
-      "TOKAMAK_MODEL, or name a .gguf file",
+      "no model was given and the default one does not exist{}; run scripts/fetch-model, set "
+      "TOKAMAK_MODEL, or give a .gguf file",
       path.empty() ? "" : " (" + path + ")");
 }
 
@@ -161,7 +167,8 @@ Result<std::string> ReadText(const std::string& path) {
   if (path != "-") return ReadWholeFile(path, kMaxTextBytes);
   std::string text{std::istreambuf_iterator<char>(std::cin), {}};
   if (text.size() > kMaxTextBytes) {
-    return ResourceExhausted("stdin: more than {} bytes", kMaxTextBytes);
+    return ResourceExhausted("stdin: has more than {} bytes; give less text at once",
+                             kMaxTextBytes);
   }
   return text;
 }

@@ -38,7 +38,7 @@ Result<std::string> ReadValue(std::string_view text, int line) {
   }
   std::string value = json.get<std::string>();
   if (value.find('\0') != std::string::npos) {
-    return InvalidArgument("line {}: a value cannot contain \\u0000", line);
+    return InvalidArgument("line {}: a value must not contain \\u0000", line);
   }
   return value;
 }

@@ -56,7 +56,7 @@ Status EmbedAll(const EmbedFlags& flags, const std::vector<std::string>& texts, 
     Result<EmbeddingOutput> output = engine.Embed(std::move(request));
     if (!output.ok()) {
       return first == 0 ? output.status()
-                        : output.status().WithContext(fmt::format("texts from {} on", first));
+                        : output.status().WithContext(fmt::format("from text {} on", first));
     }
     for (size_t i = first; i < end; ++i) Print(i, output->vectors[i - first], flags.json);
   }
@@ -65,7 +65,7 @@ Status EmbedAll(const EmbedFlags& flags, const std::vector<std::string>& texts, 
 
 int Run(const EmbedFlags& flags) {
   if (!flags.text_file.empty() && !flags.strings.empty()) {
-    return UsageError("give one of --text FILE and --string TEXT");
+    return UsageError("give either --text FILE or --string TEXT, not both");
   }
   std::vector<std::string> texts = flags.strings;
   if (texts.empty()) {
@@ -84,18 +84,19 @@ int Run(const EmbedFlags& flags) {
 
 void AddEmbedCommand(CommandLine& line) {
   auto flags = std::make_shared<EmbedFlags>();
-  Flags f =
-      line.Command("embed", "Turn texts into vectors", kExamples, [flags] { return Run(*flags); });
-  f.Add("--text", flags->text_file, "A file with a text in each line; - is stdin, the default");
-  f.Add("--string", flags->strings, "A text; may be given more than once");
+  Flags f = line.Command("embed", "Turn texts into embedding vectors", kExamples,
+                         [flags] { return Run(*flags); });
+  f.Add("--text", flags->text_file, "File with one text per line; - is stdin (default)");
+  f.Add("--string", flags->strings, "A text; repeatable");
   f.Add("--prompt-name", flags->request.prompt_name,
-        "Which of the model's prompts comes in front of the texts, such as query");
+        "Name of the model's prompt to put before each text, such as query");
   f.Add("--dimensions", flags->request.dimensions,
-        "Of the vectors, for models that allow fewer than their own");
+        "Length of the vectors, for models that allow shorter ones");
   f.Add("--truncate", flags->request.truncate_prompt_tokens,
-        "Cut texts of more tokens; -1: than the model takes. Without it they are errors");
+        "Cut texts to this many tokens; -1: to what the model takes. Without it longer texts are "
+        "errors");
   f.Add("--parse-special", flags->request.parse_special_tokens,
-        "\"[SEP]\" in a text is that token");
+        "Read \"[SEP]\" and the like in a text as special tokens");
   f.Add("--json", flags->json, "Print one JSON object per text: index, embedding");
   AddEngineFlags(f, flags->engine);
 }

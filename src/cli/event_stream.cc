@@ -51,7 +51,7 @@ Status EventStream::Feed(std::string_view bytes,
     }
     const size_t end = std::min(bytes.find_first_of("\r\n"), bytes.size());
     if (line_.size() + data_.size() + end > kMaxEventBytes) {
-      return DataLoss("an event of the stream has more than {} bytes", kMaxEventBytes);
+      return DataLoss("the server sent an event of more than {} bytes", kMaxEventBytes);
     }
     line_ += bytes.substr(0, end);
     if (end == bytes.size()) break;
@@ -88,7 +88,7 @@ Result<StreamedChunk> ParseStreamedChunk(std::string_view data) {
   }
   const Json json = Json::parse(data, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
-    return DataLoss("an event of the stream is no JSON object: {}", Beginning(data));
+    return DataLoss("the server sent an event that is not a JSON object: {}", Beginning(data));
   }
   if (!Member(json, "error").is_null()) return Internal("the server: {}", ErrorMessage(data));
   const Json& choices = Member(json, "choices");

@@ -83,7 +83,9 @@ class ConfigReader : public CLI::Config {
       command += (command.empty() ? "" : " ") + name;
       const auto below =
           app->get_subcommands([&name](const CLI::App* sub) { return sub->get_name() == name; });
-      if (below.empty()) Fail(fmt::format("line {}: no command \"{}\"", entry.line, command));
+      if (below.empty()) {
+        Fail(fmt::format("line {}: there is no command \"{}\"", entry.line, command));
+      }
       app = below.front();
     }
     if (app->get_option_no_throw("--" + entry.name) != nullptr ||
@@ -91,9 +93,10 @@ class ConfigReader : public CLI::Config {
       return;
     }
     Fail(command.empty()
-             ? fmt::format("line {}: \"{}\" stands before the first command, such as [run]",
+             ? fmt::format("line {}: \"{}\" comes before the first section; put it below a command "
+                           "such as [run]",
                            entry.line, entry.name)
-             : fmt::format("line {}: \"{}\" is no option of {}", entry.line, entry.name, command));
+             : fmt::format("line {}: {} has no option \"{}\"", entry.line, command, entry.name));
   }
 
   const CLI::App* root_;
@@ -128,8 +131,8 @@ std::string FailureMessage(const CLI::App* root, const CLI::Error& error) {
     return CommandList(chosen, command);
   }
   if (!names.empty() && !words.empty()) {
-    message =
-        fmt::format("\"{}\" is no command of {}, which has {}", words.front(), command, names);
+    message = fmt::format("\"{}\" is not a command of {}; its commands are {}", words.front(),
+                          command, names);
   }
   return fmt::format("error: {}\nTry: {} --help\n", message, command);
 }
@@ -313,7 +316,7 @@ Status FlushOutput() {
   const bool flushed = std::fflush(stdout) == 0;
   if (flushed && std::ferror(stdout) == 0) return Status();
   // errno of an earlier failure is lost.
-  return Unavailable("stdout: {}: the output is not complete",
+  return Unavailable("stdout: {}: the output is incomplete",
                      flushed ? "writing failed" : std::strerror(errno));
 }
 
@@ -330,11 +333,11 @@ CommandLine::CommandLine(const std::string& name, const std::string& description
   app.name(name);
   app.description(description);
   app.set_version_flag("--version", version);
-  app.set_help_all_flag("--help-all", "The help of every command");
+  app.set_help_all_flag("--help-all", "Print the help of every command");
   app.require_subcommand(1);
   app.set_config("--config", "",
-                 "Read flags from a file: a line [run], then lines such as temperature = 0.5. A "
-                 "value is taken as it is, unless it is a JSON string")
+                 "Read options from a file: a line [run], then lines such as temperature = 0.5. A "
+                 "value is taken literally unless it is a JSON string")
       ->group("Options");
   app.config_formatter(std::make_shared<ConfigReader>(&app));
   app.fallthrough();

@@ -95,9 +95,10 @@ TEST(Flags, WrongOnesEndWithTwoAndRunNothing) {
 
 TEST(Flags, AnUnknownCommandIsNamed) {
   for (const auto& [args, error] : std::vector<std::pair<std::vector<std::string>, std::string>>{
-           {{"gone"}, "\"gone\" is no command of test, which has go, bench"},
-           {{"gone", "--x", "y"}, "\"gone\" is no command of test"},
-           {{"bench", "gone"}, "\"gone\" is no command of test bench, which has one, two"},
+           {{"gone"}, "\"gone\" is not a command of test; its commands are go, bench"},
+           {{"gone", "--x", "y"}, "\"gone\" is not a command of test"},
+           {{"bench", "gone"},
+            "\"gone\" is not a command of test bench; its commands are one, two"},
            {{"bench", "one", "x"}, "x\nTry: test bench one --help"}}) {
     Line line;
     line.line.Command("bench one", "One", "", [] { return 0; });

@@ -32,11 +32,11 @@ void PrintText() {
 
 void AddListModelsCommand(CommandLine& line) {
   auto markdown = std::make_shared<bool>(false);
-  Flags f = line.Command("list-models", "List the architectures that run", kExamples, [markdown] {
+  Flags f = line.Command("list-models", "List the supported architectures", kExamples, [markdown] {
     *markdown ? PrintMarkdown() : PrintText();
     return kOk;
   });
-  f.Add("--markdown", *markdown, "As a table of Markdown");
+  f.Add("--markdown", *markdown, "Print a Markdown table");
 }
 
 }  // namespace tokamak::cli

@@ -268,10 +268,10 @@ TEST_F(ConfigFileTest, ErrorsNameTheLine) {
   for (const auto& [text, error] : std::vector<std::pair<std::string, std::string>>{
            {"[run]\nsystem = \"open\n", "line 2: a value that begins with a double quote"},
            {"[run]\nsystem = \"a\" b\n", "line 2: a value that begins with a double quote"},
-           {"[run]\nsystem = \"a\\u0000b\"\n", "line 2: a value cannot contain \\u0000"},
-           {"[run]\n\nnonsense = 1\n", "line 3: \"nonsense\" is no option of run"},
-           {"[rum]\nseed = 1\n", "line 2: no command \"rum\""},
-           {"seed = 1\n", "line 1: \"seed\" stands before the first command"},
+           {"[run]\nsystem = \"a\\u0000b\"\n", "line 2: a value must not contain \\u0000"},
+           {"[run]\n\nnonsense = 1\n", "line 3: run has no option \"nonsense\""},
+           {"[rum]\nseed = 1\n", "line 2: there is no command \"rum\""},
+           {"seed = 1\n", "line 1: \"seed\" comes before the first section"},
            {"[run]\ntop-k = 5 # of them\n", "\"5 # of them\" is not an integer"},
            {"[run]\nsystem = a\nsystem = b\n", "--system"}}) {
     Write(text);

@@ -39,7 +39,7 @@ const char* Bound(const Roofline& roofline) {
 void PrintMemory(const ModelPlan& p) {
   std::printf("%s (%s), for %s\n", p.model.c_str(), p.architecture.c_str(),
               p.hardware.name.c_str());
-  if (!p.refusal.empty()) std::printf("  does not run there: %s\n", p.refusal.c_str());
+  if (!p.refusal.empty()) std::printf("  cannot run there: %s\n", p.refusal.c_str());
   std::printf("  parameters        %s", Count(p.num_parameters).c_str());
   if (p.active_parameters < p.num_parameters) {
     std::printf(", of which a token uses %s", Count(p.active_parameters).c_str());
@@ -59,14 +59,13 @@ void PrintMemory(const ModelPlan& p) {
     std::printf("  cache of a step   %s\n", ByteCount(p.batch_cache_bytes).c_str());
   }
   if (p.table_bytes > 0) {
-    std::printf("  rotary angles     %s\n", ByteCount(p.table_bytes).c_str());
+    std::printf("  RoPE table        %s\n", ByteCount(p.table_bytes).c_str());
   }
   std::printf("  activations       %s\n", ByteCount(p.activation_bytes).c_str());
   std::printf("  batches, tables   %s\n", ByteCount(p.staging_bytes).c_str());
   std::printf("  memory            %s", ByteCount(p.hardware.memory_bytes).c_str());
   if (p.needed_bytes() > p.hardware.memory_bytes) {
-    std::printf(": too little by %s\n",
-                ByteCount(p.needed_bytes() - p.hardware.memory_bytes).c_str());
+    std::printf(": %s too little\n", ByteCount(p.needed_bytes() - p.hardware.memory_bytes).c_str());
   } else if (p.task == Task::kEmbed) {
     std::printf(": enough for texts of up to %d tokens\n", p.max_context);
   } else {
@@ -176,10 +175,10 @@ int Run(const PlanFlags& flags) {
 
 void AddPlanCommand(CommandLine& line) {
   auto flags = std::make_shared<PlanFlags>();
-  Flags f = line.Command("plan", "Show what a model will need, before loading it", kExamples,
-                         [flags] { return Run(*flags); });
-  f.Add("--context", flags->context, "Tokens of each sequence (default 2048)");
-  f.Add("--concurrency", flags->concurrency, "Sequences at the same time, at most");
+  Flags f = line.Command("plan", "Estimate a model's memory and speed without loading it",
+                         kExamples, [flags] { return Run(*flags); });
+  f.Add("--context", flags->context, "Tokens per sequence (default 2048)");
+  f.Add("--concurrency", flags->concurrency, "Largest number of concurrent sequences");
   f.Add("--json", flags->json, "Print one JSON object");
   AddEngineFlags(f, flags->engine);
 }

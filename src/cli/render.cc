@@ -71,7 +71,7 @@ Status Render(const RenderFlags& flags) {
 
 int Run(const RenderFlags& flags) {
   if (!flags.model.empty() && !flags.template_file.empty()) {
-    return UsageError("give MODEL or --template, not both");
+    return UsageError("give either MODEL or --template, not both");
   }
   const Status status = Render(flags);
   return status.ok() ? kOk : Fail(status);
@@ -81,19 +81,19 @@ int Run(const RenderFlags& flags) {
 
 void AddRenderCommand(CommandLine& line) {
   auto flags = std::make_shared<RenderFlags>();
-  Flags f = line.Command("render", "Show a conversation as the model gets it", kExamples,
+  Flags f = line.Command("render", "Show the text that a conversation becomes", kExamples,
                          [flags] { return Run(*flags); });
   AddModel(f, flags->model);
-  f.Add("--template", flags->template_file, "A file of Jinja, instead of the model's own");
-  f.Add("--messages", flags->messages_file, "A file with the JSON array of messages; - is stdin");
-  f.Add("--tools", flags->tools_file, "A file with the JSON array of tools");
-  f.Add("--variables", flags->variables, "A JSON object of more variables for the template");
-  f.Add("--bos-token", flags->bos_token, "What bos_token is, instead of the model's");
-  f.Add("--eos-token", flags->eos_token, "What eos_token is, instead of the model's");
+  f.Add("--template", flags->template_file,
+        "File with a Jinja template, instead of the model's own");
+  f.Add("--messages", flags->messages_file, "File with the JSON array of messages; - is stdin");
+  f.Add("--tools", flags->tools_file, "File with the JSON array of tools");
+  f.Add("--variables", flags->variables, "JSON object of further variables for the template");
+  f.Add("--bos-token", flags->bos_token, "Value of bos_token, instead of the model's");
+  f.Add("--eos-token", flags->eos_token, "Value of eos_token, instead of the model's");
   f.Add("--no-generation-prompt", flags->no_generation_prompt,
-        "End with the last message, not where the answer begins");
-  f.Add("--openai", flags->openai,
-        "Prepare the messages for the template, as the server does with a request's");
+        "Leave out the beginning of the answer");
+  f.Add("--openai", flags->openai, "Adapt the messages to the template as the server does");
 }
 
 }  // namespace tokamak::cli

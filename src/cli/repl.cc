@@ -20,13 +20,13 @@ constexpr char kHelp[] =
     "  /system TEXT       start over with this system message (none: the model's default)\n"
     "  /clear             start over\n"
     "  /retry             answer the last message again\n"
-    "  /temperature X     0 is greedy\n"
-    "  /top-p X           keep the smallest set of tokens with this probability\n"
+    "  /temperature X     randomness; 0: always the most likely token (greedy)\n"
+    "  /top-p X           keep the smallest set of tokens with this total probability\n"
     "  /max-tokens N      longest answer; 0: no limit\n"
-    "  /seed N            same seed, same answer; no number: a new one each time\n"
-    "  /stats             how the last answer and the engine did\n"
-    "  /help              this\n"
-    "  /quit              or Ctrl-D\n"
+    "  /seed N            the same seed gives the same answer; no number: a new seed each time\n"
+    "  /stats             figures of the last answer and of the engine\n"
+    "  /help              this list\n"
+    "  /quit              end the program, like Ctrl-D\n"
     "\\ at the end of a line or Alt-Enter begins another line of the same message. What is pasted\n"
     "is one message. Ctrl-C stops an answer.\n";
 
@@ -170,7 +170,7 @@ bool Repl::Command(const std::string& line) {
     if (conversation_.size() >= 2 && conversation_.DropLast()) {
       Answer();
     } else {
-      std::printf("nothing to retry\n");
+      std::printf("there is no message to retry\n");
     }
   } else if (name == "stats") {
     PrintStats();
@@ -188,7 +188,7 @@ void Repl::SetNumber(const std::string& name, const std::string& argument) {
   if (name == "seed" && argument.empty()) {
     changed.seed.reset();
   } else if (name != "temperature" && name != "top-p" && name != "max-tokens" && name != "seed") {
-    std::printf("no command /%s; /help lists them\n", name.c_str());
+    std::printf("there is no command /%s; /help lists all\n", name.c_str());
     return;
   } else if (!valid) {
     std::printf("/%s needs a number\n", name.c_str());

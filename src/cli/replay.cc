@@ -41,10 +41,10 @@ int Run(const ReplayFlags& flags) {
 
 void AddReplayCommand(CommandLine& line) {
   auto flags = std::make_shared<ReplayFlags>();
-  Flags f = line.Command("replay", "Repeat a recorded run, token for token", kExamples,
+  Flags f = line.Command("replay", "Repeat a recorded run and check every token", kExamples,
                          [flags] { return Run(*flags); });
-  f.AddRequired("file", flags->options.path, "What --record wrote");
-  f.Add("--model", flags->options.model, "The model, where it is not at the recorded path");
+  f.AddRequired("file", flags->options.path, "File that --record wrote");
+  f.Add("--model", flags->options.model, "The model, if it is not at the recorded path");
   f.Add("--threads", flags->options.threads, "Compute threads; 0: one per physical core");
   f.Add("--schedule-only", flags->options.schedule_only,
         "Repeat the schedule with the recorded tokens, without the model");

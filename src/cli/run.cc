@@ -42,8 +42,8 @@ Result<std::string> ReadPrompt(const RunFlags& flags) {
   while (text.ends_with('\n')) text.pop_back();
   if (text.empty()) {
     return InvalidArgument(
-        "stdin: no prompt in it; give one with --prompt TEXT or through a pipe, or run this in a "
-        "terminal to chat");
+        "stdin: there is no prompt; give one with --prompt TEXT or through a pipe, or run this in "
+        "a terminal to chat");
   }
   return text;
 }
@@ -109,9 +109,12 @@ int AnswerOnce(Engine& engine, Request request, std::string_view chat_template, 
 }
 
 int Run(const RunFlags& flags) {
-  if (flags.prompt && flags.token_ids) return UsageError("give --prompt or --token-ids, not both");
+  if (flags.prompt && flags.token_ids) {
+    return UsageError("give either --prompt or --token-ids, not both");
+  }
   if (flags.raw && !flags.system.empty()) {
-    return UsageError("--system is for conversations, --raw completes text as it is");
+    return UsageError(
+        "--system needs a conversation, and --raw completes plain text; give one of them");
   }
   const Status usable = MakeSampling(flags.sampling).status();
   if (!usable.ok()) return UsageError(usable.message());
@@ -144,9 +147,9 @@ void AddRunCommand(CommandLine& line) {
   flags->sampling.params.top_p = 0.95f;
   Flags f = line.Command("run", "Chat in the terminal, or answer one prompt", kExamples,
                          [flags] { return Run(*flags); });
-  f.Add("-p,--prompt", flags->prompt, "Answer this and exit; - reads it from stdin");
-  f.Add("--token-ids", flags->token_ids, "Continue these tokens, as they are, and exit");
-  f.Add("--raw", flags->raw, "Complete the prompt as text, not as a conversation");
+  f.Add("-p,--prompt", flags->prompt, "Answer this prompt and exit; - reads it from stdin");
+  f.Add("--token-ids", flags->token_ids, "Continue exactly these tokens and exit");
+  f.Add("--raw", flags->raw, "Complete the prompt as plain text instead of a conversation");
   f.Add("--system", flags->system, "The system message");
   f.Add("--json", flags->json, "Print one JSON object per answer");
   AddEngineFlags(f, flags->engine);

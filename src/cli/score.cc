@@ -69,7 +69,7 @@ void Print(const Score& score, const Engine& engine) {
 
 int Run(const ScoreFlags& flags) {
   if (flags.text_file.empty() == !flags.token_ids) {
-    return UsageError("give one of --text FILE and --token-ids IDS");
+    return UsageError("give exactly one of --text FILE and --token-ids IDS");
   }
   if (flags.top < 0 || flags.top > 20) return UsageError("--top must be in [0, 20]");
   Result<std::unique_ptr<Engine>> engine = LoadEngine(flags.engine);
@@ -90,10 +90,11 @@ void AddScoreCommand(CommandLine& line) {
   auto flags = std::make_shared<ScoreFlags>();
   Flags f = line.Command("score", "Show the logprob of every token of a text", kExamples,
                          [flags] { return Run(*flags); });
-  f.Add("--text", flags->text_file, "A file with the text; - is stdin");
-  f.Add("--token-ids", flags->token_ids, "Tokens, taken as they are");
-  f.Add("--top", flags->top, "Also the K most likely tokens at each place");
-  f.Add("--parse-special", flags->parse_special, "\"<|im_start|>\" in the text is that token");
+  f.Add("--text", flags->text_file, "File with the text; - is stdin");
+  f.Add("--token-ids", flags->token_ids, "Token ids to score instead of a text");
+  f.Add("--top", flags->top, "Also show the K most likely tokens at each position");
+  f.Add("--parse-special", flags->parse_special,
+        "Read \"<|im_start|>\" and the like in the text as special tokens");
   f.Add("--json", flags->json, "Print one JSON object");
   AddEngineFlags(f, flags->engine);
 }

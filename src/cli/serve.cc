@@ -111,32 +111,34 @@ void AddServeCommand(CommandLine& line) {
       line.Command("serve", "Serve the OpenAI API", kExamples, [flags] { return Serve(*flags); });
   f.Add("--host", flags->server.host, "Address to listen on");
   f.Add("--port", flags->server.port, "Port to listen on; 0: any free one");
-  f.Add("--api-key-file", flags->server.api_key_file, "Ask clients for a key of this file");
-  f.Add("--insecure", flags->server.insecure, "Let other machines in without a key");
+  f.Add("--api-key-file", flags->server.api_key_file,
+        "File of API keys; clients must send one of them");
+  f.Add("--insecure", flags->server.insecure, "Accept clients on other machines without a key");
   f.Add("--tls-cert", flags->server.tls_cert_file,
-        "Certificate (PEM, with its chain); read again when it changes");
-  f.Add("--tls-key", flags->server.tls_key_file, "Its private key (PEM)");
+        "Certificate chain (PEM); read again when it changes");
+  f.Add("--tls-key", flags->server.tls_key_file, "Private key of the certificate (PEM)");
   f.Add("--allowed-host", flags->server.allowed_hosts,
-        "A name in Host headers that is ours, such as that of a proxy; may be repeated");
+        "Further name to accept in Host headers, such as a proxy's; repeatable");
   f.Add("--cors-origin", flags->server.cors_origins,
-        "Let pages of this origin in, such as https://example.org; may be repeated; * with keys");
-  f.Add("--served-model-name", flags->server.model_id, "What clients call the model");
-  f.Add("--no-page", flags->no_page, "Serve the API alone, without the web page");
+        "Let web pages of this origin call the API, such as https://example.org; * for all, which "
+        "needs keys; repeatable");
+  f.Add("--served-model-name", flags->server.model_id, "Model name in the API");
+  f.Add("--no-page", flags->no_page, "Serve only the API, without the web page");
   f.Add("--drain-seconds", flags->server.drain_seconds,
-        "How long running requests may go on after SIGTERM");
+        "Seconds that running requests may take after SIGTERM");
   f.Add("--tool-call-parser", flags->server.parsers.tool_calls,
         "How the model writes tool calls: auto (from its template), none, hermes, mistral, ...");
   f.Add("--reasoning-parser", flags->server.parsers.reasoning,
         "How the model marks its reasoning: auto (from its template), none, think, ...");
   f.Add("--access-log", flags->server.access_log,
         "One line of JSON per request: a file, - for stdout, or none (the default)");
-  f.Add("--max-connections", flags->max_connections, "More get 503");
+  f.Add("--max-connections", flags->max_connections, "Open connections; further ones get 503");
   f.Add("--max-connections-per-client", flags->max_connections_per_client,
-        "Of one address; more get 429");
+        "Open connections of one address; further ones get 429");
   f.Add("--max-choices", flags->server.requests.max_choices,
-        "n times the number of prompts in a request");
+        "Choices of one request: n times its number of prompts");
   f.Add("--max-output-tokens", flags->server.requests.max_output_tokens,
-        "Of each choice; 0: as many as the context holds");
+        "Output tokens of each choice; 0: as many as the context holds");
   f.AddBytes("--max-answer-bytes", flags->server.requests.max_answer_bytes,
              "Requests for longer answers get 400 (default 48MiB)");
   f.AddBytes("--max-body-bytes", flags->max_body_bytes, "Larger requests get 413 (default 8MiB)");

@@ -65,8 +65,8 @@ Spread SpreadOf(std::vector<double> values) {
 
 Result<Slo> ParseSlo(std::string_view text) {
   Slo slo;
-  const Status wrong =
-      InvalidArgument("\"{}\" is no SLO such as ttft=500,tpot=50,e2e=10000 (milliseconds)", text);
+  const Status wrong = InvalidArgument(
+      "\"{}\" is not an SLO such as ttft=500,tpot=50,e2e=10000 (milliseconds)", text);
   while (true) {
     const std::string piece(text.substr(0, text.find(',')));
     const size_t equals = piece.find('=');
@@ -219,7 +219,7 @@ std::string ServeBenchJson(const ServeBenchResult& r) {
 }
 
 std::string ServeBenchText(const ServeBenchResult& r) {
-  std::string text = fmt::format("{}: {} requests, {} of them failed, {:.2f} s\n", LoadName(r.load),
+  std::string text = fmt::format("{}: {} requests, {} failed, {:.2f} s\n", LoadName(r.load),
                                  r.requests, r.errors, r.seconds);
   for (const auto& [kind, count] : r.errors_by_kind) {
     text += fmt::format("  failed       {} × {}\n", count, kind);
@@ -229,8 +229,8 @@ std::string ServeBenchText(const ServeBenchResult& r) {
                       r.cached_tokens, r.output_tokens);
   text += fmt::format("  throughput   {:.1f} tok/s out, {:.1f} tok/s in all, over {:.2f} s\n",
                       r.output_tok_s, r.total_tok_s, r.window_seconds);
-  text += fmt::format("  requests     {:.2f}/s, of {:.2f}/s that were to begin\n", r.requests_s,
-                      r.offered_s);
+  text +=
+      fmt::format("  requests     {:.2f}/s done, {:.2f}/s offered\n", r.requests_s, r.offered_s);
   const auto line = [&text](const char* name, const Spread& s) {
     if (s.count == 0) return;
     text += fmt::format("  {:<12} p50 {:.1f}  p90 {:.1f}  p99 {:.1f}  max {:.1f} ms\n", name, s.p50,
@@ -247,8 +247,8 @@ std::string ServeBenchText(const ServeBenchResult& r) {
   text += fmt::format("  this client  {:.0f}% of a core, began p99 {:.1f} ms late\n",
                       r.client_cpu * 100, r.late_ms.p99);
   if (r.without_usage > 0) {
-    text +=
-        fmt::format("  {} answers without usage: their events count as tokens\n", r.without_usage);
+    text += fmt::format("  {} answers without usage; their events are counted as tokens\n",
+                        r.without_usage);
   }
   return text;
 }
@@ -274,14 +274,14 @@ std::string ClientWarning(const ServeBenchResult& r) {
   if (r.seconds < kShortestJudged) return text;
   if (r.client_cpu > kBusyCpu) {
     text += fmt::format(
-        "this client was busy for {:.0f}% of the time: it may be what was measured; spread the "
-        "load over several\n",
+        "this client was busy for {:.0f}% of the time and may have limited the load; use several "
+        "clients\n",
         r.client_cpu * 100);
   }
   if (r.late_ms.p99 > kLateMs) {
     text += fmt::format(
-        "this client began requests up to {:.0f} ms late (p99), which is part of their latency: "
-        "its machine is too busy\n",
+        "this client began requests up to {:.0f} ms late (p99), which their latencies include: its "
+        "machine is too busy\n",
         r.late_ms.p99);
   }
   return text;

@@ -167,8 +167,8 @@ Result<LengthDistribution> LengthDistribution::Parse(std::string_view text) {
     return made;
   }
   return InvalidArgument(
-      "\"{}\" is no distribution of lengths: 100, 100:1024, uniform:100:1024, normal:MEAN:SD or "
-      "lognormal:MEAN:SD, in [1, {}]",
+      "\"{}\" is not a distribution of lengths in [1, {}]; write 100, 100:1024, uniform:100:1024, "
+      "normal:MEAN:SD or lognormal:MEAN:SD",
       text, kMax);
 }
 
@@ -239,13 +239,13 @@ Result<std::vector<std::vector<ReplayedRequest>>> ParseReplay(std::string_view t
     const std::optional<ReplayLine> parsed = ParseReplayLine(line);
     if (!parsed) {
       return InvalidArgument(
-          "line {}: no object with \"time\" in seconds, \"input\" and \"output\" in tokens (or "
-          "\"timestamp\" in milliseconds, \"input_length\" and \"output_length\")",
+          "line {}: expected an object with \"time\" in seconds, \"input\" and \"output\" in "
+          "tokens (or \"timestamp\" in milliseconds, \"input_length\" and \"output_length\")",
           number);
     }
     loads[parsed->load].push_back(parsed->request);
   }
-  if (loads.empty()) return InvalidArgument("there is no request in it");
+  if (loads.empty()) return InvalidArgument("the file contains no request");
   std::vector<std::vector<ReplayedRequest>> lists;
   for (auto& [load, requests] : loads) {
     std::stable_sort(requests.begin(), requests.end(),

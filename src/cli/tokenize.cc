@@ -54,11 +54,11 @@ Status Tokenize(const TokenizeFlags& flags) {
 int Run(TokenizeFlags flags) {
   if (flags.model == "-" && flags.dash.empty()) std::swap(flags.model, flags.dash);
   if (!flags.dash.empty() && flags.dash != "-") {
-    return UsageError("after MODEL comes - or nothing; give a file with --text");
+    return UsageError("the second argument can only be - (stdin); give a file with --text");
   }
   const int sources =
       (flags.dash.empty() ? 0 : 1) + (flags.text_file.empty() ? 0 : 1) + (flags.string ? 1 : 0);
-  if (sources != 1) return UsageError("give one of --text FILE, --string TEXT and -");
+  if (sources != 1) return UsageError("give exactly one of --text FILE, --string TEXT and -");
   const Status status = Tokenize(flags);
   return status.ok() ? kOk : Fail(status);
 }
@@ -70,11 +70,12 @@ void AddTokenizeCommand(CommandLine& line) {
   Flags f = line.Command("tokenize", "Show the tokens of a text", kExamples,
                          [flags] { return Run(*flags); });
   AddModel(f, flags->model);
-  f.Add("stdin", flags->dash, "- reads the text from stdin");
-  f.Add("--text", flags->text_file, "A file with the text; - is stdin");
-  f.Add("--string", flags->string, "The text itself");
-  f.Add("--parse-special", flags->parse_special, "\"<|im_start|>\" in the text is that token");
-  f.Add("--no-special", flags->no_special, "Leave out begin- and end-of-text tokens");
+  f.Add("stdin", flags->dash, "- to read the text from stdin");
+  f.Add("--text", flags->text_file, "File with the text; - is stdin");
+  f.Add("--string", flags->string, "The text to tokenize");
+  f.Add("--parse-special", flags->parse_special,
+        "Read \"<|im_start|>\" and the like in the text as special tokens");
+  f.Add("--no-special", flags->no_special, "Leave out the begin-of-text and end-of-text tokens");
   f.Add("--json", flags->json, "Print one JSON object: token_ids, pieces");
 }
 

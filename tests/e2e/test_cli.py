@@ -54,7 +54,7 @@ class Run(unittest.TestCase):
         for args in ([], ['--raw'], ['-p', '-'], ['--json']):
             failed = tokamak('run', support.model_path(), *args, check=False, stdin='\n')
             self.assertEqual(failed.returncode, 2, args)
-            self.assertRegex(failed.stderr, 'error: stdin: no prompt.*--prompt', args)
+            self.assertRegex(failed.stderr, 'error: stdin: there is no prompt.*--prompt', args)
 
     def test_a_stop_string_is_taken_as_it_is(self):
         args = ['--raw', '-p', '1 2 3', '--temperature', '0', '--max-tokens', '8']
@@ -217,7 +217,7 @@ class OtherCommands(unittest.TestCase):
     def test_an_unknown_command_is_named(self):
         failed = tokamak('nonsense', '--json', check=False)
         self.assertEqual(failed.returncode, 2)
-        self.assertIn('"nonsense" is no command of tokamak, which has run, serve', failed.stderr)
+        self.assertIn('"nonsense" is not a command of tokamak; its commands are run, serve', failed.stderr)
 
     def test_config_file(self):
         with tempfile.NamedTemporaryFile('w', suffix='.ini') as config:
