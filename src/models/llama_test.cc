@@ -141,7 +141,7 @@ TEST(Llama, BadConfigurationsAreNamed) {
       {"rope_interleaved", true, "config.json: rope_interleaved: is true"},
       {"sliding_window", 4096, "sliding_window (4096)"},
       {"head_dim", 7, "7 rotary dimensions"},
-      {"partial_rotary_factor", 0.5, "partial_rotary_factor: is 0.5; this architecture is"},
+      {"partial_rotary_factor", 0.5, "partial_rotary_factor: is 0.5, but this architecture is"},
   };
   for (const auto& [field, value, message] : cases) {
     const auto model = Load(Mutate(BaseConfig(), field, value), *ops);

@@ -145,12 +145,12 @@ TEST(Rope, APartOfAHeadIsRefusedWhereTheFamilyTurnsAll) {
   };
   EXPECT_TRUE(parse(R"({"partial_rotary_factor": 1.0})").ok());
   EXPECT_TRUE(parse(R"({"rope_parameters": {"partial_rotary_factor": 1}})").ok());
-  EXPECT_EQ(
-      parse(R"({"partial_rotary_factor": 0.5})").message(),
-      "config.json: partial_rotary_factor: is 0.5; this architecture is implemented for 1 only");
+  EXPECT_EQ(parse(R"({"partial_rotary_factor": 0.5})").message(),
+            "config.json: partial_rotary_factor: is 0.5, but this architecture is implemented only "
+            "for 1");
   EXPECT_EQ(parse(R"({"rope_parameters": {"partial_rotary_factor": 0.5}})").message(),
-            "config.json: rope_parameters.partial_rotary_factor: is 0.5; this architecture is "
-            "implemented for 1 only");
+            "config.json: rope_parameters.partial_rotary_factor: is 0.5, but this architecture is "
+            "implemented only for 1");
 }
 
 TEST(Rope, YarnWithoutItsFactorIsRefusedAndNullIsTheExtension) {

@@ -52,8 +52,8 @@ class MemoryBytes final : public ByteSource {
   uint64_t size() const override { return bytes_.size(); }
   Status ReadAt(uint64_t offset, void* destination, size_t size) const override {
     if (offset > bytes_.size() || size > bytes_.size() - offset) {
-      return DataLoss("{}: {} bytes at byte {} are past the end ({} bytes)", name_, size, offset,
-                      bytes_.size());
+      return DataLoss("{}: {} bytes at byte {} end past the end of the file ({} bytes)", name_,
+                      size, offset, bytes_.size());
     }
     if (size > 0) std::memcpy(destination, bytes_.data() + offset, size);
     return Status();

@@ -166,13 +166,13 @@ struct BadMetadata {
 };
 const BadMetadata kBadMetadata[] = {
     {"UnknownKey", [](GgufWriter& w) { w.Set("llama.attention.sliding_window", 64); },
-     "does not know what to do with metadata \"llama.attention.sliding_window\""},
+     "does not know the metadata \"llama.attention.sliding_window\""},
     {"Experts", [](GgufWriter& w) { w.Set("llama.expert_used_count", 2); },
      "\"llama.expert_used_count\" is 2; only 0 is supported"},
     {"HalfAnMoeModel", [](GgufWriter& w) { w.Set("llama.expert_count", 8); },
      "no \"llama.expert_used_count\"; this architecture needs it"},
     {"ScalingType", [](GgufWriter& w) { w.Set("llama.rope.scaling.type", "longrope"); },
-     "\"llama.rope.scaling.type\" is \"longrope\"; none, linear and yarn"},
+     "\"llama.rope.scaling.type\" is \"longrope\"; supported are none, linear, yarn"},
     {"WrongType", [](GgufWriter& w) { w.Set("llama.rope.freq_base", "big"); },
      "\"llama.rope.freq_base\" has type string, expected a number"},
     {"VocabularySize", [](GgufWriter& w) { w.Set("llama.vocab_size", 41); },
@@ -260,7 +260,7 @@ TEST(GgufCheckpoint, WhatIsUnknownOfDeepseekIsRefusedNamingTheKey) {
   }
   EXPECT_THAT(error("attention.kv_lora_rank", -1), HasSubstr("kv_lora_rank\" is"));
   EXPECT_THAT(error("expert_weights_norm", true), HasSubstr("expert_weights_norm\" is true; only"));
-  const char* unknown = "does not know what to do with metadata \"deepseek2.";
+  const char* unknown = "does not know the metadata \"deepseek2.";
   for (const char* key : {"nextn_predict_layers", "rope.scaling.yarn_log_multiplier"}) {
     EXPECT_THAT(error(key, 1), HasSubstr(unknown + std::string(key)));
   }
@@ -360,8 +360,9 @@ TEST(GgufCheckpoint, MissingMisshapenAndLeftoverTensorsAreNamed) {
                           Shape{rows, kHidden})
                     .ok());
   }
-  EXPECT_THAT(tensors.CheckAllUsed().ToString(),
-              HasSubstr("1 tensor the model has no use for: \"blk.0.attn_v.weight\""));
+  EXPECT_THAT(
+      tensors.CheckAllUsed().ToString(),
+      HasSubstr("has 1 tensor that this architecture does not use: \"blk.0.attn_v.weight\""));
   ASSERT_TRUE(tensors.Find("model.layers.0.self_attn.v_proj.weight", Shape{32, kHidden}).ok());
   EXPECT_TRUE(tensors.CheckAllUsed().ok());
 }
@@ -371,7 +372,7 @@ TEST(GgufCheckpoint, IntegersAreNoWeights) {
   writer.AddRawTensor("output_norm.weight", 26, {64}, std::string(256, '\0'));
   const Result<Checkpoint> checkpoint = Make(writer);
   EXPECT_THAT(checkpoint->tensors->Find("model.norm.weight", Shape{64}).status().ToString(),
-              HasSubstr("has type I32; weights cannot be integers"));
+              HasSubstr("has type I32, but weights cannot be integers"));
 }
 
 // ---- Dummy weights ----------------------------------------------------------------------------

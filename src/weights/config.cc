@@ -68,7 +68,9 @@ class ConfigBuilder final : public nlohmann::json_sax<nlohmann::json> {
     return false;
   }
   bool Push(ConfigValue value) {
-    if (open_.size() == kMaxDepth) return Fail(fmt::format("nested more than {} deep", kMaxDepth));
+    if (open_.size() == kMaxDepth) {
+      return Fail(fmt::format("objects and arrays are nested more than {} levels deep", kMaxDepth));
+    }
     open_.push_back({std::move(value)});
     return true;
   }
@@ -169,8 +171,8 @@ std::string ConfigValue::ToString(size_t max_bytes) const {
 
 Result<ConfigValue> ParseConfigJson(std::string_view text, const std::string& source) {
   if (text.size() > kMaxJsonBytes) {
-    return ResourceExhausted("{}: {} bytes of JSON; at most {} are accepted", source, text.size(),
-                             kMaxJsonBytes);
+    return ResourceExhausted("{}: has {} bytes of JSON; at most {} are accepted", source,
+                             text.size(), kMaxJsonBytes);
   }
   ConfigBuilder builder(source);
   nlohmann::json::sax_parse(text.begin(), text.end(), &builder);

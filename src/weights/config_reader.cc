@@ -251,8 +251,8 @@ void ConfigReader::Match(std::string_view name, const ConfigValue& got,
     return i ? ConfigValue(static_cast<double>(*i)).ToString(4096) : value.ToString(4096);
   };
   if (text(got) != text(expected)) {
-    Fail(name, fmt::format("is {}; this architecture is implemented for {} only", got.ToString(),
-                           expected.ToString()));
+    Fail(name, fmt::format("is {}, but this architecture is implemented only for {}",
+                           got.ToString(), expected.ToString()));
   }
 }
 void ConfigReader::Expect(std::string_view name, const ConfigValue& value) {
@@ -291,8 +291,8 @@ Status ConfigReader::Finish() const {
   if (unread.empty()) return Status();
   const size_t shown = std::min<size_t>(unread.size(), 10);
   return Unimplemented(
-      "{}: this version does not know what to do with {}{}. Such a field may change what the model "
-      "computes, so it is not ignored.",
+      "{}: this version does not know the fields {}{}. They may change what the model computes, so "
+      "they are not ignored.",
       state_->source, fmt::join(unread.begin(), unread.begin() + static_cast<long>(shown), ", "),
       shown < unread.size() ? fmt::format(" and {} more", unread.size() - shown) : "");
 }

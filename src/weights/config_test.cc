@@ -114,7 +114,7 @@ const Misread kMisreads[] = {
     {"MissingInObject", R"({"scaling": {}})",
      [](ConfigReader& r) { r.Object("scaling").Number("factor"); }, "scaling.factor: is missing"},
     {"OtherValue", R"({"act": "gelu"})", [](ConfigReader& r) { r.Expect("act", "silu"); },
-     "act: is \"gelu\"; this architecture is implemented for \"silu\" only"},
+     "act: is \"gelu\", but this architecture is implemented only for \"silu\""},
     {"OtherOptionalValue", R"({"tp": 2})", [](ConfigReader& r) { r.ExpectOrAbsent("tp", 1); },
      "tp: is 2"},
     {"Unread", R"({"window": 4096})", [](ConfigReader&) {}, "window (4096)"},

@@ -40,8 +40,8 @@ Result<std::vector<Module>> ReadModules(const std::string& path) {
                              (*list)[i].ToString());
     }
     if (!type_name->starts_with("sentence_transformers.")) {
-      return Unimplemented("{}: [{}].type: {} is code of the checkpoint's own", path, i,
-                           Quoted(*type_name));
+      return Unimplemented("{}: [{}].type: {} is code from the checkpoint, which is never run",
+                           path, i, Quoted(*type_name));
     }
     modules.push_back({type_name->substr(type_name->find_last_of('.') + 1), *folder});
   }
@@ -54,19 +54,19 @@ Status CheckModules(const std::string& path, const std::vector<Module>& modules)
   for (size_t i = 0; i < modules.size(); ++i) {
     if (i < std::size(kExpected) && modules[i].type == kExpected[i]) continue;
     return Unimplemented(
-        "{}: [{}].type: {} is not supported here; a Transformer, a Pooling and a Normalize are, in "
-        "this order",
+        "{}: [{}].type: {} is not supported here; supported are a Transformer, a Pooling and a "
+        "Normalize, in this order",
         path, i, Quoted(modules[i].type));
   }
-  if (modules.size() < 2) return Unimplemented("{}: there is no Pooling", path);
+  if (modules.size() < 2) return Unimplemented("{}: there is no Pooling module", path);
   if (!modules[0].path.empty()) {
-    return Unimplemented("{}: [0].path: the model must lie in the directory itself, not in {}",
-                         path, Quoted(modules[0].path));
+    return Unimplemented("{}: [0].path: the model must be in the directory itself, not in {}", path,
+                         Quoted(modules[0].path));
   }
   const std::string& folder = modules[1].path;
   if (folder.empty() || folder.find('/') != std::string::npos || folder.starts_with('.')) {
-    return InvalidArgument("{}: [1].path: expected a folder of the directory, got {}", path,
-                           Quoted(folder));
+    return InvalidArgument("{}: [1].path: expected the name of a folder in the directory, got {}",
+                           path, Quoted(folder));
   }
   return Status();
 }
@@ -106,7 +106,8 @@ Status ReadPooling(const std::string& path, EmbeddingSpec& spec) {
   RETURN_IF_ERROR(reader.Finish());
   if (chosen != 1) {
     return Unimplemented(
-        "{}: {} ways of pooling are set; one of mean, cls and last token is needed", path, chosen);
+        "{}: {} supported pooling modes are set; exactly one of mean, cls and last token is needed",
+        path, chosen);
   }
   return Status();
 }
@@ -134,7 +135,7 @@ Status ReadPrompts(const std::string& path, EmbeddingSpec& spec) {
   if (!spec.default_prompt.empty() &&
       std::none_of(spec.prompts.begin(), spec.prompts.end(), is_default)) {
     reader.Fail("default_prompt_name",
-                Quoted(spec.default_prompt) + " is not the name of a prompt");
+                Quoted(spec.default_prompt) + " is not the name of one of the prompts");
   }
   return reader.Finish();
 }
@@ -176,7 +177,7 @@ Status ReadDimensions(const ConfigValue& config, const std::string& path, Embedd
   for (const ConfigValue& length : *lengths) {
     const std::optional<int64_t> n = length.AsInt();
     if (!n || *n < 1 || *n > INT32_MAX) {
-      return InvalidArgument("{}: matryoshka_dimensions: expected lengths, got {}", path,
+      return InvalidArgument("{}: matryoshka_dimensions: expected lengths of vectors, got {}", path,
                              length.ToString());
     }
     spec.dimensions.push_back(static_cast<int32_t>(*n));
@@ -242,7 +243,7 @@ Result<std::optional<EmbeddingSpec>> ReadGgufEmbeddingSpec(const GgufFile& file,
       spec.pooling = Pooling::kLast;
       break;
     case 4:
-      return Unimplemented("{}: {}: models that rank are not supported", file.name(), field);
+      return Unimplemented("{}: {}: rerankers are not supported", file.name(), field);
     default:
       return Unimplemented("{}: {}: {} is not supported", file.name(), field, type);
   }

@@ -126,10 +126,10 @@ TEST_F(EmbeddingFiles, ModulesThatAreNotKnownAreNamed) {
 
 TEST_F(EmbeddingFiles, PoolingsThatAreNotKnownAreNamed) {
   for (const auto& [config, message] : std::vector<std::pair<std::string, std::string>>{
-           {R"({"word_embedding_dimension": 8})", "0 ways of pooling"},
+           {R"({"word_embedding_dimension": 8})", "0 supported pooling modes"},
            {R"({"word_embedding_dimension": 8, "pooling_mode_cls_token": true,
                 "pooling_mode_mean_tokens": true})",
-            "2 ways of pooling"},
+            "2 supported pooling modes"},
            {R"({"word_embedding_dimension": 8, "pooling_mode_max_tokens": true})",
             "pooling_mode_max_tokens"},
            {R"({"word_embedding_dimension": 8, "pooling_mode": "max"})", "pooling_mode"},

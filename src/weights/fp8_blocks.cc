@@ -91,14 +91,13 @@ Result<bool> HasFp8Blocks(const ConfigValue& config, const std::string& source) 
   if (method == "mxfp4") {
     ASSIGN_OR_RETURN(const std::string architecture, ArchitectureOf(config, source));
     if (architecture == kMxfp4Architecture) return false;  // gpt-oss reads the field itself
-    return Unimplemented("{}: {}.quant_method: \"mxfp4\" is supported for {} only, not for {}",
+    return Unimplemented("{}: {}.quant_method: \"mxfp4\" is supported only for {}, not for {}",
                          source, kField, kMxfp4Architecture, Quoted(architecture));
   }
   if (reader.ok() && method != "fp8") {
     return Unimplemented(
-        "{}: {}.quant_method: \"{}\" is not supported; checkpoints in F32, F16 and BF16 are, those "
-        "in "
-        "\"fp8\" with blocks of {} x {}, and mxfp4",
+        "{}: {}.quant_method: \"{}\" is not supported; supported are checkpoints in F32, F16 and "
+        "BF16, \"fp8\" with blocks of {} x {}, and \"mxfp4\"",
         source, kField, method, kFp8Block, kFp8Block);
   }
   reader.ExpectOrAbsent("fmt", "e4m3");

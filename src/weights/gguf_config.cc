@@ -76,8 +76,8 @@ class KeyReader {
     }
     if (unread.empty()) return Status();
     return Unimplemented(
-        "{}: this version does not know what to do with metadata {}. Such a field may change what "
-        "the model computes, so it is not ignored.",
+        "{}: this version does not know the metadata {}. They may change what the model computes, "
+        "so they are not ignored.",
         file_.name(), fmt::join(unread, ", "));
   }
 
@@ -176,9 +176,9 @@ void TranslateRoutedExperts(KeyReader& keys, const GgufArchitecture& architectur
   const ConfigValue groups = keys.IntOr(kGroups, 1);
   if (IsDeepseek(architecture) && !keys.Has(kGroups) && HadGroups(keys.Size("expert_count"))) {
     keys.WarnOfMissing(kGroups,
-                       "every token chooses among all experts, as in llama.cpp; DeepSeek's own "
-                       "chooses groups of them first, and answers differently. Files that were "
-                       "converted before the key was known lack it: get a newer one.");
+                       "every token chooses among all experts, as in llama.cpp, and not among "
+                       "groups of them as in DeepSeek's implementation, so answers differ. Files "
+                       "from old converters lack the key; download a newer file.");
   }
   config->Set("n_group", groups);
   config->Set("topk_group", keys.IntOr("expert_group_used_count", 1));
@@ -190,7 +190,8 @@ void TranslateRoutedExperts(KeyReader& keys, const GgufArchitecture& architectur
   if (v2) {  // its reference never normalizes, and it has no MTP layers
     if (groups.AsInt().value_or(1) > 1) config->Set("topk_method", "group_limited_greedy");
     if (normalize.AsBool().value_or(false)) {
-      keys.Unsupported("expert_weights_norm", "true", "only false is supported with a softmax");
+      keys.Unsupported("expert_weights_norm", "true",
+                       "only false is supported where the router uses a softmax");
     }
     return;
   }
@@ -339,8 +340,9 @@ void TranslateRope(KeyReader& keys, bool has_factors, ConfigValue* config) {
   } else if (type == "none") {
     keys.Ignore("rope.scaling.factor");
   } else if (type != "linear" && !(type == "longrope" && has_factors)) {
-    keys.Unsupported("rope.scaling.type", Quoted(type),
-                     "none, linear and yarn are supported, and Phi-3's longrope with its factors");
+    keys.Unsupported(
+        "rope.scaling.type", Quoted(type),
+        "supported are none, linear, yarn, and Phi-3's longrope if the file has its factors");
   }
   if (!scaling.is_null()) config->Set("rope_scaling", std::move(scaling));
 }
@@ -364,7 +366,8 @@ Status TranslateLongRope(const GgufFile& file, KeyReader& keys, ConfigValue* con
     constexpr int64_t kMost = 1 << 16;  // dimensions of a head
     if (source->dtype() != DType::kF32 || source->shape().rank() != 1 ||
         source->shape().cols() > kMost) {
-      return DataLoss("{}: tensor {} is no F32 vector of divisors", file.name(), Quoted(set->name));
+      return DataLoss("{}: tensor {} must be an F32 vector of RoPE factors", file.name(),
+                      Quoted(set->name));
     }
     std::vector<float> values(static_cast<size_t>(source->shape().cols()));
     RETURN_IF_ERROR(source->ReadRows(0, 1, reinterpret_cast<std::byte*>(values.data())));

@@ -51,8 +51,8 @@ Result<std::string> SiblingPath(const std::string& first_path, int64_t index, in
   const std::string suffix = SplitSuffix(0, count);
   if (!first_path.ends_with(suffix)) {
     return InvalidArgument(
-        "{}: is the first of {} files, so its name must end in {}; give the "
-        "files back their names",
+        "{}: is the first of {} files, so its name must end in {}; give the files their original "
+        "names again",
         first_path, count, suffix);
   }
   return first_path.substr(0, first_path.size() - suffix.size()) + SplitSuffix(index, count);

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "weights/printable.h"
 
-static_assert(std::endian::native == std::endian::little, "GGUF is read as little-endian");
+static_assert(std::endian::native == std::endian::little, "GGUF files are read as little-endian");
 
 namespace tokamak {
 namespace {
@@ -68,7 +68,8 @@ Status GgufParser::ParseHeader(uint64_t* num_tensors, uint64_t* num_entries) {
   uint32_t magic = 0;
   RETURN_IF_ERROR(Read("magic", &magic));
   if (magic != kMagic) {
-    return Malformed("magic", fmt::format("{:08x} is not a GGUF file's \"GGUF\"", magic));
+    return Malformed("magic",
+                     fmt::format("{:08x} is not the magic number of a GGUF file, \"GGUF\"", magic));
   }
   RETURN_IF_ERROR(Read("version", &part_.version));
   if (part_.version != 0 && (part_.version & 0xffff) == 0) {
@@ -138,7 +139,8 @@ Status GgufParser::ParseValue(GgufType type, int depth, GgufValue* value) {
 
 Status GgufParser::ParseArray(int depth, GgufValue* value) {
   if (depth == kMaxArrayDepth) {
-    return Malformed("array", fmt::format("arrays are nested more than {} deep", kMaxArrayDepth));
+    return Malformed("array",
+                     fmt::format("arrays are nested more than {} levels deep", kMaxArrayDepth));
   }
   RETURN_IF_ERROR(ReadType("array element type", &value->element_type_));
   RETURN_IF_ERROR(Read("array length", &value->size_));
@@ -193,7 +195,7 @@ Status GgufParser::ParseAlignment() {
   last_ = value->offset_;
   const std::optional<uint64_t> alignment = value->Uint();
   if (!alignment || *alignment > (uint64_t{1} << 30) || !std::has_single_bit(*alignment)) {
-    return Malformed("value", "must be an integer, a power of two up to 2^30");
+    return Malformed("value", "must be an integer that is a power of two up to 2^30");
   }
   part_.alignment = static_cast<uint32_t>(*alignment);
   return Status();
@@ -217,8 +219,9 @@ Status GgufParser::ParseTensor(uint64_t index, StoredTensor* tensor) {
   tensor->type_name = type ? type->name : fmt::format("type {}", id);
   if (type != nullptr && type->block_bytes > 0) {
     if (tensor->shape.cols() % type->block_elements != 0) {
-      return Malformed("type", fmt::format("{} packs {} elements, which do not divide rows of {}",
-                                           type->name, type->block_elements, tensor->shape.cols()));
+      return Malformed(
+          "type", fmt::format("{} packs {} elements into a block, which does not divide rows of {}",
+                              type->name, type->block_elements, tensor->shape.cols()));
     }
     const auto blocks = static_cast<uint64_t>(tensor->shape.elements() / type->block_elements);
     const auto block_bytes = static_cast<uint64_t>(type->block_bytes);
@@ -287,10 +290,10 @@ Status GgufParser::PlaceTensors(std::vector<StoredTensor>* tensors, size_t first
     if (tensor.offset > room || bytes > room - tensor.offset) {
       field_ = fmt::format("tensor {} {}", i - first, Quoted(tensor.name));
       last_ = position_;
-      return Malformed("data", fmt::format("{} bytes at {} of the data, which starts at byte {}, "
-                                           "are past the end of the file ({} bytes); "
-                                           "download it again",
-                                           bytes, tensor.offset, part_.data_offset, size));
+      return Malformed("data",
+                       fmt::format("its {} bytes at {} of the data, which starts at byte {}, end "
+                                   "past the end of the file ({} bytes); download it again",
+                                   bytes, tensor.offset, part_.data_offset, size));
     }
     tensor.offset += part_.data_offset;
   }

@@ -56,7 +56,7 @@ class GgufTensors final : public TensorSource {
     }
     ASSIGN_OR_RETURN(std::shared_ptr<const WeightSource> weight, file_->Weight(*tensor));
     if (!HoldsWeights(weight->dtype())) {
-      return DataLoss("{}: tensor {} has type {}; weights cannot be integers", path,
+      return DataLoss("{}: tensor {} has type {}, but weights cannot be integers", path,
                       Quoted(tensor->name), tensor->type_name);
     }
     used_[static_cast<size_t>(tensor - file_->tensors().data())] = true;

@@ -247,7 +247,7 @@ const Malformed kMalformed[] = {
        for (int i = 0; i < 6; ++i) value += Le<uint32_t>(9) + Le<uint64_t>(1);
        return Entry(value);
      },
-     "at byte ", "nested more than 4 deep"},
+     "at byte ", "nested more than 4 levels deep"},
     {"AlignmentNotAPowerOfTwo",
      [] {
        GgufWriter writer;

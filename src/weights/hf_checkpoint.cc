@@ -171,8 +171,7 @@ Result<GenerationDefaults> ParseGenerationConfig(const ConfigValue& config,
 Result<Checkpoint> OpenHfCheckpoint(const std::string& folder) {
   const std::string config_path = folder + "/config.json";
   if (!FileExists(config_path)) {
-    return NotFound("{}: there is no config.json; it is not a Hugging Face model directory",
-                    folder);
+    return NotFound("{}: has no config.json, so it is not a Hugging Face model directory", folder);
   }
   ASSIGN_OR_RETURN(ConfigValue config, ReadConfig(config_path));
   ASSIGN_OR_RETURN(const bool fp8_blocks, HasFp8Blocks(config, config_path));

@@ -89,7 +89,8 @@ void ApplyCgroups(const std::string& root, MemoryBudget* budget) {
 Result<MemoryBudget> AvailableMemory(const std::string& root) {
   const std::optional<uint64_t> kib = ReadKeyed(root + "/proc/meminfo", "MemAvailable:");
   if (!kib || *kib > std::numeric_limits<uint64_t>::max() / 1024) {
-    return Unavailable("{}/proc/meminfo does not tell the available memory", root);
+    return Unavailable("{}/proc/meminfo does not contain the available memory (MemAvailable)",
+                       root);
   }
   MemoryBudget budget = {*kib * 1024, "the machine"};
   ApplyCgroups(root, &budget);

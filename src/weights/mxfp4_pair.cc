@@ -78,8 +78,8 @@ Result<std::shared_ptr<const WeightSource>> MakeMxfp4Weight(const SafetensorsMod
                    b[3] == kElementBytes;
   if (!fit) {
     return DataLoss(
-        "{}: tensors {} ({} {}) and {} ({} {}) are no MXFP4 weight: expected U8 [experts, rows, "
-        "groups, 16] and U8 [experts, rows, groups]",
+        "{}: tensors {} ({} {}) and {} ({} {}) do not form an MXFP4 weight: expected U8 [experts, "
+        "rows, groups, 16] and U8 [experts, rows, groups]",
         model.PathOf(blocks), Quoted(blocks.name), blocks.type_name, b.ToString(),
         Quoted(scales.name), scales.type_name, s.ToString());
   }

@@ -80,8 +80,8 @@ Result<std::shared_ptr<const WeightSource>> DeinterleaveHeads(
   const int64_t rows = is_vector ? source->shape().cols() : source->shape().rows();
   if (num_heads <= 0 || rows % num_heads != 0 || rows / num_heads % 2 != 0) {
     return DataLoss(
-        "{} has {} rows, which are no {} heads of an even size. The file does not "
-        "match its own metadata; download it again or report it to its author.",
+        "{} has {} rows, which do not make {} heads of an even size. The file does not match its "
+        "own metadata; download it again or report it to its author.",
         source->name(), rows, num_heads);
   }
   if (is_vector && IsBlockType(source->dtype())) {

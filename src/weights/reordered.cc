@@ -147,7 +147,7 @@ class MinusOneSource final : public WeightSource {
 
 Result<std::shared_ptr<const WeightSource>> MinusOne(std::shared_ptr<const WeightSource> source) {
   if (source->dtype() != DType::kF32 || source->shape().rank() != 1) {
-    return Unimplemented("{}: type {} and shape {}; an F32 vector is expected", source->name(),
+    return Unimplemented("{}: has type {} and shape {}, expected an F32 vector", source->name(),
                          Name(source->dtype()), source->shape().ToString());
   }
   return std::shared_ptr<const WeightSource>(std::make_shared<MinusOneSource>(std::move(source)));

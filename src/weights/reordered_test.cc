@@ -129,7 +129,7 @@ TEST_F(Mxfp4Pair, WhatDoesNotFitIsRefused) {
            {"[2,2,3]", "U8"}, {"[12]", "U8"}, {"[2,3,2]", "I8"}}) {
     const auto tensors = MakeSafetensorsTensors("folder", Model(shape, type), {});
     EXPECT_THAT(tensors->Find("w_blocks", Shape{2, 3, 64}).status().ToString(),
-                HasSubstr("are no MXFP4 weight"));
+                HasSubstr("do not form an MXFP4 weight"));
   }
 }
 

@@ -55,8 +55,8 @@ Result<StoredTensor> MakeTensor(const SafetensorsHeader::Entry& entry, const std
                     entry.begin, entry.end, entry.dtype, ShapeText(entry.shape), bytes);
   }
   if (entry.begin % static_cast<uint64_t>(type->bytes) != 0) {
-    return DataLoss("{} begins at byte {} of the data, which is not aligned for {}", where,
-                    entry.begin, entry.dtype);
+    return DataLoss("{} begins at byte {} of the data, which is not a multiple of the size of {}",
+                    where, entry.begin, entry.dtype);
   }
   StoredTensor tensor;
   tensor.name = entry.name;
@@ -95,10 +95,8 @@ Result<std::shared_ptr<const SafetensorsModel>> SafetensorsModel::OpenDirectory(
     return FromParts(std::move(parts));
   }
   if (!FileExists(index_path)) {
-    return NotFound(
-        "{}: there is neither {} nor {}; other formats of weights than safetensors and GGUF are "
-        "not read",
-        folder, kSingleFile, kIndexFile);
+    return NotFound("{}: there is neither {} nor {}; weights must be safetensors or GGUF", folder,
+                    kSingleFile, kIndexFile);
   }
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(index_path, kMaxIndexBytes));
   ASSIGN_OR_RETURN(const SafetensorsIndex index, ParseSafetensorsIndex(text, index_path));
@@ -130,8 +128,8 @@ Status SafetensorsModel::AddPart(std::shared_ptr<const ByteSource> source) {
   RETURN_IF_ERROR(source->ReadAt(0, &length, sizeof length));
   if (length > kMaxHeaderBytes || length > source->size() - sizeof length) {
     return DataLoss(
-        "{}: says that its header has {} bytes; the file has {}, and headers at most {}. It is not "
-        "a safetensors file, or was not downloaded to its end.",
+        "{}: begins with a header size of {} bytes, but the file has {}, and headers have at most "
+        "{}. It is not a safetensors file, or its download was cut off.",
         path, length, source->size(), kMaxHeaderBytes);
   }
   std::string json(static_cast<size_t>(length), '\0');
@@ -153,7 +151,7 @@ Status SafetensorsModel::AddPart(std::shared_ptr<const ByteSource> source) {
                           ? fmt::format("exceed the {} bytes of data in the file", data_bytes)
                       : entry.begin < covered
                           ? fmt::format("overlap data up to byte {}", covered)
-                          : fmt::format("leave a hole from byte {} on", covered));
+                          : fmt::format("leave a gap from byte {} on", covered));
     }
     covered = entry.end;
     tensor.part = static_cast<int>(parts_.size());

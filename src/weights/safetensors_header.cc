@@ -46,7 +46,7 @@ class StrictSax : public nlohmann::json_sax<nlohmann::json> {
   bool parse_error(size_t position, const std::string& token,
                    const nlohmann::detail::exception&) override {
     return Fail(
-        fmt::format("at byte {} of the JSON text: malformed JSON at {}", position, Quoted(token)));
+        fmt::format("malformed JSON at byte {} of the JSON text, at {}", position, Quoted(token)));
   }
   const Status& status() const { return status_; }
 
@@ -88,7 +88,7 @@ class HeaderSax final : public StrictSax {
     if (place_ == Place::kTop) {
       if (text.empty()) return Fail("a tensor has no name");
       if (!names_.insert(text).second) return Fail(Quoted(text) + " appears twice");
-      if (names_.size() > kMaxTensors) return Fail("more tensors than are supported");
+      if (names_.size() > kMaxTensors) return Fail("there are more tensors than are supported");
       name_ = std::move(text);
       return true;
     }
@@ -99,7 +99,7 @@ class HeaderSax final : public StrictSax {
                                                : 0;
       if (bit == 0 || (fields_ & bit) != 0) {
         return Fail(fmt::format("tensor {}: field {} {}", Quoted(name_), Quoted(text),
-                                bit == 0 ? "is not of the format" : "appears twice"));
+                                bit == 0 ? "is not part of the format" : "appears twice"));
       }
       field_ = bit;
       return true;
@@ -124,7 +124,9 @@ class HeaderSax final : public StrictSax {
   }
   bool number_unsigned(uint64_t value) override {
     if (place_ != Place::kArray) return Unexpected("a number");
-    if (numbers_.size() == kMaxDims) return Fail("tensor " + Quoted(name_) + ": a list too long");
+    if (numbers_.size() == kMaxDims) {
+      return Fail("tensor " + Quoted(name_) + ": a list is too long");
+    }
     numbers_.push_back(value);
     return true;
   }
@@ -154,7 +156,7 @@ class HeaderSax final : public StrictSax {
   }
   bool Unexpected(const char* what) override {
     if (place_ == Place::kOutside) return Fail("the header must be an object");
-    return Fail(fmt::format("{}{}: unexpectedly {}",
+    return Fail(fmt::format("{}{}: {} is not expected there",
                             place_ == Place::kMetadata ? "metadata " : "tensor ",
                             Quoted(place_ == Place::kMetadata ? metadata_key_ : name_), what));
   }
@@ -208,14 +210,14 @@ class IndexSax final : public StrictSax {
     // A path could lead out of the user's folder.
     const bool plain = file.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
     if (!plain || !file.ends_with(".safetensors") || file.front() == '.') {
-      return Fail(fmt::format(
-          "weight_map: tensor {} is said to be in {}, which is not the name of a .safetensors file "
-          "beside the index",
-          Quoted(key_), Quoted(file)));
+      return Fail(
+          fmt::format("weight_map: tensor {} is in {}, which is not the name of a .safetensors "
+                      "file next to the index",
+                      Quoted(key_), Quoted(file)));
     }
     const auto [it, fresh] = places_.emplace(file, index.files.size());
     if (fresh) index.files.push_back(file);
-    if (index.files.size() > kMaxFiles) return Fail("names more files than are supported");
+    if (index.files.size() > kMaxFiles) return Fail("there are more files than are supported");
     if (!index.tensor_files.emplace(key_, it->second).second) {
       return Fail("weight_map: tensor " + Quoted(key_) + " appears twice");
     }
@@ -224,7 +226,7 @@ class IndexSax final : public StrictSax {
 
  private:
   bool in_map() const { return map_ && depth_ == 2; }
-  bool Enter() { return ++depth_ <= 16 || Fail("nested too deep"); }
+  bool Enter() { return ++depth_ <= 16 || Fail("objects and arrays are nested too deep"); }
   bool Ignored(const char* what) { return depth_ == 0 || in_map() ? Unexpected(what) : true; }
   bool Unexpected(const char* what) override {
     if (depth_ == 0) return Fail("must be a JSON object");

@@ -117,15 +117,16 @@ class SafetensorsTensors final : public TensorSource {
     const std::string name = tensor.name + kFp8ScaleSuffix;
     const StoredTensor* scale = model_->Find(name);
     if (scale == nullptr) {
-      return DataLoss("{}: tensor {} has type {}, and there is no tensor {} with its scales",
+      return DataLoss("{}: tensor {} has type {}, but the tensor of its scales, {}, does not exist",
                       model_->PathOf(tensor), Quoted(tensor.name), tensor.type_name, Quoted(name));
     }
     const auto blocks = [](int64_t size) { return (size + kFp8Block - 1) / kFp8Block; };
     const Shape expected{blocks(tensor.shape.rows()), blocks(tensor.shape.cols())};
     if (scale->shape != expected) {
-      return DataLoss("{}: tensor {} has shape {}, expected {} (a scale for each {} x {} of {})",
-                      model_->PathOf(*scale), Quoted(name), scale->shape.ToString(),
-                      expected.ToString(), kFp8Block, kFp8Block, tensor.shape.ToString());
+      return DataLoss(
+          "{}: tensor {} has shape {}, expected {} (one scale for each {} x {} block of {})",
+          model_->PathOf(*scale), Quoted(name), scale->shape.ToString(), expected.ToString(),
+          kFp8Block, kFp8Block, tensor.shape.ToString());
     }
     Use(*scale);
     ASSIGN_OR_RETURN(const auto source, model_->Weight(*scale));
@@ -152,8 +153,8 @@ class SafetensorsTensors final : public TensorSource {
     }
     if (same) return Status();
     return DataLoss(
-        "{}: config.json has tie_word_embeddings true, but tensor {} differs from {}. If the model "
-        "has an output matrix of its own, tie_word_embeddings must be false.",
+        "{}: config.json sets tie_word_embeddings to true, but tensor {} differs from {}. If the "
+        "model has its own output matrix, tie_word_embeddings must be false.",
         model_->PathOf(output), Quoted(kOutput), Quoted(kEmbedding));
   }
 

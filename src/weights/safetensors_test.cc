@@ -68,11 +68,11 @@ TEST(Safetensors, WhatIsMalformedIsRefusedWithTheFileAndTheTensor) {
       {"{" + Tensor("t", "F32", "[2]", 0, 8) + "}", 4, "exceed the 4 bytes"},
       {"{" + Tensor("t", "F32", "[2]", 0, 4) + "}", 4, "takes 8 bytes"},
       {"{" + Tensor("t", "F32", "[2]", 8, 0) + "}", 8, "takes 8 bytes"},
-      {"{" + Tensor("t", "F32", "[2]", 4, 12) + "}", 12, "leave a hole from byte 0"},
+      {"{" + Tensor("t", "F32", "[2]", 4, 12) + "}", 12, "leave a gap from byte 0 on"},
       {"{" + Tensor("s", "F32", "[2]", 0, 8) + "," + Tensor("t", "F32", "[2]", 4, 12) + "}", 12,
        "overlap data up to byte 8"},
       {"{" + Tensor("s", "I8", "[2]", 0, 2) + "," + Tensor("t", "F32", "[1]", 2, 6) + "}", 6,
-       "not aligned"},
+       "not a multiple of the size of"},
       {"{" + Tensor("t", "F32", "[1]", 0, 4) + "}", 8, "cover only 4"},
       {"{" + Tensor("t", "F32", "[4294967296,4294967296]", 0, 0) + "}", 0, "too large"},
       {"{" + Tensor("t", "F31", "[1]", 0, 4) + "}", 4, "\"F31\""},
@@ -98,7 +98,7 @@ TEST(Safetensors, WhatIsMalformedIsRefusedWithTheFileAndTheTensor) {
   }
   EXPECT_THAT(Read("abc").status().ToString(), HasSubstr("too few"));
   EXPECT_THAT(Read(std::string("\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF{}", 10)).status().ToString(),
-              HasSubstr("its header has"));
+              HasSubstr("a header size of"));
 }
 
 TEST(Safetensors, TypesThatCannotBeComputedWithAreListedAndRefused) {
@@ -230,7 +230,7 @@ TEST_F(HfDirectory, WhatIsMissingOrWrongIsNamed) {
   Write("config.json", "{");
   EXPECT_THAT(Error(), HasSubstr("config.json"));
   Remove("config.json");
-  EXPECT_THAT(Error(), HasSubstr("there is no config.json"));
+  EXPECT_THAT(Error(), HasSubstr("has no config.json"));
 
   Write("config.json", R"({"architectures": ["LlamaForCausalLM"]})");
   Remove("model.safetensors");

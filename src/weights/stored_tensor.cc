@@ -55,8 +55,8 @@ Status CheckNoneUnused(const std::string& path, const std::vector<std::string>& 
   std::vector<std::string> shown;
   for (size_t i = 0; i < std::min(unused.size(), kShown); ++i) shown.push_back(Quoted(unused[i]));
   return Unimplemented(
-      "{}: {} tensor{} the model has no use for: {}{}. It would compute something else than was "
-      "trained.",
+      "{}: has {} tensor{} that this architecture does not use: {}{}. Without them the model would "
+      "compute something else than was trained.",
       path, unused.size(), unused.size() == 1 ? "" : "s", fmt::join(shown, ", "),
       unused.size() > kShown ? fmt::format(" and {} more", unused.size() - kShown) : "");
 }
