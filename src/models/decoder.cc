@@ -241,8 +241,8 @@ Result<int32_t> DecoderContext(const LoadOptions& options, const DecoderConfig& 
   const bool dynamic = !c.ropes.empty() && c.ropes.front().scaling == nn::RopeScaling::kDynamicNtk;
   if (!context.ok() && dynamic) {
     return InvalidArgument(
-        "{}: its RoPE scaling is \"dynamic\", which rotates all of a longer text by other angles "
-        "with every position; that is not supported",
+        "{}: its RoPE scaling, \"dynamic\", would then rotate all positions anew for each token, "
+        "which is not supported",
         context.status().message());
   }
   return context;
@@ -263,8 +263,8 @@ Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig c, nn::WeightLoad& load
     if (length == 0 || length == load.cache.original_context) continue;
     if (load.cache.original_context > 0) {
       return Unimplemented(
-          "rope_parameters: kinds of layers whose angles change after {} and {} "
-          "positions in one model",
+          "rope_parameters: LongRoPE with different original contexts in one model ({} and {} "
+          "positions) is not supported",
           load.cache.original_context, length);
     }
     load.cache.original_context = length;

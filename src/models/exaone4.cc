@@ -38,7 +38,7 @@ Result<DecoderConfig> ParseExaone4(ConfigReader reader) {
     c.layers[i].attention.qk_norm_eps = c.rms_norm_eps;
     if (windows && !sliding[i]) c.layers[i].rope = DecoderLayer::kNoRope;
     if (!windows && sliding[i]) {
-      reader.Fail("layer_types", "names a layer with a window, and sliding_window is null");
+      reader.Fail("layer_types", "names a layer with a window, but sliding_window is null");
     }
   }
   SetWindow(c, sliding, window);

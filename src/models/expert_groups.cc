@@ -12,7 +12,9 @@ void ParseExpertGroups(ConfigReader& reader, int64_t num_groups, int64_t top_gro
   if (router.num_experts % router.num_groups != 0) {
     reader.Fail("n_group", "does not divide n_routed_experts");
   } else if (router.group_score == RouterConfig::GroupScore::kTwoBest && group_size < 2) {
-    reader.Fail("n_group", "makes groups of one expert; the two best of each group are compared");
+    reader.Fail(
+        "n_group",
+        "makes groups of one expert, but the score of a group is the sum of its two best experts");
   } else if (router.top_k > group_size * router.top_groups) {
     reader.Fail("topk_group", "leaves fewer experts than num_experts_per_tok");
   }

@@ -256,7 +256,7 @@ TEST(Gemma3Multimodal, TheTextConfigIsReadAsTheTextModelsOwn) {
   EXPECT_EQ(spec.num_parameters, 4 * layer + 262208 * 24 + 24);
 
   EXPECT_THAT(ErrorOf(config(R"(, "mystery": 1)")), HasSubstr("text_config.mystery (1)"));
-  EXPECT_THAT(ErrorOf(config("", R"("mystery": 1, )")), HasSubstr("with mystery (1)"));
+  EXPECT_THAT(ErrorOf(config("", R"("mystery": 1, )")), HasSubstr("the fields mystery (1)"));
   EXPECT_THAT(ErrorOf(config(R"(, "head_dim": 0)")), HasSubstr("text_config.head_dim: expected"));
   ExpectDifferent(config(small), config(small, R"("tie_word_embeddings": false, )"),
                   "tie_word_embeddings");

@@ -66,8 +66,8 @@ TEST(Llama, DynamicRopeEndsWhereItWouldBeginToStretch) {
   EXPECT_EQ((*model)->spec().max_context, 256);
   const auto refused = Load(dynamic, *ops, {.max_context = 257, .progress = {}});
   EXPECT_TRUE(std::string(refused.status().message())
-                  .starts_with("a context of 257 positions was asked for; the model has 256: its "
-                               "RoPE scaling is \"dynamic\""));
+                  .starts_with("the requested context of 257 positions is longer than the model's "
+                               "256: its RoPE scaling, \"dynamic\""));
 }
 
 TEST(Llama, FieldsWithADefaultMayBeAbsent) {
@@ -97,7 +97,7 @@ TEST(Llama, AShorterContextChangesNothingButTheLimit) {
   EXPECT_EQ((*model)->spec().max_context, 100);
   const auto refused = Load(BaseConfig(), *ops, {.max_context = 257, .progress = {}});
   EXPECT_EQ(refused.status().message(),
-            "a context of 257 positions was asked for; the model has 256");
+            "the requested context of 257 positions is longer than the model's 256");
 }
 
 TEST(Llama, SpecSaysWhatTheModelIs) {

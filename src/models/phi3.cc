@@ -12,7 +12,7 @@ Result<DecoderConfig> ParsePhi3(ConfigReader reader) {
   if (c.ropes.front().scaling != nn::RopeScaling::kNone &&
       c.ropes.front().scaling != nn::RopeScaling::kLongRope) {
     // Early files say "yarn" and mean LongRoPE; no Phi model was trained with other scalings.
-    reader.Fail("rope_scaling", "only \"longrope\" is known to this family");
+    reader.Fail("rope_scaling", "this family supports only \"longrope\"");
   }
   const int64_t window = reader.Has("sliding_window") ? reader.Int("sliding_window") : 0;
   for (DecoderLayer& layer : c.layers) {

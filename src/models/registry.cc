@@ -41,7 +41,7 @@ constexpr Family kFamilies[] = {
      &CreateDecoder<ParseGemma3>},
     {{"Gemma3ForConditionalGeneration",
       {"gemma3"},
-      "Gemma 3 with images, of which the text model runs",
+      "Gemma 3 with images; only the text model runs",
       "gemma3_images_odd, gemma3_images_256"},
      &CreateDecoder<ParseGemma3Multimodal>},
     {{"Glm4ForCausalLM", {"glm4"}, "GLM-4 (0414)", "glm4_odd, glm4_128"},
@@ -52,21 +52,21 @@ constexpr Family kFamilies[] = {
      &CreateDecoder<ParseGptOss>},
     {{"LlamaForCausalLM",
       {"llama"},
-      "Llama 2 and 3, SmolLM2, and what has their architecture",
+      "Llama 2 and 3, SmolLM2, and others with this architecture",
       "llama_odd, llama_tied, llama_yarn, llama_dynamic, SmolLM2-135M-Instruct"},
      &CreateDecoder<ParseLlama>},
     {{"MistralForCausalLM", {"mistral"}, "Mistral", "mistral_odd, mistral_128"},
      &CreateDecoder<ParseMistral>},
     {{"Mistral3ForConditionalGeneration",
       {"mistral3"},
-      "Mistral Small 3.1 and 3.2, of which the text model runs",
+      "Mistral Small 3.1 and 3.2; only the text model runs",
       "mistral3_odd, mistral3_128"},
      &CreateDecoder<ParseMistralMultimodal>},
     {{"MixtralForCausalLM", {"mixtral"}, "Mixtral", "mixtral_odd, mixtral_128"},
      &CreateDecoder<ParseMixtral>},
-    {{"MPTForCausalLM", {"mpt"}, "MPT, as MosaicML saved it", "mpt_odd, mpt_128"},
+    {{"MPTForCausalLM", {"mpt"}, "MPT, as saved by MosaicML", "mpt_odd, mpt_128"},
      &CreateDecoder<ParseMpt>},
-    {{"MptForCausalLM", {"mpt"}, "MPT, as transformers saves it", "mpt_odd, mpt_128"},
+    {{"MptForCausalLM", {"mpt"}, "MPT, as saved by transformers", "mpt_odd, mpt_128"},
      &CreateDecoder<ParseMpt>},
     {{"Olmo2ForCausalLM", {"olmo2"}, "OLMo 2", "olmo2_odd, olmo2_128"}, &CreateDecoder<ParseOlmo2>},
     {{"Phi3ForCausalLM", {"phi3"}, "Phi-3, Phi-3.5 and Phi-4", "phi3_odd, phi3_long"},
@@ -131,7 +131,7 @@ Result<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint, ConfigRea
                          checkpoint.architecture, fmt::join(known, ", "));
   }
   if (family->known.encoder && options.task == ModelTask::kGenerate) {
-    return Unimplemented("{}: {} is an encoder: it embeds texts and generates none",
+    return Unimplemented("{}: {} is an encoder: it embeds texts and cannot generate any",
                          checkpoint.source, checkpoint.architecture);
   }
   nn::WeightLoad load{.tensors = *checkpoint.tensors,
@@ -162,7 +162,7 @@ bool IsEncoder(std::string_view architecture) {
 Result<int32_t> ServedContext(const LoadOptions& options, int32_t model_context) {
   if (options.max_context == 0) return model_context;
   if (options.max_context < 0 || options.max_context > model_context) {
-    return InvalidArgument("a context of {} positions was asked for; the model has {}",
+    return InvalidArgument("the requested context of {} positions is longer than the model's {}",
                            options.max_context, model_context);
   }
   return options.max_context;

@@ -31,16 +31,16 @@ Attention::Attention(const Builder& b, const AttentionConfig& config, const Rope
       clip_qkv_(config.clip_qkv) {
   const ParallelContext& parallel = b.parallel();
   if (!parallel.Divides(config.num_heads) || !parallel.DividesKvHeads(config.num_kv_heads)) {
-    b.Fail(InvalidArgument("{}: {} heads and {} KV heads cannot be shared by {} ranks", b.path(),
-                           config.num_heads, config.num_kv_heads, parallel.size));
+    b.Fail(InvalidArgument("{}: {} heads and {} KV heads cannot be divided among {} ranks",
+                           b.path(), config.num_heads, config.num_kv_heads, parallel.size));
     return;
   }
   if (whole_norm_ && parallel.size > 1) {
-    b.Fail(Unimplemented("{}: norms over all heads cannot be shared by ranks", b.path()));
+    b.Fail(Unimplemented("{}: a norm over all heads cannot be divided among ranks", b.path()));
     return;
   }
   b.Require((softcap_ == 0 && !config.sinks) || b.ops().has_extras(), "softcaps and sinks");
-  b.Require(config.causal || b.ops().has_extras(), "attention that is not causal");
+  b.Require(config.causal || b.ops().has_extras(), "non-causal attention");
   b.Require((config.alibi_bias_max == 0 && clip_qkv_ == 0) || b.ops().has_extras(),
             "ALiBi and clamped queries");
   const IndexRange heads = parallel.Shard(config.num_heads);

@@ -133,7 +133,9 @@ OwnedTensor Builder::ReadVector(int64_t length, float offset) const {
 }
 
 void Builder::Require(bool has, std::string_view what) const {
-  if (!has) Fail(Unimplemented("{}: the {} backend has no {}", path_, ops().name(), what));
+  if (!has) {
+    Fail(Unimplemented("{}: the {} backend does not support {}", path_, ops().name(), what));
+  }
 }
 
 int32_t Builder::AddKvLayer(int32_t window, KvLayerSpec layer) const {

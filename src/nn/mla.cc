@@ -43,8 +43,9 @@ MlaAttention::MlaAttention(const Builder& b, const MlaConfig& config, const Rope
     : config_(config), rope_(rope) {
   b.Require(b.ops().has_mla(), "multi-head latent attention");
   if (!b.parallel().Divides(config.num_heads) || config.num_heads > kMaxHeads) {
-    b.Fail(InvalidArgument("{}: {} heads; they must be at most {} and shared by {} ranks", b.path(),
-                           config.num_heads, kMaxHeads, b.parallel().size));
+    b.Fail(InvalidArgument(
+        "{}: has {} heads; at most {} are supported, and they must be divisible among {} ranks",
+        b.path(), config.num_heads, kMaxHeads, b.parallel().size));
   }
   if (!b.ok()) return;
   heads_ = b.parallel().Shard(config.num_heads);

@@ -9,7 +9,7 @@ namespace tokamak::nn {
 Mlp::Mlp(const Builder& b, const MlpShape& shape) : activation_(shape.activation) {
   const ParallelContext& parallel = b.parallel();
   if (!parallel.Divides(shape.intermediate_size)) {
-    b.Fail(InvalidArgument("{}: intermediate_size {} cannot be shared by {} ranks", b.path(),
+    b.Fail(InvalidArgument("{}: intermediate_size {} cannot be divided among {} ranks", b.path(),
                            shape.intermediate_size, parallel.size));
     return;
   }
@@ -39,7 +39,7 @@ PlainMlp::PlainMlp(const Builder& b, const PlainMlpShape& shape) : activation_(s
   b.Require(b.ops().has_extras(), "feed-forward layers without a gate");
   const ParallelContext& parallel = b.parallel();
   if (!parallel.Divides(shape.intermediate_size)) {
-    b.Fail(InvalidArgument("{}: intermediate size {} cannot be shared by {} ranks", b.path(),
+    b.Fail(InvalidArgument("{}: intermediate size {} cannot be divided among {} ranks", b.path(),
                            shape.intermediate_size, parallel.size));
     return;
   }

@@ -12,7 +12,7 @@ Moe::Moe(const Builder& b, const MoeShape& shape) : shape_(shape) {
   const ParallelContext& parallel = b.parallel();
   if (!parallel.Divides(shape.intermediate_size) ||
       !parallel.Divides(shape.shared_intermediate_size)) {
-    b.Fail(InvalidArgument("{}: experts of intermediate_size {} cannot be shared by {} ranks",
+    b.Fail(InvalidArgument("{}: experts of intermediate_size {} cannot be divided among {} ranks",
                            b.path(), shape.intermediate_size, parallel.size));
     return;
   }

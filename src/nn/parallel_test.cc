@@ -184,12 +184,12 @@ TEST(Parallel, WhatCannotBeSharedIsRefusedWithNumbers) {
   Bench bench;
   WeightLoad load = bench.Load({4, 0});
   Mlp(Builder(load) / "mlp", {16, 26, Activation::kSilu, false});
-  EXPECT_EQ(load.status.message(), "mlp: intermediate_size 26 cannot be shared by 4 ranks");
+  EXPECT_EQ(load.status.message(), "mlp: intermediate_size 26 cannot be divided among 4 ranks");
   WeightLoad heads = bench.Load({4, 0});
   Attention(Builder(heads) / "attn",
             {.hidden_size = 16, .num_heads = 6, .num_kv_heads = 3, .head_dim = 4, .scale = 1},
             nullptr);
-  EXPECT_EQ(heads.status.message(), "attn: 6 heads and 3 KV heads cannot be shared by 4 ranks");
+  EXPECT_EQ(heads.status.message(), "attn: 6 heads and 3 KV heads cannot be divided among 4 ranks");
 }
 
 }  // namespace

@@ -144,8 +144,8 @@ Result<Rope> Rope::Make(const RopeSpec& spec, int32_t max_context, Ops& ops,
   const size_t bytes = num_rows * width * sizeof(float);
   if (bytes > kMaxBytes) {
     return ResourceExhausted(
-        "a context of {} positions needs {} bytes of rotary angles, and at most {} are used for "
-        "them; ask for a shorter context",
+        "a context of {} positions needs a RoPE table of {} bytes, and at most {} are supported; "
+        "ask for a shorter context",
         max_context, bytes, kMaxBytes);
   }
   ASSIGN_OR_RETURN(Buffer storage, ops.Allocate(bytes, MemoryKind::kDevice));

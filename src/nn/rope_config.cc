@@ -145,9 +145,9 @@ RopeSpec ParseRopeObject(ConfigReader& top, ConfigReader* rope, int32_t head_dim
   constexpr double kRounding = 1e-9;  // so that 6 / 14 · 14 gives 6
   spec.rotary_dim = static_cast<int32_t>(head_dim * partial + kRounding);
   if (spec.rotary_dim < 2 || spec.rotary_dim % 2 != 0) {
-    at.Fail("partial_rotary_factor",
-            fmt::format("{} of head_dim {} makes {} rotary dimensions; an even number is needed",
-                        partial, head_dim, spec.rotary_dim));
+    at.Fail("partial_rotary_factor", fmt::format("{} of head_dim {} gives {} rotary dimensions, "
+                                                 "but their number must be even and positive",
+                                                 partial, head_dim, spec.rotary_dim));
     spec.rotary_dim = 2;
   }
   if (rope != nullptr) ParseScaling(top, *rope, spec);
@@ -162,8 +162,8 @@ std::vector<float> ReadRopeDivisors(const Builder& b, const RopeSpec& spec) {
   std::vector<float> divisors = at.ReadValues({source});
   for (float divisor : divisors) {
     if (std::isfinite(divisor) && divisor > 0) continue;
-    at.Fail(DataLoss("{}: {} is no divisor of a frequency; the file is damaged", source->name(),
-                     divisor));
+    at.Fail(DataLoss("{}: {} is not a valid RoPE frequency factor; the file is damaged",
+                     source->name(), divisor));
     return {};
   }
   return divisors;

@@ -77,7 +77,7 @@ class Sampler {
   // Spans as in Sample.
   virtual void SampleGreedy(const ArgmaxLogits& /*argmax*/, std::span<const SampleRow> /*rows*/,
                             std::span<SampleResult> /*results*/, Stream& /*stream*/) {
-    CHECK_MSG(false, "no row is greedy");
+    CHECK_MSG(false, "no row samples greedily");
   }
 
   // Logprobs of given tokens, for prompt_logprobs: results[i] has that of tokens[i] under row i of

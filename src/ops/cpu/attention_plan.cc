@@ -53,24 +53,24 @@ CpuAttentionPlan::CpuAttentionPlan(const AttentionShape& shape)
 Result<std::unique_ptr<CpuAttentionPlan>> CpuAttentionPlan::Make(const AttentionShape& shape,
                                                                  int num_threads) {
   if (shape.num_kv_heads <= 0 || shape.num_heads % shape.num_kv_heads != 0) {
-    return InvalidArgument("{} attention heads cannot share {} KV heads", shape.num_heads,
-                           shape.num_kv_heads);
+    return InvalidArgument("{} attention heads cannot be divided among {} KV heads",
+                           shape.num_heads, shape.num_kv_heads);
   }
   if (shape.kv_dtype != DType::kF32 && shape.kv_dtype != DType::kF16 &&
       shape.kv_dtype != DType::kBF16 && shape.kv_dtype != DType::kQ8_0) {
-    return Unimplemented("the CPU backend keeps a KV cache in F32, F16, BF16 or Q8_0, not {}",
+    return Unimplemented("the CPU backend supports KV caches in F32, F16, BF16 and Q8_0, not in {}",
                          Name(shape.kv_dtype));
   }
   if (shape.head_dim % Info(shape.kv_dtype).block_elements != 0) {
-    return InvalidArgument("a KV cache in {} needs heads of a multiple of {} elements, not {}",
+    return InvalidArgument("a KV cache in {} needs heads whose size is a multiple of {}, not {}",
                            Name(shape.kv_dtype), Info(shape.kv_dtype).block_elements,
                            shape.head_dim);
   }
   if (!shape.causal && shape.window > 0) {
-    return Unimplemented("attention that is not causal within a window");
+    return Unimplemented("non-causal attention within a window");
   }
   if (shape.ValueDim() % Info(shape.kv_dtype).block_elements != 0) {
-    return InvalidArgument("a KV cache in {} needs values of a multiple of {} elements, not {}",
+    return InvalidArgument("a KV cache in {} needs values whose size is a multiple of {}, not {}",
                            Name(shape.kv_dtype), Info(shape.kv_dtype).block_elements,
                            shape.ValueDim());
   }

@@ -143,7 +143,7 @@ class CpuOps final : public HostOps {
   }
   Status ReserveRows(int64_t cols);
   float* FloatRow(int worker, int64_t cols) const {
-    CHECK_MSG(cols <= row_floats_, "no weight takes such rows");
+    CHECK_MSG(cols <= row_floats_, "the row is longer than the rows of all weights");
     return reinterpret_cast<float*>(rows_.data()) + worker * row_floats_;
   }
   void EmbedRow(const PanelWeight& table, int64_t row, float scale, float* tile, float* out) const;

@@ -138,7 +138,7 @@ Result<IsaKernels> ChooseKernels(std::string_view name) {
     if (isa.name != name) continue;
     const std::string missing = isa.missing();
     if (missing.empty()) return kernels_of(isa);
-    return Unimplemented("this CPU cannot run the \"{}\" kernels: it lacks{}", name, missing);
+    return Unimplemented("this CPU cannot run the \"{}\" kernels; it lacks{}", name, missing);
   }
   return InvalidArgument("unknown CPU instruction set \"{}\"; this build has: auto, {}", name,
                          fmt::join(CpuIsaNames(), ", "));

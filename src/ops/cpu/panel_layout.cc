@@ -261,7 +261,7 @@ void PackPanel(DType dtype, int64_t cols, const std::byte* rows, std::byte* pane
     case DType::kI64:
       break;
   }
-  CHECK_MSG(false, "integer types hold no weights");
+  CHECK_MSG(false, "integer types cannot be weights");
 }
 
 }  // namespace tokamak::cpu

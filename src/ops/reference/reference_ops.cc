@@ -153,7 +153,7 @@ double Activated(Activation activation, double x) {
     case Activation::kClampedSwiglu:
       break;  // takes two inputs
   }
-  CHECK_MSG(false, "no activation of one value");
+  CHECK_MSG(false, "this activation needs a gate");
 }
 
 double Gated(const GatedActivation& op, double gate, double up) {
