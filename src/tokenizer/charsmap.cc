@@ -28,8 +28,8 @@ Result<CharsMap> CharsMap::Create(std::string_view blob) {
   const uint32_t trie_bytes = ReadLittleEndian(blob);
   blob.remove_prefix(4);
   if (trie_bytes > blob.size() || trie_bytes % 4 != 0 || trie_bytes == 0) {
-    return InvalidArgument("the charsmap's trie has {} bytes, with {} bytes left", trie_bytes,
-                           blob.size());
+    return InvalidArgument("the charsmap's trie should have {} bytes, but {} bytes are left",
+                           trie_bytes, blob.size());
   }
   for (size_t i = 0; i < trie_bytes; i += 4) {
     map.units_.push_back(ReadLittleEndian(blob.substr(i)));

@@ -188,8 +188,10 @@ JsonDocument::~JsonDocument() = default;
 
 Result<JsonDocument> JsonDocument::Parse(std::string_view text, const std::string& source) {
   if (text.size() > kMaxBytes || TooDeep(text)) {
-    return ResourceExhausted("{}: {} bytes of JSON, or nested too deep: at most {} and {} levels",
-                             source, text.size(), kMaxBytes, kMaxDepth);
+    return ResourceExhausted(
+        "{}: has {} bytes of JSON, or is nested too deep; at most {} bytes and {} levels are "
+        "supported",
+        source, text.size(), kMaxBytes, kMaxDepth);
   }
   auto impl = std::make_unique<Impl>();
   impl->json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);

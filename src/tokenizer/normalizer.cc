@@ -180,7 +180,7 @@ Status Normalizer::Apply(std::string& text, RegexScratch& scratch, bool* starts)
         break;
     }
     if (text.size() > limit) {
-      return ResourceExhausted("the tokenizer's normalizer makes {} bytes of the text",
+      return ResourceExhausted("the tokenizer's normalizer expands the text to {} bytes",
                                text.size());
     }
   }

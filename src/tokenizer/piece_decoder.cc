@@ -53,7 +53,7 @@ Result<PieceDecoder> PieceDecoder::Create(const std::vector<DecoderStep>& steps)
     if (fused) {
       const bool at_start = spec.kind == Kind::kStrip && spec.content == " " && spec.stop == 0;
       if (!at_start && spec.kind != Kind::kFuse) {
-        return Unimplemented("a decoder after Fuse other than Strip of spaces at the start");
+        return Unimplemented("a decoder after Fuse, except Strip of leading spaces");
       }
       decoder.leading_spaces_ += spec.start;
       continue;

@@ -55,7 +55,7 @@ bool ProtoReader::Next(Field& field) {
       field.type = WireType::kFixed32;
       return Fixed(4, field.value);
     default:
-      return Fail("a field has a wire type that is not in use");
+      return Fail("a field has an unused wire type");
   }
 }
 

@@ -24,8 +24,8 @@ Status CheckTokens(const std::vector<std::string>& tokens, const std::string& so
                              rank, token.size(), kMaxTokenBytes);
     }
     if (!seen.Insert(token, static_cast<int32_t>(rank))) {
-      return InvalidArgument("{}: the token of rank {}, \"{}\", is also that of rank {}", source,
-                             rank, ToValidUtf8(token), seen.Find(token));
+      return InvalidArgument("{}: the token of rank {}, \"{}\", has also rank {}", source, rank,
+                             ToValidUtf8(token), seen.Find(token));
     }
   }
   for (int byte = 0; byte < 256; ++byte) {
@@ -59,7 +59,7 @@ Result<VocabSpec> MakeRankedVocab(const RankedVocab& ranked, const std::string& 
   StringIndex names(ranked.special.size());
   for (const auto& [id, text] : ranked.special) {
     if (!names.Insert(text, id)) {
-      return InvalidArgument("{}: the special token \"{}\" is there twice", source,
+      return InvalidArgument("{}: the special token \"{}\" appears twice", source,
                              ToValidUtf8(text));
     }
     const auto at = static_cast<size_t>(id);

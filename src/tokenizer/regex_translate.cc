@@ -184,7 +184,7 @@ class Translator {
 
   // A class from its opening to its closing bracket. Intersections become lookaheads.
   Status Class(int depth, std::string& out) {
-    if (depth > 8) return Bad("a class nested so deep");
+    if (depth > 8) return Bad("a class nested this deep");
     ++at_;
     bool negated = false;
     if (at_ < text_.size() && text_[at_] == '^') {

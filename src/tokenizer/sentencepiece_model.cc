@@ -53,15 +53,14 @@ class Reader {
 
   Status Read(std::string_view bytes) {
     RETURN_IF_ERROR(ForEachField(bytes, "", [&](const Field& field) { return ReadField(field); }));
-    if (vocab_.tokens.empty()) return Bad("pieces", "there are none");
+    if (vocab_.tokens.empty()) return Bad("pieces", "the model has no pieces");
     if (model_type_ == kWord || model_type_ == kChar) {
       return Unimplemented(
-          "{}: trainer_spec.model_type: the type {} is not supported; BPE and "
-          "Unigram are",
-          source_, model_type_ == kWord ? "WORD" : "CHAR");
+          "{}: trainer_spec.model_type: the type {} is not supported; use BPE or Unigram", source_,
+          model_type_ == kWord ? "WORD" : "CHAR");
     }
     if (model_type_ != kBpe && model_type_ != kUnigram) {
-      return Bad("trainer_spec.model_type", "a type that there is not");
+      return Bad("trainer_spec.model_type", "is not a known type");
     }
     RETURN_IF_ERROR(CheckPieces());
     Finish();
@@ -86,7 +85,7 @@ class Reader {
 
   Status Expect(const Field& field, WireType type, const char* name) const {
     if (field.type == type) return Status();
-    return Bad(name, "has another type than this field has");
+    return Bad(name, "has the wrong type for this field");
   }
 
   Status ReadField(const Field& field) {
@@ -128,7 +127,7 @@ class Reader {
                               : field.number == piece::kScore ? WireType::kFixed32
                                                               : WireType::kVarint;
       if (field.number > piece::kType) continue;
-      if (field.type != wanted) return Bad(name(), "a field has another type than it should");
+      if (field.type != wanted) return Bad(name(), "a field has the wrong type");
       if (field.number == piece::kText) text = field.bytes;
       if (field.number == piece::kScore) score = field.AsFloat();
       if (field.number == piece::kType) type = field.value;
@@ -208,26 +207,26 @@ class Reader {
       const bool is_reserved =
           type == TokenType::kControl || type == TokenType::kUnknown || type == TokenType::kByte;
       if (!(is_reserved ? reserved : ordinary).Insert(text, static_cast<int32_t>(id))) {
-        return Bad(name + ".piece", fmt::format("\"{}\" is there already", text));
+        return Bad(name + ".piece", fmt::format("\"{}\" appears twice", text));
       }
       if (type == TokenType::kUnknown) {
-        if (vocab_.special.unk >= 0) return Bad(name + ".type", "a second unknown token");
+        if (vocab_.special.unk >= 0) return Bad(name + ".type", "is a second unknown token");
         vocab_.special.unk = static_cast<int32_t>(id);
       }
       if (type != TokenType::kByte) continue;
       const int byte = ParseByteToken(text);
-      if (byte < 0) return Bad(name + ".piece", "is no byte, like <0x0A>");
+      if (byte < 0) return Bad(name + ".piece", "is not a byte such as <0x0A>");
       if (!pipeline_.byte_fallback) {
-        return Bad(name + ".type", "a byte, although trainer_spec.byte_fallback is false");
+        return Bad(name + ".type", "is a byte, but trainer_spec.byte_fallback is false");
       }
       bytes[static_cast<size_t>(byte)] = true;
     }
     if (vocab_.special.unk < 0) return Bad("pieces", "there is no unknown token");
     for (size_t byte = 0; byte < bytes.size() && pipeline_.byte_fallback; ++byte) {
       if (!bytes[byte]) {
-        return Bad("pieces", fmt::format("there is no <0x{:02X}>, although "
-                                         "trainer_spec.byte_fallback is true",
-                                         byte));
+        return Bad(
+            "pieces",
+            fmt::format("<0x{:02X}> is missing, but trainer_spec.byte_fallback is true", byte));
       }
     }
     SpecialTokenIds& special = vocab_.special;

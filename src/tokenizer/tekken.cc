@@ -68,7 +68,7 @@ class Reader {
     std::string base64;
     for (size_t i = 0; i < count; ++i) {
       if (vocab.IntMemberAt(i, "rank") != static_cast<int64_t>(i)) {
-        return vocab[i]["rank"].Bad(fmt::format("{}: ranks ascend without holes", i));
+        return vocab[i]["rank"].Bad(fmt::format("{}, because ranks ascend without gaps", i));
       }
       if (!vocab.StringMemberAt(i, "token_bytes", &base64) ||
           !DecodeBase64(base64, ranked_.tokens[i])) {
@@ -93,7 +93,7 @@ class Reader {
         names[rank] = name;
       }
     } else if (version == "v11" || version == "v13" || version == "v15") {
-      return root_["special_tokens"].Bad("a list: files of this version have one");
+      return root_["special_tokens"].Bad("a list, as in all files of this version");
     } else {
       for (size_t i = 0; i < std::size(kDefaultSpecial) && i < names.size(); ++i) {
         names[i] = kDefaultSpecial[i];

@@ -49,21 +49,20 @@ Result<std::vector<std::string>> ReadRanks(std::string_view text, const std::str
     // In a file with all ranks, none is this large.
     if (rank >= lines || rank >= kMaxTokens) {
       return InvalidArgument(
-          "{}: line {}: the rank is {}, in a file of {} lines: ranks have no "
-          "holes",
-          source, number, rank, lines);
+          "{}: line {}: the rank is {} in a file of {} lines, but ranks have no gaps", source,
+          number, rank, lines);
     }
     if (rank >= tokens.size()) tokens.resize(rank + 1);
     if (!tokens[rank].empty()) {
-      return InvalidArgument("{}: line {}: the rank {} is there already", source, number, rank);
+      return InvalidArgument("{}: line {}: the rank {} appears twice", source, number, rank);
     }
     tokens[rank] = token;
     ++count;
   }
   if (count != tokens.size()) {
     const auto hole = std::find(tokens.begin(), tokens.end(), std::string());
-    return InvalidArgument("{}: there is no rank {}, but a rank {}", source, hole - tokens.begin(),
-                           tokens.size() - 1);
+    return InvalidArgument("{}: rank {} is missing, but there is a rank {}", source,
+                           hole - tokens.begin(), tokens.size() - 1);
   }
   if (tokens.empty()) return InvalidArgument("{}: there are no tokens", source);
   return tokens;
@@ -78,8 +77,8 @@ Result<VocabSpec> ParseTiktoken(std::string_view text, const std::string& source
   const TiktokenFamily* family = FindTiktokenFamily(ranked.tokens, tokenizer_class);
   if (family == nullptr) {
     return Unimplemented(
-        "{}: {} ranks (digest {:016x}) of no known family: how text is split and which tokens are "
-        "special is known for {}; others need a tokenizer.json",
+        "{}: the {} ranks (digest {:016x}) belong to no known family. Splitting rules and special "
+        "tokens are known for {}; other models need a tokenizer.json",
         source, ranked.tokens.size(), DigestOfRanks(ranked.tokens), TiktokenFamilyNames());
   }
   const auto count = static_cast<int32_t>(ranked.tokens.size());

@@ -133,7 +133,7 @@ Result<std::unique_ptr<const TextModel>> CreateModel(const VocabSpec& spec,
     case TokenizerKind::kWordPiece:
       return CreateWordPiece(spec);
   }
-  return Internal("an unknown kind of tokenizer");
+  return Internal("the kind of tokenizer is unknown");
 }
 
 }  // namespace

@@ -19,8 +19,8 @@ Result<VocabSpec> ParseTokenizerFile(std::string_view bytes, const std::string& 
   if (IsSentencePieceModel(bytes)) return ParseSentencePieceModel(bytes, source);
   if (IsTiktoken(bytes)) return ParseTiktoken(bytes, source, tokenizer_class);
   return Unimplemented(
-      "{}: is neither a tokenizer.json, a tekken.json, a SentencePiece model nor a "
-      "file of tiktoken's ranks",
+      "{}: is not a tokenizer.json, a tekken.json, a SentencePiece model, or a tiktoken file of "
+      "ranks",
       source);
 }
 

@@ -34,7 +34,7 @@ class Reader {
     for (const auto* ids : {&pipeline_.before, &pipeline_.after}) {
       for (const int32_t id : *ids) {
         if (static_cast<size_t>(id) >= vocab_.tokens.size()) {
-          root_["post_processor"].Bad("ids of tokens that are there");
+          root_["post_processor"].Bad("ids of tokens in the vocabulary");
         }
       }
     }
@@ -108,7 +108,7 @@ class Reader {
     vocab_.kind = TokenizerKind::kUnigram;
     const JsonNode vocab = model["vocab"];
     const size_t count = vocab.Size();
-    if (count > static_cast<size_t>(kMaxId)) return vocab.Unsupported("so many tokens");
+    if (count > static_cast<size_t>(kMaxId)) return vocab.Unsupported("this many tokens");
     for (size_t i = 0; i < count && root_.ok(); ++i) {
       std::string token;
       double score = 0;
@@ -133,9 +133,9 @@ class Reader {
             InvalidArgument("{}: \"{}\" has no usable id", vocab.path(), ToValidUtf8(token)));
       }
       if (!Place(static_cast<int32_t>(id), token)) {
-        return vocab.Fail(InvalidArgument(
-            "{}: \"{}\" has id {}, which another token has or which leaves a large gap",
-            vocab.path(), ToValidUtf8(token), id));
+        return vocab.Fail(
+            InvalidArgument("{}: \"{}\" has id {}, which is another token's or leaves a large gap",
+                            vocab.path(), ToValidUtf8(token), id));
       }
       pipeline_.in_model[static_cast<size_t>(id)] = true;
     });
@@ -179,7 +179,7 @@ class Reader {
       if (content.empty()) continue;
       if (!Place(token.id, content)) {
         return item["content"].Fail(InvalidArgument(
-            "{}: id {} is that of another token, or leaves a large gap", item.path(), token.id));
+            "{}: id {} is another token's or leaves a large gap", item.path(), token.id));
       }
       vocab_.types.resize(vocab_.tokens.size(), TokenType::kNormal);
       vocab_.types[static_cast<size_t>(token.id)] =

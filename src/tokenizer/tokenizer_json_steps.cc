@@ -50,10 +50,10 @@ void ForEach(const JsonNode& node, const char* list, int depth, const Read& read
   if (node.is_null() || !node.ok()) return;
   if (node["type"].String() != "Sequence") return read(node);
   node.Only({"type", list});
-  if (depth > 16) return node.Unsupported("a Sequence nested so deep");
+  if (depth > 16) return node.Unsupported("a Sequence nested this deep");
   const JsonNode items = node[list];
   const size_t count = items.Size();
-  if (count > kMaxSteps) return node.Unsupported("so many components");
+  if (count > kMaxSteps) return node.Unsupported("this many components");
   for (size_t i = 0; i < count && node.ok(); ++i) ForEach(items[i], list, depth + 1, read);
 }
 
@@ -127,7 +127,7 @@ void ReadMetaspace(const JsonNode& node, PreTokenizerStep& step) {
   }
   if (!node.BoolOr("add_prefix_space", true)) {
     if (node.Has("prepend_scheme") && step.prepend != PrependScheme::kNever) {
-      node["add_prefix_space"].Bad("what prepend_scheme says");
+      node["add_prefix_space"].Bad("the value that prepend_scheme implies");
     }
     step.prepend = PrependScheme::kNever;
   }
