@@ -363,7 +363,7 @@ Result<const Format*> Choose(std::string_view name, std::span<const Format> form
     if (format.name == name) return &format;
     names += fmt::format(", {}", format.name);
   }
-  return InvalidArgument("{}: there is no \"{}\"; there are {}", flag, name, names);
+  return InvalidArgument("{}: \"{}\" does not exist; choose one of {}", flag, name, names);
 }
 
 }  // namespace

@@ -194,7 +194,7 @@ TEST(ToolCalls, NamesAreChecked) {
   EXPECT_EQ((*ChooseToolFormat("auto", "<tool_call>"))->name, "hermes");
   const auto wrong = ChooseToolFormat("pythonic", "");
   ASSERT_FALSE(wrong.ok());
-  EXPECT_THAT(wrong.status().message(), ::testing::HasSubstr("there are auto, none, kimi_k2"));
+  EXPECT_THAT(wrong.status().message(), ::testing::HasSubstr("choose one of auto, none, kimi_k2"));
   EXPECT_FALSE(ChooseReasoningFormat("x", "").ok());
 }
 

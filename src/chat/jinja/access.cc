@@ -333,7 +333,7 @@ Value MakeRange(Runtime& rt, int64_t start, int64_t stop, int64_t step) {
     const uint64_t stride =
         step > 0 ? static_cast<uint64_t>(step) : uint64_t{0} - static_cast<uint64_t>(step);
     const uint64_t length = (span - 1) / stride + 1;
-    if (length > kMaxLength) return rt.Fail("a range of more than {} numbers", kMaxLength);
+    if (length > kMaxLength) return rt.Fail("a range has more than {} numbers", kMaxLength);
     range->length = static_cast<int64_t>(length);
   }
   if (!rt.budget().Charge(sizeof(RangeObject))) return Value();

@@ -136,7 +136,7 @@ bool Interpreter::EvalNamedRest(const Expr& expr, CallArgs& out) {
   const auto& entries = out.named_owner.dict().entries;
   // The search for names is linear.
   if (entries.size() > 1000) {
-    Fail("more than 1000 named arguments");
+    Fail("there are more than 1000 named arguments");
     return false;
   }
   for (const auto& [key, value] : entries) {

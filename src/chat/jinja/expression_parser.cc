@@ -334,7 +334,7 @@ ExprPtr ExpressionParser::ParseNumber() {
     return expr;
   }
   const std::optional<int64_t> number = ParseInt(token.text, 0);
-  if (!number) FailAt(token.line, "an integer beyond 64 bits");
+  if (!number) FailAt(token.line, "an integer does not fit in 64 bits");
   expr->constant = Value::Int(number.value_or(0));
   return expr;
 }

@@ -23,7 +23,7 @@ class AttributePath {
     std::string_view rest = attribute.text();
     constexpr size_t kMaxBytes = 4096;  // bounds the number of parts
     if (rest.size() > kMaxBytes) {
-      rt.Fail("an attribute's name of more than {} bytes", kMaxBytes);
+      rt.Fail("an attribute's name has more than {} bytes", kMaxBytes);
       return;
     }
     for (;;) {

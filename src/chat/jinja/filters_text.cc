@@ -219,7 +219,7 @@ Value ToInt(Runtime& rt, const Value& input, CallArgs& args) {
     if (std::isinf(*number)) return rt.Fail("cannot convert float infinity to integer");
   }
   if (number && std::fabs(*number) < 9.2e18) return Value::Int(static_cast<int64_t>(*number));
-  if (number && std::isfinite(*number)) return rt.Fail("an integer beyond 64 bits");
+  if (number && std::isfinite(*number)) return rt.Fail("an integer does not fit in 64 bits");
   return fallback.is_missing() ? Value::Int(0) : fallback;
 }
 
@@ -264,7 +264,7 @@ Value Round(Runtime& rt, const Value& input, CallArgs& args) {
     if (input.is_integral() && precision >= 0) return Value::Int(input.integer());
     const double rounded = RoundTo(input.number(), precision);
     if (!input.is_integral()) return Value::Float(rounded);
-    if (std::fabs(rounded) > 9.2e18) return rt.Fail("an integer beyond 64 bits");
+    if (std::fabs(rounded) > 9.2e18) return rt.Fail("an integer does not fit in 64 bits");
     return Value::Int(static_cast<int64_t>(rounded));
   }
   if (how != "ceil" && how != "floor") return rt.Fail("method must be common, ceil or floor");
@@ -286,7 +286,7 @@ Value ToJson(Runtime& rt, const Value& input, CallArgs& args) {
       style.indent = indent.text();
     } else {
       const int64_t width = IntOr(rt, indent, 0);
-      if (width > 4096) return rt.Fail("tojson: an indent of more than 4096 spaces");
+      if (width > 4096) return rt.Fail("tojson: the indent has more than 4096 spaces");
       style.indent = std::string(static_cast<size_t>(std::max<int64_t>(width, 0)), ' ');
     }
   }

@@ -241,7 +241,7 @@ bool FormatOne(Runtime& rt, PercentArguments& arguments, std::string_view format
     const std::string_view key = format.substr(*at + 1, end - *at - 1);
     const Value* found = arguments.value.dict().Find(key, &rt.budget());
     if (found == nullptr) {
-      rt.Fail("the format's key '{}' is not there", key);
+      rt.Fail("the format's key '{}' does not exist", key);
       return false;
     }
     named = *found;
@@ -473,13 +473,13 @@ class BraceFormatter {
       const size_t index =
           name.empty() ? next_++ : static_cast<size_t>(ParseInt(name, 10).value_or(1 << 30));
       if (index < args_.positional.size()) return args_.positional[index];
-      return rt_.FailWith("a format string asks for more arguments than there are");
+      return rt_.FailWith("a format string uses more arguments than were given");
     }
     for (const auto& [key, value] : args_.named) {
       if (!rt_.budget().StepBytes(key.size() == name.size() ? name.size() : 0)) return Value();
       if (key == name) return value;
     }
-    return rt_.Fail("the format's key '{}' is not there", name);
+    return rt_.Fail("the format's key '{}' does not exist", name);
   }
 
   Runtime& rt_;

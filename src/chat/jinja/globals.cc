@@ -58,7 +58,7 @@ Value Namespace(Runtime& rt, CallArgs& args) {
   auto attributes = std::make_unique<NamespaceObject>();
   for (const auto& [key, value] : entries.entries) {
     if (!key.is_string() || key.text().starts_with('_')) {
-      return rt.Fail("a namespace has names that do not begin with an underscore");
+      return rt.Fail("names in a namespace must not begin with an underscore");
     }
     if (!rt.budget().Charge(key.text().size())) return Value();  // until the end
     attributes->attributes.emplace_back(key.text(), value);
@@ -77,7 +77,7 @@ Value StrftimeNow(Runtime& rt, CallArgs& args) {
   const auto [format_value] = Bind(rt, "strftime_now", args, {"format"}, 1);
   const std::string format(TextOr(rt, format_value, ""));
   if (rt.Failed() || format.empty()) return format_value;
-  if (format.size() > 1024) return rt.Fail("strftime_now: a format of more than 1024 bytes");
+  if (format.size() > 1024) return rt.Fail("strftime_now: the format has more than 1024 bytes");
   if (!rt.budget().StepBytes((format.size() + 1) * 64)) return Value();
   std::string out(format.size() * 64 + 64, '\0');
   const size_t size = std::strftime(out.data(), out.size(), format.c_str(), &rt.now());

@@ -128,7 +128,7 @@ void Interpreter::Assign(const Target& target, const Value& value) {
     return;
   }
   if (target.attribute.starts_with('_')) {
-    Fail("a namespace has names that do not begin with an underscore");
+    Fail("names in a namespace must not begin with an underscore");
     return;
   }
   if (Value* old = names.name_space().Find(target.attribute, budget())) {

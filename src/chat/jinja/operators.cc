@@ -39,7 +39,7 @@ const char* Symbol(Operator op) {
   }
 }
 
-Value TooLarge(Runtime& rt) { return rt.Fail("an integer beyond 64 bits"); }
+Value TooLarge(Runtime& rt) { return rt.Fail("an integer does not fit in 64 bits"); }
 
 Value PowerOfInts(Runtime& rt, int64_t base, int64_t exponent) {
   if (exponent < 0) {
@@ -95,7 +95,7 @@ Value FloatArithmetic(Runtime& rt, Operator op, double a, double b) {
       if (a == 0 && b < 0) return rt.Fail("zero cannot be raised to a negative power");
       const double power = std::pow(a, b);
       if (std::isnan(power) && !std::isnan(a) && !std::isnan(b)) {
-        return rt.Fail("a power that is a complex number");
+        return rt.Fail("the result of a power is a complex number");
       }
       if (std::isinf(power) && std::isfinite(a) && std::isfinite(b)) {
         return rt.Fail("the result of a power is too large");
