@@ -59,7 +59,7 @@ Status File::ReadAt(uint64_t offset, void* destination, size_t size) const {
       return SystemError(path_, "read failed", errno);
     }
     if (got == 0) {
-      return DataLoss("{}: the file ends at byte {}, {} bytes short; download it again", path_,
+      return DataLoss("{}: the file ends at byte {} and lacks {} bytes; download it again", path_,
                       offset, size);
     }
     out += got;
@@ -87,7 +87,7 @@ bool FileExists(const std::string& path) {
 Result<std::string> ReadWholeFile(const std::string& path, uint64_t max_bytes) {
   ASSIGN_OR_RETURN(File file, File::Open(path));
   if (file.size() > max_bytes) {
-    return ResourceExhausted("{}: {} bytes, more than the {} allowed", path, file.size(),
+    return ResourceExhausted("{}: has {} bytes, more than the {} allowed", path, file.size(),
                              max_bytes);
   }
   std::string content(file.size(), '\0');

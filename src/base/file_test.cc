@@ -51,7 +51,7 @@ TEST_F(FileTest, ReadingPastTheEndNamesFileOffsetAndWhatIsMissing) {
   char buffer[8];
   const Status status = file->ReadAt(6, buffer, sizeof(buffer));
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
-  EXPECT_NE(status.message().find(path + ": the file ends at byte 10, 4 bytes short"),
+  EXPECT_NE(status.message().find(path + ": the file ends at byte 10 and lacks 4 bytes"),
             std::string::npos)
       << status.message();
 }

@@ -21,7 +21,7 @@ constexpr int32_t kMaxSlots = 1 << 20;
 
 Status CheckCache(const CacheSpec& cache) {
   if (cache.groups.empty() || cache.groups.size() > kMaxGroups) {
-    return InvalidArgument("cache.groups: must be 1 to {}, got {}", kMaxGroups,
+    return InvalidArgument("cache.groups: their number must be in [1, {}], got {}", kMaxGroups,
                            cache.groups.size());
   }
   for (const CacheGroup& group : cache.groups) {
@@ -37,8 +37,10 @@ Status CheckCache(const CacheSpec& cache) {
   }
   if (cache.num_device_blocks < 1 || cache.num_device_blocks > kMaxBlocks ||
       cache.num_host_blocks < 0 || cache.num_host_blocks > kMaxBlocks) {
-    return InvalidArgument("cache: needs 1 to {} device blocks, got {} and {} on the host",
-                           kMaxBlocks, cache.num_device_blocks, cache.num_host_blocks);
+    return InvalidArgument(
+        "cache: the numbers of blocks must be at most {}, and at least 1 on the device; got {} "
+        "there and {} on the host",
+        kMaxBlocks, cache.num_device_blocks, cache.num_host_blocks);
   }
   if (cache.original_context < 0 || cache.original_context > kMaxPositions) {
     return InvalidArgument("cache.original_context: must be in [0, {}], got {}", kMaxPositions,
@@ -51,8 +53,9 @@ Status CheckLimits(const EngineCoreOptions& options, const ExecutorLimits& limit
   RETURN_IF_ERROR(CheckCache(limits.cache));
   if (limits.max_seqs > kMaxSlots || limits.max_step_tokens > kMaxPositions ||
       limits.max_context < 1 || limits.max_context > kMaxPositions) {
-    return InvalidArgument("the executor's limits are implausible: {} slots, {} tokens, context {}",
-                           limits.max_seqs, limits.max_step_tokens, limits.max_context);
+    return InvalidArgument(
+        "the executor's limits are implausible: {} sequences, {} tokens per step, context {}",
+        limits.max_seqs, limits.max_step_tokens, limits.max_context);
   }
   if (limits.depth < 1) return InvalidArgument("depth: must be positive, got {}", limits.depth);
   if (options.max_seqs < 1 || options.max_seqs > limits.max_seqs) {
@@ -164,13 +167,13 @@ Status EngineCore::Check(const Arrival& arrival) const {
   });
   if (arrival.sampling.min_tokens > 0 && num_ends == limits_.vocab_size) {
     return InvalidArgument(
-        "min_tokens: {} leaves no token to generate: all {} of the vocabulary are in "
-        "stop_token_ids or end the model's answers; set it to 0, or name fewer stop_token_ids",
+        "min_tokens: {} leaves no token to generate, because all {} tokens of the vocabulary are "
+        "in stop_token_ids or end the model's answers; set it to 0, or give fewer stop_token_ids",
         arrival.sampling.min_tokens, limits_.vocab_size);
   }
   const size_t num_decoders = arrival.decoders.size();
   if (num_decoders != 0 && num_decoders != static_cast<size_t>(arrival.sampling.n)) {
-    return InvalidArgument("decoders: must be {} or none, got {}", arrival.sampling.n,
+    return InvalidArgument("decoders: must be {} (n) or none, got {}", arrival.sampling.n,
                            num_decoders);
   }
   const bool prompt_only = arrival.sampling.max_tokens == 0;
@@ -201,8 +204,7 @@ Status EngineCore::Submit(Arrival arrival) {
     return InvalidArgument("id: request {} has not ended yet", arrival.id);
   }
   if (!queued_.MayTake(arrival.client)) {
-    return Unavailable("{} requests are waiting, no more are taken; try again later",
-                       queued_.total());
+    return Unavailable("{} requests are waiting already; try again later", queued_.total());
   }
   queued_.Take(arrival.client);
   arrivals_.push_back(std::move(arrival));

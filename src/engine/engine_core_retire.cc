@@ -28,8 +28,8 @@ Status HealthError(RowHealth health, int32_t position) {
       return Internal("the model's output is not finite at position {}", position);
     case RowHealth::kNoCandidate:
       return InvalidArgument(
-          "min_tokens: no token can follow position {}: those that do not end the answer have no "
-          "probability there; lower min_tokens, or name fewer stop_token_ids",
+          "min_tokens: no token can follow position {}: all tokens that do not end the answer have "
+          "probability 0 there; lower min_tokens, or give fewer stop_token_ids",
           position);
   }
   return Internal("the executor reports health {} at position {}", static_cast<int>(health),
@@ -85,8 +85,8 @@ void EngineCore::CountExperts(const std::vector<int32_t>& loads) {
 
 Status EngineCore::CheckOutput(const StepInFlight& step, const StepOutput& output) const {
   if (output.number != step.number || output.rows.size() != step.rows.size()) {
-    return Internal("executor: step {} with {} rows came back as step {} with {}", step.number,
-                    step.rows.size(), output.number, output.rows.size());
+    return Internal("executor: step {} with {} rows was returned as step {} with {} rows",
+                    step.number, step.rows.size(), output.number, output.rows.size());
   }
   for (size_t i = 0; i < step.rows.size(); ++i) {
     const RowOutput& row = output.rows[i];
@@ -96,13 +96,13 @@ Status EngineCore::CheckOutput(const StepInFlight& step, const StepOutput& outpu
     }
     if (row.health != RowHealth::kOk) continue;
     if (row.tokens.size() != (step.rows[i].sample ? 1u : 0u)) {
-      return Internal("executor: step {} row {} has {} tokens, sample is {}", step.number, i,
-                      row.tokens.size(), step.rows[i].sample);
+      return Internal("executor: step {} row {} has {} tokens, although sample is {}", step.number,
+                      i, row.tokens.size(), step.rows[i].sample);
     }
     for (const TokenId token : row.tokens) {
       if (token < 0 || token >= limits_.vocab_size) {
-        return Internal("executor: step {} row {} has token {}, the vocabulary {}", step.number, i,
-                        token, limits_.vocab_size);
+        return Internal("executor: step {} row {} has token {}, but the vocabulary has {}",
+                        step.number, i, token, limits_.vocab_size);
       }
     }
   }

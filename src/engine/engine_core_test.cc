@@ -173,7 +173,8 @@ TEST_F(EngineCoreTest, RefusesMinTokensThatLeaveNoTokenToGenerate) {
   arrival.eos_ids = {99};
   const Status status = core_->Check(arrival);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_TRUE(status.message().starts_with("min_tokens: 2 leaves no token to generate: all 100"))
+  EXPECT_TRUE(
+      status.message().starts_with("min_tokens: 2 leaves no token to generate, because all 100"))
       << status.ToString();
   arrival.sampling.ignore_eos = true;
   EXPECT_TRUE(core_->Check(arrival).ok());

@@ -100,7 +100,8 @@ Status RecordWriter::Flush() {
     const ssize_t n = ::write(fd_, buffer_.data() + written, buffer_.size() - written);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
-      Status error = Unavailable("{}: the record ends here: {}", path_, std::strerror(errno));
+      Status error = Unavailable("{}: writing the record failed, so it ends here: {}", path_,
+                                 std::strerror(errno));
       LogError("{}", error.message());
       ::close(fd_);
       fd_ = -1;
@@ -142,7 +143,7 @@ Result<std::optional<RecordEvent>> RecordReader::Next() {
     const auto byte = static_cast<uint8_t>(bytes_[at++]);
     size |= static_cast<uint64_t>(byte & 0x7f) << shift;
     if (byte < 0x80) break;
-    if (shift == 35) return malformed("an event is impossibly long");
+    if (shift == 35) return malformed("an event is longer than possible");
   }
   if (size > bytes_.size() - at || bytes_.size() - at - size < kChecksumBytes) {
     return malformed("the last event is cut off");
@@ -156,14 +157,14 @@ Result<std::optional<RecordEvent>> RecordReader::Next() {
   uint64_t kind = 0;
   decoder.Unsigned(kind);
   if (!decoder.ok() || kind >= std::variant_size_v<RecordEvent>) {
-    return malformed("an event is of an unknown kind");
+    return malformed("an event has an unknown kind");
   }
   RecordEvent event = MakeEvent(kind);
   std::visit([&](auto& fields) { record::Field(decoder, fields); }, event);
   if (const auto* header = std::get_if<RecordHeader>(&event);
       header != nullptr && header->version != kRecordVersion) {
-    return Unimplemented("{}: record version {}, this build reads {}", name_, header->version,
-                         kRecordVersion);
+    return Unimplemented("{}: has record version {}, but this build reads only version {}", name_,
+                         header->version, kRecordVersion);
   }
   if (!decoder.ok() || !decoder.AtEnd()) return malformed("an event is malformed");
   offset_ = at + size + kChecksumBytes;

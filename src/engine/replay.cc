@@ -41,7 +41,7 @@ class Tape {
                         std::holds_alternative<CancelEvent>(*event) ||
                         std::holds_alternative<CancelAllEvent>(*event);
       if (!call) {
-        Fail(Internal("step {}: the replay {}, the recorded run did not", next_step, what));
+        Fail(Internal("step {}: the replay {}, but the recorded run did not", next_step, what));
         break;
       }
       deferred_.push_back(std::move(*event));
@@ -111,7 +111,10 @@ class TapeExecutor final : public Executor {
   }
   // `status` comes from the real executor, for a call that succeeded in the record.
   Status Live(Status status) {
-    if (!status.ok()) tape_->Fail(status.WithContext("the executor failed in the replay only"));
+    if (!status.ok()) {
+      tape_->Fail(
+          status.WithContext("the executor failed in the replay, but not in the recorded run"));
+    }
     return status;
   }
 
@@ -127,8 +130,9 @@ Status TapeExecutor::Submit(StepInput step) {
   if (!event) return Over();
   if (event->number != step.number || event->num_rows != static_cast<int32_t>(step.rows.size()) ||
       event->digest != Digest(step)) {
-    tape_->Fail(Internal("step {} with {} rows is not step {} with {} rows of the record",
-                         step.number, step.rows.size(), event->number, event->num_rows));
+    tape_->Fail(
+        Internal("step {} with {} rows differs from the record, which has step {} with {} rows",
+                 step.number, step.rows.size(), event->number, event->num_rows));
     return Over();
   }
   ++report_->steps;
@@ -155,7 +159,7 @@ Result<StepOutput> TapeExecutor::Wait(uint64_t number) {
   if (!live.ok()) return Live(live.status());
   StepOutput output = *std::move(live);
   if (output == event->output) return output;
-  Status difference = Internal("step {}: {} rows, recorded {}", number, output.rows.size(),
+  Status difference = Internal("step {}: has {} rows, recorded were {}", number, output.rows.size(),
                                event->output.rows.size());
   for (size_t i = 0; i < output.rows.size() && i < event->output.rows.size(); ++i) {
     const RowOutput& now = output.rows[i];
@@ -163,11 +167,12 @@ Result<StepOutput> TapeExecutor::Wait(uint64_t number) {
     if (now == then) continue;
     const bool token =
         now.tokens.size() == 1 && then.tokens.size() == 1 && now.tokens[0] != then.tokens[0];
-    difference = token
-                     ? Internal("step {} row {} (slot {}): token {}, recorded {}", number, i,
-                                now.slot, now.tokens[0], then.tokens[0])
-                     : Internal("step {} row {} (slot {}): other logprobs or health than recorded",
-                                number, i, now.slot);
+    difference =
+        token
+            ? Internal("step {} row {} (slot {}): got token {}, recorded was {}", number, i,
+                       now.slot, now.tokens[0], then.tokens[0])
+            : Internal("step {} row {} (slot {}): logprobs or health differ from the recorded ones",
+                       number, i, now.slot);
     break;
   }
   tape_->Fail(difference);
@@ -191,7 +196,7 @@ Status CheckHeader(const RecordHeader& header, Executor* executor) {
                       limits.vocab_size == header.limits.vocab_size;
     if (!same) {
       return InvalidArgument(
-          "the record was made with other limits: {} KV blocks, {} slots, {} tokens per step, "
+          "the record was made with other limits: {} KV blocks, {} sequences, {} tokens per step, "
           "context {}; this executor has {}, {}, {} and {}",
           header.limits.cache.num_device_blocks, header.limits.max_seqs,
           header.limits.max_step_tokens, header.limits.max_context, limits.cache.num_device_blocks,
@@ -204,8 +209,9 @@ Status CheckHeader(const RecordHeader& header, Executor* executor) {
   const CacheSpec& cache = header.limits.cache;
   if (cache.num_device_blocks > kMaxBlocks || cache.num_host_blocks > kMaxBlocks ||
       header.limits.max_seqs > kMaxSlots) {
-    return InvalidArgument("the record's limits are implausible: {} and {} KV blocks, {} slots",
-                           cache.num_device_blocks, cache.num_host_blocks, header.limits.max_seqs);
+    return InvalidArgument(
+        "the record's limits are implausible: {} KV blocks, {} on the host, {} sequences",
+        cache.num_device_blocks, cache.num_host_blocks, header.limits.max_seqs);
   }
   return Status();
 }
@@ -239,7 +245,7 @@ Result<ReplayReport> Replay(RecordReader reader, const ReplayOptions& options) {
     } else if (std::holds_alternative<StepEvent>(*event)) {
       core->Step();
     } else {
-      tape.Fail(DataLoss("step {}: the record goes on where the replay did not", tape.next_step));
+      tape.Fail(DataLoss("step {}: the record goes on, but the replay did not", tape.next_step));
     }
   }
   if (!tape.status().ok()) return tape.status();

@@ -51,7 +51,10 @@ Result<EmbeddingMemory> ProfileEmbedding(const Model& model, const EmbeddingShap
   memory.arena_bytes = static_cast<int64_t>(counting->arena().peak());
   const auto groups = static_cast<int64_t>(cache.groups.size());
   const int64_t blocks = BlocksPerGroup(shape) * groups;
-  if (blocks > INT32_MAX) return InvalidArgument("a batch would take {} blocks", blocks);
+  if (blocks > INT32_MAX) {
+    return InvalidArgument(
+        "a batch would need {} KV blocks; lower --max-batch-tokens or --max-context", blocks);
+  }
   memory.num_blocks = static_cast<int32_t>(blocks);
   memory.cache_bytes =
       blocks * KvBlockLayout::Make(cache, shape.block_size, shape.kv_dtype).block_bytes;
@@ -76,10 +79,11 @@ Result<std::unique_ptr<EmbeddingRunner>> EmbeddingRunner::Create(std::unique_ptr
                                                                  std::unique_ptr<const Model> model,
                                                                  const EmbeddingShape& shape) {
   if (shape.max_tokens < 1 || shape.max_texts < 1 || shape.max_length < 1 || shape.block_size < 1) {
-    return InvalidArgument("an embedding runner needs at least one token, text and position");
+    return InvalidArgument(
+        "an embedding runner needs at least one token, one text and one position");
   }
   if (!IsCausal(model->spec().cache) && shape.max_length > shape.max_tokens) {
-    return InvalidArgument("a text of {} tokens must fit into one step, which has room for {}",
+    return InvalidArgument("a text of {} tokens must fit into one step, which takes {}",
                            shape.max_length, shape.max_tokens);
   }
   ASSIGN_OR_RETURN(const EmbeddingMemory memory, ProfileEmbedding(*model, shape));

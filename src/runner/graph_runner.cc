@@ -29,8 +29,8 @@ Result<GraphRunner> GraphRunner::Make(std::string_view cuda_graphs, const Ops& o
   GraphRunner runner;
   if (!ops.has_graphs()) {
     if (cuda_graphs != "on") return runner;
-    return Unimplemented("--cuda-graphs on: the {} backend has no graphs; use off or auto",
-                         ops.name());
+    return Unimplemented(
+        "--cuda-graphs on: the {} backend does not support graphs; use off or auto", ops.name());
   }
   if (cuda_graphs == "off") return runner;
   // From 16 rows on, sizes grow by at most a quarter, which bounds the padding.

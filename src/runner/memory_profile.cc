@@ -72,7 +72,8 @@ Status CheckHeads(const nn::CacheLayout& cache, DType dtype) {
     for (const int32_t dim : {layer.head_dim, layer.ValueDim()}) {
       if (dim % block == 0) continue;
       return InvalidArgument(
-          "--kv-cache-dtype: {} needs heads of a multiple of {} elements, this model's have {}",
+          "--kv-cache-dtype: {} needs heads whose size is a multiple of {}, but this model's have "
+          "{}",
           Name(dtype), block, dim);
     }
   }
@@ -104,8 +105,8 @@ Result<MemoryProfile> ProfileMemory(const Model& model, CountOps& count, const R
   const auto least = static_cast<int64_t>(cache.groups.size());
   if (blocks < least) {
     return ResourceExhausted(
-        "the KV cache would have {} blocks of {}, and {} are needed to make any progress; of {} "
-        "available, activations take {}, batches and block tables {} and the host tier {}: lower "
+        "the KV cache would have {} blocks of {}, but at least {} are needed; of {} available, "
+        "activations take {}, batches and block tables {}, and the host tier {}: lower "
         "--max-batch-tokens, --max-seqs or --max-context, or give the cache more with "
         "--kv-cache-memory",
         blocks, ByteCount(profile.block_bytes), least, ByteCount(budget.available_bytes),
@@ -113,8 +114,8 @@ Result<MemoryProfile> ProfileMemory(const Model& model, CountOps& count, const R
   }
   if (blocks > free_bytes / profile.block_bytes) {
     return ResourceExhausted(
-        "a KV cache of {} blocks takes {}, activations {}, batches and block tables {} and the "
-        "host tier {}, but {} of memory are available: lower --num-blocks, --kv-cache-memory, "
+        "a KV cache of {} blocks takes {}, activations {}, batches and block tables {}, and the "
+        "host tier {}, but only {} of memory are available: lower --num-blocks, --kv-cache-memory, "
         "--max-batch-tokens, --max-seqs or --max-context",
         blocks, ByteCount(blocks * profile.block_bytes), ByteCount(profile.arena_bytes),
         ByteCount(profile.staging_bytes), ByteCount(host_bytes), ByteCount(budget.available_bytes));

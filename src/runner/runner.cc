@@ -140,14 +140,14 @@ Status Runner::Fail(Status status) {
 
 Status Runner::CheckSubmit(const StepInput& step) const {
   if (step.number != next_submit_) {
-    return Internal("step {} came, step {} is next", step.number, next_submit_);
+    return Internal("got step {}, expected step {}", step.number, next_submit_);
   }
   if (next_sample_ != next_submit_) {
-    return Internal("submitted before Sample of step {}", next_sample_);
+    return Internal("was submitted before Sample of step {}", next_sample_);
   }
   if (next_submit_ - next_wait_ >= steps_in_flight_.size()) {
-    return Internal("{} steps are in flight already, since step {}", steps_in_flight_.size(),
-                    next_wait_);
+    return Internal("{} steps are in flight already, the oldest is step {}",
+                    steps_in_flight_.size(), next_wait_);
   }
   return Status();
 }
@@ -303,8 +303,9 @@ void Runner::ScorePrompt(nn::Pass& pass, Tensor hidden, StepInFlight* in_flight)
 
 Status Runner::CheckSample(uint64_t number, const std::vector<TokenMask>& masks) {
   if (number != next_sample_ || number >= next_submit_) {
-    return Internal("Sample came; step {} is to be sampled next, {} are submitted", next_sample_,
-                    next_submit_);
+    return Internal(
+        "Sample was called, but step {} is the next to sample, and {} steps are submitted",
+        next_sample_, next_submit_);
   }
   const size_t words = (static_cast<size_t>(vocab_size()) + 31) / 32;
   const StepInFlight& in_flight = InFlight(number);
@@ -312,14 +313,14 @@ Status Runner::CheckSample(uint64_t number, const std::vector<TokenMask>& masks)
     const SequenceSlotId slot = masks[i].slot;
     const auto is_sampled = [slot](const SampleRow& row) { return row.slot == slot; };
     if (std::none_of(in_flight.sample_rows.begin(), in_flight.sample_rows.end(), is_sampled)) {
-      return Internal("a mask for slot {}, which does not sample", slot);
+      return Internal("there is a mask for slot {}, which does not sample", slot);
     }
     if (masks[i].allowed.size() != words) {
-      return Internal("the mask of slot {} has {} words, the vocabulary needs {}", slot,
+      return Internal("the mask of slot {} has {} words, but the vocabulary needs {}", slot,
                       masks[i].allowed.size(), words);
     }
     for (size_t j = 0; j < i; ++j) {
-      if (masks[j].slot == slot) return Internal("two masks for slot {}", slot);
+      if (masks[j].slot == slot) return Internal("there are two masks for slot {}", slot);
     }
   }
   return Status();
@@ -357,8 +358,9 @@ bool Runner::Done(uint64_t number) {
 Result<StepOutput> Runner::Wait(uint64_t number) {
   RETURN_IF_ERROR(failed_);
   if (number != next_wait_ || number >= next_sample_) {
-    return Fail(Internal("step {}: Wait came; step {} is the oldest, {} are sampled", number,
-                         next_wait_, next_sample_));
+    return Fail(
+        Internal("step {}: Wait was called, but step {} is the oldest, and {} steps are sampled",
+                 number, next_wait_, next_sample_));
   }
   StepInFlight& in_flight = InFlight(number);
   if (Status status = ops_.Await(*in_flight.done); !status.ok()) {

@@ -465,13 +465,13 @@ class RunnerProtocol : public ::testing::Test {
 };
 
 TEST_F(RunnerProtocol, AGapInTheNumbers) {
-  ExpectRefused(runner_->Submit(Admit(1)), "step 1: step 1 came, step 0 is next");
+  ExpectRefused(runner_->Submit(Admit(1)), "step 1: got step 1, expected step 0");
 }
 
 TEST_F(RunnerProtocol, SubmitBeforeSample) {
   ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
   EXPECT_FALSE(runner_->Done(0));
-  ExpectRefused(runner_->Submit(Decode(1)), "step 1: submitted before Sample of step 0");
+  ExpectRefused(runner_->Submit(Decode(1)), "step 1: was submitted before Sample of step 0");
 }
 
 TEST_F(RunnerProtocol, TooManyInFlight) {
@@ -479,14 +479,16 @@ TEST_F(RunnerProtocol, TooManyInFlight) {
     ASSERT_TRUE(runner_->Submit(number == 0 ? Admit(0) : Decode(1)).ok());
     ASSERT_TRUE(runner_->Sample(number, {}).ok());
   }
-  ExpectRefused(runner_->Submit(Decode(2)), "step 2: 2 steps are in flight already, since step 0");
+  ExpectRefused(runner_->Submit(Decode(2)),
+                "step 2: 2 steps are in flight already, the oldest is step 0");
 }
 
 TEST_F(RunnerProtocol, SampleTwice) {
   ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
   ASSERT_TRUE(runner_->Sample(0, {}).ok());
-  ExpectRefused(runner_->Sample(0, {}),
-                "step 0: Sample came; step 1 is to be sampled next, 1 are submitted");
+  ExpectRefused(
+      runner_->Sample(0, {}),
+      "step 0: Sample was called, but step 1 is the next to sample, and 1 steps are submitted");
 }
 
 TEST_F(RunnerProtocol, WaitOutOfOrder) {
@@ -495,32 +497,32 @@ TEST_F(RunnerProtocol, WaitOutOfOrder) {
     ASSERT_TRUE(runner_->Sample(number, {}).ok());
   }
   ExpectRefused(runner_->Wait(1).status(),
-                "step 1: Wait came; step 0 is the oldest, 2 are sampled");
+                "step 1: Wait was called, but step 0 is the oldest, and 2 steps are sampled");
 }
 
 TEST_F(RunnerProtocol, WaitBeforeSample) {
   ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
   ExpectRefused(runner_->Wait(0).status(),
-                "step 0: Wait came; step 0 is the oldest, 0 are sampled");
+                "step 0: Wait was called, but step 0 is the oldest, and 0 steps are sampled");
 }
 
 TEST_F(RunnerProtocol, MaskOfARowThatDoesNotSample) {
   ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
   ExpectRefused(runner_->Sample(0, {{.slot = 1, .allowed = {1, 1, 1}}}),
-                "step 0: a mask for slot 1, which does not sample");
+                "step 0: there is a mask for slot 1, which does not sample");
 }
 
 TEST_F(RunnerProtocol, MaskOfTheWrongSize) {
   ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
   ExpectRefused(runner_->Sample(0, {{.slot = 0, .allowed = {1, 1}}}),
-                "step 0: the mask of slot 0 has 2 words, the vocabulary needs 3");
+                "step 0: the mask of slot 0 has 2 words, but the vocabulary needs 3");
 }
 
 TEST_F(RunnerProtocol, ARefusedStepNamesItself) {
   StepInput step = Admit(0);
   step.rows[0].num_tokens = 4;
   ExpectRefused(runner_->Submit(step),
-                "step 0: rows: slot 0 has 3 tokens, 0 computed; a row of 4 does not fit");
+                "step 0: rows: slot 0 has 3 tokens, 0 of them computed; a row of 4 does not fit");
 }
 
 TEST_F(RunnerProtocol, EmptyStepsRun) {

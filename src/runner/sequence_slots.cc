@@ -34,14 +34,15 @@ Status SequenceSlots::Apply(StepInput& step) {
     num_tokens += row.num_tokens;
   }
   if (num_tokens > limits_.max_step_tokens) {
-    return Internal("{} tokens in one step, at most {} fit", num_tokens, limits_.max_step_tokens);
+    return Internal("a step has {} tokens, but at most {} fit", num_tokens,
+                    limits_.max_step_tokens);
   }
   return Status();
 }
 
 Status SequenceSlots::Find(SequenceSlotId slot, SequenceSlot** found) {
   if (slot < 0 || slot >= limits_.max_seqs) {
-    return Internal("slot {} does not exist; there are {}", slot, limits_.max_seqs);
+    return Internal("slot {} does not exist; there are {} slots", slot, limits_.max_seqs);
   }
   *found = &slots_[static_cast<size_t>(slot)];
   return Status();
@@ -60,7 +61,7 @@ Status SequenceSlots::CheckCopy(const CopyBlock& copy) const {
     const bool device = tier == Tier::kDevice;
     const int32_t count = device ? cache_.num_device_blocks : cache_.num_host_blocks;
     if (block >= 0 && block < count) return Status();
-    return Internal("copies: {} {} block {} does not exist; there are {}", what,
+    return Internal("copies: {} {} block {} does not exist; there are {} blocks", what,
                     device ? "device" : "host", block, count);
   };
   RETURN_IF_ERROR(check("source", copy.source_tier, copy.source));
@@ -77,7 +78,7 @@ Status SequenceSlots::CheckSampling(const SamplingSpec& sampling) const {
   const auto is_token = [this](TokenId id) { return id >= 0 && id < limits_.vocab_size; };
   for (const auto& [token, bias] : sampling.logit_bias) {
     if (!is_token(token) || !std::isfinite(bias)) {
-      return Internal("logit_bias of token {} is {}", token, bias);
+      return Internal("logit_bias: token {} with bias {} is not valid", token, bias);
     }
   }
   for (const TokenId token : sampling.stop_ids) {
@@ -106,17 +107,17 @@ Status SequenceSlots::Admit(AdmitSequence& admit) {
   if (slot->active) return Internal("admit: slot {} is in use", admit.slot);
   const auto size = static_cast<int64_t>(admit.tokens.size());
   if (size > limits_.max_context) {
-    return Internal("admit: slot {} brings {} tokens, the context holds {}", admit.slot, size,
+    return Internal("admit: slot {} has {} tokens, but the context holds {}", admit.slot, size,
                     limits_.max_context);
   }
   if (admit.num_prompt_tokens < 0 || admit.num_prompt_tokens > size || admit.num_computed < 0 ||
       admit.num_computed >= size) {
-    return Internal("admit: slot {} brings {} tokens, {} of them prompt, {} computed", admit.slot,
-                    size, admit.num_prompt_tokens, admit.num_computed);
+    return Internal("admit: slot {} cannot have {} tokens with {} in the prompt and {} computed",
+                    admit.slot, size, admit.num_prompt_tokens, admit.num_computed);
   }
   for (const TokenId token : admit.tokens) {
     if (token < 0 || token >= limits_.vocab_size) {
-      return Internal("admit: slot {} brings token {}; the vocabulary has {}", admit.slot, token,
+      return Internal("admit: slot {} has token {}, but the vocabulary has {}", admit.slot, token,
                       limits_.vocab_size);
     }
   }
@@ -143,22 +144,22 @@ Status SequenceSlots::Append(const AppendBlocks& append) {
   RETURN_IF_ERROR(Find(append.slot, &slot));
   if (!slot->active) return Internal("append: slot {} is free", append.slot);
   if (append.group < 0 || static_cast<size_t>(append.group) >= cache_.groups.size()) {
-    return Internal("append: slot {} names cache group {}; there are {}", append.slot, append.group,
-                    cache_.groups.size());
+    return Internal("append: slot {} has blocks for cache group {}, but there are {} groups",
+                    append.slot, append.group, cache_.groups.size());
   }
   const CacheGroup& group = cache_.groups[static_cast<size_t>(append.group)];
   std::vector<BlockId>& table = slot->block_tables[static_cast<size_t>(append.group)];
   std::vector<TableUpdate>& updates = table_updates_[static_cast<size_t>(append.group)];
   const int64_t most = MaxBlocks(group);
   if (static_cast<int64_t>(table.size() + append.blocks.size()) > most) {
-    return Internal("append: slot {} has {} blocks in group {}; the context holds {}", append.slot,
-                    table.size() + append.blocks.size(), append.group, most);
+    return Internal("append: slot {} would have {} blocks in group {}, but the context holds {}",
+                    append.slot, table.size() + append.blocks.size(), append.group, most);
   }
   for (const BlockId block : append.blocks) {
     const bool dropped = block == kNoBlock && group.kind == CacheGroupKind::kWindow;
     if (!dropped && (block < 0 || block >= cache_.num_device_blocks)) {
-      return Internal("append: slot {} gets block {} in group {}; there are {}", append.slot, block,
-                      append.group, cache_.num_device_blocks);
+      return Internal("append: slot {} gets block {} in group {}, but there are {} blocks",
+                      append.slot, block, append.group, cache_.num_device_blocks);
     }
     const int64_t index = append.slot * most + static_cast<int64_t>(table.size());
     updates.push_back({.index = static_cast<int32_t>(index), .block = block});
@@ -178,20 +179,22 @@ Status SequenceSlots::AddRow(const StepRow& row) {
   const int32_t begin = slot->num_computed;
   const int64_t end = int64_t{begin} + row.num_tokens;
   if (row.num_tokens < 1 || end > slot->num_known) {
-    return Internal("rows: slot {} has {} tokens, {} computed; a row of {} does not fit", row.slot,
-                    slot->num_known, begin, row.num_tokens);
+    return Internal("rows: slot {} has {} tokens, {} of them computed; a row of {} does not fit",
+                    row.slot, slot->num_known, begin, row.num_tokens);
   }
   if (end > limits_.max_context) {
-    return Internal("rows: slot {} would reach position {}, the context holds {}", row.slot,
+    return Internal("rows: slot {} would reach position {}, but the context holds {}", row.slot,
                     end - 1, limits_.max_context);
   }
   if (!slot->long_rope && UsesLongRope(cache_.original_context, end)) {
-    return Internal("rows: slot {} would reach position {}, but its angles hold below {}", row.slot,
-                    end - 1, cache_.original_context);
+    return Internal(
+        "rows: slot {} would reach position {}, but was admitted with the RoPE factors for "
+        "positions below {}",
+        row.slot, end - 1, cache_.original_context);
   }
   if (row.sample && end != slot->num_known) {
-    return Internal("rows: slot {} samples after position {}, but {} tokens are known", row.slot,
-                    end - 1, slot->num_known);
+    return Internal("rows: slot {} would sample after position {}, but has {} known tokens",
+                    row.slot, end - 1, slot->num_known);
   }
   if (Status status = CheckTables(*slot, begin, static_cast<int32_t>(end)); !status.ok()) {
     return status.WithContext(fmt::format("rows: slot {}", row.slot));
@@ -208,15 +211,16 @@ Status SequenceSlots::CheckTables(const SequenceSlot& slot, int32_t begin, int32
     const std::vector<BlockId>& table = slot.block_tables[g];
     const int32_t needed = (end + group.block_size - 1) / group.block_size;
     if (static_cast<int32_t>(table.size()) < needed) {
-      return Internal("the table of group {} has {} blocks, positions below {} need {}", g,
-                      table.size(), end, needed);
+      return Internal("the block table of group {} has {} blocks, but positions below {} need {}",
+                      g, table.size(), end, needed);
     }
     if (group.kind != CacheGroupKind::kWindow) continue;
     const int32_t first = std::max(0, begin - group.window + 1) / group.block_size;
     for (int32_t i = first; i < needed; ++i) {
       if (table[static_cast<size_t>(i)] == kNoBlock) {
-        return Internal("entry {} of the table of group {} is empty, positions [{}, {}) need it", i,
-                        g, begin, end);
+        return Internal(
+            "entry {} of the block table of group {} is empty, but positions [{}, {}) need it", i,
+            g, begin, end);
       }
     }
   }

@@ -68,7 +68,9 @@ TEST(SequenceSlots, ASequenceThatOutgrowsItsAnglesIsAdmittedAnew) {
   EXPECT_TRUE(table[1].long_rope);
   StepInput next = {.rows = {{.slot = 0, .num_tokens = 1}}};
   const Status status = table.Apply(next);
-  EXPECT_EQ(status.message(), "rows: slot 0 would reach position 6, but its angles hold below 6");
+  EXPECT_EQ(status.message(),
+            "rows: slot 0 would reach position 6, but was admitted with the RoPE factors for "
+            "positions below 6");
 }
 
 struct Violation {
@@ -100,25 +102,26 @@ std::vector<Violation> AdmissionViolations() {
        "destination device block -1 does not exist"},
       {"CopyHostToHost", copy(Tier::kHost, 0, Tier::kHost, 1), "from host block 0 to host block 1"},
       {"AdmitToUsedSlot", [](auto& s) { s.admit[0].slot = 0; }, "slot 0 is in use"},
-      {"AdmitNoTokens", [](auto& s) { s.admit[0].tokens = {}; }, "brings 0 tokens"},
+      {"AdmitNoTokens", [](auto& s) { s.admit[0].tokens = {}; }, "cannot have 0 tokens"},
       {"AdmitTooManyTokens", [](auto& s) { s.admit[0].tokens.resize(25); },
-       "slot 1 brings 25 tokens, the context holds 24"},
+       "slot 1 has 25 tokens, but the context holds 24"},
       {"AdmitAllComputed", [](auto& s) { s.admit[0].num_computed = 7; },
-       "slot 1 brings 7 tokens, 7 of them prompt, 7 computed"},
-      {"AdmitLongPrompt", [](auto& s) { s.admit[0].num_prompt_tokens = 8; }, "8 of them prompt"},
+       "slot 1 cannot have 7 tokens with 7 in the prompt and 7 computed"},
+      {"AdmitLongPrompt", [](auto& s) { s.admit[0].num_prompt_tokens = 8; },
+       "with 8 in the prompt"},
       {"AdmitUnknownToken", [](auto& s) { s.admit[0].tokens[3] = 50; },
-       "brings token 50; the vocabulary has 50"},
-      {"AdmitNegativeToken", [](auto& s) { s.admit[0].tokens[3] = -1; }, "brings token -1"},
+       "has token 50, but the vocabulary has 50"},
+      {"AdmitNegativeToken", [](auto& s) { s.admit[0].tokens[3] = -1; }, "has token -1"},
       {"AdmitBiasOnNoToken",
        [](auto& s) {
          s.admit[0].sampling.logit_bias = {{50, 1.0f}};
        },
-       "logit_bias of token 50"},
+       "logit_bias: token 50"},
       {"AdmitNanBias",
        [nan](auto& s) {
          s.admit[0].sampling.logit_bias = {{5, nan}};
        },
-       "logit_bias of token 5 is nan"},
+       "logit_bias: token 5 with bias nan"},
       {"AdmitStopOnNoToken", [](auto& s) { s.admit[0].sampling.stop_ids = {-3}; }, "stop id -3"},
       {"AdmitNanTopP", [nan](auto& s) { s.admit[0].sampling.top_p = nan; }, "is nan"},
       {"AdmitCold", [](auto& s) { s.admit[0].sampling.temperature = -1; }, "temperature is -1"},
@@ -132,13 +135,13 @@ std::vector<Violation> RowViolations() {
   return {
       {"AppendToFreeSlot", [](auto& s) { s.append[0].slot = 3; }, "append: slot 3 is free"},
       {"AppendToNoGroup", [](auto& s) { s.append[0].group = 2; },
-       "names cache group 2; there are 2"},
+       "has blocks for cache group 2, but there are 2"},
       {"AppendNoSuchBlock", [](auto& s) { s.append[0].blocks[1] = 10; },
-       "gets block 10 in group 0; there are 10"},
+       "gets block 10 in group 0, but there are 10"},
       {"AppendNothingToFull", [](auto& s) { s.append[0].blocks[0] = kNoBlock; },
        "gets block -1 in group 0"},
       {"AppendTooMany", [](auto& s) { s.append[0].blocks.assign(7, 1); },
-       "slot 1 has 7 blocks in group 0; the context holds 6"},
+       "slot 1 would have 7 blocks in group 0, but the context holds 6"},
       {"RowOfFreeSlot", [](auto& s) { s.rows[0].slot = 2; }, "rows: slot 2 is free"},
       {"TwoRows",
        [](auto& s) {
@@ -147,15 +150,15 @@ std::vector<Violation> RowViolations() {
        "slot 1 has two rows"},
       {"RowOfNothing", [](auto& s) { s.rows[0].num_tokens = 0; }, "a row of 0 does not fit"},
       {"RowBeyondKnown", [](auto& s) { s.rows[0].num_tokens = 8; },
-       "slot 1 has 7 tokens, 0 computed; a row of 8 does not fit"},
+       "slot 1 has 7 tokens, 0 of them computed; a row of 8 does not fit"},
       {"HugeRow", [](auto& s) { s.rows[0].num_tokens = std::numeric_limits<int32_t>::max(); },
        "does not fit"},
       {"SampleInTheMiddle", [](auto& s) { s.rows[0].sample = true; },
-       "slot 1 samples after position 5, but 7 tokens are known"},
+       "slot 1 would sample after position 5, but has 7 known tokens"},
       {"TableTooShort", [](auto& s) { s.append[0].blocks = {4}; },
-       "the table of group 0 has 1 blocks, positions below 6 need 2"},
+       "the block table of group 0 has 1 blocks, but positions below 6 need 2"},
       {"WindowBlockMissing", [](auto& s) { s.append[1].blocks[0] = kNoBlock; },
-       "entry 0 of the table of group 1 is empty, positions [0, 6) need it"},
+       "entry 0 of the block table of group 1 is empty, but positions [0, 6) need it"},
       {"TooManyTokens",
        [](auto& s) {
          s.admit[0].tokens.resize(17);
@@ -163,7 +166,7 @@ std::vector<Violation> RowViolations() {
          s.append[1].blocks.assign(5, 1);
          s.rows[0].num_tokens = 17;
        },
-       "17 tokens in one step, at most 16 fit"},
+       "a step has 17 tokens, but at most 16 fit"},
   };
 }
 
@@ -195,7 +198,7 @@ TEST(SequenceSlots, RefusesPositionsBeyondTheContext) {
   ASSERT_TRUE(table.Apply(step).ok());
   StepInput next = {.rows = {{.slot = 0, .num_tokens = 1, .sample = true}}};
   EXPECT_EQ(table.Apply(next).message(),
-            "rows: slot 0 would reach position 24, the context holds 24");
+            "rows: slot 0 would reach position 24, but the context holds 24");
 }
 
 TEST(SequenceSlots, AWindowNeedsItsFirstKeyAndNoneBefore) {
