@@ -88,14 +88,13 @@ Status EmbeddingEngine::Check(const EmbeddingRequest& request) const {
     const int32_t wanted = *request.dimensions;
     if (!info.any_dimensions && info.cut_dimensions.empty()) {
       return InvalidArgument(
-          "dimensions: this model was not trained for vectors to be cut; they have {} dimensions",
+          "dimensions: this model's vectors cannot be shortened; they have {} dimensions",
           info.dimensions);
     }
     const auto& lengths = info.cut_dimensions;
     const bool listed = std::binary_search(lengths.begin(), lengths.end(), wanted);
     if (!listed && !(info.any_dimensions && wanted >= 1 && wanted < info.dimensions)) {
-      return InvalidArgument("dimensions: {} is not among those that this model allows ({})",
-                             wanted,
+      return InvalidArgument("dimensions: this model does not allow {}, only {}", wanted,
                              info.any_dimensions ? fmt::format("1 to {}", info.dimensions)
                                                  : fmt::format("{}", fmt::join(lengths, ", ")));
     }
@@ -111,7 +110,7 @@ Status EmbeddingEngine::Check(const EmbeddingRequest& request) const {
 Status EmbeddingEngine::CheckLength(size_t tokens, const std::string& path) const {
   if (tokens <= static_cast<size_t>(parts_.model.max_context)) return Status();
   return ResourceExhausted(
-      "{}: has {} tokens, and this model takes up to {}: split it, or have it cut with "
+      "{}: has {} tokens, but this model takes at most {}; split the text, or cut it with "
       "truncate_prompt_tokens",
       path, tokens, parts_.model.max_context);
 }
@@ -133,9 +132,8 @@ Status EmbeddingEngine::Truncate(const EmbeddingRequest& request, bool special,
   const size_t after = parts_.tokenizer->added_after().size();
   if (limit < before + after) {
     return InvalidArgument(
-        "truncate_prompt_tokens: must be at least {}: this model puts so many special tokens "
-        "around "
-        "a text",
+        "truncate_prompt_tokens: must be at least {}, the number of special tokens that this model "
+        "adds to a text",
         before + after);
   }
   ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(limit - after),
@@ -180,7 +178,7 @@ Result<EmbeddingRequest> EmbeddingEngine::TokenizeEmbedding(EmbeddingRequest req
       ASSIGN_OR_RETURN(input.token_ids, TokensOf(*input.text, prompt, request));
       input.text.reset();
       if (input.token_ids.empty()) {
-        return InvalidArgument("{}: there is no token in it, and this model adds none", path);
+        return InvalidArgument("{}: has no token, and this model adds none", path);
       }
     } else {
       RETURN_IF_ERROR(Truncate(request, /*special=*/false, input.token_ids));
@@ -212,8 +210,9 @@ Result<RequestId> EmbeddingEngine::SubmitEmbedding(EmbeddingRequest request,
   RETURN_IF_ERROR(failed_);
   if (draining_) return Unavailable("the engine is shutting down");
   if (jobs_.size() >= static_cast<size_t>(parts_.options.max_queue)) {
-    return Unavailable("the queue is full: {} requests are running or waiting (--max-queue {})",
-                       jobs_.size(), parts_.options.max_queue);
+    return Unavailable(
+        "the queue is full: {} requests are running or waiting (--max-queue {}); try again later",
+        jobs_.size(), parts_.options.max_queue);
   }
   job->id = next_id_.fetch_add(1);
   job->output.request = job->id;
@@ -353,7 +352,7 @@ void EmbeddingEngine::TakeVectors(const std::vector<Place>& batch,
     Job& job = *batch[i].job;
     if (i == 0 || batch[i - 1].job != &job) ++job.output.timings.steps;
     if (!IsFinite(vectors[i])) {
-      job.output.error = Internal("{}: the model's numbers are not finite for it",
+      job.output.error = Internal("{}: the model's output for this text is not finite",
                                   PathOf(job.request, batch[i].input));
       continue;
     }

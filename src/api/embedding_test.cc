@@ -103,7 +103,7 @@ TEST(Embedding, LongTextsAreRefusedUnlessTheyMayBeCut) {
   const std::string text(1000, 'c');
   EXPECT_EQ(engine->Embed(OfTexts({text})).status().code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(ErrorOf(*engine, OfTexts({"c", text})),
-              HasSubstr("input[1]: has 1001 tokens, and this model takes up to 400"));
+              HasSubstr("input[1]: has 1001 tokens, but this model takes at most 400"));
   EmbeddingRequest cut = OfTexts({text});
   cut.truncate_prompt_tokens = -1;
   EXPECT_EQ(Embed(*engine, cut), Embed(*engine, OfTexts({std::string(399, 'c')})));
@@ -142,7 +142,7 @@ TEST(Embedding, VectorsAreCutOnlyAsTheModelAllows) {
   }
   const auto encoder = Load({.model = GoldenPath("hf/bert_64"), .precise = true});
   request = {.inputs = {{.token_ids = {1, 2}}}, .dimensions = 16};
-  EXPECT_THAT(ErrorOf(*encoder, request), HasSubstr("not trained for vectors to be cut"));
+  EXPECT_THAT(ErrorOf(*encoder, request), HasSubstr("this model's vectors cannot be shortened"));
 }
 
 TEST(Embedding, BadInputIsNamed) {
@@ -166,10 +166,10 @@ TEST(Embedding, OptionsThatMakeNoSenseAreRefused) {
     return Engine::Load(options).status().ToString();
   };
   EXPECT_THAT(status({.device = "cuda"}),
-              HasSubstr("--device cuda: models that embed run on CPUs"));
+              HasSubstr("--device cuda: embedding models run only on CPUs"));
   EXPECT_THAT(status({.pooling = "max"}), HasSubstr("--pooling: must be auto, mean, cls or last"));
   EXPECT_THAT(status({.record_path = "/tmp/none"}), HasSubstr("--record"));
-  EXPECT_THAT(status({.max_context = 100000}), HasSubstr("the model has 512"));
+  EXPECT_THAT(status({.max_context = 100000}), HasSubstr("longer than the model's 512"));
 }
 
 // A model without embedding files embeds if the options say how to pool.

@@ -41,7 +41,7 @@ class Adder {
     TokenType& type = vocab_.types[at];
     if (vocab_.tokens[at] != spelling) {
       if (type == TokenType::kNormal || type == TokenType::kByte) {
-        return Bad(token.id, fmt::format("{} is the name of another token, {}", Quoted(spelling),
+        return Bad(token.id, fmt::format("{} is already the name of token {}", Quoted(spelling),
                                          Quoted(vocab_.tokens[at])));
       }
       vocab_.tokens[at] = spelling;
@@ -81,7 +81,7 @@ Status AddDecoderTokens(const std::string& path, const ConfigValue& tokens, Voca
     const char* end = key.data() + key.size();
     const auto [stop, error] = std::from_chars(key.data(), end, token.id);
     if (error != std::errc() || stop != end || token.id < 0) {
-      return InvalidArgument("{}: {} is no token's id", place, Quoted(key));
+      return InvalidArgument("{}: {} is not the id of a token", place, Quoted(key));
     }
     const ConfigValue* content = value.Find("content");
     if (content == nullptr || content->AsString() == nullptr) {

@@ -156,7 +156,7 @@ using TokenizerResult = Result<std::shared_ptr<const Tokenizer>>;
 // Checks the memory before anything is read.
 Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options, Ops& ops) {
   if (const std::optional<int64_t> free_bytes = ops.FreeDeviceMemory()) {
-    RETURN_IF_ERROR(CheckFitsInMemory("--host-cache-memory: the blocks",
+    RETURN_IF_ERROR(CheckFitsInMemory("--host-cache-memory: the KV blocks",
                                       static_cast<uint64_t>(options.host_cache_bytes)));
     return CheckFitsOnDevice(checkpoint, options, *free_bytes,
                              {.name = ops.name(),
@@ -165,7 +165,7 @@ Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options, Ops
                               .has_mla = ops.has_mla()});
   }
   ASSIGN_OR_RETURN(const int64_t bytes, LoadedBytes(checkpoint, options, ModelTask::kGenerate));
-  return CheckFitsInMemory(checkpoint.source + ": weights and rotary angles",
+  return CheckFitsInMemory(checkpoint.source + ": weights and RoPE table",
                            static_cast<uint64_t>(bytes));
 }
 
@@ -332,7 +332,7 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
   ASSIGN_OR_RETURN(parts.tokenizer, tokenizer.get());
   if (parts.tokenizer != nullptr) {
     if (parts.tokenizer->vocab_size() > parts.model.vocab_size) {
-      return DataLoss("{}: vocab_size: the tokenizer has {} tokens, the model only {}",
+      return DataLoss("{}: vocab_size: the tokenizer has {} tokens, but the model only {}",
                       checkpoint.source, parts.tokenizer->vocab_size(), parts.model.vocab_size);
     }
     RETURN_IF_ERROR(DescribeChat(checkpoint, *parts.tokenizer, parts.model));

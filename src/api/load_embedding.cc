@@ -18,8 +18,8 @@ namespace {
 
 Status CheckSpec(const EmbeddingSpec& spec, const ModelSpec& model, const std::string& source) {
   if (spec.hidden_size != 0 && spec.hidden_size != model.hidden_size) {
-    return DataLoss("{}: the pooling is for hidden states of {}, the model's are of {}", source,
-                    spec.hidden_size, model.hidden_size);
+    return DataLoss("{}: the pooling is for hidden states of size {}, but the model's have size {}",
+                    source, spec.hidden_size, model.hidden_size);
   }
   if (!spec.dimensions.empty() && spec.dimensions.back() > model.hidden_size) {
     return DataLoss("{}: matryoshka_dimensions: {} is more than the model's {}", source,
@@ -47,7 +47,7 @@ bool IsForEmbedding(const EngineOptions& options, const Checkpoint& checkpoint) 
 
 Result<EmbeddingSpec> ChooseEmbeddingSpec(EngineOptions& options, const Checkpoint& checkpoint) {
   if (options.device != "auto" && options.device != "cpu") {
-    return Unimplemented("--device {}: models that embed run on CPUs alone so far; use cpu",
+    return Unimplemented("--device {}: embedding models run only on CPUs so far; use cpu",
                          options.device);
   }
   options.device = "cpu";
@@ -56,7 +56,7 @@ Result<EmbeddingSpec> ChooseEmbeddingSpec(EngineOptions& options, const Checkpoi
   const std::optional<EmbeddingSpec>& stored = checkpoint.embedding;
   if (options.pooling == "auto" && !stored) {
     return InvalidArgument(
-        "{}: there is no modules.json that says how hidden states become a vector; choose with "
+        "{}: there is no modules.json, which says how hidden states become a vector; choose with "
         "--pooling mean, cls or last",
         checkpoint.source);
   }
@@ -95,8 +95,8 @@ Result<EmbeddingShape> ChooseEmbeddingShape(const EngineOptions& options, const 
     if (bytes <= available_bytes / 2) break;
     if (options.max_context > 0 || shape.max_length <= shape.block_size) {
       return ResourceExhausted(
-          "texts of {} tokens take {:.2f} GB of cache and activations, and {:.2f} GB of memory are "
-          "free: lower --max-context, --max-batch-tokens or --max-seqs",
+          "texts of {} tokens need {:.2f} GB for cache and activations, but only {:.2f} GB of "
+          "memory are free; lower --max-context, --max-batch-tokens or --max-seqs",
           shape.max_length, static_cast<double>(bytes) / 1e9,
           static_cast<double>(available_bytes) / 1e9);
     }
@@ -112,10 +112,10 @@ Result<EmbeddingParts> LoadEmbeddingParts(const EngineOptions& given,
   options = given;
   ASSIGN_OR_RETURN(EmbeddingSpec spec, ChooseEmbeddingSpec(options, checkpoint));
   if (!options.record_path.empty()) {
-    return InvalidArgument("--record: a model that embeds has no steps to record");
+    return InvalidArgument("--record: embedding models have no steps to record");
   }
   ASSIGN_OR_RETURN(const int64_t bytes, LoadedBytes(checkpoint, options, ModelTask::kEmbed));
-  RETURN_IF_ERROR(CheckFitsInMemory(checkpoint.source + ": weights and rotary angles",
+  RETURN_IF_ERROR(CheckFitsInMemory(checkpoint.source + ": weights and RoPE table",
                                     static_cast<uint64_t>(bytes)));
   const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
   ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options, threads, &parts.take_profile));
@@ -137,7 +137,7 @@ Result<EmbeddingParts> LoadEmbeddingParts(const EngineOptions& given,
   ASSIGN_OR_RETURN(parts.system_fingerprint, SystemFingerprint(checkpoint, options, parts.model));
   ASSIGN_OR_RETURN(parts.tokenizer, MakeTokenizer(checkpoint));
   if (parts.tokenizer != nullptr && parts.tokenizer->vocab_size() > parts.model.vocab_size) {
-    return DataLoss("{}: the tokenizer has {} tokens, the model only {}", checkpoint.source,
+    return DataLoss("{}: the tokenizer has {} tokens, but the model only {}", checkpoint.source,
                     parts.tokenizer->vocab_size(), parts.model.vocab_size);
   }
   ASSIGN_OR_RETURN(parts.runner, EmbeddingRunner::Create(std::move(ops), std::move(model), shape));

@@ -149,7 +149,8 @@ Result<Arrival> LocalEngine::MakeArrival(Request request) const {
       arrival.decoders.push_back(std::move(decoder));
     }
   } else if (!arrival.sampling.stop.empty()) {
-    return InvalidArgument("stop: this model has no tokenizer to look for text with");
+    return InvalidArgument(
+        "stop: this model has no tokenizer, so it cannot find text; use stop_token_ids");
   }
   return arrival;
 }

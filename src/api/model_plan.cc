@@ -175,8 +175,10 @@ Status PlanTexts(const EngineOptions& options, const EmbeddingSpec& spec, const 
   plan.max_context = texts.max_length;
   if (context == 0) plan.context = std::min(plan.context, plan.max_context);
   if (plan.context > plan.max_context) {
-    return InvalidArgument("--context: the model takes texts of {} tokens, {} were asked for",
-                           plan.max_context, plan.context);
+    return InvalidArgument(
+        "--context: must be at most {}, the tokens of the longest text that the model takes; got "
+        "{}",
+        plan.max_context, plan.context);
   }
   plan.kv_dtype = options.kv_cache_dtype;
   plan.block_size = texts.block_size;
@@ -243,7 +245,7 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
   }
   plan.context = context > 0 ? context : std::min(kDefaultContext, spec.max_context);
   if (plan.context > spec.max_context) {
-    return InvalidArgument("--context: the model has {} positions, {} were asked for",
+    return InvalidArgument("--context: must be at most the model's {} positions, got {}",
                            spec.max_context, plan.context);
   }
   ASSIGN_OR_RETURN(plan.hardware, FindHardware(options, 2 * quantized > stored, spec.weight_bytes));

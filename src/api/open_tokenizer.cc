@@ -13,7 +13,7 @@ namespace tokamak {
 
 Result<std::shared_ptr<const Tokenizer>> MakeTokenizer(const GgufFile& file) {
   if (!file.metadata().Has("tokenizer.ggml.model")) {
-    return Unimplemented("{}: the file brings no tokenizer", file.name());
+    return Unimplemented("{}: the file contains no tokenizer", file.name());
   }
   ASSIGN_OR_RETURN(VocabSpec vocab, VocabFromGguf(file));
   Result<std::shared_ptr<const Tokenizer>> tokenizer = Tokenizer::Create(std::move(vocab));

@@ -43,7 +43,7 @@ Result<DType> ParseDummyType(std::string name) {
     const auto dtype = static_cast<DType>(i);
     if (Name(dtype) == name && HoldsWeights(dtype)) return dtype;
   }
-  return InvalidArgument("--dummy-dtype: \"{}\" is not a type of weights", name);
+  return InvalidArgument("--dummy-dtype: \"{}\" is not a type that weights can have", name);
 }
 
 Result<RunnerShape> MakeRunnerShape(const EngineOptions& options, const Model& model) {
@@ -92,7 +92,7 @@ Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& opti
   constexpr double kGB = 1e9;
   if (weights > free_bytes) {
     return ResourceExhausted(
-        "{}: the weights need {:.2f} GB of GPU memory as {}, and {:.2f} GB are free: use a "
+        "{}: the weights need {:.2f} GB of GPU memory as {}, but only {:.2f} GB are free; use a "
         "smaller model or another GPU",
         checkpoint.source, static_cast<double>(weights) / kGB,
         options.precise ? "f32 (--precise)" : "bf16", static_cast<double>(free_bytes) / kGB);

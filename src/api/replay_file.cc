@@ -28,7 +28,7 @@ std::string Property(const RecordHeader& header, std::string_view key) {
 // The options for an executor with the record's limits.
 Result<EngineOptions> OptionsOf(const RecordHeader& header, const ReplayFileOptions& replay) {
   const CacheSpec& cache = header.limits.cache;
-  if (cache.groups.empty()) return DataLoss("{}: the record has no cache group", replay.path);
+  if (cache.groups.empty()) return DataLoss("{}: the record contains no cache group", replay.path);
   EngineOptions options;
   options.model = replay.model.empty() ? Property(header, kModel) : replay.model;
   options.device = Property(header, kDevice);

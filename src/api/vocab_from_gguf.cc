@@ -78,8 +78,8 @@ Status ReadKind(const Reader& in, VocabSpec& spec) {
     if (model != "gpt2") spec.pre_tokenizer = model;
     if (spec.pre_tokenizer.empty()) {
       LogWarning(
-          "{}: the file does not name its pre-tokenizer; text may be split otherwise than the "
-          "model was trained with. Convert the model again with current tools",
+          "{}: the file does not name its pre-tokenizer, so text may be split differently than in "
+          "training; convert the model again with current tools",
           in.file());
       spec.pre_tokenizer = "default";
     }

@@ -201,7 +201,8 @@ Result<HfChatTemplates> ParseTemplates(const ConfigValue& value, const std::stri
   }
   if (found) return templates;
   return InvalidArgument(
-      "{}: chat_template: expected a template, or a list with one that is named \"default\"", path);
+      "{}: chat_template: expected a template, or a list that contains one named \"default\"",
+      path);
 }
 
 }  // namespace
