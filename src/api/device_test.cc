@@ -63,7 +63,7 @@ TEST_F(DeviceTest, AutoIsTheGpuForAModelThatItRuns) {
   EXPECT_EQ(Generate(**engine).size(), 5u);
 }
 
-TEST_F(DeviceTest, AutoIsTheCpuForAModelThatTheGpuHasNoOperationsFor) {
+TEST_F(DeviceTest, AutoIsTheCpuForAModelThatTheGpuDoesNotSupport) {
   for (const char* name : kRefused) {
     const std::string model = std::string(kGoldens) + name;
     const auto engine = Load(model, "auto");
@@ -89,7 +89,7 @@ TEST_F(DeviceTest, AutoIsTheCpuForAModelThatTheGpuHasNoRoomFor) {
   EXPECT_THAT(log_, HasSubstr("the weights need"));
 }
 
-TEST_F(DeviceTest, AGpuThatIsNamedIsUsedOrRefused) {
+TEST_F(DeviceTest, ANamedGpuIsUsedOrRefused) {
   for (const char* name : kRefused) {
     const auto engine = Load(std::string(kGoldens) + name, "cuda");
     EXPECT_EQ(engine.status().code(), StatusCode::kUnimplemented);

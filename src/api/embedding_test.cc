@@ -64,7 +64,7 @@ TEST(Embedding, TheModelSaysWhatItIs) {
   EXPECT_TRUE(engine->health().ok());
 }
 
-TEST(Embedding, TextsAreTheirTokensWithTheEndBehindThem) {
+TEST(Embedding, AppendsTheEndTokenToTexts) {
   const auto engine = LoadTiny();
   const auto end = engine->Tokenize("", true, false);
   ASSERT_TRUE(end.ok());
@@ -87,7 +87,7 @@ TEST(Embedding, TextsAreTheirTokensWithTheEndBehindThem) {
             static_cast<int32_t>(ids.size()) + 1);
 }
 
-TEST(Embedding, PromptsComeInFront) {
+TEST(Embedding, PrependsPrompts) {
   const auto engine = LoadTiny();
   EmbeddingRequest query = OfTexts({"cab"});
   query.prompt_name = "query";
@@ -182,7 +182,7 @@ TEST(Embedding, AnyDecoderEmbedsWhenItIsAskedTo) {
 }
 
 // Requests of many texts and of one, from several threads, give the same bits as alone.
-TEST(Embedding, RequestsInCompanyGetTheSameBits) {
+TEST(Embedding, ConcurrentRequestsGetTheSameBits) {
   const auto engine = LoadTiny({.max_seqs = 5, .max_batch_tokens = 40});
   std::vector<std::string> texts;
   for (int i = 0; i < 60; ++i)
@@ -228,7 +228,7 @@ TEST(Embedding, CancelledRequestsEnd) {
   EXPECT_EQ(engine->stats().ended_requests[static_cast<size_t>(FinishReason::kCancelled)], 1);
 }
 
-TEST(Embedding, ADrainedEngineTakesNoMore) {
+TEST(Embedding, ADrainedEngineRefusesRequests) {
   const auto engine = LoadTiny();
   std::future<Status> ended = SubmitMany(*engine);
   engine->Drain(0);
@@ -270,7 +270,7 @@ double WorstDifference(const std::vector<float>& actual, const std::vector<doubl
   return worst;
 }
 
-TEST(MiniLm, VectorsAreTheReferences) {
+TEST(MiniLm, VectorsEqualTheReference) {
   const auto folder = FindRef("all-MiniLM-L6-v2");
   SKIP_WITHOUT(folder);
   const auto engine = Load({.model = *folder});

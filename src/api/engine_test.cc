@@ -49,7 +49,7 @@ Request Ids(std::vector<int32_t> ids, int32_t max_tokens) {
   return request;
 }
 
-TEST(Engine, TellsWhatItLoaded) {
+TEST(Engine, DescribesTheLoadedModel) {
   const auto engine = Load();
   const ModelInfo& model = engine->model();
   EXPECT_EQ(model.name, "llama_tied");
@@ -64,7 +64,7 @@ TEST(Engine, TellsWhatItLoaded) {
   EXPECT_EQ(engine->stats().total_blocks, 64);
 }
 
-TEST(Engine, LoadNamesWhatIsWrong) {
+TEST(Engine, LoadErrorsNameTheCause) {
   const auto fails = [](const std::function<void(EngineOptions&)>& spoil, StatusCode code,
                         const std::string& words) {
     EngineOptions options = Options();
@@ -99,7 +99,7 @@ TEST(Engine, LoadNamesWhatIsWrong) {
         StatusCode::kResourceExhausted, "available");
 }
 
-TEST(Engine, AGpuThatIsNotThereIsAnError) {
+TEST(Engine, RefusesAMissingGpu) {
   EngineOptions options = Options();
   options.device = "cuda:9999";
   const auto engine = Engine::Load(options);
@@ -126,7 +126,7 @@ TEST(Engine, ModelLargerThanMemoryIsRefusedBeforeItIsMade) {
   EXPECT_THAT(engine.status().message(), HasSubstr("need 58400316 MiB"));
 }
 
-TEST(Engine, SubmitNamesTheFieldAtFault) {
+TEST(Engine, SubmitNamesTheInvalidField) {
   const auto engine = Load();
   const auto fails = [&](const Request& request, StatusCode code, const std::string& start) {
     const auto id = engine->Submit(request, [](const OutputChunk&) { FAIL() << "it was refused"; });
@@ -154,7 +154,7 @@ TEST(Engine, SubmitNamesTheFieldAtFault) {
   fails(Ids(std::vector<int32_t>(512, 1), 1), StatusCode::kResourceExhausted, "prompt: ");
 }
 
-TEST(Engine, RefusesWhatTheWholeCacheCannotHold) {
+TEST(Engine, RefusesRequestsLargerThanTheCache) {
   EngineOptions options = Options();
   options.num_blocks = 4;  // 16 positions each
   const auto engine = Load(options);
@@ -165,7 +165,7 @@ TEST(Engine, RefusesWhatTheWholeCacheCannotHold) {
   EXPECT_TRUE(engine->Generate(Ids(std::vector<int32_t>(50, 1), 10)).ok());
 }
 
-TEST(Engine, WithoutALimitAnAnswerGetsWhatTheCacheHolds) {
+TEST(Engine, WithoutALimitAnAnswerMayFillTheCache) {
   EngineOptions options = Options();
   options.num_blocks = 4;  // 16 positions each
   const auto engine = Load(options);
@@ -178,7 +178,7 @@ TEST(Engine, WithoutALimitAnAnswerGetsWhatTheCacheHolds) {
   EXPECT_EQ(answer->front().finish_reason, FinishReason::kLength);
 }
 
-TEST(Engine, GivesTheSameAnswerAloneAndInCompany) {
+TEST(Engine, AnswersDoNotDependOnOtherRequests) {
   Request request = Ids({5, 6, 7, 8, 9, 10, 11}, 24);
   request.sampling.temperature = 1;
   request.sampling.seed = 42;
@@ -398,7 +398,7 @@ TEST(Engine, GivesSnapshotsAtMostTenTimesASecond) {
   EXPECT_EQ(latest->requests[0].output_tokens, 8);
 }
 
-TEST(Engine, RefusesMoreThanItsQueue) {
+TEST(Engine, RefusesRequestsBeyondItsQueue) {
   EngineOptions options = Options();
   options.max_seqs = 1;
   options.max_queue = 2;
@@ -416,7 +416,7 @@ TEST(Engine, RefusesMoreThanItsQueue) {
   EXPECT_GE(refused, 10);
 }
 
-TEST(Engine, AClientThatFillsTheQueueKeepsNobodyOut) {
+TEST(Engine, AClientThatFillsTheQueueDoesNotBlockOthers) {
   EngineOptions options = Options();
   options.max_seqs = 1;
   options.max_queue = 5;

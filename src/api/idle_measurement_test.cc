@@ -30,7 +30,7 @@ TEST(IdleMeasurement, MeasuresOnceAndOnlyWhenIdle) {
   EXPECT_EQ(made, 1);
 }
 
-TEST(IdleMeasurement, WhatWasMeasuredWhileTheEngineWorkedDoesNotCount) {
+TEST(IdleMeasurement, DiscardsMeasurementsTakenWhileTheEngineWorked) {
   std::atomic<int> made{0};
   std::atomic<int64_t> work{0};
   const auto measure = [&]() -> std::optional<double> {
@@ -41,7 +41,7 @@ TEST(IdleMeasurement, WhatWasMeasuredWhileTheEngineWorkedDoesNotCount) {
   EXPECT_EQ(Ask(measurement, made, 100), 3.0);
 }
 
-TEST(IdleMeasurement, WhereNothingCanBeMeasuredItGivesUp) {
+TEST(IdleMeasurement, GivesUpWhereNothingCanBeMeasured) {
   std::atomic<int> made{0};
   const auto fail = [&]() -> std::optional<double> {
     ++made;

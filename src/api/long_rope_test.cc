@@ -84,7 +84,7 @@ class LongRopeTest : public ::testing::Test {
       tokamak::testing::ReadTinyGolden("hf/phi3_switch").greedy;
 };
 
-TEST_F(LongRopeTest, AnswersBeyondTheOriginalContextAreTheReferences) {
+TEST_F(LongRopeTest, AnswersBeyondTheOriginalContextEqualTheReference) {
   ASSERT_LT(golden_.prompt.size(), kOriginalContext);
   ASSERT_GT(golden_.prompt.size() + golden_.tokens.size(), kOriginalContext);
   for (const int steps_in_flight : {1, 2, 4}) {
@@ -99,7 +99,7 @@ TEST_F(LongRopeTest, AnswersBeyondTheOriginalContextAreTheReferences) {
   }
 }
 
-TEST_F(LongRopeTest, CachedPrefixesServeTheirOwnKindAlone) {
+TEST_F(LongRopeTest, CachedPrefixesServeOnlySequencesWithTheSameFactors) {
   const auto engine = Load(Options());
   Submit(*engine, Begin(0), RestLength(0)).get();
   // Cached parts of the answer: the blocks before the switch, and all blocks after it.
@@ -115,7 +115,7 @@ TEST_F(LongRopeTest, CachedPrefixesServeTheirOwnKindAlone) {
   }
 }
 
-TEST_F(LongRopeTest, PreemptionAndCompanyChangeNoBit) {
+TEST_F(LongRopeTest, PreemptionAndOtherRequestsChangeNoBit) {
   const auto alone = Load(Options());
   EngineOptions options = Options();
   options.num_blocks = 100;  // each would like about 26

@@ -122,12 +122,12 @@ void ExpectThePlanToBeTrue(const EngineOptions& options) {
   ExpectAbout(plan->activation_bytes + plan->staging_bytes, taken.runner_bytes);
 }
 
-TEST(ModelPlan, IsWhatTheEngineTakes) {
+TEST(ModelPlan, EqualsTheMemoryOfTheEngine) {
   for (const std::string& model : Models(/*embed=*/false)) ExpectThePlanToBeTrue(Options(model));
 }
 
 // The same with activations rounded as this machine does.
-TEST(ModelPlan, IsWhatTheEngineTakesFromAConfigurationAlone) {
+TEST(ModelPlan, EqualsTheMemoryOfTheEngineFromAConfigurationAlone) {
   for (const std::string& model : Models(/*embed=*/false)) {
     if (model.ends_with(".gguf")) continue;
     EngineOptions options = Options("dummy:" + model + "/config.json");
@@ -153,7 +153,7 @@ TEST(ModelPlan, ADummyOfGptOssHasItsTypes) {
   EXPECT_EQ(mxfp4(*dummy), mxfp4(*real));
 }
 
-TEST(ModelPlan, CountsTheAnglesOfAllPositions) {
+TEST(ModelPlan, CountsTheRopeTableOfAllPositions) {
   EngineOptions options = Options(std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/llama_odd.gguf");
   const Result<ModelPlan> whole = PlanModel(options, 64, 1);
   options.max_context = 128;
@@ -184,7 +184,7 @@ TEST(ModelPlan, APreciseGpuTakesF32) {
 }
 
 // The GPU's backend cannot run these models; the plan says so and has numbers all the same.
-TEST(ModelPlan, SaysWhatTheBackendOfAGpuHasNot) {
+TEST(ModelPlan, SaysWhatTheBackendOfAGpuDoesNotSupport) {
   const std::string golden = std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/";
   for (const auto& [model, lacks] : std::vector<std::pair<std::string, std::string>>{
            {"hf/deepseek_v2_odd", "multi-head latent attention"},
@@ -202,7 +202,7 @@ TEST(ModelPlan, SaysWhatTheBackendOfAGpuHasNot) {
   }
 }
 
-TEST(ModelPlan, IsWhatTheEngineTakesToEmbed) {
+TEST(ModelPlan, EqualsTheMemoryOfAnEmbeddingEngine) {
   const std::vector<std::string> models = Models(/*embed=*/true);
   EXPECT_GE(models.size(), 4U);
   for (const std::string& model : models) {
@@ -277,7 +277,7 @@ TEST(ModelPlan, LargerBatchesAreFasterTogether) {
   EXPECT_EQ(plan->sequence_blocks, 256 / 16);
 }
 
-TEST(ModelPlan, RefusesWhatTheModelHasNot) {
+TEST(ModelPlan, RefusesContextsThatTheModelDoesNotHave) {
   const std::string model = std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/llama_odd.gguf";
   EXPECT_THAT(PlanModel(Options(model), 4096, 4).status().ToString(), HasSubstr("512 positions"));
   EngineOptions options = Options(model);

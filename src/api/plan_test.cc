@@ -50,7 +50,7 @@ TEST_F(FitsOnDevice, TheWeightsAloneMayBeTooMuch) {
   EXPECT_THAT(status.ToString(), HasSubstr("smaller model"));
 }
 
-TEST_F(FitsOnDevice, WhatIsBesideTheWeightsSaysWhatToLower) {
+TEST_F(FitsOnDevice, ErrorSaysWhichOptionsToLower) {
   const Status status = Check(Least() - 1);
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   for (const char* part : {"whose weights leave", "--max-batch-tokens", "--max-seqs",
@@ -83,7 +83,7 @@ TEST_F(FitsOnDevice, LowerOptionsNeedLess) {
 }
 
 // 14 of a head's elements rotate: a cosine and a sine per two elements and position.
-TEST(LoadedBytes, HasTheRotaryAnglesOfTheContext) {
+TEST(LoadedBytes, IncludesTheRopeTableOfTheContext) {
   EngineOptions options;
   options.model = std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/llama_odd.gguf";
   const Result<Checkpoint> checkpoint = OpenCheckpoint(options.model);

@@ -37,7 +37,7 @@ std::vector<int32_t> Held(const std::vector<std::string>& stop,
   return held;
 }
 
-TEST(TextDecoder, HoldsTokensUntilSomeOfTheirTextIsShown) {
+TEST(TextDecoder, HoldsTokensUntilPartOfTheirTextIsShown) {
   EXPECT_THAT(Held({"the"}, {"x", "t", "h", "e", "y"}), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(Held({"the"}, {"x", "t", "h", "x"}), ElementsAre(0, 1, 2, 0, 0));
   EXPECT_THAT(Held({"the"}, {"x", "t", "h"}), ElementsAre(0, 1, 2, 0));

@@ -134,7 +134,7 @@ TEST_F(HfVocabTest, AFolderCalledChatTemplatesIsReadToo) {
   EXPECT_EQ(ReadHfChatTemplates(folder_)->tools, "T");
 }
 
-TEST_F(HfVocabTest, ADirectoryWithoutATokenizerSaysSo) {
+TEST_F(HfVocabTest, ReportsADirectoryWithoutATokenizer) {
   std::filesystem::remove(folder_ + "/tokenizer.json");
   EXPECT_EQ(HfTokenizerFile(folder_), "");
   EXPECT_THAT(OpenTokenizer(folder_).status().ToString(),
@@ -197,7 +197,7 @@ TEST_F(SentencePieceDirectoryTest, AddedTokensThatAreNotSpecialAreFoundInEveryTe
   EXPECT_GT(Encode("<y>").size(), 2u);
 }
 
-TEST_F(SentencePieceDirectoryTest, WhatContradictsTheModelIsRefusedByFileAndField) {
+TEST_F(SentencePieceDirectoryTest, RefusesFieldsThatContradictTheModel) {
   const auto with = [&](int id, const std::string& rest) {
     Write("tokenizer_config.json", "{" + Added(id, rest) + "}");
     return Error();

@@ -73,7 +73,7 @@ TEST_F(FileTest, AnOffsetBeyondWhatTheSystemCanAddressIsAnError) {
   EXPECT_FALSE(file->ReadAt(std::numeric_limits<uint64_t>::max(), &byte, 1).ok());
 }
 
-TEST_F(FileTest, WhatIsNotAFileIsRefusedByName) {
+TEST_F(FileTest, RefusesPathsThatAreNotFiles) {
   EXPECT_EQ(File::Open(folder_ + "/none").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(File::Open(folder_).status().message(), folder_ + ": is a directory, not a file");
   EXPECT_EQ(File::Open("/dev/null").status().code(), StatusCode::kInvalidArgument);
@@ -86,7 +86,7 @@ TEST_F(FileTest, APipeIsRefusedAtOnce) {
   EXPECT_EQ(File::Open(path).status().code(), StatusCode::kInvalidArgument);
 }
 
-TEST_F(FileTest, MovingHandsOverTheDescriptor) {
+TEST_F(FileTest, MovingTransfersTheDescriptor) {
   Result<File> opened = File::Open(Write("a", "abc"));
   ASSERT_TRUE(opened.ok());
   File file = *std::move(opened);

@@ -9,7 +9,7 @@
 namespace tokamak {
 namespace {
 
-TEST(Log, OnlyWhatTheLevelLetsThroughIsWrittenToStderr) {
+TEST(Log, WritesMessagesOfItsLevelAndAboveToStderr) {
   SetLogLevel(LogLevel::kWarning);
   ::testing::internal::CaptureStderr();
   LogInfo("loaded {} tensors", 3);

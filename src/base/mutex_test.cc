@@ -62,7 +62,7 @@ TEST(CondVar, NoWakeUpIsLost) {
   echo.join();
 }
 
-TEST(CondVar, WaitForTellsThatTheTimeIsUpAndHoldsTheLockAgain) {
+TEST(CondVar, WaitForReportsTheTimeoutAndHoldsTheLockAgain) {
   Mutex mutex;
   CondVar never;
   {

@@ -32,7 +32,7 @@ TEST(Status, AnErrorWithTheOkCodeIsOk) {
   EXPECT_EQ(Status(StatusCode::kOk, "ignored").message(), "");
 }
 
-TEST(Status, ContextGoesBeforeTheMessageAndLeavesOkAlone) {
+TEST(Status, ContextPrefixesTheMessageAndKeepsOk) {
   EXPECT_EQ(NotFound("no tensor {}", "x").WithContext("model.gguf").ToString(),
             "not found: model.gguf: no tensor x");
   EXPECT_TRUE(Status().WithContext("model.gguf").ok());

@@ -66,7 +66,7 @@ TEST_P(ThreadPoolTest, WorkersThatParkedWakeAgain) {
   }
 }
 
-TEST_P(ThreadPoolTest, NoItemsIsNoCall) {
+TEST_P(ThreadPoolTest, CallsNothingForNoItems) {
   ThreadPool pool(GetParam());
   pool.ParallelFor(0, [](int64_t, int) { FAIL(); });
   pool.ParallelFor(-3, [](int64_t, int) { FAIL(); });
@@ -87,7 +87,7 @@ TEST_P(ThreadPoolTest, CanBeDestroyedRightAfterALoop) {
 
 INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, ::testing::Values(1, 2, 3, 8));
 
-TEST(ThreadPool, TwoItemsThatWaitForEachOtherRunAtOnce) {
+TEST(ThreadPool, ItemsThatWaitForEachOtherRunConcurrently) {
   ThreadPool pool(2);
   std::atomic<int> arrived{0};
   std::set<int> workers;

@@ -18,7 +18,7 @@ TEST(MakeChatRequest, RendersTheModelsTemplate) {
   EXPECT_TRUE(request->parse_special_tokens);
 }
 
-TEST(MakeChatRequest, SaysWhyThereIsNone) {
+TEST(MakeChatRequest, ReportsMissingTemplatesAndTheirErrors) {
   ModelInfo model;
   EXPECT_EQ(MakeChatRequest(model, {}).status().code(), StatusCode::kUnimplemented);
   model.chat_template = "{{ raise_exception('users only') }}";

@@ -116,7 +116,7 @@ TEST(ChatTemplate, RendersAllTemplatesAsTransformersDoes) {
   EXPECT_GT(texts, 3000);  // the rest are refusals
 }
 
-TEST(ChatTemplate, SpeaksTheLanguageAsJinjaDoes) {
+TEST(ChatTemplate, InterpretsTheLanguageAsJinjaDoes) {
   const Value goldens = ReadJson(kGoldens + "language.json");
   ChatInput input = MakeInput(goldens, false);
   int fail = 0;
@@ -167,7 +167,7 @@ std::vector<std::string> Bombs() {
   return bombs;
 }
 
-TEST(ChatTemplate, StopsEveryBomb) {
+TEST(ChatTemplate, StopsTemplatesThatExceedALimit) {
   const std::vector<std::string> bombs = Bombs();
   EXPECT_GE(bombs.size(), 50u);
   for (const std::string& bomb : bombs) {
@@ -243,7 +243,7 @@ TEST(ChatTemplate, LongConversationsFitTheLimits) {
 }
 
 // Renders the maximum number of messages of a request, 300 bytes each, with every template.
-TEST(ChatTemplate, StepsGrowWithTheConversationAndNoFurther) {
+TEST(ChatTemplate, StepsAreLimitedInProportionToTheConversation) {
   const auto folder = testing::FindRef("llama.cpp/models/templates");
   SKIP_WITHOUT(folder);
   std::vector<Value> messages;

@@ -34,7 +34,7 @@ TEST(PrepareMessages, GivesArgumentsAsTheTemplateWritesThem) {
   EXPECT_TRUE(Probe(walks).arguments_as_object);
 }
 
-TEST(PrepareMessages, KeepsNullOnlyWhereItDoesNoHarm) {
+TEST(PrepareMessages, KeepsNullContentOnlyWhereTemplatesAllowIt) {
   EXPECT_TRUE(Probe(std::string(kLoop) + "{{ c.function.arguments|tojson }}" + kEnd).null_content);
   // These print "None", fail, and show calls only beside null.
   EXPECT_FALSE(Probe("{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
@@ -50,14 +50,14 @@ TEST(PrepareMessages, KeepsNullOnlyWhereItDoesNoHarm) {
                   .null_content);
 }
 
-TEST(PrepareMessages, GivesPartsToTemplatesThatTakeNothingElse) {
+TEST(PrepareMessages, GivesContentPartsToTemplatesThatNeedThem) {
   EXPECT_TRUE(Probe("{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}"
                     "{% endfor %}")
                   .content_as_parts);
   EXPECT_FALSE(Probe("{% for m in messages %}{{ m.content }}{% endfor %}").content_as_parts);
 }
 
-TEST(PrepareMessages, LeavesWhatIsNotAJsonObject) {
+TEST(PrepareMessages, KeepsArgumentsThatAreNotJsonObjects) {
   const Value messages = *ParseJson(R"([{"role": "assistant", "tool_calls": [
     {"function": {"name": "a", "arguments": "{\"x\": 1}"}}, {"function": {"arguments": "[1]"}},
     {"function": {"arguments": "no json"}}, {"function": {"arguments": ""}}, 5, {}]},
@@ -75,7 +75,7 @@ TEST(PrepareMessages, LeavesWhatIsNotAJsonObject) {
 }
 
 // Every template that shows tool calls encodes these once and prints no "None".
-TEST(PrepareMessages, SuitsAllTemplates) {
+TEST(PrepareMessages, WorksForAllTemplates) {
   const auto folder = testing::FindRef("llama.cpp/models/templates");
   SKIP_WITHOUT(folder);
   const Value messages = *ParseJson(R"([{"role": "user", "content": "Q"},

@@ -137,7 +137,7 @@ TEST(ToolCalls, ReadsEveryFormat) {
   for (const Case& one : cases) ExpectRead(Format(one.format), one.text, one.expected);
 }
 
-TEST(ToolCalls, WhatIsNoCallIsContentAsItWasWritten) {
+TEST(ToolCalls, TextThatIsNotACallStaysContent) {
   const Case cases[] = {
       {"hermes", "Plain text, 1 < 2.\n", "Plain text, 1 < 2.\n"},
       {"hermes", "  two spaces \n\n in <tool it ", "  two spaces \n\n in <tool it "},
@@ -215,7 +215,7 @@ std::string_view TextOf(const Value& object, std::string_view key) {
 
 // The goldens are the readings of OpenAI's own library. It reads the same if the text ends before
 // the last mark, which stop tokens drop from the text.
-TEST(Harmony, ReadsWhatTheVendorReads) {
+TEST(Harmony, ParsesMessagesAsTheVendorDoes) {
   constexpr std::string_view kFunctions = "functions.";
   int refused = 0;
   for (const Value& answer : Goldens().dict().Find("answers")->items()) {
@@ -245,7 +245,7 @@ TEST(Harmony, ReadsWhatTheVendorReads) {
   EXPECT_EQ(refused, 2) << "they are in the next test";
 }
 
-TEST(Harmony, LosesNothingOfWhatIsMalformed) {
+TEST(Harmony, KeepsAllTextOfMalformedMessages) {
   const std::string call = "<|channel|>commentary to=functions.f <|constrain|>json<|message|>";
   const std::string final = "<|channel|>final<|message|>", start = "<|start|>assistant";
   const std::pair<std::string, std::string> cases[] = {
@@ -304,7 +304,7 @@ TEST(Harmony, LosesNothingOfWhatIsMalformed) {
   EXPECT_EQ(Read(Harmony(), deep, {}), deep);
 }
 
-TEST(Harmony, WithoutAParserForThemMessagesAreContentAsTheyWereWritten) {
+TEST(Harmony, WithoutItsParserMessagesStayContent) {
   const std::string think = "<|channel|>analysis<|message|>A<|end|>";
   const std::string call =
       "<|start|>assistant to=functions.f<|channel|>commentary json<|message|>{}";
@@ -317,7 +317,7 @@ TEST(Harmony, WithoutAParserForThemMessagesAreContentAsTheyWereWritten) {
 
 // A header has a bounded length, so text that looks like one is held back only for a while, and
 // reading takes linear time.
-TEST(Harmony, HoldsBackLittle) {
+TEST(Harmony, HoldsBackLittleText) {
   for (const std::string& piece :
        {std::string("<|end|>"), std::string("<|start|>"), std::string("<|channel|>"),
         std::string("x"), std::string(" ")}) {
@@ -332,7 +332,7 @@ TEST(Harmony, HoldsBackLittle) {
   }
 }
 
-TEST(Harmony, RendersConversationsAsTheVendor) {
+TEST(Harmony, RendersConversationsAsTheVendorDoes) {
   const auto path = testing::FindRef("llama.cpp/models/templates/openai-gpt-oss-120b.jinja");
   SKIP_WITHOUT(path);
   const std::string source = *ReadWholeFile(*path, 1 << 22);
@@ -360,7 +360,7 @@ TEST(Harmony, RendersConversationsAsTheVendor) {
 
 // Each model's template renders a call of an earlier turn; the format detected from the template's
 // source reads it back.
-TEST(ToolCalls, ReadsWhatTemplatesWrite) {
+TEST(ToolCalls, ParsesTheCallsThatTemplatesRender) {
   const auto folder = testing::FindRef("llama.cpp/models/templates");
   SKIP_WITHOUT(folder);
   const Value tools = *ParseJson(kTools);

@@ -27,7 +27,7 @@ TEST(AnswerText, ShowsHarmonyAsText) {
   }
 }
 
-TEST(AnswerText, ShowsOtherModelsAnswersAsTheyAre) {
+TEST(AnswerText, ShowsOtherModelsAnswersUnchanged) {
   const std::string text = "<think>a</think>b <|channel|>analysis<|message|>";
   AnswerText answer("{{ messages }} </think>");
   EXPECT_EQ(Shown(answer, text, 3), text);

@@ -24,7 +24,7 @@ std::vector<std::string> Events(const std::vector<std::string>& pieces) {
   return events;
 }
 
-TEST(EventStream, CutsEventsWhereverThePiecesEnd) {
+TEST(EventStream, FindsEventsHoweverTheBytesAreSplit) {
   using List = std::vector<std::string>;
   EXPECT_EQ(Events({"data: a\n\ndata: b\n\n"}), (List{"a", "b"}));
   EXPECT_EQ(Events({"da", "ta: a", "\n", "\nda", "ta: b\n\n"}), (List{"a", "b"}));
@@ -43,7 +43,7 @@ TEST(EventStream, RefusesAnEventThatNeverEnds) {
   EXPECT_EQ(status.code(), StatusCode::kDataLoss);
 }
 
-TEST(EventStream, HandsOnTheErrorOfItsReceiver) {
+TEST(EventStream, ReturnsTheErrorOfItsReceiver) {
   EventStream stream;
   const Status status = stream.Feed("data: a\n\ndata: b\n\n", [](std::string_view data) -> Status {
     return data == "b" ? DataLoss("no b") : Status();
@@ -51,7 +51,7 @@ TEST(EventStream, HandsOnTheErrorOfItsReceiver) {
   EXPECT_EQ(status.message(), "no b");
 }
 
-TEST(ParseStreamedChunk, TakesWhatServersSend) {
+TEST(ParseStreamedChunk, ParsesTheChunksOfServers) {
   const auto chat = ParseStreamedChunk(
       R"({"choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": null}]})");
   ASSERT_TRUE(chat.ok());
@@ -74,7 +74,7 @@ TEST(ParseStreamedChunk, TakesWhatServersSend) {
   EXPECT_TRUE(ParseStreamedChunk("[DONE]")->done);
 }
 
-TEST(ParseStreamedChunk, SaysWhatIsWrong) {
+TEST(ParseStreamedChunk, ReportsMalformedChunksAndErrorsOfTheServer) {
   EXPECT_EQ(ParseStreamedChunk("[1]").status().code(), StatusCode::kDataLoss);
   EXPECT_EQ(ParseStreamedChunk("{").status().code(), StatusCode::kDataLoss);
   const Status error = ParseStreamedChunk(R"({"error": {"message": "full"}})").status();

@@ -73,7 +73,7 @@ TEST(Flags, GivesTheCommandItsValues) {
   EXPECT_TRUE(json);
 }
 
-TEST(Flags, WrongOnesEndWithTwoAndRunNothing) {
+TEST(Flags, WrongFlagsExitWithTwoAndRunNothing) {
   for (const std::vector<std::string>& args :
        std::vector<std::vector<std::string>>{{},
                                              {"stop"},
@@ -93,7 +93,7 @@ TEST(Flags, WrongOnesEndWithTwoAndRunNothing) {
   }
 }
 
-TEST(Flags, AnUnknownCommandIsNamed) {
+TEST(Flags, NamesAnUnknownCommand) {
   for (const auto& [args, error] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"gone"}, "\"gone\" is not a command of test; its commands are go, bench"},
            {{"gone", "--x", "y"}, "\"gone\" is not a command of test"},
@@ -109,7 +109,7 @@ TEST(Flags, AnUnknownCommandIsNamed) {
   }
 }
 
-TEST(Flags, WithoutACommandTheyAreListed) {
+TEST(Flags, ListsCommandsIfNoneIsGiven) {
   for (const auto& [args, text] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{},
             "A test.\n"
@@ -158,7 +158,7 @@ TEST(Cli, ReadsLogitBias) {
   }
 }
 
-TEST(Cli, QuotesWhatATerminalWouldObey) {
+TEST(Cli, EscapesControlCharactersOfTerminals) {
   EXPECT_EQ(QuoteText("a\n\"\\\x1b[31m\x7f é"), "\"a\\n\\\"\\\\\\x1b[31m\\x7f é\"");
 }
 
@@ -227,7 +227,7 @@ TEST(Conversation, LeavesReasoningOutOfLaterRequests) {
   EXPECT_EQ(conversation.MakeRequest({})->prompt, "<user>a<assistant><assistant>");
 }
 
-TEST(Conversation, PassesOnWhatTheTemplateRefuses) {
+TEST(Conversation, ReturnsTheErrorsOfTheTemplate) {
   ModelInfo model;
   model.chat_template =
       "{% if messages[0].role == 'system' %}{{ raise_exception('No system here') }}{% endif %}x";

@@ -128,7 +128,7 @@ std::vector<std::string> Before(const Program& program, const TextOption& option
 
 std::string Name(const TextOption& option) { return option.command + " " + option.name; }
 
-TEST(OptionValues, TheProgramHasTheOptionsThatPeopleKnow) {
+TEST(OptionValues, TheProgramHasItsMainOptions) {
   const Program program;
   std::set<std::string> names, commands;
   for (const TextOption& option : program.line.text_options()) {
@@ -154,7 +154,7 @@ void ExpectTaken(Program& program, const TextOption& option, const std::vector<s
   EXPECT_THAT(given, ElementsAre(value)) << Name(option);
 }
 
-TEST(OptionValues, TheCommandLineTakesEveryTextAsItIs) {
+TEST(OptionValues, TheCommandLineTakesEveryTextLiterally) {
   const Program declared;
   for (const TextOption& option : declared.line.text_options()) {
     Program program;
@@ -172,7 +172,7 @@ TEST(OptionValues, TheCommandLineTakesEveryTextAsItIs) {
   }
 }
 
-TEST(OptionValues, AnEqualsSignBindsEveryTextEvenAnEmptyOne) {
+TEST(OptionValues, AnEqualsSignGivesAnyTextEvenAnEmptyOne) {
   const Program declared;
   for (const TextOption& option : declared.line.text_options()) {
     if (option.positional) continue;

@@ -168,7 +168,7 @@ std::string Sorted(std::vector<std::string> list) {
   return all;
 }
 
-TEST(ServeLoad, TakesWhateverIsAnAnswer) {
+TEST(ServeLoad, AcceptsEveryFormOfAnswer) {
   const std::string answers[] = {
       kHead + Token("a") + Token("b") + kStop + UsageOf(7) + kDone + kTail,
       kHead + Token("a") + Token("b") + kStop + kTail,  // no usage, no [DONE]
@@ -194,7 +194,7 @@ TEST(ServeLoad, TakesWhateverIsAnAnswer) {
   }
 }
 
-TEST(ServeLoad, UsesConnectionsAgain) {
+TEST(ServeLoad, ReusesConnections) {
   const std::string answer = kHead + Token("a") + kStop + kDone + kTail;
   FakeServer server([&](int fd, const std::string&) { Write(fd, answer); }, /*answers=*/100);
   ServeLoad load = Closed(server, 2, 10);
@@ -247,7 +247,7 @@ TEST(ServeLoad, NamesTheKindOfEachFailure) {
   }
 }
 
-TEST(ServeLoad, GivesUpOnAServerThatDripsAndOneThatIsNotThere) {
+TEST(ServeLoad, GivesUpOnSlowAndUnreachableServers) {
   FakeServer server([](int fd, const std::string&) {
     Write(fd, kHead);
     for (int i = 0; i < 100; ++i) {
@@ -263,7 +263,7 @@ TEST(ServeLoad, GivesUpOnAServerThatDripsAndOneThatIsNotThere) {
   EXPECT_EQ(RunLoad(load).records.at(0).error_kind, "connect");
 }
 
-TEST(ServeLoad, CountsWaitingFromTheIntendedTimeThoughOneRequestAtATimeIsServed) {
+TEST(ServeLoad, LatencyBeginsAtTheIntendedTimeOfARequest) {
   // Arrivals come about every 5 ms and each takes 20 ms of the server's time, one after the other.
   // The queue grows, which a client that sends only after an answer would not see.
   Mutex one_at_a_time;
@@ -287,7 +287,7 @@ TEST(ServeLoad, CountsWaitingFromTheIntendedTimeThoughOneRequestAtATimeIsServed)
   EXPECT_GT(longest, 20 * 0.02 - last - 1e-3);  // the last one waited for the others
 }
 
-TEST(ServeLoad, LastsForItsDurationThoughNobodyComesAtTheEnd) {
+TEST(ServeLoad, LastsForItsDurationWithoutRequestsAtTheEnd) {
   FakeServer server(
       [](int fd, const std::string&) { Write(fd, kHead + Token("a") + kDone + kTail); });
   ServeLoad load = Closed(server, 0, 0);
@@ -318,7 +318,7 @@ TEST(ServeLoad, TurnsCarryTheWholeConversation) {
   EXPECT_EQ(longest, 2);
 }
 
-TEST(ServeLoad, SendsTheSameRequestsHoweverManyAtATime) {
+TEST(ServeLoad, SendsTheSameRequestsAtAnyConcurrency) {
   FakeServer server(
       [](int fd, const std::string&) { Write(fd, kHead + Token("a") + kDone + kTail); });
   ServeLoad load = Closed(server, 1, 20);
@@ -347,7 +347,7 @@ TEST(ServeLoad, MergesTheExtraBody) {
   EXPECT_TRUE(body["prompt"].is_string());
 }
 
-TEST(ServeLoad, EndsWhenItIsToldTo) {
+TEST(ServeLoad, StopsWhenItIsCancelled) {
   FakeServer server([](int fd, const std::string&) {
     char byte;
     ::recv(fd, &byte, 1, 0);  // until the client disconnects

@@ -16,7 +16,7 @@
 namespace tokamak::cli {
 namespace {
 
-TEST(NearestRank, IsTheSmallestValueThatEnoughDoNotExceed) {
+TEST(NearestRank, IsTheSmallestValueThatCoversThePercentile) {
   for (size_t n = 1; n <= 203; ++n) {
     std::vector<double> sorted;
     for (size_t i = 0; i < n; ++i) sorted.push_back(static_cast<double>(i * i));
@@ -44,7 +44,7 @@ RequestRecord Answered(double intended, double sent, std::vector<double> text_at
   return record;
 }
 
-TEST(RequestRecord, CountsFromTheTimeThatWasIntended) {
+TEST(RequestRecord, LatencyBeginsAtTheIntendedTime) {
   // Sent 1 s late, which is part of the user's waiting time.
   const RequestRecord record = Answered(10, 11, {11.5, 11.6, 11.9});
   EXPECT_NEAR(*record.ttft(), 1.5, 1e-9);
@@ -85,7 +85,7 @@ TEST(Slo, IsMetByRequestsWithinAllLimits) {
   EXPECT_TRUE(Meets({}, good));
 }
 
-TEST(Summary, AddsUpWhatCameBack) {
+TEST(Summary, AddsUpTokensAndErrors) {
   Summary summary({}, {.ttft_ms = 500, .tpot_ms = {}, .e2e_ms = {}});
   RequestRecord first = Answered(0, 0.001, {0.4, 0.5, 0.7});
   first.usage =
@@ -126,7 +126,7 @@ TEST(Summary, AddsUpWhatCameBack) {
   EXPECT_NE(ServeBenchText(r).find("1 answers without usage"), std::string::npos);
 }
 
-TEST(Summary, RatesAreOfWhatHappenedInTheWindow) {
+TEST(Summary, RatesCoverTheMeasuredWindow) {
   // A server makes a token every 0.1 s and ends an answer of ten tokens every second, for 100 s;
   // the load waits for the last request until 130 s.
   Summary summary({.ramp_seconds = 10, .duration_seconds = 60},
@@ -164,13 +164,13 @@ TEST(Summary, RatesAreOfWhatHappenedInTheWindow) {
   EXPECT_EQ(r.output_tokens, began_later * 10);
 }
 
-TEST(Summary, OfALoadThatWasInterruptedEndsThen) {
+TEST(Summary, EndsWhereTheLoadWasInterrupted) {
   Summary summary({.duration_seconds = 60}, {});
   summary.Add(Answered(0, 0, {1, 2}));
   EXPECT_DOUBLE_EQ(summary.Finish(0, 4, 0).output_tok_s, 0.5);
 }
 
-TEST(Summary, OfNothingIsZeros) {
+TEST(Summary, IsZeroWithoutRequests) {
   const ServeBenchResult r = Summary({}, {}).Finish(0, 0, 0);
   EXPECT_EQ(r.requests_s, 0);
   EXPECT_EQ(r.ttft_ms.p99, 0);
@@ -231,7 +231,7 @@ size_t Count(const std::string& text, const std::string& part) {
   return count;
 }
 
-TEST(PlotSvg, IsBalancedWhateverItIsGiven) {
+TEST(PlotSvg, HasBalancedTagsForAnyInput) {
   const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
   Plot plot{.title = "<a> & \"b\"\x01", .subtitle = "", .x_label = "x", .panels = {}};
   EXPECT_TRUE(IsBalanced(PlotSvg(plot)));

@@ -58,7 +58,7 @@ TEST(Arrivals, BurstsAreGammaDistributed) {
   EXPECT_LT(Distance(Gaps(rate, 0.5), cdf), kTooFar);
 }
 
-TEST(Arrivals, TheCountsOfAPoissonProcessVaryAsTheyShould) {
+TEST(Arrivals, CountsOfAPoissonProcessHaveItsVariance) {
   // In windows of 1 s at 5 per second, mean and variance are both 5; the standard error of the
   // variance over 10,000 windows is about 0.07.
   Arrivals arrivals(5, 1, /*seed=*/3, /*run=*/0);
@@ -94,7 +94,7 @@ double Deviation(const std::vector<double>& values) {
   return std::sqrt(sum / static_cast<double>(values.size()));
 }
 
-TEST(LengthDistribution, DrawsWhatItSays) {
+TEST(LengthDistribution, DrawsFromItsDistribution) {
   EXPECT_EQ(Deviation(Lengths("7")), 0);
   EXPECT_EQ(Mean(Lengths("7")), 7);
   const auto uniform = Lengths("10:19");
@@ -117,7 +117,7 @@ TEST(LengthDistribution, DrawsWhatItSays) {
   EXPECT_EQ(*std::max_element(cut.begin(), cut.end()), LengthDistribution::kMax);
 }
 
-TEST(LengthDistribution, RefusesTheRest) {
+TEST(LengthDistribution, RefusesOtherForms) {
   for (const char* text :
        {"", "0", "9:3", "1:2:3", "-1", "1.5", "x", "normal:5", "normal:0:1", "lognormal:5:-1",
         "normal:nan:1", "normal:inf:1", "uniform:1:2x", "1000001", "uniform", "5:", "gauss:1:2"}) {
@@ -185,7 +185,7 @@ TEST(Workload, TurnsHaveTheirOwnLengthsAndThinkTimes) {
   EXPECT_NEAR(sum / 199, 2, 0.5);
 }
 
-TEST(ParseReplay, TakesOurTracesAndPublicOnes) {
+TEST(ParseReplay, ReadsOurTracesAndPublicOnes) {
   const auto ours = ParseReplay(
       "{\"time\": 3.5, \"input\": 10, \"output\": 20, \"late_ms\": 0}\n\n"
       "{\"time\": 1.5, \"input\": 5, \"output\": 6}\n");
@@ -216,7 +216,7 @@ TEST(ParseReplay, KeepsTheLoadsOfATraceApart) {
   EXPECT_EQ((*loads)[1][0].input_words, 3);
 }
 
-TEST(ParseReplay, NamesTheLineThatIsWrong) {
+TEST(ParseReplay, NamesTheMalformedLine) {
   for (const char* line :
        {"x", "[]", "{\"time\": 1}", "{\"time\": -1, \"input\": 1, \"output\": 1}",
         "{\"time\": 1, \"input\": 0, \"output\": 1}",

@@ -24,7 +24,7 @@ TEST(WordWrap, BreaksBetweenWordsAndNowhereElse) {
   EXPECT_EQ(Wrap("- one two\n    three four", 11), "- one two\n    three\nfour");
 }
 
-TEST(WordWrap, LeavesWordsThatAreLongerThanALineToTheTerminal) {
+TEST(WordWrap, DoesNotBreakWordsLongerThanALine) {
   // The URLs take 27 and 23 columns: 7 and 3 of the third line.
   EXPECT_EQ(Wrap("see https://example.org/a/bcdef now", 10),
             "see\nhttps://example.org/a/bcdef\nnow");
@@ -32,7 +32,7 @@ TEST(WordWrap, LeavesWordsThatAreLongerThanALineToTheTerminal) {
             "see\nhttps://example.org/a/b now\nokay");
 }
 
-TEST(WordWrap, KnowsWideCharactersAndMarks) {
+TEST(WordWrap, CountsWideAndCombiningCharacters) {
   EXPECT_EQ(Wrap("日本語日本語", 6), "日本語\n日本語");
   EXPECT_EQ(Wrap("日本語日本語", 5), "日本\n語日\n本語");
   EXPECT_EQ(Wrap("ab日本", 5), "ab日\n本");
@@ -47,9 +47,11 @@ TEST(WordWrap, CountsTabsToTheNextStop) {
   EXPECT_EQ(Wrap("a\tbc", 9), "a\nbc");
 }
 
-TEST(WordWrap, NeedsNoTerminal) { EXPECT_EQ(Wrap("the quick  \nbrown", 0), "the quick  \nbrown"); }
+TEST(WordWrap, WrapsNothingWithoutATerminal) {
+  EXPECT_EQ(Wrap("the quick  \nbrown", 0), "the quick  \nbrown");
+}
 
-TEST(WordWrap, HoldsBackAWordAtMost) {
+TEST(WordWrap, HoldsBackAtMostOneWord) {
   WordWrap wrap;
   EXPECT_EQ(wrap.Append("Hel", 40), "");
   EXPECT_EQ(wrap.Append("lo wor", 40), "Hello");
@@ -59,7 +61,7 @@ TEST(WordWrap, HoldsBackAWordAtMost) {
   EXPECT_EQ(wrap.Finish(), "x");
 }
 
-TEST(WordWrap, OutlivesTheTerminal) {
+TEST(WordWrap, FollowsTheWidthOfTheTerminal) {
   WordWrap wrap;
   EXPECT_EQ(wrap.Append("one two", 5), "one");
   EXPECT_EQ(wrap.Append(" three", 0), "\ntwo three");
@@ -86,7 +88,7 @@ std::vector<std::string> Split(const std::string& text, char at) {
   return parts;
 }
 
-TEST(WordWrap, FillsLinesAsFarAsTheyGoWhateverThePieces) {
+TEST(WordWrap, FillsLinesHoweverTheTextIsSplit) {
   ASSERT_NE(std::setlocale(LC_CTYPE, "C.UTF-8"), nullptr);
   const std::vector<std::string> letters = {"a", "b", "é", "e\u0301", "ß", "日", "語", "한", "ж"};
   const uint32_t seed = std::random_device()();

@@ -48,7 +48,7 @@ int32_t Match(BlockManager& manager, const std::vector<ContentId>& content,
   return *computed;
 }
 
-TEST(BlockPool, GivesEachBlockOnceAndTakesItBackFromItsLastOwner) {
+TEST(BlockPool, AllocatesEachBlockOnceAndFreesItWithItsLastReference) {
   BlockPool pool(2);
   const BlockId a = pool.Allocate();
   const BlockId b = pool.Allocate();
@@ -87,7 +87,7 @@ TEST(PrefixCache, HitInsideABlockCopiesItAndLeavesTheOriginalShared) {
   EXPECT_EQ(work.pins.size(), 1u);
 }
 
-TEST(PrefixCache, OfSeveralChildrenTheOneWithTheLongestCommonPrefixIsCopied) {
+TEST(PrefixCache, CopiesTheChildWithTheLongestCommonPrefix) {
   BlockManager manager(Spec(16), true);
   Compute(manager, {1, 2, 3, 9, 0});
   Compute(manager, {1, 2, 5, 5, 0});
@@ -106,14 +106,14 @@ TEST(PrefixCache, OneTokenIsAlwaysRecomputed) {
   EXPECT_EQ(Match(manager, Tokens(1)), 0);
 }
 
-TEST(PrefixCache, OtherRootsShareNothing) {
+TEST(PrefixCache, DifferentRootsShareNothing) {
   BlockManager manager(Spec(8), true);
   SequenceBlocks first = Compute(manager, Tokens(8), "salt");
   EXPECT_EQ(Match(manager, Tokens(8)), 0);
   EXPECT_EQ(Match(manager, Tokens(8), "salt"), 7);
 }
 
-TEST(PrefixCache, TurnedOffItMatchesNothingAndKeepsNothing) {
+TEST(PrefixCache, DisabledItMatchesAndKeepsNothing) {
   BlockManager manager(Spec(8, 8), false);
   SequenceBlocks first = Compute(manager, Tokens(8));
   EXPECT_EQ(Match(manager, Tokens(8)), 0);
@@ -182,7 +182,7 @@ TEST(PrefixCache, EvictedBlocksMoveToTheHostAndComeBack) {
   EXPECT_EQ(back.pins.size(), 2u);  // host blocks that are freed when the step has retired
 }
 
-TEST(PrefixCache, ASecondComputationOfABlockReplacesAnUnusedFirst) {
+TEST(PrefixCache, ASecondComputationReplacesAnUnusedBlock) {
   BlockManager manager(Spec(8), true);
   SequenceBlocks a;
   SequenceBlocks b;
@@ -204,7 +204,7 @@ CacheSpec WindowSpec(int32_t device, int32_t window) {
   return spec;
 }
 
-TEST(PrefixCache, AMatchNeedsTheLastWindowOnly) {
+TEST(PrefixCache, AMatchNeedsOnlyTheLastWindow) {
   BlockManager manager(WindowSpec(20, 5), true);
   SequenceBlocks a = Compute(manager, Tokens(17));
   manager.DropOutOfWindow(17, &a);  // keeps positions 13 and later
@@ -216,7 +216,7 @@ TEST(PrefixCache, AMatchNeedsTheLastWindowOnly) {
   EXPECT_EQ(b.tables[1][3], a.tables[1][3]);
 }
 
-TEST(PrefixCache, AMatchEndsWhereAWindowIsWhole) {
+TEST(PrefixCache, AMatchEndsWhereAWholeWindowIsCached) {
   BlockManager manager(WindowSpec(11, 5), true);
   SequenceBlocks a = Compute(manager, Tokens(17));
   manager.DropOutOfWindow(17, &a);
@@ -242,7 +242,7 @@ TEST(BlockManager, AForkSharesWholeBlocksAndCopiesTheLast) {
   EXPECT_EQ(manager.num_used(), 4);
 }
 
-TEST(BlockManager, AForkNeedsWhatAWindowHasDropped) {
+TEST(BlockManager, RefusesAForkWhoseWindowWasDropped) {
   BlockManager manager(WindowSpec(20, 5), true);
   SequenceBlocks parent = Compute(manager, Tokens(17));
   manager.DropOutOfWindow(17, &parent);
@@ -250,7 +250,7 @@ TEST(BlockManager, AForkNeedsWhatAWindowHasDropped) {
   EXPECT_FALSE(manager.TryFork(parent, 9, 0, &child).has_value());
 }
 
-TEST(BlockManager, AdmissionLeavesWhatOthersAreOwed) {
+TEST(BlockManager, AdmissionKeepsTheBlocksPromisedToOthers) {
   BlockManager manager(Spec(4), true);
   SequenceBlocks a;
   EXPECT_FALSE(manager.TryAdmit("", Tokens(8), 7, /*demand=*/5, &a).has_value());

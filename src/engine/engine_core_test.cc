@@ -68,7 +68,7 @@ TEST_F(EngineCoreTest, ASecondRequestFindsThePrefixOfTheFirst) {
   EXPECT_EQ(results_.at({3, 0}).usage.cached_tokens, 0);
 }
 
-TEST_F(EngineCoreTest, RefusesWhatCanNeverRunWithTheNumbers) {
+TEST_F(EngineCoreTest, RefusesRequestsThatCanNeverRunWithTheNumbers) {
   executor_.limits_.cache.num_device_blocks = 8;  // 32 positions
   Start();
   EXPECT_EQ(core_->Submit(Make(1, {}, 1)).message(), "prompt: must have at least one token");
@@ -101,7 +101,7 @@ TEST_F(EngineCoreTest, RefusesWhenTheQueueIsFullAndTheIdIsTaken) {
   EXPECT_TRUE(core_->Submit(Make(3, {1}, 1)).ok());
 }
 
-TEST_F(EngineCoreTest, AFullQueueHasAShareForEveryClient) {
+TEST_F(EngineCoreTest, AFullQueueStillTakesAShareOfEveryClient) {
   EngineCoreOptions options;
   options.max_queue = 6;
   Start(options);
@@ -138,7 +138,7 @@ TEST_F(EngineCoreTest, CancellingEndsEveryChoiceOnce) {
   EXPECT_EQ(results_.at({1, 1}).reason, FinishReason::kCancelled);
 }
 
-TEST_F(EngineCoreTest, ARowThatCannotGoOnEndsItsRequestAndNoOther) {
+TEST_F(EngineCoreTest, ARowThatCannotGoOnEndsOnlyItsRequest) {
   const std::map<RowHealth, std::string> messages = {
       {RowHealth::kNotFinite, "the model's output is not finite at position 3"},
       {RowHealth::kNoCandidate, "min_tokens: no token can follow position 3"}};
@@ -184,7 +184,7 @@ TEST_F(EngineCoreTest, RefusesMinTokensThatLeaveNoTokenToGenerate) {
   EXPECT_TRUE(core_->Check(arrival).ok());
 }
 
-TEST_F(EngineCoreTest, AnExecutorErrorEndsWhatWasInFlightAndTheRestGoesOn) {
+TEST_F(EngineCoreTest, AnExecutorErrorEndsOnlyTheRequestsInFlight) {
   Start();
   ASSERT_TRUE(core_->Submit(Make(1, {1, 2, 3}, 5)).ok());
   core_->Step();
@@ -211,7 +211,7 @@ TEST_F(EngineCoreTest, AnExecutorThatRecoversInTimeGoesOn) {
   EXPECT_EQ(results_.at({2, 0}).tokens, Continue({1, 1}, 3));
 }
 
-TEST_F(EngineCoreTest, AnExecutorThatStaysBrokenEndsEverythingForGoodAfterBoundedRetries) {
+TEST_F(EngineCoreTest, AnExecutorThatStaysBrokenFailsTheEngineAfterBoundedRetries) {
   Start();
   ASSERT_TRUE(core_->Submit(Make(1, {1, 2, 3}, 5)).ok());
   executor_.fail_submits = 1;
@@ -238,7 +238,7 @@ TEST_F(EngineCoreTest, AnExecutorThatStaysBrokenEndsEverythingForGoodAfterBounde
   EXPECT_EQ(executor_.resets, 2);
 }
 
-TEST_F(EngineCoreTest, ItKnowsThatItHasFailedWithoutAnotherRequest) {
+TEST_F(EngineCoreTest, ReportsItsFailureWithoutAnotherRequest) {
   Start();
   ASSERT_TRUE(core_->Submit(Make(1, {1, 2, 3}, 5)).ok());
   executor_.fail_submits = 1;
@@ -251,7 +251,7 @@ TEST_F(EngineCoreTest, ItKnowsThatItHasFailedWithoutAnotherRequest) {
   EXPECT_EQ(executor_.resets, 2);
 }
 
-TEST_F(EngineCoreTest, ARequestThatACallbackSubmitsInTheStepThatGivesUpEndsToo) {
+TEST_F(EngineCoreTest, ARequestSubmittedWhileTheEngineGivesUpEndsToo) {
   Start();
   ASSERT_TRUE(core_->Submit(Make(1, {1, 2, 3}, 5)).ok());
   executor_.fail_submits = 1;
@@ -354,7 +354,7 @@ TEST_F(EngineCoreTest, ZeroMaxTokensEndsAtOnce) {
   EXPECT_TRUE(executor_.steps.empty());
 }
 
-TEST_F(EngineCoreTest, EffectiveSeedsComeFromTheRequestOrDifferPerArrival) {
+TEST_F(EngineCoreTest, SeedsComeFromTheRequestOrDifferPerArrival) {
   Start();
   Arrival given = Make(1, {1}, 1);
   given.sampling.seed = 42;

@@ -64,7 +64,7 @@ TEST(Mailbox, AWaitingReceiverUsesNoCpuTime) {
   EXPECT_LT(cpu_seconds, 0.05);
 }
 
-TEST(Mailbox, FreesWhatNobodyTook) {
+TEST(Mailbox, FreesMessagesThatWereNotReceived) {
   const auto witness = std::make_shared<int>(1);
   {
     Mailbox<std::shared_ptr<int>> mailbox;

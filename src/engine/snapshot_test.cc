@@ -18,7 +18,7 @@ std::map<char, int32_t> CountMap(const EngineSnapshot& snapshot) {
   return counts;
 }
 
-TEST_F(EngineCoreTest, TheMapOfASnapshotCountsWhatTheStatisticsCount) {
+TEST_F(EngineCoreTest, TheBlockMapOfASnapshotAgreesWithTheStatistics) {
   Start();
   const std::vector<TokenId> prompt(9, 1);  // two whole blocks and a token
   ASSERT_TRUE(core_->Submit(Make(1, prompt, 8)).ok());
@@ -47,7 +47,7 @@ TEST_F(EngineCoreTest, TheMapOfASnapshotCountsWhatTheStatisticsCount) {
   EXPECT_TRUE(shared && cached);
 }
 
-TEST_F(EngineCoreTest, ASnapshotTellsOfSequencesAndOfTheLastRequests) {
+TEST_F(EngineCoreTest, ASnapshotListsSequencesAndTheLastRequests) {
   Start();
   clock_.Advance(std::chrono::seconds(5));
   Arrival first = Make(1, {1, 2, 3, 4, 5, 6}, 10);
@@ -81,7 +81,7 @@ TEST_F(EngineCoreTest, ASnapshotTellsOfSequencesAndOfTheLastRequests) {
   EXPECT_DOUBLE_EQ(*snapshot.requests[1].ended, 1000);
 }
 
-TEST_F(EngineCoreTest, ASnapshotTellsOfPausedSequences) {
+TEST_F(EngineCoreTest, ASnapshotListsPausedSequences) {
   using State = EngineSnapshot::State;
   Start();
   Arrival two = Make(1, {1, 2, 3}, 10);
@@ -130,7 +130,7 @@ TEST_F(EngineCoreTest, ASnapshotKeepsTheLast64Requests) {
   EXPECT_EQ(snapshot.requests.back().id, "100");
 }
 
-TEST_F(EngineCoreTest, TheTreeOfASnapshotHasANodePerRunOfBlocks) {
+TEST_F(EngineCoreTest, ThePrefixTreeOfASnapshotHasANodePerRunOfBlocks) {
   Start();
   const auto run = [&](RequestId id, std::vector<TokenId> prompt) {
     ASSERT_TRUE(core_->Submit(Make(id, std::move(prompt), 1)).ok());

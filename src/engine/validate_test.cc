@@ -84,7 +84,7 @@ TEST(Validate, NamesTheFieldFirst) {
   EXPECT_TRUE(Refusal([](P p) { p.logit_bias.resize(5000); }).starts_with("logit_bias: "));
 }
 
-TEST(SamplingDefaults, AreForWhatIsLeftOpen) {
+TEST(SamplingDefaults, ApplyOnlyToUnsetFields) {
   SamplingParams params;
   params.presence_penalty = 0.5f;
   SamplingDefaults().ApplyTo(params);

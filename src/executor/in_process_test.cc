@@ -54,7 +54,7 @@ std::vector<TokenId> Generate(Executor& executor, int count) {
   return tokens;
 }
 
-TEST(InProcessExecutor, TellsItsLimits) {
+TEST(InProcessExecutor, ReportsItsLimits) {
   const auto executor = MakeToyExecutor(4);
   const ExecutorLimits& limits = executor->limits();
   EXPECT_EQ(limits.depth, 4);

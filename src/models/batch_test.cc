@@ -104,7 +104,7 @@ class BatchTest : public ::testing::TestWithParam<Case> {
   std::unique_ptr<Model> model_ = MakeModel(*ops_, GetParam());
 };
 
-TEST_P(BatchTest, ChunkedPrefillIsWholePrefill) {
+TEST_P(BatchTest, ChunkedPrefillEqualsWholePrefill) {
   const std::vector<int32_t> tokens = RandomTokens(1, 150);
   Harness whole = MakeHarness();
   const auto expected = whole.Run(tokens, 150);
@@ -114,7 +114,7 @@ TEST_P(BatchTest, ChunkedPrefillIsWholePrefill) {
   }
 }
 
-TEST_P(BatchTest, DecodeIsPrefillOfTheSameTokens) {
+TEST_P(BatchTest, DecodeEqualsPrefillOfTheSameTokens) {
   const std::vector<int32_t> tokens = RandomTokens(2, 90);
   Harness prefill = MakeHarness();
   const auto expected = prefill.Run(tokens, 50);
@@ -126,7 +126,7 @@ TEST_P(BatchTest, DecodeIsPrefillOfTheSameTokens) {
   }
 }
 
-TEST_P(BatchTest, RaggedBatchIsEachSequenceAlone) {
+TEST_P(BatchTest, RaggedBatchEqualsEachSequenceAlone) {
   const int lengths[] = {1, 70, 17, 128, 33, 2, 64};
   std::vector<std::vector<int32_t>> tokens;
   std::vector<std::vector<Harness::Logits>> alone;
@@ -179,7 +179,7 @@ TEST_P(BatchTest, NumberOfThreadsChangesNothing) {
   EXPECT_EQ(one.Run(tokens, 100, 30), expected);
 }
 
-TEST_P(BatchTest, BackendComputesWhatTheReferenceDoes) {
+TEST_P(BatchTest, BackendEqualsTheReference) {
   if (GetParam().has_moe() && !GetParam().precise()) {
     GTEST_SKIP() << "rounded activations choose other experts where scores are close";
   }

@@ -35,7 +35,7 @@ std::string Config(const std::string& architecture, const std::string& own) {
 
 // Scores are divided by √key_dim and multiplied twice by YaRN's factor for mscale_all_dim, once
 // each for queries and keys. The cosines' factor is the quotient of both mscale factors.
-TEST(DeepseekV3, EqualMscalesScaleScoresAlone) {
+TEST(DeepseekV3, EqualMscalesScaleOnlyTheScores) {
   const std::string yarn = Config("DeepseekV3ForCausalLM", R"("rope_theta": 1e4)");
   auto with = [&](const std::string& mscale) {
     std::string config = yarn;
@@ -51,7 +51,7 @@ std::string ErrorOf(const std::string& config) {
   return model.ok() ? "" : model.status().ToString();
 }
 
-TEST(Deepseek, WhatIsNotImplementedIsRefusedByName) {
+TEST(Deepseek, RefusesUnsupportedOptionsByName) {
   const auto v2 = [](const std::string& own) { return Config("DeepseekV2ForCausalLM", own); };
   const auto v3 = [](const std::string& own) { return Config("DeepseekV3ForCausalLM", own); };
   EXPECT_THAT(ErrorOf(v2(R"("topk_method": "noaux_tc")")), HasSubstr("topk_method"));

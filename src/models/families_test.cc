@@ -191,7 +191,7 @@ TEST(Families, EachArchitectureIsTested) {
 }
 
 // If null and absence mean different things.
-TEST(Families, NullIsAValueOfItsOwn) {
+TEST(Families, NullDiffersFromAnAbsentField) {
   for (const auto& [architecture, own, field] :
        std::initializer_list<std::tuple<const char*, std::string, const char*>>{
            {"DeepseekV2ForCausalLM", kDeepseek + R"("n_group": 4)", "n_shared_experts"},
@@ -211,13 +211,13 @@ TEST(Families, NullIsAValueOfItsOwn) {
 }
 
 // The reference does not take a base from there either.
-TEST(Gemma3, RopeThatIsOfNoKindOfLayersIsRefused) {
+TEST(Gemma3, RefusesRopeParametersOutsideALayerType) {
   EXPECT_THAT(
       ErrorOf(Config("Gemma3ForCausalLM", kGemma + R"("rope_parameters": {"rope_theta": 1000.0})")),
       HasSubstr("rope_parameters.rope_theta"));
 }
 
-TEST(Gemma3, BasesOfOlderFilesAreThoseOfKindsWithout) {
+TEST(Gemma3, OlderFieldsGiveTheBasesOfLayerTypesWithoutOne) {
   const auto with = [](const char* rope) {
     return LastLogits(
         Config("Gemma3ForCausalLM", kGemma + R"("sliding_window_pattern": 2, "rope_theta": 1000.0,
@@ -227,14 +227,14 @@ TEST(Gemma3, BasesOfOlderFilesAreThoseOfKindsWithout) {
   EXPECT_EQ(with(R"({"full_attention": {"rope_type": "default"}})"), with("null"));
 }
 
-TEST(Mpt, OtherNormsThanThoseOfLayersAreRefused) {
+TEST(Mpt, RefusesOtherNormsThanLayerNorm) {
   EXPECT_THAT(ErrorOf(Config("MptForCausalLM", kMpt + R"(, "norm_type": "rmsnorm")")),
               HasSubstr("norm_type: \"rmsnorm\" is not supported"));
   EXPECT_EQ(ErrorOf(Config("MptForCausalLM", kMpt + R"(, "norm_type": "layernorm")")), "");
 }
 
 // Published text_configs have little more than this; the class's defaults apply to the rest.
-TEST(Gemma3Multimodal, TheTextConfigIsReadAsTheTextModelsOwn) {
+TEST(Gemma3Multimodal, TheTextConfigEqualsThatOfTheTextModel) {
   const auto config = [](const std::string& text, const std::string& outer = "") {
     return R"({"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
         "image_token_index": 262144, "vision_config": {"hidden_size": 8}, )" +
@@ -268,14 +268,14 @@ TEST(Gemma3Multimodal, TheTextConfigIsReadAsTheTextModelsOwn) {
 }
 
 // Later checkpoints write null; those without the field mean the first model's 4,096.
-TEST(Mistral, NullIsNoWindowAndAbsenceIsTheFirstModels) {
+TEST(Mistral, NullMeansNoWindowAndAnAbsentFieldTheDefault) {
   Json config = Json::parse(Config("MistralForCausalLM", R"("max_position_embeddings": 8192)"));
   EXPECT_EQ(WindowOf(config.dump()), 4096);
   config["sliding_window"] = nullptr;
   EXPECT_EQ(WindowOf(config.dump()), 0);
 }
 
-TEST(Families, TwoNamesOfAFieldMustAgree) {
+TEST(Families, BothNamesOfAFieldMustAgree) {
   const auto gemma = [](const char* act) {
     return ErrorOf(Config("Gemma2ForCausalLM", std::string(R"("head_dim": 8,
         "hidden_activation": "gelu_pytorch_tanh", "hidden_act": )") +
@@ -295,7 +295,7 @@ TEST(Families, TwoNamesOfAFieldMustAgree) {
   EXPECT_EQ(gpt_oss(R"("experts_per_token": 2, "initial_context_length": 32)"), "");
 }
 
-TEST(Glm4Moe, GroupsTooSmallToChooseFromAreRefused) {
+TEST(Glm4Moe, RefusesGroupsOfTooFewExperts) {
   const auto with = [](const std::string& groups) {
     return ErrorOf(Config("Glm4MoeForCausalLM", R"("head_dim": 8, "moe_intermediate_size": 16,
         "n_routed_experts": 8, "num_experts_per_tok": 3, )" +

@@ -47,7 +47,7 @@ TEST_P(TinyGoldenTest, GreedyTokens) {
 }
 
 // Chunks, and six other sequences in the batch.
-TEST_P(TinyGoldenTest, CutAndCompanyChangeNoBit) {
+TEST_P(TinyGoldenTest, CutAndBatchChangeNoBit) {
   const std::vector<int32_t>& text = golden_.tokens;
   const auto length = static_cast<int32_t>(text.size());
   Harness whole(*model_, *ops_);
@@ -121,7 +121,7 @@ class CudaGoldenTest : public ::testing::TestWithParam<std::tuple<const char*, b
 };
 
 // On the default path, the result is closer than the reference's own bf16 run.
-TEST_P(CudaGoldenTest, LogprobsAreCloseAndCompanyChangesNoBit) {
+TEST_P(CudaGoldenTest, LogprobsAreCloseAndTheBatchChangesNoBit) {
   const TinyGolden golden = ReadTinyGolden(name_);
   const auto length = static_cast<int32_t>(golden.tokens.size());
   Harness whole(*model_, *ops_, {.kv_dtype = kv_dtype_});

@@ -57,7 +57,7 @@ Json Mutate(Json config, const std::string& path, const Json& value) {
 }
 
 // The reference increases the base for each length beyond the maximum, and keeps it up to there.
-TEST(Llama, DynamicRopeEndsWhereItWouldBeginToStretch) {
+TEST(Llama, DynamicRopeIsLimitedToItsOriginalContext) {
   const Json dynamic = WithScaling({{"rope_type", "dynamic"}, {"factor", 4.0}});
   EXPECT_EQ(Logits(dynamic), Logits(BaseConfig()));
   const std::unique_ptr<Ops> ops = MakeBackend("reference");
@@ -84,11 +84,11 @@ TEST(Llama, FieldsWithADefaultMayBeAbsent) {
   expect_same("num_key_value_heads", Mutate(BaseConfig(), "num_key_value_heads", 4));
 }
 
-TEST(Llama, RopeDivisorsAreUsedWhereTheCheckpointHasThem) {
+TEST(Llama, UsesTheRopeFactorsOfTheCheckpoint) {
   EXPECT_NE(Logits(BaseConfig(), "rope_freqs.weight"), Logits(BaseConfig()));
 }
 
-TEST(Llama, AShorterContextChangesNothingButTheLimit) {
+TEST(Llama, AShorterContextChangesOnlyTheLimit) {
   EXPECT_EQ(Logits(BaseConfig(), nullptr, {.max_context = 100, .progress = {}}),
             Logits(BaseConfig()));
   const std::unique_ptr<Ops> ops = MakeBackend("reference");
@@ -100,7 +100,7 @@ TEST(Llama, AShorterContextChangesNothingButTheLimit) {
             "the requested context of 257 positions is longer than the model's 256");
 }
 
-TEST(Llama, SpecSaysWhatTheModelIs) {
+TEST(Llama, SpecDescribesTheModel) {
   const std::unique_ptr<Ops> ops = MakeBackend("reference");
   std::vector<int64_t> progress;
   const auto loaded =
@@ -126,7 +126,7 @@ TEST(Llama, SpecSaysWhatTheModelIs) {
   EXPECT_EQ(progress.back(), 4 * spec.num_parameters);
 }
 
-TEST(Llama, BadConfigurationsAreNamed) {
+TEST(Llama, RefusesBadConfigurationsByName) {
   const std::unique_ptr<Ops> ops = MakeBackend("reference");
   const std::tuple<const char*, Json, const char*> cases[] = {
       {"hidden_act", "relu", "config.json: hidden_act: \"relu\" is not supported"},
@@ -156,7 +156,7 @@ TEST(Llama, BadConfigurationsAreNamed) {
             std::string::npos);
 }
 
-TEST(Registry, AnUnknownArchitectureIsNamedBesideTheKnown) {
+TEST(Registry, NamesAnUnknownArchitectureAndTheKnownOnes) {
   const std::unique_ptr<Ops> ops = MakeBackend("reference");
   const auto model = Load(Mutate(BaseConfig(), "architectures", {"MambaForCausalLM"}), *ops);
   ASSERT_FALSE(model.ok());
@@ -220,7 +220,7 @@ Status LoadGguf(const std::string& changed, const Shape& shape) {
   return LoadModel(checkpoint, *ops).status();
 }
 
-TEST(Llama, TensorsThatAreMissingLeftOverOrMisshapenAreNamed) {
+TEST(Llama, NamesMissingUnusedAndMisshapenTensors) {
   const auto expect = [](const Status& status, std::initializer_list<const char*> parts) {
     ASSERT_FALSE(status.ok());
     for (const char* part : parts) {

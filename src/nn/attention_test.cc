@@ -72,7 +72,7 @@ TEST(Attention, LayersWithTheSameWindowAndShapeShareACacheGroup) {
   EXPECT_EQ(groups, (std::vector<int32_t>{0, 1, 0, 2, 1, 3}));
 }
 
-TEST(Attention, EveryOptionCounts) {
+TEST(Attention, EveryOptionChangesTheOutput) {
   Bench bench;
   const Tensor x = bench.Input(kHidden);
   const std::vector<float> plain = Attend(bench, Config(), x);

@@ -11,7 +11,7 @@ namespace {
 
 using testing::Bench;
 
-TEST(Builder, NamesAreTheCheckpoints) {
+TEST(Builder, NamesWeightsAsTheCheckpointDoes) {
   Bench bench;
   WeightLoad load = bench.Load({});
   const Builder b = Builder(load) / "model" / "layers" / 7 / "self_attn";
@@ -36,7 +36,7 @@ TEST(Builder, KeepsTheFirstErrorAndDoesNothingAfterIt) {
   EXPECT_EQ(load.num_parameters, 0);
 }
 
-TEST(Builder, RangesOfAWeightAreItsRowsAndColumns) {
+TEST(Builder, ReadsRangesOfRowsAndColumns) {
   Bench bench(DType::kQ4_0);
   WeightLoad load = bench.Load({});
   const SourcePtr whole = (Builder(load) / "weight").Find(Shape{6, 96});

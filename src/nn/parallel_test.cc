@@ -69,7 +69,7 @@ TEST(Parallel, RanksOfARowParallelLinearAddUp) {
   }
 }
 
-TEST(Parallel, ACutThroughABlockIsRefused) {
+TEST(Parallel, RefusesACutThroughABlock) {
   Bench bench(DType::kQ8_0);
   WeightLoad load = bench.Load({4, 1});
   Linear::Row(Builder(load) / "down", 10, 64, load.parallel.Shard(64), false);
@@ -127,7 +127,7 @@ TEST(Parallel, RanksOfAnAttentionAddUp) {
 }
 
 // Each rank keeps the latents of all positions, or the keys and values of its own heads.
-TEST(Parallel, RanksOfALatentAttentionAddUpInEveryForm) {
+TEST(Parallel, RanksOfMlaAddUpInEveryForm) {
   Bench bench;
   const Tensor x = bench.Input(24);
   MlaConfig config{.hidden_size = 24,
@@ -180,7 +180,7 @@ TEST(Parallel, KvHeadsReplicateToNeighbours) {
   EXPECT_TRUE((ParallelContext{4, 0}.DividesKvHeads(1)));
 }
 
-TEST(Parallel, WhatCannotBeSharedIsRefusedWithNumbers) {
+TEST(Parallel, RefusesUnevenDivisionsWithNumbers) {
   Bench bench;
   WeightLoad load = bench.Load({4, 0});
   Mlp(Builder(load) / "mlp", {16, 26, Activation::kSilu, false});

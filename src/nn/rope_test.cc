@@ -81,7 +81,7 @@ TEST(Rope, TableHoldsTheReferencesCosinesAndSines) {
   }
 }
 
-TEST(Rope, OlderSpellingsMeanTheSame) {
+TEST(Rope, ReadsOlderSpellings) {
   const Result<RopeSpec> inside = Parse({{"rope_parameters",
                                           {{"rope_type", "linear"},
                                            {"rope_theta", 5e5},
@@ -99,7 +99,7 @@ TEST(Rope, OlderSpellingsMeanTheSame) {
   EXPECT_EQ(RopeFrequencies(*inside, 2048), RopeFrequencies(*beside, 2048));
 }
 
-TEST(Rope, DivisorsStandForLlama3Scaling) {
+TEST(Rope, FactorsReplaceLlama3Scaling) {
   // GGUF converters store the scaling as unscaled divided by scaled frequencies.
   const nlohmann::ordered_json golden = Goldens()["llama3"];
   RopeSpec plain;
@@ -116,7 +116,7 @@ TEST(Rope, DivisorsStandForLlama3Scaling) {
   }
 }
 
-TEST(Rope, LongRopeChoosesByTheContextThatIsServed) {
+TEST(Rope, LongRopeScalesByTheServedContext) {
   const nlohmann::ordered_json goldens = Goldens();
   const RopeSpec longrope = ParseGolden(goldens["longrope_long"]);
   EXPECT_EQ(RopeFrequencies(longrope, 4096)[5],
@@ -124,7 +124,7 @@ TEST(Rope, LongRopeChoosesByTheContextThatIsServed) {
   EXPECT_NE(RopeFrequencies(longrope, 4097)[5], RopeFrequencies(longrope, 4096)[5]);
 }
 
-TEST(Rope, AnAbsurdContextIsRefusedWithNumbers) {
+TEST(Rope, RefusesAnAbsurdContextWithNumbers) {
   RopeSpec spec;
   spec.theta = 10000;
   spec.rotary_dim = 128;
@@ -135,7 +135,7 @@ TEST(Rope, AnAbsurdContextIsRefusedWithNumbers) {
 }
 
 // Families whose reference rotates whole heads have no default for the fraction.
-TEST(Rope, APartOfAHeadIsRefusedWhereTheFamilyTurnsAll) {
+TEST(Rope, RefusesPartialRotationWhereTheFamilyRotatesWholeHeads) {
   const auto parse = [](const char* text) {
     const Result<ConfigValue> config = ParseConfigJson(text, "config.json");
     CHECK(config.ok());
@@ -153,7 +153,7 @@ TEST(Rope, APartOfAHeadIsRefusedWhereTheFamilyTurnsAll) {
             "implemented only for 1");
 }
 
-TEST(Rope, YarnWithoutItsFactorIsRefusedAndNullIsTheExtension) {
+TEST(Rope, YarnNeedsAFactorAndNullMeansTheExtensionOfTheContext) {
   const nlohmann::ordered_json scaling = {{"rope_type", "yarn"},
                                           {"original_max_position_embeddings", 512}};
   const Result<RopeSpec> absent = Parse({{"rope_scaling", scaling}}, 64, 2048);

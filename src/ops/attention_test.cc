@@ -340,7 +340,7 @@ TEST_P(AttentionOps, CapsAndSinksMatchTheReference) {
 }
 
 // Whole sequences in one step, with lengths around every cut.
-TEST_P(AttentionOps, AttentionThatIsNotCausalMatchesTheReference) {
+TEST_P(AttentionOps, NonCausalAttentionMatchesTheReference) {
   std::mt19937_64 random(10);
   const auto ops = Make(2);
   if (!ops->has_extras()) GTEST_SKIP() << ops->name() << " has no extras";
@@ -372,7 +372,7 @@ TEST_P(AttentionOps, AttentionThatIsNotCausalMatchesTheReference) {
 }
 
 // With equal keys the slope alone decides the weights: 2^(-distance) for a slope of ln 2.
-TEST_P(AttentionOps, SlopesWeighKeysByTheirDistance) {
+TEST_P(AttentionOps, AlibiSlopesWeighKeysByTheirDistance) {
   std::mt19937_64 random(10);
   const auto ops = Make(2);
   if (!ops->has_extras()) GTEST_SKIP() << ops->name() << " has no extras";
@@ -401,7 +401,7 @@ TEST_P(AttentionOps, SlopesWeighKeysByTheirDistance) {
   }
 }
 
-TEST_P(AttentionOps, SlopesMatchTheReference) {
+TEST_P(AttentionOps, AlibiSlopesMatchTheReference) {
   std::mt19937_64 random(11);
   const auto ops = Make(2);
   if (!ops->has_extras()) GTEST_SKIP() << ops->name() << " has no extras";

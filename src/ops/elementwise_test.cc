@@ -409,7 +409,7 @@ TEST_P(ElementwiseOps, CopyRangesOfManyBlocks) {
   }
 }
 
-TEST_P(ElementwiseOps, ScatterElementsSetsThoseAlone) {
+TEST_P(ElementwiseOps, ScatterElementsSetsOnlyTheGivenOnes) {
   const auto ops = Make(2);
   OpRunner run(*ops);
   const Tensor out = run.Ints({0, 1, 2, 3, 4, 5});
@@ -422,7 +422,7 @@ TEST_P(ElementwiseOps, ScatterElementsSetsThoseAlone) {
   EXPECT_EQ(result, (std::vector<int32_t>{8, 1, 1 << 30, 3, 4, -7}));
 }
 
-TEST_P(ElementwiseOps, CopyRangesCopiesThoseBytesOnly) {
+TEST_P(ElementwiseOps, CopyRangesCopiesOnlyTheGivenBytes) {
   std::mt19937_64 random(7);
   const auto ops = Make(2);
   OpRunner run(*ops);

@@ -530,7 +530,7 @@ constexpr LinearBits kLinearBits[] = {
     {DType::kMXFP4, 0x9491c9973e240db6, 0x94db717805193442},
 };
 
-TEST_P(LinearOps, TheBitsAreThoseOfEveryMachine) {
+TEST_P(LinearOps, BitsAreTheSameOnEveryMachine) {
   const std::vector<std::string> isas = CpuIsaNames();
   const bool x86 = std::find(isas.begin(), isas.end(), "avx2") != isas.end();
   const std::string& name = GetParam().name;
@@ -586,7 +586,7 @@ void CheckBf16Recipe(const std::string& isa, float (*sum)(const float*, const fl
 TEST(CpuIsas, Bf16FollowsTheRecipeOfAvx512) { CheckBf16Recipe("avx512bf16", Avx512Bf16Sum); }
 TEST(CpuIsas, Bf16FollowsTheRecipeOfAmx) { CheckBf16Recipe("amx", AmxBf16Sum); }
 
-TEST(CpuIsas, AnUnknownIsaIsRefusedWithTheNames) {
+TEST(CpuIsas, RefusesAnUnknownIsaAndNamesTheKnownOnes) {
   const Status status = MakeCpuOps({.threads = 1, .isa = "mmx"}).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("baseline"));

@@ -318,7 +318,7 @@ class LatentRun {
 // products.
 double Tolerance(const Geometry& g) { return kUnit * (64 + 4 * g.latent); }
 
-TEST_P(MlaOps, AllFormsAreTheDenseComputation) {
+TEST_P(MlaOps, AllFormsEqualDenseAttention) {
   std::mt19937_64 random(11);
   WorstError worst(fmt::format("{} latent attention", ops_->name()));
   const std::vector<Geometry> shapes = {
@@ -346,7 +346,7 @@ TEST_P(MlaOps, AllFormsAreTheDenseComputation) {
 }
 
 // In each form, a row's bits do not depend on its chunk or on other rows.
-TEST_P(MlaOps, CutAndCompanyChangeNoBit) {
+TEST_P(MlaOps, CutAndBatchChangeNoBit) {
   std::mt19937_64 random(12);
   for (const DType dtype : CacheTypes(GetParam())) {
     const Geometry g = {.heads = 5,

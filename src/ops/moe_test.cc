@@ -110,7 +110,7 @@ Choice Choose(const RouterConfig& router, const float* logits, const std::vector
   return result;
 }
 
-TEST_P(MoeOps, RoutesAsTheDefinitionSays) {
+TEST_P(MoeOps, RoutesAsDefined) {
   using Router = RouterConfig;
   const Router routers[] = {
       {.num_experts = 1, .top_k = 1},
@@ -182,7 +182,7 @@ TEST_P(MoeOps, EqualScoresGoToTheLowerExpertAndNanStaysInItsToken) {
 }
 
 // Each expert's rows equal its Linear's bit for bit; other tests compare Linear with the reference.
-TEST_P(MoeOps, GroupedLinearIsEachExpertsLinear) {
+TEST_P(MoeOps, GroupedLinearEqualsEachExpertsLinear) {
   std::mt19937_64 random(2);
   constexpr int64_t kRows = 75, kCols = 256;
   const std::vector<int32_t> offsets = {0, 0, 1, 1, 4, 40, 57, 57};  // 7 experts

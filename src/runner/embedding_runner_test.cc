@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Models, EmbeddingGoldenTest,
                            return name;
                          });
 
-TEST_P(EmbeddingGoldenTest, VectorsAreTheReferences) {
+TEST_P(EmbeddingGoldenTest, VectorsEqualTheReference) {
   const Golden golden = ReadGolden(GetParam().golden);
   const Checkpoint checkpoint = Open(GetParam().path);
   const EmbeddingShape shape = ShapeOf(checkpoint, 2048);
@@ -115,7 +115,7 @@ TEST_P(EmbeddingGoldenTest, VectorsAreTheReferences) {
   EXPECT_LT(Worst(EmbedAll(*runner, golden.texts), golden.vectors), shape.normalize ? 0.03 : 0.3);
 }
 
-TEST_P(EmbeddingGoldenTest, CompanyCutsAndThreadsChangeNoBit) {
+TEST_P(EmbeddingGoldenTest, BatchCutsAndThreadsChangeNoBit) {
   const Golden golden = ReadGolden(GetParam().golden);
   const Checkpoint checkpoint = Open(GetParam().path);
   const std::string backend = BackendNames().back();
@@ -135,7 +135,7 @@ TEST_P(EmbeddingGoldenTest, CompanyCutsAndThreadsChangeNoBit) {
   }
 }
 
-TEST(EmbeddingRunner, PoolingsAreWhatTheyAreCalled) {
+TEST(EmbeddingRunner, PoolsAsTheNamesSay) {
   const Golden golden = ReadGolden("hf/bert_odd.json");
   const Checkpoint checkpoint = Open("hf/bert_odd");
   EmbeddingShape shape = ShapeOf(checkpoint, 512);
@@ -161,7 +161,7 @@ TEST(EmbeddingRunner, PoolingsAreWhatTheyAreCalled) {
   EXPECT_NEAR(dot, std::sqrt(mean_squares), 1e-5);
 }
 
-TEST(EmbeddingRunner, AnEncodersTextsMustFitIntoAStep) {
+TEST(EmbeddingRunner, TextsOfAnEncoderMustFitIntoAStep) {
   const Checkpoint checkpoint = Open("hf/bert_odd");
   std::unique_ptr<Ops> ops = MakeBackend("reference");
   auto model = LoadModel(checkpoint, *ops, {.task = ModelTask::kEmbed});
@@ -178,7 +178,7 @@ TEST(EmbeddingRunner, AnEncoderGeneratesNothing) {
   EXPECT_NE(model.status().ToString().find("encoder"), std::string::npos);
 }
 
-TEST(Bert, WhatItDoesNotKnowIsAnError) {
+TEST(Bert, RefusesUnknownOptions) {
   const std::string start = R"({"architectures": ["BertModel"], "vocab_size": 40,
     "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 1, "num_attention_heads": 4,
     "layer_norm_eps": 1e-5, "max_position_embeddings": 64, "type_vocab_size": 2)";

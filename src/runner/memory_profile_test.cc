@@ -40,7 +40,7 @@ class MemoryProfileTest : public ::testing::Test {
 };
 
 // Staging memory is pinned, once per step in flight, so it must not grow with slots times context.
-TEST_F(MemoryProfileTest, StagingHoldsTheTablesOfAFewSequencesOnly) {
+TEST_F(MemoryProfileTest, StagingHoldsTheBlockTablesOfAFewSequences) {
   const nn::CacheLayout& cache = model_->spec().cache;
   const RunnerShape shape = {
       .max_seqs = 1024, .max_step_tokens = 2048, .max_context = 1 << 20, .block_size = 16};
@@ -85,7 +85,7 @@ TEST_F(MemoryProfileTest, TheLargestStepsFitIntoTheProfiledArena) {
   }
 }
 
-TEST_F(MemoryProfileTest, MultiplicationsAreThoseOfTheMatrices) {
+TEST_F(MemoryProfileTest, CountsTheMultiplicationsOfTheMatrices) {
   model_ = LoadOrDie(GoldenPath("llama_tied.gguf"), *ops_);
   const auto profile = Profile({.available_bytes = kGigabyte});
   ASSERT_TRUE(profile.ok());
@@ -94,7 +94,7 @@ TEST_F(MemoryProfileTest, MultiplicationsAreThoseOfTheMatrices) {
   EXPECT_EQ(profile->logits_macs, 320 * 64);
 }
 
-TEST_F(MemoryProfileTest, BlocksAreAsManyAsAskedFor) {
+TEST_F(MemoryProfileTest, HasAsManyBlocksAsRequested) {
   const auto profile = Profile({.available_bytes = kGigabyte,
                                 .num_blocks = 77,
                                 .kv_cache_bytes = 1,
@@ -108,7 +108,7 @@ TEST_F(MemoryProfileTest, BlocksAreAsManyAsAskedFor) {
             12);
 }
 
-TEST_F(MemoryProfileTest, TheDefaultHoldsWhatSlotsNeedWithinWhatIsFree) {
+TEST_F(MemoryProfileTest, TheDefaultHoldsAllSequencesIfMemoryAllows) {
   // 8 slots of 200 positions: 13 blocks each, in two groups.
   EXPECT_EQ(Profile({.available_bytes = kGigabyte})->num_device_blocks, 8 * 13 * 2);
   EXPECT_EQ(Profile({.available_bytes = kGigabyte, .default_positions = 32})->num_device_blocks,
@@ -121,7 +121,7 @@ TEST_F(MemoryProfileTest, TheDefaultHoldsWhatSlotsNeedWithinWhatIsFree) {
   EXPECT_EQ(Profile({.available_bytes = fixed_bytes + 20 * 4096})->num_device_blocks, 10);
 }
 
-TEST_F(MemoryProfileTest, RefusesWhatDoesNotFitWithTheNumbers) {
+TEST_F(MemoryProfileTest, RefusesCachesThatDoNotFitWithTheNumbers) {
   ExpectRefused({.available_bytes = kGigabyte, .num_blocks = 1},
                 {"would have 1 blocks of 4.1 KB", "2 are needed"});
   ExpectRefused({.available_bytes = kGigabyte, .kv_cache_bytes = 4000}, {"would have 0 blocks"});

@@ -194,7 +194,7 @@ void PrintTo(const InvarianceCase& c, std::ostream* out) {
 
 class RunnerInvariance : public ::testing::TestWithParam<InvarianceCase> {};
 
-TEST_P(RunnerInvariance, RequestsGetTheSameWhateverTheSchedule) {
+TEST_P(RunnerInvariance, AnswersDoNotDependOnTheSchedule) {
   const InvarianceCase& c = GetParam();
   std::string why;
   const auto lone_ops = MakeBackend(c, 1, &why);
@@ -263,7 +263,7 @@ INSTANTIATE_TEST_SUITE_P(Cpu, RunnerInvariance, ::testing::ValuesIn(InvarianceCa
                          ::testing::PrintToStringParamName());
 
 // Without an effect of the window the tests above would prove little.
-TEST(Runner, TheToyModelSeesItsWindow) {
+TEST(Runner, TheToyModelAttendsOnlyToItsWindow) {
   const auto ops = MakeCpu();
   const auto requests = RandomRequests(8, 96, 5);
   const auto narrow = MakeToyModel(*ops, {.window = 11});
@@ -322,7 +322,7 @@ TEST(Runner, DrawsAreKeyedBySeedChoiceAndPosition) {
   }
 }
 
-TEST(Runner, ChoicesDifferAndEachIsItsOwn) {
+TEST(Runner, ChoicesDifferAndDoNotDependOnTheBatch) {
   const auto ops = MakeCpu();
   const auto model = MakeToyModel(*ops);
   std::mt19937_64 random(4);
@@ -342,7 +342,7 @@ TEST(Runner, ChoicesDifferAndEachIsItsOwn) {
   }
 }
 
-TEST(Runner, ARowThatIsNotFiniteHarmsNoOther) {
+TEST(Runner, ARowThatIsNotFiniteChangesNoOther) {
   const auto ops = MakeCpu();
   const auto model = MakeToyModel(*ops, {.poison = 17});
   auto requests = RandomRequests(12, 96, 6);
@@ -464,17 +464,17 @@ class RunnerProtocol : public ::testing::Test {
   std::unique_ptr<Runner> runner_ = MakeRunner(*model_, *ops_, {.max_seqs = 2, .depth = 2});
 };
 
-TEST_F(RunnerProtocol, AGapInTheNumbers) {
+TEST_F(RunnerProtocol, RefusesAGapInTheNumbers) {
   ExpectRefused(runner_->Submit(Admit(1)), "step 1: got step 1, expected step 0");
 }
 
-TEST_F(RunnerProtocol, SubmitBeforeSample) {
+TEST_F(RunnerProtocol, RefusesSubmitBeforeSample) {
   ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
   EXPECT_FALSE(runner_->Done(0));
   ExpectRefused(runner_->Submit(Decode(1)), "step 1: was submitted before Sample of step 0");
 }
 
-TEST_F(RunnerProtocol, TooManyInFlight) {
+TEST_F(RunnerProtocol, RefusesTooManyStepsInFlight) {
   for (uint64_t number = 0; number < 2; ++number) {
     ASSERT_TRUE(runner_->Submit(number == 0 ? Admit(0) : Decode(1)).ok());
     ASSERT_TRUE(runner_->Sample(number, {}).ok());
@@ -483,7 +483,7 @@ TEST_F(RunnerProtocol, TooManyInFlight) {
                 "step 2: 2 steps are in flight already, the oldest is step 0");
 }
 
-TEST_F(RunnerProtocol, SampleTwice) {
+TEST_F(RunnerProtocol, RefusesToSampleTwice) {
   ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
   ASSERT_TRUE(runner_->Sample(0, {}).ok());
   ExpectRefused(
@@ -491,7 +491,7 @@ TEST_F(RunnerProtocol, SampleTwice) {
       "step 0: Sample was called, but step 1 is the next to sample, and 1 steps are submitted");
 }
 
-TEST_F(RunnerProtocol, WaitOutOfOrder) {
+TEST_F(RunnerProtocol, RefusesWaitOutOfOrder) {
   for (uint64_t number = 0; number < 2; ++number) {
     ASSERT_TRUE(runner_->Submit(number == 0 ? Admit(0) : Decode(1)).ok());
     ASSERT_TRUE(runner_->Sample(number, {}).ok());
@@ -500,19 +500,19 @@ TEST_F(RunnerProtocol, WaitOutOfOrder) {
                 "step 1: Wait was called, but step 0 is the oldest, and 2 steps are sampled");
 }
 
-TEST_F(RunnerProtocol, WaitBeforeSample) {
+TEST_F(RunnerProtocol, RefusesWaitBeforeSample) {
   ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
   ExpectRefused(runner_->Wait(0).status(),
                 "step 0: Wait was called, but step 0 is the oldest, and 0 steps are sampled");
 }
 
-TEST_F(RunnerProtocol, MaskOfARowThatDoesNotSample) {
+TEST_F(RunnerProtocol, RefusesAMaskOfARowThatDoesNotSample) {
   ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
   ExpectRefused(runner_->Sample(0, {{.slot = 1, .allowed = {1, 1, 1}}}),
                 "step 0: there is a mask for slot 1, which does not sample");
 }
 
-TEST_F(RunnerProtocol, MaskOfTheWrongSize) {
+TEST_F(RunnerProtocol, RefusesAMaskOfTheWrongSize) {
   ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
   ExpectRefused(runner_->Sample(0, {{.slot = 0, .allowed = {1, 1}}}),
                 "step 0: the mask of slot 0 has 2 words, but the vocabulary needs 3");
@@ -535,7 +535,7 @@ TEST_F(RunnerProtocol, EmptyStepsRun) {
   }
 }
 
-TEST_F(RunnerProtocol, AMaskDecidesAndTheNextStepSeesIt) {
+TEST_F(RunnerProtocol, AMaskDecidesTheTokenOfTheNextStep) {
   ASSERT_TRUE(runner_->Submit(Admit(0)).ok());
   ASSERT_TRUE(runner_->Sample(0, {{.slot = 0, .allowed = {0, uint32_t{1} << 9, 0}}}).ok());
   ASSERT_TRUE(runner_->Submit(Decode(1)).ok());
@@ -553,7 +553,7 @@ TEST_F(RunnerProtocol, AMaskDecidesAndTheNextStepSeesIt) {
 }
 
 // The argmax is computed before masks come.
-TEST_F(RunnerProtocol, MasksOfGreedyRowsDecideToo) {
+TEST_F(RunnerProtocol, MasksApplyToGreedyRows) {
   // Returns the tokens of three steps; the mask of step i forbids forbidden[i].
   const auto tokens = [this](const std::vector<TokenId>& forbidden, int32_t top_logprobs) {
     EXPECT_TRUE(runner_->Reset().ok());

@@ -28,7 +28,7 @@ StepInput GoodStep() {
           .rows = {{.slot = 1, .num_tokens = 6}}};
 }
 
-TEST(SequenceSlots, TakesAStepIn) {
+TEST(SequenceSlots, AppliesAStep) {
   SequenceSlots table = MakeTable();
   StepInput step = GoodStep();
   ASSERT_TRUE(table.Apply(step).ok());
@@ -46,7 +46,7 @@ TEST(SequenceSlots, TakesAStepIn) {
   EXPECT_EQ(table[1].num_known, 7);
 }
 
-TEST(SequenceSlots, ASequenceThatOutgrowsItsAnglesIsAdmittedAnew) {
+TEST(SequenceSlots, ASequenceThatOutgrowsItsOriginalContextIsAdmittedAgain) {
   CacheSpec cache = {.groups = {{.kind = CacheGroupKind::kFull, .block_size = 4, .window = 0}},
                      .block_bytes = 64,
                      .num_device_blocks = 10};
@@ -170,7 +170,7 @@ std::vector<Violation> RowViolations() {
   };
 }
 
-TEST(SequenceSlots, RefusesWhatBreaksARuleAndNamesIt) {
+TEST(SequenceSlots, RefusesInvalidStepsAndNamesTheRule) {
   std::vector<Violation> violations = AdmissionViolations();
   for (Violation& violation : RowViolations()) violations.push_back(std::move(violation));
   for (const Violation& violation : violations) {
@@ -201,7 +201,7 @@ TEST(SequenceSlots, RefusesPositionsBeyondTheContext) {
             "rows: slot 0 would reach position 24, but the context holds 24");
 }
 
-TEST(SequenceSlots, AWindowNeedsItsFirstKeyAndNoneBefore) {
+TEST(SequenceSlots, AWindowNeedsOnlyTheBlocksFromItsFirstKeyOn) {
   // With a window of 5, position 8 sees keys from 4 on, position 7 from 3 on; blocks hold 4.
   for (const int32_t computed : {7, 8}) {
     SequenceSlots table = MakeTable();

@@ -195,7 +195,7 @@ void ExpectNone(const Allocations& counts) {
   EXPECT_EQ(counts.wait, counts.outputs);
 }
 
-TEST(SteadyState, StepsOnTheCpuAllocateNothing) {
+TEST(SteadyState, StepsOnTheCpuDoNotAllocate) {
   const auto ops = *MakeCpuOps({.threads = 1});
   const auto model = MakeToyModel(*ops);
   for (const int depth : {1, 2}) {
@@ -207,7 +207,7 @@ TEST(SteadyState, StepsOnTheCpuAllocateNothing) {
 
 class SteadyStateCuda : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(SteadyStateCuda, StepsAllocateNothingAndWaitForTheirEventAlone) {
+TEST_P(SteadyStateCuda, StepsDoNotAllocateAndWaitOnlyForTheirEvent) {
   for (const int depth : {1, 2, 4}) {
     SCOPED_TRACE(fmt::format("depth {}", depth));
     CudaCallCounts calls;

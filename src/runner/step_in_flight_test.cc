@@ -51,7 +51,7 @@ class PackRowsTest : public ::testing::Test {
   StepInFlight in_flight_;
 };
 
-TEST_F(PackRowsTest, AnglesOfTheLongKindComeAfterTheOthers) {
+TEST_F(PackRowsTest, LongRopeRowsFollowTheOthersInTheRopeTable) {
   CacheSpec cache = cache_;
   cache.original_context = 3;
   SequenceSlots table({.max_seqs = 4, .max_step_tokens = 16, .max_context = 32, .vocab_size = 50},
@@ -68,7 +68,7 @@ TEST_F(PackRowsTest, AnglesOfTheLongKindComeAfterTheOthers) {
   EXPECT_EQ(SlotMapping(in_flight_), (std::vector<int64_t>{120, 121, 124, 125}));
 }
 
-TEST_F(PackRowsTest, PaddingIsReadAndWrittenNowhere) {
+TEST_F(PackRowsTest, PaddingReadsAndWritesNoCache) {
   Apply({.admit = {{.slot = 2, .tokens = {7, 8, 9, 10, 11}, .num_prompt_tokens = 5}},
          .append = {{.slot = 2, .group = 0, .blocks = {30, 40}}},
          .rows = {{.slot = 2, .num_tokens = 4}}},
@@ -89,7 +89,7 @@ TEST_F(PackRowsTest, PaddingIsReadAndWrittenNowhere) {
   EXPECT_TRUE(layout.no_updates());
 }
 
-TEST_F(PackRowsTest, AppendedBlocksAreEntriesOfTheTables) {
+TEST_F(PackRowsTest, AppendedBlocksUpdateTheBlockTables) {
   Apply(
       {.admit = {{.slot = 3, .tokens = {1}, .num_prompt_tokens = 1}},
        .append = {{.slot = 3, .group = 0, .blocks = {5}}, {.slot = 3, .group = 0, .blocks = {6}}}},
@@ -101,7 +101,7 @@ TEST_F(PackRowsTest, AppendedBlocksAreEntriesOfTheTables) {
 }
 
 // PackUpdates packs the earlier updates.
-TEST_F(PackRowsTest, TheLastUpdatesTravelWithTheStep) {
+TEST_F(PackRowsTest, TheLastUpdatesAreUploadedWithTheStep) {
   Apply({.admit = {{.slot = 1, .tokens = {1}, .num_prompt_tokens = 1}},
          .append = {{.slot = 1, .group = 0, .blocks = {10, 11, 12, 13, 14, 15, 16, 17}}}},
         0);
@@ -117,7 +117,7 @@ TEST_F(PackRowsTest, TheLastUpdatesTravelWithTheStep) {
 }
 
 // Graphs require that batches of equal counts have equal addresses, whatever they append.
-TEST_F(PackRowsTest, UpdatesMoveNothingElse) {
+TEST_F(PackRowsTest, UpdatesDoNotMoveTheRestOfTheBatch) {
   Apply({.admit = {{.slot = 0, .tokens = {1, 2}, .num_prompt_tokens = 2}},
          .append = {{.slot = 0, .group = 0, .blocks = {5}}},
          .rows = {{.slot = 0, .num_tokens = 1}}},

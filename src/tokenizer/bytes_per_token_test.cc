@@ -99,7 +99,7 @@ TEST(BytesPerToken, DividesByTheLongestSpelling) {
   EXPECT_EQ(LeastOfBytes(spec, std::string(9900, 'a')), 100u);
 }
 
-TEST(BytesPerToken, CountsNothingThatCanVanish) {
+TEST(BytesPerToken, CountsNoCharactersThatNormalizationRemoves) {
   const std::string text(100'000, 'a');
   EXPECT_EQ(LeastOfBytes(testing::TinyUnigram(), text), 0u);
   EXPECT_EQ(LeastOfBytes(testing::TinyWordPiece(), text), 0u);

@@ -79,7 +79,7 @@ TEST(PreTokenizer, LongRunsOfOneKindOfCharacterAreSplit) {
   }
 }
 
-TEST(PreTokenizer, FamiliesDifferAsTheirModelsDo) {
+TEST(PreTokenizer, FamiliesSplitDifferently) {
   EXPECT_THAT(Split("gpt-2", "I'll go  12345"), ElementsAre("I", "'ll", " go", " ", " 12345"));
   EXPECT_THAT(Split("gpt-2", "I'LL"), ElementsAre("I", "'", "LL"));
   EXPECT_THAT(Split("smollm", " a12 3"), ElementsAre(" a", "1", "2", " ", "3"));

@@ -100,7 +100,7 @@ TEST(SentencePieceModel, ControlTokensInTextAreTextUnlessTheCallerAllowsThem) {
   EXPECT_EQ(*tokenizer.Decode(std::vector<int32_t>{1, 6, 5, 2}), "ab");
 }
 
-TEST(SentencePieceModel, WhatIsMalformedIsRefusedByFileAndField) {
+TEST(SentencePieceModel, RefusesMalformedModelsByFileAndField) {
   const std::string small = Small(), nan("\x15\x00\x00\xC0\x7F", 5);
   std::string bytes;
   for (int i = 0; i < 255; ++i) bytes += Piece(fmt::format("<0x{:02X}>", i), 6);

@@ -14,7 +14,7 @@ StopStringMatcher Make(std::vector<std::string> strings) {
   return *StopStringMatcher::Create(std::move(strings));
 }
 
-TEST(StopStrings, HoldsBackWhatMayBeginOneAndLetsItGoWhenItDoesNot) {
+TEST(StopStrings, HoldsBackTextThatMayBeginAStopString) {
   StopStringMatcher matcher = Make({"\nUser:", "###"});
   EXPECT_EQ(matcher.Append("Hello\nUs"), "Hello");
   EXPECT_EQ(matcher.Append("ual #"), "\nUsual ");
@@ -28,7 +28,7 @@ TEST(StopStrings, HoldsBackWhatMayBeginOneAndLetsItGoWhenItDoesNot) {
   EXPECT_EQ(matcher.Flush(), "");
 }
 
-TEST(StopStrings, FlushGivesBackWhatWasHeld) {
+TEST(StopStrings, FlushReturnsTheTextHeldBack) {
   StopStringMatcher matcher = Make({"END"});
   EXPECT_EQ(matcher.Append("the EN"), "the ");
   EXPECT_EQ(matcher.Flush(), "EN");
@@ -41,7 +41,7 @@ TEST(StopStrings, WithoutStringsEverythingPasses) {
   EXPECT_EQ(matcher.Flush(), "");
 }
 
-TEST(StopStrings, RefusesWhatCannotBeMatched) {
+TEST(StopStrings, RefusesStringsThatCannotMatch) {
   EXPECT_THAT(std::string(StopStringMatcher::Create({"ok", ""}).status().message()),
               HasSubstr("stop string 1 is empty"));
   EXPECT_THAT(std::string(StopStringMatcher::Create({"\xE2\x82"}).status().message()),
@@ -66,7 +66,7 @@ std::string Expected(std::string_view text, const std::vector<std::string>& stri
   return std::string(text);
 }
 
-TEST(StopStrings, ResultIsTheSameHoweverTheTextArrives) {
+TEST(StopStrings, ResultDoesNotDependOnHowTheTextIsSplit) {
   std::mt19937_64 random(11);
   const auto word = [&](size_t most) {
     std::string out;

@@ -105,7 +105,7 @@ TEST(Tekken, NeighboursMergeByRankAndIdsFollowTheSpecialTokens) {
   EXPECT_EQ(*tokenizer.Decode(*tokenizer.Encode("aabc\xC3\xA9 x")), "aabc\xC3\xA9 x");
 }
 
-TEST(Tekken, WhatIsMalformedIsRefusedByFileAndField) {
+TEST(Tekken, RefusesMalformedFilesByFileAndField) {
   const auto tokens = Tokens(300);
   auto twice = tokens;
   twice[270] = "ab";
@@ -158,7 +158,7 @@ TEST(Tiktoken, AFamilyIsKnownByItsTokensOrByTheNameOfItsClass) {
   EXPECT_THAT(Error(ranks), HasSubstr("no known family"));
 }
 
-TEST(Tiktoken, WhatIsMalformedIsRefusedByLine) {
+TEST(Tiktoken, RefusesMalformedFilesByLine) {
   EXPECT_THAT(Error("IQ== 0\nIg== x\n"), HasSubstr("f: line 2: \"Ig== x\""));
   EXPECT_THAT(Error("IQ== 0\nI 1\n"), HasSubstr("f: line 2"));
   EXPECT_THAT(Error("IQ== 0\nIg== -1\n"), HasSubstr("f: line 2"));
@@ -172,7 +172,7 @@ TEST(Tiktoken, WhatIsMalformedIsRefusedByLine) {
   EXPECT_THAT(Error(Ranks(twice), kKimi), HasSubstr("rank 400, \"abc\", has also rank 258"));
 }
 
-TEST(TokenizerFile, WhichFormatItIsDoesNotDependOnTheName) {
+TEST(TokenizerFile, FormatDoesNotDependOnTheName) {
   const auto error = [](std::string_view bytes) {
     return ParseTokenizerFile(bytes, "tokenizer.model").status().ToString();
   };

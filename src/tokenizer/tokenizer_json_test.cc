@@ -83,7 +83,7 @@ Status Error(const std::string& json) {
   return Tokenizer::Create(*std::move(vocab)).status();
 }
 
-TEST(TokenizerJson, WhatIsNotUnderstoodIsRefusedByName) {
+TEST(TokenizerJson, RefusesUnknownSettingsByName) {
   EXPECT_TRUE(Error(With("normalizer", "null")).ok())
       << Error(With("normalizer", "null")).ToString();
   const struct {
@@ -136,7 +136,7 @@ TEST(TokenizerJson, WhatIsNotUnderstoodIsRefusedByName) {
   EXPECT_FALSE(Error(std::string(1 << 20, '[')).ok());
 }
 
-TEST(Regex, OnigurumasSyntaxIsPcre2s) {
+TEST(Regex, OnigurumaSyntaxRunsOnPcre2) {
   const auto matches = [](std::string_view pattern, std::string_view text) {
     Result<Regex> regex = Regex::Compile(pattern);
     EXPECT_TRUE(regex.ok()) << regex.status().ToString();

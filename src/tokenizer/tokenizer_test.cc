@@ -152,7 +152,7 @@ TEST(Tokenizer, WordPieceSplitsCleansAndLowersText) {
   EXPECT_EQ(*tokenizer->Decode(Encode(*tokenizer, "the cats !")), "the cats !");
 }
 
-TEST(Tokenizer, SpecialTokensAreFoundOnlyWhenAskedUserDefinedOnesAlways) {
+TEST(Tokenizer, SpecialTokensAreFoundOnRequestAndUserDefinedOnesAlways) {
   const auto tokenizer = Make(TinyBytePairs());
   const EncodeOptions parse = {.add_special = false, .parse_special = true};
   EXPECT_THAT(Pieces(*tokenizer, "the<|im_end|>the", parse),
@@ -164,7 +164,7 @@ TEST(Tokenizer, SpecialTokensAreFoundOnlyWhenAskedUserDefinedOnesAlways) {
   EXPECT_THAT(Pieces(*tokenizer, "<tool><|im_end|>", parse), ElementsAre("<tool>", "<|im_end|>"));
 }
 
-TEST(Tokenizer, StrippingTokensTakeTheWhiteSpaceBesideThem) {
+TEST(Tokenizer, StrippingTokensIncludeTheWhiteSpaceNextToThem) {
   VocabSpec spec = TinyBytePairs();
   spec.lstrip_tokens = {spec.special.eos};
   spec.rstrip_tokens = {spec.special.bos};
@@ -204,7 +204,7 @@ TEST(Tokenizer, RolesComeFromIdsAndNames) {
 
 // In gpt-oss's checkpoint all of Harmony's marks are control tokens. The ones that structure an
 // answer are shown; the ones that end it stop generation and are shown only on request.
-TEST(Tokenizer, HarmonyMarksAreShownAndTwoOfThemEndAnAnswer) {
+TEST(Tokenizer, HarmonyTokensAreShownAndTwoOfThemEndAnAnswer) {
   VocabSpec spec = TinyBytePairs("gpt-4o");
   const auto first = static_cast<int32_t>(spec.tokens.size());
   const std::vector<std::string> marks = {"<|start|>",   "<|end|>",       "<|message|>",
@@ -227,7 +227,7 @@ TEST(Tokenizer, HarmonyMarksAreShownAndTwoOfThemEndAnAnswer) {
     EXPECT_EQ(tokenizer->IsEndOfGeneration(ids[i]), i >= 5) << marks[i];
 }
 
-TEST(Tokenizer, BytePairsGiveBackEveryText) {
+TEST(Tokenizer, BytePairsDecodeToTheSameText) {
   for (const char* pre : {"smollm", "llama-bpe", "deepseek-v3", "tekken", "kimi-k2", "superbpe"}) {
     const auto tokenizer = Make(TinyBytePairs(pre));
     for (uint64_t i = 0; i < 300; ++i) {

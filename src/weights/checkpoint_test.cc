@@ -216,7 +216,7 @@ GgufWriter TinyDeepseek(std::string_view but = "") {
   return writer;
 }
 
-TEST(GgufCheckpoint, TheGateTellsDeepseeksApart) {
+TEST(GgufCheckpoint, TheGatingFunctionTellsDeepseekVersionsApart) {
   GgufWriter writer = TinyDeepseek();
   EXPECT_EQ(Make(writer)->architecture, "DeepseekV2ForCausalLM");
   writer.Set("deepseek2.expert_gating_func", 2);
@@ -224,7 +224,7 @@ TEST(GgufCheckpoint, TheGateTellsDeepseeksApart) {
 }
 
 // Early files of models with expert groups lack the key.
-TEST(GgufCheckpoint, DeepseeksThatLackTheirGroupsAreWarnedOf) {
+TEST(GgufCheckpoint, WarnsOfDeepseekFilesWithoutExpertGroups) {
   const auto warning = [](int num_experts, int num_groups) {
     GgufWriter writer = TinyDeepseek("expert_count");
     writer.Set("deepseek2.expert_count", num_experts);
@@ -249,7 +249,7 @@ TEST(GgufCheckpoint, DeepseeksThatLackTheirGroupsAreWarnedOf) {
   EXPECT_EQ(warning(384, 0), "");  // Kimi-K2
 }
 
-TEST(GgufCheckpoint, WhatIsUnknownOfDeepseekIsRefusedNamingTheKey) {
+TEST(GgufCheckpoint, RefusesUnknownDeepseekSettingsNamingTheKey) {
   const auto error = [](const std::string& key, auto value) {
     GgufWriter writer = TinyDeepseek(key);
     writer.Set("deepseek2." + key, value);
@@ -266,7 +266,7 @@ TEST(GgufCheckpoint, WhatIsUnknownOfDeepseekIsRefusedNamingTheKey) {
   }
 }
 
-TEST(GgufCheckpoint, UnknownArchitectureAndVocabularyOnlyFilesAreNamed) {
+TEST(GgufCheckpoint, NamesUnknownArchitecturesAndVocabularyOnlyFiles) {
   EXPECT_THAT(Make(Tiny({.architecture = "mamba"})).status().ToString(),
               HasSubstr("architecture \"mamba\" is not supported; supported: bert, llama"));
   GgufWriter empty;
@@ -334,7 +334,7 @@ TEST(GgufCheckpoint, RopeFactorsKeepTheirName) {
   EXPECT_FALSE(Make(Tiny())->tensors->Has("rope_freqs.weight"));
 }
 
-TEST(GgufCheckpoint, MissingMisshapenAndLeftoverTensorsAreNamed) {
+TEST(GgufCheckpoint, NamesMissingMisshapenAndUnusedTensors) {
   const Result<Checkpoint> checkpoint = Make(Tiny());
   ASSERT_TRUE(checkpoint.ok());
   TensorSource& tensors = *checkpoint->tensors;
@@ -367,7 +367,7 @@ TEST(GgufCheckpoint, MissingMisshapenAndLeftoverTensorsAreNamed) {
   EXPECT_TRUE(tensors.CheckAllUsed().ok());
 }
 
-TEST(GgufCheckpoint, IntegersAreNoWeights) {
+TEST(GgufCheckpoint, RefusesIntegerWeights) {
   GgufWriter writer = Tiny();
   writer.AddRawTensor("output_norm.weight", 26, {64}, std::string(256, '\0'));
   const Result<Checkpoint> checkpoint = Make(writer);
@@ -383,7 +383,7 @@ Result<Checkpoint> Dummy(const CheckpointOptions& options = {}) {
   return OpenCheckpoint("dummy:" + path, options);
 }
 
-TEST(DummyCheckpoint, MakesWhatTheModelAsksForReproducibly) {
+TEST(DummyCheckpoint, MakesTheSameTensorsEveryTime) {
   const Result<Checkpoint> checkpoint = Dummy();
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
   EXPECT_EQ(checkpoint->architecture, "LlamaForCausalLM");
@@ -410,7 +410,7 @@ TEST(DummyCheckpoint, MakesWhatTheModelAsksForReproducibly) {
   EXPECT_NEAR(std::sqrt(squares / n), 0.02, 0.0003);
 }
 
-TEST(DummyCheckpoint, NormsAreNearOneAndTypesFit) {
+TEST(DummyCheckpoint, NormsAreNearOneAndTypesFollowTheShape) {
   const Result<Checkpoint> checkpoint = Dummy({.dummy_dtype = DType::kQ4_1});
   ASSERT_TRUE(checkpoint.ok());
   const auto norm = checkpoint->tensors->Find("model.norm.weight", Shape{1000});

@@ -35,7 +35,7 @@ TEST(ParseConfigJson, KeepsTypesAndOrder) {
             "\"n\": null}");
 }
 
-TEST(ParseConfigJson, RefusesWhatIsNotOneObject) {
+TEST(ParseConfigJson, RefusesEverythingButOneObject) {
   const std::pair<std::string, const char*> cases[] = {
       {"", "malformed JSON"},
       {"{", "malformed JSON"},
@@ -56,7 +56,7 @@ TEST(ParseConfigJson, RefusesWhatIsNotOneObject) {
   }
 }
 
-TEST(ConfigReader, ReadsWhatIsThere) {
+TEST(ConfigReader, ReadsFields) {
   const ConfigValue config = Parse(
       R"({"size": 64, "theta": 10000, "tie": true, "act": "silu", "sizes": [1, 2], "f": [0.5],
           "types": ["a", "b"], "scaling": {"factor": 2.0}, "architectures": ["X"], "unset": null})");
@@ -146,7 +146,7 @@ TEST(ConfigReader, FirstErrorStaysAndReadingGoesOnWithinBounds) {
   EXPECT_THAT(reader.Finish().ToString(), AllOf(HasSubstr("heads"), Not(HasSubstr("missing"))));
 }
 
-TEST(ConfigReader, KnowsWhatWasAskedOfIt) {
+TEST(ConfigReader, RecordsHowFieldsWereUsed) {
   using Use = ConfigReader::Use;
   const ConfigValue config = Parse(R"({"a": 1, "b": "x", "o": {"i": 2}})");
   ConfigReader reader(config, "config.json");
@@ -168,7 +168,7 @@ TEST(ConfigReader, KnowsWhatWasAskedOfIt) {
 }
 
 // Has does not count as reading.
-TEST(ConfigReader, AFieldThatWasOnlyAskedForIsUnread) {
+TEST(ConfigReader, AFieldThatWasOnlyTestedForIsUnread) {
   const ConfigValue config = Parse(R"({"a": 1})");
   ConfigReader reader(config, "config.json");
   EXPECT_TRUE(reader.Has("a"));
@@ -185,7 +185,7 @@ TEST(ConfigReader, IgnoredFieldsAndThoseWithoutEffectNeedNotBeRead) {
 }
 
 // A model's configuration inside another: bookkeeping fields are skipped there too, nothing else.
-TEST(ConfigReader, APartIsReadAsStrictlyAsTheWhole) {
+TEST(ConfigReader, NestedObjectsAreReadAsStrictly) {
   const auto read = [](const std::string& text) {
     const ConfigValue config = Parse(R"({"text_config": )" + text + "}");
     ConfigReader reader(config, "config.json");
@@ -203,7 +203,7 @@ TEST(ConfigReader, APartIsReadAsStrictlyAsTheWhole) {
               HasSubstr("text_config.quantization_config ({})"));
 }
 
-TEST(ConfigReader, ADefaultStandsForWhatIsAbsentOrNull) {
+TEST(ConfigReader, DefaultsReplaceAbsentAndNullFields) {
   const ConfigValue config = Parse(R"({"inner": {"null": null, "there": 3}, "size": 1})");
   ConfigReader reader(config, "config.json");
   ConfigReader inner = reader.Object("inner");

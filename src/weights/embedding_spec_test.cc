@@ -51,7 +51,7 @@ class EmbeddingFiles : public testing::Test {
   std::string folder_;
 };
 
-TEST_F(EmbeddingFiles, MiniLmsAreUnderstood) {
+TEST_F(EmbeddingFiles, ReadsMiniLm) {
   Write("sentence_bert_config.json", R"({"max_seq_length": 256, "do_lower_case": false})");
   Write("config_sentence_transformers.json",
         R"({"__version__": {"sentence_transformers": "2.0.0"}})");
@@ -63,7 +63,7 @@ TEST_F(EmbeddingFiles, MiniLmsAreUnderstood) {
   EXPECT_TRUE(spec.prompts.empty());
 }
 
-TEST_F(EmbeddingFiles, QwensAreUnderstood) {
+TEST_F(EmbeddingFiles, ReadsQwen) {
   Write("1_Pooling/config.json",
         R"({"word_embedding_dimension": 1024, "pooling_mode_cls_token": false,
             "pooling_mode_mean_tokens": false, "pooling_mode_max_tokens": false,
@@ -84,7 +84,7 @@ TEST_F(EmbeddingFiles, QwensAreUnderstood) {
             (std::vector<int32_t>{64, 256}));
 }
 
-TEST_F(EmbeddingFiles, NewerNamesAreKnown) {
+TEST_F(EmbeddingFiles, ReadsNewerNames) {
   Write("1_Pooling/config.json", R"({"embedding_dimension": 8, "pooling_mode": "cls"})");
   Write("modules.json", R"([
     {"path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"},
@@ -94,14 +94,14 @@ TEST_F(EmbeddingFiles, NewerNamesAreKnown) {
   EXPECT_FALSE(spec.normalize);
 }
 
-TEST_F(EmbeddingFiles, ADirectoryWithoutThemSaysNothing) {
+TEST_F(EmbeddingFiles, AreOptional) {
   std::filesystem::remove(folder_ + "/modules.json");
   const auto spec = Read();
   ASSERT_TRUE(spec.ok());
   EXPECT_FALSE(spec->has_value());
 }
 
-TEST_F(EmbeddingFiles, ModulesThatAreNotKnownAreNamed) {
+TEST_F(EmbeddingFiles, NamesUnknownModules) {
   for (const auto& [modules, message] : std::vector<std::pair<std::string, std::string>>{
            {"{}", "expected an array"},
            {"[", "modules.json"},
@@ -124,7 +124,7 @@ TEST_F(EmbeddingFiles, ModulesThatAreNotKnownAreNamed) {
   }
 }
 
-TEST_F(EmbeddingFiles, PoolingsThatAreNotKnownAreNamed) {
+TEST_F(EmbeddingFiles, NamesUnknownPoolings) {
   for (const auto& [config, message] : std::vector<std::pair<std::string, std::string>>{
            {R"({"word_embedding_dimension": 8})", "0 supported pooling modes"},
            {R"({"word_embedding_dimension": 8, "pooling_mode_cls_token": true,
@@ -145,7 +145,7 @@ TEST_F(EmbeddingFiles, PoolingsThatAreNotKnownAreNamed) {
   EXPECT_THAT(Error(), HasSubstr("1_Pooling/config.json"));
 }
 
-TEST_F(EmbeddingFiles, OtherFieldsThatChangeVectorsAreNamed) {
+TEST_F(EmbeddingFiles, NamesOtherFieldsThatChangeVectors) {
   const auto expect = [&](const std::string& file, const std::string& text,
                           const std::string& message) {
     Write(file, text);

@@ -454,13 +454,13 @@ TEST(GgufSplit, OpensSiblingsAndReadsTensorsOfEach) {
   Walk(**file);
 }
 
-TEST(GgufSplit, AMissingPartIsNamed) {
+TEST(GgufSplit, NamesAMissingPart) {
   ASSERT_TRUE(Part(0, 2, 2, "a").WriteFile(testing::TempDir() + "gone-00001-of-00002.gguf").ok());
   EXPECT_THAT(ErrorOf(GgufFile::Open(testing::TempDir() + "gone-00001-of-00002.gguf")),
               HasSubstr("gone-00002-of-00002.gguf: no such file"));
 }
 
-TEST(GgufSplit, ALaterPartPointsToTheFirst) {
+TEST(GgufSplit, RefusesALaterPartAndNamesTheFirst) {
   const std::string path = testing::TempDir() + "late-00002-of-00002.gguf";
   ASSERT_TRUE(Part(1, 2, 2, "b").WriteFile(path).ok());
   EXPECT_THAT(ErrorOf(GgufFile::Open(path)),

@@ -39,7 +39,7 @@ GgufWriter Unusual() {
   return writer;
 }
 
-TEST(Inspect, TextShowsAllAndAbbreviatesTheLong) {
+TEST(Inspect, TextShowsEverythingAndAbbreviatesLongValues) {
   const std::string text = Inspect(Unusual(), false);
   EXPECT_THAT(text, HasSubstr("GGUF version 3"));
   EXPECT_THAT(text, HasSubstr("\"someday\""));
@@ -54,7 +54,7 @@ TEST(Inspect, TextShowsAllAndAbbreviatesTheLong) {
   EXPECT_LT(text.size(), 4000u);
 }
 
-TEST(Inspect, JsonHoldsTheSame) {
+TEST(Inspect, JsonContainsTheSame) {
   const nlohmann::json json = nlohmann::json::parse(Inspect(Unusual(), true));
   EXPECT_EQ(json["files"][0]["version"], 3);
   EXPECT_EQ(json["metadata"][0]["value"], "someday");
@@ -68,7 +68,7 @@ TEST(Inspect, JsonHoldsTheSame) {
   EXPECT_EQ(json["totals"]["F32"]["elements"], 3);
 }
 
-TEST(Inspect, NamesAFileThatIsNotThere) {
+TEST(Inspect, NamesAMissingFile) {
   std::ostringstream out;
   EXPECT_THAT(PrintInspection("/nowhere.gguf", false, out).ToString(), HasSubstr("/nowhere.gguf"));
 }

@@ -34,7 +34,7 @@ class MemoryTest : public testing::Test {
   const std::string root_;
 };
 
-TEST_F(MemoryTest, IsWhatTheMachineHasWithoutGroups) {
+TEST_F(MemoryTest, IsTheMachinesMemoryWithoutCgroups) {
   EXPECT_EQ(Budget().available_bytes, 4000u * 1024);
   EXPECT_EQ(Budget().limited_by, "the machine");
 }
@@ -44,7 +44,7 @@ TEST_F(MemoryTest, IsUnknownWithoutMeminfo) {
   EXPECT_FALSE(AvailableMemory(root_).ok());
 }
 
-TEST_F(MemoryTest, AGroupOfVersion2LimitsItAndItsUnusedCacheCountsAsFree) {
+TEST_F(MemoryTest, ACgroupV2LimitsItAndItsInactiveCacheCountsAsFree) {
   Write("/proc/self/cgroup", "0::/a/b\n");
   Write("/sys/fs/cgroup/a/b/memory.max", "2000000\n");
   Write("/sys/fs/cgroup/a/b/memory.current", "1500000\n");
@@ -53,7 +53,7 @@ TEST_F(MemoryTest, AGroupOfVersion2LimitsItAndItsUnusedCacheCountsAsFree) {
   EXPECT_THAT(Budget().limited_by, HasSubstr("/a/b"));
 }
 
-TEST_F(MemoryTest, AParentGroupLimitsIt) {
+TEST_F(MemoryTest, AParentCgroupLimitsIt) {
   Write("/proc/self/cgroup", "0::/a/b\n");
   Write("/sys/fs/cgroup/a/b/memory.max", "max\n");
   Write("/sys/fs/cgroup/a/b/memory.current", "1000\n");
@@ -62,20 +62,20 @@ TEST_F(MemoryTest, AParentGroupLimitsIt) {
   EXPECT_EQ(Budget().available_bytes, 0u);
 }
 
-TEST_F(MemoryTest, AGroupOfVersion1LimitsIt) {
+TEST_F(MemoryTest, ACgroupV1LimitsIt) {
   Write("/proc/self/cgroup", "5:cpu:/x\n4:foo,memory:/docker/1\n");
   Write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "3000000");
   Write("/sys/fs/cgroup/memory/memory.usage_in_bytes", "1000000");
   EXPECT_EQ(Budget().available_bytes, 2000000u);
 }
 
-TEST_F(MemoryTest, MalformedGroupFilesAreNoLimit) {
+TEST_F(MemoryTest, MalformedCgroupFilesDoNotLimitIt) {
   Write("/proc/self/cgroup", "nonsense\n::\n0::\n0::/../up\n");
   Write("/sys/fs/cgroup/memory.max", "-\n");
   EXPECT_EQ(Budget().limited_by, "the machine");
 }
 
-TEST(CheckFitsInMemory, GivesBothNumbers) {
+TEST(CheckFitsInMemory, ErrorContainsBothNumbers) {
   const MemoryBudget budget = {uint64_t{64} << 20, "the machine"};
   EXPECT_TRUE(CheckFitsInMemory("m.gguf: the weights", 64 << 20, budget).ok());
   const Status status = CheckFitsInMemory("m.gguf: the weights", 100 << 20, budget);

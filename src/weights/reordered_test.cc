@@ -105,7 +105,7 @@ class Mxfp4Pair : public ::testing::Test {
 };
 
 // e2m1: one sign bit, two exponent bits, one fraction bit. The earlier element is in the low half.
-TEST_F(Mxfp4Pair, IsWhatTheFormatSays) {
+TEST_F(Mxfp4Pair, DequantizesAsTheFormatSays) {
   constexpr float kLevels[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
   const auto model = Model("[2,3,2]", "U8");
   const auto tensors = MakeSafetensorsTensors("folder", model, {});
@@ -124,7 +124,7 @@ TEST_F(Mxfp4Pair, IsWhatTheFormatSays) {
               HasSubstr("has shape [2, 3, 64], expected [2, 3, 32]"));
 }
 
-TEST_F(Mxfp4Pair, WhatDoesNotFitIsRefused) {
+TEST_F(Mxfp4Pair, RefusesTensorsThatDoNotMatch) {
   for (const auto& [shape, type] : std::vector<std::pair<std::string, std::string>>{
            {"[2,2,3]", "U8"}, {"[12]", "U8"}, {"[2,3,2]", "I8"}}) {
     const auto tensors = MakeSafetensorsTensors("folder", Model(shape, type), {});

@@ -59,7 +59,7 @@ TEST(Safetensors, ReadsTensorsAndTheirRows) {
   EXPECT_EQ((*model)->Find("c"), nullptr);
 }
 
-TEST(Safetensors, WhatIsMalformedIsRefusedWithTheFileAndTheTensor) {
+TEST(Safetensors, RefusesMalformedFilesNamingFileAndTensor) {
   const struct {
     std::string header;
     size_t data;
@@ -101,7 +101,7 @@ TEST(Safetensors, WhatIsMalformedIsRefusedWithTheFileAndTheTensor) {
               HasSubstr("a header size of"));
 }
 
-TEST(Safetensors, TypesThatCannotBeComputedWithAreListedAndRefused) {
+TEST(Safetensors, UnsupportedTypesAreListedButRefusedWhenRead) {
   const auto model = Read(File("{" + Tensor("t", "F8_E4M3", "[2,2]", 0, 4) + "}", 4));
   ASSERT_TRUE(model.ok()) << model.status().ToString();
   const auto weight = (*model)->Weight((*model)->tensors()[0]);
@@ -165,7 +165,7 @@ class HfDirectory : public ::testing::Test {
   const std::string folder_ = ::testing::TempDir() + "/hf_directory";
 };
 
-TEST_F(HfDirectory, BringsItsConfigurationItsTensorsAndItsDefaults) {
+TEST_F(HfDirectory, HasItsConfigurationTensorsAndDefaults) {
   Result<Checkpoint> checkpoint = OpenCheckpoint(folder_ + "/");
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
   EXPECT_EQ(checkpoint->architecture, "LlamaForCausalLM");
@@ -194,7 +194,7 @@ TEST_F(HfDirectory, GreedyDefaultsAreATemperatureOfZero) {
   EXPECT_THAT(Error(), HasSubstr("do_sample: expected true or false, got \"no\""));
 }
 
-TEST_F(HfDirectory, GenerationFieldsThatAreNotDoneAreNamed) {
+TEST_F(HfDirectory, NamesUnsupportedGenerationFields) {
   Write("generation_config.json", R"({"num_beams": 4, "no_repeat_ngram_size": 3, "typical_p": 0.9,
       "suppress_tokens": [1, 2], "bad_words_ids": [[3]], "min_new_tokens": 5,
       "begin_suppress_tokens": [], "guidance_scale": 1, "forced_eos_token_id": null,
@@ -211,7 +211,7 @@ TEST_F(HfDirectory, GenerationFieldsThatAreNotDoneAreNamed) {
   EXPECT_EQ(checkpoint->generation.max_tokens, 100);
 }
 
-TEST_F(HfDirectory, WhatIsMissingOrWrongIsNamed) {
+TEST_F(HfDirectory, NamesMissingAndWrongFiles) {
   Write("generation_config.json", R"({"top_p": "high"})");
   EXPECT_THAT(Error(), AllOf(HasSubstr("generation_config.json"), HasSubstr("top_p")));
   Write("generation_config.json", R"({"eos_token_id": [1, -2]})");
@@ -256,7 +256,7 @@ TEST_F(HfDirectory, AnOutputMatrixBesideTiedEmbeddingsMustEqualThem) {
 }
 
 // A text and image model, in both layouts that exist.
-TEST_F(HfDirectory, ATextModelBesideWhatSeesHasTheNamesOfItsOwnClass) {
+TEST_F(HfDirectory, ATextModelInAVisionCheckpointHasItsOwnClassesNames) {
   const auto open = [&](const std::vector<std::string>& names) {
     std::string header;
     int end = 0;
@@ -359,7 +359,7 @@ TEST_F(Fp8Directory, EachBlockHasItsScale) {
   EXPECT_EQ(at(2, 128), 8);
 }
 
-TEST_F(Fp8Directory, WhatIsMissingOrWrongIsNamed) {
+TEST_F(Fp8Directory, NamesMissingAndWrongScales) {
   Write("config.json", kConfig);
   const auto error = [&] { return Find().status().ToString(); };
   WriteMatrix("[2,2]", {1, 2, 4, 8}, "w_scale");

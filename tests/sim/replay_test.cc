@@ -74,7 +74,7 @@ TEST_F(ReplayTest, RepeatsEveryScheduleFromTheRecordAlone) {
   EXPECT_GT(failures, 0) << "no schedule had executor errors: the test proves less than it should";
 }
 
-TEST_F(ReplayTest, DrawsEveryTokenAnewOnARealExecutor) {
+TEST_F(ReplayTest, RecomputesEveryTokenOnARealExecutor) {
   int replayed = 0;
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE(seed);
@@ -93,7 +93,7 @@ TEST_F(ReplayTest, DrawsEveryTokenAnewOnARealExecutor) {
   EXPECT_GT(replayed, 10);
 }
 
-TEST_F(ReplayTest, NamesTheStepWhereAnotherModelDraws) {
+TEST_F(ReplayTest, NamesTheStepWhereAnotherModelDiffers) {
   Record(3, 2);
   ManualClock clock;
   Verdict verdict;
@@ -116,14 +116,14 @@ TEST_F(ReplayTest, RefusesAnExecutorWithOtherLimits) {
   EXPECT_EQ(ReplayBytes(Bytes(), &executor).status().code(), StatusCode::kInvalidArgument);
 }
 
-TEST_F(ReplayTest, ACutOffRecordReplaysUpToItsLastWholeEvent) {
+TEST_F(ReplayTest, ATruncatedRecordReplaysUpToItsLastCompleteEvent) {
   Record(5, 4);
   const std::string bytes = Bytes();
   EXPECT_EQ(ReplayBytes(bytes.substr(0, bytes.size() - 1), nullptr).status().code(),
             StatusCode::kDataLoss);
 }
 
-TEST_F(ReplayTest, EveryFlippedByteIsNoticed) {
+TEST_F(ReplayTest, DetectsEveryFlippedByte) {
   Record(7, 1);
   const std::string bytes = Bytes().substr(0, 3000);
   for (size_t i = 0; i < bytes.size(); i += 7) {

@@ -131,7 +131,7 @@ TEST_F(SchedulingTest, StepsNeverExceedTheirTokensAndPrefillsKeepAMinimum) {
   for (const StepInput& step : steps_) EXPECT_LE(TokensOf(step), 12);
 }
 
-TEST_F(SchedulingTest, AFullHouseKeepsAllItsStreamsGoingWhileOthersWait) {
+TEST_F(SchedulingTest, AFullEngineKeepsAllStreamsGoingWhileOthersWait) {
   core_options_.max_seqs = 12;
   core_options_.max_step_tokens = 12;
   Start();
@@ -180,7 +180,7 @@ TEST_F(SchedulingTest, ChoicesWaitForTheWholePromptAndShareIt) {
   EXPECT_EQ(admitted, 3);
 }
 
-TEST_F(SchedulingTest, APromptIsAdmittedOnlyIfAllOfItFitsBesideThoseAbove) {
+TEST_F(SchedulingTest, AWholePromptMustFitBesideHigherRankedSequences) {
   executor_options_.limits.cache.num_device_blocks = 15;  // a prompt takes 4, its answer one more
   core_options_.max_step_tokens = 32;
   Start();
@@ -320,7 +320,7 @@ class ClientsTest : public SchedulingTest {
   RequestId next_id_ = 1;
 };
 
-TEST_F(ClientsTest, WaitAtMostTwiceAsLongHoweverManyStreamsOthersHave) {
+TEST_F(ClientsTest, AClientWaitsAtMostTwiceAsLongHoweverManyStreamsOthersHave) {
   for (const Shape& shape : {Shape{40, 120}, Shape{10, 5}, Shape{20, 600}, Shape{400, 10}}) {
     for (const int others : {1, 3, 12, 30}) {
       if (others <= kMostOthers) ExpectWaitsAtMostTwiceAsLong(shape, others);
@@ -328,7 +328,7 @@ TEST_F(ClientsTest, WaitAtMostTwiceAsLongHoweverManyStreamsOthersHave) {
   }
 }
 
-TEST_F(ClientsTest, WaitAtMostTwiceAsLongWhenPreemptedStreamsStartAfresh) {
+TEST_F(ClientsTest, AClientWaitsAtMostTwiceAsLongWhenPreemptedStreamsRecompute) {
   core_options_.prefix_cache = false;
   for (const int others : {1, 12}) {
     if (others <= kMostOthers) ExpectWaitsAtMostTwiceAsLong(Shape{20, 600}, others);
@@ -337,7 +337,7 @@ TEST_F(ClientsTest, WaitAtMostTwiceAsLongWhenPreemptedStreamsStartAfresh) {
 
 // Holds if slots are lacking, and if blocks are. A turn recomputes at most as much as it newly
 // computes, and the turn in which a stream ends at most the whole context more.
-TEST_F(ClientsTest, ComputeAtMostTwiceAgainWhatTheyComputeAnew) {
+TEST_F(ClientsTest, AClientRecomputesAtMostTwiceWhatItComputes) {
   struct Case {
     bool prefix_cache;
     int32_t max_seqs, num_blocks, streams;
@@ -362,7 +362,7 @@ TEST_F(ClientsTest, ComputeAtMostTwiceAgainWhatTheyComputeAnew) {
   }
 }
 
-TEST_F(ClientsTest, ThatBothAlwaysWaitGetEqualTokens) {
+TEST_F(ClientsTest, ClientsThatAlwaysWaitGetEqualTokens) {
   core_options_.max_seqs = 8;
   Start();
   RequestId id = 1;
@@ -382,7 +382,7 @@ TEST_F(ClientsTest, ThatBothAlwaysWaitGetEqualTokens) {
   EXPECT_GT(computed[0], 2 * most_ahead) << "too few for the bound to mean anything";
 }
 
-TEST_F(ClientsTest, TakeSlotsFromTheOneWithTheMostService) {
+TEST_F(ClientsTest, SlotsAreTakenFromTheClientWithTheMostService) {
   core_options_.max_seqs = 4;
   Start();
   for (RequestId id = 1; id <= 4; ++id) Submit(id, 10, 400, 0, 1, "many");
@@ -397,7 +397,7 @@ TEST_F(ClientsTest, TakeSlotsFromTheOneWithTheMostService) {
   EXPECT_EQ(ended_, (std::vector<RequestId>{5, 1, 2, 3, 4}));
 }
 
-TEST_F(ClientsTest, WithOneStreamEachTakeTurnsWhenSlotsAreShort) {
+TEST_F(ClientsTest, ClientsWithOneStreamEachAlternateWhenSlotsAreShort) {
   core_options_.max_seqs = 1;
   core_options_.turn_tokens = 50;
   Start();
@@ -412,7 +412,7 @@ TEST_F(ClientsTest, WithOneStreamEachTakeTurnsWhenSlotsAreShort) {
 }
 
 // A long single stream earns no credit: afterwards its client shares like any other.
-TEST_F(ClientsTest, ThatTookLessThanTheirShareCollectNoCredit) {
+TEST_F(ClientsTest, ClientsThatTookLessThanTheirShareGetNoCredit) {
   core_options_.max_seqs = 8;
   Start();
   RequestId id = 1;
@@ -433,7 +433,7 @@ TEST_F(ClientsTest, ThatTookLessThanTheirShareCollectNoCredit) {
   EXPECT_NEAR(static_cast<double>(modest) / static_cast<double>(all), 0.5, 0.1);
 }
 
-TEST_F(ClientsTest, DoNotChangeTheScheduleOfOneAlone) {
+TEST_F(ClientsTest, ASingleClientIsScheduledAsWithoutClients) {
   std::vector<std::vector<StepInput>> runs;
   for (const int32_t turn_tokens : {1, 7, 256, 1 << 30}) {
     core_options_.max_seqs = 4;

@@ -8,7 +8,7 @@
 namespace tokamak::sim {
 namespace {
 
-TEST(Simulation, EveryHealthOfARowEndsItsRequestAtEveryDepth) {
+TEST(Simulation, AnUnhealthyRowEndsItsRequestAtEveryDepth) {
   SetLogLevel(LogLevel::kOff);
   for (const int32_t depth : {1, 2, 4}) {
     ScheduleStats total;

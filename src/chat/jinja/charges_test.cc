@@ -115,7 +115,7 @@ void AddNames(std::span<const Named<Function>> functions, std::map<std::string, 
   for (const auto& [name, function] : functions) ++(*names)[std::string(name)];
 }
 
-TEST(Charges, OfFilters) {
+TEST(Charges, FiltersAreCharged) {
   static constexpr Case kCases[] = {
       {"abs", "-5|abs", kFree},
       {"attr", "dict_a|attr(a)", kFree},
@@ -182,7 +182,7 @@ TEST(Charges, OfFilters) {
   Check(kCases, names);
 }
 
-TEST(Charges, OfTests) {
+TEST(Charges, TestsAreCharged) {
   static constexpr Case kCases[] = {
       {"!=", "a is ne(same)", kText},
       {"<", "a is lt(same)", kText},
@@ -229,7 +229,7 @@ TEST(Charges, OfTests) {
   Check(kCases, names);
 }
 
-TEST(Charges, OfStringMethods) {
+TEST(Charges, StringMethodsAreCharged) {
   static constexpr Case kCases[] = {
       {"capitalize", "a.capitalize()", kText},
       {"casefold", "a.casefold()", kText},
@@ -289,7 +289,7 @@ TEST(Charges, OfStringMethods) {
   Check(kCases, names);
 }
 
-TEST(Charges, OfOtherMethodsAndFunctions) {
+TEST(Charges, OtherMethodsAndFunctionsAreCharged) {
   static constexpr Case kCases[] = {
       {"changed", "loop.changed(a)", kText * (kTurns - 1) / kTurns},
       {"copy", "dict_a.copy()", kFree},
@@ -317,7 +317,7 @@ TEST(Charges, OfOtherMethodsAndFunctions) {
   Check(kCases, names);
 }
 
-TEST(Charges, OfOperators) {
+TEST(Charges, OperatorsAreCharged) {
   static constexpr Case kCases[] = {
       {"", "a + same", kText * 2},
       {"", "texts + texts_too", kList},
@@ -363,7 +363,7 @@ TEST(Charges, OfOperators) {
 }
 
 // Passing over a few names is included in the step itself.
-TEST(Charges, OfVariablesAndAttributes) {
+TEST(Charges, VariablesAndAttributesAreCharged) {
   constexpr int kNames = 2000;
   std::string many = "{% for x in [1] %}";
   for (int i = 0; i < kNames; ++i) many += "{% set v" + std::to_string(i) + " = 1 %}";

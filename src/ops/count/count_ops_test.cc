@@ -54,7 +54,7 @@ TEST(CountOps, LinearCountsWeightsActivationsAndProducts) {
   EXPECT_EQ(ops->counts().Total().calls, 0);
 }
 
-TEST(CountOps, AttentionCountsTheKeysThatAreSeen) {
+TEST(CountOps, AttentionCountsTheKeysThatItReads) {
   const auto ops = MakeCountOps();
   const auto stream = ops->MakeStream();
   Arena arena = Arena::Counting();

@@ -130,7 +130,7 @@ TEST(ProfiledOps, EventsOfAStepLieInIt) {
 }
 
 // Work on another stream is no step.
-TEST(ProfiledOps, CopiesElsewhereAreNotSteps) {
+TEST(ProfiledOps, CopiesOnOtherStreamsAreNotSteps) {
   const auto ops = MakeProfiledOps(MakeReferenceOps());
   const auto stream = ops->MakeStream();
   const auto other = ops->MakeStream();

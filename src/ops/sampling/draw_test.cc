@@ -56,7 +56,7 @@ TEST(DrawFromRow, EqualsTheDefinition) {
 }
 
 // Many unlikely tokens together win often, although each is far below the best.
-TEST(DrawFromRow, TokensFarBelowTheBestWinTheirShare) {
+TEST(DrawFromRow, UnlikelyTokensAreDrawnAsOftenAsTheirProbability) {
   constexpr size_t kTokens = testing::Fewer(120'000);
   std::vector<float> tempered(kTokens, std::log(0.27f / kTokens));
   tempered[1000] = 0;

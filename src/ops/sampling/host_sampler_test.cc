@@ -296,7 +296,7 @@ TEST(HostSampler, MaskLimitsItsRowAlone) {
   EXPECT_EQ(results[1].token, 13);
 }
 
-TEST(HostSampler, NothingToDrawIsARowsOwnFailure) {
+TEST(HostSampler, ARowWithNothingToDrawFailsAlone) {
   Bench bench(2);
   bench.Admit(0, {.top_logprobs = 2});
   bench.Admit(1, {});
@@ -308,7 +308,7 @@ TEST(HostSampler, NothingToDrawIsARowsOwnFailure) {
   EXPECT_EQ(results[1].health, RowHealth::kOk);
 }
 
-TEST(HostSampler, NotFiniteIsARowsOwnFailure) {
+TEST(HostSampler, ARowThatIsNotFiniteFailsAlone) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const float temperature : {0.0f, 1.0f}) {
     for (const float bad : {nan, -nan, INFINITY}) {
@@ -329,7 +329,7 @@ TEST(HostSampler, NotFiniteIsARowsOwnFailure) {
   EXPECT_EQ(bench.SampleOne(std::vector<float>(kVocab, -INFINITY)).health, RowHealth::kNotFinite);
 }
 
-TEST(HostSampler, GreedyIsWhereTheLargestLogitIsAllThatMatters) {
+TEST(HostSampler, IsGreedyIfOnlyTheLargestLogitMatters) {
   const auto is_greedy = [](const SamplingSpec& spec, int32_t position = 3) {
     Bench bench(1);
     bench.Admit(0, spec, {0, 1});
@@ -348,7 +348,7 @@ TEST(HostSampler, GreedyIsWhereTheLargestLogitIsAllThatMatters) {
   EXPECT_TRUE(is_greedy(at_least, 3));
 }
 
-TEST(HostSampler, TakesTheLargestAsItsDraw) {
+TEST(HostSampler, SampleGreedyDrawsTheArgmax) {
   Bench bench(3);
   for (SequenceSlotId slot = 0; slot < 3; ++slot) bench.Admit(slot, {.temperature = 0});
   std::vector<float> values = {1.5f, NAN, -INFINITY};
@@ -403,7 +403,7 @@ TEST(HostSampler, LogprobsAreThoseOfTheRawLogits) {
   EXPECT_EQ(scored[0].logprobs.top.size(), 3u);
 }
 
-TEST(HostSampler, ResultsDoNotDependOnCompanyOrderOrThreads) {
+TEST(HostSampler, ResultsDoNotDependOnBatchOrderOrThreads) {
   constexpr int kRows = 40;
   constexpr int32_t kWide = 5000;
   std::mt19937 random(13);
@@ -447,7 +447,7 @@ TEST(HostSampler, ResultsDoNotDependOnCompanyOrderOrThreads) {
   }
 }
 
-TEST(HostSampler, FillsInTheTokenLastDrawn) {
+TEST(HostSampler, FillsInTheLastDrawnToken) {
   Bench bench(3);
   for (SequenceSlotId slot = 0; slot < 3; ++slot) bench.Admit(slot, {.temperature = 0});
   std::vector<float> logits(2 * kVocab, 0.0f);

@@ -88,7 +88,7 @@ TEST(TopTokens, EqualsASort) {
   }
 }
 
-TEST(ApplyMask, ForbidsWhatIsNotSetAndWhatIsBeyond) {
+TEST(ApplyMask, ForbidsTokensWithoutABitAndBeyondTheMask) {
   std::vector<float> row(70, 1.0f);
   ApplyMask(std::vector<uint32_t>{0x80000001u, ~0u}, row);
   for (size_t t = 0; t < row.size(); ++t) {
