@@ -5,7 +5,7 @@
 //   auto answer = (*engine)->Generate({.prompt = "Once upon a time"});
 //   if (answer.ok()) std::puts(answer->front().text.c_str());
 //
-// docs/embedding.md is the guide. Nothing here throws, and callbacks must not throw either.
+// docs/library.md is the guide. Nothing here throws, and callbacks must not throw either.
 #pragma once
 
 #include <cstdint>
