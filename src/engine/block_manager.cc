@@ -61,7 +61,7 @@ void BlockManager::FreeRow(std::span<const BlockId> row) {
 
 void BlockManager::InitTables(SequenceBlocks* blocks) const {
   CHECK(blocks->size() == 0);
-  blocks->tables.resize(groups_.size());
+  blocks->block_tables.resize(groups_.size());
   blocks->num_sent = 0;
   blocks->num_committed = 0;
 }
@@ -154,10 +154,10 @@ bool BlockManager::Acquire(const PrefixCache::Match& match, SequenceBlocks* bloc
     return false;
   }
   InitTables(blocks);
-  for (auto& table : blocks->tables) table.assign(match.num_blocks, kNoBlock);
+  for (auto& table : blocks->block_tables) table.assign(match.num_blocks, kNoBlock);
   size_t next_promoted = 0;
   ForEachMatched(match, [&](NodeId node, int32_t g, int32_t index) {
-    BlockId& block = blocks->tables[g][index];
+    BlockId& block = blocks->block_tables[g][index];
     block = cache_.device_block(node, g);
     if (block != kNoBlock) return;
     const BlockId host = cache_.host_block(node, g);
@@ -167,7 +167,7 @@ bool BlockManager::Acquire(const PrefixCache::Match& match, SequenceBlocks* bloc
     cache_.Promote(node, g, block);
   });
   for (int32_t g = 0; g < num_groups(); ++g) {
-    blocks->tables[g].push_back(row_[g]);
+    blocks->block_tables[g].push_back(row_[g]);
     if (match.partial == kNoNode) continue;
     const BlockId device = cache_.device_block(match.partial, g);
     const Pin source = device != kNoBlock ? Pin{Tier::kDevice, device}
@@ -186,7 +186,7 @@ std::optional<int32_t> BlockManager::TryFork(const SequenceBlocks& parent, int32
   for (int32_t g = 0; g < num_groups(); ++g) {
     const int32_t first = FirstNeededPosition(groups_[g], num_computed) / block_size_;
     for (int32_t i = first; i < whole + (partial ? 1 : 0); ++i) {
-      if (parent.tables[g][i] == kNoBlock) return std::nullopt;
+      if (parent.block_tables[g][i] == kNoBlock) return std::nullopt;
     }
   }
   if (demand - num_groups() * whole > num_available()) return std::nullopt;
@@ -194,15 +194,15 @@ std::optional<int32_t> BlockManager::TryFork(const SequenceBlocks& parent, int32
   InitTables(blocks);
   for (int32_t g = 0; g < num_groups(); ++g) {
     const int32_t first = FirstNeededPosition(groups_[g], num_computed) / block_size_;
-    std::vector<BlockId>& table = blocks->tables[g];
+    std::vector<BlockId>& table = blocks->block_tables[g];
     table.assign(whole, kNoBlock);
     for (int32_t i = first; i < whole; ++i) {
-      table[i] = parent.tables[g][i];
+      table[i] = parent.block_tables[g][i];
       cache_.Ref(Tier::kDevice, table[i]);
     }
     table.push_back(row_[g]);
     if (!partial) continue;
-    const BlockId source = parent.tables[g][whole];
+    const BlockId source = parent.block_tables[g][whole];
     cache_.Ref(Tier::kDevice, source);
     work_.copies.push_back({Tier::kDevice, source, Tier::kDevice, row_[g]});
     work_.pins.push_back({Tier::kDevice, source});
@@ -218,7 +218,7 @@ std::optional<int32_t> BlockManager::TryFork(const SequenceBlocks& parent, int32
 int32_t BlockManager::Grow(int32_t positions, bool may_allocate, SequenceBlocks* blocks) {
   const int32_t wanted = CeilDiv(positions, block_size_);
   while (blocks->size() < wanted && may_allocate && AllocateRow(&row_)) {
-    for (int32_t g = 0; g < num_groups(); ++g) blocks->tables[g].push_back(row_[g]);
+    for (int32_t g = 0; g < num_groups(); ++g) blocks->block_tables[g].push_back(row_[g]);
   }
   return std::min(positions, blocks->size() * block_size_);
 }
@@ -229,7 +229,7 @@ void BlockManager::Commit(std::span<const ContentId> content, int32_t num_comput
   CHECK(static_cast<size_t>(num_computed) <= content.size());
   const auto row = [&](int32_t index) -> std::span<const BlockId> {
     row_.clear();
-    for (const auto& table : blocks->tables) row_.push_back(table[index]);
+    for (const auto& table : blocks->block_tables) row_.push_back(table[index]);
     return row_;
   };
   while ((blocks->num_committed + 1) * block_size_ <= num_computed) {
@@ -254,7 +254,7 @@ void BlockManager::DropOutOfWindow(int32_t num_computed, SequenceBlocks* blocks)
     const int32_t first = FirstNeededPosition(groups_[g], num_computed) / block_size_;
     // Windows differ between groups; kNoBlock marks an entry that was dropped before.
     for (int32_t i = std::min(first, blocks->size()) - 1; i >= 0; --i) {
-      BlockId& block = blocks->tables[g][i];
+      BlockId& block = blocks->block_tables[g][i];
       if (block == kNoBlock) break;
       cache_.Unref(Tier::kDevice, block);
       block = kNoBlock;
@@ -265,7 +265,7 @@ void BlockManager::DropOutOfWindow(int32_t num_computed, SequenceBlocks* blocks)
 void BlockManager::Release(SequenceBlocks* blocks) {
   // Deepest first, so that eviction takes a sequence's later blocks first.
   for (int32_t i = blocks->size() - 1; i >= 0; --i) {
-    for (auto& table : blocks->tables) {
+    for (auto& table : blocks->block_tables) {
       if (table[i] != kNoBlock) cache_.Unref(Tier::kDevice, table[i]);
     }
   }

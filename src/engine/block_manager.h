@@ -19,12 +19,14 @@ namespace tokamak {
 struct SequenceBlocks {
   // [group][index]: the block of positions [index * block_size, (index + 1) * block_size), or
   // kNoBlock where a window group needs none. All groups have the same number of entries.
-  std::vector<std::vector<BlockId>> tables;
+  std::vector<std::vector<BlockId>> block_tables;
   int32_t num_sent = 0;       // entries sent to the runner
   NodeId cursor = kNoNode;    // this sequence's node in the prefix cache
   int32_t num_committed = 0;  // whole blocks in the prefix cache: the cursor's depth
 
-  int32_t size() const { return tables.empty() ? 0 : static_cast<int32_t>(tables[0].size()); }
+  int32_t size() const {
+    return block_tables.empty() ? 0 : static_cast<int32_t>(block_tables[0].size());
+  }
 };
 
 // Owns both tiers of blocks and the prefix cache. The scheduler and the engine core call it on the

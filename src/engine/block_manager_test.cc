@@ -66,9 +66,9 @@ TEST(PrefixCache, WholeBlocksAreSharedByReference) {
   SequenceBlocks first = Compute(manager, Tokens(10));
   SequenceBlocks second;
   EXPECT_EQ(manager.TryAdmit("", Tokens(9), 8, 0, &second), 8);
-  EXPECT_EQ(second.tables[0][0], first.tables[0][0]);
-  EXPECT_EQ(second.tables[0][1], first.tables[0][1]);
-  EXPECT_NE(second.tables[0][2], first.tables[0][2]);
+  EXPECT_EQ(second.block_tables[0][0], first.block_tables[0][0]);
+  EXPECT_EQ(second.block_tables[0][1], first.block_tables[0][1]);
+  EXPECT_NE(second.block_tables[0][2], first.block_tables[0][2]);
   EXPECT_TRUE(manager.TakeStepWork().copies.empty());
 }
 
@@ -82,8 +82,8 @@ TEST(PrefixCache, HitInsideABlockCopiesItAndLeavesTheOriginalShared) {
   EXPECT_EQ(manager.TryAdmit("", other, 7, 0, &second), 6);
   const BlockManager::StepWork work = manager.TakeStepWork();
   ASSERT_EQ(work.copies.size(), 1u);
-  EXPECT_EQ(work.copies[0].source, first.tables[0][1]);
-  EXPECT_EQ(work.copies[0].destination, second.tables[0][1]);
+  EXPECT_EQ(work.copies[0].source, first.block_tables[0][1]);
+  EXPECT_EQ(work.copies[0].destination, second.block_tables[0][1]);
   EXPECT_EQ(work.pins.size(), 1u);
 }
 
@@ -136,8 +136,8 @@ TEST(PrefixCache, EvictsTheLeastRecentlyUsedLeafFirst) {
   BlockManager manager(Spec(6), true);
   SequenceBlocks a = Compute(manager, Tokens(8, 100));
   SequenceBlocks b = Compute(manager, Tokens(8, 200));
-  const std::vector<BlockId> of_a = a.tables[0];
-  const std::vector<BlockId> of_b = b.tables[0];
+  const std::vector<BlockId> of_a = a.block_tables[0];
+  const std::vector<BlockId> of_b = b.block_tables[0];
   manager.Release(&a);
   manager.Release(&b);
   EXPECT_EQ(Match(manager, Tokens(9, 100)), 8);  // makes a the more recent
@@ -145,7 +145,7 @@ TEST(PrefixCache, EvictsTheLeastRecentlyUsedLeafFirst) {
   ASSERT_TRUE(manager.TryAdmit("", Tokens(24, 300), 23, 0, &c));
   EXPECT_EQ(manager.Grow(24, true, &c), 24);
   // Two free blocks, then b from its end, then a from its end.
-  const std::vector<BlockId> taken(c.tables[0].begin() + 2, c.tables[0].end());
+  const std::vector<BlockId> taken(c.block_tables[0].begin() + 2, c.block_tables[0].end());
   EXPECT_EQ(taken, (std::vector<BlockId>{of_b[1], of_b[0], of_a[1], of_a[0]}));
 }
 
@@ -163,7 +163,7 @@ TEST(PrefixCache, BlocksInUseAreNotEvicted) {
 TEST(PrefixCache, EvictedBlocksMoveToTheHostAndComeBack) {
   BlockManager manager(Spec(3, 4), true);
   SequenceBlocks a = Compute(manager, Tokens(9));
-  const std::vector<BlockId> blocks = a.tables[0];
+  const std::vector<BlockId> blocks = a.block_tables[0];
   manager.Release(&a);
   SequenceBlocks b;
   ASSERT_TRUE(manager.TryAdmit("", Tokens(9, 50), 8, 0, &b));
@@ -178,7 +178,7 @@ TEST(PrefixCache, EvictedBlocksMoveToTheHostAndComeBack) {
   ASSERT_EQ(back.copies.size(), 2u);
   EXPECT_EQ(back.copies[1].source_tier, Tier::kHost);
   EXPECT_EQ(back.copies[1].source, out[0].destination);
-  EXPECT_EQ(back.copies[1].destination, a.tables[0][1]);
+  EXPECT_EQ(back.copies[1].destination, a.block_tables[0][1]);
   EXPECT_EQ(back.pins.size(), 2u);  // host blocks that are freed when the step has retired
 }
 
@@ -208,12 +208,12 @@ TEST(PrefixCache, AMatchNeedsOnlyTheLastWindow) {
   BlockManager manager(WindowSpec(20, 5), true);
   SequenceBlocks a = Compute(manager, Tokens(17));
   manager.DropOutOfWindow(17, &a);  // keeps positions 13 and later
-  EXPECT_EQ(a.tables[1][2], kNoBlock);
-  EXPECT_NE(a.tables[1][3], kNoBlock);
+  EXPECT_EQ(a.block_tables[1][2], kNoBlock);
+  EXPECT_NE(a.block_tables[1][3], kNoBlock);
   SequenceBlocks b;
   EXPECT_EQ(manager.TryAdmit("", Tokens(17), 16, 0, &b), 16);  // a query at 16 sees 12 to 16
-  EXPECT_EQ(b.tables[1][2], kNoBlock);
-  EXPECT_EQ(b.tables[1][3], a.tables[1][3]);
+  EXPECT_EQ(b.block_tables[1][2], kNoBlock);
+  EXPECT_EQ(b.block_tables[1][3], a.block_tables[1][3]);
 }
 
 TEST(PrefixCache, AMatchEndsWhereAWholeWindowIsCached) {
@@ -234,11 +234,11 @@ TEST(BlockManager, AForkSharesWholeBlocksAndCopiesTheLast) {
   SequenceBlocks parent = Compute(manager, Tokens(10));
   SequenceBlocks child;
   EXPECT_EQ(manager.TryFork(parent, 9, 0, &child), 9);
-  EXPECT_EQ(child.tables[0][1], parent.tables[0][1]);
+  EXPECT_EQ(child.block_tables[0][1], parent.block_tables[0][1]);
   const BlockManager::StepWork work = manager.TakeStepWork();
   ASSERT_EQ(work.copies.size(), 1u);
-  EXPECT_EQ(work.copies[0].source, parent.tables[0][2]);
-  EXPECT_EQ(work.copies[0].destination, child.tables[0][2]);
+  EXPECT_EQ(work.copies[0].source, parent.block_tables[0][2]);
+  EXPECT_EQ(work.copies[0].destination, child.block_tables[0][2]);
   EXPECT_EQ(manager.num_used(), 4);
 }
 

@@ -76,8 +76,8 @@ Status CheckLimits(const EngineCoreOptions& options, const ExecutorLimits& limit
   if (options.max_failures < 1) {
     return InvalidArgument("max_failures: must be positive, got {}", options.max_failures);
   }
-  if (options.turn_tokens < 1) {
-    return InvalidArgument("turn_tokens: must be positive, got {}", options.turn_tokens);
+  if (options.quantum < 1) {
+    return InvalidArgument("quantum: must be positive, got {}", options.quantum);
   }
   if (!(options.target_itl_ms >= 0)) {
     return InvalidArgument("target_itl_ms: must not be negative, got {}", options.target_itl_ms);
@@ -92,7 +92,7 @@ SchedulerOptions MakeSchedulerOptions(const EngineCoreOptions& options,
           .target_seconds = options.target_itl_ms / 1e3,
           .min_chunk = limits.cache.groups[0].block_size,
           .original_context = limits.cache.original_context,
-          .turn_tokens = options.turn_tokens};
+          .quantum = options.quantum};
 }
 
 // The token ids that end a generation: the request's own and, unless it ignores them, the model's.
@@ -350,8 +350,8 @@ StepInput EngineCore::Pack(const Schedule& schedule, BlockManager::StepWork* wor
     Sequence& sequence = *row.sequence;
     if (row.admitted) input.admit.push_back(PackAdmission(row));
     SequenceBlocks& blocks = sequence.blocks;
-    for (size_t g = 0; blocks.num_sent < blocks.size() && g < blocks.tables.size(); ++g) {
-      const std::vector<BlockId>& table = blocks.tables[g];
+    for (size_t g = 0; blocks.num_sent < blocks.size() && g < blocks.block_tables.size(); ++g) {
+      const std::vector<BlockId>& table = blocks.block_tables[g];
       input.append.push_back(
           {sequence.slot, static_cast<int32_t>(g), {table.begin() + blocks.num_sent, table.end()}});
     }

@@ -31,8 +31,8 @@ struct EngineCoreOptions {
   // Limit on requests that have not run yet; beyond it every client still has a share
   // (ClientShares).
   int32_t max_queue = 1024;
-  double target_itl_ms = 0;   // see EngineOptions
-  int32_t turn_tokens = 256;  // tokens per turn of a client (ClientTurns)
+  double target_itl_ms = 0;  // see EngineOptions
+  int32_t quantum = 256;     // tokens per turn of a client (FairShare)
   bool prefix_cache = true;
   uint64_t seed = 0;  // derives the seeds of requests that have none
   // After this many executor failures in a row every request ends with the error. If the last of

@@ -177,7 +177,7 @@ void Field(A& a, EngineCoreOptions& v) {
   Field(a, v.max_context);
   Field(a, v.max_queue);
   Field(a, v.target_itl_ms);
-  Field(a, v.turn_tokens);
+  Field(a, v.quantum);
   Field(a, v.prefix_cache);
   Field(a, v.seed);
   Field(a, v.max_failures);

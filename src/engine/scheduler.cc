@@ -7,12 +7,12 @@
 namespace tokamak {
 
 Scheduler::Scheduler(const SchedulerOptions& options, BlockManager* blocks, const CostModel* costs)
-    : options_(options), blocks_(blocks), costs_(costs), turns_(options.turn_tokens) {
+    : options_(options), blocks_(blocks), costs_(costs), fair_share_(options.quantum) {
   for (SequenceSlotId slot = options.max_seqs - 1; slot >= 0; --slot) free_slots_.push_back(slot);
 }
 
 void Scheduler::Add(Sequence* sequence) {
-  turns_.Join(sequence);
+  fair_share_.Join(sequence);
   StartWaiting(sequence);
 }
 
@@ -25,12 +25,12 @@ void Scheduler::Pause(Sequence* sequence) {
   } else if (sequence->state == SequenceState::kRunning) {
     Suspend(sequence);
   }
-  turns_.Leave(sequence);
+  fair_share_.Leave(sequence);
 }
 
 void Scheduler::Resume(Sequence* sequence) {
   sequence->paused = false;
-  turns_.Join(sequence);
+  fair_share_.Join(sequence);
   if (sequence->state == SequenceState::kPaused) StartWaiting(sequence);
 }
 
@@ -40,18 +40,18 @@ void Scheduler::StartWaiting(Sequence* sequence) {
     return;
   }
   sequence->state = SequenceState::kWaiting;
-  turns_.CountWaiting(*sequence, 1);
+  fair_share_.CountWaiting(*sequence, 1);
   ++num_waiting_;
 }
 
 void Scheduler::StopWaiting(Sequence* sequence, SequenceState state) {
   sequence->state = state;
-  turns_.CountWaiting(*sequence, -1);
+  fair_share_.CountWaiting(*sequence, -1);
   --num_waiting_;
 }
 
 Sequence* Scheduler::first_waiting() const {
-  ClientTurns::Walk walk(turns_);
+  FairShare::Walk walk(fair_share_);
   Sequence* sequence = walk.Next();
   while (sequence && (sequence->state != SequenceState::kWaiting || sequence->gated)) {
     sequence = walk.Next();
@@ -64,8 +64,8 @@ std::vector<SequenceSlotId> Scheduler::TakeFreedSlots() { return std::exchange(f
 Schedule Scheduler::Next(bool idle) {
   pass_ = Pass{};
   pass_.idle = idle;
-  turns_.BeginStep();
-  ClientTurns::Walk walk(turns_);
+  fair_share_.BeginStep();
+  FairShare::Walk walk(fair_share_);
   const std::vector<Sequence*> ranked = RankRunning(&walk);
   SetBudgets(ranked);
   size_t rank = 0;  // index in running_ of the next running sequence
@@ -88,7 +88,7 @@ Schedule Scheduler::Next(bool idle) {
   return std::move(pass_.schedule);
 }
 
-std::vector<Sequence*> Scheduler::RankRunning(ClientTurns::Walk* walk) {
+std::vector<Sequence*> Scheduler::RankRunning(FairShare::Walk* walk) {
   std::vector<Sequence*> ranked;
   std::vector<Sequence*> running;
   while (running.size() < running_.size()) {
@@ -179,7 +179,7 @@ int32_t Scheduler::FindBlocks(size_t rank, int32_t wanted) {
 
 Scheduler::Room Scheduler::MakeRoom(size_t first_victim) {
   pass_.closed = true;  // a preempted sequence must not come back in the same step
-  if (!draining_.empty()) return Room::kComing;
+  if (!retiring_.empty()) return Room::kComing;
   if (running_.size() <= first_victim) return Room::kNone;
   Sequence* victim = running_.back();
   Preempt(victim);
@@ -197,7 +197,7 @@ void Scheduler::Suspend(Sequence* sequence) {
   std::erase(running_, sequence);
   if (sequence->rows_in_flight > 0) {
     sequence->state = SequenceState::kPreempting;
-    draining_.push_back(sequence);
+    retiring_.push_back(sequence);
   } else {
     Release(sequence);
     StartWaiting(sequence);
@@ -261,7 +261,7 @@ void Scheduler::AddRow(Sequence* sequence, int32_t num_tokens, bool admitted) {
   pass_.schedule.rows.push_back({sequence, start, num_tokens, sample, admitted});
   pass_.schedule.cost.Add(start, num_tokens);
   sequence->num_scheduled += num_tokens;
-  turns_.Charge(sequence, start, sequence->num_scheduled);
+  fair_share_.Charge(sequence, start, sequence->num_scheduled);
   ++sequence->rows_in_flight;
   if (sample) ++sequence->pending_tokens;
   pass_.promised += blocks_->MissingBlocks(sequence->known(), sequence->blocks);
@@ -272,10 +272,10 @@ void Scheduler::Finish(Sequence* sequence) {
     StopWaiting(sequence, SequenceState::kFinished);
   } else if (sequence->state == SequenceState::kRunning) {
     std::erase(running_, sequence);
-    draining_.push_back(sequence);
+    retiring_.push_back(sequence);
   }
   sequence->state = SequenceState::kFinished;
-  if (!sequence->paused) turns_.Leave(sequence);
+  if (!sequence->paused) fair_share_.Leave(sequence);
   Drained(sequence);
 }
 
@@ -283,7 +283,7 @@ void Scheduler::Drained(Sequence* sequence) {
   const bool preempted = sequence->state == SequenceState::kPreempting;
   const bool finished = sequence->state == SequenceState::kFinished;
   if (sequence->rows_in_flight > 0 || sequence->slot < 0 || (!preempted && !finished)) return;
-  std::erase(draining_, sequence);
+  std::erase(retiring_, sequence);
   Release(sequence);
   if (preempted) StartWaiting(sequence);
 }
@@ -304,8 +304,8 @@ void Scheduler::Detach(Sequence* sequence) {
 
 void Scheduler::Reset() {
   std::vector<Sequence*> holding = std::exchange(running_, {});
-  holding.insert(holding.end(), draining_.begin(), draining_.end());
-  draining_.clear();
+  holding.insert(holding.end(), retiring_.begin(), retiring_.end());
+  retiring_.clear();
   for (Sequence* sequence : holding) {
     sequence->blocks = SequenceBlocks{};
     sequence->rows_in_flight = sequence->pending_tokens = 0;

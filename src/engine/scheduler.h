@@ -6,8 +6,8 @@
 
 #include "base/clock.h"
 #include "engine/block_manager.h"
-#include "engine/client_turns.h"
 #include "engine/cost_model.h"
+#include "engine/fair_share.h"
 #include "engine/sequence.h"
 
 namespace tokamak {
@@ -20,7 +20,7 @@ struct SchedulerOptions {
   double target_seconds = 0;
   int32_t min_chunk = 0;
   int32_t original_context = 0;  // see CacheSpec
-  int32_t turn_tokens = 0;       // see ClientTurns; positive
+  int32_t quantum = 0;           // see FairShare; positive
 };
 
 struct ScheduledRow {
@@ -36,7 +36,7 @@ struct Schedule {
   StepCost cost;
 };
 
-// ClientTurns ranks the sequences: within a priority clients share the engine in turn, and each
+// FairShare ranks the sequences: within a priority clients share the engine in turn, and each
 // client's sequences go first come, first served. One pass by rank gives each running sequence its
 // next decode or prefill row, and admits waiting ones while there are tokens, slots and blocks. A
 // sequence that lacks a slot or block takes it from the lowest ranked running one, never from one
@@ -80,7 +80,7 @@ class Scheduler {
   // Visits waiting sequences, best ranked first, until `visit` returns false.
   template <typename Visit>
   void ForEachWaiting(Visit visit) const {
-    ClientTurns::Walk walk(turns_);
+    FairShare::Walk walk(fair_share_);
     for (int32_t left = num_waiting_; left > 0;) {
       const Sequence* sequence = walk.Next();
       if (sequence->state != SequenceState::kWaiting) continue;
@@ -111,7 +111,7 @@ class Scheduler {
 
   // Sorts running_ by rank. Returns the sequences that the walk has passed: the running ones and
   // all that rank above the last of them.
-  std::vector<Sequence*> RankRunning(ClientTurns::Walk* walk);
+  std::vector<Sequence*> RankRunning(FairShare::Walk* walk);
   // `ranked`: the result of RankRunning.
   void SetBudgets(const std::vector<Sequence*>& ranked);
   // Returns whether running_[rank] is still the same sequence.
@@ -147,10 +147,10 @@ class Scheduler {
   const SchedulerOptions options_;
   BlockManager* const blocks_;
   const CostModel* const costs_;
-  ClientTurns turns_;
+  FairShare fair_share_;
   int32_t num_waiting_ = 0;
   std::vector<Sequence*> running_;   // by rank in the last step; state kRunning
-  std::vector<Sequence*> draining_;  // kPreempting and kFinished with rows in flight
+  std::vector<Sequence*> retiring_;  // kPreempting and kFinished with rows in flight
   std::vector<SequenceSlotId> free_slots_;
   std::vector<SequenceSlotId> freed_slots_;  // since TakeFreedSlots
   int64_t num_preemptions_ = 0;

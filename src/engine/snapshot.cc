@@ -18,7 +18,7 @@ std::string NameOf(const RequestState& request) {
 
 int32_t CountBlocks(const SequenceBlocks& blocks) {
   int32_t count = 0;
-  for (const std::vector<BlockId>& table : blocks.tables) {
+  for (const std::vector<BlockId>& table : blocks.block_tables) {
     count += static_cast<int32_t>(table.size() - std::count(table.begin(), table.end(), kNoBlock));
   }
   return count;

@@ -51,7 +51,7 @@ void EngineChecker::RankSequences() {
     int64_t rank = sequences[0]->request->queue->turn_start;
     for (const Sequence* s : sequences) {
       ranks_[s] = rank;
-      rank += core_->options().turn_tokens;
+      rank += core_->options().quantum;
     }
   }
 }
@@ -163,7 +163,7 @@ void EngineChecker::CheckSequences() {
   for (size_t slot = 0; slot < slots_.size(); ++slot) {
     if (slots_[slot] != 1) Fail("slot {} has {} owners", slot, int{slots_[slot]});
   }
-  if (holding != scheduler.running_.size() + scheduler.draining_.size()) {
+  if (holding != scheduler.running_.size() + scheduler.retiring_.size()) {
     Fail("{} sequences have slots, {} run", holding, scheduler.running_.size());
   }
   for (const auto& [id, request] : core_->requests_) {
@@ -179,7 +179,7 @@ void EngineChecker::CheckReferences() {
   device_references_.assign(blocks.device_.size(), 0);
   host_references_.assign(blocks.host_.size(), 0);
   ForEachSequence([&](const Sequence& s) {
-    for (const auto& table : s.blocks.tables) {
+    for (const auto& table : s.blocks.block_tables) {
       for (const BlockId block : table) {
         if (block != kNoBlock) ++device_references_[block];
       }

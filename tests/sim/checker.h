@@ -67,7 +67,7 @@ class EngineChecker {
   sim::Verdict* const verdict_;
   const int depth_;
   const bool one_client_;
-  std::unordered_map<const Sequence*, int64_t> ranks_;  // see ClientTurns
+  std::unordered_map<const Sequence*, int64_t> ranks_;  // see FairShare
   Key best_ = 0;                // the best ranked sequence in the last round
   int64_t tenure_ = 0;          // rounds since it became the best or computed a new position
   int32_t best_charged_ = 0;    // positions charged for it

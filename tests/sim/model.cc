@@ -20,18 +20,19 @@ void LetterDecoder::Flush(std::string* text) {
   held_.clear();
 }
 
-Expectation Expect(const TokenModel& model, const Plan& plan, int32_t choice, int32_t max_context) {
-  const SamplingParams& p = plan.sampling;
+Expectation Expect(const TokenModel& model, const RequestSpec& spec, int32_t choice,
+                   int32_t max_context) {
+  const SamplingParams& p = spec.sampling;
   const uint64_t seed = *p.seed;
   uint64_t prefix = TokenModel::Root(seed);
-  for (const TokenId token : plan.prompt) prefix = TokenModel::Extend(prefix, token);
+  for (const TokenId token : spec.prompt) prefix = TokenModel::Extend(prefix, token);
   std::vector<TokenId> ends = p.stop_token_ids;
-  if (!p.ignore_eos) ends.insert(ends.end(), plan.eos_ids.begin(), plan.eos_ids.end());
+  if (!p.ignore_eos) ends.insert(ends.end(), spec.eos_ids.begin(), spec.eos_ids.end());
   const auto is_end = [&](TokenId token) {
     return std::find(ends.begin(), ends.end(), token) != ends.end();
   };
   const int32_t room =
-      std::min(max_context, plan.max_length) - static_cast<int32_t>(plan.prompt.size());
+      std::min(max_context, spec.max_length) - static_cast<int32_t>(spec.prompt.size());
   const int32_t most = std::min(room, p.max_tokens.value_or(room));
   Expectation e;
   std::string all;
@@ -55,23 +56,23 @@ Expectation Expect(const TokenModel& model, const Plan& plan, int32_t choice, in
     prefix = TokenModel::Extend(prefix, token);
     all += Letter(token);
     const bool may_stop = generated + 1 >= p.min_tokens && all.size() >= 2;
-    if (plan.decodes && !plan.stop.empty() && may_stop &&
-        all.compare(all.size() - 2, 2, plan.stop) == 0) {
+    if (spec.decodes && !spec.stop.empty() && may_stop &&
+        all.compare(all.size() - 2, 2, spec.stop) == 0) {
       all.resize(all.size() - 2);
       e.reason = FinishReason::kStop;
       break;
     }
   }
-  if (plan.decodes) e.text = all;
+  if (spec.decodes) e.text = all;
   return e;
 }
 
-std::vector<float> ExpectPromptLogprobs(const Plan& plan) {
+std::vector<float> ExpectPromptLogprobs(const RequestSpec& spec) {
   std::vector<float> logprobs;
-  uint64_t prefix = TokenModel::Root(*plan.sampling.seed);
-  for (size_t i = 0; i + 1 < plan.prompt.size(); ++i) {
-    prefix = TokenModel::Extend(prefix, plan.prompt[i]);
-    logprobs.push_back(TokenModel::Logprob(prefix, plan.prompt[i + 1]));
+  uint64_t prefix = TokenModel::Root(*spec.sampling.seed);
+  for (size_t i = 0; i + 1 < spec.prompt.size(); ++i) {
+    prefix = TokenModel::Extend(prefix, spec.prompt[i]);
+    logprobs.push_back(TokenModel::Logprob(prefix, spec.prompt[i + 1]));
   }
   return logprobs;
 }

@@ -81,7 +81,7 @@ class LetterDecoder final : public TextDecoder {
 };
 
 // A request of the workload, with everything that decides its answer.
-struct Plan {
+struct RequestSpec {
   RequestId id = 0;
   std::vector<TokenId> prompt;
   SamplingParams sampling;  // the seed is always set
@@ -104,8 +104,9 @@ struct Expectation {
   RowHealth health = RowHealth::kOk;  // other values end it with kError
 };
 
-Expectation Expect(const TokenModel& model, const Plan& plan, int32_t choice, int32_t max_context);
+Expectation Expect(const TokenModel& model, const RequestSpec& spec, int32_t choice,
+                   int32_t max_context);
 // Logprobs of the prompt tokens from the second on.
-std::vector<float> ExpectPromptLogprobs(const Plan& plan);
+std::vector<float> ExpectPromptLogprobs(const RequestSpec& spec);
 
 }  // namespace tokamak::sim

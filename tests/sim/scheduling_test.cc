@@ -376,7 +376,7 @@ TEST_F(ClientsTest, ClientsThatAlwaysWaitGetEqualTokens) {
       computed[second] += static_cast<int64_t>(tokens.size()) + (second ? 200 : 20);
   }
   // Each client gets ahead by at most what its sequences of one round may compute in a turn.
-  const int64_t most_ahead = 8 * int64_t{core_options_.turn_tokens};
+  const int64_t most_ahead = 8 * int64_t{core_options_.quantum};
   EXPECT_LE(std::abs(computed[0] - computed[1]), most_ahead)
       << computed[0] << " and " << computed[1];
   EXPECT_GT(computed[0], 2 * most_ahead) << "too few for the bound to mean anything";
@@ -399,7 +399,7 @@ TEST_F(ClientsTest, SlotsAreTakenFromTheClientWithTheMostService) {
 
 TEST_F(ClientsTest, ClientsWithOneStreamEachAlternateWhenSlotsAreShort) {
   core_options_.max_seqs = 1;
-  core_options_.turn_tokens = 50;
+  core_options_.quantum = 50;
   Start();
   Submit(1, 10, 500, 0, 1, "a");
   Submit(2, 10, 500, 0, 1, "b");
@@ -435,10 +435,10 @@ TEST_F(ClientsTest, ClientsThatTookLessThanTheirShareGetNoCredit) {
 
 TEST_F(ClientsTest, ASingleClientIsScheduledAsWithoutClients) {
   std::vector<std::vector<StepInput>> runs;
-  for (const int32_t turn_tokens : {1, 7, 256, 1 << 30}) {
+  for (const int32_t quantum : {1, 7, 256, 1 << 30}) {
     core_options_.max_seqs = 4;
     core_options_.max_step_tokens = 24;
-    core_options_.turn_tokens = turn_tokens;
+    core_options_.quantum = quantum;
     executor_options_.limits.cache.num_device_blocks = 16;
     steps_.clear();
     ended_.clear();

@@ -117,7 +117,7 @@ void Simulation::DrawConfiguration() {
   core_options_.seed = rng_.Next();
   num_clients_ = client_rng_.Chance(30) ? 1 : client_rng_.In(2, 8);
   if (options_.clients > 0) num_clients_ = options_.clients;
-  core_options_.turn_tokens = client_rng_.In(1, client_rng_.Chance(50) ? 8 : 64);
+  core_options_.quantum = client_rng_.In(1, client_rng_.Chance(50) ? 8 : 64);
   pause_permille_ = client_rng_.Chance(50) ? client_rng_.In(1, 200) : 0;
   arrival_percent_ = rng_.In(5, 50);
   cancel_permille_ = rng_.Chance(60) ? rng_.In(1, 60) : 0;
@@ -164,67 +164,67 @@ std::vector<TokenId> Simulation::DrawPrompt() {
   return prompt;
 }
 
-void Simulation::DrawEnds(Plan* plan) {
+void Simulation::DrawEnds(RequestSpec* spec) {
   const int32_t vocab = executor_options_.limits.vocab_size;
-  if (rng_.Chance(50)) plan->eos_ids.push_back(rng_.In(0, vocab - 1));
-  if (rng_.Chance(20)) plan->sampling.stop_token_ids.push_back(rng_.In(0, vocab - 1));
-  plan->sampling.ignore_eos = rng_.Chance(15);
-  plan->decodes = rng_.Chance(50);
-  if (plan->decodes && rng_.Chance(60)) {
-    plan->stop = {Letter(rng_.In(0, vocab - 1)), Letter(rng_.In(0, vocab - 1))};
-    plan->sampling.stop = {plan->stop};
+  if (rng_.Chance(50)) spec->eos_ids.push_back(rng_.In(0, vocab - 1));
+  if (rng_.Chance(20)) spec->sampling.stop_token_ids.push_back(rng_.In(0, vocab - 1));
+  spec->sampling.ignore_eos = rng_.Chance(15);
+  spec->decodes = rng_.Chance(50);
+  if (spec->decodes && rng_.Chance(60)) {
+    spec->stop = {Letter(rng_.In(0, vocab - 1)), Letter(rng_.In(0, vocab - 1))};
+    spec->sampling.stop = {spec->stop};
   }
-  const int32_t most = plan->sampling.max_tokens.value_or(5);
-  if (rng_.Chance(20)) plan->sampling.min_tokens = rng_.In(0, std::min(most, 8));
+  const int32_t most = spec->sampling.max_tokens.value_or(5);
+  if (rng_.Chance(20)) spec->sampling.min_tokens = rng_.In(0, std::min(most, 8));
 }
 
-Plan Simulation::DrawPlan() {
-  Plan plan;
-  plan.id = next_id_++;
-  plan.prompt = DrawPrompt();
-  SamplingParams& p = plan.sampling;
+RequestSpec Simulation::DrawRequest() {
+  RequestSpec spec;
+  spec.id = next_id_++;
+  spec.prompt = DrawPrompt();
+  SamplingParams& p = spec.sampling;
   p.seed = rng_.Next();
-  plan.salt = fmt::format("salt {}", SaltOf(*p.seed));
+  spec.salt = fmt::format("salt {}", SaltOf(*p.seed));
   if (rng_.Chance(95)) p.max_tokens = rng_.In(rng_.Chance(5) ? 0 : 1, max_generated_);
   if (rng_.Chance(20)) p.n = rng_.In(2, 4);
   if (rng_.Chance(15)) p.prompt_logprobs = 0;
   if (rng_.Chance(20)) p.logprobs = 0;
-  plan.priority = rng_.Chance(20) ? rng_.In(-1, 2) : 0;
-  if (client_rng_.Chance(60)) plan.client = client_rng_.In(0, num_clients_ - 1);
-  DrawEnds(&plan);
-  return plan;
+  spec.priority = rng_.Chance(20) ? rng_.In(-1, 2) : 0;
+  if (client_rng_.Chance(60)) spec.client = client_rng_.In(0, num_clients_ - 1);
+  DrawEnds(&spec);
+  return spec;
 }
 
 void Simulation::SubmitOne() {
-  Plan plan = DrawPlan();
+  RequestSpec spec = DrawRequest();
   Arrival arrival;
-  arrival.id = plan.id;
-  arrival.prompt = plan.prompt;
-  arrival.sampling = plan.sampling;
-  arrival.eos_ids = plan.eos_ids;
-  arrival.priority = plan.priority;
-  arrival.client = fmt::format("client {}", plan.client);
-  arrival.cache_root = plan.salt;
-  for (int32_t i = 0; plan.decodes && i < plan.sampling.n; ++i) {
-    arrival.decoders.push_back(std::make_unique<LetterDecoder>(plan.stop));
+  arrival.id = spec.id;
+  arrival.prompt = spec.prompt;
+  arrival.sampling = spec.sampling;
+  arrival.eos_ids = spec.eos_ids;
+  arrival.priority = spec.priority;
+  arrival.client = fmt::format("client {}", spec.client);
+  arrival.cache_root = spec.salt;
+  for (int32_t i = 0; spec.decodes && i < spec.sampling.n; ++i) {
+    arrival.decoders.push_back(std::make_unique<LetterDecoder>(spec.stop));
   }
   arrival.on_output = [this](OutputChunk chunk) { OnChunk(std::move(chunk)); };
-  if (!plan.sampling.max_tokens) plan.max_length = core_->MaxLength(arrival);
+  if (!spec.sampling.max_tokens) spec.max_length = core_->MaxLength(arrival);
   if (writer_) writer_->WriteArrival(arrival);
   const Status status = core_->Submit(std::move(arrival));
   if (!status.ok()) {
     ++stats_.refused;
     const bool expected = status.code() == StatusCode::kResourceExhausted ||
                           status.code() == StatusCode::kUnavailable;
-    if (!expected) Fail("request {} refused: {}", plan.id, status.ToString());
+    if (!expected) Fail("request {} refused: {}", spec.id, status.ToString());
     return;
   }
   ++stats_.requests;
   Live live;
-  live.unfinished = plan.sampling.n;
-  live.choices.resize(plan.sampling.n);
-  live.plan = std::move(plan);
-  live_.emplace(live.plan.id, std::move(live));
+  live.unfinished = spec.sampling.n;
+  live.choices.resize(spec.sampling.n);
+  live.spec = std::move(spec);
+  live_.emplace(live.spec.id, std::move(live));
 }
 
 void Simulation::CancelOne() {
@@ -236,7 +236,7 @@ void Simulation::CancelOne() {
 }
 
 void Simulation::Pause(Live* live) {
-  const RequestId id = live->plan.id;
+  const RequestId id = live->spec.id;
   if (writer_) writer_->Write(PauseEvent{id});
   core_->Pause(id);
   live->paused = true;
@@ -246,7 +246,7 @@ void Simulation::Pause(Live* live) {
 }
 
 void Simulation::Resume(Live* live) {
-  const RequestId id = live->plan.id;
+  const RequestId id = live->spec.id;
   if (writer_) writer_->Write(ResumeEvent{id});
   core_->Resume(id);
   live->paused = false;
@@ -278,12 +278,12 @@ void Simulation::OnChunk(OutputChunk chunk) {
   Live& live = found->second;
   Choice& choice = live.choices.at(chunk.choice);
   if (choice.ended) return Fail("a chunk of request {} after its last", chunk.request);
-  if (chunk.seed != *live.plan.sampling.seed) Fail("request {} has another seed", chunk.request);
+  if (chunk.seed != *live.spec.sampling.seed) Fail("request {} has another seed", chunk.request);
   choice.tokens.insert(choice.tokens.end(), chunk.token_ids.begin(), chunk.token_ids.end());
   stats_.tokens += static_cast<int64_t>(chunk.token_ids.size());
   if (live.paused) {
     live.late_tokens += static_cast<int32_t>(chunk.token_ids.size());
-    if (live.late_tokens > executor_options_.limits.depth * live.plan.sampling.n) {
+    if (live.late_tokens > executor_options_.limits.depth * live.spec.sampling.n) {
       Fail("request {} goes on although it is paused", chunk.request);
     }
   }
@@ -305,68 +305,69 @@ void Simulation::OnChunk(OutputChunk chunk) {
 }
 
 void Simulation::VerifyRequest(const Live& live) {
-  const Plan& plan = live.plan;
-  for (int32_t choice = 0; choice < plan.sampling.n; ++choice) VerifyChoice(live, choice);
+  const RequestSpec& spec = live.spec;
+  for (int32_t choice = 0; choice < spec.sampling.n; ++choice) VerifyChoice(live, choice);
   const Choice& first = live.choices[0];
-  if (plan.sampling.prompt_logprobs) {
-    const std::vector<float> expected = ExpectPromptLogprobs(plan);
+  if (spec.sampling.prompt_logprobs) {
+    const std::vector<float> expected = ExpectPromptLogprobs(spec);
     const bool whole = first.reason == FinishReason::kStop || first.reason == FinishReason::kLength;
     if (whole ? first.prompt_logprobs != expected : !IsPrefix(first.prompt_logprobs, expected)) {
-      Fail("request {} has wrong prompt logprobs", plan.id);
+      Fail("request {} has wrong prompt logprobs", spec.id);
     }
   } else if (!first.prompt_logprobs.empty()) {
-    Fail("request {} has prompt logprobs that it did not ask for", plan.id);
+    Fail("request {} has prompt logprobs that it did not ask for", spec.id);
   }
   size_t tokens = 0;
   for (const Choice& choice : live.choices) tokens += choice.tokens.size();
   int32_t counted = 0;  // the last of all chunks has the final count
   for (const Choice& choice : live.choices) {
     counted = std::max(counted, choice.usage.completion_tokens);
-    if (choice.usage.prompt_tokens != static_cast<int32_t>(plan.prompt.size()) ||
-        choice.usage.cached_tokens >= static_cast<int32_t>(plan.prompt.size())) {
-      Fail("request {} has wrong usage", plan.id);
+    if (choice.usage.prompt_tokens != static_cast<int32_t>(spec.prompt.size()) ||
+        choice.usage.cached_tokens >= static_cast<int32_t>(spec.prompt.size())) {
+      Fail("request {} has wrong usage", spec.id);
     }
   }
-  if (static_cast<size_t>(counted) != tokens) Fail("request {} miscounts its tokens", plan.id);
+  if (static_cast<size_t>(counted) != tokens) Fail("request {} miscounts its tokens", spec.id);
 }
 
 void Simulation::VerifyChoice(const Live& live, int32_t choice) {
-  const Plan& plan = live.plan;
+  const RequestSpec& spec = live.spec;
   const Choice& got = live.choices[choice];
   const Expectation want =
-      Expect(executor_options_.model, plan, choice, core_->options().max_context);
-  if (!IsPrefix(got.tokens, want.tokens))
-    Fail("request {} choice {}: wrong tokens", plan.id, choice);
+      Expect(executor_options_.model, spec, choice, core_->options().max_context);
+  if (!IsPrefix(got.tokens, want.tokens)) {
+    Fail("request {} choice {}: wrong tokens", spec.id, choice);
+  }
   if (want.text.compare(0, got.text.size(), got.text) != 0) {
-    Fail("request {} choice {}: text \"{}\", expected \"{}\"", plan.id, choice, got.text,
+    Fail("request {} choice {}: text \"{}\", expected \"{}\"", spec.id, choice, got.text,
          want.text);
   }
-  const size_t num_logprobs = plan.sampling.logprobs ? got.tokens.size() : 0;
+  const size_t num_logprobs = spec.sampling.logprobs ? got.tokens.size() : 0;
   if (got.logprobs.size() != num_logprobs || !IsPrefix(got.logprobs, want.logprobs)) {
-    Fail("request {} choice {}: wrong logprobs", plan.id, choice);
+    Fail("request {} choice {}: wrong logprobs", spec.id, choice);
   }
   switch (got.reason) {
     case FinishReason::kCancelled:
-      if (!live.cancelled) Fail("request {} was not cancelled", plan.id);
+      if (!live.cancelled) Fail("request {} was not cancelled", spec.id);
       return;
     case FinishReason::kError: {
       if (got.error.message().starts_with("injected")) return;
       // The first choice that cannot go on ends all.
-      for (int32_t c = 0; c < plan.sampling.n; ++c) {
+      for (int32_t c = 0; c < spec.sampling.n; ++c) {
         const RowHealth health =
-            Expect(executor_options_.model, plan, c, core_->options().max_context).health;
+            Expect(executor_options_.model, spec, c, core_->options().max_context).health;
         if (health == RowHealth::kOk || !IsErrorOf(health, got.error)) continue;
         ++stats_.unhealthy[static_cast<size_t>(health)];
         return;
       }
-      Fail("request {}: {}", plan.id, got.error.ToString());
+      Fail("request {}: {}", spec.id, got.error.ToString());
       return;
     }
     case FinishReason::kStop:
     case FinishReason::kLength:
       if (got.reason != want.reason || got.tokens.size() != want.tokens.size() ||
           got.text != want.text) {
-        Fail("request {} choice {}: ended after {} tokens, expected {}", plan.id, choice,
+        Fail("request {} choice {}: ended after {} tokens, expected {}", spec.id, choice,
              got.tokens.size(), want.tokens.size());
       }
   }

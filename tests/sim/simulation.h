@@ -65,7 +65,7 @@ class Simulation {
     Usage usage;
   };
   struct Live {
-    Plan plan;
+    RequestSpec spec;
     bool cancelled = false;
     bool paused = false;
     int32_t late_tokens = 0;  // received after it was paused
@@ -76,9 +76,9 @@ class Simulation {
   Status StartCore();
   void DrawConfiguration();
   void DrawCache();
-  Plan DrawPlan();
+  RequestSpec DrawRequest();
   std::vector<TokenId> DrawPrompt();
-  void DrawEnds(Plan* plan);
+  void DrawEnds(RequestSpec* spec);
   void SubmitOne();
   void CancelOne();
   void Pause(Live* live);

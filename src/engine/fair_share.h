@@ -1,4 +1,4 @@
-// ClientTurns: ranks sequences so that clients share the engine fairly.
+// FairShare: ranks sequences so that clients share the engine fairly.
 #pragma once
 
 #include <cstdint>
@@ -32,11 +32,11 @@ struct ClientLevel {
   int64_t virtual_time = 0;  // in tokens; where a new client starts
 };
 
-// Higher priorities go first. Within a priority, clients take turns of `turn_tokens` computed
-// tokens, prompt or generated. A client's sequences go in order of arrival. Sequences are ranked by
+// Higher priorities go first. Within a priority, clients take turns of `quantum` computed tokens,
+// prompt or generated. A client's sequences go in order of arrival. Sequences are ranked by
 // this number, smallest first, then by arrival:
 //
-//   rank of a client's i-th sequence = tokens served before its turn + i * turn_tokens
+//   rank of a client's i-th sequence = tokens served before its turn + i * quantum
 //
 // A client with one sequence therefore goes before the second sequence of every other client, and
 // clients with many get equal shares. This is start-time fair queuing (Goyal et al., 1996) with
@@ -57,11 +57,11 @@ struct ClientLevel {
 //   ranked sequence makes progress, unless a request arrives that ranks above it.
 //
 // Keeps state only for clients with sequences. Engine thread only.
-class ClientTurns {
+class FairShare {
   using Levels = std::map<int32_t, ClientLevel, std::greater<>>;  // by priority
 
  public:
-  explicit ClientTurns(int64_t turn_tokens) : turn_tokens_(turn_tokens) {}
+  explicit FairShare(int64_t quantum) : quantum_(quantum) {}
 
   // Adds a waiting sequence. It takes part until Leave.
   void Join(Sequence* sequence);
@@ -76,7 +76,7 @@ class ClientTurns {
   // All sequences that take part, best ranked first. Join, Leave and BeginStep invalidate it.
   class Walk {
    public:
-    explicit Walk(const ClientTurns& turns);
+    explicit Walk(const FairShare& fair_share);
     Sequence* Next();  // null at the end
 
    private:
@@ -87,7 +87,7 @@ class ClientTurns {
     static bool GoesLater(const Head& a, const Head& b);
     void EnterLevel();
 
-    const int64_t turn_tokens_;
+    const int64_t quantum_;
     Levels::const_iterator level_, last_level_;
     std::vector<Head> heads_;  // a heap of the level's clients
   };
@@ -97,7 +97,7 @@ class ClientTurns {
 
   static void EndTurn(ClientQueue* queue);
 
-  const int64_t turn_tokens_;
+  const int64_t quantum_;
   Levels levels_;
 };
 

@@ -1,4 +1,4 @@
-#include "engine/client_turns.h"
+#include "engine/fair_share.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace tokamak {
 
-void ClientTurns::Join(Sequence* sequence) {
+void FairShare::Join(Sequence* sequence) {
   RequestState& request = *sequence->request;
   ClientLevel& level = levels_[request.priority];
   ClientQueue& queue = level.queues[request.client];
@@ -21,7 +21,7 @@ void ClientTurns::Join(Sequence* sequence) {
   request.queue = &queue;
 }
 
-void ClientTurns::Leave(Sequence* sequence) {
+void FairShare::Leave(Sequence* sequence) {
   RequestState& request = *sequence->request;
   ClientQueue& queue = *request.queue;
   if (*queue.sequences.begin() == sequence) EndTurn(&queue);
@@ -32,11 +32,11 @@ void ClientTurns::Leave(Sequence* sequence) {
   if (level.queues.empty()) levels_.erase(request.priority);
 }
 
-void ClientTurns::CountWaiting(const Sequence& sequence, int32_t change) {
+void FairShare::CountWaiting(const Sequence& sequence, int32_t change) {
   sequence.request->queue->num_waiting += change;
 }
 
-void ClientTurns::EndTurn(ClientQueue* queue) {
+void FairShare::EndTurn(ClientQueue* queue) {
   queue->turn_start = queue->served + queue->charged;
   queue->recomputed = 0;
 }
@@ -44,7 +44,7 @@ void ClientTurns::EndTurn(ClientQueue* queue) {
 // Virtual time is the mean service of the clients with something waiting: they take all that they
 // can get, so it equals the service of a client that always took its share. If nobody waits, it is
 // the service of the most served client.
-void ClientTurns::BeginStep() {
+void FairShare::BeginStep() {
   for (auto& [priority, level] : levels_) {
     int64_t most = INT64_MIN;
     int64_t sum = 0;
@@ -52,8 +52,8 @@ void ClientTurns::BeginStep() {
     for (auto& [name, queue] : level.queues) {
       queue.served += std::exchange(queue.charged, 0);
       const bool advanced = std::exchange(queue.advanced, false);
-      const int64_t turn_tokens = std::max(turn_tokens_, queue.recomputed);
-      const bool over = advanced && queue.served >= queue.turn_start + turn_tokens;
+      const int64_t quantum = std::max(quantum_, queue.recomputed);
+      const bool over = advanced && queue.served >= queue.turn_start + quantum;
       if (over) EndTurn(&queue);
       most = std::max(most, queue.served);
       if (queue.num_waiting == 0) continue;
@@ -64,7 +64,7 @@ void ClientTurns::BeginStep() {
   }
 }
 
-void ClientTurns::Charge(Sequence* sequence, int32_t start, int32_t end) {
+void FairShare::Charge(Sequence* sequence, int32_t start, int32_t end) {
   ClientQueue& queue = *sequence->request->queue;
   const int32_t first_new = std::clamp(sequence->num_charged, start, end);
   queue.recomputed += first_new - start;
@@ -75,26 +75,26 @@ void ClientTurns::Charge(Sequence* sequence, int32_t start, int32_t end) {
   queue.advanced |= *queue.sequences.begin() == sequence;
 }
 
-ClientTurns::Walk::Walk(const ClientTurns& turns)
-    : turn_tokens_(turns.turn_tokens_),
-      level_(turns.levels_.begin()),
-      last_level_(turns.levels_.end()) {
+FairShare::Walk::Walk(const FairShare& fair_share)
+    : quantum_(fair_share.quantum_),
+      level_(fair_share.levels_.begin()),
+      last_level_(fair_share.levels_.end()) {
   if (level_ != last_level_) EnterLevel();
 }
 
 // Whether b's next sequence ranks above a's.
-bool ClientTurns::Walk::GoesLater(const Head& a, const Head& b) {
+bool FairShare::Walk::GoesLater(const Head& a, const Head& b) {
   return a.rank != b.rank ? a.rank > b.rank : ByArrival()(*b.next, *a.next);
 }
 
-void ClientTurns::Walk::EnterLevel() {
+void FairShare::Walk::EnterLevel() {
   for (const auto& [name, queue] : level_->second.queues) {
     heads_.push_back({queue.turn_start, queue.sequences.begin(), queue.sequences.end()});
   }
   std::make_heap(heads_.begin(), heads_.end(), GoesLater);
 }
 
-Sequence* ClientTurns::Walk::Next() {
+Sequence* FairShare::Walk::Next() {
   if (heads_.empty()) {
     if (level_ == last_level_ || ++level_ == last_level_) return nullptr;
     EnterLevel();
@@ -102,7 +102,7 @@ Sequence* ClientTurns::Walk::Next() {
   std::pop_heap(heads_.begin(), heads_.end(), GoesLater);
   Head& head = heads_.back();
   Sequence* const sequence = *head.next;
-  head.rank += turn_tokens_;
+  head.rank += quantum_;
   if (++head.next == head.end) {
     heads_.pop_back();
   } else {
