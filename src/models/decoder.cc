@@ -257,7 +257,7 @@ Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig c, nn::WeightLoad& load
     if (layer.mla) layer.mla->form = options.mla_form;
   }
   const nn::Builder b(load);
-  if (!c.ropes.empty()) c.ropes.front().divisors = nn::ReadRopeDivisors(b, c.ropes.front());
+  if (!c.ropes.empty()) c.ropes.front().freq_factors = nn::ReadRopeFreqFactors(b, c.ropes.front());
   for (const nn::RopeSpec& spec : c.ropes) {
     const int32_t length = nn::OriginalContext(spec, max_context);
     if (length == 0 || length == load.cache.original_context) continue;

@@ -121,9 +121,9 @@ std::vector<float> RopeFrequencies(const RopeSpec& spec, int32_t max_context) {
       frequencies = LongRopeFrequencies(spec, max_context);
       break;
   }
-  if (!spec.divisors.empty()) {
-    CHECK(spec.divisors.size() == frequencies.size());
-    for (size_t i = 0; i < frequencies.size(); ++i) frequencies[i] /= spec.divisors[i];
+  if (!spec.freq_factors.empty()) {
+    CHECK(spec.freq_factors.size() == frequencies.size());
+    for (size_t i = 0; i < frequencies.size(); ++i) frequencies[i] /= spec.freq_factors[i];
   }
   return frequencies;
 }

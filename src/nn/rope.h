@@ -21,8 +21,8 @@ enum class RopeScaling {
   kDynamicNtk,  // no change up to max_positions; beyond, the base grows with each position
   kLlama3,      // divides long wavelengths by `factor`, keeps short ones, with a ramp between
   kYarn,        // like kLlama3, with a ramp over dimensions; arXiv:2309.00071
-  kLongRope,    // one divisor per frequency, in one set for short and one for long contexts;
-                // arXiv:2402.13753
+  kLongRope,    // divides each frequency by its factor, of one set for short and one for long
+                // contexts; arXiv:2402.13753
 };
 
 // How positions become angles, with defaults resolved.
@@ -46,7 +46,7 @@ struct RopeSpec {
   double score_factor = 1;      // kYarn in DeepSeek: factor of the scores
 
   // Each frequency is divided by these (how GGUF files store kLlama3). [rotary_dim / 2], or empty.
-  std::vector<float> divisors;
+  std::vector<float> freq_factors;
 };
 
 // Defaults of absent fields, which differ between families.
@@ -68,7 +68,7 @@ RopeSpec ParseRopeObject(ConfigReader& top, ConfigReader* rope, int32_t head_dim
                          int32_t max_positions, const RopeDefaults& defaults = {});
 
 // Reads GGUF's rope_freqs.weight [rotary_dim / 2]; empty if the checkpoint lacks it.
-std::vector<float> ReadRopeDivisors(const Builder& b, const RopeSpec& spec);
+std::vector<float> ReadRopeFreqFactors(const Builder& b, const RopeSpec& spec);
 
 // Radians per position of each pair, [rotary_dim / 2], for contexts of up to `max_context`
 // positions, which kLongRope depends on. kDynamicNtk ends at max_positions: beyond, the reference

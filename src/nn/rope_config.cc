@@ -154,19 +154,19 @@ RopeSpec ParseRopeObject(ConfigReader& top, ConfigReader* rope, int32_t head_dim
   return spec;
 }
 
-std::vector<float> ReadRopeDivisors(const Builder& b, const RopeSpec& spec) {
+std::vector<float> ReadRopeFreqFactors(const Builder& b, const RopeSpec& spec) {
   const Builder at = b / "rope_freqs.weight";
   if (!at.Has()) return {};
   SourcePtr source = at.Find(Shape{spec.rotary_dim / 2}, "rotary dimensions / 2");
   if (!source) return {};
-  std::vector<float> divisors = at.ReadValues({source});
-  for (float divisor : divisors) {
-    if (std::isfinite(divisor) && divisor > 0) continue;
+  std::vector<float> freq_factors = at.ReadValues({source});
+  for (float factor : freq_factors) {
+    if (std::isfinite(factor) && factor > 0) continue;
     at.Fail(DataLoss("{}: {} is not a valid RoPE frequency factor; the file is damaged",
-                     source->name(), divisor));
+                     source->name(), factor));
     return {};
   }
-  return divisors;
+  return freq_factors;
 }
 
 }  // namespace tokamak::nn

@@ -107,7 +107,7 @@ TEST(Rope, FactorsReplaceLlama3Scaling) {
   plain.rotary_dim = golden["head_dim"];
   const std::vector<float> frequencies = RopeFrequencies(plain, 1024);
   for (size_t i = 0; i < frequencies.size(); ++i) {
-    plain.divisors.push_back(frequencies[i] / golden["frequencies"][i].get<float>());
+    plain.freq_factors.push_back(frequencies[i] / golden["frequencies"][i].get<float>());
   }
   const std::vector<float> divided = RopeFrequencies(plain, 1024);
   for (size_t i = 0; i < divided.size(); ++i) {

@@ -347,7 +347,7 @@ void TranslateRope(KeyReader& keys, bool has_factors, ConfigValue* config) {
   if (!scaling.is_null()) config->Set("rope_scaling", std::move(scaling));
 }
 
-// Reads LongRoPE's divisors, which are tensors: one set for short contexts, one for long.
+// Reads LongRoPE's factors, which are tensors: one set for short contexts, one for long.
 Status TranslateLongRope(const GgufFile& file, KeyReader& keys, ConfigValue* config) {
   const StoredTensor* sets[] = {file.FindTensor("rope_factors_short.weight"),
                                 file.FindTensor("rope_factors_long.weight")};

@@ -9,7 +9,7 @@
 #include "weights/printable.h"
 #include "weights/safetensors.h"
 #include "weights/safetensors_tensors.h"
-#include "weights/text_part.h"
+#include "weights/text_model.h"
 
 namespace tokamak {
 namespace {
@@ -181,15 +181,17 @@ Result<Checkpoint> OpenHfCheckpoint(const std::string& folder) {
   checkpoint.source = config_path;
   checkpoint.directory = folder;
   ASSIGN_OR_RETURN(checkpoint.architecture, ArchitectureOf(config, config_path));
-  const std::optional<TextPart> part = FindTextPart(config, *model);
+  const std::optional<TextModelNames> text_model = FindTextModel(config, *model);
   for (const StoredTensor& tensor : model->tensors()) {
-    if (part && part->LeavesOut(tensor.name)) continue;
+    if (text_model && text_model->LeavesOut(tensor.name)) continue;
     const int times = tensor.type_name == kFp8TypeName ? 2 : 1;  // converted to bf16
     checkpoint.weight_bytes += static_cast<int64_t>(tensor.bytes.value_or(0)) * times;
   }
   checkpoint.tensors = MakeSafetensorsTensors(
       folder, model, {.tied = IsTrue(config, "tie_word_embeddings"), .fp8_blocks = fp8_blocks});
-  if (part) checkpoint.tensors = MakeTextPartTensors(std::move(checkpoint.tensors), *part);
+  if (text_model) {
+    checkpoint.tensors = MakeTextModelTensors(std::move(checkpoint.tensors), *text_model);
+  }
   checkpoint.safetensors = std::move(model);
 
   const std::string generation_path = folder + "/generation_config.json";

@@ -16,7 +16,7 @@ namespace tokamak {
 
 // Prefixes in such a checkpoint: what replaces the text model's own "model." and "lm_head.", and
 // which tensors are left out.
-struct TextPart {
+struct TextModelNames {
   std::string_view model, output;
   std::array<std::string_view, 2> left_out;  // the vision encoder and the projector
 
@@ -27,10 +27,11 @@ struct TextPart {
 };
 
 // Absent if the configuration has no "text_config".
-std::optional<TextPart> FindTextPart(const ConfigValue& config, const SafetensorsModel& model);
+std::optional<TextModelNames> FindTextModel(const ConfigValue& config,
+                                            const SafetensorsModel& model);
 
 // The text model's tensors by its own names, taken from `whole`.
-std::shared_ptr<TensorSource> MakeTextPartTensors(std::shared_ptr<TensorSource> whole,
-                                                  const TextPart& part);
+std::shared_ptr<TensorSource> MakeTextModelTensors(std::shared_ptr<TensorSource> whole,
+                                                   const TextModelNames& names);
 
 }  // namespace tokamak

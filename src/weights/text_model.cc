@@ -1,0 +1,69 @@
+#include "weights/text_model.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tokamak {
+namespace {
+
+// The names in published checkpoints (Google, Mistral, transformers), and transformers' names at
+// run time, which other programs save.
+constexpr TextModelNames kPublished = {.model = "language_model.model.",
+                                       .output = "language_model.lm_head.",
+                                       .left_out = {"vision_tower.", "multi_modal_projector."}};
+constexpr TextModelNames kRunning = {
+    .model = "model.language_model.",
+    .output = "lm_head.",
+    .left_out = {"model.vision_tower.", "model.multi_modal_projector."}};
+
+class TextModelTensors final : public TensorSource {
+ public:
+  TextModelTensors(std::shared_ptr<TensorSource> whole, const TextModelNames& names)
+      : whole_(std::move(whole)), names_(names) {
+    for (const std::string_view prefix : names.left_out) whole_->Skip(prefix);
+  }
+
+  bool Has(std::string_view name) const override { return whole_->Has(names_.Stored(name)); }
+  Result<std::shared_ptr<const WeightSource>> Find(std::string_view name, const Shape& expected,
+                                                   std::string_view meaning) override {
+    return whole_->Find(names_.Stored(name), expected, meaning);
+  }
+  void Skip(std::string_view prefix) override { whole_->Skip(names_.Stored(prefix)); }
+  Status CheckAllUsed() const override { return whole_->CheckAllUsed(); }
+
+ private:
+  const std::shared_ptr<TensorSource> whole_;
+  const TextModelNames names_;
+};
+
+}  // namespace
+
+std::string TextModelNames::Stored(std::string_view name) const {
+  for (const auto& [own, stored] : {std::pair{std::string_view("model."), model},
+                                    std::pair{std::string_view("lm_head."), output}}) {
+    if (name.starts_with(own)) return std::string(stored) + std::string(name.substr(own.size()));
+  }
+  return std::string(name);
+}
+
+bool TextModelNames::LeavesOut(std::string_view stored_name) const {
+  return std::any_of(left_out.begin(), left_out.end(),
+                     [&](std::string_view prefix) { return stored_name.starts_with(prefix); });
+}
+
+std::optional<TextModelNames> FindTextModel(const ConfigValue& config,
+                                            const SafetensorsModel& model) {
+  const ConfigValue* text = config.Find("text_config");
+  if (text == nullptr || text->is_null()) return std::nullopt;
+  for (const StoredTensor& tensor : model.tensors()) {
+    if (tensor.name.starts_with(kRunning.model)) return kRunning;
+  }
+  return kPublished;
+}
+
+std::shared_ptr<TensorSource> MakeTextModelTensors(std::shared_ptr<TensorSource> whole,
+                                                   const TextModelNames& names) {
+  return std::make_shared<TextModelTensors>(std::move(whole), names);
+}
+
+}  // namespace tokamak
