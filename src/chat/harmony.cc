@@ -8,9 +8,9 @@ namespace tokamak {
 namespace {
 
 constexpr std::string_view kSpace = " \t\r\n";
-constexpr std::string_view kStart = kHarmonyMarks[0], kChannel = kHarmonyMarks[1],
-                           kConstrain = kHarmonyMarks[2], kMessage = kHarmonyMarks[3];
-constexpr std::string_view kEnds[] = {kHarmonyMarks[4], kHarmonyMarks[5], kHarmonyMarks[6]};
+constexpr std::string_view kStart = kHarmonyTokens[0], kChannel = kHarmonyTokens[1],
+                           kConstrain = kHarmonyTokens[2], kMessage = kHarmonyTokens[3];
+constexpr std::string_view kEnds[] = {kHarmonyTokens[4], kHarmonyTokens[5], kHarmonyTokens[6]};
 constexpr std::string_view kRole = "assistant";
 constexpr std::string_view kAnalysis = "analysis", kCommentary = "commentary", kFinal = "final";
 constexpr std::string_view kTypes[] = {"json", "code"};  // how models label a call's text
@@ -29,13 +29,14 @@ bool IsType(std::string_view word, bool may_go_on) {
   return IsOneOf(word, {kTypes[0], kTypes[1]}, may_go_on);
 }
 
-// Returns the mark that `text` begins with. Sets *cut if all of `text` is the beginning of a mark.
-std::string_view MarkAt(std::string_view text, bool* cut) {
+// Returns the special token that `text` begins with. Sets *cut if all of `text` is the beginning of
+// a special token.
+std::string_view TokenAt(std::string_view text, bool* cut) {
   *cut = false;
   if (!text.starts_with('<')) return {};
-  for (const std::string_view mark : kHarmonyMarks) {
-    if (text.starts_with(mark)) return mark;
-    *cut = *cut || mark.starts_with(text);
+  for (const std::string_view token : kHarmonyTokens) {
+    if (text.starts_with(token)) return token;
+    *cut = *cut || token.starts_with(text);
   }
   return {};
 }
@@ -45,7 +46,7 @@ std::string_view MarkAt(std::string_view text, bool* cut) {
 struct HarmonyParser::Boundary {
   enum class Verdict { kMore, kNone, kHeader };
 
-  // Reads the start of `text`. `bare`: the header may begin without a mark.
+  // Reads the start of `text`. `bare`: the header may begin without a special token.
   static Boundary Read(std::string_view text, bool bare);
 
   // Whether a header that was cut off can be dropped: it has no recipient and nothing unknown.
@@ -55,31 +56,31 @@ struct HarmonyParser::Boundary {
   }
 
   Verdict verdict = Verdict::kMore;
-  std::string_view ends;    // the end marks
+  std::string_view ends;    // special tokens that end a message
   std::string_view header;  // as written
   std::string_view role, channel, recipient;
-  bool marked = false;     // the header has a mark
+  bool has_token = false;  // the header has a special token
   bool says_more = false;  // more than its role and channel
   size_t size = 0;         // of everything, once there is a header
 
  private:
   enum class Slot { kAny, kRole, kChannel, kType };
   // False if a header cannot contain this here.
-  bool TakeMark(std::string_view mark, bool first, Slot* slot);
+  bool TakeToken(std::string_view token, bool first, Slot* slot);
   bool TakeWord(std::string_view word, bool cut, Slot slot);
 };
 
-bool HarmonyParser::Boundary::TakeMark(std::string_view mark, bool first, Slot* slot) {
-  if (*slot != Slot::kAny) return false;  // what the last mark announced is missing
-  marked = true;
-  if (mark == kStart && first) {
+bool HarmonyParser::Boundary::TakeToken(std::string_view token, bool first, Slot* slot) {
+  if (*slot != Slot::kAny) return false;  // what the last special token announced is missing
+  has_token = true;
+  if (token == kStart && first) {
     *slot = Slot::kRole;
-  } else if (mark == kChannel && channel.empty()) {
+  } else if (token == kChannel && channel.empty()) {
     *slot = Slot::kChannel;
-  } else if (mark == kConstrain) {
+  } else if (token == kConstrain) {
     *slot = Slot::kType;
   } else {
-    return mark == kMessage;
+    return token == kMessage;
   }
   return true;
 }
@@ -114,27 +115,28 @@ HarmonyParser::Boundary HarmonyParser::Boundary::Read(std::string_view text, boo
   size_t at = 0;
   bool cut = false;
   while (at <= kMaxBoundary) {
-    const std::string_view mark = MarkAt(text.substr(at), &cut);
-    if (std::find(std::begin(kEnds), std::end(kEnds), mark) == std::end(kEnds)) break;
-    b.ends = text.substr(0, at + mark.size());
+    const std::string_view token = TokenAt(text.substr(at), &cut);
+    if (std::find(std::begin(kEnds), std::end(kEnds), token) == std::end(kEnds)) break;
+    b.ends = text.substr(0, at + token.size());
     at = skip_space(b.ends.size());
   }
   const size_t header_at = at, first = skip_space(at);
   b.header = text.substr(header_at);
   Slot slot = Slot::kAny;
   for (b.verdict = Verdict::kNone; (at = skip_space(at)) < text.size();) {
-    const std::string_view mark = MarkAt(text.substr(at), &cut);
-    const bool opens = bare || !b.ends.empty() || at > first || mark == kStart || mark == kChannel;
+    const std::string_view token = TokenAt(text.substr(at), &cut);
+    const bool opens =
+        bare || !b.ends.empty() || at > first || token == kStart || token == kChannel;
     if (at > kMaxBoundary || (!opens && !cut)) return b;
     if (cut) {
       b.says_more = true;
       b.verdict = Verdict::kMore;
       return b;
     }
-    if (!mark.empty()) {
-      if (!b.TakeMark(mark, at == first, &slot)) return b;
-      at += mark.size();
-      if (mark != kMessage) continue;
+    if (!token.empty()) {
+      if (!b.TakeToken(token, at == first, &slot)) return b;
+      at += token.size();
+      if (token != kMessage) continue;
       b.verdict = Verdict::kHeader;
       b.size = at;
       b.header = text.substr(header_at, at - header_at);
@@ -164,7 +166,7 @@ void HarmonyParser::Finish(AnswerPart& part) {
   Read(part);
   const std::string rest = std::exchange(pending_, {});
   const Boundary last = Boundary::Read(rest, !in_message_);
-  const bool boundary = last.marked || !last.ends.empty();
+  const bool boundary = last.has_token || !last.ends.empty();
   if (!in_message_ || !boundary) {
     const bool only_mark = boundary && last.says_nothing();
     const bool cut_end = in_message_ && kind_ == Kind::kCall;  // cut off by a stop string
@@ -184,8 +186,8 @@ void HarmonyParser::Read(AnswerPart& part) {
       size_t at = text.find('<');
       bool cut = false;
       for (; at != std::string_view::npos; at = text.find('<', at + 1)) {
-        const std::string_view mark = MarkAt(text.substr(at), &cut);
-        if (cut || !mark.empty()) break;
+        const std::string_view token = TokenAt(text.substr(at), &cut);
+        if (cut || !token.empty()) break;
       }
       AddText(text.substr(0, at), part);
       text.remove_prefix(std::min(at, text.size()));
@@ -197,7 +199,7 @@ void HarmonyParser::Read(AnswerPart& part) {
       if (in_message_) End(boundary.ends, part);
       Begin(boundary, part);
       text.remove_prefix(boundary.size);
-    } else if (in_message_) {  // text that looks like a mark
+    } else if (in_message_) {  // text that looks like a special token
       AddText(text.substr(0, 1), part);
       text.remove_prefix(1);
     } else {  // text without any header

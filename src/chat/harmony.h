@@ -10,9 +10,9 @@
 
 namespace tokamak {
 
-inline constexpr std::string_view kHarmonyMarks[] = {"<|start|>",   "<|channel|>", "<|constrain|>",
-                                                     "<|message|>", "<|end|>",     "<|call|>",
-                                                     "<|return|>"};
+inline constexpr std::string_view kHarmonyTokens[] = {"<|start|>",   "<|channel|>", "<|constrain|>",
+                                                      "<|message|>", "<|end|>",     "<|call|>",
+                                                      "<|return|>"};
 inline constexpr std::string_view kHarmonyAnalysis = "<|channel|>analysis<|message|>";
 
 // Reads one answer piece by piece, with the guarantees of AnswerParser. An answer is
@@ -42,10 +42,11 @@ class HarmonyParser {
   void AddText(std::string_view text, AnswerPart& part);
 
   const std::shared_ptr<const AnswerFormat> format_;
-  std::string pending_;      // not parsed yet: may be a boundary
-  bool in_message_ = false;  // false at the start of the answer, whose header may lack its marks
+  std::string pending_;  // not parsed yet: may be a boundary
+  // False at the start of the answer, whose header may lack its special tokens.
+  bool in_message_ = false;
   Kind kind_ = Kind::kContent;
-  bool as_written_ = false;  // this message's marks go to the content too
+  bool as_written_ = false;  // this message's special tokens go to the content too
   std::string header_;       // of a call, as written
   std::string recipient_;    // of the call
   std::string call_;         // the call's text

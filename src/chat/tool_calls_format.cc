@@ -405,7 +405,7 @@ std::span<const ReasoningFormat> ReasoningFormats() { return kReasoningFormats; 
 
 std::vector<std::string_view> MarksOf(const ToolFormat* tools, const ReasoningFormat* reasoning) {
   if ((tools != nullptr && tools->harmony) || (reasoning != nullptr && reasoning->harmony)) {
-    return {std::begin(kHarmonyMarks), std::end(kHarmonyMarks)};
+    return {std::begin(kHarmonyTokens), std::end(kHarmonyTokens)};
   }
   std::vector<std::string_view> marks;
   if (tools != nullptr) {

@@ -15,7 +15,7 @@ namespace tokamak::cli {
 namespace {
 
 // " (12% of 909)"; empty if the roofline is unknown.
-std::string Share(double value, double roofline) {
+std::string PercentOf(double value, double roofline) {
   return roofline > 0 ? fmt::format(" ({:.0f}% of {:.0f})", 100 * value / roofline, roofline) : "";
 }
 
@@ -40,11 +40,11 @@ void PrintText(const BenchResult& r) {
               static_cast<long long>(r.requests), static_cast<long long>(r.input_tokens),
               static_cast<long long>(r.output_tokens), r.seconds);
   std::printf("  prompt %.1f tok/s   %.1f GMAC/s%s\n", r.prompt_tok_s, r.prompt_gmac_s,
-              Share(r.prompt_gmac_s, peak_gmac_s).c_str());
+              PercentOf(r.prompt_gmac_s, peak_gmac_s).c_str());
   const double gb_s = r.weight_gb_s + r.kv_gb_s;
   std::printf("  output %.1f tok/s   %.1f GMAC/s%s   weights %.2f + KV %.2f GB/s%s\n",
-              r.output_tok_s, r.output_gmac_s, Share(r.output_gmac_s, peak_gmac_s).c_str(),
-              r.weight_gb_s, r.kv_gb_s, Share(gb_s, roofline.weights_gb_s).c_str());
+              r.output_tok_s, r.output_gmac_s, PercentOf(r.output_gmac_s, peak_gmac_s).c_str(),
+              r.weight_gb_s, r.kv_gb_s, PercentOf(gb_s, roofline.weights_gb_s).c_str());
   std::printf("  first token p50 %.1f  p90 %.1f  p99 %.1f ms\n", r.ttft_ms.p50, r.ttft_ms.p90,
               r.ttft_ms.p99);
   std::printf("  per token   p50 %.2f  p90 %.2f  p99 %.2f ms\n", r.tpot_ms.p50, r.tpot_ms.p90,

@@ -24,7 +24,7 @@ using Symbol = BpeSymbol;
 class Bpe final : public TextModel {
  public:
   Bpe(const PreTokenizerRule& rule, PreTokenizer pretokenizer, const VocabSpec& spec,
-      const std::vector<std::string>& pieces);
+      const std::vector<std::string>& token_bytes);
   Status AddMerges(const std::vector<std::string>& merges);
   Status Encode(std::string_view text, bool starts, std::vector<int32_t>& ids) const override;
 
@@ -51,27 +51,29 @@ class Bpe final : public TextModel {
 };
 
 Bpe::Bpe(const PreTokenizerRule& rule, PreTokenizer pretokenizer, const VocabSpec& spec,
-         const std::vector<std::string>& pieces)
+         const std::vector<std::string>& token_bytes)
     : rule_(rule),
       pretokenizer_(std::move(pretokenizer)),
-      num_tokens_(static_cast<int32_t>(pieces.size())),
+      num_tokens_(static_cast<int32_t>(token_bytes.size())),
       lowercase_(spec.lowercase),
-      index_(pieces.size()),
+      index_(token_bytes.size()),
       // No unknown token: checkpoints name their end token as unknown, and ordinary text must not
       // produce that.
       bytes_(spec, /*unk=*/-1),
       merges_(spec.merges.size()),
-      whole_(pieces.size()) {
+      whole_(token_bytes.size()) {
   std::string bytes;
   for (int32_t id = 0; id < num_tokens_; ++id) {
     const TokenType type = spec.types.empty() ? TokenType::kNormal : spec.types[id];
-    if (type == TokenType::kControl || type == TokenType::kUnknown || pieces[id].empty()) continue;
+    if (type == TokenType::kControl || type == TokenType::kUnknown || token_bytes[id].empty()) {
+      continue;
+    }
     if (type == TokenType::kByte) continue;
     // An added token spelled as plain text ("  ") is found by its text before words are merged;
     // merges only produce spellings in the alphabet.
     if (rule_.byte_level && !DecodeByteAlphabet(spec.tokens[id], bytes)) continue;
-    if (rule_.byte_level && bytes != pieces[id]) continue;
-    index_.Insert(rule_.byte_level ? std::string_view(pieces[id]) : spec.tokens[id], id);
+    if (rule_.byte_level && bytes != token_bytes[id]) continue;
+    index_.Insert(rule_.byte_level ? std::string_view(token_bytes[id]) : spec.tokens[id], id);
   }
 }
 
@@ -191,7 +193,7 @@ void Bpe::SplitIntoSymbols(std::string_view word, BpeWord& work) const {
 }  // namespace
 
 Result<std::unique_ptr<const TextModel>> CreateBpe(const VocabSpec& spec,
-                                                   const std::vector<std::string>& pieces) {
+                                                   const std::vector<std::string>& token_bytes) {
   const PreTokenizerRule* rule = FindPreTokenizer(spec.pre_tokenizer);
   if (rule == nullptr) {
     return Unimplemented("unknown pre-tokenizer \"{}\"", ToValidUtf8(spec.pre_tokenizer));
@@ -200,7 +202,7 @@ Result<std::unique_ptr<const TextModel>> CreateBpe(const VocabSpec& spec,
     return InvalidArgument("the vocabulary has no merges; byte-pair encoding needs them");
   }
   ASSIGN_OR_RETURN(PreTokenizer pretokenizer, PreTokenizer::Create(*rule));
-  auto model = std::make_unique<Bpe>(*rule, std::move(pretokenizer), spec, pieces);
+  auto model = std::make_unique<Bpe>(*rule, std::move(pretokenizer), spec, token_bytes);
   RETURN_IF_ERROR(model->AddMerges(spec.merges));
   return std::unique_ptr<const TextModel>(std::move(model));
 }

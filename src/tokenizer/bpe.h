@@ -11,9 +11,9 @@
 
 namespace tokamak {
 
-// `pieces` has the bytes of each token of `spec` and must outlive the model. Fails on an unknown
-// pre-tokenizer or a merge that does not have two parts.
+// `token_bytes` has the bytes of each token of `spec` and must outlive the model. Fails on an
+// unknown pre-tokenizer or a merge that does not have two parts.
 Result<std::unique_ptr<const TextModel>> CreateBpe(const VocabSpec& spec,
-                                                   const std::vector<std::string>& pieces);
+                                                   const std::vector<std::string>& token_bytes);
 
 }  // namespace tokamak

@@ -14,7 +14,7 @@ uint64_t Pair(BpeSymbol left, BpeSymbol right) {
 BpeMerges::BpeMerges(size_t count) : slots_(std::bit_ceil(2 * count + 2)) {}
 
 // The slot of the pair, or the one where it belongs.
-size_t BpeMerges::Place(uint64_t pair) const {
+size_t BpeMerges::FindSlot(uint64_t pair) const {
   uint64_t hash = pair * 0x9E3779B97F4A7C15u;  // Fibonacci hashing
   hash ^= hash >> 32;
   for (size_t i = hash;; ++i) {
@@ -25,13 +25,13 @@ size_t BpeMerges::Place(uint64_t pair) const {
 
 void BpeMerges::Insert(BpeSymbol left, BpeSymbol right, uint32_t rank, BpeSymbol result) {
   const uint64_t pair = Pair(left, right);
-  Slot& slot = slots_[Place(pair)];
+  Slot& slot = slots_[FindSlot(pair)];
   if (slot.pair == Slot::kEmpty) slot = {pair, {rank, result}};
 }
 
 BpeMerge BpeMerges::Find(BpeSymbol left, BpeSymbol right) const {
   if (left < 0 || right < 0) return {};
-  return slots_[Place(Pair(left, right))].merge;  // an empty slot holds no merge
+  return slots_[FindSlot(Pair(left, right))].merge;  // an empty slot holds no merge
 }
 
 }  // namespace tokamak

@@ -105,7 +105,7 @@ class BpeMerges {
 
     static constexpr uint64_t kEmpty = ~uint64_t{0};
   };
-  size_t Place(uint64_t pair) const;
+  size_t FindSlot(uint64_t pair) const;
 
   std::vector<Slot> slots_;
 };

@@ -122,10 +122,10 @@ std::vector<int32_t> EndTokensOf(VocabSpec& spec) {
 }
 
 Result<std::unique_ptr<const TextModel>> CreateModel(const VocabSpec& spec,
-                                                     const std::vector<std::string>& pieces) {
+                                                     const std::vector<std::string>& token_bytes) {
   switch (spec.kind) {
     case TokenizerKind::kBpe:
-      return CreateBpe(spec, pieces);
+      return CreateBpe(spec, token_bytes);
     case TokenizerKind::kSentencePieceBpe:
       return CreateSentencePieceBpe(spec);
     case TokenizerKind::kUnigram:
@@ -140,7 +140,7 @@ Result<std::unique_ptr<const TextModel>> CreateModel(const VocabSpec& spec,
 
 struct Tokenizer::Impl {
   VocabSpec spec;
-  std::vector<std::string> pieces;  // by id
+  std::vector<std::string> token_bytes;  // by id
   std::vector<int32_t> end_of_generation;
   std::vector<bool> ends_generation;  // by id
   StringIndex spelling;               // of spec.tokens
@@ -151,7 +151,7 @@ struct Tokenizer::Impl {
   std::vector<int32_t> before, after;        // added around the text
   BytesPerToken bytes_per_token;
 
-  bool Valid(int32_t id) const { return id >= 0 && static_cast<size_t>(id) < pieces.size(); }
+  bool Valid(int32_t id) const { return id >= 0 && static_cast<size_t>(id) < token_bytes.size(); }
 };
 
 Tokenizer::Tokenizer(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
@@ -191,11 +191,11 @@ Status Tokenizer::MakeModel(Impl& impl) {
   ASSIGN_OR_RETURN(impl.matcher, SpecialTokenMatcher::Create(spec));
   const PreTokenizerRule* rule =
       spec.kind == TokenizerKind::kBpe ? FindPreTokenizer(spec.pre_tokenizer) : nullptr;
-  impl.pieces.reserve(spec.tokens.size());
+  impl.token_bytes.reserve(spec.tokens.size());
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
-    impl.pieces.push_back(PieceOf(spec, rule, id));
+    impl.token_bytes.push_back(PieceOf(spec, rule, id));
   }
-  ASSIGN_OR_RETURN(impl.model, CreateModel(spec, impl.pieces));
+  ASSIGN_OR_RETURN(impl.model, CreateModel(spec, impl.token_bytes));
   return Status();
 }
 
@@ -207,13 +207,13 @@ Status Tokenizer::MakePipeline(Impl& impl) {
     for (const int32_t id : *ids) RETURN_IF_ERROR(CheckId("template's", id, spec.tokens.size()));
   }
   ASSIGN_OR_RETURN(impl.decoder, PieceDecoder::Create(spec.pipeline->decoders));
-  impl.pieces.reserve(spec.tokens.size());
+  impl.token_bytes.reserve(spec.tokens.size());
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
     const std::string& token = spec.tokens[id];
     // A user-defined token of a SentencePiece model is spelled like its other tokens.
     const bool of_model = spec.pipeline->sentencepiece && spec.pipeline->in_model[id];
     const bool verbatim = IsVerbatim(spec.types[id]) && !of_model;
-    impl.pieces.push_back(verbatim ? token : impl.decoder->Decode(token, false));
+    impl.token_bytes.push_back(verbatim ? token : impl.decoder->Decode(token, false));
   }
   ASSIGN_OR_RETURN(impl.pipeline, Pipeline::Create(spec));
   impl.spec.pipeline.reset();  // large, and no longer needed
@@ -275,7 +275,7 @@ Result<std::vector<TokenDescription>> Tokenizer::Describe(std::span<const int32_
     if (!impl_->Valid(id)) {
       return InvalidArgument("token id {} is outside the vocabulary of {}", id, vocab_size());
     }
-    const std::string& piece = impl_->pieces[id];
+    const std::string& piece = impl_->token_bytes[id];
     out.push_back({id, ToValidUtf8(piece), piece, IsSpecial(id)});
   }
   return out;
@@ -285,10 +285,10 @@ size_t Tokenizer::LeastTokens(std::string_view text) const {
   return impl_->bytes_per_token.LeastTokens(text);
 }
 
-int32_t Tokenizer::vocab_size() const { return static_cast<int32_t>(impl_->pieces.size()); }
+int32_t Tokenizer::vocab_size() const { return static_cast<int32_t>(impl_->token_bytes.size()); }
 
 std::string_view Tokenizer::TokenPiece(int32_t id) const {
-  return impl_->Valid(id) ? std::string_view(impl_->pieces[id]) : std::string_view();
+  return impl_->Valid(id) ? std::string_view(impl_->token_bytes[id]) : std::string_view();
 }
 
 int32_t Tokenizer::FindToken(std::string_view spelling) const {
