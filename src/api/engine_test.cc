@@ -205,15 +205,15 @@ TEST(Engine, AnswersDoNotDependOnOtherRequests) {
         });
     ASSERT_TRUE(id.ok()) << id.status().ToString();
   }
-  const auto company = engine->Generate(request).value();
-  ASSERT_EQ(company.size(), 3u);
+  const auto together = engine->Generate(request).value();
+  ASSERT_EQ(together.size(), 3u);
   for (size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(company[i].token_ids, alone[i].token_ids);
-    ASSERT_EQ(company[i].logprobs.size(), 24u);
+    EXPECT_EQ(together[i].token_ids, alone[i].token_ids);
+    ASSERT_EQ(together[i].logprobs.size(), 24u);
     for (size_t t = 0; t < 24; ++t) {
-      EXPECT_EQ(company[i].logprobs[t].token.logprob, alone[i].logprobs[t].token.logprob);
+      EXPECT_EQ(together[i].logprobs[t].token.logprob, alone[i].logprobs[t].token.logprob);
     }
-    EXPECT_EQ(company[i].seed, 42u);
+    EXPECT_EQ(together[i].seed, 42u);
   }
   MutexLock lock(mutex);
   while (open > 0) ended.Wait(mutex);

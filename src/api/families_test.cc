@@ -112,8 +112,8 @@ void ExpectTheSameInAnySchedule(EngineOptions options) {
   options.num_blocks = 42;
   engine = Load(options);
   ASSERT_NE(engine, nullptr);
-  EXPECT_EQ(Ask(*engine, prompts, /*together=*/true), cold) << "in company";
-  EXPECT_EQ(Ask(*engine, prompts, /*together=*/true), cold) << "in company, cached";
+  EXPECT_EQ(Ask(*engine, prompts, /*together=*/true), cold) << "together";
+  EXPECT_EQ(Ask(*engine, prompts, /*together=*/true), cold) << "together, cached";
   EXPECT_GT(engine->stats().cached_prompt_tokens, 0);
   EXPECT_GT(engine->stats().preemptions, 0);
 }

@@ -77,7 +77,7 @@ TEST_F(MemoryProfileTest, TheLargestStepsFitIntoTheProfiledArena) {
       ASSERT_TRUE(profile.ok()) << profile.status().ToString();
       auto runner = Runner::Create(*model, *ops_, shape_, profile->memory());
       ASSERT_TRUE(runner.ok());
-      Drive(**runner, requests, {.company = 80});  // a CHECK fails if the arena is too small
+      Drive(**runner, requests, {.max_concurrent = 80});  // a CHECK fails if the arena is too small
       // At most slightly more than a step holds at once: logits, hidden states, a few activations.
       const int64_t logits = std::min(step_tokens, shape_.max_seqs) * 4 * model->spec().vocab_size;
       EXPECT_LT(profile->arena_bytes, logits + step_tokens * 8000 + 10'000);

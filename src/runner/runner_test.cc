@@ -108,7 +108,7 @@ void ExpectEqual(const std::vector<DriverResult>& results,
 std::vector<DriverResult> Alone(const Model& model, Ops& ops,
                                 const std::vector<DriverRequest>& requests) {
   const auto runner = MakeRunner(model, ops);
-  return Drive(*runner, requests, {.company = 1});
+  return Drive(*runner, requests, {.max_concurrent = 1});
 }
 
 // Each token goes to top_k experts per MoE layer, and to the same ones whatever the step.
@@ -216,7 +216,7 @@ TEST_P(RunnerInvariance, AnswersDoNotDependOnTheSchedule) {
   lone_shape.depth = 1;
   lone_shape.cuda_graphs = "off";
   const auto lone_runner = MakeRunner(*lone_model, *lone_ops, lone_shape);
-  const auto expected = Drive(*lone_runner, requests, {.company = 1});
+  const auto expected = Drive(*lone_runner, requests, {.max_concurrent = 1});
   const auto runner = MakeRunner(*model, *ops, shape);
   DriverCounts total;
   for (uint64_t seed = 1; seed <= 4; ++seed) {
@@ -224,7 +224,7 @@ TEST_P(RunnerInvariance, AnswersDoNotDependOnTheSchedule) {
     DriverCounts counts;
     ExpectEqual(Drive(*runner, requests,
                       {.seed = seed,
-                       .company = static_cast<int32_t>(3 * seed),
+                       .max_concurrent = static_cast<int32_t>(3 * seed),
                        .chunk = 32,
                        .random_chunks = seed % 2 == 0,
                        .recompute = 0.1,
@@ -336,7 +336,7 @@ TEST(Runner, ChoicesDifferAndDoNotDependOnTheBatch) {
   const auto expected = Alone(*model, *ops, requests);
   const auto runner = MakeRunner(*model, *ops);
   DriverCounts counts;
-  ExpectEqual(Drive(*runner, requests, {.company = 6, .share = 1.0}, &counts), expected);
+  ExpectEqual(Drive(*runner, requests, {.max_concurrent = 6, .share = 1.0}, &counts), expected);
   for (size_t i = 0; i < 6; ++i) {
     for (size_t j = 0; j < i; ++j) EXPECT_NE(expected[i].tokens, expected[j].tokens);
   }
@@ -359,7 +359,7 @@ TEST(Runner, ARowThatIsNotFiniteChangesNoOther) {
   for (const int depth : {1, 3}) {
     const auto runner = MakeRunner(*model, *ops, {.max_seqs = 12, .depth = depth});
     const auto results =
-        Drive(*runner, poisoned, {.company = 12, .chunk = 20, .random_chunks = true});
+        Drive(*runner, poisoned, {.max_concurrent = 12, .chunk = 20, .random_chunks = true});
     for (size_t i = 0; i < results.size(); ++i) {
       if (i % 3 == 0) {
         EXPECT_TRUE(results[i].failed) << i;

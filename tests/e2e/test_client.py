@@ -343,7 +343,7 @@ class OpenAiClient(unittest.TestCase):
             self.assertIn(after.choices[0].finish_reason, ('stop', 'length'))
 
     def test_twenty_requests_at_once_equal_the_reference(self):
-        """Greedy ids in company equal those of an fp32 Hugging Face run."""
+        """Greedy ids of concurrent requests equal those of an fp32 Hugging Face run."""
         if not support.GOLDENS.exists():
             self.skipTest('no goldens')
         if 'Q4_1' not in self.model:

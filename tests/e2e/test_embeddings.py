@@ -67,7 +67,7 @@ class MiniLm(unittest.TestCase):
         for answer in answers[1:]:
             self.assertEqual(answer, answers[0])
 
-    def test_company_changes_no_bit(self):
+    def test_other_requests_change_no_bit(self):
         texts = [t['text'] for t in GOLDEN['texts'] if not t['cut']]
         alone = [self.create(input=t).data[0].embedding for t in texts]
         together = [None] * 8

@@ -1,5 +1,5 @@
 """Tests the server on the emulated CUDA backend that $TOKAMAK_CUDA_LIBRARY names: it says what it
-is, is used only with --device cuda, and answers do not depend on a request's company."""
+is, is used only with --device cuda, and answers do not depend on other requests."""
 
 import concurrent.futures
 import unittest
@@ -21,7 +21,7 @@ def answer(server, i):
 
 
 class Emulated(unittest.TestCase):
-    def test_it_says_what_it_is_and_company_changes_nothing(self):
+    def test_reports_its_backend_and_other_requests_change_nothing(self):
         with Server('--device', 'cuda', *ENGINE, model=MODEL) as server:
             self.assertEqual(server.request('/health')[1]['backend'], EMULATED)
             self.assertIn(EMULATED, ''.join(server.log))

@@ -18,11 +18,11 @@ std::string Text(const TokenLogprobs::Entry& entry) {
                      std::bit_cast<uint32_t>(entry.logprob));
 }
 
-// With `beginning`, `company` may be shorter.
-std::string Logprobs(const char* name, const std::vector<TokenLogprobs>& company,
+// With `beginning`, `mixed` may be shorter.
+std::string Logprobs(const char* name, const std::vector<TokenLogprobs>& mixed,
                      const std::vector<TokenLogprobs>& alone, bool beginning) {
-  for (size_t i = 0; i < std::min(company.size(), alone.size()); ++i) {
-    const TokenLogprobs& a = company[i];
+  for (size_t i = 0; i < std::min(mixed.size(), alone.size()); ++i) {
+    const TokenLogprobs& a = mixed[i];
     const TokenLogprobs& b = alone[i];
     if (!SameBits(a.token, b.token)) {
       return fmt::format("{}[{}]: {}, alone {}", name, i, Text(a.token), Text(b.token));
@@ -36,12 +36,12 @@ std::string Logprobs(const char* name, const std::vector<TokenLogprobs>& company
                          Text(b.top[k]));
     }
   }
-  if (company.size() == alone.size() || (beginning && company.size() < alone.size())) return "";
-  return fmt::format("{}: {} entries, alone {}", name, company.size(), alone.size());
+  if (mixed.size() == alone.size() || (beginning && mixed.size() < alone.size())) return "";
+  return fmt::format("{}: {} entries, alone {}", name, mixed.size(), alone.size());
 }
 
-std::string Ids(const OutputChunk& company, const OutputChunk& alone, bool beginning) {
-  const auto& a = company.token_ids;
+std::string Ids(const OutputChunk& mixed, const OutputChunk& alone, bool beginning) {
+  const auto& a = mixed.token_ids;
   const auto& b = alone.token_ids;
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
     if (a[i] != b[i]) return fmt::format("token {} is {}, alone {}", i, a[i], b[i]);
@@ -54,37 +54,37 @@ int Reason(const OutputChunk& chunk) {
   return chunk.finish_reason ? static_cast<int>(*chunk.finish_reason) : -1;
 }
 
-std::string Choice(const OutputChunk& company, const OutputChunk& alone) {
-  const bool beginning = company.finish_reason == FinishReason::kCancelled;
+std::string Choice(const OutputChunk& mixed, const OutputChunk& alone) {
+  const bool beginning = mixed.finish_reason == FinishReason::kCancelled;
   std::string difference =
-      Logprobs("prompt_logprobs", company.prompt_logprobs, alone.prompt_logprobs, beginning);
-  if (difference.empty()) difference = Ids(company, alone, beginning);
+      Logprobs("prompt_logprobs", mixed.prompt_logprobs, alone.prompt_logprobs, beginning);
+  if (difference.empty()) difference = Ids(mixed, alone, beginning);
   if (difference.empty()) {
-    difference = Logprobs("logprobs", company.logprobs, alone.logprobs, beginning);
+    difference = Logprobs("logprobs", mixed.logprobs, alone.logprobs, beginning);
   }
   if (!difference.empty()) return difference;
-  if (company.seed != alone.seed) {
-    return fmt::format("seed {}, alone {}", company.seed, alone.seed);
+  if (mixed.seed != alone.seed) {
+    return fmt::format("seed {}, alone {}", mixed.seed, alone.seed);
   }
-  if (beginning ? !alone.text.starts_with(company.text) : company.text != alone.text) {
-    return fmt::format("text \"{}\", alone \"{}\"", company.text, alone.text);
+  if (beginning ? !alone.text.starts_with(mixed.text) : mixed.text != alone.text) {
+    return fmt::format("text \"{}\", alone \"{}\"", mixed.text, alone.text);
   }
-  if (!beginning && company.finish_reason != alone.finish_reason) {
-    return fmt::format("finish reason {}, alone {}; {}", Reason(company), Reason(alone),
-                       company.error.ToString());
+  if (!beginning && mixed.finish_reason != alone.finish_reason) {
+    return fmt::format("finish reason {}, alone {}; {}", Reason(mixed), Reason(alone),
+                       mixed.error.ToString());
   }
   return "";
 }
 
 }  // namespace
 
-std::string FirstDifference(const std::vector<OutputChunk>& company,
+std::string FirstDifference(const std::vector<OutputChunk>& mixed,
                             const std::vector<OutputChunk>& alone) {
-  if (company.size() != alone.size()) {
-    return fmt::format("{} choices, alone {}", company.size(), alone.size());
+  if (mixed.size() != alone.size()) {
+    return fmt::format("{} choices, alone {}", mixed.size(), alone.size());
   }
-  for (size_t i = 0; i < company.size(); ++i) {
-    const std::string difference = Choice(company[i], alone[i]);
+  for (size_t i = 0; i < mixed.size(); ++i) {
+    const std::string difference = Choice(mixed[i], alone[i]);
     if (!difference.empty()) return fmt::format("choice {}: {}", i, difference);
   }
   return "";

@@ -27,7 +27,7 @@ constexpr Field kFields[] = {{"requests", &Counts::requests},
                              {"resumed", &Counts::resumed},
                              {"blocks swapped out", &Counts::swapped_out},
                              {"swapped in", &Counts::swapped_in},
-                             {"companies with 1 thread", &Counts::one_thread},
+                             {"mixes with 1 thread", &Counts::one_thread},
                              {"with 2", &Counts::two_threads}};
 
 class CountingExecutor final : public Executor {

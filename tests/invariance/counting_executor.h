@@ -11,9 +11,9 @@
 namespace tokamak::invariance {
 
 struct Counts {
-  int64_t requests = 0;   // compared; counted once per company
+  int64_t requests = 0;   // compared; counted once per mix
   int64_t cancelled = 0;  // of these, cancelled before their end
-  int64_t tokens = 0;     // generated in company
+  int64_t tokens = 0;     // generated in mixed batches
   int64_t steps = 0;
   int64_t overlapped = 0;   // of these, submitted while another was in flight
   int64_t graph_steps = 0;  // of these, decode steps with CUDA graphs on
@@ -26,13 +26,13 @@ struct Counts {
   int64_t resumed = 0;  // admissions of sequences with generated tokens
   int64_t swapped_out = 0;
   int64_t swapped_in = 0;
-  int64_t one_thread = 0;  // companies, by number of threads
+  int64_t one_thread = 0;  // mixes, by number of threads
   int64_t two_threads = 0;
 
   void Add(const Counts& other);
   std::string ToString() const;
   // The name of the first count that is zero although the test needs it, or "". `graphs`: some
-  // companies used graphs.
+  // mixes used graphs.
   std::string FirstZero(bool graphs) const;
 };
 

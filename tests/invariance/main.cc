@@ -1,14 +1,14 @@
-// invariance: checks that a request's answer has the same bits alone and in any company. Runs the
+// invariance: checks that a request's answer has the same bits alone and in any batch. Runs the
 // whole engine and compares ids, logprobs and their alternatives, and texts.
 //
 //   build/tests/invariance/invariance --requests 1000
 //
 // is the full run: 1000 random requests for every weight type and every ISA of this machine, each
-// alone and in two companies, one with one thread and one with two. ctest runs fewer.
+// alone and in two mixes, one with one thread and one with two. ctest runs fewer.
 //
 //   build/tests/invariance/invariance --device cuda --requests 100
 //
-// runs on a GPU, in two companies without graphs and two with graphs, with overlapping steps. Exits
+// runs on a GPU, in two mixes without graphs and two with graphs, with overlapping steps. Exits
 // with 77 if there is no GPU or no backend for it.
 //
 //   build/tests/invariance/invariance --model default --requests 30
@@ -178,7 +178,7 @@ int Report(const Flags& flags, int num_failed, const Counts& total) {
     return 1;
   }
   if (!Proves(flags, total, kEnough)) return 1;
-  fmt::print("every answer was the same alone and in company\n");
+  fmt::print("every answer was the same alone and in mixed batches\n");
   return 0;
 }
 

@@ -15,7 +15,7 @@ namespace tokamak::invariance {
 struct Case {
   Request request;
   std::vector<OutputChunk> alone;
-  // In company, cancelled after this many chunks; -1: never.
+  // in mixed batches, cancelled after this many chunks; -1: never.
   int32_t cancel_after = -1;
 };
 

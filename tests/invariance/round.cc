@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "invariance/company.h"
+#include "invariance/batch_mix.h"
 #include "invariance/compare.h"
 #include "invariance/requests.h"
 #include "tokamak/engine.h"
@@ -18,7 +18,7 @@
 namespace tokamak::invariance {
 namespace {
 
-// Options that may change answers, so they are equal alone and in company.
+// Options that may change answers, so they are equal alone and in mixed batches.
 EngineOptions RandomBase(const RoundOptions& options, std::mt19937_64* random) {
   constexpr const char* kCacheTypes[] = {"f32", "f16", "bf16"};
   constexpr int32_t kBlockSizes[] = {16, 8, 5};
@@ -90,13 +90,13 @@ std::string Compare(const std::vector<Case>& cases,
   return "";
 }
 
-// Returns `random` with the properties that company `i` must have.
-CompanyOptions Circumstances(const RoundOptions& options, int32_t i, int32_t first_depth,
-                             CompanyOptions random) {
+// Returns `random` with the properties that mix `i` must have.
+BatchMixOptions Circumstances(const RoundOptions& options, int32_t i, int32_t first_depth,
+                              BatchMixOptions random) {
   random.cuda_graphs = i < 2 ? "off" : "on";
   random.steps_in_flight = 1 << (first_depth + i) % 3;
   random.threads = 1 + i % 2;
-  // Makes one of two companies swap, even in runs of a few requests.
+  // Makes one of two mixes swap, even in runs of a few requests.
   if ((options.seed + static_cast<uint64_t>(i)) % 2 == 0) {
     random.prefix_cache = true;
     random.host_blocks = std::max(random.host_blocks, random.num_blocks);
@@ -115,12 +115,12 @@ Result<std::string> Run(const RoundOptions& options, Counts* counts) {
   engine.reset();
   const auto first_depth = static_cast<int32_t>(random() % 3);
   for (int32_t i = 0; i < (options.gpu() ? 4 : 2); ++i) {
-    const CompanyOptions circumstances =
-        Circumstances(options, i, first_depth, RandomCompany(&random, cases, base.block_size));
-    Company company(base, kv_token_bytes, circumstances, random());
-    const auto answers = company.Run(cases, counts);
+    const BatchMixOptions circumstances =
+        Circumstances(options, i, first_depth, RandomBatchMix(&random, cases, base.block_size));
+    BatchMix mix(base, kv_token_bytes, circumstances, random());
+    const auto answers = mix.Run(cases, counts);
     const std::string where =
-        fmt::format("\n  company {}: {}\n  cache: {}, blocks of {}", i, circumstances.ToString(),
+        fmt::format("\n  mix {}: {}\n  cache: {}, blocks of {}", i, circumstances.ToString(),
                     base.kv_cache_dtype, base.block_size);
     if (!answers.ok()) return answers.status().ToString() + where;
     std::string difference = Compare(cases, *answers, counts);

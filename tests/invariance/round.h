@@ -1,4 +1,4 @@
-// One round: runs some requests alone, then the same ones in several companies.
+// One round: runs some requests alone, then the same ones in several mixes.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct RoundOptions {
   bool gpu() const { return device != "cpu"; }
 };
 
-// Alone, requests run without graphs, one step at a time. There are two companies without graphs
+// Alone, requests run without graphs, one step at a time. There are two mixes without graphs
 // and, on a GPU, two more with graphs. Of each two, one has one thread; each three in a row have 1,
 // 2 and 4 steps in flight. Returns the first difference with its circumstances and request, or "".
 std::string RunRound(const RoundOptions& options, Counts* counts);

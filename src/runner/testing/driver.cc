@@ -237,7 +237,7 @@ void Driver::SwapIn(Sequence* s, StepInput* step) {
 }
 
 void Driver::Fill(StepInput* step) {
-  while (running_.size() < static_cast<size_t>(options_.company) && !free_slots_.empty()) {
+  while (running_.size() < static_cast<size_t>(options_.max_concurrent) && !free_slots_.empty()) {
     // A sequence preempted in this step would read blocks that its copies have yet to write.
     if (!waiting_.empty() && step->free.empty() && Chance(0.5)) {
       Sequence s = std::move(waiting_.front());

@@ -29,8 +29,8 @@ struct DriverResult {
 
 struct DriverOptions {
   uint64_t seed = 0;
-  int32_t company = 1;      // concurrent requests
-  int32_t chunk = 1 << 20;  // prompt tokens per row: all, or at random from 1 to this many
+  int32_t max_concurrent = 1;  // concurrent requests
+  int32_t chunk = 1 << 20;     // prompt tokens per row: all, or at random from 1 to this many
   bool random_chunks = false;
   double recompute = 0;  // chance per step of preempting a sequence that then starts again
   double swap = 0;       // the same, with its blocks kept in the host tier

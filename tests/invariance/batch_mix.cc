@@ -1,4 +1,4 @@
-#include "invariance/company.h"
+#include "invariance/batch_mix.h"
 
 #include <fmt/format.h>
 
@@ -51,7 +51,7 @@ EngineStats StatsAtRest(const Engine& engine) {
 
 }  // namespace
 
-std::string CompanyOptions::ToString() const {
+std::string BatchMixOptions::ToString() const {
   return fmt::format(
       "CUDA graphs {}, {} steps in flight, {} threads, {} sequences, {} tokens per step, {} "
       "blocks, {} host blocks, prefix cache {}, {} requests at once",
@@ -59,8 +59,8 @@ std::string CompanyOptions::ToString() const {
       prefix_cache ? "on" : "off", most_open);
 }
 
-CompanyOptions RandomCompany(std::mt19937_64* random, const std::vector<Case>& cases,
-                             int32_t block_size) {
+BatchMixOptions RandomBatchMix(std::mt19937_64* random, const std::vector<Case>& cases,
+                               int32_t block_size) {
   const auto below = [random](int32_t end) {
     return static_cast<int32_t>((*random)() % static_cast<uint64_t>(end));
   };
@@ -71,7 +71,7 @@ CompanyOptions RandomCompany(std::mt19937_64* random, const std::vector<Case>& c
     needed = std::max(needed, (positions + block_size - 1) / block_size);
   }
   constexpr int32_t kBatchTokens[] = {2, 3, 5, 8, 13, 16, 24, 33, 48, 64, 100, 200, 512};
-  CompanyOptions options;
+  BatchMixOptions options;
   options.threads = 1 + below(2);
   options.max_seqs = 2 + below(30);
   options.max_batch_tokens = kBatchTokens[below(std::size(kBatchTokens))];
@@ -83,8 +83,8 @@ CompanyOptions RandomCompany(std::mt19937_64* random, const std::vector<Case>& c
   return options;
 }
 
-Company::Company(EngineOptions base, int64_t kv_token_bytes, const CompanyOptions& options,
-                 uint64_t seed)
+BatchMix::BatchMix(EngineOptions base, int64_t kv_token_bytes, const BatchMixOptions& options,
+                   uint64_t seed)
     : base_(std::move(base)), options_(options), random_(seed) {
   base_.cuda_graphs = options.cuda_graphs;
   base_.steps_in_flight = options.steps_in_flight;
@@ -97,8 +97,8 @@ Company::Company(EngineOptions base, int64_t kv_token_bytes, const CompanyOption
   (options.threads == 1 ? counts_.one_thread : counts_.two_threads) = 1;
 }
 
-Result<std::vector<std::vector<OutputChunk>>> Company::Run(const std::vector<Case>& cases,
-                                                           Counts* counts) {
+Result<std::vector<std::vector<OutputChunk>>> BatchMix::Run(const std::vector<Case>& cases,
+                                                            Counts* counts) {
   cases_ = &cases;
   for (size_t i = 0; i < cases.size(); ++i) {
     order_.insert(order_.begin() + static_cast<int64_t>(random_() % (i + 1)), i);
@@ -130,7 +130,7 @@ Result<std::vector<std::vector<OutputChunk>>> Company::Run(const std::vector<Cas
 }
 
 // Submits a first request. Its callback submits the others, and theirs continue.
-Status Company::Start() {
+Status BatchMix::Start() {
   Request first;
   first.token_ids = {1};
   first.sampling.temperature = 0;
@@ -141,7 +141,7 @@ Status Company::Start() {
   return id.status();
 }
 
-void Company::SubmitSome() {
+void BatchMix::SubmitSome() {
   while (status_.ok() && next_ < order_.size()) {
     const size_t open = next_ - num_ended_;
     if (open >= static_cast<size_t>(options_.most_open)) return;
@@ -150,7 +150,7 @@ void Company::SubmitSome() {
   }
 }
 
-void Company::SubmitNext() {
+void BatchMix::SubmitNext() {
   const size_t index = order_[next_++];
   const Case& c = (*cases_)[index];
   const auto take = [this, index](OutputChunk chunk) { Take(index, std::move(chunk)); };
@@ -160,7 +160,7 @@ void Company::SubmitNext() {
   if (c.cancel_after == 0) engine_->Cancel(*id);
 }
 
-void Company::Take(size_t index, OutputChunk chunk) {
+void BatchMix::Take(size_t index, OutputChunk chunk) {
   if (!status_.ok()) return;  // the engine will be destroyed
   const bool last = chunk.finish_reason.has_value();
   OutputChunk& whole = answers_[index][static_cast<size_t>(chunk.choice)];
@@ -171,12 +171,12 @@ void Company::Take(size_t index, OutputChunk chunk) {
   SubmitSome();
 }
 
-void Company::Fail(Status status) {
+void BatchMix::Fail(Status status) {
   status_ = std::move(status);
   Done();
 }
 
-void Company::Done() {
+void BatchMix::Done() {
   MutexLock lock(mutex_);
   done_ = true;
   changed_.NotifyAll();

@@ -14,7 +14,7 @@
 namespace tokamak::invariance {
 
 // The circumstances of a run. None may change an answer.
-struct CompanyOptions {
+struct BatchMixOptions {
   std::string cuda_graphs = "off";
   int32_t steps_in_flight = 1;
   int32_t threads = 1;
@@ -31,17 +31,18 @@ struct CompanyOptions {
 
 // Random circumstances: enough blocks for the largest case, and a random number more. The caller
 // sets the executor and the steps in flight.
-CompanyOptions RandomCompany(std::mt19937_64* random, const std::vector<Case>& cases,
-                             int32_t block_size);
+BatchMixOptions RandomBatchMix(std::mt19937_64* random, const std::vector<Case>& cases,
+                               int32_t block_size);
 
 // Submits all cases in random order and collects their answers. After the first request, arrivals
 // and cancellations come from the engine's callbacks, at points that only the seed decides. So a
 // run is repeatable, whatever its timing.
-class Company {
+class BatchMix {
  public:
   // `base` has the options that may change answers (model, ISA, cache type, block size).
   // `kv_token_bytes` is ModelInfo's.
-  Company(EngineOptions base, int64_t kv_token_bytes, const CompanyOptions& options, uint64_t seed);
+  BatchMix(EngineOptions base, int64_t kv_token_bytes, const BatchMixOptions& options,
+           uint64_t seed);
 
   // Returns the answers in the order of `cases`, one entry per choice, and adds to `counts`. Fails
   // if the engine refuses a request or ends a choice twice.
@@ -56,7 +57,7 @@ class Company {
   void Done() EXCLUDES(mutex_);
 
   EngineOptions base_;
-  const CompanyOptions options_;
+  const BatchMixOptions options_;
   Counts counts_;
 
   // Engine thread only, while the engine runs.
