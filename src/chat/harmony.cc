@@ -234,8 +234,8 @@ void HarmonyParser::Begin(const Boundary& boundary, AnswerPart& part) {
   AddText(boundary.header, part);
 }
 
-void HarmonyParser::End(std::string_view end_marks, AnswerPart& part) {
-  if (as_written_) AddText(end_marks, part);
+void HarmonyParser::End(std::string_view end_tokens, AnswerPart& part) {
+  if (as_written_) AddText(end_tokens, part);
   if (kind_ != Kind::kCall) return;
   const ToolBlock block{.head = recipient_, .json = call_, .tail = ""};
   if (auto calls = format_->tools->parse(block, format_->types)) {
@@ -245,7 +245,7 @@ void HarmonyParser::End(std::string_view end_marks, AnswerPart& part) {
   kind_ = Kind::kContent;
   apart_ = false;
   for (const std::string_view text :
-       {std::string_view(header_), std::string_view(call_), end_marks})
+       {std::string_view(header_), std::string_view(call_), end_tokens})
     AddText(text, part);
 }
 

@@ -23,7 +23,7 @@ inline constexpr std::string_view kHarmonyAnalysis = "<|channel|>analysis<|messa
 // and begins within a header, because prompts end with "<|start|>assistant". The channel "analysis"
 // is reasoning; "final", "commentary" and no channel are content; a message to NAME is a call. Text
 // that does not have this form (another role or channel, an invalid call, text that looks like a
-// marker) is kept as written: in the message where it stands, or as content.
+// special token) is kept as written: in the message where it stands, or as content.
 class HarmonyParser {
  public:
   explicit HarmonyParser(std::shared_ptr<const AnswerFormat> format);
@@ -38,7 +38,7 @@ class HarmonyParser {
 
   void Read(AnswerPart& part);
   void Begin(const Boundary& boundary, AnswerPart& part);
-  void End(std::string_view end_marks, AnswerPart& part);
+  void End(std::string_view end_tokens, AnswerPart& part);
   void AddText(std::string_view text, AnswerPart& part);
 
   const std::shared_ptr<const AnswerFormat> format_;

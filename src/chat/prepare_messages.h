@@ -5,7 +5,6 @@
 // content is null: many templates fail on that, some print "None", and some show tool calls only
 // then. Templates do not declare what they expect, so each is probed once with sample
 // conversations.
-// then. Templates do not say which they are, so each is tried once with a conversation of its own.
 #pragma once
 
 #include "chat/chat_template.h"

@@ -42,7 +42,6 @@ struct AnswerPart {
 // White space around calls and around reasoning is dropped. Reasoning is recognized only at the
 // start of an answer; if it does not end, it is the whole answer. Harmony has its own rules
 // (harmony.h).
-// its own (harmony.h).
 class AnswerParser {
  public:
   explicit AnswerParser(std::shared_ptr<const AnswerFormat> format);

@@ -42,9 +42,9 @@ struct EngineCoreOptions {
   std::function<void(const RequestState&)> on_request_done;
 };
 
-// Owned and called by one thread, the engine thread, unless a method says otherwise. Reads nothing
-// from outside but the injected clock and executor, so a run can be repeated from what they and the
-// callers gave (record.h).
+// Owned and called by one thread, the engine thread, unless a method says otherwise. Its only
+// inputs are its callers, the clock and the executor, so a record of what they gave repeats the run
+// (record.h).
 //
 // True between calls: at most depth - 1 steps are in flight. An accepted choice has had at most one
 // chunk with a finish_reason. Callbacks have been called for every token of every retired step up
@@ -61,8 +61,8 @@ class EngineCore {
   EngineCore(const EngineCore&) = delete;
   EngineCore& operator=(const EngineCore&) = delete;
 
-  // OK if the request can run; otherwise why it never could, with the numbers. kUnavailable once
-  // the engine has failed. Thread-safe.
+  // OK if the request can run; otherwise the reason why it never can, with the numbers.
+  // kUnavailable once the engine has failed. Thread-safe.
   Status Check(const Arrival& arrival) const;
   // Queues a request. Refuses what Check refuses; kUnavailable if the queue is full and the client
   // has its share of it.
@@ -82,10 +82,10 @@ class EngineCore {
   void Step();
 
   // The state after the last Step. Thread-safe. `now` is a reading of the core's clock.
-  // `waiting_since`: since when there has been work that the core may not have seen.
+  // `waiting_since`: when work arrived that the core may not have seen yet.
   EngineStats stats(TimePoint now, std::optional<TimePoint> waiting_since = {}) const
       EXCLUDES(stats_mutex_);
-  // The same in detail; call it between two Steps. `unix_now`: seconds since 1970.
+  // The state in detail. Call it between two Steps. `unix_now`: seconds since 1970.
   EngineSnapshot Snapshot(TimePoint now, double unix_now) const;
   // The error that ended the engine for good: all requests end with it, new ones are refused, and
   // the executor is not called again. Thread-safe.

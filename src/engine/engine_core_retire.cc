@@ -139,7 +139,7 @@ void EngineCore::RetireRow(const ScheduledRow& row, const RowOutput& output) {
       }
     }
   }
-  scheduler_.Drained(sequence);
+  scheduler_.RowsRetired(sequence);
   EraseIfEnded(request);
 }
 

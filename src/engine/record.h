@@ -1,4 +1,4 @@
-// Recording a run: writes down all that the engine core is given, so that the run can be repeated.
+// Records a run: everything that the engine core is given, so that the run can be repeated.
 //
 // File: 8 bytes "tokamakR", then frames. A frame is a varint length, that many bytes of payload and
 // 4 bytes of checksum. A payload is a kind and its fields (record_codec.h); the first is a

@@ -276,10 +276,10 @@ void Scheduler::Finish(Sequence* sequence) {
   }
   sequence->state = SequenceState::kFinished;
   if (!sequence->paused) fair_share_.Leave(sequence);
-  Drained(sequence);
+  RowsRetired(sequence);
 }
 
-void Scheduler::Drained(Sequence* sequence) {
+void Scheduler::RowsRetired(Sequence* sequence) {
   const bool preempted = sequence->state == SequenceState::kPreempting;
   const bool finished = sequence->state == SequenceState::kFinished;
   if (sequence->rows_in_flight > 0 || sequence->slot < 0 || (!preempted && !finished)) return;

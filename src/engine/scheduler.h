@@ -58,15 +58,15 @@ class Scheduler {
   void Add(Sequence* sequence);
   // Fills the next step and counts it as in flight. `idle`: no step is in flight now.
   Schedule Next(bool idle);
-  // The sequence has ended: it gets no more rows, and gives back all when no row of it is in
-  // flight.
+  // The sequence has ended: it gets no more rows, and gives back its slot and blocks once none of
+  // its rows is in flight.
   void Finish(Sequence* sequence);
-  // The sequence gets no more rows until Resume, and gives back all when no row of it is in flight.
-  // Meanwhile it has no rank, and no sequence waits behind it.
+  // The sequence gets no more rows until Resume, and gives back its slot and blocks once none of
+  // its rows is in flight. Meanwhile it has no rank, and no sequence waits behind it.
   void Pause(Sequence* sequence);
   void Resume(Sequence* sequence);
-  // Call it when rows of this sequence have retired, which may release it.
-  void Drained(Sequence* sequence);
+  // Call it when rows of this sequence have retired: it may then give back its slot and blocks.
+  void RowsRetired(Sequence* sequence);
   // After an executor's reset: running sequences wait again and hold nothing.
   void Reset();
 

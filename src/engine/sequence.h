@@ -22,7 +22,8 @@ struct RequestState;
 enum class SequenceState {
   kWaiting,  // no slot, no blocks
   kRunning,  // has both; rows may be in flight
-  // Preempted or changing its RoPE factors: gets no rows; waits again when those in flight retire.
+  // Preempted, or changing its RoPE factors: gets no rows, and waits again when those in flight
+  // have retired.
   kPreempting,
   kPaused,    // no slot, no blocks, no turn until it is resumed
   kFinished,  // its last chunk is out; gives back what it holds when no row is in flight
