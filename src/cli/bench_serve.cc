@@ -51,7 +51,7 @@ struct ServeBenchFlags {
 };
 
 // The loads of one command, made from its flags by Check.
-struct Plan {
+struct Loads {
   ServeLoad base;
   std::vector<LoadPattern> patterns;
   std::vector<std::vector<ReplayedRequest>> replayed;  // one per pattern, or none
@@ -152,8 +152,8 @@ Status CheckNumbers(const ServeBenchFlags& f) {
   return Status();
 }
 
-Result<Plan> Check(const ServeBenchFlags& flags) {
-  Plan plan;
+Result<Loads> Check(const ServeBenchFlags& flags) {
+  Loads loads;
   const int kinds = !flags.concurrency.empty() + !flags.rates.empty() + !flags.replay.empty();
   if (kinds != 1) return InvalidArgument("give exactly one of --rate, --concurrency and --replay");
   const std::string kind = std::filesystem::path(flags.plot).extension();
@@ -165,23 +165,23 @@ Result<Plan> Check(const ServeBenchFlags& flags) {
     return InvalidArgument("--endpoint must be chat or completions, got \"{}\"", flags.endpoint);
   }
   for (const int32_t concurrency : flags.concurrency) {
-    plan.patterns.push_back({.concurrency = concurrency});
+    loads.patterns.push_back({.concurrency = concurrency});
   }
   for (const double rate : flags.rates) {
-    plan.patterns.push_back({.rate = rate, .burstiness = flags.burstiness});
+    loads.patterns.push_back({.rate = rate, .burstiness = flags.burstiness});
   }
   if (!flags.replay.empty()) {
     ASSIGN_OR_RETURN(const std::string text, ReadText(flags.replay));
     auto replayed = ParseReplay(text);
     if (!replayed.ok()) return replayed.status().WithContext("--replay " + flags.replay);
-    plan.replayed = *std::move(replayed);
-    for (std::vector<ReplayedRequest>& load : plan.replayed) {
+    loads.replayed = *std::move(replayed);
+    for (std::vector<ReplayedRequest>& load : loads.replayed) {
       for (ReplayedRequest& request : load) request.time /= flags.speed;
       const auto gaps = static_cast<double>(load.size() - 1);
-      plan.patterns.push_back({.rate = gaps > 0 ? gaps / std::max(load.back().time, 1e-6) : 0});
+      loads.patterns.push_back({.rate = gaps > 0 ? gaps / std::max(load.back().time, 1e-6) : 0});
     }
   }
-  ServeLoad& base = plan.base;
+  ServeLoad& base = loads.base;
   ASSIGN_OR_RETURN(base.url, ParseUrl(flags.url));
   if (base.url.path.ends_with("/v1")) base.url.path.resize(base.url.path.size() - 3);
   ASSIGN_OR_RETURN(base.api_key, ReadKey(flags));
@@ -199,7 +199,7 @@ Result<Plan> Check(const ServeBenchFlags& flags) {
     return InvalidArgument("--ca and --insecure need a --url that begins with https://");
   }
   base.request_seconds = flags.request_timeout;
-  return plan;
+  return loads;
 }
 
 // Shows the progress of a load: on a terminal one line that is overwritten, otherwise a line now
@@ -232,7 +232,7 @@ class Progress {
 // Runs the loads of one command one after the other.
 class ServeBench {
  public:
-  ServeBench(const ServeBenchFlags& flags, Plan plan) : flags_(flags), plan_(std::move(plan)) {}
+  ServeBench(const ServeBenchFlags& flags, Loads loads) : flags_(flags), loads_(std::move(loads)) {}
 
   int Run();
 
@@ -246,7 +246,7 @@ class ServeBench {
   int Verdict() const;
 
   const ServeBenchFlags& flags_;
-  Plan plan_;
+  Loads loads_;
   InterruptFlag interrupt_;
   std::string owned_by_;
   FilePointer trace_{nullptr, &std::fclose};
@@ -272,16 +272,16 @@ Status ServeBench::CloseFiles() {
 // Ignores errors, because the requests themselves will meet them.
 Status ServeBench::AskForModel() {
   ASSIGN_OR_RETURN(const std::unique_ptr<HttpCaller> caller,
-                   HttpCaller::Create(plan_.base.url, plan_.base.connection));
-  const ServedModel served = cli::AskForModel(*caller, plan_.base.api_key);
+                   HttpCaller::Create(loads_.base.url, loads_.base.connection));
+  const ServedModel served = cli::AskForModel(*caller, loads_.base.api_key);
   owned_by_ = served.owned_by;
-  if (plan_.base.shape.model.empty()) plan_.base.shape.model = served.id;
+  if (loads_.base.shape.model.empty()) loads_.base.shape.model = served.id;
   return Status();
 }
 
 Status ServeBench::WarmUp() {
   if (flags_.warmup == 0) return Status();
-  ServeLoad load = plan_.base;
+  ServeLoad load = loads_.base;
   load.pattern = {.concurrency = 1};
   load.requests = flags_.warmup;
   load.duration_seconds = 0;
@@ -301,7 +301,7 @@ Status ServeBench::WarmUp() {
 LoadDescription ServeBench::Describe(const LoadPattern& pattern) const {
   return {.url = flags_.url,
           .endpoint = flags_.endpoint,
-          .model = plan_.base.shape.model,
+          .model = loads_.base.shape.model,
           .owned_by = owned_by_,
           .concurrency = pattern.concurrency,
           .rate = pattern.rate,
@@ -319,9 +319,9 @@ LoadDescription ServeBench::Describe(const LoadPattern& pattern) const {
 }
 
 Result<ServeBenchResult> ServeBench::RunOne(size_t index) {
-  ServeLoad load = plan_.base;
-  load.pattern = plan_.patterns[index];
-  if (!plan_.replayed.empty()) load.pattern.replayed = &plan_.replayed[index];
+  ServeLoad load = loads_.base;
+  load.pattern = loads_.patterns[index];
+  if (!loads_.replayed.empty()) load.pattern.replayed = &loads_.replayed[index];
   load.run = index;
   Summary summary(Describe(load.pattern), flags_.slo);
   LoadObserver observer;
@@ -331,7 +331,7 @@ Result<ServeBenchResult> ServeBench::RunOne(size_t index) {
     const std::string line = TraceLine(record, static_cast<int32_t>(index));
     std::fprintf(trace_.get(), "%s\n", line.c_str());
   };
-  Progress progress(fmt::format("load {} of {}", index + 1, plan_.patterns.size()));
+  Progress progress(fmt::format("load {} of {}", index + 1, loads_.patterns.size()));
   observer.go_on = [&](const LoadProgress& now) {
     progress.Show(now, summary);
     return !interrupt_.raised();
@@ -345,7 +345,7 @@ int ServeBench::Run() {
   if (status.ok()) status = AskForModel();
   if (status.ok()) status = WarmUp();
   if (!status.ok()) return Fail(status);
-  for (size_t i = 0; i < plan_.patterns.size() && !interrupt_.raised(); ++i) {
+  for (size_t i = 0; i < loads_.patterns.size() && !interrupt_.raised(); ++i) {
     Result<ServeBenchResult> result = RunOne(i);
     status = result.status();
     if (!status.ok()) break;
@@ -379,9 +379,9 @@ int ServeBench::Verdict() const {
 }
 
 int Run(const ServeBenchFlags& flags) {
-  Result<Plan> plan = Check(flags);
-  if (!plan.ok()) return UsageError(plan.status().message());
-  return ServeBench(flags, *std::move(plan)).Run();
+  Result<Loads> loads = Check(flags);
+  if (!loads.ok()) return UsageError(loads.status().message());
+  return ServeBench(flags, *std::move(loads)).Run();
 }
 
 void AddLength(Flags& flags, const std::string& name, LengthDistribution& length,

@@ -38,7 +38,7 @@ void AllowManySockets() {
 }
 
 struct Session {
-  PlannedConversation plan;
+  ConversationSpec spec;
   size_t next_turn = 0;
   Messages messages;
 };
@@ -60,7 +60,7 @@ class Generator {
     if (load_.pattern.concurrency > 0) {
       for (int32_t i = 0; i < load_.pattern.concurrency; ++i) BeginConversation(Now());
     } else {
-      PlanArrival(0);
+      ScheduleArrival(0);
       KeepOpen();
     }
     Tick();
@@ -72,7 +72,7 @@ class Generator {
   }
 
  private:
-  struct Prepared {
+  struct PendingRequest {
     std::shared_ptr<Session> session;
     RequestRecord record;
     HttpCall call;
@@ -87,13 +87,13 @@ class Generator {
 
   void Tick();
   void StopWhenDone();
-  std::optional<PlannedConversation> NextConversation(double intended);
-  void PlanArrival(double intended);
+  std::optional<ConversationSpec> NextConversation(double intended);
+  void ScheduleArrival(double intended);
   void KeepOpen();
   void BeginConversation(double intended);
-  void Plan(std::shared_ptr<Session> session, double intended, bool is_arrival);
-  Prepared Prepare(std::shared_ptr<Session> session, double intended);
-  void Send(Prepared prepared);
+  void Schedule(std::shared_ptr<Session> session, double intended, bool is_arrival);
+  PendingRequest BuildRequest(std::shared_ptr<Session> session, double intended);
+  void Send(PendingRequest pending);
   void Ended(const std::shared_ptr<Session>& session, const RequestRecord& record,
              std::string text);
 
@@ -104,9 +104,9 @@ class Generator {
   Arrivals arrivals_;
   Clock::time_point start_;
   int64_t conversations_ = 0;
-  int64_t turns_ = 0;    // of all conversations so far, including future turns
-  int64_t running_ = 0;  // requests in flight
-  int64_t planned_ = 0;  // requests waiting for their time
+  int64_t turns_ = 0;      // of all conversations so far, including future turns
+  int64_t running_ = 0;    // requests in flight
+  int64_t scheduled_ = 0;  // requests waiting for their time
 };
 
 void Generator::Tick() {
@@ -118,111 +118,112 @@ void Generator::Tick() {
 }
 
 void Generator::StopWhenDone() {
-  if (running_ == 0 && planned_ == 0) caller_.Stop();
+  if (running_ == 0 && scheduled_ == 0) caller_.Stop();
 }
 
-std::optional<PlannedConversation> Generator::NextConversation(double intended) {
+std::optional<ConversationSpec> Generator::NextConversation(double intended) {
   const int64_t left = load_.requests == 0 ? INT64_MAX : load_.requests - turns_;
   if (left == 0 || !IsTimeLeft(intended)) return std::nullopt;
   const int64_t id = conversations_++;
   const auto* list = load_.pattern.replayed;
   if (list != nullptr && id >= static_cast<int64_t>(list->size())) return std::nullopt;
-  PlannedConversation plan =
+  ConversationSpec spec =
       list == nullptr ? workload_.Make(id) : workload_.Make(id, (*list)[static_cast<size_t>(id)]);
-  if (static_cast<int64_t>(plan.turns.size()) > left) plan.turns.resize(static_cast<size_t>(left));
-  turns_ += static_cast<int64_t>(plan.turns.size());
-  return plan;
+  if (static_cast<int64_t>(spec.turns.size()) > left) spec.turns.resize(static_cast<size_t>(left));
+  turns_ += static_cast<int64_t>(spec.turns.size());
+  return spec;
 }
 
-// Open loop: plans one arrival at a time and prepares its request early.
-void Generator::PlanArrival(double intended) {
+// Open loop: schedules one arrival at a time and builds its request early.
+void Generator::ScheduleArrival(double intended) {
   const auto* replayed = load_.pattern.replayed;
   if (replayed != nullptr && conversations_ < static_cast<int64_t>(replayed->size())) {
     intended = (*replayed)[static_cast<size_t>(conversations_)].time;
   }
-  std::optional<PlannedConversation> plan = NextConversation(intended);
-  if (!plan) return;
-  auto session = std::make_shared<Session>(Session{std::move(*plan), 0, {}});
-  Plan(std::move(session), intended, /*is_arrival=*/true);
+  std::optional<ConversationSpec> spec = NextConversation(intended);
+  if (!spec) return;
+  auto session = std::make_shared<Session>(Session{std::move(*spec), 0, {}});
+  Schedule(std::move(session), intended, /*is_arrival=*/true);
 }
 
 // Keeps running until the duration ends, even if no more requests arrive.
 void Generator::KeepOpen() {
   if (load_.duration_seconds == 0 || load_.requests > 0 || load_.pattern.replayed != nullptr)
     return;
-  ++planned_;
+  ++scheduled_;
   caller_.After(load_.duration_seconds, [this] {
-    --planned_;
+    --scheduled_;
     StopWhenDone();
   });
 }
 
 // Closed loop: starts the next conversation at once.
 void Generator::BeginConversation(double intended) {
-  std::optional<PlannedConversation> plan = NextConversation(intended);
-  if (!plan) return;
-  Send(Prepare(std::make_shared<Session>(Session{std::move(*plan), 0, {}}), intended));
+  std::optional<ConversationSpec> spec = NextConversation(intended);
+  if (!spec) return;
+  Send(BuildRequest(std::make_shared<Session>(Session{std::move(*spec), 0, {}}), intended));
 }
 
-// Sends the session's next turn when its time has come. After an arrival, plans the next one.
-void Generator::Plan(std::shared_ptr<Session> session, double intended, bool is_arrival) {
-  ++planned_;
-  auto prepared = std::make_shared<Prepared>(Prepare(std::move(session), intended));
-  caller_.After(intended - Now(), [this, prepared, intended, is_arrival] {
-    --planned_;
-    Send(std::move(*prepared));
-    if (is_arrival) PlanArrival(intended + arrivals_.NextGap());
+// Sends the session's next turn when its time has come. After an arrival, schedules the next one.
+void Generator::Schedule(std::shared_ptr<Session> session, double intended, bool is_arrival) {
+  ++scheduled_;
+  auto pending = std::make_shared<PendingRequest>(BuildRequest(std::move(session), intended));
+  caller_.After(intended - Now(), [this, pending, intended, is_arrival] {
+    --scheduled_;
+    Send(std::move(*pending));
+    if (is_arrival) ScheduleArrival(intended + arrivals_.NextGap());
   });
 }
 
-Generator::Prepared Generator::Prepare(std::shared_ptr<Session> session, double intended) {
-  PlannedTurn& turn = session->plan.turns[session->next_turn];
+Generator::PendingRequest Generator::BuildRequest(std::shared_ptr<Session> session,
+                                                  double intended) {
+  TurnSpec& turn = session->spec.turns[session->next_turn];
   session->messages.emplace_back("user", std::move(turn.text));
-  Prepared prepared;
-  prepared.record.conversation = session->plan.id;
-  prepared.record.turn = static_cast<int32_t>(session->next_turn);
-  prepared.record.input_words = turn.input_words;
-  prepared.record.output_asked = turn.output_tokens;
-  prepared.record.intended = intended;
-  prepared.call.target = load_.shape.chat ? "/v1/chat/completions" : "/v1/completions";
-  prepared.call.body = RequestBody(load_.shape, session->messages, turn.output_tokens);
-  prepared.call.limit_seconds = load_.request_seconds;
-  AddKey(&prepared.call, load_.api_key);
+  PendingRequest pending;
+  pending.record.conversation = session->spec.id;
+  pending.record.turn = static_cast<int32_t>(session->next_turn);
+  pending.record.input_words = turn.input_words;
+  pending.record.output_asked = turn.output_tokens;
+  pending.record.intended = intended;
+  pending.call.target = load_.shape.chat ? "/v1/chat/completions" : "/v1/completions";
+  pending.call.body = RequestBody(load_.shape, session->messages, turn.output_tokens);
+  pending.call.limit_seconds = load_.request_seconds;
+  AddKey(&pending.call, load_.api_key);
   ++session->next_turn;
-  prepared.session = std::move(session);
-  return prepared;
+  pending.session = std::move(session);
+  return pending;
 }
 
-void Generator::Send(Prepared prepared) {
+void Generator::Send(PendingRequest pending) {
   ++running_;
-  const bool last = prepared.session->next_turn == prepared.session->plan.turns.size();
-  prepared.record.sent = Now();
-  auto on_done = [this, session = prepared.session](const RequestRecord& record, std::string text) {
+  const bool last = pending.session->next_turn == pending.session->spec.turns.size();
+  pending.record.sent = Now();
+  auto on_done = [this, session = pending.session](const RequestRecord& record, std::string text) {
     Ended(session, record, std::move(text));
   };
-  caller_.Send(std::move(prepared.call),
-               std::make_shared<RequestReceiver>(start_, std::move(prepared.record),
+  caller_.Send(std::move(pending.call),
+               std::make_shared<RequestReceiver>(start_, std::move(pending.record),
                                                  /*keep_text=*/!last, std::move(on_done)));
 }
 
 void Generator::Ended(const std::shared_ptr<Session>& session, const RequestRecord& record,
                       std::string text) {
   --running_;
-  const bool last = session->next_turn == session->plan.turns.size();
+  const bool last = session->next_turn == session->spec.turns.size();
   const double end = record.end;
   const bool ok = record.ok();
   const bool connected = record.error_kind != "connect";
   observer_.on_record(record);
-  if (!ok) turns_ -= static_cast<int64_t>(session->plan.turns.size() - session->next_turn);
+  if (!ok) turns_ -= static_cast<int64_t>(session->spec.turns.size() - session->next_turn);
   if (ok && !last) {
-    const double intended = end + session->plan.turns[session->next_turn].think_seconds;
+    const double intended = end + session->spec.turns[session->next_turn].think_seconds;
     session->messages.emplace_back("assistant", std::move(text));
-    if (IsTimeLeft(intended)) Plan(session, intended, /*is_arrival=*/false);
+    if (IsTimeLeft(intended)) Schedule(session, intended, /*is_arrival=*/false);
   } else if (!open_loop() && !connected) {
     // Waits: otherwise an unreachable server would be retried at full speed.
-    ++planned_;
+    ++scheduled_;
     caller_.After(kRetrySeconds, [this] {
-      --planned_;
+      --scheduled_;
       BeginConversation(Now());
       StopWhenDone();
     });

@@ -194,13 +194,13 @@ const std::string& Workload::SharedWords(Random& random) const {
   return shared_[static_cast<size_t>(random.InRange(0, options_.prefix_groups - 1))];
 }
 
-PlannedConversation Workload::Make(int64_t id) const {
+ConversationSpec Workload::Make(int64_t id) const {
   Random random(seed_, kConversations, static_cast<uint64_t>(id));
-  PlannedConversation conversation{.id = id, .turns = {}};
+  ConversationSpec conversation{.id = id, .turns = {}};
   const int32_t turns = std::min(options_.turns.Draw(random), kMaxTurns);
   std::string text = SharedWords(random);
   for (int32_t i = 0; i < turns; ++i) {
-    PlannedTurn turn;
+    TurnSpec turn;
     turn.input_words = options_.input.Draw(random);
     turn.output_tokens = options_.output.Draw(random);
     if (i > 0) turn.think_seconds = options_.think_seconds * random.Exponential();
@@ -210,12 +210,12 @@ PlannedConversation Workload::Make(int64_t id) const {
   return conversation;
 }
 
-PlannedConversation Workload::Make(int64_t id, const ReplayedRequest& replayed) const {
+ConversationSpec Workload::Make(int64_t id, const ReplayedRequest& replayed) const {
   Random random(seed_, kConversations, static_cast<uint64_t>(id));
-  PlannedTurn turn{.input_words = replayed.input_words,
-                   .output_tokens = replayed.output_tokens,
-                   .think_seconds = 0,
-                   .text = SharedWords(random)};
+  TurnSpec turn{.input_words = replayed.input_words,
+                .output_tokens = replayed.output_tokens,
+                .think_seconds = 0,
+                .text = SharedWords(random)};
   turn.text += RandomWords(turn.input_words, random);
   return {.id = id, .turns = {std::move(turn)}};
 }

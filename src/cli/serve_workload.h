@@ -68,16 +68,16 @@ class Arrivals {
 };
 
 // One request of a conversation.
-struct PlannedTurn {
+struct TurnSpec {
   int32_t input_words = 0;    // of the user, without the shared words
   int32_t output_tokens = 0;  // asked for
   double think_seconds = 0;   // after the previous answer
   std::string text;           // what the user says; the first turn begins with the shared words
 };
 
-struct PlannedConversation {
+struct ConversationSpec {
   int64_t id = 0;
-  std::vector<PlannedTurn> turns;
+  std::vector<TurnSpec> turns;
 };
 
 struct WorkloadOptions {
@@ -102,8 +102,8 @@ class Workload {
   // cache would help all but the first.
   Workload(const WorkloadOptions& options, uint64_t run);
 
-  PlannedConversation Make(int64_t id) const;
-  PlannedConversation Make(int64_t id, const ReplayedRequest& replayed) const;
+  ConversationSpec Make(int64_t id) const;
+  ConversationSpec Make(int64_t id, const ReplayedRequest& replayed) const;
 
  private:
   const std::string& SharedWords(Random& random) const;

@@ -174,11 +174,11 @@ TEST(Workload, TurnsHaveTheirOwnLengthsAndThinkTimes) {
   options.turns = LengthDistribution::Fixed(200);
   options.input = *LengthDistribution::Parse("3:6");
   options.think_seconds = 2;
-  const PlannedConversation conversation = Workload(options, 0).Make(0);
+  const ConversationSpec conversation = Workload(options, 0).Make(0);
   ASSERT_EQ(conversation.turns.size(), 200u);
   EXPECT_EQ(conversation.turns.front().think_seconds, 0);
   double sum = 0;
-  for (const PlannedTurn& turn : conversation.turns) {
+  for (const TurnSpec& turn : conversation.turns) {
     sum += turn.think_seconds;
     EXPECT_EQ(std::count(turn.text.begin(), turn.text.end(), ' '), turn.input_words);
   }
