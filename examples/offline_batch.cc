@@ -16,7 +16,7 @@
 
 namespace {
 
-struct Answer {
+struct Response {
   std::string text;
   tokamak::Status error;
   tokamak::Usage usage;
@@ -26,25 +26,25 @@ struct Answer {
 struct Batch {
   std::mutex mutex;
   std::condition_variable all_ended;
-  std::vector<Answer> answers;
+  std::vector<Response> responses;
   size_t open = 0;
 };
 
 // Called on the engine thread for each chunk. Takes what it needs and returns quickly.
 void Take(Batch& batch, size_t i, const tokamak::OutputChunk& chunk) {
   const std::lock_guard<std::mutex> lock(batch.mutex);
-  Answer& answer = batch.answers[i];
-  answer.text += chunk.text;
+  Response& response = batch.responses[i];
+  response.text += chunk.text;
   if (!chunk.finish_reason) return;
-  answer.error = chunk.error;  // OK unless the reason is kError
-  answer.usage = chunk.usage;
+  response.error = chunk.error;  // OK unless the reason is kError
+  response.usage = chunk.usage;
   if (--batch.open == 0) batch.all_ended.notify_all();
 }
 
 // Submits all prompts and waits until they end. Returns the error of the first refused prompt.
 tokamak::Status GenerateAll(tokamak::Engine& engine, const std::vector<std::string>& prompts,
                             int32_t max_tokens, Batch& batch) {
-  batch.answers.resize(prompts.size());
+  batch.responses.resize(prompts.size());
   tokamak::Status refused;
   for (size_t i = 0; i < prompts.size() && refused.ok(); ++i) {
     tokamak::Request request;
@@ -104,11 +104,11 @@ int main(int argc, char** argv) {
 
   int64_t prompt_tokens = 0, output_tokens = 0;
   for (size_t i = 0; i < prompts.size(); ++i) {
-    const Answer& answer = batch.answers[i];
-    if (!answer.error.ok()) return Fail(answer.error);
-    std::printf("%s%s\n---\n", prompts[i].c_str(), answer.text.c_str());
-    prompt_tokens += answer.usage.prompt_tokens;
-    output_tokens += answer.usage.completion_tokens;
+    const Response& response = batch.responses[i];
+    if (!response.error.ok()) return Fail(response.error);
+    std::printf("%s%s\n---\n", prompts[i].c_str(), response.text.c_str());
+    prompt_tokens += response.usage.prompt_tokens;
+    output_tokens += response.usage.completion_tokens;
   }
   std::fprintf(stderr, "%zu prompts, %lld tokens in, %lld tokens out, %.2f s: %.1f tok/s out\n",
                prompts.size(), static_cast<long long>(prompt_tokens),

@@ -288,7 +288,7 @@ void CheckArgmax(Ops& ops, const LinearCase& c, const std::string& where) {
 TEST_P(LinearOps, LinearArgmaxIsTheArgmaxOfLinear) {
   std::mt19937_64 random(21);
   const auto ops = Make(3);
-  if (!ops->has_linear_argmax()) GTEST_SKIP() << ops->name() << " has it not";
+  if (!ops->has_linear_argmax()) GTEST_SKIP() << ops->name() << " does not support it";
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ4_1, DType::kQ8_0}) {
     for (const int64_t rows : {1, 16, 37, 1000}) {
       for (const int64_t num_tokens : {1, 2, 13, 150}) {
@@ -302,7 +302,7 @@ TEST_P(LinearOps, LinearArgmaxIsTheArgmaxOfLinear) {
 TEST_P(LinearOps, LinearArgmaxOfEqualAndOfUnusableOutputs) {
   std::mt19937_64 random(22);
   const auto ops = Make(3);
-  if (!ops->has_linear_argmax()) GTEST_SKIP() << ops->name() << " has it not";
+  if (!ops->has_linear_argmax()) GTEST_SKIP() << ops->name() << " does not support it";
   LinearCase c = RandomCase(random, {{DType::kQ8_0, 300}}, 96, 20, true);
   std::fill(c.bias.begin(), c.bias.end(), 0.0f);
   const std::shared_ptr<const WeightSource> part = c.parts[0];
