@@ -22,7 +22,15 @@ namespace tokamak::cuda::ptx {
 __device__ inline uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
+// Whether code is being compiled for a GPU with TMA, wgmma and dependent launches. Kernels with
+// them are templates whose bodies are left out otherwise, and are launched on Hopper alone.
+#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+inline constexpr bool kIsHopper = false;
 #else
+inline constexpr bool kIsHopper = true;
+#endif
+#else
+inline constexpr bool kIsHopper = true;
 #define PTX_OR(emulated, ...) ::tokamak::cuda::emulation::emulated
 using emulation::SharedAddress;
 #endif

@@ -1,0 +1,215 @@
+// Products of few tokens: bit by bit what the recipe of skinny_gemm.h gives, written down as one
+// plain loop.
+#include "ops/cuda/skinny_gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <random>
+#include <vector>
+
+#include "ops/cuda/testing/device_array.h"
+#include "ops/cuda/testing/device_math.h"
+#include "quant/half.h"
+
+namespace tokamak::cuda {
+namespace {
+
+using emulation::ElementType;
+
+struct Problem {
+  int64_t num_tokens, rows, cols;
+  std::vector<uint16_t> x, weight;  // bf16
+  std::vector<float> bias;
+};
+
+// Not scaled to each other, so that sums cancel.
+std::vector<uint16_t> RandomBf16(std::mt19937& random, int64_t count) {
+  std::normal_distribution<float> normal;
+  std::vector<uint16_t> out;
+  for (int64_t i = 0; i < count; ++i) out.push_back(FloatToBFloat16(normal(random)));
+  return out;
+}
+
+Problem MakeProblem(int64_t num_tokens, int64_t rows, int64_t cols) {
+  std::mt19937 random(static_cast<unsigned>(num_tokens + 100 * rows + cols));
+  Problem p = {num_tokens,
+               rows,
+               cols,
+               RandomBf16(random, num_tokens * cols),
+               RandomBf16(random, rows * cols),
+               {}};
+  for (int64_t n = 0; n < rows; ++n) p.bias.push_back(static_cast<float>(n % 7) - 3);
+  return p;
+}
+
+// sums[m, n] += Σ_k x[m, k] · w[n, k] over columns [begin, end), 16 at a time.
+void AddChain(const Problem& p, int64_t begin, int64_t end, std::vector<float>& sums) {
+  for (int64_t k = begin; k < end; k += 16) {
+    // Zeros where there are no columns.
+    std::vector<uint16_t> x(static_cast<size_t>(p.num_tokens * 16));
+    std::vector<uint16_t> w(static_cast<size_t>(p.rows * 16));
+    const auto cut = [&](const std::vector<uint16_t>& from, int64_t rows,
+                         std::vector<uint16_t>& to) {
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t i = 0; i < std::min<int64_t>(16, end - k); ++i) {
+          to[static_cast<size_t>(row * 16 + i)] = from[static_cast<size_t>(row * p.cols + k + i)];
+        }
+      }
+    };
+    cut(p.x, p.num_tokens, x);
+    cut(p.weight, p.rows, w);
+    emulation::MultiplyAccumulate(
+        emulation::Instruction::kMma, TensorCoreSums(),
+        {static_cast<int>(p.num_tokens), static_cast<int>(p.rows), 16},
+        {.elements = x.data(), .type = ElementType::kBf16, .row_stride = 16},
+        {.elements = w.data(), .type = ElementType::kBf16, .row_stride = 1, .column_stride = 16},
+        sums.data());
+  }
+}
+
+// [num_tokens, rows].
+std::vector<float> Expect(const Problem& p, int chunks) {
+  const int64_t stages = (p.cols + 63) / 64;
+  const int64_t chunk_cols = (stages + chunks - 1) / chunks * 64;
+  std::vector<float> total(static_cast<size_t>(p.num_tokens * p.rows));
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    std::vector<float> sums(total.size());
+    AddChain(p, chunk * chunk_cols, std::min(p.cols, (chunk + 1) * chunk_cols), sums);
+    for (size_t i = 0; i < total.size(); ++i) total[i] = chunk == 0 ? sums[i] : total[i] + sums[i];
+  }
+  for (size_t i = 0; !p.bias.empty() && i < total.size(); ++i) {
+    total[i] += p.bias[i % static_cast<size_t>(p.rows)];
+  }
+  return total;
+}
+
+std::vector<uint32_t> Bits(const std::vector<float>& values) {
+  std::vector<uint32_t> bits;
+  for (const float value : values) bits.push_back(std::bit_cast<uint32_t>(value));
+  return bits;
+}
+
+template <typename Out>
+std::vector<Out> Multiply(const Problem& p, int chunks, int ctas = 3) {
+  const DeviceArray<uint16_t> x(p.x), weight(p.weight);
+  const DeviceArray<float> bias(p.bias);
+  DeviceArray<Out> out(static_cast<size_t>(p.num_tokens * p.rows));
+  const SkinnyGemmArgs args = {.x = x.data(),
+                               .weight = weight.data(),
+                               .bias = p.bias.empty() ? nullptr : bias.data(),
+                               .out = out.data(),
+                               .out_bf16 = sizeof(Out) == 2,
+                               .num_tokens = p.num_tokens,
+                               .rows = p.rows,
+                               .cols = p.cols,
+                               .x_stride = p.cols,
+                               .out_stride = p.rows,
+                               .chunks = chunks};
+  const CudaTestStream stream;
+  EXPECT_EQ(LaunchSkinnyGemm(args, ctas, stream.get()), cudaSuccess);
+  return out.Download(stream);
+}
+
+TEST(SkinnyGemm, EveryNumberOfTokensGivesTheBitsOfThePlainChain) {
+  for (const int64_t num_tokens : {1, 7, 8, 9, 16, 31, 33, 64, 70}) {
+    const Problem p = MakeProblem(num_tokens, 72, 456);  // neither a whole tile nor a whole stage
+    for (const int chunks : {1, 2, 4}) {
+      EXPECT_EQ(Bits(Multiply<float>(p, chunks)), Bits(Expect(p, chunks)))
+          << num_tokens << " tokens, " << chunks << " chunks";
+    }
+  }
+}
+
+TEST(SkinnyGemm, ARowHasTheSameBitsInAnyCompany) {
+  const Problem all = MakeProblem(70, 64, 320);
+  const std::vector<float> together = Multiply<float>(all, 2);
+  for (const int64_t token : {0, 17, 69}) {
+    Problem alone = all;
+    alone.num_tokens = 1;
+    alone.x = {all.x.begin() + token * all.cols, all.x.begin() + (token + 1) * all.cols};
+    const std::vector<float> row(together.begin() + token * all.rows,
+                                 together.begin() + (token + 1) * all.rows);
+    EXPECT_EQ(Bits(Multiply<float>(alone, 2)), Bits(row)) << "token " << token;
+  }
+}
+
+TEST(SkinnyGemm, OutputsAreRoundedToNearestAfterTheBias) {
+  const Problem p = MakeProblem(5, 200, 64);
+  std::vector<uint16_t> expected;
+  for (const float value : Expect(p, 1)) expected.push_back(FloatToBFloat16(value));
+  EXPECT_EQ(Multiply<uint16_t>(p, 1), expected);
+}
+
+TEST(SkinnyGemm, WithFewerColumnsThanChunksTheOthersAreZero) {
+  Problem p = MakeProblem(3, 64, 8);
+  p.bias.clear();
+  EXPECT_EQ(Bits(Multiply<float>(p, 4)), Bits(Expect(p, 1)));
+}
+
+TEST(SkinnyGemm, NanStaysInItsRow) {
+  Problem p = MakeProblem(9, 64, 128);
+  std::vector<float> expected = Multiply<float>(p, 1);
+  p.x[static_cast<size_t>(4 * p.cols + 77)] = 0x7fc0;
+  const std::vector<float> actual = Multiply<float>(p, 1);
+  for (size_t i = 0; i < actual.size(); ++i) {
+    if (i / static_cast<size_t>(p.rows) == 4) {
+      EXPECT_TRUE(actual[i] != actual[i]);
+    } else {
+      EXPECT_EQ(actual[i], expected[i]) << i;
+    }
+  }
+}
+
+// A kernel requests its weights while the one ahead still writes what it multiplies them with.
+TEST(SkinnyGemm, AChainOfDependentLaunchesGivesWhatItsProductsGiveOneByOne) {
+  constexpr int64_t kSize = 128;
+  constexpr int kLength = 5;
+  Problem p = MakeProblem(4, kSize, kSize);
+  p.bias.clear();
+  for (uint16_t& w : p.weight) w = FloatToBFloat16(BFloat16ToFloat(w) / 11);  // keeps the norm
+  const DeviceArray<uint16_t> weight(p.weight);
+  DeviceArray<uint16_t> y[2] = {DeviceArray<uint16_t>(p.x), DeviceArray<uint16_t>(p.x)};
+  const CudaTestStream stream;
+  for (int i = 0; i < kLength; ++i) {
+    const SkinnyGemmArgs args = {.x = y[i % 2].data(),
+                                 .weight = weight.data(),
+                                 .bias = nullptr,
+                                 .out = y[(i + 1) % 2].data(),
+                                 .out_bf16 = true,
+                                 .num_tokens = p.num_tokens,
+                                 .rows = kSize,
+                                 .cols = kSize,
+                                 .x_stride = kSize,
+                                 .out_stride = kSize,
+                                 .chunks = 1 << i % 3};
+    ASSERT_EQ(LaunchSkinnyGemm(args, 2, stream.get()), cudaSuccess);
+  }
+  for (int i = 0; i < kLength; ++i) {
+    const std::vector<float> sums = Expect(p, 1 << i % 3);
+    for (size_t at = 0; at < sums.size(); ++at) p.x[at] = FloatToBFloat16(sums[at]);
+  }
+  EXPECT_EQ(y[kLength % 2].Download(stream), p.x);
+}
+
+TEST(SkinnyGemm, RowsThatTmaCannotReadAreRefused) {
+  const Problem p = MakeProblem(2, 64, 68);
+  const DeviceArray<uint16_t> x(p.x), weight(p.weight);
+  DeviceArray<float> out(128);
+  const SkinnyGemmArgs args = {.x = x.data(),
+                               .weight = weight.data(),
+                               .bias = nullptr,
+                               .out = out.data(),
+                               .out_bf16 = false,
+                               .num_tokens = 2,
+                               .rows = 64,
+                               .cols = 68,
+                               .x_stride = 68,
+                               .out_stride = 64,
+                               .chunks = 1};
+  const CudaTestStream stream;
+  EXPECT_EQ(LaunchSkinnyGemm(args, 1, stream.get()), cudaErrorInvalidValue);
+}
+
+}  // namespace
+}  // namespace tokamak::cuda
