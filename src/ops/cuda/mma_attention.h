@@ -1,0 +1,32 @@
+// Attention over a bf16 cache by mma.sync, in tiles of up to 16 rows: for decoding, and for steps
+// that mix it with chunks of prompts.
+//
+// Takes the units of attention_layout.h. A row's recipe, whatever tile and CTA it is in:
+//   tiles    64 keys each, at absolute positions, within splits of 256
+//   scores   q rounded to bf16; one chain over ascending dimensions, 16 at a time; -∞ for keys that
+//            the row does not see
+//   weights  2^(scale · log2(e) · score - highest), with the highest of the split's tiles so far.
+//            What was summed up with a lower one is multiplied by 2^(lower - highest)
+//   values   weights rounded to bf16; one chain over the tile's ascending keys, 16 at a time, onto
+//            what the split has so far
+//   sum      of the unrounded weights: 16 sums over the split's tiles, by key % 64 / 16 and by
+//            key % 8 / 2; those of a key % 64 / 16 as (0 + 1) + (2 + 3), then these four ascending
+//   splits   from nothing each, merged in ascending order
+// Keys that the row does not see add nothing, not even a NaN: tensor cores cut sums off by the
+// largest product, and one with a zero is never that.
+#pragma once
+
+#include "ops/cuda/attention_layout.h"
+
+namespace tokamak::cuda {
+
+// Whether it exists for such a cache: bf16, heads of 64 or 128, blocks of a power of two of at
+// least 8 positions.
+bool HasMmaAttention(DType dtype, int32_t head_dim, int32_t block_size);
+// Whether it can also read this cache: everything at multiples of 16 bytes, no values in keys.
+bool MmaAttentionReads(const KvLayerView& cache);
+
+// As LaunchAttention, as a dependent of the kernel ahead. partials hold highest in units of log2.
+cudaError_t LaunchMmaAttention(const AttentionArgs& args, int ctas, cudaStream_t stream);
+
+}  // namespace tokamak::cuda
