@@ -22,6 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 CUDA = 'src/ops/cuda'
 LIBRARY = 'emulated/libtokamak_cuda.so'
 CONFORMANCE = 'src/ops/cuda/emulation/conformance_emulated'
+KERNELS = 'src/ops/cuda/emulation/cuda_kernels_test'
 SEEDS = (1, 2, 3, 4, 0)
 PATIENCE = 600  # seconds: a test that hangs has found the fault too
 
@@ -32,6 +33,8 @@ LINEAR = ('src/ops/ops_test', '*LinearOps.LinearMatches*/cuda')
 ELEMENTS = ('src/ops/ops_test', '*ElementwiseOps*/cuda')
 DRAWS = ('src/ops/cuda/cuda_backend_test', '*CudaDraws*/128256')
 PRIMITIVES = (CONFORMANCE, None)
+SKINNY = (KERNELS, 'SkinnyGemm.*')
+MMA_ATTENTION = (KERNELS, 'MmaAttention.*')
 TENSOR_MAPS = 'conformance/tensor_maps.cu'
 DEPENDENT = 'conformance/dependent_launch.cu'
 
@@ -141,6 +144,32 @@ FAULTS = [
      'ptx::WaitForKernelAhead();\n  const uint32_t value = ahead[(i + kThreads / 2) % kCount];',
      'const uint32_t value = ahead[(i + kThreads / 2) % kCount];\n  ptx::WaitForKernelAhead();',
      None, PRIMITIVES),
+    ('a stage is requested while wgmma may read it', 'skinny_gemm.cu',
+     'ptx::WaitForProducts<1>();', 'ptx::WaitForProducts<2>();', None, SKINNY),
+    ('tokens are requested before the kernel ahead has ended', 'skinny_gemm.cu',
+     'ptx::WaitForKernelAhead();\n    for (unsigned i = 0; i < early; ++i) LoadTokens(i);',
+     'for (unsigned i = 0; i < early; ++i) LoadTokens(i);\n    ptx::WaitForKernelAhead();', None,
+     SKINNY),
+    ('sums of chunks are read before they are there', 'skinny_gemm.cu',
+     'ptx::SyncNamed(1, S::kConsumers);\n    if (chunk == 0)', 'if (chunk == 0)', None, SKINNY),
+    ('a slot is filled before it is empty', 'ring.cuh',
+     'ptx::WaitForPhase(&emptied[Slot(fill)], (fill / kSlots - 1) & 1);', '', 'skinny_gemm.cu',
+     SKINNY),
+    ('a slot of keys is filled before it is empty', 'ring.cuh',
+     'ptx::WaitForPhase(&emptied[Slot(fill)], (fill / kSlots - 1) & 1);', '', 'mma_attention.cu',
+     MMA_ATTENTION),
+    ('highest scores are read before they are there', 'mma_attention.cu',
+     'SyncComputers();\n#pragma unroll\n    for (int i = 0; i < 2; ++i) {\n      float highest',
+     '#pragma unroll\n    for (int i = 0; i < 2; ++i) {\n      float highest', None,
+     MMA_ATTENTION),
+    ('weights are read before they are there', 'mma_attention.cu',
+     '    SyncComputers();\n  }\n\n  // kSomeUnseen', '  }\n\n  // kSomeUnseen', None,
+     MMA_ATTENTION),
+    ('a later NaN reaches a row', 'mma_attention.cu',
+     '__any_sync(kAllLanes, HasNonFinite(values))', 'false', None, MMA_ATTENTION),
+    ('a box of keys begins a block too late', 'mma_attention_tiles.cuh',
+     'table[(first + row) / block_size]', 'table[(first + row) / block_size + 1]',
+     'mma_attention.cu', MMA_ATTENTION),
 ]
 
 
@@ -157,7 +186,8 @@ class Builder:
         self.build = build
         self.commands = {}
         for entry in json.loads((build / 'compile_commands.json').read_text()):
-            if 'tokamak_cuda_emulated' in entry['command'] or 'conformance_emulated' in entry['command']:
+            holders = ('tokamak_cuda_emulated', 'conformance_emulated', 'cuda_kernels_test')
+            if any(holder in entry['command'] for holder in holders):
                 self.commands[entry['file']] = entry['command']
 
     def make(self, folder, source, old, new, unit, target):
@@ -192,10 +222,10 @@ def is_found(build, made, test):
     program, cases = test
     for seed in SEEDS:
         env = dict(os.environ, TOKAMAK_EMULATION_SEED=str(seed))
-        command = [str(made)]
+        command = [str(made if program in (CONFORMANCE, KERNELS) else build / program)]
         if cases:
             env['TOKAMAK_CUDA_LIBRARY'] = str(made)
-            command = [str(build / program), f'--gtest_filter={cases}', '--gtest_fail_fast']
+            command += [f'--gtest_filter={cases}', '--gtest_fail_fast']
         try:
             done = subprocess.run(command, env=env, capture_output=True, text=True,
                                   errors='replace', timeout=PATIENCE)
@@ -222,7 +252,7 @@ def main():
     builder = Builder(args.build)
     missed = 0
     for name, source, old, new, unit, test in faults:
-        target = CONFORMANCE if test[0] == CONFORMANCE else LIBRARY
+        target = test[0] if test[0] in (CONFORMANCE, KERNELS) else LIBRARY
         with tempfile.TemporaryDirectory() as folder:
             made = builder.make(pathlib.Path(folder), source, old, new, unit, target)
             seed = is_found(args.build, made, test)
