@@ -1,6 +1,7 @@
 #include "ops/cuda/attention_plan.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/ceil_div.h"
 #include "base/check.h"
@@ -12,13 +13,13 @@ namespace {
 
 // Partial sums that a plan has room for, in tiles: bounds its memory, and with it how many CTAs can
 // share the longest sequences.
-constexpr int kMaxPartials = 512;
-constexpr int64_t kMaxPartialBytes = 64 << 20;
-// Where there are tiles enough for all SMs, only tiles of more splits than this are spread over
-// CTAs.
-constexpr int kLongSplits = 8;
-// CTAs of this kernel that an SM holds.
-constexpr int kCtasPerSm = 4;
+constexpr int kMaxPartials = 1024;
+constexpr int64_t kMaxPartialBytes = 128 << 20;
+
+// That a unit computes.
+int NumSplits(const AttentionUnit& unit) {
+  return unit.split < 0 ? unit.end_split - unit.begin_split : 1;
+}
 
 bool HoldsKeys(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
@@ -26,16 +27,16 @@ bool HoldsKeys(DType dtype) {
 
 }  // namespace
 
-CudaAttentionPlan::CudaAttentionPlan(const AttentionShape& shape, int num_sms, CallGuard& guard,
+CudaAttentionPlan::CudaAttentionPlan(const AttentionShape& shape, int num_ctas, CallGuard& guard,
                                      BlockPool& pinned)
     : shape_(shape),
       guard_(guard),
       pinned_(pinned),
       group_(shape.num_heads / shape.num_kv_heads),
-      ctas_(static_cast<int>(CeilDiv(int64_t{num_sms} * kCtasPerSm, shape.num_kv_heads))) {}
+      ctas_(static_cast<int>(CeilDiv(int64_t{num_ctas}, shape.num_kv_heads))) {}
 
 Result<std::unique_ptr<CudaAttentionPlan>> CudaAttentionPlan::Make(const AttentionShape& shape,
-                                                                   int num_sms, CallGuard& guard,
+                                                                   int num_ctas, CallGuard& guard,
                                                                    BlockPool& pinned) {
   if (shape.head_dim > kMaxHeadDim) {
     return Unimplemented("CUDA: attention with heads of {}; up to {} are supported", shape.head_dim,
@@ -46,7 +47,7 @@ Result<std::unique_ptr<CudaAttentionPlan>> CudaAttentionPlan::Make(const Attenti
     return Unimplemented("CUDA: a KV cache of {}", Name(shape.kv_dtype));
   }
   CHECK(shape.num_kv_heads > 0 && shape.num_heads % shape.num_kv_heads == 0);
-  std::unique_ptr<CudaAttentionPlan> plan(new CudaAttentionPlan(shape, num_sms, guard, pinned));
+  std::unique_ptr<CudaAttentionPlan> plan(new CudaAttentionPlan(shape, num_ctas, guard, pinned));
   RETURN_IF_ERROR(plan->AllocateMemory());
   return plan;
 }
@@ -77,12 +78,13 @@ Status CudaAttentionPlan::AllocateMemory() {
   return CUDA_TRY(guard_, cudaDeviceSynchronize());
 }
 
-void CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, bool spread,
-                                 AttentionUnit* units) {
+int64_t CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, int64_t long_splits,
+                                    AttentionUnit* units) {
   const auto seq = static_cast<size_t>(s);
-  if (batch.seq_lens[seq] == 0) return;  // padding
+  if (batch.seq_lens[seq] == 0) return 0;  // padding
   const int32_t queries = batch.query_start_loc[seq + 1] - batch.query_start_loc[seq];
   const int32_t rows = queries * group_;
+  int64_t total_splits = 0;
   for (int32_t row = 0; row < rows; row += kTileRows) {
     AttentionUnit unit;
     unit.first_token = batch.query_start_loc[seq];
@@ -99,8 +101,9 @@ void CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, bool sp
     unit.split = -1;
     unit.partial = 0;
     const int splits = unit.end_split - unit.begin_split;
-    if ((splits > kLongSplits || (spread && splits > 1)) &&
-        num_partials_ + splits <= max_partials_) {
+    total_splits += splits;
+    if (units == nullptr) continue;
+    if (splits > long_splits && num_partials_ + splits <= max_partials_) {
       unit.partial = num_partials_;
       num_partials_ += splits;
       for (unit.split = unit.begin_split; unit.split < unit.end_split; ++unit.split) {
@@ -110,6 +113,7 @@ void CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, bool sp
       units[num_units_++] = unit;
     }
   }
+  return total_splits;
 }
 
 void CudaAttentionPlan::Fill(const AttentionBatch& batch, Stream& stream) {
@@ -129,12 +133,19 @@ void CudaAttentionPlan::Fill(const AttentionBatch& batch, Stream& stream) {
       sizeof(AttentionHeader) + static_cast<size_t>(tiles + max_partials_) * sizeof(AttentionUnit);
   const BlockPool::Block staging = pinned_.Take(max_bytes);
   if (staging.data == nullptr) return;
-  // Whether to share tiles out changes no result, only which CTA computes it.
-  const bool spread = tiles <= ctas_ / 2;
+  // Tiles with more than a CTA's share of the splits are spread. That changes no result, only which
+  // CTA computes it. The others come first, the longest ahead: CTAs take units in turn.
+  int64_t total_splits = 0;
+  for (int32_t s = 0; s < num_seqs; ++s) total_splits += AddTiles(batch, s, 0, nullptr);
+  const int64_t long_splits = CeilDiv(total_splits, ctas_);
   num_units_ = 0;
   num_partials_ = 0;
   auto* units = reinterpret_cast<AttentionUnit*>(staging.data + sizeof(AttentionHeader));
-  for (int32_t s = 0; s < num_seqs; ++s) AddTiles(batch, s, spread, units);
+  for (int32_t s = 0; s < num_seqs; ++s) AddTiles(batch, s, long_splits, units);
+  std::sort(units, units + num_units_, [](const AttentionUnit& a, const AttentionUnit& b) {
+    return std::tuple(-NumSplits(a), a.sequence, a.first_row, a.split) <
+           std::tuple(-NumSplits(b), b.sequence, b.first_row, b.split);
+  });
   CHECK(num_units_ <= std::min(tiles + max_partials_, MaxUnits()));
   *reinterpret_cast<AttentionHeader*>(staging.data) = {
       .num_units = static_cast<int32_t>(num_units_), .unused = {}};

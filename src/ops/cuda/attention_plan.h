@@ -14,8 +14,8 @@ namespace tokamak::cuda {
 
 class CudaAttentionPlan final : public AttentionPlan {
  public:
-  // `pinned` is the backend's.
-  static Result<std::unique_ptr<CudaAttentionPlan>> Make(const AttentionShape& shape, int num_sms,
+  // `num_ctas`: that the device holds at once. `pinned` is the backend's.
+  static Result<std::unique_ptr<CudaAttentionPlan>> Make(const AttentionShape& shape, int num_ctas,
                                                          CallGuard& guard, BlockPool& pinned);
 
   void Fill(const AttentionBatch& batch, Stream& stream) override;
@@ -33,11 +33,13 @@ class CudaAttentionPlan final : public AttentionPlan {
   int ctas() const { return ctas_; }
 
  private:
-  CudaAttentionPlan(const AttentionShape& shape, int num_sms, CallGuard& guard, BlockPool& pinned);
+  CudaAttentionPlan(const AttentionShape& shape, int num_ctas, CallGuard& guard, BlockPool& pinned);
   Status AllocateMemory();
   int64_t MaxUnits() const;
-  // Appends the tiles of sequence `s` to the units.
-  void AddTiles(const AttentionBatch& batch, int32_t s, bool spread, AttentionUnit* units);
+  // Appends the tiles of sequence `s` to the units, unless that is null, and spreads those of more
+  // than `long_splits` splits over units of one split. Returns the splits of all tiles.
+  int64_t AddTiles(const AttentionBatch& batch, int32_t s, int64_t long_splits,
+                   AttentionUnit* units);
 
   const AttentionShape shape_;
   CallGuard& guard_;

@@ -15,6 +15,7 @@ namespace tokamak::cuda {
 namespace {
 
 constexpr bool kIsEmulated = TOKAMAK_CUDA_EMULATED;  // see ops/cuda/emulation
+constexpr int kAttentionCtasPerSm = 4;
 
 // Elements, of a tensor that is f32 or bf16.
 int64_t ElementStride(const Tensor& tensor) {
@@ -109,7 +110,7 @@ Result<std::unique_ptr<PackedWeight>> CudaOps::PackWeight(const WeightSpec& spec
 
 Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const AttentionShape& shape) {
   ASSIGN_OR_RETURN(std::unique_ptr<CudaAttentionPlan> plan,
-                   CudaAttentionPlan::Make(shape, num_sms_, guard_, pinned_));
+                   CudaAttentionPlan::Make(shape, num_sms_ * kAttentionCtasPerSm, guard_, pinned_));
   return std::unique_ptr<AttentionPlan>(std::move(plan));
 }
 
