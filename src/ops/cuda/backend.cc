@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <string_view>
 #include <thread>
 
 #include "base/check.h"
@@ -9,13 +11,23 @@
 #include "base/thread_pool.h"
 #include "ops/cuda/attention_plan.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/mma_attention.h"
 #include "ops/cuda/sampler.h"
 
 namespace tokamak::cuda {
 namespace {
 
 constexpr bool kIsEmulated = TOKAMAK_CUDA_EMULATED;  // see ops/cuda/emulation
-constexpr int kAttentionCtasPerSm = 4;
+// CTAs of a kernel that an SM is given.
+constexpr int kPlainCtasPerSm = 4;
+constexpr int kMmaCtasPerSm = 2;
+constexpr int kSkinnyCtasPerSm = 2;
+// The environment's TOKAMAK_CUDA_KERNELS=new has few tokens multiplied by skinny_gemm.h, and
+// attention computed by mma_attention.h, where they can.
+bool WantsNewKernels() {
+  const char* kernels = std::getenv("TOKAMAK_CUDA_KERNELS");
+  return kernels != nullptr && std::string_view(kernels) == "new";
+}
 
 // Elements, of a tensor that is f32 or bf16.
 int64_t ElementStride(const Tensor& tensor) {
@@ -39,6 +51,7 @@ Status NoDevice(std::string_view reason) { return Unavailable("no usable NVIDIA 
 CudaOps::CudaOps(const CudaOptions& options, int threads)
     : guard_(options),
       precise_(options.precise),
+      new_kernels_(WantsNewKernels() && !options.precise),
       step_timeout_seconds_(options.step_timeout_seconds),
       stall_event_(options.stall_event),
       pinned_(guard_, MemoryKind::kHostPinned),
@@ -77,6 +90,7 @@ Status CudaOps::Start() {
       CUDA_TRY(guard_, cudaDeviceGetAttribute(&num_sms_, cudaDevAttrMultiProcessorCount, device)));
   name_ = kIsEmulated ? std::string(kCudaEmulated) : fmt::format("cuda/sm_{}{}", major, minor);
   if (precise_) name_ += "/precise";
+  if (new_kernels_) name_ += "/new";
   guard_.SelectDevice();
   if (const cudaError_t error = CheckDeviceCode(); error != cudaSuccess) {
     (void)cudaGetLastError();
@@ -85,7 +99,12 @@ Status CudaOps::Start() {
                     "no code ({}); see TOKAMAK_CUDA_ARCHITECTURES",
                     device, major, minor, cudaGetErrorString(error)));
   }
-  if (!precise_) RETURN_IF_ERROR(gemm_.Start());
+  if (new_kernels_ && (major != 9 || minor != 0)) {
+    return NoDevice(
+        fmt::format("TOKAMAK_CUDA_KERNELS=new needs compute capability 9.0, device {} has {}.{}",
+                    device, major, minor));
+  }
+  if (!precise_) RETURN_IF_ERROR(gemm_.Start(new_kernels_ ? kSkinnyCtasPerSm * num_sms_ : 0));
   // What a few steps in flight take for small uploads and results.
   return pinned_.Reserve(16, 64 << 10);
 }
@@ -109,8 +128,11 @@ Result<std::unique_ptr<PackedWeight>> CudaOps::PackWeight(const WeightSpec& spec
 }
 
 Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const AttentionShape& shape) {
+  const bool by_mma =
+      new_kernels_ && HasMmaAttention(shape.kv_dtype, shape.head_dim, shape.block_size);
+  const int ctas = num_sms_ * (by_mma ? kMmaCtasPerSm : kPlainCtasPerSm);
   ASSIGN_OR_RETURN(std::unique_ptr<CudaAttentionPlan> plan,
-                   CudaAttentionPlan::Make(shape, num_sms_ * kAttentionCtasPerSm, guard_, pinned_));
+                   CudaAttentionPlan::Make(shape, ctas, guard_, pinned_));
   return std::unique_ptr<AttentionPlan>(std::move(plan));
 }
 
@@ -346,7 +368,11 @@ void CudaOps::Run(const Attention& op, Stream& stream) {
   args.table_stride = plan.block_tables().row_stride / static_cast<int64_t>(sizeof(int32_t));
   args.partials = plan.partials();
   args.counters = plan.counters();
-  CUDA_RUN(guard_, LaunchAttention(args, plan.ctas(), Handle(stream)));
+  if (new_kernels_ && MmaAttentionReads(op.cache)) {
+    CUDA_RUN(guard_, LaunchMmaAttention(args, plan.ctas(), Handle(stream)));
+  } else {
+    CUDA_RUN(guard_, LaunchAttention(args, plan.ctas(), Handle(stream)));
+  }
 }
 
 void CudaOps::Run(const GatherRows& op, Stream& stream) {

@@ -1,18 +1,21 @@
 #include "ops/cuda/gemm.h"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/skinny_gemm.h"
 
 namespace tokamak::cuda {
 namespace {
 
 constexpr int64_t kFullAlignment = 16;        // bytes; more gains nothing
 constexpr int64_t kMaxProbeBytes = 64 << 20;  // of a probe's output
+constexpr int64_t kMaxSkinnyTokens = 64;      // what skinny_gemm.h reads a weight once for
 constexpr int kMaxCandidates = 8;             // for each step of the ladder
 
 // The largest power of two up to kFullAlignment that divides `bytes`.
@@ -103,33 +106,61 @@ struct Gemm::Probe {
 Gemm::~Gemm() {
   // Waits for the device.
   if (handle_ != nullptr && !*guard_.lost()) (void)cublasLtDestroy(handle_);
+  for (cudaEvent_t event : {begin_, end_}) {
+    if (event != nullptr) (void)cudaEventDestroy(event);
+  }
   if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
 }
 
-Status Gemm::Start() {
+Status Gemm::Start(int skinny_ctas) {
+  skinny_ctas_ = skinny_ctas;
   RETURN_IF_ERROR(CUDA_TRY(guard_, cublasLtCreate(&handle_)));
   RETURN_IF_ERROR(CUDA_TRY(guard_, cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)));
+  for (cudaEvent_t* event : {&begin_, &end_}) {
+    RETURN_IF_ERROR(CUDA_TRY(guard_, cudaEventCreateWithFlags(event, cudaEventDefault)));
+  }
   ASSIGN_OR_RETURN(workspace_, AllocateMemory(guard_, kWorkspaceBytes, MemoryKind::kDevice));
   return Status();
 }
 
-Result<bool> Gemm::Agrees(const CudaWeight& weight, Probe& probe,
-                          const cublasLtMatmulAlgo_t& algorithm, int64_t num_tokens,
-                          bool reference) {
+Result<bool> Gemm::Multiply(const CudaWeight& weight, Probe& probe,
+                            const cublasLtMatmulAlgo_t* algorithm, int64_t num_tokens, void* out) {
+  if (algorithm == nullptr) {
+    const SkinnyGemmArgs args = {.x = probe.x.data(),
+                                 .weight = weight.data(),
+                                 .bias = nullptr,
+                                 .out = out,
+                                 .out_bf16 = false,
+                                 .num_tokens = num_tokens,
+                                 .rows = weight.rows(),
+                                 .cols = weight.cols(),
+                                 .x_stride = weight.cols(),
+                                 .out_stride = weight.rows(),
+                                 .chunks = 1};
+    RETURN_IF_ERROR(CUDA_TRY(guard_, LaunchSkinnyGemm(args, skinny_ctas_, stream_)));
+    return true;
+  }
   Problem problem;
   RETURN_IF_ERROR(CUDA_TRY(guard_, problem.Init(weight.rows(), weight.cols(), num_tokens,
                                                 weight.cols(), weight.rows())));
-  void* out = (reference ? probe.expected : probe.actual).data();
   const float one = 1, zero = 0;
   cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
   // An algorithm that does not take the shape after all is no error.
   RETURN_IF_ERROR(guard_.Try("cublasLtMatmul", [&] {
     status = cublasLtMatmul(handle_, &problem.operation, &one, weight.data(), &problem.weight,
                             probe.x.data(), &problem.x, &zero, out, &problem.out, out, &problem.out,
-                            &algorithm, workspace_.data(), workspace_.size(), stream_);
+                            algorithm, workspace_.data(), workspace_.size(), stream_);
     return CUBLAS_STATUS_SUCCESS;
   }));
-  if (status != CUBLAS_STATUS_SUCCESS || reference) return status == CUBLAS_STATUS_SUCCESS;
+  return status == CUBLAS_STATUS_SUCCESS;
+}
+
+Result<bool> Gemm::Agrees(const CudaWeight& weight, Probe& probe,
+                          const cublasLtMatmulAlgo_t* algorithm, int64_t num_tokens,
+                          bool reference) {
+  void* out = (reference ? probe.expected : probe.actual).data();
+  ASSIGN_OR_RETURN(const bool ran, Multiply(weight, probe, algorithm, num_tokens, out));
+  if (!ran || reference) return ran;
   int32_t different = 0;
   auto* counter = reinterpret_cast<int32_t*>(probe.different.data());
   RETURN_IF_ERROR(CUDA_TRY(guard_, cudaMemsetAsync(counter, 0, sizeof(different), stream_)));
@@ -168,22 +199,66 @@ Status Gemm::Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe
       const cublasLtMatmulHeuristicResult_t& candidate = candidates[static_cast<size_t>(i)];
       if (candidate.state != CUBLAS_STATUS_SUCCESS || SplitsK(candidate.algo)) continue;
       if (!have_expected) {
-        ASSIGN_OR_RETURN(have_expected, Agrees(weight, probe, candidate.algo, high, true));
+        ASSIGN_OR_RETURN(have_expected, Agrees(weight, probe, &candidate.algo, high, true));
         if (!have_expected) continue;
       }
-      ASSIGN_OR_RETURN(found, Agrees(weight, probe, candidate.algo, high, false));
+      ASSIGN_OR_RETURN(found, Agrees(weight, probe, &candidate.algo, high, false));
       if (!found) continue;
-      ASSIGN_OR_RETURN(found, Agrees(weight, probe, candidate.algo, low, false));
+      ASSIGN_OR_RETURN(found, Agrees(weight, probe, &candidate.algo, low, false));
       recipe->algorithms[step] = candidate.algo;
     }
     // An algorithm made for more tokens serves fewer too, only slower.
     if (!found && step + 1 < kLadder.size()) {
-      ASSIGN_OR_RETURN(found, Agrees(weight, probe, recipe->algorithms[step + 1], low, false));
+      ASSIGN_OR_RETURN(found, Agrees(weight, probe, &recipe->algorithms[step + 1], low, false));
       recipe->algorithms[step] = recipe->algorithms[step + 1];
     }
     if (!found) return Status();
   }
   recipe->fast = true;
+  return Status();
+}
+
+Result<float> Gemm::Milliseconds(const CudaWeight& weight, Probe& probe,
+                                 const cublasLtMatmulAlgo_t* algorithm, int64_t num_tokens) {
+  constexpr int kRuns = 4;
+  float fastest = std::numeric_limits<float>::infinity();
+  for (int i = 0; i < kRuns; ++i) {
+    float milliseconds = 0;
+    // Of the weight, little stays in the L2.
+    RETURN_IF_ERROR(
+        CUDA_TRY(guard_, cudaMemsetAsync(workspace_.data(), 0, workspace_.size(), stream_)));
+    RETURN_IF_ERROR(CUDA_TRY(guard_, cudaEventRecord(begin_, stream_)));
+    ASSIGN_OR_RETURN(const bool ran,
+                     Multiply(weight, probe, algorithm, num_tokens, probe.actual.data()));
+    RETURN_IF_ERROR(CUDA_TRY(guard_, cudaEventRecord(end_, stream_)));
+    RETURN_IF_ERROR(CUDA_TRY(guard_, cudaStreamSynchronize(stream_)));
+    RETURN_IF_ERROR(CUDA_TRY(guard_, cudaEventElapsedTime(&milliseconds, begin_, end_)));
+    if (ran) fastest = std::min(fastest, milliseconds);
+  }
+  return fastest;
+}
+
+Status Gemm::ChooseSkinny(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe) {
+  if (skinny_ctas_ == 0 || recipe->alignment < kFullAlignment) return Status();
+  bool agrees = recipe->fast;
+  for (const int64_t num_tokens : {int64_t{1}, kMaxSkinnyTokens}) {
+    if (agrees) {
+      ASSIGN_OR_RETURN(
+          agrees, Agrees(weight, probe, nullptr, std::min(num_tokens, probe.max_tokens), false));
+    }
+  }
+  if (!agrees) {
+    recipe->skinny.fill(true);
+    return Status();
+  }
+  for (size_t step = 0; kLadder[step] <= kMaxSkinnyTokens; ++step) {
+    // What most steps of that size have: few sequences.
+    const int64_t num_tokens = std::min(step == 0 ? 1 : kLadder[step], probe.max_tokens);
+    ASSIGN_OR_RETURN(const float algorithm,
+                     Milliseconds(weight, probe, &recipe->algorithms[step], num_tokens));
+    ASSIGN_OR_RETURN(const float skinny, Milliseconds(weight, probe, nullptr, num_tokens));
+    recipe->skinny[step] = skinny < algorithm;
+  }
   return Status();
 }
 
@@ -208,11 +283,13 @@ Result<std::shared_ptr<const LinearRecipe>> Gemm::MakeRecipe(const CudaWeight& w
   RETURN_IF_ERROR(CUDA_TRY(
       guard_, LaunchFillProbe(reinterpret_cast<uint16_t*>(probe.x.data()), x_elements, stream_)));
   Status status = Choose(weight, probe, recipe.get());
+  if (status.ok()) status = ChooseSkinny(weight, probe, recipe.get());
   // Also before giving up: probes in flight use memory that is about to go.
   const Status done = CUDA_TRY(guard_, cudaStreamSynchronize(stream_));
   RETURN_IF_ERROR(status);
   RETURN_IF_ERROR(done);
-  if (!recipe->fast && rows * cols >= 1 << 20) {
+  const bool slow = recipe->skinny.back() || !recipe->fast;
+  if (slow && rows * cols >= 1 << 20) {
     LogWarning(
         "cuBLASLt offers no set of algorithms for weights of {} x {} whose results do not "
         "depend on the batch; they use a slow kernel",
@@ -230,6 +307,24 @@ void Gemm::Run(const Linear& op, const CudaWeight& weight, cudaStream_t stream) 
   const int64_t x_stride = op.x.row_stride / static_cast<int64_t>(RowBytes(op.x.dtype, 1));
   const int64_t out_stride = op.out.row_stride / static_cast<int64_t>(sizeof(float));
   const LinearRecipe* recipe = weight.recipe.get();
+  // Where algorithms take part they need an aligned output for any number of tokens.
+  if (recipe != nullptr && recipe->skinny[StepFor(num_tokens)] &&
+      IsAligned(op.x, recipe->alignment) &&
+      (recipe->skinny.back() || IsAligned(op.out, recipe->out_alignment))) {
+    const SkinnyGemmArgs args = {.x = op.x.data,
+                                 .weight = weight.data(),
+                                 .bias = static_cast<const float*>(op.bias.data),
+                                 .out = op.out.data,
+                                 .out_bf16 = false,
+                                 .num_tokens = num_tokens,
+                                 .rows = weight.rows(),
+                                 .cols = weight.cols(),
+                                 .x_stride = x_stride,
+                                 .out_stride = out_stride,
+                                 .chunks = 1};
+    CUDA_RUN(guard_, LaunchSkinnyGemm(args, skinny_ctas_, stream));
+    return;
+  }
   if (recipe != nullptr && recipe->fast && IsAligned(op.x, recipe->alignment) &&
       IsAligned(op.out, recipe->out_alignment)) {
     Problem problem;

@@ -1,6 +1,6 @@
 // Linear on the device: out[M, N] f32 = x[M, K] bf16 · w[N, K]ᵀ bf16, sums in f32, by cuBLASLt
-// where it can and by the plain kernel where it cannot. Of x and w in f32 all products take the
-// plain kernel.
+// where it can and by the plain kernel where it cannot; few tokens by skinny_gemm.h, if asked to.
+// Of x and w in f32 all products take the plain kernel.
 //
 // A row of out must not depend on M. cuBLASLt picks its algorithm by M, so for each (N, K) a recipe
 // is made at load: one algorithm for each step of a ladder of M, none of which splits K, and all of
@@ -32,6 +32,9 @@ struct LinearRecipe {
   int64_t alignment = 0;  // bytes, of x and its rows
   int64_t out_alignment = 0;
   std::array<cublasLtMatmulAlgo_t, kLadder.size()> algorithms{};
+  // Steps of the ladder that take the kernel of skinny_gemm.h instead: those of few tokens where it
+  // is faster, if it gives the algorithms' bits; else all.
+  std::array<bool, kLadder.size()> skinny{};
 };
 
 // Owner: the backend. The workspace is one, so products run on one stream at a time.
@@ -40,8 +43,9 @@ class Gemm {
   explicit Gemm(CallGuard& guard) : guard_(guard) {}
   ~Gemm();
 
-  // cuBLASLt's handle and workspace. Not needed for products in f32.
-  Status Start();
+  // cuBLASLt's handle and workspace. Not needed for products in f32. `skinny_ctas`: of a launch of
+  // skinny_gemm.h; 0: it is not used.
+  Status Start(int skinny_ctas);
   // Of a weight in bf16. While loading; waits for the device. Weights of one shape share a recipe.
   Result<std::shared_ptr<const LinearRecipe>> MakeRecipe(const CudaWeight& weight);
   void Run(const Linear& op, const CudaWeight& weight, cudaStream_t stream);
@@ -51,14 +55,24 @@ class Gemm {
   struct Probe;
 
   Status Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe);
-  // Whether `algorithm` gives the probe's rows at `num_tokens` (or, with `reference`, makes them).
-  Result<bool> Agrees(const CudaWeight& weight, Probe& probe, const cublasLtMatmulAlgo_t& algorithm,
+  // Multiplies the probe's first tokens by `algorithm`, or without one by skinny_gemm.h. Returns
+  // whether it takes the shape.
+  Result<bool> Multiply(const CudaWeight& weight, Probe& probe,
+                        const cublasLtMatmulAlgo_t* algorithm, int64_t num_tokens, void* out);
+  // Whether it gives the probe's rows at `num_tokens` (or, with `reference`, makes them).
+  Result<bool> Agrees(const CudaWeight& weight, Probe& probe, const cublasLtMatmulAlgo_t* algorithm,
                       int64_t num_tokens, bool reference);
+  // Of the fastest of a few runs.
+  Result<float> Milliseconds(const CudaWeight& weight, Probe& probe,
+                             const cublasLtMatmulAlgo_t* algorithm, int64_t num_tokens);
+  Status ChooseSkinny(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe);
 
   CallGuard& guard_;
   cublasLtHandle_t handle_ = nullptr;
   cudaStream_t stream_ = nullptr;  // of probes
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
   Buffer workspace_;
+  int skinny_ctas_ = 0;
   std::map<std::pair<int64_t, int64_t>, std::shared_ptr<const LinearRecipe>> recipes_;
 };
 
