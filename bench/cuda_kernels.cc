@@ -1,0 +1,451 @@
+// Times the CUDA kernels of products and attention by themselves, at the shapes of two models: one
+// line of JSON for each case, with microseconds and the TB/s of what must be read.
+//   cuda_kernels_bench [products | attention] [--small]
+//
+// A case is a CUDA graph of many launches, each with weights or a cache of its own, so that the L2
+// holds none of them. Kernels that the backend does not use yet stand beside those that it does,
+// and are compared with them: "different" counts elements, "max_difference" is the largest one.
+// --small runs every case once with small shapes, which shows on the emulator that it works.
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/ceil_div.h"
+#include "ops/cuda/attention_plan.h"
+#include "ops/cuda/calls.h"
+#include "ops/cuda/gemm.h"
+#include "ops/cuda/kernels.h"
+#include "ops/cuda/memory.h"
+#include "ops/cuda/mma_attention.h"
+#include "ops/cuda/skinny_gemm.h"
+#include "ops/cuda/stream.h"
+#include "ops/cuda/weight.h"
+
+namespace tokamak::cuda {
+namespace {
+
+constexpr int64_t kBeyondL2 = 256 << 20;  // bytes that a case reads at least
+constexpr int kRepeats = 9;
+
+[[noreturn]] void Die(const std::string& message) {
+  std::fprintf(stderr, "cuda_kernels_bench: %s\n", message.c_str());
+  std::exit(1);
+}
+
+template <typename T>
+T Take(Result<T> result) {
+  if (!result.ok()) Die(result.status().ToString());
+  return *std::move(result);
+}
+
+struct Timing {
+  double median_us, min_us;  // of a launch
+};
+
+// The device, and what the host needs to use it.
+class Device {
+ public:
+  explicit Device(bool small) : small_(small), guard_(CudaOptions{}), gemm_(guard_) {
+    guard_.SelectDevice();
+    CUDA_RUN(guard_, cudaDeviceGetAttribute(&num_sms_, cudaDevAttrMultiProcessorCount, 0));
+    stream_ = std::make_unique<CudaStream>(guard_, pinned_);
+    const Status started = gemm_.Start(/*skinny_ctas=*/0);
+    if (!started.ok()) Die(started.ToString());
+  }
+
+  bool small() const { return small_; }
+  CallGuard& guard() { return guard_; }
+  Gemm& gemm() { return gemm_; }
+  BlockPool& pinned() { return pinned_; }
+  CudaStream& stream() { return *stream_; }
+  cudaStream_t handle() const { return stream_->handle(); }
+  int num_sms() const { return num_sms_; }
+
+  void Check() const {
+    if (!guard_.ok()) Die(guard_.status().ToString());
+  }
+  void Synchronize() {
+    CUDA_RUN(guard_, cudaStreamSynchronize(handle()));
+    Check();
+    stream_->completions()->Reached(stream_->completions()->added());
+  }
+  Buffer Allocate(int64_t bytes) {
+    return Take(AllocateMemory(guard_, static_cast<size_t>(bytes), MemoryKind::kDevice));
+  }
+  template <typename T>
+  Buffer Upload(const std::vector<T>& values) {
+    Buffer buffer = Allocate(static_cast<int64_t>(values.size() * sizeof(T)));
+    CUDA_RUN(guard_, cudaMemcpyAsync(buffer.data(), values.data(), values.size() * sizeof(T),
+                                     cudaMemcpyHostToDevice, handle()));
+    Synchronize();
+    return buffer;
+  }
+  template <typename T>
+  std::vector<T> Download(const Buffer& buffer, int64_t count) {
+    std::vector<T> values(static_cast<size_t>(count));
+    CUDA_RUN(guard_, cudaMemcpyAsync(values.data(), buffer.data(), values.size() * sizeof(T),
+                                     cudaMemcpyDeviceToHost, handle()));
+    Synchronize();
+    return values;
+  }
+  // bf16 values around zero, in all of `memory`.
+  void FillRandom(const Buffer& memory, uint64_t seed, float deviation) {
+    constexpr int64_t kCols = 2048;
+    const int64_t count = static_cast<int64_t>(memory.size()) / 2;
+    auto* const to = reinterpret_cast<uint16_t*>(memory.data());
+    const RandomWeight random = {.seed = seed, .mean = 0, .deviation = deviation};
+    CUDA_RUN(guard_, LaunchRandomWeight(random, count / kCols, kCols, to, handle()));
+    const int64_t rest = count % kCols;
+    CUDA_RUN(guard_, LaunchRandomWeight(random, 1, rest, to + count - rest, handle()));
+    Synchronize();
+  }
+
+  // launch(i) for i from 0 to count - 1, in one graph.
+  Timing Time(int count, const std::function<void(int)>& launch) {
+    launch(0);  // sets what a kernel may use of an SM
+    Synchronize();
+    CUDA_RUN(guard_, cudaStreamBeginCapture(handle(), cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < count; ++i) launch(i);
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t instance = nullptr;
+    CUDA_RUN(guard_, cudaStreamEndCapture(handle(), &graph));
+    CUDA_RUN(guard_, cudaGraphInstantiate(&instance, graph, 0));
+    cudaEvent_t begin = nullptr, end = nullptr;
+    CUDA_RUN(guard_, cudaEventCreateWithFlags(&begin, cudaEventDefault));
+    CUDA_RUN(guard_, cudaEventCreateWithFlags(&end, cudaEventDefault));
+    std::vector<double> times;
+    for (int i = 0; i < (small_ ? 1 : kRepeats) + 1; ++i) {
+      float milliseconds = 0;
+      CUDA_RUN(guard_, cudaEventRecord(begin, handle()));
+      CUDA_RUN(guard_, cudaGraphLaunch(instance, handle()));
+      CUDA_RUN(guard_, cudaEventRecord(end, handle()));
+      Synchronize();
+      CUDA_RUN(guard_, cudaEventElapsedTime(&milliseconds, begin, end));
+      if (i > 0) times.push_back(milliseconds * 1e3 / count);  // the first warms up
+    }
+    CUDA_RUN(guard_, cudaEventDestroy(begin));
+    CUDA_RUN(guard_, cudaEventDestroy(end));
+    CUDA_RUN(guard_, cudaGraphExecDestroy(instance));
+    CUDA_RUN(guard_, cudaGraphDestroy(graph));
+    Check();
+    std::sort(times.begin(), times.end());
+    return {.median_us = times[times.size() / 2], .min_us = times.front()};
+  }
+
+ private:
+  const bool small_;
+  CallGuard guard_;
+  BlockPool pinned_{guard_, MemoryKind::kHostPinned};
+  Gemm gemm_;
+  std::unique_ptr<CudaStream> stream_;
+  int num_sms_ = 0;
+};
+
+void PrintTiming(const Timing& timing, double bytes) {
+  std::printf("\"us\": %.2f, \"min_us\": %.2f, \"tb_s\": %.3f}\n", timing.median_us, timing.min_us,
+              bytes / timing.median_us / 1e6);
+  std::fflush(stdout);
+}
+
+struct ProductShape {
+  const char* model;
+  const char* name;
+  int64_t rows, cols;
+};
+constexpr ProductShape kProducts[] = {
+    {"Llama-3.1-8B", "qkv", 6144, 4096},       {"Llama-3.1-8B", "o", 4096, 4096},
+    {"Llama-3.1-8B", "gate_up", 28672, 4096},  {"Llama-3.1-8B", "down", 4096, 14336},
+    {"Llama-3.1-8B", "lm_head", 128256, 4096}, {"Qwen3-0.6B", "qkv", 4096, 1024},
+    {"Qwen3-0.6B", "o", 1024, 2048},           {"Qwen3-0.6B", "gate_up", 6144, 1024},
+    {"Qwen3-0.6B", "down", 1024, 3072},        {"Qwen3-0.6B", "lm_head", 151936, 1024},
+};
+constexpr int64_t kTokens[] = {1, 8, 32, 64};
+
+// One shape: the present kernel, and the new one with every way of cutting it.
+class ProductBench {
+ public:
+  ProductBench(Device& device, const ProductShape& shape) : device_(device), shape_(shape) {
+    const int64_t bytes = shape.rows * shape.cols * 2;
+    const int64_t copies = device.small() ? 2 : CeilDiv(kBeyondL2, bytes);
+    for (int64_t i = 0; i < copies; ++i) {
+      const Buffer data = device.Allocate(bytes);
+      device.FillRandom(data, static_cast<uint64_t>(i), 0.02f);
+      weights_.push_back(std::make_unique<CudaWeight>(shape.rows, shape.cols, DType::kBF16, data));
+      weights_.back()->recipe = Take(device.gemm().MakeRecipe(*weights_.back()));
+    }
+    x_ = device.Allocate(kMaxTokens * shape.cols * 2);
+    device.FillRandom(x_, 99, 1);
+    expected_ = device.Allocate(kMaxTokens * shape.rows * 4);
+    actual_ = device.Allocate(kMaxTokens * shape.rows * 4);
+  }
+
+  void Run(int64_t tokens) {
+    Print(tokens, weights_[0]->recipe->fast ? "cublaslt" : "plain", "",
+          device_.Time(num_weights(), [&](int i) { Present(tokens, i); }));
+    for (const int chunks : {1, 2, 4}) {
+      for (const int ctas_per_sm : {1, 2}) {
+        Timing timing = device_.Time(num_weights(), [&](int i) {
+          Skinny(tokens, i, chunks, ctas_per_sm * device_.num_sms());
+        });
+        std::string extra = "\"chunks\": " + std::to_string(chunks) +
+                            ", \"ctas_per_sm\": " + std::to_string(ctas_per_sm) + ", ";
+        if (chunks == 1) extra += "\"different\": " + std::to_string(Different(tokens)) + ", ";
+        Print(tokens, "skinny_gemm", extra, timing);
+      }
+    }
+  }
+
+ private:
+  static constexpr int64_t kMaxTokens = 64;
+
+  int num_weights() const { return static_cast<int>(weights_.size()); }
+
+  void Present(int64_t tokens, int i) {
+    const CudaWeight& weight = *weights_[static_cast<size_t>(i)];
+    device_.gemm().Run({.x = Tensor(x_.data(), DType::kBF16, {tokens, shape_.cols}),
+                        .weight = &weight,
+                        .bias = {},
+                        .out = Tensor(expected_.data(), DType::kF32, {tokens, shape_.rows})},
+                       weight, device_.handle());
+  }
+  void Skinny(int64_t tokens, int i, int chunks, int ctas) {
+    CUDA_RUN(device_.guard(), LaunchSkinnyGemm({.x = x_.data(),
+                                                .weight = weights_[static_cast<size_t>(i)]->data(),
+                                                .bias = nullptr,
+                                                .out = actual_.data(),
+                                                .out_bf16 = false,
+                                                .num_tokens = tokens,
+                                                .rows = shape_.rows,
+                                                .cols = shape_.cols,
+                                                .x_stride = shape_.cols,
+                                                .out_stride = shape_.rows,
+                                                .chunks = chunks},
+                                               ctas, device_.handle()));
+  }
+  // Elements of the last weight's outputs whose bits are not those of the present kernel.
+  int64_t Different(int64_t tokens) {
+    const int64_t count = tokens * shape_.rows;
+    const std::vector<uint32_t> expected = device_.Download<uint32_t>(expected_, count);
+    const std::vector<uint32_t> actual = device_.Download<uint32_t>(actual_, count);
+    int64_t different = 0;
+    for (size_t i = 0; i < expected.size(); ++i) different += expected[i] != actual[i] ? 1 : 0;
+    return different;
+  }
+  void Print(int64_t tokens, std::string_view kernel, const std::string& extra,
+             const Timing& timing) const {
+    std::printf(
+        "{\"op\": \"product\", \"model\": \"%s\", \"name\": \"%s\", \"tokens\": %d, "
+        "\"kernel\": \"%.*s\", %s",
+        shape_.model, shape_.name, static_cast<int>(tokens), static_cast<int>(kernel.size()),
+        kernel.data(), extra.c_str());
+    PrintTiming(timing, static_cast<double>(shape_.rows * shape_.cols * 2));
+  }
+
+  Device& device_;
+  const ProductShape shape_;
+  std::vector<std::unique_ptr<CudaWeight>> weights_;
+  Buffer x_, expected_, actual_;
+};
+
+struct AttentionCase {
+  const char* model;
+  int num_heads;
+  int batch;
+  int context;      // keys of a sequence, up to and with its last query
+  int num_queries;  // of a sequence
+};
+constexpr int kKvHeads = 8;
+constexpr int kHeadDim = 128;
+constexpr int kBlockSize = 16;
+
+std::vector<AttentionCase> AttentionCases(bool small) {
+  std::vector<AttentionCase> cases;
+  if (small) return {{"Llama-3.1-8B", 32, 2, 20, 1}, {"Qwen3-0.6B", 16, 1, 70, 5}};
+  for (const int context : {512, 4096, 32768}) {
+    for (const int batch : {1, 8, 32, 64}) cases.push_back({"Llama-3.1-8B", 32, batch, context, 1});
+  }
+  for (const int batch : {1, 8, 64}) cases.push_back({"Qwen3-0.6B", 16, batch, 4096, 1});
+  cases.push_back({"Llama-3.1-8B", 32, 1, 512, 512});
+  cases.push_back({"Llama-3.1-8B", 32, 1, 4096, 512});
+  return cases;
+}
+
+// Sequences of one length in a cache of several layers, whose blocks are scattered.
+class AttentionBench {
+ public:
+  AttentionBench(Device& device, const AttentionCase& c) : device_(device), case_(c) {
+    const int64_t seq_blocks = CeilDiv(c.context, kBlockSize);
+    const int64_t part = int64_t{kKvHeads} * kBlockSize * kHeadDim * 2;  // keys of a block
+    const int64_t num_blocks = seq_blocks * c.batch;
+    num_layers_ = device.small() ? 2
+                                 : static_cast<int>(std::clamp<int64_t>(
+                                       CeilDiv(kBeyondL2, num_blocks * part * 2), 2, 64));
+    cache_ = device.Allocate(num_blocks * num_layers_ * part * 2);
+    device.FillRandom(cache_, 7, 1);
+    view_ = {.base = cache_.data(),
+             .block_stride = num_layers_ * part * 2,
+             .k_offset = 0,
+             .v_offset = part,
+             .dtype = DType::kBF16,
+             .block_size = kBlockSize,
+             .num_kv_heads = kKvHeads,
+             .head_dim = kHeadDim};
+    std::mt19937 random(1);
+    std::vector<int32_t> blocks(static_cast<size_t>(num_blocks));
+    std::iota(blocks.begin(), blocks.end(), 0);
+    std::shuffle(blocks.begin(), blocks.end(), random);
+    tables_ = device.Upload(blocks);
+    std::vector<int32_t> rows(static_cast<size_t>(c.batch));
+    std::iota(rows.begin(), rows.end(), 0);
+    table_rows_ = device.Upload(rows);
+    std::vector<float> q(static_cast<size_t>(out_elements()));
+    std::normal_distribution<float> normal;
+    for (float& value : q) value = normal(random);
+    q_ = device.Upload(q);
+    expected_ = device.Allocate(out_elements() * 4);
+    actual_ = device.Allocate(out_elements() * 4);
+  }
+
+  void Run() {
+    MakePlan(4);
+    Launch(0, false, expected_, /*bf16=*/false);
+    Print("plain", "", Time(false));
+    for (const int ctas_per_sm : {2, 3, 4}) {
+      MakePlan(ctas_per_sm);
+      Launch(0, true, actual_, /*bf16=*/false);
+      const double difference = MaxDifference();
+      char extra[96];
+      std::snprintf(extra, sizeof(extra), "\"ctas_per_sm\": %d, \"max_difference\": %.2e, ",
+                    ctas_per_sm, difference);
+      Print("mma_attention", extra, Time(true));
+    }
+  }
+
+ private:
+  int64_t num_tokens() const { return int64_t{case_.batch} * case_.num_queries; }
+  int64_t out_elements() const { return num_tokens() * case_.num_heads * kHeadDim; }
+
+  void MakePlan(int ctas_per_sm) {
+    const int64_t seq_blocks = CeilDiv(case_.context, kBlockSize);
+    plan_ = Take(CudaAttentionPlan::Make({.num_heads = case_.num_heads,
+                                          .num_kv_heads = kKvHeads,
+                                          .head_dim = kHeadDim,
+                                          .block_size = kBlockSize,
+                                          .kv_dtype = DType::kBF16,
+                                          .max_seqs = case_.batch,
+                                          .max_tokens = static_cast<int32_t>(num_tokens()),
+                                          .max_blocks_per_seq = static_cast<int32_t>(seq_blocks)},
+                                         device_.num_sms() * ctas_per_sm, device_.guard(),
+                                         device_.pinned()));
+    std::vector<int32_t> query_start_loc, seq_lens;
+    for (int s = 0; s <= case_.batch; ++s) query_start_loc.push_back(s * case_.num_queries);
+    seq_lens.assign(static_cast<size_t>(case_.batch), case_.context);
+    plan_->Fill(
+        {.query_start_loc = query_start_loc,
+         .seq_lens = seq_lens,
+         .device_query_start_loc = {},
+         .device_seq_lens = {},
+         .table_rows = Tensor(table_rows_.data(), DType::kI32, {case_.batch}),
+         .block_tables = Tensor(tables_.data(), DType::kI32, {int64_t{case_.batch}, seq_blocks})},
+        device_.stream());
+    device_.Synchronize();
+  }
+
+  void Launch(int layer, bool mma, const Buffer& out, bool bf16) {
+    AttentionArgs args = {};
+    args.q = reinterpret_cast<const float*>(q_.data());
+    args.out = out.data();
+    args.out_bf16 = bf16;
+    args.q_stride = args.out_stride = int64_t{case_.num_heads} * kHeadDim;
+    args.scale = 1 / std::sqrt(static_cast<float>(kHeadDim));
+    args.group = case_.num_heads / kKvHeads;
+    args.cache = view_;
+    args.cache.k_offset += layer * (view_.block_stride / num_layers_);
+    args.cache.v_offset += layer * (view_.block_stride / num_layers_);
+    args.plan = plan_->device();
+    args.table_rows = reinterpret_cast<const int32_t*>(table_rows_.data());
+    args.block_tables = reinterpret_cast<const int32_t*>(tables_.data());
+    args.table_stride = CeilDiv(case_.context, kBlockSize);
+    args.partials = plan_->partials();
+    args.counters = plan_->counters();
+    if (mma) {
+      CUDA_RUN(device_.guard(), LaunchMmaAttention(args, plan_->ctas(), device_.handle()));
+    } else {
+      CUDA_RUN(device_.guard(), LaunchAttention(args, plan_->ctas(), device_.handle()));
+    }
+  }
+  Timing Time(bool mma) {
+    return device_.Time(num_layers_, [&](int i) { Launch(i, mma, actual_, /*bf16=*/true); });
+  }
+  double MaxDifference() {
+    const std::vector<float> expected = device_.Download<float>(expected_, out_elements());
+    const std::vector<float> actual = device_.Download<float>(actual_, out_elements());
+    double highest = 0;
+    for (size_t i = 0; i < actual.size(); ++i) {
+      const double difference = std::abs(double{actual[i]} - expected[i]);
+      if (!(difference <= highest)) highest = difference;
+    }
+    return highest;
+  }
+  void Print(const char* kernel, const char* extra, const Timing& timing) const {
+    std::printf(
+        "{\"op\": \"attention\", \"model\": \"%s\", \"batch\": %d, \"context\": %d, "
+        "\"queries\": %d, \"kernel\": \"%s\", %s",
+        case_.model, case_.batch, case_.context, case_.num_queries, kernel, extra);
+    PrintTiming(timing, 4.0 * case_.batch * case_.context * kKvHeads * kHeadDim);
+  }
+
+  Device& device_;
+  const AttentionCase case_;
+  int num_layers_ = 0;
+  KvLayerView view_;
+  Buffer cache_, tables_, table_rows_, q_, expected_, actual_;
+  std::unique_ptr<CudaAttentionPlan> plan_;
+};
+
+int Main(int argc, char** argv) {
+  bool small = false;
+  std::string part;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--small") {
+      small = true;
+    } else if (part.empty() && (word == "products" || word == "attention")) {
+      part = word;
+    } else {
+      std::fprintf(stderr, "usage: cuda_kernels_bench [products | attention] [--small]\n");
+      return 2;
+    }
+  }
+  Device device(small);
+  if (part != "attention") {
+    for (const ProductShape& shape : kProducts) {
+      ProductBench bench(device, small ? ProductShape{"none", "small", 192, 328} : shape);
+      for (const int64_t tokens : kTokens) {
+        if (!small || tokens == 8) bench.Run(tokens);
+      }
+      if (small) break;
+    }
+  }
+  if (part != "products") {
+    for (const AttentionCase& c : AttentionCases(small)) AttentionBench(device, c).Run();
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace tokamak::cuda
+
+int main(int argc, char** argv) { return tokamak::cuda::Main(argc, argv); }
