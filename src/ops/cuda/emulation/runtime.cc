@@ -1,6 +1,7 @@
 // The runtime's API. Streams are queues that go on only when the host asks for something: one
 // operation at a time, of a stream that is drawn. So work is done as late as CUDA allows, and what
 // does not wait for it finds the old state.
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <deque>
@@ -339,10 +340,13 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   if (pageable && kind == cudaMemcpyHostToDevice) {
     const auto* const first = static_cast<const std::byte*>(from);
     const auto staged = std::make_shared<std::vector<std::byte>>(first, first + bytes);
-    Add(stream, Always([=] { std::memcpy(to, staged->data(), bytes); }));
+    Add(stream, Always([=] { std::copy_n(staged->data(), bytes, static_cast<std::byte*>(to)); }));
     return cudaSuccess;
   }
-  Add(stream, Always([=] { std::memcpy(to, from, bytes); }));
+  Add(stream, Always([=] {
+        // Unlike memcpy, copy_n takes null pointers if there is nothing to copy.
+        std::copy_n(static_cast<const std::byte*>(from), bytes, static_cast<std::byte*>(to));
+      }));
   if (pageable) Drain(At(stream));
   return cudaSuccess;
 }
