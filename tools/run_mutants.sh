@@ -40,10 +40,8 @@ total=$(ls "$root"/tests/sim/mutants/*.patch | wc -l)
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 trap 'exit 130' INT TERM
-cp -r "$root/CMakeLists.txt" "$root/cmake" "$root/include" "$root/src" "$root/tests" "$copy"
-for folder in tools packaging docs; do
-  [ -e "$root/$folder" ] && cp -r "$root/$folder" "$copy"
-done
+git -C "$root" ls-files -z --cached --others --exclude-standard |
+  tar -C "$root" --null --ignore-failed-read -T - -cf - | tar -C "$copy" -xf -
 # Uses a release build's flags, so that ccache has what a mutant does not change. A mutant may leave
 # a variable unused.
 cat >"$copy/compile" <<LAUNCHER
