@@ -17,6 +17,7 @@
 #include <type_traits>
 
 #include "ops/cuda/attention_layout.h"
+#include "ops/cuda/attention_splits.cuh"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/launch.h"
 
@@ -374,26 +375,12 @@ class Tile {
   int my_rows_;                 // of this warp
 };
 
-// Whether this CTA is the last of its tile to have written its split.
-__device__ bool IsLastSplit(const AttentionArgs& a, const AttentionUnit& unit) {
-  SHARED(is_last, bool);
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    int32_t* counter = a.counters + int64_t{unit.partial} * a.cache.num_kv_heads + blockIdx.y;
-    is_last = atomicAdd(counter, 1) == unit.end_split - unit.begin_split - 1;
-    if (is_last) *counter = 0;
-    __threadfence();
-  }
-  __syncthreads();
-  return is_last;
-}
-
 template <typename Cache, int kDims>
 __global__ void __launch_bounds__(kThreads)
     AttentionKernel(const __grid_constant__ AttentionArgs a) {
   DYNAMIC_SHARED(shared, float);
   SHARED(key_rows, int64_t[kChunk]);
+  SHARED(is_last, bool);
   const auto* units = reinterpret_cast<const AttentionUnit*>(a.plan + 1);
   // Elements of values beyond head_dim are never written again; they must not be NaN by chance.
   const Layout layout{a.cache.head_dim, kDims * kWarp};
@@ -410,7 +397,8 @@ __global__ void __launch_bounds__(kThreads)
       tile.ComputeAll();
     } else {
       tile.ComputePartial();
-      if (IsLastSplit(a, unit)) tile.MergePartials();
+      const auto sync = [] { __syncthreads(); };
+      if (IsLastSplit(a, unit, blockIdx.y, is_last, sync)) tile.MergePartials();
     }
   }
 }
@@ -418,16 +406,12 @@ __global__ void __launch_bounds__(kThreads)
 template <typename Cache, int kDims>
 cudaError_t Launch(const AttentionArgs& args, int ctas, cudaStream_t stream) {
   const Layout layout{args.cache.head_dim, kDims * kWarp};
-  const int bytes = layout.floats() * static_cast<int>(sizeof(float));
+  const size_t bytes = static_cast<size_t>(layout.floats()) * sizeof(float);
   const auto kernel = &AttentionKernel<Cache, kDims>;
-  // Beyond 48 KiB a kernel must ask; not a stream operation, so a capture does not see it.
-  if (bytes > 48 << 10) {
-    const cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    if (error != cudaSuccess) return error;
-  }
+  const cudaError_t error = AllowSharedMemory(kernel, bytes);
+  if (error != cudaSuccess) return error;
   const dim3 grid(static_cast<unsigned>(ctas), static_cast<unsigned>(args.cache.num_kv_heads));
-  return LaunchKernel(kernel, grid, kThreads, static_cast<size_t>(bytes), stream, args);
+  return LaunchKernel(kernel, grid, kThreads, bytes, stream, args);
 }
 
 template <typename Cache>

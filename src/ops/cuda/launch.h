@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 #include <utility>
 
@@ -55,6 +56,21 @@ cudaError_t LaunchKernel(void (*kernel)(Params...), dim3 grid, dim3 block, size_
                          cudaStream_t stream, Args&&... args) {
   return LaunchGroups({}, kernel, grid, block, shared, stream, std::forward<Args>(args)...);
 }
+
+// Lets `kernel` be launched with `bytes` of dynamic shared memory: more than 48 KiB must be asked
+// for. It is not a stream operation, so a capture does not see it.
+template <typename... Params>
+cudaError_t AllowSharedMemory(void (*kernel)(Params...), size_t bytes) {
+  if (bytes <= 48 << 10) return cudaSuccess;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(bytes));
+}
+
+// The element of DYNAMIC_SHARED for boxes of TMA and operands of wgmma: a swizzle repeats after
+// 1024 bytes.
+struct alignas(1024) SwizzleAligned {
+  uint8_t bytes[1024];
+};
 
 }  // namespace tokamak::cuda
 

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "ops/cuda/attention_splits.cuh"
 #include "ops/cuda/mma_attention_tiles.cuh"
 #include "ops/cuda/tensor_map.h"
 
@@ -102,7 +103,8 @@ class Computer {
       }
     }
     if (unit.split >= 0) {
-      if (!IsLastSplit(unit)) return;
+      const auto sync = [this] { SyncComputers(); };
+      if (!IsLastSplit(a_, unit, kv_head_, memory_.is_last, sync)) return;
       MergePartials(unit, rows, total);
     }
     Write(rows, total);
@@ -358,21 +360,6 @@ class Computer {
     }
   }
 
-  // Whether this CTA is the last of its tile to have written its split.
-  __device__ bool IsLastSplit(const AttentionUnit& unit) {
-    __threadfence();
-    SyncComputers();
-    if (threadIdx.x == 0) {
-      int32_t* const counter =
-          a_.counters + int64_t{unit.partial} * a_.cache.num_kv_heads + kv_head_;
-      memory_.is_last = atomicAdd(counter, 1) == unit.end_split - unit.begin_split - 1;
-      if (memory_.is_last) *counter = 0;
-      __threadfence();
-    }
-    SyncComputers();
-    return memory_.is_last;
-  }
-
   // Other CTAs wrote these: not from this one's L1.
   __device__ void LoadPartial(const AttentionUnit& unit, int split, int i, State& sums) const {
     const float* const partial = Partial(unit, split, i);
@@ -448,7 +435,7 @@ __global__ void __launch_bounds__(kThreads, 2)
                        const __grid_constant__ CUtensorMap values,
                        const __grid_constant__ AttentionArgs a) {
   if constexpr (ptx::kIsHopper) {
-    DYNAMIC_SHARED(aligned, Aligned);
+    DYNAMIC_SHARED(aligned, SwizzleAligned);
     auto& memory = *reinterpret_cast<typename Shape<kHeadDim>::Memory*>(aligned);
     ptx::LaunchDependents();
     if (threadIdx.x == 0) memory.ring.Init(kWarps);
@@ -500,9 +487,7 @@ cudaError_t Launch(const AttentionArgs& args, int ctas, cudaStream_t stream) {
   const auto kernel = &MmaAttentionKernel<kHeadDim>;
   constexpr size_t kBytes = sizeof(typename Shape<kHeadDim>::Memory);
   static_assert(kBytes <= 54 << 10);
-  // Not a stream operation, so a capture does not see it.
-  const cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int{kBytes});
+  const cudaError_t error = AllowSharedMemory(kernel, kBytes);
   if (error != cudaSuccess) return error;
   const auto grid = static_cast<unsigned>(ctas * args.cache.num_kv_heads);
   return LaunchGroups({.dependent = true}, kernel, grid, kThreads, kBytes, stream, keys, values,

@@ -25,10 +25,6 @@ inline constexpr int kRingBytes = 48 << 10;
 inline constexpr int kStep = 16;  // columns of a and rows of b in a product
 static_assert(kSplitKeys % kKeyTile == 0 && kTileRows == 16 && kWarpKeys == kStep);
 
-struct alignas(1024) Aligned {
-  uint8_t bytes[1024];
-};
-
 template <int kHeadDim>
 struct Shape {
   static constexpr int kStrips = kHeadDim / kStripDims;
@@ -38,7 +34,7 @@ struct Shape {
   static constexpr int kPairs = kWarpDims / kStep;  // of 8 columns of values, of a warp
   static_assert(kWarpDims % kStep == 0 && kStages >= 3);
 
-  struct alignas(Aligned) Memory {
+  struct alignas(SwizzleAligned) Memory {
     uint8_t stages[kStages][kStageBytes];
     // bf16; padded, so that ldmatrix meets no bank twice.
     alignas(16) uint16_t weights[kTileRows][kKeyTile + 8];

@@ -32,11 +32,6 @@ constexpr int kProductCols = 16;
 constexpr int kWarpgroup = 4 * kWarp;
 constexpr int kSharedBytes = 110 << 10;
 
-// Swizzles repeat after it.
-struct alignas(1024) Aligned {
-  uint8_t bytes[1024];
-};
-
 template <int kTokens, int kChunks>
 struct Shape {
   static constexpr int kConsumers = kChunks * kWarpgroup;
@@ -48,12 +43,12 @@ struct Shape {
   // Each slot belongs to one chunk: a warpgroup that is a whole round ahead of the one that had the
   // slot before it could not tell their phases apart.
   static constexpr int kStages =
-      (kSharedBytes - kPartials * 4 - static_cast<int>(sizeof(Aligned))) /
+      (kSharedBytes - kPartials * 4 - static_cast<int>(sizeof(SwizzleAligned))) /
       (kWeightBytes + kTokenBytes) / kChunks * kChunks;
   // A warpgroup keeps a slot until its products of the next are under way.
   static_assert(kStages >= 2 * kChunks);
 
-  struct alignas(Aligned) Memory {
+  struct alignas(SwizzleAligned) Memory {
     uint8_t weights[kStages][kWeightBytes];
     uint8_t tokens[kStages][kTokenBytes];
     float partials[kPartials > 0 ? kPartials : 1];  // [kChunks - 1, kSums, kWarpgroup]
@@ -219,7 +214,7 @@ __global__ void __launch_bounds__(Shape<kTokens, kChunks>::kThreads, 2)
                      const __grid_constant__ SkinnyGemmArgs a, const Work work) {
   if constexpr (ptx::kIsHopper) {
     using S = Shape<kTokens, kChunks>;
-    DYNAMIC_SHARED(aligned, Aligned);
+    DYNAMIC_SHARED(aligned, SwizzleAligned);
     auto& memory = *reinterpret_cast<typename S::Memory*>(aligned);
     ptx::LaunchDependents();
     if (threadIdx.x == 0) memory.ring.Init(4);
@@ -274,9 +269,7 @@ cudaError_t Launch(const SkinnyGemmArgs& args, int ctas, cudaStream_t stream) {
                      .steps = static_cast<unsigned>(steps)};
   const auto kernel = &SkinnyGemmKernel<kTokens, kChunks>;
   constexpr size_t kBytes = sizeof(typename S::Memory);
-  // Not a stream operation, so a capture does not see it.
-  const cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int{kBytes});
+  const cudaError_t error = AllowSharedMemory(kernel, kBytes);
   if (error != cudaSuccess) return error;
   const auto grid = static_cast<unsigned>(std::min<int64_t>(tiles, ctas));
   return LaunchGroups({.dependent = true}, kernel, grid, S::kThreads, kBytes, stream, weights,

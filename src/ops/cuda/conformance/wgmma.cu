@@ -37,10 +37,6 @@ struct Form {
   static constexpr unsigned kRowWords = kTiles * kDepth / 4;  // of a whole operand
 };
 
-// Swizzles repeat after it.
-struct alignas(1024) Aligned {
-  uint8_t bytes[1024];
-};
 template <typename F>
 struct Buffers {
   uint8_t a[2][kM * F::kDepth];
@@ -125,7 +121,7 @@ __device__ void Multiply(float (&sums)[F::kN / 2], const OperandA& a, uint64_t b
 
 template <typename F>
 __global__ void __launch_bounds__(kThreads) WgmmaKernel(const uint32_t* in, uint32_t* out) {
-  DYNAMIC_SHARED(aligned, Aligned);
+  DYNAMIC_SHARED(aligned, SwizzleAligned);
   auto* const memory = reinterpret_cast<Buffers<F>*>(aligned);
   const unsigned g = threadIdx.x % kWarp / 4, t = threadIdx.x % 4;
   const unsigned first_row = threadIdx.x / kWarp * 16;
