@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "api/open_tokenizer.h"
 #include "base/check.h"
 #include "models/testing/backends.h"
 #include "models/testing/golden.h"
 #include "models/testing/harness.h"
+#include "tokenizer/load/open_tokenizer.h"
 
 namespace tokamak {
 namespace {

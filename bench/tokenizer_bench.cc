@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "api/open_tokenizer.h"
 #include "base/file.h"
 #include "base/paths.h"
 #include "tokenizer/detokenizer.h"
+#include "tokenizer/load/open_tokenizer.h"
 
 namespace tokamak {
 namespace {

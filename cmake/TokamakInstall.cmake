@@ -25,7 +25,7 @@ if(TARGET tokamak)
           DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 endif()
 
-if(TARGET tokamak_api AND TARGET tokamak_server)
+if(TARGET tokamak_local AND TARGET tokamak_server)
   # A shared library that contains all of our archives that these two need. They are linked whole,
   # because several define parts of the public API, and only that API is visible. `make install`
   # builds it; `all` does not.
@@ -39,7 +39,7 @@ if(TARGET tokamak_api AND TARGET tokamak_server)
   list(JOIN archives "," archives)
   set_target_properties(tokamak_shared PROPERTIES
     LINK_LIBRARY_OVERRIDE "WHOLE_ARCHIVE,${archives}")
-  target_link_libraries(tokamak_shared PRIVATE tokamak_api tokamak_server)
+  target_link_libraries(tokamak_shared PRIVATE tokamak_local tokamak_server)
   target_link_options(tokamak_shared PRIVATE -Wl,--version-script=${map} -Wl,--no-undefined)
   target_compile_features(tokamak_shared INTERFACE cxx_std_20)
   target_include_directories(tokamak_shared INTERFACE
@@ -62,7 +62,7 @@ endif()
 
 # Installs into the build folder, builds programs against that installation, the examples among
 # them, and runs these if the model is present.
-if(TOKAMAK_TESTS AND TARGET tokamak AND TARGET tokamak_api AND NOT TOKAMAK_SANITIZE)
+if(TOKAMAK_TESTS AND TARGET tokamak AND TARGET tokamak_local AND NOT TOKAMAK_SANITIZE)
   # Finds the model like src/base/paths.cc.
   set(model "$ENV{TOKAMAK_MODEL}")
   if(NOT model)

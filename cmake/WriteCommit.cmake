@@ -1,5 +1,5 @@
 # cmake -DSOURCE=<repository> -DOUTPUT=<file> -P WriteCommit.cmake
-# Writes the definition of Commit() (src/api/version.h): the short commit, with "-dirty" if tracked
+# Writes the definition of Commit() (src/base/version.h): the short commit, with "-dirty" if tracked
 # files differ from it.
 find_program(git git)
 set(commit "unknown")
@@ -11,7 +11,7 @@ if(git)
     set(commit ${found})
   endif()
 endif()
-string(CONCAT content "#include \"api/version.h\"\n\n"
+string(CONCAT content "#include \"base/version.h\"\n\n"
        "std::string_view tokamak::Commit() { return \"${commit}\"; }\n")
 set(before "")
 if(EXISTS ${OUTPUT})

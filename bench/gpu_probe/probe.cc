@@ -7,7 +7,7 @@
 #include <ctime>
 #include <utility>
 
-#include "api/version.h"
+#include "base/version.h"
 
 namespace probe {
 namespace {

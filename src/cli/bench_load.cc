@@ -7,9 +7,9 @@
 #include <cmath>
 #include <limits>
 
-#include "api/version.h"
 #include "base/mutex.h"
-#include "cli/percentiles.h"
+#include "base/version.h"
+#include "loadgen/percentiles.h"
 
 namespace tokamak::cli {
 namespace {
@@ -124,9 +124,9 @@ double PeakRssMb() {
 Percentiles PercentilesOf(std::vector<double> values) {
   if (values.empty()) return {};
   std::sort(values.begin(), values.end());
-  return {.p50 = NearestRank(values, 50),
-          .p90 = NearestRank(values, 90),
-          .p99 = NearestRank(values, 99)};
+  return {.p50 = loadgen::NearestRank(values, 50),
+          .p90 = loadgen::NearestRank(values, 90),
+          .p99 = loadgen::NearestRank(values, 99)};
 }
 
 int32_t RandomInRange(int32_t low, int32_t high, uint64_t* state) {

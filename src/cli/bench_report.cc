@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "cli/bench_load.h"
-#include "cli/percentiles.h"
+#include "loadgen/percentiles.h"
 
 namespace tokamak::cli {
 namespace {
@@ -27,7 +27,7 @@ void PrintExperts(const std::vector<double>& imbalance) {
   std::printf(
       "  busiest expert %.2f times the mean of its layer (median of %zu layers), %.2f in layer "
       "%td\n",
-      NearestRank(sorted, 50), sorted.size(), *worst, worst - imbalance.begin());
+      loadgen::NearestRank(sorted, 50), sorted.size(), *worst, worst - imbalance.begin());
 }
 
 void PrintText(const BenchResult& r) {

@@ -12,8 +12,8 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/common.h"
-#include "cli/serve_load.h"
-#include "cli/serve_plot.h"
+#include "loadgen/load.h"
+#include "loadgen/plot.h"
 #include "server/api_keys.h"
 
 namespace tokamak::cli {
@@ -42,19 +42,19 @@ struct ServeBenchFlags {
   std::optional<int32_t> requests;
   double duration = 0, ramp = 0;
   int32_t warmup = 0;
-  WorkloadOptions workload;
+  loadgen::WorkloadOptions workload;
   double timeout_seconds = 600, request_timeout = 0;
   std::string extra_body;
-  Slo slo;
+  loadgen::Slo slo;
   bool json = false;
   std::string plot, trace;
 };
 
 // The loads of one command, made from its flags by Check.
 struct Loads {
-  ServeLoad base;
-  std::vector<LoadPattern> patterns;
-  std::vector<std::vector<ReplayedRequest>> replayed;  // one per pattern, or none
+  loadgen::LoadSpec base;
+  std::vector<loadgen::LoadPattern> patterns;
+  std::vector<std::vector<loadgen::ReplayedRequest>> replayed;  // one per pattern, or none
 };
 
 using FilePointer = std::unique_ptr<FILE, int (*)(FILE*)>;
@@ -134,8 +134,8 @@ Status CheckNumbers(const ServeBenchFlags& f) {
   if (!in(f.warmup, 0, kMaxWarmup)) return InvalidArgument("--warmup must be in [0, 10000]");
   if (!in(f.burstiness, 0.01, 1000)) return InvalidArgument("--burstiness must be in [0.01, 1000]");
   if (!in(f.speed, 1e-3, 1e6)) return InvalidArgument("--speed must be in [0.001, 1000000]");
-  if (!in(f.workload.shared_prefix, 0, LengthDistribution::kMax)) {
-    return InvalidArgument("--shared-prefix must be in [0, {}]", LengthDistribution::kMax);
+  if (!in(f.workload.shared_prefix, 0, loadgen::LengthDistribution::kMax)) {
+    return InvalidArgument("--shared-prefix must be in [0, {}]", loadgen::LengthDistribution::kMax);
   }
   if (!in(f.workload.prefix_groups, 1, 10'000)) {
     return InvalidArgument("--prefix-groups must be in [1, 10000]");
@@ -172,16 +172,16 @@ Result<Loads> Check(const ServeBenchFlags& flags) {
   }
   if (!flags.replay.empty()) {
     ASSIGN_OR_RETURN(const std::string text, ReadText(flags.replay));
-    auto replayed = ParseReplay(text);
+    auto replayed = loadgen::ParseReplay(text);
     if (!replayed.ok()) return replayed.status().WithContext("--replay " + flags.replay);
     loads.replayed = *std::move(replayed);
-    for (std::vector<ReplayedRequest>& load : loads.replayed) {
-      for (ReplayedRequest& request : load) request.time /= flags.speed;
+    for (std::vector<loadgen::ReplayedRequest>& load : loads.replayed) {
+      for (loadgen::ReplayedRequest& request : load) request.time /= flags.speed;
       const auto gaps = static_cast<double>(load.size() - 1);
       loads.patterns.push_back({.rate = gaps > 0 ? gaps / std::max(load.back().time, 1e-6) : 0});
     }
   }
-  ServeLoad& base = loads.base;
+  loadgen::LoadSpec& base = loads.base;
   ASSIGN_OR_RETURN(base.url, ParseUrl(flags.url));
   if (base.url.path.ends_with("/v1")) base.url.path.resize(base.url.path.size() - 3);
   ASSIGN_OR_RETURN(base.api_key, ReadKey(flags));
@@ -211,7 +211,7 @@ class Progress {
     if (terminal_) std::fprintf(stderr, "\r\033[K");
   }
 
-  void Show(const LoadProgress& now, const Summary& summary) {
+  void Show(const loadgen::LoadProgress& now, const loadgen::Summary& summary) {
     if (!terminal_ && now.seconds < next_) return;
     next_ = now.seconds + kLineEverySeconds;
     const double tokens = static_cast<double>(summary.output_tokens());
@@ -239,8 +239,8 @@ class ServeBench {
  private:
   Status AskForModel();
   Status WarmUp();
-  Result<ServeBenchResult> RunOne(size_t index);
-  LoadDescription Describe(const LoadPattern& pattern) const;
+  Result<loadgen::LoadResult> RunOne(size_t index);
+  loadgen::LoadDescription Describe(const loadgen::LoadPattern& pattern) const;
   Status OpenFiles();
   Status CloseFiles();
   int Verdict() const;
@@ -251,7 +251,7 @@ class ServeBench {
   std::string owned_by_;
   FilePointer trace_{nullptr, &std::fclose};
   WholeFile plot_;
-  std::vector<ServeBenchResult> results_;
+  std::vector<loadgen::LoadResult> results_;
 };
 
 // Opens files before any load, so that a missing folder costs no measurement.
@@ -264,7 +264,7 @@ Status ServeBench::OpenFiles() {
 
 Status ServeBench::CloseFiles() {
   if (!flags_.plot.empty() && !results_.empty()) {
-    RETURN_IF_ERROR(plot_.Write(ServeBenchPlot(results_)));
+    RETURN_IF_ERROR(plot_.Write(loadgen::LatencyPlot(results_)));
   }
   return trace_ ? CloseFile(std::move(trace_), flags_.trace) : Status();
 }
@@ -273,7 +273,7 @@ Status ServeBench::CloseFiles() {
 Status ServeBench::AskForModel() {
   ASSIGN_OR_RETURN(const std::unique_ptr<HttpCaller> caller,
                    HttpCaller::Create(loads_.base.url, loads_.base.connection));
-  const ServedModel served = cli::AskForModel(*caller, loads_.base.api_key);
+  const loadgen::ServedModel served = loadgen::AskForModel(*caller, loads_.base.api_key);
   owned_by_ = served.owned_by;
   if (loads_.base.shape.model.empty()) loads_.base.shape.model = served.id;
   return Status();
@@ -281,24 +281,26 @@ Status ServeBench::AskForModel() {
 
 Status ServeBench::WarmUp() {
   if (flags_.warmup == 0) return Status();
-  ServeLoad load = loads_.base;
+  loadgen::LoadSpec load = loads_.base;
   load.pattern = {.concurrency = 1};
   load.requests = flags_.warmup;
   load.duration_seconds = 0;
   load.run = UINT64_MAX;  // its words differ from those of the measured loads
   std::string failure;
-  LoadObserver observer;
-  observer.on_record = [&](const RequestRecord& record) {
+  loadgen::LoadObserver observer;
+  observer.on_record = [&](const loadgen::RequestRecord& record) {
     if (!record.ok() && failure.empty()) failure = record.error;
   };
-  observer.go_on = [&](const LoadProgress&) { return !interrupt_.raised() && failure.empty(); };
-  ASSIGN_OR_RETURN(const LoadTotals totals, RunServeLoad(load, observer));
+  observer.go_on = [&](const loadgen::LoadProgress&) {
+    return !interrupt_.raised() && failure.empty();
+  };
+  ASSIGN_OR_RETURN(const loadgen::LoadTotals totals, loadgen::RunLoad(load, observer));
   (void)totals;
   if (!failure.empty()) return Unavailable("a warm-up request failed: {}", failure);
   return Status();
 }
 
-LoadDescription ServeBench::Describe(const LoadPattern& pattern) const {
+loadgen::LoadDescription ServeBench::Describe(const loadgen::LoadPattern& pattern) const {
   return {.url = flags_.url,
           .endpoint = flags_.endpoint,
           .model = loads_.base.shape.model,
@@ -318,25 +320,25 @@ LoadDescription ServeBench::Describe(const LoadPattern& pattern) const {
           .duration_seconds = flags_.duration};
 }
 
-Result<ServeBenchResult> ServeBench::RunOne(size_t index) {
-  ServeLoad load = loads_.base;
+Result<loadgen::LoadResult> ServeBench::RunOne(size_t index) {
+  loadgen::LoadSpec load = loads_.base;
   load.pattern = loads_.patterns[index];
   if (!loads_.replayed.empty()) load.pattern.replayed = &loads_.replayed[index];
   load.run = index;
-  Summary summary(Describe(load.pattern), flags_.slo);
-  LoadObserver observer;
-  observer.on_record = [&](const RequestRecord& record) {
+  loadgen::Summary summary(Describe(load.pattern), flags_.slo);
+  loadgen::LoadObserver observer;
+  observer.on_record = [&](const loadgen::RequestRecord& record) {
     summary.Add(record);
     if (!trace_) return;
-    const std::string line = TraceLine(record, static_cast<int32_t>(index));
+    const std::string line = loadgen::TraceLine(record, static_cast<int32_t>(index));
     std::fprintf(trace_.get(), "%s\n", line.c_str());
   };
   Progress progress(fmt::format("load {} of {}", index + 1, loads_.patterns.size()));
-  observer.go_on = [&](const LoadProgress& now) {
+  observer.go_on = [&](const loadgen::LoadProgress& now) {
     progress.Show(now, summary);
     return !interrupt_.raised();
   };
-  ASSIGN_OR_RETURN(const LoadTotals totals, RunServeLoad(load, observer));
+  ASSIGN_OR_RETURN(const loadgen::LoadTotals totals, loadgen::RunLoad(load, observer));
   return summary.Finish(static_cast<int32_t>(totals.cancelled), totals.seconds, totals.cpu_seconds);
 }
 
@@ -346,18 +348,19 @@ int ServeBench::Run() {
   if (status.ok()) status = WarmUp();
   if (!status.ok()) return Fail(status);
   for (size_t i = 0; i < loads_.patterns.size() && !interrupt_.raised(); ++i) {
-    Result<ServeBenchResult> result = RunOne(i);
+    Result<loadgen::LoadResult> result = RunOne(i);
     status = result.status();
     if (!status.ok()) break;
-    std::fputs(ClientWarning(*result).c_str(), stderr);
-    std::printf("%s%s",
-                flags_.json ? ServeBenchJson(*result).c_str() : ServeBenchText(*result).c_str(),
-                flags_.json ? "\n" : "");
+    std::fputs(loadgen::ClientWarning(*result).c_str(), stderr);
+    std::printf(
+        "%s%s",
+        flags_.json ? loadgen::ResultJson(*result).c_str() : loadgen::ResultText(*result).c_str(),
+        flags_.json ? "\n" : "");
     std::fflush(stdout);
     results_.push_back(*std::move(result));
   }
   if (!flags_.json && results_.size() > 1) {
-    std::printf("\n%s", ServeBenchTable(results_).c_str());
+    std::printf("\n%s", loadgen::ResultTable(results_).c_str());
     std::fflush(stdout);
   }
   const Status closed = CloseFiles();
@@ -368,7 +371,7 @@ int ServeBench::Run() {
 int ServeBench::Verdict() const {
   int32_t errors = 0, requests = 0;
   std::string first;
-  for (const ServeBenchResult& result : results_) {
+  for (const loadgen::LoadResult& result : results_) {
     errors += result.errors;
     requests += result.requests;
     if (first.empty()) first = result.first_error;
@@ -384,10 +387,10 @@ int Run(const ServeBenchFlags& flags) {
   return ServeBench(flags, *std::move(loads)).Run();
 }
 
-void AddLength(Flags& flags, const std::string& name, LengthDistribution& length,
+void AddLength(Flags& flags, const std::string& name, loadgen::LengthDistribution& length,
                const std::string& help) {
   const auto parse = [&length](const std::string& text) -> Status {
-    ASSIGN_OR_RETURN(length, LengthDistribution::Parse(text));
+    ASSIGN_OR_RETURN(length, loadgen::LengthDistribution::Parse(text));
     return Status();
   };
   flags.AddParsed(name, "LENGTH", parse, fmt::format("{} (default {})", help, length.text()));
@@ -457,7 +460,7 @@ void AddLoadFlags(Flags& f, ServeBenchFlags& flags) {
         "Requests sent before the first load, one at a time, that are not measured");
 }
 
-void AddWorkloadFlags(Flags& f, WorkloadOptions& workload) {
+void AddWorkloadFlags(Flags& f, loadgen::WorkloadOptions& workload) {
   f.Group("Requests");
   AddLength(f, "--input", workload.input,
             "Words of each prompt, about a token each: 100, 100:1024, normal:MEAN:SD or "
@@ -504,7 +507,7 @@ void AddBenchServeCommand(CommandLine& line) {
   f.AddParsed(
       "--slo", "ttft=MS,tpot=MS,e2e=MS",
       [flags](const std::string& text) -> Status {
-        ASSIGN_OR_RETURN(flags->slo, ParseSlo(text));
+        ASSIGN_OR_RETURN(flags->slo, loadgen::ParseSlo(text));
         return Status();
       },
       "Limits that a request must meet to count for goodput: first token, time per output token, "

@@ -1,7 +1,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "api/version.h"
+#include "base/version.h"
 #include "cli/commands.h"
 
 int main(int argc, char** argv) {

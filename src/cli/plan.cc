@@ -6,10 +6,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "api/model_plan.h"
 #include "base/byte_count.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "local/model_plan.h"
 
 namespace tokamak::cli {
 namespace {

@@ -2,13 +2,13 @@
 #include <cstdio>
 #include <memory>
 
-#include "api/chat_source.h"
 #include "base/error.h"
 #include "chat/chat_template.h"
 #include "chat/json.h"
 #include "chat/prepare_messages.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "tokenizer/load/chat_source.h"
 
 namespace tokamak::cli {
 namespace {

@@ -2,10 +2,10 @@
 #include <cstdio>
 #include <memory>
 
-#include "api/replay_file.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/json_output.h"
+#include "local/replay_file.h"
 
 namespace tokamak::cli {
 namespace {

@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 
-#include "api/merge_chunks.h"
 #include "base/error.h"
 #include "cli/answer_text.h"
 #include "cli/commands.h"
@@ -14,6 +13,7 @@
 #include "cli/json_output.h"
 #include "cli/repl.h"
 #include "cli/word_wrap.h"
+#include "local/merge_chunks.h"
 
 namespace tokamak::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include <memory>
 #include <thread>
 
-#include "api/version.h"
+#include "base/version.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "server/server.h"

@@ -2,11 +2,11 @@
 #include <cstdio>
 #include <memory>
 
-#include "api/open_tokenizer.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/json_output.h"
+#include "tokenizer/load/open_tokenizer.h"
 
 namespace tokamak::cli {
 namespace {

@@ -1,5 +1,5 @@
 // Tests rank files (tiktoken's and tekken.json), what is refused in them, and how formats are
-// recognized. api/vendor_vocab_test.cc compares vendors' own files.
+// recognized. load/vendor_vocab_test.cc compares vendors' own files.
 #include "tokenizer/tokenizer_file.h"
 
 #include <fmt/core.h>

@@ -1,6 +1,6 @@
 """Compares tokamak's token ids, and the text to which they decode, with another tokenizer's.
 
-  python3 tests/golden/compare_tokenizers.py MODEL --binary build/src/api/encode_records \
+  python3 tests/golden/compare_tokenizers.py MODEL --binary build/src/tokenizer/load/encode_records \
       [--strings 100000] [--first 0] [--found 0] [--text FILE...] [--long 1000000] [--code-points]
 
 MODEL is a .gguf file, a Hugging Face directory, or a vendor's own file (vendor_tokenizers.py). The

@@ -18,7 +18,7 @@
 //   llama_vocab_ids MODEL.gguf ADD_SPECIAL PARSE_SPECIAL < records > ids
 // clang-format on
 //
-// The format of records is that of src/api/encode_records.cc.
+// The format of records is that of src/tokenizer/load/encode_records.cc.
 #include <cstdio>
 #include <cstdlib>
 #include <new>

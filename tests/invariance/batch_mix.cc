@@ -8,9 +8,9 @@
 #include <thread>
 #include <utility>
 
-#include "api/load.h"
-#include "api/local_engine.h"
 #include "base/error.h"
+#include "local/load.h"
+#include "local/local_engine.h"
 
 namespace tokamak::invariance {
 namespace {

@@ -1,0 +1,65 @@
+#include "local/fingerprint.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/version.h"
+
+namespace tokamak {
+namespace {
+
+// Samples bytes from the middle of each tensor: training changes nearly all of them. Reading every
+// byte would cost as much as loading, and there may be 100,000 tensors.
+template <typename Parts>
+Status AddWeights(const Parts& parts, const std::vector<StoredTensor>& tensors, uint64_t& hash) {
+  std::array<std::byte, 256> sample;
+  for (const StoredTensor& tensor : tensors) {
+    const uint64_t bytes = tensor.bytes.value_or(0);
+    const size_t size = std::min<uint64_t>(bytes, sample.size());
+    RETURN_IF_ERROR(parts[static_cast<size_t>(tensor.part)].source->ReadAt(
+        tensor.offset + (bytes - size) / 2, sample.data(), size));
+    hash = Hash64(sample.data(), size, hash + 1);
+  }
+  return Status();
+}
+
+}  // namespace
+
+Result<std::string> SystemFingerprint(const Checkpoint& checkpoint, const EngineOptions& options,
+                                      const ModelInfo& model) {
+  uint64_t hash = 0;
+  const auto add = [&hash](std::string_view text) {
+    hash = Hash64(text.data(), text.size(), hash + 1);
+  };
+  if (checkpoint.gguf != nullptr) {
+    for (const GgufPart& part : checkpoint.gguf->parts()) {
+      std::vector<std::byte> metadata(part.data_offset);  // a few MB
+      RETURN_IF_ERROR(part.source->ReadAt(0, metadata.data(), metadata.size()));
+      hash = Hash64(metadata.data(), metadata.size(), hash + 1);
+      add(fmt::format("{}", part.source->size()));
+    }
+    RETURN_IF_ERROR(AddWeights(checkpoint.gguf->parts(), checkpoint.gguf->tensors(), hash));
+  } else if (checkpoint.safetensors != nullptr) {
+    for (const SafetensorsPart& part : checkpoint.safetensors->parts()) {
+      add(fmt::format("{} {} {}", part.header_hash, part.header_bytes, part.source->size()));
+    }
+    RETURN_IF_ERROR(
+        AddWeights(checkpoint.safetensors->parts(), checkpoint.safetensors->tensors(), hash));
+    add(checkpoint.config.ToString(size_t{1} << 20));
+  } else {
+    add(checkpoint.source);
+  }
+  add(VersionText());
+  add(model.backend);
+  if (model.task == Task::kEmbed) {
+    add(fmt::format("{} {}", model.embedding.pooling, model.embedding.normalized));
+  }
+  add(fmt::format("{} {} {}", options.kv_cache_dtype, options.block_size, model.max_context));
+  add(options.mla);
+  return fmt::format("fp_{:016x}", hash);
+}
+
+}  // namespace tokamak

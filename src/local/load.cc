@@ -1,0 +1,366 @@
+// Checkpoint → tokenizer → ops → model → runner → executor → engine.
+#include "local/load.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <future>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/thread_pool.h"
+#include "executor/in_process.h"
+#include "local/embedding_engine.h"
+#include "local/fingerprint.h"
+#include "local/load_embedding.h"
+#include "local/load_steps.h"
+#include "local/local_engine.h"
+#include "local/plan.h"
+#include "local/replay_file.h"
+#include "models/registry.h"
+#include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/roofline.h"
+#include "ops/cuda/cuda_ops.h"
+#include "ops/profile/profiled_ops.h"
+#include "ops/reference/reference_ops.h"
+#include "runner/graph_runner.h"
+#include "tokenizer/load/chat_source.h"
+#include "tokenizer/load/open_tokenizer.h"
+#include "weights/checkpoint.h"
+#include "weights/memory.h"
+
+namespace tokamak {
+namespace {
+
+constexpr int32_t kMaxSeqs = 4096;
+constexpr int32_t kMaxBatchTokens = 1 << 16;
+constexpr int32_t kMaxBlockSize = 1024;
+constexpr int32_t kMaxStepsInFlight = 4;
+
+Status CheckRange(const char* flag, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return Status();
+  return InvalidArgument("{}: must be in [{}, {}], got {}", flag, low, high, value);
+}
+
+struct DeviceChoice {
+  bool cpu = true;  // may be used
+  bool gpu = true;
+  int index = 0;  // index of the GPU
+};
+
+// Parses "cpu", "cuda", "cuda:N" or "auto".
+Result<DeviceChoice> ParseDevice(const std::string& name) {
+  DeviceChoice choice;
+  if (name == "auto") return choice;
+  choice.gpu = name != "cpu";
+  choice.cpu = !choice.gpu;
+  char rest = 0;
+  if (name == "cpu" || name == "cuda" ||
+      (std::sscanf(name.c_str(), "cuda:%d%c", &choice.index, &rest) == 1 && choice.index >= 0)) {
+    return choice;
+  }
+  return InvalidArgument("--device: must be cpu, cuda, cuda:N or auto, got \"{}\"", name);
+}
+
+Status CheckOptions(const EngineOptions& o) {
+  RETURN_IF_ERROR(ParseDevice(o.device).status());
+  RETURN_IF_ERROR(MakeLoadOptions(o).status());
+  RETURN_IF_ERROR(CheckRange("--threads", o.threads, 0, 1024));
+  RETURN_IF_ERROR(CheckRange("--max-seqs", o.max_seqs, 1, kMaxSeqs));
+  RETURN_IF_ERROR(CheckRange("--max-batch-tokens", o.max_batch_tokens, 2, kMaxBatchTokens));
+  RETURN_IF_ERROR(CheckRange("--max-context", o.max_context, 0, INT32_MAX));
+  RETURN_IF_ERROR(CheckRange("--max-queue", o.max_queue, 1, INT32_MAX));
+  RETURN_IF_ERROR(CheckRange("--block-size", o.block_size, 1, kMaxBlockSize));
+  RETURN_IF_ERROR(CheckRange("--steps-in-flight", o.steps_in_flight, 0, kMaxStepsInFlight));
+  RETURN_IF_ERROR(CheckCudaGraphs(o.cuda_graphs));
+  RETURN_IF_ERROR(CheckRange("--num-blocks", o.num_blocks, 0, INT32_MAX));
+  if (o.kv_cache_bytes < 0) return InvalidArgument("--kv-cache-memory: must not be negative");
+  if (o.host_cache_bytes < 0) return InvalidArgument("--host-cache-memory: must not be negative");
+  if (!(o.step_timeout_seconds >= 0 && o.step_timeout_seconds <= 1e6)) {
+    return InvalidArgument("--step-timeout-seconds: must be in [0, 1000000], got {}",
+                           o.step_timeout_seconds);
+  }
+  if (!(o.target_itl_ms >= 0 && o.target_itl_ms <= 1e6)) {
+    return InvalidArgument("--target-itl-ms: must be in [0, 1000000], got {}", o.target_itl_ms);
+  }
+  return Status();
+}
+
+// Returns "SmolLM2.Q4_1" for "models/SmolLM2.Q4_1.gguf".
+std::string NameOf(const std::string& path) {
+  std::string name = path.substr(path.find_last_of('/') + 1);
+  for (const std::string_view end : {".gguf", ".json"}) {
+    if (name.ends_with(end)) name.resize(name.size() - end.size());
+  }
+  return name;
+}
+
+Result<std::unique_ptr<Ops>> MakeCpu(const EngineOptions& options, int threads) {
+  if (options.isa == "reference") return MakeReferenceOps();
+  return MakeCpuOps({.threads = threads,
+                     .isa = options.isa + (options.precise ? "/precise" : ""),
+                     .pin_threads = options.pin_threads});
+}
+
+// Null: use the CPU.
+Result<std::unique_ptr<Ops>> MakeGpu(const EngineOptions& options, int threads) {
+  ASSIGN_OR_RETURN(const DeviceChoice choice, ParseDevice(options.device));
+  // With --isa, "auto" means the CPU.
+  if (!choice.gpu || (choice.cpu && options.isa != "auto")) return std::unique_ptr<Ops>();
+  Result<std::unique_ptr<Ops>> cuda =
+      MakeCudaOps({.device = choice.index,
+                   .threads = threads,
+                   .precise = options.precise,
+                   .step_timeout_seconds = options.step_timeout_seconds});
+  // "auto" never chooses the emulated GPU.
+  if (cuda.ok() && (!choice.cpu || !(*cuda)->name().starts_with(kCudaEmulated))) return cuda;
+  if (cuda.ok()) return std::unique_ptr<Ops>();
+  if (!choice.cpu) return cuda.status().WithContext("--device " + options.device);
+  // No log line if the program was built without the backend.
+  if (cuda.status().code() != StatusCode::kNotFound) {
+    LogInfo("running on the CPU: {}", cuda.status().message());
+  }
+  return std::unique_ptr<Ops>();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, int threads,
+                                     std::function<Profile()>* take_profile) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeGpu(options, threads));
+  const bool gpu = ops != nullptr;
+  if (gpu) {
+    options.device = fmt::format("cuda:{}", ParseDevice(options.device)->index);
+  } else {
+    options.device = "cpu";
+    ASSIGN_OR_RETURN(ops, MakeCpu(options, threads));
+  }
+  if (options.profile) {
+    std::unique_ptr<ProfiledOps> profiled = MakeProfiledOps(std::move(ops), options.profile_events);
+    *take_profile = [raw = profiled.get()] { return raw->Take(); };
+    ops = std::move(profiled);
+  }
+  if (options.kv_cache_dtype == "auto") {
+    // If activations are rounded anyway, a cache of half the size costs no visible accuracy.
+    const bool rounds = ops->name() != "reference" && !ops->name().ends_with("/precise");
+    options.kv_cache_dtype = !rounds ? "f32" : gpu ? "bf16" : "f16";
+  }
+  if (options.steps_in_flight == 0) options.steps_in_flight = gpu ? 2 : 1;
+  return ops;
+}
+
+namespace {
+
+using TokenizerResult = Result<std::shared_ptr<const Tokenizer>>;
+
+// Checks the memory before anything is read.
+Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options, Ops& ops) {
+  if (const std::optional<int64_t> free_bytes = ops.FreeDeviceMemory()) {
+    RETURN_IF_ERROR(CheckFitsInMemory("--host-cache-memory: the KV blocks",
+                                      static_cast<uint64_t>(options.host_cache_bytes)));
+    return CheckFitsOnDevice(checkpoint, options, *free_bytes,
+                             {.name = ops.name(),
+                              .has_extras = ops.has_extras(),
+                              .has_moe = ops.has_moe(),
+                              .has_mla = ops.has_mla()});
+  }
+  ASSIGN_OR_RETURN(const int64_t bytes, LoadedBytes(checkpoint, options, ModelTask::kGenerate));
+  return CheckFitsInMemory(checkpoint.source + ": weights and RoPE table",
+                           static_cast<uint64_t>(bytes));
+}
+
+// Like MakeOps, but with --device auto uses the CPU if the GPU cannot run the model.
+Result<std::unique_ptr<Ops>> MakeOpsFor(const Checkpoint& checkpoint, EngineOptions& options,
+                                        int threads, std::function<Profile()>* take_profile) {
+  const EngineOptions given = options;
+  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options, threads, take_profile));
+  const Status fits = CheckFits(checkpoint, options, *ops);
+  if (fits.ok()) return ops;
+  if (given.device != "auto" || options.device == "cpu") return fits;
+  options = given;
+  options.device = "cpu";
+  ASSIGN_OR_RETURN(ops, MakeOps(options, threads, take_profile));
+  RETURN_IF_ERROR(CheckFits(checkpoint, options, *ops));
+  LogWarning("running on the CPU, because the GPU cannot run this model: {}", fits.message());
+  return ops;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& ops,
+                                           const EngineOptions& options, ModelTask task) {
+  ASSIGN_OR_RETURN(LoadOptions load, MakeLoadOptions(options));
+  load.task = task;
+  if (options.on_load_progress && checkpoint.weight_bytes > 0) {
+    load.progress = [&](int64_t bytes) {
+      const double fraction =
+          static_cast<double>(bytes) / static_cast<double>(checkpoint.weight_bytes);
+      options.on_load_progress(std::min(fraction, 1.0));
+    };
+  }
+  return LoadModel(checkpoint, ops, load);
+}
+
+namespace {
+
+// Sizes the cache and makes a runner for the model. Completes `info`.
+Result<std::unique_ptr<Executor>> MakeExecutor(std::unique_ptr<Ops> ops,
+                                               std::unique_ptr<const Model> model,
+                                               const EngineOptions& options, ModelInfo& info) {
+  ASSIGN_OR_RETURN(const RunnerShape shape, MakeRunnerShape(options, *model));
+  std::optional<int64_t> available = ops->FreeDeviceMemory();
+  const bool on_device = available.has_value();
+  if (!on_device) {
+    ASSIGN_OR_RETURN(const MemoryBudget budget, AvailableMemory());
+    available = static_cast<int64_t>(budget.available_bytes);
+  }
+  ASSIGN_OR_RETURN(const MemoryProfile profile,
+                   PlanRunner(*model, options, shape, *available, on_device));
+  info.token_macs = profile.token_macs;
+  info.logits_macs = profile.logits_macs;
+  Result<std::unique_ptr<Executor>> executor =
+      MakeInProcessExecutor(std::move(ops), std::move(model), shape, profile.memory());
+  // Only now are the backend's own needs known.
+  if (executor.status().code() == StatusCode::kResourceExhausted) {
+    return ResourceExhausted(
+        "{}: lower --kv-cache-memory, --max-batch-tokens, --max-seqs or --max-context",
+        executor.status().message());
+  }
+  return executor;
+}
+
+}  // namespace
+
+ModelInfo Describe(const Checkpoint& checkpoint, const Model& model, const Ops& ops) {
+  const ModelSpec& spec = model.spec();
+  ModelInfo info;
+  info.name = NameOf(checkpoint.directory.empty() ? checkpoint.source : checkpoint.directory);
+  info.architecture = spec.architecture;
+  info.num_parameters = spec.num_parameters;
+  info.vocab_size = spec.vocab_size;
+  info.max_context = spec.max_context;
+  info.backend = ops.name();
+  info.weight_bytes = spec.weight_bytes;
+  info.expert_bytes = spec.expert_bytes;
+  info.expert_share = spec.expert_share;
+  const GenerationDefaults& generation = checkpoint.generation;
+  info.sampling = {.temperature = generation.temperature,
+                   .top_k = generation.top_k,
+                   .top_p = generation.top_p,
+                   .min_p = generation.min_p,
+                   .typical_p = generation.typical_p,
+                   .repetition_penalty = generation.repetition_penalty,
+                   .max_tokens = generation.max_tokens};
+  return info;
+}
+
+namespace {
+
+Status DescribeChat(const Checkpoint& checkpoint, const Tokenizer& tokenizer, ModelInfo& info) {
+  ASSIGN_OR_RETURN(ChatSource chat, MakeChatSource(checkpoint, tokenizer));
+  info.chat_template = std::move(chat.chat_template);
+  info.tool_template = std::move(chat.tool_template);
+  info.bos_token = std::move(chat.bos_token);
+  info.eos_token = std::move(chat.eos_token);
+  return Status();
+}
+
+EngineCoreOptions CoreOptions(const EngineOptions& options) {
+  EngineCoreOptions core;
+  core.max_seqs = options.max_seqs;
+  core.max_step_tokens = options.max_batch_tokens;
+  // Every running request has at least one of the max_seqs sequences; the others wait. LocalEngine
+  // limits their sum. The core has that many places for waiting requests alone, so it refuses none.
+  core.max_queue = static_cast<int32_t>(
+      std::min<int64_t>(int64_t{options.max_queue} + options.max_seqs, INT32_MAX));
+  core.target_itl_ms = options.target_itl_ms;
+  core.prefix_cache = options.prefix_cache;
+  return core;
+}
+
+// The measurement uses half a gigabyte and must not exhaust memory.
+constexpr uint64_t kSpareBytes = uint64_t{2} << 30;
+
+std::optional<double> MeasureReadGbS(const ModelInfo& model) {
+  const Result<MemoryBudget> budget = AvailableMemory();
+  if (!budget.ok() || budget.value().available_bytes < kSpareBytes) return std::nullopt;
+  const double gb_s =
+      MeasureCpuRoofline(model.threads, model.backend, model.weight_bytes).weights_gb_s;
+  return gb_s > 0 ? std::optional(gb_s) : std::nullopt;
+}
+
+Result<Checkpoint> Open(const EngineOptions& options) {
+  RETURN_IF_ERROR(CheckOptions(options));
+  ASSIGN_OR_RETURN(const DType dummy_dtype, ParseDummyType(options.dummy_dtype));
+  return OpenCheckpoint(options.model, {.dummy_dtype = dummy_dtype});
+}
+
+}  // namespace
+
+Result<EngineParts> LoadParts(const EngineOptions& options) {
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Open(options));
+  return LoadParts(options, checkpoint);
+}
+
+Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& checkpoint) {
+  const auto start = std::chrono::steady_clock::now();
+  EngineParts parts;
+  EngineOptions& options = parts.options;
+  options = given;
+  const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
+  ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops,
+                   MakeOpsFor(checkpoint, options, threads, &parts.take_profile));
+  Ops& device = *ops;  // the executor will own it
+  const std::optional<int64_t> free_before = device.FreeDeviceMemory();
+  std::future<TokenizerResult> tokenizer =
+      std::async(std::launch::async, [&checkpoint] { return MakeTokenizer(checkpoint); });
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
+                   LoadWeights(checkpoint, *ops, options, ModelTask::kGenerate));
+
+  parts.model = Describe(checkpoint, *model, *ops);
+  parts.model.device = options.device;
+  parts.model.threads = options.isa == "reference" ? 1 : threads;
+  ASSIGN_OR_RETURN(parts.system_fingerprint, SystemFingerprint(checkpoint, options, parts.model));
+  ASSIGN_OR_RETURN(parts.executor,
+                   MakeExecutor(std::move(ops), std::move(model), options, parts.model));
+  if (free_before) {
+    parts.model.device_bytes = *free_before - device.FreeDeviceMemory().value_or(*free_before);
+  }
+  const CacheSpec& cache = parts.executor->limits().cache;
+  parts.model.kv_token_bytes =
+      cache.block_bytes * static_cast<int64_t>(cache.groups.size()) / options.block_size;
+  ASSIGN_OR_RETURN(parts.tokenizer, tokenizer.get());
+  if (parts.tokenizer != nullptr) {
+    if (parts.tokenizer->vocab_size() > parts.model.vocab_size) {
+      return DataLoss("{}: vocab_size: the tokenizer has {} tokens, but the model only {}",
+                      checkpoint.source, parts.tokenizer->vocab_size(), parts.model.vocab_size);
+    }
+    RETURN_IF_ERROR(DescribeChat(checkpoint, *parts.tokenizer, parts.model));
+  }
+  if (parts.model.device == "cpu") {
+    parts.measure_read_gb_s = [model = parts.model] { return MeasureReadGbS(model); };
+  }
+  parts.core = CoreOptions(options);
+  parts.model.load_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return parts;
+}
+
+Result<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) {
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Open(options));
+  if (IsForEmbedding(options, checkpoint)) {
+    ASSIGN_OR_RETURN(EmbeddingParts parts, LoadEmbeddingParts(options, checkpoint));
+    return MakeEmbeddingEngine(std::move(parts));
+  }
+  ASSIGN_OR_RETURN(EngineParts parts, LoadParts(options, checkpoint));
+  if (!options.record_path.empty()) {
+    const std::string& backend = parts.model.backend;  // "cpu/avx512" or "reference"
+    const RecordHeader header =
+        MakeRecordHeader(parts.options, backend.substr(backend.find('/') + 1),
+                         parts.system_fingerprint, parts.core, parts.executor->limits());
+    ASSIGN_OR_RETURN(parts.record, RecordWriter::Create(options.record_path, header));
+  }
+  return LocalEngine::Create(std::move(parts));
+}
+
+}  // namespace tokamak

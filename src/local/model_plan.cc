@@ -1,0 +1,260 @@
+#include "local/model_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "base/ceil_div.h"
+#include "base/error.h"
+#include "local/load_embedding.h"
+#include "local/plan.h"
+#include "models/registry.h"
+#include "ops/count/count_ops.h"
+#include "ops/cpu/activation.h"
+#include "ops/cpu/cpu_ops.h"
+#include "ops/cuda/cuda_ops.h"
+#include "runner/counting_pass.h"
+#include "runner/kv_pool.h"
+
+namespace tokamak {
+namespace {
+
+constexpr int32_t kDefaultContext = 2048;
+
+CountedBackend Cuda(bool precise) {
+  return {.name = "cuda",
+          .has_extras = kCudaHasExtras,
+          .has_moe = kCudaHasMoe,
+          .has_mla = kCudaHasMla,
+          .activation = [precise](const WeightSpec&) { return CudaWeightType(precise); }};
+}
+
+// A backend with all operations that rounds activations like the one in `options`.
+Result<CountedBackend> PlannedBackend(const EngineOptions& options, bool gpu) {
+  CountedBackend backend;
+  if (gpu) {
+    backend.activation = Cuda(options.precise).activation;
+  } else if (options.isa != "reference") {
+    ASSIGN_OR_RETURN(
+        const cpu::IsaKernels isa,
+        cpu::ChooseKernels(options.isa + (options.precise ? std::string(cpu::kPrecise) : "")));
+    backend.activation = [isa](const WeightSpec& spec) { return cpu::ActivationOf(spec, isa); };
+  }
+  return backend;
+}
+
+template <DType kType>
+int64_t BytesAs(const WeightSpec& spec) {
+  int64_t elements = 0;
+  for (const auto& part : spec.parts) elements += part->shape().elements();
+  return elements * static_cast<int64_t>(RowBytes(kType, 1));
+}
+
+// Records the type of every tensor that a model requests.
+class TypedTensors final : public TensorSource {
+ public:
+  explicit TypedTensors(std::shared_ptr<TensorSource> inner) : inner_(std::move(inner)) {}
+
+  bool Has(std::string_view name) const override { return inner_->Has(name); }
+  Result<std::shared_ptr<const WeightSource>> Find(std::string_view name, const Shape& expected,
+                                                   std::string_view meaning) override {
+    auto found = inner_->Find(name, expected, meaning);
+    if (found.ok()) {
+      const Shape& shape = (*found)->shape();
+      bytes_[(*found)->dtype()] +=
+          static_cast<int64_t>(RowBytes((*found)->dtype(), shape.cols())) * shape.rows();
+    }
+    return found;
+  }
+  void Skip(std::string_view prefix) override { inner_->Skip(prefix); }
+  Status CheckAllUsed() const override { return inner_->CheckAllUsed(); }
+
+  const std::map<DType, int64_t>& bytes() const { return bytes_; }
+
+ private:
+  const std::shared_ptr<TensorSource> inner_;
+  std::map<DType, int64_t> bytes_;
+};
+
+// The roofline of a pass in which each of `batch` sequences has `queries` new positions, the last
+// of `length`, and needs one position's logits, or, in embedding models, all hidden states.
+Result<Roofline> CountRoofline(const Model& model, CountOps& count, const RunnerShape& shape,
+                               const ModelPlan& plan, int32_t batch, int32_t queries,
+                               int32_t length) {
+  const int64_t tokens = int64_t{batch} * queries;
+  const bool embeds = plan.task == Task::kEmbed;
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<CountingPass> counting,
+      CountingPass::Make(model.spec().cache, count, shape, tokens, embeds ? tokens : batch));
+  std::vector<int32_t> query_start_loc, seq_lens(static_cast<size_t>(batch), length);
+  for (int32_t i = 0; i <= batch; ++i) query_start_loc.push_back(i * queries);
+  counting->Fill(query_start_loc, seq_lens);
+  count.Reset();
+  const Tensor hidden = model.Forward(counting->pass());
+  if (!embeds) (void)model.Logits(counting->pass(), hidden);
+  const OpCount total = count.counts().Total();
+  count.Reset();
+  return Roofline{
+      .memory_seconds = static_cast<double>(total.weight_bytes + total.cache_bytes) /
+                        (plan.hardware.memory_gb_s * 1e9),
+      .compute_seconds = static_cast<double>(total.flops) / 2 / (plan.hardware.gmac_s * 1e9)};
+}
+
+void DescribeCache(const Model& model, const RunnerShape& shape, ModelPlan& plan) {
+  const nn::CacheLayout& cache = model.spec().cache;
+  for (const nn::CacheLayout::Group& group : cache.groups) {
+    plan.cache_groups.push_back({.kind = group.kind == CacheGroupKind::kWindow ? "window" : "full",
+                                 .window = group.window});
+  }
+  for (const nn::KvLayerSpec& layer : cache.layers) {
+    ModelPlan::CacheGroup& group = plan.cache_groups[static_cast<size_t>(layer.group)];
+    ++group.layers;
+    if (layer.values_in_keys) group.kind = "latent";
+    group.token_bytes +=
+        layer.num_kv_heads *
+        static_cast<int64_t>(RowBytes(shape.kv_dtype, layer.head_dim + layer.StoredValueDim()));
+  }
+  for (const ModelPlan::CacheGroup& group : plan.cache_groups) {
+    int64_t blocks = CeilDiv(plan.context, shape.block_size);
+    // The window's first key may be anywhere in its block.
+    if (group.window > 0) {
+      blocks = std::min<int64_t>(blocks, CeilDiv(group.window - 1, shape.block_size) + 1);
+    }
+    plan.sequence_blocks += blocks;
+  }
+}
+
+// The batch sizes to report: powers of two, and `concurrency`.
+std::vector<int32_t> Batches(int32_t concurrency) {
+  std::vector<int32_t> batches;
+  for (int32_t batch = 1; batch < concurrency; batch *= 2) batches.push_back(batch);
+  batches.push_back(concurrency);
+  return batches;
+}
+
+// Plans cache, activations and speed for generation.
+Status PlanGeneration(EngineOptions options, const Model& model, CountOps& count,
+                      int32_t concurrency, ModelPlan& plan) {
+  const bool gpu = plan.hardware.gpu;
+  if (options.kv_cache_dtype == "auto") {
+    options.kv_cache_dtype = options.precise ? "f32" : gpu ? "bf16" : "f16";
+  }
+  if (options.steps_in_flight == 0) options.steps_in_flight = gpu ? 2 : 1;
+  options.num_blocks = static_cast<int32_t>(model.spec().cache.groups.size());  // the minimum
+  ASSIGN_OR_RETURN(const RunnerShape shape, MakeRunnerShape(options, model));
+  ASSIGN_OR_RETURN(const MemoryProfile memory,
+                   PlanRunner(model, options, shape, INT64_MAX / 2, /*on_device=*/true));
+  plan.kv_dtype = options.kv_cache_dtype;
+  plan.block_size = shape.block_size;
+  plan.block_bytes = memory.block_bytes;
+  plan.activation_bytes = memory.arena_bytes;
+  plan.staging_bytes = memory.staging_bytes;
+  plan.cache_blocks =
+      std::max<int64_t>(0, plan.hardware.memory_bytes - plan.needed_bytes()) / plan.block_bytes;
+  DescribeCache(model, shape, plan);
+  plan.sequences = plan.cache_blocks / plan.sequence_blocks;
+
+  plan.prefill_tokens = std::min(plan.context, shape.max_step_tokens);
+  ASSIGN_OR_RETURN(plan.prefill, CountRoofline(model, count, shape, plan, 1, plan.prefill_tokens,
+                                               plan.prefill_tokens));
+  for (const int32_t batch : Batches(concurrency)) {
+    ASSIGN_OR_RETURN(const Roofline step,
+                     CountRoofline(model, count, shape, plan, batch, 1, plan.context));
+    plan.decode.push_back({batch, batch <= plan.sequences, step});
+  }
+  return Status();
+}
+
+// The same for embedding: a step of texts of plan.context tokens each.
+Status PlanTexts(const EngineOptions& options, const EmbeddingSpec& spec, const Model& model,
+                 CountOps& count, int32_t context, ModelPlan& plan) {
+  ASSIGN_OR_RETURN(const EmbeddingShape texts,
+                   ChooseEmbeddingShape(options, spec, model, options.model,
+                                        plan.hardware.memory_bytes - plan.needed_bytes()));
+  ASSIGN_OR_RETURN(const EmbeddingMemory memory, ProfileEmbedding(model, texts));
+  plan.max_context = texts.max_length;
+  if (context == 0) plan.context = std::min(plan.context, plan.max_context);
+  if (plan.context > plan.max_context) {
+    return InvalidArgument(
+        "--context: must be at most {}, the tokens of the longest text that the model takes; got "
+        "{}",
+        plan.max_context, plan.context);
+  }
+  plan.kv_dtype = options.kv_cache_dtype;
+  plan.block_size = texts.block_size;
+  plan.block_bytes = memory.cache_bytes / memory.num_blocks;
+  plan.activation_bytes = memory.arena_bytes;
+  plan.staging_bytes = 2 * memory.staging_bytes;  // on the device and in staging memory
+  plan.batch_cache_bytes = memory.cache_bytes;
+  plan.cache_blocks = memory.num_blocks;
+  const RunnerShape shape = ToRunnerShape(texts);
+  DescribeCache(model, shape, plan);
+  plan.sequences = std::clamp(texts.max_tokens / plan.context, 1, texts.max_texts);
+  const int32_t tokens = std::min(plan.context, texts.max_tokens);  // per text, in one step
+  plan.prefill_tokens = static_cast<int32_t>(plan.sequences) * tokens;
+  ASSIGN_OR_RETURN(plan.prefill,
+                   CountRoofline(model, count, shape, plan, static_cast<int32_t>(plan.sequences),
+                                 tokens, tokens));
+  return Status();
+}
+
+}  // namespace
+
+Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t concurrency) {
+  EngineOptions options = given;
+  ASSIGN_OR_RETURN(const DType dummy_dtype, ParseDummyType(options.dummy_dtype));
+  ASSIGN_OR_RETURN(Checkpoint checkpoint,
+                   OpenCheckpoint(options.model, {.dummy_dtype = dummy_dtype}));
+  const auto tensors = std::make_shared<TypedTensors>(checkpoint.tensors);
+  checkpoint.tensors = tensors;
+  ModelPlan plan;
+  ASSIGN_OR_RETURN(LoadOptions load, MakeLoadOptions(options));
+  EmbeddingSpec embedding;
+  if (IsForEmbedding(options, checkpoint)) {
+    plan.task = Task::kEmbed;
+    load.task = ModelTask::kEmbed;
+    ASSIGN_OR_RETURN(embedding, ChooseEmbeddingSpec(options, checkpoint));
+  }
+  const bool gpu = options.device != "auto" && options.device != "cpu";
+  ASSIGN_OR_RETURN(const CountedBackend backend, PlannedBackend(options, gpu));
+  const WeightSizer gpu_bytes = options.precise ? &BytesAs<DType::kF32> : &BytesAs<DType::kBF16>;
+  const std::unique_ptr<CountOps> count = MakeCountOps(gpu ? gpu_bytes : &CpuWeightBytes, backend);
+  ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, LoadModel(checkpoint, *count, load));
+  const ModelSpec& spec = model->spec();
+
+  plan.model = options.model;
+  plan.architecture = spec.architecture;
+  plan.num_parameters = spec.num_parameters;
+  plan.active_parameters =
+      spec.num_parameters -
+      static_cast<int64_t>(static_cast<double>(spec.expert_parameters) * (1 - spec.expert_share));
+  plan.max_context = spec.max_context;
+  plan.weight_bytes = spec.weight_bytes;
+  plan.table_bytes =
+      count->packed_bytes() + count->allocated_bytes(MemoryKind::kDevice) - spec.weight_bytes;
+  int64_t quantized = 0, stored = 0;
+  for (const auto& [dtype, bytes] : tensors->bytes()) {
+    plan.stored_bytes.emplace_back(Name(dtype), bytes);
+    stored += bytes;
+    if (IsBlockType(dtype)) quantized += bytes;
+  }
+  if (gpu) {
+    const Status loaded =
+        LoadModel(checkpoint, *MakeCountOps(gpu_bytes, Cuda(options.precise)), load).status();
+    plan.refusal = loaded.message();
+  }
+  plan.context = context > 0 ? context : std::min(kDefaultContext, spec.max_context);
+  if (plan.context > spec.max_context) {
+    return InvalidArgument("--context: must be at most the model's {} positions, got {}",
+                           spec.max_context, plan.context);
+  }
+  ASSIGN_OR_RETURN(plan.hardware, FindHardware(options, 2 * quantized > stored, spec.weight_bytes));
+  if (plan.task == Task::kEmbed) {
+    RETURN_IF_ERROR(PlanTexts(options, embedding, *model, *count, context, plan));
+  } else {
+    RETURN_IF_ERROR(PlanGeneration(options, *model, *count, concurrency, plan));
+  }
+  return plan;
+}
+
+}  // namespace tokamak

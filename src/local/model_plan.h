@@ -1,0 +1,78 @@
+// The memory that a model needs and its best possible speed, from its configuration alone: runs the
+// model on a backend that only counts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "local/hardware.h"
+#include "tokamak/engine.h"
+
+namespace tokamak {
+
+// The least time of a pass: to read what it must read, or to multiply what it must multiply.
+struct Roofline {
+  double memory_seconds = 0;  // weights and KV cache
+  double compute_seconds = 0;
+
+  double seconds() const {
+    return memory_seconds > compute_seconds ? memory_seconds : compute_seconds;
+  }
+  bool memory_bound() const { return memory_seconds > compute_seconds; }
+};
+
+struct ModelPlan {
+  std::string model;  // the path
+  Task task = Task::kGenerate;
+  std::string architecture;
+  std::string refusal;  // why this backend cannot run the model; empty: it can
+  Hardware hardware;
+  int64_t num_parameters = 0;
+  int64_t active_parameters = 0;  // used by one token
+  int32_t max_context = 0;
+
+  int64_t weight_bytes = 0;                                   // stored as the backend does
+  std::vector<std::pair<std::string, int64_t>> stored_bytes;  // by type, as in the file
+  struct CacheGroup {
+    std::string kind;    // "full", "window", "latent"
+    int32_t window = 0;  // keys that a query sees; 0: all
+    int32_t layers = 0;
+    int64_t token_bytes = 0;  // per position
+  };
+  std::vector<CacheGroup> cache_groups;
+  std::string kv_dtype;
+  int32_t block_size = 0;
+  int64_t block_bytes = 0;
+  int64_t table_bytes = 0;        // RoPE tables for all positions
+  int64_t activation_bytes = 0;   // for the largest step, logits included
+  int64_t staging_bytes = 0;      // packed batches and block tables
+  int64_t batch_cache_bytes = 0;  // embedding models: cache of a batch of texts
+  // Blocks if the cache gets all remaining memory; 0 if the weights do not fit.
+  int64_t cache_blocks = 0;
+
+  int32_t context = 0;          // positions per sequence, for the rest of this struct
+  int64_t sequence_blocks = 0;  // held by one sequence of `context` positions
+  int64_t sequences = 0;        // how many of them fit; embedding models: into one step
+
+  int32_t prefill_tokens = 0;
+  Roofline prefill;  // one step of prefill_tokens
+  // Empty for embedding models.
+  struct Decode {
+    int32_t batch = 0;  // sequences, each with `context` positions
+    bool fits = false;
+    Roofline step;
+  };
+  std::vector<Decode> decode;
+
+  int64_t needed_bytes() const {
+    return weight_bytes + table_bytes + activation_bytes + staging_bytes + batch_cache_bytes;
+  }
+};
+
+// Plans `options.model` on the device named there (api/hardware.h), for `concurrency` sequences of
+// `context` positions (0: 2,048 or the model's maximum). Reads headers only.
+Result<ModelPlan> PlanModel(const EngineOptions& options, int32_t context, int32_t concurrency);
+
+}  // namespace tokamak

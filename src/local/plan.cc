@@ -1,0 +1,109 @@
+#include "local/plan.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ops/count/count_ops.h"
+#include "ops/cuda/cuda_ops.h"
+
+namespace tokamak {
+namespace {
+
+Result<DType> KvDtype(const std::string& name) {
+  if (name == "f32") return DType::kF32;
+  if (name == "f16") return DType::kF16;
+  if (name == "bf16") return DType::kBF16;
+  if (name == "q8_0") return DType::kQ8_0;
+  return InvalidArgument("--kv-cache-dtype: must be f32, f16, bf16, q8_0 or auto, got \"{}\"",
+                         name);
+}
+
+Result<nn::MlaForm> ParseMlaForm(const std::string& name) {
+  if (name == "standard") return nn::MlaForm::kStandard;
+  if (name == "latent") return nn::MlaForm::kLatent;
+  if (name == "absorbed") return nn::MlaForm::kAbsorbed;
+  if (name == "auto") return nn::MlaForm::kAuto;
+  return InvalidArgument("--mla: must be standard, latent, absorbed or auto, got \"{}\"", name);
+}
+
+}  // namespace
+
+Result<LoadOptions> MakeLoadOptions(const EngineOptions& options) {
+  LoadOptions load;
+  load.max_context = options.max_context;
+  ASSIGN_OR_RETURN(load.mla_form, ParseMlaForm(options.mla));
+  return load;
+}
+
+Result<DType> ParseDummyType(std::string name) {
+  std::transform(name.begin(), name.end(), name.begin(), [](char c) {
+    return 'a' <= c && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  });
+  for (int i = 0; i < kNumDTypes; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    if (Name(dtype) == name && HoldsWeights(dtype)) return dtype;
+  }
+  return InvalidArgument("--dummy-dtype: \"{}\" is not a type that weights can have", name);
+}
+
+Result<RunnerShape> MakeRunnerShape(const EngineOptions& options, const Model& model) {
+  RunnerShape shape;
+  shape.max_seqs = options.max_seqs;
+  shape.max_step_tokens = options.max_batch_tokens;
+  shape.max_context = model.spec().max_context;
+  shape.block_size = options.block_size;
+  shape.depth = options.steps_in_flight;
+  shape.cuda_graphs = options.cuda_graphs;
+  shape.expert_loads = true;  // costs a few kilobytes per step
+  ASSIGN_OR_RETURN(shape.kv_dtype, KvDtype(options.kv_cache_dtype));
+  return shape;
+}
+
+Result<MemoryProfile> PlanRunner(const Model& model, const EngineOptions& options,
+                                 const RunnerShape& shape, int64_t available_bytes,
+                                 bool on_device) {
+  CacheBudget budget;
+  budget.available_bytes = available_bytes;
+  budget.num_blocks = options.num_blocks;
+  budget.kv_cache_bytes = options.kv_cache_bytes;
+  budget.host_cache_bytes = options.host_cache_bytes;
+  budget.host_tier_apart = on_device;
+  const std::unique_ptr<CountOps> count = MakeCountOps();
+  return ProfileMemory(model, *count, shape, budget);
+}
+
+Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& options,
+                            ModelTask task) {
+  const std::unique_ptr<CountOps> count = MakeCountOps();
+  ASSIGN_OR_RETURN(LoadOptions load, MakeLoadOptions(options));
+  load.task = task;
+  RETURN_IF_ERROR(LoadModel(checkpoint, *count, load).status());
+  return count->packed_bytes() + count->allocated_bytes(MemoryKind::kDevice);
+}
+
+Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& options,
+                         int64_t free_bytes, const CountedBackend& gpu) {
+  const std::unique_ptr<CountOps> count = MakeCountOps(&StoredBytes, gpu);
+  ASSIGN_OR_RETURN(const LoadOptions load, MakeLoadOptions(options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, LoadModel(checkpoint, *count, load));
+  const auto element_bytes = static_cast<int64_t>(RowBytes(CudaWeightType(options.precise), 1));
+  const int64_t weights =
+      element_bytes * count->packed_elements() + count->allocated_bytes(MemoryKind::kDevice);
+  constexpr double kGB = 1e9;
+  if (weights > free_bytes) {
+    return ResourceExhausted(
+        "{}: the weights need {:.2f} GB of GPU memory as {}, but only {:.2f} GB are free; use a "
+        "smaller model or another GPU",
+        checkpoint.source, static_cast<double>(weights) / kGB,
+        options.precise ? "f32 (--precise)" : "bf16", static_cast<double>(free_bytes) / kGB);
+  }
+  ASSIGN_OR_RETURN(const RunnerShape shape, MakeRunnerShape(options, *model));
+  const Status status =
+      PlanRunner(*model, options, shape, free_bytes - weights, /*on_device=*/true).status();
+  if (status.ok()) return status;
+  return status.WithContext(fmt::format(
+      "{}, whose weights leave {:.2f} of {:.2f} GB of GPU memory", checkpoint.source,
+      static_cast<double>(free_bytes - weights) / kGB, static_cast<double>(free_bytes) / kGB));
+}
+
+}  // namespace tokamak

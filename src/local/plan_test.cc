@@ -1,0 +1,104 @@
+#include "local/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace tokamak {
+namespace {
+
+using ::testing::HasSubstr;
+
+class FitsOnDevice : public ::testing::Test {
+ protected:
+  // GPU memory: more than the weights in bf16 and the norms need.
+  static constexpr int64_t kPlenty = 1'000'000'000;
+
+  FitsOnDevice() {
+    options_.model = std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/llama_odd.gguf";
+    options_.kv_cache_dtype = "bf16";
+    options_.steps_in_flight = 2;
+    options_.max_seqs = 8;
+    Result<Checkpoint> checkpoint = OpenCheckpoint(options_.model);
+    EXPECT_TRUE(checkpoint.ok());
+    checkpoint_ = *std::move(checkpoint);
+  }
+  Status Check(int64_t free_bytes) const {
+    return CheckFitsOnDevice(checkpoint_, options_, free_bytes);
+  }
+  // The smallest memory into which weights and runner fit.
+  int64_t Least() const {
+    int64_t low = 0, high = kPlenty;
+    while (high - low > 1) {
+      const int64_t middle = (low + high) / 2;
+      (Check(middle).ok() ? high : low) = middle;
+    }
+    return high;
+  }
+
+  EngineOptions options_;
+  Checkpoint checkpoint_;
+};
+
+TEST_F(FitsOnDevice, TheWeightsAloneMayBeTooMuch) {
+  EXPECT_TRUE(Check(kPlenty).ok()) << Check(kPlenty).ToString();
+  const Status status = Check(20'000);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.ToString(), HasSubstr("llama_odd.gguf: the weights need"));
+  EXPECT_THAT(status.ToString(), HasSubstr("0.00 GB are free"));
+  EXPECT_THAT(status.ToString(), HasSubstr("smaller model"));
+}
+
+TEST_F(FitsOnDevice, ErrorSaysWhichOptionsToLower) {
+  const Status status = Check(Least() - 1);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  for (const char* part : {"whose weights leave", "--max-batch-tokens", "--max-seqs",
+                           "--max-context", "--kv-cache-memory"}) {
+    EXPECT_THAT(status.ToString(), HasSubstr(part));
+  }
+}
+
+// Following the advice lowers the need.
+TEST_F(FitsOnDevice, LowerOptionsNeedLess) {
+  const int64_t least = Least();
+  EngineOptions before = options_;
+  options_.max_batch_tokens = 64;
+  EXPECT_LT(Least(), least - 10'000);
+  options_ = before;
+  options_.max_seqs = 1;
+  EXPECT_LT(Least(), least);
+  options_ = before;
+  options_.precise = true;
+  EXPECT_GT(Least(), least + 100'000);
+  EXPECT_THAT(Check(20'000).ToString(), HasSubstr("as f32 (--precise)"));
+  options_ = before;
+  options_.kv_cache_bytes = 50 << 20;
+  EXPECT_GT(Least(), least + (49 << 20));
+  EXPECT_THAT(Check(least).ToString(), HasSubstr("lower --num-blocks, --kv-cache-memory"));
+  // The host tier uses other memory.
+  options_ = before;
+  options_.host_cache_bytes = int64_t{1} << 40;
+  EXPECT_EQ(Least(), least);
+}
+
+// 14 of a head's elements rotate: a cosine and a sine per two elements and position.
+TEST(LoadedBytes, IncludesTheRopeTableOfTheContext) {
+  EngineOptions options;
+  options.model = std::string(TOKAMAK_SOURCE_DIR) + "/tests/golden/llama_odd.gguf";
+  const Result<Checkpoint> checkpoint = OpenCheckpoint(options.model);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
+  const auto bytes = [&](int32_t context) {
+    options.max_context = context;
+    return LoadedBytes(*checkpoint, options, ModelTask::kGenerate).value();
+  };
+  constexpr int64_t kPosition = 14 * int64_t{sizeof(float)};
+  EXPECT_EQ(bytes(512) - bytes(100), 412 * kPosition);
+  EXPECT_EQ(bytes(0), bytes(512));
+  // The file's RoPE divisors are used for the RoPE table but are not weights of the model.
+  constexpr int64_t kDivisors = 7 * int64_t{sizeof(float)};
+  EXPECT_EQ(bytes(1) - kPosition, checkpoint->weight_bytes - kDivisors);
+}
+
+}  // namespace
+}  // namespace tokamak

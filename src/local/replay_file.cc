@@ -1,0 +1,104 @@
+#include "local/replay_file.h"
+
+#include "base/error.h"
+#include "base/file.h"
+#include "local/load.h"
+#include "local/text_decoder.h"
+#include "tokenizer/load/open_tokenizer.h"
+
+namespace tokamak {
+namespace {
+
+constexpr uint64_t kMaxRecordBytes = uint64_t{16} << 30;
+
+constexpr char kModel[] = "model";
+constexpr char kDevice[] = "device";
+constexpr char kIsa[] = "isa";
+constexpr char kKvCacheDtype[] = "kv_cache_dtype";
+constexpr char kMla[] = "mla";
+constexpr char kFingerprint[] = "system_fingerprint";
+
+std::string Property(const RecordHeader& header, std::string_view key) {
+  for (const auto& [name, value] : header.properties) {
+    if (name == key) return value;
+  }
+  return "";
+}
+
+// The options for an executor with the record's limits.
+Result<EngineOptions> OptionsOf(const RecordHeader& header, const ReplayFileOptions& replay) {
+  const CacheSpec& cache = header.limits.cache;
+  if (cache.groups.empty()) return DataLoss("{}: the record contains no cache group", replay.path);
+  EngineOptions options;
+  options.model = replay.model.empty() ? Property(header, kModel) : replay.model;
+  options.device = Property(header, kDevice);
+  options.isa = Property(header, kIsa);
+  options.steps_in_flight = header.limits.depth;
+  options.kv_cache_dtype = Property(header, kKvCacheDtype);
+  if (const std::string mla = Property(header, kMla); !mla.empty()) options.mla = mla;
+  options.threads = replay.threads;
+  options.max_seqs = header.limits.max_seqs;
+  options.max_batch_tokens = header.limits.max_step_tokens;
+  options.max_context = header.limits.max_context;
+  options.block_size = cache.groups[0].block_size;
+  options.num_blocks = cache.num_device_blocks;
+  options.host_cache_bytes = cache.block_bytes * cache.num_host_blocks;
+  return options;
+}
+
+// Adds decoders, because stop strings end generations.
+void AddDecoders(const std::shared_ptr<const Tokenizer>& tokenizer, const ArrivalEvent& event,
+                 Arrival* arrival) {
+  if (!event.has_decoders || tokenizer == nullptr) return;
+  for (int32_t choice = 0; choice < arrival->sampling.n; ++choice) {
+    auto decoder = MakeTextDecoder(tokenizer, arrival->sampling);
+    if (!decoder.ok()) return;  // Submit refuses it again, as it did in the recorded run
+    arrival->decoders.push_back(*std::move(decoder));
+  }
+}
+
+}  // namespace
+
+RecordHeader MakeRecordHeader(const EngineOptions& options, const std::string& isa,
+                              const std::string& system_fingerprint, const EngineCoreOptions& core,
+                              const ExecutorLimits& limits) {
+  RecordHeader header;
+  header.properties = {{kModel, options.model},
+                       {kDevice, options.device},
+                       {kIsa, isa},
+                       {kKvCacheDtype, options.kv_cache_dtype},
+                       {kMla, options.mla},
+                       {kFingerprint, system_fingerprint}};
+  header.options = core;
+  header.options.on_request_done = nullptr;
+  header.limits = limits;
+  return header;
+}
+
+Result<ReplayFileReport> ReplayFile(const ReplayFileOptions& options) {
+  ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(options.path, kMaxRecordBytes));
+  ASSIGN_OR_RETURN(RecordReader reader, RecordReader::Open(options.path, bytes));
+  ASSIGN_OR_RETURN(const EngineOptions engine, OptionsOf(reader.header(), options));
+  ReplayFileReport report;
+  report.recorded_fingerprint = Property(reader.header(), kFingerprint);
+  EngineParts parts;
+  if (options.schedule_only) {
+    // Without a tokenizer, only stop strings would be missed.
+    Result<std::shared_ptr<const Tokenizer>> tokenizer = OpenTokenizer(engine.model);
+    if (tokenizer.ok()) parts.tokenizer = *tokenizer;
+  } else {
+    ASSIGN_OR_RETURN(parts, LoadParts(engine));
+    report.fingerprint = parts.system_fingerprint;
+  }
+  ReplayOptions replay;
+  replay.executor = parts.executor.get();
+  replay.on_arrival = [&parts](const ArrivalEvent& event, Arrival* arrival) {
+    AddDecoders(parts.tokenizer, event, arrival);
+  };
+  Result<ReplayReport> counts = Replay(std::move(reader), replay);
+  if (!counts.ok()) return counts.status().WithContext(options.path);
+  report.counts = *counts;
+  return report;
+}
+
+}  // namespace tokamak
