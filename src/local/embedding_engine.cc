@@ -226,12 +226,12 @@ Result<RequestId> EmbeddingEngine::SubmitEmbedding(EmbeddingRequest request,
 }
 
 Result<EmbeddingOutput> EmbeddingEngine::Embed(EmbeddingRequest request) {
-  struct Answer {
+  struct Response {
     Mutex mutex;
     CondVar ended;
     std::optional<EmbeddingOutput> output GUARDED_BY(mutex);
   };
-  const auto answer = std::make_shared<Answer>();
+  const auto answer = std::make_shared<Response>();
   const Result<RequestId> id =
       SubmitEmbedding(std::move(request), [answer](EmbeddingOutput output) {
         MutexLock lock(answer->mutex);

@@ -15,7 +15,7 @@
 #include "local/load_embedding.h"
 #include "local/load_steps.h"
 #include "local/local_engine.h"
-#include "local/plan.h"
+#include "local/memory_estimate.h"
 #include "local/replay_file.h"
 #include "models/registry.h"
 #include "ops/cpu/cpu_ops.h"
@@ -215,7 +215,7 @@ Result<std::unique_ptr<Executor>> MakeExecutor(std::unique_ptr<Ops> ops,
     available = static_cast<int64_t>(budget.available_bytes);
   }
   ASSIGN_OR_RETURN(const MemoryProfile profile,
-                   PlanRunner(*model, options, shape, *available, on_device));
+                   EstimateRunnerMemory(*model, options, shape, *available, on_device));
   info.token_macs = profile.token_macs;
   info.logits_macs = profile.logits_macs;
   Result<std::unique_ptr<Executor>> executor =

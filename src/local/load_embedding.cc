@@ -9,7 +9,7 @@
 #include "base/thread_pool.h"
 #include "local/fingerprint.h"
 #include "local/load_steps.h"
-#include "local/plan.h"
+#include "local/memory_estimate.h"
 #include "tokenizer/load/open_tokenizer.h"
 #include "weights/memory.h"
 

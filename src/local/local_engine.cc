@@ -201,13 +201,13 @@ Result<EmbeddingRequest> LocalEngine::TokenizeEmbedding(EmbeddingRequest) const 
 }
 
 Result<std::vector<OutputChunk>> LocalEngine::Generate(Request request) {
-  struct Answer {
+  struct Response {
     Mutex mutex;
     CondVar ended;
     std::vector<OutputChunk> choices GUARDED_BY(mutex);
     int32_t open GUARDED_BY(mutex) = 0;
   };
-  const auto answer = std::make_shared<Answer>();
+  const auto answer = std::make_shared<Response>();
   {
     RETURN_IF_ERROR(Validate(request.sampling, parts_.model.vocab_size));
     MutexLock lock(answer->mutex);

@@ -33,7 +33,7 @@ std::unique_ptr<Engine> Load(const EngineOptions& options) {
   return engine.ok() ? *std::move(engine) : nullptr;
 }
 
-struct Answer {
+struct Response {
   std::vector<int32_t> tokens;
   std::vector<float> logprobs;
   Usage usage;
@@ -41,19 +41,19 @@ struct Answer {
 };
 
 // If `go` is given, the callback waits for it at the first token.
-std::future<Answer> Submit(Engine& engine, std::vector<int32_t> prompt, int max_tokens,
-                           const std::shared_future<void>& go = {}) {
+std::future<Response> Submit(Engine& engine, std::vector<int32_t> prompt, int max_tokens,
+                             const std::shared_future<void>& go = {}) {
   Request request;
   request.token_ids = std::move(prompt);
   request.sampling.temperature = 0;
   request.sampling.max_tokens = max_tokens;
   request.sampling.ignore_eos = true;
   request.sampling.logprobs = 0;
-  auto state = std::make_shared<std::pair<Answer, std::promise<Answer>>>();
-  std::future<Answer> answer = state->second.get_future();
+  auto state = std::make_shared<std::pair<Response, std::promise<Response>>>();
+  std::future<Response> answer = state->second.get_future();
   const auto id = engine.Submit(std::move(request), [state, go](const OutputChunk& chunk) {
     if (go.valid()) go.wait();
-    Answer& so_far = state->first;
+    Response& so_far = state->first;
     so_far.tokens.insert(so_far.tokens.end(), chunk.token_ids.begin(), chunk.token_ids.end());
     for (const TokenLogprobs& token : chunk.logprobs) {
       so_far.logprobs.push_back(token.token.logprob);
@@ -105,12 +105,12 @@ TEST_F(LongRopeTest, CachedPrefixesServeOnlySequencesWithTheSameFactors) {
   // Cached parts of the answer: the blocks before the switch, and all blocks after it.
   for (const size_t count : {5, 23, 24, 25, 26, 40}) {
     const std::vector<int32_t> prompt = Begin(count);
-    const Answer answer = Submit(*engine, prompt, RestLength(count)).get();
+    const Response answer = Submit(*engine, prompt, RestLength(count)).get();
     EXPECT_EQ(answer.tokens, Rest(count)) << count;
     EXPECT_GE(answer.usage.cached_tokens, static_cast<int32_t>(prompt.size()) - kBlockSize);
     EngineOptions options = Options();
     options.prefix_cache = false;
-    const Answer fresh = Submit(*Load(options), prompt, RestLength(count)).get();
+    const Response fresh = Submit(*Load(options), prompt, RestLength(count)).get();
     EXPECT_EQ(answer.logprobs, fresh.logprobs) << count;
   }
 }
@@ -122,7 +122,7 @@ TEST_F(LongRopeTest, PreemptionAndOtherRequestsChangeNoBit) {
   const auto crowded = Load(options);
   std::promise<void> all_submitted;
   const std::shared_future<void> go = all_submitted.get_future().share();
-  std::vector<std::future<Answer>> answers;
+  std::vector<std::future<Response>> answers;
   std::vector<size_t> counts = {0, 10, 20, 24, 25, 30, 3, 17};
   for (const size_t count : counts) {
     // Distinct prompts, so that nothing is shared.
@@ -135,8 +135,8 @@ TEST_F(LongRopeTest, PreemptionAndOtherRequestsChangeNoBit) {
   for (size_t i = 0; i < counts.size(); ++i) {
     std::vector<int32_t> prompt = Begin(counts[i]);
     prompt[0] = static_cast<int32_t>(counts[i]);
-    const Answer answer = answers[i].get();
-    const Answer expected = Submit(*alone, prompt, 50).get();
+    const Response answer = answers[i].get();
+    const Response expected = Submit(*alone, prompt, 50).get();
     EXPECT_EQ(answer.tokens, expected.tokens) << i;
     EXPECT_EQ(answer.logprobs, expected.logprobs) << i;
     preemptions += answer.timings.preemptions;

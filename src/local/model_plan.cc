@@ -7,7 +7,7 @@
 #include "base/ceil_div.h"
 #include "base/error.h"
 #include "local/load_embedding.h"
-#include "local/plan.h"
+#include "local/memory_estimate.h"
 #include "models/registry.h"
 #include "ops/count/count_ops.h"
 #include "ops/cpu/activation.h"
@@ -143,7 +143,7 @@ Status PlanGeneration(EngineOptions options, const Model& model, CountOps& count
   options.num_blocks = static_cast<int32_t>(model.spec().cache.groups.size());  // the minimum
   ASSIGN_OR_RETURN(const RunnerShape shape, MakeRunnerShape(options, model));
   ASSIGN_OR_RETURN(const MemoryProfile memory,
-                   PlanRunner(model, options, shape, INT64_MAX / 2, /*on_device=*/true));
+                   EstimateRunnerMemory(model, options, shape, INT64_MAX / 2, /*on_device=*/true));
   plan.kv_dtype = options.kv_cache_dtype;
   plan.block_size = shape.block_size;
   plan.block_bytes = memory.block_bytes;

@@ -14,7 +14,7 @@
 #include "local/load.h"
 #include "local/load_embedding.h"
 #include "local/load_steps.h"
-#include "local/plan.h"
+#include "local/memory_estimate.h"
 
 namespace tokamak {
 namespace {
@@ -93,7 +93,8 @@ void Take(EngineOptions options, const ModelPlan& plan, Taken* taken) {
   options.num_blocks = options.max_batch_tokens * static_cast<int32_t>(plan.cache_groups.size());
   const auto shape = MakeRunnerShape(options, **model);
   ASSERT_TRUE(shape.ok()) << shape.status().ToString();
-  const auto memory = PlanRunner(**model, options, *shape, INT64_MAX / 2, /*on_device=*/true);
+  const auto memory =
+      EstimateRunnerMemory(**model, options, *shape, INT64_MAX / 2, /*on_device=*/true);
   ASSERT_TRUE(memory.ok()) << memory.status().ToString();
   const auto runner = Runner::Create(**model, **ops, *shape, memory->memory());
   ASSERT_TRUE(runner.ok()) << runner.status().ToString();

@@ -1,4 +1,4 @@
-#include "local/plan.h"
+#include "local/memory_estimate.h"
 
 #include <algorithm>
 
@@ -59,9 +59,9 @@ Result<RunnerShape> MakeRunnerShape(const EngineOptions& options, const Model& m
   return shape;
 }
 
-Result<MemoryProfile> PlanRunner(const Model& model, const EngineOptions& options,
-                                 const RunnerShape& shape, int64_t available_bytes,
-                                 bool on_device) {
+Result<MemoryProfile> EstimateRunnerMemory(const Model& model, const EngineOptions& options,
+                                           const RunnerShape& shape, int64_t available_bytes,
+                                           bool on_device) {
   CacheBudget budget;
   budget.available_bytes = available_bytes;
   budget.num_blocks = options.num_blocks;
@@ -99,7 +99,8 @@ Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& opti
   }
   ASSIGN_OR_RETURN(const RunnerShape shape, MakeRunnerShape(options, *model));
   const Status status =
-      PlanRunner(*model, options, shape, free_bytes - weights, /*on_device=*/true).status();
+      EstimateRunnerMemory(*model, options, shape, free_bytes - weights, /*on_device=*/true)
+          .status();
   if (status.ok()) return status;
   return status.WithContext(fmt::format(
       "{}, whose weights leave {:.2f} of {:.2f} GB of GPU memory", checkpoint.source,

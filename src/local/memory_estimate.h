@@ -25,8 +25,9 @@ Result<RunnerShape> MakeRunnerShape(const EngineOptions& options, const Model& m
 
 // Divides `available_bytes`, what is free with the weights loaded, between KV cache and runner.
 // `on_device`: the host tier uses other memory.
-Result<MemoryProfile> PlanRunner(const Model& model, const EngineOptions& options,
-                                 const RunnerShape& shape, int64_t available_bytes, bool on_device);
+Result<MemoryProfile> EstimateRunnerMemory(const Model& model, const EngineOptions& options,
+                                           const RunnerShape& shape, int64_t available_bytes,
+                                           bool on_device);
 
 // Bytes of a loaded model, on a backend that keeps weights as they are stored: weights and RoPE
 // tables. Reads no large weight.

@@ -1,4 +1,4 @@
-#include "local/plan.h"
+#include "local/memory_estimate.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
