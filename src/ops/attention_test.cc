@@ -210,14 +210,19 @@ AttentionResult RunAttention(Ops& ops, const AttentionCase& c, int repeats = 1,
   return result;
 }
 
+bool UsesTensorCores(std::string_view backend) {
+  return backend.starts_with("cuda") && !backend.ends_with("/plain") &&
+         !backend.ends_with("/precise");
+}
+
 // A score is off by a few units of |q| |k| · scale, and a weight by that relative error; sums add
-// their own errors. CUDA's new kernels round q and weights to bf16, where the cache is.
+// their own errors. CUDA's kernels for tensor cores round q and weights to bf16, where the cache is.
 void CheckAttention(Ops& ops, Ops& reference, const AttentionCase& c, WorstError& worst,
                     const std::string& where) {
   const AttentionResult expected = RunAttention(reference, c);
   const AttentionResult actual = RunAttention(ops, c, 2);
   const Geometry& g = c.geometry;
-  const bool rounds = ops.name().ends_with("/new") && g.dtype == DType::kBF16;
+  const bool rounds = UsesTensorCores(ops.name()) && g.dtype == DType::kBF16;
   ASSERT_EQ(actual.out.size(), expected.out.size());
   for (size_t row = 0; row < expected.lse.size(); ++row) {
     const int64_t offset = static_cast<int64_t>(row) * g.head_dim;

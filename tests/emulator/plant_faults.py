@@ -26,10 +26,10 @@ KERNELS = 'src/ops/cuda/emulation/cuda_kernels_test'
 SEEDS = (1, 2, 3, 4, 0)
 PATIENCE = 600  # seconds: a test that hangs has found the fault too
 
-ATTENTION = ('src/ops/ops_test', '*AttentionOps.MixedBatches*/cuda')
-SPLITS = ('src/ops/ops_test', '*AttentionOps.LongSequences*/cuda')
+ATTENTION = ('src/ops/ops_test', '*AttentionOps.MixedBatches*/cuda', 'plain')
+SPLITS = ('src/ops/ops_test', '*AttentionOps.LongSequences*/cuda', 'plain')
 NORM = ('src/ops/ops_test', '*NormOps*/cuda')
-LINEAR = ('src/ops/ops_test', '*LinearOps.LinearMatches*/cuda')
+LINEAR = ('src/ops/ops_test', '*LinearOps.LinearMatches*/cuda', 'plain')
 ELEMENTS = ('src/ops/ops_test', '*ElementwiseOps*/cuda')
 DRAWS = ('src/ops/cuda/cuda_backend_test', '*CudaDraws*/128256')
 PRIMITIVES = (CONFORMANCE, None)
@@ -219,9 +219,11 @@ class Builder:
 
 def is_found(build, made, test):
     """By which seed a test fails, or None."""
-    program, cases = test
+    program, cases, *kernels = test
     for seed in SEEDS:
         env = dict(os.environ, TOKAMAK_EMULATION_SEED=str(seed))
+        if kernels:
+            env['TOKAMAK_CUDA_KERNELS'] = kernels[0]
         command = [str(made if program in (CONFORMANCE, KERNELS) else build / program)]
         if cases:
             env['TOKAMAK_CUDA_LIBRARY'] = str(made)

@@ -22,11 +22,10 @@ constexpr bool kIsEmulated = TOKAMAK_CUDA_EMULATED;  // see ops/cuda/emulation
 constexpr int kPlainCtasPerSm = 4;
 constexpr int kMmaCtasPerSm = 2;
 constexpr int kSkinnyCtasPerSm = 2;
-// The environment's TOKAMAK_CUDA_KERNELS=new has few tokens multiplied by skinny_gemm.h, and
-// attention computed by mma_attention.h, where they can.
-bool WantsNewKernels() {
+// TOKAMAK_CUDA_KERNELS=plain in the environment keeps to the kernels that run on every GPU.
+bool WantsPlainKernels() {
   const char* kernels = std::getenv("TOKAMAK_CUDA_KERNELS");
-  return kernels != nullptr && std::string_view(kernels) == "new";
+  return kernels != nullptr && std::string_view(kernels) == "plain";
 }
 
 // Elements, of a tensor that is f32 or bf16.
@@ -51,7 +50,6 @@ Status NoDevice(std::string_view reason) { return Unavailable("no usable NVIDIA 
 CudaOps::CudaOps(const CudaOptions& options, int threads)
     : guard_(options),
       precise_(options.precise),
-      new_kernels_(WantsNewKernels() && !options.precise),
       step_timeout_seconds_(options.step_timeout_seconds),
       stall_event_(options.stall_event),
       pinned_(guard_, MemoryKind::kHostPinned),
@@ -89,8 +87,13 @@ Status CudaOps::Start() {
   RETURN_IF_ERROR(
       CUDA_TRY(guard_, cudaDeviceGetAttribute(&num_sms_, cudaDevAttrMultiProcessorCount, device)));
   name_ = kIsEmulated ? std::string(kCudaEmulated) : fmt::format("cuda/sm_{}{}", major, minor);
-  if (precise_) name_ += "/precise";
-  if (new_kernels_) name_ += "/new";
+  // skinny_gemm.h and mma_attention.h are for Hopper.
+  uses_tensor_cores_ = major == 9 && minor == 0 && !precise_ && !WantsPlainKernels();
+  if (precise_) {
+    name_ += "/precise";
+  } else if (!uses_tensor_cores_) {
+    name_ += "/plain";
+  }
   guard_.SelectDevice();
   if (const cudaError_t error = CheckDeviceCode(); error != cudaSuccess) {
     (void)cudaGetLastError();
@@ -99,12 +102,7 @@ Status CudaOps::Start() {
                     "no code ({}); see TOKAMAK_CUDA_ARCHITECTURES",
                     device, major, minor, cudaGetErrorString(error)));
   }
-  if (new_kernels_ && (major != 9 || minor != 0)) {
-    return NoDevice(
-        fmt::format("TOKAMAK_CUDA_KERNELS=new needs compute capability 9.0, device {} has {}.{}",
-                    device, major, minor));
-  }
-  if (!precise_) RETURN_IF_ERROR(gemm_.Start(new_kernels_ ? kSkinnyCtasPerSm * num_sms_ : 0));
+  if (!precise_) RETURN_IF_ERROR(gemm_.Start(uses_tensor_cores_ ? kSkinnyCtasPerSm * num_sms_ : 0));
   // What a few steps in flight take for small uploads and results.
   return pinned_.Reserve(16, 64 << 10);
 }
@@ -129,7 +127,7 @@ Result<std::unique_ptr<PackedWeight>> CudaOps::PackWeight(const WeightSpec& spec
 
 Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const AttentionShape& shape) {
   const bool by_mma =
-      new_kernels_ && HasMmaAttention(shape.kv_dtype, shape.head_dim, shape.block_size);
+      uses_tensor_cores_ && HasMmaAttention(shape.kv_dtype, shape.head_dim, shape.block_size);
   const int ctas = num_sms_ * (by_mma ? kMmaCtasPerSm : kPlainCtasPerSm);
   ASSIGN_OR_RETURN(std::unique_ptr<CudaAttentionPlan> plan,
                    CudaAttentionPlan::Make(shape, ctas, guard_, pinned_));
@@ -368,7 +366,7 @@ void CudaOps::Run(const Attention& op, Stream& stream) {
   args.table_stride = plan.block_tables().row_stride / static_cast<int64_t>(sizeof(int32_t));
   args.partials = plan.partials();
   args.counters = plan.counters();
-  if (new_kernels_ && MmaAttentionReads(op.cache)) {
+  if (uses_tensor_cores_ && MmaAttentionReads(op.cache)) {
     CUDA_RUN(guard_, LaunchMmaAttention(args, plan.ctas(), Handle(stream)));
   } else {
     CUDA_RUN(guard_, LaunchAttention(args, plan.ctas(), Handle(stream)));

@@ -66,7 +66,7 @@ class CudaOps final : public Ops {
 
   CallGuard guard_;
   const bool precise_;
-  const bool new_kernels_;
+  bool uses_tensor_cores_ = false;
   std::string name_;
   const double step_timeout_seconds_;
   const int64_t stall_event_;

@@ -23,7 +23,7 @@ inline constexpr bool kCudaHasMla = false;
 constexpr DType CudaWeightType(bool precise) { return precise ? DType::kF32 : DType::kBF16; }
 
 // The name of the backend that runs on a CPU (ops/cuda/emulation): right and slow, for tests. It is
-// used only where the device was named. A precise backend's name has "/precise" behind it.
+// used only where the device was named. A precise backend's name ends in "/precise".
 inline constexpr std::string_view kCudaEmulated = "cuda/emulated";
 
 // Calls that a backend has made, by what they do. For tests.
