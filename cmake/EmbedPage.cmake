@@ -1,6 +1,6 @@
 # cmake -DOUTPUT=<file.cc> -DASSETS=<path=file;...> -DNOTICES=<file;...> -DLICENSE=<file>
 #       -DGZIP=<program> -P EmbedPage.cmake
-# Writes the definition of PageAssets() (src/server/page_assets.h): every asset both uncompressed
+# Writes the definition of PageAssets() (src/server/page/page_assets.h): every asset both uncompressed
 # and compressed, except fonts, which are compressed already. The licences of outside libraries
 # become one more asset, /page/notices.txt.
 get_filename_component(folder ${OUTPUT} DIRECTORY)
@@ -34,7 +34,7 @@ function(read_as_literal variable file)
   set(${variable} "\"${bytes}\"" PARENT_SCOPE)
 endfunction()
 
-set(source "#include \"server/page_assets.h\"\n\nnamespace tokamak {\nnamespace {\n\n")
+set(source "#include \"server/page/page_assets.h\"\n\nnamespace tokamak {\nnamespace {\n\n")
 set(table "")
 set(index 0)
 foreach(asset ${ASSETS})

@@ -14,7 +14,7 @@
 #include "cli/common.h"
 #include "loadgen/load.h"
 #include "loadgen/plot.h"
-#include "server/api_keys.h"
+#include "server/access/api_keys.h"
 
 namespace tokamak::cli {
 namespace {

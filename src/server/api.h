@@ -10,12 +10,12 @@
 #include <string_view>
 #include <vector>
 
-#include "server/api_keys.h"
-#include "server/debug_state.h"
+#include "server/access/api_keys.h"
 #include "server/low_priority_pool.h"
-#include "server/observer.h"
-#include "server/prepare.h"
-#include "server/text_maker.h"
+#include "server/monitor/debug_state.h"
+#include "server/monitor/observer.h"
+#include "server/openai/prepare.h"
+#include "server/openai/text_maker.h"
 #include "server/transport/http.h"
 #include "tokamak/engine.h"
 

@@ -13,11 +13,11 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "server/access.h"
+#include "server/access/access.h"
 #include "server/api.h"
-#include "server/errors.h"
-#include "server/observer.h"
-#include "server/page.h"
+#include "server/monitor/observer.h"
+#include "server/openai/errors.h"
+#include "server/page/page.h"
 
 namespace tokamak {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "server/low_priority_pool.h"
-#include "server/prepare.h"
-#include "server/request_limits.h"
+#include "server/openai/prepare.h"
+#include "server/openai/request_limits.h"
 #include "server/transport/http_server.h"
 #include "tokamak/engine.h"
 

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "server/api_keys.h"
+#include "server/access/api_keys.h"
 #include "server/testing/server_fixture.h"
 
 namespace tokamak {

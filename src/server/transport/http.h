@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/call_notes.h"
+#include "server/monitor/call_notes.h"
 
 namespace tokamak {
 

@@ -1,0 +1,69 @@
+// One line of JSON for every answered request.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "base/mutex.h"
+#include "server/monitor/call_notes.h"
+#include "server/transport/http.h"
+#include "tokamak/status.h"
+
+namespace tokamak {
+
+// What a line is made of. Never a body, a query or a key.
+struct AccessLogEntry {
+  double time = 0;  // when the request had arrived, seconds since 1970
+  std::string method;
+  std::string path;     // empty: the request line could not be read
+  int status = 0;       // 0: the client left before there was an answer
+  uint64_t bytes = 0;   // of the answer's body
+  double duration = 0;  // seconds until the answer was handed to the connection
+  bool client_gone = false;
+  CallNotes notes;
+};
+
+// One JSON object, without a newline.
+std::string FormatLogLine(const AccessLogEntry& entry);
+
+// Appends lines to a file from a thread of its own: a slow disk delays no request. When more than
+// kMaxWaitingBytes wait, lines are dropped and counted. A file that was moved or removed (log
+// rotation) is made anew with the next line; nobody needs to send a signal. Thread-safe.
+class AccessLog {
+ public:
+  static constexpr size_t kMaxWaitingBytes = 4 << 20;
+
+  // "-" is standard output.
+  static Result<std::unique_ptr<AccessLog>> Open(const std::string& path);
+  // Writes what waits.
+  ~AccessLog();
+  AccessLog(const AccessLog&) = delete;
+  AccessLog& operator=(const AccessLog&) = delete;
+
+  void Write(const AccessLogEntry& entry) EXCLUDES(mutex_);
+  int64_t dropped() const EXCLUDES(mutex_);
+
+ private:
+  AccessLog(std::string path, int fd);
+  void Run() EXCLUDES(mutex_);
+  void ReopenIfMoved();
+  void WriteAll(const std::string& lines) EXCLUDES(mutex_);
+  bool stopping() const EXCLUDES(mutex_);
+
+  const std::string path_;  // empty: standard output
+  int fd_;                  // the thread's
+  bool failing_ = false;    // the thread's: the last write failed, and that has been said
+  mutable Mutex mutex_;
+  CondVar wake_;
+  std::string waiting_ GUARDED_BY(mutex_);
+  int64_t dropped_ GUARDED_BY(mutex_) = 0;
+  bool stop_ GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace tokamak

@@ -1,0 +1,198 @@
+#include "server/monitor/metrics.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <iterator>
+
+namespace tokamak {
+namespace {
+
+std::string Escaped(std::string_view value) {
+  std::string out;
+  for (const char c : value) {
+    if (c == '\\' || c == '"') out += '\\';
+    if (c == '\n') {
+      out += "\\n";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+// Families one after the other; every name starts with "tokamak_" but those of the process.
+class Writer {
+ public:
+  void Gauge(std::string_view name, std::string_view help, double value) {
+    Family(name, "gauge", help);
+    Sample(name, "", value);
+  }
+  void Counter(std::string_view name, std::string_view help, double value) {
+    Family(name, "counter", help);
+    Sample(name, "", value);
+  }
+  void Histogram(std::string_view name, std::string_view help, const LatencyHistogram& histogram) {
+    Family(name, "histogram", help);
+    int64_t total = 0;
+    for (size_t i = 0; i < histogram.counts.size(); ++i) {
+      total += histogram.counts[i];
+      const std::string bound = i < LatencyHistogram::kBounds.size()
+                                    ? fmt::format("{}", LatencyHistogram::kBounds[i])
+                                    : "+Inf";
+      fmt::format_to(std::back_inserter(text_), "{}_bucket{{le=\"{}\"}} {}\n", name, bound, total);
+    }
+    fmt::format_to(std::back_inserter(text_), "{0}_sum {1}\n{0}_count {2}\n", name, histogram.sum,
+                   total);
+  }
+  void Family(std::string_view name, std::string_view type, std::string_view help) {
+    fmt::format_to(std::back_inserter(text_), "# HELP {0} {1}\n# TYPE {0} {2}\n", name, help, type);
+  }
+  // `labels` as they stand between the braces.
+  void Sample(std::string_view name, std::string_view labels, double value) {
+    text_ += name;
+    if (!labels.empty()) fmt::format_to(std::back_inserter(text_), "{{{}}}", labels);
+    fmt::format_to(std::back_inserter(text_), " {}\n", value);
+  }
+  std::string Take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+void WriteLatencies(const EngineStats& stats, Writer& out) {
+  out.Histogram("tokamak_time_to_first_token_seconds",
+                "From a request's submission to its first token.", stats.time_to_first_token);
+  out.Histogram("tokamak_inter_token_latency_seconds",
+                "Between two tokens of a choice, preemptions included.", stats.inter_token);
+  out.Histogram("tokamak_request_queue_time_seconds",
+                "From a request's submission until it is first scheduled.", stats.queue_time);
+  out.Histogram("tokamak_request_prefill_time_seconds",
+                "From first scheduled to the first token, of requests that have ended.",
+                stats.prefill_time);
+  out.Histogram("tokamak_request_decode_time_seconds",
+                "From the first token to the end, of requests that have ended.", stats.decode_time);
+  out.Histogram("tokamak_e2e_request_latency_seconds",
+                "From a request's submission to its end, however it ended.", stats.end_to_end);
+}
+
+void WriteWork(const EngineStats& stats, Writer& out) {
+  out.Gauge("tokamak_num_requests_running", "Sequences (choices of requests) in the batch.",
+            stats.running);
+  out.Gauge("tokamak_num_requests_waiting", "Sequences that wait for room in the batch.",
+            stats.waiting);
+  out.Gauge("tokamak_num_requests_paused", "Requests whose streams nobody reads at the moment.",
+            stats.paused);
+  out.Counter("tokamak_num_preemptions_total",
+              "Sequences put back to waiting for lack of slots or blocks.",
+              static_cast<double>(stats.preemptions));
+  out.Counter("tokamak_prompt_tokens_total", "Prompt tokens of all requests taken in.",
+              static_cast<double>(stats.prompt_tokens));
+  out.Counter("tokamak_generation_tokens_total", "Tokens generated.",
+              static_cast<double>(stats.generated_tokens));
+  out.Counter("tokamak_engine_steps_total", "Steps (forward passes of a batch).",
+              static_cast<double>(stats.steps));
+  out.Counter("tokamak_iteration_tokens_total", "Positions that steps computed.",
+              static_cast<double>(stats.step_tokens));
+  out.Family("tokamak_requests_total", "counter",
+             "Requests that have ended, by how; of several choices the last in the order stop, "
+             "length, cancelled, error counts.");
+  for (size_t i = 0; i < stats.ended_requests.size(); ++i) {
+    const char* reason = FinishReasonName(static_cast<FinishReason>(i));
+    out.Sample("tokamak_requests_total", fmt::format("finished_reason=\"{}\"", reason),
+               static_cast<double>(stats.ended_requests[i]));
+  }
+}
+
+// A sample per layer: experts would be thousands.
+void WriteExperts(const EngineStats& stats, Writer& out) {
+  if (stats.expert_positions.empty()) return;
+  out.Family(
+      "tokamak_expert_imbalance", "gauge",
+      "Positions of a layer's busiest expert over the mean of its experts, since the start.");
+  for (size_t i = 0; i < stats.expert_positions.size(); ++i) {
+    out.Sample("tokamak_expert_imbalance", fmt::format("layer=\"{}\"", i),
+               ExpertImbalance(stats.expert_positions[i]));
+  }
+}
+
+void WriteCache(const EngineStats& stats, Writer& out) {
+  const double total = stats.total_blocks;
+  out.Gauge("tokamak_kv_blocks_capacity", "KV cache blocks there are.", total);
+  out.Gauge("tokamak_kv_blocks_used", "KV cache blocks that sequences refer to.",
+            stats.used_blocks);
+  out.Gauge("tokamak_kv_blocks_cached",
+            "KV cache blocks that only the prefix cache holds; they can be evicted.",
+            stats.cached_blocks);
+  out.Gauge("tokamak_kv_cache_usage_perc", "Used share of the KV cache; 1 is all of it.",
+            total > 0 ? stats.used_blocks / total : 0);
+  out.Counter("tokamak_prefix_cache_queries_total",
+              "Prompt tokens that were looked up in the prefix cache.",
+              static_cast<double>(stats.queried_prompt_tokens));
+  out.Counter("tokamak_prefix_cache_hits_total", "Prompt tokens that were found there.",
+              static_cast<double>(stats.cached_prompt_tokens));
+}
+
+void WriteServer(const MetricsInput& input, Writer& out) {
+  out.Gauge("tokamak_engine_healthy", "1 when /health says 200, else 0.", input.healthy ? 1 : 0);
+  out.Gauge("tokamak_seconds_since_progress",
+            "Since a step last finished while there was work; 0 when idle.",
+            input.engine.seconds_since_progress);
+  out.Gauge("tokamak_preparing", "Calls that are being parsed and tokenized, or wait for it.",
+            static_cast<double>(input.preparing));
+  out.Family("tokamak_http_responses_total", "counter", "HTTP responses by status.");
+  for (const auto& [status, count] : input.http.responses) {
+    out.Sample("tokamak_http_responses_total", fmt::format("code=\"{}\"", status),
+               static_cast<double>(count));
+  }
+  out.Counter("tokamak_http_clients_gone_total", "Clients that left before their answer was whole.",
+              static_cast<double>(input.http.clients_gone));
+  out.Counter("tokamak_access_log_dropped_total", "Access log lines that could not be written.",
+              static_cast<double>(input.log_lines_dropped));
+  out.Counter("tokamak_unknown_fields_total", "Fields of requests that were ignored.",
+              static_cast<double>(input.unknown_fields));
+  out.Family("tokamak_build_info", "gauge", "What runs; always 1.");
+  out.Sample("tokamak_build_info",
+             fmt::format("version=\"{}\",fingerprint=\"{}\",model=\"{}\",backend=\"{}\"",
+                         Escaped(input.version), Escaped(input.fingerprint), Escaped(input.model),
+                         Escaped(input.backend)),
+             1);
+}
+
+// Under the names that every Prometheus client library uses.
+void WriteProcess(double started, Writer& out) {
+  out.Gauge("process_start_time_seconds", "When the server started, seconds since 1970.", started);
+  struct rusage usage {};
+  if (::getrusage(RUSAGE_SELF, &usage) == 0) {
+    const auto seconds = [](const timeval& t) {
+      return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+    };
+    out.Counter("process_cpu_seconds_total", "CPU time of all threads.",
+                seconds(usage.ru_utime) + seconds(usage.ru_stime));
+  }
+  long long resident = 0;  // pages
+  if (std::FILE* file = std::fopen("/proc/self/statm", "r"); file != nullptr) {
+    if (std::fscanf(file, "%*d %lld", &resident) == 1) {
+      out.Gauge("process_resident_memory_bytes", "Memory that is resident.",
+                static_cast<double>(resident) * static_cast<double>(::sysconf(_SC_PAGESIZE)));
+    }
+    std::fclose(file);
+  }
+}
+
+}  // namespace
+
+std::string FormatMetrics(const MetricsInput& input) {
+  Writer out;
+  WriteWork(input.engine, out);
+  WriteCache(input.engine, out);
+  WriteExperts(input.engine, out);
+  WriteLatencies(input.engine, out);
+  WriteServer(input, out);
+  WriteProcess(input.started, out);
+  return out.Take();
+}
+
+}  // namespace tokamak

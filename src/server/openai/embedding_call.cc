@@ -1,0 +1,160 @@
+#include "server/openai/embedding_call.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstddef>
+#include <cstring>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "server/json_text.h"
+#include "server/openai/json_fields.h"
+#include "server/openai/other_fields.h"
+#include "server/openai/request_limits.h"
+#include "server/openai/response.h"
+
+namespace tokamak {
+namespace {
+
+using Json = nlohmann::json;
+
+// A string, token ids, or a list of either.
+void ReadInputs(Fields& fields, EmbeddingCall& call) {
+  std::vector<EmbeddingInput>& inputs = call.request.inputs;
+  const Json* input = fields.Find("input");
+  if (input == nullptr) return fields.Fail("input", "is missing");
+  if (input->is_string()) {
+    inputs.push_back({.text = input->get<std::string>()});
+    return;
+  }
+  if (!input->is_array()) {
+    return fields.WrongType("input", "a string, token ids, or an array of either", *input);
+  }
+  if (input->empty()) return fields.Fail("input", "must not be empty");
+  if (input->front().is_number()) {
+    if (auto ids = fields.TokenIds("input", *input)) {
+      inputs.push_back({.token_ids = *std::move(ids)});
+    }
+    return;
+  }
+  fields.ReadList("input", kMaxEmbeddingInputs, [&](const std::string& path, const Json& value) {
+    if (value.is_string()) {
+      inputs.push_back({.text = value.get<std::string>()});
+    } else if (value.is_array() && value.empty()) {
+      fields.FailAt(path, "must hold at least one token");
+    } else if (value.is_array()) {
+      if (auto ids = fields.TokenIds(path, value)) {
+        inputs.push_back({.token_ids = *std::move(ids)});
+      }
+    } else {
+      fields.FailAt(path, "must be a string or token ids, not " + DescribeJson(value));
+    }
+  });
+}
+
+void Read(Fields& fields, EmbeddingCall& call) {
+  ReadInputs(fields, call);
+  fields.Read("model", call.model);
+  std::string format = "float";
+  fields.Read("encoding_format", format);
+  if (format != "float" && format != "base64") {
+    fields.Fail("encoding_format", "must be \"float\" or \"base64\"");
+  }
+  call.base64 = format == "base64";
+  EmbeddingRequest& request = call.request;
+  fields.Read("dimensions", request.dimensions);
+  if (request.dimensions && *request.dimensions < 1) {
+    fields.Fail("dimensions", "must be at least 1");
+  }
+  fields.Read("truncate_prompt_tokens", request.truncate_prompt_tokens);
+  fields.Read("prompt_name", request.prompt_name);
+  fields.Read("add_special_tokens", request.add_special_tokens);
+  fields.Read("timings", call.timings);
+  std::string user;  // without effect
+  fields.Read("user", user);
+}
+
+constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+// RFC 4648, section 4, of the values as little-endian f32.
+void AppendBase64(const std::vector<float>& values, std::string& out) {
+  static_assert(std::endian::native == std::endian::little);
+  const auto size = values.size() * sizeof(float);
+  const auto* bytes = reinterpret_cast<const unsigned char*>(values.data());
+  out.reserve(out.size() + (size + 2) / 3 * 4);
+  for (size_t i = 0; i < size; i += 3) {
+    const size_t count = std::min<size_t>(3, size - i);
+    uint32_t bits = 0;
+    for (size_t j = 0; j < 3; ++j) bits = bits << 8 | (j < count ? bytes[i + j] : 0u);
+    for (size_t j = 0; j < 4; ++j) {
+      out += j <= count ? kDigits[bits >> (18 - 6 * j) & 63] : '=';
+    }
+  }
+}
+
+}  // namespace
+
+Result<EmbeddingCall> ParseEmbeddingCall(const std::string& body) {
+  ASSIGN_OR_RETURN(Json json, ParseBody(body));
+  ASSIGN_OR_RETURN(const FieldSpellings spellings, TakeOtherFields(kEmbeddingCall, json));
+  Fields fields(json, "");
+  EmbeddingCall call;
+  Read(fields, call);
+  RETURN_IF_ERROR(spellings.Apply(fields.status()));
+  call.unknown_fields = spellings.Ignored(fields.Unknown());
+  return call;
+}
+
+std::vector<std::string> KnownEmbeddingFields() {
+  const Json nothing = Json::object();
+  Fields fields(nothing, "");
+  EmbeddingCall call;
+  Read(fields, call);
+  return fields.known();
+}
+
+size_t EmbeddingBytes(size_t dimensions, bool base64) {
+  constexpr size_t kFields = 72;  // {"object":"embedding","index":2147483647,"embedding":[]},
+  constexpr size_t kNumber = 17;  // a sign, 9 digits, a point, an exponent and a comma
+  return kFields + (base64 ? (dimensions * sizeof(float) + 2) / 3 * 4 : dimensions * kNumber);
+}
+
+// Written piece by piece: as one tree of values, thousands of vectors would take gigabytes.
+std::string FormatEmbeddings(const EmbeddingHead& head, const EmbeddingOutput& output) {
+  std::string json = "{\"object\":\"list\",\"data\":[";
+  for (size_t i = 0; i < output.vectors.size(); ++i) {
+    fmt::format_to(std::back_inserter(json), "{}{{\"object\":\"embedding\",\"index\":{},",
+                   i == 0 ? "" : ",", i);
+    json += "\"embedding\":";
+    if (head.base64) {
+      json += '"';
+      AppendBase64(output.vectors[i], json);
+      json += "\"}";
+      continue;
+    }
+    // The shortest digits that give the same float.
+    char separator = '[';
+    for (const float value : output.vectors[i]) {
+      fmt::format_to(std::back_inserter(json), "{}{}", separator, value);
+      separator = ',';
+    }
+    json += "]}";
+  }
+  fmt::format_to(std::back_inserter(json),
+                 "],\"model\":{},\"system_fingerprint\":{},\"usage\":{{\"prompt_tokens\":{},"
+                 "\"total_tokens\":{}}}",
+                 DumpJson(head.model), DumpJson(head.system_fingerprint),
+                 output.usage.prompt_tokens, output.usage.prompt_tokens);
+  if (head.timings) {
+    const RequestTimings& t = output.timings;
+    fmt::format_to(std::back_inserter(json),
+                   ",\"timings\":{{\"queued_ms\":{},\"prefill_ms\":{},\"steps\":{}}}",
+                   t.queued_seconds * 1e3, t.prefill_seconds * 1e3, t.steps);
+  }
+  json += '}';
+  return json;
+}
+
+}  // namespace tokamak

@@ -1,0 +1,75 @@
+#include "server/openai/errors.h"
+
+#include "server/openai/request.h"
+#include "server/openai/response.h"
+
+namespace tokamak {
+namespace {
+
+struct Kind {
+  int http_status;
+  const char* type;
+  const char* code;
+};
+
+Kind KindOf(StatusCode code) {
+  switch (code) {
+    case StatusCode::kInvalidArgument:
+    case StatusCode::kDataLoss:
+      return {400, "invalid_request_error", ""};
+    case StatusCode::kUnimplemented:
+      return {400, "invalid_request_error", "unsupported"};
+    case StatusCode::kResourceExhausted:
+      return {400, "invalid_request_error", "context_length_exceeded"};
+    case StatusCode::kNotFound:
+      return {404, "invalid_request_error", "model_not_found"};
+    case StatusCode::kUnavailable:
+    case StatusCode::kCancelled:
+      return {503, "server_error", "unavailable"};
+    case StatusCode::kDeadlineExceeded:
+    case StatusCode::kOk:
+    case StatusCode::kInternal:
+      break;
+  }
+  return {500, "server_error", "internal_error"};
+}
+
+}  // namespace
+
+HttpResponse ErrorResponse(const Status& status) {
+  const Kind kind = KindOf(status.code());
+  HttpResponse response;
+  response.status = kind.http_status;
+  response.body =
+      FormatError(kind.type, status.message(), LeadingPath(status.message()), kind.code);
+  if (kind.http_status == 503) response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
+
+HttpResponse BusyResponse(const Status& status) {
+  HttpResponse response = ErrorResponse(status);
+  if (status.code() != StatusCode::kUnavailable) return response;
+  response.status = 429;
+  response.body = FormatError("rate_limit_error", status.message(), "", "overloaded");
+  return response;
+}
+
+HttpResponse ShuttingDownResponse() {
+  return ErrorResponse(503, "the server is shutting down", "shutting_down");
+}
+
+HttpResponse ErrorResponse(int http_status, std::string_view message, std::string_view code) {
+  HttpResponse response;
+  response.status = http_status;
+  const char* type = http_status == 401   ? "authentication_error"
+                     : http_status == 403 ? "permission_error"
+                     : http_status == 429 ? "rate_limit_error"
+                     : http_status < 500  ? "invalid_request_error"
+                                          : "server_error";
+  response.body = FormatError(type, message, "", code);
+  if (http_status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  if (http_status == 429 || http_status == 503) response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
+
+}  // namespace tokamak

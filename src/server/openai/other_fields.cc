@@ -1,0 +1,197 @@
+#include "server/openai/other_fields.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/function_ref.h"
+#include "server/openai/json_fields.h"
+
+namespace tokamak {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kMaxKeyInErrors = 64;
+
+bool IsOneOf(const Json& value, const char* values) {
+  if (values == nullptr) return false;
+  const Json list = Json::parse(values);
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+bool IsAllowed(const OtherField& field, const Json& value) {
+  const bool off = value.is_null() || (field.rule == FieldRule::kRefused && IsOff(value));
+  return off || IsOneOf(value, field.values);
+}
+
+// Calls `visit` with the path and value of each field of `value` that `name` means.
+void Visit(const Json& value, std::string_view name, const std::string& path,
+           FunctionRef<void(const std::string&, const Json&)> visit) {
+  if (!value.is_object()) return;
+  const std::string key(name.substr(0, name.find_first_of(".[")));
+  const auto found = value.find(key);
+  if (found == value.end()) return;
+  const std::string here = path.empty() ? key : path + "." + key;
+  const std::string_view rest = name.substr(key.size());
+  if (rest.empty()) return visit(here, *found);
+  if (rest.front() == '.') return Visit(*found, rest.substr(1), here, visit);
+  if (!found->is_array()) return;
+  for (size_t i = 0; i < found->size(); ++i) {
+    Visit((*found)[i], rest.substr(3), fmt::format("{}[{}]", here, i), visit);  // past "[]."
+  }
+}
+
+Status Refusal(const std::string& path, const OtherField& field) {
+  std::string message = "is not supported";
+  if (!field.text.empty()) message += fmt::format(": {}", field.text);
+  message += "; leave it out";
+  const std::string_view values = field.values == nullptr ? "[]" : field.values;
+  if (values != "[]") message += fmt::format(", or give one of {}", values);
+  return InvalidArgument("{}: {}", path, message);
+}
+
+Status GivenTwice(const std::string& name, const std::string& other) {
+  return InvalidArgument("{}: is another name of \"{}\", which is given too; give one of them",
+                         name, other);
+}
+
+// Gives body[to] the value of a field that the client spelled otherwise, unless both differ.
+Status Move(Json& body, const std::string& to, Json value, const std::string& spelled,
+            FieldSpellings& spellings) {
+  if (value.is_null()) return Status();
+  Json& place = body[to];
+  if (!place.is_null() && place != value) return GivenTwice(spelled, spellings.Apply(to));
+  if (place.is_null()) spellings.by_name.insert_or_assign(to, spelled);
+  place = std::move(value);
+  return Status();
+}
+
+// Takes body[name] out, and gives its value, which may be null.
+Json Take(Json& body, const std::string& name) {
+  const auto found = body.find(name);
+  if (found == body.end()) return nullptr;
+  Json value = std::move(*found);
+  body.erase(found);
+  return value;
+}
+
+Status Unpack(Json& body, const std::string& name, FieldSpellings& spellings) {
+  Json inner = Take(body, name);
+  if (IsOff(inner)) return Status();
+  if (!inner.is_object()) {
+    return InvalidArgument("{}: must be an object, not {}", name, DescribeJson(inner));
+  }
+  for (const auto& [key, value] : inner.items()) {
+    const std::string spelled = spellings.Apply(name) + "." + key.substr(0, kMaxKeyInErrors);
+    RETURN_IF_ERROR(Move(body, key, std::move(value), spelled, spellings));
+  }
+  return Status();
+}
+
+Status Rename(Json& body, const OtherField& field, FieldSpellings& spellings) {
+  const std::string name(field.name), to(field.text);
+  Json value = Take(body, name);
+  const std::string spelled = spellings.Apply(name);
+  if (field.rule == FieldRule::kUnlimited && value == -1) {
+    if (body.contains(to) && !body[to].is_null()) return GivenTwice(spelled, spellings.Apply(to));
+    spellings.unlimited_tokens = true;
+    return Status();
+  }
+  return Move(body, to, std::move(value), spelled, spellings);
+}
+
+Status TakeOne(Json& body, const OtherField& field, FieldSpellings& spellings) {
+  const bool inside = field.name.find('.') != std::string_view::npos;
+  if (field.rule == FieldRule::kRefused || field.rule == FieldRule::kOnly) {
+    Status status;
+    Visit(body, field.name, "", [&](const std::string& path, const Json& value) {
+      if (status.ok() && !IsAllowed(field, value)) status = Refusal(path, field);
+    });
+    if (!status.ok()) return spellings.Apply(status);
+  }
+  if (field.rule == FieldRule::kIgnored) {
+    bool on = false;
+    Visit(body, field.name, "",
+          [&](const std::string&, const Json& value) { on = on || !IsOff(value); });
+    if (on) spellings.ignored.emplace_back(field.name);
+  }
+  if (!inside) body.erase(std::string(field.name));
+  return Status();
+}
+
+}  // namespace
+
+bool IsOff(const Json& value) {
+  if (value.is_number()) return value == 0;
+  if (value.is_string()) return value.get_ref<const std::string&>().empty();
+  return value.is_boolean() ? !value.get<bool>() : value.empty();  // so null is
+}
+
+Status FieldSpellings::Apply(const Status& status) const {
+  const std::string_view message = status.message();
+  const size_t end = message.find_first_of(":.[ ");
+  if (status.ok() || end == std::string_view::npos || message[end] == ' ') return status;
+  const auto found = by_name.find(message.substr(0, end));
+  if (found == by_name.end()) return status;
+  return Status(status.code(), found->second + std::string(message.substr(end)));
+}
+
+std::string FieldSpellings::Apply(const std::string& name) const {
+  const auto found = by_name.find(name);
+  return found == by_name.end() ? name : found->second;
+}
+
+std::vector<std::string> FieldSpellings::Ignored(const std::vector<std::string>& unknown) const {
+  std::vector<std::string> names = ignored;
+  for (const std::string& name : unknown) names.push_back(Apply(name));
+  return names;
+}
+
+Result<FieldSpellings> TakeOtherFields(CallKind call, Json& body) {
+  FieldSpellings spellings;
+  const auto each = [&](FunctionRef<Status(const OtherField&)> take) {
+    for (const OtherField& field : OtherFieldTable()) {
+      if ((field.calls & call) == 0) continue;
+      RETURN_IF_ERROR(take(field));
+    }
+    return Status();
+  };
+  // A field within "options" may have another name or be refused, so objects are unpacked first.
+  RETURN_IF_ERROR(each([&](const OtherField& field) {
+    if (field.rule != FieldRule::kWithin) return Status();
+    return Unpack(body, std::string(field.name), spellings);
+  }));
+  RETURN_IF_ERROR(each([&](const OtherField& field) {
+    const bool renamed = field.rule == FieldRule::kRenamed || field.rule == FieldRule::kUnlimited;
+    if (field.rule == FieldRule::kWithin) return Status();
+    return renamed ? Rename(body, field, spellings) : TakeOne(body, field, spellings);
+  }));
+  return spellings;
+}
+
+std::string IgnoredFieldList(const std::vector<std::string>& names) {
+  constexpr size_t kMaxNames = 16, kMaxBytes = 480, kMaxNameBytes = 64;
+  std::string list;
+  size_t shown = 0;
+  for (; shown < names.size() && shown < kMaxNames; ++shown) {
+    std::string name = names[shown].substr(0, kMaxNameBytes);
+    for (char& c : name) {
+      const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+      const bool digit = c >= '0' && c <= '9';
+      if (!letter && !digit && std::string_view("_.-[]").find(c) == std::string_view::npos) c = '?';
+    }
+    if (list.size() + name.size() + 2 > kMaxBytes) break;
+    list += (shown == 0 ? "" : ", ") + (name.empty() ? "?" : name);
+  }
+  if (shown < names.size()) list += fmt::format(", and-{}-more", names.size() - shown);
+  return list;
+}
+
+std::vector<std::pair<std::string, std::string>> IgnoredFieldHeaders(
+    const std::vector<std::string>& names) {
+  if (names.empty()) return {};
+  return {{kIgnoredFieldsHeader, IgnoredFieldList(names)}};
+}
+
+}  // namespace tokamak

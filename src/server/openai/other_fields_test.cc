@@ -1,0 +1,550 @@
+// Every row of the table of other fields, with values that are off and values that are on, in every
+// call that the row is about.
+#include "server/openai/other_fields.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <variant>
+
+#include "server/openai/embedding_call.h"
+#include "server/openai/openapi.h"
+#include "server/openai/request.h"
+#include "server/openai/tokenize_call.h"
+#include "server/testing/server_fixture.h"
+
+namespace tokamak {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr CallKind kCalls[] = {kChatCall, kCompletionCall, kEmbeddingCall, kTokenizeCall,
+                               kDetokenizeCall};
+
+Json Body(CallKind call) {
+  switch (call) {
+    case kChatCall:
+    case kTokenizeCall:
+      return Json::parse(R"({"messages": [{"role": "user", "content": "a"}]})");
+    case kCompletionCall:
+      return {{"prompt", "a"}};
+    case kEmbeddingCall:
+      return {{"input", "a"}};
+    case kDetokenizeCall:
+      return {{"tokens", {1}}};
+  }
+  return {};
+}
+
+struct Parsed {
+  Status status;
+  std::vector<std::string> unknown;
+  std::string asks;         // what the call asks for, as far as renamed fields say it
+  std::string prompt = {};  // of calls that have one
+};
+
+std::string Describe(const CompletionCall& call) {
+  const SamplingParams& s = call.sampling;
+  Json asks = {s.repetition_penalty,
+               s.typical_p,
+               s.n,
+               s.min_tokens,
+               s.stop,
+               call.cache_salt,
+               call.echo,
+               call.return_token_ids,
+               call.timings,
+               s.max_tokens.value_or(-1)};
+  asks.push_back(s.seed.value_or(0));
+  asks.push_back(s.logprobs.value_or(-1));
+  return asks.dump();
+}
+
+// Describes the input of the model.
+std::string DescribePrompt(const ChatInput& conversation) {
+  const auto shown = ChatTemplate::Parse(
+      "{{ [messages, tools, add_generation_prompt, reasoning_effort|default(''),"
+      " mood|default('')]|tojson }}",
+      "", "");
+  return shown->Render(conversation).value();
+}
+std::string DescribePrompt(const CompletionCall& call) {
+  return call.chat ? DescribePrompt(call.conversation) : std::get<std::string>(call.prompts.at(0));
+}
+
+Parsed Parse(CallKind kind, const Json& body) {
+  const std::string text = body.dump();
+  if (kind == kEmbeddingCall) {
+    const auto call = ParseEmbeddingCall(text);
+    if (!call.ok()) return {call.status(), {}, ""};
+    const EmbeddingRequest& request = call->request;
+    return {Status(), call->unknown_fields,
+            Json{request.dimensions.value_or(0), request.inputs.at(0).text.value_or("")}.dump()};
+  }
+  if (kind == kTokenizeCall) {
+    const auto call = ParseTokenizeCall(text);
+    if (!call.ok()) return {call.status(), {}, ""};
+    return {Status(), call->unknown_fields,
+            Json{call->text.value_or(""), call->add_special_tokens, call->return_pieces}.dump(),
+            call->text ? "" : DescribePrompt(call->conversation)};
+  }
+  if (kind == kDetokenizeCall) {
+    const auto call = ParseDetokenizeCall(text);
+    if (!call.ok()) return {call.status(), {}, ""};
+    return {Status(), call->unknown_fields, Json(call->tokens).dump()};
+  }
+  const auto call = kind == kChatCall ? ParseChatCall(text) : ParseCompletionCall(text);
+  if (!call.ok()) return {call.status(), {}, ""};
+  return {Status(), call->unknown_fields, Describe(*call), DescribePrompt(*call)};
+}
+
+// `body` with `value` where the row's name says, and the path of that in errors.
+std::pair<Json, std::string> With(Json body, std::string_view name, const Json& value) {
+  if (name == "tools[].function.strict") {
+    body["tools"] = Json::parse(R"([{"function": {"name": "f"}}, {"function": {"name": "g"}}])");
+    body["tools"][1]["function"]["strict"] = value;
+    return {body, "tools[1].function.strict"};
+  }
+  if (name.starts_with("messages[].")) {
+    const std::string field(name.substr(11));
+    body["messages"][0][field] = value;
+    return {body, "messages[0]." + field};
+  }
+  if (name == "stream_options.continuous_usage_stats") {
+    body["stream"] = true;
+    body["stream_options"] = {{"continuous_usage_stats", value}};
+    return {body, std::string(name)};
+  }
+  EXPECT_EQ(name.find_first_of(".["), std::string_view::npos) << "add " << name << " to the test";
+  body[std::string(name)] = value;
+  return {body, std::string(name)};
+}
+
+void ForEachRow(const std::function<void(const OtherField&, CallKind)>& check) {
+  for (const OtherField& row : OtherFieldTable()) {
+    for (const CallKind call : kCalls) {
+      if ((row.calls & call) != 0) check(row, call);
+    }
+  }
+}
+
+std::vector<Json> OffValues(const OtherField& row) {
+  std::vector<Json> values = {nullptr};
+  if (row.rule == FieldRule::kRefused || row.rule == FieldRule::kIgnored ||
+      row.rule == FieldRule::kWithin) {
+    for (const char* text : {"false", "0", "0.0", "-0.0", "\"\"", "[]", "{}"}) {
+      values.push_back(Json::parse(text));
+    }
+  }
+  for (const Json& value : Json::parse(row.values == nullptr ? "[]" : row.values)) {
+    values.push_back(value);
+  }
+  return values;
+}
+
+std::vector<Json> OnValues(const OtherField& row) {
+  std::vector<Json> values;
+  for (const char* text : {"true", "7", "-3.5", "\"x\"", "[0]", "[null]", R"({"a": 0})",
+                           R"({"type": "json_object"})", R"(["text", "audio"])"}) {
+    values.push_back(Json::parse(text));
+  }
+  if (row.rule == FieldRule::kOnly) {
+    for (const char* text : {"false", "0", "\"\"", "[]", "{}"}) values.push_back(Json::parse(text));
+  }
+  const std::vector<Json> off = OffValues(row);
+  std::erase_if(values, [&](const Json& value) {
+    return std::find(off.begin(), off.end(), value) != off.end();
+  });
+  return values;
+}
+
+// The row's field with this value changes nothing that the call asks for.
+void ExpectNoEffect(const OtherField& row, CallKind call, const Json& value,
+                    const std::vector<std::string>& unknown = {}) {
+  const auto [body, path] = With(Body(call), row.name, value);
+  const Parsed parsed = Parse(call, body);
+  EXPECT_TRUE(parsed.status.ok()) << body << ": " << parsed.status.ToString();
+  EXPECT_EQ(parsed.unknown, unknown) << body;
+  EXPECT_EQ(parsed.asks, Parse(call, Body(call)).asks) << body;
+}
+
+TEST(OtherFields, ValuesThatAreOffChangeNothingAndAreNotUnknown) {
+  ForEachRow([](const OtherField& row, CallKind call) {
+    for (const Json& value : OffValues(row)) ExpectNoEffect(row, call, value);
+  });
+}
+
+TEST(OtherFields, ValuesThatAreOnAreRefusedByTheirPath) {
+  ForEachRow([](const OtherField& row, CallKind call) {
+    if (row.rule != FieldRule::kRefused && row.rule != FieldRule::kOnly) return;
+    for (const Json& value : OnValues(row)) {
+      const auto [body, path] = With(Body(call), row.name, value);
+      const Parsed parsed = Parse(call, body);
+      EXPECT_EQ(parsed.status.code(), StatusCode::kInvalidArgument) << body;
+      EXPECT_EQ(LeadingPath(parsed.status.message()), path) << body << parsed.status.ToString();
+    }
+  });
+}
+
+TEST(OtherFields, ThoseWithoutEffectTakeAnything) {
+  ForEachRow([](const OtherField& row, CallKind call) {
+    if (row.rule != FieldRule::kNoEffect) return;
+    for (const Json& value : OnValues(row)) ExpectNoEffect(row, call, value);
+  });
+}
+
+TEST(OtherFields, IgnoredOnesAreNamedOnce) {
+  ForEachRow([](const OtherField& row, CallKind call) {
+    if (row.rule != FieldRule::kIgnored) return;
+    for (const Json& value : OnValues(row)) {
+      ExpectNoEffect(row, call, value, {std::string(row.name)});
+    }
+  });
+}
+
+// Something that differs from the default, and that the field can be.
+Json SampleOf(std::string_view name) {
+  if (name == "repetition_penalty") return 1.25;
+  if (name == "typical_p") return 0.5;
+  if (name == "stop" || name == "cache_salt" || name == "text" || name == "input") return "xyz";
+  if (name == "return_token_ids" || name == "timings" || name == "echo" ||
+      name == "return_pieces") {
+    return true;
+  }
+  if (name == "add_special_tokens") return false;
+  return 5;
+}
+
+TEST(OtherFields, AnotherNameAsksForTheSame) {
+  ForEachRow([](const OtherField& row, CallKind call) {
+    if (row.rule != FieldRule::kRenamed && row.rule != FieldRule::kUnlimited) return;
+    const std::string name(row.name), ours(row.text);
+    Json body = Body(call);
+    if (call == kTokenizeCall) body = {{"text", "a"}};
+    body.erase(ours);
+    Json theirs = body;
+    body[ours] = SampleOf(ours);
+    theirs[name] = SampleOf(ours);
+    if (call == kTokenizeCall && ours != "text") theirs["text"] = body["text"];
+    const Parsed parsed = Parse(call, theirs);
+    ASSERT_TRUE(parsed.status.ok()) << theirs << parsed.status.ToString();
+    EXPECT_TRUE(parsed.unknown.empty()) << theirs;
+    EXPECT_EQ(parsed.asks, Parse(call, body).asks) << theirs;
+    EXPECT_NE(parsed.asks, Parse(call, Body(call)).asks) << theirs;
+    // The same value by both names is no contradiction; another one is.
+    theirs[ours] = SampleOf(ours);
+    EXPECT_TRUE(Parse(call, theirs).status.ok()) << theirs;
+    theirs[ours] = Json::array({9});
+    EXPECT_EQ(LeadingPath(Parse(call, theirs).status.message()), name) << theirs;
+    // Errors have the name that the client wrote.
+    theirs.erase(ours);
+    theirs[name] = Json{{"no", "type"}};
+    EXPECT_EQ(LeadingPath(Parse(call, theirs).status.message()), name) << theirs;
+  });
+}
+
+TEST(OtherFields, MinusOneIsWhatTheContextHolds) {
+  ForEachRow([](const OtherField& row, CallKind call) {
+    if (row.rule != FieldRule::kUnlimited) return;
+    Json body = Body(call);
+    body[std::string(row.name)] = -1;
+    const std::string text = body.dump();
+    const auto parsed = call == kChatCall ? ParseChatCall(text) : ParseCompletionCall(text);
+    ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+    EXPECT_FALSE(parsed->sampling.max_tokens) << body;
+    body["max_tokens"] = 5;
+    EXPECT_EQ(LeadingPath(Parse(call, body).status.message()), row.name);
+    body.erase("max_tokens");
+    body["max_completion_tokens"] = 5;
+    EXPECT_EQ(Parse(call, body).status.code(), StatusCode::kInvalidArgument) << body;
+  });
+}
+
+// A call with fields of every kind that calls of this sort read.
+Json WholeBody(CallKind call) {
+  Json body = Body(call);
+  if (call == kEmbeddingCall) {
+    body.update({{"input", "xyz"}, {"dimensions", 5}});
+    return body;
+  }
+  if (call == kDetokenizeCall) return body;
+  if (call == kTokenizeCall) {
+    body.update({{"add_special_tokens", true}, {"return_pieces", true}});
+  } else {
+    body.update({{"max_tokens", 7}, {"repetition_penalty", 1.25}, {"seed", 3}, {"stop", {"x"}}});
+  }
+  if (call == kCompletionCall) {
+    body["echo"] = true;
+    return body;
+  }
+  body.update(Json::parse(R"({
+      "messages": [{"role": "developer", "content": [{"type": "text", "text": "b"}]},
+                   {"role": "user", "content": "c"}],
+      "tools": [{"type": "function", "function": {"name": "f", "a": 2}}], "tool_choice": "auto",
+      "chat_template_kwargs": {"mood": "glad"}, "reasoning_effort": "low",
+      "add_generation_prompt": false})"));
+  return body;
+}
+
+void ExpectSame(CallKind call, const Json& body, const Json& wanted) {
+  const Parsed parsed = Parse(call, body), same = Parse(call, wanted);
+  ASSERT_TRUE(parsed.status.ok()) << body << parsed.status.ToString();
+  EXPECT_EQ(parsed.asks, same.asks) << body;
+  EXPECT_EQ(parsed.prompt, same.prompt) << body;
+  EXPECT_TRUE(parsed.unknown.empty()) << body;
+}
+
+TEST(OtherFields, ObjectsOfFieldsCountAsIfTheyStoodOutside) {
+  ForEachRow([](const OtherField& row, CallKind call) {
+    if (row.rule != FieldRule::kWithin) return;
+    const std::string name(row.name);
+    const Json whole = WholeBody(call);
+    ExpectSame(call, {{name, whole}}, whole);
+    Json nulls = {{name, whole}};
+    for (const auto& [field, value] : whole.items()) {
+      // One inside, the others outside; the same in both places; and null outside.
+      Json moved = whole;
+      moved.erase(field);
+      moved[name] = {{field, value}};
+      ExpectSame(call, moved, whole);
+      moved[field] = value;
+      ExpectSame(call, moved, whole);
+      moved[field] = nullptr;
+      ExpectSame(call, moved, whole);
+      nulls[field] = nullptr;
+      // Errors have the path that the client wrote.
+      Json wrong = whole;
+      wrong.erase(field);
+      wrong[name] = {{field, {{"messages", 1}}}};
+      const Status status = Parse(call, wrong).status;
+      EXPECT_TRUE(LeadingPath(status.message()).starts_with(name + "." + field))
+          << wrong << status.ToString();
+    }
+    ExpectSame(call, nulls, whole);
+    // An object in another one that comes before it in the table.
+    if (name == "options") ExpectSame(call, {{"extra_body", {{name, whole}}}}, whole);
+  });
+}
+
+TEST(OtherFields, EveryCallTakesAnExtraBody) {
+  for (const CallKind call : kCalls) {
+    const Json whole = WholeBody(call);
+    ExpectSame(call, {{"extra_body", whole}}, whole);
+  }
+}
+
+TEST(OtherFields, ObjectsOfFieldsMayHoldOtherNames) {
+  ForEachRow([](const OtherField& row, CallKind call) {
+    if (row.rule != FieldRule::kWithin) return;
+    const std::string name(row.name);
+    const auto with = [&](Json inner) {
+      Json body = Body(call);
+      body[name] = std::move(inner);
+      return body;
+    };
+    EXPECT_THAT(Parse(call, with({{"mood", 1}})).unknown, testing::ElementsAre(name + ".mood"));
+    EXPECT_EQ(LeadingPath(Parse(call, with({5})).status.message()), name);
+    std::map<std::string, Json> wrong = {{"output_dimension", "x"}, {"truncate", true}};
+    if (call == kEmbeddingCall) {
+      ExpectSame(call, with({{"output_dimension", 5}}), {{"input", "a"}, {"dimensions", 5}});
+    } else if (call == kTokenizeCall) {
+      ExpectSame(call, {{name, {{"content", "a"}, {"with_pieces", true}}}},
+                 {{"text", "a"}, {"return_pieces", true}});
+      wrong = {{"with_pieces", "x"}, {"return_token_strs", true}, {"parse_special", false}};
+    } else if (call == kDetokenizeCall) {
+      wrong = {{"skip_special_tokens", true}};
+    } else {
+      Json plain = Body(call);
+      plain.update({{"max_tokens", 7}, {"repetition_penalty", 1.25}, {"seed", 3}});
+      ExpectSame(
+          call,
+          with({{"num_predict", 7}, {"repeat_penalty", 1.25}, {"seed", 3}, {"num_ctx", 4096}}),
+          plain);
+      wrong = {{"num_predict", "x"}, {"mirostat", 2}, {"guided_json", {{"a", 1}}}};
+      Json twice = with({{"seed", 3}});
+      twice["seed"] = 4;
+      EXPECT_EQ(LeadingPath(Parse(call, twice).status.message()), name + ".seed");
+    }
+    for (const auto& [field, value] : wrong) {
+      const Status status = Parse(call, with({{field, value}})).status;
+      EXPECT_EQ(LeadingPath(status.message()), name + "." + field) << status.ToString();
+    }
+  });
+}
+
+TEST(OtherFields, HaveNoFieldThatACallReadsItself) {
+  const std::map<CallKind, std::vector<std::string>> known = {
+      {kChatCall, KnownFields(true)},
+      {kCompletionCall, KnownFields(false)},
+      {kEmbeddingCall, KnownEmbeddingFields()},
+      {kTokenizeCall, KnownTokenizeFields()},
+      {kDetokenizeCall, KnownDetokenizeFields()}};
+  std::set<std::pair<CallKind, std::string>> rows;
+  ForEachRow([&](const OtherField& row, CallKind call) {
+    EXPECT_THAT(known.at(call), testing::Not(testing::Contains(row.name)));
+    EXPECT_TRUE(rows.emplace(call, row.name).second) << row.name << " has two rows";
+    if (row.rule == FieldRule::kRenamed || row.rule == FieldRule::kUnlimited) {
+      EXPECT_THAT(known.at(call), testing::Contains(row.text)) << row.name;
+    }
+  });
+}
+
+// Clients of vLLM, SGLang and llama.cpp were seen to send these, and got 200.
+TEST(OtherFields, NoConstraintIsIgnored) {
+  const Json constraints = Json::parse(R"({
+      "guided_json": {"type": "object"}, "guided_regex": "a+", "guided_choice": ["a", "b"],
+      "guided_grammar": "root ::= \"a\"", "grammar": "root ::= \"a\"",
+      "json_schema": {"type": "object"}, "structured_outputs": {"choice": ["a"]},
+      "allowed_token_ids": [1], "bad_words": ["a"], "use_beam_search": true,
+      "modalities": ["text", "audio"], "function_call": {"name": "f"},
+      "truncate_prompt_tokens": 5, "regex": "a", "ebnf": "a",
+      "response_format": {"type": "json_object"}})");
+  for (const auto& [name, value] : constraints.items()) {
+    for (const CallKind call : {kChatCall, kCompletionCall}) {
+      Json body = Body(call);
+      body[name] = value;
+      EXPECT_EQ(LeadingPath(Parse(call, body).status.message()), name);
+    }
+  }
+  const Json of_chat = Json::parse(R"({"chat_template": "x", "documents": [{"text": "a"}],
+      "continue_final_message": true, "best_of": 3})");
+  for (const auto& [name, value] : of_chat.items()) {
+    Json body = Body(kChatCall);
+    body[name] = value;
+    EXPECT_EQ(LeadingPath(Parse(kChatCall, body).status.message()), name);
+  }
+}
+
+// The schema that the OpenAPI document is to have for the row's field.
+Json SchemaOf(const OtherField& row, const std::string& schema) {
+  switch (row.rule) {
+    case FieldRule::kRefused:
+    case FieldRule::kOnly: {
+      Json values = Json::array({nullptr});
+      if (row.rule == FieldRule::kRefused)
+        values = {nullptr, false, 0, "", Json::array(), Json::object()};
+      for (const Json& value : Json::parse(row.values == nullptr ? "[]" : row.values)) {
+        values.push_back(value);
+      }
+      return {{"enum", values}};
+    }
+    case FieldRule::kRenamed:
+      return {{"$ref", "#/components/schemas/" + schema + "/properties/" + std::string(row.text)}};
+    case FieldRule::kUnlimited:
+      return {{"type", {"integer", "null"}}, {"minimum", -1}, {"maximum", 2147483647}};
+    case FieldRule::kWithin:
+      return {
+          {"anyOf", {{{"type", "object"}}, {{"enum", {nullptr, false, 0, "", Json::array()}}}}}};
+    case FieldRule::kIgnored:
+    case FieldRule::kNoEffect:
+      return Json::object();
+  }
+  return {};
+}
+
+TEST(OtherFields, OpenApiHasThem) {
+  const Json document = Json::parse(OpenApiDocument());
+  const std::map<CallKind, std::string> schemas = {{kChatCall, "ChatRequest"},
+                                                   {kCompletionCall, "CompletionRequest"},
+                                                   {kEmbeddingCall, "EmbeddingRequest"},
+                                                   {kTokenizeCall, "TokenizeRequest"},
+                                                   {kDetokenizeCall, "DetokenizeRequest"}};
+  for (const auto& [call, schema] : schemas) {
+    std::map<std::string, std::pair<std::string, Json>> patterns;  // by the schema's text
+    for (const OtherField& row : OtherFieldTable()) {
+      if ((row.calls & call) == 0 || row.name.find('.') != std::string_view::npos) continue;
+      const Json wanted = SchemaOf(row, schema);
+      auto& [names, same] = patterns[wanted.dump()];
+      names += (names.empty() ? "" : "|") + std::string(row.name);
+      same = wanted;
+    }
+    Json wanted = Json::object();
+    for (const auto& [text, entry] : patterns) wanted["^(" + entry.first + ")$"] = entry.second;
+    EXPECT_EQ(document["components"]["schemas"][schema].value("patternProperties", Json::object()),
+              wanted)
+        << schema;
+  }
+}
+
+class IgnoredFieldsTest : public ServerFixture {};
+
+TEST_F(IgnoredFieldsTest, AreLoggedOnceAndNotWithoutEnd) {
+  Start();
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 2; ++i) {
+    Connect().Post("/tokenize", R"({"text": "a", "mood": 1, "a\nb": 2})");
+  }
+  for (int i = 0; i < 500; ++i) {
+    const Json body = {{"text", "a"}, {"field" + std::to_string(i), 1}};
+    Connect().Post("/tokenize", body.dump());
+  }
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(log.find("mood"), log.rfind("mood"));
+  EXPECT_NE(log.find("a?b, mood"), std::string::npos) << log;
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 255);
+}
+
+std::string HeaderOf(const HttpClient::Response& response) {
+  const std::string name = std::string(kIgnoredFieldsHeader) + ": ";
+  const size_t at = response.headers.find(name);
+  if (at == std::string::npos) return "";
+  const size_t begin = at + name.size();
+  return response.headers.substr(begin, response.headers.find("\r\n", begin) - begin);
+}
+
+TEST_F(IgnoredFieldsTest, AreNamedInAHeaderOfEveryAnswer) {
+  Start();
+  Json body = {{"prompt", "a"}, {"max_tokens", 2}};
+  EXPECT_EQ(HeaderOf(Connect().Post("/v1/completions", body.dump())), "");
+  body.update(
+      {{"mood", 1}, {"options", {{"colour", 2}, {"num_ctx", 3}}}, {"guided_json", nullptr}});
+  EXPECT_EQ(HeaderOf(Connect().Post("/v1/completions", body.dump())), "options.colour, mood");
+  body["stream"] = true;
+  EXPECT_EQ(HeaderOf(Connect().Post("/v1/completions", body.dump())), "options.colour, mood");
+  EXPECT_EQ(HeaderOf(Connect().Post("/tokenize", R"({"text": "a", "mood": 1})")), "mood");
+  EXPECT_EQ(HeaderOf(Connect().Post("/detokenize", R"({"tokens": [97], "mood": 1})")), "mood");
+  const Json tools = {{"messages", {{{"role", "user"}, {"content", "a"}}}},
+                      {"tools", {{{"function", {{"name", "f"}, {"strict", true}}}}}},
+                      {"mood", 1}};
+  EXPECT_EQ(HeaderOf(Connect().Post("/tokenize", tools.dump())), "tools[].function.strict, mood");
+}
+
+TEST_F(IgnoredFieldsTest, PutNothingIntoTheHeadersButNames) {
+  Start();
+  const std::vector<std::string> hostile = {"a\r\nSet-Cookie: b=c",
+                                            "a\nX: y",
+                                            std::string("a\0b", 3),
+                                            "\xC3\xA9\xF0\x9F\x98\x80",
+                                            "a, b",
+                                            "\"q\"",
+                                            "a;b=c",
+                                            "",
+                                            std::string(100000, 'z'),
+                                            "\r\n\r\n<script>"};
+  for (const std::string& name : hostile) {
+    const Json body = {{"prompt", "a"}, {"max_tokens", 1}, {name, 1}};
+    const auto response = Connect().Post("/v1/completions", body.dump());
+    ASSERT_EQ(response.status, 200) << name.substr(0, 100);
+    const std::string value = HeaderOf(response);
+    EXPECT_EQ(value.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                      "0123456789_.-?"),
+              std::string::npos)
+        << value;
+    EXPECT_LE(value.size(), 64u);
+    EXPECT_EQ(response.headers.find("\nSet-Cookie"), std::string::npos);
+    EXPECT_EQ(response.headers.find("\nX:"), std::string::npos);
+    EXPECT_EQ(Json::parse(response.body)["object"], "text_completion");
+  }
+  Json many = {{"prompt", "a"}, {"max_tokens", 1}};
+  for (int i = 0; i < 1000; ++i) many["field" + std::to_string(i) + std::string(100, 'x')] = i;
+  const std::string value = HeaderOf(Connect().Post("/v1/completions", many.dump()));
+  EXPECT_LE(value.size(), 512u);
+  EXPECT_TRUE(value.ends_with("-more")) << value;
+}
+
+}  // namespace
+}  // namespace tokamak

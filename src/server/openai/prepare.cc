@@ -1,0 +1,228 @@
+#include "server/openai/prepare.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/random_bits.h"
+#include "server/openai/tokenize_call.h"
+
+namespace tokamak {
+namespace {
+
+Result<ChatTemplate> ParseChatTemplate(const std::string& source, const ModelInfo& model) {
+  Result<ChatTemplate> chat = ChatTemplate::Parse(source, model.bos_token, model.eos_token);
+  if (!chat.ok() && !source.empty()) {
+    LogWarning("chat will be refused: {}", chat.status().message());
+  }
+  return chat;
+}
+
+}  // namespace
+
+Preparer::Preparer(const Engine& engine, std::string model_id, const RequestLimits& limits,
+                   const AnswerParsers& parsers)
+    : engine_(engine),
+      model_id_(std::move(model_id)),
+      limits_(limits),
+      sizes_(std::make_shared<TokenSizes>(engine.model().vocab_size,
+                                          [&](int32_t id) { return engine.TokenBytes(id); })),
+      plain_(MakeDialect(engine.model().chat_template, parsers)),
+      with_tools_(
+          engine.model().tool_template.empty()
+              ? nullptr
+              : std::make_unique<Dialect>(MakeDialect(engine.model().tool_template, parsers))) {}
+
+Preparer::Dialect Preparer::MakeDialect(const std::string& source,
+                                        const AnswerParsers& parsers) const {
+  Dialect dialect{.chat = ParseChatTemplate(source, engine_.model()), .traits = {}, .marks = {}};
+  if (dialect.chat.ok()) dialect.traits = ProbeTemplate(*dialect.chat);
+  const auto tools = ChooseToolFormat(parsers.tool_calls, source);
+  dialect.tools = tools.ok() ? *tools : DetectToolFormat(source);
+  const auto reasoning = ChooseReasoningFormat(parsers.reasoning, source);
+  dialect.reasoning = reasoning.ok() ? *reasoning : DetectReasoningFormat(source);
+  for (const std::string_view mark : MarksOf(dialect.tools, dialect.reasoning)) {
+    const auto ids = engine_.Tokenize(mark, /*add_special=*/false, /*parse_special=*/true);
+    if (ids.ok() && ids->size() == 1) dialect.marks.push_back(ids->front());
+  }
+  return dialect;
+}
+
+const Preparer::Dialect& Preparer::DialectFor(const ChatInput& conversation) const {
+  return conversation.tools.is_none() || with_tools_ == nullptr ? plain_ : *with_tools_;
+}
+
+Status Preparer::CheckModel(const std::string& model) const {
+  if (model.empty() || model == model_id_) return Status();
+  return NotFound("model: this server has \"{}\" and no other", model_id_);
+}
+
+Status Preparer::CheckIds(const std::string& path, const std::vector<int32_t>& ids) const {
+  const int32_t vocab_size = engine_.model().vocab_size;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= vocab_size) {
+      return InvalidArgument("{}[{}]: token id {} is outside [0, {})", path, i, ids[i], vocab_size);
+    }
+  }
+  return Status();
+}
+
+Status Preparer::CheckLength(std::string_view path, std::string_view text) const {
+  const int32_t context = engine_.model().max_context;
+  const size_t least = engine_.LeastTokens(text);
+  if (least <= static_cast<size_t>(context)) return Status();
+  return ResourceExhausted(
+      "{}: its {} bytes of text are at least {} tokens and do not fit the context of {} tokens",
+      path, text.size(), least, context);
+}
+
+Result<PreparedCall> Preparer::Prepare(bool chat, std::string body) const {
+  if (engine_.model().task == Task::kEmbed) {
+    return Unimplemented("this model embeds texts and generates none; it answers /v1/embeddings");
+  }
+  PreparedCall prepared;
+  CompletionCall& call = prepared.call;
+  const SamplingDefaults& defaults = engine_.model().sampling;
+  ASSIGN_OR_RETURN(call,
+                   chat ? ParseChatCall(body, defaults) : ParseCompletionCall(body, defaults));
+  body = std::string();
+  RETURN_IF_ERROR(CheckModel(call.model));
+  RETURN_IF_ERROR(call.spellings.Apply(ApplyLimits(limits_, call)));
+  RETURN_IF_ERROR(call.spellings.Apply(Validate(call.sampling, engine_.model().vocab_size)));
+  if (!call.sampling.seed) call.sampling.seed = RandomSeed();  // one for all prompts of the call
+  RETURN_IF_ERROR(chat ? PrepareChat(prepared) : PreparePrompts(prepared));
+  return prepared;
+}
+
+Result<PreparedEmbedding> Preparer::Embed(std::string body) const {
+  if (engine_.model().task != Task::kEmbed) {
+    return Unimplemented(
+        "this model generates text and embeds none; it answers /v1/chat/completions and "
+        "/v1/completions");
+  }
+  PreparedEmbedding prepared;
+  ASSIGN_OR_RETURN(prepared.call, ParseEmbeddingCall(body));
+  body = std::string();
+  RETURN_IF_ERROR(CheckModel(prepared.call.model));
+  RETURN_IF_ERROR(CheckVectors(prepared.call));
+  EmbeddingRequest& request = prepared.call.request;
+  for (size_t i = 0; i < request.inputs.size() && !request.truncate_prompt_tokens; ++i) {
+    if (!request.inputs[i].text) continue;
+    const std::string path = request.inputs.size() == 1 ? "input" : fmt::format("input[{}]", i);
+    RETURN_IF_ERROR(CheckLength(path, *request.inputs[i].text));
+  }
+  request.parse_special_tokens = true;
+  ASSIGN_OR_RETURN(prepared.call.request,
+                   engine_.TokenizeEmbedding(std::move(prepared.call.request)));
+  return prepared;
+}
+
+Result<Preparer::Rendered> Preparer::Render(ChatInput conversation) const {
+  const Dialect& dialect = DialectFor(conversation);
+  if (!dialect.chat.ok()) return dialect.chat.status();
+  conversation.messages = PrepareMessages(conversation.messages, dialect.traits);
+  Result<std::string> text = dialect.chat->Render(conversation);
+  // A template complains about the messages: roles must alternate, say, or it takes no tools.
+  if (!text.ok()) return text.status().WithContext("messages");
+  auto answer = std::make_shared<AnswerFormat>();
+  if (!conversation.tools.is_none()) {
+    answer->tools = dialect.tools;
+    answer->types = ToolTypes(conversation.tools);
+  }
+  answer->reasoning = dialect.reasoning;
+  answer->in_reasoning = OpensReasoning(*text, dialect.reasoning);
+  return Rendered{*std::move(text), std::move(answer)};
+}
+
+Status Preparer::PrepareChat(PreparedCall& prepared) const {
+  ChatInput conversation = std::exchange(prepared.call.conversation, {});
+  const Dialect& dialect = DialectFor(conversation);
+  ASSIGN_OR_RETURN(Rendered rendered, Render(std::move(conversation)));
+  RETURN_IF_ERROR(CheckLength("messages", rendered.text));
+  // Template text spells its special tokens, and carries the begin-of-text token if it wants one.
+  ASSIGN_OR_RETURN(auto ids, engine_.Tokenize(rendered.text, /*add_special=*/false, true));
+  if (ids.empty()) return InvalidArgument("messages: the model's template makes no text of them");
+  prepared.prompts.push_back(std::move(ids));
+  if (rendered.answer->active()) {
+    prepared.call.sampling.shown_special_tokens = dialect.marks;
+    prepared.answer = std::move(rendered.answer);
+  }
+  return Status();
+}
+
+Status Preparer::PreparePrompts(PreparedCall& prepared) const {
+  const CompletionCall& call = prepared.call;
+  for (size_t i = 0; i < call.prompts.size(); ++i) {
+    const PromptInput& prompt = call.prompts[i];
+    const std::string path =
+        call.prompt_list ? fmt::format("prompt[{}]", i) : std::string("prompt");
+    std::vector<int32_t> ids;
+    if (const auto* text = std::get_if<std::string>(&prompt)) {
+      RETURN_IF_ERROR(CheckLength(path, *text));
+      ASSIGN_OR_RETURN(ids, engine_.Tokenize(*text, call.add_special_tokens, true));
+    } else {
+      ids = std::get<std::vector<int32_t>>(prompt);
+    }
+    if (ids.empty()) return InvalidArgument("{}: must hold at least one token", path);
+    RETURN_IF_ERROR(CheckIds(path, ids));
+    prepared.prompts.push_back(std::move(ids));
+  }
+  return call.echo ? CheckEcho(prepared) : Status();
+}
+
+Status Preparer::CheckEcho(const PreparedCall& prepared) const {
+  uint64_t bytes = 0;
+  for (const std::vector<int32_t>& ids : prepared.prompts) {
+    bytes += kChoiceBytes + JsonTextBytes(engine_.Detokenize(ids));
+    if (prepared.call.return_token_ids) bytes += JsonIdBytes(ids);
+  }
+  return CheckAnswerBytes(limits_, "echo", bytes * static_cast<uint64_t>(prepared.call.sampling.n));
+}
+
+Status Preparer::CheckVectors(const EmbeddingCall& call) const {
+  const EmbeddingInfo& info = engine_.model().embedding;
+  const auto dimensions =
+      static_cast<uint64_t>(std::max(1, call.request.dimensions.value_or(info.dimensions)));
+  const uint64_t each = EmbeddingBytes(dimensions, call.base64);
+  return CheckAnswerBytes(limits_, "input", call.request.inputs.size() * each);
+}
+
+Result<PreparedAnswer> Preparer::Tokenize(std::string body) const {
+  ASSIGN_OR_RETURN(TokenizeCall call, ParseTokenizeCall(body));
+  body = std::string();
+  RETURN_IF_ERROR(CheckModel(call.model));
+  if (!call.text) {
+    ASSIGN_OR_RETURN(Rendered rendered, Render(std::move(call.conversation)));
+    call.text = std::move(rendered.text);
+  }
+  ASSIGN_OR_RETURN(const auto ids, engine_.Tokenize(*call.text, call.add_special_tokens, true));
+  std::optional<std::vector<std::string>> pieces;
+  if (call.return_pieces) {
+    if (ids.size() > kMaxPieces) {
+      return InvalidArgument("return_pieces: at most {} tokens have pieces, there are {}",
+                             kMaxPieces, ids.size());
+    }
+    uint64_t bytes = 0;
+    for (const int32_t id : ids) bytes += sizes_->Piece(id);
+    RETURN_IF_ERROR(CheckAnswerBytes(limits_, "return_pieces", bytes));
+    pieces.emplace();
+    for (const int32_t id : ids) pieces->push_back(engine_.TokenBytes(id));
+  }
+  return PreparedAnswer{FormatTokens(ids, engine_.model().max_context, pieces),
+                        std::move(call.unknown_fields)};
+}
+
+Result<PreparedAnswer> Preparer::Detokenize(std::string body) const {
+  ASSIGN_OR_RETURN(DetokenizeCall call, ParseDetokenizeCall(body));
+  body = std::string();
+  RETURN_IF_ERROR(CheckModel(call.model));
+  RETURN_IF_ERROR(CheckIds("tokens", call.tokens));
+  uint64_t bytes = 0;
+  for (const int32_t id : call.tokens) bytes += sizes_->Text(id);
+  RETURN_IF_ERROR(CheckAnswerBytes(limits_, "tokens", bytes));
+  return PreparedAnswer{FormatText(engine_.Detokenize(call.tokens)),
+                        std::move(call.unknown_fields)};
+}
+
+}  // namespace tokamak

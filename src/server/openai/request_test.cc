@@ -1,0 +1,261 @@
+#include "server/openai/request.h"
+
+#include <gtest/gtest.h>
+
+#include "server/openai/tokenize_call.h"
+
+namespace tokamak {
+namespace {
+
+TEST(OpenAiRequest, ReadsEverySamplingField) {
+  const Result<CompletionCall> call = ParseCompletionCall(R"({
+    "model": "m", "prompt": "Hi", "temperature": 0.5, "top_k": 3, "top_p": 0.25, "min_p": 0.125,
+    "typical_p": 0.75, "repetition_penalty": 1.5, "presence_penalty": -1, "frequency_penalty": 2,
+    "logit_bias": {"5": -100, "7": 1.5}, "seed": 18446744073709551615, "n": 2, "max_tokens": 9,
+    "min_tokens": 4, "stop": ["a", "b"], "stop_token_ids": [1, 2], "ignore_eos": true,
+    "logprobs": 3, "prompt_logprobs": 2, "priority": -4, "cache_salt": "s", "echo": false,
+    "stream": true, "stream_options": {"include_usage": true}, "user": "ignored", "x": {"y": []}})");
+  ASSERT_TRUE(call.ok()) << call.status().ToString();
+  const SamplingParams& s = call->sampling;
+  EXPECT_EQ(call->model, "m");
+  EXPECT_EQ(std::get<std::string>(call->prompts.at(0)), "Hi");
+  EXPECT_EQ(s.temperature, 0.5f);
+  EXPECT_EQ(s.top_k, 3);
+  EXPECT_EQ(s.top_p, 0.25f);
+  EXPECT_EQ(s.min_p, 0.125f);
+  EXPECT_EQ(s.typical_p, 0.75f);
+  EXPECT_EQ(s.repetition_penalty, 1.5f);
+  EXPECT_EQ(s.presence_penalty, -1.0f);
+  EXPECT_EQ(s.frequency_penalty, 2.0f);
+  EXPECT_EQ(s.logit_bias, (std::vector<std::pair<int32_t, float>>{{5, -100.0f}, {7, 1.5f}}));
+  EXPECT_EQ(s.seed, UINT64_MAX);
+  EXPECT_EQ(s.n, 2);
+  EXPECT_EQ(s.max_tokens, 9);
+  EXPECT_EQ(s.min_tokens, 4);
+  EXPECT_EQ(s.stop, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(s.stop_token_ids, (std::vector<int32_t>{1, 2}));
+  EXPECT_TRUE(s.ignore_eos);
+  EXPECT_EQ(s.logprobs, 3);
+  EXPECT_EQ(s.prompt_logprobs, 2);
+  EXPECT_EQ(call->priority, -4);
+  EXPECT_EQ(call->cache_salt, "s");
+  EXPECT_TRUE(call->stream);
+  EXPECT_TRUE(call->include_usage);
+}
+
+TEST(OpenAiRequest, ReadsEveryFormOfPrompt) {
+  EXPECT_EQ(std::get<std::vector<int32_t>>(
+                ParseCompletionCall(R"({"prompt": [1, 2]})").value().prompts.at(0)),
+            (std::vector<int32_t>{1, 2}));
+  const auto mixed = ParseCompletionCall(R"({"prompt": ["a", [3], "b"]})").value().prompts;
+  ASSERT_EQ(mixed.size(), 3u);
+  EXPECT_EQ(std::get<std::vector<int32_t>>(mixed[1]), std::vector<int32_t>{3});
+  const std::string with_nul = std::get<std::string>(
+      ParseCompletionCall(R"({"prompt": "a\u0000b\ud83d\ude00"})").value().prompts.at(0));
+  EXPECT_EQ(with_nul, std::string("a\0b\xF0\x9F\x98\x80", 7));
+}
+
+TEST(OpenAiRequest, ReadsConversationsAndJoinsTextParts) {
+  const Result<CompletionCall> call = ParseChatCall(R"({
+    "messages": [{"role": "developer", "content": "Be brief."},
+                 {"role": "user", "content": [{"type": "text", "text": "a"},
+                                              {"type": "text", "text": "b"}]},
+                 {"role": "assistant", "content": null},
+                 {"role": "user", "content": "c", "name": "kept"}],
+    "max_tokens": 6, "max_completion_tokens": 6, "logprobs": true, "top_logprobs": 4,
+    "tools": [], "response_format": {"type": "text"}, "seed": -1, "top_k": -1})");
+  ASSERT_TRUE(call.ok()) << call.status().ToString();
+  const auto& messages = call->conversation.messages.items();
+  ASSERT_EQ(messages.size(), 4u);
+  const auto field = [&](size_t i, const char* name) { return *messages[i].dict().Find(name); };
+  EXPECT_EQ(field(0, "role").text(), "system");
+  EXPECT_EQ(field(0, "content").text(), "Be brief.");
+  EXPECT_EQ(field(1, "content").text(), "ab");
+  EXPECT_TRUE(field(2, "content").is_none());
+  EXPECT_EQ(field(3, "name").text(), "kept");
+  EXPECT_TRUE(call->conversation.tools.is_none());
+  EXPECT_EQ(call->sampling.max_tokens, 6);
+  EXPECT_EQ(call->sampling.logprobs, 4);
+  EXPECT_EQ(call->sampling.seed, UINT64_MAX);
+  EXPECT_EQ(call->sampling.top_k, 0);
+}
+
+TEST(OpenAiRequest, ReadsToolsInTheirOrder) {
+  const std::string body = R"({"messages": [{"role": "user", "content": "x"},
+      {"role": "assistant", "tool_calls": [{"id": "1", "type": "function",
+       "function": {"name": "f", "arguments": "{}"}}]},
+      {"role": "tool", "tool_call_id": "1", "content": "y"}],
+    "chat_template_kwargs": {"enable_thinking": false}, "add_generation_prompt": false,
+    "tools": [{"type": "function", "function": {"name": "f", "z": 1, "a": 2}}])";
+  const Result<CompletionCall> call = ParseChatCall(body + "}");
+  ASSERT_TRUE(call.ok()) << call.status().ToString();
+  const auto& function = call->conversation.tools.items().at(0).dict().Find("function")->dict();
+  EXPECT_EQ(function.entries.at(1).first.text(), "z");
+  EXPECT_EQ(call->conversation.variables.at(0).first, "enable_thinking");
+  EXPECT_FALSE(call->conversation.add_generation_prompt);
+  EXPECT_TRUE(ParseChatCall(body + R"(, "tool_choice": "none"})")->conversation.tools.is_none());
+}
+
+struct BadBody {
+  bool chat;
+  std::string body;
+  std::string path;  // that the message must start with; empty: no path
+};
+
+void ExpectRefused(const std::vector<BadBody>& cases) {
+  for (const BadBody& bad : cases) {
+    const Result<CompletionCall> call =
+        bad.chat ? ParseChatCall(bad.body) : ParseCompletionCall(bad.body);
+    ASSERT_FALSE(call.ok()) << bad.body.substr(0, 200);
+    EXPECT_EQ(call.status().code(), StatusCode::kInvalidArgument) << bad.body.substr(0, 200);
+    EXPECT_EQ(LeadingPath(call.status().message()), bad.path) << bad.body.substr(0, 200) << "\n"
+                                                              << call.status().ToString();
+  }
+}
+
+TEST(OpenAiRequest, NamesThePathOfWhatIsWrongInACompletion) {
+  const std::string deep =
+      "{\"prompt\": \"a\", \"x\": " + std::string(5000, '[') + std::string(5000, ']') + "}";
+  const std::vector<BadBody> cases = {
+      {false, "", ""},
+      {false, "[]", ""},
+      {false, "{\"prompt\": \"a\"", ""},
+      {false, "{\"prompt\": \"\xFF\"}", ""},
+      {false, R"({"prompt": "\ud800"})", ""},
+      {false, R"({"prompt": "a", "temperature": NaN})", ""},
+      {false, R"({"prompt": "a", "temperature": 1e999})", ""},
+      {false, deep, ""},
+      {false, "{}", "prompt"},
+      {false, R"({"prompt": null})", "prompt"},
+      {false, R"({"prompt": {}})", "prompt"},
+      {false, R"({"prompt": []})", "prompt"},
+      {false, R"({"prompt": [1, "a"]})", "prompt[1]"},
+      {false, R"({"prompt": [1, 1.5]})", "prompt[1]"},
+      {false, R"({"prompt": [1, 3000000000]})", "prompt[1]"},
+      {false, R"({"prompt": ["a", [1, true]]})", "prompt[1][1]"},
+      {false, R"({"prompt": ["a", {}]})", "prompt[1]"},
+      {false, R"({"prompt": "a", "temperature": "0"})", "temperature"},
+      {false, R"({"prompt": "a", "temperature": 1e300})", "temperature"},
+      {false, R"({"prompt": "a", "n": 1.5})", "n"},
+      {false, R"({"prompt": "a", "max_tokens": 99999999999999999999})", "max_tokens"},
+      {false, R"({"prompt": "a", "max_tokens": -9999999999})", "max_tokens"},
+      {false, R"({"prompt": "a", "max_tokens": true})", "max_tokens"},
+      {true, R"({"messages": [{"role": "user", "content": "a"}], "max_tokens": -1,
+                "max_completion_tokens": 5})",
+       "max_completion_tokens"},
+      {false, R"({"prompt": "a", "seed": 1.5})", "seed"},
+      {false, R"({"prompt": "a", "seed": 18446744073709551616})", "seed"},
+      {false, R"({"prompt": "a", "stop": 5})", "stop"},
+      {false, R"({"prompt": "a", "stop": ["a", 5]})", "stop[1]"},
+      {false, R"({"prompt": "a", "stop_token_ids": ["a"]})", "stop_token_ids[0]"},
+      {false, R"({"prompt": "a", "logit_bias": []})", "logit_bias"},
+      {false, R"({"prompt": "a", "logit_bias": {"x": 1}})", "logit_bias"},
+      {false, R"({"prompt": "a", "logit_bias": {"1": "x"}})", "logit_bias.1"},
+      {false, R"({"prompt": "a", "logit_bias": {"1": 1e300}})", "logit_bias.1"},
+      {false, R"({"prompt": "a", "stream": 1})", "stream"},
+      {false, R"({"prompt": "a", "stream_options": {}})", "stream_options"},
+      {false, R"({"prompt": "a", "stream": true, "stream_options": {"include_usage": 1}})",
+       "stream_options.include_usage"},
+      {false, R"({"prompt": "a", "best_of": 5})", "best_of"},
+      {false, R"({"prompt": "a", "suffix": "x"})", "suffix"},
+      {false, R"({"prompt": "a", "user": 5})", "user"},
+      {false, R"({"prompt": "a", "metadata": "x"})", "metadata"},
+      {false, R"({"prompt": "a", "store": 1})", "store"},
+      {false, R"({"prompt": "a", "service_tier": []})", "service_tier"},
+      {false, R"({"prompt": "a", "safety_identifier": {}})", "safety_identifier"},
+      {false, R"({"prompt": "a", "prompt_cache_key": 1})", "prompt_cache_key"},
+      {false, R"({"prompt": "a", "stream": true, "stream_options": {"include_obfuscation": 1}})",
+       "stream_options.include_obfuscation"},
+  };
+  ExpectRefused(cases);
+}
+
+TEST(OpenAiRequest, NamesThePathOfWhatIsWrongInAConversation) {
+  const std::vector<BadBody> cases = {
+      {true, R"({})", "messages"},
+      {true, R"({"messages": []})", "messages"},
+      {true, R"({"messages": "a"})", "messages"},
+      {true, R"({"messages": [5]})", "messages[0]"},
+      {true, R"({"messages": [{"content": "a"}]})", "messages[0].role"},
+      {true, R"({"messages": [{"role": "king", "content": "a"}]})", "messages[0].role"},
+      {true, R"({"messages": [{"role": "user"}]})", "messages[0].content"},
+      {true, R"({"messages": [{"role": "user", "content": 5}]})", "messages[0].content"},
+      {true, R"({"messages": [{"role": "user", "content": ["a"]}]})", "messages[0].content[0]"},
+      {true, R"({"messages": [{"role": "user", "content": [{"type": "video"}]}]})",
+       "messages[0].content[0].type"},
+      {true, R"({"messages": [{"role": "user", "content": [{"type": "text", "text": 1}]}]})",
+       "messages[0].content[0].text"},
+      {true, R"({"messages": [{"role": "user", "content": "a"}], "top_logprobs": 3})",
+       "top_logprobs"},
+      {true,
+       R"({"messages": [{"role": "user", "content": "a"}], "logprobs": true, "top_logprobs": 21})",
+       "top_logprobs"},
+      {true, R"({"messages": [{"role": "user", "content": "a"}], "logprobs": 3})", "logprobs"},
+      {true, R"({"messages": [{"role": "user", "content": "a"}], "tools": [{}]})",
+       "tools[0].function"},
+      {true, R"({"messages": [{"role": "user", "content": "a"}], "tools": {}})", "tools"},
+      {true,
+       R"({"messages": [{"role": "user", "content": "a"}],
+           "tools": [{"type": "retrieval", "function": {"name": "f"}}]})",
+       "tools[0].type"},
+      {true, R"({"messages": [{"role": "user", "content": "a"}], "tool_choice": "required"})",
+       "tool_choice"},
+      {true, R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {}}]}]})",
+       "messages[0].tool_calls[0].function.name"},
+      {true, R"({"messages": [{"role": "assistant", "tool_calls": 5}]})", "messages[0].tool_calls"},
+      {true,
+       R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f",
+           "arguments": [1]}}]}]})",
+       "messages[0].tool_calls[0].function.arguments"},
+      {true,
+       R"({"messages": [{"role": "assistant", "tool_calls": [{"id": 1,
+           "function": {"name": "f"}}]}]})",
+       "messages[0].tool_calls[0].id"},
+      {true, R"({"messages": [{"role": "assistant"}]})", "messages[0].content"},
+      {true, R"({"messages": [{"role": "user", "content": "a", "name": 5}]})", "messages[0].name"},
+      {true, R"({"messages": [{"role": "tool", "content": "a", "tool_call_id": 5}]})",
+       "messages[0].tool_call_id"},
+      {true, R"({"messages": [{"role": "assistant", "content": "a", "reasoning_content": []}]})",
+       "messages[0].reasoning_content"},
+      {true, R"({"messages": [{"role": "user", "content": "a"}], "functions": [{}]})", "functions"},
+      {true,
+       R"({"messages": [{"role": "user", "content": "a"}],
+           "chat_template_kwargs": {"messages": []}})",
+       "chat_template_kwargs"},
+      {true, R"({"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": 5})",
+       "chat_template_kwargs"},
+      {false, R"({"prompt": "a", "tools": [{}]})", "tools"},
+      {true,
+       R"({"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "json"}})",
+       "response_format"},
+  };
+  ExpectRefused(cases);
+}
+
+TEST(OpenAiRequest, NulBytesEndNoBody) {
+  const std::string good = R"({"prompt": "a", "max_tokens": 1})";
+  ASSERT_TRUE(ParseCompletionCall(good).ok());
+  const std::string nul(1, '\0');
+  for (const std::string& tail :
+       {nul, nul + "}", nul + R"({"prompt": "b"})", nul + nul, "\n" + nul}) {
+    const auto call = ParseCompletionCall(good + tail);
+    EXPECT_EQ(call.status().code(), StatusCode::kInvalidArgument) << tail.size();
+  }
+  for (size_t at = 0; at < good.size(); ++at) {
+    std::string body = good;
+    body.insert(at, nul);
+    EXPECT_FALSE(ParseCompletionCall(body).ok()) << at;
+    EXPECT_FALSE(ParseTokenizeCall(body).ok()) << at;
+  }
+}
+
+TEST(OpenAiRequest, LeadingPathTakesNothingButPaths) {
+  EXPECT_EQ(LeadingPath("top_p: must be in (0, 1]"), "top_p");
+  EXPECT_EQ(LeadingPath("messages[2].content[0].type: \"video\""), "messages[2].content[0].type");
+  EXPECT_EQ(LeadingPath("the body: is wrong"), "");
+  EXPECT_EQ(LeadingPath("no colon"), "");
+  EXPECT_EQ(LeadingPath(": x"), "");
+}
+
+}  // namespace
+}  // namespace tokamak

@@ -1,0 +1,73 @@
+// What goes back to clients, as JSON text. Strings that are not UTF-8 are repaired, never refused.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/openai/logprobs_json.h"
+#include "tokamak/engine.h"
+
+namespace tokamak {
+
+// An answer's name and what all its pieces repeat.
+struct ResponseHead {
+  bool chat = false;
+  std::string id;
+  int64_t created = 0;  // seconds since 1970
+  std::string model;
+  std::string system_fingerprint;
+  uint64_t seed = 0;  // the effective one; extension
+};
+
+// A call of a tool, as the client gets it: streams send each in one piece.
+struct ToolCallPart {
+  int32_t index = 0;  // among the choice's calls
+  std::string id;
+  std::string name;
+  std::string arguments;  // JSON
+};
+
+// One choice, whole or the next piece of a stream.
+struct ChoicePart {
+  int32_t index = 0;
+  std::string text;
+  std::string reasoning;                 // chat
+  std::vector<ToolCallPart> tool_calls;  // chat
+  std::vector<LogprobEntry> logprobs;
+  bool with_logprobs = false;
+  std::optional<std::vector<LogprobEntry>> prompt_logprobs;  // extension
+  std::optional<std::vector<int32_t>> token_ids;             // extension
+  std::optional<std::string> finish_reason;
+  bool first = false;  // of a chat stream: it names the role
+};
+
+// What answers end with, where it was asked for.
+struct ResponseTail {
+  Usage usage;
+  std::optional<RequestTimings> timings = {};  // extension
+};
+
+std::string FormatResponse(const ResponseHead& head, const std::vector<ChoicePart>& choices,
+                           const ResponseTail& tail, TokenBytesRef bytes_of);
+// One SSE event. With `null_usage` it says "usage": null, as streams that end with usage do. The
+// last one of a stream without usage has the tail, of which it gives the timings.
+std::string FormatChunk(const ResponseHead& head, const ChoicePart& part, bool null_usage,
+                        const std::optional<ResponseTail>& tail, TokenBytesRef bytes_of);
+std::string FormatUsageChunk(const ResponseHead& head, const ResponseTail& tail);
+std::string FormatErrorEvent(std::string_view error_json);
+inline constexpr std::string_view kDoneEvent = "data: [DONE]\n\n";
+
+// {"error": {...}}. An empty `param` or `code` becomes null.
+std::string FormatError(std::string_view type, std::string_view message, std::string_view param,
+                        std::string_view code);
+std::string FormatModels(const std::string& id, int64_t created, const ModelInfo& model);
+std::string FormatModel(const std::string& id, int64_t created, const ModelInfo& model);
+// `preparing`: calls that have arrived and that the engine does not have yet.
+// `error`: why it is not well, where there is a reason to tell.
+std::string FormatHealth(std::string_view status, std::string_view error, size_t preparing,
+                         const EngineStats& stats, const ModelInfo& model);
+
+}  // namespace tokamak

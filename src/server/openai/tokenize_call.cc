@@ -1,0 +1,123 @@
+#include "server/openai/tokenize_call.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "server/json_text.h"
+#include "server/openai/conversation_fields.h"
+#include "server/openai/json_fields.h"
+#include "server/openai/other_fields.h"
+
+namespace tokamak {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kMaxTokens = size_t{1} << 24;
+
+// Returns whether the model is to be told of the tools.
+bool ReadTokenize(Fields& fields, TokenizeCall& call) {
+  fields.Read("model", call.model);
+  std::string text;
+  fields.Read("text", text);
+  const bool has_text = fields.Has("text");
+  if (fields.Has("prompt")) {  // as other servers name it
+    fields.Read("prompt", text);
+    if (has_text) fields.Fail("prompt", "is another name of \"text\"; give one of them");
+  }
+  fields.Read("return_pieces", call.return_pieces);
+  const bool any_text = has_text || fields.Has("prompt");
+  call.add_special_tokens = any_text;
+  fields.Read("add_special_tokens", call.add_special_tokens);
+  if (any_text) {
+    for (const char* name : {"messages", "tools", "tool_choice", "add_generation_prompt",
+                             "chat_template_kwargs", "reasoning_effort"}) {
+      if (fields.Has(name))
+        fields.Fail(name, "goes with \"messages\"; give either text or messages");
+    }
+    call.text = std::move(text);
+    return false;
+  }
+  if (!fields.Has("messages")) fields.Fail("text", "is missing; give it, or \"messages\"");
+  return CheckConversation(fields, call.conversation);
+}
+
+void ReadDetokenize(Fields& fields, DetokenizeCall& call) {
+  fields.Read("model", call.model);
+  if (!fields.Has("tokens")) fields.Fail("tokens", "is missing");
+  fields.ReadList("tokens", kMaxTokens, [&](const std::string& path, const Json& value) {
+    if (const auto id = fields.Int32(path, value)) call.tokens.push_back(*id);
+  });
+}
+
+}  // namespace
+
+Result<TokenizeCall> ParseTokenizeCall(const std::string& body) {
+  ASSIGN_OR_RETURN(Json json, ParseBody(body));
+  ASSIGN_OR_RETURN(const FieldSpellings spellings, TakeOtherFields(kTokenizeCall, json));
+  Fields fields(json, "");
+  TokenizeCall call;
+  const bool use_tools = ReadTokenize(fields, call);
+  RETURN_IF_ERROR(spellings.Apply(fields.status()));
+  call.unknown_fields = spellings.Ignored(fields.Unknown());
+  if (!call.text) {
+    RETURN_IF_ERROR(ReadConversation(body, spellings, use_tools, call.conversation));
+  }
+  return call;
+}
+
+Result<DetokenizeCall> ParseDetokenizeCall(const std::string& body) {
+  ASSIGN_OR_RETURN(Json json, ParseBody(body));
+  ASSIGN_OR_RETURN(const FieldSpellings spellings, TakeOtherFields(kDetokenizeCall, json));
+  Fields fields(json, "");
+  DetokenizeCall call;
+  ReadDetokenize(fields, call);
+  RETURN_IF_ERROR(spellings.Apply(fields.status()));
+  call.unknown_fields = spellings.Ignored(fields.Unknown());
+  return call;
+}
+
+std::vector<std::string> KnownTokenizeFields() {
+  const Json nothing = Json::object();
+  Fields fields(nothing, "");
+  TokenizeCall call;
+  ReadTokenize(fields, call);
+  return fields.known();
+}
+
+std::vector<std::string> KnownDetokenizeFields() {
+  const Json nothing = Json::object();
+  Fields fields(nothing, "");
+  DetokenizeCall call;
+  ReadDetokenize(fields, call);
+  return fields.known();
+}
+
+std::string FormatTokens(const std::vector<int32_t>& tokens, int32_t max_context,
+                         const std::optional<std::vector<std::string>>& pieces) {
+  // Written piece by piece: as one tree of values, millions of tokens would take gigabytes.
+  std::string json =
+      fmt::format("{{\"count\":{},\"max_model_len\":{},\"tokens\":[", tokens.size(), max_context);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (i > 0) json += ',';
+    json += std::to_string(tokens[i]);
+  }
+  json += ']';
+  if (pieces) {
+    json += ",\"pieces\":[";
+    for (size_t i = 0; i < pieces->size(); ++i) {
+      const std::string& piece = (*pieces)[i];
+      nlohmann::ordered_json bytes = nlohmann::ordered_json::array();
+      for (const char c : piece) bytes.push_back(static_cast<uint8_t>(c));
+      if (i > 0) json += ',';
+      json += DumpJson({{"id", tokens[i]}, {"text", piece}, {"bytes", std::move(bytes)}});
+    }
+    json += ']';
+  }
+  json += '}';
+  return json;
+}
+
+std::string FormatText(const std::string& text) { return DumpJson({{"text", text}}); }
+
+}  // namespace tokamak

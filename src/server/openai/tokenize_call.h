@@ -1,0 +1,45 @@
+// The calls of /tokenize and /detokenize: what they ask, and their answers.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "chat/chat_template.h"
+#include "tokamak/status.h"
+
+namespace tokamak {
+
+struct TokenizeCall {
+  std::string model;                // empty: whichever is served
+  std::optional<std::string> text;  // else the conversation
+  ChatInput conversation;
+  bool add_special_tokens =
+      true;  // a conversation's template brings its own: false unless asked for
+  bool return_pieces = false;
+  std::vector<std::string> unknown_fields;
+};
+
+struct DetokenizeCall {
+  std::string model;
+  std::vector<int32_t> tokens;
+  std::vector<std::string> unknown_fields;
+};
+
+// More pieces in one answer are refused: each takes a hundred bytes.
+inline constexpr size_t kMaxPieces = 100'000;
+
+// Errors as those of request.h.
+Result<TokenizeCall> ParseTokenizeCall(const std::string& body);
+Result<DetokenizeCall> ParseDetokenizeCall(const std::string& body);
+std::vector<std::string> KnownTokenizeFields();
+std::vector<std::string> KnownDetokenizeFields();
+
+// `pieces`: the bytes of each token, where they were asked for.
+std::string FormatTokens(const std::vector<int32_t>& tokens, int32_t max_context,
+                         const std::optional<std::vector<std::string>>& pieces);
+std::string FormatText(const std::string& text);
+
+}  // namespace tokamak

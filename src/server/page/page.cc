@@ -1,0 +1,88 @@
+#include "server/page/page.h"
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+#include <string_view>
+
+#include "base/check.h"
+#include "server/page/page_assets.h"
+
+namespace tokamak {
+namespace {
+
+std::string_view Trim(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t");
+  if (begin == text.npos) return "";
+  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
+// Takes the next element off a comma-separated list.
+std::string_view NextOf(std::string_view& list) {
+  const size_t comma = std::min(list.find(','), list.size());
+  const std::string_view element = Trim(list.substr(0, comma));
+  list.remove_prefix(std::min(comma + 1, list.size()));
+  return element;
+}
+
+bool EqualIgnoringCase(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
+    return std::tolower(x) == std::tolower(y);
+  });
+}
+
+// Whether an Accept-Encoding names gzip with a weight above 0 (RFC 9110, section 12.5.3). "*" is
+// not taken for it: those who only write that may not decompress.
+bool AcceptsGzip(std::string_view accepted) {
+  while (!accepted.empty()) {
+    const std::string_view element = NextOf(accepted);
+    const size_t semicolon = std::min(element.find(';'), element.size());
+    if (!EqualIgnoringCase(Trim(element.substr(0, semicolon)), "gzip")) continue;
+    const std::string_view weight = Trim(element.substr(std::min(semicolon + 1, element.size())));
+    return !weight.starts_with("q=0") || weight.find_first_of("123456789") != weight.npos;
+  }
+  return false;
+}
+
+// Whether an If-None-Match lists `etag`, as weak or strong one (section 13.1.2).
+bool Lists(std::string_view tags, std::string_view etag) {
+  while (!tags.empty()) {
+    std::string_view tag = NextOf(tags);
+    if (tag == "*") return true;
+    if (tag.starts_with("W/")) tag.remove_prefix(2);
+    if (tag == etag) return true;
+  }
+  return false;
+}
+
+const PageAsset* Find(std::string_view path) {
+  for (const PageAsset& asset : PageAssets()) {
+    if (asset.path == path) return &asset;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool IsPage(std::string_view path) { return Find(path) != nullptr; }
+
+HttpResponse PageResponse(const HttpRequest& request) {
+  const PageAsset* const asset = Find(request.path);
+  CHECK_MSG(asset != nullptr, request.path);
+  const bool gzip = !asset->gzip.empty() && AcceptsGzip(request.Header("accept-encoding"));
+  const std::string etag = '"' + std::string(asset->digest) + (gzip ? "-gzip\"" : "\"");
+  HttpResponse response;
+  // Asked for anew each time, which costs a 304: after an upgrade no old file meets a new one.
+  response.headers = {{"Cache-Control", "no-cache"}, {"ETag", etag}, {"Vary", "Accept-Encoding"}};
+  if (Lists(request.Header("if-none-match"), etag)) {
+    response.status = 304;
+    response.content_type = "";
+    return response;
+  }
+  response.content_type = asset->content_type;
+  response.body = gzip ? asset->gzip : asset->plain;
+  if (gzip) response.headers.emplace_back("Content-Encoding", "gzip");
+  return response;
+}
+
+}  // namespace tokamak
