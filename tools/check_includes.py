@@ -48,6 +48,9 @@ BEAST_FOLDER = 'src/server/transport/'
 BEAST_HEADERS = {f'server/transport/{name}.h' for name in (
     'byte_stream', 'connection', 'exchange', 'tls', 'turns')}
 
+# Coroutines of the server. Nothing outside src/server includes these.
+TASK_HEADERS = {f'server/transport/{name}.h' for name in ('mailbox',)}
+
 INCLUDE = re.compile(r'\s*#\s*include\s*(["<])([^">]+)[">]')
 
 
@@ -86,7 +89,7 @@ def check_file(root, path):
             continue
         kind, name = match.groups()
         if kind == '<':
-            inner = str(relative).removeprefix('src/') in BEAST_HEADERS
+            inner = str(relative).removeprefix('src/') in BEAST_HEADERS | TASK_HEADERS
             if path.suffix == '.h' and HEAVY.match(name) and not is_test(path) and not inner:
                 yield number, f'<{name}> is slow to compile: include it in .cc files only'
             if BEAST.match(name) and not str(relative).startswith(BEAST_FOLDER):
@@ -98,6 +101,8 @@ def check_file(root, path):
             continue
         if name in BEAST_HEADERS and not str(relative).startswith(BEAST_FOLDER):
             yield number, f'"{name}" is for {BEAST_FOLDER} alone'
+        if name in TASK_HEADERS and folder != 'server':
+            yield number, f'"{name}" is for src/server alone'
         target = folder_of(name.split('/'))
         if target not in allowed and name not in ALLOWED_HEADERS.get(folder, []):
             may = ', '.join(sorted(allowed - {folder})) or 'nothing else'

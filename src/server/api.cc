@@ -73,7 +73,7 @@ std::string DecodePercent(std::string_view text) {
 
 }  // namespace
 
-Api::Api(Engine& engine, Options options)
+Api::Api(Engine& engine, boost::asio::io_context& io, Options options)
     : engine_(engine),
       options_(std::move(options)),
       started_(std::time(nullptr)),
@@ -82,7 +82,7 @@ Api::Api(Engine& engine, Options options)
                                        DebugStateInfo{.version = options_.version,
                                                       .model_id = options_.model_id,
                                                       .started = static_cast<double>(started_)},
-                                       options_.post_after)),
+                                       io, options_.post_after)),
       preparer_(engine, options_.model_id, options_.requests, options_.parsers),
       id_salt_(RandomBits()),
       pool_(options_.preparing),
@@ -336,6 +336,7 @@ void Api::Stop() {
   on_made_ = nullptr;
   pool_.Stop();
   making_pool_.Stop();
+  debug_state_->Stop();
 }
 
 void Api::TellWhenPrepared() {

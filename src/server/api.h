@@ -43,7 +43,7 @@ class Api {
     std::string version;                       // of the program
     std::shared_ptr<const Observer> observer;  // what it has counted goes to /metrics
   };
-  Api(Engine& engine, Options options);
+  Api(Engine& engine, boost::asio::io_context& io, Options options);
 
   // Paths that need no key.
   static bool IsPublic(std::string_view path);

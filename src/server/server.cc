@@ -236,8 +236,8 @@ Result<std::unique_ptr<Server>> Server::Create(Engine& engine, ServerOptions opt
   api_options.post_after = [raw](double seconds, std::function<void()> work) {
     raw->http->PostAfter(seconds, std::move(work));
   };
-  raw->api = std::make_unique<Api>(engine, std::move(api_options));
   RETURN_IF_ERROR(raw->Listen(address.ip));
+  raw->api = std::make_unique<Api>(engine, raw->http->io(), std::move(api_options));
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 

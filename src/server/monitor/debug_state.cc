@@ -174,13 +174,11 @@ std::string FormatDebugState(const EngineSnapshot& snapshot, const DebugRates& r
 
 void DebugState::Handle(std::shared_ptr<HttpExchange> exchange) {
   waiting_.push_back(std::move(exchange));
-  if (!asked_) {
-    asked_ = true;
-    // The exchange knows the I/O thread even when the server is gone.
-    engine_.Snapshot([self = shared_from_this(),
-                      exchange = waiting_.back()](std::shared_ptr<const EngineSnapshot> snapshot) {
-      exchange->Post([self, snapshot = std::move(snapshot)] { self->OnSnapshot(snapshot); });
-    });
+  if (!std::exchange(asked_, true)) {
+    engine_.Snapshot(
+        [sender = snapshots_.sender()](std::shared_ptr<const EngineSnapshot> snapshot) {
+          sender.Put(std::move(snapshot));
+        });
   }
   if (waiting_.size() > 1) return;
   post_after_(kPatienceSeconds, [weak = weak_from_this(), question = ++num_questions_] {
@@ -188,9 +186,10 @@ void DebugState::Handle(std::shared_ptr<HttpExchange> exchange) {
   });
 }
 
-void DebugState::OnSnapshot(std::shared_ptr<const EngineSnapshot> snapshot) {
+void DebugState::OnSnapshot() {
   asked_ = false;
-  if (history_.empty() || history_.back() != snapshot) {
+  for (std::shared_ptr<const EngineSnapshot>& snapshot : snapshots_.Take()) {
+    if (!history_.empty() && history_.back() == snapshot) continue;
     const double now = snapshot->time;
     history_.push_back(std::move(snapshot));
     // Keep one that is at least kRateSeconds old, and none that says nothing about now.

@@ -6,9 +6,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "server/transport/http.h"
+#include "server/transport/mailbox.h"
 #include "tokamak/engine.h"
 
 namespace tokamak {
@@ -40,19 +42,25 @@ class DebugState : public std::enable_shared_from_this<DebugState> {
  public:
   // `post_after` runs work on the I/O thread, as long as the server lives.
   using PostAfter = std::function<void(double seconds, std::function<void()> work)>;
-  DebugState(Engine& engine, DebugStateInfo info, PostAfter post_after)
-      : engine_(engine), info_(std::move(info)), post_after_(std::move(post_after)) {}
+  DebugState(Engine& engine, DebugStateInfo info, boost::asio::io_context& io, PostAfter post_after)
+      : engine_(engine),
+        info_(std::move(info)),
+        post_after_(std::move(post_after)),
+        snapshots_(io, [this] { OnSnapshot(); }) {}
 
   void Handle(std::shared_ptr<HttpExchange> exchange);
+  // The engine's answers are of no interest any more. Before `io` ends.
+  void Stop() { snapshots_.Close(); }
 
  private:
-  void OnSnapshot(std::shared_ptr<const EngineSnapshot> snapshot);
+  void OnSnapshot();
   void OnTimeout(uint64_t question);
   void AnswerAll();
 
   Engine& engine_;
   const DebugStateInfo info_;
   const PostAfter post_after_;
+  Mailbox<std::shared_ptr<const EngineSnapshot>> snapshots_;
   std::vector<std::shared_ptr<HttpExchange>> waiting_;
   bool asked_ = false;  // the engine has been, and has not answered
   uint64_t num_questions_ = 0;

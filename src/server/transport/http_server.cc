@@ -272,6 +272,8 @@ void HttpServer::ReloadTls() {
 
 void HttpServer::Post(std::function<void()> work) { asio::post(*impl_->host.io, std::move(work)); }
 
+asio::io_context& HttpServer::io() { return *impl_->host.io; }
+
 void HttpServer::PostAfter(double seconds, std::function<void()> work) {
   auto timer = std::make_shared<asio::steady_timer>(*impl_->host.io, Milliseconds(seconds));
   timer->async_wait([timer, work = std::move(work)](error_code error) {

@@ -11,6 +11,10 @@
 #include "server/transport/http.h"
 #include "tokamak/status.h"
 
+namespace boost::asio {
+class io_context;
+}
+
 namespace tokamak {
 
 struct HttpLimits {
@@ -72,6 +76,8 @@ class HttpServer {
   void ReloadTls();
   // Runs `work` on the I/O thread. From any thread.
   void Post(std::function<void()> work);
+  // What Run runs.
+  boost::asio::io_context& io();
   // Runs `work` on the I/O thread after `seconds`. I/O thread.
   void PostAfter(double seconds, std::function<void()> work);
   // Calls `on_signal` on the I/O thread for every SIGINT and SIGTERM, which no longer end the

@@ -1,0 +1,89 @@
+// From other threads to the I/O thread.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+
+namespace tokamak {
+
+// Values that other threads put in and the I/O thread takes out, in order. The I/O thread owns it;
+// what is put in once it is gone is dropped.
+template <typename T>
+class Mailbox {
+  class State;
+
+ public:
+  // For other threads; thread-safe, and may outlive the mailbox.
+  class Sender {
+   public:
+    void Put(T value) const { state_->Put(std::move(value)); }
+
+   private:
+    friend class Mailbox;
+    explicit Sender(std::shared_ptr<State> state) : state_(std::move(state)) {}
+    std::shared_ptr<State> state_;
+  };
+
+  // Calls `on_mail` on the I/O thread when something has come.
+  Mailbox(boost::asio::io_context& io, std::function<void()> on_mail)
+      : state_(std::make_shared<State>(io, std::move(on_mail))) {}
+  ~Mailbox() { Close(); }
+  Mailbox(const Mailbox&) = delete;
+  Mailbox& operator=(const Mailbox&) = delete;
+
+  // What comes later is dropped.
+  void Close() { state_->Close(); }
+  Sender sender() const { return Sender(state_); }
+  // All that has come since the last call.
+  std::vector<T> Take() { return state_->Take(); }
+
+ private:
+  class State : public std::enable_shared_from_this<State> {
+   public:
+    State(boost::asio::io_context& io, std::function<void()> on_mail)
+        : io_(io), on_mail_(std::move(on_mail)) {}
+    void Put(T value) EXCLUDES(mutex_) {
+      MutexLock lock(mutex_);
+      if (closed_) return;
+      values_.push_back(std::move(value));
+      // Not closed, so the I/O thread is still there.
+      if (values_.size() == 1)
+        boost::asio::post(io_, [self = this->shared_from_this()] { self->Tell(); });
+    }
+    std::vector<T> Take() EXCLUDES(mutex_) {
+      MutexLock lock(mutex_);
+      return std::exchange(values_, {});
+    }
+    void Close() EXCLUDES(mutex_) {
+      std::vector<T> dropped;  // after the lock
+      MutexLock lock(mutex_);
+      closed_ = true;
+      dropped.swap(values_);
+    }
+
+   private:
+    void Tell() EXCLUDES(mutex_) {
+      {
+        MutexLock lock(mutex_);
+        if (closed_) return;
+      }
+      on_mail_();  // Close is called on this thread too
+    }
+
+    boost::asio::io_context& io_;
+    const std::function<void()> on_mail_;
+    Mutex mutex_;
+    std::vector<T> values_ GUARDED_BY(mutex_);
+    bool closed_ GUARDED_BY(mutex_) = false;
+  };
+
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace tokamak
