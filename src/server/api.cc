@@ -52,6 +52,7 @@ constexpr std::string_view kChatPath = "/v1/chat/completions";
 constexpr std::string_view kEmbeddingsPath = "/v1/embeddings";
 constexpr std::string_view kTokenizePath = "/tokenize";
 constexpr std::string_view kDetokenizePath = "/detokenize";
+constexpr std::string_view kModelPath = "/v1/models/";
 constexpr std::string_view kPostPaths[] = {kChatPath, "/v1/completions", kEmbeddingsPath,
                                            kTokenizePath, kDetokenizePath};
 
@@ -92,59 +93,60 @@ Api::Api(Engine& engine, boost::asio::io_context& io, Options options)
 
 bool Api::IsPublic(std::string_view path) { return path == "/health" || path == "/openapi.json"; }
 
-void Api::Handle(std::shared_ptr<HttpExchange> exchange) {
+void Api::Handle(const std::shared_ptr<HttpExchange>& exchange) {
   const HttpRequest& request = exchange->request();
-  const bool get = request.method == "GET" || request.method == "HEAD";
-  const auto wrong_method = [&](const char* allowed) {
-    HttpResponse response = ErrorResponse(
-        405, fmt::format("{} takes {}, not {}", request.path, allowed, request.method));
-    response.headers.emplace_back("Allow", allowed);
-    exchange->Respond(std::move(response));
-  };
-  if (request.path == "/health") {
-    return get ? exchange->Respond(Health()) : wrong_method("GET");
-  }
-  if (request.path == "/openapi.json") {
-    if (!get) return wrong_method("GET");
-    return exchange->Respond({.body = std::string(OpenApiDocument())});
-  }
-  if (options_.page && IsPage(request.path)) {
-    return get ? exchange->Respond(PageResponse(request)) : wrong_method("GET");
-  }
-  if (request.path == "/v1/models") {
-    if (!get) return wrong_method("GET");
-    return exchange->Respond({.body = FormatModels(options_.model_id, started_, engine_.model())});
-  }
-  if (request.path == "/metrics") {
-    return get ? exchange->Respond(Metrics()) : wrong_method("GET");
-  }
-  if (request.path == "/debug/state") {
-    return get ? debug_state_->Handle(std::move(exchange)) : wrong_method("GET");
-  }
-  constexpr std::string_view kModel = "/v1/models/";
-  if (request.path.starts_with(kModel)) {
-    if (!get) return wrong_method("GET");
-    return GetModel(exchange, std::string_view(request.path).substr(kModel.size()));
-  }
-  const auto& posts = kPostPaths;
-  if (std::find(std::begin(posts), std::end(posts), request.path) == std::end(posts)) {
+  const bool post =
+      std::find(std::begin(kPostPaths), std::end(kPostPaths), request.path) != std::end(kPostPaths);
+  if (!post && !IsGetPath(request.path)) {
     return exchange->Respond(ErrorResponse(
         404, fmt::format("no such path; there are {}, /v1/models, /openapi.json, /metrics, "
                          "/debug/state and /health",
-                         fmt::join(posts, ", "))));
+                         fmt::join(kPostPaths, ", "))));
   }
-  if (request.method != "POST") return wrong_method("POST");
-  if (const std::string_view error = BodyFormatError(request); !error.empty()) {
-    return exchange->Respond(ErrorResponse(415, error));
+  const bool allowed =
+      post ? request.method == "POST" : request.method == "GET" || request.method == "HEAD";
+  if (!allowed) {
+    const char* const method = post ? "POST" : "GET";
+    HttpResponse response = ErrorResponse(
+        405, fmt::format("{} takes {}, not {}", request.path, method, request.method));
+    response.headers.emplace_back("Allow", method);
+    return exchange->Respond(std::move(response));
   }
-  if (draining_) {
-    return exchange->Respond(ShuttingDownResponse());
+  if (post) return HandlePost(exchange);
+  HandleGet(exchange);
+}
+
+bool Api::IsGetPath(std::string_view path) const {
+  for (const std::string_view known :
+       {"/health", "/openapi.json", "/v1/models", "/metrics", "/debug/state"}) {
+    if (path == known) return true;
   }
-  HandlePost(exchange);
+  return path.starts_with(kModelPath) || (options_.page && IsPage(path));
+}
+
+void Api::HandleGet(const std::shared_ptr<HttpExchange>& exchange) {
+  const HttpRequest& request = exchange->request();
+  const std::string& path = request.path;
+  if (path == "/debug/state") return debug_state_->Handle(exchange);
+  if (path == "/health") return exchange->Respond(Health());
+  if (path == "/metrics") return exchange->Respond(Metrics());
+  if (path == "/openapi.json") return exchange->Respond({.body = std::string(OpenApiDocument())});
+  if (path == "/v1/models") {
+    return exchange->Respond({.body = FormatModels(options_.model_id, started_, engine_.model())});
+  }
+  if (path.starts_with(kModelPath)) {
+    return GetModel(exchange, std::string_view(path).substr(kModelPath.size()));
+  }
+  exchange->Respond(PageResponse(request));
 }
 
 void Api::HandlePost(const std::shared_ptr<HttpExchange>& exchange) {
-  const std::string& path = exchange->request().path;
+  const HttpRequest& request = exchange->request();
+  if (const std::string_view error = BodyFormatError(request); !error.empty()) {
+    return exchange->Respond(ErrorResponse(415, error));
+  }
+  if (draining_) return exchange->Respond(ShuttingDownResponse());
+  const std::string& path = request.path;
   if (path == kTokenizePath) {
     return Prepare(exchange, [this](std::string body) {
       return ToResponse(preparer_.Tokenize(std::move(body)));

@@ -48,7 +48,7 @@ class Api {
   // Paths that need no key.
   static bool IsPublic(std::string_view path);
 
-  void Handle(std::shared_ptr<HttpExchange> exchange);
+  void Handle(const std::shared_ptr<HttpExchange>& exchange);
   // From now on /health says 503 and nothing new is accepted. Calls `on_prepared` when the calls
   // that are being prepared have been submitted to the engine, which may be at once.
   void StartDraining(std::function<void()> on_prepared);
@@ -67,6 +67,8 @@ class Api {
   // Answers the exchange, or returns why not. Made from a body on the pool, run on the I/O thread.
   using Answer = std::function<Status(const std::shared_ptr<HttpExchange>&)>;
 
+  bool IsGetPath(std::string_view path) const;
+  void HandleGet(const std::shared_ptr<HttpExchange>& exchange);
   void HandlePost(const std::shared_ptr<HttpExchange>& exchange);
   void GetModel(const std::shared_ptr<HttpExchange>& exchange, std::string_view name);
   // Runs `prepare` on the pool and what it returns here, where the client still waits then.

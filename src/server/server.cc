@@ -18,6 +18,7 @@
 #include "server/monitor/observer.h"
 #include "server/openai/errors.h"
 #include "server/page/page.h"
+#include "server/transport/http_server.h"
 
 namespace tokamak {
 

@@ -9,7 +9,7 @@
 #include "server/low_priority_pool.h"
 #include "server/openai/prepare.h"
 #include "server/openai/request_limits.h"
-#include "server/transport/http_server.h"
+#include "server/transport/http.h"
 #include "tokamak/engine.h"
 
 namespace tokamak {

@@ -17,21 +17,6 @@ class io_context;
 
 namespace tokamak {
 
-struct HttpLimits {
-  size_t max_connections = 4096;             // more get 503 and are closed
-  size_t max_connections_per_client = 2048;  // of one address (IPv6: one /64); more get 429
-  size_t max_header_bytes = 16 << 10;
-  size_t max_body_bytes = 8 << 20;
-  size_t max_arriving_bytes = 256 << 20;  // of all bodies that have not arrived whole; more get 503
-  size_t max_unsent_bytes = 4 << 20;  // of a stream whose client does not read; then it is dropped
-  size_t max_unsent_together_bytes = 256
-                                     << 20;  // of all responses; then those with more than 64 KiB
-  double idle_seconds = 75;                  // between requests on a connection
-  double header_seconds = 10;  // for the request line and headers, once they have begun; TLS
-  double body_seconds = 60;    // for the whole body
-  double write_seconds = 30;   // for the client to take in some of what was written
-};
-
 // Owned by the thread that calls Run, which does all the work; other threads may call Post.
 class HttpServer {
  public:
