@@ -252,18 +252,9 @@ void Completion::SendPart(Choice& choice) {
                             .body = {},
                             .headers = IgnoredFieldHeaders(call_.unknown_fields)});
   }
-  ChoicePart part;
-  part.index = choice.part.index;
-  part.with_logprobs = choice.part.with_logprobs;
-  if (choice.part.token_ids) part.token_ids.emplace();
-  std::swap(part, choice.part);
-  size_t held = 0;
-  for (const LogprobEntry& entry : choice.held) held += LogprobBytes(entry.token);
-  const size_t bytes = choice.bytes - held;
-  choice.bytes = held;
-  kept_ -= bytes;
-  part.first = !choice.sent;
-  choice.sent = true;
+  const size_t before = kept_;
+  ChoicePart part = TakePart(choice);
+  const size_t bytes = before - kept_;
   std::optional<ResponseTail> tail;
   const bool last = open_ == 0 && !call_.include_usage &&
                     std::none_of(choices_.begin(), choices_.end(),
@@ -294,6 +285,22 @@ void Completion::OnPieceMade(std::string text) {
   }
   if (failure_) return FinishWithFailure();
   if (open_ == 0) FinishStream();
+}
+
+// What has not been sent, and is no longer kept.
+ChoicePart Completion::TakePart(Choice& choice) {
+  ChoicePart part;
+  part.index = choice.part.index;
+  part.with_logprobs = choice.part.with_logprobs;
+  if (choice.part.token_ids) part.token_ids.emplace();
+  std::swap(part, choice.part);
+  size_t held = 0;
+  for (const LogprobEntry& entry : choice.held) held += LogprobBytes(entry.token);
+  kept_ -= choice.bytes - held;
+  choice.bytes = held;
+  part.first = !choice.sent;
+  choice.sent = true;
+  return part;
 }
 
 void Completion::FinishStream() {

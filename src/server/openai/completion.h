@@ -53,6 +53,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   void AddPrompt(size_t prompt, Choice& choice, const OutputChunk& chunk);
   bool HasUnsent(const Choice& choice) const;
   void SendPart(Choice& choice);
+  ChoicePart TakePart(Choice& choice);
   void OnPieceMade(std::string text);
   void FinishStream();
   void Respond();
