@@ -92,6 +92,7 @@ Status Server::Impl::Listen(const std::string& ip) {
     return refusal;
   };
   http_options.decorate = [this](const HttpRequest& request, HttpResponse& response) {
+    observer->OnAnswer(response.status);
     access.Decorate(request, response);
   };
   const auto handler = [this](std::shared_ptr<HttpExchange> exchange) {

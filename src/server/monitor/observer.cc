@@ -32,14 +32,14 @@ class Observer::Watched final : public HttpExchange, public std::enable_shared_f
   std::string TakeBody() override { return exchange_->TakeBody(); }
   void Respond(HttpResponse response) override {
     if (gone_ || entry_.status != 0) return;
-    Begin(response.status);
+    entry_.status = response.status;
     entry_.bytes = request().method == "HEAD" ? 0 : response.body.size();
     exchange_->Respond(std::move(response));
     End();
   }
   void StartStream(HttpResponse head) override {
     if (gone_ || entry_.status != 0) return;
-    Begin(head.status);
+    entry_.status = head.status;
     exchange_->StartStream(std::move(head));
   }
   void Write(std::string data) override {
@@ -65,10 +65,6 @@ class Observer::Watched final : public HttpExchange, public std::enable_shared_f
   void Post(std::function<void()> work) override { exchange_->Post(std::move(work)); }
 
  private:
-  void Begin(int status) {
-    entry_.status = status;
-    ++observer_->counters_.responses[status];
-  }
   void Gone() {
     if (gone_) return;
     gone_ = true;
@@ -100,7 +96,6 @@ std::shared_ptr<HttpExchange> Observer::Watch(std::shared_ptr<HttpExchange> exch
 }
 
 void Observer::OnRefused(std::string_view method, std::string_view path, int status, size_t bytes) {
-  ++counters_.responses[status];
   if (log_ == nullptr) return;
   AccessLogEntry entry;
   entry.time = UnixNow();

@@ -22,6 +22,8 @@ class Observer : public std::enable_shared_from_this<Observer> {
   // `log` may be null.
   explicit Observer(std::unique_ptr<AccessLog> log) : log_(std::move(log)) {}
 
+  // An answer begins.
+  void OnAnswer(int status) { ++counters_.responses[status]; }
   // What a handler is to use in place of `exchange`.
   std::shared_ptr<HttpExchange> Watch(std::shared_ptr<HttpExchange> exchange);
   // An answer that was given without a handler: the request could not be read, or was refused.
