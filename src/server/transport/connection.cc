@@ -317,7 +317,7 @@ asio::awaitable<void> Connection::Fail(const HttpRequest& request, int status,
                                        const std::string& message) {
   HttpResponse response = host_.options.error_response(request, status, message);
   if (host_.options.decorate) host_.options.decorate(request, response);
-  const std::string data = ResponseHead(response, false, false) + response.body;
+  const std::string data = FormatHead(response, false, false) + response.body;
   const bool written = co_await WriteAll(data);
   if (written) co_await Linger();
 }

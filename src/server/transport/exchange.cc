@@ -53,7 +53,7 @@ std::string_view ReasonOf(int status) {
 
 }  // namespace
 
-std::string ResponseHead(const HttpResponse& response, bool keep_alive, bool chunked) {
+std::string FormatHead(const HttpResponse& response, bool keep_alive, bool chunked) {
   std::string head = fmt::format("HTTP/1.1 {} {}\r\n", response.status, ReasonOf(response.status));
   if (!response.content_type.empty()) head += "Content-Type: " + response.content_type + "\r\n";
   if (chunked) {
@@ -82,7 +82,7 @@ void Exchange::Respond(HttpResponse response) {
   if (gone_ || started_) return;
   started_ = finished_ = true;
   if (options_.decorate) options_.decorate(request_, response);
-  unsent_ = ResponseHead(response, keep_alive_, false);
+  unsent_ = FormatHead(response, keep_alive_, false);
   if (request_.method != "HEAD") unsent_ += response.body;
   Count();
   wake_.cancel();
@@ -93,7 +93,7 @@ void Exchange::StartStream(HttpResponse head) {
   started_ = true;
   if (!options_.chunks_allowed) keep_alive_ = false;  // the end of the connection ends it
   if (options_.decorate) options_.decorate(request_, head);
-  unsent_ = ResponseHead(head, keep_alive_, true);
+  unsent_ = FormatHead(head, keep_alive_, true);
   if (!options_.chunks_allowed) {
     const std::string field = "Transfer-Encoding: chunked\r\n";
     unsent_.erase(unsent_.find(field), field.size());

@@ -14,7 +14,7 @@
 namespace tokamak {
 
 // A response as bytes. `chunked`: without its body, whose length is not known.
-std::string ResponseHead(const HttpResponse& response, bool keep_alive, bool chunked);
+std::string FormatHead(const HttpResponse& response, bool keep_alive, bool chunked);
 
 class Exchange final : public HttpExchange {
  public:
