@@ -80,6 +80,9 @@ if(boost_version LESS 108100)
   tokamak_missing("Boost 1.81 or newer (found ${boost_version})" libboost1.81-dev)
 endif()
 target_link_libraries(tokamak::boost_headers INTERFACE Threads::Threads)
+# g++ 12 inlines one of the operators by which Asio allocates coroutines and misses the other.
+target_compile_options(tokamak::boost_headers INTERFACE
+                       $<$<CXX_COMPILER_ID:GNU>:-Wno-mismatched-new-delete>)
 
 if(TOKAMAK_TESTS)
   find_package(GTest REQUIRED)

@@ -46,10 +46,9 @@ BEAST = re.compile(r'boost/beast|boost/asio/ssl')
 BEAST_FOLDER = 'src/server/transport/'
 # Shared within that folder; no other folder may include them.
 BEAST_HEADERS = {f'server/transport/{name}.h' for name in (
-    'byte_stream', 'connection', 'exchange', 'tls', 'turns')}
-
+    'byte_stream', 'connection', 'tls', 'turns')}
 # Coroutines of the server. Nothing outside src/server includes these.
-TASK_HEADERS = {f'server/transport/{name}.h' for name in ('mailbox',)}
+TASK_HEADERS = {f'server/transport/{name}.h' for name in ('exchange', 'mailbox')}
 
 INCLUDE = re.compile(r'\s*#\s*include\s*(["<])([^">]+)[">]')
 

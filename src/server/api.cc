@@ -18,6 +18,7 @@
 #include "server/openai/other_fields.h"
 #include "server/openai/response.h"
 #include "server/page/page.h"
+#include "server/transport/mailbox.h"
 #include "server/transport/request_head.h"
 
 namespace tokamak {
@@ -78,27 +79,23 @@ Api::Api(Engine& engine, boost::asio::io_context& io, Options options)
     : engine_(engine),
       options_(std::move(options)),
       started_(std::time(nullptr)),
-      debug_state_(
-          std::make_shared<DebugState>(engine,
-                                       DebugStateInfo{.version = options_.version,
-                                                      .model_id = options_.model_id,
-                                                      .started = static_cast<double>(started_)},
-                                       io, options_.post_after)),
+      debug_state_(engine,
+                   {.version = options_.version,
+                    .model_id = options_.model_id,
+                    .started = static_cast<double>(started_)},
+                   io),
       preparer_(engine, options_.model_id, options_.requests, options_.parsers),
       id_salt_(RandomBits()),
-      pool_(options_.preparing),
-      making_pool_({.small_bytes = kShortText * 16,
-                    .max_small_waiting = SIZE_MAX,
-                    .max_large_waiting = SIZE_MAX}) {}
+      pool_(options_.preparing) {}
 
 bool Api::IsPublic(std::string_view path) { return path == "/health" || path == "/openapi.json"; }
 
-void Api::Handle(const std::shared_ptr<HttpExchange>& exchange) {
-  const HttpRequest& request = exchange->request();
+Awaitable<> Api::Handle(Exchange& exchange) {
+  const HttpRequest& request = exchange.request();
   const bool post =
       std::find(std::begin(kPostPaths), std::end(kPostPaths), request.path) != std::end(kPostPaths);
   if (!post && !IsGetPath(request.path)) {
-    return exchange->Respond(ErrorResponse(
+    co_return exchange.Respond(ErrorResponse(
         404, fmt::format("no such path; there are {}, /v1/models, /openapi.json, /metrics, "
                          "/debug/state and /health",
                          fmt::join(kPostPaths, ", "))));
@@ -110,10 +107,15 @@ void Api::Handle(const std::shared_ptr<HttpExchange>& exchange) {
     HttpResponse response = ErrorResponse(
         405, fmt::format("{} takes {}, not {}", request.path, method, request.method));
     response.headers.emplace_back("Allow", method);
-    return exchange->Respond(std::move(response));
+    co_return exchange.Respond(std::move(response));
   }
-  if (post) return HandlePost(exchange);
-  HandleGet(exchange);
+  if (post) {
+    co_await HandlePost(exchange);
+  } else if (request.path == "/debug/state") {
+    co_await debug_state_.Handle(exchange);
+  } else {
+    HandleGet(exchange);
+  }
 }
 
 bool Api::IsGetPath(std::string_view path) const {
@@ -124,104 +126,127 @@ bool Api::IsGetPath(std::string_view path) const {
   return path.starts_with(kModelPath) || (options_.page && IsPage(path));
 }
 
-void Api::HandleGet(const std::shared_ptr<HttpExchange>& exchange) {
-  const HttpRequest& request = exchange->request();
+void Api::HandleGet(Exchange& exchange) {
+  const HttpRequest& request = exchange.request();
   const std::string& path = request.path;
-  if (path == "/debug/state") return debug_state_->Handle(exchange);
-  if (path == "/health") return exchange->Respond(Health());
-  if (path == "/metrics") return exchange->Respond(Metrics());
-  if (path == "/openapi.json") return exchange->Respond({.body = std::string(OpenApiDocument())});
+  if (path == "/health") return exchange.Respond(Health());
+  if (path == "/metrics") return exchange.Respond(Metrics());
+  if (path == "/openapi.json") return exchange.Respond({.body = std::string(OpenApiDocument())});
   if (path == "/v1/models") {
-    return exchange->Respond({.body = FormatModels(options_.model_id, started_, engine_.model())});
+    return exchange.Respond({.body = FormatModels(options_.model_id, started_, engine_.model())});
   }
   if (path.starts_with(kModelPath)) {
     return GetModel(exchange, std::string_view(path).substr(kModelPath.size()));
   }
-  exchange->Respond(PageResponse(request));
+  exchange.Respond(PageResponse(request));
 }
 
-void Api::HandlePost(const std::shared_ptr<HttpExchange>& exchange) {
-  const HttpRequest& request = exchange->request();
+Awaitable<> Api::HandlePost(Exchange& exchange) {
+  const HttpRequest& request = exchange.request();
   if (const std::string_view error = BodyFormatError(request); !error.empty()) {
-    return exchange->Respond(ErrorResponse(415, error));
+    co_return exchange.Respond(ErrorResponse(415, error));
   }
-  if (draining_) return exchange->Respond(ShuttingDownResponse());
-  const std::string& path = request.path;
-  if (path == kTokenizePath) {
-    return Prepare(exchange, [this](std::string body) {
-      return ToResponse(preparer_.Tokenize(std::move(body)));
-    });
+  if (draining_) co_return exchange.Respond(ShuttingDownResponse());
+  if (request.path == kTokenizePath || request.path == kDetokenizePath) {
+    co_await Tokenize(exchange, request.path == kDetokenizePath);
+  } else if (request.path == kEmbeddingsPath) {
+    co_await Embed(exchange);
+  } else {
+    co_await Complete(exchange, request.path == kChatPath);
   }
-  if (path == kDetokenizePath) {
-    return Prepare(exchange, [this](std::string body) {
-      return ToResponse(preparer_.Detokenize(std::move(body)));
-    });
-  }
-  if (path == kEmbeddingsPath) {
-    return Prepare(exchange, [this](std::string body) {
-      return ToEmbedding(preparer_.Embed(std::move(body)));
-    });
-  }
-  const bool chat = path == kChatPath;
-  Prepare(exchange, [this, chat](std::string body) {
-    return ToCompletion(preparer_.Prepare(chat, std::move(body)));
-  });
 }
 
 // Names may have slashes in them, as they are or encoded.
-void Api::GetModel(const std::shared_ptr<HttpExchange>& exchange, std::string_view name) {
+void Api::GetModel(Exchange& exchange, std::string_view name) {
   if (name != options_.model_id && DecodePercent(name) != options_.model_id) {
-    return exchange->Respond(
+    return exchange.Respond(
         ErrorResponse(NotFound("model: this server has \"{}\" and no other", options_.model_id)));
   }
-  exchange->Respond({.body = FormatModel(options_.model_id, started_, engine_.model())});
+  exchange.Respond({.body = FormatModel(options_.model_id, started_, engine_.model())});
 }
 
-void Api::Prepare(const std::shared_ptr<HttpExchange>& exchange,
-                  std::function<Answer(std::string body)> prepare) {
-  std::string body = exchange->TakeBody();
+Awaitable<> Api::Complete(Exchange& exchange, bool chat) {
+  Preparing call(*this, exchange);
+  const std::function<Result<PreparedCall>(std::string)> prepare = [this, chat](std::string body) {
+    return preparer_.Prepare(chat, std::move(body));
+  };
+  Result<PreparedCall> prepared = co_await Prepare(call, prepare);
+  std::optional<Completion> completion;
+  Status status = prepared.status();
+  if (status.ok()) {
+    NoteIgnored(prepared->call.unknown_fields);
+    status = Submit(exchange, *std::move(prepared), completion);
+  }
+  call.End();
+  if (!status.ok()) co_return exchange.Respond(Refusal(status));
+  co_await completion->Answer();
+}
+
+Awaitable<> Api::Embed(Exchange& exchange) {
+  Preparing call(*this, exchange);
+  const std::function<Result<PreparedEmbedding>(std::string)> prepare = [this](std::string body) {
+    return preparer_.Embed(std::move(body));
+  };
+  Result<PreparedEmbedding> prepared = co_await Prepare(call, prepare);
+  std::optional<Embedding> embedding;
+  Status status = prepared.status();
+  if (status.ok()) {
+    NoteIgnored(prepared->call.unknown_fields);
+    embedding.emplace(engine_, exchange, *std::move(prepared), NextId("embd"), options_.model_id);
+    status = embedding->Submit();
+  }
+  call.End();
+  if (!status.ok()) co_return exchange.Respond(Refusal(status));
+  co_await embedding->Answer();
+}
+
+Awaitable<> Api::Tokenize(Exchange& exchange, bool back) {
+  Preparing call(*this, exchange);
+  const std::function<Result<PreparedAnswer>(std::string)> prepare = [this,
+                                                                      back](std::string body) {
+    return back ? preparer_.Detokenize(std::move(body)) : preparer_.Tokenize(std::move(body));
+  };
+  Result<PreparedAnswer> prepared = co_await Prepare(call, prepare);
+  if (!prepared.ok()) co_return exchange.Respond(Refusal(prepared.status()));
+  NoteIgnored(prepared->unknown_fields);
+  exchange.Respond({.body = std::move(prepared->body),
+                    .headers = IgnoredFieldHeaders(prepared->unknown_fields)});
+}
+
+template <typename T>
+Awaitable<Result<T>> Api::Prepare(Preparing& call,
+                                  const std::function<Result<T>(std::string)>& prepare) {
+  Exchange& exchange = call.exchange();
+  Mailbox<Result<T>> mail(exchange);
+  std::string body = exchange.TakeBody();
   const size_t bytes = body.size();
-  const Result<CallId> id = pool_.Push(
-      bytes, [this, prepare = std::move(prepare), body = std::move(body)](CallId id) mutable {
-        options_.post([this, id, answer = prepare(std::move(body))] { OnPrepared(id, answer); });
-      });
-  if (!id.ok()) return exchange->Respond(Refusal(id.status()));
-  preparing_.emplace(*id, exchange);
-  exchange->OnClientGone([this, id = *id] { OnClientGone(id); });
+  const Result<LowPriorityPool::JobId> job = pool_.Push(
+      bytes, [prepare, sender = mail.sender(), body = std::move(body)](
+                 LowPriorityPool::JobId) mutable { sender.Put(prepare(std::move(body))); });
+  if (!job.ok()) co_return job.status();
+  std::vector<Result<T>> prepared = mail.Take();
+  while (prepared.empty() && call.wanted()) {
+    co_await exchange.Wait();
+    prepared = mail.Take();
+  }
+  if (!call.wanted()) {
+    pool_.Cancel(*job);
+    co_return Status(StatusCode::kCancelled, "nobody waits for it");
+  }
+  co_return std::move(prepared.front());
 }
 
-Api::Answer Api::ToCompletion(Result<PreparedCall> prepared) {
-  // Shared, for answers can be copied and calls should not be.
-  auto call = std::make_shared<Result<PreparedCall>>(std::move(prepared));
-  return [this, call](const std::shared_ptr<HttpExchange>& exchange) {
-    if (!call->ok()) return call->status();
-    NoteIgnored((*call)->call.unknown_fields);
-    return Submit(exchange, std::move(**call));
-  };
+void Api::Preparing::End() {
+  if (api_.preparing_.erase(this) > 0) api_.TellWhenPrepared();
 }
 
-Api::Answer Api::ToEmbedding(Result<PreparedEmbedding> prepared) {
-  auto call = std::make_shared<Result<PreparedEmbedding>>(std::move(prepared));
-  return [this, call](const std::shared_ptr<HttpExchange>& exchange) {
-    if (!call->ok()) return call->status();
-    NoteIgnored((*call)->call.unknown_fields);
-    return StartEmbedding(engine_, exchange, std::move(**call), NextId("embd"), options_.model_id);
-  };
+void Api::Preparing::Abandon() {
+  exchange_.Respond(ShuttingDownResponse());
+  exchange_.Notify();
 }
 
 std::string Api::NextId(std::string_view kind) {
   return fmt::format("{}-{:016x}{:08x}", kind, id_salt_, next_id_++);
-}
-
-Api::Answer Api::ToResponse(Result<PreparedAnswer> prepared) {
-  auto answer = std::make_shared<Result<PreparedAnswer>>(std::move(prepared));
-  return [this, answer](const std::shared_ptr<HttpExchange>& exchange) {
-    if (!answer->ok()) return answer->status();
-    NoteIgnored((*answer)->unknown_fields);
-    exchange->Respond({.body = std::move((*answer)->body),
-                       .headers = IgnoredFieldHeaders((*answer)->unknown_fields)});
-    return Status();
-  };
 }
 
 // Names only: what clients send as values may be private.
@@ -236,16 +261,6 @@ void Api::NoteIgnored(const std::vector<std::string>& names) {
   LogWarning("ignored fields of a request: {} (each name is logged once)", IgnoredFieldList(fresh));
 }
 
-void Api::OnPrepared(CallId id, const Answer& answer) {
-  const auto found = preparing_.find(id);
-  if (found == preparing_.end()) return;
-  const std::shared_ptr<HttpExchange> exchange = std::move(found->second);
-  preparing_.erase(found);
-  const Status status = answer(exchange);
-  if (!status.ok()) exchange->Respond(Refusal(status));
-  TellWhenPrepared();
-}
-
 // 429 while a queue is full; 503 when the server will not take the request later either.
 HttpResponse Api::Refusal(const Status& status) const {
   if (!engine_.health().ok()) return ErrorResponse(status);
@@ -253,8 +268,9 @@ HttpResponse Api::Refusal(const Status& status) const {
   return later && draining_ ? ShuttingDownResponse() : BusyResponse(status);
 }
 
-Status Api::Submit(const std::shared_ptr<HttpExchange>& exchange, PreparedCall prepared) {
-  Client client = options_.identify(exchange->request());
+Status Api::Submit(Exchange& exchange, PreparedCall prepared,
+                   std::optional<Completion>& completion) {
+  Client client = options_.identify(exchange.request());
   if (prepared.call.priority > client.max_priority) {
     return InvalidArgument(
         "priority: must be at most {}, got {}; more takes a key that may have it (priority=N "
@@ -269,12 +285,9 @@ Status Api::Submit(const std::shared_ptr<HttpExchange>& exchange, PreparedCall p
   head.created = std::time(nullptr);
   head.model = options_.model_id;
   head.system_fingerprint = engine_.system_fingerprint();
-  const auto completion = std::make_shared<Completion>(
-      engine_, exchange, std::move(prepared), std::move(head), options_.requests,
-      preparer_.token_sizes(), [this](size_t bytes, auto make, auto then) {
-        MakeText(bytes, std::move(make), std::move(then));
-      });
-  const Status status = completion->Start();
+  completion.emplace(engine_, exchange, std::move(prepared), std::move(head), options_.requests,
+                     *preparer_.token_sizes(), text_maker_);
+  const Status status = completion->Submit();
   // The engine speaks of the prompt, which a conversation's client has never seen.
   constexpr std::string_view kPrompt = "prompt: ";
   if (chat && status.message().starts_with(kPrompt)) {
@@ -284,12 +297,6 @@ Status Api::Submit(const std::shared_ptr<HttpExchange>& exchange, PreparedCall p
   return status;
 }
 
-void Api::OnClientGone(CallId id) {
-  pool_.Cancel(id);
-  preparing_.erase(id);
-  TellWhenPrepared();
-}
-
 void Api::StartDraining(std::function<void()> on_prepared) {
   draining_ = true;
   on_prepared_ = std::move(on_prepared);
@@ -297,48 +304,14 @@ void Api::StartDraining(std::function<void()> on_prepared) {
 }
 
 void Api::AbandonPreparing() {
-  const auto abandoned = std::exchange(preparing_, {});
-  for (const auto& [id, exchange] : abandoned) {
-    pool_.Cancel(id);
-    exchange->Respond(ShuttingDownResponse());
-  }
-  TellWhenPrepared();
-}
-
-void Api::MakeText(size_t bytes, std::function<std::string()> make,
-                   std::function<void(std::string text)> then) {
-  struct Job {
-    std::function<std::string()> make;
-    std::function<void(std::string text)> then;
-    std::string text;
-  };
-  auto job = std::make_shared<Job>(Job{std::move(make), std::move(then), {}});
-  ++making_;
-  const auto deliver = [this, job] {
-    --making_;
-    job->then(std::move(job->text));
-    if (making_ == 0 && on_made_) std::exchange(on_made_, nullptr)();
-  };
-  // Refused after Stop alone, when nobody is left to be answered.
-  const auto pushed = making_pool_.Push(bytes, [this, job, deliver](CallId) {
-    job->text = job->make();
-    job->make = nullptr;  // the answer's parts: there is much to free
-    options_.post(deliver);
-  });
-  if (!pushed.ok()) --making_;
-}
-
-void Api::WhenTextsAreMade(std::function<void()> on_made) {
-  if (making_ == 0) return on_made();
-  on_made_ = std::move(on_made);
+  for (Preparing* call : preparing_) call->Abandon();
 }
 
 void Api::Stop() {
   on_prepared_ = nullptr;
-  on_made_ = nullptr;
   pool_.Stop();
-  making_pool_.Stop();
-  debug_state_->Stop();
+  text_maker_.Stop();
+  debug_state_.Stop();
 }
 
 void Api::TellWhenPrepared() {

@@ -50,6 +50,7 @@ struct Server::Impl {
       : engine(e), options(std::move(o)), access(std::move(a)), observer(std::move(watching)) {}
 
   Status Listen(const std::string& ip);
+  Awaitable<> Answer(Exchange& exchange);
   void Reload();
   void OnHangup();
   void WatchEngine();
@@ -95,15 +96,18 @@ Status Server::Impl::Listen(const std::string& ip) {
     observer->OnAnswer(response.status);
     access.Decorate(request, response);
   };
-  const auto handler = [this](std::shared_ptr<HttpExchange> exchange) {
-    api->Handle(observer->Watch(std::move(exchange)));
-  };
+  const auto handler = [this](Exchange& exchange) { return Answer(exchange); };
   ASSIGN_OR_RETURN(http, HttpServer::Listen(std::move(http_options), handler));
   if (!options.handle_signals) return Status();
   http->OnSignals([this] { OnShutdown(); });
   // nohup's wish is kept where a hangup would mean the end.
   if (HasFiles() || !IgnoresHangups()) http->OnHangup([this] { OnHangup(); });
   return Status();
+}
+
+Awaitable<> Server::Impl::Answer(Exchange& exchange) {
+  const Observer::Request line(*observer, exchange);
+  co_await api->Handle(exchange);
 }
 
 // The shell and the system may both tell of a terminal that closes: the second time is no wish to
@@ -183,7 +187,7 @@ void Server::Impl::DrainEngine(double seconds) {
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() {
   impl_->ended = true;  // the destructor of `http` runs what is left
-  impl_->api->Stop();   // what it posts goes to impl_->http
+  impl_->api->Stop();
   for (std::thread& thread : impl_->drainers) thread.join();
 }
 
@@ -232,12 +236,6 @@ Result<std::unique_ptr<Server>> Server::Create(Engine& engine, ServerOptions opt
     return raw->access.Identify(request);
   };
   api_options.observer = raw->observer;
-  api_options.post = [raw](std::function<void()> work) {
-    raw->http->Post(std::move(work));  // there by the time that requests are
-  };
-  api_options.post_after = [raw](double seconds, std::function<void()> work) {
-    raw->http->PostAfter(seconds, std::move(work));
-  };
   RETURN_IF_ERROR(raw->Listen(address.ip));
   raw->api = std::make_unique<Api>(engine, raw->http->io(), std::move(api_options));
   return std::unique_ptr<Server>(new Server(std::move(impl)));

@@ -1,6 +1,7 @@
 #include "server/monitor/debug_state.h"
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -12,9 +13,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kRateSeconds = 1;      // what rates are taken over, if there are snapshots so old
-constexpr double kForgetSeconds = 10;   // snapshots older than this say nothing about now
-constexpr double kPatienceSeconds = 2;  // an engine that takes longer is not waited for
+constexpr double kRateSeconds = 1;     // what rates are taken over, if there are snapshots so old
+constexpr double kForgetSeconds = 10;  // snapshots older than this say nothing about now
+constexpr std::chrono::seconds kPatience(2);  // an engine that takes longer is not waited for
 
 template <typename T>
 Json OrNull(const std::optional<T>& value) {
@@ -172,18 +173,26 @@ std::string FormatDebugState(const EngineSnapshot& snapshot, const DebugRates& r
   return DumpJson(state);
 }
 
-void DebugState::Handle(std::shared_ptr<HttpExchange> exchange) {
-  waiting_.push_back(std::move(exchange));
+Awaitable<> DebugState::Handle(Exchange& exchange) {
   if (!std::exchange(asked_, true)) {
     engine_.Snapshot(
         [sender = snapshots_.sender()](std::shared_ptr<const EngineSnapshot> snapshot) {
           sender.Put(std::move(snapshot));
         });
   }
-  if (waiting_.size() > 1) return;
-  post_after_(kPatienceSeconds, [weak = weak_from_this(), question = ++num_questions_] {
-    if (const auto self = weak.lock()) self->OnTimeout(question);
-  });
+  waiting_.insert(&exchange);
+  // If the engine is stuck, or its steps are long, what it last said is told again; `time` says
+  // when that was.
+  const auto deadline = Exchange::Clock::now() + kPatience;
+  co_await exchange.Wait(deadline);
+  waiting_.erase(&exchange);
+  if (body_.empty()) {
+    exchange.Respond(ErrorResponse(503, "the engine has not answered; see /health"));
+  } else {
+    HttpResponse response;
+    response.body = body_;
+    exchange.Respond(std::move(response));
+  }
 }
 
 void DebugState::OnSnapshot() {
@@ -199,26 +208,7 @@ void DebugState::OnSnapshot() {
                              RatesBetween(*history_.front(), *history_.back(), engine_.model()),
                              engine_.model(), engine_.system_fingerprint(), info_);
   }
-  AnswerAll();
-}
-
-// The engine is stuck, or its steps are long. What it last said is told again; `time` says when
-// that was.
-void DebugState::OnTimeout(uint64_t question) {
-  if (question == num_questions_) AnswerAll();
-}
-
-void DebugState::AnswerAll() {
-  for (const auto& exchange : std::exchange(waiting_, {})) {
-    if (body_.empty()) {
-      exchange->Respond(ErrorResponse(503, "the engine has not answered; see /health"));
-    } else {
-      HttpResponse response;
-      response.headers.emplace_back("Cache-Control", "no-store");
-      response.body = body_;
-      exchange->Respond(std::move(response));
-    }
-  }
+  for (Exchange* exchange : waiting_) exchange->Notify();
 }
 
 }  // namespace tokamak

@@ -3,13 +3,12 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "server/transport/http.h"
+#include "server/transport/exchange.h"
 #include "server/transport/mailbox.h"
 #include "tokamak/engine.h"
 
@@ -38,32 +37,23 @@ std::string FormatDebugState(const EngineSnapshot& snapshot, const DebugRates& r
 
 // Used on the I/O thread alone. Asks the engine for a snapshot when a client asks, so that without
 // clients nothing happens; all clients that wait get the same one. The engine outlives it.
-class DebugState : public std::enable_shared_from_this<DebugState> {
+class DebugState {
  public:
-  // `post_after` runs work on the I/O thread, as long as the server lives.
-  using PostAfter = std::function<void(double seconds, std::function<void()> work)>;
-  DebugState(Engine& engine, DebugStateInfo info, boost::asio::io_context& io, PostAfter post_after)
-      : engine_(engine),
-        info_(std::move(info)),
-        post_after_(std::move(post_after)),
-        snapshots_(io, [this] { OnSnapshot(); }) {}
+  DebugState(Engine& engine, DebugStateInfo info, boost::asio::io_context& io)
+      : engine_(engine), info_(std::move(info)), snapshots_(io, [this] { OnSnapshot(); }) {}
 
-  void Handle(std::shared_ptr<HttpExchange> exchange);
+  Awaitable<> Handle(Exchange& exchange);
   // The engine's answers are of no interest any more. Before `io` ends.
   void Stop() { snapshots_.Close(); }
 
  private:
   void OnSnapshot();
-  void OnTimeout(uint64_t question);
-  void AnswerAll();
 
   Engine& engine_;
   const DebugStateInfo info_;
-  const PostAfter post_after_;
   Mailbox<std::shared_ptr<const EngineSnapshot>> snapshots_;
-  std::vector<std::shared_ptr<HttpExchange>> waiting_;
+  std::set<Exchange*> waiting_;
   bool asked_ = false;  // the engine has been, and has not answered
-  uint64_t num_questions_ = 0;
   std::deque<std::shared_ptr<const EngineSnapshot>> history_;  // of the last second or so
   std::string body_;                                           // of the latest; empty: none yet
 };

@@ -1,6 +1,5 @@
 #include "server/monitor/observer.h"
 
-#include <chrono>
 #include <utility>
 
 namespace tokamak {
@@ -12,87 +11,25 @@ double UnixNow() {
 
 }  // namespace
 
-// Stands between a handler and its exchange, and sees what passes.
-class Observer::Watched final : public HttpExchange, public std::enable_shared_from_this<Watched> {
- public:
-  Watched(std::shared_ptr<Observer> observer, std::shared_ptr<HttpExchange> exchange)
-      : observer_(std::move(observer)), exchange_(std::move(exchange)) {
-    entry_.time = UnixNow();
-    entry_.method = exchange_->request().method;
-    entry_.path = exchange_->request().path;
-  }
-  // Until the handler gives something of its own to do, the exchange does not keep us.
-  void Start() {
-    exchange_->OnClientGone([weak = weak_from_this()] {
-      if (const auto self = weak.lock()) self->Gone();
-    });
-  }
+Observer::Request::Request(Observer& observer, const Exchange& exchange)
+    : observer_(observer),
+      exchange_(exchange),
+      time_(UnixNow()),
+      start_(std::chrono::steady_clock::now()) {}
 
-  const HttpRequest& request() const override { return exchange_->request(); }
-  std::string TakeBody() override { return exchange_->TakeBody(); }
-  void Respond(HttpResponse response) override {
-    if (gone_ || entry_.status != 0) return;
-    entry_.status = response.status;
-    entry_.bytes = request().method == "HEAD" ? 0 : response.body.size();
-    exchange_->Respond(std::move(response));
-    End();
-  }
-  void StartStream(HttpResponse head) override {
-    if (gone_ || entry_.status != 0) return;
-    entry_.status = head.status;
-    exchange_->StartStream(std::move(head));
-  }
-  void Write(std::string data) override {
-    if (gone_ || ended_) return;
-    entry_.bytes += data.size();
-    exchange_->Write(std::move(data));
-  }
-  void Finish() override {
-    if (gone_ || ended_) return;
-    exchange_->Finish();
-    End();
-  }
-  // Kept by the exchange and not here: it lets go of what may own us when the answer is complete.
-  void OnClientGone(std::function<void()> on_gone) override {
-    exchange_->OnClientGone([self = shared_from_this(), on_gone = std::move(on_gone)] {
-      on_gone();
-      self->Gone();
-    });
-  }
-  void OnBacklog(size_t bytes, std::function<void(bool full)> on_backlog) override {
-    exchange_->OnBacklog(bytes, std::move(on_backlog));
-  }
-  void Post(std::function<void()> work) override { exchange_->Post(std::move(work)); }
-
- private:
-  void Gone() {
-    if (gone_) return;
-    gone_ = true;
-    if (ended_) return;  // the answer was complete, its last bytes did not arrive
-    entry_.client_gone = true;
-    ++observer_->counters_.clients_gone;
-    End();
-  }
-  void End() {
-    if (std::exchange(ended_, true) || observer_->log_ == nullptr) return;
-    entry_.duration =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    entry_.notes = std::move(notes);
-    observer_->log_->Write(entry_);
-  }
-
-  const std::shared_ptr<Observer> observer_;
-  const std::shared_ptr<HttpExchange> exchange_;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  AccessLogEntry entry_;
-  bool gone_ = false;
-  bool ended_ = false;
-};
-
-std::shared_ptr<HttpExchange> Observer::Watch(std::shared_ptr<HttpExchange> exchange) {
-  auto watched = std::make_shared<Watched>(shared_from_this(), std::move(exchange));
-  watched->Start();
-  return watched;
+Observer::Request::~Request() {
+  const bool gone = exchange_.gone() && !exchange_.finished();
+  if (gone) ++observer_.counters_.clients_gone;
+  if (observer_.log_ == nullptr) return;
+  const auto duration = std::chrono::steady_clock::now() - start_;
+  observer_.log_->Write({.time = time_,
+                         .method = exchange_.request().method,
+                         .path = exchange_.request().path,
+                         .status = exchange_.status(),
+                         .bytes = exchange_.body_bytes(),
+                         .duration = std::chrono::duration<double>(duration).count(),
+                         .client_gone = gone,
+                         .notes = exchange_.notes});
 }
 
 void Observer::OnRefused(std::string_view method, std::string_view path, int status, size_t bytes) {

@@ -1,13 +1,14 @@
 // Counts and logs every answer of the server.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string_view>
 
 #include "server/monitor/access_log.h"
-#include "server/transport/http.h"
+#include "server/transport/exchange.h"
 
 namespace tokamak {
 
@@ -16,17 +17,29 @@ struct HttpCounters {
   int64_t clients_gone = 0;          // before their answer was complete
 };
 
-// Used on the I/O thread alone. Exchanges that it watches keep it alive.
-class Observer : public std::enable_shared_from_this<Observer> {
+// Used on the I/O thread alone.
+class Observer {
  public:
   // `log` may be null.
   explicit Observer(std::unique_ptr<AccessLog> log) : log_(std::move(log)) {}
 
   // An answer begins.
   void OnAnswer(int status) { ++counters_.responses[status]; }
-  // What a handler is to use in place of `exchange`.
-  std::shared_ptr<HttpExchange> Watch(std::shared_ptr<HttpExchange> exchange);
-  // An answer that was given without a handler: the request could not be read, or was refused.
+  // Writes the line of a request when it ends: the scope is the coroutine that answers it.
+  class Request {
+   public:
+    Request(Observer& observer, const Exchange& exchange);
+    ~Request();
+    Request(const Request&) = delete;
+    Request& operator=(const Request&) = delete;
+
+   private:
+    Observer& observer_;
+    const Exchange& exchange_;
+    const double time_;
+    const std::chrono::steady_clock::time_point start_;
+  };
+  // Writes the line of a request that no handler has seen: it could not be read, or was refused.
   // `method` and `path` are empty where they are not known.
   void OnRefused(std::string_view method, std::string_view path, int status, size_t bytes);
 
@@ -34,9 +47,7 @@ class Observer : public std::enable_shared_from_this<Observer> {
   int64_t lines_dropped() const { return log_ == nullptr ? 0 : log_->dropped(); }
 
  private:
-  class Watched;
-
-  std::unique_ptr<AccessLog> log_;
+  const std::unique_ptr<AccessLog> log_;
   HttpCounters counters_;
 };
 

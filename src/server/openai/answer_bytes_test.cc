@@ -4,11 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "base/mutex.h"
 #include "base/testing/sanitizers.h"
 #include "server/json_text.h"
 #include "server/openai/completion.h"
@@ -119,49 +120,6 @@ TEST(AnswerBytes, PiecesAndVectorsTakeAtMostWhatIsSaid) {
   }
 }
 
-// Takes an answer; what others post runs in Wait.
-class Taker final : public HttpExchange {
- public:
-  const HttpRequest& request() const override { return request_; }
-  std::string TakeBody() override { return ""; }
-  void Respond(HttpResponse response) override { response_ = std::move(response); }
-  void StartStream(HttpResponse) override {}
-  void Write(std::string) override {}
-  void Finish() override {}
-  void OnClientGone(std::function<void()>) override {}
-  void OnBacklog(size_t, std::function<void(bool)>) override {}
-  void Post(std::function<void()> work) override {
-    MutexLock lock(mutex_);
-    if (answered_) return;  // it would own us
-    work_.push_back(std::move(work));
-    posted_.NotifyAll();
-  }
-  HttpResponse Wait() {
-    while (!response_) {
-      std::vector<std::function<void()>> work;
-      {
-        MutexLock lock(mutex_);
-        while (work_.empty()) posted_.Wait(mutex_);
-        work.swap(work_);
-      }
-      for (const auto& each : work) each();
-    }
-    std::vector<std::function<void()>> dropped;
-    MutexLock lock(mutex_);
-    answered_ = true;
-    dropped.swap(work_);
-    return *response_;
-  }
-
- private:
-  HttpRequest request_;
-  std::optional<HttpResponse> response_;
-  Mutex mutex_;
-  CondVar posted_;
-  std::vector<std::function<void()>> work_ GUARDED_BY(mutex_);
-  bool answered_ GUARDED_BY(mutex_) = false;
-};
-
 class AnswerLimitTest : public ::testing::Test {
  protected:
   AnswerLimitTest() { engine_.SetChatTemplate("{{ messages[0].content }}"); }
@@ -172,15 +130,20 @@ class AnswerLimitTest : public ::testing::Test {
     const Preparer preparer(engine_, "m", limits);
     auto prepared = preparer.Prepare(chat, body.dump());
     if (!prepared.ok()) return ErrorResponse(prepared.status());
-    const auto exchange = std::make_shared<Taker>();
-    const auto completion = std::make_shared<Completion>(
+    boost::asio::io_context io;
+    size_t unsent = 0;
+    Exchange exchange(io, {},
+                      {.max_unsent = SIZE_MAX / 2, .max_together = SIZE_MAX, .together = &unsent});
+    TextMaker text_maker;
+    Completion completion(
         engine_, exchange, *std::move(prepared),
         ResponseHead{.chat = chat, .id = "id-1", .model = "m", .system_fingerprint = "fp"}, limits,
-        preparer.token_sizes(),
-        [](size_t, const std::function<std::string()>& make,
-           const std::function<void(std::string)>& then) { then(make()); });
-    const Status status = completion->Start();
-    return status.ok() ? exchange->Wait() : ErrorResponse(status);
+        *preparer.token_sizes(), text_maker);
+    if (const Status status = completion.Submit(); !status.ok()) return ErrorResponse(status);
+    boost::asio::co_spawn(io, completion.Answer(), boost::asio::detached);
+    while (!exchange.finished()) io.run_one();
+    const std::string sent = exchange.TakeUnsent();
+    return {.status = exchange.status(), .body = sent.substr(sent.find("\r\n\r\n") + 4)};
   }
 
   // The answer's own length less one byte refuses it: what is said beforehand is never less than

@@ -27,23 +27,23 @@ int32_t CodePoints(std::string_view text) {
 
 }  // namespace
 
-Completion::Completion(Engine& engine, std::shared_ptr<HttpExchange> exchange,
-                       PreparedCall prepared, ResponseHead head, const RequestLimits& limits,
-                       std::shared_ptr<const TokenSizes> sizes, TextMaker make_text)
+Completion::Completion(Engine& engine, Exchange& exchange, PreparedCall prepared, ResponseHead head,
+                       const RequestLimits& limits, const TokenSizes& sizes, TextMaker& text_maker)
     : engine_(engine),
-      exchange_(std::move(exchange)),
+      exchange_(exchange),
       call_(std::move(prepared.call)),
       client_(std::move(prepared.client)),
       prompts_(std::move(prepared.prompts)),
       answer_(std::move(prepared.answer)),
       max_bytes_(static_cast<size_t>(limits.max_answer_bytes)),
-      sizes_(std::move(sizes)),
-      make_text_(std::move(make_text)),
+      sizes_(sizes),
+      text_maker_(text_maker),
       head_(std::move(head)),
       choices_(prompts_.size() * static_cast<size_t>(call_.sampling.n)),
       open_(choices_.size()),
-      kept_(HeadBytes(head_)) {
-  exchange_->notes.id = head_.id;
+      kept_(HeadBytes(head_)),
+      mail_(exchange) {
+  exchange_.notes.id = head_.id;
   for (size_t i = 0; i < choices_.size(); ++i) {
     AddBytes(choices_[i], kChoiceBytes);
     choices_[i].part.index = static_cast<int32_t>(i);
@@ -53,7 +53,12 @@ Completion::Completion(Engine& engine, std::shared_ptr<HttpExchange> exchange,
   }
 }
 
-Status Completion::Start() {
+Completion::~Completion() {
+  if (open_ == 0) return;
+  for (const RequestId request : requests_) engine_.Cancel(request);
+}
+
+Status Completion::Submit() {
   for (size_t p = 0; p < prompts_.size(); ++p) {
     Request request;
     request.token_ids = prompts_[p];
@@ -62,51 +67,84 @@ Status Completion::Start() {
     request.client = client_;
     request.cache_salt = call_.cache_salt;
     request.label = head_.id;
-    exchange_->notes.NotePrompt(static_cast<int32_t>(prompts_[p].size()));
+    exchange_.notes.NotePrompt(static_cast<int32_t>(prompts_[p].size()));
     const Result<RequestId> id =
-        engine_.Submit(std::move(request), [self = shared_from_this(), p](OutputChunk chunk) {
-          self->exchange_->Post([self, p, chunk = std::move(chunk)]() mutable {
-            self->OnChunk(p, std::move(chunk));
-          });
+        engine_.Submit(std::move(request), [sender = mail_.sender(), p](OutputChunk chunk) {
+          sender.Put({p, std::move(chunk)});
         });
-    if (!id.ok()) {
-      ended_ = true;
-      CancelAll();
-      return id.status();
-    }
+    if (!id.ok()) return id.status();
     requests_.push_back(*id);
   }
-  exchange_->OnClientGone([self = shared_from_this()] {
-    self->ended_ = true;
-    self->CancelAll();
-  });
-  exchange_->OnBacklog(std::min(kMaxBacklog, choices_.size() * kChoiceBacklog),
-                       [self = shared_from_this()](bool full) { self->OnBacklog(full); });
+  exchange_.LimitBacklog(std::min(kMaxBacklog, choices_.size() * kChoiceBacklog));
   return Status();
 }
 
-// Nobody reads it: others get the slots and the memory meanwhile.
-void Completion::OnBacklog(bool full) {
-  if (ended_) return;
+Awaitable<> Completion::Answer() {
+  // A long piece of a stream takes time to make: what the engine sends meanwhile goes out together.
+  bool together = false;
+  while (open_ > 0 && !failure_) {
+    if (!together && arrived_.empty()) {
+      const bool here = co_await WaitForChunks();
+      if (!here) co_return;
+      continue;
+    }
+    if (!together) {
+      Choice* const choice = Add(arrived_.front());
+      arrived_.pop_front();
+      if (choice != nullptr && call_.stream) together = co_await SendPart(*choice);
+      continue;
+    }
+    together = false;
+    for (Arrival& arrival : mail_.Take()) arrived_.push_back(std::move(arrival));
+    for (; !arrived_.empty() && !failure_; arrived_.pop_front()) Add(arrived_.front());
+    for (Choice& choice : choices_) {
+      const bool took_long = co_await SendPart(choice);
+      together = together || took_long;
+    }
+  }
+  if (call_.stream || failure_) co_return Finish();
+  co_await Respond();
+}
+
+// Waits until something has come, and keeps the engine from working for a client that does not
+// read. False when the client has left.
+Awaitable<bool> Completion::WaitForChunks() {
+  while (!exchange_.gone()) {
+    // First of all, for a wait for a long text may have taken the news of the backlog.
+    PauseOrResume();
+    for (Arrival& arrival : mail_.Take()) arrived_.push_back(std::move(arrival));
+    if (!arrived_.empty()) co_return true;
+    co_await exchange_.Wait();
+  }
+  co_return false;
+}
+
+// While nobody reads it, others get the slots and the memory.
+void Completion::PauseOrResume() {
+  if (paused_ == exchange_.backlogged()) return;
+  paused_ = exchange_.backlogged();
   for (const RequestId request : requests_) {
-    full ? engine_.Pause(request) : engine_.Resume(request);
+    paused_ ? engine_.Pause(request) : engine_.Resume(request);
   }
 }
 
-void Completion::OnChunk(size_t prompt, OutputChunk chunk) {
-  if (ended_ || failure_) return;
-  exchange_->notes.NoteChunk(prompt, chunk);
+// Null after a failure.
+Completion::Choice* Completion::Add(const Arrival& arrival) {
+  const OutputChunk& chunk = arrival.chunk;
+  exchange_.notes.NoteChunk(arrival.prompt, chunk);
   if (chunk.finish_reason == FinishReason::kError) {
     // Its queue may have filled up since it took the request.
-    return Fail(engine_.health().ok() ? BusyResponse(chunk.error) : ErrorResponse(chunk.error));
+    failure_ = engine_.health().ok() ? BusyResponse(chunk.error) : ErrorResponse(chunk.error);
+    return nullptr;
   }
   if (chunk.finish_reason == FinishReason::kCancelled) {
-    return Fail(ShuttingDownResponse());
+    failure_ = ShuttingDownResponse();
+    return nullptr;
   }
   head_.seed = chunk.seed;
-  const size_t index = prompt * static_cast<size_t>(call_.sampling.n) + chunk.choice;
+  const size_t index = arrival.prompt * static_cast<size_t>(call_.sampling.n) + chunk.choice;
   Choice& choice = choices_[index];
-  if (!choice.started) AddPrompt(prompt, choice, chunk);
+  if (!choice.started) AddPrompt(arrival.prompt, choice, chunk);
   choice.started = true;
   AddTokens(choice, chunk);
   if (chunk.finish_reason) {
@@ -116,14 +154,9 @@ void Completion::OnChunk(size_t prompt, OutputChunk chunk) {
     choice.part.finish_reason = calls ? "tool_calls" : FinishReasonName(*chunk.finish_reason);
     --open_;
   }
-  if (kept_ > max_bytes_) return Fail(ErrorResponse(TooLong()));
-  if (!call_.stream) {
-    if (open_ == 0) Respond();
-    return;
-  }
-  if (making_) return;
-  SendPart(choice);
-  if (open_ == 0 && !making_) FinishStream();
+  if (kept_ <= max_bytes_) return &choice;
+  failure_ = ErrorResponse(TooLong());
+  return nullptr;
 }
 
 Status Completion::TooLong() const {
@@ -143,7 +176,7 @@ void Completion::AddBytes(Choice& choice, size_t bytes) {
 }
 
 size_t Completion::LogprobBytes(const TokenLogprobs& logprobs) const {
-  return sizes_->Logprobs(logprobs, call_.chat ? LogprobForm::kChat : LogprobForm::kCompletion);
+  return sizes_.Logprobs(logprobs, call_.chat ? LogprobForm::kChat : LogprobForm::kCompletion);
 }
 
 // Adds what stands before the first generated token: the echoed prompt and its logprobs, which the
@@ -178,7 +211,7 @@ void Completion::AddPrompt(size_t prompt, Choice& choice, const OutputChunk& chu
   }
   if (!call_.return_prompt_logprobs) return;
   for (const LogprobEntry& entry : entries) {
-    AddBytes(choice, sizes_->Logprobs(entry.token, LogprobForm::kPrompt));
+    AddBytes(choice, sizes_.Logprobs(entry.token, LogprobForm::kPrompt));
   }
   choice.part.prompt_logprobs = std::move(entries);
 }
@@ -243,14 +276,13 @@ bool Completion::HasUnsent(const Choice& choice) const {
 }
 
 // Sends what there is of the choice, if that is anything: in the middle of a character it is not.
-// When it is long, the pieces after it wait until it is made.
-void Completion::SendPart(Choice& choice) {
-  if (!HasUnsent(choice)) return;
-  if (!streaming_) {
-    streaming_ = true;
-    exchange_->StartStream({.content_type = "text/event-stream; charset=utf-8",
-                            .body = {},
-                            .headers = IgnoredFieldHeaders(call_.unknown_fields)});
+// True when it was long, and took time to make.
+Awaitable<bool> Completion::SendPart(Choice& choice) {
+  if (!HasUnsent(choice)) co_return false;
+  if (exchange_.status() == 0) {
+    exchange_.StartStream({.content_type = "text/event-stream; charset=utf-8",
+                           .body = {},
+                           .headers = IgnoredFieldHeaders(call_.unknown_fields)});
   }
   const size_t before = kept_;
   ChoicePart part = TakePart(choice);
@@ -266,25 +298,16 @@ void Completion::SendPart(Choice& choice) {
     return FormatChunk(head, from, null_usage, end,
                        [&](int32_t token) { return engine.TokenBytes(token); });
   };
-  if (bytes <= kShortText) return exchange_->Write(format(head_, part, tail));
-  making_ = true;
-  make_text_(
-      bytes,
-      [format, head = head_, part = std::move(part), tail] { return format(head, part, tail); },
-      [self = shared_from_this()](std::string text) { self->OnPieceMade(std::move(text)); });
-}
-
-// Sends the piece, then what the engine sent meanwhile.
-void Completion::OnPieceMade(std::string text) {
-  making_ = false;
-  if (ended_) return;
-  exchange_->Write(std::move(text));
-  for (Choice& choice : choices_) {
-    SendPart(choice);
-    if (making_) return;
+  if (bytes <= kShortText) {
+    exchange_.Write(format(head_, part, tail));
+    co_return false;
   }
-  if (failure_) return FinishWithFailure();
-  if (open_ == 0) FinishStream();
+  std::function<std::string()> make = [format, head = head_, part = std::move(part), tail] {
+    return format(head, part, tail);
+  };
+  std::optional<std::string> text = co_await text_maker_.Make(exchange_, bytes, std::move(make));
+  if (text) exchange_.Write(*std::move(text));
+  co_return true;
 }
 
 // What has not been sent, and is no longer kept.
@@ -303,55 +326,40 @@ ChoicePart Completion::TakePart(Choice& choice) {
   return part;
 }
 
-void Completion::FinishStream() {
-  ended_ = true;
-  if (call_.include_usage) exchange_->Write(FormatUsageChunk(head_, Tail()));
-  exchange_->Write(std::string(kDoneEvent));
-  exchange_->Finish();
-}
-
-void Completion::Respond() {
-  ended_ = true;
+Awaitable<> Completion::Respond() {
   std::vector<ChoicePart> parts;
   for (Choice& choice : choices_) parts.push_back(std::move(choice.part));
-  const auto format = [&engine = engine_](const ResponseHead& head,
-                                          const std::vector<ChoicePart>& from,
-                                          const ResponseTail& end) {
-    return FormatResponse(head, from, end, [&](int32_t token) { return engine.TokenBytes(token); });
+  std::function<std::string()> make = [&engine = engine_, head = head_, parts = std::move(parts),
+                                       tail = Tail()] {
+    return FormatResponse(head, parts, tail,
+                          [&](int32_t token) { return engine.TokenBytes(token); });
   };
-  const ResponseTail tail = Tail();
-  const auto send = [exchange = exchange_,
-                     ignored = IgnoredFieldHeaders(call_.unknown_fields)](std::string text) {
-    exchange->Respond({.body = std::move(text), .headers = ignored});
-  };
-  if (kept_ <= kShortText) return send(format(head_, parts, tail));
-  make_text_(
-      kept_,
-      [format, head = head_, parts = std::move(parts), tail] { return format(head, parts, tail); },
-      send);
+  std::optional<std::string> text;
+  if (kept_ <= kShortText) {
+    text = make();
+  } else {
+    text = co_await text_maker_.Make(exchange_, kept_, std::move(make));
+  }
+  if (!text) co_return;
+  exchange_.Respond(
+      {.body = *std::move(text), .headers = IgnoredFieldHeaders(call_.unknown_fields)});
 }
 
-void Completion::Fail(HttpResponse response) {
-  failure_ = std::move(response);
-  CancelAll();
-  if (!making_) FinishWithFailure();
-}
-
-void Completion::FinishWithFailure() {
-  ended_ = true;
-  if (!streaming_) return exchange_->Respond(*std::move(failure_));
-  exchange_->Write(FormatErrorEvent(failure_->body));
-  exchange_->Write(std::string(kDoneEvent));
-  exchange_->Finish();
-}
-
-void Completion::CancelAll() {
-  for (const RequestId request : requests_) engine_.Cancel(request);
+// The end of a stream, or of what failed.
+void Completion::Finish() {
+  if (failure_ && exchange_.status() == 0) return exchange_.Respond(*std::move(failure_));
+  if (failure_) {
+    exchange_.Write(FormatErrorEvent(failure_->body));
+  } else if (call_.include_usage) {
+    exchange_.Write(FormatUsageChunk(head_, Tail()));
+  }
+  exchange_.Write(std::string(kDoneEvent));
+  exchange_.Finish();
 }
 
 ResponseTail Completion::Tail() const {
-  ResponseTail tail = {.usage = exchange_->notes.TotalUsage()};
-  if (call_.timings) tail.timings = exchange_->notes.TotalTimings();
+  ResponseTail tail = {.usage = exchange_.notes.TotalUsage()};
+  if (call_.timings) tail.timings = exchange_.notes.TotalTimings();
   return tail;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,23 +12,28 @@
 #include "server/openai/prepare.h"
 #include "server/openai/response.h"
 #include "server/openai/text_maker.h"
-#include "server/transport/http.h"
+#include "server/transport/exchange.h"
+#include "server/transport/mailbox.h"
 #include "tokamak/engine.h"
 
 namespace tokamak {
 
-// Owned by the callbacks it leaves with the engine, the exchange and the text maker; used on the
-// I/O thread alone.
-class Completion : public std::enable_shared_from_this<Completion> {
+// Used on the I/O thread alone, by the coroutine that answers the exchange.
+class Completion {
  public:
-  // Choice c of prompt p is index p * n + c.
-  Completion(Engine& engine, std::shared_ptr<HttpExchange> exchange, PreparedCall prepared,
-             ResponseHead head, const RequestLimits& limits,
-             std::shared_ptr<const TokenSizes> sizes, TextMaker make_text);
+  // Choice c of prompt p is index p * n + c. All references outlive it.
+  Completion(Engine& engine, Exchange& exchange, PreparedCall prepared, ResponseHead head,
+             const RequestLimits& limits, const TokenSizes& sizes, TextMaker& text_maker);
+  // Cancels what still runs.
+  ~Completion();
+  Completion(const Completion&) = delete;
+  Completion& operator=(const Completion&) = delete;
 
-  // Submits every prompt. When the engine refuses one, nothing runs and its status comes back;
-  // otherwise the exchange is answered later.
-  Status Start();
+  // Submits every prompt. Returns the status of the first one that the engine refuses.
+  Status Submit();
+  // After Submit: answers the exchange, whole or as a stream. Returns when that is done, or the
+  // client has left.
+  Awaitable<> Answer();
 
  private:
   // A choice of the answer: whole when it is not streamed, else what has not been sent yet.
@@ -42,8 +48,15 @@ class Completion : public std::enable_shared_from_this<Completion> {
     bool sent = false;                     // and so have we
   };
 
-  void OnBacklog(bool full);
-  void OnChunk(size_t prompt, OutputChunk chunk);
+  // A chunk of the engine's, with the index of its prompt.
+  struct Arrival {
+    size_t prompt = 0;
+    OutputChunk chunk;
+  };
+
+  Awaitable<bool> WaitForChunks();
+  Choice* Add(const Arrival& arrival);
+  void PauseOrResume();
   void AddTokens(Choice& choice, const OutputChunk& chunk);
   void AddText(Choice& choice, AnswerPart part);
   std::string CallId(const Choice& choice) const;
@@ -52,35 +65,31 @@ class Completion : public std::enable_shared_from_this<Completion> {
   Status TooLong() const;
   void AddPrompt(size_t prompt, Choice& choice, const OutputChunk& chunk);
   bool HasUnsent(const Choice& choice) const;
-  void SendPart(Choice& choice);
+  Awaitable<bool> SendPart(Choice& choice);
   ChoicePart TakePart(Choice& choice);
-  void OnPieceMade(std::string text);
-  void FinishStream();
-  void Respond();
-  void Fail(HttpResponse response);
-  void FinishWithFailure();
-  void CancelAll();
+  Awaitable<> Respond();
+  void Finish();
   ResponseTail Tail() const;
   int32_t CodePointsOf(const TokenLogprobs& logprobs) const;
 
   Engine& engine_;
-  const std::shared_ptr<HttpExchange> exchange_;
+  Exchange& exchange_;
   const CompletionCall call_;
   const std::string client_;  // as in Request
   const std::vector<std::vector<int32_t>> prompts_;
   const std::shared_ptr<const AnswerFormat> answer_;  // null: texts are content
   const size_t max_bytes_;
-  const std::shared_ptr<const TokenSizes> sizes_;
-  const TextMaker make_text_;
+  const TokenSizes& sizes_;
+  TextMaker& text_maker_;
   ResponseHead head_;
-  std::vector<RequestId> requests_;      // [prompts]
-  std::vector<Choice> choices_;          // [prompts * n]
-  size_t open_ = 0;                      // choices that have not finished
-  size_t kept_ = 0;                      // bytes of text at most that are not sent yet
-  std::optional<HttpResponse> failure_;  // sent after the piece that is being made
-  bool streaming_ = false;               // the response has begun
-  bool making_ = false;                  // a piece of it is being made: others wait, and grow
-  bool ended_ = false;                   // answered, failed, or the client is gone
+  std::vector<RequestId> requests_;  // [prompts]
+  std::vector<Choice> choices_;      // [prompts * n]
+  size_t open_ = 0;                  // choices that have not finished
+  size_t kept_ = 0;                  // bytes of text at most that are not sent yet
+  Mailbox<Arrival> mail_;
+  std::deque<Arrival> arrived_;          // taken out of it
+  std::optional<HttpResponse> failure_;  // the answer ends with it
+  bool paused_ = false;                  // the engine was told so
 };
 
 }  // namespace tokamak

@@ -1,52 +1,60 @@
 #include "server/openai/embedding.h"
 
-#include <utility>
-
-#include "server/openai/embedding_call.h"
 #include "server/openai/errors.h"
 #include "server/openai/other_fields.h"
 
 namespace tokamak {
 
-Status StartEmbedding(Engine& engine, const std::shared_ptr<HttpExchange>& exchange,
-                      PreparedEmbedding prepared, std::string id, std::string model) {
-  EmbeddingHead head = {.model = std::move(model),
-                        .system_fingerprint = engine.system_fingerprint(),
-                        .base64 = prepared.call.base64,
-                        .timings = prepared.call.timings};
-  const auto ignored = IgnoredFieldHeaders(prepared.call.unknown_fields);
+Embedding::Embedding(Engine& engine, Exchange& exchange, PreparedEmbedding prepared, std::string id,
+                     std::string model)
+    : engine_(engine),
+      exchange_(exchange),
+      prepared_(std::move(prepared)),
+      head_({.model = std::move(model),
+             .system_fingerprint = engine.system_fingerprint(),
+             .base64 = prepared_.call.base64,
+             .timings = prepared_.call.timings}),
+      mail_(exchange) {
   int32_t tokens = 0;
-  for (const EmbeddingInput& input : prepared.call.request.inputs) {
+  for (const EmbeddingInput& input : prepared_.call.request.inputs) {
     tokens += static_cast<int32_t>(input.token_ids.size());
   }
-  exchange->notes.id = id;
-  exchange->notes.NotePrompt(tokens);
-  prepared.call.request.label = std::move(id);
+  exchange.notes.id = id;
+  exchange.notes.NotePrompt(tokens);
+  prepared_.call.request.label = std::move(id);
+}
+
+Status Embedding::Submit() {
   // The answer is written on the engine's thread: in time it is a small part of what its vectors
   // took, and on the I/O thread streams would stand still.
-  const auto on_output = [exchange, head = std::move(head),
-                          ignored](const EmbeddingOutput& output) {
+  const auto on_output = [sender = mail_.sender(), head = head_,
+                          ignored = IgnoredFieldHeaders(prepared_.call.unknown_fields)](
+                             const EmbeddingOutput& output) {
     const Status& error = output.error;
     const bool cancelled = error.code() == StatusCode::kCancelled;
-    HttpResponse response =
-        error.ok()  ? HttpResponse{.body = FormatEmbeddings(head, output), .headers = ignored}
-        : cancelled ? ShuttingDownResponse()
-                    : ErrorResponse(error);
-    const FinishReason reason = error.ok()  ? FinishReason::kStop
-                                : cancelled ? FinishReason::kCancelled
-                                            : FinishReason::kError;
-    exchange->Post(
-        [exchange, reason, timings = output.timings, response = std::move(response)]() mutable {
-          exchange->notes.finish_reasons.push_back(reason);
-          exchange->notes.timings.front() = timings;
-          exchange->Respond(std::move(response));
-        });
+    Outcome outcome;
+    outcome.timings = output.timings;
+    if (error.ok()) {
+      outcome.response = {.body = FormatEmbeddings(head, output), .headers = ignored};
+    } else {
+      outcome.reason = cancelled ? FinishReason::kCancelled : FinishReason::kError;
+      outcome.response = cancelled ? ShuttingDownResponse() : ErrorResponse(error);
+    }
+    sender.Put(std::move(outcome));
   };
   const Result<RequestId> request =
-      engine.SubmitEmbedding(std::move(prepared.call.request), on_output);
+      engine_.SubmitEmbedding(std::move(prepared_.call.request), on_output);
   if (!request.ok()) return request.status();
-  exchange->OnClientGone([&engine, request = *request] { engine.Cancel(request); });
+  request_ = *request;
   return Status();
+}
+
+Awaitable<> Embedding::Answer() {
+  std::optional<Outcome> outcome = co_await mail_.TakeOne(exchange_);
+  if (!outcome) co_return engine_.Cancel(request_);
+  exchange_.notes.finish_reasons.push_back(outcome->reason);
+  exchange_.notes.timings.front() = outcome->timings;
+  exchange_.Respond(std::move(outcome->response));
 }
 
 }  // namespace tokamak

@@ -1,17 +1,44 @@
 // One call of /v1/embeddings, from its token ids to its answer.
 #pragma once
 
-#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "server/openai/embedding_call.h"
 #include "server/openai/prepare.h"
-#include "server/transport/http.h"
+#include "server/transport/exchange.h"
+#include "server/transport/mailbox.h"
 #include "tokamak/engine.h"
 
 namespace tokamak {
 
-// Submits it; the exchange is answered later, unless the engine refuses. I/O thread.
-Status StartEmbedding(Engine& engine, const std::shared_ptr<HttpExchange>& exchange,
-                      PreparedEmbedding prepared, std::string id, std::string model);
+// Used on the I/O thread alone, by the coroutine that answers the exchange.
+class Embedding {
+ public:
+  // All references outlive it.
+  Embedding(Engine& engine, Exchange& exchange, PreparedEmbedding prepared, std::string id,
+            std::string model);
+
+  // The engine may refuse.
+  Status Submit();
+  // After Submit: answers the exchange. Returns when that is done, or the client has left.
+  Awaitable<> Answer();
+
+ private:
+  struct Outcome {
+    FinishReason reason = FinishReason::kStop;
+    RequestTimings timings;
+    HttpResponse response;
+  };
+
+  Engine& engine_;
+  Exchange& exchange_;
+  PreparedEmbedding prepared_;
+  const EmbeddingHead head_;
+  RequestId request_ = 0;  // since Submit
+  Mailbox<Outcome> mail_;
+};
 
 }  // namespace tokamak

@@ -3,7 +3,11 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
+
+#include "server/low_priority_pool.h"
+#include "server/transport/exchange.h"
 
 namespace tokamak {
 
@@ -11,9 +15,26 @@ namespace tokamak {
 // longer ones every stream would stand still.
 inline constexpr size_t kShortText = 64 << 10;
 
-// Runs `make` on another thread, and calls `then` with what it returns on the I/O thread later, or
-// never when the server ends before. `bytes`: about how much that is. I/O thread.
-using TextMaker = std::function<void(size_t bytes, std::function<std::string()> make,
-                                     std::function<void(std::string text)> then)>;
+// Used on the I/O thread alone, except `busy`.
+class TextMaker {
+ public:
+  TextMaker();
+
+  // Takes `make`, runs it on another thread and returns its text, or nothing if the client leaves
+  // before. `bytes`: about how much that is.
+  Awaitable<std::optional<std::string>> Make(Exchange& exchange, size_t bytes,
+                                             std::function<std::string()>&& make);
+  // Calls `on_idle` when no text is being made, which may be at once.
+  void WhenIdle(std::function<void()> on_idle);
+  // Ends the threads, which waits for the texts at hand.
+  void Stop();
+  // Whether a text is at hand, which Stop would wait for.
+  bool busy() const { return pool_.longest_seconds().has_value(); }
+
+ private:
+  int making_ = 0;
+  std::function<void()> on_idle_;  // until it was called
+  LowPriorityPool pool_;  // not that of the requests' bodies, for which texts must not wait
+};
 
 }  // namespace tokamak

@@ -4,13 +4,11 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <chrono>
 #include <utility>
-
-// g++ 12 destroys temporaries with non-trivial destructors twice when they live across a co_await
-// (PR 99576 and others): every operand below is a named variable or a trivial value.
 
 namespace tokamak {
 namespace {
@@ -47,7 +45,9 @@ Connection::Connection(ConnectionHost& host, std::unique_ptr<ByteStream> stream,
       client_(std::move(client)),
       arrived_(*host.io),
       room_(*host.io),
-      deadline_(*host.io) {
+      deadline_(*host.io),
+      to_send_(*host.io, Clock::time_point::max()),
+      sent_(*host.io, Clock::time_point::max()) {
   room_.expires_at(Clock::time_point::max());
 }
 
@@ -62,6 +62,7 @@ void Connection::Close() {
   StopDeadline();
   arrived_.cancel();
   room_.cancel();
+  to_send_.cancel();
   if (turn_ != nullptr) turn_->cancel();
   if (exchange_ != nullptr) exchange_->Gone();
 }
@@ -87,6 +88,8 @@ asio::awaitable<bool> Connection::Open() {
   if (error || ended_) co_return false;
   auto pump = [self = shared_from_this()]() -> asio::awaitable<void> { co_await self->Pump(); };
   asio::co_spawn(*host_.io, std::move(pump), asio::detached);
+  auto send = [self = shared_from_this()]() -> asio::awaitable<void> { co_await self->Send(); };
+  asio::co_spawn(*host_.io, std::move(send), asio::detached);
   co_return true;
 }
 
@@ -99,11 +102,9 @@ asio::awaitable<void> Connection::Serve() {
     if (next == Next::kEnd) break;
     if (next == Next::kRequest) {
       StartExchange(reader, reader.keep_alive());
-      host_.handler(exchange_);
-      // Whoever half-closes behind a request gets what is known at once, and no more.
-      if (ended_ && !exchange_->finished()) exchange_->Gone();
+      co_await Handle();
     }
-    const bool sent = co_await SendResponse();
+    const bool sent = co_await SendRest();
     const bool go_on = sent && exchange_->keep_alive() && !host_.draining;
     const bool unread = next == Next::kAnswered && reader.has_body();
     exchange_ = nullptr;
@@ -154,6 +155,7 @@ asio::awaitable<void> Connection::Pump() {
   }
   ended_ = true;
   arrived_.cancel();
+  to_send_.cancel();
   if (exchange_ != nullptr && !exchange_->finished()) exchange_->Gone();
 }
 
@@ -258,36 +260,63 @@ void Connection::StartExchange(RequestReader& reader, bool keep_alive) {
   options.chunks_allowed = reader.http11();
   options.max_unsent = limits_.max_unsent_bytes;
   options.max_together = limits_.max_unsent_together_bytes;
-  options.together = host_.unsent_bytes;
-  options.drop = [weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->Close();
-  };
+  options.together = &host_.unsent_bytes;
+  options.drop = [this] { Close(); };
+  options.to_send = [this] { to_send_.cancel(); };
   options.decorate = host_.options.decorate;
-  exchange_ = std::make_shared<Exchange>(host_.io, std::move(reader.request()), std::move(options));
+  exchange_ =
+      std::make_unique<Exchange>(*host_.io, std::move(reader.request()), std::move(options));
 }
 
-// Sends what the handler writes until it has finished. False when the connection is of no more use.
-asio::awaitable<bool> Connection::SendResponse() {
-  const std::shared_ptr<Exchange> exchange = exchange_;
+asio::awaitable<void> Connection::Handle() {
+  // Whoever half-closes behind a request gets what is known at once, and no more.
+  if (ended_) {
+    asio::post(*host_.io, [self = shared_from_this()] {
+      if (self->exchange_ != nullptr && !self->exchange_->finished()) self->exchange_->Gone();
+    });
+  }
+  co_await host_.handler(*exchange_);
+}
+
+asio::awaitable<void> Connection::Send() {
   error_code ignored;
   auto token = asio::redirect_error(asio::use_awaitable, ignored);
-  for (;;) {
-    if (exchange->gone()) co_return false;
-    if (exchange->has_unsent()) {
-      const std::string data = exchange->TakeUnsent();
-      const bool written = co_await WriteAll(data);
-      if (!written) {
-        exchange->Gone();
-        co_return false;
-      }
-      exchange->Sent();
-    } else if (exchange->finished()) {
-      exchange->Complete();
-      co_return true;
+  while (!ended_) {
+    if (exchange_ != nullptr && !sending_ && exchange_->has_unsent()) {
+      co_await SendUnsent();
     } else {
-      co_await exchange->wake().async_wait(token);
+      co_await to_send_.async_wait(token);
     }
   }
+}
+
+asio::awaitable<void> Connection::SendUnsent() {
+  sending_ = true;
+  const std::string data = exchange_->TakeUnsent();
+  const bool written = co_await WriteAll(data);
+  sending_ = false;
+  if (written) {
+    exchange_->Sent();
+  } else {
+    exchange_->Gone();
+  }
+  sent_.cancel();
+}
+
+// Sends what the handler left. False when the connection is of no more use.
+asio::awaitable<bool> Connection::SendRest() {
+  error_code ignored;
+  auto token = asio::redirect_error(asio::use_awaitable, ignored);
+  while (sending_ || exchange_->has_unsent()) {
+    if (sending_) {
+      co_await sent_.async_wait(token);
+    } else {
+      co_await SendUnsent();
+    }
+  }
+  if (exchange_->gone()) co_return false;
+  exchange_->Complete();
+  co_return true;
 }
 
 // The client sent more before it had the answer.

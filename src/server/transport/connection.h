@@ -28,17 +28,17 @@ inline std::chrono::milliseconds Milliseconds(double seconds) {
 struct ConnectionHost {
   HttpServer::Options options;
   HttpHandler handler;
-  std::shared_ptr<boost::asio::io_context> io;  // outlives us in exchanges that others still hold
+  std::unique_ptr<boost::asio::io_context> io;
   bool draining = false;
   size_t arriving_bytes = 0;  // of bodies that are not whole yet
-  // Bytes of responses that clients have not taken in. Exchanges share it, and may outlive us.
-  std::shared_ptr<size_t> unsent_bytes = std::make_shared<size_t>(0);
+  size_t unsent_bytes = 0;    // of responses, that clients have not taken in
   Turns turns{*io};
 };
 
-// Two coroutines share it: Serve, and Pump, which reads ahead and so notices when the client goes
-// while its response is under way. After more than kReadAhead bytes of further requests, only
-// failing writes tell of that.
+// Three coroutines share it. Serve reads a request, lets the handler answer it, and goes on to the
+// next. Pump reads ahead, and so notices when the client leaves while its response is under way;
+// after more than kReadAhead bytes of further requests, only failing writes tell of that. Send
+// sends what the handler has written while the handler waits for more.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   static constexpr size_t kReadAhead = 64 << 10;
@@ -58,13 +58,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   boost::asio::awaitable<bool> Open();
   boost::asio::awaitable<void> Pump();
+  boost::asio::awaitable<void> Send();
+  boost::asio::awaitable<void> SendUnsent();
   boost::asio::awaitable<bool> WaitForMore(size_t than, Clock::time_point deadline);
   boost::asio::awaitable<Next> ReadRequest(RequestReader& reader);
   boost::asio::awaitable<bool> ReadHead(RequestReader& reader);
   boost::asio::awaitable<bool> ReadBody(RequestReader& reader);
   void Feed(RequestReader& reader);
   void StartExchange(RequestReader& reader, bool keep_alive);
-  boost::asio::awaitable<bool> SendResponse();
+  boost::asio::awaitable<void> Handle();
+  boost::asio::awaitable<bool> SendRest();
   boost::asio::awaitable<void> WaitForTurn();
   boost::asio::awaitable<bool> WriteAll(const std::string& data);
   boost::asio::awaitable<void> Fail(const HttpRequest& request, int status,
@@ -85,7 +88,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::steady_timer deadline_;  // for the write, the handshake or the farewell under way
   uint64_t deadlines_ = 0;              // tells a deadline's late call from one in time
   std::shared_ptr<Turns::Timer> turn_;  // while it is waited for
-  std::shared_ptr<Exchange> exchange_;  // the response under way
+  std::unique_ptr<Exchange> exchange_;  // the request that is being answered
+  boost::asio::steady_timer to_send_;   // cancelled when there is something to send
+  boost::asio::steady_timer sent_;      // cancelled when `sending_` becomes false
+  bool sending_ = false;                // what exchange_ had is being written
   bool reading_ = false;                // a request has begun to arrive
 };
 

@@ -3,7 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <utility>
 
 namespace tokamak {
@@ -66,86 +67,89 @@ std::string FormatHead(const HttpResponse& response, bool keep_alive, bool chunk
   return head;
 }
 
-Exchange::Exchange(std::shared_ptr<boost::asio::io_context> io, HttpRequest request,
-                   Options options)
-    : io_(std::move(io)),
-      wake_(*io_),
+Exchange::Exchange(boost::asio::io_context& io, HttpRequest request, Options options)
+    : io_(io),
+      wake_(io),
       request_(std::move(request)),
       options_(std::move(options)),
-      keep_alive_(options_.keep_alive) {
-  wake_.expires_at(boost::asio::steady_timer::time_point::max());
-}
+      keep_alive_(options_.keep_alive) {}
 
 std::string Exchange::TakeBody() { return std::exchange(request_.body, std::string()); }
 
+void Exchange::Start(HttpResponse& head) {
+  status_ = head.status;
+  if (options_.decorate) options_.decorate(request_, head);
+}
+
 void Exchange::Respond(HttpResponse response) {
-  if (gone_ || started_) return;
-  started_ = finished_ = true;
-  if (options_.decorate) options_.decorate(request_, response);
+  if (gone_ || status_ != 0) return;
+  Start(response);
+  finished_ = true;
   unsent_ = FormatHead(response, keep_alive_, false);
-  if (request_.method != "HEAD") unsent_ += response.body;
+  if (request_.method != "HEAD") {
+    unsent_ += response.body;
+    body_bytes_ = response.body.size();
+  }
   Count();
-  wake_.cancel();
+  ToSend();
 }
 
 void Exchange::StartStream(HttpResponse head) {
-  if (gone_ || started_) return;
-  started_ = true;
+  if (gone_ || status_ != 0) return;
   if (!options_.chunks_allowed) keep_alive_ = false;  // the end of the connection ends it
-  if (options_.decorate) options_.decorate(request_, head);
+  Start(head);
   unsent_ = FormatHead(head, keep_alive_, true);
   if (!options_.chunks_allowed) {
     const std::string field = "Transfer-Encoding: chunked\r\n";
     unsent_.erase(unsent_.find(field), field.size());
   }
-  wake_.cancel();
+  ToSend();
 }
 
 void Exchange::Write(std::string data) {
-  if (gone_ || !started_ || finished_ || data.empty()) return;
+  if (gone_ || status_ == 0 || finished_ || data.empty()) return;
+  body_bytes_ += data.size();
   unsent_ += options_.chunks_allowed ? fmt::format("{:x}\r\n{}\r\n", data.size(), data) : data;
   // It is not the client's fault if a piece is long.
   longest_ = std::max(longest_, data.size());
   if (unsent_.size() + taken_ > options_.max_unsent + longest_) return Drop();
   Count();
-  wake_.cancel();
+  ToSend();
 }
 
 void Exchange::Finish() {
-  if (gone_ || !started_ || finished_) return;
+  if (gone_ || status_ == 0 || finished_) return;
   finished_ = true;
   if (options_.chunks_allowed) unsent_ += "0\r\n\r\n";
+  ToSend();
+}
+
+void Exchange::ToSend() {
+  if (options_.to_send) options_.to_send();
+}
+
+Awaitable<bool> Exchange::Wait(Clock::time_point deadline) {
+  boost::system::error_code ignored;
+  auto token = boost::asio::redirect_error(boost::asio::use_awaitable, ignored);
+  while (!notified_ && !gone_ && Clock::now() < deadline) {
+    wake_.expires_at(deadline);
+    co_await wake_.async_wait(token);
+  }
+  co_return std::exchange(notified_, false) || gone_;
+}
+
+void Exchange::Notify() {
+  notified_ = true;
   wake_.cancel();
 }
-
-void Exchange::OnClientGone(std::function<void()> on_gone) {
-  if (gone_) return on_gone();
-  on_gone_ = std::move(on_gone);
-}
-
-void Exchange::OnBacklog(size_t bytes, std::function<void(bool full)> on_backlog) {
-  if (gone_ || complete_) return;
-  max_backlog_ = bytes;
-  on_backlog_ = std::move(on_backlog);
-}
-
-void Exchange::Post(std::function<void()> work) { boost::asio::post(*io_, std::move(work)); }
 
 void Exchange::Gone() {
   if (gone_ || complete_) return;
   gone_ = true;
-  on_backlog_ = nullptr;
   unsent_ = std::string();
   taken_ = 0;
   Count();
-  wake_.cancel();
-  if (on_gone_) std::exchange(on_gone_, nullptr)();
-}
-
-void Exchange::Complete() {
-  complete_ = true;
-  on_gone_ = nullptr;
-  on_backlog_ = nullptr;
+  Notify();
 }
 
 std::string Exchange::TakeUnsent() {
@@ -165,8 +169,8 @@ void Exchange::Count() {
   const bool grown = ours > counted_;
   counted_ = ours;
   if (grown && ours > kSmallUnsent && *options_.together > options_.max_together) return Drop();
-  const bool full = ours > (full_ ? max_backlog_ / 4 : max_backlog_ + longest_);
-  if (on_backlog_ && std::exchange(full_, full) != full) on_backlog_(full);
+  const bool full = ours > (backlogged_ ? max_backlog_ / 4 : max_backlog_ + longest_);
+  if (std::exchange(backlogged_, full) != full) Notify();
 }
 
 void Exchange::Drop() {

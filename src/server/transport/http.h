@@ -2,14 +2,10 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
-
-#include "server/monitor/call_notes.h"
 
 namespace tokamak {
 
@@ -53,38 +49,5 @@ struct HttpLimits {
   double body_seconds = 60;    // for the whole body
   double write_seconds = 30;   // for the client to take in some of what was written
 };
-
-// One request and its response: either one Respond, or StartStream, Writes and Finish. Methods are
-// called on the I/O thread, except Post. Once the client is gone they do nothing.
-class HttpExchange {
- public:
-  virtual ~HttpExchange() = default;
-
-  CallNotes notes;  // the handler's, for the access log
-
-  // Valid until the response is complete.
-  virtual const HttpRequest& request() const = 0;
-  // The request's body, which is empty in request() from then on.
-  virtual std::string TakeBody() = 0;
-  virtual void Respond(HttpResponse response) = 0;
-
-  // A response of unknown length; every Write goes out at once. `head` has no body.
-  virtual void StartStream(HttpResponse head) = 0;
-  virtual void Write(std::string data) = 0;
-  virtual void Finish() = 0;
-
-  // Calls `on_gone` once if the client goes away before its response is complete.
-  virtual void OnClientGone(std::function<void()> on_gone) = 0;
-
-  // Calls `on_backlog` with true when the client has left more than `bytes` of a stream and its
-  // longest piece lying, and with false when it has taken in most of that.
-  virtual void OnBacklog(size_t bytes, std::function<void(bool full)> on_backlog) = 0;
-
-  // Runs `work` on the I/O thread, in the order of the calls. From any thread.
-  virtual void Post(std::function<void()> work) = 0;
-};
-
-// Takes over the exchange: answers now or later.
-using HttpHandler = std::function<void(std::shared_ptr<HttpExchange>)>;
 
 }  // namespace tokamak

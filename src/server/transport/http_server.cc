@@ -28,9 +28,6 @@
 #include "server/transport/connection.h"
 #include "server/transport/tls.h"
 
-// g++ 12 destroys temporaries with non-trivial destructors twice when they live across a co_await
-// (PR 99576 and others): every operand below is a named variable or a trivial value.
-
 namespace tokamak {
 namespace {
 
@@ -96,7 +93,7 @@ struct HttpServer::Impl {
   Impl(Options options, HttpHandler handler)
       : host{.options = std::move(options),
              .handler = std::move(handler),
-             .io = std::make_shared<asio::io_context>(1)},
+             .io = std::make_unique<asio::io_context>(1)},
         acceptor(*host.io),
         shutdown_signals(*host.io),
         hangup_signals(*host.io) {}

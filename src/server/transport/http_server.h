@@ -8,14 +8,14 @@
 #include <optional>
 #include <string>
 
+#include "server/transport/exchange.h"
 #include "server/transport/http.h"
 #include "tokamak/status.h"
 
-namespace boost::asio {
-class io_context;
-}
-
 namespace tokamak {
+
+// Answers a request: returns when the answer is complete, or soon after the client has left.
+using HttpHandler = std::function<Awaitable<void>(Exchange&)>;
 
 // Owned by the thread that calls Run, which does all the work; other threads may call Post.
 class HttpServer {

@@ -5,10 +5,12 @@
 #include <boost/asio/post.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/mutex.h"
+#include "server/transport/exchange.h"
 
 namespace tokamak {
 
@@ -33,6 +35,9 @@ class Mailbox {
   // Calls `on_mail` on the I/O thread when something has come.
   Mailbox(boost::asio::io_context& io, std::function<void()> on_mail)
       : state_(std::make_shared<State>(io, std::move(on_mail))) {}
+  // Wakes the coroutine of a request.
+  explicit Mailbox(Exchange& exchange)
+      : Mailbox(exchange.io(), [&exchange] { exchange.Notify(); }) {}
   ~Mailbox() { Close(); }
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
@@ -42,6 +47,17 @@ class Mailbox {
   Sender sender() const { return Sender(state_); }
   // All that has come since the last call.
   std::vector<T> Take() { return state_->Take(); }
+  // Waits for one value, which is all that ever comes. Nothing when the client leaves before.
+  Awaitable<std::optional<T>> TakeOne(Exchange& exchange) {
+    std::vector<T> values = Take();
+    while (values.empty() && !exchange.gone()) {
+      co_await exchange.Wait();
+      values = Take();
+    }
+    std::optional<T> first;
+    if (!values.empty()) first = std::move(values.front());
+    co_return first;
+  }
 
  private:
   class State : public std::enable_shared_from_this<State> {

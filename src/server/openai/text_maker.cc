@@ -1,0 +1,41 @@
+#include "server/openai/text_maker.h"
+
+#include <cstdint>
+#include <utility>
+
+#include "server/transport/mailbox.h"
+
+namespace tokamak {
+
+TextMaker::TextMaker()
+    : pool_({.small_bytes = kShortText * 16,
+             .max_small_waiting = SIZE_MAX,
+             .max_large_waiting = SIZE_MAX}) {}
+
+Awaitable<std::optional<std::string>> TextMaker::Make(Exchange& exchange, size_t bytes,
+                                                      std::function<std::string()>&& make) {
+  Mailbox<std::string> made(exchange);
+  ++making_;
+  // Refused after Stop alone, when nobody is left to be answered.
+  (void)pool_.Push(bytes, [make = std::move(make), sender = made.sender()](LowPriorityPool::JobId) {
+    sender.Put(make());
+  });
+  std::optional<std::string> text = co_await made.TakeOne(exchange);
+  if (--making_ == 0 && on_idle_) {
+    // Once the text has been written, which the caller does next.
+    boost::asio::post(exchange.io(), std::exchange(on_idle_, nullptr));
+  }
+  co_return text;
+}
+
+void TextMaker::WhenIdle(std::function<void()> on_idle) {
+  if (making_ == 0) return on_idle();
+  on_idle_ = std::move(on_idle);
+}
+
+void TextMaker::Stop() {
+  on_idle_ = nullptr;
+  pool_.Stop();
+}
+
+}  // namespace tokamak
