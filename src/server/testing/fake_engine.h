@@ -19,7 +19,7 @@
 
 namespace tokamak {
 
-class FakeEngine final : public Engine {
+class FakeEngine : public Engine {
  public:
   static constexpr int32_t kContext = 4096;
 

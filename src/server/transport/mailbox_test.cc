@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <memory>
 #include <optional>
@@ -66,6 +68,44 @@ TEST(Mailbox, DropsWhatComesWhenItIsClosedOrGone) {
   sender.Put(value);
   EXPECT_EQ(value.use_count(), 1);
   EXPECT_EQ(told, 0);
+}
+
+class TakeOneTest : public testing::Test {
+ protected:
+  void Start() {
+    boost::asio::co_spawn(io_, Take(), boost::asio::detached);
+    io_.poll();
+    EXPECT_FALSE(ended_);
+  }
+  Awaitable<> Take() {
+    taken_ = co_await mailbox_.TakeOne(exchange_);
+    ended_ = true;
+  }
+
+  boost::asio::io_context io_;
+  size_t unsent_ = 0;
+  Exchange exchange_{io_, {}, {.together = &unsent_}};
+  Mailbox<int> mailbox_{exchange_};
+  std::optional<int> taken_;
+  bool ended_ = false;
+};
+
+TEST_F(TakeOneTest, WaitsThroughNewsOfOtherThings) {
+  Start();
+  exchange_.Notify();
+  io_.poll();
+  EXPECT_FALSE(ended_);
+  mailbox_.sender().Put(5);
+  io_.run();
+  EXPECT_EQ(taken_, 5);
+}
+
+TEST_F(TakeOneTest, EndsWhenTheClientLeaves) {
+  Start();
+  exchange_.Gone();
+  io_.run();
+  EXPECT_TRUE(ended_);
+  EXPECT_EQ(taken_, std::nullopt);
 }
 
 }  // namespace
