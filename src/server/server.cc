@@ -14,10 +14,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "server/access/access.h"
-#include "server/api.h"
 #include "server/monitor/observer.h"
 #include "server/openai/errors.h"
 #include "server/page/page.h"
+#include "server/routes.h"
 #include "server/transport/http_server.h"
 
 namespace tokamak {
@@ -46,8 +46,8 @@ bool IgnoresHangups() {
 }  // namespace
 
 struct Server::Impl {
-  Impl(Engine& e, ServerOptions o, Access a, std::shared_ptr<Observer> watching)
-      : engine(e), options(std::move(o)), access(std::move(a)), observer(std::move(watching)) {}
+  Impl(Engine& e, ServerOptions o, Access a, std::unique_ptr<AccessLog> access_log)
+      : engine(e), options(std::move(o)), access(std::move(a)), observer(std::move(access_log)) {}
 
   Status Listen(const std::string& ip);
   Awaitable<> Answer(Exchange& exchange);
@@ -62,9 +62,9 @@ struct Server::Impl {
 
   Engine& engine;
   const ServerOptions options;
-  Access access;                             // I/O thread
-  const std::shared_ptr<Observer> observer;  // I/O thread
-  std::unique_ptr<Api> api;
+  Access access;      // I/O thread
+  Observer observer;  // I/O thread
+  std::unique_ptr<Routes> routes;
   std::unique_ptr<HttpServer> http;
   const bool has_terminal = HasTerminal();
   int shutdowns = 0;                  // I/O thread
@@ -82,18 +82,18 @@ Status Server::Impl::Listen(const std::string& ip) {
   http_options.error_response = [this](const HttpRequest& request, int status,
                                        const std::string& message) {
     HttpResponse response = ErrorResponse(status, message);
-    observer->OnRefused(request.method, request.path, status, response.body.size());
+    observer.OnRefused(request.method, request.path, status, response.body.size());
     return response;
   };
   http_options.check_head = [this](const HttpRequest& request) {
     std::optional<HttpResponse> refusal = access.Check(request);
     if (refusal) {
-      observer->OnRefused(request.method, request.path, refusal->status, refusal->body.size());
+      observer.OnRefused(request.method, request.path, refusal->status, refusal->body.size());
     }
     return refusal;
   };
   http_options.decorate = [this](const HttpRequest& request, HttpResponse& response) {
-    observer->OnAnswer(response.status);
+    observer.OnAnswer(response.status);
     access.Decorate(request, response);
   };
   const auto handler = [this](Exchange& exchange) { return Answer(exchange); };
@@ -106,8 +106,8 @@ Status Server::Impl::Listen(const std::string& ip) {
 }
 
 Awaitable<> Server::Impl::Answer(Exchange& exchange) {
-  const Observer::Request line(*observer, exchange);
-  co_await api->Handle(exchange);
+  const Observer::Request line(observer, exchange);
+  co_await routes->Handle(exchange);
 }
 
 // The shell and the system may both tell of a terminal that closes: the second time is no wish to
@@ -159,13 +159,13 @@ void Server::Impl::OnShutdown() {
   Tell(shutdowns == 1 ? "finishing running requests; once more to cancel them"
                       : "cancelling running requests");
   if (shutdowns == 2) {
-    api->AbandonPreparing();
+    routes->AbandonPreparing();
     DrainEngine(0);
     return;
   }
   const auto deadline = std::chrono::steady_clock::now() + Seconds(options.drain_seconds);
-  http->PostAfter(options.drain_seconds, [this] { api->AbandonPreparing(); });
-  api->StartDraining([this, deadline] {
+  http->PostAfter(options.drain_seconds, [this] { routes->AbandonPreparing(); });
+  routes->StartDraining([this, deadline] {
     DrainEngine(std::max(0.0, Seconds(deadline - std::chrono::steady_clock::now()).count()));
   });
   http->Drain();
@@ -178,7 +178,7 @@ void Server::Impl::DrainEngine(double seconds) {
     // Answers were posted before this; when long ones are made, clients get a moment to take them
     // in.
     http->Post([this] {
-      api->WhenTextsAreMade(
+      routes->WhenTextsAreMade(
           [this] { http->PostAfter(kLastWordsSeconds, [this] { http->Stop(); }); });
     });
   });
@@ -187,7 +187,7 @@ void Server::Impl::DrainEngine(double seconds) {
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() {
   impl_->ended = true;  // the destructor of `http` runs what is left
-  impl_->api->Stop();
+  impl_->routes->Stop();
   for (std::thread& thread : impl_->drainers) thread.join();
 }
 
@@ -209,7 +209,7 @@ Result<std::unique_ptr<Server>> Server::Create(Engine& engine, ServerOptions opt
     return InvalidArgument("--tls-cert and --tls-key go together");
   }
   const auto is_public = [page = options.page](std::string_view path) {
-    return Api::IsPublic(path) || (page && IsPage(path));
+    return Routes::IsPublic(path) || (page && IsPage(path));
   };
   ASSIGN_OR_RETURN(Access access, Access::Create({.loopback = address.loopback,
                                                   .insecure = options.insecure,
@@ -221,23 +221,19 @@ Result<std::unique_ptr<Server>> Server::Create(Engine& engine, ServerOptions opt
   if (!options.access_log.empty()) {
     ASSIGN_OR_RETURN(access_log, AccessLog::Open(options.access_log));
   }
-  auto impl = std::make_unique<Impl>(engine, std::move(options), std::move(access),
-                                     std::make_shared<Observer>(std::move(access_log)));
-  Impl* const raw = impl.get();
-  Api::Options api_options;
-  api_options.model_id =
-      raw->options.model_id.empty() ? engine.model().name : raw->options.model_id;
-  api_options.page = raw->options.page;
-  api_options.version = raw->options.version;
-  api_options.preparing = raw->options.preparing;
-  api_options.requests = raw->options.requests;
-  api_options.parsers = raw->options.parsers;
-  api_options.identify = [raw](const HttpRequest& request) {
-    return raw->access.Identify(request);
-  };
-  api_options.observer = raw->observer;
-  RETURN_IF_ERROR(raw->Listen(address.ip));
-  raw->api = std::make_unique<Api>(engine, raw->http->io(), std::move(api_options));
+  auto impl =
+      std::make_unique<Impl>(engine, std::move(options), std::move(access), std::move(access_log));
+  const ServerOptions& kept = impl->options;
+  RETURN_IF_ERROR(impl->Listen(address.ip));
+  impl->routes = std::make_unique<Routes>(
+      engine, impl->access, impl->observer, impl->http->io(),
+      Routes::Options{
+          .page = kept.page,
+          .preparing = kept.preparing,
+          .openai = {.model_id = kept.model_id.empty() ? engine.model().name : kept.model_id,
+                     .parsers = kept.parsers,
+                     .requests = kept.requests},
+          .version = kept.version});
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
@@ -249,7 +245,7 @@ Status Server::Run() {
   return impl_->engine.health();
 }
 
-bool Server::busy() const { return impl_->api->busy(); }
+bool Server::busy() const { return impl_->routes->busy(); }
 
 void Server::Shutdown() {
   impl_->http->Post([impl = impl_.get()] { impl->OnShutdown(); });

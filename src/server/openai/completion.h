@@ -11,7 +11,7 @@
 #include "chat/tool_calls.h"
 #include "server/openai/prepare.h"
 #include "server/openai/response.h"
-#include "server/openai/text_maker.h"
+#include "server/text_maker.h"
 #include "server/transport/exchange.h"
 #include "server/transport/mailbox.h"
 #include "tokamak/engine.h"

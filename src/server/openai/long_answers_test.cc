@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "server/openai/text_maker.h"
 #include "server/testing/server_fixture.h"
+#include "server/text_maker.h"
 
 namespace tokamak {
 namespace {

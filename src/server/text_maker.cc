@@ -1,4 +1,4 @@
-#include "server/openai/text_maker.h"
+#include "server/text_maker.h"
 
 #include <cstdint>
 #include <utility>

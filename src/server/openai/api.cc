@@ -1,0 +1,186 @@
+#include "server/openai/api.h"
+
+#include <fmt/core.h>
+
+#include <ctime>
+#include <functional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/random_bits.h"
+#include "server/openai/embedding.h"
+#include "server/openai/errors.h"
+#include "server/openai/openapi.h"
+#include "server/openai/other_fields.h"
+#include "server/openai/response.h"
+
+namespace tokamak {
+namespace {
+
+// A client makes up as many names as it likes: the log has this many of them, in all.
+constexpr size_t kMaxLoggedFields = 256;
+constexpr size_t kMaxFieldBytes = 64;
+
+constexpr std::string_view kDocumentPath = "/openapi.json";
+constexpr std::string_view kModelsPath = "/v1/models";
+constexpr std::string_view kModelPath = "/v1/models/";
+
+// "%2F" is a slash. What is no such escape stays.
+std::string DecodePercent(std::string_view text) {
+  const auto digit = [](char c) {
+    const char lower = static_cast<char>(c | 0x20);
+    return c >= '0' && c <= '9' ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+  };
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool escape =
+        text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
+    decoded += escape ? static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2])) : text[i];
+    i += escape ? 2 : 0;
+  }
+  return decoded;
+}
+
+}  // namespace
+
+OpenAiApi::OpenAiApi(const Shared& shared, Options options)
+    : shared_(shared),
+      engine_(shared.engine),
+      options_(std::move(options)),
+      started_(std::time(nullptr)),
+      preparer_(engine_, options_.model_id, options_.requests, options_.parsers),
+      id_salt_(RandomBits()) {}
+
+bool OpenAiApi::IsGetPath(std::string_view path) {
+  return path == kDocumentPath || path == kModelsPath || path.starts_with(kModelPath);
+}
+
+void OpenAiApi::Get(Exchange& exchange) const {
+  const std::string_view path = exchange.request().path;
+  if (path == kDocumentPath) return exchange.Respond({.body = std::string(OpenApiDocument())});
+  if (path == kModelsPath) {
+    return exchange.Respond({.body = FormatModels(options_.model_id, started_, engine_.model())});
+  }
+  // Names may have slashes in them, as they are or encoded.
+  const std::string_view name = path.substr(kModelPath.size());
+  if (name != options_.model_id && DecodePercent(name) != options_.model_id) {
+    return exchange.Respond(
+        ErrorResponse(NotFound("model: this server has \"{}\" and no other", options_.model_id)));
+  }
+  exchange.Respond({.body = FormatModel(options_.model_id, started_, engine_.model())});
+}
+
+Awaitable<> OpenAiApi::Post(Exchange& exchange) {
+  const std::string_view path = exchange.request().path;
+  if (path == "/tokenize" || path == "/detokenize") {
+    co_await Tokenize(exchange, path == "/detokenize");
+  } else if (path == "/v1/embeddings") {
+    co_await Embed(exchange);
+  } else {
+    co_await Complete(exchange, path == "/v1/chat/completions");
+  }
+}
+
+Awaitable<> OpenAiApi::Complete(Exchange& exchange, bool chat) {
+  Preparation::Call call(shared_.preparation, exchange);
+  const std::function<Result<PreparedCall>(std::string)> prepare = [this, chat](std::string body) {
+    return preparer_.Prepare(chat, std::move(body));
+  };
+  Result<PreparedCall> prepared = co_await call.Run(prepare);
+  std::optional<Completion> completion;
+  Status status = prepared.status();
+  if (status.ok()) {
+    NoteIgnored(prepared->call.unknown_fields);
+    status = Submit(exchange, *std::move(prepared), completion);
+  }
+  call.End();
+  if (!status.ok()) co_return exchange.Respond(Refusal(status));
+  co_await completion->Answer();
+}
+
+Awaitable<> OpenAiApi::Embed(Exchange& exchange) {
+  Preparation::Call call(shared_.preparation, exchange);
+  const std::function<Result<PreparedEmbedding>(std::string)> prepare = [this](std::string body) {
+    return preparer_.Embed(std::move(body));
+  };
+  Result<PreparedEmbedding> prepared = co_await call.Run(prepare);
+  std::optional<Embedding> embedding;
+  Status status = prepared.status();
+  if (status.ok()) {
+    NoteIgnored(prepared->call.unknown_fields);
+    embedding.emplace(engine_, exchange, *std::move(prepared), NextId("embd"), options_.model_id);
+    status = embedding->Submit();
+  }
+  call.End();
+  if (!status.ok()) co_return exchange.Respond(Refusal(status));
+  co_await embedding->Answer();
+}
+
+Awaitable<> OpenAiApi::Tokenize(Exchange& exchange, bool back) {
+  Preparation::Call call(shared_.preparation, exchange);
+  const std::function<Result<PreparedAnswer>(std::string)> prepare = [this,
+                                                                      back](std::string body) {
+    return back ? preparer_.Detokenize(std::move(body)) : preparer_.Tokenize(std::move(body));
+  };
+  Result<PreparedAnswer> prepared = co_await call.Run(prepare);
+  if (!prepared.ok()) co_return exchange.Respond(Refusal(prepared.status()));
+  NoteIgnored(prepared->unknown_fields);
+  exchange.Respond({.body = std::move(prepared->body),
+                    .headers = IgnoredFieldHeaders(prepared->unknown_fields)});
+}
+
+Status OpenAiApi::Submit(Exchange& exchange, PreparedCall prepared,
+                         std::optional<Completion>& completion) {
+  Client client = shared_.access.Identify(exchange.request());
+  if (prepared.call.priority > client.max_priority) {
+    return InvalidArgument(
+        "priority: must be at most {}, got {}; more takes a key that may have it (priority=N "
+        "behind the key in the server's key file)",
+        client.max_priority, prepared.call.priority);
+  }
+  prepared.client = std::move(client.name);
+  const bool chat = prepared.call.chat;
+  ResponseHead head;
+  head.chat = chat;
+  head.id = NextId(chat ? "chatcmpl" : "cmpl");
+  head.created = std::time(nullptr);
+  head.model = options_.model_id;
+  head.system_fingerprint = engine_.system_fingerprint();
+  completion.emplace(engine_, exchange, std::move(prepared), std::move(head), options_.requests,
+                     *preparer_.token_sizes(), shared_.text_maker);
+  const Status status = completion->Submit();
+  // The engine speaks of the prompt, which a conversation's client has never seen.
+  constexpr std::string_view kPrompt = "prompt: ";
+  if (chat && status.message().starts_with(kPrompt)) {
+    return Status(status.code(),
+                  "messages: " + std::string(status.message().substr(kPrompt.size())));
+  }
+  return status;
+}
+
+std::string OpenAiApi::NextId(std::string_view kind) {
+  return fmt::format("{}-{:016x}{:08x}", kind, id_salt_, next_id_++);
+}
+
+// Names only: what clients send as values may be private.
+void OpenAiApi::NoteIgnored(const std::vector<std::string>& names) {
+  unknown_fields_ += static_cast<int64_t>(names.size());
+  std::vector<std::string> fresh;
+  for (const std::string& name : names) {
+    if (logged_fields_.size() == kMaxLoggedFields) break;
+    if (logged_fields_.insert(name.substr(0, kMaxFieldBytes)).second) fresh.push_back(name);
+  }
+  if (fresh.empty()) return;
+  LogWarning("ignored fields of a request: {} (each name is logged once)", IgnoredFieldList(fresh));
+}
+
+// 429 while a queue is full; 503 when the server will not take the request later either.
+HttpResponse OpenAiApi::Refusal(const Status& status) const {
+  if (status.code() == StatusCode::kCancelled) return ShuttingDownResponse();
+  if (!engine_.health().ok()) return ErrorResponse(status);
+  const bool later = status.code() == StatusCode::kUnavailable;
+  return later && shared_.preparation.draining() ? ShuttingDownResponse() : BusyResponse(status);
+}
+
+}  // namespace tokamak

@@ -1,0 +1,74 @@
+// OpenAI's API: which of its paths does what.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/access/access.h"
+#include "server/openai/completion.h"
+#include "server/openai/prepare.h"
+#include "server/preparation.h"
+#include "server/text_maker.h"
+#include "server/transport/exchange.h"
+#include "tokamak/engine.h"
+
+namespace tokamak {
+
+// Used on the I/O thread alone.
+class OpenAiApi {
+ public:
+  struct Options {
+    std::string model_id;  // what clients call the model
+    AnswerParsers parsers;
+    RequestLimits requests;
+  };
+  // What is shared with the rest of the server. All of it outlives the object.
+  struct Shared {
+    Engine& engine;
+    const Access& access;
+    Preparation& preparation;
+    TextMaker& text_maker;
+  };
+  OpenAiApi(const Shared& shared, Options options);
+
+  static constexpr std::array<std::string_view, 5> kPostPaths = {
+      "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/tokenize", "/detokenize"};
+  static bool IsGetPath(std::string_view path);
+
+  // Answers a GET of such a path.
+  void Get(Exchange& exchange) const;
+  // Answers a POST to one of kPostPaths whose body is JSON. Returns when that is done, or the
+  // client has left.
+  Awaitable<> Post(Exchange& exchange);
+  // Of requests, so far.
+  int64_t unknown_fields() const { return unknown_fields_; }
+
+ private:
+  Awaitable<> Complete(Exchange& exchange, bool chat);
+  Awaitable<> Embed(Exchange& exchange);
+  Awaitable<> Tokenize(Exchange& exchange, bool back);
+  // Submits a call to the engine.
+  Status Submit(Exchange& exchange, PreparedCall prepared, std::optional<Completion>& completion);
+  // "cmpl-" and digits that no other answer has.
+  std::string NextId(std::string_view kind);
+  // Counts the fields of a request that nobody here knows, and logs each name once.
+  void NoteIgnored(const std::vector<std::string>& names);
+  HttpResponse Refusal(const Status& status) const;
+
+  const Shared shared_;
+  Engine& engine_;
+  const Options options_;
+  const int64_t started_;  // seconds since 1970
+  const Preparer preparer_;
+  uint64_t next_id_ = 0;
+  const uint64_t id_salt_;  // makes response ids differ between runs
+  int64_t unknown_fields_ = 0;
+  std::set<std::string> logged_fields_;  // their names, kMaxLoggedFields at most
+};
+
+}  // namespace tokamak

@@ -1,0 +1,158 @@
+#include "server/routes.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "server/monitor/metrics.h"
+#include "server/openai/errors.h"
+#include "server/openai/response.h"
+#include "server/page/page.h"
+#include "server/transport/request_head.h"
+
+namespace tokamak {
+namespace {
+
+// Parameters, such as a charset, come after the type (RFC 9110, section 8.3.1).
+bool IsJson(std::string_view content_type) {
+  std::string type(content_type.substr(0, content_type.find(';')));
+  type.erase(type.find_last_not_of(" \t") + 1);
+  return SameName(type, "application/json");
+}
+
+// The fault in how the body was sent, or "". A page in a browser can make it send any text to
+// any server, with another type or none, but not with this one unless the server agrees (access.h
+// refuses pages too; this holds for browsers that do not say who asks).
+std::string_view BodyFormatError(const HttpRequest& request) {
+  if (!IsJson(request.content_type)) {
+    return "send the body with \"Content-Type: application/json\"";
+  }
+  const std::string_view coding = request.Header("content-encoding");
+  if (!coding.empty() && !SameName(coding, "identity")) {
+    return "send the body as it is: no Content-Encoding is supported";
+  }
+  return "";
+}
+
+}  // namespace
+
+Routes::Routes(Engine& engine, const Access& access, const Observer& observer,
+               boost::asio::io_context& io, Options options)
+    : engine_(engine),
+      observer_(observer),
+      options_(std::move(options)),
+      started_(std::time(nullptr)),
+      debug_state_(engine,
+                   {.version = options_.version,
+                    .model_id = options_.openai.model_id,
+                    .started = static_cast<double>(started_)},
+                   io),
+      preparation_(options_.preparing),
+      openai_({engine, access, preparation_, text_maker_}, options_.openai) {}
+
+bool Routes::IsPublic(std::string_view path) {
+  return path == "/health" || path == "/openapi.json";
+}
+
+bool Routes::IsGetPath(std::string_view path) const {
+  return path == "/health" || path == "/metrics" || path == "/debug/state" ||
+         OpenAiApi::IsGetPath(path) || (options_.page && IsPage(path));
+}
+
+Awaitable<> Routes::Handle(Exchange& exchange) {
+  const HttpRequest& request = exchange.request();
+  const auto& posts = OpenAiApi::kPostPaths;
+  const bool post = std::find(posts.begin(), posts.end(), request.path) != posts.end();
+  if (!post && !IsGetPath(request.path)) {
+    co_return exchange.Respond(ErrorResponse(
+        404, fmt::format("no such path; there are {}, /v1/models, /openapi.json, /metrics, "
+                         "/debug/state and /health",
+                         fmt::join(posts, ", "))));
+  }
+  const bool allowed =
+      post ? request.method == "POST" : request.method == "GET" || request.method == "HEAD";
+  if (!allowed) {
+    const char* const method = post ? "POST" : "GET";
+    HttpResponse response = ErrorResponse(
+        405, fmt::format("{} takes {}, not {}", request.path, method, request.method));
+    response.headers.emplace_back("Allow", method);
+    co_return exchange.Respond(std::move(response));
+  }
+  if (post) {
+    co_await Post(exchange);
+  } else if (request.path == "/debug/state") {
+    co_await debug_state_.Handle(exchange);
+  } else {
+    Get(exchange);
+  }
+}
+
+void Routes::Get(Exchange& exchange) {
+  const HttpRequest& request = exchange.request();
+  if (request.path == "/health") return exchange.Respond(Health());
+  if (request.path == "/metrics") return exchange.Respond(Metrics());
+  if (OpenAiApi::IsGetPath(request.path)) return openai_.Get(exchange);
+  exchange.Respond(PageResponse(request));
+}
+
+Awaitable<> Routes::Post(Exchange& exchange) {
+  if (const std::string_view error = BodyFormatError(exchange.request()); !error.empty()) {
+    co_return exchange.Respond(ErrorResponse(415, error));
+  }
+  if (preparation_.draining()) co_return exchange.Respond(ShuttingDownResponse());
+  co_await openai_.Post(exchange);
+}
+
+void Routes::Stop() {
+  preparation_.Stop();
+  text_maker_.Stop();
+  debug_state_.Stop();
+}
+
+Routes::HealthState Routes::CheckHealth(const EngineStats& stats) const {
+  if (const Status status = engine_.health(); !status.ok()) {
+    return {"failed", std::string(status.message())};
+  }
+  if (preparation_.draining()) return {"draining", ""};
+  if (stats.seconds_since_progress > options_.stuck_seconds) return {"stuck", ""};
+  const double seconds = preparation_.longest_seconds().value_or(-1);
+  if (seconds < options_.preparing.stuck_seconds) return {"ok", ""};
+  return {"stuck",
+          fmt::format("a request has been read, rendered or tokenized for {:.0f} s, and should "
+                      "have taken less than {:.0f}; others may wait behind it until the server is "
+                      "started again",
+                      seconds, options_.preparing.stuck_seconds)};
+}
+
+HttpResponse Routes::Health() const {
+  const EngineStats stats = engine_.stats();
+  const HealthState state = CheckHealth(stats);
+  HttpResponse response;
+  response.status = state.name == "ok" ? 200 : 503;
+  response.body =
+      FormatHealth(state.name, state.error, preparation_.size(), stats, engine_.model());
+  return response;
+}
+
+HttpResponse Routes::Metrics() const {
+  MetricsInput input;
+  input.engine = engine_.stats();
+  input.healthy = CheckHealth(input.engine).name == "ok";
+  input.http = observer_.counters();
+  input.log_lines_dropped = observer_.lines_dropped();
+  input.version = options_.version;
+  input.fingerprint = engine_.system_fingerprint();
+  input.model = options_.openai.model_id;
+  input.backend = engine_.model().backend;
+  input.preparing = preparation_.size();
+  input.unknown_fields = openai_.unknown_fields();
+  input.started = static_cast<double>(started_);
+  HttpResponse response;
+  response.content_type = kMetricsContentType;
+  response.body = FormatMetrics(input);
+  return response;
+}
+
+}  // namespace tokamak
