@@ -3,12 +3,14 @@
 #include <fmt/core.h>
 
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <chrono>
+#include <exception>
 #include <utility>
+
+#include "base/check.h"
 
 namespace tokamak {
 namespace {
@@ -86,10 +88,11 @@ asio::awaitable<bool> Connection::Open() {
   co_await stream_->Handshake(error);
   StopDeadline();
   if (error || ended_) co_return false;
-  auto pump = [self = shared_from_this()]() -> asio::awaitable<void> { co_await self->Pump(); };
-  asio::co_spawn(*host_.io, std::move(pump), asio::detached);
-  auto send = [self = shared_from_this()]() -> asio::awaitable<void> { co_await self->Send(); };
-  asio::co_spawn(*host_.io, std::move(send), asio::detached);
+  const auto end = [self = shared_from_this()](const std::exception_ptr& error) {
+    if (error != nullptr) self->Close();
+  };
+  asio::co_spawn(*host_.io, Pump(), end);
+  asio::co_spawn(*host_.io, Send(), end);
   co_return true;
 }
 
@@ -276,6 +279,7 @@ asio::awaitable<void> Connection::Handle() {
     });
   }
   co_await host_.handler(*exchange_);
+  CHECK(exchange_->finished() || exchange_->gone());
 }
 
 asio::awaitable<void> Connection::Send() {

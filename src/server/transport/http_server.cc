@@ -17,6 +17,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <chrono>
 #include <csignal>
+#include <exception>
 #include <map>
 #include <set>
 #include <utility>
@@ -85,6 +86,17 @@ void ReloadCertificate(TlsServer& tls) {
   }
 }
 
+// An exception is a defect, or memory has run out: the connection ends, and the server goes on.
+void LogException(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& exception) {
+    LogError("a connection was closed because of an exception: {}", exception.what());
+  } catch (...) {
+    LogError("a connection was closed because of an exception");
+  }
+}
+
 }  // namespace
 
 // Everything is used on the I/O thread alone, except `io` itself and what never changes after
@@ -103,7 +115,7 @@ struct HttpServer::Impl {
   void Accept(tcp::socket socket);
   void WatchTls();
   static void NextSignal(asio::signal_set& signals, const std::function<void()>& call);
-  void Closed(Connection* connection, const std::string& client);
+  void Closed(Connection& connection, const std::string& client);
   void StopIfDrained();
 
   ConnectionHost host;
@@ -176,7 +188,7 @@ void HttpServer::Impl::Accept(tcp::socket socket) {
   auto stream = tls != nullptr ? tls->Wrap(std::move(socket)) : MakePlainStream(std::move(socket));
   auto connection = std::make_shared<Connection>(host, std::move(stream), client);
   connections.insert(connection.get());
-  auto serve = [this, connection, client, refusal]() -> asio::awaitable<void> {
+  auto serve = [connection, refusal]() -> asio::awaitable<void> {
     if (refusal == 0) {
       co_await connection->Serve();
     } else {
@@ -184,13 +196,17 @@ void HttpServer::Impl::Accept(tcp::socket socket) {
                                                  : "too many connections; try again later";
       co_await connection->Refuse(refusal, message);
     }
-    Closed(connection.get(), client);
   };
-  asio::co_spawn(*host.io, std::move(serve), asio::detached);
+  auto closed = [this, connection, client](const std::exception_ptr& error) {
+    if (error != nullptr) LogException(error);
+    Closed(*connection, client);
+  };
+  asio::co_spawn(*host.io, std::move(serve), std::move(closed));
 }
 
-void HttpServer::Impl::Closed(Connection* connection, const std::string& client) {
-  connections.erase(connection);
+void HttpServer::Impl::Closed(Connection& connection, const std::string& client) {
+  connection.Close();
+  connections.erase(&connection);
   if (const auto found = per_client.find(client); --found->second == 0) per_client.erase(found);
   StopIfDrained();
 }
