@@ -149,10 +149,13 @@ int32_t EngineCore::MaxLength(const Arrival& arrival) const {
   return static_cast<int32_t>(std::min(prompt + *arrival.sampling.max_tokens, context));
 }
 
+Status EngineCore::CheckHealth() const {
+  const Status status = health();
+  return status.ok() ? status : Unavailable("the engine has failed: {}", status.message());
+}
+
 Status EngineCore::Check(const Arrival& arrival) const {
-  if (const Status status = health(); !status.ok()) {
-    return Unavailable("the engine has failed: {}", status.message());
-  }
+  RETURN_IF_ERROR(CheckHealth());
   if (arrival.prompt.empty()) return InvalidArgument("prompt: must have at least one token");
   RETURN_IF_ERROR(Validate(arrival.sampling, limits_.vocab_size));
   for (size_t i = 0; i < arrival.prompt.size(); ++i) {
@@ -199,6 +202,12 @@ Status EngineCore::Check(const Arrival& arrival) const {
 
 Status EngineCore::Submit(Arrival arrival) {
   RETURN_IF_ERROR(Check(arrival));
+  return SubmitChecked(std::move(arrival));
+}
+
+Status EngineCore::SubmitChecked(Arrival arrival) {
+  CHECK(!arrival.prompt.empty() && arrival.sampling.n > 0);
+  RETURN_IF_ERROR(CheckHealth());
   const auto same_id = [&](const Arrival& other) { return other.id == arrival.id; };
   if (requests_.contains(arrival.id) || std::any_of(arrivals_.begin(), arrivals_.end(), same_id)) {
     return InvalidArgument("id: request {} has not ended yet", arrival.id);

@@ -50,8 +50,8 @@ struct EngineCoreOptions {
 // chunk with a finish_reason. Callbacks have been called for every token of every retired step up
 // to its sequence's end, and for none after it.
 //
-// Blocks only in Executor::Wait. Submit, Cancel and Check never call back; callbacks may call
-// Submit and Cancel.
+// Blocks only in Executor::Wait. Submit, SubmitChecked, Cancel and Check never call back; callbacks
+// may call Submit and Cancel.
 class EngineCore {
  public:
   // kInvalidArgument names the option or limit. `clock` and `executor` must outlive the core.
@@ -67,6 +67,8 @@ class EngineCore {
   // Queues a request. Refuses what Check refuses; kUnavailable if the queue is full and the client
   // has its share of it.
   Status Submit(Arrival arrival);
+  // Submit for an arrival that Check has accepted, on whatever thread: does not check it again.
+  Status SubmitChecked(Arrival arrival);
   // Ends a request in the next step. Ignores unknown ids.
   void Cancel(RequestId request);
   void CancelAll();
@@ -131,6 +133,7 @@ class EngineCore {
   void RetireOldest();
   void Publish();
 
+  Status CheckHealth() const EXCLUDES(stats_mutex_);
   void Admit(Arrival arrival);
   bool Idle() const;  // no step is in flight, and none could be submitted
   StepInput Pack(const Schedule& schedule, BlockManager::StepWork* work);

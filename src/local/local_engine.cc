@@ -93,7 +93,7 @@ void LocalEngine::Take(EngineMessage message) {
     const std::string client = arrival->client;
     const OutputCallback on_output = arrival->on_output;
     if (parts_.record != nullptr) parts_.record->WriteArrival(*arrival);
-    const Status status = core_->Submit(std::move(*arrival));
+    const Status status = core_->SubmitChecked(std::move(*arrival));
     if (status.ok()) return;
     // It was accepted, so it must end like any other.
     for (int32_t choice = 0; choice < n; ++choice) {
@@ -124,7 +124,6 @@ void LocalEngine::Take(EngineMessage message) {
 }
 
 Result<Arrival> LocalEngine::MakeArrival(Request request) const {
-  RETURN_IF_ERROR(Validate(request.sampling, parts_.model.vocab_size));
   Arrival arrival;
   if (request.prompt.has_value() == !request.token_ids.empty()) {
     return InvalidArgument("prompt: give either text or token ids, and not an empty list");
@@ -142,8 +141,9 @@ Result<Arrival> LocalEngine::MakeArrival(Request request) const {
   arrival.client = std::move(request.client);
   arrival.cache_root = std::move(request.cache_salt);
   arrival.label = std::move(request.label);
+  if (parts_.tokenizer != nullptr) arrival.eos_ids = parts_.tokenizer->end_of_generation_ids();
+  RETURN_IF_ERROR(core_->Check(arrival));
   if (parts_.tokenizer != nullptr) {
-    arrival.eos_ids = parts_.tokenizer->end_of_generation_ids();
     for (int32_t choice = 0; choice < arrival.sampling.n; ++choice) {
       ASSIGN_OR_RETURN(auto decoder, MakeTextDecoder(parts_.tokenizer, arrival.sampling));
       arrival.decoders.push_back(std::move(decoder));
@@ -157,16 +157,14 @@ Result<Arrival> LocalEngine::MakeArrival(Request request) const {
 
 Result<RequestId> LocalEngine::Submit(Request request, OutputCallback on_output) {
   ASSIGN_OR_RETURN(Arrival arrival, MakeArrival(std::move(request)));
+  return Accept(std::move(arrival), std::move(on_output));
+}
+
+Result<RequestId> LocalEngine::Accept(Arrival arrival, OutputCallback on_output) {
   const RequestId id = next_id_.fetch_add(1);
   arrival.id = id;
   arrival.on_output = std::move(on_output);
   arrival.submitted = std::chrono::steady_clock::now();
-  RETURN_IF_ERROR(core_->Check(arrival));
-  RETURN_IF_ERROR(Accept(std::move(arrival)));
-  return id;
-}
-
-Status LocalEngine::Accept(Arrival arrival) {
   MutexLock lock(mutex_);
   if (draining_) return Unavailable("the engine is shutting down");
   if (!open_.MayTake(arrival.client)) {
@@ -177,7 +175,7 @@ Status LocalEngine::Accept(Arrival arrival) {
   }
   open_.Take(arrival.client);
   mailbox_.Push(std::move(arrival));  // under the lock, to keep the order of Take
-  return Status();
+  return id;
 }
 
 // Runs after the step in which they ended, so that whoever waits for them sees its statistics.
@@ -207,12 +205,12 @@ Result<std::vector<OutputChunk>> LocalEngine::Generate(Request request) {
     std::vector<OutputChunk> choices GUARDED_BY(mutex);
     int32_t open GUARDED_BY(mutex) = 0;
   };
+  ASSIGN_OR_RETURN(Arrival arrival, MakeArrival(std::move(request)));
   const auto answer = std::make_shared<Response>();
   {
-    RETURN_IF_ERROR(Validate(request.sampling, parts_.model.vocab_size));
     MutexLock lock(answer->mutex);
-    answer->open = request.sampling.n;
-    answer->choices.resize(static_cast<size_t>(request.sampling.n));
+    answer->open = arrival.sampling.n;
+    answer->choices.resize(static_cast<size_t>(arrival.sampling.n));
   }
   const auto take = [answer](OutputChunk chunk) {
     MutexLock lock(answer->mutex);
@@ -221,7 +219,7 @@ Result<std::vector<OutputChunk>> LocalEngine::Generate(Request request) {
     MergeChunk(std::move(chunk), &answer->choices[choice]);
     if (last && --answer->open == 0) answer->ended.NotifyAll();
   };
-  const Result<RequestId> id = Submit(std::move(request), take);
+  const Result<RequestId> id = Accept(std::move(arrival), take);
   if (!id.ok()) return id.status();
   MutexLock lock(answer->mutex);
   while (answer->open > 0) answer->ended.Wait(answer->mutex);

@@ -77,8 +77,9 @@ class LocalEngine final : public Engine {
   void Record(const RecordEvent& event);
   void GiveSnapshots();
 
+  // Refuses what can never run. Nothing behind this checks a request again.
   Result<Arrival> MakeArrival(Request request) const;
-  Status Accept(Arrival arrival) EXCLUDES(mutex_);
+  Result<RequestId> Accept(Arrival arrival, OutputCallback on_output) EXCLUDES(mutex_);
   void CountEnded() EXCLUDES(mutex_);
 
   EngineParts parts_;
