@@ -49,6 +49,9 @@ BEAST_HEADERS = {f'server/transport/{name}.h' for name in (
     'byte_stream', 'connection', 'tls', 'turns')}
 # Coroutines of the server. Nothing outside src/server includes these.
 TASK_HEADERS = {f'server/transport/{name}.h' for name in ('exchange', 'mailbox')}
+# A protocol of the server is one folder. Only what puts the server together knows of it.
+PROTOCOL = 'server/openai/'
+PROTOCOL_USERS = {'src/server/server.h', 'src/server/routes.h', 'src/server/routes.cc'}
 
 INCLUDE = re.compile(r'\s*#\s*include\s*(["<])([^">]+)[">]')
 
@@ -102,6 +105,10 @@ def check_file(root, path):
             yield number, f'"{name}" is for {BEAST_FOLDER} alone'
         if name in TASK_HEADERS and folder != 'server':
             yield number, f'"{name}" is for src/server alone'
+        if (name.startswith(PROTOCOL) and folder == 'server' and not is_test(path) and
+                not str(relative).startswith(f'src/{PROTOCOL}') and
+                str(relative) not in PROTOCOL_USERS):
+            yield number, f'"{name}" is for src/{PROTOCOL}, server.h and routes alone'
         target = folder_of(name.split('/'))
         if target not in allowed and name not in ALLOWED_HEADERS.get(folder, []):
             may = ', '.join(sorted(allowed - {folder})) or 'nothing else'

@@ -71,7 +71,8 @@ class Includes(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
         for name in ('base/error.h', 'tensor/tensor.h', 'ops/ops.h', 'ops/cpu/gemm.h', 'nn/pass.h',
-                     'executor/executor.h', 'executor/local.h', 'runner/runner.h'):
+                     'executor/executor.h', 'executor/local.h', 'runner/runner.h',
+                     'server/openai/request.h'):
             self.write(f'src/{name}', '')
 
     def write(self, name, text):
@@ -107,6 +108,12 @@ class Includes(unittest.TestCase):
         self.assertEqual(self.errors('src/server/transport/a.cc', '<boost/beast.hpp>'), [])
         self.assertEqual(len(self.errors('src/server/transport/a.h', '<boost/asio.hpp>')), 1)
         self.assertEqual(self.errors('src/server/transport/tls.h', '<boost/asio.hpp>'), [])
+
+    def test_a_protocol_of_the_server_is_known_to_its_folder_and_the_routes(self):
+        for known in ('server.h', 'routes.h', 'routes.cc', 'openai/a.cc', 'access/a_test.cc'):
+            self.assertEqual(self.errors(f'src/server/{known}', '"server/openai/request.h"'), [])
+        for other in ('server.cc', 'access/a.cc', 'monitor/a.h'):
+            self.assertEqual(len(self.errors(f'src/server/{other}', '"server/openai/request.h"')), 1)
 
     def test_paths_start_at_src_or_include(self):
         self.assertEqual(len(self.errors('src/base/a.cc', '"error.h"')), 1)

@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <ctime>
+#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "server/errors.h"
+#include "server/json_text.h"
 #include "server/monitor/metrics.h"
-#include "server/openai/errors.h"
-#include "server/openai/response.h"
 #include "server/page/page.h"
 #include "server/transport/request_head.h"
 
@@ -34,6 +35,30 @@ std::string_view BodyFormatError(const HttpRequest& request) {
     return "send the body as it is: no Content-Encoding is supported";
   }
   return "";
+}
+
+// `preparing`: requests that have arrived and that the engine does not have yet. An empty `error`
+// is left out.
+std::string FormatHealth(std::string_view status, std::string_view error, size_t preparing,
+                         const EngineStats& stats, const ModelInfo& model) {
+  nlohmann::ordered_json health = {{"status", status},
+                                   {"model", model.name},
+                                   {"backend", model.backend},
+                                   {"preparing", preparing},
+                                   {"running", stats.running},
+                                   {"waiting", stats.waiting},
+                                   {"paused", stats.paused},
+                                   {"total_blocks", stats.total_blocks},
+                                   {"used_blocks", stats.used_blocks},
+                                   {"cached_blocks", stats.cached_blocks},
+                                   {"steps", stats.steps},
+                                   {"prompt_tokens", stats.prompt_tokens},
+                                   {"generated_tokens", stats.generated_tokens},
+                                   {"cached_prompt_tokens", stats.cached_prompt_tokens},
+                                   {"preemptions", stats.preemptions},
+                                   {"seconds_since_progress", stats.seconds_since_progress}};
+  if (!error.empty()) health["error"] = error;
+  return DumpJson(health);
 }
 
 }  // namespace

@@ -6,8 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "server/openai/errors.h"
-#include "server/openai/other_fields.h"
+#include "server/errors.h"
 
 namespace tokamak {
 namespace {

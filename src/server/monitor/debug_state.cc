@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "server/errors.h"
 #include "server/json_text.h"
-#include "server/openai/errors.h"
 
 namespace tokamak {
 namespace {

@@ -11,10 +11,10 @@
 #include <random>
 
 #include "base/testing/sanitizers.h"
+#include "server/errors.h"
 #include "server/json_text.h"
 #include "server/openai/completion.h"
 #include "server/openai/embedding_call.h"
-#include "server/openai/errors.h"
 #include "server/openai/tokenize_call.h"
 #include "server/testing/fake_engine.h"
 
@@ -138,7 +138,7 @@ class AnswerLimitTest : public ::testing::Test {
     Completion completion(
         engine_, exchange, *std::move(prepared),
         ResponseHead{.chat = chat, .id = "id-1", .model = "m", .system_fingerprint = "fp"}, limits,
-        *preparer.token_sizes(), text_maker);
+        preparer.token_sizes(), text_maker);
     if (const Status status = completion.Submit(); !status.ok()) return ErrorResponse(status);
     boost::asio::co_spawn(io, completion.Answer(), boost::asio::detached);
     while (!exchange.finished()) io.run_one();

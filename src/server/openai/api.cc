@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/random_bits.h"
+#include "server/errors.h"
 #include "server/openai/embedding.h"
-#include "server/openai/errors.h"
 #include "server/openai/openapi.h"
 #include "server/openai/other_fields.h"
 #include "server/openai/response.h"
@@ -148,7 +148,7 @@ Status OpenAiApi::Submit(Exchange& exchange, PreparedCall prepared,
   head.model = options_.model_id;
   head.system_fingerprint = engine_.system_fingerprint();
   completion.emplace(engine_, exchange, std::move(prepared), std::move(head), options_.requests,
-                     *preparer_.token_sizes(), shared_.text_maker);
+                     preparer_.token_sizes(), shared_.text_maker);
   const Status status = completion->Submit();
   // The engine speaks of the prompt, which a conversation's client has never seen.
   constexpr std::string_view kPrompt = "prompt: ";

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "server/openai/errors.h"
+#include "server/errors.h"
 
 namespace tokamak {
 namespace {

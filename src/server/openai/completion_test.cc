@@ -56,7 +56,7 @@ TEST(Completion, ResumesWhenTheClientReadsWhileALongTextIsMade) {
   TextMaker text_maker;
   {
     Completion completion(engine, exchange, *std::move(prepared), {}, limits,
-                          *preparer.token_sizes(), text_maker);
+                          preparer.token_sizes(), text_maker);
     ASSERT_TRUE(completion.Submit().ok());
     boost::asio::co_spawn(io, completion.Answer(), boost::asio::detached);
     engine.Send(Chunk(20000));

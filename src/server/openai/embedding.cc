@@ -1,6 +1,6 @@
 #include "server/openai/embedding.h"
 
-#include "server/openai/errors.h"
+#include "server/errors.h"
 #include "server/openai/other_fields.h"
 
 namespace tokamak {

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "server/errors.h"
 #include "server/openai/request.h"
 #include "server/openai/request_limits.h"
 

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/file.h"
+#include "server/errors.h"
 #include "server/openai/embedding_call.h"
 #include "server/openai/json_fields.h"
 #include "server/openai/openapi.h"

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/function_ref.h"
 #include "server/openai/json_fields.h"
+#include "server/transport/http.h"
 
 namespace tokamak {
 namespace {

@@ -74,6 +74,5 @@ std::string IgnoredFieldList(const std::vector<std::string>& names);
 // The response headers that tell a client of them: none where there are none.
 std::vector<std::pair<std::string, std::string>> IgnoredFieldHeaders(
     const std::vector<std::string>& names);
-inline constexpr char kIgnoredFieldsHeader[] = "Tokamak-Ignored-Fields";
 
 }  // namespace tokamak

@@ -11,6 +11,7 @@
 #include <set>
 #include <variant>
 
+#include "server/errors.h"
 #include "server/openai/embedding_call.h"
 #include "server/openai/openapi.h"
 #include "server/openai/request.h"

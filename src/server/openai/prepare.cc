@@ -26,8 +26,7 @@ Preparer::Preparer(const Engine& engine, std::string model_id, const RequestLimi
     : engine_(engine),
       model_id_(std::move(model_id)),
       limits_(limits),
-      sizes_(std::make_shared<TokenSizes>(engine.model().vocab_size,
-                                          [&](int32_t id) { return engine.TokenBytes(id); })),
+      sizes_(engine.model().vocab_size, [&](int32_t id) { return engine.TokenBytes(id); }),
       plain_(MakeDialect(engine.model().chat_template, parsers)),
       with_tools_(
           engine.model().tool_template.empty()
@@ -204,7 +203,7 @@ Result<PreparedAnswer> Preparer::Tokenize(std::string body) const {
                              kMaxPieces, ids.size());
     }
     uint64_t bytes = 0;
-    for (const int32_t id : ids) bytes += sizes_->Piece(id);
+    for (const int32_t id : ids) bytes += sizes_.Piece(id);
     RETURN_IF_ERROR(CheckAnswerBytes(limits_, "return_pieces", bytes));
     pieces.emplace();
     for (const int32_t id : ids) pieces->push_back(engine_.TokenBytes(id));
@@ -219,7 +218,7 @@ Result<PreparedAnswer> Preparer::Detokenize(std::string body) const {
   RETURN_IF_ERROR(CheckModel(call.model));
   RETURN_IF_ERROR(CheckIds("tokens", call.tokens));
   uint64_t bytes = 0;
-  for (const int32_t id : call.tokens) bytes += sizes_->Text(id);
+  for (const int32_t id : call.tokens) bytes += sizes_.Text(id);
   RETURN_IF_ERROR(CheckAnswerBytes(limits_, "tokens", bytes));
   return PreparedAnswer{FormatText(engine_.Detokenize(call.tokens)),
                         std::move(call.unknown_fields)};

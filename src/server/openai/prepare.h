@@ -56,7 +56,7 @@ class Preparer {
   Result<PreparedCall> Prepare(bool chat, std::string body) const;
   Result<PreparedEmbedding> Embed(std::string body) const;
   // Sizes for the engine's vocabulary.
-  const std::shared_ptr<const TokenSizes>& token_sizes() const { return sizes_; }
+  const TokenSizes& token_sizes() const { return sizes_; }
   Result<PreparedAnswer> Tokenize(std::string body) const;
   Result<PreparedAnswer> Detokenize(std::string body) const;
 
@@ -90,7 +90,7 @@ class Preparer {
   const Engine& engine_;
   const std::string model_id_;
   const RequestLimits limits_;
-  const std::shared_ptr<const TokenSizes> sizes_;
+  const TokenSizes sizes_;
   const Dialect plain_;
   const std::unique_ptr<const Dialect> with_tools_;  // null: the plain one serves
 };

@@ -239,14 +239,4 @@ std::vector<std::string> KnownFields(bool chat) {
   return fields.known();
 }
 
-std::string LeadingPath(std::string_view message) {
-  const size_t end = message.find(": ");
-  if (end == std::string_view::npos || end == 0) return "";
-  for (const char c : message.substr(0, end)) {
-    const bool word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    if (!word && c != '_' && c != '.' && c != '[' && c != ']') return "";
-  }
-  return std::string(message.substr(0, end));
-}
-
 }  // namespace tokamak

@@ -54,7 +54,4 @@ Result<CompletionCall> ParseChatCall(const std::string& body,
 // The fields that the body of a chat or completion call may have.
 std::vector<std::string> KnownFields(bool chat);
 
-// The JSON path at the start of a message, or an empty string. "top_p: must be ..." gives "top_p".
-std::string LeadingPath(std::string_view message);
-
 }  // namespace tokamak

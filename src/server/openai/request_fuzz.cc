@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "server/errors.h"
 #include "server/openai/embedding_call.h"
 #include "server/openai/request.h"
 #include "server/openai/tokenize_call.h"

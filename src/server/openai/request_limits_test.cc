@@ -1,4 +1,5 @@
 #include "server/openai/request_limits.h"
+#include "server/errors.h"
 
 #include <gtest/gtest.h>
 

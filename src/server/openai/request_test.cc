@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "server/errors.h"
 #include "server/openai/tokenize_call.h"
 
 namespace tokamak {

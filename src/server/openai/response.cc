@@ -190,46 +190,12 @@ std::string FormatUsageChunk(const ResponseHead& head, const ResponseTail& tail)
 
 std::string FormatErrorEvent(std::string_view error_json) { return Event(error_json); }
 
-std::string FormatError(std::string_view type, std::string_view message, std::string_view param,
-                        std::string_view code) {
-  const auto or_null = [](std::string_view text) {
-    return text.empty() ? Json(nullptr) : Json(text);
-  };
-  return DumpJson({{"error",
-                    {{"message", message},
-                     {"type", type},
-                     {"param", or_null(param)},
-                     {"code", or_null(code)}}}});
-}
-
 std::string FormatModels(const std::string& id, int64_t created, const ModelInfo& model) {
   return DumpJson({{"object", "list"}, {"data", Json::array({ModelJson(id, created, model)})}});
 }
 
 std::string FormatModel(const std::string& id, int64_t created, const ModelInfo& model) {
   return DumpJson(ModelJson(id, created, model));
-}
-
-std::string FormatHealth(std::string_view status, std::string_view error, size_t preparing,
-                         const EngineStats& stats, const ModelInfo& model) {
-  Json health = {{"status", status},
-                 {"model", model.name},
-                 {"backend", model.backend},
-                 {"preparing", preparing},
-                 {"running", stats.running},
-                 {"waiting", stats.waiting},
-                 {"paused", stats.paused},
-                 {"total_blocks", stats.total_blocks},
-                 {"used_blocks", stats.used_blocks},
-                 {"cached_blocks", stats.cached_blocks},
-                 {"steps", stats.steps},
-                 {"prompt_tokens", stats.prompt_tokens},
-                 {"generated_tokens", stats.generated_tokens},
-                 {"cached_prompt_tokens", stats.cached_prompt_tokens},
-                 {"preemptions", stats.preemptions},
-                 {"seconds_since_progress", stats.seconds_since_progress}};
-  if (!error.empty()) health["error"] = error;
-  return DumpJson(health);
 }
 
 }  // namespace tokamak

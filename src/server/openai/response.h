@@ -60,14 +60,7 @@ std::string FormatUsageChunk(const ResponseHead& head, const ResponseTail& tail)
 std::string FormatErrorEvent(std::string_view error_json);
 inline constexpr std::string_view kDoneEvent = "data: [DONE]\n\n";
 
-// {"error": {...}}. An empty `param` or `code` becomes null.
-std::string FormatError(std::string_view type, std::string_view message, std::string_view param,
-                        std::string_view code);
 std::string FormatModels(const std::string& id, int64_t created, const ModelInfo& model);
 std::string FormatModel(const std::string& id, int64_t created, const ModelInfo& model);
-// `preparing`: calls that have arrived and that the engine does not have yet.
-// `error`: why it is not well, where there is a reason to tell.
-std::string FormatHealth(std::string_view status, std::string_view error, size_t preparing,
-                         const EngineStats& stats, const ModelInfo& model);
 
 }  // namespace tokamak

@@ -35,6 +35,9 @@ struct HttpResponse {
   std::vector<std::pair<std::string, std::string>> headers = {};  // further ones
 };
 
+// The response header that names the fields of a request that were ignored.
+inline constexpr char kIgnoredFieldsHeader[] = "Tokamak-Ignored-Fields";
+
 struct HttpLimits {
   size_t max_connections = 4096;             // more get 503 and are closed
   size_t max_connections_per_client = 2048;  // of one address (IPv6: one /64); more get 429

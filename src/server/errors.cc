@@ -1,7 +1,8 @@
-#include "server/openai/errors.h"
+#include "server/errors.h"
 
-#include "server/openai/request.h"
-#include "server/openai/response.h"
+#include <nlohmann/json.hpp>
+
+#include "server/json_text.h"
 
 namespace tokamak {
 namespace {
@@ -32,6 +33,20 @@ Kind KindOf(StatusCode code) {
       break;
   }
   return {500, "server_error", "internal_error"};
+}
+
+// An empty `param` or `code` becomes null.
+std::string FormatError(std::string_view type, std::string_view message, std::string_view param,
+                        std::string_view code) {
+  using Json = nlohmann::ordered_json;
+  const auto or_null = [](std::string_view text) {
+    return text.empty() ? Json(nullptr) : Json(text);
+  };
+  return DumpJson({{"error",
+                    {{"message", message},
+                     {"type", type},
+                     {"param", or_null(param)},
+                     {"code", or_null(code)}}}});
 }
 
 }  // namespace
@@ -70,6 +85,16 @@ HttpResponse ErrorResponse(int http_status, std::string_view message, std::strin
   if (http_status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   if (http_status == 429 || http_status == 503) response.headers.emplace_back("Retry-After", "1");
   return response;
+}
+
+std::string LeadingPath(std::string_view message) {
+  const size_t end = message.find(": ");
+  if (end == std::string_view::npos || end == 0) return "";
+  for (const char c : message.substr(0, end)) {
+    const bool word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (!word && c != '_' && c != '.' && c != '[' && c != ']') return "";
+  }
+  return std::string(message.substr(0, end));
 }
 
 }  // namespace tokamak
