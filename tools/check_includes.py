@@ -48,7 +48,7 @@ BEAST_FOLDER = 'src/server/transport/'
 BEAST_HEADERS = {f'server/transport/{name}.h' for name in (
     'byte_stream', 'connection', 'tls', 'turns')}
 # Coroutines of the server. Nothing outside src/server includes these.
-TASK_HEADERS = {f'server/transport/{name}.h' for name in ('exchange', 'mailbox')}
+TASK_HEADERS = {f'server/transport/{name}.h' for name in ('mailbox', 'response_writer')}
 # A protocol of the server is one folder. Only what puts the server together knows of it.
 PROTOCOL = 'server/openai/'
 PROTOCOL_USERS = {'src/server/server.h', 'src/server/routes.h', 'src/server/routes.cc'}

@@ -2,8 +2,8 @@
 
 namespace tokamak {
 
-Preparation::Call::Call(Preparation& preparation, Exchange& exchange)
-    : preparation_(preparation), exchange_(exchange) {
+Preparation::Call::Call(Preparation& preparation, ResponseWriter& writer)
+    : preparation_(preparation), writer_(writer) {
   preparation_.calls_.insert(this);
 }
 
@@ -20,7 +20,7 @@ void Preparation::StartDraining(std::function<void()> on_prepared) {
 void Preparation::Abandon() {
   for (Call* call : calls_) {
     call->abandoned_ = true;
-    call->exchange_.Notify();
+    call->writer_.Notify();
   }
 }
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "server/low_priority_pool.h"
-#include "server/transport/exchange.h"
 #include "server/transport/mailbox.h"
+#include "server/transport/response_writer.h"
 #include "tokamak/status.h"
 
 namespace tokamak {
@@ -25,7 +25,7 @@ class Preparation {
   // A request that has arrived and that the engine does not have yet, until End.
   class Call {
    public:
-    Call(Preparation& preparation, Exchange& exchange);
+    Call(Preparation& preparation, ResponseWriter& writer);
     ~Call() { End(); }
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
@@ -38,10 +38,10 @@ class Preparation {
 
    private:
     friend class Preparation;
-    bool wanted() const { return !exchange_.gone() && !abandoned_; }
+    bool wanted() const { return !writer_.gone() && !abandoned_; }
 
     Preparation& preparation_;
-    Exchange& exchange_;
+    ResponseWriter& writer_;
     bool abandoned_ = false;
   };
 
@@ -69,8 +69,8 @@ class Preparation {
 
 template <typename T>
 Awaitable<Result<T>> Preparation::Call::Run(const std::function<Result<T>(std::string)>& prepare) {
-  Mailbox<Result<T>> mail(exchange_);
-  std::string body = exchange_.TakeBody();
+  Mailbox<Result<T>> mail(writer_);
+  std::string body = writer_.TakeBody();
   const size_t bytes = body.size();
   const Result<LowPriorityPool::JobId> job = preparation_.pool_.Push(
       bytes, [prepare, sender = mail.sender(), body = std::move(body)](
@@ -78,7 +78,7 @@ Awaitable<Result<T>> Preparation::Call::Run(const std::function<Result<T>(std::s
   if (!job.ok()) co_return job.status();
   std::vector<Result<T>> prepared = mail.Take();
   while (prepared.empty() && wanted()) {
-    co_await exchange_.Wait();
+    co_await writer_.Wait();
     prepared = mail.Take();
   }
   if (!wanted()) {

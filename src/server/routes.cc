@@ -86,12 +86,12 @@ bool Routes::IsGetPath(std::string_view path) const {
          OpenAiApi::IsGetPath(path) || (options_.page && IsPage(path));
 }
 
-Awaitable<> Routes::Handle(Exchange& exchange) {
-  const HttpRequest& request = exchange.request();
+Awaitable<> Routes::Handle(ResponseWriter& writer) {
+  const HttpRequest& request = writer.request();
   const auto& posts = OpenAiApi::kPostPaths;
   const bool post = std::find(posts.begin(), posts.end(), request.path) != posts.end();
   if (!post && !IsGetPath(request.path)) {
-    co_return exchange.Respond(ErrorResponse(
+    co_return writer.Respond(ErrorResponse(
         404, fmt::format("no such path; there are {}, /v1/models, /openapi.json, /metrics, "
                          "/debug/state and /health",
                          fmt::join(posts, ", "))));
@@ -103,31 +103,31 @@ Awaitable<> Routes::Handle(Exchange& exchange) {
     HttpResponse response = ErrorResponse(
         405, fmt::format("{} takes {}, not {}", request.path, method, request.method));
     response.headers.emplace_back("Allow", method);
-    co_return exchange.Respond(std::move(response));
+    co_return writer.Respond(std::move(response));
   }
   if (post) {
-    co_await Post(exchange);
+    co_await Post(writer);
   } else if (request.path == "/debug/state") {
-    co_await debug_state_.Handle(exchange);
+    co_await debug_state_.Handle(writer);
   } else {
-    Get(exchange);
+    Get(writer);
   }
 }
 
-void Routes::Get(Exchange& exchange) {
-  const HttpRequest& request = exchange.request();
-  if (request.path == "/health") return exchange.Respond(Health());
-  if (request.path == "/metrics") return exchange.Respond(Metrics());
-  if (OpenAiApi::IsGetPath(request.path)) return openai_.Get(exchange);
-  exchange.Respond(PageResponse(request));
+void Routes::Get(ResponseWriter& writer) {
+  const HttpRequest& request = writer.request();
+  if (request.path == "/health") return writer.Respond(Health());
+  if (request.path == "/metrics") return writer.Respond(Metrics());
+  if (OpenAiApi::IsGetPath(request.path)) return openai_.Get(writer);
+  writer.Respond(PageResponse(request));
 }
 
-Awaitable<> Routes::Post(Exchange& exchange) {
-  if (const std::string_view error = BodyFormatError(exchange.request()); !error.empty()) {
-    co_return exchange.Respond(ErrorResponse(415, error));
+Awaitable<> Routes::Post(ResponseWriter& writer) {
+  if (const std::string_view error = BodyFormatError(writer.request()); !error.empty()) {
+    co_return writer.Respond(ErrorResponse(415, error));
   }
-  if (preparation_.draining()) co_return exchange.Respond(ShuttingDownResponse());
-  co_await openai_.Post(exchange);
+  if (preparation_.draining()) co_return writer.Respond(ShuttingDownResponse());
+  co_await openai_.Post(writer);
 }
 
 void Routes::Stop() {

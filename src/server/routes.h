@@ -12,7 +12,7 @@
 #include "server/openai/api.h"
 #include "server/preparation.h"
 #include "server/text_maker.h"
-#include "server/transport/exchange.h"
+#include "server/transport/response_writer.h"
 #include "tokamak/engine.h"
 
 namespace tokamak {
@@ -38,7 +38,7 @@ class Routes {
   static bool IsPublic(std::string_view path);
 
   // Answers a request. Returns when that is done, or the client has left.
-  Awaitable<> Handle(Exchange& exchange);
+  Awaitable<> Handle(ResponseWriter& writer);
   // From now on /health says 503 and nothing new is accepted. Calls `on_prepared` when the requests
   // that are being prepared have been submitted to the engine, which may be at once.
   void StartDraining(std::function<void()> on_prepared) {
@@ -56,8 +56,8 @@ class Routes {
 
  private:
   bool IsGetPath(std::string_view path) const;
-  void Get(Exchange& exchange);
-  Awaitable<> Post(Exchange& exchange);
+  void Get(ResponseWriter& writer);
+  Awaitable<> Post(ResponseWriter& writer);
   struct HealthState {
     std::string_view name;  // "ok", or what is wrong
     std::string error;      // empty: the name says it all

@@ -50,7 +50,7 @@ struct Server::Impl {
       : engine(e), options(std::move(o)), access(std::move(a)), observer(std::move(access_log)) {}
 
   Status Listen(const std::string& ip);
-  Awaitable<> Answer(Exchange& exchange);
+  Awaitable<> Answer(ResponseWriter& writer);
   void Reload();
   void OnHangup();
   void WatchEngine();
@@ -93,10 +93,10 @@ Status Server::Impl::Listen(const std::string& ip) {
     return refusal;
   };
   http_options.decorate = [this](const HttpRequest& request, HttpResponse& response) {
-    observer.OnAnswer(response.status);
+    observer.OnResponse(response.status);
     access.Decorate(request, response);
   };
-  const auto handler = [this](Exchange& exchange) { return Answer(exchange); };
+  const auto handler = [this](ResponseWriter& writer) { return Answer(writer); };
   ASSIGN_OR_RETURN(http, HttpServer::Listen(std::move(http_options), handler));
   if (!options.handle_signals) return Status();
   http->OnSignals([this] { OnShutdown(); });
@@ -105,9 +105,9 @@ Status Server::Impl::Listen(const std::string& ip) {
   return Status();
 }
 
-Awaitable<> Server::Impl::Answer(Exchange& exchange) {
-  const Observer::Request line(observer, exchange);
-  co_await routes->Handle(exchange);
+Awaitable<> Server::Impl::Answer(ResponseWriter& writer) {
+  const Observer::Request line(observer, writer);
+  co_await routes->Handle(writer);
 }
 
 // The shell and the system may both tell of a terminal that closes: the second time is no wish to

@@ -12,18 +12,18 @@ TextMaker::TextMaker()
              .max_small_waiting = SIZE_MAX,
              .max_large_waiting = SIZE_MAX}) {}
 
-Awaitable<std::optional<std::string>> TextMaker::Make(Exchange& exchange, size_t bytes,
+Awaitable<std::optional<std::string>> TextMaker::Make(ResponseWriter& writer, size_t bytes,
                                                       std::function<std::string()>&& make) {
-  Mailbox<std::string> made(exchange);
+  Mailbox<std::string> made(writer);
   ++making_;
   // Refused after Stop alone, when nobody is left to be answered.
   (void)pool_.Push(bytes, [make = std::move(make), sender = made.sender()](LowPriorityPool::JobId) {
     sender.Put(make());
   });
-  std::optional<std::string> text = co_await made.TakeOne(exchange);
+  std::optional<std::string> text = co_await made.TakeOne(writer);
   if (--making_ == 0 && on_idle_) {
     // Once the text has been written, which the caller does next.
-    boost::asio::post(exchange.io(), std::exchange(on_idle_, nullptr));
+    boost::asio::post(writer.io(), std::exchange(on_idle_, nullptr));
   }
   co_return text;
 }

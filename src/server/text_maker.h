@@ -7,7 +7,7 @@
 #include <string>
 
 #include "server/low_priority_pool.h"
-#include "server/transport/exchange.h"
+#include "server/transport/response_writer.h"
 
 namespace tokamak {
 
@@ -22,7 +22,7 @@ class TextMaker {
 
   // Takes `make`, runs it on another thread and returns its text, or nothing if the client leaves
   // before. `bytes`: about how much that is.
-  Awaitable<std::optional<std::string>> Make(Exchange& exchange, size_t bytes,
+  Awaitable<std::optional<std::string>> Make(ResponseWriter& writer, size_t bytes,
                                              std::function<std::string()>&& make);
   // Calls `on_idle` when no text is being made, which may be at once.
   void WhenIdle(std::function<void()> on_idle);

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/mutex.h"
-#include "server/monitor/call_notes.h"
+#include "server/monitor/request_notes.h"
 #include "server/transport/http.h"
 #include "tokamak/status.h"
 
@@ -25,7 +25,7 @@ struct AccessLogEntry {
   uint64_t bytes = 0;   // of the answer's body
   double duration = 0;  // seconds until the answer was handed to the connection
   bool client_gone = false;
-  CallNotes notes;
+  RequestNotes notes;
 };
 
 // One JSON object, without a newline.

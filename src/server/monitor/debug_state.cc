@@ -173,25 +173,25 @@ std::string FormatDebugState(const EngineSnapshot& snapshot, const DebugRates& r
   return DumpJson(state);
 }
 
-Awaitable<> DebugState::Handle(Exchange& exchange) {
+Awaitable<> DebugState::Handle(ResponseWriter& writer) {
   if (!std::exchange(asked_, true)) {
     engine_.Snapshot(
         [sender = snapshots_.sender()](std::shared_ptr<const EngineSnapshot> snapshot) {
           sender.Put(std::move(snapshot));
         });
   }
-  waiting_.insert(&exchange);
+  waiting_.insert(&writer);
   // If the engine is stuck, or its steps are long, what it last said is told again; `time` says
   // when that was.
-  const auto deadline = Exchange::Clock::now() + kPatience;
-  co_await exchange.Wait(deadline);
-  waiting_.erase(&exchange);
+  const auto deadline = ResponseWriter::Clock::now() + kPatience;
+  co_await writer.Wait(deadline);
+  waiting_.erase(&writer);
   if (body_.empty()) {
-    exchange.Respond(ErrorResponse(503, "the engine has not answered; see /health"));
+    writer.Respond(ErrorResponse(503, "the engine has not answered; see /health"));
   } else {
     HttpResponse response;
     response.body = body_;
-    exchange.Respond(std::move(response));
+    writer.Respond(std::move(response));
   }
 }
 
@@ -208,7 +208,7 @@ void DebugState::OnSnapshot() {
                              RatesBetween(*history_.front(), *history_.back(), engine_.model()),
                              engine_.model(), engine_.system_fingerprint(), info_);
   }
-  for (Exchange* exchange : waiting_) exchange->Notify();
+  for (ResponseWriter* writer : waiting_) writer->Notify();
 }
 
 }  // namespace tokamak

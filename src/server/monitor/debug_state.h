@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
-#include "server/transport/exchange.h"
 #include "server/transport/mailbox.h"
+#include "server/transport/response_writer.h"
 #include "tokamak/engine.h"
 
 namespace tokamak {
@@ -42,7 +42,7 @@ class DebugState {
   DebugState(Engine& engine, DebugStateInfo info, boost::asio::io_context& io)
       : engine_(engine), info_(std::move(info)), snapshots_(io, [this] { OnSnapshot(); }) {}
 
-  Awaitable<> Handle(Exchange& exchange);
+  Awaitable<> Handle(ResponseWriter& writer);
   // The engine's answers are of no interest any more. Before `io` ends.
   void Stop() { snapshots_.Close(); }
 
@@ -52,7 +52,7 @@ class DebugState {
   Engine& engine_;
   const DebugStateInfo info_;
   Mailbox<std::shared_ptr<const EngineSnapshot>> snapshots_;
-  std::set<Exchange*> waiting_;
+  std::set<ResponseWriter*> waiting_;
   bool asked_ = false;  // the engine has been, and has not answered
   std::deque<std::shared_ptr<const EngineSnapshot>> history_;  // of the last second or so
   std::string body_;                                           // of the latest; empty: none yet

@@ -11,25 +11,25 @@ double UnixNow() {
 
 }  // namespace
 
-Observer::Request::Request(Observer& observer, const Exchange& exchange)
+Observer::Request::Request(Observer& observer, const ResponseWriter& writer)
     : observer_(observer),
-      exchange_(exchange),
+      writer_(writer),
       time_(UnixNow()),
       start_(std::chrono::steady_clock::now()) {}
 
 Observer::Request::~Request() {
-  const bool gone = exchange_.gone() && !exchange_.finished();
+  const bool gone = writer_.gone() && !writer_.finished();
   if (gone) ++observer_.counters_.clients_gone;
   if (observer_.log_ == nullptr) return;
   const auto duration = std::chrono::steady_clock::now() - start_;
   observer_.log_->Write({.time = time_,
-                         .method = exchange_.request().method,
-                         .path = exchange_.request().path,
-                         .status = exchange_.status(),
-                         .bytes = exchange_.body_bytes(),
+                         .method = writer_.request().method,
+                         .path = writer_.request().path,
+                         .status = writer_.status(),
+                         .bytes = writer_.body_bytes(),
                          .duration = std::chrono::duration<double>(duration).count(),
                          .client_gone = gone,
-                         .notes = exchange_.notes});
+                         .notes = writer_.notes});
 }
 
 void Observer::OnRefused(std::string_view method, std::string_view path, int status, size_t bytes) {

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "server/monitor/access_log.h"
-#include "server/transport/exchange.h"
+#include "server/transport/response_writer.h"
 
 namespace tokamak {
 
@@ -24,18 +24,18 @@ class Observer {
   explicit Observer(std::unique_ptr<AccessLog> log) : log_(std::move(log)) {}
 
   // An answer begins.
-  void OnAnswer(int status) { ++counters_.responses[status]; }
+  void OnResponse(int status) { ++counters_.responses[status]; }
   // Writes the line of a request when it ends: the scope is the coroutine that answers it.
   class Request {
    public:
-    Request(Observer& observer, const Exchange& exchange);
+    Request(Observer& observer, const ResponseWriter& writer);
     ~Request();
     Request(const Request&) = delete;
     Request& operator=(const Request&) = delete;
 
    private:
     Observer& observer_;
-    const Exchange& exchange_;
+    const ResponseWriter& writer_;
     const double time_;
     const std::chrono::steady_clock::time_point start_;
   };

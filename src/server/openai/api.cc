@@ -56,34 +56,34 @@ bool OpenAiApi::IsGetPath(std::string_view path) {
   return path == kDocumentPath || path == kModelsPath || path.starts_with(kModelPath);
 }
 
-void OpenAiApi::Get(Exchange& exchange) const {
-  const std::string_view path = exchange.request().path;
-  if (path == kDocumentPath) return exchange.Respond({.body = std::string(OpenApiDocument())});
+void OpenAiApi::Get(ResponseWriter& writer) const {
+  const std::string_view path = writer.request().path;
+  if (path == kDocumentPath) return writer.Respond({.body = std::string(OpenApiDocument())});
   if (path == kModelsPath) {
-    return exchange.Respond({.body = FormatModels(options_.model_id, started_, engine_.model())});
+    return writer.Respond({.body = FormatModels(options_.model_id, started_, engine_.model())});
   }
   // Names may have slashes in them, as they are or encoded.
   const std::string_view name = path.substr(kModelPath.size());
   if (name != options_.model_id && DecodePercent(name) != options_.model_id) {
-    return exchange.Respond(
+    return writer.Respond(
         ErrorResponse(NotFound("model: this server has \"{}\" and no other", options_.model_id)));
   }
-  exchange.Respond({.body = FormatModel(options_.model_id, started_, engine_.model())});
+  writer.Respond({.body = FormatModel(options_.model_id, started_, engine_.model())});
 }
 
-Awaitable<> OpenAiApi::Post(Exchange& exchange) {
-  const std::string_view path = exchange.request().path;
+Awaitable<> OpenAiApi::Post(ResponseWriter& writer) {
+  const std::string_view path = writer.request().path;
   if (path == "/tokenize" || path == "/detokenize") {
-    co_await Tokenize(exchange, path == "/detokenize");
+    co_await Tokenize(writer, path == "/detokenize");
   } else if (path == "/v1/embeddings") {
-    co_await Embed(exchange);
+    co_await Embed(writer);
   } else {
-    co_await Complete(exchange, path == "/v1/chat/completions");
+    co_await Complete(writer, path == "/v1/chat/completions");
   }
 }
 
-Awaitable<> OpenAiApi::Complete(Exchange& exchange, bool chat) {
-  Preparation::Call call(shared_.preparation, exchange);
+Awaitable<> OpenAiApi::Complete(ResponseWriter& writer, bool chat) {
+  Preparation::Call call(shared_.preparation, writer);
   const std::function<Result<PreparedCall>(std::string)> prepare = [this, chat](std::string body) {
     return preparer_.Prepare(chat, std::move(body));
   };
@@ -92,15 +92,15 @@ Awaitable<> OpenAiApi::Complete(Exchange& exchange, bool chat) {
   Status status = prepared.status();
   if (status.ok()) {
     NoteIgnored(prepared->call.unknown_fields);
-    status = Submit(exchange, *std::move(prepared), completion);
+    status = Submit(writer, *std::move(prepared), completion);
   }
   call.End();
-  if (!status.ok()) co_return exchange.Respond(Refusal(status));
+  if (!status.ok()) co_return writer.Respond(Refusal(status));
   co_await completion->Answer();
 }
 
-Awaitable<> OpenAiApi::Embed(Exchange& exchange) {
-  Preparation::Call call(shared_.preparation, exchange);
+Awaitable<> OpenAiApi::Embed(ResponseWriter& writer) {
+  Preparation::Call call(shared_.preparation, writer);
   const std::function<Result<PreparedEmbedding>(std::string)> prepare = [this](std::string body) {
     return preparer_.Embed(std::move(body));
   };
@@ -109,30 +109,30 @@ Awaitable<> OpenAiApi::Embed(Exchange& exchange) {
   Status status = prepared.status();
   if (status.ok()) {
     NoteIgnored(prepared->call.unknown_fields);
-    embedding.emplace(engine_, exchange, *std::move(prepared), NextId("embd"), options_.model_id);
+    embedding.emplace(engine_, writer, *std::move(prepared), NextId("embd"), options_.model_id);
     status = embedding->Submit();
   }
   call.End();
-  if (!status.ok()) co_return exchange.Respond(Refusal(status));
+  if (!status.ok()) co_return writer.Respond(Refusal(status));
   co_await embedding->Answer();
 }
 
-Awaitable<> OpenAiApi::Tokenize(Exchange& exchange, bool back) {
-  Preparation::Call call(shared_.preparation, exchange);
+Awaitable<> OpenAiApi::Tokenize(ResponseWriter& writer, bool back) {
+  Preparation::Call call(shared_.preparation, writer);
   const std::function<Result<PreparedAnswer>(std::string)> prepare = [this,
                                                                       back](std::string body) {
     return back ? preparer_.Detokenize(std::move(body)) : preparer_.Tokenize(std::move(body));
   };
   Result<PreparedAnswer> prepared = co_await call.Run(prepare);
-  if (!prepared.ok()) co_return exchange.Respond(Refusal(prepared.status()));
+  if (!prepared.ok()) co_return writer.Respond(Refusal(prepared.status()));
   NoteIgnored(prepared->unknown_fields);
-  exchange.Respond({.body = std::move(prepared->body),
-                    .headers = IgnoredFieldHeaders(prepared->unknown_fields)});
+  writer.Respond({.body = std::move(prepared->body),
+                  .headers = IgnoredFieldHeaders(prepared->unknown_fields)});
 }
 
-Status OpenAiApi::Submit(Exchange& exchange, PreparedCall prepared,
+Status OpenAiApi::Submit(ResponseWriter& writer, PreparedCall prepared,
                          std::optional<Completion>& completion) {
-  Client client = shared_.access.Identify(exchange.request());
+  Client client = shared_.access.Identify(writer.request());
   if (prepared.call.priority > client.max_priority) {
     return InvalidArgument(
         "priority: must be at most {}, got {}; more takes a key that may have it (priority=N "
@@ -147,7 +147,7 @@ Status OpenAiApi::Submit(Exchange& exchange, PreparedCall prepared,
   head.created = std::time(nullptr);
   head.model = options_.model_id;
   head.system_fingerprint = engine_.system_fingerprint();
-  completion.emplace(engine_, exchange, std::move(prepared), std::move(head), options_.requests,
+  completion.emplace(engine_, writer, std::move(prepared), std::move(head), options_.requests,
                      preparer_.token_sizes(), shared_.text_maker);
   const Status status = completion->Submit();
   // The engine speaks of the prompt, which a conversation's client has never seen.

@@ -14,7 +14,7 @@
 #include "server/openai/prepare.h"
 #include "server/preparation.h"
 #include "server/text_maker.h"
-#include "server/transport/exchange.h"
+#include "server/transport/response_writer.h"
 #include "tokamak/engine.h"
 
 namespace tokamak {
@@ -41,19 +41,20 @@ class OpenAiApi {
   static bool IsGetPath(std::string_view path);
 
   // Answers a GET of such a path.
-  void Get(Exchange& exchange) const;
+  void Get(ResponseWriter& writer) const;
   // Answers a POST to one of kPostPaths whose body is JSON. Returns when that is done, or the
   // client has left.
-  Awaitable<> Post(Exchange& exchange);
+  Awaitable<> Post(ResponseWriter& writer);
   // Of requests, so far.
   int64_t unknown_fields() const { return unknown_fields_; }
 
  private:
-  Awaitable<> Complete(Exchange& exchange, bool chat);
-  Awaitable<> Embed(Exchange& exchange);
-  Awaitable<> Tokenize(Exchange& exchange, bool back);
+  Awaitable<> Complete(ResponseWriter& writer, bool chat);
+  Awaitable<> Embed(ResponseWriter& writer);
+  Awaitable<> Tokenize(ResponseWriter& writer, bool back);
   // Submits a call to the engine.
-  Status Submit(Exchange& exchange, PreparedCall prepared, std::optional<Completion>& completion);
+  Status Submit(ResponseWriter& writer, PreparedCall prepared,
+                std::optional<Completion>& completion);
   // "cmpl-" and digits that no other answer has.
   std::string NextId(std::string_view kind);
   // Counts the fields of a request that nobody here knows, and logs each name once.

@@ -27,10 +27,11 @@ int32_t CodePoints(std::string_view text) {
 
 }  // namespace
 
-Completion::Completion(Engine& engine, Exchange& exchange, PreparedCall prepared, ResponseHead head,
-                       const RequestLimits& limits, const TokenSizes& sizes, TextMaker& text_maker)
+Completion::Completion(Engine& engine, ResponseWriter& writer, PreparedCall prepared,
+                       ResponseHead head, const RequestLimits& limits, const TokenSizes& sizes,
+                       TextMaker& text_maker)
     : engine_(engine),
-      exchange_(exchange),
+      writer_(writer),
       call_(std::move(prepared.call)),
       client_(std::move(prepared.client)),
       prompts_(std::move(prepared.prompts)),
@@ -42,8 +43,8 @@ Completion::Completion(Engine& engine, Exchange& exchange, PreparedCall prepared
       choices_(prompts_.size() * static_cast<size_t>(call_.sampling.n)),
       open_(choices_.size()),
       kept_(HeadBytes(head_)),
-      mail_(exchange) {
-  exchange_.notes.id = head_.id;
+      mail_(writer) {
+  writer_.notes.id = head_.id;
   for (size_t i = 0; i < choices_.size(); ++i) {
     AddBytes(choices_[i], kChoiceBytes);
     choices_[i].part.index = static_cast<int32_t>(i);
@@ -67,7 +68,7 @@ Status Completion::Submit() {
     request.client = client_;
     request.cache_salt = call_.cache_salt;
     request.label = head_.id;
-    exchange_.notes.NotePrompt(static_cast<int32_t>(prompts_[p].size()));
+    writer_.notes.NotePrompt(static_cast<int32_t>(prompts_[p].size()));
     const Result<RequestId> id =
         engine_.Submit(std::move(request), [sender = mail_.sender(), p](OutputChunk chunk) {
           sender.Put({p, std::move(chunk)});
@@ -75,7 +76,7 @@ Status Completion::Submit() {
     if (!id.ok()) return id.status();
     requests_.push_back(*id);
   }
-  exchange_.LimitBacklog(std::min(kMaxBacklog, choices_.size() * kChoiceBacklog));
+  writer_.LimitBacklog(std::min(kMaxBacklog, choices_.size() * kChoiceBacklog));
   return Status();
 }
 
@@ -109,20 +110,20 @@ Awaitable<> Completion::Answer() {
 // Waits until something has come, and keeps the engine from working for a client that does not
 // read. False when the client has left.
 Awaitable<bool> Completion::WaitForChunks() {
-  while (!exchange_.gone()) {
+  while (!writer_.gone()) {
     // First of all, for a wait for a long text may have taken the news of the backlog.
     PauseOrResume();
     for (Arrival& arrival : mail_.Take()) arrived_.push_back(std::move(arrival));
     if (!arrived_.empty()) co_return true;
-    co_await exchange_.Wait();
+    co_await writer_.Wait();
   }
   co_return false;
 }
 
 // While nobody reads it, others get the slots and the memory.
 void Completion::PauseOrResume() {
-  if (paused_ == exchange_.backlogged()) return;
-  paused_ = exchange_.backlogged();
+  if (paused_ == writer_.backlogged()) return;
+  paused_ = writer_.backlogged();
   for (const RequestId request : requests_) {
     paused_ ? engine_.Pause(request) : engine_.Resume(request);
   }
@@ -131,7 +132,7 @@ void Completion::PauseOrResume() {
 // Null after a failure.
 Completion::Choice* Completion::Add(const Arrival& arrival) {
   const OutputChunk& chunk = arrival.chunk;
-  exchange_.notes.NoteChunk(arrival.prompt, chunk);
+  writer_.notes.NoteChunk(arrival.prompt, chunk);
   if (chunk.finish_reason == FinishReason::kError) {
     // Its queue may have filled up since it took the request.
     failure_ = engine_.health().ok() ? BusyResponse(chunk.error) : ErrorResponse(chunk.error);
@@ -279,10 +280,10 @@ bool Completion::HasUnsent(const Choice& choice) const {
 // True when it was long, and took time to make.
 Awaitable<bool> Completion::SendPart(Choice& choice) {
   if (!HasUnsent(choice)) co_return false;
-  if (exchange_.status() == 0) {
-    exchange_.StartStream({.content_type = "text/event-stream; charset=utf-8",
-                           .body = {},
-                           .headers = IgnoredFieldHeaders(call_.unknown_fields)});
+  if (writer_.status() == 0) {
+    writer_.StartStream({.content_type = "text/event-stream; charset=utf-8",
+                         .body = {},
+                         .headers = IgnoredFieldHeaders(call_.unknown_fields)});
   }
   const size_t before = kept_;
   ChoicePart part = TakePart(choice);
@@ -299,14 +300,14 @@ Awaitable<bool> Completion::SendPart(Choice& choice) {
                        [&](int32_t token) { return engine.TokenBytes(token); });
   };
   if (bytes <= kShortText) {
-    exchange_.Write(format(head_, part, tail));
+    writer_.Write(format(head_, part, tail));
     co_return false;
   }
   std::function<std::string()> make = [format, head = head_, part = std::move(part), tail] {
     return format(head, part, tail);
   };
-  std::optional<std::string> text = co_await text_maker_.Make(exchange_, bytes, std::move(make));
-  if (text) exchange_.Write(*std::move(text));
+  std::optional<std::string> text = co_await text_maker_.Make(writer_, bytes, std::move(make));
+  if (text) writer_.Write(*std::move(text));
   co_return true;
 }
 
@@ -338,28 +339,27 @@ Awaitable<> Completion::Respond() {
   if (kept_ <= kShortText) {
     text = make();
   } else {
-    text = co_await text_maker_.Make(exchange_, kept_, std::move(make));
+    text = co_await text_maker_.Make(writer_, kept_, std::move(make));
   }
   if (!text) co_return;
-  exchange_.Respond(
-      {.body = *std::move(text), .headers = IgnoredFieldHeaders(call_.unknown_fields)});
+  writer_.Respond({.body = *std::move(text), .headers = IgnoredFieldHeaders(call_.unknown_fields)});
 }
 
 // The end of a stream, or of what failed.
 void Completion::Finish() {
-  if (failure_ && exchange_.status() == 0) return exchange_.Respond(*std::move(failure_));
+  if (failure_ && writer_.status() == 0) return writer_.Respond(*std::move(failure_));
   if (failure_) {
-    exchange_.Write(FormatErrorEvent(failure_->body));
+    writer_.Write(FormatErrorEvent(failure_->body));
   } else if (call_.include_usage) {
-    exchange_.Write(FormatUsageChunk(head_, Tail()));
+    writer_.Write(FormatUsageChunk(head_, Tail()));
   }
-  exchange_.Write(std::string(kDoneEvent));
-  exchange_.Finish();
+  writer_.Write(std::string(kDoneEvent));
+  writer_.Finish();
 }
 
 ResponseTail Completion::Tail() const {
-  ResponseTail tail = {.usage = exchange_.notes.TotalUsage()};
-  if (call_.timings) tail.timings = exchange_.notes.TotalTimings();
+  ResponseTail tail = {.usage = writer_.notes.TotalUsage()};
+  if (call_.timings) tail.timings = writer_.notes.TotalTimings();
   return tail;
 }
 

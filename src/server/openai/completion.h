@@ -12,17 +12,17 @@
 #include "server/openai/prepare.h"
 #include "server/openai/response.h"
 #include "server/text_maker.h"
-#include "server/transport/exchange.h"
 #include "server/transport/mailbox.h"
+#include "server/transport/response_writer.h"
 #include "tokamak/engine.h"
 
 namespace tokamak {
 
-// Used on the I/O thread alone, by the coroutine that answers the exchange.
+// Used on the I/O thread alone, by the coroutine that answers the writer.
 class Completion {
  public:
   // Choice c of prompt p is index p * n + c. All references outlive it.
-  Completion(Engine& engine, Exchange& exchange, PreparedCall prepared, ResponseHead head,
+  Completion(Engine& engine, ResponseWriter& writer, PreparedCall prepared, ResponseHead head,
              const RequestLimits& limits, const TokenSizes& sizes, TextMaker& text_maker);
   // Cancels what still runs.
   ~Completion();
@@ -31,7 +31,7 @@ class Completion {
 
   // Submits every prompt. Returns the status of the first one that the engine refuses.
   Status Submit();
-  // After Submit: answers the exchange, whole or as a stream. Returns when that is done, or the
+  // After Submit: answers the writer, whole or as a stream. Returns when that is done, or the
   // client has left.
   Awaitable<> Answer();
 
@@ -73,7 +73,7 @@ class Completion {
   int32_t CodePointsOf(const TokenLogprobs& logprobs) const;
 
   Engine& engine_;
-  Exchange& exchange_;
+  ResponseWriter& writer_;
   const CompletionCall call_;
   const std::string client_;  // as in Request
   const std::vector<std::vector<int32_t>> prompts_;

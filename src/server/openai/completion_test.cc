@@ -51,12 +51,12 @@ TEST(Completion, ResumesWhenTheClientReadsWhileALongTextIsMade) {
   ASSERT_TRUE(prepared.ok()) << prepared.status().ToString();
   boost::asio::io_context io;
   size_t unsent = 0;
-  Exchange exchange(io, {},
-                    {.max_unsent = SIZE_MAX / 2, .max_together = SIZE_MAX, .together = &unsent});
+  ResponseWriter writer(
+      io, {}, {.max_unsent = SIZE_MAX / 2, .max_together = SIZE_MAX, .together = &unsent});
   TextMaker text_maker;
   {
-    Completion completion(engine, exchange, *std::move(prepared), {}, limits,
-                          preparer.token_sizes(), text_maker);
+    Completion completion(engine, writer, *std::move(prepared), {}, limits, preparer.token_sizes(),
+                          text_maker);
     ASSERT_TRUE(completion.Submit().ok());
     boost::asio::co_spawn(io, completion.Answer(), boost::asio::detached);
     engine.Send(Chunk(20000));
@@ -69,8 +69,8 @@ TEST(Completion, ResumesWhenTheClientReadsWhileALongTextIsMade) {
     chunk.logprobs.push_back({.token = {'a', -0.5f}, .top = {{'z', -0.5f}}});
     engine.Send(std::move(chunk));
     while (engine.holding() == 0) io.poll();
-    EXPECT_FALSE(exchange.TakeUnsent().empty());
-    exchange.Sent();
+    EXPECT_FALSE(writer.TakeUnsent().empty());
+    writer.Sent();
     io.poll();
     engine.ReleaseTokenBytes();
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -78,9 +78,9 @@ TEST(Completion, ResumesWhenTheClientReadsWhileALongTextIsMade) {
       io.run_one_for(std::chrono::milliseconds(10));
     }
     EXPECT_EQ(engine.resumes, 1);
-    EXPECT_GT(exchange.TakeUnsent().size(), kShortText);
+    EXPECT_GT(writer.TakeUnsent().size(), kShortText);
 
-    exchange.Gone();
+    writer.Gone();
     io.run();
     EXPECT_EQ(engine.cancels, 0);
   }

@@ -5,22 +5,22 @@
 
 namespace tokamak {
 
-Embedding::Embedding(Engine& engine, Exchange& exchange, PreparedEmbedding prepared, std::string id,
-                     std::string model)
+Embedding::Embedding(Engine& engine, ResponseWriter& writer, PreparedEmbedding prepared,
+                     std::string id, std::string model)
     : engine_(engine),
-      exchange_(exchange),
+      writer_(writer),
       prepared_(std::move(prepared)),
       head_({.model = std::move(model),
              .system_fingerprint = engine.system_fingerprint(),
              .base64 = prepared_.call.base64,
              .timings = prepared_.call.timings}),
-      mail_(exchange) {
+      mail_(writer) {
   int32_t tokens = 0;
   for (const EmbeddingInput& input : prepared_.call.request.inputs) {
     tokens += static_cast<int32_t>(input.token_ids.size());
   }
-  exchange.notes.id = id;
-  exchange.notes.NotePrompt(tokens);
+  writer.notes.id = id;
+  writer.notes.NotePrompt(tokens);
   prepared_.call.request.label = std::move(id);
 }
 
@@ -50,11 +50,11 @@ Status Embedding::Submit() {
 }
 
 Awaitable<> Embedding::Answer() {
-  std::optional<Outcome> outcome = co_await mail_.TakeOne(exchange_);
+  std::optional<Outcome> outcome = co_await mail_.TakeOne(writer_);
   if (!outcome) co_return engine_.Cancel(request_);
-  exchange_.notes.finish_reasons.push_back(outcome->reason);
-  exchange_.notes.timings.front() = outcome->timings;
-  exchange_.Respond(std::move(outcome->response));
+  writer_.notes.finish_reasons.push_back(outcome->reason);
+  writer_.notes.timings.front() = outcome->timings;
+  writer_.Respond(std::move(outcome->response));
 }
 
 }  // namespace tokamak

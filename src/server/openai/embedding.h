@@ -8,22 +8,22 @@
 
 #include "server/openai/embedding_call.h"
 #include "server/openai/prepare.h"
-#include "server/transport/exchange.h"
 #include "server/transport/mailbox.h"
+#include "server/transport/response_writer.h"
 #include "tokamak/engine.h"
 
 namespace tokamak {
 
-// Used on the I/O thread alone, by the coroutine that answers the exchange.
+// Used on the I/O thread alone, by the coroutine that answers the writer.
 class Embedding {
  public:
   // All references outlive it.
-  Embedding(Engine& engine, Exchange& exchange, PreparedEmbedding prepared, std::string id,
+  Embedding(Engine& engine, ResponseWriter& writer, PreparedEmbedding prepared, std::string id,
             std::string model);
 
   // The engine may refuse.
   Status Submit();
-  // After Submit: answers the exchange. Returns when that is done, or the client has left.
+  // After Submit: answers the writer. Returns when that is done, or the client has left.
   Awaitable<> Answer();
 
  private:
@@ -34,7 +34,7 @@ class Embedding {
   };
 
   Engine& engine_;
-  Exchange& exchange_;
+  ResponseWriter& writer_;
   PreparedEmbedding prepared_;
   const EmbeddingHead head_;
   RequestId request_ = 0;  // since Submit

@@ -27,28 +27,28 @@ Preparer::Preparer(const Engine& engine, std::string model_id, const RequestLimi
       model_id_(std::move(model_id)),
       limits_(limits),
       sizes_(engine.model().vocab_size, [&](int32_t id) { return engine.TokenBytes(id); }),
-      plain_(MakeDialect(engine.model().chat_template, parsers)),
-      with_tools_(
-          engine.model().tool_template.empty()
-              ? nullptr
-              : std::make_unique<Dialect>(MakeDialect(engine.model().tool_template, parsers))) {}
+      plain_(MakeChatFormat(engine.model().chat_template, parsers)),
+      with_tools_(engine.model().tool_template.empty()
+                      ? nullptr
+                      : std::make_unique<ChatFormat>(
+                            MakeChatFormat(engine.model().tool_template, parsers))) {}
 
-Preparer::Dialect Preparer::MakeDialect(const std::string& source,
-                                        const AnswerParsers& parsers) const {
-  Dialect dialect{.chat = ParseChatTemplate(source, engine_.model()), .traits = {}, .marks = {}};
-  if (dialect.chat.ok()) dialect.traits = ProbeTemplate(*dialect.chat);
+Preparer::ChatFormat Preparer::MakeChatFormat(const std::string& source,
+                                              const AnswerParsers& parsers) const {
+  ChatFormat format{.chat = ParseChatTemplate(source, engine_.model()), .traits = {}, .marks = {}};
+  if (format.chat.ok()) format.traits = ProbeTemplate(*format.chat);
   const auto tools = ChooseToolFormat(parsers.tool_calls, source);
-  dialect.tools = tools.ok() ? *tools : DetectToolFormat(source);
+  format.tools = tools.ok() ? *tools : DetectToolFormat(source);
   const auto reasoning = ChooseReasoningFormat(parsers.reasoning, source);
-  dialect.reasoning = reasoning.ok() ? *reasoning : DetectReasoningFormat(source);
-  for (const std::string_view mark : MarksOf(dialect.tools, dialect.reasoning)) {
+  format.reasoning = reasoning.ok() ? *reasoning : DetectReasoningFormat(source);
+  for (const std::string_view mark : MarksOf(format.tools, format.reasoning)) {
     const auto ids = engine_.Tokenize(mark, /*add_special=*/false, /*parse_special=*/true);
-    if (ids.ok() && ids->size() == 1) dialect.marks.push_back(ids->front());
+    if (ids.ok() && ids->size() == 1) format.marks.push_back(ids->front());
   }
-  return dialect;
+  return format;
 }
 
-const Preparer::Dialect& Preparer::DialectFor(const ChatInput& conversation) const {
+const Preparer::ChatFormat& Preparer::ChatFormatFor(const ChatInput& conversation) const {
   return conversation.tools.is_none() || with_tools_ == nullptr ? plain_ : *with_tools_;
 }
 
@@ -118,25 +118,25 @@ Result<PreparedEmbedding> Preparer::Embed(std::string body) const {
 }
 
 Result<Preparer::Rendered> Preparer::Render(ChatInput conversation) const {
-  const Dialect& dialect = DialectFor(conversation);
-  if (!dialect.chat.ok()) return dialect.chat.status();
-  conversation.messages = PrepareMessages(conversation.messages, dialect.traits);
-  Result<std::string> text = dialect.chat->Render(conversation);
+  const ChatFormat& format = ChatFormatFor(conversation);
+  if (!format.chat.ok()) return format.chat.status();
+  conversation.messages = PrepareMessages(conversation.messages, format.traits);
+  Result<std::string> text = format.chat->Render(conversation);
   // A template complains about the messages: roles must alternate, say, or it takes no tools.
   if (!text.ok()) return text.status().WithContext("messages");
   auto answer = std::make_shared<AnswerFormat>();
   if (!conversation.tools.is_none()) {
-    answer->tools = dialect.tools;
+    answer->tools = format.tools;
     answer->types = ToolTypes(conversation.tools);
   }
-  answer->reasoning = dialect.reasoning;
-  answer->in_reasoning = OpensReasoning(*text, dialect.reasoning);
+  answer->reasoning = format.reasoning;
+  answer->in_reasoning = OpensReasoning(*text, format.reasoning);
   return Rendered{*std::move(text), std::move(answer)};
 }
 
 Status Preparer::PrepareChat(PreparedCall& prepared) const {
   ChatInput conversation = std::exchange(prepared.call.conversation, {});
-  const Dialect& dialect = DialectFor(conversation);
+  const ChatFormat& format = ChatFormatFor(conversation);
   ASSIGN_OR_RETURN(Rendered rendered, Render(std::move(conversation)));
   RETURN_IF_ERROR(CheckLength("messages", rendered.text));
   // Template text spells its special tokens, and carries the begin-of-text token if it wants one.
@@ -144,7 +144,7 @@ Status Preparer::PrepareChat(PreparedCall& prepared) const {
   if (ids.empty()) return InvalidArgument("messages: the model's template makes no text of them");
   prepared.prompts.push_back(std::move(ids));
   if (rendered.answer->active()) {
-    prepared.call.sampling.shown_special_tokens = dialect.marks;
+    prepared.call.sampling.shown_special_tokens = format.marks;
     prepared.answer = std::move(rendered.answer);
   }
   return Status();
@@ -176,7 +176,8 @@ Status Preparer::CheckEcho(const PreparedCall& prepared) const {
     bytes += kChoiceBytes + JsonTextBytes(engine_.Detokenize(ids));
     if (prepared.call.return_token_ids) bytes += JsonIdBytes(ids);
   }
-  return CheckAnswerBytes(limits_, "echo", bytes * static_cast<uint64_t>(prepared.call.sampling.n));
+  return CheckResponseBytes(limits_, "echo",
+                            bytes * static_cast<uint64_t>(prepared.call.sampling.n));
 }
 
 Status Preparer::CheckVectors(const EmbeddingCall& call) const {
@@ -184,7 +185,7 @@ Status Preparer::CheckVectors(const EmbeddingCall& call) const {
   const auto dimensions =
       static_cast<uint64_t>(std::max(1, call.request.dimensions.value_or(info.dimensions)));
   const uint64_t each = EmbeddingBytes(dimensions, call.base64);
-  return CheckAnswerBytes(limits_, "input", call.request.inputs.size() * each);
+  return CheckResponseBytes(limits_, "input", call.request.inputs.size() * each);
 }
 
 Result<PreparedAnswer> Preparer::Tokenize(std::string body) const {
@@ -204,7 +205,7 @@ Result<PreparedAnswer> Preparer::Tokenize(std::string body) const {
     }
     uint64_t bytes = 0;
     for (const int32_t id : ids) bytes += sizes_.Piece(id);
-    RETURN_IF_ERROR(CheckAnswerBytes(limits_, "return_pieces", bytes));
+    RETURN_IF_ERROR(CheckResponseBytes(limits_, "return_pieces", bytes));
     pieces.emplace();
     for (const int32_t id : ids) pieces->push_back(engine_.TokenBytes(id));
   }
@@ -219,7 +220,7 @@ Result<PreparedAnswer> Preparer::Detokenize(std::string body) const {
   RETURN_IF_ERROR(CheckIds("tokens", call.tokens));
   uint64_t bytes = 0;
   for (const int32_t id : call.tokens) bytes += sizes_.Text(id);
-  RETURN_IF_ERROR(CheckAnswerBytes(limits_, "tokens", bytes));
+  RETURN_IF_ERROR(CheckResponseBytes(limits_, "tokens", bytes));
   return PreparedAnswer{FormatText(engine_.Detokenize(call.tokens)),
                         std::move(call.unknown_fields)};
 }

@@ -11,10 +11,10 @@
 #include "chat/chat_template.h"
 #include "chat/prepare_messages.h"
 #include "chat/tool_calls.h"
-#include "server/openai/answer_bytes.h"
 #include "server/openai/embedding_call.h"
 #include "server/openai/request.h"
 #include "server/openai/request_limits.h"
+#include "server/openai/response_bytes.h"
 #include "tokamak/engine.h"
 
 namespace tokamak {
@@ -62,7 +62,7 @@ class Preparer {
 
  private:
   // One of the model's templates, and what is known of it.
-  struct Dialect {
+  struct ChatFormat {
     Result<ChatTemplate> chat;  // how conversations become text
     TemplateTraits traits;      // and what it wants them to be like
     const ToolFormat* tools = nullptr;
@@ -74,8 +74,8 @@ class Preparer {
     std::shared_ptr<const AnswerFormat> answer;
   };
 
-  Dialect MakeDialect(const std::string& source, const AnswerParsers& parsers) const;
-  const Dialect& DialectFor(const ChatInput& conversation) const;
+  ChatFormat MakeChatFormat(const std::string& source, const AnswerParsers& parsers) const;
+  const ChatFormat& ChatFormatFor(const ChatInput& conversation) const;
   Status CheckModel(const std::string& model) const;
   Status CheckIds(const std::string& path, const std::vector<int32_t>& ids) const;
   // Refuses at once what cannot fit the context, however it is tokenized.
@@ -91,8 +91,8 @@ class Preparer {
   const std::string model_id_;
   const RequestLimits limits_;
   const TokenSizes sizes_;
-  const Dialect plain_;
-  const std::unique_ptr<const Dialect> with_tools_;  // null: the plain one serves
+  const ChatFormat plain_;
+  const std::unique_ptr<const ChatFormat> with_tools_;  // null: the plain one serves
 };
 
 }  // namespace tokamak

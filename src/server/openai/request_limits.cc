@@ -75,7 +75,7 @@ Status ApplyLimits(const RequestLimits& limits, CompletionCall& call) {
   return Status();
 }
 
-Status CheckAnswerBytes(const RequestLimits& limits, std::string_view path, uint64_t bytes) {
+Status CheckResponseBytes(const RequestLimits& limits, std::string_view path, uint64_t bytes) {
   const auto most = static_cast<uint64_t>(limits.max_answer_bytes);
   if (bytes <= most) return Status();
   return InvalidArgument(

@@ -40,6 +40,6 @@ Status ApplyLimits(const RequestLimits& limits, CompletionCall& call);
 
 // kInvalidArgument when an answer may not have so many bytes. `path` is the field that asks for
 // them.
-Status CheckAnswerBytes(const RequestLimits& limits, std::string_view path, uint64_t bytes);
+Status CheckResponseBytes(const RequestLimits& limits, std::string_view path, uint64_t bytes);
 
 }  // namespace tokamak

@@ -54,7 +54,7 @@ Connection::Connection(ConnectionHost& host, std::unique_ptr<ByteStream> stream,
 }
 
 void Connection::CloseIfIdle() {
-  if (exchange_ == nullptr && !reading_) Close();
+  if (writer_ == nullptr && !reading_) Close();
 }
 
 void Connection::Close() {
@@ -66,7 +66,7 @@ void Connection::Close() {
   room_.cancel();
   to_send_.cancel();
   if (turn_ != nullptr) turn_->cancel();
-  if (exchange_ != nullptr) exchange_->Gone();
+  if (writer_ != nullptr) writer_->Gone();
 }
 
 void Connection::StartDeadline(double seconds) {
@@ -104,13 +104,13 @@ asio::awaitable<void> Connection::Serve() {
     reading_ = false;
     if (next == Next::kEnd) break;
     if (next == Next::kRequest) {
-      StartExchange(reader, reader.keep_alive());
+      StartResponse(reader, reader.keep_alive());
       co_await Handle();
     }
     const bool sent = co_await SendRest();
-    const bool go_on = sent && exchange_->keep_alive() && !host_.draining;
+    const bool go_on = sent && writer_->keep_alive() && !host_.draining;
     const bool unread = next == Next::kAnswered && reader.has_body();
-    exchange_ = nullptr;
+    writer_ = nullptr;
     if (go_on) {
       if (!incoming_.empty()) co_await WaitForTurn();
       continue;
@@ -159,7 +159,7 @@ asio::awaitable<void> Connection::Pump() {
   ended_ = true;
   arrived_.cancel();
   to_send_.cancel();
-  if (exchange_ != nullptr && !exchange_->finished()) exchange_->Gone();
+  if (writer_ != nullptr && !writer_->finished()) writer_->Gone();
 }
 
 // False when the client has closed, or at the deadline.
@@ -187,8 +187,8 @@ asio::awaitable<Connection::Next> Connection::ReadRequest(RequestReader& reader)
   if (host_.options.check_head) {
     std::optional<HttpResponse> refusal = host_.options.check_head(reader.request());
     if (refusal.has_value()) {
-      StartExchange(reader, reader.keep_alive() && !reader.has_body());
-      exchange_->Respond(*std::move(refusal));
+      StartResponse(reader, reader.keep_alive() && !reader.has_body());
+      writer_->Respond(*std::move(refusal));
       co_return Next::kAnswered;
     }
   }
@@ -257,8 +257,8 @@ asio::awaitable<bool> Connection::ReadBody(RequestReader& reader) {
   }
 }
 
-void Connection::StartExchange(RequestReader& reader, bool keep_alive) {
-  Exchange::Options options;
+void Connection::StartResponse(RequestReader& reader, bool keep_alive) {
+  ResponseWriter::Options options;
   options.keep_alive = keep_alive && !host_.draining;
   options.chunks_allowed = reader.http11();
   options.max_unsent = limits_.max_unsent_bytes;
@@ -267,26 +267,26 @@ void Connection::StartExchange(RequestReader& reader, bool keep_alive) {
   options.drop = [this] { Close(); };
   options.to_send = [this] { to_send_.cancel(); };
   options.decorate = host_.options.decorate;
-  exchange_ =
-      std::make_unique<Exchange>(*host_.io, std::move(reader.request()), std::move(options));
+  writer_ =
+      std::make_unique<ResponseWriter>(*host_.io, std::move(reader.request()), std::move(options));
 }
 
 asio::awaitable<void> Connection::Handle() {
   // Whoever half-closes behind a request gets what is known at once, and no more.
   if (ended_) {
     asio::post(*host_.io, [self = shared_from_this()] {
-      if (self->exchange_ != nullptr && !self->exchange_->finished()) self->exchange_->Gone();
+      if (self->writer_ != nullptr && !self->writer_->finished()) self->writer_->Gone();
     });
   }
-  co_await host_.handler(*exchange_);
-  CHECK(exchange_->finished() || exchange_->gone());
+  co_await host_.handler(*writer_);
+  CHECK(writer_->finished() || writer_->gone());
 }
 
 asio::awaitable<void> Connection::Send() {
   error_code ignored;
   auto token = asio::redirect_error(asio::use_awaitable, ignored);
   while (!ended_) {
-    if (exchange_ != nullptr && !sending_ && exchange_->has_unsent()) {
+    if (writer_ != nullptr && !sending_ && writer_->has_unsent()) {
       co_await SendUnsent();
     } else {
       co_await to_send_.async_wait(token);
@@ -296,13 +296,13 @@ asio::awaitable<void> Connection::Send() {
 
 asio::awaitable<void> Connection::SendUnsent() {
   sending_ = true;
-  const std::string data = exchange_->TakeUnsent();
+  const std::string data = writer_->TakeUnsent();
   const bool written = co_await WriteAll(data);
   sending_ = false;
   if (written) {
-    exchange_->Sent();
+    writer_->Sent();
   } else {
-    exchange_->Gone();
+    writer_->Gone();
   }
   sent_.cancel();
 }
@@ -311,15 +311,15 @@ asio::awaitable<void> Connection::SendUnsent() {
 asio::awaitable<bool> Connection::SendRest() {
   error_code ignored;
   auto token = asio::redirect_error(asio::use_awaitable, ignored);
-  while (sending_ || exchange_->has_unsent()) {
+  while (sending_ || writer_->has_unsent()) {
     if (sending_) {
       co_await sent_.async_wait(token);
     } else {
       co_await SendUnsent();
     }
   }
-  if (exchange_->gone()) co_return false;
-  exchange_->Complete();
+  if (writer_->gone()) co_return false;
+  writer_->Complete();
   co_return true;
 }
 

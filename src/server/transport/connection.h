@@ -12,9 +12,9 @@
 #include <string>
 
 #include "server/transport/byte_stream.h"
-#include "server/transport/exchange.h"
 #include "server/transport/http_server.h"
 #include "server/transport/request_reader.h"
+#include "server/transport/response_writer.h"
 #include "server/transport/turns.h"
 
 namespace tokamak {
@@ -65,7 +65,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::awaitable<bool> ReadHead(RequestReader& reader);
   boost::asio::awaitable<bool> ReadBody(RequestReader& reader);
   void Feed(RequestReader& reader);
-  void StartExchange(RequestReader& reader, bool keep_alive);
+  void StartResponse(RequestReader& reader, bool keep_alive);
   boost::asio::awaitable<void> Handle();
   boost::asio::awaitable<bool> SendRest();
   boost::asio::awaitable<void> WaitForTurn();
@@ -88,11 +88,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::steady_timer deadline_;  // for the write, the handshake or the farewell under way
   uint64_t deadlines_ = 0;              // tells a deadline's late call from one in time
   std::shared_ptr<Turns::Timer> turn_;  // while it is waited for
-  std::unique_ptr<Exchange> exchange_;  // the request that is being answered
-  boost::asio::steady_timer to_send_;   // cancelled when there is something to send
-  boost::asio::steady_timer sent_;      // cancelled when `sending_` becomes false
-  bool sending_ = false;                // what exchange_ had is being written
-  bool reading_ = false;                // a request has begun to arrive
+  std::unique_ptr<ResponseWriter> writer_;  // the request that is being answered
+  boost::asio::steady_timer to_send_;       // cancelled when there is something to send
+  boost::asio::steady_timer sent_;          // cancelled when `sending_` becomes false
+  bool sending_ = false;                    // what writer_ had is being written
+  bool reading_ = false;                    // a request has begun to arrive
 };
 
 }  // namespace tokamak

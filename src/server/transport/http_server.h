@@ -8,14 +8,14 @@
 #include <optional>
 #include <string>
 
-#include "server/transport/exchange.h"
 #include "server/transport/http.h"
+#include "server/transport/response_writer.h"
 #include "tokamak/status.h"
 
 namespace tokamak {
 
 // Answers a request: returns when the answer is complete, or soon after the client has left.
-using HttpHandler = std::function<Awaitable<void>(Exchange&)>;
+using HttpHandler = std::function<Awaitable<void>(ResponseWriter&)>;
 
 // Owned by the thread that calls Run, which does all the work; other threads may call Post.
 class HttpServer {

@@ -14,18 +14,18 @@
 namespace tokamak {
 namespace {
 
-Awaitable<> Throw(Exchange& exchange) {
-  const std::string& path = exchange.request().path;
+Awaitable<> Throw(ResponseWriter& writer) {
+  const std::string& path = writer.request().path;
   if (path == "/later" || path == "/stream") {
-    const auto soon = Exchange::Clock::now() + std::chrono::milliseconds(1);
-    co_await exchange.Wait(soon);
+    const auto soon = ResponseWriter::Clock::now() + std::chrono::milliseconds(1);
+    co_await writer.Wait(soon);
   }
   if (path == "/stream") {
-    exchange.StartStream({});
-    exchange.Write("a piece");
+    writer.StartStream({});
+    writer.Write("a piece");
   }
   if (path != "/") throw std::runtime_error(path);
-  exchange.Respond({.body = "fine"});
+  writer.Respond({.body = "fine"});
 }
 
 TEST(HttpServer, AHandlerThatThrowsEndsItsConnectionAndNoOther) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "server/transport/exchange.h"
+#include "server/transport/response_writer.h"
 
 namespace tokamak {
 
@@ -36,8 +36,7 @@ class Mailbox {
   Mailbox(boost::asio::io_context& io, std::function<void()> on_mail)
       : state_(std::make_shared<State>(io, std::move(on_mail))) {}
   // Wakes the coroutine of a request.
-  explicit Mailbox(Exchange& exchange)
-      : Mailbox(exchange.io(), [&exchange] { exchange.Notify(); }) {}
+  explicit Mailbox(ResponseWriter& writer) : Mailbox(writer.io(), [&writer] { writer.Notify(); }) {}
   ~Mailbox() { Close(); }
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
@@ -48,10 +47,10 @@ class Mailbox {
   // All that has come since the last call.
   std::vector<T> Take() { return state_->Take(); }
   // Waits for one value, which is all that ever comes. Nothing when the client leaves before.
-  Awaitable<std::optional<T>> TakeOne(Exchange& exchange) {
+  Awaitable<std::optional<T>> TakeOne(ResponseWriter& writer) {
     std::vector<T> values = Take();
-    while (values.empty() && !exchange.gone()) {
-      co_await exchange.Wait();
+    while (values.empty() && !writer.gone()) {
+      co_await writer.Wait();
       values = Take();
     }
     std::optional<T> first;

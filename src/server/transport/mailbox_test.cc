@@ -78,21 +78,21 @@ class TakeOneTest : public testing::Test {
     EXPECT_FALSE(ended_);
   }
   Awaitable<> Take() {
-    taken_ = co_await mailbox_.TakeOne(exchange_);
+    taken_ = co_await mailbox_.TakeOne(writer_);
     ended_ = true;
   }
 
   boost::asio::io_context io_;
   size_t unsent_ = 0;
-  Exchange exchange_{io_, {}, {.together = &unsent_}};
-  Mailbox<int> mailbox_{exchange_};
+  ResponseWriter writer_{io_, {}, {.together = &unsent_}};
+  Mailbox<int> mailbox_{writer_};
   std::optional<int> taken_;
   bool ended_ = false;
 };
 
 TEST_F(TakeOneTest, WaitsThroughNewsOfOtherThings) {
   Start();
-  exchange_.Notify();
+  writer_.Notify();
   io_.poll();
   EXPECT_FALSE(ended_);
   mailbox_.sender().Put(5);
@@ -102,7 +102,7 @@ TEST_F(TakeOneTest, WaitsThroughNewsOfOtherThings) {
 
 TEST_F(TakeOneTest, EndsWhenTheClientLeaves) {
   Start();
-  exchange_.Gone();
+  writer_.Gone();
   io_.run();
   EXPECT_TRUE(ended_);
   EXPECT_EQ(taken_, std::nullopt);

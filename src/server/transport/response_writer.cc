@@ -1,4 +1,4 @@
-#include "server/transport/exchange.h"
+#include "server/transport/response_writer.h"
 
 #include <fmt/core.h>
 
@@ -67,21 +67,21 @@ std::string FormatHead(const HttpResponse& response, bool keep_alive, bool chunk
   return head;
 }
 
-Exchange::Exchange(boost::asio::io_context& io, HttpRequest request, Options options)
+ResponseWriter::ResponseWriter(boost::asio::io_context& io, HttpRequest request, Options options)
     : io_(io),
       wake_(io),
       request_(std::move(request)),
       options_(std::move(options)),
       keep_alive_(options_.keep_alive) {}
 
-std::string Exchange::TakeBody() { return std::exchange(request_.body, std::string()); }
+std::string ResponseWriter::TakeBody() { return std::exchange(request_.body, std::string()); }
 
-void Exchange::Start(HttpResponse& head) {
+void ResponseWriter::Start(HttpResponse& head) {
   status_ = head.status;
   if (options_.decorate) options_.decorate(request_, head);
 }
 
-void Exchange::Respond(HttpResponse response) {
+void ResponseWriter::Respond(HttpResponse response) {
   if (gone_ || status_ != 0) return;
   Start(response);
   finished_ = true;
@@ -94,7 +94,7 @@ void Exchange::Respond(HttpResponse response) {
   ToSend();
 }
 
-void Exchange::StartStream(HttpResponse head) {
+void ResponseWriter::StartStream(HttpResponse head) {
   if (gone_ || status_ != 0) return;
   if (!options_.chunks_allowed) keep_alive_ = false;  // the end of the connection ends it
   Start(head);
@@ -106,7 +106,7 @@ void Exchange::StartStream(HttpResponse head) {
   ToSend();
 }
 
-void Exchange::Write(std::string data) {
+void ResponseWriter::Write(std::string data) {
   if (gone_ || status_ == 0 || finished_ || data.empty()) return;
   body_bytes_ += data.size();
   unsent_ += options_.chunks_allowed ? fmt::format("{:x}\r\n{}\r\n", data.size(), data) : data;
@@ -117,18 +117,18 @@ void Exchange::Write(std::string data) {
   ToSend();
 }
 
-void Exchange::Finish() {
+void ResponseWriter::Finish() {
   if (gone_ || status_ == 0 || finished_) return;
   finished_ = true;
   if (options_.chunks_allowed) unsent_ += "0\r\n\r\n";
   ToSend();
 }
 
-void Exchange::ToSend() {
+void ResponseWriter::ToSend() {
   if (options_.to_send) options_.to_send();
 }
 
-Awaitable<bool> Exchange::Wait(Clock::time_point deadline) {
+Awaitable<bool> ResponseWriter::Wait(Clock::time_point deadline) {
   boost::system::error_code ignored;
   auto token = boost::asio::redirect_error(boost::asio::use_awaitable, ignored);
   while (!notified_ && !gone_ && Clock::now() < deadline) {
@@ -138,12 +138,12 @@ Awaitable<bool> Exchange::Wait(Clock::time_point deadline) {
   co_return std::exchange(notified_, false) || gone_;
 }
 
-void Exchange::Notify() {
+void ResponseWriter::Notify() {
   notified_ = true;
   wake_.cancel();
 }
 
-void Exchange::Gone() {
+void ResponseWriter::Gone() {
   if (gone_ || complete_) return;
   gone_ = true;
   unsent_ = std::string();
@@ -152,18 +152,18 @@ void Exchange::Gone() {
   Notify();
 }
 
-std::string Exchange::TakeUnsent() {
+std::string ResponseWriter::TakeUnsent() {
   taken_ = unsent_.size();
   return std::exchange(unsent_, std::string());
 }
 
-void Exchange::Sent() {
+void ResponseWriter::Sent() {
   taken_ = 0;
   if (unsent_.empty()) longest_ = 0;
   Count();
 }
 
-void Exchange::Count() {
+void ResponseWriter::Count() {
   const size_t ours = unsent_.size() + taken_;
   *options_.together += ours - counted_;  // modulo 2^64
   const bool grown = ours > counted_;
@@ -173,7 +173,7 @@ void Exchange::Count() {
   if (std::exchange(backlogged_, full) != full) Notify();
 }
 
-void Exchange::Drop() {
+void ResponseWriter::Drop() {
   Gone();
   if (options_.drop) options_.drop();
 }

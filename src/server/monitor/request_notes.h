@@ -10,7 +10,7 @@
 namespace tokamak {
 
 // Filled by the call's handler; empty where the engine was not asked. Holds no text of clients.
-struct CallNotes {
+struct RequestNotes {
   std::string id;  // of the answer
   std::vector<FinishReason> finish_reasons;
   std::vector<Usage> usage;             // [prompts], the latest

@@ -1,4 +1,4 @@
-#include "server/openai/answer_bytes.h"
+#include "server/openai/response_bytes.h"
 
 #include <string>
 

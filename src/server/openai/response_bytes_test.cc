@@ -1,5 +1,5 @@
 // How long answers are said to become at most, against how long they are.
-#include "server/openai/answer_bytes.h"
+#include "server/openai/response_bytes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ std::string RandomBytes(std::mt19937_64& random, size_t most) {
   return text;
 }
 
-TEST(AnswerBytes, TextTakesWhatItsJsonDoes) {
+TEST(ResponseBytes, TextTakesWhatItsJsonDoes) {
   std::mt19937_64 random(1);
   for (int i = 0; i < 20000; ++i) {
     const std::string text = RandomBytes(random, 12);
@@ -52,13 +52,13 @@ TEST(AnswerBytes, TextTakesWhatItsJsonDoes) {
   EXPECT_EQ(JsonTextBytes("plain \xE6\x97\xA5"), DumpJson("plain \xE6\x97\xA5").size() - 2);
 }
 
-TEST(AnswerBytes, IdsTakeTheirDigits) {
+TEST(ResponseBytes, IdsTakeTheirDigits) {
   const std::vector<int32_t> ids = {0, 9, 10, 99, 100, 128255, INT32_MAX, -1, INT32_MIN};
   EXPECT_EQ(JsonIdBytes(ids), Json(ids).dump().size() - 1);  // one comma more, no brackets
 }
 
 // A vocabulary of odd tokens, and the sum over entries beside the text of each form.
-TEST(AnswerBytes, LogprobsTakeAtMostWhatIsSaid) {
+TEST(ResponseBytes, LogprobsTakeAtMostWhatIsSaid) {
   std::mt19937_64 random(2);
   std::vector<std::string> vocab;
   for (int i = 0; i < 256; ++i) vocab.emplace_back(1, static_cast<char>(i));
@@ -98,7 +98,7 @@ TEST(AnswerBytes, LogprobsTakeAtMostWhatIsSaid) {
   }
 }
 
-TEST(AnswerBytes, PiecesAndVectorsTakeAtMostWhatIsSaid) {
+TEST(ResponseBytes, PiecesAndVectorsTakeAtMostWhatIsSaid) {
   std::mt19937_64 random(3);
   std::vector<std::string> vocab;
   for (int i = 0; i < 500; ++i) vocab.push_back(RandomBytes(random, 30));
@@ -132,18 +132,18 @@ class AnswerLimitTest : public ::testing::Test {
     if (!prepared.ok()) return ErrorResponse(prepared.status());
     boost::asio::io_context io;
     size_t unsent = 0;
-    Exchange exchange(io, {},
-                      {.max_unsent = SIZE_MAX / 2, .max_together = SIZE_MAX, .together = &unsent});
+    ResponseWriter writer(
+        io, {}, {.max_unsent = SIZE_MAX / 2, .max_together = SIZE_MAX, .together = &unsent});
     TextMaker text_maker;
     Completion completion(
-        engine_, exchange, *std::move(prepared),
+        engine_, writer, *std::move(prepared),
         ResponseHead{.chat = chat, .id = "id-1", .model = "m", .system_fingerprint = "fp"}, limits,
         preparer.token_sizes(), text_maker);
     if (const Status status = completion.Submit(); !status.ok()) return ErrorResponse(status);
     boost::asio::co_spawn(io, completion.Answer(), boost::asio::detached);
-    while (!exchange.finished()) io.run_one();
-    const std::string sent = exchange.TakeUnsent();
-    return {.status = exchange.status(), .body = sent.substr(sent.find("\r\n\r\n") + 4)};
+    while (!writer.finished()) io.run_one();
+    const std::string sent = writer.TakeUnsent();
+    return {.status = writer.status(), .body = sent.substr(sent.find("\r\n\r\n") + 4)};
   }
 
   // The answer's own length less one byte refuses it: what is said beforehand is never less than

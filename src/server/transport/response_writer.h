@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/monitor/call_notes.h"
+#include "server/monitor/request_notes.h"
 #include "server/transport/http.h"
 
 namespace tokamak {
@@ -27,7 +27,7 @@ std::string FormatHead(const HttpResponse& response, bool keep_alive, bool chunk
 
 // The response is either one Respond, or StartStream, Writes and Finish. Once the client is gone
 // these do nothing.
-class Exchange {
+class ResponseWriter {
  public:
   using Clock = std::chrono::steady_clock;
 
@@ -41,16 +41,16 @@ class Exchange {
     // A client that leaves more of a stream unread than this and one piece is dropped.
     size_t max_unsent = 0;
     size_t max_together = 0;             // of all exchanges that share `together`
-    size_t* together = nullptr;          // outlives the exchange
+    size_t* together = nullptr;          // outlives the writer
     std::function<void()> drop = {};     // ends the connection; may be null
     std::function<void()> to_send = {};  // there is something to send; may be null
     std::function<void(const HttpRequest&, HttpResponse&)> decorate = {};  // may be null
   };
-  Exchange(boost::asio::io_context& io, HttpRequest request, Options options);
-  Exchange(const Exchange&) = delete;
-  Exchange& operator=(const Exchange&) = delete;
+  ResponseWriter(boost::asio::io_context& io, HttpRequest request, Options options);
+  ResponseWriter(const ResponseWriter&) = delete;
+  ResponseWriter& operator=(const ResponseWriter&) = delete;
 
-  CallNotes notes;  // the handler's, for the access log
+  RequestNotes notes;  // the handler's, for the access log
 
   // Its body is empty after TakeBody.
   const HttpRequest& request() const { return request_; }
