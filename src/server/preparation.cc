@@ -2,13 +2,13 @@
 
 namespace tokamak {
 
-Preparation::Call::Call(Preparation& preparation, ResponseWriter& writer)
+Preparation::Pending::Pending(Preparation& preparation, ResponseWriter& writer)
     : preparation_(preparation), writer_(writer) {
-  preparation_.calls_.insert(this);
+  preparation_.pending_.insert(this);
 }
 
-void Preparation::Call::End() {
-  if (preparation_.calls_.erase(this) > 0) preparation_.TellWhenPrepared();
+void Preparation::Pending::End() {
+  if (preparation_.pending_.erase(this) > 0) preparation_.TellWhenPrepared();
 }
 
 void Preparation::StartDraining(std::function<void()> on_prepared) {
@@ -18,9 +18,9 @@ void Preparation::StartDraining(std::function<void()> on_prepared) {
 }
 
 void Preparation::Abandon() {
-  for (Call* call : calls_) {
-    call->abandoned_ = true;
-    call->writer_.Notify();
+  for (Pending* request : pending_) {
+    request->abandoned_ = true;
+    request->writer_.Notify();
   }
 }
 
@@ -30,7 +30,7 @@ void Preparation::Stop() {
 }
 
 void Preparation::TellWhenPrepared() {
-  if (calls_.empty() && on_prepared_) std::exchange(on_prepared_, nullptr)();
+  if (pending_.empty() && on_prepared_) std::exchange(on_prepared_, nullptr)();
 }
 
 }  // namespace tokamak

@@ -23,12 +23,12 @@ class Preparation {
   explicit Preparation(const LowPriorityPool::Limits& limits) : pool_(limits) {}
 
   // A request that has arrived and that the engine does not have yet, until End.
-  class Call {
+  class Pending {
    public:
-    Call(Preparation& preparation, ResponseWriter& writer);
-    ~Call() { End(); }
-    Call(const Call&) = delete;
-    Call& operator=(const Call&) = delete;
+    Pending(Preparation& preparation, ResponseWriter& writer);
+    ~Pending() { End(); }
+    Pending(const Pending&) = delete;
+    Pending& operator=(const Pending&) = delete;
 
     // Runs `prepare` with the request's body on the pool and returns what it returns. kUnavailable
     // if too much waits there; kCancelled if the client leaves or the server gives up before.
@@ -45,30 +45,31 @@ class Preparation {
     bool abandoned_ = false;
   };
 
-  // From now on the server accepts nothing new. Calls `on_prepared` when every call has ended,
-  // which may be at once.
+  // From now on the server accepts nothing new. Calls `on_prepared` when no request is pending any
+  // more, which may be at once.
   void StartDraining(std::function<void()> on_prepared);
   bool draining() const { return draining_; }
-  // Ends what the calls wait for.
+  // Ends what they wait for.
   void Abandon();
   // Ends the pool's threads, which waits for the jobs at hand. `on_prepared` is not called
   // afterwards.
   void Stop();
-  size_t size() const { return calls_.size(); }
+  size_t size() const { return pending_.size(); }
   // For how long the oldest job at hand has run; nothing if there is none. Thread-safe.
   std::optional<double> longest_seconds() const { return pool_.longest_seconds(); }
 
  private:
   void TellWhenPrepared();
 
-  std::set<Call*> calls_;
+  std::set<Pending*> pending_;
   bool draining_ = false;
   std::function<void()> on_prepared_;  // until it was called
   LowPriorityPool pool_;
 };
 
 template <typename T>
-Awaitable<Result<T>> Preparation::Call::Run(const std::function<Result<T>(std::string)>& prepare) {
+Awaitable<Result<T>> Preparation::Pending::Run(
+    const std::function<Result<T>(std::string)>& prepare) {
   Mailbox<Result<T>> mail(writer_);
   std::string body = writer_.TakeBody();
   const size_t bytes = body.size();

@@ -50,7 +50,7 @@ struct Server::Impl {
       : engine(e), options(std::move(o)), access(std::move(a)), observer(std::move(access_log)) {}
 
   Status Listen(const std::string& ip);
-  Awaitable<> Answer(ResponseWriter& writer);
+  Awaitable<> Handle(ResponseWriter& writer);
   void Reload();
   void OnHangup();
   void WatchEngine();
@@ -96,7 +96,7 @@ Status Server::Impl::Listen(const std::string& ip) {
     observer.OnResponse(response.status);
     access.Decorate(request, response);
   };
-  const auto handler = [this](ResponseWriter& writer) { return Answer(writer); };
+  const auto handler = [this](ResponseWriter& writer) { return Handle(writer); };
   ASSIGN_OR_RETURN(http, HttpServer::Listen(std::move(http_options), handler));
   if (!options.handle_signals) return Status();
   http->OnSignals([this] { OnShutdown(); });
@@ -105,7 +105,7 @@ Status Server::Impl::Listen(const std::string& ip) {
   return Status();
 }
 
-Awaitable<> Server::Impl::Answer(ResponseWriter& writer) {
+Awaitable<> Server::Impl::Handle(ResponseWriter& writer) {
   const Observer::Request line(observer, writer);
   co_await routes->Handle(writer);
 }

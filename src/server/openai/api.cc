@@ -83,64 +83,63 @@ Awaitable<> OpenAiApi::Post(ResponseWriter& writer) {
 }
 
 Awaitable<> OpenAiApi::Complete(ResponseWriter& writer, bool chat) {
-  Preparation::Call call(shared_.preparation, writer);
-  const std::function<Result<PreparedCall>(std::string)> prepare = [this, chat](std::string body) {
-    return preparer_.Prepare(chat, std::move(body));
-  };
-  Result<PreparedCall> prepared = co_await call.Run(prepare);
+  Preparation::Pending pending(shared_.preparation, writer);
+  const std::function<Result<PreparedCompletion>(std::string)> prepare =
+      [this, chat](std::string body) { return preparer_.Prepare(chat, std::move(body)); };
+  Result<PreparedCompletion> prepared = co_await pending.Run(prepare);
   std::optional<Completion> completion;
   Status status = prepared.status();
   if (status.ok()) {
-    NoteIgnored(prepared->call.unknown_fields);
+    NoteIgnored(prepared->request.unknown_fields);
     status = Submit(writer, *std::move(prepared), completion);
   }
-  call.End();
+  pending.End();
   if (!status.ok()) co_return writer.Respond(Refusal(status));
-  co_await completion->Answer();
+  co_await completion->Respond();
 }
 
 Awaitable<> OpenAiApi::Embed(ResponseWriter& writer) {
-  Preparation::Call call(shared_.preparation, writer);
+  Preparation::Pending pending(shared_.preparation, writer);
   const std::function<Result<PreparedEmbedding>(std::string)> prepare = [this](std::string body) {
     return preparer_.Embed(std::move(body));
   };
-  Result<PreparedEmbedding> prepared = co_await call.Run(prepare);
+  Result<PreparedEmbedding> prepared = co_await pending.Run(prepare);
   std::optional<Embedding> embedding;
   Status status = prepared.status();
   if (status.ok()) {
-    NoteIgnored(prepared->call.unknown_fields);
+    NoteIgnored(prepared->request.unknown_fields);
     embedding.emplace(engine_, writer, *std::move(prepared), NextId("embd"), options_.model_id);
     status = embedding->Submit();
   }
-  call.End();
+  pending.End();
   if (!status.ok()) co_return writer.Respond(Refusal(status));
-  co_await embedding->Answer();
+  co_await embedding->Respond();
 }
 
 Awaitable<> OpenAiApi::Tokenize(ResponseWriter& writer, bool back) {
-  Preparation::Call call(shared_.preparation, writer);
-  const std::function<Result<PreparedAnswer>(std::string)> prepare = [this,
-                                                                      back](std::string body) {
+  Preparation::Pending pending(shared_.preparation, writer);
+  const std::function<Result<PreparedResponse>(std::string)> prepare = [this,
+                                                                        back](std::string body) {
     return back ? preparer_.Detokenize(std::move(body)) : preparer_.Tokenize(std::move(body));
   };
-  Result<PreparedAnswer> prepared = co_await call.Run(prepare);
+  Result<PreparedResponse> prepared = co_await pending.Run(prepare);
   if (!prepared.ok()) co_return writer.Respond(Refusal(prepared.status()));
   NoteIgnored(prepared->unknown_fields);
   writer.Respond({.body = std::move(prepared->body),
                   .headers = IgnoredFieldHeaders(prepared->unknown_fields)});
 }
 
-Status OpenAiApi::Submit(ResponseWriter& writer, PreparedCall prepared,
+Status OpenAiApi::Submit(ResponseWriter& writer, PreparedCompletion prepared,
                          std::optional<Completion>& completion) {
   Client client = shared_.access.Identify(writer.request());
-  if (prepared.call.priority > client.max_priority) {
+  if (prepared.request.priority > client.max_priority) {
     return InvalidArgument(
         "priority: must be at most {}, got {}; more takes a key that may have it (priority=N "
         "behind the key in the server's key file)",
-        client.max_priority, prepared.call.priority);
+        client.max_priority, prepared.request.priority);
   }
   prepared.client = std::move(client.name);
-  const bool chat = prepared.call.chat;
+  const bool chat = prepared.request.chat;
   ResponseHead head;
   head.chat = chat;
   head.id = NextId(chat ? "chatcmpl" : "cmpl");

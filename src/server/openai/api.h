@@ -52,8 +52,8 @@ class OpenAiApi {
   Awaitable<> Complete(ResponseWriter& writer, bool chat);
   Awaitable<> Embed(ResponseWriter& writer);
   Awaitable<> Tokenize(ResponseWriter& writer, bool back);
-  // Submits a call to the engine.
-  Status Submit(ResponseWriter& writer, PreparedCall prepared,
+  // Submits a request to the engine.
+  Status Submit(ResponseWriter& writer, PreparedCompletion prepared,
                 std::optional<Completion>& completion);
   // "cmpl-" and digits that no other answer has.
   std::string NextId(std::string_view kind);

@@ -27,20 +27,20 @@ int32_t CodePoints(std::string_view text) {
 
 }  // namespace
 
-Completion::Completion(Engine& engine, ResponseWriter& writer, PreparedCall prepared,
+Completion::Completion(Engine& engine, ResponseWriter& writer, PreparedCompletion prepared,
                        ResponseHead head, const RequestLimits& limits, const TokenSizes& sizes,
                        TextMaker& text_maker)
     : engine_(engine),
       writer_(writer),
-      call_(std::move(prepared.call)),
+      request_(std::move(prepared.request)),
       client_(std::move(prepared.client)),
       prompts_(std::move(prepared.prompts)),
-      answer_(std::move(prepared.answer)),
+      answer_format_(std::move(prepared.answer_format)),
       max_bytes_(static_cast<size_t>(limits.max_answer_bytes)),
       sizes_(sizes),
       text_maker_(text_maker),
       head_(std::move(head)),
-      choices_(prompts_.size() * static_cast<size_t>(call_.sampling.n)),
+      choices_(prompts_.size() * static_cast<size_t>(request_.sampling.n)),
       open_(choices_.size()),
       kept_(HeadBytes(head_)),
       mail_(writer) {
@@ -48,9 +48,10 @@ Completion::Completion(Engine& engine, ResponseWriter& writer, PreparedCall prep
   for (size_t i = 0; i < choices_.size(); ++i) {
     AddBytes(choices_[i], kChoiceBytes);
     choices_[i].part.index = static_cast<int32_t>(i);
-    choices_[i].part.with_logprobs = call_.sampling.logprobs.has_value();
-    if (call_.return_token_ids) choices_[i].part.token_ids.emplace();
-    if (answer_ != nullptr) choices_[i].parser = std::make_unique<AnswerParser>(answer_);
+    choices_[i].part.with_logprobs = request_.sampling.logprobs.has_value();
+    if (request_.return_token_ids) choices_[i].part.token_ids.emplace();
+    if (answer_format_ != nullptr)
+      choices_[i].parser = std::make_unique<AnswerParser>(answer_format_);
   }
 }
 
@@ -63,10 +64,10 @@ Status Completion::Submit() {
   for (size_t p = 0; p < prompts_.size(); ++p) {
     Request request;
     request.token_ids = prompts_[p];
-    request.sampling = call_.sampling;
-    request.priority = call_.priority;
+    request.sampling = request_.sampling;
+    request.priority = request_.priority;
     request.client = client_;
-    request.cache_salt = call_.cache_salt;
+    request.cache_salt = request_.cache_salt;
     request.label = head_.id;
     writer_.notes.NotePrompt(static_cast<int32_t>(prompts_[p].size()));
     const Result<RequestId> id =
@@ -80,7 +81,7 @@ Status Completion::Submit() {
   return Status();
 }
 
-Awaitable<> Completion::Answer() {
+Awaitable<> Completion::Respond() {
   // A long piece of a stream takes time to make: what the engine sends meanwhile goes out together.
   bool together = false;
   while (open_ > 0 && !failure_) {
@@ -92,7 +93,7 @@ Awaitable<> Completion::Answer() {
     if (!together) {
       Choice* const choice = Add(arrived_.front());
       arrived_.pop_front();
-      if (choice != nullptr && call_.stream) together = co_await SendPart(*choice);
+      if (choice != nullptr && request_.stream) together = co_await SendPart(*choice);
       continue;
     }
     together = false;
@@ -103,8 +104,8 @@ Awaitable<> Completion::Answer() {
       together = together || took_long;
     }
   }
-  if (call_.stream || failure_) co_return Finish();
-  co_await Respond();
+  if (request_.stream || failure_) co_return Finish();
+  co_await RespondWhole();
 }
 
 // Waits until something has come, and keeps the engine from working for a client that does not
@@ -143,7 +144,7 @@ Completion::Choice* Completion::Add(const Arrival& arrival) {
     return nullptr;
   }
   head_.seed = chunk.seed;
-  const size_t index = arrival.prompt * static_cast<size_t>(call_.sampling.n) + chunk.choice;
+  const size_t index = arrival.prompt * static_cast<size_t>(request_.sampling.n) + chunk.choice;
   Choice& choice = choices_[index];
   if (!choice.started) AddPrompt(arrival.prompt, choice, chunk);
   choice.started = true;
@@ -161,14 +162,14 @@ Completion::Choice* Completion::Add(const Arrival& arrival) {
 }
 
 Status Completion::TooLong() const {
-  const char* field = call_.sampling.logprobs          ? "logprobs"
-                      : call_.sampling.prompt_logprobs ? "prompt_logprobs"
-                      : call_.echo                     ? "echo"
-                                                       : "max_tokens";
+  const char* field = request_.sampling.logprobs          ? "logprobs"
+                      : request_.sampling.prompt_logprobs ? "prompt_logprobs"
+                      : request_.echo                     ? "echo"
+                                                          : "max_tokens";
   return InvalidArgument(
       "{}: the answer has grown to {} bytes, more than the {} allowed (--max-answer-bytes); {}ask "
       "for fewer choices, tokens or alternatives",
-      field, kept_, max_bytes_, call_.stream ? "" : "stream it, or ");
+      field, kept_, max_bytes_, request_.stream ? "" : "stream it, or ");
 }
 
 void Completion::AddBytes(Choice& choice, size_t bytes) {
@@ -177,29 +178,29 @@ void Completion::AddBytes(Choice& choice, size_t bytes) {
 }
 
 size_t Completion::LogprobBytes(const TokenLogprobs& logprobs) const {
-  return sizes_.Logprobs(logprobs, call_.chat ? LogprobForm::kChat : LogprobForm::kCompletion);
+  return sizes_.Logprobs(logprobs, request_.chat ? LogprobForm::kChat : LogprobForm::kCompletion);
 }
 
 // Adds what stands before the first generated token: the echoed prompt and its logprobs, which the
 // engine sends with choice 0 and OpenAI repeats in every choice.
 void Completion::AddPrompt(size_t prompt, Choice& choice, const OutputChunk& chunk) {
-  if (call_.echo) {
+  if (request_.echo) {
     choice.part.text = engine_.Detokenize(prompts_[prompt]);
     AddBytes(choice, JsonTextBytes(choice.part.text));
-    if (call_.return_token_ids) {
+    if (request_.return_token_ids) {
       *choice.part.token_ids = prompts_[prompt];
       AddBytes(choice, JsonIdBytes(prompts_[prompt]));
     }
   }
   choice.text_offset = CodePoints(choice.part.text);
-  if (!call_.sampling.prompt_logprobs || chunk.choice != 0) return;
+  if (!request_.sampling.prompt_logprobs || chunk.choice != 0) return;
   std::vector<LogprobEntry> entries(1);
   entries[0].token.token.token_id = prompts_[prompt][0];
   entries[0].has_logprob = false;
   for (const TokenLogprobs& logprobs : chunk.prompt_logprobs) {
     entries.push_back({.token = logprobs});
   }
-  if (call_.echo && call_.sampling.logprobs) {
+  if (request_.echo && request_.sampling.logprobs) {
     // A character of several tokens counts for its first one, which the text's own count need not
     // do.
     choice.text_offset = 0;
@@ -210,7 +211,7 @@ void Completion::AddPrompt(size_t prompt, Choice& choice, const OutputChunk& chu
     }
     choice.part.logprobs = entries;
   }
-  if (!call_.return_prompt_logprobs) return;
+  if (!request_.return_prompt_logprobs) return;
   for (const LogprobEntry& entry : entries) {
     AddBytes(choice, sizes_.Logprobs(entry.token, LogprobForm::kPrompt));
   }
@@ -224,7 +225,7 @@ void Completion::AddTokens(Choice& choice, const OutputChunk& chunk) {
     choice.part.text += chunk.text;
     AddBytes(choice, JsonTextBytes(chunk.text));
   }
-  if (call_.return_token_ids) {
+  if (request_.return_token_ids) {
     AddBytes(choice, JsonIdBytes(chunk.token_ids));
     choice.part.token_ids->insert(choice.part.token_ids->end(), chunk.token_ids.begin(),
                                   chunk.token_ids.end());
@@ -248,7 +249,7 @@ void Completion::AddText(Choice& choice, AnswerPart part) {
   choice.part.reasoning += part.reasoning;
   AddBytes(choice, JsonTextBytes(part.content) + JsonTextBytes(part.reasoning));
   for (ToolCall& call : part.calls) {
-    if (!call_.parallel_tool_calls && choice.tool_calls > 0) return;
+    if (!request_.parallel_tool_calls && choice.tool_calls > 0) return;
     std::string id = call.id.empty() ? CallId(choice) : std::move(call.id);
     choice.part.tool_calls.push_back(
         {choice.tool_calls, std::move(id), std::move(call.name), std::move(call.arguments)});
@@ -262,7 +263,7 @@ void Completion::AddText(Choice& choice, AnswerPart part) {
 std::string Completion::CallId(const Choice& choice) const {
   const std::string name = fmt::format("{}/{}/{}", head_.id, choice.part.index, choice.tool_calls);
   uint64_t hash = Hash64(name.data(), name.size());
-  if (!answer_->tools->short_ids) return fmt::format("call_{:016x}", hash);
+  if (!answer_format_->tools->short_ids) return fmt::format("call_{:016x}", hash);
   std::string id;
   for (int i = 0; i < 9; ++i, hash /= 36) id += "0123456789abcdefghijklmnopqrstuvwxyz"[hash % 36];
   return id;
@@ -283,17 +284,17 @@ Awaitable<bool> Completion::SendPart(Choice& choice) {
   if (writer_.status() == 0) {
     writer_.StartStream({.content_type = "text/event-stream; charset=utf-8",
                          .body = {},
-                         .headers = IgnoredFieldHeaders(call_.unknown_fields)});
+                         .headers = IgnoredFieldHeaders(request_.unknown_fields)});
   }
   const size_t before = kept_;
   ChoicePart part = TakePart(choice);
   const size_t bytes = before - kept_;
   std::optional<ResponseTail> tail;
-  const bool last = open_ == 0 && !call_.include_usage &&
+  const bool last = open_ == 0 && !request_.include_usage &&
                     std::none_of(choices_.begin(), choices_.end(),
                                  [this](const Choice& other) { return HasUnsent(other); });
   if (last) tail = Tail();
-  const auto format = [&engine = engine_, null_usage = call_.include_usage](
+  const auto format = [&engine = engine_, null_usage = request_.include_usage](
                           const ResponseHead& head, const ChoicePart& from,
                           const std::optional<ResponseTail>& end) {
     return FormatChunk(head, from, null_usage, end,
@@ -327,7 +328,7 @@ ChoicePart Completion::TakePart(Choice& choice) {
   return part;
 }
 
-Awaitable<> Completion::Respond() {
+Awaitable<> Completion::RespondWhole() {
   std::vector<ChoicePart> parts;
   for (Choice& choice : choices_) parts.push_back(std::move(choice.part));
   std::function<std::string()> make = [&engine = engine_, head = head_, parts = std::move(parts),
@@ -342,7 +343,8 @@ Awaitable<> Completion::Respond() {
     text = co_await text_maker_.Make(writer_, kept_, std::move(make));
   }
   if (!text) co_return;
-  writer_.Respond({.body = *std::move(text), .headers = IgnoredFieldHeaders(call_.unknown_fields)});
+  writer_.Respond(
+      {.body = *std::move(text), .headers = IgnoredFieldHeaders(request_.unknown_fields)});
 }
 
 // The end of a stream, or of what failed.
@@ -350,7 +352,7 @@ void Completion::Finish() {
   if (failure_ && writer_.status() == 0) return writer_.Respond(*std::move(failure_));
   if (failure_) {
     writer_.Write(FormatErrorEvent(failure_->body));
-  } else if (call_.include_usage) {
+  } else if (request_.include_usage) {
     writer_.Write(FormatUsageChunk(head_, Tail()));
   }
   writer_.Write(std::string(kDoneEvent));
@@ -359,7 +361,7 @@ void Completion::Finish() {
 
 ResponseTail Completion::Tail() const {
   ResponseTail tail = {.usage = writer_.notes.TotalUsage()};
-  if (call_.timings) tail.timings = writer_.notes.TotalTimings();
+  if (request_.timings) tail.timings = writer_.notes.TotalTimings();
   return tail;
 }
 

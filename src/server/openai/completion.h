@@ -22,7 +22,7 @@ namespace tokamak {
 class Completion {
  public:
   // Choice c of prompt p is index p * n + c. All references outlive it.
-  Completion(Engine& engine, ResponseWriter& writer, PreparedCall prepared, ResponseHead head,
+  Completion(Engine& engine, ResponseWriter& writer, PreparedCompletion prepared, ResponseHead head,
              const RequestLimits& limits, const TokenSizes& sizes, TextMaker& text_maker);
   // Cancels what still runs.
   ~Completion();
@@ -33,7 +33,7 @@ class Completion {
   Status Submit();
   // After Submit: answers the writer, whole or as a stream. Returns when that is done, or the
   // client has left.
-  Awaitable<> Answer();
+  Awaitable<> Respond();
 
  private:
   // A choice of the answer: whole when it is not streamed, else what has not been sent yet.
@@ -67,17 +67,17 @@ class Completion {
   bool HasUnsent(const Choice& choice) const;
   Awaitable<bool> SendPart(Choice& choice);
   ChoicePart TakePart(Choice& choice);
-  Awaitable<> Respond();
+  Awaitable<> RespondWhole();
   void Finish();
   ResponseTail Tail() const;
   int32_t CodePointsOf(const TokenLogprobs& logprobs) const;
 
   Engine& engine_;
   ResponseWriter& writer_;
-  const CompletionCall call_;
+  const CompletionRequest request_;
   const std::string client_;  // as in Request
   const std::vector<std::vector<int32_t>> prompts_;
-  const std::shared_ptr<const AnswerFormat> answer_;  // null: texts are content
+  const std::shared_ptr<const AnswerFormat> answer_format_;  // null: texts are content
   const size_t max_bytes_;
   const TokenSizes& sizes_;
   TextMaker& text_maker_;

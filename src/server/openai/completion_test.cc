@@ -58,7 +58,7 @@ TEST(Completion, ResumesWhenTheClientReadsWhileALongTextIsMade) {
     Completion completion(engine, writer, *std::move(prepared), {}, limits, preparer.token_sizes(),
                           text_maker);
     ASSERT_TRUE(completion.Submit().ok());
-    boost::asio::co_spawn(io, completion.Answer(), boost::asio::detached);
+    boost::asio::co_spawn(io, completion.Respond(), boost::asio::detached);
     engine.Send(Chunk(20000));
     engine.Send(Chunk(20000));
     io.poll();

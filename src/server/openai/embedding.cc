@@ -12,23 +12,23 @@ Embedding::Embedding(Engine& engine, ResponseWriter& writer, PreparedEmbedding p
       prepared_(std::move(prepared)),
       head_({.model = std::move(model),
              .system_fingerprint = engine.system_fingerprint(),
-             .base64 = prepared_.call.base64,
-             .timings = prepared_.call.timings}),
+             .base64 = prepared_.request.base64,
+             .timings = prepared_.request.timings}),
       mail_(writer) {
   int32_t tokens = 0;
-  for (const EmbeddingInput& input : prepared_.call.request.inputs) {
+  for (const EmbeddingInput& input : prepared_.request.engine_request.inputs) {
     tokens += static_cast<int32_t>(input.token_ids.size());
   }
   writer.notes.id = id;
   writer.notes.NotePrompt(tokens);
-  prepared_.call.request.label = std::move(id);
+  prepared_.request.engine_request.label = std::move(id);
 }
 
 Status Embedding::Submit() {
   // The answer is written on the engine's thread: in time it is a small part of what its vectors
   // took, and on the I/O thread streams would stand still.
   const auto on_output = [sender = mail_.sender(), head = head_,
-                          ignored = IgnoredFieldHeaders(prepared_.call.unknown_fields)](
+                          ignored = IgnoredFieldHeaders(prepared_.request.unknown_fields)](
                              const EmbeddingOutput& output) {
     const Status& error = output.error;
     const bool cancelled = error.code() == StatusCode::kCancelled;
@@ -43,13 +43,13 @@ Status Embedding::Submit() {
     sender.Put(std::move(outcome));
   };
   const Result<RequestId> request =
-      engine_.SubmitEmbedding(std::move(prepared_.call.request), on_output);
+      engine_.SubmitEmbedding(std::move(prepared_.request.engine_request), on_output);
   if (!request.ok()) return request.status();
   request_ = *request;
   return Status();
 }
 
-Awaitable<> Embedding::Answer() {
+Awaitable<> Embedding::Respond() {
   std::optional<Outcome> outcome = co_await mail_.TakeOne(writer_);
   if (!outcome) co_return engine_.Cancel(request_);
   writer_.notes.finish_reasons.push_back(outcome->reason);

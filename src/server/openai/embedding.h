@@ -1,4 +1,4 @@
-// One call of /v1/embeddings, from its token ids to its answer.
+// One request of /v1/embeddings, from its token ids to its answer.
 #pragma once
 
 #include <optional>
@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/openai/embedding_call.h"
+#include "server/openai/embedding_request.h"
 #include "server/openai/prepare.h"
 #include "server/transport/mailbox.h"
 #include "server/transport/response_writer.h"
@@ -24,7 +24,7 @@ class Embedding {
   // The engine may refuse.
   Status Submit();
   // After Submit: answers the writer. Returns when that is done, or the client has left.
-  Awaitable<> Answer();
+  Awaitable<> Respond();
 
  private:
   struct Outcome {

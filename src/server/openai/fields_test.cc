@@ -10,12 +10,12 @@
 
 #include "base/file.h"
 #include "server/errors.h"
-#include "server/openai/embedding_call.h"
+#include "server/openai/embedding_request.h"
 #include "server/openai/json_fields.h"
 #include "server/openai/openapi.h"
 #include "server/openai/other_fields.h"
 #include "server/openai/request.h"
-#include "server/openai/tokenize_call.h"
+#include "server/openai/tokenize_request.h"
 
 namespace tokamak {
 namespace {
@@ -25,7 +25,7 @@ using Names = std::set<std::string>;
 
 Names ToSet(const std::vector<std::string>& names) { return Names(names.begin(), names.end()); }
 
-std::map<std::string, Names> KnownByCall() {
+std::map<std::string, Names> KnownByRequest() {
   return {{"chat", ToSet(KnownFields(true))},
           {"completions", ToSet(KnownFields(false))},
           {"embeddings", ToSet(KnownEmbeddingFields())},
@@ -34,16 +34,16 @@ std::map<std::string, Names> KnownByCall() {
 }
 
 // And those of the table of other fields.
-std::map<std::string, Names> DescribedByCall() {
-  const std::map<std::string, CallKind> kinds = {{"chat", kChatCall},
-                                                 {"completions", kCompletionCall},
-                                                 {"embeddings", kEmbeddingCall},
-                                                 {"tokenize", kTokenizeCall},
-                                                 {"detokenize", kDetokenizeCall}};
-  std::map<std::string, Names> names = KnownByCall();
+std::map<std::string, Names> DescribedByRequest() {
+  const std::map<std::string, RequestKind> kinds = {{"chat", kChatRequest},
+                                                    {"completions", kCompletionRequest},
+                                                    {"embeddings", kEmbeddingRequest},
+                                                    {"tokenize", kTokenizeRequest},
+                                                    {"detokenize", kDetokenizeRequest}};
+  std::map<std::string, Names> names = KnownByRequest();
   for (const OtherField& row : OtherFieldTable()) {
-    for (const auto& [call, kind] : kinds) {
-      if ((row.calls & kind) != 0) names[call].emplace(row.name);
+    for (const auto& [request, kind] : kinds) {
+      if ((row.requests & kind) != 0) names[request].emplace(row.name);
     }
   }
   return names;
@@ -57,13 +57,13 @@ TEST(Fields, OpenApiNamesThoseThatAreRead) {
                                                       {"embeddings", "EmbeddingRequest"},
                                                       {"tokenize", "TokenizeRequest"},
                                                       {"detokenize", "DetokenizeRequest"}};
-  for (const auto& [call, known] : KnownByCall()) {
+  for (const auto& [request, known] : KnownByRequest()) {
     Names named;
     for (const auto& [name, schema] :
-         document["components"]["schemas"][schemas.at(call)]["properties"].items()) {
+         document["components"]["schemas"][schemas.at(request)]["properties"].items()) {
       named.insert(name);
     }
-    EXPECT_EQ(named, known) << call;
+    EXPECT_EQ(named, known) << request;
   }
 }
 
@@ -71,40 +71,40 @@ TEST(Fields, OpenApiNamesThoseThatAreRead) {
 TEST(Fields, DocsDescribeThoseThatAreRead) {
   const auto text = ReadWholeFile(std::string(TOKAMAK_SOURCE_DIR) + "/docs/api.md", 1 << 20);
   ASSERT_TRUE(text.ok()) << text.status().ToString();
-  const std::map<std::string, Names> known = DescribedByCall();
+  const std::map<std::string, Names> known = DescribedByRequest();
   std::map<std::string, Names> described;
   std::istringstream lines(*text);
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with("| `") || line.starts_with("| `GET ")) continue;  // those are paths
     const size_t first = line.find('|', 1), second = line.find('|', first + 1);
     if (second == std::string::npos) continue;
-    const std::string calls = line.substr(first + 1, second - first - 1);
-    for (const auto& [call, names] : known) {
-      std::istringstream words(calls);
+    const std::string requests = line.substr(first + 1, second - first - 1);
+    for (const auto& [request, names] : known) {
+      std::istringstream words(requests);
       bool in = false;
-      for (std::string word; words >> word;) in = in || word == call || word == call + ",";
+      for (std::string word; words >> word;) in = in || word == request || word == request + ",";
       if (!in) continue;
       for (size_t at = line.find('`'); at < first;) {
         const size_t end = line.find('`', at + 1);
         const std::string name = line.substr(at + 1, end - at - 1);
-        described[call].insert(name);
+        described[request].insert(name);
         at = line.find('`', end + 1);
       }
     }
   }
-  for (const auto& [call, names] : known) EXPECT_EQ(described[call], names) << call;
+  for (const auto& [request, names] : known) EXPECT_EQ(described[request], names) << request;
 }
 
 TEST(Fields, UnknownOnesAreNamedAndIgnored) {
-  const auto call = ParseChatCall(
+  const auto request = ParseChatRequest(
       R"({"messages": [{"role": "user", "content": "a", "mood": 1}], "frobnicate": {"n": -1},
           "user": "me", "Temperature": 9, "max_tokens": null})");
-  ASSERT_TRUE(call.ok()) << call.status().ToString();
-  EXPECT_THAT(call->unknown_fields, testing::UnorderedElementsAre("Temperature", "frobnicate"));
-  EXPECT_EQ(call->sampling.temperature, 1.0f);
+  ASSERT_TRUE(request.ok()) << request.status().ToString();
+  EXPECT_THAT(request->unknown_fields, testing::UnorderedElementsAre("Temperature", "frobnicate"));
+  EXPECT_EQ(request->sampling.temperature, 1.0f);
 }
 
-TEST(Fields, NamesThePathInTokenizeCalls) {
+TEST(Fields, NamesThePathInTokenizeRequests) {
   const std::map<std::string, std::string> cases = {
       {R"({})", "text"},
       {R"({"text": 5})", "text"},
@@ -117,16 +117,16 @@ TEST(Fields, NamesThePathInTokenizeCalls) {
       {R"({"text": "a", "tools": []})", "tools"},
   };
   for (const auto& [body, path] : cases) {
-    const auto call = ParseTokenizeCall(body);
-    ASSERT_FALSE(call.ok()) << body;
-    EXPECT_EQ(LeadingPath(call.status().message()), path) << body;
+    const auto request = ParseTokenizeRequest(body);
+    ASSERT_FALSE(request.ok()) << body;
+    EXPECT_EQ(LeadingPath(request.status().message()), path) << body;
   }
-  EXPECT_EQ(LeadingPath(ParseDetokenizeCall("{}").status().message()), "tokens");
-  EXPECT_EQ(LeadingPath(ParseDetokenizeCall(R"({"tokens": [1, "a"]})").status().message()),
+  EXPECT_EQ(LeadingPath(ParseDetokenizeRequest("{}").status().message()), "tokens");
+  EXPECT_EQ(LeadingPath(ParseDetokenizeRequest(R"({"tokens": [1, "a"]})").status().message()),
             "tokens[1]");
-  EXPECT_TRUE(ParseTokenizeCall(R"({"text": "a"})")->add_special_tokens);
-  EXPECT_FALSE(
-      ParseTokenizeCall(R"({"messages": [{"role": "user", "content": "a"}]})")->add_special_tokens);
+  EXPECT_TRUE(ParseTokenizeRequest(R"({"text": "a"})")->add_special_tokens);
+  EXPECT_FALSE(ParseTokenizeRequest(R"({"messages": [{"role": "user", "content": "a"}]})")
+                   ->add_special_tokens);
 }
 
 }  // namespace

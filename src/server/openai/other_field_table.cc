@@ -3,12 +3,12 @@
 namespace tokamak {
 namespace {
 
-constexpr unsigned kChat = kChatCall;
-constexpr unsigned kText = kCompletionCall;
+constexpr unsigned kChat = kChatRequest;
+constexpr unsigned kText = kCompletionRequest;
 constexpr unsigned kGenerate = kChat | kText;
-constexpr unsigned kTemplate = kChat | kTokenizeCall;  // calls that render the chat template
-constexpr unsigned kEmbed = kEmbeddingCall;
-constexpr unsigned kAll = kTemplate | kText | kEmbed | kDetokenizeCall;
+constexpr unsigned kTemplate = kChat | kTokenizeRequest;  // requests that render the chat template
+constexpr unsigned kEmbed = kEmbeddingRequest;
+constexpr unsigned kAll = kTemplate | kText | kEmbed | kDetokenizeRequest;
 
 constexpr auto kRefused = FieldRule::kRefused;
 constexpr auto kOnly = FieldRule::kOnly;
@@ -46,9 +46,9 @@ constexpr OtherField kTable[] = {
     {"n_probs", kText, kRenamed, "logprobs"},
     {"inputs", kEmbed, kRenamed, "input"},
     {"output_dimension", kEmbed, kRenamed, "dimensions"},
-    {"content", kTokenizeCall, kRenamed, "text"},
-    {"add_special", kTokenizeCall, kRenamed, "add_special_tokens"},
-    {"with_pieces", kTokenizeCall, kRenamed, "return_pieces"},
+    {"content", kTokenizeRequest, kRenamed, "text"},
+    {"add_special", kTokenizeRequest, kRenamed, "add_special_tokens"},
+    {"with_pieces", kTokenizeRequest, kRenamed, "return_pieces"},
     {"extra_body", kAll, kWithin, ""},  // first: it may hold the others
     {"options", kGenerate, kWithin, ""},
     {"parameters", kGenerate, kWithin, ""},
@@ -196,7 +196,7 @@ constexpr OtherField kTable[] = {
 
     // The parts of the answer.
     {"skip_special_tokens", kGenerate, kOnly, "\"return_token_ids\" gives all", "[true]"},
-    {"skip_special_tokens", kDetokenizeCall, kRefused, "leave their ids out"},
+    {"skip_special_tokens", kDetokenizeRequest, kRefused, "leave their ids out"},
     {"detokenize", kGenerate, kOnly, "\"return_token_ids\" gives ids too", "[true]"},
     {"include_stop_str_in_output", kGenerate, kRefused, "\"token_ids\" have its tokens"},
     {"no_stop_trim", kGenerate, kRefused, "\"token_ids\" have its tokens"},
@@ -212,8 +212,8 @@ constexpr OtherField kTable[] = {
     {"return_progress", kGenerate, kRefused, ""},
     {"response_fields", kGenerate, kRefused, ""},
     {"stream_options.continuous_usage_stats", kGenerate, kRefused, "use \"include_usage\""},
-    {"return_token_strs", kTokenizeCall, kRefused, "use \"return_pieces\""},
-    {"parse_special", kTokenizeCall, kOnly, "", "[true]"},
+    {"return_token_strs", kTokenizeRequest, kRefused, "use \"return_pieces\""},
+    {"parse_special", kTokenizeRequest, kOnly, "", "[true]"},
     {"normalize", kEmbed, kOnly, "the model's files decide it", "[]"},
     {"embd_normalize", kEmbed, kOnly, "the model's files decide it", "[]"},
     {"input_type", kEmbed, kRefused, "use \"prompt_name\""},

@@ -149,11 +149,11 @@ std::vector<std::string> FieldSpellings::Ignored(const std::vector<std::string>&
   return names;
 }
 
-Result<FieldSpellings> TakeOtherFields(CallKind call, Json& body) {
+Result<FieldSpellings> TakeOtherFields(RequestKind request, Json& body) {
   FieldSpellings spellings;
   const auto each = [&](FunctionRef<Status(const OtherField&)> take) {
     for (const OtherField& field : OtherFieldTable()) {
-      if ((field.calls & call) == 0) continue;
+      if ((field.requests & request) == 0) continue;
       RETURN_IF_ERROR(take(field));
     }
     return Status();

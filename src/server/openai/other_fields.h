@@ -15,13 +15,13 @@
 
 namespace tokamak {
 
-// The calls that a row is about; a row has the bits of several.
-enum CallKind : unsigned {
-  kChatCall = 1,
-  kCompletionCall = 2,
-  kEmbeddingCall = 4,
-  kTokenizeCall = 8,
-  kDetokenizeCall = 16,
+// The requests that a row is about; a row has the bits of several.
+enum RequestKind : unsigned {
+  kChatRequest = 1,
+  kCompletionRequest = 2,
+  kEmbeddingRequest = 4,
+  kTokenizeRequest = 8,
+  kDetokenizeRequest = 16,
 };
 
 // How a field is treated that is not null. A null counts as absent, as everywhere.
@@ -38,7 +38,7 @@ enum class FieldRule {
 struct OtherField {
   // "a.b" is a field of the object a, "a[].b" one of each object in the list a.
   std::string_view name;
-  unsigned calls;  // of CallKind
+  unsigned requests;  // of RequestKind
   FieldRule rule;
   std::string_view text;         // kRenamed: our name. kRefused, kOnly: advice, or nothing
   const char* values = nullptr;  // a JSON array
@@ -49,7 +49,7 @@ std::span<const OtherField> OtherFieldTable();
 // null, false, 0, "", [] and {}: whatever a switch or a list means, these leave it off.
 bool IsOff(const nlohmann::json& value);
 
-// How a client spelled what we call otherwise: {"max_tokens", "options.num_predict"}.
+// How a client spelled fields that have another name here: {"max_tokens", "options.num_predict"}.
 struct FieldSpellings {
   std::map<std::string, std::string, std::less<>> by_name;
   std::vector<std::string> ignored;  // rows of kIgnored whose value was on
@@ -65,7 +65,7 @@ struct FieldSpellings {
 
 // Takes the table's fields out of a body, and puts those that have another name here under that
 // name. kInvalidArgument whose message starts with the path of a field that is refused.
-Result<FieldSpellings> TakeOtherFields(CallKind call, nlohmann::json& body);
+Result<FieldSpellings> TakeOtherFields(RequestKind request, nlohmann::json& body);
 
 // The names that were ignored, for a header or the log: at most 16, in at most 512 bytes, with "?"
 // in place of what is no letter, digit, or one of "_.-[]". The last entry says how many more there

@@ -1,5 +1,5 @@
 // Every row of the table of other fields, with values that are off and values that are on, in every
-// call that the row is about.
+// request that the row is about.
 #include "server/openai/other_fields.h"
 
 #include <gmock/gmock.h>
@@ -12,10 +12,10 @@
 #include <variant>
 
 #include "server/errors.h"
-#include "server/openai/embedding_call.h"
+#include "server/openai/embedding_request.h"
 #include "server/openai/openapi.h"
 #include "server/openai/request.h"
-#include "server/openai/tokenize_call.h"
+#include "server/openai/tokenize_request.h"
 #include "server/testing/server_fixture.h"
 
 namespace tokamak {
@@ -23,19 +23,19 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr CallKind kCalls[] = {kChatCall, kCompletionCall, kEmbeddingCall, kTokenizeCall,
-                               kDetokenizeCall};
+constexpr RequestKind kRequests[] = {kChatRequest, kCompletionRequest, kEmbeddingRequest,
+                                     kTokenizeRequest, kDetokenizeRequest};
 
-Json Body(CallKind call) {
-  switch (call) {
-    case kChatCall:
-    case kTokenizeCall:
+Json Body(RequestKind request) {
+  switch (request) {
+    case kChatRequest:
+    case kTokenizeRequest:
       return Json::parse(R"({"messages": [{"role": "user", "content": "a"}]})");
-    case kCompletionCall:
+    case kCompletionRequest:
       return {{"prompt", "a"}};
-    case kEmbeddingCall:
+    case kEmbeddingRequest:
       return {{"input", "a"}};
-    case kDetokenizeCall:
+    case kDetokenizeRequest:
       return {{"tokens", {1}}};
   }
   return {};
@@ -44,21 +44,21 @@ Json Body(CallKind call) {
 struct Parsed {
   Status status;
   std::vector<std::string> unknown;
-  std::string asks;         // what the call asks for, as far as renamed fields say it
-  std::string prompt = {};  // of calls that have one
+  std::string asks;         // what the request asks for, as far as renamed fields say it
+  std::string prompt = {};  // of requests that have one
 };
 
-std::string Describe(const CompletionCall& call) {
-  const SamplingParams& s = call.sampling;
+std::string Describe(const CompletionRequest& request) {
+  const SamplingParams& s = request.sampling;
   Json asks = {s.repetition_penalty,
                s.typical_p,
                s.n,
                s.min_tokens,
                s.stop,
-               call.cache_salt,
-               call.echo,
-               call.return_token_ids,
-               call.timings,
+               request.cache_salt,
+               request.echo,
+               request.return_token_ids,
+               request.timings,
                s.max_tokens.value_or(-1)};
   asks.push_back(s.seed.value_or(0));
   asks.push_back(s.logprobs.value_or(-1));
@@ -73,34 +73,38 @@ std::string DescribePrompt(const ChatInput& conversation) {
       "", "");
   return shown->Render(conversation).value();
 }
-std::string DescribePrompt(const CompletionCall& call) {
-  return call.chat ? DescribePrompt(call.conversation) : std::get<std::string>(call.prompts.at(0));
+std::string DescribePrompt(const CompletionRequest& request) {
+  return request.chat ? DescribePrompt(request.conversation)
+                      : std::get<std::string>(request.prompts.at(0));
 }
 
-Parsed Parse(CallKind kind, const Json& body) {
+Parsed Parse(RequestKind kind, const Json& body) {
   const std::string text = body.dump();
-  if (kind == kEmbeddingCall) {
-    const auto call = ParseEmbeddingCall(text);
-    if (!call.ok()) return {call.status(), {}, ""};
-    const EmbeddingRequest& request = call->request;
-    return {Status(), call->unknown_fields,
-            Json{request.dimensions.value_or(0), request.inputs.at(0).text.value_or("")}.dump()};
+  if (kind == kEmbeddingRequest) {
+    const auto request = ParseEmbeddingRequest(text);
+    if (!request.ok()) return {request.status(), {}, ""};
+    const EmbeddingRequest& engine_request = request->engine_request;
+    return {
+        Status(), request->unknown_fields,
+        Json{engine_request.dimensions.value_or(0), engine_request.inputs.at(0).text.value_or("")}
+            .dump()};
   }
-  if (kind == kTokenizeCall) {
-    const auto call = ParseTokenizeCall(text);
-    if (!call.ok()) return {call.status(), {}, ""};
-    return {Status(), call->unknown_fields,
-            Json{call->text.value_or(""), call->add_special_tokens, call->return_pieces}.dump(),
-            call->text ? "" : DescribePrompt(call->conversation)};
+  if (kind == kTokenizeRequest) {
+    const auto request = ParseTokenizeRequest(text);
+    if (!request.ok()) return {request.status(), {}, ""};
+    return {Status(), request->unknown_fields,
+            Json{request->text.value_or(""), request->add_special_tokens, request->return_pieces}
+                .dump(),
+            request->text ? "" : DescribePrompt(request->conversation)};
   }
-  if (kind == kDetokenizeCall) {
-    const auto call = ParseDetokenizeCall(text);
-    if (!call.ok()) return {call.status(), {}, ""};
-    return {Status(), call->unknown_fields, Json(call->tokens).dump()};
+  if (kind == kDetokenizeRequest) {
+    const auto request = ParseDetokenizeRequest(text);
+    if (!request.ok()) return {request.status(), {}, ""};
+    return {Status(), request->unknown_fields, Json(request->tokens).dump()};
   }
-  const auto call = kind == kChatCall ? ParseChatCall(text) : ParseCompletionCall(text);
-  if (!call.ok()) return {call.status(), {}, ""};
-  return {Status(), call->unknown_fields, Describe(*call), DescribePrompt(*call)};
+  const auto request = kind == kChatRequest ? ParseChatRequest(text) : ParseCompletionRequest(text);
+  if (!request.ok()) return {request.status(), {}, ""};
+  return {Status(), request->unknown_fields, Describe(*request), DescribePrompt(*request)};
 }
 
 // `body` with `value` where the row's name says, and the path of that in errors.
@@ -125,10 +129,10 @@ std::pair<Json, std::string> With(Json body, std::string_view name, const Json& 
   return {body, std::string(name)};
 }
 
-void ForEachRow(const std::function<void(const OtherField&, CallKind)>& check) {
+void ForEachRow(const std::function<void(const OtherField&, RequestKind)>& check) {
   for (const OtherField& row : OtherFieldTable()) {
-    for (const CallKind call : kCalls) {
-      if ((row.calls & call) != 0) check(row, call);
+    for (const RequestKind request : kRequests) {
+      if ((row.requests & request) != 0) check(row, request);
     }
   }
 }
@@ -163,28 +167,28 @@ std::vector<Json> OnValues(const OtherField& row) {
   return values;
 }
 
-// The row's field with this value changes nothing that the call asks for.
-void ExpectNoEffect(const OtherField& row, CallKind call, const Json& value,
+// The row's field with this value changes nothing that the request asks for.
+void ExpectNoEffect(const OtherField& row, RequestKind request, const Json& value,
                     const std::vector<std::string>& unknown = {}) {
-  const auto [body, path] = With(Body(call), row.name, value);
-  const Parsed parsed = Parse(call, body);
+  const auto [body, path] = With(Body(request), row.name, value);
+  const Parsed parsed = Parse(request, body);
   EXPECT_TRUE(parsed.status.ok()) << body << ": " << parsed.status.ToString();
   EXPECT_EQ(parsed.unknown, unknown) << body;
-  EXPECT_EQ(parsed.asks, Parse(call, Body(call)).asks) << body;
+  EXPECT_EQ(parsed.asks, Parse(request, Body(request)).asks) << body;
 }
 
 TEST(OtherFields, ValuesThatAreOffChangeNothingAndAreNotUnknown) {
-  ForEachRow([](const OtherField& row, CallKind call) {
-    for (const Json& value : OffValues(row)) ExpectNoEffect(row, call, value);
+  ForEachRow([](const OtherField& row, RequestKind request) {
+    for (const Json& value : OffValues(row)) ExpectNoEffect(row, request, value);
   });
 }
 
 TEST(OtherFields, ValuesThatAreOnAreRefusedByTheirPath) {
-  ForEachRow([](const OtherField& row, CallKind call) {
+  ForEachRow([](const OtherField& row, RequestKind request) {
     if (row.rule != FieldRule::kRefused && row.rule != FieldRule::kOnly) return;
     for (const Json& value : OnValues(row)) {
-      const auto [body, path] = With(Body(call), row.name, value);
-      const Parsed parsed = Parse(call, body);
+      const auto [body, path] = With(Body(request), row.name, value);
+      const Parsed parsed = Parse(request, body);
       EXPECT_EQ(parsed.status.code(), StatusCode::kInvalidArgument) << body;
       EXPECT_EQ(LeadingPath(parsed.status.message()), path) << body << parsed.status.ToString();
     }
@@ -192,17 +196,17 @@ TEST(OtherFields, ValuesThatAreOnAreRefusedByTheirPath) {
 }
 
 TEST(OtherFields, ThoseWithoutEffectTakeAnything) {
-  ForEachRow([](const OtherField& row, CallKind call) {
+  ForEachRow([](const OtherField& row, RequestKind request) {
     if (row.rule != FieldRule::kNoEffect) return;
-    for (const Json& value : OnValues(row)) ExpectNoEffect(row, call, value);
+    for (const Json& value : OnValues(row)) ExpectNoEffect(row, request, value);
   });
 }
 
 TEST(OtherFields, IgnoredOnesAreNamedOnce) {
-  ForEachRow([](const OtherField& row, CallKind call) {
+  ForEachRow([](const OtherField& row, RequestKind request) {
     if (row.rule != FieldRule::kIgnored) return;
     for (const Json& value : OnValues(row)) {
-      ExpectNoEffect(row, call, value, {std::string(row.name)});
+      ExpectNoEffect(row, request, value, {std::string(row.name)});
     }
   });
 }
@@ -221,64 +225,65 @@ Json SampleOf(std::string_view name) {
 }
 
 TEST(OtherFields, AnotherNameAsksForTheSame) {
-  ForEachRow([](const OtherField& row, CallKind call) {
+  ForEachRow([](const OtherField& row, RequestKind request) {
     if (row.rule != FieldRule::kRenamed && row.rule != FieldRule::kUnlimited) return;
     const std::string name(row.name), ours(row.text);
-    Json body = Body(call);
-    if (call == kTokenizeCall) body = {{"text", "a"}};
+    Json body = Body(request);
+    if (request == kTokenizeRequest) body = {{"text", "a"}};
     body.erase(ours);
     Json theirs = body;
     body[ours] = SampleOf(ours);
     theirs[name] = SampleOf(ours);
-    if (call == kTokenizeCall && ours != "text") theirs["text"] = body["text"];
-    const Parsed parsed = Parse(call, theirs);
+    if (request == kTokenizeRequest && ours != "text") theirs["text"] = body["text"];
+    const Parsed parsed = Parse(request, theirs);
     ASSERT_TRUE(parsed.status.ok()) << theirs << parsed.status.ToString();
     EXPECT_TRUE(parsed.unknown.empty()) << theirs;
-    EXPECT_EQ(parsed.asks, Parse(call, body).asks) << theirs;
-    EXPECT_NE(parsed.asks, Parse(call, Body(call)).asks) << theirs;
+    EXPECT_EQ(parsed.asks, Parse(request, body).asks) << theirs;
+    EXPECT_NE(parsed.asks, Parse(request, Body(request)).asks) << theirs;
     // The same value by both names is no contradiction; another one is.
     theirs[ours] = SampleOf(ours);
-    EXPECT_TRUE(Parse(call, theirs).status.ok()) << theirs;
+    EXPECT_TRUE(Parse(request, theirs).status.ok()) << theirs;
     theirs[ours] = Json::array({9});
-    EXPECT_EQ(LeadingPath(Parse(call, theirs).status.message()), name) << theirs;
+    EXPECT_EQ(LeadingPath(Parse(request, theirs).status.message()), name) << theirs;
     // Errors have the name that the client wrote.
     theirs.erase(ours);
     theirs[name] = Json{{"no", "type"}};
-    EXPECT_EQ(LeadingPath(Parse(call, theirs).status.message()), name) << theirs;
+    EXPECT_EQ(LeadingPath(Parse(request, theirs).status.message()), name) << theirs;
   });
 }
 
 TEST(OtherFields, MinusOneIsWhatTheContextHolds) {
-  ForEachRow([](const OtherField& row, CallKind call) {
+  ForEachRow([](const OtherField& row, RequestKind request) {
     if (row.rule != FieldRule::kUnlimited) return;
-    Json body = Body(call);
+    Json body = Body(request);
     body[std::string(row.name)] = -1;
     const std::string text = body.dump();
-    const auto parsed = call == kChatCall ? ParseChatCall(text) : ParseCompletionCall(text);
+    const auto parsed =
+        request == kChatRequest ? ParseChatRequest(text) : ParseCompletionRequest(text);
     ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
     EXPECT_FALSE(parsed->sampling.max_tokens) << body;
     body["max_tokens"] = 5;
-    EXPECT_EQ(LeadingPath(Parse(call, body).status.message()), row.name);
+    EXPECT_EQ(LeadingPath(Parse(request, body).status.message()), row.name);
     body.erase("max_tokens");
     body["max_completion_tokens"] = 5;
-    EXPECT_EQ(Parse(call, body).status.code(), StatusCode::kInvalidArgument) << body;
+    EXPECT_EQ(Parse(request, body).status.code(), StatusCode::kInvalidArgument) << body;
   });
 }
 
-// A call with fields of every kind that calls of this sort read.
-Json WholeBody(CallKind call) {
-  Json body = Body(call);
-  if (call == kEmbeddingCall) {
+// A request with fields of every kind that requests of this sort read.
+Json WholeBody(RequestKind request) {
+  Json body = Body(request);
+  if (request == kEmbeddingRequest) {
     body.update({{"input", "xyz"}, {"dimensions", 5}});
     return body;
   }
-  if (call == kDetokenizeCall) return body;
-  if (call == kTokenizeCall) {
+  if (request == kDetokenizeRequest) return body;
+  if (request == kTokenizeRequest) {
     body.update({{"add_special_tokens", true}, {"return_pieces", true}});
   } else {
     body.update({{"max_tokens", 7}, {"repetition_penalty", 1.25}, {"seed", 3}, {"stop", {"x"}}});
   }
-  if (call == kCompletionCall) {
+  if (request == kCompletionRequest) {
     body["echo"] = true;
     return body;
   }
@@ -291,8 +296,8 @@ Json WholeBody(CallKind call) {
   return body;
 }
 
-void ExpectSame(CallKind call, const Json& body, const Json& wanted) {
-  const Parsed parsed = Parse(call, body), same = Parse(call, wanted);
+void ExpectSame(RequestKind request, const Json& body, const Json& wanted) {
+  const Parsed parsed = Parse(request, body), same = Parse(request, wanted);
   ASSERT_TRUE(parsed.status.ok()) << body << parsed.status.ToString();
   EXPECT_EQ(parsed.asks, same.asks) << body;
   EXPECT_EQ(parsed.prompt, same.prompt) << body;
@@ -300,96 +305,96 @@ void ExpectSame(CallKind call, const Json& body, const Json& wanted) {
 }
 
 TEST(OtherFields, ObjectsOfFieldsCountAsIfTheyStoodOutside) {
-  ForEachRow([](const OtherField& row, CallKind call) {
+  ForEachRow([](const OtherField& row, RequestKind request) {
     if (row.rule != FieldRule::kWithin) return;
     const std::string name(row.name);
-    const Json whole = WholeBody(call);
-    ExpectSame(call, {{name, whole}}, whole);
+    const Json whole = WholeBody(request);
+    ExpectSame(request, {{name, whole}}, whole);
     Json nulls = {{name, whole}};
     for (const auto& [field, value] : whole.items()) {
       // One inside, the others outside; the same in both places; and null outside.
       Json moved = whole;
       moved.erase(field);
       moved[name] = {{field, value}};
-      ExpectSame(call, moved, whole);
+      ExpectSame(request, moved, whole);
       moved[field] = value;
-      ExpectSame(call, moved, whole);
+      ExpectSame(request, moved, whole);
       moved[field] = nullptr;
-      ExpectSame(call, moved, whole);
+      ExpectSame(request, moved, whole);
       nulls[field] = nullptr;
       // Errors have the path that the client wrote.
       Json wrong = whole;
       wrong.erase(field);
       wrong[name] = {{field, {{"messages", 1}}}};
-      const Status status = Parse(call, wrong).status;
+      const Status status = Parse(request, wrong).status;
       EXPECT_TRUE(LeadingPath(status.message()).starts_with(name + "." + field))
           << wrong << status.ToString();
     }
-    ExpectSame(call, nulls, whole);
+    ExpectSame(request, nulls, whole);
     // An object in another one that comes before it in the table.
-    if (name == "options") ExpectSame(call, {{"extra_body", {{name, whole}}}}, whole);
+    if (name == "options") ExpectSame(request, {{"extra_body", {{name, whole}}}}, whole);
   });
 }
 
-TEST(OtherFields, EveryCallTakesAnExtraBody) {
-  for (const CallKind call : kCalls) {
-    const Json whole = WholeBody(call);
-    ExpectSame(call, {{"extra_body", whole}}, whole);
+TEST(OtherFields, EveryRequestTakesAnExtraBody) {
+  for (const RequestKind request : kRequests) {
+    const Json whole = WholeBody(request);
+    ExpectSame(request, {{"extra_body", whole}}, whole);
   }
 }
 
 TEST(OtherFields, ObjectsOfFieldsMayHoldOtherNames) {
-  ForEachRow([](const OtherField& row, CallKind call) {
+  ForEachRow([](const OtherField& row, RequestKind request) {
     if (row.rule != FieldRule::kWithin) return;
     const std::string name(row.name);
     const auto with = [&](Json inner) {
-      Json body = Body(call);
+      Json body = Body(request);
       body[name] = std::move(inner);
       return body;
     };
-    EXPECT_THAT(Parse(call, with({{"mood", 1}})).unknown, testing::ElementsAre(name + ".mood"));
-    EXPECT_EQ(LeadingPath(Parse(call, with({5})).status.message()), name);
+    EXPECT_THAT(Parse(request, with({{"mood", 1}})).unknown, testing::ElementsAre(name + ".mood"));
+    EXPECT_EQ(LeadingPath(Parse(request, with({5})).status.message()), name);
     std::map<std::string, Json> wrong = {{"output_dimension", "x"}, {"truncate", true}};
-    if (call == kEmbeddingCall) {
-      ExpectSame(call, with({{"output_dimension", 5}}), {{"input", "a"}, {"dimensions", 5}});
-    } else if (call == kTokenizeCall) {
-      ExpectSame(call, {{name, {{"content", "a"}, {"with_pieces", true}}}},
+    if (request == kEmbeddingRequest) {
+      ExpectSame(request, with({{"output_dimension", 5}}), {{"input", "a"}, {"dimensions", 5}});
+    } else if (request == kTokenizeRequest) {
+      ExpectSame(request, {{name, {{"content", "a"}, {"with_pieces", true}}}},
                  {{"text", "a"}, {"return_pieces", true}});
       wrong = {{"with_pieces", "x"}, {"return_token_strs", true}, {"parse_special", false}};
-    } else if (call == kDetokenizeCall) {
+    } else if (request == kDetokenizeRequest) {
       wrong = {{"skip_special_tokens", true}};
     } else {
-      Json plain = Body(call);
+      Json plain = Body(request);
       plain.update({{"max_tokens", 7}, {"repetition_penalty", 1.25}, {"seed", 3}});
       ExpectSame(
-          call,
+          request,
           with({{"num_predict", 7}, {"repeat_penalty", 1.25}, {"seed", 3}, {"num_ctx", 4096}}),
           plain);
       wrong = {{"num_predict", "x"}, {"mirostat", 2}, {"guided_json", {{"a", 1}}}};
       Json twice = with({{"seed", 3}});
       twice["seed"] = 4;
-      EXPECT_EQ(LeadingPath(Parse(call, twice).status.message()), name + ".seed");
+      EXPECT_EQ(LeadingPath(Parse(request, twice).status.message()), name + ".seed");
     }
     for (const auto& [field, value] : wrong) {
-      const Status status = Parse(call, with({{field, value}})).status;
+      const Status status = Parse(request, with({{field, value}})).status;
       EXPECT_EQ(LeadingPath(status.message()), name + "." + field) << status.ToString();
     }
   });
 }
 
-TEST(OtherFields, HaveNoFieldThatACallReadsItself) {
-  const std::map<CallKind, std::vector<std::string>> known = {
-      {kChatCall, KnownFields(true)},
-      {kCompletionCall, KnownFields(false)},
-      {kEmbeddingCall, KnownEmbeddingFields()},
-      {kTokenizeCall, KnownTokenizeFields()},
-      {kDetokenizeCall, KnownDetokenizeFields()}};
-  std::set<std::pair<CallKind, std::string>> rows;
-  ForEachRow([&](const OtherField& row, CallKind call) {
-    EXPECT_THAT(known.at(call), testing::Not(testing::Contains(row.name)));
-    EXPECT_TRUE(rows.emplace(call, row.name).second) << row.name << " has two rows";
+TEST(OtherFields, HaveNoFieldThatARequestReadsItself) {
+  const std::map<RequestKind, std::vector<std::string>> known = {
+      {kChatRequest, KnownFields(true)},
+      {kCompletionRequest, KnownFields(false)},
+      {kEmbeddingRequest, KnownEmbeddingFields()},
+      {kTokenizeRequest, KnownTokenizeFields()},
+      {kDetokenizeRequest, KnownDetokenizeFields()}};
+  std::set<std::pair<RequestKind, std::string>> rows;
+  ForEachRow([&](const OtherField& row, RequestKind request) {
+    EXPECT_THAT(known.at(request), testing::Not(testing::Contains(row.name)));
+    EXPECT_TRUE(rows.emplace(request, row.name).second) << row.name << " has two rows";
     if (row.rule == FieldRule::kRenamed || row.rule == FieldRule::kUnlimited) {
-      EXPECT_THAT(known.at(call), testing::Contains(row.text)) << row.name;
+      EXPECT_THAT(known.at(request), testing::Contains(row.text)) << row.name;
     }
   });
 }
@@ -405,18 +410,18 @@ TEST(OtherFields, NoConstraintIsIgnored) {
       "truncate_prompt_tokens": 5, "regex": "a", "ebnf": "a",
       "response_format": {"type": "json_object"}})");
   for (const auto& [name, value] : constraints.items()) {
-    for (const CallKind call : {kChatCall, kCompletionCall}) {
-      Json body = Body(call);
+    for (const RequestKind request : {kChatRequest, kCompletionRequest}) {
+      Json body = Body(request);
       body[name] = value;
-      EXPECT_EQ(LeadingPath(Parse(call, body).status.message()), name);
+      EXPECT_EQ(LeadingPath(Parse(request, body).status.message()), name);
     }
   }
   const Json of_chat = Json::parse(R"({"chat_template": "x", "documents": [{"text": "a"}],
       "continue_final_message": true, "best_of": 3})");
   for (const auto& [name, value] : of_chat.items()) {
-    Json body = Body(kChatCall);
+    Json body = Body(kChatRequest);
     body[name] = value;
-    EXPECT_EQ(LeadingPath(Parse(kChatCall, body).status.message()), name);
+    EXPECT_EQ(LeadingPath(Parse(kChatRequest, body).status.message()), name);
   }
 }
 
@@ -449,15 +454,15 @@ Json SchemaOf(const OtherField& row, const std::string& schema) {
 
 TEST(OtherFields, OpenApiHasThem) {
   const Json document = Json::parse(OpenApiDocument());
-  const std::map<CallKind, std::string> schemas = {{kChatCall, "ChatRequest"},
-                                                   {kCompletionCall, "CompletionRequest"},
-                                                   {kEmbeddingCall, "EmbeddingRequest"},
-                                                   {kTokenizeCall, "TokenizeRequest"},
-                                                   {kDetokenizeCall, "DetokenizeRequest"}};
-  for (const auto& [call, schema] : schemas) {
+  const std::map<RequestKind, std::string> schemas = {{kChatRequest, "ChatRequest"},
+                                                      {kCompletionRequest, "CompletionRequest"},
+                                                      {kEmbeddingRequest, "EmbeddingRequest"},
+                                                      {kTokenizeRequest, "TokenizeRequest"},
+                                                      {kDetokenizeRequest, "DetokenizeRequest"}};
+  for (const auto& [request, schema] : schemas) {
     std::map<std::string, std::pair<std::string, Json>> patterns;  // by the schema's text
     for (const OtherField& row : OtherFieldTable()) {
-      if ((row.calls & call) == 0 || row.name.find('.') != std::string_view::npos) continue;
+      if ((row.requests & request) == 0 || row.name.find('.') != std::string_view::npos) continue;
       const Json wanted = SchemaOf(row, schema);
       auto& [names, same] = patterns[wanted.dump()];
       names += (names.empty() ? "" : "|") + std::string(row.name);

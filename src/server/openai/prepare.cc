@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/random_bits.h"
-#include "server/openai/tokenize_call.h"
+#include "server/openai/tokenize_request.h"
 
 namespace tokamak {
 namespace {
@@ -76,20 +76,21 @@ Status Preparer::CheckLength(std::string_view path, std::string_view text) const
       path, text.size(), least, context);
 }
 
-Result<PreparedCall> Preparer::Prepare(bool chat, std::string body) const {
+Result<PreparedCompletion> Preparer::Prepare(bool chat, std::string body) const {
   if (engine_.model().task == Task::kEmbed) {
     return Unimplemented("this model embeds texts and generates none; it answers /v1/embeddings");
   }
-  PreparedCall prepared;
-  CompletionCall& call = prepared.call;
+  PreparedCompletion prepared;
+  CompletionRequest& request = prepared.request;
   const SamplingDefaults& defaults = engine_.model().sampling;
-  ASSIGN_OR_RETURN(call,
-                   chat ? ParseChatCall(body, defaults) : ParseCompletionCall(body, defaults));
+  ASSIGN_OR_RETURN(
+      request, chat ? ParseChatRequest(body, defaults) : ParseCompletionRequest(body, defaults));
   body = std::string();
-  RETURN_IF_ERROR(CheckModel(call.model));
-  RETURN_IF_ERROR(call.spellings.Apply(ApplyLimits(limits_, call)));
-  RETURN_IF_ERROR(call.spellings.Apply(Validate(call.sampling, engine_.model().vocab_size)));
-  if (!call.sampling.seed) call.sampling.seed = RandomSeed();  // one for all prompts of the call
+  RETURN_IF_ERROR(CheckModel(request.model));
+  RETURN_IF_ERROR(request.spellings.Apply(ApplyLimits(limits_, request)));
+  RETURN_IF_ERROR(request.spellings.Apply(Validate(request.sampling, engine_.model().vocab_size)));
+  if (!request.sampling.seed)
+    request.sampling.seed = RandomSeed();  // one for all prompts of the request
   RETURN_IF_ERROR(chat ? PrepareChat(prepared) : PreparePrompts(prepared));
   return prepared;
 }
@@ -101,19 +102,19 @@ Result<PreparedEmbedding> Preparer::Embed(std::string body) const {
         "/v1/completions");
   }
   PreparedEmbedding prepared;
-  ASSIGN_OR_RETURN(prepared.call, ParseEmbeddingCall(body));
+  ASSIGN_OR_RETURN(prepared.request, ParseEmbeddingRequest(body));
   body = std::string();
-  RETURN_IF_ERROR(CheckModel(prepared.call.model));
-  RETURN_IF_ERROR(CheckVectors(prepared.call));
-  EmbeddingRequest& request = prepared.call.request;
+  RETURN_IF_ERROR(CheckModel(prepared.request.model));
+  RETURN_IF_ERROR(CheckVectors(prepared.request));
+  EmbeddingRequest& request = prepared.request.engine_request;
   for (size_t i = 0; i < request.inputs.size() && !request.truncate_prompt_tokens; ++i) {
     if (!request.inputs[i].text) continue;
     const std::string path = request.inputs.size() == 1 ? "input" : fmt::format("input[{}]", i);
     RETURN_IF_ERROR(CheckLength(path, *request.inputs[i].text));
   }
   request.parse_special_tokens = true;
-  ASSIGN_OR_RETURN(prepared.call.request,
-                   engine_.TokenizeEmbedding(std::move(prepared.call.request)));
+  ASSIGN_OR_RETURN(prepared.request.engine_request,
+                   engine_.TokenizeEmbedding(std::move(prepared.request.engine_request)));
   return prepared;
 }
 
@@ -124,18 +125,18 @@ Result<Preparer::Rendered> Preparer::Render(ChatInput conversation) const {
   Result<std::string> text = format.chat->Render(conversation);
   // A template complains about the messages: roles must alternate, say, or it takes no tools.
   if (!text.ok()) return text.status().WithContext("messages");
-  auto answer = std::make_shared<AnswerFormat>();
+  auto answer_format = std::make_shared<AnswerFormat>();
   if (!conversation.tools.is_none()) {
-    answer->tools = format.tools;
-    answer->types = ToolTypes(conversation.tools);
+    answer_format->tools = format.tools;
+    answer_format->types = ToolTypes(conversation.tools);
   }
-  answer->reasoning = format.reasoning;
-  answer->in_reasoning = OpensReasoning(*text, format.reasoning);
-  return Rendered{*std::move(text), std::move(answer)};
+  answer_format->reasoning = format.reasoning;
+  answer_format->in_reasoning = OpensReasoning(*text, format.reasoning);
+  return Rendered{*std::move(text), std::move(answer_format)};
 }
 
-Status Preparer::PrepareChat(PreparedCall& prepared) const {
-  ChatInput conversation = std::exchange(prepared.call.conversation, {});
+Status Preparer::PrepareChat(PreparedCompletion& prepared) const {
+  ChatInput conversation = std::exchange(prepared.request.conversation, {});
   const ChatFormat& format = ChatFormatFor(conversation);
   ASSIGN_OR_RETURN(Rendered rendered, Render(std::move(conversation)));
   RETURN_IF_ERROR(CheckLength("messages", rendered.text));
@@ -143,23 +144,23 @@ Status Preparer::PrepareChat(PreparedCall& prepared) const {
   ASSIGN_OR_RETURN(auto ids, engine_.Tokenize(rendered.text, /*add_special=*/false, true));
   if (ids.empty()) return InvalidArgument("messages: the model's template makes no text of them");
   prepared.prompts.push_back(std::move(ids));
-  if (rendered.answer->active()) {
-    prepared.call.sampling.shown_special_tokens = format.marks;
-    prepared.answer = std::move(rendered.answer);
+  if (rendered.answer_format->active()) {
+    prepared.request.sampling.shown_special_tokens = format.marks;
+    prepared.answer_format = std::move(rendered.answer_format);
   }
   return Status();
 }
 
-Status Preparer::PreparePrompts(PreparedCall& prepared) const {
-  const CompletionCall& call = prepared.call;
-  for (size_t i = 0; i < call.prompts.size(); ++i) {
-    const PromptInput& prompt = call.prompts[i];
+Status Preparer::PreparePrompts(PreparedCompletion& prepared) const {
+  const CompletionRequest& request = prepared.request;
+  for (size_t i = 0; i < request.prompts.size(); ++i) {
+    const PromptInput& prompt = request.prompts[i];
     const std::string path =
-        call.prompt_list ? fmt::format("prompt[{}]", i) : std::string("prompt");
+        request.prompt_list ? fmt::format("prompt[{}]", i) : std::string("prompt");
     std::vector<int32_t> ids;
     if (const auto* text = std::get_if<std::string>(&prompt)) {
       RETURN_IF_ERROR(CheckLength(path, *text));
-      ASSIGN_OR_RETURN(ids, engine_.Tokenize(*text, call.add_special_tokens, true));
+      ASSIGN_OR_RETURN(ids, engine_.Tokenize(*text, request.add_special_tokens, true));
     } else {
       ids = std::get<std::vector<int32_t>>(prompt);
     }
@@ -167,38 +168,39 @@ Status Preparer::PreparePrompts(PreparedCall& prepared) const {
     RETURN_IF_ERROR(CheckIds(path, ids));
     prepared.prompts.push_back(std::move(ids));
   }
-  return call.echo ? CheckEcho(prepared) : Status();
+  return request.echo ? CheckEcho(prepared) : Status();
 }
 
-Status Preparer::CheckEcho(const PreparedCall& prepared) const {
+Status Preparer::CheckEcho(const PreparedCompletion& prepared) const {
   uint64_t bytes = 0;
   for (const std::vector<int32_t>& ids : prepared.prompts) {
     bytes += kChoiceBytes + JsonTextBytes(engine_.Detokenize(ids));
-    if (prepared.call.return_token_ids) bytes += JsonIdBytes(ids);
+    if (prepared.request.return_token_ids) bytes += JsonIdBytes(ids);
   }
   return CheckResponseBytes(limits_, "echo",
-                            bytes * static_cast<uint64_t>(prepared.call.sampling.n));
+                            bytes * static_cast<uint64_t>(prepared.request.sampling.n));
 }
 
-Status Preparer::CheckVectors(const EmbeddingCall& call) const {
+Status Preparer::CheckVectors(const OpenAiEmbeddingRequest& request) const {
   const EmbeddingInfo& info = engine_.model().embedding;
-  const auto dimensions =
-      static_cast<uint64_t>(std::max(1, call.request.dimensions.value_or(info.dimensions)));
-  const uint64_t each = EmbeddingBytes(dimensions, call.base64);
-  return CheckResponseBytes(limits_, "input", call.request.inputs.size() * each);
+  const auto dimensions = static_cast<uint64_t>(
+      std::max(1, request.engine_request.dimensions.value_or(info.dimensions)));
+  const uint64_t each = EmbeddingBytes(dimensions, request.base64);
+  return CheckResponseBytes(limits_, "input", request.engine_request.inputs.size() * each);
 }
 
-Result<PreparedAnswer> Preparer::Tokenize(std::string body) const {
-  ASSIGN_OR_RETURN(TokenizeCall call, ParseTokenizeCall(body));
+Result<PreparedResponse> Preparer::Tokenize(std::string body) const {
+  ASSIGN_OR_RETURN(TokenizeRequest request, ParseTokenizeRequest(body));
   body = std::string();
-  RETURN_IF_ERROR(CheckModel(call.model));
-  if (!call.text) {
-    ASSIGN_OR_RETURN(Rendered rendered, Render(std::move(call.conversation)));
-    call.text = std::move(rendered.text);
+  RETURN_IF_ERROR(CheckModel(request.model));
+  if (!request.text) {
+    ASSIGN_OR_RETURN(Rendered rendered, Render(std::move(request.conversation)));
+    request.text = std::move(rendered.text);
   }
-  ASSIGN_OR_RETURN(const auto ids, engine_.Tokenize(*call.text, call.add_special_tokens, true));
+  ASSIGN_OR_RETURN(const auto ids,
+                   engine_.Tokenize(*request.text, request.add_special_tokens, true));
   std::optional<std::vector<std::string>> pieces;
-  if (call.return_pieces) {
+  if (request.return_pieces) {
     if (ids.size() > kMaxPieces) {
       return InvalidArgument("return_pieces: at most {} tokens have pieces, there are {}",
                              kMaxPieces, ids.size());
@@ -209,20 +211,20 @@ Result<PreparedAnswer> Preparer::Tokenize(std::string body) const {
     pieces.emplace();
     for (const int32_t id : ids) pieces->push_back(engine_.TokenBytes(id));
   }
-  return PreparedAnswer{FormatTokens(ids, engine_.model().max_context, pieces),
-                        std::move(call.unknown_fields)};
+  return PreparedResponse{FormatTokens(ids, engine_.model().max_context, pieces),
+                          std::move(request.unknown_fields)};
 }
 
-Result<PreparedAnswer> Preparer::Detokenize(std::string body) const {
-  ASSIGN_OR_RETURN(DetokenizeCall call, ParseDetokenizeCall(body));
+Result<PreparedResponse> Preparer::Detokenize(std::string body) const {
+  ASSIGN_OR_RETURN(DetokenizeRequest request, ParseDetokenizeRequest(body));
   body = std::string();
-  RETURN_IF_ERROR(CheckModel(call.model));
-  RETURN_IF_ERROR(CheckIds("tokens", call.tokens));
+  RETURN_IF_ERROR(CheckModel(request.model));
+  RETURN_IF_ERROR(CheckIds("tokens", request.tokens));
   uint64_t bytes = 0;
-  for (const int32_t id : call.tokens) bytes += sizes_.Text(id);
+  for (const int32_t id : request.tokens) bytes += sizes_.Text(id);
   RETURN_IF_ERROR(CheckResponseBytes(limits_, "tokens", bytes));
-  return PreparedAnswer{FormatText(engine_.Detokenize(call.tokens)),
-                        std::move(call.unknown_fields)};
+  return PreparedResponse{FormatText(engine_.Detokenize(request.tokens)),
+                          std::move(request.unknown_fields)};
 }
 
 }  // namespace tokamak

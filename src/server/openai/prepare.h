@@ -1,4 +1,4 @@
-// From the body of a completion call to what the engine takes: everything whose time is in
+// From the body of a completion request to what the engine takes: everything whose time is in
 // proportion to the body.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include "chat/chat_template.h"
 #include "chat/prepare_messages.h"
 #include "chat/tool_calls.h"
-#include "server/openai/embedding_call.h"
+#include "server/openai/embedding_request.h"
 #include "server/openai/request.h"
 #include "server/openai/request_limits.h"
 #include "server/openai/response_bytes.h"
@@ -19,22 +19,22 @@
 
 namespace tokamak {
 
-struct PreparedCall {
-  CompletionCall call;                        // with a seed
+struct PreparedCompletion {
+  CompletionRequest request;                  // with a seed
   std::vector<std::vector<int32_t>> prompts;  // token ids in [0, vocab_size), at least one each
   // How the answers to a conversation are read; null: they are content as they come.
-  std::shared_ptr<const AnswerFormat> answer;
+  std::shared_ptr<const AnswerFormat> answer_format;
   std::string client;  // as in Request; not known when it is prepared
 };
 
 // The body of an answer that needs no engine.
-struct PreparedAnswer {
+struct PreparedResponse {
   std::string body;
   std::vector<std::string> unknown_fields;  // of the request
 };
 
 struct PreparedEmbedding {
-  EmbeddingCall call;  // with token ids in place of texts
+  OpenAiEmbeddingRequest request;  // with token ids in place of texts
 };
 
 // Which of chat/tool_calls_format.h a model's answers have: their names, "auto" or "none".
@@ -53,12 +53,12 @@ class Preparer {
 
   // Each parses, checks, renders the conversation and tokenizes. The body is freed once it is
   // parsed.
-  Result<PreparedCall> Prepare(bool chat, std::string body) const;
+  Result<PreparedCompletion> Prepare(bool chat, std::string body) const;
   Result<PreparedEmbedding> Embed(std::string body) const;
   // Sizes for the engine's vocabulary.
   const TokenSizes& token_sizes() const { return sizes_; }
-  Result<PreparedAnswer> Tokenize(std::string body) const;
-  Result<PreparedAnswer> Detokenize(std::string body) const;
+  Result<PreparedResponse> Tokenize(std::string body) const;
+  Result<PreparedResponse> Detokenize(std::string body) const;
 
  private:
   // One of the model's templates, and what is known of it.
@@ -71,7 +71,7 @@ class Preparer {
   };
   struct Rendered {
     std::string text;
-    std::shared_ptr<const AnswerFormat> answer;
+    std::shared_ptr<const AnswerFormat> answer_format;
   };
 
   ChatFormat MakeChatFormat(const std::string& source, const AnswerParsers& parsers) const;
@@ -81,11 +81,11 @@ class Preparer {
   // Refuses at once what cannot fit the context, however it is tokenized.
   Status CheckLength(std::string_view path, std::string_view text) const;
   Result<Rendered> Render(ChatInput conversation) const;
-  Status PrepareChat(PreparedCall& prepared) const;
-  Status PreparePrompts(PreparedCall& prepared) const;
+  Status PrepareChat(PreparedCompletion& prepared) const;
+  Status PreparePrompts(PreparedCompletion& prepared) const;
   // Refuses echoes that are too long, before anything runs.
-  Status CheckEcho(const PreparedCall& prepared) const;
-  Status CheckVectors(const EmbeddingCall& call) const;
+  Status CheckEcho(const PreparedCompletion& prepared) const;
+  Status CheckVectors(const OpenAiEmbeddingRequest& request) const;
 
   const Engine& engine_;
   const std::string model_id_;

@@ -67,7 +67,7 @@ TEST_F(PreparingTest, OthersGoOnWhileALargePromptIsTokenized) {
   EXPECT_EQ(Preparing(), 0);
 }
 
-TEST_F(PreparingTest, AClientThatLeavesTakesItsWaitingCallAlong) {
+TEST_F(PreparingTest, AClientThatLeavesTakesItsWaitingRequestAlong) {
   StartAndHold();
   HttpClient first = Connect();
   Occupy(first);
@@ -84,7 +84,7 @@ TEST_F(PreparingTest, AClientThatLeavesTakesItsWaitingCallAlong) {
   EXPECT_EQ(engine_.submitted(), 2);
 }
 
-TEST_F(PreparingTest, NothingComesOfACallWhoseClientLeftMeanwhile) {
+TEST_F(PreparingTest, NothingComesOfARequestWhoseClientLeftMeanwhile) {
   StartAndHold();
   {
     HttpClient gone = Connect();
@@ -101,7 +101,7 @@ TEST_F(PreparingTest, NothingComesOfACallWhoseClientLeftMeanwhile) {
   EXPECT_EQ(engine_.cancelled(), 0);
 }
 
-TEST_F(PreparingTest, AFullQueueIsRefusedAndSmallCallsPass) {
+TEST_F(PreparingTest, AFullQueueIsRefusedAndSmallRequestsPass) {
   ServerOptions options;
   options.preparing.max_large_waiting = 1000;
   StartAndHold(std::move(options));
@@ -231,7 +231,7 @@ TEST_F(PreparingTest, HealthKnowsAThreadThatDoesNotComeBack) {
   EXPECT_TRUE(Eventually([&] { return Connect().Get("/health").status == 200; }));
 }
 
-TEST_F(PreparingTest, ShutdownForgetsCallsWhoseClientsLeave) {
+TEST_F(PreparingTest, ShutdownForgetsRequestsWhoseClientsLeave) {
   StartAndHold({.drain_seconds = 1000});
   HttpClient first = Connect(), second = Connect();
   Occupy(first);

@@ -52,15 +52,15 @@ void ReadStop(Fields& fields, SamplingParams& sampling) {
   });
 }
 
-void ReadMaxTokens(Fields& fields, const char* name, CompletionCall& call) {
+void ReadMaxTokens(Fields& fields, const char* name, CompletionRequest& request) {
   std::optional<int32_t> max_tokens;
   fields.Read(name, max_tokens);
   if (!max_tokens) return;
-  if (call.max_tokens_given && call.sampling.max_tokens != max_tokens) {
+  if (request.max_tokens_given && request.sampling.max_tokens != max_tokens) {
     fields.Fail(name, "is another name of \"max_tokens\", which is given too; give one of them");
   }
-  call.sampling.max_tokens = max_tokens;
-  call.max_tokens_given = true;
+  request.sampling.max_tokens = max_tokens;
+  request.max_tokens_given = true;
 }
 
 void ReadSampling(Fields& fields, SamplingParams& sampling) {
@@ -99,38 +99,38 @@ void CheckBookkeeping(Fields& fields) {
   }
 }
 
-void ReadStreamOptions(Fields& fields, CompletionCall& call) {
+void ReadStreamOptions(Fields& fields, CompletionRequest& request) {
   const Json* options = fields.Find("stream_options");
   if (options == nullptr) return;
   if (!options->is_object()) return fields.WrongType("stream_options", "an object", *options);
-  if (!call.stream) return fields.Fail("stream_options", "needs \"stream\": true");
+  if (!request.stream) return fields.Fail("stream_options", "needs \"stream\": true");
   Fields inner(*options, "stream_options");
-  inner.Read("include_usage", call.include_usage);
+  inner.Read("include_usage", request.include_usage);
   bool obfuscation = false;  // without effect: a stream is not padded
   inner.Read("include_obfuscation", obfuscation);
   fields.Adopt(inner.status());
 }
 
-void ReadCommon(Fields& fields, CompletionCall& call) {
-  fields.Read("model", call.model);
-  ReadSampling(fields, call.sampling);
-  ReadMaxTokens(fields, "max_tokens", call);
-  call.return_prompt_logprobs = call.sampling.prompt_logprobs.has_value();
-  fields.Read("priority", call.priority);
-  fields.Read("cache_salt", call.cache_salt);
-  fields.Read("return_token_ids", call.return_token_ids);
-  fields.Read("timings", call.timings);
+void ReadCommon(Fields& fields, CompletionRequest& request) {
+  fields.Read("model", request.model);
+  ReadSampling(fields, request.sampling);
+  ReadMaxTokens(fields, "max_tokens", request);
+  request.return_prompt_logprobs = request.sampling.prompt_logprobs.has_value();
+  fields.Read("priority", request.priority);
+  fields.Read("cache_salt", request.cache_salt);
+  fields.Read("return_token_ids", request.return_token_ids);
+  fields.Read("timings", request.timings);
   CheckBookkeeping(fields);
-  fields.Read("stream", call.stream);
-  ReadStreamOptions(fields, call);
+  fields.Read("stream", request.stream);
+  ReadStreamOptions(fields, request);
 }
 
 // A string, token ids, or a list of either.
-void ReadPrompts(Fields& fields, CompletionCall& call) {
+void ReadPrompts(Fields& fields, CompletionRequest& request) {
   const Json* prompt = fields.Find("prompt");
   if (prompt == nullptr) return fields.Fail("prompt", "is missing");
   if (prompt->is_string()) {
-    call.prompts.emplace_back(prompt->get<std::string>());
+    request.prompts.emplace_back(prompt->get<std::string>());
     return;
   }
   if (!prompt->is_array()) {
@@ -138,46 +138,48 @@ void ReadPrompts(Fields& fields, CompletionCall& call) {
   }
   if (prompt->empty()) return fields.Fail("prompt", "must not be empty");
   if (prompt->front().is_number()) {
-    if (auto ids = fields.TokenIds("prompt", *prompt)) call.prompts.emplace_back(std::move(*ids));
+    if (auto ids = fields.TokenIds("prompt", *prompt))
+      request.prompts.emplace_back(std::move(*ids));
     return;
   }
-  call.prompt_list = true;
+  request.prompt_list = true;
   fields.ReadList("prompt", kMaxPrompts, [&](const std::string& path, const Json& value) {
     if (value.is_string()) {
-      call.prompts.emplace_back(value.get<std::string>());
+      request.prompts.emplace_back(value.get<std::string>());
     } else if (value.is_array()) {
-      if (auto ids = fields.TokenIds(path, value)) call.prompts.emplace_back(std::move(*ids));
+      if (auto ids = fields.TokenIds(path, value)) request.prompts.emplace_back(std::move(*ids));
     } else {
       fields.FailAt(path, "must be a string or token ids, not " + DescribeJson(value));
     }
   });
 }
 
-void ReadCompletion(Fields& fields, const SamplingDefaults& defaults, CompletionCall& call) {
-  call.sampling.max_tokens = 16;  // OpenAI's default for this endpoint
-  defaults.ApplyTo(call.sampling);
-  ReadPrompts(fields, call);
-  ReadCommon(fields, call);
-  fields.Read("echo", call.echo);
-  fields.Read("add_special_tokens", call.add_special_tokens);
-  fields.Read("logprobs", call.sampling.logprobs);
-  int32_t best_of = call.sampling.n;
+void ReadCompletion(Fields& fields, const SamplingDefaults& defaults, CompletionRequest& request) {
+  request.sampling.max_tokens = 16;  // OpenAI's default for this endpoint
+  defaults.ApplyTo(request.sampling);
+  ReadPrompts(fields, request);
+  ReadCommon(fields, request);
+  fields.Read("echo", request.echo);
+  fields.Read("add_special_tokens", request.add_special_tokens);
+  fields.Read("logprobs", request.sampling.logprobs);
+  int32_t best_of = request.sampling.n;
   fields.Read("best_of", best_of);
-  if (best_of != call.sampling.n && best_of != 0) {
+  if (best_of != request.sampling.n && best_of != 0) {
     fields.Fail("best_of", "must equal n: nothing is ranked here");
   }
   // The echoed prompt has logprobs like the rest.
-  if (call.echo && call.sampling.logprobs) call.sampling.prompt_logprobs = call.sampling.logprobs;
+  if (request.echo && request.sampling.logprobs)
+    request.sampling.prompt_logprobs = request.sampling.logprobs;
 }
 
 // Returns whether the model is to be told of the tools.
-bool ReadChat(Fields& fields, const SamplingDefaults& defaults, CompletionCall& call) {
-  call.chat = true;
-  defaults.ApplyTo(call.sampling);
-  const bool use_tools = CheckConversation(fields, call.conversation);
-  fields.Read("parallel_tool_calls", call.parallel_tool_calls);
-  ReadCommon(fields, call);
-  ReadMaxTokens(fields, "max_completion_tokens", call);
+bool ReadChat(Fields& fields, const SamplingDefaults& defaults, CompletionRequest& request) {
+  request.chat = true;
+  defaults.ApplyTo(request.sampling);
+  const bool use_tools = CheckConversation(fields, request.conversation);
+  fields.Read("parallel_tool_calls", request.parallel_tool_calls);
+  ReadCommon(fields, request);
+  ReadMaxTokens(fields, "max_completion_tokens", request);
   bool logprobs = false;
   fields.Read("logprobs", logprobs);
   std::optional<int32_t> top_logprobs;
@@ -186,55 +188,56 @@ bool ReadChat(Fields& fields, const SamplingDefaults& defaults, CompletionCall& 
   if (top_logprobs && (*top_logprobs < 0 || *top_logprobs > 20)) {
     fields.Fail("top_logprobs", fmt::format("must be in [0, 20], got {}", *top_logprobs));
   }
-  if (logprobs) call.sampling.logprobs = top_logprobs.value_or(0);
+  if (logprobs) request.sampling.logprobs = top_logprobs.value_or(0);
   return use_tools;
 }
 
-Status Finish(const Fields& fields, CompletionCall& call) {
-  RETURN_IF_ERROR(call.spellings.Apply(fields.status()));
-  if (call.spellings.unlimited_tokens) {
-    if (call.max_tokens_given) {
-      return call.spellings.Apply(
+Status Finish(const Fields& fields, CompletionRequest& request) {
+  RETURN_IF_ERROR(request.spellings.Apply(fields.status()));
+  if (request.spellings.unlimited_tokens) {
+    if (request.max_tokens_given) {
+      return request.spellings.Apply(
           InvalidArgument("max_tokens: is given as -1 too, by another name; give one of them"));
     }
-    call.sampling.max_tokens.reset();
+    request.sampling.max_tokens.reset();
   }
-  call.unknown_fields = call.spellings.Ignored(fields.Unknown());
+  request.unknown_fields = request.spellings.Ignored(fields.Unknown());
   return Status();
 }
 
 }  // namespace
 
-Result<CompletionCall> ParseCompletionCall(const std::string& body,
-                                           const SamplingDefaults& defaults) {
-  CompletionCall call;
+Result<CompletionRequest> ParseCompletionRequest(const std::string& body,
+                                                 const SamplingDefaults& defaults) {
+  CompletionRequest request;
   ASSIGN_OR_RETURN(Json json, ParseBody(body));
-  ASSIGN_OR_RETURN(call.spellings, TakeOtherFields(kCompletionCall, json));
+  ASSIGN_OR_RETURN(request.spellings, TakeOtherFields(kCompletionRequest, json));
   Fields fields(json, "");
-  ReadCompletion(fields, defaults, call);
-  RETURN_IF_ERROR(Finish(fields, call));
-  return call;
+  ReadCompletion(fields, defaults, request);
+  RETURN_IF_ERROR(Finish(fields, request));
+  return request;
 }
 
-Result<CompletionCall> ParseChatCall(const std::string& body, const SamplingDefaults& defaults) {
-  CompletionCall call;
+Result<CompletionRequest> ParseChatRequest(const std::string& body,
+                                           const SamplingDefaults& defaults) {
+  CompletionRequest request;
   ASSIGN_OR_RETURN(Json json, ParseBody(body));
-  ASSIGN_OR_RETURN(call.spellings, TakeOtherFields(kChatCall, json));
+  ASSIGN_OR_RETURN(request.spellings, TakeOtherFields(kChatRequest, json));
   Fields fields(json, "");
-  const bool use_tools = ReadChat(fields, defaults, call);
-  RETURN_IF_ERROR(Finish(fields, call));
-  RETURN_IF_ERROR(ReadConversation(body, call.spellings, use_tools, call.conversation));
-  return call;
+  const bool use_tools = ReadChat(fields, defaults, request);
+  RETURN_IF_ERROR(Finish(fields, request));
+  RETURN_IF_ERROR(ReadConversation(body, request.spellings, use_tools, request.conversation));
+  return request;
 }
 
 std::vector<std::string> KnownFields(bool chat) {
   const Json nothing = Json::object();
   Fields fields(nothing, "");
-  CompletionCall call;
+  CompletionRequest request;
   if (chat) {
-    ReadChat(fields, {}, call);
+    ReadChat(fields, {}, request);
   } else {
-    ReadCompletion(fields, {}, call);
+    ReadCompletion(fields, {}, request);
   }
   return fields.known();
 }

@@ -16,7 +16,7 @@ namespace tokamak {
 
 using PromptInput = std::variant<std::string, std::vector<int32_t>>;  // text, or token ids
 
-struct CompletionCall {
+struct CompletionRequest {
   bool chat = false;
   std::string model;                 // empty: whichever is served
   std::vector<PromptInput> prompts;  // completions: at least one
@@ -46,12 +46,12 @@ struct CompletionCall {
 // nobody knows are ignored; those that this server cannot honor are errors (other_fields.h). Values
 // of the sampling fields are checked for type and representability only; Validate checks their
 // ranges. `defaults` are what a field has that the client leaves out.
-Result<CompletionCall> ParseCompletionCall(const std::string& body,
+Result<CompletionRequest> ParseCompletionRequest(const std::string& body,
+                                                 const SamplingDefaults& defaults = {});
+Result<CompletionRequest> ParseChatRequest(const std::string& body,
                                            const SamplingDefaults& defaults = {});
-Result<CompletionCall> ParseChatCall(const std::string& body,
-                                     const SamplingDefaults& defaults = {});
 
-// The fields that the body of a chat or completion call may have.
+// The fields that the body of a chat or completion request may have.
 std::vector<std::string> KnownFields(bool chat);
 
 }  // namespace tokamak

@@ -4,9 +4,9 @@
 #include <string>
 
 #include "server/errors.h"
-#include "server/openai/embedding_call.h"
+#include "server/openai/embedding_request.h"
 #include "server/openai/request.h"
-#include "server/openai/tokenize_call.h"
+#include "server/openai/tokenize_request.h"
 
 namespace {
 
@@ -17,16 +17,17 @@ void CheckRefusal(const Status& status) {
 }
 
 void Tokenize(const std::string& body) {
-  const Result<TokenizeCall> call = ParseTokenizeCall(body);
-  CheckRefusal(call.status());
-  if (call.ok() && !call->text && call->conversation.messages.items().empty()) std::abort();
-  CheckRefusal(ParseDetokenizeCall(body).status());
+  const Result<TokenizeRequest> request = ParseTokenizeRequest(body);
+  CheckRefusal(request.status());
+  if (request.ok() && !request->text && request->conversation.messages.items().empty())
+    std::abort();
+  CheckRefusal(ParseDetokenizeRequest(body).status());
 }
 
 void Embed(const std::string& body) {
-  const Result<EmbeddingCall> call = ParseEmbeddingCall(body);
-  CheckRefusal(call.status());
-  if (call.ok() && call->request.inputs.empty()) std::abort();
+  const Result<OpenAiEmbeddingRequest> request = ParseEmbeddingRequest(body);
+  CheckRefusal(request.status());
+  if (request.ok() && request->engine_request.inputs.empty()) std::abort();
 }
 
 }  // namespace
@@ -39,13 +40,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Embed(body);
     return 0;
   }
-  const Result<CompletionCall> call =
-      data[0] % 2 == 0 ? ParseCompletionCall(body) : ParseChatCall(body);
-  CheckRefusal(call.status());
-  if (!call.ok()) return 0;
-  const Status status = Validate(call->sampling, 1000);
+  const Result<CompletionRequest> request =
+      data[0] % 2 == 0 ? ParseCompletionRequest(body) : ParseChatRequest(body);
+  CheckRefusal(request.status());
+  if (!request.ok()) return 0;
+  const Status status = Validate(request->sampling, 1000);
   if (!status.ok() && LeadingPath(status.message()).empty()) std::abort();
-  if (call->chat ? call->conversation.messages.items().empty() : call->prompts.empty())
+  if (request->chat ? request->conversation.messages.items().empty() : request->prompts.empty())
     std::abort();
   return 0;
 }

@@ -40,17 +40,17 @@ Status CheckJsonShape(std::string_view body) {
   return Status();
 }
 
-Status ApplyLimits(const RequestLimits& limits, CompletionCall& call) {
-  SamplingParams& sampling = call.sampling;
+Status ApplyLimits(const RequestLimits& limits, CompletionRequest& request) {
+  SamplingParams& sampling = request.sampling;
   // A conversation is one prompt, and is not among the prompts yet.
-  const auto prompts = static_cast<int64_t>(call.chat ? 1 : call.prompts.size());
+  const auto prompts = static_cast<int64_t>(request.chat ? 1 : request.prompts.size());
   if (sampling.n > 0 && prompts * sampling.n > limits.max_choices) {
     return InvalidArgument(
         "n: at most {} choices in one request (n × prompts, --max-choices), got {}",
         limits.max_choices, prompts * sampling.n);
   }
   if (limits.max_output_tokens > 0) {
-    if (call.max_tokens_given && *sampling.max_tokens > limits.max_output_tokens) {
+    if (request.max_tokens_given && *sampling.max_tokens > limits.max_output_tokens) {
       return InvalidArgument("max_tokens: at most {} (--max-output-tokens), got {}",
                              limits.max_output_tokens, *sampling.max_tokens);
     }
@@ -69,7 +69,7 @@ Status ApplyLimits(const RequestLimits& limits, CompletionCall& call) {
   if (sampling.logit_bias.size() > kMaxLogitBias) {
     return InvalidArgument("logit_bias: has more than {} entries", kMaxLogitBias);
   }
-  if (call.cache_salt.size() > kMaxCacheSaltBytes) {
+  if (request.cache_salt.size() > kMaxCacheSaltBytes) {
     return InvalidArgument("cache_salt: is longer than {} bytes", kMaxCacheSaltBytes);
   }
   return Status();

@@ -34,9 +34,9 @@ inline constexpr size_t kMaxCacheSaltBytes = 65536;
 // kMaxJsonDepth or kMaxJsonValues.
 Status CheckJsonShape(std::string_view body);
 
-// kInvalidArgument whose message starts with the JSON path. A call that does not say how many
+// kInvalidArgument whose message starts with the JSON path. A request that does not say how many
 // tokens it wants gets at most the limit.
-Status ApplyLimits(const RequestLimits& limits, CompletionCall& call);
+Status ApplyLimits(const RequestLimits& limits, CompletionRequest& request);
 
 // kInvalidArgument when an answer may not have so many bytes. `path` is the field that asks for
 // them.

@@ -8,30 +8,30 @@
 namespace tokamak {
 namespace {
 
-std::string Refusal(const RequestLimits& limits, CompletionCall call) {
-  const Status status = ApplyLimits(limits, call);
+std::string Refusal(const RequestLimits& limits, CompletionRequest request) {
+  const Status status = ApplyLimits(limits, request);
   EXPECT_TRUE(status.ok() || status.code() == StatusCode::kInvalidArgument);
   return LeadingPath(status.message());
 }
 
-CompletionCall Call() {
-  CompletionCall call;
-  call.prompts = {"a", "b"};
-  return call;
+CompletionRequest TwoPrompts() {
+  CompletionRequest request;
+  request.prompts = {"a", "b"};
+  return request;
 }
 
 TEST(RequestLimits, CountChoicesOfAllPrompts) {
   const RequestLimits limits = {.max_choices = 4};
-  CompletionCall call = Call();
-  call.sampling.n = 2;
-  EXPECT_EQ(Refusal(limits, call), "");
-  call.sampling.n = 3;
-  EXPECT_EQ(Refusal(limits, call), "n");
-  call.sampling.n = INT32_MAX;
-  EXPECT_EQ(Refusal(limits, call), "n");
-  call.sampling.n = -1;  // wrong, but not too many: that is said elsewhere
-  EXPECT_EQ(Refusal(limits, call), "");
-  CompletionCall chat;
+  CompletionRequest request = TwoPrompts();
+  request.sampling.n = 2;
+  EXPECT_EQ(Refusal(limits, request), "");
+  request.sampling.n = 3;
+  EXPECT_EQ(Refusal(limits, request), "n");
+  request.sampling.n = INT32_MAX;
+  EXPECT_EQ(Refusal(limits, request), "n");
+  request.sampling.n = -1;  // wrong, but not too many: that is said elsewhere
+  EXPECT_EQ(Refusal(limits, request), "");
+  CompletionRequest chat;
   chat.chat = true;
   chat.sampling.n = 5;
   EXPECT_EQ(Refusal(limits, chat), "n");
@@ -39,37 +39,37 @@ TEST(RequestLimits, CountChoicesOfAllPrompts) {
 
 TEST(RequestLimits, CapOutputTokens) {
   const RequestLimits limits = {.max_output_tokens = 10};
-  CompletionCall call = Call();
-  ASSERT_TRUE(ApplyLimits(limits, call).ok());
-  EXPECT_EQ(call.sampling.max_tokens, 10);
-  call.sampling.max_tokens = 16;  // a default: nobody asked for it
-  ASSERT_TRUE(ApplyLimits(limits, call).ok());
-  EXPECT_EQ(call.sampling.max_tokens, 10);
-  call.sampling.max_tokens = 11;
-  call.max_tokens_given = true;
-  EXPECT_EQ(Refusal(limits, call), "max_tokens");
-  EXPECT_EQ(Refusal({}, call), "");
-  call = Call();
-  ASSERT_TRUE(ApplyLimits({}, call).ok());
-  EXPECT_FALSE(call.sampling.max_tokens);
+  CompletionRequest request = TwoPrompts();
+  ASSERT_TRUE(ApplyLimits(limits, request).ok());
+  EXPECT_EQ(request.sampling.max_tokens, 10);
+  request.sampling.max_tokens = 16;  // a default: nobody asked for it
+  ASSERT_TRUE(ApplyLimits(limits, request).ok());
+  EXPECT_EQ(request.sampling.max_tokens, 10);
+  request.sampling.max_tokens = 11;
+  request.max_tokens_given = true;
+  EXPECT_EQ(Refusal(limits, request), "max_tokens");
+  EXPECT_EQ(Refusal({}, request), "");
+  request = TwoPrompts();
+  ASSERT_TRUE(ApplyLimits({}, request).ok());
+  EXPECT_FALSE(request.sampling.max_tokens);
 }
 
 TEST(RequestLimits, BoundLists) {
-  CompletionCall call = Call();
-  call.sampling.stop.assign(kMaxStops, std::string(kMaxStopBytes, 'a'));
-  call.sampling.logit_bias.assign(kMaxLogitBias, {0, 0.0F});
-  call.cache_salt.assign(kMaxCacheSaltBytes, 'a');
-  EXPECT_EQ(Refusal({}, call), "");
-  CompletionCall worse = call;
+  CompletionRequest request = TwoPrompts();
+  request.sampling.stop.assign(kMaxStops, std::string(kMaxStopBytes, 'a'));
+  request.sampling.logit_bias.assign(kMaxLogitBias, {0, 0.0F});
+  request.cache_salt.assign(kMaxCacheSaltBytes, 'a');
+  EXPECT_EQ(Refusal({}, request), "");
+  CompletionRequest worse = request;
   worse.sampling.stop.emplace_back("a");
   EXPECT_EQ(Refusal({}, worse), "stop");
-  worse = call;
+  worse = request;
   worse.sampling.stop[5] += 'a';
   EXPECT_EQ(Refusal({}, worse), "stop[5]");
-  worse = call;
+  worse = request;
   worse.sampling.logit_bias.emplace_back(0, 0.0F);
   EXPECT_EQ(Refusal({}, worse), "logit_bias");
-  worse = call;
+  worse = request;
   worse.cache_salt += 'a';
   EXPECT_EQ(Refusal({}, worse), "cache_salt");
 }

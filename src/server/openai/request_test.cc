@@ -3,23 +3,23 @@
 #include <gtest/gtest.h>
 
 #include "server/errors.h"
-#include "server/openai/tokenize_call.h"
+#include "server/openai/tokenize_request.h"
 
 namespace tokamak {
 namespace {
 
 TEST(OpenAiRequest, ReadsEverySamplingField) {
-  const Result<CompletionCall> call = ParseCompletionCall(R"({
+  const Result<CompletionRequest> request = ParseCompletionRequest(R"({
     "model": "m", "prompt": "Hi", "temperature": 0.5, "top_k": 3, "top_p": 0.25, "min_p": 0.125,
     "typical_p": 0.75, "repetition_penalty": 1.5, "presence_penalty": -1, "frequency_penalty": 2,
     "logit_bias": {"5": -100, "7": 1.5}, "seed": 18446744073709551615, "n": 2, "max_tokens": 9,
     "min_tokens": 4, "stop": ["a", "b"], "stop_token_ids": [1, 2], "ignore_eos": true,
     "logprobs": 3, "prompt_logprobs": 2, "priority": -4, "cache_salt": "s", "echo": false,
     "stream": true, "stream_options": {"include_usage": true}, "user": "ignored", "x": {"y": []}})");
-  ASSERT_TRUE(call.ok()) << call.status().ToString();
-  const SamplingParams& s = call->sampling;
-  EXPECT_EQ(call->model, "m");
-  EXPECT_EQ(std::get<std::string>(call->prompts.at(0)), "Hi");
+  ASSERT_TRUE(request.ok()) << request.status().ToString();
+  const SamplingParams& s = request->sampling;
+  EXPECT_EQ(request->model, "m");
+  EXPECT_EQ(std::get<std::string>(request->prompts.at(0)), "Hi");
   EXPECT_EQ(s.temperature, 0.5f);
   EXPECT_EQ(s.top_k, 3);
   EXPECT_EQ(s.top_p, 0.25f);
@@ -38,26 +38,26 @@ TEST(OpenAiRequest, ReadsEverySamplingField) {
   EXPECT_TRUE(s.ignore_eos);
   EXPECT_EQ(s.logprobs, 3);
   EXPECT_EQ(s.prompt_logprobs, 2);
-  EXPECT_EQ(call->priority, -4);
-  EXPECT_EQ(call->cache_salt, "s");
-  EXPECT_TRUE(call->stream);
-  EXPECT_TRUE(call->include_usage);
+  EXPECT_EQ(request->priority, -4);
+  EXPECT_EQ(request->cache_salt, "s");
+  EXPECT_TRUE(request->stream);
+  EXPECT_TRUE(request->include_usage);
 }
 
 TEST(OpenAiRequest, ReadsEveryFormOfPrompt) {
   EXPECT_EQ(std::get<std::vector<int32_t>>(
-                ParseCompletionCall(R"({"prompt": [1, 2]})").value().prompts.at(0)),
+                ParseCompletionRequest(R"({"prompt": [1, 2]})").value().prompts.at(0)),
             (std::vector<int32_t>{1, 2}));
-  const auto mixed = ParseCompletionCall(R"({"prompt": ["a", [3], "b"]})").value().prompts;
+  const auto mixed = ParseCompletionRequest(R"({"prompt": ["a", [3], "b"]})").value().prompts;
   ASSERT_EQ(mixed.size(), 3u);
   EXPECT_EQ(std::get<std::vector<int32_t>>(mixed[1]), std::vector<int32_t>{3});
   const std::string with_nul = std::get<std::string>(
-      ParseCompletionCall(R"({"prompt": "a\u0000b\ud83d\ude00"})").value().prompts.at(0));
+      ParseCompletionRequest(R"({"prompt": "a\u0000b\ud83d\ude00"})").value().prompts.at(0));
   EXPECT_EQ(with_nul, std::string("a\0b\xF0\x9F\x98\x80", 7));
 }
 
 TEST(OpenAiRequest, ReadsConversationsAndJoinsTextParts) {
-  const Result<CompletionCall> call = ParseChatCall(R"({
+  const Result<CompletionRequest> request = ParseChatRequest(R"({
     "messages": [{"role": "developer", "content": "Be brief."},
                  {"role": "user", "content": [{"type": "text", "text": "a"},
                                               {"type": "text", "text": "b"}]},
@@ -65,8 +65,8 @@ TEST(OpenAiRequest, ReadsConversationsAndJoinsTextParts) {
                  {"role": "user", "content": "c", "name": "kept"}],
     "max_tokens": 6, "max_completion_tokens": 6, "logprobs": true, "top_logprobs": 4,
     "tools": [], "response_format": {"type": "text"}, "seed": -1, "top_k": -1})");
-  ASSERT_TRUE(call.ok()) << call.status().ToString();
-  const auto& messages = call->conversation.messages.items();
+  ASSERT_TRUE(request.ok()) << request.status().ToString();
+  const auto& messages = request->conversation.messages.items();
   ASSERT_EQ(messages.size(), 4u);
   const auto field = [&](size_t i, const char* name) { return *messages[i].dict().Find(name); };
   EXPECT_EQ(field(0, "role").text(), "system");
@@ -74,11 +74,11 @@ TEST(OpenAiRequest, ReadsConversationsAndJoinsTextParts) {
   EXPECT_EQ(field(1, "content").text(), "ab");
   EXPECT_TRUE(field(2, "content").is_none());
   EXPECT_EQ(field(3, "name").text(), "kept");
-  EXPECT_TRUE(call->conversation.tools.is_none());
-  EXPECT_EQ(call->sampling.max_tokens, 6);
-  EXPECT_EQ(call->sampling.logprobs, 4);
-  EXPECT_EQ(call->sampling.seed, UINT64_MAX);
-  EXPECT_EQ(call->sampling.top_k, 0);
+  EXPECT_TRUE(request->conversation.tools.is_none());
+  EXPECT_EQ(request->sampling.max_tokens, 6);
+  EXPECT_EQ(request->sampling.logprobs, 4);
+  EXPECT_EQ(request->sampling.seed, UINT64_MAX);
+  EXPECT_EQ(request->sampling.top_k, 0);
 }
 
 TEST(OpenAiRequest, ReadsToolsInTheirOrder) {
@@ -88,13 +88,13 @@ TEST(OpenAiRequest, ReadsToolsInTheirOrder) {
       {"role": "tool", "tool_call_id": "1", "content": "y"}],
     "chat_template_kwargs": {"enable_thinking": false}, "add_generation_prompt": false,
     "tools": [{"type": "function", "function": {"name": "f", "z": 1, "a": 2}}])";
-  const Result<CompletionCall> call = ParseChatCall(body + "}");
-  ASSERT_TRUE(call.ok()) << call.status().ToString();
-  const auto& function = call->conversation.tools.items().at(0).dict().Find("function")->dict();
+  const Result<CompletionRequest> request = ParseChatRequest(body + "}");
+  ASSERT_TRUE(request.ok()) << request.status().ToString();
+  const auto& function = request->conversation.tools.items().at(0).dict().Find("function")->dict();
   EXPECT_EQ(function.entries.at(1).first.text(), "z");
-  EXPECT_EQ(call->conversation.variables.at(0).first, "enable_thinking");
-  EXPECT_FALSE(call->conversation.add_generation_prompt);
-  EXPECT_TRUE(ParseChatCall(body + R"(, "tool_choice": "none"})")->conversation.tools.is_none());
+  EXPECT_EQ(request->conversation.variables.at(0).first, "enable_thinking");
+  EXPECT_FALSE(request->conversation.add_generation_prompt);
+  EXPECT_TRUE(ParseChatRequest(body + R"(, "tool_choice": "none"})")->conversation.tools.is_none());
 }
 
 struct BadBody {
@@ -105,12 +105,12 @@ struct BadBody {
 
 void ExpectRefused(const std::vector<BadBody>& cases) {
   for (const BadBody& bad : cases) {
-    const Result<CompletionCall> call =
-        bad.chat ? ParseChatCall(bad.body) : ParseCompletionCall(bad.body);
-    ASSERT_FALSE(call.ok()) << bad.body.substr(0, 200);
-    EXPECT_EQ(call.status().code(), StatusCode::kInvalidArgument) << bad.body.substr(0, 200);
-    EXPECT_EQ(LeadingPath(call.status().message()), bad.path) << bad.body.substr(0, 200) << "\n"
-                                                              << call.status().ToString();
+    const Result<CompletionRequest> request =
+        bad.chat ? ParseChatRequest(bad.body) : ParseCompletionRequest(bad.body);
+    ASSERT_FALSE(request.ok()) << bad.body.substr(0, 200);
+    EXPECT_EQ(request.status().code(), StatusCode::kInvalidArgument) << bad.body.substr(0, 200);
+    EXPECT_EQ(LeadingPath(request.status().message()), bad.path) << bad.body.substr(0, 200) << "\n"
+                                                                 << request.status().ToString();
   }
 }
 
@@ -235,18 +235,18 @@ TEST(OpenAiRequest, NamesThePathOfWhatIsWrongInAConversation) {
 
 TEST(OpenAiRequest, NulBytesEndNoBody) {
   const std::string good = R"({"prompt": "a", "max_tokens": 1})";
-  ASSERT_TRUE(ParseCompletionCall(good).ok());
+  ASSERT_TRUE(ParseCompletionRequest(good).ok());
   const std::string nul(1, '\0');
   for (const std::string& tail :
        {nul, nul + "}", nul + R"({"prompt": "b"})", nul + nul, "\n" + nul}) {
-    const auto call = ParseCompletionCall(good + tail);
-    EXPECT_EQ(call.status().code(), StatusCode::kInvalidArgument) << tail.size();
+    const auto request = ParseCompletionRequest(good + tail);
+    EXPECT_EQ(request.status().code(), StatusCode::kInvalidArgument) << tail.size();
   }
   for (size_t at = 0; at < good.size(); ++at) {
     std::string body = good;
     body.insert(at, nul);
-    EXPECT_FALSE(ParseCompletionCall(body).ok()) << at;
-    EXPECT_FALSE(ParseTokenizeCall(body).ok()) << at;
+    EXPECT_FALSE(ParseCompletionRequest(body).ok()) << at;
+    EXPECT_FALSE(ParseTokenizeRequest(body).ok()) << at;
   }
 }
 

@@ -14,8 +14,8 @@
 #include "server/errors.h"
 #include "server/json_text.h"
 #include "server/openai/completion.h"
-#include "server/openai/embedding_call.h"
-#include "server/openai/tokenize_call.h"
+#include "server/openai/embedding_request.h"
+#include "server/openai/tokenize_request.h"
 #include "server/testing/fake_engine.h"
 
 namespace tokamak {
@@ -140,7 +140,7 @@ class AnswerLimitTest : public ::testing::Test {
         ResponseHead{.chat = chat, .id = "id-1", .model = "m", .system_fingerprint = "fp"}, limits,
         preparer.token_sizes(), text_maker);
     if (const Status status = completion.Submit(); !status.ok()) return ErrorResponse(status);
-    boost::asio::co_spawn(io, completion.Answer(), boost::asio::detached);
+    boost::asio::co_spawn(io, completion.Respond(), boost::asio::detached);
     while (!writer.finished()) io.run_one();
     const std::string sent = writer.TakeUnsent();
     return {.status = writer.status(), .body = sent.substr(sent.find("\r\n\r\n") + 4)};

@@ -1,4 +1,4 @@
-#include "server/openai/tokenize_call.h"
+#include "server/openai/tokenize_request.h"
 
 #include <nlohmann/json.hpp>
 
@@ -16,8 +16,8 @@ using Json = nlohmann::json;
 constexpr size_t kMaxTokens = size_t{1} << 24;
 
 // Returns whether the model is to be told of the tools.
-bool ReadTokenize(Fields& fields, TokenizeCall& call) {
-  fields.Read("model", call.model);
+bool ReadTokenize(Fields& fields, TokenizeRequest& request) {
+  fields.Read("model", request.model);
   std::string text;
   fields.Read("text", text);
   const bool has_text = fields.Has("text");
@@ -25,71 +25,71 @@ bool ReadTokenize(Fields& fields, TokenizeCall& call) {
     fields.Read("prompt", text);
     if (has_text) fields.Fail("prompt", "is another name of \"text\"; give one of them");
   }
-  fields.Read("return_pieces", call.return_pieces);
+  fields.Read("return_pieces", request.return_pieces);
   const bool any_text = has_text || fields.Has("prompt");
-  call.add_special_tokens = any_text;
-  fields.Read("add_special_tokens", call.add_special_tokens);
+  request.add_special_tokens = any_text;
+  fields.Read("add_special_tokens", request.add_special_tokens);
   if (any_text) {
     for (const char* name : {"messages", "tools", "tool_choice", "add_generation_prompt",
                              "chat_template_kwargs", "reasoning_effort"}) {
       if (fields.Has(name))
         fields.Fail(name, "goes with \"messages\"; give either text or messages");
     }
-    call.text = std::move(text);
+    request.text = std::move(text);
     return false;
   }
   if (!fields.Has("messages")) fields.Fail("text", "is missing; give it, or \"messages\"");
-  return CheckConversation(fields, call.conversation);
+  return CheckConversation(fields, request.conversation);
 }
 
-void ReadDetokenize(Fields& fields, DetokenizeCall& call) {
-  fields.Read("model", call.model);
+void ReadDetokenize(Fields& fields, DetokenizeRequest& request) {
+  fields.Read("model", request.model);
   if (!fields.Has("tokens")) fields.Fail("tokens", "is missing");
   fields.ReadList("tokens", kMaxTokens, [&](const std::string& path, const Json& value) {
-    if (const auto id = fields.Int32(path, value)) call.tokens.push_back(*id);
+    if (const auto id = fields.Int32(path, value)) request.tokens.push_back(*id);
   });
 }
 
 }  // namespace
 
-Result<TokenizeCall> ParseTokenizeCall(const std::string& body) {
+Result<TokenizeRequest> ParseTokenizeRequest(const std::string& body) {
   ASSIGN_OR_RETURN(Json json, ParseBody(body));
-  ASSIGN_OR_RETURN(const FieldSpellings spellings, TakeOtherFields(kTokenizeCall, json));
+  ASSIGN_OR_RETURN(const FieldSpellings spellings, TakeOtherFields(kTokenizeRequest, json));
   Fields fields(json, "");
-  TokenizeCall call;
-  const bool use_tools = ReadTokenize(fields, call);
+  TokenizeRequest request;
+  const bool use_tools = ReadTokenize(fields, request);
   RETURN_IF_ERROR(spellings.Apply(fields.status()));
-  call.unknown_fields = spellings.Ignored(fields.Unknown());
-  if (!call.text) {
-    RETURN_IF_ERROR(ReadConversation(body, spellings, use_tools, call.conversation));
+  request.unknown_fields = spellings.Ignored(fields.Unknown());
+  if (!request.text) {
+    RETURN_IF_ERROR(ReadConversation(body, spellings, use_tools, request.conversation));
   }
-  return call;
+  return request;
 }
 
-Result<DetokenizeCall> ParseDetokenizeCall(const std::string& body) {
+Result<DetokenizeRequest> ParseDetokenizeRequest(const std::string& body) {
   ASSIGN_OR_RETURN(Json json, ParseBody(body));
-  ASSIGN_OR_RETURN(const FieldSpellings spellings, TakeOtherFields(kDetokenizeCall, json));
+  ASSIGN_OR_RETURN(const FieldSpellings spellings, TakeOtherFields(kDetokenizeRequest, json));
   Fields fields(json, "");
-  DetokenizeCall call;
-  ReadDetokenize(fields, call);
+  DetokenizeRequest request;
+  ReadDetokenize(fields, request);
   RETURN_IF_ERROR(spellings.Apply(fields.status()));
-  call.unknown_fields = spellings.Ignored(fields.Unknown());
-  return call;
+  request.unknown_fields = spellings.Ignored(fields.Unknown());
+  return request;
 }
 
 std::vector<std::string> KnownTokenizeFields() {
   const Json nothing = Json::object();
   Fields fields(nothing, "");
-  TokenizeCall call;
-  ReadTokenize(fields, call);
+  TokenizeRequest request;
+  ReadTokenize(fields, request);
   return fields.known();
 }
 
 std::vector<std::string> KnownDetokenizeFields() {
   const Json nothing = Json::object();
   Fields fields(nothing, "");
-  DetokenizeCall call;
-  ReadDetokenize(fields, call);
+  DetokenizeRequest request;
+  ReadDetokenize(fields, request);
   return fields.known();
 }
 

@@ -1,4 +1,4 @@
-// The calls of /v1/embeddings: what they ask, and their answers.
+// The requests of /v1/embeddings: what they ask, and their answers.
 #pragma once
 
 #include <string>
@@ -9,19 +9,19 @@
 
 namespace tokamak {
 
-struct EmbeddingCall {
-  std::string model;         // empty: whichever is served
-  EmbeddingRequest request;  // inputs as the client sent them
-  bool base64 = false;       // vectors as the base64 of little-endian f32; else as numbers
-  bool timings = false;      // extension: where the time went, beside the usage
+struct OpenAiEmbeddingRequest {
+  std::string model;                // empty: whichever is served
+  EmbeddingRequest engine_request;  // inputs as the client sent them
+  bool base64 = false;              // vectors as the base64 of little-endian f32; else as numbers
+  bool timings = false;             // extension: where the time went, beside the usage
   std::vector<std::string> unknown_fields;
 };
 
 // Errors as those of request.h.
-Result<EmbeddingCall> ParseEmbeddingCall(const std::string& body);
+Result<OpenAiEmbeddingRequest> ParseEmbeddingRequest(const std::string& body);
 std::vector<std::string> KnownEmbeddingFields();
 
-// The fields of an answer that come from its call.
+// The fields of an answer that come from its request.
 struct EmbeddingHead {
   std::string model;
   std::string system_fingerprint;

@@ -1,5 +1,5 @@
 // What /v1/embeddings reads and writes.
-#include "server/openai/embedding_call.h"
+#include "server/openai/embedding_request.h"
 
 #include <gtest/gtest.h>
 
@@ -15,11 +15,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-TEST(EmbeddingCall, ReadsEveryFormOfInput) {
+TEST(OpenAiEmbeddingRequest, ReadsEveryFormOfInput) {
   const auto texts = [](const std::string& input) {
-    const auto call = ParseEmbeddingCall(R"({"input": )" + input + "}");
-    EXPECT_TRUE(call.ok()) << call.status().ToString();
-    return call->request.inputs;
+    const auto request = ParseEmbeddingRequest(R"({"input": )" + input + "}");
+    EXPECT_TRUE(request.ok()) << request.status().ToString();
+    return request->engine_request.inputs;
   };
   EXPECT_EQ(texts(R"("a")")[0].text, "a");
   EXPECT_EQ(texts(R"("")")[0].text, "");
@@ -29,23 +29,23 @@ TEST(EmbeddingCall, ReadsEveryFormOfInput) {
   EXPECT_EQ(texts(R"([[1], "a"])")[1].text, "a");
 }
 
-TEST(EmbeddingCall, ReadsItsOptions) {
-  const auto call = ParseEmbeddingCall(
+TEST(OpenAiEmbeddingRequest, ReadsItsOptions) {
+  const auto request = ParseEmbeddingRequest(
       R"({"input": "a", "model": "m", "encoding_format": "base64", "dimensions": 7,
           "truncate_prompt_tokens": -1, "prompt_name": "query", "add_special_tokens": false,
           "timings": true, "user": "me", "mood": 1})");
-  ASSERT_TRUE(call.ok()) << call.status().ToString();
-  EXPECT_EQ(call->model, "m");
-  EXPECT_TRUE(call->base64);
-  EXPECT_TRUE(call->timings);
-  EXPECT_EQ(call->request.dimensions, 7);
-  EXPECT_EQ(call->request.truncate_prompt_tokens, -1);
-  EXPECT_EQ(call->request.prompt_name, "query");
-  EXPECT_FALSE(call->request.add_special_tokens);
-  EXPECT_EQ(call->unknown_fields, std::vector<std::string>{"mood"});
+  ASSERT_TRUE(request.ok()) << request.status().ToString();
+  EXPECT_EQ(request->model, "m");
+  EXPECT_TRUE(request->base64);
+  EXPECT_TRUE(request->timings);
+  EXPECT_EQ(request->engine_request.dimensions, 7);
+  EXPECT_EQ(request->engine_request.truncate_prompt_tokens, -1);
+  EXPECT_EQ(request->engine_request.prompt_name, "query");
+  EXPECT_FALSE(request->engine_request.add_special_tokens);
+  EXPECT_EQ(request->unknown_fields, std::vector<std::string>{"mood"});
 }
 
-TEST(EmbeddingCall, NamesThePath) {
+TEST(OpenAiEmbeddingRequest, NamesThePath) {
   std::string many = R"({"input": [)";
   for (size_t i = 0; i <= kMaxEmbeddingInputs; ++i) many += i == 0 ? "\"a\"" : ",\"a\"";
   many += "]}";
@@ -70,14 +70,14 @@ TEST(EmbeddingCall, NamesThePath) {
       {R"({"input": "a", "prompt_name": 1})", "prompt_name"},
   };
   for (const auto& [body, path] : cases) {
-    const auto call = ParseEmbeddingCall(body);
-    ASSERT_FALSE(call.ok()) << body;
-    EXPECT_EQ(call.status().code(), StatusCode::kInvalidArgument);
-    EXPECT_EQ(LeadingPath(call.status().message()), path) << call.status().ToString();
+    const auto request = ParseEmbeddingRequest(body);
+    ASSERT_FALSE(request.ok()) << body;
+    EXPECT_EQ(request.status().code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(LeadingPath(request.status().message()), path) << request.status().ToString();
   }
 }
 
-TEST(EmbeddingCall, AnswersHaveOpenAisForm) {
+TEST(OpenAiEmbeddingRequest, AnswersHaveOpenAisForm) {
   EmbeddingOutput output;
   output.vectors = {{1.0f, -0.25f}, {0.1f, 3e-9f}};
   output.usage.prompt_tokens = 12;
@@ -94,7 +94,7 @@ TEST(EmbeddingCall, AnswersHaveOpenAisForm) {
 }
 
 // RFC 4648's alphabet; bytes of 1.0f are 00 00 80 3f, of -0.25f 00 00 80 be.
-TEST(EmbeddingCall, Base64IsOfLittleEndianFloats) {
+TEST(OpenAiEmbeddingRequest, Base64IsOfLittleEndianFloats) {
   EmbeddingOutput output;
   output.vectors = {{1.0f}, {1.0f, -0.25f}, {1.0f, -0.25f, 1.0f}};
   const Json json = Json::parse(FormatEmbeddings({"m", "fp", true, false}, output));

@@ -1,4 +1,4 @@
-#include "server/openai/embedding_call.h"
+#include "server/openai/embedding_request.h"
 
 #include <fmt/format.h>
 
@@ -21,8 +21,8 @@ namespace {
 using Json = nlohmann::json;
 
 // A string, token ids, or a list of either.
-void ReadInputs(Fields& fields, EmbeddingCall& call) {
-  std::vector<EmbeddingInput>& inputs = call.request.inputs;
+void ReadInputs(Fields& fields, OpenAiEmbeddingRequest& request) {
+  std::vector<EmbeddingInput>& inputs = request.engine_request.inputs;
   const Json* input = fields.Find("input");
   if (input == nullptr) return fields.Fail("input", "is missing");
   if (input->is_string()) {
@@ -54,24 +54,24 @@ void ReadInputs(Fields& fields, EmbeddingCall& call) {
   });
 }
 
-void Read(Fields& fields, EmbeddingCall& call) {
-  ReadInputs(fields, call);
-  fields.Read("model", call.model);
+void Read(Fields& fields, OpenAiEmbeddingRequest& request) {
+  ReadInputs(fields, request);
+  fields.Read("model", request.model);
   std::string format = "float";
   fields.Read("encoding_format", format);
   if (format != "float" && format != "base64") {
     fields.Fail("encoding_format", "must be \"float\" or \"base64\"");
   }
-  call.base64 = format == "base64";
-  EmbeddingRequest& request = call.request;
-  fields.Read("dimensions", request.dimensions);
-  if (request.dimensions && *request.dimensions < 1) {
+  request.base64 = format == "base64";
+  EmbeddingRequest& engine_request = request.engine_request;
+  fields.Read("dimensions", engine_request.dimensions);
+  if (engine_request.dimensions && *engine_request.dimensions < 1) {
     fields.Fail("dimensions", "must be at least 1");
   }
-  fields.Read("truncate_prompt_tokens", request.truncate_prompt_tokens);
-  fields.Read("prompt_name", request.prompt_name);
-  fields.Read("add_special_tokens", request.add_special_tokens);
-  fields.Read("timings", call.timings);
+  fields.Read("truncate_prompt_tokens", engine_request.truncate_prompt_tokens);
+  fields.Read("prompt_name", engine_request.prompt_name);
+  fields.Read("add_special_tokens", engine_request.add_special_tokens);
+  fields.Read("timings", request.timings);
   std::string user;  // without effect
   fields.Read("user", user);
 }
@@ -96,22 +96,22 @@ void AppendBase64(const std::vector<float>& values, std::string& out) {
 
 }  // namespace
 
-Result<EmbeddingCall> ParseEmbeddingCall(const std::string& body) {
+Result<OpenAiEmbeddingRequest> ParseEmbeddingRequest(const std::string& body) {
   ASSIGN_OR_RETURN(Json json, ParseBody(body));
-  ASSIGN_OR_RETURN(const FieldSpellings spellings, TakeOtherFields(kEmbeddingCall, json));
+  ASSIGN_OR_RETURN(const FieldSpellings spellings, TakeOtherFields(kEmbeddingRequest, json));
   Fields fields(json, "");
-  EmbeddingCall call;
-  Read(fields, call);
+  OpenAiEmbeddingRequest request;
+  Read(fields, request);
   RETURN_IF_ERROR(spellings.Apply(fields.status()));
-  call.unknown_fields = spellings.Ignored(fields.Unknown());
-  return call;
+  request.unknown_fields = spellings.Ignored(fields.Unknown());
+  return request;
 }
 
 std::vector<std::string> KnownEmbeddingFields() {
   const Json nothing = Json::object();
   Fields fields(nothing, "");
-  EmbeddingCall call;
-  Read(fields, call);
+  OpenAiEmbeddingRequest request;
+  Read(fields, request);
   return fields.known();
 }
 

@@ -1,4 +1,4 @@
-// The calls of /tokenize and /detokenize: what they ask, and their answers.
+// The requests of /tokenize and /detokenize: what they ask, and their answers.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tokamak {
 
-struct TokenizeCall {
+struct TokenizeRequest {
   std::string model;                // empty: whichever is served
   std::optional<std::string> text;  // else the conversation
   ChatInput conversation;
@@ -22,7 +22,7 @@ struct TokenizeCall {
   std::vector<std::string> unknown_fields;
 };
 
-struct DetokenizeCall {
+struct DetokenizeRequest {
   std::string model;
   std::vector<int32_t> tokens;
   std::vector<std::string> unknown_fields;
@@ -32,8 +32,8 @@ struct DetokenizeCall {
 inline constexpr size_t kMaxPieces = 100'000;
 
 // Errors as those of request.h.
-Result<TokenizeCall> ParseTokenizeCall(const std::string& body);
-Result<DetokenizeCall> ParseDetokenizeCall(const std::string& body);
+Result<TokenizeRequest> ParseTokenizeRequest(const std::string& body);
+Result<DetokenizeRequest> ParseDetokenizeRequest(const std::string& body);
 std::vector<std::string> KnownTokenizeFields();
 std::vector<std::string> KnownDetokenizeFields();
 
