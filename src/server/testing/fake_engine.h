@@ -1,6 +1,5 @@
-// An engine without a model, for tests of what stands in front of it. Tokens are bytes (ids 0 to
-// 255); the answer to a prompt is the prompt itself, over and over, one byte per tick; it ends at
-// stop strings.
+// An engine without a model, for tests of the server. Tokens are bytes (ids 0 to 255). The answer
+// to a prompt repeats the prompt, one byte per tick, until its end or a stop string.
 #pragma once
 
 #include <atomic>
@@ -43,41 +42,40 @@ class FakeEngine : public Engine {
   std::string TokenBytes(int32_t id) const override;
   const ModelInfo& model() const override { return model_; }
   EngineStats stats() const override;
-  // At once, unless HoldSnapshots.
+  // Answers at once, unless HoldSnapshots was called.
   void Snapshot(SnapshotCallback on_snapshot) override EXCLUDES(mutex_);
   Profile TakeProfile() override { return {}; }
   Status health() const override EXCLUDES(mutex_);
   const std::string& system_fingerprint() const override { return fingerprint_; }
   void Drain(double timeout_seconds) override;
 
-  // For tests.
-  // Before a server uses it.
+  // Must be called before a server uses the engine.
   void SetChatTemplate(std::string jinja) { model_.chat_template = std::move(jinja); }
-  // Fails for good: what runs ends with this error.
+  // The engine fails for good: running requests end with this error.
   void Break(Status error) EXCLUDES(mutex_);
-  // From now on LeastTokens says that a token may have so many bytes. They have one, in fact.
+  // LeastTokens assumes from now on that a token may have so many bytes. In fact a token has one.
   void SetBytesPerToken(size_t bytes) { bytes_per_token_ = bytes; }
   void SetSecondsSinceProgress(double seconds) { seconds_since_progress_ = seconds; }
   void SetTick(std::chrono::microseconds tick) { tick_us_ = tick.count(); }
-  // From now on nobody gets a snapshot.
+  // Snapshots are withheld from now on.
   void HoldSnapshots() { hold_snapshots_ = true; }
-  int64_t snapshots() const { return snapshots_; }  // asked for
-  // From now on Pause does nothing, as if every step took for ever.
+  int64_t snapshots() const { return snapshots_; }  // number of snapshots requested
+  // Pause does nothing from now on, as if a step never ended.
   void IgnorePauses() { ignore_pauses_ = true; }
-  // While `on`, no request comes to its last token.
+  // While `on`, no request gets its last token.
   void HoldLastToken(bool on) { hold_last_token_ = on; }
   int64_t cancelled() const { return cancelled_; }
   Request last_request() const;
   int64_t submitted() const { return submitted_; }
-  int64_t steps() const { return steps_; }  // ticks of a running request, all of them together
-  // From now on Tokenize of a text of at least `bytes` waits until ReleaseTokenize.
+  int64_t steps() const { return steps_; }  // ticks of all requests together
+  // Tokenize waits from now on for ReleaseTokenize, if its text has at least `bytes`.
   void HoldTokenize(size_t bytes) EXCLUDES(mutex_);
   void ReleaseTokenize() EXCLUDES(mutex_);
-  // From now on TokenBytes of this token waits until ReleaseTokenBytes.
+  // TokenBytes of this token waits from now on for ReleaseTokenBytes.
   void HoldTokenBytes(int32_t id) EXCLUDES(mutex_);
   void ReleaseTokenBytes() EXCLUDES(mutex_);
-  int64_t holding() const { return holding_; }      // calls of these two that wait
-  int64_t tokenized() const { return tokenized_; }  // calls of Tokenize so far
+  int64_t holding() const { return holding_; }      // waiting calls of these two
+  int64_t tokenized() const { return tokenized_; }  // number of calls of Tokenize
 
  private:
   using Outputs = std::vector<std::pair<OutputCallback, OutputChunk>>;
@@ -85,7 +83,7 @@ class FakeEngine : public Engine {
     Request request;
     OutputCallback on_output;
     std::optional<StopStringMatcher> stop = {};
-    int32_t shown = 0;  // of the text that `stop` has seen
+    int32_t shown = 0;  // bytes of text that were compared with `stop`
     int32_t done = 0;   // tokens per choice
     bool paused = false;
   };
@@ -93,9 +91,9 @@ class FakeEngine : public Engine {
   void Loop();
   void Tick() EXCLUDES(mutex_);
   bool MayEmit(const Running& running) const;
-  bool Idle() const REQUIRES(mutex_);  // there is nothing to do until somebody calls
+  bool Idle() const REQUIRES(mutex_);  // nothing to do until a call
   void End(RequestId id, FinishReason reason, Outputs& outputs) REQUIRES(mutex_);
-  // One more token; true when it was the last one.
+  // Generates one more token. Returns whether it was the last.
   bool Emit(RequestId id, Running& running, Outputs& outputs) REQUIRES(mutex_);
 
   ModelInfo model_;

@@ -14,7 +14,7 @@ namespace tokamak {
 HttpClient::HttpClient(uint16_t port) {
   fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const timeval patience{.tv_sec = 20,
-                         .tv_usec = 0};  // a hang fails the test and does not block it
+                         .tv_usec = 0};  // a hang fails the test instead of blocking it
   ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
   sockaddr_in address{};

@@ -47,7 +47,7 @@ class ServerFixture : public testing::Test {
   FakeEngine engine_;
   std::unique_ptr<Server> server_;
   std::thread thread_;
-  Status run_status_;  // once thread_ was joined
+  Status run_status_;  // valid after thread_ was joined
 };
 
 }  // namespace tokamak

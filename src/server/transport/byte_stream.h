@@ -1,4 +1,4 @@
-// A connection's bytes, in the clear or through TLS. For this folder: heavy headers.
+// A connection's bytes, plain or through TLS. For this folder only, because its headers are heavy.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -11,7 +11,8 @@
 
 namespace tokamak {
 
-// One reader and one writer at a time. Closing the socket ends every operation with an error.
+// Allows one reader and one writer at a time. Closing the socket ends every operation with an
+// error.
 class ByteStream {
  public:
   using Socket = boost::asio::ip::tcp::socket;
@@ -19,14 +20,14 @@ class ByteStream {
 
   virtual ~ByteStream() = default;
   virtual Socket& socket() = 0;
-  // Before anything else.
+  // Must be called first.
   virtual boost::asio::awaitable<void> Handshake(Error& error) = 0;
   virtual boost::asio::awaitable<size_t> ReadSome(boost::asio::mutable_buffer space,
                                                   Error& error) = 0;
-  // How much of it the system has taken: at least one byte, unless there is an error.
+  // Returns how many bytes the system has taken: at least one, unless there is an error.
   virtual boost::asio::awaitable<size_t> WriteSome(boost::asio::const_buffer data,
                                                    Error& error) = 0;
-  // Tells the other side that no more will be written. May wait until it says the same.
+  // Tells the peer that nothing more will be written. May wait until the peer says the same.
   virtual boost::asio::awaitable<void> FinishWriting() = 0;
 };
 

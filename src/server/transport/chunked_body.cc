@@ -55,7 +55,7 @@ void ChunkedBody::EndLine() {
   line_.clear();
 }
 
-// Extensions are skipped: none means anything here.
+// Extensions are skipped, because none has a meaning here.
 void ChunkedBody::EndSizeLine() {
   uint64_t size = 0;
   const char* const end = line_.data() + line_.size();

@@ -1,5 +1,6 @@
-// The body of a request with "Transfer-Encoding: chunked" (RFC 9112, section 7.1), as strictly as
-// RequestReader reads a head. What it is does not depend on how its bytes arrive.
+// Reads a body with "Transfer-Encoding: chunked" (RFC 9112, section 7.1), as strictly as
+// RequestReader reads a head. The result does not depend on how the bytes are split when they
+// arrive.
 #pragma once
 
 #include <cstddef>
@@ -12,23 +13,23 @@ namespace tokamak {
 
 class ChunkedBody {
  public:
-  // Of a chunk's size with its extensions, and of all lines behind the last chunk together.
+  // Limits a line with a chunk's size and extensions, and all lines after the last chunk together.
   static constexpr size_t kMaxLine = 4096;
 
   explicit ChunkedBody(size_t max_bytes) : max_bytes_(max_bytes) {}
 
-  // Reads from the front of `bytes`: all of them unless the body ends, or is refused, before.
-  // Returns how many it took.
+  // Reads from the front of `bytes` and returns how many it took: all of them, unless the body ends
+  // or is refused first.
   size_t Feed(std::string_view bytes);
 
   bool done() const { return part_ == Part::kEnd; }
   bool refused() const { return status_ != 0; }
-  int status() const { return status_; }  // 400, or 413 for more than max_bytes
+  int status() const { return status_; }  // 400; 413 if longer than max_bytes
   const std::string& message() const { return message_; }
   std::string TakeBody() { return std::move(body_); }
 
  private:
-  // A line stands for its CRLF too. kDataEnd is that of a chunk.
+  // A line includes its CRLF. kDataEnd is the CRLF after a chunk's data.
   enum class Part { kSizeLine, kData, kDataEnd, kTrailerLine, kEnd };
 
   void TakeLineByte(char c);
@@ -38,10 +39,10 @@ class ChunkedBody {
 
   const size_t max_bytes_;
   Part part_ = Part::kSizeLine;
-  std::string line_;        // so far, without its CRLF
-  bool after_cr_ = false;   // of the line
-  size_t line_bytes_ = 0;   // that count towards kMaxLine
-  uint64_t data_left_ = 0;  // of the chunk
+  std::string line_;        // what arrived of it, without CRLF
+  bool after_cr_ = false;   // the last byte of line_ was CR
+  size_t line_bytes_ = 0;   // bytes that count towards kMaxLine
+  uint64_t data_left_ = 0;  // missing bytes of the chunk
   std::string body_;
   int status_ = 0;
   std::string message_;

@@ -18,10 +18,10 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-constexpr size_t kSmallRead = 4096;     // what an idle connection costs
-constexpr double kFarewellSeconds = 2;  // for the client to read a refusal
+constexpr size_t kSmallRead = 4096;     // buffer of an idle connection
+constexpr double kFarewellSeconds = 2;  // for the client to read an error
 
-// Bytes of a body that count among the host's as long as this lives.
+// Counts the bytes of a body in the host's total while it lives.
 class Arriving {
  public:
   explicit Arriving(size_t& total) : total_(total) {}
@@ -139,7 +139,7 @@ asio::awaitable<void> Connection::Pump() {
   error_code error;
   auto token = asio::redirect_error(asio::use_awaitable, error);
   std::string space(kSmallRead, '\0');
-  bool full = false;  // the last read filled its space: more at a time is worth the memory
+  bool full = false;  // the last read filled its buffer, so a larger one is worth its memory
   while (!ended_) {
     if (incoming_.size() >= kReadAhead) {
       co_await room_.async_wait(token);
@@ -162,7 +162,7 @@ asio::awaitable<void> Connection::Pump() {
   if (writer_ != nullptr && !writer_->finished()) writer_->Gone();
 }
 
-// False when the client has closed, or at the deadline.
+// Returns false if the client has closed or the deadline has passed.
 asio::awaitable<bool> Connection::WaitForMore(size_t than, Clock::time_point deadline) {
   error_code error;
   auto token = asio::redirect_error(asio::use_awaitable, error);
@@ -179,7 +179,7 @@ void Connection::Feed(RequestReader& reader) {
   room_.cancel();
 }
 
-// kAnswered: there is a response although the body was not read.
+// kAnswered: the response was made without reading the body.
 asio::awaitable<Connection::Next> Connection::ReadRequest(RequestReader& reader) {
   const bool head = co_await ReadHead(reader);
   if (!head) co_return Next::kEnd;
@@ -227,7 +227,7 @@ asio::awaitable<bool> Connection::ReadHead(RequestReader& reader) {
   co_return false;
 }
 
-// False when there is no whole body; unless the reader refuses it, the client knows why.
+// Returns false without a whole body. The client has been told why, unless the reader refused it.
 asio::awaitable<bool> Connection::ReadBody(RequestReader& reader) {
   Arriving arriving(host_.arriving_bytes);
   const Clock::time_point deadline = Clock::now() + Milliseconds(limits_.body_seconds);
@@ -272,7 +272,7 @@ void Connection::StartResponse(RequestReader& reader, bool keep_alive) {
 }
 
 asio::awaitable<void> Connection::Handle() {
-  // Whoever half-closes behind a request gets what is known at once, and no more.
+  // A client that half-closes after its request gets what can be answered at once.
   if (ended_) {
     asio::post(*host_.io, [self = shared_from_this()] {
       if (self->writer_ != nullptr && !self->writer_->finished()) self->writer_->Gone();
@@ -307,7 +307,7 @@ asio::awaitable<void> Connection::SendUnsent() {
   sent_.cancel();
 }
 
-// Sends what the handler left. False when the connection is of no more use.
+// Sends the handler's remaining output. Returns false if the connection cannot be used any more.
 asio::awaitable<bool> Connection::SendRest() {
   error_code ignored;
   auto token = asio::redirect_error(asio::use_awaitable, ignored);
@@ -323,7 +323,7 @@ asio::awaitable<bool> Connection::SendRest() {
   co_return true;
 }
 
-// The client sent more before it had the answer.
+// Waits, because the client sent a request before it had the last response.
 asio::awaitable<void> Connection::WaitForTurn() {
   error_code ignored;
   auto token = asio::redirect_error(asio::use_awaitable, ignored);
@@ -333,7 +333,7 @@ asio::awaitable<void> Connection::WaitForTurn() {
   turn_ = nullptr;
 }
 
-// However slowly a client reads: the deadline is for the next piece.
+// The deadline is for each piece, so slow clients can read long responses.
 asio::awaitable<bool> Connection::WriteAll(const std::string& data) {
   error_code error;
   for (size_t done = 0; done < data.size() && !error;) {
@@ -355,7 +355,8 @@ asio::awaitable<void> Connection::Fail(const HttpRequest& request, int status,
   if (written) co_await Linger();
 }
 
-// Lets the client read the answer before a reset: takes in what it is still sending, for a moment.
+// Lets the client read the response before a reset: for a moment, reads and drops what it is still
+// sending.
 asio::awaitable<void> Connection::Linger() {
   discarding_ = true;
   incoming_ = std::string();

@@ -1,4 +1,4 @@
-// One client's connection: requests one after the other. For this folder.
+// One client's connection, which carries one request after the other. For this folder only.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -23,31 +23,31 @@ inline std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
 }
 
-// The connections' view of their server. Never changes, but for the counters, which are the I/O
-// thread's.
+// What connections share with their server. Constant except for the counters, which belong to the
+// I/O thread.
 struct ConnectionHost {
   HttpServer::Options options;
   HttpHandler handler;
   std::unique_ptr<boost::asio::io_context> io;
   bool draining = false;
-  size_t arriving_bytes = 0;  // of bodies that are not whole yet
-  size_t unsent_bytes = 0;    // of responses, that clients have not taken in
+  size_t arriving_bytes = 0;  // of incomplete request bodies
+  size_t unsent_bytes = 0;    // of all responses
   Turns turns{*io};
 };
 
-// Three coroutines share it. Serve reads a request, lets the handler answer it, and goes on to the
-// next. Pump reads ahead, and so notices when the client leaves while its response is under way;
-// after more than kReadAhead bytes of further requests, only failing writes tell of that. Send
-// sends what the handler has written while the handler waits for more.
+// Three coroutines share a connection. Serve reads a request, awaits its handler, and goes on to
+// the next. Pump reads ahead, and so notices when the client leaves during a response. Beyond
+// kReadAhead bytes of further requests it stops reading; then only failing writes tell that the
+// client has left. Send sends what the handler has written while the handler waits for more.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   static constexpr size_t kReadAhead = 64 << 10;
 
   Connection(ConnectionHost& host, std::unique_ptr<ByteStream> stream, std::string client);
 
-  // Until the connection ends.
+  // Runs until the connection ends.
   boost::asio::awaitable<void> Serve();
-  // Answers with an error, whatever the client wants.
+  // Answers with an error, without reading a request.
   boost::asio::awaitable<void> Refuse(int status, const std::string& message);
   void CloseIfIdle();
   void Close();
@@ -73,25 +73,25 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::awaitable<void> Fail(const HttpRequest& request, int status,
                                     const std::string& message);
   boost::asio::awaitable<void> Linger();
-  void StartDeadline(double seconds);  // Close after that
+  void StartDeadline(double seconds);  // calls Close when they are over
   void StopDeadline();
 
   ConnectionHost& host_;
   const HttpLimits& limits_;
   const std::unique_ptr<ByteStream> stream_;
-  const std::string client_;            // its ClientNetwork
-  std::string incoming_;                // read and not yet parsed
-  bool ended_ = false;                  // the client has closed, or we have
-  bool discarding_ = false;             // what comes is of no interest
-  boost::asio::steady_timer arrived_;   // cancelled when incoming_ grows or ended_ becomes true
-  boost::asio::steady_timer room_;      // cancelled when incoming_ shrinks
-  boost::asio::steady_timer deadline_;  // for the write, the handshake or the farewell under way
-  uint64_t deadlines_ = 0;              // tells a deadline's late call from one in time
-  std::shared_ptr<Turns::Timer> turn_;  // while it is waited for
-  std::unique_ptr<ResponseWriter> writer_;  // the request that is being answered
+  const std::string client_;                // a ClientNetwork
+  std::string incoming_;                    // read but not parsed yet
+  bool ended_ = false;                      // the client or we have closed
+  bool discarding_ = false;                 // ignore all further input
+  boost::asio::steady_timer arrived_;       // cancelled when incoming_ grows or ended_ becomes true
+  boost::asio::steady_timer room_;          // cancelled when incoming_ shrinks
+  boost::asio::steady_timer deadline_;      // of the current write, handshake or farewell
+  uint64_t deadlines_ = 0;                  // number of the latest deadline: older ones are void
+  std::shared_ptr<Turns::Timer> turn_;      // null unless it is waited for
+  std::unique_ptr<ResponseWriter> writer_;  // of the current request; null between requests
   boost::asio::steady_timer to_send_;       // cancelled when there is something to send
   boost::asio::steady_timer sent_;          // cancelled when `sending_` becomes false
-  bool sending_ = false;                    // what writer_ had is being written
+  bool sending_ = false;                    // output of writer_ is being written
   bool reading_ = false;                    // a request has begun to arrive
 };
 

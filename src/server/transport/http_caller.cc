@@ -29,8 +29,8 @@
 
 #include "base/error.h"
 
-// g++ 12 destroys temporaries with non-trivial destructors twice when they live across a co_await
-// (PR 99576 and others): every operand below is a named variable or a trivial value.
+// g++ 12 destroys temporaries with non-trivial destructors twice if they live across a co_await (PR
+// 99576 and others). So every operand below is a named variable or a trivial value.
 
 namespace tokamak {
 namespace {
@@ -45,7 +45,7 @@ using tcp = asio::ip::tcp;
 using Microseconds = std::chrono::microseconds;
 using TimePoint = std::chrono::steady_clock::time_point;
 
-// Rounded up: a timer never fires before its time.
+// Rounds up, so that a timer never fires early.
 Microseconds ToMicroseconds(double seconds) {
   return Microseconds(static_cast<int64_t>(std::ceil(std::max(0.0, seconds) * 1e6)));
 }
@@ -63,30 +63,30 @@ Status Failed(const char* what, const error_code& error) {
 
 }  // namespace
 
-// A connection, in the clear or through TLS.
+// A connection, plain or through TLS.
 class HttpCaller::Wire {
  public:
   using Plain = beast::tcp_stream;
   using Tls = ssl::stream<beast::tcp_stream>;
 
-  // `context` is null for one in the clear.
+  // `context` is null without TLS.
   Wire(asio::io_context& io, ssl::context* context) : plain_(io) {
     if (context != nullptr) tls_.emplace(std::move(plain_), *context);
   }
 
   Plain& plain() { return tls_ ? tls_->next_layer() : plain_; }
   Tls* tls() { return tls_ ? &*tls_ : nullptr; }
-  // Whether the server has not ended it, as far as is known here.
+  // Returns whether the server has not ended the connection, as far as this side knows.
   bool alive() {
     char byte = 0;
     const ssize_t got = ::recv(plain().socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    // Through TLS something may lie there: tickets of its session.
+    // With TLS there may be unread session tickets.
     return got < 0 ? errno == EAGAIN || errno == EWOULDBLOCK : got > 0 && tls_;
   }
 
-  beast::flat_buffer buffer;  // read and not parsed yet
-  bool answering = false;     // a byte of the answer to the last request has come
-  bool reusable = false;      // that answer has come whole, and the server waits for more
+  beast::flat_buffer buffer;  // read but not parsed yet
+  bool answering = false;     // the response has begun to arrive
+  bool reusable = false;      // the response is complete and the connection stays open
 
  private:
   Plain plain_;
@@ -112,9 +112,9 @@ struct HttpCaller::Impl {
   Options options;
   Microseconds timeout;
   asio::io_context io{1};
-  std::optional<ssl::context> context;  // of https
+  std::optional<ssl::context> context;  // set for https
   tcp::resolver::results_type endpoints;
-  std::vector<std::unique_ptr<Wire>> idle;  // the last one was used last
+  std::vector<std::unique_ptr<Wire>> idle;  // in the order of their last use
 };
 
 Status HttpCaller::Impl::PrepareTls() {
@@ -128,7 +128,7 @@ Status HttpCaller::Impl::PrepareTls() {
   context->set_verify_mode(options.insecure ? ssl::verify_none : ssl::verify_peer, error);
   if (options.ca_file.empty()) {
     context->set_default_verify_paths(error);
-    return Status();  // without any, no server will be believed
+    return Status();  // without any, no certificate will be accepted
   }
   context->load_verify_file(options.ca_file, error);
   if (error) {
@@ -172,8 +172,8 @@ asio::awaitable<Status> HttpCaller::Impl::Transfer(const HttpCall& call, HttpRec
     } else {
       status = co_await Converse(wire->plain(), *wire, call, receiver, deadline);
     }
-    // A server may end a connection that waits at any time, also while the next request is on its
-    // way: then it has not seen that one.
+    // A server may end an idle connection at any time, also while the next request is on its way,
+    // and then has not seen that request.
     const bool ended =
         kept && first && !wire->answering && status.code() == StatusCode::kUnavailable;
     if (wire->reusable) {
@@ -191,14 +191,14 @@ asio::awaitable<Status> HttpCaller::Impl::Open(Wire& wire, TimePoint deadline) {
   wire.plain().expires_at(Patience(deadline));
   co_await wire.plain().async_connect(endpoints, token);
   if (error) co_return Failed("connecting", error);
-  // Chunks of a body are small and each is waited for.
+  // Chunks of a body are small, and somebody waits for each.
   error_code ignored;
   wire.plain().socket().set_option(tcp::no_delay(true), ignored);
   Wire::Tls* const tls = wire.tls();
   if (tls == nullptr) co_return Status();
   asio::ip::make_address(url.host, ignored);
   X509_VERIFY_PARAM* const verified = SSL_get0_param(tls->native_handle());
-  if (ignored) {  // no address, so a name
+  if (ignored) {  // a name, not an address
     SSL_set_tlsext_host_name(tls->native_handle(), url.host.c_str());
     X509_VERIFY_PARAM_set1_host(verified, url.host.c_str(), 0);
   } else {
@@ -235,7 +235,7 @@ asio::awaitable<Status> HttpCaller::Impl::Converse(Stream& stream, Wire& wire, c
   receiver.OnSent();
 
   http::response_parser<http::string_body> parser;
-  parser.body_limit(boost::none);  // pieces are handed on as they come
+  parser.body_limit(boost::none);  // pieces are passed on as they come
   wire.plain().expires_at(Patience(deadline));
   co_await http::async_read_header(stream, wire.buffer, parser, token);
   wire.answering = wire.buffer.size() > 0 || parser.got_some();
@@ -299,7 +299,7 @@ Result<Url> ParseUrl(std::string_view text) {
   url.path = rest.substr(slash);
   while (url.path.ends_with('/')) url.path.pop_back();
   std::string_view host = rest.substr(0, slash);
-  // "[::1]:8080": the last colon outside of brackets.
+  // The port follows the last colon outside of brackets, as in "[::1]:8080".
   const size_t colon =
       host.find(':', host.starts_with('[') ? std::min(host.find(']'), host.size()) : 0);
   url.port = url.tls ? "443" : "80";

@@ -1,4 +1,4 @@
-// Many HTTP calls at a time from one thread, for measuring servers.
+// Many HTTP requests at a time from one thread, for measuring servers.
 #pragma once
 
 #include <functional>
@@ -15,56 +15,57 @@ namespace tokamak {
 struct Url {
   std::string host;
   std::string port;
-  std::string path;  // "" or "/...", without a '/' at its end
+  std::string path;  // "" or "/...", without a trailing '/'
   bool tls = false;  // https
 };
-// "http://HOST[:PORT][/PATH]", or https. kInvalidArgument for anything else.
+// Parses "http://HOST[:PORT][/PATH]", or the same with https. kInvalidArgument for anything else.
 Result<Url> ParseUrl(std::string_view text);
 
 struct HttpCall {
-  std::string target;  // after the URL's path
-  std::string body;    // JSON; empty: the call is a GET
+  std::string target;  // appended to the URL's path
+  std::string body;    // JSON; empty: a GET request
   std::vector<std::pair<std::string, std::string>> headers = {};
-  double limit_seconds = 0;  // for the whole call; 0: there is none
+  double limit_seconds = 0;  // for the whole request; 0: no limit
 };
 
-// What comes back, in this order, on the thread of HttpCaller::Run.
+// Gets the response, in the order of these methods, on the thread of HttpCaller::Run.
 class HttpReceiver {
  public:
   virtual ~HttpReceiver() = default;
-  // The request has been handed to the system's network. Twice where a kept connection turned out
-  // to have ended, for the request goes again over a new one.
+  // The system's network has the request. Called twice if a kept connection had ended, because the
+  // request is then sent again over a new one.
   virtual void OnSent() {}
   virtual void OnHead(int status) = 0;
-  // A piece of the body. An error ends the call with it.
+  // A piece of the body. An error ends the request with it.
   virtual Status OnBody(std::string_view bytes) = 0;
-  // Once, last: OK when the whole answer has come, whatever its status. kDeadlineExceeded when it
-  // took too long, kUnavailable when the connection could not be made or ended early, kDataLoss
-  // when what came is no HTTP.
+  // Called once, last. OK if the whole response has come, whatever its status. kDeadlineExceeded if
+  // it took too long, kUnavailable if the connection could not be made or ended early, kDataLoss if
+  // the response is not HTTP.
   virtual void OnEnd(const Status& status) = 0;
 };
 
-// Owner: one thread, which runs everything.
+// Owned by one thread, which runs everything.
 class HttpCaller {
  public:
   struct Options {
-    double timeout_seconds = 600;  // a call fails when nothing comes for so long
+    double timeout_seconds = 600;  // longest wait for the next byte
     std::string ca_file = {};      // CA certificates (PEM) for https, instead of the system's
-    bool insecure = false;         // believe any server
-    bool keep_alive = true;        // use connections again
+    bool insecure = false;         // accept any certificate
+    bool keep_alive = true;        // reuse connections
   };
-  // Looks the host up. kNotFound where there is none, kInvalidArgument for a ca_file that is none.
+  // Looks up the host. kNotFound if there is none, kInvalidArgument if ca_file holds no
+  // certificates.
   static Result<std::unique_ptr<HttpCaller>> Create(const Url& url, const Options& options);
   ~HttpCaller();
 
-  // Takes a connection that an earlier call is done with, or makes one: there are as many as calls
-  // at a time. May be called before Run and from what Run calls.
+  // Sends a request over an idle connection or a new one: there are as many connections as requests
+  // at a time. May be called before Run, and from what Run calls.
   void Send(HttpCall call, std::shared_ptr<HttpReceiver> receiver);
   void After(double seconds, std::function<void()> call);  // to the microsecond; at once if <= 0
-  // Works until no call and no timer is left, or until Stop.
+  // Works until no request and no timer is left, or until Stop.
   void Run();
-  // Ends Run. Calls that are under way are dropped when the caller is destroyed: their receivers
-  // hear no more. From what Run calls.
+  // Ends Run. Must be called from what Run calls. Requests under way are dropped when the caller is
+  // destroyed: their receivers are not called again.
   void Stop();
 
  private:

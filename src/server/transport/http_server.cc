@@ -36,17 +36,17 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 using tcp = asio::ip::tcp;
 
-constexpr double kWatchSeconds = 2;           // between looks at the certificate's files
-constexpr int kMaxUnsentInKernel = 32 << 10;  // of a connection, beside what is on its way
-constexpr size_t kMaxRefusals = 256;  // connections that are being told that there are too many
+constexpr double kWatchSeconds = 2;           // between checks of the certificate's files
+constexpr int kMaxUnsentInKernel = 32 << 10;  // per connection, without bytes in flight
+constexpr size_t kMaxRefusals = 256;          // connections above the limit that get an error
 
 asio::ip::address Unmapped(const asio::ip::address& address) {
   if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address;
   return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
 }
 
-// The addresses of a host; never empty. "localhost" is this machine whatever its files or name
-// servers say (RFC 6761, section 6.3).
+// Returns the addresses of a host, at least one. "localhost" is this machine whatever a name server
+// says (RFC 6761, section 6.3).
 Result<std::vector<asio::ip::address>> AddressesOf(const std::string& host) {
   if (host.empty()) {
     return InvalidArgument(
@@ -67,8 +67,8 @@ Result<std::vector<asio::ip::address>> AddressesOf(const std::string& host) {
   return addresses;
 }
 
-// Without this the system takes megabytes for a client that does not read, and we would compute and
-// format them. What is on its way does not count: the limit slows no connection down.
+// Without this the system buffers megabytes for a client that does not read, which we would have to
+// compute and format. Bytes in flight do not count, so no connection gets slower.
 void LimitUnsent(tcp::socket& socket) {
 #ifdef TCP_NOTSENT_LOWAT
   const int bytes = kMaxUnsentInKernel;
@@ -86,7 +86,8 @@ void ReloadCertificate(TlsServer& tls) {
   }
 }
 
-// An exception is a defect, or memory has run out: the connection ends, and the server goes on.
+// An exception is a bug or means that memory has run out. The connection ends, and the server goes
+// on.
 void LogException(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -99,8 +100,7 @@ void LogException(const std::exception_ptr& error) {
 
 }  // namespace
 
-// Everything is used on the I/O thread alone, except `io` itself and what never changes after
-// Listen.
+// Used only on the I/O thread, except `io` itself and what never changes after Listen.
 struct HttpServer::Impl {
   Impl(Options options, HttpHandler handler)
       : host{.options = std::move(options),
@@ -120,12 +120,12 @@ struct HttpServer::Impl {
 
   ConnectionHost host;
   tcp::acceptor acceptor;
-  uint16_t port = 0;               // since Listen
-  std::unique_ptr<TlsServer> tls;  // null: in the clear
+  uint16_t port = 0;               // set by Listen
+  std::unique_ptr<TlsServer> tls;  // null: no TLS
   asio::signal_set shutdown_signals, hangup_signals;
   std::function<void()> on_shutdown, on_hangup;
   std::set<Connection*> connections;
-  std::map<std::string, size_t> per_client;  // connections of each ClientNetwork
+  std::map<std::string, size_t> per_client;  // number of connections per ClientNetwork
 };
 
 Status HttpServer::Impl::Listen() {
@@ -155,7 +155,7 @@ asio::awaitable<void> HttpServer::Impl::AcceptLoop() {
   while (acceptor.is_open()) {
     tcp::socket socket = co_await acceptor.async_accept(token);
     if (error == asio::error::operation_aborted) break;
-    if (error) {  // out of file descriptors, most likely: wait for some to come back
+    if (error) {  // probably out of file descriptors: wait for free ones
       LogWarning("accept: {}", error.message());
       pause.expires_after(std::chrono::milliseconds(100));
       co_await pause.async_wait(token);
@@ -169,7 +169,7 @@ void HttpServer::Impl::Accept(tcp::socket socket) {
   const HttpLimits& limits = host.options.limits;
   error_code error;
   const asio::ip::address address = Unmapped(socket.remote_endpoint(error).address());
-  if (error) return;  // it has gone already
+  if (error) return;  // the client has left already
   socket.set_option(tcp::no_delay(true), error);
   LimitUnsent(socket);
   int refusal = 0;
@@ -227,7 +227,7 @@ HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 HttpServer::~HttpServer() {
   Stop();
   impl_->host.io->restart();
-  impl_->host.io->poll();  // lets the connections' coroutines end
+  impl_->host.io->poll();  // ends the connections' coroutines
 }
 
 Result<std::unique_ptr<HttpServer>> HttpServer::Listen(Options options, HttpHandler handler) {
@@ -240,7 +240,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Listen(Options options, HttpHand
   return server;
 }
 
-// A timer of the server's io, which ends with it.
+// The timer belongs to the server's io and ends with it.
 void HttpServer::Impl::WatchTls() {
   auto timer = std::make_shared<asio::steady_timer>(*host.io, Milliseconds(kWatchSeconds));
   timer->async_wait([this, timer](error_code error) {

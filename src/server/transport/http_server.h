@@ -14,10 +14,10 @@
 
 namespace tokamak {
 
-// Answers a request: returns when the answer is complete, or soon after the client has left.
+// Handles a request. Returns when the response is complete, or soon after the client has left.
 using HttpHandler = std::function<Awaitable<void>(ResponseWriter&)>;
 
-// Owned by the thread that calls Run, which does all the work; other threads may call Post.
+// Owned by the thread that calls Run, which does all the work. Other threads may only call Post.
 class HttpServer {
  public:
   struct Options {
@@ -26,14 +26,14 @@ class HttpServer {
     std::string tls_cert_file = {};  // PEM; empty: no TLS
     std::string tls_key_file = {};
     HttpLimits limits;
-    // The answer to what HTTP itself finds wrong (malformed, too large, too slow, too many). Of the
-    // request it has what could be read: at times nothing, or the method and the path alone.
+    // Makes the response to what is wrong with HTTP itself (malformed, too large, too slow, too
+    // many). The request holds what could be read: perhaps nothing, or only method and path.
     std::function<HttpResponse(const HttpRequest&, int status, const std::string& message)>
         error_response;
-    // Called when a request's head is there and before its body is read; an answer means that
-    // nobody else sees the request. May be null.
+    // Called when a request's head has arrived, before its body is read. A response ends the
+    // request: its body and the handler are skipped. May be null.
     std::function<std::optional<HttpResponse>(const HttpRequest&)> check_head = {};
-    // Adds what every answer carries, streams and errors included. May be null.
+    // Adds headers to every response, streams and errors included. May be null.
     std::function<void(const HttpRequest&, HttpResponse&)> decorate = {};
   };
   // Binds and listens; with TLS, reads its files.
@@ -43,35 +43,35 @@ class HttpServer {
   uint16_t port() const;
 
   struct Address {
-    std::string ip;         // to give to Listen
+    std::string ip;         // for Options::host
     bool loopback = false;  // only this machine can reach it
   };
-  // What Listen would bind to.
+  // Returns the address to which Listen would bind.
   static Result<Address> Resolve(const std::string& host);
 
-  // Serves until Stop, or until after Drain the last response is complete.
+  // Serves until Stop; after Drain, until the last response is complete.
   void Run();
-  // Accepts no more connections and closes those that wait for a request; Run returns when the
-  // responses that are under way are complete. I/O thread.
+  // Accepts no more connections and closes idle ones. Run returns when the running responses are
+  // complete. I/O thread.
   void Drain();
-  // Closes everything; Run returns. I/O thread.
+  // Closes everything and ends Run. I/O thread.
   void Stop();
-  // Reads the certificate and its key again, for new connections. The files are also looked at
-  // every two seconds. After an error, which is logged, the old ones stay in use. I/O thread.
+  // Reads the certificate and its key again, for new connections. The server also looks at the
+  // files every two seconds. After an error, which is logged, the old ones stay in use. I/O thread.
   void ReloadTls();
-  // Runs `work` on the I/O thread. From any thread.
+  // Runs `work` on the I/O thread. Thread-safe.
   void Post(std::function<void()> work);
-  // What Run runs.
+  // Returns the io_context of the I/O thread.
   boost::asio::io_context& io();
   // Runs `work` on the I/O thread after `seconds`. I/O thread.
   void PostAfter(double seconds, std::function<void()> work);
-  // Calls `on_signal` on the I/O thread for every SIGINT and SIGTERM, which no longer end the
+  // Calls `on_signal` on the I/O thread for every SIGINT and SIGTERM. They no longer end the
   // process while this server lives.
   void OnSignals(std::function<void()> on_signal);
-  // The same for SIGHUP.
+  // Does the same for SIGHUP.
   void OnHangup(std::function<void()> on_hangup);
 
-  struct Impl;  // for http_server.cc alone
+  struct Impl;  // used only in http_server.cc
 
  private:
   explicit HttpServer(std::unique_ptr<Impl> impl);

@@ -1,4 +1,4 @@
-// From other threads to the I/O thread.
+// Passes values from other threads to the I/O thread.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -14,14 +14,14 @@
 
 namespace tokamak {
 
-// Values that other threads put in and the I/O thread takes out, in order. The I/O thread owns it;
-// what is put in once it is gone is dropped.
+// A queue that other threads fill and the I/O thread, its owner, empties, in order. Values that
+// come after its end are dropped.
 template <typename T>
 class Mailbox {
   class State;
 
  public:
-  // For other threads; thread-safe, and may outlive the mailbox.
+  // The sending side. Thread-safe; may outlive the mailbox.
   class Sender {
    public:
     void Put(T value) const { state_->Put(std::move(value)); }
@@ -32,21 +32,21 @@ class Mailbox {
     std::shared_ptr<State> state_;
   };
 
-  // Calls `on_mail` on the I/O thread when something has come.
+  // Calls `on_mail` on the I/O thread when there are new values.
   Mailbox(boost::asio::io_context& io, std::function<void()> on_mail)
       : state_(std::make_shared<State>(io, std::move(on_mail))) {}
-  // Wakes the coroutine of a request.
+  // Wakes the coroutine of a request when there are new values.
   explicit Mailbox(ResponseWriter& writer) : Mailbox(writer.io(), [&writer] { writer.Notify(); }) {}
   ~Mailbox() { Close(); }
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
 
-  // What comes later is dropped.
+  // Drops all values that come later.
   void Close() { state_->Close(); }
   Sender sender() const { return Sender(state_); }
-  // All that has come since the last call.
+  // Returns all values that have come since the last call.
   std::vector<T> Take() { return state_->Take(); }
-  // Waits for one value, which is all that ever comes. Nothing when the client leaves before.
+  // Waits for the only value that will come. nullopt if the client leaves first.
   Awaitable<std::optional<T>> TakeOne(ResponseWriter& writer) {
     std::vector<T> values = Take();
     while (values.empty() && !writer.gone()) {
@@ -67,7 +67,7 @@ class Mailbox {
       MutexLock lock(mutex_);
       if (closed_) return;
       values_.push_back(std::move(value));
-      // Not closed, so the I/O thread is still there.
+      // The mailbox is open, so the I/O thread is still there.
       if (values_.size() == 1)
         boost::asio::post(io_, [self = this->shared_from_this()] { self->Tell(); });
     }
@@ -76,7 +76,7 @@ class Mailbox {
       return std::exchange(values_, {});
     }
     void Close() EXCLUDES(mutex_) {
-      std::vector<T> dropped;  // after the lock
+      std::vector<T> dropped;  // destroyed after the lock is released
       MutexLock lock(mutex_);
       closed_ = true;
       dropped.swap(values_);
@@ -88,7 +88,7 @@ class Mailbox {
         MutexLock lock(mutex_);
         if (closed_) return;
       }
-      on_mail_();  // Close is called on this thread too
+      on_mail_();  // safe, because Close is called on this thread too
     }
 
     boost::asio::io_context& io_;

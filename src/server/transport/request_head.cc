@@ -29,7 +29,7 @@ std::string_view Trim(std::string_view text) {
 
 char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-// A name or an address, and perhaps a port: nothing that could be taken for more than one.
+// A name or an address, perhaps with a port: nothing that can be read as more than one.
 bool IsHost(std::string_view value) {
   for (const char c : value) {
     if (!IsAlphanumeric(c) && std::string_view(".-_:[]").find(c) == std::string_view::npos) {
@@ -39,7 +39,7 @@ bool IsHost(std::string_view value) {
   return !value.empty();
 }
 
-// Fields of which a second one would leave open which of them counts.
+// Fields that may come only once, because it would be open which one counts.
 constexpr std::string_view kOnce[] = {"host",          "content-length", "transfer-encoding",
                                       "authorization", "content-type",   "origin",
                                       "expect",        "sec-fetch-site", "content-encoding"};
@@ -58,7 +58,7 @@ std::string CheckLength(std::string_view value, HeadFraming& framing) {
   return "";
 }
 
-// One field; `counts` says how often each of kOnce has come.
+// Checks one field. `counts` has the number of times that each of kOnce has come.
 std::string CheckField(std::string_view line, int (&counts)[kNumOnce], HeadFraming& framing) {
   if (std::string error = FieldNameError(line); !error.empty()) return error;
   const size_t colon = line.find(':');
@@ -100,7 +100,7 @@ std::string RequestLineError(std::string_view line) {
   if (version != "HTTP/1.1" && version != "HTTP/1.0") return "only HTTP/1.1 and 1.0 are spoken";
   if (!target.starts_with('/')) return "the target must be a path that starts with /";
   for (const char c : target) {
-    // '\' and '#' never come from a client that means well: browsers encode both.
+    // Well-meaning clients never send '\' and '#': browsers encode both.
     if (c <= ' ' || c >= 0x7f || c == '\\' || c == '#' || c == '"' || c == '<' || c == '>') {
       return "the target holds a character that must be encoded";
     }

@@ -1,4 +1,4 @@
-// The rules for a request's head, on its bytes.
+// The rules for the bytes of a request's head.
 #pragma once
 
 #include <cstddef>
@@ -10,29 +10,29 @@ namespace tokamak {
 inline constexpr char kBodyTooLarge[] =
     "the body is larger than this server accepts (--max-body-bytes)";
 
-// Other than tab; a line may hold none.
+// Control characters other than tab, which no line may hold.
 constexpr bool IsControl(char c) {
   return (static_cast<unsigned char>(c) < ' ' && c != '\t') || c == 0x7f;
 }
 
-// Whether `a` is `lower`, which has no capitals: names of fields, and many values, have no case.
+// Compares without regard to case, as for names and many values of fields. `lower` has no capitals.
 bool SameName(std::string_view a, std::string_view lower);
 
-// What is wrong with a request line (without its CRLF), or "".
+// Returns what is wrong with a request line (without its CRLF), or "".
 std::string RequestLineError(std::string_view line);
 
-// What is wrong with the name of a field (a line without its CRLF), or "".
+// Returns what is wrong with the name of a field (a line without its CRLF), or "".
 std::string FieldNameError(std::string_view line);
 
-// What a head says, as far as its framing goes.
+// How a head says where its body ends.
 struct HeadFraming {
-  std::string error;  // what is wrong; empty: nothing
+  std::string error;  // empty: nothing is wrong
   bool chunked = false;
   bool has_length = false;
   size_t length = 0;
 };
-// Of a whole head: the request line and the fields, each line with its CRLF, and an empty line.
-// Lines are taken to be free of control characters.
+// Checks a whole head: the request line and the fields, each line with its CRLF, and an empty line.
+// Requires lines without control characters.
 HeadFraming CheckHead(std::string_view head, size_t max_headers);
 
 }  // namespace tokamak

@@ -23,7 +23,7 @@ RequestReader::RequestReader(size_t max_header_bytes, size_t max_body_bytes)
 size_t RequestReader::Feed(std::string_view bytes) {
   if (done_ || refused()) return 0;
   if (head_done_) return ReadBody(bytes);
-  // A client may send an empty line behind the request before this one (RFC 9112, section 2.2).
+  // A client may send an empty line after the previous request (RFC 9112, section 2.2).
   size_t skipped = 0;
   if (!begun_) {
     if (bytes.empty() || bytes == "\r") return 0;
@@ -37,7 +37,7 @@ size_t RequestReader::Feed(std::string_view bytes) {
   return skipped + head;
 }
 
-// Refuses as soon as it can be known, so that what is no HTTP at all need not be waited for.
+// Refuses as early as possible, so that nothing waits for the rest of what is not HTTP.
 size_t RequestReader::FindHead(std::string_view bytes) {
   for (; scanned_ < bytes.size(); ++scanned_) {
     if (scanned_ >= max_header_bytes_) {
@@ -111,7 +111,7 @@ void RequestReader::ReadHead(std::string_view head) {
   head_done_ = true;
   done_ = !has_body_;
   body_left_ = framing.length;
-  // The caller decides about the request before its body counts, however large.
+  // The caller decides about the request before its body is limited.
   if (body_left_ > max_body_bytes_) Refuse(413, kBodyTooLarge);
 }
 

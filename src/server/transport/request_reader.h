@@ -1,10 +1,10 @@
-// HTTP/1.1 requests out of bytes: what is one, and what is refused. No sockets, no waiting.
+// Parses HTTP/1.1 requests from bytes, without sockets.
 //
-// Stricter than HTTP asks a server to be: whatever two parsers could read in two ways is refused
-// (RFC 9112, sections 2.2, 3, 5 and 6.3), so that a proxy in front never sees other requests than
-// we do. Lines end with CRLF; no control characters, folded lines or spaces before a colon; exactly
-// one Host (HTTP/1.0 may lack it); one Content-Length of digits or "Transfer-Encoding: chunked",
-// never both; a target that is a path; HTTP/1.0 or 1.1.
+// Stricter than HTTP requires: refuses what two parsers could read in two ways (RFC 9112, sections
+// 2.2, 3, 5 and 6.3), so that a proxy in front of the server always sees the same requests. Lines
+// end with CRLF. There are no control characters, no folded lines and no spaces before a colon.
+// There is exactly one Host (HTTP/1.0 may lack it), and one Content-Length of digits or
+// "Transfer-Encoding: chunked", never both. The target is a path, the version 1.0 or 1.1.
 #pragma once
 
 #include <cstddef>
@@ -16,34 +16,35 @@
 
 namespace tokamak {
 
-// Reads one request. Feed it until done() or refused(); then it is of no more use.
+// Reads one request. Must be fed until done() or refused(), and not afterwards.
 class RequestReader {
  public:
   static constexpr size_t kMaxHeaders = 100;
 
   RequestReader(size_t max_header_bytes, size_t max_body_bytes);
 
-  // Reads from the front of `bytes` and says how many it took; the rest must come again, with more
-  // behind it. Stops behind the head, and never takes a byte of the next request.
+  // Reads from the front of `bytes` and returns how many it took. The rest must be passed again,
+  // with more bytes after it. Stops after the head, and never takes a byte of the next request.
   size_t Feed(std::string_view bytes);
 
-  bool head_done() const { return head_done_; }  // request() is whole but for its body
+  bool head_done() const { return head_done_; }  // request() lacks only its body
   bool done() const { return done_; }
   bool refused() const { return status_ != 0; }
-  // What was wrong; once refused().
+  // The reason for refusing. Requires refused().
   int status() const { return status_; }
   const std::string& message() const { return message_; }
 
-  // Whole once done(); before, what there is of it: from the request line on its method and target.
+  // Complete once done(). Before, it holds what has arrived: method and target after the request
+  // line.
   HttpRequest& request() { return request_; }
-  // Once head_done().
+  // These require head_done().
   bool keep_alive() const { return keep_alive_; }
-  bool http11() const { return http11_; }  // so that chunks may be sent
+  bool http11() const { return http11_; }  // chunks may be sent
   bool expects_continue() const { return expects_continue_; }
   bool has_body() const { return has_body_; }
 
  private:
-  // The length of the head with its empty line; 0 when it is not all there, or refused.
+  // Returns the length of the head with its empty line; 0 if it is incomplete or refused.
   size_t FindHead(std::string_view bytes);
   void ReadRequestLine(std::string_view line);
   void ReadHead(std::string_view head);
@@ -53,11 +54,11 @@ class RequestReader {
   const size_t max_header_bytes_;
   const size_t max_body_bytes_;
   ChunkedBody chunks_;
-  size_t body_left_ = 0;   // where the head gives its length
-  bool begun_ = false;     // more than an empty line has come
-  size_t scanned_ = 0;     // bytes of the head that FindHead has looked at
-  size_t line_start_ = 0;  // of the line that scanned_ is in
-  size_t lines_ = 0;       // before that line
+  size_t body_left_ = 0;   // missing bytes of the body, unless it is chunked
+  bool begun_ = false;     // the request line has begun
+  size_t scanned_ = 0;     // bytes of the head that FindHead has checked
+  size_t line_start_ = 0;  // start of the line at scanned_
+  size_t lines_ = 0;       // number of lines before that one
   HttpRequest request_;
   bool head_done_ = false;
   bool done_ = false;

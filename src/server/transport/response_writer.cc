@@ -10,7 +10,7 @@
 namespace tokamak {
 namespace {
 
-// RFC 9110, section 15; clients go by the number.
+// Reason phrases (RFC 9110, section 15). Clients only look at the number.
 std::string_view ReasonOf(int status) {
   switch (status) {
     case 100:
@@ -96,7 +96,7 @@ void ResponseWriter::Respond(HttpResponse response) {
 
 void ResponseWriter::StartStream(HttpResponse head) {
   if (gone_ || status_ != 0) return;
-  if (!options_.chunks_allowed) keep_alive_ = false;  // the end of the connection ends it
+  if (!options_.chunks_allowed) keep_alive_ = false;  // the response ends with the connection
   Start(head);
   unsent_ = FormatHead(head, keep_alive_, true);
   if (!options_.chunks_allowed) {
@@ -110,7 +110,7 @@ void ResponseWriter::Write(std::string data) {
   if (gone_ || status_ == 0 || finished_ || data.empty()) return;
   body_bytes_ += data.size();
   unsent_ += options_.chunks_allowed ? fmt::format("{:x}\r\n{}\r\n", data.size(), data) : data;
-  // It is not the client's fault if a piece is long.
+  // The client is not to blame for a long piece.
   longest_ = std::max(longest_, data.size());
   if (unsent_.size() + taken_ > options_.max_unsent + longest_) return Drop();
   Count();

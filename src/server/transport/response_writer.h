@@ -1,5 +1,4 @@
-// One request and its response, as the request's coroutine sees them. Everything here happens on
-// the I/O thread.
+// A request and the writer of its response. Used only on the I/O thread.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -16,75 +15,75 @@
 
 namespace tokamak {
 
-// A coroutine of the I/O thread. g++ 12 destroys temporaries with non-trivial destructors twice
-// when they live across a co_await (PR 99576 and others): every argument of a function that is
-// awaited is a named variable or a trivial value.
+// A coroutine of the I/O thread. g++ 12 destroys temporaries with non-trivial destructors twice if
+// they live across a co_await (PR 99576 and others). So every argument of an awaited function is a
+// named variable or a trivial value.
 template <typename T = void>
 using Awaitable = boost::asio::awaitable<T>;
 
-// A response as bytes. `chunked`: without its body, whose length is not known.
+// Returns the bytes of a response's head. `chunked`: the length of the body is not known yet.
 std::string FormatHead(const HttpResponse& response, bool keep_alive, bool chunked);
 
-// The response is either one Respond, or StartStream, Writes and Finish. Once the client is gone
-// these do nothing.
+// The response is either one Respond, or StartStream, Writes and Finish. These do nothing once the
+// client has left.
 class ResponseWriter {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Unread text of many clients may add up to more than a machine has: when it is more than
-  // `max_together`, clients that have left more than this unread are dropped.
+  // Unread output of many clients may exceed the machine's memory. When it exceeds `max_together`,
+  // clients with more unread output than this are dropped.
   static constexpr size_t kSmallUnsent = 64 << 10;
 
   struct Options {
     bool keep_alive = false;
     bool chunks_allowed = false;  // HTTP/1.1
-    // A client that leaves more of a stream unread than this and one piece is dropped.
+    // A client is dropped if its unread output exceeds this and one piece.
     size_t max_unsent = 0;
-    size_t max_together = 0;             // of all exchanges that share `together`
+    size_t max_together = 0;             // for all responses that share `together`
     size_t* together = nullptr;          // outlives the writer
     std::function<void()> drop = {};     // ends the connection; may be null
-    std::function<void()> to_send = {};  // there is something to send; may be null
+    std::function<void()> to_send = {};  // called when there is something to send; may be null
     std::function<void(const HttpRequest&, HttpResponse&)> decorate = {};  // may be null
   };
   ResponseWriter(boost::asio::io_context& io, HttpRequest request, Options options);
   ResponseWriter(const ResponseWriter&) = delete;
   ResponseWriter& operator=(const ResponseWriter&) = delete;
 
-  RequestNotes notes;  // the handler's, for the access log
+  RequestNotes notes;  // filled by the handler, for the access log
 
-  // Its body is empty after TakeBody.
+  // The body is empty after TakeBody.
   const HttpRequest& request() const { return request_; }
   std::string TakeBody();
   void Respond(HttpResponse response);
 
-  // A response of unknown length; every Write goes out at once. `head` has no body.
+  // Starts a response of unknown length. `head` has no body. Every Write is sent at once.
   void StartStream(HttpResponse head);
   void Write(std::string data);
   void Finish();
 
-  // Waits for a Notify, which may have come before; for the client to leave; or for its backlog to
-  // change. Returns false when none of them has happened by `deadline`.
+  // Waits until Notify is called (perhaps before Wait), the client leaves, or backlogged() changes.
+  // Returns false if none of them happens by `deadline`.
   Awaitable<bool> Wait(Clock::time_point deadline = Clock::time_point::max());
   void Notify();
-  // The client has left before the response was complete.
+  // True if the client has left before the response was complete.
   bool gone() const { return gone_; }
-  // The client has left more than `bytes` of a stream and its longest piece lying, and has not
-  // taken in most of that since.
+  // A stream is backlogged while its client has left more than `bytes` and one piece unread, until
+  // it has read three quarters.
   void LimitBacklog(size_t bytes) { max_backlog_ = bytes; }
   bool backlogged() const { return backlogged_; }
   boost::asio::io_context& io() { return io_; }
 
-  // Of the response so far, for the access log.
-  int status() const { return status_; }  // 0: there is none
+  // State of the response, for the access log.
+  int status() const { return status_; }  // 0: not begun
   size_t body_bytes() const { return body_bytes_; }
   bool finished() const { return finished_; }
 
-  // The rest is for the connection.
+  // The rest is for Connection.
   void Gone();
-  // All bytes of the response are with the kernel: the client can no longer leave it early.
+  // The kernel has all bytes of the response: the client can no longer leave early.
   void Complete() { complete_ = true; }
   bool keep_alive() const { return keep_alive_; }
-  // The text that is taken counts as unsent until Sent.
+  // Takes the unsent output, which counts as unsent until Sent.
   std::string TakeUnsent();
   void Sent();
   bool has_unsent() const { return !unsent_.empty(); }
@@ -102,8 +101,8 @@ class ResponseWriter {
   bool keep_alive_;
   std::string unsent_;
   size_t taken_ = 0;    // bytes that are being sent
-  size_t longest_ = 0;  // of the pieces that lie there
-  size_t counted_ = 0;  // of ours in *options_.together
+  size_t longest_ = 0;  // longest unsent piece
+  size_t counted_ = 0;  // our share of *options_.together
   int status_ = 0;
   size_t body_bytes_ = 0;
   bool notified_ = false;

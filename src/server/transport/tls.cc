@@ -24,7 +24,7 @@ namespace asio = boost::asio;
 namespace ssl = asio::ssl;
 using Context = std::shared_ptr<ssl::context>;
 
-// Forward secrecy and authenticated encryption; those of TLS 1.3 all are.
+// Ciphers with forward secrecy and authenticated encryption, as all of TLS 1.3 have.
 constexpr char kCiphers[] = "ECDHE+AESGCM:ECDHE+CHACHA20";
 
 constexpr uint64_t kMaxPemBytes = 1 << 20;
@@ -44,7 +44,7 @@ class TlsStream final : public ByteStream {
     const size_t got = co_await stream_.async_read_some(space, token);
     co_return got;
   }
-  // A record of TLS at a time, 16 KiB.
+  // One TLS record at a time, 16 KiB.
   asio::awaitable<size_t> WriteSome(asio::const_buffer data, Error& error) override {
     auto token = asio::redirect_error(asio::use_awaitable, error);
     const size_t put = co_await stream_.async_write_some(data, token);
@@ -57,11 +57,12 @@ class TlsStream final : public ByteStream {
   }
 
  private:
-  const Context context_;  // of the certificate that this connection began with
+  const Context context_;  // with the certificate at the start of this connection
   ssl::stream<Socket> stream_;
 };
 
-// The client's choices are length-prefixed. One that offers others but not HTTP/1.1 is refused.
+// The client's protocols are length-prefixed. A client that offers protocols but not HTTP/1.1 is
+// refused.
 int SelectProtocol(SSL*, const unsigned char** out, unsigned char* out_size,
                    const unsigned char* offered, unsigned int size, void*) {
   constexpr std::string_view kHttp11 = "http/1.1";
@@ -77,10 +78,10 @@ int SelectProtocol(SSL*, const unsigned char** out, unsigned char* out_size,
   return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-// Says nothing: an encrypted key would otherwise be asked for at the terminal.
+// Gives no password: otherwise OpenSSL would ask for one at the terminal.
 int NoPassword(char*, int, int, void*) { return 0; }
 
-// The first of them is the cause of the others.
+// The first error is the cause of the others.
 std::string TakeError() {
   const unsigned long code = ERR_peek_error();
   ERR_clear_error();
@@ -88,8 +89,8 @@ std::string TakeError() {
   return reason == nullptr ? "cannot be read" : reason;
 }
 
-// Why a file is not taken for one of a `wanted`, as PEM calls it: OpenSSL does not say what the
-// file is instead.
+// Says why a file is not a `wanted`, as PEM calls it. OpenSSL does not say what the file is
+// instead.
 Status WrongPem(const char* flag, const std::string& path, std::string_view wanted,
                 std::string_view other) {
   const std::string reason = TakeError();
@@ -123,7 +124,7 @@ Result<Context> MakeContext(const std::string& cert_file, const std::string& key
   SSL_CTX* raw = context->native_handle();
   SSL_CTX_set_options(raw, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION |
                                SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_NO_SSLv3);
-  SSL_CTX_set_mode(raw, SSL_MODE_RELEASE_BUFFERS);  // 34 KB for every idle connection
+  SSL_CTX_set_mode(raw, SSL_MODE_RELEASE_BUFFERS);  // saves 34 KB per idle connection
   SSL_CTX_set_session_cache_mode(raw, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_default_passwd_cb(raw, NoPassword);
   SSL_CTX_set_alpn_select_cb(raw, SelectProtocol, nullptr);
@@ -131,7 +132,7 @@ Result<Context> MakeContext(const std::string& cert_file, const std::string& key
       SSL_CTX_set_cipher_list(raw, kCiphers) != 1) {
     return Internal("TLS: {}", TakeError());
   }
-  // The key first: a certificate that does not fit replaces it, and the check below says so.
+  // Loads the key first: a certificate that does not fit replaces it, and the check below says so.
   if (SSL_CTX_use_PrivateKey_file(raw, key_file.c_str(), SSL_FILETYPE_PEM) != 1) {
     return WrongPem("--tls-key", key_file, "PRIVATE KEY", "CERTIFICATE");
   }
@@ -149,7 +150,7 @@ Result<Context> MakeContext(const std::string& cert_file, const std::string& key
   return context;
 }
 
-// When and what the two files are; equal as long as neither is replaced or written to.
+// State of the two files. Equal as long as neither is replaced or written to.
 using Stamp = std::array<int64_t, 8>;
 
 Stamp StampOf(const std::string& cert_file, const std::string& key_file) {
@@ -171,8 +172,8 @@ Stamp StampOf(const std::string& cert_file, const std::string& key_file) {
 struct TlsServer::Impl {
   std::string cert_file, key_file;
   Context context;
-  Stamp loaded;  // what the context was made from, or what was refused
-  Stamp seen;    // by the last look
+  Stamp loaded;  // files that were loaded or refused last
+  Stamp seen;    // files at the last check
 };
 
 TlsServer::TlsServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -1,4 +1,5 @@
-// Turns for requests that were sent before the answer to the one before them. For this folder.
+// Turns for requests that clients sent before the response to the previous one. For this folder
+// only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -8,11 +9,11 @@
 
 namespace tokamak {
 
-// A client can send a thousand requests at once, and many clients can; without turns, every event
-// of others would wait for one request of each of them. Here all of them together get kAtOnce
-// requests per kPauseMillis. A client that waits for its answers never takes a turn.
+// A client can send a thousand requests at once, and many clients can do so. Without turns, all
+// other work would wait for one request of each of them. With turns, all of them together get
+// kAtOnce requests per kPauseMillis. Clients that wait for each response need no turn.
 //
-// Used on the I/O thread alone.
+// Used only on the I/O thread.
 class Turns {
  public:
   using Timer = boost::asio::steady_timer;
@@ -21,8 +22,8 @@ class Turns {
 
   explicit Turns(boost::asio::io_context& io) : timer_(io) {}
 
-  // Lets `turn`, a timer that never expires, expire when the time has come. Who lets go of it has
-  // given its turn up.
+  // Expires `turn`, a timer that never expires by itself, when it is its turn. Destroying the timer
+  // gives up the turn.
   void Join(const std::shared_ptr<Timer>& turn);
 
  private:
