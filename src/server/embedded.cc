@@ -1,4 +1,4 @@
-// The public EmbeddedServer: a Server and its I/O thread.
+// Implements the public EmbeddedServer: a Server and its I/O thread.
 #include <thread>
 #include <utility>
 

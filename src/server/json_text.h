@@ -6,7 +6,7 @@
 
 namespace tokamak {
 
-// In one line. Strings that are not UTF-8 are repaired (U+FFFD), never refused.
+// Writes JSON on one line. Replaces bytes that are not UTF-8 by U+FFFD.
 std::string DumpJson(const nlohmann::ordered_json& json);
 
 }  // namespace tokamak

@@ -12,7 +12,8 @@
 namespace tokamak {
 namespace {
 
-// POSIX gives niceness to the process; on Linux the thread has it, and lowering needs no privilege.
+// In POSIX a process has a niceness; on Linux each thread has its own. Lowering the priority needs
+// no privilege.
 void LowerPriority() {
   const auto thread = static_cast<id_t>(::gettid());
   const int now = ::getpriority(PRIO_PROCESS, thread);
@@ -47,12 +48,12 @@ Result<LowPriorityPool::JobId> LowPriorityPool::Push(size_t input_bytes,
   const JobId id = next_id_++;
   queue.jobs.emplace(id, Job{bytes, std::move(work)});
   queue.bytes += bytes;
-  wake_.NotifyAll();  // the one thread that a NotifyOne wakes may not take this kind
+  wake_.NotifyAll();  // NotifyOne might wake the thread that does not take this kind
   return id;
 }
 
 void LowPriorityPool::Cancel(JobId job) {
-  Job dropped;  // whatever it holds ends after the lock
+  Job dropped;  // destroyed after the lock is released
   MutexLock lock(mutex_);
   for (Queue& queue : queues_) {
     const auto found = queue.jobs.find(job);

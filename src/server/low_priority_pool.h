@@ -1,4 +1,4 @@
-// Threads of low priority for what a request needs before the engine can have it.
+// Low-priority threads that prepare requests and write long responses.
 #pragma once
 
 #include <array>
@@ -15,15 +15,15 @@
 
 namespace tokamak {
 
-// Two threads and two queues of jobs whose time is in proportion to their input. Small jobs run in
-// the order of their arrival, and so do large ones. One thread takes small jobs alone, the other
-// takes large ones first and small ones when there are none. Neither kind can starve the other: a
-// small job waits for at most the small ones before it, each of which takes milliseconds, and a
-// large job for the large ones before it and the one small job that its thread is at.
+// Two threads with two queues, for jobs that take time in proportion to their input. Small jobs run
+// in the order in which they arrive, and so do large ones. One thread takes only small jobs. The
+// other takes large jobs first, and small ones if there are no large ones. So neither kind starves:
+// a small job waits only for the small ones before it, which take milliseconds each, and a large
+// job waits for the large ones before it and at most one small one.
 //
-// The threads run 10 nice levels below the process (on Linux, niceness belongs to a thread): they
-// get about a tenth of a core that the engine's threads want too, and all of one that is free. Not
-// less, as SCHED_IDLE would give: a server whose cores are always busy must go on taking requests.
+// The threads run 10 nice levels below the process (on Linux, niceness belongs to a thread). They
+// get about a tenth of a core that the engine's threads want too, and all of an idle one.
+// SCHED_IDLE would give less, but a server whose cores are always busy must still take requests.
 //
 // Thread-safe.
 class LowPriorityPool {
@@ -31,13 +31,14 @@ class LowPriorityPool {
   static constexpr int kNiceLevels = 10;
 
   struct Limits {
-    // A job with more input is large. Tokenizing 64 KiB takes 10 ms at worst (one letter over and
-    // over), 1.5 ms for English.
+    // A job with more input is large. Tokenizing 64 KiB takes 1.5 ms for English, and 10 ms at
+    // worst (one letter repeated).
     size_t small_bytes = 64 << 10;
-    // Limit waiting input, each job counted with kJobBytes more: memory, and at 10 MB/s time.
+    // Limits of the waiting input, which takes memory and, at 10 MB/s, time. Each job counts
+    // kJobBytes more.
     size_t max_small_waiting = 16 << 20;
     size_t max_large_waiting = 64 << 20;
-    // A job that runs for longer is stuck: with a tenth of a core, the largest body takes less.
+    // A job that runs for longer is stuck. With a tenth of a core, the largest body takes less.
     double stuck_seconds = 120;
   };
   static constexpr size_t kJobBytes = 1024;
@@ -45,19 +46,19 @@ class LowPriorityPool {
   using JobId = uint64_t;
 
   explicit LowPriorityPool(const Limits& limits);
-  // Does what Stop does.
+  // Calls Stop.
   ~LowPriorityPool();
   LowPriorityPool(const LowPriorityPool&) = delete;
   LowPriorityPool& operator=(const LowPriorityPool&) = delete;
 
-  // Queues `work`, which gets the job's id and must not throw. kUnavailable when as many bytes wait
-  // as may (one job may always wait, however large), and after Stop.
+  // Queues `work`, which gets the job's id and must not throw. kUnavailable after Stop, or if the
+  // limit of waiting bytes is reached. One job may always wait, however large it is.
   Result<JobId> Push(size_t input_bytes, std::function<void(JobId)> work) EXCLUDES(mutex_);
-  // Drops the job if it waits; does nothing when it runs or has ended.
+  // Drops a waiting job. Ignores jobs that are running or have ended.
   void Cancel(JobId job) EXCLUDES(mutex_);
-  // For how long the job has run that began first of those that run; nothing when none runs.
+  // Returns how long the oldest running job has run; nullopt if none runs.
   std::optional<double> longest_seconds() const EXCLUDES(mutex_);
-  // Drops what waits and returns when what runs has ended.
+  // Drops waiting jobs and waits for running ones.
   void Stop() EXCLUDES(mutex_);
 
  private:
@@ -66,14 +67,14 @@ class LowPriorityPool {
     std::function<void(JobId)> work;
   };
   struct Queue {
-    std::map<JobId, Job> jobs;  // the oldest first: ids ascend
+    std::map<JobId, Job> jobs;  // oldest first, because ids ascend
     size_t bytes = 0;
     size_t max_bytes = 0;
   };
   enum Kind { kSmall, kLarge };
 
   void Run(bool takes_large) EXCLUDES(mutex_);
-  // The queue that a thread takes its next job from, or null.
+  // Returns the queue from which a thread takes its next job, or null.
   Queue* NextQueue(bool takes_large) REQUIRES(mutex_);
   static Job Remove(Queue& queue, std::map<JobId, Job>::iterator job);
 
@@ -81,7 +82,7 @@ class LowPriorityPool {
   mutable Mutex mutex_;
   CondVar wake_;
   std::array<Queue, 2> queues_ GUARDED_BY(mutex_);  // [Kind]
-  // [takes_large]: when that thread began its job; nothing while it has none.
+  // [takes_large]: when that thread started its job; nullopt while it has none.
   std::array<std::optional<std::chrono::steady_clock::time_point>, 2> began_ GUARDED_BY(mutex_);
   JobId next_id_ GUARDED_BY(mutex_) = 1;
   bool stop_ GUARDED_BY(mutex_) = false;

@@ -1,4 +1,4 @@
-// What a request needs before the engine can have it.
+// The way of a request to the engine, on a low-priority pool.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,13 @@
 namespace tokamak {
 
 // Parses, renders and tokenizes requests on a low-priority pool, because that takes time in
-// proportion to their bodies. Used on the I/O thread alone, except `longest_seconds`.
+// proportion to their bodies. Used only on the I/O thread, except `longest_seconds`.
 class Preparation {
  public:
   explicit Preparation(const LowPriorityPool::Limits& limits) : pool_(limits) {}
 
-  // A request that has arrived and that the engine does not have yet, until End.
+  // A request that has arrived and that the engine does not have yet. End or the destructor ends
+  // that.
   class Pending {
    public:
     Pending(Preparation& preparation, ResponseWriter& writer);
@@ -30,8 +31,8 @@ class Preparation {
     Pending(const Pending&) = delete;
     Pending& operator=(const Pending&) = delete;
 
-    // Runs `prepare` with the request's body on the pool and returns what it returns. kUnavailable
-    // if too much waits there; kCancelled if the client leaves or the server gives up before.
+    // Calls `prepare` with the request's body on the pool and returns its result. kUnavailable if
+    // too much waits for the pool; kCancelled if the client leaves or Abandon is called first.
     template <typename T>
     Awaitable<Result<T>> Run(const std::function<Result<T>(std::string)>& prepare);
     void End();
@@ -45,17 +46,16 @@ class Preparation {
     bool abandoned_ = false;
   };
 
-  // From now on the server accepts nothing new. Calls `on_prepared` when no request is pending any
-  // more, which may be at once.
+  // The server accepts no new requests from now on. Calls `on_prepared` as soon as no request is
+  // pending, perhaps at once.
   void StartDraining(std::function<void()> on_prepared);
   bool draining() const { return draining_; }
-  // Ends what they wait for.
+  // Gives up all pending requests: their Run returns kCancelled.
   void Abandon();
-  // Ends the pool's threads, which waits for the jobs at hand. `on_prepared` is not called
-  // afterwards.
+  // Ends the pool's threads after their current jobs. `on_prepared` is not called afterwards.
   void Stop();
   size_t size() const { return pending_.size(); }
-  // For how long the oldest job at hand has run; nothing if there is none. Thread-safe.
+  // Returns how long the oldest running job has run; nullopt if none runs. Thread-safe.
   std::optional<double> longest_seconds() const { return pool_.longest_seconds(); }
 
  private:
@@ -63,7 +63,7 @@ class Preparation {
 
   std::set<Pending*> pending_;
   bool draining_ = false;
-  std::function<void()> on_prepared_;  // until it was called
+  std::function<void()> on_prepared_;  // null once it was called
   LowPriorityPool pool_;
 };
 

@@ -23,9 +23,9 @@ bool IsJson(std::string_view content_type) {
   return SameName(type, "application/json");
 }
 
-// The fault in how the body was sent, or "". A page in a browser can make it send any text to
-// any server, with another type or none, but not with this one unless the server agrees (access.h
-// refuses pages too; this holds for browsers that do not say who asks).
+// Returns what is wrong with the headers of a body, or "". A page in a browser can send text with
+// other types to any server, but JSON only if the server agrees. access.h refuses pages too; this
+// check is for browsers that do not say which page sends a request.
 std::string_view BodyFormatError(const HttpRequest& request) {
   if (!IsJson(request.content_type)) {
     return "send the body with \"Content-Type: application/json\"";
@@ -37,8 +37,8 @@ std::string_view BodyFormatError(const HttpRequest& request) {
   return "";
 }
 
-// `preparing`: requests that have arrived and that the engine does not have yet. An empty `error`
-// is left out.
+// `preparing`: number of requests that have arrived and that the engine does not have yet. An empty
+// `error` is left out.
 std::string FormatHealth(std::string_view status, std::string_view error, size_t preparing,
                          const EngineStats& stats, const ModelInfo& model) {
   nlohmann::ordered_json health = {{"status", status},

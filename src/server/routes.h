@@ -1,4 +1,4 @@
-// Which path is answered by whom. Who may call it is decided before (access.h).
+// Dispatches requests by path. Access control comes before (access.h).
 #pragma once
 
 #include <cstdint>
@@ -17,41 +17,41 @@
 
 namespace tokamak {
 
-// Used on the I/O thread alone, except `busy`.
+// Used only on the I/O thread, except `busy`.
 class Routes {
  public:
   struct Options {
     bool page = true;           // answer `/` with the web page
-    double stuck_seconds = 60;  // /health says 503 when no step has retired for so long
+    double stuck_seconds = 60;  // /health is 503 if no step has retired for so long
     LowPriorityPool::Limits preparing;
     OpenAiApi::Options openai;
-    std::string version;  // of the program
+    std::string version;  // of this program
   };
-  // The references outlive it.
+  // All references outlive it.
   Routes(Engine& engine, const Access& access, const Observer& observer,
          boost::asio::io_context& io, Options options);
   ~Routes() { Stop(); }
   Routes(const Routes&) = delete;
   Routes& operator=(const Routes&) = delete;
 
-  // Paths that need no key.
+  // Returns whether a path needs no key.
   static bool IsPublic(std::string_view path);
 
-  // Answers a request. Returns when that is done, or the client has left.
+  // Answers a request. Returns when the response is complete or the client has left.
   Awaitable<> Handle(ResponseWriter& writer);
-  // From now on /health says 503 and nothing new is accepted. Calls `on_prepared` when the requests
-  // that are being prepared have been submitted to the engine, which may be at once.
+  // From now on /health is 503 and nothing new is accepted. Calls `on_prepared` as soon as the
+  // engine has all requests that are being prepared, perhaps at once.
   void StartDraining(std::function<void()> on_prepared) {
     preparation_.StartDraining(std::move(on_prepared));
   }
-  // Answers 503 to the requests that are still being prepared.
+  // Answers 503 to all requests that are being prepared.
   void AbandonPreparing() { preparation_.Abandon(); }
-  // Calls `on_made` when no answer's text is being made, which may be at once.
+  // Calls `on_made` as soon as no long text is being written, perhaps at once.
   void WhenTextsAreMade(std::function<void()> on_made) { text_maker_.WhenIdle(std::move(on_made)); }
-  // Ends the pools' threads, which waits for the jobs at hand. `on_prepared` is not called
-  // afterwards. After Run has returned.
+  // Ends the pools' threads after their current jobs. `on_prepared` is not called afterwards. Must
+  // be called after Run has returned.
   void Stop();
-  // Whether a job is at hand, which Stop would wait for.
+  // Returns whether a job runs, which Stop would wait for.
   bool busy() const { return preparation_.longest_seconds() || text_maker_.busy(); }
 
  private:
@@ -60,7 +60,7 @@ class Routes {
   Awaitable<> Post(ResponseWriter& writer);
   struct HealthState {
     std::string_view name;  // "ok", or what is wrong
-    std::string error;      // empty: the name says it all
+    std::string error;      // may be empty
   };
   HealthState CheckHealth(const EngineStats& stats) const;
   HttpResponse Health() const;

@@ -24,20 +24,20 @@ namespace tokamak {
 
 namespace {
 
-constexpr double kWatchSeconds = 0.5;  // between looks at the engine's health
+constexpr double kWatchSeconds = 0.5;  // between checks of the engine's health
 constexpr double kMaxDrainSeconds = 1'000'000;
-constexpr double kLastWordsSeconds = 2;  // for clients to take in the last answers
-// From the end of draining to the end of Run at most: the engine or a thread may be stuck.
+constexpr double kLastWordsSeconds = 2;  // for clients to read the last responses
+// Longest time from the end of draining to the end of Run: the engine or a thread may be stuck.
 constexpr double kMostLastSeconds = 10;
 
-// Whether a terminal can hang up on this process. Asked while it is there: afterwards it is not.
+// Returns whether this process has a terminal that can hang up. Must be called before it does.
 bool HasTerminal() {
   const int terminal = ::open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
   if (terminal >= 0) ::close(terminal);
   return terminal >= 0;
 }
 
-// True under nohup.
+// Returns true under nohup.
 bool IgnoresHangups() {
   struct sigaction action {};
   return ::sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
@@ -57,7 +57,7 @@ struct Server::Impl {
   void OnShutdown();
   void Tell(const char* what) const;
   void DrainEngine(double seconds);
-  // There is something that a SIGHUP reads again.
+  // Whether SIGHUP has anything to read again.
   bool HasFiles() const { return access.has_keys() || !options.tls_cert_file.empty(); }
 
   Engine& engine;
@@ -68,7 +68,7 @@ struct Server::Impl {
   std::unique_ptr<HttpServer> http;
   const bool has_terminal = HasTerminal();
   int shutdowns = 0;                  // I/O thread
-  bool ended = false;                 // Run has returned: what was posted and not run is dropped
+  bool ended = false;                 // Run has returned: drop work that was posted and has not run
   std::vector<std::thread> drainers;  // Engine::Drain blocks: the I/O thread must not call it
 };
 
@@ -100,7 +100,7 @@ Status Server::Impl::Listen(const std::string& ip) {
   ASSIGN_OR_RETURN(http, HttpServer::Listen(std::move(http_options), handler));
   if (!options.handle_signals) return Status();
   http->OnSignals([this] { OnShutdown(); });
-  // nohup's wish is kept where a hangup would mean the end.
+  // Under nohup a hangup is ignored, where it would end the server.
   if (HasFiles() || !IgnoresHangups()) http->OnHangup([this] { OnHangup(); });
   return Status();
 }
@@ -110,8 +110,8 @@ Awaitable<> Server::Impl::Handle(ResponseWriter& writer) {
   co_await routes->Handle(writer);
 }
 
-// The shell and the system may both tell of a terminal that closes: the second time is no wish to
-// cancel what runs.
+// Both the shell and the system may report that a terminal closes. The second signal must not
+// cancel running requests.
 void Server::Impl::OnHangup() {
   if (HasFiles()) return Reload();
   if (!has_terminal) {
@@ -130,7 +130,7 @@ void Server::Impl::Reload() {
   http->ReloadTls();
 }
 
-// Looks again and again: the engine may fail when no request is there to tell of it.
+// Checks again and again, because the engine may fail while there are no requests.
 void Server::Impl::WatchEngine() {
   if (ended) return;
   const Status health = engine.health();
@@ -142,15 +142,15 @@ void Server::Impl::WatchEngine() {
   DrainEngine(0);
 }
 
-// To the person at the terminal who has just pressed Ctrl-C; its ^C stands on the line. In a log
-// nobody waits for it.
+// Tells the user at the terminal, who has just pressed Ctrl-C; the line shows ^C. Without a
+// terminal it goes to the log.
 void Server::Impl::Tell(const char* what) const {
   if (!options.handle_signals || ::isatty(STDERR_FILENO) == 0) return LogInfo("{}", what);
   std::fprintf(stderr, "\ntokamak: %s\n", what);
 }
 
-// The first call drains, the second one cancels what still runs. An engine that drains takes
-// nothing more, so it starts when it has what was being prepared.
+// The first call drains, the second one cancels running requests. An engine that drains accepts
+// nothing more, so draining starts when it has all requests that were being prepared.
 void Server::Impl::OnShutdown() {
   using Seconds = std::chrono::duration<double>;
   ++shutdowns;
@@ -175,8 +175,8 @@ void Server::Impl::DrainEngine(double seconds) {
   http->PostAfter(seconds + kMostLastSeconds, [this] { http->Stop(); });
   drainers.emplace_back([this, seconds] {
     engine.Drain(seconds);
-    // Answers were posted before this; when long ones are made, clients get a moment to take them
-    // in.
+    // Responses were posted before this. After long ones are written, clients get a moment to read
+    // them.
     http->Post([this] {
       routes->WhenTextsAreMade(
           [this] { http->PostAfter(kLastWordsSeconds, [this] { http->Stop(); }); });
@@ -186,7 +186,7 @@ void Server::Impl::DrainEngine(double seconds) {
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() {
-  impl_->ended = true;  // the destructor of `http` runs what is left
+  impl_->ended = true;  // the destructor of `http` runs work that is left
   impl_->routes->Stop();
   for (std::thread& thread : impl_->drainers) thread.join();
 }

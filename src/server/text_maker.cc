@@ -16,13 +16,13 @@ Awaitable<std::optional<std::string>> TextMaker::Make(ResponseWriter& writer, si
                                                       std::function<std::string()>&& make) {
   Mailbox<std::string> made(writer);
   ++making_;
-  // Refused after Stop alone, when nobody is left to be answered.
+  // Push only fails after Stop, when nobody waits for a response.
   (void)pool_.Push(bytes, [make = std::move(make), sender = made.sender()](LowPriorityPool::JobId) {
     sender.Put(make());
   });
   std::optional<std::string> text = co_await made.TakeOne(writer);
   if (--making_ == 0 && on_idle_) {
-    // Once the text has been written, which the caller does next.
+    // After the text has been written, which the caller does next.
     boost::asio::post(writer.io(), std::exchange(on_idle_, nullptr));
   }
   co_return text;

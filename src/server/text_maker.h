@@ -1,4 +1,4 @@
-// Making the long texts of answers where no stream waits for it.
+// Long responses are formatted on threads of their own, so that no stream waits for them.
 #pragma once
 
 #include <cstddef>
@@ -11,30 +11,30 @@
 
 namespace tokamak {
 
-// Texts up to about this many bytes are made on the I/O thread, in less than a millisecond; during
-// longer ones every stream would stand still.
+// Texts up to about this size are formatted on the I/O thread, which takes less than a millisecond.
+// All streams would wait for a longer one.
 inline constexpr size_t kShortText = 64 << 10;
 
-// Used on the I/O thread alone, except `busy`.
+// Used only on the I/O thread, except `busy`.
 class TextMaker {
  public:
   TextMaker();
 
-  // Takes `make`, runs it on another thread and returns its text, or nothing if the client leaves
-  // before. `bytes`: about how much that is.
+  // Calls `make` on another thread and returns its text; nullopt if the client leaves first.
+  // `bytes`: about how long the text is.
   Awaitable<std::optional<std::string>> Make(ResponseWriter& writer, size_t bytes,
                                              std::function<std::string()>&& make);
-  // Calls `on_idle` when no text is being made, which may be at once.
+  // Calls `on_idle` as soon as no text is being made, perhaps at once.
   void WhenIdle(std::function<void()> on_idle);
-  // Ends the threads, which waits for the texts at hand.
+  // Ends the threads after their current texts.
   void Stop();
-  // Whether a text is at hand, which Stop would wait for.
+  // Returns whether a text is being made, which Stop would wait for.
   bool busy() const { return pool_.longest_seconds().has_value(); }
 
  private:
   int making_ = 0;
-  std::function<void()> on_idle_;  // until it was called
-  LowPriorityPool pool_;  // not that of the requests' bodies, for which texts must not wait
+  std::function<void()> on_idle_;  // null once it was called
+  LowPriorityPool pool_;           // a pool of its own: texts need not wait for requests' bodies
 };
 
 }  // namespace tokamak

@@ -17,7 +17,8 @@ std::string Lower(std::string_view text) {
   return lower;
 }
 
-// "[::1]:8080" and "Example.org.:80" to "[::1]" and "example.org"; "" where the port is none.
+// Returns "[::1]" for "[::1]:8080" and "example.org" for "Example.org.:80"; "" if the port is not a
+// number.
 std::string HostName(std::string_view host) {
   size_t end = host.size();
   if (host.starts_with('[')) {
@@ -37,14 +38,14 @@ std::string HostName(std::string_view host) {
   return Lower(host);
 }
 
-// Names that mean this machine whatever a name server says: no page of another machine has them.
+// Names that always mean this machine, so no page of another machine can have them.
 bool IsThisMachine(std::string_view name) {
   return name == "localhost" || name == "[::1]" ||
          (name.starts_with("127.") &&
           name.find_first_not_of("0123456789.") == std::string_view::npos);
 }
 
-// Exactly as browsers write them: a scheme, a host, perhaps a port.
+// Returns whether this is an origin as browsers write it: a scheme, a host, perhaps a port.
 bool IsOrigin(std::string_view origin) {
   const size_t scheme = origin.find("://");
   if (scheme == std::string_view::npos || scheme == 0) return false;
@@ -52,7 +53,7 @@ bool IsOrigin(std::string_view origin) {
   return !host.empty() && host.find_first_of("/?#@ \\\"',;*\r\n\t") == std::string_view::npos;
 }
 
-// Names that may be repeated in an answer's header.
+// Returns whether these names may be repeated in a response header.
 bool IsHeaderList(std::string_view text) {
   return text.size() <= 1024 && std::all_of(text.begin(), text.end(), [](char c) {
            return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
@@ -60,14 +61,15 @@ bool IsHeaderList(std::string_view text) {
          });
 }
 
-// A page of this server itself. The scheme may differ: a proxy may add TLS.
+// Returns whether a page is from this server itself. The scheme may differ, because a proxy may add
+// TLS.
 bool SameOrigin(std::string_view origin, std::string_view host) {
   const size_t scheme = origin.find("://");
   return scheme != std::string_view::npos && !host.empty() &&
          Lower(origin.substr(scheme + 3)) == Lower(host);
 }
 
-// Browsers say which page a request comes from. Other clients say nothing.
+// Browsers say which page a request comes from; other clients do not.
 bool FromElsewhere(const HttpRequest& request) {
   const std::string_view origin = request.Header("origin");
   if (!origin.empty()) return !SameOrigin(origin, request.Header("host"));
@@ -136,7 +138,7 @@ HttpResponse Access::Preflight(const HttpRequest& request) const {
                                                            ? "authorization, content-type"
                                                            : std::string(wanted)},
                       {"Access-Control-Max-Age", "600"}};
-  // A page of the internet that asks for a server of the local network.
+  // A page from the internet wants to use a server in the local network.
   if (request.Header("access-control-request-private-network") == "true") {
     response.headers.emplace_back("Access-Control-Allow-Private-Network", "true");
   }

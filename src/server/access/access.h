@@ -1,5 +1,5 @@
 // Access control: decides from a request's head whether it is allowed, and adds the headers that
-// tell browsers what they may do with the answer.
+// tell browsers what they may do with the response.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace tokamak {
 
-// Lets a page of ours run its own scripts and talk to this server, and nothing else.
+// Lets our own page run its scripts and talk to this server, and nothing else.
 inline constexpr std::string_view kContentSecurityPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "font-src 'self'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
@@ -33,27 +33,29 @@ class Access {
  public:
   struct Options {
     bool loopback = true;                         // only this machine can connect
-    bool insecure = false;                        // the operator accepts what would be refused
-    std::string api_key_file = {};                // empty: no key is asked for
+    bool insecure = false;                        // the operator accepts what is otherwise refused
+    std::string api_key_file = {};                // empty: no key is needed
     std::vector<std::string> allowed_hosts = {};  // names or addresses, without ports
     std::vector<std::string> cors_origins = {};   // "https://example.org", or "*"
-    // Paths that need no key and may be asked for from any page. Null: none.
+    // Returns whether a path needs no key and may be requested from any page. Null: no path is
+    // public.
     std::function<bool(std::string_view path)> is_public = {};
   };
-  // Reads the keys. kInvalidArgument names the flag at fault; "*" among the origins needs keys.
+  // Reads the keys. kInvalidArgument names the flag at fault. The origin "*" needs keys.
   static Result<Access> Create(Options options);
 
-  // Reads the keys again; the old ones stay after an error.
+  // Reads the keys again. After an error the old ones stay in use.
   Status ReloadKeys();
   bool has_keys() const { return !keys_.empty(); }
 
-  // An answer for whom the rules refuse, and for preflight requests.
+  // Returns the response to a request that the rules refuse, or to a preflight request. nullopt
+  // lets the request pass.
   std::optional<HttpResponse> Check(const HttpRequest& request) const;
-  // Returns the client of a request: by its key, or without keys by its address (in IPv6 by its
-  // /64 network, which is what customers get).
+  // Returns the client that sent a request. It is named by its key, or without keys by its address
+  // (in IPv6 by its /64 network, which is what providers give to one customer).
   Client Identify(const HttpRequest& request) const;
-  // Adds to an answer what keeps browsers from misusing it, and CORS headers where they are due.
-  // Headers that the answer has already stay as they are.
+  // Adds the headers that keep browsers from misusing a response, and CORS headers where they are
+  // due. Keeps headers that the response already has.
   void Decorate(const HttpRequest& request, HttpResponse& response) const;
 
  private:

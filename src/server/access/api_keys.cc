@@ -68,10 +68,10 @@ std::optional<Client> ApiKeys::Find(std::string_view authorization) const {
   for (size_t i = 0; bearer && i < kScheme.size(); ++i) {
     bearer = (kScheme[i] == ' ' ? authorization[i] : authorization[i] | 0x20) == kScheme[i];
   }
-  // The same work without a key: an answer's time tells nothing.
+  // Does the same work without a key, so that the time of a response tells nothing.
   const Digest digest = DigestOf(bearer ? Trim(authorization.substr(kScheme.size())) : "");
-  // Digests are of one length and say nothing about their keys, and comparing them takes a time
-  // that does not depend on where they differ. A key that stands twice has the higher bound.
+  // Digests have one length and say nothing about their keys, and comparing them takes the same
+  // time wherever they differ. If a key appears twice, its higher priority counts.
   int matches = 0;
   int32_t max_priority = 0;
   for (const Key& known : keys_) {

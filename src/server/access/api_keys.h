@@ -12,32 +12,32 @@
 
 namespace tokamak {
 
-// A line of a key file: the key, and what its client may do.
+// One line of a key file: the key, and what its client may do.
 struct KeyLine {
   std::string_view key;
   int32_t max_priority = 0;
 };
 
-// The lines of a file's text that hold keys, as in "KEY" or "KEY priority=10"; empty lines and
-// those that start with # are left out. An error names the line, and not its key.
+// Returns the lines that hold a key, such as "KEY" or "KEY priority=10". Skips empty lines and
+// lines that start with #. An error names the line but not its key.
 Result<std::vector<KeyLine>> KeysIn(std::string_view text);
 
-// The client of a request.
+// A client, as its key or its address names it.
 struct Client {
   std::string name;          // as Request::client
-  int32_t max_priority = 0;  // of its requests
+  int32_t max_priority = 0;  // highest priority of its requests
 };
 
 // A set of keys, kept as SHA-256 digests. Immutable.
 class ApiKeys {
  public:
-  ApiKeys() = default;  // none: everyone may
-  // Reads the keys of a file, as KeysIn does; an error when there is none.
+  ApiKeys() = default;  // no keys: everybody may use the server
+  // Reads the keys of a file with KeysIn. A file without keys is an error.
   static Result<ApiKeys> FromFile(const std::string& path);
 
   bool empty() const { return keys_.empty(); }
-  // The client whose key an Authorization header ("Bearer <key>") holds, if it is one of these.
-  // Looks at all of them, and takes the same time whatever part of a key is right, and which.
+  // Returns the client whose key an Authorization header ("Bearer <key>") holds; nullopt if it is
+  // none of these. Compares with every key, so that the time taken tells nothing about them.
   std::optional<Client> Find(std::string_view authorization) const;
 
  private:

@@ -21,7 +21,7 @@
 namespace tokamak {
 namespace {
 
-constexpr size_t kMaxPathBytes = 256;  // of a request's path
+constexpr size_t kMaxPathBytes = 256;  // longest logged path
 constexpr int kOpenFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC;
 constexpr mode_t kMode = 0640;
 constexpr size_t kPiece = 4096;  // PIPE_BUF on Linux
@@ -131,13 +131,13 @@ void AccessLog::ReopenIfMoved() {
                     named.st_dev == open.st_dev && named.st_ino == open.st_ino;
   if (same) return;
   const int fd = ::open(path_.c_str(), kOpenFlags, kMode);
-  if (fd < 0) return;  // the old file goes on
+  if (fd < 0) return;  // keep writing to the old file
   if (fd_ >= 0) ::close(fd_);
   fd_ = fd;
 }
 
-// A pipe that can be written takes this much without blocking (POSIX): so a reader that has stopped
-// reading delays the end of the process by kLastWordsPolls at most.
+// A writable pipe takes this much without blocking (POSIX), so a reader that has stopped delays the
+// end of the process by at most kLastWordsPolls.
 void AccessLog::WriteAll(const std::string& lines) {
   size_t done = 0;
   int polls = 0;

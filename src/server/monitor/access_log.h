@@ -1,4 +1,4 @@
-// One line of JSON for every answered request.
+// The access log: one line of JSON per request.
 #pragma once
 
 #include <sys/types.h>
@@ -16,31 +16,31 @@
 
 namespace tokamak {
 
-// What a line is made of. Never a body, a query or a key.
+// The content of a line. Never holds a body, a query or a key.
 struct AccessLogEntry {
-  double time = 0;  // when the request had arrived, seconds since 1970
+  double time = 0;  // when the request had arrived; seconds since 1970
   std::string method;
   std::string path;     // empty: the request line could not be read
-  int status = 0;       // 0: the client left before there was an answer
-  uint64_t bytes = 0;   // of the answer's body
-  double duration = 0;  // seconds until the answer was handed to the connection
+  int status = 0;       // 0: the client left before the response began
+  uint64_t bytes = 0;   // of the response's body
+  double duration = 0;  // seconds until the connection had the response
   bool client_gone = false;
   RequestNotes notes;
 };
 
-// One JSON object, without a newline.
+// Returns one JSON object, without a newline.
 std::string FormatLogLine(const AccessLogEntry& entry);
 
-// Appends lines to a file from a thread of its own: a slow disk delays no request. When more than
-// kMaxWaitingBytes wait, lines are dropped and counted. A file that was moved or removed (log
-// rotation) is made anew with the next line; nobody needs to send a signal. Thread-safe.
+// Appends lines to a file on a thread of its own, so a slow disk delays no request. Drops and
+// counts lines while more than kMaxWaitingBytes wait. If the file was moved or removed (log
+// rotation), the next line creates it again; no signal is needed. Thread-safe.
 class AccessLog {
  public:
   static constexpr size_t kMaxWaitingBytes = 4 << 20;
 
   // "-" is standard output.
   static Result<std::unique_ptr<AccessLog>> Open(const std::string& path);
-  // Writes what waits.
+  // Writes the waiting lines.
   ~AccessLog();
   AccessLog(const AccessLog&) = delete;
   AccessLog& operator=(const AccessLog&) = delete;
@@ -57,7 +57,7 @@ class AccessLog {
 
   const std::string path_;  // empty: standard output
   int fd_;                  // the thread's
-  bool failing_ = false;    // the thread's: the last write failed, and that has been said
+  bool failing_ = false;    // the thread's: the last write failed, and a message said so
   mutable Mutex mutex_;
   CondVar wake_;
   std::string waiting_ GUARDED_BY(mutex_);

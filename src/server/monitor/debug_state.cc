@@ -13,9 +13,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kRateSeconds = 1;     // what rates are taken over, if there are snapshots so old
-constexpr double kForgetSeconds = 10;  // snapshots older than this say nothing about now
-constexpr std::chrono::seconds kPatience(2);  // an engine that takes longer is not waited for
+constexpr double kRateSeconds = 1;     // rates cover this time, if there are snapshots so old
+constexpr double kForgetSeconds = 10;  // older snapshots are dropped
+constexpr std::chrono::seconds kPatience(2);  // longest wait for a snapshot
 
 template <typename T>
 Json OrNull(const std::optional<T>& value) {
@@ -85,7 +85,7 @@ Json SequencesJson(const EngineSnapshot& snapshot) {
   return list;
 }
 
-// One entry: all cache groups take their blocks from the same pool.
+// One entry, because all cache groups take their blocks from the same pool.
 Json BlocksJson(const EngineSnapshot::Blocks& blocks) {
   const char* kind = blocks.window_groups == 0 ? "full"
                      : blocks.full_groups == 0 ? "window"
@@ -181,8 +181,8 @@ Awaitable<> DebugState::Handle(ResponseWriter& writer) {
         });
   }
   waiting_.insert(&writer);
-  // If the engine is stuck, or its steps are long, what it last said is told again; `time` says
-  // when that was.
+  // If the engine is stuck or its steps are long, the response is its last state; `time` says how
+  // old that is.
   const auto deadline = ResponseWriter::Clock::now() + kPatience;
   co_await writer.Wait(deadline);
   waiting_.erase(&writer);
@@ -201,7 +201,8 @@ void DebugState::OnSnapshot() {
     if (!history_.empty() && history_.back() == snapshot) continue;
     const double now = snapshot->time;
     history_.push_back(std::move(snapshot));
-    // Keep one that is at least kRateSeconds old, and none that says nothing about now.
+    // Keep one snapshot that is at least kRateSeconds old, and none that is older than
+    // kForgetSeconds.
     while (history_.size() > 2 && now - history_[1]->time >= kRateSeconds) history_.pop_front();
     while (now - history_.front()->time > kForgetSeconds) history_.pop_front();
     body_ = FormatDebugState(*history_.back(),

@@ -1,4 +1,4 @@
-// /debug/state: what the engine is doing, in detail, as JSON for people and pages that watch.
+// /debug/state: the engine's state in detail, as JSON.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@
 namespace tokamak {
 
 struct DebugStateInfo {
-  std::string version;   // of the program
-  std::string model_id;  // as clients call it
-  double started = 0;    // the server, seconds since 1970
+  std::string version;   // of this program
+  std::string model_id;  // the name that clients use
+  double started = 0;    // start of the server, seconds since 1970
 };
 
-// Per second, over about the last second.
+// Rates per second, over about the last second.
 struct DebugRates {
   double prompt_tok_s = 0;
   double output_tok_s = 0;
@@ -35,15 +35,15 @@ std::string FormatDebugState(const EngineSnapshot& snapshot, const DebugRates& r
                              const ModelInfo& model, const std::string& fingerprint,
                              const DebugStateInfo& info);
 
-// Used on the I/O thread alone. Asks the engine for a snapshot when a client asks, so that without
-// clients nothing happens; all clients that wait get the same one. The engine outlives it.
+// Asks the engine for a snapshot when a client requests the state; all waiting clients get the same
+// one. Used only on the I/O thread. The engine outlives it.
 class DebugState {
  public:
   DebugState(Engine& engine, DebugStateInfo info, boost::asio::io_context& io)
       : engine_(engine), info_(std::move(info)), snapshots_(io, [this] { OnSnapshot(); }) {}
 
   Awaitable<> Handle(ResponseWriter& writer);
-  // The engine's answers are of no interest any more. Before `io` ends.
+  // Ignores snapshots that come later. Must be called before `io` ends.
   void Stop() { snapshots_.Close(); }
 
  private:
@@ -53,9 +53,9 @@ class DebugState {
   const DebugStateInfo info_;
   Mailbox<std::shared_ptr<const EngineSnapshot>> snapshots_;
   std::set<ResponseWriter*> waiting_;
-  bool asked_ = false;  // the engine has been, and has not answered
-  std::deque<std::shared_ptr<const EngineSnapshot>> history_;  // of the last second or so
-  std::string body_;                                           // of the latest; empty: none yet
+  bool asked_ = false;                                         // the engine owes us a snapshot
+  std::deque<std::shared_ptr<const EngineSnapshot>> history_;  // of about the last second
+  std::string body_;                                           // latest state; empty: none yet
 };
 
 }  // namespace tokamak

@@ -23,7 +23,7 @@ std::string Escaped(std::string_view value) {
   return out;
 }
 
-// Families one after the other; every name starts with "tokamak_" but those of the process.
+// Writes metric families. All names start with "tokamak_", except those of the process.
 class Writer {
  public:
   void Gauge(std::string_view name, std::string_view help, double value) {
@@ -50,7 +50,7 @@ class Writer {
   void Family(std::string_view name, std::string_view type, std::string_view help) {
     fmt::format_to(std::back_inserter(text_), "# HELP {0} {1}\n# TYPE {0} {2}\n", name, help, type);
   }
-  // `labels` as they stand between the braces.
+  // `labels` is the text between the braces.
   void Sample(std::string_view name, std::string_view labels, double value) {
     text_ += name;
     if (!labels.empty()) fmt::format_to(std::back_inserter(text_), "{{{}}}", labels);
@@ -106,7 +106,7 @@ void WriteWork(const EngineStats& stats, Writer& out) {
   }
 }
 
-// A sample per layer: experts would be thousands.
+// One sample per layer, because there may be thousands of experts.
 void WriteExperts(const EngineStats& stats, Writer& out) {
   if (stats.expert_positions.empty()) return;
   out.Family(
@@ -161,7 +161,7 @@ void WriteServer(const MetricsInput& input, Writer& out) {
              1);
 }
 
-// Under the names that every Prometheus client library uses.
+// These names are the same in every Prometheus client library.
 void WriteProcess(double started, Writer& out) {
   out.Gauge("process_start_time_seconds", "When the server started, seconds since 1970.", started);
   struct rusage usage {};

@@ -1,4 +1,4 @@
-// Counts and logs every answer of the server.
+// Counts responses and logs requests.
 #pragma once
 
 #include <chrono>
@@ -13,19 +13,19 @@
 namespace tokamak {
 
 struct HttpCounters {
-  std::map<int, int64_t> responses;  // by HTTP status; begun streams count when they begin
-  int64_t clients_gone = 0;          // before their answer was complete
+  std::map<int, int64_t> responses;  // by HTTP status; a stream counts when it begins
+  int64_t clients_gone = 0;          // before their response was complete
 };
 
-// Used on the I/O thread alone.
+// Used only on the I/O thread.
 class Observer {
  public:
   // `log` may be null.
   explicit Observer(std::unique_ptr<AccessLog> log) : log_(std::move(log)) {}
 
-  // An answer begins.
+  // A response begins.
   void OnResponse(int status) { ++counters_.responses[status]; }
-  // Writes the line of a request when it ends: the scope is the coroutine that answers it.
+  // Logs a request when it ends. Lives in the coroutine that handles the request.
   class Request {
    public:
     Request(Observer& observer, const ResponseWriter& writer);
@@ -39,8 +39,8 @@ class Observer {
     const double time_;
     const std::chrono::steady_clock::time_point start_;
   };
-  // Writes the line of a request that no handler has seen: it could not be read, or was refused.
-  // `method` and `path` are empty where they are not known.
+  // Logs a request that was refused before a handler saw it. `method` and `path` are empty if they
+  // could not be read.
   void OnRefused(std::string_view method, std::string_view path, int status, size_t bytes);
 
   const HttpCounters& counters() const { return counters_; }

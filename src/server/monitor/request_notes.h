@@ -1,4 +1,4 @@
-// What a call took: for its answer and for the access log.
+// Usage and times of a request, for its response and for the access log.
 #pragma once
 
 #include <algorithm>
@@ -9,19 +9,19 @@
 
 namespace tokamak {
 
-// Filled by the call's handler; empty where the engine was not asked. Holds no text of clients.
+// Filled by the handler of a request; empty if the engine was not used. Holds no text of clients.
 struct RequestNotes {
-  std::string id;  // of the answer
+  std::string id;  // of the response
   std::vector<FinishReason> finish_reasons;
-  std::vector<Usage> usage;             // [prompts], the latest
-  std::vector<RequestTimings> timings;  // [prompts], the latest
+  std::vector<Usage> usage;             // [prompts], latest values
+  std::vector<RequestTimings> timings;  // [prompts], latest values
 
   void NotePrompt(int32_t tokens) {
     usage.push_back({.prompt_tokens = tokens});
     timings.emplace_back();
   }
   void NoteChunk(size_t prompt, const OutputChunk& chunk) {
-    // Those that the engine refuses after all come without.
+    // If the engine refuses a request after accepting it, the chunk has no usage.
     if (chunk.usage.prompt_tokens > 0) usage[prompt] = chunk.usage;
     timings[prompt] = chunk.timings;
     if (chunk.finish_reason) finish_reasons.push_back(*chunk.finish_reason);
@@ -35,7 +35,8 @@ struct RequestNotes {
     }
     return total;
   }
-  // Of several prompts the longest times, for they run together; their preemptions are added up.
+  // Prompts of one request run together: returns their longest times, and the sum of their
+  // preemptions.
   RequestTimings TotalTimings() const {
     RequestTimings total;
     for (const RequestTimings& t : timings) {

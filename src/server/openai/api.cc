@@ -18,7 +18,7 @@
 namespace tokamak {
 namespace {
 
-// A client makes up as many names as it likes: the log has this many of them, in all.
+// Limits the names in the log, because a client can send as many as it likes.
 constexpr size_t kMaxLoggedFields = 256;
 constexpr size_t kMaxFieldBytes = 64;
 
@@ -26,7 +26,7 @@ constexpr std::string_view kDocumentPath = "/openapi.json";
 constexpr std::string_view kModelsPath = "/v1/models";
 constexpr std::string_view kModelPath = "/v1/models/";
 
-// "%2F" is a slash. What is no such escape stays.
+// Decodes escapes such as "%2F" and keeps everything else.
 std::string DecodePercent(std::string_view text) {
   const auto digit = [](char c) {
     const char lower = static_cast<char>(c | 0x20);
@@ -62,7 +62,7 @@ void OpenAiApi::Get(ResponseWriter& writer) const {
   if (path == kModelsPath) {
     return writer.Respond({.body = FormatModels(options_.model_id, started_, engine_.model())});
   }
-  // Names may have slashes in them, as they are or encoded.
+  // A model's name may have slashes, plain or encoded.
   const std::string_view name = path.substr(kModelPath.size());
   if (name != options_.model_id && DecodePercent(name) != options_.model_id) {
     return writer.Respond(
@@ -149,7 +149,7 @@ Status OpenAiApi::Submit(ResponseWriter& writer, PreparedCompletion prepared,
   completion.emplace(engine_, writer, std::move(prepared), std::move(head), options_.requests,
                      preparer_.token_sizes(), shared_.text_maker);
   const Status status = completion->Submit();
-  // The engine speaks of the prompt, which a conversation's client has never seen.
+  // The engine's message names the prompt, which the client of a conversation does not know.
   constexpr std::string_view kPrompt = "prompt: ";
   if (chat && status.message().starts_with(kPrompt)) {
     return Status(status.code(),
@@ -162,7 +162,7 @@ std::string OpenAiApi::NextId(std::string_view kind) {
   return fmt::format("{}-{:016x}{:08x}", kind, id_salt_, next_id_++);
 }
 
-// Names only: what clients send as values may be private.
+// Logs only names, because the values may be private.
 void OpenAiApi::NoteIgnored(const std::vector<std::string>& names) {
   unknown_fields_ += static_cast<int64_t>(names.size());
   std::vector<std::string> fresh;
@@ -174,7 +174,7 @@ void OpenAiApi::NoteIgnored(const std::vector<std::string>& names) {
   LogWarning("ignored fields of a request: {} (each name is logged once)", IgnoredFieldList(fresh));
 }
 
-// 429 while a queue is full; 503 when the server will not take the request later either.
+// 429 while a queue is full; 503 if the server will not take the request later either.
 HttpResponse OpenAiApi::Refusal(const Status& status) const {
   if (status.code() == StatusCode::kCancelled) return ShuttingDownResponse();
   if (!engine_.health().ok()) return ErrorResponse(status);

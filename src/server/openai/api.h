@@ -1,4 +1,4 @@
-// OpenAI's API: which of its paths does what.
+// The paths of OpenAI's API.
 #pragma once
 
 #include <array>
@@ -19,15 +19,15 @@
 
 namespace tokamak {
 
-// Used on the I/O thread alone.
+// Used only on the I/O thread.
 class OpenAiApi {
  public:
   struct Options {
-    std::string model_id;  // what clients call the model
+    std::string model_id;  // the name that clients use
     AnswerParsers parsers;
     RequestLimits requests;
   };
-  // What is shared with the rest of the server. All of it outlives the object.
+  // Parts of the server that all protocols share. They outlive the object.
   struct Shared {
     Engine& engine;
     const Access& access;
@@ -40,24 +40,24 @@ class OpenAiApi {
       "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/tokenize", "/detokenize"};
   static bool IsGetPath(std::string_view path);
 
-  // Answers a GET of such a path.
+  // Answers a GET request of such a path.
   void Get(ResponseWriter& writer) const;
-  // Answers a POST to one of kPostPaths whose body is JSON. Returns when that is done, or the
-  // client has left.
+  // Answers a POST request to one of kPostPaths whose body is JSON. Returns when the response is
+  // complete or the client has left.
   Awaitable<> Post(ResponseWriter& writer);
-  // Of requests, so far.
+  // Number of ignored fields in all requests so far.
   int64_t unknown_fields() const { return unknown_fields_; }
 
  private:
   Awaitable<> Complete(ResponseWriter& writer, bool chat);
   Awaitable<> Embed(ResponseWriter& writer);
   Awaitable<> Tokenize(ResponseWriter& writer, bool back);
-  // Submits a request to the engine.
+  // Makes the `completion` of a request and submits it to the engine.
   Status Submit(ResponseWriter& writer, PreparedCompletion prepared,
                 std::optional<Completion>& completion);
-  // "cmpl-" and digits that no other answer has.
+  // Returns "cmpl-" and digits that no other response has.
   std::string NextId(std::string_view kind);
-  // Counts the fields of a request that nobody here knows, and logs each name once.
+  // Counts ignored fields, and logs each name once.
   void NoteIgnored(const std::vector<std::string>& names);
   HttpResponse Refusal(const Status& status) const;
 
@@ -69,7 +69,7 @@ class OpenAiApi {
   uint64_t next_id_ = 0;
   const uint64_t id_salt_;  // makes response ids differ between runs
   int64_t unknown_fields_ = 0;
-  std::set<std::string> logged_fields_;  // their names, kMaxLoggedFields at most
+  std::set<std::string> logged_fields_;  // at most kMaxLoggedFields names
 };
 
 }  // namespace tokamak

@@ -13,12 +13,12 @@
 namespace tokamak {
 namespace {
 
-// Bytes of a stream that a client may leave unread while its requests go on. Choices run side by
-// side, so their pieces come together.
+// Bytes of a stream that may be unread before its requests are paused. Choices run side by side, so
+// their chunks come together.
 constexpr size_t kChoiceBacklog = 16 << 10;
 constexpr size_t kMaxBacklog = 1 << 20;
 
-// Characters, as clients count text_offset.
+// Counts characters in the way of text_offset.
 int32_t CodePoints(std::string_view text) {
   int32_t count = 0;
   for (const char c : text) count += (static_cast<uint8_t>(c) & 0xC0) != 0x80;
@@ -82,7 +82,7 @@ Status Completion::Submit() {
 }
 
 Awaitable<> Completion::Respond() {
-  // A long piece of a stream takes time to make: what the engine sends meanwhile goes out together.
+  // Formatting a long chunk takes time. What the engine sends meanwhile goes into one chunk.
   bool together = false;
   while (open_ > 0 && !failure_) {
     if (!together && arrived_.empty()) {
@@ -108,11 +108,11 @@ Awaitable<> Completion::Respond() {
   co_await RespondWhole();
 }
 
-// Waits until something has come, and keeps the engine from working for a client that does not
-// read. False when the client has left.
+// Waits for chunks, and pauses the requests while the client does not read. Returns false if the
+// client has left.
 Awaitable<bool> Completion::WaitForChunks() {
   while (!writer_.gone()) {
-    // First of all, for a wait for a long text may have taken the news of the backlog.
+    // This comes first, because a wait for a long text may have used up the notification.
     PauseOrResume();
     for (Arrival& arrival : mail_.Take()) arrived_.push_back(std::move(arrival));
     if (!arrived_.empty()) co_return true;
@@ -121,7 +121,7 @@ Awaitable<bool> Completion::WaitForChunks() {
   co_return false;
 }
 
-// While nobody reads it, others get the slots and the memory.
+// While the client does not read, other requests get the slots and the memory.
 void Completion::PauseOrResume() {
   if (paused_ == writer_.backlogged()) return;
   paused_ = writer_.backlogged();
@@ -130,12 +130,12 @@ void Completion::PauseOrResume() {
   }
 }
 
-// Null after a failure.
+// Returns null after a failure.
 Completion::Choice* Completion::Add(const Arrival& arrival) {
   const OutputChunk& chunk = arrival.chunk;
   writer_.notes.NoteChunk(arrival.prompt, chunk);
   if (chunk.finish_reason == FinishReason::kError) {
-    // Its queue may have filled up since it took the request.
+    // The engine's queue may have filled up since it took the request.
     failure_ = engine_.health().ok() ? BusyResponse(chunk.error) : ErrorResponse(chunk.error);
     return nullptr;
   }
@@ -152,7 +152,7 @@ Completion::Choice* Completion::Add(const Arrival& arrival) {
   if (chunk.finish_reason) {
     if (choice.parser != nullptr) AddText(choice, choice.parser->Finish());
     const bool calls = choice.tool_calls > 0 && chunk.finish_reason == FinishReason::kStop;
-    // The other two have failed above.
+    // kError and kCancelled have failed above.
     choice.part.finish_reason = calls ? "tool_calls" : FinishReasonName(*chunk.finish_reason);
     --open_;
   }
@@ -181,8 +181,8 @@ size_t Completion::LogprobBytes(const TokenLogprobs& logprobs) const {
   return sizes_.Logprobs(logprobs, request_.chat ? LogprobForm::kChat : LogprobForm::kCompletion);
 }
 
-// Adds what stands before the first generated token: the echoed prompt and its logprobs, which the
-// engine sends with choice 0 and OpenAI repeats in every choice.
+// Adds what precedes the first generated token: the echoed prompt and its logprobs. The engine
+// sends the logprobs with choice 0, and OpenAI repeats them in every choice.
 void Completion::AddPrompt(size_t prompt, Choice& choice, const OutputChunk& chunk) {
   if (request_.echo) {
     choice.part.text = engine_.Detokenize(prompts_[prompt]);
@@ -201,8 +201,8 @@ void Completion::AddPrompt(size_t prompt, Choice& choice, const OutputChunk& chu
     entries.push_back({.token = logprobs});
   }
   if (request_.echo && request_.sampling.logprobs) {
-    // A character of several tokens counts for its first one, which the text's own count need not
-    // do.
+    // A character of several tokens counts for the first of them, so the sum may differ from the
+    // count of the text.
     choice.text_offset = 0;
     for (LogprobEntry& entry : entries) {
       entry.text_offset = choice.text_offset;
@@ -235,7 +235,7 @@ void Completion::AddTokens(Choice& choice, const OutputChunk& chunk) {
     choice.held.push_back({.token = logprobs, .text_offset = choice.text_offset});
     choice.text_offset += CodePointsOf(logprobs);
   }
-  // The logprobs of a stop string's tokens are held back, like its text.
+  // Logprobs of a possible stop string's tokens are held back with its text.
   const auto held = std::min(choice.held.size(), static_cast<size_t>(chunk.tokens_held));
   const auto end = choice.held.end() - static_cast<std::ptrdiff_t>(held);
   choice.part.logprobs.insert(choice.part.logprobs.end(),
@@ -258,8 +258,8 @@ void Completion::AddText(Choice& choice, AnswerPart part) {
   }
 }
 
-// Unlike any other of this server's. Some templates refuse ids but those of nine letters and
-// digits.
+// Returns an id that no other tool call of this server has. Some templates only accept ids of nine
+// letters and digits.
 std::string Completion::CallId(const Choice& choice) const {
   const std::string name = fmt::format("{}/{}/{}", head_.id, choice.part.index, choice.tool_calls);
   uint64_t hash = Hash64(name.data(), name.size());
@@ -277,8 +277,8 @@ bool Completion::HasUnsent(const Choice& choice) const {
           (part.token_ids && !part.token_ids->empty()));
 }
 
-// Sends what there is of the choice, if that is anything: in the middle of a character it is not.
-// True when it was long, and took time to make.
+// Sends the unsent part of a choice, if there is any: there is none in the middle of a character.
+// Returns whether it was long and took time to format.
 Awaitable<bool> Completion::SendPart(Choice& choice) {
   if (!HasUnsent(choice)) co_return false;
   if (writer_.status() == 0) {
@@ -312,7 +312,7 @@ Awaitable<bool> Completion::SendPart(Choice& choice) {
   co_return true;
 }
 
-// What has not been sent, and is no longer kept.
+// Removes the unsent part from a choice and returns it.
 ChoicePart Completion::TakePart(Choice& choice) {
   ChoicePart part;
   part.index = choice.part.index;
@@ -347,7 +347,7 @@ Awaitable<> Completion::RespondWhole() {
       {.body = *std::move(text), .headers = IgnoredFieldHeaders(request_.unknown_fields)});
 }
 
-// The end of a stream, or of what failed.
+// Ends a stream, or responds with the failure.
 void Completion::Finish() {
   if (failure_ && writer_.status() == 0) return writer_.Respond(*std::move(failure_));
   if (failure_) {

@@ -1,5 +1,5 @@
-// One call of /v1/completions or /v1/chat/completions, from its parsed form to the last byte of its
-// answer.
+// One request to /v1/completions or /v1/chat/completions, from its token ids to the last byte of
+// its response.
 #pragma once
 
 #include <cstdint>
@@ -18,37 +18,37 @@
 
 namespace tokamak {
 
-// Used on the I/O thread alone, by the coroutine that answers the writer.
+// Used only on the I/O thread, by the coroutine that handles the request.
 class Completion {
  public:
-  // Choice c of prompt p is index p * n + c. All references outlive it.
+  // Choice c of prompt p has index p * n + c. All references outlive it.
   Completion(Engine& engine, ResponseWriter& writer, PreparedCompletion prepared, ResponseHead head,
              const RequestLimits& limits, const TokenSizes& sizes, TextMaker& text_maker);
-  // Cancels what still runs.
+  // Cancels prompts that are still running.
   ~Completion();
   Completion(const Completion&) = delete;
   Completion& operator=(const Completion&) = delete;
 
   // Submits every prompt. Returns the status of the first one that the engine refuses.
   Status Submit();
-  // After Submit: answers the writer, whole or as a stream. Returns when that is done, or the
-  // client has left.
+  // Writes the response, whole or as a stream. Returns when it is complete or the client has left.
+  // Requires Submit.
   Awaitable<> Respond();
 
  private:
-  // A choice of the answer: whole when it is not streamed, else what has not been sent yet.
+  // A choice of the response: all of it, or in a stream the part that has not been sent.
   struct Choice {
     ChoicePart part;
     int32_t text_offset = 0;               // code points of text so far
-    std::vector<LogprobEntry> held;        // of tokens whose text the engine holds back
-    std::unique_ptr<AnswerParser> parser;  // null: its text is content
+    std::vector<LogprobEntry> held;        // their text is held back by the engine
+    std::unique_ptr<AnswerParser> parser;  // null: all text is content
     int32_t tool_calls = 0;                // so far
-    size_t bytes = 0;                      // of text that `part` and `held` take at most
-    bool started = false;                  // the engine has sent something of it
-    bool sent = false;                     // and so have we
+    size_t bytes = 0;                      // upper bound for the text of `part` and `held`
+    bool started = false;                  // the engine has sent a chunk
+    bool sent = false;                     // a part was sent to the client
   };
 
-  // A chunk of the engine's, with the index of its prompt.
+  // A chunk from the engine, with the index of its prompt.
   struct Arrival {
     size_t prompt = 0;
     OutputChunk chunk;
@@ -77,7 +77,7 @@ class Completion {
   const CompletionRequest request_;
   const std::string client_;  // as in Request
   const std::vector<std::vector<int32_t>> prompts_;
-  const std::shared_ptr<const AnswerFormat> answer_format_;  // null: texts are content
+  const std::shared_ptr<const AnswerFormat> answer_format_;  // null: all text is content
   const size_t max_bytes_;
   const TokenSizes& sizes_;
   TextMaker& text_maker_;
@@ -85,11 +85,11 @@ class Completion {
   std::vector<RequestId> requests_;  // [prompts]
   std::vector<Choice> choices_;      // [prompts * n]
   size_t open_ = 0;                  // choices that have not finished
-  size_t kept_ = 0;                  // bytes of text at most that are not sent yet
+  size_t kept_ = 0;                  // upper bound for unsent bytes of text
   Mailbox<Arrival> mail_;
-  std::deque<Arrival> arrived_;          // taken out of it
-  std::optional<HttpResponse> failure_;  // the answer ends with it
-  bool paused_ = false;                  // the engine was told so
+  std::deque<Arrival> arrived_;          // taken out of mail_, not added yet
+  std::optional<HttpResponse> failure_;  // ends the response
+  bool paused_ = false;                  // the engine was told to pause
 };
 
 }  // namespace tokamak

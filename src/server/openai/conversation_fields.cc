@@ -20,7 +20,7 @@ using jinja::Value;
 constexpr size_t kMaxMessages = 4096;
 constexpr size_t kMaxTools = 1024;
 
-// Text, or a list of parts of which this model takes only text.
+// Checks a content: text, or a list of parts. This model takes only parts with text.
 void CheckContent(Fields& fields, const std::string& path, const Json& content) {
   if (content.is_null() || content.is_string()) return;
   if (!content.is_array()) {
@@ -49,7 +49,7 @@ void CheckContent(Fields& fields, const std::string& path, const Json& content) 
   }
 }
 
-// An object {"type": "function", "function": {"name": ...}}: a tool, or a call of one.
+// Checks an object {"type": "function", "function": {"name": ...}}: a tool or a tool call.
 void CheckFunction(Fields& fields, const std::string& path, const Json& value) {
   if (!value.is_object()) {
     return fields.FailAt(path, "must be an object, not " + DescribeJson(value));
@@ -68,7 +68,7 @@ void CheckFunction(Fields& fields, const std::string& path, const Json& value) {
   }
 }
 
-// True when there is at least one.
+// Returns whether there is at least one tool.
 bool CheckCalls(Fields& fields, const std::string& path, const Json& message) {
   const auto calls = message.find("tool_calls");
   if (calls == message.end() || calls->is_null()) return false;
@@ -121,7 +121,7 @@ void CheckMessage(Fields& fields, const std::string& path, const Json& value) {
   if (content != value.end()) CheckContent(fields, path + ".content", *content);
 }
 
-// Whether the model is to be told of the tools.
+// Returns whether the model is told about the tools.
 bool ReadTools(Fields& fields) {
   fields.ReadList("tools", kMaxTools, [&](const std::string& path, const Json& value) {
     CheckFunction(fields, path, value);
@@ -138,7 +138,7 @@ bool ReadTools(Fields& fields) {
   return use;
 }
 
-// A message that was checked, as templates are used to.
+// Returns a checked message in the form that templates expect.
 Value NormalizeMessage(const Value& message) {
   auto normal = std::make_unique<jinja::DictObject>();
   for (const auto& [key, value] : message.dict().entries) {
@@ -155,7 +155,7 @@ Value NormalizeMessage(const Value& message) {
   return jinja::MakeDict(std::move(normal), nullptr);
 }
 
-// The value of a field of the body, wherever the client put it: "messages", or the same inside
+// Returns the value of a field of the body, also if the client put it into an object such as
 // "extra_body". None if it is absent.
 Value FindField(const Value& body, const FieldSpellings& spellings, const std::string& name) {
   const std::string path = spellings.Apply(name);

@@ -11,12 +11,12 @@
 
 namespace tokamak {
 
-// Checks them all but the template's variables; errors are in fields.status(). Returns whether the
-// model is to be told of the tools.
+// Checks all of them except the template's variables; errors are in fields.status(). Returns
+// whether the model is told about the tools.
 bool CheckConversation(Fields& fields, ChatInput& conversation);
 
-// From a body that CheckConversation had nothing against. It is parsed once more because templates
-// see the order of keys. `spellings` says where in it the client put the fields.
+// Reads the conversation of a body that passed CheckConversation. Parses the body again, because
+// templates see the order of keys. `spellings` tells where the client put the fields.
 Status ReadConversation(const std::string& body, const FieldSpellings& spellings, bool use_tools,
                         ChatInput& conversation);
 

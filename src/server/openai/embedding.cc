@@ -25,8 +25,8 @@ Embedding::Embedding(Engine& engine, ResponseWriter& writer, PreparedEmbedding p
 }
 
 Status Embedding::Submit() {
-  // The answer is written on the engine's thread: in time it is a small part of what its vectors
-  // took, and on the I/O thread streams would stand still.
+  // The response is written on the engine's thread: that takes a small part of the time of its
+  // vectors, while on the I/O thread all streams would wait.
   const auto on_output = [sender = mail_.sender(), head = head_,
                           ignored = IgnoredFieldHeaders(prepared_.request.unknown_fields)](
                              const EmbeddingOutput& output) {

@@ -1,4 +1,4 @@
-// One request of /v1/embeddings, from its token ids to its answer.
+// One request to /v1/embeddings, from its token ids to its response.
 #pragma once
 
 #include <optional>
@@ -14,16 +14,16 @@
 
 namespace tokamak {
 
-// Used on the I/O thread alone, by the coroutine that answers the writer.
+// Used only on the I/O thread, by the coroutine that handles the request.
 class Embedding {
  public:
   // All references outlive it.
   Embedding(Engine& engine, ResponseWriter& writer, PreparedEmbedding prepared, std::string id,
             std::string model);
 
-  // The engine may refuse.
+  // Submits the texts. Returns the status of the engine.
   Status Submit();
-  // After Submit: answers the writer. Returns when that is done, or the client has left.
+  // Writes the response. Returns when it is complete or the client has left. Requires Submit.
   Awaitable<> Respond();
 
  private:
@@ -37,7 +37,7 @@ class Embedding {
   ResponseWriter& writer_;
   PreparedEmbedding prepared_;
   const EmbeddingHead head_;
-  RequestId request_ = 0;  // since Submit
+  RequestId request_ = 0;  // set by Submit
   Mailbox<Outcome> mail_;
 };
 

@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A string, token ids, or a list of either.
+// Reads a string, token ids, or a list of either.
 void ReadInputs(Fields& fields, OpenAiEmbeddingRequest& request) {
   std::vector<EmbeddingInput>& inputs = request.engine_request.inputs;
   const Json* input = fields.Find("input");
@@ -78,7 +78,7 @@ void Read(Fields& fields, OpenAiEmbeddingRequest& request) {
 
 constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-// RFC 4648, section 4, of the values as little-endian f32.
+// Returns the base64 (RFC 4648, section 4) of the values as little-endian f32.
 void AppendBase64(const std::vector<float>& values, std::string& out) {
   static_assert(std::endian::native == std::endian::little);
   const auto size = values.size() * sizeof(float);
@@ -121,7 +121,7 @@ size_t EmbeddingBytes(size_t dimensions, bool base64) {
   return kFields + (base64 ? (dimensions * sizeof(float) + 2) / 3 * 4 : dimensions * kNumber);
 }
 
-// Written piece by piece: as one tree of values, thousands of vectors would take gigabytes.
+// Written piece by piece: a tree of JSON values for thousands of vectors would take gigabytes.
 std::string FormatEmbeddings(const EmbeddingHead& head, const EmbeddingOutput& output) {
   std::string json = "{\"object\":\"list\",\"data\":[";
   for (size_t i = 0; i < output.vectors.size(); ++i) {
@@ -134,7 +134,7 @@ std::string FormatEmbeddings(const EmbeddingHead& head, const EmbeddingOutput& o
       json += "\"}";
       continue;
     }
-    // The shortest digits that give the same float.
+    // Writes the shortest digits that give the same float.
     char separator = '[';
     for (const float value : output.vectors[i]) {
       fmt::format_to(std::back_inserter(json), "{}{}", separator, value);

@@ -1,4 +1,4 @@
-// The requests of /v1/embeddings: what they ask, and their answers.
+// Requests to /v1/embeddings and their responses, as JSON.
 #pragma once
 
 #include <string>
@@ -10,25 +10,25 @@
 namespace tokamak {
 
 struct OpenAiEmbeddingRequest {
-  std::string model;                // empty: whichever is served
-  EmbeddingRequest engine_request;  // inputs as the client sent them
+  std::string model;                // empty: the one that is served
+  EmbeddingRequest engine_request;  // with the inputs as the client sent them
   bool base64 = false;              // vectors as the base64 of little-endian f32; else as numbers
-  bool timings = false;             // extension: where the time went, beside the usage
+  bool timings = false;             // extension: adds times to the usage
   std::vector<std::string> unknown_fields;
 };
 
-// Errors as those of request.h.
+// Errors are those of request.h.
 Result<OpenAiEmbeddingRequest> ParseEmbeddingRequest(const std::string& body);
 std::vector<std::string> KnownEmbeddingFields();
 
-// The fields of an answer that come from its request.
+// Fields of a response that come from its request.
 struct EmbeddingHead {
   std::string model;
   std::string system_fingerprint;
   bool base64 = false;
   bool timings = false;
 };
-// The size of one vector of an answer at most.
+// Returns an upper bound for the bytes of one vector in a response.
 size_t EmbeddingBytes(size_t dimensions, bool base64);
 std::string FormatEmbeddings(const EmbeddingHead& head, const EmbeddingOutput& output);
 

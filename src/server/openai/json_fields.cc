@@ -17,7 +17,7 @@ using Json = nlohmann::json;
 
 Result<Json> ParseBody(const std::string& body) {
   RETURN_IF_ERROR(CheckJsonShape(body));
-  // The parser takes a NUL for the end, and would not look at what follows.
+  // The parser would take a NUL for the end, and ignore what follows.
   if (const size_t at = body.find('\0'); at != std::string::npos) {
     return InvalidArgument("the body is not valid JSON at byte {}: it has a NUL byte there",
                            at + 1);
@@ -27,12 +27,12 @@ Result<Json> ParseBody(const std::string& body) {
     if (!json.is_object()) return InvalidArgument("the body must be a JSON object");
     return json;
   } catch (const Json::parse_error& error) {
-    // error.what() repeats what was read, which may be long and not even text.
+    // error.what() repeats the input, which may be long or binary.
     return InvalidArgument(
         "the body is not valid JSON at byte {} (strings must be UTF-8 without lone surrogates, "
         "numbers finite)",
         error.byte);
-  } catch (const Json::exception&) {  // a number beyond every double
+  } catch (const Json::exception&) {  // a number beyond the range of double
     return InvalidArgument("the body is not valid JSON: a number is out of range");
   }
 }

@@ -27,12 +27,12 @@ Json BytesJson(const std::string& text) {
   return bytes;
 }
 
-// Of a prompt's first token: null.
+// Null for the first token of a prompt.
 Json Logprob(const LogprobEntry& entry) {
   return entry.has_logprob ? Json(entry.token.token.logprob) : Json(nullptr);
 }
 
-// The alternatives by their text; of equal spellings the most likely one.
+// Writes alternatives by their text. Of several with the same text it takes the most likely one.
 Json TopByText(const LogprobEntry& entry, TokenBytesRef bytes_of) {
   Json top = Json::object();
   for (const TokenLogprobs::Entry& other : entry.token.top) {

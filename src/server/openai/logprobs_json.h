@@ -1,5 +1,5 @@
-// Logprobs as JSON text, in the three forms that answers have. They are written token by token: as
-// one tree of values, those of one long answer would take gigabytes.
+// Logprobs as JSON text, in the three forms that responses use. They are written token by token,
+// because a tree of JSON values for one long response would take gigabytes.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tokamak {
 
-// The exact bytes of a token, which are not always text.
+// Returns the exact bytes of a token, which need not be valid UTF-8.
 using TokenBytesRef = FunctionRef<std::string(int32_t token)>;
 
 // A token with its logprob and its alternatives, most likely first.

@@ -1,11 +1,11 @@
-// What the server's API is, for programs.
+// The description of the server's API for programs.
 #pragma once
 
 #include <string_view>
 
 namespace tokamak {
 
-// openapi.json of this folder: an OpenAPI 3.1 document.
+// Returns openapi.json of this folder, an OpenAPI 3.1 document.
 std::string_view OpenApiDocument();
 
 }  // namespace tokamak

@@ -25,7 +25,7 @@ constexpr std::string_view kTextOnly = "this server takes and gives text only";
 // Sources: OpenAI's API reference; the request classes and docs of vLLM, SGLang, llama.cpp's
 // server, text-generation-inference, text-embeddings-inference, Ollama, Mistral and OpenRouter.
 constexpr OtherField kTable[] = {
-    // Other engines' spellings of what we have.
+    // Fields that other engines spell differently.
     {"n_predict", kGenerate, kUnlimited, "max_tokens"},
     {"num_predict", kGenerate, kUnlimited, "max_tokens"},
     {"max_new_tokens", kGenerate, kRenamed, "max_tokens"},
@@ -49,12 +49,12 @@ constexpr OtherField kTable[] = {
     {"content", kTokenizeRequest, kRenamed, "text"},
     {"add_special", kTokenizeRequest, kRenamed, "add_special_tokens"},
     {"with_pieces", kTokenizeRequest, kRenamed, "return_pieces"},
-    {"extra_body", kAll, kWithin, ""},  // first: it may hold the others
+    {"extra_body", kAll, kWithin, ""},  // first, because it may hold the others
     {"options", kGenerate, kWithin, ""},
     {"parameters", kGenerate, kWithin, ""},
     {"sampling_params", kGenerate, kWithin, ""},
 
-    // Constraints on what may be generated.
+    // Constraints on the generated text.
     {"guided_json", kGenerate, kRefused, ""},
     {"guided_regex", kGenerate, kRefused, ""},
     {"guided_choice", kGenerate, kRefused, ""},
@@ -76,7 +76,7 @@ constexpr OtherField kTable[] = {
     {"custom_params", kGenerate, kRefused, ""},
     {"vllm_xargs", kGenerate, kRefused, ""},
     {"response_format", kGenerate, kRefused, "", R"([{"type": "text"}])"},
-    // OpenAI's client sends it by itself for tools that it makes of classes.
+    // OpenAI's client sends it for tools that it makes from classes.
     {"tools[].function.strict", kTemplate, kIgnored, ""},
     {"guided_decoding_backend", kGenerate, kNoEffect, ""},
     {"guided_whitespace_pattern", kGenerate, kNoEffect, ""},
@@ -145,7 +145,7 @@ constexpr OtherField kTable[] = {
     {"stream_reasoning", kGenerate, kOnly, "", "[true]"},
     {"parse_tool_calls", kGenerate, kOnly, "--tool-call-parser sets it", "[true]"},
 
-    // Ways to choose tokens.
+    // Sampling.
     {"use_beam_search", kGenerate, kRefused, ""},
     {"num_beams", kGenerate, kRefused, "", "[1]"},
     {"length_penalty", kGenerate, kRefused, "", "[1]"},
@@ -181,7 +181,7 @@ constexpr OtherField kTable[] = {
     {"t_max_prompt_ms", kGenerate, kRefused, "", "[-1]"},
     {"n_indent", kGenerate, kRefused, ""},
     {"ban_eos_token", kGenerate, kRefused, "\"ignore_eos\" goes on after one"},
-    // Each matters only beside one above that is on, which is refused then.
+    // Each has an effect only together with a field above that is refused.
     {"dynatemp_exponent", kGenerate, kNoEffect, ""},
     {"smoothing_curve", kGenerate, kNoEffect, ""},
     {"xtc_threshold", kGenerate, kNoEffect, ""},
@@ -194,7 +194,7 @@ constexpr OtherField kTable[] = {
     {"adaptive_decay", kGenerate, kNoEffect, ""},
     {"early_stopping", kGenerate, kNoEffect, ""},
 
-    // The parts of the answer.
+    // Parts of the response.
     {"skip_special_tokens", kGenerate, kOnly, "\"return_token_ids\" gives all", "[true]"},
     {"skip_special_tokens", kDetokenizeRequest, kRefused, "leave their ids out"},
     {"detokenize", kGenerate, kOnly, "\"return_token_ids\" gives ids too", "[true]"},
@@ -223,7 +223,7 @@ constexpr OtherField kTable[] = {
     {"embedding_types", kEmbed, kRefused, "use \"encoding_format\"", R"([["float"]])"},
     {"late_chunking", kEmbed, kRefused, ""},
 
-    // These change when, where or how fast an answer is made, and never the answer.
+    // These change when, where or how fast a response is made, but never its content.
     {"prediction", kGenerate, kNoEffect, ""},
     {"prompt_cache_retention", kGenerate, kNoEffect, ""},
     {"cache_prompt", kGenerate, kNoEffect, ""},

@@ -26,7 +26,7 @@ bool IsAllowed(const OtherField& field, const Json& value) {
   return off || IsOneOf(value, field.values);
 }
 
-// Calls `visit` with the path and value of each field of `value` that `name` means.
+// Calls `visit` with path and value of each field of `value` that `name` matches.
 void Visit(const Json& value, std::string_view name, const std::string& path,
            FunctionRef<void(const std::string&, const Json&)> visit) {
   if (!value.is_object()) return;
@@ -57,7 +57,7 @@ Status GivenTwice(const std::string& name, const std::string& other) {
                          name, other);
 }
 
-// Gives body[to] the value of a field that the client spelled otherwise, unless both differ.
+// Sets body[to] to the value of a field with another name, unless both are present and differ.
 Status Move(Json& body, const std::string& to, Json value, const std::string& spelled,
             FieldSpellings& spellings) {
   if (value.is_null()) return Status();
@@ -68,7 +68,7 @@ Status Move(Json& body, const std::string& to, Json value, const std::string& sp
   return Status();
 }
 
-// Takes body[name] out, and gives its value, which may be null.
+// Removes body[name] and returns its value, which may be null.
 Json Take(Json& body, const std::string& name) {
   const auto found = body.find(name);
   if (found == body.end()) return nullptr;
@@ -126,7 +126,7 @@ Status TakeOne(Json& body, const OtherField& field, FieldSpellings& spellings) {
 bool IsOff(const Json& value) {
   if (value.is_number()) return value == 0;
   if (value.is_string()) return value.get_ref<const std::string&>().empty();
-  return value.is_boolean() ? !value.get<bool>() : value.empty();  // so null is
+  return value.is_boolean() ? !value.get<bool>() : value.empty();  // null is empty
 }
 
 Status FieldSpellings::Apply(const Status& status) const {
@@ -158,7 +158,7 @@ Result<FieldSpellings> TakeOtherFields(RequestKind request, Json& body) {
     }
     return Status();
   };
-  // A field within "options" may have another name or be refused, so objects are unpacked first.
+  // Fields within "options" may have another name or be refused, so objects are unpacked first.
   RETURN_IF_ERROR(each([&](const OtherField& field) {
     if (field.rule != FieldRule::kWithin) return Status();
     return Unpack(body, std::string(field.name), spellings);

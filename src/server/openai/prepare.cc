@@ -89,8 +89,7 @@ Result<PreparedCompletion> Preparer::Prepare(bool chat, std::string body) const 
   RETURN_IF_ERROR(CheckModel(request.model));
   RETURN_IF_ERROR(request.spellings.Apply(ApplyLimits(limits_, request)));
   RETURN_IF_ERROR(request.spellings.Apply(Validate(request.sampling, engine_.model().vocab_size)));
-  if (!request.sampling.seed)
-    request.sampling.seed = RandomSeed();  // one for all prompts of the request
+  if (!request.sampling.seed) request.sampling.seed = RandomSeed();  // the same for all prompts
   RETURN_IF_ERROR(chat ? PrepareChat(prepared) : PreparePrompts(prepared));
   return prepared;
 }
@@ -123,7 +122,7 @@ Result<Preparer::Rendered> Preparer::Render(ChatInput conversation) const {
   if (!format.chat.ok()) return format.chat.status();
   conversation.messages = PrepareMessages(conversation.messages, format.traits);
   Result<std::string> text = format.chat->Render(conversation);
-  // A template complains about the messages: roles must alternate, say, or it takes no tools.
+  // A template refuses messages, for example because roles must alternate or it takes no tools.
   if (!text.ok()) return text.status().WithContext("messages");
   auto answer_format = std::make_shared<AnswerFormat>();
   if (!conversation.tools.is_none()) {
@@ -140,7 +139,7 @@ Status Preparer::PrepareChat(PreparedCompletion& prepared) const {
   const ChatFormat& format = ChatFormatFor(conversation);
   ASSIGN_OR_RETURN(Rendered rendered, Render(std::move(conversation)));
   RETURN_IF_ERROR(CheckLength("messages", rendered.text));
-  // Template text spells its special tokens, and carries the begin-of-text token if it wants one.
+  // The template writes special tokens as text, the begin-of-text token included.
   ASSIGN_OR_RETURN(auto ids, engine_.Tokenize(rendered.text, /*add_special=*/false, true));
   if (ids.empty()) return InvalidArgument("messages: the model's template makes no text of them");
   prepared.prompts.push_back(std::move(ids));

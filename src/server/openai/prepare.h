@@ -1,5 +1,4 @@
-// From the body of a completion request to what the engine takes: everything whose time is in
-// proportion to the body.
+// Prepares requests for the engine: everything that takes time in proportion to the body.
 #pragma once
 
 #include <cstdint>
@@ -20,54 +19,54 @@
 namespace tokamak {
 
 struct PreparedCompletion {
-  CompletionRequest request;                  // with a seed
-  std::vector<std::vector<int32_t>> prompts;  // token ids in [0, vocab_size), at least one each
-  // How the answers to a conversation are read; null: they are content as they come.
+  CompletionRequest request;                  // always has a seed
+  std::vector<std::vector<int32_t>> prompts;  // token ids in [0, vocab_size), none empty
+  // How the model's text is split into content, reasoning and tool calls. Null: all of it is
+  // content.
   std::shared_ptr<const AnswerFormat> answer_format;
-  std::string client;  // as in Request; not known when it is prepared
+  std::string client;  // as in Request; set before it is submitted
 };
 
-// The body of an answer that needs no engine.
+// A response that needs no engine.
 struct PreparedResponse {
   std::string body;
-  std::vector<std::string> unknown_fields;  // of the request
+  std::vector<std::string> unknown_fields;  // of the request, which were ignored
 };
 
 struct PreparedEmbedding {
-  OpenAiEmbeddingRequest request;  // with token ids in place of texts
+  OpenAiEmbeddingRequest request;  // its texts are token ids now
 };
 
-// Which of chat/tool_calls_format.h a model's answers have: their names, "auto" or "none".
+// The formats of chat/tool_calls_format.h that the model uses: their names, "auto" or "none".
 struct AnswerParsers {
   std::string tool_calls = "auto";
   std::string reasoning = "auto";
 };
 
-// Immutable and safe to use from any number of threads: so are the engine's const methods.
+// Immutable and thread-safe, because it only calls const methods of the engine.
 class Preparer {
  public:
-  // The engine outlives it. `model_id` is what clients call the model. Of `parsers`, names that
-  // there are not count as "auto".
+  // The engine outlives it. `model_id` is the name that clients use. Unknown names in `parsers`
+  // count as "auto".
   Preparer(const Engine& engine, std::string model_id, const RequestLimits& limits,
            const AnswerParsers& parsers = {});
 
-  // Each parses, checks, renders the conversation and tokenizes. The body is freed once it is
-  // parsed.
+  // Each parses and checks a body, renders the conversation and tokenizes. The body is freed once
+  // it is parsed.
   Result<PreparedCompletion> Prepare(bool chat, std::string body) const;
   Result<PreparedEmbedding> Embed(std::string body) const;
-  // Sizes for the engine's vocabulary.
   const TokenSizes& token_sizes() const { return sizes_; }
   Result<PreparedResponse> Tokenize(std::string body) const;
   Result<PreparedResponse> Detokenize(std::string body) const;
 
  private:
-  // One of the model's templates, and what is known of it.
+  // One of the model's chat templates, and how the model answers conversations in it.
   struct ChatFormat {
-    Result<ChatTemplate> chat;  // how conversations become text
-    TemplateTraits traits;      // and what it wants them to be like
+    Result<ChatTemplate> chat;  // turns a conversation into text
+    TemplateTraits traits;      // what the template expects of messages
     const ToolFormat* tools = nullptr;
     const ReasoningFormat* reasoning = nullptr;
-    std::vector<int32_t> marks;  // special tokens that the two formats look for
+    std::vector<int32_t> marks;  // special tokens that `tools` and `reasoning` look for
   };
   struct Rendered {
     std::string text;
@@ -78,12 +77,12 @@ class Preparer {
   const ChatFormat& ChatFormatFor(const ChatInput& conversation) const;
   Status CheckModel(const std::string& model) const;
   Status CheckIds(const std::string& path, const std::vector<int32_t>& ids) const;
-  // Refuses at once what cannot fit the context, however it is tokenized.
+  // Refuses text that cannot fit the context, without tokenizing it.
   Status CheckLength(std::string_view path, std::string_view text) const;
   Result<Rendered> Render(ChatInput conversation) const;
   Status PrepareChat(PreparedCompletion& prepared) const;
   Status PreparePrompts(PreparedCompletion& prepared) const;
-  // Refuses echoes that are too long, before anything runs.
+  // Refuses echoes that are too long.
   Status CheckEcho(const PreparedCompletion& prepared) const;
   Status CheckVectors(const OpenAiEmbeddingRequest& request) const;
 
@@ -92,7 +91,7 @@ class Preparer {
   const RequestLimits limits_;
   const TokenSizes sizes_;
   const ChatFormat plain_;
-  const std::unique_ptr<const ChatFormat> with_tools_;  // null: the plain one serves
+  const std::unique_ptr<const ChatFormat> with_tools_;  // null: plain_ serves tools too
 };
 
 }  // namespace tokamak

@@ -66,7 +66,7 @@ void ReadMaxTokens(Fields& fields, const char* name, CompletionRequest& request)
 void ReadSampling(Fields& fields, SamplingParams& sampling) {
   fields.Read("temperature", sampling.temperature);
   fields.Read("top_k", sampling.top_k);
-  if (sampling.top_k == -1) sampling.top_k = 0;  // what other servers call "off"
+  if (sampling.top_k == -1) sampling.top_k = 0;  // means "off" on other servers
   fields.Read("top_p", sampling.top_p);
   fields.Read("min_p", sampling.min_p);
   fields.Read("typical_p", sampling.typical_p);
@@ -85,7 +85,7 @@ void ReadSampling(Fields& fields, SamplingParams& sampling) {
   fields.Read("prompt_logprobs", sampling.prompt_logprobs);
 }
 
-// Fields for OpenAI's own bookkeeping: they change nothing here.
+// Fields for OpenAI's own bookkeeping, which have no effect here.
 void CheckBookkeeping(Fields& fields) {
   std::string text;
   for (const char* name : {"user", "service_tier", "safety_identifier", "prompt_cache_key"}) {
@@ -106,7 +106,7 @@ void ReadStreamOptions(Fields& fields, CompletionRequest& request) {
   if (!request.stream) return fields.Fail("stream_options", "needs \"stream\": true");
   Fields inner(*options, "stream_options");
   inner.Read("include_usage", request.include_usage);
-  bool obfuscation = false;  // without effect: a stream is not padded
+  bool obfuscation = false;  // no effect: streams are not padded
   inner.Read("include_obfuscation", obfuscation);
   fields.Adopt(inner.status());
 }
@@ -125,7 +125,7 @@ void ReadCommon(Fields& fields, CompletionRequest& request) {
   ReadStreamOptions(fields, request);
 }
 
-// A string, token ids, or a list of either.
+// Reads a string, token ids, or a list of either.
 void ReadPrompts(Fields& fields, CompletionRequest& request) {
   const Json* prompt = fields.Find("prompt");
   if (prompt == nullptr) return fields.Fail("prompt", "is missing");
@@ -167,12 +167,12 @@ void ReadCompletion(Fields& fields, const SamplingDefaults& defaults, Completion
   if (best_of != request.sampling.n && best_of != 0) {
     fields.Fail("best_of", "must equal n: nothing is ranked here");
   }
-  // The echoed prompt has logprobs like the rest.
+  // The echoed prompt has logprobs like the generated text.
   if (request.echo && request.sampling.logprobs)
     request.sampling.prompt_logprobs = request.sampling.logprobs;
 }
 
-// Returns whether the model is to be told of the tools.
+// Returns whether the model is told about the tools.
 bool ReadChat(Fields& fields, const SamplingDefaults& defaults, CompletionRequest& request) {
   request.chat = true;
   defaults.ApplyTo(request.sampling);

@@ -18,40 +18,41 @@ using PromptInput = std::variant<std::string, std::vector<int32_t>>;  // text, o
 
 struct CompletionRequest {
   bool chat = false;
-  std::string model;                 // empty: whichever is served
+  std::string model;                 // empty: the one that is served
   std::vector<PromptInput> prompts;  // completions: at least one
-  bool prompt_list = false;          // they came as a list, even if of one
-  // Chat: at least one message, as the client sent it but for contents, which are text or null, and
-  // the role "developer", which is "system". Tools are None unless the model may call them.
+  bool prompt_list = false;          // the client sent a list, perhaps of one
+  // Chat: at least one message, as the client sent it. But contents are text or null, and the role
+  // "developer" is "system". Tools are None unless the model may call them.
   ChatInput conversation;
   SamplingParams sampling;
-  bool max_tokens_given = false;  // by the client; else it is a default
+  bool max_tokens_given = false;  // by the client; false: it is a default
   int32_t priority = 0;
   std::string cache_salt;
   bool add_special_tokens = true;
   bool stream = false;
-  bool include_usage = false;       // stream_options: a last chunk with the usage
-  bool echo = false;                // completions: the prompt comes first in the text
-  bool return_token_ids = false;    // extension: token_ids beside the text
-  bool timings = false;             // extension: where the time went, beside the usage
-  bool parallel_tool_calls = true;  // chat: false: only the first call is of interest
-  // Extension: prompt_logprobs were asked for by that name. An echo with logprobs needs them too.
+  bool include_usage = false;       // stream_options: the last chunk has the usage
+  bool echo = false;                // completions: the text starts with the prompt
+  bool return_token_ids = false;    // extension: adds token_ids to the text
+  bool timings = false;             // extension: adds times to the usage
+  bool parallel_tool_calls = true;  // chat; false: only the first call is sent
+  // Extension: the client asked for prompt_logprobs by that name. An echo with logprobs needs them
+  // too.
   bool return_prompt_logprobs = false;
-  std::vector<std::string> unknown_fields;  // of the body: they were ignored
-  FieldSpellings spellings;                 // of those that were not
+  std::vector<std::string> unknown_fields;  // they were ignored
+  FieldSpellings spellings;                 // of the other fields
 };
 
-// Parse errors are kInvalidArgument whose message starts with the JSON path of the field at fault
-// ("messages[2].content[0].type: ..."), or has none where the body as a whole is wrong. Fields that
-// nobody knows are ignored; those that this server cannot honor are errors (other_fields.h). Values
-// of the sampling fields are checked for type and representability only; Validate checks their
-// ranges. `defaults` are what a field has that the client leaves out.
+// Parse errors are kInvalidArgument. The message starts with the JSON path of the field at fault
+// ("messages[2].content[0].type: ..."), unless the body as a whole is wrong. Unknown fields are
+// ignored; known fields that this server cannot honor are errors (other_fields.h). Sampling fields
+// are checked only for type and representability here; Validate checks their ranges. `defaults` are
+// the values of absent fields.
 Result<CompletionRequest> ParseCompletionRequest(const std::string& body,
                                                  const SamplingDefaults& defaults = {});
 Result<CompletionRequest> ParseChatRequest(const std::string& body,
                                            const SamplingDefaults& defaults = {});
 
-// The fields that the body of a chat or completion request may have.
+// Returns the fields that the body of a chat or completion request may have.
 std::vector<std::string> KnownFields(bool chat);
 
 }  // namespace tokamak

@@ -42,7 +42,7 @@ Status CheckJsonShape(std::string_view body) {
 
 Status ApplyLimits(const RequestLimits& limits, CompletionRequest& request) {
   SamplingParams& sampling = request.sampling;
-  // A conversation is one prompt, and is not among the prompts yet.
+  // A conversation is one prompt, which `prompts` does not hold yet.
   const auto prompts = static_cast<int64_t>(request.chat ? 1 : request.prompts.size());
   if (sampling.n > 0 && prompts * sampling.n > limits.max_choices) {
     return InvalidArgument(
@@ -54,7 +54,7 @@ Status ApplyLimits(const RequestLimits& limits, CompletionRequest& request) {
       return InvalidArgument("max_tokens: at most {} (--max-output-tokens), got {}",
                              limits.max_output_tokens, *sampling.max_tokens);
     }
-    // Defaults may be larger.
+    // A default may be larger.
     sampling.max_tokens =
         std::min(sampling.max_tokens.value_or(limits.max_output_tokens), limits.max_output_tokens);
   }

@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 
 std::string Event(std::string_view json) { return fmt::format("data: {}\n\n", json); }
 
-// An object that is written field by field, for values that are text already.
+// Writes a JSON object field by field, for values that are JSON text already.
 class ObjectWriter {
  public:
   explicit ObjectWriter(const Json& fields) : text_(DumpJson(fields)) { text_.pop_back(); }
@@ -137,7 +137,7 @@ Json ModelJson(const std::string& id, int64_t created, const ModelInfo& model) {
                           {"normalized", embedding.normalized},
                           {"prompts", embedding.prompts}};
   }
-  // The values for a request that leaves them out; only those that the checkpoint states.
+  // Default sampling values that the checkpoint states.
   Json defaults = Json::object();
   const auto add = [&](const char* name, const auto& value) {
     if (value) defaults[name] = *value;

@@ -1,4 +1,4 @@
-// What goes back to clients, as JSON text. Strings that are not UTF-8 are repaired, never refused.
+// Responses as JSON text. Bytes that are not UTF-8 are replaced by U+FFFD.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@
 
 namespace tokamak {
 
-// An answer's name and what all its pieces repeat.
+// The part of a response that all its chunks repeat.
 struct ResponseHead {
   bool chat = false;
   std::string id;
   int64_t created = 0;  // seconds since 1970
   std::string model;
   std::string system_fingerprint;
-  uint64_t seed = 0;  // the effective one; extension
+  uint64_t seed = 0;  // extension: the seed that was used
 };
 
-// A call of a tool, as the client gets it: streams send each in one piece.
+// A tool call, as the client gets it. A stream sends each in one chunk.
 struct ToolCallPart {
   int32_t index = 0;  // among the choice's calls
   std::string id;
@@ -30,7 +30,7 @@ struct ToolCallPart {
   std::string arguments;  // JSON
 };
 
-// One choice, whole or the next piece of a stream.
+// One choice: all of it, or the next part of a stream.
 struct ChoicePart {
   int32_t index = 0;
   std::string text;
@@ -41,10 +41,10 @@ struct ChoicePart {
   std::optional<std::vector<LogprobEntry>> prompt_logprobs;  // extension
   std::optional<std::vector<int32_t>> token_ids;             // extension
   std::optional<std::string> finish_reason;
-  bool first = false;  // of a chat stream: it names the role
+  bool first = false;  // of a chat stream: has the role
 };
 
-// What answers end with, where it was asked for.
+// The end of a response, if the client asked for it.
 struct ResponseTail {
   Usage usage;
   std::optional<RequestTimings> timings = {};  // extension
@@ -52,8 +52,8 @@ struct ResponseTail {
 
 std::string FormatResponse(const ResponseHead& head, const std::vector<ChoicePart>& choices,
                            const ResponseTail& tail, TokenBytesRef bytes_of);
-// One SSE event. With `null_usage` it says "usage": null, as streams that end with usage do. The
-// last one of a stream without usage has the tail, of which it gives the timings.
+// Returns one SSE event. With `null_usage` it has "usage": null, as all chunks of a stream that
+// ends with usage. `tail` is for the last chunk of a stream without usage, and adds the timings.
 std::string FormatChunk(const ResponseHead& head, const ChoicePart& part, bool null_usage,
                         const std::optional<ResponseTail>& tail, TokenBytesRef bytes_of);
 std::string FormatUsageChunk(const ResponseHead& head, const ResponseTail& tail);

@@ -7,11 +7,10 @@
 namespace tokamak {
 namespace {
 
-// A float as the JSON library writes doubles: a sign, 17 digits, a point and an exponent.
+// A float as the JSON library writes a double: sign, 17 digits, point and exponent.
 constexpr size_t kNumberBytes = 25;
 
-// The bytes around a token's text and its number in each form: around the token itself, and around
-// an alternative.
+// Bytes around a token's text and number in each form, and around those of an alternative.
 struct FormBytes {
   size_t token, alternative;
   bool with_bytes;  // the token's bytes as a list of numbers
@@ -31,7 +30,7 @@ FormBytes BytesOf(LogprobForm form) {
 }  // namespace
 
 size_t JsonTextBytes(std::string_view text) {
-  // Each byte of what is not UTF-8 may become a U+FFFD, which has three.
+  // Each byte that is not UTF-8 may become a U+FFFD, which has three bytes.
   const size_t odd = ValidUtf8Prefix(text) == text.size() ? 1 : 3;
   size_t bytes = 0;
   for (const char c : text) {
@@ -51,7 +50,7 @@ size_t JsonIdBytes(const std::vector<int32_t>& ids) {
 }
 
 size_t HeadBytes(const ResponseHead& head) {
-  constexpr size_t kFields = 1024;  // of fixed length, usage and timings among them
+  constexpr size_t kFields = 1024;  // fields of fixed length, such as usage and timings
   return kFields + JsonTextBytes(head.id) + JsonTextBytes(head.model) +
          JsonTextBytes(head.system_fingerprint);
 }
@@ -66,7 +65,7 @@ TokenSizes::TokenSizes(int32_t vocab_size, TokenBytesRef bytes_of) {
   sizes_.reserve(static_cast<size_t>(vocab_size));
   for (int32_t id = 0; id < vocab_size; ++id) {
     const std::string text = bytes_of(id);
-    // A byte of a list has up to three digits and a comma.
+    // A byte in a list takes up to three digits and a comma.
     sizes_.push_back(
         {static_cast<uint32_t>(JsonTextBytes(text)), static_cast<uint32_t>(4 * text.size())});
   }

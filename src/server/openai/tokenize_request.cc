@@ -15,13 +15,13 @@ using Json = nlohmann::json;
 
 constexpr size_t kMaxTokens = size_t{1} << 24;
 
-// Returns whether the model is to be told of the tools.
+// Returns whether the model is told about the tools.
 bool ReadTokenize(Fields& fields, TokenizeRequest& request) {
   fields.Read("model", request.model);
   std::string text;
   fields.Read("text", text);
   const bool has_text = fields.Has("text");
-  if (fields.Has("prompt")) {  // as other servers name it
+  if (fields.Has("prompt")) {  // its name on other servers
     fields.Read("prompt", text);
     if (has_text) fields.Fail("prompt", "is another name of \"text\"; give one of them");
   }
@@ -95,7 +95,7 @@ std::vector<std::string> KnownDetokenizeFields() {
 
 std::string FormatTokens(const std::vector<int32_t>& tokens, int32_t max_context,
                          const std::optional<std::vector<std::string>>& pieces) {
-  // Written piece by piece: as one tree of values, millions of tokens would take gigabytes.
+  // Written piece by piece: a tree of JSON values for millions of tokens would take gigabytes.
   std::string json =
       fmt::format("{{\"count\":{},\"max_model_len\":{},\"tokens\":[", tokens.size(), max_context);
   for (size_t i = 0; i < tokens.size(); ++i) {

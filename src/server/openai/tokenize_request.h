@@ -1,4 +1,4 @@
-// The requests of /tokenize and /detokenize: what they ask, and their answers.
+// Requests to /tokenize and /detokenize and their responses, as JSON.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 namespace tokamak {
 
 struct TokenizeRequest {
-  std::string model;                // empty: whichever is served
-  std::optional<std::string> text;  // else the conversation
+  std::string model;                // empty: the one that is served
+  std::optional<std::string> text;  // nullopt: the conversation
   ChatInput conversation;
-  bool add_special_tokens =
-      true;  // a conversation's template brings its own: false unless asked for
+  // By default false for a conversation, because its template adds its own.
+  bool add_special_tokens = true;
   bool return_pieces = false;
   std::vector<std::string> unknown_fields;
 };
@@ -28,16 +28,16 @@ struct DetokenizeRequest {
   std::vector<std::string> unknown_fields;
 };
 
-// More pieces in one answer are refused: each takes a hundred bytes.
+// More pieces in one response are refused: each takes a hundred bytes.
 inline constexpr size_t kMaxPieces = 100'000;
 
-// Errors as those of request.h.
+// Errors are those of request.h.
 Result<TokenizeRequest> ParseTokenizeRequest(const std::string& body);
 Result<DetokenizeRequest> ParseDetokenizeRequest(const std::string& body);
 std::vector<std::string> KnownTokenizeFields();
 std::vector<std::string> KnownDetokenizeFields();
 
-// `pieces`: the bytes of each token, where they were asked for.
+// `pieces`: the bytes of each token, if requested.
 std::string FormatTokens(const std::vector<int32_t>& tokens, int32_t max_context,
                          const std::optional<std::vector<std::string>>& pieces);
 std::string FormatText(const std::string& text);

@@ -17,7 +17,7 @@ std::string_view Trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-// Takes the next element off a comma-separated list.
+// Removes the next element from a comma-separated list and returns it.
 std::string_view NextOf(std::string_view& list) {
   const size_t comma = std::min(list.find(','), list.size());
   const std::string_view element = Trim(list.substr(0, comma));
@@ -31,8 +31,8 @@ bool EqualIgnoringCase(std::string_view a, std::string_view b) {
   });
 }
 
-// Whether an Accept-Encoding names gzip with a weight above 0 (RFC 9110, section 12.5.3). "*" is
-// not taken for it: those who only write that may not decompress.
+// Returns whether an Accept-Encoding names gzip with a weight above 0 (RFC 9110, section 12.5.3).
+// "*" does not count: clients that only send that may not decompress.
 bool AcceptsGzip(std::string_view accepted) {
   while (!accepted.empty()) {
     const std::string_view element = NextOf(accepted);
@@ -44,7 +44,7 @@ bool AcceptsGzip(std::string_view accepted) {
   return false;
 }
 
-// Whether an If-None-Match lists `etag`, as weak or strong one (section 13.1.2).
+// Returns whether an If-None-Match lists `etag`, weak or strong (section 13.1.2).
 bool Lists(std::string_view tags, std::string_view etag) {
   while (!tags.empty()) {
     std::string_view tag = NextOf(tags);
@@ -72,7 +72,8 @@ HttpResponse PageResponse(const HttpRequest& request) {
   const bool gzip = !asset->gzip.empty() && AcceptsGzip(request.Header("accept-encoding"));
   const std::string etag = '"' + std::string(asset->digest) + (gzip ? "-gzip\"" : "\"");
   HttpResponse response;
-  // Asked for anew each time, which costs a 304: after an upgrade no old file meets a new one.
+  // Browsers ask again each time, which costs a 304. So after an upgrade no old file is used with a
+  // new one.
   response.headers = {{"Cache-Control", "no-cache"}, {"ETag", etag}, {"Vary", "Accept-Encoding"}};
   if (Lists(request.Header("if-none-match"), etag)) {
     response.status = 304;

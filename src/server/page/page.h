@@ -1,5 +1,5 @@
-// The web page at `/`: static files that hold no secret, so that anyone may load them. What they
-// ask the API for needs a key where the API does.
+// The web page at `/`: static files without secrets, which anybody may load. Their requests to the
+// API need a key if the API does.
 #pragma once
 
 #include <string_view>
@@ -8,9 +8,9 @@
 
 namespace tokamak {
 
-// Whether a path is that of a file of the page.
+// Returns whether a path is a file of the page.
 bool IsPage(std::string_view path);
-// The answer to a GET of such a path.
+// Returns the response to a GET request of such a path.
 HttpResponse PageResponse(const HttpRequest& request);
 
 }  // namespace tokamak

@@ -1,4 +1,4 @@
-// The files of the web page, which the build makes from src/server/page/ (cmake/TokamakPage.cmake).
+// The files of the web page. The build makes them from src/server/page/ (cmake/TokamakPage.cmake).
 #pragma once
 
 #include <span>
@@ -9,9 +9,9 @@ namespace tokamak {
 struct PageAsset {
   std::string_view path;          // "/", "/page/app.js"
   std::string_view content_type;  // "text/javascript; charset=utf-8"
-  std::string_view digest;        // of the content: another content has another one
+  std::string_view digest;        // of the content
   std::string_view plain;         // the content
-  std::string_view gzip;          // the same, compressed; empty: plain is already
+  std::string_view gzip;          // compressed content; empty: plain is compressed already
 };
 
 // Empty in a build without the page.

@@ -67,8 +67,8 @@ class ResponseWriter {
   void Notify();
   // True if the client has left before the response was complete.
   bool gone() const { return gone_; }
-  // A stream is backlogged while its client has left more than `bytes` and one piece unread, until
-  // it has read three quarters.
+  // A stream becomes backlogged when its client leaves more than `bytes` and one piece unread, and
+  // ends that by reading all but a quarter of `bytes`.
   void LimitBacklog(size_t bytes) { max_backlog_ = bytes; }
   bool backlogged() const { return backlogged_; }
   boost::asio::io_context& io() { return io_; }
