@@ -1,4 +1,4 @@
-// The options of an embedded server: each does what it says.
+// Tests that each option of an embedded server has its effect.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -75,7 +75,7 @@ TEST_F(EmbeddedTest, LimitsRequests) {
     EXPECT_EQ(engine_.last_request().sampling.max_tokens, 3);
     EXPECT_EQ(client.Post("/v1/completions", R"({"prompt": "a", "max_tokens": 4})").status, 400);
     EXPECT_EQ(client.Post("/v1/completions", R"({"prompt": "a", "n": 3})").status, 400);
-    EXPECT_EQ(Connect().Get("/health").status, 429);  // a second one at the same time
+    EXPECT_EQ(Connect().Get("/health").status, 429);  // a second connection
     EXPECT_EQ(client.Post("/v1/completions", std::string(101, ' ')).status, 413);
   }
   for (size_t EmbeddedServerOptions::*limit :
@@ -118,7 +118,7 @@ TEST_F(EmbeddedTest, WritesAnAccessLog) {
   options_.access_log = folder_ + "/access.log";
   ASSERT_TRUE(Start().ok());
   EXPECT_EQ(Connect().Get("/health").status, 200);
-  server_ = nullptr;  // writes what waits
+  server_ = nullptr;  // writes the waiting lines
   std::ifstream file(options_.access_log);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   EXPECT_THAT(text, HasSubstr("\"path\":\"/health\",\"status\":200"));
@@ -142,7 +142,7 @@ TEST_F(EmbeddedTest, SpeaksTls) {
       key, cert, folder_);
   if (std::system(command.c_str()) != 0) GTEST_SKIP() << "there is no openssl";
   options_.tls_cert_file = cert;
-  EXPECT_EQ(Start().code(), StatusCode::kInvalidArgument);  // no key
+  EXPECT_EQ(Start().code(), StatusCode::kInvalidArgument);  // without a key
   options_.tls_key_file = key;
   ASSERT_TRUE(Start().ok());
   const Result<Url> url = ParseUrl(fmt::format("https://127.0.0.1:{}", server_->port()));

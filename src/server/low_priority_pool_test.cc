@@ -25,7 +25,7 @@ LowPriorityPool::Limits TestLimits() {
   return {.small_bytes = kSmallBytes, .max_small_waiting = 1 << 20, .max_large_waiting = 1 << 20};
 }
 
-// A job that keeps its thread busy until it is told to end.
+// A job that keeps its thread busy until the test ends it.
 class Blocker {
  public:
   Blocker(LowPriorityPool& pool, size_t bytes) {
@@ -53,7 +53,7 @@ class Blocker {
   bool ended_ = false;
 };
 
-// Both threads at work: a large job goes to the thread that takes them, a small one to the other.
+// Keeps both threads busy: one with a large job, the other with a small one.
 struct BothBusy {
   explicit BothBusy(LowPriorityPool& pool) : large(pool, kLargeBytes), small(pool, kSmallBytes) {}
   Blocker large;
@@ -71,7 +71,7 @@ TEST(LowPriorityPool, RunsEveryJobOnce) {
       ++runs[i];
       if (--left == 0) all.set_value();
     });
-    if (!job.ok()) {  // large ones may fill their queue
+    if (!job.ok()) {  // the queue of large ones may be full
       ++runs[i];
       if (--left == 0) all.set_value();
     }
@@ -83,7 +83,7 @@ TEST(LowPriorityPool, RunsEveryJobOnce) {
 TEST(LowPriorityPool, TakesLargeJobsFirstOnOneThreadAndBothKindsInOrder) {
   LowPriorityPool pool(TestLimits());
   BothBusy busy(pool);
-  std::vector<std::string> order;  // by the one thread that goes on
+  std::vector<std::string> order;  // written only by the thread that is not blocked
   std::promise<void> all;
   const auto push = [&](size_t bytes, const char* name, bool last = false) {
     EXPECT_TRUE(pool.Push(bytes,
@@ -101,7 +101,7 @@ TEST(LowPriorityPool, TakesLargeJobsFirstOnOneThreadAndBothKindsInOrder) {
   all.get_future().wait();
   EXPECT_THAT(order, ElementsAre("large 1", "large 2", "small 1", "small 2"));
   busy.small.End();
-  pool.Stop();  // before what its jobs use
+  pool.Stop();  // before the variables of its jobs end
 }
 
 TEST(LowPriorityPool, KeepsOneThreadFreeOfLargeJobs) {
@@ -139,7 +139,7 @@ TEST(LowPriorityPool, CancelDropsWhatWaits) {
     pool.Cancel(*dropped);
     EXPECT_FALSE(ran);
   }
-  pool.Cancel(busy.large.id());  // runs, and goes on
+  pool.Cancel(busy.large.id());  // it runs, and is not stopped
   pool.Cancel(12345);
   busy.large.End();
   busy.small.End();
@@ -158,7 +158,7 @@ TEST(LowPriorityPool, BoundsTheBytesThatWait) {
   ASSERT_TRUE(push(10).ok());
   ASSERT_TRUE(push(10).ok());
   EXPECT_EQ(push(0).status().code(), StatusCode::kUnavailable);
-  const auto huge = push(1 << 30);  // beyond the bound, but alone
+  const auto huge = push(1 << 30);  // beyond the limit, but alone
   ASSERT_TRUE(huge.ok());
   EXPECT_EQ(push(kLargeBytes).status().code(), StatusCode::kUnavailable);
   pool.Cancel(*huge);
@@ -166,7 +166,7 @@ TEST(LowPriorityPool, BoundsTheBytesThatWait) {
   busy.large.End();
   busy.small.End();
   while (ran < 3) std::this_thread::yield();
-  EXPECT_TRUE(push(10).ok());  // what has run counts no more
+  EXPECT_TRUE(push(10).ok());  // ended jobs do not count
   pool.Stop();
 }
 

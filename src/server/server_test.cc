@@ -21,7 +21,7 @@ using testing::HasSubstr;
 
 using ServerTest = ServerFixture;
 
-// The JSON values of an SSE body, without the [DONE] at its end.
+// Returns the JSON of a stream's events, without [DONE].
 std::vector<Json> Events(const std::string& body) {
   std::vector<Json> events;
   EXPECT_TRUE(body.ends_with("data: [DONE]\n\n")) << body;
@@ -104,7 +104,7 @@ TEST_F(ServerTest, StreamsAConversation) {
   EXPECT_EQ(events[3]["choices"], Json::array());
   EXPECT_EQ(events[3]["usage"]["completion_tokens"], 3);
   EXPECT_EQ(events[3]["id"], events[0]["id"]);
-  // The engine was given the conversation as the model's template renders it.
+  // The engine got the conversation as the template renders it.
   const std::vector<int32_t> ids = engine_.last_request().token_ids;
   EXPECT_EQ(engine_.Detokenize(ids), "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n");
 }
@@ -239,7 +239,7 @@ TEST_F(ServerTest, TakesBodiesOfJsonAloneAndAsTheyAre) {
         "Content-Type: application/json\r\nContent-Encoding: Identity\r\n"}) {
     EXPECT_EQ(post(headers).status, 200) << headers;
   }
-  // Every type that a form or a script of a foreign page can send without asking is among these.
+  // These include all types that a form or script of a foreign page can send without permission.
   for (const std::string type :
        {"", "Content-Type:\r\n", "Content-Type: text/plain\r\n",
         "Content-Type: text/plain; application/json\r\n", "Content-Type: application/jsonx\r\n",
@@ -294,7 +294,7 @@ TEST_F(ServerTest, AFailedEngineEndsEveryRequestAndThenTheServer) {
   EXPECT_EQ(Json::parse(health.body)["error"], "the device is gone");
   EXPECT_EQ(whole.Post("/v1/completions", R"({"prompt": "a"})").status, 503);
 
-  thread_.join();  // by itself
+  thread_.join();  // Run returns by itself
   EXPECT_EQ(run_status_.message(), "the device is gone");
 }
 
@@ -327,7 +327,7 @@ TEST_F(ServerTest, CancelsWhenTheClientGoesAway) {
   }
 }
 
-// On the wire it looks as if the client had closed.
+// To the server this looks as if the client had closed.
 TEST_F(ServerTest, CancelsWhenTheClientEndsItsSendingHalf) {
   engine_.SetTick(std::chrono::milliseconds(1));
   Start();
@@ -337,7 +337,7 @@ TEST_F(ServerTest, CancelsWhenTheClientEndsItsSendingHalf) {
   client.FinishSending();
   EXPECT_TRUE(Eventually([&] { return engine_.cancelled() == 1; }));
   EXPECT_TRUE(client.AtEnd());
-  HttpClient known = Connect();  // what needs no waiting is answered
+  HttpClient known = Connect();  // requests that need not wait are answered
   known.Send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
   known.FinishSending();
   EXPECT_EQ(known.Receive().status, 200);
@@ -373,7 +373,7 @@ TEST_F(ServerTest, RefusesWhatIsTooLargeTooManyOrMalformed) {
     client.Send("NONSENSE\r\n\r\n");
     EXPECT_EQ(client.Receive().status, 400);
   }
-  ASSERT_TRUE(Eventually([&] {  // those above have been closed
+  ASSERT_TRUE(Eventually([&] {  // the connections above are closed
     return Connect().Get("/health").status == 200;
   }));
   HttpClient a = Connect(), b = Connect(), c = Connect();
@@ -432,7 +432,7 @@ TEST_F(ServerTest, AResponseMayTakeLongerThanItsRequest) {
   HttpClient client = Connect();
   client.SendPost("/v1/completions", R"({"prompt": "ab", "max_tokens": 2})");
   ASSERT_TRUE(Eventually([&] { return engine_.holding() == 1; }));
-  ASSERT_TRUE(Connect().AtEnd());  // so long
+  ASSERT_TRUE(Connect().AtEnd());  // as long as an idle connection may last
   engine_.ReleaseTokenize();
   EXPECT_EQ(client.Receive().status, 200);
 
@@ -440,7 +440,7 @@ TEST_F(ServerTest, AResponseMayTakeLongerThanItsRequest) {
   client.SendPost("/v1/completions", R"({"prompt": "ab", "max_tokens": 2})");
   ASSERT_TRUE(Eventually([&] { return engine_.holding() == 1; }));
   ASSERT_TRUE(Connect().AtEnd());
-  client.Close();  // and is still noticed
+  client.Close();  // the server still notices
   EXPECT_TRUE(
       Eventually([&] { return Json::parse(Connect().Get("/health").body)["preparing"] == 0; }));
 }
@@ -535,7 +535,7 @@ TEST_F(ServerTest, ShutdownFinishesWhatRunsAndRefusesTheRest) {
   EXPECT_FALSE(HttpClient(server_->port()).connected());
 }
 
-// "overloaded" would tell clients to try again.
+// "overloaded" would ask clients to try again.
 TEST_F(ServerTest, SaysThatItIsShuttingDown) {
   engine_.SetTick(std::chrono::milliseconds(1));
   Start({.drain_seconds = 1000});

@@ -1,4 +1,4 @@
-// Clients that take in answers slowly, or not at all.
+// Tests clients that read slowly, or not at all.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ constexpr char kStream[] = R"({"prompt": "a", "max_tokens": 4000, "stream": true
 
 TEST_F(SlowClientsTest, WhatTheyLeaveLyingTogetherIsBounded) {
   ServerOptions options;
-  options.limits.max_unsent_together_bytes = 1 << 20;  // each leaves about 800 KB
+  options.limits.max_unsent_together_bytes = 1 << 20;  // each leaves about 800 KB unread
   engine_.IgnorePauses();
   Start(std::move(options));
   std::vector<std::unique_ptr<HttpClient>> deaf;
@@ -26,7 +26,7 @@ TEST_F(SlowClientsTest, WhatTheyLeaveLyingTogetherIsBounded) {
     ASSERT_TRUE(deaf.back()->SendPost("/v1/completions", kStream));
   }
   EXPECT_TRUE(Eventually([&] { return engine_.stats().running == 0; }));
-  // A client that reads gets an answer all the same, as long as it is small.
+  // A client that reads still gets a small response.
   EXPECT_EQ(Connect().Post("/v1/completions", R"({"prompt": "a", "max_tokens": 5})").status, 200);
   int whole = 0;
   for (const auto& client : deaf) whole += client->SkipPast("[DONE]");
@@ -36,14 +36,14 @@ TEST_F(SlowClientsTest, WhatTheyLeaveLyingTogetherIsBounded) {
 }
 
 TEST_F(SlowClientsTest, AStreamThatNobodyReadsWaitsAndGoesOnWhenItIsRead) {
-  engine_.SetTick(std::chrono::microseconds(200));  // so that the pause mostly comes midway
-  engine_.HoldLastToken(true);                      // the server may be slow to look
+  engine_.SetTick(std::chrono::microseconds(200));  // so that the pause usually comes midway
+  engine_.HoldLastToken(true);                      // the server may notice late
   Start();
   const std::string choices = R"({"prompt": "abc", "max_tokens": 4000, "stream": true, "n": 2})";
   HttpClient deaf = Connect();
   ASSERT_TRUE(deaf.SendPost("/v1/completions", choices));
-  // The system may take in more of it for a while, and then it goes on. In the end it waits through
-  // all of another request: then no step is its own.
+  // The system may buffer more for a while, and then the request goes on. In the end it is paused
+  // during all of another request, and gets no step.
   EXPECT_TRUE(Eventually([&] {
     engine_.HoldLastToken(true);
     if (engine_.stats().paused != 1) return false;
@@ -52,7 +52,7 @@ TEST_F(SlowClientsTest, AStreamThatNobodyReadsWaitsAndGoesOnWhenItIsRead) {
     return Connect().Post("/v1/completions", R"({"prompt": "a", "max_tokens": 5})").status == 200 &&
            engine_.steps() == steps + 5 && engine_.stats().paused == 1;
   }));
-  // Nothing of it is lost: every piece is there, as for a client that reads at once.
+  // Nothing is lost: every chunk arrives, as for a client that reads at once.
   const auto pieces = [](const std::string& body) {
     size_t count = 0;
     for (size_t at = 0; (at = body.find("data: ", at)) != std::string::npos; ++at) ++count;
@@ -63,7 +63,7 @@ TEST_F(SlowClientsTest, AStreamThatNobodyReadsWaitsAndGoesOnWhenItIsRead) {
   EXPECT_EQ(pieces(late), pieces(Connect().Post("/v1/completions", choices).body));
   EXPECT_EQ(engine_.stats().paused, 0);
   EXPECT_EQ(engine_.cancelled(), 0);
-  // One that leaves while it waits is cancelled.
+  // A client that leaves while it is paused is cancelled.
   engine_.HoldLastToken(true);
   HttpClient gone = Connect();
   ASSERT_TRUE(gone.SendPost("/v1/completions", kStream));
@@ -90,7 +90,7 @@ TEST_F(SlowClientsTest, ASteadyOneIsServedHoweverLongItTakes) {
       longest = std::max(longest, Clock::now() - start);
     }
     if (whole && client.SkipPast("[DONE]")) return;
-    // If the machine made the client pause, the server was right.
+    // If the machine made the client pause, the server was right to pause.
     ASSERT_GT(longest, std::chrono::milliseconds(500)) << "a steady client was dropped";
   }
   GTEST_SKIP() << "this machine lets nobody be steady";
@@ -107,7 +107,7 @@ TEST_F(SlowClientsTest, RequestsThatWereSentAheadAreAnsweredInOrder) {
   ASSERT_TRUE(client.Send(requests));
   for (int i = 0; i < 50; ++i) EXPECT_EQ(client.Receive().status, i % 7 == 0 ? 200 : 404) << i;
   EXPECT_EQ(client.Get("/health").status, 200);
-  // One that leaves while its requests wait for their turns.
+  // A client leaves while its requests wait for their turns.
   HttpClient gone = Connect();
   ASSERT_TRUE(gone.Send(requests));
   ASSERT_EQ(gone.Receive().status, 200);

@@ -23,7 +23,7 @@ HttpRequest Get(const std::string& path, std::vector<std::pair<std::string, std:
   return request;
 }
 
-// The status of the refusal, 0 when there is none.
+// Returns the status of the refusal, or 0 if there is none.
 int Refusal(const Access& access, const HttpRequest& request) {
   const std::optional<HttpResponse> response = access.Check(request);
   return response ? response->status : 0;
@@ -59,7 +59,7 @@ class AccessTest : public testing::Test {
 TEST_F(AccessTest, EveryKeyIsComparedWhicheverMatches) {
   const Result<ApiKeys> keys = ApiKeys::FromFile(path_);
   ASSERT_TRUE(keys.ok());
-  EXPECT_TRUE(keys->Find("Bearer one"));  // the first and the last of the file
+  EXPECT_TRUE(keys->Find("Bearer one"));  // first and last line of the file
   EXPECT_TRUE(keys->Find("Bearer two"));
   for (const char* wrong : {"", "o", "on", "onee", "one two", "One", "three", "# comment"}) {
     EXPECT_FALSE(keys->Find(std::string("Bearer ") + wrong)) << wrong;
@@ -75,7 +75,7 @@ TEST_F(AccessTest, KeysMayHaveAHigherBoundOfPriority) {
   EXPECT_EQ(bound("one"), 0);
   EXPECT_EQ(bound("two"), 7);  // the higher of the two
   EXPECT_EQ(bound("three"), 0);
-  EXPECT_EQ(bound("two priority=7"), 0);  // is no key
+  EXPECT_EQ(bound("two priority=7"), 0);  // not a key
   for (const char* line :
        {"key priority", "key priority=", "key priority=x", "key priority=-1", "key priority=1x",
         "key priority=99999999999", "key priority=1 2", "key other=1", "two words"}) {
@@ -121,7 +121,7 @@ TEST_F(AccessTest, WrongKeysAllGetTheSameAnswer) {
   }
   EXPECT_EQ(Refusal(access, Get("/health", {})), 0);
   EXPECT_EQ(Refusal(access, Get("/health/", {})), 401);
-  EXPECT_EQ(Refusal(access, Get("/nothing", {})), 401);  // what there is is not told
+  EXPECT_EQ(Refusal(access, Get("/nothing", {})), 401);  // does not tell which paths exist
 }
 
 TEST_F(AccessTest, ReadsKeysAgainAndKeepsTheOldOnesWhenTheFileIsBad) {
@@ -149,8 +149,8 @@ TEST_F(AccessTest, OnLoopbackOnlyNamesOfThisMachineAreHosts) {
     EXPECT_EQ(Refusal(access, Get("/x", {{"host", host}})), 403) << host;
     EXPECT_EQ(Refusal(access, Get("/health", {{"host", host}})), 403) << host;
   }
-  EXPECT_EQ(Refusal(access, Get("/x", {})), 0);  // HTTP/1.0: no browser
-  // Where others may connect, they use names that we do not know.
+  EXPECT_EQ(Refusal(access, Get("/x", {})), 0);  // HTTP/1.0: not a browser
+  // Other machines may use names that we do not know.
   const Access open = Make({.loopback = false, .insecure = true});
   EXPECT_EQ(Refusal(open, Get("/x", {{"host", "any.example"}})), 0);
   const Access strict = Make({.loopback = false, .allowed_hosts = {"a.example"}});
@@ -193,7 +193,7 @@ TEST_F(AccessTest, AllowedOriginsGetPreflightsAndHeaders) {
                          {"access-control-request-method", "POST"},
                          {"access-control-request-headers", "authorization,x-stainless-lang"}});
   preflight.method = "OPTIONS";
-  std::optional<HttpResponse> response = access.Check(preflight);  // browsers send no key with it
+  std::optional<HttpResponse> response = access.Check(preflight);  // browsers send it without a key
   ASSERT_TRUE(response);
   access.Decorate(preflight, *response);
   EXPECT_EQ(response->status, 204);

@@ -1,5 +1,5 @@
-// What the whole server does with clients that mean no good; the rules themselves are tested beside
-// their code (access_test.cc, request_limits_test.cc, transport/request_reader_test.cc).
+// Tests how the whole server treats malicious clients. The rules are tested beside their code
+// (access_test.cc, request_limits_test.cc, transport/request_reader_test.cc).
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -40,13 +40,13 @@ TEST_F(SecurityTest, AsksForTheKeyBeforeItReadsABody) {
   EXPECT_EQ(refused.status, 401);
   EXPECT_THAT(refused.headers, HasSubstr("Connection: close\r\n"));
   EXPECT_TRUE(client.AtEnd());
-  HttpClient chunks = Connect();  // however large it says that its body is
+  HttpClient chunks = Connect();  // whatever size its body announces
   chunks.Send(
       fmt::format("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
                   "Content-Length: {}\r\n\r\n",
                   UINT64_MAX));
   EXPECT_EQ(chunks.Receive().status, 401);
-  HttpClient reused = Connect();  // without a body there is no reason to close
+  HttpClient reused = Connect();  // without a body it need not close
   EXPECT_EQ(reused.Get("/v1/models").status, 401);
   EXPECT_EQ(reused.Get("/v1/models", kRight).status, 200);
 }
@@ -74,7 +74,7 @@ TEST_F(SecurityTest, LimitsBodiesThatArriveAtTheSameTime) {
   HttpClient first = Connect();
   first.Send(head + std::string(8000, ' '));
   HttpClient::Response refused;
-  ASSERT_TRUE(Eventually([&] {  // once the first one's bytes are there
+  ASSERT_TRUE(Eventually([&] {  // once the first one's bytes have arrived
     HttpClient second = Connect();
     second.Send(head + std::string(8000, ' '));
     refused = second.Receive();
@@ -104,7 +104,7 @@ TEST_F(SecurityTest, AFullQueueIsTooManyRequests) {
   engine_.HoldTokenize(1);
   const std::string body = R"({"prompt": "ab", "max_tokens": 1})";
   std::vector<std::unique_ptr<HttpClient>> clients;
-  // Two run, one on each thread; one may always wait.
+  // Two run, one on each thread, and one may always wait.
   for (int i = 0; i < 3; ++i) {
     clients.push_back(std::make_unique<HttpClient>(server_->port()));
     clients.back()->SendPost("/v1/completions", body);
@@ -128,7 +128,7 @@ TEST_F(SecurityTest, AddressesThatOthersCanReachNeedAKey) {
   }
   for (const char* host : {"127.0.0.1", "127.0.0.2", "localhost", "::1", "::ffff:127.0.0.1"}) {
     const auto server = Server::Create(engine_, {.host = host, .port = 0});
-    // A machine may have no IPv6; but nobody asks for a key.
+    // The machine may have no IPv6, but the server must not ask for a key.
     if (!server.ok()) {
       EXPECT_THAT(std::string(server.status().message()), HasSubstr("cannot listen")) << host;
     }

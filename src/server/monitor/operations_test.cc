@@ -1,4 +1,4 @@
-// What operators see: /metrics, /debug/state and the access log.
+// Tests what operators see: /metrics, /debug/state and the access log.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Samples by name and labels.
+// Maps name and labels to the sample.
 std::map<std::string, double> Parse(const std::string& text) {
   std::map<std::string, double> samples;
   std::istringstream lines(text);
@@ -47,7 +47,7 @@ class OperationsTest : public ServerFixture {
     for (std::string line; std::getline(file, line);) lines.push_back(Json::parse(line));
     return lines;
   }
-  // Once there are so many.
+  // Waits for so many lines.
   std::vector<Json> WaitForLog(size_t lines) {
     EXPECT_TRUE(Eventually([&] {
       std::ifstream file(log_);
@@ -283,7 +283,7 @@ TEST(AccessLog, AReaderThatIsTooSlowLosesLinesAndNobodyWaits) {
   std::remove(path.c_str());
   std::signal(SIGPIPE, SIG_IGN);
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
-  const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK);  // which never reads
+  const int reader = ::open(path.c_str(), O_RDONLY | O_NONBLOCK);  // it never reads
   ASSERT_GE(reader, 0);
   Result<std::unique_ptr<AccessLog>> log = AccessLog::Open(path);
   ASSERT_TRUE(log.ok());
@@ -291,7 +291,7 @@ TEST(AccessLog, AReaderThatIsTooSlowLosesLinesAndNobodyWaits) {
   entry.path = std::string(200, 'x');
   for (int i = 0; i < 40000; ++i) (*log)->Write(entry);
   EXPECT_GT((*log)->dropped(), 0);
-  log = Status(StatusCode::kCancelled, "done");  // ends although nobody reads
+  log = Status(StatusCode::kCancelled, "done");  // ends although the reader has stopped
   ::close(reader);
   std::remove(path.c_str());
 }

@@ -1,4 +1,5 @@
-// The parts of answers beside their text: tool calls, reasoning, timings; and the small paths.
+// Tests the parts of responses beside their text (tool calls, reasoning, timings) and the small
+// paths.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,8 +13,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The fake engine answers with the prompt: a template that writes nothing but what the user said
-// makes it say that.
+// The fake engine repeats the prompt. With a template that only writes the user's message, that
+// message is the answer.
 constexpr char kEcho[] = "{{ messages[0].content }}{# <tool_call> </think> #}";
 constexpr char kChat[] = "/v1/chat/completions";
 constexpr char kToolCall[] =
@@ -21,7 +22,7 @@ constexpr char kToolCall[] =
 
 class AnswersTest : public ServerFixture {
  protected:
-  // A body that asks for `text` to be said and whatever `more` has.
+  // Returns a body that makes the engine answer with `text`, and that has the fields of `more`.
   static std::string Body(const std::string& text, const Json& more = Json::object()) {
     Json body = {{"messages", {{{"role", "user"}, {"content", text}}}},
                  {"max_tokens", text.size()},
@@ -43,7 +44,7 @@ TEST_F(AnswersTest, ReadsToolCalls) {
   EXPECT_EQ(call["function"]["name"], "f");
   EXPECT_EQ(call["function"]["arguments"], "{\"n\":1}");
   EXPECT_THAT(call["id"].get<std::string>(), testing::StartsWith("call_"));
-  // The fake engine ends because of max_tokens, and that is what the answer says.
+  // The fake engine ends because of max_tokens, and the response says so.
   EXPECT_EQ(choice["finish_reason"], "length");
 }
 
@@ -89,7 +90,7 @@ TEST_F(AnswersTest, SeparatesReasoningFromContent) {
   EXPECT_EQ(message["content"], "Yes.");
 }
 
-// gpt-oss: a template that names Harmony's channels, and an answer with all of them.
+// gpt-oss: a template that names the channels of Harmony, and an answer that uses all of them.
 TEST_F(AnswersTest, ReadsHarmonyWholeAndStreamed) {
   const std::string channel = "<|start|>assistant<|channel|>";
   const std::string source =
@@ -121,7 +122,7 @@ TEST_F(AnswersTest, ReadsHarmonyWholeAndStreamed) {
   ASSERT_EQ(calls.size(), 1u);
   EXPECT_EQ(calls[0]["function"], whole["tool_calls"][0]["function"]);
 
-  // Without tools the call is content as it was written; the rest is read all the same.
+  // Without tools the call stays content; reasoning is still split off.
   const Json plain = Json::parse(
       Connect().Post(kChat, Body(text, {{"tools", nullptr}})).body)["choices"][0]["message"];
   EXPECT_EQ(plain["reasoning_content"], "Hm. 1 < 2");
@@ -137,7 +138,7 @@ TEST_F(AnswersTest, RefusesParsersThatThereAreNot) {
   EXPECT_THAT(server.status().message(), testing::HasSubstr("--tool-call-parser"));
 }
 
-// The prompt, over and over: "abcXYdabcXYd..."
+// The answer repeats the prompt: "abcXYdabcXYd..."
 TEST_F(AnswersTest, LogprobsEndWithTheTextBeforeAStopString) {
   Start();
   const auto tokens = [&](Json body) {
@@ -183,7 +184,7 @@ TEST_F(AnswersTest, GivesTimingsWhereTheyAreAskedFor) {
     }
     body["stream"] = true;
     const std::string stream = Connect().Post(path, body.dump()).body;
-    // In the last event before [DONE] and in no other.
+    // Only the last event before [DONE] has them.
     const size_t timings = stream.find("\"timings\"");
     ASSERT_NE(timings, std::string::npos) << stream;
     EXPECT_EQ(stream.find("\"timings\"", timings + 1), std::string::npos);

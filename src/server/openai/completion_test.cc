@@ -13,7 +13,7 @@
 namespace tokamak {
 namespace {
 
-// An engine that sends what the test tells it to.
+// An engine that sends what the test says.
 class ToldEngine final : public FakeEngine {
  public:
   Result<RequestId> Submit(Request, OutputCallback on_output) override {
@@ -40,8 +40,8 @@ OutputChunk Chunk(size_t bytes) {
   return chunk;
 }
 
-// A stream that is paused because its client does not read, and a chunk that came before the pause
-// and takes long to make. The client reads in the meantime.
+// A stream is paused because its client does not read. A chunk that came before takes long to
+// format, and meanwhile the client reads.
 TEST(Completion, ResumesWhenTheClientReadsWhileALongTextIsMade) {
   ToldEngine engine;
   const RequestLimits limits;
@@ -89,7 +89,7 @@ TEST(Completion, ResumesWhenTheClientReadsWhileALongTextIsMade) {
 
 using CompletionTest = ServerFixture;
 
-// Its coroutines are destroyed in the middle of what they wait for, and the engine goes on.
+// Destroys the coroutines while they wait; the engine goes on.
 TEST_F(CompletionTest, AServerMayEndWhileAnswersAreUnderWay) {
   engine_.SetTick(std::chrono::microseconds(100));
   Start({.drain_seconds = 1000});

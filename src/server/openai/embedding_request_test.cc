@@ -1,4 +1,4 @@
-// What /v1/embeddings reads and writes.
+// Tests what /v1/embeddings reads and writes.
 #include "server/openai/embedding_request.h"
 
 #include <gtest/gtest.h>
@@ -93,7 +93,7 @@ TEST(OpenAiEmbeddingRequest, AnswersHaveOpenAisForm) {
   EXPECT_TRUE(json["timings"].contains("prefill_ms"));
 }
 
-// RFC 4648's alphabet; bytes of 1.0f are 00 00 80 3f, of -0.25f 00 00 80 be.
+// The alphabet is that of RFC 4648. The bytes of 1.0f are 00 00 80 3f, those of -0.25f 00 00 80 be.
 TEST(OpenAiEmbeddingRequest, Base64IsOfLittleEndianFloats) {
   EmbeddingOutput output;
   output.vectors = {{1.0f}, {1.0f, -0.25f}, {1.0f, -0.25f, 1.0f}};

@@ -1,5 +1,4 @@
-// The fields that are read, those that the OpenAPI document names and those that docs/api.md
-// describes are the same.
+// Tests that the code, the OpenAPI document and docs/api.md have the same fields.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +32,7 @@ std::map<std::string, Names> KnownByRequest() {
           {"detokenize", ToSet(KnownDetokenizeFields())}};
 }
 
-// And those of the table of other fields.
+// Adds the fields of the table of other fields.
 std::map<std::string, Names> DescribedByRequest() {
   const std::map<std::string, RequestKind> kinds = {{"chat", kChatRequest},
                                                     {"completions", kCompletionRequest},
@@ -67,7 +66,7 @@ TEST(Fields, OpenApiNamesThoseThatAreRead) {
   }
 }
 
-// Rows "| `a`, `b` | chat, tokenize | what it means |".
+// Reads rows such as "| `a`, `b` | chat, tokenize | what it means |".
 TEST(Fields, DocsDescribeThoseThatAreRead) {
   const auto text = ReadWholeFile(std::string(TOKAMAK_SOURCE_DIR) + "/docs/api.md", 1 << 20);
   ASSERT_TRUE(text.ok()) << text.status().ToString();
@@ -75,7 +74,7 @@ TEST(Fields, DocsDescribeThoseThatAreRead) {
   std::map<std::string, Names> described;
   std::istringstream lines(*text);
   for (std::string line; std::getline(lines, line);) {
-    if (!line.starts_with("| `") || line.starts_with("| `GET ")) continue;  // those are paths
+    if (!line.starts_with("| `") || line.starts_with("| `GET ")) continue;  // rows of paths
     const size_t first = line.find('|', 1), second = line.find('|', first + 1);
     if (second == std::string::npos) continue;
     const std::string requests = line.substr(first + 1, second - first - 1);

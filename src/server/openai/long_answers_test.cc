@@ -1,4 +1,4 @@
-// Answers whose text takes long to make: it is made aside, and nobody else waits for it.
+// Tests responses that take long to format: other threads do that, and no other request waits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,14 +15,14 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kPath[] = "/v1/completions";
-// So many tokens have logprobs of more than kShortText.
+// The logprobs of so many tokens are longer than kShortText.
 constexpr int kLong = 3000;
 
 class LongAnswersTest : public ServerFixture {
  protected:
-  // A prompt of that many tokens, and so an answer: y, a, b, ..., y, a, ... Each has the letter
-  // after it as its second alternative, so that z is one of y, and is itself nowhere: whatever has
-  // logprobs of this waits, where its text is made, until ReleaseTokenBytes.
+  // The prompt, which the answer repeats, is y, a, b, ..., y, a, ... The second alternative of each
+  // letter is the next one, so z is an alternative of y and nowhere a token. Formatting logprobs of
+  // y therefore waits for ReleaseTokenBytes.
   void StartAndHold(ServerOptions options = {}) {
     Start(std::move(options));
     engine_.HoldTokenBytes('z');
@@ -47,7 +47,7 @@ class LongAnswersTest : public ServerFixture {
       ASSERT_EQ(logprobs["text_offset"][i], i);
     }
   }
-  // The JSON of a stream's events, [DONE] excepted.
+  // Returns the JSON of a stream's events, without [DONE].
   static std::vector<Json> Events(const std::string& body) {
     std::vector<Json> events;
     size_t at = 0;
@@ -135,8 +135,8 @@ TEST_F(LongAnswersTest, ShutdownWaitsForThem) {
                   Json{{"prompt", Prompt(25)}, {"max_tokens", kLong}, {"logprobs", 2}}.dump());
   ASSERT_TRUE(IsHeld());
   server_->Shutdown();
-  server_->Shutdown();  // cancels what is generated, and nothing is
-  // Longer than the server leaves clients to take in last answers.
+  server_->Shutdown();  // cancels running requests; there are none
+  // Longer than the server gives clients to read last responses.
   std::this_thread::sleep_for(std::chrono::milliseconds(2500));
   engine_.ReleaseTokenBytes();
   EXPECT_EQ(client.Receive().status, 200);
@@ -220,7 +220,7 @@ TEST_F(LongAnswersTest, RefusesToKeepMoreThanTheLimit) {
   EXPECT_EQ(Json::parse(refused.body)["error"]["param"], "logprobs");
   body["stream"] = true;
   EXPECT_EQ(Events(Connect().Post(kPath, body.dump()).body).size(), 300u);
-  // It names what was asked for.
+  // The message names the field that asked for it.
   const Json scored = {{"prompt", Prompt(400)}, {"max_tokens", 1}, {"prompt_logprobs", 0}};
   const auto prompt = Connect().Post(kPath, scored.dump());
   EXPECT_EQ(prompt.status, 400);

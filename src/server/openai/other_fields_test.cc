@@ -1,5 +1,5 @@
-// Every row of the table of other fields, with values that are off and values that are on, in every
-// request that the row is about.
+// Tests every row of the table of other fields, with values that are off and values that are on, in
+// every kind of request that it applies to.
 #include "server/openai/other_fields.h"
 
 #include <gmock/gmock.h>
@@ -44,8 +44,8 @@ Json Body(RequestKind request) {
 struct Parsed {
   Status status;
   std::vector<std::string> unknown;
-  std::string asks;         // what the request asks for, as far as renamed fields say it
-  std::string prompt = {};  // of requests that have one
+  std::string asks;         // what the request asks for with fields that have another name
+  std::string prompt = {};  // empty if it has none
 };
 
 std::string Describe(const CompletionRequest& request) {
@@ -107,7 +107,8 @@ Parsed Parse(RequestKind kind, const Json& body) {
   return {Status(), request->unknown_fields, Describe(*request), DescribePrompt(*request)};
 }
 
-// `body` with `value` where the row's name says, and the path of that in errors.
+// Returns `body` with `value` at the place that the row names, and the path of that place in
+// errors.
 std::pair<Json, std::string> With(Json body, std::string_view name, const Json& value) {
   if (name == "tools[].function.strict") {
     body["tools"] = Json::parse(R"([{"function": {"name": "f"}}, {"function": {"name": "g"}}])");
@@ -167,7 +168,7 @@ std::vector<Json> OnValues(const OtherField& row) {
   return values;
 }
 
-// The row's field with this value changes nothing that the request asks for.
+// Expects that this value of the row's field changes nothing that the request asks for.
 void ExpectNoEffect(const OtherField& row, RequestKind request, const Json& value,
                     const std::vector<std::string>& unknown = {}) {
   const auto [body, path] = With(Body(request), row.name, value);
@@ -211,7 +212,7 @@ TEST(OtherFields, IgnoredOnesAreNamedOnce) {
   });
 }
 
-// Something that differs from the default, and that the field can be.
+// Returns a value that the field may have and that differs from its default.
 Json SampleOf(std::string_view name) {
   if (name == "repetition_penalty") return 1.25;
   if (name == "typical_p") return 0.5;
@@ -240,12 +241,12 @@ TEST(OtherFields, AnotherNameAsksForTheSame) {
     EXPECT_TRUE(parsed.unknown.empty()) << theirs;
     EXPECT_EQ(parsed.asks, Parse(request, body).asks) << theirs;
     EXPECT_NE(parsed.asks, Parse(request, Body(request)).asks) << theirs;
-    // The same value by both names is no contradiction; another one is.
+    // The same value under both names is accepted; two values are not.
     theirs[ours] = SampleOf(ours);
     EXPECT_TRUE(Parse(request, theirs).status.ok()) << theirs;
     theirs[ours] = Json::array({9});
     EXPECT_EQ(LeadingPath(Parse(request, theirs).status.message()), name) << theirs;
-    // Errors have the name that the client wrote.
+    // Errors use the name that the client wrote.
     theirs.erase(ours);
     theirs[name] = Json{{"no", "type"}};
     EXPECT_EQ(LeadingPath(Parse(request, theirs).status.message()), name) << theirs;
@@ -270,7 +271,7 @@ TEST(OtherFields, MinusOneIsWhatTheContextHolds) {
   });
 }
 
-// A request with fields of every kind that requests of this sort read.
+// Returns a request with all sorts of fields that requests of this kind have.
 Json WholeBody(RequestKind request) {
   Json body = Body(request);
   if (request == kEmbeddingRequest) {
@@ -312,7 +313,7 @@ TEST(OtherFields, ObjectsOfFieldsCountAsIfTheyStoodOutside) {
     ExpectSame(request, {{name, whole}}, whole);
     Json nulls = {{name, whole}};
     for (const auto& [field, value] : whole.items()) {
-      // One inside, the others outside; the same in both places; and null outside.
+      // One field inside and the others outside; the same field in both places; null outside.
       Json moved = whole;
       moved.erase(field);
       moved[name] = {{field, value}};
@@ -322,7 +323,7 @@ TEST(OtherFields, ObjectsOfFieldsCountAsIfTheyStoodOutside) {
       moved[field] = nullptr;
       ExpectSame(request, moved, whole);
       nulls[field] = nullptr;
-      // Errors have the path that the client wrote.
+      // Errors use the path that the client wrote.
       Json wrong = whole;
       wrong.erase(field);
       wrong[name] = {{field, {{"messages", 1}}}};
@@ -331,7 +332,7 @@ TEST(OtherFields, ObjectsOfFieldsCountAsIfTheyStoodOutside) {
           << wrong << status.ToString();
     }
     ExpectSame(request, nulls, whole);
-    // An object in another one that comes before it in the table.
+    // An object within one that comes before it in the table.
     if (name == "options") ExpectSame(request, {{"extra_body", {{name, whole}}}}, whole);
   });
 }
@@ -399,7 +400,7 @@ TEST(OtherFields, HaveNoFieldThatARequestReadsItself) {
   });
 }
 
-// Clients of vLLM, SGLang and llama.cpp were seen to send these, and got 200.
+// Clients of vLLM, SGLang and llama.cpp send these, and must get 200.
 TEST(OtherFields, NoConstraintIsIgnored) {
   const Json constraints = Json::parse(R"({
       "guided_json": {"type": "object"}, "guided_regex": "a+", "guided_choice": ["a", "b"],
@@ -425,7 +426,7 @@ TEST(OtherFields, NoConstraintIsIgnored) {
   }
 }
 
-// The schema that the OpenAPI document is to have for the row's field.
+// Returns the schema that the OpenAPI document must have for the row's field.
 Json SchemaOf(const OtherField& row, const std::string& schema) {
   switch (row.rule) {
     case FieldRule::kRefused:
@@ -460,7 +461,7 @@ TEST(OtherFields, OpenApiHasThem) {
                                                       {kTokenizeRequest, "TokenizeRequest"},
                                                       {kDetokenizeRequest, "DetokenizeRequest"}};
   for (const auto& [request, schema] : schemas) {
-    std::map<std::string, std::pair<std::string, Json>> patterns;  // by the schema's text
+    std::map<std::string, std::pair<std::string, Json>> patterns;  // [text of the schema]
     for (const OtherField& row : OtherFieldTable()) {
       if ((row.requests & request) == 0 || row.name.find('.') != std::string_view::npos) continue;
       const Json wanted = SchemaOf(row, schema);

@@ -1,5 +1,4 @@
-// Calls that are being prepared: that are parsed and tokenized, and that the engine does not have
-// yet.
+// Tests requests that are being parsed and tokenized and that the engine does not have yet.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +18,7 @@ constexpr char kPath[] = "/v1/completions";
 
 class PreparingTest : public ServerFixture {
  protected:
-  // Bodies of more than 200 bytes are large, and tokenizing a prompt of 200 waits for
+  // Bodies of more than 200 bytes are large. Tokenizing a prompt of 200 bytes waits for
   // ReleaseTokenize.
   void StartAndHold(ServerOptions options = {}) {
     options.preparing.small_bytes = 200;
@@ -33,12 +32,12 @@ class PreparingTest : public ServerFixture {
   static std::string Small() { return Body(2); }
 
   int Preparing() { return Json::parse(Connect().Get("/health").body)["preparing"]; }
-  // Sends a large prompt that keeps the large jobs' thread busy.
+  // Sends a large prompt, which keeps the thread of large jobs busy.
   void Occupy(HttpClient& client) {
     client.SendPost(kPath, Large());
     ASSERT_TRUE(Eventually([&] { return engine_.holding() == 1; }));
   }
-  // Sends one that waits behind it.
+  // Sends a large prompt that waits for the first.
   void Wait(HttpClient& client, int preparing) {
     client.SendPost(kPath, Large());
     ASSERT_TRUE(Eventually([&] { return Preparing() == preparing; }));
@@ -53,7 +52,7 @@ TEST_F(PreparingTest, OthersGoOnWhileALargePromptIsTokenized) {
   ASSERT_TRUE(stream.SkipPast("data: "));
   HttpClient large = Connect();
   Occupy(large);
-  // More events than the engine had made until now: some of them were made, and sent, meanwhile.
+  // There are more events than before, so the engine made and sent some meanwhile.
   const int64_t before = engine_.steps();
   for (int64_t i = 0; i < before + 20; ++i) ASSERT_TRUE(stream.SkipPast("data: "));
   EXPECT_EQ(Connect().Get("/health").status, 200);
@@ -78,7 +77,7 @@ TEST_F(PreparingTest, AClientThatLeavesTakesItsWaitingRequestAlong) {
   ASSERT_TRUE(Eventually([&] { return Preparing() == 1; }));
   engine_.ReleaseTokenize();
   EXPECT_EQ(first.Receive().status, 200);
-  // Large ones run in order: the second one would have come before this one.
+  // Large jobs run in order, so the second one would have come first.
   EXPECT_EQ(Connect().Post(kPath, Large()).status, 200);
   EXPECT_EQ(engine_.tokenized(), 2);
   EXPECT_EQ(engine_.submitted(), 2);
@@ -95,7 +94,7 @@ TEST_F(PreparingTest, NothingComesOfARequestWhoseClientLeftMeanwhile) {
   HttpClient next = Connect();
   Wait(next, 1);
   engine_.ReleaseTokenize();
-  EXPECT_EQ(next.Receive().status, 200);  // prepared after the other, on the same thread
+  EXPECT_EQ(next.Receive().status, 200);  // prepared on the same thread after the first
   EXPECT_EQ(engine_.tokenized(), 2);
   EXPECT_EQ(engine_.submitted(), 1);
   EXPECT_EQ(engine_.cancelled(), 0);
@@ -146,7 +145,7 @@ TEST_F(PreparingTest, ATextThatCannotFitIsRefusedBeforeItIsTokenized) {
   EXPECT_EQ(post("/v1/chat/completions", {{"messages", Json::array({message})}}),
             refused("messages"));
   EXPECT_EQ(engine_.tokenized(), before + 1);
-  // It may fit: only tokenizing tells. And counting tokens is no matter of the context.
+  // Only tokenizing tells whether it fits. Counting tokens does not depend on the context.
   EXPECT_EQ(std::get<0>(post("/v1/completions", {{"prompt", longest}, {"max_tokens", 1}})), 400);
   EXPECT_EQ(std::get<0>(post("/tokenize", {{"text", longer}})), 200);
   EXPECT_EQ(engine_.tokenized(), before + 3);
@@ -239,7 +238,7 @@ TEST_F(PreparingTest, ShutdownForgetsRequestsWhoseClientsLeave) {
   server_->Shutdown();
   first.Close();
   second.Close();
-  thread_.join();  // though nothing was released
+  thread_.join();  // although nothing was released
   EXPECT_EQ(engine_.holding(), 1);
 }
 

@@ -1,4 +1,4 @@
-// Any body: parsed or refused with a message, and what was parsed is validated without harm.
+// Any body is parsed, or refused with a message. A parsed request can be validated.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

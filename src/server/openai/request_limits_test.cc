@@ -29,7 +29,7 @@ TEST(RequestLimits, CountChoicesOfAllPrompts) {
   EXPECT_EQ(Refusal(limits, request), "n");
   request.sampling.n = INT32_MAX;
   EXPECT_EQ(Refusal(limits, request), "n");
-  request.sampling.n = -1;  // wrong, but not too many: that is said elsewhere
+  request.sampling.n = -1;  // refused elsewhere, because it is not too many
   EXPECT_EQ(Refusal(limits, request), "");
   CompletionRequest chat;
   chat.chat = true;
@@ -42,7 +42,7 @@ TEST(RequestLimits, CapOutputTokens) {
   CompletionRequest request = TwoPrompts();
   ASSERT_TRUE(ApplyLimits(limits, request).ok());
   EXPECT_EQ(request.sampling.max_tokens, 10);
-  request.sampling.max_tokens = 16;  // a default: nobody asked for it
+  request.sampling.max_tokens = 16;  // a default
   ASSERT_TRUE(ApplyLimits(limits, request).ok());
   EXPECT_EQ(request.sampling.max_tokens, 10);
   request.sampling.max_tokens = 11;

@@ -100,7 +100,7 @@ TEST(OpenAiRequest, ReadsToolsInTheirOrder) {
 struct BadBody {
   bool chat;
   std::string body;
-  std::string path;  // that the message must start with; empty: no path
+  std::string path;  // start of the message; empty: no path
 };
 
 void ExpectRefused(const std::vector<BadBody>& cases) {

@@ -1,4 +1,4 @@
-// How long answers are said to become at most, against how long they are.
+// Compares the upper bounds for the size of responses with their size.
 #include "server/openai/response_bytes.h"
 
 #include <gmock/gmock.h>
@@ -57,7 +57,8 @@ TEST(ResponseBytes, IdsTakeTheirDigits) {
   EXPECT_EQ(JsonIdBytes(ids), Json(ids).dump().size() - 1);  // one comma more, no brackets
 }
 
-// A vocabulary of odd tokens, and the sum over entries beside the text of each form.
+// A vocabulary of odd tokens. For each form, adds up the bounds of all entries and compares with
+// the text.
 TEST(ResponseBytes, LogprobsTakeAtMostWhatIsSaid) {
   std::mt19937_64 random(2);
   std::vector<std::string> vocab;
@@ -146,8 +147,8 @@ class AnswerLimitTest : public ::testing::Test {
     return {.status = writer.status(), .body = sent.substr(sent.find("\r\n\r\n") + 4)};
   }
 
-  // The answer's own length less one byte refuses it: what is said beforehand is never less than
-  // what it is. A few times its length lets it through: nor is it much more.
+  // One byte less than the response takes refuses it, so the estimate is never too small. A few
+  // times its length lets it through, so the estimate is not far too large either.
   void Check(const Json& body) {
     const HttpResponse answer = Answer(body, kMaxAnswerBytes);
     ASSERT_EQ(answer.status, 200) << answer.body;
@@ -209,7 +210,7 @@ TEST_F(AnswerLimitTest, IsNeverBelowWhatAnAnswerToAConversationTakes) {
   }
 }
 
-// The prompt in each of 128 choices, in front of nothing: no step of the engine pays for it.
+// Echoes the prompt in each of 128 choices without generating, so no step of the engine limits it.
 TEST_F(AnswerLimitTest, EchoesAreRefusedBeforeTheyRun) {
   Json body = {
       {"prompt", Json(std::vector<int>(4000, 'a'))}, {"echo", true}, {"n", 128}, {"max_tokens", 1}};

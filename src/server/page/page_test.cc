@@ -20,7 +20,7 @@ class PageTest : public ServerFixture {
   void SetUp() override {
     if (PageAssets().empty()) GTEST_SKIP() << "this build is without the page";
   }
-  // The value of a header of a response, or "".
+  // Returns the value of a header of a response, or "".
   static std::string Header(const HttpClient::Response& response, const std::string& name) {
     const size_t at = response.headers.find("\r\n" + name + ": ");
     if (at == std::string::npos) return "";
@@ -54,7 +54,7 @@ TEST_F(PageTest, IsServedWithoutAKeyUnderAStrictPolicy) {
   EXPECT_EQ(Connect().Get("/v1/models").status, 401);
 }
 
-// The policy forbids them, so a browser would not run or apply them.
+// The policy forbids inline scripts and styles, so a browser would not use them.
 TEST_F(PageTest, HasNoInlineScriptsOrStyles) {
   for (const PageAsset& asset : PageAssets()) {
     if (asset.path != "/") continue;
@@ -96,7 +96,7 @@ TEST_F(PageTest, SendsFontsAsTheyAre) {
   EXPECT_GT(fonts, 10);
 }
 
-// KaTeX is loaded by anybody who reads a formula, perhaps over a slow line.
+// Everybody who reads a formula loads KaTeX, perhaps over a slow line.
 TEST_F(PageTest, KeepsMathsUnder400Kilobytes) {
   size_t bytes = 0;
   for (const PageAsset& asset : PageAssets()) {
@@ -123,7 +123,7 @@ TEST_F(PageTest, IsNotSentAgainToThoseWhoHaveIt) {
     ASSERT_TRUE(client.SkipPast("HTTP/1.1 304")) << tags;
     ASSERT_TRUE(client.SkipPast("\r\n\r\n")) << tags;
   }
-  // Nothing followed those heads: the connection is where the next response begins.
+  // No body followed those heads: the next response begins there.
   EXPECT_EQ(client.Get("/page/app.js", "If-None-Match: " + gzip + "\r\n").status, 200);
   EXPECT_EQ(client.Get("/page/app.js", "If-None-Match: \"x\"\r\n").status, 200);
 }
@@ -158,7 +158,7 @@ TEST_F(PageTest, CanBeTurnedOff) {
   EXPECT_EQ(Connect().Get("/v1/models").status, 200);
 }
 
-// The licences of what the page contains ask for it.
+// The licences of the page's parts require it.
 TEST_F(PageTest, KeepsTheNoticesOfOthers) {
   for (const PageAsset& asset : PageAssets()) {
     if (asset.path != "/page/notices.txt") continue;

@@ -1,5 +1,6 @@
-// Any bytes: a request, a refusal with a reason, or a wait for more; and the same one however the
-// bytes are cut. The first byte seeds the cuts. What is read as a request is unambiguous.
+// Any bytes give a request, a refusal with a reason, or a wait for more, and the same one however
+// the bytes are split. The first byte is the seed of the split. What is read as a request is
+// unambiguous.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -19,7 +20,7 @@ struct Outcome {
   std::string body, path;
 
   bool operator==(const Outcome& other) const {
-    // Bytes taken by a reader that waits or refuses depend on the cuts.
+    // How many bytes a waiting or refusing reader takes depends on how they are split.
     return status == other.status && done == other.done && body == other.body &&
            path == other.path && (!done || taken == other.taken);
   }
@@ -29,7 +30,7 @@ void Require(bool holds) {
   if (!holds) std::abort();
 }
 
-// Cuts of pseudo-random lengths; seed 0: none.
+// Splits at pseudo-random places; seed 0: does not split.
 Outcome Read(std::string_view bytes, uint32_t seed) {
   RequestReader reader(8192, 65536);
   Outcome outcome;

@@ -41,7 +41,7 @@ TEST(HttpServer, AHandlerThatThrowsEndsItsConnectionAndNoOther) {
   HttpClient other((*server)->port());
   EXPECT_EQ(other.Get("/").body, "fine");
   for (const std::string path : {"/now", "/later", "/stream", "/now", "/later", "/stream"}) {
-    // Closed connections are counted as closed, or the third one would be refused.
+    // Closed connections no longer count, or the third one would be refused.
     HttpClient client((*server)->port());
     const HttpClient::Response response = client.Get(path);
     EXPECT_NE(response.status, 503) << path;

@@ -40,7 +40,7 @@ TEST(Mailbox, TellsOnceOfWhatLiesThereTogether) {
   int told = 0;
   Mailbox<int> mailbox(io, [&] { ++told; });
   for (int i = 0; i < 3; ++i) mailbox.sender().Put(i);
-  EXPECT_EQ(told, 0);  // never within Put, which other threads call
+  EXPECT_EQ(told, 0);  // never within Put, which runs on other threads
   io.run();
   EXPECT_EQ(told, 1);
   EXPECT_THAT(mailbox.Take(), ElementsAre(0, 1, 2));
@@ -58,7 +58,7 @@ TEST(Mailbox, DropsWhatComesWhenItIsClosedOrGone) {
   mailbox.emplace(*io, [&] { ++told; });
   const auto sender = mailbox->sender();
   const auto value = std::make_shared<int>(1);
-  sender.Put(value);  // its news is under way when the mailbox closes
+  sender.Put(value);  // on its way when the mailbox closes
   mailbox->Close();
   EXPECT_EQ(value.use_count(), 1);
   sender.Put(value);

@@ -15,9 +15,9 @@ using testing::Pair;
 constexpr size_t kMaxHeader = 2000;
 constexpr size_t kMaxBody = 1000;
 
-// What became of some bytes that came `step` at a time.
+// The result of reading some bytes, `step` at a time.
 struct Outcome {
-  int status = 0;  // 0: a request, or none yet
+  int status = 0;  // 0: not refused
   bool done = false;
   std::string message, rest;
   HttpRequest request;
@@ -46,7 +46,7 @@ Outcome Read(std::string_view bytes, size_t step) {
   return outcome;
 }
 
-// As Read, and the same however the bytes arrive.
+// Like Read, but also checks that the result does not depend on how the bytes are split.
 Outcome Read(std::string_view bytes) {
   const Outcome whole = Read(bytes, bytes.size());
   for (const size_t step : {size_t{1}, size_t{2}, size_t{7}, size_t{100}}) {

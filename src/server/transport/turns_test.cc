@@ -30,8 +30,8 @@ TEST_F(TurnsTest, ComeInOrderAFewAtATime) {
   constexpr int kMany = 3 * Turns::kAtOnce;
   std::vector<std::shared_ptr<Turns::Timer>> turns;
   for (int i = 0; i < kMany; ++i) turns.push_back(Join(i));
-  // The first one did not have to wait; the others take three rounds. Each is behind a pause, and
-  // after the last pause nobody waits.
+  // The first one did not wait, and the others take three rounds. Each round follows a pause, and
+  // nobody waits after the last one.
   EXPECT_EQ(io_.run(), size_t{kMany + 4});
   EXPECT_EQ(had_, UpTo(kMany));
   io_.restart();
