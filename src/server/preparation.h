@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -33,8 +34,8 @@ class Preparation {
 
     // Calls `prepare` with the request's body on the pool and returns its result. kUnavailable if
     // too much waits for the pool; kCancelled if the client leaves or Abandon is called first.
-    template <typename T>
-    Awaitable<Result<T>> Run(const std::function<Result<T>(std::string)>& prepare);
+    template <typename Prepare>
+    Awaitable<std::invoke_result_t<Prepare, std::string>> Run(const Prepare& prepare);
     void End();
 
    private:
@@ -67,17 +68,18 @@ class Preparation {
   LowPriorityPool pool_;
 };
 
-template <typename T>
-Awaitable<Result<T>> Preparation::Pending::Run(
-    const std::function<Result<T>(std::string)>& prepare) {
-  Mailbox<Result<T>> mail(writer_);
+template <typename Prepare>
+Awaitable<std::invoke_result_t<Prepare, std::string>> Preparation::Pending::Run(
+    const Prepare& prepare) {
+  using Prepared = std::invoke_result_t<Prepare, std::string>;
+  Mailbox<Prepared> mail(writer_);
   std::string body = writer_.TakeBody();
   const size_t bytes = body.size();
   const Result<LowPriorityPool::JobId> job = preparation_.pool_.Push(
       bytes, [prepare, sender = mail.sender(), body = std::move(body)](
                  LowPriorityPool::JobId) mutable { sender.Put(prepare(std::move(body))); });
   if (!job.ok()) co_return job.status();
-  std::vector<Result<T>> prepared = mail.Take();
+  std::vector<Prepared> prepared = mail.Take();
   while (prepared.empty() && wanted()) {
     co_await writer_.Wait();
     prepared = mail.Take();

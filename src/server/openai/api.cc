@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <ctime>
-#include <functional>
 #include <utility>
 
 #include "base/error.h"
@@ -84,8 +83,9 @@ Awaitable<> OpenAiApi::Post(ResponseWriter& writer) {
 
 Awaitable<> OpenAiApi::Complete(ResponseWriter& writer, bool chat) {
   Preparation::Pending pending(shared_.preparation, writer);
-  const std::function<Result<PreparedCompletion>(std::string)> prepare =
-      [this, chat](std::string body) { return preparer_.Prepare(chat, std::move(body)); };
+  const auto prepare = [this, chat](std::string body) {
+    return preparer_.Prepare(chat, std::move(body));
+  };
   Result<PreparedCompletion> prepared = co_await pending.Run(prepare);
   std::optional<Completion> completion;
   Status status = prepared.status();
@@ -100,9 +100,7 @@ Awaitable<> OpenAiApi::Complete(ResponseWriter& writer, bool chat) {
 
 Awaitable<> OpenAiApi::Embed(ResponseWriter& writer) {
   Preparation::Pending pending(shared_.preparation, writer);
-  const std::function<Result<PreparedEmbedding>(std::string)> prepare = [this](std::string body) {
-    return preparer_.Embed(std::move(body));
-  };
+  const auto prepare = [this](std::string body) { return preparer_.Embed(std::move(body)); };
   Result<PreparedEmbedding> prepared = co_await pending.Run(prepare);
   std::optional<Embedding> embedding;
   Status status = prepared.status();
@@ -118,8 +116,7 @@ Awaitable<> OpenAiApi::Embed(ResponseWriter& writer) {
 
 Awaitable<> OpenAiApi::Tokenize(ResponseWriter& writer, bool back) {
   Preparation::Pending pending(shared_.preparation, writer);
-  const std::function<Result<PreparedResponse>(std::string)> prepare = [this,
-                                                                        back](std::string body) {
+  const auto prepare = [this, back](std::string body) {
     return back ? preparer_.Detokenize(std::move(body)) : preparer_.Tokenize(std::move(body));
   };
   Result<PreparedResponse> prepared = co_await pending.Run(prepare);
