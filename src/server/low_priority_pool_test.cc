@@ -125,7 +125,7 @@ TEST(LowPriorityPool, KeepsOneThreadFreeOfLargeJobs) {
   pool.Stop();
 }
 
-TEST(LowPriorityPool, CancelDropsWhatWaits) {
+TEST(LowPriorityPool, CancelDropsAWaitingJob) {
   LowPriorityPool pool(TestLimits());
   BothBusy busy(pool);
   for (const size_t bytes : {kSmallBytes, kLargeBytes}) {
@@ -145,7 +145,7 @@ TEST(LowPriorityPool, CancelDropsWhatWaits) {
   busy.small.End();
 }
 
-TEST(LowPriorityPool, BoundsTheBytesThatWait) {
+TEST(LowPriorityPool, BoundsWaitingBytes) {
   LowPriorityPool::Limits limits = TestLimits();
   limits.max_small_waiting = 2 * (LowPriorityPool::kJobBytes + 10);
   limits.max_large_waiting = 1000;
@@ -170,7 +170,7 @@ TEST(LowPriorityPool, BoundsTheBytesThatWait) {
   pool.Stop();
 }
 
-TEST(LowPriorityPool, StopDropsWhatWaitsAndLetsWhatRunsEnd) {
+TEST(LowPriorityPool, StopDropsWaitingJobsAndLetsRunningOnesEnd) {
   LowPriorityPool pool(TestLimits());
   BothBusy busy(pool);
   const auto held = std::make_shared<int>();

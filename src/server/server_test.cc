@@ -156,7 +156,7 @@ TEST_F(ServerTest, TakesAConversationWithinAnObjectOfFields) {
   }
 }
 
-TEST_F(ServerTest, WhatATemplateRefusesIsABadRequest) {
+TEST_F(ServerTest, ARequestThatTheTemplateRefusesIsABadRequest) {
   engine_.SetChatTemplate(
       "{% if messages[0].content == 'bomb' %}{% for a in range(99999) %}{% for b in range(99999) %}"
       "{% endfor %}{% endfor %}{% elif messages[0].role != 'user' %}"
@@ -477,7 +477,7 @@ TEST_F(ServerTest, AsksForAKeyWhenItHasOne) {
   std::remove(path.c_str());
 }
 
-TEST_F(ServerTest, BoundsPrioritiesByTheKeyAndTellsTheEngineWhomARequestIsFor) {
+TEST_F(ServerTest, BoundsPrioritiesByKeyAndNamesTheClientToTheEngine) {
   const std::string path = testing::TempDir() + "/priority_keys";
   std::ofstream(path) << "plain\nurgent priority=5\n";
   Start({.api_key_file = path});
@@ -517,7 +517,7 @@ TEST_F(ServerTest, OpensToOtherMachinesOnlyWithAKeyOrWhenTold) {
   EXPECT_THAT(std::string(none.status().message()), HasSubstr("--host: is empty"));
 }
 
-TEST_F(ServerTest, ShutdownFinishesWhatRunsAndRefusesTheRest) {
+TEST_F(ServerTest, ShutdownFinishesRunningRequestsAndRefusesNewOnes) {
   engine_.SetTick(std::chrono::milliseconds(2));
   Start();
   HttpClient idle = Connect();
@@ -566,7 +566,7 @@ TEST_F(ServerTest, DrainsForATimeThatThereIs) {
   EXPECT_TRUE(Server::Create(engine_, {.port = 0, .drain_seconds = 0}).ok());
 }
 
-TEST_F(ServerTest, ShutdownCancelsWhatTakesTooLong) {
+TEST_F(ServerTest, ShutdownCancelsRequestsThatTakeTooLong) {
   engine_.SetTick(std::chrono::milliseconds(1));
   Start({.drain_seconds = 0.1});
   HttpClient::Response response;

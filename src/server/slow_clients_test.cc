@@ -15,7 +15,7 @@ using SlowClientsTest = ServerFixture;
 
 constexpr char kStream[] = R"({"prompt": "a", "max_tokens": 4000, "stream": true})";
 
-TEST_F(SlowClientsTest, WhatTheyLeaveLyingTogetherIsBounded) {
+TEST_F(SlowClientsTest, BoundsTheUnreadOutputOfAllClients) {
   ServerOptions options;
   options.limits.max_unsent_together_bytes = 1 << 20;  // each leaves about 800 KB unread
   engine_.IgnorePauses();
@@ -72,7 +72,7 @@ TEST_F(SlowClientsTest, AStreamThatNobodyReadsWaitsAndGoesOnWhenItIsRead) {
   EXPECT_TRUE(Eventually([&] { return engine_.cancelled() == 1; }));
 }
 
-TEST_F(SlowClientsTest, ASteadyOneIsServedHoweverLongItTakes) {
+TEST_F(SlowClientsTest, ServesASteadySlowReader) {
   using Clock = std::chrono::steady_clock;
   ServerOptions options;
   options.limits.write_seconds = 1;

@@ -87,7 +87,7 @@ TEST_F(AccessTest, KeysMayHaveAHigherBoundOfPriority) {
   }
 }
 
-TEST_F(AccessTest, ClientsAreKeysOrWhereThereAreNoneAddresses) {
+TEST_F(AccessTest, ClientsAreNamedByKeyOrWithoutKeysByAddress) {
   const auto name = [](const Access& access, const std::string& key, const std::string& address) {
     HttpRequest request = Get("/x", {}, key);
     request.client = address;

@@ -131,7 +131,7 @@ TEST_F(OperationsTest, TheyNeedAKeyWhereTheApiDoes) {
   EXPECT_EQ(engine_.snapshots(), 1);
 }
 
-TEST_F(OperationsTest, TheStateIsAskedForOnlyWhenSomebodyAsks) {
+TEST_F(OperationsTest, TakesSnapshotsOnlyOnRequest) {
   Start();
   EXPECT_EQ(Connect().Get("/metrics").status, 200);
   EXPECT_EQ(engine_.snapshots(), 0);
@@ -145,7 +145,7 @@ TEST_F(OperationsTest, TheStateIsAskedForOnlyWhenSomebodyAsks) {
   EXPECT_TRUE(state["engine"]["rates"]["ceiling_gb_s"].is_null());
 }
 
-TEST_F(OperationsTest, AnEngineThatDoesNotAnswerIsNotWaitedForLong) {
+TEST_F(OperationsTest, DoesNotWaitLongForASilentEngine) {
   engine_.HoldSnapshots();
   Start();
   HttpClient first = Connect(), second = Connect();
@@ -178,7 +178,7 @@ TEST(DebugState, RatesAreDifferencesPerSecond) {
   EXPECT_EQ(RatesBetween(after, after, model).steps_s, 0);
 }
 
-TEST_F(OperationsTest, EveryRequestIsALineWithoutItsText) {
+TEST_F(OperationsTest, LogsALinePerRequestWithoutItsText) {
   Start({.access_log = log_});
   HttpClient client = Connect();
   const std::string body = R"({"prompt":"private words","max_tokens":3,"n":2})";
@@ -212,7 +212,7 @@ TEST_F(OperationsTest, EveryRequestIsALineWithoutItsText) {
   EXPECT_THAT(text, testing::Not(testing::HasSubstr("hidden")));
 }
 
-TEST_F(OperationsTest, WhatIsRefusedBeforeItIsWholeIsLoggedByItsFirstLine) {
+TEST_F(OperationsTest, LogsRefusedRequestsByTheirFirstLine) {
   ServerOptions options;
   options.access_log = log_;
   options.limits.max_body_bytes = 100;
@@ -240,7 +240,7 @@ TEST_F(OperationsTest, WhatIsRefusedBeforeItIsWholeIsLoggedByItsFirstLine) {
   }
 }
 
-TEST_F(OperationsTest, AClientThatLeavesIsALineAndACount) {
+TEST_F(OperationsTest, LogsAndCountsClientsThatLeave) {
   engine_.SetTick(std::chrono::milliseconds(5));
   Start({.access_log = log_});
   HttpClient client = Connect();
@@ -278,7 +278,7 @@ TEST_F(OperationsTest, ALogThatCannotBeOpenedIsAnError) {
   EXPECT_THAT(std::string(server.status().message()), testing::HasSubstr("--access-log"));
 }
 
-TEST(AccessLog, AReaderThatIsTooSlowLosesLinesAndNobodyWaits) {
+TEST(AccessLog, DropsLinesForASlowReaderWithoutBlocking) {
   const std::string path = testing::TempDir() + "/fifo_" + std::to_string(::getpid());
   std::remove(path.c_str());
   std::signal(SIGPIPE, SIG_IGN);
@@ -296,7 +296,7 @@ TEST(AccessLog, AReaderThatIsTooSlowLosesLinesAndNobodyWaits) {
   std::remove(path.c_str());
 }
 
-TEST(AccessLog, LinesAreUtf8WhateverThePathIs) {
+TEST(AccessLog, LinesAreUtf8ForAnyPath) {
   AccessLogEntry entry;
   entry.time = 1.5;
   entry.path = "/\xff\"\n" + std::string(5000, 'a');

@@ -129,7 +129,7 @@ TEST_F(AnswersTest, ReadsHarmonyWholeAndStreamed) {
   EXPECT_EQ(plain["content"], "Yes." + text.substr(text.rfind("<|start|>")));
 }
 
-TEST_F(AnswersTest, RefusesParsersThatThereAreNot) {
+TEST_F(AnswersTest, RefusesUnknownParsers) {
   ServerOptions options;
   options.port = 0;
   options.parsers.tool_calls = "pythonic";
@@ -169,7 +169,7 @@ TEST_F(AnswersTest, LogprobsEndWithTheTextBeforeAStopString) {
   EXPECT_EQ(tokens({{"max_tokens", 8}, {"stop", "a"}}), "");
 }
 
-TEST_F(AnswersTest, GivesTimingsWhereTheyAreAskedFor) {
+TEST_F(AnswersTest, GivesTimingsOnRequest) {
   Start();
   const char* paths[] = {"/v1/completions", kChat};
   for (const char* path : paths) {

@@ -190,7 +190,7 @@ TEST_F(LongAnswersTest, OnePieceMayBeLongerThanWhatClientsMayLeave) {
   EXPECT_EQ(Events(response.body).size(), 1u);
 }
 
-TEST_F(LongAnswersTest, NobodyMindsAClientThatLeavesMeanwhile) {
+TEST_F(LongAnswersTest, AClientMayLeaveMeanwhile) {
   StartAndHold();
   for (const bool stream : {false, true}) {
     HttpClient client = Connect();

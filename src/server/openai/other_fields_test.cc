@@ -196,7 +196,7 @@ TEST(OtherFields, ValuesThatAreOnAreRefusedByTheirPath) {
   });
 }
 
-TEST(OtherFields, ThoseWithoutEffectTakeAnything) {
+TEST(OtherFields, FieldsWithoutEffectTakeAnyValue) {
   ForEachRow([](const OtherField& row, RequestKind request) {
     if (row.rule != FieldRule::kNoEffect) return;
     for (const Json& value : OnValues(row)) ExpectNoEffect(row, request, value);
@@ -225,7 +225,7 @@ Json SampleOf(std::string_view name) {
   return 5;
 }
 
-TEST(OtherFields, AnotherNameAsksForTheSame) {
+TEST(OtherFields, RenamedFieldsAskForTheSame) {
   ForEachRow([](const OtherField& row, RequestKind request) {
     if (row.rule != FieldRule::kRenamed && row.rule != FieldRule::kUnlimited) return;
     const std::string name(row.name), ours(row.text);
@@ -253,7 +253,7 @@ TEST(OtherFields, AnotherNameAsksForTheSame) {
   });
 }
 
-TEST(OtherFields, MinusOneIsWhatTheContextHolds) {
+TEST(OtherFields, MinusOneMeansTheRestOfTheContext) {
   ForEachRow([](const OtherField& row, RequestKind request) {
     if (row.rule != FieldRule::kUnlimited) return;
     Json body = Body(request);
@@ -305,7 +305,7 @@ void ExpectSame(RequestKind request, const Json& body, const Json& wanted) {
   EXPECT_TRUE(parsed.unknown.empty()) << body;
 }
 
-TEST(OtherFields, ObjectsOfFieldsCountAsIfTheyStoodOutside) {
+TEST(OtherFields, FieldsOfObjectsCountAsFieldsOfTheBody) {
   ForEachRow([](const OtherField& row, RequestKind request) {
     if (row.rule != FieldRule::kWithin) return;
     const std::string name(row.name);

@@ -167,7 +167,7 @@ TEST_F(PreparingTest, ErrorsOfLargeBodiesAreThoseOfSmallOnes) {
   }
 }
 
-TEST_F(PreparingTest, ShutdownLetsWhatHasArrivedReachTheEngine) {
+TEST_F(PreparingTest, ShutdownSubmitsRequestsThatHaveArrived) {
   StartAndHold();
   HttpClient first = Connect(), second = Connect();
   Occupy(first);
@@ -180,7 +180,7 @@ TEST_F(PreparingTest, ShutdownLetsWhatHasArrivedReachTheEngine) {
   thread_.join();
 }
 
-TEST_F(PreparingTest, ShutdownAnswersWhatIsStillBeingPreparedWhenTheTimeIsUp) {
+TEST_F(PreparingTest, ShutdownAnswersRequestsStillBeingPreparedWhenTimeIsUp) {
   StartAndHold({.drain_seconds = 0.1});
   HttpClient first = Connect(), second = Connect();
   Occupy(first);
@@ -213,7 +213,7 @@ TEST_F(PreparingTest, ASecondSignalDoesNotWaitForTokenizing) {
   EXPECT_TRUE(Eventually([&] { return !server_->busy(); }));
 }
 
-TEST_F(PreparingTest, HealthKnowsAThreadThatDoesNotComeBack) {
+TEST_F(PreparingTest, HealthReportsAStuckThread) {
   ServerOptions options;
   options.preparing.stuck_seconds = 0;
   StartAndHold(std::move(options));

@@ -233,7 +233,7 @@ TEST(OpenAiRequest, NamesThePathOfWhatIsWrongInAConversation) {
   ExpectRefused(cases);
 }
 
-TEST(OpenAiRequest, NulBytesEndNoBody) {
+TEST(OpenAiRequest, RefusesNulBytes) {
   const std::string good = R"({"prompt": "a", "max_tokens": 1})";
   ASSERT_TRUE(ParseCompletionRequest(good).ok());
   const std::string nul(1, '\0');

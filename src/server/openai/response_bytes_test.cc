@@ -41,7 +41,7 @@ std::string RandomBytes(std::mt19937_64& random, size_t most) {
   return text;
 }
 
-TEST(ResponseBytes, TextTakesWhatItsJsonDoes) {
+TEST(ResponseBytes, TextTakesAsMuchAsItsJson) {
   std::mt19937_64 random(1);
   for (int i = 0; i < 20000; ++i) {
     const std::string text = RandomBytes(random, 12);
@@ -59,7 +59,7 @@ TEST(ResponseBytes, IdsTakeTheirDigits) {
 
 // A vocabulary of odd tokens. For each form, adds up the bounds of all entries and compares with
 // the text.
-TEST(ResponseBytes, LogprobsTakeAtMostWhatIsSaid) {
+TEST(ResponseBytes, LogprobsStayWithinTheirBound) {
   std::mt19937_64 random(2);
   std::vector<std::string> vocab;
   for (int i = 0; i < 256; ++i) vocab.emplace_back(1, static_cast<char>(i));
@@ -99,7 +99,7 @@ TEST(ResponseBytes, LogprobsTakeAtMostWhatIsSaid) {
   }
 }
 
-TEST(ResponseBytes, PiecesAndVectorsTakeAtMostWhatIsSaid) {
+TEST(ResponseBytes, PiecesAndVectorsStayWithinTheirBound) {
   std::mt19937_64 random(3);
   std::vector<std::string> vocab;
   for (int i = 0; i < 500; ++i) vocab.push_back(RandomBytes(random, 30));

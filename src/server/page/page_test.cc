@@ -66,7 +66,7 @@ TEST_F(PageTest, HasNoInlineScriptsOrStyles) {
   }
 }
 
-TEST_F(PageTest, IsCompressedForThoseWhoAcceptThat) {
+TEST_F(PageTest, IsCompressedForClientsThatAcceptIt) {
   Start();
   for (const char* accepted : {"gzip", "deflate, GZIP;q=0.5, br", "gzip ; q=1.0"}) {
     const auto response = Connect().Get("/", std::string("Accept-Encoding: ") + accepted + "\r\n");
@@ -110,7 +110,7 @@ TEST_F(PageTest, KeepsMathsUnder400Kilobytes) {
   EXPECT_LE(bytes, 400'000u);
 }
 
-TEST_F(PageTest, IsNotSentAgainToThoseWhoHaveIt) {
+TEST_F(PageTest, IsNotSentAgainToClientsThatHaveIt) {
   Start();
   HttpClient client = HttpClient(server_->port());
   const std::string plain = Header(client.Get("/page/app.js"), "ETag");

@@ -14,7 +14,7 @@ TEST(ClientNetwork, IsA64BitPrefixOfIPv6) {
   EXPECT_EQ(ClientNetwork("::1"), "::/64");
 }
 
-TEST(ClientNetwork, TakesNoNoticeOfTheScopeOfALinkLocalAddress) {
+TEST(ClientNetwork, IgnoresTheScopeOfALinkLocalAddress) {
   EXPECT_EQ(ClientNetwork("fe80::1%eth0"), "fe80::/64");
   EXPECT_EQ(ClientNetwork("fe80::2:3%7"), "fe80::/64");
 }

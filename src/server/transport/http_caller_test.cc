@@ -5,7 +5,7 @@
 namespace tokamak {
 namespace {
 
-TEST(ParseUrl, TakesAddressesApart) {
+TEST(ParseUrl, SplitsAddresses) {
   const struct {
     const char* text;
     const char *host, *port, *path;

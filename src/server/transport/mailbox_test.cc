@@ -35,7 +35,7 @@ TEST(Mailbox, GivesEverythingInOrderToTheThreadOfTheContext) {
   for (int i = 0; i < kValues; ++i) ASSERT_EQ(taken[static_cast<size_t>(i)], i);
 }
 
-TEST(Mailbox, TellsOnceOfWhatLiesThereTogether) {
+TEST(Mailbox, TellsOnceOfValuesThatCameTogether) {
   boost::asio::io_context io;
   int told = 0;
   Mailbox<int> mailbox(io, [&] { ++told; });
@@ -51,7 +51,7 @@ TEST(Mailbox, TellsOnceOfWhatLiesThereTogether) {
   EXPECT_THAT(mailbox.Take(), ElementsAre(3));
 }
 
-TEST(Mailbox, DropsWhatComesWhenItIsClosedOrGone) {
+TEST(Mailbox, DropsValuesThatComeAfterItsEnd) {
   auto io = std::make_unique<boost::asio::io_context>();
   int told = 0;
   std::optional<Mailbox<std::shared_ptr<int>>> mailbox;
@@ -90,7 +90,7 @@ class TakeOneTest : public testing::Test {
   bool ended_ = false;
 };
 
-TEST_F(TakeOneTest, WaitsThroughNewsOfOtherThings) {
+TEST_F(TakeOneTest, KeepsWaitingAfterOtherNotifications) {
   Start();
   writer_.Notify();
   io_.poll();

@@ -112,7 +112,7 @@ TEST(RequestReader, WaitsForTheRest) {
   }
 }
 
-TEST(RequestReader, RefusesWhatCouldBeReadInTwoWays) {
+TEST(RequestReader, RefusesAmbiguousRequests) {
   const std::string get = "GET / HTTP/1.1\r\nHost: a\r\n";
   const std::string post = "POST / HTTP/1.1\r\nHost: a\r\n";
   const std::string chunked = post + "Transfer-Encoding: chunked\r\n";

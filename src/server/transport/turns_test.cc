@@ -40,7 +40,7 @@ TEST_F(TurnsTest, ComeInOrderAFewAtATime) {
   EXPECT_EQ(had_, UpTo(kMany + 1));
 }
 
-TEST_F(TurnsTest, WhoIsGoneTakesNone) {
+TEST_F(TurnsTest, ADestroyedTimerGivesUpItsTurn) {
   const auto first = Join(0);
   for (int i = 0; i < 3 * Turns::kAtOnce; ++i) {
     turns_.Join(std::make_shared<Turns::Timer>(io_, Turns::Timer::time_point::max()));
