@@ -1,6 +1,7 @@
-// Times the CUDA kernels of products and attention by themselves, at the shapes of two models: one
-// line of JSON for each case, with microseconds and the TB/s of what must be read.
-//   cuda_kernels_bench [products | attention] [--small]
+// Times the CUDA kernels of products, attention and what lies between them by themselves, at the
+// shapes of two models: one line of JSON for each case, with microseconds and the TB/s of what must
+// be read.
+//   cuda_kernels_bench [products | attention | elementwise] [--small]
 //
 // A case is a CUDA graph of many launches, each with weights or a cache of its own, so that the L2
 // holds none of them. Kernels that the backend does not use yet stand beside those that it does,
@@ -23,6 +24,8 @@
 #include <vector>
 
 #include "base/ceil_div.h"
+#include "cuda_device.h"
+#include "cuda_elementwise.h"
 #include "ops/cuda/attention_plan.h"
 #include "ops/cuda/calls.h"
 #include "ops/cuda/gemm.h"
@@ -37,127 +40,6 @@ namespace tokamak::cuda {
 namespace {
 
 constexpr int64_t kBeyondL2 = 256 << 20;  // bytes that a case reads at least
-constexpr int kRepeats = 9;
-
-[[noreturn]] void Die(const std::string& message) {
-  std::fprintf(stderr, "cuda_kernels_bench: %s\n", message.c_str());
-  std::exit(1);
-}
-
-template <typename T>
-T Take(Result<T> result) {
-  if (!result.ok()) Die(result.status().ToString());
-  return *std::move(result);
-}
-
-struct Timing {
-  double median_us, min_us;  // of a launch
-};
-
-// The device, and what the host needs to use it.
-class Device {
- public:
-  explicit Device(bool small) : small_(small), guard_(CudaOptions{}), gemm_(guard_) {
-    guard_.SelectDevice();
-    CUDA_RUN(guard_, cudaDeviceGetAttribute(&num_sms_, cudaDevAttrMultiProcessorCount, 0));
-    stream_ = std::make_unique<CudaStream>(guard_, pinned_);
-    const Status started = gemm_.Start(/*skinny_ctas=*/0);
-    if (!started.ok()) Die(started.ToString());
-  }
-
-  bool small() const { return small_; }
-  CallGuard& guard() { return guard_; }
-  Gemm& gemm() { return gemm_; }
-  BlockPool& pinned() { return pinned_; }
-  CudaStream& stream() { return *stream_; }
-  cudaStream_t handle() const { return stream_->handle(); }
-  int num_sms() const { return num_sms_; }
-
-  void Check() const {
-    if (!guard_.ok()) Die(guard_.status().ToString());
-  }
-  void Synchronize() {
-    CUDA_RUN(guard_, cudaStreamSynchronize(handle()));
-    Check();
-    stream_->completions()->Reached(stream_->completions()->added());
-  }
-  Buffer Allocate(int64_t bytes) {
-    return Take(AllocateMemory(guard_, static_cast<size_t>(bytes), MemoryKind::kDevice));
-  }
-  template <typename T>
-  Buffer Upload(const std::vector<T>& values) {
-    Buffer buffer = Allocate(static_cast<int64_t>(values.size() * sizeof(T)));
-    CUDA_RUN(guard_, cudaMemcpyAsync(buffer.data(), values.data(), values.size() * sizeof(T),
-                                     cudaMemcpyHostToDevice, handle()));
-    Synchronize();
-    return buffer;
-  }
-  template <typename T>
-  std::vector<T> Download(const Buffer& buffer, int64_t count) {
-    std::vector<T> values(static_cast<size_t>(count));
-    CUDA_RUN(guard_, cudaMemcpyAsync(values.data(), buffer.data(), values.size() * sizeof(T),
-                                     cudaMemcpyDeviceToHost, handle()));
-    Synchronize();
-    return values;
-  }
-  // bf16 values around zero, in all of `memory`.
-  void FillRandom(const Buffer& memory, uint64_t seed, float deviation) {
-    constexpr int64_t kCols = 2048;
-    const int64_t count = static_cast<int64_t>(memory.size()) / 2;
-    auto* const to = reinterpret_cast<uint16_t*>(memory.data());
-    const RandomWeight random = {.seed = seed, .mean = 0, .deviation = deviation};
-    CUDA_RUN(guard_, LaunchRandomWeight(random, count / kCols, kCols, to, handle()));
-    const int64_t rest = count % kCols;
-    CUDA_RUN(guard_, LaunchRandomWeight(random, 1, rest, to + count - rest, handle()));
-    Synchronize();
-  }
-
-  // launch(i) for i from 0 to count - 1, in one graph.
-  Timing Time(int count, const std::function<void(int)>& launch) {
-    launch(0);  // sets what a kernel may use of an SM
-    Synchronize();
-    CUDA_RUN(guard_, cudaStreamBeginCapture(handle(), cudaStreamCaptureModeThreadLocal));
-    for (int i = 0; i < count; ++i) launch(i);
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t instance = nullptr;
-    CUDA_RUN(guard_, cudaStreamEndCapture(handle(), &graph));
-    CUDA_RUN(guard_, cudaGraphInstantiate(&instance, graph, 0));
-    cudaEvent_t begin = nullptr, end = nullptr;
-    CUDA_RUN(guard_, cudaEventCreateWithFlags(&begin, cudaEventDefault));
-    CUDA_RUN(guard_, cudaEventCreateWithFlags(&end, cudaEventDefault));
-    std::vector<double> times;
-    for (int i = 0; i < (small_ ? 1 : kRepeats) + 1; ++i) {
-      float milliseconds = 0;
-      CUDA_RUN(guard_, cudaEventRecord(begin, handle()));
-      CUDA_RUN(guard_, cudaGraphLaunch(instance, handle()));
-      CUDA_RUN(guard_, cudaEventRecord(end, handle()));
-      Synchronize();
-      CUDA_RUN(guard_, cudaEventElapsedTime(&milliseconds, begin, end));
-      if (i > 0) times.push_back(milliseconds * 1e3 / count);  // the first warms up
-    }
-    CUDA_RUN(guard_, cudaEventDestroy(begin));
-    CUDA_RUN(guard_, cudaEventDestroy(end));
-    CUDA_RUN(guard_, cudaGraphExecDestroy(instance));
-    CUDA_RUN(guard_, cudaGraphDestroy(graph));
-    Check();
-    std::sort(times.begin(), times.end());
-    return {.median_us = times[times.size() / 2], .min_us = times.front()};
-  }
-
- private:
-  const bool small_;
-  CallGuard guard_;
-  BlockPool pinned_{guard_, MemoryKind::kHostPinned};
-  Gemm gemm_;
-  std::unique_ptr<CudaStream> stream_;
-  int num_sms_ = 0;
-};
-
-void PrintTiming(const Timing& timing, double bytes) {
-  std::printf("\"us\": %.2f, \"min_us\": %.2f, \"tb_s\": %.3f}\n", timing.median_us, timing.min_us,
-              bytes / timing.median_us / 1e6);
-  std::fflush(stdout);
-}
 
 struct ProductShape {
   const char* model;
@@ -422,15 +304,17 @@ int Main(int argc, char** argv) {
     const std::string_view word = argv[i];
     if (word == "--small") {
       small = true;
-    } else if (part.empty() && (word == "products" || word == "attention")) {
+    } else if (part.empty() &&
+               (word == "products" || word == "attention" || word == "elementwise")) {
       part = word;
     } else {
-      std::fprintf(stderr, "usage: cuda_kernels_bench [products | attention] [--small]\n");
+      std::fprintf(stderr,
+                   "usage: cuda_kernels_bench [products | attention | elementwise] [--small]\n");
       return 2;
     }
   }
   Device device(small);
-  if (part != "attention") {
+  if (part.empty() || part == "products") {
     for (const ProductShape& shape : kProducts) {
       ProductBench bench(device, small ? ProductShape{"none", "small", 192, 328} : shape);
       for (const int64_t tokens : kTokens) {
@@ -439,9 +323,10 @@ int Main(int argc, char** argv) {
       if (small) break;
     }
   }
-  if (part != "products") {
+  if (part.empty() || part == "attention") {
     for (const AttentionCase& c : AttentionCases(small)) AttentionBench(device, c).Run();
   }
+  if (part.empty() || part == "elementwise") BenchElementwise(device);
   return 0;
 }
 

@@ -19,13 +19,25 @@ namespace {
 class ElementwiseOps : public OpTest {};
 INSTANTIATE_TEST_SUITE_P(All, ElementwiseOps, ::testing::ValuesIn(OpBackends()), OpBackendName);
 
+// `values` as rows of `cols` that begin at column `offset` of a wider tensor.
+Tensor UploadRows(OpRunner& run, const std::vector<float>& values, int64_t rows, int64_t cols,
+                  int64_t offset) {
+  const int64_t width = cols + 2 * offset;
+  std::vector<float> wide(static_cast<size_t>(rows * width), NAN);
+  for (int64_t row = 0; row < rows; ++row) {
+    std::copy_n(values.begin() + row * cols, cols, wide.begin() + row * width + offset);
+  }
+  return run.Floats(wide, {rows, width}).Cols(offset, offset + cols);
+}
+
 std::vector<float> RunGate(Ops& ops, const std::vector<float>& gate_up, int64_t rows,
-                           Activation activation) {
+                           Activation activation, int64_t offset = 0) {
   OpRunner run(ops);
   const int64_t width = static_cast<int64_t>(gate_up.size()) / std::max<int64_t>(1, rows) / 2;
-  const GatedActivation op = {.gate_up = run.Floats(gate_up, {rows, 2 * width}),
-                              .activation = activation,
-                              .out = run.Output({rows, width})};
+  const GatedActivation op = {
+      .gate_up = UploadRows(run, gate_up, rows, 2 * width, offset),
+      .activation = activation,
+      .out = run.Output({rows, width + 2 * offset}).Cols(offset, offset + width)};
   run.Run(op);
   return run.Download(op.out);
 }
@@ -38,7 +50,7 @@ TEST_P(ElementwiseOps, GatedActivationMatchesTheReference) {
     WorstError worst(
         fmt::format("{} {}", ops->name(), activation == Activation::kSilu ? "silu" : "gelu_tanh"));
     for (const int64_t rows : {0, 1, 2, 33}) {
-      for (const int64_t width : {1, 19, 1536}) {
+      for (const int64_t width : {1, 19, 1536, 2052}) {
         const std::vector<float> gate_up = RandomFloats(random, rows * 2 * width, 4.0f);
         const std::vector<float> expected = RunGate(*reference, gate_up, rows, activation);
         const std::vector<float> actual = RunGate(*ops, gate_up, rows, activation);
@@ -177,6 +189,7 @@ struct RopeCase {
   DType dtype = DType::kF32;
   RopeStyle style = RopeStyle::kHalfSplit;
   bool norms = false, rotate = true;
+  int64_t offset = 0;      // of the rows of qkv in a wider tensor
   std::vector<float> qkv;  // [tokens, (heads + 2 · kv heads) · head_dim]
   std::vector<float> q_norm, k_norm, angles;
   std::vector<int32_t> positions;
@@ -221,7 +234,7 @@ RopeResult RunRope(Ops& ops, const RopeCase& c) {
                                          std::byte{0x5a});
   const Tensor pool =
       run.Upload(untouched.data(), DType::kI8, {static_cast<int64_t>(untouched.size())});
-  const Tensor qkv = run.Floats(c.qkv, {c.num_tokens(), c.width()});
+  const Tensor qkv = UploadRows(run, c.qkv, c.num_tokens(), c.width(), c.offset);
   const int64_t q_end = static_cast<int64_t>(c.num_heads) * c.head_dim;
   const int64_t k_end = q_end + static_cast<int64_t>(c.num_kv_heads) * c.head_dim;
   const Tensor q_norm = run.Floats(c.q_norm, {c.head_dim});
@@ -318,6 +331,94 @@ TEST_P(ElementwiseOps, RopeAndStoreMatchesTheReference) {
       }
     }
   }
+}
+
+// Rows that vectors cannot read: in a wider tensor, at odd addresses.
+TEST_P(ElementwiseOps, ResultsDoNotDependOnAddresses) {
+  std::mt19937_64 random(14);
+  const auto ops = Make(1);
+  const std::vector<float> gate_up = RandomFloats(random, 3 * 2 * 300);
+  EXPECT_TRUE(SameBits(RunGate(*ops, gate_up, 3, Activation::kSilu, 1),
+                       RunGate(*ops, gate_up, 3, Activation::kSilu)));
+  for (const DType dtype : CacheTypes(GetParam())) {
+    for (const auto& [head_dim, rotary_dim] :
+         std::vector<std::pair<int, int>>{{64, 64}, {96, 32}, {128, 128}, {256, 256}, {576, 64}}) {
+      for (const RopeStyle style : {RopeStyle::kHalfSplit, RopeStyle::kInterleaved}) {
+        RopeCase c;
+        c.head_dim = head_dim;
+        c.rotary_dim = rotary_dim;
+        c.dtype = dtype;
+        c.style = style;
+        c.norms = true;
+        FillCase(random, 5, c);
+        const RopeResult expected = RunRope(*ops, c);
+        c.offset = 1;
+        const RopeResult actual = RunRope(*ops, c);
+        EXPECT_TRUE(SameBits(actual.q, expected.q)) << head_dim;
+        EXPECT_EQ(actual.pool, expected.pool) << head_dim;
+      }
+    }
+  }
+}
+
+// Each op reads what the one before it writes, or writes what that one reads. Waiting for the
+// stream after each of them changes nothing.
+TEST_P(ElementwiseOps, OpsOfAStreamFollowOneAnother) {
+  const auto ops = Make(2);
+  const auto table =
+      ops->PackWeight({.parts = {MemorySource::Random("table", DType::kF32, {9, 64}, 1)},
+                       .use = WeightUse::kEmbedding});
+  ASSERT_TRUE(table.ok());
+  const auto chain = [&](bool waits) {
+    constexpr int64_t kTokens = 2, kBlockBytes = 4 * 16 * 4;
+    OpRunner run(*ops);
+    const std::vector<float> zeros(kTokens * 64, 0.0f);
+    const Tensor x = run.Output({kTokens, 64}), residual = run.Floats(zeros, {kTokens, 64});
+    const Tensor normed = run.Output({kTokens, 64}), gated = run.Output({kTokens, 32});
+    const Tensor pool =
+        run.Floats(std::vector<float>(2 * kBlockBytes / 4, 0.0f), {2 * kBlockBytes / 4});
+    const RopeTable rope = {.cos_sin = run.Floats(std::vector<float>(4 * 8, 0.7f), {4, 8}),
+                            .rotary_dim = 8};
+    const auto step = [&](const auto& op) {
+      run.Run(op);
+      if (waits) {
+        EXPECT_TRUE(ops->Synchronize(run.stream()).ok());
+      }
+    };
+    step(Embed{.ids = run.Ints({8, 3}), .table = table->get(), .scale = 1, .out = x});
+    const Tensor weight = run.Floats(std::vector<float>(64, 1.5f), {64});
+    const Tensor positions = run.Ints({2, 3}), slots = run.Longs({1, 6});
+    const Tensor rows = run.Ints({1, 0});
+    for (int round = 0; round < 8; ++round) {
+      step(
+          AddRmsNorm{.x = &x, .residual = residual, .weight = weight, .eps = 1e-5f, .out = normed});
+      step(GatedActivation{.gate_up = normed, .out = gated});
+      RopeAndStore store;
+      store.q = gated.Cols(0, 16);
+      store.k = gated.Cols(16, 24);
+      store.v = gated.Cols(24, 32);
+      store.positions = positions;
+      store.slot_mapping = slots;
+      store.rope = &rope;
+      store.cache = {.base = static_cast<std::byte*>(pool.data),
+                     .block_stride = kBlockBytes,
+                     .k_offset = 0,
+                     .v_offset = kBlockBytes / 2,
+                     .dtype = DType::kF32,
+                     .block_size = 4,
+                     .num_kv_heads = 1,
+                     .head_dim = 8};
+      step(store);
+      step(GatherRows{.source = gated, .rows = rows, .out = x.Cols(16, 48)});
+    }
+    std::vector<float> all = run.Download(x);
+    for (const Tensor& tensor : {residual, pool}) {
+      const std::vector<float> values = run.Download(tensor);
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  };
+  EXPECT_TRUE(SameBits(chain(false), chain(true)));
 }
 
 // Includes ties, denormals, overflows and non-finite values of the cache's type.

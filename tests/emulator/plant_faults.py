@@ -69,6 +69,18 @@ FAULTS = [
      'elementwise.cu', NORM),
     ('a gathered row is the next one', 'elementwise.cu', 'a.source + a.rows[i] * a.source_stride',
      'a.source + (a.rows[i] + 1) * a.source_stride', 'elementwise.cu', ELEMENTS),
+    ('a norm reads before the kernel ahead has ended', 'elementwise.cu',
+     'ptx::WaitForKernelAhead();\n#pragma unroll\n  for (int g = 0; g < kFours; ++g) '
+     'row.Read(column(g), added[g], values[g]);',
+     '#pragma unroll\n  for (int g = 0; g < kFours; ++g) row.Read(column(g), added[g], values[g]);\n'
+     '  ptx::WaitForKernelAhead();', 'elementwise.cu', ELEMENTS),
+    ('one thread of a gate waits for the kernel ahead', 'elementwise.cu',
+     'ptx::WaitForKernelAhead();\n  const int64_t t = blockIdx.x;\n  const float* gate',
+     'if (threadIdx.x == 0) ptx::WaitForKernelAhead();\n  const int64_t t = blockIdx.x;\n'
+     '  const float* gate', 'elementwise.cu', ELEMENTS),
+    ('one thread of a rotation waits for the kernel ahead', 'rope.cu',
+     'ptx::WaitForKernelAhead();', 'if (threadIdx.x == 0) ptx::WaitForKernelAhead();', 'rope.cu',
+     ELEMENTS),
     ('a tile is used before it is loaded', 'linear.cu',
      'first_row, k, w);\n    __syncthreads();', 'first_row, k, w);', 'linear.cu', LINEAR),
     ('a tile is loaded before it has been used', 'linear.cu',

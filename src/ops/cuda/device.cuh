@@ -1,4 +1,5 @@
-// What kernels share: elements of any plain type as floats, sums over warps and CTAs.
+// What kernels share: elements of any plain type as floats, four at a time too, and sums over warps
+// and CTAs.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -38,9 +39,54 @@ struct ExactBF16 : BF16 {
   static __device__ uint16_t Store(float value) { return FloatToBFloat16(value); }
 };
 
-// The sum over a warp, in every lane: pairs at distance 16, 8, 4, 2, 1.
+// Four neighbouring elements in memory, moved by one instruction.
+template <typename Storage>
+struct alignas(4 * sizeof(Storage)) Four {
+  Storage values[4];
+};
+
+// Reads `count` (0 to 4) neighbouring elements; the others of `values` become 0. kVectors: reads
+// four, which are aligned as a Four, whatever `count` is.
+template <typename Element, bool kVectors>
+inline __device__ void LoadFour(const typename Element::Storage* from, int64_t count,
+                                float (&values)[4]) {
+  if constexpr (kVectors) {
+    const auto four = *reinterpret_cast<const Four<typename Element::Storage>*>(from);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) values[i] = Element::Load(four.values[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) values[i] = i < count ? Element::Load(from[i]) : 0.0f;
+  }
+}
+
+// Writes what LoadFour reads.
+template <typename Element, bool kVectors>
+inline __device__ void StoreFour(const float (&values)[4], int64_t count,
+                                 typename Element::Storage* to) {
+  if constexpr (kVectors) {
+    Four<typename Element::Storage> four;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) four.values[i] = Element::Store(values[i]);
+    *reinterpret_cast<Four<typename Element::Storage>*>(to) = four;
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i < count) to[i] = Element::Store(values[i]);
+    }
+  }
+}
+
+// Whether rows of `stride` elements that begin at `data` can be moved four elements at a time.
+inline bool FitsFours(const void* data, int64_t stride, size_t element_bytes) {
+  return reinterpret_cast<uintptr_t>(data) % (4 * element_bytes) == 0 && stride % 4 == 0;
+}
+
+// The sum over kLanes neighbouring lanes, a power of two, in each of them: pairs at distance
+// kLanes / 2, ..., 2, 1.
+template <int kLanes = kWarp>
 inline __device__ float WarpSum(float value) {
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
     value += __shfl_xor_sync(kAllLanes, value, distance);
   }
   return value;
@@ -52,15 +98,14 @@ inline __device__ float WarpMax(float value) {
   return value;
 }
 
-// The sum over a CTA of kThreads, in every thread: warps first, then their sums.
-template <int kThreads>
+// The sum over a CTA of whole warps, in every thread: warps first, then their sums. Once a kernel.
 inline __device__ float BlockSum(float value) {
-  SHARED(sums, float[kThreads / kWarp]);
+  SHARED(sums, float[kWarp]);
   value = WarpSum(value);
   if (threadIdx.x % kWarp == 0) sums[threadIdx.x / kWarp] = value;
   __syncthreads();
   const int lane = static_cast<int>(threadIdx.x % kWarp);
-  return WarpSum(lane < kThreads / kWarp ? sums[lane] : 0.0f);
+  return WarpSum(lane < static_cast<int>(blockDim.x) / kWarp ? sums[lane] : 0.0f);
 }
 
 }  // namespace tokamak::cuda

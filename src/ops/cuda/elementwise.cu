@@ -1,48 +1,138 @@
 // Embed, AddRmsNorm, GatedActivation, GatherRows, ScatterElements, CopyRanges. All are bound by
-// memory: each reads its inputs and writes its outputs once (AddRmsNorm reads the residual twice,
-// the second time from the cache), f32 or bf16, rows contiguous inside, neighbouring threads on
-// neighbouring elements.
+// memory: each reads its inputs and writes its outputs once, f32 or bf16, rows contiguous inside,
+// neighbouring threads on neighbouring groups of four elements. Groups are read and written by one
+// instruction if the rows' lengths, strides and addresses allow it, else element by element; a
+// thread has the same elements and adds them in the same order either way.
 //
 // Batch invariance: a token is one CTA (or its elements are one thread each), cut by the row's
 // length alone.
+//
+// The first four are dependents: weights, which no kernel writes during a step, may be read before
+// the kernel ahead has ended.
+#include "base/ceil_div.h"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.h"
+#include "ops/cuda/ptx.h"
 
 namespace tokamak::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kMaxNormThreads = 1024;
 
 unsigned Grid(int64_t items, int64_t per_cta) {
   return static_cast<unsigned>((items + per_cta - 1) / per_cta);
 }
 
-template <typename Weight>
-__global__ void EmbedKernel(EmbedArgs a) {
+template <typename Weight, bool kVectors>
+__global__ void __launch_bounds__(kThreads) EmbedKernel(EmbedArgs a) {
+  ptx::LaunchDependents();
+  ptx::WaitForKernelAhead();
   const int64_t t = blockIdx.x;
   const auto* row = static_cast<const typename Weight::Storage*>(a.table) + a.ids[t] * a.cols;
   float* out = a.out + t * a.out_stride;
-  for (int64_t i = threadIdx.x; i < a.cols; i += kThreads) out[i] = Weight::Load(row[i]);
+  for (int64_t i = threadIdx.x * 4; i < a.cols; i += kThreads * 4) {
+    float values[4];
+    LoadFour<Weight, kVectors>(row + i, a.cols - i, values);
+    StoreFour<F32, kVectors>(values, a.cols - i, out + i);
+  }
 }
 
-template <typename Out>
-__global__ void __launch_bounds__(kThreads) AddRmsNormKernel(NormArgs a) {
-  const int64_t t = blockIdx.x;
-  float* residual = a.residual + t * a.residual_stride;
-  float squares = 0;
-#pragma unroll 4
-  for (int64_t i = threadIdx.x; i < a.cols; i += kThreads) {
-    float r = residual[i];
-    if (a.x != nullptr) residual[i] = r += a.x[t * a.x_stride + i];
-    squares = fmaf(r, r, squares);
+// A row of AddRmsNorm, four columns at a time.
+template <typename Out, bool kVectors>
+class NormRow {
+ public:
+  __device__ NormRow(const NormArgs& args, int64_t token) : a_(args) {
+    if (a_.x != nullptr) x_ = a_.x + token * a_.x_stride;
+    residual_ = a_.residual + token * a_.residual_stride;
+    out_ = static_cast<typename Out::Storage*>(a_.out) + token * a_.out_stride;
   }
-  const float sum = BlockSum<kThreads>(squares);
-  const float scale = 1.0f / sqrtf(sum / static_cast<float>(a.cols) + a.eps);
-  auto* out = static_cast<typename Out::Storage*>(a.out) + t * a.out_stride;
-#pragma unroll 4
-  for (int64_t i = threadIdx.x; i < a.cols; i += kThreads) {
-    out[i] = Out::Store(residual[i] * scale * a.weight[i]);
+
+  __device__ void LoadWeight(int64_t column, float (&values)[4]) const {
+    if (column < a_.cols) Load(a_.weight, column, values);
+  }
+  __device__ void Read(int64_t column, float (&added)[4], float (&values)[4]) const {
+    if (column >= a_.cols) return;
+    if (x_ != nullptr) Load(x_, column, added);
+    Load(residual_, column, values);
+  }
+  // Adds what Read has read to the residual, and the sum's squares to `squares`.
+  __device__ void Add(int64_t column, const float (&added)[4], float (&values)[4],
+                      float& squares) const {
+    if (column >= a_.cols) return;
+    if (x_ != nullptr) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) values[i] += added[i];
+      StoreFour<F32, kVectors>(values, a_.cols - column, residual_ + column);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) squares = fmaf(values[i], values[i], squares);
+  }
+  __device__ float Scale(float squares) const {
+    return 1.0f / sqrtf(BlockSum(squares) / static_cast<float>(a_.cols) + a_.eps);
+  }
+  __device__ void Write(int64_t column, const float (&values)[4], const float (&weight)[4],
+                        float scale) const {
+    if (column >= a_.cols) return;
+    float normalized[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) normalized[i] = values[i] * scale * weight[i];
+    StoreFour<Out, kVectors>(normalized, a_.cols - column, out_ + column);
+  }
+
+ private:
+  __device__ void Load(const float* row, int64_t column, float (&values)[4]) const {
+    LoadFour<F32, kVectors>(row + column, a_.cols - column, values);
+  }
+
+  const NormArgs& a_;
+  const float* x_ = nullptr;
+  float* residual_;
+  typename Out::Storage* out_;
+};
+
+// Rows that fit into registers: kFours groups of four columns a thread.
+template <typename Out, int kFours, bool kVectors>
+__global__ void __launch_bounds__(kMaxNormThreads) AddRmsNormKernel(const NormArgs a) {
+  ptx::LaunchDependents();
+  const NormRow<Out, kVectors> row(a, blockIdx.x);
+  const auto column = [](int g) { return (int64_t{g} * blockDim.x + threadIdx.x) * 4; };
+  float weight[kFours][4] = {}, values[kFours][4] = {}, added[kFours][4] = {};
+  // More of them would not fit beside what is added.
+  constexpr bool kWeightFirst = kFours <= 2;
+#pragma unroll
+  for (int g = 0; kWeightFirst && g < kFours; ++g) row.LoadWeight(column(g), weight[g]);
+  ptx::WaitForKernelAhead();
+#pragma unroll
+  for (int g = 0; g < kFours; ++g) row.Read(column(g), added[g], values[g]);
+  float squares = 0;
+#pragma unroll
+  for (int g = 0; g < kFours; ++g) row.Add(column(g), added[g], values[g], squares);
+#pragma unroll
+  for (int g = 0; !kWeightFirst && g < kFours; ++g) row.LoadWeight(column(g), weight[g]);
+  const float scale = row.Scale(squares);
+#pragma unroll
+  for (int g = 0; g < kFours; ++g) row.Write(column(g), values[g], weight[g], scale);
+}
+
+// Longer rows: reads the residual twice, the second time from the cache.
+template <typename Out, bool kVectors>
+__global__ void __launch_bounds__(kMaxNormThreads) AddRmsNormLongKernel(const NormArgs a) {
+  ptx::LaunchDependents();
+  ptx::WaitForKernelAhead();
+  const NormRow<Out, kVectors> row(a, blockIdx.x);
+  float values[4] = {}, other[4] = {};
+  float squares = 0;
+  for (int64_t i = threadIdx.x * 4; i < a.cols; i += kMaxNormThreads * 4) {
+    row.Read(i, other, values);
+    row.Add(i, other, values, squares);
+  }
+  const float scale = row.Scale(squares);
+  for (int64_t i = threadIdx.x * 4; i < a.cols; i += kMaxNormThreads * 4) {
+    row.Read(i, other, values);
+    row.LoadWeight(i, other);
+    row.Write(i, values, other, scale);
   }
 }
 
@@ -53,15 +143,33 @@ __device__ float Activate(bool gelu_tanh, float x) {
   return x / (1.0f + expf(-u));
 }
 
-template <typename Out>
-__global__ void GateKernel(GateArgs a) {
-  const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
-  if (i >= a.num_tokens * a.width) return;
-  const int64_t t = i / a.width;
-  const int64_t column = i % a.width;
-  const float* gate = a.gate_up + t * a.in_stride + column;
-  static_cast<typename Out::Storage*>(a.out)[t * a.out_stride + column] =
-      Out::Store(Activate(a.gelu_tanh, gate[0]) * gate[a.width]);
+// A CTA has a part of a row: kFours times kThreads groups of four columns.
+template <typename Out, int kFours, bool kVectors>
+__global__ void __launch_bounds__(kThreads) GateKernel(const GateArgs a) {
+  ptx::LaunchDependents();
+  ptx::WaitForKernelAhead();
+  const int64_t t = blockIdx.x;
+  const float* gate = a.gate_up + t * a.in_stride;
+  auto* out = static_cast<typename Out::Storage*>(a.out) + t * a.out_stride;
+  const auto column = [](int g) {
+    return ((int64_t{blockIdx.y} * kFours + g) * kThreads + threadIdx.x) * 4;
+  };
+  float gates[kFours][4] = {}, ups[kFours][4] = {};
+#pragma unroll
+  for (int g = 0; g < kFours; ++g) {
+    const int64_t i = column(g);
+    if (i >= a.width) continue;
+    LoadFour<F32, kVectors>(gate + i, a.width - i, gates[g]);
+    LoadFour<F32, kVectors>(gate + a.width + i, a.width - i, ups[g]);
+  }
+#pragma unroll
+  for (int g = 0; g < kFours; ++g) {
+    const int64_t i = column(g);
+    if (i >= a.width) continue;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) gates[g][j] = Activate(a.gelu_tanh, gates[g][j]) * ups[g][j];
+    StoreFour<Out, kVectors>(gates[g], a.width - i, out + i);
+  }
 }
 
 // Copies with all threads of the CTA, 16 bytes at a time where both ends allow it.
@@ -79,6 +187,8 @@ __device__ void CopyBytes(const std::byte* from, std::byte* to, int64_t bytes, i
 }
 
 __global__ void GatherKernel(GatherArgs a) {
+  ptx::LaunchDependents();
+  ptx::WaitForKernelAhead();
   const int64_t i = blockIdx.x;
   CopyBytes(a.source + a.rows[i] * a.source_stride, a.out + i * a.out_stride, a.row_bytes,
             threadIdx.x, kThreads);
@@ -95,35 +205,73 @@ __global__ void CopyKernel(const __grid_constant__ CopyArgs a) {
             blockIdx.x * int64_t{kThreads} + threadIdx.x, int64_t{gridDim.x} * kThreads);
 }
 
+size_t ElementBytes(bool bf16) { return bf16 ? sizeof(uint16_t) : sizeof(float); }
+
+// launch<BF16 or F32, vectors>().
+template <typename Launch>
+cudaError_t LaunchAs(bool bf16, bool vectors, const Launch& launch) {
+  if (bf16) {
+    return vectors ? launch.template operator()<BF16, true>()
+                   : launch.template operator()<BF16, false>();
+  }
+  return vectors ? launch.template operator()<F32, true>()
+                 : launch.template operator()<F32, false>();
+}
+
 }  // namespace
 
 cudaError_t CheckDeviceCode() {
   cudaFuncAttributes attributes;
-  return cudaFuncGetAttributes(&attributes, &EmbedKernel<BF16>);
+  return cudaFuncGetAttributes(&attributes, &EmbedKernel<BF16, true>);
 }
 
 cudaError_t LaunchEmbed(const EmbedArgs& args, cudaStream_t stream) {
   if (args.num_tokens == 0) return cudaSuccess;
-  const auto kernel = args.table_bf16 ? &EmbedKernel<BF16> : &EmbedKernel<F32>;
-  return LaunchKernel(kernel, Grid(args.num_tokens, 1), kThreads, 0, stream, args);
+  const bool vectors = FitsFours(args.table, args.cols, ElementBytes(args.table_bf16)) &&
+                       FitsFours(args.out, args.out_stride, sizeof(float));
+  return LaunchAs(args.table_bf16, vectors, [&]<typename Weight, bool kVectors>() {
+    return LaunchDependent(&EmbedKernel<Weight, kVectors>, Grid(args.num_tokens, 1), kThreads,
+                           stream, args);
+  });
 }
 
 cudaError_t LaunchAddRmsNorm(const NormArgs& args, cudaStream_t stream) {
   if (args.num_tokens == 0) return cudaSuccess;
-  const auto kernel = args.out_bf16 ? &AddRmsNormKernel<BF16> : &AddRmsNormKernel<F32>;
-  return LaunchKernel(kernel, Grid(args.num_tokens, 1), kThreads, 0, stream, args);
+  const bool vectors = (args.x == nullptr || FitsFours(args.x, args.x_stride, sizeof(float))) &&
+                       FitsFours(args.residual, args.residual_stride, sizeof(float)) &&
+                       FitsFours(args.weight, args.cols, sizeof(float)) &&
+                       FitsFours(args.out, args.out_stride, ElementBytes(args.out_bf16));
+  const int64_t fours = CeilDiv(args.cols, int64_t{4});
+  int64_t of_thread = args.fours;
+  while (fours > of_thread * kMaxNormThreads) of_thread *= 2;
+  const int64_t threads =
+      of_thread > 4 ? kMaxNormThreads : CeilDiv(CeilDiv(fours, of_thread), int64_t{kWarp}) * kWarp;
+  return LaunchAs(args.out_bf16, vectors, [&]<typename Out, bool kVectors>() {
+    const auto kernel = of_thread == 1   ? &AddRmsNormKernel<Out, 1, kVectors>
+                        : of_thread == 2 ? &AddRmsNormKernel<Out, 2, kVectors>
+                        : of_thread == 4 ? &AddRmsNormKernel<Out, 4, kVectors>
+                                         : &AddRmsNormLongKernel<Out, kVectors>;
+    return LaunchDependent(kernel, Grid(args.num_tokens, 1), static_cast<unsigned>(threads), stream,
+                           args);
+  });
 }
 
 cudaError_t LaunchGate(const GateArgs& args, cudaStream_t stream) {
   if (args.num_tokens * args.width == 0) return cudaSuccess;
-  const auto kernel = args.out_bf16 ? &GateKernel<BF16> : &GateKernel<F32>;
-  return LaunchKernel(kernel, Grid(args.num_tokens * args.width, kThreads), kThreads, 0, stream,
-                      args);
+  const bool vectors = args.width % 4 == 0 &&
+                       FitsFours(args.gate_up, args.in_stride, sizeof(float)) &&
+                       FitsFours(args.out, args.out_stride, ElementBytes(args.out_bf16));
+  const dim3 grid(Grid(args.num_tokens, 1), Grid(args.width, int64_t{4} * args.fours * kThreads));
+  return LaunchAs(args.out_bf16, vectors, [&]<typename Out, bool kVectors>() {
+    const auto kernel =
+        args.fours == 1 ? &GateKernel<Out, 1, kVectors> : &GateKernel<Out, 2, kVectors>;
+    return LaunchDependent(kernel, grid, kThreads, stream, args);
+  });
 }
 
 cudaError_t LaunchGather(const GatherArgs& args, cudaStream_t stream) {
   if (args.num_rows * args.row_bytes == 0) return cudaSuccess;
-  return LaunchKernel(GatherKernel, Grid(args.num_rows, 1), kThreads, 0, stream, args);
+  return LaunchDependent(GatherKernel, Grid(args.num_rows, 1), kThreads, stream, args);
 }
 
 cudaError_t LaunchScatter(const ScatterArgs& args, cudaStream_t stream) {

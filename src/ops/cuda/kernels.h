@@ -33,7 +33,7 @@ struct EmbedArgs {
 };
 cudaError_t LaunchEmbed(const EmbedArgs& args, cudaStream_t stream);
 
-// See AddRmsNorm. One CTA per token.
+// See AddRmsNorm. One CTA per token. As a dependent: the kernel ahead must not write `weight`.
 struct NormArgs {
   const float* x;  // or null
   float* residual;
@@ -42,20 +42,24 @@ struct NormArgs {
   bool out_bf16;  // else f32
   int64_t num_tokens, cols, x_stride, residual_stride, out_stride;
   float eps;
+  // Groups of four columns of a thread: 1, 2 or 4; more for rows that 1024 threads would not hold.
+  // Decides the order of the sum.
+  int fours = 1;
 };
 cudaError_t LaunchAddRmsNorm(const NormArgs& args, cudaStream_t stream);
 
-// See GatedActivation. One thread per element.
+// See GatedActivation.
 struct GateArgs {
   const float* gate_up;
   void* out;
   bool out_bf16;
   bool gelu_tanh;  // else silu
   int64_t num_tokens, width, in_stride, out_stride;
+  int fours = 2;  // groups of four columns of a thread: 1 or 2
 };
 cudaError_t LaunchGate(const GateArgs& args, cudaStream_t stream);
 
-// See RopeAndStore. One warp per token and head.
+// See RopeAndStore. As a dependent: the kernel ahead must not write `q_norm` or `k_norm`.
 struct RopeArgs {
   float* q;
   const float* k;

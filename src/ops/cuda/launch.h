@@ -57,6 +57,24 @@ cudaError_t LaunchKernel(void (*kernel)(Params...), dim3 grid, dim3 block, size_
   return LaunchGroups({}, kernel, grid, block, shared, stream, std::forward<Args>(args)...);
 }
 
+// Whether the current device runs dependents: GPUs before Hopper do not. A kernel for all GPUs is
+// launched by LaunchDependent, and its ptx::WaitForKernelAhead does nothing on those.
+inline bool HasDependents() {
+  int device = 0;
+  int major = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+         major >= 9;
+}
+
+// LaunchKernel as a dependent, where the device has them.
+template <typename... Params, typename... Args>
+cudaError_t LaunchDependent(void (*kernel)(Params...), dim3 grid, dim3 block, cudaStream_t stream,
+                            Args&&... args) {
+  return LaunchGroups({.dependent = HasDependents()}, kernel, grid, block, 0, stream,
+                      std::forward<Args>(args)...);
+}
+
 // Lets `kernel` be launched with `bytes` of dynamic shared memory: more than 48 KiB must be asked
 // for. It is not a stream operation, so a capture does not see it.
 template <typename... Params>

@@ -22,6 +22,11 @@ namespace tokamak::cuda::ptx {
 __device__ inline uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+inline constexpr bool kHasDependents = false;
+#else
+inline constexpr bool kHasDependents = true;
+#endif
 // Whether code is being compiled for a GPU with TMA, wgmma and dependent launches. Kernels with
 // them are templates whose bodies are left out otherwise, and are launched on Hopper alone.
 #if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -31,6 +36,7 @@ inline constexpr bool kIsHopper = true;
 #endif
 #else
 inline constexpr bool kIsHopper = true;
+inline constexpr bool kHasDependents = true;
 #define PTX_OR(emulated, ...) ::tokamak::cuda::emulation::emulated
 using emulation::SharedAddress;
 #endif
@@ -190,12 +196,17 @@ __device__ inline void WaitForStores() {
 
 // Dependent launch (LaunchGroups with `dependent`). The next kernel may start once all CTAs have
 // called LaunchDependents or ended. What this one writes is there for it after its own
-// WaitForKernelAhead, which returns when this kernel has ended.
+// WaitForKernelAhead, which returns when this kernel has ended. Compiled for GPUs before Hopper,
+// both do nothing.
 __device__ inline void LaunchDependents() {
-  PTX_OR(LaunchDependents(), "griddepcontrol.launch_dependents;" ::: "memory");
+  if constexpr (kHasDependents) {
+    PTX_OR(LaunchDependents(), "griddepcontrol.launch_dependents;" ::: "memory");
+  }
 }
 __device__ inline void WaitForKernelAhead() {
-  PTX_OR(WaitForKernelAhead(), "griddepcontrol.wait;" ::: "memory");
+  if constexpr (kHasDependents) {
+    PTX_OR(WaitForKernelAhead(), "griddepcontrol.wait;" ::: "memory");
+  }
 }
 
 // Clusters. A CTA must not end while others may still use its shared memory.

@@ -1,89 +1,237 @@
 // RopeAndStore: y = rotate(x / rms(x) · norm) per head of q and k; q stays in place, k and v go to
 // the paged cache. q [T, num_heads · head_dim] f32, k and v [T, num_kv_heads · head_dim] f32, cache
 // as KvLayerView says. Bound by memory: reads q, k, v, writes q and the cache's rows, each once (a
-// normalized head is read twice, the second time from the cache).
+// normalized head of more than 256 dimensions is read twice, the second time from the cache).
 //
-// One warp per token and head, lanes on neighbouring elements; a lane rotates whole pairs, so that
-// q can be rotated in place. A head's result depends on that head alone.
+// A head is cut into parts of two groups of four elements, which hold whole pairs, so that q can be
+// rotated in place. 8, 16 or 32 lanes have a head of q, k or v, a part each: a warp has up to four
+// heads. Groups are read and written by one instruction if all addresses allow it, else element by
+// element, with the same result, which depends on that head alone.
+#include "base/ceil_div.h"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.h"
+#include "ops/cuda/ptx.h"
 
 namespace tokamak::cuda {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kThreads = 256;
+constexpr int kPart = 8;  // elements
 
-// 1 / rms of a head of f32, in every lane.
-__device__ float InverseRms(const float* head, int head_dim, float eps, int lane) {
-  float squares = 0;
-  for (int i = lane; i < head_dim; i += kWarp) squares = fmaf(head[i], head[i], squares);
-  return 1.0f / sqrtf(WarpSum(squares) / static_cast<float>(head_dim) + eps);
-}
+// Eight elements of a head, and where they are in it.
+struct Part {
+  int begin[2];  // of each group of four
+  int count[2];  // how many elements of it there are
+  float values[2][4];
+};
 
-// Writes normalize-and-rotate(head) as `Out` to `out`, which may be `head`.
-template <typename Out>
-__device__ void Rotate(const RopeArgs& a, const float* head, const float* norm, int64_t t, int lane,
-                       typename Out::Storage* out) {
-  const int head_dim = a.cache.head_dim;
-  const float scale = norm != nullptr ? InverseRms(head, head_dim, a.norm_eps, lane) : 1.0f;
-  const auto normalized = [&](int i) {
-    return norm != nullptr ? head[i] * scale * norm[i] : head[i];
-  };
-  const int rotary_dim = a.cos_sin != nullptr ? a.rotary_dim : 0;
+// Which elements part `i` has: half-split pairs are one element of each group, interleaved ones
+// neighbours.
+__device__ Part PartOf(const RopeArgs& a, int rotary_dim, int i) {
   const int half = rotary_dim / 2;
-  const float* cosines = rotary_dim > 0 ? a.cos_sin + a.positions[t] * a.cos_sin_stride : nullptr;
-  for (int i = lane; i < half; i += kWarp) {
-    const int first = a.half_split ? i : 2 * i;
-    const int second = a.half_split ? i + half : 2 * i + 1;
-    const float x = normalized(first);
-    const float y = normalized(second);
-    const float cosine = cosines[i];
-    const float sine = cosines[half + i];
-    out[first] = Out::Store(x * cosine - y * sine);
-    out[second] = Out::Store(x * sine + y * cosine);
+  const int rotary_parts = CeilDiv(rotary_dim, kPart);
+  Part part;
+  if (i < rotary_parts && a.half_split) {
+    part.begin[0] = i * (kPart / 2);
+    part.begin[1] = half + part.begin[0];
+    part.count[0] = part.count[1] = min(half - part.begin[0], kPart / 2);
+    return part;
   }
-  for (int i = rotary_dim + lane; i < head_dim; i += kWarp) out[i] = Out::Store(normalized(i));
+  const bool rotates = i < rotary_parts;
+  const int end = rotates ? rotary_dim : a.cache.head_dim;
+#pragma unroll
+  for (int g = 0; g < 2; ++g) {
+    part.begin[g] = rotates ? i * kPart + g * 4 : rotary_dim + (i - rotary_parts) * kPart + g * 4;
+    part.count[g] = max(0, min(end - part.begin[g], 4));
+  }
+  return part;
 }
 
-template <typename Cache>
+// (x, y) turned by an angle.
+__device__ void Turn(float& x, float& y, float cosine, float sine) {
+  const float turned = x * cosine - y * sine;
+  y = x * sine + y * cosine;
+  x = turned;
+}
+
+// Rotates part `i`, which has pairs.
+template <bool kVectors>
+__device__ void RotatePart(const RopeArgs& a, const float* cosines, int i, Part& part) {
+  const int half = a.rotary_dim / 2;
+  const int first = i * (kPart / 2);
+  float cosine[4], sine[4];
+  LoadFour<F32, kVectors>(cosines + first, half - first, cosine);
+  LoadFour<F32, kVectors>(cosines + half + first, half - first, sine);
+#pragma unroll
+  for (int p = 0; p < 4; ++p) {
+    if (a.half_split) {
+      Turn(part.values[0][p], part.values[1][p], cosine[p], sine[p]);
+    } else {
+      float(&group)[4] = part.values[p / 2];
+      Turn(group[p % 2 * 2], group[p % 2 * 2 + 1], cosine[p], sine[p]);
+    }
+  }
+}
+
+// A head of q, k or v of one token, by kLanes lanes.
+template <int kLanes, bool kVectors>
+class Head {
+ public:
+  // `from`, `norm` and `cosines` may be null: nothing is read, normalized or rotated then.
+  __device__ Head(const RopeArgs& args, const float* from, const float* norm, const float* cosines)
+      : a_(args),
+        from_(from),
+        norm_(norm),
+        cosines_(cosines),
+        rotary_dim_(cosines != nullptr ? args.rotary_dim : 0),
+        num_parts_(from == nullptr ? 0
+                                   : CeilDiv(rotary_dim_, kPart) +
+                                         CeilDiv(args.cache.head_dim - rotary_dim_, kPart)),
+        lane_(static_cast<int>(threadIdx.x) % kLanes) {
+    if (lane_ < num_parts_) first_ = Load(lane_);
+  }
+
+  // 1 / rms, in every lane of the head. For all lanes of the warp.
+  __device__ float InverseRms() const {
+    float squares = lane_ < num_parts_ ? SumOfSquares(first_) : 0.0f;
+    for (int i = lane_ + kLanes; i < num_parts_; i += kLanes) squares += SumOfSquares(Load(i));
+    return 1.0f /
+           sqrtf(WarpSum<kLanes>(squares) / static_cast<float>(a_.cache.head_dim) + a_.norm_eps);
+  }
+
+  // Writes the head, multiplied by `scale` if it is normalized, to `to`, which may be `from`.
+  template <typename Out>
+  __device__ void Write(float scale, typename Out::Storage* to) const {
+    for (int i = lane_; i < num_parts_; i += kLanes) {
+      Part part = i == lane_ ? first_ : Load(i);
+      if (norm_ != nullptr) Normalize(scale, part);
+      if (i * kPart < rotary_dim_) RotatePart<kVectors>(a_, cosines_, i, part);
+#pragma unroll
+      for (int g = 0; g < 2; ++g) {
+        StoreFour<Out, kVectors>(part.values[g], part.count[g], to + part.begin[g]);
+      }
+    }
+  }
+
+ private:
+  __device__ Part Load(int i) const {
+    Part part = PartOf(a_, rotary_dim_, i);
+#pragma unroll
+    for (int g = 0; g < 2; ++g) {
+      LoadFour<F32, kVectors>(from_ + part.begin[g], part.count[g], part.values[g]);
+    }
+    return part;
+  }
+  __device__ static float SumOfSquares(const Part& part) {
+    float squares = 0;
+#pragma unroll
+    for (int i = 0; i < kPart; ++i) {
+      squares = fmaf(part.values[i / 4][i % 4], part.values[i / 4][i % 4], squares);
+    }
+    return squares;
+  }
+  __device__ void Normalize(float scale, Part& part) const {
+#pragma unroll
+    for (int g = 0; g < 2; ++g) {
+      float norm[4];
+      LoadFour<F32, kVectors>(norm_ + part.begin[g], part.count[g], norm);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) part.values[g][i] = part.values[g][i] * scale * norm[i];
+    }
+  }
+
+  const RopeArgs& a_;
+  const float* const from_;
+  const float* const norm_;
+  const float* const cosines_;
+  const int rotary_dim_;
+  const int num_parts_;
+  const int lane_;
+  Part first_ = {};  // this lane's first part
+};
+
+// Heads of a token: those of q, then of k, then of v.
+template <typename Cache, int kLanes, bool kVectors>
 __global__ void __launch_bounds__(kThreads) RopeKernel(const __grid_constant__ RopeArgs a) {
-  const int64_t warp = (blockIdx.x * int64_t{kThreads} + threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x % kWarp);
+  ptx::LaunchDependents();
+  ptx::WaitForKernelAhead();
   const KvLayerView& cache = a.cache;
-  const int heads = a.num_heads + cache.num_kv_heads;
-  const int64_t t = warp / heads;
-  const int h = static_cast<int>(warp % heads);
-  if (t >= a.num_tokens) return;
-  if (h < a.num_heads) {
-    float* q = a.q + t * a.q_stride + int64_t{h} * cache.head_dim;
-    Rotate<F32>(a, q, a.q_norm, t, lane, q);
+  const int64_t t = blockIdx.x;
+  const int h = static_cast<int>((blockIdx.y * kThreads + threadIdx.x) / kLanes);
+  const bool is_query = h < a.num_heads;
+  const bool is_value = h >= a.num_heads + cache.num_kv_heads;
+  const int64_t kv_head = (h - a.num_heads) % cache.num_kv_heads;
+  const int64_t slot = a.slot_mapping[t];
+  const float* from = nullptr;
+  if (is_query) {
+    from = a.q + t * a.q_stride + int64_t{h} * cache.head_dim;
+  } else if (h < a.num_heads + 2 * cache.num_kv_heads && slot >= 0) {
+    from = (is_value ? a.v + t * a.v_stride : a.k + t * a.k_stride) + kv_head * cache.head_dim;
+  }
+  const float* norm = is_query ? a.q_norm : is_value ? nullptr : a.k_norm;
+  const bool rotates = a.cos_sin != nullptr && !is_value;
+  const Head<kLanes, kVectors> head(
+      a, from, norm, rotates ? a.cos_sin + a.positions[t] * a.cos_sin_stride : nullptr);
+  const float scale = a.q_norm != nullptr || a.k_norm != nullptr ? head.InverseRms() : 1.0f;
+  if (from == nullptr) return;
+  if (is_query) {
+    head.template Write<F32>(scale, a.q + t * a.q_stride + int64_t{h} * cache.head_dim);
     return;
   }
-  const int64_t slot = a.slot_mapping[t];
-  if (slot < 0) return;
-  const int64_t kv_head = h - a.num_heads;
   const int64_t row = (kv_head * cache.block_size + slot % cache.block_size) * cache.head_dim;
   std::byte* block = cache.base + slot / cache.block_size * cache.block_stride;
-  using Storage = typename Cache::Storage;
-  Rotate<Cache>(a, a.k + t * a.k_stride + kv_head * cache.head_dim, a.k_norm, t, lane,
-                reinterpret_cast<Storage*>(block + cache.k_offset) + row);
-  const float* v = a.v + t * a.v_stride + kv_head * cache.head_dim;
-  Storage* values = reinterpret_cast<Storage*>(block + cache.v_offset) + row;
-  for (int i = lane; i < cache.head_dim; i += kWarp) values[i] = Cache::Store(v[i]);
+  std::byte* heads = block + (is_value ? cache.v_offset : cache.k_offset);
+  head.template Write<Cache>(scale, reinterpret_cast<typename Cache::Storage*>(heads) + row);
+}
+
+bool FitsVectors(const RopeArgs& a) {
+  const auto floats = [](const float* data, int64_t stride) {
+    return data == nullptr || FitsFours(data, stride, sizeof(float));
+  };
+  const KvLayerView& cache = a.cache;
+  const auto element = static_cast<int64_t>(RowBytes(cache.dtype, 1));
+  const auto in_cache = [&](int64_t offset) {
+    return FitsFours(cache.base + offset, cache.block_stride / element,
+                     static_cast<size_t>(element)) &&
+           cache.block_stride % element == 0;
+  };
+  return cache.head_dim % kPart == 0 && (a.cos_sin == nullptr || a.rotary_dim % kPart == 0) &&
+         floats(a.q, a.q_stride) && floats(a.k, a.k_stride) && floats(a.v, a.v_stride) &&
+         floats(a.q_norm, 0) && floats(a.k_norm, 0) && floats(a.cos_sin, a.cos_sin_stride) &&
+         in_cache(cache.k_offset) && in_cache(cache.v_offset);
+}
+
+template <typename Cache, int kLanes>
+cudaError_t LaunchLanes(const RopeArgs& args, cudaStream_t stream) {
+  const int64_t heads = args.num_heads + 2 * int64_t{args.cache.num_kv_heads};
+  const dim3 grid(static_cast<unsigned>(args.num_tokens),
+                  static_cast<unsigned>(CeilDiv(heads * kLanes, int64_t{kThreads})));
+  const auto kernel =
+      FitsVectors(args) ? &RopeKernel<Cache, kLanes, true> : &RopeKernel<Cache, kLanes, false>;
+  return LaunchDependent(kernel, grid, kThreads, stream, args);
+}
+
+// A part for each lane, where 32 are enough.
+template <typename Cache>
+cudaError_t Launch(const RopeArgs& args, cudaStream_t stream) {
+  if (args.cache.head_dim <= 8 * kPart) return LaunchLanes<Cache, 8>(args, stream);
+  if (args.cache.head_dim <= 16 * kPart) return LaunchLanes<Cache, 16>(args, stream);
+  return LaunchLanes<Cache, 32>(args, stream);
 }
 
 }  // namespace
 
 cudaError_t LaunchRopeAndStore(const RopeArgs& args, cudaStream_t stream) {
-  const int64_t warps = args.num_tokens * (args.num_heads + args.cache.num_kv_heads);
-  if (warps == 0) return cudaSuccess;
-  const auto kernel = args.cache.dtype == DType::kF32   ? &RopeKernel<F32>
-                      : args.cache.dtype == DType::kF16 ? &RopeKernel<F16>
-                                                        : &RopeKernel<ExactBF16>;
-  constexpr int64_t kWarpsPerCta = kThreads / kWarp;
-  return LaunchKernel(kernel, static_cast<unsigned>((warps + kWarpsPerCta - 1) / kWarpsPerCta),
-                      kThreads, 0, stream, args);
+  if (args.num_tokens * (args.num_heads + args.cache.num_kv_heads) == 0) return cudaSuccess;
+  switch (args.cache.dtype) {
+    case DType::kF32:
+      return Launch<F32>(args, stream);
+    case DType::kF16:
+      return Launch<F16>(args, stream);
+    default:
+      return Launch<ExactBF16>(args, stream);
+  }
 }
 
 }  // namespace tokamak::cuda

@@ -279,6 +279,11 @@ cudaError_t cudaSetDevice(int device) {
   return device == 0 ? cudaSuccess : Report(cudaErrorInvalidDevice);
 }
 
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   switch (attribute) {
     case cudaDevAttrMultiProcessorCount:

@@ -1,0 +1,194 @@
+// A case is a graph of launches on the same buffers, as the layers of a model use them: few tokens
+// find them in the L2.
+#include "cuda_elementwise.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <numeric>
+#include <vector>
+
+#include "base/ceil_div.h"
+
+namespace tokamak::cuda {
+namespace {
+
+constexpr int kLaunches = 32;
+constexpr int64_t kVocabulary = 4096;
+constexpr int64_t kPositions = 1024;
+constexpr int kBlockSize = 16;
+
+struct Model {
+  const char* name;
+  int64_t hidden, inner;
+  int num_heads, num_kv_heads, head_dim;
+  bool qk_norm;
+};
+constexpr Model kModels[] = {
+    {"Llama-3.1-8B", 4096, 14336, 32, 8, 128, false},
+    {"Qwen3-0.6B", 1024, 3072, 16, 8, 128, true},
+};
+constexpr Model kSmallModel = {"small", 64, 96, 2, 1, 64, true};
+
+class ElementwiseBench {
+ public:
+  ElementwiseBench(Device& device, const Model& model, int64_t tokens)
+      : device_(device), model_(model), tokens_(tokens) {
+    // bf16 values make f32 ones of the same size, two by two.
+    const auto random = [&](int64_t floats) {
+      Buffer buffer = device.Allocate(floats * 4);
+      device.FillRandom(buffer, 1, 1);
+      return buffer;
+    };
+    x_ = random(tokens * model.hidden);
+    residual_ = random(tokens * model.hidden);
+    weight_ = random(model.hidden);
+    gate_up_ = random(tokens * 2 * model.inner);
+    qkv_ = random(tokens * qkv_width());
+    cos_sin_ = random(kPositions * model.head_dim);
+    table_ = random(kVocabulary * model.hidden / 2);
+    out_ = device.Allocate(tokens * std::max(model.hidden, model.inner) * 4);
+    cache_ = device.Allocate(CeilDiv(tokens, int64_t{kBlockSize}) * 2 * part_bytes());
+    std::vector<int32_t> ids, rows(static_cast<size_t>(tokens));
+    std::vector<int64_t> slots(static_cast<size_t>(tokens));
+    for (int64_t t = 0; t < tokens; ++t) {
+      ids.push_back(static_cast<int32_t>(t * 37 % kPositions));
+    }
+    std::iota(rows.rbegin(), rows.rend(), 0);
+    std::iota(slots.begin(), slots.end(), 0);
+    ids_ = device.Upload(ids);
+    rows_ = device.Upload(rows);
+    slots_ = device.Upload(slots);
+  }
+
+  void Run() {
+    for (const int fours : {1, 2, 4}) Norm(fours);
+    for (const int fours : {1, 2}) Gate(fours);
+    Rope();
+    EmbedTokens();
+    Gather();
+  }
+
+ private:
+  template <typename T>
+  static T* Data(const Buffer& buffer) {
+    return reinterpret_cast<T*>(buffer.data());
+  }
+  int64_t qkv_width() const {
+    return int64_t{model_.num_heads + 2 * model_.num_kv_heads} * model_.head_dim;
+  }
+  int64_t part_bytes() const {  // keys or values of a block
+    return int64_t{model_.num_kv_heads} * kBlockSize * model_.head_dim * 2;
+  }
+
+  // `token_bytes`: what must be read and written for a token.
+  template <typename Launch>
+  void Print(const char* op, int fours, int64_t token_bytes, const Launch& launch) {
+    const Timing timing =
+        device_.Time(kLaunches, [&](int) { CUDA_RUN(device_.guard(), launch(device_.handle())); });
+    std::printf("{\"op\": \"%s\", \"model\": \"%s\", \"tokens\": %d, ", op, model_.name,
+                static_cast<int>(tokens_));
+    if (fours > 0) std::printf("\"fours\": %d, ", fours);
+    PrintTiming(timing, static_cast<double>(tokens_ * token_bytes));
+  }
+
+  void Norm(int fours) {
+    const NormArgs args = {.x = Data<float>(x_),
+                           .residual = Data<float>(residual_),
+                           .weight = Data<float>(weight_),
+                           .out = out_.data(),
+                           .out_bf16 = true,
+                           .num_tokens = tokens_,
+                           .cols = model_.hidden,
+                           .x_stride = model_.hidden,
+                           .residual_stride = model_.hidden,
+                           .out_stride = model_.hidden,
+                           .eps = 1e-5f,
+                           .fours = fours};
+    Print("add_rms_norm", fours, model_.hidden * 14,
+          [&](cudaStream_t stream) { return LaunchAddRmsNorm(args, stream); });
+  }
+  void Gate(int fours) {
+    const GateArgs args = {.gate_up = Data<float>(gate_up_),
+                           .out = out_.data(),
+                           .out_bf16 = true,
+                           .gelu_tanh = false,
+                           .num_tokens = tokens_,
+                           .width = model_.inner,
+                           .in_stride = 2 * model_.inner,
+                           .out_stride = model_.inner,
+                           .fours = fours};
+    Print("gated_activation", fours, model_.inner * 10,
+          [&](cudaStream_t stream) { return LaunchGate(args, stream); });
+  }
+  void Rope() {
+    RopeArgs args = {};
+    args.q = Data<float>(qkv_);
+    args.k = args.q + model_.num_heads * model_.head_dim;
+    args.v = args.k + model_.num_kv_heads * model_.head_dim;
+    args.positions = Data<int32_t>(ids_);
+    args.slot_mapping = Data<int64_t>(slots_);
+    if (model_.qk_norm) args.q_norm = args.k_norm = Data<float>(weight_);
+    args.norm_eps = 1e-6f;
+    args.cos_sin = Data<float>(cos_sin_);
+    args.rotary_dim = model_.head_dim;
+    args.half_split = true;
+    args.num_tokens = tokens_;
+    args.q_stride = args.k_stride = args.v_stride = qkv_width();
+    args.cos_sin_stride = model_.head_dim;
+    args.num_heads = model_.num_heads;
+    args.cache = {.base = cache_.data(),
+                  .block_stride = 2 * part_bytes(),
+                  .k_offset = 0,
+                  .v_offset = part_bytes(),
+                  .dtype = DType::kBF16,
+                  .block_size = kBlockSize,
+                  .num_kv_heads = model_.num_kv_heads,
+                  .head_dim = model_.head_dim};
+    const int64_t heads_bytes = 8 * model_.num_heads + (4 + 2) * 2 * model_.num_kv_heads;
+    Print("rope_and_store", 0, heads_bytes * model_.head_dim,
+          [&](cudaStream_t stream) { return LaunchRopeAndStore(args, stream); });
+  }
+  void EmbedTokens() {
+    const EmbedArgs args = {.ids = Data<int32_t>(ids_),
+                            .table = table_.data(),
+                            .out = Data<float>(out_),
+                            .num_tokens = tokens_,
+                            .cols = model_.hidden,
+                            .out_stride = model_.hidden,
+                            .table_bf16 = true};
+    Print("embed", 0, model_.hidden * 6,
+          [&](cudaStream_t stream) { return LaunchEmbed(args, stream); });
+  }
+  void Gather() {
+    const GatherArgs args = {.source = x_.data(),
+                             .rows = Data<int32_t>(rows_),
+                             .out = out_.data(),
+                             .num_rows = tokens_,
+                             .row_bytes = model_.hidden * 4,
+                             .source_stride = model_.hidden * 4,
+                             .out_stride = model_.hidden * 4};
+    Print("gather_rows", 0, model_.hidden * 8,
+          [&](cudaStream_t stream) { return LaunchGather(args, stream); });
+  }
+
+  Device& device_;
+  const Model model_;
+  const int64_t tokens_;
+  Buffer x_, residual_, weight_, gate_up_, qkv_, cos_sin_, table_, out_, cache_;
+  Buffer ids_, rows_, slots_;
+};
+
+}  // namespace
+
+void BenchElementwise(Device& device) {
+  if (device.small()) {
+    ElementwiseBench(device, kSmallModel, 3).Run();
+    return;
+  }
+  for (const Model& model : kModels) {
+    for (const int64_t tokens : {1, 64, 256, 8192}) ElementwiseBench(device, model, tokens).Run();
+  }
+}
+
+}  // namespace tokamak::cuda
