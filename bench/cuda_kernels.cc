@@ -47,13 +47,20 @@ struct ProductShape {
   int64_t rows, cols;
 };
 constexpr ProductShape kProducts[] = {
-    {"Llama-3.1-8B", "qkv", 6144, 4096},       {"Llama-3.1-8B", "o", 4096, 4096},
-    {"Llama-3.1-8B", "gate_up", 28672, 4096},  {"Llama-3.1-8B", "down", 4096, 14336},
-    {"Llama-3.1-8B", "lm_head", 128256, 4096}, {"Qwen3-0.6B", "qkv", 4096, 1024},
-    {"Qwen3-0.6B", "o", 1024, 2048},           {"Qwen3-0.6B", "gate_up", 6144, 1024},
-    {"Qwen3-0.6B", "down", 1024, 3072},        {"Qwen3-0.6B", "lm_head", 151936, 1024},
+    {"Llama-3.1-8B", "qkv", 6144, 4096},
+    {"Llama-3.1-8B", "o", 4096, 4096},
+    {"Llama-3.1-8B", "gate_up", 28672, 4096},
+    {"Llama-3.1-8B", "down", 4096, 14336},
+    {"Llama-3.1-8B", "lm_head", 128256, 4096},
+    {"Qwen3-0.6B", "qkv", 4096, 1024},
+    {"Qwen3-0.6B", "o", 1024, 2048},
+    {"Qwen3-0.6B", "gate_up", 6144, 1024},
+    {"Qwen3-0.6B", "down", 1024, 3072},
+    {"Qwen3-0.6B", "lm_head", 151936, 1024},
+    {"Qwen3-14B", "o", 5120, 5120},
+    {"Qwen3-14B", "down", 5120, 17408},
 };
-constexpr int64_t kTokens[] = {1, 8, 32, 64};
+constexpr int64_t kTokens[] = {1, 8, 16, 32, 64, 128};
 
 // One shape: the present kernel, and the new one with every way of cutting it.
 class ProductBench {
@@ -76,21 +83,19 @@ class ProductBench {
   void Run(int64_t tokens) {
     Print(tokens, weights_[0]->recipe->fast ? "cublaslt" : "plain", "",
           device_.Time(num_weights(), [&](int i) { Present(tokens, i); }));
-    for (const int chunks : {1, 2, 4}) {
-      for (const int ctas_per_sm : {1, 2}) {
-        Timing timing = device_.Time(num_weights(), [&](int i) {
-          Skinny(tokens, i, chunks, ctas_per_sm * device_.num_sms());
-        });
-        std::string extra = "\"chunks\": " + std::to_string(chunks) +
-                            ", \"ctas_per_sm\": " + std::to_string(ctas_per_sm) + ", ";
-        if (chunks == 1) extra += "\"different\": " + std::to_string(Different(tokens)) + ", ";
-        Print(tokens, "skinny_gemm", extra, timing);
-      }
+    for (const SkinnyTile tile : kSkinnyTiles) {
+      // Others read the weight often, or multiply many rows of zeros.
+      if (tile.tokens > std::max<int64_t>(tokens, 8) || tokens > 4 * tile.tokens) continue;
+      const Timing timing = device_.Time(num_weights(), [&](int i) { Skinny(tokens, i, tile); });
+      Print(tokens, "skinny_gemm",
+            "\"tile\": \"" + std::to_string(tile.rows) + " x " + std::to_string(tile.tokens) +
+                "\", \"different\": " + std::to_string(Different(tokens)) + ", ",
+            timing);
     }
   }
 
  private:
-  static constexpr int64_t kMaxTokens = 64;
+  static constexpr int64_t kMaxTokens = 128;
 
   int num_weights() const { return static_cast<int>(weights_.size()); }
 
@@ -102,7 +107,7 @@ class ProductBench {
                         .out = Tensor(expected_.data(), DType::kF32, {tokens, shape_.rows})},
                        weight, device_.handle());
   }
-  void Skinny(int64_t tokens, int i, int chunks, int ctas) {
+  void Skinny(int64_t tokens, int i, SkinnyTile tile) {
     CUDA_RUN(device_.guard(), LaunchSkinnyGemm({.x = x_.data(),
                                                 .weight = weights_[static_cast<size_t>(i)]->data(),
                                                 .bias = nullptr,
@@ -112,9 +117,8 @@ class ProductBench {
                                                 .rows = shape_.rows,
                                                 .cols = shape_.cols,
                                                 .x_stride = shape_.cols,
-                                                .out_stride = shape_.rows,
-                                                .chunks = chunks},
-                                               ctas, device_.handle()));
+                                                .out_stride = shape_.rows},
+                                               tile, 2 * device_.num_sms(), device_.handle()));
   }
   // Elements of the last weight's outputs whose bits are not those of the present kernel.
   int64_t Different(int64_t tokens) {

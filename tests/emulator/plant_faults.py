@@ -33,7 +33,7 @@ LINEAR = ('src/ops/ops_test', '*LinearOps.LinearMatches*/cuda', 'plain')
 ELEMENTS = ('src/ops/ops_test', '*ElementwiseOps*/cuda')
 DRAWS = ('src/ops/cuda/cuda_backend_test', '*CudaDraws*/128256')
 PRIMITIVES = (CONFORMANCE, None)
-SKINNY = (KERNELS, 'SkinnyGemm.*')
+SKINNY = (KERNELS, '*SkinnyGemm*')
 MMA_ATTENTION = (KERNELS, 'MmaAttention.*')
 TENSOR_MAPS = 'conformance/tensor_maps.cu'
 DEPENDENT = 'conformance/dependent_launch.cu'
@@ -159,11 +159,16 @@ FAULTS = [
     ('a stage is requested while wgmma may read it', 'skinny_gemm.cu',
      'ptx::WaitForProducts<1>();', 'ptx::WaitForProducts<2>();', None, SKINNY),
     ('tokens are requested before the kernel ahead has ended', 'skinny_gemm.cu',
-     'ptx::WaitForKernelAhead();\n    for (unsigned i = 0; i < early; ++i) LoadTokens(i);',
-     'for (unsigned i = 0; i < early; ++i) LoadTokens(i);\n    ptx::WaitForKernelAhead();', None,
-     SKINNY),
-    ('sums of chunks are read before they are there', 'skinny_gemm.cu',
-     'ptx::SyncNamed(1, S::kConsumers);\n    if (chunk == 0)', 'if (chunk == 0)', None, SKINNY),
+     'ptx::WaitForKernelAhead();\n    place = BeginningOf(blockIdx.x);\n'
+     '    for (unsigned i = 0; i < early; ++i, Advance(place)) LoadTokens(i, place);',
+     'place = BeginningOf(blockIdx.x);\n'
+     '    for (unsigned i = 0; i < early; ++i, Advance(place)) LoadTokens(i, place);\n'
+     '    ptx::WaitForKernelAhead();', None, SKINNY),
+    ('a stage is multiplied before its tokens are there', 'skinny_gemm.cu',
+     'memory_.ring.Expect(fill, static_cast<int>(sizeof(typename S::Stage)));',
+     'memory_.ring.Expect(fill, S::kBoxes * S::kWeightBytes);', None, SKINNY),
+    ('a slot is free when one warp has released it', 'skinny_gemm.cu',
+     'memory.ring.Init(kConsumers / kWarp);', 'memory.ring.Init(1);', None, SKINNY),
     ('a slot is filled before it is empty', 'ring.cuh',
      'ptx::WaitForPhase(&emptied[Slot(fill)], (fill / kSlots - 1) & 1);', '', 'skinny_gemm.cu',
      SKINNY),

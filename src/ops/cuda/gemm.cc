@@ -8,14 +8,13 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "ops/cuda/kernels.h"
-#include "ops/cuda/skinny_gemm.h"
 
 namespace tokamak::cuda {
 namespace {
 
 constexpr int64_t kFullAlignment = 16;        // bytes; more gains nothing
-constexpr int64_t kMaxProbeBytes = 64 << 20;  // of a probe's output
-constexpr int64_t kMaxSkinnyTokens = 64;      // what skinny_gemm.h reads a weight once for
+constexpr int64_t kMaxProbeBytes = 64 << 20;  // for a probe's output
+constexpr int64_t kMaxSkinnyTokens = 128;     // where skinny_gemm.h competes with cuBLASLt
 constexpr int kMaxCandidates = 8;             // for each step of the ladder
 
 // The largest power of two up to kFullAlignment that divides `bytes`.
@@ -58,7 +57,7 @@ struct Problem {
   }
 };
 
-// What an algorithm must keep to: no splitting of K, the workspace, the alignment of the operands.
+// Allows algorithms that do not split K, and fit the workspace and the operands' alignment.
 cublasStatus_t InitPreference(const LinearRecipe& recipe, size_t workspace,
                               cublasLtMatmulPreferenceOpaque_t* preference) {
   cublasStatus_t status = cublasLtMatmulPreferenceInit(preference);
@@ -92,6 +91,25 @@ size_t StepFor(int64_t num_tokens) {
   return step;
 }
 
+// Whether a tile may be the best for so many tokens. A tile of fewer tokens reads the weight again,
+// which may still pay if there would be fewer tiles than SMs.
+bool Suits(SkinnyTile tile, int64_t num_tokens) {
+  return tile.tokens <= num_tokens && num_tokens <= 4 * tile.tokens;
+}
+
+SkinnyGemmArgs SkinnyArgs(const Linear& op, const CudaWeight& weight) {
+  return {.x = op.x.data,
+          .weight = weight.data(),
+          .bias = static_cast<const float*>(op.bias.data),
+          .out = op.out.data,
+          .out_bf16 = false,
+          .num_tokens = op.x.rows(),
+          .rows = weight.rows(),
+          .cols = weight.cols(),
+          .x_stride = op.x.row_stride / static_cast<int64_t>(sizeof(uint16_t)),
+          .out_stride = op.out.row_stride / static_cast<int64_t>(sizeof(float))};
+}
+
 }  // namespace
 
 // Memory to compare algorithms with.
@@ -123,21 +141,15 @@ Status Gemm::Start(int skinny_ctas) {
   return Status();
 }
 
-Result<bool> Gemm::Multiply(const CudaWeight& weight, Probe& probe,
-                            const cublasLtMatmulAlgo_t* algorithm, int64_t num_tokens, void* out) {
-  if (algorithm == nullptr) {
-    const SkinnyGemmArgs args = {.x = probe.x.data(),
-                                 .weight = weight.data(),
-                                 .bias = nullptr,
-                                 .out = out,
-                                 .out_bf16 = false,
-                                 .num_tokens = num_tokens,
-                                 .rows = weight.rows(),
-                                 .cols = weight.cols(),
-                                 .x_stride = weight.cols(),
-                                 .out_stride = weight.rows(),
-                                 .chunks = 1};
-    RETURN_IF_ERROR(CUDA_TRY(guard_, LaunchSkinnyGemm(args, skinny_ctas_, stream_)));
+Result<bool> Gemm::Multiply(const CudaWeight& weight, Probe& probe, const Method& method,
+                            int64_t num_tokens, void* out) {
+  if (method.algorithm == nullptr) {
+    const Linear op = {.x = Tensor(probe.x.data(), DType::kBF16, {num_tokens, weight.cols()}),
+                       .weight = &weight,
+                       .bias = {},
+                       .out = Tensor(out, DType::kF32, {num_tokens, weight.rows()})};
+    RETURN_IF_ERROR(CUDA_TRY(
+        guard_, LaunchSkinnyGemm(SkinnyArgs(op, weight), method.tile, skinny_ctas_, stream_)));
     return true;
   }
   Problem problem;
@@ -149,17 +161,16 @@ Result<bool> Gemm::Multiply(const CudaWeight& weight, Probe& probe,
   RETURN_IF_ERROR(guard_.Try("cublasLtMatmul", [&] {
     status = cublasLtMatmul(handle_, &problem.operation, &one, weight.data(), &problem.weight,
                             probe.x.data(), &problem.x, &zero, out, &problem.out, out, &problem.out,
-                            algorithm, workspace_.data(), workspace_.size(), stream_);
+                            method.algorithm, workspace_.data(), workspace_.size(), stream_);
     return CUBLAS_STATUS_SUCCESS;
   }));
   return status == CUBLAS_STATUS_SUCCESS;
 }
 
-Result<bool> Gemm::Agrees(const CudaWeight& weight, Probe& probe,
-                          const cublasLtMatmulAlgo_t* algorithm, int64_t num_tokens,
-                          bool reference) {
+Result<bool> Gemm::Agrees(const CudaWeight& weight, Probe& probe, const Method& method,
+                          int64_t num_tokens, bool reference) {
   void* out = (reference ? probe.expected : probe.actual).data();
-  ASSIGN_OR_RETURN(const bool ran, Multiply(weight, probe, algorithm, num_tokens, out));
+  ASSIGN_OR_RETURN(const bool ran, Multiply(weight, probe, method, num_tokens, out));
   if (!ran || reference) return ran;
   int32_t different = 0;
   auto* counter = reinterpret_cast<int32_t*>(probe.different.data());
@@ -199,17 +210,17 @@ Status Gemm::Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe
       const cublasLtMatmulHeuristicResult_t& candidate = candidates[static_cast<size_t>(i)];
       if (candidate.state != CUBLAS_STATUS_SUCCESS || SplitsK(candidate.algo)) continue;
       if (!have_expected) {
-        ASSIGN_OR_RETURN(have_expected, Agrees(weight, probe, &candidate.algo, high, true));
+        ASSIGN_OR_RETURN(have_expected, Agrees(weight, probe, {&candidate.algo}, high, true));
         if (!have_expected) continue;
       }
-      ASSIGN_OR_RETURN(found, Agrees(weight, probe, &candidate.algo, high, false));
+      ASSIGN_OR_RETURN(found, Agrees(weight, probe, {&candidate.algo}, high, false));
       if (!found) continue;
-      ASSIGN_OR_RETURN(found, Agrees(weight, probe, &candidate.algo, low, false));
+      ASSIGN_OR_RETURN(found, Agrees(weight, probe, {&candidate.algo}, low, false));
       recipe->algorithms[step] = candidate.algo;
     }
     // An algorithm made for more tokens serves fewer too, only slower.
     if (!found && step + 1 < kLadder.size()) {
-      ASSIGN_OR_RETURN(found, Agrees(weight, probe, &recipe->algorithms[step + 1], low, false));
+      ASSIGN_OR_RETURN(found, Agrees(weight, probe, {&recipe->algorithms[step + 1]}, low, false));
       recipe->algorithms[step] = recipe->algorithms[step + 1];
     }
     if (!found) return Status();
@@ -218,18 +229,18 @@ Status Gemm::Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe
   return Status();
 }
 
-Result<float> Gemm::Milliseconds(const CudaWeight& weight, Probe& probe,
-                                 const cublasLtMatmulAlgo_t* algorithm, int64_t num_tokens) {
+Result<float> Gemm::Milliseconds(const CudaWeight& weight, Probe& probe, const Method& method,
+                                 int64_t num_tokens) {
   constexpr int kRuns = 4;
   float fastest = std::numeric_limits<float>::infinity();
   for (int i = 0; i < kRuns; ++i) {
     float milliseconds = 0;
-    // Of the weight, little stays in the L2.
+    // Leaves little of the weight in the L2.
     RETURN_IF_ERROR(
         CUDA_TRY(guard_, cudaMemsetAsync(workspace_.data(), 0, workspace_.size(), stream_)));
     RETURN_IF_ERROR(CUDA_TRY(guard_, cudaEventRecord(begin_, stream_)));
     ASSIGN_OR_RETURN(const bool ran,
-                     Multiply(weight, probe, algorithm, num_tokens, probe.actual.data()));
+                     Multiply(weight, probe, method, num_tokens, probe.actual.data()));
     RETURN_IF_ERROR(CUDA_TRY(guard_, cudaEventRecord(end_, stream_)));
     RETURN_IF_ERROR(CUDA_TRY(guard_, cudaStreamSynchronize(stream_)));
     RETURN_IF_ERROR(CUDA_TRY(guard_, cudaEventElapsedTime(&milliseconds, begin_, end_)));
@@ -240,26 +251,43 @@ Result<float> Gemm::Milliseconds(const CudaWeight& weight, Probe& probe,
 
 Status Gemm::ChooseSkinny(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe) {
   if (skinny_ctas_ == 0 || recipe->alignment < kFullAlignment) return Status();
-  bool agrees = recipe->fast;
   for (const int64_t num_tokens : {int64_t{1}, kMaxSkinnyTokens}) {
-    if (agrees) {
-      ASSIGN_OR_RETURN(
-          agrees, Agrees(weight, probe, nullptr, std::min(num_tokens, probe.max_tokens), false));
+    if (recipe->fast) {
+      ASSIGN_OR_RETURN(recipe->fast, Agrees(weight, probe, {nullptr, kSkinnyTiles.front()},
+                                            std::min(num_tokens, probe.max_tokens), false));
     }
   }
-  if (!agrees) {
-    recipe->skinny.fill(true);
+  if (!recipe->fast) {
+    for (size_t step = 0; step < kLadder.size(); ++step) {
+      recipe->skinny[step] = {64, static_cast<int>(std::min<int64_t>(kLadder[step], 64))};
+    }
     return Status();
   }
   for (size_t step = 0; kLadder[step] <= kMaxSkinnyTokens; ++step) {
-    // What most steps of that size have: few sequences.
+    // The commonest of the few is one token.
     const int64_t num_tokens = std::min(step == 0 ? 1 : kLadder[step], probe.max_tokens);
-    ASSIGN_OR_RETURN(const float algorithm,
-                     Milliseconds(weight, probe, &recipe->algorithms[step], num_tokens));
-    ASSIGN_OR_RETURN(const float skinny, Milliseconds(weight, probe, nullptr, num_tokens));
-    recipe->skinny[step] = skinny < algorithm;
+    ASSIGN_OR_RETURN(float fastest,
+                     Milliseconds(weight, probe, {&recipe->algorithms[step]}, num_tokens));
+    for (const SkinnyTile tile : kSkinnyTiles) {
+      if (!Suits(tile, kLadder[step])) continue;
+      ASSIGN_OR_RETURN(const float skinny,
+                       Milliseconds(weight, probe, {nullptr, tile}, num_tokens));
+      if (skinny >= fastest) continue;
+      fastest = skinny;
+      recipe->skinny[step] = tile;
+    }
   }
   return Status();
+}
+
+void Gemm::Report(const CudaWeight& weight, const LinearRecipe& recipe, bool disagrees) const {
+  if (recipe.fast || weight.rows() * weight.cols() < 1 << 20) return;
+  const char* const reason =
+      disagrees ? "cuBLASLt's results differ from those of the kernel for few tokens"
+                : "cuBLASLt offers no set of algorithms whose results do not depend on the batch";
+  const char* const instead = recipe.skinny.back() ? "the kernel for few tokens" : "a slow kernel";
+  LogWarning("weights of {} x {}: {}; {} multiplies any number of tokens with them", weight.rows(),
+             weight.cols(), reason, instead);
 }
 
 Result<std::shared_ptr<const LinearRecipe>> Gemm::MakeRecipe(const CudaWeight& weight) {
@@ -283,18 +311,13 @@ Result<std::shared_ptr<const LinearRecipe>> Gemm::MakeRecipe(const CudaWeight& w
   RETURN_IF_ERROR(CUDA_TRY(
       guard_, LaunchFillProbe(reinterpret_cast<uint16_t*>(probe.x.data()), x_elements, stream_)));
   Status status = Choose(weight, probe, recipe.get());
+  const bool offered = recipe->fast;
   if (status.ok()) status = ChooseSkinny(weight, probe, recipe.get());
   // Also before giving up: probes in flight use memory that is about to go.
   const Status done = CUDA_TRY(guard_, cudaStreamSynchronize(stream_));
   RETURN_IF_ERROR(status);
   RETURN_IF_ERROR(done);
-  const bool slow = recipe->skinny.back() || !recipe->fast;
-  if (slow && rows * cols >= 1 << 20) {
-    LogWarning(
-        "cuBLASLt offers no set of algorithms for weights of {} x {} whose results do not "
-        "depend on the batch; they use a slow kernel",
-        rows, cols);
-  }
+  Report(weight, *recipe, /*disagrees=*/offered && !recipe->fast);
   known = std::move(recipe);
   return known;
 }
@@ -307,34 +330,25 @@ void Gemm::Run(const Linear& op, const CudaWeight& weight, cudaStream_t stream) 
   const int64_t x_stride = op.x.row_stride / static_cast<int64_t>(RowBytes(op.x.dtype, 1));
   const int64_t out_stride = op.out.row_stride / static_cast<int64_t>(sizeof(float));
   const LinearRecipe* recipe = weight.recipe.get();
-  // Where algorithms take part they need an aligned output for any number of tokens.
-  if (recipe != nullptr && recipe->skinny[StepFor(num_tokens)] &&
-      IsAligned(op.x, recipe->alignment) &&
-      (recipe->skinny.back() || IsAligned(op.out, recipe->out_alignment))) {
-    const SkinnyGemmArgs args = {.x = op.x.data,
-                                 .weight = weight.data(),
-                                 .bias = static_cast<const float*>(op.bias.data),
-                                 .out = op.out.data,
-                                 .out_bf16 = false,
-                                 .num_tokens = num_tokens,
-                                 .rows = weight.rows(),
-                                 .cols = weight.cols(),
-                                 .x_stride = x_stride,
-                                 .out_stride = out_stride,
-                                 .chunks = 1};
-    CUDA_RUN(guard_, LaunchSkinnyGemm(args, skinny_ctas_, stream));
+  const size_t step = StepFor(num_tokens);
+  const bool x_fits = recipe != nullptr && IsAligned(op.x, recipe->alignment);
+  const bool fast = x_fits && recipe->fast && IsAligned(op.out, recipe->out_alignment);
+  // If algorithms take part, few tokens need an aligned output too: without it many tokens take the
+  // plain kernel, which has other bits.
+  if (x_fits && recipe->skinny[step] && (fast || !recipe->fast)) {
+    CUDA_RUN(guard_,
+             LaunchSkinnyGemm(SkinnyArgs(op, weight), *recipe->skinny[step], skinny_ctas_, stream));
     return;
   }
-  if (recipe != nullptr && recipe->fast && IsAligned(op.x, recipe->alignment) &&
-      IsAligned(op.out, recipe->out_alignment)) {
+  if (fast) {
     Problem problem;
     const float one = 1, zero = 0;
     CUDA_RUN(guard_, problem.Init(weight.rows(), weight.cols(), num_tokens, x_stride, out_stride));
-    CUDA_RUN(guard_,
-             cublasLtMatmul(handle_, &problem.operation, &one, weight.data(), &problem.weight,
-                            op.x.data, &problem.x, &zero, op.out.data, &problem.out, op.out.data,
-                            &problem.out, &recipe->algorithms[StepFor(num_tokens)],
-                            workspace_.data(), workspace_.size(), stream));
+    CUDA_RUN(
+        guard_,
+        cublasLtMatmul(handle_, &problem.operation, &one, weight.data(), &problem.weight, op.x.data,
+                       &problem.x, &zero, op.out.data, &problem.out, op.out.data, &problem.out,
+                       &recipe->algorithms[step], workspace_.data(), workspace_.size(), stream));
   } else {
     const PlainLinearArgs args = {.x = op.x.data,
                                   .weight = weight.data(),

@@ -1,6 +1,7 @@
 // Linear on the device: out[M, N] f32 = x[M, K] bf16 · w[N, K]ᵀ bf16, sums in f32, by cuBLASLt
-// where it can and by the plain kernel where it cannot; few tokens by skinny_gemm.h, if asked to.
-// Of x and w in f32 all products take the plain kernel.
+// where it can and by the plain kernel where it cannot; up to 128 tokens by skinny_gemm.h where
+// that is faster, if asked to.
+// With x and w in f32 all products take the plain kernel.
 //
 // A row of out must not depend on M. cuBLASLt picks its algorithm by M, so for each (N, K) a recipe
 // is made at load: one algorithm for each step of a ladder of M, none of which splits K, and all of
@@ -15,26 +16,28 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "ops/cuda/calls.h"
 #include "ops/cuda/memory.h"
+#include "ops/cuda/skinny_gemm.h"
 #include "ops/cuda/weight.h"
 #include "ops/ops.h"
 
 namespace tokamak::cuda {
 
 // Numbers of tokens up to which an algorithm is used; above the last, the last.
-inline constexpr std::array<int64_t, 7> kLadder = {16, 32, 64, 128, 256, 512, 1024};
+inline constexpr std::array<int64_t, 8> kLadder = {8, 16, 32, 64, 128, 256, 512, 1024};
 
 struct LinearRecipe {
-  bool fast = false;      // else: the plain kernel
+  bool fast = false;      // cuBLASLt's algorithms take part; else the plain kernel
   int64_t alignment = 0;  // bytes, of x and its rows
   int64_t out_alignment = 0;
   std::array<cublasLtMatmulAlgo_t, kLadder.size()> algorithms{};
-  // Steps of the ladder that take the kernel of skinny_gemm.h instead: those of few tokens where it
-  // is faster, if it gives the algorithms' bits; else all.
-  std::array<bool, kLadder.size()> skinny{};
+  // Steps of the ladder that skinny_gemm.h multiplies instead, by these tiles: if it is `fast` too,
+  // those of few tokens where that is faster; otherwise all.
+  std::array<std::optional<SkinnyTile>, kLadder.size()> skinny;
 };
 
 // Owner: the backend. The workspace is one, so products run on one stream at a time.
@@ -43,29 +46,34 @@ class Gemm {
   explicit Gemm(CallGuard& guard) : guard_(guard) {}
   ~Gemm();
 
-  // cuBLASLt's handle and workspace. Not needed for products in f32. `skinny_ctas`: of a launch of
-  // skinny_gemm.h; 0: it is not used.
+  // Makes cuBLASLt's handle and workspace, which products in f32 do not need. skinny_gemm.h
+  // launches up to `skinny_ctas` CTAs; 0: it is not used.
   Status Start(int skinny_ctas);
-  // Of a weight in bf16. While loading; waits for the device. Weights of one shape share a recipe.
+  // For a weight in bf16, while loading. Waits for the device. Weights of one shape share a recipe.
   Result<std::shared_ptr<const LinearRecipe>> MakeRecipe(const CudaWeight& weight);
   void Run(const Linear& op, const CudaWeight& weight, cudaStream_t stream);
 
  private:
   static constexpr size_t kWorkspaceBytes = 32 << 20;
   struct Probe;
+  struct Method {
+    const cublasLtMatmulAlgo_t* algorithm = nullptr;  // null: skinny_gemm.h by `tile`
+    SkinnyTile tile = {};
+  };
 
   Status Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe);
-  // Multiplies the probe's first tokens by `algorithm`, or without one by skinny_gemm.h. Returns
-  // whether it takes the shape.
-  Result<bool> Multiply(const CudaWeight& weight, Probe& probe,
-                        const cublasLtMatmulAlgo_t* algorithm, int64_t num_tokens, void* out);
+  // Multiplies the probe's first tokens. Returns whether the method takes the shape.
+  Result<bool> Multiply(const CudaWeight& weight, Probe& probe, const Method& method,
+                        int64_t num_tokens, void* out);
   // Whether it gives the probe's rows at `num_tokens` (or, with `reference`, makes them).
-  Result<bool> Agrees(const CudaWeight& weight, Probe& probe, const cublasLtMatmulAlgo_t* algorithm,
+  Result<bool> Agrees(const CudaWeight& weight, Probe& probe, const Method& method,
                       int64_t num_tokens, bool reference);
-  // Of the fastest of a few runs.
-  Result<float> Milliseconds(const CudaWeight& weight, Probe& probe,
-                             const cublasLtMatmulAlgo_t* algorithm, int64_t num_tokens);
+  // The time of the fastest of a few runs.
+  Result<float> Milliseconds(const CudaWeight& weight, Probe& probe, const Method& method,
+                             int64_t num_tokens);
   Status ChooseSkinny(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe);
+  // Warns if many tokens are slow.
+  void Report(const CudaWeight& weight, const LinearRecipe& recipe, bool disagrees) const;
 
   CallGuard& guard_;
   cublasLtHandle_t handle_ = nullptr;

@@ -28,18 +28,18 @@ struct RingBarriers {
     if (fill < kSlots) return;
     ptx::WaitForPhase(&emptied[Slot(fill)], (fill / kSlots - 1) & 1);
   }
-  // Of one thread, before the copies of `bytes` bytes that name filled[Slot(fill)].
+  // One thread calls it before it requests copies of `bytes` bytes that name filled[Slot(fill)].
   __device__ void Expect(unsigned fill, int bytes) {
     ptx::ArriveAndExpect(&filled[Slot(fill)], bytes);
   }
   __device__ void WaitUntilFilled(unsigned fill) {
     ptx::WaitForPhase(&filled[Slot(fill)], fill / kSlots & 1);
   }
-  // Of a warp whose wgmma have read the slot, and have been waited for.
+  // Releases the slot after wgmma has read it and has been waited for. Each warp calls it.
   __device__ void ReleaseAfterProducts(unsigned fill) {
     if (threadIdx.x % kWarp == 0) ptx::Arrive(&emptied[Slot(fill)]);
   }
-  // Of a warp that has read the slot by plain loads or ldmatrix, which TMA could overtake.
+  // Releases the slot after plain loads or ldmatrix, which TMA could overtake. Each warp calls it.
   __device__ void ReleaseAfterLoads(unsigned fill) {
     ptx::FenceAsyncProxy();
     __syncwarp();

@@ -1,12 +1,12 @@
-// Products of few tokens (skinny_gemm.h). Reads the weight once for every 64 tokens (16, with four
-// chunks): bound by those bytes.
+// Products of few tokens (skinny_gemm.h). The weight's bytes bound them, as long as a tile has all
+// tokens: tiles of other tokens read the same rows again, mostly from the L2.
 //
-// wgmma's 64 rows are rows of the weight, and its N the tokens, 8 to 64. A CTA takes tiles of 64
-// weight rows, each with all its columns. One warp requests stages of 64 columns by TMA: 64 weight
-// rows and the tokens of the tile, in rows of 128 swizzled bytes. A warpgroup per chunk of K
-// multiplies them, so that stages alternate between chunks, and the first warpgroup adds the
-// others' sums to its own. Rows, columns and tokens beyond the tensors' ends arrive as zeros, which
-// add nothing.
+// A CTA takes tiles of a few rows of the weight and a few tokens, each with all columns. One warp
+// requests stages of columns by TMA: both operands in boxes of 64 columns, which are rows of 128
+// swizzled bytes. A warpgroup multiplies them. Wide tiles have 64 rows of the weight as wgmma's 64
+// rows, and the tokens as its N. Narrow tiles have the tokens as wgmma's 64 rows, and fewer than 64
+// rows of the weight as its N, so that a weight with few rows still gives every SM a tile. Rows,
+// columns and tokens beyond the tensors' ends arrive as zeros, which add nothing.
 //
 // Shared memory is at most 110 KB, and 32K registers serve a CTA, so that the next kernel's CTAs
 // find room beside this one's. They are released at once, and request their weights while this one
@@ -14,6 +14,7 @@
 #include "ops/cuda/skinny_gemm.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/ceil_div.h"
 #include "ops/cuda/device.cuh"
@@ -25,33 +26,42 @@
 namespace tokamak::cuda {
 namespace {
 
-constexpr int kTileRows = 64;
-constexpr int kStageCols = 64;
-constexpr int kRowBytes = 128;  // of a stage: what a swizzle spans
+constexpr int kProductRows = 64;  // of a wgmma's first operand
 constexpr int kProductCols = 16;
-constexpr int kWarpgroup = 4 * kWarp;
+constexpr int kBoxCols = 64;
+constexpr int kRowBytes = 128;  // of a box: what a swizzle spans
+constexpr int kConsumers = 4 * kWarp;
+constexpr int kThreads = kConsumers + kWarp;
+constexpr int kCtasPerSm = 2;
 constexpr int kSharedBytes = 110 << 10;
 
-template <int kTokens, int kChunks>
+template <int kRows, int kTokens>
 struct Shape {
-  static constexpr int kConsumers = kChunks * kWarpgroup;
-  static constexpr int kThreads = kConsumers + kWarp;
-  static constexpr int kSums = kTokens / 2;  // of a thread
-  static constexpr int kWeightBytes = kTileRows * kRowBytes;
+  static constexpr bool kIsNarrow = kRows < kProductRows;
+  static constexpr int kSums = (kIsNarrow ? kRows : kTokens) / 2;  // of a thread
+  // Boxes of each operand in a stage. Stages of 8 KB and more of the weight keep the one thread
+  // that requests them ahead of the memory.
+  static constexpr int kBoxes = kIsNarrow ? kProductRows / kRows : kTokens <= 32 ? 2 : 1;
+  static constexpr int kWeightBytes = kRows * kRowBytes;  // of a box
   static constexpr int kTokenBytes = kTokens * kRowBytes;
-  static constexpr int kPartials = (kChunks - 1) * kSums * kWarpgroup;
-  // Each slot belongs to one chunk: a warpgroup that is a whole round ahead of the one that had the
-  // slot before it could not tell their phases apart.
+  static constexpr int kStageCols = kBoxes * kBoxCols;
+
+  struct Stage {
+    uint8_t tokens[kBoxes][kTokenBytes];
+    uint8_t weights[kBoxes][kWeightBytes];
+  };
+  // A narrow tile's wgmma reads 64 rows from the first token of a box on. Those behind its tokens
+  // are other boxes of the stage: their sums are never written, and rows do not mix.
+  static_assert(!kIsNarrow || (kBoxes - 1) * kTokenBytes + kProductRows * kRowBytes <=
+                                  static_cast<int>(sizeof(Stage)));
+
   static constexpr int kStages =
-      (kSharedBytes - kPartials * 4 - static_cast<int>(sizeof(SwizzleAligned))) /
-      (kWeightBytes + kTokenBytes) / kChunks * kChunks;
+      (kSharedBytes - static_cast<int>(sizeof(SwizzleAligned))) / static_cast<int>(sizeof(Stage));
   // A warpgroup keeps a slot until its products of the next are under way.
-  static_assert(kStages >= 2 * kChunks);
+  static_assert(kStages >= 3);
 
   struct alignas(SwizzleAligned) Memory {
-    uint8_t weights[kStages][kWeightBytes];
-    uint8_t tokens[kStages][kTokenBytes];
-    float partials[kPartials > 0 ? kPartials : 1];  // [kChunks - 1, kSums, kWarpgroup]
+    Stage stages[kStages];
     RingBarriers<kStages> ring;
   };
   static_assert(sizeof(Memory) <= kSharedBytes);
@@ -61,15 +71,14 @@ struct Shape {
 struct Work {
   unsigned tiles;
   unsigned token_tiles;  // of the same rows, one after the other
-  unsigned steps;        // stages of a chunk
+  unsigned steps;        // stages of a tile
 };
 
-// What the warp that loads does. Fill number i is step i / kChunks of chunk i % kChunks, counted
-// through the CTA's tiles.
-template <int kTokens, int kChunks>
+// Requests the stages of all of the CTA's tiles, by one thread.
+template <int kRows, int kTokens>
 class Loader {
  public:
-  using S = Shape<kTokens, kChunks>;
+  using S = Shape<kRows, kTokens>;
 
   __device__ Loader(const CUtensorMap* weights, const CUtensorMap* tokens, const Work& work,
                     typename S::Memory& memory)
@@ -78,38 +87,54 @@ class Loader {
   // Weights do not depend on the kernel ahead.
   __device__ void Run() {
     const unsigned tiles = (work_.tiles - blockIdx.x + gridDim.x - 1) / gridDim.x;
-    const unsigned fills = tiles * work_.steps * kChunks;
+    const unsigned fills = tiles * work_.steps;
     const unsigned early = min(fills, static_cast<unsigned>(S::kStages));
-    for (unsigned i = 0; i < early; ++i) LoadWeights(i);
+    ptx::PrefetchMap(tokens_);
+    Place place = BeginningOf(blockIdx.x);
+    for (unsigned i = 0; i < early; ++i, Advance(place)) LoadWeights(i, place);
     ptx::WaitForKernelAhead();
-    for (unsigned i = 0; i < early; ++i) LoadTokens(i);
-    for (unsigned i = early; i < fills; ++i) {
+    place = BeginningOf(blockIdx.x);
+    for (unsigned i = 0; i < early; ++i, Advance(place)) LoadTokens(i, place);
+    for (unsigned i = early; i < fills; ++i, Advance(place)) {
       memory_.ring.WaitUntilEmpty(i);
-      LoadWeights(i);
-      LoadTokens(i);
+      LoadWeights(i, place);
+      LoadTokens(i, place);
     }
   }
 
  private:
-  __device__ unsigned TileOf(unsigned fill) const {
-    return blockIdx.x + fill / (work_.steps * kChunks) * gridDim.x;
+  // The place of a stage. It is counted up, as divisions for each stage take longer than its copy.
+  struct Place {
+    unsigned tile, step;
+    int row, token, column;
+  };
+  __device__ Place BeginningOf(unsigned tile) const {
+    return {.tile = tile,
+            .step = 0,
+            .row = static_cast<int>(tile / work_.token_tiles * kRows),
+            .token = static_cast<int>(tile % work_.token_tiles * kTokens),
+            .column = 0};
   }
-  __device__ int ColumnOf(unsigned fill) const {
-    const unsigned in_tile = fill % (work_.steps * kChunks);
-    return static_cast<int>((in_tile % kChunks * work_.steps + in_tile / kChunks) * kStageCols);
+  __device__ void Advance(Place& place) const {
+    place.column += S::kStageCols;
+    if (++place.step == work_.steps) place = BeginningOf(place.tile + gridDim.x);
   }
-  __device__ void LoadWeights(unsigned fill) {
+  __device__ void LoadWeights(unsigned fill, const Place& place) {
     const unsigned slot = memory_.ring.Slot(fill);
-    const auto row = static_cast<int>(TileOf(fill) / work_.token_tiles * kTileRows);
-    memory_.ring.Expect(fill, S::kWeightBytes + S::kTokenBytes);
-    ptx::LoadBox(memory_.weights[slot], weights_, {ColumnOf(fill), row},
-                 &memory_.ring.filled[slot]);
+    memory_.ring.Expect(fill, static_cast<int>(sizeof(typename S::Stage)));
+#pragma unroll
+    for (int box = 0; box < S::kBoxes; ++box) {
+      ptx::LoadBox(memory_.stages[slot].weights[box], weights_,
+                   {place.column + box * kBoxCols, place.row}, &memory_.ring.filled[slot]);
+    }
   }
-  __device__ void LoadTokens(unsigned fill) {
+  __device__ void LoadTokens(unsigned fill, const Place& place) {
     const unsigned slot = memory_.ring.Slot(fill);
-    const auto token = static_cast<int>(TileOf(fill) % work_.token_tiles * kTokens);
-    ptx::LoadBox(memory_.tokens[slot], tokens_, {ColumnOf(fill), token},
-                 &memory_.ring.filled[slot]);
+#pragma unroll
+    for (int box = 0; box < S::kBoxes; ++box) {
+      ptx::LoadBox(memory_.stages[slot].tokens[box], tokens_,
+                   {place.column + box * kBoxCols, place.token}, &memory_.ring.filled[slot]);
+    }
   }
 
   const CUtensorMap* weights_;
@@ -118,188 +143,173 @@ class Loader {
   typename S::Memory& memory_;
 };
 
-// One chunk of the CTA's tile number `tile`, by a warpgroup.
-template <int kTokens, int kChunks>
-__device__ void MultiplyChunk(unsigned tile, unsigned chunk, unsigned steps,
-                              typename Shape<kTokens, kChunks>::Memory& memory,
-                              float (&sums)[kTokens / 2]) {
-  const auto fill_of = [&](unsigned step) { return (tile * steps + step) * kChunks + chunk; };
+// Multiplies a stage.
+template <int kRows, int kTokens>
+__device__ void MultiplyStage(const typename Shape<kRows, kTokens>::Stage& stage, bool accumulate,
+                              float (&sums)[Shape<kRows, kTokens>::kSums]) {
+  using S = Shape<kRows, kTokens>;
 #pragma unroll
-  for (int i = 0; i < kTokens / 2; ++i) sums[i] = 0;
-  ptx::PinRegisters(sums);
-  for (unsigned step = 0; step < steps; ++step) {
-    const unsigned fill = fill_of(step);
-    const unsigned slot = memory.ring.Slot(fill);
-    memory.ring.WaitUntilFilled(fill);
-    const uint8_t* const weights = memory.weights[slot];
-    const uint8_t* const tokens = memory.tokens[slot];
-    ptx::FenceRegisters();
+  for (int box = 0; box < S::kBoxes; ++box) {
+    const uint64_t weights = ptx::DescribeTile(stage.weights[box], kRowBytes, 16, 1024);
+    const uint64_t tokens = ptx::DescribeTile(stage.tokens[box], kRowBytes, 16, 1024);
 #pragma unroll
-    for (int k = 0; k < kStageCols / kProductCols; ++k) {
-      const int at = k * kProductCols * 2;
-      ptx::WarpgroupMultiplyBf16(sums, ptx::DescribeTile(weights + at, kRowBytes, 16, 1024),
-                                 ptx::DescribeTile(tokens + at, kRowBytes, 16, 1024),
-                                 step > 0 || k > 0);
+    for (int k = 0; k < kBoxCols / kProductCols; ++k) {
+      const uint64_t at = k * kProductCols * 2 / 16;  // a descriptor counts units of 16 bytes
+      if constexpr (S::kIsNarrow) {
+        ptx::WarpgroupMultiplyBf16(sums, tokens + at, weights + at, accumulate || box + k > 0);
+      } else {
+        ptx::WarpgroupMultiplyBf16(sums, weights + at, tokens + at, accumulate || box + k > 0);
+      }
     }
+  }
+}
+
+// All columns of the CTA's tile number `tile`.
+template <int kRows, int kTokens>
+__device__ void MultiplyTile(unsigned tile, unsigned steps,
+                             typename Shape<kRows, kTokens>::Memory& memory,
+                             float (&sums)[Shape<kRows, kTokens>::kSums]) {
+  const unsigned first = tile * steps;
+#pragma unroll
+  for (float& sum : sums) sum = 0;
+  ptx::PinRegisters(sums);
+  for (unsigned fill = first; fill < first + steps; ++fill) {
+    memory.ring.WaitUntilFilled(fill);
+    ptx::FenceRegisters();
+    MultiplyStage<kRows, kTokens>(memory.stages[memory.ring.Slot(fill)], fill > first, sums);
     ptx::CommitProducts();
     // The stage before is free once its products are done; this one's may still run.
     ptx::WaitForProducts<1>();
-    if (step > 0) memory.ring.ReleaseAfterProducts(fill_of(step - 1));
+    if (fill > first) memory.ring.ReleaseAfterProducts(fill - 1);
   }
   ptx::WaitForProducts<0>();
   ptx::PinRegisters(sums);
-  memory.ring.ReleaseAfterProducts(fill_of(steps - 1));
+  memory.ring.ReleaseAfterProducts(first + steps - 1);
 }
 
-// Adds the other chunks' sums, ascending, to those of the first warpgroup.
-template <int kTokens, int kChunks>
-__device__ void AddChunks(unsigned chunk, typename Shape<kTokens, kChunks>::Memory& memory,
-                          float (&sums)[kTokens / 2]) {
-  if constexpr (kChunks > 1) {
-    using S = Shape<kTokens, kChunks>;
-    const auto partial = [&](unsigned of, int i) -> float& {
-      return memory.partials[((of - 1) * S::kSums + static_cast<unsigned>(i)) * kWarpgroup +
-                             threadIdx.x % kWarpgroup];
-    };
-    if (chunk > 0) {
-#pragma unroll
-      for (int i = 0; i < S::kSums; ++i) partial(chunk, i) = sums[i];
-    }
-    ptx::SyncNamed(1, S::kConsumers);
-    if (chunk == 0) {
-#pragma unroll
-      for (unsigned other = 1; other < kChunks; ++other) {
-#pragma unroll
-        for (int i = 0; i < S::kSums; ++i) sums[i] = __fadd_rn(sums[i], partial(other, i));
-      }
-    }
-    ptx::SyncNamed(1, S::kConsumers);  // they have been read
+__device__ inline void Store(const SkinnyGemmArgs& a, int64_t at, float value) {
+  if (a.out_bf16) {
+    static_cast<uint16_t*>(a.out)[at] = BF16::Store(value);
+  } else {
+    static_cast<float*>(a.out)[at] = value;
   }
 }
 
-// A lane has two tokens and two rows of every 8 tokens and 16 rows.
-template <int kTokens>
+// With m and n as wgmma has them, a lane has two m and two n of every 16 and 8: m is the row and n
+// the token, or in narrow tiles the other way round.
+template <int kRows, int kTokens>
 __device__ void WriteTile(const SkinnyGemmArgs& a, unsigned row_tile, unsigned token_tile,
-                          const float (&sums)[kTokens / 2]) {
+                          const float (&sums)[Shape<kRows, kTokens>::kSums]) {
+  constexpr bool kIsNarrow = Shape<kRows, kTokens>::kIsNarrow;
   const unsigned lane = threadIdx.x % kWarp;
-  const unsigned warp = threadIdx.x / kWarp % 4;
+  const int64_t row = row_tile * int64_t{kRows}, token = token_tile * int64_t{kTokens};
+  const int64_t first_n = (kIsNarrow ? row : token) + lane % 4 * 2;
+  const int64_t n_stride = kIsNarrow ? 1 : a.out_stride;
+  const auto n_left = static_cast<int>((kIsNarrow ? a.rows : a.num_tokens) - first_n);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int64_t row = row_tile * int64_t{kTileRows} + warp * 16 + lane / 4 + i * 8;
-    if (row >= a.rows) continue;
-    const float bias = a.bias != nullptr ? a.bias[row] : 0.0f;
+    const unsigned m_in_tile = threadIdx.x / kWarp * 16 + lane / 4 + static_cast<unsigned>(i) * 8;
+    const int64_t m = (kIsNarrow ? token : row) + m_in_tile;
+    if (m >= (kIsNarrow ? a.num_tokens : a.rows) || (kIsNarrow && m_in_tile >= kTokens)) continue;
+    int64_t at = m * (kIsNarrow ? a.out_stride : 1) + first_n * n_stride;
+    const int64_t first_bias = kIsNarrow ? first_n : m;
 #pragma unroll
-    for (int j = 0; j < kTokens / 8; ++j) {
+    for (int j = 0; j < Shape<kRows, kTokens>::kSums / 4; ++j) {
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
-        const int64_t token = token_tile * int64_t{kTokens} + j * 8 + lane % 4 * 2 + c;
-        if (token >= a.num_tokens) continue;
+        const int n = 8 * j + c;
+        if (n >= n_left) continue;
         float value = sums[4 * j + 2 * i + c];
-        if (a.bias != nullptr) value = __fadd_rn(value, bias);
-        const int64_t at = token * a.out_stride + row;
-        if (a.out_bf16) {
-          static_cast<uint16_t*>(a.out)[at] = BF16::Store(value);
-        } else {
-          static_cast<float*>(a.out)[at] = value;
-        }
+        if (a.bias != nullptr) value = __fadd_rn(value, a.bias[first_bias + (kIsNarrow ? n : 0)]);
+        Store(a, at + c * n_stride, value);
       }
+      at += 8 * n_stride;
     }
   }
 }
 
-template <int kTokens, int kChunks>
-__global__ void __launch_bounds__(Shape<kTokens, kChunks>::kThreads, 2)
+template <int kRows, int kTokens>
+__global__ void __launch_bounds__(kThreads, kCtasPerSm)
     SkinnyGemmKernel(const __grid_constant__ CUtensorMap weights,
                      const __grid_constant__ CUtensorMap tokens,
                      const __grid_constant__ SkinnyGemmArgs a, const Work work) {
   if constexpr (ptx::kIsHopper) {
-    using S = Shape<kTokens, kChunks>;
+    using S = Shape<kRows, kTokens>;
     DYNAMIC_SHARED(aligned, SwizzleAligned);
     auto& memory = *reinterpret_cast<typename S::Memory*>(aligned);
     ptx::LaunchDependents();
-    if (threadIdx.x == 0) memory.ring.Init(4);
+    if (threadIdx.x == 0) memory.ring.Init(kConsumers / kWarp);
     __syncthreads();
-    if (threadIdx.x >= S::kConsumers) {
-      if (threadIdx.x == S::kConsumers) {
-        Loader<kTokens, kChunks>(&weights, &tokens, work, memory).Run();
+    // Broadcast, so that the compiler knows that no warp diverges. It keeps wgmma's descriptors in
+    // uniform registers then, instead of copying them there before each product.
+    if (__shfl_sync(kAllLanes, threadIdx.x / kWarp, 0) >= kConsumers / kWarp) {
+      if (threadIdx.x == kConsumers) {
+        Loader<kRows, kTokens>(&weights, &tokens, work, memory).Run();
       }
       return;
     }
-    const unsigned chunk = threadIdx.x / kWarpgroup;
     float sums[S::kSums];
     unsigned count = 0;
     for (unsigned tile = blockIdx.x; tile < work.tiles; tile += gridDim.x) {
-      MultiplyChunk<kTokens, kChunks>(count++, chunk, work.steps, memory, sums);
-      AddChunks<kTokens, kChunks>(chunk, memory, sums);
-      if (chunk == 0) {
-        WriteTile<kTokens>(a, tile / work.token_tiles, tile % work.token_tiles, sums);
-      }
+      MultiplyTile<kRows, kTokens>(count++, work.steps, memory, sums);
+      WriteTile<kRows, kTokens>(a, tile / work.token_tiles, tile % work.token_tiles, sums);
     }
   }
 }
 
-// [rows, cols] in boxes of `box_rows` rows and a stage's columns.
+// [rows, cols] in boxes of `box_rows` rows and 64 columns.
 CUresult MapMatrix(const void* data, int64_t rows, int64_t cols, int64_t stride, int box_rows,
                    CUtensorMap* map) {
   return MakeTensorMap({.data = const_cast<void*>(data),
                         .element_bytes = 2,
                         .sizes = {static_cast<uint64_t>(cols), static_cast<uint64_t>(rows)},
                         .strides = {static_cast<uint64_t>(stride) * 2},
-                        .box = {kStageCols, static_cast<uint32_t>(box_rows)},
+                        .box = {kBoxCols, static_cast<uint32_t>(box_rows)},
                         .swizzle = kRowBytes},
                        map);
 }
 
-template <int kTokens, int kChunks>
+template <int kRows, int kTokens>
 cudaError_t Launch(const SkinnyGemmArgs& args, int ctas, cudaStream_t stream) {
-  using S = Shape<kTokens, kChunks>;
+  using S = Shape<kRows, kTokens>;
   CUtensorMap weights;
   CUtensorMap tokens;
-  if (MapMatrix(args.weight, args.rows, args.cols, args.cols, kTileRows, &weights) !=
-          CUDA_SUCCESS ||
+  if (MapMatrix(args.weight, args.rows, args.cols, args.cols, kRows, &weights) != CUDA_SUCCESS ||
       MapMatrix(args.x, args.num_tokens, args.cols, args.x_stride, kTokens, &tokens) !=
           CUDA_SUCCESS) {
     return cudaErrorInvalidValue;
   }
   const int64_t token_tiles = CeilDiv(args.num_tokens, kTokens);
-  const int64_t tiles = CeilDiv(args.rows, kTileRows) * token_tiles;
-  const int64_t steps = CeilDiv(CeilDiv(args.cols, kStageCols), kChunks);
+  const int64_t tiles = CeilDiv(args.rows, kRows) * token_tiles;
   const Work work = {.tiles = static_cast<unsigned>(tiles),
                      .token_tiles = static_cast<unsigned>(token_tiles),
-                     .steps = static_cast<unsigned>(steps)};
-  const auto kernel = &SkinnyGemmKernel<kTokens, kChunks>;
+                     .steps = static_cast<unsigned>(CeilDiv(args.cols, S::kStageCols))};
+  const auto kernel = &SkinnyGemmKernel<kRows, kTokens>;
   constexpr size_t kBytes = sizeof(typename S::Memory);
   const cudaError_t error = AllowSharedMemory(kernel, kBytes);
   if (error != cudaSuccess) return error;
   const auto grid = static_cast<unsigned>(std::min<int64_t>(tiles, ctas));
-  return LaunchGroups({.dependent = true}, kernel, grid, S::kThreads, kBytes, stream, weights,
-                      tokens, args, work);
+  return LaunchGroups({.dependent = true}, kernel, grid, kThreads, kBytes, stream, weights, tokens,
+                      args, work);
 }
 
-template <int kChunks>
-cudaError_t LaunchChunks(const SkinnyGemmArgs& args, int ctas, cudaStream_t stream) {
-  if (args.num_tokens <= 8) return Launch<8, kChunks>(args, ctas, stream);
-  if constexpr (kChunks < 4) {  // whose partial sums leave no room for more tokens
-    if (args.num_tokens > 32) return Launch<64, kChunks>(args, ctas, stream);
-    if (args.num_tokens > 16) return Launch<32, kChunks>(args, ctas, stream);
-  }
-  return Launch<16, kChunks>(args, ctas, stream);
+template <size_t... kIndices>
+cudaError_t LaunchTile(std::index_sequence<kIndices...>, const SkinnyGemmArgs& args,
+                       SkinnyTile tile, int ctas, cudaStream_t stream) {
+  cudaError_t error = cudaErrorInvalidValue;
+  ((tile == kSkinnyTiles[kIndices] &&
+    (error = Launch<kSkinnyTiles[kIndices].rows, kSkinnyTiles[kIndices].tokens>(args, ctas, stream),
+     true)) ||
+   ...);
+  return error;
 }
 
 }  // namespace
 
-cudaError_t LaunchSkinnyGemm(const SkinnyGemmArgs& args, int ctas, cudaStream_t stream) {
+cudaError_t LaunchSkinnyGemm(const SkinnyGemmArgs& args, SkinnyTile tile, int ctas,
+                             cudaStream_t stream) {
   if (args.num_tokens * args.rows == 0) return cudaSuccess;
-  switch (args.chunks) {
-    case 1:
-      return LaunchChunks<1>(args, ctas, stream);
-    case 2:
-      return LaunchChunks<2>(args, ctas, stream);
-    case 4:
-      return LaunchChunks<4>(args, ctas, stream);
-    default:
-      return cudaErrorInvalidValue;
-  }
+  return LaunchTile(std::make_index_sequence<kSkinnyTiles.size()>(), args, tile, ctas, stream);
 }
 
 }  // namespace tokamak::cuda

@@ -1,17 +1,38 @@
 // Products of few tokens with a weight in bf16, by wgmma: for Hopper.
 //
-// out[m, n] = Σ_k x[m, k] · w[n, k] + bias[n]. Each output has one recipe, whatever M is: the
-// columns are cut into `chunks` equal parts of whole 64s (the last may be shorter); a chunk is one
-// chain of tensor-core products of 16 columns, ascending, from zero; chunks are added in f32 in
-// ascending order; then the bias; then it is rounded to the type of `out`. cuBLASLt without split-K
-// gives the bits of one chunk (docs/gpu-facts.md).
+// out[m, n] = Σ_k x[m, k] · w[n, k] + bias[n]. Each output has one recipe, whatever M and the tile
+// are: one chain of tensor-core products of 16 columns, ascending, from zero; then the bias; then
+// it is rounded to the type of `out`. cuBLASLt without split-K gives the same bits
+// (docs/gpu-facts.md).
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstdint>
 
 namespace tokamak::cuda {
+
+// Rows of the weight and tokens that a CTA multiplies at a time. The choice changes speed alone.
+struct SkinnyTile {
+  int rows = 0;
+  int tokens = 0;
+  bool operator==(const SkinnyTile&) const = default;
+};
+
+// All that there are. Tiles of fewer than 64 rows are for weights with too few rows to give every
+// SM a tile of 64.
+inline constexpr std::array<SkinnyTile, 11> kSkinnyTiles = {{{64, 8},
+                                                             {64, 16},
+                                                             {64, 32},
+                                                             {64, 64},
+                                                             {32, 8},
+                                                             {32, 16},
+                                                             {32, 32},
+                                                             {32, 64},
+                                                             {16, 8},
+                                                             {16, 16},
+                                                             {16, 32}}};
 
 struct SkinnyGemmArgs {
   const void* x;       // bf16 [num_tokens, cols]
@@ -21,12 +42,12 @@ struct SkinnyGemmArgs {
   bool out_bf16;       // else f32
   int64_t num_tokens, rows, cols;
   int64_t x_stride, out_stride;  // elements
-  int chunks;                    // 1, 2 or 4
 };
 
 // Launches up to `ctas` CTAs, as a dependent of the kernel ahead, which may write `x` and read
-// `out`, but not write `weight` or `bias`. cudaErrorInvalidValue unless rows of x and of the weight
-// begin at multiples of 16 bytes.
-cudaError_t LaunchSkinnyGemm(const SkinnyGemmArgs& args, int ctas, cudaStream_t stream);
+// `out`, but not write `weight` or `bias`. cudaErrorInvalidValue unless `tile` is one of
+// kSkinnyTiles, and rows of x and of the weight begin at multiples of 16 bytes.
+cudaError_t LaunchSkinnyGemm(const SkinnyGemmArgs& args, SkinnyTile tile, int ctas,
+                             cudaStream_t stream);
 
 }  // namespace tokamak::cuda

@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "ops/cuda/testing/device_array.h"
@@ -43,16 +44,17 @@ Problem MakeProblem(int64_t num_tokens, int64_t rows, int64_t cols) {
   return p;
 }
 
-// sums[m, n] += Σ_k x[m, k] · w[n, k] over columns [begin, end), 16 at a time.
-void AddChain(const Problem& p, int64_t begin, int64_t end, std::vector<float>& sums) {
-  for (int64_t k = begin; k < end; k += 16) {
+// [num_tokens, rows]. One chain over all columns, 16 at a time.
+std::vector<float> Expect(const Problem& p) {
+  std::vector<float> sums(static_cast<size_t>(p.num_tokens * p.rows));
+  for (int64_t k = 0; k < p.cols; k += 16) {
     // Zeros where there are no columns.
     std::vector<uint16_t> x(static_cast<size_t>(p.num_tokens * 16));
     std::vector<uint16_t> w(static_cast<size_t>(p.rows * 16));
     const auto cut = [&](const std::vector<uint16_t>& from, int64_t rows,
                          std::vector<uint16_t>& to) {
       for (int64_t row = 0; row < rows; ++row) {
-        for (int64_t i = 0; i < std::min<int64_t>(16, end - k); ++i) {
+        for (int64_t i = 0; i < std::min<int64_t>(16, p.cols - k); ++i) {
           to[static_cast<size_t>(row * 16 + i)] = from[static_cast<size_t>(row * p.cols + k + i)];
         }
       }
@@ -66,22 +68,10 @@ void AddChain(const Problem& p, int64_t begin, int64_t end, std::vector<float>& 
         {.elements = w.data(), .type = ElementType::kBf16, .row_stride = 1, .column_stride = 16},
         sums.data());
   }
-}
-
-// [num_tokens, rows].
-std::vector<float> Expect(const Problem& p, int chunks) {
-  const int64_t stages = (p.cols + 63) / 64;
-  const int64_t chunk_cols = (stages + chunks - 1) / chunks * 64;
-  std::vector<float> total(static_cast<size_t>(p.num_tokens * p.rows));
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-    std::vector<float> sums(total.size());
-    AddChain(p, chunk * chunk_cols, std::min(p.cols, (chunk + 1) * chunk_cols), sums);
-    for (size_t i = 0; i < total.size(); ++i) total[i] = chunk == 0 ? sums[i] : total[i] + sums[i];
+  for (size_t i = 0; !p.bias.empty() && i < sums.size(); ++i) {
+    sums[i] += p.bias[i % static_cast<size_t>(p.rows)];
   }
-  for (size_t i = 0; !p.bias.empty() && i < total.size(); ++i) {
-    total[i] += p.bias[i % static_cast<size_t>(p.rows)];
-  }
-  return total;
+  return sums;
 }
 
 std::vector<uint32_t> Bits(const std::vector<float>& values) {
@@ -91,7 +81,7 @@ std::vector<uint32_t> Bits(const std::vector<float>& values) {
 }
 
 template <typename Out>
-std::vector<Out> Multiply(const Problem& p, int chunks, int ctas = 3) {
+std::vector<Out> Multiply(const Problem& p, SkinnyTile tile, int ctas = 3) {
   const DeviceArray<uint16_t> x(p.x), weight(p.weight);
   const DeviceArray<float> bias(p.bias);
   DeviceArray<Out> out(static_cast<size_t>(p.num_tokens * p.rows));
@@ -104,54 +94,33 @@ std::vector<Out> Multiply(const Problem& p, int chunks, int ctas = 3) {
                                .rows = p.rows,
                                .cols = p.cols,
                                .x_stride = p.cols,
-                               .out_stride = p.rows,
-                               .chunks = chunks};
+                               .out_stride = p.rows};
   const CudaTestStream stream;
-  EXPECT_EQ(LaunchSkinnyGemm(args, ctas, stream.get()), cudaSuccess);
+  EXPECT_EQ(LaunchSkinnyGemm(args, tile, ctas, stream.get()), cudaSuccess);
   return out.Download(stream);
 }
 
-TEST(SkinnyGemm, EveryNumberOfTokensGivesTheBitsOfThePlainChain) {
-  for (const int64_t num_tokens : {1, 7, 8, 9, 16, 31, 33, 64, 70}) {
+class SkinnyGemmTiles : public testing::TestWithParam<SkinnyTile> {};
+
+TEST_P(SkinnyGemmTiles, EveryNumberOfTokensGivesTheBitsOfThePlainChain) {
+  const int64_t tokens = GetParam().tokens;
+  for (const int64_t num_tokens : {int64_t{1}, tokens - 1, tokens, tokens + 6}) {
     const Problem p = MakeProblem(num_tokens, 72, 456);  // neither a whole tile nor a whole stage
-    for (const int chunks : {1, 2, 4}) {
-      EXPECT_EQ(Bits(Multiply<float>(p, chunks)), Bits(Expect(p, chunks)))
-          << num_tokens << " tokens, " << chunks << " chunks";
-    }
+    EXPECT_EQ(Bits(Multiply<float>(p, GetParam())), Bits(Expect(p))) << num_tokens << " tokens";
   }
 }
 
-TEST(SkinnyGemm, ARowHasTheSameBitsInAnyCompany) {
-  const Problem all = MakeProblem(70, 64, 320);
-  const std::vector<float> together = Multiply<float>(all, 2);
-  for (const int64_t token : {0, 17, 69}) {
-    Problem alone = all;
-    alone.num_tokens = 1;
-    alone.x = {all.x.begin() + token * all.cols, all.x.begin() + (token + 1) * all.cols};
-    const std::vector<float> row(together.begin() + token * all.rows,
-                                 together.begin() + (token + 1) * all.rows);
-    EXPECT_EQ(Bits(Multiply<float>(alone, 2)), Bits(row)) << "token " << token;
-  }
+// The stages of a tile are requested while the one before it is multiplied and written.
+TEST_P(SkinnyGemmTiles, ManyTilesOfFewStagesGiveTheBitsOfThePlainChain) {
+  const Problem p = MakeProblem(GetParam().tokens + 1, GetParam().rows * 7 + 5, 64);
+  EXPECT_EQ(Bits(Multiply<float>(p, GetParam(), 1)), Bits(Expect(p)));
 }
 
-TEST(SkinnyGemm, OutputsAreRoundedToNearestAfterTheBias) {
-  const Problem p = MakeProblem(5, 200, 64);
-  std::vector<uint16_t> expected;
-  for (const float value : Expect(p, 1)) expected.push_back(FloatToBFloat16(value));
-  EXPECT_EQ(Multiply<uint16_t>(p, 1), expected);
-}
-
-TEST(SkinnyGemm, WithFewerColumnsThanChunksTheOthersAreZero) {
-  Problem p = MakeProblem(3, 64, 8);
-  p.bias.clear();
-  EXPECT_EQ(Bits(Multiply<float>(p, 4)), Bits(Expect(p, 1)));
-}
-
-TEST(SkinnyGemm, NanStaysInItsRow) {
-  Problem p = MakeProblem(9, 64, 128);
-  std::vector<float> expected = Multiply<float>(p, 1);
+TEST_P(SkinnyGemmTiles, NanStaysInItsRow) {
+  Problem p = MakeProblem(9, 64, 136);
+  std::vector<float> expected = Expect(p);
   p.x[static_cast<size_t>(4 * p.cols + 77)] = 0x7fc0;
-  const std::vector<float> actual = Multiply<float>(p, 1);
+  const std::vector<float> actual = Multiply<float>(p, GetParam());
   for (size_t i = 0; i < actual.size(); ++i) {
     if (i / static_cast<size_t>(p.rows) == 4) {
       EXPECT_TRUE(actual[i] != actual[i]);
@@ -161,54 +130,67 @@ TEST(SkinnyGemm, NanStaysInItsRow) {
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(, SkinnyGemmTiles, testing::ValuesIn(kSkinnyTiles), [](const auto& info) {
+  return std::to_string(info.param.rows) + "x" + std::to_string(info.param.tokens);
+});
+
+TEST(SkinnyGemm, OutputsAreRoundedToNearestAfterTheBias) {
+  const Problem p = MakeProblem(5, 200, 64);
+  std::vector<uint16_t> expected;
+  for (const float value : Expect(p)) expected.push_back(FloatToBFloat16(value));
+  EXPECT_EQ(Multiply<uint16_t>(p, {64, 8}), expected);
+}
+
 // A kernel requests its weights while the one ahead still writes what it multiplies them with.
 TEST(SkinnyGemm, AChainOfDependentLaunchesGivesWhatItsProductsGiveOneByOne) {
   constexpr int64_t kSize = 128;
-  constexpr int kLength = 5;
+  constexpr SkinnyTile kTiles[] = {{64, 8}, {16, 8}, {64, 64}, {16, 32}, {64, 16}};
   Problem p = MakeProblem(4, kSize, kSize);
   p.bias.clear();
   for (uint16_t& w : p.weight) w = FloatToBFloat16(BFloat16ToFloat(w) / 11);  // keeps the norm
   const DeviceArray<uint16_t> weight(p.weight);
   DeviceArray<uint16_t> y[2] = {DeviceArray<uint16_t>(p.x), DeviceArray<uint16_t>(p.x)};
   const CudaTestStream stream;
-  for (int i = 0; i < kLength; ++i) {
-    const SkinnyGemmArgs args = {.x = y[i % 2].data(),
+  int done = 0;
+  for (const SkinnyTile tile : kTiles) {
+    const SkinnyGemmArgs args = {.x = y[done % 2].data(),
                                  .weight = weight.data(),
                                  .bias = nullptr,
-                                 .out = y[(i + 1) % 2].data(),
+                                 .out = y[(done + 1) % 2].data(),
                                  .out_bf16 = true,
                                  .num_tokens = p.num_tokens,
                                  .rows = kSize,
                                  .cols = kSize,
                                  .x_stride = kSize,
-                                 .out_stride = kSize,
-                                 .chunks = 1 << i % 3};
-    ASSERT_EQ(LaunchSkinnyGemm(args, 2, stream.get()), cudaSuccess);
+                                 .out_stride = kSize};
+    ASSERT_EQ(LaunchSkinnyGemm(args, tile, 2, stream.get()), cudaSuccess);
+    ++done;
   }
-  for (int i = 0; i < kLength; ++i) {
-    const std::vector<float> sums = Expect(p, 1 << i % 3);
+  for (int i = 0; i < done; ++i) {
+    const std::vector<float> sums = Expect(p);
     for (size_t at = 0; at < sums.size(); ++at) p.x[at] = FloatToBFloat16(sums[at]);
   }
-  EXPECT_EQ(y[kLength % 2].Download(stream), p.x);
+  EXPECT_EQ(y[done % 2].Download(stream), p.x);
 }
 
-TEST(SkinnyGemm, RowsThatTmaCannotReadAreRefused) {
+TEST(SkinnyGemm, UnknownTilesAndRowsThatTmaCannotReadAreRefused) {
   const Problem p = MakeProblem(2, 64, 68);
   const DeviceArray<uint16_t> x(p.x), weight(p.weight);
   DeviceArray<float> out(128);
-  const SkinnyGemmArgs args = {.x = x.data(),
-                               .weight = weight.data(),
-                               .bias = nullptr,
-                               .out = out.data(),
-                               .out_bf16 = false,
-                               .num_tokens = 2,
-                               .rows = 64,
-                               .cols = 68,
-                               .x_stride = 68,
-                               .out_stride = 64,
-                               .chunks = 1};
+  SkinnyGemmArgs args = {.x = x.data(),
+                         .weight = weight.data(),
+                         .bias = nullptr,
+                         .out = out.data(),
+                         .out_bf16 = false,
+                         .num_tokens = 2,
+                         .rows = 64,
+                         .cols = 68,
+                         .x_stride = 68,
+                         .out_stride = 64};
   const CudaTestStream stream;
-  EXPECT_EQ(LaunchSkinnyGemm(args, 1, stream.get()), cudaErrorInvalidValue);
+  EXPECT_EQ(LaunchSkinnyGemm(args, {64, 8}, 1, stream.get()), cudaErrorInvalidValue);
+  args.cols = args.x_stride = 64;
+  EXPECT_EQ(LaunchSkinnyGemm(args, {64, 24}, 1, stream.get()), cudaErrorInvalidValue);
 }
 
 }  // namespace
