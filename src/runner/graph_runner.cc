@@ -1,6 +1,7 @@
 #include "runner/graph_runner.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/check.h"
@@ -33,11 +34,13 @@ Result<GraphRunner> GraphRunner::Make(std::string_view cuda_graphs, const Ops& o
         "--cuda-graphs on: the {} backend does not support graphs; use off or auto", ops.name());
   }
   if (cuda_graphs == "off") return runner;
-  // From 16 rows on, sizes grow by at most a quarter, which bounds the padding.
+  // From 16 rows on, four sizes per doubling bound the padding. They are multiples of what a tile
+  // of a product takes.
   const int32_t largest = std::min(max_rows, kLargestGraph);
   for (int32_t size = 1; size < largest;) {
     runner.capture_sizes_.push_back(size);
-    size += size < 4 ? size : std::max(4, size / 4 / 4 * 4);
+    const auto power = static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(size)));
+    size += size < 4 ? size : std::max(4, power / 4);
   }
   runner.capture_sizes_.push_back(largest);
   return runner;

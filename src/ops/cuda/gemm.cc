@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "base/check.h"
@@ -15,7 +16,7 @@ namespace {
 constexpr int64_t kFullAlignment = 16;        // bytes; more gains nothing
 constexpr int64_t kMaxProbeBytes = 64 << 20;  // for a probe's output
 constexpr int64_t kMaxSkinnyTokens = 128;     // where skinny_gemm.h competes with cuBLASLt
-constexpr int kMaxCandidates = 8;             // for each step of the ladder
+constexpr int kMaxCandidates = 4;             // for each step of the ladder
 
 // The largest power of two up to kFullAlignment that divides `bytes`.
 int64_t AlignmentOf(int64_t bytes) {
@@ -186,7 +187,7 @@ Result<bool> Gemm::Agrees(const CudaWeight& weight, Probe& probe, const Method& 
 }
 
 // From the top of the ladder down: the first algorithm there makes the expected rows, the others
-// must agree with it at both ends of their range.
+// must agree with it at both ends of their range. The fastest that agree are taken.
 Status Gemm::Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe) {
   cublasLtMatmulPreferenceOpaque_t preference;
   RETURN_IF_ERROR(CUDA_TRY(guard_, InitPreference(*recipe, workspace_.size(), &preference)));
@@ -205,33 +206,54 @@ Status Gemm::Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe
     }));
     const int64_t low = std::min(step == 0 ? 1 : kLadder[step - 1] + 1, probe.max_tokens);
     const int64_t high = std::min(kLadder[step], probe.max_tokens);
-    bool found = false;
-    for (int i = 0; i < count && !found; ++i) {
+    // For fewer tokens ours are faster, and for more the first choice is as good as any.
+    const bool measure = kLadder[step] > 64 && kLadder[step] <= 256;
+    std::vector<cublasLtMatmulAlgo_t> agreeing;
+    for (int i = 0; i < count && (measure || agreeing.empty()); ++i) {
       const cublasLtMatmulHeuristicResult_t& candidate = candidates[static_cast<size_t>(i)];
       if (candidate.state != CUBLAS_STATUS_SUCCESS || SplitsK(candidate.algo)) continue;
       if (!have_expected) {
         ASSIGN_OR_RETURN(have_expected, Agrees(weight, probe, {&candidate.algo}, high, true));
         if (!have_expected) continue;
       }
-      ASSIGN_OR_RETURN(found, Agrees(weight, probe, {&candidate.algo}, high, false));
-      if (!found) continue;
-      ASSIGN_OR_RETURN(found, Agrees(weight, probe, {&candidate.algo}, low, false));
-      recipe->algorithms[step] = candidate.algo;
+      bool agrees = true;
+      for (const int64_t num_tokens : {high, low}) {
+        if (!agrees) break;
+        ASSIGN_OR_RETURN(agrees, Agrees(weight, probe, {&candidate.algo}, num_tokens, false));
+      }
+      if (agrees) agreeing.push_back(candidate.algo);
     }
-    // An algorithm made for more tokens serves fewer too, only slower.
-    if (!found && step + 1 < kLadder.size()) {
-      ASSIGN_OR_RETURN(found, Agrees(weight, probe, {&recipe->algorithms[step + 1]}, low, false));
-      recipe->algorithms[step] = recipe->algorithms[step + 1];
+    // An algorithm made for more tokens serves fewer too, perhaps slower.
+    if (agreeing.empty() && step + 1 < kLadder.size()) {
+      ASSIGN_OR_RETURN(const bool agrees,
+                       Agrees(weight, probe, {&recipe->algorithms[step + 1]}, low, false));
+      if (agrees) agreeing.push_back(recipe->algorithms[step + 1]);
     }
-    if (!found) return Status();
+    if (agreeing.empty()) return Status();
+    ASSIGN_OR_RETURN(recipe->algorithms[step], Fastest(weight, probe, agreeing, high));
   }
   recipe->fast = true;
   return Status();
 }
 
+Result<cublasLtMatmulAlgo_t> Gemm::Fastest(const CudaWeight& weight, Probe& probe,
+                                           std::span<const cublasLtMatmulAlgo_t> algorithms,
+                                           int64_t num_tokens) {
+  size_t best = 0;
+  float least = std::numeric_limits<float>::infinity();
+  for (size_t i = 0; i < algorithms.size() && algorithms.size() > 1; ++i) {
+    ASSIGN_OR_RETURN(const float milliseconds,
+                     Milliseconds(weight, probe, {&algorithms[i]}, num_tokens));
+    if (milliseconds >= least) continue;
+    least = milliseconds;
+    best = i;
+  }
+  return algorithms[best];
+}
+
 Result<float> Gemm::Milliseconds(const CudaWeight& weight, Probe& probe, const Method& method,
                                  int64_t num_tokens) {
-  constexpr int kRuns = 4;
+  constexpr int kRuns = 3;
   float fastest = std::numeric_limits<float>::infinity();
   for (int i = 0; i < kRuns; ++i) {
     float milliseconds = 0;

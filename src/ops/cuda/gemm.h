@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "ops/cuda/calls.h"
@@ -28,7 +29,8 @@
 namespace tokamak::cuda {
 
 // Numbers of tokens up to which an algorithm is used; above the last, the last.
-inline constexpr std::array<int64_t, 8> kLadder = {8, 16, 32, 64, 128, 256, 512, 1024};
+inline constexpr std::array<int64_t, 11> kLadder = {8,   16,  32,  64,  96,  128,
+                                                    160, 192, 256, 512, 1024};
 
 struct LinearRecipe {
   bool fast = false;      // cuBLASLt's algorithms take part; else the plain kernel
@@ -68,6 +70,9 @@ class Gemm {
   // Whether it gives the probe's rows at `num_tokens` (or, with `reference`, makes them).
   Result<bool> Agrees(const CudaWeight& weight, Probe& probe, const Method& method,
                       int64_t num_tokens, bool reference);
+  Result<cublasLtMatmulAlgo_t> Fastest(const CudaWeight& weight, Probe& probe,
+                                       std::span<const cublasLtMatmulAlgo_t> algorithms,
+                                       int64_t num_tokens);
   // The time of the fastest of a few runs.
   Result<float> Milliseconds(const CudaWeight& weight, Probe& probe, const Method& method,
                              int64_t num_tokens);
