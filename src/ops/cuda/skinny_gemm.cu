@@ -32,8 +32,7 @@ constexpr int kBoxCols = 64;
 constexpr int kRowBytes = 128;  // of a box: what a swizzle spans
 constexpr int kConsumers = 4 * kWarp;
 constexpr int kThreads = kConsumers + kWarp;
-constexpr int kCtasPerSm = 2;
-constexpr int kSharedBytes = 110 << 10;
+constexpr int kSharedBytes = 110 << 10;  // so that two CTAs fit into an SM
 
 template <int kRows, int kTokens>
 struct Shape {
@@ -229,7 +228,7 @@ __device__ void WriteTile(const SkinnyGemmArgs& a, unsigned row_tile, unsigned t
 }
 
 template <int kRows, int kTokens>
-__global__ void __launch_bounds__(kThreads, kCtasPerSm)
+__global__ void __launch_bounds__(kThreads, 2)
     SkinnyGemmKernel(const __grid_constant__ CUtensorMap weights,
                      const __grid_constant__ CUtensorMap tokens,
                      const __grid_constant__ SkinnyGemmArgs a, const Work work) {
@@ -297,10 +296,11 @@ template <size_t... kIndices>
 cudaError_t LaunchTile(std::index_sequence<kIndices...>, const SkinnyGemmArgs& args,
                        SkinnyTile tile, int ctas, cudaStream_t stream) {
   cudaError_t error = cudaErrorInvalidValue;
-  ((tile == kSkinnyTiles[kIndices] &&
-    (error = Launch<kSkinnyTiles[kIndices].rows, kSkinnyTiles[kIndices].tokens>(args, ctas, stream),
-     true)) ||
-   ...);
+  const auto launch_if = [&]<size_t kIndex>(std::integral_constant<size_t, kIndex>) {
+    constexpr SkinnyTile kTile = kSkinnyTiles[kIndex];
+    if (tile == kTile) error = Launch<kTile.rows, kTile.tokens>(args, ctas, stream);
+  };
+  (launch_if(std::integral_constant<size_t, kIndices>()), ...);
   return error;
 }
 
