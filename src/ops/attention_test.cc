@@ -216,7 +216,7 @@ bool UsesTensorCores(std::string_view backend) {
 }
 
 // A score is off by a few units of |q| |k| · scale, and a weight by that relative error; sums add
-// their own errors. CUDA's kernels for tensor cores round q and weights to bf16, where the cache is.
+// their own errors. CUDA's tensor-core kernels also round q and weights to the cache's bf16.
 void CheckAttention(Ops& ops, Ops& reference, const AttentionCase& c, WorstError& worst,
                     const std::string& where) {
   const AttentionResult expected = RunAttention(reference, c);
