@@ -24,7 +24,7 @@ struct EmbeddingRequest {
   // The model's prompt to put before each text, such as "query" (see ModelInfo::embedding). Empty
   // selects the model's default, which for most models is no prompt.
   std::string prompt_name = {};
-  bool add_special_tokens = true;     // text only: add the model's own around it
+  bool add_special_tokens = true;     // text only: add the model's special tokens
   bool parse_special_tokens = false;  // text only: "[SEP]" in the text becomes that token
   // Longer inputs are cut at their end to this many tokens, special ones included; -1: to the
   // model's limit. Absent: inputs are not cut.

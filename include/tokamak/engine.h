@@ -54,8 +54,8 @@ struct EngineOptions {
   int64_t host_cache_bytes = 0;    // size of the host tier for swapped-out blocks
   double target_itl_ms = 0;        // longest wanted gap between a stream's tokens; 0: no target
   bool prefix_cache = true;
-  // How an embedding model makes one vector: mean, cls, last, or auto (as its files say). Any value
-  // but auto also makes a model embed whose files say nothing about pooling.
+  // How an embedding model pools hidden states: mean, cls, last, or auto (what its files say). With
+  // any other value than auto, a model embeds even if its files name no pooling.
   std::string pooling = "auto";
   bool profile = false;          // time every operation, for Engine::TakeProfile
   bool profile_events = false;   // with profile: also keep each operation as an event
@@ -86,10 +86,10 @@ struct ModelInfo {
   std::string architecture;
   int64_t num_parameters = 0;
   int32_t vocab_size = 0;
-  int32_t max_context = 0;   // positions per sequence in this engine
-  std::string device;        // "cpu", "cuda:0", ...
-  std::string backend;       // "cpu/avx512", "cpu/avx2", ...
-  int32_t threads = 0;       // compute threads
+  int32_t max_context = 0;  // positions per sequence in this engine
+  std::string device;       // "cpu", "cuda:0", ...
+  std::string backend;      // "cpu/avx512", "cpu/avx2", ...
+  int32_t threads = 0;
   int64_t weight_bytes = 0;  // as packed for the device
   int64_t expert_bytes = 0;  // part of weight_bytes; a token reads expert_share of it
   double expert_share = 1;
@@ -124,11 +124,11 @@ struct Profile {
     int64_t count = 0;
     double busy_seconds = 0;           // of all ops
     double inside_steps_seconds = 0;   // between the ops of a step
-    double between_steps_seconds = 0;  // from the end of the previous step to the start of one
-    double longest_gap_seconds = 0;    // longest such gap
-    // Time of the engine thread between the ends of its waits for steps, while there is work.
-    // host_waiting_seconds is the part spent waiting. The rest is scheduling, packing and launching
-    // (on a CPU also computing).
+    double between_steps_seconds = 0;  // from the end of a step to the start of the next
+    double longest_gap_seconds = 0;
+    // The engine thread's time while there is work, measured from the end of one wait for a step to
+    // the end of the next. host_waiting_seconds is the waiting in it. The rest is scheduling,
+    // packing and launching (on a CPU also computing).
     double host_seconds = 0;
     double host_waiting_seconds = 0;
   };
@@ -195,8 +195,8 @@ class Engine {
                                             EmbeddingCallback on_output) = 0;
   // Submits and waits. Must not be called from a callback.
   virtual Result<EmbeddingOutput> Embed(EmbeddingRequest request) = 0;
-  // The first part of SubmitEmbedding, on the calling thread: returns the request with its texts as
-  // token ids, including the prompt and special tokens, cut if requested.
+  // Returns the request with its texts as token ids, as SubmitEmbedding would compute them: with
+  // the prompt and special tokens, and cut if requested. Runs on the calling thread.
   virtual Result<EmbeddingRequest> TokenizeEmbedding(EmbeddingRequest request) const = 0;
 
   // Returns the token ids of a UTF-8 text, on the calling thread. `add_special` adds begin-of-text

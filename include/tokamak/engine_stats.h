@@ -52,11 +52,11 @@ struct EngineStats {
   std::vector<std::vector<int64_t>> expert_positions;
   // Finished requests by FinishReason. A request counts under the greatest reason of its choices.
   std::array<int64_t, 4> ended_requests{};
-  // One entry per request, from Submit on.
+  // Measured from Submit, with one entry per request.
   LatencyHistogram queue_time;           // until it is first scheduled
   LatencyHistogram time_to_first_token;  // until the first token of any choice
   LatencyHistogram end_to_end;           // until it ends, for any reason
-  // The phases of RequestTimings, entered at the end of each request that got a token.
+  // Phases of RequestTimings, entered at the end of each request that got a token.
   LatencyHistogram prefill_time;
   LatencyHistogram decode_time;
   // One entry per token that is not the first of its choice.

@@ -1,4 +1,4 @@
-// Fast non-cryptographic hashing (XXH3). Where an attacker chooses the data and others share the
+// Fast non-cryptographic hashing (XXH3). If an attacker chooses the data and others share the
 // hashes, salt it or use SHA-256.
 #pragma once
 

@@ -99,8 +99,8 @@ std::vector<int> CoreCpus() {
 // when all items are counted in `done`. A worker that sleeps through a loop delays nobody; if it
 // wakes during the next one, it helps with that.
 //
-// A claim takes a fraction of the remaining items, all neighbours: memory is read in long runs,
-// there are few claims, and the last ones are single items, so all workers finish together.
+// A claim takes a fraction of the remaining items, which are consecutive, so memory is read in long
+// runs and claims are few. The last claims are single items, so all workers finish together.
 struct ThreadPool::Shared {
   static constexpr int kCountShift = 32;
 
@@ -129,7 +129,7 @@ struct ThreadPool::Shared {
     Fetched& mine = fetched[static_cast<size_t>(worker)];
     const std::byte* data = ahead.load(std::memory_order_relaxed);
     if (mine.of != data) mine = {data, 0};
-    // Matches the first claims of the loop.
+    // The size of the loop's first claims.
     const size_t part = ahead_bytes.load(std::memory_order_relaxed) / share;
     if (data == nullptr || mine.bytes >= std::min(kMost, part)) return Pause();
     const std::byte* from = data + static_cast<size_t>(worker) * part + mine.bytes;

@@ -9,13 +9,13 @@
 
 namespace tokamak {
 
-// Runs loops over independent items on a fixed set of threads. Only its owner thread may call it,
-// and works too. Workers spin briefly between loops and then park, so an idle process uses no CPU.
+// Runs loops over independent items on a fixed set of threads. Only its owner thread may call it.
+// Workers spin briefly between loops and then park, so an idle process uses no CPU.
 class ThreadPool {
  public:
   // `num_threads` includes the caller; 1 starts no threads. With `pin`, each started thread is
-  // pinned to its own physical core, as far as there are enough, and the first core is left to the
-  // caller. The caller's affinity is not changed, because threads that it starts would inherit it.
+  // pinned to its own physical core, while there are enough cores. The first core is left to the
+  // caller, whose affinity is not changed, because threads that it starts would inherit it.
   explicit ThreadPool(int num_threads, bool pin = false);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -1,4 +1,3 @@
-// The version of this build.
 #pragma once
 
 #include <string>

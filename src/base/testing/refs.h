@@ -1,5 +1,5 @@
-// Finds what tests compare with, as fetched by scripts/setup-test-refs and scripts/fetch-model. A
-// test skips itself, and says why, if it is absent.
+// Finds the reference files that scripts/setup-test-refs and scripts/fetch-model download. A test
+// skips itself, and says why, if its file is absent.
 #pragma once
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Lets tests do less under sanitizers, which are many times slower and see in a few rounds of a
-// loop what they see in all of them. The release build runs everything.
+// Lets tests do less work under sanitizers, which are many times slower and find an error in a few
+// rounds as well as in all. The release build runs everything.
 #pragma once
 
 #include <algorithm>
