@@ -32,12 +32,12 @@ struct KvLayerView {
 };
 
 // The step's rows for one cache group. Sequence s owns the queries [query_start_loc[s],
-// query_start_loc[s + 1]), which are the last positions of its seq_lens[s] keys; without causality
-// they must be all of them. A sequence of length 0 is padding, and its results are unspecified.
+// query_start_loc[s + 1]), which are the last positions of its seq_lens[s] keys (all of
+// them if attention is not causal). A sequence of length 0 is padding; its results are unspecified.
 struct AttentionBatch {
   // On the host, to cut the work.
   std::span<const int32_t> query_start_loc;  // [num_seqs + 1]
-  std::span<const int32_t> seq_lens;         // [num_seqs]: keys up to and with the last query
+  std::span<const int32_t> seq_lens;         // [num_seqs]: keys, the last query's included
   // The same in device memory.
   Tensor device_query_start_loc;  // i32 [num_seqs + 1]
   Tensor device_seq_lens;         // i32 [num_seqs]

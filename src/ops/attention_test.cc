@@ -43,7 +43,7 @@ struct AttentionCase {
   int64_t num_blocks = 0;
   // The cache's contents; each backend stores them in its own order.
   std::vector<int64_t> slot_mapping;
-  std::vector<size_t> first_slot = {0};  // of each sequence, and the end
+  std::vector<size_t> first_slot = {0};  // [sequences + 1]: where each sequence begins
   std::vector<float> keys_values;        // [slots, 2, kv_heads · head_dim]
   std::vector<float> q;                  // [tokens, heads · head_dim]
   double max_key_norm = 0;
@@ -57,7 +57,7 @@ struct AttentionCase {
   int64_t head_bytes() const {
     return geometry.block_size * static_cast<int64_t>(RowBytes(geometry.dtype, geometry.head_dim));
   }
-  int64_t k_offset() const { return 64; }  // behind another layer's data
+  int64_t k_offset() const { return 64; }  // after another layer's data
   int64_t v_offset() const { return k_offset() + geometry.num_kv_heads * head_bytes() + 32; }
   int64_t block_stride() const { return v_offset() + geometry.num_kv_heads * head_bytes() + 96; }
 };
@@ -435,7 +435,7 @@ TEST_P(AttentionOps, OutputsInTheActivationTypeAreRounded) {
   }
 }
 
-// Many workers share the splits of one sequence; then more sequences than there is room to split.
+// Many workers share the splits of one sequence. Later cases have too many sequences to split.
 TEST_P(AttentionOps, LongSequencesMatchTheReference) {
   std::mt19937_64 random(8);
   const auto ops = Make(2);

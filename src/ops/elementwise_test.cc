@@ -136,8 +136,8 @@ TEST_P(ElementwiseOps, SiluIsAccurateOverTheWholeRange) {
   EXPECT_TRUE(std::isnan(nan[0]));
 }
 
-// The op before a Linear that takes another type than f32 writes that type: the same results,
-// rounded.
+// An op before a Linear that takes another type than f32 writes that type. Its results must be the
+// f32 ones, rounded.
 void CheckRoundedOutputs(Ops& ops, DType activation) {
   std::mt19937_64 random(8);
   const bool blocks = IsBlockType(activation);

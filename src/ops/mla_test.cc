@@ -161,7 +161,6 @@ std::vector<float> Expected(const LatentCase& c) {
   return out;
 }
 
-// Runs a case on one backend.
 class LatentRun {
  public:
   LatentRun(Ops& ops, const LatentCase& c) : run_(ops), c_(c), g_(c.g) {}

@@ -223,15 +223,15 @@ class Ops {
   // Waits for all work on the stream. Returns an error if any of it failed.
   virtual Status Synchronize(Stream& stream) = 0;
   // Events mark points in a stream, so that one step can be waited for while the next runs. The
-  // defaults are for backends that work before a call returns.
+  // defaults are for backends whose work is done when a call returns.
   virtual std::unique_ptr<Event> MakeEvent() { return std::make_unique<Event>(); }
   virtual void Record(Event& /*event*/, Stream& /*stream*/) {}
   // Returns whether all work before the last Record is done.
   virtual bool Reached(const Event& /*event*/) { return true; }
   // Waits until that work is done. Returns an error if any of it failed.
   virtual Status Await(Event& /*event*/) { return Status(); }
-  // An event whose time SecondsBetween can read. Null if the backend works before a call returns:
-  // the host's clock is enough then.
+  // An event whose time SecondsBetween can read. Null if the work is done when a call returns: the
+  // host's clock is enough then.
   virtual std::unique_ptr<Event> MakeTimedEvent() { return nullptr; }
   virtual double SecondsBetween(const Event& /*from*/, const Event& /*to*/) { return 0; }
   // Later work on the stream waits for the event's last Record on another stream. The host does not

@@ -33,7 +33,7 @@ AttentionCache HeadCache(const KvLayerView& cache, int kv_head, const int32_t* b
           .block_table = block_table};
 }
 
-// Results to be rounded first replace the queries, which are no longer needed.
+// If the output is rounded, writes floats over the queries first, which are no longer needed.
 void WriteAttention(const Kernels& kernels, const Attention& op, const QueryBlock& block,
                     int first_head, int group, int value_dim, const AttentionPartial& result) {
   const Tensor& floats = op.out.dtype == DType::kF32 ? op.out : op.q;
@@ -144,7 +144,7 @@ void StoreToken(const Kernels& kernels, const RopeAndStore& op, int64_t token) {
       continue;
     }
     std::byte* value = block + head.v_offset + position * head.value_stride;
-    // The value's place first holds the key as a row, if it is large enough.
+    // Uses the value's place for the key as a row, if it is large enough.
     alignas(64) std::byte row[kMaxUnequalDim * sizeof(float)];
     std::byte* const key = cache.ValueDim() >= cache.head_dim ? value : row;
     kernels.convert(cache.dtype, k, cache.head_dim, key);
@@ -159,7 +159,7 @@ void Attend(const IsaKernels& isa, ThreadPool& pool, const Attention& op) {
   const auto& plan = static_cast<const CpuAttentionPlan&>(*op.plan);
   CHECK(op.cache.head_dim == plan.shape().head_dim &&
         op.cache.num_kv_heads == plan.shape().num_kv_heads);
-  // If the output is rounded, its floats first replace the queries.
+  // If the output is rounded, its floats are first written over the queries.
   CHECK(op.out.dtype == DType::kF32 || op.cache.ValueDim() == op.cache.head_dim);
   const int kv_heads = op.cache.num_kv_heads;
   pool.ParallelFor(static_cast<int64_t>(plan.units().size()) * kv_heads,

@@ -135,7 +135,7 @@ class CpuOps final : public HostOps {
   // elements.
   template <typename Write>
   void WriteRows(const Tensor& out, int64_t elements_per_row, Write write);
-  // Calls body(row) for the rows of x, at about the cost of reading a row.
+  // Calls body(row) for each row of x. A call costs about as much as reading the row.
   template <typename Body>
   void ForEachRow(const Tensor& x, Body body);
   float* Tile(int worker) const {
@@ -292,8 +292,8 @@ void CpuOps::Run(const GatedActivation& op, Stream&) {
 }
 
 void CpuOps::Run(const RopeAndStore& op, Stream&) {
-  // Many tokens come from few sequences. One worker takes those of a panel of keys, which share
-  // cache lines.
+  // Tokens of a batch are mostly neighbours in a sequence. One worker takes the tokens of a panel
+  // of keys, because they share cache lines.
   const int64_t num_tokens = op.q.rows();
   const int64_t step = std::min<int64_t>(kKeyPanel, ItemRows(num_tokens, 2 * op.q.cols()));
   pool_.ParallelFor(CeilDiv(num_tokens, step), [&](int64_t item, int) {

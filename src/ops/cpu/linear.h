@@ -18,8 +18,8 @@ struct Cut {
   int64_t rows = 0;
 };
 
-// Several items read the same panels if x has more rows than an item. This many bytes of panels
-// meet all rows before the next ones, so that they stay in a cache that the cores share and memory
+// If x has more rows than an item, several items read the same panels. All rows are multiplied with
+// this many bytes of panels before the next panels, so that these stay in a shared cache and memory
 // is read once.
 inline constexpr int64_t kCachedPanelBytes = int64_t{4} << 20;
 

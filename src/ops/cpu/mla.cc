@@ -1,6 +1,6 @@
 // An item is a block of a sequence's tokens and one head. Split by split it reads the latents,
-// decompresses the head's keys and values into rows [rotated | nope | value], and attends to these
-// like to an f32 cache.
+// decompresses the head's keys and values into rows [rotated | nope | value], and attends to them
+// as to an f32 cache.
 //
 // Bound, per block and head: keys · latent · (nope_dim + value_dim) multiply-adds to decompress,
 // and tokens · keys · (key + value) for attention. Each result depends only on its own row.

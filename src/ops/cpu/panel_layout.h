@@ -4,7 +4,7 @@
 //
 // A panel is a sequence of block columns, each with 1 element (F32, F16), 2 elements (BF16:
 // u16[16][2], so that a 32-bit lane holds the pair that dot products take), or a block of 32 or 256
-// elements of each of the 16 rows. In the latter, each field of the file's block is an array over
+// elements of each of the 16 rows. In such blocks, each field of the file's block is an array over
 // the rows, in this order:
 //
 //   d, dmin or m  u16[16]         f16 scales, if the format has them (MXFP4: e, u8[16])

@@ -30,7 +30,6 @@ class PanelWeight final : public PackedWeight {
   static Result<std::unique_ptr<PackedWeight>> Make(const WeightSpec& spec, const IsaKernels& isa,
                                                     WeightMemory& memory, ThreadPool& pool);
 
-  // Bytes of one part.
   static int64_t Bytes(const WeightSource& part);
 
   const std::vector<PanelSegment>& segments() const { return segments_; }

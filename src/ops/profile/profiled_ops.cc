@@ -86,7 +86,7 @@ class Recorder {
     }
   }
 
-  // The engine thread has waited for a step, with a later one submitted or not.
+  // Notes that the engine thread has waited for a step, whether or not a later one is submitted.
   void NoteWait(Clock::time_point begin, Clock::time_point end) EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     if (waited_) {

@@ -12,8 +12,8 @@ namespace tokamak {
 // Owner: as for Ops, except Take.
 class ProfiledOps : public Ops {
  public:
-  // Returns what was done and waited for since the last call. A step ends with the Record of the
-  // event that the host waits for, on the stream that computes. Thread-safe.
+  // Returns the operations and waits since the last call. A step ends with the Record of the event
+  // that the host waits for, on the stream that computes. Thread-safe.
   virtual Profile Take() = 0;
 };
 

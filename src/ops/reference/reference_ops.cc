@@ -109,7 +109,6 @@ class KeyBlocks {
   std::vector<std::vector<float>> values_;
 };
 
-// out = weight · x.
 void Multiply(const ReferenceWeight& weight, const float* x, float* out) {
   for (int64_t n = 0; n < weight.rows(); ++n) {
     double sum = 0;

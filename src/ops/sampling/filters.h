@@ -29,7 +29,6 @@ class Filter {
  private:
   void GatherAll(std::span<const float> tempered, float above);
   void GatherTop(std::span<const float> tempered, int32_t top_k);
-  // Gathers and applies top_p.
   void GatherTopP(std::span<const float> tempered, float top_p);
   void KeepTypical(float typical_p);
   void KeepTopP(float top_p);

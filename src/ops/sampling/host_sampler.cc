@@ -20,7 +20,6 @@ using sampling::RowScan;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// The natural logarithm of softmax for logits of one row.
 struct LogSoftmax {
   float max = 0;
   double log_total = 0;  // the logarithm of Σ e^(x - max)

@@ -80,7 +80,7 @@ void TopTokens(std::span<const float> row, int32_t count, std::vector<TokenId>* 
   const auto better = [row](TokenId a, TokenId b) {
     return row[a] > row[b] || (row[a] == row[b] && a < b);
   };
-  // A heap whose top is the worst of the best. Ids ascend, so an equal later one never enters.
+  // A heap with the worst of the kept ids on top. Ids ascend, so a later equal one never enters.
   float bar = -kInf;
   const size_t wanted = std::min(static_cast<size_t>(count), row.size());
   for (size_t t = 0; t < row.size(); ++t) {

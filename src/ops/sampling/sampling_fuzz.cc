@@ -1,5 +1,5 @@
-// Bytes as sampling parameters and raw logits. Whatever Validate accepts must give a defined result
-// for any logits: the same for equal rows, inside mask and vocabulary.
+// Reads bytes as sampling parameters and raw logits. Parameters that Validate accepts must give a
+// defined result for any logits: the same for equal rows, inside mask and vocabulary.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

@@ -33,7 +33,6 @@ class SlotSampling {
   void Edit(int32_t position, std::span<float> row,
             std::vector<std::pair<TokenId, float>>* raw) const;
 
-  // Adds a generated token to the history.
   void Append(TokenId token);
 
  private:

@@ -44,7 +44,7 @@ class OpTest : public ::testing::TestWithParam<OpBackend> {
   std::unique_ptr<Ops> Make(int threads) const;
 };
 
-// 16 types of weights.
+// All types of weights.
 std::vector<DType> WeightTypes();
 
 // The types in which a backend can keep a KV cache.

@@ -1,5 +1,5 @@
-// Proves with emulated tiles, on machines without AMX, that its kernels find their operands. The
-// ISA's own tests prove on machines with AMX that the emulation is right.
+// Runs the AMX kernels on emulated tiles, which proves on any AVX-512 machine that they find their
+// operands. On machines with AMX, the ISA's own tests prove that the emulation is right.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -78,8 +78,8 @@ TEST_F(EmulatedAmx, Int8GivesTheBitsOfVnni) {
   }
 }
 
-// Numbers of units that are no multiples of the products in progress: 1 group, 2, 3, 5, and a piece
-// plus one.
+// No number of units is a multiple of the products in progress: 1 group, 2, 3, 5, and a piece plus
+// one.
 TEST_F(EmulatedAmx, Int8OfFewColumns) {
   std::mt19937_64 random(2);
   const int64_t rows = 33, num_tokens = 20;

@@ -67,7 +67,7 @@ class AmxBf16Multiply {
     });
     for (int i = 0; i < piece.pairs / kRows; ++i, panel += kTileBytes, token += kRowBytes) {
       Products<kHeight, kWidth>(panel, piece.panel_bytes, token);
-      // As in Bf16Multiply, if there are many tokens.
+      // Prefetches as Bf16Multiply does, if there are many tokens.
       if constexpr (kHeight == 2) {
         for (int v = kWidth; v < 2 * kWidth; ++v) {
           Prefetch(panel + v * piece.panel_bytes, kTileBytes);

@@ -115,7 +115,7 @@ class AmxInt8Linear : Int8Linear<AmxCodes> {
       const std::byte* column = panel + index / kGroups * kLayout.bytes;
       const int group = static_cast<int>(index % kGroups);
       const std::byte* data = column + kLayout.groups + group * kLayout.group_bytes;
-      // As in Int8Linear.
+      // Prefetches as Int8Linear does.
       constexpr int kBytes = kLayout.bytes / kGroups;
       Prefetch(column + task.panel_bytes + group * kBytes, kBytes);
       Unroll<8>([&](auto word) {

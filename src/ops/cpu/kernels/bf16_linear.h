@@ -43,7 +43,7 @@ class Bf16Linear {
   }
 
  private:
-  // Takes a full block of tokens, or for the last ones the next larger block.
+  // Multiplies a full block of tokens. The last tokens use the smallest block that holds them.
   static int64_t Block(const LinearTask& task) {
     const auto count =
         static_cast<int>(task.num_tokens < M::kMaxTokens ? task.num_tokens : M::kMaxTokens);

@@ -53,7 +53,7 @@ class Int8Linear {
     }
   }
 
-  // Takes a full register block of tokens, or for the last ones the next larger block.
+  // Multiplies a full register block of tokens, or the last ones with the next larger block.
   template <DType kDType>
   static int64_t Block(const LinearTask& task) {
     const int64_t n = task.num_tokens;

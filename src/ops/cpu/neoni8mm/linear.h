@@ -184,7 +184,6 @@ class I8mmLinear : Int8Linear<NeonDot> {
     });
   }
 
-  // Scales and adds the integer sums.
   template <DType kDType, int kPairs>
   [[gnu::always_inline]] static inline void AddScaled(F scale, F min, const I (&dot)[kPairs][2],
                                                       const float* scales, const uint32_t* extra,
