@@ -126,7 +126,7 @@ class Layer {
   }
 
  private:
-  // Allocates even if not needed: planning counts f32 for every type.
+  // Allocates even if it returns `hidden`, because planning counts f32 for every type.
   static Tensor In(nn::Pass& pass, Tensor hidden, DType type) {
     Tensor x = pass.arena.Allocate(type, hidden.shape);
     if (type == DType::kF32) return hidden;

@@ -22,8 +22,8 @@
 
 namespace tokamak {
 
-// Limits for configurations: far beyond any model, yet heads × dimensions fit into 32 bits, and a
-// vector of each into memory.
+// Limits for configurations. They are far beyond any model, but heads × dimensions still fits into
+// 32 bits, and a vector of each size into memory.
 inline constexpr IntRange kHiddenSizes = Positive(1 << 20);
 inline constexpr IntRange kIntermediateSizes = Positive(1 << 24);  // of feed-forward layers
 inline constexpr IntRange kVocabSizes = Positive(1 << 24);
@@ -69,7 +69,7 @@ struct DecoderConfig {
   float rms_norm_eps = 0;    // for all norms, whatever their kind
   bool layer_norms = false;  // layer normalization without biases instead of RMS
   bool tie_word_embeddings = false;
-  // With stored weights, tied if and only if they have no output matrix, whatever
+  // The output is tied exactly if the checkpoint stores no output matrix, whatever
   // tie_word_embeddings says.
   bool tied_unless_stored = false;
   float norm_offset = 0;  // added to the weights of all norms
@@ -102,8 +102,8 @@ struct DecoderDefaults {
   const char* absent_activation = nullptr;
 };
 
-// The fields that Llama and its descendants share: equal layers of attention, with or without
-// biases, and an MLP without. A family reads its other fields itself.
+// The fields that Llama and its descendants share: layers that are all alike, attention with or
+// without biases, and an MLP without biases. A family reads its other fields itself.
 DecoderConfig ParseDecoder(ConfigReader& reader, const DecoderDefaults& defaults = {});
 
 // Attention whose heads share hidden_size equally and have their own keys and values, from the

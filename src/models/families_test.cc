@@ -95,7 +95,7 @@ const std::string kQwen2Experts = R"("moe_intermediate_size": 16, "num_experts_p
 const std::string kQwen3Experts = R"("moe_intermediate_size": 16, "num_experts_per_tok": 2, )";
 
 const Family kFamilies[] = {
-    // A text has one token type, and words that it lacks have no effect.
+    // All tokens have the same type, and embeddings of ids that are not in the text have no effect.
     {"BertModel",
      {R"("vocab_size": 50, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
          "num_attention_heads": 4, "layer_norm_eps": 1e-5, "max_position_embeddings": 128,
@@ -190,7 +190,7 @@ TEST(Families, EachArchitectureIsTested) {
   }
 }
 
-// If null and absence mean different things.
+// Fields for which null and absence mean different things.
 TEST(Families, NullDiffersFromAnAbsentField) {
   for (const auto& [architecture, own, field] :
        std::initializer_list<std::tuple<const char*, std::string, const char*>>{

@@ -111,8 +111,8 @@ Result<DecoderConfig> ParseGemma3(ConfigReader reader) {
 
 Result<DecoderConfig> ParseGemma3Multimodal(ConfigReader reader) {
   ConfigReader text = OpenTextConfig(reader, "gemma3_text");
-  // Published files leave out the class's defaults: the 4B model's attention sizes and context. All
-  // have the layers' sizes.
+  // Published files leave out fields that equal the class's defaults, for example the 4B model's
+  // attention sizes and context. All of them have the sizes of the layers.
   text.SetDefault("vocab_size", 262208);
   text.SetDefault("num_attention_heads", 8);
   text.SetDefault("num_key_value_heads", 4);

@@ -81,8 +81,8 @@ TEST(LongRope, GreedyTokensBeyondTheOriginalContext) {
 // The default path: bf16 or int8 activations if the ISA multiplies those, keys and values in f16.
 class DefaultPathTest : public ::testing::TestWithParam<const char*> {};
 
-// The bound is the distance between transformers' own runs in bf16 and float32. A bf16 run rounds
-// at more places; if only keys and values are rounded, f16 has 3 bits more.
+// The bound is the distance between transformers' own runs in bf16 and float32. That bf16 run
+// rounds at more places than our bf16; where we round only keys and values, f16 has 3 bits more.
 TEST_P(DefaultPathTest, IsCloserThanTheReferenceInBf16) {
   const TinyGolden golden = ReadTinyGolden(GetParam());
   for (const std::string& backend : BackendNames()) {

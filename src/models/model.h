@@ -34,10 +34,10 @@ class Model {
 
   // Runs all layers over the pass's tokens and writes their cache entries. Returns the final
   // normalized hidden states of pass.logit_rows: [R, hidden], in the type that Logits takes, or f32
-  // if loaded to embed. They are in pass.arena, where everything else is released.
+  // if loaded to embed. Only this result stays allocated in pass.arena.
   virtual Tensor Forward(nn::Pass& pass) const = 0;
 
-  // f32 [rows, vocab_size] for any rows of Forward's result. Not if loaded to embed.
+  // f32 [rows, vocab_size] for any rows of Forward's result. Unavailable if loaded to embed.
   virtual Tensor Logits(nn::Pass& pass, Tensor hidden) const = 0;
 
   // The argmax of Logits, in the pass's arena, if it costs less; else none.

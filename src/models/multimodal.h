@@ -1,4 +1,4 @@
-// Multimodal models, of which only the text model runs: the configuration around the text model's.
+// Configurations of multimodal models, of which only the text model runs.
 #pragma once
 
 #include "models/decoder.h"
@@ -10,7 +10,7 @@ namespace tokamak {
 ConfigReader OpenTextConfig(ConfigReader& outer, const char* model_type);
 
 // Reads the outer tie_word_embeddings. As in the reference, it overrides text_config: the output is
-// tied to the embeddings unless it is false or an output matrix is stored.
+// tied to the embeddings unless the field is false or an output matrix is stored.
 void ParseOuterTie(ConfigReader& outer, DecoderConfig& c);
 
 }  // namespace tokamak

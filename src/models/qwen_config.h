@@ -10,8 +10,8 @@ namespace tokamak {
 // Reads the experts' fields and replaces the MLPs of MoE layers. `shape` has what the family sets.
 void ParseQwenExperts(ConfigReader& reader, nn::MoeShape shape, DecoderConfig& config);
 
-// The window, if "use_sliding_window" is set, else 0; and the layers that have it: without
-// "layer_types", those from "max_window_layers" on.
+// ParseQwenWindow returns 0 unless "use_sliding_window" is set. Without "layer_types", the layers
+// from "max_window_layers" on have the window.
 int32_t ParseQwenWindow(ConfigReader& reader);
 std::vector<bool> ParseQwenSlidingLayers(ConfigReader& reader, size_t num_layers);
 

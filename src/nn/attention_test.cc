@@ -26,7 +26,6 @@ std::vector<float> Attend(Bench& bench, const AttentionConfig& config, Tensor x,
   return bench.Run(layer, load.cache, x, kHidden);
 }
 
-// Row t of a result.
 std::vector<float> Row(const std::vector<float>& values, int64_t t) {
   return {values.begin() + t * kHidden, values.begin() + (t + 1) * kHidden};
 }

@@ -105,7 +105,7 @@ class Builder {
   OwnedTensor ReadVectors(const std::vector<SourcePtr>& parts, float offset = 0) const;
   // Reads the vector at this place and adds `offset` to each element: f32 [length].
   OwnedTensor ReadVector(int64_t length, float offset = 0) const;
-  // Fails the load unless the backend has an optional feature, as `has` tells.
+  // Fails the load unless `has`: whether the backend has the optional feature `what`.
   void Require(bool has, std::string_view what) const;
 
   // Adds an attention layer with `window` (0: none) to the cache layout and returns its index.

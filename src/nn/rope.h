@@ -1,8 +1,8 @@
 // Rotary position embedding (RoPE, arXiv:2104.09864) and its scalings.
 //
 // Frequencies and angles are rounded to float32 where the reference implementation (transformers,
-// modeling_rope_utils) rounds. Errors of angles of thousands of radians matter to the model:
-// results at far positions would otherwise drift from the reference.
+// modeling_rope_utils) rounds. Otherwise results at far positions would drift from the reference,
+// because angles reach thousands of radians.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ enum class RopeScaling {
   kDynamicNtk,  // no change up to max_positions; beyond, the base grows with each position
   kLlama3,      // divides long wavelengths by `factor`, keeps short ones, with a ramp between
   kYarn,        // like kLlama3, with a ramp over dimensions; arXiv:2309.00071
-  kLongRope,    // divides each frequency by its factor, of one set for short and one for long
-                // contexts; arXiv:2402.13753
+  kLongRope,    // divides each frequency by a factor from a set for short or for long contexts;
+                // arXiv:2402.13753
 };
 
 // How positions become angles, with defaults resolved.
@@ -81,8 +81,8 @@ int32_t OriginalContext(const RopeSpec& spec, int32_t max_context);
 // A model's table, on its device. Immutable.
 class Rope {
  public:
-  // Has positions [0, max_context), after those of [0, original_context) for sequences that are no
-  // longer than that. kResourceExhausted if the table is too large.
+  // With an original_context, the table begins with rows for positions [0, original_context), which
+  // shorter sequences use; rows for [0, max_context) follow. kResourceExhausted if it is too large.
   static Result<Rope> Make(const RopeSpec& spec, int32_t max_context, Ops& ops,
                            int32_t original_context = 0);
 

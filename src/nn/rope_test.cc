@@ -21,7 +21,6 @@ nlohmann::ordered_json Goldens() {
   return json;
 }
 
-// Parses a configuration with these RoPE fields.
 Result<RopeSpec> Parse(const nlohmann::ordered_json& fields, int32_t head_dim,
                        int32_t max_positions) {
   Result<ConfigValue> config = ParseConfigJson(fields.dump(), "config.json");

@@ -26,7 +26,6 @@ struct GoldenScore {
   std::vector<double> logprobs;
 };
 
-// The distance of logits from a golden's.
 struct Distance {
   // Mean over positions of KL(golden || logits), with all ids that are not kept as one event.
   double divergence = 0;

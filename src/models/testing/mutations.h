@@ -11,8 +11,8 @@
 namespace tokamak::testing {
 
 // Returns the logits (an encoder's hidden state) at the last of 100 fixed tokens with ids below 50,
-// on the reference backend. The checkpoint has every required tensor, and of those that the model
-// tests with `Has` only `optional_tensor`.
+// on the reference backend. The checkpoint has every required tensor; of the optional ones it has
+// only `optional_tensor`.
 std::vector<float> LastLogits(const std::string& config_json, const char* optional_tensor = nullptr,
                               const LoadOptions& options = {});
 
