@@ -20,13 +20,13 @@ struct Arrival {
   std::vector<TokenId> eos_ids;  // the model's own end tokens; sampling.ignore_eos turns them off
   int32_t priority = 0;          // higher runs first; clients of equal priority take turns
   std::string client;            // see Request
-  // Requests share cached prefixes only if their roots are equal. Consists of the client's salt and
-  // whatever else changes what a prefix computes to.
+  // Requests share cached prefixes only if their roots are equal. A root consists of the client's
+  // salt and everything else that changes the computed keys and values.
   std::string cache_root;
-  // One per choice, or none: then chunks carry no text, and stop strings are ignored.
+  // One per choice. If empty, chunks carry no text and stop strings are ignored.
   std::vector<std::unique_ptr<TextDecoder>> decoders;
   std::string label;  // for snapshots
-  // Time of the caller's submission, for timings; if unset, when the core gets it.
+  // When the caller submitted the request, for timings. If unset, the time when the core gets it.
   TimePoint submitted{};
   OutputCallback on_output;  // called on the engine thread; must return quickly; may be empty
 };

@@ -21,8 +21,8 @@ int32_t BlockManager::BlocksFor(int32_t positions, int32_t step_positions) const
   for (const CacheGroup& group : groups_) {
     int32_t blocks = CeilDiv(positions, block_size_);
     if (group.kind == CacheGroupKind::kWindow) {
-      // The window of the step's first position, and the step. At worst the first block holds only
-      // one of these positions.
+      // The positions that must have blocks: the step's, and the window of its first position. At
+      // worst the first block holds only one of them.
       const int64_t live = int64_t{group.window} - 1 + step_positions;
       blocks = static_cast<int32_t>(
           std::min<int64_t>(blocks, (live + block_size_ - 2) / block_size_ + 1));

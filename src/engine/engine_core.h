@@ -67,7 +67,7 @@ class EngineCore {
   // Queues a request. Refuses what Check refuses; kUnavailable if the queue is full and the client
   // has its share of it.
   Status Submit(Arrival arrival);
-  // Submit for an arrival that Check has accepted, on whatever thread: does not check it again.
+  // Submit for an arrival that Check has accepted, on any thread; does not check it again.
   Status SubmitChecked(Arrival arrival);
   // Ends a request in the next step. Ignores unknown ids.
   void Cancel(RequestId request);

@@ -101,7 +101,7 @@ std::vector<Sequence*> Scheduler::RankRunning(FairShare::Walk* walk) {
 
 void Scheduler::SetBudgets(const std::vector<Sequence*>& ranked) {
   int32_t decodes = 0;
-  // Whether a prefill may come; one from the queue needs a slot.
+  // Whether the step may have a prefill. A sequence from the queue needs a slot for it.
   const bool any_above = std::any_of(ranked.begin(), ranked.end(), [](const Sequence* sequence) {
     return sequence->state == SequenceState::kWaiting;
   });

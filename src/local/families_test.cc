@@ -108,7 +108,7 @@ void ExpectTheSameInAnySchedule(EngineOptions options) {
   EXPECT_GT(engine->stats().cached_prompt_tokens, 0);
 
   options.max_batch_tokens = 13;
-  // Two of the longest sequences fit with one cache group, one with two groups.
+  // With one cache group, two of the longest sequences fit; with two groups, one.
   options.num_blocks = 42;
   engine = Load(options);
   ASSERT_NE(engine, nullptr);

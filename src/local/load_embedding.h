@@ -14,15 +14,15 @@ bool IsForEmbedding(const EngineOptions& options, const Checkpoint& checkpoint);
 // for options left open. kInvalidArgument if neither says how to pool; kUnimplemented for a GPU.
 Result<EmbeddingSpec> ChooseEmbeddingSpec(EngineOptions& options, const Checkpoint& checkpoint);
 
-// How `model` runs according to `spec`. The longest text is what its files and the options allow.
+// Returns how `model` runs with `spec`. The longest text is what its files and the options allow.
 // If the options leave it open, it is halved until cache and activations fit into half of
 // `available_bytes`. kDataLoss if model and spec do not match.
 Result<EmbeddingShape> ChooseEmbeddingShape(const EngineOptions& options, const EmbeddingSpec& spec,
                                             const Model& model, const std::string& source,
                                             int64_t available_bytes);
 
-// Makes everything that the engine thread needs. Errors are those of LoadParts (api/load.h) and of
-// the functions above.
+// Makes everything that the engine thread needs. Errors are those of LoadParts (local/load.h) and
+// of the functions above.
 Result<EmbeddingParts> LoadEmbeddingParts(const EngineOptions& options,
                                           const Checkpoint& checkpoint);
 

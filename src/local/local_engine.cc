@@ -178,7 +178,7 @@ Result<RequestId> LocalEngine::Accept(Arrival arrival, OutputCallback on_output)
   return id;
 }
 
-// Runs after the step in which they ended, so that whoever waits for them sees its statistics.
+// Runs after the step in which requests ended, so that a waiting caller sees its statistics.
 void LocalEngine::CountEnded() {
   if (ended_.empty()) return;
   MutexLock lock(mutex_);

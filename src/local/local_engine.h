@@ -77,7 +77,7 @@ class LocalEngine final : public Engine {
   void Record(const RecordEvent& event);
   void GiveSnapshots();
 
-  // Refuses what can never run. Nothing behind this checks a request again.
+  // Refuses what can never run. The engine does not check a request again.
   Result<Arrival> MakeArrival(Request request) const;
   Result<RequestId> Accept(Arrival arrival, OutputCallback on_output) EXCLUDES(mutex_);
   void CountEnded() EXCLUDES(mutex_);

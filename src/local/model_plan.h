@@ -71,8 +71,8 @@ struct ModelPlan {
   }
 };
 
-// Plans `options.model` on the device named there (api/hardware.h), for `concurrency` sequences of
-// `context` positions (0: 2,048 or the model's maximum). Reads headers only.
+// Plans `options.model` on the device named there (local/hardware.h), for `concurrency` sequences
+// of `context` positions (0: 2,048 or the model's maximum). Reads headers only.
 Result<ModelPlan> PlanModel(const EngineOptions& options, int32_t context, int32_t concurrency);
 
 }  // namespace tokamak

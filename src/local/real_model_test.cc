@@ -38,7 +38,7 @@ namespace {
 // to 0.034 (root mean square), the largest by 0.13.
 //
 // Gaps up to 1 have a density of about 870 positions per unit. With such errors about 15 positions
-// get another best token, and 0.04 over a gap of more than 0.2.
+// get another best token, and 0.04 positions do so over a gap of more than 0.2.
 constexpr double kNearTie = 0.2;
 constexpr size_t kMostNearTies = 40;
 constexpr double kLogprobRms = 0.06;
@@ -98,7 +98,6 @@ struct Difference {
   int32_t token;  // generated instead of the golden's
 };
 
-// Generates all runs concurrently.
 std::vector<Ids> GenerateAll(Engine& engine, const std::vector<Run>& runs) {
   std::vector<std::future<OutputChunk>> answers;
   for (const Run& run : runs) {

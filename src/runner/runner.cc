@@ -10,7 +10,7 @@ namespace tokamak {
 
 namespace {
 
-// How many tables of sequences with the longest possible cached prefix travel with a step.
+// Staging memory has room for the tables of this many sequences with the longest cached prefix.
 constexpr int64_t kWholeTables = 8;
 
 }  // namespace

@@ -111,7 +111,7 @@ std::vector<DriverResult> Alone(const Model& model, Ops& ops,
   return Drive(*runner, requests, {.max_concurrent = 1});
 }
 
-// Each token goes to top_k experts per MoE layer, and to the same ones whatever the step.
+// Each token goes to top_k experts per MoE layer, and to the same ones in any step.
 TEST(Runner, ExpertLoadsCountTheTokensOfAStep) {
   const auto ops = MakeCpu();
   const auto model = LoadOrDie(GoldenPath("qwen3_moe_odd.gguf"), *ops);
@@ -236,7 +236,7 @@ TEST_P(RunnerInvariance, AnswersDoNotDependOnTheSchedule) {
     total.swapped += counts.swapped;
     total.shared += counts.shared;
   }
-  // The schedules must have contained what results are to be invariant to.
+  // Checks that the schedules contained everything to which results must be invariant.
   EXPECT_GT(total.recomputed, 10);
   EXPECT_GT(total.swapped, 10);
   EXPECT_GT(total.shared, 10);

@@ -70,7 +70,6 @@ void StepInFlight::Reserve(const StepShape& shape) {
 
 namespace {
 
-// Writes the updates to their place in the layout.
 void WriteUpdates(int32_t group, std::span<const SequenceSlots::TableUpdate> updates,
                   StepInFlight* in_flight) {
   const BatchLayout::Updates& at = in_flight->layout.updates[static_cast<size_t>(group)];
@@ -93,7 +92,7 @@ class Packer {
     Clear();
     LayOut(rows, padded_rows);
     for (const StepRow& row : rows) PackRow(row);
-    // Follow all rows that sample, so that the latter's logits are contiguous.
+    // Packed after all rows that sample, so that the logits to sample from are contiguous.
     for (size_t i = 0; i < rows.size(); ++i) PackPromptLogprobs(rows[i], &in_flight_.rows[i]);
     while (num_seqs_ < in_flight_.layout.num_seqs) PadRow();
     for (int32_t g = 0; g < shape_.num_groups; ++g) WriteUpdates(g, LastUpdates(g), &in_flight_);
