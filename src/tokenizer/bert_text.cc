@@ -18,9 +18,9 @@ bool IsIdeograph(uint32_t c) {
          (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
-// BERT's tokenizer in Rust uses Unicode 8. To it, later characters are part of a word, never mark,
-// punctuation or control character. These ranges cover all such characters up to Unicode 15, and no
-// others of these kinds.
+// BERT's tokenizer in Rust uses Unicode 8 and takes characters that came later as parts of words.
+// These ranges hold all marks, punctuation and control characters that Unicode 9 to 15 added, and
+// no others of these kinds.
 constexpr struct {
   uint32_t first, last;
 } kLater[] = {{0x61D, 0x61D},     {0x7FD, 0x7FD},     {0x890, 0x8E2},     {0x9FD, 0x9FE},

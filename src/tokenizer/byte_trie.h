@@ -15,7 +15,7 @@ class ByteTrie {
   static constexpr Node kNone = -1;
 
   ByteTrie() { first_.fill(kNone); }
-  // Strings must not be empty and are copied. Of equal strings the first wins.
+  // Strings must not be empty and are copied. Among equal strings the first wins.
   explicit ByteTrie(std::vector<std::pair<std::string_view, int32_t>> strings);
 
   // The node of a single byte, or kNone.

@@ -86,8 +86,8 @@ bool HasByteTokens(const VocabSpec& spec) {
   return seen == AllBytes();
 }
 
-// The bytes that have a token in GPT-2's alphabet. Many vocabularies lack bytes that no text
-// contains, and a few others.
+// The bytes that have a token in GPT-2's alphabet. Many vocabularies lack tokens for bytes that no
+// text contains, and for a few others.
 Bytes BytesWithLetters(const VocabSpec& spec) {
   Bytes seen{};
   std::string bytes;

@@ -83,7 +83,7 @@ std::string PieceDecoder::Decode(std::string_view spelling, bool first) const {
         break;
       case Kind::kByteFallback:
         if (const int byte = ParseByteToken(text); byte >= 0) {
-          // Later steps of the chain work on text, which a byte is not.
+          // Later steps of the chain work on text, and a lone byte is not text.
           return std::string(1, static_cast<char>(byte));
         }
         break;

@@ -11,7 +11,7 @@ namespace tokamak {
 
 struct TiktokenFamily {
   std::string_view name;
-  size_t ranks;     // number of ranks
+  size_t ranks;
   uint64_t digest;  // DigestOfRanks of the tokens; 0: recognized by `tokenizer_class` alone
   std::string_view tokenizer_class;
   std::string_view pattern;  // splits the text

@@ -1,5 +1,5 @@
 // VocabSpec is a plain value with everything that defines a tokenizer. It comes from a weight
-// format (GGUF: api/vocab_from_gguf.h) or a tokenizer's own file (tokenizer_file.h).
+// format (GGUF: load/vocab_from_gguf.h) or a tokenizer's own file (tokenizer_file.h).
 // Tokenizer::Create checks it.
 #pragma once
 

@@ -111,7 +111,7 @@ constexpr GgufTensorName kBertTensors[] = {
     {"encoder.layer.*.output.LayerNorm", "blk.*.layer_output_norm"},
 };
 
-// GGUF has separate gate and up tensors of the experts; in Hugging Face's their rows alternate.
+// GGUF stores the experts' gate and up in two tensors; Hugging Face alternates their rows in one.
 constexpr GgufTensorName kGptOssTensors[] = {
     {"model.layers.*.self_attn.sinks", "blk.*.attn_sinks.weight"},
     {"model.layers.*.post_attention_layernorm", "blk.*.post_attention_norm"},

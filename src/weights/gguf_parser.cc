@@ -19,7 +19,7 @@ constexpr uint32_t kDefaultAlignment = 32;
 // Far beyond any real file (the largest vocabularies take 30 MB), so that a corrupt length in a
 // huge file fails before memory is allocated.
 constexpr uint64_t kMaxMetadataBytes = uint64_t{256} << 20;
-// These limits too: in memory each item takes several times its bytes in the file.
+// Limits on counts, because in memory an item takes several times its bytes in the file.
 constexpr uint64_t kMaxEntries = 65536;
 constexpr uint64_t kMaxTensors = uint64_t{1} << 20;
 constexpr uint64_t kMaxNestedArrays = uint64_t{1} << 20;

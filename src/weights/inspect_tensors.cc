@@ -20,7 +20,6 @@ struct TypeTotal {
   uint64_t tensors = 0, elements = 0, bytes = 0;
 };
 
-// Totals by tensor type name.
 std::map<std::string, TypeTotal> TotalsOf(const std::vector<StoredTensor>& tensors) {
   std::map<std::string, TypeTotal> totals;
   for (const StoredTensor& tensor : tensors) {

@@ -26,8 +26,8 @@ class TensorSource {
   Result<std::shared_ptr<const WeightSource>> Find(std::string_view name, const Shape& expected) {
     return Find(name, expected, {});
   }
-  // Marks tensors with this name prefix as used. For those that the model leaves out on purpose,
-  // such as layers that only draft tokens.
+  // Marks tensors with this name prefix as used. Meant for tensors that the model leaves out on
+  // purpose, such as layers that only draft tokens.
   virtual void Skip(std::string_view prefix) = 0;
   // An error that lists the tensors that were never used. A model that leaves some unused computes
   // something other than what was trained.

@@ -30,7 +30,7 @@ struct HfChatTemplates {
 };
 
 // Reads chat_template.jinja and additional_chat_templates/tool_use.jinja (or in chat_templates/).
-// Without the former, uses the field chat_template of tokenizer_config.json or else
+// Without chat_template.jinja, uses the field chat_template of tokenizer_config.json or else
 // chat_template.json: a template, or a list of named ones ("default" and "tool_use").
 Result<HfChatTemplates> ReadHfChatTemplates(const std::string& folder);
 

@@ -15,7 +15,6 @@ int32_t IdOf(const VocabSpec& spec, std::string_view text) {
   return it == spec.tokens.end() ? -1 : static_cast<int32_t>(it - spec.tokens.begin());
 }
 
-// Joins parts[i] and parts[i + 1].
 void Join(std::vector<std::string>& parts, size_t i) {
   parts[i] += parts[i + 1];
   parts.erase(parts.begin() + static_cast<ptrdiff_t>(i) + 1);
