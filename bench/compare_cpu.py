@@ -106,8 +106,8 @@ def spread(values):
 
 
 def attempt(engine, setting, row, log, run):
-    """Returns one measurement, or None if the engine fails, which stderr then says. Run 0, the search
-    for the best settings, uses a quarter of the tokens if there are many."""
+    """Returns one measurement, or None, with a message on stderr, if the engine fails. Run 0, the
+    search for the best settings, uses a quarter of the tokens if there are many."""
     _, streams, prompt, output = ROWS[row]
     part = 4 if run == 0 and (streams > 1 or prompt > 2048) else 1
     try:

@@ -1,5 +1,5 @@
-// A case is a graph of launches on the same buffers, as the layers of a model use them: few tokens
-// find them in the L2.
+// A case is a graph of launches on the same buffers, as the layers of a model use them. With few
+// tokens the buffers stay in the L2.
 #include "cuda_elementwise.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class ElementwiseBench {
  public:
   ElementwiseBench(Device& device, const Model& model, int64_t tokens)
       : device_(device), model_(model), tokens_(tokens) {
-    // bf16 values make f32 ones of the same size, two by two.
+    // Two neighbouring bf16 values, read as an f32, have about the size of the second.
     const auto random = [&](int64_t floats) {
       Buffer buffer = device.Allocate(floats * 4);
       device.FillRandom(buffer, 1, 1);

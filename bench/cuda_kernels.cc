@@ -1,12 +1,12 @@
-// Times the CUDA kernels of products, attention and what lies between them by themselves, at the
-// shapes of two models: one line of JSON for each case, with microseconds and the TB/s of what must
-// be read.
+// Times the CUDA kernels of products, of attention and of the operations between them, one by one,
+// at the shapes of two models. Prints a line of JSON for each case, with microseconds and the TB/s
+// of what must be read.
 //   cuda_kernels_bench [products | attention | elementwise] [--small]
 //
 // A case is a CUDA graph of many launches, each with weights or a cache of its own, so that the L2
-// holds none of them. Kernels that the backend does not use yet stand beside those that it does,
-// and are compared with them: "different" counts elements, "max_difference" is the largest one.
-// --small runs every case once with small shapes, which shows on the emulator that it works.
+// holds none of them. Kernels that the backend does not use yet are timed next to the ones that it
+// uses and compared with them: "different" counts elements, "max_difference" is the largest one.
+// --small runs every case once with small shapes, to see on the emulator that it works.
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
@@ -149,7 +149,7 @@ struct AttentionCase {
   const char* model;
   int num_heads;
   int batch;
-  int context;      // keys of a sequence, up to and with its last query
+  int context;      // keys of a sequence, its last query's included
   int num_queries;  // of a sequence
 };
 constexpr int kKvHeads = 8;

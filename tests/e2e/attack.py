@@ -16,16 +16,16 @@ usual answers.
 
 slow: clients that request long and large answers and never read, idle connections, and headers that
 never end. Measures the latencies of four good clients in turns: alone, beside clients that request
-the same and read, and beside these. The bad clients have other addresses than the good ones, so
-they share the engine in turn. Answers that nobody reads may not double the p99.
+the same and read their answers, and beside the bad clients. Bad clients have another address than
+the good ones, so both share the engine in turn. Answers that nobody reads may not double the p99.
 
 fairness: another address opens long streams that are not or hardly read. Measures a good client's
-time to first token and to the end: alone, from their arrival on, and later.
+time to first token and to the end: alone, when the streams arrive, and later.
 
 disconnects: clients leave at any moment. Nothing runs afterwards and no block is lost.
 
-timing: how long refusals of missing, wrong and nearly right keys take. A rank test finds no
-difference, and would have found one of the size that it prints.
+timing: how long refusals of missing, wrong and nearly right keys take. A rank test must find no
+difference. It prints the size that it would have found.
 
 bombs: chat templates that would run for ever or use up memory. Each is refused within 100 ms.
 

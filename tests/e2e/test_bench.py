@@ -394,8 +394,8 @@ class Trace(unittest.TestCase):
         for run in (0, 1):
             of_run = [e for e in events if e['pid'] == run and e['ph'] == 'X']
             steps = [e for e in of_run if e['name'] == 'step']
-            # The prompts, and three tokens after the first ones. One more step if the second
-            # request came after the first step had begun.
+            # One step for the prompts and three for the tokens after the first. One more step if
+            # the second request came after the first step had begun.
             self.assertIn(len(steps), (4, 4 + run))
             for before, after in zip(steps, steps[1:]):
                 self.assertLessEqual(before['ts'] + before['dur'], after['ts'] + 0.01)

@@ -15,7 +15,7 @@ A case is an object:
   end       how the connection was left: "closed", "open" for another request, or "waits" for more
 
 Headers that all answers have are left out of `answers`; one that is missing is there with a "-".
-What changes from run to run or from one processor to another is replaced by "*".
+Text that changes from run to run or between processors is replaced by "*".
 """
 
 import json
@@ -45,9 +45,9 @@ MASKS = [(re.compile(pattern), text) for pattern, text in [
     (r'"created":\d+', '"created":"*"'), (r'"system_fingerprint":"[^"]+"', '"system_fingerprint":"*"'),
     (r'"embedding":\[[^\]]+\]', '"embedding":["*"]'), (r'"embedding":"[^"]+"', '"embedding":"*"')]]
 SEED = re.compile(r'"seed":\d+')
-# Asks for what no case asks for: an answer to it means that the connection was open for a request.
+# No case asks for this path. An answer to it means that the connection was still open for requests.
 SENTINEL = b'SENTINEL /health HTTP/1.1\r\nHost: localhost\r\n\r\n'
-SILENCE = 1.5  # seconds without a byte, after which --record takes it that none will come
+SILENCE = 1.5  # seconds without a byte after which --record expects none
 
 
 def to_bytes(data):
@@ -85,7 +85,7 @@ class Client:
             pass
 
     def fill(self):
-        """False at the end of the connection, or after a silence."""
+        """Reads more. Returns False at the end of the connection or after a silence."""
         try:
             data = self.socket.recv(65536)
         except TimeoutError:
@@ -97,7 +97,7 @@ class Client:
         return bool(data)
 
     def take(self, size):
-        """So many bytes; all that there are if the connection ends before."""
+        """Returns `size` bytes, or fewer if the connection ends first."""
         while len(self.data) < size and self.fill():
             pass
         taken, self.data = self.data[:size], self.data[size:]
@@ -110,7 +110,7 @@ class Client:
         return line.decode('latin-1')
 
     def answer(self, masked):
-        """The next one: {status, headers, body}, or None."""
+        """Returns the next answer, {status, headers, body}, or None."""
         status = self.take_line()
         if not status:
             return None
@@ -129,7 +129,7 @@ class Client:
         return {'status': status, 'headers': shown, 'body': '*' if masked and text else text}
 
     def take_body(self, headers, none):
-        """The body, and the headers with "right" in place of a length that is."""
+        """Returns the body, and the headers with "right" in place of a correct length."""
         if none:
             return b'', [re.sub('^(Content-Length:).*', r'\1 *', header) for header in headers]
         if 'Transfer-Encoding: chunked' in headers:
@@ -155,7 +155,7 @@ def is_sentinel(answer):
 
 
 def ask(case, client, count):
-    """At most so many answers, or those that there are; `then` is sent after the first."""
+    """Returns at most `count` answers. Sends the case's `then` after the first."""
     answers = []
     while len(answers) < count:
         answer = client.answer(case.get('mask', False))
@@ -188,7 +188,7 @@ def compare(case, port):
 
 
 def run(check):
-    """The cases, and what `check` returns for each of them."""
+    """Returns the cases, and what `check` returns for each of them."""
     cases = [json.loads(line) for line in CASES.read_text().splitlines()]
     with tempfile.TemporaryDirectory(prefix='tokamak-raw-') as folder:
         tiny_model.write(folder, TEMPLATE)

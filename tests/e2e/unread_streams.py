@@ -20,8 +20,8 @@ def percentile(values, part):
 
 
 def time_streams(port, seconds):
-    """Returns (seconds to the first token, seconds to the end) of repeated streams. One that takes
-    longer than PATIENCE counts as that long and is the last."""
+    """Returns (seconds to the first token, seconds to the end) of repeated streams. A stream that
+    takes longer than PATIENCE counts as PATIENCE and is the last."""
     body = GOOD.encode()
     first, whole = [], []
     end = time.monotonic() + seconds

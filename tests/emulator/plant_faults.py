@@ -3,10 +3,10 @@
 
     tests/emulator/plant_faults.py BUILD [--pick N] [--only TEXT]
 
-BUILD has the emulated backend and the test binaries. A fault changes one place of a source. What
-depends on that is compiled with the build's own commands, into a folder that goes afterwards; then
-the test that should see it runs under a few seeds until one fails. --pick N: only N of them, drawn
-by the commit. Prints a line for each and exits 1 if one was not found.
+BUILD has the emulated backend and the test binaries. A fault changes one place of a source.
+Everything that depends on it is compiled with the build's own commands into a temporary folder;
+then the test that should find it runs with a few seeds until one fails. --pick N: only N faults,
+drawn by the commit. Prints a line for each and exits 1 if one was not found.
 """
 import argparse
 import json
@@ -38,7 +38,7 @@ MMA_ATTENTION = (KERNELS, 'MmaAttention.*')
 TENSOR_MAPS = 'conformance/tensor_maps.cu'
 DEPENDENT = 'conformance/dependent_launch.cu'
 
-# Name, source, what stands there once, what comes instead, the source to compile, the test.
+# Name, source, a text that occurs in it once, its replacement, the source to compile, the test.
 FAULTS = [
     ('rows of keys are read before they are there', 'attention.cu',
      '    __syncthreads();\n    constexpr int64_t kVector', '    constexpr int64_t kVector',
@@ -197,7 +197,7 @@ def run(command, cwd):
 
 
 class Builder:
-    """Compiles a changed source and links what holds it, elsewhere."""
+    """Compiles a changed source and links the target that contains it, in another folder."""
 
     def __init__(self, build):
         self.build = build
@@ -208,7 +208,7 @@ class Builder:
                 self.commands[entry['file']] = entry['command']
 
     def make(self, folder, source, old, new, unit, target):
-        """The path of `target`, made of the sources with `old` replaced by `new` in `source`."""
+        """Builds `target` with `old` replaced by `new` in `source` and returns its path."""
         text = (ROOT / CUDA / source).read_text()
         if text.count(old) != 1:
             raise SystemExit(f'{source} has {text.count(old)} times, not once: {old}')
@@ -235,7 +235,7 @@ class Builder:
 
 
 def is_found(build, made, test):
-    """By which seed a test fails, or None."""
+    """Returns the first seed with which a test fails, or None."""
     program, cases, *kernels = test
     for seed in SEEDS:
         env = dict(os.environ, TOKAMAK_EMULATION_SEED=str(seed))

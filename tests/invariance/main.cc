@@ -3,19 +3,19 @@
 //
 //   build/tests/invariance/invariance --requests 1000
 //
-// is the full run: 1000 random requests for every weight type and every ISA of this machine, each
-// alone and in two mixes, one with one thread and one with two. ctest runs fewer.
+// This is the full run: 1000 random requests for every weight type and every ISA of this machine,
+// each alone and in two mixes, one with one thread and one with two. ctest runs fewer.
 //
 //   build/tests/invariance/invariance --device cuda --requests 100
 //
-// runs on a GPU, in two mixes without graphs and two with graphs, with overlapping steps. Exits
-// with 77 if there is no GPU or no backend for it.
+// This runs on a GPU, in two mixes without graphs and two with graphs, with overlapping steps.
+// Exits with 77 if there is no GPU or no backend for it.
 //
 //   build/tests/invariance/invariance --model default --requests 30
 //
-// uses SmolLM2-135M-Instruct, as fetched by scripts/fetch-model, or any other model by its path.
-// Exits with 77 if the default model is missing. --types Q4_K,F16, --isas avx2 and --seed select a
-// part. Prints the first difference of each combination, with the command that repeats it.
+// This uses SmolLM2-135M-Instruct, as fetched by scripts/fetch-model, or any other model by its
+// path. Exits with 77 if the default model is missing. --types Q4_K,F16, --isas avx2 and --seed
+// select a part. Prints the first difference of each combination, with the command that repeats it.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -43,8 +43,8 @@ constexpr int kSkipped = 77;
 constexpr std::string_view kCpu = "cpu";
 constexpr std::string_view kCuda = "cuda";
 constexpr int32_t kRoundRequests = 40;
-// After this many comparisons, in the whole run and per combination of type and ISA, all that could
-// make a difference must have happened.
+// After this many comparisons, the whole run and each combination of type and ISA must have met
+// everything that could make a difference.
 constexpr int64_t kEnough = 60;
 constexpr int64_t kEnoughForCombination = 1000;
 

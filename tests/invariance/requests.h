@@ -55,7 +55,6 @@ Material TinyMaterial(uint64_t seed, int32_t vocab_size);
 // Documents of English text, tokenized by `engine`.
 Result<Material> TextMaterial(const Engine& engine);
 
-// Describes the request in one line.
 std::string Describe(const Request& request);
 
 }  // namespace tokamak::invariance

@@ -1,5 +1,5 @@
-// Uses the installed library as an embedding program does: every public header, and what each one
-// declares is there to be linked. Exits 0 if errors come back as they should.
+// Uses the installed library as an embedding program does: includes every public header and links
+// what each one declares. Exits with 0 if errors come back as they should.
 #include <tokamak/chat.h>
 #include <tokamak/engine.h>
 #include <tokamak/request.h>
@@ -30,7 +30,7 @@ int main() {
   sampling.top_p = 1.5f;
   Expect("Validate", tokamak::Validate(sampling, 10).WithContext("here"),
          StatusCode::kInvalidArgument);
-  // Linked, and not called: it needs an engine.
+  // Linked but not called, because it needs an engine.
   auto* const volatile start = &tokamak::EmbeddedServer::Start;
   (void)start;
   return failures == 0 ? 0 : 1;

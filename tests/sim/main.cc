@@ -2,7 +2,7 @@
 //
 //   sim --schedules 10000 --seed 1 --depth 0
 //
-// prints a summary, or the first failure with the command that repeats it.
+// Prints a summary, or the first failure with the command that repeats it.
 #include <fmt/core.h>
 #include <sys/time.h>
 #include <unistd.h>

@@ -335,8 +335,8 @@ TEST_F(ClientsTest, AClientWaitsAtMostTwiceAsLongWhenPreemptedStreamsRecompute) 
   }
 }
 
-// Holds if slots are lacking, and if blocks are. A turn recomputes at most as much as it newly
-// computes, and the turn in which a stream ends at most the whole context more.
+// Holds whether slots or blocks are lacking. A turn recomputes at most as much as it computes anew;
+// the turn in which a stream ends may recompute the whole context on top.
 TEST_F(ClientsTest, AClientRecomputesAtMostTwiceWhatItComputes) {
   struct Case {
     bool prefix_cache;

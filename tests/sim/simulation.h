@@ -34,7 +34,7 @@ struct ScheduleStats {
   int64_t preemptions = 0;
   int64_t pauses = 0;
   int64_t failures = 0;
-  int64_t failed_engines = 0;  // engines that failed for good
+  int64_t failed_engines = 0;
   int64_t cached_tokens = 0;
   int64_t tokens = 0;
   std::array<int64_t, 3> unhealthy = {};  // choices ended by each RowHealth
