@@ -44,7 +44,7 @@ if(TOKAMAK_SANITIZE)
   if(TOKAMAK_SANITIZE MATCHES "fuzzer-no-link")
     list(APPEND TOKAMAK_TEST_OPTIONS -fno-sanitize=fuzzer-no-link)
   endif()
-  # Static archives contain sanitizer calls, so whoever links them needs the runtime.
+  # Static archives contain sanitizer calls, so every program that links them needs the runtime.
   string(REPLACE "fuzzer-no-link," "" sanitize_link "${TOKAMAK_SANITIZE}")
   add_link_options(-fsanitize=${sanitize_link})
 endif()

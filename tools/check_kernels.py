@@ -2,7 +2,7 @@
 """Checks that kernels use only C++ syntax, so that other compilers accept them too.
 
 Launches, shared memory, PTX and the compiler's macros may appear only in the header made for each;
-elsewhere in src/ops/cuda they are violations. So is a tensor map that TMA cannot find. Prints
+elsewhere in src/ops/cuda they are violations. A tensor map that TMA cannot find is one too. Prints
 "file:line: rule" for each violation and exits with 1 if there is any.
 """
 import pathlib

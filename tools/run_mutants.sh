@@ -42,8 +42,8 @@ trap 'rm -rf "$copy"' EXIT
 trap 'exit 130' INT TERM
 git -C "$root" ls-files -z --cached --others --exclude-standard |
   tar -C "$root" --null --ignore-failed-read -T - -cf - | tar -C "$copy" -xf -
-# Uses a release build's flags, so that ccache has what a mutant does not change. A mutant may leave
-# a variable unused.
+# Uses a release build's flags, so that ccache finds everything that a mutant does not change. A
+# mutant may leave a variable unused.
 cat >"$copy/compile" <<LAUNCHER
 #!/bin/sh
 export CCACHE_BASEDIR=$copy CCACHE_NOHASHDIR=true
