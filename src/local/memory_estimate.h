@@ -23,7 +23,7 @@ Result<LoadOptions> MakeLoadOptions(const EngineOptions& options);
 // kInvalidArgument for a wrong value.
 Result<RunnerShape> MakeRunnerShape(const EngineOptions& options, const Model& model);
 
-// Divides `available_bytes`, what is free with the weights loaded, between KV cache and runner.
+// Divides `available_bytes`, the free memory once weights are loaded, between KV cache and runner.
 // `on_device`: the host tier uses other memory.
 Result<MemoryProfile> EstimateRunnerMemory(const Model& model, const EngineOptions& options,
                                            const RunnerShape& shape, int64_t available_bytes,

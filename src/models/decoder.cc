@@ -208,7 +208,7 @@ class Decoder final : public Model {
     return logits;
   }
 
-  // Not with a softcap, which may round different logits to the same value: the lowest id then
+  // Unavailable with a softcap, which may round different logits to one value; then the lowest id
   // wins.
   std::optional<ArgmaxLogits> Argmax(nn::Pass& pass, Tensor hidden) const override {
     if (logit_softcap_ > 0 || !pass.ops.has_linear_argmax()) return std::nullopt;

@@ -56,7 +56,7 @@ Json Mutate(Json config, const std::string& path, const Json& value) {
   return config;
 }
 
-// The reference increases the base for each length beyond the maximum, and keeps it up to there.
+// The reference keeps the base up to the maximum length, and increases it beyond.
 TEST(Llama, DynamicRopeIsLimitedToItsOriginalContext) {
   const Json dynamic = WithScaling({{"rope_type", "dynamic"}, {"factor", 4.0}});
   EXPECT_EQ(Logits(dynamic), Logits(BaseConfig()));

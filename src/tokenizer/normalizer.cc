@@ -38,8 +38,8 @@ std::string StripAccents(std::string_view text) {
   return out;
 }
 
-// Applies SentencePiece's rules as the `tokenizers` library does: to a short grapheme as a whole,
-// by the rule of its shortest prefix, or else to each character.
+// Applies SentencePiece's rules as the `tokenizers` library does: to a short grapheme as a whole if
+// a rule matches its start (the shortest such rule), otherwise to each character.
 std::string Precompiled(std::string_view text, const CharsMap& charsmap) {
   constexpr size_t kLongestGrapheme = 5;
   std::string out;

@@ -34,7 +34,7 @@
 #define O200K_TAIL " ?" OTHER "+[\\r\\n/]*|" NEWLINES "|" TRAILING_SPACE "|" SPACE "+"
 #define O200K(suffix, number) \
   CASED_WORDS("[" UPPER "]", "[" LOWER "]", suffix) "|" number "|" O200K_TAIL
-// The classes above without Han, as complements that list everything else.
+// The classes above without Han, as complements: everything else is listed.
 #define UPPER_NOT_HAN "[^\\p{sc:Han}\\p{Ll}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}]"
 #define LOWER_NOT_HAN "[^\\p{sc:Han}\\p{Lu}\\p{Lt}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}]"
 // The last step of DeepSeek V3 and its derivatives.
@@ -144,7 +144,7 @@ constexpr SplitStep kAfmoe[] = {
                           "+")};
 constexpr SplitStep kLines[] = {Split("[^\\n]+|\\n+")};
 constexpr SplitStep kLaguna[] = {Split("[^\\n]+|\\n+"), Split(CL100K("\\p{N}"))};
-// Possessive groups: nothing follows them in their alternative, and time and memory stay linear.
+// The groups are possessive: nothing follows them in their alternative, and time stays linear.
 constexpr SplitStep kExaoneMoe[] = {
     Split(ANY_CASE_CONTRACTION
           "|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*+(?: \\p{L}\\p{M}*+)*+)++|\\p{N}| ?" OTHER

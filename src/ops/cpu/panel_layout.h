@@ -16,8 +16,8 @@
 //     bits        u32[16]         byte b, bit i: element 4i + b
 //     codes8      u32[8][16]      word j, byte b: element 4j + b
 //
-// Masking a word leaves four consecutive elements in its four bytes, as dot products take them;
-// shifting it brings any one element down.
+// Masking a word leaves four consecutive elements in its four bytes, as dot products take them.
+// Shifting it moves any one element to the low bits.
 #pragma once
 
 #include <cstddef>

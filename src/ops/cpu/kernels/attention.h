@@ -1,5 +1,5 @@
 // One split of attention for a block of queries that share a KV head: a softmax over at most
-// kKeySplit keys. First all scores, then weights relative to the highest, then the weighted values.
+// kKeySplit keys. Computes scores, then weights relative to the highest, then values.
 //
 // Both products use register blocks of rows × 16 columns: keys in the first, value dimensions in
 // the second. Few rows read the cache as it is stored, each element once; many rows share a tile of

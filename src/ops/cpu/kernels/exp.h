@@ -6,7 +6,7 @@ namespace tokamak::cpu {
 
 // exp(x) = 2^n · exp(r), n = round(x / ln 2), |r| <= ln 2 / 2, exp(r) = 1 + r + r² P(r), P the
 // degree-4 minimax polynomial of relative error 3.1e-9 (0.05 ulp). n · ln 2 is subtracted in two
-// parts, the first of few enough bits for an exact product. NaN gives NaN.
+// parts, the first with so few bits that its product is exact. NaN gives NaN.
 template <class V>
 [[gnu::always_inline]] inline typename V::F Exp(typename V::F x) {
   using F = typename V::F;
