@@ -11,64 +11,39 @@
 // Shared memory is 51 KB, so that an SM holds two CTAs and leaves room for the next kernel's.
 #include "ops/cuda/mma_attention.h"
 
-#include <algorithm>
 #include <bit>
 
 #include "ops/cuda/attention_splits.cuh"
+#include "ops/cuda/mma_attention_rows.cuh"
 #include "ops/cuda/mma_attention_tiles.cuh"
-#include "ops/cuda/tensor_map.h"
 
 namespace tokamak::cuda {
 namespace mma_attention {
 namespace {
 
-constexpr float kLog2E = 1.4426950408889634f;
-constexpr float kLn2 = 0.6931471805599453f;
+constexpr int kWarps = 4;  // that compute
+constexpr int kConsumers = kWarps * kWarp;
+constexpr int kThreads = kConsumers + kWarp;
+constexpr int kWarpKeys = kKeyTile / kWarps;
+constexpr int kRingBytes = 48 << 10;
+static_assert(kTileRows == 16 && kWarpKeys == kStep);
 
-__device__ inline uint32_t PackBf16(float low, float high) {
-  return BF16::Store(low) | uint32_t{BF16::Store(high)} << 16;
-}
+template <int kHeadDim>
+struct Shape {
+  static constexpr unsigned kStages = kRingBytes / kStageBytes<kHeadDim>;
+  static constexpr int kWarpDims = kHeadDim / kWarps;
+  static constexpr int kPairs = kWarpDims / kStep;  // of 8 columns of values, of a warp
+  static_assert(kWarpDims % kStep == 0 && kStages >= 3);
 
-// What a warp has summed up over some keys. Index i of two is row lane / 4 + 8 i.
-template <int kPairs>
-struct Sums {
-  float highest[2];  // score, in units of log2
-  float sum[2];      // of weights
-  float values[2 * kPairs][4];
-
-  __device__ void Clear() {
-    highest[0] = highest[1] = -INFINITY;
-    sum[0] = sum[1] = 0;
-#pragma unroll
-    for (int j = 0; j < 2 * kPairs; ++j) {
-#pragma unroll
-      for (int c = 0; c < 4; ++c) values[j][c] = 0;
-    }
-  }
-  // Takes in a later split of row i.
-  __device__ void Merge(const Sums& other, int i) {
-    const float both = fmaxf(highest[i], other.highest[i]);
-    const float factor = exp2f(__fadd_rn(highest[i], -both));
-    const float weight = exp2f(__fadd_rn(other.highest[i], -both));
-    highest[i] = both;
-    sum[i] = fmaf(other.sum[i], weight, __fmul_rn(sum[i], factor));
-#pragma unroll
-    for (int j = 0; j < 2 * kPairs; ++j) {
-#pragma unroll
-      for (int c = 2 * i; c < 2 * i + 2; ++c) {
-        values[j][c] = fmaf(other.values[j][c], weight, __fmul_rn(values[j][c], factor));
-      }
-    }
-  }
-  __device__ void Copy(const Sums& other, int i) {
-    highest[i] = other.highest[i];
-    sum[i] = other.sum[i];
-#pragma unroll
-    for (int j = 0; j < 2 * kPairs; ++j) {
-      values[j][2 * i] = other.values[j][2 * i];
-      values[j][2 * i + 1] = other.values[j][2 * i + 1];
-    }
-  }
+  struct alignas(SwizzleAligned) Memory {
+    uint8_t stages[kStages][kStageBytes<kHeadDim>];
+    // bf16; padded, so that ldmatrix meets no bank twice.
+    alignas(16) uint16_t weights[kTileRows][kKeyTile + 8];
+    float highest[kWarps][kTileRows];
+    float sums[kWarps][kTileRows];
+    RingBarriers<kStages> ring;
+    bool is_last;
+  };
 };
 
 // What the warps that compute do.
@@ -76,7 +51,8 @@ template <int kHeadDim>
 class Computer {
  public:
   using S = Shape<kHeadDim>;
-  using State = Sums<S::kPairs>;
+  using State = Sums<2 * S::kPairs>;
+  using Part = Place<kHeadDim, kTileRows, 2 * S::kPairs>;
 
   __device__ Computer(const AttentionArgs& a, typename S::Memory& memory)
       : a_(a),
@@ -86,9 +62,13 @@ class Computer {
         scale_(a.scale * kLog2E) {}
 
   __device__ void Run(const AttentionUnit& unit, int kv_head) {
-    kv_head_ = kv_head;
+    const Part part = {.a = a_,
+                       .kv_head = kv_head,
+                       .first_row = RowOf(0),
+                       .first_dim = warp_ * S::kWarpDims + lane_ % 4 * 2,
+                       .writes_state = warp_ == 0 && lane_ % 4 == 0};
     const Rows rows(a_, unit);
-    LoadQueries(rows);
+    LoadQueries(rows, kv_head);
     State total;
     total.Clear();
     const Splits splits(unit);
@@ -96,33 +76,31 @@ class Computer {
       State sums;
       ComputeSplit(rows, split, sums);
       if (unit.split < 0) {
-        TakeIn(rows, split, 0, sums, total);
-        TakeIn(rows, split, 1, sums, total);
+        total.TakeIn(rows, RowOf(0), split, 0, sums);
+        total.TakeIn(rows, RowOf(1), split, 1, sums);
       } else {
-        WritePartial(unit, rows, sums);
+        part.WritePartial(unit, rows, sums);
       }
     }
     if (unit.split >= 0) {
       const auto sync = [this] { SyncComputers(); };
-      if (!IsLastSplit(a_, unit, kv_head_, memory_.is_last, sync)) return;
-      MergePartials(unit, rows, total);
+      if (!IsLastSplit(a_, unit, kv_head, memory_.is_last, sync)) return;
+      part.MergePartials(unit, rows, total);
     }
-    Write(rows, total);
+    part.Write(rows, total);
   }
 
  private:
   __device__ int RowOf(int i) const { return lane_ / 4 + 8 * i; }
-  // Of the first of the lane's two columns in group j of 8.
-  __device__ int DimOf(int j) const { return warp_ * S::kWarpDims + j * 8 + lane_ % 4 * 2; }
   __device__ void SyncComputers() { ptx::SyncNamed(1, kConsumers); }
 
-  __device__ void LoadQueries(const Rows& rows) {
+  __device__ void LoadQueries(const Rows& rows, int kv_head) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const bool is_row = RowOf(i) < rows.count;
       const float* query = nullptr;
       if (is_row) {
-        const int head = kv_head_ * rows.group + rows.HeadInGroup(RowOf(i));
+        const int head = kv_head * rows.group + rows.HeadInGroup(RowOf(i));
         query = a_.q + rows.Token(RowOf(i)) * a_.q_stride + int64_t{head} * kHeadDim;
       }
 #pragma unroll
@@ -228,8 +206,7 @@ class Computer {
     SyncComputers();
   }
 
-  // kSomeUnseen: some row does not see some key of the tile. Values that no row sees may be
-  // anything.
+  // kSomeUnseen: some row does not see some key of the tile.
   template <bool kSomeUnseen>
   __device__ void AddValues(const Rows& rows, int first, State& sums) {
     memory_.ring.WaitUntilFilled(fill_);
@@ -248,62 +225,14 @@ class Computer {
         float(&low)[4] = sums.values[2 * pair];
         float(&high)[4] = sums.values[2 * pair + 1];
         if constexpr (kSomeUnseen) {
-          KeepSeen(first + k * kStep, rows.FirstKey(), rows.LastKey(), values);
-          if (__any_sync(kAllLanes, HasNonFinite(values))) {
-            AddRowByRow(rows, first + k * kStep, weights, values, low, high);
-            continue;
-          }
+          AddSeen(rows, 0, rows.count, first + k * kStep, weights, values, low, high);
+        } else {
+          ptx::MultiplyBf16(low, weights, {values[0], values[1]});
+          ptx::MultiplyBf16(high, weights, {values[2], values[3]});
         }
-        ptx::MultiplyBf16(low, weights, {values[0], values[1]});
-        ptx::MultiplyBf16(high, weights, {values[2], values[3]});
       }
     }
     memory_.ring.ReleaseAfterLoads(fill_++);
-  }
-
-  // Zeros in place of the values of keys outside [low, high]; the fragments are of keys from
-  // `first` on.
-  __device__ void KeepSeen(int first, int low, int high, uint32_t (&values)[4]) const {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int key = first + half * 8 + lane_ % 4 * 2;
-      const uint32_t mask = (low <= key && key <= high ? 0x0000ffffu : 0) |
-                            (low <= key + 1 && key + 1 <= high ? 0xffff0000u : 0);
-      values[half] &= mask;
-      values[2 + half] &= mask;
-    }
-  }
-  static __device__ bool HasNonFinite(const uint32_t (&values)[4]) {
-    bool any = false;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      any |= (values[i] & 0x7f80u) == 0x7f80u || (values[i] & 0x7f800000u) == 0x7f800000u;
-    }
-    return any;
-  }
-  // Zero times NaN is NaN: each row gets a product without what it does not see. Rare.
-  __device__ void AddRowByRow(const Rows& rows, int first, const uint32_t (&weights)[4],
-                              const uint32_t (&values)[4], float (&low)[4], float (&high)[4]) {
-    float sums[2][4];
-#pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      sums[0][c] = low[c];
-      sums[1][c] = high[c];
-    }
-    for (int row = 0; row < rows.count; ++row) {
-      uint32_t seen[4] = {values[0], values[1], values[2], values[3]};
-      KeepSeen(first, rows.FirstKey(row), rows.LastKey(row), seen);
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        float products[4] = {sums[j][0], sums[j][1], sums[j][2], sums[j][3]};
-        ptx::MultiplyBf16(products, weights, {seen[2 * j], seen[2 * j + 1]});
-        float(&to)[4] = j == 0 ? low : high;
-#pragma unroll
-        for (int c = 0; c < 4; ++c) {
-          if (RowOf(c / 2) == row) to[c] = products[c];
-        }
-      }
-    }
   }
 
   // From each lane's sum of weights to the row's.
@@ -325,105 +254,9 @@ class Computer {
     }
   }
 
-  // Merges a split into the total of row i, if that sees any of it.
-  __device__ void TakeIn(const Rows& rows, int split, int i, const State& sums,
-                         State& total) const {
-    const int first = rows.FirstKey(RowOf(i)) / kSplitKeys;
-    if (split < first || split > rows.LastKey(RowOf(i)) / kSplitKeys) return;
-    if (split == first) {
-      total.Copy(sums, i);
-    } else {
-      total.Merge(sums, i);
-    }
-  }
-
-  __device__ float* Partial(const AttentionUnit& unit, int split, int i) const {
-    const int64_t index = unit.partial + (split - unit.begin_split);
-    const int64_t row = (index * a_.cache.num_kv_heads + kv_head_) * kTileRows + RowOf(i);
-    return a_.partials + row * (kHeadDim + 2);
-  }
-
-  __device__ void WritePartial(const AttentionUnit& unit, const Rows& rows, const State& sums) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (RowOf(i) >= rows.count) continue;
-      float* const partial = Partial(unit, unit.split, i);
-#pragma unroll
-      for (int j = 0; j < 2 * S::kPairs; ++j) {
-        partial[DimOf(j)] = sums.values[j][2 * i];
-        partial[DimOf(j) + 1] = sums.values[j][2 * i + 1];
-      }
-      if (warp_ == 0 && lane_ % 4 == 0) {
-        partial[kHeadDim] = sums.highest[i];
-        partial[kHeadDim + 1] = sums.sum[i];
-      }
-    }
-  }
-
-  // Other CTAs wrote these: not from this one's L1.
-  __device__ void LoadPartial(const AttentionUnit& unit, int split, int i, State& sums) const {
-    const float* const partial = Partial(unit, split, i);
-    sums.highest[i] = __ldcg(partial + kHeadDim);
-    sums.sum[i] = __ldcg(partial + kHeadDim + 1);
-#pragma unroll
-    for (int j = 0; j < 2 * S::kPairs; ++j) {
-      sums.values[j][2 * i] = __ldcg(partial + DimOf(j));
-      sums.values[j][2 * i + 1] = __ldcg(partial + DimOf(j) + 1);
-    }
-  }
-  // Several are requested at once: one after the other, the splits of a long sequence take longer
-  // to be read here than to be computed.
-  __device__ void MergePartials(const AttentionUnit& unit, const Rows& rows, State& total) const {
-    constexpr int kAtOnce = 6;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (RowOf(i) >= rows.count) continue;
-      for (int first = unit.begin_split; first < unit.end_split; first += kAtOnce) {
-        State sums[kAtOnce];
-#pragma unroll
-        for (int k = 0; k < kAtOnce; ++k) {
-          LoadPartial(unit, min(first + k, unit.end_split - 1), i, sums[k]);
-        }
-#pragma unroll
-        for (int k = 0; k < kAtOnce; ++k) {
-          if (first + k < unit.end_split) TakeIn(rows, first + k, i, sums[k], total);
-        }
-      }
-    }
-  }
-
-  // Adding zero makes a negative zero positive: which of the two a row holds may depend on its
-  // tile.
-  __device__ void Write(const Rows& rows, const State& total) const {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (RowOf(i) >= rows.count) continue;
-      const int64_t token = rows.Token(RowOf(i));
-      const int head = kv_head_ * rows.group + rows.HeadInGroup(RowOf(i));
-      const int64_t at = token * a_.out_stride + int64_t{head} * kHeadDim;
-#pragma unroll
-      for (int j = 0; j < 2 * S::kPairs; ++j) {
-#pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          const float value = __fadd_rn(__fdiv_rn(total.values[j][2 * i + c], total.sum[i]), 0.0f);
-          if (a_.out_bf16) {
-            static_cast<uint16_t*>(a_.out)[at + DimOf(j) + c] = BF16::Store(value);
-          } else {
-            static_cast<float*>(a_.out)[at + DimOf(j) + c] = value;
-          }
-        }
-      }
-      if (a_.lse != nullptr && warp_ == 0 && lane_ % 4 == 0) {
-        a_.lse[token * a_.lse_stride + head] =
-            __fmul_rn(__fadd_rn(total.highest[i], log2f(total.sum[i])), kLn2);
-      }
-    }
-  }
-
   const AttentionArgs& a_;
   typename S::Memory& memory_;
   const int warp_, lane_;
-  int kv_head_ = 0;
   const float scale_;  // to units of log2
   uint32_t queries_[kHeadDim / kStep][4];
   unsigned fill_ = 0;
@@ -442,56 +275,30 @@ __global__ void __launch_bounds__(kThreads, 2)
     __syncthreads();
     ptx::WaitForKernelAhead();
     const auto* const units = reinterpret_cast<const AttentionUnit*>(a.plan + 1);
-    // With the heads of a unit in a row, few units still engage all SMs.
-    const auto each_job = [&](auto&& run) {
-      const int heads = a.cache.num_kv_heads;
-      for (int job = static_cast<int>(blockIdx.x); job < a.plan->num_units * heads;
-           job += static_cast<int>(gridDim.x)) {
-        const AttentionUnit unit = units[job / heads];
-        run(unit, job % heads);
-      }
-    };
     if (threadIdx.x >= kConsumers) {
-      Loader<kHeadDim> loader(&keys, &values, a, memory);
-      each_job([&](const AttentionUnit& unit, int kv_head) { loader.Load(unit, kv_head); });
+      Loader<kHeadDim, typename Shape<kHeadDim>::Memory> loader(&keys, &values, a, memory);
+      ForEachJob(a, units, a.plan->num_units,
+                 [&](const AttentionUnit& unit, int kv_head) { loader.Load(unit, kv_head); });
     } else {
       Computer<kHeadDim> computer(a, memory);
-      each_job([&](const AttentionUnit& unit, int kv_head) { computer.Run(unit, kv_head); });
+      ForEachJob(a, units, a.plan->num_units,
+                 [&](const AttentionUnit& unit, int kv_head) { computer.Run(unit, kv_head); });
     }
   }
 }
 
-// The keys or values of a layer, which begin at `offset` in each block. How many blocks there are
-// is not known here: tables name those that exist.
-CUresult MapCache(const KvLayerView& cache, int64_t offset, CUtensorMap* map) {
-  const auto row_bytes = static_cast<uint64_t>(cache.head_dim) * 2;
-  const auto rows = static_cast<uint64_t>(cache.num_kv_heads) * cache.block_size;
-  return MakeTensorMap(
-      {.data = cache.base + offset,
-       .element_bytes = 2,
-       .sizes = {static_cast<uint64_t>(cache.head_dim), rows, uint64_t{1} << 31},
-       .strides = {row_bytes, static_cast<uint64_t>(cache.block_stride)},
-       .box = {kStripDims, static_cast<uint32_t>(std::min(cache.block_size, kKeyTile)), 1},
-       .swizzle = kRowBytes},
-      map);
-}
-
 template <int kHeadDim>
 cudaError_t Launch(const AttentionArgs& args, int ctas, cudaStream_t stream) {
-  CUtensorMap keys;
-  CUtensorMap values;
-  if (MapCache(args.cache, args.cache.k_offset, &keys) != CUDA_SUCCESS ||
-      MapCache(args.cache, args.cache.v_offset, &values) != CUDA_SUCCESS) {
-    return cudaErrorInvalidValue;
-  }
   const auto kernel = &MmaAttentionKernel<kHeadDim>;
   constexpr size_t kBytes = sizeof(typename Shape<kHeadDim>::Memory);
   static_assert(kBytes <= 54 << 10);
   const cudaError_t error = AllowSharedMemory(kernel, kBytes);
   if (error != cudaSuccess) return error;
   const auto grid = static_cast<unsigned>(ctas * args.cache.num_kv_heads);
-  return LaunchGroups({.dependent = true}, kernel, grid, kThreads, kBytes, stream, keys, values,
-                      args);
+  return WithCacheMaps(args, [&](const CUtensorMap& keys, const CUtensorMap& values) {
+    return LaunchGroups({.dependent = true}, kernel, grid, kThreads, kBytes, stream, keys, values,
+                        args);
+  });
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
-// How attention by mma.sync (mma_attention.cu) brings tiles of keys and values to shared memory.
+// How attention on tensor cores (mma_attention.cu, wide_attention.cu) brings tiles of keys and
+// values to shared memory.
 #pragma once
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "ops/cuda/attention_layout.h"
@@ -10,40 +12,21 @@
 #include "ops/cuda/launch.h"
 #include "ops/cuda/ptx.h"
 #include "ops/cuda/ring.cuh"
+#include "ops/cuda/tensor_map.h"
 
 namespace tokamak::cuda::mma_attention {
 
 inline constexpr int kKeyTile = 64;
-inline constexpr int kWarps = 4;  // that compute
-inline constexpr int kConsumers = kWarps * kWarp;
-inline constexpr int kThreads = kConsumers + kWarp;
-inline constexpr int kWarpKeys = kKeyTile / kWarps;
 inline constexpr int kRowBytes = 128;             // of a box: what a swizzle spans
 inline constexpr int kStripDims = kRowBytes / 2;  // elements in it
 inline constexpr int kStripBytes = kKeyTile * kRowBytes;
-inline constexpr int kRingBytes = 48 << 10;
 inline constexpr int kStep = 16;  // columns of a and rows of b in a product
-static_assert(kSplitKeys % kKeyTile == 0 && kTileRows == 16 && kWarpKeys == kStep);
+static_assert(kSplitKeys % kKeyTile == 0);
 
 template <int kHeadDim>
-struct Shape {
-  static constexpr int kStrips = kHeadDim / kStripDims;
-  static constexpr int kStageBytes = kStrips * kStripBytes;
-  static constexpr unsigned kStages = kRingBytes / kStageBytes;
-  static constexpr int kWarpDims = kHeadDim / kWarps;
-  static constexpr int kPairs = kWarpDims / kStep;  // of 8 columns of values, of a warp
-  static_assert(kWarpDims % kStep == 0 && kStages >= 3);
-
-  struct alignas(SwizzleAligned) Memory {
-    uint8_t stages[kStages][kStageBytes];
-    // bf16; padded, so that ldmatrix meets no bank twice.
-    alignas(16) uint16_t weights[kTileRows][kKeyTile + 8];
-    float highest[kWarps][kTileRows];
-    float sums[kWarps][kTileRows];
-    RingBarriers<kStages> ring;
-    bool is_last;
-  };
-};
+inline constexpr int kStrips = kHeadDim / kStripDims;
+template <int kHeadDim>
+inline constexpr int kStageBytes = kStrips<kHeadDim>* kStripBytes;
 
 // A unit's rows, numbered from 0, and the keys that they see.
 struct Rows {
@@ -84,14 +67,13 @@ struct Splits {
   const int begin, end;
 };
 
-// What the warp that loads does: of every tile of every unit, the keys and then the values.
-template <int kHeadDim>
+// What the warp that loads does: of every tile of every unit, the keys and then the values. Memory
+// has the `stages` and their `ring`.
+template <int kHeadDim, typename Memory>
 class Loader {
  public:
-  using S = Shape<kHeadDim>;
-
   __device__ Loader(const CUtensorMap* keys, const CUtensorMap* values, const AttentionArgs& a,
-                    typename S::Memory& memory)
+                    Memory& memory)
       : keys_(keys),
         values_(values),
         a_(a),
@@ -119,18 +101,18 @@ class Loader {
     const unsigned slot = memory_.ring.Slot(fill_);
     const int begin = max(0, rows.FirstKey() - first) / box_rows_;
     const int end = min(kKeyTile - 1, rows.LastKey() - first) / box_rows_ + 1;
-    const int boxes = (end - begin) * S::kStrips;
+    const int boxes = (end - begin) * kStrips<kHeadDim>;
+    const int strip = lane_ % kStrips<kHeadDim>;
+    const int row = (begin + lane_ / kStrips<kHeadDim>)*box_rows_;
+    const int block_size = a_.cache.block_size;
+    const int32_t block = lane_ < boxes ? table[(first + row) / block_size] : 0;
     memory_.ring.WaitUntilEmpty(fill_);
     if (lane_ == 0) memory_.ring.Expect(fill_, boxes * box_rows_ * kRowBytes);
     __syncwarp();
     if (lane_ < boxes) {
-      const int strip = lane_ % S::kStrips;
-      const int row = (begin + lane_ / S::kStrips) * box_rows_;
-      const int block_size = a_.cache.block_size;
       const int in_block = kv_head * block_size + (first + row) % block_size;
       ptx::LoadBox(memory_.stages[slot] + strip * kStripBytes + row * kRowBytes, map,
-                   {strip * kStripDims, in_block, table[(first + row) / block_size]},
-                   &memory_.ring.filled[slot]);
+                   {strip * kStripDims, in_block, block}, &memory_.ring.filled[slot]);
     }
     ++fill_;
   }
@@ -138,7 +120,7 @@ class Loader {
   const CUtensorMap* keys_;
   const CUtensorMap* values_;
   const AttentionArgs& a_;
-  typename S::Memory& memory_;
+  Memory& memory_;
   const int lane_, box_rows_;
   unsigned fill_ = 0;
 };
@@ -146,6 +128,46 @@ class Loader {
 // Where 16 bytes of a stage lie: `chunk` counts them along a row.
 __device__ inline const uint8_t* ChunkOf(const uint8_t* stage, int row, int chunk) {
   return stage + chunk / 8 * kStripBytes + row * kRowBytes + ((chunk % 8) ^ (row % 8)) * 16;
+}
+
+// Calls run(unit, KV head) for the jobs of this CTA, of `count` units. With the heads of a unit in
+// a row, few units still engage all SMs.
+template <typename Run>
+__device__ void ForEachJob(const AttentionArgs& a, const AttentionUnit* units, int count, Run run) {
+  const int heads = a.cache.num_kv_heads;
+  for (int job = static_cast<int>(blockIdx.x); job < count * heads;
+       job += static_cast<int>(gridDim.x)) {
+    const AttentionUnit unit = units[job / heads];
+    run(unit, job % heads);
+  }
+}
+
+// The keys or values of a layer, which begin at `offset` in each block. How many blocks there are
+// is not known here: tables name those that exist.
+inline CUresult MapCache(const KvLayerView& cache, int64_t offset, CUtensorMap* map) {
+  const auto row_bytes = static_cast<uint64_t>(cache.head_dim) * 2;
+  const auto rows = static_cast<uint64_t>(cache.num_kv_heads) * cache.block_size;
+  return MakeTensorMap(
+      {.data = cache.base + offset,
+       .element_bytes = 2,
+       .sizes = {static_cast<uint64_t>(cache.head_dim), rows, uint64_t{1} << 31},
+       .strides = {row_bytes, static_cast<uint64_t>(cache.block_stride)},
+       .box = {kStripDims, static_cast<uint32_t>(std::min(cache.block_size, kKeyTile)), 1},
+       .swizzle = kRowBytes},
+      map);
+}
+
+// Launches a kernel of attention with maps of keys and values. A function object `launch` starts
+// it.
+template <typename Launch>
+cudaError_t WithCacheMaps(const AttentionArgs& args, Launch launch) {
+  CUtensorMap keys;
+  CUtensorMap values;
+  if (MapCache(args.cache, args.cache.k_offset, &keys) != CUDA_SUCCESS ||
+      MapCache(args.cache, args.cache.v_offset, &values) != CUDA_SUCCESS) {
+    return cudaErrorInvalidValue;
+  }
+  return launch(keys, values);
 }
 
 }  // namespace tokamak::cuda::mma_attention

@@ -1,0 +1,239 @@
+// What both kernels of attention on tensor cores do with the 16 rows of a warp: what they sum up,
+// merge and write. Lane l has rows l / 4 and l / 4 + 8 of them, index i of two, and of every 8
+// columns l % 4 · 2 and the next: where mma.sync and wgmma leave sums.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/cuda/device.cuh"
+#include "ops/cuda/mma_attention_tiles.cuh"
+#include "ops/cuda/ptx.h"
+
+namespace tokamak::cuda::mma_attention {
+
+inline constexpr float kLog2E = 1.4426950408889634f;
+inline constexpr float kLn2 = 0.6931471805599453f;
+
+__device__ inline uint32_t PackBf16(float low, float high) {
+  return BF16::Store(low) | uint32_t{BF16::Store(high)} << 16;
+}
+
+// What a warp has summed up over some keys, of kGroups times 8 columns.
+template <int kGroups>
+struct Sums {
+  float highest[2];  // score, in units of log2
+  float sum[2];      // of weights
+  float values[kGroups][4];
+
+  __device__ void Clear() {
+    highest[0] = highest[1] = -INFINITY;
+    sum[0] = sum[1] = 0;
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) values[j][c] = 0;
+    }
+  }
+  // As wgmma has them.
+  __device__ float (&AllValues())[4 * kGroups] {
+    return reinterpret_cast<float(&)[4 * kGroups]>(values);
+  }
+  // Takes in a later split of row i.
+  __device__ void Merge(const Sums& other, int i) {
+    const float both = fmaxf(highest[i], other.highest[i]);
+    const float factor = exp2f(__fadd_rn(highest[i], -both));
+    const float weight = exp2f(__fadd_rn(other.highest[i], -both));
+    highest[i] = both;
+    sum[i] = fmaf(other.sum[i], weight, __fmul_rn(sum[i], factor));
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) {
+#pragma unroll
+      for (int c = 2 * i; c < 2 * i + 2; ++c) {
+        values[j][c] = fmaf(other.values[j][c], weight, __fmul_rn(values[j][c], factor));
+      }
+    }
+  }
+  __device__ void Copy(const Sums& other, int i) {
+    highest[i] = other.highest[i];
+    sum[i] = other.sum[i];
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) {
+      values[j][2 * i] = other.values[j][2 * i];
+      values[j][2 * i + 1] = other.values[j][2 * i + 1];
+    }
+  }
+  // Merges a split into the total of row i, which is row `row` of `rows`, if that sees any of it.
+  __device__ void TakeIn(const Rows& rows, int row, int split, int i, const Sums& sums) {
+    const int first = rows.FirstKey(row) / kSplitKeys;
+    if (split < first || split > rows.LastKey(row) / kSplitKeys) return;
+    if (split == first) {
+      Copy(sums, i);
+    } else {
+      Merge(sums, i);
+    }
+  }
+};
+
+// Where a lane's sums belong in a tile of kRows rows and one KV head.
+template <int kHeadDim, int kRows, int kGroups>
+struct Place {
+  using State = Sums<kGroups>;
+  // Splits that are read at once to be merged: one after the other, those of a long sequence take
+  // longer to be read than to be computed.
+  static constexpr int kAtOnce = kGroups <= 4 ? 6 : 2;
+
+  const AttentionArgs& a;
+  int kv_head;
+  int first_row;      // in the tile
+  int first_dim;      // of the head
+  bool writes_state;  // highest and sum of the rows
+
+  __device__ int RowOf(int i) const { return first_row + 8 * i; }
+  // Of the first of the lane's two columns in group j of 8.
+  __device__ int DimOf(int j) const { return first_dim + 8 * j; }
+
+  __device__ float* Partial(const AttentionUnit& unit, int split, int i) const {
+    const int64_t heads = a.cache.num_kv_heads;
+    const int64_t tile = int64_t{unit.partial} * heads * kTileRows;
+    const int64_t index = split - unit.begin_split;
+    return a.partials + (tile + (index * heads + kv_head) * kRows + RowOf(i)) * (kHeadDim + 2);
+  }
+
+  __device__ void WritePartial(const AttentionUnit& unit, const Rows& rows,
+                               const State& sums) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (RowOf(i) >= rows.count) continue;
+      float* const partial = Partial(unit, unit.split, i);
+#pragma unroll
+      for (int j = 0; j < kGroups; ++j) {
+        partial[DimOf(j)] = sums.values[j][2 * i];
+        partial[DimOf(j) + 1] = sums.values[j][2 * i + 1];
+      }
+      if (writes_state) {
+        partial[kHeadDim] = sums.highest[i];
+        partial[kHeadDim + 1] = sums.sum[i];
+      }
+    }
+  }
+
+  // Other CTAs wrote these: not from this one's L1.
+  __device__ void LoadPartial(const AttentionUnit& unit, int split, int i, State& sums) const {
+    const float* const partial = Partial(unit, split, i);
+    sums.highest[i] = __ldcg(partial + kHeadDim);
+    sums.sum[i] = __ldcg(partial + kHeadDim + 1);
+#pragma unroll
+    for (int j = 0; j < kGroups; ++j) {
+      sums.values[j][2 * i] = __ldcg(partial + DimOf(j));
+      sums.values[j][2 * i + 1] = __ldcg(partial + DimOf(j) + 1);
+    }
+  }
+  __device__ void MergePartials(const AttentionUnit& unit, const Rows& rows, State& total) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (RowOf(i) >= rows.count) continue;
+      for (int first = unit.begin_split; first < unit.end_split; first += kAtOnce) {
+        State sums[kAtOnce];
+#pragma unroll
+        for (int k = 0; k < kAtOnce; ++k) {
+          LoadPartial(unit, min(first + k, unit.end_split - 1), i, sums[k]);
+        }
+#pragma unroll
+        for (int k = 0; k < kAtOnce; ++k) {
+          if (first + k < unit.end_split) total.TakeIn(rows, RowOf(i), first + k, i, sums[k]);
+        }
+      }
+    }
+  }
+
+  // Adding zero makes a negative zero positive: which of the two a row holds may depend on its
+  // tile.
+  __device__ void Write(const Rows& rows, const State& total) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (RowOf(i) >= rows.count) continue;
+      const int64_t token = rows.Token(RowOf(i));
+      const int head = kv_head * rows.group + rows.HeadInGroup(RowOf(i));
+      const int64_t at = token * a.out_stride + int64_t{head} * kHeadDim;
+#pragma unroll
+      for (int j = 0; j < kGroups; ++j) {
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          const float value = __fadd_rn(__fdiv_rn(total.values[j][2 * i + c], total.sum[i]), 0.0f);
+          if (a.out_bf16) {
+            static_cast<uint16_t*>(a.out)[at + DimOf(j) + c] = BF16::Store(value);
+          } else {
+            static_cast<float*>(a.out)[at + DimOf(j) + c] = value;
+          }
+        }
+      }
+      if (a.lse != nullptr && writes_state) {
+        a.lse[token * a.lse_stride + head] =
+            __fmul_rn(__fadd_rn(total.highest[i], log2f(total.sum[i])), kLn2);
+      }
+    }
+  }
+};
+
+// Zeros in place of the values of keys outside [low, high]; the fragments are of keys from `first`
+// on.
+__device__ inline void KeepSeen(int first, int low, int high, uint32_t (&values)[4]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int key = first + half * 8 + static_cast<int>(threadIdx.x % 4) * 2;
+    const uint32_t mask = (low <= key && key <= high ? 0x0000ffffu : 0) |
+                          (low <= key + 1 && key + 1 <= high ? 0xffff0000u : 0);
+    values[half] &= mask;
+    values[2 + half] &= mask;
+  }
+}
+__device__ inline bool HasNonFinite(const uint32_t (&values)[4]) {
+  bool any = false;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    any |= (values[i] & 0x7f80u) == 0x7f80u || (values[i] & 0x7f800000u) == 0x7f800000u;
+  }
+  return any;
+}
+// Zero times NaN is NaN: each row gets a product without what it does not see. Rare. The warp has
+// rows [begin, end).
+__device__ inline void AddRowByRow(const Rows& rows, int begin, int end, int first,
+                                   const uint32_t (&weights)[4], const uint32_t (&values)[4],
+                                   float (&low)[4], float (&high)[4]) {
+  const int first_row = begin + static_cast<int>(threadIdx.x % kWarp) / 4;
+  float sums[2][4];
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    sums[0][c] = low[c];
+    sums[1][c] = high[c];
+  }
+  for (int row = begin; row < end; ++row) {
+    uint32_t seen[4] = {values[0], values[1], values[2], values[3]};
+    KeepSeen(first, rows.FirstKey(row), rows.LastKey(row), seen);
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      float products[4] = {sums[j][0], sums[j][1], sums[j][2], sums[j][3]};
+      ptx::MultiplyBf16(products, weights, {seen[2 * j], seen[2 * j + 1]});
+      float(&to)[4] = j == 0 ? low : high;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        if (first_row + 8 * (c / 2) == row) to[c] = products[c];
+      }
+    }
+  }
+}
+// Adds weights [16, 16] · values [16, 16] to the two groups of columns of the warp's rows [begin,
+// end), some of which do not see some key. Values that no row sees may be anything.
+__device__ inline void AddSeen(const Rows& rows, int begin, int end, int first,
+                               const uint32_t (&weights)[4], uint32_t (&values)[4], float (&low)[4],
+                               float (&high)[4]) {
+  KeepSeen(first, rows.FirstKey(begin), rows.LastKey(end - 1), values);
+  if (__any_sync(kAllLanes, HasNonFinite(values))) {
+    AddRowByRow(rows, begin, end, first, weights, values, low, high);
+  } else {
+    ptx::MultiplyBf16(low, weights, {values[0], values[1]});
+    ptx::MultiplyBf16(high, weights, {values[2], values[3]});
+  }
+}
+
+}  // namespace tokamak::cuda::mma_attention
