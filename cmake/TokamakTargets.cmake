@@ -143,12 +143,12 @@ function(tokamak_needs_cuda test)
     ENVIRONMENT TOKAMAK_CUDA_LIBRARY=${CMAKE_BINARY_DIR}/libtokamak_cuda.so)
 endfunction()
 
-# tokamak_emulator_test(name COMMAND args... [SOAK] [SANITIZED] [PLAIN_KERNELS]): a test on the
+# tokamak_emulator_test(name COMMAND args... [SOAK] [SANITIZED] [KERNELS which]): a test on the
 # emulated CUDA backend, with the label `emulator`. SOAK: too slow for commits, so only
-# `ctest -C soak` runs it. SANITIZED: it runs under sanitizers too. PLAIN_KERNELS: with
-# TOKAMAK_CUDA_KERNELS=plain.
+# `ctest -C soak` runs it. SANITIZED: it runs under sanitizers too. KERNELS: with
+# TOKAMAK_CUDA_KERNELS set to plain or new.
 function(tokamak_emulator_test name)
-  cmake_parse_arguments(ARG "SOAK;SANITIZED;PLAIN_KERNELS" "" "COMMAND" ${ARGN})
+  cmake_parse_arguments(ARG "SOAK;SANITIZED" "KERNELS" "COMMAND" ${ARGN})
   if(NOT TOKAMAK_TESTS OR NOT TOKAMAK_EMULATOR OR (TOKAMAK_SANITIZE AND NOT ARG_SANITIZED))
     return()
   endif()
@@ -160,8 +160,8 @@ function(tokamak_emulator_test name)
   set_tests_properties(${name} PROPERTIES
     LABELS emulator TIMEOUT 3600 FAIL_REGULAR_EXPRESSION "no CUDA backend here"
     ENVIRONMENT TOKAMAK_CUDA_LIBRARY=${CMAKE_BINARY_DIR}/emulated/libtokamak_cuda.so)
-  if(ARG_PLAIN_KERNELS)
-    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT TOKAMAK_CUDA_KERNELS=plain)
+  if(ARG_KERNELS)
+    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT TOKAMAK_CUDA_KERNELS=${ARG_KERNELS})
   endif()
 endfunction()
 

@@ -1,9 +1,10 @@
 // How a step's attention is cut into work, as the plan writes it and the kernel reads it.
 //
 // The queries of a sequence that read the same KV head are rows: row r is token r / group and head
-// r % group of the group. A tile is up to kTileRows of them. Keys are cut at absolute positions
-// into splits of kSplitKeys; a row's splits are computed one by one, each from nothing, and merged
-// in ascending order. Which CTA computes them, and how rows are put into tiles, changes no bit.
+// r % group of the group. A tile is up to kTileRows of them; a wide one, for prefills, is up to
+// kWideRows. Keys are cut at absolute positions into splits of kSplitKeys; a row's splits are
+// computed one by one, each from nothing, and merged in ascending order. Which CTA computes them,
+// and how rows are put into tiles, changes no bit.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,6 +16,7 @@
 namespace tokamak::cuda {
 
 inline constexpr int kTileRows = 16;
+inline constexpr int kWideRows = 128;
 inline constexpr int kSplitKeys = 256;
 inline constexpr int kMaxHeadDim = 576;  // what registers and shared memory hold
 
@@ -28,13 +30,15 @@ struct AttentionUnit {
   int32_t begin_split;  // of the tile: those that any of its rows sees
   int32_t end_split;
   int32_t split;    // which to compute; -1: all, and there is nothing to merge
-  int32_t partial;  // where the tile's first split goes, and the tile's counter
+  int32_t partial;  // where the tile's first split goes, and the tile's counter: a split of a wide
+                    // tile takes the places of kWideRows / kTileRows
 };
 
-// The start of a plan's device memory; the units follow it.
+// The start of a plan's device memory; the units follow it, those of wide tiles last.
 struct AttentionHeader {
-  int32_t num_units;
-  int32_t unused[3];
+  int32_t num_units;       // of tiles up to kTileRows
+  int32_t num_wide_units;  // of tiles up to kWideRows
+  int32_t unused[2];
 };
 
 struct AttentionArgs {

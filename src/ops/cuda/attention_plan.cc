@@ -16,6 +16,11 @@ namespace {
 constexpr int kMaxPartials = 1024;
 constexpr int64_t kMaxPartialBytes = 128 << 20;
 
+// Sequences with fewer rows in a step waste too much of a wide tile, and few tokens may be drafts
+// to verify.
+constexpr int32_t kMinWideRows = 64;
+constexpr int32_t kMinWideTokens = 16;
+
 // That a unit computes.
 int NumSplits(const AttentionUnit& unit) {
   return unit.split < 0 ? unit.end_split - unit.begin_split : 1;
@@ -27,16 +32,18 @@ bool HoldsKeys(DType dtype) {
 
 }  // namespace
 
-CudaAttentionPlan::CudaAttentionPlan(const AttentionShape& shape, int num_ctas, CallGuard& guard,
-                                     BlockPool& pinned)
+CudaAttentionPlan::CudaAttentionPlan(const AttentionShape& shape, const AttentionCtas& num_ctas,
+                                     CallGuard& guard, BlockPool& pinned)
     : shape_(shape),
       guard_(guard),
       pinned_(pinned),
       group_(shape.num_heads / shape.num_kv_heads),
-      ctas_(static_cast<int>(CeilDiv(int64_t{num_ctas}, shape.num_kv_heads))) {}
+      ctas_(static_cast<int>(CeilDiv(int64_t{num_ctas.narrow}, shape.num_kv_heads))),
+      max_wide_ctas_(num_ctas.wide) {}
 
 Result<std::unique_ptr<CudaAttentionPlan>> CudaAttentionPlan::Make(const AttentionShape& shape,
-                                                                   int num_ctas, CallGuard& guard,
+                                                                   const AttentionCtas& num_ctas,
+                                                                   CallGuard& guard,
                                                                    BlockPool& pinned) {
   if (shape.head_dim > kMaxHeadDim) {
     return Unimplemented("CUDA: attention with heads of {}; up to {} are supported", shape.head_dim,
@@ -78,19 +85,27 @@ Status CudaAttentionPlan::AllocateMemory() {
   return CUDA_TRY(guard_, cudaDeviceSynchronize());
 }
 
-int64_t CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, int64_t long_splits,
-                                    AttentionUnit* units) {
+int CudaAttentionPlan::wide_ctas() const {
+  return static_cast<int>(std::min<int64_t>(max_wide_ctas_, num_wide_units_ * shape_.num_kv_heads));
+}
+
+bool CudaAttentionPlan::IsWide(const AttentionBatch& batch, int32_t s) const {
   const auto seq = static_cast<size_t>(s);
-  if (batch.seq_lens[seq] == 0) return 0;  // padding
+  const int32_t queries = batch.query_start_loc[seq + 1] - batch.query_start_loc[seq];
+  return max_wide_ctas_ > 0 && queries >= kMinWideTokens && queries * group_ >= kMinWideRows;
+}
+
+void CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, Cut& cut) {
+  const auto seq = static_cast<size_t>(s);
+  if (batch.seq_lens[seq] == 0) return;  // padding
   const int32_t queries = batch.query_start_loc[seq + 1] - batch.query_start_loc[seq];
   const int32_t rows = queries * group_;
-  int64_t total_splits = 0;
-  for (int32_t row = 0; row < rows; row += kTileRows) {
+  for (int32_t row = 0; row < rows; row += cut.tile_rows) {
     AttentionUnit unit;
     unit.first_token = batch.query_start_loc[seq];
     unit.first_position = batch.seq_lens[seq] - queries;
     unit.first_row = row;
-    unit.num_rows = std::min(kTileRows, rows - row);
+    unit.num_rows = std::min(cut.tile_rows, rows - row);
     unit.sequence = s;
     const int32_t first_position = unit.first_position + row / group_;
     const int32_t last_position = unit.first_position + (row + unit.num_rows - 1) / group_;
@@ -101,19 +116,42 @@ int64_t CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, int6
     unit.split = -1;
     unit.partial = 0;
     const int splits = unit.end_split - unit.begin_split;
-    total_splits += splits;
-    if (units == nullptr) continue;
-    if (splits > long_splits && num_partials_ + splits <= max_partials_) {
+    cut.total_splits += splits;
+    if (cut.units == nullptr) continue;
+    const int partials = splits * (cut.tile_rows / kTileRows);
+    if (splits > cut.long_splits && num_partials_ + partials <= max_partials_) {
       unit.partial = num_partials_;
-      num_partials_ += splits;
+      num_partials_ += partials;
       for (unit.split = unit.begin_split; unit.split < unit.end_split; ++unit.split) {
-        units[num_units_++] = unit;
+        cut.units[cut.num_units++] = unit;
       }
     } else {
-      units[num_units_++] = unit;
+      cut.units[cut.num_units++] = unit;
     }
   }
-  return total_splits;
+}
+
+// Tiles with more than a CTA's share of the splits are spread. That changes no result, only which
+// CTA computes it. The others come first, the longest ahead: CTAs take units in turn. A wide tile
+// must have twice the share, as writing and merging its splits takes about as long as they do.
+int64_t CudaAttentionPlan::AddUnits(const AttentionBatch& batch, bool wide, AttentionUnit* units) {
+  Cut cut = {.tile_rows = wide ? kWideRows : kTileRows, .long_splits = 0, .units = nullptr};
+  const auto add_all = [&] {
+    for (int32_t s = 0; s < batch.num_seqs(); ++s) {
+      if (IsWide(batch, s) == wide) AddTiles(batch, s, cut);
+    }
+  };
+  add_all();
+  cut.long_splits =
+      wide ? CeilDiv(2 * cut.total_splits * shape_.num_kv_heads, std::max(1, max_wide_ctas_))
+           : CeilDiv(cut.total_splits, ctas_);
+  cut.units = units;
+  add_all();
+  std::sort(units, units + cut.num_units, [](const AttentionUnit& a, const AttentionUnit& b) {
+    return std::tuple(-NumSplits(a), a.sequence, a.first_row, a.split) <
+           std::tuple(-NumSplits(b), b.sequence, b.first_row, b.split);
+  });
+  return cut.num_units;
 }
 
 void CudaAttentionPlan::Fill(const AttentionBatch& batch, Stream& stream) {
@@ -133,24 +171,18 @@ void CudaAttentionPlan::Fill(const AttentionBatch& batch, Stream& stream) {
       sizeof(AttentionHeader) + static_cast<size_t>(tiles + max_partials_) * sizeof(AttentionUnit);
   const BlockPool::Block staging = pinned_.Take(max_bytes);
   if (staging.data == nullptr) return;
-  // Tiles with more than a CTA's share of the splits are spread. That changes no result, only which
-  // CTA computes it. The others come first, the longest ahead: CTAs take units in turn.
-  int64_t total_splits = 0;
-  for (int32_t s = 0; s < num_seqs; ++s) total_splits += AddTiles(batch, s, 0, nullptr);
-  const int64_t long_splits = CeilDiv(total_splits, ctas_);
-  num_units_ = 0;
   num_partials_ = 0;
   auto* units = reinterpret_cast<AttentionUnit*>(staging.data + sizeof(AttentionHeader));
-  for (int32_t s = 0; s < num_seqs; ++s) AddTiles(batch, s, long_splits, units);
-  std::sort(units, units + num_units_, [](const AttentionUnit& a, const AttentionUnit& b) {
-    return std::tuple(-NumSplits(a), a.sequence, a.first_row, a.split) <
-           std::tuple(-NumSplits(b), b.sequence, b.first_row, b.split);
-  });
-  CHECK(num_units_ <= std::min(tiles + max_partials_, MaxUnits()));
+  num_units_ = AddUnits(batch, /*wide=*/false, units);
+  num_wide_units_ = AddUnits(batch, /*wide=*/true, units + num_units_);
+  const int64_t all_units = num_units_ + num_wide_units_;
+  CHECK(all_units <= std::min(tiles + max_partials_, MaxUnits()));
   *reinterpret_cast<AttentionHeader*>(staging.data) = {
-      .num_units = static_cast<int32_t>(num_units_), .unused = {}};
+      .num_units = static_cast<int32_t>(num_units_),
+      .num_wide_units = static_cast<int32_t>(num_wide_units_),
+      .unused = {}};
   const size_t bytes =
-      sizeof(AttentionHeader) + static_cast<size_t>(num_units_) * sizeof(AttentionUnit);
+      sizeof(AttentionHeader) + static_cast<size_t>(all_units) * sizeof(AttentionUnit);
   CUDA_RUN(guard_, cudaMemcpyAsync(device_.data(), staging.data, bytes, cudaMemcpyHostToDevice,
                                    Handle(stream)));
   static_cast<CudaStream&>(stream).completions()->Add(

@@ -12,10 +12,17 @@
 
 namespace tokamak::cuda {
 
+// CTAs that the device holds at once.
+struct AttentionCtas {
+  int narrow;    // of the kernel for tiles up to kTileRows
+  int wide = 0;  // of the one for tiles up to kWideRows; 0: the plan has no such tiles
+};
+
 class CudaAttentionPlan final : public AttentionPlan {
  public:
-  // `num_ctas`: that the device holds at once. `pinned` is the backend's.
-  static Result<std::unique_ptr<CudaAttentionPlan>> Make(const AttentionShape& shape, int num_ctas,
+  // `pinned` is the backend's.
+  static Result<std::unique_ptr<CudaAttentionPlan>> Make(const AttentionShape& shape,
+                                                         const AttentionCtas& num_ctas,
                                                          CallGuard& guard, BlockPool& pinned);
 
   void Fill(const AttentionBatch& batch, Stream& stream) override;
@@ -29,30 +36,48 @@ class CudaAttentionPlan final : public AttentionPlan {
   }
   float* partials() const { return reinterpret_cast<float*>(partials_.data()); }
   int32_t* counters() const { return reinterpret_cast<int32_t*>(counters_.data()); }
-  // CTAs to launch for each KV head: fills the device whatever the step holds.
-  int ctas() const { return ctas_; }
+  // CTAs to launch for each KV head: fills the device whatever the step holds. 0 if all tiles of
+  // the last Fill are wide. A step with one query per sequence has no wide tiles, so that it may be
+  // replayed as a graph.
+  int ctas() const { return num_units_ > 0 || num_wide_units_ == 0 ? ctas_ : 0; }
+  // CTAs to launch for the wide tiles of the last Fill.
+  int wide_ctas() const;
 
  private:
-  CudaAttentionPlan(const AttentionShape& shape, int num_ctas, CallGuard& guard, BlockPool& pinned);
+  // How sequences are cut into tiles.
+  struct Cut {
+    int32_t tile_rows;
+    // Tiles of more splits are spread over units of one split.
+    int64_t long_splits;
+    AttentionUnit* units;  // null: they are only counted
+    int64_t num_units = 0;
+    int64_t total_splits = 0;
+  };
+
+  CudaAttentionPlan(const AttentionShape& shape, const AttentionCtas& num_ctas, CallGuard& guard,
+                    BlockPool& pinned);
   Status AllocateMemory();
   int64_t MaxUnits() const;
-  // Appends the tiles of sequence `s` to the units, unless that is null, and spreads those of more
-  // than `long_splits` splits over units of one split. Returns the splits of all tiles.
-  int64_t AddTiles(const AttentionBatch& batch, int32_t s, int64_t long_splits,
-                   AttentionUnit* units);
+  bool IsWide(const AttentionBatch& batch, int32_t s) const;
+  void AddTiles(const AttentionBatch& batch, int32_t s, Cut& cut);
+  // Cuts the sequences that are wide, or the others, into units. Returns how many there are.
+  int64_t AddUnits(const AttentionBatch& batch, bool wide, AttentionUnit* units);
 
   const AttentionShape shape_;
   CallGuard& guard_;
   BlockPool& pinned_;
   const int group_;  // query heads per KV head
   const int ctas_;
+  const int max_wide_ctas_;
   int max_partials_ = 0;
   Tensor table_rows_;
   Tensor tables_;
   Buffer device_;  // header, units
   Buffer partials_;
   Buffer counters_;
-  int64_t num_units_ = 0;  // of the step being filled in
+  // Of the last Fill.
+  int64_t num_units_ = 0;
+  int64_t num_wide_units_ = 0;
   int num_partials_ = 0;
 };
 

@@ -22,10 +22,12 @@ constexpr bool kIsEmulated = TOKAMAK_CUDA_EMULATED;  // see ops/cuda/emulation
 constexpr int kPlainCtasPerSm = 4;
 constexpr int kMmaCtasPerSm = 2;
 constexpr int kSkinnyCtasPerSm = 2;
-// TOKAMAK_CUDA_KERNELS=plain in the environment keeps to the kernels that run on every GPU.
-bool WantsPlainKernels() {
+constexpr int kWideCtasPerSm = 1;
+// TOKAMAK_CUDA_KERNELS in the environment: plain keeps to the kernels that run on every GPU, new
+// takes those too that no GPU has verified yet.
+bool WantsKernels(std::string_view which) {
   const char* kernels = std::getenv("TOKAMAK_CUDA_KERNELS");
-  return kernels != nullptr && std::string_view(kernels) == "plain";
+  return kernels != nullptr && kernels == which;
 }
 
 // Elements, of a tensor that is f32 or bf16.
@@ -88,7 +90,8 @@ Status CudaOps::Start() {
       CUDA_TRY(guard_, cudaDeviceGetAttribute(&num_sms_, cudaDevAttrMultiProcessorCount, device)));
   name_ = kIsEmulated ? std::string(kCudaEmulated) : fmt::format("cuda/sm_{}{}", major, minor);
   // skinny_gemm.h and mma_attention.h are for Hopper.
-  uses_tensor_cores_ = major == 9 && minor == 0 && !precise_ && !WantsPlainKernels();
+  uses_tensor_cores_ = major == 9 && minor == 0 && !precise_ && !WantsKernels("plain");
+  uses_wide_attention_ = uses_tensor_cores_ && WantsKernels("new");
   if (precise_) {
     name_ += "/precise";
   } else if (!uses_tensor_cores_) {
@@ -128,7 +131,9 @@ Result<std::unique_ptr<PackedWeight>> CudaOps::PackWeight(const WeightSpec& spec
 Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const AttentionShape& shape) {
   const bool by_mma =
       uses_tensor_cores_ && HasMmaAttention(shape.kv_dtype, shape.head_dim, shape.block_size);
-  const int ctas = num_sms_ * (by_mma ? kMmaCtasPerSm : kPlainCtasPerSm);
+  const AttentionCtas ctas = {
+      .narrow = num_sms_ * (by_mma ? kMmaCtasPerSm : kPlainCtasPerSm),
+      .wide = by_mma && uses_wide_attention_ ? num_sms_ * kWideCtasPerSm : 0};
   ASSIGN_OR_RETURN(std::unique_ptr<CudaAttentionPlan> plan,
                    CudaAttentionPlan::Make(shape, ctas, guard_, pinned_));
   return std::unique_ptr<AttentionPlan>(std::move(plan));
@@ -366,10 +371,13 @@ void CudaOps::Run(const Attention& op, Stream& stream) {
   args.table_stride = plan.block_tables().row_stride / static_cast<int64_t>(sizeof(int32_t));
   args.partials = plan.partials();
   args.counters = plan.counters();
-  if (uses_tensor_cores_ && MmaAttentionReads(op.cache)) {
-    CUDA_RUN(guard_, LaunchMmaAttention(args, plan.ctas(), Handle(stream)));
-  } else {
-    CUDA_RUN(guard_, LaunchAttention(args, plan.ctas(), Handle(stream)));
+  const bool by_mma = uses_tensor_cores_ && MmaAttentionReads(op.cache);
+  if (plan.ctas() > 0) {
+    CUDA_RUN(guard_, by_mma ? LaunchMmaAttention(args, plan.ctas(), Handle(stream))
+                            : LaunchAttention(args, plan.ctas(), Handle(stream)));
+  }
+  if (plan.wide_ctas() > 0) {
+    CUDA_RUN(guard_, LaunchWideAttention(args, plan.wide_ctas(), Handle(stream)));
   }
 }
 

@@ -1,7 +1,7 @@
-// Attention over a bf16 cache by mma.sync, in tiles of up to 16 rows: for decoding, and for steps
-// that mix it with chunks of prompts.
+// Attention over a bf16 cache on tensor cores: by mma.sync in tiles of up to 16 rows, for decoding,
+// and by wgmma in tiles of up to 128, for prefills. Both give the same bits.
 //
-// Takes the units of attention_layout.h. A row's recipe, whatever tile and CTA it is in:
+// They take the units of attention_layout.h. A row's recipe, whatever tile and CTA it is in:
 //   tiles    64 keys each, at absolute positions, within splits of 256
 //   scores   q rounded to bf16; one chain over ascending dimensions, 16 at a time; -∞ for keys that
 //            the row does not see
@@ -28,5 +28,7 @@ bool MmaAttentionReads(const KvLayerView& cache);
 
 // As LaunchAttention, as a dependent of the kernel ahead. partials hold highest in units of log2.
 cudaError_t LaunchMmaAttention(const AttentionArgs& args, int ctas, cudaStream_t stream);
+// The same for the plan's wide units, of which each KV head is a job; `ctas` CTAs share all jobs.
+cudaError_t LaunchWideAttention(const AttentionArgs& args, int ctas, cudaStream_t stream);
 
 }  // namespace tokamak::cuda

@@ -18,6 +18,24 @@ __device__ inline uint32_t PackBf16(float low, float high) {
   return BF16::Store(low) | uint32_t{BF16::Store(high)} << 16;
 }
 
+// What sums over some keys are multiplied by when later ones are merged into them, and what those.
+struct MergeFactors {
+  float sums, later;
+};
+// Merges the highest score, in units of log2, and the sum of weights of later keys into a row's.
+__device__ inline MergeFactors MergeWeights(float& highest, float& sum, float later_highest,
+                                            float later_sum) {
+  const float both = fmaxf(highest, later_highest);
+  const MergeFactors factors = {.sums = exp2f(__fadd_rn(highest, -both)),
+                                .later = exp2f(__fadd_rn(later_highest, -both))};
+  highest = both;
+  sum = fmaf(later_sum, factors.later, __fmul_rn(sum, factors.sums));
+  return factors;
+}
+__device__ inline float MergeValues(const MergeFactors& factors, float value, float later) {
+  return fmaf(later, factors.later, __fmul_rn(value, factors.sums));
+}
+
 // What a warp has summed up over some keys, of kGroups times 8 columns.
 template <int kGroups>
 struct Sums {
@@ -40,16 +58,12 @@ struct Sums {
   }
   // Takes in a later split of row i.
   __device__ void Merge(const Sums& other, int i) {
-    const float both = fmaxf(highest[i], other.highest[i]);
-    const float factor = exp2f(__fadd_rn(highest[i], -both));
-    const float weight = exp2f(__fadd_rn(other.highest[i], -both));
-    highest[i] = both;
-    sum[i] = fmaf(other.sum[i], weight, __fmul_rn(sum[i], factor));
+    const MergeFactors factors = MergeWeights(highest[i], sum[i], other.highest[i], other.sum[i]);
 #pragma unroll
     for (int j = 0; j < kGroups; ++j) {
 #pragma unroll
       for (int c = 2 * i; c < 2 * i + 2; ++c) {
-        values[j][c] = fmaf(other.values[j][c], weight, __fmul_rn(values[j][c], factor));
+        values[j][c] = MergeValues(factors, values[j][c], other.values[j][c]);
       }
     }
   }
@@ -78,10 +92,6 @@ struct Sums {
 template <int kHeadDim, int kRows, int kGroups>
 struct Place {
   using State = Sums<kGroups>;
-  // Splits that are read at once to be merged: one after the other, those of a long sequence take
-  // longer to be read than to be computed.
-  static constexpr int kAtOnce = kGroups <= 4 ? 6 : 2;
-
   const AttentionArgs& a;
   int kv_head;
   int first_row;      // in the tile
@@ -128,7 +138,10 @@ struct Place {
       sums.values[j][2 * i + 1] = __ldcg(partial + DimOf(j) + 1);
     }
   }
+  // Several are requested at once: one after the other, the splits of a long sequence take longer
+  // to be read here than to be computed.
   __device__ void MergePartials(const AttentionUnit& unit, const Rows& rows, State& total) const {
+    constexpr int kAtOnce = 6;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (RowOf(i) >= rows.count) continue;

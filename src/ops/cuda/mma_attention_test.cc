@@ -1,5 +1,5 @@
-// Attention by mma.sync: bit by bit what the recipe of mma_attention.h gives for each row alone,
-// and close to what it approximates.
+// Attention on tensor cores: both kernels give bit by bit what the recipe of mma_attention.h gives
+// for each row alone, and what is close to what it approximates.
 #include "ops/cuda/mma_attention.h"
 
 #include <gtest/gtest.h>
@@ -108,7 +108,9 @@ struct Cut {
   int tile_rows = kTileRows;
   bool spread = false;  // a unit per split
   int ctas = 2;
+  bool wide = false;  // by the kernel for wide tiles
 };
+constexpr Cut kWide = {.tile_rows = kWideRows, .wide = true};
 
 struct Outputs {
   std::vector<uint32_t> out, lse;  // bits
@@ -138,7 +140,7 @@ std::vector<AttentionUnit> CutUnits(const Problem& p, const Cut& cut, int* num_p
         continue;
       }
       unit.partial = *num_partials;
-      *num_partials += unit.end_split - unit.begin_split;
+      *num_partials += (unit.end_split - unit.begin_split) * (cut.wide ? kWideRows / kTileRows : 1);
       for (unit.split = unit.begin_split; unit.split < unit.end_split; ++unit.split) {
         units.push_back(unit);
       }
@@ -158,7 +160,10 @@ Outputs Attend(const Problem& p, const Cut& cut = {}) {
   int num_partials = 0;
   const std::vector<AttentionUnit> units = CutUnits(p, cut, &num_partials);
   std::vector<std::byte> plan(sizeof(AttentionHeader) + units.size() * sizeof(AttentionUnit));
-  const AttentionHeader header = {.num_units = static_cast<int32_t>(units.size()), .unused = {}};
+  const auto num_units = static_cast<int32_t>(units.size());
+  const AttentionHeader header = {.num_units = cut.wide ? 0 : num_units,
+                                  .num_wide_units = cut.wide ? num_units : 0,
+                                  .unused = {}};
   std::copy_n(reinterpret_cast<const std::byte*>(&header), sizeof(header), plan.begin());
   std::copy_n(reinterpret_cast<const std::byte*>(units.data()),
               units.size() * sizeof(AttentionUnit), plan.begin() + sizeof(header));
@@ -200,7 +205,9 @@ Outputs Attend(const Problem& p, const Cut& cut = {}) {
   args.counters = counters.data();
   const CudaTestStream stream;
   EXPECT_TRUE(MmaAttentionReads(args.cache));
-  EXPECT_EQ(LaunchMmaAttention(args, cut.ctas, stream.get()), cudaSuccess);
+  EXPECT_EQ(cut.wide ? LaunchWideAttention(args, cut.ctas, stream.get())
+                     : LaunchMmaAttention(args, cut.ctas, stream.get()),
+            cudaSuccess);
   return {Bits(out.Download(stream)), Bits(lse.Download(stream))};
 }
 
@@ -344,7 +351,8 @@ Outputs Expect(Problem p) {
 void CheckRecipe(const Geometry& g, const std::vector<Sequence>& sequences) {
   const Problem p = MakeProblem(g, sequences);
   const Outputs expected = Expect(p);
-  for (const Cut& cut : {Cut{}, Cut{.spread = true, .ctas = 3}, Cut{.tile_rows = 5, .ctas = 1}}) {
+  for (const Cut& cut : {Cut{}, Cut{.spread = true, .ctas = 3}, Cut{.tile_rows = 5, .ctas = 1},
+                         kWide, Cut{.tile_rows = 72, .spread = true, .ctas = 3, .wide = true}}) {
     const Outputs actual = Attend(p, cut);
     EXPECT_TRUE(actual.out == expected.out) << "rows " << cut.tile_rows << ", " << cut.spread;
     EXPECT_TRUE(actual.lse == expected.lse) << "rows " << cut.tile_rows << ", " << cut.spread;
@@ -369,6 +377,40 @@ TEST(MmaAttention, WindowsGiveTheBitsOfTheRecipe) {
 TEST(MmaAttention, BlocksLargerThanATile) {
   CheckRecipe({.num_heads = 2, .num_kv_heads = 1, .head_dim = 64, .block_size = 128, .window = 0},
               {{200, 3}});
+}
+
+// A shape that a random number chooses.
+Problem RandomProblem(std::mt19937& random) {
+  const auto draw = [&random](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  Geometry g;
+  g.num_kv_heads = draw(1, 2);
+  g.num_heads = g.num_kv_heads * draw(1, 6);
+  g.head_dim = 64 << draw(0, 1);
+  g.block_size = 8 << draw(0, 4);
+  g.window = draw(0, 1) * draw(1, 150);
+  std::vector<Sequence> sequences;
+  for (int s = draw(1, 2); s > 0; --s) {
+    const int queries = draw(1, 180 / g.group());
+    sequences.push_back({queries + draw(0, 1) * draw(0, 400), queries});
+  }
+  return MakeProblem(g, sequences);
+}
+
+TEST(MmaAttention, BothKernelsGiveTheSameBits) {
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    std::mt19937 random(seed);
+    const Problem p = RandomProblem(random);
+    const auto tile_rows = static_cast<int>(1 + random() % kWideRows);
+    const Outputs expected = Attend(p);
+    for (const Cut& cut : {kWide, Cut{.tile_rows = tile_rows, .ctas = 1, .wide = true},
+                           Cut{.tile_rows = kWideRows, .spread = true, .ctas = 3, .wide = true}}) {
+      const Outputs actual = Attend(p, cut);
+      EXPECT_TRUE(actual.out == expected.out && actual.lse == expected.lse)
+          << "seed " << seed << ", rows " << cut.tile_rows << ", " << cut.spread;
+    }
+  }
 }
 
 TEST(MmaAttention, IsSoftmaxOfScoresTimesValues) {
@@ -406,16 +448,18 @@ TEST(MmaAttention, IsSoftmaxOfScoresTimesValues) {
 TEST(MmaAttention, ValuesThatARowDoesNotSeeDoNotReachIt) {
   const Geometry g = {
       .num_heads = 2, .num_kv_heads = 1, .head_dim = 64, .block_size = 16, .window = 0};
-  const Problem healthy = MakeProblem(g, {{70, 8}});
+  const Problem healthy = MakeProblem(g, {{270, 80}});
   Problem sick = healthy;
-  for (const bool value : {false, true}) sick.At(0, 66, 0, value)[5] = 0x7fc0;
-  const Outputs expected = Attend(healthy), actual = Attend(sick);
-  for (size_t i = 0; i < actual.out.size(); ++i) {
-    const size_t query = i / (2 * 64);
-    if (query < 4) {  // position 65 is the last that does not see position 66
-      EXPECT_EQ(actual.out[i], expected.out[i]) << i;
-    } else {
-      EXPECT_TRUE(std::isnan(std::bit_cast<float>(actual.out[i]))) << i;
+  for (const bool value : {false, true}) sick.At(0, 266, 0, value)[5] = 0x7fc0;
+  for (const Cut& cut : {Cut{}, kWide}) {
+    const Outputs expected = Attend(healthy, cut), actual = Attend(sick, cut);
+    for (size_t i = 0; i < actual.out.size(); ++i) {
+      const size_t query = i / (2 * 64);
+      if (query < 76) {  // position 265 is the last that does not see position 266
+        EXPECT_EQ(actual.out[i], expected.out[i]) << i;
+      } else {
+        EXPECT_TRUE(std::isnan(std::bit_cast<float>(actual.out[i]))) << i;
+      }
     }
   }
 }

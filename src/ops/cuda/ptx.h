@@ -348,6 +348,18 @@ __device__ inline void PinRegisters([[maybe_unused]] T (&registers)[kCount]) {
 #endif
 }
 
+// Registers of a thread change from what the kernel was launched with: a warpgroup gives some back,
+// and another one waits for them and takes them. All threads of a warpgroup call it; kCount is a
+// multiple of 8 from 24 to 256.
+template <int kCount>
+__device__ inline void GiveRegistersBack() {
+  PTX_OR(ChangeRegisters(kCount), "setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+template <int kCount>
+__device__ inline void TakeRegisters() {
+  PTX_OR(ChangeRegisters(kCount), "setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+
 // How an operand of wgmma lies in shared memory. A row is one of a, or a column of b, along k; with
 // kTransposedB, one of b. Eight rows make a group.
 //   span 0            Pieces of 8 rows of 16 bytes, one after the other. From piece to piece it is

@@ -1,0 +1,515 @@
+// Attention by wgmma in tiles of up to 128 rows, for prefills (mma_attention.h). Bound: the tensor
+// cores.
+//
+// A CTA takes units of up to 128 rows and one KV head. One warp requests tiles of 64 keys, then of
+// their values, by TMA, as in mma_attention.cu. Two warpgroups have 64 rows each, go their own
+// ways, and release a tile when both have read it: while one turns scores into weights, the other
+// multiplies. Queries and weights are in registers, as wgmma's first operand. A warp holds all 64
+// keys of its 16 rows, so that nothing is exchanged.
+//
+// A tile that some row of a warpgroup does not see in full may hold values that are not finite
+// where they must not count. The warpgroup looks for any; if there are, its warps multiply by
+// mma.sync, which leaves sums where wgmma does.
+#include <cstdint>
+
+#include "ops/cuda/attention_splits.cuh"
+#include "ops/cuda/mma_attention.h"
+#include "ops/cuda/mma_attention_rows.cuh"
+#include "ops/cuda/mma_attention_tiles.cuh"
+
+namespace tokamak::cuda {
+namespace mma_attention {
+namespace {
+
+constexpr int kWarpgroups = 2;
+constexpr int kWarps = 4;  // of a warpgroup
+constexpr int kGroupThreads = kWarps * kWarp;
+constexpr int kGroupRows = kWideRows / kWarpgroups;
+constexpr int kConsumers = kWarpgroups * kGroupThreads;
+constexpr int kThreads = kConsumers + kGroupThreads;  // one warp of the last warpgroup loads
+// Of a thread. A launch gives all warpgroups as many as three can have.
+constexpr int kLoaderRegisters = 24, kComputerRegisters = 240;
+constexpr int kSteps = kKeyTile / kStep;  // of keys, in a tile
+static_assert(kGroupRows == 64);          // of a wgmma
+
+template <int kHeadDim>
+struct Shape {
+  static constexpr unsigned kStages = 8;
+  static constexpr int kGroups = kHeadDim / 8;  // of 8 columns
+
+  struct alignas(SwizzleAligned) Memory {
+    uint8_t stages[kStages][kStageBytes<kHeadDim>];
+    // What a thread has merged of the values in its Sums.
+    Four<float> totals[kGroups][kConsumers];
+    RingBarriers<kStages> ring;
+    // Whether a warp saw values that are not finite. Two, by turns, as warps may be a tile ahead.
+    bool non_finite[kWarpgroups][2][kWarps];
+    bool is_last;
+  };
+  static_assert(sizeof(Memory) <= 227 << 10);
+};
+
+// First and last keys.
+struct SeenKeys {
+  SeenKeys() = default;
+  __device__ SeenKeys(const Rows& rows, int lane_row, int group_row) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      low[i] = rows.FirstKey(lane_row + 8 * i);
+      high[i] = rows.LastKey(lane_row + 8 * i);
+    }
+    const int end = min(group_row + kGroupRows, rows.count);
+    any_low = rows.FirstKey(group_row);
+    any_high = group_row < end ? rows.LastKey(end - 1) : -1;
+    all_low = rows.FirstKey(max(end, 1) - 1);
+    all_high = rows.LastKey(group_row);
+  }
+  // The tile from key `first` on.
+  __device__ bool HasAny(int first) const {
+    return any_low < first + kKeyTile && first <= any_high;
+  }
+  __device__ bool HasAll(int first) const {
+    return all_low <= first && first + kKeyTile - 1 <= all_high;
+  }
+  __device__ bool Has(int i, int key) const { return low[i] <= key && key <= high[i]; }
+
+  int low[2], high[2];    // of each of the lane's rows
+  int any_low, any_high;  // that any row of the warpgroup sees; these are neighbours
+  int all_low, all_high;  // that all do
+};
+
+// What a warpgroup that computes does.
+template <int kHeadDim>
+class Computer {
+ public:
+  using S = Shape<kHeadDim>;
+  using State = Sums<S::kGroups>;
+  using Part = Place<kHeadDim, kWideRows, S::kGroups>;
+
+  // `warp` is equal in all lanes, as the compiler knows.
+  __device__ Computer(const AttentionArgs& a, typename S::Memory& memory, int warp)
+      : a_(a),
+        memory_(memory),
+        group_(warp / kWarps),
+        warp_(warp),
+        lane_(static_cast<int>(threadIdx.x % kWarp)),
+        scale_(a.scale * kLog2E) {
+#pragma unroll
+    for (float& score : scores_) score = 0;
+  }
+
+  __device__ void Run(const AttentionUnit& unit, int kv_head) {
+    const Part part = {.a = a_,
+                       .kv_head = kv_head,
+                       .first_row = RowOf(0),
+                       .first_dim = lane_ % 4 * 2,
+                       .writes_state = lane_ % 4 == 0};
+    const Rows rows(a_, unit);
+    LoadQueries(rows, kv_head);
+    seen_ = SeenKeys(rows, RowOf(0), group_ * kGroupRows);
+    highest_[0] = highest_[1] = -INFINITY;
+    sum_[0] = sum_[1] = 0;
+    State sums;
+    const Splits splits(unit);
+    for (int split = splits.begin; split < splits.end; ++split) {
+      ComputeSplit(rows, split, sums);
+      if (unit.split < 0) {
+        TakeIn(split, sums);
+      } else {
+        part.WritePartial(unit, rows, sums);
+      }
+    }
+    if (unit.split >= 0) {
+      const auto sync = [] { ptx::SyncNamed(1, kConsumers); };
+      if (!IsLastSplit(a_, unit, kv_head, memory_.is_last, sync)) return;
+      for (int split = unit.begin_split; split < unit.end_split; ++split) {
+        part.LoadPartial(unit, split, 0, sums);
+        part.LoadPartial(unit, split, 1, sums);
+        TakeIn(split, sums);
+      }
+    }
+    LoadTotal(sums);
+    part.Write(rows, sums);
+  }
+
+ private:
+  __device__ int RowOf(int i) const { return warp_ * 16 + lane_ / 4 + 8 * i; }
+  __device__ void SyncGroup() { ptx::SyncNamed(2 + group_, kGroupThreads); }
+
+  __device__ void LoadQueries(const Rows& rows, int kv_head) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const bool is_row = RowOf(i) < rows.count;
+      const int row = is_row ? RowOf(i) : 0;
+      const int head = kv_head * rows.group + rows.HeadInGroup(row);
+      const float* const query =
+          a_.q + rows.Token(row) * a_.q_stride + int64_t{head} * kHeadDim + lane_ % 4 * 2;
+#pragma unroll
+      for (int d = 0; d < kHeadDim; d += 8) {
+        queries_[d / kStep][d % kStep / 8 * 2 + i] = is_row ? PackBf16(query[d], query[d + 1]) : 0;
+      }
+    }
+  }
+
+  // The sums of a split.
+  __device__ void ComputeSplit(const Rows& rows, int split, State& sums) {
+    sums.Clear();
+    float parts[kSteps][2] = {};
+    float factors[2];
+    const KeyTiles tiles(rows, split);
+    int first = tiles.begin;
+    for (; first < tiles.end && !seen_.HasAny(first); first += kKeyTile) SkipTile();
+    // The values of a tile are added while the scores of the next become weights.
+    bool is_pending = false;
+    for (; first < tiles.end && seen_.HasAny(first); first += kKeyTile) {
+      if (is_pending && seen_.HasAll(first - kKeyTile)) {
+        memory_.ring.WaitUntilFilled(fill_);
+        PinScores();
+        PinOperands(sums);
+        ptx::FenceRegisters();
+        MultiplyKeys();
+        MultiplyValues(sums);
+        ptx::WaitForProducts<1>();
+        PinScores();
+        memory_.ring.ReleaseAfterProducts(fill_);
+        if (!seen_.HasAll(first)) HideUnseen(first);
+        Weigh(sums, parts, factors);
+        // A loop, across which the compiler does not move the wait for products: it would come
+        // before the weights.
+        ptx::PinRegisters(scores_);
+        memory_.ring.WaitUntilFilled(fill_ + 1);
+        ptx::WaitForProducts<0>();
+        PinOperands(sums);
+        memory_.ring.ReleaseAfterProducts(fill_ - 1);
+      } else {
+        if (is_pending) AddValuesWithCare(rows, first - kKeyTile, sums);
+        memory_.ring.WaitUntilFilled(fill_);
+        PinScores();
+        ptx::FenceRegisters();
+        MultiplyKeys();
+        ptx::WaitForProducts<0>();
+        PinScores();
+        memory_.ring.ReleaseAfterProducts(fill_);
+        if (!seen_.HasAll(first)) HideUnseen(first);
+        Weigh(sums, parts, factors);
+        memory_.ring.WaitUntilFilled(fill_ + 1);
+      }
+      Scale(factors, sums);
+      is_pending = true;
+      fill_ += 2;
+    }
+    if (is_pending && seen_.HasAll(first - kKeyTile)) {
+      AddValues(sums);
+    } else if (is_pending) {
+      AddValuesWithCare(rows, first - kKeyTile, sums);
+    }
+    for (; first < tiles.end; first += kKeyTile) SkipTile();
+    AddUpWeights(parts, sums);
+  }
+
+  // Keys and values that only the other warpgroup sees.
+  __device__ void SkipTile() {
+    for (int i = 0; i < 2; ++i) {
+      memory_.ring.WaitUntilFilled(fill_);
+      memory_.ring.ReleaseAfterProducts(fill_++);
+    }
+  }
+
+  // Starts a group of products with the keys in fill_.
+  __device__ void MultiplyKeys() {
+    const uint8_t* const keys = memory_.stages[memory_.ring.Slot(fill_)];
+#pragma unroll
+    for (int k = 0; k < kHeadDim / kStep; ++k) {
+      constexpr int kStripSteps = kStripDims / kStep;
+      const uint64_t b = ptx::DescribeTile(
+          keys + k / kStripSteps * kStripBytes + k % kStripSteps * kStep * 2, kRowBytes, 16, 1024);
+      ptx::WarpgroupMultiplyBf16(scores_, queries_[k], b, k > 0);
+    }
+    ptx::CommitProducts();
+  }
+
+  // The registers of what adds up scores, and values.
+  __device__ void PinScores() {
+    ptx::PinRegisters(scores_);
+#pragma unroll
+    for (int k = 0; k < kHeadDim / kStep; ++k) ptx::PinRegisters(queries_[k]);
+  }
+  __device__ void PinOperands(State& sums) {
+    ptx::PinRegisters(sums.AllValues());
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) ptx::PinRegisters(weights_[step]);
+  }
+  // Starts a group of products with the values in fill_ - 1.
+  __device__ void MultiplyValues(State& sums) {
+    const uint8_t* const stage = memory_.stages[memory_.ring.Slot(fill_ - 1)];
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const uint64_t b =
+          ptx::DescribeTile(stage + step * kStep * kRowBytes, kRowBytes, kStripBytes, 1024);
+      ptx::WarpgroupMultiplyBf16<true>(sums.AllValues(), weights_[step], b, true);
+    }
+    ptx::CommitProducts();
+  }
+
+  // Of row i and key 16 step + 8 half + lane % 4 · 2 + c of the tile.
+  __device__ float& ScoreAt(int step, int half, int i, int c) {
+    return scores_[4 * (2 * step + half) + 2 * i + c];
+  }
+
+  __device__ void HideUnseen(int first) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int at = 0; at < 4 * kSteps; ++at) {
+        const int key = first + at / 2 * 8 + lane_ % 4 * 2 + at % 2;
+        if (!seen_.Has(i, key)) ScoreAt(at / 4, at / 2 % 2, i, at % 2) = -INFINITY;
+      }
+    }
+  }
+
+  // Turns scores into weights. Scores that are not finite give NaN. What there is has to be scaled
+  // to the highest score so far.
+  __device__ void Weigh(State& sums, float (&parts)[kSteps][2], float (&factors)[2]) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float highest = -INFINITY;
+#pragma unroll
+      for (int at = 0; at < 4 * kSteps; ++at) {
+        highest = fmaxf(highest, ScoreAt(at / 4, at / 2 % 2, i, at % 2));
+      }
+      highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, 1));
+      highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, 2));
+      highest = fmaxf(sums.highest[i], __fmul_rn(highest, scale_));
+      // Of a row that has seen no key yet, everything is zero.
+      const float base = highest == -INFINITY ? 0.0f : highest;
+      factors[i] = exp2f(__fadd_rn(sums.highest[i], -base));
+      sums.highest[i] = highest;
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        float pairs[2];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          float &low = ScoreAt(step, half, i, 0), &high = ScoreAt(step, half, i, 1);
+          low = exp2f(fmaf(low, scale_, -base));
+          high = exp2f(fmaf(high, scale_, -base));
+          pairs[half] = __fadd_rn(low, high);
+        }
+        parts[step][i] = fmaf(parts[step][i], factors[i], __fadd_rn(pairs[0], pairs[1]));
+      }
+    }
+  }
+  // Scales what there is, and rounds the weights.
+  __device__ void Scale(const float (&factors)[2], State& sums) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int j = 0; j < kHeadDim / 8; ++j) {
+        sums.values[j][2 * i] = __fmul_rn(sums.values[j][2 * i], factors[i]);
+        sums.values[j][2 * i + 1] = __fmul_rn(sums.values[j][2 * i + 1], factors[i]);
+      }
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          weights_[step][2 * half + i] =
+              PackBf16(ScoreAt(step, half, i, 0), ScoreAt(step, half, i, 1));
+        }
+      }
+    }
+  }
+
+  __device__ void AddValues(State& sums) {
+    PinOperands(sums);
+    ptx::FenceRegisters();
+    MultiplyValues(sums);
+    ptx::WaitForProducts<0>();
+    PinOperands(sums);
+    memory_.ring.ReleaseAfterProducts(fill_ - 1);
+  }
+  // Of the tile from key `first` on, which some row does not see in full.
+  __device__ void AddValuesWithCare(const Rows& rows, int first, State& sums) {
+    const uint8_t* const stage = memory_.stages[memory_.ring.Slot(fill_ - 1)];
+    const bool are_finite = AreFinite(stage);
+    ptx::FenceAsyncProxy();  // before the slot is filled again
+    if (are_finite) {
+      AddValues(sums);
+    } else {
+      AddSeenValues(rows, first, stage, sums);
+      memory_.ring.ReleaseAfterLoads(fill_ - 1);
+    }
+  }
+
+  // Whether all values of a tile are, for the whole warpgroup.
+  __device__ bool AreFinite(const uint8_t* stage) {
+    const auto* const chunks = reinterpret_cast<const Four<uint32_t>*>(stage);
+    bool any = false;
+#pragma unroll
+    for (int i = 0; i < kStageBytes<kHeadDim> / 16 / kGroupThreads; ++i) {
+      any |= HasNonFinite(chunks[i * kGroupThreads + threadIdx.x % kGroupThreads].values);
+    }
+    any = __any_sync(kAllLanes, any);
+    bool(&flags)[kWarps] = memory_.non_finite[group_][checks_++ % 2];
+    if (lane_ == 0) flags[warp_ % kWarps] = any;
+    SyncGroup();
+    return !(flags[0] || flags[1] || flags[2] || flags[3]);
+  }
+
+  // By each warp, of keys that its rows see. Rare: loops over copies in memory leave the registers
+  // to the rest of the kernel.
+  __device__ void AddSeenValues(const Rows& rows, int first, const uint8_t* stage, State& sums) {
+    const int begin = warp_ * 16, end = min(begin + 16, rows.count);
+    if (begin >= end) return;
+    const int matrix = lane_ / 8;
+    float totals[S::kGroups][4];
+    uint32_t weights[kSteps][4];
+    CopyAll(sums.values, totals);
+    CopyAll(weights_, weights);
+#pragma unroll 1
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll 1
+      for (int pair = 0; pair < kHeadDim / kStep; ++pair) {
+        uint32_t values[4];
+        const int key = step * kStep + matrix % 2 * 8 + lane_ % 8;
+        ptx::LoadMatricesTransposed(values, ChunkOf(stage, key, 2 * pair + matrix / 2));
+        AddSeen(rows, begin, end, first + step * kStep, weights[step], values, totals[2 * pair],
+                totals[2 * pair + 1]);
+      }
+    }
+    CopyAll(totals, sums.values);
+  }
+  template <typename T, int kCount>
+  static __device__ void CopyAll(const T (&from)[kCount][4], T (&to)[kCount][4]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) to[i][j] = from[i][j];
+    }
+  }
+
+  // From each lane's sums of weights to the row's.
+  __device__ void AddUpWeights(const float (&parts)[kSteps][2], State& sums) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        float part = parts[step][i];
+        part = __fadd_rn(part, __shfl_xor_sync(kAllLanes, part, 1));
+        part = __fadd_rn(part, __shfl_xor_sync(kAllLanes, part, 2));
+        sums.sum[i] = step == 0 ? part : __fadd_rn(sums.sum[i], part);
+      }
+    }
+  }
+
+  // Merges a split into the totals of the rows that see any of it.
+  __device__ void TakeIn(int split, const State& sums) {
+    bool is_first[2], is_seen[2];
+    MergeFactors factors[2] = {};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int first = seen_.low[i] / kSplitKeys;
+      is_first[i] = split == first;
+      is_seen[i] = split >= first && split <= seen_.high[i] / kSplitKeys;
+      if (is_first[i]) {
+        highest_[i] = sums.highest[i];
+        sum_[i] = sums.sum[i];
+      } else if (is_seen[i]) {
+        factors[i] = MergeWeights(highest_[i], sum_[i], sums.highest[i], sums.sum[i]);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < S::kGroups; ++j) {
+      Four<float>& total = memory_.totals[j][threadIdx.x];
+      Four<float> merged = total;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        const float value = sums.values[j][c];
+        if (is_first[c / 2]) {
+          merged.values[c] = value;
+        } else if (is_seen[c / 2]) {
+          merged.values[c] = MergeValues(factors[c / 2], merged.values[c], value);
+        }
+      }
+      total = merged;
+    }
+  }
+  __device__ void LoadTotal(State& sums) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      sums.highest[i] = highest_[i];
+      sums.sum[i] = sum_[i];
+    }
+#pragma unroll
+    for (int j = 0; j < S::kGroups; ++j) {
+      const Four<float> total = memory_.totals[j][threadIdx.x];
+#pragma unroll
+      for (int c = 0; c < 4; ++c) sums.values[j][c] = total.values[c];
+    }
+  }
+
+  const AttentionArgs& a_;
+  typename S::Memory& memory_;
+  const int group_, warp_, lane_;
+  const float scale_;  // to units of log2
+  SeenKeys seen_;
+  // Of what splits were merged. The values are in shared memory.
+  float highest_[2], sum_[2];
+  uint32_t queries_[kHeadDim / kStep][4];  // bf16
+  float scores_[kKeyTile / 2];
+  uint32_t weights_[kSteps][4];  // bf16
+  unsigned fill_ = 0, checks_ = 0;
+};
+
+template <int kHeadDim>
+__global__ void __launch_bounds__(kThreads, 1)
+    WideAttentionKernel(const __grid_constant__ CUtensorMap keys,
+                        const __grid_constant__ CUtensorMap values,
+                        const __grid_constant__ AttentionArgs a) {
+  if constexpr (ptx::kIsHopper) {
+    using Memory = typename Shape<kHeadDim>::Memory;
+    DYNAMIC_SHARED(aligned, SwizzleAligned);
+    auto& memory = *reinterpret_cast<Memory*>(aligned);
+    ptx::LaunchDependents();
+    if (threadIdx.x == 0) memory.ring.Init(kConsumers / kWarp);
+    __syncthreads();
+    ptx::WaitForKernelAhead();
+    const auto* const units = reinterpret_cast<const AttentionUnit*>(a.plan + 1);
+    const auto* const wide = units + a.plan->num_units;
+    // Broadcast, so that the compiler knows that no warp diverges.
+    const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x / kWarp), 0);
+    if (warp >= kConsumers / kWarp) {
+      ptx::GiveRegistersBack<kLoaderRegisters>();
+      if (warp > kConsumers / kWarp) return;
+      Loader<kHeadDim, Memory> loader(&keys, &values, a, memory);
+      ForEachJob(a, wide, a.plan->num_wide_units,
+                 [&](const AttentionUnit& unit, int kv_head) { loader.Load(unit, kv_head); });
+    } else {
+      ptx::TakeRegisters<kComputerRegisters>();
+      Computer<kHeadDim> computer(a, memory, warp);
+      ForEachJob(a, wide, a.plan->num_wide_units,
+                 [&](const AttentionUnit& unit, int kv_head) { computer.Run(unit, kv_head); });
+    }
+  }
+}
+
+template <int kHeadDim>
+cudaError_t Launch(const AttentionArgs& args, int ctas, cudaStream_t stream) {
+  const auto kernel = &WideAttentionKernel<kHeadDim>;
+  constexpr size_t kBytes = sizeof(typename Shape<kHeadDim>::Memory);
+  const cudaError_t error = AllowSharedMemory(kernel, kBytes);
+  if (error != cudaSuccess) return error;
+  return WithCacheMaps(args, [&](const CUtensorMap& keys, const CUtensorMap& values) {
+    return LaunchGroups({.dependent = true}, kernel, static_cast<unsigned>(ctas), kThreads, kBytes,
+                        stream, keys, values, args);
+  });
+}
+
+}  // namespace
+}  // namespace mma_attention
+
+cudaError_t LaunchWideAttention(const AttentionArgs& args, int ctas, cudaStream_t stream) {
+  if (!MmaAttentionReads(args.cache)) return cudaErrorInvalidValue;
+  return args.cache.head_dim == 64 ? mma_attention::Launch<64>(args, ctas, stream)
+                                   : mma_attention::Launch<128>(args, ctas, stream);
+}
+
+}  // namespace tokamak::cuda
