@@ -158,13 +158,23 @@ constexpr int kBlockSize = 16;
 
 std::vector<AttentionCase> AttentionCases(bool small) {
   std::vector<AttentionCase> cases;
-  if (small) return {{"Llama-3.1-8B", 32, 2, 20, 1}, {"Qwen3-0.6B", 16, 1, 70, 5}};
+  if (small) {
+    return {{"Llama-3.1-8B", 32, 2, 20, 1},
+            {"Qwen3-0.6B", 16, 1, 70, 5},
+            {"Qwen3-0.6B", 16, 1, 60, 40}};
+  }
   for (const int context : {512, 4096, 32768}) {
     for (const int batch : {1, 8, 32, 64}) cases.push_back({"Llama-3.1-8B", 32, batch, context, 1});
   }
   for (const int batch : {1, 8, 64}) cases.push_back({"Qwen3-0.6B", 16, batch, 4096, 1});
-  cases.push_back({"Llama-3.1-8B", 32, 1, 512, 512});
+  for (const int batch : {1, 8}) {
+    cases.push_back({"Llama-3.1-8B", 32, batch, 512, 512});
+    cases.push_back({"Llama-3.1-8B", 32, batch, 2048, 2048});
+    cases.push_back({"Qwen3-0.6B", 16, batch, 2048, 2048});
+  }
+  cases.push_back({"Llama-3.1-8B", 32, 1, 4096, 64});
   cases.push_back({"Llama-3.1-8B", 32, 1, 4096, 512});
+  cases.push_back({"Qwen3-0.6B", 16, 1, 4096, 512});
   return cases;
 }
 
@@ -205,25 +215,53 @@ class AttentionBench {
   }
 
   void Run() {
-    MakePlan(4);
-    Launch(0, false, expected_, /*bf16=*/false);
-    Print("plain", "", Time(false));
-    for (const int ctas_per_sm : {2, 3, 4}) {
-      MakePlan(ctas_per_sm);
-      Launch(0, true, actual_, /*bf16=*/false);
-      const double difference = MaxDifference();
-      char extra[96];
-      std::snprintf(extra, sizeof(extra), "\"ctas_per_sm\": %d, \"max_difference\": %.2e, ",
-                    ctas_per_sm, difference);
-      Print("mma_attention", extra, Time(true));
+    if (case_.num_queries == 1 || device_.small()) {
+      RunDecode();
+    } else {
+      MakePlan({.narrow = 2 * device_.num_sms()});
+      Launch(0, Kernel::kMma, expected_, /*bf16=*/false);
+      Print("mma_attention", "", Time(Kernel::kMma));
     }
+    if (case_.num_queries > 16) RunWide();
   }
 
  private:
   int64_t num_tokens() const { return int64_t{case_.batch} * case_.num_queries; }
   int64_t out_elements() const { return num_tokens() * case_.num_heads * kHeadDim; }
+  double Flops() const {
+    const double queries = case_.num_queries;
+    const double pairs = queries * case_.context - queries * (queries - 1) / 2;  // with keys
+    return 4.0 * case_.batch * case_.num_heads * kHeadDim * pairs;
+  }
 
-  void MakePlan(int ctas_per_sm) {
+  enum class Kernel { kPlain, kMma, kWide };
+
+  void RunDecode() {
+    MakePlan({.narrow = 4 * device_.num_sms()});
+    Launch(0, Kernel::kPlain, expected_, /*bf16=*/false);
+    Print("plain", "", Time(Kernel::kPlain));
+    for (const int ctas_per_sm : {2, 3, 4}) {
+      MakePlan({.narrow = ctas_per_sm * device_.num_sms()});
+      Launch(0, Kernel::kMma, actual_, /*bf16=*/false);
+      char extra[96];
+      std::snprintf(extra, sizeof(extra), "\"ctas_per_sm\": %d, \"max_difference\": %.2e, ",
+                    ctas_per_sm, Compare().largest);
+      Print("mma_attention", extra, Time(Kernel::kMma));
+    }
+  }
+  // The kernel for prefills, whose bits are those of mma_attention.
+  void RunWide() {
+    MakePlan({.narrow = 2 * device_.num_sms()});
+    Launch(0, Kernel::kMma, expected_, /*bf16=*/false);
+    MakePlan({.narrow = 2 * device_.num_sms(), .wide = device_.num_sms()});
+    Launch(0, Kernel::kWide, actual_, /*bf16=*/false);
+    char extra[64];
+    std::snprintf(extra, sizeof(extra), "\"different\": %lld, ",
+                  static_cast<long long>(Compare().different));
+    Print("wide_attention", extra, Time(Kernel::kWide));
+  }
+
+  void MakePlan(const AttentionCtas& num_ctas) {
     const int64_t seq_blocks = CeilDiv(case_.context, kBlockSize);
     plan_ = Take(CudaAttentionPlan::Make({.num_heads = case_.num_heads,
                                           .num_kv_heads = kKvHeads,
@@ -233,8 +271,7 @@ class AttentionBench {
                                           .max_seqs = case_.batch,
                                           .max_tokens = static_cast<int32_t>(num_tokens()),
                                           .max_blocks_per_seq = static_cast<int32_t>(seq_blocks)},
-                                         device_.num_sms() * ctas_per_sm, device_.guard(),
-                                         device_.pinned()));
+                                         num_ctas, device_.guard(), device_.pinned()));
     std::vector<int32_t> query_start_loc, seq_lens;
     for (int s = 0; s <= case_.batch; ++s) query_start_loc.push_back(s * case_.num_queries);
     seq_lens.assign(static_cast<size_t>(case_.batch), case_.context);
@@ -249,7 +286,7 @@ class AttentionBench {
     device_.Synchronize();
   }
 
-  void Launch(int layer, bool mma, const Buffer& out, bool bf16) {
+  void Launch(int layer, Kernel kernel, const Buffer& out, bool bf16) {
     AttentionArgs args = {};
     args.q = reinterpret_cast<const float*>(q_.data());
     args.out = out.data();
@@ -266,30 +303,38 @@ class AttentionBench {
     args.table_stride = CeilDiv(case_.context, kBlockSize);
     args.partials = plan_->partials();
     args.counters = plan_->counters();
-    if (mma) {
-      CUDA_RUN(device_.guard(), LaunchMmaAttention(args, plan_->ctas(), device_.handle()));
-    } else {
-      CUDA_RUN(device_.guard(), LaunchAttention(args, plan_->ctas(), device_.handle()));
-    }
+    const auto launch = kernel == Kernel::kPlain ? &LaunchAttention
+                        : kernel == Kernel::kMma ? &LaunchMmaAttention
+                                                 : &LaunchWideAttention;
+    const int ctas = kernel == Kernel::kWide ? plan_->wide_ctas() : plan_->ctas();
+    CUDA_RUN(device_.guard(), launch(args, ctas, device_.handle()));
   }
-  Timing Time(bool mma) {
-    return device_.Time(num_layers_, [&](int i) { Launch(i, mma, actual_, /*bf16=*/true); });
+  Timing Time(Kernel kernel) {
+    return device_.Time(num_layers_, [&](int i) { Launch(i, kernel, actual_, /*bf16=*/true); });
   }
-  double MaxDifference() {
+
+  // Of the outputs.
+  struct Difference {
+    double largest = 0;
+    int64_t different = 0;  // elements
+  };
+  Difference Compare() {
     const std::vector<float> expected = device_.Download<float>(expected_, out_elements());
     const std::vector<float> actual = device_.Download<float>(actual_, out_elements());
-    double highest = 0;
+    Difference found;
     for (size_t i = 0; i < actual.size(); ++i) {
       const double difference = std::abs(double{actual[i]} - expected[i]);
-      if (!(difference <= highest)) highest = difference;
+      if (!(difference <= found.largest)) found.largest = difference;
+      found.different += difference == 0 ? 0 : 1;
     }
-    return highest;
+    return found;
   }
   void Print(const char* kernel, const char* extra, const Timing& timing) const {
     std::printf(
         "{\"op\": \"attention\", \"model\": \"%s\", \"batch\": %d, \"context\": %d, "
-        "\"queries\": %d, \"kernel\": \"%s\", %s",
-        case_.model, case_.batch, case_.context, case_.num_queries, kernel, extra);
+        "\"queries\": %d, \"kernel\": \"%s\", %s\"tflop_s\": %.1f, ",
+        case_.model, case_.batch, case_.context, case_.num_queries, kernel, extra,
+        Flops() / timing.median_us / 1e6);
     PrintTiming(timing, 4.0 * case_.batch * case_.context * kKvHeads * kHeadDim);
   }
 
