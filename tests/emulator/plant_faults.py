@@ -35,6 +35,7 @@ DRAWS = ('src/ops/cuda/cuda_backend_test', '*CudaDraws*/128256')
 PRIMITIVES = (CONFORMANCE, None)
 SKINNY = (KERNELS, '*SkinnyGemm*')
 MMA_ATTENTION = (KERNELS, 'MmaAttention.*')
+WIDE_ATTENTION = (KERNELS, 'MmaAttention.Both*:MmaAttention.Values*')
 TENSOR_MAPS = 'conformance/tensor_maps.cu'
 DEPENDENT = 'conformance/dependent_launch.cu'
 
@@ -187,6 +188,27 @@ FAULTS = [
     ('a box of keys begins a block too late', 'mma_attention_tiles.cuh',
      'table[(first + row) / block_size]', 'table[(first + row) / block_size + 1]',
      'mma_attention.cu', MMA_ATTENTION),
+    ('values are multiplied before they are there', 'wide_attention.cu',
+     'memory_.ring.WaitUntilFilled(fill_ + 1);\n        ptx::WaitForProducts<0>();',
+     'ptx::WaitForProducts<0>();', None, WIDE_ATTENTION),
+    ('scores become weights before they are there', 'wide_attention.cu',
+     'ptx::WaitForProducts<1>();', 'ptx::WaitForProducts<2>();', None, WIDE_ATTENTION),
+    ('values are released while wgmma may read them', 'wide_attention.cu',
+     'ptx::WaitForProducts<1>();',
+     'memory_.ring.ReleaseAfterProducts(fill_ - 1);\n        ptx::WaitForProducts<1>();', None,
+     WIDE_ATTENTION),
+    ('a row of a wide tile does not see its own key', 'wide_attention.cu',
+     'low[i] <= key && key <= high[i]', 'low[i] <= key && key < high[i]', None, WIDE_ATTENTION),
+    ('splits are merged in the wrong order', 'wide_attention.cu',
+     'MergeWeights(highest_[i], sum_[i], sums.highest[i], sums.sum[i]);',
+     'MergeWeights(highest_[i], sum_[i], sums.highest[i], sums.sum[i]);\n'
+     '        factors[i] = {factors[i].later, factors[i].sums};', None, WIDE_ATTENTION),
+    ('a warpgroup does not wait for a tile of the other one', 'wide_attention.cu',
+     'memory_.ring.WaitUntilFilled(fill_);\n      memory_.ring.ReleaseAfterProducts(fill_++);',
+     'memory_.ring.ReleaseAfterProducts(fill_++);', None, WIDE_ATTENTION),
+    ('a NaN reaches rows of a wide tile that do not see it', 'wide_attention.cu',
+     'const bool are_finite = AreFinite(stage);',
+     'const bool are_finite = AreFinite(stage) || true;', None, WIDE_ATTENTION),
 ]
 
 

@@ -159,6 +159,23 @@ struct Place {
     }
   }
 
+  // Two elements of the output.
+  __device__ void StorePair(int64_t at, float low, float high) const {
+    if (!a.out_bf16) {
+      auto* const to = static_cast<float*>(a.out) + at;
+      to[0] = low;
+      to[1] = high;
+      return;
+    }
+    auto* const to = static_cast<uint16_t*>(a.out) + at;
+    if (reinterpret_cast<uintptr_t>(to) % sizeof(uint32_t) == 0) {
+      *reinterpret_cast<uint32_t*>(to) = PackBf16(low, high);
+    } else {
+      to[0] = BF16::Store(low);
+      to[1] = BF16::Store(high);
+    }
+  }
+
   // Adding zero makes a negative zero positive: which of the two a row holds may depend on its
   // tile.
   __device__ void Write(const Rows& rows, const State& total) const {
@@ -170,15 +187,10 @@ struct Place {
       const int64_t at = token * a.out_stride + int64_t{head} * kHeadDim;
 #pragma unroll
       for (int j = 0; j < kGroups; ++j) {
-#pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          const float value = __fadd_rn(__fdiv_rn(total.values[j][2 * i + c], total.sum[i]), 0.0f);
-          if (a.out_bf16) {
-            static_cast<uint16_t*>(a.out)[at + DimOf(j) + c] = BF16::Store(value);
-          } else {
-            static_cast<float*>(a.out)[at + DimOf(j) + c] = value;
-          }
-        }
+        const auto value = [&](int c) {
+          return __fadd_rn(__fdiv_rn(total.values[j][2 * i + c], total.sum[i]), 0.0f);
+        };
+        StorePair(at + DimOf(j), value(0), value(1));
       }
       if (a.lse != nullptr && writes_state) {
         a.lse[token * a.lse_stride + head] =

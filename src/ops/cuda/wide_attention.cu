@@ -137,6 +137,11 @@ class Computer {
   __device__ void SyncGroup() { ptx::SyncNamed(2 + group_, kGroupThreads); }
 
   __device__ void LoadQueries(const Rows& rows, int kv_head) {
+    struct alignas(8) Pair {
+      float low, high;
+    };
+    const bool in_pairs =
+        (reinterpret_cast<uintptr_t>(a_.q) | static_cast<uintptr_t>(a_.q_stride * 4)) % 8 == 0;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const bool is_row = RowOf(i) < rows.count;
@@ -146,7 +151,9 @@ class Computer {
           a_.q + rows.Token(row) * a_.q_stride + int64_t{head} * kHeadDim + lane_ % 4 * 2;
 #pragma unroll
       for (int d = 0; d < kHeadDim; d += 8) {
-        queries_[d / kStep][d % kStep / 8 * 2 + i] = is_row ? PackBf16(query[d], query[d + 1]) : 0;
+        const Pair pair = in_pairs ? *reinterpret_cast<const Pair*>(query + d)
+                                   : Pair{.low = query[d], .high = query[d + 1]};
+        queries_[d / kStep][d % kStep / 8 * 2 + i] = is_row ? PackBf16(pair.low, pair.high) : 0;
       }
     }
   }

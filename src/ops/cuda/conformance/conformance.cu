@@ -284,8 +284,48 @@ Words ExpectGrid(const Words& in) {
   return out;
 }
 
+// Two warpgroups take registers that the third gives back, and fill them.
+constexpr unsigned kRegisterThreads = 3 * 4 * kWarp;
+constexpr unsigned kTakers = 2 * 4 * kWarp;
+constexpr unsigned kHeld = 200;
+template <typename Load>
+__host__ __device__ uint32_t MixHeld(Load load) {
+  uint32_t held[kHeld];
+#pragma unroll
+  for (unsigned i = 0; i < kHeld; ++i) held[i] = load(i);
+#pragma unroll
+  for (unsigned round = 0; round < 2; ++round) {
+#pragma unroll
+    for (unsigned i = 0; i < kHeld; ++i) held[i] = held[i] * 3 + held[(i + 37) % kHeld];
+  }
+  uint32_t sum = 0;
+#pragma unroll
+  for (unsigned i = 0; i < kHeld; ++i) sum = sum * 5 + held[i];
+  return sum;
+}
+__global__ void __launch_bounds__(kRegisterThreads, 1)
+    RegistersKernel(const uint32_t* in, uint32_t* out) {
+  const unsigned thread = threadIdx.x;
+  if (thread >= kTakers) {
+    ptx::GiveRegistersBack<24>();
+    out[thread] = in[thread] + 1;
+  } else {
+    ptx::TakeRegisters<240>();
+    out[thread] = MixHeld([&](unsigned i) { return in[thread + i * 8]; });
+  }
+}
+Words ExpectRegisters(const Words& in) {
+  Words out(kRegisterThreads);
+  for (unsigned thread = 0; thread < kRegisterThreads; ++thread) {
+    out[thread] = thread >= kTakers ? in[thread] + 1
+                                    : MixHeld([&](unsigned i) { return in[thread + i * 8]; });
+  }
+  return out;
+}
+
 std::vector<Case> Cases() {
   return {
+      {"setmaxnreg", RegistersKernel, kRegisterThreads, 0, ExpectRegisters},
       {"bar.sync of a part", NamedBarrierKernel, kNamedThreads, 0, ExpectNamedBarrier},
       {"cp.async", CopyAsyncKernel, kCopyThreads, 0, ExpectCopyAsync},
       {"mbarrier, cp.async.bulk", BulkKernel, kReaders + kWarp, sizeof(BulkMemory), ExpectBulk},
