@@ -95,7 +95,7 @@ emulator: deps
 	@cmake --preset release -DTOKAMAK_EMULATOR=ON $(CMAKE_CUDA) --log-level=WARNING
 	@ninja -C build -j $(JOBS) tokamak tokamak_cuda_emulated
 
-# The tests on the emulated backend that take too long for commits.
+# All tests on the emulated backend, also those that take too long for commits.
 .PHONY: emulator-soak
 emulator-soak: test-build
 	@ctest --test-dir build -C soak -L emulator --output-on-failure --no-tests=error $(ARGS)

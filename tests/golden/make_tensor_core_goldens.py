@@ -6,7 +6,8 @@
                                                              instruction and pair of types to TEST,
                                                              tensor_core_arithmetic_test.cc's binary
 
-Needs a Python with mmasim 2.1.1, torch 2.15 and numpy 2.4; mmasim compiles a file on import.
+Needs a Python with mmasim 2.1.1, torch 2.15 and numpy 2.4, which scripts/check-tensor-cores
+installs; mmasim compiles a file on import.
 
 A file is a sequence of tiles: a line "INSTRUCTION A_TYPE B_TYPE m n k KIND", then the bits of a [m,
 k], b [k, n], the accumulators [m, n] and the results [m, n]. mmasim has no 8-bit mma.sync for
