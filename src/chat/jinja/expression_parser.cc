@@ -98,14 +98,6 @@ void ExpressionParser::SetArguments(Expr& expr, std::unique_ptr<Arguments> argum
   expr.arguments = std::move(arguments);
 }
 
-ExprPtr ExpressionParser::MakeBinary(Operator op, ExprPtr left, ExprPtr right, int32_t line) {
-  ExprPtr expr = Make(Expr::Kind::kBinary, line);
-  expr->op = op;
-  Add(*expr, std::move(left));
-  Add(*expr, std::move(right));
-  return expr;
-}
-
 ExprPtr ExpressionParser::ParseTuple(Conditional conditional, bool parentheses,
                                      std::string_view end_word) {
   const int32_t line = Peek().line;
@@ -153,28 +145,25 @@ ExprPtr ExpressionParser::ParseConditional() {
   return value;
 }
 
-ExprPtr ExpressionParser::ParseOr() {
+ExprPtr ExpressionParser::ParseLogic(std::string_view word, Expr::Kind kind,
+                                     ExprPtr (ExpressionParser::*operand)()) {
   const int32_t line = Peek().line;
-  ExprPtr left = ParseAnd();
-  while (TakeWord("or")) {
-    ExprPtr expr = Make(Expr::Kind::kOr, line);
+  ExprPtr left = (this->*operand)();
+  while (TakeWord(word)) {
+    ExprPtr expr = Make(kind, line);
     Add(*expr, std::move(left));
-    Add(*expr, ParseAnd());
+    Add(*expr, (this->*operand)());
     left = std::move(expr);
   }
   return left;
 }
 
+ExprPtr ExpressionParser::ParseOr() {
+  return ParseLogic("or", Expr::Kind::kOr, &ExpressionParser::ParseAnd);
+}
+
 ExprPtr ExpressionParser::ParseAnd() {
-  const int32_t line = Peek().line;
-  ExprPtr left = ParseNot();
-  while (TakeWord("and")) {
-    ExprPtr expr = Make(Expr::Kind::kAnd, line);
-    Add(*expr, std::move(left));
-    Add(*expr, ParseNot());
-    left = std::move(expr);
-  }
-  return left;
+  return ParseLogic("and", Expr::Kind::kAnd, &ExpressionParser::ParseNot);
 }
 
 ExprPtr ExpressionParser::ParseNot() {
@@ -186,7 +175,7 @@ ExprPtr ExpressionParser::ParseNot() {
 }
 
 ExprPtr ExpressionParser::ParseCompare() {
-  static constexpr std::pair<std::string_view, Operator> kOperators[] = {
+  static constexpr OperatorName kOperators[] = {
       {"==", Operator::kEqual},     {"!=", Operator::kNotEqual}, {"<", Operator::kLess},
       {"<=", Operator::kLessEqual}, {">", Operator::kGreater},   {">=", Operator::kGreaterEqual}};
   const int32_t line = Peek().line;
@@ -213,14 +202,25 @@ ExprPtr ExpressionParser::ParseCompare() {
   return compare != nullptr ? std::move(compare) : std::move(first);
 }
 
-ExprPtr ExpressionParser::ParseSum() {
-  ExprPtr left = ParseConcat();
-  while (IsOperator("+") || IsOperator("-")) {
-    const Token token = Next();
-    const Operator op = token.text == "+" ? Operator::kAdd : Operator::kSubtract;
-    left = MakeBinary(op, std::move(left), ParseConcat(), token.line);
+ExprPtr ExpressionParser::ParseBinary(std::span<const OperatorName> operators,
+                                      ExprPtr (ExpressionParser::*operand)()) {
+  ExprPtr left = (this->*operand)();
+  for (;;) {
+    const int32_t line = Peek().line;
+    const auto found = std::find_if(operators.begin(), operators.end(),
+                                    [this](const auto& name) { return TakeOperator(name.first); });
+    if (found == operators.end()) return left;
+    ExprPtr expr = Make(Expr::Kind::kBinary, line);
+    expr->op = found->second;
+    Add(*expr, std::move(left));
+    Add(*expr, (this->*operand)());
+    left = std::move(expr);
   }
-  return left;
+}
+
+ExprPtr ExpressionParser::ParseSum() {
+  static constexpr OperatorName kOperators[] = {{"+", Operator::kAdd}, {"-", Operator::kSubtract}};
+  return ParseBinary(kOperators, &ExpressionParser::ParseConcat);
 }
 
 ExprPtr ExpressionParser::ParseConcat() {
@@ -233,33 +233,19 @@ ExprPtr ExpressionParser::ParseConcat() {
 }
 
 ExprPtr ExpressionParser::ParseProduct() {
-  static constexpr std::pair<std::string_view, Operator> kOperators[] = {
-      {"*", Operator::kMultiply},
-      {"/", Operator::kDivide},
-      {"//", Operator::kFloorDivide},
-      {"%", Operator::kModulo}};
-  ExprPtr left = ParsePower();
-  for (bool found = true; found && !Failed();) {
-    found = false;
-    for (const auto& [text, op] : kOperators) {
-      const int32_t line = Peek().line;
-      if (!TakeOperator(text)) continue;
-      left = MakeBinary(op, std::move(left), ParsePower(), line);
-      found = true;
-      break;
-    }
-  }
-  return left;
+  static constexpr OperatorName kOperators[] = {{"*", Operator::kMultiply},
+                                                {"/", Operator::kDivide},
+                                                {"//", Operator::kFloorDivide},
+                                                {"%", Operator::kModulo}};
+  return ParseBinary(kOperators, &ExpressionParser::ParsePower);
 }
 
 ExprPtr ExpressionParser::ParsePower() {
-  ExprPtr left = ParseUnary(/*with_filter=*/true);
-  while (IsOperator("**")) {
-    const int32_t line = Next().line;
-    left = MakeBinary(Operator::kPower, std::move(left), ParseUnary(/*with_filter=*/true), line);
-  }
-  return left;
+  static constexpr OperatorName kOperators[] = {{"**", Operator::kPower}};
+  return ParseBinary(kOperators, &ExpressionParser::ParseFilteredUnary);
 }
+
+ExprPtr ExpressionParser::ParseFilteredUnary() { return ParseUnary(/*with_filter=*/true); }
 
 ExprPtr ExpressionParser::ParseUnary(bool with_filter) {
   const Nesting nesting(*this);

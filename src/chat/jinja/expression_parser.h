@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "chat/jinja/ast.h"
@@ -74,6 +76,13 @@ class ExpressionParser {
     std::string message;
   };
 
+  using OperatorName = std::pair<std::string_view, Operator>;
+
+  // Parse operands that operators of one precedence join, grouped from the left.
+  ExprPtr ParseLogic(std::string_view word, Expr::Kind kind,
+                     ExprPtr (ExpressionParser::*operand)());
+  ExprPtr ParseBinary(std::span<const OperatorName> operators,
+                      ExprPtr (ExpressionParser::*operand)());
   ExprPtr ParseConditional();
   ExprPtr ParseOr();
   ExprPtr ParseAnd();
@@ -83,6 +92,7 @@ class ExpressionParser {
   ExprPtr ParseConcat();
   ExprPtr ParseProduct();
   ExprPtr ParsePower();
+  ExprPtr ParseFilteredUnary();
   ExprPtr ParseUnary(bool with_filter);
   ExprPtr ParsePrimary();
   ExprPtr ParseName();
@@ -106,7 +116,6 @@ class ExpressionParser {
   void SetArguments(Expr& expr, std::unique_ptr<Arguments> arguments);
   // Updates the height of `expr` for `below`, which may be null.
   void Grow(Expr& expr, const ExprPtr& below);
-  ExprPtr MakeBinary(Operator op, ExprPtr left, ExprPtr right, int32_t line);
 
   int depth_ = 0;
   std::vector<Unknown> unknown_;  // filters and tests whose absence is an error

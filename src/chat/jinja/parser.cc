@@ -63,6 +63,15 @@ class Parser : ExpressionParser {
     return ParseBlock(ends);
   }
 
+  // The same up to the tag `end`, which is consumed. Unknown filters in it are errors.
+  Block ParseWholeBody(std::string_view end) {
+    const bool was_soft = std::exchange(soft_, false);
+    Block body = ParseBody({end});
+    soft_ = was_soft;
+    TakeWord(end);
+    return body;
+  }
+
   void ExpectEnd(Token::Kind kind) {
     if (Failed()) return;
     if (Peek().kind != kind) {
@@ -143,10 +152,7 @@ class Parser : ExpressionParser {
     }
     stmt->kind = Stmt::Kind::kSetBlock;
     stmt->expr = ParseFilters(nullptr, /*first_inline=*/false);
-    const bool was_soft = std::exchange(soft_, false);
-    stmt->body = ParseBody({"endset"});
-    soft_ = was_soft;
-    TakeWord("endset");
+    stmt->body = ParseWholeBody("endset");
     return stmt;
   }
 
@@ -207,23 +213,17 @@ class Parser : ExpressionParser {
   }
 
   void ParseMacroBody(MacroNode& macro, std::string_view end) {
-    const bool was_soft = std::exchange(soft_, false);
     const int were_loops = std::exchange(loops_, 0);
     macros_.push_back(&macro);
-    macro.body = ParseBody({end});
+    macro.body = ParseWholeBody(end);
     macros_.pop_back();
     loops_ = were_loops;
-    soft_ = was_soft;
-    TakeWord(end);
   }
 
   StmtPtr ParseFilterBlock() {
     StmtPtr stmt = Make(Stmt::Kind::kFilterBlock);
     stmt->expr = ParseFilters(nullptr, /*first_inline=*/true);
-    const bool was_soft = std::exchange(soft_, false);
-    stmt->body = ParseBody({"endfilter"});
-    soft_ = was_soft;
-    TakeWord("endfilter");
+    stmt->body = ParseWholeBody("endfilter");
     return stmt;
   }
 
@@ -235,10 +235,7 @@ class Parser : ExpressionParser {
       stmt->with_values.push_back(ParseExpression());
       if (!TakeOperator(",")) break;
     }
-    const bool was_soft = std::exchange(soft_, false);
-    stmt->body = ParseBody({"endwith"});
-    soft_ = was_soft;
-    TakeWord("endwith");
+    stmt->body = ParseWholeBody("endwith");
     return stmt;
   }
 
@@ -246,11 +243,8 @@ class Parser : ExpressionParser {
   StmtPtr ParseGeneration() {
     StmtPtr stmt = Make(Stmt::Kind::kScope);
     const int were_loops = std::exchange(loops_, 0);
-    const bool was_soft = std::exchange(soft_, false);
-    stmt->body = ParseBody({"endgeneration"});
-    soft_ = was_soft;
+    stmt->body = ParseWholeBody("endgeneration");
     loops_ = were_loops;
-    TakeWord("endgeneration");
     return stmt;
   }
 
