@@ -233,11 +233,7 @@ bool SliceIndex(Runtime& rt, const Value& value, int64_t* out) {
     *out = value.integer();
     return true;
   }
-  if (value.is_undefined()) {
-    rt.FailWith(value.UndefinedMessage());
-  } else {
-    rt.Fail("slice indices must be integers or None, not {}", TypeName(value.type()));
-  }
+  rt.FailFor(value, "slice indices must be integers or None, not {}", TypeName(value.type()));
   return false;
 }
 
@@ -295,10 +291,9 @@ Value SliceString(Runtime& rt, const Value& value, const SliceRange& slice) {
 
 Value GetSlice(Runtime& rt, const Value& value, const Value& start, const Value& stop,
                const Value& step) {
-  if (value.is_undefined()) return rt.FailWith(value.UndefinedMessage());
   if (!value.is_string() && !value.is(Type::kList) && !value.is(Type::kTuple) &&
       !value.is(Type::kRange)) {
-    return rt.Fail("'{}' object cannot be sliced", TypeName(value.type()));
+    return rt.FailFor(value, "'{}' object cannot be sliced", TypeName(value.type()));
   }
   const SliceRange slice = ResolveSlice(rt, Length(rt, value), start, stop, step);
   if (rt.Failed()) return Value();

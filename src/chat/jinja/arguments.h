@@ -12,11 +12,7 @@ namespace tokamak::jinja {
 inline int64_t IntOr(Runtime& rt, const Value& value, int64_t fallback) {
   if (value.is_missing() || value.is_none()) return fallback;
   if (value.is_integral()) return value.integer();
-  if (value.is_undefined()) {
-    rt.FailWith(value.UndefinedMessage());
-  } else {
-    rt.Fail("an integer is required, not {}", TypeName(value.type()));
-  }
+  rt.FailFor(value, "an integer is required, not {}", TypeName(value.type()));
   return fallback;
 }
 
@@ -24,11 +20,7 @@ inline int64_t IntOr(Runtime& rt, const Value& value, int64_t fallback) {
 inline std::string_view TextOr(Runtime& rt, const Value& value, std::string_view fallback) {
   if (value.is_missing()) return fallback;
   if (value.is_string()) return value.text();
-  if (value.is_undefined()) {
-    rt.FailWith(value.UndefinedMessage());
-  } else {
-    rt.Fail("a string is required, not {}", TypeName(value.type()));
-  }
+  rt.FailFor(value, "a string is required, not {}", TypeName(value.type()));
   return "";
 }
 
@@ -36,6 +28,12 @@ inline bool TruthOr(const Value& value, bool fallback) {
   return value.is_missing() ? fallback : Truth(value);
 }
 
+// The sides of a text at which a function works.
+inline constexpr int kLeft = 1, kRight = 2;
+// str.strip; missing or None `chars` are white space.
+Value StripText(Runtime& rt, const Value& text, const Value& chars, int sides);
+// str.center, str.rjust and str.ljust: puts `fill`, one character, at these sides.
+Value Pad(Runtime& rt, const Value& text, int64_t width, std::string_view fill, int sides);
 // str.replace; a `limit` of -1 replaces all.
 Value ReplaceAll(Runtime& rt, const Value& text, std::string_view from, std::string_view to,
                  int64_t limit);

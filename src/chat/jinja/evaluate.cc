@@ -85,8 +85,6 @@ Value Interpreter::EvalSlice(const Expr& expr) {
   return Failed() ? Value() : GetSlice(*this, value, bounds[0], bounds[1], bounds[2]);
 }
 
-Value Interpreter::EvalCallee(const Expr& callee) { return Eval(callee); }
-
 Value Interpreter::EvalCall(const Expr& expr) {
   const Expr& callee = *expr.operands[0];
   if (callee.kind == Expr::Kind::kAttribute) {
@@ -106,7 +104,7 @@ Value Interpreter::EvalCall(const Expr& expr) {
     set_line(expr.line);
     return Call(function, args);
   }
-  const Value function = EvalCallee(callee);
+  const Value function = Eval(callee);
   CallArgs args;
   EvalArguments(*expr.arguments, args);
   set_line(expr.line);

@@ -128,8 +128,9 @@ Value DictSort(Runtime& rt, const Value& input, CallArgs& args) {
   const std::string_view by = TextOr(rt, by_value, "key");
   if (rt.Failed()) return Value();
   if (by != "key" && by != "value") return rt.Fail("dictsort sorts by \"key\" or \"value\"");
-  if (input.is_undefined()) return rt.FailWith(input.UndefinedMessage());
-  if (!input.is_dict()) return rt.Fail("dictsort: '{}' is not a mapping", TypeName(input.type()));
+  if (!input.is_dict()) {
+    return rt.FailFor(input, "dictsort: '{}' is not a mapping", TypeName(input.type()));
+  }
   std::vector<Value> pairs;
   for (const auto& [key, value] : input.dict().entries) {
     pairs.push_back(rt.List({key, value}, Type::kTuple));

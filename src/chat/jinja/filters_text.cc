@@ -49,21 +49,7 @@ std::string TitleWords(std::string_view text) {
 Value Trim(Runtime& rt, const Value& input, CallArgs& args) {
   const auto [chars] = Bind(rt, "trim", args, {"chars"});
   const Value text = ToSoftStr(rt, input);
-  if (rt.Failed()) return Value();
-  std::string_view view = text.text();
-  if (chars.is_missing() || chars.is_none()) {
-    view = StripRight(StripLeft(view));
-  } else {
-    const std::string_view set = TextOr(rt, chars, "");
-    if (!rt.budget().Step(static_cast<int64_t>(set.size() + 1) *
-                          static_cast<int64_t>(view.size() / 64 + 1))) {
-      return Value();
-    }
-    view = StripRight(StripLeft(view, set), set);
-  }
-  if (view.size() == text.text().size()) return text;
-  rt.budget().StepBytes((text.text().size() - view.size()) * 4);
-  return rt.String(view, text.markup());
+  return rt.Failed() ? Value() : StripText(rt, text, chars, kLeft | kRight);
 }
 
 Value Replace(Runtime& rt, const Value& input, CallArgs& args) {
@@ -139,16 +125,10 @@ Value Indent(Runtime& rt, const Value& input, CallArgs& args) {
 }
 
 Value Center(Runtime& rt, const Value& input, CallArgs& args) {
-  const auto [width] = Bind(rt, "center", args, {"width"});
+  const auto [width_value] = Bind(rt, "center", args, {"width"});
   const Value text = ToSoftStr(rt, input);
-  const int64_t missing = IntOr(rt, width, 80) - (rt.Failed() ? 0 : Length(rt, text));
-  if (rt.Failed()) return Value();
-  Text out(rt.budget());
-  const int64_t left = missing > 0 ? missing / 2 + (missing & (missing + Length(rt, text)) & 1) : 0;
-  out.AppendTimes(" ", left);
-  out.Append(text.text());
-  out.AppendTimes(" ", missing - left);
-  return rt.Take(out, text.markup());
+  const int64_t width = IntOr(rt, width_value, 80);
+  return rt.Failed() ? Value() : Pad(rt, text, width, " ", kLeft | kRight);
 }
 
 Value Truncate(Runtime& rt, const Value& input, CallArgs& args) {

@@ -384,7 +384,7 @@ Value Interpreter::MakeMacro(const MacroNode& node) {
 
 void Interpreter::RunCallBlock(const Stmt& stmt, Text& out) {
   const Expr& call = *stmt.expr;
-  const Value callee = EvalCallee(*call.operands[0]);
+  const Value callee = Eval(*call.operands[0]);
   CallArgs args;
   EvalArguments(*call.arguments, args);
   args.named.emplace_back("caller", MakeMacro(*stmt.macro));
@@ -408,9 +408,8 @@ Value Interpreter::Call(const Value& callee, CallArgs& args) {
     scope_ = saved;
     return Failed() ? Value() : Take(out);
   }
-  if (callee.is_undefined()) return FailWith(callee.UndefinedMessage());
   if (!callee.is(Type::kCallable)) {
-    return Fail("'{}' object is not callable", TypeName(callee.type()));
+    return FailFor(callee, "'{}' object is not callable", TypeName(callee.type()));
   }
   const CallableObject& callable = callee.callable();
   if (callable.macro != nullptr) return CallMacro(callable, args);

@@ -119,8 +119,6 @@ class Interpreter : public Runtime {
   Value EvalLogic(const Expr& expr);
   void EvalArguments(const Arguments& arguments, CallArgs& out);
   bool EvalNamedRest(const Expr& expr, CallArgs& out);
-  // Returns the value that `callee(...)` calls.
-  Value EvalCallee(const Expr& callee);
 
   const Program& program_;
   std::vector<Value> inputs_;  // by symbol; Missing if there is no such input

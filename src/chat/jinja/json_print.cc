@@ -8,6 +8,9 @@
 namespace tokamak::jinja {
 namespace {
 
+// The characters with an escape of their own, and what stands for them behind the backslash.
+constexpr std::string_view kNamed = "\"\\\n\r\t\f\b", kNames = "\"\\nrtfb";
+
 void AppendEscape(char32_t c, std::string& out) {
   const auto unit = [&out](uint32_t code) { out += fmt::format("\\u{:04x}", code); };
   if (c < 0x10000) return unit(c);
@@ -28,34 +31,14 @@ bool PrintJsonString(std::string_view text, bool ensure_ascii, Text& out) {
       continue;
     }
     const char32_t c = DecodeAt(text, &i);
-    switch (c) {
-      case '"':
-        json += "\\\"";
-        break;
-      case '\\':
-        json += "\\\\";
-        break;
-      case '\n':
-        json += "\\n";
-        break;
-      case '\r':
-        json += "\\r";
-        break;
-      case '\t':
-        json += "\\t";
-        break;
-      case '\f':
-        json += "\\f";
-        break;
-      case '\b':
-        json += "\\b";
-        break;
-      default:
-        if (c < 0x20 || (ensure_ascii && c > 0x7E)) {
-          AppendEscape(c, json);
-        } else {
-          json += text.substr(start, i - start);
-        }
+    const size_t named = c < 0x80 ? kNamed.find(static_cast<char>(c)) : kNamed.npos;
+    if (named != kNamed.npos) {
+      json += '\\';
+      json += kNames[named];
+    } else if (c < 0x20 || (ensure_ascii && c > 0x7E)) {
+      AppendEscape(c, json);
+    } else {
+      json += text.substr(start, i - start);
     }
     if (json.size() > 4096) {
       if (!out.Append(json)) return false;
@@ -72,28 +55,21 @@ std::string JsonFloat(double number) {
   return FloatRepr(number);
 }
 
-// Converts a key to a JSON string.
-bool KeyText(Runtime& rt, const Value& key, std::string* out) {
-  switch (key.type()) {
-    case Type::kString:
-    case Type::kBigInt:
-      *out = key.text();
-      return true;
+// Returns the JSON of what is neither a string nor a container; nullopt for other values.
+std::optional<std::string> JsonScalar(const Value& value) {
+  switch (value.type()) {
     case Type::kNone:
-      *out = "null";
-      return true;
+      return "null";
     case Type::kBool:
-      *out = key.integer() != 0 ? "true" : "false";
-      return true;
+      return value.integer() != 0 ? "true" : "false";
     case Type::kInt:
-      *out = std::to_string(key.integer());
-      return true;
+      return std::to_string(value.integer());
+    case Type::kBigInt:
+      return std::string(value.text());
     case Type::kFloat:
-      *out = JsonFloat(key.number());
-      return true;
+      return JsonFloat(value.number());
     default:
-      rt.Fail("keys must be str, int, float, bool or None, not {}", TypeName(key.type()));
-      return false;
+      return std::nullopt;
   }
 }
 
@@ -103,17 +79,8 @@ class JsonPrinter {
 
   bool Print(const Value& value) {
     if (!rt_.budget().Step()) return false;
+    if (const std::optional<std::string> scalar = JsonScalar(value)) return out_.Append(*scalar);
     switch (value.type()) {
-      case Type::kNone:
-        return out_.Append("null");
-      case Type::kBool:
-        return out_.Append(value.integer() != 0 ? "true" : "false");
-      case Type::kInt:
-        return out_.Append(std::to_string(value.integer()));
-      case Type::kBigInt:
-        return out_.Append(value.text());
-      case Type::kFloat:
-        return out_.Append(JsonFloat(value.number()));
       case Type::kString:
         return PrintJsonString(value.text(), style_.ensure_ascii, out_);
       case Type::kList:
@@ -146,14 +113,20 @@ class JsonPrinter {
     if (style_.sort_keys && !Sort(entries)) return false;
     if (!out_.Append('{')) return false;
     ++level_;
-    std::string key;
     for (size_t i = 0; i < entries.size(); ++i) {
-      if (!StartItem(i == 0) || !KeyText(rt_, entries[i]->first, &key)) return false;
-      if (!PrintJsonString(key, style_.ensure_ascii, out_)) return false;
+      if (!StartItem(i == 0) || !PrintKey(entries[i]->first)) return false;
       if (!out_.Append(style_.key_separator) || !Print(entries[i]->second)) return false;
     }
     --level_;
     return EndItems() && out_.Append('}');
+  }
+
+  bool PrintKey(const Value& key) {
+    if (key.is_string()) return PrintJsonString(key.text(), style_.ensure_ascii, out_);
+    const std::optional<std::string> scalar = JsonScalar(key);
+    if (scalar) return PrintJsonString(*scalar, style_.ensure_ascii, out_);
+    rt_.Fail("keys must be str, int, float, bool or None, not {}", TypeName(key.type()));
+    return false;
   }
 
   bool Sort(std::vector<const std::pair<Value, Value>*>& entries) {

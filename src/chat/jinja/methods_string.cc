@@ -10,9 +10,6 @@
 namespace tokamak::jinja {
 namespace {
 
-// The sides at which a method works.
-constexpr int kLeft = 1, kRight = 2;
-
 using TextFunction = std::string (*)(std::string_view);
 
 template <TextFunction function>
@@ -25,20 +22,7 @@ Value Convert(Runtime& rt, const Value& self, CallArgs& args) {
 template <int sides>
 Value Strip(Runtime& rt, const Value& self, CallArgs& args) {
   const auto [chars] = Bind(rt, "strip", args, {"chars"});
-  std::string_view text = self.text();
-  if (chars.is_missing() || chars.is_none()) {
-    if ((sides & kLeft) != 0) text = StripLeft(text);
-    if ((sides & kRight) != 0) text = StripRight(text);
-  } else {
-    const std::string_view set = TextOr(rt, chars, "");
-    const size_t cost = (set.size() + 1) * (text.size() / 64 + 1);
-    if (rt.Failed() || !rt.budget().Step(static_cast<int64_t>(cost))) return Value();
-    if ((sides & kLeft) != 0) text = StripLeft(text, set);
-    if ((sides & kRight) != 0) text = StripRight(text, set);
-  }
-  if (text.size() == self.text().size()) return self;
-  rt.budget().StepBytes((self.text().size() - text.size()) * 4);
-  return rt.String(text, self.markup());
+  return StripText(rt, self, chars, sides);
 }
 
 // Collects pieces of a text. Each becomes a value at once, so memory is charged piece by piece.
@@ -301,17 +285,7 @@ Value Justify(Runtime& rt, const Value& self, CallArgs& args) {
   const std::string_view fill = TextOr(rt, fill_value, " ");
   if (rt.Failed()) return Value();
   if (CountCodePoints(fill) != 1) return rt.Fail("the fill must be one character long");
-  const int64_t length = Length(rt, self);
-  if (width <= length) return self;
-  const int64_t missing = width - length;
-  const int64_t left = sides == (kLeft | kRight) ? missing / 2 + (missing & width & 1)
-                       : sides == kLeft          ? missing
-                                                 : 0;
-  Text out(rt.budget());
-  out.AppendTimes(fill, left);
-  out.Append(self.text());
-  out.AppendTimes(fill, missing - left);
-  return rt.Take(out, self.markup());
+  return width <= Length(rt, self) ? self : Pad(rt, self, width, fill, sides);
 }
 
 Value ZeroFill(Runtime& rt, const Value& self, CallArgs& args) {
@@ -370,6 +344,35 @@ Value IsTitle(Runtime& rt, const Value& self, CallArgs& args) {
 }
 
 }  // namespace
+
+Value StripText(Runtime& rt, const Value& value, const Value& chars, int sides) {
+  std::string_view text = value.text();
+  if (chars.is_missing() || chars.is_none()) {
+    if ((sides & kLeft) != 0) text = StripLeft(text);
+    if ((sides & kRight) != 0) text = StripRight(text);
+  } else {
+    const std::string_view set = TextOr(rt, chars, "");
+    const size_t cost = (set.size() + 1) * (text.size() / 64 + 1);
+    if (rt.Failed() || !rt.budget().Step(static_cast<int64_t>(cost))) return Value();
+    if ((sides & kLeft) != 0) text = StripLeft(text, set);
+    if ((sides & kRight) != 0) text = StripRight(text, set);
+  }
+  if (text.size() == value.text().size()) return value;
+  rt.budget().StepBytes((value.text().size() - text.size()) * 4);
+  return rt.String(text, value.markup());
+}
+
+Value Pad(Runtime& rt, const Value& text, int64_t width, std::string_view fill, int sides) {
+  const int64_t missing = std::max<int64_t>(width - Length(rt, text), 0);
+  const int64_t left = sides == (kLeft | kRight) ? missing / 2 + (missing & width & 1)
+                       : sides == kLeft          ? missing
+                                                 : 0;
+  Text out(rt.budget());
+  out.AppendTimes(fill, left);
+  out.Append(text.text());
+  out.AppendTimes(fill, missing - left);
+  return rt.Take(out, text.markup());
+}
 
 Value ReplaceAll(Runtime& rt, const Value& value, std::string_view from, std::string_view to,
                  int64_t limit) {

@@ -10,34 +10,10 @@
 namespace tokamak::jinja {
 namespace {
 
-const char* Symbol(Operator op) {
-  switch (op) {
-    case Operator::kAdd:
-      return "+";
-    case Operator::kSubtract:
-      return "-";
-    case Operator::kMultiply:
-      return "*";
-    case Operator::kDivide:
-      return "/";
-    case Operator::kFloorDivide:
-      return "//";
-    case Operator::kModulo:
-      return "%";
-    case Operator::kPower:
-      return "**";
-    case Operator::kLess:
-      return "<";
-    case Operator::kLessEqual:
-      return "<=";
-    case Operator::kGreater:
-      return ">";
-    case Operator::kGreaterEqual:
-      return ">=";
-    default:
-      return "in";
-  }
-}
+// In the order of Operator.
+constexpr std::string_view kSymbols[] = {
+    "+", "-", "*", "/", "//", "%", "**", "==", "!=", "<", "<=", ">", ">=", "in", "not in"};
+std::string_view Symbol(Operator op) { return kSymbols[static_cast<size_t>(op)]; }
 
 Value TooLarge(Runtime& rt) { return rt.Fail("an integer does not fit in 64 bits"); }
 
@@ -184,21 +160,8 @@ int CompareItems(Runtime& rt, const std::vector<Value>& a, const std::vector<Val
   return a.size() < b.size() ? -1 : a.size() > b.size() ? 1 : 0;
 }
 
-bool Ordered(Operator op, int order) {
-  switch (op) {
-    case Operator::kLess:
-      return order < 0;
-    case Operator::kLessEqual:
-      return order <= 0;
-    case Operator::kGreater:
-      return order > 0;
-    default:
-      return order >= 0;
-  }
-}
-
 template <typename T>
-bool OrderedNumbers(Operator op, T a, T b) {
+bool Ordered(Operator op, T a, T b) {
   switch (op) {
     case Operator::kLess:
       return a < b;
@@ -213,23 +176,17 @@ bool OrderedNumbers(Operator op, T a, T b) {
 
 bool CompareOrder(Runtime& rt, Operator op, const Value& a, const Value& b) {
   if (!rt.budget().Step()) return false;
-  if (a.is_integral() && b.is_integral()) return OrderedNumbers(op, a.integer(), b.integer());
-  if (a.is_number() && b.is_number()) return OrderedNumbers(op, a.number(), b.number());
+  if (a.is_integral() && b.is_integral()) return Ordered(op, a.integer(), b.integer());
+  if (a.is_number() && b.is_number()) return Ordered(op, a.number(), b.number());
   if (a.is_string() && b.is_string()) {
     if (!rt.budget().StepBytes(std::min(a.text().size(), b.text().size()))) return false;
-    return Ordered(op, a.text().compare(b.text()));  // UTF-8 sorts like its code points
+    return Ordered(op, a.text(), b.text());  // UTF-8 sorts like its code points
   }
   if (IsSequence(a) && a.type() == b.type()) {
-    return Ordered(op, CompareItems(rt, a.items(), b.items()));
+    return Ordered(op, CompareItems(rt, a.items(), b.items()), 0);
   }
-  if (a.is_undefined()) {
-    rt.FailWith(a.UndefinedMessage());
-  } else if (b.is_undefined()) {
-    rt.FailWith(b.UndefinedMessage());
-  } else {
-    rt.Fail("'{}' not supported between instances of '{}' and '{}'", Symbol(op), TypeName(a.type()),
-            TypeName(b.type()));
-  }
+  rt.FailFor(a.is_undefined() ? a : b, "'{}' not supported between instances of '{}' and '{}'",
+             Symbol(op), TypeName(a.type()), TypeName(b.type()));
   return false;
 }
 
@@ -282,8 +239,7 @@ Value Arithmetic(Runtime& rt, Operator op, const Value& a, const Value& b) {
 Value Negate(Runtime& rt, const Value& value) {
   if (value.is(Type::kFloat)) return Value::Float(-value.number());
   if (value.is_integral()) return IntArithmetic(rt, Operator::kSubtract, 0, value.integer());
-  if (value.is_undefined()) return rt.FailWith(value.UndefinedMessage());
-  return rt.Fail("bad operand type for unary -: '{}'", TypeName(value.type()));
+  return rt.FailFor(value, "bad operand type for unary -: '{}'", TypeName(value.type()));
 }
 
 bool Less(Runtime& rt, const Value& a, const Value& b) {

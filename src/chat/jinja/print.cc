@@ -1,7 +1,5 @@
 #include "chat/jinja/print.h"
 
-#include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "chat/jinja/ast.h"
@@ -110,31 +108,10 @@ const char* Plural(Type type) {
 
 std::string FloatRepr(double number) {
   if (std::isnan(number)) return "nan";
-  if (std::isinf(number)) return number < 0 ? "-inf" : "inf";
-  char buffer[64];
-  const auto end =
-      std::to_chars(buffer, buffer + sizeof buffer, number, std::chars_format::scientific).ptr;
-  const std::string_view text(buffer, static_cast<size_t>(end - buffer));
-  const size_t e = text.find('e');
-  int exponent = 0;
-  const char* digits_end = text.data() + text.size();
-  std::from_chars(text.data() + e + (text[e + 1] == '+' ? 2 : 1), digits_end, exponent);
-  const bool negative = text[0] == '-';
-  std::string digits;
-  for (const char c : text.substr(negative ? 1 : 0, e - (negative ? 1 : 0))) {
-    if (c != '.') digits += c;
-  }
-  std::string out = negative ? "-" : "";
-  if (exponent < -4 || exponent >= 16) {
-    out += digits[0];
-    if (digits.size() > 1) out += "." + digits.substr(1);
-    return out + fmt::format("e{}{:02}", exponent < 0 ? '-' : '+', std::abs(exponent));
-  }
-  if (exponent < 0)
-    return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
-  const auto whole = static_cast<size_t>(exponent) + 1;
-  if (digits.size() <= whole) return out + digits + std::string(whole - digits.size(), '0') + ".0";
-  return out + digits.substr(0, whole) + "." + digits.substr(whole);
+  // fmt chooses between digits and an exponent as Python does, but writes 1.0 as "1".
+  std::string text = fmt::format("{}", number);
+  if (std::isfinite(number) && text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
 }
 
 bool PrintRepr(Runtime& rt, const Value& value, Text& out) {

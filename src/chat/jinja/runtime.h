@@ -41,6 +41,12 @@ class Runtime {
     return FailWith(fmt::format(format, std::forward<Args>(args)...));
   }
   Value FailWith(std::string message);
+  // The same for a value of the wrong type. If it is undefined, the error names what is missing.
+  template <typename... Args>
+  Value FailFor(const Value& value, fmt::format_string<Args...> format, Args&&... args) {
+    if (value.is_undefined()) return FailWith(value.UndefinedMessage());
+    return Fail(format, std::forward<Args>(args)...);
+  }
   // Records an error that the template raised with raise_exception.
   Value Raise(std::string message);
 

@@ -2,6 +2,9 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace tokamak::jinja {
 namespace {
 
@@ -10,32 +13,16 @@ utf8proc_category_t Category(char32_t c) {
 }
 
 // Letters whose capital form is several letters, as far as they are in use.
+constexpr std::pair<char32_t, std::string_view> kLongUpper[] = {
+    {0xDF, "SS"},    {0x149, "\u02BCN"}, {0x1F0, "J\u030C"}, {0x587, "\u0535\u0552"},
+    {0xFB00, "FF"},  {0xFB01, "FI"},     {0xFB02, "FL"},     {0xFB03, "FFI"},
+    {0xFB04, "FFL"}, {0xFB05, "ST"},     {0xFB06, "ST"}};
+
 std::string_view LongUpper(char32_t c) {
-  switch (c) {
-    case 0xDF:
-      return "SS";
-    case 0x149:
-      return "\u02BCN";
-    case 0x1F0:
-      return "J\u030C";
-    case 0x587:
-      return "\u0535\u0552";
-    case 0xFB00:
-      return "FF";
-    case 0xFB01:
-      return "FI";
-    case 0xFB02:
-      return "FL";
-    case 0xFB03:
-      return "FFI";
-    case 0xFB04:
-      return "FFL";
-    case 0xFB05:
-    case 0xFB06:
-      return "ST";
-    default:
-      return "";
+  for (const auto& [letter, capitals] : kLongUpper) {
+    if (letter == c) return capitals;
   }
+  return "";
 }
 
 void AppendUpper(char32_t c, std::string& out) {
@@ -223,19 +210,9 @@ bool IsSpace(char32_t c) {
 
 bool IsPrintable(char32_t c) {
   if (c < 0x7F) return c >= ' ';
-  switch (Category(c)) {
-    case UTF8PROC_CATEGORY_CC:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_CS:
-    case UTF8PROC_CATEGORY_CO:
-    case UTF8PROC_CATEGORY_CN:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP:
-    case UTF8PROC_CATEGORY_ZS:
-      return false;
-    default:
-      return true;
-  }
+  const utf8proc_category_t category = Category(c);
+  // Separators (Z) and others (C) come last, except for unassigned code points (CN).
+  return category != UTF8PROC_CATEGORY_CN && category < UTF8PROC_CATEGORY_ZS;
 }
 
 bool IsAlphabetic(char32_t c) {

@@ -67,44 +67,12 @@ bool EqualDicts(const DictObject& a, const DictObject& b, Budget* budget) {
 }  // namespace
 
 const char* TypeName(Type type) {
-  switch (type) {
-    case Type::kNone:
-      return "NoneType";
-    case Type::kBool:
-      return "bool";
-    case Type::kInt:
-    case Type::kBigInt:
-      return "int";
-    case Type::kFloat:
-      return "float";
-    case Type::kUndefined:
-      return "Undefined";
-    case Type::kString:
-      return "str";
-    case Type::kList:
-      return "list";
-    case Type::kTuple:
-      return "tuple";
-    case Type::kDictKeys:
-      return "dict_keys";
-    case Type::kDictValues:
-      return "dict_values";
-    case Type::kDictItems:
-      return "dict_items";
-    case Type::kGenerator:
-      return "generator";
-    case Type::kRange:
-      return "range";
-    case Type::kDict:
-      return "dict";
-    case Type::kNamespace:
-      return "Namespace";
-    case Type::kCallable:
-      return "function";
-    case Type::kLoop:
-      return "LoopContext";
-  }
-  return "object";
+  // In the order of Type.
+  static constexpr const char* kNames[] = {
+      "NoneType",  "bool",  "int",   "float",     "Undefined",   "str",
+      "int",       "list",  "tuple", "dict_keys", "dict_values", "dict_items",
+      "generator", "range", "dict",  "Namespace", "function",    "LoopContext"};
+  return kNames[static_cast<size_t>(type)];
 }
 
 Value Value::FromObject(Type type, Object* object) {
