@@ -27,7 +27,7 @@ bool IsJson(std::string_view content_type) {
 // other types to any server, but JSON only if the server agrees. access.h refuses pages too; this
 // check is for browsers that do not say which page sends a request.
 std::string_view BodyFormatError(const HttpRequest& request) {
-  if (!IsJson(request.content_type)) {
+  if (!IsJson(request.Header("content-type"))) {
     return "send the body with \"Content-Type: application/json\"";
   }
   const std::string_view coding = request.Header("content-encoding");

@@ -158,7 +158,7 @@ std::optional<HttpResponse> Access::Check(const HttpRequest& request) const {
     return Preflight(request);
   }
   if (options_.is_public && options_.is_public(request.path)) return std::nullopt;
-  if (has_keys() && !keys_.Find(request.authorization)) {
+  if (has_keys() && !keys_.Find(request.Header("authorization"))) {
     return ErrorResponse(401, "missing or unknown API key; send \"Authorization: Bearer <key>\"",
                          "invalid_api_key");
   }
@@ -170,7 +170,9 @@ std::optional<HttpResponse> Access::Check(const HttpRequest& request) const {
 }
 
 Client Access::Identify(const HttpRequest& request) const {
-  if (std::optional<Client> client = keys_.Find(request.authorization)) return *std::move(client);
+  if (std::optional<Client> client = keys_.Find(request.Header("authorization"))) {
+    return *std::move(client);
+  }
   return {.name = "address " + request.client};
 }
 

@@ -19,7 +19,7 @@ HttpRequest Get(const std::string& path, std::vector<std::pair<std::string, std:
   request.method = "GET";
   request.path = path;
   request.headers = std::move(headers);
-  if (!key.empty()) request.authorization = "Bearer " + key;
+  if (!key.empty()) request.headers.emplace_back("authorization", "Bearer " + key);
   return request;
 }
 
@@ -105,8 +105,7 @@ TEST_F(AccessTest, ClientsAreNamedByKeyOrWithoutKeysByAddress) {
 TEST_F(AccessTest, WrongKeysAllGetTheSameAnswer) {
   const Access access = Make({.api_key_file = path_});
   const auto answer = [&](const std::string& authorization) {
-    HttpRequest request = Get("/v1/models", {});
-    request.authorization = authorization;
+    const HttpRequest request = Get("/v1/models", {{"authorization", authorization}});
     const std::optional<HttpResponse> response = access.Check(request);
     return response ? fmt::format("{} {}", response->status, response->body) : "";
   };

@@ -10,11 +10,9 @@
 namespace tokamak {
 
 struct HttpRequest {
-  std::string method;         // "GET"
-  std::string path;           // "/v1/models", without the query; as sent: %2e is not decoded
-  std::string query;          // after the '?'
-  std::string content_type;   // as sent
-  std::string authorization;  // as sent
+  std::string method;  // "GET"
+  std::string path;    // "/v1/models", without the query; as sent: %2e is not decoded
+  std::string query;   // after the '?'
   std::string body;
   std::string client;                                             // a ClientNetwork: "10.0.0.7"
   std::vector<std::pair<std::string, std::string>> headers = {};  // all; names in lower case

@@ -92,8 +92,6 @@ void RequestReader::ReadHead(std::string_view head) {
     return Refuse(400, "malformed HTTP request: " + error.message());
   }
   const auto& message = parser.get();
-  request_.content_type = std::string(message[http::field::content_type]);
-  request_.authorization = std::string(message[http::field::authorization]);
   for (const auto& field : message) {
     std::string name(field.name_string());
     for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
