@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "chat/harmony.h"
 #include "chat/json.h"
 
@@ -13,14 +14,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;  // keeps the order of the model's arguments
 using Calls = std::optional<std::vector<ToolCall>>;
-
-constexpr std::string_view kSpace = " \t\r\n";
-
-std::string_view Trim(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kSpace);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
-}
 
 std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -441,9 +434,7 @@ const ReasoningFormat* DetectReasoningFormat(std::string_view template_source) {
 }
 
 bool OpensReasoning(std::string_view prompt, const ReasoningFormat* format) {
-  if (format == nullptr) return false;
-  const size_t end = prompt.find_last_not_of(" \t\r\n");
-  return end != std::string_view::npos && prompt.substr(0, end + 1).ends_with(format->open);
+  return format != nullptr && Trim(prompt).ends_with(format->open);
 }
 
 Result<const ToolFormat*> ChooseToolFormat(std::string_view name,

@@ -4,17 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace tokamak::cli {
 namespace {
-
-constexpr std::string_view kBlanks = " \t\r";
-
-std::string_view Trim(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
 
 // Splits "bench latency" or "bench.latency" into words.
 std::vector<std::string> SectionOf(std::string_view text) {
@@ -49,10 +42,10 @@ Result<std::vector<ConfigEntry>> ParseConfig(std::string_view text) {
   std::vector<ConfigEntry> entries;
   std::vector<std::string> section;
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte order mark
-  for (int number = 1; !text.empty(); ++number) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = Trim(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
+  int number = 0;
+  for (std::string_view line : Split(text, '\n')) {
+    ++number;
+    line = Trim(line);
     if (line.empty() || line.front() == '#' || line.front() == ';') continue;
     if (line.front() == '[' && line.back() == ']') {
       section = SectionOf(line.substr(1, line.size() - 2));

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/json_output.h"
@@ -29,14 +30,13 @@ struct EmbedFlags {
   bool json = false;
 };
 
-std::vector<std::string> Lines(const std::string& text) {
+std::vector<std::string> Lines(std::string_view text) {
   std::vector<std::string> lines;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    lines.push_back(text.substr(begin, end - begin));
-    if (lines.back().ends_with('\r')) lines.back().pop_back();
-    begin = end + 1;
+  for (std::string_view line : Split(text, '\n')) {
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    lines.emplace_back(line);
   }
+  if (text.empty() || text.ends_with('\n')) lines.pop_back();
   return lines;
 }
 

@@ -5,13 +5,13 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <iterator>
 #include <limits>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "cli/config_file.h"
 
 namespace tokamak::cli {
@@ -19,13 +19,6 @@ namespace {
 
 constexpr int kOutputError = 1;
 constexpr int kUsageError = 2;
-
-// Parses the whole text as a number.
-template <typename T>
-bool ParseNumber(std::string_view text, T& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
 
 // Stands for the empty value in "--name=", where CLI11 would otherwise take the next argument. No
 // argument of a program can contain it.
@@ -169,9 +162,8 @@ CLI::Option* Flags::AddText(const std::string& names, Take take,
 template <typename Number, typename Variable>
 void Flags::AddNumber(const std::string& names, Variable& value, const std::string& help) {
   const auto parse = [&value](const std::string& text) -> Status {
-    Number number = 0;
-    if (ParseNumber(text, number)) {
-      value = number;
+    if (const auto number = ParseNumber<Number>(text)) {
+      value = *number;
       return Status();
     }
     if constexpr (std::is_integral_v<Number>) {
@@ -289,24 +281,22 @@ Result<int64_t> ParseBytes(std::string_view text) {
       text.remove_suffix(1);
     }
   }
-  int64_t number = 0;
-  if (!ParseNumber(text, number) || number < 0 || number > (INT64_MAX >> shift)) {
+  const auto number = ParseNumber<int64_t>(text);
+  if (!number || *number < 0 || *number > (INT64_MAX >> shift)) {
     return InvalidArgument("\"{}\" is not a size such as 4096, 512M or 2GiB", given);
   }
-  return number << shift;
+  return *number << shift;
 }
 
 Result<std::vector<int32_t>> ParseIntList(std::string_view text) {
   std::vector<int32_t> list;
-  while (!text.empty()) {
-    const size_t comma = text.find(',');
-    std::string_view piece = text.substr(0, comma);
-    while (!piece.empty() && piece.front() == ' ') piece.remove_prefix(1);
-    while (!piece.empty() && piece.back() == ' ') piece.remove_suffix(1);
-    int32_t number = 0;
-    if (!ParseNumber(piece, number)) return InvalidArgument("\"{}\" is not a number", piece);
-    list.push_back(number);
-    text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
+  if (text.empty()) return list;
+  if (text.ends_with(',')) text.remove_suffix(1);
+  for (std::string_view piece : Split(text, ',')) {
+    piece = Trim(piece);
+    const auto number = ParseNumber<int32_t>(piece);
+    if (!number) return InvalidArgument("\"{}\" is not a number", piece);
+    list.push_back(*number);
   }
   return list;
 }

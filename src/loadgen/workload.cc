@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <iterator>
 #include <map>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace tokamak::loadgen {
 namespace {
@@ -32,24 +32,6 @@ constexpr uint64_t kConversations = 2;
 constexpr uint64_t kSharedWords = 3;
 
 constexpr int32_t kMaxTurns = 1000;
-
-std::vector<std::string_view> Split(std::string_view text, char separator) {
-  std::vector<std::string_view> pieces;
-  while (true) {
-    const size_t end = text.find(separator);
-    pieces.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return pieces;
-    text.remove_prefix(end + 1);
-  }
-}
-
-// Parses the whole text as a finite number.
-std::optional<double> Number(std::string_view text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  return whole && std::isfinite(value) ? std::optional(value) : std::nullopt;
-}
 
 bool IsLength(double value) {
   return value >= 1 && value <= LengthDistribution::kMax && value == std::floor(value);
@@ -142,8 +124,8 @@ Result<LengthDistribution> LengthDistribution::Parse(std::string_view text) {
   }
   std::vector<double> numbers;
   for (const std::string_view piece : pieces) {
-    const std::optional<double> number = Number(piece);
-    if (number) numbers.push_back(*number);
+    const auto number = ParseNumber<double>(piece);
+    if (number && std::isfinite(*number)) numbers.push_back(*number);
   }
   const bool all = numbers.size() == pieces.size();
   LengthDistribution made;

@@ -7,20 +7,19 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/text.h"
 #include "server/errors.h"
 #include "server/json_text.h"
 #include "server/monitor/metrics.h"
 #include "server/page/page.h"
-#include "server/transport/request_head.h"
 
 namespace tokamak {
 namespace {
 
 // Parameters, such as a charset, come after the type (RFC 9110, section 8.3.1).
 bool IsJson(std::string_view content_type) {
-  std::string type(content_type.substr(0, content_type.find(';')));
-  type.erase(type.find_last_not_of(" \t") + 1);
-  return SameName(type, "application/json");
+  return EqualIgnoringCase(Trim(content_type.substr(0, content_type.find(';'))),
+                           "application/json");
 }
 
 // Returns what is wrong with the headers of a body, or "". A page in a browser can send text with
@@ -31,7 +30,7 @@ std::string_view BodyFormatError(const HttpRequest& request) {
     return "send the body with \"Content-Type: application/json\"";
   }
   const std::string_view coding = request.Header("content-encoding");
-  if (!coding.empty() && !SameName(coding, "identity")) {
+  if (!coding.empty() && !EqualIgnoringCase(coding, "identity")) {
     return "send the body as it is: no Content-Encoding is supported";
   }
   return "";

@@ -6,16 +6,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "server/errors.h"
 
 namespace tokamak {
 namespace {
-
-std::string Lower(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return lower;
-}
 
 // Returns "[::1]" for "[::1]:8080" and "example.org" for "Example.org.:80"; "" if the port is not a
 // number.

@@ -5,46 +5,40 @@
 #include <openssl/sha.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/text.h"
 
 namespace tokamak {
 namespace {
 
 constexpr uint64_t kMaxFileBytes = 1 << 20;
 
-std::string_view Trim(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t\r");
-  if (begin == std::string_view::npos) return "";
-  return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
-}
-
 }  // namespace
 
 Result<std::vector<KeyLine>> KeysIn(std::string_view text) {
   std::vector<KeyLine> keys;
-  for (int number = 1; !text.empty(); ++number) {
-    const size_t end = text.find('\n');
-    const std::string_view line = Trim(text.substr(0, end));
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  int number = 0;
+  for (std::string_view line : Split(text, '\n')) {
+    ++number;
+    line = Trim(line);
     if (line.empty() || line.front() == '#') continue;
     const size_t space = line.find_first_of(" \t");
     KeyLine key = {.key = line.substr(0, space)};
     if (space != std::string_view::npos) {
       const std::string_view option = Trim(line.substr(space));
       constexpr std::string_view kPriority = "priority=";
-      const char* const last = option.data() + option.size();
-      const char* const first = option.data() + std::min(kPriority.size(), option.size());
-      const auto [rest, error] = std::from_chars(first, last, key.max_priority);
-      if (!option.starts_with(kPriority) || error != std::errc() || rest != last ||
-          key.max_priority < 0) {
+      const auto priority = option.starts_with(kPriority)
+                                ? ParseNumber<int32_t>(option.substr(kPriority.size()))
+                                : std::nullopt;
+      if (!priority || *priority < 0) {
         return InvalidArgument(
             "line {}: after the key and a space only priority=N may stand, the highest priority "
             "that its requests may have, of at least 0",
             number);
       }
+      key.max_priority = *priority;
     }
     keys.push_back(key);
   }
@@ -64,10 +58,8 @@ Result<ApiKeys> ApiKeys::FromFile(const std::string& path) {
 std::optional<Client> ApiKeys::Find(std::string_view authorization) const {
   // Schemes are compared without regard to case (RFC 9110, section 11.1).
   constexpr std::string_view kScheme = "bearer ";
-  bool bearer = authorization.size() > kScheme.size();
-  for (size_t i = 0; bearer && i < kScheme.size(); ++i) {
-    bearer = (kScheme[i] == ' ' ? authorization[i] : authorization[i] | 0x20) == kScheme[i];
-  }
+  const bool bearer = authorization.size() > kScheme.size() &&
+                      EqualIgnoringCase(authorization.substr(0, kScheme.size()), kScheme);
   // Does the same work without a key, so that the time of a response tells nothing.
   const Digest digest = DigestOf(bearer ? Trim(authorization.substr(kScheme.size())) : "");
   // Digests have one length and say nothing about their keys, and comparing them takes the same

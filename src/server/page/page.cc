@@ -1,41 +1,20 @@
 #include "server/page/page.h"
 
 #include <algorithm>
-#include <cctype>
 #include <string>
 #include <string_view>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "server/page/page_assets.h"
 
 namespace tokamak {
 namespace {
 
-std::string_view Trim(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t");
-  if (begin == text.npos) return "";
-  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
-}
-
-// Removes the next element from a comma-separated list and returns it.
-std::string_view NextOf(std::string_view& list) {
-  const size_t comma = std::min(list.find(','), list.size());
-  const std::string_view element = Trim(list.substr(0, comma));
-  list.remove_prefix(std::min(comma + 1, list.size()));
-  return element;
-}
-
-bool EqualIgnoringCase(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
-    return std::tolower(x) == std::tolower(y);
-  });
-}
-
 // Returns whether an Accept-Encoding names gzip with a weight above 0 (RFC 9110, section 12.5.3).
 // "*" does not count: clients that only send that may not decompress.
 bool AcceptsGzip(std::string_view accepted) {
-  while (!accepted.empty()) {
-    const std::string_view element = NextOf(accepted);
+  for (const std::string_view element : Split(accepted, ',')) {
     const size_t semicolon = std::min(element.find(';'), element.size());
     if (!EqualIgnoringCase(Trim(element.substr(0, semicolon)), "gzip")) continue;
     const std::string_view weight = Trim(element.substr(std::min(semicolon + 1, element.size())));
@@ -46,8 +25,8 @@ bool AcceptsGzip(std::string_view accepted) {
 
 // Returns whether an If-None-Match lists `etag`, weak or strong (section 13.1.2).
 bool Lists(std::string_view tags, std::string_view etag) {
-  while (!tags.empty()) {
-    std::string_view tag = NextOf(tags);
+  for (std::string_view tag : Split(tags, ',')) {
+    tag = Trim(tag);
     if (tag == "*") return true;
     if (tag.starts_with("W/")) tag.remove_prefix(2);
     if (tag == etag) return true;

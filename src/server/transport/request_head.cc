@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "base/text.h"
+
 namespace tokamak {
 namespace {
 
@@ -20,14 +22,6 @@ bool IsToken(std::string_view text) {
   }
   return !text.empty();
 }
-
-std::string_view Trim(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t");
-  if (begin == std::string_view::npos) return "";
-  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
-}
-
-char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 // A name or an address, perhaps with a port: nothing that can be read as more than one.
 bool IsHost(std::string_view value) {
@@ -65,12 +59,12 @@ std::string CheckField(std::string_view line, int (&counts)[kNumOnce], HeadFrami
   const std::string_view name = line.substr(0, colon);
   const std::string_view value = Trim(line.substr(colon + 1));
   for (int i = 0; i < kNumOnce; ++i) {
-    if (!SameName(name, kOnce[i])) continue;
+    if (!EqualIgnoringCase(name, kOnce[i])) continue;
     if (++counts[i] > 1) return "a header came twice: " + std::string(kOnce[i]);
     if (i == kHost && !IsHost(value)) return "the Host header names no host";
     if (i == kLength) return CheckLength(value, framing);
     if (i == kEncoding) {
-      if (!SameName(value, "chunked")) return "Transfer-Encoding must be chunked";
+      if (!EqualIgnoringCase(value, "chunked")) return "Transfer-Encoding must be chunked";
       framing.chunked = true;
     }
   }
@@ -78,14 +72,6 @@ std::string CheckField(std::string_view line, int (&counts)[kNumOnce], HeadFrami
 }
 
 }  // namespace
-
-bool SameName(std::string_view a, std::string_view lower) {
-  if (a.size() != lower.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (Lower(a[i]) != lower[i]) return false;
-  }
-  return true;
-}
 
 std::string RequestLineError(std::string_view line) {
   const size_t first = line.find(' ');

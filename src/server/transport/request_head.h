@@ -15,9 +15,6 @@ constexpr bool IsControl(char c) {
   return (static_cast<unsigned char>(c) < ' ' && c != '\t') || c == 0x7f;
 }
 
-// Compares without regard to case, as for names and many values of fields. `lower` has no capitals.
-bool SameName(std::string_view a, std::string_view lower);
-
 // Returns what is wrong with a request line (without its CRLF), or "".
 std::string RequestLineError(std::string_view line);
 

@@ -7,6 +7,7 @@
 #include <boost/beast/http/parser.hpp>
 #include <utility>
 
+#include "base/text.h"
 #include "server/transport/request_head.h"
 
 namespace tokamak {
@@ -93,9 +94,7 @@ void RequestReader::ReadHead(std::string_view head) {
   }
   const auto& message = parser.get();
   for (const auto& field : message) {
-    std::string name(field.name_string());
-    for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-    request_.headers.emplace_back(std::move(name), std::string(field.value()));
+    request_.headers.emplace_back(Lower(field.name_string()), std::string(field.value()));
   }
   keep_alive_ = message.keep_alive();
   http11_ = message.version() >= 11;

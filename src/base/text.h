@@ -1,0 +1,28 @@
+// Pieces of text. Letters are those of ASCII.
+#pragma once
+
+#include <charconv>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tokamak {
+
+// Returns the text without white space at its ends.
+std::string_view Trim(std::string_view text);
+// Splits at each separator; an empty text is one empty piece.
+std::vector<std::string_view> Split(std::string_view text, char separator);
+std::string Lower(std::string_view text);
+bool EqualIgnoringCase(std::string_view a, std::string_view b);
+
+// Returns the number that the whole text is; nullopt for anything else.
+template <typename Number>
+std::optional<Number> ParseNumber(std::string_view text) {
+  Number number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [parsed, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && parsed == end ? std::optional(number) : std::nullopt;
+}
+
+}  // namespace tokamak
