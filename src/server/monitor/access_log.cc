@@ -1,7 +1,7 @@
 #include "server/monitor/access_log.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/chrono.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -32,11 +32,7 @@ constexpr int kLastWordsPolls = 20;
 std::string Iso8601(double unix_time) {
   const auto millis = static_cast<int64_t>(std::floor(unix_time * 1e3));
   const auto seconds = static_cast<std::time_t>(millis / 1000);
-  std::tm utc{};
-  ::gmtime_r(&seconds, &utc);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900,
-                     utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
-                     millis % 1000);
+  return fmt::format("{:%FT%T}.{:03}Z", fmt::gmtime(seconds), millis % 1000);
 }
 
 double Millis(double seconds) { return std::round(seconds * 1e6) / 1e3; }

@@ -1,6 +1,7 @@
 #include "server/openai/embedding_request.h"
 
 #include <fmt/format.h>
+#include <openssl/evp.h>
 
 #include <bit>
 #include <cstddef>
@@ -76,22 +77,14 @@ void Read(Fields& fields, OpenAiEmbeddingRequest& request) {
   fields.Read("user", user);
 }
 
-constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-// Returns the base64 (RFC 4648, section 4) of the values as little-endian f32.
+// Appends the base64 (RFC 4648, section 4) of the values as little-endian f32.
 void AppendBase64(const std::vector<float>& values, std::string& out) {
   static_assert(std::endian::native == std::endian::little);
-  const auto size = values.size() * sizeof(float);
-  const auto* bytes = reinterpret_cast<const unsigned char*>(values.data());
-  out.reserve(out.size() + (size + 2) / 3 * 4);
-  for (size_t i = 0; i < size; i += 3) {
-    const size_t count = std::min<size_t>(3, size - i);
-    uint32_t bits = 0;
-    for (size_t j = 0; j < 3; ++j) bits = bits << 8 | (j < count ? bytes[i + j] : 0u);
-    for (size_t j = 0; j < 4; ++j) {
-      out += j <= count ? kDigits[bits >> (18 - 6 * j) & 63] : '=';
-    }
-  }
+  const size_t size = values.size() * sizeof(float), begin = out.size();
+  out.resize(begin + (size + 2) / 3 * 4 + 1);  // OpenSSL ends the text with a NUL byte
+  EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data() + begin),
+                  reinterpret_cast<const unsigned char*>(values.data()), static_cast<int>(size));
+  out.pop_back();
 }
 
 }  // namespace

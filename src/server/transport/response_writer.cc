@@ -5,51 +5,18 @@
 #include <algorithm>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/http/status.hpp>
 #include <utility>
 
 namespace tokamak {
 namespace {
 
-// Reason phrases (RFC 9110, section 15). Clients only look at the number.
-std::string_view ReasonOf(int status) {
-  switch (status) {
-    case 100:
-      return "Continue";
-    case 200:
-      return "OK";
-    case 204:
-      return "No Content";
-    case 304:
-      return "Not Modified";
-    case 400:
-      return "Bad Request";
-    case 401:
-      return "Unauthorized";
-    case 403:
-      return "Forbidden";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 408:
-      return "Request Timeout";
-    case 413:
-      return "Content Too Large";
-    case 415:
-      return "Unsupported Media Type";
-    case 417:
-      return "Expectation Failed";
-    case 429:
-      return "Too Many Requests";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 500:
-      return "Internal Server Error";
-    case 503:
-      return "Service Unavailable";
-    default:
-      return status < 400 ? "OK" : "Error";
-  }
+namespace http = boost::beast::http;
+
+// Clients only look at the number. Beast knows the older name of 413.
+std::string ReasonOf(int status) {
+  if (status == 413) return "Content Too Large";
+  return http::obsolete_reason(http::int_to_status(static_cast<unsigned>(status)));
 }
 
 }  // namespace

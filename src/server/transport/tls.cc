@@ -61,21 +61,15 @@ class TlsStream final : public ByteStream {
   ssl::stream<Socket> stream_;
 };
 
-// The client's protocols are length-prefixed. A client that offers protocols but not HTTP/1.1 is
-// refused.
+// A client that offers protocols but not HTTP/1.1 is refused.
 int SelectProtocol(SSL*, const unsigned char** out, unsigned char* out_size,
                    const unsigned char* offered, unsigned int size, void*) {
-  constexpr std::string_view kHttp11 = "http/1.1";
-  for (unsigned int at = 0; at < size; at += 1U + offered[at]) {
-    const unsigned int length = offered[at];
-    if (at + 1 + length > size) break;
-    const std::string_view name(reinterpret_cast<const char*>(offered) + at + 1, length);
-    if (name != kHttp11) continue;
-    *out = offered + at + 1;
-    *out_size = static_cast<unsigned char>(length);
-    return SSL_TLSEXT_ERR_OK;
-  }
-  return SSL_TLSEXT_ERR_ALERT_FATAL;
+  static constexpr unsigned char kHttp11[] = "\x08http/1.1";  // its length comes first
+  unsigned char* chosen = nullptr;
+  const int found =
+      SSL_select_next_proto(&chosen, out_size, kHttp11, sizeof(kHttp11) - 1, offered, size);
+  *out = chosen;
+  return found == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
 // Gives no password: otherwise OpenSSL would ask for one at the terminal.
