@@ -8,11 +8,11 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/random_bits.h"
-#include "server/errors.h"
 #include "server/openai/embedding.h"
 #include "server/openai/openapi.h"
 #include "server/openai/other_fields.h"
 #include "server/openai/response.h"
+#include "server/openai/status_response.h"
 
 namespace tokamak {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "server/errors.h"
+#include "server/openai/status_response.h"
 
 namespace tokamak {
 namespace {

@@ -1,7 +1,7 @@
 #include "server/openai/embedding.h"
 
-#include "server/errors.h"
 #include "server/openai/other_fields.h"
+#include "server/openai/status_response.h"
 
 namespace tokamak {
 

@@ -6,9 +6,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "server/errors.h"
 #include "server/openai/request.h"
 #include "server/openai/request_limits.h"
+#include "server/openai/status_response.h"
 
 namespace tokamak {
 namespace {

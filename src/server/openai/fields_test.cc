@@ -8,12 +8,12 @@
 #include <sstream>
 
 #include "base/file.h"
-#include "server/errors.h"
 #include "server/openai/embedding_request.h"
 #include "server/openai/json_fields.h"
 #include "server/openai/openapi.h"
 #include "server/openai/other_fields.h"
 #include "server/openai/request.h"
+#include "server/openai/status_response.h"
 #include "server/openai/tokenize_request.h"
 
 namespace tokamak {

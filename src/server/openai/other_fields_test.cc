@@ -11,10 +11,10 @@
 #include <set>
 #include <variant>
 
-#include "server/errors.h"
 #include "server/openai/embedding_request.h"
 #include "server/openai/openapi.h"
 #include "server/openai/request.h"
+#include "server/openai/status_response.h"
 #include "server/openai/tokenize_request.h"
 #include "server/testing/server_fixture.h"
 

@@ -3,9 +3,9 @@
 #include <cstdlib>
 #include <string>
 
-#include "server/errors.h"
 #include "server/openai/embedding_request.h"
 #include "server/openai/request.h"
+#include "server/openai/status_response.h"
 #include "server/openai/tokenize_request.h"
 
 namespace {

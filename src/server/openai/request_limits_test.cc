@@ -1,5 +1,5 @@
 #include "server/openai/request_limits.h"
-#include "server/errors.h"
+#include "server/openai/status_response.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "server/errors.h"
+#include "server/openai/status_response.h"
 #include "server/openai/tokenize_request.h"
 
 namespace tokamak {

@@ -11,10 +11,10 @@
 #include <random>
 
 #include "base/testing/sanitizers.h"
-#include "server/errors.h"
 #include "server/json_text.h"
 #include "server/openai/completion.h"
 #include "server/openai/embedding_request.h"
+#include "server/openai/status_response.h"
 #include "server/openai/tokenize_request.h"
 #include "server/testing/fake_engine.h"
 
