@@ -61,8 +61,8 @@ int Serve(const ServeFlags& flags) {
   if (flags.max_connections_per_client < 1) {
     return UsageError("--max-connections-per-client must be at least 1");
   }
-  if (flags.server.requests.max_choices < 1) return UsageError("--max-choices must be at least 1");
-  if (flags.server.requests.max_output_tokens < 0) {
+  if (flags.server.max_choices < 1) return UsageError("--max-choices must be at least 1");
+  if (flags.server.max_output_tokens < 0) {
     return UsageError("--max-output-tokens must not be negative");
   }
   if (flags.server.requests.max_answer_bytes < 1) {
@@ -75,9 +75,9 @@ int Serve(const ServeFlags& flags) {
   options.page = !flags.no_page;
   options.version = VersionText();
   if (options.access_log == "none") options.access_log.clear();
-  options.limits.max_connections = static_cast<size_t>(flags.max_connections);
-  options.limits.max_connections_per_client = static_cast<size_t>(flags.max_connections_per_client);
-  options.limits.max_body_bytes = static_cast<size_t>(flags.max_body_bytes);
+  options.max_connections = static_cast<size_t>(flags.max_connections);
+  options.max_connections_per_client = static_cast<size_t>(flags.max_connections_per_client);
+  options.max_body_bytes = static_cast<size_t>(flags.max_body_bytes);
   Result<std::unique_ptr<Server>> server = Server::Create(**engine, std::move(options));
   if (!server.ok()) return Fail(server.status());
   const ModelInfo& model = (*engine)->model();
@@ -135,9 +135,9 @@ void AddServeCommand(CommandLine& line) {
   f.Add("--max-connections", flags->max_connections, "Open connections; further ones get 503");
   f.Add("--max-connections-per-client", flags->max_connections_per_client,
         "Open connections of one address; further ones get 429");
-  f.Add("--max-choices", flags->server.requests.max_choices,
+  f.Add("--max-choices", flags->server.max_choices,
         "Choices of one request: n times its number of prompts");
-  f.Add("--max-output-tokens", flags->server.requests.max_output_tokens,
+  f.Add("--max-output-tokens", flags->server.max_output_tokens,
         "Output tokens of each choice; 0: as many as the context holds");
   f.AddBytes("--max-answer-bytes", flags->server.requests.max_answer_bytes,
              "Requests for longer answers get 400 (default 48MiB)");

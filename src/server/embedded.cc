@@ -54,25 +54,8 @@ Result<std::unique_ptr<EmbeddedServer>> EmbeddedServer::Start(
       options.max_body_bytes < 1 || options.max_choices < 1 || options.max_output_tokens < 0) {
     return InvalidArgument("the limits of a server must be at least 1 (max_output_tokens: 0)");
   }
-  ServerOptions server;
-  server.host = options.host;
-  server.port = options.port;
-  server.api_key_file = options.api_key_file;
-  server.insecure = options.insecure;
-  server.tls_cert_file = options.tls_cert_file;
-  server.tls_key_file = options.tls_key_file;
-  server.allowed_hosts = options.allowed_hosts;
-  server.cors_origins = options.cors_origins;
-  server.page = options.page;
-  server.model_id = options.model_id;
-  server.access_log = options.access_log;
-  server.drain_seconds = options.drain_seconds;
+  ServerOptions server{options};
   server.handle_signals = false;
-  server.limits.max_connections = options.max_connections;
-  server.limits.max_connections_per_client = options.max_connections_per_client;
-  server.limits.max_body_bytes = options.max_body_bytes;
-  server.requests.max_choices = options.max_choices;
-  server.requests.max_output_tokens = options.max_output_tokens;
   ASSIGN_OR_RETURN(std::unique_ptr<Server> made, Server::Create(engine, std::move(server)));
   return std::unique_ptr<EmbeddedServer>(new ThreadedServer(std::move(made)));
 }

@@ -192,6 +192,11 @@ Server::~Server() {
 }
 
 Result<std::unique_ptr<Server>> Server::Create(Engine& engine, ServerOptions options) {
+  options.limits.max_connections = options.max_connections;
+  options.limits.max_connections_per_client = options.max_connections_per_client;
+  options.limits.max_body_bytes = options.max_body_bytes;
+  options.requests.max_choices = options.max_choices;
+  options.requests.max_output_tokens = options.max_output_tokens;
   if (!(options.drain_seconds >= 0 && options.drain_seconds <= kMaxDrainSeconds)) {
     return InvalidArgument("--drain-seconds: must be in [0, {}], got {}", kMaxDrainSeconds,
                            options.drain_seconds);

@@ -10,27 +10,17 @@
 #include "server/openai/prepare.h"
 #include "server/openai/request_limits.h"
 #include "server/transport/http.h"
-#include "tokamak/engine.h"
+#include "tokamak/server.h"
 
 namespace tokamak {
 
-struct ServerOptions {
-  std::string host = "127.0.0.1";
-  uint16_t port = 8080;            // 0: any free one
-  std::string api_key_file = {};   // empty: no key is needed; read again at SIGHUP
-  bool insecure = false;           // allow other machines without a key
-  std::string tls_cert_file = {};  // PEM; empty: no TLS; read again when it changes and at SIGHUP
-  std::string tls_key_file = {};
-  std::vector<std::string> allowed_hosts = {};  // see access.h
-  std::vector<std::string> cors_origins = {};
-  std::string model_id = {};  // the name that clients use; empty: the model's own name
-  bool page = true;           // the web page at `/`
-  double drain_seconds = 30;  // how long running requests may go on after a signal
+// What an embedding program may set, and the rest of what `serve` and the tests set.
+struct ServerOptions : EmbeddedServerOptions {
   // SIGINT and SIGTERM do what Shutdown does. SIGHUP reads keys and certificate again. Without
   // either it does what Shutdown does, if a terminal hangs up.
   bool handle_signals = true;
-  std::string access_log = {};  // a file, or "-" for stdout; empty: no log
-  std::string version = {};     // of this program, for /metrics and /debug/state
+  std::string version = {};  // of this program, for /metrics and /debug/state
+  // The limits that EmbeddedServerOptions has too are taken from there.
   HttpLimits limits = {};
   RequestLimits requests = {};
   AnswerParsers parsers = {};              // how tool calls and reasoning are found in text

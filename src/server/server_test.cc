@@ -257,7 +257,7 @@ TEST_F(ServerTest, TakesBodiesOfJsonAloneAndAsTheyAre) {
 }
 
 TEST_F(ServerTest, ListsItsModelAndItsHealth) {
-  Start({.model_id = "my-model"});
+  Start({{.model_id = "my-model"}});
   HttpClient client = Connect();
   const Json models = Json::parse(client.Get("/v1/models").body);
   EXPECT_EQ(models["data"][0]["id"], "my-model");
@@ -356,9 +356,9 @@ TEST_F(ServerTest, DropsAStreamWhoseClientDoesNotRead) {
 
 TEST_F(ServerTest, RefusesWhatIsTooLargeTooManyOrMalformed) {
   ServerOptions options;
-  options.limits.max_body_bytes = 1000;
+  options.max_body_bytes = 1000;
   options.limits.max_header_bytes = 1000;
-  options.limits.max_connections = 3;
+  options.max_connections = 3;
   Start(std::move(options));
   {
     HttpClient client = Connect();
@@ -465,7 +465,7 @@ TEST_F(ServerTest, ServesPipelinedRequestsAndHttp10) {
 TEST_F(ServerTest, AsksForAKeyWhenItHasOne) {
   const std::string path = testing::TempDir() + "/keys";
   std::ofstream(path) << "# two keys\nfirst\n\n  second \r\n";
-  Start({.api_key_file = path});
+  Start({{.api_key_file = path}});
   HttpClient client = Connect();
   EXPECT_EQ(client.Get("/v1/models").status, 401);
   EXPECT_EQ(client.Get("/v1/models", "Authorization: Bearer firs\r\n").status, 401);
@@ -480,7 +480,7 @@ TEST_F(ServerTest, AsksForAKeyWhenItHasOne) {
 TEST_F(ServerTest, BoundsPrioritiesByKeyAndNamesTheClientToTheEngine) {
   const std::string path = testing::TempDir() + "/priority_keys";
   std::ofstream(path) << "plain\nurgent priority=5\n";
-  Start({.api_key_file = path});
+  Start({{.api_key_file = path}});
   const auto complete = [&](const char* key, int64_t priority) {
     return Connect().Post(
         "/v1/completions",
@@ -506,13 +506,13 @@ TEST_F(ServerTest, BoundsPrioritiesByKeyAndNamesTheClientToTheEngine) {
 }
 
 TEST_F(ServerTest, OpensToOtherMachinesOnlyWithAKeyOrWhenTold) {
-  const auto open = Server::Create(engine_, {.host = "0.0.0.0", .port = 0});
+  const auto open = Server::Create(engine_, {{.host = "0.0.0.0", .port = 0}});
   ASSERT_FALSE(open.ok());
   EXPECT_THAT(std::string(open.status().message()), HasSubstr("--insecure"));
-  EXPECT_TRUE(Server::Create(engine_, {.host = "0.0.0.0", .port = 0, .insecure = true}).ok());
-  EXPECT_TRUE(Server::Create(engine_, {.host = "localhost", .port = 0}).ok());
-  EXPECT_FALSE(Server::Create(engine_, {.host = "no.such.host.invalid", .port = 0}).ok());
-  const auto none = Server::Create(engine_, {.host = "", .port = 0});
+  EXPECT_TRUE(Server::Create(engine_, {{.host = "0.0.0.0", .port = 0, .insecure = true}}).ok());
+  EXPECT_TRUE(Server::Create(engine_, {{.host = "localhost", .port = 0}}).ok());
+  EXPECT_FALSE(Server::Create(engine_, {{.host = "no.such.host.invalid", .port = 0}}).ok());
+  const auto none = Server::Create(engine_, {{.host = "", .port = 0}});
   ASSERT_FALSE(none.ok());
   EXPECT_THAT(std::string(none.status().message()), HasSubstr("--host: is empty"));
 }
@@ -538,7 +538,7 @@ TEST_F(ServerTest, ShutdownFinishesRunningRequestsAndRefusesNewOnes) {
 // "overloaded" would ask clients to try again.
 TEST_F(ServerTest, SaysThatItIsShuttingDown) {
   engine_.SetTick(std::chrono::milliseconds(1));
-  Start({.drain_seconds = 1000});
+  Start({{.drain_seconds = 1000}});
   HttpClient whole = Connect(), stream = Connect();
   whole.SendPost("/v1/completions", R"({"prompt": "a", "max_tokens": 1000000})");
   stream.SendPost("/v1/completions", R"({"prompt": "a", "max_tokens": 1000000, "stream": true})");
@@ -559,16 +559,16 @@ TEST_F(ServerTest, SaysThatItIsShuttingDown) {
 
 TEST_F(ServerTest, DrainsForATimeThatThereIs) {
   for (const double seconds : {-1.0, -1e-9, 1e7, HUGE_VAL, std::nan("")}) {
-    const auto server = Server::Create(engine_, {.port = 0, .drain_seconds = seconds});
+    const auto server = Server::Create(engine_, {{.port = 0, .drain_seconds = seconds}});
     ASSERT_FALSE(server.ok()) << seconds;
     EXPECT_THAT(std::string(server.status().message()), HasSubstr("--drain-seconds")) << seconds;
   }
-  EXPECT_TRUE(Server::Create(engine_, {.port = 0, .drain_seconds = 0}).ok());
+  EXPECT_TRUE(Server::Create(engine_, {{.port = 0, .drain_seconds = 0}}).ok());
 }
 
 TEST_F(ServerTest, ShutdownCancelsRequestsThatTakeTooLong) {
   engine_.SetTick(std::chrono::milliseconds(1));
-  Start({.drain_seconds = 0.1});
+  Start({{.drain_seconds = 0.1}});
   HttpClient::Response response;
   std::thread request([&] {
     response = Connect().Post("/v1/completions", R"({"prompt": "a", "max_tokens": 100000000})");

@@ -31,7 +31,7 @@ class SecurityTest : public ServerFixture {
 constexpr char kRight[] = "Authorization: Bearer key\r\n";
 
 TEST_F(SecurityTest, AsksForTheKeyBeforeItReadsABody) {
-  Start({.api_key_file = keys_});
+  Start({{.api_key_file = keys_}});
   HttpClient client = Connect();
   client.Send(
       "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000000\r\n"
@@ -53,7 +53,7 @@ TEST_F(SecurityTest, AsksForTheKeyBeforeItReadsABody) {
 
 TEST_F(SecurityTest, LimitsConnectionsPerClient) {
   ServerOptions options;
-  options.limits.max_connections_per_client = 2;
+  options.max_connections_per_client = 2;
   Start(std::move(options));
   HttpClient a = Connect(), b = Connect();
   EXPECT_EQ(a.Get("/health").status, 200);
@@ -122,12 +122,12 @@ TEST_F(SecurityTest, AFullQueueIsTooManyRequests) {
 
 TEST_F(SecurityTest, AddressesThatOthersCanReachNeedAKey) {
   for (const char* host : {"0.0.0.0", "::", "::ffff:0.0.0.0", "0"}) {
-    const auto open = Server::Create(engine_, {.host = host, .port = 0});
+    const auto open = Server::Create(engine_, {{.host = host, .port = 0}});
     ASSERT_FALSE(open.ok()) << host;
     EXPECT_THAT(std::string(open.status().message()), HasSubstr("--insecure")) << host;
   }
   for (const char* host : {"127.0.0.1", "127.0.0.2", "localhost", "::1", "::ffff:127.0.0.1"}) {
-    const auto server = Server::Create(engine_, {.host = host, .port = 0});
+    const auto server = Server::Create(engine_, {{.host = host, .port = 0}});
     // The machine may have no IPv6, but the server must not ask for a key.
     if (!server.ok()) {
       EXPECT_THAT(std::string(server.status().message()), HasSubstr("cannot listen")) << host;
@@ -136,9 +136,9 @@ TEST_F(SecurityTest, AddressesThatOthersCanReachNeedAKey) {
 }
 
 TEST_F(SecurityTest, TlsNeedsBothFilesAndGoodOnes) {
-  EXPECT_FALSE(Server::Create(engine_, {.port = 0, .tls_cert_file = keys_}).ok());
+  EXPECT_FALSE(Server::Create(engine_, {{.port = 0, .tls_cert_file = keys_}}).ok());
   const auto bad =
-      Server::Create(engine_, {.port = 0, .tls_cert_file = keys_, .tls_key_file = keys_});
+      Server::Create(engine_, {{.port = 0, .tls_cert_file = keys_, .tls_key_file = keys_}});
   ASSERT_FALSE(bad.ok());
   EXPECT_THAT(std::string(bad.status().message()), HasSubstr("--tls-key " + keys_));
 }

@@ -122,7 +122,7 @@ TEST_F(OperationsTest, ResponsesAreCountedByStatus) {
 }
 
 TEST_F(OperationsTest, TheyNeedAKeyWhereTheApiDoes) {
-  Start({.api_key_file = KeyFile()});
+  Start({{.api_key_file = KeyFile()}});
   for (const char* path : {"/metrics", "/debug/state"}) {
     EXPECT_EQ(Connect().Get(path).status, 401) << path;
     EXPECT_EQ(Connect().Get(path, "Authorization: Bearer secret\r\n").status, 200) << path;
@@ -179,7 +179,7 @@ TEST(DebugState, RatesAreDifferencesPerSecond) {
 }
 
 TEST_F(OperationsTest, LogsALinePerRequestWithoutItsText) {
-  Start({.access_log = log_});
+  Start({{.access_log = log_}});
   HttpClient client = Connect();
   const std::string body = R"({"prompt":"private words","max_tokens":3,"n":2})";
   const HttpClient::Response answer = client.Post("/v1/completions?key=hidden", body);
@@ -215,7 +215,7 @@ TEST_F(OperationsTest, LogsALinePerRequestWithoutItsText) {
 TEST_F(OperationsTest, LogsRefusedRequestsByTheirFirstLine) {
   ServerOptions options;
   options.access_log = log_;
-  options.limits.max_body_bytes = 100;
+  options.max_body_bytes = 100;
   options.limits.body_seconds = 0.1;
   Start(std::move(options));
   const std::string host = "Host: localhost\r\n", line = "PUT /here?key=hidden HTTP/1.1\r\n";
@@ -242,7 +242,7 @@ TEST_F(OperationsTest, LogsRefusedRequestsByTheirFirstLine) {
 
 TEST_F(OperationsTest, LogsAndCountsClientsThatLeave) {
   engine_.SetTick(std::chrono::milliseconds(5));
-  Start({.access_log = log_});
+  Start({{.access_log = log_}});
   HttpClient client = Connect();
   client.SendPost("/v1/completions", R"({"prompt":"ab","max_tokens":4000,"stream":true})");
   EXPECT_TRUE(client.SkipPast("data:"));
@@ -259,7 +259,7 @@ TEST_F(OperationsTest, LogsAndCountsClientsThatLeave) {
 }
 
 TEST_F(OperationsTest, ALogThatWasMovedAwayIsMadeAnew) {
-  Start({.access_log = log_});
+  Start({{.access_log = log_}});
   HttpClient client = Connect();
   client.Get("/health");
   EXPECT_EQ(WaitForLog(1).size(), 1u);
@@ -273,7 +273,7 @@ TEST_F(OperationsTest, ALogThatWasMovedAwayIsMadeAnew) {
 
 TEST_F(OperationsTest, ALogThatCannotBeOpenedIsAnError) {
   const Result<std::unique_ptr<Server>> server =
-      Server::Create(engine_, {.port = 0, .access_log = folder_ + "/no/such/folder/log"});
+      Server::Create(engine_, {{.port = 0, .access_log = folder_ + "/no/such/folder/log"}});
   ASSERT_FALSE(server.ok());
   EXPECT_THAT(std::string(server.status().message()), testing::HasSubstr("--access-log"));
 }

@@ -92,7 +92,7 @@ using CompletionTest = ServerFixture;
 // Destroys the coroutines while they wait; the engine goes on.
 TEST_F(CompletionTest, AServerMayEndWhileAnswersAreUnderWay) {
   engine_.SetTick(std::chrono::microseconds(100));
-  Start({.drain_seconds = 1000});
+  Start({{.drain_seconds = 1000}});
   HttpClient stream = Connect(), whole = Connect(), deaf = Connect();
   const std::string body = R"({"prompt": "a", "max_tokens": 1000000, "stream": )";
   ASSERT_TRUE(stream.SendPost("/v1/completions", body + "true}"));

@@ -129,7 +129,7 @@ TEST_F(LongAnswersTest, PiecesOfAStreamWaitForALongOne) {
 }
 
 TEST_F(LongAnswersTest, ShutdownWaitsForThem) {
-  StartAndHold({.drain_seconds = 1000});
+  StartAndHold({{.drain_seconds = 1000}});
   HttpClient client = Connect();
   client.SendPost(kPath,
                   Json{{"prompt", Prompt(25)}, {"max_tokens", kLong}, {"logprobs", 2}}.dump());
@@ -144,7 +144,7 @@ TEST_F(LongAnswersTest, ShutdownWaitsForThem) {
 }
 
 TEST_F(LongAnswersTest, AThirdSignalWaitsForNothing) {
-  StartAndHold({.drain_seconds = 1000});
+  StartAndHold({{.drain_seconds = 1000}});
   HttpClient client = Connect();
   client.SendPost(kPath,
                   Json{{"prompt", Prompt(25)}, {"max_tokens", kLong}, {"logprobs", 2}}.dump());

@@ -181,7 +181,7 @@ TEST_F(PreparingTest, ShutdownSubmitsRequestsThatHaveArrived) {
 }
 
 TEST_F(PreparingTest, ShutdownAnswersRequestsStillBeingPreparedWhenTimeIsUp) {
-  StartAndHold({.drain_seconds = 0.1});
+  StartAndHold({{.drain_seconds = 0.1}});
   HttpClient first = Connect(), second = Connect();
   Occupy(first);
   Wait(second, 2);
@@ -200,7 +200,7 @@ TEST_F(PreparingTest, ShutdownAnswersRequestsStillBeingPreparedWhenTimeIsUp) {
 }
 
 TEST_F(PreparingTest, ASecondSignalDoesNotWaitForTokenizing) {
-  StartAndHold({.drain_seconds = 1000});
+  StartAndHold({{.drain_seconds = 1000}});
   HttpClient client = Connect();
   Occupy(client);
   server_->Shutdown();
@@ -231,7 +231,7 @@ TEST_F(PreparingTest, HealthReportsAStuckThread) {
 }
 
 TEST_F(PreparingTest, ShutdownForgetsRequestsWhoseClientsLeave) {
-  StartAndHold({.drain_seconds = 1000});
+  StartAndHold({{.drain_seconds = 1000}});
   HttpClient first = Connect(), second = Connect();
   Occupy(first);
   Wait(second, 2);
