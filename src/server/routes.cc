@@ -36,30 +36,6 @@ std::string_view BodyFormatError(const HttpRequest& request) {
   return "";
 }
 
-// `preparing`: number of requests that have arrived and that the engine does not have yet. An empty
-// `error` is left out.
-std::string FormatHealth(std::string_view status, std::string_view error, size_t preparing,
-                         const EngineStats& stats, const ModelInfo& model) {
-  nlohmann::ordered_json health = {{"status", status},
-                                   {"model", model.name},
-                                   {"backend", model.backend},
-                                   {"preparing", preparing},
-                                   {"running", stats.running},
-                                   {"waiting", stats.waiting},
-                                   {"paused", stats.paused},
-                                   {"total_blocks", stats.total_blocks},
-                                   {"used_blocks", stats.used_blocks},
-                                   {"cached_blocks", stats.cached_blocks},
-                                   {"steps", stats.steps},
-                                   {"prompt_tokens", stats.prompt_tokens},
-                                   {"generated_tokens", stats.generated_tokens},
-                                   {"cached_prompt_tokens", stats.cached_prompt_tokens},
-                                   {"preemptions", stats.preemptions},
-                                   {"seconds_since_progress", stats.seconds_since_progress}};
-  if (!error.empty()) health["error"] = error;
-  return DumpJson(health);
-}
-
 }  // namespace
 
 Routes::Routes(Engine& engine, const Access& access, const Observer& observer,
@@ -153,10 +129,26 @@ Routes::HealthState Routes::CheckHealth(const EngineStats& stats) const {
 HttpResponse Routes::Health() const {
   const EngineStats stats = engine_.stats();
   const HealthState state = CheckHealth(stats);
+  nlohmann::ordered_json health = {{"status", state.name},
+                                   {"model", engine_.model().name},
+                                   {"backend", engine_.model().backend},
+                                   {"preparing", preparation_.size()},
+                                   {"running", stats.running},
+                                   {"waiting", stats.waiting},
+                                   {"paused", stats.paused},
+                                   {"total_blocks", stats.total_blocks},
+                                   {"used_blocks", stats.used_blocks},
+                                   {"cached_blocks", stats.cached_blocks},
+                                   {"steps", stats.steps},
+                                   {"prompt_tokens", stats.prompt_tokens},
+                                   {"generated_tokens", stats.generated_tokens},
+                                   {"cached_prompt_tokens", stats.cached_prompt_tokens},
+                                   {"preemptions", stats.preemptions},
+                                   {"seconds_since_progress", stats.seconds_since_progress}};
+  if (!state.error.empty()) health["error"] = state.error;
   HttpResponse response;
   response.status = state.name == "ok" ? 200 : 503;
-  response.body =
-      FormatHealth(state.name, state.error, preparation_.size(), stats, engine_.model());
+  response.body = DumpJson(health);
   return response;
 }
 

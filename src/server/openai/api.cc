@@ -101,11 +101,11 @@ Awaitable<> OpenAiApi::Complete(ResponseWriter& writer, bool chat) {
 Awaitable<> OpenAiApi::Embed(ResponseWriter& writer) {
   Preparation::Pending pending(shared_.preparation, writer);
   const auto prepare = [this](std::string body) { return preparer_.Embed(std::move(body)); };
-  Result<PreparedEmbedding> prepared = co_await pending.Run(prepare);
+  Result<OpenAiEmbeddingRequest> prepared = co_await pending.Run(prepare);
   std::optional<Embedding> embedding;
   Status status = prepared.status();
   if (status.ok()) {
-    NoteIgnored(prepared->request.unknown_fields);
+    NoteIgnored(prepared->unknown_fields);
     embedding.emplace(engine_, writer, *std::move(prepared), NextId("embd"), options_.model_id);
     status = embedding->Submit();
   }

@@ -5,45 +5,45 @@
 
 namespace tokamak {
 
-Embedding::Embedding(Engine& engine, ResponseWriter& writer, PreparedEmbedding prepared,
+Embedding::Embedding(Engine& engine, ResponseWriter& writer, OpenAiEmbeddingRequest prepared,
                      std::string id, std::string model)
     : engine_(engine),
       writer_(writer),
       prepared_(std::move(prepared)),
       head_({.model = std::move(model),
              .system_fingerprint = engine.system_fingerprint(),
-             .base64 = prepared_.request.base64,
-             .timings = prepared_.request.timings}),
+             .base64 = prepared_.base64,
+             .timings = prepared_.timings}),
       mail_(writer) {
   int32_t tokens = 0;
-  for (const EmbeddingInput& input : prepared_.request.engine_request.inputs) {
+  for (const EmbeddingInput& input : prepared_.engine_request.inputs) {
     tokens += static_cast<int32_t>(input.token_ids.size());
   }
   writer.notes.id = id;
   writer.notes.NotePrompt(tokens);
-  prepared_.request.engine_request.label = std::move(id);
+  prepared_.engine_request.label = std::move(id);
 }
 
 Status Embedding::Submit() {
   // The response is written on the engine's thread: that takes a small part of the time of its
   // vectors, while on the I/O thread all streams would wait.
-  const auto on_output = [sender = mail_.sender(), head = head_,
-                          ignored = IgnoredFieldHeaders(prepared_.request.unknown_fields)](
-                             const EmbeddingOutput& output) {
-    const Status& error = output.error;
-    const bool cancelled = error.code() == StatusCode::kCancelled;
-    Outcome outcome;
-    outcome.timings = output.timings;
-    if (error.ok()) {
-      outcome.response = {.body = FormatEmbeddings(head, output), .headers = ignored};
-    } else {
-      outcome.reason = cancelled ? FinishReason::kCancelled : FinishReason::kError;
-      outcome.response = cancelled ? ShuttingDownResponse() : ErrorResponse(error);
-    }
-    sender.Put(std::move(outcome));
-  };
+  const auto on_output =
+      [sender = mail_.sender(), head = head_,
+       ignored = IgnoredFieldHeaders(prepared_.unknown_fields)](const EmbeddingOutput& output) {
+        const Status& error = output.error;
+        const bool cancelled = error.code() == StatusCode::kCancelled;
+        Outcome outcome;
+        outcome.timings = output.timings;
+        if (error.ok()) {
+          outcome.response = {.body = FormatEmbeddings(head, output), .headers = ignored};
+        } else {
+          outcome.reason = cancelled ? FinishReason::kCancelled : FinishReason::kError;
+          outcome.response = cancelled ? ShuttingDownResponse() : ErrorResponse(error);
+        }
+        sender.Put(std::move(outcome));
+      };
   const Result<RequestId> request =
-      engine_.SubmitEmbedding(std::move(prepared_.request.engine_request), on_output);
+      engine_.SubmitEmbedding(std::move(prepared_.engine_request), on_output);
   if (!request.ok()) return request.status();
   request_ = *request;
   return Status();

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "server/openai/embedding_request.h"
-#include "server/openai/prepare.h"
 #include "server/transport/mailbox.h"
 #include "server/transport/response_writer.h"
 #include "tokamak/engine.h"
@@ -18,7 +17,7 @@ namespace tokamak {
 class Embedding {
  public:
   // All references outlive it.
-  Embedding(Engine& engine, ResponseWriter& writer, PreparedEmbedding prepared, std::string id,
+  Embedding(Engine& engine, ResponseWriter& writer, OpenAiEmbeddingRequest prepared, std::string id,
             std::string model);
 
   // Submits the texts. Returns the status of the engine.
@@ -35,7 +34,7 @@ class Embedding {
 
   Engine& engine_;
   ResponseWriter& writer_;
-  PreparedEmbedding prepared_;
+  OpenAiEmbeddingRequest prepared_;
   const EmbeddingHead head_;
   RequestId request_ = 0;  // set by Submit
   Mailbox<Outcome> mail_;

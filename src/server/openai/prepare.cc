@@ -94,26 +94,24 @@ Result<PreparedCompletion> Preparer::Prepare(bool chat, std::string body) const 
   return prepared;
 }
 
-Result<PreparedEmbedding> Preparer::Embed(std::string body) const {
+Result<OpenAiEmbeddingRequest> Preparer::Embed(std::string body) const {
   if (engine_.model().task != Task::kEmbed) {
     return Unimplemented(
         "this model generates text and embeds none; it answers /v1/chat/completions and "
         "/v1/completions");
   }
-  PreparedEmbedding prepared;
-  ASSIGN_OR_RETURN(prepared.request, ParseEmbeddingRequest(body));
+  ASSIGN_OR_RETURN(OpenAiEmbeddingRequest prepared, ParseEmbeddingRequest(body));
   body = std::string();
-  RETURN_IF_ERROR(CheckModel(prepared.request.model));
-  RETURN_IF_ERROR(CheckVectors(prepared.request));
-  EmbeddingRequest& request = prepared.request.engine_request;
+  RETURN_IF_ERROR(CheckModel(prepared.model));
+  RETURN_IF_ERROR(CheckVectors(prepared));
+  EmbeddingRequest& request = prepared.engine_request;
   for (size_t i = 0; i < request.inputs.size() && !request.truncate_prompt_tokens; ++i) {
     if (!request.inputs[i].text) continue;
     const std::string path = request.inputs.size() == 1 ? "input" : fmt::format("input[{}]", i);
     RETURN_IF_ERROR(CheckLength(path, *request.inputs[i].text));
   }
   request.parse_special_tokens = true;
-  ASSIGN_OR_RETURN(prepared.request.engine_request,
-                   engine_.TokenizeEmbedding(std::move(prepared.request.engine_request)));
+  ASSIGN_OR_RETURN(request, engine_.TokenizeEmbedding(std::move(request)));
   return prepared;
 }
 

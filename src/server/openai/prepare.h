@@ -33,10 +33,6 @@ struct PreparedResponse {
   std::vector<std::string> unknown_fields;  // of the request, which were ignored
 };
 
-struct PreparedEmbedding {
-  OpenAiEmbeddingRequest request;  // its texts are token ids now
-};
-
 // The formats of chat/tool_calls_format.h that the model uses: their names, "auto" or "none".
 struct AnswerParsers {
   std::string tool_calls = "auto";
@@ -54,7 +50,7 @@ class Preparer {
   // Each parses and checks a body, renders the conversation and tokenizes. The body is freed once
   // it is parsed.
   Result<PreparedCompletion> Prepare(bool chat, std::string body) const;
-  Result<PreparedEmbedding> Embed(std::string body) const;
+  Result<OpenAiEmbeddingRequest> Embed(std::string body) const;  // its texts are token ids
   const TokenSizes& token_sizes() const { return sizes_; }
   Result<PreparedResponse> Tokenize(std::string body) const;
   Result<PreparedResponse> Detokenize(std::string body) const;
