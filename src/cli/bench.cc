@@ -3,7 +3,6 @@
 #include <memory>
 
 #include "base/error.h"
-#include "cli/bench_flags.h"
 #include "cli/bench_load.h"
 #include "cli/bench_report.h"
 #include "cli/commands.h"
@@ -22,6 +21,11 @@ constexpr char kProfileHelp[] =
     "Print the mean time of a step of each kind (decode, prefill, mixed) to stderr: operations, "
     "gaps, and how long the host is busy. On GPUs a decode step is one CUDA graph: --cuda-graphs "
     "off shows its operations, but makes the host busier";
+
+// A range of numbers of tokens that includes both ends.
+struct TokenRange {
+  int32_t low = 0, high = 0;
+};
 
 struct ThroughputFlags {
   EngineFlags engine;
@@ -48,12 +52,12 @@ void SetProfile(const ReportFlags& report, EngineOptions& options) {
 }
 
 Result<BenchResult> Throughput(Engine& engine, const ThroughputFlags& flags) {
-  auto state = static_cast<uint64_t>(flags.seed);
+  loadgen::Random random(static_cast<uint64_t>(flags.seed));
   std::vector<Load> load(static_cast<size_t>(flags.requests));
   for (Load& one : load) {
-    const int32_t input = RandomInRange(flags.input.low, flags.input.high, &state);
-    one.output_tokens = RandomInRange(flags.output.low, flags.output.high, &state);
-    one.prompt = RandomPrompt(input, engine.model().vocab_size, &state);
+    const int32_t input = random.InRange(flags.input.low, flags.input.high);
+    one.output_tokens = random.InRange(flags.output.low, flags.output.high);
+    one.prompt = RandomPrompt(input, engine.model().vocab_size, random);
   }
   ASSIGN_OR_RETURN(LoadRun run, RunLoad(engine, load));
   return std::move(run.result);
@@ -82,11 +86,11 @@ int RunThroughput(ThroughputFlags flags) {
 // All requests of a batch have the same shape and start together. Prompt rates are measured until
 // the last request has its first token, output rates over the steps in which all requests decode.
 Result<BenchResult> Latency(Engine& engine, int32_t batch, const LatencyFlags& flags,
-                            uint64_t* state) {
+                            loadgen::Random& random) {
   std::vector<Load> load(static_cast<size_t>(batch));
   for (Load& one : load) {
     one.output_tokens = flags.output_tokens;
-    one.prompt = RandomPrompt(flags.prompt_tokens, engine.model().vocab_size, state);
+    one.prompt = RandomPrompt(flags.prompt_tokens, engine.model().vocab_size, random);
   }
   ASSIGN_OR_RETURN(LoadRun run, RunLoad(engine, load));
   BenchResult& result = run.result;
@@ -113,16 +117,16 @@ Result<BenchResult> Latency(Engine& engine, int32_t batch, const LatencyFlags& f
 Status MeasureLatency(const LatencyFlags& flags) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, LoadEngine(flags.engine));
   ASSIGN_OR_RETURN(Reporter reporter, Reporter::Create(*engine, flags.report));
-  auto state = static_cast<uint64_t>(flags.seed);
+  loadgen::Random random(static_cast<uint64_t>(flags.seed));
   // The first request is not measured: its caches are cold and its pages untouched.
   LatencyFlags warm_up = flags;
   warm_up.output_tokens = std::min(warm_up.output_tokens, 4);
-  RETURN_IF_ERROR(Latency(*engine, 1, warm_up, &state).status());
+  RETURN_IF_ERROR(Latency(*engine, 1, warm_up, random).status());
   for (const int32_t batch : *flags.batch) {
     for (int32_t run = 0; run < flags.runs; ++run) {
       std::fprintf(stderr, "batch %d\n", batch);
       reporter.Begin();
-      ASSIGN_OR_RETURN(BenchResult result, Latency(*engine, batch, flags, &state));
+      ASSIGN_OR_RETURN(BenchResult result, Latency(*engine, batch, flags, random));
       reporter.Report(std::move(result), fmt::format("batch {}", batch));
     }
   }
@@ -142,6 +146,30 @@ int RunLatency(LatencyFlags flags) {
   SetProfile(flags.report, options);
   const Status status = MeasureLatency(flags);
   return status.ok() ? kOk : Fail(status);
+}
+
+Status ParseRange(const std::string& text, TokenRange* range) {
+  std::string list = text;
+  if (const size_t colon = list.find(':'); colon != std::string::npos) list[colon] = ',';
+  const Result<std::vector<int32_t>> ends = ParseIntList(list);
+  const bool valid = ends.ok() && (ends->size() == 1 || ends->size() == 2) && ends->front() >= 1 &&
+                     ends->front() <= ends->back();
+  if (!valid) {
+    return InvalidArgument("\"{}\" is not a number or range of tokens such as 100 or 100:1024",
+                           text);
+  }
+  *range = {ends->front(), ends->back()};
+  return Status();
+}
+
+// Takes "LOW:HIGH" or one number, each at least 1. `range` holds the default.
+void AddRange(Flags& flags, const std::string& name, TokenRange& range, const std::string& help) {
+  const std::string standard = range.low == range.high
+                                   ? fmt::format("{}", range.low)
+                                   : fmt::format("{}:{}", range.low, range.high);
+  flags.AddParsed(
+      name, "LOW:HIGH", [&range](const std::string& text) { return ParseRange(text, &range); },
+      fmt::format("{} (default {})", help, standard));
 }
 
 void AddReportFlags(Flags& flags, ReportFlags& report, const std::string& json_help) {

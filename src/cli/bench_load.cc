@@ -9,7 +9,6 @@
 
 #include "base/mutex.h"
 #include "base/version.h"
-#include "loadgen/percentiles.h"
 
 namespace tokamak::cli {
 namespace {
@@ -17,14 +16,6 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 double Seconds(SteadyClock::duration d) { return std::chrono::duration<double>(d).count(); }
-
-// splitmix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
-uint64_t NextRandom(uint64_t* state) {
-  uint64_t z = (*state += 0x9E3779B97F4A7C15u);
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  return z ^ (z >> 31);
-}
 
 // The times of one request's tokens, in seconds since the load began.
 using TokenTimes = std::vector<double>;
@@ -109,9 +100,9 @@ void Describe(const ModelInfo& model, BenchResult& result) {
 
 }  // namespace
 
-std::vector<int32_t> RandomPrompt(int32_t length, int32_t vocab_size, uint64_t* state) {
+std::vector<int32_t> RandomPrompt(int32_t length, int32_t vocab_size, loadgen::Random& random) {
   std::vector<int32_t> prompt(static_cast<size_t>(length));
-  for (int32_t& token : prompt) token = RandomInRange(0, vocab_size - 1, state);
+  for (int32_t& token : prompt) token = random.InRange(0, vocab_size - 1);
   return prompt;
 }
 
@@ -119,19 +110,6 @@ double PeakRssMb() {
   struct rusage usage = {};
   ::getrusage(RUSAGE_SELF, &usage);
   return static_cast<double>(usage.ru_maxrss) * 1024 / 1e6;
-}
-
-Percentiles PercentilesOf(std::vector<double> values) {
-  if (values.empty()) return {};
-  std::sort(values.begin(), values.end());
-  return {.p50 = loadgen::NearestRank(values, 50),
-          .p90 = loadgen::NearestRank(values, 90),
-          .p99 = loadgen::NearestRank(values, 99)};
-}
-
-int32_t RandomInRange(int32_t low, int32_t high, uint64_t* state) {
-  const auto size = static_cast<uint64_t>(int64_t{high} - low + 1);
-  return static_cast<int32_t>(low + static_cast<int64_t>(NextRandom(state) % size));
 }
 
 Result<LoadRun> RunLoad(Engine& engine, const std::vector<Load>& load) {
@@ -190,8 +168,8 @@ Result<LoadRun> RunLoad(Engine& engine, const std::vector<Load>& load) {
   const double logits_gmacs = static_cast<double>(model.logits_macs) / 1e9;
   result.prompt_gmac_s = result.prompt_tok_s * token_gmacs;
   result.output_gmac_s = result.output_tok_s * (token_gmacs + logits_gmacs);
-  result.ttft_ms = PercentilesOf(std::move(ttft_ms));
-  result.tpot_ms = PercentilesOf(std::move(tpot_ms));
+  result.ttft_ms = loadgen::SpreadOf(std::move(ttft_ms));
+  result.tpot_ms = loadgen::SpreadOf(std::move(tpot_ms));
   const EngineStats after = engine.stats();
   result.expert_imbalance = ExpertImbalances(before, after);
   const auto steps = static_cast<double>(after.steps - before.steps);

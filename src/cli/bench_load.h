@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/json_output.h"
+#include "loadgen/workload.h"
 #include "tokamak/engine.h"
 
 namespace tokamak::cli {
@@ -32,12 +33,8 @@ struct LoadRun {
 // Submits all requests at once, waits until they end, and measures.
 Result<LoadRun> RunLoad(Engine& engine, const std::vector<Load>& load);
 
-// Returns `length` tokens, uniform over the vocabulary; advances the generator's state.
-std::vector<int32_t> RandomPrompt(int32_t length, int32_t vocab_size, uint64_t* state);
-// Uniform in [low, high].
-int32_t RandomInRange(int32_t low, int32_t high, uint64_t* state);
+// Returns `length` tokens, uniform over the vocabulary.
+std::vector<int32_t> RandomPrompt(int32_t length, int32_t vocab_size, loadgen::Random& random);
 double PeakRssMb();
-// Nearest rank.
-Percentiles PercentilesOf(std::vector<double> values);
 
 }  // namespace tokamak::cli

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "cli/bench_load.h"
-#include "loadgen/percentiles.h"
 
 namespace tokamak::cli {
 namespace {
@@ -21,13 +20,11 @@ std::string PercentOf(double value, double roofline) {
 
 void PrintExperts(const std::vector<double>& imbalance) {
   if (imbalance.empty()) return;
-  std::vector<double> sorted = imbalance;
-  std::sort(sorted.begin(), sorted.end());
   const auto worst = std::max_element(imbalance.begin(), imbalance.end());
   std::printf(
       "  busiest expert %.2f times the mean of its layer (median of %zu layers), %.2f in layer "
       "%td\n",
-      loadgen::NearestRank(sorted, 50), sorted.size(), *worst, worst - imbalance.begin());
+      loadgen::SpreadOf(imbalance).p50, imbalance.size(), *worst, worst - imbalance.begin());
 }
 
 void PrintText(const BenchResult& r) {

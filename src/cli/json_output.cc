@@ -39,7 +39,7 @@ Json Object(const CpuRoofline& c) {
           {"f32_gmac_s", c.f32_gmac_s}};
 }
 
-Json Object(const Percentiles& p) { return {{"p50", p.p50}, {"p90", p.p90}, {"p99", p.p99}}; }
+Json Object(const loadgen::Spread& s) { return {{"p50", s.p50}, {"p90", s.p90}, {"p99", s.p99}}; }
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "loadgen/report.h"
 #include "ops/cpu/roofline.h"
 #include "tokamak/engine.h"
 
@@ -36,10 +37,6 @@ std::string TokenizeJson(const std::vector<Piece>& pieces);
 // `replay --json`.
 std::string ReplayJson(int64_t requests, int64_t steps, int64_t tokens);
 
-struct Percentiles {
-  double p50 = 0, p90 = 0, p99 = 0;
-};
-
 // `bench --json`: the result of one configuration.
 struct BenchResult {
   std::string model, backend, device;
@@ -53,8 +50,8 @@ struct BenchResult {
   double output_tok_s = 0;
   double prompt_gmac_s = 0;              // multiplications by weights per second, for prompts
   double output_gmac_s = 0;              // and for decoding
-  Percentiles ttft_ms;                   // from submission to a request's first token
-  Percentiles tpot_ms;                   // a request's mean gap between output tokens
+  loadgen::Spread ttft_ms;               // from submission to a request's first token
+  loadgen::Spread tpot_ms;               // a request's mean gap between output tokens
   double weight_gb_s = 0;                // weight bytes × steps / seconds
   double kv_gb_s = 0;                    // keys and values read by decoding / seconds
   std::vector<double> expert_imbalance;  // of each MoE layer: ExpertImbalance
@@ -65,11 +62,5 @@ struct BenchResult {
   std::string commit;
 };
 std::string BenchJson(const BenchResult& result);
-
-// A range that includes both ends.
-struct TokenRange {
-  int32_t low = 0;
-  int32_t high = 0;
-};
 
 }  // namespace tokamak::cli

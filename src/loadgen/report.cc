@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "loadgen/percentiles.h"
 
 namespace tokamak::loadgen {
 namespace {
@@ -49,6 +48,12 @@ bool Within(const std::optional<double>& limit, const std::optional<double>& sec
 }
 
 }  // namespace
+
+double NearestRank(const std::vector<double>& sorted, int percent) {
+  if (sorted.empty()) return 0;
+  const size_t rank = (sorted.size() * static_cast<size_t>(percent) + 99) / 100;
+  return sorted[rank - 1];
+}
 
 Spread SpreadOf(std::vector<double> values) {
   if (values.empty()) return {};

@@ -13,7 +13,11 @@
 
 namespace tokamak::loadgen {
 
-// Times in milliseconds. Percentiles are nearest ranks (percentiles.h); all are 0 without values.
+// Nearest rank: the smallest of the values such that at least `percent` (in (0, 100]) percent of
+// them do not exceed it. `sorted` ascends; returns 0 if it is empty.
+double NearestRank(const std::vector<double>& sorted, int percent);
+
+// Times in milliseconds. Percentiles are nearest ranks; all are 0 without values.
 struct Spread {
   int64_t count = 0;
   double mean = 0, p50 = 0, p90 = 0, p99 = 0, max = 0;

@@ -7,7 +7,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "loadgen/percentiles.h"
 #include "loadgen/plot.h"
 #include "loadgen/svg_plot.h"
 #include "loadgen/workload.h"
@@ -31,6 +30,8 @@ TEST(NearestRank, IsTheSmallestValueThatCoversThePercentile) {
   }
   EXPECT_EQ(NearestRank({}, 50), 0);
 }
+
+TEST(SpreadOf, SortsTheValues) { EXPECT_EQ(SpreadOf({3, 1, 2}).p50, 2); }
 
 RequestRecord Answered(double intended, double sent, std::vector<double> text_at) {
   RequestRecord record;
