@@ -10,7 +10,8 @@ namespace tokamak::loadgen {
 namespace {
 
 double LoadOf(const LoadResult& result) {
-  return result.load.concurrency > 0 ? result.load.concurrency : result.load.rate;
+  const LoadPattern& pattern = result.load.pattern;
+  return pattern.concurrency > 0 ? pattern.concurrency : pattern.rate;
 }
 
 PlotPanel Latency(const std::string& title, const std::vector<LoadResult>& results,
@@ -47,25 +48,27 @@ std::string LatencyPlot(const std::vector<LoadResult>& unordered) {
   std::stable_sort(results.begin(), results.end(),
                    [](const auto& a, const auto& b) { return LoadOf(a) < LoadOf(b); });
   const LoadDescription& load = results.front().load;
+  const WorkloadOptions& workload = load.workload;
   const Slo& slo = results.front().slo;
   Plot plot;
   plot.title = fmt::format("{} at {}", load.model.empty() ? "A model" : load.model, load.url);
   if (!load.owned_by.empty()) plot.title += fmt::format(" ({})", load.owned_by);
   int64_t requests = 0;
   for (const LoadResult& result : results) requests += result.requests;
-  const std::string lengths =
-      load.replayed.empty()
-          ? fmt::format("input {} words, output {} tokens", load.input, load.output)
-          : "lengths of " + load.replayed;
+  const std::string lengths = load.replayed.empty()
+                                  ? fmt::format("input {} words, output {} tokens",
+                                                workload.input.text(), workload.output.text())
+                                  : "lengths of " + load.replayed;
   plot.subtitle = fmt::format("{}, {} requests; {}", load.endpoint, requests, lengths);
-  if (load.shared_prefix > 0) {
-    plot.subtitle += fmt::format("; {} shared words", load.shared_prefix);
+  if (workload.shared_prefix > 0) {
+    plot.subtitle += fmt::format("; {} shared words", workload.shared_prefix);
   }
-  if (load.turns != "1") plot.subtitle += fmt::format("; {} turns", load.turns);
-  const bool closed = load.concurrency > 0;
-  plot.x_label = closed              ? "conversations at a time"
-                 : load.turns == "1" ? "requests per second, offered"
-                                     : "conversations per second, offered";
+  const std::string& turns = workload.turns.text();
+  if (turns != "1") plot.subtitle += fmt::format("; {} turns", turns);
+  const bool closed = load.pattern.concurrency > 0;
+  plot.x_label = closed         ? "conversations at a time"
+                 : turns == "1" ? "requests per second, offered"
+                                : "conversations per second, offered";
   PlotSeries output{"output", {}};
   for (const LoadResult& result : results) {
     output.points.emplace_back(LoadOf(result), result.output_tok_s);

@@ -38,9 +38,10 @@ std::string Dump(const Json& json) {
 }
 
 std::string LoadName(const LoadDescription& load) {
-  if (!load.replayed.empty()) return fmt::format("replay, {:.3g}/s", load.rate);
-  return load.concurrency > 0 ? fmt::format("concurrency {}", load.concurrency)
-                              : fmt::format("rate {:g}/s", load.rate);
+  const LoadPattern& pattern = load.pattern;
+  if (!load.replayed.empty()) return fmt::format("replay, {:.3g}/s", pattern.rate);
+  return pattern.concurrency > 0 ? fmt::format("concurrency {}", pattern.concurrency)
+                                 : fmt::format("rate {:g}/s", pattern.rate);
 }
 
 bool Within(const std::optional<double>& limit, const std::optional<double>& seconds) {
@@ -179,20 +180,21 @@ LoadResult Summary::Finish(int32_t cancelled, double seconds, double cpu_seconds
 
 std::string ResultJson(const LoadResult& r) {
   const LoadDescription& l = r.load;
+  const WorkloadOptions& workload = l.workload;
   Json json = {{"url", l.url},
                {"endpoint", l.endpoint},
                {"model", l.model},
                {"server", l.owned_by},
-               {"concurrency", l.concurrency},
-               {"rate", l.rate},
-               {"burstiness", l.burstiness},
-               {"input", l.replayed.empty() ? Json(l.input) : Json()},
-               {"output", l.replayed.empty() ? Json(l.output) : Json()},
-               {"turns", l.turns},
-               {"think_seconds", l.think_seconds},
-               {"shared_prefix", l.shared_prefix},
-               {"prefix_groups", l.prefix_groups},
-               {"seed", l.seed},
+               {"concurrency", l.pattern.concurrency},
+               {"rate", l.pattern.rate},
+               {"burstiness", l.pattern.burstiness},
+               {"input", l.replayed.empty() ? Json(workload.input.text()) : Json()},
+               {"output", l.replayed.empty() ? Json(workload.output.text()) : Json()},
+               {"turns", workload.turns.text()},
+               {"think_seconds", workload.think_seconds},
+               {"shared_prefix", workload.shared_prefix},
+               {"prefix_groups", workload.prefix_groups},
+               {"seed", workload.seed},
                {"ramp_seconds", l.ramp_seconds},
                {"duration_seconds", l.duration_seconds},
                {"replayed", l.replayed},

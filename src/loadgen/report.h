@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "loadgen/request.h"
+#include "loadgen/workload.h"
 #include "tokamak/status.h"
 
 namespace tokamak::loadgen {
@@ -38,15 +39,9 @@ bool Meets(const Slo& slo, const RequestRecord& record);
 // The requested load, printed with the results.
 struct LoadDescription {
   std::string url = {}, endpoint = {}, model = {}, owned_by = {};
-  int32_t concurrency = 0;  // 0: by rate or replayed
-  double rate = 0;          // conversations per second
-  double burstiness = 1;
-  std::string input = {}, output = {}, turns = {};  // distributions
-  std::string replayed = {};                        // file; empty: none
-  double think_seconds = 0;
-  int32_t shared_prefix = 0;
-  int32_t prefix_groups = 1;
-  int32_t seed = 0;
+  LoadPattern pattern = {};
+  WorkloadOptions workload = {};
+  std::string replayed = {};  // file; empty: none
   // Rates are measured in the window from `ramp_seconds` to `duration_seconds` (if 0, to the last
   // success).
   double ramp_seconds = 0, duration_seconds = 0;

@@ -251,7 +251,7 @@ TEST(PlotSvg, HasBalancedTagsForAnyInput) {
 TEST(LatencyPlot, HasAMarkPerLoadAndPercentile) {
   std::vector<LoadResult> results;
   for (const double rate : {4.0, 1.0, 2.0}) {
-    Summary summary({.url = "http://h:1", .model = "m", .rate = rate, .turns = "1"},
+    Summary summary({.url = "http://h:1", .model = "m", .pattern = {.rate = rate}},
                     {.ttft_ms = 600, .tpot_ms = {}, .e2e_ms = {}});
     summary.Add(Answered(0, 0, {0.5 * rate, 0.6 * rate}));
     results.push_back(summary.Finish(0, 1, 0));

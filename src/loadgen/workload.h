@@ -96,6 +96,14 @@ struct ReplayedRequest {
   int32_t output_tokens = 0;
 };
 
+// How requests arrive: by concurrency, by rate, or as in a trace.
+struct LoadPattern {
+  int32_t concurrency = 0;  // conversations at a time; a new one begins when one ends
+  double rate = 0;          // conversations per second, however many run; average of a replay
+  double burstiness = 1;    // see Arrivals
+  const std::vector<ReplayedRequest>* replayed = nullptr;  // arrival times and lengths
+};
+
 class Workload {
  public:
   // `run` numbers the loads of one command. Each has its own words; otherwise a server's prefix
