@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "loadgen/load.h"
@@ -122,29 +123,27 @@ Result<std::string> ReadKey(const ServeBenchFlags& flags) {
 }
 
 Status CheckNumbers(const ServeBenchFlags& f) {
-  const auto in = [](double value, double low, double high) {
-    return value >= low && value <= high;
-  };
   if (f.requests && *f.requests < 1) return InvalidArgument("--requests must be at least 1");
-  if (!in(f.duration, 0, kMaxSeconds)) return InvalidArgument("--duration must be in [0, 1000000]");
-  if (!in(f.ramp, 0, kMaxSeconds)) return InvalidArgument("--ramp must be in [0, 1000000]");
+  const struct {
+    const char* name;
+    double value, low, high;
+  } ranges[] = {{"--duration", f.duration, 0, kMaxSeconds},
+                {"--ramp", f.ramp, 0, kMaxSeconds},
+                {"--warmup", static_cast<double>(f.warmup), 0, kMaxWarmup},
+                {"--burstiness", f.burstiness, 0.01, 1000},
+                {"--speed", f.speed, 1e-3, 1e6},
+                {"--shared-prefix", static_cast<double>(f.workload.shared_prefix), 0,
+                 loadgen::LengthDistribution::kMax},
+                {"--prefix-groups", static_cast<double>(f.workload.prefix_groups), 1, 10'000},
+                {"--think-seconds", f.workload.think_seconds, 0, kMaxSeconds},
+                {"--request-timeout", f.request_timeout, 0, kMaxSeconds}};
+  for (const auto& [name, value, low, high] : ranges) {
+    if (!(value >= low && value <= high)) {
+      return InvalidArgument("{} must be in [{}, {}]", name, low, high);
+    }
+  }
   if (f.duration > 0 && f.ramp >= f.duration) {
     return InvalidArgument("--ramp must be less than --duration");
-  }
-  if (!in(f.warmup, 0, kMaxWarmup)) return InvalidArgument("--warmup must be in [0, 10000]");
-  if (!in(f.burstiness, 0.01, 1000)) return InvalidArgument("--burstiness must be in [0.01, 1000]");
-  if (!in(f.speed, 1e-3, 1e6)) return InvalidArgument("--speed must be in [0.001, 1000000]");
-  if (!in(f.workload.shared_prefix, 0, loadgen::LengthDistribution::kMax)) {
-    return InvalidArgument("--shared-prefix must be in [0, {}]", loadgen::LengthDistribution::kMax);
-  }
-  if (!in(f.workload.prefix_groups, 1, 10'000)) {
-    return InvalidArgument("--prefix-groups must be in [1, 10000]");
-  }
-  if (!in(f.workload.think_seconds, 0, kMaxSeconds)) {
-    return InvalidArgument("--think-seconds must be in [0, 1000000]");
-  }
-  if (!in(f.request_timeout, 0, kMaxSeconds)) {
-    return InvalidArgument("--request-timeout must be in [0, 1000000]");
   }
   if (!(f.timeout_seconds > 0 && f.timeout_seconds <= kMaxSeconds)) {
     return InvalidArgument("--timeout-seconds must be in (0, 1000000]");
@@ -390,10 +389,8 @@ void AddLength(Flags& flags, const std::string& name, loadgen::LengthDistributio
 
 Status ParseRates(const std::string& text, std::vector<double>* rates) {
   rates->clear();
-  size_t begin = 0;
-  while (true) {
-    const size_t comma = std::min(text.find(',', begin), text.size());
-    const std::string piece = text.substr(begin, comma - begin);
+  for (const std::string_view part : Split(text, ',')) {
+    const std::string piece(part);
     char* end = nullptr;
     const double rate = std::strtod(piece.c_str(), &end);
     if (piece.empty() || *end != '\0' || !(rate >= 1e-6 && rate <= 1e6)) {
@@ -401,9 +398,8 @@ Status ParseRates(const std::string& text, std::vector<double>* rates) {
                              text);
     }
     rates->push_back(rate);
-    if (comma == text.size()) return Status();
-    begin = comma + 1;
   }
+  return Status();
 }
 
 Status ParseConcurrency(const std::string& text, std::vector<int32_t>* list) {

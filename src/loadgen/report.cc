@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace tokamak::loadgen {
 namespace {
@@ -73,8 +74,8 @@ Result<Slo> ParseSlo(std::string_view text) {
   Slo slo;
   const Status wrong = InvalidArgument(
       "\"{}\" is not an SLO such as ttft=500,tpot=50,e2e=10000 (milliseconds)", text);
-  while (true) {
-    const std::string piece(text.substr(0, text.find(',')));
+  for (const std::string_view part : Split(text, ',')) {
+    const std::string piece(part);
     const size_t equals = piece.find('=');
     if (equals == std::string::npos) return wrong;
     const std::string name = piece.substr(0, equals);
@@ -90,9 +91,8 @@ Result<Slo> ParseSlo(std::string_view text) {
       return wrong;
     }
     *field = value;
-    if (piece.size() == text.size()) return slo;
-    text.remove_prefix(piece.size() + 1);
   }
+  return slo;
 }
 
 bool Meets(const Slo& slo, const RequestRecord& record) {
