@@ -5,7 +5,6 @@
 #include <map>
 #include <string>
 
-#include "chat/jinja/filters.h"
 #include "chat/jinja/interpreter.h"
 #include "chat/jinja/parser.h"
 

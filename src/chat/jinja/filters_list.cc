@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "chat/jinja/arguments.h"
-#include "chat/jinja/filters.h"
 #include "chat/jinja/format.h"
 #include "chat/jinja/unicode.h"
 

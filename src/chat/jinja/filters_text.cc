@@ -1,6 +1,4 @@
 // Filters that return text or numbers.
-#include "chat/jinja/filters.h"
-
 #include <cmath>
 
 #include "chat/jinja/arguments.h"

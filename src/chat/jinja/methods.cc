@@ -1,5 +1,4 @@
-#include "chat/jinja/methods.h"
-
+// The methods of lists, dictionaries, floats and loops.
 #include <algorithm>
 
 #include "chat/jinja/arguments.h"

@@ -3,7 +3,6 @@
 
 #include "chat/jinja/arguments.h"
 #include "chat/jinja/format.h"
-#include "chat/jinja/methods.h"
 #include "chat/jinja/search.h"
 #include "chat/jinja/unicode.h"
 

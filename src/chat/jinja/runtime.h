@@ -125,9 +125,12 @@ using Test = bool (*)(Runtime& rt, const Value& input, CallArgs& args);
 template <typename Function>
 using Named = std::pair<std::string_view, Function>;
 
-// All tests, methods and functions that templates can use.
+// All filters (by the type of their results), tests, methods and functions that templates can use.
+std::span<const Named<Filter>> TextFilters();
+std::span<const Named<Filter>> ListFilters();
 std::span<const Named<Test>> Tests();
 std::span<const Named<Method>> MethodsOf(Type type);
+std::span<const Named<Method>> StringMethods();
 std::span<const Named<GlobalFunction>> Globals();
 
 // Null if there is none of this name.
