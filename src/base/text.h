@@ -16,12 +16,12 @@ std::vector<std::string_view> Split(std::string_view text, char separator);
 std::string Lower(std::string_view text);
 bool EqualIgnoringCase(std::string_view a, std::string_view b);
 
-// Returns the number that the whole text is; nullopt for anything else.
-template <typename Number>
-std::optional<Number> ParseNumber(std::string_view text) {
+// Returns the number that the whole text is; nullopt for anything else. `base`: of an integer.
+template <typename Number, typename... Base>
+std::optional<Number> ParseNumber(std::string_view text, Base... base) {
   Number number = 0;
   const char* const end = text.data() + text.size();
-  const auto [parsed, error] = std::from_chars(text.data(), end, number);
+  const auto [parsed, error] = std::from_chars(text.data(), end, number, base...);
   return error == std::errc() && parsed == end ? std::optional(number) : std::nullopt;
 }
 

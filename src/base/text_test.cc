@@ -29,6 +29,7 @@ TEST(Text, OnlyLettersOfAsciiHaveCases) {
 
 TEST(Text, ANumberIsTheWholeText) {
   EXPECT_EQ(ParseNumber<int32_t>("-12"), -12);
+  EXPECT_EQ(ParseNumber<uint32_t>("fF", 16), 255u);
   EXPECT_EQ(ParseNumber<double>("1e3"), 1000);
   for (const char* text : {"", " 1", "1 ", "1x", "2147483648"}) {
     EXPECT_EQ(ParseNumber<int32_t>(text), std::nullopt) << text;

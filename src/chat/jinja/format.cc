@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/text.h"
 #include "chat/jinja/operators.h"
 #include "chat/jinja/print.h"
 #include "chat/jinja/unicode.h"
@@ -533,22 +534,8 @@ std::optional<int64_t> ParseInt(std::string_view text, int base) {
     digits.remove_prefix(2);
     base = prefix_base;
   }
-  if (base == 0) base = 10;
-  if (digits.empty()) return std::nullopt;
-  int64_t value = 0;
-  for (const char c : digits) {
-    const int digit = c >= '0' && c <= '9'                     ? c - '0'
-                      : (c | 0x20) >= 'a' && (c | 0x20) <= 'z' ? (c | 0x20) - 'a' + 10
-                                                               : 99;
-    if (digit >= base) return std::nullopt;
-    if (__builtin_mul_overflow(value, int64_t{base}, &value) ||
-        __builtin_sub_overflow(value, int64_t{digit}, &value)) {
-      return std::nullopt;
-    }
-  }
-  if (negative) return value;
-  if (value == INT64_MIN) return std::nullopt;
-  return -value;
+  if (digits.starts_with('-')) return std::nullopt;
+  return ParseNumber<int64_t>((negative ? "-" : "") + std::string(digits), base == 0 ? 10 : base);
 }
 
 std::optional<double> ParseFloat(std::string_view text) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "chat/jinja/unicode.h"
 
 namespace tokamak::jinja {
@@ -305,18 +306,8 @@ class Lexer {
   }
 
   // Parses a few digits; 0x110000 if they are not a number.
-  static char32_t Code(std::string_view digits, uint32_t base) {
-    uint64_t code = 0;
-    for (const char c : digits) {
-      const auto lower = static_cast<char>(c | 32);
-      const uint32_t digit = IsDigitByte(c) ? static_cast<uint32_t>(c - '0')
-                             : lower >= 'a' && lower <= 'f'
-                                 ? static_cast<uint32_t>(lower - 'a' + 10)
-                                 : 99;
-      if (digit >= base) return 0x110000;
-      code = code * base + digit;
-    }
-    return static_cast<char32_t>(std::min<uint64_t>(code, 0x110000));
+  static char32_t Code(std::string_view digits, int base) {
+    return std::min(ParseNumber<uint32_t>(digits, base).value_or(0x110000), 0x110000u);
   }
 
   const std::string_view source_;

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/random_bits.h"
+#include "base/text.h"
 #include "server/openai/embedding.h"
 #include "server/openai/openapi.h"
 #include "server/openai/other_fields.h"
@@ -27,16 +28,12 @@ constexpr std::string_view kModelPath = "/v1/models/";
 
 // Decodes escapes such as "%2F" and keeps everything else.
 std::string DecodePercent(std::string_view text) {
-  const auto digit = [](char c) {
-    const char lower = static_cast<char>(c | 0x20);
-    return c >= '0' && c <= '9' ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-  };
   std::string decoded;
   for (size_t i = 0; i < text.size(); ++i) {
-    const bool escape =
-        text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
-    decoded += escape ? static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2])) : text[i];
-    i += escape ? 2 : 0;
+    const bool escape = text[i] == '%' && i + 2 < text.size();
+    const auto byte = escape ? ParseNumber<uint8_t>(text.substr(i + 1, 2), 16) : std::nullopt;
+    decoded += byte ? static_cast<char>(*byte) : text[i];
+    i += byte ? 2 : 0;
   }
   return decoded;
 }

@@ -1,7 +1,5 @@
 #include "server/transport/request_head.h"
 
-#include <cstdint>
-
 #include "base/text.h"
 
 namespace tokamak {
@@ -44,11 +42,9 @@ std::string CheckLength(std::string_view value, HeadFraming& framing) {
     return "Content-Length must be digits";
   }
   framing.has_length = true;
-  for (const char c : value) {
-    const auto digit = static_cast<size_t>(c - '0');
-    if (framing.length > (SIZE_MAX - digit) / 10) return "Content-Length is no number of bytes";
-    framing.length = framing.length * 10 + digit;
-  }
+  const auto length = ParseNumber<size_t>(value);
+  if (!length) return "Content-Length is no number of bytes";
+  framing.length = *length;
   return "";
 }
 
