@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "models/families.h"
-#include "weights/printable.h"
 
 namespace tokamak {
 namespace {

@@ -4,13 +4,13 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/printable.h"
 #include "weights/dummy_weights.h"
 #include "weights/fp8_blocks.h"
 #include "weights/gguf_config.h"
 #include "weights/gguf_names.h"
 #include "weights/gguf_tensors.h"
 #include "weights/hf_checkpoint.h"
-#include "weights/printable.h"
 
 namespace tokamak {
 namespace {

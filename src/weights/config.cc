@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "weights/printable.h"
+#include "base/printable.h"
 
 namespace tokamak {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "weights/printable.h"
+#include "base/printable.h"
 
 namespace tokamak {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/printable.h"
 #include "weights/config_reader.h"
-#include "weights/printable.h"
 
 namespace tokamak {
 namespace {

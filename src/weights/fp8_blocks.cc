@@ -10,10 +10,10 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/printable.h"
 #include "quant/half.h"
 #include "weights/checkpoint.h"
 #include "weights/config_reader.h"
-#include "weights/printable.h"
 
 namespace tokamak {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "weights/printable.h"
+#include "base/printable.h"
 
 namespace tokamak {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/printable.h"
 #include "weights/gguf.h"
 #include "weights/gguf_parser.h"
-#include "weights/printable.h"
 
 namespace tokamak {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "weights/printable.h"
+#include "base/printable.h"
 
 static_assert(std::endian::native == std::endian::little, "GGUF files are read as little-endian");
 

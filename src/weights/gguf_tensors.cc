@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "weights/permuted_rows.h"
-#include "weights/printable.h"
 #include "weights/reordered.h"
 #include "weights/row_range.h"
 

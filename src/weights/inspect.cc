@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "weights/inspect_tensors.h"
-#include "weights/printable.h"
 
 namespace tokamak {
 namespace {

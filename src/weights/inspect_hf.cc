@@ -5,11 +5,11 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/printable.h"
 #include "weights/checkpoint.h"
 #include "weights/hf_checkpoint.h"
 #include "weights/inspect.h"
 #include "weights/inspect_tensors.h"
-#include "weights/printable.h"
 
 namespace tokamak {
 namespace {

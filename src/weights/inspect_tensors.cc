@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "weights/printable.h"
+#include "base/printable.h"
 
 namespace tokamak {
 namespace {

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/printable.h"
 #include "weights/gguf_writer.h"
-#include "weights/printable.h"
 
 namespace tokamak {
 namespace {

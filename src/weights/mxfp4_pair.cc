@@ -8,8 +8,8 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/printable.h"
 #include "quant/blocks.h"
-#include "weights/printable.h"
 
 namespace tokamak {
 namespace {

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
-#include "weights/printable.h"
+#include "base/printable.h"
 #include "weights/safetensors_header.h"
 
 namespace tokamak {

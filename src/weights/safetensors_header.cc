@@ -7,7 +7,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
-#include "weights/printable.h"
+#include "base/printable.h"
 #include "weights/safetensors.h"
 
 namespace tokamak {

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "quant/quantize.h"
 #include "weights/fp8_blocks.h"
 #include "weights/mxfp4_pair.h"
-#include "weights/printable.h"
 
 namespace tokamak {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "weights/printable.h"
+#include "base/printable.h"
 
 namespace tokamak {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/printable.h"
 #include "tokenizer/pipeline_spec.h"
-#include "weights/printable.h"
 
 namespace tokamak {
 namespace {

@@ -7,11 +7,11 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/printable.h"
 #include "tokenizer/load/hf_added_tokens.h"
 #include "tokenizer/pipeline_spec.h"
 #include "tokenizer/tokenizer_file.h"
 #include "weights/config.h"
-#include "weights/printable.h"
 
 namespace tokamak {
 namespace {
