@@ -32,8 +32,8 @@ void ParseLatentAttention(ConfigReader& reader, DecoderConfig& c) {
   reader.ExpectOrAbsent("num_key_value_heads", int64_t{heads.num_heads});
   const int32_t key_dim = mla.nope_dim + mla.rope_dim;
   // transformers also writes these.
-  reader.ExpectOrAbsent("head_dim", ConfigValue(int64_t{mla.rope_dim}));
-  reader.ExpectOrAbsent("qk_head_dim", ConfigValue(int64_t{key_dim}));
+  reader.ExpectOrAbsent("head_dim", JsonValue(int64_t{mla.rope_dim}));
+  reader.ExpectOrAbsent("qk_head_dim", JsonValue(int64_t{key_dim}));
   mla.scale =
       static_cast<float>(c.ropes.front().score_factor / std::sqrt(static_cast<double>(key_dim)));
   for (DecoderLayer& layer : c.layers) layer.mla = mla;

@@ -95,7 +95,7 @@ Result<DecoderConfig> ParseGemma3(ConfigReader reader) {
   c.ropes = ParseRopes(reader, c);
   c.logit_softcap = ParseCap(reader, "final_logit_softcapping", 0);
   // The reference reads this field but does not use it.
-  reader.ExpectOrAbsent("attn_logit_softcapping", ConfigValue());
+  reader.ExpectOrAbsent("attn_logit_softcapping", JsonValue());
   const auto pattern = static_cast<size_t>(reader.IntOr("sliding_window_pattern", 6));
   const std::vector<bool> sliding =
       ParseSlidingLayers(reader, AllButEvery(pattern, c.layers.size()));

@@ -77,7 +77,7 @@ void Load(const Checkpoint& dummy, ModelTask task) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tokamak;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  Result<ConfigValue> config = ParseConfigJson(text, "config.json");
+  Result<JsonValue> config = ParseConfigJson(text, "config.json");
   if (!config.ok()) return 0;
   Result<Checkpoint> dummy = MakeDummyCheckpoint(*std::move(config), "config.json");
   if (!dummy.ok()) return 0;

@@ -70,7 +70,7 @@ Result<DecoderConfig> ParseMpt(ConfigReader reader) {
   if (norm != "low_precision_layernorm" && norm != "layernorm") {
     reader.Fail("norm_type", "\"" + norm + "\" is not supported");
   }
-  reader.ExpectOrAbsent("logit_scale", ConfigValue());
+  reader.ExpectOrAbsent("logit_scale", JsonValue());
   // With ALiBi there are no learned positions; the other fields are for training.
   reader.Ignore({"learned_pos_emb", "emb_pdrop", "embedding_fraction", "init_config", "init_device",
                  "verbose", "tokenizer_name"});

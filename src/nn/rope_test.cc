@@ -23,7 +23,7 @@ nlohmann::ordered_json Goldens() {
 
 Result<RopeSpec> Parse(const nlohmann::ordered_json& fields, int32_t head_dim,
                        int32_t max_positions) {
-  Result<ConfigValue> config = ParseConfigJson(fields.dump(), "config.json");
+  Result<JsonValue> config = ParseConfigJson(fields.dump(), "config.json");
   CHECK(config.ok());
   ConfigReader reader(*config, "config.json");
   RopeSpec spec = ParseRope(reader, head_dim, max_positions, {.partial_rotary_factor = 1});
@@ -136,7 +136,7 @@ TEST(Rope, RefusesAnAbsurdContextWithNumbers) {
 // Families whose reference rotates whole heads have no default for the fraction.
 TEST(Rope, RefusesPartialRotationWhereTheFamilyRotatesWholeHeads) {
   const auto parse = [](const char* text) {
-    const Result<ConfigValue> config = ParseConfigJson(text, "config.json");
+    const Result<JsonValue> config = ParseConfigJson(text, "config.json");
     CHECK(config.ok());
     ConfigReader reader(*config, "config.json");
     ParseRope(reader, 64, 2048);

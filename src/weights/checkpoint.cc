@@ -24,9 +24,9 @@ bool IsDirectory(const std::string& path) {
 }
 
 // Whether experts are stored in MXFP4, as in gpt-oss.
-bool HasMxfp4Experts(const ConfigValue& config) {
-  const ConfigValue* quantization = config.Find("quantization_config");
-  const ConfigValue* method = quantization ? quantization->Find("quant_method") : nullptr;
+bool HasMxfp4Experts(const JsonValue& config) {
+  const JsonValue* quantization = config.Find("quantization_config");
+  const JsonValue* method = quantization ? quantization->Find("quant_method") : nullptr;
   const std::string* name = method ? method->AsString() : nullptr;
   return name != nullptr && *name == "mxfp4";
 }
@@ -58,9 +58,9 @@ Result<Checkpoint> MakeGgufCheckpoint(std::shared_ptr<const GgufFile> file) {
   return checkpoint;
 }
 
-Result<std::string> ArchitectureOf(const ConfigValue& config, const std::string& source) {
-  const ConfigValue* architectures = config.Find("architectures");
-  const ConfigValue::Array* list = architectures ? architectures->AsArray() : nullptr;
+Result<std::string> ArchitectureOf(const JsonValue& config, const std::string& source) {
+  const JsonValue* architectures = config.Find("architectures");
+  const JsonValue::Array* list = architectures ? architectures->AsArray() : nullptr;
   const std::string* name = list && list->size() == 1 ? list->front().AsString() : nullptr;
   if (name == nullptr) {
     return InvalidArgument("{}: architectures: expected an array of one class name, got {}", source,
@@ -69,7 +69,7 @@ Result<std::string> ArchitectureOf(const ConfigValue& config, const std::string&
   return *name;
 }
 
-Result<Checkpoint> MakeDummyCheckpoint(ConfigValue config, const std::string& source,
+Result<Checkpoint> MakeDummyCheckpoint(JsonValue config, const std::string& source,
                                        const CheckpointOptions& options) {
   Checkpoint checkpoint;
   checkpoint.source = source;
@@ -86,7 +86,7 @@ Result<Checkpoint> OpenCheckpoint(const std::string& path, const CheckpointOptio
   if (path.starts_with(kDummyPrefix)) {
     const std::string config_path = path.substr(kDummyPrefix.size());
     ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(config_path, kMaxConfigBytes));
-    ASSIGN_OR_RETURN(ConfigValue config, ParseConfigJson(text, config_path));
+    ASSIGN_OR_RETURN(JsonValue config, ParseConfigJson(text, config_path));
     return MakeDummyCheckpoint(std::move(config), config_path, options);
   }
   if (IsDirectory(path)) {

@@ -31,7 +31,7 @@ struct GenerationDefaults {
 struct Checkpoint {
   std::string source;        // path, for messages
   std::string architecture;  // Hugging Face's class name, e.g. "LlamaForCausalLM"
-  ConfigValue config;        // the fields of Hugging Face's config.json
+  JsonValue config;          // the fields of Hugging Face's config.json
   std::shared_ptr<TensorSource> tensors;
   int64_t weight_bytes = 0;  // as stored; 0 if unknown (dummy weights)
   // The GGUF file, which also has the tokenizer and the chat template. Null for other formats.
@@ -63,10 +63,10 @@ Result<Checkpoint> OpenCheckpoint(const std::string& path, const CheckpointOptio
 // without a Hugging Face name: "rope_freqs.weight", [rotary_dim / 2], divides the RoPE frequencies
 // (Llama 3's scaling as llama.cpp stores it). Apply it if it exists.
 Result<Checkpoint> MakeGgufCheckpoint(std::shared_ptr<const GgufFile> file);
-Result<Checkpoint> MakeDummyCheckpoint(ConfigValue config, const std::string& source,
+Result<Checkpoint> MakeDummyCheckpoint(JsonValue config, const std::string& source,
                                        const CheckpointOptions& options = {});
 
 // Returns the class that a config.json names; an error if it names none or several.
-Result<std::string> ArchitectureOf(const ConfigValue& config, const std::string& source);
+Result<std::string> ArchitectureOf(const JsonValue& config, const std::string& source);
 
 }  // namespace tokamak

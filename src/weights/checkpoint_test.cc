@@ -425,7 +425,7 @@ TEST(DummyCheckpoint, NormsAreNearOneAndTypesFollowTheShape) {
 }
 
 TEST(DummyCheckpoint, HasExpertsInMxfp4WhereTheConfigurationSaysSo) {
-  const Result<ConfigValue> config = ParseConfigJson(
+  const Result<JsonValue> config = ParseConfigJson(
       R"({"architectures": ["GptOssForCausalLM"], "quantization_config": {"quant_method": "mxfp4"}})",
       "c.json");
   ASSERT_TRUE(config.ok());
@@ -442,7 +442,7 @@ TEST(DummyCheckpoint, HasExpertsInMxfp4WhereTheConfigurationSaysSo) {
 TEST(DummyCheckpoint, RefusesConfigurationsWithoutOneArchitecture) {
   for (const char* json : {"{}", R"({"architectures": []})", R"({"architectures": [1]})",
                            R"({"architectures": ["A", "B"]})"}) {
-    Result<ConfigValue> config = ParseConfigJson(json, "c.json");
+    Result<JsonValue> config = ParseConfigJson(json, "c.json");
     ASSERT_TRUE(config.ok());
     EXPECT_THAT(MakeDummyCheckpoint(*config, "c.json").status().ToString(),
                 HasSubstr("c.json: architectures: expected an array of one class name"));

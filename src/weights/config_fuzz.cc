@@ -9,7 +9,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tokamak;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  Result<ConfigValue> config = ParseConfigJson(text, "config.json");
+  Result<JsonValue> config = ParseConfigJson(text, "config.json");
   if (!config.ok()) return 0;
   (void)config->ToString(100);
   ConfigReader reader(*config, "config.json");

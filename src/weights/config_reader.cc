@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/printable.h"
 
 namespace tokamak {
 namespace {
@@ -61,221 +60,73 @@ bool Contains(const std::string_view (&names)[n], std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
+std::string Describe(const JsonMismatch& mismatch) {
+  if (mismatch.got == nullptr) return "is missing; this architecture needs it";
+  return fmt::format("expected {}{}, got {}", mismatch.expected, mismatch.range,
+                     mismatch.got->ToString());
+}
+
+// Numbers are equal if they print alike: 1 and 1.0 do.
+std::string Text(const JsonValue& value) {
+  const std::optional<int64_t> i = value.AsInt();
+  return i ? JsonValue(static_cast<double>(*i)).ToString(4096) : value.ToString(4096);
+}
+
+void Match(const JsonReader& got, const JsonValue& expected) {
+  if (Text(got.value()) == Text(expected)) return;
+  got.Fail(fmt::format("is {}, but this architecture is implemented only for {}",
+                       got.value().ToString(), expected.ToString()));
+}
+
 }  // namespace
 
-ConfigReader::ConfigReader(const ConfigValue& config, std::string source)
-    : ConfigReader(config, "", std::make_shared<State>()) {
-  state_->source = std::move(source);
-  if (config.AsObject() == nullptr) {
-    state_->status = InvalidArgument("{}: the configuration must be an object", state_->source);
+ConfigReader::ConfigReader(const JsonValue& config, const std::string& source)
+    : JsonReader(config, source + ": ", Describe, Track::kAll) {
+  if (!config.is_object()) {
+    JsonReader::Fail(InvalidArgument("{}: the configuration must be an object", source));
   }
 }
 
-ConfigReader::ConfigReader(const ConfigValue& config, std::string path,
-                           std::shared_ptr<State> state)
-    : config_(&config), path_(std::move(path)), state_(std::move(state)) {}
-
-bool ConfigReader::ok() const { return state_->status.ok(); }
-
-std::string ConfigReader::Path(std::string_view name) const { return path_ + std::string(name); }
-
-void ConfigReader::Fail(std::string_view name, const std::string& message) {
-  if (ok()) state_->status = InvalidArgument("{}: {}: {}", state_->source, Path(name), message);
-}
-
-const ConfigValue* ConfigReader::Lookup(std::string_view name) const {
-  const ConfigValue* value = config_->Find(name);
-  if (value != nullptr && !value->is_null()) return value;
-  const auto found = state_->defaults.find(Path(name));
-  return found == state_->defaults.end() ? nullptr : &found->second;
-}
-
-void ConfigReader::SetDefault(std::string_view name, ConfigValue value) {
-  state_->defaults.insert_or_assign(Path(name), std::move(value));
-}
-
-void ConfigReader::Mark(std::string_view name, Use use) const {
-  Use& place = state_->uses.try_emplace(Path(name), use).first->second;
-  place = std::max(place, use);
-}
-
-const ConfigValue* ConfigReader::Take(std::string_view name) {
-  Mark(name, Use::kRead);
-  return Lookup(name);
-}
-
-const ConfigValue* ConfigReader::Require(std::string_view name) {
-  const ConfigValue* value = Take(name);
-  if (value == nullptr) Fail(name, "is missing; this architecture needs it");
-  return value;
-}
-
-bool ConfigReader::Has(std::string_view name) const {
-  Mark(name, Use::kAsked);
-  return Lookup(name) != nullptr;
-}
-
-bool ConfigReader::IsNull(std::string_view name) const {
-  Mark(name, Use::kAsked);
-  const ConfigValue* value = config_->Find(name);
-  return value != nullptr && value->is_null();
-}
-
-void ConfigReader::WrongType(std::string_view name, const char* expected, const ConfigValue& got) {
-  Fail(name, fmt::format("expected {}, got {}", expected, got.ToString()));
-}
-
-bool ConfigReader::ToBool(std::string_view name, const ConfigValue& value) {
-  if (const std::optional<bool> b = value.AsBool()) return *b;
-  WrongType(name, "true or false", value);
-  return false;
-}
-
-int64_t ConfigReader::ToInt(std::string_view name, const ConfigValue& value, IntRange range) {
-  const std::optional<int64_t> i = value.AsInt();
-  if (i && range.min <= *i && *i <= range.max) return *i;
-  Fail(name, fmt::format("expected an integer from {} to {}, got {}", range.min, range.max,
-                         value.ToString()));
-  return range.min;
-}
-
-double ConfigReader::ToNumber(std::string_view name, const ConfigValue& value, NumberRange range) {
-  double number = 0;
-  if (const std::optional<double> d = value.AsDouble()) {
-    number = *d;
-  } else if (const std::optional<int64_t> i = value.AsInt()) {
-    number = static_cast<double>(*i);
-  } else {
-    WrongType(name, "a number", value);
-    return range.min;
-  }
-  if (range.min <= number && number <= range.max) return number;
-  Fail(name, fmt::format("expected a number from {} to {}, got {}", range.min, range.max,
-                         value.ToString()));
-  return range.min;
-}
-
-std::string ConfigReader::ToText(std::string_view name, const ConfigValue& value) {
-  if (const std::string* text = value.AsString()) return *text;
-  WrongType(name, "a string", value);
-  return "";
-}
-
-template <typename T, typename Convert>
-std::vector<T> ConfigReader::ToArray(std::string_view name, const char* expected, Convert convert) {
-  std::vector<T> out;
-  const ConfigValue* value = Require(name);
-  if (value == nullptr) return out;
-  const ConfigValue::Array* array = value->AsArray();
-  if (array == nullptr) {
-    WrongType(name, expected, *value);
-    return out;
-  }
-  out.reserve(array->size());
-  for (size_t i = 0; i < array->size(); ++i) {
-    out.push_back(convert(fmt::format("{}[{}]", name, i), (*array)[i]));
-  }
-  return out;
-}
-
-bool ConfigReader::Bool(std::string_view name) {
-  const ConfigValue* value = Require(name);
-  return value != nullptr && ToBool(name, *value);
-}
-int64_t ConfigReader::Int(std::string_view name, IntRange range) {
-  const ConfigValue* value = Require(name);
-  return value == nullptr ? range.min : ToInt(name, *value, range);
-}
-double ConfigReader::Number(std::string_view name, NumberRange range) {
-  const ConfigValue* value = Require(name);
-  return value == nullptr ? range.min : ToNumber(name, *value, range);
-}
-std::string ConfigReader::String(std::string_view name) {
-  const ConfigValue* value = Require(name);
-  return value == nullptr ? "" : ToText(name, *value);
-}
-std::vector<int64_t> ConfigReader::Ints(std::string_view name, IntRange range) {
-  return ToArray<int64_t>(name, "an array of integers",
-                          [&](const std::string& element, const ConfigValue& value) {
-                            return ToInt(element, value, range);
-                          });
-}
-std::vector<double> ConfigReader::Numbers(std::string_view name, NumberRange range) {
-  return ToArray<double>(name, "an array of numbers",
-                         [&](const std::string& element, const ConfigValue& value) {
-                           return ToNumber(element, value, range);
-                         });
-}
-std::vector<std::string> ConfigReader::Strings(std::string_view name) {
-  return ToArray<std::string>(
-      name, "an array of strings",
-      [&](const std::string& element, const ConfigValue& value) { return ToText(element, value); });
-}
-
-ConfigReader ConfigReader::Object(std::string_view name) {
-  static const ConfigValue kEmpty{ConfigValue::Object()};
-  const ConfigValue* value = Require(name);
-  if (value != nullptr && value->AsObject() == nullptr) WrongType(name, "an object", *value);
+ConfigReader ConfigReader::Object(std::string_view name) const {
+  const JsonReader object = (*this)[name];
   Mark(name, Use::kOpened);
-  const bool usable = value != nullptr && value->AsObject() != nullptr;
-  return ConfigReader(usable ? *value : kEmpty, Path(name) + ".", state_);
+  if (!object.is_object()) object.Bad("an object");
+  return ConfigReader(object, parts_);
 }
 
-ConfigReader ConfigReader::Part(std::string_view name) {
-  state_->parts.insert(Path(name) + ".");
+ConfigReader ConfigReader::Part(std::string_view name) const {
+  parts_->insert(PathOf(name) + ".");
   return Object(name);
 }
 
-bool ConfigReader::BoolOr(std::string_view name, bool absent) {
-  const ConfigValue* value = Take(name);
-  return value == nullptr ? absent : ToBool(name, *value);
-}
-int64_t ConfigReader::IntOr(std::string_view name, int64_t absent, IntRange range) {
-  const ConfigValue* value = Take(name);
-  return value == nullptr ? absent : ToInt(name, *value, range);
-}
-double ConfigReader::NumberOr(std::string_view name, double absent, NumberRange range) {
-  const ConfigValue* value = Take(name);
-  return value == nullptr ? absent : ToNumber(name, *value, range);
-}
-std::string ConfigReader::StringOr(std::string_view name, std::string_view absent) {
-  const ConfigValue* value = Take(name);
-  return value == nullptr ? std::string(absent) : ToText(name, *value);
+void ConfigReader::SetDefault(std::string_view name, JsonValue value) {
+  state_->defaults.insert_or_assign(PathOf(name), std::move(value));
 }
 
-void ConfigReader::Match(std::string_view name, const ConfigValue& got,
-                         const ConfigValue& expected) {
-  // 1 and 1.0 are the same number.
-  const auto text = [](const ConfigValue& value) {
-    const std::optional<int64_t> i = value.AsInt();
-    return i ? ConfigValue(static_cast<double>(*i)).ToString(4096) : value.ToString(4096);
-  };
-  if (text(got) != text(expected)) {
-    Fail(name, fmt::format("is {}, but this architecture is implemented only for {}",
-                           got.ToString(), expected.ToString()));
-  }
-}
-void ConfigReader::Expect(std::string_view name, const ConfigValue& value) {
+void ConfigReader::Expect(std::string_view name, const JsonValue& value) const {
+  const JsonReader got = (*this)[name];
   Mark(name, Use::kFixed);
-  if (const ConfigValue* got = Require(name)) Match(name, *got, value);
+  if (!got.present()) return got.Bad("");
+  Match(got, value);
 }
-void ConfigReader::ExpectOrAbsent(std::string_view name, const ConfigValue& value) {
+void ConfigReader::ExpectOrAbsent(std::string_view name, const JsonValue& value) const {
+  const JsonReader got = (*this)[name];
   Mark(name, Use::kFixed);
-  if (const ConfigValue* got = Take(name)) Match(name, *got, value);
+  if (got.present()) Match(got, value);
 }
 
-void ConfigReader::Ignore(std::initializer_list<std::string_view> names) {
+void ConfigReader::Ignore(std::initializer_list<std::string_view> names) const {
   for (std::string_view name : names) Mark(name, Use::kIgnored);
 }
 
-void ConfigReader::CollectUnread(const ConfigValue& object, const std::string& prefix,
+void ConfigReader::CollectUnread(const JsonValue& object, const std::string& prefix,
                                  std::vector<std::string>* unread) const {
   for (const auto& [name, value] : *object.AsObject()) {
     const std::string path = prefix + name;
     if (value.is_null()) continue;
     const auto use = state_->uses.find(path);
     if (use == state_->uses.end() || use->second == Use::kAsked) {
-      const bool known = (state_->parts.contains(prefix) && Contains(kWithoutEffect, name)) ||
+      const bool known = (parts_->contains(prefix) && Contains(kWithoutEffect, name)) ||
                          (prefix.empty() && Contains(kReadElsewhere, name));
       if (!known) unread->push_back(fmt::format("{} ({})", path, value.ToString()));
     } else if (use->second == Use::kOpened && value.AsObject() != nullptr) {
@@ -285,15 +136,15 @@ void ConfigReader::CollectUnread(const ConfigValue& object, const std::string& p
 }
 
 Status ConfigReader::Finish() const {
-  if (!ok()) return state_->status;
+  if (!ok()) return status();
   std::vector<std::string> unread;
-  CollectUnread(*config_, path_, &unread);
+  CollectUnread(value(), path_.empty() ? "" : path_ + ".", &unread);
   if (unread.empty()) return Status();
   const size_t shown = std::min<size_t>(unread.size(), 10);
   return Unimplemented(
-      "{}: this version does not know the fields {}{}. They may change what the model computes, so "
+      "{}this version does not know the fields {}{}. They may change what the model computes, so "
       "they are not ignored.",
-      state_->source, fmt::join(unread.begin(), unread.begin() + static_cast<long>(shown), ", "),
+      state_->prefix, fmt::join(unread.begin(), unread.begin() + static_cast<long>(shown), ", "),
       shown < unread.size() ? fmt::format(" and {} more", unread.size() - shown) : "");
 }
 

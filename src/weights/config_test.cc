@@ -13,14 +13,14 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-ConfigValue Parse(const std::string& text) {
-  Result<ConfigValue> value = ParseConfigJson(text, "config.json");
+JsonValue Parse(const std::string& text) {
+  Result<JsonValue> value = ParseConfigJson(text, "config.json");
   EXPECT_TRUE(value.ok()) << value.status().ToString();
-  return value.ok() ? *value : ConfigValue(ConfigValue::Object());
+  return value.ok() ? *value : JsonValue(JsonValue::Object());
 }
 
 TEST(ParseConfigJson, KeepsTypesAndOrder) {
-  const ConfigValue value =
+  const JsonValue value =
       Parse(R"({"b": true, "i": -3, "d": 1e-05, "s": "x\n\u00e9", "a": [1, 2.0], "n": null})");
   EXPECT_EQ(value.Find("b")->AsBool(), true);
   EXPECT_EQ(value.Find("i")->AsInt(), -3);
@@ -50,14 +50,14 @@ TEST(ParseConfigJson, RefusesEverythingButOneObject) {
       {std::string((16 << 20) + 1, ' '), "at most 16777216"},
   };
   for (const auto& [text, message] : cases) {
-    const Result<ConfigValue> value = ParseConfigJson(text, "config.json");
+    const Result<JsonValue> value = ParseConfigJson(text, "config.json");
     ASSERT_FALSE(value.ok()) << text.substr(0, 100);
     EXPECT_THAT(value.status().ToString(), AllOf(HasSubstr("config.json: "), HasSubstr(message)));
   }
 }
 
 TEST(ConfigReader, ReadsFields) {
-  const ConfigValue config = Parse(
+  const JsonValue config = Parse(
       R"({"size": 64, "theta": 10000, "tie": true, "act": "silu", "sizes": [1, 2], "f": [0.5],
           "types": ["a", "b"], "scaling": {"factor": 2.0}, "architectures": ["X"], "unset": null})");
   ConfigReader reader(config, "config.json");
@@ -131,14 +131,14 @@ INSTANTIATE_TEST_SUITE_P(Fields, ConfigReaderErrorTest, testing::ValuesIn(kMisre
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(ConfigReaderErrorTest, NamesTheField) {
-  const ConfigValue config = Parse(GetParam().json);
+  const JsonValue config = Parse(GetParam().json);
   ConfigReader reader(config, "config.json");
   GetParam().read(reader);
   EXPECT_THAT(reader.Finish().ToString(), HasSubstr(GetParam().message));
 }
 
 TEST(ConfigReader, FirstErrorStaysAndReadingGoesOnWithinBounds) {
-  const ConfigValue config = Parse(R"({"heads": 0})");
+  const JsonValue config = Parse(R"({"heads": 0})");
   ConfigReader reader(config, "config.json");
   EXPECT_EQ(reader.Int("heads"), 1);
   EXPECT_EQ(reader.Int("missing", {5, 9}), 5);
@@ -148,7 +148,7 @@ TEST(ConfigReader, FirstErrorStaysAndReadingGoesOnWithinBounds) {
 
 TEST(ConfigReader, RecordsHowFieldsWereUsed) {
   using Use = ConfigReader::Use;
-  const ConfigValue config = Parse(R"({"a": 1, "b": "x", "o": {"i": 2}})");
+  const JsonValue config = Parse(R"({"a": 1, "b": "x", "o": {"i": 2}})");
   ConfigReader reader(config, "config.json");
   ConfigReader copy = reader;
   copy.Int("a");
@@ -169,14 +169,14 @@ TEST(ConfigReader, RecordsHowFieldsWereUsed) {
 
 // Has does not count as reading.
 TEST(ConfigReader, AFieldThatWasOnlyTestedForIsUnread) {
-  const ConfigValue config = Parse(R"({"a": 1})");
+  const JsonValue config = Parse(R"({"a": 1})");
   ConfigReader reader(config, "config.json");
   EXPECT_TRUE(reader.Has("a"));
   EXPECT_FALSE(reader.Finish().ok());
 }
 
 TEST(ConfigReader, IgnoredFieldsAndThoseWithoutEffectNeedNotBeRead) {
-  const ConfigValue config = Parse(
+  const JsonValue config = Parse(
       R"({"torch_dtype": "bfloat16", "transformers_version": "4", "eos_token_id": [1, 2],
           "extra": {"a": 1}})");
   ConfigReader reader(config, "config.json");
@@ -187,7 +187,7 @@ TEST(ConfigReader, IgnoredFieldsAndThoseWithoutEffectNeedNotBeRead) {
 // A model's configuration inside another: bookkeeping fields are skipped there too, nothing else.
 TEST(ConfigReader, NestedObjectsAreReadAsStrictly) {
   const auto read = [](const std::string& text) {
-    const ConfigValue config = Parse(R"({"text_config": )" + text + "}");
+    const JsonValue config = Parse(R"({"text_config": )" + text + "}");
     ConfigReader reader(config, "config.json");
     ConfigReader part = reader.Part("text_config");
     part.Int("size");
@@ -204,7 +204,7 @@ TEST(ConfigReader, NestedObjectsAreReadAsStrictly) {
 }
 
 TEST(ConfigReader, DefaultsReplaceAbsentAndNullFields) {
-  const ConfigValue config = Parse(R"({"inner": {"null": null, "there": 3}, "size": 1})");
+  const JsonValue config = Parse(R"({"inner": {"null": null, "there": 3}, "size": 1})");
   ConfigReader reader(config, "config.json");
   ConfigReader inner = reader.Object("inner");
   for (const char* name : {"size", "null", "there"}) inner.SetDefault(name, 8);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kMaxFileBytes = uint64_t{1} << 20;
 
-Result<ConfigValue> ReadJson(const std::string& path) {
+Result<JsonValue> ReadJson(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxFileBytes));
   return ParseConfigJson(text, path);
 }
@@ -25,14 +25,14 @@ struct Module {
 // modules.json is an array, but ParseConfigJson wants an object: wraps it in one.
 Result<std::vector<Module>> ReadModules(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxFileBytes));
-  ASSIGN_OR_RETURN(const ConfigValue config, ParseConfigJson("{\"modules\":" + text + "}", path));
-  const ConfigValue* value = config.Find("modules");
-  const ConfigValue::Array* list = value->AsArray();
+  ASSIGN_OR_RETURN(const JsonValue config, ParseConfigJson("{\"modules\":" + text + "}", path));
+  const JsonValue* value = config.Find("modules");
+  const JsonValue::Array* list = value->AsArray();
   if (list == nullptr) return InvalidArgument("{}: expected an array of modules", path);
   std::vector<Module> modules;
   for (size_t i = 0; i < list->size(); ++i) {
-    const ConfigValue* type = (*list)[i].Find("type");
-    const ConfigValue* at = (*list)[i].Find("path");
+    const JsonValue* type = (*list)[i].Find("type");
+    const JsonValue* at = (*list)[i].Find("path");
     const std::string* type_name = type != nullptr ? type->AsString() : nullptr;
     const std::string* folder = at != nullptr ? at->AsString() : nullptr;
     if (type_name == nullptr || folder == nullptr) {
@@ -73,7 +73,7 @@ Status CheckModules(const std::string& path, const std::vector<Module>& modules)
 
 // Newer files name the mode; older ones have a flag for each.
 Status ReadPooling(const std::string& path, EmbeddingSpec& spec) {
-  ASSIGN_OR_RETURN(const ConfigValue config, ReadJson(path));
+  ASSIGN_OR_RETURN(const JsonValue config, ReadJson(path));
   ConfigReader reader(config, path);
   const char* size =
       reader.Has("embedding_dimension") ? "embedding_dimension" : "word_embedding_dimension";
@@ -113,13 +113,13 @@ Status ReadPooling(const std::string& path, EmbeddingSpec& spec) {
 }
 
 Status ReadPrompts(const std::string& path, EmbeddingSpec& spec) {
-  ASSIGN_OR_RETURN(const ConfigValue config, ReadJson(path));
+  ASSIGN_OR_RETURN(const JsonValue config, ReadJson(path));
   ConfigReader reader(config, path);
   reader.Ignore({"__version__", "similarity_fn_name", "model_type"});
-  reader.ExpectOrAbsent("truncate_dim", ConfigValue());
-  if (const ConfigValue* prompts = config.Find("prompts"); prompts && !prompts->is_null()) {
+  reader.ExpectOrAbsent("truncate_dim", JsonValue());
+  if (const JsonValue* prompts = config.Find("prompts"); prompts && !prompts->is_null()) {
     reader.Ignore({"prompts"});
-    const ConfigValue::Object* list = prompts->AsObject();
+    const JsonValue::Object* list = prompts->AsObject();
     if (list == nullptr) return InvalidArgument("{}: prompts: expected an object", path);
     for (const auto& [name, prompt] : *list) {
       const std::string* text = prompt.AsString();
@@ -143,7 +143,7 @@ Status ReadPrompts(const std::string& path, EmbeddingSpec& spec) {
 Status ReadLength(const std::string& folder, EmbeddingSpec& spec) {
   const std::string path = folder + "/sentence_bert_config.json";
   if (FileExists(path)) {
-    ASSIGN_OR_RETURN(const ConfigValue config, ReadJson(path));
+    ASSIGN_OR_RETURN(const JsonValue config, ReadJson(path));
     ConfigReader reader(config, path);
     spec.max_tokens = static_cast<int32_t>(reader.IntOr("max_seq_length", 0));
     reader.ExpectOrAbsent("do_lower_case", false);
@@ -153,8 +153,8 @@ Status ReadLength(const std::string& folder, EmbeddingSpec& spec) {
   const std::string tokenizer_path = folder + "/tokenizer_config.json";
   if (spec.max_tokens > 0 || !FileExists(tokenizer_path)) return Status();
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(tokenizer_path, uint64_t{16} << 20));
-  ASSIGN_OR_RETURN(const ConfigValue config, ParseConfigJson(text, tokenizer_path));
-  const ConfigValue* length = config.Find("model_max_length");
+  ASSIGN_OR_RETURN(const JsonValue config, ParseConfigJson(text, tokenizer_path));
+  const JsonValue* length = config.Find("model_max_length");
   const std::optional<int64_t> tokens = length != nullptr ? length->AsInt() : std::nullopt;
   if (tokens && *tokens > 0 && *tokens < INT32_MAX) {
     spec.max_tokens = static_cast<int32_t>(*tokens);
@@ -163,18 +163,18 @@ Status ReadLength(const std::string& folder, EmbeddingSpec& spec) {
 }
 
 // Checkpoints do not specify this further; other engines read it the same way.
-Status ReadDimensions(const ConfigValue& config, const std::string& path, EmbeddingSpec& spec) {
-  if (const ConfigValue* any = config.Find("is_matryoshka"); any != nullptr) {
+Status ReadDimensions(const JsonValue& config, const std::string& path, EmbeddingSpec& spec) {
+  if (const JsonValue* any = config.Find("is_matryoshka"); any != nullptr) {
     if (!any->AsBool()) return InvalidArgument("{}: is_matryoshka: expected true or false", path);
     spec.any_dimensions = *any->AsBool();
   }
-  const ConfigValue* list = config.Find("matryoshka_dimensions");
+  const JsonValue* list = config.Find("matryoshka_dimensions");
   if (list == nullptr || list->is_null()) return Status();
-  const ConfigValue::Array* lengths = list->AsArray();
+  const JsonValue::Array* lengths = list->AsArray();
   if (lengths == nullptr) {
     return InvalidArgument("{}: matryoshka_dimensions: expected an array", path);
   }
-  for (const ConfigValue& length : *lengths) {
+  for (const JsonValue& length : *lengths) {
     const std::optional<int64_t> n = length.AsInt();
     if (!n || *n < 1 || *n > INT32_MAX) {
       return InvalidArgument("{}: matryoshka_dimensions: expected lengths of vectors, got {}", path,
@@ -209,7 +209,7 @@ std::optional<Pooling> ParsePooling(std::string_view name) {
 }
 
 Result<std::optional<EmbeddingSpec>> ReadEmbeddingSpec(const std::string& folder,
-                                                       const ConfigValue& config) {
+                                                       const JsonValue& config) {
   const std::string path = folder + "/modules.json";
   if (!FileExists(path)) return std::optional<EmbeddingSpec>();
   ASSIGN_OR_RETURN(const std::vector<Module> modules, ReadModules(path));

@@ -43,7 +43,7 @@ struct EmbeddingSpec {
 // Transformer, Pooling and Normalize, other ways of pooling, and unknown fields are errors that
 // name the file and the field. `config` is the directory's config.json.
 Result<std::optional<EmbeddingSpec>> ReadEmbeddingSpec(const std::string& folder,
-                                                       const ConfigValue& config);
+                                                       const JsonValue& config);
 
 // Reads "<architecture>.pooling_type"; absent if the file has none or does not pool. kUnimplemented
 // for reranking models.

@@ -82,9 +82,9 @@ class Fp8Weight final : public WeightSource {
 
 float Fp8ToFloat(uint8_t bits) { return MakeTable()[bits]; }
 
-Result<bool> HasFp8Blocks(const ConfigValue& config, const std::string& source) {
+Result<bool> HasFp8Blocks(const JsonValue& config, const std::string& source) {
   constexpr const char* kField = "quantization_config";
-  const ConfigValue* quantization = config.Find(kField);
+  const JsonValue* quantization = config.Find(kField);
   if (quantization == nullptr || quantization->is_null()) return false;
   ConfigReader reader(*quantization, fmt::format("{}: {}", source, kField));
   const std::string method = reader.String("quant_method");

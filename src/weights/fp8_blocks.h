@@ -23,7 +23,7 @@ inline constexpr const char* kFp8ScaleSuffix = "_scale_inv";
 
 // Whether config.json's quantization_config asks for this format. If it asks for any other, an
 // error that names the field.
-Result<bool> HasFp8Blocks(const ConfigValue& config, const std::string& source);
+Result<bool> HasFp8Blocks(const JsonValue& config, const std::string& source);
 
 // Returns `tensor` of `file` (its bytes are E4M3) as bf16, as DeepSeek's own conversion does: each
 // element times its block's scale. `scales` is [⌈rows / kFp8Block⌉, ⌈cols / kFp8Block⌉], row by

@@ -21,7 +21,7 @@ class KeyReader {
   bool Has(const char* key) const { return file_.metadata().Has(prefix_ + key); }
   bool HasTensor(const char* name) const { return file_.FindTensor(name) != nullptr; }
 
-  ConfigValue Int(const char* key) {
+  JsonValue Int(const char* key) {
     return Value<int64_t>(key, "an integer", [](const GgufValue& v) { return v.Int(); });
   }
   // For arithmetic; 0 after an error.
@@ -32,22 +32,22 @@ class KeyReader {
     Unsupported(key, fmt::format("{}", value), fmt::format("at most {} is supported", kMost));
     return 0;
   }
-  ConfigValue IntOr(const char* key, ConfigValue absent) {
+  JsonValue IntOr(const char* key, JsonValue absent) {
     return Has(key) ? Int(key) : std::move(absent);
   }
-  ConfigValue Bool(const char* key) {
+  JsonValue Bool(const char* key) {
     return Value<bool>(key, "a bool", [](const GgufValue& v) { return v.Bool(); });
   }
-  ConfigValue Number(const char* key) {
+  JsonValue Number(const char* key) {
     return Value<double>(key, "a number", [](const GgufValue& v) { return v.Number(); });
   }
-  ConfigValue String(const char* key) {
+  JsonValue String(const char* key) {
     return Value<std::string>(key, "a string", [](const GgufValue& v) { return v.String(); });
   }
   // If the key exists, it must have this value. Others are not implemented.
   void ExpectNumber(const char* key, double expected) {
     if (!Has(key)) return;
-    const ConfigValue value = Number(key);
+    const JsonValue value = Number(key);
     if (!value.AsDouble() || *value.AsDouble() == expected) return;
     Unsupported(key, fmt::format("{}", *value.AsDouble()),
                 fmt::format("only {} is supported", expected));
@@ -85,7 +85,7 @@ class KeyReader {
   // Returns the value, or null after an error. An array with one value per layer counts as that
   // value if all are equal.
   template <typename T, typename Convert>
-  ConfigValue Value(const char* key, const char* kind, Convert convert) {
+  JsonValue Value(const char* key, const char* kind, Convert convert) {
     const std::string full = prefix_ + key;
     read_.insert(full);
     const GgufValue* value = file_.metadata().Find(full);
@@ -108,7 +108,7 @@ class KeyReader {
                          file_.name(), Quoted(full)));
       return {};
     }
-    return ConfigValue(T(*converted));
+    return JsonValue(T(*converted));
   }
 
   const GgufFile& file_;
@@ -121,12 +121,12 @@ bool IsDeepseek(const GgufArchitecture& architecture) {
   return std::string_view(architecture.name) == "deepseek2";
 }
 
-void TranslateAttention(KeyReader& keys, ConfigValue* config) {
-  const ConfigValue heads = keys.Int("attention.head_count");
+void TranslateAttention(KeyReader& keys, JsonValue* config) {
+  const JsonValue heads = keys.Int("attention.head_count");
   config->Set("num_attention_heads", heads);
   config->Set("num_key_value_heads", keys.IntOr("attention.head_count_kv", heads));
   if (keys.Has("attention.key_length")) {
-    const ConfigValue length = keys.Int("attention.key_length");
+    const JsonValue length = keys.Int("attention.key_length");
     if (length.AsInt()) {
       config->Set("head_dim", length);
       keys.ExpectNumber("attention.value_length", static_cast<double>(*length.AsInt()));
@@ -136,8 +136,8 @@ void TranslateAttention(KeyReader& keys, ConfigValue* config) {
 
 // llama.cpp runs MLA as multi-query attention over the latents, so new files have a single
 // key-value head of the latent's size. Older files have the sizes of a real head instead.
-void TranslateLatentAttention(KeyReader& keys, ConfigValue* config) {
-  const ConfigValue heads = keys.Int("attention.head_count");
+void TranslateLatentAttention(KeyReader& keys, JsonValue* config) {
+  const JsonValue heads = keys.Int("attention.head_count");
   const int64_t turned = keys.Size("rope.dimension_count");
   const int64_t rank = keys.Size("attention.kv_lora_rank");
   const bool latents = keys.Has("attention.key_length_mla");
@@ -156,7 +156,7 @@ void TranslateLatentAttention(KeyReader& keys, ConfigValue* config) {
   config->Set("v_head_dim",
               keys.Int(latents ? "attention.value_length_mla" : "attention.value_length"));
   config->Set("kv_lora_rank", rank);
-  config->Set("q_lora_rank", keys.IntOr("attention.q_lora_rank", ConfigValue()));
+  config->Set("q_lora_rank", keys.IntOr("attention.q_lora_rank", JsonValue()));
 }
 
 // Whether DeepSeek models with this many experts choose groups first: V2, V2.5, V3 and R1 do;
@@ -165,7 +165,7 @@ bool HadGroups(int64_t num_experts) { return num_experts == 160 || num_experts =
 
 // For DeepSeek and GLM-4.5. Absent keys mean what they mean to llama.cpp.
 void TranslateRoutedExperts(KeyReader& keys, const GgufArchitecture& architecture,
-                            ConfigValue* config) {
+                            JsonValue* config) {
   const bool v2 = std::string_view(architecture.hf_name) == "DeepseekV2ForCausalLM";
   keys.ExpectNumber("expert_gating_func", v2 ? kGgufSoftmaxGate : kGgufSigmoidGate);
   config->Set("n_routed_experts", keys.Int("expert_count"));
@@ -173,7 +173,7 @@ void TranslateRoutedExperts(KeyReader& keys, const GgufArchitecture& architectur
   config->Set("n_shared_experts", keys.Int("expert_shared_count"));
   config->Set("first_k_dense_replace", keys.IntOr("leading_dense_block_count", 0));
   constexpr const char* kGroups = "expert_group_count";
-  const ConfigValue groups = keys.IntOr(kGroups, 1);
+  const JsonValue groups = keys.IntOr(kGroups, 1);
   if (IsDeepseek(architecture) && !keys.Has(kGroups) && HadGroups(keys.Size("expert_count"))) {
     keys.WarnOfMissing(kGroups,
                        "every token chooses among all experts, as in llama.cpp, and not among "
@@ -184,9 +184,9 @@ void TranslateRoutedExperts(KeyReader& keys, const GgufArchitecture& architectur
   config->Set("topk_group", keys.IntOr("expert_group_used_count", 1));
   config->Set("routed_scaling_factor", keys.Has("expert_weights_scale")
                                            ? keys.Number("expert_weights_scale")
-                                           : ConfigValue(1.0));
-  const ConfigValue normalize =
-      keys.Has("expert_weights_norm") ? keys.Bool("expert_weights_norm") : ConfigValue(false);
+                                           : JsonValue(1.0));
+  const JsonValue normalize =
+      keys.Has("expert_weights_norm") ? keys.Bool("expert_weights_norm") : JsonValue(false);
   if (v2) {  // its reference never normalizes, and it has no MTP layers
     if (groups.AsInt().value_or(1) > 1) config->Set("topk_method", "group_limited_greedy");
     if (normalize.AsBool().value_or(false)) {
@@ -204,7 +204,7 @@ void TranslateRoutedExperts(KeyReader& keys, const GgufArchitecture& architectur
 
 // Sets what llama.cpp assumes for architectures without such keys: experts in every layer, a
 // softmax, and, except for Qwen2-MoE, weights of the chosen experts divided by their sum.
-void TranslateExperts(KeyReader& keys, const GgufArchitecture& architecture, ConfigValue* config) {
+void TranslateExperts(KeyReader& keys, const GgufArchitecture& architecture, JsonValue* config) {
   if (!architecture.has_experts) {
     keys.ExpectNumber("expert_count", 0);
     keys.ExpectNumber("expert_used_count", 0);
@@ -231,32 +231,32 @@ void TranslateExperts(KeyReader& keys, const GgufArchitecture& architecture, Con
 }
 
 // Fields that only these families have. llama.cpp hard-codes the rest.
-void TranslateFamily(KeyReader& keys, const GgufArchitecture& architecture, ConfigValue* config) {
+void TranslateFamily(KeyReader& keys, const GgufArchitecture& architecture, JsonValue* config) {
   const std::string_view family = architecture.hf_name;
   if (family == "GptOssForCausalLM") {
     config->Set("sliding_window", keys.Int("attention.sliding_window"));
     // Only gpt-oss does not round the ends of the YaRN ramp, and no key says so.
-    if (const ConfigValue* rope = config->Find("rope_scaling")) {
-      ConfigValue exact = *rope;
+    if (const JsonValue* rope = config->Find("rope_scaling")) {
+      JsonValue exact = *rope;
       exact.Set("truncate", false);
       config->Set("rope_scaling", std::move(exact));
     }
   }
   constexpr const char* kTemperature = "rope.scaling.yarn_log_multiplier";
-  const ConfigValue* rope = config->Find("rope_scaling");
+  const JsonValue* rope = config->Find("rope_scaling");
   if (IsDeepseek(architecture) && rope != nullptr && keys.Has(kTemperature)) {
     // The key holds 0.1 · mscale_all_dim. No key holds mscale, which has the same value in all
     // published models.
     constexpr float kStored = 0.1f;
     const auto stored = static_cast<float>(keys.Number(kTemperature).AsDouble().value_or(0));
-    ConfigValue scaling = *rope;
+    JsonValue scaling = *rope;
     for (const char* field : {"mscale", "mscale_all_dim"}) {
       scaling.Set(field, static_cast<double>(stored / kStored));
     }
     config->Set("rope_scaling", std::move(scaling));
   }
   if (family == "Phi3ForCausalLM" && keys.Has("attention.sliding_window")) {
-    const ConfigValue window = keys.Int("attention.sliding_window");
+    const JsonValue window = keys.Int("attention.sliding_window");
     if (window.AsInt().value_or(0) > 0) config->Set("sliding_window", window);  // 0 means none
   }
   if (family == "Glm4ForCausalLM" || family == "Glm4MoeForCausalLM") {
@@ -271,7 +271,7 @@ void TranslateFamily(KeyReader& keys, const GgufArchitecture& architecture, Conf
   }
   const bool gemma2 = family == "Gemma2ForCausalLM";
   if (gemma2 || family == "Gemma3ForCausalLM") {
-    config->Set("hidden_act", ConfigValue());
+    config->Set("hidden_act", JsonValue());
     config->Set("hidden_activation", "gelu_pytorch_tanh");
     config->Set("sliding_window", keys.Int("attention.sliding_window"));
     for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"}) {
@@ -283,7 +283,7 @@ void TranslateFamily(KeyReader& keys, const GgufArchitecture& architecture, Conf
     // 27B models scale scores by hidden_size / heads, the others by the head size.
     const int64_t kLayersOf27B = gemma2 ? 46 : 62;
     const auto value = [config](const char* name) {
-      const ConfigValue* field = config->Find(name);
+      const JsonValue* field = config->Find(name);
       return field != nullptr ? field->AsInt().value_or(0) : 0;
     };
     const int64_t heads = value("num_attention_heads");
@@ -295,14 +295,14 @@ void TranslateFamily(KeyReader& keys, const GgufArchitecture& architecture, Conf
 
 // Applies llama.cpp's defaults: base 10000, all dimensions of a head, linear scaling if only a
 // factor is given. With `has_factors`, TranslateLongRope reads the rest.
-void TranslateRope(KeyReader& keys, bool has_factors, ConfigValue* config) {
+void TranslateRope(KeyReader& keys, bool has_factors, JsonValue* config) {
   config->Set("rope_theta",
-              keys.Has("rope.freq_base") ? keys.Number("rope.freq_base") : ConfigValue(10000.0));
+              keys.Has("rope.freq_base") ? keys.Number("rope.freq_base") : JsonValue(10000.0));
   if (keys.Has("rope.dimension_count")) {
-    const ConfigValue rotary = keys.Int("rope.dimension_count");
-    const ConfigValue* hidden = config->Find("hidden_size");
-    const ConfigValue* heads = config->Find("num_attention_heads");
-    const ConfigValue* head_dim = config->Find("head_dim");
+    const JsonValue rotary = keys.Int("rope.dimension_count");
+    const JsonValue* hidden = config->Find("hidden_size");
+    const JsonValue* heads = config->Find("num_attention_heads");
+    const JsonValue* head_dim = config->Find("head_dim");
     if (rotary.AsInt() && hidden->AsInt() && heads->AsInt() && *heads->AsInt() > 0) {
       const int64_t dim = head_dim ? *head_dim->AsInt() : *hidden->AsInt() / *heads->AsInt();
       if (dim > 0 && *rotary.AsInt() != dim) {
@@ -313,12 +313,12 @@ void TranslateRope(KeyReader& keys, bool has_factors, ConfigValue* config) {
   }
   std::string type = "linear";
   if (keys.Has("rope.scaling.type")) {
-    const ConfigValue stated = keys.String("rope.scaling.type");
+    const JsonValue stated = keys.String("rope.scaling.type");
     if (stated.AsString() != nullptr) type = *stated.AsString();
   }
   keys.Ignore("rope.scaling.finetuned");
   const char* factor = keys.Has("rope.scale_linear") ? "rope.scale_linear" : "rope.scaling.factor";
-  ConfigValue scaling;
+  JsonValue scaling;
   if (type == "linear" && keys.Has(factor)) {
     scaling.Set("rope_type", "linear");
     scaling.Set("factor", keys.Number(factor));
@@ -348,7 +348,7 @@ void TranslateRope(KeyReader& keys, bool has_factors, ConfigValue* config) {
 }
 
 // Reads LongRoPE's factors, which are tensors: one set for short contexts, one for long.
-Status TranslateLongRope(const GgufFile& file, KeyReader& keys, ConfigValue* config) {
+Status TranslateLongRope(const GgufFile& file, KeyReader& keys, JsonValue* config) {
   const StoredTensor* sets[] = {file.FindTensor("rope_factors_short.weight"),
                                 file.FindTensor("rope_factors_long.weight")};
   if (keys.Has("rope.scaling.original_context_length")) {
@@ -356,7 +356,7 @@ Status TranslateLongRope(const GgufFile& file, KeyReader& keys, ConfigValue* con
                 keys.Int("rope.scaling.original_context_length"));
   }
   if (sets[0] == nullptr || sets[1] == nullptr) return Status();
-  ConfigValue scaling;
+  JsonValue scaling;
   scaling.Set("rope_type", "longrope");
   if (keys.Has("rope.scaling.attn_factor")) {
     scaling.Set("attention_factor", keys.Number("rope.scaling.attn_factor"));
@@ -371,15 +371,15 @@ Status TranslateLongRope(const GgufFile& file, KeyReader& keys, ConfigValue* con
     }
     std::vector<float> values(static_cast<size_t>(source->shape().cols()));
     RETURN_IF_ERROR(source->ReadRows(0, 1, reinterpret_cast<std::byte*>(values.data())));
-    ConfigValue::Array factors;
+    JsonValue::Array factors;
     for (const float value : values) factors.emplace_back(static_cast<double>(value));
-    scaling.Set(set == sets[0] ? "short_factor" : "long_factor", ConfigValue(std::move(factors)));
+    scaling.Set(set == sets[0] ? "short_factor" : "long_factor", JsonValue(std::move(factors)));
   }
   config->Set("rope_scaling", std::move(scaling));
   return Status();
 }
 
-Status TranslateVocabulary(const GgufFile& file, KeyReader& keys, ConfigValue* config) {
+Status TranslateVocabulary(const GgufFile& file, KeyReader& keys, JsonValue* config) {
   const StoredTensor* embeddings = file.FindTensor("token_embd.weight");
   if (embeddings == nullptr || embeddings->shape.rank() != 2) {
     return DataLoss("{}: {}; is this a model, or only its vocabulary?", file.name(),
@@ -388,7 +388,7 @@ Status TranslateVocabulary(const GgufFile& file, KeyReader& keys, ConfigValue* c
   }
   const int64_t vocab_size = embeddings->shape[0];
   if (keys.Has("vocab_size")) {
-    const ConfigValue stated = keys.Int("vocab_size");
+    const JsonValue stated = keys.Int("vocab_size");
     if (stated.AsInt() && *stated.AsInt() != vocab_size) {
       return DataLoss(
           "{}: metadata \"vocab_size\" is {}, but tensor \"token_embd.weight\" has {} "
@@ -403,8 +403,8 @@ Status TranslateVocabulary(const GgufFile& file, KeyReader& keys, ConfigValue* c
 }
 
 // Fields that every family has.
-ConfigValue TranslateSizes(KeyReader& keys) {
-  ConfigValue config;
+JsonValue TranslateSizes(KeyReader& keys) {
+  JsonValue config;
   config.Set("hidden_size", keys.Int("embedding_length"));
   config.Set("num_hidden_layers", keys.Int("block_count"));
   config.Set("intermediate_size", keys.Int("feed_forward_length"));
@@ -413,8 +413,8 @@ ConfigValue TranslateSizes(KeyReader& keys) {
 }
 
 // BERT. The format does not say which GELU; BERT uses the exact one.
-Result<ConfigValue> TranslateEncoder(const GgufFile& file, KeyReader& keys) {
-  ConfigValue config = TranslateSizes(keys);
+Result<JsonValue> TranslateEncoder(const GgufFile& file, KeyReader& keys) {
+  JsonValue config = TranslateSizes(keys);
   config.Set("num_attention_heads", keys.Int("attention.head_count"));
   config.Set("layer_norm_eps", keys.Number("attention.layer_norm_epsilon"));
   config.Set("hidden_act", "gelu");
@@ -438,8 +438,8 @@ Result<ConfigValue> TranslateEncoder(const GgufFile& file, KeyReader& keys) {
 }
 
 // MPT, whose config.json has its own field names.
-Result<ConfigValue> TranslateMpt(const GgufFile& file, KeyReader& keys) {
-  ConfigValue config, attention;
+Result<JsonValue> TranslateMpt(const GgufFile& file, KeyReader& keys) {
+  JsonValue config, attention;
   const int64_t width = keys.Size("embedding_length");
   const int64_t ratio = width > 0 ? keys.Size("feed_forward_length") / width : 0;
   keys.ExpectNumber("feed_forward_length", static_cast<double>(ratio * width));
@@ -463,12 +463,11 @@ Result<ConfigValue> TranslateMpt(const GgufFile& file, KeyReader& keys) {
 
 }  // namespace
 
-Result<ConfigValue> TranslateGgufConfig(const GgufFile& file,
-                                        const GgufArchitecture& architecture) {
+Result<JsonValue> TranslateGgufConfig(const GgufFile& file, const GgufArchitecture& architecture) {
   KeyReader keys(file, architecture.name);
   if (architecture.encoder) return TranslateEncoder(file, keys);
   if (std::string_view(architecture.name) == "mpt") return TranslateMpt(file, keys);
-  ConfigValue config = TranslateSizes(keys);
+  JsonValue config = TranslateSizes(keys);
   config.Set("rms_norm_eps", keys.Number("attention.layer_norm_rms_epsilon"));
   config.Set("hidden_act", "silu");
   if (IsDeepseek(architecture)) {

@@ -10,6 +10,6 @@ namespace tokamak {
 
 // Returns the config.json that the file was converted from, as far as it matters for the forward
 // pass. Unknown keys under "<architecture>." are errors that name the key.
-Result<ConfigValue> TranslateGgufConfig(const GgufFile& file, const GgufArchitecture& architecture);
+Result<JsonValue> TranslateGgufConfig(const GgufFile& file, const GgufArchitecture& architecture);
 
 }  // namespace tokamak

@@ -113,13 +113,13 @@ class GgufTensors final : public TensorSource {
   std::vector<bool> used_;  // by index in file_->tensors()
 };
 
-int64_t IntOrZero(const ConfigValue& config, std::string_view name) {
-  const ConfigValue* value = config.Find(name);
+int64_t IntOrZero(const JsonValue& config, std::string_view name) {
+  const JsonValue* value = config.Find(name);
   return value ? value->AsInt().value_or(0) : 0;
 }
 
 // The field's name differs between families.
-int64_t NumExperts(const ConfigValue& config) {
+int64_t NumExperts(const JsonValue& config) {
   return std::max({IntOrZero(config, "num_experts"), IntOrZero(config, "num_local_experts"),
                    IntOrZero(config, "n_routed_experts")});
 }
@@ -128,7 +128,7 @@ int64_t NumExperts(const ConfigValue& config) {
 
 std::shared_ptr<TensorSource> MakeGgufTensors(std::shared_ptr<const GgufFile> file,
                                               const GgufArchitecture& architecture,
-                                              const ConfigValue& config) {
+                                              const JsonValue& config) {
   return std::make_shared<GgufTensors>(
       std::move(file), architecture, IntOrZero(config, "num_attention_heads"),
       IntOrZero(config, "num_key_value_heads"), NumExperts(config));

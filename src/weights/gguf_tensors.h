@@ -13,6 +13,6 @@ namespace tokamak {
 // `config` is the file's translated configuration. Its head counts determine how rows are permuted.
 std::shared_ptr<TensorSource> MakeGgufTensors(std::shared_ptr<const GgufFile> file,
                                               const GgufArchitecture& architecture,
-                                              const ConfigValue& config);
+                                              const JsonValue& config);
 
 }  // namespace tokamak

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/printable.h"
+#include "weights/config_reader.h"
 #include "weights/fp8_blocks.h"
 #include "weights/safetensors.h"
 #include "weights/safetensors_tensors.h"
@@ -16,13 +17,13 @@ namespace {
 
 constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
 
-Result<ConfigValue> ReadConfig(const std::string& path) {
+Result<JsonValue> ReadConfig(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxConfigBytes));
   return ParseConfigJson(text, path);
 }
 
-bool IsTrue(const ConfigValue& config, std::string_view name) {
-  const ConfigValue* value = config.Find(name);
+bool IsTrue(const JsonValue& config, std::string_view name) {
+  const JsonValue* value = config.Find(name);
   return value != nullptr && value->AsBool().value_or(false);
 }
 
@@ -67,100 +68,59 @@ constexpr NotDone kNotDone[] = {
 };
 
 // Whether the value has no effect in transformers either.
-bool IsOff(const ConfigValue& value, double off) {
+bool IsOff(const JsonValue& value, double off) {
   if (value.is_null()) return true;
   if (const std::optional<bool> b = value.AsBool()) return !*b;
-  if (const std::optional<int64_t> i = value.AsInt()) return static_cast<double>(*i) == off;
-  if (const std::optional<double> d = value.AsDouble()) return *d == off;
-  if (const ConfigValue::Array* array = value.AsArray()) return array->empty();
-  if (const ConfigValue::Object* object = value.AsObject()) return object->empty();
-  return false;
+  if (const std::optional<double> number = value.AsNumber()) return *number == off;
+  return !value.is_string() && value.size() == 0;
 }
 
-class GenerationReader {
- public:
-  GenerationReader(const ConfigValue& config, const std::string& source)
-      : config_(config), source_(source) {}
+void ReadNumber(const JsonReader& field, double min, double max, std::optional<float>* out) {
+  if (!field.present()) return;
+  const std::optional<double> number = field.value().AsNumber();
+  if (!number || *number < min || *number > max) {
+    return field.Bad(fmt::format("a number from {} to {}", min, max));
+  }
+  *out = static_cast<float>(*number);
+}
 
-  void Number(std::string_view name, double min, double max, std::optional<float>* out) {
-    const ConfigValue* value = Get(name);
-    if (value == nullptr) return;
-    std::optional<double> number = value->AsDouble();
-    if (const auto i = value->AsInt()) number = static_cast<double>(*i);
-    if (!number || *number < min || *number > max) {
-      return Fail(name, *value, fmt::format("a number from {} to {}", min, max));
-    }
-    *out = static_cast<float>(*number);
-  }
-  void Int(std::string_view name, int64_t min, std::optional<int32_t>* out) {
-    const ConfigValue* value = Get(name);
-    if (value == nullptr) return;
-    const std::optional<int64_t> number = value->AsInt();
-    if (!number || *number < min || *number > INT32_MAX) {
-      return Fail(name, *value, fmt::format("an integer from {} to {}", min, INT32_MAX));
-    }
-    *out = static_cast<int32_t>(*number);
-  }
-  // Returns whether the field is false, which asks for the most likely token, whatever the other
-  // fields say.
-  bool IsGreedy(std::string_view name) {
-    const ConfigValue* value = Get(name);
-    if (value == nullptr) return false;
-    if (!value->AsBool()) Fail(name, *value, "true or false");
-    return !value->AsBool().value_or(true);
-  }
-  void Ids(std::string_view name, std::vector<int32_t>* out) {
-    const ConfigValue* value = Get(name);
-    if (value == nullptr) return;
-    const ConfigValue::Array one = {*value};
-    const ConfigValue::Array* list = value->AsArray();
-    for (const ConfigValue& item : list != nullptr ? *list : one) {
-      const std::optional<int64_t> id = item.AsInt();
-      if (!id || *id < 0 || *id > INT32_MAX) {
-        return Fail(name, *value, "a token id or a list of them");
-      }
-      out->push_back(static_cast<int32_t>(*id));
-    }
-    std::sort(out->begin(), out->end());
-    out->erase(std::unique(out->begin(), out->end()), out->end());
-  }
-  const Status& status() const { return status_; }
+void ReadInt(const JsonReader& field, int64_t min, std::optional<int32_t>* out) {
+  if (field.present()) *out = static_cast<int32_t>(field.Int(min, INT32_MAX));
+}
 
- private:
-  const ConfigValue* Get(std::string_view name) const {
-    const ConfigValue* value = config_.Find(name);
-    return value == nullptr || value->is_null() ? nullptr : value;
+void ReadIds(const JsonReader& field, std::vector<int32_t>* out) {
+  if (!field.present()) return;
+  const JsonValue::Array one = {field.value()};
+  const JsonValue::Array* list = field.value().AsArray();
+  for (const JsonValue& item : list != nullptr ? *list : one) {
+    const std::optional<int64_t> id = item.AsInt();
+    if (!id || *id < 0 || *id > INT32_MAX) return field.Bad("a token id or a list of them");
+    out->push_back(static_cast<int32_t>(*id));
   }
-  void Fail(std::string_view name, const ConfigValue& got, const std::string& expected) {
-    if (!status_.ok()) return;
-    status_ =
-        InvalidArgument("{}: {}: expected {}, got {}", source_, name, expected, got.ToString());
-  }
-
-  const ConfigValue& config_;
-  const std::string& source_;
-  Status status_;
-};
+  std::sort(out->begin(), out->end());
+  out->erase(std::unique(out->begin(), out->end()), out->end());
+}
 
 }  // namespace
 
-Result<GenerationDefaults> ParseGenerationConfig(const ConfigValue& config,
+Result<GenerationDefaults> ParseGenerationConfig(const JsonValue& config,
                                                  const std::string& source) {
-  GenerationReader reader(config, source);
+  const ConfigReader reader(config, source);
   GenerationDefaults defaults;
-  reader.Number("temperature", 0, 1e6, &defaults.temperature);
-  reader.Number("top_p", 1e-6, 1, &defaults.top_p);
-  reader.Number("min_p", 0, 1, &defaults.min_p);
-  reader.Number("typical_p", 1e-6, 1, &defaults.typical_p);
-  reader.Number("repetition_penalty", 1e-6, 1e6, &defaults.repetition_penalty);
-  reader.Int("top_k", -1, &defaults.top_k);
-  if (reader.IsGreedy("do_sample")) defaults.temperature = 0;
+  ReadNumber(reader["temperature"], 0, 1e6, &defaults.temperature);
+  ReadNumber(reader["top_p"], 1e-6, 1, &defaults.top_p);
+  ReadNumber(reader["min_p"], 0, 1, &defaults.min_p);
+  ReadNumber(reader["typical_p"], 1e-6, 1, &defaults.typical_p);
+  ReadNumber(reader["repetition_penalty"], 1e-6, 1e6, &defaults.repetition_penalty);
+  ReadInt(reader["top_k"], -1, &defaults.top_k);
+  // Asks for the most likely token, whatever the other fields say.
+  if (!reader.BoolOr("do_sample", true)) defaults.temperature = 0;
   if (defaults.top_k == -1) defaults.top_k = 0;  // other engines' "off"
-  reader.Int("max_new_tokens", 1, &defaults.max_tokens);
-  reader.Ids("eos_token_id", &defaults.eos_token_ids);
+  ReadInt(reader["max_new_tokens"], 1, &defaults.max_tokens);
+  ReadIds(reader["eos_token_id"], &defaults.eos_token_ids);
   RETURN_IF_ERROR(reader.status());
   for (const NotDone& field : kNotDone) {
-    const ConfigValue* value = config.Find(field.name);
+    const JsonValue* value = config.Find(field.name);
     if (value != nullptr && !IsOff(*value, field.off)) {
       defaults.without_effect.emplace_back(field.name);
     }
@@ -173,7 +133,7 @@ Result<Checkpoint> OpenHfCheckpoint(const std::string& folder) {
   if (!FileExists(config_path)) {
     return NotFound("{}: has no config.json, so it is not a Hugging Face model directory", folder);
   }
-  ASSIGN_OR_RETURN(ConfigValue config, ReadConfig(config_path));
+  ASSIGN_OR_RETURN(JsonValue config, ReadConfig(config_path));
   ASSIGN_OR_RETURN(const bool fp8_blocks, HasFp8Blocks(config, config_path));
   ASSIGN_OR_RETURN(std::shared_ptr<const SafetensorsModel> model,
                    SafetensorsModel::OpenDirectory(folder));
@@ -196,7 +156,7 @@ Result<Checkpoint> OpenHfCheckpoint(const std::string& folder) {
 
   const std::string generation_path = folder + "/generation_config.json";
   if (FileExists(generation_path)) {
-    ASSIGN_OR_RETURN(const ConfigValue generation, ReadConfig(generation_path));
+    ASSIGN_OR_RETURN(const JsonValue generation, ReadConfig(generation_path));
     ASSIGN_OR_RETURN(checkpoint.generation, ParseGenerationConfig(generation, generation_path));
     for (const std::string& field : checkpoint.generation.without_effect) {
       LogWarning("{}: {} is not supported and has no effect: {}", generation_path, field,
@@ -204,12 +164,12 @@ Result<Checkpoint> OpenHfCheckpoint(const std::string& folder) {
     }
   }
   // Older checkpoints have end tokens only in config.json, at the top or in text_config.
-  const ConfigValue* end = config.Find("eos_token_id");
-  if (const ConfigValue* text = config.Find("text_config"); text && (!end || end->is_null())) {
+  const JsonValue* end = config.Find("eos_token_id");
+  if (const JsonValue* text = config.Find("text_config"); text && (!end || end->is_null())) {
     end = text->Find("eos_token_id");
   }
   if (checkpoint.generation.eos_token_ids.empty() && end != nullptr) {
-    ConfigValue only;
+    JsonValue only;
     only.Set("eos_token_id", *end);
     ASSIGN_OR_RETURN(GenerationDefaults ends, ParseGenerationConfig(only, config_path));
     checkpoint.generation.eos_token_ids = std::move(ends.eos_token_ids);

@@ -16,7 +16,7 @@ Result<Checkpoint> OpenHfCheckpoint(const std::string& folder);
 // tokens but are not implemented are listed in the result; others (caches, versions) are ignored.
 // "do_sample": false becomes temperature 0. kInvalidArgument for a value of the wrong type or out
 // of range. `source` names the file in messages.
-Result<GenerationDefaults> ParseGenerationConfig(const ConfigValue& config,
+Result<GenerationDefaults> ParseGenerationConfig(const JsonValue& config,
                                                  const std::string& source);
 
 }  // namespace tokamak

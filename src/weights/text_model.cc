@@ -51,9 +51,9 @@ bool TextModelNames::LeavesOut(std::string_view stored_name) const {
                      [&](std::string_view prefix) { return stored_name.starts_with(prefix); });
 }
 
-std::optional<TextModelNames> FindTextModel(const ConfigValue& config,
+std::optional<TextModelNames> FindTextModel(const JsonValue& config,
                                             const SafetensorsModel& model) {
-  const ConfigValue* text = config.Find("text_config");
+  const JsonValue* text = config.Find("text_config");
   if (text == nullptr || text->is_null()) return std::nullopt;
   for (const StoredTensor& tensor : model.tensors()) {
     if (tensor.name.starts_with(kRunning.model)) return kRunning;

@@ -27,8 +27,7 @@ struct TextModelNames {
 };
 
 // Absent if the configuration has no "text_config".
-std::optional<TextModelNames> FindTextModel(const ConfigValue& config,
-                                            const SafetensorsModel& model);
+std::optional<TextModelNames> FindTextModel(const JsonValue& config, const SafetensorsModel& model);
 
 // The text model's tensors by its own names, taken from `whole`.
 std::shared_ptr<TensorSource> MakeTextModelTensors(std::shared_ptr<TensorSource> whole,

@@ -69,9 +69,9 @@ Result<std::shared_ptr<const WeightSource>> RandomTensors::Find(std::string_view
 }
 
 Checkpoint MakeRandomCheckpoint(std::string_view config_json, uint64_t seed, DType matrix_dtype) {
-  Result<ConfigValue> config = ParseConfigJson(config_json, "config.json");
+  Result<JsonValue> config = ParseConfigJson(config_json, "config.json");
   CHECK_MSG(config.ok(), config.status().ToString());
-  const ConfigValue* const names = config->Find("architectures");
+  const JsonValue* const names = config->Find("architectures");
   CHECK(names != nullptr && names->AsArray() != nullptr && names->AsArray()->size() == 1);
   Checkpoint checkpoint;
   checkpoint.source = "config.json";

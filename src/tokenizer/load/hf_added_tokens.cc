@@ -71,8 +71,8 @@ class Adder {
 };
 
 // {"32000": {"content": "<|end|>", "special": true, ...}, ...}
-Status AddDecoderTokens(const std::string& path, const ConfigValue& tokens, VocabSpec& vocab) {
-  const ConfigValue::Object* object = tokens.AsObject();
+Status AddDecoderTokens(const std::string& path, const JsonValue& tokens, VocabSpec& vocab) {
+  const JsonValue::Object* object = tokens.AsObject();
   const std::string place = path + ": added_tokens_decoder";
   if (object == nullptr) return InvalidArgument("{}: expected an object", place);
   Adder adder(place, vocab);
@@ -83,7 +83,7 @@ Status AddDecoderTokens(const std::string& path, const ConfigValue& tokens, Voca
     if (error != std::errc() || stop != end || token.id < 0) {
       return InvalidArgument("{}: {} is not the id of a token", place, Quoted(key));
     }
-    const ConfigValue* content = value.Find("content");
+    const JsonValue* content = value.Find("content");
     if (content == nullptr || content->AsString() == nullptr) {
       return adder.Bad(token.id, "content: expected a token");
     }
@@ -92,7 +92,7 @@ Status AddDecoderTokens(const std::string& path, const ConfigValue& tokens, Voca
                                                    {"lstrip", &token.lstrip},
                                                    {"rstrip", &token.rstrip}};
     for (const auto& [name, flag] : flags) {
-      const ConfigValue* stated = value.Find(name);
+      const JsonValue* stated = value.Find(name);
       if (stated == nullptr || stated->is_null()) continue;
       const std::optional<bool> is = stated->AsBool();
       if (!is) return adder.Bad(token.id, fmt::format("{}: expected true or false", name));
@@ -104,31 +104,31 @@ Status AddDecoderTokens(const std::string& path, const ConfigValue& tokens, Voca
 }
 
 // The spellings of tokens with a role; these are special.
-std::set<std::string, std::less<>> RoleNames(const ConfigValue& config, const ConfigValue& map) {
+std::set<std::string, std::less<>> RoleNames(const JsonValue& config, const JsonValue& map) {
   std::set<std::string, std::less<>> names;
-  const auto add = [&](const ConfigValue& value) {
-    const ConfigValue* content = value.Find("content");
+  const auto add = [&](const JsonValue& value) {
+    const JsonValue* content = value.Find("content");
     const std::string* text = content != nullptr ? content->AsString() : value.AsString();
     if (text != nullptr) names.insert(*text);
   };
-  for (const ConfigValue* file : {&config, &map}) {
+  for (const JsonValue* file : {&config, &map}) {
     for (const char* role : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
                              "cls_token", "mask_token"}) {
-      if (const ConfigValue* value = file->Find(role)) add(*value);
+      if (const JsonValue* value = file->Find(role)) add(*value);
     }
-    const ConfigValue* more = file->Find("additional_special_tokens");
-    const ConfigValue::Array* list = more != nullptr ? more->AsArray() : nullptr;
+    const JsonValue* more = file->Find("additional_special_tokens");
+    const JsonValue::Array* list = more != nullptr ? more->AsArray() : nullptr;
     if (list == nullptr) continue;
-    for (const ConfigValue& value : *list) add(value);
+    for (const JsonValue& value : *list) add(value);
   }
   return names;
 }
 
 }  // namespace
 
-Status ApplyHfAddedTokens(const std::string& folder, const ConfigValue& config,
-                          const ConfigValue& map, VocabSpec& vocab) {
-  const ConfigValue* decoder = config.Find("added_tokens_decoder");
+Status ApplyHfAddedTokens(const std::string& folder, const JsonValue& config, const JsonValue& map,
+                          VocabSpec& vocab) {
+  const JsonValue* decoder = config.Find("added_tokens_decoder");
   if (decoder != nullptr && !decoder->is_null()) {
     return AddDecoderTokens(folder + "/tokenizer_config.json", *decoder, vocab);
   }
@@ -136,7 +136,7 @@ Status ApplyHfAddedTokens(const std::string& folder, const ConfigValue& config,
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return Status();
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxFileBytes));
-  ASSIGN_OR_RETURN(const ConfigValue tokens, ParseConfigJson(text, path));
+  ASSIGN_OR_RETURN(const JsonValue tokens, ParseConfigJson(text, path));
   const auto roles = RoleNames(config, map);
   Adder adder(path + ": ", vocab);
   for (const auto& [name, value] : *tokens.AsObject()) {

@@ -14,7 +14,7 @@ namespace tokamak {
 // extend the vocabulary, name its special and unused tokens, or describe a token it has; renaming
 // an ordinary token is kInvalidArgument. `config` and `map` are tokenizer_config.json and
 // special_tokens_map.json. Errors name the file and the field.
-Status ApplyHfAddedTokens(const std::string& folder, const ConfigValue& config,
-                          const ConfigValue& map, VocabSpec& vocab);
+Status ApplyHfAddedTokens(const std::string& folder, const JsonValue& config, const JsonValue& map,
+                          VocabSpec& vocab);
 
 }  // namespace tokamak

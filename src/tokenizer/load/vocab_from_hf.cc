@@ -21,26 +21,26 @@ constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
 constexpr uint64_t kMaxTemplateBytes = uint64_t{1} << 20;
 
 // Null if the file does not exist.
-Result<ConfigValue> ReadConfigIfAny(const std::string& path) {
-  if (!FileExists(path)) return ConfigValue();
+Result<JsonValue> ReadConfigIfAny(const std::string& path) {
+  if (!FileExists(path)) return JsonValue();
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxConfigBytes));
   return ParseConfigJson(text, path);
 }
 
 // A token's spelling, from "</s>" or {"content": "</s>", ...}. Null if there is none.
-const std::string* Spelling(const ConfigValue* value) {
+const std::string* Spelling(const JsonValue* value) {
   if (value == nullptr) return nullptr;
-  if (const ConfigValue* content = value->Find("content")) return content->AsString();
+  if (const JsonValue* content = value->Find("content")) return content->AsString();
   return value->AsString();
 }
 
-Status ReadRoles(const std::string& path, const ConfigValue& config, VocabSpec& vocab) {
+Status ReadRoles(const std::string& path, const JsonValue& config, VocabSpec& vocab) {
   SpecialTokenIds& s = vocab.special;
   const std::pair<const char*, int32_t*> roles[] = {
       {"bos_token", &s.bos}, {"eos_token", &s.eos},   {"pad_token", &s.pad}, {"cls_token", &s.cls},
       {"sep_token", &s.sep}, {"mask_token", &s.mask}, {"unk_token", &s.unk}};
   for (const auto& [name, id] : roles) {
-    const ConfigValue* value = config.Find(name);
+    const JsonValue* value = config.Find(name);
     if (*id >= 0 || value == nullptr || value->is_null()) continue;
     const std::string* spelling = Spelling(value);
     if (spelling == nullptr) {
@@ -58,11 +58,11 @@ Status ReadRoles(const std::string& path, const ConfigValue& config, VocabSpec& 
 }
 
 // Like the reference: if either flag is given, the two alone decide what surrounds a text.
-Status ApplyAddTokens(const std::string& path, const ConfigValue& config, VocabSpec& vocab) {
+Status ApplyAddTokens(const std::string& path, const JsonValue& config, VocabSpec& vocab) {
   bool stated = false, add[2] = {false, false};
   const char* names[2] = {"add_bos_token", "add_eos_token"};
   for (int i = 0; i < 2; ++i) {
-    const ConfigValue* value = config.Find(names[i]);
+    const JsonValue* value = config.Find(names[i]);
     if (value == nullptr || value->is_null()) continue;
     const std::optional<bool> flag = value->AsBool();
     if (!flag) return InvalidArgument("{}: {}: expected true or false", path, names[i]);
@@ -79,11 +79,11 @@ Status ApplyAddTokens(const std::string& path, const ConfigValue& config, VocabS
 
 // "tokenization_kimi.TikTokenTokenizer" if the checkpoint has its own code, or else
 // "LlamaTokenizer". Empty if neither is given.
-std::string TokenizerClass(const ConfigValue& config) {
-  const ConfigValue* name = config.Find("tokenizer_class");
-  if (const ConfigValue* map = config.Find("auto_map")) {
-    const ConfigValue* names = map->Find("AutoTokenizer");
-    const ConfigValue::Array* list = names != nullptr ? names->AsArray() : nullptr;
+std::string TokenizerClass(const JsonValue& config) {
+  const JsonValue* name = config.Find("tokenizer_class");
+  if (const JsonValue* map = config.Find("auto_map")) {
+    const JsonValue* names = map->Find("AutoTokenizer");
+    const JsonValue::Array* list = names != nullptr ? names->AsArray() : nullptr;
     if (list != nullptr && !list->empty() && list->front().AsString() != nullptr) {
       name = &list->front();
     } else if (names != nullptr && names->AsString() != nullptr) {
@@ -135,9 +135,9 @@ Result<VocabSpec> VocabFromHf(const std::string& folder, const std::vector<int32
         folder);
   }
   const std::string config_path = folder + "/tokenizer_config.json";
-  ASSIGN_OR_RETURN(const ConfigValue config, ReadConfigIfAny(config_path));
+  ASSIGN_OR_RETURN(const JsonValue config, ReadConfigIfAny(config_path));
   const std::string map_path = folder + "/special_tokens_map.json";
-  ASSIGN_OR_RETURN(const ConfigValue map, ReadConfigIfAny(map_path));
+  ASSIGN_OR_RETURN(const JsonValue map, ReadConfigIfAny(map_path));
   ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(path, kMaxTokenizerBytes));
   ASSIGN_OR_RETURN(VocabSpec vocab, ParseTokenizerFile(bytes, path, TokenizerClass(config)));
   // A tokenizer.json is complete and decides. Other files hold only a vocabulary: the configuration
@@ -180,17 +180,17 @@ Result<std::optional<std::string>> ReadFirst(const std::vector<std::string>& pat
 }
 
 // Reads a configuration's field chat_template.
-Result<HfChatTemplates> ParseTemplates(const ConfigValue& value, const std::string& path) {
+Result<HfChatTemplates> ParseTemplates(const JsonValue& value, const std::string& path) {
   HfChatTemplates templates;
   if (const std::string* text = value.AsString()) {
     templates.chat = *text;
     return templates;
   }
   bool found = false;
-  if (const ConfigValue::Array* list = value.AsArray()) {
-    for (const ConfigValue& item : *list) {
-      const ConfigValue* name = item.Find("name");
-      const ConfigValue* text = item.Find("template");
+  if (const JsonValue::Array* list = value.AsArray()) {
+    for (const JsonValue& item : *list) {
+      const JsonValue* name = item.Find("name");
+      const JsonValue* text = item.Find("template");
       if (name == nullptr || name->AsString() == nullptr) continue;
       if (text == nullptr || text->AsString() == nullptr) continue;
       const bool tools = *name->AsString() == "tool_use";
@@ -218,8 +218,8 @@ Result<HfChatTemplates> ReadHfChatTemplates(const std::string& folder) {
   } else {
     // Models with images have the second file.
     for (const char* name : {"/tokenizer_config.json", "/chat_template.json"}) {
-      ASSIGN_OR_RETURN(const ConfigValue config, ReadConfigIfAny(folder + name));
-      const ConfigValue* value = config.Find("chat_template");
+      ASSIGN_OR_RETURN(const JsonValue config, ReadConfigIfAny(folder + name));
+      const JsonValue* value = config.Find("chat_template");
       if (value == nullptr || value->is_null()) continue;
       ASSIGN_OR_RETURN(templates, ParseTemplates(*value, folder + name));
       break;
