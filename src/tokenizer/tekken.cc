@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 #include "tokenizer/base64.h"
-#include "tokenizer/json_node.h"
 #include "tokenizer/ranked_vocab.h"
+#include "tokenizer/tokenizer_reader.h"
 
 namespace tokamak {
 namespace {
@@ -37,17 +37,17 @@ constexpr const char* kDefaultSpecial[] = {"<unk>",
 
 class Reader {
  public:
-  Reader(const JsonNode& root, RankedVocab& ranked) : root_(root), ranked_(ranked) {}
+  Reader(const JsonReader& root, RankedVocab& ranked) : root_(root), ranked_(ranked) {}
 
   void Read() {
-    const JsonNode config = root_["config"];
+    const JsonReader config = root_["config"];
     config.Only({"pattern", "num_vocab_tokens", "default_vocab_size", "default_num_special_tokens",
                  "version"});
     ranked_.pattern = config["pattern"].String();
     const std::string version = config["version"].String();
     bool known = false;
     for (const char* name : {"v1", "v2", "v3", "v7", "v11", "v13", "v15"}) known |= version == name;
-    if (root_.ok() && !known) return config["version"].Unsupported(version);
+    if (root_.ok() && !known) return Unsupported(config["version"], version);
     const int64_t size = config["default_vocab_size"].Int(1, kMaxTokens);
     const int64_t special = config["default_num_special_tokens"].Int(0, size);
     if (!root_.ok()) return;
@@ -57,21 +57,23 @@ class Reader {
   }
 
  private:
-  void ReadRanks(const JsonNode& vocab, size_t count) {
+  void ReadRanks(const JsonReader& vocab, size_t count) {
     if (vocab.Size() < count) {
       return vocab.Bad(
           fmt::format("at least {} tokens (default_vocab_size less "
                       "default_num_special_tokens), got {}",
-                      count, vocab.Count()));
+                      count, vocab.value().size()));
     }
     ranked_.tokens.resize(count);
-    std::string base64;
     for (size_t i = 0; i < count; ++i) {
-      if (vocab.IntMemberAt(i, "rank") != static_cast<int64_t>(i)) {
+      const JsonValue& item = (*vocab.value().AsArray())[i];
+      const JsonValue* rank = item.Find("rank");
+      if (rank == nullptr || rank->AsInt() != static_cast<int64_t>(i)) {
         return vocab[i]["rank"].Bad(fmt::format("{}, because ranks ascend without gaps", i));
       }
-      if (!vocab.StringMemberAt(i, "token_bytes", &base64) ||
-          !DecodeBase64(base64, ranked_.tokens[i])) {
+      const JsonValue* bytes = item.Find("token_bytes");
+      const std::string* base64 = bytes == nullptr ? nullptr : bytes->AsString();
+      if (base64 == nullptr || !DecodeBase64(*base64, ranked_.tokens[i])) {
         return vocab[i]["token_bytes"].Bad("base64");
       }
     }
@@ -81,9 +83,9 @@ class Reader {
   void ReadSpecial(int32_t count, const std::string& version) {
     std::vector<std::string> names(static_cast<size_t>(count));
     if (root_.Has("special_tokens")) {
-      const JsonNode list = root_["special_tokens"];
+      const JsonReader list = root_["special_tokens"];
       for (size_t i = 0; i < list.Size() && root_.ok(); ++i) {
-        const JsonNode item = list[i];
+        const JsonReader item = list[i];
         item.Only({"rank", "token_str", "is_control"});
         const auto rank = static_cast<size_t>(item["rank"].Int(0, int64_t{count} - 1));
         const std::string name = item["token_str"].String();
@@ -106,18 +108,18 @@ class Reader {
     }
   }
 
-  const JsonNode root_;
+  const JsonReader root_;
   RankedVocab& ranked_;
 };
 
 }  // namespace
 
 Result<VocabSpec> ParseTekken(std::string_view json, const std::string& source) {
-  ASSIGN_OR_RETURN(JsonDocument document, JsonDocument::Parse(json, source));
+  ASSIGN_OR_RETURN(const JsonValue file, ParseTokenizerObject(json, source));
+  const JsonReader root = ReadTokenizerObject(file, source);
   RankedVocab ranked;
-  Reader reader(document.root(), ranked);
-  reader.Read();
-  RETURN_IF_ERROR(document.status());
+  Reader(root, ranked).Read();
+  RETURN_IF_ERROR(root.status());
   ASSIGN_OR_RETURN(VocabSpec vocab, MakeRankedVocab(ranked, source));
   SpecialTokenIds& special = vocab.special;
   const std::pair<const char*, int32_t*> roles[] = {{"<unk>", &special.unk},

@@ -1,14 +1,14 @@
 #include "tokenizer/tokenizer_json.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
-#include "tokenizer/json_node.h"
 #include "tokenizer/pipeline_spec.h"
 #include "tokenizer/tokenizer_json_steps.h"
-#include "tokenizer/utf8.h"
+#include "tokenizer/tokenizer_reader.h"
 
 namespace tokamak {
 namespace {
@@ -19,7 +19,7 @@ constexpr int32_t kMaxId = (1 << 24) - 1;
 
 class Reader {
  public:
-  Reader(const JsonNode& root, VocabSpec& vocab, PipelineSpec& pipeline)
+  Reader(const JsonReader& root, VocabSpec& vocab, PipelineSpec& pipeline)
       : root_(root), vocab_(vocab), pipeline_(pipeline) {}
 
   void Read() {
@@ -41,7 +41,8 @@ class Reader {
   }
 
  private:
-  void ReadModel(const JsonNode& model) {
+  void ReadModel(const JsonReader& model) {
+    vocab_size_ = model["vocab"].value().size();
     std::string type = model.StringOr("type", "");
     // Old files do not state the type; their members reveal it.
     if (type.empty()) {
@@ -63,17 +64,17 @@ class Reader {
       }
       pipeline_.unk = FindToken(model["unk_token"]);
     } else {
-      model["type"].Unsupported(type);
+      Unsupported(model["type"], type);
     }
     vocab_.special.unk = pipeline_.unk;
   }
 
-  void ReadBpe(const JsonNode& model) {
+  void ReadBpe(const JsonReader& model) {
     model.Only({"type", "vocab", "merges", "dropout", "unk_token", "continuing_subword_prefix",
                 "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges"});
     vocab_.kind = TokenizerKind::kBpe;
     // Dropout is noise for training.
-    if (model.Has("dropout") && model["dropout"].Number() != 0) model.Unsupported("dropout");
+    if (model.Has("dropout") && model["dropout"].Number() != 0) Unsupported(model, "dropout");
     ReadVocabulary(model["vocab"]);
     pipeline_.continuing_prefix = model.StringOr("continuing_subword_prefix", "");
     pipeline_.word_suffix = model.StringOr("end_of_word_suffix", "");
@@ -85,36 +86,41 @@ class Reader {
   }
 
   // "left right", or ["left", "right"].
-  void ReadMerges(const JsonNode& merges) {
+  void ReadMerges(const JsonReader& merges) {
     const size_t count = merges.Size();
     pipeline_.merges.reserve(count);
     for (size_t i = 0; i < count && root_.ok(); ++i) {
-      std::pair<std::string, std::string> merge;
-      if (merges.StringPairAt(i, &merge.first, &merge.second)) {
-        pipeline_.merges.push_back(std::move(merge));
+      const JsonValue& merge = (*merges.value().AsArray())[i];
+      const JsonValue::Array* pair = merge.AsArray();
+      if (pair != nullptr && pair->size() == 2 && (*pair)[0].is_string() &&
+          (*pair)[1].is_string()) {
+        pipeline_.merges.emplace_back(*(*pair)[0].AsString(), *(*pair)[1].AsString());
         continue;
       }
-      const std::string text = merges[i].String();
-      const size_t space = text.find(' ');
-      if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
+      const std::string* text = merge.AsString();
+      if (text == nullptr) return merges[i].Bad("a string");
+      const size_t space = text->find(' ');
+      if (space == std::string::npos || text->find(' ', space + 1) != std::string::npos) {
         return merges[i].Bad("two tokens with a space between");
       }
-      pipeline_.merges.emplace_back(text.substr(0, space), text.substr(space + 1));
+      pipeline_.merges.emplace_back(text->substr(0, space), text->substr(space + 1));
     }
   }
 
-  void ReadUnigram(const JsonNode& model) {
+  void ReadUnigram(const JsonReader& model) {
     model.Only({"type", "unk_id", "vocab", "byte_fallback"});
     vocab_.kind = TokenizerKind::kUnigram;
-    const JsonNode vocab = model["vocab"];
+    const JsonReader vocab = model["vocab"];
     const size_t count = vocab.Size();
-    if (count > static_cast<size_t>(kMaxId)) return vocab.Unsupported("this many tokens");
+    if (count > static_cast<size_t>(kMaxId)) return Unsupported(vocab, "this many tokens");
     for (size_t i = 0; i < count && root_.ok(); ++i) {
-      std::string token;
-      double score = 0;
-      if (!vocab.StringAndNumberAt(i, &token, &score)) return vocab[i].Bad("a token and its score");
-      vocab_.tokens.push_back(std::move(token));
-      pipeline_.scores.push_back(score);
+      const JsonValue::Array* pair = (*vocab.value().AsArray())[i].AsArray();
+      if (pair == nullptr || pair->size() != 2 || !(*pair)[0].is_string() ||
+          !(*pair)[1].is_number()) {
+        return vocab[i].Bad("a token and its score");
+      }
+      vocab_.tokens.push_back(*(*pair)[0].AsString());
+      pipeline_.scores.push_back(*(*pair)[1].AsNumber());
     }
     pipeline_.in_model.assign(count, true);
     pipeline_.byte_fallback = model.BoolOr("byte_fallback", false);
@@ -125,27 +131,27 @@ class Reader {
   }
 
   // {"token": id, ...}
-  void ReadVocabulary(const JsonNode& vocab) {
-    vocab.ForEachInt([&](const std::string& token, int64_t id) {
-      if (!root_.ok()) return;
+  void ReadVocabulary(const JsonReader& vocab) {
+    if (!vocab.is_object()) return vocab.Bad("an object");
+    for (const auto& [token, value] : *vocab.value().AsObject()) {
+      const int64_t id = value.AsInt().value_or(-1);
       if (id < 0 || id > kMaxId) {
-        return vocab.Fail(
-            InvalidArgument("{}: \"{}\" has no usable id", vocab.path(), ToValidUtf8(token)));
+        return vocab.Fail(InvalidArgument("{}: \"{}\" has no usable id", vocab.path(), token));
       }
       if (!Place(static_cast<int32_t>(id), token)) {
         return vocab.Fail(
             InvalidArgument("{}: \"{}\" has id {}, which is another token's or leaves a large gap",
-                            vocab.path(), ToValidUtf8(token), id));
+                            vocab.path(), token, id));
       }
       pipeline_.in_model[static_cast<size_t>(id)] = true;
-    });
+    }
   }
 
   // Puts a token at its id. Returns false if another one is there.
   bool Place(int32_t id, const std::string& token) {
     const auto at = static_cast<size_t>(id);
     if (at >= vocab_.tokens.size()) {
-      if (at > 4 * root_["model"]["vocab"].Count() + kMaxGaps) return false;
+      if (at > 4 * vocab_size_ + kMaxGaps) return false;
       vocab_.tokens.resize(at + 1);
       pipeline_.in_model.resize(at + 1);
     }
@@ -154,18 +160,19 @@ class Reader {
     return true;
   }
 
-  int32_t FindToken(const JsonNode& node) {
+  int32_t FindToken(const JsonReader& node) {
     const std::string token = node.String();
-    const int64_t id = root_["model"]["vocab"].IntOf(token);
+    const JsonValue* found = root_["model"]["vocab"].value().Find(token);
+    const int64_t id = found == nullptr ? -1 : std::max<int64_t>(found->AsInt().value_or(-1), -1);
     // Files of byte-level models name an unknown token that they never use.
     if (id < 0 && vocab_.kind != TokenizerKind::kBpe) node.Bad("a token of the vocabulary");
     return root_.ok() ? static_cast<int32_t>(id) : -1;
   }
 
-  void ReadAddedTokens(const JsonNode& added) {
+  void ReadAddedTokens(const JsonReader& added) {
     const size_t count = added.Size();
     for (size_t i = 0; i < count && root_.ok(); ++i) {
-      const JsonNode item = added[i];
+      const JsonReader item = added[i];
       item.Only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
       AddedToken token;
       token.id = static_cast<int32_t>(item["id"].Int(0, kMaxId));
@@ -188,7 +195,8 @@ class Reader {
     }
   }
 
-  const JsonNode root_;
+  const JsonReader root_;
+  size_t vocab_size_ = 0;
   VocabSpec& vocab_;
   PipelineSpec& pipeline_;
 };
@@ -196,11 +204,12 @@ class Reader {
 }  // namespace
 
 Result<VocabSpec> ParseTokenizerJson(std::string_view json, const std::string& source) {
-  ASSIGN_OR_RETURN(JsonDocument document, JsonDocument::Parse(json, source));
+  ASSIGN_OR_RETURN(const JsonValue file, ParseTokenizerObject(json, source));
+  const JsonReader root = ReadTokenizerObject(file, source);
   VocabSpec vocab;
   auto pipeline = std::make_shared<PipelineSpec>();
-  Reader(document.root(), vocab, *pipeline).Read();
-  RETURN_IF_ERROR(document.status());
+  Reader(root, vocab, *pipeline).Read();
+  RETURN_IF_ERROR(root.status());
   const size_t count = vocab.tokens.size();
   vocab.types.resize(count, TokenType::kNormal);
   pipeline->in_model.resize(count);

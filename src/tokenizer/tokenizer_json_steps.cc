@@ -13,23 +13,23 @@ namespace {
 
 constexpr size_t kMaxSteps = 256;
 
-TextPattern ReadPattern(const JsonNode& node) {
+TextPattern ReadPattern(const JsonReader& node) {
   node.Only({"String", "Regex"});
   const bool regex = node.Has("Regex");
   return {node[regex ? "Regex" : "String"].String(), regex};
 }
 
-SplitBehavior ReadBehavior(const JsonNode& node) {
+SplitBehavior ReadBehavior(const JsonReader& node) {
   const std::string name = node.String();
   if (name == "Removed") return SplitBehavior::kRemoved;
   if (name == "MergedWithPrevious") return SplitBehavior::kMergedWithPrevious;
   if (name == "MergedWithNext") return SplitBehavior::kMergedWithNext;
   if (name == "Contiguous") return SplitBehavior::kContiguous;
-  if (name != "Isolated") node.Unsupported(name);
+  if (name != "Isolated") Unsupported(node, name);
   return SplitBehavior::kIsolated;
 }
 
-std::string ReadCharacter(const JsonNode& node) {
+std::string ReadCharacter(const JsonReader& node) {
   const std::string text = node.String();
   if (text.empty() || ValidUtf8Prefix(text) != text.size() || Utf8Length(text[0]) != text.size()) {
     node.Bad("one character");
@@ -38,7 +38,7 @@ std::string ReadCharacter(const JsonNode& node) {
   return text;
 }
 
-std::string ReadBase64(const JsonNode& node) {
+std::string ReadBase64(const JsonReader& node) {
   std::string bytes;
   if (!DecodeBase64(node.String(), bytes)) node.Bad("base64");
   return bytes;
@@ -46,20 +46,20 @@ std::string ReadBase64(const JsonNode& node) {
 
 // Calls `read` with each component of a Sequence, or with the single component.
 template <typename Read>
-void ForEach(const JsonNode& node, const char* list, int depth, const Read& read) {
+void ForEach(const JsonReader& node, const char* list, int depth, const Read& read) {
   if (node.is_null() || !node.ok()) return;
   if (node["type"].String() != "Sequence") return read(node);
   node.Only({"type", list});
-  if (depth > 16) return node.Unsupported("a Sequence nested this deep");
-  const JsonNode items = node[list];
+  if (depth > 16) return Unsupported(node, "a Sequence nested this deep");
+  const JsonReader items = node[list];
   const size_t count = items.Size();
-  if (count > kMaxSteps) return node.Unsupported("this many components");
+  if (count > kMaxSteps) return Unsupported(node, "this many components");
   for (size_t i = 0; i < count && node.ok(); ++i) ForEach(items[i], list, depth + 1, read);
 }
 
 using Normalizer = NormalizerStep::Kind;
 
-void ReadNormalizer(const JsonNode& node, PipelineSpec& spec) {
+void ReadNormalizer(const JsonReader& node, PipelineSpec& spec) {
   const std::string type = node["type"].String();
   NormalizerStep step;
   const std::pair<const char*, Normalizer> plain[] = {{"NFC", Normalizer::kNfc},
@@ -105,14 +105,14 @@ void ReadNormalizer(const JsonNode& node, PipelineSpec& spec) {
     step.lowercase = node["lowercase"].Bool();
     step.strip_accents = node.BoolOr("strip_accents", step.lowercase);
   } else {
-    return node["type"].Unsupported(type);
+    return Unsupported(node["type"], type);
   }
   spec.normalizers.push_back(std::move(step));
 }
 
 using PreTokenizer = PreTokenizerStep::Kind;
 
-void ReadMetaspace(const JsonNode& node, PreTokenizerStep& step) {
+void ReadMetaspace(const JsonReader& node, PreTokenizerStep& step) {
   node.Only({"type", "replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
   step.kind = PreTokenizer::kMetaspace;
   step.replacement = ReadCharacter(node["replacement"]);
@@ -123,7 +123,7 @@ void ReadMetaspace(const JsonNode& node, PreTokenizerStep& step) {
   } else if (scheme == "never") {
     step.prepend = PrependScheme::kNever;
   } else if (scheme != "always") {
-    node["prepend_scheme"].Unsupported(scheme);
+    Unsupported(node["prepend_scheme"], scheme);
   }
   if (!node.BoolOr("add_prefix_space", true)) {
     if (node.Has("prepend_scheme") && step.prepend != PrependScheme::kNever) {
@@ -133,7 +133,7 @@ void ReadMetaspace(const JsonNode& node, PreTokenizerStep& step) {
   }
 }
 
-void ReadPreTokenizer(const JsonNode& node, PipelineSpec& spec) {
+void ReadPreTokenizer(const JsonReader& node, PipelineSpec& spec) {
   const std::string type = node["type"].String();
   PreTokenizerStep step;
   if (type == "ByteLevel") {
@@ -169,13 +169,13 @@ void ReadPreTokenizer(const JsonNode& node, PipelineSpec& spec) {
                 : type == "WhitespaceSplit" ? PreTokenizer::kWhitespaceSplit
                                             : PreTokenizer::kBert;
   } else {
-    return node["type"].Unsupported(type);
+    return Unsupported(node["type"], type);
   }
   spec.pre_tokenizers.push_back(std::move(step));
 }
 
 // ["[SEP]", 102]
-int32_t ReadTokenAndId(const JsonNode& node) {
+int32_t ReadTokenAndId(const JsonReader& node) {
   if (node.Size() != 2) {
     node.Bad("a token and its id");
     return 0;
@@ -183,12 +183,13 @@ int32_t ReadTokenAndId(const JsonNode& node) {
   return static_cast<int32_t>(node[size_t{1}].Int(0, INT32_MAX));
 }
 
-void ReadTemplate(const JsonNode& node, std::vector<int32_t>& before, std::vector<int32_t>& after) {
+void ReadTemplate(const JsonReader& node, std::vector<int32_t>& before,
+                  std::vector<int32_t>& after) {
   node.Only({"type", "single", "pair", "special_tokens"});
-  const JsonNode pieces = node["single"];
+  const JsonReader pieces = node["single"];
   bool text_seen = false;
   for (size_t i = 0; i < pieces.Size() && node.ok(); ++i) {
-    const JsonNode piece = pieces[i];
+    const JsonReader piece = pieces[i];
     piece.Only({"Sequence", "SpecialToken"});
     if (piece.Has("Sequence")) {
       if (text_seen || piece["Sequence"]["id"].String() != "A") piece.Bad("the text, A, once");
@@ -196,7 +197,7 @@ void ReadTemplate(const JsonNode& node, std::vector<int32_t>& before, std::vecto
       continue;
     }
     const std::string name = piece["SpecialToken"]["id"].String();
-    const JsonNode ids = node["special_tokens"][name.c_str()]["ids"];
+    const JsonReader ids = node["special_tokens"][name]["ids"];
     for (size_t j = 0; j < ids.Size() && node.ok(); ++j) {
       (text_seen ? after : before).push_back(static_cast<int32_t>(ids[j].Int(0, INT32_MAX)));
     }
@@ -206,7 +207,7 @@ void ReadTemplate(const JsonNode& node, std::vector<int32_t>& before, std::vecto
 
 using Decoder = DecoderStep::Kind;
 
-void ReadDecoder(const JsonNode& node, PipelineSpec& spec) {
+void ReadDecoder(const JsonReader& node, PipelineSpec& spec) {
   const std::string type = node["type"].String();
   DecoderStep step;
   if (type == "ByteLevel") {
@@ -242,23 +243,23 @@ void ReadDecoder(const JsonNode& node, PipelineSpec& spec) {
     step.kind = Decoder::kBpe;
     step.content = node["suffix"].String();
   } else {
-    return node["type"].Unsupported(type);
+    return Unsupported(node["type"], type);
   }
   spec.decoders.push_back(std::move(step));
 }
 
 }  // namespace
 
-void ReadNormalizers(const JsonNode& node, PipelineSpec& spec) {
-  ForEach(node, "normalizers", 0, [&](const JsonNode& item) { ReadNormalizer(item, spec); });
+void ReadNormalizers(const JsonReader& node, PipelineSpec& spec) {
+  ForEach(node, "normalizers", 0, [&](const JsonReader& item) { ReadNormalizer(item, spec); });
 }
 
-void ReadPreTokenizers(const JsonNode& node, PipelineSpec& spec) {
-  ForEach(node, "pretokenizers", 0, [&](const JsonNode& item) { ReadPreTokenizer(item, spec); });
+void ReadPreTokenizers(const JsonReader& node, PipelineSpec& spec) {
+  ForEach(node, "pretokenizers", 0, [&](const JsonReader& item) { ReadPreTokenizer(item, spec); });
 }
 
-void ReadPostProcessor(const JsonNode& node, PipelineSpec& spec) {
-  ForEach(node, "processors", 0, [&](const JsonNode& item) {
+void ReadPostProcessor(const JsonReader& node, PipelineSpec& spec) {
+  ForEach(node, "processors", 0, [&](const JsonReader& item) {
     const std::string type = item["type"].String();
     std::vector<int32_t> before, after;
     if (type == "TemplateProcessing") {
@@ -270,7 +271,7 @@ void ReadPostProcessor(const JsonNode& node, PipelineSpec& spec) {
     } else if (type == "ByteLevel") {
       return;  // only corrects offsets
     } else {
-      return item["type"].Unsupported(type);
+      return Unsupported(item["type"], type);
     }
     // A later processor's tokens go around those of an earlier one.
     spec.before.insert(spec.before.begin(), before.begin(), before.end());
@@ -278,13 +279,13 @@ void ReadPostProcessor(const JsonNode& node, PipelineSpec& spec) {
   });
 }
 
-void ReadDecoders(const JsonNode& node, PipelineSpec& spec) {
+void ReadDecoders(const JsonReader& node, PipelineSpec& spec) {
   if (node.is_null()) {
     DecoderStep spaces;
     spaces.kind = Decoder::kSpaces;
     spec.decoders.push_back(spaces);
   }
-  ForEach(node, "decoders", 0, [&](const JsonNode& item) { ReadDecoder(item, spec); });
+  ForEach(node, "decoders", 0, [&](const JsonReader& item) { ReadDecoder(item, spec); });
 }
 
 }  // namespace tokamak
