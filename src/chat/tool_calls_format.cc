@@ -1,26 +1,28 @@
 #include "chat/tool_calls_format.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
+#include "base/json/json_value.h"
 #include "base/text.h"
 #include "chat/harmony.h"
-#include "chat/json.h"
 
 namespace tokamak {
 namespace {
 
-using Json = nlohmann::ordered_json;  // keeps the order of the model's arguments
 using Calls = std::optional<std::vector<ToolCall>>;
 
-std::string Dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::optional<JsonValue> Parse(std::string_view text) {
+  return JsonValue::Parse(text, {.max_depth = 100});
 }
 
-// Discarded if it is not JSON.
-Json Parse(std::string_view text) { return Json::parse(text, nullptr, /*allow_exceptions=*/false); }
+bool IsObject(std::string_view text) {
+  const std::optional<JsonValue> json = Parse(text);
+  return json && json->is_object();
+}
 
 bool IsName(std::string_view text) {
   constexpr std::string_view kOther = "_-.:/";
@@ -33,26 +35,26 @@ bool IsName(std::string_view text) {
 
 // Returns arguments as OpenAI has them: an object, or a string that holds one; nullopt for anything
 // else.
-std::optional<std::string> Arguments(const Json& value) {
-  if (value.is_object()) return Dump(value);
+std::optional<std::string> Arguments(const JsonValue& value) {
+  if (value.is_object()) return value.Dump();
   if (value.is_null()) return "{}";
-  if (!value.is_string()) return std::nullopt;
-  const std::string text = value.get<std::string>();
-  if (Trim(text).empty()) return "{}";
-  if (!Parse(text).is_object()) return std::nullopt;
-  return text;
+  const std::string* text = value.AsString();
+  if (text == nullptr) return std::nullopt;
+  if (Trim(*text).empty()) return "{}";
+  if (!IsObject(*text)) return std::nullopt;
+  return *text;
 }
 
-std::string StringAt(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+std::string StringAt(const JsonValue& object, const char* key) {
+  const JsonValue* found = object.Find(key);
+  return found != nullptr && found->is_string() ? *found->AsString() : std::string();
 }
 
 // Reads {"name": ..., "arguments": ...}; families have other names for the two.
-std::optional<ToolCall> CallOf(const Json& value) {
+std::optional<ToolCall> CallOf(const JsonValue& value) {
   if (!value.is_object()) return std::nullopt;
-  const auto function = value.find("function");
-  if (function != value.end() && function->is_object()) return CallOf(*function);
+  const JsonValue* function = value.Find("function");
+  if (function != nullptr && function->is_object()) return CallOf(*function);
   ToolCall call;
   for (const char* key : {"name", "tool_name"}) {
     if (call.name.empty()) call.name = StringAt(value, key);
@@ -61,8 +63,8 @@ std::optional<ToolCall> CallOf(const Json& value) {
   call.id = StringAt(value, "id");
   call.arguments = "{}";
   for (const char* key : {"arguments", "parameters"}) {
-    const auto found = value.find(key);
-    if (found == value.end()) continue;
+    const JsonValue* found = value.Find(key);
+    if (found == nullptr) continue;
     std::optional<std::string> arguments = Arguments(*found);
     if (!arguments) return std::nullopt;
     call.arguments = *std::move(arguments);
@@ -74,9 +76,12 @@ std::optional<ToolCall> CallOf(const Json& value) {
 // Reads one call or a list of at least one.
 Calls ParseJsonCalls(const ToolBlock& block, const ToolTypes& /*types*/) {
   if (!Trim(block.head).empty() || !Trim(block.tail).empty()) return std::nullopt;
-  const Json json = Parse(block.json);
+  const std::optional<JsonValue> json = Parse(block.json);
+  if (!json) return std::nullopt;
+  const std::span<const JsonValue> values =
+      json->is_array() ? std::span(*json->AsArray()) : std::span(&*json, 1);
   std::vector<ToolCall> calls;
-  for (const Json& value : json.is_array() ? json : Json::array({json})) {
+  for (const JsonValue& value : values) {
     std::optional<ToolCall> call = CallOf(value);
     if (!call) return std::nullopt;
     calls.push_back(*std::move(call));
@@ -87,7 +92,7 @@ Calls ParseJsonCalls(const ToolBlock& block, const ToolTypes& /*types*/) {
 
 // Makes a call whose name stands before the JSON of its arguments.
 Calls NamedCall(std::string_view name, std::string id, std::string_view json) {
-  if (!IsName(name) || !Parse(json).is_object()) return std::nullopt;
+  if (!IsName(name) || !IsObject(json)) return std::nullopt;
   return std::vector<ToolCall>{{std::move(id), std::string(name), std::string(json)}};
 }
 
@@ -106,7 +111,7 @@ class ArgumentWriter {
  public:
   void Add(std::string_view key, const std::string& json) {
     text_ += text_.size() == 1 ? "" : ", ";
-    text_ += Dump(Json(key)) + ": " + json;
+    text_ += JsonValue(std::string(key)).Dump() + ": " + json;
   }
   std::string Take() { return std::move(text_) + "}"; }
 
@@ -232,7 +237,6 @@ Calls ParseHarmony(const ToolBlock& block, const ToolTypes& types) {
   }
   const std::string_view text = Trim(block.json);
   if (text.empty()) return NamedCall(name, "", "{}");
-  if (!ParseJson(text).ok()) return std::nullopt;  // JSON of bounded depth
   return NamedCall(name, "", text);
 }
 
@@ -388,9 +392,9 @@ std::string ToolTypes::ToJson(std::string_view tool, std::string_view parameter,
     if (trimmed == "True") return "true";  // models write Python's constants instead of JSON's
     if (trimmed == "False") return "false";
     if (trimmed == "None") return "null";
-    if (Json::accept(trimmed)) return std::string(trimmed);
+    if (Parse(trimmed)) return std::string(trimmed);
   }
-  return Dump(Json(value));
+  return JsonValue(std::string(value)).Dump();
 }
 
 std::span<const ToolFormat> ToolFormats() { return Formats(); }
