@@ -13,11 +13,11 @@ namespace tokamak {
 
 // Checks all of them except the template's variables; errors are in fields.status(). Returns
 // whether the model is told about the tools.
-bool CheckConversation(Fields& fields, ChatInput& conversation);
+bool CheckConversation(const JsonReader& fields, ChatInput& conversation);
 
-// Reads the conversation of a body that passed CheckConversation. Parses the body again, because
-// templates see the order of keys. `spellings` tells where the client put the fields.
-Status ReadConversation(const std::string& body, const FieldSpellings& spellings, bool use_tools,
+// Reads the conversation of a body that passed CheckConversation. `spellings` tells where the
+// client put the fields.
+Status ReadConversation(const JsonValue& body, const FieldSpellings& spellings, bool use_tools,
                         ChatInput& conversation);
 
 }  // namespace tokamak

@@ -7,10 +7,8 @@
 #include <cstddef>
 #include <cstring>
 #include <iterator>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "server/json_text.h"
 #include "server/openai/json_fields.h"
 #include "server/openai/other_fields.h"
 #include "server/openai/request_limits.h"
@@ -19,44 +17,28 @@
 namespace tokamak {
 namespace {
 
-using Json = nlohmann::json;
-
 // Reads a string, token ids, or a list of either.
-void ReadInputs(Fields& fields, OpenAiEmbeddingRequest& request) {
-  std::vector<EmbeddingInput>& inputs = request.engine_request.inputs;
-  const Json* input = fields.Find("input");
-  if (input == nullptr) return fields.Fail("input", "is missing");
-  if (input->is_string()) {
-    inputs.push_back({.text = input->get<std::string>()});
-    return;
-  }
-  if (!input->is_array()) {
-    return fields.WrongType("input", "a string, token ids, or an array of either", *input);
-  }
-  if (input->empty()) return fields.Fail("input", "must not be empty");
-  if (input->front().is_number()) {
-    if (auto ids = fields.TokenIds("input", *input)) {
-      inputs.push_back({.token_ids = *std::move(ids)});
-    }
-    return;
-  }
-  fields.ReadList("input", kMaxEmbeddingInputs, [&](const std::string& path, const Json& value) {
-    if (value.is_string()) {
-      inputs.push_back({.text = value.get<std::string>()});
-    } else if (value.is_array() && value.empty()) {
-      fields.FailAt(path, "must hold at least one token");
-    } else if (value.is_array()) {
-      if (auto ids = fields.TokenIds(path, value)) {
-        inputs.push_back({.token_ids = *std::move(ids)});
-      }
+void ReadInputs(const JsonReader& input, std::vector<EmbeddingInput>& inputs) {
+  if (!input.present()) return input.Fail("is missing");
+  if (input.is_string()) return inputs.push_back({.text = input.String()});
+  if (!input.is_array()) return input.Bad("a string, token ids, or an array of either");
+  if (input.Size() == 0) return input.Fail("must not be empty");
+  if (input[0].value().is_number()) return inputs.push_back({.token_ids = input.Int32s()});
+  input.ForEach(kMaxEmbeddingInputs, [&](const JsonReader& one) {
+    if (one.is_string()) {
+      inputs.push_back({.text = one.String()});
+    } else if (!one.is_array()) {
+      one.Bad("a string or token ids");
+    } else if (one.Size() == 0) {
+      one.Fail("must hold at least one token");
     } else {
-      fields.FailAt(path, "must be a string or token ids, not " + DescribeJson(value));
+      inputs.push_back({.token_ids = one.Int32s()});
     }
   });
 }
 
-void Read(Fields& fields, OpenAiEmbeddingRequest& request) {
-  ReadInputs(fields, request);
+void Read(const JsonReader& fields, OpenAiEmbeddingRequest& request) {
+  ReadInputs(fields["input"], request.engine_request.inputs);
   fields.Read("model", request.model);
   std::string format = "float";
   fields.Read("encoding_format", format);
@@ -90,22 +72,22 @@ void AppendBase64(const std::vector<float>& values, std::string& out) {
 }  // namespace
 
 Result<OpenAiEmbeddingRequest> ParseEmbeddingRequest(const std::string& body) {
-  ASSIGN_OR_RETURN(Json json, ParseBody(body));
+  ASSIGN_OR_RETURN(JsonValue json, ParseBody(body));
   ASSIGN_OR_RETURN(const FieldSpellings spellings, TakeOtherFields(kEmbeddingRequest, json));
-  Fields fields(json, "");
+  const JsonReader fields = ReadFields(json);
   OpenAiEmbeddingRequest request;
   Read(fields, request);
   RETURN_IF_ERROR(spellings.Apply(fields.status()));
-  request.unknown_fields = spellings.Ignored(fields.Unknown());
+  request.unknown_fields = spellings.Ignored(fields.Unread());
   return request;
 }
 
 std::vector<std::string> KnownEmbeddingFields() {
-  const Json nothing = Json::object();
-  Fields fields(nothing, "");
+  const JsonValue nothing{JsonValue::Object()};
+  const JsonReader fields = ReadFields(nothing);
   OpenAiEmbeddingRequest request;
   Read(fields, request);
-  return fields.known();
+  return KnownNames(fields);
 }
 
 size_t EmbeddingBytes(size_t dimensions, bool base64) {
@@ -138,7 +120,7 @@ std::string FormatEmbeddings(const EmbeddingHead& head, const EmbeddingOutput& o
   fmt::format_to(std::back_inserter(json),
                  "],\"model\":{},\"system_fingerprint\":{},\"usage\":{{\"prompt_tokens\":{},"
                  "\"total_tokens\":{}}}",
-                 DumpJson(head.model), DumpJson(head.system_fingerprint),
+                 JsonValue(head.model).Dump(), JsonValue(head.system_fingerprint).Dump(),
                  output.usage.prompt_tokens, output.usage.prompt_tokens);
   if (head.timings) {
     const RequestTimings& t = output.timings;

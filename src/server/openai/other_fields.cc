@@ -1,7 +1,6 @@
 #include "server/openai/other_fields.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/function_ref.h"
@@ -11,35 +10,33 @@
 namespace tokamak {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr size_t kMaxKeyInErrors = 64;
 
-bool IsOneOf(const Json& value, const char* values) {
+bool IsOneOf(const JsonValue& value, const char* values) {
   if (values == nullptr) return false;
-  const Json list = Json::parse(values);
-  return std::find(list.begin(), list.end(), value) != list.end();
+  const JsonValue list = *JsonValue::Parse(values, {});
+  return std::find(list.AsArray()->begin(), list.AsArray()->end(), value) != list.AsArray()->end();
 }
 
-bool IsAllowed(const OtherField& field, const Json& value) {
+bool IsAllowed(const OtherField& field, const JsonValue& value) {
   const bool off = value.is_null() || (field.rule == FieldRule::kRefused && IsOff(value));
   return off || IsOneOf(value, field.values);
 }
 
 // Calls `visit` with path and value of each field of `value` that `name` matches.
-void Visit(const Json& value, std::string_view name, const std::string& path,
-           FunctionRef<void(const std::string&, const Json&)> visit) {
-  if (!value.is_object()) return;
+void Visit(const JsonValue& value, std::string_view name, const std::string& path,
+           FunctionRef<void(const std::string&, const JsonValue&)> visit) {
   const std::string key(name.substr(0, name.find_first_of(".[")));
-  const auto found = value.find(key);
-  if (found == value.end()) return;
+  const JsonValue* found = value.Find(key);
+  if (found == nullptr) return;
   const std::string here = path.empty() ? key : path + "." + key;
   const std::string_view rest = name.substr(key.size());
   if (rest.empty()) return visit(here, *found);
   if (rest.front() == '.') return Visit(*found, rest.substr(1), here, visit);
   if (!found->is_array()) return;
   for (size_t i = 0; i < found->size(); ++i) {
-    Visit((*found)[i], rest.substr(3), fmt::format("{}[{}]", here, i), visit);  // past "[]."
+    Visit((*found->AsArray())[i], rest.substr(3), fmt::format("{}[{}]", here, i),
+          visit);  // past "[]."
   }
 }
 
@@ -58,55 +55,59 @@ Status GivenTwice(const std::string& name, const std::string& other) {
 }
 
 // Sets body[to] to the value of a field with another name, unless both are present and differ.
-Status Move(Json& body, const std::string& to, Json value, const std::string& spelled,
+Status Move(JsonValue& body, const std::string& to, JsonValue value, const std::string& spelled,
             FieldSpellings& spellings) {
   if (value.is_null()) return Status();
-  Json& place = body[to];
-  if (!place.is_null() && place != value) return GivenTwice(spelled, spellings.Apply(to));
-  if (place.is_null()) spellings.by_name.insert_or_assign(to, spelled);
-  place = std::move(value);
+  const JsonValue* given = body.Find(to);
+  if (given == nullptr || given->is_null()) {
+    spellings.by_name.insert_or_assign(to, spelled);
+  } else if (*given != value) {
+    return GivenTwice(spelled, spellings.Apply(to));
+  }
+  body.Set(to, std::move(value));
+  spellings.taken.erase(to);
   return Status();
 }
 
-// Removes body[name] and returns its value, which may be null.
-Json Take(Json& body, const std::string& name) {
-  const auto found = body.find(name);
-  if (found == body.end()) return nullptr;
-  Json value = std::move(*found);
-  body.erase(found);
-  return value;
+// Returns body[name], which may be null, and leaves null.
+JsonValue Take(JsonValue& body, const std::string& name, FieldSpellings& spellings) {
+  JsonValue* found = body.Find(name);
+  if (found == nullptr) return JsonValue();
+  spellings.taken.insert(name);
+  return std::exchange(*found, JsonValue());
 }
 
-Status Unpack(Json& body, const std::string& name, FieldSpellings& spellings) {
-  Json inner = Take(body, name);
+Status Unpack(JsonValue& body, const std::string& name, FieldSpellings& spellings) {
+  JsonValue inner = Take(body, name, spellings);
   if (IsOff(inner)) return Status();
   if (!inner.is_object()) {
     return InvalidArgument("{}: must be an object, not {}", name, DescribeJson(inner));
   }
-  for (const auto& [key, value] : inner.items()) {
+  for (const auto& [key, value] : *inner.AsObject()) {
     const std::string spelled = spellings.Apply(name) + "." + key.substr(0, kMaxKeyInErrors);
-    RETURN_IF_ERROR(Move(body, key, std::move(value), spelled, spellings));
+    RETURN_IF_ERROR(Move(body, key, value, spelled, spellings));
   }
   return Status();
 }
 
-Status Rename(Json& body, const OtherField& field, FieldSpellings& spellings) {
+Status Rename(JsonValue& body, const OtherField& field, FieldSpellings& spellings) {
   const std::string name(field.name), to(field.text);
-  Json value = Take(body, name);
+  JsonValue value = Take(body, name, spellings);
   const std::string spelled = spellings.Apply(name);
   if (field.rule == FieldRule::kUnlimited && value == -1) {
-    if (body.contains(to) && !body[to].is_null()) return GivenTwice(spelled, spellings.Apply(to));
+    const JsonValue* given = body.Find(to);
+    if (given != nullptr && !given->is_null()) return GivenTwice(spelled, spellings.Apply(to));
     spellings.unlimited_tokens = true;
     return Status();
   }
   return Move(body, to, std::move(value), spelled, spellings);
 }
 
-Status TakeOne(Json& body, const OtherField& field, FieldSpellings& spellings) {
+Status TakeOne(JsonValue& body, const OtherField& field, FieldSpellings& spellings) {
   const bool inside = field.name.find('.') != std::string_view::npos;
   if (field.rule == FieldRule::kRefused || field.rule == FieldRule::kOnly) {
     Status status;
-    Visit(body, field.name, "", [&](const std::string& path, const Json& value) {
+    Visit(body, field.name, "", [&](const std::string& path, const JsonValue& value) {
       if (status.ok() && !IsAllowed(field, value)) status = Refusal(path, field);
     });
     if (!status.ok()) return spellings.Apply(status);
@@ -114,19 +115,19 @@ Status TakeOne(Json& body, const OtherField& field, FieldSpellings& spellings) {
   if (field.rule == FieldRule::kIgnored) {
     bool on = false;
     Visit(body, field.name, "",
-          [&](const std::string&, const Json& value) { on = on || !IsOff(value); });
+          [&](const std::string&, const JsonValue& value) { on = on || !IsOff(value); });
     if (on) spellings.ignored.emplace_back(field.name);
   }
-  if (!inside) body.erase(std::string(field.name));
+  if (!inside) Take(body, std::string(field.name), spellings);
   return Status();
 }
 
 }  // namespace
 
-bool IsOff(const Json& value) {
+bool IsOff(const JsonValue& value) {
   if (value.is_number()) return value == 0;
-  if (value.is_string()) return value.get_ref<const std::string&>().empty();
-  return value.is_boolean() ? !value.get<bool>() : value.empty();  // null is empty
+  if (value.is_string()) return value.AsString()->empty();
+  return value.AsBool() ? !*value.AsBool() : value.size() == 0;  // null is empty
 }
 
 Status FieldSpellings::Apply(const Status& status) const {
@@ -145,11 +146,13 @@ std::string FieldSpellings::Apply(const std::string& name) const {
 
 std::vector<std::string> FieldSpellings::Ignored(const std::vector<std::string>& unknown) const {
   std::vector<std::string> names = ignored;
-  for (const std::string& name : unknown) names.push_back(Apply(name));
+  for (const std::string& name : unknown) {
+    if (!taken.contains(name)) names.push_back(Apply(name));
+  }
   return names;
 }
 
-Result<FieldSpellings> TakeOtherFields(RequestKind request, Json& body) {
+Result<FieldSpellings> TakeOtherFields(RequestKind request, JsonValue& body) {
   FieldSpellings spellings;
   const auto each = [&](FunctionRef<Status(const OtherField&)> take) {
     for (const OtherField& field : OtherFieldTable()) {

@@ -4,13 +4,14 @@
 #pragma once
 
 #include <map>
-#include <nlohmann/json_fwd.hpp>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/json/json_value.h"
 #include "tokamak/status.h"
 
 namespace tokamak {
@@ -47,14 +48,15 @@ struct OtherField {
 std::span<const OtherField> OtherFieldTable();
 
 // Returns whether a value is null, false, 0, "", [] or {}. These leave any switch or list off.
-bool IsOff(const nlohmann::json& value);
+bool IsOff(const JsonValue& value);
 
 // The names that a client used for fields with another name here: {"max_tokens",
 // "options.num_predict"}.
 struct FieldSpellings {
   std::map<std::string, std::string, std::less<>> by_name;
-  std::vector<std::string> ignored;  // kIgnored fields whose value was not "off"
-  bool unlimited_tokens = false;     // a kUnlimited field was -1
+  std::vector<std::string> ignored;          // kIgnored fields whose value was not "off"
+  bool unlimited_tokens = false;             // a kUnlimited field was -1
+  std::set<std::string, std::less<>> taken;  // the table's fields, which are null in the body now
 
   // Returns `status` with its path as the client spelled it.
   Status Apply(const Status& status) const;
@@ -64,9 +66,9 @@ struct FieldSpellings {
   std::vector<std::string> Ignored(const std::vector<std::string>& unknown) const;
 };
 
-// Removes the table's fields from a body, and adds those with another name here under that name.
+// Makes the table's fields of a body null, and adds those with another name here under that name.
 // The message of an error starts with the path of the refused field.
-Result<FieldSpellings> TakeOtherFields(RequestKind request, nlohmann::json& body);
+Result<FieldSpellings> TakeOtherFields(RequestKind request, JsonValue& body);
 
 // Returns the ignored names for a header or the log: at most 16, in at most 512 bytes, with "?" in
 // place of anything but letters, digits and "_.-[]". The last entry says how many more there are.

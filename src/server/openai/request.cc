@@ -1,7 +1,5 @@
 #include "server/openai/request.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "server/openai/conversation_fields.h"
 #include "server/openai/json_fields.h"
@@ -10,49 +8,35 @@
 namespace tokamak {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr size_t kMaxPrompts = 256;  // in one completions request
 
-void ReadLogitBias(Fields& fields, SamplingParams& sampling) {
-  const Json* bias = fields.Find("logit_bias");
-  if (bias == nullptr) return;
-  if (!bias->is_object()) return fields.WrongType("logit_bias", "an object", *bias);
-  for (const auto& [key, value] : bias->items()) {
+void ReadLogitBias(const JsonReader& bias, SamplingParams& sampling) {
+  if (!bias.present()) return;
+  if (!bias.is_object()) return bias.Bad("an object");
+  for (const auto& [key, value] : *bias.value().AsObject()) {
     const bool digits =
         !key.empty() && key.size() <= 9 && key.find_first_not_of("0123456789") == std::string::npos;
-    if (!digits) return fields.Fail("logit_bias", "its keys must be token ids");
-    const std::optional<float> added = fields.Float("logit_bias." + key, value);
-    if (!added) return;
-    sampling.logit_bias.emplace_back(std::stoi(key), *added);
+    if (!digits) return bias.Fail("its keys must be token ids");
+    sampling.logit_bias.emplace_back(std::stoi(key), bias[key].Float());
+    if (!bias.ok()) return;
   }
 }
 
-void ReadSeed(Fields& fields, SamplingParams& sampling) {
-  const Json* seed = fields.Find("seed");
-  if (seed == nullptr) return;
-  if (!seed->is_number_integer()) return fields.WrongType("seed", "an integer", *seed);
-  sampling.seed = seed->is_number_unsigned() ? seed->get<uint64_t>()
-                                             : static_cast<uint64_t>(seed->get<int64_t>());
+void ReadSeed(const JsonReader& seed, SamplingParams& sampling) {
+  if (!seed.present()) return;
+  if (!seed.value().is_integer()) return seed.Bad("an integer");
+  const std::optional<int64_t> number = seed.value().AsInt();
+  sampling.seed = number ? static_cast<uint64_t>(*number) : *seed.value().AsUint();
 }
 
-void ReadStop(Fields& fields, SamplingParams& sampling) {
-  const Json* stop = fields.Find("stop");
-  if (stop == nullptr) return;
-  if (stop->is_string()) {
-    sampling.stop.push_back(stop->get<std::string>());
-    return;
-  }
-  if (!stop->is_array()) return fields.WrongType("stop", "a string or an array of them", *stop);
-  fields.ReadList("stop", kMaxStops, [&](const std::string& path, const Json& value) {
-    if (!value.is_string()) {
-      return fields.FailAt(path, "must be a string, not " + DescribeJson(value));
-    }
-    sampling.stop.push_back(value.get<std::string>());
-  });
+void ReadStop(const JsonReader& stop, SamplingParams& sampling) {
+  if (!stop.present()) return;
+  if (stop.is_string()) return sampling.stop.push_back(stop.String());
+  if (!stop.is_array()) return stop.Bad("a string or an array of them");
+  stop.ForEach(kMaxStops, [&](const JsonReader& text) { sampling.stop.push_back(text.String()); });
 }
 
-void ReadMaxTokens(Fields& fields, const char* name, CompletionRequest& request) {
+void ReadMaxTokens(const JsonReader& fields, const char* name, CompletionRequest& request) {
   std::optional<int32_t> max_tokens;
   fields.Read(name, max_tokens);
   if (!max_tokens) return;
@@ -63,7 +47,7 @@ void ReadMaxTokens(Fields& fields, const char* name, CompletionRequest& request)
   request.max_tokens_given = true;
 }
 
-void ReadSampling(Fields& fields, SamplingParams& sampling) {
+void ReadSampling(const JsonReader& fields, SamplingParams& sampling) {
   fields.Read("temperature", sampling.temperature);
   fields.Read("top_k", sampling.top_k);
   if (sampling.top_k == -1) sampling.top_k = 0;  // means "off" on other servers
@@ -73,45 +57,40 @@ void ReadSampling(Fields& fields, SamplingParams& sampling) {
   fields.Read("repetition_penalty", sampling.repetition_penalty);
   fields.Read("presence_penalty", sampling.presence_penalty);
   fields.Read("frequency_penalty", sampling.frequency_penalty);
-  ReadLogitBias(fields, sampling);
-  ReadSeed(fields, sampling);
+  ReadLogitBias(fields["logit_bias"], sampling);
+  ReadSeed(fields["seed"], sampling);
   fields.Read("n", sampling.n);
   fields.Read("min_tokens", sampling.min_tokens);
-  ReadStop(fields, sampling);
-  fields.ReadList("stop_token_ids", 1024, [&](const std::string& path, const Json& value) {
-    if (const auto id = fields.Int32(path, value)) sampling.stop_token_ids.push_back(*id);
-  });
+  ReadStop(fields["stop"], sampling);
+  fields["stop_token_ids"].ForEach(
+      1024, [&](const JsonReader& id) { sampling.stop_token_ids.push_back(id.Int32()); });
   fields.Read("ignore_eos", sampling.ignore_eos);
   fields.Read("prompt_logprobs", sampling.prompt_logprobs);
 }
 
 // Fields for OpenAI's own bookkeeping, which have no effect here.
-void CheckBookkeeping(Fields& fields) {
+void CheckBookkeeping(const JsonReader& fields) {
   std::string text;
   for (const char* name : {"user", "service_tier", "safety_identifier", "prompt_cache_key"}) {
     fields.Read(name, text);
   }
   bool store = false;
   fields.Read("store", store);
-  const Json* metadata = fields.Find("metadata");
-  if (metadata != nullptr && !metadata->is_object()) {
-    fields.WrongType("metadata", "an object", *metadata);
-  }
+  const JsonReader metadata = fields["metadata"];
+  if (metadata.present() && !metadata.is_object()) metadata.Bad("an object");
 }
 
-void ReadStreamOptions(Fields& fields, CompletionRequest& request) {
-  const Json* options = fields.Find("stream_options");
-  if (options == nullptr) return;
-  if (!options->is_object()) return fields.WrongType("stream_options", "an object", *options);
-  if (!request.stream) return fields.Fail("stream_options", "needs \"stream\": true");
-  Fields inner(*options, "stream_options");
-  inner.Read("include_usage", request.include_usage);
+void ReadStreamOptions(const JsonReader& fields, CompletionRequest& request) {
+  const JsonReader options = fields["stream_options"];
+  if (!options.present()) return;
+  if (!options.is_object()) return options.Bad("an object");
+  if (!request.stream) return options.Fail("needs \"stream\": true");
+  options.Read("include_usage", request.include_usage);
   bool obfuscation = false;  // no effect: streams are not padded
-  inner.Read("include_obfuscation", obfuscation);
-  fields.Adopt(inner.status());
+  options.Read("include_obfuscation", obfuscation);
 }
 
-void ReadCommon(Fields& fields, CompletionRequest& request) {
+void ReadCommon(const JsonReader& fields, CompletionRequest& request) {
   fields.Read("model", request.model);
   ReadSampling(fields, request.sampling);
   ReadMaxTokens(fields, "max_tokens", request);
@@ -126,38 +105,35 @@ void ReadCommon(Fields& fields, CompletionRequest& request) {
 }
 
 // Reads a string, token ids, or a list of either.
-void ReadPrompts(Fields& fields, CompletionRequest& request) {
-  const Json* prompt = fields.Find("prompt");
-  if (prompt == nullptr) return fields.Fail("prompt", "is missing");
-  if (prompt->is_string()) {
-    request.prompts.emplace_back(prompt->get<std::string>());
+void ReadPrompts(const JsonReader& prompt, CompletionRequest& request) {
+  if (!prompt.present()) return prompt.Fail("is missing");
+  if (prompt.is_string()) {
+    request.prompts.emplace_back(prompt.String());
     return;
   }
-  if (!prompt->is_array()) {
-    return fields.WrongType("prompt", "a string, token ids, or an array of either", *prompt);
-  }
-  if (prompt->empty()) return fields.Fail("prompt", "must not be empty");
-  if (prompt->front().is_number()) {
-    if (auto ids = fields.TokenIds("prompt", *prompt))
-      request.prompts.emplace_back(std::move(*ids));
+  if (!prompt.is_array()) return prompt.Bad("a string, token ids, or an array of either");
+  if (prompt.Size() == 0) return prompt.Fail("must not be empty");
+  if (prompt[0].value().is_number()) {
+    request.prompts.emplace_back(prompt.Int32s());
     return;
   }
   request.prompt_list = true;
-  fields.ReadList("prompt", kMaxPrompts, [&](const std::string& path, const Json& value) {
-    if (value.is_string()) {
-      request.prompts.emplace_back(value.get<std::string>());
-    } else if (value.is_array()) {
-      if (auto ids = fields.TokenIds(path, value)) request.prompts.emplace_back(std::move(*ids));
+  prompt.ForEach(kMaxPrompts, [&](const JsonReader& one) {
+    if (one.is_string()) {
+      request.prompts.emplace_back(one.String());
+    } else if (one.is_array()) {
+      request.prompts.emplace_back(one.Int32s());
     } else {
-      fields.FailAt(path, "must be a string or token ids, not " + DescribeJson(value));
+      one.Bad("a string or token ids");
     }
   });
 }
 
-void ReadCompletion(Fields& fields, const SamplingDefaults& defaults, CompletionRequest& request) {
+void ReadCompletion(const JsonReader& fields, const SamplingDefaults& defaults,
+                    CompletionRequest& request) {
   request.sampling.max_tokens = 16;  // OpenAI's default for this endpoint
   defaults.ApplyTo(request.sampling);
-  ReadPrompts(fields, request);
+  ReadPrompts(fields["prompt"], request);
   ReadCommon(fields, request);
   fields.Read("echo", request.echo);
   fields.Read("add_special_tokens", request.add_special_tokens);
@@ -173,7 +149,8 @@ void ReadCompletion(Fields& fields, const SamplingDefaults& defaults, Completion
 }
 
 // Returns whether the model is told about the tools.
-bool ReadChat(Fields& fields, const SamplingDefaults& defaults, CompletionRequest& request) {
+bool ReadChat(const JsonReader& fields, const SamplingDefaults& defaults,
+              CompletionRequest& request) {
   request.chat = true;
   defaults.ApplyTo(request.sampling);
   const bool use_tools = CheckConversation(fields, request.conversation);
@@ -192,7 +169,7 @@ bool ReadChat(Fields& fields, const SamplingDefaults& defaults, CompletionReques
   return use_tools;
 }
 
-Status Finish(const Fields& fields, CompletionRequest& request) {
+Status Finish(const JsonReader& fields, CompletionRequest& request) {
   RETURN_IF_ERROR(request.spellings.Apply(fields.status()));
   if (request.spellings.unlimited_tokens) {
     if (request.max_tokens_given) {
@@ -201,7 +178,7 @@ Status Finish(const Fields& fields, CompletionRequest& request) {
     }
     request.sampling.max_tokens.reset();
   }
-  request.unknown_fields = request.spellings.Ignored(fields.Unknown());
+  request.unknown_fields = request.spellings.Ignored(fields.Unread());
   return Status();
 }
 
@@ -210,9 +187,9 @@ Status Finish(const Fields& fields, CompletionRequest& request) {
 Result<CompletionRequest> ParseCompletionRequest(const std::string& body,
                                                  const SamplingDefaults& defaults) {
   CompletionRequest request;
-  ASSIGN_OR_RETURN(Json json, ParseBody(body));
+  ASSIGN_OR_RETURN(JsonValue json, ParseBody(body));
   ASSIGN_OR_RETURN(request.spellings, TakeOtherFields(kCompletionRequest, json));
-  Fields fields(json, "");
+  const JsonReader fields = ReadFields(json);
   ReadCompletion(fields, defaults, request);
   RETURN_IF_ERROR(Finish(fields, request));
   return request;
@@ -221,25 +198,25 @@ Result<CompletionRequest> ParseCompletionRequest(const std::string& body,
 Result<CompletionRequest> ParseChatRequest(const std::string& body,
                                            const SamplingDefaults& defaults) {
   CompletionRequest request;
-  ASSIGN_OR_RETURN(Json json, ParseBody(body));
+  ASSIGN_OR_RETURN(JsonValue json, ParseBody(body));
   ASSIGN_OR_RETURN(request.spellings, TakeOtherFields(kChatRequest, json));
-  Fields fields(json, "");
+  const JsonReader fields = ReadFields(json);
   const bool use_tools = ReadChat(fields, defaults, request);
   RETURN_IF_ERROR(Finish(fields, request));
-  RETURN_IF_ERROR(ReadConversation(body, request.spellings, use_tools, request.conversation));
+  RETURN_IF_ERROR(ReadConversation(json, request.spellings, use_tools, request.conversation));
   return request;
 }
 
 std::vector<std::string> KnownFields(bool chat) {
-  const Json nothing = Json::object();
-  Fields fields(nothing, "");
+  const JsonValue nothing{JsonValue::Object()};
+  const JsonReader fields = ReadFields(nothing);
   CompletionRequest request;
   if (chat) {
     ReadChat(fields, {}, request);
   } else {
     ReadCompletion(fields, {}, request);
   }
-  return fields.known();
+  return KnownNames(fields);
 }
 
 }  // namespace tokamak

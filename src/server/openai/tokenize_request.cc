@@ -11,12 +11,10 @@
 namespace tokamak {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr size_t kMaxTokens = size_t{1} << 24;
 
 // Returns whether the model is told about the tools.
-bool ReadTokenize(Fields& fields, TokenizeRequest& request) {
+bool ReadTokenize(const JsonReader& fields, TokenizeRequest& request) {
   fields.Read("model", request.model);
   std::string text;
   fields.Read("text", text);
@@ -42,55 +40,54 @@ bool ReadTokenize(Fields& fields, TokenizeRequest& request) {
   return CheckConversation(fields, request.conversation);
 }
 
-void ReadDetokenize(Fields& fields, DetokenizeRequest& request) {
+void ReadDetokenize(const JsonReader& fields, DetokenizeRequest& request) {
   fields.Read("model", request.model);
   if (!fields.Has("tokens")) fields.Fail("tokens", "is missing");
-  fields.ReadList("tokens", kMaxTokens, [&](const std::string& path, const Json& value) {
-    if (const auto id = fields.Int32(path, value)) request.tokens.push_back(*id);
-  });
+  fields["tokens"].ForEach(kMaxTokens,
+                           [&](const JsonReader& id) { request.tokens.push_back(id.Int32()); });
 }
 
 }  // namespace
 
 Result<TokenizeRequest> ParseTokenizeRequest(const std::string& body) {
-  ASSIGN_OR_RETURN(Json json, ParseBody(body));
+  ASSIGN_OR_RETURN(JsonValue json, ParseBody(body));
   ASSIGN_OR_RETURN(const FieldSpellings spellings, TakeOtherFields(kTokenizeRequest, json));
-  Fields fields(json, "");
+  const JsonReader fields = ReadFields(json);
   TokenizeRequest request;
   const bool use_tools = ReadTokenize(fields, request);
   RETURN_IF_ERROR(spellings.Apply(fields.status()));
-  request.unknown_fields = spellings.Ignored(fields.Unknown());
+  request.unknown_fields = spellings.Ignored(fields.Unread());
   if (!request.text) {
-    RETURN_IF_ERROR(ReadConversation(body, spellings, use_tools, request.conversation));
+    RETURN_IF_ERROR(ReadConversation(json, spellings, use_tools, request.conversation));
   }
   return request;
 }
 
 Result<DetokenizeRequest> ParseDetokenizeRequest(const std::string& body) {
-  ASSIGN_OR_RETURN(Json json, ParseBody(body));
+  ASSIGN_OR_RETURN(JsonValue json, ParseBody(body));
   ASSIGN_OR_RETURN(const FieldSpellings spellings, TakeOtherFields(kDetokenizeRequest, json));
-  Fields fields(json, "");
+  const JsonReader fields = ReadFields(json);
   DetokenizeRequest request;
   ReadDetokenize(fields, request);
   RETURN_IF_ERROR(spellings.Apply(fields.status()));
-  request.unknown_fields = spellings.Ignored(fields.Unknown());
+  request.unknown_fields = spellings.Ignored(fields.Unread());
   return request;
 }
 
 std::vector<std::string> KnownTokenizeFields() {
-  const Json nothing = Json::object();
-  Fields fields(nothing, "");
+  const JsonValue nothing{JsonValue::Object()};
+  const JsonReader fields = ReadFields(nothing);
   TokenizeRequest request;
   ReadTokenize(fields, request);
-  return fields.known();
+  return KnownNames(fields);
 }
 
 std::vector<std::string> KnownDetokenizeFields() {
-  const Json nothing = Json::object();
-  Fields fields(nothing, "");
+  const JsonValue nothing{JsonValue::Object()};
+  const JsonReader fields = ReadFields(nothing);
   DetokenizeRequest request;
   ReadDetokenize(fields, request);
-  return fields.known();
+  return KnownNames(fields);
 }
 
 std::string FormatTokens(const std::vector<int32_t>& tokens, int32_t max_context,
