@@ -52,15 +52,20 @@ constexpr const char* FinishReasonName(FinishReason reason) {
   return "";
 }
 
-// Logprob (natural logarithm) of a token under the model's own distribution, and the most likely
-// alternatives, best first.
+// Logprob (natural logarithm) of a token under the model's own distribution (log-softmax of the raw
+// logits, before any sampling parameter), and the most likely alternatives, best first; equal ones
+// by lower id.
 struct TokenLogprobs {
   struct Entry {
     int32_t token_id = 0;
     float logprob = 0;
+
+    friend bool operator==(const Entry&, const Entry&) = default;
   };
   Entry token;
   std::vector<Entry> top;
+
+  friend bool operator==(const TokenLogprobs&, const TokenLogprobs&) = default;
 };
 
 struct Usage {

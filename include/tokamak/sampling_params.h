@@ -37,6 +37,8 @@ struct SamplingParams {
   std::vector<int32_t> shown_special_tokens = {};
   std::optional<int32_t> logprobs = {};         // [0, 20] alternatives for each generated token
   std::optional<int32_t> prompt_logprobs = {};  // [0, 20] alternatives for each prompt token
+
+  friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
 };
 
 // Recommendations of a checkpoint's authors (generation_config.json), used where a request sets

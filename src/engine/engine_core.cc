@@ -239,9 +239,6 @@ void EngineCore::Admit(Arrival arrival) {
   auto request = std::make_unique<RequestState>();
   request->id = arrival.id;
   request->number = num_arrivals_++;
-  request->seed = arrival.sampling.seed.value_or(
-      Hash64(&request->number, sizeof(request->number), options_.seed));
-  request->end_ids = EndIds(arrival);
   request->priority = arrival.priority;
   request->client = std::move(arrival.client);
   request->cache_root = std::move(arrival.cache_root);
@@ -263,7 +260,14 @@ void EngineCore::Admit(Arrival arrival) {
     request->choices.push_back(std::move(sequence));
   }
   request->num_unfinished = n;
+  std::vector<TokenId> end_ids = EndIds(arrival);
   request->sampling = std::move(arrival.sampling);
+  if (!request->sampling.seed) {
+    request->sampling.seed = Hash64(&request->number, sizeof(request->number), options_.seed);
+  }
+  request->sampling.stop_token_ids = std::move(end_ids);
+  request->sampling.stop.clear();
+  request->sampling.shown_special_tokens.clear();
   RequestState* const state = request.get();
   requests_.emplace(state->id, std::move(request));
   counters_.prompt_tokens += state->usage.prompt_tokens;
@@ -373,29 +377,16 @@ StepInput EngineCore::Pack(const Schedule& schedule, BlockManager::StepWork* wor
 AdmitSequence EngineCore::PackAdmission(const ScheduledRow& row) const {
   const Sequence& sequence = *row.sequence;
   const RequestState& request = *sequence.request;
-  const SamplingParams& from = request.sampling;
   AdmitSequence admit;
   admit.slot = sequence.slot;
   admit.tokens.reserve(sequence.content.size());
   for (const ContentId id : sequence.content) admit.tokens.push_back(static_cast<TokenId>(id));
   admit.num_prompt_tokens = sequence.num_prompt;
   admit.num_computed = row.start;
-  SamplingSpec& to = admit.sampling;
-  to.temperature = from.temperature;
-  to.top_k = from.top_k;
-  to.top_p = from.top_p;
-  to.min_p = from.min_p;
-  to.typical_p = from.typical_p;
-  to.repetition_penalty = from.repetition_penalty;
-  to.presence_penalty = from.presence_penalty;
-  to.frequency_penalty = from.frequency_penalty;
-  to.logit_bias = from.logit_bias;
-  to.seed = request.seed;
-  to.choice = sequence.choice;
-  to.min_tokens = from.min_tokens;
-  if (from.min_tokens > 0) to.stop_ids = request.end_ids;
-  to.top_logprobs = from.logprobs.value_or(-1);
-  if (sequence.prompt_logprobs_missing()) to.prompt_top_logprobs = from.prompt_logprobs.value();
+  admit.sampling = request.sampling;
+  if (request.sampling.min_tokens == 0) admit.sampling.stop_token_ids.clear();
+  if (!sequence.prompt_logprobs_missing()) admit.sampling.prompt_logprobs.reset();
+  admit.choice = sequence.choice;
   return admit;
 }
 

@@ -147,7 +147,7 @@ class EngineCore {
   void CountExperts(const std::vector<int32_t>& loads);
   void CollectPromptLogprobs(Sequence* sequence, const ScheduledRow& row, const RowOutput& output);
   // Adds a drawn token to its sequence: emits it, or ends the sequence, or both.
-  void Deliver(Sequence* sequence, TokenId token, const PositionLogprobs* logprobs);
+  void Deliver(Sequence* sequence, TokenId token, const TokenLogprobs* logprobs);
 
   OutputChunk MakeChunk(Sequence* sequence) const;
   RequestTimings TimingsOf(const RequestState& request) const;

@@ -11,14 +11,6 @@
 namespace tokamak {
 namespace {
 
-TokenLogprobs Convert(const PositionLogprobs& from) {
-  TokenLogprobs to;
-  to.token = {from.token.token, from.token.logprob};
-  to.top.reserve(from.top.size());
-  for (const TokenLogprob& entry : from.top) to.top.push_back({entry.token, entry.logprob});
-  return to;
-}
-
 // OK, or the reason why a sequence cannot go on after a row whose last position is `position`.
 Status HealthError(RowHealth health, int32_t position) {
   switch (health) {
@@ -150,12 +142,12 @@ void EngineCore::CollectPromptLogprobs(Sequence* sequence, const ScheduledRow& r
   for (size_t i = 0; i < output.prompt_logprobs.size(); ++i) {
     const int32_t token = row.start + static_cast<int32_t>(i) + 1;
     if (token != sequence->num_prompt_logprobs + 1 || token >= sequence->num_prompt) continue;
-    sequence->prompt_logprobs.push_back(Convert(output.prompt_logprobs[i]));
+    sequence->prompt_logprobs.push_back(output.prompt_logprobs[i]);
     ++sequence->num_prompt_logprobs;
   }
 }
 
-void EngineCore::Deliver(Sequence* sequence, TokenId token, const PositionLogprobs* logprobs) {
+void EngineCore::Deliver(Sequence* sequence, TokenId token, const TokenLogprobs* logprobs) {
   RequestState& request = *sequence->request;
   const int32_t before = sequence->num_generated();
   const int32_t min_tokens = request.sampling.min_tokens;
@@ -163,8 +155,8 @@ void EngineCore::Deliver(Sequence* sequence, TokenId token, const PositionLogpro
     request.first_token = now_;
     counters_.time_to_first_token.Observe(ToSeconds(now_ - request.arrived));
   }
-  if (before >= min_tokens &&
-      std::binary_search(request.end_ids.begin(), request.end_ids.end(), token)) {
+  const std::vector<TokenId>& end_ids = request.sampling.stop_token_ids;
+  if (before >= min_tokens && std::binary_search(end_ids.begin(), end_ids.end(), token)) {
     OutputChunk chunk = MakeChunk(sequence);
     if (sequence->decoder) sequence->decoder->Flush(&chunk.text);
     Finish(sequence, FinishReason::kStop, Status(), std::move(chunk));
@@ -177,7 +169,7 @@ void EngineCore::Deliver(Sequence* sequence, TokenId token, const PositionLogpro
   sequence->last_token = now_;
   OutputChunk chunk = MakeChunk(sequence);
   chunk.token_ids.push_back(token);
-  if (logprobs != nullptr) chunk.logprobs.push_back(Convert(*logprobs));
+  if (logprobs != nullptr) chunk.logprobs.push_back(*logprobs);
   const bool stopped =
       sequence->decoder && sequence->decoder->Append(token, before + 1 >= min_tokens, &chunk.text);
   if (stopped) {
@@ -201,7 +193,7 @@ void EngineCore::Emit(Sequence* sequence, OutputChunk chunk) {
   if (!request.on_output) return;
   chunk.request = request.id;
   chunk.choice = sequence->choice;
-  chunk.seed = request.seed;
+  chunk.seed = *request.sampling.seed;
   if (sequence->decoder) chunk.tokens_held = sequence->decoder->tokens_held();
   chunk.usage = request.usage;
   chunk.timings = TimingsOf(request);

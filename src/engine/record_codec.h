@@ -183,7 +183,7 @@ void Field(A& a, EngineCoreOptions& v) {
   Field(a, v.max_failures);
 }
 template <typename A>
-void Field(A& a, SamplingParams& v) {
+void DistributionFields(A& a, SamplingParams& v) {
   Field(a, v.temperature);
   Field(a, v.top_k);
   Field(a, v.top_p);
@@ -193,6 +193,10 @@ void Field(A& a, SamplingParams& v) {
   Field(a, v.presence_penalty);
   Field(a, v.frequency_penalty);
   Field(a, v.logit_bias);
+}
+template <typename A>
+void Field(A& a, SamplingParams& v) {
+  DistributionFields(a, v);
   Field(a, v.seed);
   Field(a, v.n);
   Field(a, v.max_tokens);
@@ -205,37 +209,28 @@ void Field(A& a, SamplingParams& v) {
   Field(a, v.prompt_logprobs);
 }
 template <typename A>
-void Field(A& a, SamplingSpec& v) {
-  Field(a, v.temperature);
-  Field(a, v.top_k);
-  Field(a, v.top_p);
-  Field(a, v.min_p);
-  Field(a, v.typical_p);
-  Field(a, v.repetition_penalty);
-  Field(a, v.presence_penalty);
-  Field(a, v.frequency_penalty);
-  Field(a, v.logit_bias);
-  Field(a, v.seed);
-  Field(a, v.choice);
-  Field(a, v.min_tokens);
-  Field(a, v.stop_ids);
-  Field(a, v.top_logprobs);
-  Field(a, v.prompt_top_logprobs);
-}
-template <typename A>
 void Field(A& a, CopyBlock& v) {
   Enum(a, v.source_tier, Tier::kHost);
   Field(a, v.source);
   Enum(a, v.destination_tier, Tier::kHost);
   Field(a, v.destination);
 }
-template <typename A>
-void Field(A& a, AdmitSequence& v) {
+// A record holds only a digest of it, so nothing reads it.
+inline void Field(Encoder& a, AdmitSequence& v) {
   Field(a, v.slot);
   Field(a, v.tokens);
   Field(a, v.num_prompt_tokens);
   Field(a, v.num_computed);
-  Field(a, v.sampling);
+  DistributionFields(a, v.sampling);
+  uint64_t seed = v.sampling.seed.value_or(0);
+  int32_t logprobs = v.sampling.logprobs.value_or(-1);
+  int32_t prompt_logprobs = v.sampling.prompt_logprobs.value_or(-1);
+  Field(a, seed);
+  Field(a, v.choice);
+  Field(a, v.sampling.min_tokens);
+  Field(a, v.sampling.stop_token_ids);
+  Field(a, logprobs);
+  Field(a, prompt_logprobs);
 }
 template <typename A>
 void Field(A& a, AppendBlocks& v) {
@@ -259,12 +254,12 @@ void Field(A& a, StepInput& v) {
   Field(a, v.rows);
 }
 template <typename A>
-void Field(A& a, TokenLogprob& v) {
-  Field(a, v.token);
+void Field(A& a, TokenLogprobs::Entry& v) {
+  Field(a, v.token_id);
   Field(a, v.logprob);
 }
 template <typename A>
-void Field(A& a, PositionLogprobs& v) {
+void Field(A& a, TokenLogprobs& v) {
   Field(a, v.token);
   Field(a, v.top);
 }

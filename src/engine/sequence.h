@@ -89,9 +89,9 @@ struct Sequence {
 struct RequestState {
   RequestId id = 0;
   uint64_t number = 0;  // counts arrivals
+  // Has a seed. stop_token_ids, sorted, include the model's end tokens unless these are ignored.
+  // What concerns text alone is the decoders' and left out.
   SamplingParams sampling;
-  uint64_t seed = 0;
-  std::vector<TokenId> end_ids;  // sorted: stop ids and, unless ignored, the model's own
   int32_t priority = 0;
   std::string client;
   ClientQueue* queue = nullptr;  // the queue that its choices are in

@@ -61,7 +61,7 @@ StepInput LargestStep(const RunnerShape& shape, const CacheSpec& cache) {
     step.admit.push_back({.slot = slot,
                           .tokens = std::vector<TokenId>(static_cast<size_t>(tokens), 3),
                           .num_prompt_tokens = tokens,
-                          .sampling = {.prompt_top_logprobs = 0}});
+                          .sampling = {.prompt_logprobs = 0}});
     for (size_t group = 0; group < cache.groups.size(); ++group) {
       AppendBlocks append = {.slot = slot, .group = static_cast<int32_t>(group)};
       for (int32_t i = 0; i < blocks; ++i) append.blocks.push_back(next++);

@@ -44,8 +44,8 @@ struct ArgmaxLogits {
 // The result of one row.
 struct SampleResult {
   RowHealth health = RowHealth::kOk;
-  TokenId token = 0;          // 0 unless health is kOk
-  PositionLogprobs logprobs;  // if the slot asks for them
+  TokenId token = 0;       // 0 unless health is kOk
+  TokenLogprobs logprobs;  // if the slot asks for them
 };
 
 class Sampler {
@@ -54,9 +54,9 @@ class Sampler {
 
   // Gives a slot its parameters, in stream order: draws submitted earlier use the old ones.
   // `tokens` is the history so far, its first `num_prompt` the prompt. Token ids have been checked.
-  // `spec` and `tokens` need not outlive the call.
-  virtual void Admit(SequenceSlotId slot, const SamplingSpec& spec, std::span<const TokenId> tokens,
-                     int32_t num_prompt, Stream& stream) = 0;
+  // `params` (see AdmitSequence) and `tokens` need not outlive the call.
+  virtual void Admit(SequenceSlotId slot, const SamplingParams& params, int32_t choice,
+                     std::span<const TokenId> tokens, int32_t num_prompt, Stream& stream) = 0;
 
   // token_ids[fill.index] = the token last drawn for fill.slot (i32 [T], on the device): how a
   // step's input gets tokens of steps still in flight.

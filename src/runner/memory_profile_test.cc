@@ -60,7 +60,7 @@ TEST_F(MemoryProfileTest, TheLargestStepsFitIntoTheProfiledArena) {
   for (int i = 0; i < 100; ++i) {
     const size_t length = i < 6 ? 90 + static_cast<size_t>(i) : 1;  // the short ones end together
     requests.push_back({.prompt = std::vector<TokenId>(length, i % 96),
-                        .sampling = {.top_logprobs = 2, .prompt_top_logprobs = 1},
+                        .sampling = {.logprobs = 2, .prompt_logprobs = 1},
                         .num_generated = 4});
   }
   std::vector<std::unique_ptr<Model>> models;

@@ -162,7 +162,8 @@ Status Runner::Submit(StepInput step) {
   pool_.Copy(step.copies, *stream_);
   for (const AdmitSequence& admit : step.admit) {
     const SequenceSlot& slot = slots_[admit.slot];
-    sampler_->Admit(admit.slot, admit.sampling, slot.tokens, slot.num_prompt, *stream_);
+    sampler_->Admit(admit.slot, admit.sampling, admit.choice, slot.tokens, slot.num_prompt,
+                    *stream_);
     masked_[static_cast<size_t>(admit.slot)] = false;
   }
   const auto num_rows = static_cast<int32_t>(step.rows.size());
@@ -185,7 +186,7 @@ Status Runner::Submit(StepInput step) {
 bool Runner::IsDecode(const StepInput& step) const {
   return !step.rows.empty() &&
          std::all_of(step.rows.begin(), step.rows.end(), [this](const StepRow& row) {
-           return row.num_tokens == 1 && row.sample && slots_[row.slot].prompt_top_logprobs < 0;
+           return row.num_tokens == 1 && row.sample && !slots_[row.slot].prompt_logprobs;
          });
 }
 

@@ -52,11 +52,11 @@ std::vector<TokenId> RandomTokens(size_t count, int32_t vocab, std::mt19937_64& 
   return tokens;
 }
 
-SamplingSpec RandomSampling(int32_t vocab, std::mt19937_64& random) {
+SamplingParams RandomSampling(int32_t vocab, std::mt19937_64& random) {
   const auto chance = [&random](int one_in) {
     return random() % static_cast<uint64_t>(one_in) == 0;
   };
-  SamplingSpec spec{.seed = random()};
+  SamplingParams spec{.seed = random()};
   if (chance(3)) spec.temperature = 0;
   if (chance(3)) spec.top_k = 1 + static_cast<int32_t>(random() % 20);
   if (chance(3)) spec.top_p = 0.9f;
@@ -69,10 +69,10 @@ SamplingSpec RandomSampling(int32_t vocab, std::mt19937_64& random) {
     spec.logit_bias = {{static_cast<TokenId>(random() % static_cast<uint64_t>(vocab)), 2.0f}};
   if (chance(4)) {
     spec.min_tokens = 3;
-    spec.stop_ids = {1, 2};
+    spec.stop_token_ids = {1, 2};
   }
-  if (chance(2)) spec.top_logprobs = static_cast<int32_t>(random() % 6);
-  if (chance(5)) spec.prompt_top_logprobs = static_cast<int32_t>(random() % 3);
+  if (chance(2)) spec.logprobs = static_cast<int32_t>(random() % 6);
+  if (chance(5)) spec.prompt_logprobs = static_cast<int32_t>(random() % 3);
   return spec;
 }
 
@@ -283,18 +283,18 @@ TEST(Runner, PromptLogprobsAreThoseOfADirectRun) {
     const auto runner = MakeRunner(*model, *ops);
     const auto results = Drive(*runner,
                                {{.prompt = prompt,
-                                 .sampling = {.temperature = 0, .prompt_top_logprobs = 3},
+                                 .sampling = {.temperature = 0, .prompt_logprobs = 3},
                                  .num_generated = 1}},
                                {.chunk = chunk});
     ASSERT_EQ(results[0].prompt_logprobs.size(), prompt.size() - 1);
     for (const auto& [position, got] : results[0].prompt_logprobs) {
       const auto p = static_cast<size_t>(position);
-      EXPECT_EQ(got.token.token, prompt[p]);
+      EXPECT_EQ(got.token.token_id, prompt[p]);
       EXPECT_NEAR(got.token.logprob, Logprob(logits[p - 1], prompt[p]), 3e-6);
       ASSERT_EQ(got.top.size(), 3u);
       const auto best = std::max_element(logits[p - 1].begin(), logits[p - 1].end());
-      EXPECT_EQ(got.top[0].token, best - logits[p - 1].begin());
-      EXPECT_NEAR(got.top[2].logprob, Logprob(logits[p - 1], got.top[2].token), 3e-6);
+      EXPECT_EQ(got.top[0].token_id, best - logits[p - 1].begin());
+      EXPECT_NEAR(got.top[2].logprob, Logprob(logits[p - 1], got.top[2].token_id), 3e-6);
     }
   }
 }
@@ -307,7 +307,7 @@ TEST(Runner, DrawsAreKeyedBySeedChoiceAndPosition) {
   const auto runner = MakeRunner(*model, *ops);
   const auto results =
       Drive(*runner,
-            {{.prompt = prompt, .sampling = {.seed = 77, .choice = 3}, .num_generated = 12}}, {});
+            {{.prompt = prompt, .sampling = {.seed = 77}, .num_generated = 12, .choice = 3}}, {});
   std::vector<TokenId> tokens = prompt;
   tokens.insert(tokens.end(), results[0].tokens.begin(), results[0].tokens.end());
   Harness harness(*model, *ops);
@@ -330,8 +330,9 @@ TEST(Runner, ChoicesDifferAndDoNotDependOnTheBatch) {
   const std::vector<TokenId> prompt = RandomTokens(40, 96, random);
   for (int32_t choice = 0; choice < 6; ++choice) {
     requests.push_back({.prompt = prompt,
-                        .sampling = {.temperature = 3.0f, .seed = 8, .choice = choice},
-                        .num_generated = 16});
+                        .sampling = {.temperature = 3.0f, .seed = 8},
+                        .num_generated = 16,
+                        .choice = choice});
   }
   const auto expected = Alone(*model, *ops, requests);
   const auto runner = MakeRunner(*model, *ops);
@@ -555,13 +556,14 @@ TEST_F(RunnerProtocol, AMaskDecidesTheTokenOfTheNextStep) {
 // The argmax is computed before masks come.
 TEST_F(RunnerProtocol, MasksApplyToGreedyRows) {
   // Returns the tokens of three steps; the mask of step i forbids forbidden[i].
-  const auto tokens = [this](const std::vector<TokenId>& forbidden, int32_t top_logprobs) {
+  const auto tokens = [this](const std::vector<TokenId>& forbidden,
+                             std::optional<int32_t> logprobs) {
     EXPECT_TRUE(runner_->Reset().ok());
     std::vector<TokenId> drawn;
     for (uint64_t number = 0; number < 3; ++number) {
       StepInput step = number == 0 ? Admit(0) : Decode(number);
       if (number == 0) {
-        step.admit[0].sampling = {.temperature = 0, .top_logprobs = top_logprobs};
+        step.admit[0].sampling = {.temperature = 0, .logprobs = logprobs};
       }
       EXPECT_TRUE(runner_->Submit(step).ok());
       std::vector<TokenMask> masks;
@@ -575,12 +577,12 @@ TEST_F(RunnerProtocol, MasksApplyToGreedyRows) {
     }
     return drawn;
   };
-  const std::vector<TokenId> free = tokens({}, -1);
+  const std::vector<TokenId> free = tokens({}, std::nullopt);
   EXPECT_EQ(tokens({}, 0), free);
   for (const int mask : {1, 2, 4, 3, 5, 7}) {
     std::vector<TokenId> forbidden;
     for (size_t i = 0; i < 3; ++i) forbidden.push_back((mask >> i & 1) != 0 ? free[i] : -1);
-    const std::vector<TokenId> masked = tokens(forbidden, -1);
+    const std::vector<TokenId> masked = tokens(forbidden, std::nullopt);
     EXPECT_EQ(masked, tokens(forbidden, 0)) << mask;
     EXPECT_NE(masked, free) << mask;
   }

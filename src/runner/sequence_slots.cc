@@ -74,14 +74,14 @@ Status SequenceSlots::CheckCopy(const CopyBlock& copy) const {
 }
 
 // Checks only what would do harm; the engine has validated the ranges.
-Status SequenceSlots::CheckSampling(const SamplingSpec& sampling) const {
+Status SequenceSlots::CheckSampling(const SamplingParams& sampling) const {
   const auto is_token = [this](TokenId id) { return id >= 0 && id < limits_.vocab_size; };
   for (const auto& [token, bias] : sampling.logit_bias) {
     if (!is_token(token) || !std::isfinite(bias)) {
       return Internal("logit_bias: token {} with bias {} is not valid", token, bias);
     }
   }
-  for (const TokenId token : sampling.stop_ids) {
+  for (const TokenId token : sampling.stop_token_ids) {
     if (!is_token(token)) return Internal("stop id {} is not in the vocabulary", token);
   }
   const float fields[] = {sampling.temperature,
@@ -130,8 +130,8 @@ Status SequenceSlots::Admit(AdmitSequence& admit) {
   slot->num_known = static_cast<int32_t>(size);
   slot->num_computed = admit.num_computed;
   slot->long_rope = UsesLongRope(cache_.original_context, size);
-  slot->top_logprobs = admit.sampling.top_logprobs;
-  slot->prompt_top_logprobs = admit.sampling.prompt_top_logprobs;
+  slot->wants_logprobs = admit.sampling.logprobs.has_value();
+  slot->prompt_logprobs = admit.sampling.prompt_logprobs;
   for (size_t g = 0; g < slot->block_tables.size(); ++g) {
     slot->block_tables[g].clear();
     slot->block_tables[g].reserve(static_cast<size_t>(MaxBlocks(cache_.groups[g])));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,8 +18,8 @@ struct SequenceSlot {
   int32_t num_known = 0;     // tokens, including those that submitted steps draw
   int32_t num_computed = 0;  // positions written to the cache by submitted steps
   bool long_rope = false;    // admitted with the long RoPE factors (CacheSpec::original_context)
-  int32_t top_logprobs = -1;
-  int32_t prompt_top_logprobs = -1;
+  bool wants_logprobs = false;
+  std::optional<int32_t> prompt_logprobs;          // alternatives for each prompt token
   std::vector<std::vector<BlockId>> block_tables;  // one per cache group
 };
 
@@ -58,7 +59,7 @@ class SequenceSlots {
   Status Find(SequenceSlotId slot, SequenceSlot** found);
   Status Free(SequenceSlotId slot);
   Status CheckCopy(const CopyBlock& copy) const;
-  Status CheckSampling(const SamplingSpec& sampling) const;
+  Status CheckSampling(const SamplingParams& sampling) const;
   Status Admit(AdmitSequence& admit);
   Status Append(const AppendBlocks& append);
   Status AddRow(const StepRow& row);

@@ -122,7 +122,8 @@ std::vector<Violation> AdmissionViolations() {
          s.admit[0].sampling.logit_bias = {{5, nan}};
        },
        "logit_bias: token 5 with bias nan"},
-      {"AdmitStopOnNoToken", [](auto& s) { s.admit[0].sampling.stop_ids = {-3}; }, "stop id -3"},
+      {"AdmitStopOnNoToken", [](auto& s) { s.admit[0].sampling.stop_token_ids = {-3}; },
+       "stop id -3"},
       {"AdmitNanTopP", [nan](auto& s) { s.admit[0].sampling.top_p = nan; }, "is nan"},
       {"AdmitCold", [](auto& s) { s.admit[0].sampling.temperature = -1; }, "temperature is -1"},
       {"AdmitNoRepetition", [](auto& s) { s.admit[0].sampling.repetition_penalty = 0; },

@@ -91,7 +91,7 @@ class Schedule {
 
   void Admit(SequenceSlotId slot, int32_t prompt, StepInput* step) {
     positions_[static_cast<size_t>(slot)] = {.known = prompt};
-    SamplingSpec sampling = {.top_k = 20, .top_p = 0.9f, .seed = 5};
+    SamplingParams sampling = {.top_k = 20, .top_p = 0.9f, .seed = 5};
     if (slot % 2 == 0) sampling.temperature = 0;
     step->admit.push_back({.slot = slot,
                            .tokens = std::vector<TokenId>(static_cast<size_t>(prompt), 7 + slot),

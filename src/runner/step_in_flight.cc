@@ -120,7 +120,7 @@ class Packer {
   std::pair<int32_t, int32_t> Scored(const StepRow& row) const {
     const SequenceSlot& slot = slots_[row.slot];
     const int32_t begin = slot.num_computed - row.num_tokens;
-    if (slot.prompt_top_logprobs < 0) return {begin, begin};
+    if (!slot.prompt_logprobs) return {begin, begin};
     return {begin, std::max(begin, std::min(slot.num_computed, slot.num_prompt - 1))};
   }
 
@@ -180,7 +180,7 @@ class Packer {
     packed.slot = row.slot;
     if (!row.sample) return;
     packed.sampled = static_cast<int32_t>(in_flight_.sample_rows.size());
-    packed.wants_logprobs = slot.top_logprobs >= 0;
+    packed.wants_logprobs = slot.wants_logprobs;
     logit_rows_[num_logits_++] = num_tokens_ - 1;
     in_flight_.sample_rows.push_back({.slot = row.slot, .position = slot.num_computed});
   }
@@ -199,7 +199,7 @@ class Packer {
   void PackPromptLogprobs(const StepRow& row, StepInFlight::Row* packed) {
     const SequenceSlot& slot = slots_[row.slot];
     packed->scored_begin = static_cast<int32_t>(in_flight_.scored_tokens.size());
-    packed->prompt_top = slot.prompt_top_logprobs;
+    packed->prompt_top = slot.prompt_logprobs.value_or(0);
     const auto [begin, end] = Scored(row);
     const int32_t first = query_start_loc_[packed - in_flight_.rows.data()];
     for (int32_t position = begin; position < end; ++position) {

@@ -11,37 +11,15 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "step/cache_spec.h"
+#include "tokamak/sampling_params.h"
 
 namespace tokamak {
 
 using TokenId = int32_t;
 using SequenceSlotId = int32_t;  // index of a sequence's state in the runner, in [0, max_seqs)
-
-// How to choose a sequence's next token. Ranges have been validated; SamplingParams
-// (include/tokamak/sampling_params.h) explains each field.
-struct SamplingSpec {
-  float temperature = 1.0f;  // 0 is greedy
-  int32_t top_k = 0;         // 0 is off
-  float top_p = 1.0f;
-  float min_p = 0.0f;
-  float typical_p = 1.0f;
-  float repetition_penalty = 1.0f;
-  float presence_penalty = 0.0f;
-  float frequency_penalty = 0.0f;
-  std::vector<std::pair<TokenId, float>> logit_bias = {};
-  uint64_t seed = 0;       // every draw is keyed by (seed, choice, position, token id)
-  int32_t choice = 0;      // index among the request's n continuations
-  int32_t min_tokens = 0;  // until this many tokens are generated, stop_ids cannot be drawn
-  std::vector<TokenId> stop_ids = {};
-  int32_t top_logprobs = -1;  // alternatives to report per generated token; -1: no logprobs at all
-  int32_t prompt_top_logprobs = -1;  // the same for prompt tokens
-
-  friend bool operator==(const SamplingSpec&, const SamplingSpec&) = default;
-};
 
 // Assigns a sequence to a free slot. A sequence that resumes after a preemption brings the tokens
 // it had generated; draws are keyed by position, so its tokens stay the same.
@@ -50,7 +28,11 @@ struct AdmitSequence {
   std::vector<TokenId> tokens = {};  // prompt, then tokens generated so far
   int32_t num_prompt_tokens = 0;
   int32_t num_computed = 0;  // positions already in the blocks; < tokens.size()
-  SamplingSpec sampling = {};
+  // The request's parameters as far as they decide what is drawn. Has a seed. stop_token_ids are
+  // all ids that end the generation, the model's own included, or empty without min_tokens.
+  // prompt_logprobs is absent once they are known.
+  SamplingParams sampling = {};
+  int32_t choice = 0;  // index among the request's n continuations
 
   friend bool operator==(const AdmitSequence&, const AdmitSequence&) = default;
 };

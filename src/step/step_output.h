@@ -5,24 +5,9 @@
 #include <vector>
 
 #include "step/step_input.h"
+#include "tokamak/request.h"
 
 namespace tokamak {
-
-struct TokenLogprob {
-  TokenId token = 0;
-  float logprob = 0;  // natural logarithm
-
-  friend bool operator==(const TokenLogprob&, const TokenLogprob&) = default;
-};
-
-// A token's logprob under the model's own distribution (log-softmax of the raw logits), before any
-// sampling parameter.
-struct PositionLogprobs {
-  TokenLogprob token;             // the token at that position
-  std::vector<TokenLogprob> top;  // the most likely tokens, best first; ties by lower id
-
-  friend bool operator==(const PositionLogprobs&, const PositionLogprobs&) = default;
-};
 
 enum class RowHealth : uint8_t {
   kOk,
@@ -34,10 +19,10 @@ struct RowOutput {
   SequenceSlotId slot = 0;
   RowHealth health = RowHealth::kOk;
   std::vector<TokenId> tokens;  // drawn: none, one, or several when speculation accepts more
-  std::vector<PositionLogprobs> logprobs;  // one per drawn token, if asked for
+  std::vector<TokenLogprobs> logprobs;  // one per drawn token, if asked for
   // If asked for: the logprob of the prompt token at p + 1 for each position p of this row, as long
   // as that is a prompt token.
-  std::vector<PositionLogprobs> prompt_logprobs;
+  std::vector<TokenLogprobs> prompt_logprobs;
 
   friend bool operator==(const RowOutput&, const RowOutput&) = default;
 };

@@ -86,7 +86,7 @@ class CountingExecutor final : public Executor {
     const int32_t block_size = inner_->limits().cache.groups.front().block_size;
     if (known > admit.num_prompt_tokens) {
       ++counts_.resumed;
-    } else if (admit.sampling.choice > 0) {
+    } else if (admit.choice > 0) {
       if (admit.num_computed > 0) ++counts_.forks;
     } else if (admit.num_computed % block_size != 0) {
       ++counts_.part_hits;

@@ -149,10 +149,11 @@ void FakeExecutor::Admit(const AdmitSequence& admit) {
   slot.computed = admit.num_computed;
   slot.last_row = -1;
   slot.sampling = admit.sampling;
+  slot.choice = admit.choice;
   slot.tables.resize(options_.limits.cache.groups.size());
   for (auto& table : slot.tables) table.clear();
   slot.prefixes.clear();
-  uint64_t prefix = TokenModel::Root(admit.sampling.seed);
+  uint64_t prefix = TokenModel::Root(admit.sampling.seed.value());
   for (const TokenId token : slot.tokens) {
     slot.prefixes.push_back(prefix = TokenModel::Extend(prefix, token));
   }
@@ -228,7 +229,7 @@ RowOutput FakeExecutor::RunRow(const StepRow& row) {
   }
   slot.last_row = static_cast<int64_t>(next_number_);
   slot.computed = end;
-  if (slot.sampling.prompt_top_logprobs >= 0) {
+  if (slot.sampling.prompt_logprobs) {
     for (int32_t p = start; p < end && p + 1 < slot.num_prompt; ++p) {
       const TokenId next = slot.tokens[p + 1];
       out.prompt_logprobs.push_back({{next, TokenModel::Logprob(slot.prefixes[p], next)}, {}});
@@ -239,21 +240,22 @@ RowOutput FakeExecutor::RunRow(const StepRow& row) {
 }
 
 void FakeExecutor::DrawToken(Slot* slot, RowOutput* out) {
-  const SamplingSpec& s = slot->sampling;
+  const SamplingParams& s = slot->sampling;
+  const uint64_t seed = s.seed.value();
   const uint64_t prefix = slot->prefixes.back();
   const int32_t generated = static_cast<int32_t>(slot->tokens.size()) - slot->num_prompt;
-  TokenId token = options_.model.Draw(prefix, s.seed, s.choice, 0);
+  TokenId token = options_.model.Draw(prefix, seed, slot->choice, 0);
   const auto masked = [&](TokenId t) {
     return generated < s.min_tokens &&
-           std::find(s.stop_ids.begin(), s.stop_ids.end(), t) != s.stop_ids.end();
+           std::find(s.stop_token_ids.begin(), s.stop_token_ids.end(), t) != s.stop_token_ids.end();
   };
   for (int32_t attempt = 1; masked(token); ++attempt) {
-    token = options_.model.Draw(prefix, s.seed, s.choice, attempt);
+    token = options_.model.Draw(prefix, seed, slot->choice, attempt);
   }
-  out->health = options_.model.Health(prefix, s.seed);
+  out->health = options_.model.Health(prefix, seed);
   if (out->health == RowHealth::kOk) {
     out->tokens = {token};
-    if (s.top_logprobs >= 0) out->logprobs = {{{token, TokenModel::Logprob(prefix, token)}, {}}};
+    if (s.logprobs) out->logprobs = {{{token, TokenModel::Logprob(prefix, token)}, {}}};
   }
   slot->tokens.push_back(token);
   slot->prefixes.push_back(TokenModel::Extend(prefix, token));

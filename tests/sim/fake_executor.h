@@ -70,7 +70,8 @@ class FakeExecutor final : public Executor {
     int32_t num_prompt = 0;
     int32_t computed = 0;
     int64_t last_row = -1;  // the step of its last row
-    SamplingSpec sampling;
+    SamplingParams sampling;
+    int32_t choice = 0;
     std::vector<std::vector<BlockId>> tables;  // by group
   };
   struct StepInFlight {

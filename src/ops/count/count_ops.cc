@@ -64,7 +64,7 @@ class CountPlan final : public AttentionPlan {
 
 class NullSampler final : public Sampler {
  public:
-  void Admit(SequenceSlotId, const SamplingSpec&, std::span<const TokenId>, int32_t,
+  void Admit(SequenceSlotId, const SamplingParams&, int32_t, std::span<const TokenId>, int32_t,
              Stream&) override {}
   void FillTokens(Tensor, std::span<const TokenFill>, Stream&) override {}
   void Sample(Tensor, std::span<const SampleRow>, std::span<const TokenMask>,

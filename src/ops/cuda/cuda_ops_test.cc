@@ -290,8 +290,8 @@ class SmallStep {
                        .frequency_penalty = 0.5f,
                        .logit_bias = {{1, 0.5f}},
                        .seed = 3,
-                       .top_logprobs = 2},
-                      ids_host_, 1, *stream_);
+                       .logprobs = 2},
+                      /*choice=*/0, ids_host_, 1, *stream_);
     }
     sampler_->FillTokens(ids_, fills_, *stream_);
     plan_->Fill({.query_start_loc = query_start_loc_,

@@ -17,7 +17,7 @@ struct TokenBias {
   float raw;  // the logit from before any change, when logprobs are asked for
 };
 
-// A slot's parameters: SamplingSpec, and where its lists are. Device memory.
+// A slot's parameters: SamplingParams, and where its lists are. Device memory.
 struct DeviceSlot {
   uint64_t seed;
   int32_t choice;

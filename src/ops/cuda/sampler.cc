@@ -31,7 +31,7 @@ void DeliverResults(const std::byte* block, std::span<SampleResult> results) {
   }
 }
 
-bool Penalizes(const SamplingSpec& spec) {
+bool Penalizes(const SamplingParams& spec) {
   return spec.repetition_penalty != 1.0f || spec.presence_penalty != 0.0f ||
          spec.frequency_penalty != 0.0f;
 }
@@ -90,10 +90,10 @@ void CudaSampler::Upload(BlockPool::Block from, std::byte* to, size_t bytes, Cud
   stream.completions()->Add({.block = from, .deliver = nullptr, .results = {}});
 }
 
-void CudaSampler::UploadLists(const SamplingSpec& spec, Held& held, DeviceSlot& device,
+void CudaSampler::UploadLists(const SamplingParams& spec, Held& held, DeviceSlot& device,
                               CudaStream& stream) {
   const size_t bias_bytes = spec.logit_bias.size() * sizeof(TokenBias);
-  const size_t stop_bytes = spec.stop_ids.size() * sizeof(int32_t);
+  const size_t stop_bytes = spec.stop_token_ids.size() * sizeof(int32_t);
   if (bias_bytes + stop_bytes == 0) return;
   const BlockPool::Block pinned = pinned_.Take(bias_bytes + stop_bytes);
   held.lists = device_.Take(bias_bytes + stop_bytes);
@@ -104,9 +104,9 @@ void CudaSampler::UploadLists(const SamplingSpec& spec, Held& held, DeviceSlot& 
   }
   std::stable_sort(biases, biases + spec.logit_bias.size(),
                    [](const TokenBias& a, const TokenBias& b) { return a.token < b.token; });
-  if (stop_bytes > 0) std::memcpy(pinned.data + bias_bytes, spec.stop_ids.data(), stop_bytes);
+  if (stop_bytes > 0) std::memcpy(pinned.data + bias_bytes, spec.stop_token_ids.data(), stop_bytes);
   device.num_biases = static_cast<int32_t>(spec.logit_bias.size());
-  device.num_stops = static_cast<int32_t>(spec.stop_ids.size());
+  device.num_stops = static_cast<int32_t>(spec.stop_token_ids.size());
   device.biases = reinterpret_cast<TokenBias*>(held.lists.data);
   device.stops = reinterpret_cast<const int32_t*>(held.lists.data + bias_bytes);
   Upload(pinned, held.lists.data, bias_bytes + stop_bytes, stream);
@@ -133,15 +133,15 @@ void CudaSampler::CountHistory(std::span<const TokenId> tokens, int32_t num_prom
   device_.Give(uploaded);
 }
 
-void CudaSampler::Admit(SequenceSlotId slot, const SamplingSpec& spec,
+void CudaSampler::Admit(SequenceSlotId slot, const SamplingParams& spec, int32_t choice,
                         std::span<const TokenId> tokens, int32_t num_prompt, Stream& stream) {
   auto& cuda_stream = static_cast<CudaStream&>(stream);
-  CHECK(spec.top_logprobs <= kMaxTop);
+  CHECK(spec.logprobs.value_or(0) <= kMaxTop);
   Held& held = held_[static_cast<size_t>(slot)];
   Release(held);
   DeviceSlot device = {};
-  device.seed = spec.seed;
-  device.choice = spec.choice;
+  device.seed = spec.seed.value_or(0);
+  device.choice = choice;
   device.temperature = spec.temperature;
   device.top_k = spec.top_k;
   device.top_p = spec.top_p;
@@ -152,7 +152,7 @@ void CudaSampler::Admit(SequenceSlotId slot, const SamplingSpec& spec,
   device.frequency_penalty = spec.frequency_penalty;
   device.num_prompt = num_prompt;
   device.min_tokens = spec.min_tokens;
-  device.top_logprobs = spec.top_logprobs;
+  device.top_logprobs = spec.logprobs.value_or(-1);
   UploadLists(spec, held, device, cuda_stream);
   if (Penalizes(spec)) CountHistory(tokens, num_prompt, held, device, cuda_stream);
   CUDA_RUN(guard_, LaunchSetSlot(reinterpret_cast<DeviceSlot*>(slots_.data()),

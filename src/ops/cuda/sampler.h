@@ -26,8 +26,8 @@ class CudaSampler final : public Sampler {
   static Result<std::unique_ptr<CudaSampler>> Make(const SamplerShape& shape, CallGuard& guard,
                                                    BlockPool& pinned);
 
-  void Admit(SequenceSlotId slot, const SamplingSpec& spec, std::span<const TokenId> tokens,
-             int32_t num_prompt, Stream& stream) override;
+  void Admit(SequenceSlotId slot, const SamplingParams& spec, int32_t choice,
+             std::span<const TokenId> tokens, int32_t num_prompt, Stream& stream) override;
   void FillTokens(Tensor token_ids, std::span<const TokenFill> fills, Stream& stream) override;
   void Sample(Tensor logits, std::span<const SampleRow> rows, std::span<const TokenMask> masks,
               std::span<SampleResult> results, Stream& stream) override;
@@ -46,7 +46,7 @@ class CudaSampler final : public Sampler {
   void Release(Held& held);
   // Copies from a pinned block, which goes back to its pool when that has happened.
   void Upload(BlockPool::Block from, std::byte* to, size_t bytes, CudaStream& stream);
-  void UploadLists(const SamplingSpec& spec, Held& held, DeviceSlot& device, CudaStream& stream);
+  void UploadLists(const SamplingParams& spec, Held& held, DeviceSlot& device, CudaStream& stream);
   void CountHistory(std::span<const TokenId> tokens, int32_t num_prompt, Held& held,
                     DeviceSlot& device, CudaStream& stream);
   size_t CountBytes() const;

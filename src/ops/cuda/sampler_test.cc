@@ -48,10 +48,10 @@ class Pair {
     logits_ = *std::move(logits);
   }
 
-  void Admit(SequenceSlotId slot, const SamplingSpec& spec, const std::vector<TokenId>& tokens,
-             int32_t num_prompt) {
-    host_->Admit(slot, spec, tokens, num_prompt, stream_);
-    device_->Admit(slot, spec, tokens, num_prompt, stream_);
+  void Admit(SequenceSlotId slot, const SamplingParams& spec, const std::vector<TokenId>& tokens,
+             int32_t num_prompt, int32_t choice = 0) {
+    host_->Admit(slot, spec, choice, tokens, num_prompt, stream_);
+    device_->Admit(slot, spec, choice, tokens, num_prompt, stream_);
   }
 
   // Expects the same of both; gives it.
@@ -107,16 +107,15 @@ class Pair {
 };
 
 // Parameters of every kind, alone and together.
-SamplingSpec RandomSpec(std::mt19937& random, int32_t vocab) {
+SamplingParams RandomSpec(std::mt19937& random, int32_t vocab) {
   const auto chance = [&random](int one_in) {
     return random() % static_cast<unsigned>(one_in) == 0;
   };
   const auto uniform = [&random](float low, float high) {
     return std::uniform_real_distribution<float>(low, high)(random);
   };
-  SamplingSpec spec;
+  SamplingParams spec;
   spec.seed = (uint64_t{random()} << 32) | random();
-  spec.choice = static_cast<int32_t>(random() % 3);
   spec.temperature = chance(5) ? 0.0f : chance(6) ? uniform(0.01f, 0.2f) : uniform(0.3f, 3.0f);
   if (chance(3)) spec.top_k = 1 + static_cast<int32_t>(random() % (chance(2) ? 60u : 3000u));
   if (chance(3)) spec.top_p = chance(4) ? uniform(0.001f, 0.05f) : uniform(0.3f, 0.999f);
@@ -136,10 +135,10 @@ SamplingSpec RandomSpec(std::mt19937& random, int32_t vocab) {
   if (chance(4)) {
     spec.min_tokens = static_cast<int32_t>(random() % 8);
     for (int i = 0; i < 3; ++i) {
-      spec.stop_ids.push_back(static_cast<TokenId>(random() % static_cast<uint32_t>(vocab)));
+      spec.stop_token_ids.push_back(static_cast<TokenId>(random() % static_cast<uint32_t>(vocab)));
     }
   }
-  if (chance(3)) spec.top_logprobs = static_cast<int32_t>(random() % 21);
+  if (chance(3)) spec.logprobs = static_cast<int32_t>(random() % 21);
   return spec;
 }
 
@@ -170,7 +169,7 @@ TEST_P(CudaDraws, AreTheHostsInRandomRows) {
     std::vector<TokenId> tokens(random() % 50 + 1);
     for (TokenId& t : tokens) t = static_cast<TokenId>(random() % static_cast<uint32_t>(vocab));
     pair.Admit(slot, RandomSpec(random, vocab), tokens,
-               static_cast<int32_t>(tokens.size() - tokens.size() / 3));
+               static_cast<int32_t>(tokens.size() - tokens.size() / 3), /*choice=*/slot % 3);
   }
   for (int32_t round = 0; round < rounds; ++round) {
     std::vector<float> logits;
@@ -206,7 +205,7 @@ INSTANTIATE_TEST_SUITE_P(Vocabularies, CudaDraws, ::testing::Values(1, 3, 48, 10
 TEST_F(CudaSampling, EveryFilterCutsWhereTheHostDoes) {
   std::mt19937 random(2);
   constexpr int32_t kVocab = 2000, kSlots = 64;
-  for (const SamplingSpec& spec : std::vector<SamplingSpec>{
+  for (const SamplingParams& spec : std::vector<SamplingParams>{
            {.top_k = 1},
            {.top_k = 1999},
            {.top_k = 2000},
@@ -224,7 +223,7 @@ TEST_F(CudaSampling, EveryFilterCutsWhereTheHostDoes) {
     std::vector<float> logits;
     std::vector<SampleRow> rows;
     for (int32_t slot = 0; slot < kSlots; ++slot) {
-      SamplingSpec own = spec;
+      SamplingParams own = spec;
       own.seed = random();
       pair.Admit(slot, own, {1}, 1);
       const std::vector<float> row = RandomLogits(random, kVocab, static_cast<Kind>(slot % 5));
@@ -243,7 +242,7 @@ TEST_F(CudaSampling, BadRowsFailAlone) {
   std::vector<float> logits;
   std::vector<SampleRow> rows;
   for (int32_t slot = 0; slot < 6; ++slot) {
-    pair.Admit(slot, {.temperature = slot % 2 == 0 ? 0.0f : 1.0f, .top_logprobs = 3}, {1}, 1);
+    pair.Admit(slot, {.temperature = slot % 2 == 0 ? 0.0f : 1.0f, .logprobs = 3}, {1}, 1);
     std::vector<float> row = RandomLogits(random, kVocab, Kind::kNormal);
     if (slot == 1) row[2999] = NAN;
     if (slot == 2) row[5] = kInf;
@@ -295,11 +294,11 @@ TEST_F(CudaSampling, StepsInFlightKeepTheirOrder) {
   const std::vector<TokenFill> fills = {{.slot = 1, .index = 1}};
   std::vector<SampleResult> first_result(1), second_result(1);
   const auto done = ops_->MakeEvent();
-  sampler.Admit(1, {.temperature = 0}, std::vector<TokenId>{1}, 1, *stream_);
+  sampler.Admit(1, {.temperature = 0}, 0, std::vector<TokenId>{1}, 1, *stream_);
   sampler.Sample(first_logits, rows, {}, first_result, *stream_);
   sampler.FillTokens(ids, fills, *stream_);
   ops_->Record(*done, *stream_);
-  sampler.Admit(1, {.temperature = 0, .logit_bias = {{29, -5.0f}}}, std::vector<TokenId>{1}, 1,
+  sampler.Admit(1, {.temperature = 0, .logit_bias = {{29, -5.0f}}}, 0, std::vector<TokenId>{1}, 1,
                 *stream_);
   sampler.Sample(second_logits, rows, {}, second_result, *stream_);
   ASSERT_TRUE(ops_->Await(*done).ok());

@@ -238,9 +238,10 @@ class ProfiledSampler final : public Sampler {
   ProfiledSampler(std::unique_ptr<Sampler> inner, Recorder& recorder)
       : inner_(std::move(inner)), recorder_(recorder) {}
 
-  void Admit(SequenceSlotId slot, const SamplingSpec& spec, std::span<const TokenId> tokens,
-             int32_t num_prompt, Stream& stream) override {
-    recorder_.Run("admit", stream, [&] { inner_->Admit(slot, spec, tokens, num_prompt, stream); });
+  void Admit(SequenceSlotId slot, const SamplingParams& params, int32_t choice,
+             std::span<const TokenId> tokens, int32_t num_prompt, Stream& stream) override {
+    recorder_.Run("admit", stream,
+                  [&] { inner_->Admit(slot, params, choice, tokens, num_prompt, stream); });
   }
   void FillTokens(Tensor token_ids, std::span<const TokenFill> fills, Stream& stream) override {
     recorder_.Run("fill_tokens", stream, [&] { inner_->FillTokens(token_ids, fills, stream); });

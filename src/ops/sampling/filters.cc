@@ -43,31 +43,31 @@ Mass Target(float part, Mass total) {
 
 }  // namespace
 
-bool HasFilters(const SamplingSpec& spec) {
-  return spec.top_k > 0 || spec.typical_p < 1.0f || spec.top_p < 1.0f || spec.min_p > 0.0f;
+bool HasFilters(const SamplingParams& params) {
+  return params.top_k > 0 || params.typical_p < 1.0f || params.top_p < 1.0f || params.min_p > 0.0f;
 }
 
 std::span<const Candidate> Filter::Apply(std::span<const float> tempered,
-                                         const SamplingSpec& spec) {
-  const bool typical = spec.typical_p < 1.0f;
-  const bool top_k = spec.top_k > 0 && static_cast<size_t>(spec.top_k) < tempered.size();
-  bool top_p = spec.top_p < 1.0f;
+                                         const SamplingParams& params) {
+  const bool typical = params.typical_p < 1.0f;
+  const bool top_k = params.top_k > 0 && static_cast<size_t>(params.top_k) < tempered.size();
+  bool top_p = params.top_p < 1.0f;
   if (top_k) {
-    GatherTop(tempered, spec.top_k);
+    GatherTop(tempered, params.top_k);
   } else if (typical) {
     GatherAll(tempered, kMassless);
   } else if (top_p) {
-    GatherTopP(tempered, spec.top_p);
+    GatherTopP(tempered, params.top_p);
     top_p = false;
-  } else if (spec.min_p > 0.0f) {
-    const double floor = ExactLog(static_cast<double>(spec.min_p));
+  } else if (params.min_p > 0.0f) {
+    const double floor = ExactLog(static_cast<double>(params.min_p));
     GatherAll(tempered, std::nextafter(static_cast<float>(floor), -kInf));
   } else {
     GatherAll(tempered, -kInf);
   }
-  if (typical) KeepTypical(spec.typical_p);
-  if (top_p) KeepTopP(spec.top_p);
-  if (spec.min_p > 0.0f) KeepMinP(spec.min_p);
+  if (typical) KeepTypical(params.typical_p);
+  if (top_p) KeepTopP(params.top_p);
+  if (params.min_p > 0.0f) KeepMinP(params.min_p);
   CHECK(!kept_.empty());
   return kept_;
 }

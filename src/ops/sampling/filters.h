@@ -17,14 +17,14 @@
 namespace tokamak::sampling {
 
 // Returns whether any filter might drop a token.
-bool HasFilters(const SamplingSpec& spec);
+bool HasFilters(const SamplingParams& params);
 
 // Reuses its memory between calls. One per thread.
 class Filter {
  public:
   // Returns the tokens of `tempered` (see Temper) that survive top_k, typical_p, top_p and min_p,
   // sorted by ascending id. Never empty.
-  std::span<const Candidate> Apply(std::span<const float> tempered, const SamplingSpec& spec);
+  std::span<const Candidate> Apply(std::span<const float> tempered, const SamplingParams& params);
 
  private:
   void GatherAll(std::span<const float> tempered, float above);

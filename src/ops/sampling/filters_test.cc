@@ -17,7 +17,7 @@
 namespace tokamak::sampling {
 namespace {
 
-std::vector<TokenId> Survivors(const std::vector<float>& row, const SamplingSpec& spec) {
+std::vector<TokenId> Survivors(const std::vector<float>& row, const SamplingParams& spec) {
   std::vector<float> tempered(row.size());
   Temper(row, Scan(row).max, spec.temperature, tempered);
   Filter filter;
@@ -34,7 +34,7 @@ TEST(Filter, KeepsWhatNumpyKeeps) {
   while (std::getline(file, parameters) && std::getline(file, survivors)) {
     SCOPED_TRACE(parameters.substr(0, 60));
     std::istringstream in(parameters);
-    SamplingSpec spec;
+    SamplingParams spec;
     std::string colon;
     in >> spec.temperature >> spec.top_k >> spec.typical_p >> spec.top_p >> spec.min_p >> colon;
     std::vector<float> row;
@@ -51,7 +51,7 @@ TEST(Filter, KeepsWhatNumpyKeeps) {
 }
 
 // Sorts all tokens and cuts the list, in exact integer masses.
-std::vector<TokenId> BySorting(const std::vector<float>& tempered, const SamplingSpec& spec) {
+std::vector<TokenId> BySorting(const std::vector<float>& tempered, const SamplingParams& spec) {
   std::vector<TokenId> ids;
   for (size_t t = 0; t < tempered.size(); ++t) {
     if (std::isfinite(tempered[t])) ids.push_back(static_cast<TokenId>(t));
@@ -114,7 +114,7 @@ TEST(Filter, EqualsAFullSort) {
       if (random() % 16 == 0) x = -INFINITY;
     }
     row[random() % size] = 1;
-    SamplingSpec spec;
+    SamplingParams spec;
     const float temperatures[] = {1e-6f, 0.7f, 1.0f, 2.0f, 1e6f};
     spec.temperature = temperatures[random() % 5];
     const uint32_t which = random() % 15 + 1;
@@ -129,7 +129,7 @@ TEST(Filter, EqualsAFullSort) {
 }
 
 TEST(Filter, TheSmallestTopPKeepsTheBestAlone) {
-  SamplingSpec spec;
+  SamplingParams spec;
   spec.top_p = 1e-30f;
   EXPECT_EQ(Survivors({0, 3, 1, 3, 2}, spec), std::vector<TokenId>{1});
   spec.top_k = 2;
@@ -137,7 +137,7 @@ TEST(Filter, TheSmallestTopPKeepsTheBestAlone) {
 }
 
 TEST(Filter, TopKTakesEqualTokensByTheirIds) {
-  SamplingSpec spec;
+  SamplingParams spec;
   spec.top_k = 3;
   EXPECT_EQ(Survivors({2, 5, 2, 2, 5, 2}, spec), (std::vector<TokenId>{0, 1, 4}));
 }
@@ -147,7 +147,7 @@ TEST(Filter, TypicalMayDropTheMostLikely) {
   // of the small ones (4.6) than to that of the large one (1.6).
   std::vector<float> row(81, std::log(0.01f));
   row[7] = std::log(0.2f);
-  SamplingSpec spec;
+  SamplingParams spec;
   spec.typical_p = 0.295f;
   const std::vector<TokenId> ids = Survivors(row, spec);
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 7), 0);

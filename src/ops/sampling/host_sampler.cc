@@ -49,9 +49,9 @@ class HostSampler final : public Sampler {
         last_(static_cast<size_t>(shape.max_seqs), 0),
         workers_(static_cast<size_t>(pool->num_threads())) {}
 
-  void Admit(SequenceSlotId slot, const SamplingSpec& spec, std::span<const TokenId> tokens,
-             int32_t num_prompt, Stream&) override {
-    slots_[static_cast<size_t>(slot)].Reset(spec, tokens, num_prompt);
+  void Admit(SequenceSlotId slot, const SamplingParams& params, int32_t choice,
+             std::span<const TokenId> tokens, int32_t num_prompt, Stream&) override {
+    slots_[static_cast<size_t>(slot)].Reset(params, choice, tokens, num_prompt);
     last_[static_cast<size_t>(slot)] = 0;
   }
 
@@ -77,7 +77,7 @@ class HostSampler final : public Sampler {
 
   bool IsGreedy(const SampleRow& row) const override {
     const sampling::SlotSampling& slot = slots_[static_cast<size_t>(row.slot)];
-    return slot.spec().temperature == 0.0f && slot.spec().top_logprobs < 0 &&
+    return slot.params().temperature == 0.0f && !slot.params().logprobs &&
            !slot.Edits(row.position);
   }
 
@@ -125,7 +125,7 @@ class HostSampler final : public Sampler {
   }
 
   static void AddTop(std::span<const float> row, const LogSoftmax& log_softmax, int32_t top,
-                     Worker& worker, PositionLogprobs* logprobs) {
+                     Worker& worker, TokenLogprobs* logprobs) {
     sampling::TopTokens(row, top, &worker.top);
     for (const TokenId id : worker.top) {
       logprobs->top.push_back({id, log_softmax(row[static_cast<size_t>(id)])});
@@ -146,7 +146,7 @@ class HostSampler final : public Sampler {
 SampleResult HostSampler::SampleOne(std::span<float> row, const SampleRow& where,
                                     const TokenMask* mask, Worker& worker) {
   sampling::SlotSampling& slot = slots_[static_cast<size_t>(where.slot)];
-  const bool wants_logprobs = slot.spec().top_logprobs >= 0;
+  const bool wants_logprobs = slot.params().logprobs.has_value();
   SampleResult result;
   RowScan scan = sampling::Scan(row);
   if (!scan.usable || scan.max == -kInf) {
@@ -156,7 +156,7 @@ SampleResult HostSampler::SampleOne(std::span<float> row, const SampleRow& where
   std::optional<LogSoftmax> log_softmax;
   if (wants_logprobs) {
     log_softmax.emplace(row, scan.max);
-    AddTop(row, *log_softmax, slot.spec().top_logprobs, worker, &result.logprobs);
+    AddTop(row, *log_softmax, *slot.params().logprobs, worker, &result.logprobs);
   }
   const bool edits = slot.Edits(where.position);
   worker.raw.clear();
@@ -183,13 +183,14 @@ SampleResult HostSampler::SampleOne(std::span<float> row, const SampleRow& where
 
 TokenId HostSampler::Draw(std::span<const float> row, float max, const SampleRow& where,
                           Worker& worker) {
-  const SamplingSpec& spec = slots_[static_cast<size_t>(where.slot)].spec();
-  if (spec.temperature == 0.0f) return sampling::FirstOf(row, max);
-  const DrawKey key{.seed = spec.seed, .choice = spec.choice, .position = where.position};
+  const sampling::SlotSampling& slot = slots_[static_cast<size_t>(where.slot)];
+  const SamplingParams& params = slot.params();
+  if (params.temperature == 0.0f) return sampling::FirstOf(row, max);
+  const DrawKey key = slot.KeyAt(where.position);
   worker.tempered.resize(row.size());
-  sampling::Temper(row, max, spec.temperature, worker.tempered);
-  if (!sampling::HasFilters(spec)) return sampling::DrawFromRow(worker.tempered, key);
-  return sampling::DrawFromCandidates(worker.filter.Apply(worker.tempered, spec), key);
+  sampling::Temper(row, max, params.temperature, worker.tempered);
+  if (!sampling::HasFilters(params)) return sampling::DrawFromRow(worker.tempered, key);
+  return sampling::DrawFromCandidates(worker.filter.Apply(worker.tempered, params), key);
 }
 
 }  // namespace

@@ -28,9 +28,9 @@ class Bench {
         sampler_(
             MakeHostSampler({.max_seqs = slots, .max_rows = slots, .vocab_size = vocab}, &pool_)) {}
 
-  void Admit(SequenceSlotId slot, const SamplingSpec& spec,
-             const std::vector<TokenId>& tokens = {0}, int32_t num_prompt = 1) {
-    sampler_->Admit(slot, spec, tokens, num_prompt, stream_);
+  void Admit(SequenceSlotId slot, const SamplingParams& spec,
+             const std::vector<TokenId>& tokens = {0}, int32_t num_prompt = 1, int32_t choice = 0) {
+    sampler_->Admit(slot, spec, choice, tokens, num_prompt, stream_);
   }
   std::vector<SampleResult> Sample(std::vector<float> logits, const std::vector<SampleRow>& rows,
                                    const std::vector<TokenMask>& masks = {}) {
@@ -73,7 +73,7 @@ std::vector<float> RandomLogits(size_t count, uint32_t seed, float scale = 2) {
 
 // The expected probabilities by definition: in double, by sorting.
 std::vector<double> ReferenceDistribution(const std::vector<float>& logits,
-                                          const SamplingSpec& spec) {
+                                          const SamplingParams& spec) {
   std::vector<double> p(logits.size());
   const auto normalize = [&p] {
     const double sum = std::accumulate(p.begin(), p.end(), 0.0);
@@ -163,7 +163,7 @@ void ExpectFits(const std::vector<int>& counts, const std::vector<double>& proba
 
 struct Named {
   const char* name;
-  SamplingSpec spec;
+  SamplingParams spec;
 };
 
 std::vector<Named> DistributionCases() {
@@ -193,10 +193,9 @@ TEST(HostSampler, DrawsFitTheReferenceDistribution) {
     for (int i = 0; i < kRows; ++i) logits.insert(logits.end(), row.begin(), row.end());
     Bench bench(kRows);
     for (int i = 0; i < kRows; ++i) {
-      SamplingSpec spec = c.spec;
+      SamplingParams spec = c.spec;
       spec.seed = static_cast<uint64_t>(i / 10);  // draws differ by seed, choice and position
-      spec.choice = i % 10;
-      bench.Admit(i, spec);
+      bench.Admit(i, spec, {0}, 1, /*choice=*/i % 10);
     }
     std::vector<int> counts(kVocab, 0);
     for (int32_t position = 1; position <= kDraws / kRows; ++position) {
@@ -214,7 +213,7 @@ TEST(HostSampler, DrawsFitTheReferenceDistribution) {
 // rely on it. Computed with a few lines of Python (math.log, math.log1p).
 TEST(HostSampler, DrawsTheseTokens) {
   Bench bench(1);
-  bench.Admit(0, {.seed = 1234, .choice = 1});
+  bench.Admit(0, {.seed = 1234}, {0}, 1, /*choice=*/1);
   std::vector<TokenId> drawn;
   for (int32_t position = 1; position <= 12; ++position) {
     drawn.push_back(bench.SampleOne(std::vector<float>(kVocab, 0.5f), position).token);
@@ -275,7 +274,7 @@ TEST(HostSampler, PenaltiesFollowTheDrawnTokens) {
 
 TEST(HostSampler, MinTokensHoldsBackStopIds) {
   Bench bench(1);
-  bench.Admit(0, {.temperature = 0, .min_tokens = 2, .stop_ids = {4}}, {1, 2, 3}, 3);
+  bench.Admit(0, {.temperature = 0, .min_tokens = 2, .stop_token_ids = {4}}, {1, 2, 3}, 3);
   std::vector<float> logits(kVocab, 0.0f);
   logits[4] = 9;
   EXPECT_EQ(bench.SampleOne(logits, 3).token, 0);
@@ -298,7 +297,7 @@ TEST(HostSampler, MaskLimitsItsRowAlone) {
 
 TEST(HostSampler, ARowWithNothingToDrawFailsAlone) {
   Bench bench(2);
-  bench.Admit(0, {.top_logprobs = 2});
+  bench.Admit(0, {.logprobs = 2});
   bench.Admit(1, {});
   const auto results =
       bench.Sample(RandomLogits(2 * kVocab, 9), {{0, 1}, {1, 1}}, {{.slot = 0, .allowed = {0, 0}}});
@@ -330,7 +329,7 @@ TEST(HostSampler, ARowThatIsNotFiniteFailsAlone) {
 }
 
 TEST(HostSampler, IsGreedyIfOnlyTheLargestLogitMatters) {
-  const auto is_greedy = [](const SamplingSpec& spec, int32_t position = 3) {
+  const auto is_greedy = [](const SamplingParams& spec, int32_t position = 3) {
     Bench bench(1);
     bench.Admit(0, spec, {0, 1});
     return bench.sampler().IsGreedy({.slot = 0, .position = position});
@@ -342,8 +341,8 @@ TEST(HostSampler, IsGreedyIfOnlyTheLargestLogitMatters) {
   EXPECT_FALSE(is_greedy({.temperature = 0, .presence_penalty = 0.5f}));
   EXPECT_FALSE(is_greedy({.temperature = 0, .frequency_penalty = 0.5f}));
   EXPECT_FALSE(is_greedy({.temperature = 0, .logit_bias = {{2, 1.0f}}}));
-  EXPECT_FALSE(is_greedy({.temperature = 0, .top_logprobs = 0}));
-  const SamplingSpec at_least = {.temperature = 0, .min_tokens = 2, .stop_ids = {4}};
+  EXPECT_FALSE(is_greedy({.temperature = 0, .logprobs = 0}));
+  const SamplingParams at_least = {.temperature = 0, .min_tokens = 2, .stop_token_ids = {4}};
   EXPECT_FALSE(is_greedy(at_least, 2));
   EXPECT_TRUE(is_greedy(at_least, 3));
 }
@@ -380,21 +379,21 @@ TEST(HostSampler, LogprobsAreThoseOfTheRawLogits) {
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
                    [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
-  const SamplingSpec spec = {.temperature = 2.0f,
-                             .top_k = 30,
-                             .repetition_penalty = 1.5f,
-                             .presence_penalty = 1.0f,
-                             .logit_bias = {{order[0], -3.0f}, {order[40], 9.0f}},
-                             .top_logprobs = 20};
+  const SamplingParams spec = {.temperature = 2.0f,
+                               .top_k = 30,
+                               .repetition_penalty = 1.5f,
+                               .presence_penalty = 1.0f,
+                               .logit_bias = {{order[0], -3.0f}, {order[40], 9.0f}},
+                               .logprobs = 20};
   Bench bench(1);
   bench.Admit(0, spec, {order[0], order[1]}, 1);
   for (int32_t position = 2; position < 40; ++position) {
     const SampleResult result = bench.SampleOne(logits, position);
-    EXPECT_EQ(result.logprobs.token.token, result.token);
+    EXPECT_EQ(result.logprobs.token.token_id, result.token);
     EXPECT_NEAR(result.logprobs.token.logprob, logprob(result.token), 2e-6);
     ASSERT_EQ(result.logprobs.top.size(), 20u);
     for (size_t i = 0; i < 20; ++i) {
-      EXPECT_EQ(result.logprobs.top[i].token, order[i]);
+      EXPECT_EQ(result.logprobs.top[i].token_id, order[i]);
       EXPECT_NEAR(result.logprobs.top[i].logprob, logprob(order[i]), 2e-6);
     }
   }
@@ -407,11 +406,12 @@ TEST(HostSampler, ResultsDoNotDependOnBatchOrderOrThreads) {
   constexpr int kRows = 40;
   constexpr int32_t kWide = 5000;
   std::mt19937 random(13);
-  std::vector<SamplingSpec> specs;
+  std::vector<SamplingParams> specs;
   for (int i = 0; i < kRows; ++i) {
-    SamplingSpec spec = DistributionCases()[random() % 12].spec;
+    SamplingParams spec = DistributionCases()[random() % 12].spec;
     spec.seed = random();
-    spec.top_logprobs = static_cast<int32_t>(random() % 4) - 1;
+    const auto logprobs = static_cast<int32_t>(random() % 4) - 1;
+    if (logprobs >= 0) spec.logprobs = logprobs;
     if (i % 3 == 0) spec.frequency_penalty = 0.3f;
     specs.push_back(spec);
   }

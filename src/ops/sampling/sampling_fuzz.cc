@@ -67,34 +67,18 @@ SamplingParams TakeParams(Bytes& in, int32_t vocab_size) {
   return params;
 }
 
-SamplingSpec ToSpec(const SamplingParams& p) {
-  return {.temperature = p.temperature,
-          .top_k = p.top_k,
-          .top_p = p.top_p,
-          .min_p = p.min_p,
-          .typical_p = p.typical_p,
-          .repetition_penalty = p.repetition_penalty,
-          .presence_penalty = p.presence_penalty,
-          .frequency_penalty = p.frequency_penalty,
-          .logit_bias = p.logit_bias,
-          .seed = p.seed.value_or(0),
-          .min_tokens = p.min_tokens,
-          .stop_ids = p.stop_token_ids,
-          .top_logprobs = p.logprobs.value_or(-1)};
-}
-
 class FakeStream final : public Stream {};
 
-void CheckLogprobs(const PositionLogprobs& logprobs, const SamplingSpec& spec, TokenId token) {
-  CHECK(logprobs.token.token == token && logprobs.token.logprob <= 1e-5f);
-  CHECK(logprobs.top.size() <= static_cast<size_t>(spec.top_logprobs));
+void CheckLogprobs(const TokenLogprobs& logprobs, const SamplingParams& params, TokenId token) {
+  CHECK(logprobs.token.token_id == token && logprobs.token.logprob <= 1e-5f);
+  CHECK(logprobs.top.size() <= static_cast<size_t>(params.logprobs.value()));
   for (size_t i = 0; i < logprobs.top.size(); ++i) {
     CHECK(std::isfinite(logprobs.top[i].logprob) || logprobs.top[i].logprob < 0);
     if (i > 0) CHECK(logprobs.top[i].logprob <= logprobs.top[i - 1].logprob);
   }
 }
 
-void Check(const SampleResult& result, const std::vector<float>& row, const SamplingSpec& spec,
+void Check(const SampleResult& result, const std::vector<float>& row, const SamplingParams& params,
            const TokenMask* mask) {
   const bool raw_ok = std::all_of(row.begin(), row.end(), [](float x) { return x < INFINITY; }) &&
                       std::any_of(row.begin(), row.end(), [](float x) { return x > -INFINITY; });
@@ -106,7 +90,7 @@ void Check(const SampleResult& result, const std::vector<float>& row, const Samp
   const auto t = static_cast<size_t>(result.token);
   CHECK(result.token >= 0 && t < row.size() && row[t] > -INFINITY);
   if (mask != nullptr) CHECK((mask->allowed[t / 32] >> (t % 32) & 1) != 0);
-  if (spec.top_logprobs >= 0) CheckLogprobs(result.logprobs, spec, result.token);
+  if (params.logprobs) CheckLogprobs(result.logprobs, params, result.token);
 }
 
 }  // namespace
@@ -118,7 +102,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const int32_t vocab_size = 1 + in.Take<uint16_t>() % 160;
   const SamplingParams params = TakeParams(in, vocab_size);
   if (!Validate(params, vocab_size).ok()) return 0;
-  const SamplingSpec spec = ToSpec(params);
   const bool masked = in.Flag(13);
   std::vector<TokenId> history(in.Take<uint8_t>() % 16 + 1);
   for (TokenId& token : history) token = in.Take<uint16_t>() % vocab_size;
@@ -140,7 +123,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto sampler =
       MakeHostSampler({.max_seqs = 2, .max_rows = 2, .vocab_size = vocab_size}, &pool);
   for (SequenceSlotId slot = 0; slot < 2; ++slot) {
-    sampler->Admit(slot, spec, history, static_cast<int32_t>(history.size() / 2), stream);
+    sampler->Admit(slot, params, 0, history, static_cast<int32_t>(history.size() / 2), stream);
   }
   for (int step = 0; step < 3; ++step) {
     std::vector<float> logits = row;
@@ -152,7 +135,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                     stream);
     CHECK(results[0].token == results[1].token && results[0].health == results[1].health);
     CHECK(results[0].logprobs == results[1].logprobs);
-    Check(results[0], row, spec, masked ? &mask : nullptr);
+    Check(results[0], row, params, masked ? &mask : nullptr);
   }
   return 0;
 }

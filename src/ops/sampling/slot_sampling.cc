@@ -16,12 +16,13 @@ float Clamp(float before, float after) {
 
 }  // namespace
 
-void SlotSampling::Reset(const SamplingSpec& spec, std::span<const TokenId> tokens,
-                         int32_t num_prompt) {
-  spec_ = spec;
+void SlotSampling::Reset(const SamplingParams& params, int32_t choice,
+                         std::span<const TokenId> tokens, int32_t num_prompt) {
+  params_ = params;
+  choice_ = choice;
   num_prompt_ = num_prompt;
-  penalizes_ = spec.repetition_penalty != 1.0f || spec.presence_penalty != 0.0f ||
-               spec.frequency_penalty != 0.0f;
+  penalizes_ = params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
+               params.frequency_penalty != 0.0f;
   seen_.clear();
   index_.clear();
   if (!penalizes_) return;
@@ -45,27 +46,28 @@ void SlotSampling::Edit(int32_t position, std::span<float> row,
   const bool forbid_stop = ForbidsStop(position);
   if (raw != nullptr) {
     raw->clear();
-    for (const auto& [token, bias] : spec_.logit_bias) raw->emplace_back(token, row[token]);
+    for (const auto& [token, bias] : params_.logit_bias) raw->emplace_back(token, row[token]);
     for (const Seen& seen : seen_) raw->emplace_back(seen.token, row[seen.token]);
     if (forbid_stop) {
-      for (const TokenId token : spec_.stop_ids) raw->emplace_back(token, row[token]);
+      for (const TokenId token : params_.stop_token_ids) raw->emplace_back(token, row[token]);
     }
   }
-  for (const auto& [token, bias] : spec_.logit_bias) {
+  for (const auto& [token, bias] : params_.logit_bias) {
     row[token] = Clamp(row[token], row[token] + bias);
   }
   for (const Seen& seen : seen_) {
     const float before = row[seen.token];
-    float x = before > 0 ? before / spec_.repetition_penalty : before * spec_.repetition_penalty;
+    float x =
+        before > 0 ? before / params_.repetition_penalty : before * params_.repetition_penalty;
     x = Clamp(before, x);
     if (seen.output_count > 0) {
       const float count = static_cast<float>(seen.output_count);
-      x = Clamp(before, (x - spec_.presence_penalty) - spec_.frequency_penalty * count);
+      x = Clamp(before, (x - params_.presence_penalty) - params_.frequency_penalty * count);
     }
     row[seen.token] = x;
   }
   if (forbid_stop) {
-    for (const TokenId token : spec_.stop_ids) row[token] = -kInf;
+    for (const TokenId token : params_.stop_token_ids) row[token] = -kInf;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/gumbel.h"
 #include "step/step_input.h"
 
 namespace tokamak::sampling {
@@ -14,20 +15,25 @@ namespace tokamak::sampling {
 class SlotSampling {
  public:
   // `tokens` is the history so far; its first `num_prompt` tokens are the prompt.
-  void Reset(const SamplingSpec& spec, std::span<const TokenId> tokens, int32_t num_prompt);
+  void Reset(const SamplingParams& params, int32_t choice, std::span<const TokenId> tokens,
+             int32_t num_prompt);
 
-  const SamplingSpec& spec() const { return spec_; }
+  const SamplingParams& params() const { return params_; }
+  // The key of draws at `position`.
+  DrawKey KeyAt(int32_t position) const {
+    return {.seed = params_.seed.value_or(0), .choice = choice_, .position = position};
+  }
 
   // Returns whether Edit changes anything at this position.
   bool Edits(int32_t position) const {
-    return !spec_.logit_bias.empty() || penalizes_ || ForbidsStop(position);
+    return !params_.logit_bias.empty() || penalizes_ || ForbidsStop(position);
   }
   // Changes a row of raw logits for the token at `position`, in this order. x is a logit, c its
   // token's occurrences in the output:
   //   logit_bias          x + b, for each entry in turn
   //   repetition_penalty  x > 0 ? x / r : x · r, for tokens of prompt and output
   //   presence, frequency (x - p) - f · c, for tokens of the output
-  //   min_tokens          -Inf for stop_ids until that many tokens have been generated
+  //   min_tokens          -Inf for stop_token_ids until that many tokens have been generated
   // Finite logits stay finite (clamped to the largest float). `raw`, if not null, gets the changed
   // tokens with their original logits.
   void Edit(int32_t position, std::span<float> row,
@@ -42,10 +48,11 @@ class SlotSampling {
   };
   void Count(TokenId token, int32_t output_count);
   bool ForbidsStop(int32_t position) const {
-    return position - num_prompt_ < spec_.min_tokens && !spec_.stop_ids.empty();
+    return position - num_prompt_ < params_.min_tokens && !params_.stop_token_ids.empty();
   }
 
-  SamplingSpec spec_;
+  SamplingParams params_;
+  int32_t choice_ = 0;
   int32_t num_prompt_ = 0;
   bool penalizes_ = false;
   std::vector<Seen> seen_;  // distinct tokens of the history, if any penalty is on

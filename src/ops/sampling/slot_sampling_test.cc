@@ -12,7 +12,7 @@ namespace tokamak::sampling {
 namespace {
 
 // The formulas of sampling_params.h for one token, from the whole history.
-float Direct(const SamplingSpec& spec, const std::vector<TokenId>& history, int32_t num_prompt,
+float Direct(const SamplingParams& spec, const std::vector<TokenId>& history, int32_t num_prompt,
              TokenId token, float logit) {
   for (const auto& [id, bias] : spec.logit_bias) {
     if (id == token) logit += bias;
@@ -26,7 +26,7 @@ float Direct(const SamplingSpec& spec, const std::vector<TokenId>& history, int3
   logit -= spec.frequency_penalty * count;
   const auto generated = static_cast<int32_t>(history.size()) - num_prompt;
   if (generated < spec.min_tokens &&
-      std::count(spec.stop_ids.begin(), spec.stop_ids.end(), token) > 0) {
+      std::count(spec.stop_token_ids.begin(), spec.stop_token_ids.end(), token) > 0) {
     logit = -INFINITY;
   }
   return logit;
@@ -37,18 +37,18 @@ TEST(SlotSampling, FollowsTheFormulasWhileTheHistoryGrows) {
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0, 3);
   for (int round = 0; round < 200; ++round) {
-    SamplingSpec spec;
+    SamplingParams spec;
     if (random() % 2) spec.repetition_penalty = 0.5f + static_cast<float>(random() % 100) / 50;
     if (random() % 2) spec.presence_penalty = static_cast<float>(random() % 400) / 100 - 2;
     if (random() % 2) spec.frequency_penalty = static_cast<float>(random() % 400) / 100 - 2;
     if (random() % 2) spec.logit_bias = {{3, 2.5f}, {7, -100.0f}, {3, 1.0f}};
     spec.min_tokens = static_cast<int32_t>(random() % 8);
-    spec.stop_ids = {0, 3, 39};
+    spec.stop_token_ids = {0, 3, 39};
     std::vector<TokenId> history;
     for (int i = 0; i < 12; ++i) history.push_back(static_cast<TokenId>(random() % kVocab));
     const int32_t num_prompt = static_cast<int32_t>(random() % 13);  // the rest is resumed output
     SlotSampling slot;
-    slot.Reset(spec, history, num_prompt);
+    slot.Reset(spec, 0, history, num_prompt);
     for (int step = 0; step < 10; ++step) {
       std::vector<float> row(kVocab);
       for (float& x : row) x = normal(random);
@@ -75,28 +75,28 @@ TEST(SlotSampling, FollowsTheFormulasWhileTheHistoryGrows) {
 
 TEST(SlotSampling, KeepsFiniteLogitsFinite) {
   constexpr float kMax = std::numeric_limits<float>::max();
-  SamplingSpec spec;
+  SamplingParams spec;
   spec.repetition_penalty = 1e-30f;
   spec.frequency_penalty = 2;
   spec.logit_bias = {{0, 100.0f}};
   SlotSampling slot;
-  slot.Reset(spec, std::vector<TokenId>{0, 1, 2}, 0);
+  slot.Reset(spec, 0, std::vector<TokenId>{0, 1, 2}, 0);
   std::vector<float> row = {kMax, 1e20f, -INFINITY, -kMax};
   slot.Edit(3, row, nullptr);
   EXPECT_EQ(row, (std::vector<float>{kMax, kMax, -INFINITY, -kMax}));
   spec.repetition_penalty = 1e30f;
-  slot.Reset(spec, std::vector<TokenId>{3}, 0);
+  slot.Reset(spec, 0, std::vector<TokenId>{3}, 0);
   row = {0, 0, 0, -kMax};
   slot.Edit(1, row, nullptr);
   EXPECT_EQ(row[3], -kMax);
 }
 
 TEST(SlotSampling, ResetForgetsTheSequenceBefore) {
-  SamplingSpec spec;
+  SamplingParams spec;
   spec.presence_penalty = 1;
   SlotSampling slot;
-  slot.Reset(spec, std::vector<TokenId>{1}, 0);
-  slot.Reset(spec, std::vector<TokenId>{2}, 1);
+  slot.Reset(spec, 0, std::vector<TokenId>{1}, 0);
+  slot.Reset(spec, 0, std::vector<TokenId>{2}, 1);
   std::vector<float> row(4, 1.0f);
   slot.Edit(1, row, nullptr);
   EXPECT_EQ(row, std::vector<float>(4, 1.0f));

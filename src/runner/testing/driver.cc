@@ -151,7 +151,7 @@ void Driver::Wait() {
     }
     result.logprobs.insert(result.logprobs.end(), row.logprobs.begin(), row.logprobs.end());
     int32_t position = first_of_row_.at({waited_ - 1, row.slot});
-    for (const PositionLogprobs& logprobs : row.prompt_logprobs) {
+    for (const TokenLogprobs& logprobs : row.prompt_logprobs) {
       const auto [it, added] = result.prompt_logprobs.emplace(++position, logprobs);
       CHECK_MSG(added || it->second == logprobs, "recomputed prompt logprobs differ");
     }
@@ -265,7 +265,8 @@ void Driver::Admit(Sequence s, StepInput* step) {
                          .tokens = s.tokens,
                          .num_prompt_tokens = PromptSize(s),
                          .num_computed = s.computed,
-                         .sampling = Request(s).sampling});
+                         .sampling = Request(s).sampling,
+                         .choice = Request(s).choice});
   for (size_t g = 0; g < s.block_tables.size(); ++g) {
     step->append.push_back(
         {.slot = s.slot, .group = static_cast<int32_t>(g), .blocks = s.block_tables[g]});
@@ -275,7 +276,7 @@ void Driver::Admit(Sequence s, StepInput* step) {
 
 // Shares the longest common prefix with a running sequence; copies its last block if partial.
 void Driver::ShareBlocks(Sequence* s, StepInput* step) {
-  if (Request(*s).sampling.prompt_top_logprobs >= 0) return;
+  if (Request(*s).sampling.prompt_logprobs) return;
   for (const Sequence& other : running_) {
     const auto most =
         std::min({other.tokens.size(), s->tokens.size() - 1, static_cast<size_t>(other.computed)});

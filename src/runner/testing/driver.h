@@ -14,15 +14,16 @@ namespace tokamak::testing {
 
 struct DriverRequest {
   std::vector<TokenId> prompt;
-  SamplingSpec sampling;
+  SamplingParams sampling;
   int32_t num_generated = 0;
+  int32_t choice = 0;
 };
 
 struct DriverResult {
   std::vector<TokenId> tokens;
-  std::vector<PositionLogprobs> logprobs;
-  std::map<int32_t, PositionLogprobs> prompt_logprobs;  // by the token's position
-  bool failed = false;                                  // a row's health was not kOk
+  std::vector<TokenLogprobs> logprobs;
+  std::map<int32_t, TokenLogprobs> prompt_logprobs;  // by the token's position
+  bool failed = false;                               // a row's health was not kOk
 
   friend bool operator==(const DriverResult&, const DriverResult&) = default;
 };

@@ -126,10 +126,10 @@ class QueuedSampler final : public Sampler {
   QueuedSampler(std::unique_ptr<Sampler> inner, Queues& queues, Stream& inner_stream)
       : inner_(std::move(inner)), queues_(queues), inner_stream_(inner_stream) {}
 
-  void Admit(SequenceSlotId slot, const SamplingSpec& spec, std::span<const TokenId> tokens,
-             int32_t num_prompt, Stream& stream) override {
+  void Admit(SequenceSlotId slot, const SamplingParams& params, int32_t choice,
+             std::span<const TokenId> tokens, int32_t num_prompt, Stream& stream) override {
     queues_.Add(stream, [=, this, tokens = std::vector<TokenId>(tokens.begin(), tokens.end())] {
-      inner_->Admit(slot, spec, tokens, num_prompt, inner_stream_);
+      inner_->Admit(slot, params, choice, tokens, num_prompt, inner_stream_);
     });
   }
   void FillTokens(Tensor token_ids, std::span<const TokenFill> fills, Stream& stream) override {
