@@ -66,8 +66,8 @@ struct EngineOptions {
 
 // The task that a model is loaded for. An engine does one of the two.
 enum class Task {
-  kGenerate,  // Submit, Generate
-  kEmbed,     // SubmitEmbedding, Embed
+  kGenerate,  // tokens, from logits: Submit, Generate
+  kEmbed,     // vectors for texts, from the final hidden states: SubmitEmbedding, Embed
 };
 
 // The vectors of an embedding model.

@@ -164,7 +164,7 @@ Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options, Ops
                               .has_moe = ops.has_moe(),
                               .has_mla = ops.has_mla()});
   }
-  ASSIGN_OR_RETURN(const int64_t bytes, LoadedBytes(checkpoint, options, ModelTask::kGenerate));
+  ASSIGN_OR_RETURN(const int64_t bytes, LoadedBytes(checkpoint, options, Task::kGenerate));
   return CheckFitsInMemory(checkpoint.source + ": weights and RoPE table",
                            static_cast<uint64_t>(bytes));
 }
@@ -188,7 +188,7 @@ Result<std::unique_ptr<Ops>> MakeOpsFor(const Checkpoint& checkpoint, EngineOpti
 }  // namespace
 
 Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& ops,
-                                           const EngineOptions& options, ModelTask task) {
+                                           const EngineOptions& options, Task task) {
   ASSIGN_OR_RETURN(LoadOptions load, MakeLoadOptions(options));
   load.task = task;
   if (options.on_load_progress && checkpoint.weight_bytes > 0) {
@@ -315,7 +315,7 @@ Result<EngineParts> LoadParts(const EngineOptions& given, const Checkpoint& chec
   std::future<TokenizerResult> tokenizer =
       std::async(std::launch::async, [&checkpoint] { return MakeTokenizer(checkpoint); });
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
-                   LoadWeights(checkpoint, *ops, options, ModelTask::kGenerate));
+                   LoadWeights(checkpoint, *ops, options, Task::kGenerate));
 
   parts.model = Describe(checkpoint, *model, *ops);
   parts.model.device = options.device;

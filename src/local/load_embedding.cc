@@ -114,13 +114,13 @@ Result<EmbeddingParts> LoadEmbeddingParts(const EngineOptions& given,
   if (!options.record_path.empty()) {
     return InvalidArgument("--record: embedding models have no steps to record");
   }
-  ASSIGN_OR_RETURN(const int64_t bytes, LoadedBytes(checkpoint, options, ModelTask::kEmbed));
+  ASSIGN_OR_RETURN(const int64_t bytes, LoadedBytes(checkpoint, options, Task::kEmbed));
   RETURN_IF_ERROR(CheckFitsInMemory(checkpoint.source + ": weights and RoPE table",
                                     static_cast<uint64_t>(bytes)));
   const int threads = options.threads > 0 ? options.threads : ThreadPool::PhysicalCores();
   ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options, threads, &parts.take_profile));
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
-                   LoadWeights(checkpoint, *ops, options, ModelTask::kEmbed));
+                   LoadWeights(checkpoint, *ops, options, Task::kEmbed));
   ASSIGN_OR_RETURN(const MemoryBudget memory, AvailableMemory());
   ASSIGN_OR_RETURN(const EmbeddingShape shape,
                    ChooseEmbeddingShape(options, spec, *model, checkpoint.source,

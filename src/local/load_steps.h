@@ -18,7 +18,7 @@ Result<std::unique_ptr<Ops>> MakeOps(EngineOptions& options, int threads,
 
 // Reads the weights into the backend's layout and reports progress.
 Result<std::unique_ptr<Model>> LoadWeights(const Checkpoint& checkpoint, Ops& ops,
-                                           const EngineOptions& options, ModelTask task);
+                                           const EngineOptions& options, Task task);
 
 ModelInfo Describe(const Checkpoint& checkpoint, const Model& model, const Ops& ops);
 

@@ -72,8 +72,7 @@ Result<MemoryProfile> EstimateRunnerMemory(const Model& model, const EngineOptio
   return ProfileMemory(model, *count, shape, budget);
 }
 
-Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& options,
-                            ModelTask task) {
+Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& options, Task task) {
   const std::unique_ptr<CountOps> count = MakeCountOps();
   ASSIGN_OR_RETURN(LoadOptions load, MakeLoadOptions(options));
   load.task = task;

@@ -31,8 +31,7 @@ Result<MemoryProfile> EstimateRunnerMemory(const Model& model, const EngineOptio
 
 // Bytes of a loaded model, on a backend that keeps weights as they are stored: weights and RoPE
 // tables. Reads no large weight.
-Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& options,
-                            ModelTask task);
+Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& options, Task task);
 
 // kUnimplemented if the GPU's backend lacks operations that the model needs. kResourceExhausted if
 // the weights (in bf16, or f32 with options.precise) and the runner do not fit into `free_bytes`;

@@ -90,7 +90,7 @@ TEST(LoadedBytes, IncludesTheRopeTableOfTheContext) {
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
   const auto bytes = [&](int32_t context) {
     options.max_context = context;
-    return LoadedBytes(*checkpoint, options, ModelTask::kGenerate).value();
+    return LoadedBytes(*checkpoint, options, Task::kGenerate).value();
   };
   constexpr int64_t kPosition = 14 * int64_t{sizeof(float)};
   EXPECT_EQ(bytes(512) - bytes(100), 412 * kPosition);

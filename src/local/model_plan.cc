@@ -212,7 +212,7 @@ Result<ModelPlan> PlanModel(const EngineOptions& given, int32_t context, int32_t
   EmbeddingSpec embedding;
   if (IsForEmbedding(options, checkpoint)) {
     plan.task = Task::kEmbed;
-    load.task = ModelTask::kEmbed;
+    load.task = Task::kEmbed;
     ASSIGN_OR_RETURN(embedding, ChooseEmbeddingSpec(options, checkpoint));
   }
   const bool gpu = options.device != "auto" && options.device != "cpu";

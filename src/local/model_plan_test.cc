@@ -83,7 +83,7 @@ void Take(EngineOptions options, const ModelPlan& plan, Taken* taken) {
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
   const auto ops = MakeOps(options, 1, nullptr);
   ASSERT_TRUE(ops.ok()) << ops.status().ToString();
-  const auto model = LoadWeights(*checkpoint, **ops, options, ModelTask::kGenerate);
+  const auto model = LoadWeights(*checkpoint, **ops, options, Task::kGenerate);
   ASSERT_TRUE(model.ok()) << model.status().ToString();
   EXPECT_EQ(plan.num_parameters, (*model)->spec().num_parameters);
   EXPECT_EQ(plan.architecture, (*model)->spec().architecture);

@@ -154,13 +154,13 @@ class Layer {
 class Decoder final : public Model {
  public:
   // `b` is where the layers are: c.names.model below `top`, or `top` itself.
-  Decoder(const DecoderConfig& c, const nn::Builder& top, const nn::Builder& b, ModelTask task,
+  Decoder(const DecoderConfig& c, const nn::Builder& top, const nn::Builder& b, Task task,
           std::vector<nn::Rope> ropes)
       : hidden_size_(c.hidden_size),
         logit_softcap_(c.logit_softcap),
         ropes_(std::move(ropes)),
         embedding_(b / c.names.embedding, c.vocab_size, hidden_size_,
-                   c.tie_word_embeddings && task == ModelTask::kGenerate, c.embedding_scale) {
+                   c.tie_word_embeddings && task == Task::kGenerate, c.embedding_scale) {
     b.Require(logit_softcap_ == 0 || b.ops().has_extras(), "softcaps");
     layers_.reserve(c.layers.size());
     for (size_t i = 0; i < c.layers.size() && b.ok(); ++i) {
@@ -170,7 +170,7 @@ class Decoder final : public Model {
           rope == DecoderLayer::kNoRope ? nullptr : &ropes_[static_cast<size_t>(rope)]);
     }
     final_norm_ = Norm(b / c.names.final_norm, c);
-    if (task == ModelTask::kEmbed) return;
+    if (task == Task::kEmbed) return;
     lm_head_ = c.tie_word_embeddings
                    ? embedding_.OutputLayer()
                    : nn::Linear::Replicated(top / "lm_head", c.vocab_size, hidden_size_, false);
@@ -276,13 +276,13 @@ Result<std::unique_ptr<Model>> MakeDecoder(DecoderConfig c, nn::WeightLoad& load
     ropes.push_back(std::move(rope));
   }
   // Models saved without their output layer have their tensors at the top level.
-  const bool bare = options.task == ModelTask::kEmbed && (b / c.names.embedding / "weight").Has();
+  const bool bare = options.task == Task::kEmbed && (b / c.names.embedding / "weight").Has();
   if (c.tied_unless_stored && (b / c.names.model / c.names.embedding / "weight").Has()) {
     c.tie_word_embeddings = !(b / "lm_head" / "weight").Has();
   }
   auto model =
       std::make_unique<Decoder>(c, b, bare ? b : b / c.names.model, options.task, std::move(ropes));
-  if (options.task == ModelTask::kEmbed) load.tensors.Skip("lm_head.");
+  if (options.task == Task::kEmbed) load.tensors.Skip("lm_head.");
   for (int32_t i = 0; i < c.mtp_layers; ++i) {
     load.tensors.Skip(fmt::format("{}.{}.{}.", c.names.model, c.names.layers,
                                   c.layers.size() + static_cast<size_t>(i)));

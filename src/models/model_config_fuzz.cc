@@ -64,7 +64,7 @@ class AnyTensors final : public TensorSource {
   const Budget budget_ = std::make_shared<int64_t>(kBudget);
 };
 
-void Load(const Checkpoint& dummy, ModelTask task) {
+void Load(const Checkpoint& dummy, Task task) {
   const std::unique_ptr<Ops> ops = MakeCountOps();
   LoadOptions options;
   options.task = task;
@@ -81,7 +81,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!config.ok()) return 0;
   Result<Checkpoint> dummy = MakeDummyCheckpoint(*std::move(config), "config.json");
   if (!dummy.ok()) return 0;
-  for (const ModelTask task : {ModelTask::kGenerate, ModelTask::kEmbed}) {
+  for (const Task task : {Task::kGenerate, Task::kEmbed}) {
     dummy->tensors = std::make_shared<AnyTensors>();
     Load(*dummy, task);
   }

@@ -130,7 +130,7 @@ Result<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint, ConfigRea
     return Unimplemented("{}: architecture \"{}\" is not supported; known: {}", checkpoint.source,
                          checkpoint.architecture, fmt::join(known, ", "));
   }
-  if (family->known.encoder && options.task == ModelTask::kGenerate) {
+  if (family->known.encoder && options.task == Task::kGenerate) {
     return Unimplemented("{}: {} is an encoder: it embeds texts and cannot generate any",
                          checkpoint.source, checkpoint.architecture);
   }

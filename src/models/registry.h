@@ -11,18 +11,13 @@
 #include "models/model.h"
 #include "nn/mla.h"
 #include "ops/ops.h"
+#include "tokamak/engine.h"
 #include "weights/checkpoint.h"
 
 namespace tokamak {
 
-// The purpose of loading a model.
-enum class ModelTask {
-  kGenerate,  // tokens, from logits
-  kEmbed,     // vectors for texts, from the final hidden states; there is no output layer
-};
-
 struct LoadOptions {
-  ModelTask task = ModelTask::kGenerate;
+  Task task = Task::kGenerate;
   // Positions to serve; 0: all that the model was trained for.
   int32_t max_context = 0;
   // The form of multi-head latent attention, for models that have it.

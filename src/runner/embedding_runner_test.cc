@@ -48,7 +48,7 @@ std::unique_ptr<EmbeddingRunner> MakeRunner(const Checkpoint& checkpoint,
                                             const EmbeddingShape& shape, const std::string& backend,
                                             int threads = 0) {
   std::unique_ptr<Ops> ops = MakeBackend(backend, threads);
-  Result<std::unique_ptr<Model>> model = LoadModel(checkpoint, *ops, {.task = ModelTask::kEmbed});
+  Result<std::unique_ptr<Model>> model = LoadModel(checkpoint, *ops, {.task = Task::kEmbed});
   CHECK_MSG(model.ok(), model.status().ToString());
   auto runner = EmbeddingRunner::Create(std::move(ops), *std::move(model), shape);
   CHECK_MSG(runner.ok(), runner.status().ToString());
@@ -164,7 +164,7 @@ TEST(EmbeddingRunner, PoolsAsTheNamesSay) {
 TEST(EmbeddingRunner, TextsOfAnEncoderMustFitIntoAStep) {
   const Checkpoint checkpoint = Open("hf/bert_odd");
   std::unique_ptr<Ops> ops = MakeBackend("reference");
-  auto model = LoadModel(checkpoint, *ops, {.task = ModelTask::kEmbed});
+  auto model = LoadModel(checkpoint, *ops, {.task = Task::kEmbed});
   ASSERT_TRUE(model.ok());
   const auto runner =
       EmbeddingRunner::Create(std::move(ops), *std::move(model), ShapeOf(checkpoint, 299));
@@ -190,8 +190,7 @@ TEST(Bert, RefusesUnknownOptions) {
            {R"(, "hidden_act": "gelu", "is_decoder": true})", "is_decoder"},
            {R"(, "hidden_act": "gelu", "rope_theta": 1.0})", "rope_theta"}}) {
     const std::unique_ptr<Ops> ops = MakeBackend("reference");
-    const auto model =
-        LoadModel(MakeRandomCheckpoint(start + rest), *ops, {.task = ModelTask::kEmbed});
+    const auto model = LoadModel(MakeRandomCheckpoint(start + rest), *ops, {.task = Task::kEmbed});
     EXPECT_NE(model.status().ToString().find(field), std::string::npos)
         << model.status().ToString();
   }

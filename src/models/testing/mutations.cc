@@ -59,7 +59,7 @@ Outcome Run(const std::string& config_json, const char* optional_tensor = nullpt
     static_cast<RandomTensors&>(*checkpoint.tensors).optional.insert(optional_tensor);
   }
   const bool encoder = IsEncoder(checkpoint.architecture);
-  if (encoder) options.task = ModelTask::kEmbed;
+  if (encoder) options.task = Task::kEmbed;
   const ConfigReader reader = checkpoint.Reader();
   const Result<std::unique_ptr<Model>> model = LoadModel(checkpoint, reader, *ops, options);
   Outcome outcome = {.status = model.status(), .logits = {}, .uses = reader.uses()};
