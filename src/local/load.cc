@@ -243,14 +243,7 @@ ModelInfo Describe(const Checkpoint& checkpoint, const Model& model, const Ops& 
   info.weight_bytes = spec.weight_bytes;
   info.expert_bytes = spec.expert_bytes;
   info.expert_share = spec.expert_share;
-  const GenerationDefaults& generation = checkpoint.generation;
-  info.sampling = {.temperature = generation.temperature,
-                   .top_k = generation.top_k,
-                   .top_p = generation.top_p,
-                   .min_p = generation.min_p,
-                   .typical_p = generation.typical_p,
-                   .repetition_penalty = generation.repetition_penalty,
-                   .max_tokens = generation.max_tokens};
+  info.sampling = checkpoint.generation.sampling;
   return info;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tensor/dtype.h"
+#include "tokamak/sampling_params.h"
 #include "tokamak/status.h"
 #include "weights/config.h"
 #include "weights/config_reader.h"
@@ -18,11 +19,9 @@
 
 namespace tokamak {
 
-// Sampling parameters that the checkpoint's authors recommend for requests that set nothing.
-// Absent: no recommendation.
+// What the checkpoint's authors recommend for requests that set nothing.
 struct GenerationDefaults {
-  std::optional<float> temperature, top_p, min_p, typical_p, repetition_penalty;
-  std::optional<int32_t> top_k, max_tokens;
+  SamplingDefaults sampling;
   std::vector<int32_t> eos_token_ids;  // ascending
   // Fields that ask for something unsupported, such as num_beams. They are ignored.
   std::vector<std::string> without_effect;

@@ -107,16 +107,17 @@ Result<GenerationDefaults> ParseGenerationConfig(const JsonValue& config,
                                                  const std::string& source) {
   const ConfigReader reader(config, source);
   GenerationDefaults defaults;
-  ReadNumber(reader["temperature"], 0, 1e6, &defaults.temperature);
-  ReadNumber(reader["top_p"], 1e-6, 1, &defaults.top_p);
-  ReadNumber(reader["min_p"], 0, 1, &defaults.min_p);
-  ReadNumber(reader["typical_p"], 1e-6, 1, &defaults.typical_p);
-  ReadNumber(reader["repetition_penalty"], 1e-6, 1e6, &defaults.repetition_penalty);
-  ReadInt(reader["top_k"], -1, &defaults.top_k);
+  SamplingDefaults& sampling = defaults.sampling;
+  ReadNumber(reader["temperature"], 0, 1e6, &sampling.temperature);
+  ReadNumber(reader["top_p"], 1e-6, 1, &sampling.top_p);
+  ReadNumber(reader["min_p"], 0, 1, &sampling.min_p);
+  ReadNumber(reader["typical_p"], 1e-6, 1, &sampling.typical_p);
+  ReadNumber(reader["repetition_penalty"], 1e-6, 1e6, &sampling.repetition_penalty);
+  ReadInt(reader["top_k"], -1, &sampling.top_k);
   // Asks for the most likely token, whatever the other fields say.
-  if (!reader.BoolOr("do_sample", true)) defaults.temperature = 0;
-  if (defaults.top_k == -1) defaults.top_k = 0;  // other engines' "off"
-  ReadInt(reader["max_new_tokens"], 1, &defaults.max_tokens);
+  if (!reader.BoolOr("do_sample", true)) sampling.temperature = 0;
+  if (sampling.top_k == -1) sampling.top_k = 0;  // other engines' "off"
+  ReadInt(reader["max_new_tokens"], 1, &sampling.max_tokens);
   ReadIds(reader["eos_token_id"], &defaults.eos_token_ids);
   RETURN_IF_ERROR(reader.status());
   for (const NotDone& field : kNotDone) {

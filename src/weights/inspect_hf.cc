@@ -18,17 +18,18 @@ using Json = nlohmann::ordered_json;
 
 // The fields of generation_config.json, by their own names.
 Json GenerationJson(const GenerationDefaults& generation) {
+  const SamplingDefaults& sampling = generation.sampling;
   Json json = Json::object();
   const auto add = [&](const char* name, const auto& value) {
     if (value) json[name] = *value;
   };
-  add("temperature", generation.temperature);
-  add("top_k", generation.top_k);
-  add("top_p", generation.top_p);
-  add("min_p", generation.min_p);
-  add("typical_p", generation.typical_p);
-  add("repetition_penalty", generation.repetition_penalty);
-  add("max_new_tokens", generation.max_tokens);
+  add("temperature", sampling.temperature);
+  add("top_k", sampling.top_k);
+  add("top_p", sampling.top_p);
+  add("min_p", sampling.min_p);
+  add("typical_p", sampling.typical_p);
+  add("repetition_penalty", sampling.repetition_penalty);
+  add("max_new_tokens", sampling.max_tokens);
   if (!generation.eos_token_ids.empty()) json["eos_token_id"] = generation.eos_token_ids;
   return json;
 }

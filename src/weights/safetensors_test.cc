@@ -173,14 +173,14 @@ TEST_F(HfDirectory, HasItsConfigurationTensorsAndDefaults) {
   EXPECT_EQ(checkpoint->weight_bytes, 4);
   EXPECT_TRUE(checkpoint->tensors->Has("t"));
   EXPECT_EQ(checkpoint->generation.eos_token_ids, (std::vector<int32_t>{3, 7}));
-  EXPECT_FALSE(checkpoint->generation.temperature.has_value());
+  EXPECT_FALSE(checkpoint->generation.sampling.temperature.has_value());
 
   Write("generation_config.json",
         R"({"temperature": 0.5, "top_k": 20, "eos_token_id": 9, "do_sample": true})");
   checkpoint = OpenCheckpoint(folder_);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
-  EXPECT_EQ(checkpoint->generation.temperature, 0.5f);
-  EXPECT_EQ(checkpoint->generation.top_k, 20);
+  EXPECT_EQ(checkpoint->generation.sampling.temperature, 0.5f);
+  EXPECT_EQ(checkpoint->generation.sampling.top_k, 20);
   EXPECT_EQ(checkpoint->generation.eos_token_ids, std::vector<int32_t>{9});
 }
 
@@ -188,8 +188,8 @@ TEST_F(HfDirectory, GreedyDefaultsAreATemperatureOfZero) {
   Write("generation_config.json", R"({"do_sample": false, "temperature": 0.6, "top_p": 0.9})");
   Result<Checkpoint> checkpoint = OpenCheckpoint(folder_);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
-  EXPECT_EQ(checkpoint->generation.temperature, 0.0f);
-  EXPECT_EQ(checkpoint->generation.top_p, 0.9f);  // applies to requests that sample
+  EXPECT_EQ(checkpoint->generation.sampling.temperature, 0.0f);
+  EXPECT_EQ(checkpoint->generation.sampling.top_p, 0.9f);  // applies to requests that sample
   Write("generation_config.json", R"({"do_sample": "no"})");
   EXPECT_THAT(Error(), HasSubstr("do_sample: expected true or false, got \"no\""));
 }
@@ -207,8 +207,8 @@ TEST_F(HfDirectory, NamesUnsupportedGenerationFields) {
               testing::ElementsAre("bad_words_ids", "max_length", "max_time", "min_new_tokens",
                                    "no_repeat_ngram_size", "num_beams", "suppress_tokens",
                                    "token_healing"));
-  EXPECT_EQ(checkpoint->generation.typical_p, 0.9f);
-  EXPECT_EQ(checkpoint->generation.max_tokens, 100);
+  EXPECT_EQ(checkpoint->generation.sampling.typical_p, 0.9f);
+  EXPECT_EQ(checkpoint->generation.sampling.max_tokens, 100);
 }
 
 TEST_F(HfDirectory, NamesMissingAndWrongFiles) {
