@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "base/function_ref.h"
+#include "ops/activation.h"
 #include "ops/attention.h"
 #include "ops/mla.h"
 #include "ops/moe.h"
@@ -89,15 +90,6 @@ struct LinearArgmax {
   const PackedWeight* weight = nullptr;
   Tensor bias;  // f32 [rows], or empty
   ArgmaxLogits out;
-};
-
-enum class Activation {
-  kSilu,      // x · σ(x)
-  kGeluTanh,  // x · (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2
-  kGelu,      // x · Φ(x), Φ the normal distribution function; arXiv:1606.08415
-  // gpt-oss, arXiv:2508.10925; gated only. With g = min(gate, limit) and u = up clamped to ±limit:
-  // g · σ(alpha · g) · (u + 1).
-  kClampedSwiglu,
 };
 
 // out[t, i] = activation(gate_up[t, i]) · gate_up[t, I + i].

@@ -58,20 +58,6 @@ void CombineRow(const CombineExperts& op, int64_t token, float* out) {
   for (int64_t i = 0; i < cols; ++i) out[i] += gate * shared[i];
 }
 
-GateKind KindOf(Activation activation) {
-  switch (activation) {
-    case Activation::kSilu:
-      return GateKind::kSilu;
-    case Activation::kGeluTanh:
-      return GateKind::kGeluTanh;
-    case Activation::kGelu:
-      return GateKind::kGelu;
-    case Activation::kClampedSwiglu:
-      return GateKind::kClampedSwiglu;
-  }
-  return GateKind::kSilu;
-}
-
 class CpuOps final : public HostOps {
  public:
   CpuOps(const IsaKernels& isa, int threads, bool pin, Buffer tiles, Buffer outputs)
@@ -278,7 +264,7 @@ void CpuOps::Run(const GatedActivation& op, Stream&) {
   const int64_t width = op.out.cols();
   WriteRows(op.out, 4 * width, [&](int64_t row, int64_t num_rows, float* out) {
     const float* gate = op.gate_up.Row<float>(row);
-    kernels_.gate({.kind = KindOf(op.activation),
+    kernels_.gate({.activation = op.activation,
                    .gate = gate,
                    .up = gate + width,
                    .out = out,
@@ -367,7 +353,7 @@ void CpuOps::Run(const Clamp& op, Stream&) {
 
 void CpuOps::Run(const Activate& op, Stream&) {
   WriteRows(op.out, 4 * op.out.cols(), [&](int64_t row, int64_t num_rows, float* out) {
-    kernels_.gate({.kind = KindOf(op.activation),
+    kernels_.gate({.activation = op.activation,
                    .gate = op.x.Row<float>(row),
                    .out = out,
                    .in_stride = op.x.float_stride(),

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ops/activation.h"
 #include "tensor/dtype.h"
 
 namespace tokamak::cpu {
@@ -50,11 +51,9 @@ struct NormTask {
   float eps = 0;
 };
 
-enum class GateKind { kSilu, kGeluTanh, kGelu, kClampedSwiglu };
-
 // num_rows rows of GatedActivation; of Activate if `up` is null.
 struct GateTask {
-  GateKind kind = GateKind::kSilu;
+  Activation activation = Activation::kSilu;
   const float* gate = nullptr;
   const float* up = nullptr;
   float* out = nullptr;

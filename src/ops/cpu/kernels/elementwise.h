@@ -104,11 +104,11 @@ struct Elementwise {
 
   // silu(x) = x / (1 + exp(-x)). gelu_tanh(x) = x / (1 + exp(-2u)), u = √(2/π) (x + 0.044715 x³),
   // because (1 + tanh u) / 2 is the logistic function of 2u.
-  template <GateKind kKind>
+  template <Activation kActivation>
   static F Activated(F x) {
-    if constexpr (kKind == GateKind::kGelu) return Gelu(x);
+    if constexpr (kActivation == Activation::kGelu) return Gelu(x);
     F exponent = V::Negate(x);
-    if constexpr (kKind == GateKind::kGeluTanh) {
+    if constexpr (kActivation == Activation::kGeluTanh) {
       const F cubed = V::Mul(V::Mul(x, x), x);
       const F inner = V::Add(x, V::Mul(V::Broadcast(0.044715f), cubed));
       exponent = V::Mul(V::Broadcast(-1.59576912f), inner);
@@ -150,12 +150,12 @@ struct Elementwise {
     }
   }
 
-  template <GateKind kKind>
+  template <Activation kActivation>
   static void GateRows(const GateTask& task) {
     if (task.up == nullptr) {
-      MapRows(task, [](F x, F) { return Activated<kKind>(x); });
+      MapRows(task, [](F x, F) { return Activated<kActivation>(x); });
     } else {
-      MapRows(task, [](F gate, F up) { return V::Mul(Activated<kKind>(gate), up); });
+      MapRows(task, [](F gate, F up) { return V::Mul(Activated<kActivation>(gate), up); });
     }
   }
 
@@ -170,14 +170,14 @@ struct Elementwise {
   }
 
   static void Gate(const GateTask& task) {
-    switch (task.kind) {
-      case GateKind::kSilu:
-        return GateRows<GateKind::kSilu>(task);
-      case GateKind::kGeluTanh:
-        return GateRows<GateKind::kGeluTanh>(task);
-      case GateKind::kGelu:
-        return GateRows<GateKind::kGelu>(task);
-      case GateKind::kClampedSwiglu:
+    switch (task.activation) {
+      case Activation::kSilu:
+        return GateRows<Activation::kSilu>(task);
+      case Activation::kGeluTanh:
+        return GateRows<Activation::kGeluTanh>(task);
+      case Activation::kGelu:
+        return GateRows<Activation::kGelu>(task);
+      case Activation::kClampedSwiglu:
         return ClampedSwiglu(task);
     }
   }

@@ -1,0 +1,16 @@
+// The activation functions of MLPs. Kernels of the CPU backend include this header, so it has no
+// code.
+#pragma once
+
+namespace tokamak {
+
+enum class Activation {
+  kSilu,      // x · σ(x)
+  kGeluTanh,  // x · (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2
+  kGelu,      // x · Φ(x), Φ the normal distribution function; arXiv:1606.08415
+  // gpt-oss, arXiv:2508.10925; gated only. With g = min(gate, limit) and u = up clamped to ±limit:
+  // g · σ(alpha · g) · (u + 1).
+  kClampedSwiglu,
+};
+
+}  // namespace tokamak
