@@ -28,7 +28,7 @@ struct TokenRange {
 };
 
 struct ThroughputFlags {
-  EngineFlags engine;
+  EngineOptions engine;
   int32_t requests = 256;
   TokenRange input = {100, 1024};
   TokenRange output = {100, 1024};
@@ -37,7 +37,7 @@ struct ThroughputFlags {
 };
 
 struct LatencyFlags {
-  EngineFlags engine;
+  EngineOptions engine;
   std::optional<std::vector<int32_t>> batch = std::vector<int32_t>{1, 8, 32};
   int32_t prompt_tokens = 512;
   int32_t output_tokens = 128;
@@ -69,14 +69,14 @@ Status MeasureThroughput(const ThroughputFlags& flags) {
   std::fprintf(stderr, "%d requests\n", flags.requests);
   reporter.Begin();
   ASSIGN_OR_RETURN(BenchResult result, Throughput(*engine, flags));
-  result.batch = flags.engine.options.max_seqs;
+  result.batch = flags.engine.max_seqs;
   reporter.Report(std::move(result), "throughput");
   return reporter.Finish();
 }
 
 int RunThroughput(ThroughputFlags flags) {
   if (flags.requests < 1) return UsageError("--requests must be at least 1");
-  EngineOptions& options = flags.engine.options;
+  EngineOptions& options = flags.engine;
   options.max_queue = std::max(options.max_queue, flags.requests);
   SetProfile(flags.report, options);
   const Status status = MeasureThroughput(flags);
@@ -138,7 +138,7 @@ int RunLatency(LatencyFlags flags) {
     return UsageError("--prompt-tokens and --output-tokens must be at least 1");
   }
   if (flags.runs < 1) return UsageError("--runs must be at least 1");
-  EngineOptions& options = flags.engine.options;
+  EngineOptions& options = flags.engine;
   for (const int32_t batch : *flags.batch) {
     if (batch < 1) return UsageError("--batch: every size must be at least 1");
     options.max_seqs = std::max(options.max_seqs, batch);

@@ -27,8 +27,7 @@ void AddModel(Flags& flags, std::string& model) {
             "$TOKAMAK_MODEL, else the SmolLM2 that `make` fetched");
 }
 
-void AddEngineFlags(Flags& flags, EngineFlags& engine) {
-  EngineOptions& o = engine.options;
+void AddEngineFlags(Flags& flags, EngineOptions& o) {
   AddModel(flags, o.model);
   flags.Group("Engine");
   flags.Add("--dummy-dtype", o.dummy_dtype, "Type of a dummy model's matrices: bf16, q4_k, ...");
@@ -66,7 +65,7 @@ void AddEngineFlags(Flags& flags, EngineFlags& engine) {
   flags.AddBytes("--host-cache-memory", o.host_cache_bytes, "Memory for swapped-out KV blocks");
   flags.Add("--target-itl-ms", o.target_itl_ms,
             "Longest gap wanted between two tokens of a stream; 0: no target");
-  flags.Add("--no-prefix-cache", engine.no_prefix_cache, "Compute every prompt from its beginning");
+  flags.AddNegated("--no-prefix-cache", o.prefix_cache, "Compute every prompt from its beginning");
   flags.Add("--pooling", o.pooling,
             "How an embedding model makes a vector: mean, cls, last, or auto (as its files say)");
   flags.Add("--record", o.record_path,
@@ -137,10 +136,8 @@ Result<std::string> ResolveModel(const std::string& model) {
       path.empty() ? "" : " (" + path + ")");
 }
 
-Result<std::unique_ptr<Engine>> LoadEngine(const EngineFlags& flags) {
-  EngineOptions options = flags.options;
+Result<std::unique_ptr<Engine>> LoadEngine(EngineOptions options) {
   ASSIGN_OR_RETURN(options.model, ResolveModel(options.model));
-  options.prefix_cache = !flags.no_prefix_cache;
   const bool show = ::isatty(STDERR_FILENO) != 0;
   if (show) {
     options.on_load_progress = [](double fraction) {

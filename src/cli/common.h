@@ -19,13 +19,8 @@ inline constexpr int kFailed = 1;         // the message is on stderr
 inline constexpr int kUsage = 2;          // flags that contradict each other
 inline constexpr int kInterrupted = 130;  // by Ctrl-C; the exit code that shells use
 
-struct EngineFlags {
-  EngineOptions options;  // an empty model means the default
-  bool no_prefix_cache = false;
-};
-
-// Adds MODEL and the options of all commands with an engine.
-void AddEngineFlags(Flags& flags, EngineFlags& engine);
+// Adds MODEL and the options of all commands with an engine. An empty model means the default.
+void AddEngineFlags(Flags& flags, EngineOptions& options);
 void AddModel(Flags& flags, std::string& model);
 
 // Sampling parameters from the command line; pairs are still text.
@@ -45,7 +40,7 @@ Result<SamplingParams> MakeSampling(const SamplingFlags& sampling,
 Result<std::string> ResolveModel(const std::string& model);
 
 // Loads the engine, and shows progress if stderr is a terminal.
-Result<std::unique_ptr<Engine>> LoadEngine(const EngineFlags& flags);
+Result<std::unique_ptr<Engine>> LoadEngine(EngineOptions options);
 
 // Prints "error: ..." to stderr and returns the exit code.
 int Fail(const Status& status);

@@ -23,7 +23,7 @@ constexpr char kExamples[] =
 constexpr size_t kTextsAtOnce = 256;
 
 struct EmbedFlags {
-  EngineFlags engine;
+  EngineOptions engine;
   std::string text_file;
   std::vector<std::string> strings;
   EmbeddingRequest request;  // everything except its inputs

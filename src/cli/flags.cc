@@ -181,6 +181,11 @@ void Flags::Add(const std::string& names, bool& value, const std::string& help) 
   CLI::Option* option = app_->add_flag(names, value, help);
   if (!group_.empty()) option->group(group_);
 }
+void Flags::AddNegated(const std::string& names, bool& value, const std::string& help) {
+  const auto take = [&value](int64_t count) { value = count <= 0; };  // "=false" counts -1
+  CLI::Option* option = app_->add_flag_function(names, take, help);
+  if (!group_.empty()) option->group(group_);
+}
 void Flags::Add(const std::string& names, int32_t& value, const std::string& help) {
   AddNumber<int32_t>(names, value, help);
 }

@@ -38,6 +38,7 @@ class Flags {
       : app_(app), command_(std::move(command)), texts_(&texts) {}
 
   void Add(const std::string& names, bool& value, const std::string& help);  // takes no argument
+  void AddNegated(const std::string& names, bool& value, const std::string& help);  // sets false
   void Add(const std::string& names, int32_t& value, const std::string& help);
   void Add(const std::string& names, uint16_t& value, const std::string& help);
   void Add(const std::string& names, float& value, const std::string& help);

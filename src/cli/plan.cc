@@ -20,7 +20,7 @@ constexpr char kExamples[] =
     "  tokamak plan dummy:config.json --device h200 --json\n";
 
 struct PlanFlags {
-  EngineFlags engine;
+  EngineOptions engine;
   int32_t context = 0;
   int32_t concurrency = 64;
   bool json = false;
@@ -155,7 +155,7 @@ int Run(const PlanFlags& flags) {
   if (flags.concurrency < 1 || flags.concurrency > kMaxConcurrency) {
     return UsageError(fmt::format("--concurrency must be in [1, {}]", kMaxConcurrency));
   }
-  EngineOptions options = flags.engine.options;
+  EngineOptions options = flags.engine;
   const Result<std::string> model = ResolveModel(options.model);
   if (!model.ok()) return Fail(model.status());
   options.model = *model;

@@ -26,7 +26,7 @@ constexpr char kExamples[] =
     "  tokamak run --token-ids 1,2,3 --max-tokens 8 --temperature 0 --json\n";
 
 struct RunFlags {
-  EngineFlags engine;
+  EngineOptions engine;
   SamplingFlags sampling;
   std::optional<std::string> prompt;
   std::optional<std::vector<int32_t>> token_ids;

@@ -17,7 +17,7 @@ constexpr char kExamples[] =
     "  echo \"Paris is the capital of France.\" | tokamak score --text -\n";
 
 struct ScoreFlags {
-  EngineFlags engine;
+  EngineOptions engine;
   std::string text_file;
   std::optional<std::vector<int32_t>> token_ids;
   int32_t top = 0;

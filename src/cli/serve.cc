@@ -25,9 +25,8 @@ constexpr char kExamples[] =
     "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'\n";
 
 struct ServeFlags {
-  EngineFlags engine;
+  EngineOptions engine;
   ServerOptions server;
-  bool no_page = false;
   int32_t max_connections = 4096;
   int32_t max_connections_per_client = 2048;
   int64_t max_body_bytes = 8 << 20;
@@ -72,7 +71,6 @@ int Serve(const ServeFlags& flags) {
   Result<std::unique_ptr<Engine>> engine = LoadEngine(flags.engine);
   if (!engine.ok()) return Fail(engine.status());
   ServerOptions options = flags.server;
-  options.page = !flags.no_page;
   options.version = VersionText();
   if (options.access_log == "none") options.access_log.clear();
   options.max_connections = static_cast<size_t>(flags.max_connections);
@@ -123,7 +121,7 @@ void AddServeCommand(CommandLine& line) {
         "Let web pages of this origin call the API, such as https://example.org; * for all, which "
         "needs keys; repeatable");
   f.Add("--served-model-name", flags->server.model_id, "Model name in the API");
-  f.Add("--no-page", flags->no_page, "Serve only the API, without the web page");
+  f.AddNegated("--no-page", flags->server.page, "Serve only the API, without the web page");
   f.Add("--drain-seconds", flags->server.drain_seconds,
         "Seconds that running requests may take after SIGTERM");
   f.Add("--tool-call-parser", flags->server.parsers.tool_calls,
