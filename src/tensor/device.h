@@ -1,19 +1,10 @@
-// Devices, streams, events, graphs, and memory that frees itself.
+// Streams, events, graphs, and memory that frees itself.
 #pragma once
 
 #include <cstddef>
 #include <memory>
-#include <string>
 
 namespace tokamak {
-
-enum class DeviceKind { kCpu, kCuda };
-
-struct Device {
-  DeviceKind kind = DeviceKind::kCpu;
-  int index = 0;
-  friend bool operator==(const Device&, const Device&) = default;
-};
 
 // A queue of work on a device, done in order. On a CPU the work is done when the call returns.
 class Stream {
