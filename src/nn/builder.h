@@ -17,12 +17,19 @@
 #include <vector>
 
 #include "nn/cache_layout.h"
-#include "nn/owned_tensor.h"
 #include "nn/parallel.h"
 #include "ops/ops.h"
 #include "weights/checkpoint.h"
 
 namespace tokamak::nn {
+
+struct OwnedTensor {
+  Buffer storage;
+  Tensor tensor;
+};
+
+// Copies shape.elements() values to the device: f32 [shape].
+Result<OwnedTensor> Upload(Ops& ops, const std::vector<float>& values, const Shape& shape);
 
 // One model being loaded by one thread: where its weights come from, who packs them, and the
 // results so far.

@@ -15,4 +15,9 @@ void StoreToken(const Kernels& kernels, const RopeAndStore& op, int64_t token);
 
 void Attend(const IsaKernels& isa, ThreadPool& pool, const Attention& op);
 
+// LatentAttention, which decompresses keys and values for many tokens of a sequence. `tiles` has
+// kTileFloats per worker.
+void AttendExpanded(const IsaKernels& isa, ThreadPool& pool, float* tiles,
+                    const LatentAttention& op);
+
 }  // namespace tokamak::cpu

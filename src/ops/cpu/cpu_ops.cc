@@ -19,7 +19,6 @@
 #include "ops/cpu/isa.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/linear.h"
-#include "ops/cpu/mla.h"
 #include "ops/cpu/panel_layout.h"
 #include "ops/cpu/panel_weight.h"
 #include "ops/cpu/weight_memory.h"

@@ -4,11 +4,10 @@
 //
 // Bound, per block and head: keys · latent · (nope_dim + value_dim) multiply-adds to decompress,
 // and tokens · keys · (key + value) for attention. Each result depends only on its own row.
-#include "ops/cpu/mla.h"
-
 #include <algorithm>
 
 #include "base/check.h"
+#include "ops/cpu/attend.h"
 #include "ops/cpu/attention_plan.h"
 #include "ops/cpu/linear.h"
 #include "quant/quantize.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "nn/owned_tensor.h"
+#include "nn/builder.h"
 #include "ops/testing/memory_source.h"
 
 namespace tokamak::testing {
