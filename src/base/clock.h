@@ -19,18 +19,6 @@ class SystemClock final : public Clock {
   TimePoint Now() override { return std::chrono::steady_clock::now(); }
 };
 
-// Advances only by Advance and Set.
-class ManualClock final : public Clock {
- public:
-  TimePoint Now() override { return now_; }
-  void Advance(Duration by) { now_ += by; }
-  void Set(TimePoint now) { now_ = now; }
-
- private:
-  TimePoint now_{};
-};
-
 inline double ToSeconds(Duration d) { return std::chrono::duration<double>(d).count(); }
-inline double ToMillis(Duration d) { return ToSeconds(d) * 1e3; }
 
 }  // namespace tokamak

@@ -13,7 +13,7 @@
 #include "models/testing/harness.h"
 #include "models/testing/mutations.h"
 #include "nn/testing/random_tensors.h"
-#include "weights/gguf_writer.h"
+#include "weights/testing/gguf_writer.h"
 
 namespace tokamak::testing {
 namespace {

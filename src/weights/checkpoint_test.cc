@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "quant/quantize.h"
-#include "weights/gguf_writer.h"
+#include "weights/testing/gguf_writer.h"
 
 namespace tokamak {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "base/file.h"
 #include "quant/quantize.h"
-#include "weights/gguf_writer.h"
+#include "weights/testing/gguf_writer.h"
 
 namespace tokamak {
 namespace {

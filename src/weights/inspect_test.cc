@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "base/printable.h"
-#include "weights/gguf_writer.h"
+#include "weights/testing/gguf_writer.h"
 
 namespace tokamak {
 namespace {

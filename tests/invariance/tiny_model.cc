@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "tensor/dtype.h"
 #include "tokenizer/testing/tiny_vocabs.h"
-#include "weights/gguf_writer.h"
+#include "weights/testing/gguf_writer.h"
 
 namespace tokamak::invariance {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
+#include "base/testing/manual_clock.h"
 #include "executor/executor.h"
 #include "sim/model.h"
 

@@ -1,5 +1,6 @@
 // Tests recording and replaying of simulated schedules.
 #include "engine/replay.h"
+#include "base/testing/manual_clock.h"
 
 #include <gtest/gtest.h>
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "base/testing/manual_clock.h"
 #include "base/testing/sanitizers.h"
 #include "engine/engine_core.h"
 #include "engine/record.h"
@@ -93,7 +94,7 @@ class TargetTest : public SchedulingTest {
     while (tokens_[{10, 0}].empty()) {
       const TimePoint before = clock_.Now();
       core_->Step();
-      longest = std::max(longest, ToMillis(clock_.Now() - before));
+      longest = std::max(longest, 1e3 * ToSeconds(clock_.Now() - before));
       EXPECT_GE(steps_.back().rows.size(), 5u) << "streams go on beside the prefill";
     }
     prefill_steps_ = static_cast<int>(steps_.size());
@@ -294,7 +295,7 @@ class ClientsTest : public SchedulingTest {
     for (int i = 0; i < 10; ++i) {
       const RequestId mine = next_id_;
       const TimePoint sent = clock_.Now();
-      const auto waited = [&] { return ToMillis(clock_.Now() - sent); };
+      const auto waited = [&] { return 1e3 * ToSeconds(clock_.Now() - sent); };
       submit("one");
       while (tokens_[{mine, 0}].empty()) step();
       longest.first_token_ms = std::max(longest.first_token_ms, waited());

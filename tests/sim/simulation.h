@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/testing/manual_clock.h"
 #include "engine/engine_core.h"
 #include "engine/record.h"
 #include "sim/checker.h"

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/testing/manual_clock.h"
 #include "engine/engine_core.h"
 
 namespace tokamak {

@@ -15,7 +15,7 @@
 #include "tokenizer/testing/test_strings.h"
 #include "tokenizer/testing/tiny_vocabs.h"
 #include "tokenizer/tokenizer.h"
-#include "weights/gguf_writer.h"
+#include "weights/testing/gguf_writer.h"
 
 namespace tokamak {
 namespace {

@@ -1,4 +1,4 @@
-#include "weights/gguf_writer.h"
+#include "weights/testing/gguf_writer.h"
 
 #include <cstdio>
 #include <cstring>
