@@ -68,6 +68,14 @@ Result<MemoryProfile> EstimateRunnerMemory(const Model& model, const EngineOptio
   budget.kv_cache_bytes = options.kv_cache_bytes;
   budget.host_cache_bytes = options.host_cache_bytes;
   budget.host_tier_apart = on_device;
+  if (on_device) {
+    // A GPU that runs an engine does little else. The rest is for what the backend makes later,
+    // such as graphs and the sampler's counts.
+    constexpr double kRest = 1 << 30;  // bytes
+    budget.default_positions = shape.max_context;
+    budget.default_fraction = std::clamp(
+        1 - kRest / static_cast<double>(std::max<int64_t>(1, available_bytes)), 0.5, 0.9);
+  }
   const std::unique_ptr<CountOps> count = MakeCountOps();
   return ProfileMemory(model, *count, shape, budget);
 }

@@ -82,6 +82,27 @@ TEST_F(FitsOnDevice, LowerOptionsNeedLess) {
   EXPECT_EQ(Least(), least);
 }
 
+TEST_F(FitsOnDevice, TheCacheTakesMostOfAGpuAndHalfOfAHost) {
+  options_.max_seqs = 200'000;  // more than the memory holds
+  options_.max_batch_tokens = 64;
+  const std::unique_ptr<CountOps> count = MakeCountOps();
+  const auto model = LoadModel(checkpoint_, *count, *MakeLoadOptions(options_));
+  ASSERT_TRUE(model.ok()) << model.status().ToString();
+  const auto cache_share = [&](int64_t available, bool on_device) {
+    const auto profile = EstimateRunnerMemory(
+        **model, options_, *MakeRunnerShape(options_, **model), available, on_device);
+    EXPECT_TRUE(profile.ok()) << profile.status().ToString();
+    return static_cast<double>(profile->num_device_blocks) *
+           static_cast<double>(profile->block_bytes) /
+           static_cast<double>(available - profile->arena_bytes - profile->staging_bytes);
+  };
+  constexpr int64_t kGiB = 1 << 30;
+  EXPECT_NEAR(cache_share(40 * kGiB, true), 0.9, 0.001);
+  EXPECT_NEAR(cache_share(4 * kGiB, true), 0.75, 0.001);
+  EXPECT_NEAR(cache_share(kGiB + kGiB / 2, true), 0.5, 0.001);
+  EXPECT_NEAR(cache_share(40 * kGiB, false), 0.5, 0.001);
+}
+
 // 14 of a head's elements rotate: a cosine and a sine per two elements and position.
 TEST(LoadedBytes, IncludesTheRopeTableOfTheContext) {
   EngineOptions options;
