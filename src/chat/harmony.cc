@@ -71,7 +71,7 @@ struct HarmonyParser::Boundary {
 };
 
 bool HarmonyParser::Boundary::TakeToken(std::string_view token, bool first, Slot* slot) {
-  if (*slot != Slot::kAny) return false;  // what the last special token announced is missing
+  if (*slot != Slot::kAny) return false;  // text that the last special token announced is missing
   has_token = true;
   if (token == kStart && first) {
     *slot = Slot::kRole;

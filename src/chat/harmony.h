@@ -15,15 +15,15 @@ inline constexpr std::string_view kHarmonyTokens[] = {"<|start|>",   "<|channel|
                                                       "<|return|>"};
 inline constexpr std::string_view kHarmonyAnalysis = "<|channel|>analysis<|message|>";
 
-// Reads one answer piece by piece, with the guarantees of AnswerParser. An answer is
+// Reads one answer piece by piece, with the guarantees of AnswerParser. An answer is:
 //
 //   HEADER<|message|>TEXT<|end|> HEADER<|message|>TEXT<|end|> ...
 //   HEADER: [<|start|>assistant] [to=NAME] [<|channel|>CHANNEL] [to=NAME] [[<|constrain|>]json]
 //
-// and begins within a header, because prompts end with "<|start|>assistant". The channel "analysis"
-// is reasoning; "final", "commentary" and no channel are content; a message to NAME is a call. Text
-// that does not have this form (another role or channel, an invalid call, text that looks like a
-// special token) is kept as written: in the message where it stands, or as content.
+// An answer begins within a header, because prompts end with "<|start|>assistant". The channel
+// "analysis" is reasoning; "final", "commentary" and no channel are content; a message to NAME is a
+// call. Text that does not have this form (another role or channel, an invalid call, text that
+// looks like a special token) is kept as written: in the message where it stands, or as content.
 class HarmonyParser {
  public:
   explicit HarmonyParser(std::shared_ptr<const AnswerFormat> format);

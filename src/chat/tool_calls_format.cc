@@ -307,7 +307,8 @@ const std::vector<ToolFormat>& Formats() {
        .starts = {"<|tool_call|>"},
        .ignored = {"<|/tool_call|>"},
        .parse = ParseJsonCalls},
-      // The next three differ in what their templates ask for; each reads what any of them writes.
+      // The next three differ in their templates, but each reads what models with any of them
+      // write.
       {.name = "qwen3_coder",
        .in_template = {"<tool_call>", "<function="},
        .starts = {"<tool_call>"},

@@ -44,7 +44,7 @@ Result<std::unique_ptr<Engine>> LoadEngine(EngineOptions options);
 
 // Prints "error: ..." to stderr and returns the exit code.
 int Fail(const Status& status);
-// Likewise, for flags that contradict each other.
+// The same for flags that contradict each other.
 int UsageError(std::string_view message);
 
 // Returns a file's text; "-" is stdin.

@@ -22,8 +22,8 @@ struct LoadSpec {
   WorkloadOptions workload;
   LoadPattern pattern;
   uint64_t run = 0;  // selects the words: see Workload
-  // No request begins after this many or this long; 0: no limit. Requests in flight then run to
-  // their end.
+  // Limits on the number of requests and on the time in which requests begin; 0: no limit. Requests
+  // in flight then run to their end.
   int64_t requests = 64;
   double duration_seconds = 0;
   double request_seconds = 0;  // a request that takes longer in all fails; 0: no limit

@@ -44,10 +44,10 @@ struct RequestRecord {
 };
 
 // The error kinds:
-//   "connect"     no connection came about       "closed"      it ended before the answer did
+//   "connect"     no connection could be made    "closed"      it ended before the answer did
 //   "timeout"     too long without a byte, or altogether
 //   "http_NNN"    answered with that status      "server"      an error came in the stream
-//   "malformed"   no event stream of chunks      "incomplete"  the stream ended without an end
+//   "malformed"   no event stream of chunks      "incomplete"  it ended without finish_reason
 
 // The conversation so far, as (role, text).
 using Messages = std::vector<std::pair<std::string, std::string>>;

@@ -54,7 +54,7 @@ class LengthDistribution {
 };
 
 // Gamma-distributed times between arrivals at `rate` per second, with shape `burstiness`: 1 is a
-// Poisson process, less is burstier, more is more even.
+// Poisson process, below it is burstier, above it more even.
 class Arrivals {
  public:
   Arrivals(double rate, double burstiness, uint64_t seed, uint64_t run)

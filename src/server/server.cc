@@ -100,7 +100,7 @@ Status Server::Impl::Listen(const std::string& ip) {
   ASSIGN_OR_RETURN(http, HttpServer::Listen(std::move(http_options), handler));
   if (!options.handle_signals) return Status();
   http->OnSignals([this] { OnShutdown(); });
-  // Under nohup a hangup is ignored, where it would end the server.
+  // Under nohup, a hangup that would end the server is ignored.
   if (HasFiles() || !IgnoresHangups()) http->OnHangup([this] { OnHangup(); });
   return Status();
 }

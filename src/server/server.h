@@ -16,8 +16,8 @@ namespace tokamak {
 
 // What an embedding program may set, and the rest of what `serve` and the tests set.
 struct ServerOptions : EmbeddedServerOptions {
-  // SIGINT and SIGTERM do what Shutdown does. SIGHUP reads keys and certificate again. Without
-  // either it does what Shutdown does, if a terminal hangs up.
+  // SIGINT and SIGTERM do what Shutdown does. SIGHUP reads keys and certificate again. Without such
+  // files it does what Shutdown does if a terminal hangs up.
   bool handle_signals = true;
   std::string version = {};  // of this program, for /metrics and /debug/state
   // The limits that EmbeddedServerOptions has too are taken from there.

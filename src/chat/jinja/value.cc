@@ -40,8 +40,8 @@ bool EqualItems(const std::vector<Value>& a, const std::vector<Value>& b, Budget
   return true;
 }
 
-// Random and secret: whoever could compute hashes could send keys that all fall into one bucket of
-// a dictionary's index, and no budget is charged for walking it.
+// Random and secret. An attacker who could compute hashes could send keys that all fall into one
+// bucket of a dictionary's index, and walking a bucket is not charged to the budget.
 uint64_t HashSeed() {
   static const uint64_t seed = RandomBits();
   return seed;

@@ -26,7 +26,7 @@ inline constexpr std::string_view kContentSecurityPolicy =
 //    allowed by `allowed_hosts`; when there are any, they hold for every address.
 // 2. CORS: a preflight request of an allowed origin is answered.
 // 3. Keys: without one of the keys, only public paths.
-// 4. Origin: what browsers send for a page of another origin is refused, unless that is allowed.
+// 4. Origin: a browser's request for a page of another origin is refused, unless that is allowed.
 //
 // Owner: the I/O thread.
 class Access {

@@ -40,7 +40,7 @@ export class Answer extends EventTarget {
           figures.cached = event.usage.prompt_tokens_details?.cached_tokens ?? 0;
         }
         const choice = event.choices?.[0];
-        // The usage comes last, and never when the answer is stopped.
+        // The usage comes last, and does not come if the answer is stopped.
         if (choice?.token_ids) figures.tokens = (figures.tokens ?? 0) + choice.token_ids.length;
         if (choice?.finish_reason === 'length') version.state = 'length';
         const {content, reasoning_content: reasoning} = choice?.delta ?? {};
@@ -86,7 +86,7 @@ export class Answer extends EventTarget {
       const content = contentOf(message);
       if (!content) continue;  // an answer that failed
       const last = before.at(-1);
-      // Templates insist on roles that alternate.
+      // Templates require that roles alternate.
       if (last?.role === message.role) last.content += `\n\n${content}`;
       else before.push({role: message.role, content});
     }

@@ -2,7 +2,7 @@
 
 const KEY = 'tokamak.key';
 
-// The server's refusal, or why it could not be asked (status 0).
+// An error response of the server, or the reason why it could not be reached (status 0).
 export class ApiError extends Error {
   constructor(status, message, retryAfter = 0) {
     super(message);
@@ -29,7 +29,7 @@ export function apiKey() {
   return keyInMemory;
 }
 
-// An empty key forgets the one there was.
+// An empty key removes the stored one.
 export function setApiKey(key, remember) {
   keyInMemory = key;
   for (const storage of storages()) storage.removeItem(KEY);
@@ -37,11 +37,11 @@ export function setApiKey(key, remember) {
   try {
     (remember ? localStorage : sessionStorage).setItem(KEY, key);
   } catch {
-    // Kept until the page closes.
+    // No storage: the key is kept until the page closes.
   }
 }
 
-// A fetch with the key. Throws ApiError for everything but a 2xx.
+// Fetches with the API key. Throws ApiError unless the status is 2xx.
 export async function call(path, options = {}) {
   const headers = {...options.headers};
   const key = apiKey();
@@ -65,7 +65,7 @@ export async function call(path, options = {}) {
                      Number(response.headers.get('Retry-After')) || 0);
 }
 
-// Runs a chat completion and gives its events, parsed, as they come. Ends after [DONE].
+// Runs a chat completion and yields its parsed events as they arrive. Ends after [DONE].
 export async function* chat(body, signal) {
   const response = await call('/v1/chat/completions', {
     method: 'POST',
@@ -83,8 +83,8 @@ export async function* chat(body, signal) {
   throw new ApiError(0, 'The connection ended before the answer did.');
 }
 
-// The data of a stream's events (the subset of server-sent events that this server writes, and
-// line ends of other kinds in case of a proxy).
+// Yields the data of a stream's events. Reads the subset of server-sent events that this server
+// writes, with any line ends, because a proxy may change them.
 async function* eventsOf(stream, signal) {
   const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';

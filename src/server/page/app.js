@@ -1,4 +1,4 @@
-// Puts the page together: who hears of what, the keyboard, the drawers, the colours.
+// Assembles the page: events between its parts, keyboard shortcuts, drawers, colours.
 import {apiKey, call} from './api.js';
 import {Chat} from './chat.js';
 import {askForKey, describeSettings, editSettings, wireDialogs} from './dialogs.js';
@@ -12,9 +12,9 @@ let model = '';
 const chat = new Chat(store, () => model);
 const engine = new EnginePanel(() => chat.requestIds());
 const list = new ConversationList(store, chat, open);
-const roomy = matchMedia('(min-width: 1400px)');  // else the engine starts closed: the chat has
-const wide = matchMedia('(min-width: 1200px)');   // the room; else it is a drawer,
-const narrow = matchMedia('(max-width: 799px)');  // and then the list as well
+const roomy = matchMedia('(min-width: 1400px)');  // otherwise the engine panel starts closed
+const wide = matchMedia('(min-width: 1200px)');   // otherwise the engine panel is a drawer
+const narrow = matchMedia('(max-width: 799px)');  // the list is a drawer too
 
 function open(conversation) {
   saveSystem();
@@ -37,7 +37,7 @@ function fit() {
 
 function submit() {
   const text = $('input').value;
-  store.keepDraft(chat.conversation, '');  // under its name from before there is a message
+  store.keepDraft(chat.conversation, '');  // under the key that it has before the first message
   if (!chat.send(text)) return store.keepDraft(chat.conversation, text);
   $('input').value = '';
   fit();
@@ -90,8 +90,8 @@ function showSystem() {
   setText($('system-short'), system.trim().split('\n')[0] || 'none');
 }
 
-// The conversation whose system prompt has changed since it was stored. At each key only the prompt
-// is, among the settings: the whole conversation may be long.
+// The conversation whose system prompt has changed since it was stored. A key press stores only the
+// prompt, with the settings, because a conversation may be long.
 let unsaved = null;
 
 function saveSystem() {
@@ -124,7 +124,7 @@ chat.addEventListener('change', showConversation);
 chat.addEventListener('ended', ({detail: answer}) => {
   engine.wake();
   if (answer.conversation !== chat.conversation) return;
-  // Once, when it is complete: token by token nobody could listen to.
+  // Announces an answer once, when it is complete: nobody could listen to single tokens.
   const {state, error} = answer.version;
   setText($('announce'), state === 'error' ? `No answer: ${error}`
       : `${state === 'stopped' ? 'Answer stopped' : 'Answer'}: ${contentOf(answer.message)}`);
@@ -178,7 +178,8 @@ async function loadModel() {
   }
 }
 
-// Drawers. One that covers the page is a dialog: what it covers can neither be reached nor read.
+// Drawers. A drawer that covers the page is a dialog: elements behind it can be neither reached nor
+// read.
 
 function openDrawer() {
   const {classList} = document.body;
@@ -249,7 +250,7 @@ function placeEngine() {
   document.body.classList.toggle('no-engine', !roomy.matches);
 }
 
-// Whether there was one to close.
+// Returns whether a drawer was open.
 function closeDrawers() {
   const drawer = openDrawer();
   if (!drawer) return false;
@@ -273,7 +274,7 @@ function setTheme(theme) {
   try {
     localStorage.setItem('tokamak.theme', theme);
   } catch {
-    // Until the page closes.
+    // No storage: the choice lasts until the page closes.
   }
 }
 
@@ -303,7 +304,7 @@ document.addEventListener('keydown', (event) => {
   if (event.key === 'Escape') {
     if (!closeDrawers()) chat.stop();
   } else if (event.altKey && !event.ctrlKey && !event.metaKey) {
-    // The letter's place where Alt writes another sign.
+    // Uses the key's position, because Alt may produce another character.
     const shortcut = SHORTCUTS[event.code.startsWith('Key') ? event.code[3].toLowerCase() : ''];
     if (!shortcut) return;
     event.preventDefault();

@@ -2,7 +2,7 @@
 // sequences. One map per cache group.
 import {count, h, number, setText} from './dom.js';
 
-const KINDS = [  // of map characters, with what the legend calls them
+const KINDS = [  // kinds of map characters, with their names in the legend
   {name: 'one', label: 'one reader', has: (c) => c === '1'},
   {name: 'two', label: 'two readers', has: (c) => c === '2'},
   {name: 'many', label: 'three or more', has: (c) => c >= '3' && c <= '9'},

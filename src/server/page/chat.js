@@ -1,4 +1,4 @@
-// The conversation that is shown, and the answers under way in this and others.
+// The conversation that is shown, and the answers being generated in all conversations.
 import {Answer} from './answer.js';
 import {$, h} from './dom.js';
 import {MessageView} from './message.js';
@@ -11,8 +11,8 @@ const EXAMPLES = [
 ];
 const NEAR_END = 48;  // px from the end that still count as being there
 
-// Events: 'change' (shown conversation, or what runs), 'key' (the server asks for one), 'ended'
-// (detail: the answer).
+// Events: 'change' (another conversation is shown, or an answer begins or ends), 'key' (the server
+// asks for one), 'ended' (detail: the answer).
 export class Chat extends EventTarget {
   #store;
   #model;
@@ -44,7 +44,7 @@ export class Chat extends EventTarget {
     return this.#answers.has(id);
   }
 
-  // The server's names of the answers that this page asked for, as far as known.
+  // The request ids of this page's answers, as far as they are known.
   *requestIds() {
     for (const answer of this.#answers.values()) if (answer.requestId) yield answer.requestId;
   }
@@ -107,7 +107,8 @@ export class Chat extends EventTarget {
   }
 
   #actions = {
-    // A message of the user's begins the conversation anew from there; an answer's text is replaced.
+    // Editing a user's message starts the conversation anew from there; editing an answer replaces
+    // its text.
     edit: (message, text) => {
       const {messages} = this.#conversation;
       if (message.role === 'assistant') {
@@ -142,7 +143,7 @@ export class Chat extends EventTarget {
     const conversation = this.#conversation;
     const version = {content: '', reasoning: '', state: 'running', error: '', figures: {}};
     if (message) {
-      // What failed before it said anything is no version to go back to.
+      // Drops versions that failed before they had any text.
       message.versions = message.versions.filter(({content, reasoning}) => content || reasoning);
       message.at = message.versions.push(version) - 1;
       this.#views.get(message)?.draw();
@@ -183,7 +184,7 @@ export class Chat extends EventTarget {
     $('to-end').hidden = this.#follow;
   }
 
-  // Who has scrolled up, or selects text, is reading: the page stays.
+  // Does not scroll if the user has scrolled up or selects text.
   #toEndIfFollowing() {
     const selection = getSelection();
     const selecting = !selection.isCollapsed && this.#list.contains(selection.anchorNode);

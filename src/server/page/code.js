@@ -4,7 +4,7 @@ import {sanitized} from './markdown.js';
 
 const MAX_COLOURED = 100_000;  // characters
 
-let library = null;  // a promise; 230 kB that a conversation without code does not need
+let library = null;  // a promise; 230 kB, loaded only if there is code
 
 function highlighter() {
   library ??= import('./lib/highlight.js').then(() => globalThis.hljs);
@@ -33,7 +33,7 @@ async function copy(event) {
   setTimeout(() => { button.textContent = 'Copy'; }, 1500);
 }
 
-// False where the browser does not let us: not over https, not from this machine.
+// Returns false if the browser forbids it: the page came neither over https nor from this machine.
 export async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);

@@ -10,7 +10,7 @@ export function wireDialogs() {
       button.addEventListener('click', () => dialog.close());
     }
     dialog.addEventListener('click', (event) => {
-      if (event.target === dialog) dialog.close();  // beside it
+      if (event.target === dialog) dialog.close();  // a click beside the dialog
     });
   }
 }

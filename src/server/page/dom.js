@@ -1,4 +1,4 @@
-// Elements, and numbers as people read them.
+// Makes elements, and formats numbers for people.
 
 export const $ = (id) => document.getElementById(id);
 
@@ -29,12 +29,12 @@ function set(element, attributes) {
   }
 }
 
-// Text as markup that shows it.
+// Returns markup that shows the text literally.
 export function escape(text) {
   return text.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 }
 
-// Only where it differs: a screen reader's place and a selection survive.
+// Changes the text only if it differs, so that a selection and a screen reader's position survive.
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }

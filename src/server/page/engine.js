@@ -24,12 +24,12 @@ export class EnginePanel extends EventTarget {
   #parts;
   #timer = 0;
   #asking = false;
-  #asked = -BUSY;  // when
+  #asked = -BUSY;  // time of the last request
   #visible = false;
   #idle = 0;
   #facts = h('p.facts');
 
-  // `own()`: the names of the requests that this page has made and that run.
+  // `own()`: the ids of this page's running requests.
   constructor(own) {
     super();
     this.#parts = [new Rates(), new BlockMap(), new PrefixTree(), new Sequences(own),
@@ -45,7 +45,7 @@ export class EnginePanel extends EventTarget {
     this.#schedule(0);
   }
 
-  // Something is about to happen, or there is a new key.
+  // Asks again soon: a request begins, or there is a new key.
   wake() {
     this.#idle = 0;
     this.#schedule(0);
@@ -69,7 +69,7 @@ export class EnginePanel extends EventTarget {
       wait = this.#idle > IDLE_AFTER ? IDLE : BUSY;
     } catch (error) {
       this.#fail(error);
-      // Who has no key gets the question once; chat asks again when it needs to.
+      // Asks a user without a key only once; the chat asks again when it needs the key.
       if (error.status === 401 || error.status === 404) wait = 10 * RETRY;
     }
     this.#asking = false;

@@ -1,10 +1,9 @@
-// Text of a model to elements, safely, and while it is still being written.
+// Turns a model's text into elements, safely, while it is still being generated.
 //
-// Three walls between a model's text and this page: raw HTML is shown as text and images become
-// links, so the parser's output holds nothing but what this file asks for; DOMPurify lets only the
-// tags and attributes below through; and the page's Content-Security-Policy runs and loads nothing
-// that is not the server's own file. Formulas are set after that, from text, by a KaTeX that is not
-// told to trust them.
+// Three measures protect the page from a model's text. Raw HTML is shown as text and images become
+// links, so the parser outputs only elements that this file asks for. DOMPurify passes only the
+// tags and attributes below. The page's Content-Security-Policy runs and loads only the server's
+// own files. KaTeX renders formulas afterwards, from text, without its trust option.
 import './lib/marked.js';
 import './lib/purify.js';
 
@@ -14,8 +13,8 @@ import {extensions, sameFormula, typeset} from './math.js';
 
 const {marked, DOMPurify} = globalThis;
 
-// Debian 12's DOMPurify (2.4.1, with patches of theirs) looks at a variable of this name outside the
-// function that has it, in a check that is about its depth, and fails where there is none.
+// Debian 12's patched DOMPurify (2.4.1) reads a variable of this name outside the function that
+// defines it, in a check of its depth, and fails if there is none.
 globalThis.shadowNode ??= Object.freeze({__depth: 0});
 
 const PURIFY = {
@@ -23,7 +22,7 @@ const PURIFY = {
                  'hr', 'li', 'ol', 'p', 'pre', 'span', 'strong', 'table', 'tbody', 'td', 'th',
                  'thead', 'tr', 'ul'],
   ALLOWED_ATTR: ['align', 'class', 'href', 'start', 'title'],
-  ADD_URI_SAFE_ATTR: ['align', 'start'],  // not addresses, which all others are taken for
+  ADD_URI_SAFE_ATTR: ['align', 'start'],  // attributes that are not URLs; others count as URLs
   ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
@@ -37,7 +36,7 @@ const renderer = {
 };
 marked.use({extensions, renderer, gfm: true, breaks: false, headerIds: false, mangle: false});
 
-// Markup that a trusted function made of untrusted text, as elements.
+// Turns markup that a trusted function made of untrusted text into elements.
 export function sanitized(html) {
   const fragment = DOMPurify.sanitize(html, PURIFY);
   for (const link of fragment.querySelectorAll('a')) {
@@ -62,7 +61,7 @@ function rendered(tokens) {
   return fragment;
 }
 
-// Does what the parser does first, so that what it has consumed is a place in our text.
+// Normalizes like the parser, so that its offsets are offsets in our text.
 function normalized(text) {
   return text.replace(/\r\n?/g, '\n').replace(/^( *)(\t+)/gm, (_, spaces, tabs) => (
       spaces + '    '.repeat(tabs.length)));
@@ -70,14 +69,14 @@ function normalized(text) {
 
 const OPEN_FENCE = /^ {0,3}(`{3,}(?=[^`]*$)|~{3,})[^\n]*$/;
 
-// Shows a growing text in `element`. Blocks that can no longer change are rendered once and never
-// touched again; only the last, open one is, and of it only what differs: the cost of an answer is
-// linear in its length, and a selection or a reader's place stays.
+// Shows a growing text in `element`. Blocks that can no longer change are rendered once. Only the
+// open last block is rendered again, and only its differences change the page. So the cost is
+// linear in an answer's length, and selections and reading positions stay.
 export class MarkdownView {
   #element;
   #text = '';
   #closed = 0;       // characters of #text whose blocks are final
-  #scanned = 0;      // characters that have been looked at for ends of blocks: whole lines
+  #scanned = 0;      // characters searched for ends of blocks: whole lines
   #firstOpen = null; // the first node of the open block; null: there is none
   #fence = null;     // {end, code, shown}: the open block is code between fences
 
@@ -85,7 +84,7 @@ export class MarkdownView {
     this.#element = element;
   }
 
-  // `text` continues the one before; anything else starts anew.
+  // Shows `text`. Starts anew unless it continues the previous text.
   update(text) {
     text = normalized(text);
     if (!text.startsWith(this.#text)) this.#reset();
@@ -185,7 +184,7 @@ export class MarkdownView {
   }
 }
 
-// Makes `old`, children of `parent` and its last ones, look like `nodes`, keeping what it can.
+// Changes `old`, the last children of `parent`, into `nodes`, and keeps elements where it can.
 function morph(parent, old, nodes) {
   nodes.forEach((node, i) => {
     const was = old[i];

@@ -1,7 +1,7 @@
-// Formulas in answers: where they are in the markdown, and KaTeX, which sets them once there is one.
+// Formulas in answers: finds them in the markdown and renders them with KaTeX, loaded on first use.
 //
-// Delimiters: \( \) and $ $ within a line; \[ \] and $$ $$ on lines of their own. Until a formula is
-// set, its source stands in its place, and it stays there if KaTeX does not understand it.
+// Delimiters: \( \) and $ $ within a line; \[ \] and $$ $$ on lines of their own. Until a formula
+// is rendered, and if KaTeX cannot render it, its source is shown.
 
 import {escape} from './dom.js';
 
@@ -11,7 +11,7 @@ const FORMULA = '.math:not(.open)';
 const DEFINES = /\\(?:[egx]?def|(?:future)?let|(?:new|renew|provide)command)(?![a-zA-Z])/;
 const OPTIONS = {trust: false, strict: 'ignore', maxSize: 20, throwOnError: true};
 
-// A price is no formula: "$5 or $6" has a space before the second sign, "$5-$6" a digit after it.
+// Prices are not formulas: "$5 or $6" has a space before the second sign, "$5-$6" a digit after it.
 const INLINE = [
   [/^\\\(([^]{1,4000}?)\\\)/, false],
   [/^\\\[([^]{1,4000}?)\\\]/, true],
@@ -20,9 +20,9 @@ const INLINE = [
 ];
 const OPENING = /^ {0,3}(\$\$(?!\$)|\\\[)/;
 
-// A block from its opening sign to the closing one, to an empty line (then it is a paragraph) or to
-// the end of the text (then the rest may still come). Its first line decides that it is this block:
-// what has been shown of a growing text needs no second look.
+// A block ends at its closing sign. Without one it ends at an empty line (it is a paragraph) or at
+// the end of the text (the rest may still come). The first line alone decides that it is a block,
+// so text that is already shown need not be read again.
 function tokenizeBlock(source) {
   const opening = source.match(OPENING);
   if (!opening) return undefined;
@@ -40,7 +40,7 @@ function tokenizeBlock(source) {
           text: block.slice(start, end) + sign, tokens: null};
 }
 
-// The index at which a block ends the paragraph that `source` goes on with.
+// Returns the index in `source` at which a block interrupts the paragraph.
 function startOfBlock(source) {
   const found = source.match(/\n(?:\n| {0,3}(?:\$\$(?!\$)|\\\[))/);
   return found && found[0] !== '\n\n' ? found.index : undefined;
@@ -72,15 +72,15 @@ export const extensions = [
 ];
 
 let library = null;               // a promise; an answer without formulas does not need it
-let katex = null;                 // the same, when it is there
-const sources = new WeakMap();    // elements that are set, or have failed → their source
+let katex = null;                 // the library, once it is loaded
+const sources = new WeakMap();    // rendered or failed elements → their source
 
-// Whether two elements show the same formula, the first of them perhaps set.
+// Returns whether two elements show the same formula; the first may be rendered already.
 export function sameFormula(was, node) {
   return sources.get(was) === node.textContent && was.className === node.className;
 }
 
-// Sets the formulas in `elements`, at once if KaTeX has been loaded.
+// Renders the formulas in `elements`, at once if KaTeX is loaded.
 export function typeset(elements) {
   const waiting = [];
   for (const element of elements) {
@@ -125,12 +125,12 @@ function set(element) {
     withoutStyleAttributes(tree);
     element.replaceChildren(tree.toNode());
   } catch {
-    // KaTeX does not understand it, or it is nested too deeply: it stays as it is written.
+    // KaTeX cannot parse it, or it is nested too deeply: the source stays.
   }
 }
 
-// The page's policy forbids them. KaTeX writes them only for looks in MathML, which nobody sees; the
-// styles of what is seen are set one by one, which is allowed.
+// Removes style attributes, which the page's policy forbids. KaTeX writes them only in its hidden
+// MathML; it sets visible styles by script, which is allowed.
 function withoutStyleAttributes(node) {
   delete node.attributes?.style;
   node.children?.forEach(withoutStyleAttributes);

@@ -12,8 +12,8 @@ export class MessageView {
   #reasoning = h('details.reasoning', {hidden: true}, h('summary', {}, 'Reasoning'),
                  h('div', {}, this.#thoughts));
   #markdown = null;
-  #drawn = 0;        // when
-  #drawing = 0;      // ms that it took
+  #drawn = 0;        // time of the last drawing
+  #drawing = 0;      // ms that the last drawing took
   #timer = 0;
   #editing = false;
 
@@ -33,7 +33,7 @@ export class MessageView {
     return this.#editing;
   }
 
-  // All of it, from the message as it is now.
+  // Draws the whole message as it is now.
   draw() {
     clearTimeout(this.#timer);
     this.#timer = 0;
@@ -141,7 +141,7 @@ export class MessageView {
     if (figures) this.#foot.append(h('span.figures', {}, figures));
   }
 
-  // Text as it is. What stands there already stays, with a selection in it.
+  // Shows text literally. Existing text stays, with a selection in it.
   #drawReasoning() {
     const {reasoning = ''} = this.#version();
     this.#reasoning.hidden = !reasoning;

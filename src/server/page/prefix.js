@@ -1,11 +1,11 @@
-// The prefix cache: prompts from left to right, their common beginnings drawn once. A node's width is
-// its blocks, its height its share of the branches.
+// The prefix cache: prompts from left to right, their common beginnings drawn once. A node's width
+// shows its number of blocks, its height its share of the branches.
 import {count, h, number, seconds, setText, svg} from './dom.js';
 
 const WIDTH = 360;
 const ROW = 13;         // px per leaf
 const MAX_LEAVES = 24;
-const MIN_NODE = 3;     // px: what is too narrow to see is drawn this wide
+const MIN_NODE = 3;     // px: narrower nodes are drawn this wide
 
 export class PrefixTree {
   #title = h('span');
@@ -37,7 +37,7 @@ export class PrefixTree {
   }
 
   #draw(roots) {
-    // The most read and the youngest first: those that there is no room for are left out.
+    // Nodes with most readers first, then the most recently used. Those without room are left out.
     const rank = (node) => Math.max(node.readers * 1e6 - node.age_s, ...node.children.map(rank));
     const sort = (nodes) => {
       nodes.sort((a, b) => rank(b) - rank(a));
@@ -68,8 +68,8 @@ export class PrefixTree {
   }
 }
 
-// The roots of a forest of {blocks, readers, age_s, children}. A root of the tree that holds nothing
-// is not drawn; parents that the server left out make their children roots.
+// The roots of a forest of {blocks, readers, age_s, children}. A root of the tree that holds
+// nothing is not drawn; children of nodes that the server left out become roots.
 function grow(nodes) {
   const byId = new Map(nodes.map((node) => [node.id, {...node, children: []}]));
   const roots = [];

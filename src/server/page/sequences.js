@@ -21,7 +21,7 @@ export class Sequences {
   }
 
   show({engine, sequences, sequences_total: total}) {
-    // Of the paused ones there may be more than are listed.
+    // There may be more paused sequences than are listed.
     const paused = total - engine.running - engine.waiting;
     setText(this.#title, `${number(engine.running)} running, ${number(engine.waiting)} waiting${
         paused > 0 ? `, ${number(paused)} paused` : ''}`);

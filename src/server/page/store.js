@@ -1,11 +1,11 @@
 // Conversations and settings, kept in this browser (localStorage). One entry per conversation, so
 // that two tabs that write different ones do not undo each other's work.
 //
-// Conversation: {id, title, named, created, updated, settings, messages: [Message]}.
-// Message: {role: 'user', content} or {role: 'assistant', versions: [Version], at}, where `at` is
-// the version that is shown and goes on in the conversation.
-// Version: {content, reasoning, state: 'done' | 'stopped' | 'length' | 'error' | 'running', error,
-// figures}. The reasoning is for the reader alone: it does not go on in the conversation.
+// Conversation: {id, title, named, created, updated, settings, messages: [Message]}. Message:
+// {role: 'user', content} or {role: 'assistant', versions: [Version], at}, where `at` is the
+// version that is shown and goes on in the conversation. Version: {content, reasoning, state:
+// 'done' | 'stopped' | 'length' | 'error' | 'running', error, figures}. The reasoning is only
+// shown; later requests do not contain it.
 
 const PREFIX = 'tokamak.conversation.';
 const SETTINGS = 'tokamak.settings';
@@ -34,7 +34,7 @@ export class Store extends EventTarget {
     return this.#conversations.get(id);
   }
 
-  // One that nobody has written in is used again.
+  // Reuses a conversation without messages.
   create() {
     const empty = this.list().find((conversation) => conversation.messages.length === 0);
     if (empty) return empty;
@@ -46,7 +46,7 @@ export class Store extends EventTarget {
     return conversation;
   }
 
-  // Writes it down; `touch` makes it the latest. Without messages there is nothing to keep.
+  // Stores the conversation, unless it has no messages. `touch` makes it the latest.
   save(conversation, {touch = true} = {}) {
     if (!this.#conversations.has(conversation.id)) return;  // deleted meanwhile
     if (touch) conversation.updated = Date.now();
@@ -70,7 +70,7 @@ export class Store extends EventTarget {
     this.dispatchEvent(new Event('change'));
   }
 
-  // The text that was written and not sent.
+  // Returns the text that was written but not sent.
   draft(conversation) {
     return read(draftKey(conversation)) ?? '';
   }
@@ -130,7 +130,7 @@ function keys() {
   }
 }
 
-// A conversation without messages is not kept, and after a reload it is another one.
+// A conversation without messages is not stored, so after a reload another one takes its place.
 function draftKey({id, messages}) {
   return DRAFT + (messages.length ? id : 'new');
 }

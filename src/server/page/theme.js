@@ -1,4 +1,4 @@
-// Before anything is painted: the colours that were chosen here the last time.
+// Sets the colours chosen last time, before anything is painted.
 try {
   const theme = localStorage.getItem('tokamak.theme');
   if (theme === 'light' || theme === 'dark') document.documentElement.dataset.theme = theme;

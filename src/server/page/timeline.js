@@ -5,7 +5,7 @@ import {shortId} from './sequences.js';
 const LANES = 12;
 const PARTS = ['queued', 'prefill', 'decode'];
 const MIN_SPAN = 2;     // seconds
-const LINGER = 120;     // seconds that ended requests are worth a look
+const LINGER = 120;     // seconds for which ended requests are shown
 
 export class Timeline {
   #own;
