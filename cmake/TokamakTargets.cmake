@@ -146,7 +146,7 @@ endfunction()
 # tokamak_emulator_test(name COMMAND args... [SOAK] [SANITIZED] [KERNELS which]): a test on the
 # emulated CUDA backend, with the label `emulator`. SOAK: too slow for commits, so only
 # `ctest -C soak` runs it. SANITIZED: it runs under sanitizers too. KERNELS: with
-# TOKAMAK_CUDA_KERNELS set to plain or new.
+# TOKAMAK_CUDA_KERNELS set to it.
 function(tokamak_emulator_test name)
   cmake_parse_arguments(ARG "SOAK;SANITIZED" "KERNELS" "COMMAND" ${ARGN})
   if(NOT TOKAMAK_TESTS OR NOT TOKAMAK_EMULATOR OR (TOKAMAK_SANITIZE AND NOT ARG_SANITIZED))

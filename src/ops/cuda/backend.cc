@@ -23,11 +23,10 @@ constexpr int kPlainCtasPerSm = 4;
 constexpr int kMmaCtasPerSm = 2;
 constexpr int kSkinnyCtasPerSm = 2;
 constexpr int kWideCtasPerSm = 1;
-// TOKAMAK_CUDA_KERNELS in the environment: plain keeps to the kernels that run on every GPU, new
-// takes those too that no GPU has verified yet.
-bool WantsKernels(std::string_view which) {
+// TOKAMAK_CUDA_KERNELS=plain in the environment keeps to the kernels that run on every GPU.
+bool WantsPlainKernels() {
   const char* kernels = std::getenv("TOKAMAK_CUDA_KERNELS");
-  return kernels != nullptr && kernels == which;
+  return kernels != nullptr && std::string_view(kernels) == "plain";
 }
 
 // Elements, of a tensor that is f32 or bf16.
@@ -89,9 +88,8 @@ Status CudaOps::Start() {
   RETURN_IF_ERROR(
       CUDA_TRY(guard_, cudaDeviceGetAttribute(&num_sms_, cudaDevAttrMultiProcessorCount, device)));
   name_ = kIsEmulated ? std::string(kCudaEmulated) : fmt::format("cuda/sm_{}{}", major, minor);
-  // skinny_gemm.h and mma_attention.h are for Hopper.
-  uses_tensor_cores_ = major == 9 && minor == 0 && !precise_ && !WantsKernels("plain");
-  uses_wide_attention_ = uses_tensor_cores_ && WantsKernels("new");
+  // skinny_gemm.h, mma_attention.h and wide_attention.cu are for Hopper.
+  uses_tensor_cores_ = major == 9 && minor == 0 && !precise_ && !WantsPlainKernels();
   if (precise_) {
     name_ += "/precise";
   } else if (!uses_tensor_cores_) {
@@ -131,9 +129,8 @@ Result<std::unique_ptr<PackedWeight>> CudaOps::PackWeight(const WeightSpec& spec
 Result<std::unique_ptr<AttentionPlan>> CudaOps::MakeAttentionPlan(const AttentionShape& shape) {
   const bool by_mma =
       uses_tensor_cores_ && HasMmaAttention(shape.kv_dtype, shape.head_dim, shape.block_size);
-  const AttentionCtas ctas = {
-      .narrow = num_sms_ * (by_mma ? kMmaCtasPerSm : kPlainCtasPerSm),
-      .wide = by_mma && uses_wide_attention_ ? num_sms_ * kWideCtasPerSm : 0};
+  const AttentionCtas ctas = {.narrow = num_sms_ * (by_mma ? kMmaCtasPerSm : kPlainCtasPerSm),
+                              .wide = by_mma ? num_sms_ * kWideCtasPerSm : 0};
   ASSIGN_OR_RETURN(std::unique_ptr<CudaAttentionPlan> plan,
                    CudaAttentionPlan::Make(shape, ctas, guard_, pinned_));
   return std::unique_ptr<AttentionPlan>(std::move(plan));

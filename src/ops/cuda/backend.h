@@ -67,7 +67,6 @@ class CudaOps final : public Ops {
   CallGuard guard_;
   const bool precise_;
   bool uses_tensor_cores_ = false;
-  bool uses_wide_attention_ = false;
   std::string name_;
   const double step_timeout_seconds_;
   const int64_t stall_event_;
