@@ -25,7 +25,7 @@ std::vector<float> ModelLikeLogits(int32_t vocab_size) {
   return logits;
 }
 
-void Sample(benchmark::State& state, const SamplingSpec& spec) {
+void Sample(benchmark::State& state, SamplingParams params) {
   const auto vocab_size = static_cast<int32_t>(state.range(0));
   ThreadPool pool(1);
   NoStream stream;
@@ -33,7 +33,8 @@ void Sample(benchmark::State& state, const SamplingSpec& spec) {
       MakeHostSampler({.max_seqs = 1, .max_rows = 1, .vocab_size = vocab_size}, &pool);
   std::vector<TokenId> history(500);
   for (size_t i = 0; i < history.size(); ++i) history[i] = static_cast<TokenId>(i * 7);
-  sampler->Admit(0, spec, history, 250, stream);
+  params.seed = 1;
+  sampler->Admit(0, params, /*choice=*/0, history, 250, stream);
   const std::vector<float> logits = ModelLikeLogits(vocab_size);
   std::vector<float> row = logits;
   SampleResult result;
@@ -47,8 +48,8 @@ void Sample(benchmark::State& state, const SamplingSpec& spec) {
   state.SetItemsProcessed(state.iterations());
 }
 
-void Register(const char* name, const SamplingSpec& spec) {
-  benchmark::RegisterBenchmark(name, Sample, spec)
+void Register(const char* name, const SamplingParams& params) {
+  benchmark::RegisterBenchmark(name, Sample, params)
       ->Arg(49152)
       ->Arg(262144)
       ->Unit(benchmark::kMicrosecond);
@@ -60,7 +61,7 @@ void Register(const char* name, const SamplingSpec& spec) {
 int main(int argc, char** argv) {
   using tokamak::Register;
   Register("greedy", {.temperature = 0});
-  Register("greedy_logprobs", {.temperature = 0, .top_logprobs = 20});
+  Register("greedy_logprobs", {.temperature = 0, .logprobs = 20});
   Register("plain", {});
   Register("hot", {.temperature = 10});
   Register("top_k", {.top_k = 40});
