@@ -56,7 +56,7 @@ JsonValue::JsonValue(uint64_t value) : data_(value) {
 JsonValue::JsonValue(std::string value) : data_(Box<std::string>(std::move(value))) {}
 JsonValue::JsonValue(Array value) : data_(Box<Array>(std::move(value))) {}
 JsonValue::JsonValue(Object value) : data_(Box<Members>(Members())) {
-  for (auto& [name, member] : value) Set(name, std::move(member));
+  for (Member& member : value) Set(member.first, std::move(member.second));
 }
 
 JsonValue JsonValue::BigInt(std::string digits) {
