@@ -150,7 +150,8 @@ TEST(ConfigReader, RecordsHowFieldsWereUsed) {
   using Use = ConfigReader::Use;
   const JsonValue config = Parse(R"({"a": 1, "b": "x", "o": {"i": 2}})");
   ConfigReader reader(config, "config.json");
-  ConfigReader copy = reader;
+  // A copy notes what it reads in the original.
+  const ConfigReader copy = reader;  // NOLINT(performance-unnecessary-copy-initialization)
   copy.Int("a");
   copy.BoolOr("absent", true);
   copy.Expect("b", "x");
