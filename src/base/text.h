@@ -16,7 +16,7 @@ std::vector<std::string_view> Split(std::string_view text, char separator);
 std::string Lower(std::string_view text);
 bool EqualIgnoringCase(std::string_view a, std::string_view b);
 
-// Returns the number that the whole text is; nullopt for anything else. `base`: of an integer.
+// Parses the whole text as a number; nullopt if it is not one. `base` is for integers.
 template <typename Number, typename... Base>
 std::optional<Number> ParseNumber(std::string_view text, Base... base) {
   Number number = 0;

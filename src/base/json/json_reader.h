@@ -96,8 +96,8 @@ class JsonReader {
   JsonReader operator[](size_t i) const;
   // Number of elements; 0 and an error if this is not an array.
   size_t Size() const;
-  // Calls `read` with each element until there is an error. It is one if this is present but not an
-  // array, or has more than `max` elements.
+  // Calls `read` with each element until there is an error. Records an error if this is present but
+  // not an array, or has more than `max` elements.
   void ForEach(size_t max, FunctionRef<void(const JsonReader&)> read) const;
 
   // The value must have this type.

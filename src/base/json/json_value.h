@@ -64,7 +64,7 @@ class JsonValue {
   bool is_array() const { return kind() == Kind::kArray; }
   bool is_object() const { return kind() == Kind::kObject; }
 
-  // Absent if the value is of another kind. An integer is not a double unless int64_t is too small.
+  // Absent if the value is of another kind. AsDouble accepts integers only if int64_t is too small.
   std::optional<bool> AsBool() const { return Scalar<bool>(); }
   std::optional<int64_t> AsInt() const { return Scalar<int64_t>(); }
   std::optional<uint64_t> AsUint() const;  // any integer of 0 and more
