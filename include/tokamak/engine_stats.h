@@ -41,7 +41,7 @@ struct EngineStats {
   int32_t cached_blocks = 0;  // held only by the prefix cache
   int64_t steps = 0;
   int64_t step_tokens = 0;     // positions computed by all steps
-  int64_t prefill_tokens = 0;  // those of prompts, counted again after a preemption
+  int64_t prefill_tokens = 0;  // of these, prompt positions; counted again after a preemption
   int64_t kv_bytes_read = 0;   // KV cache read by attention, sliding windows considered
   int64_t prompt_tokens = 0;   // of all admitted requests
   int64_t generated_tokens = 0;

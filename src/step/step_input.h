@@ -28,8 +28,8 @@ struct AdmitSequence {
   std::vector<TokenId> tokens = {};  // prompt, then tokens generated so far
   int32_t num_prompt_tokens = 0;
   int32_t num_computed = 0;  // positions already in the blocks; < tokens.size()
-  // The request's parameters as far as they decide what is drawn. Has a seed. stop_token_ids are
-  // all ids that end the generation, the model's own included, or empty without min_tokens.
+  // The request's parameters as far as they decide what is drawn. The seed is set. stop_token_ids
+  // has all ids that end the generation, the model's own too; it is empty if min_tokens is 0.
   // prompt_logprobs is absent once they are known.
   SamplingParams sampling = {};
   int32_t choice = 0;  // index among the request's n continuations
