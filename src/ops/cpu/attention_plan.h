@@ -13,7 +13,7 @@
 
 namespace tokamak::cpu {
 
-// Largest key that StoreToken takes if its value is smaller.
+// The largest head_dim that StoreToken takes if value_dim is smaller.
 inline constexpr int kMaxUnequalDim = 1024;
 
 // Tokens [first_token, first_token + num_tokens) of the batch, all of one sequence.

@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kMaxItemRows = 128;
 static_assert(kMaxItemRows * std::max({kMaxPanels, kMaxInt8Panels, kMaxBf16Panels}) * kPanelRows <=
               kItemOutputs);
-// A product is balanced well by kGoodItems items per core, and at least kMinGoodItems.
+// kGoodItems items per core, and at least kMinGoodItems in all, balance a product well.
 constexpr int64_t kGoodItems = 4;
 constexpr int64_t kMinGoodItems = 16;
 
@@ -115,8 +115,8 @@ void RunPiece(const Product& product, const Piece& piece, const Tensor& x, const
            out.float_stride(), tile);
 }
 
-// Items are in sets of cached_groups panel groups; all cuts of the rows meet one set before the
-// next set begins.
+// Items are ordered by sets of cached_groups panel groups: all cuts of the rows are multiplied with
+// one set before the next set begins.
 Piece PieceOf(const Product& product, int64_t item) {
   const Cut& cut = product.cut;
   const int64_t row_cuts = CeilDiv(product.num_rows, cut.rows);

@@ -7,8 +7,8 @@
 
 namespace tokamak {
 
-// Returns uninitialized memory aligned to 256 bytes, large pieces to huge pages, which the kernel
-// is asked to use; or kResourceExhausted with the size.
+// Returns uninitialized memory, aligned to 256 bytes, or kResourceExhausted with the size. Large
+// pieces are aligned to huge pages, and the kernel is asked to use those.
 Result<Buffer> AllocateHostMemory(size_t bytes);
 
 // Work happens when submitted: streams hold nothing, copies are plain.

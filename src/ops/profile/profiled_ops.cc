@@ -17,8 +17,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The beginning or end of an operation: an event on a device; the time in main memory, where work
-// is done when the call returns.
+// The beginning or end of an operation. On a device it is an event. In main memory it is the time,
+// because there work is done when the call returns.
 struct Mark {
   std::unique_ptr<Event> event;  // null in main memory
   Clock::time_point time;

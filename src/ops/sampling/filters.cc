@@ -25,7 +25,7 @@ using Bands = std::array<Mass, kBands + 1>;
 
 int BandOf(double key) { return std::min(static_cast<int>(key * kBandsPerUnit), kBands); }
 
-// The band in which the sum reaches `target`, from which the bands before it are subtracted.
+// Returns the band in which the sum reaches *target; subtracts the bands before it from *target.
 int FindBand(const Bands& bands, Mass* target) {
   size_t band = 0;
   while (bands[band] < *target) *target -= bands[band++];

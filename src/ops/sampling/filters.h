@@ -36,7 +36,7 @@ class Filter {
   // Keeps the first candidates by (key, id), as many as needed to reach `target`.
   template <typename Key>
   void KeepMass(Mass target, Key key);
-  // Keeps the bands below `band`, and of `band` the first candidates that reach `target`.
+  // Keeps the bands below `band`, and as many first candidates of `band` as reach `target`.
   template <typename Key>
   void CutBand(int band, Mass target, Key key);
 

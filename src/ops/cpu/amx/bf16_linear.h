@@ -1,6 +1,6 @@
 // Linear on bf16 activations with AMX: one tile instruction multiplies up to 16 tokens with a
-// panel's 16 rows, 32 elements at a time. 16 pairs of a panel's rows form a tile in memory. Four
-// products are in progress at a time: two tiles of tokens times two panels, or one times four.
+// panel's 16 rows, 32 elements at a time. In memory, 16 consecutive pairs of those rows are a tile.
+// Four products are in progress at a time: two tiles of tokens times two panels, or one times four.
 //
 // Bound: per 16 × 16 outputs and 32 elements, one tile product (16 cycles) and one tile load (8
 // cycles).
