@@ -50,7 +50,7 @@ class Experts {
   void ReadSeparateBiases(const Builder& b, const ExpertsShape& shape, IndexRange shard);
   void ReadFused(const Builder& b, const ExpertsShape& shape, IndexRange shard);
   void ReadFusedBiases(const Builder& b, const ExpertsShape& shape, IndexRange shard);
-  // Both arguments are empty after an error.
+  // Does nothing after an error; the arguments may then be empty.
   void Add(const Builder& b, std::vector<SourcePtr> gate_up, SourcePtr down);
 
   WeightList gate_up_;

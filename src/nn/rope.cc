@@ -10,8 +10,8 @@
 namespace tokamak::nn {
 namespace {
 
-// Wavelengths over 2π: theta^(2i / rotary_dim). The power is the correctly rounded float32, as
-// vectorized float implementations give except for an occasional last bit.
+// Wavelengths over 2π: theta^(2i / rotary_dim). The power is rounded correctly to float32.
+// Vectorized float implementations differ from that only in an occasional last bit.
 std::vector<float> Wavelengths(double theta, int32_t rotary_dim) {
   std::vector<float> result(static_cast<size_t>(rotary_dim / 2));
   const double base = static_cast<float>(theta);
