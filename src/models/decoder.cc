@@ -208,8 +208,8 @@ class Decoder final : public Model {
     return logits;
   }
 
-  // Unavailable with a softcap, which may round different logits to one value; then the lowest id
-  // wins.
+  // Unavailable with a softcap. It may round different logits to one value, and of equal logits the
+  // sampler chooses the lowest id, not the largest logit before the cap.
   std::optional<ArgmaxLogits> Argmax(nn::Pass& pass, Tensor hidden) const override {
     if (logit_softcap_ > 0 || !pass.ops.has_linear_argmax()) return std::nullopt;
     const ArgmaxLogits argmax = {.values = pass.arena.Allocate(DType::kF32, {hidden.rows()}),

@@ -51,9 +51,9 @@ int32_t ParseWindow(ConfigReader& reader) {
   return static_cast<int32_t>(reader.IntOr("sliding_window", 4096));
 }
 
-// The RoPE of layers without and with a window: an object for each or, in older files, separate
-// fields, whose rope_scaling is for layers without a window. The older fields' bases are the
-// defaults of objects without a base.
+// The RoPE of layers without a window, and of those with one. Files have an object for each. Older
+// files have separate fields, whose rope_scaling is for layers without a window. An object without
+// a base takes it from the older fields.
 std::vector<nn::RopeSpec> ParseRopes(ConfigReader& reader, const DecoderConfig& c) {
   constexpr NumberRange kBases = {1.0001, 1e15};
   const nn::RopeDefaults global = {.theta = reader.NumberOr("rope_theta", 1e6, kBases)};
@@ -112,7 +112,7 @@ Result<DecoderConfig> ParseGemma3(ConfigReader reader) {
 Result<DecoderConfig> ParseGemma3Multimodal(ConfigReader reader) {
   ConfigReader text = OpenTextConfig(reader, "gemma3_text");
   // Published files leave out fields that equal the class's defaults, for example the 4B model's
-  // attention sizes and context. All of them have the sizes of the layers.
+  // attention sizes and context. All files state the sizes of the layers.
   text.SetDefault("vocab_size", 262208);
   text.SetDefault("num_attention_heads", 8);
   text.SetDefault("num_key_value_heads", 4);
