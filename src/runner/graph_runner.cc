@@ -34,8 +34,8 @@ Result<GraphRunner> GraphRunner::Make(std::string_view cuda_graphs, const Ops& o
         "--cuda-graphs on: the {} backend does not support graphs; use off or auto", ops.name());
   }
   if (cuda_graphs == "off") return runner;
-  // From 16 rows on, four sizes per doubling bound the padding. They are multiples of what a tile
-  // of a product takes.
+  // From 16 rows on, four sizes per doubling bound the padding. They are multiples of the rows
+  // that a tile of a matrix product takes.
   const int32_t largest = std::min(max_rows, kLargestGraph);
   for (int32_t size = 1; size < largest;) {
     runner.capture_sizes_.push_back(size);
