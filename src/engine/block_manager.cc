@@ -234,7 +234,7 @@ void BlockManager::Commit(std::span<const ContentId> content, int32_t num_comput
   };
   while ((blocks->num_committed + 1) * block_size_ <= num_computed) {
     const int32_t index = blocks->num_committed;
-    // Another sequence's blocks may represent ours on the path, and may have been evicted since.
+    // A node on our path may have held another sequence's equal block and lost it by eviction.
     NodeId node = blocks->cursor;
     for (int32_t i = index - 1; i >= 0 && cache_.Refill(node, row(i)); --i) {
       node = cache_.parent(node);

@@ -35,8 +35,8 @@ struct EngineCoreOptions {
   int32_t quantum = 256;     // tokens per turn of a client (FairShare)
   bool prefix_cache = true;
   uint64_t seed = 0;  // derives the seeds of requests that have none
-  // After this many executor failures in a row every request ends with the error. If the last of
-  // them was one of Reset, the engine stays failed.
+  // After this many executor failures in a row every request ends with the error. If the last
+  // failure was Reset's, the engine stays failed.
   int max_failures = 3;
   // Called when all choices of a request have ended.
   std::function<void(const RequestState&)> on_request_done;

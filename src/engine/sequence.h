@@ -89,8 +89,8 @@ struct Sequence {
 struct RequestState {
   RequestId id = 0;
   uint64_t number = 0;  // counts arrivals
-  // Has a seed. stop_token_ids, sorted, include the model's end tokens unless these are ignored.
-  // What concerns text alone is the decoders' and left out.
+  // The seed is set. stop_token_ids is sorted and includes the model's end tokens, unless these are
+  // ignored. Fields that concern only text are left out: the decoders have them.
   SamplingParams sampling;
   int32_t priority = 0;
   std::string client;
