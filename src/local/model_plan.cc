@@ -76,8 +76,8 @@ class TypedTensors final : public TensorSource {
   std::map<DType, int64_t> bytes_;
 };
 
-// The roofline of a pass in which each of `batch` sequences has `queries` new positions, the last
-// of `length`, and needs one position's logits, or, in embedding models, all hidden states.
+// The roofline of a pass over `batch` sequences. Each has `length` positions, the last `queries` of
+// them new. Generation needs the logits of one position, embedding all hidden states.
 Result<Roofline> CountRoofline(const Model& model, CountOps& count, const RunnerShape& shape,
                                const ModelPlan& plan, int32_t batch, int32_t queries,
                                int32_t length) {

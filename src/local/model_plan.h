@@ -12,7 +12,7 @@
 
 namespace tokamak {
 
-// The least time of a pass: to read what it must read, or to multiply what it must multiply.
+// Two lower bounds for the time of a pass: for its reads, and for its multiplications.
 struct Roofline {
   double memory_seconds = 0;  // weights and KV cache
   double compute_seconds = 0;
