@@ -20,7 +20,7 @@ class ByteSource {
   // Copies exactly `size` bytes at `offset`; kDataLoss if there are fewer. Thread-safe.
   virtual Status ReadAt(uint64_t offset, void* destination, size_t size) const = 0;
   // ReadAt for bytes that one or more threads read from front to back: also prefetches the bytes
-  // that follow from the disk.
+  // after these from the disk.
   virtual Status ReadOn(uint64_t offset, void* destination, size_t size) const {
     return ReadAt(offset, destination, size);
   }

@@ -66,7 +66,7 @@ class ConfigReader : public JsonReader {
   void CollectUnread(const JsonValue& object, const std::string& prefix,
                      std::vector<std::string>* unread) const;
 
-  // Of paths of whole configurations: each ends in a dot, or is empty.
+  // The paths of whole configurations, each with a dot at its end; "" is the outermost one.
   std::shared_ptr<Prefixes> parts_ = std::make_shared<Prefixes>(Prefixes{""});
 };
 

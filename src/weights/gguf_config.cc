@@ -245,8 +245,8 @@ void TranslateFamily(KeyReader& keys, const GgufArchitecture& architecture, Json
   constexpr const char* kTemperature = "rope.scaling.yarn_log_multiplier";
   const JsonValue* rope = config->Find("rope_scaling");
   if (IsDeepseek(architecture) && rope != nullptr && keys.Has(kTemperature)) {
-    // The key holds 0.1 · mscale_all_dim. No key holds mscale, which has the same value in all
-    // published models.
+    // The key holds 0.1 · mscale_all_dim. No key holds mscale, which equals mscale_all_dim
+    // in all published models.
     constexpr float kStored = 0.1f;
     const auto stored = static_cast<float>(keys.Number(kTemperature).AsDouble().value_or(0));
     JsonValue scaling = *rope;

@@ -14,8 +14,8 @@
 
 namespace tokamak {
 
-// Prefixes in such a checkpoint: what replaces the text model's own "model." and "lm_head.", and
-// which tensors are left out.
+// Name prefixes in such a checkpoint: those that replace the text model's own "model." and
+// "lm_head.", and those of the tensors that are left out.
 struct TextModelNames {
   std::string_view model, output;
   std::array<std::string_view, 2> left_out;  // the vision encoder and the projector
