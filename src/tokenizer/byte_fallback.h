@@ -34,8 +34,8 @@ class ByteFallback {
     return unk_ >= 0 || std::all_of(ids_.begin(), ids_.end(), [](int32_t id) { return id >= 0; });
   }
   // Appends the tokens for `text`, which no token covers: its byte tokens or, if one is missing, a
-  // single unknown token. Leaves that one out if the vocabulary has none or with `after_unknown`: a
-  // run of unknown characters counts once. Returns true if `text` is unknown.
+  // single unknown token, if the vocabulary has one. With `after_unknown` it appends no unknown
+  // token, because a run of unknown characters gets only one. Returns true if `text` is unknown.
   bool Append(std::string_view text, bool after_unknown, std::vector<int32_t>& ids) const {
     const size_t before = ids.size();
     for (const char byte : text) {

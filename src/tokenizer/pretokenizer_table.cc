@@ -34,7 +34,7 @@
 #define O200K_TAIL " ?" OTHER "+[\\r\\n/]*|" NEWLINES "|" TRAILING_SPACE "|" SPACE "+"
 #define O200K(suffix, number) \
   CASED_WORDS("[" UPPER "]", "[" LOWER "]", suffix) "|" number "|" O200K_TAIL
-// The classes above without Han, as complements: everything else is listed.
+// The classes above without Han, as negated classes that list everything outside them.
 #define UPPER_NOT_HAN "[^\\p{sc:Han}\\p{Ll}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}]"
 #define LOWER_NOT_HAN "[^\\p{sc:Han}\\p{Lu}\\p{Lt}\\p{N}\\p{P}\\p{S}\\p{Z}\\p{C}]"
 // The last step of DeepSeek V3 and its derivatives.
@@ -61,9 +61,9 @@ constexpr SplitStep kQwen35[] = {Split(ANY_CASE_CONTRACTION
                                        "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^" SPACES
                                        "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" NEWLINES "|" TRAILING_SPACE
                                        "|" SPACE "+")};
-// Long runs of spaces in powers of two. After a space that is not a newline, the rest of the run
-// has no newline (it would have matched with it). The lookbehind avoids searching for one again,
-// which keeps time linear.
+// Cuts long runs of spaces into powers of two. A run with newlines matches up to its last newline
+// at once, so after a space none is left. The lookbehind avoids searching for one, which keeps time
+// linear.
 constexpr SplitStep kJais2[] = {Split(
     ANY_CASE_CONTRACTION
     "|" WORD "|\\p{N}{1,3}| ?" OTHER "+[\\r\\n]*|(?<![" INLINE_SPACES "])" NEWLINES "|" SPACE

@@ -26,8 +26,8 @@ std::string ErrorText(int code) {
 struct RegexScratch::Data {
   pcre2_match_data* match = pcre2_match_data_create(1, nullptr);
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
-  // Created when a match needs more than the 32 KiB of the thread's stack that PCRE2 uses, because
-  // mapping it takes about as long as tokenizing a sentence.
+  // Created only when a match needs more than the 32 KiB that PCRE2 takes of the thread's stack,
+  // because mapping this memory takes about as long as tokenizing a sentence.
   pcre2_jit_stack* stack = nullptr;
 
   Data() {
