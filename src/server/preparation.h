@@ -23,8 +23,8 @@ class Preparation {
  public:
   explicit Preparation(const LowPriorityPool::Limits& limits) : pool_(limits) {}
 
-  // A request that has arrived and that the engine does not have yet. End or the destructor ends
-  // that.
+  // A request that has arrived and that the engine does not have yet. It is pending until End or
+  // the destructor is called.
   class Pending {
    public:
     Pending(Preparation& preparation, ResponseWriter& writer);

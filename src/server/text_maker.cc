@@ -22,7 +22,7 @@ Awaitable<std::optional<std::string>> TextMaker::Make(ResponseWriter& writer, si
   });
   std::optional<std::string> text = co_await made.TakeOne(writer);
   if (--making_ == 0 && on_idle_) {
-    // Runs after the caller has written the text, which it does next.
+    // Posted, so that it runs after the caller has written this text.
     boost::asio::post(writer.io(), std::exchange(on_idle_, nullptr));
   }
   co_return text;

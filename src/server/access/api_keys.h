@@ -22,7 +22,7 @@ struct KeyLine {
 // lines that start with #. An error names the line but not its key.
 Result<std::vector<KeyLine>> KeysIn(std::string_view text);
 
-// A client, as its key or its address names it.
+// A client, identified by its key or by its address.
 struct Client {
   std::string name;          // as Request::client
   int32_t max_priority = 0;  // highest priority of its requests

@@ -25,8 +25,8 @@ Embedding::Embedding(Engine& engine, ResponseWriter& writer, OpenAiEmbeddingRequ
 }
 
 Status Embedding::Submit() {
-  // The response is written on the engine's thread: that takes a small part of the time of its
-  // vectors, while on the I/O thread all streams would wait.
+  // Writes the response on the engine's thread, where it takes little time compared with computing
+  // the vectors. On the I/O thread all streams would wait for it.
   const auto on_output =
       [sender = mail_.sender(), head = head_,
        ignored = IgnoredFieldHeaders(prepared_.unknown_fields)](const EmbeddingOutput& output) {

@@ -32,7 +32,7 @@ Json Logprob(const LogprobEntry& entry) {
   return entry.has_logprob ? Json(entry.token.token.logprob) : Json(nullptr);
 }
 
-// Writes alternatives by their text. Of several with the same text it takes the most likely one.
+// Writes alternatives by their text. If several have the same text, takes the most likely one.
 Json TopByText(const LogprobEntry& entry, TokenBytesRef bytes_of) {
   Json top = Json::object();
   for (const TokenLogprobs::Entry& other : entry.token.top) {

@@ -66,8 +66,8 @@ struct FieldSpellings {
   std::vector<std::string> Ignored(const std::vector<std::string>& unknown) const;
 };
 
-// Makes the table's fields of a body null, and adds those with another name here under that name.
-// The message of an error starts with the path of the refused field.
+// Sets the table's fields of a body to null, and stores the value of a renamed field under our
+// name. The message of an error starts with the path of the refused field.
 Result<FieldSpellings> TakeOtherFields(RequestKind request, JsonValue& body);
 
 // Returns the ignored names for a header or the log: at most 16, in at most 512 bytes, with "?" in

@@ -21,8 +21,9 @@ struct CompletionRequest {
   std::string model;                 // empty: the one that is served
   std::vector<PromptInput> prompts;  // completions: at least one
   bool prompt_list = false;          // the client sent a list, perhaps of one
-  // Chat: at least one message, as the client sent it. But contents are text or null, and the role
-  // "developer" is "system". Tools are None unless the model may call them.
+  // Chat: at least one message. Contents are text or null, and the role "developer" has become
+  // "system"; everything else is as the client sent it. Tools are None unless the model may call
+  // them.
   ChatInput conversation;
   SamplingParams sampling;
   bool max_tokens_given = false;  // by the client; false: it is a default

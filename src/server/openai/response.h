@@ -52,8 +52,9 @@ struct ResponseTail {
 
 std::string FormatResponse(const ResponseHead& head, const std::vector<ChoicePart>& choices,
                            const ResponseTail& tail, TokenBytesRef bytes_of);
-// Returns one SSE event. With `null_usage` it has "usage": null, as all chunks of a stream that
-// ends with usage. `tail` is for the last chunk of a stream without usage, and adds the timings.
+// Returns one SSE event. With `null_usage` it has "usage": null, which all chunks of a stream have
+// if the stream ends with usage. `tail` is for the last chunk of a stream without usage, and adds
+// the timings.
 std::string FormatChunk(const ResponseHead& head, const ChoicePart& part, bool null_usage,
                         const std::optional<ResponseTail>& tail, TokenBytesRef bytes_of);
 std::string FormatUsageChunk(const ResponseHead& head, const ResponseTail& tail);

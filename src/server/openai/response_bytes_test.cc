@@ -147,8 +147,8 @@ class AnswerLimitTest : public ::testing::Test {
     return {.status = writer.status(), .body = sent.substr(sent.find("\r\n\r\n") + 4)};
   }
 
-  // One byte less than the response takes refuses it, so the estimate is never too small. A few
-  // times its length lets it through, so the estimate is not far too large either.
+  // A limit of one byte less than the response refuses it, so the estimate is never too small. A
+  // limit of a few times its length lets it through, so the estimate is not far too large either.
   void Check(const Json& body) {
     const HttpResponse answer = Answer(body, kMaxAnswerBytes);
     ASSERT_EQ(answer.status, 200) << answer.body;

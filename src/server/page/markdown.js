@@ -13,8 +13,8 @@ import {extensions, sameFormula, typeset} from './math.js';
 
 const {marked, DOMPurify} = globalThis;
 
-// Debian 12's patched DOMPurify (2.4.1) reads a variable of this name outside the function that
-// defines it, in a check of its depth, and fails if there is none.
+// Debian 12's patched DOMPurify (2.4.1) checks depths with a variable of this name outside the
+// function that defines it, and fails without one.
 globalThis.shadowNode ??= Object.freeze({__depth: 0});
 
 const PURIFY = {

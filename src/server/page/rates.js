@@ -1,5 +1,5 @@
-// Counts, tokens per second over the last minute, and bytes per second beside the measured
-// bandwidth of its memory.
+// Counts, tokens per second over the last minute, and bytes read per second beside the measured
+// bandwidth of the memory.
 import {h, number, percent, setText, svg} from './dom.js';
 
 const SAMPLES = 240;  // a minute of four a second

@@ -3,7 +3,7 @@
 //
 // Conversation: {id, title, named, created, updated, settings, messages: [Message]}. Message:
 // {role: 'user', content} or {role: 'assistant', versions: [Version], at}, where `at` is the
-// version that is shown and goes on in the conversation. Version: {content, reasoning, state:
+// version that is shown and that later requests contain. Version: {content, reasoning, state:
 // 'done' | 'stopped' | 'length' | 'error' | 'running', error, figures}. The reasoning is only
 // shown; later requests do not contain it.
 

@@ -43,7 +43,7 @@ struct HttpLimits {
   size_t max_body_bytes = 8 << 20;
   size_t max_arriving_bytes = 256 << 20;  // of all incomplete bodies; more get 503
   size_t max_unsent_bytes = 4 << 20;      // of one stream; more end its connection
-  // Of all responses; more end the connections with more than 64 KiB.
+  // Unsent bytes of all responses; above this, connections with more than 64 KiB are ended.
   size_t max_unsent_together_bytes = 256 << 20;
   double idle_seconds = 75;    // between requests on a connection
   double header_seconds = 10;  // for a whole head once it has begun; for a TLS handshake

@@ -172,8 +172,8 @@ asio::awaitable<Status> HttpCaller::Impl::Transfer(const HttpCall& call, HttpRec
     } else {
       status = co_await Converse(wire->plain(), *wire, call, receiver, deadline);
     }
-    // A server may end an idle connection at any time, also while the next request is on its way,
-    // and then has not seen that request.
+    // A server may end an idle connection at any time, even while the next request is on its way.
+    // It has then not seen that request.
     const bool ended =
         kept && first && !wire->answering && status.code() == StatusCode::kUnavailable;
     if (wire->reusable) {

@@ -1,6 +1,6 @@
-// Any bytes give a request, a refusal with a reason, or a wait for more, and the same one however
-// the bytes are split. The first byte is the seed of the split. What is read as a request is
-// unambiguous.
+// Any bytes give a request, a refusal with a reason, or a wait for more. The outcome does not
+// depend on how the bytes are split. The first byte is the seed of the split. What is read as a
+// request is unambiguous.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

@@ -67,8 +67,8 @@ Result<std::vector<asio::ip::address>> AddressesOf(const std::string& host) {
   return addresses;
 }
 
-// Without this the system buffers megabytes for a client that does not read, which we would have to
-// compute and format. Bytes in flight do not count, so no connection gets slower.
+// Without this the system buffers megabytes of output for a client that does not read, and we would
+// compute and format all of it. Bytes in flight do not count, so no connection gets slower.
 void LimitUnsent(tcp::socket& socket) {
 #ifdef TCP_NOTSENT_LOWAT
   const int bytes = kMaxUnsentInKernel;

@@ -26,8 +26,8 @@ class HttpServer {
     std::string tls_cert_file = {};  // PEM; empty: no TLS
     std::string tls_key_file = {};
     HttpLimits limits;
-    // Makes the response to what is wrong with HTTP itself (malformed, too large, too slow, too
-    // many). The request holds what could be read: perhaps nothing, or only method and path.
+    // Makes the response to an error of HTTP itself (malformed, too large, too slow, too many). The
+    // request holds what could be read: perhaps nothing, or only method and path.
     std::function<HttpResponse(const HttpRequest&, int status, const std::string& message)>
         error_response;
     // Called when a request's head has arrived, before its body is read. A response ends the

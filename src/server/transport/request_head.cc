@@ -21,7 +21,7 @@ bool IsToken(std::string_view text) {
   return !text.empty();
 }
 
-// A name or an address, perhaps with a port: nothing that can be read as more than one.
+// Allows a name or an address, perhaps with a port, but no text that could be read as two hosts.
 bool IsHost(std::string_view value) {
   for (const char c : value) {
     if (!IsAlphanumeric(c) && std::string_view(".-_:[]").find(c) == std::string_view::npos) {

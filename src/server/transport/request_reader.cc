@@ -38,7 +38,7 @@ size_t RequestReader::Feed(std::string_view bytes) {
   return skipped + head;
 }
 
-// Refuses as early as possible, so that nothing waits for the rest of what is not HTTP.
+// Refuses as early as possible, so that nobody waits for the end of something that is not HTTP.
 size_t RequestReader::FindHead(std::string_view bytes) {
   for (; scanned_ < bytes.size(); ++scanned_) {
     if (scanned_ >= max_header_bytes_) {

@@ -83,8 +83,8 @@ std::string TakeError() {
   return reason == nullptr ? "cannot be read" : reason;
 }
 
-// Says why a file is not a `wanted`, as PEM calls it. OpenSSL does not say what the file is
-// instead.
+// Says why a file does not hold a `wanted` (PEM's name for it). OpenSSL does not say what the file
+// holds instead.
 Status WrongPem(const char* flag, const std::string& path, std::string_view wanted,
                 std::string_view other) {
   const std::string reason = TakeError();
@@ -126,7 +126,8 @@ Result<Context> MakeContext(const std::string& cert_file, const std::string& key
       SSL_CTX_set_cipher_list(raw, kCiphers) != 1) {
     return Internal("TLS: {}", TakeError());
   }
-  // Loads the key first: a certificate that does not fit replaces it, and the check below says so.
+  // Loads the key first: if the certificate does not fit, OpenSSL drops the key and the check
+  // fails.
   if (SSL_CTX_use_PrivateKey_file(raw, key_file.c_str(), SSL_FILETYPE_PEM) != 1) {
     return WrongPem("--tls-key", key_file, "PRIVATE KEY", "CERTIFICATE");
   }
