@@ -47,7 +47,8 @@ struct LoadDescription {
   double ramp_seconds = 0, duration_seconds = 0;
 };
 
-// Requests intended to begin before the window count only in its rates, unless they failed.
+// A request that was scheduled to begin before the window counts only in the rates, unless it
+// failed.
 struct LoadResult {
   LoadDescription load;
   int32_t requests = 0;  // that ended, with success or not
@@ -62,8 +63,8 @@ struct LoadResult {
   int64_t cached_tokens = 0;
   int64_t output_tokens = 0;
   int32_t without_usage = 0;  // answers without usage: their events with text count as tokens
-  // In the window, of successful requests: tokens that came, prompts whose answer began, and
-  // requests that ended.
+  // Rates in the window, over successful requests: output tokens that arrived, tokens of prompts
+  // whose answer began, and requests that ended.
   double output_tok_s = 0;
   double total_tok_s = 0;  // prompt and output
   double requests_s = 0;
