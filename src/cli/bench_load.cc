@@ -47,8 +47,8 @@ double DecodeKvBytes(const Load& load, size_t tokens, size_t steps, const ModelI
   return (start * n + n * (n + 1) / 2) * static_cast<double>(model.kv_token_bytes);
 }
 
-// Once the last request has its first token, all requests decode in each step. Therefore its tokens
-// mark these steps, until the first request ends.
+// Once the last request has its first token, all requests decode in each step, until the first one
+// ends. The times of the last request's tokens are the times of these steps.
 Phases FindPhases(const std::vector<Load>& load, const std::vector<TokenTimes>& times,
                   const ModelInfo& model) {
   Phases phases;
