@@ -383,8 +383,8 @@ TEST(ToolCalls, ParsesTheCallsThatTemplatesRender) {
       input.add_generation_prompt = begin_answer;
       return chat->Render(input);
     };
-    // An answer begins after the prompt; a few templates start it differently from how they show
-    // it.
+    // An answer begins after the prompt. A few templates write that beginning differently in the
+    // prompt than in a finished answer.
     Result<std::string> before = render(question + "]", true);
     const Result<std::string> after = render(question + call + "]", false);
     if (!before.ok() || !after.ok() || after->find("v 1") == std::string::npos) continue;
