@@ -194,7 +194,7 @@ __global__ void MultiplyKernel(const uint32_t* in, uint32_t* out) {
   }
   for (unsigned i = 0; i < 4; ++i) out[i * kWarp + lane] = __float_as_uint(sums[i]);
 }
-// From whole matrices.
+// The expected sums, computed from whole matrices.
 template <ElementType kType>
 Words ExpectMultiply(const Words& in) {
   constexpr unsigned kPerWord = emulation::Is8Bit(kType) ? 4 : 2;

@@ -27,7 +27,7 @@ struct Case {
   unsigned ctas = 1;
   CtaGroups groups = {};
   uint32_t (*make_word)(uint32_t random) = nullptr;  // of input; null: as it is
-  // What is launched instead of `kernel`.
+  // If set, launched instead of `kernel`.
   std::function<cudaError_t(const uint32_t* in, uint32_t* out, cudaStream_t)> run = nullptr;
 };
 

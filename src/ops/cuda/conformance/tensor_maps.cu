@@ -20,7 +20,7 @@ struct alignas(1024) BoxMemory {
   uint64_t full[2];
 };
 
-// Where the boxes begin.
+// The coordinates at which the boxes begin.
 template <size_t kRank>
 struct Plan {
   unsigned num_boxes;
@@ -226,43 +226,42 @@ template <size_t kRank>
 void AddCases(const Shape& shape, std::vector<Case>& cases) {
   const Plan<kRank> plan = MakePlan<kRank>(shape, shape.first);
   const Plan<kRank> stores = MakePlan<kRank>(shape, std::vector<int>(kRank, 0));
-  cases.push_back(
-      {.name = "TMA load, " + shape.name,
-       .expect =
-           [=](const Words& in) {
-             Words out;
-             for (size_t i = 0; i < plan.num_boxes; ++i) ExpectLoad(shape, plan, i, in, out);
-             return out;
-           },
-       .run =
-           [=](const uint32_t* in, uint32_t* out, cudaStream_t stream) {
-             return Launch({}, LoadKernel<kRank>, shape, in, stream, plan, out);
-           }});
-  cases.push_back(
-      {.name = "TMA store, " + shape.name,
-       .expect = [=](const Words& in) { return ExpectStore(shape, stores, in); },
-       .run =
-           [=](const uint32_t* in, uint32_t* out, cudaStream_t stream) {
-             const size_t words = shape.TensorWords();
-             return Launch({}, StoreKernel<kRank>, shape, out, stream, stores, in, out,
-                           static_cast<unsigned>(words), out + words);
-           }});
+  cases.push_back({.name = "TMA load, " + shape.name,
+                   .expect =
+                       [=](const Words& in) {
+                         Words out;
+                         for (size_t i = 0; i < plan.num_boxes; ++i)
+                           ExpectLoad(shape, plan, i, in, out);
+                         return out;
+                       },
+                   .run =
+                       [=](const uint32_t* in, uint32_t* out, cudaStream_t stream) {
+                         return Launch({}, LoadKernel<kRank>, shape, in, stream, plan, out);
+                       }});
+  cases.push_back({.name = "TMA store, " + shape.name,
+                   .expect = [=](const Words& in) { return ExpectStore(shape, stores, in); },
+                   .run =
+                       [=](const uint32_t* in, uint32_t* out, cudaStream_t stream) {
+                         const size_t words = shape.TensorWords();
+                         return Launch({}, StoreKernel<kRank>, shape, out, stream, stores, in, out,
+                                       static_cast<unsigned>(words), out + words);
+                       }});
 }
 
 void AddMulticastCase(const Shape& shape, std::vector<Case>& cases) {
   const Plan<2> plan = MakePlan<2>(shape, shape.first);
-  cases.push_back(
-      {.name = "TMA load to a cluster",
-       .expect =
-           [=](const Words& in) {
-             Words out;
-             for (size_t i = 0; i < 4; ++i) ExpectLoad(shape, plan, i % 2, in, out);
-             return out;
-           },
-       .run =
-           [=](const uint32_t* in, uint32_t* out, cudaStream_t stream) {
-             return Launch({.cluster = 2}, MulticastKernel, shape, in, stream, plan, out);
-           }});
+  cases.push_back({.name = "TMA load to a cluster",
+                   .expect =
+                       [=](const Words& in) {
+                         Words out;
+                         for (size_t i = 0; i < 4; ++i) ExpectLoad(shape, plan, i % 2, in, out);
+                         return out;
+                       },
+                   .run =
+                       [=](const uint32_t* in, uint32_t* out, cudaStream_t stream) {
+                         return Launch({.cluster = 2}, MulticastKernel, shape, in, stream, plan,
+                                       out);
+                       }});
 }
 
 }  // namespace

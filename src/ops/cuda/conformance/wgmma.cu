@@ -201,7 +201,7 @@ Operands MakeOperands(const Words& in) {
   return made;
 }
 
-// From whole matrices, by the model of the tensor cores' arithmetic.
+// The expected sums, from whole matrices, by the model of the tensor cores' arithmetic.
 template <typename F>
 Words ExpectWgmma(const Words& in) {
   Operands given = MakeOperands<F>(in);

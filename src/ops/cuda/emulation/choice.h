@@ -1,4 +1,4 @@
-// What hardware leaves open, such as who goes first, is drawn here. TOKAMAK_EMULATION_SEED gives
+// Draws what hardware leaves open, such as which thread goes first. TOKAMAK_EMULATION_SEED gives
 // the seed (default: 1); with 0 nothing is random: the last choice is always taken.
 #pragma once
 
@@ -15,7 +15,7 @@ inline uint64_t MixBits(uint64_t bits) {  // SplitMix64
   return bits ^ (bits >> 31);
 }
 
-// A choice in [0, count), count < 2^32, by random bits.
+// Returns a choice in [0, count) made from random bits; count < 2^32.
 inline uint64_t ChooseBy(uint64_t bits, uint64_t count) {
   return kChoiceSeed == 0 ? count - 1 : (bits >> 32) * count >> 32;
 }
@@ -25,7 +25,7 @@ inline uint64_t Choose(uint64_t count) {
   return ChooseBy(MixBits(choice_state += 0x9e3779b97f4a7c15), count);
 }
 
-// The same whenever it is called: a property of `what`.
+// Returns the same choice whenever it is called for the same `what`.
 inline uint64_t ChooseFor(uint64_t what, uint64_t count) {
   return ChooseBy(MixBits(MixBits(what) + kChoiceSeed), count);
 }

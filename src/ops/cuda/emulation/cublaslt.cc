@@ -1,6 +1,6 @@
 // The emulated cuBLASLt. It offers what makes the real one dangerous: algorithms that say that they
 // do not split K and yet sum it in parts, whose number depends on how many tiles the output has. So
-// bits depend on M unless the caller has compared them.
+// bits depend on M unless the caller has compared the algorithms' results.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -20,10 +20,10 @@ namespace {
 constexpr uint32_t kAlignment = 16;  // bytes, of every operand and row
 constexpr uint64_t kTile = 64;
 
-// An algorithm, in cublasLtMatmulAlgo_t::data. It is one for each shape [N, K] and place in the
-// list of the heuristics.
+// An algorithm, in cublasLtMatmulAlgo_t::data. There is one for each shape [N, K] and place in the
+// heuristics' list.
 enum Field { kReportedSplits, kParts, kMaxTiles };
-// In how many parts K is summed for an output of so many tiles.
+// Returns in how many parts K is summed for an output of so many tiles.
 uint64_t Parts(const cublasLtMatmulAlgo_t& algorithm, uint64_t tiles) {
   return tiles <= algorithm.data[kMaxTiles] ? algorithm.data[kParts] : 1;
 }
@@ -161,7 +161,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     algorithm.data[kReportedSplits] = 1;
     algorithm.data[kParts] = 1;
     if (!has_steady || i != steady) {
-      // Parts for small outputs alone, up to somewhere around this one.
+      // Only small outputs are summed in parts, up to a drawn size around this one's.
       algorithm.data[kParts] = 2 + emulation::ChooseFor(shape + i, 3);
       algorithm.data[kMaxTiles] = emulation::ChooseFor(shape + 4 + i, 2 * tiles) + 1;
       if (emulation::ChooseFor(shape + 8 + i, 4) == 0) algorithm.data[kReportedSplits] = 2;

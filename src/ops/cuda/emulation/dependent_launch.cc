@@ -1,6 +1,6 @@
 // Dependent launch. A kernel begins as soon as all CTAs of the one ahead have triggered or ended,
-// or when that has ended, as drawn. In the first case the threads that trigger pause, until it
-// cannot go on without them: so it finds the memory as it is before they write.
+// or when that has ended, as drawn. In the first case the triggering threads pause until the new
+// kernel cannot go on without them, so it finds the memory as it is before they write.
 #include <algorithm>
 #include <utility>
 
@@ -11,8 +11,8 @@
 namespace tokamak::cuda::emulation {
 namespace {
 
-// So many kernels may begin before those ahead of them have ended: each has threads, which take
-// memory.
+// The maximum number of kernels that may begin before those ahead of them have ended. Their threads
+// take memory.
 constexpr int kMaxOverlapping = 2;
 
 std::vector<Thread*> paused;

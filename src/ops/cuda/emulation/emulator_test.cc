@@ -1,5 +1,5 @@
-// What the emulator says of kernels that are wrong. That right ones give what they should is for
-// the tests of the backend and of the primitives.
+// Tests what the emulator says of kernels that are wrong. The tests of the backend and of the
+// primitives show that right ones work.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -60,7 +60,7 @@ __global__ void WaitsForACounter(uint32_t* counter) {
   if (threadIdx.x == 7) ptx::WaitForCounter(counter, 5);
 }
 
-// 4 rows of 16 words. The emulator's kernels can call what is the host's.
+// 4 rows of 16 words. Emulated kernels can call host functions.
 CUtensorMap MapOf(uint32_t* memory) {
   const BoxedTensor tensor = {.data = memory,
                               .element_bytes = 4,

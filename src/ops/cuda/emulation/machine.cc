@@ -44,7 +44,7 @@ struct KeptStack {
 
 }  // namespace
 
-// A stack of its own, of which there are many for one OS thread.
+// A stack of its own; one OS thread runs many fibers.
 struct alignas(64) Fiber {
   context::fiber rest;  // while it is not running
   const std::byte* bottom = nullptr;
@@ -95,8 +95,8 @@ Fiber* MakeFiber(void (*body)()) {
   return fiber;
 }
 
-// Goes on with `to` until something switches back to `from`, which is running. Inlined, as what
-// returns after a switch returns to where the processor does not expect it.
+// Goes on with `to` until something switches back to `from`, which is running. Inlined, because the
+// processor mispredicts a return that follows a switch.
 [[gnu::always_inline]] inline void SwitchFiber(Fiber* from, Fiber* to) {
   leaving = from;
   entering = to;
@@ -217,7 +217,7 @@ void NoteWait(std::string (*what)(const Thread&), const void* at) {
   SwitchFiber(thread.fiber, next != nullptr ? Enter(*next) : EnterHost());
 }
 
-// Notes that it has come; the thread goes on once the barrier is open.
+// Notes that the thread has arrived; it goes on once the barrier is open.
 void Arrive(Barrier& barrier, Thread& thread) {
   barrier.clocks.Release(thread.actor, barrier.arrived++ == 0);
   barrier.waiting.push_back(&thread);
@@ -268,7 +268,7 @@ void RunThread(Thread& thread) {
   if (thread.copies != nullptr) thread.copies->noted.Release(grid.ended());
 }
 
-// What fibers do: one thread after the other.
+// The body of every fiber: runs one thread after the other.
 void RunThreads() {
   for (;;) {
     Thread& thread = *current;
@@ -380,7 +380,7 @@ void Grid::StartCtas() {
   has_begun_ = true;
   const auto has_ended = [](const auto& cta) { return cta->cluster->running == 0; };
   if (std::any_of(resident_.begin(), resident_.end(), has_ended)) {
-    while (LandLateCopy()) {  // while what they go to is there
+    while (LandLateCopy()) {  // while their destinations exist
     }
   }
   std::erase_if(resident_, has_ended);

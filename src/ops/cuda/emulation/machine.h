@@ -27,7 +27,7 @@ struct Fiber;
 struct Warp;
 class Grid;
 
-// What was done in this context happens before the end of the kernel. It is not used any more.
+// Ends a context: what was done in it happens before the end of the kernel.
 void EndContext(Grid& grid, sanitizers::Context context);
 
 // Copies by cp.async that have not landed.
@@ -58,7 +58,7 @@ struct Thread {
   sanitizers::Actor actor;
 };
 
-// A barrier of a CTA that some have come to.
+// A barrier of a CTA at which some threads have arrived.
 struct Barrier {
   int count = 0;  // how many it waits for; 0: all that have not ended
   int arrived = 0;
@@ -118,7 +118,7 @@ struct Cta {
 
 Thread& CurrentThread();
 
-// What the emulator does for a CUDA thread is not the thread's doing, until the end of the scope.
+// Until the end of the scope, accesses count as the emulator's, not as the current CUDA thread's.
 class InMachine : sanitizers::In {
  public:
   InMachine();
@@ -142,24 +142,25 @@ SharedPlace FindShared(Cta& cta, const void* address);
 // fence.proxy.async.
 void Publish(Cta& cta, const void* shared, size_t bytes);
 
-// Ends the process if the CTA's threads have ended amid their wgmma.
+// Ends the process if the CTA's threads have ended before their wgmma was done.
 void CheckProductsAreDone(const Cta& cta);
 
-// Lands a copy of that many bytes at once or as late as possible, as drawn; until then they are
-// filled with 0xff. Then says to the mbarrier that they have come. `copy` is told in which context
-// it reads.
+// Lands a copy of `bytes` bytes at once or as late as possible, as drawn; until then its
+// destination is filled with 0xff. Then tells the mbarrier that the bytes have come. `copy` gets
+// the context in which it reads.
 void LandByDraw(void* shared, size_t bytes, uint64_t* barrier,
                 std::function<void(sanitizers::Context)> copy);
 // Lands a copy as late as possible.
 void LandLate(std::function<void()> copy);
-// Does one of the copies that were to land as late as possible. False if there are none.
+// Lands one of the copies that were postponed. Returns false if there are none.
 bool LandLateCopy();
 
 // A thread ends: its stores by TMA land late. Ends the process if they may still read shared
 // memory.
 void EndStores(const Thread& thread);
 
-// Wakes threads that let the kernel behind theirs go as far as it can. False if there are none.
+// Wakes the threads that paused to let the next kernel go as far as it can. False if there are
+// none.
 bool WakePaused();
 
 // A kernel's threads.
@@ -167,21 +168,21 @@ class Grid {
  public:
   explicit Grid(KernelLaunch launch);
 
-  // Goes on until all threads have ended; false if those that are left sleep.
+  // Runs until all threads have ended; returns false if all remaining threads sleep.
   bool Run();
 
   const KernelLaunch& launch() const { return launch_; }
   sanitizers::Clock& ended() { return ended_; }  // threads
-  // What its threads wait for, for a person.
+  // Describes for people what its threads wait for.
   std::string Waiting() const;
 
   // Dependent launch (dependent_launch.cc). `next` is behind it in the stream.
   void SetKernelBehind(Grid& next);
   // The kernel behind it, if that has begun.
   Grid* OverlappingKernel() const;
-  // Begins the kernel behind it if that may, and is to, begin now.
+  // Begins the kernel behind it if it may begin now and the draw says so.
   void BeginKernelBehind();
-  // Until the kernel ahead has ended.
+  // Waits until the kernel ahead has ended.
   void WaitForKernelAhead(const void* at);
 
  private:

@@ -48,8 +48,8 @@ BarrierWord Load(const uint64_t* barrier) {
   return word;
 }
 
-// Through which those that wait for a phase learn what those did that arrived in it. A place in the
-// barrier's word, so that it goes when the barrier does.
+// The clocks that tell threads waiting for a phase what the arriving threads did. They are known by
+// an address inside the barrier's word, so they go when the barrier does.
 sanitizers::Clocks& ClocksOf(uint64_t* barrier, uint64_t phase) {
   auto* const places = reinterpret_cast<std::byte*>(barrier) + 1;
   return *reinterpret_cast<sanitizers::Clocks*>(places + (phase & 1) * sizeof(sanitizers::Clocks));
@@ -82,7 +82,7 @@ AsyncCopies& CopiesOfThread() {
 
 std::string DescribePhase(const Thread&) { return "a phase of an mbarrier"; }
 
-// What every lane has in two registers.
+// Returns the contents of two registers of every lane.
 std::array<std::array<uint32_t, 2>, kWarpLanes> Gather(uint32_t first, uint32_t second,
                                                        const char* what) {
   const uint64_t* const words = Exchange(kAllLanes, first | uint64_t{second} << 32, what);
@@ -128,7 +128,7 @@ void LandByDraw(void* shared, size_t bytes, uint64_t* barrier,
   Thread& issuer = CurrentThread();
   Cta* const cta = issuer.cta;
   const sanitizers::Context context = sanitizers::Fork(issuer.actor.Fenced());
-  // Whoever made the barrier needs no fence.proxy.async for it.
+  // The thread that made the barrier needs no fence.proxy.async for it.
   sanitizers::NoteAtomic(issuer.actor.context, barrier);
   const auto land = [=, copy = std::move(copy)] {
     sanitizers::NoteWrite(context, shared, bytes);

@@ -37,7 +37,7 @@ void WaitForStores(int pending);
 void LaunchDependents();
 void WaitForKernelAhead();
 
-// Ends the process if the address is not a multiple.
+// Ends the process if the address is not a multiple of `alignment`.
 void CheckAligned(const char* what, const void* address, uintptr_t alignment = 16);
 
 int ClusterRank();
@@ -61,7 +61,7 @@ void MultiplyE4m3(float* sums, const uint32_t* a, const uint32_t* b);
 // How tensor cores add. TOKAMAK_EMULATION_SUMS=plain makes it kInOrder.
 extern const Arithmetic kArithmetic;
 
-// An address in the CTA's shared memory as descriptors of tiles have it.
+// An address in the CTA's shared memory, in the form that descriptors of tiles use.
 uint32_t SharedAddress(const void* shared);
 
 // A wgmma.mma_async.

@@ -1,6 +1,6 @@
 // The runtime's API. Streams are queues that go on only when the host asks for something: one
-// operation at a time, of a stream that is drawn. So work is done as late as CUDA allows, and what
-// does not wait for it finds the old state.
+// operation at a time, of a stream that is drawn. So work is done as late as CUDA allows, and code
+// that does not wait for it finds the old state.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -116,7 +116,7 @@ void Add(cudaStream_t to, Recipe recipe) REQUIRES(mutex) {
   stream.queue.push_back(std::move(operation));
 }
 
-// Of an operation that is done at once and always the same.
+// The recipe of an operation that is done at once and is always the same.
 template <typename Work>
 Recipe Always(Work work) {
   return [work] {
@@ -127,7 +127,8 @@ Recipe Always(Work work) {
   };
 }
 
-// Calls that a thread must not make while it captures; one that is made spoils the capture.
+// Returns whether the thread captures a stream, which forbids this call, and spoils the capture if
+// so.
 bool IsForbidden() REQUIRES(mutex) {
   bool forbidden = false;
   for (EmulatedStream* stream : streams) {
@@ -149,7 +150,7 @@ bool IsWithin(const Allocations& allocations, const void* memory, size_t bytes) 
 
 cudaError_t Allocate(void** memory, size_t bytes, Allocations& allocations) REQUIRES(mutex) {
   if (IsForbidden()) return Report(cudaErrorStreamCaptureUnsupported);
-  // Of just this size, so that the address sanitizer sees its end.
+  // Allocates exactly this size, so that the address sanitizer sees its end.
   if (bytes > kMemoryBytes - used_bytes || ::posix_memalign(memory, 256, bytes) != 0) {
     return Report(cudaErrorMemoryAllocation);
   }

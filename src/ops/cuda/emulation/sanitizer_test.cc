@@ -1,5 +1,6 @@
-// What the sanitizers find in kernels that are wrong, whatever the schedule and the result, and
-// that they find nothing in the same kernels made right. Every test has both forms of one kernel.
+// Tests that the sanitizers find what is wrong in kernels, whatever the schedule and the result,
+// and that they find nothing in the same kernels made right. Every test has both forms of one
+// kernel.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -47,7 +48,7 @@ void RunKernel(Kernel kernel, const Launch& launch = {}) {
 constexpr unsigned kRowWords = 16;
 constexpr unsigned kRows = kThreads / kRowWords;  // of a box in which each thread has a word
 
-// The whole of a tensor. The emulator's kernels can call what is the host's.
+// The whole of a tensor. Emulated kernels can call host functions.
 CUtensorMap MapOf(uint32_t* memory, unsigned rows = kRows, unsigned box_rows = kRows) {
   const BoxedTensor tensor = {.data = memory,
                               .element_bytes = 4,
@@ -64,7 +65,7 @@ struct alignas(128) Rows {
   uint32_t words[kCount * kRowWords];
 };
 
-// Words at which kernels write are not known when they are compiled.
+// Fills words from a place that is not known at compile time.
 __device__ void Fill(uint32_t* words, unsigned first) {
   for (unsigned i = first + threadIdx.x; i < first + kWords; i += kThreads) words[i] = i;
 }
@@ -153,7 +154,7 @@ TEST_F(AddressSanitizerDeathTest, ATmaStoreFromPastTheEndOfASharedVariable) {
   EXPECT_DEATH((RunKernel(StoreRows<kMostRows, kMostRows + 1, kMostRows>)), "heap-buffer-overflow");
 }
 
-// Every kernel below takes whether it waits where it must.
+// The parameter of each kernel below says whether it waits where it must.
 
 template <bool kWaits>
 __global__ void ReadAcrossWarps(uint32_t* out) {
@@ -214,7 +215,7 @@ __global__ void ReadACopy(uint32_t* out) {
   }
   out[kThreads * 2 + threadIdx.x] = words[threadIdx.x].x;
 }
-// Its own copies a thread has waited for, those of others not.
+// Each thread has waited for its own copies, but not for those of others.
 template <bool kWaits>
 __global__ void ReadAnothersCopy(uint32_t* out) {
   SHARED(words, uint4[kThreads]);
@@ -360,7 +361,7 @@ __global__ void OverwriteWhatAStoreReads(uint32_t* out) {
   box.words[threadIdx.x] = 0;
   ptx::WaitForStoreReads<0>();
 }
-// That the store has read shared memory does not say that it has written.
+// A store that has read shared memory need not have written yet.
 template <bool kWaits>
 __global__ void ReadWhatAStoreWrites(uint32_t* out) {
   SHARED(box, Rows<kRows>);
@@ -381,8 +382,8 @@ __global__ void ReadWhatAStoreWrites(uint32_t* out) {
   out[kThreads + threadIdx.x] = out[threadIdx.x];
 }
 
-// Of wgmma with n = 8, in rows of 32 bytes. They keep the bits of fresh memory, so that the
-// emulator itself cannot see that they are written.
+// The operands of wgmma with n = 8, in rows of 32 bytes. They keep the bits of fresh memory, so
+// that the emulator itself cannot see that they are written.
 constexpr unsigned kWarpgroup = 4 * kWarp;
 struct alignas(1024) Operands {
   uint32_t a[64 * 8];

@@ -2,12 +2,12 @@
 //
 // AddressSanitizer is told of each switch between stacks.
 //
-// For ThreadSanitizer each CUDA thread is a thread of its own, a context, and only what orders
-// memory on a GPU orders two of them: a Clock passes on what one had done. The emulator itself runs
-// in the context of the OS thread that called it and records nothing: its sources are compiled
-// without the instrumentation, and the interceptors (malloc, memcpy) are off while a kernel runs.
-// What TMA and wgmma do has contexts too, which know only what a fence.proxy.async has shown to
-// them.
+// For ThreadSanitizer each CUDA thread is a thread of its own, called a context. Only what orders
+// memory on a GPU orders two contexts: a Clock passes on what one of them has done. The emulator
+// itself runs in the context of the OS thread that called it and records nothing: its sources are
+// compiled without the instrumentation, and the interceptors (malloc, memcpy) are off while a
+// kernel runs. TMA and wgmma act in contexts too, which know only what a fence.proxy.async has
+// shown to them.
 #pragma once
 
 #include <sanitizer/common_interface_defs.h>
@@ -48,12 +48,12 @@ inline constexpr bool kThread = true;
 inline constexpr bool kThread = false;
 #endif
 
-// Before a switch to the stack [bottom, bottom + bytes). `fake_stack` is the place where the fiber
-// that is left keeps what FinishSwitch needs when it goes on.
+// Before a switch to the stack [bottom, bottom + bytes). `fake_stack` is where the fiber being left
+// keeps what FinishSwitch needs when that fiber resumes.
 inline void StartSwitch(void** fake_stack, const void* bottom, size_t bytes) {
   if constexpr (kAddress) __sanitizer_start_switch_fiber(fake_stack, bottom, bytes);
 }
-// After it. Returns the bounds of the stack that was left.
+// Must follow the switch. Returns the bounds of the stack that was left.
 struct Stack {
   const void* bottom = nullptr;
   size_t bytes = 0;
@@ -70,18 +70,18 @@ using Context = void*;  // null in other builds
 
 inline Context CurrentContext() { return kThread ? __tsan_get_current_fiber() : nullptr; }
 
-// From here on the OS thread acts in that context. This alone orders nothing.
+// Makes the OS thread act in that context from here on. This alone orders nothing.
 inline void Enter(Context context) {
   if constexpr (kThread) __tsan_switch_to_fiber(context, __tsan_switch_to_fiber_no_sync);
 }
-// The same, and all that was done in the context that is left happens before.
+// Does the same, and orders all that was done in the context being left before what follows.
 inline void EnterAfter(Context context) {
   if constexpr (kThread) __tsan_switch_to_fiber(context, 0);
 }
 
-// What the present context has done so far happens before what is done in the new one.
+// Makes a context. All that the present one has done so far happens before what the new one does.
 inline Context BeginContext() { return kThread ? __tsan_create_fiber(0) : nullptr; }
-// ThreadSanitizer reports no race with a context that it has forgotten: the last ones are kept.
+// Keeps the contexts that ended last: ThreadSanitizer reports no race with one it has forgotten.
 inline void EndContext(Context context) {
   if constexpr (kThread) {
     constexpr size_t kKept = 1024;
@@ -105,18 +105,18 @@ class In {
   Context before_ = CurrentContext();
 };
 
-// What was done so far in the first one happens before what is done in the second from here on.
+// Orders what was done so far in the first context before what the second does from here on.
 inline void Order(Context before, Context after) {
   const In in(before);
   EnterAfter(after);
 }
-// A new one, as if it were part of `from` up to here.
+// Makes a context that knows all that `from` has done up to here.
 inline Context Fork(Context from) {
   const In in(from);
   return BeginContext();
 }
 
-// Records no accesses until the end of the scope; memory that is allocated has none.
+// Records no accesses until the end of the scope; memory allocated meanwhile counts as untouched.
 class Unrecorded {
  public:
   Unrecorded() {
@@ -135,7 +135,7 @@ class Unrecorded {
   }
 };
 
-// What the emulator's code does to memory for a CUDA thread, or for what acts on its behalf.
+// Note accesses that the emulator's code makes for a CUDA thread, or for what acts on its behalf.
 inline void NoteRead(Context context, const void* memory, size_t bytes) {
   const In in(context);
   if constexpr (kThread) __tsan_read_range(memory, bytes);
@@ -144,7 +144,7 @@ inline void NoteWrite(Context context, void* memory, size_t bytes) {
   const In in(context);
   if constexpr (kThread) __tsan_write_range(memory, bytes);
 }
-// An instruction on an mbarrier: may meet others of its kind, but no plain access.
+// Notes an instruction on an mbarrier: it races with plain accesses, but not with its own kind.
 inline void NoteAtomic(Context context, const uint64_t* word) {
   const In in(context);
   if constexpr (kThread) (void)__tsan_atomic64_load(word, __ATOMIC_RELAXED);
@@ -152,7 +152,7 @@ inline void NoteAtomic(Context context, const uint64_t* word) {
 
 // Forgets what was done on this stack below the caller's frame: another CUDA thread is next.
 [[gnu::always_inline]] inline void ForgetStack() {
-  constexpr uintptr_t kUsed = 32 << 10;  // more than any kernel's; all of it would take long
+  constexpr uintptr_t kUsed = 32 << 10;  // more than any kernel uses; all of it would take long
   if constexpr (kThread) {
     const auto end = reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) & ~uintptr_t{63};
     __tsan_java_free(end - kUsed, sizeof(uint64_t));  // the block that was noted the last time
@@ -160,14 +160,14 @@ inline void NoteAtomic(Context context, const uint64_t* word) {
   }
 }
 
-// What a context did before Release happens before what one does after Acquire.
+// Orders what a context did before Release before what another one does after Acquire.
 class Clock {
  public:
   void Release(Context context) {
     const In in(context);
     if constexpr (kThread) __tsan_release(this);
   }
-  // The first one drops what was released before.
+  // With `is_first`, drops what was released before.
   void Release(Context context, bool is_first) {
     if (!is_first) return Release(context);
     const In in(context);
@@ -182,20 +182,20 @@ class Clock {
   unsigned char place_ = 0;
 };
 
-// What acts for one CUDA thread. Calls are made in the emulator's context, which knows what was
-// done before the kernel began.
+// The contexts that act for one CUDA thread. Calls are made in the emulator's context, which knows
+// what was done before the kernel began.
 class Actor {
  public:
   Context context = nullptr;
 
-  // What TMA and wgmma know when the thread asks them for something: what was done by their own
-  // kind and waited for, and the thread's doings up to its last fence.proxy.async.
+  // The context of TMA and wgmma when the thread asks them for something. It knows their earlier
+  // work that was waited for, and what the thread did up to its last fence.proxy.async.
   Context Fenced() {
     is_used_ = true;
     if (kThread && fenced_ == nullptr) fenced_ = BeginContext();
     return fenced_;
   }
-  // Nobody has asked for anything yet, and there is nothing that it would be good to know.
+  // False until somebody has asked for something: there is nothing to pass on until then.
   static bool IsFencedUsed() { return is_used_; }
   void End() {
     if constexpr (kThread) {
@@ -209,8 +209,8 @@ class Actor {
   Context fenced_ = nullptr;
 };
 
-// What was done so far in that context happens before what the thread does from here on, and what
-// TMA and wgmma do for it.
+// Orders what was done so far in that context before what the thread, and TMA and wgmma for it, do
+// from here on.
 inline void Order(Context before, Actor& after) {
   Order(before, after.context);
   if (Actor::IsFencedUsed()) Order(before, after.Fenced());
@@ -253,13 +253,13 @@ class Copies {
       NoteRead(context_, from, from_bytes);
     }
   }
-  // Those so far happen before what comes after the clock's Acquire.
+  // Orders the copies so far before what comes after the clock's Acquire.
   void Release(Clock& clock) {
     if (context_ != nullptr) clock.Release(context_);
   }
-  // Those since the last time are a group.
+  // Makes a group of the copies since the last Commit.
   void Commit() { Release(groups_[num_groups_++ % groups_.size()]); }
-  // All groups but the last `pending` have come.
+  // Waits for all groups but the last `pending`.
   void Wait(Context issuer, size_t pending) {
     if (num_groups_ <= pending) return;
     groups_[(num_groups_ - pending - 1) % groups_.size()].Acquire(issuer);

@@ -15,7 +15,7 @@ struct Operation {
   std::function<bool()> go_on;     // called until it returns true, which says that it is done
   std::shared_ptr<Grid> kernel{};  // null: something else
 };
-// Makes it anew: a graph may be launched many times.
+// Makes an operation, anew for each time that a graph is launched.
 using Recipe = std::function<Operation()>;
 
 // Puts the host function `work` into the stream.

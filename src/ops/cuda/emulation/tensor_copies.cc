@@ -1,6 +1,6 @@
 // TMA with tensor maps. A load reads global memory when it lands. A store reads shared memory when
-// it is issued or when that is waited for, as drawn, and writes at once then or when all is waited
-// for.
+// it is issued or when that is waited for, as drawn, and then writes at once or when its completion
+// is waited for.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ struct BoxStore {
     if (!is_late) Write();
   }
   void Write() const { WriteBox(box.map, box.at, bytes, writer); }
-  // Its writes are done, or come now, and the thread waits for them no more.
+  // Writes now unless that is done already; the thread no longer waits for the store.
   void Finish(Grid& grid) const {
     if (is_late) Write();
     EndContext(grid, reader);
@@ -81,7 +81,7 @@ BoxStores& StoresOfThread() {
   return *thread.stores;
 }
 
-// Without the last ones, for which nobody waits yet.
+// Returns all groups but the last `pending`, for which nobody waits yet.
 std::span<StoreGroup> GroupsToWaitFor(BoxStores& stores, int pending) {
   const auto count = std::max<ptrdiff_t>(std::ssize(stores.groups) - pending, 0);
   return std::span(stores.groups).first(static_cast<size_t>(count));

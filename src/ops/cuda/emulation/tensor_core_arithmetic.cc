@@ -129,7 +129,7 @@ void Decode(const RawElements<kLanes>& raw, size_t k, Operand<kLanes>& out) {
   }
 }
 
-// What becomes of an e4m3 that is converted to f16: none is subnormal there.
+// Converts e4m3 operands to f16, in which none of them is subnormal.
 template <size_t kLanes>
 void Normalize(size_t k, Operand<kLanes>& operand) {
   for (size_t i = 0; i < k; ++i) {

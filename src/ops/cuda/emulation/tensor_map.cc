@@ -121,8 +121,7 @@ std::vector<std::byte> ReadBox(const TensorMap& map, const Coordinates& at,
   return bytes;
 }
 
-// A store is cut off at multiples of 16 bytes, as on an H200: it overwrites what pads a row to
-// them.
+// A store is cut off at multiples of 16 bytes, as on an H200: it overwrites the padding of a row.
 void WriteBox(const TensorMap& map, const Coordinates& at, const std::vector<std::byte>& bytes,
               sanitizers::Context context) {
   const uint64_t per_chunk = kChunkBytes / map.element_bytes;
@@ -151,8 +150,8 @@ void WriteSwizzled(const TensorMap& map, void* shared, const std::vector<std::by
 
 namespace emulation = tokamak::cuda::emulation;
 
-// Refuses what the driver's documentation refuses. The rest of what a GPU can do, and that no
-// kernel here needs, is "not supported".
+// Refuses what the driver's documentation refuses. Whatever else a GPU can do but no kernel here
+// needs is "not supported".
 CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank,
                                 void* address, const cuuint64_t* sizes, const cuuint64_t* strides,
                                 const cuuint32_t* box, const cuuint32_t* steps,
@@ -185,7 +184,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
   const unsigned span = emulation::SwizzleSpan(swizzle);
   const unsigned width = box[0] * element_bytes;
   if (!is_multiple(width) || (span != 0 && width > span)) return CUDA_ERROR_INVALID_VALUE;
-  // No document says how rows lie in shared memory that are narrower than their swizzle.
+  // No document says how rows that are narrower than their swizzle lie in shared memory.
   if ((span != 0 && width < span) || swizzle > CU_TENSOR_MAP_SWIZZLE_128B ||
       fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE ||
       !emulation::AreWithin(steps + 1, rank - 1, 1, 1)) {

@@ -33,9 +33,9 @@ static_assert(sizeof(TensorMap) <= sizeof(CUtensorMap));
 // False if cuTensorMapEncodeTiled did not make it.
 bool ReadTensorMap(const CUtensorMap& from, TensorMap& to);
 
-// The box at these coordinates, row by row: elements outside of the tensor are read as zeros, and
-// are not written, but for what pads its rows to multiples of 16 bytes. The context is where the
-// sanitizers take it to happen.
+// The box at these coordinates, row by row: elements outside of the tensor are read as zeros and
+// not written, except for the padding of its rows to multiples of 16 bytes. The sanitizers take the
+// access to happen in `context`.
 std::vector<std::byte> ReadBox(const TensorMap& map, const Coordinates& at,
                                sanitizers::Context context);
 void WriteBox(const TensorMap& map, const Coordinates& at, const std::vector<std::byte>& bytes,

@@ -1,5 +1,5 @@
-// What a CUDA thread asks of the emulator. include/cuda_runtime.h gives this CUDA's names, and
-// ops/cuda/ptx.h that of its primitives.
+// What a CUDA thread asks of the emulator. include/cuda_runtime.h offers it under CUDA's names, and
+// ops/cuda/ptx.h as primitives.
 //
 // A CUDA thread is a fiber: it runs until it has to wait for others, at a barrier or a shuffle, and
 // then another one that can go on is drawn (choice.h). One OS thread at a time runs all of them.
@@ -40,11 +40,11 @@ const uint64_t* Exchange(unsigned mask, uint64_t value, const char* what);
 
 unsigned Lane();
 
-// Goes on when all others wait: at the earliest when the host asks for the stream's progress again.
+// Waits until all others wait and the host has asked for the stream's progress again.
 void Sleep();
 
-// The CTA's dynamic shared memory, and its variable of this place in the source: fresh for each
-// CTA, filled with 0xff and with a heap block of its own.
+// The CTA's dynamic shared memory, and its shared variable declared at this place in the source.
+// Both are fresh for each CTA and filled with 0xff, and each is a heap block of its own.
 void* DynamicShared();
 void* SharedVariable(const void* site, size_t bytes, size_t alignment);
 

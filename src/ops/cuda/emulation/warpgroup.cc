@@ -36,7 +36,7 @@ struct Tile {
   Registers<float> registers;
   int n = 0;
   int pending = 0;            // products that will add to it
-  std::vector<float> values;  // [16, n]: without those
+  std::vector<float> values;  // [16, n]: without the pending products
 };
 
 // The A of a product, as it was when that was issued.
@@ -124,8 +124,8 @@ Layout Decode(uint64_t descriptor) {
   return layout;
 }
 
-// The address of 16 bytes of a row of a tile, which are number `chunk` there. The rows lie along k,
-// or along N: `k_together` says which.
+// The address of number `chunk` of the 16-byte chunks of a tile's row. The rows lie along k, or
+// along N: `k_together` says which.
 uint32_t AddressOf(const Layout& layout, bool k_together, uint32_t row, uint32_t chunk) {
   const auto span = static_cast<uint32_t>(layout.span);
   uint32_t address = layout.start;
@@ -253,7 +253,7 @@ void ComputeGroup(WarpProducts& products, ProductGroup& group) {
   }
 }
 
-// All lanes of the warp have waited for these reads.
+// Ends reads for which all lanes of the warp have waited.
 void EndReads(sanitizers::Context reader) {
   Cta& cta = *CurrentThread().cta;
   const size_t first = WarpOfThread() * kWarpLanes;
@@ -263,13 +263,13 @@ void EndReads(sanitizers::Context reader) {
   EndContext(*cta.grid, reader);
 }
 
-// All that the warp has issued.
+// Computes all products that the warp has issued.
 void ComputeAll(WarpProducts& products) {
   for (ProductGroup& group : products.groups) ComputeGroup(products, group);
   ComputeGroup(products, products.open);
 }
 
-// The accumulators' registers change hands: nobody but wgmma may touch them from here on.
+// Hands the accumulators' registers over: nobody but wgmma may touch them from here on.
 void Take(WarpProducts& products, const Registers<float>& registers, int n) {
   Tile* tile = FindTile(products, registers[0]);
   if (tile == nullptr) {
@@ -292,7 +292,7 @@ void Take(WarpProducts& products, const Registers<float>& registers, int n) {
   ForEach(*tile, [](float& place, float) { place = std::bit_cast<float>(kPoison); });
 }
 
-// A's registers too may be written before a wgmma.fence only.
+// A's registers, too, may only be written before a wgmma.fence.
 void CheckFragment(WarpProducts& products, const Registers<const uint32_t>& registers) {
   Fragment fragment = {.first_lane = registers[0], .values = {}};
   for (size_t lane = 0; lane < kWarpLanes; ++lane) {

@@ -45,7 +45,7 @@ class DeviceArray {
 
   T* data() const { return data_; }
 
-  // Once the stream has reached this point.
+  // Reads the array once the stream has reached this point.
   std::vector<T> Download(const CudaTestStream& stream) const {
     std::vector<T> values(count_);
     EXPECT_EQ(cudaMemcpyAsync(values.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost,

@@ -1,4 +1,4 @@
-// What recipes of kernels need that a processor's own library need not give to the bit.
+// Functions that tests of kernels need with the device's bits, which the host's library may lack.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace tokamak::cuda {
 
-// How the tensor cores add that run the kernels under test.
+// How the tensor cores that run the kernels under test add.
 emulation::Arithmetic TensorCoreSums();
 
 // The device's exp2f and log2f of each value.

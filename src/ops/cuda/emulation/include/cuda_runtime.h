@@ -35,7 +35,7 @@ struct alignas(16) float4 {
   float x, y, z, w;
 };
 
-// Of the thread that runs.
+// The running thread's.
 extern uint3 threadIdx;
 extern uint3 blockIdx;
 extern dim3 blockDim;
@@ -49,7 +49,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                                            [kernel, copies] { std::apply(kernel, copies); });
 }
 
-// Barriers. Memory is one and in order, so that fences have nothing to do.
+// Barriers. There is one memory, and accesses to it happen in order, so fences do nothing.
 inline void __syncthreads() { tokamak::cuda::emulation::SyncCta(0, 0, false); }
 inline int __syncthreads_count(int predicate) {
   return tokamak::cuda::emulation::SyncCta(0, 0, predicate != 0);
@@ -66,7 +66,8 @@ inline void __nanosleep(unsigned) { tokamak::cuda::emulation::Sleep(); }
 // Shuffles, votes and reductions of a warp.
 namespace tokamak::cuda::emulation {
 
-// The value of lane `from`, or the caller's own where that lies outside its part of the warp.
+// The value of lane `from`, or the caller's own value if that lane is outside the caller's part of
+// the warp.
 template <typename T>
 [[gnu::always_inline]] inline T Shuffle(unsigned mask, T value, int from, int width,
                                         const char* what) {
@@ -87,7 +88,7 @@ template <typename T>
 template <typename Combine>
 unsigned WarpReduce(unsigned mask, unsigned value, const char* what, Combine combine) {
   const uint64_t* const words = Exchange(mask, value, what);
-  unsigned result = value;  // combining it a second time changes nothing, but for sums
+  unsigned result = value;  // combining it twice changes nothing, except in sums
   for (unsigned lane = 0; lane < 32; ++lane) {
     if ((mask >> lane & 1) != 0 && lane != Lane()) {
       result = combine(result, static_cast<unsigned>(words[lane]));
@@ -144,7 +145,7 @@ inline unsigned __reduce_max_sync(unsigned mask, unsigned value) {
       mask, value, "__reduce_max_sync", [](unsigned a, unsigned b) { return std::max(a, b); });
 }
 
-// Atomics. Fibers do not interrupt each other; the thread sanitizer must know them for atomic, and
+// Atomics. Fibers do not interrupt each other, but the thread sanitizer must see atomics here. It
 // takes them to order what comes before and after, as a fence beside them would.
 template <typename T>
 T atomicAdd(T* at, std::type_identity_t<T> value) {
