@@ -11,9 +11,9 @@
 // 4 · head_dim FLOPs per row and key. Tensor cores are left to other kernels: this one is the
 // oracle.
 //
-// A row's bits depend on the row alone: its order of summation is that of absolute positions, and
-// what it does not see is not even multiplied by zero. Operations are spelled out (fmaf, __fmul_rn)
-// where the compiler could fuse them in one copy of the code and not in another.
+// A row's bits depend on the row alone: its order of summation is that of absolute positions, and a
+// key that it does not see is not even multiplied by zero. Operations are spelled out (fmaf,
+// __fmul_rn) where the compiler could fuse them in one copy of the code and not in another.
 #include <type_traits>
 
 #include "ops/cuda/attention_layout.h"
@@ -54,7 +54,7 @@ __device__ void LoadEight(const typename Cache::Storage* from, float* to) {
   for (int i = 0; i < 8; ++i) to[i] = Cache::Load(raw[i]);
 }
 
-// What a row has summed up over some of its keys.
+// A row's sums over some of its keys.
 template <int kDims>
 struct Sums {
   float highest;  // score
@@ -129,7 +129,7 @@ class Tile {
     }
   }
 
-  // All splits, and the output.
+  // Computes all splits and writes the output.
   __device__ void ComputeAll() {
     Sums<kDims> total[kRowsPerWarp];
     Sums<kDims> sums[kRowsPerWarp];
@@ -148,7 +148,7 @@ class Tile {
     }
   }
 
-  // One split, into the workspace.
+  // Computes one split into the workspace.
   __device__ void ComputePartial() {
     Sums<kDims> sums[kRowsPerWarp];
     ComputeSplit(unit_.split, sums);
@@ -168,7 +168,7 @@ class Tile {
     }
   }
 
-  // All splits from the workspace, and the output.
+  // Merges all splits from the workspace and writes the output.
   __device__ void MergePartials() {
     for (int i = 0; i < my_rows_; ++i) {
       Sums<kDims> total;
@@ -176,7 +176,7 @@ class Tile {
       for (int split = unit_.begin_split; split < unit_.end_split; ++split) {
         const float* partial = Partial(split, i);
         Sums<kDims> sums;
-        // Other CTAs wrote these: not from this one's L1.
+        // Other CTAs wrote these, so this one's L1 must not serve them.
         sums.highest = __ldcg(partial + layout_.head_dim);
         sums.sum = __ldcg(partial + layout_.head_dim + 1);
 #pragma unroll
@@ -274,7 +274,7 @@ class Tile {
     return key <= position && FirstKey(position) <= key;
   }
 
-  // scores[i]: of the row and this lane's key.
+  // scores[i]: of the warp's row i and this lane's key.
   __device__ void Score(int first, float (&scores)[kRowsPerWarp]) {
     const int head_dim = layout_.head_dim;
     const float* key = keys_ + lane_ * layout_.key_stride();
@@ -295,7 +295,8 @@ class Tile {
     }
   }
 
-  // Turns scores into weights relative to the highest score so far. Not finite scores give NaN.
+  // Turns scores into weights relative to the highest score so far. Scores that are not finite give
+  // NaN.
   __device__ void Weigh(int first, float (&scores)[kRowsPerWarp],
                         Sums<kDims> (&sums)[kRowsPerWarp]) {
 #pragma unroll

@@ -3,8 +3,8 @@
 // The queries of a sequence that read the same KV head are rows: row r is token r / group and head
 // r % group of the group. A tile is up to kTileRows of them; a wide one, for prefills, is up to
 // kWideRows. Keys are cut at absolute positions into splits of kSplitKeys; a row's splits are
-// computed one by one, each from nothing, and merged in ascending order. Which CTA computes them,
-// and how rows are put into tiles, changes no bit.
+// computed one by one, each starting from zero sums, and merged in ascending order. Which CTA
+// computes them, and how rows are put into tiles, changes no bit.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,7 +18,7 @@ namespace tokamak::cuda {
 inline constexpr int kTileRows = 16;
 inline constexpr int kWideRows = 128;
 inline constexpr int kSplitKeys = 256;
-inline constexpr int kMaxHeadDim = 576;  // what registers and shared memory hold
+inline constexpr int kMaxHeadDim = 576;  // the most that registers and shared memory hold
 
 // One CTA's work, for each KV head.
 struct AttentionUnit {
@@ -27,9 +27,9 @@ struct AttentionUnit {
   int32_t first_row;       // of the tile, in the sequence
   int32_t num_rows;
   int32_t sequence;
-  int32_t begin_split;  // of the tile: those that any of its rows sees
+  int32_t begin_split;  // of the tile: the splits that any of its rows sees
   int32_t end_split;
-  int32_t split;    // which to compute; -1: all, and there is nothing to merge
+  int32_t split;    // the one to compute; -1: all, and there is nothing to merge
   int32_t partial;  // where the tile's first split goes, and the tile's counter: a split of a wide
                     // tile takes the places of kWideRows / kTileRows
 };

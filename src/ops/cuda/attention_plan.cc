@@ -21,7 +21,7 @@ constexpr int64_t kMaxPartialBytes = 128 << 20;
 constexpr int32_t kMinWideRows = 64;
 constexpr int32_t kMinWideTokens = 16;
 
-// That a unit computes.
+// Number of splits that a unit computes.
 int NumSplits(const AttentionUnit& unit) {
   return unit.split < 0 ? unit.end_split - unit.begin_split : 1;
 }
@@ -132,8 +132,9 @@ void CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, Cut& cu
 }
 
 // Tiles with more than a CTA's share of the splits are spread. That changes no result, only which
-// CTA computes it. The others come first, the longest ahead: CTAs take units in turn. A wide tile
-// must have twice the share, as writing and merging its splits takes about as long as they do.
+// CTA computes it. The other tiles come first, the longest ahead, because CTAs take units in turn.
+// A wide tile must have twice the share, because writing and merging its splits takes about as long
+// as computing them.
 int64_t CudaAttentionPlan::AddUnits(const AttentionBatch& batch, bool wide, AttentionUnit* units) {
   Cut cut = {.tile_rows = wide ? kWideRows : kTileRows, .long_splits = 0, .units = nullptr};
   const auto add_all = [&] {

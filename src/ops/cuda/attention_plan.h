@@ -28,7 +28,7 @@ class CudaAttentionPlan final : public AttentionPlan {
   void Fill(const AttentionBatch& batch, Stream& stream) override;
 
   const AttentionShape& shape() const { return shape_; }
-  // Of the last Fill.
+  // Written by the last Fill.
   const Tensor& table_rows() const { return table_rows_; }
   const Tensor& block_tables() const { return tables_; }
   const AttentionHeader* device() const {
@@ -36,9 +36,9 @@ class CudaAttentionPlan final : public AttentionPlan {
   }
   float* partials() const { return reinterpret_cast<float*>(partials_.data()); }
   int32_t* counters() const { return reinterpret_cast<int32_t*>(counters_.data()); }
-  // CTAs to launch for each KV head: fills the device whatever the step holds. 0 if all tiles of
-  // the last Fill are wide. A step with one query per sequence has no wide tiles, so that it may be
-  // replayed as a graph.
+  // CTAs to launch for each KV head, enough to fill the device whatever the step holds. 0 if all
+  // tiles of the last Fill are wide. A step with one query per sequence has no wide tiles, so that
+  // it may be replayed as a graph.
   int ctas() const { return num_units_ > 0 || num_wide_units_ == 0 ? ctas_ : 0; }
   // CTAs to launch for the wide tiles of the last Fill.
   int wide_ctas() const;
@@ -47,7 +47,7 @@ class CudaAttentionPlan final : public AttentionPlan {
   // How sequences are cut into tiles.
   struct Cut {
     int32_t tile_rows;
-    // Tiles of more splits are spread over units of one split.
+    // A tile with more splits than this is divided into units of one split each.
     int64_t long_splits;
     AttentionUnit* units;  // null: they are only counted
     int64_t num_units = 0;
@@ -60,7 +60,7 @@ class CudaAttentionPlan final : public AttentionPlan {
   int64_t MaxUnits() const;
   bool IsWide(const AttentionBatch& batch, int32_t s) const;
   void AddTiles(const AttentionBatch& batch, int32_t s, Cut& cut);
-  // Cuts the sequences that are wide, or the others, into units. Returns how many there are.
+  // Cuts the wide sequences, or without `wide` the others, into units. Returns how many there are.
   int64_t AddUnits(const AttentionBatch& batch, bool wide, AttentionUnit* units);
 
   const AttentionShape shape_;
@@ -75,7 +75,7 @@ class CudaAttentionPlan final : public AttentionPlan {
   Buffer device_;  // header, units
   Buffer partials_;
   Buffer counters_;
-  // Of the last Fill.
+  // Set by the last Fill.
   int64_t num_units_ = 0;
   int64_t num_wide_units_ = 0;
   int num_partials_ = 0;

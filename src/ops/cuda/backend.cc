@@ -29,7 +29,7 @@ bool WantsPlainKernels() {
   return kernels != nullptr && std::string_view(kernels) == "plain";
 }
 
-// Elements, of a tensor that is f32 or bf16.
+// The row stride, in elements, of a tensor that is f32 or bf16.
 int64_t ElementStride(const Tensor& tensor) {
   CHECK(tensor.dtype == DType::kF32 || tensor.dtype == DType::kBF16);
   return tensor.row_stride / Info(tensor.dtype).block_bytes;
@@ -104,7 +104,7 @@ Status CudaOps::Start() {
                     device, major, minor, cudaGetErrorString(error)));
   }
   if (!precise_) RETURN_IF_ERROR(gemm_.Start(uses_tensor_cores_ ? kSkinnyCtasPerSm * num_sms_ : 0));
-  // What a few steps in flight take for small uploads and results.
+  // Enough for the small uploads and the results of a few steps in flight.
   return pinned_.Reserve(16, 64 << 10);
 }
 
@@ -146,8 +146,8 @@ std::unique_ptr<Stream> CudaOps::MakeStream() {
 }
 
 // After an error nothing more is enqueued, but what was may still be using memory that the caller
-// is about to free. It is given a moment; a device that needs more is lost. Twice that, for two
-// resets, must leave time to end the process within 10 s.
+// is about to free. The device gets a moment to finish; if it needs longer, it is lost. Two resets
+// wait twice, which must leave time to end the process within 10 s.
 Status CudaOps::WaitAfterError(Stream& stream) {
   constexpr std::chrono::seconds kPatience(2);
   cudaStream_t handle = Handle(stream);
@@ -214,7 +214,8 @@ void CudaOps::Record(Event& event, Stream& stream) {
   }
 }
 
-// After an error: at once, so that the caller comes to Await and hears of it.
+// After an error every event counts as reached, so that the caller goes on to Await and hears of
+// it.
 bool CudaOps::Reached(const Event& event) {
   if (!guard_.ok()) return true;
   const auto& cuda_event = static_cast<const CudaEvent&>(event);
@@ -244,13 +245,13 @@ void CudaOps::WaitFor(Stream& stream, const Event& event) {
 
 Result<std::unique_ptr<Graph>> CudaOps::Capture(Stream& stream, FunctionRef<void()> run) {
   cudaStream_t handle = Handle(stream);
-  // Calls of other threads are theirs.
+  // Thread-local, so that the capture does not forbid calls to other threads.
   RETURN_IF_ERROR(
       CUDA_TRY(guard_, cudaStreamBeginCapture(handle, cudaStreamCaptureModeThreadLocal)));
   run();
   cudaGraph_t graph = nullptr;
   if (!CUDA_RUN(guard_, cudaStreamEndCapture(handle, &graph))) {
-    // Also when an operation failed: the stream must not stay in this state.
+    // Ends the capture even if an operation failed: the stream must not stay in this state.
     if (graph == nullptr) (void)cudaStreamEndCapture(handle, &graph);
     if (graph != nullptr) (void)cudaGraphDestroy(graph);
     return guard_.status();

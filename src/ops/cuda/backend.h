@@ -59,7 +59,7 @@ class CudaOps final : public Ops {
  private:
   CudaOps(const CudaOptions& options, int threads);
   Status Start();
-  // Whether the device came to where `query` no longer finds it busy, before the step's timeout.
+  // Waits until `query` no longer finds the device busy. False after an error or the timeout.
   template <typename Query>
   bool WaitUntilDone(const char* call, const Query& query);
   Status WaitAfterError(Stream& stream);

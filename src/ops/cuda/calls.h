@@ -6,8 +6,8 @@
 // is no way back; a process that wants to go on makes a new backend (and after an error that
 // corrupted the CUDA context, such as an illegal address, a new process).
 //
-// A device that does not come to the end of its work is lost: what would wait for it, such as
-// giving its memory back, is left to the end of the process.
+// A device that does not finish its work is lost. Whatever would wait for it, such as giving its
+// memory back, is left to the end of the process.
 //
 // Owner: the backend's thread.
 #pragma once
@@ -33,7 +33,8 @@ class CallGuard {
   CallGuard(const CallGuard&) = delete;
   CallGuard& operator=(const CallGuard&) = delete;
 
-  // Makes a call during a step; whether it was made and succeeded. `call` is its source text.
+  // Makes a call during a step. Returns whether it was made and succeeded. `call` is its source
+  // text.
   template <typename F>
   bool Run(const char* call, F&& make) {
     if (!status_.ok()) return false;
@@ -45,7 +46,8 @@ class CallGuard {
     return Fail(Describe(call, result));
   }
 
-  // Makes a call while loading. Running out of memory is the caller's to report and is not kept.
+  // Makes a call while loading. If memory runs out, the caller reports it and the guard does not
+  // keep it.
   template <typename F>
   Status Try(const char* call, F&& make) {
     if (!status_.ok() || Run(call, std::forward<F>(make))) return status_;
@@ -54,10 +56,10 @@ class CallGuard {
     return status;
   }
 
-  // Notes an error found otherwise.
+  // Notes an error that no call returned.
   bool Fail(Status status);
 
-  // The device is lost, which is an error.
+  // Marks the device as lost and keeps that error.
   void Lose(Status status);
   // Outlives the guard.
   const std::shared_ptr<const bool>& lost() const { return lost_; }

@@ -1,5 +1,5 @@
-// Reductions and prefix sums over a CTA of kCtaThreads, for exact arithmetic: every combination
-// used with these gives the same bits in any order.
+// Reductions and prefix sums over a CTA of kCtaThreads, used for exact arithmetic only, where
+// combining in any order gives the same bits.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ __device__ T ShuffleXor(const T& value, int distance) {
 // combine(a, b) over the values of all threads, given to all of them.
 template <typename T, typename Combine>
 __device__ T CtaReduce(T value, Combine combine) {
-  // Bytes, as shared memory runs no constructors.
+  // Bytes, because shared memory runs no constructors.
   struct alignas(T) Storage {
     unsigned char bytes[kCtaWarps * sizeof(T)];
   };

@@ -1,5 +1,5 @@
 // The CUDA backend, which lives in libtokamak_cuda.so: weights in bf16 on the device, activations
-// f32 and (into Linear) bf16, sums in f32. Where it is precise, nothing is bf16: weights and all
+// f32 and (into Linear) bf16, sums in f32. A precise backend has no bf16: weights and all
 // activations are f32, and products take a plain kernel.
 //
 // Owner: one thread, for work and for loading. A row's result depends on that row alone (see
@@ -15,15 +15,15 @@
 
 namespace tokamak {
 
-// What the backend has of Ops' optional parts, and in which type it keeps weights and products take
-// their activations: what runs on it is planned where there is no GPU as well.
+// Whether the backend has Ops' optional parts, and the types of its weights and of its products'
+// activations. Constants, because a machine without a GPU plans for this backend too.
 inline constexpr bool kCudaHasExtras = false;
 inline constexpr bool kCudaHasMoe = false;
 inline constexpr bool kCudaHasMla = false;
 constexpr DType CudaWeightType(bool precise) { return precise ? DType::kF32 : DType::kBF16; }
 
 // The name of the backend that runs on a CPU (ops/cuda/emulation): right and slow, for tests. It is
-// used only where the device was named. A precise backend's name ends in "/precise".
+// used only if the device was named. A precise backend's name ends in "/precise".
 inline constexpr std::string_view kCudaEmulated = "cuda/emulated";
 
 // Calls that a backend has made, by what they do. For tests.
@@ -39,13 +39,13 @@ struct CudaOptions {
   bool precise = false;
   // How long Await and Synchronize wait until the device counts as lost; 0: for ever.
   double step_timeout_seconds = 0;
-  // For tests: the CUDA call with this number fails without being made; 0: none does. The
-  // environment's TOKAMAK_CUDA_FAIL_CALL is used where this is 0.
+  // For tests: the CUDA call with this number fails without being made; 0: none does. If this is 0,
+  // the environment's TOKAMAK_CUDA_FAIL_CALL is used.
   int64_t fail_call = 0;
-  // For tests: a kernel that never ends goes before the event recorded as the one with this number;
-  // 0: before none. The environment's TOKAMAK_CUDA_STALL_EVENT is used where this is 0.
+  // For tests: launches a kernel that never ends before it records the event with this number; 0:
+  // never. If this is 0, the environment's TOKAMAK_CUDA_STALL_EVENT is used.
   int64_t stall_event = 0;
-  CudaCallCounts* counts = nullptr;  // where given, filled in as long as the backend lives
+  CudaCallCounts* counts = nullptr;  // may be null; updated while the backend lives
 };
 
 // Opens libtokamak_cuda.so and makes a backend. The library is $TOKAMAK_CUDA_LIBRARY if that is

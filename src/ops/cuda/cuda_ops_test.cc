@@ -1,5 +1,5 @@
-// Opening libtokamak_cuda.so, and what becomes of errors. The operations themselves are tested with
-// those of the other backends (ops/*_test.cc).
+// Tests opening libtokamak_cuda.so, and what becomes of errors. The operations themselves are
+// tested with those of the other backends (ops/*_test.cc).
 #include "ops/cuda/cuda_ops.h"
 
 #include <fmt/format.h>
@@ -365,9 +365,9 @@ TEST_F(CudaErrors, TheSmallStepItselfHasNone) {
   EXPECT_TRUE(status.ok()) << status.ToString();
 }
 
-// One call after the other fails: the step ends with that error, at once, and everything can be
-// destroyed. The first calls and the last, which are the step's own, fail one by one; of those in
-// between, which time and compare products for a weight, about thirty do.
+// Lets one call after the other fail: the step ends with that error, at once, and everything can be
+// destroyed. All of the first and of the last calls fail in turn; the last ones are the step's own.
+// The calls in between time and compare products for a weight; about thirty of them fail.
 TEST_F(CudaErrors, AnErrorInACallIsReportedAndNothingHangs) {
   CudaCallCounts counts;
   ASSERT_TRUE(RunSmallStep(0, &counts).ok());

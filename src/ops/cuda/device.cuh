@@ -1,5 +1,5 @@
-// What kernels share: elements of any plain type as floats, four at a time too, and sums over warps
-// and CTAs.
+// Shared by kernels: reads and writes of elements of any plain type as floats, one or four at a
+// time, and sums over warps and CTAs.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -60,7 +60,7 @@ inline __device__ void LoadFour(const typename Element::Storage* from, int64_t c
   }
 }
 
-// Writes what LoadFour reads.
+// Writes four elements as LoadFour reads them.
 template <typename Element, bool kVectors>
 inline __device__ void StoreFour(const float (&values)[4], int64_t count,
                                  typename Element::Storage* to) {
@@ -98,7 +98,8 @@ inline __device__ float WarpMax(float value) {
   return value;
 }
 
-// The sum over a CTA of whole warps, in every thread: warps first, then their sums. Once a kernel.
+// The sum over a CTA of whole warps, in every thread: warps first, then their sums. Callable once
+// per kernel.
 inline __device__ float BlockSum(float value) {
   SHARED(sums, float[kWarp]);
   value = WarpSum(value);

@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kMaxNormThreads) AddRmsNormKernel(const NormAr
   const NormRow<Out, kVectors> row(a, blockIdx.x);
   const auto column = [](int g) { return (int64_t{g} * blockDim.x + threadIdx.x) * 4; };
   float weight[kFours][4] = {}, values[kFours][4] = {}, added[kFours][4] = {};
-  // More of them would not fit beside what is added.
+  // More groups of weights would not fit into registers beside the added values.
   constexpr bool kWeightFirst = kFours <= 2;
 #pragma unroll
   for (int g = 0; kWeightFirst && g < kFours; ++g) row.LoadWeight(column(g), weight[g]);
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kMaxNormThreads) AddRmsNormLongKernel(const No
   }
 }
 
-// gelu_tanh(x) = x · ½ (1 + tanh(u)) = x / (1 + e^(-2u)), which does not cancel.
+// gelu_tanh(x) = x · ½ (1 + tanh(u)) = x / (1 + e^(-2u)), a form without cancellation.
 __device__ float Activate(bool gelu_tanh, float x) {
   constexpr float kSqrt2OverPi = 0.79788456f;
   const float u = gelu_tanh ? 2.0f * kSqrt2OverPi * (x + 0.044715f * x * x * x) : x;

@@ -186,8 +186,8 @@ Result<bool> Gemm::Agrees(const CudaWeight& weight, Probe& probe, const Method& 
   return different == 0;
 }
 
-// From the top of the ladder down: the first algorithm there makes the expected rows, the others
-// must agree with it at both ends of their range. The fastest that agree are taken.
+// From the top of the ladder down: the first algorithm at the top makes the expected rows, and the
+// others must agree with it at both ends of their range. Takes the fastest of those that agree.
 Status Gemm::Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe) {
   cublasLtMatmulPreferenceOpaque_t preference;
   RETURN_IF_ERROR(CUDA_TRY(guard_, InitPreference(*recipe, workspace_.size(), &preference)));
@@ -286,7 +286,7 @@ Status Gemm::ChooseSkinny(const CudaWeight& weight, Probe& probe, LinearRecipe* 
     return Status();
   }
   for (size_t step = 0; kLadder[step] <= kMaxSkinnyTokens; ++step) {
-    // The commonest of the few is one token.
+    // One token is the most frequent of the small numbers.
     const int64_t num_tokens = std::min(step == 0 ? 1 : kLadder[step], probe.max_tokens);
     ASSIGN_OR_RETURN(float fastest,
                      Milliseconds(weight, probe, {&recipe->algorithms[step]}, num_tokens));
@@ -335,7 +335,7 @@ Result<std::shared_ptr<const LinearRecipe>> Gemm::MakeRecipe(const CudaWeight& w
   Status status = Choose(weight, probe, recipe.get());
   const bool offered = recipe->fast;
   if (status.ok()) status = ChooseSkinny(weight, probe, recipe.get());
-  // Also before giving up: probes in flight use memory that is about to go.
+  // Waits even before giving up: probes in flight use memory that is about to be freed.
   const Status done = CUDA_TRY(guard_, cudaStreamSynchronize(stream_));
   RETURN_IF_ERROR(status);
   RETURN_IF_ERROR(done);

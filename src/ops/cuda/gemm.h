@@ -37,12 +37,12 @@ struct LinearRecipe {
   int64_t alignment = 0;  // bytes, of x and its rows
   int64_t out_alignment = 0;
   std::array<cublasLtMatmulAlgo_t, kLadder.size()> algorithms{};
-  // Steps of the ladder that skinny_gemm.h multiplies instead, by these tiles: if it is `fast` too,
-  // those of few tokens where that is faster; otherwise all.
+  // Tiles for the steps of the ladder that skinny_gemm.h multiplies instead. With `fast` these are
+  // the steps of few tokens for which it is faster; otherwise all steps.
   std::array<std::optional<SkinnyTile>, kLadder.size()> skinny;
 };
 
-// Owner: the backend. The workspace is one, so products run on one stream at a time.
+// Owner: the backend. There is one workspace, so products run on one stream at a time.
 class Gemm {
  public:
   explicit Gemm(CallGuard& guard) : guard_(guard) {}
@@ -67,7 +67,7 @@ class Gemm {
   // Multiplies the probe's first tokens. Returns whether the method takes the shape.
   Result<bool> Multiply(const CudaWeight& weight, Probe& probe, const Method& method,
                         int64_t num_tokens, void* out);
-  // Whether it gives the probe's rows at `num_tokens` (or, with `reference`, makes them).
+  // Returns whether the method gives the expected rows; with `reference`, makes these rows instead.
   Result<bool> Agrees(const CudaWeight& weight, Probe& probe, const Method& method,
                       int64_t num_tokens, bool reference);
   Result<cublasLtMatmulAlgo_t> Fastest(const CudaWeight& weight, Probe& probe,

@@ -3,8 +3,8 @@
 //
 // All of these can be captured into a CUDA graph: nothing allocates or synchronizes, and the shape
 // of a launch depends on the number of tokens (T) or of rows (R) and on the model's shape alone.
-// What else differs between steps is read from device memory. A launch with nothing to do is left
-// out.
+// Everything else that differs between steps is read from device memory. A launch with nothing to
+// do is left out.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -42,8 +42,8 @@ struct NormArgs {
   bool out_bf16;  // else f32
   int64_t num_tokens, cols, x_stride, residual_stride, out_stride;
   float eps;
-  // Groups of four columns of a thread: 1, 2 or 4; more for rows that 1024 threads would not hold.
-  // Decides the order of the sum.
+  // Groups of four columns per thread: 1, 2 or 4; more than 1 for rows too long for 1024 threads
+  // with one group each. Decides the order of the sum.
   int fours = 1;
 };
 cudaError_t LaunchAddRmsNorm(const NormArgs& args, cudaStream_t stream);
@@ -129,8 +129,8 @@ cudaError_t LaunchAddBias(const BiasArgs& args, cudaStream_t stream);
 cudaError_t LaunchRandomWeight(const RandomWeight& weight, int64_t rows, int64_t cols,
                                uint16_t* out, cudaStream_t stream);
 
-// For choosing GEMM algorithms: x[i] = something like a normal variable, the same for the same i,
-// in bf16; and *different = the number of elements whose bits differ.
+// For choosing GEMM algorithms. The first sets x[i] to a bf16 value that depends on i alone and is
+// about normal; the second sets *different to the number of elements whose bits differ.
 cudaError_t LaunchFillProbe(uint16_t* x, int64_t count, cudaStream_t stream);
 cudaError_t LaunchCountDifferent(const float* a, const float* b, int64_t count, int32_t* different,
                                  cudaStream_t stream);

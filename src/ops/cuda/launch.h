@@ -11,13 +11,14 @@
 
 namespace tokamak::cuda {
 
-// How the CTAs of a launch belong together, and with the kernel ahead of it in the stream.
+// How the CTAs of a launch are grouped, and whether the launch overlaps with the kernel ahead of
+// it.
 struct CtaGroups {
   unsigned cluster = 1;      // neighbours along x that form a cluster
   bool cooperative = false;  // all CTAs are resident at once, or the launch fails
-  // May start before the kernel ahead has ended: it calls ptx::WaitForKernelAhead before it reads
-  // what that one writes, or writes what that one reads. At least one thread must call it, as the
-  // kernels behind rely on it.
+  // May start before the kernel ahead has ended. It must call ptx::WaitForKernelAhead before it
+  // reads what that one writes, or writes what that one reads. At least one thread must always call
+  // it, because the kernels behind rely on that.
   bool dependent = false;
 };
 

@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kSmallestClass = 12;  // 4 KiB
 
-// Gives memory back, which waits for the device. The memory's backend may be gone: no guard here,
-// and an error has nobody to tell.
+// Gives memory back, which waits for the device. The memory's backend may be gone, so there is no
+// guard, and nobody to report an error to.
 struct Free {
   bool device = false;
   std::shared_ptr<const bool> lost;

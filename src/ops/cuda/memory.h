@@ -1,5 +1,5 @@
 // Memory of the CUDA backend: buffers that free themselves, and blocks that are used over and over.
-// Who takes blocks in a step reserves at the start what a step takes, for kStepsInFlight of them.
+// Code that takes blocks during a step reserves enough for kStepsInFlight steps at the start.
 #pragma once
 
 #include <array>
@@ -12,7 +12,8 @@
 
 namespace tokamak::cuda {
 
-// Steps between submission and Wait that pools have room for. More allocate when they first come.
+// Steps between submission and Wait that pools have room for. Further steps in flight allocate
+// blocks.
 inline constexpr int kStepsInFlight = 4;
 
 // cudaMalloc or cudaMallocHost; at least one byte. kResourceExhausted with the size, and for device
@@ -34,9 +35,9 @@ class BlockPool {
   // A block of at least `bytes`, the smallest that is free. Allocates where there is none; a
   // failure is an error of the guard, and `data` is null.
   Block Take(size_t bytes);
-  // The block may be handed out again from now on, and is, to the next that asks. Device memory may
-  // be given back while work that uses it is enqueued: its next use is behind that in the stream.
-  // Host memory must not.
+  // Gives a block back. The next Take may hand it out at once. Device memory may be given back
+  // while work that uses it is enqueued: its next use is behind that in the stream. Host memory
+  // must not.
   void Give(Block block);
 
  private:

@@ -46,7 +46,7 @@ struct Shape {
   };
 };
 
-// What the warps that compute do.
+// The work of the computing warps.
 template <int kHeadDim>
 class Computer {
  public:
@@ -114,7 +114,7 @@ class Computer {
     }
   }
 
-  // The sums of a split, with the weights' sums complete in every warp.
+  // Computes the sums of a split; the sums of weights are complete in every warp.
   __device__ void ComputeSplit(const Rows& rows, int split, State& sums) {
     sums.Clear();
     const KeyTiles tiles(rows, split);
@@ -151,8 +151,8 @@ class Computer {
     memory_.ring.ReleaseAfterLoads(fill_++);
   }
 
-  // Turns scores into weights, for all warps to read, and scales what there is to the highest score
-  // so far. Scores that are not finite give NaN.
+  // Turns scores into weights, for all warps to read, and scales the sums so far to the highest
+  // score. Scores that are not finite give NaN.
   __device__ void Weigh(const Rows& rows, int first, float (&scores)[2][4], State& sums) {
     const int first_key = first + warp_ * kWarpKeys + lane_ % 4 * 2;
 #pragma unroll
@@ -180,7 +180,7 @@ class Computer {
 #pragma unroll
       for (int w = 1; w < kWarps; ++w) highest = fmaxf(highest, memory_.highest[w][RowOf(i)]);
       highest = fmaxf(sums.highest[i], __fmul_rn(highest, scale_));
-      // Of a row that has seen no key yet, everything is zero.
+      // For a row that has seen no key yet, everything is zero.
       const float base = highest == -INFINITY ? 0.0f : highest;
       const float factor = exp2f(__fadd_rn(sums.highest[i], -base));
       sums.highest[i] = highest;
@@ -235,7 +235,7 @@ class Computer {
     memory_.ring.ReleaseAfterLoads(fill_++);
   }
 
-  // From each lane's sum of weights to the row's.
+  // Adds up the lanes' sums of weights to the row's.
   __device__ void AddUpWeights(State& sums) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {

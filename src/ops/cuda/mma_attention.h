@@ -11,24 +11,25 @@
 //            what the split has so far
 //   sum      of the unrounded weights: 16 sums over the split's tiles, by key % 64 / 16 and by
 //            key % 8 / 2; those of a key % 64 / 16 as (0 + 1) + (2 + 3), then these four ascending
-//   splits   from nothing each, merged in ascending order
-// Keys that the row does not see add nothing, not even a NaN: tensor cores cut sums off by the
-// largest product, and one with a zero is never that.
+//   splits   each from zero sums, merged in ascending order
+// Keys that the row does not see add nothing, not even a NaN: tensor cores cut sums off below the
+// largest product, which is never a product with a zero.
 #pragma once
 
 #include "ops/cuda/attention_layout.h"
 
 namespace tokamak::cuda {
 
-// Whether it exists for such a cache: bf16, heads of 64 or 128, blocks of a power of two of at
-// least 8 positions.
+// Whether this attention exists for such a cache: bf16, heads of 64 or 128, blocks of a power of
+// two of at least 8 positions.
 bool HasMmaAttention(DType dtype, int32_t head_dim, int32_t block_size);
-// Whether it can also read this cache: everything at multiples of 16 bytes, no values in keys.
+// Whether it can also read this particular cache: everything at multiples of 16 bytes, no values in
+// keys.
 bool MmaAttentionReads(const KvLayerView& cache);
 
-// As LaunchAttention, as a dependent of the kernel ahead. partials hold highest in units of log2.
+// LaunchAttention as a dependent of the kernel ahead. `partials` hold `highest` in units of log2.
 cudaError_t LaunchMmaAttention(const AttentionArgs& args, int ctas, cudaStream_t stream);
-// The same for the plan's wide units, of which each KV head is a job; `ctas` CTAs share all jobs.
+// The same for the plan's wide units. A job is a unit and a KV head; `ctas` CTAs share all jobs.
 cudaError_t LaunchWideAttention(const AttentionArgs& args, int ctas, cudaStream_t stream);
 
 }  // namespace tokamak::cuda

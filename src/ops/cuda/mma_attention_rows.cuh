@@ -1,6 +1,6 @@
-// What both kernels of attention on tensor cores do with the 16 rows of a warp: what they sum up,
-// merge and write. Lane l has rows l / 4 and l / 4 + 8 of them, index i of two, and of every 8
-// columns l % 4 · 2 and the next: where mma.sync and wgmma leave sums.
+// Shared by both kernels of attention on tensor cores: how a warp sums up, merges and writes its 16
+// rows. Lane l has rows l / 4 (i = 0) and l / 4 + 8 (i = 1). Of every 8 columns it has
+// l % 4 · 2 and the next, as mma.sync and wgmma leave sums.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ __device__ inline uint32_t PackBf16(float low, float high) {
   return BF16::Store(low) | uint32_t{BF16::Store(high)} << 16;
 }
 
-// What sums over some keys are multiplied by when later ones are merged into them, and what those.
+// The factors for sums over some keys, and for sums over later keys that are merged into them.
 struct MergeFactors {
   float sums, later;
 };
@@ -36,7 +36,7 @@ __device__ inline float MergeValues(const MergeFactors& factors, float value, fl
   return fmaf(later, factors.later, __fmul_rn(value, factors.sums));
 }
 
-// What a warp has summed up over some keys, of kGroups times 8 columns.
+// A warp's sums over some keys, for kGroups times 8 columns.
 template <int kGroups>
 struct Sums {
   float highest[2];  // score, in units of log2
@@ -52,7 +52,7 @@ struct Sums {
       for (int c = 0; c < 4; ++c) values[j][c] = 0;
     }
   }
-  // As wgmma has them.
+  // The values in the order of wgmma's registers.
   __device__ float (&AllValues())[4 * kGroups] {
     return reinterpret_cast<float(&)[4 * kGroups]>(values);
   }
@@ -99,7 +99,7 @@ struct Place {
   bool writes_state;  // highest and sum of the rows
 
   __device__ int RowOf(int i) const { return first_row + 8 * i; }
-  // Of the first of the lane's two columns in group j of 8.
+  // The dimension of the first of the lane's two columns in group j of 8.
   __device__ int DimOf(int j) const { return first_dim + 8 * j; }
 
   __device__ float* Partial(const AttentionUnit& unit, int split, int i) const {
@@ -127,7 +127,7 @@ struct Place {
     }
   }
 
-  // Other CTAs wrote these: not from this one's L1.
+  // Other CTAs wrote these, so this one's L1 must not serve them.
   __device__ void LoadPartial(const AttentionUnit& unit, int split, int i, State& sums) const {
     const float* const partial = Partial(unit, split, i);
     sums.highest[i] = __ldcg(partial + kHeadDim);
@@ -220,8 +220,8 @@ __device__ inline bool HasNonFinite(const uint32_t (&values)[4]) {
   }
   return any;
 }
-// Zero times NaN is NaN: each row gets a product without what it does not see. Rare. The warp has
-// rows [begin, end).
+// Zero times NaN is NaN, so each row gets a product of its own without the values that it does not
+// see. Rare. The warp has rows [begin, end).
 __device__ inline void AddRowByRow(const Rows& rows, int begin, int end, int first,
                                    const uint32_t (&weights)[4], const uint32_t (&values)[4],
                                    float (&low)[4], float (&high)[4]) {

@@ -1,5 +1,5 @@
-// Attention on tensor cores: both kernels give bit by bit what the recipe of mma_attention.h gives
-// for each row alone, and what is close to what it approximates.
+// Attention on tensor cores: both kernels give, bit by bit, what the recipe of mma_attention.h
+// gives for each row alone, and results close to exact attention.
 #include "ops/cuda/mma_attention.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ struct Problem {
   std::vector<float> q;  // [tokens, heads, head_dim]
   float scale = 0;
 
-  // Of a position's key, or value.
+  // The elements of a position's key, or value.
   uint16_t* At(size_t s, int position, int kv_head, bool value) {
     const int32_t block = tables[s * static_cast<size_t>(table_stride) +
                                  static_cast<size_t>(position / g.block_size)];

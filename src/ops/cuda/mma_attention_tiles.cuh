@@ -44,7 +44,7 @@ struct Rows {
   __device__ int FirstKey(int row) const {
     return window > 0 ? max(0, LastKey(row) + 1 - window) : 0;
   }
-  // Of all rows together.
+  // The first key that any of the rows sees.
   __device__ int FirstKey() const { return FirstKey(0); }
   __device__ int LastKey() const { return LastKey(count - 1); }
 
@@ -67,8 +67,8 @@ struct Splits {
   const int begin, end;
 };
 
-// What the warp that loads does: of every tile of every unit, the keys and then the values. Memory
-// has the `stages` and their `ring`.
+// The loading warp's work: requests the keys and then the values of every tile of every unit.
+// Memory has the `stages` and their `ring`.
 template <int kHeadDim, typename Memory>
 class Loader {
  public:
@@ -95,7 +95,7 @@ class Loader {
   }
 
  private:
-  // Boxes with keys that any row sees: others may have no block.
+  // Loads only boxes with keys that some row sees: others may have no block.
   __device__ void LoadTile(const CUtensorMap* map, const Rows& rows, const int32_t* table,
                            int first, int kv_head) {
     const unsigned slot = memory_.ring.Slot(fill_);
@@ -130,8 +130,8 @@ __device__ inline const uint8_t* ChunkOf(const uint8_t* stage, int row, int chun
   return stage + chunk / 8 * kStripBytes + row * kRowBytes + ((chunk % 8) ^ (row % 8)) * 16;
 }
 
-// Calls run(unit, KV head) for the jobs of this CTA, of `count` units. With the heads of a unit in
-// a row, few units still engage all SMs.
+// Calls run(unit, KV head) for the jobs of this CTA, of `count` units. The heads of a unit are
+// successive jobs, so that few units still engage all SMs.
 template <typename Run>
 __device__ void ForEachJob(const AttentionArgs& a, const AttentionUnit* units, int count, Run run) {
   const int heads = a.cache.num_kv_heads;
@@ -142,8 +142,8 @@ __device__ void ForEachJob(const AttentionArgs& a, const AttentionUnit* units, i
   }
 }
 
-// The keys or values of a layer, which begin at `offset` in each block. How many blocks there are
-// is not known here: tables name those that exist.
+// The keys or values of a layer, which begin at `offset` in each block. The number of blocks is not
+// known here: tables name only blocks that exist.
 inline CUresult MapCache(const KvLayerView& cache, int64_t offset, CUtensorMap* map) {
   const auto row_bytes = static_cast<uint64_t>(cache.head_dim) * 2;
   const auto rows = static_cast<uint64_t>(cache.num_kv_heads) * cache.block_size;

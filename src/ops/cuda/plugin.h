@@ -1,6 +1,6 @@
 // What the program and libtokamak_cuda.so agree on.
 //
-// The library is opened at run time and gives back C++ objects: Ops, PackedWeight, Buffer, Status.
+// The library is opened at run time and returns C++ objects: Ops, PackedWeight, Buffer, Status.
 // That is safe because both sides are of one build, which kCudaAbi proves before anything else
 // crosses: it names the compiler and a digest of the headers of everything that crosses (set by
 // CMake). The library links its own static copies of base, tensor, quant and the like with all

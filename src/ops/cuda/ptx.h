@@ -18,7 +18,7 @@ namespace tokamak::cuda::ptx {
 
 #ifdef __CUDACC__
 #define PTX_OR(emulated, ...) asm volatile(__VA_ARGS__)
-// What instructions on shared memory take.
+// Returns an address in the form that instructions on shared memory take.
 __device__ inline uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
@@ -67,7 +67,7 @@ __device__ inline void WaitForCopies() {
 
 // mbarrier, in shared memory. A phase ends when `count` threads have arrived and all bytes that
 // they said to expect have come; phases are numbered from 0, and `parity` is a number's last bit.
-// After InitBarrier others must be kept waiting by a barrier of the CTA.
+// A barrier of the CTA must come between InitBarrier and other threads' first use.
 __device__ inline void InitBarrier(uint64_t* barrier, int count) {
   PTX_OR(InitBarrier(barrier, count),
          "mbarrier.init.shared::cta.b64 [%0], %1;\n"
@@ -110,9 +110,9 @@ __device__ inline void CopyBulk(void* shared, const void* global, int bytes, uin
 }
 
 // TMA with a tensor map (tensor_map.h): `map` is a parameter of the kernel, and the box begins at
-// the coordinates `at`, the innermost first, which is a multiple of 16 bytes. `shared` is aligned
-// to 128 bytes. All bytes of a box are expected at the barrier, those outside of the tensor too,
-// which become zero.
+// the coordinates `at`, innermost first. The innermost one must be a multiple of 16 bytes. `shared`
+// is aligned to 128 bytes. All bytes of a box are expected at the barrier, those outside of the
+// tensor too, which become zero.
 //
 // Coordinates are operands 0 to 4, of which the tensor's rank uses the first ones.
 #define PTX_BOX(rank, coordinates, before, after, ...)                                             \
@@ -143,8 +143,8 @@ __device__ inline void LoadBox(void* shared, const CUtensorMap* map, const int (
   emulation::LoadBox(shared, map, at, kRank, barrier);
 #endif
 }
-// To the same places of all CTAs of the cluster whose bit in `ctas` is set, each of which waits at
-// its own barrier.
+// Copies to the same places of all CTAs of the cluster whose bit in `ctas` is set. Each of them
+// waits at its own barrier.
 template <size_t kRank>
 __device__ inline void LoadBoxToCtas(void* shared, const CUtensorMap* map, const int (&at)[kRank],
                                      uint64_t* barrier, uint16_t ctas) {
@@ -156,9 +156,9 @@ __device__ inline void LoadBoxToCtas(void* shared, const CUtensorMap* map, const
   emulation::LoadBoxToCtas(shared, map, at, kRank, barrier, ctas);
 #endif
 }
-// What is beyond the tensor's end is left out, but what pads its rows to multiples of 16 bytes is
-// overwritten. No coordinate is negative. Threads that wrote to
-// `shared` call FenceAsyncProxy before the barrier at which they tell the one that stores.
+// Elements beyond the tensor's end are not stored, but the padding of its rows to multiples of 16
+// bytes is overwritten. No coordinate may be negative. Threads that wrote to `shared` call
+// FenceAsyncProxy before the barrier that lets the storing thread go on.
 template <size_t kRank>
 __device__ inline void StoreBox(const CUtensorMap* map, const int (&at)[kRank],
                                 const void* shared) {
@@ -172,8 +172,8 @@ __device__ inline void StoreBox(const CUtensorMap* map, const int (&at)[kRank],
 #undef PTX_BOXES
 #undef PTX_BOX
 // Orders the thread's plain loads and stores of shared memory before what TMA and wgmma do there
-// once they have learned from a barrier that it has come so far. TMA may overtake even loads: a
-// buffer that is to be filled again needs the fence too.
+// after a barrier at which the thread arrives next. TMA may overtake even loads: a buffer that is
+// to be filled again needs the fence too.
 __device__ inline void FenceAsyncProxy() {
   PTX_OR(FenceAsyncProxy(), "fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -225,7 +225,7 @@ __device__ inline void SyncCluster() {
          "barrier.cluster.wait.acquire.aligned;" ::
              : "memory");
 }
-// Where the CTA of that rank has what lies at `shared` in this one's shared memory.
+// The place in the shared memory of the CTA of that rank that corresponds to `shared` here.
 template <typename T>
 __device__ inline T* MapShared(T* shared, int rank) {
 #ifdef __CUDACC__
@@ -348,9 +348,9 @@ __device__ inline void PinRegisters([[maybe_unused]] T (&registers)[kCount]) {
 #endif
 }
 
-// Registers of a thread change from what the kernel was launched with: a warpgroup gives some back,
-// and another one waits for them and takes them. All threads of a warpgroup call it; kCount is a
-// multiple of 8 from 24 to 256.
+// Change the number of registers of a thread: one warpgroup gives some back, and another one waits
+// for them and takes them. All threads of a warpgroup call it; kCount is a multiple of 8 from 24 to
+// 256.
 template <int kCount>
 __device__ inline void GiveRegistersBack() {
   PTX_OR(ChangeRegisters(kCount), "setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
@@ -360,8 +360,8 @@ __device__ inline void TakeRegisters() {
   PTX_OR(ChangeRegisters(kCount), "setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
-// How an operand of wgmma lies in shared memory. A row is one of a, or a column of b, along k; with
-// kTransposedB, one of b. Eight rows make a group.
+// How an operand of wgmma lies in shared memory. Here a row is a row of a or a column of b, along
+// k; with kTransposedB, a row of b. Eight rows make a group.
 //   span 0            Pieces of 8 rows of 16 bytes, one after the other. From piece to piece it is
 //                     `leading` bytes along k and `stride` bytes the other way.
 //   span 32, 64, 128  Rows of `span` bytes, one after the other, swizzled as emulation/swizzle.h

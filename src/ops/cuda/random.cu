@@ -1,4 +1,4 @@
-// Dummy weights, made where they are used: bf16 [rows, cols], a formula of the place alone
+// Dummy weights, made where they are used: bf16 [rows, cols], by a formula of row and column alone
 // (ops/random_weight.h). Bound by the 2 bytes that each element writes.
 //
 // Compiled with -fmad=false: bits equal the host's.

@@ -1,5 +1,6 @@
-// The barriers of a ring of buffers in shared memory, which one warp has TMA fill and other warps
-// read. Fills are numbered from 0, through all of a CTA's work; fill i goes to slot i % kSlots.
+// The barriers of a ring of buffers in shared memory, which TMA fills at the request of one warp,
+// and other warps read. Fills are numbered from 0, through all of a CTA's work; fill i goes to slot
+// i % kSlots.
 #pragma once
 
 #include <cstdint>

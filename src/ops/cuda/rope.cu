@@ -48,7 +48,7 @@ __device__ Part PartOf(const RopeArgs& a, int rotary_dim, int i) {
   return part;
 }
 
-// (x, y) turned by an angle.
+// Rotates (x, y) by an angle.
 __device__ void Turn(float& x, float& y, float cosine, float sine) {
   const float turned = x * cosine - y * sine;
   y = x * sine + y * cosine;
@@ -212,7 +212,7 @@ cudaError_t LaunchLanes(const RopeArgs& args, cudaStream_t stream) {
   return LaunchDependent(kernel, grid, kThreads, stream, args);
 }
 
-// A part for each lane, where 32 are enough.
+// Gives each lane one part if 32 lanes are enough.
 template <typename Cache>
 cudaError_t Launch(const RopeArgs& args, cudaStream_t stream) {
   if (args.cache.head_dim <= 8 * kPart) return LaunchLanes<Cache, 8>(args, stream);

@@ -111,7 +111,7 @@ __device__ void WriteTop(const Row& row, const LogSoftmax& log_softmax, int coun
   if (threadIdx.x == 0) record->num_top = found;
 }
 
-// Keeps what overflowed finite, and -Inf as it was.
+// Makes a logit that overflowed finite, and keeps -Inf.
 __device__ float Clamp(float before, float after) {
   return before == -INFINITY ? before
          : after < -FLT_MAX  ? -FLT_MAX
@@ -127,7 +127,7 @@ __device__ bool ForbidsStop(const DeviceSlot& slot, int32_t position) {
 __device__ void Edit(const Row& row, const DeviceSlot& slot, int32_t position, bool keep_raw) {
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < slot.num_biases; i += kCtaThreads) {
     const int32_t token = slot.biases[i].token;
-    if (i > 0 && slot.biases[i - 1].token == token) continue;  // its first entry sees to all
+    if (i > 0 && slot.biases[i - 1].token == token) continue;  // its first entry handles all
     float x = row.logits[token];
     slot.biases[i].raw = x;
     for (int32_t j = i; j < slot.num_biases && slot.biases[j].token == token; ++j) {
@@ -159,8 +159,8 @@ __device__ void Edit(const Row& row, const DeviceSlot& slot, int32_t position, b
   }
 }
 
-// The token's logit from before any edit. A biased token's is with its bias, also if a penalty
-// changed it afterwards. All threads; `token` can still be drawn, so mask and min_tokens left it.
+// The token's logit from before any edit: stored with its bias if it has one, even if a penalty
+// followed. All threads; `token` can still be drawn, so mask and min_tokens left its logit alone.
 __device__ float RawLogit(const Row& row, const DeviceSlot& slot, int32_t token) {
   SHARED(raw, float);
   if (threadIdx.x == 0) {

@@ -2,8 +2,9 @@
 //
 // Every filter but min_p is a cut in the tokens' order by (key, id), found by adding up weights (1,
 // or probability mass) until a target is reached. The sums are of integers, so that atomics may
-// make them in any order. First in bands of keys, which spreads the atomics, then, within one band,
-// digit by digit from the top: 1 + 4 to 11 passes over the row, which comes from the L2 cache.
+// make them in any order. They are added up first by bands of keys, which spreads the atomics, and
+// then, within one band, digit by digit from the top. That takes 1 + 4 to 11 passes over the row,
+// which is then in the L2 cache.
 #pragma once
 
 #include <cmath>
@@ -58,8 +59,8 @@ inline __device__ void ClearBins(CutMemory& memory) {
   __syncthreads();
 }
 
-// The first bin at which the sum of bins reaches *target, from which the bins before it are then
-// subtracted; -1, leaving *target alone, if it is never reached.
+// Returns the first bin at which the sum of bins reaches *target, and subtracts the bins before it
+// from *target. If it is never reached, returns -1 and leaves *target alone.
 inline __device__ int FindBin(CutMemory& memory, Mass* target) {
   if (threadIdx.x == 0) memory.found = -1;
   __syncthreads();
@@ -79,9 +80,9 @@ inline __device__ int FindBin(CutMemory& memory, Mass* target) {
   return found;
 }
 
-// The cut that keeps weight `target` of the tokens, as few as it takes. visit(f) must call
+// Returns the cut that keeps the fewest tokens whose weight adds up to `target`. visit(f) must call
 // f(id, distance, weight) for each of this thread's tokens that take part; Distance is float or
-// double and not negative. Keeps all where the target is never reached.
+// double and not negative. Keeps all tokens if the target is never reached.
 template <typename Distance, typename Visit>
 __device__ Cut FindCut(CutMemory& memory, Mass target, Visit visit) {
   constexpr int kKeyBits = sizeof(Distance) * 8;
@@ -131,7 +132,7 @@ __device__ Cut FindCut(CutMemory& memory, Mass target, Visit visit) {
 
 // Which tokens are left.
 struct Survivors {
-  bool any_filter = false;  // else: all, and nothing below counts
+  bool any_filter = false;  // false: all are left, and nothing below counts
   Cut top_k;                // by -y
   Cut top_p;                // by -y
   Cut typical;              // by |y - mean|

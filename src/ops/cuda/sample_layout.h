@@ -38,7 +38,7 @@ struct DeviceSlot {
 inline constexpr int32_t kSeen = 1;
 inline constexpr int32_t kOneOutput = 2;
 
-// A row's outcome, in pinned host memory. As SampleResult.
+// A row's outcome in pinned host memory, which becomes a SampleResult.
 struct SampleRecord {
   int32_t health;
   int32_t token;

@@ -9,8 +9,8 @@
 namespace tokamak::cuda {
 namespace {
 
-// Room made at the start for slots with penalties: all of them, or as many as take this. More is
-// made when more come.
+// Limit of the memory reserved at the start for slots with penalties. If they need more, it is
+// allocated when they come.
 constexpr size_t kReservedCountBytes = 256 << 20;
 
 // SampleResults of the records in a block.

@@ -1,12 +1,11 @@
 // The CUDA backend's Sampler. Everything that Sample, Score and FillTokens send to the device
-// travels as a kernel's argument, but for masks; results are written by the kernel into pinned
-// memory and become SampleResults when the host has found the stream to have got there
-// (CompletionQueue).
+// travels as a kernel's argument, except masks. The kernel writes results into pinned memory; they
+// become SampleResults when the host finds that the stream has reached them (CompletionQueue).
 //
-// Launches: one of R CTAs for each kRowsPerLaunch rows. None of this waits. Drawing allocates
-// nothing; what does when it first comes, or comes in a number not seen before: masks, prompt
-// logprobs, penalties on a history longer than any before or in more slots than kReservedCountBytes
-// has room for, and lists of biases and stop ids of more than 4 KiB.
+// Launches: one per kRowsPerLaunch rows, with a CTA per row. None of this waits. Drawing allocates
+// nothing. These allocate when they first come, or come in larger numbers than before: masks,
+// prompt logprobs, penalties on a history longer than any before or in more slots than
+// kReservedCountBytes has room for, and lists of biases and stop ids of more than 4 KiB.
 #pragma once
 
 #include <memory>
@@ -35,7 +34,7 @@ class CudaSampler final : public Sampler {
              std::span<SampleResult> results, Stream& stream) override;
 
  private:
-  // What a slot holds of the device pool.
+  // The blocks of the device pool that a slot holds.
   struct Held {
     BlockPool::Block lists;   // biases, then stop ids
     BlockPool::Block counts;  // counts, then raw logits
@@ -44,7 +43,7 @@ class CudaSampler final : public Sampler {
   CudaSampler(const SamplerShape& shape, CallGuard& guard, BlockPool& pinned);
   Status Start();
   void Release(Held& held);
-  // Copies from a pinned block, which goes back to its pool when that has happened.
+  // Copies from a pinned block, which goes back to its pool when the copy is done.
   void Upload(BlockPool::Block from, std::byte* to, size_t bytes, CudaStream& stream);
   void UploadLists(const SamplingParams& spec, Held& held, DeviceSlot& device, CudaStream& stream);
   void CountHistory(std::span<const TokenId> tokens, int32_t num_prompt, Held& held,

@@ -31,7 +31,7 @@ class CudaSampling : public ::testing::Test {
   std::unique_ptr<Stream> stream_;
 };
 
-// Both samplers, given the same.
+// Both samplers, with the same input.
 class Pair {
  public:
   Pair(Ops& ops, Stream& stream, int32_t slots, int32_t vocab)
@@ -54,7 +54,7 @@ class Pair {
     device_->Admit(slot, spec, choice, tokens, num_prompt, stream_);
   }
 
-  // Expects the same of both; gives it.
+  // Expects the same results of both, and returns them.
   std::vector<SampleResult> Sample(std::vector<float> logits, const std::vector<SampleRow>& rows,
                                    const std::vector<TokenMask>& masks = {}) {
     std::vector<SampleResult> actual(rows.size()), expected(rows.size());
@@ -275,9 +275,9 @@ TEST_F(CudaSampling, ScoresAreTheHosts) {
   }
 }
 
-// A step that was enqueued before its predecessor was waited for: results are its own, the token
-// gets into the next input on the device, and a slot given to another sequence draws by its new
-// parameters only from then on.
+// A step is enqueued before its predecessor was waited for. Each step gets its own results, the
+// token gets into the next input on the device, and a slot given to another sequence draws by its
+// new parameters only from then on.
 TEST_F(CudaSampling, StepsInFlightKeepTheirOrder) {
   constexpr int32_t kVocab = 64;
   Pair pair(*ops_, *stream_, 2, kVocab);

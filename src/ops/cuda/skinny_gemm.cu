@@ -163,7 +163,7 @@ __device__ void MultiplyStage(const typename Shape<kRows, kTokens>::Stage& stage
   }
 }
 
-// All columns of the CTA's tile number `tile`.
+// Multiplies all columns of the CTA's tile number `tile`.
 template <int kRows, int kTokens>
 __device__ void MultiplyTile(unsigned tile, unsigned steps,
                              typename Shape<kRows, kTokens>::Memory& memory,

@@ -20,7 +20,7 @@ struct SkinnyTile {
   bool operator==(const SkinnyTile&) const = default;
 };
 
-// All that there are. Tiles of fewer than 64 rows are for weights with too few rows to give every
+// All tiles that exist. Tiles of fewer than 64 rows are for weights with too few rows to give every
 // SM a tile of 64.
 inline constexpr std::array<SkinnyTile, 11> kSkinnyTiles = {{{64, 8},
                                                              {64, 16},

@@ -141,7 +141,7 @@ TEST(SkinnyGemm, OutputsAreRoundedToNearestAfterTheBias) {
   EXPECT_EQ(Multiply<uint16_t>(p, {64, 8}), expected);
 }
 
-// A kernel requests its weights while the one ahead still writes what it multiplies them with.
+// A kernel requests its weights while the kernel ahead still writes the tokens that it multiplies.
 TEST(SkinnyGemm, AChainOfDependentLaunchesGivesWhatItsProductsGiveOneByOne) {
   constexpr int64_t kSize = 128;
   constexpr SkinnyTile kTiles[] = {{64, 8}, {16, 8}, {64, 64}, {16, 32}, {64, 16}};

@@ -1,4 +1,4 @@
-// A kernel that never ends, for tests of who waits for it.
+// A kernel that never ends, for tests of what waits for it.
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.h"
 

@@ -1,5 +1,4 @@
-// Streams, events and graphs, and what the host does when the device has reached a point of a
-// stream.
+// Streams, events and graphs, and the host's work when the device has reached a point of a stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -26,31 +25,31 @@ struct Completion {
   std::span<SampleResult> results;
 };
 
-// The completions of one stream, oldest first. Events of the stream share it, as the host learns
-// from them how far the stream has come.
+// The completions of one stream, oldest first. Events of the stream share the queue, because they
+// tell the host how far the stream has come.
 class CompletionQueue {
  public:
   explicit CompletionQueue(BlockPool& pinned) : pinned_(pinned), ring_(64) {}
 
   void Add(const Completion& completion);
   int64_t added() const { return added_; }
-  // All up to the `count`th ever added have been reached.
+  // Called when the stream has reached all completions up to the `count`th ever added.
   void Reached(int64_t count);
-  // Nothing more will be reached.
+  // Called when nothing more will be reached.
   void Abandon();
 
  private:
   Completion& At(int64_t number) { return ring_[static_cast<size_t>(number) % ring_.size()]; }
 
   BlockPool& pinned_;
-  std::vector<Completion> ring_;  // twice as large when it is full
+  std::vector<Completion> ring_;  // doubled when it is full
   int64_t added_ = 0;
   int64_t done_ = 0;
 };
 
 class CudaStream final : public Stream {
  public:
-  // A null handle where CUDA refused one; the guard has the error then.
+  // If CUDA refuses a stream, the handle is null and the guard has the error.
   CudaStream(CallGuard& guard, BlockPool& pinned);
   ~CudaStream() override;
 
@@ -68,7 +67,7 @@ class CudaEvent final : public Event {
   ~CudaEvent() override;
 
   cudaEvent_t handle() const { return handle_; }
-  // To be called when it is recorded, and when the host has found it reached.
+  // Must be called when the event is recorded, and when the host has found it reached.
   void NoteRecorded(const CudaStream& stream);
   void NoteReached() const;
 

@@ -19,8 +19,8 @@ struct BoxedTensor {
   int swizzle = 0;  // 0, or 32, 64, 128: the bytes of the box's rows, which are spread over banks
 };
 
-// Returns cuTensorMapEncodeTiled's error: CUDA_ERROR_INVALID_VALUE if the tensor is not as said
-// above.
+// Returns cuTensorMapEncodeTiled's error: CUDA_ERROR_INVALID_VALUE if the tensor is not as
+// described above.
 CUresult MakeTensorMap(const BoxedTensor& tensor, CUtensorMap* map);
 
 }  // namespace tokamak::cuda

@@ -107,7 +107,7 @@ Result<std::unique_ptr<CudaWeight>> WeightLoader::Load(const WeightSpec& spec) {
     if (!status.ok()) break;
     destination += static_cast<size_t>(part->shape().rows()) * row_bytes;
   }
-  // Also before giving up: the copies in flight write to memory that would go.
+  // Waits even before giving up: copies in flight write to memory that would be freed.
   const Status copied = CUDA_TRY(guard_, cudaStreamSynchronize(stream_));
   RETURN_IF_ERROR(status);
   RETURN_IF_ERROR(copied);

@@ -31,9 +31,9 @@ class CudaWeight final : public PackedWeight {
   Buffer data_;
 };
 
-// Brings weights to the device: reads and converts on the host with all threads into one pinned
-// buffer while the other is being copied. Rounds to nearest even. Random weights in bf16 are made
-// there.
+// Brings weights to the device: reads and converts on the host, with all threads, into one of two
+// pinned buffers while the other is being copied. Rounds to nearest even. Random weights in bf16
+// are made on the device.
 class WeightLoader {
  public:
   // `dtype`: of all weights, bf16 or f32.

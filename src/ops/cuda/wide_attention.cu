@@ -27,7 +27,7 @@ constexpr int kGroupThreads = kWarps * kWarp;
 constexpr int kGroupRows = kWideRows / kWarpgroups;
 constexpr int kConsumers = kWarpgroups * kGroupThreads;
 constexpr int kThreads = kConsumers + kGroupThreads;  // one warp of the last warpgroup loads
-// Of a thread. A launch gives all warpgroups as many as three can have.
+// Registers of a thread. At its launch, every warpgroup gets as many as three of them can have.
 constexpr int kLoaderRegisters = 24, kComputerRegisters = 240;
 constexpr int kSteps = kKeyTile / kStep;  // of keys, in a tile
 static_assert(kGroupRows == 64);          // of a wgmma
@@ -39,7 +39,7 @@ struct Shape {
 
   struct alignas(SwizzleAligned) Memory {
     uint8_t stages[kStages][kStageBytes<kHeadDim>];
-    // What a thread has merged of the values in its Sums.
+    // The merged values of each thread, as its Sums have them.
     Four<float> totals[kGroups][kConsumers];
     RingBarriers<kStages> ring;
     // Whether a warp saw values that are not finite. Two, by turns, as warps may be a tile ahead.
@@ -78,7 +78,7 @@ struct SeenKeys {
   int all_low, all_high;  // that all do
 };
 
-// What a warpgroup that computes does.
+// The work of a computing warpgroup.
 template <int kHeadDim>
 class Computer {
  public:
@@ -158,7 +158,7 @@ class Computer {
     }
   }
 
-  // The sums of a split.
+  // Computes the sums of a split.
   __device__ void ComputeSplit(const Rows& rows, int split, State& sums) {
     sums.Clear();
     float parts[kSteps][2] = {};
@@ -181,8 +181,8 @@ class Computer {
         memory_.ring.ReleaseAfterProducts(fill_);
         if (!seen_.HasAll(first)) HideUnseen(first);
         Weigh(sums, parts, factors);
-        // A loop, across which the compiler does not move the wait for products: it would come
-        // before the weights.
+        // Waiting for the ring is a loop. The compiler does not move the wait for products up past
+        // it, to before the weights.
         ptx::PinRegisters(scores_);
         memory_.ring.WaitUntilFilled(fill_ + 1);
         ptx::WaitForProducts<0>();
@@ -235,7 +235,7 @@ class Computer {
     ptx::CommitProducts();
   }
 
-  // The registers of what adds up scores, and values.
+  // Pin the registers of the products that add up scores, and of those that add up values.
   __device__ void PinScores() {
     ptx::PinRegisters(scores_);
 #pragma unroll
@@ -258,7 +258,7 @@ class Computer {
     ptx::CommitProducts();
   }
 
-  // Of row i and key 16 step + 8 half + lane % 4 · 2 + c of the tile.
+  // The score of row i and key 16 step + 8 half + lane % 4 · 2 + c of the tile.
   __device__ float& ScoreAt(int step, int half, int i, int c) {
     return scores_[4 * (2 * step + half) + 2 * i + c];
   }
@@ -274,8 +274,8 @@ class Computer {
     }
   }
 
-  // Turns scores into weights. Scores that are not finite give NaN. What there is has to be scaled
-  // to the highest score so far.
+  // Turns scores into weights. Scores that are not finite give NaN. The sums so far have still to
+  // be scaled to the highest score.
   __device__ void Weigh(State& sums, float (&parts)[kSteps][2], float (&factors)[2]) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -287,7 +287,7 @@ class Computer {
       highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, 1));
       highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, 2));
       highest = fmaxf(sums.highest[i], __fmul_rn(highest, scale_));
-      // Of a row that has seen no key yet, everything is zero.
+      // For a row that has seen no key yet, everything is zero.
       const float base = highest == -INFINITY ? 0.0f : highest;
       factors[i] = exp2f(__fadd_rn(sums.highest[i], -base));
       sums.highest[i] = highest;
@@ -305,7 +305,7 @@ class Computer {
       }
     }
   }
-  // Scales what there is, and rounds the weights.
+  // Scales the sums so far, and rounds the weights.
   __device__ void Scale(const float (&factors)[2], State& sums) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -333,7 +333,7 @@ class Computer {
     PinOperands(sums);
     memory_.ring.ReleaseAfterProducts(fill_ - 1);
   }
-  // Of the tile from key `first` on, which some row does not see in full.
+  // Adds the values of the tile from key `first` on, which some row does not see in full.
   __device__ void AddValuesWithCare(const Rows& rows, int first, State& sums) {
     const uint8_t* const stage = memory_.stages[memory_.ring.Slot(fill_ - 1)];
     const bool are_finite = AreFinite(stage);
@@ -346,7 +346,7 @@ class Computer {
     }
   }
 
-  // Whether all values of a tile are, for the whole warpgroup.
+  // Whether all values of a tile are finite; the same answer for the whole warpgroup.
   __device__ bool AreFinite(const uint8_t* stage) {
     const auto* const chunks = reinterpret_cast<const Four<uint32_t>*>(stage);
     bool any = false;
@@ -361,8 +361,8 @@ class Computer {
     return !(flags[0] || flags[1] || flags[2] || flags[3]);
   }
 
-  // By each warp, of keys that its rows see. Rare: loops over copies in memory leave the registers
-  // to the rest of the kernel.
+  // Each warp adds the values of keys that its rows see. Rare, so it loops over copies in memory,
+  // which leaves the registers to the rest of the kernel.
   __device__ void AddSeenValues(const Rows& rows, int first, const uint8_t* stage, State& sums) {
     const int begin = warp_ * 16, end = min(begin + 16, rows.count);
     if (begin >= end) return;
@@ -393,7 +393,7 @@ class Computer {
     }
   }
 
-  // From each lane's sums of weights to the row's.
+  // Adds up the lanes' sums of weights to the row's.
   __device__ void AddUpWeights(const float (&parts)[kSteps][2], State& sums) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -458,7 +458,7 @@ class Computer {
   const int group_, warp_, lane_;
   const float scale_;  // to units of log2
   SeenKeys seen_;
-  // Of what splits were merged. The values are in shared memory.
+  // State of the merged splits. Their values are in shared memory.
   float highest_[2], sum_[2];
   uint32_t queries_[kHeadDim / kStep][4];  // bf16
   float scores_[kKeyTile / 2];
