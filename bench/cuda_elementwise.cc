@@ -34,7 +34,8 @@ class ElementwiseBench {
  public:
   ElementwiseBench(Device& device, const Model& model, int64_t tokens)
       : device_(device), model_(model), tokens_(tokens) {
-    // Two neighbouring bf16 values, read as an f32, have about the size of the second.
+    // Random bf16 pairs serve as f32 too: read as one, a pair has about the size of its second
+    // value.
     const auto random = [&](int64_t floats) {
       Buffer buffer = device.Allocate(floats * 4);
       device.FillRandom(buffer, 1, 1);

@@ -84,7 +84,7 @@ class ProductBench {
     Print(tokens, weights_[0]->recipe->fast ? "cublaslt" : "plain", "",
           device_.Time(num_weights(), [&](int i) { Present(tokens, i); }));
     for (const SkinnyTile tile : kSkinnyTiles) {
-      // Others read the weight often, or multiply many rows of zeros.
+      // Other tiles read the weight often, or multiply many rows of zeros.
       if (tile.tokens > std::max<int64_t>(tokens, 8) || tokens > 4 * tile.tokens) continue;
       const Timing timing = device_.Time(num_weights(), [&](int i) { Skinny(tokens, i, tile); });
       Print(tokens, "skinny_gemm",
@@ -313,7 +313,7 @@ class AttentionBench {
     return device_.Time(num_layers_, [&](int i) { Launch(i, kernel, actual_, /*bf16=*/true); });
   }
 
-  // Of the outputs.
+  // How the outputs of two kernels differ.
   struct Difference {
     double largest = 0;
     int64_t different = 0;  // elements

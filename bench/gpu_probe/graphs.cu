@@ -245,7 +245,7 @@ void Inputs(Report& report, cudaStream_t stream) {
   }
 }
 
-// From the launch call until the host knows that the graph has run.
+// Measures the time from the launch call until the host knows that the graph has run.
 void RoundTrip(Report& report, cudaStream_t stream) {
   report.Table("Round trip of a graph of one kernel (median of 300)", "waiting by | us");
   void* pinned = nullptr;

@@ -1,9 +1,9 @@
 // What layout and copies of a paged KV cache reach the memory's bandwidth?
 //
-// Kernels read what decode attention reads of a model with 8 KV heads of 128 dimensions in bf16: of
-// every position of every sequence the K and the V row of one layer, one launch per layer, block
-// after block through a random block table, over a pool that no cache holds. Every byte is XORed
-// in, and all ways to copy must agree on the result.
+// Kernels read what decode attention reads in a model with 8 KV heads of 128 dimensions in bf16:
+// the K and the V row of every position of every sequence, one launch per layer. Blocks are found
+// through a random block table, in a pool that is larger than any cache. Every byte is XORed in,
+// and all ways to copy must agree on the result.
 //
 // Decides: whether one block should hold all layers (block-major) or each layer have an array of
 // blocks (layer-major); the order of heads and positions in a block; the block's size; and how

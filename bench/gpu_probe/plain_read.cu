@@ -1,4 +1,4 @@
-// The plain read: what every share of bandwidth is a share of.
+// The plain read, whose bandwidth is 100 % wherever a share of bandwidth is given.
 #include "bench/gpu_probe/probe.h"
 #include "bench/gpu_probe/tma_ptx.h"
 

@@ -171,7 +171,7 @@ __device__ __forceinline__ void ClusterArrive() {
 __device__ __forceinline__ void ClusterWait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-// The address of the place of `local` in the shared memory of the CTA with that rank.
+// The address of `local`'s place in the shared memory of another CTA, the one with that rank.
 __device__ __forceinline__ uint32_t ClusterAddress(const void* local, uint32_t rank) {
   uint32_t remote;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
