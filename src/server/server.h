@@ -14,7 +14,7 @@
 
 namespace tokamak {
 
-// What an embedding program may set, and the rest of what `serve` and the tests set.
+// The options of an embedding program, and those that only `serve` and the tests set.
 struct ServerOptions : EmbeddedServerOptions {
   // SIGINT and SIGTERM do what Shutdown does. SIGHUP reads keys and certificate again. Without such
   // files it does what Shutdown does if a terminal hangs up.

@@ -19,7 +19,7 @@
 
 namespace tokamak {
 
-// What the checkpoint's authors recommend for requests that set nothing.
+// Recommendations of the checkpoint's authors, for requests that set nothing.
 struct GenerationDefaults {
   SamplingDefaults sampling;
   std::vector<int32_t> eos_token_ids;  // ascending

@@ -51,7 +51,7 @@ struct JsonMismatch {
   const JsonValue* got;       // null if it is a member that is absent or null
 };
 
-// What messages say after the path. Files and requests have other readers, and so other words.
+// Returns the text of a message after the path. Messages about files and requests differ in words.
 using JsonWording = std::string (*)(const JsonMismatch& mismatch);
 
 // How a member was used so far, present or not. If in several ways, the last one listed here

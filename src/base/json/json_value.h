@@ -13,7 +13,7 @@
 
 namespace tokamak {
 
-// What a text may be.
+// Limits on a text.
 struct JsonLimits {
   size_t max_bytes = SIZE_MAX;
   size_t max_depth = 100;  // nested objects and arrays

@@ -88,7 +88,7 @@ struct Sums {
   }
 };
 
-// Where a lane's sums belong in a tile of kRows rows and one KV head.
+// The place of a lane's sums in a tile of kRows rows and one KV head.
 template <int kHeadDim, int kRows, int kGroups>
 struct Place {
   using State = Sums<kGroups>;

@@ -1,4 +1,4 @@
-// What a CUDA thread asks of the emulator. include/cuda_runtime.h offers it under CUDA's names, and
+// The emulator's services to a CUDA thread. include/cuda_runtime.h offers them by CUDA's names, and
 // ops/cuda/ptx.h as primitives.
 //
 // A CUDA thread is a fiber: it runs until it has to wait for others, at a barrier or a shuffle, and
