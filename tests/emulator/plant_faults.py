@@ -6,7 +6,7 @@
 BUILD has the emulated backend and the test binaries. A fault changes one place of a source.
 Everything that depends on it is compiled with the build's own commands into a temporary folder;
 then the test that should find it runs with a few seeds until one fails. --pick N: only N faults,
-drawn by the commit. Prints a line for each and exits 1 if one was not found.
+drawn with the commit's hash as seed. Prints a line for each and exits 1 if one was not found.
 """
 import argparse
 import json
@@ -39,7 +39,8 @@ WIDE_ATTENTION = (KERNELS, 'MmaAttention.Both*:MmaAttention.Values*')
 TENSOR_MAPS = 'conformance/tensor_maps.cu'
 DEPENDENT = 'conformance/dependent_launch.cu'
 
-# Name, source, a text that occurs in it once, its replacement, the source to compile, the test.
+# Name, source, a text that occurs in it once, its replacement, the source to compile (None: the
+# changed one), the test.
 FAULTS = [
     ('rows of keys are read before they are there', 'attention.cu',
      '    __syncthreads();\n    constexpr int64_t kVector', '    constexpr int64_t kVector',
@@ -124,7 +125,7 @@ FAULTS = [
     ('operands of wgmma are overwritten while it may read them', 'conformance/wgmma.cu',
      'ptx::WaitForProducts<1>();', 'ptx::WaitForProducts<2>();', None, PRIMITIVES),
     ('operands of wgmma are overwritten by warps that are ahead', 'conformance/wgmma.cu',
-     'where the last one was\n    __syncthreads();', 'where the last one was', None, PRIMITIVES),
+     'the one before this\n    __syncthreads();', 'the one before this', None, PRIMITIVES),
     ('registers of a change while wgmma may read them', 'conformance/wgmma.cu',
      'ptx::CommitProducts();',
      'ptx::CommitProducts();\n    fragments[tile * F::kProducts][0] = 0;', None, PRIMITIVES),

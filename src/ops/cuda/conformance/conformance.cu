@@ -69,7 +69,7 @@ __global__ void CopyAsyncKernel(const uint32_t* in, uint32_t* out) {
   uint32_t sum = 0;
   for (unsigned step = 0; step < kSteps; ++step) {
     ptx::WaitForCopies<kStages - 2>();
-    __syncthreads();  // all have come, and the stage before has been read
+    __syncthreads();  // this stage is complete, and all threads have read the one before
     fetch(step + kStages - 1);
     const uint4 value = stages[step % kStages][t ^ 1];
     sum = sum * 31 + value.x + 3 * value.y + 5 * value.z + 7 * value.w;
@@ -141,7 +141,7 @@ Words ExpectBulk(const Words& in) {
 }
 
 // Four 8 x 8 matrices of 16 bits, loaded, loaded transposed, and stored again at other rows.
-constexpr unsigned kPitch = 12;  // words, of a row: 4 of them are elements
+constexpr unsigned kPitch = 12;  // words from row to row; the first 4 are elements
 __global__ void MatrixKernel(const uint32_t* in, uint32_t* out) {
   SHARED(rows, uint4[kWarp * kPitch / 4]);
   const unsigned lane = threadIdx.x;
@@ -170,7 +170,7 @@ Words ExpectMatrix(const Words& in) {
       const unsigned g = lane / 4, c = lane % 4 * 2;
       out[lane * 12 + m] = element(m, g, c) | element(m, g, c + 1) << 16;
       out[lane * 12 + 4 + m] = element(m, c, g) | element(m, c + 1, g) << 16;
-      // The transposed matrix's row `g` went to where lane (m * 8 + g) ^ 5 looks.
+      // Row g of transposed matrix m was stored where lane (m * 8 + g) ^ 5 reads.
       out[((m * 8 + g) ^ 5) * 12 + 8 + lane % 4] = out[lane * 12 + 4 + m];
     }
   }
@@ -225,8 +225,7 @@ Words ExpectMultiply(const Words& in) {
   return out;
 }
 
-// Each CTA of a cluster reads what the others have in the same place: in dynamic memory, and in a
-// variable.
+// Each CTA of a cluster of two reads the shared memory of both: dynamic memory and a variable.
 constexpr unsigned kCtas = 4;
 __global__ void ClusterKernel(const uint32_t* in, uint32_t* out) {
   DYNAMIC_SHARED(dynamic, uint32_t);
@@ -258,8 +257,8 @@ Words ExpectCluster(const Words& in) {
   return out;
 }
 
-// CTAs read what their neighbours wrote before a barrier of the grid. Words [0, kCtas · kWarp) of
-// `out` are the values of each round in turn, the word after twice as many is the counter.
+// CTAs read what their neighbours wrote before a barrier of the grid. `out` has the values of the
+// even rounds (kCtas · kWarp words), then those of the odd rounds, then the counter.
 __global__ void GridKernel(const uint32_t* in, uint32_t* out) {
   const unsigned i = blockIdx.x * kWarp + threadIdx.x, count = gridDim.x * kWarp;
   uint32_t* const values[2] = {out, out + count};
@@ -284,7 +283,7 @@ Words ExpectGrid(const Words& in) {
   return out;
 }
 
-// Two warpgroups take registers that the third gives back, and fill them.
+// Two warpgroups take the registers that a third one gives back, and use them.
 constexpr unsigned kRegisterThreads = 3 * 4 * kWarp;
 constexpr unsigned kTakers = 2 * 4 * kWarp;
 constexpr unsigned kHeld = 200;

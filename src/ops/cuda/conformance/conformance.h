@@ -1,4 +1,4 @@
-// What the parts of the conformance program share.
+// Shared by the parts of the conformance program.
 #pragma once
 
 #include <cstddef>
@@ -23,10 +23,10 @@ struct Case {
   unsigned threads = 0;
   size_t shared_bytes = 0;
   std::function<Words(const Words&)> expect;
-  uint32_t in_mask = 0xffffffff;  // of every input word: keeps exponents small
+  uint32_t in_mask = 0xffffffff;  // bits that input words may have; keeps exponents small
   unsigned ctas = 1;
   CtaGroups groups = {};
-  uint32_t (*make_word)(uint32_t random) = nullptr;  // of input; null: as it is
+  uint32_t (*make_word)(uint32_t random) = nullptr;  // makes an input word; null: takes `random`
   // If set, launched instead of `kernel`.
   std::function<cudaError_t(const uint32_t* in, uint32_t* out, cudaStream_t)> run = nullptr;
 };

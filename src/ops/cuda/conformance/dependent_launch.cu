@@ -1,5 +1,5 @@
-// A chain of kernels, each of which begins while the ones ahead of it run, launched one by one and
-// as a graph.
+// A chain of kernels, each of which may begin while those ahead of it still run. Launched one by
+// one and as a graph.
 #include "ops/cuda/conformance/conformance.h"
 #include "ops/cuda/ptx.h"
 
@@ -11,7 +11,7 @@ constexpr unsigned kThreads = 64;
 constexpr unsigned kCount = kCtas * kThreads;
 constexpr unsigned kLength = 6;
 
-// Two values go round in turn: `ahead` is what the kernel ahead wrote, and what the one behind will
+// Two arrays take turns: `ahead` is what the kernel ahead wrote, and what the kernel behind will
 // overwrite.
 __global__ void ChainKernel(const uint32_t* weights, const uint32_t* ahead, uint32_t* out) {
   SHARED(staged, uint32_t[kThreads]);
@@ -24,21 +24,20 @@ __global__ void ChainKernel(const uint32_t* weights, const uint32_t* ahead, uint
   out[i] = value * 3 + staged[threadIdx.x ^ 1];
 }
 
-// The values of each round follow each other in `out`.
+// The two halves of `out` are the arrays: even rounds write the second half, odd rounds the first.
 cudaError_t Launch(const uint32_t* in, uint32_t* out, cudaStream_t stream) {
   cudaError_t error = cudaSuccess;
   for (unsigned round = 0; round < kLength && error == cudaSuccess; ++round) {
-    error = LaunchGroups({.dependent = true}, ChainKernel, kCtas, kThreads, 0, stream,
-                         in + (round + 1) * kCount,
-                         static_cast<const uint32_t*>(out + round % 2 * kCount),
-                         out + (round + 1) % 2 * kCount);
+    error = LaunchGroups(
+        {.dependent = true}, ChainKernel, kCtas, kThreads, 0, stream, in + (round + 1) * kCount,
+        static_cast<const uint32_t*>(out + round % 2 * kCount), out + (round + 1) % 2 * kCount);
   }
   return error;
 }
 
 cudaError_t RunChain(const uint32_t* in, uint32_t* out, cudaStream_t stream) {
-  const cudaError_t error = cudaMemcpyAsync(out, in, kCount * sizeof(uint32_t),
-                                            cudaMemcpyDeviceToDevice, stream);
+  const cudaError_t error =
+      cudaMemcpyAsync(out, in, kCount * sizeof(uint32_t), cudaMemcpyDeviceToDevice, stream);
   return error != cudaSuccess ? error : Launch(in, out, stream);
 }
 
@@ -75,8 +74,8 @@ Words ExpectChain(const Words& in) {
 
 void AddDependentLaunchCases(std::vector<Case>& cases) {
   cases.push_back({.name = "dependent launch", .expect = ExpectChain, .run = RunChain});
-  cases.push_back({.name = "dependent launch in a graph", .expect = ExpectChain,
-                   .run = RunChainGraph});
+  cases.push_back(
+      {.name = "dependent launch in a graph", .expect = ExpectChain, .run = RunChainGraph});
 }
 
 }  // namespace tokamak::cuda

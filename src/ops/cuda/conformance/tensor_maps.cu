@@ -1,5 +1,5 @@
-// TMA with tensor maps: boxes of every rank and swizzle and of several element sizes, which cover a
-// tensor and go over its edges.
+// TMA with tensor maps: boxes of every rank, every swizzle and several element sizes, which cover a
+// tensor and extend past its edges.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -28,7 +28,8 @@ struct Plan {
   int at[kMaxBoxes][kRank];
 };
 
-// One thread loads boxes into two buffers in turn; all write them down as they lie there.
+// One thread loads boxes into two buffers in turn; all threads copy them to `out` as they lie
+// there.
 template <size_t kRank>
 __global__ void LoadKernel(const __grid_constant__ CUtensorMap map,
                            const __grid_constant__ Plan<kRank> plan, uint32_t* out) {
@@ -77,8 +78,8 @@ __global__ void MulticastKernel(const __grid_constant__ CUtensorMap map,
   ptx::SyncCluster();  // nobody ends while others copy to it
 }
 
-// Threads fill two buffers in turn, and one stores them as boxes of `stored`; afterwards all read
-// what has been stored.
+// All threads fill two buffers in turn, and one thread stores them as boxes of `stored`. Afterwards
+// all threads read what has been stored.
 template <size_t kRank>
 __global__ void StoreKernel(const __grid_constant__ CUtensorMap map,
                             const __grid_constant__ Plan<kRank> plan, const uint32_t* in,
@@ -126,7 +127,7 @@ const std::vector<Shape>& Shapes() {
       {"3d of 4 bytes, swizzle 32",
        {nullptr, 4, {12, 6, 7}, {64, 448}, {8, 4, 5}, 32},
        {-4, -1, -1}},
-      // The second dimension is outside of the third.
+      // In memory, the second dimension is outside of the third: its stride is larger.
       {"4d of 2 bytes, swizzle 128",
        {nullptr, 2, {64, 3, 5, 3}, {640, 128, 1984}, {64, 2, 3, 2}, 128},
        {0, 0, -1, -1}},
@@ -136,7 +137,7 @@ const std::vector<Shape>& Shapes() {
   return shapes;
 }
 
-// Boxes side by side that cover the tensor, and one outside of it.
+// Plans boxes side by side that cover the tensor, and one outside of it.
 template <size_t kRank>
 Plan<kRank> MakePlan(const Shape& shape, const std::vector<int>& first) {
   Plan<kRank> plan = {.num_boxes = 0, .box_words = static_cast<unsigned>(shape.BoxWords()), .at{}};
@@ -157,8 +158,8 @@ Plan<kRank> MakePlan(const Shape& shape, const std::vector<int>& first) {
   return plan;
 }
 
-// Calls visit(byte of the tensor, or -1 outside of it; byte in shared memory) for each byte of a
-// box. `tensor` includes what pads its rows, as far as it is copied.
+// Calls visit(offset in the tensor, or -1 outside of it; offset in shared memory) for each byte of
+// a box. The sizes of `tensor` include the padding of rows that is copied.
 template <size_t kRank, typename Visit>
 void ForEachByte(const BoxedTensor& tensor, const int (&at)[kRank], size_t box_bytes,
                  const Visit& visit) {

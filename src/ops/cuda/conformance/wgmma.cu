@@ -1,4 +1,4 @@
-// wgmma in all its forms: element types, widths, layouts of the operands, a from registers.
+// wgmma in all its forms: element types, widths, layouts of the operands, a in registers.
 #include <cstring>
 #include <string>
 
@@ -21,7 +21,7 @@ enum class B { kAlongK, kAlongN };
 enum class A { kShared, kRegisters };
 enum class Start { kZero, kSums };
 
-// [64, k] times [k, kN], in tiles along k, by way of two buffers.
+// A product [64, k] times [k, kN], in tiles along k, which take turns in two buffers.
 template <ElementType kElement, unsigned kWidth, int kSwizzle, B kOrder = B::kAlongK,
           A kPlace = A::kShared, Start kFrom = Start::kSums>
 struct Form {
@@ -43,7 +43,7 @@ struct Buffers {
   uint8_t b[2][F::kN * F::kDepth];
 };
 
-// Word `word` along k of a row of a (matrix 0) or a column of b (matrix 1).
+// Returns word `word` along k of a row of a (matrix 0) or of a column of b (matrix 1).
 __host__ __device__ inline uint32_t OperandWord(const uint32_t* in, unsigned matrix, unsigned row,
                                                 unsigned word) {
   return in[(97 * row + word + 1543 * matrix) % kInputWords];
@@ -52,8 +52,9 @@ __host__ __device__ inline float FirstSum(const uint32_t* in, unsigned row, unsi
   return static_cast<float>((in[(131 * row + column) % kInputWords] >> 8) % 64);
 }
 
-// Where in a tile the byte `at` of a row lies, of `groups` groups of 8 rows: written down from the
-// figures in the PTX manual, not from how the emulator computes it.
+// Returns where byte `at` of a row lies in a tile of `row_groups` groups of 8 rows, each row of
+// `row_pieces` pieces of 16 bytes. Written from the figures in the PTX manual, independently of the
+// emulator.
 template <typename F>
 __device__ unsigned PlaceOf(unsigned row, unsigned at, unsigned row_groups, unsigned row_pieces,
                             bool is_along_k) {
@@ -70,7 +71,7 @@ __device__ unsigned PlaceOf(unsigned row, unsigned at, unsigned row_groups, unsi
   }
 }
 
-// Stores a tile of both operands by plain instructions.
+// Stores a tile of both operands with plain stores.
 template <typename F>
 __device__ void StoreTile(const uint32_t* in, unsigned tile, uint8_t* a, uint8_t* b) {
   constexpr unsigned kWords = F::kDepth / 4;
@@ -94,7 +95,7 @@ __device__ void StoreTile(const uint32_t* in, unsigned tile, uint8_t* a, uint8_t
   }
 }
 
-// The operand's part for one of a tile's products.
+// Returns the descriptor of the part of a tile that one product multiplies.
 template <typename F>
 __device__ uint64_t Describe(const uint8_t* tile, unsigned product, bool transposed) {
   constexpr int kDepth = F::kDepth, kSpan = F::kSpan;
@@ -158,7 +159,7 @@ __global__ void __launch_bounds__(kThreads) WgmmaKernel(const uint32_t* in, uint
       }
     }
     ptx::CommitProducts();
-    ptx::WaitForProducts<1>();  // the next tile goes where the last one was
+    ptx::WaitForProducts<1>();  // the next tile overwrites the one before this
     __syncthreads();
   }
   ptx::WaitForProducts<0>();
@@ -201,7 +202,8 @@ Operands MakeOperands(const Words& in) {
   return made;
 }
 
-// The expected sums, from whole matrices, by the model of the tensor cores' arithmetic.
+// Returns the expected sums, computed from whole matrices with the model of the tensor cores'
+// arithmetic.
 template <typename F>
 Words ExpectWgmma(const Words& in) {
   Operands given = MakeOperands<F>(in);
@@ -220,8 +222,8 @@ Words ExpectWgmma(const Words& in) {
   return InOrderOfThreads<F>(given.sums);
 }
 
-// The same with elements whose products and sums are exact: 0, ±1, ±2 and ±3, by a table and in
-// double.
+// The same for elements whose products and sums are exact (0, ±1, ±2 and ±3), computed in double
+// from a table of their values.
 constexpr double kExact[] = {0, 1, 2, 3, -0.0, -1, -2, -3};
 template <typename F>
 uint32_t ExactElement(unsigned i) {

@@ -1,5 +1,5 @@
 // Draws what hardware leaves open, such as which thread goes first. TOKAMAK_EMULATION_SEED gives
-// the seed (default: 1); with 0 nothing is random: the last choice is always taken.
+// the seed (default: 1). With seed 0 nothing is random: the last choice is always taken.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The emulated cuBLASLt. It offers what makes the real one dangerous: algorithms that say that they
-// do not split K and yet sum it in parts, whose number depends on how many tiles the output has. So
+// The emulated cuBLASLt. It has what makes the real one dangerous: algorithms that claim not to
+// split K, and yet sum it in parts, whose number depends on the number of tiles of the output. So
 // bits depend on M unless the caller has compared the algorithms' results.
 #include <cublasLt.h>
 
@@ -39,7 +39,7 @@ struct Product {  // out[m, n] = Σ_k x[m, k] · w[n, k]
   uint64_t parts;
 };
 
-// The sums of columns [first, first + kWidth) of out, one k after the other in each part.
+// Computes columns [first, first + kWidth) of out. Each part of K is summed in ascending k.
 constexpr uint64_t kWidth = 32;
 void Multiply(const Product& p, uint64_t first) {
   const uint64_t width = std::min(kWidth, p.num_rows - first);
@@ -153,7 +153,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   }
   const uint64_t shape = a->cols * 0x10001 + a->rows;
   const uint64_t tiles = Tiles(a->cols) * Tiles(b->cols);
-  // One in eight shapes has no algorithm that can be trusted.
+  // One in eight shapes has no algorithm that always sums K in one part.
   const bool has_steady = emulation::ChooseFor(shape, 8) != 0;
   const uint64_t steady = emulation::ChooseFor(shape + tiles, 4);
   for (uint64_t i = 0; i < 4 && *count < requested; ++i) {
@@ -161,7 +161,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     algorithm.data[kReportedSplits] = 1;
     algorithm.data[kParts] = 1;
     if (!has_steady || i != steady) {
-      // Only small outputs are summed in parts, up to a drawn size around this one's.
+      // Sums K in parts for outputs of up to a number of tiles that is drawn, in [1, 2 · tiles].
       algorithm.data[kParts] = 2 + emulation::ChooseFor(shape + i, 3);
       algorithm.data[kMaxTiles] = emulation::ChooseFor(shape + 4 + i, 2 * tiles) + 1;
       if (emulation::ChooseFor(shape + 8 + i, 4) == 0) algorithm.data[kReportedSplits] = 2;

@@ -1,6 +1,7 @@
-// Dependent launch. A kernel begins as soon as all CTAs of the one ahead have triggered or ended,
-// or when that has ended, as drawn. In the first case the triggering threads pause until the new
-// kernel cannot go on without them, so it finds the memory as it is before they write.
+// Dependent launch. As drawn, a kernel begins as soon as all CTAs of the kernel ahead have called
+// LaunchDependents or ended, or only when that kernel has ended. In the first case the threads that
+// called it pause until the new kernel cannot go on without them. So the new kernel finds the
+// memory as it is before they write.
 #include <algorithm>
 #include <utility>
 
@@ -11,8 +12,8 @@
 namespace tokamak::cuda::emulation {
 namespace {
 
-// The maximum number of kernels that may begin before those ahead of them have ended. Their threads
-// take memory.
+// The maximum number of kernels that begin before those ahead of them have ended. It is small,
+// because their threads take memory.
 constexpr int kMaxOverlapping = 2;
 
 std::vector<Thread*> paused;
@@ -54,7 +55,7 @@ void Grid::WaitForKernelAhead(const void* at) {
     waiting_for_ahead_.push_back(&CurrentThread());
     WaitForWake(&DescribeAhead, at);
   }
-  // The emulator knows what was done by the kernels that have ended.
+  // The context of the emulator knows what the kernels that have ended did.
   sanitizers::Order(sanitizers::CurrentContext(), CurrentThread().actor);
 }
 

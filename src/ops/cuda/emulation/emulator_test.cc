@@ -1,5 +1,5 @@
-// Tests what the emulator says of kernels that are wrong. The tests of the backend and of the
-// primitives show that right ones work.
+// Tests what the emulator reports about wrong kernels. The tests of the backend and of the
+// primitives show that correct kernels work.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr unsigned kThreads = 64;
 
-// Runs the kernel on two warps, or more, and on 4 KiB of memory, whose words it gives back.
+// Runs the kernel with two warps, or `threads`, on 4 KiB of memory, and returns the words of that.
 std::vector<uint32_t> RunKernel(void (*kernel)(uint32_t*), unsigned threads = kThreads,
                                 const CtaGroups& groups = {}) {
   std::vector<uint32_t> words(1024);
@@ -214,7 +214,8 @@ TEST(EmulatorDeathTest, AWrongUseOfWgmmaNamesItsThread) {
   ExpectDeath<Wrong::kNothing>("a warpgroup of fewer than 4 warps", 96);
 }
 
-// 1 and four times 2^-24: f32 rounds each sum to 1, Hopper adds all before it cuts off.
+// Adds 1 and four times 2^-24. In f32 each addition gives 1 again; Hopper adds all five before it
+// cuts the sum off.
 __global__ void AddSmallProducts(uint32_t* out) {
   const uint32_t one = 0x3f803f80, small = 0x33803380;  // two bf16 each
   const uint32_t first_row[4] = {small, 0, small, 0};
@@ -225,7 +226,7 @@ __global__ void AddSmallProducts(uint32_t* out) {
 }
 
 TEST(Emulator, TensorCoresAddAsHopperDoesOrPlainly) {
-  // Run again with the other value by emulator_plain_sums.
+  // The ctest emulator_plain_sums runs this again with the other value.
   const char* const sums = std::getenv("TOKAMAK_EMULATION_SUMS");
   const bool are_plain = sums != nullptr && std::strcmp(sums, "plain") == 0;
   EXPECT_EQ(RunKernel(&AddSmallProducts)[0], are_plain ? 0x3f800000u : 0x3f800002u);

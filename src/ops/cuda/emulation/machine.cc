@@ -33,50 +33,51 @@ namespace context = boost::context;
 
 constexpr size_t kStackBytes = 256 << 10;
 constexpr size_t kGuardBytes = 4096;
-// Stacks whose tops lie at equal addresses modulo the cache's would share a few of its sets.
+// The tops of stacks are shifted against each other. Otherwise equal low bits of their addresses
+// would make all of them compete for a few sets of the cache.
 constexpr size_t kColors = 64;
 constexpr size_t kColorBytes = 9 * 64;
 
-// Stacks are never given back.
+// Frees nothing: fibers, and so their stacks, are used again until the process ends.
 struct KeptStack {
   void deallocate(context::stack_context&) {}
 };
 
 }  // namespace
 
-// A stack of its own; one OS thread runs many fibers.
+// A stack with what runs on it. One OS thread runs many fibers.
 struct alignas(64) Fiber {
-  context::fiber rest;  // while it is not running
+  context::fiber rest;  // where it continues; empty while it runs
   const std::byte* bottom = nullptr;
   size_t bytes = 0;
-  void* fake_stack = nullptr;  // the address sanitizer's
+  void* fake_stack = nullptr;  // kept for the address sanitizer
 };
 
 namespace {
 
 Fiber host;                   // the stack that called into the emulator
-sanitizers::Context machine;  // what the emulator acts in
+sanitizers::Context machine;  // the context in which the emulator acts
 Fiber* leaving = nullptr;     // the fiber that ran before the present one
 Fiber* entering = nullptr;    // the present one
 
-// The first thing that a fiber does when it runs again.
+// Every fiber calls this first when it begins or resumes.
 void FinishSwitch(context::fiber before) {
   const sanitizers::Stack left = sanitizers::FinishSwitch(entering->fake_stack);
-  if (leaving == &host) {  // whose stack only the sanitizer knows
+  if (leaving == &host) {  // only the sanitizer knows the host's stack
     host.bottom = static_cast<const std::byte*>(left.bottom);
     host.bytes = left.bytes;
   }
   leaving->rest = std::move(before);
 }
 
-// It will run body(), which must never return.
+// Makes a fiber that will run body(), which must never return.
 Fiber* MakeFiber(void (*body)()) {
   static size_t number = 0;
   void* const memory = ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   CHECK_MSG(memory != MAP_FAILED, "no memory for the stack of another CUDA thread");
   CHECK(::mprotect(memory, kGuardBytes, PROT_NONE) == 0);
-  // The fiber lies above its stack, in the page that is used next.
+  // The Fiber lies directly above its stack, mostly in the same page.
   std::byte* const top = static_cast<std::byte*>(memory) + kStackBytes -
                          number++ % kColors * kColorBytes - sizeof(Fiber);
   auto* const fiber = new (top) Fiber;
@@ -95,8 +96,8 @@ Fiber* MakeFiber(void (*body)()) {
   return fiber;
 }
 
-// Goes on with `to` until something switches back to `from`, which is running. Inlined, because the
-// processor mispredicts a return that follows a switch.
+// Leaves the running fiber `from` and runs `to`. Returns when something switches back to `from`.
+// Inlined, because the processor mispredicts a return that follows a switch.
 [[gnu::always_inline]] inline void SwitchFiber(Fiber* from, Fiber* to) {
   leaving = from;
   entering = to;
@@ -111,16 +112,16 @@ struct Poller {
   uint32_t value;
 };
 
-std::vector<Warp*> ready;       // that have threads which can go on
-Warp* running = nullptr;        // the one whose thread was picked last
-std::vector<Thread*> sleeping;  // until the host comes by
+std::vector<Warp*> ready;       // warps with threads that can go on
+Warp* running = nullptr;        // the warp whose thread was picked last
+std::vector<Thread*> sleeping;  // until the host runs the kernel again
 std::vector<Poller> pollers;
 std::vector<Fiber*> idle;   // fibers without a thread
 Thread* current = nullptr;  // null: the host
 
 std::string Describe(uint3 index) { return fmt::format("({}, {}, {})", index.x, index.y, index.z); }
 
-// A place that addr2line and gdb find: "libtokamak_cuda.so+0x1234".
+// Returns an address in the form that addr2line and gdb take: "libtokamak_cuda.so+0x1234".
 std::string Place(const void* address) {
   Dl_info info = {};
   if (::dladdr(address, &info) == 0) return fmt::format("{}", address);
@@ -144,7 +145,7 @@ void Wake(Thread& thread) {
   warp.ready.push_back(&thread);
 }
 
-// Wakes threads whose counter has come to its value. False if there are none.
+// Wakes the threads whose counter has reached its value. Returns false if there are none.
 bool WakePollers() {
   const size_t before = pollers.size();
   std::erase_if(pollers, [](const Poller& poller) {
@@ -155,8 +156,8 @@ bool WakePollers() {
   return pollers.size() < before;
 }
 
-// Takes one of the threads that can go on; null if there is none. Mostly a lane of the same warp as
-// before, as the stacks of those are in the caches.
+// Takes one of the threads that can go on; returns null if there is none. Mostly picks a lane of
+// the same warp as before, because the stacks of that warp are in the caches.
 Thread* Pick() {
   constexpr uint64_t kStay = 16;
   while (ready.empty()) {
@@ -179,7 +180,7 @@ Thread* Pick() {
 
 void RunThreads();
 
-// Makes it the current thread.
+// Makes `thread` the current one and returns its fiber.
 Fiber* Enter(Thread& thread) {
   current = &thread;
   threadIdx = thread.index;
@@ -238,7 +239,7 @@ bool IsComplete(const Barrier& barrier, const Cta& cta) {
          barrier.arrived >= (barrier.count == 0 ? cta.running : barrier.count);
 }
 
-// A thread that has ended no longer keeps others waiting.
+// Ends a thread, and opens the barriers that waited for it alone.
 void End(Thread& thread) {
   if (thread.stores != nullptr) EndStores(thread);
   thread.ended = true;
@@ -380,7 +381,7 @@ void Grid::StartCtas() {
   has_begun_ = true;
   const auto has_ended = [](const auto& cta) { return cta->cluster->running == 0; };
   if (std::any_of(resident_.begin(), resident_.end(), has_ended)) {
-    while (LandLateCopy()) {  // while their destinations exist
+    while (LandLateCopy()) {  // before their destinations are destroyed
     }
   }
   std::erase_if(resident_, has_ended);
@@ -464,15 +465,15 @@ int SyncCta(int number, int count, bool predicate) {
   Cta& cta = *thread.cta;
   Barrier& barrier = cta.barriers[static_cast<size_t>(number)];
   if (barrier.arrived > 0 && barrier.count != count) {
-    Fail(fmt::format("barrier {} is waited for by {} threads and by {}", number, barrier.count,
-                     count));
+    Fail(fmt::format("threads wait for barrier {} with different counts, {} and {}", number,
+                     barrier.count, count));
   }
   barrier.count = count;
   Arrive(barrier, thread);
   barrier.num_true += static_cast<int>(predicate);
   thread.barrier = number;
   NoteWait(&DescribeBarrier, __builtin_return_address(0));
-  if (IsComplete(barrier, cta)) Open(barrier);  // the last one to come too takes its turn
+  if (IsComplete(barrier, cta)) Open(barrier);  // even the last to arrive then waits to be picked
   Yield();
   return thread.result;
 }
@@ -541,7 +542,7 @@ int ClusterRank() {
 
 void PollCounter(const uint32_t* counter, uint32_t value) {
   const InMachine in;
-  // At the earliest or at the latest moment, as drawn.
+  // As drawn, goes on as early as the counter allows or as late as possible.
   if (std::atomic_ref<const uint32_t>(*counter).load() >= value && Choose(2) == 0) return;
   pollers.push_back({.thread = current, .counter = counter, .value = value});
   NoteWait(&DescribePoll, __builtin_return_address(0));

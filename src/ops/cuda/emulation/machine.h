@@ -1,4 +1,4 @@
-// The emulated device: CTAs of threads, and what those wait for.
+// The emulated device: CTAs, their threads, and what threads wait for.
 //
 // Owner: whoever holds the runtime's lock (runtime.cc). All of it belongs to one OS thread at a
 // time.
@@ -17,11 +17,11 @@ namespace tokamak::cuda::emulation {
 
 inline constexpr unsigned kWarpLanes = 32;
 inline constexpr unsigned kMaxThreads = 1024;       // of a CTA
-inline constexpr size_t kDefaultShared = 48 << 10;  // what a kernel has without asking
-inline constexpr size_t kMaxShared = 227 << 10;     // what it may ask for
+inline constexpr size_t kDefaultShared = 48 << 10;  // bytes that every kernel may use
+inline constexpr size_t kMaxShared = 227 << 10;     // bytes that a kernel may ask for
 inline constexpr int kNumBarriers = 16;
 
-struct BoxStores;  // by TMA (tensor_copies.cc)
+struct BoxStores;  // the TMA stores of a thread (tensor_copies.cc)
 struct Cta;
 struct Fiber;
 struct Warp;
@@ -51,8 +51,8 @@ struct Thread {
   bool ended = false;
   std::string (*waits_for)(const Thread&) = nullptr;  // null: it can go on
   const void* waits_at = nullptr;                     // where in the code
-  int barrier = 0;                                    // that it waits at
-  int result = 0;                                     // of that
+  int barrier = 0;                                    // the barrier of its last SyncCta
+  int result = 0;                                     // what that SyncCta returns
   std::unique_ptr<AsyncCopies> copies;                // null: none so far
   std::shared_ptr<BoxStores> stores;                  // null: none so far
   sanitizers::Actor actor;
@@ -67,11 +67,11 @@ struct Barrier {
   sanitizers::Clocks clocks;
 };
 
-// Lanes of a warp on their way into one exchange.
+// Lanes of a warp that exchange values: they arrive, then each reads what the others brought.
 struct Meeting {
   unsigned mask = 0;
   unsigned arrived = 0;
-  int unread = 0;  // lanes that have not come back with the values
+  int unread = 0;  // lanes that have not read the values yet
   const char* what = nullptr;
   std::array<uint64_t, kWarpLanes> values;
   std::vector<Thread*> waiting;
@@ -82,14 +82,14 @@ struct WarpProducts;  // what wgmma does for a warp (warpgroup.cc)
 
 struct Warp {
   std::vector<Thread*> ready;  // lanes that can go on
-  size_t place = 0;            // among the warps that have some
+  size_t place = 0;            // index among the warps that have any
   std::vector<std::unique_ptr<Meeting>> meetings;
   std::shared_ptr<WarpProducts> products;  // null: none so far
 };
 
 // Shared memory of a CTA.
 struct SharedBlock {
-  const void* site = nullptr;  // in the source; null: dynamic
+  const void* site = nullptr;  // identifies the declaration; null: dynamic
   size_t bytes = 0;
   uint32_t address = 0;  // in the CTA's shared memory; equal to that of `memory` modulo 1024
   std::unique_ptr<void, void (*)(void*)> memory;
@@ -118,20 +118,22 @@ struct Cta {
 
 Thread& CurrentThread();
 
-// Until the end of the scope, accesses count as the emulator's, not as the current CUDA thread's.
+// Until the end of the scope, accesses count as those of the emulator, not of the current CUDA
+// thread.
 class InMachine : sanitizers::In {
  public:
   InMachine();
 };
 
-// Suspends the current thread until it is woken; `what` says for what it waits.
+// Suspends the current thread until it is woken. `what` describes what it waits for, `at` is where
+// in the code.
 void WaitForWake(std::string (*what)(const Thread&), const void* at);
 void WakeThread(Thread& thread);
 
-// Gives the CTA memory of just this size, whose end the address sanitizer sees.
+// Gives the CTA memory of exactly this size, so that the address sanitizer sees its end.
 void* AddShared(Cta& cta, const void* site, size_t bytes, size_t alignment);
 
-// Where an address lies in a CTA's shared memory. No block: elsewhere.
+// The place of an address in a CTA's shared memory. Without a block it lies elsewhere.
 struct SharedPlace {
   SharedBlock* block = nullptr;
   size_t offset = 0;
@@ -155,8 +157,8 @@ void LandLate(std::function<void()> copy);
 // Lands one of the copies that were postponed. Returns false if there are none.
 bool LandLateCopy();
 
-// A thread ends: its stores by TMA land late. Ends the process if they may still read shared
-// memory.
+// Call it when a thread ends: its TMA stores land as late as possible. Ends the process if they may
+// still read shared memory.
 void EndStores(const Thread& thread);
 
 // Wakes the threads that paused to let the next kernel go as far as it can. False if there are
@@ -172,21 +174,21 @@ class Grid {
   bool Run();
 
   const KernelLaunch& launch() const { return launch_; }
-  sanitizers::Clock& ended() { return ended_; }  // threads
+  sanitizers::Clock& ended() { return ended_; }  // knows what the contexts that ended have done
   // Describes for people what its threads wait for.
   std::string Waiting() const;
 
   // Dependent launch (dependent_launch.cc). `next` is behind it in the stream.
   void SetKernelBehind(Grid& next);
-  // The kernel behind it, if that has begun.
+  // The kernel behind this one if it has begun, else null.
   Grid* OverlappingKernel() const;
-  // Begins the kernel behind it if it may begin now and the draw says so.
+  // Begins the kernel behind this one if it may begin now and the draw says so.
   void BeginKernelBehind();
   // Waits until the kernel ahead has ended.
   void WaitForKernelAhead(const void* at);
 
  private:
-  // All threads have ended.
+  // Call it when all threads have ended.
   void End();
   void StartCtas();
   void StartCluster(uint64_t number);
@@ -195,7 +197,7 @@ class Grid {
   const KernelLaunch launch_;
   sanitizers::Clock ended_;
   std::vector<uint32_t> order_;  // of clusters that have not started; the last one is next
-  size_t max_resident_ = 0;      // CTAs
+  size_t max_resident_ = 0;      // CTAs at a time
   std::vector<std::unique_ptr<Cta>> resident_;
 
   Grid* ahead_ = nullptr;   // has not ended, and this kernel depends on it

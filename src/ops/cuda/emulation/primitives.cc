@@ -28,12 +28,12 @@ namespace {
 constexpr unsigned kAllLanes = 0xffffffff;
 constexpr uint64_t kMagic = 0xb57;
 
-// An mbarrier, in its 64 bits.
+// The 64 bits of an mbarrier.
 struct BarrierWord {
   uint64_t phase : 1;
   uint64_t expected : 15;  // arrivals in each phase
-  uint64_t pending : 15;   // of them, in this phase
-  int64_t bytes : 21;      // that have been announced and have not come
+  uint64_t pending : 15;   // arrivals missing in this phase
+  int64_t bytes : 21;      // announced bytes that have not come
   uint64_t magic : 12;
 };
 static_assert(sizeof(BarrierWord) == sizeof(uint64_t));
@@ -48,14 +48,14 @@ BarrierWord Load(const uint64_t* barrier) {
   return word;
 }
 
-// The clocks that tell threads waiting for a phase what the arriving threads did. They are known by
-// an address inside the barrier's word, so they go when the barrier does.
+// Returns the clocks that order what threads did before they arrived in a phase before what waiting
+// threads do afterwards. They lie inside the barrier's word, so they are forgotten with it.
 sanitizers::Clocks& ClocksOf(uint64_t* barrier, uint64_t phase) {
   auto* const places = reinterpret_cast<std::byte*>(barrier) + 1;
   return *reinterpret_cast<sanitizers::Clocks*>(places + (phase & 1) * sizeof(sanitizers::Clocks));
 }
 
-// Ends the phase if nothing is missing any more.
+// Stores the word. If nothing is missing any more, ends the phase first.
 void Store(uint64_t* barrier, BarrierWord word) {
   if (word.pending == 0 && word.bytes == 0) {
     word.pending = word.expected;
@@ -162,8 +162,8 @@ bool LandLateCopy() {
 
 void SyncNamed(int id, int count) {
   if (id < 1 || id >= kNumBarriers || count < 1 || count % static_cast<int>(kWarpLanes) != 0) {
-    Fail(fmt::format("barrier {} for {} threads: 1 to {} are there, for whole warps", id, count,
-                     kNumBarriers - 1));
+    Fail(fmt::format("barrier {} for {} threads: barriers are 1 to {}, counts are whole warps", id,
+                     count, kNumBarriers - 1));
   }
   SyncCta(id, count, false);
 }

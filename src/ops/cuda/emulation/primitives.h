@@ -58,13 +58,13 @@ void MultiplyBf16(float* sums, const uint32_t* a, const uint32_t* b);
 void MultiplyF16(float* sums, const uint32_t* a, const uint32_t* b);
 void MultiplyE4m3(float* sums, const uint32_t* a, const uint32_t* b);
 
-// How tensor cores add. TOKAMAK_EMULATION_SUMS=plain makes it kInOrder.
+// How tensor cores add: kInOrder with TOKAMAK_EMULATION_SUMS=plain, else kHopper.
 extern const Arithmetic kArithmetic;
 
 // An address in the CTA's shared memory, in the form that descriptors of tiles use.
 uint32_t SharedAddress(const void* shared);
 
-// A wgmma.mma_async.
+// The operands of one wgmma.mma_async.
 struct WarpgroupProduct {
   ElementType type;
   int n;

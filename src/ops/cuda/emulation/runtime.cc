@@ -1,6 +1,6 @@
-// The runtime's API. Streams are queues that go on only when the host asks for something: one
-// operation at a time, of a stream that is drawn. So work is done as late as CUDA allows, and code
-// that does not wait for it finds the old state.
+// The runtime's API. Streams are queues that advance only when the host asks whether or until work
+// is done: one operation at a time, from a stream that is drawn. So work is done as late as CUDA
+// allows, and code that does not wait for it finds the old state.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -46,12 +46,12 @@ namespace {
 constexpr int kMultiprocessors = 6;
 constexpr unsigned kMaxCluster = 8;
 constexpr size_t kMemoryBytes = size_t{2} << 30;
-constexpr size_t kPoisonedBytes = 16 << 20;  // of an allocation: to fill more would take long
+constexpr size_t kPoisonedBytes = 16 << 20;  // filled with 0xff; more would take long
 
 using Allocations = std::map<const std::byte*, size_t>;
 
 tokamak::Mutex mutex;
-EmulatedStream default_stream GUARDED_BY(mutex);  // no other one waits for it
+EmulatedStream default_stream GUARDED_BY(mutex);  // no other stream waits for it
 std::set<EmulatedStream*> streams GUARDED_BY(mutex) = {&default_stream};
 Allocations device_memory GUARDED_BY(mutex);
 Allocations pinned_memory GUARDED_BY(mutex);
@@ -65,7 +65,7 @@ cudaError_t Report(cudaError_t error) {
   return error;
 }
 
-// Does one operation of some stream that can go on. False if none can.
+// Does one operation of a stream that can go on. Returns false if no stream can.
 bool Advance() REQUIRES(mutex) {
   std::vector<EmulatedStream*> busy;
   for (EmulatedStream* stream : streams) {
@@ -127,8 +127,8 @@ Recipe Always(Work work) {
   };
 }
 
-// Returns whether the thread captures a stream, which forbids this call, and spoils the capture if
-// so.
+// Returns whether this thread is capturing a stream, during which the call is forbidden. If so,
+// also spoils the capture, as CUDA does.
 bool IsForbidden() REQUIRES(mutex) {
   bool forbidden = false;
   for (EmulatedStream* stream : streams) {
@@ -139,7 +139,7 @@ bool IsForbidden() REQUIRES(mutex) {
   return forbidden;
 }
 
-// Whether [memory, memory + bytes) lies in one of them.
+// Returns whether [memory, memory + bytes) lies in one of the allocations.
 bool IsWithin(const Allocations& allocations, const void* memory, size_t bytes) {
   const auto* const first = static_cast<const std::byte*>(memory);
   auto after = allocations.upper_bound(first);
@@ -195,7 +195,8 @@ cudaError_t CheckLaunch(const emulation::KernelLaunch& launch) REQUIRES(mutex) {
 
 namespace tokamak::cuda::emulation {
 
-// Kernels of several streams run one after the other; one that sleeps holds up the others.
+// Kernels of different streams run one after the other: while a kernel sleeps, no other stream's
+// kernel begins.
 cudaError_t Enqueue(const cudaLaunchConfig_t& config, const void* kernel,
                     std::function<void()> thread) {
   KernelLaunch launch = {.kernel = kernel,
@@ -331,8 +332,8 @@ cudaError_t cudaFreeHost(void* memory) {
   return Release(memory, pinned_memory);
 }
 
-// Pinned memory is read and written when the copy's turn comes. Other memory of the host is read at
-// once, and written before the call returns.
+// Pinned memory is read or written when the copy's turn comes. Other host memory is read at once,
+// or written before the call returns.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   MutexLock lock(mutex);
@@ -438,7 +439,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t instance) {
 cudaError_t cudaGraphLaunch(cudaGraphExec_t instance, cudaStream_t stream) {
   MutexLock lock(mutex);
   std::deque<Operation>& queue = At(stream).queue;
-  // Its kernels overlap with each other, and not with those ahead of it and behind it.
+  // A graph's kernels may overlap with each other, but not with kernels outside of the graph.
   const auto bound = [&] {
     if (!queue.empty()) queue.back().kernel = nullptr;
   };

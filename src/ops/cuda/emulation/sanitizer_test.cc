@@ -1,6 +1,5 @@
 // Tests that the sanitizers find what is wrong in kernels, whatever the schedule and the result,
-// and that they find nothing in the same kernels made right. Every test has both forms of one
-// kernel.
+// and that they find nothing in the corrected kernels. Every test has both forms of one kernel.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -163,7 +162,7 @@ __global__ void ReadAcrossWarps(uint32_t* out) {
   if (kWaits) __syncthreads();
   out[threadIdx.x] = words[threadIdx.x ^ kWarp];
 }
-// Gives the same in every order.
+// The result is the same in every order.
 template <bool kWaits>
 __global__ void AllWriteTheSame(uint32_t* out) {
   if (!kWaits || threadIdx.x == 0) out[0] = 7;
@@ -229,8 +228,8 @@ struct alignas(16) Chunk {
   uint32_t words[kThreads];
   uint64_t full, empty;
 };
-// One thread fills the chunk twice. In the emulator nothing comes between an arrival and the read
-// behind it, so that the wrong form too gives what it should.
+// One thread fills the chunk twice. In the emulator nothing happens between an arrival and the read
+// after it, so even the wrong form gives the right result.
 template <bool kWaits, bool kFences = true>
 __global__ void RefillAChunk(uint32_t* out) {
   SHARED(chunk, Chunk);
@@ -340,7 +339,7 @@ __global__ void StoreABoxOfOthers(uint32_t* out) {
   ptx::CommitStores();
   ptx::WaitForStoreReads<0>();
 }
-// A thread's fence shows what it has stored itself.
+// A thread's fence shows only what the thread itself has stored.
 template <bool kFences>
 __global__ void StoreABoxBehindAFence(uint32_t* out) {
   StoreABoxOfOthers<true, kFences>(out);
@@ -446,7 +445,7 @@ TEST_P(ThreadSanitizerDeathTest, ARaceIsFound) {
 }
 constexpr Launch kPair = {.ctas = 2, .groups = {.cluster = 2}};
 constexpr Launch kOneWarpgroup = {.threads = kWarpgroup};
-constexpr Launch kChain = {.groups = {.dependent = true}, .times = 8};  // some begin early
+constexpr Launch kChain = {.groups = {.dependent = true}, .times = 8};  // some kernels begin early
 INSTANTIATE_TEST_SUITE_P(
     , ThreadSanitizerDeathTest,
     testing::Values(RACE(ReadAcrossWarps), RACE(AllWriteTheSame), RACE(OverwriteWhatOthersRead),

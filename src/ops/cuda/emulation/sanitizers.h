@@ -42,18 +42,18 @@ inline constexpr bool kAddress = true;
 inline constexpr bool kAddress = false;
 #endif
 
-#ifdef TOKAMAK_THREAD_SANITIZER  // no macro of the compiler's says it where instrumentation is off
+#ifdef TOKAMAK_THREAD_SANITIZER  // CMake's: with instrumentation off, the compiler defines no macro
 inline constexpr bool kThread = true;
 #else
 inline constexpr bool kThread = false;
 #endif
 
-// Before a switch to the stack [bottom, bottom + bytes). `fake_stack` is where the fiber being left
-// keeps what FinishSwitch needs when that fiber resumes.
+// Call it before a switch to the stack [bottom, bottom + bytes). Keeps in *fake_stack what
+// FinishSwitch needs when the fiber being left resumes.
 inline void StartSwitch(void** fake_stack, const void* bottom, size_t bytes) {
   if constexpr (kAddress) __sanitizer_start_switch_fiber(fake_stack, bottom, bytes);
 }
-// Must follow the switch. Returns the bounds of the stack that was left.
+// Call FinishSwitch after the switch. It returns the bounds of the stack that was left.
 struct Stack {
   const void* bottom = nullptr;
   size_t bytes = 0;
@@ -70,7 +70,7 @@ using Context = void*;  // null in other builds
 
 inline Context CurrentContext() { return kThread ? __tsan_get_current_fiber() : nullptr; }
 
-// Makes the OS thread act in that context from here on. This alone orders nothing.
+// Makes the OS thread act in `context` from here on. This alone orders nothing.
 inline void Enter(Context context) {
   if constexpr (kThread) __tsan_switch_to_fiber(context, __tsan_switch_to_fiber_no_sync);
 }
@@ -79,9 +79,10 @@ inline void EnterAfter(Context context) {
   if constexpr (kThread) __tsan_switch_to_fiber(context, 0);
 }
 
-// Makes a context. All that the present one has done so far happens before what the new one does.
+// Makes a context. What the current one has done so far happens before what the new one will do.
 inline Context BeginContext() { return kThread ? __tsan_create_fiber(0) : nullptr; }
-// Keeps the contexts that ended last: ThreadSanitizer reports no race with one it has forgotten.
+// Destroys contexts late, the oldest first: ThreadSanitizer reports no race with a context that it
+// has forgotten.
 inline void EndContext(Context context) {
   if constexpr (kThread) {
     constexpr size_t kKept = 1024;
@@ -150,9 +151,10 @@ inline void NoteAtomic(Context context, const uint64_t* word) {
   if constexpr (kThread) (void)__tsan_atomic64_load(word, __ATOMIC_RELAXED);
 }
 
-// Forgets what was done on this stack below the caller's frame: another CUDA thread is next.
+// Forgets what was done on this stack below the caller's frame, because another CUDA thread will
+// use it.
 [[gnu::always_inline]] inline void ForgetStack() {
-  constexpr uintptr_t kUsed = 32 << 10;  // more than any kernel uses; all of it would take long
+  constexpr uintptr_t kUsed = 32 << 10;  // more than any kernel uses; a whole stack takes long
   if constexpr (kThread) {
     const auto end = reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) & ~uintptr_t{63};
     __tsan_java_free(end - kUsed, sizeof(uint64_t));  // the block that was noted the last time
@@ -167,7 +169,7 @@ class Clock {
     const In in(context);
     if constexpr (kThread) __tsan_release(this);
   }
-  // With `is_first`, drops what was released before.
+  // With `is_first`, also drops what was released before.
   void Release(Context context, bool is_first) {
     if (!is_first) return Release(context);
     const In in(context);
@@ -182,24 +184,24 @@ class Clock {
   unsigned char place_ = 0;
 };
 
-// The contexts that act for one CUDA thread. Calls are made in the emulator's context, which knows
-// what was done before the kernel began.
+// The contexts that act for one CUDA thread. Its functions are called in the emulator's context,
+// which knows what was done before the kernel began.
 class Actor {
  public:
   Context context = nullptr;
 
-  // The context of TMA and wgmma when the thread asks them for something. It knows their earlier
-  // work that was waited for, and what the thread did up to its last fence.proxy.async.
+  // Returns the context in which TMA and wgmma work for this thread. It knows their earlier work
+  // that was waited for, and what the thread did up to its last fence.proxy.async.
   Context Fenced() {
     is_used_ = true;
     if (kThread && fenced_ == nullptr) fenced_ = BeginContext();
     return fenced_;
   }
-  // False until somebody has asked for something: there is nothing to pass on until then.
+  // False until the first call of Fenced: until then nothing needs to be passed on.
   static bool IsFencedUsed() { return is_used_; }
   void End() {
     if constexpr (kThread) {
-      if (fenced_ != nullptr) __tsan_destroy_fiber(fenced_);  // which touched no memory
+      if (fenced_ != nullptr) __tsan_destroy_fiber(fenced_);  // it touched no memory
     }
     fenced_ = nullptr;
   }
@@ -209,8 +211,8 @@ class Actor {
   Context fenced_ = nullptr;
 };
 
-// Orders what was done so far in that context before what the thread, and TMA and wgmma for it, do
-// from here on.
+// Orders what was done so far in `before` before what the thread, and TMA and wgmma for it, do from
+// here on.
 inline void Order(Context before, Actor& after) {
   Order(before, after.context);
   if (Actor::IsFencedUsed()) Order(before, after.Fenced());
@@ -268,7 +270,7 @@ class Copies {
  private:
   Context context_ = nullptr;
   size_t num_groups_ = 0;
-  std::array<Clock, 16> groups_;  // the last ones; more are never under way
+  std::array<Clock, 16> groups_;  // of the last groups; no kernel has more under way
 };
 
 }  // namespace tokamak::cuda::emulation::sanitizers

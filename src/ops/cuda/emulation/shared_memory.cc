@@ -22,7 +22,7 @@ void* AddShared(Cta& cta, const void* site, size_t bytes, size_t alignment) {
     throw std::bad_alloc();
   }
   if (memory != nullptr) std::memset(memory, 0xff, bytes);
-  // The first 1 KiB is the system's, as on GPUs.
+  // The system uses the first 1 KiB, as on GPUs.
   const SharedBlock* const last = cta.shared.empty() ? nullptr : &cta.shared.back();
   const size_t begin = last == nullptr ? 1 : (last->address + last->bytes) / kPattern + 1;
   const auto address =

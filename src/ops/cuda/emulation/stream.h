@@ -10,12 +10,12 @@ namespace tokamak::cuda::emulation {
 
 class Grid;
 
-// Something in a stream.
+// A piece of work in a stream.
 struct Operation {
-  std::function<bool()> go_on;     // called until it returns true, which says that it is done
-  std::shared_ptr<Grid> kernel{};  // null: something else
+  std::function<bool()> go_on;     // called until it returns true: the work is done
+  std::shared_ptr<Grid> kernel{};  // null if the work is no kernel
 };
-// Makes an operation, anew for each time that a graph is launched.
+// Makes an operation. A graph calls it again at each launch.
 using Recipe = std::function<Operation()>;
 
 // Puts the host function `work` into the stream.

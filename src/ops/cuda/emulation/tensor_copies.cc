@@ -1,6 +1,6 @@
 // TMA with tensor maps. A load reads global memory when it lands. A store reads shared memory when
-// it is issued or when that is waited for, as drawn, and then writes at once or when its completion
-// is waited for.
+// it is issued or when its read is waited for, as drawn. Then it writes at once or when its
+// completion is waited for.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,9 +26,9 @@ struct Box {
 struct BoxStore {
   Box box;
   const void* shared;
-  std::vector<std::byte> bytes;        // empty: have not been read
-  bool is_late;                        // written when all is waited for
-  sanitizers::Context reader, writer;  // one may be waited for without the other
+  std::vector<std::byte> bytes;        // empty: not read yet
+  bool is_late;                        // writes when its completion is waited for
+  sanitizers::Context reader, writer;  // two, because a thread may wait only for the read
 
   void Read() {
     if (!bytes.empty()) return;
@@ -37,7 +37,7 @@ struct BoxStore {
     if (!is_late) Write();
   }
   void Write() const { WriteBox(box.map, box.at, bytes, writer); }
-  // Writes now unless that is done already; the thread no longer waits for the store.
+  // Writes, unless Read has, and ends the store.
   void Finish(Grid& grid) const {
     if (is_late) Write();
     EndContext(grid, reader);
@@ -47,7 +47,7 @@ struct BoxStore {
 
 struct StoreGroup {
   std::vector<BoxStore> stores;
-  bool has_read = false;  // and the thread knows
+  bool has_read = false;  // and the thread has waited for it
 };
 
 Box MakeBox(const char* what, const CUtensorMap* map, const int* at, int rank, const void* shared) {
@@ -58,7 +58,7 @@ Box MakeBox(const char* what, const CUtensorMap* map, const int* at, int rank, c
   if (box.map.rank != rank) {
     Fail(fmt::format("{}: {} coordinates for a tensor of {} dimensions", what, rank, box.map.rank));
   }
-  if (at[0] * box.map.element_bytes % 16 != 0) {  // what an H200 calls an illegal instruction
+  if (at[0] * box.map.element_bytes % 16 != 0) {  // an H200 reports an illegal instruction
     Fail(fmt::format("{}: a box begins at element {} of a row, which is no multiple of 16 bytes",
                      what, at[0]));
   }
@@ -81,7 +81,7 @@ BoxStores& StoresOfThread() {
   return *thread.stores;
 }
 
-// Returns all groups but the last `pending`, for which nobody waits yet.
+// Returns all groups except the last `pending`, which may stay under way.
 std::span<StoreGroup> GroupsToWaitFor(BoxStores& stores, int pending) {
   const auto count = std::max<ptrdiff_t>(std::ssize(stores.groups) - pending, 0);
   return std::span(stores.groups).first(static_cast<size_t>(count));

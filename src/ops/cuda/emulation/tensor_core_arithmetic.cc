@@ -17,11 +17,11 @@ constexpr int kRows = 16;    // of a, decoded at once
 constexpr int kColumns = 8;  // of b: the lanes of a vector
 constexpr uint32_t kNan = 0x7FFFFFFF;
 constexpr uint32_t kInf = 0x7F800000;
-// No sum is aligned to less, whatever its terms: bits below 2^(-133 - F) are always lost.
+// The least exponent to which terms are aligned: bits below 2^(-133 - F) are always lost.
 constexpr int kLeastExponent = -133;
 // Added to a zero's exponent, so that no product with a zero has the largest one.
 constexpr int kExponentOfZero = -1000;
-// A scaling by 2^kVanished, and F bits more, leaves nothing of a product.
+// Shifts stop here: scaling by 2^(kVanished + F) leaves nothing of a product.
 constexpr int kVanished = -40;
 
 struct Format {
@@ -48,7 +48,7 @@ struct Sums {
   int block;          // products in a sum
   int fraction_bits;  // kept below the largest exponent: F
   int result_bits;    // fraction bits of the result
-  bool as_f16;        // 8 bits by mma.sync: two sums, and the accumulator after them
+  bool as_f16;        // mma.sync of 8 bits: two sums from zero, then the accumulator is added
 };
 
 Sums SumsOf(Instruction instruction, ElementType type, int k) {
@@ -57,8 +57,8 @@ Sums SumsOf(Instruction instruction, ElementType type, int k) {
   return {k / 2, 25, 23, true};
 }
 
-// `kLanes` rows of a, or columns of b: significand · 2^exponent. |significand| is below 2, and at
-// least 1 unless the element is zero or subnormal.
+// `kLanes` rows of a or columns of b. An element is significand · 2^exponent, with |significand| in
+// [1, 2), or below 1 if the element is zero or subnormal.
 template <size_t kLanes>
 struct Operand {
   using Values = std::array<std::array<float, kLanes>, kMaxK>;
@@ -73,7 +73,8 @@ struct Operand {
 template <size_t kLanes>
 using RawElements = std::array<std::array<uint16_t, kLanes>, kMaxK>;
 
-// Elements in the order in which the sums take them. Lanes beyond `count` become zeros.
+// Copies elements to `raw`, in the order in which the sums take them. Lanes beyond `count` become
+// zeros.
 template <typename Element, size_t kLanes>
 void Gather(const Element* elements, ptrdiff_t lane_stride, ptrdiff_t k_stride, int count, int k,
             bool as_f16, RawElements<kLanes>& raw) {
@@ -168,19 +169,19 @@ void Load(const Matrix& matrix, ptrdiff_t offset, ptrdiff_t lane_stride, ptrdiff
   }
 }
 
-// Turns significands into the elements' values, Inf and NaN among them.
+// Replaces significands by the elements' values, including Inf and NaN.
 template <size_t kLanes>
 void Scale(size_t k, Operand<kLanes>& operand) {
   for (size_t i = 0; i < k; ++i) {
     for (size_t lane = 0; lane < kLanes; ++lane) {
-      const int exponent = std::max<int>(operand.exponent[i][lane], -126);  // a zero's is any
+      const int exponent = std::max<int>(operand.exponent[i][lane], -126);  // lower only for zeros
       operand.significand[i][lane] =
           operand.WithSpecials()[i][lane] * std::bit_cast<float>((exponent + 127) << 23);
     }
   }
 }
 
-// sum · 2^exponent as f32, cut off toward zero after `fraction_bits`.
+// Returns sum · 2^exponent as f32, cut off toward zero after `fraction_bits`.
 uint32_t Encode(int64_t sum, int exponent, int fraction_bits) {
   const uint32_t sign = sum < 0 ? 0x80000000u : 0;
   auto magnitude = static_cast<uint64_t>(std::abs(sum));
@@ -214,7 +215,7 @@ int64_t ShiftTowardZero(int64_t value, int shift) {
   return value < 0 ? -magnitude : magnitude;
 }
 
-// The tensor cores and FADD know one NaN.
+// The tensor cores and FADD give only one NaN.
 uint32_t BitsOf(float value) { return std::isnan(value) ? kNan : std::bit_cast<uint32_t>(value); }
 
 bool IsFinite(uint32_t bits) { return (bits & kInf) != kInf; }
@@ -228,7 +229,8 @@ struct Block {
   size_t begin, end;
 };
 
-// Sums with an Inf or a NaN among their terms. The other terms do not matter beyond being finite.
+// Computes the sums that have an Inf or a NaN among their terms. Finite terms do not change such a
+// sum, so they are not given their values.
 void SumSpecials(const Rows& a, size_t row, const Columns& b, Block block,
                  const Accumulators& before, Accumulators& after) {
   for (size_t lane = 0; lane < kColumns; ++lane) {

@@ -38,7 +38,7 @@ enum class Instruction : uint8_t {
 
 enum class Arithmetic : uint8_t {
   kHopper,
-  kInOrder,  // f32 multiply-adds along k from the accumulator on: fast, for long test suites
+  kInOrder,  // starts from the accumulator, multiply-adds in f32 along k: fast, for long suites
 };
 
 struct TileShape {

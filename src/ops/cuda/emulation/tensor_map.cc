@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kMagic = 0x7e5a0b0c5;
 constexpr size_t kChunkBytes = 16;
 
-// 0: packed elements, of less than a byte.
+// Returns 0 for types that the emulator lacks, such as packed ones.
 unsigned ElementBytes(CUtensorMapDataType type) {
   switch (type) {
     case CU_TENSOR_MAP_DATA_TYPE_UINT8:
@@ -56,15 +56,15 @@ unsigned SwizzleSpan(CUtensorMapSwizzle swizzle) {
   }
 }
 
-// In [low, high].
+// Returns whether all values are in [low, high].
 template <typename T>
 bool AreWithin(const T* values, size_t count, uint64_t low, uint64_t high) {
   return std::all_of(values, values + count,
                      [&](uint64_t value) { return low <= value && value <= high; });
 }
 
-// Calls move(the row's bytes in the box, its place in the tensor, how many) for each part of a row
-// that lies in the tensor.
+// Calls move(offset in the box, address in the tensor, bytes) for each part of a box's row that
+// lies in the tensor.
 template <typename Move>
 void ForEachRow(const TensorMap& map, const Coordinates& at, uint64_t size_of_row,
                 const Move& move) {
@@ -89,7 +89,7 @@ void ForEachRow(const TensorMap& map, const Coordinates& at, uint64_t size_of_ro
   }
 }
 
-// Calls move(a chunk's place in the box, its distance from the box in shared memory).
+// Calls move(offset in the box, offset in shared memory) for each chunk.
 template <typename Move>
 void ForEachChunk(const TensorMap& map, const void* shared, const Move& move) {
   const auto base = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(shared));

@@ -30,12 +30,12 @@ struct TensorMap {
 };
 static_assert(sizeof(TensorMap) <= sizeof(CUtensorMap));
 
-// False if cuTensorMapEncodeTiled did not make it.
+// Returns false if cuTensorMapEncodeTiled did not make `from`.
 bool ReadTensorMap(const CUtensorMap& from, TensorMap& to);
 
-// The box at these coordinates, row by row: elements outside of the tensor are read as zeros and
-// not written, except for the padding of its rows to multiples of 16 bytes. The sanitizers take the
-// access to happen in `context`.
+// Read or write the box at these coordinates, row by row. Elements outside of the tensor are read
+// as zeros and not written, except that writes fill the padding of its rows to multiples of 16
+// bytes. For the sanitizers the access happens in `context`.
 std::vector<std::byte> ReadBox(const TensorMap& map, const Coordinates& at,
                                sanitizers::Context context);
 void WriteBox(const TensorMap& map, const Coordinates& at, const std::vector<std::byte>& bytes,

@@ -1,8 +1,9 @@
 // The emulator's services to a CUDA thread. include/cuda_runtime.h offers them by CUDA's names, and
 // ops/cuda/ptx.h as primitives.
 //
-// A CUDA thread is a fiber: it runs until it has to wait for others, at a barrier or a shuffle, and
-// then another one that can go on is drawn (choice.h). One OS thread at a time runs all of them.
+// A CUDA thread is a fiber. It runs until it has to wait for others, for example at a barrier or a
+// shuffle; then the next thread is drawn from those that can go on (choice.h). One OS thread at a
+// time runs all of them.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +26,8 @@ struct KernelLaunch {
   std::function<void()> thread;  // what one thread does
 };
 
-// Puts a kernel into the stream, or says what is wrong with the launch. `thread` is what one thread
-// does.
+// Puts a kernel into the stream; returns an error if the launch is wrong. `thread` is what one
+// thread does.
 cudaError_t Enqueue(const cudaLaunchConfig_t& config, const void* kernel,
                     std::function<void()> thread);
 
@@ -40,11 +41,11 @@ const uint64_t* Exchange(unsigned mask, uint64_t value, const char* what);
 
 unsigned Lane();
 
-// Waits until all others wait and the host has asked for the stream's progress again.
+// Waits until all other threads wait and the host asks for the stream's progress again.
 void Sleep();
 
-// The CTA's dynamic shared memory, and its shared variable declared at this place in the source.
-// Both are fresh for each CTA and filled with 0xff, and each is a heap block of its own.
+// Return the CTA's dynamic shared memory, and its shared variable that is declared at `site` in the
+// source. Each is a heap block of its own, fresh for each CTA and filled with 0xff.
 void* DynamicShared();
 void* SharedVariable(const void* site, size_t bytes, size_t alignment);
 
@@ -53,7 +54,7 @@ T& Shared(const void* site) {
   return *static_cast<T*>(SharedVariable(site, sizeof(T), alignof(T)));
 }
 
-// Ends the process: the kernel is wrong. Says which thread found that.
+// Ends the process because the kernel is wrong. Says which thread found that.
 [[noreturn]] void Fail(const std::string& what);
 
 }  // namespace tokamak::cuda::emulation

@@ -1,5 +1,5 @@
-// wgmma. Each of the four warps computes its 16 of the 64 rows by itself, in the order in which it
-// issued its products: as soon as it has issued one, or when it waits for it, as drawn. Until then
+// wgmma. Each of the four warps computes 16 of the 64 rows by itself. It computes its products in
+// the order in which it issued them, each at once or when it is waited for, as drawn. Until then
 // the accumulators' registers are filled with 0xff.
 #include <fmt/format.h>
 
@@ -23,7 +23,7 @@ constexpr unsigned kAllLanes = 0xffffffff;
 constexpr unsigned kWarps = 4;   // of a warpgroup
 constexpr int kRows = 16;        // of a warp
 constexpr size_t kDepth = 32;    // bytes along k of a product
-constexpr size_t kChunk = 16;    // bytes that no layout tears apart
+constexpr size_t kChunk = 16;    // bytes that stay together in every layout
 constexpr size_t kFragment = 4;  // registers of a lane that hold its part of A
 constexpr uint32_t kPoison = 0xffffffff;
 
@@ -39,16 +39,16 @@ struct Tile {
   std::vector<float> values;  // [16, n]: without the pending products
 };
 
-// The A of a product, as it was when that was issued.
+// The registers of A when a product was issued.
 struct Fragment {
   const uint32_t* first_lane;
   std::array<uint32_t, kFragment * kWarpLanes> values;
 };
 
 struct Product {
-  WarpgroupProduct what;  // its fragment is the first lane's
+  WarpgroupProduct what;  // as the first lane issued it
   Registers<const uint32_t> a_registers;
-  const float* sums;  // the first lane's: says which tile
+  const float* sums;  // of the first lane; identifies the tile
   bool done = false;
 };
 
@@ -60,11 +60,11 @@ struct ProductGroup {
 }  // namespace
 
 struct WarpProducts {
-  bool fenced = false;  // ever
+  bool fenced = false;  // there has been a wgmma.fence
   std::vector<WarpgroupProduct> issued;
   std::vector<Tile> tiles;
-  std::vector<Fragment> fragments;  // that have been used since the last wgmma.fence
-  ProductGroup open;                // the one that has not been committed
+  std::vector<Fragment> fragments;  // used since the last wgmma.fence
+  ProductGroup open;                // not committed yet
   std::vector<ProductGroup> groups;
 };
 
@@ -76,8 +76,8 @@ WarpProducts& ProductsOfWarp() {
   return *warp.products;
 }
 
-// Waits for the other lanes. The first one that goes on calls act(products of the warp, what each
-// lane brought).
+// Waits for the other lanes. The first lane that goes on then calls act(products of the warp, what
+// each lane brought).
 template <typename T, typename Act>
 void ActAsWarp(const char* what, const T& mine, Act act) {
   struct Arrival {
@@ -124,8 +124,8 @@ Layout Decode(uint64_t descriptor) {
   return layout;
 }
 
-// The address of number `chunk` of the 16-byte chunks of a tile's row. The rows lie along k, or
-// along N: `k_together` says which.
+// Returns the address of the 16-byte chunk number `chunk` of a tile's row. Rows lie along k, or
+// without `k_together` along N.
 uint32_t AddressOf(const Layout& layout, bool k_together, uint32_t row, uint32_t chunk) {
   const auto span = static_cast<uint32_t>(layout.span);
   uint32_t address = layout.start;
@@ -140,7 +140,7 @@ uint32_t AddressOf(const Layout& layout, bool k_together, uint32_t row, uint32_t
   return Swizzle(address, layout.span);
 }
 
-// Whether what a block has there now is what wgmma sees.
+// Returns whether `bytes`, which the block holds at `offset`, are also what wgmma sees there.
 bool IsPublished(const SharedBlock& block, size_t offset, const std::byte* bytes) {
   if (!block.published.empty()) {
     return std::memcmp(&block.published[offset], bytes, kChunk) == 0;
@@ -253,7 +253,7 @@ void ComputeGroup(WarpProducts& products, ProductGroup& group) {
   }
 }
 
-// Ends reads for which all lanes of the warp have waited.
+// Ends reads that all lanes of the warp have waited for.
 void EndReads(sanitizers::Context reader) {
   Cta& cta = *CurrentThread().cta;
   const size_t first = WarpOfThread() * kWarpLanes;
@@ -320,7 +320,7 @@ std::string Describe(const WarpgroupProduct& product) {
       product.b);
 }
 
-// The four warps must issue equal products, one after the other.
+// Notes a product of the warp. The four warps must issue equal products in the same order.
 void Note(WarpProducts& products, const WarpgroupProduct& product) {
   Cta& cta = *CurrentThread().cta;
   const size_t first = WarpOfThread() / kWarps * kWarps, number = products.issued.size();
@@ -380,7 +380,7 @@ void Publish(Cta& cta, const void* shared, size_t bytes) {
   }
 }
 
-// Stores of others in the CTA become visible too.
+// Also shows to wgmma what other threads of the CTA have stored, which a GPU would not.
 void FenceAsyncProxy() {
   const InMachine in;
   Cta& cta = *CurrentThread().cta;

@@ -88,7 +88,7 @@ template <typename T>
 template <typename Combine>
 unsigned WarpReduce(unsigned mask, unsigned value, const char* what, Combine combine) {
   const uint64_t* const words = Exchange(mask, value, what);
-  unsigned result = value;  // combining it twice changes nothing, except in sums
+  unsigned result = value;  // the loop skips it, because a sum must not count it twice
   for (unsigned lane = 0; lane < 32; ++lane) {
     if ((mask >> lane & 1) != 0 && lane != Lane()) {
       result = combine(result, static_cast<unsigned>(words[lane]));
@@ -145,8 +145,8 @@ inline unsigned __reduce_max_sync(unsigned mask, unsigned value) {
       mask, value, "__reduce_max_sync", [](unsigned a, unsigned b) { return std::max(a, b); });
 }
 
-// Atomics. Fibers do not interrupt each other, but the thread sanitizer must see atomics here. It
-// takes them to order what comes before and after, as a fence beside them would.
+// Atomics. Fibers do not interrupt each other, but the thread sanitizer must see atomics here. For
+// the sanitizer they also order memory, as on a GPU only a fence beside them does.
 template <typename T>
 T atomicAdd(T* at, std::type_identity_t<T> value) {
   return std::atomic_ref<T>(*at).fetch_add(value);

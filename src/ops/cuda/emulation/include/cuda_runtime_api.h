@@ -125,7 +125,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to);
 
-// What the toolkit's templates of these names call.
+// Called by the templates below, which have the names of the toolkit's.
 cudaError_t EmulatedFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 template <typename Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute attribute, int value) {
