@@ -11,17 +11,17 @@
 namespace tokamak::cuda {
 namespace {
 
-// Partial sums that a plan has room for, in tiles: bounds its memory, and with it how many CTAs can
-// share the longest sequences.
+// Limits on a plan's memory for the partial sums of splits, in tiles and in bytes. They also limit
+// how many CTAs can share the longest sequences.
 constexpr int kMaxPartials = 1024;
 constexpr int64_t kMaxPartialBytes = 128 << 20;
 
-// Sequences with fewer rows in a step waste too much of a wide tile, and few tokens may be drafts
-// to verify.
+// Sequences with less than this in a step have no wide tiles: few rows would waste most of a tile,
+// and few tokens may be drafts to verify.
 constexpr int32_t kMinWideRows = 64;
 constexpr int32_t kMinWideTokens = 16;
 
-// Number of splits that a unit computes.
+// Returns the number of splits that a unit computes.
 int NumSplits(const AttentionUnit& unit) {
   return unit.split < 0 ? unit.end_split - unit.begin_split : 1;
 }
@@ -81,7 +81,7 @@ Status CudaAttentionPlan::AllocateMemory() {
   ASSIGN_OR_RETURN(counters_, allocate(counter_bytes, MemoryKind::kDevice));
   RETURN_IF_ERROR(
       CUDA_TRY(guard_, cudaMemset(counters_.data(), 0, static_cast<size_t>(counter_bytes))));
-  // The memset runs in the default stream, which others do not wait for.
+  // The memset runs in the default stream, for which other streams do not wait.
   return CUDA_TRY(guard_, cudaDeviceSynchronize());
 }
 
@@ -131,10 +131,10 @@ void CudaAttentionPlan::AddTiles(const AttentionBatch& batch, int32_t s, Cut& cu
   }
 }
 
-// Tiles with more than a CTA's share of the splits are spread. That changes no result, only which
-// CTA computes it. The other tiles come first, the longest ahead, because CTAs take units in turn.
-// A wide tile must have twice the share, because writing and merging its splits takes about as long
-// as computing them.
+// A tile with more splits than a CTA's share becomes one unit per split, while there is room for
+// partial sums. A wide tile does so only with more than twice the share, because writing and
+// merging its splits takes about as long as computing them. That changes no result, only which CTA
+// computes it. CTAs take units in turn, so the units with the most splits come first.
 int64_t CudaAttentionPlan::AddUnits(const AttentionBatch& batch, bool wide, AttentionUnit* units) {
   Cut cut = {.tile_rows = wide ? kWideRows : kTileRows, .long_splits = 0, .units = nullptr};
   const auto add_all = [&] {

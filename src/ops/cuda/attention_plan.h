@@ -1,6 +1,6 @@
 // The CUDA backend's AttentionPlan: cuts a step's attention into units (attention_layout.h) on the
-// host and uploads them in one small copy. One plan serves all steps in flight: each Fill has a
-// pinned block of its own, and the device's side changes in stream order.
+// host and uploads them in one small copy. One plan serves all steps in flight: each Fill takes a
+// pinned block of its own, and the copy on the device changes in stream order.
 #pragma once
 
 #include <memory>
@@ -12,15 +12,15 @@
 
 namespace tokamak::cuda {
 
-// CTAs that the device holds at once.
+// How many CTAs of each kernel the device holds at once.
 struct AttentionCtas {
-  int narrow;    // of the kernel for tiles up to kTileRows
-  int wide = 0;  // of the one for tiles up to kWideRows; 0: the plan has no such tiles
+  int narrow;    // of the kernel for tiles of up to kTileRows rows
+  int wide = 0;  // of the kernel for tiles of up to kWideRows rows; 0: the plan has no such tiles
 };
 
 class CudaAttentionPlan final : public AttentionPlan {
  public:
-  // `pinned` is the backend's.
+  // `pinned` belongs to the backend.
   static Result<std::unique_ptr<CudaAttentionPlan>> Make(const AttentionShape& shape,
                                                          const AttentionCtas& num_ctas,
                                                          CallGuard& guard, BlockPool& pinned);
@@ -28,7 +28,7 @@ class CudaAttentionPlan final : public AttentionPlan {
   void Fill(const AttentionBatch& batch, Stream& stream) override;
 
   const AttentionShape& shape() const { return shape_; }
-  // Written by the last Fill.
+  // Set by the last Fill.
   const Tensor& table_rows() const { return table_rows_; }
   const Tensor& block_tables() const { return tables_; }
   const AttentionHeader* device() const {
@@ -36,9 +36,9 @@ class CudaAttentionPlan final : public AttentionPlan {
   }
   float* partials() const { return reinterpret_cast<float*>(partials_.data()); }
   int32_t* counters() const { return reinterpret_cast<int32_t*>(counters_.data()); }
-  // CTAs to launch for each KV head, enough to fill the device whatever the step holds. 0 if all
-  // tiles of the last Fill are wide. A step with one query per sequence has no wide tiles, so that
-  // it may be replayed as a graph.
+  // CTAs to launch for each KV head: always enough to fill the device, but 0 if all tiles of the
+  // last Fill are wide. A step with one query per sequence never has wide tiles, so its launch can
+  // be part of a graph.
   int ctas() const { return num_units_ > 0 || num_wide_units_ == 0 ? ctas_ : 0; }
   // CTAs to launch for the wide tiles of the last Fill.
   int wide_ctas() const;
@@ -49,7 +49,7 @@ class CudaAttentionPlan final : public AttentionPlan {
     int32_t tile_rows;
     // A tile with more splits than this is divided into units of one split each.
     int64_t long_splits;
-    AttentionUnit* units;  // null: they are only counted
+    AttentionUnit* units;  // null: only adds up the splits
     int64_t num_units = 0;
     int64_t total_splits = 0;
   };

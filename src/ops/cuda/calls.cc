@@ -8,7 +8,7 @@
 namespace tokamak::cuda {
 namespace {
 
-// "cudaMemcpyAsync" of "cudaMemcpyAsync(to, from, bytes)".
+// Returns "cudaMemcpyAsync" for "cudaMemcpyAsync(to, from, bytes)".
 std::string_view NameOf(std::string_view call) { return call.substr(0, call.find('(')); }
 
 constexpr std::array<std::string_view, 6> kAllocations = {

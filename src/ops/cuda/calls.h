@@ -46,8 +46,8 @@ class CallGuard {
     return Fail(Describe(call, result));
   }
 
-  // Makes a call while loading. If memory runs out, the caller reports it and the guard does not
-  // keep it.
+  // Makes a call while loading. An error for lack of memory is returned but not kept, so that the
+  // caller can report it and go on.
   template <typename F>
   Status Try(const char* call, F&& make) {
     if (!status_.ok() || Run(call, std::forward<F>(make))) return status_;
@@ -61,7 +61,7 @@ class CallGuard {
 
   // Marks the device as lost and keeps that error.
   void Lose(Status status);
-  // Outlives the guard.
+  // Whether the device is lost. The value outlives the guard.
   const std::shared_ptr<const bool>& lost() const { return lost_; }
 
   bool ok() const { return status_.ok(); }
@@ -69,8 +69,8 @@ class CallGuard {
   int device() const { return device_; }
   int64_t num_calls() const { return num_calls_; }
 
-  // Makes this backend's device that of the calling thread. A thread serves one device: CUDA's
-  // choice is per thread, and is set again only when the thread changes.
+  // Selects this backend's device for the calling thread. CUDA keeps the choice per thread, so it
+  // is made again only when the thread changes; a thread must not serve two devices.
   void SelectDevice();
 
  private:
@@ -81,10 +81,10 @@ class CallGuard {
   Status Describe(std::string_view call, cublasStatus_t error);
 
   const int device_;
-  const int64_t fail_call_;       // counted from 1: fails without being made; 0: none
+  const int64_t fail_call_;       // number (from 1) of the call that fails unmade; 0: none
   CudaCallCounts* const counts_;  // or null
   int64_t num_calls_ = 0;
-  std::thread::id thread_;  // that has selected the device
+  std::thread::id thread_;  // the thread that selected the device last
   Status status_;           // the first error
   const std::shared_ptr<bool> is_lost_ = std::make_shared<bool>(false);
   const std::shared_ptr<const bool> lost_ = is_lost_;

@@ -1,5 +1,5 @@
-// Reductions and prefix sums over a CTA of kCtaThreads, used for exact arithmetic only, where
-// combining in any order gives the same bits.
+// Reductions and prefix sums over a CTA of kCtaThreads threads. For exact arithmetic only, where
+// every order of combining gives the same bits.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace tokamak::cuda {
 inline constexpr int kCtaThreads = 1024;
 inline constexpr int kCtaWarps = kCtaThreads / kWarp;
 
-// The value of lane `lane ^ distance`, for any T of whole words.
+// Returns the value of lane `lane ^ distance`. T has a whole number of words.
 template <typename T>
 __device__ T ShuffleXor(const T& value, int distance) {
   static_assert(sizeof(T) % sizeof(uint32_t) == 0);
@@ -24,7 +24,7 @@ __device__ T ShuffleXor(const T& value, int distance) {
   return other;
 }
 
-// combine(a, b) over the values of all threads, given to all of them.
+// Combines the values of all threads with combine(a, b). Every thread gets the result.
 template <typename T, typename Combine>
 __device__ T CtaReduce(T value, Combine combine) {
   // Bytes, because shared memory runs no constructors.
@@ -43,7 +43,7 @@ __device__ T CtaReduce(T value, Combine combine) {
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
     value = combine(value, ShuffleXor(value, distance));
   }
-  __syncthreads();  // before the next one writes
+  __syncthreads();  // all have read `partial`, so the next call may write it
   return value;
 }
 
@@ -51,7 +51,7 @@ inline __device__ uint64_t CtaSum(uint64_t value) {
   return CtaReduce(value, [](uint64_t a, uint64_t b) { return a + b; });
 }
 
-// The sum of the values of this thread and those before it.
+// Returns the sum of the values of this thread and all threads before it.
 inline __device__ uint64_t CtaInclusiveScan(uint64_t value) {
   SHARED(partial, uint64_t[kCtaWarps]);
   const int lane = static_cast<int>(threadIdx.x % kWarp);

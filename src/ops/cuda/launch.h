@@ -11,14 +11,14 @@
 
 namespace tokamak::cuda {
 
-// How the CTAs of a launch are grouped, and whether the launch overlaps with the kernel ahead of
-// it.
+// How the CTAs of a launch are grouped, and whether it may overlap with the kernel ahead of it in
+// the stream.
 struct CtaGroups {
   unsigned cluster = 1;      // neighbours along x that form a cluster
   bool cooperative = false;  // all CTAs are resident at once, or the launch fails
-  // May start before the kernel ahead has ended. It must call ptx::WaitForKernelAhead before it
-  // reads what that one writes, or writes what that one reads. At least one thread must always call
-  // it, because the kernels behind rely on that.
+  // The kernel may start before the one ahead has ended. It must call ptx::WaitForKernelAhead
+  // before it reads what the kernel ahead writes, or writes what that reads. At least one thread
+  // must always call it, because the kernels behind rely on that.
   bool dependent = false;
 };
 
@@ -58,8 +58,9 @@ cudaError_t LaunchKernel(void (*kernel)(Params...), dim3 grid, dim3 block, size_
   return LaunchGroups({}, kernel, grid, block, shared, stream, std::forward<Args>(args)...);
 }
 
-// Whether the current device runs dependents: GPUs before Hopper do not. A kernel for all GPUs is
-// launched by LaunchDependent, and its ptx::WaitForKernelAhead does nothing on those.
+// Returns whether the current device has dependent launches; GPUs before Hopper do not. Launch a
+// kernel for all GPUs with LaunchDependent: on GPUs before Hopper its ptx::WaitForKernelAhead does
+// nothing.
 inline bool HasDependents() {
   int device = 0;
   int major = 0;
@@ -68,7 +69,7 @@ inline bool HasDependents() {
          major >= 9;
 }
 
-// LaunchKernel as a dependent, where the device has them.
+// Like LaunchKernel, but as a dependent launch if the device has those.
 template <typename... Params, typename... Args>
 cudaError_t LaunchDependent(void (*kernel)(Params...), dim3 grid, dim3 block, cudaStream_t stream,
                             Args&&... args) {
@@ -76,8 +77,8 @@ cudaError_t LaunchDependent(void (*kernel)(Params...), dim3 grid, dim3 block, cu
                       std::forward<Args>(args)...);
 }
 
-// Lets `kernel` be launched with `bytes` of dynamic shared memory: more than 48 KiB must be asked
-// for. It is not a stream operation, so a capture does not see it.
+// Lets `kernel` be launched with `bytes` of dynamic shared memory; CUDA requires this above 48 KiB.
+// Not a stream operation, so it may be called during a capture.
 template <typename... Params>
 cudaError_t AllowSharedMemory(void (*kernel)(Params...), size_t bytes) {
   if (bytes <= 48 << 10) return cudaSuccess;
@@ -85,19 +86,19 @@ cudaError_t AllowSharedMemory(void (*kernel)(Params...), size_t bytes) {
                               static_cast<int>(bytes));
 }
 
-// The element of DYNAMIC_SHARED for boxes of TMA and operands of wgmma: a swizzle repeats after
-// 1024 bytes.
+// The type for DYNAMIC_SHARED if it holds boxes of TMA or operands of wgmma. These need the
+// alignment, because a swizzle repeats after 1024 bytes.
 struct alignas(1024) SwizzleAligned {
   uint8_t bytes[1024];
 };
 
 }  // namespace tokamak::cuda
 
-// SHARED(name, type): a variable of the CTA in shared memory, uninitialized; arrays too:
-// SHARED(tile, float[32][33]). The type must have a trivial constructor.
+// SHARED(name, type): declares an uninitialized variable in the CTA's shared memory. It may be an
+// array: SHARED(tile, float[32][33]). The type must have a trivial constructor.
 //
-// DYNAMIC_SHARED(name, type): the shared memory that the launch asked for, as an array of
-// `type` and aligned for it. In one source file equal names must have equal types.
+// DYNAMIC_SHARED(name, type): declares the shared memory that the launch asked for, as an array of
+// `type` and aligned for it. Within one source file, equal names must have equal types.
 #ifdef __CUDACC__
 #define SHARED(name, ...) __shared__ std::type_identity_t<__VA_ARGS__> name
 #define DYNAMIC_SHARED(name, type) extern __shared__ type name[]

@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kSmallestClass = 12;  // 4 KiB
 
-// Gives memory back, which waits for the device. The memory's backend may be gone, so there is no
-// guard, and nobody to report an error to.
+// Frees memory, which waits for the device, unless that is lost. The backend may be gone, so no
+// guard makes the call, and errors are ignored.
 struct Free {
   bool device = false;
   std::shared_ptr<const bool> lost;

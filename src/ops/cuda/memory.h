@@ -1,5 +1,6 @@
-// Memory of the CUDA backend: buffers that free themselves, and blocks that are used over and over.
-// Code that takes blocks during a step reserves enough for kStepsInFlight steps at the start.
+// Memory of the CUDA backend: buffers that free themselves, and pools of blocks that are used
+// again. Code that takes blocks during a step reserves enough of them for kStepsInFlight steps at
+// load.
 #pragma once
 
 #include <array>
@@ -12,15 +13,14 @@
 
 namespace tokamak::cuda {
 
-// Steps between submission and Wait that pools have room for. Further steps in flight allocate
-// blocks.
+// Number of steps in flight for which pools have blocks from the start. Further ones allocate.
 inline constexpr int kStepsInFlight = 4;
 
-// cudaMalloc or cudaMallocHost; at least one byte. kResourceExhausted with the size, and for device
-// memory what is free.
+// Returns memory from cudaMalloc or cudaHostAlloc, at least one byte. The message of
+// kResourceExhausted has the size, and for device memory also how much is free.
 Result<Buffer> AllocateMemory(CallGuard& guard, size_t bytes, MemoryKind kind);
 
-// Blocks of one kind of memory, in sizes of powers of two, kept when they are given back.
+// Keeps blocks of one kind of memory. Their sizes are powers of two, at least 4 KiB.
 class BlockPool {
  public:
   struct Block {
@@ -30,14 +30,13 @@ class BlockPool {
 
   BlockPool(CallGuard& guard, MemoryKind kind) : guard_(guard), kind_(kind) {}
 
-  // Makes `count` blocks of `bytes` ahead of their use.
+  // Allocates `count` blocks of `bytes`, rounded up to a power of two.
   Status Reserve(int count, size_t bytes);
-  // A block of at least `bytes`, the smallest that is free. Allocates where there is none; a
-  // failure is an error of the guard, and `data` is null.
+  // Returns the smallest free block of at least `bytes`, or allocates one. If that fails, the guard
+  // keeps the error and `data` is null.
   Block Take(size_t bytes);
-  // Gives a block back. The next Take may hand it out at once. Device memory may be given back
-  // while work that uses it is enqueued: its next use is behind that in the stream. Host memory
-  // must not.
+  // Gives a block back; the next Take may return it. Device memory may be given back while enqueued
+  // work still uses it, because its next use comes later in the same stream. Pinned memory may not.
   void Give(Block block);
 
  private:

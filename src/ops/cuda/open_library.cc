@@ -33,7 +33,7 @@ std::string FindLibrary() {
     const std::string path = folder + place + kLibrary;
     if (!folder.empty() && ::access(path.c_str(), R_OK) == 0) return path;
   }
-  return kLibrary;  // the loader's own search: rpath, LD_LIBRARY_PATH, the system's folders
+  return kLibrary;  // the loader searches rpath, LD_LIBRARY_PATH and the system's folders
 }
 
 int64_t NumberFromEnvironment(const char* name) {
@@ -45,7 +45,7 @@ int64_t NumberFromEnvironment(const char* name) {
 
 Result<std::unique_ptr<Ops>> MakeCudaOpsFrom(const std::string& library,
                                              const CudaOptions& options) {
-  // Never closed: objects made by it outlive any place where that could be done.
+  // Never closed, because the library's objects may live until the end of the process.
   void* handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const char* reason = ::dlerror();

@@ -1,4 +1,4 @@
-// The two functions that libtokamak_cuda.so shows.
+// The two functions that libtokamak_cuda.so exports.
 #include "ops/cuda/plugin.h"
 
 #include "ops/cuda/backend.h"

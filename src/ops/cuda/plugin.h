@@ -1,13 +1,13 @@
 // What the program and libtokamak_cuda.so agree on.
 //
 // The library is opened at run time and returns C++ objects: Ops, PackedWeight, Buffer, Status.
-// That is safe because both sides are of one build, which kCudaAbi proves before anything else
-// crosses: it names the compiler and a digest of the headers of everything that crosses (set by
-// CMake). The library links its own static copies of base, tensor, quant and the like with all
-// their symbols hidden; none of them keeps state that both sides would have to share (the log level
-// is the one thing that exists twice). Objects are destroyed by their own virtual functions or
-// deleters, which lie in the library, so it stays loaded until the process ends. Both sides use the
-// same libstdc++ and the same heap. No exception crosses.
+// That is safe because both sides come from one build. kCudaAbi proves it before anything else
+// crosses: it has the compiler's version and a digest of the headers of everything that crosses
+// (set by CMake). The library links its own static copies of base, tensor, quant and the like, with
+// hidden symbols. None of them has state that both sides must share; only the log level exists
+// twice. Objects are destroyed by their own virtual functions or deleters, which lie in the
+// library, so it stays loaded until the process ends. Both sides use the same libstdc++ and the
+// same heap. No exception crosses.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ inline constexpr const char* kCudaFactorySymbol = "tokamak_cuda_make_ops";
 extern "C" {
 // The library's kCudaAbi.
 using CudaAbiFunction = const char* (*)();
-// Fills *ops or *status.
+// Sets *ops, or *status to an error.
 using CudaFactoryFunction = void (*)(const CudaOptions* options, std::unique_ptr<Ops>* ops,
                                      Status* status);
 }

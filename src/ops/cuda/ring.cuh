@@ -1,6 +1,6 @@
-// The barriers of a ring of buffers in shared memory, which TMA fills at the request of one warp,
-// and other warps read. Fills are numbered from 0, through all of a CTA's work; fill i goes to slot
-// i % kSlots.
+// The barriers of a ring of buffers in shared memory. One warp requests copies by TMA, which fill
+// the buffers; other warps read them. Fills are numbered from 0 through all of a CTA's work, and
+// fill i goes to slot i % kSlots.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ struct RingBarriers {
   uint64_t filled[kSlots];
   uint64_t emptied[kSlots];
 
-  // One thread calls it, and a barrier of the CTA follows. `readers`: warps that read each fill.
+  // One thread calls it; a barrier of the CTA must follow. `readers`: number of warps that read
+  // each fill.
   __device__ void Init(int readers) {
     for (unsigned slot = 0; slot < kSlots; ++slot) {
       ptx::InitBarrier(&filled[slot], 1);
@@ -24,7 +25,7 @@ struct RingBarriers {
   }
   static __device__ unsigned Slot(unsigned fill) { return fill % kSlots; }
 
-  // Waits until all readers have released what was in the slot before.
+  // Waits until all readers have released the previous fill of the slot.
   __device__ void WaitUntilEmpty(unsigned fill) {
     if (fill < kSlots) return;
     ptx::WaitForPhase(&emptied[Slot(fill)], (fill / kSlots - 1) & 1);
@@ -36,11 +37,12 @@ struct RingBarriers {
   __device__ void WaitUntilFilled(unsigned fill) {
     ptx::WaitForPhase(&filled[Slot(fill)], fill / kSlots & 1);
   }
-  // Releases the slot after wgmma has read it and has been waited for. Each warp calls it.
+  // Releases a slot that wgmma has read. Each warp calls it after waiting for those products.
   __device__ void ReleaseAfterProducts(unsigned fill) {
     if (threadIdx.x % kWarp == 0) ptx::Arrive(&emptied[Slot(fill)]);
   }
-  // Releases the slot after plain loads or ldmatrix, which TMA could overtake. Each warp calls it.
+  // Releases a slot that plain loads or ldmatrix have read. Each warp calls it. The fence keeps TMA
+  // from overtaking those loads.
   __device__ void ReleaseAfterLoads(unsigned fill) {
     ptx::FenceAsyncProxy();
     __syncwarp();

@@ -1,11 +1,11 @@
-// Sampling: one CTA per row of logits f32 [rows, vocab_size], which reads the row a few times (the
-// first time from memory, then from the L2 cache) and changes it only to edit it. Compiled without
-// fused multiply-adds: for equal logits the token and the logprobs are those of ops/sampling, bit
-// for bit. Bound: rows · vocab_size · 4 bytes per pass; a greedy row takes one pass, a draw without
-// filters two.
+// Sampling: one CTA per row of logits f32 [rows, vocab_size]. It reads the row a few times (the
+// first time from memory, then from the L2 cache) and writes it only for edits and masks. Compiled
+// without fused multiply-adds, so that for equal logits the token and the logprobs are those of
+// ops/sampling, bit for bit. Bound: rows · vocab_size · 4 bytes per pass; a greedy row takes one
+// pass, a draw without filters two.
 //
-// The steps are those of HostSampler::SampleOne: check, log-softmax of the raw logits where
-// logprobs are asked for, edits (SlotSampling::Edit) and mask, filters, draw.
+// The steps are those of HostSampler::SampleOne: check, log-softmax of the raw logits if logprobs
+// are wanted, edits (SlotSampling::Edit) and mask, filters, draw.
 #include <cfloat>
 #include <climits>
 
@@ -52,7 +52,8 @@ struct Row {
     }
   }
 
-  // The highest logit; *usable: none is NaN or +Inf. Ids of -Inf are not offered.
+  // Returns the highest logit and its id; an empty Highest if all are -Inf. Sets *usable to whether
+  // no logit is NaN or +Inf.
   __device__ Highest Scan(bool* usable) const {
     Highest highest;
     bool fine = true;
@@ -65,7 +66,7 @@ struct Row {
   }
 };
 
-// Natural logarithm of softmax.
+// The natural logarithm of the softmax of a row.
 struct LogSoftmax {
   float max = 0;
   double log_total = 0;
@@ -81,8 +82,8 @@ struct LogSoftmax {
   }
 };
 
-// The `count` most likely tokens, best first: every thread offers the best of its own tokens that
-// have not been taken, and whoever wins looks for its next.
+// Writes the `count` most likely tokens, best first. Each thread offers the best of its tokens that
+// has not been taken; the thread that wins looks for its next one.
 __device__ void WriteTop(const Row& row, const LogSoftmax& log_softmax, int count,
                          SampleRecord* record) {
   Highest taken = {INFINITY, -1};
@@ -123,7 +124,8 @@ __device__ bool ForbidsStop(const DeviceSlot& slot, int32_t position) {
   return position - slot.num_prompt < slot.min_tokens && slot.num_stops > 0;
 }
 
-// SlotSampling::Edit. `keep_raw`: saves the logits from before any change. All threads.
+// Does what SlotSampling::Edit does. With `keep_raw`, saves the logits from before any change. All
+// threads call it.
 __device__ void Edit(const Row& row, const DeviceSlot& slot, int32_t position, bool keep_raw) {
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < slot.num_biases; i += kCtaThreads) {
     const int32_t token = slot.biases[i].token;
@@ -159,8 +161,9 @@ __device__ void Edit(const Row& row, const DeviceSlot& slot, int32_t position, b
   }
 }
 
-// The token's logit from before any edit: stored with its bias if it has one, even if a penalty
-// followed. All threads; `token` can still be drawn, so mask and min_tokens left its logit alone.
+// Returns the token's logit from before any edit. The first edit of a token stored it: a bias in
+// the first of the token's biases, else a penalty in slot.raw. `token` can be drawn, so mask and
+// min_tokens have not changed its logit. All threads call it.
 __device__ float RawLogit(const Row& row, const DeviceSlot& slot, int32_t token) {
   SHARED(raw, float);
   if (threadIdx.x == 0) {
@@ -176,7 +179,8 @@ __device__ float RawLogit(const Row& row, const DeviceSlot& slot, int32_t token)
   return raw;
 }
 
-// Gumbel-max over the survivors. Without filters `highest` (y = 0) is one of them and sets the bar.
+// Gumbel-max over the survivors. Without filters the token of `highest` (y = 0) is one of them, so
+// every thread starts with its score and skips tokens that cannot reach it.
 __device__ int32_t Draw(const Row& row, const Highest& highest, const Survivors& survivors,
                         const DeviceSlot& slot, int32_t position) {
   const DrawKey key = {.seed = slot.seed, .choice = slot.choice, .position = position};
@@ -221,7 +225,7 @@ __device__ int32_t Draw(const Row& row, const Highest& highest, const Survivors&
       .token;
 }
 
-// The row's token; its health in *health. Writes the record's logprobs.
+// Returns the row's token and sets *health. Writes the record's logprobs.
 __device__ int32_t SampleRow(const SampleArgs& a, const SampleArgs::Row& where, const Row& row,
                              const DeviceSlot& slot, SampleRecord* record, RowHealth* health,
                              CutMemory& memory) {

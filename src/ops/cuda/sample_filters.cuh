@@ -1,10 +1,11 @@
 // top_k, typical_p, top_p and min_p as in ops/sampling/filters.h, by one CTA per row.
 //
-// Every filter but min_p is a cut in the tokens' order by (key, id), found by adding up weights (1,
-// or probability mass) until a target is reached. The sums are of integers, so that atomics may
-// make them in any order. They are added up first by bands of keys, which spreads the atomics, and
-// then, within one band, digit by digit from the top. That takes 1 + 4 to 11 passes over the row,
-// which is then in the L2 cache.
+// Every filter except min_p cuts the list of tokens in the order of (key, id): it adds up weights
+// (1, or probability mass) until they reach a target. Weights are integers, so atomics may add them
+// in any order. The first pass adds them up in bands of keys, which spreads the atomics. Each
+// further pass, within the band of the cut, finds one digit of its key or id, the highest first.
+// That takes 8 passes over the row, which is in the L2 cache then; 12 for typical_p, whose keys are
+// doubles.
 #pragma once
 
 #include <cmath>
@@ -33,7 +34,7 @@ struct CutMemory {
   Mass before;
 };
 
-// A place in the order: tokens up to it, itself included, stay.
+// A place in the order: tokens up to and including it stay.
 struct Cut {
   uint64_t key = ~uint64_t{0};
   uint32_t id = ~uint32_t{0};
@@ -42,7 +43,7 @@ struct Cut {
   }
 };
 
-// Keys: integers in the order of non-negative numbers.
+// Return the key of a non-negative number: an integer. Keys have the order of the numbers.
 inline __device__ uint64_t KeyOf(float distance) {
   return distance == 0 ? 0 : __float_as_uint(distance);
 }
@@ -88,7 +89,7 @@ __device__ Cut FindCut(CutMemory& memory, Mass target, Visit visit) {
   constexpr int kKeyBits = sizeof(Distance) * 8;
   constexpr int kIdBits = 24;
   ClearBins(memory);
-  Mass last_band = 0;  // where most tokens may be: one addition per thread
+  Mass last_band = 0;  // most tokens may be there, so each thread adds them up by itself first
   visit([&](uint32_t, Distance distance, Mass weight) {
     const int band = BandOf(distance);
     if (band == kNumBands - 1) {
@@ -119,7 +120,7 @@ __device__ Cut FindCut(CutMemory& memory, Mass target, Visit visit) {
       const uint64_t key = KeyOf(distance);
       if (!of_key && key != cut.key) return;
       const uint64_t value = (of_key ? key : id) >> shift;
-      if (value >> kDigitBits != part) return;  // the digits above this one
+      if (value >> kDigitBits != part) return;  // a higher digit differs
       atomicAdd(reinterpret_cast<unsigned long long*>(&memory.bins[value % (1 << kDigitBits)]),
                 weight);
     });
@@ -130,15 +131,15 @@ __device__ Cut FindCut(CutMemory& memory, Mass target, Visit visit) {
   return cut;
 }
 
-// Which tokens are left.
+// The tokens that the filters keep.
 struct Survivors {
-  bool any_filter = false;  // false: all are left, and nothing below counts
-  Cut top_k;                // by -y
-  Cut top_p;                // by -y
-  Cut typical;              // by |y - mean|
+  bool any_filter = false;  // false: keeps all, whatever the fields below say
+  Cut top_k;                // by key -y
+  Cut top_p;                // by key -y
+  Cut typical;              // by key |y - mean|
   double mean = 0;
-  bool massive = false;      // only tokens that have mass
-  double floor = -INFINITY;  // of y
+  bool massive = false;      // keeps only tokens that have mass
+  double floor = -INFINITY;  // the least y that is kept
 
   __device__ bool Keep(float y, uint32_t id) const {
     if (!any_filter) return true;
@@ -150,14 +151,16 @@ struct Survivors {
   __device__ double TypicalKey(float y) const { return fabs(static_cast<double>(y) - mean); }
 };
 
-// The least mass that is at least `part` of `total`; 1 at least, so that one token stays.
+// Returns the least mass that is at least `part` of `total`, and at least 1, so that one token
+// stays.
 inline __device__ Mass TargetMass(float part, Mass total) {
   const double wanted = ceil(static_cast<double>(part) * static_cast<double>(total));
   const Mass target = static_cast<Mass>(wanted);
   return target < 1 ? 1 : target > total ? total : target;
 }
 
-// tempered(id) gives a token's y. All threads of the CTA get the same survivors.
+// Returns what the slot's filters keep, the same to all threads of the CTA. tempered(id) gives a
+// token's y.
 template <typename Tempered>
 __device__ Survivors ApplyFilters(const DeviceSlot& slot, int32_t vocab_size, Tempered tempered,
                                   CutMemory& memory) {

@@ -1,4 +1,4 @@
-// What the sampler keeps on the device, what it gets for a call, and what comes back.
+// The sampler's state on the device, the arguments of its kernels, and their results.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,11 +10,11 @@ namespace tokamak::cuda {
 inline constexpr int kMaxTop = 20;          // alternatives that logprobs can ask for
 inline constexpr int kRowsPerLaunch = 256;  // they travel as the kernel's argument
 
-// An entry of logit_bias. Entries of one token lie side by side, in the order they were given in.
+// An entry of logit_bias. Entries of one token lie side by side, in the order of the request.
 struct TokenBias {
   int32_t token;
   float bias;
-  float raw;  // the logit from before any change, when logprobs are asked for
+  float raw;  // in the first entry of a token: its logit from before any change
 };
 
 // A slot's parameters: SamplingParams, and where its lists are. Device memory.
@@ -30,15 +30,16 @@ struct DeviceSlot {
   int32_t num_biases, num_stops;
   TokenBias* biases;
   const int32_t* stops;
-  // Both [vocab_size], or null without penalties. counts: 0, or kSeen for a token of the history,
-  // plus kOneOutput for each time that it was generated. raw: as in TokenBias.
+  // Both [vocab_size], or null without penalties. counts: 0, or for a token of the history kSeen
+  // plus kOneOutput for each time that it was generated. raw: the logits that penalties have
+  // changed, from before the penalty; kept if logprobs are wanted.
   int32_t* counts;
   float* raw;
 };
 inline constexpr int32_t kSeen = 1;
 inline constexpr int32_t kOneOutput = 2;
 
-// A row's outcome in pinned host memory, which becomes a SampleResult.
+// The result of a row, in pinned host memory. It becomes a SampleResult.
 struct SampleRecord {
   int32_t health;
   int32_t token;
@@ -79,7 +80,7 @@ cudaError_t LaunchScore(const ScoreArgs& args, int num_rows, cudaStream_t stream
 cudaError_t LaunchSetSlot(DeviceSlot* slots, int32_t* last, int32_t slot, const DeviceSlot& value,
                           cudaStream_t stream);
 
-// Counts a history into zeroed counts.
+// Adds a history to counts that are zero.
 cudaError_t LaunchCountTokens(const int32_t* tokens, int32_t num_tokens, int32_t num_prompt,
                               int32_t* counts, cudaStream_t stream);
 

@@ -9,11 +9,12 @@
 namespace tokamak::cuda {
 namespace {
 
-// Limit of the memory reserved at the start for slots with penalties. If they need more, it is
-// allocated when they come.
+// Memory reserved at the start for the counts of slots with penalties: at least one slot's, at most
+// all slots'. The pool rounds a slot's counts up to a power of two, so it may take up to twice as
+// much. Further slots with penalties allocate when they come.
 constexpr size_t kReservedCountBytes = 256 << 20;
 
-// SampleResults of the records in a block.
+// Turns the records in a block into SampleResults.
 void DeliverResults(const std::byte* block, std::span<SampleResult> results) {
   const auto* record = reinterpret_cast<const SampleRecord*>(block);
   for (SampleResult& result : results) {
@@ -188,7 +189,7 @@ void CudaSampler::Sample(Tensor logits, std::span<const SampleRow> rows,
     uploaded = device_.Take(mask_bytes);
     if (pinned.data == nullptr || uploaded.data == nullptr) return;
     auto* to = reinterpret_cast<uint32_t*>(pinned.data);
-    for (const TokenMask& mask : masks) {  // words that are missing allow nothing
+    for (const TokenMask& mask : masks) {  // fills missing words with zeros, which allow nothing
       const size_t given = std::min(words, mask.allowed.size());
       to = std::copy_n(mask.allowed.begin(), given, to);
       to = std::fill_n(to, words - given, 0u);

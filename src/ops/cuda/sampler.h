@@ -2,10 +2,10 @@
 // travels as a kernel's argument, except masks. The kernel writes results into pinned memory; they
 // become SampleResults when the host finds that the stream has reached them (CompletionQueue).
 //
-// Launches: one per kRowsPerLaunch rows, with a CTA per row. None of this waits. Drawing allocates
-// nothing. These allocate when they first come, or come in larger numbers than before: masks,
-// prompt logprobs, penalties on a history longer than any before or in more slots than
-// kReservedCountBytes has room for, and lists of biases and stop ids of more than 4 KiB.
+// A launch takes up to kRowsPerLaunch rows, with a CTA per row. Nothing here waits for the device.
+// Plain draws allocate nothing. These allocate when they need more memory than ever before: masks,
+// prompt logprobs, penalties (for a longer history, or in more slots than have memory from the
+// start), and lists of biases and stop ids of more than 4 KiB.
 #pragma once
 
 #include <memory>
@@ -43,7 +43,7 @@ class CudaSampler final : public Sampler {
   CudaSampler(const SamplerShape& shape, CallGuard& guard, BlockPool& pinned);
   Status Start();
   void Release(Held& held);
-  // Copies from a pinned block, which goes back to its pool when the copy is done.
+  // Enqueues a copy from a pinned block, which goes back to its pool when the copy is done.
   void Upload(BlockPool::Block from, std::byte* to, size_t bytes, CudaStream& stream);
   void UploadLists(const SamplingParams& spec, Held& held, DeviceSlot& device, CudaStream& stream);
   void CountHistory(std::span<const TokenId> tokens, int32_t num_prompt, Held& held,

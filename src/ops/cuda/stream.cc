@@ -27,7 +27,7 @@ void CompletionQueue::Abandon() { done_ = added_; }
 
 CudaStream::CudaStream(CallGuard& guard, BlockPool& pinned)
     : completions_(std::make_shared<CompletionQueue>(pinned)) {
-  // Not ordered with the default stream, which nothing here uses.
+  // This stream and the default stream do not wait for each other.
   CUDA_RUN(guard, cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking));
 }
 

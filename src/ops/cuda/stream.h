@@ -1,4 +1,5 @@
-// Streams, events and graphs, and the host's work when the device has reached a point of a stream.
+// Streams, events and graphs, and what the host does once the device has reached a point in a
+// stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -25,17 +26,17 @@ struct Completion {
   std::span<SampleResult> results;
 };
 
-// The completions of one stream, oldest first. Events of the stream share the queue, because they
-// tell the host how far the stream has come.
+// The completions of one stream, oldest first. The stream's events refer to the queue too, because
+// they tell the host how far the stream has come.
 class CompletionQueue {
  public:
   explicit CompletionQueue(BlockPool& pinned) : pinned_(pinned), ring_(64) {}
 
   void Add(const Completion& completion);
   int64_t added() const { return added_; }
-  // Called when the stream has reached all completions up to the `count`th ever added.
+  // Call it when the stream has passed the first `count` completions ever added: delivers those.
   void Reached(int64_t count);
-  // Called when nothing more will be reached.
+  // Call it when the stream will not go on: drops all completions.
   void Abandon();
 
  private:
@@ -67,14 +68,14 @@ class CudaEvent final : public Event {
   ~CudaEvent() override;
 
   cudaEvent_t handle() const { return handle_; }
-  // Must be called when the event is recorded, and when the host has found it reached.
+  // Call NoteRecorded when the event is recorded, NoteReached when the host has found it reached.
   void NoteRecorded(const CudaStream& stream);
   void NoteReached() const;
 
  private:
   cudaEvent_t handle_ = nullptr;
-  std::shared_ptr<CompletionQueue> completions_;  // of the stream it was last recorded in
-  int64_t count_ = 0;                             // completions before it
+  std::shared_ptr<CompletionQueue> completions_;  // of the stream in which it was last recorded
+  int64_t count_ = 0;                             // completions added before it was recorded
 };
 
 class CudaGraph final : public Graph {

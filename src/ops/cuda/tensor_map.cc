@@ -7,7 +7,8 @@
 namespace tokamak::cuda {
 namespace {
 
-// The driver's library is there only where a GPU is, so that nothing is linked with it.
+// Finds the function at run time. The library is not linked with the driver's, which exists only on
+// machines with a GPU.
 decltype(&cuTensorMapEncodeTiled) FindEncodeTiled() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found = {};
@@ -38,7 +39,7 @@ CUresult MakeTensorMap(const BoxedTensor& tensor, CUtensorMap* map) {
       tensor.strides.size() + 1 != rank) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  strides.push_back(0);  // so that there is an array, which the driver does not read to its end
+  strides.push_back(0);  // never read; makes the array not empty for a tensor of one dimension
   return encode(map, type->second, static_cast<uint32_t>(rank), tensor.data, tensor.sizes.data(),
                 strides.data(), tensor.box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
                 swizzle->second, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
