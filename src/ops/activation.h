@@ -1,5 +1,5 @@
-// The activation functions of MLPs. Kernels of the CPU backend include this header, so it has no
-// code.
+// The activation functions of MLPs. The CPU backend's kernels, which are compiled for one ISA each,
+// include this header, so it must have no functions.
 #pragma once
 
 namespace tokamak {

@@ -53,8 +53,8 @@ std::unique_ptr<PackedWeight> PackWeight(Ops& ops, const LinearCase& c,
   return *std::move(weight);
 }
 
-// The case with weights and inputs rounded as the backend keeps them: what it should compute
-// exactly.
+// Returns the case with weights and inputs rounded to the types in which the backend multiplies
+// them. Its exact result is what the backend should compute.
 LinearCase Rounded(const LinearCase& c, DType dtype) {
   if (dtype == DType::kF32) return c;
   LinearCase rounded = c;

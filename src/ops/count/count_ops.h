@@ -17,7 +17,7 @@ namespace tokamak {
 
 struct OpCount {
   int64_t calls = 0;
-  int64_t weight_bytes = 0;  // of packed weights read; of the rows looked up, for Embed
+  int64_t weight_bytes = 0;  // packed weights read; for Embed, the rows looked up
   int64_t cache_bytes = 0;   // of the KV cache, read and written
   int64_t other_bytes = 0;   // activations and indices, read and written
   int64_t flops = 0;         // multiplications and additions of matrix products

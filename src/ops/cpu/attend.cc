@@ -144,7 +144,8 @@ void StoreToken(const Kernels& kernels, const RopeAndStore& op, int64_t token) {
       continue;
     }
     std::byte* value = block + head.v_offset + position * head.value_stride;
-    // Uses the value's place for the key as a row, if it is large enough.
+    // Converts the key to a row in the value's place, which is written later, if that is large
+    // enough.
     alignas(64) std::byte row[kMaxUnequalDim * sizeof(float)];
     std::byte* const key = cache.ValueDim() >= cache.head_dim ? value : row;
     kernels.convert(cache.dtype, k, cache.head_dim, key);

@@ -12,20 +12,21 @@ namespace {
 
 // Rows (tokens × heads of a group) that share the loading of a tile of keys.
 constexpr int kRowsPerBlock = 48;
-// An item with more than 1 / kEnoughItems of a step's work is cut into its splits: enough items for
-// a large machine, few enough to need little room.
+// An item with more than 1 / kEnoughItems of a step's work is cut into its splits. That gives
+// enough items for a large machine, and few enough that their partials need little memory.
 constexpr int64_t kEnoughItems = 64;
 // Room for the partials of separate splits; blocks beyond it are not split.
 constexpr int64_t kMaxPartialFloats = 4 << 20;
 
-// Tokens that share what LatentAttention decompresses, which costs as much as a few hundred tokens.
+// Tokens per block of LatentAttention. They share the decompressed keys and values, whose
+// decompression takes as long as the attention of a few hundred tokens.
 constexpr int kExpandedTokens = 512;
 
 int TokensPerBlock(const AttentionShape& shape) {
   return std::max(1, kRowsPerBlock / (shape.num_heads / shape.num_kv_heads));
 }
 
-// The work of one item, in splits of one token.
+// Returns the work of one item; the unit is one split of one token.
 int64_t Work(const QueryBlock& block) {
   return block.num_tokens * (block.end_split - block.first_split);
 }
@@ -209,7 +210,7 @@ AttentionPartial CpuAttentionPlan::SplitPartial(const QueryBlock& block, int kv_
 bool CpuAttentionPlan::SplitDone(const QueryBlock& block, int kv_head) const {
   std::atomic<int32_t>& left = counters_[static_cast<size_t>(block.counters + kv_head)];
   if (left.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
-  // Reset for the next layer. The pool's barrier orders it.
+  // Resets the counter for the next layer, which begins after the pool's loop has ended.
   left.store(static_cast<int32_t>(block.end_split - block.first_split), std::memory_order_relaxed);
   return true;
 }

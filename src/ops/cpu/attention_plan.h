@@ -58,7 +58,8 @@ class CpuAttentionPlan final : public AttentionPlan {
   float* WorkerScratch(int worker) const;
   AttentionPartial WorkerPartial(int worker, int index, int64_t rows) const;  // index 0 or 1
   AttentionPartial SplitPartial(const QueryBlock& block, int kv_head, int64_t split) const;
-  // Returns true for the last split of a block and head to finish, which merges them.
+  // Call it when a split of a block and head is done. Returns true for the last one, whose caller
+  // must then merge the splits.
   bool SplitDone(const QueryBlock& block, int kv_head) const;
   // The same memory for LatentAttention, for a block of `rows` tokens.
   struct Expanded {

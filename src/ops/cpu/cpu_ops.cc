@@ -73,7 +73,7 @@ class CpuOps final : public HostOps {
   Result<std::unique_ptr<PackedWeight>> PackWeight(const WeightSpec& spec) override {
     ASSIGN_OR_RETURN(std::unique_ptr<PackedWeight> weight,
                      PanelWeight::Make(spec, isa_, weights_, pool_));
-    // Ops compute rows of its width in f32 before rounding.
+    // Ops that write the weight's input compute f32 rows of its width before rounding.
     RETURN_IF_ERROR(ReserveRows(weight->cols()));
     return weight;
   }

@@ -91,7 +91,7 @@ struct AttentionCache {
 };
 
 // Attention is cut at absolute positions. A split has a softmax of its own; splits are merged in
-// ascending order. Many rows convert a tile of keys to f32 at once.
+// ascending order. If there are many rows, keys are converted to f32 a tile at a time.
 inline constexpr int kKeyTile = 64;
 inline constexpr int kKeySplit = 256;
 
@@ -114,8 +114,8 @@ struct AttentionTask {
   float* scratch = nullptr;       // AttentionScratchFloats, aligned to 64 bytes
 };
 
-// The result of one or several splits, for each row: the highest score (score · log2 e), the sum of
-// 2^(score - highest), and the values weighted by that, padded to 16 columns.
+// The result of one or several splits, for each row: the highest score (times log2 e), the sum of
+// the weights 2^(score - highest), and the sum of the weighted values, padded to 16 columns.
 struct AttentionPartial {
   float* highest = nullptr;  // [rows]
   float* sum = nullptr;      // [rows]

@@ -145,8 +145,8 @@ float* TileOf(float* tiles, int worker) {  // null if the kernel needs none
   return tiles == nullptr ? nullptr : tiles + worker * static_cast<int64_t>(kTileFloats);
 }
 
-// Outputs rank by value, equal ones (0 and -0 too) by index, the lower first; NaN and +Inf above
-// all.
+// The rank of an output: a larger value has a larger rank. Of equal values, 0 and -0 included, the
+// lower index has the larger rank. NaN and +Inf have the largest.
 constexpr uint64_t kUnusable = ~uint64_t{0};
 
 uint64_t RankOf(float value, int64_t index) {

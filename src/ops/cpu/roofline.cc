@@ -27,8 +27,8 @@ constexpr int64_t kPiece = 256 << 10;     // bytes that one item reads
 constexpr int64_t kMemory = int64_t{512} << 20;
 constexpr int kItemsPerThread = 8;  // so that no thread waits long for the last item
 
-// Reads bytes [0, size) of `data`, size a multiple of 512; multiplies kIterations times. The
-// meaningless results keep the compiler from dropping the work.
+// A ReadLoop reads bytes [0, size) of `data`; size is a multiple of 512. A MultiplyLoop multiplies
+// kIterations times. Their results mean nothing: they keep the compiler from dropping the work.
 using ReadLoop = uint64_t (*)(const std::byte* data, int64_t size);
 using MultiplyLoop = uint64_t (*)();
 

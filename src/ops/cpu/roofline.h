@@ -15,9 +15,9 @@ struct CpuRoofline {
   double f32_gmac_s = 0;    // fused multiply-adds
 };
 
-// `backend` is the name of one that runs here ("cpu/avx512vnni", "cpu/avx2/precise", "reference").
-// Uses no instructions beyond its ISA, and no AMX. The best of several tries; takes about half a
-// second and half a gigabyte.
+// `backend` names a backend that runs here ("cpu/avx512vnni", "cpu/avx2/precise", "reference").
+// Uses only the instructions of its ISA, and no AMX. Returns the best of several tries. Takes about
+// half a second and half a gigabyte.
 CpuRoofline MeasureCpuRoofline(int threads, std::string_view backend, int64_t working_set);
 
 }  // namespace tokamak

@@ -59,8 +59,9 @@ double ScoreGroup(RouterConfig::GroupScore kind, const double* choice, int32_t s
   return kind == RouterConfig::GroupScore::kBest || size == 1 ? first : first + second;
 }
 
-// Moves experts outside the best groups to the end, as the reference implementations do: softmax
-// scores, which are never negative, become 0; sigmoids with a bias, which may be, become -∞.
+// Makes sure that experts outside the best groups are chosen last, as the reference implementations
+// do: softmax scores, which are never negative, become 0; sigmoids with a bias, which may be
+// negative, become -∞.
 void KeepBestGroups(const RouterConfig& router, double* choice) {
   const int32_t size = router.num_experts / router.num_groups;
   Scores scores = {};

@@ -27,9 +27,10 @@ struct BestDraw {
   // A token with this y cannot win: it would need a Gumbel of at least its distance from the best
   // score, and none is above kMaxGumbel.
   constexpr bool IsOutOfReach(float y) const { return Distance(y) > kMaxGumbel; }
-  // Tokens whose word has any of this many top bits set cannot win, which saves their logarithms.
-  // With v >= 2^-k, -ln(1 - v) >= v >= 2^-k, so their Gumbel is at most k · ln 2; k keeps that
-  // below the distance by a margin that dwarfs rounding.
+  // Returns k such that a token with this y cannot win if any of the top k bits of its random word
+  // is set. So its Gumbel, two logarithms, need not be computed: with v >= 2^-k, -ln(1 - v) >= v >=
+  // 2^-k, so the Gumbel is at most k · ln 2, which is below the distance by far more than rounding
+  // errors.
   constexpr int BitsThatMustBeZero(float y) const {
     constexpr double kBelowLog2E = 1.4426;
     const double k = Distance(y) * kBelowLog2E - 0.01;

@@ -93,7 +93,7 @@ class EmulatedTiles {
       for (int n = 0; n < RowBytes(kC) / 4; ++n) body(m, n);
     }
   }
-  // The CPU also ends the program.
+  // Ends the program, as the CPU does.
   static void Demand(bool condition) {
     if (!condition) __builtin_trap();
   }

@@ -32,7 +32,7 @@ struct OpBackend {
 
   friend void PrintTo(const OpBackend& backend, std::ostream* out) { *out << backend.name; }
 };
-// Every backend and ISA that this machine can run, and those whose device is missing.
+// Returns every backend and ISA that this machine can run, and CUDA's even if there is no GPU.
 std::vector<OpBackend> OpBackends();
 // For INSTANTIATE_TEST_SUITE_P.
 std::string OpBackendName(const ::testing::TestParamInfo<OpBackend>& info);

@@ -78,8 +78,8 @@ TEST_F(EmulatedAmx, Int8GivesTheBitsOfVnni) {
   }
 }
 
-// No number of units is a multiple of the products in progress: 1 group, 2, 3, 5, and a piece plus
-// one.
+// Numbers of groups (1, 2, 3, 5, 33) that are no multiples of the number of products in progress;
+// 33 are two pieces and one group.
 TEST_F(EmulatedAmx, Int8OfFewColumns) {
   std::mt19937_64 random(2);
   const int64_t rows = 33, num_tokens = 20;

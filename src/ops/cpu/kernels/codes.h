@@ -1,8 +1,9 @@
 // A group's codes as dot-product instructions take them: word j of a lane holds elements 4j .. 4j +
 // 3 of its row, a byte each.
 //
-// D is a set of SIMD primitives with integer dot products (avx512vnni/dot.h and others). If its
-// products saturate on large unsigned codes (D::kSigned), formats of eight bits give signed codes.
+// D is a set of SIMD primitives with integer dot products (avx512vnni/dot.h and others). With
+// D::kSigned, formats of eight bits give signed codes, because D's products take only signed bytes,
+// or saturate on large unsigned ones.
 #pragma once
 
 #include "ops/cpu/kernels/code_book.h"
@@ -18,7 +19,7 @@ struct CodesOf {
       kDType == DType::kQ8_0 || kDType == DType::kIQ4_NL || kDType == DType::kIQ4_XS;
   static constexpr bool kSigned = kEightBits && D::kSigned;
 
-  // A code's value is (code - Offset()), and no code is larger than kTop.
+  // A code's value is code - Offset(), and no code is larger in size than Top().
   static constexpr int Offset() {
     switch (kDType) {
       case DType::kQ4_0:

@@ -12,7 +12,8 @@ struct NeonDot : Baseline {
   // 32 registers: 8 integer sums, 8 floating-point sums, 8 for the tokens' codes, the rest for a
   // word and its scales.
   static constexpr int kMaxTokens = 8;
-  // sdot takes signed codes of eight bits; unsigned codes work too, because none is above 127.
+  // sdot takes signed bytes. Unsigned codes, which have fewer than eight bits, are signed bytes
+  // too.
   static constexpr bool kSigned = true;
 
   static I ZeroInt() { return vdupq_n_s32(0); }
