@@ -54,8 +54,8 @@ struct JsonMismatch {
 // Returns the text of a message after the path. Messages about files and requests differ in words.
 using JsonWording = std::string (*)(const JsonMismatch& mismatch);
 
-// How a member was used so far, present or not. If in several ways, the last one listed here
-// counts.
+// How a member was used so far, whether it is present or not. Of several uses, the one that comes
+// last in this list counts.
 enum class JsonUse {
   kAsked,    // Has or IsNull
   kIgnored,  // its value does not matter
@@ -64,13 +64,13 @@ enum class JsonUse {
   kOpened,  // an object; its members have their own paths
 };
 
-// A value, or the place of a member that is absent or null. Copies, and readers of members, share
-// the error and the marks. The value must outlive the reader. Not thread-safe.
+// A value, or the place of a member that is absent or null. Copies and the readers of members share
+// the first error and the uses. The value must outlive the reader. Not thread-safe.
 class JsonReader {
  public:
   using Use = JsonUse;
   using Uses = std::map<std::string, Use, std::less<>>;  // by path
-  // Which uses are remembered: none costs nothing.
+  // Which members' uses are remembered. kNone costs nothing.
   enum class Track { kNone, kOutermost, kAll };
 
   // `prefix` starts every message.
@@ -140,7 +140,7 @@ class JsonReader {
 
   // Names of members that were not read, in alphabetical order.
   std::vector<std::string> Unread() const;
-  // Any other member with a value is an error, because it might change the result.
+  // Requires that no member except these has a value, because it might change the result.
   void Only(std::initializer_list<std::string_view> names) const;
 
   // Record an error at this place, or at a member.

@@ -29,8 +29,8 @@ struct JsonError {
   std::string text;  // the repeated name, or the malformed token
 };
 
-// Members of an object keep their order and have distinct names. 16 bytes, so that vocabularies of
-// 10 MB and more fit.
+// Members of an object keep their order and have distinct names. A value takes 16 bytes and what it
+// points to, so that parsed vocabularies of 10 MB and more fit into memory.
 class JsonValue {
  public:
   using Array = std::vector<JsonValue>;
