@@ -234,7 +234,8 @@ void BlockManager::Commit(std::span<const ContentId> content, int32_t num_comput
   };
   while ((blocks->num_committed + 1) * block_size_ <= num_computed) {
     const int32_t index = blocks->num_committed;
-    // A node on our path may have held another sequence's equal block and lost it by eviction.
+    // Nodes on our path may have held another sequence's equal blocks and lost them by eviction.
+    // Gives them ours.
     NodeId node = blocks->cursor;
     for (int32_t i = index - 1; i >= 0 && cache_.Refill(node, row(i)); --i) {
       node = cache_.parent(node);

@@ -409,7 +409,8 @@ void EngineCore::NoteScheduled(const Schedule& schedule) {
 }
 
 void EngineCore::EndUnschedulable() {
-  // Check accepts only requests that can run alone, so this is a bug. End it instead of spinning.
+  // Check accepts only requests that can run alone, so this is a bug. Ends the request instead of
+  // spinning.
   if (!in_flight_.empty()) return;
   Sequence* first = scheduler_.first_waiting();
   if (scheduler_.num_running() > 0) first = scheduler_.running().front();

@@ -22,7 +22,7 @@ struct ClientQueue {
   int64_t served = 0;       // tokens computed for it, in units of virtual time
   int64_t turn_start = 0;   // `served` when the client's turn began
   int64_t charged = 0;      // tokens charged since the last step began
-  bool advanced = false;    // some of them for its first sequence
+  bool advanced = false;    // whether some of those were for its first sequence
   int64_t recomputed = 0;   // tokens recomputed in this turn, not charged
 };
 

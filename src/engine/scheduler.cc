@@ -169,8 +169,9 @@ int32_t Scheduler::FindBlocks(size_t rank, int32_t wanted) {
     const Room room = MakeRoom(rank + 1);
     if (room == Room::kMade) continue;
     pass_.blocked = true;
-    // A sequence that runs alone lacks blocks only if the cache holds duplicates of some of its
-    // own, and its later blocks keep them from eviction. Admitted again, it shares the duplicates.
+    // A sequence that runs alone lacks blocks only if the cache holds equal copies of some of its
+    // blocks. Its later blocks, which come after the copies in the tree, keep them from eviction.
+    // Preempted and admitted again, the sequence uses the copies and no blocks of its own for them.
     const bool alone = room == Room::kNone && running_.size() == 1 && pass_.idle;
     if (alone) Preempt(sequence);
     return 0;
