@@ -26,7 +26,7 @@
 
 namespace tokamak {
 
-// One file. Files with the same tensors at the same places have the same header.
+// One file. Its header tells which tensors it has and where; the hash stands for that.
 struct SafetensorsPart {
   std::shared_ptr<const ByteSource> source;
   uint64_t header_bytes = 0;

@@ -6,8 +6,8 @@
 namespace tokamak {
 namespace {
 
-// The names in published checkpoints (Google, Mistral, transformers), and transformers' names at
-// run time, which other programs save.
+// kPublished has the names in published checkpoints (Google, Mistral, transformers), kRunning those
+// that transformers uses at run time and other programs save.
 constexpr TextModelNames kPublished = {.model = "language_model.model.",
                                        .output = "language_model.lm_head.",
                                        .left_out = {"vision_tower.", "multi_modal_projector."}};
