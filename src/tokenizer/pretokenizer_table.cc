@@ -61,9 +61,9 @@ constexpr SplitStep kQwen35[] = {Split(ANY_CASE_CONTRACTION
                                        "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^" SPACES
                                        "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" NEWLINES "|" TRAILING_SPACE
                                        "|" SPACE "+")};
-// Cuts long runs of spaces into powers of two. A run with newlines matches up to its last newline
-// at once, so after a space none is left. The lookbehind avoids searching for one, which keeps time
-// linear.
+// Cuts long runs of spaces into powers of two. NEWLINES takes white space up to its last newline at
+// once, so there is no newline left to find in the middle of a run of spaces. The lookbehind
+// prevents the attempt, which keeps time linear.
 constexpr SplitStep kJais2[] = {Split(
     ANY_CASE_CONTRACTION
     "|" WORD "|\\p{N}{1,3}| ?" OTHER "+[\\r\\n]*|(?<![" INLINE_SPACES "])" NEWLINES "|" SPACE

@@ -24,7 +24,7 @@ Status CheckTokens(const std::vector<std::string>& tokens, const std::string& so
                              rank, token.size(), kMaxTokenBytes);
     }
     if (!seen.Insert(token, static_cast<int32_t>(rank))) {
-      return InvalidArgument("{}: the token of rank {}, \"{}\", has also rank {}", source, rank,
+      return InvalidArgument("{}: the token of rank {}, \"{}\", also has rank {}", source, rank,
                              ToValidUtf8(token), seen.Find(token));
     }
   }

@@ -43,7 +43,8 @@ constexpr EndName kEndNames[] = {{"<|eot_id|>", EndName::kEndsTurn},
                                  {"[EOS]", EndName::kMaybeText},
                                  {"[e~[", EndName::kMaybeText}};
 
-// Structure of o200k_harmony's messages. Shown, although checkpoints mark these as control tokens.
+// Tokens that give o200k_harmony's messages their structure. They are shown, although checkpoints
+// mark them as control tokens.
 constexpr std::string_view kShownNames[] = {"<|channel|>", "<|message|>", "<|start|>",
                                             "<|constrain|>"};
 

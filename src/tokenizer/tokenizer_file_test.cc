@@ -121,7 +121,7 @@ TEST(Tekken, RefusesMalformedFilesByFileAndField) {
   EXPECT_THAT(Error(Tekken(tokens, 10, 20)), HasSubstr("f: config.default_num_special_tokens"));
   EXPECT_THAT(Error(Tekken(tokens, 320, 20, "", "v99")), HasSubstr("config.version: \"v99\""));
   EXPECT_THAT(Error(Tekken(tokens, 320, 20, "", "v11")), HasSubstr("f: special_tokens"));
-  EXPECT_THAT(Error(Tekken(twice, 320, 20)), HasSubstr("rank 270, \"ab\", has also rank 257"));
+  EXPECT_THAT(Error(Tekken(twice, 320, 20)), HasSubstr("rank 270, \"ab\", also has rank 257"));
   EXPECT_THAT(Error(Tekken(gone, 320, 20)), HasSubstr("no token for the byte 0x07"));
   EXPECT_THAT(Error(with("\"rank\": 9,", "\"rank\": 8,")), HasSubstr("f: vocab[9].rank"));
   EXPECT_THAT(Error(with("\"rank\": 9,", "")), HasSubstr("f: vocab[9].rank"));
@@ -169,7 +169,7 @@ TEST(Tiktoken, RefusesMalformedFilesByLine) {
               HasSubstr("rank 1 is missing, but there is a rank 2"));
   std::vector<std::string> twice = Tokens(163'584);
   twice[400] = "abc";
-  EXPECT_THAT(Error(Ranks(twice), kKimi), HasSubstr("rank 400, \"abc\", has also rank 258"));
+  EXPECT_THAT(Error(Ranks(twice), kKimi), HasSubstr("rank 400, \"abc\", also has rank 258"));
 }
 
 TEST(TokenizerFile, FormatDoesNotDependOnTheName) {
