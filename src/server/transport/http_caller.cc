@@ -313,7 +313,7 @@ Result<Url> ParseUrl(std::string_view text) {
                       url.port.find_first_not_of("0123456789") == std::string::npos;
   if (!known || url.host.empty() || url.host.find_first_of("[]") != std::string::npos || !digits ||
       std::stoi(url.port) > 65535 || text.find_first_of(" \r\n\t?#") != std::string_view::npos) {
-    return InvalidArgument("--url: \"{}\" is no address such as http://127.0.0.1:8080", text);
+    return InvalidArgument("--url: \"{}\" is not an address such as http://127.0.0.1:8080", text);
   }
   return url;
 }

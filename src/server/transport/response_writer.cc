@@ -77,7 +77,8 @@ void ResponseWriter::Write(std::string data) {
   if (gone_ || status_ == 0 || finished_ || data.empty()) return;
   body_bytes_ += data.size();
   unsent_ += options_.chunks_allowed ? fmt::format("{:x}\r\n{}\r\n", data.size(), data) : data;
-  // The client is not to blame for a long piece.
+  // The limit grows by the longest piece, because a long piece does not mean that the client is
+  // slow.
   longest_ = std::max(longest_, data.size());
   if (unsent_.size() + taken_ > options_.max_unsent + longest_) return Drop();
   Count();

@@ -37,7 +37,7 @@ class ResponseWriter {
   struct Options {
     bool keep_alive = false;
     bool chunks_allowed = false;  // HTTP/1.1
-    // A client is dropped if its unread output exceeds this and one piece.
+    // A client is dropped if its unread output exceeds this plus its longest piece.
     size_t max_unsent = 0;
     size_t max_together = 0;             // for all responses that share `together`
     size_t* together = nullptr;          // outlives the writer
@@ -67,8 +67,8 @@ class ResponseWriter {
   void Notify();
   // True if the client has left before the response was complete.
   bool gone() const { return gone_; }
-  // A stream becomes backlogged when its client leaves more than `bytes` and one piece unread, and
-  // ends that by reading all but a quarter of `bytes`.
+  // A stream becomes backlogged when its client leaves more than `bytes` and the longest piece
+  // unread. It stays so until at most a quarter of `bytes` is unread.
   void LimitBacklog(size_t bytes) { max_backlog_ = bytes; }
   bool backlogged() const { return backlogged_; }
   boost::asio::io_context& io() { return io_; }
