@@ -34,7 +34,7 @@ void CheckContent(const JsonReader& content) {
   });
 }
 
-// Returns whether there is a member, null included, that `allowed` does not hold for.
+// Returns whether the member exists, even as null, and `allowed` is false for its value.
 bool Violates(const JsonReader& object, std::string_view name,
               FunctionRef<bool(const JsonValue&)> allowed) {
   const JsonValue* value = object.value().Find(name);

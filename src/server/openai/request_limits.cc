@@ -54,7 +54,7 @@ Status ApplyLimits(const RequestLimits& limits, CompletionRequest& request) {
       return InvalidArgument("max_tokens: at most {} (--max-output-tokens), got {}",
                              limits.max_output_tokens, *sampling.max_tokens);
     }
-    // A default may be larger.
+    // A default above the limit is no error; it is lowered.
     sampling.max_tokens =
         std::min(sampling.max_tokens.value_or(limits.max_output_tokens), limits.max_output_tokens);
   }
