@@ -14,7 +14,8 @@ import urllib.request
 
 START_S = 60
 ROUND_S = 600
-# In words. With the chat template's own, about 880 tokens are shared.
+# Lengths of prompts in words, of outputs in tokens. With what the chat template adds, the chats share
+# about 880 tokens.
 SHAPE = {'chats': 16, 'shared': 856, 'own': '10:20', 'output': 64}
 QUICK = {'chats': 2, 'shared': 40, 'own': '5', 'output': 8}
 

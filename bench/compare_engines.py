@@ -29,7 +29,7 @@ class Setting(dict):
 
 
 def type_of(path):
-    """"Q4_1" of "SmolLM2-135M-Instruct.Q4_1.gguf"."""
+    """Returns "Q4_1" for "SmolLM2-135M-Instruct.Q4_1.gguf"."""
     return pathlib.Path(path).stem.rpartition('.')[2]
 
 
@@ -124,7 +124,7 @@ class LlamaCpp:
 
 class IkLlamaCpp(LlamaCpp):
     name = 'ik_llama.cpp'
-    has_unified_cache = False  # its only cache
+    has_unified_cache = False  # there is no choice: it has only one kind of cache
 
     def version(self):
         out = subprocess.run(['git', '-C', self.args.ik, 'rev-parse', '--short=9', 'HEAD'],

@@ -39,7 +39,7 @@ struct Shape {
   static constexpr int kStageBytes = (kRows + M) * kRowBytes;
   static constexpr int kSumStride = kTokens + 2;  // of rows of partial sums: no bank conflicts
   static constexpr int kSumBytes = kRows * kSumStride * 4;
-  // The same for all variants: what fits where one warp's CTA holds the sums of four chunks.
+  // The same for all variants: as many as fit into a warp's memory beside the sums of four chunks.
   static constexpr int kStages = (kWarpBytes - 2 * kMostChunks * kSumBytes - 256) / kStageBytes;
   static_assert(kStages >= 3);
 };

@@ -11,7 +11,8 @@ namespace probe {
 constexpr int kGemmK = 64;  // elements of k in a stage: the 128 bytes that a swizzle spans
 constexpr int kGemmSharedBytes = 227 * 1024;
 
-// The shape of a CTA, of which `kCtas` share an SM: as many stages as fit into memory, at most 12.
+// The shape of a CTA when `kCtas` of them share an SM. It has as many stages as fit into its shared
+// memory, at most 12.
 template <int kRows, int kTokens, int kCtas>
 struct GemmShape {
   static constexpr int kWarpgroups = kRows / 64;
