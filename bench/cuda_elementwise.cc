@@ -34,20 +34,20 @@ class ElementwiseBench {
  public:
   ElementwiseBench(Device& device, const Model& model, int64_t tokens)
       : device_(device), model_(model), tokens_(tokens) {
-    // Random bf16 pairs serve as f32 too: read as one, a pair has about the size of its second
-    // value.
-    const auto random = [&](int64_t floats) {
-      Buffer buffer = device.Allocate(floats * 4);
+    const auto random = [&](int64_t elements) {  // in bf16
+      Buffer buffer = device.Allocate(elements * 2);
       device.FillRandom(buffer, 1, 1);
       return buffer;
     };
     x_ = random(tokens * model.hidden);
-    residual_ = random(tokens * model.hidden);
-    weight_ = random(model.hidden);
     gate_up_ = random(tokens * 2 * model.inner);
     qkv_ = random(tokens * qkv_width());
-    cos_sin_ = random(kPositions * model.head_dim);
-    table_ = random(kVocabulary * model.hidden / 2);
+    // Random bf16 pairs serve as f32 too: read as one, a pair has about the size of its second
+    // value.
+    residual_ = random(tokens * model.hidden * 2);
+    weight_ = random(model.hidden * 2);
+    cos_sin_ = random(kPositions * model.head_dim * 2);
+    table_ = random(kVocabulary * model.hidden);
     out_ = device.Allocate(tokens * std::max(model.hidden, model.inner) * 4);
     cache_ = device.Allocate(CeilDiv(tokens, int64_t{kBlockSize}) * 2 * part_bytes());
     std::vector<int32_t> ids, rows(static_cast<size_t>(tokens));
@@ -94,10 +94,11 @@ class ElementwiseBench {
   }
 
   void Norm(int fours) {
-    const NormArgs args = {.x = Data<float>(x_),
+    const NormArgs args = {.x = x_.data(),
                            .residual = Data<float>(residual_),
                            .weight = Data<float>(weight_),
                            .out = out_.data(),
+                           .x_bf16 = true,
                            .out_bf16 = true,
                            .num_tokens = tokens_,
                            .cols = model_.hidden,
@@ -106,12 +107,13 @@ class ElementwiseBench {
                            .out_stride = model_.hidden,
                            .eps = 1e-5f,
                            .fours = fours};
-    Print("add_rms_norm", fours, model_.hidden * 14,
+    Print("add_rms_norm", fours, model_.hidden * 12,
           [&](cudaStream_t stream) { return LaunchAddRmsNorm(args, stream); });
   }
   void Gate(int fours) {
-    const GateArgs args = {.gate_up = Data<float>(gate_up_),
+    const GateArgs args = {.gate_up = gate_up_.data(),
                            .out = out_.data(),
+                           .in_bf16 = true,
                            .out_bf16 = true,
                            .gelu_tanh = false,
                            .num_tokens = tokens_,
@@ -119,14 +121,16 @@ class ElementwiseBench {
                            .in_stride = 2 * model_.inner,
                            .out_stride = model_.inner,
                            .fours = fours};
-    Print("gated_activation", fours, model_.inner * 10,
+    Print("gated_activation", fours, model_.inner * 6,
           [&](cudaStream_t stream) { return LaunchGate(args, stream); });
   }
   void Rope() {
     RopeArgs args = {};
-    args.q = Data<float>(qkv_);
-    args.k = args.q + model_.num_heads * model_.head_dim;
-    args.v = args.k + model_.num_kv_heads * model_.head_dim;
+    auto* qkv = Data<uint16_t>(qkv_);
+    args.q = qkv;
+    args.k = qkv + model_.num_heads * model_.head_dim;
+    args.v = qkv + (model_.num_heads + model_.num_kv_heads) * model_.head_dim;
+    args.bf16 = true;
     args.positions = Data<int32_t>(ids_);
     args.slot_mapping = Data<int64_t>(slots_);
     if (model_.qk_norm) args.q_norm = args.k_norm = Data<float>(weight_);
@@ -146,7 +150,7 @@ class ElementwiseBench {
                   .block_size = kBlockSize,
                   .num_kv_heads = model_.num_kv_heads,
                   .head_dim = model_.head_dim};
-    const int64_t heads_bytes = 8 * model_.num_heads + (4 + 2) * 2 * model_.num_kv_heads;
+    const int64_t heads_bytes = 4 * model_.num_heads + (2 + 2) * 2 * model_.num_kv_heads;
     Print("rope_and_store", 0, heads_bytes * model_.head_dim,
           [&](cudaStream_t stream) { return LaunchRopeAndStore(args, stream); });
   }
@@ -166,10 +170,10 @@ class ElementwiseBench {
                              .rows = Data<int32_t>(rows_),
                              .out = out_.data(),
                              .num_rows = tokens_,
-                             .row_bytes = model_.hidden * 4,
-                             .source_stride = model_.hidden * 4,
-                             .out_stride = model_.hidden * 4};
-    Print("gather_rows", 0, model_.hidden * 8,
+                             .row_bytes = model_.hidden * 2,
+                             .source_stride = model_.hidden * 2,
+                             .out_stride = model_.hidden * 2};
+    Print("gather_rows", 0, model_.hidden * 4,
           [&](cudaStream_t stream) { return LaunchGather(args, stream); });
   }
 

@@ -71,13 +71,14 @@ class ProductBench {
     for (int64_t i = 0; i < copies; ++i) {
       const Buffer data = device.Allocate(bytes);
       device.FillRandom(data, static_cast<uint64_t>(i), 0.02f);
-      weights_.push_back(std::make_unique<CudaWeight>(shape.rows, shape.cols, DType::kBF16, data));
+      weights_.push_back(
+          std::make_unique<CudaWeight>(shape.rows, shape.cols, DType::kBF16, data, DType::kBF16));
       weights_.back()->recipe = Take(device.gemm().MakeRecipe(*weights_.back()));
     }
     x_ = device.Allocate(kMaxTokens * shape.cols * 2);
     device.FillRandom(x_, 99, 1);
-    expected_ = device.Allocate(kMaxTokens * shape.rows * 4);
-    actual_ = device.Allocate(kMaxTokens * shape.rows * 4);
+    expected_ = device.Allocate(kMaxTokens * shape.rows * 2);
+    actual_ = device.Allocate(kMaxTokens * shape.rows * 2);
   }
 
   void Run(int64_t tokens) {
@@ -104,7 +105,7 @@ class ProductBench {
     device_.gemm().Run({.x = Tensor(x_.data(), DType::kBF16, {tokens, shape_.cols}),
                         .weight = &weight,
                         .bias = {},
-                        .out = Tensor(expected_.data(), DType::kF32, {tokens, shape_.rows})},
+                        .out = Tensor(expected_.data(), DType::kBF16, {tokens, shape_.rows})},
                        weight, device_.handle());
   }
   void Skinny(int64_t tokens, int i, SkinnyTile tile) {
@@ -112,7 +113,7 @@ class ProductBench {
                                                 .weight = weights_[static_cast<size_t>(i)]->data(),
                                                 .bias = nullptr,
                                                 .out = actual_.data(),
-                                                .out_bf16 = false,
+                                                .out_bf16 = true,
                                                 .num_tokens = tokens,
                                                 .rows = shape_.rows,
                                                 .cols = shape_.cols,
@@ -123,8 +124,8 @@ class ProductBench {
   // Elements of the last weight's outputs whose bits are not those of the present kernel.
   int64_t Different(int64_t tokens) {
     const int64_t count = tokens * shape_.rows;
-    const std::vector<uint32_t> expected = device_.Download<uint32_t>(expected_, count);
-    const std::vector<uint32_t> actual = device_.Download<uint32_t>(actual_, count);
+    const std::vector<uint16_t> expected = device_.Download<uint16_t>(expected_, count);
+    const std::vector<uint16_t> actual = device_.Download<uint16_t>(actual_, count);
     int64_t different = 0;
     for (size_t i = 0; i < expected.size(); ++i) different += expected[i] != actual[i] ? 1 : 0;
     return different;
@@ -206,10 +207,8 @@ class AttentionBench {
     std::vector<int32_t> rows(static_cast<size_t>(c.batch));
     std::iota(rows.begin(), rows.end(), 0);
     table_rows_ = device.Upload(rows);
-    std::vector<float> q(static_cast<size_t>(out_elements()));
-    std::normal_distribution<float> normal;
-    for (float& value : q) value = normal(random);
-    q_ = device.Upload(q);
+    q_ = device.Allocate(out_elements() * 2);
+    device.FillRandom(q_, 3, 1);
     expected_ = device.Allocate(out_elements() * 4);
     actual_ = device.Allocate(out_elements() * 4);
   }
@@ -288,7 +287,8 @@ class AttentionBench {
 
   void Launch(int layer, Kernel kernel, const Buffer& out, bool bf16) {
     AttentionArgs args = {};
-    args.q = reinterpret_cast<const float*>(q_.data());
+    args.q = q_.data();
+    args.q_bf16 = true;
     args.out = out.data();
     args.out_bf16 = bf16;
     args.q_stride = args.out_stride = int64_t{case_.num_heads} * kHeadDim;

@@ -26,6 +26,7 @@ CountedBackend Cuda(bool precise) {
           .has_extras = kCudaHasExtras,
           .has_moe = kCudaHasMoe,
           .has_mla = kCudaHasMla,
+          .inner_type = CudaWeightType(precise),
           .activation = [precise](const WeightSpec&) { return CudaWeightType(precise); }};
 }
 
@@ -33,6 +34,7 @@ CountedBackend Cuda(bool precise) {
 Result<CountedBackend> PlannedBackend(const EngineOptions& options, bool gpu) {
   CountedBackend backend;
   if (gpu) {
+    backend.inner_type = CudaWeightType(options.precise);
     backend.activation = Cuda(options.precise).activation;
   } else if (options.isa != "reference") {
     ASSIGN_OR_RETURN(

@@ -104,29 +104,30 @@ class Layer {
               "layers without pre-norm");
   }
 
-  // All f32 [T, hidden_size]. Adds `delta` (if any) and the attention's output to `residual`; the
-  // feed-forward's output goes to `out`, which may be `delta`, for the next layer to add.
-  void Forward(nn::Pass& pass, const Tensor& delta, Tensor residual, Tensor out) const {
-    std::visit(
+  // Adds `delta` (if any) and the attention's output to `residual`. Returns the feed-forward's
+  // output in `memory`, where `delta` may be, for the next layer to add. All [T, hidden_size];
+  // `residual` and `memory` f32, the others in an inner type (ops/ops.h).
+  Tensor Forward(nn::Pass& pass, const Tensor& delta, Tensor residual, Tensor memory) const {
+    const Tensor attended = std::visit(
         [&](const auto& attention) {
-          RunBranch(pass, pre_attention_norm_, attention, post_attention_norm_, delta, residual,
-                    out);
+          return RunBranch(pass, pre_attention_norm_, attention, post_attention_norm_, delta,
+                           residual, memory);
         },
         attention_);
-    std::visit(
+    return std::visit(
         [&](const auto& feed_forward) {
-          RunBranch(pass, pre_feed_forward_norm_, feed_forward, post_feed_forward_norm_, out,
-                    residual, out);
+          return RunBranch(pass, pre_feed_forward_norm_, feed_forward, post_feed_forward_norm_,
+                           attended, residual, memory);
         },
         feed_forward_);
   }
 
  private:
-  // residual += delta; out = post_norm(branch(pre_norm(residual))).
+  // residual += delta. Returns post_norm(branch(pre_norm(residual))), in `memory`.
   template <typename Branch>
-  static void RunBranch(nn::Pass& pass, const std::optional<Norm>& pre_norm, const Branch& branch,
-                        const std::optional<Norm>& post_norm, const Tensor& delta, Tensor residual,
-                        Tensor out) {
+  static Tensor RunBranch(nn::Pass& pass, const std::optional<Norm>& pre_norm, const Branch& branch,
+                          const std::optional<Norm>& post_norm, const Tensor& delta,
+                          Tensor residual, Tensor memory) {
     const ArenaScope scope(pass.arena);
     Tensor x = pass.arena.Allocate(branch.activation(), residual.shape);
     if (pre_norm) {
@@ -137,10 +138,15 @@ class Layer {
       }
       pass.ops.Run(Convert{.x = residual, .out = x}, pass.stream);
     }
-    if (!post_norm) return branch.Forward(pass, x, out);
-    Tensor given = pass.arena.Allocate(DType::kF32, out.shape);
+    const Tensor out(memory.data, branch.output(), memory.shape);
+    if (!post_norm) {
+      branch.Forward(pass, x, out);
+      return out;
+    }
+    Tensor given = pass.arena.Allocate(branch.output(), out.shape);
     branch.Forward(pass, x, given);
     post_norm->Forward(pass, given, out);
+    return out;
   }
 
   std::optional<Norm> pre_attention_norm_;
@@ -188,12 +194,9 @@ class Decoder final : public Model {
     const ArenaScope scope(pass.arena);
     Tensor residual = pass.arena.Allocate(DType::kF32, all);
     embedding_.Forward(pass, residual);
-    Tensor branch = pass.arena.Allocate(DType::kF32, all);
+    const Tensor memory = pass.arena.Allocate(DType::kF32, all);
     Tensor delta;  // the last branch's output, not yet added; none before the first layer
-    for (const Layer& layer : layers_) {
-      layer.Forward(pass, delta, residual, branch);
-      delta = branch;
-    }
+    for (const Layer& layer : layers_) delta = layer.Forward(pass, delta, residual, memory);
     final_norm_.AddForward(pass, GatherWanted(pass, delta), GatherWanted(pass, residual), hidden);
     return hidden;
   }

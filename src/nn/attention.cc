@@ -89,7 +89,7 @@ void Attention::Forward(Pass& pass, Tensor x, Tensor out) const {
   const AttentionMetadata& group = pass.groups[static_cast<size_t>(group_)];
   const KvLayerView& cache = pass.kv_layers[static_cast<size_t>(layer_)];
 
-  Tensor qkv = pass.arena.Allocate(DType::kF32, {num_tokens, qkv_.out_features()});
+  Tensor qkv = pass.arena.Allocate(qkv_.output(), {num_tokens, qkv_.out_features()});
   qkv_.Forward(pass, x, qkv);
   if (clip_qkv_ > 0) pass.ops.Run(Clamp{.x = qkv, .limit = clip_qkv_}, pass.stream);
   Tensor q = qkv.Cols(0, q_size);
@@ -123,8 +123,8 @@ void Attention::Forward(Pass& pass, Tensor x, Tensor out) const {
 }
 
 void Attention::NormalizeWhole(Pass& pass, Tensor& q, Tensor& k) const {
-  Tensor normalized_q = pass.arena.Allocate(DType::kF32, q.shape);
-  Tensor normalized_k = pass.arena.Allocate(DType::kF32, k.shape);
+  Tensor normalized_q = pass.arena.Allocate(q.dtype, q.shape);
+  Tensor normalized_k = pass.arena.Allocate(k.dtype, k.shape);
   q_norm_->Forward(pass, q, normalized_q);
   k_norm_->Forward(pass, k, normalized_k);
   q = normalized_q;

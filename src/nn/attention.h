@@ -51,7 +51,9 @@ class Attention {
 
   DType activation() const { return qkv_.activation(); }  // the type of x
 
-  // x: [T, hidden_size] of activation(); out: f32 [T, hidden_size].
+  DType output() const { return output_.output(); }  // the type of out
+
+  // x: [T, hidden_size] of activation(); out: [T, hidden_size] of output().
   void Forward(Pass& pass, Tensor x, Tensor out) const;
 
  private:

@@ -16,6 +16,9 @@ SourcePtr Columns(const Builder& b, SourcePtr source, IndexRange range) {
   return nullptr;
 }
 
+// A bias is added to f32.
+WeightUse UseOf(bool bias) { return bias ? WeightUse::kLinear : WeightUse::kInnerLinear; }
+
 }  // namespace
 
 Linear Linear::Column(const Builder& b, const std::vector<Output>& outputs, int64_t in, bool bias) {
@@ -29,7 +32,7 @@ Linear Linear::Column(const Builder& b, const std::vector<Output>& outputs, int6
       biases.push_back(
           Columns(at, (at / "bias").Find(Shape{output.rows}, output.meaning), output.range));
   }
-  Linear layer(b.PackWeight(std::move(weights), WeightUse::kLinear));
+  Linear layer(b.PackWeight(std::move(weights), UseOf(bias)));
   if (bias) layer.bias_ = b.ReadVectors(biases);
   return layer;
 }
@@ -54,13 +57,14 @@ Linear Linear::MergedColumn(const Builder& b, const std::vector<Output>& outputs
     if (bias) biases.push_back(Columns(b, stored_bias, shard));
     first += output.rows;
   }
-  Linear layer(b.PackWeight(std::move(weights), WeightUse::kLinear));
+  Linear layer(b.PackWeight(std::move(weights), UseOf(bias)));
   if (bias) layer.bias_ = b.ReadVectors(biases);
   return layer;
 }
 
 Linear Linear::Row(const Builder& b, int64_t out, int64_t in, IndexRange range, bool bias) {
-  Linear layer(RowWeight(b, out, in, range));
+  SourcePtr weight = Columns(b, (b / "weight").Find(Shape{out, in}), range);
+  Linear layer(b.PackWeight({std::move(weight)}, UseOf(bias)));
   if (bias) {
     SourcePtr source = (b / "bias").Find(Shape{out});
     if (b.parallel().rank == 0) layer.bias_ = b.ReadVectors({std::move(source)});
@@ -69,17 +73,15 @@ Linear Linear::Row(const Builder& b, int64_t out, int64_t in, IndexRange range, 
 }
 
 Linear Linear::Replicated(const Builder& b, int64_t out, int64_t in, bool bias) {
-  return Row(b, out, in, {0, in}, bias);
+  Linear layer(b.PackWeight({(b / "weight").Find(Shape{out, in})}, WeightUse::kLinear));
+  if (bias) layer.bias_ = (b / "bias").ReadVector(out);
+  return layer;
 }
 
 Linear Linear::Router(const Builder& b, int64_t out, int64_t in, bool bias) {
   Linear layer(b.PackWeight({(b / "weight").Find(Shape{out, in})}, WeightUse::kRouter));
   if (bias) layer.bias_ = (b / "bias").ReadVector(out);
   return layer;
-}
-
-WeightPtr Linear::RowWeight(const Builder& b, int64_t out, int64_t in, IndexRange range) {
-  return b.PackWeight({Columns(b, (b / "weight").Find(Shape{out, in}), range)}, WeightUse::kLinear);
 }
 
 void Linear::Forward(Pass& pass, Tensor x, Tensor out) const {

@@ -38,19 +38,19 @@ class Linear {
   // Row-parallel: each rank holds the columns `range` of b's [out, in] weight; the ranks' results
   // must be added. Only the first rank has the bias.
   static Linear Row(const Builder& b, int64_t out, int64_t in, IndexRange range, bool bias);
-  // The same weight on every rank.
+  // The same weight on every rank, with f32 outputs.
   static Linear Replicated(const Builder& b, int64_t out, int64_t in, bool bias);
   // Replicated, with f32 activations: the choice of experts must not depend on their rounding.
   static Linear Router(const Builder& b, int64_t out, int64_t in, bool bias = false);
-  // Only the weight of Row.
-  static WeightPtr RowWeight(const Builder& b, int64_t out, int64_t in, IndexRange range);
 
   // The type of x, which the layer before writes.
   DType activation() const { return weight_->activation(); }
+  // The type of `out`, which may be bf16 if there is no bias.
+  DType output() const { return weight_->output(); }
   int64_t out_features() const { return weight_->rows(); }
   int64_t in_features() const { return weight_->cols(); }
 
-  // x: [T, in_features()] of activation(); out: f32 [T, out_features()].
+  // x: [T, in_features()] of activation(); out: [T, out_features()] of output().
   void Forward(Pass& pass, Tensor x, Tensor out) const;
   // The largest output of each row of x. Requires has_linear_argmax.
   void ForwardArgmax(Pass& pass, Tensor x, const ArgmaxLogits& out) const;

@@ -158,7 +158,7 @@ void MlaAttention::AddCacheLayer(const Builder& b) {
 
 void MlaAttention::Project(Pass& pass, Tensor x, Tensor& q, Tensor& entry) const {
   const int64_t num_tokens = x.rows();
-  Tensor down = pass.arena.Allocate(DType::kF32, {num_tokens, qkv_a_proj_.out_features()});
+  Tensor down = pass.arena.Allocate(qkv_a_proj_.output(), {num_tokens, qkv_a_proj_.out_features()});
   qkv_a_proj_.Forward(pass, x, down);
   const int64_t split = down.cols() - entry_dim();
   q = down.Cols(0, split);
@@ -166,7 +166,7 @@ void MlaAttention::Project(Pass& pass, Tensor x, Tensor& q, Tensor& entry) const
   if (config_.q_lora_rank > 0) {
     Tensor latent = pass.arena.Allocate(q_b_proj_.activation(), {num_tokens, split});
     q_a_norm_.Forward(pass, q, latent);
-    q = pass.arena.Allocate(DType::kF32, {num_tokens, q_b_proj_.out_features()});
+    q = pass.arena.Allocate(q_b_proj_.output(), {num_tokens, q_b_proj_.out_features()});
     q_b_proj_.Forward(pass, latent, q);
   }
   const Tensor latent = entry.Cols(config_.rope_dim, entry_dim());

@@ -27,7 +27,7 @@ Mlp::Mlp(const Builder& b, const MlpShape& shape) : activation_(shape.activation
 void Mlp::Forward(Pass& pass, Tensor x, Tensor out) const {
   const ArenaScope scope(pass.arena);
   const int64_t num_tokens = x.rows();
-  Tensor gate_up = pass.arena.Allocate(DType::kF32, {num_tokens, gate_up_.out_features()});
+  Tensor gate_up = pass.arena.Allocate(gate_up_.output(), {num_tokens, gate_up_.out_features()});
   gate_up_.Forward(pass, x, gate_up);
   Tensor inner = pass.arena.Allocate(down_.activation(), {num_tokens, down_.in_features()});
   pass.ops.Run(GatedActivation{.gate_up = gate_up, .activation = activation_, .out = inner},
@@ -52,7 +52,7 @@ PlainMlp::PlainMlp(const Builder& b, const PlainMlpShape& shape) : activation_(s
 
 void PlainMlp::Forward(Pass& pass, Tensor x, Tensor out) const {
   const ArenaScope scope(pass.arena);
-  Tensor up = pass.arena.Allocate(DType::kF32, {x.rows(), up_.out_features()});
+  Tensor up = pass.arena.Allocate(up_.output(), {x.rows(), up_.out_features()});
   up_.Forward(pass, x, up);
   Tensor inner = pass.arena.Allocate(down_.activation(), {x.rows(), down_.in_features()});
   pass.ops.Run(Activate{.x = up, .activation = activation_, .out = inner}, pass.stream);

@@ -23,8 +23,9 @@ class Mlp {
   Mlp(const Builder& b, const MlpShape& shape);
 
   DType activation() const { return gate_up_.activation(); }  // the type of x
+  DType output() const { return down_.output(); }             // the type of out
 
-  // x: [T, hidden_size] of activation(); out: f32 [T, hidden_size].
+  // x: [T, hidden_size] of activation(); out: [T, hidden_size] of output().
   void Forward(Pass& pass, Tensor x, Tensor out) const;
 
  private:
@@ -47,8 +48,9 @@ class PlainMlp {
   PlainMlp(const Builder& b, const PlainMlpShape& shape);
 
   DType activation() const { return up_.activation(); }  // the type of x
+  DType output() const { return down_.output(); }        // the type of out
 
-  // x: [T, hidden_size] of activation(); out: f32 [T, hidden_size].
+  // x: [T, hidden_size] of activation(); out: [T, hidden_size] of output().
   void Forward(Pass& pass, Tensor x, Tensor out) const;
 
  private:

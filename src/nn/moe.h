@@ -47,6 +47,7 @@ class Moe {
 
   // The type of x: f32, which the router does not round.
   DType activation() const { return router_.activation(); }
+  DType output() const { return DType::kF32; }
 
   // x: [T, hidden_size] of activation(); out: f32 [T, hidden_size].
   void Forward(Pass& pass, Tensor x, Tensor out) const;

@@ -16,8 +16,8 @@ class RmsNorm {
   const Tensor& weight() const { return weight_.tensor; }  // f32 [size]
   float eps() const { return eps_; }
 
-  // residual += delta, unless that is Tensor(); out = norm(residual) · weight. delta, residual: f32
-  // [T, size]; out: [T, size] in the next layer's type.
+  // residual += delta, unless that is Tensor(); out = norm(residual) · weight. delta: [T, size] in
+  // an inner type (ops/ops.h); residual: f32 [T, size]; out: [T, size] in the next layer's type.
   void AddForward(Pass& pass, const Tensor& delta, Tensor residual, Tensor out) const {
     pass.ops.Run(AddRmsNorm{.x = delta.shape.rank() != 0 ? &delta : nullptr,
                             .residual = residual,
@@ -27,7 +27,7 @@ class RmsNorm {
                  pass.stream);
   }
 
-  // out = norm(x) · weight. x: f32 [T, size], unchanged.
+  // out = norm(x) · weight. x: [T, size] in an inner type, unchanged.
   void Forward(Pass& pass, Tensor x, Tensor out) const { AddForward(pass, Tensor(), x, out); }
 
  private:

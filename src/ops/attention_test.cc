@@ -49,6 +49,8 @@ struct AttentionCase {
   double max_key_norm = 0;
   double max_value = 0;
   float scale = 0;
+  DType q_type = DType::kF32;
+  int64_t gap = 8;  // elements between rows of q
   float softcap = 0;
   std::vector<float> sinks;   // [heads], or none
   std::vector<float> slopes;  // [heads], or none
@@ -185,11 +187,11 @@ AttentionResult RunAttention(Ops& ops, const AttentionCase& c, int repeats = 1,
   Attention op;
   // q is a column range, as in a merged projection.
   const int64_t width = static_cast<int64_t>(g.num_heads) * g.head_dim;
-  std::vector<float> wide(static_cast<size_t>(c.num_tokens() * (width + 8)), NAN);
+  std::vector<float> wide(static_cast<size_t>(c.num_tokens() * (width + c.gap)), NAN);
   for (int64_t t = 0; t < c.num_tokens(); ++t) {
-    std::copy_n(c.q.begin() + t * width, width, wide.begin() + t * (width + 8));
+    std::copy_n(c.q.begin() + t * width, width, wide.begin() + t * (width + c.gap));
   }
-  op.q = run.Floats(wide, {c.num_tokens(), width + 8}).Cols(0, width);
+  op.q = run.Rounded(wide, c.q_type, {c.num_tokens(), width + c.gap}).Cols(0, width);
   op.cache = MakeCache(run, c);
   op.plan = plan->get();
   op.scale = c.scale;
@@ -313,6 +315,30 @@ TEST_P(AttentionOps, OddShapesMatchTheReference) {
                      RandomCase(random, g, {{3, 3}, {130, 1}, {90, 70}, {281, 2}}), worst,
                      fmt::format("{}/{} heads of {}, blocks of {}, {}", odd.heads, odd.kv_heads,
                                  odd.head_dim, odd.block_size, Name(dtype)));
+    }
+  }
+}
+
+// Queries in an inner type give what their values give in f32.
+TEST_P(AttentionOps, InnerQueriesAreReadAsTheirValues) {
+  const DType inner = GetParam().inner;
+  if (inner == DType::kF32) GTEST_SKIP() << "all queries are f32";
+  std::mt19937_64 random(9);
+  const auto ops = Make(1);
+  for (const int head_dim : {20, 64, 128}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      AttentionCase c = RandomCase(random, {.head_dim = head_dim, .dtype = dtype},
+                                   {{300, 1}, {65, 2}, {180, 130}});
+      c.q = RoundTo(inner, c.q);
+      const AttentionResult expected = RunAttention(*ops, c);
+      for (c.gap = 7; c.gap < 9; ++c.gap) {
+        for (const DType q_type : {DType::kF32, inner}) {
+          c.q_type = q_type;
+          const AttentionResult actual = RunAttention(*ops, c);
+          EXPECT_TRUE(SameBits(actual.out, expected.out)) << head_dim << ", gap " << c.gap;
+          EXPECT_TRUE(SameBits(actual.lse, expected.lse)) << head_dim << ", gap " << c.gap;
+        }
+      }
     }
   }
 }

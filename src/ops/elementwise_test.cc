@@ -21,21 +21,21 @@ INSTANTIATE_TEST_SUITE_P(All, ElementwiseOps, ::testing::ValuesIn(OpBackends()),
 
 // `values` as rows of `cols` that begin at column `offset` of a wider tensor.
 Tensor UploadRows(OpRunner& run, const std::vector<float>& values, int64_t rows, int64_t cols,
-                  int64_t offset) {
+                  int64_t offset, DType dtype = DType::kF32) {
   const int64_t width = cols + 2 * offset;
   std::vector<float> wide(static_cast<size_t>(rows * width), NAN);
   for (int64_t row = 0; row < rows; ++row) {
     std::copy_n(values.begin() + row * cols, cols, wide.begin() + row * width + offset);
   }
-  return run.Floats(wide, {rows, width}).Cols(offset, offset + cols);
+  return run.Rounded(wide, dtype, {rows, width}).Cols(offset, offset + cols);
 }
 
 std::vector<float> RunGate(Ops& ops, const std::vector<float>& gate_up, int64_t rows,
-                           Activation activation, int64_t offset = 0) {
+                           Activation activation, int64_t offset = 0, DType dtype = DType::kF32) {
   OpRunner run(ops);
   const int64_t width = static_cast<int64_t>(gate_up.size()) / std::max<int64_t>(1, rows) / 2;
   const GatedActivation op = {
-      .gate_up = UploadRows(run, gate_up, rows, 2 * width, offset),
+      .gate_up = UploadRows(run, gate_up, rows, 2 * width, offset, dtype),
       .activation = activation,
       .out = run.Output({rows, width + 2 * offset}).Cols(offset, offset + width)};
   run.Run(op);
@@ -189,8 +189,9 @@ struct RopeCase {
   DType dtype = DType::kF32;
   RopeStyle style = RopeStyle::kHalfSplit;
   bool norms = false, rotate = true;
-  int64_t offset = 0;      // of the rows of qkv in a wider tensor
-  std::vector<float> qkv;  // [tokens, (heads + 2 · kv heads) · head_dim]
+  int64_t offset = 0;         // of the rows of qkv in a wider tensor
+  DType inner = DType::kF32;  // of qkv
+  std::vector<float> qkv;     // [tokens, (heads + 2 · kv heads) · head_dim]
   std::vector<float> q_norm, k_norm, angles;
   std::vector<int32_t> positions;
   std::vector<int64_t> slot_mapping;
@@ -234,7 +235,7 @@ RopeResult RunRope(Ops& ops, const RopeCase& c) {
                                          std::byte{0x5a});
   const Tensor pool =
       run.Upload(untouched.data(), DType::kI8, {static_cast<int64_t>(untouched.size())});
-  const Tensor qkv = UploadRows(run, c.qkv, c.num_tokens(), c.width(), c.offset);
+  const Tensor qkv = UploadRows(run, c.qkv, c.num_tokens(), c.width(), c.offset, c.inner);
   const int64_t q_end = static_cast<int64_t>(c.num_heads) * c.head_dim;
   const int64_t k_end = q_end + static_cast<int64_t>(c.num_kv_heads) * c.head_dim;
   const Tensor q_norm = run.Floats(c.q_norm, {c.head_dim});
@@ -356,6 +357,39 @@ TEST_P(ElementwiseOps, ResultsDoNotDependOnAddresses) {
         const RopeResult actual = RunRope(*ops, c);
         EXPECT_TRUE(SameBits(actual.q, expected.q)) << head_dim;
         EXPECT_EQ(actual.pool, expected.pool) << head_dim;
+      }
+    }
+  }
+}
+
+// Inputs in an inner type give what their values give in f32; q is rounded to its type.
+TEST_P(ElementwiseOps, InnerInputsAreReadAsTheirValues) {
+  const DType inner = GetParam().inner;
+  if (inner == DType::kF32) GTEST_SKIP() << "all inputs are f32";
+  std::mt19937_64 random(16);
+  const auto ops = Make(1);
+  const std::vector<float> gate_up = RoundTo(inner, RandomFloats(random, 3 * 2 * 2052));
+  const std::vector<float> gated = RunGate(*ops, gate_up, 3, Activation::kSilu);
+  for (const int64_t offset : {0, 1, 2}) {
+    EXPECT_TRUE(SameBits(RunGate(*ops, gate_up, 3, Activation::kSilu, offset, inner), gated));
+  }
+  for (const DType dtype : CacheTypes(GetParam())) {
+    for (const int head_dim : {20, 64, 128, 576}) {
+      for (const bool norms : {false, true}) {
+        RopeCase c;
+        c.head_dim = head_dim;
+        c.rotary_dim = std::min(head_dim - head_dim % 8, 128);
+        c.dtype = dtype;
+        c.norms = norms;
+        FillCase(random, 5, c);
+        c.qkv = RoundTo(inner, c.qkv);
+        const RopeResult expected = RunRope(*ops, c);
+        c.inner = inner;
+        for (c.offset = 0; c.offset < 3; ++c.offset) {
+          const RopeResult actual = RunRope(*ops, c);
+          EXPECT_TRUE(SameBits(actual.q, RoundTo(inner, expected.q))) << head_dim;
+          EXPECT_EQ(actual.pool, expected.pool) << head_dim;
+        }
       }
     }
   }

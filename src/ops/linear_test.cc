@@ -78,8 +78,9 @@ std::vector<float> RunLinear(Ops& ops, const PackedWeight& weight, const LinearC
   op.x = run.Rounded(c.x, weight.activation(), {c.num_tokens, c.cols}).Rows(begin, end);
   op.weight = &weight;
   if (!c.bias.empty()) op.bias = run.Floats(c.bias, {c.rows});
-  op.out = out == Out::kRange ? run.Output({end - begin, c.rows + 5}).Cols(3, 3 + c.rows)
-                              : run.Output({end - begin, c.rows});
+  op.out = out == Out::kRange
+               ? run.Output({end - begin, c.rows + 5}, weight.output()).Cols(3, 3 + c.rows)
+               : run.Output({end - begin, c.rows}, weight.output());
   run.Run(op);
   return run.Download(op.out);
 }
@@ -177,6 +178,37 @@ TEST_P(LinearOps, ARowsBitsDependOnNothingButTheRowInModelShapes) {
       const std::vector<float> some = RunLinear(*ops, *weight, c, begin, end, Out::kWhole);
       EXPECT_TRUE(SameBits(some, {all.begin() + begin * c.rows, all.begin() + end * c.rows}))
           << rows << "x" << cols << ", tokens " << begin << " to " << end;
+    }
+  }
+}
+
+// Sums are rounded once, from the same bits, except where only one of the two types of outputs has
+// rows that are aligned for the faster kernels.
+TEST_P(LinearOps, InnerOutputsAreTheRoundedOnes) {
+  std::mt19937_64 random(12);
+  const auto ops = Make(2);
+  for (const auto& [rows, cols] :
+       std::vector<std::pair<int64_t, int64_t>>{{960, 576}, {64, 1536}, {258, 128}, {31, 63}}) {
+    const LinearCase c = RandomCase(random, {{DType::kBF16, rows}}, cols, 290, false);
+    const auto inner = PackWeight(*ops, c, WeightUse::kInnerLinear);
+    ASSERT_EQ(inner->output(), GetParam().inner);
+    if (inner->output() == DType::kF32) continue;
+    const auto weight = PackWeight(*ops, c);
+    for (const Out out : {Out::kWhole, Out::kRange}) {
+      const std::vector<float> all = RunLinear(*ops, *inner, c, 0, c.num_tokens, out);
+      const std::vector<float> sums = RunLinear(*ops, *weight, c, 0, c.num_tokens, out);
+      if (rows % 8 == 0) {
+        EXPECT_TRUE(SameBits(all, RoundTo(inner->output(), sums))) << rows << "x" << cols;
+      }
+      for (size_t i = 0; i < all.size(); ++i) {
+        ASSERT_NEAR(all[i], sums[i], 0x1p-8 * std::abs(sums[i]) + 1e-4) << i;
+      }
+      for (const auto& [begin, end] :
+           std::vector<std::pair<int64_t, int64_t>>{{0, 1}, {20, 36}, {50, 115}, {130, 280}}) {
+        EXPECT_TRUE(SameBits(RunLinear(*ops, *inner, c, begin, end, out),
+                             {all.begin() + begin * c.rows, all.begin() + end * c.rows}))
+            << rows << "x" << cols << ", tokens " << begin << " to " << end;
+      }
     }
   }
 }

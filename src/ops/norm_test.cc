@@ -21,26 +21,28 @@ struct NormCase {
   int64_t rows, cols;
   std::vector<float> x, residual, weight;
   bool add;
-  int64_t offset = 0;  // rows begin at this column of wider tensors
+  int64_t offset = 0;         // rows begin at this column of wider tensors
+  DType inner = DType::kF32;  // of x, or of the residual if nothing is added
 };
 
 // `values` as [rows, cols] of the case, its other columns NaN.
-Tensor UploadRows(OpRunner& run, const std::vector<float>& values, const NormCase& c) {
+Tensor UploadRows(OpRunner& run, const std::vector<float>& values, const NormCase& c,
+                  DType dtype = DType::kF32) {
   const int64_t width = c.cols + 2 * c.offset;
   std::vector<float> wide(static_cast<size_t>(c.rows * width), NAN);
   for (int64_t row = 0; row < c.rows; ++row) {
     std::copy_n(values.begin() + row * c.cols, c.cols, wide.begin() + row * width + c.offset);
   }
-  return run.Floats(wide, {c.rows, width}).Cols(c.offset, c.offset + c.cols);
+  return run.Rounded(wide, dtype, {c.rows, width}).Cols(c.offset, c.offset + c.cols);
 }
 
 // Returns the residual and the output.
 std::pair<std::vector<float>, std::vector<float>> RunNorm(Ops& ops, const NormCase& c) {
   OpRunner run(ops);
   AddRmsNorm op;
-  const Tensor x = UploadRows(run, c.x, c);
+  const Tensor x = UploadRows(run, c.x, c, c.inner);
   if (c.add) op.x = &x;
-  op.residual = UploadRows(run, c.residual, c);
+  op.residual = UploadRows(run, c.residual, c, c.add ? DType::kF32 : c.inner);
   op.weight = run.Floats(c.weight, {c.cols});
   op.eps = 1e-5f;
   op.out = run.Output({c.rows, c.cols + 2 * c.offset}).Cols(c.offset, c.offset + c.cols);
@@ -151,6 +153,30 @@ TEST_P(NormOps, AddLayerNormMatchesTheFormula) {
           c.in_place = true;
           EXPECT_TRUE(SameBits(RunLayerNorm(*ops, c).second, actual));
         }
+      }
+    }
+  }
+}
+
+// Inputs in an inner type give what their values give in f32.
+TEST_P(NormOps, InnerInputsAreReadAsTheirValues) {
+  if (GetParam().inner == DType::kF32) GTEST_SKIP() << "all inputs are f32";
+  std::mt19937_64 random(7);
+  const auto ops = Make(1);
+  for (const int64_t cols : {15, 1000, 5120, 20000}) {
+    for (const bool add : {false, true}) {
+      NormCase c = {.rows = 2,
+                    .cols = cols,
+                    .x = RoundTo(GetParam().inner, RandomFloats(random, 2 * cols)),
+                    .residual = RoundTo(GetParam().inner, RandomFloats(random, 2 * cols)),
+                    .weight = RandomFloats(random, cols),
+                    .add = add};
+      const auto expected = RunNorm(*ops, c);
+      c.inner = GetParam().inner;
+      for (c.offset = 0; c.offset < 3; ++c.offset) {
+        const auto actual = RunNorm(*ops, c);
+        EXPECT_TRUE(SameBits(actual.first, expected.first)) << cols;
+        EXPECT_TRUE(SameBits(actual.second, expected.second)) << cols;
       }
     }
   }

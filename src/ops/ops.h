@@ -3,7 +3,8 @@
 //
 // Conventions: a batch has num_tokens (T) rows, those of all sequences, in batch order. Tensors are
 // views of the caller's memory. Outputs may be uninitialized; empty inputs are allowed. Activations
-// are f32 unless a field says otherwise. Nothing allocates or synchronizes during a step. A row's
+// are f32 unless a field says otherwise; "inner type" means f32, or the type of a Linear's outputs
+// (PackedWeight::output). Nothing allocates or synchronizes during a step. A row's
 // result never depends on other rows (batch invariance).
 #pragma once
 
@@ -56,8 +57,8 @@ struct Clamp {
 // residual[t] += x[t] (if x is given); out[t] = residual[t] / rms(residual[t]) * weight, with
 // rms(v) = sqrt(mean(v²) + eps). arXiv:1910.07467.
 struct AddRmsNorm {
-  const Tensor* x = nullptr;  // f32 [T, hidden]; null adds nothing
-  Tensor residual;            // f32 [T, hidden], in/out
+  const Tensor* x = nullptr;  // inner type [T, hidden]; null adds nothing
+  Tensor residual;            // f32 [T, hidden], in/out; inner type if x is null
   Tensor weight;              // f32 [hidden]
   float eps = 0;
   // [T, hidden], in the activation type of the next Linear. May be `residual` if x is null.
@@ -80,8 +81,8 @@ struct AddLayerNorm {
 struct Linear {
   Tensor x;  // [T, cols], of type weight->activation()
   const PackedWeight* weight = nullptr;
-  Tensor bias;  // f32 [rows], or empty
-  Tensor out;   // f32 [T, rows]
+  Tensor bias;  // f32 [rows], or empty; empty if the outputs are not f32
+  Tensor out;   // [T, rows], of type weight->output()
 };
 
 // The largest output of each row and its index.
@@ -94,7 +95,7 @@ struct LinearArgmax {
 
 // out[t, i] = activation(gate_up[t, i]) · gate_up[t, I + i].
 struct GatedActivation {
-  Tensor gate_up;  // f32 [T, 2 I]
+  Tensor gate_up;  // inner type [T, 2 I]
   Activation activation = Activation::kSilu;
   Tensor out;       // [T, I], in the activation type of the next Linear
   float limit = 0;  // limit and alpha: for kClampedSwiglu
@@ -123,11 +124,12 @@ struct RopeTable {
 // Normalizes q and k per head if norms are given, rotates them, and writes k and v to the paged
 // cache, rounded to its type. Rows whose slot mapping is -1 (padding) are not written.
 struct RopeAndStore {
-  Tensor q;             // f32 [T, num_heads * head_dim], in/out
-  Tensor k;             // f32 [T, num_kv_heads * head_dim]; contents unspecified afterwards
-  Tensor v;             // f32 [T, num_kv_heads * value_dim]; empty if values lie in the keys
-  Tensor positions;     // i32 [T]
-  Tensor slot_mapping;  // i64 [T]: block * block_size + offset in the block, or -1
+  // q, k and v have one inner type.
+  Tensor q;                        // [T, num_heads * head_dim], in/out
+  Tensor k;                        // [T, num_kv_heads * head_dim]; contents unspecified afterwards
+  Tensor v;                        // [T, num_kv_heads * value_dim]; empty if values lie in the keys
+  Tensor positions;                // i32 [T]
+  Tensor slot_mapping;             // i64 [T]: block * block_size + offset in the block, or -1
   const Tensor* q_norm = nullptr;  // f32 [head_dim]
   const Tensor* k_norm = nullptr;
   float norm_eps = 0;
@@ -141,7 +143,7 @@ struct RopeAndStore {
 // out[t, h] = Σ_j softmax_j(scale · q[t, h] · k[j, g(h)]) · v[j, g(h)], with g(h) = h / (heads /
 // kv_heads), over the cached keys j that position t sees: causal, within the plan's window.
 struct Attention {
-  Tensor q;  // f32 [T, num_heads * head_dim]; contents unspecified afterwards
+  Tensor q;  // inner type [T, num_heads * head_dim]; contents unspecified afterwards
   KvLayerView cache;
   const AttentionPlan* plan = nullptr;
   float scale = 0;

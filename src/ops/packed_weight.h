@@ -11,7 +11,10 @@
 namespace tokamak {
 
 enum class WeightUse {
-  kLinear,  // multiplied with activations
+  kLinear,  // multiplied with activations; the outputs are f32
+  // The same, but only operations read the outputs, so they are of the type that the backend
+  // prefers between operations.
+  kInnerLinear,
   kRouter,  // multiplied with f32 activations, because a small difference may choose another expert
   kEmbedding,  // rows looked up by token id
   kTied,       // both, from one copy
@@ -24,6 +27,11 @@ struct WeightSpec {
   WeightUse use = WeightUse::kLinear;
 };
 
+// The type of a Linear's output on a backend that prefers `inner_type` between operations.
+inline DType LinearOutput(const WeightSpec& spec, DType inner_type) {
+  return spec.use == WeightUse::kInnerLinear ? inner_type : DType::kF32;
+}
+
 // A weight in a backend's own layout. Only the backend that packed it can use it.
 class PackedWeight {
  public:
@@ -33,17 +41,21 @@ class PackedWeight {
   int64_t cols() const { return cols_; }
   // The type of a Linear's input: f32, bf16, or a block type.
   DType activation() const { return activation_; }
+  // The type of a Linear's output: f32 or bf16.
+  DType output() const { return output_; }
   // Bytes of device memory.
   int64_t bytes() const { return bytes_; }
 
  protected:
-  PackedWeight(int64_t rows, int64_t cols, DType activation, int64_t bytes)
-      : rows_(rows), cols_(cols), activation_(activation), bytes_(bytes) {}
+  PackedWeight(int64_t rows, int64_t cols, DType activation, int64_t bytes,
+               DType output = DType::kF32)
+      : rows_(rows), cols_(cols), activation_(activation), output_(output), bytes_(bytes) {}
 
  private:
   int64_t rows_;
   int64_t cols_;
   DType activation_;
+  DType output_;
   int64_t bytes_;
 };
 

@@ -12,8 +12,8 @@ namespace {
 
 class CountedWeight final : public PackedWeight {
  public:
-  CountedWeight(int64_t rows, int64_t cols, DType activation, int64_t bytes)
-      : PackedWeight(rows, cols, activation, bytes) {}
+  CountedWeight(int64_t rows, int64_t cols, DType activation, int64_t bytes, DType output)
+      : PackedWeight(rows, cols, activation, bytes, output) {}
 };
 
 // Keys read and query-key pairs scored per KV head, over all sequences.
@@ -108,8 +108,8 @@ class CountOpsImpl final : public CountOps {
     packed_bytes_ += bytes;
     packed_elements_ += TotalRows(spec) * cols;
     const DType activation = backend_.activation ? backend_.activation(spec) : DType::kF32;
-    return std::unique_ptr<PackedWeight>(
-        std::make_unique<CountedWeight>(TotalRows(spec), cols, activation, bytes));
+    return std::unique_ptr<PackedWeight>(std::make_unique<CountedWeight>(
+        TotalRows(spec), cols, activation, bytes, LinearOutput(spec, backend_.inner_type)));
   }
   Result<std::unique_ptr<AttentionPlan>> MakeAttentionPlan(const AttentionShape& shape) override {
     return std::unique_ptr<AttentionPlan>(std::make_unique<CountPlan>(shape));

@@ -110,7 +110,9 @@ class Tile {
     const int head_dim = layout_.head_dim;
     for (int i = static_cast<int>(threadIdx.x); i < unit_.num_rows * head_dim; i += kThreads) {
       const int row = unit_.first_row + i / head_dim;
-      queries_[i] = a_.q[Token(row) * a_.q_stride + int64_t{Head(row)} * head_dim + i % head_dim];
+      const int64_t at = Token(row) * a_.q_stride + int64_t{Head(row)} * head_dim + i % head_dim;
+      queries_[i] = a_.q_bf16 ? BF16::Load(static_cast<const uint16_t*>(a_.q)[at])
+                              : static_cast<const float*>(a_.q)[at];
     }
   }
 

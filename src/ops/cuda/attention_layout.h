@@ -42,10 +42,10 @@ struct AttentionHeader {
 };
 
 struct AttentionArgs {
-  const float* q;
+  const void* q;
   void* out;
-  float* lse;  // or null
-  bool out_bf16;
+  float* lse;             // or null
+  bool q_bf16, out_bf16;  // else f32
   int64_t q_stride, out_stride, lse_stride;
   float scale;
   int32_t group;   // query heads per KV head

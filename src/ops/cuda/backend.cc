@@ -290,15 +290,20 @@ void CudaOps::Run(const Embed& op, Stream& stream) {
 }
 
 void CudaOps::Run(const AddRmsNorm& op, Stream& stream) {
-  const NormArgs args = {.x = op.x != nullptr ? Data<const float>(*op.x) : nullptr,
-                         .residual = Data<float>(op.residual),
+  // A residual to which nothing is added is only read, and may be bf16: that is the kernel's x.
+  const bool adds = op.residual.dtype == DType::kF32;
+  const Tensor* const x = adds ? op.x : &op.residual;
+  CHECK(adds || op.x == nullptr);
+  const NormArgs args = {.x = x != nullptr ? x->data : nullptr,
+                         .residual = adds ? Data<float>(op.residual) : nullptr,
                          .weight = Data<const float>(op.weight),
                          .out = op.out.data,
+                         .x_bf16 = x != nullptr && x->dtype == DType::kBF16,
                          .out_bf16 = op.out.dtype == DType::kBF16,
                          .num_tokens = op.residual.rows(),
                          .cols = op.residual.cols(),
-                         .x_stride = op.x != nullptr ? op.x->float_stride() : 0,
-                         .residual_stride = op.residual.float_stride(),
+                         .x_stride = x != nullptr ? ElementStride(*x) : 0,
+                         .residual_stride = adds ? op.residual.float_stride() : 0,
                          .out_stride = ElementStride(op.out),
                          .eps = op.eps};
   CUDA_RUN(guard_, LaunchAddRmsNorm(args, Handle(stream)));
@@ -309,22 +314,25 @@ void CudaOps::Run(const Linear& op, Stream& stream) {
 }
 
 void CudaOps::Run(const GatedActivation& op, Stream& stream) {
-  const GateArgs args = {.gate_up = Data<const float>(op.gate_up),
+  const GateArgs args = {.gate_up = op.gate_up.data,
                          .out = op.out.data,
+                         .in_bf16 = op.gate_up.dtype == DType::kBF16,
                          .out_bf16 = op.out.dtype == DType::kBF16,
                          .gelu_tanh = op.activation == Activation::kGeluTanh,
                          .num_tokens = op.out.rows(),
                          .width = op.out.cols(),
-                         .in_stride = op.gate_up.float_stride(),
+                         .in_stride = ElementStride(op.gate_up),
                          .out_stride = ElementStride(op.out)};
   CUDA_RUN(guard_, LaunchGate(args, Handle(stream)));
 }
 
 void CudaOps::Run(const RopeAndStore& op, Stream& stream) {
   RopeArgs args = {};
-  args.q = Data<float>(op.q);
-  args.k = Data<const float>(op.k);
-  args.v = Data<const float>(op.v);
+  CHECK(op.q.dtype == op.k.dtype && op.q.dtype == op.v.dtype);
+  args.q = op.q.data;
+  args.k = op.k.data;
+  args.v = op.v.data;
+  args.bf16 = op.q.dtype == DType::kBF16;
   args.positions = Data<const int32_t>(op.positions);
   args.slot_mapping = Data<const int64_t>(op.slot_mapping);
   args.q_norm = op.q_norm != nullptr ? Data<const float>(*op.q_norm) : nullptr;
@@ -337,9 +345,9 @@ void CudaOps::Run(const RopeAndStore& op, Stream& stream) {
     args.half_split = op.rope->style == RopeStyle::kHalfSplit;
   }
   args.num_tokens = op.q.rows();
-  args.q_stride = op.q.float_stride();
-  args.k_stride = op.k.float_stride();
-  args.v_stride = op.v.float_stride();
+  args.q_stride = ElementStride(op.q);
+  args.k_stride = ElementStride(op.k);
+  args.v_stride = ElementStride(op.v);
   args.num_heads = static_cast<int32_t>(op.q.cols() / op.cache.head_dim);
   args.cache = op.cache;
   CUDA_RUN(guard_, LaunchRopeAndStore(args, Handle(stream)));
@@ -352,11 +360,12 @@ void CudaOps::Run(const Attention& op, Stream& stream) {
         op.cache.num_kv_heads == plan.shape().num_kv_heads &&
         op.cache.block_size == plan.shape().block_size);
   AttentionArgs args = {};
-  args.q = Data<const float>(op.q);
+  args.q = op.q.data;
+  args.q_bf16 = op.q.dtype == DType::kBF16;
   args.out = op.out.data;
   args.lse = op.output_lse.empty() ? nullptr : Data<float>(op.output_lse);
   args.out_bf16 = op.out.dtype == DType::kBF16;
-  args.q_stride = op.q.float_stride();
+  args.q_stride = ElementStride(op.q);
   args.out_stride = ElementStride(op.out);
   args.lse_stride = op.output_lse.empty() ? 0 : op.output_lse.float_stride();
   args.scale = op.scale;

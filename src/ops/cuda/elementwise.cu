@@ -40,28 +40,30 @@ __global__ void __launch_bounds__(kThreads) EmbedKernel(EmbedArgs a) {
 }
 
 // A row of AddRmsNorm, four columns at a time.
-template <typename Out, bool kVectors>
+template <typename X, typename Out, bool kVectors>
 class NormRow {
  public:
   __device__ NormRow(const NormArgs& args, int64_t token) : a_(args) {
-    if (a_.x != nullptr) x_ = a_.x + token * a_.x_stride;
-    residual_ = a_.residual + token * a_.residual_stride;
+    if (a_.x != nullptr) x_ = static_cast<const typename X::Storage*>(a_.x) + token * a_.x_stride;
+    if (a_.residual != nullptr) residual_ = a_.residual + token * a_.residual_stride;
     out_ = static_cast<typename Out::Storage*>(a_.out) + token * a_.out_stride;
   }
 
   __device__ void LoadWeight(int64_t column, float (&values)[4]) const {
-    if (column < a_.cols) Load(a_.weight, column, values);
+    if (column < a_.cols) LoadFour<F32, kVectors>(a_.weight + column, a_.cols - column, values);
   }
   __device__ void Read(int64_t column, float (&added)[4], float (&values)[4]) const {
     if (column >= a_.cols) return;
-    if (x_ != nullptr) Load(x_, column, added);
-    Load(residual_, column, values);
+    const int64_t left = a_.cols - column;
+    if (residual_ == nullptr) return LoadFour<X, kVectors>(x_ + column, left, values);
+    if (x_ != nullptr) LoadFour<X, kVectors>(x_ + column, left, added);
+    LoadFour<F32, kVectors>(residual_ + column, left, values);
   }
   // Adds what Read has read to the residual, and the sum's squares to `squares`.
   __device__ void Add(int64_t column, const float (&added)[4], float (&values)[4],
                       float& squares) const {
     if (column >= a_.cols) return;
-    if (x_ != nullptr) {
+    if (x_ != nullptr && residual_ != nullptr) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) values[i] += added[i];
       StoreFour<F32, kVectors>(values, a_.cols - column, residual_ + column);
@@ -82,21 +84,17 @@ class NormRow {
   }
 
  private:
-  __device__ void Load(const float* row, int64_t column, float (&values)[4]) const {
-    LoadFour<F32, kVectors>(row + column, a_.cols - column, values);
-  }
-
   const NormArgs& a_;
-  const float* x_ = nullptr;
-  float* residual_;
+  const typename X::Storage* x_ = nullptr;
+  float* residual_ = nullptr;
   typename Out::Storage* out_;
 };
 
 // Rows that fit into registers: kFours groups of four columns a thread.
-template <typename Out, int kFours, bool kVectors>
+template <typename X, typename Out, int kFours, bool kVectors>
 __global__ void __launch_bounds__(kMaxNormThreads) AddRmsNormKernel(const NormArgs a) {
   ptx::LaunchDependents();
-  const NormRow<Out, kVectors> row(a, blockIdx.x);
+  const NormRow<X, Out, kVectors> row(a, blockIdx.x);
   const auto column = [](int g) { return (int64_t{g} * blockDim.x + threadIdx.x) * 4; };
   float weight[kFours][4] = {}, values[kFours][4] = {}, added[kFours][4] = {};
   // More groups of weights would not fit into registers beside the added values.
@@ -117,11 +115,11 @@ __global__ void __launch_bounds__(kMaxNormThreads) AddRmsNormKernel(const NormAr
 }
 
 // Longer rows: reads the residual twice, the second time from the cache.
-template <typename Out, bool kVectors>
+template <typename X, typename Out, bool kVectors>
 __global__ void __launch_bounds__(kMaxNormThreads) AddRmsNormLongKernel(const NormArgs a) {
   ptx::LaunchDependents();
   ptx::WaitForKernelAhead();
-  const NormRow<Out, kVectors> row(a, blockIdx.x);
+  const NormRow<X, Out, kVectors> row(a, blockIdx.x);
   float values[4] = {}, other[4] = {};
   float squares = 0;
   for (int64_t i = threadIdx.x * 4; i < a.cols; i += kMaxNormThreads * 4) {
@@ -144,12 +142,12 @@ __device__ float Activate(bool gelu_tanh, float x) {
 }
 
 // A CTA has a part of a row: kFours times kThreads groups of four columns.
-template <typename Out, int kFours, bool kVectors>
+template <typename In, typename Out, int kFours, bool kVectors>
 __global__ void __launch_bounds__(kThreads) GateKernel(const GateArgs a) {
   ptx::LaunchDependents();
   ptx::WaitForKernelAhead();
   const int64_t t = blockIdx.x;
-  const float* gate = a.gate_up + t * a.in_stride;
+  const auto* gate = static_cast<const typename In::Storage*>(a.gate_up) + t * a.in_stride;
   auto* out = static_cast<typename Out::Storage*>(a.out) + t * a.out_stride;
   const auto column = [](int g) {
     return ((int64_t{blockIdx.y} * kFours + g) * kThreads + threadIdx.x) * 4;
@@ -159,8 +157,8 @@ __global__ void __launch_bounds__(kThreads) GateKernel(const GateArgs a) {
   for (int g = 0; g < kFours; ++g) {
     const int64_t i = column(g);
     if (i >= a.width) continue;
-    LoadFour<F32, kVectors>(gate + i, a.width - i, gates[g]);
-    LoadFour<F32, kVectors>(gate + a.width + i, a.width - i, ups[g]);
+    LoadFour<In, kVectors>(gate + i, a.width - i, gates[g]);
+    LoadFour<In, kVectors>(gate + a.width + i, a.width - i, ups[g]);
   }
 #pragma unroll
   for (int g = 0; g < kFours; ++g) {
@@ -218,6 +216,15 @@ cudaError_t LaunchAs(bool bf16, bool vectors, const Launch& launch) {
                  : launch.template operator()<F32, false>();
 }
 
+// launch<BF16 or F32, BF16 or F32, vectors>(): what is read, and what is written.
+template <typename Launch>
+cudaError_t LaunchAs(bool in_bf16, bool out_bf16, bool vectors, const Launch& launch) {
+  return LaunchAs(out_bf16, vectors, [&]<typename Out, bool kVectors>() {
+    return in_bf16 ? launch.template operator()<BF16, Out, kVectors>()
+                   : launch.template operator()<F32, Out, kVectors>();
+  });
+}
+
 }  // namespace
 
 cudaError_t CheckDeviceCode() {
@@ -237,36 +244,39 @@ cudaError_t LaunchEmbed(const EmbedArgs& args, cudaStream_t stream) {
 
 cudaError_t LaunchAddRmsNorm(const NormArgs& args, cudaStream_t stream) {
   if (args.num_tokens == 0) return cudaSuccess;
-  const bool vectors = (args.x == nullptr || FitsFours(args.x, args.x_stride, sizeof(float))) &&
-                       FitsFours(args.residual, args.residual_stride, sizeof(float)) &&
-                       FitsFours(args.weight, args.cols, sizeof(float)) &&
-                       FitsFours(args.out, args.out_stride, ElementBytes(args.out_bf16));
+  const bool vectors =
+      (args.x == nullptr || FitsFours(args.x, args.x_stride, ElementBytes(args.x_bf16))) &&
+      (args.residual == nullptr || FitsFours(args.residual, args.residual_stride, sizeof(float))) &&
+      FitsFours(args.weight, args.cols, sizeof(float)) &&
+      FitsFours(args.out, args.out_stride, ElementBytes(args.out_bf16));
   const int64_t fours = CeilDiv(args.cols, int64_t{4});
   int64_t of_thread = args.fours;
   while (fours > of_thread * kMaxNormThreads) of_thread *= 2;
   const int64_t threads =
       of_thread > 4 ? kMaxNormThreads : CeilDiv(CeilDiv(fours, of_thread), int64_t{kWarp}) * kWarp;
-  return LaunchAs(args.out_bf16, vectors, [&]<typename Out, bool kVectors>() {
-    const auto kernel = of_thread == 1   ? &AddRmsNormKernel<Out, 1, kVectors>
-                        : of_thread == 2 ? &AddRmsNormKernel<Out, 2, kVectors>
-                        : of_thread == 4 ? &AddRmsNormKernel<Out, 4, kVectors>
-                                         : &AddRmsNormLongKernel<Out, kVectors>;
-    return LaunchDependent(kernel, Grid(args.num_tokens, 1), static_cast<unsigned>(threads), stream,
-                           args);
-  });
+  return LaunchAs(args.x_bf16, args.out_bf16, vectors,
+                  [&]<typename X, typename Out, bool kVectors>() {
+                    const auto kernel = of_thread == 1   ? &AddRmsNormKernel<X, Out, 1, kVectors>
+                                        : of_thread == 2 ? &AddRmsNormKernel<X, Out, 2, kVectors>
+                                        : of_thread == 4 ? &AddRmsNormKernel<X, Out, 4, kVectors>
+                                                         : &AddRmsNormLongKernel<X, Out, kVectors>;
+                    return LaunchDependent(kernel, Grid(args.num_tokens, 1),
+                                           static_cast<unsigned>(threads), stream, args);
+                  });
 }
 
 cudaError_t LaunchGate(const GateArgs& args, cudaStream_t stream) {
   if (args.num_tokens * args.width == 0) return cudaSuccess;
   const bool vectors = args.width % 4 == 0 &&
-                       FitsFours(args.gate_up, args.in_stride, sizeof(float)) &&
+                       FitsFours(args.gate_up, args.in_stride, ElementBytes(args.in_bf16)) &&
                        FitsFours(args.out, args.out_stride, ElementBytes(args.out_bf16));
   const dim3 grid(Grid(args.num_tokens, 1), Grid(args.width, int64_t{4} * args.fours * kThreads));
-  return LaunchAs(args.out_bf16, vectors, [&]<typename Out, bool kVectors>() {
-    const auto kernel =
-        args.fours == 1 ? &GateKernel<Out, 1, kVectors> : &GateKernel<Out, 2, kVectors>;
-    return LaunchDependent(kernel, grid, kThreads, stream, args);
-  });
+  return LaunchAs(
+      args.in_bf16, args.out_bf16, vectors, [&]<typename In, typename Out, bool kVectors>() {
+        const auto kernel =
+            args.fours == 1 ? &GateKernel<In, Out, 1, kVectors> : &GateKernel<In, Out, 2, kVectors>;
+        return LaunchDependent(kernel, grid, kThreads, stream, args);
+      });
 }
 
 cudaError_t LaunchGather(const GatherArgs& args, cudaStream_t stream) {

@@ -38,7 +38,7 @@ struct Problem {
   cublasLtMatrixLayoutOpaque_t out;
 
   // Strides in elements.
-  cublasStatus_t Init(int64_t rows, int64_t cols, int64_t num_tokens, int64_t x_stride,
+  cublasStatus_t Init(const CudaWeight& w, int64_t num_tokens, int64_t x_stride,
                       int64_t out_stride) {
     // Full f32 products and sums: no TF32, no bf16 partial sums.
     cublasStatus_t status = cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F);
@@ -47,14 +47,15 @@ struct Problem {
     status = cublasLtMatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
                                             sizeof(transposed));
     if (status != CUBLAS_STATUS_SUCCESS) return status;
-    const auto n = static_cast<uint64_t>(rows);
-    const auto k = static_cast<uint64_t>(cols);
+    const auto n = static_cast<uint64_t>(w.rows());
+    const auto k = static_cast<uint64_t>(w.cols());
     const auto m = static_cast<uint64_t>(num_tokens);
-    status = cublasLtMatrixLayoutInit(&weight, CUDA_R_16BF, k, n, cols);
+    status = cublasLtMatrixLayoutInit(&weight, CUDA_R_16BF, k, n, w.cols());
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     status = cublasLtMatrixLayoutInit(&x, CUDA_R_16BF, k, m, x_stride);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
-    return cublasLtMatrixLayoutInit(&out, CUDA_R_32F, n, m, out_stride);
+    const auto type = w.output() == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F;
+    return cublasLtMatrixLayoutInit(&out, type, n, m, out_stride);
   }
 };
 
@@ -98,17 +99,21 @@ bool Suits(SkinnyTile tile, int64_t num_tokens) {
   return tile.tokens <= num_tokens && num_tokens <= 4 * tile.tokens;
 }
 
+int64_t ElementStride(const Tensor& tensor) {
+  return tensor.row_stride / static_cast<int64_t>(RowBytes(tensor.dtype, 1));
+}
+
 SkinnyGemmArgs SkinnyArgs(const Linear& op, const CudaWeight& weight) {
   return {.x = op.x.data,
           .weight = weight.data(),
           .bias = static_cast<const float*>(op.bias.data),
           .out = op.out.data,
-          .out_bf16 = false,
+          .out_bf16 = op.out.dtype == DType::kBF16,
           .num_tokens = op.x.rows(),
           .rows = weight.rows(),
           .cols = weight.cols(),
-          .x_stride = op.x.row_stride / static_cast<int64_t>(sizeof(uint16_t)),
-          .out_stride = op.out.row_stride / static_cast<int64_t>(sizeof(float))};
+          .x_stride = ElementStride(op.x),
+          .out_stride = ElementStride(op.out)};
 }
 
 }  // namespace
@@ -117,7 +122,7 @@ SkinnyGemmArgs SkinnyArgs(const Linear& op, const CudaWeight& weight) {
 struct Gemm::Probe {
   int64_t max_tokens = 0;
   Buffer x;          // bf16 [max_tokens, cols]
-  Buffer expected;   // f32 [max_tokens, rows]
+  Buffer expected;   // [max_tokens, rows], of the weight's output type
   Buffer actual;     // the same
   Buffer different;  // i32
 };
@@ -148,14 +153,13 @@ Result<bool> Gemm::Multiply(const CudaWeight& weight, Probe& probe, const Method
     const Linear op = {.x = Tensor(probe.x.data(), DType::kBF16, {num_tokens, weight.cols()}),
                        .weight = &weight,
                        .bias = {},
-                       .out = Tensor(out, DType::kF32, {num_tokens, weight.rows()})};
+                       .out = Tensor(out, weight.output(), {num_tokens, weight.rows()})};
     RETURN_IF_ERROR(CUDA_TRY(
         guard_, LaunchSkinnyGemm(SkinnyArgs(op, weight), method.tile, skinny_ctas_, stream_)));
     return true;
   }
   Problem problem;
-  RETURN_IF_ERROR(CUDA_TRY(guard_, problem.Init(weight.rows(), weight.cols(), num_tokens,
-                                                weight.cols(), weight.rows())));
+  RETURN_IF_ERROR(CUDA_TRY(guard_, problem.Init(weight, num_tokens, weight.cols(), weight.rows())));
   const float one = 1, zero = 0;
   cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
   // An algorithm that does not take the shape after all is no error.
@@ -176,10 +180,12 @@ Result<bool> Gemm::Agrees(const CudaWeight& weight, Probe& probe, const Method& 
   int32_t different = 0;
   auto* counter = reinterpret_cast<int32_t*>(probe.different.data());
   RETURN_IF_ERROR(CUDA_TRY(guard_, cudaMemsetAsync(counter, 0, sizeof(different), stream_)));
-  RETURN_IF_ERROR(
-      CUDA_TRY(guard_, LaunchCountDifferent(reinterpret_cast<const float*>(probe.actual.data()),
-                                            reinterpret_cast<const float*>(probe.expected.data()),
-                                            num_tokens * weight.rows(), counter, stream_)));
+  RETURN_IF_ERROR(CUDA_TRY(guard_, LaunchCountDifferent({.a = probe.actual.data(),
+                                                         .b = probe.expected.data(),
+                                                         .count = num_tokens * weight.rows(),
+                                                         .bf16 = weight.output() == DType::kBF16,
+                                                         .different = counter},
+                                                        stream_)));
   RETURN_IF_ERROR(CUDA_TRY(guard_, cudaMemcpyAsync(&different, counter, sizeof(different),
                                                    cudaMemcpyDeviceToHost, stream_)));
   RETURN_IF_ERROR(CUDA_TRY(guard_, cudaStreamSynchronize(stream_)));
@@ -194,8 +200,8 @@ Status Gemm::Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe
   bool have_expected = false;
   for (size_t step = kLadder.size(); step-- > 0;) {
     Problem problem;
-    RETURN_IF_ERROR(CUDA_TRY(guard_, problem.Init(weight.rows(), weight.cols(), kLadder[step],
-                                                  weight.cols(), weight.rows())));
+    RETURN_IF_ERROR(
+        CUDA_TRY(guard_, problem.Init(weight, kLadder[step], weight.cols(), weight.rows())));
     std::array<cublasLtMatmulHeuristicResult_t, kMaxCandidates> candidates;
     int count = 0;
     RETURN_IF_ERROR(guard_.Try("cublasLtMatmulAlgoGetHeuristic", [&] {
@@ -314,13 +320,13 @@ void Gemm::Report(const CudaWeight& weight, const LinearRecipe& recipe, bool dis
 
 Result<std::shared_ptr<const LinearRecipe>> Gemm::MakeRecipe(const CudaWeight& weight) {
   const int64_t rows = weight.rows(), cols = weight.cols();
-  std::shared_ptr<const LinearRecipe>& known = recipes_[{rows, cols}];
+  std::shared_ptr<const LinearRecipe>& known = recipes_[{rows, cols, weight.output()}];
   if (known) return known;
   auto recipe = std::make_shared<LinearRecipe>();
   recipe->alignment = AlignmentOf(cols * static_cast<int64_t>(sizeof(uint16_t)));
-  recipe->out_alignment = AlignmentOf(rows * static_cast<int64_t>(sizeof(float)));
+  recipe->out_alignment = AlignmentOf(rows * static_cast<int64_t>(RowBytes(weight.output(), 1)));
   Probe probe;
-  const int64_t out_row = std::max<int64_t>(1, rows * static_cast<int64_t>(sizeof(float)));
+  const auto out_row = static_cast<int64_t>(RowBytes(weight.output(), std::max<int64_t>(1, rows)));
   probe.max_tokens = std::clamp(kMaxProbeBytes / out_row, kLadder.front(), kLadder.back());
   const auto allocate = [this](int64_t bytes) {
     return AllocateMemory(guard_, static_cast<size_t>(bytes), MemoryKind::kDevice);
@@ -348,9 +354,10 @@ void Gemm::Run(const Linear& op, const CudaWeight& weight, cudaStream_t stream) 
   const int64_t num_tokens = op.x.rows();
   if (num_tokens == 0) return;
   CHECK(op.x.dtype == weight.activation() && op.x.cols() == weight.cols() &&
-        op.out.cols() == weight.rows());
-  const int64_t x_stride = op.x.row_stride / static_cast<int64_t>(RowBytes(op.x.dtype, 1));
-  const int64_t out_stride = op.out.row_stride / static_cast<int64_t>(sizeof(float));
+        op.out.cols() == weight.rows() && op.out.dtype == weight.output());
+  CHECK(op.bias.empty() || op.out.dtype == DType::kF32);
+  const int64_t x_stride = ElementStride(op.x);
+  const int64_t out_stride = ElementStride(op.out);
   const LinearRecipe* recipe = weight.recipe.get();
   const size_t step = StepFor(num_tokens);
   const bool x_fits = recipe != nullptr && IsAligned(op.x, recipe->alignment);
@@ -365,7 +372,7 @@ void Gemm::Run(const Linear& op, const CudaWeight& weight, cudaStream_t stream) 
   if (fast) {
     Problem problem;
     const float one = 1, zero = 0;
-    CUDA_RUN(guard_, problem.Init(weight.rows(), weight.cols(), num_tokens, x_stride, out_stride));
+    CUDA_RUN(guard_, problem.Init(weight, num_tokens, x_stride, out_stride));
     CUDA_RUN(
         guard_,
         cublasLtMatmul(handle_, &problem.operation, &one, weight.data(), &problem.weight, op.x.data,
@@ -374,13 +381,14 @@ void Gemm::Run(const Linear& op, const CudaWeight& weight, cudaStream_t stream) 
   } else {
     const PlainLinearArgs args = {.x = op.x.data,
                                   .weight = weight.data(),
-                                  .out = static_cast<float*>(op.out.data),
+                                  .out = op.out.data,
                                   .num_tokens = num_tokens,
                                   .rows = weight.rows(),
                                   .cols = weight.cols(),
                                   .x_stride = x_stride,
                                   .out_stride = out_stride,
-                                  .bf16 = op.x.dtype == DType::kBF16};
+                                  .bf16 = op.x.dtype == DType::kBF16,
+                                  .out_bf16 = op.out.dtype == DType::kBF16};
     CUDA_RUN(guard_, LaunchPlainLinear(args, stream));
   }
   if (op.bias.empty()) return;

@@ -1,13 +1,14 @@
-// Linear on the device: out[M, N] f32 = x[M, K] bf16 · w[N, K]ᵀ bf16, sums in f32, by cuBLASLt
-// where it can and by the plain kernel where it cannot; up to 128 tokens by skinny_gemm.h where
-// that is faster, if asked to.
-// With x and w in f32 all products take the plain kernel.
+// Linear on the device: out[M, N] = x[M, K] bf16 · w[N, K]ᵀ bf16, sums in f32, which are rounded
+// once if out is bf16, by cuBLASLt where it can and by the plain kernel where it cannot; up to 128
+// tokens by skinny_gemm.h where that is faster, if asked to. With x and w in f32 all products take
+// the plain kernel.
 //
-// A row of out must not depend on M. cuBLASLt picks its algorithm by M, so for each (N, K) a recipe
-// is made at load: one algorithm for each step of a ladder of M, none of which splits K, and all of
-// which gave bit by bit the same rows on a probe with the weight itself. If the library has no such
-// set, every M of that shape takes the plain kernel, whose sums do not depend on M by construction.
-// Which algorithms these are may differ between GPUs and versions of the library, not between runs.
+// A row of out must not depend on M. cuBLASLt picks its algorithm by M, so for each (N, K) and type
+// of out a recipe is made at load: one algorithm for each step of a ladder of M, none of which
+// splits K, and all of which gave bit by bit the same rows on a probe with the weight itself. If
+// the library has no such set, every M of that shape takes the plain kernel, whose sums do not
+// depend on M by construction. Which algorithms these are may differ between GPUs and versions of
+// the library, not between runs.
 #pragma once
 
 #include <cublasLt.h>
@@ -18,7 +19,7 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <utility>
+#include <tuple>
 
 #include "ops/cuda/calls.h"
 #include "ops/cuda/memory.h"
@@ -51,7 +52,8 @@ class Gemm {
   // Makes cuBLASLt's handle and workspace, which products in f32 do not need. skinny_gemm.h
   // launches up to `skinny_ctas` CTAs; 0: it is not used.
   Status Start(int skinny_ctas);
-  // For a weight in bf16, while loading. Waits for the device. Weights of one shape share a recipe.
+  // For a weight in bf16, while loading. Waits for the device. Weights of one shape and type of
+  // output share a recipe.
   Result<std::shared_ptr<const LinearRecipe>> MakeRecipe(const CudaWeight& weight);
   void Run(const Linear& op, const CudaWeight& weight, cudaStream_t stream);
 
@@ -86,7 +88,7 @@ class Gemm {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   Buffer workspace_;
   int skinny_ctas_ = 0;
-  std::map<std::pair<int64_t, int64_t>, std::shared_ptr<const LinearRecipe>> recipes_;
+  std::map<std::tuple<int64_t, int64_t, DType>, std::shared_ptr<const LinearRecipe>> recipes_;
 };
 
 }  // namespace tokamak::cuda

@@ -35,11 +35,11 @@ cudaError_t LaunchEmbed(const EmbedArgs& args, cudaStream_t stream);
 
 // See AddRmsNorm. One CTA per token. As a dependent: the kernel ahead must not write `weight`.
 struct NormArgs {
-  const float* x;  // or null
-  float* residual;
+  const void* x;    // or null
+  float* residual;  // or null: x is normalized, and nothing else is written
   const float* weight;
   void* out;
-  bool out_bf16;  // else f32
+  bool x_bf16, out_bf16;  // else f32
   int64_t num_tokens, cols, x_stride, residual_stride, out_stride;
   float eps;
   // Groups of four columns per thread: 1, 2 or 4; more than 1 for rows too long for 1024 threads
@@ -50,10 +50,10 @@ cudaError_t LaunchAddRmsNorm(const NormArgs& args, cudaStream_t stream);
 
 // See GatedActivation.
 struct GateArgs {
-  const float* gate_up;
+  const void* gate_up;
   void* out;
-  bool out_bf16;
-  bool gelu_tanh;  // else silu
+  bool in_bf16, out_bf16;  // else f32
+  bool gelu_tanh;          // else silu
   int64_t num_tokens, width, in_stride, out_stride;
   int fours = 2;  // groups of four columns of a thread: 1 or 2
 };
@@ -61,9 +61,10 @@ cudaError_t LaunchGate(const GateArgs& args, cudaStream_t stream);
 
 // See RopeAndStore. As a dependent: the kernel ahead must not write `q_norm` or `k_norm`.
 struct RopeArgs {
-  float* q;
-  const float* k;
-  const float* v;
+  void* q;
+  const void* k;
+  const void* v;
+  bool bf16;  // q, k and v; else f32
   const int32_t* positions;
   const int64_t* slot_mapping;
   const float* q_norm;  // or null
@@ -111,9 +112,10 @@ cudaError_t LaunchCopyRanges(const CopyArgs& args, cudaStream_t stream);
 struct PlainLinearArgs {
   const void* x;       // [num_tokens, cols]
   const void* weight;  // [rows, cols], dense
-  float* out;          // f32 [num_tokens, rows]
+  void* out;           // [num_tokens, rows]
   int64_t num_tokens, rows, cols, x_stride, out_stride;
-  bool bf16;  // x and weight; else both f32
+  bool bf16;      // x and weight; else both f32
+  bool out_bf16;  // else f32; only with `bf16`
 };
 cudaError_t LaunchPlainLinear(const PlainLinearArgs& args, cudaStream_t stream);
 
@@ -130,9 +132,15 @@ cudaError_t LaunchRandomWeight(const RandomWeight& weight, int64_t rows, int64_t
                                uint16_t* out, cudaStream_t stream);
 
 // For choosing GEMM algorithms. The first sets x[i] to a bf16 value that depends on i alone and is
-// about normal; the second sets *different to the number of elements whose bits differ.
+// about normal; the second adds the number of elements whose bits differ to *different.
 cudaError_t LaunchFillProbe(uint16_t* x, int64_t count, cudaStream_t stream);
-cudaError_t LaunchCountDifferent(const float* a, const float* b, int64_t count, int32_t* different,
-                                 cudaStream_t stream);
+struct CountDifferentArgs {
+  const void* a;
+  const void* b;
+  int64_t count;
+  bool bf16;  // a and b; else f32
+  int32_t* different;
+};
+cudaError_t LaunchCountDifferent(const CountDifferentArgs& args, cudaStream_t stream);
 
 }  // namespace tokamak::cuda

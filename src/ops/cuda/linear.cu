@@ -1,10 +1,11 @@
 // The plain GEMM, and what goes around cuBLASLt's.
 //
-// out[m, n] = Σ_k x[m, k] · w[n, k]. x [M, K] and w [N, K] both bf16 or both f32, out f32 [M, N].
+// out[m, n] = Σ_k x[m, k] · w[n, k]. x [M, K] and w [N, K] both bf16 or both f32, out [M, N] f32 or
+// bf16.
 // Used for all products in f32, and in bf16 where cuBLASLt has nothing for an alignment; 2·M·N·K
 // FLOPs on the plain FP32 units, so it is slow for all but small shapes. A CTA makes a tile of
-// 32 × 32 outputs from tiles of 32 along k in shared memory, a thread four outputs of a column. Each
-// output is one chain of fused multiply-adds over ascending k, whatever M is.
+// 32 × 32 outputs from tiles of 32 along k in shared memory, a thread four outputs of a column.
+// Each output is one chain of fused multiply-adds over ascending k, whatever M is.
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.h"
@@ -33,7 +34,7 @@ __device__ void LoadTile(const void* data, int64_t rows, int64_t cols, int64_t s
   }
 }
 
-template <typename Element>
+template <typename Element, typename Out>
 __global__ void __launch_bounds__(kThreads) PlainLinearKernel(PlainLinearArgs a) {
   SHARED(x, float[kTile][kTile + 1]);
   SHARED(w, float[kTile][kTile + 1]);
@@ -56,10 +57,11 @@ __global__ void __launch_bounds__(kThreads) PlainLinearKernel(PlainLinearArgs a)
   }
   const int64_t n = first_row + column;
   if (n >= a.rows) return;
+  auto* out = static_cast<typename Out::Storage*>(a.out);
 #pragma unroll
   for (int j = 0; j < kOutputs; ++j) {
     const int64_t m = first_token + line + j * (kTile / kOutputs);
-    if (m < a.num_tokens) a.out[m * a.out_stride + n] = sums[j];
+    if (m < a.num_tokens) out[m * a.out_stride + n] = Out::Store(sums[j]);
   }
 }
 
@@ -82,15 +84,18 @@ __global__ void FillProbeKernel(uint16_t* x, int64_t count) {
   x[i] = BF16::Store(static_cast<float>(sum - 2 * 65535) * 0x1p-15f);
 }
 
-__global__ void CountDifferentKernel(const float* a, const float* b, int64_t count,
-                                     int32_t* different) {
+template <typename Element>
+__global__ void CountDifferentKernel(CountDifferentArgs args) {
+  const auto* a = static_cast<const typename Element::Storage*>(args.a);
+  const auto* b = static_cast<const typename Element::Storage*>(args.b);
   const int64_t stride = int64_t{gridDim.x} * kThreads;
   int32_t mine = 0;
-  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count; i += stride) {
-    const bool both_nan = a[i] != a[i] && b[i] != b[i];
-    mine += static_cast<int32_t>(!both_nan && __float_as_uint(a[i]) != __float_as_uint(b[i]));
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < args.count; i += stride) {
+    const float x = Element::Load(a[i]), y = Element::Load(b[i]);
+    const bool both_nan = x != x && y != y;
+    mine += static_cast<int32_t>(!both_nan && __float_as_uint(x) != __float_as_uint(y));
   }
-  if (mine != 0) atomicAdd(different, mine);
+  if (mine != 0) atomicAdd(args.different, mine);
 }
 
 }  // namespace
@@ -98,7 +103,9 @@ __global__ void CountDifferentKernel(const float* a, const float* b, int64_t cou
 cudaError_t LaunchPlainLinear(const PlainLinearArgs& args, cudaStream_t stream) {
   if (args.num_tokens * args.rows == 0) return cudaSuccess;
   const dim3 grid(Grid(args.rows, kTile), Grid(args.num_tokens, kTile));
-  const auto kernel = args.bf16 ? &PlainLinearKernel<BF16> : &PlainLinearKernel<F32>;
+  const auto kernel = !args.bf16      ? &PlainLinearKernel<F32, F32>
+                      : args.out_bf16 ? &PlainLinearKernel<BF16, BF16>
+                                      : &PlainLinearKernel<BF16, F32>;
   return LaunchKernel(kernel, grid, kThreads, 0, stream, args);
 }
 
@@ -113,11 +120,11 @@ cudaError_t LaunchFillProbe(uint16_t* x, int64_t count, cudaStream_t stream) {
   return LaunchKernel(FillProbeKernel, Grid(count, kThreads), kThreads, 0, stream, x, count);
 }
 
-cudaError_t LaunchCountDifferent(const float* a, const float* b, int64_t count, int32_t* different,
-                                 cudaStream_t stream) {
-  if (count == 0) return cudaSuccess;
+cudaError_t LaunchCountDifferent(const CountDifferentArgs& args, cudaStream_t stream) {
+  if (args.count == 0) return cudaSuccess;
   constexpr unsigned kCtas = 264;
-  return LaunchKernel(CountDifferentKernel, kCtas, kThreads, 0, stream, a, b, count, different);
+  const auto kernel = args.bf16 ? &CountDifferentKernel<BF16> : &CountDifferentKernel<F32>;
+  return LaunchKernel(kernel, kCtas, kThreads, 0, stream, args);
 }
 
 }  // namespace tokamak::cuda

@@ -95,20 +95,19 @@ class Computer {
   __device__ void SyncComputers() { ptx::SyncNamed(1, kConsumers); }
 
   __device__ void LoadQueries(const Rows& rows, int kv_head) {
+    const bool fits = QueryPairsFit(a_);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const bool is_row = RowOf(i) < rows.count;
-      const float* query = nullptr;
-      if (is_row) {
-        const int head = kv_head * rows.group + rows.HeadInGroup(RowOf(i));
-        query = a_.q + rows.Token(RowOf(i)) * a_.q_stride + int64_t{head} * kHeadDim;
-      }
+      const int row = is_row ? RowOf(i) : 0;
+      const int64_t token = rows.Token(row);
+      const int first = (kv_head * rows.group + rows.HeadInGroup(row)) * kHeadDim + lane_ % 4 * 2;
 #pragma unroll
       for (int k = 0; k < kHeadDim / kStep; ++k) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const int d = k * kStep + half * 8 + lane_ % 4 * 2;
-          queries_[k][2 * half + i] = is_row ? PackBf16(query[d], query[d + 1]) : 0;
+          const uint32_t pair = QueryPair(a_, token, first + k * kStep + half * 8, fits);
+          queries_[k][2 * half + i] = is_row ? pair : 0;
         }
       }
     }

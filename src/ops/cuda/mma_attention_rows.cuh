@@ -18,6 +18,26 @@ __device__ inline uint32_t PackBf16(float low, float high) {
   return BF16::Store(low) | uint32_t{BF16::Store(high)} << 16;
 }
 
+// Reads the elements `at` (even) and `at` + 1 of a row of q as bf16, by one instruction if `fits`.
+__device__ inline uint32_t QueryPair(const AttentionArgs& a, int64_t token, int64_t at, bool fits) {
+  struct alignas(8) Pair {
+    float low, high;
+  };
+  if (a.q_bf16) {
+    const auto* q = static_cast<const uint16_t*>(a.q) + token * a.q_stride + at;
+    return fits ? *reinterpret_cast<const uint32_t*>(q) : q[0] | uint32_t{q[1]} << 16;
+  }
+  const auto* q = static_cast<const float*>(a.q) + token * a.q_stride + at;
+  const Pair pair = fits ? *reinterpret_cast<const Pair*>(q) : Pair{.low = q[0], .high = q[1]};
+  return PackBf16(pair.low, pair.high);
+}
+__device__ inline bool QueryPairsFit(const AttentionArgs& a) {
+  const uintptr_t bytes = a.q_bf16 ? sizeof(uint16_t) : sizeof(float);
+  return (reinterpret_cast<uintptr_t>(a.q) | static_cast<uintptr_t>(a.q_stride) * bytes) %
+             (2 * bytes) ==
+         0;
+}
+
 // The factors for sums over some keys, and for sums over later keys that are merged into them.
 struct MergeFactors {
   float sums, later;

@@ -1,7 +1,8 @@
 // RopeAndStore: y = rotate(x / rms(x) · norm) per head of q and k; q stays in place, k and v go to
-// the paged cache. q [T, num_heads · head_dim] f32, k and v [T, num_kv_heads · head_dim] f32, cache
-// as KvLayerView says. Bound by memory: reads q, k, v, writes q and the cache's rows, each once (a
-// normalized head of more than 256 dimensions is read twice, the second time from the cache).
+// the paged cache. q [T, num_heads · head_dim], k and v [T, num_kv_heads · head_dim], all f32 or
+// all bf16, cache as KvLayerView says. Bound by memory: reads q, k, v, writes q and the cache's
+// rows, each once (a normalized head of more than 256 dimensions is read twice, the second time
+// from the cache).
 //
 // A head is cut into parts of two groups of four elements, which hold whole pairs, so that q can be
 // rotated in place. 8, 16 or 32 lanes have a head of q, k or v, a part each: a warp has up to four
@@ -75,11 +76,14 @@ __device__ void RotatePart(const RopeArgs& a, const float* cosines, int i, Part&
 }
 
 // A head of q, k or v of one token, by kLanes lanes.
-template <int kLanes, bool kVectors>
+template <typename In, int kLanes, bool kVectors>
 class Head {
  public:
+  using Storage = typename In::Storage;
+
   // `from`, `norm` and `cosines` may be null: nothing is read, normalized or rotated then.
-  __device__ Head(const RopeArgs& args, const float* from, const float* norm, const float* cosines)
+  __device__ Head(const RopeArgs& args, const Storage* from, const float* norm,
+                  const float* cosines)
       : a_(args),
         from_(from),
         norm_(norm),
@@ -119,7 +123,7 @@ class Head {
     Part part = PartOf(a_, rotary_dim_, i);
 #pragma unroll
     for (int g = 0; g < 2; ++g) {
-      LoadFour<F32, kVectors>(from_ + part.begin[g], part.count[g], part.values[g]);
+      LoadFour<In, kVectors>(from_ + part.begin[g], part.count[g], part.values[g]);
     }
     return part;
   }
@@ -142,7 +146,7 @@ class Head {
   }
 
   const RopeArgs& a_;
-  const float* const from_;
+  const Storage* const from_;
   const float* const norm_;
   const float* const cosines_;
   const int rotary_dim_;
@@ -152,7 +156,7 @@ class Head {
 };
 
 // Heads of a token: those of q, then of k, then of v.
-template <typename Cache, int kLanes, bool kVectors>
+template <typename In, typename Cache, int kLanes, bool kVectors>
 __global__ void __launch_bounds__(kThreads) RopeKernel(const __grid_constant__ RopeArgs a) {
   ptx::LaunchDependents();
   ptx::WaitForKernelAhead();
@@ -163,20 +167,23 @@ __global__ void __launch_bounds__(kThreads) RopeKernel(const __grid_constant__ R
   const bool is_value = h >= a.num_heads + cache.num_kv_heads;
   const int64_t kv_head = (h - a.num_heads) % cache.num_kv_heads;
   const int64_t slot = a.slot_mapping[t];
-  const float* from = nullptr;
+  using Storage = typename In::Storage;
+  Storage* const query = static_cast<Storage*>(a.q) + t * a.q_stride + int64_t{h} * cache.head_dim;
+  const Storage* from = nullptr;
   if (is_query) {
-    from = a.q + t * a.q_stride + int64_t{h} * cache.head_dim;
+    from = query;
   } else if (h < a.num_heads + 2 * cache.num_kv_heads && slot >= 0) {
-    from = (is_value ? a.v + t * a.v_stride : a.k + t * a.k_stride) + kv_head * cache.head_dim;
+    from = static_cast<const Storage*>(is_value ? a.v : a.k) +
+           t * (is_value ? a.v_stride : a.k_stride) + kv_head * cache.head_dim;
   }
   const float* norm = is_query ? a.q_norm : is_value ? nullptr : a.k_norm;
   const bool rotates = a.cos_sin != nullptr && !is_value;
-  const Head<kLanes, kVectors> head(
+  const Head<In, kLanes, kVectors> head(
       a, from, norm, rotates ? a.cos_sin + a.positions[t] * a.cos_sin_stride : nullptr);
   const float scale = a.q_norm != nullptr || a.k_norm != nullptr ? head.InverseRms() : 1.0f;
   if (from == nullptr) return;
   if (is_query) {
-    head.template Write<F32>(scale, a.q + t * a.q_stride + int64_t{h} * cache.head_dim);
+    head.template Write<In>(scale, query);
     return;
   }
   const int64_t row = (kv_head * cache.block_size + slot % cache.block_size) * cache.head_dim;
@@ -189,6 +196,9 @@ bool FitsVectors(const RopeArgs& a) {
   const auto floats = [](const float* data, int64_t stride) {
     return data == nullptr || FitsFours(data, stride, sizeof(float));
   };
+  const auto given = [&](const void* data, int64_t stride) {
+    return data == nullptr || FitsFours(data, stride, a.bf16 ? sizeof(uint16_t) : sizeof(float));
+  };
   const KvLayerView& cache = a.cache;
   const auto element = static_cast<int64_t>(RowBytes(cache.dtype, 1));
   const auto in_cache = [&](int64_t offset) {
@@ -197,7 +207,7 @@ bool FitsVectors(const RopeArgs& a) {
            cache.block_stride % element == 0;
   };
   return cache.head_dim % kPart == 0 && (a.cos_sin == nullptr || a.rotary_dim % kPart == 0) &&
-         floats(a.q, a.q_stride) && floats(a.k, a.k_stride) && floats(a.v, a.v_stride) &&
+         given(a.q, a.q_stride) && given(a.k, a.k_stride) && given(a.v, a.v_stride) &&
          floats(a.q_norm, 0) && floats(a.k_norm, 0) && floats(a.cos_sin, a.cos_sin_stride) &&
          in_cache(cache.k_offset) && in_cache(cache.v_offset);
 }
@@ -207,9 +217,13 @@ cudaError_t LaunchLanes(const RopeArgs& args, cudaStream_t stream) {
   const int64_t heads = args.num_heads + 2 * int64_t{args.cache.num_kv_heads};
   const dim3 grid(static_cast<unsigned>(args.num_tokens),
                   static_cast<unsigned>(CeilDiv(heads * kLanes, int64_t{kThreads})));
-  const auto kernel =
-      FitsVectors(args) ? &RopeKernel<Cache, kLanes, true> : &RopeKernel<Cache, kLanes, false>;
-  return LaunchDependent(kernel, grid, kThreads, stream, args);
+  const bool vectors = FitsVectors(args);
+  const auto launch = [&]<typename In>() {
+    const auto kernel =
+        vectors ? &RopeKernel<In, Cache, kLanes, true> : &RopeKernel<In, Cache, kLanes, false>;
+    return LaunchDependent(kernel, grid, kThreads, stream, args);
+  };
+  return args.bf16 ? launch.template operator()<BF16>() : launch.template operator()<F32>();
 }
 
 // Gives each lane one part if 32 lanes are enough.

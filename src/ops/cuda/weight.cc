@@ -99,7 +99,7 @@ Result<std::unique_ptr<CudaWeight>> WeightLoader::Load(const WeightSpec& spec) {
   const size_t row_bytes = RowBytes(dtype_, cols);
   ASSIGN_OR_RETURN(Buffer data, AllocateMemory(guard_, static_cast<size_t>(rows) * row_bytes,
                                                MemoryKind::kDevice));
-  auto weight = std::make_unique<CudaWeight>(rows, cols, dtype_, data);
+  auto weight = std::make_unique<CudaWeight>(rows, cols, dtype_, data, LinearOutput(spec, dtype_));
   std::byte* destination = data.data();
   Status status;
   for (const auto& part : spec.parts) {

@@ -18,8 +18,8 @@ struct LinearRecipe;
 // One copy serves products and look-ups, so kTied needs nothing special.
 class CudaWeight final : public PackedWeight {
  public:
-  CudaWeight(int64_t rows, int64_t cols, DType dtype, Buffer data)
-      : PackedWeight(rows, cols, dtype, static_cast<int64_t>(data.size())),
+  CudaWeight(int64_t rows, int64_t cols, DType dtype, Buffer data, DType output = DType::kF32)
+      : PackedWeight(rows, cols, dtype, static_cast<int64_t>(data.size()), output),
         data_(std::move(data)) {}
 
   // Elements are of the type activation().

@@ -137,23 +137,17 @@ class Computer {
   __device__ void SyncGroup() { ptx::SyncNamed(2 + group_, kGroupThreads); }
 
   __device__ void LoadQueries(const Rows& rows, int kv_head) {
-    struct alignas(8) Pair {
-      float low, high;
-    };
-    const bool in_pairs =
-        (reinterpret_cast<uintptr_t>(a_.q) | static_cast<uintptr_t>(a_.q_stride * 4)) % 8 == 0;
+    const bool fits = QueryPairsFit(a_);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const bool is_row = RowOf(i) < rows.count;
       const int row = is_row ? RowOf(i) : 0;
-      const int head = kv_head * rows.group + rows.HeadInGroup(row);
-      const float* const query =
-          a_.q + rows.Token(row) * a_.q_stride + int64_t{head} * kHeadDim + lane_ % 4 * 2;
+      const int64_t token = rows.Token(row);
+      const int first = (kv_head * rows.group + rows.HeadInGroup(row)) * kHeadDim + lane_ % 4 * 2;
 #pragma unroll
       for (int d = 0; d < kHeadDim; d += 8) {
-        const Pair pair = in_pairs ? *reinterpret_cast<const Pair*>(query + d)
-                                   : Pair{.low = query[d], .high = query[d + 1]};
-        queries_[d / kStep][d % kStep / 8 * 2 + i] = is_row ? PackBf16(pair.low, pair.high) : 0;
+        const uint32_t pair = QueryPair(a_, token, first + d, fits);
+        queries_[d / kStep][d % kStep / 8 * 2 + i] = is_row ? pair : 0;
       }
     }
   }

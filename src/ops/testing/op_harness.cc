@@ -39,7 +39,8 @@ std::vector<OpBackend> OpBackends() {
         .make = [precise](
                     int threads) { return MakeCudaOps({.threads = threads, .precise = precise}); },
         .weights = type,
-        .activations = {type}};
+        .activations = {type},
+        .inner = type};
     const Status status = cuda.make(1).status();
     if (!status.ok()) cuda.unavailable = "no CUDA backend here: " + status.ToString();
     backends.push_back(cuda);

@@ -33,7 +33,8 @@ uint64_t Tiles(uint64_t rows) { return (rows + kTile - 1) / kTile; }
 struct Product {  // out[m, n] = Σ_k x[m, k] · w[n, k]
   const uint16_t* w;
   const uint16_t* x;
-  float* out;
+  void* out;
+  bool out_bf16;                            // else f32
   uint64_t num_rows, num_cols, num_tokens;  // N, K, M
   int64_t w_stride, x_stride, out_stride;
   uint64_t parts;
@@ -60,8 +61,13 @@ void Multiply(const Product& p, uint64_t first) {
       }
       for (uint64_t j = 0; j < kWidth; ++j) total[j] += sums[j];
     }
-    std::memcpy(p.out + static_cast<int64_t>(m) * p.out_stride + first, total,
-                width * sizeof(float));
+    const uint64_t at = m * static_cast<uint64_t>(p.out_stride) + first;
+    if (!p.out_bf16) {
+      std::memcpy(static_cast<float*>(p.out) + at, total, width * sizeof(float));
+      continue;
+    }
+    auto* out = static_cast<uint16_t*>(p.out) + at;
+    for (uint64_t j = 0; j < width; ++j) out[j] = tokamak::FloatToBFloat16(total[j]);
   }
 }
 
@@ -178,14 +184,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDescOpaque_t*, con
                               cublasLtMatrixLayoutOpaque_t* d_layout,
                               const cublasLtMatmulAlgo_t* algorithm, void*, size_t,
                               cudaStream_t stream) {
+  const bool out_bf16 = d_layout->type == CUDA_R_16BF;
   if (!IsAligned(a, 2 * a_layout->stride) || !IsAligned(b, 2 * b_layout->stride) ||
-      !IsAligned(d, 4 * d_layout->stride)) {
+      !IsAligned(d, (out_bf16 ? 2 : 4) * d_layout->stride)) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
   const Product product = {
       .w = static_cast<const uint16_t*>(a),
       .x = static_cast<const uint16_t*>(b),
-      .out = static_cast<float*>(d),
+      .out = d,
+      .out_bf16 = out_bf16,
       .num_rows = a_layout->cols,
       .num_cols = a_layout->rows,
       .num_tokens = b_layout->cols,
