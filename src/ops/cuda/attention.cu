@@ -7,13 +7,13 @@
 // key; for the values it has every 32nd element of a head. Online softmax (arXiv:1805.02867) inside
 // a split, merging between splits.
 //
-// Bound: bytes of K and V for decoding, each read once per tile; for prefill the plain FP32 units,
-// 4 · head_dim FLOPs per row and key. Tensor cores are left to other kernels: this one is the
-// oracle.
+// Bound: for decoding the bytes of K and V, each read once per tile; for prefill the plain FP32
+// units, 4 · head_dim FLOPs per row and key. Other kernels use tensor cores; this one runs on every
+// GPU.
 //
-// A row's bits depend on the row alone: its order of summation is that of absolute positions, and a
-// key that it does not see is not even multiplied by zero. Operations are spelled out (fmaf,
-// __fmul_rn) where the compiler could fuse them in one copy of the code and not in another.
+// A row's bits depend on the row alone: sums follow absolute positions, and keys that the row does
+// not see take no part in them, not even multiplied by zero. Where the compiler might fuse
+// operations in one copy of the code and not in another, they are written as fmaf and __fmul_rn.
 #include <type_traits>
 
 #include "ops/cuda/attention_layout.h"
@@ -67,7 +67,7 @@ struct Sums {
 #pragma unroll
     for (int j = 0; j < kDims; ++j) values[j] = 0;
   }
-  // Takes in a later split.
+  // Merges a later split into this one.
   __device__ void Merge(const Sums& other) {
     const float both = fmaxf(highest, other.highest);
     const float factor = expf(highest - both);
@@ -193,7 +193,7 @@ class Tile {
   }
 
  private:
-  // `row` counts in the sequence from here on.
+  // Returns the number of the warp's row i in the sequence; the functions below take such numbers.
   __device__ int RowOf(int i) const { return unit_.first_row + warp_ + i * kWarps; }
   __device__ int64_t Token(int row) const { return unit_.first_token + row / a_.group; }
   __device__ int Head(int row) const { return kv_head_ * a_.group + row % a_.group; }
@@ -207,12 +207,12 @@ class Tile {
     return a_.partials + row * (layout_.head_dim + 2);
   }
 
-  // Keys [first, first + kChunk) of this tile; zeros for those that none of its rows sees, which
-  // may have no block.
+  // Loads keys [first, first + kChunk), and their values. Keys that no row of the tile sees may
+  // have no block; they become zeros.
   __device__ void LoadChunk(int first) {
     const KvLayerView& cache = a_.cache;
     const int head_dim = layout_.head_dim;
-    __syncthreads();  // the last chunk has been used
+    __syncthreads();  // all warps have used the chunk before
     if (threadIdx.x < kChunk) {
       const int key = first + static_cast<int>(threadIdx.x);
       int64_t offset = -1;

@@ -22,16 +22,16 @@ inline constexpr int kMaxHeadDim = 576;  // the most that registers and shared m
 
 // One CTA's work, for each KV head.
 struct AttentionUnit {
-  int32_t first_token;     // of the sequence, in the batch
-  int32_t first_position;  // of that token
-  int32_t first_row;       // of the tile, in the sequence
+  int32_t first_token;     // the sequence's first token in the batch
+  int32_t first_position;  // position of that token in the sequence
+  int32_t first_row;       // the tile's first row; the sequence's first row is 0
   int32_t num_rows;
   int32_t sequence;
-  int32_t begin_split;  // of the tile: the splits that any of its rows sees
+  int32_t begin_split;  // [begin_split, end_split): splits that at least one row of the tile sees
   int32_t end_split;
-  int32_t split;    // the one to compute; -1: all, and there is nothing to merge
-  int32_t partial;  // where the tile's first split goes, and the tile's counter: a split of a wide
-                    // tile takes the places of kWideRows / kTileRows
+  int32_t split;    // the split to compute; -1: all, and the unit writes the output itself
+  int32_t partial;  // index in partials of the tile's first split, and in counters of the tile. A
+                    // split of a wide tile takes kWideRows / kTileRows partials
 };
 
 // The start of a plan's device memory; the units follow it, those of wide tiles last.

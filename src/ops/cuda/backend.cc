@@ -18,7 +18,7 @@ namespace tokamak::cuda {
 namespace {
 
 constexpr bool kIsEmulated = TOKAMAK_CUDA_EMULATED;  // see ops/cuda/emulation
-// CTAs of a kernel that an SM is given.
+// CTAs per SM with which each kernel is launched.
 constexpr int kPlainCtasPerSm = 4;
 constexpr int kMmaCtasPerSm = 2;
 constexpr int kSkinnyCtasPerSm = 2;
@@ -145,9 +145,9 @@ std::unique_ptr<Stream> CudaOps::MakeStream() {
   return std::make_unique<CudaStream>(guard_, pinned_);
 }
 
-// After an error nothing more is enqueued, but what was may still be using memory that the caller
-// is about to free. The device gets a moment to finish; if it needs longer, it is lost. Two resets
-// wait twice, which must leave time to end the process within 10 s.
+// After an error nothing more is enqueued, but earlier work may still use memory that the caller is
+// about to free. Gives the device a moment to finish; if it needs longer, it is lost. This happens
+// twice in two resets, after which the process must still end within 10 s.
 Status CudaOps::WaitAfterError(Stream& stream) {
   constexpr std::chrono::seconds kPatience(2);
   cudaStream_t handle = Handle(stream);
@@ -214,8 +214,7 @@ void CudaOps::Record(Event& event, Stream& stream) {
   }
 }
 
-// After an error every event counts as reached, so that the caller goes on to Await and hears of
-// it.
+// After an error every event counts as reached, so that the caller calls Await, which reports it.
 bool CudaOps::Reached(const Event& event) {
   if (!guard_.ok()) return true;
   const auto& cuda_event = static_cast<const CudaEvent&>(event);
@@ -251,7 +250,8 @@ Result<std::unique_ptr<Graph>> CudaOps::Capture(Stream& stream, FunctionRef<void
   run();
   cudaGraph_t graph = nullptr;
   if (!CUDA_RUN(guard_, cudaStreamEndCapture(handle, &graph))) {
-    // Ends the capture even if an operation failed: the stream must not stay in this state.
+    // After an earlier error the guard has not made the call. Ends the capture all the same,
+    // because the stream must not stay in this state.
     if (graph == nullptr) (void)cudaStreamEndCapture(handle, &graph);
     if (graph != nullptr) (void)cudaGraphDestroy(graph);
     return guard_.status();

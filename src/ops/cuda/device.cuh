@@ -16,7 +16,9 @@ namespace tokamak::cuda {
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
-// A stored element as f32. Storing rounds to nearest even and keeps NaN payloads as the host does.
+// Element types: how a stored element is read as f32 and written. Writing rounds to nearest even.
+// F16 and ExactBF16 keep NaN payloads as the host does; BF16 does not (a GPU makes every NaN
+// 0x7fff).
 struct F32 {
   using Storage = float;
   static __device__ float Load(float value) { return value; }
@@ -34,7 +36,7 @@ struct BF16 {
     return __bfloat16_as_ushort(__float2bfloat16_rn(value));
   }
 };
-// BF16 for the cache.
+// BF16 with the host's NaN payloads, for the cache.
 struct ExactBF16 : BF16 {
   static __device__ uint16_t Store(float value) { return FloatToBFloat16(value); }
 };

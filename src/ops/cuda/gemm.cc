@@ -192,8 +192,8 @@ Result<bool> Gemm::Agrees(const CudaWeight& weight, Probe& probe, const Method& 
   return different == 0;
 }
 
-// From the top of the ladder down: the first algorithm at the top makes the expected rows, and the
-// others must agree with it at both ends of their range. Takes the fastest of those that agree.
+// Goes down the ladder from its top. The first algorithm that runs makes the expected rows; all
+// others must give the same rows at both ends of their range. Takes the fastest that do.
 Status Gemm::Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe) {
   cublasLtMatmulPreferenceOpaque_t preference;
   RETURN_IF_ERROR(CUDA_TRY(guard_, InitPreference(*recipe, workspace_.size(), &preference)));
@@ -212,7 +212,7 @@ Status Gemm::Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe
     }));
     const int64_t low = std::min(step == 0 ? 1 : kLadder[step - 1] + 1, probe.max_tokens);
     const int64_t high = std::min(kLadder[step], probe.max_tokens);
-    // For fewer tokens ours are faster, and for more the first choice is as good as any.
+    // For fewer tokens skinny_gemm.h is faster, and for more the library's first choice is as good.
     const bool measure = kLadder[step] > 64 && kLadder[step] <= 256;
     std::vector<cublasLtMatmulAlgo_t> agreeing;
     for (int i = 0; i < count && (measure || agreeing.empty()); ++i) {
@@ -229,7 +229,7 @@ Status Gemm::Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe
       }
       if (agrees) agreeing.push_back(candidate.algo);
     }
-    // An algorithm made for more tokens serves fewer too, perhaps slower.
+    // The algorithm of the next step also serves fewer tokens, perhaps more slowly.
     if (agreeing.empty() && step + 1 < kLadder.size()) {
       ASSIGN_OR_RETURN(const bool agrees,
                        Agrees(weight, probe, {&recipe->algorithms[step + 1]}, low, false));
@@ -263,7 +263,7 @@ Result<float> Gemm::Milliseconds(const CudaWeight& weight, Probe& probe, const M
   float fastest = std::numeric_limits<float>::infinity();
   for (int i = 0; i < kRuns; ++i) {
     float milliseconds = 0;
-    // Leaves little of the weight in the L2.
+    // Writes the workspace, which leaves little of the weight in the L2.
     RETURN_IF_ERROR(
         CUDA_TRY(guard_, cudaMemsetAsync(workspace_.data(), 0, workspace_.size(), stream_)));
     RETURN_IF_ERROR(CUDA_TRY(guard_, cudaEventRecord(begin_, stream_)));
@@ -362,8 +362,8 @@ void Gemm::Run(const Linear& op, const CudaWeight& weight, cudaStream_t stream) 
   const size_t step = StepFor(num_tokens);
   const bool x_fits = recipe != nullptr && IsAligned(op.x, recipe->alignment);
   const bool fast = x_fits && recipe->fast && IsAligned(op.out, recipe->out_alignment);
-  // If algorithms take part, few tokens need an aligned output too: without it many tokens take the
-  // plain kernel, which has other bits.
+  // If cuBLASLt's algorithms take part, skinny_gemm.h requires an aligned output too: without it,
+  // larger batches would take the plain kernel, which has other bits.
   if (x_fits && recipe->skinny[step] && (fast || !recipe->fast)) {
     CUDA_RUN(guard_,
              LaunchSkinnyGemm(SkinnyArgs(op, weight), *recipe->skinny[step], skinny_ctas_, stream));

@@ -1,14 +1,15 @@
 // Linear on the device: out[M, N] = x[M, K] bf16 · w[N, K]ᵀ bf16, sums in f32, which are rounded
-// once if out is bf16, by cuBLASLt where it can and by the plain kernel where it cannot; up to 128
-// tokens by skinny_gemm.h where that is faster, if asked to. With x and w in f32 all products take
-// the plain kernel.
+// once if out is bf16. By cuBLASLt, or by the plain kernel for alignments that cuBLASLt lacks. On
+// Hopper, up to 128 tokens by skinny_gemm.h where that is faster. If x and w are f32, all products
+// take the plain kernel.
 //
 // A row of out must not depend on M. cuBLASLt picks its algorithm by M, so for each (N, K) and type
 // of out a recipe is made at load: one algorithm for each step of a ladder of M, none of which
 // splits K, and all of which gave bit by bit the same rows on a probe with the weight itself. If
-// the library has no such set, every M of that shape takes the plain kernel, whose sums do not
-// depend on M by construction. Which algorithms these are may differ between GPUs and versions of
-// the library, not between runs.
+// the library has no such set, or skinny_gemm.h gives other bits, every M of that shape takes
+// skinny_gemm.h or, if that is not used, the plain kernel. Their sums do not depend on M by
+// construction. The algorithms may differ between GPUs and versions of the library, but not between
+// runs.
 #pragma once
 
 #include <cublasLt.h>
@@ -29,12 +30,12 @@
 
 namespace tokamak::cuda {
 
-// Numbers of tokens up to which an algorithm is used; above the last, the last.
+// Numbers of tokens up to which an algorithm is used. The last one also serves all larger numbers.
 inline constexpr std::array<int64_t, 11> kLadder = {8,   16,  32,  64,  96,  128,
                                                     160, 192, 256, 512, 1024};
 
 struct LinearRecipe {
-  bool fast = false;      // cuBLASLt's algorithms take part; else the plain kernel
+  bool fast = false;      // cuBLASLt's algorithms take part; else only `skinny` or the plain kernel
   int64_t alignment = 0;  // bytes, of x and its rows
   int64_t out_alignment = 0;
   std::array<cublasLtMatmulAlgo_t, kLadder.size()> algorithms{};

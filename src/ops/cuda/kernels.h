@@ -20,7 +20,7 @@ namespace tokamak::cuda {
 // Whether this build has machine code for the current device.
 cudaError_t CheckDeviceCode();
 
-// Never ends. For tests of what then happens.
+// Launches a kernel that never ends, for tests.
 cudaError_t LaunchStall(cudaStream_t stream);
 
 // out[t] = table[ids[t]]: [rows, cols] to f32 [T, cols]. One CTA per token.
@@ -42,8 +42,9 @@ struct NormArgs {
   bool x_bf16, out_bf16;  // else f32
   int64_t num_tokens, cols, x_stride, residual_stride, out_stride;
   float eps;
-  // Groups of four columns per thread: 1, 2 or 4; more than 1 for rows too long for 1024 threads
-  // with one group each. Decides the order of the sum.
+  // The least number of groups of four columns per thread: 1, 2 or 4. It is doubled until 1024
+  // threads have the row; a kernel that reads the row twice takes rows that need more than 4. The
+  // number decides the order of the sum.
   int fours = 1;
 };
 cudaError_t LaunchAddRmsNorm(const NormArgs& args, cudaStream_t stream);

@@ -32,7 +32,7 @@ template <int kHeadDim>
 struct Shape {
   static constexpr unsigned kStages = kRingBytes / kStageBytes<kHeadDim>;
   static constexpr int kWarpDims = kHeadDim / kWarps;
-  static constexpr int kPairs = kWarpDims / kStep;  // of 8 columns of values, of a warp
+  static constexpr int kPairs = kWarpDims / kStep;  // pairs of 8 columns of values, per warp
   static_assert(kWarpDims % kStep == 0 && kStages >= 3);
 
   struct alignas(SwizzleAligned) Memory {
@@ -132,7 +132,7 @@ class Computer {
     AddUpWeights(sums);
   }
 
-  // scores[j]: of the rows and the warp's keys from 8 j on.
+  // Computes scores[j]: those of the rows and the warp's keys [8 j, 8 j + 8).
   __device__ void Score(float (&scores)[2][4]) {
     memory_.ring.WaitUntilFilled(fill_);
     const uint8_t* const keys = memory_.stages[memory_.ring.Slot(fill_)];
@@ -205,7 +205,7 @@ class Computer {
     SyncComputers();
   }
 
-  // kSomeUnseen: some row does not see some key of the tile.
+  // kSomeUnseen: at least one row does not see all keys of the tile.
   template <bool kSomeUnseen>
   __device__ void AddValues(const Rows& rows, int first, State& sums) {
     memory_.ring.WaitUntilFilled(fill_);
@@ -213,7 +213,7 @@ class Computer {
     const int matrix = lane_ / 8;
 #pragma unroll
     for (int k = 0; k < kKeyTile / kStep; ++k) {
-      const int row = matrix % 2 * 8 + lane_ % 8;  // of the weights; along k, of the values
+      const int row = matrix % 2 * 8 + lane_ % 8;  // a row of weights, and a key of values
       uint32_t weights[4];
       ptx::LoadMatrices(weights, &memory_.weights[row][k * kStep + matrix / 2 * 8]);
 #pragma unroll

@@ -5,26 +5,29 @@
 //   tiles    64 keys each, at absolute positions, within splits of 256
 //   scores   q rounded to bf16; one chain over ascending dimensions, 16 at a time; -∞ for keys that
 //            the row does not see
-//   weights  2^(scale · log2(e) · score - highest), with the highest of the split's tiles so far.
-//            What was summed up with a lower one is multiplied by 2^(lower - highest)
-//   values   weights rounded to bf16; one chain over the tile's ascending keys, 16 at a time, onto
-//            what the split has so far
-//   sum      of the unrounded weights: 16 sums over the split's tiles, by key % 64 / 16 and by
-//            key % 8 / 2; those of a key % 64 / 16 as (0 + 1) + (2 + 3), then these four ascending
+//   weights  2^(scale · log2(e) · score - highest), with the highest score of the split's tiles so
+//            far. When a tile has a higher one, the sums so far are multiplied by 2^(old - new)
+//   values   weights rounded to bf16; one chain over the tile's ascending keys, 16 at a time, which
+//            continues the split's sums so far
+//   sum      of the unrounded weights: 16 running sums over the split's tiles, one for each
+//            (key % 64 / 16, key % 8 / 2). In a tile each takes (key + next) + (the same 8 keys
+//            on). At the end the four of a key % 64 / 16 are added as (0 + 1) + (2 + 3), and these
+//            four in ascending order
 //   splits   each from zero sums, merged in ascending order
-// Keys that the row does not see add nothing, not even a NaN: tensor cores cut sums off below the
-// largest product, which is never a product with a zero.
+// A key that the row does not see changes no bit, even if its value is NaN or Inf. Its weight is 0,
+// and tensor cores cut sums off below the largest product, which is never a product with a zero.
+// Where its value is not finite, a zero takes its place (mma_attention_rows.cuh).
 #pragma once
 
 #include "ops/cuda/attention_layout.h"
 
 namespace tokamak::cuda {
 
-// Whether this attention exists for such a cache: bf16, heads of 64 or 128, blocks of a power of
-// two of at least 8 positions.
+// Returns whether this attention exists for such a cache: bf16, heads of 64 or 128, and at least 8
+// positions per block, a power of two.
 bool HasMmaAttention(DType dtype, int32_t head_dim, int32_t block_size);
-// Whether it can also read this particular cache: everything at multiples of 16 bytes, no values in
-// keys.
+// Returns whether it can also read this cache: everything lies at multiples of 16 bytes, and values
+// are not part of the keys.
 bool MmaAttentionReads(const KvLayerView& cache);
 
 // LaunchAttention as a dependent of the kernel ahead. `partials` hold `highest` in units of log2.

@@ -38,7 +38,7 @@ __device__ inline bool QueryPairsFit(const AttentionArgs& a) {
          0;
 }
 
-// The factors for sums over some keys, and for sums over later keys that are merged into them.
+// Factors for the sums over some keys, and for the sums over later keys that are merged into those.
 struct MergeFactors {
   float sums, later;
 };
@@ -76,7 +76,7 @@ struct Sums {
   __device__ float (&AllValues())[4 * kGroups] {
     return reinterpret_cast<float(&)[4 * kGroups]>(values);
   }
-  // Takes in a later split of row i.
+  // Merges the sums of a later split into those of row i.
   __device__ void Merge(const Sums& other, int i) {
     const MergeFactors factors = MergeWeights(highest[i], sum[i], other.highest[i], other.sum[i]);
 #pragma unroll
@@ -147,7 +147,7 @@ struct Place {
     }
   }
 
-  // Other CTAs wrote these, so this one's L1 must not serve them.
+  // Loads past the L1 (__ldcg), which may hold what was there before other CTAs wrote these.
   __device__ void LoadPartial(const AttentionUnit& unit, int split, int i, State& sums) const {
     const float* const partial = Partial(unit, split, i);
     sums.highest[i] = __ldcg(partial + kHeadDim);
@@ -158,8 +158,8 @@ struct Place {
       sums.values[j][2 * i + 1] = __ldcg(partial + DimOf(j) + 1);
     }
   }
-  // Several are requested at once: one after the other, the splits of a long sequence take longer
-  // to be read here than to be computed.
+  // Requests several splits at once. Read one after the other, the splits of a long sequence would
+  // take longer here than their computation.
   __device__ void MergePartials(const AttentionUnit& unit, const Rows& rows, State& total) const {
     constexpr int kAtOnce = 6;
 #pragma unroll
@@ -220,7 +220,7 @@ struct Place {
   }
 };
 
-// Zeros in place of the values of keys outside [low, high]; the fragments are of keys from `first`
+// Replaces the values of keys outside [low, high] by zeros. The fragments have 16 keys from `first`
 // on.
 __device__ inline void KeepSeen(int first, int low, int high, uint32_t (&values)[4]) {
 #pragma unroll
@@ -240,8 +240,8 @@ __device__ inline bool HasNonFinite(const uint32_t (&values)[4]) {
   }
   return any;
 }
-// Zero times NaN is NaN, so each row gets a product of its own without the values that it does not
-// see. Rare. The warp has rows [begin, end).
+// Multiplies each of the warp's rows [begin, end) by itself, with zeros for the values that the row
+// does not see: zero times NaN would be NaN. Rare.
 __device__ inline void AddRowByRow(const Rows& rows, int begin, int end, int first,
                                    const uint32_t (&weights)[4], const uint32_t (&values)[4],
                                    float (&low)[4], float (&high)[4]) {

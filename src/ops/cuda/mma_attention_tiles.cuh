@@ -17,8 +17,8 @@
 namespace tokamak::cuda::mma_attention {
 
 inline constexpr int kKeyTile = 64;
-inline constexpr int kRowBytes = 128;             // of a box: what a swizzle spans
-inline constexpr int kStripDims = kRowBytes / 2;  // elements in it
+inline constexpr int kRowBytes = 128;             // of a box's row, which a swizzle spans
+inline constexpr int kStripDims = kRowBytes / 2;  // elements of such a row
 inline constexpr int kStripBytes = kKeyTile * kRowBytes;
 inline constexpr int kStep = 16;  // columns of a and rows of b in a product
 static_assert(kSplitKeys % kKeyTile == 0);
@@ -51,7 +51,8 @@ struct Rows {
   const int first_token, first_position, first_row, count, group, window;
 };
 
-// The tiles of a split that any of the rows sees: first keys [begin, end), in steps of a tile.
+// The tiles of a split that at least one of the rows sees. Their first keys are begin, begin +
+// kKeyTile, ..., below end.
 struct KeyTiles {
   __device__ KeyTiles(const Rows& rows, int split)
       : begin(max(split * kSplitKeys, rows.FirstKey() / kKeyTile * kKeyTile)),
@@ -125,13 +126,13 @@ class Loader {
   unsigned fill_ = 0;
 };
 
-// Where 16 bytes of a stage lie: `chunk` counts them along a row.
+// Returns where 16 bytes of a stage lie: chunk number `chunk` of a row.
 __device__ inline const uint8_t* ChunkOf(const uint8_t* stage, int row, int chunk) {
   return stage + chunk / 8 * kStripBytes + row * kRowBytes + ((chunk % 8) ^ (row % 8)) * 16;
 }
 
-// Calls run(unit, KV head) for the jobs of this CTA, of `count` units. The heads of a unit are
-// successive jobs, so that few units still engage all SMs.
+// Calls run(unit, KV head) for this CTA's share of the jobs: one job per unit, of `count`, and KV
+// head. The heads of a unit are successive jobs, so that few units still engage all SMs.
 template <typename Run>
 __device__ void ForEachJob(const AttentionArgs& a, const AttentionUnit* units, int count, Run run) {
   const int heads = a.cache.num_kv_heads;
@@ -142,8 +143,8 @@ __device__ void ForEachJob(const AttentionArgs& a, const AttentionUnit* units, i
   }
 }
 
-// The keys or values of a layer, which begin at `offset` in each block. The number of blocks is not
-// known here: tables name only blocks that exist.
+// Makes the map of a layer's keys or values, which begin at `offset` in each block. It claims 2^31
+// blocks: their number is not known here, and tables name only blocks that exist.
 inline CUresult MapCache(const KvLayerView& cache, int64_t offset, CUtensorMap* map) {
   const auto row_bytes = static_cast<uint64_t>(cache.head_dim) * 2;
   const auto rows = static_cast<uint64_t>(cache.num_kv_heads) * cache.block_size;

@@ -18,7 +18,7 @@ namespace tokamak::cuda::ptx {
 
 #ifdef __CUDACC__
 #define PTX_OR(emulated, ...) asm volatile(__VA_ARGS__)
-// Returns an address in the form that instructions on shared memory take.
+// Returns an address in the form that instructions for shared memory take.
 __device__ inline uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
@@ -46,9 +46,9 @@ __device__ inline void SyncNamed(int id, int count) {
   PTX_OR(SyncNamed(id, count), "bar.sync %0, %1;" ::"r"(id), "r"(count) : "memory");
 }
 
-// cp.async: 16 bytes from global to shared memory, both ends aligned to them. The first `valid` are
-// copied, the rest become zero. They are there once the calling thread has waited for them, and for
-// other threads after a barrier.
+// cp.async: writes 16 bytes to shared memory: `valid` bytes from global memory, then zeros. Both
+// addresses are aligned to 16. The calling thread sees the bytes when it has waited for them, other
+// threads after a barrier behind that.
 __device__ inline void CopyAsync16(void* shared, const void* global, int valid = 16) {
   PTX_OR(CopyAsync16(shared, global, valid),
          "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(shared)), "l"(global),
@@ -98,8 +98,8 @@ __device__ inline void WaitForPhase(uint64_t* barrier, uint32_t parity) {
          : "memory");
 }
 
-// TMA without a tensor map: `bytes` % 16 == 0 from global to shared memory, both ends aligned
-// to 16. One thread calls it, after it has said to the barrier that it expects them.
+// TMA without a tensor map: copies `bytes`, a multiple of 16, from global to shared memory, both
+// aligned to 16. One thread calls it, after ArriveAndExpect with as many bytes.
 __device__ inline void CopyBulk(void* shared, const void* global, int bytes, uint64_t* barrier) {
   PTX_OR(
       CopyBulk(shared, global, bytes, barrier),

@@ -4,10 +4,10 @@
 // rows, each once (a normalized head of more than 256 dimensions is read twice, the second time
 // from the cache).
 //
-// A head is cut into parts of two groups of four elements, which hold whole pairs, so that q can be
-// rotated in place. 8, 16 or 32 lanes have a head of q, k or v, a part each: a warp has up to four
-// heads. Groups are read and written by one instruction if all addresses allow it, else element by
-// element, with the same result, which depends on that head alone.
+// A head is cut into parts of two groups of four elements. A part holds whole pairs, so q can be
+// rotated in place. 8, 16 or 32 lanes share a head of q, k or v, each with one part, so a warp has
+// up to four heads. A group is read and written by one instruction if all addresses allow it, else
+// element by element. The result is the same, and depends on that head alone.
 #include "base/ceil_div.h"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
@@ -27,8 +27,8 @@ struct Part {
   float values[2][4];
 };
 
-// Which elements part `i` has: half-split pairs are one element of each group, interleaved ones
-// neighbours.
+// Returns part `i` without its values. The elements of a half-split pair lie in different groups,
+// those of an interleaved pair are neighbours.
 __device__ Part PartOf(const RopeArgs& a, int rotary_dim, int i) {
   const int half = rotary_dim / 2;
   const int rotary_parts = CeilDiv(rotary_dim, kPart);
@@ -56,7 +56,7 @@ __device__ void Turn(float& x, float& y, float cosine, float sine) {
   x = turned;
 }
 
-// Rotates part `i`, which has pairs.
+// Rotates part `i`, which must lie in the rotated dimensions.
 template <bool kVectors>
 __device__ void RotatePart(const RopeArgs& a, const float* cosines, int i, Part& part) {
   const int half = a.rotary_dim / 2;

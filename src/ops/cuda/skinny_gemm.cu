@@ -1,5 +1,5 @@
-// Products of few tokens (skinny_gemm.h). The weight's bytes bound them, as long as a tile has all
-// tokens: tiles of other tokens read the same rows again, mostly from the L2.
+// Products of few tokens (skinny_gemm.h). Bound: the weight's bytes, if one tile has all tokens.
+// Otherwise the tiles of further tokens read the same rows again, mostly from the L2.
 //
 // A CTA takes tiles of a few rows of the weight and a few tokens, each with all columns. One warp
 // requests stages of columns by TMA: both operands in boxes of 64 columns, which are rows of 128
@@ -38,8 +38,8 @@ template <int kRows, int kTokens>
 struct Shape {
   static constexpr bool kIsNarrow = kRows < kProductRows;
   static constexpr int kSums = (kIsNarrow ? kRows : kTokens) / 2;  // of a thread
-  // Boxes of each operand in a stage. Stages of 8 KB and more of the weight keep the one thread
-  // that requests them ahead of the memory.
+  // Boxes of each operand in a stage. With at least 8 KB of the weight per stage, one thread can
+  // request stages as fast as memory delivers them.
   static constexpr int kBoxes = kIsNarrow ? kProductRows / kRows : kTokens <= 32 ? 2 : 1;
   static constexpr int kWeightBytes = kRows * kRowBytes;  // of a box
   static constexpr int kTokenBytes = kTokens * kRowBytes;
@@ -49,14 +49,14 @@ struct Shape {
     uint8_t tokens[kBoxes][kTokenBytes];
     uint8_t weights[kBoxes][kWeightBytes];
   };
-  // A narrow tile's wgmma reads 64 rows from the first token of a box on. Those behind its tokens
-  // are other boxes of the stage: their sums are never written, and rows do not mix.
+  // A narrow tile's wgmma reads 64 rows from the first token of a box on. The rows after its tokens
+  // belong to other boxes of the stage. Their sums are never written, and rows do not mix.
   static_assert(!kIsNarrow || (kBoxes - 1) * kTokenBytes + kProductRows * kRowBytes <=
                                   static_cast<int>(sizeof(Stage)));
 
   static constexpr int kStages =
       (kSharedBytes - static_cast<int>(sizeof(SwizzleAligned))) / static_cast<int>(sizeof(Stage));
-  // A warpgroup keeps a slot until its products of the next are under way.
+  // The warpgroup releases a slot only when the products of the next one are under way.
   static_assert(kStages >= 3);
 
   struct alignas(SwizzleAligned) Memory {
@@ -69,7 +69,7 @@ struct Shape {
 // How a launch is cut. CTA i takes tiles i, i + ctas, ...
 struct Work {
   unsigned tiles;
-  unsigned token_tiles;  // of the same rows, one after the other
+  unsigned token_tiles;  // successive tiles that have the same rows of the weight
   unsigned steps;        // stages of a tile
 };
 
@@ -83,7 +83,7 @@ class Loader {
                     typename S::Memory& memory)
       : weights_(weights), tokens_(tokens), work_(work), memory_(memory) {}
 
-  // Weights do not depend on the kernel ahead.
+  // Requests the first weights at once, because they do not depend on the kernel ahead.
   __device__ void Run() {
     const unsigned tiles = (work_.tiles - blockIdx.x + gridDim.x - 1) / gridDim.x;
     const unsigned fills = tiles * work_.steps;
@@ -102,7 +102,8 @@ class Loader {
   }
 
  private:
-  // The place of a stage. It is counted up, as divisions for each stage take longer than its copy.
+  // The place of a stage. Advance counts it up: computing it anew with divisions takes longer than
+  // the stage's copy.
   struct Place {
     unsigned tile, step;
     int row, token, column;

@@ -24,7 +24,7 @@ class CudaWeight final : public PackedWeight {
 
   // Elements are of the type activation().
   const std::byte* data() const { return data_.data(); }
-  // How cuBLASLt multiplies with it; null for one that is only looked up, or not in bf16.
+  // How products with it are computed (gemm.h). Null if it is only looked up, or not in bf16.
   std::shared_ptr<const LinearRecipe> recipe;
 
  private:
@@ -36,7 +36,7 @@ class CudaWeight final : public PackedWeight {
 // are made on the device.
 class WeightLoader {
  public:
-  // `dtype`: of all weights, bf16 or f32.
+  // `dtype` is the type of all weights, bf16 or f32.
   WeightLoader(CallGuard& guard, int threads, DType dtype)
       : guard_(guard), dtype_(dtype), pool_(threads) {}
   ~WeightLoader();

@@ -7,9 +7,9 @@
 // multiplies. Queries and weights are in registers, as wgmma's first operand. A warp holds all 64
 // keys of its 16 rows, so that nothing is exchanged.
 //
-// A tile that some row of a warpgroup does not see in full may hold values that are not finite
-// where they must not count. The warpgroup looks for any; if there are, its warps multiply by
-// mma.sync, which leaves sums where wgmma does.
+// If a row of a warpgroup does not see all keys of a tile, values of unseen keys may not be finite
+// and must not count. The warpgroup checks the tile's values; if some are not finite, its warps
+// multiply by mma.sync, which leaves sums in the same registers as wgmma.
 #include <cstdint>
 
 #include "ops/cuda/attention_splits.cuh"
@@ -27,7 +27,8 @@ constexpr int kGroupThreads = kWarps * kWarp;
 constexpr int kGroupRows = kWideRows / kWarpgroups;
 constexpr int kConsumers = kWarpgroups * kGroupThreads;
 constexpr int kThreads = kConsumers + kGroupThreads;  // one warp of the last warpgroup loads
-// Registers of a thread. At its launch, every warpgroup gets as many as three of them can have.
+// Registers of a thread. At launch all three warpgroups have equally many; then the loader gives
+// some of its own to the others.
 constexpr int kLoaderRegisters = 24, kComputerRegisters = 240;
 constexpr int kSteps = kKeyTile / kStep;  // of keys, in a tile
 static_assert(kGroupRows == 64);          // of a wgmma
@@ -42,14 +43,15 @@ struct Shape {
     // The merged values of each thread, as its Sums have them.
     Four<float> totals[kGroups][kConsumers];
     RingBarriers<kStages> ring;
-    // Whether a warp saw values that are not finite. Two, by turns, as warps may be a tile ahead.
+    // Whether each warp saw values that are not finite. Two sets take turns, because a warp may be
+    // a tile ahead of the others.
     bool non_finite[kWarpgroups][2][kWarps];
     bool is_last;
   };
   static_assert(sizeof(Memory) <= 227 << 10);
 };
 
-// First and last keys.
+// The first and last keys that rows see.
 struct SeenKeys {
   SeenKeys() = default;
   __device__ SeenKeys(const Rows& rows, int lane_row, int group_row) {
@@ -64,7 +66,7 @@ struct SeenKeys {
     all_low = rows.FirstKey(max(end, 1) - 1);
     all_high = rows.LastKey(group_row);
   }
-  // The tile from key `first` on.
+  // For the tile of keys from `first` on.
   __device__ bool HasAny(int first) const {
     return any_low < first + kKeyTile && first <= any_high;
   }
@@ -73,9 +75,9 @@ struct SeenKeys {
   }
   __device__ bool Has(int i, int key) const { return low[i] <= key && key <= high[i]; }
 
-  int low[2], high[2];    // of each of the lane's rows
-  int any_low, any_high;  // that any row of the warpgroup sees; these are neighbours
-  int all_low, all_high;  // that all do
+  int low[2], high[2];    // keys that each of the lane's two rows sees
+  int any_low, any_high;  // keys that at least one row of the warpgroup sees
+  int all_low, all_high;  // keys that all rows of the warpgroup see
 };
 
 // The work of a computing warpgroup.
@@ -86,7 +88,7 @@ class Computer {
   using State = Sums<S::kGroups>;
   using Part = Place<kHeadDim, kWideRows, S::kGroups>;
 
-  // `warp` is equal in all lanes, as the compiler knows.
+  // The compiler must know that `warp` is equal in all lanes (a result of __shfl_sync).
   __device__ Computer(const AttentionArgs& a, typename S::Memory& memory, int warp)
       : a_(a),
         memory_(memory),
@@ -175,8 +177,8 @@ class Computer {
         memory_.ring.ReleaseAfterProducts(fill_);
         if (!seen_.HasAll(first)) HideUnseen(first);
         Weigh(sums, parts, factors);
-        // Waiting for the ring is a loop. The compiler does not move the wait for products up past
-        // it, to before the weights.
+        // The compiler does not move the wait for products up past a loop, here the wait for the
+        // ring. So the products overlap with the computation of weights above.
         ptx::PinRegisters(scores_);
         memory_.ring.WaitUntilFilled(fill_ + 1);
         ptx::WaitForProducts<0>();
@@ -208,7 +210,7 @@ class Computer {
     AddUpWeights(parts, sums);
   }
 
-  // Keys and values that only the other warpgroup sees.
+  // Releases a tile of keys and values that only the other warpgroup needs.
   __device__ void SkipTile() {
     for (int i = 0; i < 2; ++i) {
       memory_.ring.WaitUntilFilled(fill_);
@@ -268,8 +270,8 @@ class Computer {
     }
   }
 
-  // Turns scores into weights. Scores that are not finite give NaN. The sums so far have still to
-  // be scaled to the highest score.
+  // Turns scores into weights; scores that are not finite give NaN. `factors` are those with which
+  // Scale must still multiply the sums so far.
   __device__ void Weigh(State& sums, float (&parts)[kSteps][2], float (&factors)[2]) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -331,7 +333,7 @@ class Computer {
   __device__ void AddValuesWithCare(const Rows& rows, int first, State& sums) {
     const uint8_t* const stage = memory_.stages[memory_.ring.Slot(fill_ - 1)];
     const bool are_finite = AreFinite(stage);
-    ptx::FenceAsyncProxy();  // before the slot is filled again
+    ptx::FenceAsyncProxy();  // orders the loads of AreFinite before the next fill of the slot
     if (are_finite) {
       AddValues(sums);
     } else {
