@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/printable.h"
 #include "weights/dummy_weights.h"
 #include "weights/fp8_blocks.h"
@@ -16,7 +15,6 @@ namespace tokamak {
 namespace {
 
 constexpr std::string_view kDummyPrefix = "dummy:";
-constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
 
 bool IsDirectory(const std::string& path) {
   struct stat info;
@@ -85,8 +83,7 @@ Result<Checkpoint> MakeDummyCheckpoint(JsonValue config, const std::string& sour
 Result<Checkpoint> OpenCheckpoint(const std::string& path, const CheckpointOptions& options) {
   if (path.starts_with(kDummyPrefix)) {
     const std::string config_path = path.substr(kDummyPrefix.size());
-    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(config_path, kMaxConfigBytes));
-    ASSIGN_OR_RETURN(JsonValue config, ParseConfigJson(text, config_path));
+    ASSIGN_OR_RETURN(JsonValue config, ReadConfigFile(config_path));
     return MakeDummyCheckpoint(std::move(config), config_path, options);
   }
   if (IsDirectory(path)) {

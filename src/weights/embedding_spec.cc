@@ -10,13 +10,6 @@
 namespace tokamak {
 namespace {
 
-constexpr uint64_t kMaxFileBytes = uint64_t{1} << 20;
-
-Result<JsonValue> ReadJson(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxFileBytes));
-  return ParseConfigJson(text, path);
-}
-
 struct Module {
   std::string type;  // after the last dot: "Pooling"
   std::string path;
@@ -24,7 +17,7 @@ struct Module {
 
 // modules.json is an array, but ParseConfigJson wants an object: wraps it in one.
 Result<std::vector<Module>> ReadModules(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxFileBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxConfigBytes));
   ASSIGN_OR_RETURN(const JsonValue config, ParseConfigJson("{\"modules\":" + text + "}", path));
   const JsonValue* value = config.Find("modules");
   const JsonValue::Array* list = value->AsArray();
@@ -73,7 +66,7 @@ Status CheckModules(const std::string& path, const std::vector<Module>& modules)
 
 // Newer files name the mode; older ones have a flag for each.
 Status ReadPooling(const std::string& path, EmbeddingSpec& spec) {
-  ASSIGN_OR_RETURN(const JsonValue config, ReadJson(path));
+  ASSIGN_OR_RETURN(const JsonValue config, ReadConfigFile(path));
   ConfigReader reader(config, path);
   const char* size =
       reader.Has("embedding_dimension") ? "embedding_dimension" : "word_embedding_dimension";
@@ -113,7 +106,7 @@ Status ReadPooling(const std::string& path, EmbeddingSpec& spec) {
 }
 
 Status ReadPrompts(const std::string& path, EmbeddingSpec& spec) {
-  ASSIGN_OR_RETURN(const JsonValue config, ReadJson(path));
+  ASSIGN_OR_RETURN(const JsonValue config, ReadConfigFile(path));
   ConfigReader reader(config, path);
   reader.Ignore({"__version__", "similarity_fn_name", "model_type"});
   reader.ExpectOrAbsent("truncate_dim", JsonValue());
@@ -143,7 +136,7 @@ Status ReadPrompts(const std::string& path, EmbeddingSpec& spec) {
 Status ReadLength(const std::string& folder, EmbeddingSpec& spec) {
   const std::string path = folder + "/sentence_bert_config.json";
   if (FileExists(path)) {
-    ASSIGN_OR_RETURN(const JsonValue config, ReadJson(path));
+    ASSIGN_OR_RETURN(const JsonValue config, ReadConfigFile(path));
     ConfigReader reader(config, path);
     spec.max_tokens = static_cast<int32_t>(reader.IntOr("max_seq_length", 0));
     reader.ExpectOrAbsent("do_lower_case", false);
@@ -152,8 +145,7 @@ Status ReadLength(const std::string& folder, EmbeddingSpec& spec) {
   // Otherwise the tokenizer's limit applies. Some files write 10^30 for no limit.
   const std::string tokenizer_path = folder + "/tokenizer_config.json";
   if (spec.max_tokens > 0 || !FileExists(tokenizer_path)) return Status();
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(tokenizer_path, uint64_t{16} << 20));
-  ASSIGN_OR_RETURN(const JsonValue config, ParseConfigJson(text, tokenizer_path));
+  ASSIGN_OR_RETURN(const JsonValue config, ReadConfigFile(tokenizer_path));
   const JsonValue* length = config.Find("model_max_length");
   const std::optional<int64_t> tokens = length != nullptr ? length->AsInt() : std::nullopt;
   if (tokens && *tokens > 0 && *tokens < INT32_MAX) {

@@ -15,13 +15,6 @@
 namespace tokamak {
 namespace {
 
-constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
-
-Result<JsonValue> ReadConfig(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxConfigBytes));
-  return ParseConfigJson(text, path);
-}
-
 bool IsTrue(const JsonValue& config, std::string_view name) {
   const JsonValue* value = config.Find(name);
   return value != nullptr && value->AsBool().value_or(false);
@@ -134,7 +127,7 @@ Result<Checkpoint> OpenHfCheckpoint(const std::string& folder) {
   if (!FileExists(config_path)) {
     return NotFound("{}: has no config.json, so it is not a Hugging Face model directory", folder);
   }
-  ASSIGN_OR_RETURN(JsonValue config, ReadConfig(config_path));
+  ASSIGN_OR_RETURN(JsonValue config, ReadConfigFile(config_path));
   ASSIGN_OR_RETURN(const bool fp8_blocks, HasFp8Blocks(config, config_path));
   ASSIGN_OR_RETURN(std::shared_ptr<const SafetensorsModel> model,
                    SafetensorsModel::OpenDirectory(folder));
@@ -157,7 +150,7 @@ Result<Checkpoint> OpenHfCheckpoint(const std::string& folder) {
 
   const std::string generation_path = folder + "/generation_config.json";
   if (FileExists(generation_path)) {
-    ASSIGN_OR_RETURN(const JsonValue generation, ReadConfig(generation_path));
+    ASSIGN_OR_RETURN(const JsonValue generation, ReadConfigFile(generation_path));
     ASSIGN_OR_RETURN(checkpoint.generation, ParseGenerationConfig(generation, generation_path));
     for (const std::string& field : checkpoint.generation.without_effect) {
       LogWarning("{}: {} is not supported and has no effect: {}", generation_path, field,

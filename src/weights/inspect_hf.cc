@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/printable.h"
 #include "weights/checkpoint.h"
 #include "weights/hf_checkpoint.h"
@@ -54,7 +53,7 @@ void PrintText(const Checkpoint& checkpoint, std::ostream& out) {
   PrintTensors(model.tensors(), model.parts().size(), out);
 }
 
-Result<Json> ToJson(const Checkpoint& checkpoint) {
+Json ToJson(const Checkpoint& checkpoint) {
   const SafetensorsModel& model = *checkpoint.safetensors;
   Json root;
   root["files"] = Json::array();
@@ -65,9 +64,7 @@ Result<Json> ToJson(const Checkpoint& checkpoint) {
                              {"tensors", part.num_tensors},
                              {"header_bytes", part.header_bytes}});
   }
-  // The reader has accepted this text, so it is well-formed and not too long.
-  ASSIGN_OR_RETURN(const std::string config, ReadWholeFile(checkpoint.source, uint64_t{16} << 20));
-  root["config"] = Json::parse(config, nullptr, /*allow_exceptions=*/false);
+  root["config"] = Json::parse(checkpoint.config.Dump());
   root["generation_config"] = GenerationJson(checkpoint.generation);
   AddTensors(model.tensors(), root);
   return root;
@@ -81,8 +78,7 @@ Status PrintHfInspection(const std::string& folder, bool json, std::ostream& out
     PrintText(checkpoint, out);
     return Status();
   }
-  ASSIGN_OR_RETURN(const Json root, ToJson(checkpoint));
-  out << root.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+  out << ToJson(checkpoint).dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
   return Status();
 }
 

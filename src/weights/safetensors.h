@@ -75,7 +75,7 @@ struct SafetensorsIndex {
   std::vector<std::string> files;
   std::map<std::string, size_t> tensor_files;  // by tensor name: index in `files`
 };
-// Refuses file names that lead out of the folder.
+// Refuses file names that lead out of the folder. The caller has checked the size.
 Result<SafetensorsIndex> ParseSafetensorsIndex(std::string_view json, const std::string& source);
 
 }  // namespace tokamak

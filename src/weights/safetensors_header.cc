@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <map>
-#include <nlohmann/json.hpp>
-#include <unordered_set>
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "weights/config.h"
 #include "weights/safetensors.h"
 
 namespace tokamak {
@@ -22,223 +21,48 @@ constexpr SafetensorsType kTypes[] = {
     {"BOOL", 1, std::nullopt},
 };
 
-// More than any tensor has. The rank is checked again when shapes are made.
-constexpr size_t kMaxDims = 32;
 constexpr size_t kMaxFiles = 4096;
-constexpr size_t kMaxTensors = size_t{1} << 22;
 
-// Shared by the parsers of headers and indexes: the file's name and the first error.
-class StrictSax : public nlohmann::json_sax<nlohmann::json> {
- public:
-  explicit StrictSax(const std::string& source) : source_(source) {}
+Result<std::vector<uint64_t>> ReadNumbers(const JsonValue& list, std::string_view where) {
+  std::vector<uint64_t> numbers;
+  for (size_t i = 0; i < list.size() && list.is_array(); ++i) {
+    if (const auto number = (*list.AsArray())[i].AsUint()) numbers.push_back(*number);
+  }
+  if (list.is_array() && numbers.size() == list.size()) return numbers;
+  return DataLoss("{} must be a list of integers, none of them negative or a fraction, but is {}",
+                  where, list.ToString());
+}
 
-  bool null() override { return Unexpected("null"); }
-  bool boolean(bool) override { return Unexpected("true or false"); }
-  bool number_integer(int64_t) override { return Unexpected("a negative number"); }
-  bool number_unsigned(uint64_t) override { return Unexpected("a number"); }
-  bool number_float(double, const std::string&) override { return Unexpected("a fraction"); }
-  bool string(std::string&) override { return Unexpected("a string"); }
-  bool binary(nlohmann::json::binary_t&) override { return Unexpected("binary data"); }
-  bool start_object(size_t) override { return Unexpected("an object"); }
-  bool end_object() override { return true; }
-  bool start_array(size_t) override { return Unexpected("an array"); }
-  bool end_array() override { return true; }
-  bool parse_error(size_t position, const std::string& token,
-                   const nlohmann::detail::exception&) override {
-    return Fail(
-        fmt::format("malformed JSON at byte {} of the JSON text, at {}", position, Quoted(token)));
+// `where` names the file and the tensor.
+Result<SafetensorsHeader::Entry> ReadEntry(const std::string& name, const JsonValue& fields,
+                                           const std::string& where) {
+  if (!fields.is_object()) {
+    return DataLoss("{}: expected an object, got {}", where, fields.ToString());
   }
-  const Status& status() const { return status_; }
+  for (const auto& [field, value] : *fields.AsObject()) {
+    if (field == "dtype" || field == "shape" || field == "data_offsets") continue;
+    return DataLoss("{}: field {} is not part of the format", where, Quoted(field));
+  }
+  const JsonValue* dtype = fields.Find("dtype");
+  const JsonValue* shape = fields.Find("shape");
+  const JsonValue* offsets = fields.Find("data_offsets");
+  if (dtype == nullptr || !dtype->is_string() || shape == nullptr || offsets == nullptr) {
+    return DataLoss("{}: needs a dtype, a shape and two data_offsets", where);
+  }
+  SafetensorsHeader::Entry entry{.name = name, .dtype = *dtype->AsString(), .shape = {}};
+  ASSIGN_OR_RETURN(entry.shape, ReadNumbers(*shape, where + ": shape"));
+  ASSIGN_OR_RETURN(const auto range, ReadNumbers(*offsets, where + ": data_offsets"));
+  if (range.size() != 2) return DataLoss("{}: data_offsets must be two numbers", where);
+  entry.begin = range[0];
+  entry.end = range[1];
+  return entry;
+}
 
- protected:
-  bool Fail(const std::string& message) {
-    if (status_.ok()) status_ = DataLoss("{}: {}", source_, message);
-    return false;
-  }
-  virtual bool Unexpected(const char* what) = 0;
-
- private:
-  const std::string& source_;
-  Status status_;
-};
-
-class HeaderSax final : public StrictSax {
- public:
-  using StrictSax::StrictSax;
-  SafetensorsHeader header;
-
-  bool start_object(size_t) override {
-    if (place_ == Place::kOutside) return Move(Place::kTop);
-    if (place_ == Place::kTop && !name_.empty()) {
-      if (name_ == "__metadata__") return Move(Place::kMetadata);
-      header.entries.push_back({.name = name_, .dtype = {}, .shape = {}});
-      fields_ = 0;
-      return Move(Place::kEntry);
-    }
-    return Unexpected("an object");
-  }
-  bool end_object() override {
-    if (place_ == Place::kEntry && fields_ != (kDtype | kShape | kOffsets)) {
-      return Fail(
-          fmt::format("tensor {}: needs a dtype, a shape and two data_offsets", Quoted(name_)));
-    }
-    return Move(place_ == Place::kTop ? Place::kOutside : Place::kTop);
-  }
-  bool key(std::string& text) override {
-    if (place_ == Place::kTop) {
-      if (text.empty()) return Fail("a tensor has no name");
-      if (!names_.insert(text).second) return Fail(Quoted(text) + " appears twice");
-      if (names_.size() > kMaxTensors) return Fail("there are more tensors than are supported");
-      name_ = std::move(text);
-      return true;
-    }
-    if (place_ == Place::kEntry) {
-      const int bit = text == "dtype"          ? kDtype
-                      : text == "shape"        ? kShape
-                      : text == "data_offsets" ? kOffsets
-                                               : 0;
-      if (bit == 0 || (fields_ & bit) != 0) {
-        return Fail(fmt::format("tensor {}: field {} {}", Quoted(name_), Quoted(text),
-                                bit == 0 ? "is not part of the format" : "appears twice"));
-      }
-      field_ = bit;
-      return true;
-    }
-    metadata_key_ = std::move(text);
-    return true;
-  }
-  bool string(std::string& text) override {
-    if (place_ == Place::kMetadata) {
-      header.metadata.emplace_back(metadata_key_, std::move(text));
-      return true;
-    }
-    if (place_ != Place::kEntry || field_ != kDtype) return Unexpected("a string");
-    header.entries.back().dtype = std::move(text);
-    fields_ |= kDtype;
-    return true;
-  }
-  bool start_array(size_t) override {
-    if (place_ != Place::kEntry || field_ == kDtype) return Unexpected("an array");
-    numbers_.clear();
-    return Move(Place::kArray);
-  }
-  bool number_unsigned(uint64_t value) override {
-    if (place_ != Place::kArray) return Unexpected("a number");
-    if (numbers_.size() == kMaxDims) {
-      return Fail("tensor " + Quoted(name_) + ": a list is too long");
-    }
-    numbers_.push_back(value);
-    return true;
-  }
-  bool end_array() override {
-    SafetensorsHeader::Entry& entry = header.entries.back();
-    place_ = Place::kEntry;
-    fields_ |= field_;
-    if (field_ == kShape) {
-      entry.shape = numbers_;
-      return true;
-    }
-    if (numbers_.size() != 2) {
-      return Fail("tensor " + Quoted(name_) + ": data_offsets must be two numbers");
-    }
-    entry.begin = numbers_[0];
-    entry.end = numbers_[1];
-    return true;
-  }
-
- private:
-  enum class Place { kOutside, kTop, kMetadata, kEntry, kArray };
-  enum Field { kDtype = 1, kShape = 2, kOffsets = 4 };
-
-  bool Move(Place place) {
-    place_ = place;
-    return true;
-  }
-  bool Unexpected(const char* what) override {
-    if (place_ == Place::kOutside) return Fail("the header must be an object");
-    return Fail(fmt::format("{}{}: {} is not expected there",
-                            place_ == Place::kMetadata ? "metadata " : "tensor ",
-                            Quoted(place_ == Place::kMetadata ? metadata_key_ : name_), what));
-  }
-
-  Place place_ = Place::kOutside;
-  std::string name_, metadata_key_;
-  std::unordered_set<std::string> names_;
-  int field_ = 0, fields_ = 0;
-  std::vector<uint64_t> numbers_;
-};
-
-// Reads "weight_map" and skips everything else.
-class IndexSax final : public StrictSax {
- public:
-  using StrictSax::StrictSax;
-  SafetensorsIndex index;
-  bool found = false;
-
-  bool null() override { return Ignored("null"); }
-  bool boolean(bool) override { return Ignored("true or false"); }
-  bool number_integer(int64_t) override { return Ignored("a number"); }
-  bool number_unsigned(uint64_t) override { return Ignored("a number"); }
-  bool number_float(double, const std::string&) override { return Ignored("a number"); }
-  bool start_object(size_t) override {
-    if (in_map()) return Unexpected("an object");
-    if (depth_ == 1 && key_ == "weight_map") {
-      if (found) return Fail("\"weight_map\" appears twice");
-      found = true;
-      map_ = true;
-    }
-    return Enter();
-  }
-  bool end_object() override {
-    if (--depth_ == 1) map_ = false;
-    return true;
-  }
-  bool start_array(size_t) override {
-    if (depth_ == 0 || in_map()) return Unexpected("an array");
-    return Enter();
-  }
-  bool end_array() override {
-    --depth_;
-    return true;
-  }
-  bool key(std::string& text) override {
-    key_ = std::move(text);
-    return true;
-  }
-  bool string(std::string& file) override {
-    if (!in_map()) return Ignored("a string");
-    // A path could lead out of the user's folder.
-    const bool plain = file.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
-    if (!plain || !file.ends_with(".safetensors") || file.front() == '.') {
-      return Fail(
-          fmt::format("weight_map: tensor {} is in {}, which is not the name of a .safetensors "
-                      "file next to the index",
-                      Quoted(key_), Quoted(file)));
-    }
-    const auto [it, fresh] = places_.emplace(file, index.files.size());
-    if (fresh) index.files.push_back(file);
-    if (index.files.size() > kMaxFiles) return Fail("there are more files than are supported");
-    if (!index.tensor_files.emplace(key_, it->second).second) {
-      return Fail("weight_map: tensor " + Quoted(key_) + " appears twice");
-    }
-    return true;
-  }
-
- private:
-  bool in_map() const { return map_ && depth_ == 2; }
-  bool Enter() { return ++depth_ <= 16 || Fail("objects and arrays are nested too deep"); }
-  bool Ignored(const char* what) { return depth_ == 0 || in_map() ? Unexpected(what) : true; }
-  bool Unexpected(const char* what) override {
-    if (depth_ == 0) return Fail("must be a JSON object");
-    return Fail(fmt::format("weight_map: tensor {}: expected the name of a file, got {}",
-                            Quoted(key_), what));
-  }
-
-  int depth_ = 0;
-  bool map_ = false;
-  std::string key_;
-  std::map<std::string, size_t> places_;
-};
+// A path could lead out of the user's folder.
+bool IsFileName(std::string_view file) {
+  return file.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos &&
+         file.ends_with(".safetensors") && !file.starts_with('.');
+}
 
 }  // namespace
 
@@ -250,20 +74,51 @@ const SafetensorsType* FindSafetensorsType(std::string_view name) {
 }
 
 Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, const std::string& source) {
-  HeaderSax sax(source);
-  nlohmann::json::sax_parse(json.begin(), json.end(), &sax);
-  RETURN_IF_ERROR(sax.status());
-  return std::move(sax.header);
+  ASSIGN_OR_RETURN(const JsonValue entries, ParseConfigJson(json, source, json.size()));
+  SafetensorsHeader header;
+  for (const auto& [name, value] : *entries.AsObject()) {
+    if (name.empty()) return DataLoss("{}: a tensor has no name", source);
+    if (name != "__metadata__") {
+      const std::string where = fmt::format("{}: tensor {}", source, Quoted(name));
+      ASSIGN_OR_RETURN(SafetensorsHeader::Entry entry, ReadEntry(name, value, where));
+      header.entries.push_back(std::move(entry));
+      continue;
+    }
+    if (!value.is_object()) return DataLoss("{}: __metadata__ must be an object", source);
+    for (const auto& [key, text] : *value.AsObject()) {
+      if (!text.is_string()) {
+        return DataLoss("{}: metadata {} must be a string", source, Quoted(key));
+      }
+      header.metadata.emplace_back(key, *text.AsString());
+    }
+  }
+  return header;
 }
 
 Result<SafetensorsIndex> ParseSafetensorsIndex(std::string_view json, const std::string& source) {
-  IndexSax sax(source);
-  nlohmann::json::sax_parse(json.begin(), json.end(), &sax);
-  RETURN_IF_ERROR(sax.status());
-  if (!sax.found || sax.index.files.empty()) {
+  ASSIGN_OR_RETURN(const JsonValue content, ParseConfigJson(json, source, json.size()));
+  const JsonValue* map = content.Find("weight_map");
+  if (map == nullptr || !map->is_object() || map->size() == 0) {
     return DataLoss("{}: has no \"weight_map\" that names a file", source);
   }
-  return std::move(sax.index);
+  SafetensorsIndex index;
+  std::map<std::string, size_t> places;
+  for (const auto& [tensor, value] : *map->AsObject()) {
+    const std::string* file = value.AsString();
+    if (file == nullptr || !IsFileName(*file)) {
+      return DataLoss(
+          "{}: weight_map: tensor {} is in {}, which is not the name of a .safetensors file next "
+          "to the index",
+          source, Quoted(tensor), value.ToString());
+    }
+    const auto [place, fresh] = places.emplace(*file, index.files.size());
+    if (fresh) index.files.push_back(*file);
+    if (index.files.size() > kMaxFiles) {
+      return DataLoss("{}: there are more files than are supported", source);
+    }
+    index.tensor_files.emplace(tensor, place->second);
+  }
+  return index;
 }
 
 }  // namespace tokamak

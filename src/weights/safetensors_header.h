@@ -34,7 +34,7 @@ struct SafetensorsHeader {
 };
 
 // Checks only the form: every entry has exactly a type, a shape and two offsets, and names are
-// distinct. `source` names the file in messages.
+// distinct. The caller has checked the size. `source` names the file in messages.
 Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, const std::string& source);
 
 }  // namespace tokamak

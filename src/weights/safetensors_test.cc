@@ -85,7 +85,7 @@ TEST(Safetensors, RefusesMalformedFilesNamingFileAndTensor) {
       {"{\"t\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, "two numbers"},
       {"{\"t\":{\"type\":\"F32\"}}", 4, "\"type\""},
       {"{\"t\":[]}", 4, "\"t\""},
-      {"[]", 0, "must be an object"},
+      {"[]", 0, "must be a JSON object"},
       {"{\"t\":", 0, "malformed JSON"},
       {std::string(100000, '['), 0, "object"},
   };
