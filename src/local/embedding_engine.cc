@@ -15,7 +15,8 @@ TimePoint Now() { return std::chrono::steady_clock::now(); }
 
 Status NotGenerating() {
   return Unimplemented(
-      "this model embeds texts and generates none: use /v1/embeddings or `tokamak embed`");
+      "this model makes embeddings and cannot generate text: use /v1/embeddings or `tokamak "
+      "embed`");
 }
 
 bool IsFinite(const std::vector<float>& vector) {
@@ -171,17 +172,17 @@ Result<EmbeddingRequest> EmbeddingEngine::TokenizeEmbedding(EmbeddingRequest req
   for (size_t i = 0; i < request.inputs.size(); ++i) {
     EmbeddingInput& input = request.inputs[i];
     const std::string path = PathOf(request, i);
-    if (input.text.has_value() != input.token_ids.empty()) {
-      return InvalidArgument("{}: must hold at least one token", path);
+    if (input.text && !input.token_ids.empty()) {
+      return InvalidArgument("{}: give either text or token ids, not both", path);
     }
     if (input.text) {
       ASSIGN_OR_RETURN(input.token_ids, TokensOf(*input.text, prompt, request));
       input.text.reset();
-      if (input.token_ids.empty()) {
-        return InvalidArgument("{}: has no token, and this model adds none", path);
-      }
     } else {
       RETURN_IF_ERROR(Truncate(request, /*special=*/false, input.token_ids));
+    }
+    if (input.token_ids.empty()) {
+      return InvalidArgument("{}: must hold at least one token", path);
     }
     RETURN_IF_ERROR(CheckLength(input.token_ids.size(), path));
     for (size_t j = 0; j < input.token_ids.size(); ++j) {

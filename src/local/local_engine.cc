@@ -12,7 +12,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kSnapshotPeriod(100);
 
-Status NotEmbedding() { return Unimplemented("this model generates text and embeds none"); }
+Status NotEmbedding() {
+  return Unimplemented("this model generates text and cannot make embeddings");
+}
 
 }  // namespace
 
@@ -125,16 +127,16 @@ void LocalEngine::Take(EngineMessage message) {
 
 Result<Arrival> LocalEngine::MakeArrival(Request request) const {
   Arrival arrival;
-  if (request.prompt.has_value() == !request.token_ids.empty()) {
-    return InvalidArgument("prompt: give either text or token ids, and not an empty list");
+  if (request.prompt && !request.token_ids.empty()) {
+    return InvalidArgument("prompt: give either text or token ids, not both");
   }
   if (request.prompt) {
     ASSIGN_OR_RETURN(arrival.prompt, Tokenize(*request.prompt, request.add_special_tokens,
                                               request.parse_special_tokens));
-    if (arrival.prompt.empty()) return InvalidArgument("prompt: must hold at least one token");
   } else {
     arrival.prompt = std::move(request.token_ids);
   }
+  if (arrival.prompt.empty()) return InvalidArgument("prompt: must hold at least one token");
   arrival.sampling = std::move(request.sampling);
   if (!arrival.sampling.seed) arrival.sampling.seed = RandomSeed();
   arrival.priority = request.priority;

@@ -239,7 +239,7 @@ class CommandLine(unittest.TestCase):
             self.skipTest('the model is not there')
         result = support.tokamak('embed', support.model_path(), '--string', 'a', check=False)
         self.assertEqual(result.returncode, 1)
-        self.assertIn('generates text and embeds none', result.stderr)
+        self.assertIn('generates text and cannot make embeddings', result.stderr)
         with support.Server() as server:
             status, answer = server.request('/v1/embeddings', {'input': 'a'})
             self.assertEqual(status, 400)

@@ -78,7 +78,8 @@ Status Preparer::CheckLength(std::string_view path, std::string_view text) const
 
 Result<PreparedCompletion> Preparer::Prepare(bool chat, std::string body) const {
   if (engine_.model().task == Task::kEmbed) {
-    return Unimplemented("this model embeds texts and generates none; it answers /v1/embeddings");
+    return Unimplemented(
+        "this model makes embeddings and cannot generate text; use /v1/embeddings");
   }
   PreparedCompletion prepared;
   CompletionRequest& request = prepared.request;
@@ -97,7 +98,7 @@ Result<PreparedCompletion> Preparer::Prepare(bool chat, std::string body) const 
 Result<OpenAiEmbeddingRequest> Preparer::Embed(std::string body) const {
   if (engine_.model().task != Task::kEmbed) {
     return Unimplemented(
-        "this model generates text and embeds none; it answers /v1/chat/completions and "
+        "this model generates text and cannot make embeddings; use /v1/chat/completions or "
         "/v1/completions");
   }
   ASSIGN_OR_RETURN(OpenAiEmbeddingRequest prepared, ParseEmbeddingRequest(body));
@@ -139,7 +140,8 @@ Status Preparer::PrepareChat(PreparedCompletion& prepared) const {
   RETURN_IF_ERROR(CheckLength("messages", rendered.text));
   // The template writes special tokens as text, the begin-of-text token included.
   ASSIGN_OR_RETURN(auto ids, engine_.Tokenize(rendered.text, /*add_special=*/false, true));
-  if (ids.empty()) return InvalidArgument("messages: the model's template makes no text of them");
+  if (ids.empty())
+    return InvalidArgument("messages: the model's template turns them into an empty prompt");
   prepared.prompts.push_back(std::move(ids));
   if (rendered.answer_format->active()) {
     prepared.request.sampling.shown_special_tokens = format.marks;
