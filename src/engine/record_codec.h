@@ -103,8 +103,7 @@ requires(std::is_unsigned_v<T> && !std::is_same_v<T, bool>) void Field(A& a, T& 
   value = static_cast<T>(wide);
   if (value != wide) a.Fail();
 }
-template <typename A>
-void Field(A& a, bool& value) {
+void Field(auto& a, bool& value) {
   uint64_t wide = value ? 1 : 0;
   a.Unsigned(wide);
   if (wide > 1) a.Fail();
@@ -137,9 +136,12 @@ void Enum(A& a, T& value, T last) {
   }
   value = static_cast<T>(number);
 }
-template <typename A>
-void Field(A& a, std::string& value) {
-  a.String(value);
+void Field(auto& a, std::string& value) { a.String(value); }
+
+// The fields in this order.
+template <typename A, typename... T>
+void Fields(A& a, T&... values) {
+  (Field(a, values), ...);
 }
 
 // Containers. Their elements' Field functions are found on instantiation.
@@ -151,65 +153,29 @@ void Field(A& a, std::optional<T>& value);
 template <typename A, typename T>
 void Field(A& a, std::vector<T>& value);
 
-template <typename A>
-void Field(A& a, CacheGroup& v) {
+void Field(auto& a, CacheGroup& v) {
   Enum(a, v.kind, CacheGroupKind::kWindow);
-  Field(a, v.block_size);
-  Field(a, v.window);
+  Fields(a, v.block_size, v.window);
 }
-template <typename A>
-void Field(A& a, ExecutorLimits& v) {
-  Field(a, v.cache.groups);
-  Field(a, v.cache.block_bytes);
-  Field(a, v.cache.num_device_blocks);
-  Field(a, v.cache.num_host_blocks);
-  Field(a, v.cache.original_context);
-  Field(a, v.max_seqs);
-  Field(a, v.max_step_tokens);
-  Field(a, v.max_context);
-  Field(a, v.vocab_size);
-  Field(a, v.depth);
+void Field(auto& a, ExecutorLimits& v) {
+  Fields(a, v.cache.groups, v.cache.block_bytes, v.cache.num_device_blocks, v.cache.num_host_blocks,
+         v.cache.original_context, v.max_seqs, v.max_step_tokens, v.max_context, v.vocab_size,
+         v.depth);
 }
-template <typename A>
-void Field(A& a, EngineCoreOptions& v) {
-  Field(a, v.max_seqs);
-  Field(a, v.max_step_tokens);
-  Field(a, v.max_context);
-  Field(a, v.max_queue);
-  Field(a, v.target_itl_ms);
-  Field(a, v.quantum);
-  Field(a, v.prefix_cache);
-  Field(a, v.seed);
-  Field(a, v.max_failures);
+void Field(auto& a, EngineCoreOptions& v) {
+  Fields(a, v.max_seqs, v.max_step_tokens, v.max_context, v.max_queue, v.target_itl_ms, v.quantum,
+         v.prefix_cache, v.seed, v.max_failures);
 }
-template <typename A>
-void DistributionFields(A& a, SamplingParams& v) {
-  Field(a, v.temperature);
-  Field(a, v.top_k);
-  Field(a, v.top_p);
-  Field(a, v.min_p);
-  Field(a, v.typical_p);
-  Field(a, v.repetition_penalty);
-  Field(a, v.presence_penalty);
-  Field(a, v.frequency_penalty);
-  Field(a, v.logit_bias);
+void DistributionFields(auto& a, SamplingParams& v) {
+  Fields(a, v.temperature, v.top_k, v.top_p, v.min_p, v.typical_p, v.repetition_penalty,
+         v.presence_penalty, v.frequency_penalty, v.logit_bias);
 }
-template <typename A>
-void Field(A& a, SamplingParams& v) {
+void Field(auto& a, SamplingParams& v) {
   DistributionFields(a, v);
-  Field(a, v.seed);
-  Field(a, v.n);
-  Field(a, v.max_tokens);
-  Field(a, v.min_tokens);
-  Field(a, v.stop);
-  Field(a, v.stop_token_ids);
-  Field(a, v.ignore_eos);
-  Field(a, v.shown_special_tokens);
-  Field(a, v.logprobs);
-  Field(a, v.prompt_logprobs);
+  Fields(a, v.seed, v.n, v.max_tokens, v.min_tokens, v.stop, v.stop_token_ids, v.ignore_eos,
+         v.shown_special_tokens, v.logprobs, v.prompt_logprobs);
 }
-template <typename A>
-void Field(A& a, CopyBlock& v) {
+void Field(auto& a, CopyBlock& v) {
   Enum(a, v.source_tier, Tier::kHost);
   Field(a, v.source);
   Enum(a, v.destination_tier, Tier::kHost);
@@ -217,67 +183,28 @@ void Field(A& a, CopyBlock& v) {
 }
 // A record holds only a digest of it, so nothing reads it.
 inline void Field(Encoder& a, AdmitSequence& v) {
-  Field(a, v.slot);
-  Field(a, v.tokens);
-  Field(a, v.num_prompt_tokens);
-  Field(a, v.num_computed);
+  Fields(a, v.slot, v.tokens, v.num_prompt_tokens, v.num_computed);
   DistributionFields(a, v.sampling);
   uint64_t seed = v.sampling.seed.value_or(0);
   int32_t logprobs = v.sampling.logprobs.value_or(-1);
   int32_t prompt_logprobs = v.sampling.prompt_logprobs.value_or(-1);
-  Field(a, seed);
-  Field(a, v.choice);
-  Field(a, v.sampling.min_tokens);
-  Field(a, v.sampling.stop_token_ids);
-  Field(a, logprobs);
-  Field(a, prompt_logprobs);
+  Fields(a, seed, v.choice, v.sampling.min_tokens, v.sampling.stop_token_ids, logprobs,
+         prompt_logprobs);
 }
-template <typename A>
-void Field(A& a, AppendBlocks& v) {
-  Field(a, v.slot);
-  Field(a, v.group);
-  Field(a, v.blocks);
+void Field(auto& a, AppendBlocks& v) { Fields(a, v.slot, v.group, v.blocks); }
+void Field(auto& a, StepRow& v) { Fields(a, v.slot, v.num_tokens, v.sample); }
+void Field(auto& a, StepInput& v) {
+  Fields(a, v.number, v.free, v.copies, v.admit, v.append, v.rows);
 }
-template <typename A>
-void Field(A& a, StepRow& v) {
-  Field(a, v.slot);
-  Field(a, v.num_tokens);
-  Field(a, v.sample);
-}
-template <typename A>
-void Field(A& a, StepInput& v) {
-  Field(a, v.number);
-  Field(a, v.free);
-  Field(a, v.copies);
-  Field(a, v.admit);
-  Field(a, v.append);
-  Field(a, v.rows);
-}
-template <typename A>
-void Field(A& a, TokenLogprobs::Entry& v) {
-  Field(a, v.token_id);
-  Field(a, v.logprob);
-}
-template <typename A>
-void Field(A& a, TokenLogprobs& v) {
-  Field(a, v.token);
-  Field(a, v.top);
-}
-template <typename A>
-void Field(A& a, RowOutput& v) {
+void Field(auto& a, TokenLogprobs::Entry& v) { Fields(a, v.token_id, v.logprob); }
+void Field(auto& a, TokenLogprobs& v) { Fields(a, v.token, v.top); }
+void Field(auto& a, RowOutput& v) {
   Field(a, v.slot);
   Enum(a, v.health, RowHealth::kNoCandidate);
-  Field(a, v.tokens);
-  Field(a, v.logprobs);
-  Field(a, v.prompt_logprobs);
+  Fields(a, v.tokens, v.logprobs, v.prompt_logprobs);
 }
-template <typename A>
-void Field(A& a, StepOutput& v) {
-  Field(a, v.number);
-  Field(a, v.rows);
-}
-template <typename A>
-void Field(A& a, Status& v) {
+void Field(auto& a, StepOutput& v) { Fields(a, v.number, v.rows); }
+void Field(auto& a, Status& v) {
   StatusCode code = v.code();
   std::string message(v.message());
   Enum(a, code, StatusCode::kInternal);
@@ -291,74 +218,33 @@ void Field(A& a, Status& v) {
 
 // Events.
 
-template <typename A>
-void Field(A& a, RecordHeader& v) {
+void Field(auto& a, RecordHeader& v) {
   Field(a, v.version);
   if (v.version != kRecordVersion) return;  // the rest may look different
-  Field(a, v.properties);
-  Field(a, v.options);
-  Field(a, v.limits);
+  Fields(a, v.properties, v.options, v.limits);
 }
-template <typename A>
-void Field(A& a, ArrivalEvent& v) {
-  Field(a, v.arrival.id);
-  Field(a, v.arrival.prompt);
-  Field(a, v.arrival.sampling);
-  Field(a, v.arrival.eos_ids);
-  Field(a, v.arrival.priority);
-  Field(a, v.arrival.client);
-  Field(a, v.arrival.cache_root);
-  Field(a, v.has_decoders);
+void Field(auto& a, ArrivalEvent& v) {
+  Fields(a, v.arrival.id, v.arrival.prompt, v.arrival.sampling, v.arrival.eos_ids,
+         v.arrival.priority, v.arrival.client, v.arrival.cache_root, v.has_decoders);
 }
-template <typename A>
-void Field(A& a, CancelEvent& v) {
-  Field(a, v.request);
-}
-template <typename A>
-void Field(A&, CancelAllEvent&) {}
-template <typename A>
-void Field(A& a, PauseEvent& v) {
-  Field(a, v.request);
-}
-template <typename A>
-void Field(A& a, ResumeEvent& v) {
-  Field(a, v.request);
-}
-template <typename A>
-void Field(A&, StepEvent&) {}
-template <typename A>
-void Field(A& a, ClockEvent& v) {
-  Field(a, v.nanoseconds);
-}
-template <typename A>
-void Field(A& a, SubmitEvent& v) {
-  Field(a, v.number);
-  Field(a, v.num_rows);
-  Field(a, v.digest);
-  Field(a, v.status);
-}
-template <typename A>
-void Field(A& a, SampleEvent& v) {
-  Field(a, v.status);
-}
-template <typename A>
-void Field(A& a, DoneEvent& v) {
-  Field(a, v.done);
-}
-template <typename A>
-void Field(A& a, WaitEvent& v) {
+void Field(auto& a, CancelEvent& v) { Field(a, v.request); }
+void Field(auto&, CancelAllEvent&) {}
+void Field(auto& a, PauseEvent& v) { Field(a, v.request); }
+void Field(auto& a, ResumeEvent& v) { Field(a, v.request); }
+void Field(auto&, StepEvent&) {}
+void Field(auto& a, ClockEvent& v) { Field(a, v.nanoseconds); }
+void Field(auto& a, SubmitEvent& v) { Fields(a, v.number, v.num_rows, v.digest, v.status); }
+void Field(auto& a, SampleEvent& v) { Field(a, v.status); }
+void Field(auto& a, DoneEvent& v) { Field(a, v.done); }
+void Field(auto& a, WaitEvent& v) {
   Field(a, v.status);
   if (v.status.ok()) Field(a, v.output);
 }
-template <typename A>
-void Field(A& a, ResetEvent& v) {
-  Field(a, v.status);
-}
+void Field(auto& a, ResetEvent& v) { Field(a, v.status); }
 
 template <typename A, typename T, typename U>
 void Field(A& a, std::pair<T, U>& value) {
-  Field(a, value.first);
-  Field(a, value.second);
+  Fields(a, value.first, value.second);
 }
 template <typename A, typename T>
 void Field(A& a, std::optional<T>& value) {
