@@ -35,7 +35,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                 {"add_generation_prompt", Value::Bool(true)}};
   jinja::Interpreter interpreter(**program, inputs, limits, std::tm{});
   const Result<std::string> text = interpreter.Render();
-  if (text.ok() && !jinja::IsValidUtf8(*text)) std::abort();
+  if (text.ok() && !IsValidUtf8(*text)) std::abort();
   if (text.ok() && text->size() > limits.memory_bytes) std::abort();
   if (!text.ok() && text.status().message().empty()) std::abort();
   return 0;

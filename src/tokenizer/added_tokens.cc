@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/unicode.h"
-#include "tokenizer/utf8.h"
 
 namespace tokamak {
 namespace {

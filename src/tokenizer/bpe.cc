@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/bpe_merges.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/byte_fallback.h"
@@ -14,7 +15,6 @@
 #include "tokenizer/pretokenizer.h"
 #include "tokenizer/string_index.h"
 #include "tokenizer/unicode.h"
-#include "tokenizer/utf8.h"
 
 namespace tokamak {
 namespace {

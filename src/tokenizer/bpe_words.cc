@@ -6,12 +6,12 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/bpe_merges.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/byte_token.h"
 #include "tokenizer/pipeline_spec.h"
 #include "tokenizer/string_index.h"
-#include "tokenizer/utf8.h"
 #include "tokenizer/word_models.h"
 
 namespace tokamak {

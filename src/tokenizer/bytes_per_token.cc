@@ -4,11 +4,11 @@
 #include <array>
 #include <string>
 
+#include "base/utf8.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/byte_token.h"
 #include "tokenizer/pipeline_spec.h"
 #include "tokenizer/pretokenizer.h"
-#include "tokenizer/utf8.h"
 
 namespace tokamak {
 namespace {

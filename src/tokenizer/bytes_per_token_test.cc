@@ -5,12 +5,12 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "base/utf8.h"
 #include "tokenizer/testing/test_strings.h"
 #include "tokenizer/testing/tiny_vocabs.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_file.h"
 #include "tokenizer/unicode.h"
-#include "tokenizer/utf8.h"
 
 namespace tokamak {
 namespace {

@@ -1,7 +1,7 @@
 #include "tokenizer/charsmap.h"
 
 #include "base/error.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace tokamak {
 namespace {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
+#include "base/utf8.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
 
 namespace tokamak {
 

@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/bert_text.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/unicode.h"
-#include "tokenizer/utf8.h"
 
 namespace tokamak {
 namespace {

@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/byte_token.h"
 #include "tokenizer/byte_trie.h"
 #include "tokenizer/pipeline_spec.h"
 #include "tokenizer/unigram_search.h"
-#include "tokenizer/utf8.h"
 #include "tokenizer/word_models.h"
 
 namespace tokamak {

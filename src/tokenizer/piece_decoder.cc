@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/byte_token.h"
-#include "tokenizer/utf8.h"
 
 namespace tokamak {
 namespace {

@@ -6,8 +6,8 @@
 #include <pcre2.h>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/unicode.h"
-#include "tokenizer/utf8.h"
 
 namespace tokamak {
 namespace {

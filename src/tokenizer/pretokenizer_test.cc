@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/testing/sanitizers.h"
+#include "base/utf8.h"
 #include "tokenizer/testing/test_strings.h"
-#include "tokenizer/utf8.h"
 
 namespace tokamak {
 namespace {

@@ -4,10 +4,10 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/pipeline_spec.h"
 #include "tokenizer/string_index.h"
-#include "tokenizer/utf8.h"
 
 namespace tokamak {
 namespace {

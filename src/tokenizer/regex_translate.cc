@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/regex.h"
-#include "tokenizer/utf8.h"
 
 namespace tokamak {
 namespace {

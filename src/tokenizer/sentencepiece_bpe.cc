@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/bpe_merges.h"
 #include "tokenizer/byte_fallback.h"
 #include "tokenizer/byte_trie.h"
 #include "tokenizer/escaped_space.h"
 #include "tokenizer/pipeline_spec.h"
 #include "tokenizer/string_index.h"
-#include "tokenizer/utf8.h"
 
 namespace tokamak {
 namespace {

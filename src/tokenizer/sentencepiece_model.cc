@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/byte_token.h"
 #include "tokenizer/escaped_space.h"
 #include "tokenizer/pipeline_spec.h"
 #include "tokenizer/proto_reader.h"
 #include "tokenizer/string_index.h"
-#include "tokenizer/utf8.h"
 
 namespace tokamak {
 namespace {

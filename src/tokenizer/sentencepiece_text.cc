@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/escaped_space.h"
-#include "tokenizer/utf8.h"
 
 namespace tokamak {
 

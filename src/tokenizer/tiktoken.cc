@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/base64.h"
 #include "tokenizer/ranked_vocab.h"
 #include "tokenizer/tiktoken_families.h"
-#include "tokenizer/utf8.h"
 
 namespace tokamak {
 namespace {

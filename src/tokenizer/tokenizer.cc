@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/byte_token.h"
@@ -20,7 +21,6 @@
 #include "tokenizer/string_index.h"
 #include "tokenizer/text_model.h"
 #include "tokenizer/unigram.h"
-#include "tokenizer/utf8.h"
 #include "tokenizer/wordpiece.h"
 
 namespace tokamak {

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/stop_strings.h"
 #include "tokenizer/testing/tiny_vocabs.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
 
 namespace tokamak {
 namespace {

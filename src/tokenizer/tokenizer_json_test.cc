@@ -9,10 +9,10 @@
 #include <sstream>
 
 #include "base/file.h"
+#include "base/utf8.h"
 #include "tokenizer/regex.h"
 #include "tokenizer/testing/test_strings.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
 
 namespace tokamak {
 namespace {

@@ -7,11 +7,11 @@
 #include <thread>
 
 #include "base/testing/sanitizers.h"
+#include "base/utf8.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/testing/reference.h"
 #include "tokenizer/testing/test_strings.h"
 #include "tokenizer/testing/tiny_vocabs.h"
-#include "tokenizer/utf8.h"
 
 namespace tokamak {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace tokamak {
 namespace {
@@ -60,8 +60,7 @@ std::string_view TrimLeft(std::string_view text) {
 
 std::string_view TrimRight(std::string_view text) {
   while (!text.empty()) {
-    size_t begin = text.size() - 1;
-    while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
+    const size_t begin = PreviousCodePoint(text, text.size());
     size_t offset = begin;
     if (!IsWhiteSpace(NextCodePoint(text, offset))) break;
     text = text.substr(0, begin);

@@ -3,7 +3,7 @@
 #include <limits>
 #include <utility>
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace tokamak {
 

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "tokenizer/pretokenizer.h"
 #include "tokenizer/testing/tiny_vocabs.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
 
 namespace tokamak {
 namespace {

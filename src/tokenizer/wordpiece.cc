@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "tokenizer/bert_text.h"
 #include "tokenizer/byte_trie.h"
 #include "tokenizer/escaped_space.h"
 #include "tokenizer/unicode.h"
-#include "tokenizer/utf8.h"
 
 namespace tokamak {
 namespace {

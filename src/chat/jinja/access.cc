@@ -178,7 +178,7 @@ Value Iterate(Runtime& rt, const Value& value) {
       if (!rt.budget().Charge(text.size() * sizeof(Value))) return Value();  // for this list
       for (size_t i = 0; i < text.size() && !rt.Failed();) {
         const size_t start = i;
-        DecodeAt(text, &i);
+        NextCodePoint(text, i);
         items.push_back(rt.String(text.substr(start, i - start), value.markup()));
       }
       rt.budget().Release(text.size() * sizeof(Value));
@@ -274,13 +274,13 @@ Value SliceString(Runtime& rt, const Value& value, const SliceRange& slice) {
   if (!rt.budget().Charge(text.size() * sizeof(size_t))) return Value();
   for (size_t i = 0; i < text.size();) {
     starts.push_back(i);
-    DecodeAt(text, &i);
+    NextCodePoint(text, i);
   }
   std::string out;
   for (int64_t i = 0; i < slice.count; ++i) {
     size_t at = starts[static_cast<size_t>(slice.start + i * slice.step)];
     const size_t begin = at;
-    DecodeAt(text, &at);
+    NextCodePoint(text, at);
     out += text.substr(begin, at - begin);
   }
   rt.budget().Release(text.size() * sizeof(size_t));

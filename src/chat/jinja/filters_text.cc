@@ -27,7 +27,7 @@ std::string TitleWords(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size();) {
     const size_t start = i;
-    const char32_t first = DecodeAt(text, &i);
+    const char32_t first = NextCodePoint(text, i);
     if (splits(first)) {
       out += text.substr(start, i - start);
       continue;
@@ -35,7 +35,7 @@ std::string TitleWords(std::string_view text) {
     const size_t rest = i;
     while (i < text.size()) {
       size_t next = i;
-      if (splits(DecodeAt(text, &next))) break;
+      if (splits(NextCodePoint(text, next))) break;
       i = next;
     }
     out += ToUpper(text.substr(start, rest - start));
@@ -154,7 +154,7 @@ Value WordCount(Runtime& rt, const Value& input, CallArgs& args) {
   int64_t words = 0;
   bool inside = false;
   for (size_t i = 0; i < text.text().size();) {
-    const char32_t c = DecodeAt(text.text(), &i);
+    const char32_t c = NextCodePoint(text.text(), i);
     const bool word = c == '_' || IsAlphabetic(c) || IsNumeric(c);
     words += word && !inside ? 1 : 0;
     inside = word;

@@ -302,7 +302,7 @@ bool ReadSpec(std::string_view text, Spec* spec) {
   const auto is_align = [](char c) { return c == '<' || c == '>' || c == '^' || c == '='; };
   if (!text.empty()) {
     size_t second = 0;
-    DecodeAt(text, &second);
+    NextCodePoint(text, second);
     if (second < text.size() && is_align(text[second])) {
       spec->fill = std::string(text.substr(0, second));
       spec->align = text[second];

@@ -30,7 +30,7 @@ bool PrintJsonString(std::string_view text, bool ensure_ascii, Text& out) {
       json.clear();
       continue;
     }
-    const char32_t c = DecodeAt(text, &i);
+    const char32_t c = NextCodePoint(text, i);
     const size_t named = c < 0x80 ? kNamed.find(static_cast<char>(c)) : kNamed.npos;
     if (named != kNamed.npos) {
       json += '\\';

@@ -167,7 +167,7 @@ class Lexer {
         String(c);
       } else if (IsDigitByte(c)) {
         Number();
-      } else if (IsNameStart(DecodeAt(source_, &next))) {
+      } else if (IsNameStart(NextCodePoint(source_, next))) {
         Name();
       } else {
         OperatorToken(open);
@@ -179,7 +179,7 @@ class Lexer {
     size_t end = at_;
     while (end < source_.size()) {
       size_t next = end;
-      if (!IsNamePart(DecodeAt(source_, &next))) break;
+      if (!IsNamePart(NextCodePoint(source_, next))) break;
       end = next;
     }
     Add(Token::Kind::kName, std::string(source_.substr(at_, end - at_)));
@@ -250,7 +250,7 @@ class Lexer {
       return Skip(op.size());
     }
     size_t next = at_;
-    DecodeAt(source_, &next);
+    NextCodePoint(source_, next);
     Fail(fmt::format("unexpected char '{}'", source_.substr(at_, next - at_)));
   }
 
@@ -286,7 +286,7 @@ class Lexer {
                text[i + digits] <= '7') {
           ++digits;
         }
-        AppendUtf8(Code(text.substr(i, digits), 8), out);
+        AppendCodePoint(Code(text.substr(i, digits), 8), out);
         i += digits - 1;
       } else if (c == 'x' || c == 'u' || c == 'U') {
         const size_t digits = c == 'x' ? 2 : c == 'u' ? 4 : 8;
@@ -295,7 +295,7 @@ class Lexer {
           Fail(fmt::format("\\{} in a string does not name a character", c));
           return "";
         }
-        AppendUtf8(code, out);
+        AppendCodePoint(code, out);
         i += digits;
       } else {
         out += '\\';

@@ -54,7 +54,7 @@ Value SplitSpaces(std::string_view text, int64_t limit, Pieces pieces) {
     size_t end = limit-- == 0 ? text.size() : 0;
     while (end < text.size()) {
       size_t next = end;
-      if (IsSpace(DecodeAt(text, &next))) break;
+      if (IsSpace(NextCodePoint(text, next))) break;
       end = next;
     }
     if (!pieces.Add(text.substr(0, end))) break;
@@ -68,9 +68,9 @@ Value SplitSpacesRight(std::string_view text, int64_t limit, Pieces pieces) {
   while (!text.empty()) {
     size_t start = limit-- == 0 ? 0 : text.size();
     while (start > 0) {
-      const size_t previous = PreviousAt(text, start);
+      const size_t previous = PreviousCodePoint(text, start);
       size_t next = previous;
-      if (IsSpace(DecodeAt(text, &next))) break;
+      if (IsSpace(NextCodePoint(text, next))) break;
       start = previous;
     }
     if (!pieces.Add(text.substr(start))) break;
@@ -310,7 +310,7 @@ Value All(Runtime& rt, const Value& self, CallArgs& args) {
   BindNothing(rt, "str method", args);
   if (!rt.budget().StepBytes(self.text().size() * 8)) return Value();
   for (size_t i = 0; i < self.text().size();) {
-    if (!predicate(DecodeAt(self.text(), &i))) return Value::Bool(false);
+    if (!predicate(NextCodePoint(self.text(), i))) return Value::Bool(false);
   }
   return Value::Bool(!self.text().empty());
 }
@@ -334,7 +334,7 @@ Value IsTitle(Runtime& rt, const Value& self, CallArgs& args) {
   if (!rt.budget().StepBytes(self.text().size() * 8)) return Value();
   bool inside = false, found = false;
   for (size_t i = 0; i < self.text().size();) {
-    const char32_t c = DecodeAt(self.text(), &i);
+    const char32_t c = NextCodePoint(self.text(), i);
     if (inside ? IsUpper(c) : IsLower(c)) return Value::Bool(false);
     inside = IsUpper(c) || IsLower(c);
     found |= inside;
@@ -384,7 +384,7 @@ Value ReplaceAll(Runtime& rt, const Value& value, std::string_view from, std::st
       if (limit > 0) --limit;
       if (at == text.size()) break;
       const size_t start = at;
-      DecodeAt(text, &at);
+      NextCodePoint(text, at);
       if (!out.Append(text.substr(start, at - start))) return Value();
     }
   } else {
@@ -404,7 +404,7 @@ Value ReplaceAll(Runtime& rt, const Value& value, std::string_view from, std::st
 std::string_view TakeLine(std::string_view* text, bool keep_end) {
   for (size_t i = 0; i < text->size();) {
     const size_t at = i;
-    const char32_t c = DecodeAt(*text, &i);
+    const char32_t c = NextCodePoint(*text, i);
     const bool ends =
         (c >= 10 && c <= 13) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
     if (!ends) continue;

@@ -24,7 +24,7 @@ bool PrintStringRepr(std::string_view text, Text& out) {
       repr.clear();
       continue;
     }
-    const char32_t c = DecodeAt(text, &i);
+    const char32_t c = NextCodePoint(text, i);
     if (c == static_cast<char32_t>(quote) || c == '\\') {
       repr += '\\';
       repr += static_cast<char>(c);

@@ -50,7 +50,7 @@ bool InCase(Runtime& rt, const Value& input, CallArgs& args) {
   if (rt.Failed() || !rt.budget().StepBytes(text.text().size() * 8)) return false;
   bool found = false;
   for (size_t i = 0; i < text.text().size();) {
-    const char32_t c = DecodeAt(text.text(), &i);
+    const char32_t c = NextCodePoint(text.text(), i);
     if (upper ? IsLower(c) : IsUpper(c)) return false;
     found |= upper ? IsUpper(c) : IsLower(c);
   }

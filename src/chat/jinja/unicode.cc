@@ -35,7 +35,7 @@ void AppendUpper(char32_t c, std::string& out) {
     out += longer;
     return;
   }
-  AppendUtf8(static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))), out);
+  AppendCodePoint(static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))), out);
 }
 
 void AppendTitle(char32_t c, std::string& out) {
@@ -43,12 +43,12 @@ void AppendTitle(char32_t c, std::string& out) {
   if (!longer.empty()) {
     // Only its first letter stays a capital.
     size_t at = 0;
-    DecodeAt(longer, &at);
+    NextCodePoint(longer, at);
     out += longer.substr(0, at);
     out += ToLower(longer.substr(at));
     return;
   }
-  AppendUtf8(static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))), out);
+  AppendCodePoint(static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))), out);
 }
 
 bool IsCased(char32_t c) { return IsLower(c) || IsUpper(c); }
@@ -57,9 +57,9 @@ bool IsCased(char32_t c) { return IsLower(c) || IsUpper(c); }
 bool IsFinalSigma(std::string_view text, size_t at, size_t end) {
   bool before = false;
   for (size_t i = at; i > 0 && !before;) {
-    i = PreviousAt(text, i);
+    i = PreviousCodePoint(text, i);
     size_t next = i;
-    const char32_t c = DecodeAt(text, &next);
+    const char32_t c = NextCodePoint(text, next);
     if (IsCased(c)) {
       before = true;
     } else if (Category(c) != UTF8PROC_CATEGORY_MN && c != '\'' && c != '.') {
@@ -67,7 +67,7 @@ bool IsFinalSigma(std::string_view text, size_t at, size_t end) {
     }
   }
   for (size_t i = end; i < text.size();) {
-    const char32_t c = DecodeAt(text, &i);
+    const char32_t c = NextCodePoint(text, i);
     if (IsCased(c)) return false;
     if (Category(c) != UTF8PROC_CATEGORY_MN && c != '\'' && c != '.') break;
   }
@@ -83,13 +83,13 @@ void AppendLower(std::string_view text, size_t at, size_t end, char32_t c, std::
   } else if (c == 0x130) {
     out += "i\u0307";
   } else {
-    AppendUtf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))), out);
+    AppendCodePoint(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))), out);
   }
 }
 
 bool Contains(std::string_view set, char32_t c) {
   for (size_t i = 0; i < set.size();) {
-    if (DecodeAt(set, &i) == c) return true;
+    if (NextCodePoint(set, i) == c) return true;
   }
   return false;
 }
@@ -99,7 +99,7 @@ std::string_view StripLeftIf(std::string_view text, Fn strip) {
   size_t at = 0;
   while (at < text.size()) {
     size_t next = at;
-    if (!strip(DecodeAt(text, &next))) break;
+    if (!strip(NextCodePoint(text, next))) break;
     at = next;
   }
   return text.substr(at);
@@ -109,9 +109,9 @@ template <typename Fn>
 std::string_view StripRightIf(std::string_view text, Fn strip) {
   size_t end = text.size();
   while (end > 0) {
-    const size_t start = PreviousAt(text, end);
+    const size_t start = PreviousCodePoint(text, end);
     size_t next = start;
-    if (!strip(DecodeAt(text, &next))) break;
+    if (!strip(NextCodePoint(text, next))) break;
     end = start;
   }
   return text.substr(0, end);
@@ -119,87 +119,10 @@ std::string_view StripRightIf(std::string_view text, Fn strip) {
 
 }  // namespace
 
-bool IsValidUtf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    if (static_cast<unsigned char>(text[i]) < 0x80) {
-      ++i;
-      continue;
-    }
-    utf8proc_int32_t c = 0;
-    const utf8proc_ssize_t n =
-        utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + i,
-                         static_cast<utf8proc_ssize_t>(text.size() - i), &c);
-    if (n <= 0) return false;
-    i += static_cast<size_t>(n);
-  }
-  return true;
-}
-
-char32_t DecodeAt(std::string_view text, size_t* at) {
-  const auto byte = [&](size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) & 0x3Fu : 0u;
-  };
-  const auto first = static_cast<unsigned char>(text[*at]);
-  const size_t i = *at;
-  if (first < 0x80) {
-    *at += 1;
-    return first;
-  }
-  if (first < 0xE0) {
-    *at = std::min(i + 2, text.size());
-    return ((first & 0x1Fu) << 6) | byte(i + 1);
-  }
-  if (first < 0xF0) {
-    *at = std::min(i + 3, text.size());
-    return ((first & 0x0Fu) << 12) | (byte(i + 1) << 6) | byte(i + 2);
-  }
-  *at = std::min(i + 4, text.size());
-  return ((first & 0x07u) << 18) | (byte(i + 1) << 12) | (byte(i + 2) << 6) | byte(i + 3);
-}
-
-void AppendUtf8(char32_t c, std::string& out) {
-  if (c < 0x80) {
-    out += static_cast<char>(c);
-  } else if (c < 0x800) {
-    out += static_cast<char>(0xC0 | (c >> 6));
-    out += static_cast<char>(0x80 | (c & 0x3F));
-  } else if (c < 0x10000) {
-    out += static_cast<char>(0xE0 | (c >> 12));
-    out += static_cast<char>(0x80 | ((c >> 6) & 0x3F));
-    out += static_cast<char>(0x80 | (c & 0x3F));
-  } else {
-    out += static_cast<char>(0xF0 | (c >> 18));
-    out += static_cast<char>(0x80 | ((c >> 12) & 0x3F));
-    out += static_cast<char>(0x80 | ((c >> 6) & 0x3F));
-    out += static_cast<char>(0x80 | (c & 0x3F));
-  }
-}
-
 std::string ToUtf8(char32_t c) {
   std::string out;
-  AppendUtf8(c, out);
+  AppendCodePoint(c, out);
   return out;
-}
-
-int64_t CountCodePoints(std::string_view text) {
-  int64_t count = 0;
-  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80 ? 1 : 0;
-  return count;
-}
-
-size_t OffsetOf(std::string_view text, int64_t count) {
-  size_t at = 0;
-  for (; at < text.size(); ++at) {
-    if ((static_cast<unsigned char>(text[at]) & 0xC0) != 0x80 && count-- == 0) break;
-  }
-  return at;
-}
-
-size_t PreviousAt(std::string_view text, size_t at) {
-  do {
-    --at;
-  } while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80);
-  return at;
 }
 
 bool IsSpace(char32_t c) {
@@ -251,7 +174,7 @@ bool IsNamePart(char32_t c) {
 std::string ToUpper(std::string_view text) {
   std::string out;
   out.reserve(text.size());
-  for (size_t i = 0; i < text.size();) AppendUpper(DecodeAt(text, &i), out);
+  for (size_t i = 0; i < text.size();) AppendUpper(NextCodePoint(text, i), out);
   return out;
 }
 
@@ -260,7 +183,7 @@ std::string ToLower(std::string_view text) {
   out.reserve(text.size());
   for (size_t i = 0; i < text.size();) {
     const size_t at = i;
-    const char32_t c = DecodeAt(text, &i);
+    const char32_t c = NextCodePoint(text, i);
     AppendLower(text, at, i, c, out);
   }
   return out;
@@ -270,7 +193,7 @@ std::string Capitalize(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size();) {
     const size_t at = i;
-    const char32_t c = DecodeAt(text, &i);
+    const char32_t c = NextCodePoint(text, i);
     at == 0 ? AppendTitle(c, out) : AppendLower(text, at, i, c, out);
   }
   return out;
@@ -281,7 +204,7 @@ std::string ToTitle(std::string_view text) {
   bool inside = false;  // inside a word
   for (size_t i = 0; i < text.size();) {
     const size_t at = i;
-    const char32_t c = DecodeAt(text, &i);
+    const char32_t c = NextCodePoint(text, i);
     inside ? AppendLower(text, at, i, c, out) : AppendTitle(c, out);
     inside = IsCased(c);
   }
@@ -292,13 +215,13 @@ std::string SwapCase(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size();) {
     const size_t at = i;
-    const char32_t c = DecodeAt(text, &i);
+    const char32_t c = NextCodePoint(text, i);
     if (IsLower(c)) {
       AppendUpper(c, out);
     } else if (IsUpper(c)) {
       AppendLower(text, at, i, c, out);
     } else {
-      AppendUtf8(c, out);
+      AppendCodePoint(c, out);
     }
   }
   return out;

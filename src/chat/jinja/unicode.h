@@ -1,24 +1,14 @@
 // Templates see strings as sequences of code points; here they are UTF-8.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "base/utf8.h"
+
 namespace tokamak::jinja {
 
-// Rejects overlong forms and surrogates.
-bool IsValidUtf8(std::string_view text);
-// Returns the code point at `*at` and moves `*at` past it. The text must be valid UTF-8.
-char32_t DecodeAt(std::string_view text, size_t* at);
-void AppendUtf8(char32_t c, std::string& out);
 std::string ToUtf8(char32_t c);
-int64_t CountCodePoints(std::string_view text);
-// Returns the size in bytes of the first `count` code points; the whole size if there are fewer.
-size_t OffsetOf(std::string_view text, int64_t count);
-// Returns the start of the character that ends before byte `at`.
-size_t PreviousAt(std::string_view text, size_t at);
 
 // These agree with Python's str methods.
 bool IsSpace(char32_t c);

@@ -4,8 +4,8 @@
 #include <limits>
 #include <map>
 
+#include "base/utf8.h"
 #include "tokenizer/byte_alphabet.h"
-#include "tokenizer/utf8.h"
 
 namespace tokamak::testing {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "base/utf8.h"
 #include "tokenizer/byte_alphabet.h"
-#include "tokenizer/utf8.h"
 
 namespace tokamak::testing {
 namespace {

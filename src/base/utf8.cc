@@ -1,5 +1,6 @@
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -37,6 +38,8 @@ Utf8Unit ReadUnit(std::string_view text) {
   }
   return {Utf8State::kValid, length};
 }
+
+bool IsContinuation(char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; }
 
 size_t SkipAscii(std::string_view text, size_t offset) {
   while (offset + 8 <= text.size()) {
@@ -81,24 +84,36 @@ std::string ToValidUtf8(std::string_view text) {
 
 uint32_t NextCodePoint(std::string_view text, size_t& offset) {
   DCHECK(offset < text.size());
-  const auto byte = [&](size_t i) -> uint32_t { return static_cast<uint8_t>(text[offset + i]); };
-  const uint32_t lead = byte(0);
-  uint32_t code_point;
-  if (lead < 0x80) {
-    code_point = lead;
-    offset += 1;
-  } else if (lead < 0xE0) {
-    code_point = (lead & 0x1F) << 6 | (byte(1) & 0x3F);
-    offset += 2;
-  } else if (lead < 0xF0) {
-    code_point = (lead & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
-    offset += 3;
-  } else {
-    code_point =
-        (lead & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
-    offset += 4;
+  const size_t begin = offset;
+  const auto lead = static_cast<uint8_t>(text[begin]);
+  offset = std::min(begin + Utf8Length(text[begin]), text.size());
+  // Zero beyond the end.
+  const auto bits = [&](size_t i) -> uint32_t {
+    return begin + i < text.size() ? static_cast<uint8_t>(text[begin + i]) & 0x3F : 0;
+  };
+  if (lead < 0x80) return lead;
+  if (lead < 0xE0) return (lead & 0x1Fu) << 6 | bits(1);
+  if (lead < 0xF0) return (lead & 0x0Fu) << 12 | bits(1) << 6 | bits(2);
+  return (lead & 0x07u) << 18 | bits(1) << 12 | bits(2) << 6 | bits(3);
+}
+
+size_t PreviousCodePoint(std::string_view text, size_t offset) {
+  do {
+    --offset;
+  } while (offset > 0 && IsContinuation(text[offset]));
+  return offset;
+}
+
+int64_t CountCodePoints(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return !IsContinuation(c); });
+}
+
+size_t OffsetOf(std::string_view text, int64_t count) {
+  size_t offset = 0;
+  for (; offset < text.size(); ++offset) {
+    if (!IsContinuation(text[offset]) && count-- == 0) break;
   }
-  return code_point;
+  return offset;
 }
 
 void AppendCodePoint(uint32_t code_point, std::string& out) {

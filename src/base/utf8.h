@@ -19,8 +19,16 @@ size_t ValidUtf8Prefix(std::string_view text);
 void AppendValidUtf8(std::string_view text, std::string& out);
 std::string ToValidUtf8(std::string_view text);
 
+// Rejects overlong forms and surrogates.
+inline bool IsValidUtf8(std::string_view text) { return ValidUtf8Prefix(text) == text.size(); }
+
 // Returns the code point at `text[offset]`, valid UTF-8, and moves `offset` past it.
 uint32_t NextCodePoint(std::string_view text, size_t& offset);
+// Returns the start of the character that ends before byte `offset`, which is not 0.
+size_t PreviousCodePoint(std::string_view text, size_t offset);
+int64_t CountCodePoints(std::string_view text);
+// Returns the size in bytes of the first `count` code points; the whole size if there are fewer.
+size_t OffsetOf(std::string_view text, int64_t count);
 // Size of the character that starts with `lead`, a lead byte of valid UTF-8.
 inline size_t Utf8Length(char lead) {
   const auto byte = static_cast<uint8_t>(lead);
