@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json/json_value.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/common.h"
@@ -414,7 +414,8 @@ Status ParseConcurrency(const std::string& text, std::vector<int32_t>* list) {
 }
 
 Status ParseBody(const std::string& text, std::string* body) {
-  if (!nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false).is_object()) {
+  const std::optional<JsonValue> json = JsonValue::Parse(text, {});
+  if (!json || !json->is_object()) {
     return InvalidArgument("\"{}\" is not a JSON object", text);
   }
   *body = text;

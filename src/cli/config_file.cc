@@ -1,9 +1,9 @@
 #include "cli/config_file.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json/json_value.h"
 #include "base/text.h"
 
 namespace tokamak::cli {
@@ -22,18 +22,18 @@ std::vector<std::string> SectionOf(std::string_view text) {
 
 Result<std::string> ReadValue(std::string_view text, int line) {
   if (!text.starts_with('"')) return std::string(text);
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_string()) {
+  const std::optional<JsonValue> json = JsonValue::Parse(text, {});
+  const std::string* value = json ? json->AsString() : nullptr;
+  if (value == nullptr) {
     return InvalidArgument(
         "line {}: a value that begins with a double quote must be a JSON string, such as "
         "\"two\\nlines\"",
         line);
   }
-  std::string value = json.get<std::string>();
-  if (value.find('\0') != std::string::npos) {
+  if (value->find('\0') != std::string::npos) {
     return InvalidArgument("line {}: a value must not contain \\u0000", line);
   }
-  return value;
+  return *value;
 }
 
 }  // namespace

@@ -1,38 +1,45 @@
 #include "loadgen/event_stream.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
 
 #include "base/error.h"
+#include "base/json/json_value.h"
 
 namespace tokamak::loadgen {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr size_t kShownBytes = 200;
 
 // Returns a member of an object; null if it is absent or `json` is not an object.
-const Json& Member(const Json& json, const char* name) {
-  static const Json* const kNull = new Json();
-  const auto found = json.is_object() ? json.find(name) : json.end();
-  return json.is_object() && found != json.end() ? *found : *kNull;
+const JsonValue& Member(const JsonValue& json, const char* name) {
+  static const JsonValue kNull;
+  const JsonValue* found = json.Find(name);
+  return found == nullptr ? kNull : *found;
 }
+
+// The elements of an array; none if `json` is not an array.
+std::span<const JsonValue> Elements(const JsonValue& json) {
+  const JsonValue::Array* array = json.AsArray();
+  return array == nullptr ? std::span<const JsonValue>() : *array;
+}
+
+JsonValue Parse(std::string_view text) { return JsonValue::Parse(text, {}).value_or(JsonValue()); }
 
 // At most a billion, so that sums do not overflow.
-int64_t Count(const Json& json, const char* name) {
-  const Json& value = Member(json, name);
-  return value.is_number() ? static_cast<int64_t>(std::clamp(value.get<double>(), 0.0, 1e9)) : 0;
+int64_t Count(const JsonValue& json, const char* name) {
+  const double count = Member(json, name).AsNumber().value_or(0);
+  return static_cast<int64_t>(std::clamp(count, 0.0, 1e9));
 }
 
-void AppendText(const Json& value, std::string* text) {
-  if (value.is_string()) *text += value.get_ref<const std::string&>();
+void AppendText(const JsonValue& value, std::string* text) {
+  if (const std::string* piece = value.AsString()) *text += *piece;
 }
 
 // Tool calls count as output, too.
-void AppendCalls(const Json& calls, std::string* text) {
-  if (!calls.is_array()) return;
-  for (const Json& call : calls) {
+void AppendCalls(const JsonValue& calls, std::string* text) {
+  for (const JsonValue& call : Elements(calls)) {
     AppendText(Member(Member(call, "function"), "name"), text);
     AppendText(Member(Member(call, "function"), "arguments"), text);
   }
@@ -86,24 +93,21 @@ Result<StreamedChunk> ParseStreamedChunk(std::string_view data) {
     chunk.done = true;
     return chunk;
   }
-  const Json json = Json::parse(data, nullptr, /*allow_exceptions=*/false);
+  const JsonValue json = Parse(data);
   if (!json.is_object()) {
     return DataLoss("the server sent an event that is not a JSON object: {}", Beginning(data));
   }
   if (!Member(json, "error").is_null()) return Internal("the server: {}", ErrorMessage(data));
-  const Json& choices = Member(json, "choices");
-  if (choices.is_array()) {
-    for (const Json& choice : choices) {
-      AppendText(Member(choice, "text"), &chunk.text);
-      const Json& delta = Member(choice, "delta");
-      AppendText(Member(delta, "reasoning_content"), &chunk.text);
-      AppendText(Member(delta, "reasoning"), &chunk.text);
-      AppendText(Member(delta, "content"), &chunk.text);
-      AppendCalls(Member(delta, "tool_calls"), &chunk.text);
-      if (Member(choice, "finish_reason").is_string()) chunk.finished = true;
-    }
+  for (const JsonValue& choice : Elements(Member(json, "choices"))) {
+    AppendText(Member(choice, "text"), &chunk.text);
+    const JsonValue& delta = Member(choice, "delta");
+    AppendText(Member(delta, "reasoning_content"), &chunk.text);
+    AppendText(Member(delta, "reasoning"), &chunk.text);
+    AppendText(Member(delta, "content"), &chunk.text);
+    AppendCalls(Member(delta, "tool_calls"), &chunk.text);
+    if (Member(choice, "finish_reason").is_string()) chunk.finished = true;
   }
-  if (const Json& usage = Member(json, "usage"); usage.is_object()) {
+  if (const JsonValue& usage = Member(json, "usage"); usage.is_object()) {
     chunk.usage = {.prompt_tokens = Count(usage, "prompt_tokens"),
                    .cached_tokens = Count(Member(usage, "prompt_tokens_details"), "cached_tokens"),
                    .completion_tokens = Count(usage, "completion_tokens")};
@@ -112,10 +116,10 @@ Result<StreamedChunk> ParseStreamedChunk(std::string_view data) {
 }
 
 std::string ErrorMessage(std::string_view body) {
-  const Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
-  const Json& error = Member(json, "error");
-  const Json& message = error.is_object() ? Member(error, "message") : error;
-  return Beginning(message.is_string() ? message.get_ref<const std::string&>() : body);
+  const JsonValue json = Parse(body);
+  const JsonValue& error = Member(json, "error");
+  const std::string* message = (error.is_object() ? Member(error, "message") : error).AsString();
+  return Beginning(message == nullptr ? body : *message);
 }
 
 }  // namespace tokamak::loadgen

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json/json_value.h"
 
 namespace tokamak::loadgen {
 namespace {
@@ -32,9 +33,9 @@ class BodyReceiver final : public HttpReceiver {
   std::string body_;
 };
 
-std::string StringMember(const nlohmann::json& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+std::string StringMember(const JsonValue& object, const char* name) {
+  const JsonValue* found = object.Find(name);
+  return found != nullptr && found->is_string() ? *found->AsString() : std::string();
 }
 
 }  // namespace
@@ -137,12 +138,10 @@ ServedModel AskForModel(HttpCaller& caller, const std::string& api_key) {
   const auto receiver = std::make_shared<BodyReceiver>();
   caller.Send(std::move(call), receiver);
   caller.Run();
-  const auto json = nlohmann::json::parse(receiver->body(), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("data") || !json["data"].is_array() ||
-      json["data"].empty() || !json["data"].front().is_object()) {
-    return {};
-  }
-  const auto& first = json["data"].front();
+  const std::optional<JsonValue> json = JsonValue::Parse(receiver->body(), {});
+  const JsonValue* data = json ? json->Find("data") : nullptr;
+  if (data == nullptr || !data->is_array() || data->size() == 0) return {};
+  const JsonValue& first = data->AsArray()->front();
   return {.id = StringMember(first, "id"), .owned_by = StringMember(first, "owned_by")};
 }
 

@@ -5,11 +5,11 @@
 #include <cmath>
 #include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "base/error.h"
+#include "base/json/json_value.h"
 #include "base/text.h"
 
 namespace tokamak::loadgen {
@@ -38,12 +38,10 @@ bool IsLength(double value) {
 }
 
 // Returns a member that is a number in [low, high]; nullopt otherwise.
-std::optional<double> Member(const nlohmann::json& object, const char* name, double low,
-                             double high) {
-  const auto found = object.find(name);
-  if (found == object.end() || !found->is_number()) return std::nullopt;
-  const double value = found->get<double>();
-  return value >= low && value <= high ? std::optional(value) : std::nullopt;
+std::optional<double> Member(const JsonValue& object, const char* name, double low, double high) {
+  const JsonValue* found = object.Find(name);
+  const std::optional<double> value = found == nullptr ? std::nullopt : found->AsNumber();
+  return value && *value >= low && *value <= high ? value : std::nullopt;
 }
 
 struct ReplayLine {
@@ -52,14 +50,14 @@ struct ReplayLine {
 };
 
 std::optional<ReplayLine> ParseReplayLine(std::string_view line) {
-  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return std::nullopt;
-  const bool ours = json.contains("time");
-  const auto time = Member(json, ours ? "time" : "timestamp", 0, 1e15);
-  const auto input = Member(json, ours ? "input" : "input_length", 1, LengthDistribution::kMax);
-  const auto output = Member(json, ours ? "output" : "output_length", 1, LengthDistribution::kMax);
+  const std::optional<JsonValue> json = JsonValue::Parse(line, {.distinct_names = true});
+  if (!json) return std::nullopt;
+  const bool ours = json->Find("time") != nullptr;
+  const auto time = Member(*json, ours ? "time" : "timestamp", 0, 1e15);
+  const auto input = Member(*json, ours ? "input" : "input_length", 1, LengthDistribution::kMax);
+  const auto output = Member(*json, ours ? "output" : "output_length", 1, LengthDistribution::kMax);
   if (!time || !input || !output) return std::nullopt;
-  return ReplayLine{.load = Member(json, "load", 0, 1e15).value_or(0),
+  return ReplayLine{.load = Member(*json, "load", 0, 1e15).value_or(0),
                     .request = {.time = ours ? *time : *time / 1e3,
                                 .input_words = static_cast<int32_t>(*input),
                                 .output_tokens = static_cast<int32_t>(*output)}};
