@@ -17,28 +17,19 @@
 namespace tokamak {
 namespace {
 
-// Reads a string, token ids, or a list of either.
-void ReadInputs(const JsonReader& input, std::vector<EmbeddingInput>& inputs) {
-  if (!input.present()) return input.Fail("is missing");
-  if (input.is_string()) return inputs.push_back({.text = input.String()});
-  if (!input.is_array()) return input.Bad("a string, token ids, or an array of either");
-  if (input.Size() == 0) return input.Fail("must not be empty");
-  if (input[0].value().is_number()) return inputs.push_back({.token_ids = input.Int32s()});
-  input.ForEach(kMaxEmbeddingInputs, [&](const JsonReader& one) {
-    if (one.is_string()) {
-      inputs.push_back({.text = one.String()});
-    } else if (!one.is_array()) {
-      one.Bad("a string or token ids");
-    } else if (one.Size() == 0) {
-      one.Fail("must hold at least one token");
-    } else {
-      inputs.push_back({.token_ids = one.Int32s()});
-    }
-  });
-}
-
 void Read(const JsonReader& fields, OpenAiEmbeddingRequest& request) {
-  ReadInputs(fields["input"], request.engine_request.inputs);
+  const JsonReader input = fields["input"];
+  for (PromptInput& one : ReadPromptInputs(input, kMaxEmbeddingInputs)) {
+    EmbeddingInput& to = request.engine_request.inputs.emplace_back();
+    if (auto* ids = std::get_if<std::vector<int32_t>>(&one)) {
+      to.token_ids = std::move(*ids);
+      if (to.token_ids.empty()) {
+        input[request.engine_request.inputs.size() - 1].Fail("must hold at least one token");
+      }
+    } else {
+      to.text = std::get<std::string>(std::move(one));
+    }
+  }
   fields.Read("model", request.model);
   std::string format = "float";
   fields.Read("encoding_format", format);
@@ -83,11 +74,8 @@ Result<OpenAiEmbeddingRequest> ParseEmbeddingRequest(const std::string& body) {
 }
 
 std::vector<std::string> KnownEmbeddingFields() {
-  const JsonValue nothing{JsonValue::Object()};
-  const JsonReader fields = ReadFields(nothing);
   OpenAiEmbeddingRequest request;
-  Read(fields, request);
-  return KnownNames(fields);
+  return NamesReadBy([&](const JsonReader& fields) { Read(fields, request); });
 }
 
 size_t EmbeddingBytes(size_t dimensions, bool base64) {

@@ -72,10 +72,39 @@ JsonReader ReadFields(const JsonValue& body) {
   return JsonReader(body, "", Describe, JsonReader::Track::kOutermost);
 }
 
-std::vector<std::string> KnownNames(const JsonReader& fields) {
+std::vector<std::string> NamesReadBy(FunctionRef<void(const JsonReader& fields)> read) {
+  const JsonValue nothing{JsonValue::Object()};
+  const JsonReader fields = ReadFields(nothing);
+  read(fields);
   std::vector<std::string> names;
   for (const auto& [name, use] : fields.uses()) names.push_back(name);
   return names;
+}
+
+std::vector<PromptInput> ReadPromptInputs(const JsonReader& field, size_t max) {
+  std::vector<PromptInput> inputs;
+  if (!field.present()) {
+    field.Fail("is missing");
+  } else if (field.is_string()) {
+    inputs.emplace_back(field.String());
+  } else if (!field.is_array()) {
+    field.Bad("a string, token ids, or an array of either");
+  } else if (field.Size() == 0) {
+    field.Fail("must not be empty");
+  } else if (field[0].value().is_number()) {
+    inputs.emplace_back(field.Int32s());
+  } else {
+    field.ForEach(max, [&](const JsonReader& one) {
+      if (one.is_string()) {
+        inputs.emplace_back(one.String());
+      } else if (one.is_array()) {
+        inputs.emplace_back(one.Int32s());
+      } else {
+        one.Bad("a string or token ids");
+      }
+    });
+  }
+  return inputs;
 }
 
 }  // namespace tokamak

@@ -1,9 +1,13 @@
 // Reads a request's JSON. A field that is null counts as absent, as in OpenAI's API.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/json/json_reader.h"
 #include "tokamak/status.h"
 
@@ -18,7 +22,12 @@ std::string DescribeJson(const JsonValue& value);
 // A reader of a body that remembers which of its fields were read. `body` must outlive it.
 JsonReader ReadFields(const JsonValue& body);
 
-// Names that were read so far.
-std::vector<std::string> KnownNames(const JsonReader& fields);
+// Returns the names of the fields that `read` reads.
+std::vector<std::string> NamesReadBy(FunctionRef<void(const JsonReader& fields)> read);
+
+// A text or its token ids.
+using PromptInput = std::variant<std::string, std::vector<int32_t>>;
+// Reads a text, token ids, or a list of either with at most `max` entries.
+std::vector<PromptInput> ReadPromptInputs(const JsonReader& field, size_t max);
 
 }  // namespace tokamak

@@ -104,36 +104,13 @@ void ReadCommon(const JsonReader& fields, CompletionRequest& request) {
   ReadStreamOptions(fields, request);
 }
 
-// Reads a string, token ids, or a list of either.
-void ReadPrompts(const JsonReader& prompt, CompletionRequest& request) {
-  if (!prompt.present()) return prompt.Fail("is missing");
-  if (prompt.is_string()) {
-    request.prompts.emplace_back(prompt.String());
-    return;
-  }
-  if (!prompt.is_array()) return prompt.Bad("a string, token ids, or an array of either");
-  if (prompt.Size() == 0) return prompt.Fail("must not be empty");
-  if (prompt[0].value().is_number()) {
-    request.prompts.emplace_back(prompt.Int32s());
-    return;
-  }
-  request.prompt_list = true;
-  prompt.ForEach(kMaxPrompts, [&](const JsonReader& one) {
-    if (one.is_string()) {
-      request.prompts.emplace_back(one.String());
-    } else if (one.is_array()) {
-      request.prompts.emplace_back(one.Int32s());
-    } else {
-      one.Bad("a string or token ids");
-    }
-  });
-}
-
 void ReadCompletion(const JsonReader& fields, const SamplingDefaults& defaults,
                     CompletionRequest& request) {
   request.sampling.max_tokens = 16;  // OpenAI's default for this endpoint
   defaults.ApplyTo(request.sampling);
-  ReadPrompts(fields["prompt"], request);
+  const JsonReader prompt = fields["prompt"];
+  request.prompts = ReadPromptInputs(prompt, kMaxPrompts);
+  request.prompt_list = prompt.is_array() && prompt.Size() > 0 && !prompt[0].value().is_number();
   ReadCommon(fields, request);
   fields.Read("echo", request.echo);
   fields.Read("add_special_tokens", request.add_special_tokens);
@@ -208,15 +185,14 @@ Result<CompletionRequest> ParseChatRequest(const std::string& body,
 }
 
 std::vector<std::string> KnownFields(bool chat) {
-  const JsonValue nothing{JsonValue::Object()};
-  const JsonReader fields = ReadFields(nothing);
   CompletionRequest request;
-  if (chat) {
-    ReadChat(fields, {}, request);
-  } else {
-    ReadCompletion(fields, {}, request);
-  }
-  return KnownNames(fields);
+  return NamesReadBy([&](const JsonReader& fields) {
+    if (chat) {
+      ReadChat(fields, {}, request);
+    } else {
+      ReadCompletion(fields, {}, request);
+    }
+  });
 }
 
 }  // namespace tokamak

@@ -5,16 +5,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "chat/chat_template.h"
+#include "server/openai/json_fields.h"
 #include "server/openai/other_fields.h"
 #include "tokamak/request.h"
 
 namespace tokamak {
-
-using PromptInput = std::variant<std::string, std::vector<int32_t>>;  // text, or token ids
 
 struct CompletionRequest {
   bool chat = false;

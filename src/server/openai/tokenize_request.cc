@@ -75,19 +75,13 @@ Result<DetokenizeRequest> ParseDetokenizeRequest(const std::string& body) {
 }
 
 std::vector<std::string> KnownTokenizeFields() {
-  const JsonValue nothing{JsonValue::Object()};
-  const JsonReader fields = ReadFields(nothing);
   TokenizeRequest request;
-  ReadTokenize(fields, request);
-  return KnownNames(fields);
+  return NamesReadBy([&](const JsonReader& fields) { ReadTokenize(fields, request); });
 }
 
 std::vector<std::string> KnownDetokenizeFields() {
-  const JsonValue nothing{JsonValue::Object()};
-  const JsonReader fields = ReadFields(nothing);
   DetokenizeRequest request;
-  ReadDetokenize(fields, request);
-  return KnownNames(fields);
+  return NamesReadBy([&](const JsonReader& fields) { ReadDetokenize(fields, request); });
 }
 
 std::string FormatTokens(const std::vector<int32_t>& tokens, int32_t max_context,
