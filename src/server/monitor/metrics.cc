@@ -26,11 +26,11 @@ std::string Escaped(std::string_view value) {
 // Writes metric families. All names start with "tokamak_", except those of the process.
 class Writer {
  public:
-  void Gauge(std::string_view name, std::string_view help, double value) {
+  void Gauge(std::string_view name, std::string_view help, auto value) {
     Family(name, "gauge", help);
     Sample(name, "", value);
   }
-  void Counter(std::string_view name, std::string_view help, double value) {
+  void Counter(std::string_view name, std::string_view help, auto value) {
     Family(name, "counter", help);
     Sample(name, "", value);
   }
@@ -51,10 +51,10 @@ class Writer {
     fmt::format_to(std::back_inserter(text_), "# HELP {0} {1}\n# TYPE {0} {2}\n", name, help, type);
   }
   // `labels` is the text between the braces.
-  void Sample(std::string_view name, std::string_view labels, double value) {
+  void Sample(std::string_view name, std::string_view labels, auto value) {
     text_ += name;
     if (!labels.empty()) fmt::format_to(std::back_inserter(text_), "{{{}}}", labels);
-    fmt::format_to(std::back_inserter(text_), " {}\n", value);
+    fmt::format_to(std::back_inserter(text_), " {}\n", static_cast<double>(value));
   }
   std::string Take() { return std::move(text_); }
 
@@ -86,23 +86,20 @@ void WriteWork(const EngineStats& stats, Writer& out) {
   out.Gauge("tokamak_num_requests_paused", "Requests whose streams nobody reads at the moment.",
             stats.paused);
   out.Counter("tokamak_num_preemptions_total",
-              "Sequences put back to waiting for lack of slots or blocks.",
-              static_cast<double>(stats.preemptions));
+              "Sequences put back to waiting for lack of slots or blocks.", stats.preemptions);
   out.Counter("tokamak_prompt_tokens_total", "Prompt tokens of all requests taken in.",
-              static_cast<double>(stats.prompt_tokens));
-  out.Counter("tokamak_generation_tokens_total", "Tokens generated.",
-              static_cast<double>(stats.generated_tokens));
-  out.Counter("tokamak_engine_steps_total", "Steps (forward passes of a batch).",
-              static_cast<double>(stats.steps));
+              stats.prompt_tokens);
+  out.Counter("tokamak_generation_tokens_total", "Tokens generated.", stats.generated_tokens);
+  out.Counter("tokamak_engine_steps_total", "Steps (forward passes of a batch).", stats.steps);
   out.Counter("tokamak_iteration_tokens_total", "Positions that steps computed.",
-              static_cast<double>(stats.step_tokens));
+              stats.step_tokens);
   out.Family("tokamak_requests_total", "counter",
              "Requests that have ended, by how; of several choices the last in the order stop, "
              "length, cancelled, error counts.");
   for (size_t i = 0; i < stats.ended_requests.size(); ++i) {
     const char* reason = FinishReasonName(static_cast<FinishReason>(i));
     out.Sample("tokamak_requests_total", fmt::format("finished_reason=\"{}\"", reason),
-               static_cast<double>(stats.ended_requests[i]));
+               stats.ended_requests[i]);
   }
 }
 
@@ -130,9 +127,9 @@ void WriteCache(const EngineStats& stats, Writer& out) {
             total > 0 ? stats.used_blocks / total : 0);
   out.Counter("tokamak_prefix_cache_queries_total",
               "Prompt tokens that were looked up in the prefix cache.",
-              static_cast<double>(stats.queried_prompt_tokens));
+              stats.queried_prompt_tokens);
   out.Counter("tokamak_prefix_cache_hits_total", "Prompt tokens that were found there.",
-              static_cast<double>(stats.cached_prompt_tokens));
+              stats.cached_prompt_tokens);
 }
 
 void WriteServer(const MetricsInput& input, Writer& out) {
@@ -141,18 +138,17 @@ void WriteServer(const MetricsInput& input, Writer& out) {
             "Since a step last finished while there was work; 0 when idle.",
             input.engine.seconds_since_progress);
   out.Gauge("tokamak_preparing", "Calls that are being parsed and tokenized, or wait for it.",
-            static_cast<double>(input.preparing));
+            input.preparing);
   out.Family("tokamak_http_responses_total", "counter", "HTTP responses by status.");
   for (const auto& [status, count] : input.http.responses) {
-    out.Sample("tokamak_http_responses_total", fmt::format("code=\"{}\"", status),
-               static_cast<double>(count));
+    out.Sample("tokamak_http_responses_total", fmt::format("code=\"{}\"", status), count);
   }
   out.Counter("tokamak_http_clients_gone_total", "Clients that left before their answer was whole.",
-              static_cast<double>(input.http.clients_gone));
+              input.http.clients_gone);
   out.Counter("tokamak_access_log_dropped_total", "Access log lines that could not be written.",
-              static_cast<double>(input.log_lines_dropped));
+              input.log_lines_dropped);
   out.Counter("tokamak_unknown_fields_total", "Fields of requests that were ignored.",
-              static_cast<double>(input.unknown_fields));
+              input.unknown_fields);
   out.Family("tokamak_build_info", "gauge", "What runs; always 1.");
   out.Sample("tokamak_build_info",
              fmt::format("version=\"{}\",fingerprint=\"{}\",model=\"{}\",backend=\"{}\"",
