@@ -61,26 +61,6 @@ EmbeddingEngine::~EmbeddingEngine() {
 Result<RequestId> EmbeddingEngine::Submit(Request, OutputCallback) { return NotGenerating(); }
 Result<std::vector<OutputChunk>> EmbeddingEngine::Generate(Request) { return NotGenerating(); }
 
-Result<std::vector<int32_t>> EmbeddingEngine::Tokenize(std::string_view text, bool add_special,
-                                                       bool parse_special) const {
-  if (parts_.tokenizer == nullptr) {
-    return Unimplemented("{} has no tokenizer; give token ids", parts_.model.name);
-  }
-  return parts_.tokenizer->Encode(text,
-                                  {.add_special = add_special, .parse_special = parse_special});
-}
-
-std::string EmbeddingEngine::Detokenize(const std::vector<int32_t>& ids) const {
-  if (parts_.tokenizer == nullptr) return "";
-  Result<std::string> text = parts_.tokenizer->Decode(ids, {.skip_special = false});
-  return text.ok() ? *std::move(text) : std::string();
-}
-
-std::string EmbeddingEngine::TokenBytes(int32_t id) const {
-  if (parts_.tokenizer == nullptr) return "";
-  return std::string(parts_.tokenizer->TokenPiece(id));
-}
-
 // Checks what needs no tokenizing.
 Status EmbeddingEngine::Check(const EmbeddingRequest& request) const {
   const EmbeddingInfo& info = parts_.model.embedding;

@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -12,29 +11,23 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "local/loaded_engine.h"
 #include "runner/embedding_runner.h"
-#include "tokamak/engine.h"
-#include "tokenizer/tokenizer.h"
 
 namespace tokamak {
 
 // The parts that Engine::Load assembles.
-struct EmbeddingParts {
-  EngineOptions options;  // with "auto" and 0 replaced by actual values
-  ModelInfo model;
-  std::string system_fingerprint;
-  std::shared_ptr<const Tokenizer> tokenizer;  // null: accepts only token ids
+struct EmbeddingParts : LoadedParts {
   std::vector<std::pair<std::string, std::string>> prompts;
   std::string default_prompt;  // a name in `prompts`, or empty
   std::unique_ptr<EmbeddingRunner> runner;
-  std::function<Profile()> take_profile;  // empty: profiling is off
 };
 
 std::unique_ptr<Engine> MakeEmbeddingEngine(EmbeddingParts parts);
 
 // The engine thread owns the runner, and a job while it is in a batch. Jobs take turns, one text at
 // a time, so a job of few texts waits for few steps, whatever else is queued.
-class EmbeddingEngine final : public Engine {
+class EmbeddingEngine final : public LoadedEngine {
  public:
   explicit EmbeddingEngine(EmbeddingParts parts);
   ~EmbeddingEngine() override;
@@ -51,22 +44,13 @@ class EmbeddingEngine final : public Engine {
   Result<RequestId> Submit(Request request, OutputCallback on_output) override;
   Result<std::vector<OutputChunk>> Generate(Request request) override;
 
-  size_t LeastTokens(std::string_view text) const override {
-    return parts_.tokenizer == nullptr ? 0 : parts_.tokenizer->LeastTokens(text);
-  }
-  Result<std::vector<int32_t>> Tokenize(std::string_view text, bool add_special,
-                                        bool parse_special) const override;
-  std::string Detokenize(const std::vector<int32_t>& ids) const override;
-  std::string TokenBytes(int32_t id) const override;
-  const ModelInfo& model() const override { return parts_.model; }
   EngineStats stats() const override EXCLUDES(mutex_);
   void Snapshot(SnapshotCallback on_snapshot) override EXCLUDES(mutex_);
-  Profile TakeProfile() override { return parts_.take_profile ? parts_.take_profile() : Profile(); }
   Status health() const override EXCLUDES(mutex_);
-  const std::string& system_fingerprint() const override { return parts_.system_fingerprint; }
   void Drain(double timeout_seconds) override EXCLUDES(mutex_);
 
  private:
+  const LoadedParts& parts() const override { return parts_; }
   struct Job {
     RequestId id = 0;
     EmbeddingRequest request;  // only token ids, no text

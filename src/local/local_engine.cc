@@ -228,26 +228,6 @@ Result<std::vector<OutputChunk>> LocalEngine::Generate(Request request) {
   return std::move(answer->choices);
 }
 
-Result<std::vector<int32_t>> LocalEngine::Tokenize(std::string_view text, bool add_special,
-                                                   bool parse_special) const {
-  if (parts_.tokenizer == nullptr) {
-    return Unimplemented("{} has no tokenizer; give token ids", parts_.model.name);
-  }
-  return parts_.tokenizer->Encode(text,
-                                  {.add_special = add_special, .parse_special = parse_special});
-}
-
-std::string LocalEngine::Detokenize(const std::vector<int32_t>& ids) const {
-  if (parts_.tokenizer == nullptr) return "";
-  Result<std::string> text = parts_.tokenizer->Decode(ids, {.skip_special = false});
-  return text.ok() ? *std::move(text) : std::string();
-}
-
-std::string LocalEngine::TokenBytes(int32_t id) const {
-  if (parts_.tokenizer == nullptr) return "";
-  return std::string(parts_.tokenizer->TokenPiece(id));
-}
-
 EngineStats LocalEngine::stats() const {
   std::optional<TimePoint> waiting_since;
   {

@@ -17,28 +17,22 @@
 #include "engine/record.h"
 #include "executor/executor.h"
 #include "local/idle_measurement.h"
-#include "tokamak/engine.h"
-#include "tokenizer/tokenizer.h"
+#include "local/loaded_engine.h"
 
 namespace tokamak {
 
 // The parts that Engine::Load assembles.
-struct EngineParts {
-  EngineOptions options;  // with "auto" and 0 replaced by actual values
-  ModelInfo model;
-  std::string system_fingerprint;
-  std::shared_ptr<const Tokenizer> tokenizer;  // null: the checkpoint has none, accepts only ids
+struct EngineParts : LoadedParts {
   std::unique_ptr<Executor> executor;
   EngineCoreOptions core;
-  std::unique_ptr<RecordWriter> record;   // null: no recording
-  std::function<Profile()> take_profile;  // empty: profiling is off
+  std::unique_ptr<RecordWriter> record;  // null: no recording
   // Measures memory bandwidth in GB/s; uses all cores for a while. May be empty.
   std::function<std::optional<double>()> measure_read_gb_s;
 };
 
 // The engine thread owns core_ and through it the executor; other threads reach it through the
 // mailbox. Text is tokenized on the caller's thread.
-class LocalEngine final : public Engine {
+class LocalEngine final : public LoadedEngine {
  public:
   static Result<std::unique_ptr<Engine>> Create(EngineParts parts);
   // Cancels running requests.
@@ -53,22 +47,13 @@ class LocalEngine final : public Engine {
   Result<RequestId> SubmitEmbedding(EmbeddingRequest request, EmbeddingCallback on_output) override;
   Result<EmbeddingOutput> Embed(EmbeddingRequest request) override;
   Result<EmbeddingRequest> TokenizeEmbedding(EmbeddingRequest request) const override;
-  size_t LeastTokens(std::string_view text) const override {
-    return parts_.tokenizer == nullptr ? 0 : parts_.tokenizer->LeastTokens(text);
-  }
-  Result<std::vector<int32_t>> Tokenize(std::string_view text, bool add_special,
-                                        bool parse_special) const override;
-  std::string Detokenize(const std::vector<int32_t>& ids) const override;
-  std::string TokenBytes(int32_t id) const override;
-  const ModelInfo& model() const override { return parts_.model; }
   EngineStats stats() const override EXCLUDES(mutex_);
   void Snapshot(SnapshotCallback on_snapshot) override;
-  Profile TakeProfile() override { return parts_.take_profile ? parts_.take_profile() : Profile(); }
   Status health() const override { return core_->health(); }
-  const std::string& system_fingerprint() const override { return parts_.system_fingerprint; }
   void Drain(double timeout_seconds) override EXCLUDES(mutex_);
 
  private:
+  const LoadedParts& parts() const override { return parts_; }
   explicit LocalEngine(EngineParts parts);
   Status Start();
   void Run();  // the engine thread's function
