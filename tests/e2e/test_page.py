@@ -45,7 +45,7 @@ class Conversation(PageTest):
             self.assertGreater(len(version['content']), 20)
             # The page counts tokens and speed itself: the usage would follow the last token.
             figures = self.browser.one('.message.assistant .figures').text
-            self.assertRegex(figures, r'^stopped · [1-9]\d* tokens · [\d.,]+ tokens/s · first after')
+            self.assertRegex(figures, r'^stopped · [1-9]\d* tokens · [\d.,]+ tokens/s · first token after')
             self.assertLessEqual(version['figures']['tokens'],
                                  self.server.metrics()['tokamak_generation_tokens_total'])
 
@@ -57,7 +57,7 @@ class Conversation(PageTest):
         message = self.messages()[1]
         self.assertEqual((len(message['versions']), message['at']), (2, 1))
         self.assertNotEqual(message['versions'][0]['content'], message['versions'][1]['content'])
-        self.browser.one('[title="Answer before"]').click()
+        self.browser.one('[title="Previous answer"]').click()
         self.assertEqual(self.messages()[1]['at'], 0)
         self.say('Go on.', answers=2)
         # The conversation continued from the version that was shown.

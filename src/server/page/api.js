@@ -80,7 +80,7 @@ export async function* chat(body, signal) {
     if (event.error) throw new ApiError(500, event.error.message);
     yield event;
   }
-  throw new ApiError(0, 'The connection ended before the answer did.');
+  throw new ApiError(0, 'The connection ended before the answer was complete.');
 }
 
 // Yields the data of a stream's events. Reads the subset of server-sent events that this server
@@ -95,7 +95,7 @@ async function* eventsOf(stream, signal) {
       chunk = await reader.read();
     } catch (error) {
       if (signal.aborted) throw new DOMException('stopped', 'AbortError');
-      throw new ApiError(0, 'The connection broke.');
+      throw new ApiError(0, 'The connection was lost.');
     }
     if (chunk.done) return;
     const parts = (rest + chunk.value).split(/\r?\n/);

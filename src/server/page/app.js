@@ -130,7 +130,7 @@ chat.addEventListener('ended', ({detail: answer}) => {
       : `${state === 'stopped' ? 'Answer stopped' : 'Answer'}: ${contentOf(answer.message)}`);
 });
 store.addEventListener('full', () => {
-  showBanner('This browser has no room for more: export or delete conversations to keep new ones.');
+  showBanner('This browser’s storage is full: export or delete conversations to keep new ones.');
 });
 store.addEventListener('other-tab', ({detail: id}) => {
   if (id !== chat.conversation.id || chat.isRunning()) return;
@@ -158,7 +158,7 @@ async function needKey(text) {
 chat.addEventListener('key', () => needKey(apiKey() ? 'The server does not accept this key.'
                                                     : 'This server asks for a key.'));
 engine.addEventListener('key', () => { $('show-key').hidden = false; });
-$('show-key').addEventListener('click', () => needKey('Sent to this server alone.'));
+$('show-key').addEventListener('click', () => needKey('Sent only to this server.'));
 
 async function loadModel() {
   try {

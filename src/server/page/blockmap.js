@@ -114,6 +114,6 @@ function kindOf(c) {
 
 function meaningOf(c) {
   if (c === '.') return 'free';
-  if (c === 'c') return 'cached, read by nobody now';
-  return c === '9' ? 'read by nine or more' : `read by ${c}`;
+  if (c === 'c') return 'cached, no sequence reads it now';
+  return c === '9' ? 'read by nine or more sequences' : `read by ${count(Number(c), 'sequence')}`;
 }

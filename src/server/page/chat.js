@@ -171,7 +171,7 @@ export class Chat extends EventTarget {
   #welcome() {
     const send = (text) => () => this.send(text);
     return h('div.welcome', {},
-             h('h2', {}, 'What shall it say?'),
+             h('h2', {}, 'What would you like to ask?'),
              h('p', {}, 'The model runs on this server; nothing you write leaves it. Watch the ',
                'engine at work while it answers.'),
              h('ul', {}, EXAMPLES.map((text) => (

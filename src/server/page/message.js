@@ -113,7 +113,7 @@ export class MessageView {
     if (content) {
       this.#markdown.update(content);
     } else if (!this.#body.firstChild) {
-      this.#body.append(h('span.pending', {role: 'img', 'aria-label': 'The answer is coming'}));
+      this.#body.append(h('span.pending', {role: 'img', 'aria-label': 'Waiting for the answer'}));
     }
     if (content) this.#body.querySelector(':scope > .pending')?.remove();
     this.#drawn = performance.now();
@@ -157,8 +157,9 @@ export class MessageView {
       button.disabled = to < 0 || to >= versions.length;
       return button;
     };
-    return [go('Answer before', '‹', at - 1), h('span.figures', {}, `${at + 1}/${versions.length}`),
-            go('Answer after', '›', at + 1)];
+    return [go('Previous answer', '‹', at - 1),
+            h('span.figures', {}, `${at + 1}/${versions.length}`),
+            go('Next answer', '›', at + 1)];
   }
 
   #button(text, onclick, label = null) {
@@ -184,7 +185,7 @@ function figuresOf({state, figures}) {
       parts.push(`${number((figures.tokens - 1) / figures.seconds)} tokens/s`);
     }
   }
-  if (figures?.first) parts.push(`first after ${seconds(figures.first)}`);
+  if (figures?.first) parts.push(`first token after ${seconds(figures.first)}`);
   if (figures?.cached) parts.push(`${number(figures.cached)} of ${figures.prompt} cached`);
   if (figures?.seed !== undefined) parts.push(`seed ${figures.seed}`);
   return parts.join(' · ');

@@ -30,7 +30,7 @@ export class PrefixTree {
     const text = tree.nodes_total
         ? `${number(read)} being read, ${number(shared)} of them by several sequences. The longest ${
           'prefix'} holds ${number(kv.block_tokens * Math.max(0, ...roots.map(depth)))} tokens.`
-        : 'Empty: no prompt has left anything behind yet.';
+        : 'Empty: no prompt is cached yet.';
     setText(this.#note, text);
     this.#picture.setAttribute('aria-label', text);
     this.#draw(roots);

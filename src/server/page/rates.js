@@ -76,7 +76,7 @@ export class Rates {
     this.#weights.style.setProperty('width', `${Math.min(100, 100 * weights / full)}%`);
     this.#kv.style.setProperty('width', `${Math.min(100, 100 * kv / full)}%`);
     const text = ceiling ? `${number(both)} of ${number(ceiling)} GB/s, ${percent(both, ceiling)}`
-                         : `${number(both)} GB/s; the ceiling is not measured`;
+                         : `${number(both)} GB/s; this machine’s maximum is not measured yet`;
     setText(this.#values.ceiling, text);
     this.#meter.setAttribute('aria-label', text);
     const traffic = this.#values.bandwidth;

@@ -35,7 +35,7 @@ export class Sequences {
     });
     this.#more.hidden = shown.length > 0 && total <= shown.length;
     setText(this.#more, shown.length ? `and ${count(total - shown.length, 'more sequence')
-        .replace('more sequence', 'more')}` : 'Nothing runs.');
+        .replace('more sequence', 'more')}` : 'Nothing is running.');
   }
 }
 
