@@ -34,12 +34,14 @@ class DeviceTest : public ::testing::Test {
   // Loads the model; keeps the log in `log_`.
   Result<std::unique_ptr<Engine>> Load(const std::string& model, const std::string& device) {
     ::testing::internal::CaptureStderr();
-    Result<std::unique_ptr<Engine>> engine = Engine::Load({.model = model,
-                                                           .device = device,
-                                                           .threads = 1,
-                                                           .max_seqs = 2,
-                                                           .max_batch_tokens = 32,
-                                                           .num_blocks = 64});
+    Result<std::unique_ptr<Engine>> engine =
+        Engine::Load({.model = model,
+                      .device = device,
+                      .threads = 1,
+                      .max_seqs = 2,
+                      .max_batch_tokens = 32,
+                      .num_blocks = 64,
+                      .on_load_progress = [this](double) { ++weights_read_; }});
     log_ = ::testing::internal::GetCapturedStderr();
     return engine;
   }
@@ -53,6 +55,7 @@ class DeviceTest : public ::testing::Test {
   }
 
   std::string log_;
+  int weights_read_ = 0;
 };
 
 TEST_F(DeviceTest, AutoIsTheGpuForAModelThatItRuns) {
@@ -60,6 +63,7 @@ TEST_F(DeviceTest, AutoIsTheGpuForAModelThatItRuns) {
   ASSERT_TRUE(engine.ok()) << engine.status().ToString();
   EXPECT_EQ((*engine)->model().device, "cuda:0");
   EXPECT_EQ(log_, "");
+  EXPECT_GT(weights_read_, 0);
   EXPECT_EQ(Generate(**engine).size(), 5u);
 }
 
@@ -72,7 +76,7 @@ TEST_F(DeviceTest, AutoIsTheCpuForAModelThatTheGpuDoesNotSupport) {
     EXPECT_THAT((*engine)->model().backend, HasSubstr("cpu/"));
     EXPECT_EQ(std::count(log_.begin(), log_.end(), '\n'), 1) << log_;
     EXPECT_THAT(log_, HasSubstr("running on the CPU, because the GPU cannot run this model: "));
-    EXPECT_THAT(log_, HasSubstr(": the reference backend "));
+    EXPECT_THAT(log_, HasSubstr(", which the reference backend does not have; use --device cpu"));
     const auto cpu = Load(model, "cpu");
     ASSERT_TRUE(cpu.ok()) << cpu.status().ToString();
     EXPECT_EQ(log_, "");
@@ -93,7 +97,9 @@ TEST_F(DeviceTest, ANamedGpuIsUsedOrRefused) {
   for (const char* name : kRefused) {
     const auto engine = Load(std::string(kGoldens) + name, "cuda");
     EXPECT_EQ(engine.status().code(), StatusCode::kUnimplemented);
+    EXPECT_THAT(std::string(engine.status().message()), HasSubstr("does not have"));
     EXPECT_EQ(log_, "");
+    EXPECT_EQ(weights_read_, 0);
   }
   ::setenv("TOKAMAK_FAKE_GPU_BYTES", "1000", 1);
   const auto engine = Load(std::string(kGoldens) + "llama_odd.gguf", "cuda");

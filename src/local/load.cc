@@ -159,10 +159,7 @@ Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options, Ops
     RETURN_IF_ERROR(CheckFitsInMemory("--host-cache-memory: the KV blocks",
                                       static_cast<uint64_t>(options.host_cache_bytes)));
     return CheckFitsOnDevice(checkpoint, options, *free_bytes,
-                             {.name = ops.name(),
-                              .has_extras = ops.has_extras(),
-                              .has_moe = ops.has_moe(),
-                              .has_mla = ops.has_mla()});
+                             {.name = ops.name(), .capabilities = ops.capabilities()});
   }
   ASSIGN_OR_RETURN(const int64_t bytes, LoadedBytes(checkpoint, options, Task::kGenerate));
   return CheckFitsInMemory(checkpoint.source + ": weights and RoPE table",

@@ -33,9 +33,10 @@ Result<MemoryProfile> EstimateRunnerMemory(const Model& model, const EngineOptio
 // tables. Reads no large weight.
 Result<int64_t> LoadedBytes(const Checkpoint& checkpoint, const EngineOptions& options, Task task);
 
-// kUnimplemented if the GPU's backend lacks operations that the model needs. kResourceExhausted if
-// the weights (in bf16, or f32 with options.precise) and the runner do not fit into `free_bytes`;
-// says what is needed, what is free, and what to lower. Reads only the checkpoint's header.
+// kUnimplemented if the GPU's backend lacks features that the model needs; names all of them.
+// kResourceExhausted if the weights (in bf16, or f32 with options.precise) and the runner do not
+// fit into `free_bytes`; says what is needed, what is free, and what to lower. Reads only the
+// checkpoint's header.
 Status CheckFitsOnDevice(const Checkpoint& checkpoint, const EngineOptions& options,
                          int64_t free_bytes, const CountedBackend& gpu = {});
 

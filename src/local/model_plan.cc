@@ -23,14 +23,12 @@ constexpr int32_t kDefaultContext = 2048;
 
 CountedBackend Cuda(bool precise) {
   return {.name = "cuda",
-          .has_extras = kCudaHasExtras,
-          .has_moe = kCudaHasMoe,
-          .has_mla = kCudaHasMla,
+          .capabilities = kCudaCapabilities,
           .inner_type = CudaWeightType(precise),
           .activation = [precise](const WeightSpec&) { return CudaWeightType(precise); }};
 }
 
-// A backend with all operations that rounds activations like the one in `options`.
+// A backend with all features that rounds activations like the one in `options`.
 Result<CountedBackend> PlannedBackend(const EngineOptions& options, bool gpu) {
   CountedBackend backend;
   if (gpu) {

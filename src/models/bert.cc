@@ -108,7 +108,10 @@ class Layer {
                                    c.hidden_size(), /*bias=*/true)),
         down_(nn::Linear::Replicated(b / "output" / "dense", c.hidden_size(), c.intermediate_size,
                                      /*bias=*/true)),
-        output_norm_(b / "output" / "LayerNorm", c.hidden_size(), c.norm_eps, true) {}
+        output_norm_(b / "output" / "LayerNorm", c.hidden_size(), c.norm_eps, true) {
+    b.Needs({Capability::kActivate, Capability::kConvert});
+    b.Needs(NeedsOf(c.activation));
+  }
 
   // hidden: f32 [T, hidden_size], in/out.
   void Forward(nn::Pass& pass, Tensor hidden) const {
@@ -184,7 +187,6 @@ Result<std::unique_ptr<Model>> CreateBert(ConfigReader config, nn::WeightLoad& l
   ASSIGN_OR_RETURN(const Config c, ParseConfig(std::move(config)));
   ASSIGN_OR_RETURN(const int32_t max_context, ServedContext(options, c.max_positions));
   const nn::Builder b(load);
-  b.Require(b.ops().has_extras() && b.ops().has_moe(), "encoders");
   auto model = std::make_unique<Bert>(c, b);
   load.tensors.Skip("pooler.");                  // for BERT's training objective
   load.tensors.Skip("embeddings.position_ids");  // 0, 1, 2, ...

@@ -100,8 +100,9 @@ class Layer {
         pre_feed_forward_norm_(MakeNorm(b, c.names.pre_feed_forward_norm, c)),
         feed_forward_(MakeFeedForward(b / c.names.feed_forward, layer)),
         post_feed_forward_norm_(MakeNorm(b, c.names.post_feed_forward_norm, c)) {
-    b.Require((pre_attention_norm_ && pre_feed_forward_norm_) || b.ops().has_extras(),
-              "layers without pre-norm");
+    if (!pre_attention_norm_ || !pre_feed_forward_norm_) {
+      b.Needs({Capability::kAddResidual, Capability::kConvert});
+    }
   }
 
   // Adds `delta` (if any) and the attention's output to `residual`. Returns the feed-forward's
@@ -167,7 +168,7 @@ class Decoder final : public Model {
         ropes_(std::move(ropes)),
         embedding_(b / c.names.embedding, c.vocab_size, hidden_size_,
                    c.tie_word_embeddings && task == Task::kGenerate, c.embedding_scale) {
-    b.Require(logit_softcap_ == 0 || b.ops().has_extras(), "softcaps");
+    if (logit_softcap_ > 0) b.Needs(Capability::kLogitSoftcap);
     layers_.reserve(c.layers.size());
     for (size_t i = 0; i < c.layers.size() && b.ok(); ++i) {
       const int rope = c.layers[i].rope;

@@ -32,7 +32,9 @@ Result<int32_t> ServedContext(const LoadOptions& options, int32_t model_context)
 // Builds the model and packs its weights. `ops` must outlive the model; the checkpoint need not.
 // Errors name the field or tensor: an unknown architecture, an incomplete configuration, an unknown
 // field, a tensor that is missing, left over or of another shape, a context longer than the
-// model's.
+// model's. kUnimplemented names all optional features that the model needs and `ops` lacks. Only
+// the whole model shows them, so load it with CountOps first (CheckFitsOnDevice): that reads no
+// large weight.
 Result<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint, Ops& ops,
                                          const LoadOptions& options = {});
 // The same with a reader of the configuration, which afterwards tells what was read.

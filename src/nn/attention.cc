@@ -39,10 +39,11 @@ Attention::Attention(const Builder& b, const AttentionConfig& config, const Rope
     b.Fail(Unimplemented("{}: a norm over all heads cannot be divided among ranks", b.path()));
     return;
   }
-  b.Require((softcap_ == 0 && !config.sinks) || b.ops().has_extras(), "softcaps and sinks");
-  b.Require(config.causal || b.ops().has_extras(), "non-causal attention");
-  b.Require((config.alibi_bias_max == 0 && clip_qkv_ == 0) || b.ops().has_extras(),
-            "ALiBi and clamped queries");
+  if (softcap_ > 0) b.Needs(Capability::kAttentionSoftcap);
+  if (config.sinks) b.Needs(Capability::kSinks);
+  if (!config.causal) b.Needs(Capability::kNonCausal);
+  if (config.alibi_bias_max > 0) b.Needs(Capability::kAlibi);
+  if (clip_qkv_ > 0) b.Needs(Capability::kClamp);
   const IndexRange heads = parallel.Shard(config.num_heads);
   const IndexRange kv_heads = parallel.KvHeads(config.num_kv_heads);
   num_heads_ = heads.size();

@@ -132,12 +132,6 @@ OwnedTensor Builder::ReadVector(int64_t length, float offset) const {
   return source ? ReadVectors({std::move(source)}, offset) : OwnedTensor{};
 }
 
-void Builder::Require(bool has, std::string_view what) const {
-  if (!has) {
-    Fail(Unimplemented("{}: the {} backend does not support {}", path_, ops().name(), what));
-  }
-}
-
 int32_t Builder::AddKvLayer(int32_t window, KvLayerSpec layer) const {
   const CacheGroupKind kind = window > 0 ? CacheGroupKind::kWindow : CacheGroupKind::kFull;
   std::vector<CacheLayout::Group>& groups = load_->cache.groups;

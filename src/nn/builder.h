@@ -40,7 +40,8 @@ struct WeightLoad {
   // Called after each weight with the bytes of the checkpoint read so far.
   std::function<void(int64_t bytes)> progress;
 
-  Status status;  // the first error
+  Status status;            // the first error
+  Capabilities needs = {};  // of the layers built so far
   int64_t num_parameters = 0;
   int64_t bytes_read = 0;    // as stored
   int64_t weight_bytes = 0;  // as packed
@@ -112,8 +113,8 @@ class Builder {
   OwnedTensor ReadVectors(const std::vector<SourcePtr>& parts, float offset = 0) const;
   // Reads the vector at this place and adds `offset` to each element: f32 [length].
   OwnedTensor ReadVector(int64_t length, float offset = 0) const;
-  // Fails the load unless `has`: whether the backend has the optional feature `what`.
-  void Require(bool has, std::string_view what) const;
+  // Records optional features of the backend without which the model cannot run.
+  void Needs(Capabilities features) const { load_->needs |= features; }
 
   // Adds an attention layer with `window` (0: none) to the cache layout and returns its index.
   int32_t AddKvLayer(int32_t window, int32_t num_heads, int32_t num_kv_heads,

@@ -16,7 +16,7 @@ class Embedding {
       : weight_(b.PackWeight({(b / "weight").Find(Shape{vocab_size, hidden_size})},
                              tied ? WeightUse::kTied : WeightUse::kEmbedding)),
         scale_(scale) {
-    b.Require(scale == 1 || b.ops().has_extras(), "scaled embeddings");
+    if (scale != 1) b.Needs(Capability::kEmbeddingScale);
   }
 
   // out: f32 [T, hidden_size].

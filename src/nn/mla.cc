@@ -41,7 +41,7 @@ int32_t DecompressFrom(const MlaConfig& c) {
 
 MlaAttention::MlaAttention(const Builder& b, const MlaConfig& config, const Rope* rope)
     : config_(config), rope_(rope) {
-  b.Require(b.ops().has_mla(), "multi-head latent attention");
+  b.Needs({Capability::kMla, Capability::kConvert});
   if (!b.parallel().Divides(config.num_heads) || config.num_heads > kMaxHeads) {
     b.Fail(InvalidArgument(
         "{}: has {} heads; at most {} are supported, and they must be divisible among {} ranks",

@@ -7,6 +7,7 @@
 namespace tokamak::nn {
 
 Mlp::Mlp(const Builder& b, const MlpShape& shape) : activation_(shape.activation) {
+  b.Needs(NeedsOf(shape.activation));
   const ParallelContext& parallel = b.parallel();
   if (!parallel.Divides(shape.intermediate_size)) {
     b.Fail(InvalidArgument("{}: intermediate_size {} cannot be divided among {} ranks", b.path(),
@@ -36,7 +37,8 @@ void Mlp::Forward(Pass& pass, Tensor x, Tensor out) const {
 }
 
 PlainMlp::PlainMlp(const Builder& b, const PlainMlpShape& shape) : activation_(shape.activation) {
-  b.Require(b.ops().has_extras(), "feed-forward layers without a gate");
+  b.Needs(Capability::kActivate);
+  b.Needs(NeedsOf(shape.activation));
   const ParallelContext& parallel = b.parallel();
   if (!parallel.Divides(shape.intermediate_size)) {
     b.Fail(InvalidArgument("{}: intermediate size {} cannot be divided among {} ranks", b.path(),

@@ -5,10 +5,8 @@
 namespace tokamak::nn {
 
 Moe::Moe(const Builder& b, const MoeShape& shape) : shape_(shape) {
-  if (!b.ops().has_moe()) {
-    b.Fail(Unimplemented("{}: the {} backend cannot run MoE layers", b.path(), b.ops().name()));
-    return;
-  }
+  b.Needs({Capability::kMoe, Capability::kConvert});
+  b.Needs(NeedsOf(shape.activation));
   const ParallelContext& parallel = b.parallel();
   if (!parallel.Divides(shape.intermediate_size) ||
       !parallel.Divides(shape.shared_intermediate_size)) {
@@ -19,8 +17,6 @@ Moe::Moe(const Builder& b, const MoeShape& shape) : shape_(shape) {
   moe_layer_ = b.AddMoeLayer(shape.router.num_experts);
   const int64_t hidden = shape.hidden_size;
   const MoeNames& names = shape.names;
-  b.Require(shape.activation != Activation::kClampedSwiglu || b.ops().has_extras(),
-            "clamped SwiGLU");
   router_ = Linear::Router(b / names.router, shape.router.num_experts, hidden, shape.router_bias);
   if (shape.score_correction_bias) {
     score_correction_bias_ =

@@ -42,7 +42,7 @@ class LayerNorm {
   LayerNorm(const Builder& b, int64_t size, float eps, bool bias)
       : weight_((b / "weight").ReadVector(size)), eps_(eps) {
     if (bias) bias_ = (b / "bias").ReadVector(size);
-    b.Require(b.ops().has_extras(), "layer normalization");
+    b.Needs(Capability::kLayerNorm);
   }
 
   // residual += delta, unless that is Tensor(); out = norm(residual) · weight + bias. delta,

@@ -13,7 +13,7 @@ namespace tokamak {
 // One layer's keys and values in the block pool. Block b starts at base + b * block_stride and has
 // [num_kv_heads, block_size, head_dim] elements of `dtype` at k_offset and at v_offset. A backend
 // may reorder those of one KV head. For block types head_dim is a whole number of blocks. Values
-// that differ in size from keys, or are part of them, require Ops::has_mla.
+// that differ in size from keys, or are part of them, require Capability::kMla.
 struct KvLayerView {
   std::byte* base = nullptr;
   int64_t block_stride = 0;  // bytes; the same for all layers of the pool
@@ -67,7 +67,7 @@ struct AttentionShape {
   int32_t block_size = 0;
   int32_t window = 0;  // keys that a query sees, its own included; 0: all
   // True: a query sees the keys up to its own position. False (encoders): it sees its whole
-  // sequence; requires window 0 and has_extras.
+  // sequence; requires window 0 and Capability::kNonCausal.
   bool causal = true;
   DType kv_dtype = DType::kF32;
   int32_t max_seqs = 0;

@@ -356,12 +356,13 @@ TEST_P(AttentionOps, LargeScoresDoNotOverflow) {
 TEST_P(AttentionOps, CapsAndSinksMatchTheReference) {
   std::mt19937_64 random(9);
   const auto ops = Make(2);
-  if (!ops->has_extras()) GTEST_SKIP() << ops->name() << " has no extras";
   const auto reference = MakeReferenceOps();
   WorstError worst(fmt::format("{} attention, caps and sinks", ops->name()));
   for (const int window : {0, 70}) {
     for (const float softcap : {0.0f, 0.5f, 50.0f}) {
       for (const float sink : {0.0f, 3.0f, -40.0f, 60.0f}) {
+        if (softcap != 0 && !ops->capabilities().Has(Capability::kAttentionSoftcap)) continue;
+        if (sink != 0 && !ops->capabilities().Has(Capability::kSinks)) continue;
         AttentionCase c = RandomCase(random, {.window = window}, MixedBatch());
         c.softcap = softcap;
         if (sink != 0) c.sinks = {sink, 0.5f * sink, 0, -sink};
@@ -376,7 +377,7 @@ TEST_P(AttentionOps, CapsAndSinksMatchTheReference) {
 TEST_P(AttentionOps, NonCausalAttentionMatchesTheReference) {
   std::mt19937_64 random(10);
   const auto ops = Make(2);
-  if (!ops->has_extras()) GTEST_SKIP() << ops->name() << " has no extras";
+  if (Lacks(*ops, Capability::kNonCausal)) return;
   const auto reference = MakeReferenceOps();
   for (const DType dtype : CacheTypes(GetParam())) {
     WorstError worst(fmt::format("{} attention, not causal, {}", ops->name(), Name(dtype)));
@@ -408,7 +409,7 @@ TEST_P(AttentionOps, NonCausalAttentionMatchesTheReference) {
 TEST_P(AttentionOps, AlibiSlopesWeighKeysByTheirDistance) {
   std::mt19937_64 random(10);
   const auto ops = Make(2);
-  if (!ops->has_extras()) GTEST_SKIP() << ops->name() << " has no extras";
+  if (Lacks(*ops, Capability::kAlibi)) return;
   AttentionCase c =
       RandomCase(random, {.num_heads = 2, .num_kv_heads = 1, .head_dim = 16}, {{40, 3}, {300, 1}});
   const float ln2 = std::log(2.0f);
@@ -437,11 +438,12 @@ TEST_P(AttentionOps, AlibiSlopesWeighKeysByTheirDistance) {
 TEST_P(AttentionOps, AlibiSlopesMatchTheReference) {
   std::mt19937_64 random(11);
   const auto ops = Make(2);
-  if (!ops->has_extras()) GTEST_SKIP() << ops->name() << " has no extras";
+  if (Lacks(*ops, Capability::kAlibi)) return;
   const auto reference = MakeReferenceOps();
   WorstError worst(fmt::format("{} attention, slopes", ops->name()));
   for (const int window : {0, 70}) {
     for (const float sink : {0.0f, 2.0f}) {
+      if (sink != 0 && !ops->capabilities().Has(Capability::kSinks)) continue;
       AttentionCase c = RandomCase(random, {.window = window}, MixedBatch());
       c.slopes = {0.5f, 0.25f, 0.00390625f, 0.03f};
       if (sink != 0) c.sinks = {sink, 0.5f * sink, 0, -sink};

@@ -1,5 +1,5 @@
-// GatedActivation, RopeAndStore, GatherRows, ScatterElements and CopyRanges on every backend,
-// against the reference.
+// GatedActivation, RopeAndStore, GatherRows, ScatterElements, CopyRanges and small optional
+// operations on every backend, against the reference.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -75,7 +75,7 @@ TEST_P(ElementwiseOps, GatedActivationMatchesTheReference) {
 TEST_P(ElementwiseOps, AddResidualIsExact) {
   std::mt19937_64 random(12);
   const auto ops = Make(2);
-  if (!ops->has_extras()) GTEST_SKIP() << ops->name() << " has no extras";
+  if (Lacks(*ops, Capability::kAddResidual)) return;
   for (const int64_t rows : {0, 1, 70}) {
     const int64_t cols = 331;
     const std::vector<float> x = RandomFloats(random, rows * cols);
@@ -92,7 +92,7 @@ TEST_P(ElementwiseOps, AddResidualIsExact) {
 TEST_P(ElementwiseOps, SoftcapMatchesTheReference) {
   std::mt19937_64 random(13);
   const auto ops = Make(2);
-  if (!ops->has_extras()) GTEST_SKIP() << ops->name() << " has no extras";
+  if (Lacks(*ops, Capability::kLogitSoftcap)) return;
   WorstError worst(fmt::format("{} softcap", ops->name()));
   for (const float cap : {0.5f, 30.0f}) {
     std::vector<float> values = RandomFloats(random, 3 * 1001, 2 * cap);
@@ -574,6 +574,23 @@ TEST_P(ElementwiseOps, CopyRangesCopiesOnlyTheGivenBytes) {
   EXPECT_EQ(run.DownloadBytes(base, bytes.size()), bytes);
   run.Run(CopyRanges{.ranges = {}, .bytes = 4321});
   EXPECT_EQ(run.DownloadBytes(base, bytes.size()), bytes);
+}
+
+TEST_P(ElementwiseOps, ConvertRoundsAsTheTypeDoes) {
+  std::mt19937_64 random(4);
+  const auto ops = Make(2);
+  if (Lacks(*ops, Capability::kConvert)) return;
+  const std::vector<float> values = RandomFloats(random, 40 * 96, 3.0f);
+  // Packing such a weight makes the backend support outputs of its activation type.
+  const auto weight_of_the_width =
+      ops->PackWeight({.parts = {MemorySource::Random("weight", DType::kQ8_0, {1, 96}, 1)}});
+  ASSERT_TRUE(weight_of_the_width.ok());
+  for (const DType dtype : GetParam().activations) {
+    OpRunner run(*ops);
+    const Tensor out = run.Output({40, 96}, dtype);
+    run.Run(Convert{.x = run.Floats(values, {40, 96}), .out = out});
+    EXPECT_TRUE(SameBits(run.Download(out), RoundTo(dtype, values))) << Name(dtype);
+  }
 }
 
 }  // namespace

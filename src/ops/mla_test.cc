@@ -21,7 +21,7 @@ class MlaOps : public OpTest {
     OpTest::SetUp();
     if (IsSkipped()) return;
     ops_ = Make(2);
-    if (!ops_->has_mla()) GTEST_SKIP() << ops_->name() << " has no latent attention";
+    if (Lacks(*ops_, Capability::kMla)) return;
   }
   std::unique_ptr<Ops> ops_;
 };

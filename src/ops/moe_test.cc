@@ -1,4 +1,4 @@
-// Convert and the operations of MoE layers on every backend that has them.
+// The operations of MoE layers on every backend that has them.
 #include "ops/moe.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ class MoeOps : public OpTest {
     OpTest::SetUp();
     if (IsSkipped()) return;
     ops_ = Make(2);
-    if (!ops_->has_moe()) GTEST_SKIP() << ops_->name() << " has no experts";
+    if (Lacks(*ops_, Capability::kMoe)) return;
   }
   std::unique_ptr<Ops> ops_;
 };
@@ -261,21 +261,6 @@ TEST_P(MoeOps, CombinesInTheOrderOfTheChoice) {
                       fmt::format("{}x{}, {}", num_tokens, cols, kind));
       }
     }
-  }
-}
-
-TEST_P(MoeOps, ConvertRoundsAsTheTypeDoes) {
-  std::mt19937_64 random(4);
-  const std::vector<float> values = RandomFloats(random, 40 * 96, 3.0f);
-  // Packing such a weight makes the backend support outputs of its activation type.
-  const auto weight_of_the_width =
-      ops_->PackWeight({.parts = {MemorySource::Random("weight", DType::kQ8_0, {1, 96}, 1)}});
-  ASSERT_TRUE(weight_of_the_width.ok());
-  for (const DType dtype : GetParam().activations) {
-    OpRunner run(*ops_);
-    const Tensor out = run.Output({40, 96}, dtype);
-    run.Run(Convert{.x = run.Floats(values, {40, 96}), .out = out});
-    EXPECT_TRUE(SameBits(run.Download(out), RoundTo(dtype, values))) << Name(dtype);
   }
 }
 

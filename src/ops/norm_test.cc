@@ -128,7 +128,7 @@ std::vector<double> ExactLayerNorm(const LayerNormCase& c) {
 TEST_P(NormOps, AddLayerNormMatchesTheFormula) {
   std::mt19937_64 random(15);
   const auto ops = Make(2);
-  if (!ops->has_extras()) GTEST_SKIP() << ops->name() << " has no extras";
+  if (Lacks(*ops, Capability::kLayerNorm)) return;
   WorstError worst(fmt::format("{} add_layer_norm", ops->name()));
   for (const int64_t cols : {1, 15, 64, 576, 4099}) {
     for (const int64_t rows : {0, 1, 3, 70}) {
@@ -221,7 +221,7 @@ TEST_P(NormOps, ARowsBitsDependOnNothingButTheRow) {
   EXPECT_TRUE(SameBits(RunNorm(*others, one).second,
                        {all.second.begin() + 41000, all.second.begin() + 42000}));
 
-  if (ops->has_extras()) {
+  if (ops->capabilities().Has(Capability::kLayerNorm)) {
     LayerNormCase c = {.norm = norm, .bias = RandomFloats(random, 1000)};
     const auto rows = RunLayerNorm(*ops, c);
     EXPECT_TRUE(SameBits(RunLayerNorm(*others, c).second, rows.second));

@@ -18,6 +18,7 @@
 #include "base/function_ref.h"
 #include "ops/activation.h"
 #include "ops/attention.h"
+#include "ops/capabilities.h"
 #include "ops/mla.h"
 #include "ops/moe.h"
 #include "ops/packed_weight.h"
@@ -202,6 +203,9 @@ class Ops {
 
   // "cpu/avx512", "reference", "count", ...
   virtual std::string_view name() const = 0;
+  // The optional features that this backend has. Models that need others are refused when they are
+  // loaded.
+  virtual Capabilities capabilities() const { return {}; }
 
   // Bytes of device memory that can still be allocated; none if the device uses host memory.
   virtual std::optional<int64_t> FreeDeviceMemory() { return std::nullopt; }
@@ -258,26 +262,16 @@ class Ops {
   virtual bool has_linear_argmax() const { return false; }
   virtual void Run(const LinearArgmax& op, Stream& stream);
 
-  // Optional, for a few families: AddResidual, Softcap, Clamp, AddLayerNorm, Activate, the
-  // activations kGelu and kClampedSwiglu, Embed::scale other than 1, Attention::softcap, sinks and
-  // slopes, and attention that is not causal.
-  virtual bool has_extras() const { return false; }
+  // Optional; each belongs to a capability (ops/capabilities.h).
   virtual void Run(const AddResidual& op, Stream& stream);
   virtual void Run(const Softcap& op, Stream& stream);
   virtual void Run(const AddLayerNorm& op, Stream& stream);
   virtual void Run(const Clamp& op, Stream& stream);
   virtual void Run(const Activate& op, Stream& stream);
-
-  // Optional, for MoE layers: Convert and the operations of ops/moe.h.
-  virtual bool has_moe() const { return false; }
   virtual void Run(const Convert& op, Stream& stream);
   virtual void Run(const RouteTokens& op, Stream& stream);
   virtual void Run(const GroupedLinear& op, Stream& stream);
   virtual void Run(const CombineExperts& op, Stream& stream);
-
-  // Optional, for MLA: Convert, the operations of ops/mla.h, values that differ in size from keys
-  // or lie inside them, and RopeAndStore::q_head_dim.
-  virtual bool has_mla() const { return false; }
   virtual void Run(const HeadLinear& op, Stream& stream);
   virtual void Run(const LatentAttention& op, Stream& stream);
 };

@@ -1,5 +1,5 @@
 // A library that the program opens as its CUDA backend. Asynchronous like a GPU, with its own
-// memory and without the operations that CUDA lacks, but computes in main memory.
+// memory and without optional features, but computes in main memory.
 #include <cstdlib>
 
 #include "ops/cuda/plugin.h"
@@ -17,6 +17,6 @@ extern "C" __attribute__((visibility("default"))) void tokamak_cuda_make_ops(
   const char* free_bytes = std::getenv("TOKAMAK_FAKE_GPU_BYTES");
   *ops = tokamak::testing::MakeQueuedOps(
       tokamak::MakeReferenceOps(), /*seed=*/1,
-      {.has_all = false,
+      {.capabilities = {},
        .free_bytes = free_bytes != nullptr ? std::strtoll(free_bytes, nullptr, 10) : kFreeBytes});
 }

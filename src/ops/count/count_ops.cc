@@ -83,6 +83,7 @@ class CountOpsImpl final : public CountOps {
       : sizer_(sizer), backend_(backend) {}
 
   std::string_view name() const override { return backend_.name; }
+  Capabilities capabilities() const override { return backend_.capabilities; }
 
   const OpCounts& counts() const override { return counts_; }
   void Reset() override { counts_ = {}; }
@@ -132,18 +133,15 @@ class CountOpsImpl final : public CountOps {
   void Run(const GatherRows& op, Stream&) override;
   void Run(const ScatterElements& op, Stream&) override;
   void Run(const CopyRanges& op, Stream&) override;
-  bool has_extras() const override { return backend_.has_extras; }
   void Run(const AddResidual& op, Stream&) override;
   void Run(const Softcap& op, Stream&) override;
   void Run(const AddLayerNorm& op, Stream&) override;
   void Run(const Clamp& op, Stream&) override;
   void Run(const Activate& op, Stream&) override;
-  bool has_moe() const override { return backend_.has_moe; }
   void Run(const Convert& op, Stream&) override;
   void Run(const RouteTokens& op, Stream&) override;
   void Run(const GroupedLinear& op, Stream&) override;
   void Run(const CombineExperts& op, Stream&) override;
-  bool has_mla() const override { return backend_.has_mla; }
   void Run(const HeadLinear& op, Stream&) override;
   void Run(const LatentAttention& op, Stream&) override;
 

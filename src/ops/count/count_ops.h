@@ -77,14 +77,11 @@ class CountOps : public Ops {
 using WeightSizer = int64_t (*)(const WeightSpec& spec);
 int64_t StoredBytes(const WeightSpec& spec);  // the same size as in the file
 
-// The backend whose work is counted: its name, its optional operations (Ops::has_extras, ...), the
-// type that it prefers between operations, and the activation type of a weight's products (empty:
-// f32).
+// The backend whose work is counted: its name, its optional features, the type that it prefers
+// between operations, and the activation type of a weight's products (empty: f32).
 struct CountedBackend {
   std::string_view name = "count";
-  bool has_extras = true;
-  bool has_moe = true;
-  bool has_mla = true;
+  Capabilities capabilities = Capabilities::All();
   DType inner_type = DType::kF32;
   std::function<DType(const WeightSpec& spec)> activation = {};
 };

@@ -70,6 +70,7 @@ class CpuOps final : public HostOps {
   }
 
   std::string_view name() const override { return name_; }
+  Capabilities capabilities() const override { return Capabilities::All(); }
   Result<std::unique_ptr<PackedWeight>> PackWeight(const WeightSpec& spec) override {
     ASSIGN_OR_RETURN(std::unique_ptr<PackedWeight> weight,
                      PanelWeight::Make(spec, isa_, weights_, pool_));
@@ -97,18 +98,15 @@ class CpuOps final : public HostOps {
   void Run(const CopyRanges& op, Stream& stream) override;
   bool has_linear_argmax() const override { return true; }
   void Run(const LinearArgmax& op, Stream& stream) override;
-  bool has_extras() const override { return true; }
   void Run(const AddResidual& op, Stream& stream) override;
   void Run(const Softcap& op, Stream& stream) override;
   void Run(const AddLayerNorm& op, Stream& stream) override;
   void Run(const Clamp& op, Stream& stream) override;
   void Run(const Activate& op, Stream& stream) override;
-  bool has_moe() const override { return true; }
   void Run(const Convert& op, Stream& stream) override;
   void Run(const RouteTokens& op, Stream& stream) override;
   void Run(const GroupedLinear& op, Stream& stream) override;
   void Run(const CombineExperts& op, Stream& stream) override;
-  bool has_mla() const override { return true; }
   void Run(const HeadLinear& op, Stream& stream) override;
   void Run(const LatentAttention& op, Stream& stream) override;
 

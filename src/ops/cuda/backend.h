@@ -22,6 +22,7 @@ class CudaOps final : public Ops {
   ~CudaOps() override;
 
   std::string_view name() const override { return name_; }
+  Capabilities capabilities() const override { return kCudaCapabilities; }
   std::optional<int64_t> FreeDeviceMemory() override;
   Result<Buffer> Allocate(size_t bytes, MemoryKind kind) override;
   Result<std::unique_ptr<PackedWeight>> PackWeight(const WeightSpec& spec) override;
@@ -38,9 +39,6 @@ class CudaOps final : public Ops {
   Status Await(Event& event) override;
   void WaitFor(Stream& stream, const Event& event) override;
   bool has_graphs() const override { return true; }
-  bool has_extras() const override { return kCudaHasExtras; }
-  bool has_moe() const override { return kCudaHasMoe; }
-  bool has_mla() const override { return kCudaHasMla; }
   Result<std::unique_ptr<Graph>> Capture(Stream& stream, FunctionRef<void()> run) override;
   void Launch(const Graph& graph, Stream& stream) override;
   void CopyToDevice(void* device, const void* host, size_t bytes, Stream& stream) override;

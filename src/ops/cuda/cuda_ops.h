@@ -15,11 +15,9 @@
 
 namespace tokamak {
 
-// Whether the backend has Ops' optional parts, and the types of its weights and of its products'
+// The optional features that the backend has, and the types of its weights and of its products'
 // activations. Constants, because a machine without a GPU plans for this backend too.
-inline constexpr bool kCudaHasExtras = false;
-inline constexpr bool kCudaHasMoe = false;
-inline constexpr bool kCudaHasMla = false;
+inline constexpr Capabilities kCudaCapabilities = {};
 constexpr DType CudaWeightType(bool precise) { return precise ? DType::kF32 : DType::kBF16; }
 
 // The name of the backend that runs on a CPU (ops/cuda/emulation): right and slow, for tests. It is

@@ -273,6 +273,7 @@ class ProfiledOpsImpl final : public ProfiledOps {
   Profile Take() override { return recorder_.Take(); }
 
   std::string_view name() const override { return inner_->name(); }
+  Capabilities capabilities() const override { return inner_->capabilities(); }
   std::optional<int64_t> FreeDeviceMemory() override { return inner_->FreeDeviceMemory(); }
   Result<Buffer> Allocate(size_t bytes, MemoryKind kind) override {
     return inner_->Allocate(bytes, kind);
@@ -356,13 +357,11 @@ class ProfiledOpsImpl final : public ProfiledOps {
   void Run(const CopyRanges& op, Stream& stream) override { Timed("copy_ranges", op, stream); }
   bool has_linear_argmax() const override { return inner_->has_linear_argmax(); }
   void Run(const LinearArgmax& op, Stream& stream) override { Timed("largest_output", op, stream); }
-  bool has_extras() const override { return inner_->has_extras(); }
   void Run(const AddResidual& op, Stream& stream) override { Timed("add_residual", op, stream); }
   void Run(const Softcap& op, Stream& stream) override { Timed("softcap", op, stream); }
   void Run(const AddLayerNorm& op, Stream& stream) override { Timed("add_layer_norm", op, stream); }
   void Run(const Clamp& op, Stream& stream) override { Timed("clamp", op, stream); }
   void Run(const Activate& op, Stream& stream) override { Timed("activate", op, stream); }
-  bool has_moe() const override { return inner_->has_moe(); }
   void Run(const Convert& op, Stream& stream) override { Timed("convert", op, stream); }
   void Run(const RouteTokens& op, Stream& stream) override { Timed("route_tokens", op, stream); }
   void Run(const GroupedLinear& op, Stream& stream) override {
@@ -371,7 +370,6 @@ class ProfiledOpsImpl final : public ProfiledOps {
   void Run(const CombineExperts& op, Stream& stream) override {
     Timed("combine_experts", op, stream);
   }
-  bool has_mla() const override { return inner_->has_mla(); }
   void Run(const HeadLinear& op, Stream& stream) override { Timed("head_linear", op, stream); }
   void Run(const LatentAttention& op, Stream& stream) override {
     LatentAttention inner = op;

@@ -189,6 +189,7 @@ void RotateHead(double* head, const RopeTable& rope, int64_t position) {
 class ReferenceOps final : public HostOps {
  public:
   std::string_view name() const override { return "reference"; }
+  Capabilities capabilities() const override { return Capabilities::All(); }
   Result<std::unique_ptr<PackedWeight>> PackWeight(const WeightSpec& spec) override;
   Result<std::unique_ptr<AttentionPlan>> MakeAttentionPlan(const AttentionShape& shape) override {
     return std::unique_ptr<AttentionPlan>(std::make_unique<ReferencePlan>(shape));
@@ -205,18 +206,15 @@ class ReferenceOps final : public HostOps {
   void Run(const Attention& op, Stream& stream) override;
   void Run(const GatherRows& op, Stream& stream) override;
   void Run(const CopyRanges& op, Stream& stream) override;
-  bool has_extras() const override { return true; }
   void Run(const AddResidual& op, Stream& stream) override;
   void Run(const Softcap& op, Stream& stream) override;
   void Run(const AddLayerNorm& op, Stream& stream) override;
   void Run(const Clamp& op, Stream& stream) override;
   void Run(const Activate& op, Stream& stream) override;
-  bool has_moe() const override { return true; }
   void Run(const Convert& op, Stream& stream) override;
   void Run(const RouteTokens& op, Stream& stream) override;
   void Run(const GroupedLinear& op, Stream& stream) override;
   void Run(const CombineExperts& op, Stream& stream) override;
-  bool has_mla() const override { return true; }
   void Run(const HeadLinear& op, Stream& stream) override;
   void Run(const LatentAttention& op, Stream& stream) override;
 

@@ -56,6 +56,13 @@ void OpTest::SetUp() {
   if (!GetParam().unavailable.empty()) GTEST_SKIP() << GetParam().unavailable;
 }
 
+bool OpTest::Lacks(const Ops& ops, Capabilities needed) {
+  const Capabilities missing = needed - ops.capabilities();
+  if (missing.empty()) return false;
+  [&] { GTEST_SKIP() << ops.name() << " lacks " << Describe(missing); }();
+  return true;
+}
+
 std::unique_ptr<Ops> OpTest::Make(int threads) const {
   Result<std::unique_ptr<Ops>> ops = GetParam().make(threads);
   CHECK_MSG(ops.ok(), ops.status().ToString());

@@ -44,6 +44,8 @@ class OpTest : public ::testing::TestWithParam<OpBackend> {
  protected:
   void SetUp() override;
   std::unique_ptr<Ops> Make(int threads) const;
+  // If the backend lacks what a test needs, skips the test; it returns then.
+  static bool Lacks(const Ops& ops, Capabilities needed);
 };
 
 // All types of weights.

@@ -159,6 +159,7 @@ class QueuedOps final : public Ops {
         queues_(seed) {}
 
   std::string_view name() const override { return inner_->name(); }
+  Capabilities capabilities() const override { return device_.capabilities; }
   std::optional<int64_t> FreeDeviceMemory() override { return device_.free_bytes; }
   Result<Buffer> Allocate(size_t bytes, MemoryKind kind) override {
     return inner_->Allocate(bytes, kind);
@@ -263,7 +264,6 @@ class QueuedOps final : public Ops {
                   inner_->Run(CopyRanges{.ranges = ranges, .bytes = bytes}, *inner_stream_);
                 });
   }
-  bool has_extras() const override { return device_.has_all && inner_->has_extras(); }
   void Run(const AddResidual& op, Stream& stream) override { Later(op, stream); }
   void Run(const Softcap& op, Stream& stream) override { Later(op, stream); }
   void Run(const Clamp& op, Stream& stream) override { Later(op, stream); }
@@ -276,12 +276,10 @@ class QueuedOps final : public Ops {
       inner_->Run(now, *inner_stream_);
     });
   }
-  bool has_moe() const override { return device_.has_all && inner_->has_moe(); }
   void Run(const Convert& op, Stream& stream) override { Later(op, stream); }
   void Run(const RouteTokens& op, Stream& stream) override { Later(op, stream); }
   void Run(const GroupedLinear& op, Stream& stream) override { Later(op, stream); }
   void Run(const CombineExperts& op, Stream& stream) override { Later(op, stream); }
-  bool has_mla() const override { return device_.has_all && inner_->has_mla(); }
   void Run(const HeadLinear& op, Stream& stream) override { Later(op, stream); }
   void Run(const LatentAttention& op, Stream& stream) override {
     LatentAttention inner = op;

@@ -13,8 +13,8 @@ namespace tokamak::testing {
 
 // The device that the backend simulates.
 struct QueuedDevice {
-  bool has_all = true;                // false: lacks the operations that some backends lack
-  std::optional<int64_t> free_bytes;  // free bytes of its own memory
+  Capabilities capabilities = Capabilities::All();
+  std::optional<int64_t> free_bytes = std::nullopt;  // free bytes of its own memory
 };
 
 // `inner`, a backend in main memory, does the actual work.
