@@ -1,7 +1,8 @@
 // Times the CUDA kernels of products, of attention and of the operations between them, one by one,
 // at the shapes of two models. Prints a line of JSON for each case, with microseconds and the TB/s
 // of what must be read.
-//   cuda_kernels_bench [products | attention | elementwise] [--small]
+//   cuda_kernels_bench [products | attention | decode | elementwise] [--small]
+// decode: the cases of attention with one query per sequence.
 //
 // A case is a CUDA graph of many launches, each with weights or a cache of its own, so that the L2
 // holds none of them. Kernels that the backend does not use yet are timed next to the ones that it
@@ -165,9 +166,17 @@ std::vector<AttentionCase> AttentionCases(bool small) {
             {"Qwen3-0.6B", 16, 1, 60, 40}};
   }
   for (const int context : {512, 4096, 32768}) {
-    for (const int batch : {1, 8, 32, 64}) cases.push_back({"Llama-3.1-8B", 32, batch, context, 1});
+    for (const int batch : {8, 32, 64}) cases.push_back({"Llama-3.1-8B", 32, batch, context, 1});
   }
+  for (const int context : {4096, 32768}) cases.push_back({"Llama-3.1-8B", 32, 1, context, 1});
   for (const int batch : {1, 8, 64}) cases.push_back({"Qwen3-0.6B", 16, batch, 4096, 1});
+  for (const int context : {128, 512, 2048}) {
+    for (const int batch : {1, 4, 16}) {
+      cases.push_back({"Qwen3-0.6B", 16, batch, context, 1});
+      cases.push_back({"Llama-3.1-8B", 32, batch, context, 1});
+    }
+  }
+  cases.push_back({"Llama-3.1-8B", 32, 250, 750, 1});
   for (const int batch : {1, 8}) {
     cases.push_back({"Llama-3.1-8B", 32, batch, 512, 512});
     cases.push_back({"Llama-3.1-8B", 32, batch, 2048, 2048});
@@ -353,12 +362,13 @@ int Main(int argc, char** argv) {
     const std::string_view word = argv[i];
     if (word == "--small") {
       small = true;
-    } else if (part.empty() &&
-               (word == "products" || word == "attention" || word == "elementwise")) {
+    } else if (part.empty() && (word == "products" || word == "attention" || word == "decode" ||
+                                word == "elementwise")) {
       part = word;
     } else {
       std::fprintf(stderr,
-                   "usage: cuda_kernels_bench [products | attention | elementwise] [--small]\n");
+                   "usage: cuda_kernels_bench [products | attention | decode | elementwise] "
+                   "[--small]\n");
       return 2;
     }
   }
@@ -372,8 +382,10 @@ int Main(int argc, char** argv) {
       if (small) break;
     }
   }
-  if (part.empty() || part == "attention") {
-    for (const AttentionCase& c : AttentionCases(small)) AttentionBench(device, c).Run();
+  if (part.empty() || part == "attention" || part == "decode") {
+    for (const AttentionCase& c : AttentionCases(small)) {
+      if (part != "decode" || c.num_queries == 1) AttentionBench(device, c).Run();
+    }
   }
   if (part.empty() || part == "elementwise") BenchElementwise(device);
   return 0;
