@@ -5,6 +5,7 @@
 
 #include "ops/cuda/attention_layout.h"
 #include "ops/cuda/device.cuh"
+#include "ops/cuda/ptx.h"
 
 namespace tokamak::cuda {
 
@@ -14,13 +15,13 @@ namespace tokamak::cuda {
 template <typename Sync>
 __device__ bool IsLastSplit(const AttentionArgs& a, const AttentionUnit& unit, int64_t kv_head,
                             bool& is_last, Sync sync) {
-  __threadfence();
   sync();
   if (threadIdx.x == 0) {
-    int32_t* const counter = a.counters + int64_t{unit.partial} * a.cache.num_kv_heads + kv_head;
-    is_last = atomicAdd(counter, 1) == unit.end_split - unit.begin_split - 1;
+    auto* const counter = reinterpret_cast<uint32_t*>(a.counters) +
+                          int64_t{unit.partial} * a.cache.num_kv_heads + kv_head;
+    const auto others = static_cast<uint32_t>(unit.end_split - unit.begin_split - 1);
+    is_last = ptx::AddToCounter(counter, 1) == others;
     if (is_last) *counter = 0;
-    __threadfence();
   }
   sync();
   return is_last;

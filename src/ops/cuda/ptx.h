@@ -256,6 +256,21 @@ __device__ inline void WaitForCounter(const uint32_t* counter, uint32_t value) {
          "r"(value)
          : "memory");
 }
+// Adds to a counter and returns what it was. What was written before it, by the thread or ahead of
+// a barrier with it, is seen by the threads that add later, and by others after a barrier with
+// those.
+__device__ inline uint32_t AddToCounter(uint32_t* counter, uint32_t value) {
+#ifdef __CUDACC__
+  uint32_t before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(counter), "r"(value)
+               : "memory");
+  return before;
+#else
+  return emulation::AddToCounter(counter, value);
+#endif
+}
 // `round` counts the barrier's uses from 1 on; the counter was 0 before the first.
 __device__ inline void SyncGrid(uint32_t* counter, uint32_t round) {
   __syncthreads();

@@ -283,6 +283,30 @@ Words ExpectGrid(const Words& in) {
   return out;
 }
 
+// The last CTA to count itself sums up what all of them wrote. Words [0, kCtas) of `out` are
+// theirs, then comes the counter, then the sum.
+__global__ void CounterKernel(const uint32_t* in, uint32_t* out) {
+  SHARED(is_last, bool);
+  const unsigned t = threadIdx.x;
+  if (t == kWarp - 1) out[blockIdx.x] = in[blockIdx.x] * 3;
+  __syncthreads();
+  if (t == 0) is_last = ptx::AddToCounter(out + kCtas, 2) == 2 * (kCtas - 1);
+  __syncthreads();
+  if (!is_last || t != 1) return;
+  uint32_t sum = 0;
+  for (unsigned cta = 0; cta < kCtas; ++cta) sum = sum * 31 + out[cta];
+  out[kCtas + 1] = sum;
+}
+Words ExpectCounter(const Words& in) {
+  Words out(kCtas + 2);
+  for (unsigned cta = 0; cta < kCtas; ++cta) {
+    out[cta] = in[cta] * 3;
+    out[kCtas + 1] = out[kCtas + 1] * 31 + out[cta];
+  }
+  out[kCtas] = 2 * kCtas;
+  return out;
+}
+
 // Two warpgroups take the registers that a third one gives back, and use them.
 constexpr unsigned kRegisterThreads = 3 * 4 * kWarp;
 constexpr unsigned kTakers = 2 * 4 * kWarp;
@@ -396,6 +420,11 @@ int RunAll() {
   AddTensorMapCases(cases);
   AddDependentLaunchCases(cases);
   AddWgmmaCases(cases);
+  cases.push_back({.name = "a counter tells the last CTA",
+                   .kernel = CounterKernel,
+                   .threads = kWarp,
+                   .expect = ExpectCounter,
+                   .ctas = kCtas});
   std::mt19937 random(1);
   int failures = 0;
   for (const Case& test : cases) {

@@ -45,6 +45,9 @@ void* MapShared(const void* shared, int rank);
 void SyncCluster();
 void PollCounter(const uint32_t* counter, uint32_t value);
 
+inline uint32_t AddToCounter(uint32_t* counter, uint32_t value) {
+  return std::atomic_ref<uint32_t>(*counter).fetch_add(value);
+}
 inline void ArriveAtCounter(uint32_t* counter) { std::atomic_ref<uint32_t>(*counter).fetch_add(1); }
 inline void WaitForCounter(const uint32_t* counter, uint32_t value) {
   PollCounter(counter, value);
