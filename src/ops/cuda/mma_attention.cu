@@ -68,6 +68,12 @@ class Computer {
                        .first_dim = warp_ * S::kWarpDims + lane_ % 4 * 2,
                        .writes_state = warp_ == 0 && lane_ % 4 == 0};
     const Rows rows(a_, unit);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      first_key_[i] = rows.FirstKey(RowOf(i));
+      last_key_[i] = rows.LastKey(RowOf(i));
+    }
+    ptx::WaitForKernelAhead();
     LoadQueries(rows, kv_head);
     State total;
     total.Clear();
@@ -113,21 +119,24 @@ class Computer {
     }
   }
 
+  // The keys of a split that any row sees, and those that all rows see.
+  struct Seen {
+    int from, to, all_from, all_to;
+  };
+
   // Computes the sums of a split; the sums of weights are complete in every warp.
   __device__ void ComputeSplit(const Rows& rows, int split, State& sums) {
     sums.Clear();
     const KeyTiles tiles(rows, split);
+    const Seen seen = {.from = rows.FirstKey(),
+                       .to = tiles.end - 1,
+                       .all_from = rows.FirstKey(rows.count - 1),
+                       .all_to = rows.LastKey(0)};
     for (int first = tiles.begin; first < tiles.end; first += kKeyTile) {
       float scores[2][4];
       Score(scores);
       Weigh(rows, first, scores, sums);
-      const bool all_seen =
-          rows.FirstKey(rows.count - 1) <= first && first + kKeyTile - 1 <= rows.LastKey(0);
-      if (all_seen) {
-        AddValues<false>(rows, first, sums);
-      } else {
-        AddValues<true>(rows, first, sums);
-      }
+      AddValues(rows, seen, first, sums);
     }
     AddUpWeights(sums);
   }
@@ -153,18 +162,19 @@ class Computer {
   // Turns scores into weights, for all warps to read, and scales the sums so far to the highest
   // score. Scores that are not finite give NaN.
   __device__ void Weigh(const Rows& rows, int first, float (&scores)[2][4], State& sums) {
-    const int first_key = first + warp_ * kWarpKeys + lane_ % 4 * 2;
+    const int column = warp_ * kWarpKeys + lane_ % 4 * 2;
+    const int halves = rows.count > 8 ? 2 : 1;  // of the tile's rows; others may hold anything
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int low = rows.FirstKey(RowOf(i)), high = rows.LastKey(RowOf(i));
+      if (i >= halves) break;
       float highest = -INFINITY;
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
-          const int key = first_key + j * 8 + c;
+          const int key = first + column + j * 8 + c;
           float& score = scores[j][2 * i + c];
-          if (key < low || key > high) score = -INFINITY;
+          if (key < first_key_[i] || key > last_key_[i]) score = -INFINITY;
           highest = fmaxf(highest, score);
         }
       }
@@ -175,6 +185,7 @@ class Computer {
     SyncComputers();
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
+      if (i >= halves) break;
       float highest = memory_.highest[0][RowOf(i)];
 #pragma unroll
       for (int w = 1; w < kWarps; ++w) highest = fmaxf(highest, memory_.highest[w][RowOf(i)]);
@@ -190,7 +201,7 @@ class Computer {
         for (int c = 0; c < 2; ++c) {
           weights[j][c] = exp2f(fmaf(scores[j][2 * i + c], scale_, -base));
         }
-        auto* const to = &memory_.weights[RowOf(i)][warp_ * kWarpKeys + j * 8 + lane_ % 4 * 2];
+        auto* const to = &memory_.weights[RowOf(i)][column + j * 8];
         *reinterpret_cast<uint32_t*>(to) = PackBf16(weights[j][0], weights[j][1]);
       }
       const float pairs = __fadd_rn(__fadd_rn(weights[0][0], weights[0][1]),
@@ -205,33 +216,46 @@ class Computer {
     SyncComputers();
   }
 
-  // kSomeUnseen: at least one row does not see all keys of the tile.
-  template <bool kSomeUnseen>
-  __device__ void AddValues(const Rows& rows, int first, State& sums) {
+  // Adds the values of the tile that begins at key `first`.
+  __device__ void AddValues(const Rows& rows, const Seen& seen, int first, State& sums) {
     memory_.ring.WaitUntilFilled(fill_);
-    const uint8_t* const stage = memory_.stages[memory_.ring.Slot(fill_)];
-    const int matrix = lane_ / 8;
+    if (seen.all_from <= first && first + kKeyTile - 1 <= seen.all_to) {
 #pragma unroll
-    for (int k = 0; k < kKeyTile / kStep; ++k) {
-      const int row = matrix % 2 * 8 + lane_ % 8;  // a row of weights, and a key of values
-      uint32_t weights[4];
-      ptx::LoadMatrices(weights, &memory_.weights[row][k * kStep + matrix / 2 * 8]);
-#pragma unroll
-      for (int pair = 0; pair < S::kPairs; ++pair) {
-        const int chunk = warp_ * (S::kWarpDims / 8) + 2 * pair + matrix / 2;
-        uint32_t values[4];
-        ptx::LoadMatricesTransposed(values, ChunkOf(stage, k * kStep + row, chunk));
-        float(&low)[4] = sums.values[2 * pair];
-        float(&high)[4] = sums.values[2 * pair + 1];
-        if constexpr (kSomeUnseen) {
-          AddSeen(rows, 0, rows.count, first + k * kStep, weights, values, low, high);
-        } else {
-          ptx::MultiplyBf16(low, weights, {values[0], values[1]});
-          ptx::MultiplyBf16(high, weights, {values[2], values[3]});
-        }
+      for (int k = 0; k < kKeyTile / kStep; ++k) {
+        AddStep(k, sums, [](const auto& weights, const auto& values, auto& to) {
+          ptx::MultiplyBf16(to, weights, values);
+        });
+      }
+    } else {
+      // Rolled up: in a short kernel, instructions that are not in the cache take long.
+#pragma unroll 1
+      for (int k = 0; k < kKeyTile / kStep; ++k) {
+        AddStep(k, sums, [&](const auto& weights, auto& values, auto& sum) {
+          AddSeen(rows, 0, rows.count, seen.from, seen.to, first + k * kStep, weights, values, sum);
+        });
       }
     }
     memory_.ring.ReleaseAfterLoads(fill_++);
+  }
+  // Calls add(weights, values, sums) for 16 keys of the tile and each 8 columns.
+  template <typename Add>
+  __device__ void AddStep(int k, State& sums, Add add) {
+    const uint8_t* const stage = memory_.stages[memory_.ring.Slot(fill_)];
+    const int matrix = lane_ / 8;
+    const int row = matrix % 2 * 8 + lane_ % 8;  // of the weights; along k, of the values
+    uint32_t weights[4];
+    ptx::LoadMatrices(weights, &memory_.weights[row][k * kStep + matrix / 2 * 8]);
+#pragma unroll
+    for (int pair = 0; pair < S::kPairs; ++pair) {
+      const int chunk = warp_ * (S::kWarpDims / 8) + 2 * pair + matrix / 2;
+      uint32_t values[4];
+      ptx::LoadMatricesTransposed(values, ChunkOf(stage, k * kStep + row, chunk));
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        uint32_t half[2] = {values[2 * j], values[2 * j + 1]};
+        add(weights, half, sums.values[2 * pair + j]);
+      }
+    }
   }
 
   // Adds up the lanes' sums of weights to the row's.
@@ -256,31 +280,39 @@ class Computer {
   const AttentionArgs& a_;
   typename S::Memory& memory_;
   const int warp_, lane_;
-  const float scale_;  // to units of log2
+  const float scale_;               // to units of log2
+  int first_key_[2], last_key_[2];  // that the lane's rows see
   uint32_t queries_[kHeadDim / kStep][4];
   unsigned fill_ = 0;
 };
 
+// CTAs without a job, of which few sequences leave many, end at once: Loader says why they may read
+// the plan. One thread of the grid must still wait for the kernel ahead.
 template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads, 2)
     MmaAttentionKernel(const __grid_constant__ CUtensorMap keys,
                        const __grid_constant__ CUtensorMap values,
                        const __grid_constant__ AttentionArgs a) {
   if constexpr (ptx::kIsHopper) {
+    using Memory = typename Shape<kHeadDim>::Memory;
     DYNAMIC_SHARED(aligned, SwizzleAligned);
-    auto& memory = *reinterpret_cast<typename Shape<kHeadDim>::Memory*>(aligned);
+    auto& memory = *reinterpret_cast<Memory*>(aligned);
     ptx::LaunchDependents();
+    const auto* const units = reinterpret_cast<const AttentionUnit*>(a.plan + 1);
+    const int num_units = a.plan->num_units;
+    if (static_cast<int>(blockIdx.x) >= num_units * a.cache.num_kv_heads) {
+      if (blockIdx.x == 0) ptx::WaitForKernelAhead();
+      return;
+    }
     if (threadIdx.x == 0) memory.ring.Init(kWarps);
     __syncthreads();
-    ptx::WaitForKernelAhead();
-    const auto* const units = reinterpret_cast<const AttentionUnit*>(a.plan + 1);
     if (threadIdx.x >= kConsumers) {
-      Loader<kHeadDim, typename Shape<kHeadDim>::Memory> loader(&keys, &values, a, memory);
-      ForEachJob(a, units, a.plan->num_units,
+      Loader<kHeadDim, Memory> loader(&keys, &values, a, memory);
+      ForEachJob(a, units, num_units,
                  [&](const AttentionUnit& unit, int kv_head) { loader.Load(unit, kv_head); });
     } else {
       Computer<kHeadDim> computer(a, memory);
-      ForEachJob(a, units, a.plan->num_units,
+      ForEachJob(a, units, num_units,
                  [&](const AttentionUnit& unit, int kv_head) { computer.Run(unit, kv_head); });
     }
   }

@@ -31,6 +31,8 @@ bool HasMmaAttention(DType dtype, int32_t head_dim, int32_t block_size);
 bool MmaAttentionReads(const KvLayerView& cache);
 
 // LaunchAttention as a dependent of the kernel ahead. `partials` hold `highest` in units of log2.
+// Plan, block tables and keys of positions before the step's must be written before the first of
+// the dependent launches ahead begins: they are read before the kernel ahead has ended.
 cudaError_t LaunchMmaAttention(const AttentionArgs& args, int ctas, cudaStream_t stream);
 // The same for the plan's wide units. A job is a unit and a KV head; `ctas` CTAs share all jobs.
 cudaError_t LaunchWideAttention(const AttentionArgs& args, int ctas, cudaStream_t stream);

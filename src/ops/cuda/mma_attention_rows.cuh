@@ -137,12 +137,11 @@ struct Place {
       float* const partial = Partial(unit, unit.split, i);
 #pragma unroll
       for (int j = 0; j < kGroups; ++j) {
-        partial[DimOf(j)] = sums.values[j][2 * i];
-        partial[DimOf(j) + 1] = sums.values[j][2 * i + 1];
+        *reinterpret_cast<float2*>(partial + DimOf(j)) =
+            float2{sums.values[j][2 * i], sums.values[j][2 * i + 1]};
       }
       if (writes_state) {
-        partial[kHeadDim] = sums.highest[i];
-        partial[kHeadDim + 1] = sums.sum[i];
+        *reinterpret_cast<float2*>(partial + kHeadDim) = float2{sums.highest[i], sums.sum[i]};
       }
     }
   }
@@ -150,12 +149,17 @@ struct Place {
   // Loads past the L1 (__ldcg), which may hold what was there before other CTAs wrote these.
   __device__ void LoadPartial(const AttentionUnit& unit, int split, int i, State& sums) const {
     const float* const partial = Partial(unit, split, i);
-    sums.highest[i] = __ldcg(partial + kHeadDim);
-    sums.sum[i] = __ldcg(partial + kHeadDim + 1);
+    const auto load = [partial](int at) {
+      return __ldcg(reinterpret_cast<const float2*>(partial + at));
+    };
+    const float2 state = load(kHeadDim);
+    sums.highest[i] = state.x;
+    sums.sum[i] = state.y;
 #pragma unroll
     for (int j = 0; j < kGroups; ++j) {
-      sums.values[j][2 * i] = __ldcg(partial + DimOf(j));
-      sums.values[j][2 * i + 1] = __ldcg(partial + DimOf(j) + 1);
+      const float2 pair = load(DimOf(j));
+      sums.values[j][2 * i] = pair.x;
+      sums.values[j][2 * i + 1] = pair.y;
     }
   }
   // Requests several splits at once. Read one after the other, the splits of a long sequence would
@@ -222,62 +226,53 @@ struct Place {
 
 // Replaces the values of keys outside [low, high] by zeros. The fragments have 16 keys from `first`
 // on.
-__device__ inline void KeepSeen(int first, int low, int high, uint32_t (&values)[4]) {
+__device__ inline void KeepSeen(int first, int low, int high, uint32_t (&values)[2]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int key = first + half * 8 + static_cast<int>(threadIdx.x % 4) * 2;
     const uint32_t mask = (low <= key && key <= high ? 0x0000ffffu : 0) |
                           (low <= key + 1 && key + 1 <= high ? 0xffff0000u : 0);
     values[half] &= mask;
-    values[2 + half] &= mask;
   }
 }
-__device__ inline bool HasNonFinite(const uint32_t (&values)[4]) {
+template <int kCount>
+__device__ bool HasNonFinite(const uint32_t (&values)[kCount]) {
   bool any = false;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    any |= (values[i] & 0x7f80u) == 0x7f80u || (values[i] & 0x7f800000u) == 0x7f800000u;
+  for (const uint32_t pair : values) {
+    any |= (pair & 0x7f80u) == 0x7f80u || (pair & 0x7f800000u) == 0x7f800000u;
   }
   return any;
 }
 // Multiplies each of the warp's rows [begin, end) by itself, with zeros for the values that the row
 // does not see: zero times NaN would be NaN. Rare.
 __device__ inline void AddRowByRow(const Rows& rows, int begin, int end, int first,
-                                   const uint32_t (&weights)[4], const uint32_t (&values)[4],
-                                   float (&low)[4], float (&high)[4]) {
+                                   const uint32_t (&weights)[4], const uint32_t (&values)[2],
+                                   float (&to)[4]) {
   const int first_row = begin + static_cast<int>(threadIdx.x % kWarp) / 4;
-  float sums[2][4];
-#pragma unroll
-  for (int c = 0; c < 4; ++c) {
-    sums[0][c] = low[c];
-    sums[1][c] = high[c];
-  }
+  const float sums[4] = {to[0], to[1], to[2], to[3]};
+#pragma unroll 1
   for (int row = begin; row < end; ++row) {
-    uint32_t seen[4] = {values[0], values[1], values[2], values[3]};
+    uint32_t seen[2] = {values[0], values[1]};
     KeepSeen(first, rows.FirstKey(row), rows.LastKey(row), seen);
+    float products[4] = {sums[0], sums[1], sums[2], sums[3]};
+    ptx::MultiplyBf16(products, weights, seen);
 #pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      float products[4] = {sums[j][0], sums[j][1], sums[j][2], sums[j][3]};
-      ptx::MultiplyBf16(products, weights, {seen[2 * j], seen[2 * j + 1]});
-      float(&to)[4] = j == 0 ? low : high;
-#pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        if (first_row + 8 * (c / 2) == row) to[c] = products[c];
-      }
+    for (int c = 0; c < 4; ++c) {
+      if (first_row + 8 * (c / 2) == row) to[c] = products[c];
     }
   }
 }
-// Adds weights [16, 16] · values [16, 16] to the two groups of columns of the warp's rows [begin,
-// end), some of which do not see some key. Values that no row sees may be anything.
-__device__ inline void AddSeen(const Rows& rows, int begin, int end, int first,
-                               const uint32_t (&weights)[4], uint32_t (&values)[4], float (&low)[4],
-                               float (&high)[4]) {
-  KeepSeen(first, rows.FirstKey(begin), rows.LastKey(end - 1), values);
+// Adds weights [16, 16] · values [16, 8] to a group of columns of the warp's rows [begin, end),
+// which see keys [from, to], but some not all of these. Values that no row sees may be anything.
+__device__ inline void AddSeen(const Rows& rows, int begin, int end, int from, int to, int first,
+                               const uint32_t (&weights)[4], uint32_t (&values)[2],
+                               float (&sums)[4]) {
+  KeepSeen(first, from, to, values);
   if (__any_sync(kAllLanes, HasNonFinite(values))) {
-    AddRowByRow(rows, begin, end, first, weights, values, low, high);
+    AddRowByRow(rows, begin, end, first, weights, values, sums);
   } else {
-    ptx::MultiplyBf16(low, weights, {values[0], values[1]});
-    ptx::MultiplyBf16(high, weights, {values[2], values[3]});
+    ptx::MultiplyBf16(sums, weights, values);
   }
 }
 

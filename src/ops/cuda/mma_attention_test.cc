@@ -8,6 +8,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -109,6 +110,8 @@ struct Cut {
   bool spread = false;  // a unit per split
   int ctas = 2;
   bool wide = false;  // by the kernel for wide tiles
+  bool late = false;  // the kernels ahead store the queries, keys and values of the step
+  bool keys_last = false;
 };
 constexpr Cut kWide = {.tile_rows = kWideRows, .wide = true};
 
@@ -155,7 +158,38 @@ std::vector<uint32_t> Bits(const std::vector<float>& values) {
   return bits;
 }
 
-Outputs Attend(const Problem& p, const Cut& cut = {}) {
+// Words that a kernel will store.
+struct LateWords {
+  std::vector<int32_t> at;
+  std::vector<uint32_t> words;
+
+  // Adds the words of a row of the array at `base`, and makes it NaN.
+  void Take(void* base, void* row, size_t bytes) {
+    const auto first = (static_cast<std::byte*>(row) - static_cast<std::byte*>(base)) / 4;
+    for (size_t i = 0; i < bytes / 4; ++i) {
+      auto* const word = static_cast<std::byte*>(row) + 4 * i;
+      at.push_back(static_cast<int32_t>(first) + static_cast<int32_t>(i));
+      std::memcpy(&words.emplace_back(), word, 4);
+      std::memset(word, 0xff, 4);
+    }
+  }
+};
+LateWords TakeNewKeysAndValues(Problem& p) {
+  LateWords late;
+  for (size_t s = 0; s < p.sequences.size(); ++s) {
+    const Sequence& sequence = p.sequences[s];
+    for (int at = sequence.length - sequence.num_queries; at < sequence.length; ++at) {
+      for (int h = 0; h < p.g.num_kv_heads; ++h) {
+        for (const bool value : {false, true}) {
+          late.Take(p.cache.data(), p.At(s, at, h, value), static_cast<size_t>(p.g.head_dim) * 2);
+        }
+      }
+    }
+  }
+  return late;
+}
+
+Outputs Attend(Problem p, const Cut& cut = {}) {
   const Geometry& g = p.g;
   int num_partials = 0;
   const std::vector<AttentionUnit> units = CutUnits(p, cut, &num_partials);
@@ -170,6 +204,13 @@ Outputs Attend(const Problem& p, const Cut& cut = {}) {
   std::vector<int32_t> table_rows(p.sequences.size());
   std::iota(table_rows.begin(), table_rows.end(), 0);
 
+  LateWords late_q, late_cache;
+  if (cut.late) {
+    late_q.Take(p.q.data(), p.q.data(), p.q.size() * sizeof(float));
+    late_cache = TakeNewKeysAndValues(p);
+  }
+  const DeviceArray<int32_t> late_q_at(late_q.at), late_cache_at(late_cache.at);
+  const DeviceArray<uint32_t> late_q_words(late_q.words), late_cache_words(late_cache.words);
   const DeviceArray<std::byte> device_plan(plan);
   const DeviceArray<int32_t> rows(table_rows), tables(p.tables);
   const DeviceArray<uint16_t> cache(p.cache);
@@ -204,6 +245,14 @@ Outputs Attend(const Problem& p, const Cut& cut = {}) {
   args.partials = partials.data();
   args.counters = counters.data();
   const CudaTestStream stream;
+  if (cut.late) {
+    const auto store_queries = [&] {
+      StoreLate(late_q_at, late_q_words, reinterpret_cast<uint32_t*>(q.data()), stream);
+    };
+    if (cut.keys_last) store_queries();
+    StoreLate(late_cache_at, late_cache_words, reinterpret_cast<uint32_t*>(cache.data()), stream);
+    if (!cut.keys_last) store_queries();
+  }
   EXPECT_TRUE(MmaAttentionReads(args.cache));
   EXPECT_EQ(cut.wide ? LaunchWideAttention(args, cut.ctas, stream.get())
                      : LaunchMmaAttention(args, cut.ctas, stream.get()),
@@ -352,7 +401,8 @@ void CheckRecipe(const Geometry& g, const std::vector<Sequence>& sequences) {
   const Problem p = MakeProblem(g, sequences);
   const Outputs expected = Expect(p);
   for (const Cut& cut : {Cut{}, Cut{.spread = true, .ctas = 3}, Cut{.tile_rows = 5, .ctas = 1},
-                         kWide, Cut{.tile_rows = 72, .spread = true, .ctas = 3, .wide = true}}) {
+                         Cut{.ctas = 9}, Cut{.tile_rows = 5, .spread = true, .ctas = 2}, kWide,
+                         Cut{.tile_rows = 72, .spread = true, .ctas = 3, .wide = true}}) {
     const Outputs actual = Attend(p, cut);
     EXPECT_TRUE(actual.out == expected.out) << "rows " << cut.tile_rows << ", " << cut.spread;
     EXPECT_TRUE(actual.lse == expected.lse) << "rows " << cut.tile_rows << ", " << cut.spread;
@@ -409,6 +459,24 @@ TEST(MmaAttention, BothKernelsGiveTheSameBits) {
       const Outputs actual = Attend(p, cut);
       EXPECT_TRUE(actual.out == expected.out && actual.lse == expected.lse)
           << "seed " << seed << ", rows " << cut.tile_rows << ", " << cut.spread;
+    }
+  }
+}
+
+TEST(MmaAttention, WhatTheKernelsAheadStoreIsReadAfterThem) {
+  const Problem p = MakeProblem(
+      {.num_heads = 4, .num_kv_heads = 2, .head_dim = 64, .block_size = 16, .window = 0},
+      {{100, 1}, {31, 3}, {300, 2}});
+  const Outputs expected = Attend(p);
+  for (int i = 0; i < 4; ++i) {
+    for (const bool keys_last : {false, true}) {
+      for (const Cut& cut :
+           {Cut{.late = true, .keys_last = keys_last},
+            Cut{.spread = true, .late = true, .keys_last = keys_last},
+            Cut{.tile_rows = kWideRows, .wide = true, .late = true, .keys_last = keys_last}}) {
+        const Outputs actual = Attend(p, cut);
+        EXPECT_TRUE(actual.out == expected.out && actual.lse == expected.lse) << i;
+      }
     }
   }
 }

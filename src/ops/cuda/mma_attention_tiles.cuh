@@ -16,7 +16,8 @@
 
 namespace tokamak::cuda::mma_attention {
 
-inline constexpr int kKeyTile = 64;
+inline constexpr int kKeyTileBits = 6;
+inline constexpr int kKeyTile = 1 << kKeyTileBits;
 inline constexpr int kRowBytes = 128;             // of a box's row, which a swizzle spans
 inline constexpr int kStripDims = kRowBytes / 2;  // elements of such a row
 inline constexpr int kStripBytes = kKeyTile * kRowBytes;
@@ -57,6 +58,7 @@ struct KeyTiles {
   __device__ KeyTiles(const Rows& rows, int split)
       : begin(max(split * kSplitKeys, rows.FirstKey() / kKeyTile * kKeyTile)),
         end(min((split + 1) * kSplitKeys, rows.LastKey() + 1)) {}
+  __device__ int Count() const { return max(0, end - begin + kKeyTile - 1) / kKeyTile; }
   const int begin, end;
 };
 
@@ -68,8 +70,17 @@ struct Splits {
   const int begin, end;
 };
 
+// log2 of a power of two.
+__device__ inline int LogOf(int power) { return __popc(static_cast<unsigned>(power) - 1); }
+
 // The loading warp's work: requests the keys and then the values of every tile of every unit.
 // Memory has the `stages` and their `ring`.
+//
+// Requests of the CTA's first split overlap with the kernel ahead. Plan and block tables are
+// written before the step's first kernel begins: AttentionPlan::Fill ends in a copy, which no
+// kernel behind it overtakes. Positions before a sequence's first token of the step were stored by
+// earlier steps. So the kernels of the step, which may still run, write none of these. Only boxes
+// with positions of this step wait for the kernel ahead.
 template <int kHeadDim, typename Memory>
 class Loader {
  public:
@@ -80,50 +91,104 @@ class Loader {
         a_(a),
         memory_(memory),
         lane_(static_cast<int>(threadIdx.x % kWarp)),
-        box_rows_(min(a.cache.block_size, kKeyTile)) {}
+        box_rows_(min(a.cache.block_size, kKeyTile)),
+        block_bits_(LogOf(a.cache.block_size)) {
+    if (lane_ == 0) {
+      ptx::PrefetchMap(keys_);
+      ptx::PrefetchMap(values_);
+    }
+  }
 
+  // Waits for the kernel ahead.
   __device__ void Load(const AttentionUnit& unit, int kv_head) {
     const Rows rows(a_, unit);
     const int32_t* table = a_.block_tables + a_.table_rows[unit.sequence] * a_.table_stride;
     const Splits splits(unit);
-    for (int split = splits.begin; split < splits.end; ++split) {
-      const KeyTiles tiles(rows, split);
-      for (int first = tiles.begin; first < tiles.end; first += kKeyTile) {
-        LoadTile(keys_, rows, table, first, kv_head);
-        LoadTile(values_, rows, table, first, kv_head);
-      }
-    }
+    for (int split = splits.begin; split < splits.end; ++split)
+      LoadSplit(rows, table, split, kv_head);
   }
 
  private:
+  enum class Boxes { kAll, kOld, kNew };  // old: with positions of earlier steps only
+
+  __device__ void LoadSplit(const Rows& rows, const int32_t* table, int split, int kv_head) {
+    constexpr int kSlots = decltype(Memory::ring)::kCount;
+    const KeyTiles tiles(rows, split);
+    const Keys keys = {.begin = tiles.begin,
+                       .count = tiles.Count(),
+                       .first = rows.FirstKey(),
+                       .last = rows.LastKey(),
+                       .num_old = rows.first_position,
+                       .kv_head = kv_head,
+                       .first_block = split * kSplitKeys >> block_bits_,
+                       .block = BlockOf(rows, table, split)};
+    const int fills = 2 * keys.count;
+    const int early = has_waited_ ? 0 : min(kSlots, fills);
+#pragma unroll 1
+    for (int n = 0; n < early + fills; ++n) {
+      if (n == early) ptx::WaitForKernelAhead();
+      const int i = n < early ? n : n - early;
+      LoadTile(keys, i, n < early ? Boxes::kOld : i < early ? Boxes::kNew : Boxes::kAll);
+    }
+    has_waited_ = true;
+    fill_ += static_cast<unsigned>(fills);
+  }
+
+  // The keys of a split that some row sees.
+  struct Keys {
+    int begin, count;  // tiles
+    int first, last;   // of the unit, inclusive
+    int num_old;       // positions of earlier steps
+    int kv_head;
+    int first_block;  // of the split, in the sequence
+    int32_t block;    // in the cache: the lane's of the split
+  };
+
+  // Each lane looks up a block of the split, so that all are there after one wait. Blocks whose
+  // keys no row sees may be missing.
+  __device__ int32_t BlockOf(const Rows& rows, const int32_t* table, int split) const {
+    const int first_key = split * kSplitKeys;
+    const int index = (first_key >> block_bits_) + lane_;
+    const int first = max(rows.FirstKey(), first_key) >> block_bits_;
+    const int last = min(rows.LastKey(), first_key + kSplitKeys - 1) >> block_bits_;
+    return first <= index && index <= last ? table[index] : 0;
+  }
+
   // Loads only boxes with keys that some row sees: others may have no block.
-  __device__ void LoadTile(const CUtensorMap* map, const Rows& rows, const int32_t* table,
-                           int first, int kv_head) {
-    const unsigned slot = memory_.ring.Slot(fill_);
-    const int begin = max(0, rows.FirstKey() - first) / box_rows_;
-    const int end = min(kKeyTile - 1, rows.LastKey() - first) / box_rows_ + 1;
+  __device__ void LoadTile(const Keys& keys, int i, Boxes which) {
+    const unsigned fill = fill_ + static_cast<unsigned>(i);
+    const unsigned slot = memory_.ring.Slot(fill);
+    const int tile = keys.begin + i / 2 * kKeyTile;
+    const int box_bits = min(block_bits_, kKeyTileBits);
+    const int begin = max(0, keys.first - tile) >> box_bits;
+    const int end = (min(kKeyTile - 1, keys.last - tile) >> box_bits) + 1;
     const int boxes = (end - begin) * kStrips<kHeadDim>;
     const int strip = lane_ % kStrips<kHeadDim>;
     const int row = (begin + lane_ / kStrips<kHeadDim>)*box_rows_;
-    const int block_size = a_.cache.block_size;
-    const int32_t block = lane_ < boxes ? table[(first + row) / block_size] : 0;
-    memory_.ring.WaitUntilEmpty(fill_);
-    if (lane_ == 0) memory_.ring.Expect(fill_, boxes * box_rows_ * kRowBytes);
-    __syncwarp();
-    if (lane_ < boxes) {
-      const int in_block = kv_head * block_size + (first + row) % block_size;
-      ptx::LoadBox(memory_.stages[slot] + strip * kStripBytes + row * kRowBytes, map,
-                   {strip * kStripDims, in_block, block}, &memory_.ring.filled[slot]);
+    const int32_t block =
+        __shfl_sync(kAllLanes, keys.block, ((tile + row) >> block_bits_) - keys.first_block);
+    if (which != Boxes::kNew) {
+      memory_.ring.WaitUntilEmpty(fill);
+      if (lane_ == 0) memory_.ring.Expect(fill, boxes * box_rows_ * kRowBytes);
+      __syncwarp();
     }
-    ++fill_;
+    const bool is_old = tile + row + box_rows_ <= keys.num_old;
+    if (lane_ < boxes && (which == Boxes::kAll || is_old == (which == Boxes::kOld))) {
+      const int in_block =
+          (keys.kv_head << block_bits_) + ((tile + row) & ((1 << block_bits_) - 1));
+      ptx::LoadBox(memory_.stages[slot] + strip * kStripBytes + row * kRowBytes,
+                   i % 2 == 0 ? keys_ : values_, {strip * kStripDims, in_block, block},
+                   &memory_.ring.filled[slot]);
+    }
   }
 
   const CUtensorMap* keys_;
   const CUtensorMap* values_;
   const AttentionArgs& a_;
   Memory& memory_;
-  const int lane_, box_rows_;
+  const int lane_, box_rows_, block_bits_;
   unsigned fill_ = 0;
+  bool has_waited_ = false;
 };
 
 // Returns where 16 bytes of a stage lie: chunk number `chunk` of a row.

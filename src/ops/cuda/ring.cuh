@@ -12,6 +12,7 @@ namespace tokamak::cuda {
 
 template <unsigned kSlots>
 struct RingBarriers {
+  static constexpr int kCount = static_cast<int>(kSlots);
   uint64_t filled[kSlots];
   uint64_t emptied[kSlots];
 

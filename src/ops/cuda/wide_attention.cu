@@ -362,6 +362,7 @@ class Computer {
   __device__ void AddSeenValues(const Rows& rows, int first, const uint8_t* stage, State& sums) {
     const int begin = warp_ * 16, end = min(begin + 16, rows.count);
     if (begin >= end) return;
+    const int from = rows.FirstKey(begin), to = rows.LastKey(end - 1);
     const int matrix = lane_ / 8;
     float totals[S::kGroups][4];
     uint32_t weights[kSteps][4];
@@ -374,8 +375,12 @@ class Computer {
         uint32_t values[4];
         const int key = step * kStep + matrix % 2 * 8 + lane_ % 8;
         ptx::LoadMatricesTransposed(values, ChunkOf(stage, key, 2 * pair + matrix / 2));
-        AddSeen(rows, begin, end, first + step * kStep, weights[step], values, totals[2 * pair],
-                totals[2 * pair + 1]);
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          uint32_t half[2] = {values[2 * j], values[2 * j + 1]};
+          AddSeen(rows, begin, end, from, to, first + step * kStep, weights[step], half,
+                  totals[2 * pair + j]);
+        }
       }
     }
     CopyAll(totals, sums.values);

@@ -44,6 +44,7 @@ class DeviceArray {
   DeviceArray& operator=(const DeviceArray&) = delete;
 
   T* data() const { return data_; }
+  size_t size() const { return count_; }
 
   // Reads the array once the stream has reached this point.
   std::vector<T> Download(const CudaTestStream& stream) const {

@@ -2,10 +2,7 @@
 
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/launch.h"
-#include "ops/cuda/testing/device_array.h"
-#if TOKAMAK_CUDA_EMULATED
-#include "ops/cuda/emulation/primitives.h"
-#endif
+#include "ops/cuda/ptx.h"
 
 namespace tokamak::cuda {
 namespace {
@@ -16,6 +13,14 @@ template <bool kLog>
 __global__ void MathKernel(const float* in, float* out, size_t count) {
   const size_t i = size_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i < count) out[i] = kLog ? log2f(in[i]) : exp2f(in[i]);
+}
+
+__global__ void StoreLateKernel(const int32_t* at, const uint32_t* words, uint32_t* out,
+                                size_t count) {
+  ptx::LaunchDependents();
+  ptx::WaitForKernelAhead();
+  const size_t i = size_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < count) out[at[i]] = words[i];
 }
 
 template <bool kLog>
@@ -41,6 +46,14 @@ emulation::Arithmetic TensorCoreSums() {
 }
 
 std::vector<float> DeviceExp2(const std::vector<float>& values) { return OnDevice<false>(values); }
+
+void StoreLate(const DeviceArray<int32_t>& at, const DeviceArray<uint32_t>& words, uint32_t* out,
+               const CudaTestStream& stream) {
+  const auto ctas = static_cast<unsigned>((words.size() + kThreads - 1) / kThreads);
+  EXPECT_EQ(LaunchGroups({.dependent = true}, &StoreLateKernel, ctas, kThreads, 0, stream.get(),
+                         at.data(), words.data(), out, words.size()),
+            cudaSuccess);
+}
 
 std::vector<float> DeviceLog2(const std::vector<float>& values) { return OnDevice<true>(values); }
 
