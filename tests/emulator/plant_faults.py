@@ -17,6 +17,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CUDA = 'src/ops/cuda'
@@ -298,13 +299,14 @@ def main():
     builder = Builder(args.build)
     missed = 0
     for name, source, old, new, unit, test in faults:
+        start = time.monotonic()
         target = test[0] if test[0] in (CONFORMANCE, KERNELS) else LIBRARY
         with tempfile.TemporaryDirectory() as folder:
             made = builder.make(pathlib.Path(folder), source, old, new, unit, target)
             seed = is_found(args.build, made, test)
         missed += seed is None
-        print(f'{"NOT FOUND" if seed is None else f"found by seed {seed}"}: {name} ({source})',
-              flush=True)
+        print(f'{"NOT FOUND" if seed is None else f"found by seed {seed}"}: {name} ({source}), '
+              f'{time.monotonic() - start:.0f} s', flush=True)
     print(f'{len(faults) - missed} of {len(faults)} faults were found')
     return 1 if missed else 0
 
