@@ -262,8 +262,8 @@ class Builder:
         return made
 
 
-def is_found(build, made, test):
-    """Returns the first seed with which a test fails, or None."""
+def found_by(build, made, test):
+    """Says with which seed a test fails first; None if it passes with all."""
     program, cases, *kernels = test
     for seed in SEEDS:
         env = dict(os.environ, TOKAMAK_EMULATION_SEED=str(seed))
@@ -277,11 +277,11 @@ def is_found(build, made, test):
             done = subprocess.run(command, env=env, capture_output=True, text=True,
                                   errors='replace', timeout=PATIENCE)
         except subprocess.TimeoutExpired:
-            return seed
+            return f'seed {seed}, which hangs'
         if 'no CUDA backend here' in done.stdout + done.stderr:
             raise SystemExit(done.stdout + done.stderr)
         if done.returncode != 0:
-            return seed
+            return f'seed {seed}'
     return None
 
 
@@ -303,9 +303,9 @@ def main():
         target = test[0] if test[0] in (CONFORMANCE, KERNELS) else LIBRARY
         with tempfile.TemporaryDirectory() as folder:
             made = builder.make(pathlib.Path(folder), source, old, new, unit, target)
-            seed = is_found(args.build, made, test)
-        missed += seed is None
-        print(f'{"NOT FOUND" if seed is None else f"found by seed {seed}"}: {name} ({source}), '
+            found = found_by(args.build, made, test)
+        missed += found is None
+        print(f'{f"found by {found}" if found else "NOT FOUND"}: {name} ({source}), '
               f'{time.monotonic() - start:.0f} s', flush=True)
     print(f'{len(faults) - missed} of {len(faults)} faults were found')
     return 1 if missed else 0
