@@ -95,10 +95,12 @@ emulator: deps
 	@cmake --preset release -DTOKAMAK_EMULATOR=ON $(CMAKE_CUDA) --log-level=WARNING
 	@ninja -C build -j $(JOBS) tokamak tokamak_cuda_emulated
 
-# All tests on the emulated backend, also those that take too long for commits.
+# All tests on the emulated backend, also those that take too long for commits. Those tests do all
+# that their samples for commits do.
 .PHONY: emulator-soak
 emulator-soak: test-build
-	@ctest --test-dir build -C soak -L emulator --output-on-failure --no-tests=error $(ARGS)
+	@ctest --test-dir build -C soak -L emulator -LE sample --output-on-failure --no-tests=error \
+	  -j $(JOBS) $(ARGS)
 
 .PHONY: tidy format lint
 tidy: test-build

@@ -127,7 +127,7 @@ function(tokamak_cuda_test name)
   add_test(NAME ${name}_cuda COMMAND ${name} ${all})
   tokamak_needs_cuda(${name}_cuda)
   if(ARG_EMULATED)
-    tokamak_emulator_test(${name}_emulated COMMAND ${name} --gtest_filter=${ARG_EMULATED})
+    tokamak_emulator_test(${name}_emulated COMMAND ${name} --gtest_filter=${ARG_EMULATED} SAMPLE)
     tokamak_emulator_test(${name}_soak_emulated COMMAND ${name} ${all} SOAK)
   endif()
   if(ARG_SANITIZED AND TOKAMAK_SANITIZE)
@@ -143,12 +143,13 @@ function(tokamak_needs_cuda test)
     ENVIRONMENT TOKAMAK_CUDA_LIBRARY=${CMAKE_BINARY_DIR}/libtokamak_cuda.so)
 endfunction()
 
-# tokamak_emulator_test(name COMMAND args... [SOAK] [SANITIZED] [KERNELS which]): a test on the
-# emulated CUDA backend, with the label `emulator`. SOAK: too slow for commits, so only
-# `ctest -C soak` runs it. SANITIZED: it runs under sanitizers too. KERNELS: with
-# TOKAMAK_CUDA_KERNELS set to it.
+# tokamak_emulator_test(name COMMAND args... [SOAK | SAMPLE] [SANITIZED] [KERNELS which]): a test on
+# the emulated CUDA backend, with the label `emulator`. SOAK: too slow for commits, so only
+# `ctest -C soak` runs it. SAMPLE: a test with SOAK does all that this one does; it has the label
+# `sample`, and `make emulator-soak` leaves it out. SANITIZED: it runs under sanitizers too. KERNELS:
+# with TOKAMAK_CUDA_KERNELS set to it.
 function(tokamak_emulator_test name)
-  cmake_parse_arguments(ARG "SOAK;SANITIZED" "KERNELS" "COMMAND" ${ARGN})
+  cmake_parse_arguments(ARG "SOAK;SAMPLE;SANITIZED" "KERNELS" "COMMAND" ${ARGN})
   if(NOT TOKAMAK_TESTS OR NOT TOKAMAK_EMULATOR OR (TOKAMAK_SANITIZE AND NOT ARG_SANITIZED))
     return()
   endif()
@@ -156,9 +157,13 @@ function(tokamak_emulator_test name)
   if(ARG_SOAK)
     set(configurations CONFIGURATIONS soak)
   endif()
+  set(labels emulator)
+  if(ARG_SAMPLE)
+    list(APPEND labels sample)
+  endif()
   add_test(NAME ${name} COMMAND ${ARG_COMMAND} ${configurations})
   set_tests_properties(${name} PROPERTIES
-    LABELS emulator TIMEOUT 3600 FAIL_REGULAR_EXPRESSION "no CUDA backend here"
+    LABELS "${labels}" TIMEOUT 3600 FAIL_REGULAR_EXPRESSION "no CUDA backend here"
     ENVIRONMENT TOKAMAK_CUDA_LIBRARY=${CMAKE_BINARY_DIR}/emulated/libtokamak_cuda.so)
   if(ARG_KERNELS)
     set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT TOKAMAK_CUDA_KERNELS=${ARG_KERNELS})
