@@ -21,9 +21,12 @@ constexpr SafetensorsType kTypes[] = {
     {"BOOL", 1, std::nullopt},
 };
 
+constexpr size_t kMaxDims = 32;
+constexpr size_t kMaxTensors = size_t{1} << 22;
 constexpr size_t kMaxFiles = 4096;
 
 Result<std::vector<uint64_t>> ReadNumbers(const JsonValue& list, std::string_view where) {
+  if (list.is_array() && list.size() > kMaxDims) return DataLoss("{}: a list is too long", where);
   std::vector<uint64_t> numbers;
   for (size_t i = 0; i < list.size() && list.is_array(); ++i) {
     if (const auto number = (*list.AsArray())[i].AsUint()) numbers.push_back(*number);
@@ -75,6 +78,9 @@ const SafetensorsType* FindSafetensorsType(std::string_view name) {
 
 Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, const std::string& source) {
   ASSIGN_OR_RETURN(const JsonValue entries, ParseConfigJson(json, source, json.size()));
+  if (entries.size() > kMaxTensors) {
+    return DataLoss("{}: there are more tensors than are supported", source);
+  }
   SafetensorsHeader header;
   for (const auto& [name, value] : *entries.AsObject()) {
     if (name.empty()) return DataLoss("{}: a tensor has no name", source);

@@ -1,7 +1,7 @@
 // Tests safetensors files and Hugging Face directories, good and bad.
 #include "weights/safetensors.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "quant/half.h"
 #include "weights/fp8_blocks.h"
@@ -79,6 +80,9 @@ TEST(Safetensors, RefusesMalformedFilesNamingFileAndTensor) {
       {"{" + Tensor("t", "F32", "[1,1,1,1,1]", 0, 4) + "}", 4, "5 dimensions"},
       {"{" + Tensor("t", "F32", "[1]", 0, 4) + "," + Tensor("t", "F32", "[1]", 0, 4) + "}", 4,
        "appears twice"},
+      {"{" + Tensor("t", "F32", fmt::format("[{}]", fmt::join(std::vector(33, 1), ",")), 0, 4) +
+           "}",
+       4, "too long"},
       {"{" + Tensor("t", "F32", "[-1]", 0, 4) + "}", 4, "negative"},
       {"{" + Tensor("t", "F32", "[1.5]", 0, 4) + "}", 4, "fraction"},
       {"{\"t\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "needs a dtype"},
