@@ -29,12 +29,6 @@ bool WantsPlainKernels() {
   return kernels != nullptr && std::string_view(kernels) == "plain";
 }
 
-// The row stride, in elements, of a tensor that is f32 or bf16.
-int64_t ElementStride(const Tensor& tensor) {
-  CHECK(tensor.dtype == DType::kF32 || tensor.dtype == DType::kBF16);
-  return tensor.row_stride / Info(tensor.dtype).block_bytes;
-}
-
 template <typename T>
 T* Data(const Tensor& tensor) {
   return static_cast<T*>(tensor.data);

@@ -99,10 +99,6 @@ bool Suits(SkinnyTile tile, int64_t num_tokens) {
   return tile.tokens <= num_tokens && num_tokens <= 4 * tile.tokens;
 }
 
-int64_t ElementStride(const Tensor& tensor) {
-  return tensor.row_stride / static_cast<int64_t>(RowBytes(tensor.dtype, 1));
-}
-
 SkinnyGemmArgs SkinnyArgs(const Linear& op, const CudaWeight& weight) {
   return {.x = op.x.data,
           .weight = weight.data(),

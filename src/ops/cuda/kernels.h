@@ -12,10 +12,18 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/check.h"
 #include "ops/attention.h"
 #include "ops/random_weight.h"
+#include "tensor/tensor.h"
 
 namespace tokamak::cuda {
+
+// The row stride, in elements, of a tensor that is f32 or bf16.
+inline int64_t ElementStride(const Tensor& tensor) {
+  CHECK(tensor.dtype == DType::kF32 || tensor.dtype == DType::kBF16);
+  return tensor.row_stride / Info(tensor.dtype).block_bytes;
+}
 
 // Whether this build has machine code for the current device.
 cudaError_t CheckDeviceCode();
