@@ -1,4 +1,4 @@
-// What the engines of this process have in common: a model and its tokenizer.
+// The base of the two engines of this process: both have a model and its tokenizer.
 #pragma once
 
 #include <functional>

@@ -190,8 +190,7 @@ TEST(ModelPlan, SaysWhatTheBackendOfAGpuDoesNotSupport) {
   for (const auto& [model, lacks] : std::vector<std::pair<std::string, std::string>>{
            {"hf/deepseek_v2_odd",
             "needs multi-head latent attention, MoE layers and conversion of activations, which "
-            "the "
-            "cuda backend does not have"},
+            "the cuda backend does not have"},
            {"qwen3_moe_odd.gguf", "MoE layers"},
            {"hf/gemma3_odd", "scaled embeddings"},
            {"llama_odd.gguf", ""}}) {

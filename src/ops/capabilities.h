@@ -63,7 +63,7 @@ class Capabilities {
   uint32_t bits_ = 0;
 };
 
-// What an MLP with this activation needs.
+// Returns the features that an MLP with this activation needs.
 constexpr Capabilities NeedsOf(Activation activation) {
   if (activation == Activation::kGelu) return Capability::kGelu;
   if (activation == Activation::kClampedSwiglu) return Capability::kClampedSwiglu;

@@ -16,7 +16,7 @@
 //   splits   each from zero sums, merged in ascending order
 // A key that the row does not see changes no bit, even if its value is NaN or Inf. Its weight is 0,
 // and tensor cores cut sums off below the largest product, which is never a product with a zero.
-// Where its value is not finite, a zero takes its place (mma_attention_rows.cuh).
+// A value that is not finite is replaced by zero (mma_attention_rows.cuh).
 #pragma once
 
 #include "ops/cuda/attention_layout.h"

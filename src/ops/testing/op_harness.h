@@ -27,7 +27,7 @@ struct OpBackend {
   DType weights = DType::kF32;
   // The input types that its Linear may want.
   std::vector<DType> activations = {DType::kF32};
-  // What its Linear writes for other operations.
+  // The type of the outputs that its Linear writes for other operations.
   DType inner = DType::kF32;
   // Why it cannot run here, or empty. Its tests are skipped with this reason.
   std::string unavailable = {};

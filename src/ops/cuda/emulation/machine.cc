@@ -542,7 +542,7 @@ int ClusterRank() {
 
 void PollCounter(const uint32_t* counter, uint32_t value) {
   const InMachine in;
-  // As drawn, goes on as early as the counter allows or as late as possible.
+  // Goes on as early as the counter allows, or as late as possible: the seed decides.
   if (std::atomic_ref<const uint32_t>(*counter).load() >= value && Choose(2) == 0) return;
   pollers.push_back({.thread = current, .counter = counter, .value = value});
   NoteWait(&DescribePoll, __builtin_return_address(0));
