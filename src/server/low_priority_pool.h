@@ -34,8 +34,8 @@ class LowPriorityPool {
     // A job with more input is large. Tokenizing 64 KiB takes 1.5 ms for English, and 10 ms at
     // worst (one letter repeated).
     size_t small_bytes = 64 << 10;
-    // Limits on the bytes of waiting input, which takes memory, and time at about 10 MB/s. Each job
-    // counts as kJobBytes more.
+    // Limits on the bytes of waiting input, because it takes memory and has to be worked through at
+    // about 10 MB/s. Each job counts as kJobBytes more than its input.
     size_t max_small_waiting = 16 << 20;
     size_t max_large_waiting = 64 << 20;
     // A job that runs for longer is stuck. With a tenth of a core, the largest body takes less.

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kRateSeconds = 1;     // rates cover this time, if there are snapshots so old
+constexpr double kRateSeconds = 1;     // rates cover at least this, if snapshots go back so far
 constexpr double kForgetSeconds = 10;  // older snapshots are dropped
 constexpr std::chrono::seconds kPatience(2);  // longest wait for a snapshot
 

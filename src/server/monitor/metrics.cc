@@ -94,8 +94,8 @@ void WriteWork(const EngineStats& stats, Writer& out) {
   out.Counter("tokamak_iteration_tokens_total", "Positions that steps computed.",
               stats.step_tokens);
   out.Family("tokamak_requests_total", "counter",
-             "Requests that have ended, by how; of several choices the last in the order stop, "
-             "length, cancelled, error counts.");
+             "Ended requests by reason. If choices differ, the last in this order counts: stop, "
+             "length, cancelled, error.");
   for (size_t i = 0; i < stats.ended_requests.size(); ++i) {
     const char* reason = FinishReasonName(static_cast<FinishReason>(i));
     out.Sample("tokamak_requests_total", fmt::format("finished_reason=\"{}\"", reason),
@@ -117,7 +117,7 @@ void WriteExperts(const EngineStats& stats, Writer& out) {
 
 void WriteCache(const EngineStats& stats, Writer& out) {
   const double total = stats.total_blocks;
-  out.Gauge("tokamak_kv_blocks_capacity", "KV cache blocks there are.", total);
+  out.Gauge("tokamak_kv_blocks_capacity", "KV cache blocks in all.", total);
   out.Gauge("tokamak_kv_blocks_used", "KV cache blocks that sequences refer to.",
             stats.used_blocks);
   out.Gauge("tokamak_kv_blocks_cached",

@@ -128,8 +128,8 @@ Status OpenAiApi::Submit(ResponseWriter& writer, PreparedCompletion prepared,
   Client client = shared_.access.Identify(writer.request());
   if (prepared.request.priority > client.max_priority) {
     return InvalidArgument(
-        "priority: must be at most {}, got {}; more takes a key that may have it (priority=N "
-        "behind the key in the server's key file)",
+        "priority: must be at most {}, got {}; for higher ones, the server's key file "
+        "must have priority=N after the key",
         client.max_priority, prepared.request.priority);
   }
   prepared.client = std::move(client.name);

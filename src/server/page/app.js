@@ -37,7 +37,7 @@ function fit() {
 
 function submit() {
   const text = $('input').value;
-  store.keepDraft(chat.conversation, '');  // under the key that it has before the first message
+  store.keepDraft(chat.conversation, '');  // now: sending the first message changes the draft's key
   if (!chat.send(text)) return store.keepDraft(chat.conversation, text);
   $('input').value = '';
   fit();

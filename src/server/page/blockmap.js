@@ -9,7 +9,7 @@ const KINDS = [  // kinds of map characters, with their names in the legend
   {name: 'cached', label: 'cached', has: (c) => c === 'c'},
   {name: 'free', label: 'free', has: (c) => c === '.'},
 ];
-const HEIGHT = 190;  // px that the map should take, at most about twice that
+const HEIGHT = 190;  // px: the height to aim at; a map may be about twice as high
 
 export class BlockMap {
   #groups = new Map();  // name → GroupMap

@@ -42,7 +42,7 @@ struct HttpLimits {
   size_t max_header_bytes = 16 << 10;
   size_t max_body_bytes = 8 << 20;
   size_t max_arriving_bytes = 256 << 20;  // of all incomplete bodies; more get 503
-  size_t max_unsent_bytes = 4 << 20;      // of one stream; more end its connection
+  size_t max_unsent_bytes = 4 << 20;      // of one stream; beyond that its connection is closed
   // Unsent bytes of all responses; above this, connections with more than 64 KiB are ended.
   size_t max_unsent_together_bytes = 256 << 20;
   double idle_seconds = 75;    // between requests on a connection

@@ -32,8 +32,8 @@ struct HttpCall {
 class HttpReceiver {
  public:
   virtual ~HttpReceiver() = default;
-  // The system's network has the request. Called twice if a kept connection had ended, because the
-  // request is then sent again over a new one.
+  // The whole request was written to the connection. Called twice if a kept connection had ended,
+  // because the request is then sent again over a new one.
   virtual void OnSent() {}
   virtual void OnHead(int status) = 0;
   // A piece of the body. An error ends the request with it.
