@@ -29,7 +29,7 @@ struct EngineOptions {
   std::string model = {};            // .gguf file, Hugging Face directory, or dummy:<config.json>
   std::string dummy_dtype = "bf16";  // type of a dummy model's matrices: bf16, q4_k, ...
   std::string device = "auto";       // cpu, cuda, cuda:N, auto
-  std::string isa = "auto";          // CPU kernels: auto, or one listed by `tokamak --help`
+  std::string isa = "auto";          // CPU kernels: auto, or one listed by `tokamak run --help`
   // The exact but slower path: activations stay f32 (the default is int8 or bf16), and so do
   // weights on a GPU.
   bool precise = false;

@@ -136,7 +136,8 @@ void Reporter::MeasureMachine() {
   if (model.device != "cpu") return;
   peak_rss_mb_ = PeakRssMb();
   roofline_ = MeasureCpuRoofline(model.threads, model.backend, model.weight_bytes);
-  // Restarts the kernel's count of the peak (proc(5)): the measurement is not the engine's.
+  // Resets the peak of the resident memory (proc(5)), because the measurement's own memory must not
+  // count as the engine's.
   if (std::FILE* file = std::fopen("/proc/self/clear_refs", "w"); file != nullptr) {
     std::fputc('5', file);
     std::fclose(file);

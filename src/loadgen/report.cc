@@ -287,8 +287,8 @@ std::string ClientWarning(const LoadResult& r) {
   }
   if (r.late_ms.p99 > kLateMs) {
     text += fmt::format(
-        "this client began requests up to {:.0f} ms late (p99), which their latencies include: its "
-        "machine is too busy\n",
+        "this client began requests up to {:.0f} ms late (p99): its machine is too busy; "
+        "latencies include this delay\n",
         r.late_ms.p99);
   }
   return text;

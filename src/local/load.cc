@@ -259,8 +259,8 @@ EngineCoreOptions CoreOptions(const EngineOptions& options) {
   EngineCoreOptions core;
   core.max_seqs = options.max_seqs;
   core.max_step_tokens = options.max_batch_tokens;
-  // LocalEngine limits running and waiting requests together to this sum, because each running one
-  // has at least one sequence. The core's limit is for waiting requests alone, so it refuses none.
+  // LocalEngine admits at most this many requests, running and waiting together. The core limits
+  // only the waiting ones, so with the same number it never refuses a request.
   core.max_queue = static_cast<int32_t>(
       std::min<int64_t>(int64_t{options.max_queue} + options.max_seqs, INT32_MAX));
   core.target_itl_ms = options.target_itl_ms;

@@ -83,7 +83,7 @@ Result<ReplayFileReport> ReplayFile(const ReplayFileOptions& options) {
   report.recorded_fingerprint = Property(reader.header(), kFingerprint);
   EngineParts parts;
   if (options.schedule_only) {
-    // Without a tokenizer, only stop strings would be missed.
+    // If the tokenizer is missing, replaying goes on without it: only stop strings need it.
     Result<std::shared_ptr<const Tokenizer>> tokenizer = OpenTokenizer(engine.model);
     if (tokenizer.ok()) parts.tokenizer = *tokenizer;
   } else {
