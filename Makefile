@@ -12,8 +12,8 @@
 #
 # MODEL=path   a model of your own (serve, run, bench)
 # CUDA=1       with the CUDA backend; 0: without (default: 1 with an NVIDIA GPU and nvcc)
-# ARGS='...'   more arguments for the program (serve, run), for ctest (test), or the names of what is
-#              to run (mutants, soak)
+# ARGS='...'   more arguments for the program (serve, run) or for ctest (test, emulator-soak), or the
+#              names of what to run (mutants, soak)
 SHELL := /bin/sh
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -95,8 +95,8 @@ emulator: deps
 	@cmake --preset release -DTOKAMAK_EMULATOR=ON $(CMAKE_CUDA) --log-level=WARNING
 	@ninja -C build -j $(JOBS) tokamak tokamak_cuda_emulated
 
-# All tests on the emulated backend, also those that take too long for commits. Those tests do all
-# that their samples for commits do.
+# All tests on the emulated backend, also those that take too long for every commit. Leaves out the
+# tests labelled sample: each is a part of one of the long tests, run for every commit.
 .PHONY: emulator-soak
 emulator-soak: test-build
 	@ctest --test-dir build -C soak -L emulator -LE sample --output-on-failure --no-tests=error \

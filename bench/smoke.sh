@@ -17,7 +17,7 @@ JSON
 
 says() {
   grep -q "$1" "$work/out" || {
-    echo "this does not say $1:" >&2
+    echo "\"$1\" is missing from this output:" >&2
     cat "$work/out" >&2
     exit 1
   }

@@ -26,9 +26,9 @@ if(TARGET tokamak)
 endif()
 
 if(TARGET tokamak_local AND TARGET tokamak_server)
-  # A shared library that contains all of our archives that these two need. They are linked whole,
-  # because several define parts of the public API, and only that API is visible. `make install`
-  # builds it; `all` does not.
+  # A shared library of the engine, the server and all of our archives that they need. Archives are
+  # linked whole, because several define parts of the public API; only that API is visible. `make
+  # install` builds the library; `all` does not.
   file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/shared.cc CONTENT "// All of it is in the archives.\n")
   add_library(tokamak_shared SHARED EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/shared.cc)
   set(map ${CMAKE_SOURCE_DIR}/packaging/libtokamak.map)

@@ -134,7 +134,7 @@ void Costs(Report& report, cudaStream_t stream) {
         PROBE_CHECK(cudaGraphGetRootNodes(changed, &root, &count));
         cudaKernelNodeParams parameters{};
         PROBE_CHECK(cudaGraphKernelNodeGetParams(root, &parameters));
-        // `exec` knows a node by that of the graph which it was made from.
+        // A node of `exec` is named by the corresponding node of the graph from which it was made.
         PROBE_CHECK(cudaGraphGetRootNodes(graph, &root, &count));
         start = NowUs();
         status = cudaGraphExecKernelNodeSetParams(exec, root, &parameters);

@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kConsumers) ReadCopyAsync(const Pattern p, uin
     const auto* values = reinterpret_cast<const uint4*>(ring + slot * kStageBytes);
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      // Another thread's copy, as attention would read it.
+      // Reads what another thread has copied, as attention would.
       const int at = i * kConsumers + (threadIdx.x ^ 32);
       if (cursor.Holds(at / 16)) bits ^= Fold(values[at]);
     }

@@ -37,8 +37,8 @@ class Report {
   void Row(const char* format, ...) __attribute__((format(printf, 2, 3)));
   // Writes `bytes` to <folder>/<name>: answers too large for a table.
   void File(const std::string& name, const void* data, size_t bytes);
-  // Whether that many seconds are left of the section's time; says so where the table ends if not.
-  // A section orders its rows by importance and stops early.
+  // Returns whether that many seconds are left of the section's time. If not, writes that the table
+  // ends early. A section's rows are in order of importance, so the least important are missing.
   bool HasSeconds(double seconds);
 
  private:

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Do compute-sanitizer and ncu work on kernels with TMA and wgmma? Runs them on gpu_probe's correct
-# and faulty kernels and prints a table: what they report on "good" is false, what they do not
-# report on the others is missed.
+# and faulty kernels and prints a table. A finding on the kernel "good" is a false alarm; another
+# kernel without a finding is a missed fault.
 #   usage: bench/gpu_probe/run_tools.sh GPU_PROBE OUT_DIR
 # The logs of the tools are kept in OUT_DIR/tools. A run is stopped after TOOL_LIMIT seconds, and none
 # is started TOOLS_LIMIT seconds after the first.

@@ -16,7 +16,7 @@ template <int N>
 struct Wgmma;
 
 // clang-format off
-// The accumulators as operands of an asm statement: their numbers, and what they are.
+// The accumulators of an asm statement: their operand numbers, and the operands themselves.
 #define PROBE_NUMBERS4 "%0, %1, %2, %3"
 #define PROBE_NUMBERS8 PROBE_NUMBERS4 ", %4, %5, %6, %7"
 #define PROBE_NUMBERS16 PROBE_NUMBERS8 ", %8, %9, %10, %11, %12, %13, %14, %15"
