@@ -32,8 +32,9 @@ void Pause() {
 #endif
 }
 
-// Reads a cgroup's CPU limit: "quota period", in µs of CPU time per µs. Returns the cores, rounded
-// up (a limit of 1.5 can use two), or INT_MAX without a limit ("max", -1, no such file).
+// Reads a cgroup's CPU limit, "quota period": quota µs of CPU time in every period µs. Returns the
+// cores, rounded up (a limit of 1.5 can use two), or INT_MAX without a limit ("max", -1, no such
+// file).
 int QuotaCores(std::istream& limit) {
   double quota = 0;
   double period = 0;

@@ -47,15 +47,15 @@ inline constexpr NumberRange PositiveNumber() { return {1e-30, 1e30}; }
 struct JsonMismatch {
   std::string_view expected;  // "a string", "an integer"
   std::string range;          // " from 1 to 5", or empty
-  bool right_type;            // only out of the range
+  bool right_type;            // the type is right, but the value is out of range
   const JsonValue* got;       // null if it is a member that is absent or null
 };
 
 // Returns the text of a message after the path. Messages about files and requests differ in words.
 using JsonWording = std::string (*)(const JsonMismatch& mismatch);
 
-// How a member was used so far, whether it is present or not. Of several uses, the one that comes
-// last in this list counts.
+// How a member was used so far, whether it is present or not. If it was used in several ways, the
+// last of them in this list counts.
 enum class JsonUse {
   kAsked,    // Has or IsNull
   kIgnored,  // its value does not matter

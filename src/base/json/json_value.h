@@ -52,7 +52,7 @@ class JsonValue {
   JsonValue(Object value);                                         // NOLINT
   static JsonValue BigInt(std::string digits);
 
-  // Nullopt for text beyond the limits, and says why if `error` is given.
+  // Returns nullopt for malformed text and for text beyond the limits; `error`, if given, says why.
   static std::optional<JsonValue> Parse(std::string_view text, const JsonLimits& limits,
                                         JsonError* error = nullptr);
 
@@ -64,7 +64,7 @@ class JsonValue {
   bool is_array() const { return kind() == Kind::kArray; }
   bool is_object() const { return kind() == Kind::kObject; }
 
-  // Absent if the value is of another kind. AsDouble accepts integers only if int64_t is too small.
+  // Absent if the value is of another kind. AsDouble also accepts integers that exceed int64_t.
   std::optional<bool> AsBool() const { return Scalar<bool>(); }
   std::optional<int64_t> AsInt() const { return Scalar<int64_t>(); }
   std::optional<uint64_t> AsUint() const;  // any integer of 0 and more
