@@ -59,7 +59,7 @@ class BlockManager {
   // Admits a sequence that has no blocks: gives it the cached blocks of its `content`, at most
   // `limit` positions, and blocks for at least one more position. Returns how many positions need
   // no computing. Returns nullopt, and changes no sequence, if there are too few blocks for this,
-  // or fewer than `demand`, counting those available and the matched ones that others use.
+  // or if fewer than `demand` are available. Matched blocks that others use count as available.
   std::optional<int32_t> TryAdmit(std::string_view root_key, std::span<const ContentId> content,
                                   int32_t limit, int32_t demand, SequenceBlocks* blocks);
 

@@ -40,8 +40,8 @@ struct ClientLevel {
 //
 // A client with one sequence therefore goes before the second sequence of every other client, and
 // clients with many get equal shares. This is start-time fair queuing (Goyal et al., 1996) with
-// tokens as service, as in VTC (arXiv:2401.00588). Those order clients by a counter alone; here a
-// sequence's place within its client counts too, because many sequences run at the same time.
+// tokens as service, as in VTC (arXiv:2401.00588). Both papers order clients by a counter alone.
+// Here a sequence's place within its client counts too, because many sequences run at once.
 //
 // Five rules keep it fair and ensure progress:
 // - Idle clients collect no credit. A client with nothing waiting starts its next request no

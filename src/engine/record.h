@@ -23,7 +23,8 @@ namespace tokamak {
 
 inline constexpr int32_t kRecordVersion = 4;
 
-// The calls, in order. The clock readings and executor calls of a Step follow its StepEvent.
+// The events of a record: its header, then the calls of the engine core in order. The clock
+// readings and executor calls of a Step follow its StepEvent.
 struct RecordHeader {
   int32_t version = kRecordVersion;
   // For the reader's use: model, device and whatever else it needs to make the executor.

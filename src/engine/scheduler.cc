@@ -170,7 +170,7 @@ int32_t Scheduler::FindBlocks(size_t rank, int32_t wanted) {
     if (room == Room::kMade) continue;
     pass_.blocked = true;
     // A sequence that runs alone lacks blocks only if the cache holds equal copies of some of its
-    // blocks. Its later blocks, which come after the copies in the tree, keep them from eviction.
+    // blocks. The copies cannot be evicted, because its later blocks come after them in the tree.
     // Preempted and admitted again, the sequence uses the copies and no blocks of its own for them.
     const bool alone = room == Room::kNone && running_.size() == 1 && pass_.idle;
     if (alone) Preempt(sequence);

@@ -29,8 +29,8 @@ struct AdmitSequence {
   int32_t num_prompt_tokens = 0;
   int32_t num_computed = 0;  // positions already in the blocks; < tokens.size()
   // The request's parameters as far as they decide what is drawn. The seed is set. stop_token_ids
-  // has all ids that end the generation, the model's own too; it is empty if min_tokens is 0.
-  // prompt_logprobs is absent once they are known.
+  // has all ids that end the generation, the model's own too. It is empty if min_tokens is 0,
+  // because then any of them may be drawn. prompt_logprobs is absent once they are known.
   SamplingParams sampling = {};
   int32_t choice = 0;  // index among the request's n continuations
 
