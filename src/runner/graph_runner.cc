@@ -34,8 +34,8 @@ Result<GraphRunner> GraphRunner::Make(std::string_view cuda_graphs, const Ops& o
         "--cuda-graphs on: the {} backend does not support graphs; use off or auto", ops.name());
   }
   if (cuda_graphs == "off") return runner;
-  // From 16 rows on, four sizes per doubling bound the padding. They are multiples of the rows
-  // that a tile of a matrix product takes.
+  // From 16 rows on, four sizes per doubling bound the padding. From 32 on, all but the largest
+  // are multiples of 8, the rows of the smallest tile of a matrix product.
   const int32_t largest = std::min(max_rows, kLargestGraph);
   for (int32_t size = 1; size < largest;) {
     runner.capture_sizes_.push_back(size);
