@@ -129,7 +129,8 @@ class Layer {
   }
 
  private:
-  // Allocates even if it returns `hidden`, because planning counts f32 for every type.
+  // Allocates x even for f32, where it returns `hidden`: planning counts activations as f32, and
+  // must also find the room that x takes in another type.
   static Tensor In(nn::Pass& pass, Tensor hidden, DType type) {
     Tensor x = pass.arena.Allocate(type, hidden.shape);
     if (type == DType::kF32) return hidden;

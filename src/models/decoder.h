@@ -93,8 +93,9 @@ struct DecoderDefaults {
   bool rope_apart = false;  // the family sets DecoderConfig::ropes itself
   bool tie_word_embeddings = false;
   bool attention_bias = false;
-  bool attention_bias_is_fixed = false;  // the reference ignores the field and uses attention_bias
-  // The field with the number of rotated dimensions per head.
+  // The reference ignores the configuration's attention_bias and always uses the value above.
+  bool attention_bias_is_fixed = false;
+  // The field with the dimensions of a head (in DeepSeek, of its rotated part).
   const char* head_dim = "head_dim";
   // The field with the feed-forward's activation, and the activation if it is absent; null:
   // required.

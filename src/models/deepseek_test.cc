@@ -33,8 +33,8 @@ std::string Config(const std::string& architecture, const std::string& own) {
          own + "}";
 }
 
-// Scores are divided by √key_dim and multiplied twice by YaRN's factor for mscale_all_dim, once
-// each for queries and keys. The cosines' factor is the quotient of both mscale factors.
+// YaRN makes a factor of mscale and another of mscale_all_dim. Scores are multiplied by the square
+// of the second one, cosines and sines by the first divided by the second.
 TEST(DeepseekV3, EqualMscalesScaleOnlyTheScores) {
   const std::string yarn = Config("DeepseekV3ForCausalLM", R"("rope_theta": 1e4)");
   auto with = [&](const std::string& mscale) {

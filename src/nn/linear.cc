@@ -16,7 +16,7 @@ SourcePtr Columns(const Builder& b, SourcePtr source, IndexRange range) {
   return nullptr;
 }
 
-// A bias is added to f32.
+// A bias is added in f32, so the outputs of a layer with a bias are f32.
 WeightUse UseOf(bool bias) { return bias ? WeightUse::kLinear : WeightUse::kInnerLinear; }
 
 }  // namespace

@@ -62,8 +62,8 @@ struct RopeDefaults {
 // Records errors in the reader.
 RopeSpec ParseRope(ConfigReader& reader, int32_t head_dim, int32_t max_positions,
                    const RopeDefaults& defaults = {});
-// The same from one object, or none, for models with several kinds of layers. `top` is the whole
-// configuration.
+// The same from one RoPE object, for models that have an object for each kind of layer; `rope` is
+// null if there is none. `top` is the whole configuration.
 RopeSpec ParseRopeObject(ConfigReader& top, ConfigReader* rope, int32_t head_dim,
                          int32_t max_positions, const RopeDefaults& defaults = {});
 
