@@ -182,8 +182,8 @@ double OffsetBound(const float* x, int g, int groups, int max_scale, int max_cod
          0x1p-10 * (max_offset + max_step * max_code);
 }
 
-// The same for formats with a signed scale per group, whose largest code is `extreme_code` steps;
-// the worst code is `code_error` steps away.
+// The same for formats with a signed scale per group. The largest code is `extreme_code` steps from
+// zero; no value in range is more than `code_error` steps from a code.
 double SignedBound(const float* x, int g, int groups, int max_scale, int extreme_code,
                    double code_error) {
   const int size = 256 / groups;

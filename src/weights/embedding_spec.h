@@ -33,8 +33,8 @@ struct EmbeddingSpec {
   // Texts to put before the input, by name.
   std::vector<std::pair<std::string, std::string>> prompts;
   std::string default_prompt;  // name of the prompt used by default; empty: none
-  // Lengths to which vectors may be cut, ascending, or any length with any_dimensions. If empty and
-  // false, vectors may not be cut.
+  // Lengths to which vectors may be cut, ascending. If there are none, vectors may be cut to any
+  // length with any_dimensions, and else not at all.
   std::vector<int32_t> dimensions;
   bool any_dimensions = false;
 };

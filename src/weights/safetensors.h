@@ -26,7 +26,7 @@
 
 namespace tokamak {
 
-// One file. Its header tells which tensors it has and where; the hash stands for that.
+// One file. Its header tells which tensors it has and where; header_hash identifies the header.
 struct SafetensorsPart {
   std::shared_ptr<const ByteSource> source;
   uint64_t header_bytes = 0;
