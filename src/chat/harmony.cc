@@ -61,7 +61,7 @@ struct HarmonyParser::Boundary {
   std::string_view role, channel, recipient;
   bool has_token = false;  // the header has a special token
   bool says_more = false;  // more than its role and channel
-  size_t size = 0;         // of everything, once there is a header
+  size_t size = 0;         // of `ends` and the header, spaces included, once there is a header
 
  private:
   enum class Slot { kAny, kRole, kChannel, kType };
@@ -71,7 +71,7 @@ struct HarmonyParser::Boundary {
 };
 
 bool HarmonyParser::Boundary::TakeToken(std::string_view token, bool first, Slot* slot) {
-  if (*slot != Slot::kAny) return false;  // text that the last special token announced is missing
+  if (*slot != Slot::kAny) return false;  // the last special token lacks its text
   has_token = true;
   if (token == kStart && first) {
     *slot = Slot::kRole;

@@ -69,8 +69,8 @@ Bpe::Bpe(const PreTokenizerRule& rule, PreTokenizer pretokenizer, const VocabSpe
       continue;
     }
     if (type == TokenType::kByte) continue;
-    // An added token spelled as plain text ("  ") is found by its text before words are merged;
-    // merges only produce spellings in the alphabet.
+    // Skips added tokens that are spelled as plain text, such as "  ". They are found in the text
+    // before words are merged, and merges only produce spellings in the alphabet.
     if (rule_.byte_level && !DecodeByteAlphabet(spec.tokens[id], bytes)) continue;
     if (rule_.byte_level && bytes != token_bytes[id]) continue;
     index_.Insert(rule_.byte_level ? std::string_view(token_bytes[id]) : spec.tokens[id], id);

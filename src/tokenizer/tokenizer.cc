@@ -28,7 +28,7 @@ namespace {
 
 constexpr size_t kMaxTokens = size_t{1} << 24;
 
-// Tokens with a role stand for their spelling.
+// Returns whether the token's text is its spelling, as it is for tokens with a role.
 bool IsVerbatim(TokenType type) {
   return type == TokenType::kControl || type == TokenType::kUnknown ||
          type == TokenType::kUserDefined;

@@ -60,8 +60,8 @@ struct VocabSpec {
   bool lowercase = true;                  // kWordPiece
   bool strip_accents = true;              // kWordPiece
   std::string precompiled_charsmap;       // kUnigram: SentencePiece's normalizer
-  // Encoding and decoding from a tokenizer's own file. If set, the merges, scores, stripping,
-  // spaces, case and tokens around a text above do not apply.
+  // How to encode and decode, from a tokenizer's own file. If set, it replaces the fields above for
+  // merges, scores, stripping, spaces, case and the tokens around a text.
   std::shared_ptr<PipelineSpec> pipeline;
 };
 

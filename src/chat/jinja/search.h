@@ -35,7 +35,8 @@ class TwoWay {
     const Suffix& longest = up.start > down.start ? up : down;
     cut_ = longest.start;
     const size_t size = needle_.size();
-    // Periodic if the part before the cut repeats one period later: a shift then keeps a match.
+    // The needle is periodic if the part before the cut repeats one period later. After a shift by
+    // the period, that part still matches.
     size_t same = 0;
     while (same < cut_ && same + longest.period < size &&
            needle_[same] == needle_[same + longest.period]) {

@@ -219,7 +219,7 @@ Value MakeDict(std::unique_ptr<DictObject> dict, Budget* budget);
 bool Equal(const Value& a, const Value& b, Budget* budget);
 // False for what Python cannot hash (lists, dictionaries), and for tuples of thousands of values.
 bool Hashable(const Value& value);
-// Takes steps from `budget`, if given; any number once the budget is exhausted.
+// Takes steps from `budget`, if given. Once that is exhausted, the result means nothing.
 size_t Hash(const Value& value, Budget* budget);
 
 }  // namespace tokamak::jinja
