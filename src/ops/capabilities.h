@@ -12,7 +12,7 @@
 namespace tokamak {
 
 enum class Capability : uint8_t {
-  kMla,               // ops/mla.h; values unlike keys in size, or inside them; q_head_dim
+  kMla,               // ops/mla.h; value_dim, values_in_keys; RopeAndStore::q_head_dim
   kMoe,               // the operations of ops/moe.h
   kNonCausal,         // AttentionShape::causal = false
   kSinks,             // Attention::sinks

@@ -182,8 +182,8 @@ TEST_P(LinearOps, ARowsBitsDependOnNothingButTheRowInModelShapes) {
   }
 }
 
-// Sums are rounded once, from the same bits, except where only one of the two types of outputs has
-// rows that are aligned for the faster kernels.
+// Outputs in an inner type are the f32 outputs, rounded once. Where rows are aligned for the faster
+// kernels in only one of the two types, the sums may differ, so bits are not compared.
 TEST_P(LinearOps, InnerOutputsAreTheRoundedOnes) {
   std::mt19937_64 random(12);
   const auto ops = Make(2);
@@ -252,8 +252,8 @@ TEST_P(LinearOps, ARowsBitsDependOnNothingButTheRow) {
   }
 }
 
-// Backends cut bf16 products at steps that are close together for few rows. 455 columns: odd, and
-// no multiple of a tile.
+// Backends choose by the number of rows how to compute a bf16 product, and small changes of a small
+// number may change the choice. 455 columns are odd and no multiple of a tile.
 TEST_P(LinearOps, ABf16RowsBitsAreTheSameInEveryBatch) {
   std::mt19937_64 random(12);
   const LinearCase c = RandomCase(random, {{DType::kBF16, 83}}, 455, 40, true);

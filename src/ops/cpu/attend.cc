@@ -144,8 +144,8 @@ void StoreToken(const Kernels& kernels, const RopeAndStore& op, int64_t token) {
       continue;
     }
     std::byte* value = block + head.v_offset + position * head.value_stride;
-    // Converts the key to a row in the value's place, which is written later, if that is large
-    // enough.
+    // Converts the key to a row: in the value's place if that is large enough, because the value is
+    // written afterwards.
     alignas(64) std::byte row[kMaxUnequalDim * sizeof(float)];
     std::byte* const key = cache.ValueDim() >= cache.head_dim ? value : row;
     kernels.convert(cache.dtype, k, cache.head_dim, key);

@@ -33,7 +33,7 @@ TokenId DrawFromRow(std::span<const float> tempered, const DrawKey& key) {
 
 TokenId DrawFromCandidates(std::span<const Candidate> candidates, const DrawKey& key) {
   BestDraw best;
-  uint32_t quad = ~uint32_t{0};  // ids / 4 of `words`; none yet
+  uint32_t quad = ~uint32_t{0};  // `words` is for ids with id / 4 == quad; none yet
   std::array<uint32_t, 4> words{};
   for (const Candidate& c : candidates) {
     if (best.IsOutOfReach(c.y)) continue;

@@ -1,12 +1,13 @@
-// exp for vectors: within 2 ulp over the whole range, including denormal results and infinity. Bits
-// are the same on every ISA, because multiplies and adds are not fused.
+// exp, 2^x and tanh for vectors. Exp and Tanh have the same bits on every ISA, because they do not
+// fuse multiplies and adds; Exp2 has the same bits on every ISA with FMA.
 #pragma once
 
 namespace tokamak::cpu {
 
+// Within 2 ulp over the whole range, including denormal results and infinity. NaN gives NaN.
 // exp(x) = 2^n · exp(r), n = round(x / ln 2), |r| <= ln 2 / 2, exp(r) = 1 + r + r² P(r), P the
 // degree-4 minimax polynomial of relative error 3.1e-9 (0.05 ulp). n · ln 2 is subtracted in two
-// parts, the first with so few bits that its product is exact. NaN gives NaN.
+// parts, the first with so few bits that its product is exact.
 template <class V>
 [[gnu::always_inline]] inline typename V::F Exp(typename V::F x) {
   using F = typename V::F;

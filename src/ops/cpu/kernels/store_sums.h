@@ -1,4 +1,4 @@
-// The end of a Linear: stores those sums of whole panels that are outputs.
+// The end of a Linear: stores the sums of whole panels, without those of padding rows.
 #pragma once
 
 #include "ops/cpu/kernels.h"
