@@ -25,8 +25,8 @@ class CudaAttentionPlan final : public AttentionPlan {
                                                          const AttentionCtas& num_ctas,
                                                          CallGuard& guard, BlockPool& pinned);
 
-  // Ends in a copy, which no kernel behind it overtakes: kernels of the forward pass may read plan
-  // and block tables before the kernel ahead has ended.
+  // Ends with a copy, and no kernel after a copy begins before that is done. So kernels of the
+  // forward pass may read the plan and the block tables before the kernel ahead of them has ended.
   void Fill(const AttentionBatch& batch, Stream& stream) override;
 
   const AttentionShape& shape() const { return shape_; }

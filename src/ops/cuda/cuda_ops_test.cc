@@ -31,7 +31,7 @@ std::string Neighbour(const std::string& name) {
   return program.substr(0, program.rfind('/') + 1) + name;
 }
 
-TEST(CudaLibrary, MissingIsSaidWithItsName) {
+TEST(CudaLibrary, AMissingFileIsNamed) {
   const Status status = MakeCudaOpsFrom("/nonexistent/libtokamak_cuda.so", {}).status();
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_THAT(status.ToString(), HasSubstr("/nonexistent/libtokamak_cuda.so"));
@@ -365,9 +365,10 @@ TEST_F(CudaErrors, TheSmallStepItselfHasNone) {
   EXPECT_TRUE(status.ok()) << status.ToString();
 }
 
-// Lets one call after the other fail: the step ends with that error, at once, and everything can be
-// destroyed. Of the first and of the last calls, which are the step's own, every `every`-th fails.
-// The calls in between time and compare products for a weight; about 30 / `every` of them fail.
+// Runs the step again and again, each time with one call that fails: the step ends with that error,
+// at once, and everything can be destroyed. Tries every `every`-th of the first calls and of the
+// last ones, which are the step's own. The calls in between time and compare products for a weight;
+// tries about 30 / `every` of them.
 void FailCalls(int64_t every) {
   CudaCallCounts counts;
   ASSERT_TRUE(RunSmallStep(0, &counts).ok());

@@ -286,8 +286,8 @@ class Computer {
   unsigned fill_ = 0;
 };
 
-// CTAs without a job, of which few sequences leave many, end at once: Loader says why they may read
-// the plan. One thread of the grid must still wait for the kernel ahead.
+// CTAs without a job end at once; there are many if sequences are few. Loader says why the plan may
+// be read so early. One thread of the grid must still wait for the kernel ahead.
 template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads, 2)
     MmaAttentionKernel(const __grid_constant__ CUtensorMap keys,

@@ -9,14 +9,14 @@
 //            far. When a tile has a higher one, the sums so far are multiplied by 2^(old - new)
 //   values   weights rounded to bf16; one chain over the tile's ascending keys, 16 at a time, which
 //            continues the split's sums so far
-//   sum      of the unrounded weights: 16 running sums over the split's tiles, one for each
-//            (key % 64 / 16, key % 8 / 2). In a tile each takes (key + next) + (the same 8 keys
-//            on). At the end the four of a key % 64 / 16 are added as (0 + 1) + (2 + 3), and these
-//            four in ascending order
+//   sum      of the unrounded weights: running sums (g, p) over the split's tiles, g and p from 0
+//            to 3. Each tile adds (w[k] + w[k + 1]) + (w[k + 8] + w[k + 9]) with k = 16 g + 2 p. At
+//            the end each g has ((g, 0) + (g, 1)) + ((g, 2) + (g, 3)), and these four are added in
+//            ascending order
 //   splits   each from zero sums, merged in ascending order
-// A key that the row does not see changes no bit, even if its value is NaN or Inf. Its weight is 0,
-// and tensor cores cut sums off below the largest product, which is never a product with a zero.
-// A value that is not finite is replaced by zero (mma_attention_rows.cuh).
+// A key that the row does not see changes no bit, even if its value is NaN or Inf. Its weight is 0.
+// Tensor cores cut a sum off below its largest term, which is never a product with a zero. A value
+// that is not finite is replaced by zero (mma_attention_rows.cuh).
 #pragma once
 
 #include "ops/cuda/attention_layout.h"

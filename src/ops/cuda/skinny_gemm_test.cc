@@ -24,7 +24,7 @@ struct Problem {
   std::vector<float> bias;
 };
 
-// Not scaled to each other, so that sums cancel.
+// Numbers of both signs, so that the products of a sum partly cancel.
 std::vector<uint16_t> RandomBf16(std::mt19937& random, int64_t count) {
   std::normal_distribution<float> normal;
   std::vector<uint16_t> out;
