@@ -7,8 +7,8 @@ Clients request streams, several choices, logprobs and long prompts, with shared
 priorities, on a cache that is too small for all, and abandon a third of their requests. Some make
 one request after another. With --load, requests arrive at random instead, at that fraction of the
 rate that the clients reached in the first tenth of the time. At the end every block must be free or
-cached, nothing may run, and the resident memory may not have been larger in the second half of the
-run than in the first, in which the cache's memory is touched. Exits with 0 if all of that holds.
+cached, and nothing may run. The resident memory may not have grown in the second half of the run;
+in the first half the cache's memory is touched. Exits with 0 if all of that holds.
 """
 
 import argparse

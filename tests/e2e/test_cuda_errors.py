@@ -1,9 +1,9 @@
 """An error at any CUDA call ends the requests and then the process. Nothing hangs, even if the
 device does.
 
-TOKAMAK_CUDA_FAIL_CALL=n makes call n fail. The tests try calls of loading, of the first step and of
-later ones: growing numbers until nothing fails, a bisection for the last call of loading, some
-between that and the first call that is too late to fail, and all calls of one decode step.
+TOKAMAK_CUDA_FAIL_CALL=n makes call n fail. The tests try growing numbers until the process ends
+before call n. Then they find the last call of loading by bisection, and try some calls between
+these two, among them all calls of one decode step.
 TOKAMAK_CUDA_STALL_EVENT=n puts a kernel that never ends before the end of step n. Needs a GPU;
 works with any CUDA backend that $TOKAMAK_CUDA_LIBRARY names.
 """

@@ -96,7 +96,7 @@ class Schema(unittest.TestCase):
                         'components': document['components']})
                     self.assertEqual(validator.is_valid(body), right)
 
-    def test_those_of_a_model_that_embeds_too(self):
+    def test_answers_of_a_model_that_embeds(self):
         model = support.ROOT / 'tests' / 'golden' / 'hf' / 'qwen3_embedding'
         with support.Server(model=str(model)) as server:
             self.check(server, '--include-path', '/v1/embeddings')

@@ -7,8 +7,8 @@ MODEL is a .gguf file, a Hugging Face directory, or a vendor's own file (vendor_
 reference is the directory's tokenizer.json through `tokenizers`; or is built from the GGUF file's
 vocabulary and merges with the pre-tokenizer of the model's tokenizer.json (gguf_to_tokenizers.py);
 or is the vendor's code. The strings are those of tokenizer_strings.py (the tests compare hashes of
-the first 100,000); with --found also so many from this machine (messages of its programs in many
-languages, lines of Python code); the lines and paragraphs of the given files; a few of --long
+the first 100,000); with --found N also N strings from this machine (messages of its programs in
+many languages, lines of Python code); the lines and paragraphs of the given files; a few of --long
 characters; and with --code-points one per code point. Each is tokenized with special tokens found
 in the text and not found. Prints the first differences; exits with 1 if there are any.
 """

@@ -85,7 +85,7 @@ def operand(rng, name, other, kind, shape, negate):
         exponent = rng.integers(least - 1, -least, shape)
         lanes = rng.random((*shape[:-1], 1)) < 0.6
         exponent = np.where(lanes, rng.choice([-70, -79, -80], shape) if name == 'bf16' else least - 1, exponent)
-        # Sums above and below what is kept.
+        # Powers of two, so that sums are just above or just below the last bit that is kept.
         fraction = np.where(lanes & (name == 'bf16'), 0, fraction)
     bits = pack(name, sign, exponent, fraction)
     if kind == 'cancelling':

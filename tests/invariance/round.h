@@ -21,8 +21,8 @@ struct RoundOptions {
 };
 
 // Alone, requests run without graphs, one step at a time. There are two mixes without graphs and,
-// on a GPU, two more with graphs. One of each two has one thread; any three in a row have 1, 2 and
-// 4 steps in flight. Returns the first difference with its circumstances and request, or "".
+// on a GPU, two more with graphs. Mixes have one thread and two in turn, and 1, 2 and 4 steps in
+// flight in turn. Returns the first difference with its circumstances and request, or "".
 std::string RunRound(const RoundOptions& options, Counts* counts);
 
 }  // namespace tokamak::invariance

@@ -376,7 +376,7 @@ TEST_F(ClientsTest, ClientsThatAlwaysWaitGetEqualTokens) {
     if (!tokens.empty())
       computed[second] += static_cast<int64_t>(tokens.size()) + (second ? 200 : 20);
   }
-  // Each client gets ahead by at most what its sequences of one round may compute in a turn.
+  // A client may be ahead by a turn of each of its sequences, of which at most 8 run.
   const int64_t most_ahead = 8 * int64_t{core_options_.quantum};
   EXPECT_LE(std::abs(computed[0] - computed[1]), most_ahead)
       << computed[0] << " and " << computed[1];
