@@ -80,13 +80,15 @@ aarch64-check: all
 	@scripts/install-deps build check
 	@JOBS=$(JOBS) scripts/aarch64-check
 
-# Compiles and links the CUDA backend if there is a compiler for it.
+# Compiles and links the CUDA backend if there is a compiler for it, and compares what its kernels use
+# with docs/gpu-kernels.md.
 .PHONY: cuda-check
 cuda-check:
 	@scripts/install-deps build
 	@if [ -x "$${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ] || command -v nvcc >/dev/null; then \
 	  cmake --preset release -B build-cuda -DTOKAMAK_CUDA=1 -DTOKAMAK_TESTS=OFF \
-	    --log-level=WARNING && ninja -C build-cuda -j $(JOBS) tokamak_backends tokamak_cuda_conformance; \
+	    --log-level=WARNING && ninja -C build-cuda -j $(JOBS) tokamak_backends tokamak_cuda_conformance && \
+	  tools/kernel_resources.py --check build-cuda/libtokamak_cuda.so; \
 	else echo "no nvcc here: the CUDA backend is not compiled"; fi
 
 # TOKAMAK_CUDA_LIBRARY=build/emulated/libtokamak_cuda.so build/tokamak ... --device cuda
