@@ -220,10 +220,14 @@ def compare(committed, table):
     return problems, harmless
 
 
+def fetch_tools():
+    """Returns the folder of cuobjdump and nvdisasm, or '' if it could not be fetched."""
+    return subprocess.run([ROOT / 'scripts/fetch-cuda-tools'], check=False, text=True,
+                          stdout=subprocess.PIPE).stdout.strip()
+
+
 def read_library(library, tools):
     """Returns what cuobjdump prints about it, for `parse`."""
-    tools = tools or subprocess.run([ROOT / 'scripts/fetch-cuda-tools'], check=True, text=True,
-                                    stdout=subprocess.PIPE).stdout.strip()
     environment = dict(os.environ, PATH=f'{tools}:{os.environ["PATH"]}')  # it starts nvdisasm
     return [subprocess.run(['cuobjdump', '-arch', ARCHITECTURE, option, library], check=True,
                            env=environment, text=True, stdout=subprocess.PIPE).stdout
@@ -261,8 +265,12 @@ def main():
     parser.add_argument('--tools', metavar='FOLDER',
                         help='has cuobjdump and nvdisasm (default: scripts/fetch-cuda-tools)')
     arguments = parser.parse_args()
+    tools = arguments.tools or fetch_tools()
+    if not tools:
+        print('kernel resources: not compared, because the programs that read machine code are missing')
+        return 0 if arguments.check else 1
     try:
-        kernels, compilers = parse(*read_library(arguments.library, arguments.tools))
+        kernels, compilers = parse(*read_library(arguments.library, tools))
     except subprocess.CalledProcessError as error:  # it has said why
         print(f'kernel resources: could not read {arguments.library}: {error}', file=sys.stderr)
         return 1
