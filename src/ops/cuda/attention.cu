@@ -344,8 +344,8 @@ class Tile {
     }
   }
 
-  // Adding zero makes a negative zero positive: which of the two a row holds may depend on its
-  // tile.
+  // Adds zero, which makes a negative zero positive. Whether a zero is negative may depend on the
+  // tile that computed it.
   __device__ void Write(int row, const Sums<kDims>& total) const {
     const int64_t at = Token(row) * a_.out_stride + int64_t{Head(row)} * layout_.head_dim;
 #pragma unroll
@@ -373,7 +373,7 @@ class Tile {
   float* values_;   // [kChunk, padded]
   float* queries_;  // [num_rows, head_dim]
   int64_t*
-      key_rows_;  // [kChunk]: bytes from the cache's base to the key's row less k_offset, or -1
+      key_rows_;  // [kChunk]: byte offset of the key's row, k_offset not added; -1: row not seen
   int tile_first_, tile_last_;  // keys that any row of the tile sees
   int my_rows_;                 // of this warp
 };

@@ -30,7 +30,7 @@ struct AttentionUnit {
   int32_t begin_split;  // [begin_split, end_split): splits that at least one row of the tile sees
   int32_t end_split;
   int32_t split;    // the split to compute; -1: all, and the unit writes the output itself
-  int32_t partial;  // index in partials of the tile's first split, and in counters of the tile. A
+  int32_t partial;  // index of the tile in counters, and of its first split in partials. A
                     // split of a wide tile takes kWideRows / kTileRows partials
 };
 

@@ -16,8 +16,8 @@ namespace {
 constexpr int kMaxPartials = 1024;
 constexpr int64_t kMaxPartialBytes = 128 << 20;
 
-// Sequences with less than this in a step have no wide tiles: few rows would waste most of a tile,
-// and few tokens may be drafts to verify.
+// Sequences with fewer rows or tokens than this in a step have no wide tiles. Few rows would waste
+// most of a tile. Few tokens may be drafts to verify; wide tiles are for prefills.
 constexpr int32_t kMinWideRows = 64;
 constexpr int32_t kMinWideTokens = 16;
 

@@ -25,8 +25,9 @@ class CudaAttentionPlan final : public AttentionPlan {
                                                          const AttentionCtas& num_ctas,
                                                          CallGuard& guard, BlockPool& pinned);
 
-  // Ends with a copy, and no kernel after a copy begins before that is done. So kernels of the
-  // forward pass may read the plan and the block tables before the kernel ahead of them has ended.
+  // Ends with a copy. Kernels behind a copy begin when it is done, even dependent ones. So kernels
+  // of the forward pass find the plan and the block tables complete, and may read them before the
+  // kernel ahead has ended.
   void Fill(const AttentionBatch& batch, Stream& stream) override;
 
   const AttentionShape& shape() const { return shape_; }

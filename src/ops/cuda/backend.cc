@@ -140,8 +140,8 @@ std::unique_ptr<Stream> CudaOps::MakeStream() {
 }
 
 // After an error nothing more is enqueued, but earlier work may still use memory that the caller is
-// about to free. Gives the device a moment to finish; if it needs longer, it is lost. This happens
-// twice in two resets, after which the process must still end within 10 s.
+// about to free. Gives the device a moment to finish; if it needs longer, it is lost. The moment is
+// short because the engine resets twice before it gives up, and the process must end within 10 s.
 Status CudaOps::WaitAfterError(Stream& stream) {
   constexpr std::chrono::seconds kPatience(2);
   cudaStream_t handle = Handle(stream);
@@ -284,7 +284,7 @@ void CudaOps::Run(const Embed& op, Stream& stream) {
 }
 
 void CudaOps::Run(const AddRmsNorm& op, Stream& stream) {
-  // A residual to which nothing is added is only read, and may be bf16: that is the kernel's x.
+  // Nothing is added to a residual in bf16. It is only read, so the kernel gets it as x.
   const bool adds = op.residual.dtype == DType::kF32;
   const Tensor* const x = adds ? op.x : &op.residual;
   CHECK(adds || op.x == nullptr);

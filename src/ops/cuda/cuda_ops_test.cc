@@ -185,7 +185,7 @@ void RunAStall() {
       std::_Exit(4);
     }
     if (ops.Synchronize(*stream).ToString() != awaited.ToString()) std::_Exit(5);
-    if (!ops.Reached(*event)) std::_Exit(6);  // so that Await tells
+    if (!ops.Reached(*event)) std::_Exit(6);  // so that callers call Await
     ops.CopyToDevice(device->data(), host->data(), 1 << 20, *stream);
   }
   std::fprintf(stderr, "all was given up\n");

@@ -50,9 +50,9 @@ struct NormArgs {
   bool x_bf16, out_bf16;  // else f32
   int64_t num_tokens, cols, x_stride, residual_stride, out_stride;
   float eps;
-  // The least number of groups of four columns per thread: 1, 2 or 4. It is doubled until 1024
-  // threads have the row; a kernel that reads the row twice takes rows that need more than 4. The
-  // number decides the order of the sum.
+  // Groups of four columns per thread: 1, 2 or 4, doubled until 1024 threads can hold the row. If
+  // that takes more than 4, another kernel reads the row twice. The number decides the order of the
+  // sum.
   int fours = 1;
 };
 cudaError_t LaunchAddRmsNorm(const NormArgs& args, cudaStream_t stream);

@@ -96,7 +96,7 @@ struct Sums {
       values[j][2 * i + 1] = other.values[j][2 * i + 1];
     }
   }
-  // Merges a split into the total of row i, which is row `row` of `rows`, if that sees any of it.
+  // Merges a split into the total of row i (row `row` of `rows`) if the row sees any key of it.
   __device__ void TakeIn(const Rows& rows, int row, int split, int i, const Sums& sums) {
     const int first = rows.FirstKey(row) / kSplitKeys;
     if (split < first || split > rows.LastKey(row) / kSplitKeys) return;
@@ -200,8 +200,8 @@ struct Place {
     }
   }
 
-  // Adding zero makes a negative zero positive: which of the two a row holds may depend on its
-  // tile.
+  // Adds zero, which makes a negative zero positive. Whether a zero is negative may depend on the
+  // tile that computed it.
   __device__ void Write(const Rows& rows, const State& total) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -244,8 +244,8 @@ __device__ bool HasNonFinite(const uint32_t (&values)[kCount]) {
   }
   return any;
 }
-// Multiplies each of the warp's rows [begin, end) by itself, with zeros for the values that the row
-// does not see: zero times NaN would be NaN. Rare.
+// Adds the products of the warp's rows [begin, end), one row after the other, with zeros in place
+// of the values that the row does not see: zero times NaN would be NaN. Rare.
 __device__ inline void AddRowByRow(const Rows& rows, int begin, int end, int first,
                                    const uint32_t (&weights)[4], const uint32_t (&values)[2],
                                    float (&to)[4]) {
@@ -263,8 +263,8 @@ __device__ inline void AddRowByRow(const Rows& rows, int begin, int end, int fir
     }
   }
 }
-// Adds weights [16, 16] · values [16, 8] to a group of columns of the warp's rows [begin, end),
-// which see keys [from, to], but some not all of these. Values that no row sees may be anything.
+// Adds weights [16, 16] · values [16, 8] to a group of columns of the warp's rows [begin, end).
+// Each key in [from, to] is seen by at least one of the rows. Values of other keys may be anything.
 __device__ inline void AddSeen(const Rows& rows, int begin, int end, int from, int to, int first,
                                const uint32_t (&weights)[4], uint32_t (&values)[2],
                                float (&sums)[4]) {

@@ -196,8 +196,9 @@ __device__ inline const uint8_t* ChunkOf(const uint8_t* stage, int row, int chun
   return stage + chunk / 8 * kStripBytes + row * kRowBytes + ((chunk % 8) ^ (row % 8)) * 16;
 }
 
-// Calls run(unit, KV head) for this CTA's share of the jobs: one job per unit, of `count`, and KV
-// head. The heads of a unit are successive jobs, so that few units still engage all SMs.
+// Calls run(unit, KV head) for this CTA's share of the jobs. Each of the `count` units has a job
+// for each KV head. The heads of a unit are successive jobs, so that few units still engage all
+// SMs.
 template <typename Run>
 __device__ void ForEachJob(const AttentionArgs& a, const AttentionUnit* units, int count, Run run) {
   const int heads = a.cache.num_kv_heads;

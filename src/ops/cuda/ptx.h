@@ -256,9 +256,9 @@ __device__ inline void WaitForCounter(const uint32_t* counter, uint32_t value) {
          "r"(value)
          : "memory");
 }
-// Adds to a counter and returns what it was. What was written before it, by the thread or ahead of
-// a barrier with it, is seen by the threads that add later, and by others after a barrier with
-// those.
+// Adds to a counter and returns what it was. Threads that add to it later see what this thread
+// wrote before, and what others wrote before a barrier that they share with this thread. After a
+// barrier with those threads, others see it too.
 __device__ inline uint32_t AddToCounter(uint32_t* counter, uint32_t value) {
 #ifdef __CUDACC__
   uint32_t before;
@@ -282,8 +282,9 @@ __device__ inline void SyncGrid(uint32_t* counter, uint32_t round) {
 }
 
 // ldmatrix and stmatrix: four 8 x 8 matrices of 16-bit elements, in shared memory. Lane l gives the
-// address of row l % 8 of matrix l / 8, aligned to 16 bytes. fragments[i] are the elements of
-// matrix i in row lane / 4 and columns lane % 4 * 2 and the next; transposed, of column and rows.
+// address of row l % 8 of matrix l / 8, aligned to 16 bytes. fragments[i] are two
+// elements of matrix i: row lane / 4, columns lane % 4 * 2 and the next. If transposed: column
+// lane / 4, rows lane % 4 * 2 and the next.
 __device__ inline void LoadMatrices(uint32_t (&fragments)[4], const void* row) {
   PTX_OR(LoadMatrices(fragments, row, false),
          "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

@@ -195,8 +195,8 @@ __device__ inline void Store(const SkinnyGemmArgs& a, int64_t at, float value) {
   }
 }
 
-// With m and n as wgmma has them, a lane has two m and two n of every 16 and 8: m is the row and n
-// the token, or in narrow tiles the other way round.
+// m and n are the two dimensions of wgmma's sums. m is the row of the weight and n the token; in
+// narrow tiles it is the other way round. A lane has two of every 16 m, and two of every 8 n.
 template <int kRows, int kTokens>
 __device__ void WriteTile(const SkinnyGemmArgs& a, unsigned row_tile, unsigned token_tile,
                           const float (&sums)[Shape<kRows, kTokens>::kSums]) {

@@ -55,7 +55,8 @@ void Grid::WaitForKernelAhead(const void* at) {
     waiting_for_ahead_.push_back(&CurrentThread());
     WaitForWake(&DescribeAhead, at);
   }
-  // The context of the emulator knows what the kernels that have ended did.
+  // Everything that ended kernels did is ordered before the emulator's context, so this orders it
+  // before what the thread does next.
   sanitizers::Order(sanitizers::CurrentContext(), CurrentThread().actor);
 }
 

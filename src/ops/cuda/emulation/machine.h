@@ -133,7 +133,7 @@ void WakeThread(Thread& thread);
 // Gives the CTA memory of exactly this size, so that the address sanitizer sees its end.
 void* AddShared(Cta& cta, const void* site, size_t bytes, size_t alignment);
 
-// The place of an address in a CTA's shared memory. Without a block it lies elsewhere.
+// The place of an address in a CTA's shared memory. `block` is null if it lies elsewhere.
 struct SharedPlace {
   SharedBlock* block = nullptr;
   size_t offset = 0;

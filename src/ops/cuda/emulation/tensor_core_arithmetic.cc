@@ -230,7 +230,7 @@ struct Block {
 };
 
 // Computes the sums that have an Inf or a NaN among their terms. Finite terms do not change such a
-// sum, so significands stand for finite elements here.
+// sum, so WithSpecials may hold significands in place of the values of finite elements.
 void SumSpecials(const Rows& a, size_t row, const Columns& b, Block block,
                  const Accumulators& before, Accumulators& after) {
   for (size_t lane = 0; lane < kColumns; ++lane) {

@@ -113,7 +113,7 @@ Layout Decode(uint64_t descriptor) {
                          .leading = field(16),
                          .stride = field(32),
                          .span = kSpans[descriptor >> 62]};
-  // Bits 49 to 51 would correct the pattern of a tile that begins elsewhere.
+  // Refuses tiles that begin in the middle of a swizzle's pattern. Bits 49 to 51 are for these.
   const auto span = static_cast<uint32_t>(layout.span);
   if ((descriptor >> 49 & 7) != 0 || (span != 0 && layout.start % (8 * span) >= span)) {
     Fail(
