@@ -24,8 +24,8 @@ struct KvLayerView {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
   int32_t value_dim = 0;  // elements of a value; 0: head_dim
-  // A value is the last value_dim elements of its key and is stored once; v_offset is the first
-  // key's value. Keys are then rows on every backend.
+  // Values are not stored separately: each is the last value_dim elements of its key, and v_offset
+  // is where the value of the first key begins. Keys are then rows on every backend.
   bool values_in_keys = false;
 
   int32_t ValueDim() const { return value_dim > 0 ? value_dim : head_dim; }

@@ -313,8 +313,8 @@ class LatentRun {
   std::unique_ptr<AttentionPlan> plan_;
 };
 
-// Values are sums of `latent` products of size 1 / sqrt(latent), scores of `latent` and `key`
-// products.
+// An element of a key or a value is a sum of `latent` products of size 1 / sqrt(latent). A score is
+// a sum of `key` products of such elements.
 double Tolerance(const Geometry& g) { return kUnit * (64 + 4 * g.latent); }
 
 TEST_P(MlaOps, AllFormsEqualDenseAttention) {

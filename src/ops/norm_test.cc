@@ -142,7 +142,8 @@ TEST_P(NormOps, AddLayerNormMatchesTheFormula) {
           const std::vector<double> expected = ExactLayerNorm(c);
           const auto [residual, actual] = RunLayerNorm(*ops, c);
           ASSERT_EQ(actual.size(), expected.size());
-          // A value near the mean has the mean's error: rounding of 10, and of a sum in 16 lanes.
+          // A value near the mean has the error of the mean: from rounding values near 10, and from
+          // adding them up in 16 lanes.
           const double sum_error = 2 + std::sqrt(static_cast<double>(cols)) / 2;
           const double scale = cols == 1 ? 400 : 1;  // 1 / sqrt(eps) or about 1 / deviation
           for (size_t i = 0; i < expected.size(); ++i) {
