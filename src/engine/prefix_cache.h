@@ -147,8 +147,8 @@ class PrefixCache {
   std::pair<NodeId, int32_t> LongestCommonChild(NodeId node,
                                                 std::span<const ContentId> content) const;
   size_t ChildIndex(NodeId node, std::span<const ContentId> content) const;
-  // Whether a continuation at `position`, after `num_blocks` nodes, finds the blocks that it reads
-  // in every window group g. The last runs_[g] of the nodes have a block of g.
+  // Whether every window group has the blocks that a continuation at `position` reads, after a path
+  // of `num_blocks` nodes. Requires in runs_[g] how many of the last nodes have a block of group g.
   bool WindowsValid(int32_t num_blocks, int32_t position) const;
   bool HasAllFullGroups(NodeId node) const;
 

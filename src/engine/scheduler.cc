@@ -231,7 +231,7 @@ bool Scheduler::Admit(Sequence* sequence, size_t rank) {
 bool Scheduler::TryAdmit(Sequence* sequence, size_t rank) {
   if (static_cast<int32_t>(free_slots_.size()) <= pass_.reserved_slots) return false;
   const int32_t known = sequence->known();
-  // Higher ranked sequences need a row of blocks each, and the rest of their prefills.
+  // Leaves higher ranked sequences the blocks for a row each, and for the rest of their prefills.
   const int32_t one_row = blocks_->BlocksFor(1, 1);
   const int32_t demand =
       rank == 0 ? 0
