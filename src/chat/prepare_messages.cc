@@ -41,8 +41,8 @@ Value PrepareCall(const Value& call) {
   return With(call, "function", With(*function, "arguments", *std::move(parsed)));
 }
 
-// For templates that refuse content beside reasoning. Both become reasoning, because such templates
-// show content that stands alone as reasoning.
+// For templates that refuse content beside reasoning. The content joins the reasoning, because such
+// templates show content as reasoning too if there is no other.
 Value JoinTexts(const Value& message) {
   const Value* content = Find(message, "content");
   const Value* reasoning = FindReasoning(message);

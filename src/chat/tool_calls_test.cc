@@ -213,8 +213,8 @@ std::string_view TextOf(const Value& object, std::string_view key) {
   return value == nullptr || value->is_none() ? "" : value->text();
 }
 
-// The goldens are the readings of OpenAI's own library. It reads the same if the text ends before
-// the last mark, which stop tokens drop from the text.
+// The goldens are what OpenAI's own library reads. If the last mark is a stop token, it is not part
+// of the text; the text must read the same without it.
 TEST(Harmony, ParsesMessagesAsTheVendorDoes) {
   constexpr std::string_view kFunctions = "functions.";
   int refused = 0;

@@ -61,9 +61,9 @@ constexpr SplitStep kQwen35[] = {Split(ANY_CASE_CONTRACTION
                                        "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^" SPACES
                                        "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" NEWLINES "|" TRAILING_SPACE
                                        "|" SPACE "+")};
-// Cuts long runs of spaces into powers of two. NEWLINES takes white space up to its last newline at
-// once, so there is no newline left to find in the middle of a run of spaces. The lookbehind
-// prevents the attempt, which keeps time linear.
+// Cuts long runs of spaces into powers of two. NEWLINES cannot match from the middle of a run of
+// spaces: if a newline came after the run, NEWLINES would have matched from its start. The
+// lookbehind spares the search for that newline after each cut, which keeps time linear.
 constexpr SplitStep kJais2[] = {Split(
     ANY_CASE_CONTRACTION
     "|" WORD "|\\p{N}{1,3}| ?" OTHER "+[\\r\\n]*|(?<![" INLINE_SPACES "])" NEWLINES "|" SPACE
@@ -144,7 +144,8 @@ constexpr SplitStep kAfmoe[] = {
                           "+")};
 constexpr SplitStep kLines[] = {Split("[^\\n]+|\\n+")};
 constexpr SplitStep kLaguna[] = {Split("[^\\n]+|\\n+"), Split(CL100K("\\p{N}"))};
-// The groups are possessive: nothing follows them in their alternative, and time stays linear.
+// The groups are possessive, which keeps time linear. They match the same as others would, because
+// nothing follows them in their alternative.
 constexpr SplitStep kExaoneMoe[] = {
     Split(ANY_CASE_CONTRACTION
           "|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*+(?: \\p{L}\\p{M}*+)*+)++|\\p{N}| ?" OTHER

@@ -65,7 +65,7 @@ class SentencePieceBpe final : public TextModel {
       if (type == TokenType::kUnused) {
         unused_.resize(spec.tokens.size());
         unused_[i] = true;
-        by_words_ = false;  // the last split of a token counts for the whole text
+        by_words_ = false;  // Workspace::splits must cover the whole text
       }
     }
     frozen_ = ByteTrie(std::move(frozen));

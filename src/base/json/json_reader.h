@@ -140,7 +140,8 @@ class JsonReader {
 
   // Names of members that were not read, in alphabetical order.
   std::vector<std::string> Unread() const;
-  // Requires that no member except these has a value, because it might change the result.
+  // Records an error if there is a member besides these: it might change the result. Null counts
+  // as absent.
   void Only(std::initializer_list<std::string_view> names) const;
 
   // Record an error at this place, or at a member.

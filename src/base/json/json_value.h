@@ -17,7 +17,7 @@ namespace tokamak {
 struct JsonLimits {
   size_t max_bytes = SIZE_MAX;
   size_t max_depth = 100;  // nested objects and arrays
-  // A name that repeats in one object is an error. Otherwise its last value counts.
+  // True: a name that repeats in one object is an error. False: its last value counts.
   bool distinct_names = false;
 };
 

@@ -303,7 +303,8 @@ void Interpreter::RunFor(const ForNode& node, const Value& iterable, int64_t dep
     if (Failed() || flow == Flow::kBreak) break;
     completed |= flow == Flow::kNext;
   }
-  // A reference to the loop may survive: it must not reach scopes that are gone or hold itself.
+  // The template may still refer to the loop. Drops what the loop refers to: scopes that are about
+  // to go, and values that may contain the loop itself.
   loop.node = nullptr;
   loop.scope = nullptr;
   loop.filtered = false;
