@@ -88,7 +88,7 @@ TEST_F(EmbeddedTest, LimitsRequests) {
   }
 }
 
-TEST_F(EmbeddedTest, LetsInWhoMayComeIn) {
+TEST_F(EmbeddedTest, ChecksHostsKeysAndOrigins) {
   options_.cors_origins = {"https://app.example.org"};
   options_.allowed_hosts = {"chat.example.org"};
   options_.api_key_file = WriteFile("keys", "first-key-0123456789\n");

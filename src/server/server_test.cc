@@ -220,7 +220,7 @@ TEST_F(ServerTest, AnswersErrorsInOpenAisShape) {
   error(client.Post("/v1/chat/completions", messages), 400, "messages", "context_length_exceeded");
 }
 
-TEST_F(ServerTest, TakesBodiesOfJsonAloneAndAsTheyAre) {
+TEST_F(ServerTest, TakesOnlyBodiesOfJsonWithoutAnEncoding) {
   Start();
   HttpClient client = Connect();
   const std::string body = R"({"prompt": "a", "max_tokens": 1})";
@@ -557,7 +557,7 @@ TEST_F(ServerTest, SaysThatItIsShuttingDown) {
   EXPECT_TRUE(events.ends_with("data: [DONE]\n\n"));
 }
 
-TEST_F(ServerTest, DrainsForATimeThatThereIs) {
+TEST_F(ServerTest, RefusesADrainTimeOutOfItsRange) {
   for (const double seconds : {-1.0, -1e-9, 1e7, HUGE_VAL, std::nan("")}) {
     const auto server = Server::Create(engine_, {{.port = 0, .drain_seconds = seconds}});
     ASSERT_FALSE(server.ok()) << seconds;

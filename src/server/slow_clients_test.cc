@@ -42,8 +42,8 @@ TEST_F(SlowClientsTest, AStreamThatNobodyReadsWaitsAndGoesOnWhenItIsRead) {
   const std::string choices = R"({"prompt": "abc", "max_tokens": 4000, "stream": true, "n": 2})";
   HttpClient deaf = Connect();
   ASSERT_TRUE(deaf.SendPost("/v1/completions", choices));
-  // The system may buffer more for a while, and then the request goes on. In the end it is paused
-  // during all of another request, and gets no step.
+  // At first the request may go on after a pause, because the system buffers more of its output. In
+  // the end it stays paused, without a step, while another request runs from start to end.
   EXPECT_TRUE(Eventually([&] {
     engine_.HoldLastToken(true);
     if (engine_.stats().paused != 1) return false;

@@ -22,8 +22,8 @@ inline constexpr std::string_view kContentSecurityPolicy =
 
 // The rules, in the order in which they are applied:
 // 1. Host: where only this machine can connect, the Host header must name this machine, so that a
-//    page whose name resolves to 127.0.0.1 cannot use the server (DNS rebinding). More names are
-//    allowed by `allowed_hosts`; when there are any, they hold for every address.
+//    page whose name resolves to 127.0.0.1 cannot use the server (DNS rebinding). `allowed_hosts`
+//    allows more names; if it has any, other names are refused on every address.
 // 2. CORS: a preflight request of an allowed origin is answered.
 // 3. Keys: without one of the keys, only public paths.
 // 4. Origin: a browser's request for a page of another origin is refused, unless that is allowed.

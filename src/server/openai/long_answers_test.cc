@@ -20,9 +20,9 @@ constexpr int kLong = 3000;
 
 class LongAnswersTest : public ServerFixture {
  protected:
-  // The prompt, which the answer repeats, is y, a, b, ..., y, a, ... The second alternative of each
-  // letter is the next one, so z is an alternative of y and nowhere a token. Formatting logprobs of
-  // y therefore waits for ReleaseTokenBytes.
+  // The prompt, which the answer repeats, is y, a, b, ..., x, y, a, ... The second alternative of
+  // each letter is the letter after it. So z is never a token, but it is an alternative of y:
+  // formatting logprobs of y waits for ReleaseTokenBytes.
   void StartAndHold(ServerOptions options = {}) {
     Start(std::move(options));
     engine_.HoldTokenBytes('z');

@@ -76,7 +76,7 @@ class HttpCaller::Wire {
 
   Plain& plain() { return tls_ ? tls_->next_layer() : plain_; }
   Tls* tls() { return tls_ ? &*tls_ : nullptr; }
-  // Returns whether the server has not ended the connection, as far as this side knows.
+  // Returns false if this side knows that the server has ended the connection.
   bool alive() {
     char byte = 0;
     const ssize_t got = ::recv(plain().socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);

@@ -108,7 +108,7 @@ void RequestReader::ReadHead(std::string_view head) {
   head_done_ = true;
   done_ = !has_body_;
   body_left_ = framing.length;
-  // The caller decides about the request before its body is limited.
+  // Comes last: the caller can then refuse the head for another reason, such as a missing key.
   if (body_left_ > max_body_bytes_) Refuse(413, kBodyTooLarge);
 }
 

@@ -20,7 +20,7 @@ class TlsServer {
 
   // Reads the files again, for new connections. After an error the old ones stay in use.
   Status Reload();
-  // Returns true once after a file has changed, as soon as both are unchanged since the last call.
+  // Returns whether the files have changed since they were read, but not since the last call.
   bool FilesChanged();
   std::unique_ptr<ByteStream> Wrap(ByteStream::Socket socket) const;
 

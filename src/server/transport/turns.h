@@ -22,8 +22,8 @@ class Turns {
 
   explicit Turns(boost::asio::io_context& io) : timer_(io) {}
 
-  // Expires `turn`, a timer that never expires by itself, when it is its turn. Destroying the timer
-  // gives up the turn.
+  // Queues a timer that never expires by itself, and expires it when its turn comes. Destroying the
+  // timer gives up the turn.
   void Join(const std::shared_ptr<Timer>& turn);
 
  private:
