@@ -183,9 +183,9 @@ void MeasureScaling(Report& report, Function function) {
       different == 0 ? "-" : (std::to_string(least) + " to " + std::to_string(most)).c_str());
 }
 
-// Does ex2 cut its argument to a fixed point? For x in [2^e, 2^(e+1)), e < 0, of both signs: how
-// many results differ from that of the argument cut to `bits` bits after the point, looked up as
-// 1 + fraction in the binade [1, 2).
+// Does ex2 first cut its argument x to 23 bits after the point? If so, ex2(x) has the mantissa of
+// ex2(1 + the fraction of the cut x). Counts the results that do not, for x in [2^e, 2^(e+1)) with
+// e < 0 and either sign.
 void MeasureFixedPoint(Report& report) {
   constexpr uint32_t kSamples = 1u << 18;
   constexpr int kBits = 23;

@@ -38,8 +38,8 @@ constexpr Inputs kAllInputs[] = {Inputs::kNormal,    Inputs::kWide,    Inputs::k
 const char* Name(Inputs inputs);
 const char* Name(Type type);
 
-// Rows of `bytes` bytes each. The two operands of cancelling products differ in sign in every
-// second element: `negate` for one of them.
+// Rows of `bytes` bytes each. For cancelling products, every second element repeats the one
+// before it, and has the other sign in one of the two operands: `negate` is true for that operand.
 std::vector<uint8_t> MakeOperand(Type type, Inputs inputs, int rows, int bytes, uint64_t seed,
                                  bool negate);
 // Values for the accumulator: of the size of the products, zeros, and special ones among them.

@@ -156,9 +156,10 @@ struct Meeting {
     }
   }
 
-  // Adds the partial sums of tile number `i`, ascending in K, and stores the results. In a CTA, a
-  // warp stores sums of tile i + 2 only after all warps have stored those of tile i + 1, and thus
-  // have read those of tile i; in a cluster, rank 0 has to say so.
+  // Adds the partial sums of tile number `i`, ascending in K, and stores the results. Tile i + 2
+  // uses the same buffer. In a CTA, a warp stores sums of tile i + 2 only after all warps have
+  // stored those of tile i + 1, so all have read those of tile i. In a cluster, rank 0 says when it
+  // has.
   __device__ void Finish(const Product& p, int i, int tile) const {
     if (kCluster && chunk != 0) return;
     const int buffer = i & 1;

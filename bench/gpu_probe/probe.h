@@ -97,7 +97,7 @@ struct WeightShape {
 const std::vector<WeightShape>& DenseShapes();
 
 int SmCount();
-// Lets a kernel take `bytes` of dynamic shared memory, on SMs that give it all they have.
+// Lets a kernel take `bytes` of dynamic shared memory, and makes SMs offer as much as they can.
 void AllowSharedMemory(const void* kernel, int bytes);
 
 // The sections, one file each.
