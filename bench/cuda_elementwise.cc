@@ -115,7 +115,7 @@ class ElementwiseBench {
                            .out = out_.data(),
                            .in_bf16 = true,
                            .out_bf16 = true,
-                           .gelu_tanh = false,
+                           .activation = Activation::kSilu,
                            .num_tokens = tokens_,
                            .width = model_.inner,
                            .in_stride = 2 * model_.inner,

@@ -45,8 +45,9 @@ class LayerNorm {
     b.Needs(Capability::kLayerNorm);
   }
 
-  // residual += delta, unless that is Tensor(); out = norm(residual) · weight + bias. delta,
-  // residual: f32 [T, size]; out: [T, size] in the next layer's type, or `residual` itself.
+  // residual += delta, unless that is Tensor(); out = norm(residual) · weight + bias. All [T,
+  // size]: delta in an inner type (ops/ops.h), residual f32, out in the next layer's type or
+  // `residual`.
   void AddForward(Pass& pass, const Tensor& delta, Tensor residual, Tensor out) const {
     pass.ops.Run(AddLayerNorm{.x = delta.shape.rank() != 0 ? &delta : nullptr,
                               .residual = residual,

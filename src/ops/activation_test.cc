@@ -1,4 +1,5 @@
-// Activate, Clamp and rarely used activations on every backend, against formulas in double.
+// Activate, Clamp, AddResidual and rarely used activations on every backend, against formulas in
+// double.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -125,6 +126,54 @@ TEST_P(ActivationOps, ActivateRoundsToTheActivationType) {
   };
   for (const DType activation : GetParam().activations) {
     EXPECT_TRUE(SameBits(run_to(activation), RoundTo(activation, run_to(DType::kF32))));
+  }
+}
+
+// Inputs in an inner type give what their values give in f32. Rows lie in a wider tensor, some so
+// that vectors cannot read them; nothing is written beside them.
+TEST_P(ActivationOps, InnerInputsAreReadAsTheirValues) {
+  const auto ops = Make(2);
+  if (Lacks(*ops, {Capability::kActivate, Capability::kGelu, Capability::kClamp,
+                   Capability::kAddResidual})) {
+    return;
+  }
+  std::mt19937_64 random(3);
+  constexpr int64_t kRows = 3;
+  for (const int64_t cols : {1, 6, 1028}) {
+    const std::vector<float> x =
+        RoundTo(GetParam().inner, RandomFloats(random, kRows * cols, 3.0f));
+    const std::vector<float> sum = RandomFloats(random, kRows * cols);
+    const auto run_all = [&](DType dtype, int64_t offset) {
+      OpRunner run(*ops);
+      const Shape wide{kRows, offset + (cols / 4 + 2) * 4};
+      const auto upload = [&](const std::vector<float>& values, DType type) {
+        std::vector<float> padded(static_cast<size_t>(wide.elements()), NAN);
+        for (int64_t row = 0; row < kRows; ++row) {
+          std::copy_n(values.begin() + row * cols, cols,
+                      padded.begin() + row * wide.cols() + offset);
+        }
+        return run.Rounded(padded, type, wide);
+      };
+      const auto rows = [&](const Tensor& tensor) { return tensor.Cols(offset, offset + cols); };
+      const Tensor activated = run.Output(wide), clamped = upload(x, dtype);
+      const Tensor residual = upload(sum, DType::kF32);
+      run.Run(Activate{
+          .x = rows(upload(x, dtype)), .activation = Activation::kGelu, .out = rows(activated)});
+      run.Run(Clamp{.x = rows(clamped), .limit = 1.5f});
+      run.Run(AddResidual{.x = rows(upload(x, dtype)), .residual = rows(residual)});
+      std::vector<float> all;
+      for (const Tensor& tensor : {activated, clamped, residual}) {
+        const std::vector<float> whole = run.Download(tensor), part = run.Download(rows(tensor));
+        EXPECT_EQ(std::count_if(whole.begin(), whole.end(), [](float v) { return std::isnan(v); }),
+                  kRows * (wide.cols() - cols));
+        all.insert(all.end(), part.begin(), part.end());
+      }
+      return all;
+    };
+    const std::vector<float> expected = run_all(DType::kF32, 0);
+    for (const int64_t offset : {0, 1, 4}) {
+      EXPECT_TRUE(SameBits(run_all(GetParam().inner, offset), expected)) << cols << ", " << offset;
+    }
   }
 }
 

@@ -90,13 +90,15 @@ std::pair<std::vector<float>, std::vector<float>> RunLayerNorm(Ops& ops, const L
   OpRunner run(ops);
   AddLayerNorm op;
   const NormCase& norm = c.norm;
-  const Tensor x = run.Floats(norm.x, {norm.rows, norm.cols});
+  const Tensor x = UploadRows(run, norm.x, norm, norm.inner);
   if (norm.add) op.x = &x;
-  op.residual = run.Floats(norm.residual, {norm.rows, norm.cols});
+  op.residual = UploadRows(run, norm.residual, norm);
   op.weight = run.Floats(norm.weight, {norm.cols});
   if (!c.bias.empty()) op.bias = run.Floats(c.bias, {norm.cols});
   op.eps = 1e-5f;
-  op.out = c.in_place ? op.residual : run.Output({norm.rows, norm.cols});
+  op.out = c.in_place ? op.residual
+                      : run.Output({norm.rows, norm.cols + 2 * norm.offset})
+                            .Cols(norm.offset, norm.offset + norm.cols);
   run.Run(op);
   return {c.in_place ? std::vector<float>() : run.Download(op.residual), run.Download(op.out)};
 }
@@ -179,6 +181,26 @@ TEST_P(NormOps, InnerInputsAreReadAsTheirValues) {
         EXPECT_TRUE(SameBits(actual.first, expected.first)) << cols;
         EXPECT_TRUE(SameBits(actual.second, expected.second)) << cols;
       }
+    }
+  }
+}
+
+// The same for AddLayerNorm; also rows that vectors cannot read.
+TEST_P(NormOps, LayerNormReadsInnerInputsAsTheirValues) {
+  std::mt19937_64 random(8);
+  const auto ops = Make(1);
+  if (Lacks(*ops, Capability::kLayerNorm)) return;
+  const DType inner = GetParam().inner;
+  for (const int64_t cols : {15, 1000, 5120, 20000}) {
+    LayerNormCase c = {.norm = {2, cols, RoundTo(inner, RandomFloats(random, 2 * cols)),
+                                RandomFloats(random, 2 * cols), RandomFloats(random, cols), true},
+                       .bias = RandomFloats(random, cols)};
+    const auto expected = RunLayerNorm(*ops, c);
+    c.norm.inner = inner;
+    for (c.norm.offset = 0; c.norm.offset < 3; ++c.norm.offset) {
+      const auto actual = RunLayerNorm(*ops, c);
+      EXPECT_TRUE(SameBits(actual.first, expected.first)) << cols;
+      EXPECT_TRUE(SameBits(actual.second, expected.second)) << cols;
     }
   }
 }

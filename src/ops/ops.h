@@ -39,7 +39,7 @@ struct Embed {
 
 // residual[t] += x[t], for layers without pre-norms.
 struct AddResidual {
-  Tensor x;         // f32 [T, cols]
+  Tensor x;         // inner type [T, cols]
   Tensor residual;  // f32 [T, cols], in/out
 };
 
@@ -51,7 +51,7 @@ struct Softcap {
 
 // x = max(-limit, min(x, limit)), in place. NaN stays NaN.
 struct Clamp {
-  Tensor x;  // f32 [T, cols]
+  Tensor x;  // inner type [T, cols]
   float limit = 0;
 };
 
@@ -69,7 +69,7 @@ struct AddRmsNorm {
 // residual[t] += x[t] (if x is given); out[t] = (residual[t] - mean) / sqrt(variance + eps) *
 // weight + bias, with the mean and the (biased) variance of residual[t]. arXiv:1607.06450.
 struct AddLayerNorm {
-  const Tensor* x = nullptr;  // f32 [T, hidden]; null adds nothing
+  const Tensor* x = nullptr;  // inner type [T, hidden]; null adds nothing
   Tensor residual;            // f32 [T, hidden], in/out
   Tensor weight;              // f32 [hidden]
   Tensor bias;                // f32 [hidden], or empty
@@ -105,7 +105,7 @@ struct GatedActivation {
 
 // out[t, i] = activation(x[t, i]).
 struct Activate {
-  Tensor x;  // f32 [T, I]
+  Tensor x;  // inner type [T, I]
   Activation activation = Activation::kGelu;
   Tensor out;  // [T, I], in the activation type of the next Linear
 };

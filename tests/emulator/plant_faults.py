@@ -70,6 +70,8 @@ FAULTS = [
     ('a shuffle leaves half of the lanes out', 'device.cuh',
      'value += __shfl_xor_sync(kAllLanes,', 'value += __shfl_xor_sync(0xffffu,',
      'elementwise.cu', NORM),
+    ('a sum is overwritten while others read it', 'layer_norm.cu',
+     "__syncthreads();  // all have read BlockSum's memory", '', None, NORM),
     ('a gathered row is the next one', 'elementwise.cu', 'a.source + a.rows[i] * a.source_stride',
      'a.source + (a.rows[i] + 1) * a.source_stride', 'elementwise.cu', ELEMENTS),
     ('a norm reads before the kernel ahead has ended', 'elementwise.cu',

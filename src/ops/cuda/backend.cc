@@ -34,6 +34,17 @@ T* Data(const Tensor& tensor) {
   return static_cast<T*>(tensor.data);
 }
 
+PointwiseArgs Pointwise(const Tensor& x, const Tensor& y) {
+  return {.x = x.data,
+          .y = y.data,
+          .x_bf16 = x.dtype == DType::kBF16,
+          .y_bf16 = y.dtype == DType::kBF16,
+          .num_tokens = x.rows(),
+          .cols = x.cols(),
+          .x_stride = ElementStride(x),
+          .y_stride = ElementStride(y)};
+}
+
 const CudaWeight& Unwrap(const PackedWeight* weight) {
   return static_cast<const CudaWeight&>(*weight);
 }
@@ -279,7 +290,8 @@ void CudaOps::Run(const Embed& op, Stream& stream) {
                           .num_tokens = op.out.rows(),
                           .cols = table.cols(),
                           .out_stride = op.out.float_stride(),
-                          .table_bf16 = table.activation() == DType::kBF16};
+                          .table_bf16 = table.activation() == DType::kBF16,
+                          .scale = op.scale};
   CUDA_RUN(guard_, LaunchEmbed(args, Handle(stream)));
 }
 
@@ -303,6 +315,53 @@ void CudaOps::Run(const AddRmsNorm& op, Stream& stream) {
   CUDA_RUN(guard_, LaunchAddRmsNorm(args, Handle(stream)));
 }
 
+void CudaOps::Run(const AddLayerNorm& op, Stream& stream) {
+  const LayerNormArgs args = {.x = op.x != nullptr ? op.x->data : nullptr,
+                              .residual = Data<float>(op.residual),
+                              .weight = Data<const float>(op.weight),
+                              .bias = Data<const float>(op.bias),
+                              .out = op.out.data,
+                              .x_bf16 = op.x != nullptr && op.x->dtype == DType::kBF16,
+                              .out_bf16 = op.out.dtype == DType::kBF16,
+                              .num_tokens = op.residual.rows(),
+                              .cols = op.residual.cols(),
+                              .x_stride = op.x != nullptr ? ElementStride(*op.x) : 0,
+                              .residual_stride = op.residual.float_stride(),
+                              .out_stride = ElementStride(op.out),
+                              .eps = op.eps};
+  CHECK(op.residual.dtype == DType::kF32);
+  CUDA_RUN(guard_, LaunchAddLayerNorm(args, Handle(stream)));
+}
+
+void CudaOps::Run(const AddResidual& op, Stream& stream) {
+  CHECK(op.residual.dtype == DType::kF32);
+  CUDA_RUN(guard_, LaunchAddResidual(Pointwise(op.x, op.residual), Handle(stream)));
+}
+
+void CudaOps::Run(const Softcap& op, Stream& stream) {
+  CHECK(op.x.dtype == DType::kF32);
+  PointwiseArgs args = Pointwise(op.x, op.x);
+  args.limit = op.cap;
+  CUDA_RUN(guard_, LaunchSoftcap(args, Handle(stream)));
+}
+
+void CudaOps::Run(const Clamp& op, Stream& stream) {
+  PointwiseArgs args = Pointwise(op.x, op.x);
+  args.limit = op.limit;
+  CUDA_RUN(guard_, LaunchClamp(args, Handle(stream)));
+}
+
+void CudaOps::Run(const Activate& op, Stream& stream) {
+  PointwiseArgs args = Pointwise(op.x, op.out);
+  args.activation = op.activation;
+  CUDA_RUN(guard_, LaunchActivate(args, Handle(stream)));
+}
+
+void CudaOps::Run(const Convert& op, Stream& stream) {
+  CHECK(op.x.dtype == DType::kF32);
+  CUDA_RUN(guard_, LaunchConvert(Pointwise(op.x, op.out), Handle(stream)));
+}
+
 void CudaOps::Run(const Linear& op, Stream& stream) {
   gemm_.Run(op, Unwrap(op.weight), Handle(stream));
 }
@@ -312,11 +371,13 @@ void CudaOps::Run(const GatedActivation& op, Stream& stream) {
                          .out = op.out.data,
                          .in_bf16 = op.gate_up.dtype == DType::kBF16,
                          .out_bf16 = op.out.dtype == DType::kBF16,
-                         .gelu_tanh = op.activation == Activation::kGeluTanh,
+                         .activation = op.activation,
                          .num_tokens = op.out.rows(),
                          .width = op.out.cols(),
                          .in_stride = ElementStride(op.gate_up),
-                         .out_stride = ElementStride(op.out)};
+                         .out_stride = ElementStride(op.out),
+                         .limit = op.limit,
+                         .alpha = op.alpha};
   CUDA_RUN(guard_, LaunchGate(args, Handle(stream)));
 }
 

@@ -53,6 +53,12 @@ class CudaOps final : public Ops {
   void Run(const GatherRows& op, Stream& stream) override;
   void Run(const ScatterElements& op, Stream& stream) override;
   void Run(const CopyRanges& op, Stream& stream) override;
+  void Run(const AddResidual& op, Stream& stream) override;
+  void Run(const Softcap& op, Stream& stream) override;
+  void Run(const AddLayerNorm& op, Stream& stream) override;
+  void Run(const Clamp& op, Stream& stream) override;
+  void Run(const Activate& op, Stream& stream) override;
+  void Run(const Convert& op, Stream& stream) override;
 
  private:
   CudaOps(const CudaOptions& options, int threads);

@@ -17,7 +17,10 @@ namespace tokamak {
 
 // The optional features that the backend has, and the types of its weights and of its products'
 // activations. Constants, because a machine without a GPU plans for this backend too.
-inline constexpr Capabilities kCudaCapabilities = {};
+inline constexpr Capabilities kCudaCapabilities = {
+    Capability::kLogitSoftcap,  Capability::kClamp,          Capability::kLayerNorm,
+    Capability::kAddResidual,   Capability::kActivate,       Capability::kGelu,
+    Capability::kClampedSwiglu, Capability::kEmbeddingScale, Capability::kConvert};
 constexpr DType CudaWeightType(bool precise) { return precise ? DType::kF32 : DType::kBF16; }
 
 // The name of the backend that runs on a CPU (ops/cuda/emulation): right and slow, for tests. It is

@@ -100,8 +100,8 @@ inline __device__ float WarpMax(float value) {
   return value;
 }
 
-// The sum over a CTA of whole warps, in every thread: warps first, then their sums. Callable once
-// per kernel.
+// The sum over a CTA of whole warps, in every thread: warps first, then their sums. A kernel that
+// calls it again calls __syncthreads before.
 inline __device__ float BlockSum(float value) {
   SHARED(sums, float[kWarp]);
   value = WarpSum(value);

@@ -10,9 +10,11 @@
 // The first four are dependents: weights, which no kernel writes during a step, may be read before
 // the kernel ahead has ended.
 #include "base/ceil_div.h"
+#include "ops/cuda/activation.cuh"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.h"
+#include "ops/cuda/launch_as.cuh"
 #include "ops/cuda/ptx.h"
 
 namespace tokamak::cuda {
@@ -20,10 +22,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kMaxNormThreads = 1024;
-
-unsigned Grid(int64_t items, int64_t per_cta) {
-  return static_cast<unsigned>((items + per_cta - 1) / per_cta);
-}
 
 template <typename Weight, bool kVectors>
 __global__ void __launch_bounds__(kThreads) EmbedKernel(EmbedArgs a) {
@@ -35,6 +33,8 @@ __global__ void __launch_bounds__(kThreads) EmbedKernel(EmbedArgs a) {
   for (int64_t i = threadIdx.x * 4; i < a.cols; i += kThreads * 4) {
     float values[4];
     LoadFour<Weight, kVectors>(row + i, a.cols - i, values);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) values[j] *= a.scale;
     StoreFour<F32, kVectors>(values, a.cols - i, out + i);
   }
 }
@@ -134,15 +134,19 @@ __global__ void __launch_bounds__(kMaxNormThreads) AddRmsNormLongKernel(const No
   }
 }
 
-// gelu_tanh(x) = x · ½ (1 + tanh(u)) = x / (1 + e^(-2u)), a form without cancellation.
-__device__ float Activate(bool gelu_tanh, float x) {
-  constexpr float kSqrt2OverPi = 0.79788456f;
-  const float u = gelu_tanh ? 2.0f * kSqrt2OverPi * (x + 0.044715f * x * x * x) : x;
-  return x / (1.0f + expf(-u));
+// kRare: one of the activations that few models have, and that need more registers.
+template <bool kRare>
+__device__ float Gated(const GateArgs& a, float gate, float up) {
+  if constexpr (kRare) {
+    if (a.activation == Activation::kGelu) return Gelu(gate) * up;
+    return ClampedSwiglu(gate, up, a.limit, a.alpha);
+  } else {
+    return SiluOrGeluTanh(a.activation == Activation::kGeluTanh, gate) * up;
+  }
 }
 
 // A CTA has a part of a row: kFours times kThreads groups of four columns.
-template <typename In, typename Out, int kFours, bool kVectors>
+template <typename In, typename Out, int kFours, bool kVectors, bool kRare>
 __global__ void __launch_bounds__(kThreads) GateKernel(const GateArgs a) {
   ptx::LaunchDependents();
   ptx::WaitForKernelAhead();
@@ -165,7 +169,7 @@ __global__ void __launch_bounds__(kThreads) GateKernel(const GateArgs a) {
     const int64_t i = column(g);
     if (i >= a.width) continue;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) gates[g][j] = Activate(a.gelu_tanh, gates[g][j]) * ups[g][j];
+    for (int j = 0; j < 4; ++j) gates[g][j] = Gated<kRare>(a, gates[g][j], ups[g][j]);
     StoreFour<Out, kVectors>(gates[g], a.width - i, out + i);
   }
 }
@@ -201,28 +205,6 @@ __global__ void ScatterKernel(ScatterArgs a) {
 __global__ void CopyKernel(const __grid_constant__ CopyArgs a) {
   CopyBytes(a.source[blockIdx.y], a.destination[blockIdx.y], a.bytes,
             blockIdx.x * int64_t{kThreads} + threadIdx.x, int64_t{gridDim.x} * kThreads);
-}
-
-size_t ElementBytes(bool bf16) { return bf16 ? sizeof(uint16_t) : sizeof(float); }
-
-// launch<BF16 or F32, vectors>().
-template <typename Launch>
-cudaError_t LaunchAs(bool bf16, bool vectors, const Launch& launch) {
-  if (bf16) {
-    return vectors ? launch.template operator()<BF16, true>()
-                   : launch.template operator()<BF16, false>();
-  }
-  return vectors ? launch.template operator()<F32, true>()
-                 : launch.template operator()<F32, false>();
-}
-
-// launch<BF16 or F32, BF16 or F32, vectors>(): what is read, and what is written.
-template <typename Launch>
-cudaError_t LaunchAs(bool in_bf16, bool out_bf16, bool vectors, const Launch& launch) {
-  return LaunchAs(out_bf16, vectors, [&]<typename Out, bool kVectors>() {
-    return in_bf16 ? launch.template operator()<BF16, Out, kVectors>()
-                   : launch.template operator()<F32, Out, kVectors>();
-  });
 }
 
 }  // namespace
@@ -270,13 +252,17 @@ cudaError_t LaunchGate(const GateArgs& args, cudaStream_t stream) {
   const bool vectors = args.width % 4 == 0 &&
                        FitsFours(args.gate_up, args.in_stride, ElementBytes(args.in_bf16)) &&
                        FitsFours(args.out, args.out_stride, ElementBytes(args.out_bf16));
-  const dim3 grid(Grid(args.num_tokens, 1), Grid(args.width, int64_t{4} * args.fours * kThreads));
-  return LaunchAs(
-      args.in_bf16, args.out_bf16, vectors, [&]<typename In, typename Out, bool kVectors>() {
-        const auto kernel =
-            args.fours == 1 ? &GateKernel<In, Out, 1, kVectors> : &GateKernel<In, Out, 2, kVectors>;
-        return LaunchDependent(kernel, grid, kThreads, stream, args);
-      });
+  const bool rare =
+      args.activation != Activation::kSilu && args.activation != Activation::kGeluTanh;
+  const int fours = rare ? 1 : args.fours;
+  const dim3 grid(Grid(args.num_tokens, 1), Grid(args.width, int64_t{4} * fours * kThreads));
+  return LaunchAs(args.in_bf16, args.out_bf16, vectors,
+                  [&]<typename In, typename Out, bool kVectors>() {
+                    const auto kernel = rare         ? &GateKernel<In, Out, 1, kVectors, true>
+                                        : fours == 1 ? &GateKernel<In, Out, 1, kVectors, false>
+                                                     : &GateKernel<In, Out, 2, kVectors, false>;
+                    return LaunchDependent(kernel, grid, kThreads, stream, args);
+                  });
 }
 
 cudaError_t LaunchGather(const GatherArgs& args, cudaStream_t stream) {

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "base/check.h"
+#include "ops/activation.h"
 #include "ops/attention.h"
 #include "ops/random_weight.h"
 #include "tensor/tensor.h"
@@ -31,13 +32,14 @@ cudaError_t CheckDeviceCode();
 // Launches a kernel that never ends, for tests.
 cudaError_t LaunchStall(cudaStream_t stream);
 
-// out[t] = table[ids[t]]: [rows, cols] to f32 [T, cols]. One CTA per token.
+// out[t] = scale · table[ids[t]]: [rows, cols] to f32 [T, cols]. One CTA per token.
 struct EmbedArgs {
   const int32_t* ids;
   const void* table;
   float* out;
   int64_t num_tokens, cols, out_stride;
   bool table_bf16;  // else f32
+  float scale = 1;
 };
 cudaError_t LaunchEmbed(const EmbedArgs& args, cudaStream_t stream);
 
@@ -57,16 +59,46 @@ struct NormArgs {
 };
 cudaError_t LaunchAddRmsNorm(const NormArgs& args, cudaStream_t stream);
 
+// See AddLayerNorm. One CTA per token.
+struct LayerNormArgs {
+  const void* x;  // or null
+  float* residual;
+  const float* weight;
+  const float* bias;  // or null
+  void* out;
+  bool x_bf16, out_bf16;  // else f32
+  int64_t num_tokens, cols, x_stride, residual_stride, out_stride;
+  float eps;
+};
+cudaError_t LaunchAddLayerNorm(const LayerNormArgs& args, cudaStream_t stream);
+
 // See GatedActivation.
 struct GateArgs {
   const void* gate_up;
   void* out;
   bool in_bf16, out_bf16;  // else f32
-  bool gelu_tanh;          // else silu
+  Activation activation;
   int64_t num_tokens, width, in_stride, out_stride;
-  int fours = 2;  // groups of four columns of a thread: 1 or 2
+  int fours = 2;    // groups of four columns of a thread: 1 or 2
+  float limit = 0;  // limit and alpha: for kClampedSwiglu
+  float alpha = 0;
 };
 cudaError_t LaunchGate(const GateArgs& args, cudaStream_t stream);
+
+// y = f(x), or f(x, y), element by element: AddResidual, Softcap, Clamp, Activate and Convert.
+struct PointwiseArgs {
+  const void* x;
+  void* y;              // may be x
+  bool x_bf16, y_bf16;  // else f32
+  int64_t num_tokens, cols, x_stride, y_stride;
+  float limit = 0;  // Clamp's, or Softcap's cap
+  Activation activation = Activation::kGelu;
+};
+cudaError_t LaunchAddResidual(const PointwiseArgs& args, cudaStream_t stream);  // y: f32
+cudaError_t LaunchSoftcap(const PointwiseArgs& args, cudaStream_t stream);      // both f32
+cudaError_t LaunchClamp(const PointwiseArgs& args, cudaStream_t stream);        // y is x
+cudaError_t LaunchActivate(const PointwiseArgs& args, cudaStream_t stream);
+cudaError_t LaunchConvert(const PointwiseArgs& args, cudaStream_t stream);  // x: f32
 
 // See RopeAndStore. As a dependent: the kernel ahead must not write `q_norm` or `k_norm`.
 struct RopeArgs {

@@ -9,6 +9,7 @@
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.h"
+#include "ops/cuda/launch_as.cuh"
 
 namespace tokamak::cuda {
 namespace {
@@ -16,10 +17,6 @@ namespace {
 constexpr int kTile = 32;
 constexpr int kThreads = 256;
 constexpr int kOutputs = kTile * kTile / kThreads;  // of a thread
-
-unsigned Grid(int64_t items, int64_t per_cta) {
-  return static_cast<unsigned>((items + per_cta - 1) / per_cta);
-}
 
 // Rows [first, first + kTile) and columns [k, k + kTile) of a matrix, zero outside of it.
 template <typename Element>

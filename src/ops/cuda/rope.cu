@@ -12,6 +12,7 @@
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/launch.h"
+#include "ops/cuda/launch_as.cuh"
 #include "ops/cuda/ptx.h"
 
 namespace tokamak::cuda {
@@ -197,7 +198,7 @@ bool FitsVectors(const RopeArgs& a) {
     return data == nullptr || FitsFours(data, stride, sizeof(float));
   };
   const auto given = [&](const void* data, int64_t stride) {
-    return data == nullptr || FitsFours(data, stride, a.bf16 ? sizeof(uint16_t) : sizeof(float));
+    return data == nullptr || FitsFours(data, stride, ElementBytes(a.bf16));
   };
   const KvLayerView& cache = a.cache;
   const auto element = static_cast<int64_t>(RowBytes(cache.dtype, 1));
