@@ -203,7 +203,9 @@ INSTANTIATE_TEST_SUITE_P(
                                          "hf/mistral_128", "hf/qwen2_odd", "hf/qwen2_128",
                                          "hf/smollm3_odd", "hf/smollm3_128", "hf/phi3_odd",
                                          "hf/phi3_long", "hf/glm4_odd", "hf/llama_dynamic",
-                                         "hf/mistral3_odd"),
+                                         "hf/mistral3_odd", "hf/gemma3_odd", "hf/gemma3_256",
+                                         "hf/gemma3_images_odd", "hf/olmo2_odd", "hf/olmo2_128",
+                                         "hf/exaone4_odd", "hf/exaone4_128"),
                        ::testing::Bool()),
     [](const auto& info) {
       return TestName(std::get<0>(info.param)) +
