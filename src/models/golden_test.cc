@@ -205,7 +205,8 @@ INSTANTIATE_TEST_SUITE_P(
                                          "hf/phi3_long", "hf/glm4_odd", "hf/llama_dynamic",
                                          "hf/mistral3_odd", "hf/gemma3_odd", "hf/gemma3_256",
                                          "hf/gemma3_images_odd", "hf/olmo2_odd", "hf/olmo2_128",
-                                         "hf/exaone4_odd", "hf/exaone4_128"),
+                                         "hf/exaone4_odd", "hf/exaone4_128", "hf/gemma2_odd",
+                                         "hf/gemma2_256", "hf/mpt_odd", "hf/mpt_128"),
                        ::testing::Bool()),
     [](const auto& info) {
       return TestName(std::get<0>(info.param)) +

@@ -218,13 +218,15 @@ bool UsesTensorCores(std::string_view backend) {
 }
 
 // A score is off by a few units of |q| |k| · scale, and a weight by that relative error; sums add
-// their own errors. CUDA's tensor-core kernels also round q and weights to the cache's bf16.
+// their own errors. CUDA's tensor-core kernels, which do not edit scores, also round q and weights
+// to the cache's bf16.
 void CheckAttention(Ops& ops, Ops& reference, const AttentionCase& c, WorstError& worst,
                     const std::string& where) {
   const AttentionResult expected = RunAttention(reference, c);
   const AttentionResult actual = RunAttention(ops, c, 2);
   const Geometry& g = c.geometry;
-  const bool rounds = UsesTensorCores(ops.name()) && g.dtype == DType::kBF16;
+  const bool edits = c.softcap > 0 || !c.sinks.empty() || !c.slopes.empty();
+  const bool rounds = UsesTensorCores(ops.name()) && g.dtype == DType::kBF16 && !edits;
   ASSERT_EQ(actual.out.size(), expected.out.size());
   for (size_t row = 0; row < expected.lse.size(); ++row) {
     const int64_t offset = static_cast<int64_t>(row) * g.head_dim;
@@ -448,6 +450,33 @@ TEST_P(AttentionOps, AlibiSlopesMatchTheReference) {
       c.slopes = {0.5f, 0.25f, 0.00390625f, 0.03f};
       if (sink != 0) c.sinks = {sink, 0.5f * sink, 0, -sink};
       CheckAttention(*ops, *reference, c, worst, fmt::format("window {}, sinks {}", window, sink));
+    }
+  }
+}
+
+// Over a cache that tensor cores could read; the prompts are long enough for their wide tiles.
+TEST_P(AttentionOps, EditedScoresDependOnNothingButTheRow) {
+  std::mt19937_64 random(12);
+  const auto ops = Make(2);
+  if (Lacks(*ops, {Capability::kAttentionSoftcap, Capability::kSinks, Capability::kAlibi})) return;
+  const auto reference = MakeReferenceOps();
+  WorstError worst(fmt::format("{} attention, edited scores", ops->name()));
+  AttentionCase c = RandomCase(random, {.dtype = DType::kBF16}, {{700, 90}, {64, 64}, {40, 1}});
+  c.softcap = 20;
+  c.sinks = {2, 1, 0, -2};
+  c.slopes = {0.5f, 0.25f, 0.00390625f, 0.03f};
+  CheckAttention(*ops, *reference, c, worst, "all");
+  const AttentionResult all = RunAttention(*ops, c);
+  const int64_t width = static_cast<int64_t>(c.geometry.num_heads) * c.geometry.head_dim;
+  for (size_t s = 0; s < c.seq_lens.size(); ++s) {
+    const int64_t first = c.query_start_loc[s], length = c.query_start_loc[s + 1] - first;
+    for (int64_t begin = 0; begin < length; begin += 13) {
+      const int64_t end = std::min(length, begin + 13);
+      const AttentionResult some =
+          RunAttention(*ops, OnlyQueries(c, static_cast<int64_t>(s), begin, end));
+      ASSERT_TRUE(SameBits(some.out, {all.out.begin() + (first + begin) * width,
+                                      all.out.begin() + (first + end) * width}))
+          << "sequence " << s << ", queries " << begin << " to " << end;
     }
   }
 }

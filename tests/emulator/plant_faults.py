@@ -29,6 +29,7 @@ PATIENCE = 600  # seconds: a test that hangs has found the fault too
 
 ATTENTION = ('src/ops/ops_test', '*AttentionOps.MixedBatches*/cuda', 'plain')
 SPLITS = ('src/ops/ops_test', '*AttentionOps.LongSequences*/cuda', 'plain')
+EDITED_SCORES = ('src/ops/ops_test', '*AttentionOps.EditedScores*/cuda')
 NORM = ('src/ops/ops_test', '*NormOps*/cuda')
 LINEAR = ('src/ops/ops_test', '*LinearOps.LinearMatches*/cuda', 'plain')
 ELEMENTS = ('src/ops/ops_test', '*ElementwiseOps*/cuda')
@@ -62,6 +63,8 @@ FAULTS = [
     ('the last split merges one too early', 'attention_splits.cuh',
      'unit.end_split - unit.begin_split - 1);', 'unit.end_split - unit.begin_split - 2);',
      'attention.cu', SPLITS),
+    ('tiles of a wide unit share their partials', 'attention.cu',
+     'unit.partial += tile * (unit.end_split - unit.begin_split);', '', None, EDITED_SCORES),
     ('a counter is not set back', 'attention_splits.cuh', 'if (is_last) *counter = 0;', '',
      'attention.cu', SPLITS),
     ('a sum reads warps that have not written', 'device.cuh',

@@ -1,11 +1,12 @@
 // out[t, h] = Σ_j softmax_j(scale · q[t, h] · k[j, g(h)]) · v[j, g(h)], the plain kernel: any cache
-// type, head size, group, window and length. q f32 [T, heads · head_dim]; keys and values as
-// KvLayerView says; out bf16 or f32; lse f32 [T, heads].
+// type, head size, group, window and length, softcaps, sinks and ALiBi. q f32 or bf16 [T, heads ·
+// head_dim]; keys and values as KvLayerView says; out bf16 or f32; lse f32 [T, heads].
 //
 // A CTA of four warps takes a tile of 16 rows (attention_layout.h) through its keys in chunks of
 // 32, which it brings to shared memory as f32. Each warp has four rows. For the scores a lane has a
 // key; for the values it has every 32nd element of a head. Online softmax (arXiv:1805.02867) inside
-// a split, merging between splits.
+// a split, merging between splits, and last with the sink. A wide tile of the plan is taken as
+// kWideRows / kTileRows tiles.
 //
 // Bound: for decoding the bytes of K and V, each read once per tile; for prefill the plain FP32
 // units, 4 · head_dim FLOPs per row and key. Other kernels use tensor cores; this one runs on every
@@ -78,6 +79,15 @@ struct Sums {
     for (int j = 0; j < kDims; ++j) {
       values[j] = fmaf(other.values[j], weight, __fmul_rn(values[j], factor));
     }
+  }
+  // Takes in a score that has a weight but no value.
+  __device__ void AddScore(float score) {
+    const float both = fmaxf(highest, score);
+    const float factor = expf(highest - both);
+    highest = both;
+    sum = fmaf(sum, factor, expf(score - both));
+#pragma unroll
+    for (int j = 0; j < kDims; ++j) values[j] = __fmul_rn(values[j], factor);
   }
 };
 
@@ -276,6 +286,15 @@ class Tile {
     return key <= position && FirstKey(position) <= key;
   }
 
+  // Softcap and ALiBi.
+  __device__ float Edited(float score, int row, int key) const {
+    if (a_.softcap > 0) score = __fmul_rn(a_.softcap, tanhf(__fdiv_rn(score, a_.softcap)));
+    if (a_.slopes != nullptr) {
+      score = fmaf(a_.slopes[Head(row)], static_cast<float>(key - Position(row)), score);
+    }
+    return score;
+  }
+
   // scores[i]: of the warp's row i and this lane's key.
   __device__ void Score(int first, float (&scores)[kRowsPerWarp]) {
     const int head_dim = layout_.head_dim;
@@ -292,8 +311,9 @@ class Tile {
     }
 #pragma unroll
     for (int i = 0; i < kRowsPerWarp; ++i) {
-      const bool sees = i < my_rows_ && Sees(RowOf(i), first + lane_);
-      scores[i] = sees ? __fmul_rn(scores[i], a_.scale) : -INFINITY;
+      const int key = first + lane_;
+      const bool sees = i < my_rows_ && Sees(RowOf(i), key);
+      scores[i] = sees ? Edited(__fmul_rn(scores[i], a_.scale), RowOf(i), key) : -INFINITY;
     }
   }
 
@@ -344,9 +364,10 @@ class Tile {
     }
   }
 
-  // Adds zero, which makes a negative zero positive. Whether a zero is negative may depend on the
-  // tile that computed it.
-  __device__ void Write(int row, const Sums<kDims>& total) const {
+  // Takes the sink into the row's total and writes the output. Adds zero, which makes a negative
+  // zero positive. Whether a zero is negative may depend on the tile that computed it.
+  __device__ void Write(int row, Sums<kDims>& total) const {
+    if (a_.sinks != nullptr) total.AddScore(a_.sinks[Head(row)]);
     const int64_t at = Token(row) * a_.out_stride + int64_t{Head(row)} * layout_.head_dim;
 #pragma unroll
     for (int j = 0; j < kDims; ++j) {
@@ -378,21 +399,36 @@ class Tile {
   int my_rows_;                 // of this warp
 };
 
+constexpr int kTilesOfWide = kWideRows / kTileRows;
+
+// Returns unit `i` of the plan, of which each wide unit counts as kTilesOfWide. These share its
+// partials: each takes one per split, beside the others' of its tile. The last may have no rows.
+__device__ AttentionUnit UnitAt(const AttentionHeader& plan, int i) {
+  const auto* units = reinterpret_cast<const AttentionUnit*>(&plan + 1);
+  if (i < plan.num_units) return units[i];
+  const int tile = (i - plan.num_units) % kTilesOfWide;
+  AttentionUnit unit = units[plan.num_units + (i - plan.num_units) / kTilesOfWide];
+  unit.first_row += tile * kTileRows;
+  unit.num_rows = max(0, min(unit.num_rows - tile * kTileRows, kTileRows));
+  unit.partial += tile * (unit.end_split - unit.begin_split);
+  return unit;
+}
+
 template <typename Cache, int kDims>
 __global__ void __launch_bounds__(kThreads)
     AttentionKernel(const __grid_constant__ AttentionArgs a) {
   DYNAMIC_SHARED(shared, float);
   SHARED(key_rows, int64_t[kChunk]);
   SHARED(is_last, bool);
-  const auto* units = reinterpret_cast<const AttentionUnit*>(a.plan + 1);
   // Elements of values beyond head_dim are never written again; they must not be NaN by chance.
   const Layout layout{a.cache.head_dim, kDims * kWarp};
   for (int i = static_cast<int>(threadIdx.x); i < kChunk * layout.padded; i += kThreads) {
     shared[layout.values() + i] = 0;
   }
-  for (int u = static_cast<int>(blockIdx.x); u < a.plan->num_units;
-       u += static_cast<int>(gridDim.x)) {
-    const AttentionUnit unit = units[u];
+  const int num_units = a.plan->num_units + a.plan->num_wide_units * kTilesOfWide;
+  for (int u = static_cast<int>(blockIdx.x); u < num_units; u += static_cast<int>(gridDim.x)) {
+    const AttentionUnit unit = UnitAt(*a.plan, u);
+    if (unit.num_rows == 0) continue;
     Tile<Cache, kDims> tile(a, unit, shared, key_rows);
     __syncthreads();  // the last unit's queries have been used
     tile.LoadQueries();

@@ -57,8 +57,15 @@ struct AttentionArgs {
   int64_t table_stride;
   float* partials;    // [partial, num_kv_heads, kTileRows, head_dim + 2]: values, highest, sum
   int32_t* counters;  // [partial, num_kv_heads], zero between launches
+  // As in Attention. Only the plain kernel has these.
+  float softcap;        // or 0
+  const float* sinks;   // [heads], or null
+  const float* slopes;  // [heads], or null
+
+  bool EditsScores() const { return softcap > 0 || sinks != nullptr || slopes != nullptr; }
 };
-// Launches `ctas` CTAs for each KV head, which share the plan's units.
+// Launches `ctas` CTAs of the plain kernel for each KV head, which share all of the plan's units,
+// wide ones too.
 cudaError_t LaunchAttention(const AttentionArgs& args, int ctas, cudaStream_t stream);
 
 }  // namespace tokamak::cuda

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <thread>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
@@ -433,10 +434,16 @@ void CudaOps::Run(const Attention& op, Stream& stream) {
   args.table_stride = plan.block_tables().row_stride / static_cast<int64_t>(sizeof(int32_t));
   args.partials = plan.partials();
   args.counters = plan.counters();
-  const bool by_mma = uses_tensor_cores_ && MmaAttentionReads(op.cache);
+  args.softcap = op.softcap;
+  args.sinks = Data<const float>(op.sinks);
+  args.slopes = Data<const float>(op.slopes);
+  if (!uses_tensor_cores_ || !MmaAttentionReads(op.cache) || args.EditsScores()) {
+    const int64_t ctas = CeilDiv(int64_t{num_sms_} * kPlainCtasPerSm, op.cache.num_kv_heads);
+    CUDA_RUN(guard_, LaunchAttention(args, static_cast<int>(ctas), Handle(stream)));
+    return;
+  }
   if (plan.ctas() > 0) {
-    CUDA_RUN(guard_, by_mma ? LaunchMmaAttention(args, plan.ctas(), Handle(stream))
-                            : LaunchAttention(args, plan.ctas(), Handle(stream)));
+    CUDA_RUN(guard_, LaunchMmaAttention(args, plan.ctas(), Handle(stream)));
   }
   if (plan.wide_ctas() > 0) {
     CUDA_RUN(guard_, LaunchWideAttention(args, plan.wide_ctas(), Handle(stream)));

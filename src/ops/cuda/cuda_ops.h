@@ -18,6 +18,7 @@ namespace tokamak {
 // The optional features that the backend has, and the types of its weights and of its products'
 // activations. Constants, because a machine without a GPU plans for this backend too.
 inline constexpr Capabilities kCudaCapabilities = {
+    Capability::kSinks,         Capability::kAlibi,          Capability::kAttentionSoftcap,
     Capability::kLogitSoftcap,  Capability::kClamp,          Capability::kLayerNorm,
     Capability::kAddResidual,   Capability::kActivate,       Capability::kGelu,
     Capability::kClampedSwiglu, Capability::kEmbeddingScale, Capability::kConvert};
