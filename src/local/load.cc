@@ -166,6 +166,15 @@ Status CheckFits(const Checkpoint& checkpoint, const EngineOptions& options, Ops
                            static_cast<uint64_t>(bytes));
 }
 
+// Returns why the GPU cannot run the model; if the CPU can, says so.
+Status GpuRefusal(const Checkpoint& checkpoint, const EngineOptions& options, const Status& fits) {
+  if (fits.code() != StatusCode::kUnimplemented ||
+      !LoadedBytes(checkpoint, options, Task::kGenerate).ok()) {
+    return fits;
+  }
+  return Unimplemented("{}; use --device cpu", fits.message());
+}
+
 // Like MakeOps, but with --device auto uses the CPU if the GPU cannot run the model.
 Result<std::unique_ptr<Ops>> MakeOpsFor(const Checkpoint& checkpoint, EngineOptions& options,
                                         int threads, std::function<Profile()>* take_profile) {
@@ -173,7 +182,8 @@ Result<std::unique_ptr<Ops>> MakeOpsFor(const Checkpoint& checkpoint, EngineOpti
   ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeOps(options, threads, take_profile));
   const Status fits = CheckFits(checkpoint, options, *ops);
   if (fits.ok()) return ops;
-  if (given.device != "auto" || options.device == "cpu") return fits;
+  if (options.device == "cpu") return fits;
+  if (given.device != "auto") return GpuRefusal(checkpoint, given, fits);
   options = given;
   options.device = "cpu";
   ASSIGN_OR_RETURN(ops, MakeOps(options, threads, take_profile));

@@ -60,7 +60,7 @@ class CapabilitiesTest : public ::testing::TestWithParam<Case> {
   std::string Error(Capabilities missing) const {
     if (missing.empty()) return "";
     return checkpoint_.source + ": needs " + Describe(missing) +
-           ", which the test backend does not have; use --device cpu";
+           ", which the test backend does not have";
   }
 
   const Checkpoint checkpoint_ = OpenCheckpoint(GoldenPath(GetParam().model)).value();

@@ -145,8 +145,8 @@ Result<std::unique_ptr<Model>> LoadModel(const Checkpoint& checkpoint, ConfigRea
   RETURN_IF_ERROR(model.status());
   RETURN_IF_ERROR(load.status);
   if (const Capabilities missing = load.needs - ops.capabilities(); !missing.empty()) {
-    return Unimplemented("{}: needs {}, which the {} backend does not have; use --device cpu",
-                         checkpoint.source, Describe(missing), ops.name());
+    return Unimplemented("{}: needs {}, which the {} backend does not have", checkpoint.source,
+                         Describe(missing), ops.name());
   }
   RETURN_IF_ERROR(checkpoint.tensors->CheckAllUsed());
   return model;
