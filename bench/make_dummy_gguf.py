@@ -1,108 +1,307 @@
 #!/usr/bin/env python3
-"""Writes a GGUF file of random weights (F16) for an architecture, to compare engines on large
-models without a download. Needs the Python packages gguf and numpy.
+"""Writes a GGUF file of random weights for an architecture, to compare engines on large models without
+a download. Needs numpy. Blocks are random in their stored form and nothing is quantized, so it writes
+as fast as the disk.
 
-  bench/make_dummy_gguf.py bench/configs/llama-1.5b.json llama-1.5b.F16.gguf
-  llama-quantize --pure llama-1.5b.F16.gguf llama-1.5b.Q4_K.gguf Q4_K
+  bench/make_dummy_gguf.py bench/configs/llama3.1-8b.json llama3.1-8b.Q4_K_M.gguf
+  bench/make_dummy_gguf.py bench/configs/qwen3-30b-a3b.json --mix MXFP4_MOE qwen3-30b-a3b.gguf
+
+A mix is what `llama-quantize` makes of a model under that name: the type of most matrices, and the
+types of those that it stores with more bits. With --pure all matrices have the first type.
 """
 import argparse
 import json
 import pathlib
+import struct
 
-import gguf
 import numpy as np
 
 # The name in GGUF of Hugging Face's class.
 ARCHITECTURES = {'LlamaForCausalLM': 'llama', 'Qwen3ForCausalLM': 'qwen3', 'Qwen3MoeForCausalLM': 'qwen3moe'}
 
+DEVIATION = 0.02  # of all weights, roughly
+POOL_BYTES = 8 << 20
+ALIGNMENT = 32  # GGUF's default
+
+
+def f16(values):
+    """Returns the bytes of each value as a row."""
+    return np.asarray(values, '<f2').view(np.uint8).reshape(-1, 2)
+
+
+def pack_scales(scales, mins):
+    """Packs eight 6-bit scales and mins per row as Q4_K and Q5_K do."""
+    low = scales[:, :4] | (scales[:, 4:] >> 4 << 6)
+    high = mins[:, :4] | (mins[:, 4:] >> 4 << 6)
+    nibbles = (scales[:, 4:] & 15) | ((mins[:, 4:] & 15) << 4)
+    return np.hstack([low, high, nibbles])
+
+
+# Each function gets the generator, an array of blocks of random bytes, and the blocks' own deviations. It
+# replaces the scales, so that the weights have these deviations and a mean near 0.
+
+def plain_f32(random, blocks, deviation):
+    blocks[:] = (deviation * random.standard_normal(len(blocks))).astype('<f4').view(np.uint8).reshape(-1, 4)
+
+
+def plain_f16(random, blocks, deviation):
+    blocks[:] = f16(deviation * random.standard_normal(len(blocks)))
+
+
+def plain_bf16(random, blocks, deviation):
+    values = (deviation * random.standard_normal(len(blocks))).astype('<f4')
+    blocks[:] = values.view(np.uint8).reshape(-1, 4)[:, 2:]
+
+
+def one_scale(deviation_of_codes):
+    def fill(_, blocks, deviation):
+        blocks[:, :2] = f16(deviation / deviation_of_codes)
+    return fill
+
+
+def scales_and_mins(mean_of_codes, deviation_of_codes):
+    def fill(random, blocks, deviation):
+        scales = random.integers(32, 64, (len(blocks), 8), np.uint8)
+        d = deviation / (deviation_of_codes * 48)
+        blocks[:, 0:2] = f16(d)
+        blocks[:, 2:4] = f16(d * mean_of_codes)
+        blocks[:, 4:16] = pack_scales(scales, scales)
+    return fill
+
+
+def q6_k(random, blocks, deviation):
+    blocks[:, 192:208] = random.integers(64, 128, (len(blocks), 16), np.uint8)
+    blocks[:, 208:210] = f16(deviation / (18.5 * 96))
+
+
+def iq4_xs(random, blocks, deviation):
+    # The high bits of every scale are 3: scales are 48 to 63, of which 32 is subtracted.
+    blocks[:, 0:2] = f16(deviation / (71 * 24))
+    blocks[:, 2:4] = 0xff
+
+
+def mxfp4(random, blocks, _):
+    blocks[:, 0] = random.integers(119, 121, len(blocks), np.uint8)
+
+
+# name: number in GGUF, elements of a block, its bytes, what makes its scales sane.
+TYPES = {
+    'F32': (0, 1, 4, plain_f32),
+    'F16': (1, 1, 2, plain_f16),
+    'Q4_0': (2, 32, 18, one_scale(4.6)),
+    'Q8_0': (8, 32, 34, one_scale(73.9)),
+    'Q4_K': (12, 256, 144, scales_and_mins(7.5, 4.6)),
+    'Q5_K': (13, 256, 176, scales_and_mins(15.5, 9.2)),
+    'Q6_K': (14, 256, 210, q6_k),
+    'IQ4_XS': (23, 256, 136, iq4_xs),
+    'BF16': (30, 1, 2, plain_bf16),
+    'MXFP4': (39, 32, 17, mxfp4),
+}
+
+# name: llama.cpp's number of it, the type of most matrices, that of the output layer.
+MIXES = {
+    'F16': (1, 'F16', 'F16'),
+    'BF16': (32, 'BF16', 'BF16'),
+    'Q4_0': (2, 'Q4_0', 'Q6_K'),
+    'Q8_0': (7, 'Q8_0', 'Q8_0'),
+    'Q4_K_M': (15, 'Q4_K', 'Q6_K'),
+    'Q5_K_M': (17, 'Q5_K', 'Q6_K'),
+    'IQ4_XS': (30, 'IQ4_XS', 'Q6_K'),
+    'MXFP4_MOE': (38, 'MXFP4', 'Q8_0'),
+}
+
+
+def type_of(mix, pure, tensor, layer, layers, grouped, tied):
+    """Returns the type of a matrix as llama.cpp chooses it (llama_tensor_get_type). `grouped`: at least
+    four heads share a KV head."""
+    _, base, output = MIXES[mix]
+    if 'gate_inp' in tensor:
+        return 'F32'
+    if pure:
+        return base
+    if tensor == 'output.weight' or (tied and tensor == 'token_embd.weight'):
+        return output
+    if mix == 'MXFP4_MOE':
+        return 'MXFP4' if '_exps' in tensor else 'Q8_0'
+    value, down = 'attn_v' in tensor, 'ffn_down' in tensor
+    eighth = layers // 8
+    if mix in ('Q4_K_M', 'Q5_K_M') and (value or down):
+        more = layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2
+        return 'Q6_K' if more else base
+    if mix == 'IQ4_XS' and ((value and grouped) or (down and layer < eighth)):
+        return 'Q5_K'
+    return base
+
 
 def shapes(c, name):
-    """Yields (tensor, shape in numpy's order, whether it is a norm) for the whole model."""
+    """Yields (tensor, layer, shape in numpy's order, whether it is a norm) for the whole model."""
     hidden, inner, head = c['hidden_size'], c['intermediate_size'], c['head_dim']
     heads, kv = c['num_attention_heads'], c['num_key_value_heads']
-    yield 'token_embd.weight', (c['vocab_size'], hidden), False
-    yield 'output_norm.weight', (hidden,), True
+    yield 'token_embd.weight', 0, (c['vocab_size'], hidden), False
+    yield 'output_norm.weight', 0, (hidden,), True
     if not c.get('tie_word_embeddings'):
-        yield 'output.weight', (c['vocab_size'], hidden), False
+        yield 'output.weight', 0, (c['vocab_size'], hidden), False
     for i in range(c['num_hidden_layers']):
         block = f'blk.{i}.'
-        yield block + 'attn_norm.weight', (hidden,), True
-        yield block + 'attn_q.weight', (heads * head, hidden), False
-        yield block + 'attn_k.weight', (kv * head, hidden), False
-        yield block + 'attn_v.weight', (kv * head, hidden), False
-        yield block + 'attn_output.weight', (hidden, heads * head), False
-        yield block + 'ffn_norm.weight', (hidden,), True
+        yield block + 'attn_norm.weight', i, (hidden,), True
+        yield block + 'attn_q.weight', i, (heads * head, hidden), False
+        yield block + 'attn_k.weight', i, (kv * head, hidden), False
+        yield block + 'attn_v.weight', i, (kv * head, hidden), False
+        yield block + 'attn_output.weight', i, (hidden, heads * head), False
+        yield block + 'ffn_norm.weight', i, (hidden,), True
         if name != 'llama':
-            yield block + 'attn_q_norm.weight', (head,), True
-            yield block + 'attn_k_norm.weight', (head,), True
+            yield block + 'attn_q_norm.weight', i, (head,), True
+            yield block + 'attn_k_norm.weight', i, (head,), True
         if name == 'qwen3moe':
             experts, small = c['num_experts'], c['moe_intermediate_size']
-            yield block + 'ffn_gate_inp.weight', (experts, hidden), False
-            yield block + 'ffn_gate_exps.weight', (experts, small, hidden), False
-            yield block + 'ffn_up_exps.weight', (experts, small, hidden), False
-            yield block + 'ffn_down_exps.weight', (experts, hidden, small), False
+            yield block + 'ffn_gate_inp.weight', i, (experts, hidden), False
+            yield block + 'ffn_gate_exps.weight', i, (experts, small, hidden), False
+            yield block + 'ffn_up_exps.weight', i, (experts, small, hidden), False
+            yield block + 'ffn_down_exps.weight', i, (experts, hidden, small), False
         else:
-            yield block + 'ffn_gate.weight', (inner, hidden), False
-            yield block + 'ffn_up.weight', (inner, hidden), False
-            yield block + 'ffn_down.weight', (hidden, inner), False
+            yield block + 'ffn_gate.weight', i, (inner, hidden), False
+            yield block + 'ffn_up.weight', i, (inner, hidden), False
+            yield block + 'ffn_down.weight', i, (hidden, inner), False
 
 
-def write(c, path):
+class Header:
+    """Encodes GGUF's metadata (version 3, little-endian)."""
+    U32, I32, F32, STRING, ARRAY = 4, 5, 6, 8, 9
+
+    def __init__(self):
+        self.count, self.parts = 0, []
+
+    @staticmethod
+    def string(text):
+        data = text.encode()
+        return struct.pack('<Q', len(data)) + data
+
+    def value(self, kind, value):
+        return self.string(value) if kind == self.STRING else struct.pack(
+            {self.U32: '<I', self.I32: '<i', self.F32: '<f'}[kind], value)
+
+    def add(self, key, kind, value):
+        self.count += 1
+        self.parts += [self.string(key), struct.pack('<I', kind), self.value(kind, value)]
+
+    def add_array(self, key, kind, values):
+        self.count += 1
+        self.parts += [self.string(key), struct.pack('<IIQ', self.ARRAY, kind, len(values))]
+        self.parts += [self.value(kind, value) for value in values]
+
+
+def metadata(c, name, title, file_type):
+    header = Header()
+    for key, kind, value in (
+            ('general.architecture', Header.STRING, name),
+            ('general.name', Header.STRING, title),
+            ('general.file_type', Header.U32, file_type),
+            ('general.quantization_version', Header.U32, 2)):
+        header.add(key, kind, value)
+    keys = {'vocab_size': c['vocab_size'], 'context_length': c['max_position_embeddings'],
+            'embedding_length': c['hidden_size'], 'block_count': c['num_hidden_layers'],
+            'feed_forward_length': c['intermediate_size'],
+            'attention.head_count': c['num_attention_heads'],
+            'attention.head_count_kv': c['num_key_value_heads'],
+            'attention.key_length': c['head_dim'], 'attention.value_length': c['head_dim'],
+            'attention.layer_norm_rms_epsilon': float(c['rms_norm_eps']),
+            'rope.freq_base': float(c['rope_theta'])}
+    if name == 'llama':
+        keys['rope.dimension_count'] = c['head_dim']
+    if name == 'qwen3moe':
+        keys.update({'expert_count': c['num_experts'], 'expert_used_count': c['num_experts_per_tok'],
+                     'expert_feed_forward_length': c['moe_intermediate_size']})
+    for key, value in keys.items():
+        header.add(f'{name}.{key}', Header.F32 if isinstance(value, float) else Header.U32, value)
+    # A byte-level vocabulary of the right size; benchmarks do not use it.
+    normal, control = 1, 3
+    others = c['vocab_size'] - 256
+    header.add('tokenizer.ggml.model', Header.STRING, 'gpt2')
+    header.add('tokenizer.ggml.pre', Header.STRING, 'qwen2')
+    header.add_array('tokenizer.ggml.tokens', Header.STRING,
+                     [chr(0x100 + i) for i in range(256)] + [f'<|{i}|>' for i in range(others)])
+    header.add_array('tokenizer.ggml.token_type', Header.I32, [normal] * 256 + [control] * others)
+    header.add_array('tokenizer.ggml.merges', Header.STRING, ['a b'])
+    header.add('tokenizer.ggml.eos_token_id', Header.U32, 256)
+    return header
+
+
+def bytes_of(kind, shape):
+    _, elements, size, _ = TYPES[kind]
+    if shape[-1] % elements:
+        raise SystemExit(f'rows of {shape[-1]} are no whole blocks of {kind} ({elements})')
+    return int(np.prod(shape)) // elements * size
+
+
+def random_blocks(random, kind, count):
+    _, _, size, fill = TYPES[kind]
+    blocks = random.integers(0, 256, (count, size), np.uint8)
+    # Blocks differ by half in the size of their weights.
+    fill(random, blocks, DEVIATION * random.uniform(0.75, 1.25, count))
+    return blocks.reshape(-1)
+
+
+def write_random(file, random, pools, kind, size):
+    """Writes `size` bytes of random blocks. A few megabytes of each type are repeated in all tensors,
+    which does not change the speed."""
+    block = TYPES[kind][2]
+    if kind == 'F32':  # a router: repeated rows would be equal experts
+        file.write(random_blocks(random, kind, size // block))
+        return
+    if kind not in pools:
+        pools[kind] = random_blocks(random, kind, POOL_BYTES // block)
+    pool = pools[kind]
+    at = int(random.integers(pool.size // block)) * block
+    while size > 0:
+        part = pool[at:at + size]
+        file.write(part)
+        size -= part.size
+        at = 0
+
+
+def write(c, path, mix='F16', pure=False):
     name = ARCHITECTURES[c['architectures'][0]]
     c.setdefault('head_dim', c['hidden_size'] // c['num_attention_heads'])
-    writer = gguf.GGUFWriter(path, name)
-    writer.add_name(path.stem)
-    writer.add_vocab_size(c['vocab_size'])
-    writer.add_context_length(c['max_position_embeddings'])
-    writer.add_embedding_length(c['hidden_size'])
-    writer.add_block_count(c['num_hidden_layers'])
-    writer.add_feed_forward_length(c['intermediate_size'])
-    writer.add_head_count(c['num_attention_heads'])
-    writer.add_head_count_kv(c['num_key_value_heads'])
-    writer.add_key_length(c['head_dim'])
-    writer.add_value_length(c['head_dim'])
-    writer.add_layer_norm_rms_eps(c['rms_norm_eps'])
-    writer.add_rope_freq_base(c['rope_theta'])
-    if name == 'llama':
-        writer.add_rope_dimension_count(c['head_dim'])
-    if name == 'qwen3moe':
-        writer.add_expert_count(c['num_experts'])
-        writer.add_expert_used_count(c['num_experts_per_tok'])
-        writer.add_expert_feed_forward_length(c['moe_intermediate_size'])
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
-    # A byte-level vocabulary of the right size; benchmarks do not use it.
-    writer.add_tokenizer_model('gpt2')
-    writer.add_tokenizer_pre('qwen2')
-    tokens = [chr(0x100 + i) for i in range(256)] + [f'<|{i}|>' for i in range(c['vocab_size'] - 256)]
-    writer.add_token_list(tokens)
-    writer.add_token_types([gguf.TokenType.NORMAL] * 256 + [gguf.TokenType.CONTROL] * (len(tokens) - 256))
-    writer.add_token_merges(['a b'])
-    writer.add_eos_token_id(256)
+    tied = bool(c.get('tie_word_embeddings'))
+    grouped = c['num_attention_heads'] >= 4 * c['num_key_value_heads']
+    tensors = []
+    for tensor, layer, shape, is_norm in shapes(c, name):
+        kind = 'F32' if is_norm else type_of(mix, pure, tensor, layer, c['num_hidden_layers'], grouped, tied)
+        tensors.append((tensor, shape, is_norm, kind, bytes_of(kind, shape)))
 
-    random = np.random.default_rng(0)
-    # A few megabytes of random values are repeated in all tensors, which does not change the speed.
-    pool = (0.02 * random.standard_normal(1 << 22)).astype(np.float16)
-    for tensor, shape, is_norm in shapes(c, name):
-        if is_norm:
-            writer.add_tensor(tensor, np.ones(shape, np.float32))
-        else:
-            dtype = np.float32 if 'gate_inp' in tensor else np.float16
-            count = int(np.prod(shape))
-            start = int(random.integers(pool.size))
-            values = np.take(pool, np.arange(start, start + count), mode='wrap')
-            writer.add_tensor(tensor, values.reshape(shape).astype(dtype))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    header = metadata(c, name, path.stem, MIXES[mix][0])
+    offset, infos = 0, []
+    for tensor, shape, _, kind, size in tensors:
+        infos.append(Header.string(tensor) + struct.pack(
+            f'<I{len(shape)}QIQ', len(shape), *reversed(shape), TYPES[kind][0], offset))
+        offset += -(-size // ALIGNMENT) * ALIGNMENT
+    random, pools = np.random.default_rng(0), {}
+    with open(path, 'wb') as file:
+        def align():
+            file.write(bytes(-file.tell() % ALIGNMENT))
+
+        file.write(b'GGUF' + struct.pack('<IQQ', 3, len(tensors), header.count))
+        file.write(b''.join(header.parts + infos))
+        align()
+        for _, shape, is_norm, kind, size in tensors:
+            if is_norm:
+                file.write(np.ones(shape, '<f4'))
+            else:
+                write_random(file, random, pools, kind, size)
+            align()
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('config', type=pathlib.Path, help='config.json as Hugging Face has it')
     parser.add_argument('output', type=pathlib.Path)
+    parser.add_argument('--mix', choices=MIXES, help='default: what the output is named after, as in '
+                        'name.Q4_K_M.gguf, else F16')
+    parser.add_argument('--pure', action='store_true')
     args = parser.parse_args()
-    write(json.loads(args.config.read_text()), args.output)
+    named = args.output.stem.rpartition('.')[2]
+    mix = args.mix or (named if named in MIXES else 'F16')
+    write(json.loads(args.config.read_text()), args.output, mix, args.pure)
 
 
 if __name__ == '__main__':
