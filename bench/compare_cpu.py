@@ -21,6 +21,10 @@ ROWS = {
     'one': ('1 stream, 128 tokens from an empty context', 1, 0, 128),
     'eight': ('8 streams, 128 + 128 tokens, total', 8, 128, 128),
     'thirty-two': ('32 streams, 128 + 128 tokens, total', 32, 128, 128),
+    # Shorter, for models with billions of parameters.
+    'prompt-256': ('prompt of 256', 1, 256, 0),
+    'one-32': ('1 stream, 32 tokens from an empty context', 1, 0, 32),
+    'eight-32': ('8 streams, 16 + 32 tokens, total', 8, 16, 32),
     'long-prompt': ('prompt of 8000', 1, 8000, 0),
     'long': ('1 stream, 64 tokens after 8000', 1, 8000, 64),
 }
@@ -122,10 +126,10 @@ def attempt(engine, setting, row, log, run):
 
 def compare_row(row, ours, others, args, log):
     """Returns {engine: (setting, values)} for one row: the measurements of the best setting."""
-    chosen = [(ours, ours.settings()[0])]
+    chosen = [(engine, engine.settings()[0]) for engine in ours]
     for engine in others:
         settings = engine.settings(streams=ROWS[row][1])
-        if not args.quick:
+        if not args.quick and len(settings) > args.finalists:
             say(f'{row}: looking for the best settings of {engine.name}')
             tried = [(attempt(engine, s, row, log, run=0), s) for s in settings]
             settings = [s for value, s in sorted(
@@ -146,21 +150,21 @@ def compare_row(row, ours, others, args, log):
 
 
 def table(results, ours, others):
-    """Returns Markdown: a row per comparison, with the ratio to the best of the others at the end."""
-    lines = ['| tok/s, median (min–max) | ' + ' | '.join(e.name for e in [ours] + others) +
-             ' | ratio |', '|---|' + '---|' * (len(others) + 2)]
+    """Returns Markdown: a row per comparison, with our ratios to the best of the others at the end."""
+    engines = ours + others
+    lines = ['| tok/s, median (min–max) | ' + ' | '.join(e.name for e in engines) +
+             ' | ratio |', '|---|' + '---|' * (len(engines) + 1)]
     for title, best in results:
         cells = []
-        for engine in [ours] + others:
+        for engine in engines:
             if engine.name in best:
                 setting, values = best[engine.name]
                 cells.append(f'{spread(values)} {setting}')
             else:
                 cells.append('–')
         theirs = [statistics.median(best[e.name][1]) for e in others if e.name in best]
-        ratio = '–'
-        if theirs and ours.name in best:
-            ratio = f'{statistics.median(best[ours.name][1]) / max(theirs):.2f}×'
+        ratio = ' / '.join(f'{statistics.median(best[e.name][1]) / max(theirs):.2f}×'
+                           if theirs and e.name in best else '–' for e in ours)
         lines.append(f'| {title} | ' + ' | '.join(cells) + f' | {ratio} |')
     return '\n'.join(lines)
 
@@ -177,6 +181,9 @@ def parse_args():
     parser.add_argument('--finalists', type=int, default=2,
                         help='settings of each engine that are measured in full')
     parser.add_argument('--avx2', action='store_true')
+    parser.add_argument('--isa', default='auto', help='ours, a column for each; default: auto')
+    parser.add_argument('--same-file', action='store_true',
+                        help='the others run --model itself (llama.cpp plain and repacked), no other types of it')
     parser.add_argument('--json')
     parser.add_argument('--quick', action='store_true')
     args = parser.parse_args()
@@ -197,17 +204,17 @@ def main():
     threads = count_cpus(args.cpus)
     machine = describe_machine(args, threads)
     kind = '-avx2' if args.avx2 else ''
-    ours = Tokamak(args, threads, isa='avx2' if args.avx2 else 'auto')
+    ours = [Tokamak(args, threads, isa) for isa in (['avx2'] if args.avx2 else args.isa.split(','))]
     others = [LlamaCpp(args, threads, args.peers / f'llama.cpp{kind}/bin')]
     if args.ik:
         others.append(IkLlamaCpp(args, threads, args.peers / f'ik_llama.cpp{kind}/bin'))
-    machine['versions'] = '; '.join(e.version() for e in [ours] + others)
+    machine['versions'] = '; '.join(e.version() for e in ours[:1] + others)
     log = Log(args.json)
     log.write(machine=machine)
     results = []
     for row in args.rows:
         if row == CHATS:
-            results += compare_chats.compare(args, ours, others[0], log)
+            results += compare_chats.compare(args, ours[0], others[0], log)
         else:
             results.append((ROWS[row][0], compare_row(row, ours, others, args, log)))
     for title, best in results:

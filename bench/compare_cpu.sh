@@ -4,7 +4,7 @@
 # --json FILE keeps every measurement.
 #
 #   bench/compare_cpu.sh [--ik CHECKOUT] [--peers DIR] [--model FILE] [--cpus LIST] [--runs N]
-#                        [--rows LIST] [--avx2] [--json FILE] [--quick]
+#                        [--rows LIST] [--avx2] [--isa LIST] [--same-file] [--json FILE] [--quick]
 #
 #   --ik CHECKOUT  a git checkout of ik_llama.cpp
 #   --peers DIR    where the others are built and their models kept, outside this tree
@@ -14,11 +14,17 @@
 #   --cpus LIST    cores to use, in taskset's format (default: one thread of each physical core)
 #   --runs N       measurements per row and engine (default 5)
 #   --rows LIST    from prompt, one, eight, thirty-two, chats (default: these), long-prompt, long
-#                  (8,000 tokens)
+#                  (8,000 tokens), prompt-256, one-32, eight-32 (for large models)
 #   --avx2         AVX2 only: builds the others for it, runs ours with --isa avx2
+#   --isa LIST     our ISAs, a column for each (default: auto)
+#   --same-file    all engines run the same file: no other types are made, and llama.cpp's best of plain
+#                  and repacked counts
 #   --tokamak BIN  our binary (default: build/tokamak)
 #   --quick        one short run each, to see that everything works; the figures mean nothing
 #   --build-only   only builds the others and makes their models
+#
+# bench/compare_cpu.py does the same with what is already built, and needs neither a compiler nor a
+# network: --peers DIR has llama.cpp/bin/llama-bench and llama-batched-bench.
 #
 # llama.cpp comes from the source package llama-cpp-python, pinned below. On two cores, the first
 # call builds both in half an hour; a full comparison takes about as long again.
@@ -30,7 +36,7 @@ archive_sha256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
 
 here=$(cd "$(dirname "$0")" && pwd)
 peers=$cache_dir/peers
-ik= model= cpus= avx2= build_only= tokamak=$here/../build/tokamak
+ik= model= cpus= avx2= same_file= build_only= tokamak=$here/../build/tokamak
 pass=
 while [ $# -gt 0 ]; do
   case $1 in
@@ -42,7 +48,8 @@ while [ $# -gt 0 ]; do
     --avx2) avx2=1 && shift ;;
     --build-only) build_only=1 && shift ;;
     --quick) pass="$pass --quick" && shift ;;
-    --runs | --rows | --json) pass="$pass $1 $2" && shift 2 ;;
+    --same-file) same_file=1 && pass="$pass --same-file" && shift ;;
+    --runs | --rows | --isa | --json) pass="$pass $1 $2" && shift 2 ;;
     -h | --help) sed -n '2,/^\. /{/^\. /d;s/^# \{0,1\}//;p}' "$0" && exit 0 ;;
     *) die "unknown option $1; see $0 --help" ;;
   esac
@@ -109,7 +116,9 @@ fi
 
 stem=$(basename "$model" .gguf)
 stem=${stem%.*}  # without the type of its weights
-for type in Q4_0 Q8_0 IQ4_NL; do
+types='Q4_0 Q8_0 IQ4_NL'
+[ -z "$same_file" ] || types=
+for type in $types; do
   made=$peers/models/$stem.$type.gguf
   [ -f "$made" ] && continue
   say "making $made"

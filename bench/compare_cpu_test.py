@@ -23,6 +23,7 @@ rate=200
 case "$*" in *Q8_0*) echo "failed to load model" >&2; exit 1 ;; esac
 case "$*" in *IQ4_NL*"-fa 1"*) rate=250 ;; esac
 case "$*" in *"-rtr 1"*) rate=$((rate * 2)) ;; esac
+case "$*" in *"--repack 0"*) rate=300 ;; esac
 echo "[{\\"avg_ts\\": $rate.5}]"
 '''
 BATCHED = '''#!/bin/sh
@@ -70,6 +71,14 @@ class Compare(unittest.TestCase):
         ours = [e for e in log if e.get('row') == 'prompt' and e['engine'] == 'tokamak']
         self.assertEqual([e['run'] for e in ours], [1, 2])
         self.assertEqual(len([e for e in log if 'result' in e]), 6)
+
+    def test_all_run_the_same_file(self):
+        table = self.compare('--rows', 'prompt-256,eight-32', '--runs', '1', '--same-file', '--isa', 'amx,avx2',
+                             WANTED_ISA='amx')
+        rows = [line for line in table.splitlines() if line.startswith('| ')]
+        self.assertIn('| tokamak amx | tokamak avx2 | llama.cpp | ratio |', rows[0])
+        self.assertIn('| 400 (400–400) Q4_1 | – | 300 (300–300) Q4_1 fa 1 repack 0 | 1.33× / – |', rows[1])
+        self.assertIn('| 2.00× / – |', rows[2])
 
     def test_avx2_alone_is_forced(self):
         table = self.compare('--rows', 'one', '--runs', '1', '--avx2', WANTED_ISA='avx2')

@@ -24,7 +24,8 @@ class Setting(dict):
     """The model file of a run, and flags with their values."""
 
     def __str__(self):
-        extra = ' '.join(f'{flag} {self[flag]}' for flag in ('fa', 'kvu', 'rtr') if flag in self)
+        flags = ('fa', 'kvu', 'rtr', 'repack')
+        extra = ' '.join(f'{flag} {self[flag]}' for flag in flags if flag in self)
         return f'{self["type"]} {extra}'.strip()
 
 
@@ -34,10 +35,9 @@ def type_of(path):
 
 
 class Tokamak:
-    name = 'tokamak'
-
     def __init__(self, args, threads, isa):
         self.args, self.threads, self.isa = args, threads, isa
+        self.name = 'tokamak' if isa == 'auto' or args.avx2 else f'tokamak {isa}'
 
     def version(self):
         out = subprocess.run([self.args.tokamak, '--version'], capture_output=True, text=True,
@@ -65,6 +65,7 @@ class LlamaCpp:
     name = 'llama.cpp'
     types = ('Q4_0', 'Q8_0', 'IQ4_NL')
     has_unified_cache = True
+    has_repack = True  # repacks weights at load into blocks for its fastest kernels, unless told not to
 
     def __init__(self, args, threads, folder):
         self.args, self.threads, self.folder = args, threads, folder
@@ -80,6 +81,9 @@ class LlamaCpp:
         return models
 
     def settings(self, streams=1):
+        if self.args.same_file:
+            only = Setting(type=type_of(self.args.model), model=self.args.model, fa=1)
+            return [Setting(only, repack=r) for r in (1, 0)] if self.has_repack else [only]
         models = {'Q4_0': self.models()['Q4_0']} if self.args.quick else self.models()
         found = [Setting(type=t, model=path, fa=fa) for t, path in models.items() for fa in (1, 0)]
         # One cache for all streams, or one for each stream.
@@ -99,7 +103,8 @@ class LlamaCpp:
             self.folder / 'llama-batched-bench', '-m', setting['model'], '-t', self.threads,
             '-tb', self.threads, '-c', streams * (prompt + output + 64), '-b', 2048, '-ub', 512,
             '-npp', prompt, '-ntg', output, '-npl', streams, '-fa', 'on' if setting['fa'] else 'off',
-            *(['-kvu'] if setting.get('kvu') else []), *(['-rtr'] if setting.get('rtr') else [])],
+            *(['-kvu'] if setting.get('kvu') else []), *(['-rtr'] if setting.get('rtr') else []),
+            *(['--no-repack'] if setting.get('repack') == 0 else [])],
             with_stderr=True)  # ik_llama.cpp prints its table there
         # | PP | TG | B | N_KV | T_PP s | S_PP t/s | T_TG s | S_TG t/s | T s | S t/s |
         rows = re.findall(r'^\|((?: *[\d.]+ \|){10})$', out, re.MULTILINE)
@@ -118,13 +123,15 @@ class LlamaCpp:
         out = run(self.args, [
             self.folder / 'llama-bench', '-m', setting['model'], '-t', self.threads, '-r', 1,
             '-fa', setting['fa'], '-o', 'json', *shape,
-            *(['-rtr', 1] if setting.get('rtr') else [])])
+            *(['-rtr', 1] if setting.get('rtr') else []),
+            *(['--repack', setting['repack']] if 'repack' in setting else [])])
         return float(json.loads(out)[-1]['avg_ts'])
 
 
 class IkLlamaCpp(LlamaCpp):
     name = 'ik_llama.cpp'
     has_unified_cache = False  # there is no choice: it has only one kind of cache
+    has_repack = False  # only at request: rtr
 
     def version(self):
         out = subprocess.run(['git', '-C', self.args.ik, 'rev-parse', '--short=9', 'HEAD'],
