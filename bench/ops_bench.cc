@@ -1,21 +1,37 @@
-// Microbenchmarks of the CPU ops: rates of reading weights and cache (GB/s) and of arithmetic
-// (GFLOP/s), by ISA, weight type and number of rows. `stack` runs all ops of a decoder with
-// SmolLM2-135M's shape once, which takes as long as a step without sampling.
+// Microbenchmarks of the CPU ops by ISA.
 //
-//   ops_bench --benchmark_filter='linear/avx2/Q4_1' [--threads=N]
+// `linear` multiplies by weights of an 8B model's shape, too many for caches: a row per weight
+// type, number of threads and number of tokens. Its rates stand beside this machine's limits,
+// measured in the same run ("machine" rows): `read%` is the share of the rate at which the same
+// threads only read memory, `mul%` that of only multiplying in the activations' type, `tile%` that
+// of AMX's int8 tiles.
+//
+// `stack` runs all ops of a decoder with SmolLM2-135M's shape once, which takes as long as a step
+// without sampling.
+//
+//   ops_bench --benchmark_filter='(machine|linear)/avx2' [--threads=N] [--quick]
+//
+// --quick makes few small weights, to see that everything works; the figures mean nothing.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "base/thread_pool.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/roofline.h"
 #include "ops/testing/memory_source.h"
 
 namespace tokamak {
@@ -72,19 +88,93 @@ std::unique_ptr<Ops> MakeOps(const std::string& isa, int threads) {
   return *std::move(ops);
 }
 
-void LinearBench(benchmark::State& state, const std::string& isa, int threads, DType dtype) {
-  const int64_t num_tokens = state.range(0), rows = 8192, cols = 2048;
+// What the benchmarks of one program share: the limits of this machine, measured once for an ISA
+// and a number of threads, and the weights of the last ISA and type.
+class Shared {
+ public:
+  // As in the gate of Llama-3.1-8B's MLP. Together the weights are as large as what the roofline
+  // reads.
+  static constexpr int64_t kRows = 14336, kCols = 4096, kBytes = int64_t{512} << 20;
+  static constexpr int64_t kQuickRows = 512;
+
+  explicit Shared(bool quick) : rows_(quick ? kQuickRows : kRows), quick_(quick) {}
+
+  int64_t rows() const { return rows_; }
+
+  const CpuRoofline& Machine(const std::string& isa, int threads) {
+    auto& roofline = machines_[{isa, threads}];
+    if (!roofline) roofline = MeasureCpuRoofline(threads, "cpu/" + isa, kBytes);
+    return *roofline;
+  }
+
+  const std::vector<std::unique_ptr<PackedWeight>>& Weights(const std::string& isa, DType dtype) {
+    if (isa != isa_ || dtype != dtype_ || weights_.empty()) {
+      weights_.clear();
+      packer_ = MakeOps(isa, ThreadPool::PhysicalCores());
+      isa_ = isa;
+      dtype_ = dtype;
+      int64_t bytes = 0;
+      do {
+        weights_.push_back(MakeWeight(*packer_, dtype, rows_, kCols));
+        bytes += weights_.back()->bytes();
+      } while (bytes < kBytes && !quick_);
+    }
+    return weights_;
+  }
+
+ private:
+  int64_t rows_;
+  bool quick_;
+  std::map<std::pair<std::string, int>, std::optional<CpuRoofline>> machines_;
+  std::unique_ptr<Ops> packer_;
+  std::string isa_;
+  DType dtype_ = DType::kF32;
+  std::vector<std::unique_ptr<PackedWeight>> weights_;
+};
+
+void MachineBench(benchmark::State& state, const CpuRoofline& machine) {
+  for (auto _ : state) benchmark::ClobberMemory();
+  state.counters["GB/s"] = machine.weights_gb_s;
+  state.counters["int8_GMAC/s"] = machine.int8_gmac_s;
+  state.counters["f32_GMAC/s"] = machine.f32_gmac_s;
+  if (machine.bf16_gmac_s > 0) state.counters["bf16_GMAC/s"] = machine.bf16_gmac_s;
+  if (machine.tile_gmac_s > 0) state.counters["tile_GMAC/s"] = machine.tile_gmac_s;
+}
+
+void LinearBench(benchmark::State& state, Shared& shared, const std::string& isa, int threads,
+                 DType dtype) {
+  const CpuRoofline& machine = shared.Machine(isa, threads);
+  const auto& weights = shared.Weights(isa, dtype);
+  const int64_t num_tokens = state.range(0);
   const auto ops = MakeOps(isa, threads);
   const auto stream = ops->MakeStream();
-  const auto weight = MakeWeight(*ops, dtype, rows, cols);
   Memory memory(*ops);
+  const DType activation = weights[0]->activation();
   Linear op;
-  op.x = memory.Zeros(weight->activation(), {num_tokens, cols});
-  op.weight = weight.get();
-  op.out = memory.Zeros(DType::kF32, {num_tokens, rows});
-  for (auto _ : state) ops->Run(op, *stream);
-  state.counters["B/s"] = PerSecond(static_cast<double>(weight->bytes()));
-  state.counters["FLOP/s"] = PerSecond(2.0 * static_cast<double>(num_tokens * rows * cols));
+  op.x = memory.Zeros(activation, {num_tokens, Shared::kCols});
+  op.out = memory.Zeros(DType::kF32, {num_tokens, shared.rows()});
+  // Each iteration takes the next weight, which no cache holds any more.
+  size_t next = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  for (auto _ : state) {
+    op.weight = weights[next].get();
+    next = next + 1 < weights.size() ? next + 1 : 0;
+    ops->Run(op, *stream);
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  const double products = static_cast<double>(state.iterations()) / took.count() / 1e9;
+  const double gb_s = products * static_cast<double>(weights[0]->bytes());
+  const double gmac_s = products * static_cast<double>(num_tokens * shared.rows() * Shared::kCols);
+  const double peak = activation == DType::kF32    ? machine.f32_gmac_s
+                      : activation == DType::kBF16 ? machine.bf16_gmac_s
+                                                   : machine.int8_gmac_s;
+  state.counters["GB/s"] = gb_s;
+  state.counters["GMAC/s"] = gmac_s;
+  state.counters["read%"] = 100 * gb_s / machine.weights_gb_s;
+  state.counters["mul%"] = 100 * gmac_s / peak;
+  if (machine.tile_gmac_s > 0 && activation == DType::kI8Blocks) {
+    state.counters["tile%"] = 100 * gmac_s / machine.tile_gmac_s;
+  }
 }
 
 // Sequences of equal length, each with the same number of queries at its end, in the pool of a
@@ -309,21 +399,39 @@ void StackBench(benchmark::State& state, const std::string& isa, int threads, DT
   state.counters["tok/s"] = PerSecond(static_cast<double>(state.range(0)));
 }
 
-void Register(int threads) {
-  for (const std::string& isa : CpuIsaNames()) {
-    if (!MakeCpuOps({.threads = 1, .isa = isa}).ok()) continue;
-    for (const DType dtype : {DType::kQ4_0, DType::kQ4_1, DType::kQ8_0, DType::kQ4_K, DType::kQ6_K,
-                              DType::kF16, DType::kBF16, DType::kF32}) {
+void RegisterLinear(const std::string& isa, int all_threads, Shared& shared) {
+  std::vector<int> counts = {1};
+  if (all_threads > 1) counts.push_back(all_threads);
+  for (const int threads : counts) {
+    benchmark::RegisterBenchmark(fmt::format("machine/{}/threads:{}", isa, threads).c_str(),
+                                 [=, &shared](benchmark::State& state) {
+                                   MachineBench(state, shared.Machine(isa, threads));
+                                 })
+        ->Iterations(1);
+  }
+  for (const DType dtype :
+       {DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1,
+        DType::kIQ4_XS, DType::kMXFP4, DType::kBF16, DType::kF16, DType::kF32}) {
+    for (const int threads : counts) {
       benchmark::RegisterBenchmark(
-          fmt::format("linear/{}/{}", isa, Name(dtype)).c_str(),
-          [=](benchmark::State& state) { LinearBench(state, isa, threads, dtype); })
+          fmt::format("linear/{}/{}/threads:{}", isa, Name(dtype), threads).c_str(),
+          [=, &shared](benchmark::State& state) {
+            LinearBench(state, shared, isa, threads, dtype);
+          })
           ->Arg(1)
           ->Arg(8)
-          ->Arg(64)
-          ->Arg(512)
+          ->Arg(32)
+          ->Arg(256)
           ->UseRealTime()
-          ->Unit(benchmark::kMicrosecond);
+          ->Unit(benchmark::kMillisecond);
     }
+  }
+}
+
+void Register(int threads, Shared& shared) {
+  for (const std::string& isa : CpuIsaNames()) {
+    if (!MakeCpuOps({.threads = 1, .isa = isa}).ok()) continue;
+    RegisterLinear(isa, threads, shared);
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
       benchmark::RegisterBenchmark(
           fmt::format("attention/{}/{}", isa, Name(dtype)).c_str(),
@@ -364,16 +472,17 @@ void Register(int threads) {
 
 int main(int argc, char** argv) {
   int threads = tokamak::ThreadPool::PhysicalCores();
+  bool quick = false;
   constexpr std::string_view kThreads = "--threads=";
-  for (int i = 1; i < argc; ++i) {
-    if (std::string_view(argv[i]).starts_with(kThreads)) {
-      threads = std::atoi(argv[i] + kThreads.size());
-      for (int j = i; j + 1 < argc; ++j) argv[j] = argv[j + 1];
-      --argc;
-      break;
-    }
-  }
-  tokamak::Register(threads);
+  char** const end = std::remove_if(argv + 1, argv + argc, [&](const char* argument) {
+    const std::string_view text = argument;
+    if (text.starts_with(kThreads)) threads = std::atoi(argument + kThreads.size());
+    if (text == "--quick") quick = true;
+    return text.starts_with(kThreads) || text == "--quick";
+  });
+  argc = static_cast<int>(end - argv);
+  tokamak::Shared shared(quick);
+  tokamak::Register(threads, shared);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::RunSpecifiedBenchmarks();

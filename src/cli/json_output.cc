@@ -36,7 +36,9 @@ Json Object(const CpuRoofline& c) {
           {"weights_gb_s", c.weights_gb_s},
           {"cache_gb_s", c.cache_gb_s},
           {"int8_gmac_s", c.int8_gmac_s},
-          {"f32_gmac_s", c.f32_gmac_s}};
+          {"f32_gmac_s", c.f32_gmac_s},
+          {"bf16_gmac_s", c.bf16_gmac_s},
+          {"tile_gmac_s", c.tile_gmac_s}};
 }
 
 Json Object(const loadgen::Spread& s) { return {{"p50", s.p50}, {"p90", s.p90}, {"p99", s.p99}}; }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "ops/cpu/amx/tiles.h"
 #include "ops/host/host_ops.h"
 
 #if defined(__x86_64__)
@@ -39,7 +40,7 @@ struct Multiply {
 
 struct Loops {
   ReadLoop read = nullptr;
-  Multiply int8, f32;
+  Multiply int8, f32, bf16, tile;
 };
 
 #if defined(__clang__)
@@ -83,6 +84,8 @@ struct Loops {
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
 #define AVX512_VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
 #define AVX_VNNI __attribute__((target("avx2,avxvnni")))
+#define AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
+#define AMX __attribute__((target("amx-tile,amx-int8,amx-bf16")))
 
 READ_LOOP(ReadSse2, __m128i)
 READ_LOOP(ReadAvx2, __m256i, AVX2)
@@ -99,6 +102,25 @@ MULTIPLY_LOOP(Int8Avx512, __m512i, __m512i, "x",
               _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(a, a), a)), AVX512)
 MULTIPLY_LOOP(Int8AvxVnni, __m256i, __m256i, "x", _mm256_dpbusd_avx_epi32(sum, a, a), AVX_VNNI)
 MULTIPLY_LOOP(Int8Avx512Vnni, __m512i, __m512i, "x", _mm512_dpbusd_epi32(sum, a, a), AVX512_VNNI)
+MULTIPLY_LOOP(Bf16Avx512, __m512, __m512bh, "x", _mm512_dpbf16_ps(sum, a, a), AVX512_BF16)
+
+// Four chains are enough: a product takes 16 cycles, and its sums are ready after 52. A product of
+// tiles counts as kTileSteps steps.
+constexpr int kTileSteps = 32;
+#define TILE_LOOP(NAME, PRODUCT)                                                                 \
+  AMX uint64_t NAME() {                                                                          \
+    cpu::TileConfig config;                                                                      \
+    for (int tile = 0; tile < 8; ++tile) config.Set(tile, 16, 64);                               \
+    asm volatile("ldtilecfg %0" : : "m"(config)); /* also zeroes the tiles */                    \
+    for (int64_t n = 0; n < kIterations * kChains / (4 * kTileSteps); ++n) {                     \
+      asm volatile(PRODUCT " %tmm6, %tmm4, %tmm0\n\t" PRODUCT " %tmm7, %tmm4, %tmm1\n\t" PRODUCT \
+                           " %tmm6, %tmm5, %tmm2\n\t" PRODUCT " %tmm7, %tmm5, %tmm3");           \
+    }                                                                                            \
+    asm volatile("tilerelease");                                                                 \
+    return 0;                                                                                    \
+  }
+TILE_LOOP(Int8Amx, "tdpbssd")
+TILE_LOOP(Bf16Amx, "tdpbf16ps")
 
 Loops ChooseLoops(std::string_view isa) {
   // The number beside a loop is the MACs per step of one chain. The backend has checked that the
@@ -106,12 +128,18 @@ Loops ChooseLoops(std::string_view isa) {
   const bool vnni =
       isa.ends_with("vnni") || isa.starts_with("avx512bf16") || isa.starts_with("amx");
   if (isa.starts_with("avx512") || isa.starts_with("amx")) {
-    return {ReadAvx512, {vnni ? Int8Avx512Vnni : Int8Avx512, 64}, {F32Avx512, 16}};
+    Loops loops = {ReadAvx512, {vnni ? Int8Avx512Vnni : Int8Avx512, 64}, {F32Avx512, 16}, {}, {}};
+    if (isa.starts_with("avx512bf16")) loops.bf16 = {Bf16Avx512, 32};
+    if (isa.starts_with("amx")) {
+      loops.bf16 = {Bf16Amx, 16 * 16 * 32 / kTileSteps};
+      loops.tile = {Int8Amx, 16 * 16 * 64 / kTileSteps};
+    }
+    return loops;
   }
   if (isa.starts_with("avx")) {
-    return {ReadAvx2, {vnni ? Int8AvxVnni : Int8Avx2, 32}, {F32Avx2, 8}};
+    return {ReadAvx2, {vnni ? Int8AvxVnni : Int8Avx2, 32}, {F32Avx2, 8}, {}, {}};
   }
-  return {ReadSse2, {Int8Sse2, 8}, {F32Sse2, 4}};  // 8-bit numbers are widened first
+  return {ReadSse2, {Int8Sse2, 8}, {F32Sse2, 4}, {}, {}};  // 8-bit numbers are widened first
 }
 #elif defined(__aarch64__)
 READ_LOOP(ReadNeon, int64x2_t)
@@ -129,7 +157,7 @@ Loops ChooseLoops(std::string_view isa) {
   Multiply int8 = {Int8Neon, 8};
   if (isa.starts_with("neondot")) int8 = {Int8Dot, 16};
   if (isa.starts_with("neoni8mm")) int8 = {Int8I8mm, 32};
-  return {ReadNeon, int8, {F32Neon, 4}};
+  return {ReadNeon, int8, {F32Neon, 4}, {}, {}};
 }
 #else
 Loops ChooseLoops(std::string_view) { return {}; }
@@ -221,6 +249,8 @@ CpuRoofline MeasureCpuRoofline(int threads, std::string_view backend, int64_t wo
   roofline.cache_gb_s = CachedGbS(pool, loops.read, data, sinks.data());
   roofline.int8_gmac_s = GmacS(pool, loops.int8, sinks.data());
   roofline.f32_gmac_s = GmacS(pool, loops.f32, sinks.data());
+  roofline.bf16_gmac_s = GmacS(pool, loops.bf16, sinks.data());
+  roofline.tile_gmac_s = GmacS(pool, loops.tile, sinks.data());
   return roofline;
 }
 

@@ -18,6 +18,8 @@ TEST(CpuRoofline, IsMeasuredForEveryIsaThatRunsHere) {
     EXPECT_GT(roofline.cache_gb_s, 0) << isa;
     EXPECT_GT(roofline.int8_gmac_s, 0) << isa;
     EXPECT_GT(roofline.f32_gmac_s, 0) << isa;
+    EXPECT_EQ(roofline.bf16_gmac_s > 0, isa == "avx512bf16" || isa == "amx") << isa;
+    EXPECT_EQ(roofline.tile_gmac_s > 0, isa == "amx") << isa;
   }
 }
 
