@@ -120,9 +120,7 @@ class CudaGoldenTest : public ::testing::TestWithParam<std::tuple<const char*, b
   std::unique_ptr<Model> model_;
 };
 
-// On the default path, the result is closer than the reference's own bf16 run, over all positions.
-// The largest error is one of thousands, and chance decides which run has the larger one: ours was
-// larger for every tenth of many random models. It may be up to twice as large.
+// On the default path, the result is closer than the reference's own bf16 run.
 TEST_P(CudaGoldenTest, LogprobsAreCloseAndTheBatchChangesNoBit) {
   const TinyGolden golden = ReadTinyGolden(name_);
   const auto length = static_cast<int32_t>(golden.tokens.size());
@@ -134,7 +132,10 @@ TEST_P(CudaGoldenTest, LogprobsAreCloseAndTheBatchChangesNoBit) {
       "difference, %.2g of the divergence\n",
       distance.worst_logprob, distance.worst_logprob / golden.bf16.worst_logprob,
       distance.median / golden.bf16.median, distance.divergence / golden.bf16.divergence);
-  EXPECT_LT(distance.worst_logprob, precise_ ? 1e-4 : 2 * golden.bf16.worst_logprob);
+  // The largest error is one of thousands, so chance decides which run has the larger one. It is ours
+  // in this golden, as in every tenth of many random models; the errors of all positions are not.
+  const double most = name_ == "hf/olmo2_128" ? 2 : 1;
+  EXPECT_LT(distance.worst_logprob, precise_ ? 1e-4 : most * golden.bf16.worst_logprob);
   EXPECT_LT(distance.median, golden.bf16.median);
   EXPECT_LT(distance.divergence, golden.bf16.divergence);
 
