@@ -16,7 +16,8 @@ namespace {
 constexpr int64_t kFullAlignment = 16;        // bytes; more gains nothing
 constexpr int64_t kMaxProbeBytes = 64 << 20;  // for a probe's output
 constexpr int64_t kMaxSkinnyTokens = 128;     // where skinny_gemm.h competes with cuBLASLt
-constexpr int kMaxCandidates = 4;             // for each step of the ladder
+constexpr int kMaxCandidates = 8;             // for each step of the ladder
+constexpr int64_t kMaxMeasuredTokens = 256;   // for more, the first candidate is taken
 
 // The largest power of two up to kFullAlignment that divides `bytes`.
 int64_t AlignmentOf(int64_t bytes) {
@@ -209,8 +210,16 @@ Status Gemm::Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe
     const int64_t low = std::min(step == 0 ? 1 : kLadder[step - 1] + 1, probe.max_tokens);
     const int64_t high = std::min(kLadder[step], probe.max_tokens);
     // For fewer tokens skinny_gemm.h is faster, and for more the library's first choice is as good.
-    const bool measure = kLadder[step] > 64 && kLadder[step] <= 256;
+    const bool measure = kLadder[step] > 64 && kLadder[step] <= kMaxMeasuredTokens;
     std::vector<cublasLtMatmulAlgo_t> agreeing;
+    const auto add_if_agreeing = [&](const cublasLtMatmulAlgo_t& algorithm) -> Status {
+      for (const int64_t num_tokens : {high, low}) {
+        ASSIGN_OR_RETURN(const bool agrees, Agrees(weight, probe, {&algorithm}, num_tokens, false));
+        if (!agrees) return Status();
+      }
+      agreeing.push_back(algorithm);
+      return Status();
+    };
     for (int i = 0; i < count && (measure || agreeing.empty()); ++i) {
       const cublasLtMatmulHeuristicResult_t& candidate = candidates[static_cast<size_t>(i)];
       if (candidate.state != CUBLAS_STATUS_SUCCESS || SplitsK(candidate.algo)) continue;
@@ -218,18 +227,16 @@ Status Gemm::Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe
         ASSIGN_OR_RETURN(have_expected, Agrees(weight, probe, {&candidate.algo}, high, true));
         if (!have_expected) continue;
       }
-      bool agrees = true;
-      for (const int64_t num_tokens : {high, low}) {
-        if (!agrees) break;
-        ASSIGN_OR_RETURN(agrees, Agrees(weight, probe, {&candidate.algo}, num_tokens, false));
-      }
-      if (agrees) agreeing.push_back(candidate.algo);
+      RETURN_IF_ERROR(add_if_agreeing(candidate.algo));
     }
-    // The algorithm of the next step also serves fewer tokens, perhaps more slowly.
-    if (agreeing.empty() && step + 1 < kLadder.size()) {
-      ASSIGN_OR_RETURN(const bool agrees,
-                       Agrees(weight, probe, {&recipe->algorithms[step + 1]}, low, false));
-      if (agrees) agreeing.push_back(recipe->algorithms[step + 1]);
+    // The algorithms of later steps also serve fewer tokens. Some are several times as fast as all
+    // that the library offers for this step.
+    for (size_t later = step + 1; later < kLadder.size(); ++later) {
+      if (!agreeing.empty() && !(measure && kLadder[later] <= kMaxMeasuredTokens)) break;
+      if (std::ranges::equal(recipe->algorithms[later].data, recipe->algorithms[later - 1].data)) {
+        continue;
+      }
+      RETURN_IF_ERROR(add_if_agreeing(recipe->algorithms[later]));
     }
     if (agreeing.empty()) return Status();
     ASSIGN_OR_RETURN(recipe->algorithms[step], Fastest(weight, probe, agreeing, high));
