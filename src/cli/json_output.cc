@@ -32,12 +32,9 @@ bool AnyTop(const std::vector<TokenLogprobs>& list) {
 }
 
 Json Object(const CpuRoofline& c) {
-  return {{"memory_gb_s", c.memory_gb_s},
-          {"weights_gb_s", c.weights_gb_s},
-          {"cache_gb_s", c.cache_gb_s},
-          {"int8_gmac_s", c.int8_gmac_s},
-          {"f32_gmac_s", c.f32_gmac_s},
-          {"bf16_gmac_s", c.bf16_gmac_s},
+  return {{"memory_gb_s", c.memory_gb_s}, {"weights_gb_s", c.weights_gb_s},
+          {"cache_gb_s", c.cache_gb_s},   {"int8_gmac_s", c.int8_gmac_s},
+          {"f32_gmac_s", c.f32_gmac_s},   {"bf16_gmac_s", c.bf16_gmac_s},
           {"tile_gmac_s", c.tile_gmac_s}};
 }
 

@@ -132,8 +132,9 @@ TEST_P(CudaGoldenTest, LogprobsAreCloseAndTheBatchChangesNoBit) {
       "difference, %.2g of the divergence\n",
       distance.worst_logprob, distance.worst_logprob / golden.bf16.worst_logprob,
       distance.median / golden.bf16.median, distance.divergence / golden.bf16.divergence);
-  // The largest error is one of thousands, so chance decides which run has the larger one. It is ours
-  // in this golden, as in every tenth of many random models; the errors of all positions are not.
+  // The largest error is one of thousands, so chance decides which run has the larger one. It is
+  // ours in this golden, as in every tenth of many random models; the errors of all positions are
+  // not.
   const double most = name_ == "hf/olmo2_128" ? 2 : 1;
   EXPECT_LT(distance.worst_logprob, precise_ ? 1e-4 : most * golden.bf16.worst_logprob);
   EXPECT_LT(distance.median, golden.bf16.median);
