@@ -16,6 +16,7 @@ namespace {
 constexpr int64_t kFullAlignment = 16;        // bytes; more gains nothing
 constexpr int64_t kMaxProbeBytes = 64 << 20;  // for a probe's output
 constexpr int64_t kMaxSkinnyTokens = 128;     // where skinny_gemm.h competes with cuBLASLt
+constexpr int64_t kMinCompared = 16;          // tokens, in products of fewer
 constexpr int kMaxCandidates = 8;             // for each step of the ladder
 constexpr int64_t kMaxMeasuredTokens = 256;   // for more, the first candidate is taken
 
@@ -118,10 +119,11 @@ SkinnyGemmArgs SkinnyArgs(const Linear& op, const CudaWeight& weight) {
 // Memory to compare algorithms with.
 struct Gemm::Probe {
   int64_t max_tokens = 0;
-  Buffer x;          // bf16 [max_tokens, cols]
-  Buffer expected;   // [max_tokens, rows], of the weight's output type
-  Buffer actual;     // the same
-  Buffer different;  // i32
+  int64_t num_expected = 0;  // rows of `expected` that are set
+  Buffer x;                  // bf16 [max_tokens, cols]
+  Buffer expected;           // [max_tokens, rows], of the weight's output type
+  Buffer actual;             // the same
+  Buffer different;          // i32
 };
 
 Gemm::~Gemm() {
@@ -145,9 +147,10 @@ Status Gemm::Start(int skinny_ctas) {
 }
 
 Result<bool> Gemm::Multiply(const CudaWeight& weight, Probe& probe, const Method& method,
-                            int64_t num_tokens, void* out) {
+                            int64_t first, int64_t num_tokens, void* out) {
+  void* const x = probe.x.data() + first * weight.cols() * static_cast<int64_t>(sizeof(uint16_t));
   if (method.algorithm == nullptr) {
-    const Linear op = {.x = Tensor(probe.x.data(), DType::kBF16, {num_tokens, weight.cols()}),
+    const Linear op = {.x = Tensor(x, DType::kBF16, {num_tokens, weight.cols()}),
                        .weight = &weight,
                        .bias = {},
                        .out = Tensor(out, weight.output(), {num_tokens, weight.rows()})};
@@ -161,8 +164,8 @@ Result<bool> Gemm::Multiply(const CudaWeight& weight, Probe& probe, const Method
   cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
   // An algorithm that does not take the shape after all is no error.
   RETURN_IF_ERROR(guard_.Try("cublasLtMatmul", [&] {
-    status = cublasLtMatmul(handle_, &problem.operation, &one, weight.data(), &problem.weight,
-                            probe.x.data(), &problem.x, &zero, out, &problem.out, out, &problem.out,
+    status = cublasLtMatmul(handle_, &problem.operation, &one, weight.data(), &problem.weight, x,
+                            &problem.x, &zero, out, &problem.out, out, &problem.out,
                             method.algorithm, workspace_.data(), workspace_.size(), stream_);
     return CUBLAS_STATUS_SUCCESS;
   }));
@@ -170,19 +173,25 @@ Result<bool> Gemm::Multiply(const CudaWeight& weight, Probe& probe, const Method
 }
 
 Result<bool> Gemm::Agrees(const CudaWeight& weight, Probe& probe, const Method& method,
-                          int64_t num_tokens, bool reference) {
-  void* out = (reference ? probe.expected : probe.actual).data();
-  ASSIGN_OR_RETURN(const bool ran, Multiply(weight, probe, method, num_tokens, out));
-  if (!ran || reference) return ran;
+                          int64_t num_tokens) {
+  CHECK(num_tokens <= probe.num_expected);
   int32_t different = 0;
   auto* counter = reinterpret_cast<int32_t*>(probe.different.data());
   RETURN_IF_ERROR(CUDA_TRY(guard_, cudaMemsetAsync(counter, 0, sizeof(different), stream_)));
-  RETURN_IF_ERROR(CUDA_TRY(guard_, LaunchCountDifferent({.a = probe.actual.data(),
-                                                         .b = probe.expected.data(),
-                                                         .count = num_tokens * weight.rows(),
-                                                         .bf16 = weight.output() == DType::kBF16,
-                                                         .different = counter},
-                                                        stream_)));
+  const int64_t compared = std::min(std::max(num_tokens, kMinCompared), probe.num_expected);
+  const auto out_row = static_cast<int64_t>(RowBytes(weight.output(), weight.rows()));
+  for (int64_t first = 0; first + num_tokens <= compared; first += num_tokens) {
+    ASSIGN_OR_RETURN(const bool ran,
+                     Multiply(weight, probe, method, first, num_tokens, probe.actual.data()));
+    if (!ran) return false;
+    RETURN_IF_ERROR(
+        CUDA_TRY(guard_, LaunchCountDifferent({.a = probe.actual.data(),
+                                               .b = probe.expected.data() + first * out_row,
+                                               .count = num_tokens * weight.rows(),
+                                               .bf16 = weight.output() == DType::kBF16,
+                                               .different = counter},
+                                              stream_)));
+  }
   RETURN_IF_ERROR(CUDA_TRY(guard_, cudaMemcpyAsync(&different, counter, sizeof(different),
                                                    cudaMemcpyDeviceToHost, stream_)));
   RETURN_IF_ERROR(CUDA_TRY(guard_, cudaStreamSynchronize(stream_)));
@@ -194,7 +203,6 @@ Result<bool> Gemm::Agrees(const CudaWeight& weight, Probe& probe, const Method& 
 Status Gemm::Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe) {
   cublasLtMatmulPreferenceOpaque_t preference;
   RETURN_IF_ERROR(CUDA_TRY(guard_, InitPreference(*recipe, workspace_.size(), &preference)));
-  bool have_expected = false;
   for (size_t step = kLadder.size(); step-- > 0;) {
     Problem problem;
     RETURN_IF_ERROR(
@@ -214,7 +222,7 @@ Status Gemm::Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe
     std::vector<cublasLtMatmulAlgo_t> agreeing;
     const auto add_if_agreeing = [&](const cublasLtMatmulAlgo_t& algorithm) -> Status {
       for (const int64_t num_tokens : {high, low}) {
-        ASSIGN_OR_RETURN(const bool agrees, Agrees(weight, probe, {&algorithm}, num_tokens, false));
+        ASSIGN_OR_RETURN(const bool agrees, Agrees(weight, probe, {&algorithm}, num_tokens));
         if (!agrees) return Status();
       }
       agreeing.push_back(algorithm);
@@ -223,9 +231,11 @@ Status Gemm::Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe
     for (int i = 0; i < count && (measure || agreeing.empty()); ++i) {
       const cublasLtMatmulHeuristicResult_t& candidate = candidates[static_cast<size_t>(i)];
       if (candidate.state != CUBLAS_STATUS_SUCCESS || SplitsK(candidate.algo)) continue;
-      if (!have_expected) {
-        ASSIGN_OR_RETURN(have_expected, Agrees(weight, probe, {&candidate.algo}, high, true));
-        if (!have_expected) continue;
+      if (probe.num_expected == 0) {
+        ASSIGN_OR_RETURN(const bool ran, Multiply(weight, probe, {&candidate.algo}, 0, high,
+                                                  probe.expected.data()));
+        if (!ran) continue;
+        probe.num_expected = high;
       }
       RETURN_IF_ERROR(add_if_agreeing(candidate.algo));
     }
@@ -271,7 +281,7 @@ Result<float> Gemm::Milliseconds(const CudaWeight& weight, Probe& probe, const M
         CUDA_TRY(guard_, cudaMemsetAsync(workspace_.data(), 0, workspace_.size(), stream_)));
     RETURN_IF_ERROR(CUDA_TRY(guard_, cudaEventRecord(begin_, stream_)));
     ASSIGN_OR_RETURN(const bool ran,
-                     Multiply(weight, probe, method, num_tokens, probe.actual.data()));
+                     Multiply(weight, probe, method, 0, num_tokens, probe.actual.data()));
     RETURN_IF_ERROR(CUDA_TRY(guard_, cudaEventRecord(end_, stream_)));
     RETURN_IF_ERROR(CUDA_TRY(guard_, cudaStreamSynchronize(stream_)));
     RETURN_IF_ERROR(CUDA_TRY(guard_, cudaEventElapsedTime(&milliseconds, begin_, end_)));
@@ -285,7 +295,7 @@ Status Gemm::ChooseSkinny(const CudaWeight& weight, Probe& probe, LinearRecipe* 
   for (const int64_t num_tokens : {int64_t{1}, kMaxSkinnyTokens}) {
     if (recipe->fast) {
       ASSIGN_OR_RETURN(recipe->fast, Agrees(weight, probe, {nullptr, kSkinnyTiles.front()},
-                                            std::min(num_tokens, probe.max_tokens), false));
+                                            std::min(num_tokens, probe.max_tokens)));
     }
   }
   if (!recipe->fast) {
@@ -339,8 +349,13 @@ Result<std::shared_ptr<const LinearRecipe>> Gemm::MakeRecipe(const CudaWeight& w
   ASSIGN_OR_RETURN(probe.expected, allocate(probe.max_tokens * out_row));
   ASSIGN_OR_RETURN(probe.actual, allocate(probe.max_tokens * out_row));
   ASSIGN_OR_RETURN(probe.different, allocate(sizeof(int32_t)));
-  RETURN_IF_ERROR(CUDA_TRY(
-      guard_, LaunchFillProbe(reinterpret_cast<uint16_t*>(probe.x.data()), x_elements, stream_)));
+  RETURN_IF_ERROR(
+      CUDA_TRY(guard_, LaunchFillProbe({.x = reinterpret_cast<uint16_t*>(probe.x.data()),
+                                        .weight = reinterpret_cast<const uint16_t*>(weight.data()),
+                                        .num_tokens = probe.max_tokens,
+                                        .rows = rows,
+                                        .cols = cols},
+                                       stream_)));
   Status status = Choose(weight, probe, recipe.get());
   const bool offered = recipe->fast;
   if (status.ok()) status = ChooseSkinny(weight, probe, recipe.get());

@@ -67,12 +67,12 @@ class Gemm {
   };
 
   Status Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe);
-  // Multiplies the probe's first tokens. Returns whether the method takes the shape.
-  Result<bool> Multiply(const CudaWeight& weight, Probe& probe, const Method& method,
+  // Multiplies the probe's tokens from `first` on. Returns whether the method takes the shape.
+  Result<bool> Multiply(const CudaWeight& weight, Probe& probe, const Method& method, int64_t first,
                         int64_t num_tokens, void* out);
-  // Returns whether the method gives the expected rows; with `reference`, makes these rows instead.
+  // Returns whether the method gives the expected rows.
   Result<bool> Agrees(const CudaWeight& weight, Probe& probe, const Method& method,
-                      int64_t num_tokens, bool reference);
+                      int64_t num_tokens);
   Result<cublasLtMatmulAlgo_t> Fastest(const CudaWeight& weight, Probe& probe,
                                        std::span<const cublasLtMatmulAlgo_t> algorithms,
                                        int64_t num_tokens);

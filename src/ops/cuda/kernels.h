@@ -172,9 +172,17 @@ cudaError_t LaunchAddBias(const BiasArgs& args, cudaStream_t stream);
 cudaError_t LaunchRandomWeight(const RandomWeight& weight, int64_t rows, int64_t cols,
                                uint16_t* out, cudaStream_t stream);
 
-// For choosing GEMM algorithms. The first sets x[i] to a bf16 value that depends on i alone and is
-// about normal; the second adds the number of elements whose bits differ to *different.
-cudaError_t LaunchFillProbe(uint16_t* x, int64_t count, cudaStream_t stream);
+// For choosing GEMM algorithms. x bf16 [num_tokens, cols], weight bf16 [rows, cols]. The first half
+// of x[m]'s columns are the second half of the weight's row n = m mod rows, and the second half is
+// its first half, negated. So out[m, n] would be zero without rounding. What is left of it are the
+// rounding errors, which depend on the order of the sum, and which a bf16 output does not hide.
+struct FillProbeArgs {
+  uint16_t* x;
+  const uint16_t* weight;
+  int64_t num_tokens, rows, cols;
+};
+cudaError_t LaunchFillProbe(const FillProbeArgs& args, cudaStream_t stream);
+// Adds the number of elements whose bits differ to *different.
 struct CountDifferentArgs {
   const void* a;
   const void* b;

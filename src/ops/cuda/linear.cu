@@ -68,17 +68,13 @@ __global__ void AddBiasKernel(BiasArgs a) {
   a.out[i / a.rows * a.out_stride + i % a.rows] += a.bias[i % a.rows];
 }
 
-__global__ void FillProbeKernel(uint16_t* x, int64_t count) {
+__global__ void FillProbeKernel(FillProbeArgs a) {
   const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
-  if (i >= count) return;
-  uint64_t bits = (static_cast<uint64_t>(i) + 1) * 0x9e3779b97f4a7c15;  // SplitMix64
-  bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9;
-  bits = (bits ^ (bits >> 27)) * 0x94d049bb133111eb;
-  bits ^= bits >> 31;
-  // The sum of four uniform numbers, around zero.
-  const int sum = static_cast<int>((bits & 0xffff) + ((bits >> 16) & 0xffff) +
-                                   ((bits >> 32) & 0xffff) + (bits >> 48));
-  x[i] = BF16::Store(static_cast<float>(sum - 2 * 65535) * 0x1p-15f);
+  if (i >= a.num_tokens * a.cols) return;
+  const int64_t token = i / a.cols, k = i % a.cols, half = a.cols / 2;
+  const uint16_t* const row = a.weight + token % a.rows * a.cols;
+  constexpr uint16_t kSign = 0x8000;
+  a.x[i] = k < half ? row[k + half] : k < 2 * half ? row[k - half] ^ kSign : 0;
 }
 
 template <typename Element>
@@ -112,9 +108,10 @@ cudaError_t LaunchAddBias(const BiasArgs& args, cudaStream_t stream) {
                       stream, args);
 }
 
-cudaError_t LaunchFillProbe(uint16_t* x, int64_t count, cudaStream_t stream) {
+cudaError_t LaunchFillProbe(const FillProbeArgs& args, cudaStream_t stream) {
+  const int64_t count = args.rows == 0 ? 0 : args.num_tokens * args.cols;
   if (count == 0) return cudaSuccess;
-  return LaunchKernel(FillProbeKernel, Grid(count, kThreads), kThreads, 0, stream, x, count);
+  return LaunchKernel(FillProbeKernel, Grid(count, kThreads), kThreads, 0, stream, args);
 }
 
 cudaError_t LaunchCountDifferent(const CountDifferentArgs& args, cudaStream_t stream) {
