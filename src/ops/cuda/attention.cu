@@ -402,7 +402,8 @@ class Tile {
 constexpr int kTilesOfWide = kWideRows / kTileRows;
 
 // Returns unit `i` of the plan, of which each wide unit counts as kTilesOfWide. These share its
-// partials: each takes one per split, beside the others' of its tile. The last may have no rows.
+// partials: each takes one per split, beside the others' of its tile. The last ones may have no
+// rows.
 __device__ AttentionUnit UnitAt(const AttentionHeader& plan, int i) {
   const auto* units = reinterpret_cast<const AttentionUnit*>(&plan + 1);
   if (i < plan.num_units) return units[i];

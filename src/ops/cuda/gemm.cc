@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kFullAlignment = 16;        // bytes; more gains nothing
 constexpr int64_t kMaxProbeBytes = 64 << 20;  // for a probe's output
 constexpr int64_t kMaxSkinnyTokens = 128;     // where skinny_gemm.h competes with cuBLASLt
-constexpr int64_t kMinCompared = 16;          // tokens, in products of fewer
+constexpr int64_t kMinCompared = 16;          // tokens, in whole products
 constexpr int kMaxCandidates = 8;             // for each step of the ladder
 constexpr int64_t kMaxMeasuredTokens = 256;   // for more, the first candidate is taken
 

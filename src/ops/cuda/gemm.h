@@ -8,8 +8,8 @@
 // splits K, and all of which gave bit by bit the same rows on a probe with the weight itself. If
 // the library has no such set, or skinny_gemm.h gives other bits, every M of that shape takes
 // skinny_gemm.h or, if that is not used, the plain kernel. Their sums do not depend on M by
-// construction. The algorithms may differ between GPUs and versions of the library, but not between
-// runs.
+// construction. Which algorithms are taken may differ between runs, GPUs and versions of the
+// library; the bits do not differ between runs.
 #pragma once
 
 #include <cublasLt.h>

@@ -172,10 +172,11 @@ cudaError_t LaunchAddBias(const BiasArgs& args, cudaStream_t stream);
 cudaError_t LaunchRandomWeight(const RandomWeight& weight, int64_t rows, int64_t cols,
                                uint16_t* out, cudaStream_t stream);
 
-// For choosing GEMM algorithms. x bf16 [num_tokens, cols], weight bf16 [rows, cols]. The first half
-// of x[m]'s columns are the second half of the weight's row n = m mod rows, and the second half is
-// its first half, negated. So out[m, n] would be zero without rounding. What is left of it are the
-// rounding errors, which depend on the order of the sum, and which a bf16 output does not hide.
+// For choosing GEMM algorithms. x bf16 [num_tokens, cols], weight bf16 [rows, cols]. Row m of x
+// is the weight's row n = m mod rows, backwards and with its second half negated. So out[m, n]
+// would be zero without rounding. What is left of it are the rounding errors, which depend on the
+// order of the sum, and which a bf16 output does not hide. Each pair of columns that cancels has
+// its own power of two, so that sums are rounded even if the weight has few different values.
 struct FillProbeArgs {
   uint16_t* x;
   const uint16_t* weight;

@@ -71,10 +71,11 @@ __global__ void AddBiasKernel(BiasArgs a) {
 __global__ void FillProbeKernel(FillProbeArgs a) {
   const int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
   if (i >= a.num_tokens * a.cols) return;
-  const int64_t token = i / a.cols, k = i % a.cols, half = a.cols / 2;
-  const uint16_t* const row = a.weight + token % a.rows * a.cols;
-  constexpr uint16_t kSign = 0x8000;
-  a.x[i] = k < half ? row[k + half] : k < 2 * half ? row[k - half] ^ kSign : 0;
+  const int64_t token = i / a.cols, k = i % a.cols, pair = a.cols - 1 - k;
+  const uint64_t bits = (static_cast<uint64_t>(min(k, pair)) + 1) * 0x9e3779b97f4a7c15;
+  const auto scale = static_cast<float>(1 << (bits >> 60));
+  const float value = BF16::Load(a.weight[token % a.rows * a.cols + pair]) * scale;
+  a.x[i] = BF16::Store(k < pair ? value : k > pair ? -value : 0.0f);
 }
 
 template <typename Element>
