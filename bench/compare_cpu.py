@@ -187,7 +187,10 @@ def parse_args():
     parser.add_argument('--json')
     parser.add_argument('--quick', action='store_true')
     args = parser.parse_args()
-    known = list(ROWS) + ([] if args.avx2 else [CHATS])
+    # llama-server would serve other types of the model.
+    known = list(ROWS) + ([] if args.avx2 or args.same_file else [CHATS])
+    if args.avx2 and args.isa != 'auto':
+        parser.error('--isa and --avx2 exclude each other')
     args.rows = args.rows.split(',') if args.rows else [r for r in known if r in UNASKED + (CHATS,)]
     for row in args.rows:
         if row not in known:

@@ -271,7 +271,7 @@ def main():
         return 0 if arguments.check else 1
     try:
         kernels, compilers = parse(*read_library(arguments.library, tools))
-    except subprocess.CalledProcessError as error:  # it has said why
+    except (OSError, subprocess.CalledProcessError) as error:
         print(f'kernel resources: could not read {arguments.library}: {error}', file=sys.stderr)
         return 1
     if not kernels:
