@@ -1,6 +1,7 @@
 // The activation functions of GatedActivation and Activate, element by element.
 #pragma once
 
+#include "ops/activation.h"
 #include "ops/cuda/device.cuh"
 
 namespace tokamak::cuda {
@@ -13,27 +14,28 @@ inline __device__ float SiluOrGeluTanh(bool gelu_tanh, float x) {
   return x / (1.0f + expf(-u));
 }
 
-// gelu(x) = x · Φ(x) = max(x, 0) - |x| / 2 · erfc(|x| / √2), without cancellation. erfc(z) =
-// e^(-z²) · t · P(t), t = 1 / (1 + z / 2), P the degree-9 minimax polynomial of relative error
-// 2.5e-8 on [0, 11]. The same as on CPUs (ops/cpu/kernels/elementwise.h).
+// gelu(x) = x · Φ(x) = max(x, 0) - |x| / 2 · erfc(|x| / √2), without cancellation.
 inline __device__ float Gelu(float x) {
-  constexpr float kP[] = {0.00943582f,  -0.10819256f, 0.39458718f, -0.62584718f, 0.3860517f,
-                          -0.08032436f, 0.21967237f,  0.23982003f, 0.28272635f,  0.28207064f};
+  constexpr ErfcPolynomial kP;
   const float size = fabsf(x);
   const float t = 1.0f / fmaf(size, 0.353553391f, 1.0f);
-  float p = kP[0];
+  float p = kP.terms[0];
 #pragma unroll
-  for (int i = 1; i < 10; ++i) p = fmaf(p, t, kP[i]);
+  for (int i = 1; i < 10; ++i) p = fmaf(p, t, kP.terms[i]);
   const float tail = p * t * expf(-0.5f * (x * x));
   return fmaf(-0.5f * size, tail, fmaxf(x, 0.0f));
+}
+
+// max(-limit, min(x, limit)). NaN stays NaN.
+inline __device__ float Clamped(float x, float limit) {
+  return x > limit ? limit : x < -limit ? -limit : x;
 }
 
 // With g = min(gate, limit) and u = up clamped to ±limit: g · σ(alpha · g) · (u + 1). NaN stays
 // NaN.
 inline __device__ float ClampedSwiglu(float gate, float up, float limit, float alpha) {
   const float g = gate > limit ? limit : gate;
-  const float u = up > limit ? limit : up < -limit ? -limit : up;
-  return g / (1.0f + expf(-alpha * g)) * (u + 1.0f);
+  return g / (1.0f + expf(-alpha * g)) * (Clamped(up, limit) + 1.0f);
 }
 
 }  // namespace tokamak::cuda

@@ -27,10 +27,10 @@ struct Cap {
     return a.limit * tanhf(x / a.limit);
   }
 };
-struct Clip {  // NaN stays NaN
+struct Clip {
   static constexpr bool kReadsY = false;
   static __device__ float Of(const PointwiseArgs& a, float x, float /*y*/) {
-    return x > a.limit ? a.limit : x < -a.limit ? -a.limit : x;
+    return Clamped(x, a.limit);
   }
 };
 struct Activated {
