@@ -80,15 +80,6 @@ struct Sums {
       values[j] = fmaf(other.values[j], weight, __fmul_rn(values[j], factor));
     }
   }
-  // Takes in a score that has a weight but no value.
-  __device__ void AddScore(float score) {
-    const float both = fmaxf(highest, score);
-    const float factor = expf(highest - both);
-    highest = both;
-    sum = fmaf(sum, factor, expf(score - both));
-#pragma unroll
-    for (int j = 0; j < kDims; ++j) values[j] = __fmul_rn(values[j], factor);
-  }
 };
 
 // One tile of one KV head, as a warp sees it: its rows are warp, warp + kWarps, ...
@@ -367,7 +358,8 @@ class Tile {
   // Takes the sink into the row's total and writes the output. Adds zero, which makes a negative
   // zero positive. Whether a zero is negative may depend on the tile that computed it.
   __device__ void Write(int row, Sums<kDims>& total) const {
-    if (a_.sinks != nullptr) total.AddScore(a_.sinks[Head(row)]);
+    // The sink is a score without a value.
+    if (a_.sinks != nullptr) total.Merge({.highest = a_.sinks[Head(row)], .sum = 1, .values = {}});
     const int64_t at = Token(row) * a_.out_stride + int64_t{Head(row)} * layout_.head_dim;
 #pragma unroll
     for (int j = 0; j < kDims; ++j) {

@@ -216,8 +216,7 @@ bool FitsVectors(const RopeArgs& a) {
 template <typename Cache, int kLanes>
 cudaError_t LaunchLanes(const RopeArgs& args, cudaStream_t stream) {
   const int64_t heads = args.num_heads + 2 * int64_t{args.cache.num_kv_heads};
-  const dim3 grid(static_cast<unsigned>(args.num_tokens),
-                  static_cast<unsigned>(CeilDiv(heads * kLanes, int64_t{kThreads})));
+  const dim3 grid(Grid(args.num_tokens, 1), Grid(heads * kLanes, kThreads));
   const bool vectors = FitsVectors(args);
   const auto launch = [&]<typename In>() {
     const auto kernel =
