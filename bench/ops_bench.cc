@@ -88,12 +88,12 @@ std::unique_ptr<Ops> MakeOps(const std::string& isa, int threads) {
   return *std::move(ops);
 }
 
-// What the benchmarks of one program share: the limits of this machine, measured once for an ISA
-// and a number of threads, and the weights of the last ISA and type.
+// Shared by the benchmarks of one program: the limits of this machine, measured once for an ISA and
+// a number of threads, and the weights of the last ISA and type.
 class Shared {
  public:
-  // As in the gate of Llama-3.1-8B's MLP. Together the weights are as large as what the roofline
-  // reads.
+  // The shape is that of the gate in Llama-3.1-8B's MLP. All weights together are as large as what
+  // the roofline reads.
   static constexpr int64_t kRows = 14336, kCols = 4096, kBytes = int64_t{512} << 20;
   static constexpr int64_t kQuickRows = 512;
 

@@ -57,7 +57,7 @@ struct AttentionArgs {
   int64_t table_stride;
   float* partials;    // [partial, num_kv_heads, kTileRows, head_dim + 2]: values, highest, sum
   int32_t* counters;  // [partial, num_kv_heads], zero between launches
-  // As in Attention. Only the plain kernel has these.
+  // The same as in Attention. Only the plain kernel reads these.
   float softcap;        // or 0
   const float* sinks;   // [heads], or null
   const float* slopes;  // [heads], or null

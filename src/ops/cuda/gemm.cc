@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kFullAlignment = 16;        // bytes; more gains nothing
 constexpr int64_t kMaxProbeBytes = 64 << 20;  // for a probe's output
 constexpr int64_t kMaxSkinnyTokens = 128;     // where skinny_gemm.h competes with cuBLASLt
-constexpr int64_t kMinCompared = 16;          // tokens, in whole products
+constexpr int64_t kMinCompared = 16;          // tokens, in as many products as fit
 constexpr int kMaxCandidates = 8;             // for each step of the ladder
 constexpr int64_t kMaxMeasuredTokens = 256;   // for more, the first candidate is taken
 
@@ -243,6 +243,7 @@ Status Gemm::Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe
     // that the library offers for this step.
     for (size_t later = step + 1; later < kLadder.size(); ++later) {
       if (!agreeing.empty() && !(measure && kLadder[later] <= kMaxMeasuredTokens)) break;
+      // Neighbouring steps often share one.
       if (std::ranges::equal(recipe->algorithms[later].data, recipe->algorithms[later - 1].data)) {
         continue;
       }
