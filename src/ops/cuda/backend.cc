@@ -249,24 +249,8 @@ void CudaOps::WaitFor(Stream& stream, const Event& event) {
 }
 
 Result<std::unique_ptr<Graph>> CudaOps::Capture(Stream& stream, FunctionRef<void()> run) {
-  cudaStream_t handle = Handle(stream);
-  // Thread-local, so that the capture does not forbid calls to other threads.
-  RETURN_IF_ERROR(
-      CUDA_TRY(guard_, cudaStreamBeginCapture(handle, cudaStreamCaptureModeThreadLocal)));
-  run();
-  cudaGraph_t graph = nullptr;
-  if (!CUDA_RUN(guard_, cudaStreamEndCapture(handle, &graph))) {
-    // After an earlier error the guard has not made the call. Ends the capture all the same,
-    // because the stream must not stay in this state.
-    if (graph == nullptr) (void)cudaStreamEndCapture(handle, &graph);
-    if (graph != nullptr) (void)cudaGraphDestroy(graph);
-    return guard_.status();
-  }
-  cudaGraphExec_t instance = nullptr;
-  const Status status = CUDA_TRY(guard_, cudaGraphInstantiate(&instance, graph, 0));
-  (void)cudaGraphDestroy(graph);
-  RETURN_IF_ERROR(status);
-  return std::unique_ptr<Graph>(std::make_unique<CudaGraph>(instance));
+  ASSIGN_OR_RETURN(std::unique_ptr<Graph> graph, CaptureGraph(guard_, Handle(stream), run));
+  return graph;
 }
 
 void CudaOps::Launch(const Graph& graph, Stream& stream) {

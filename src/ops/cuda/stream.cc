@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/error.h"
+
 namespace tokamak::cuda {
 
 void CompletionQueue::Add(const Completion& completion) {
@@ -54,5 +56,26 @@ void CudaEvent::NoteReached() const {
 }
 
 CudaGraph::~CudaGraph() { (void)cudaGraphExecDestroy(handle_); }
+
+Result<std::unique_ptr<CudaGraph>> CaptureGraph(CallGuard& guard, cudaStream_t stream,
+                                                FunctionRef<void()> run) {
+  // Thread-local, so that the capture does not forbid calls to other threads.
+  RETURN_IF_ERROR(
+      CUDA_TRY(guard, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal)));
+  run();
+  cudaGraph_t graph = nullptr;
+  if (!CUDA_RUN(guard, cudaStreamEndCapture(stream, &graph))) {
+    // After an earlier error the guard has not made the call. Ends the capture all the same,
+    // because the stream must not stay in this state.
+    if (graph == nullptr) (void)cudaStreamEndCapture(stream, &graph);
+    if (graph != nullptr) (void)cudaGraphDestroy(graph);
+    return guard.status();
+  }
+  cudaGraphExec_t instance = nullptr;
+  const Status status = CUDA_TRY(guard, cudaGraphInstantiate(&instance, graph, 0));
+  (void)cudaGraphDestroy(graph);
+  RETURN_IF_ERROR(status);
+  return std::make_unique<CudaGraph>(instance);
+}
 
 }  // namespace tokamak::cuda

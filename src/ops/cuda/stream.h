@@ -9,10 +9,12 @@
 #include <span>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "ops/cuda/calls.h"
 #include "ops/cuda/memory.h"
 #include "ops/sampler.h"
 #include "tensor/device.h"
+#include "tokamak/status.h"
 
 namespace tokamak::cuda {
 
@@ -88,6 +90,11 @@ class CudaGraph final : public Graph {
  private:
   cudaGraphExec_t handle_;
 };
+
+// Makes a graph of what `run` puts into the stream, instead of doing it. Returns the guard's error
+// if anything fails.
+Result<std::unique_ptr<CudaGraph>> CaptureGraph(CallGuard& guard, cudaStream_t stream,
+                                                FunctionRef<void()> run);
 
 inline cudaStream_t Handle(Stream& stream) { return static_cast<CudaStream&>(stream).handle(); }
 
