@@ -1,24 +1,41 @@
 #include "ops/cuda/gemm.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
-#include <span>
+#include <memory>
+#include <utility>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/stream.h"
 
 namespace tokamak::cuda {
 namespace {
 
 constexpr int64_t kFullAlignment = 16;        // bytes; more gains nothing
 constexpr int64_t kMaxProbeBytes = 64 << 20;  // for a probe's output
-constexpr int64_t kMaxSkinnyTokens = 128;     // where skinny_gemm.h competes with cuBLASLt
 constexpr int64_t kMinCompared = 16;          // tokens, in as many products as fit
+constexpr int64_t kMaxSkinnyTokens = 128;     // where skinny_gemm.h competes with cuBLASLt
 constexpr int kMaxCandidates = 8;             // for each step of the ladder
-constexpr int64_t kMaxMeasuredTokens = 256;   // for more, the first candidate is taken
+// The library's algorithms are measured for more than kFewTokens, because up to there skinny_gemm.h
+// is usually faster, and for up to kManyTokens, because beyond that the first choice is as good.
+constexpr int64_t kFewTokens = 64, kManyTokens = 256;
+// Elements of weights for which algorithms are measured. For small ones it would not pay; for large
+// ones, such as output layers, it takes long and gains little. The emulator measures small ones, so
+// that this is tested.
+constexpr bool kIsEmulated = TOKAMAK_CUDA_EMULATED;  // see ops/cuda/emulation
+constexpr int64_t kMinMeasuredElements = kIsEmulated ? 1 << 12 : 1 << 20;
+constexpr int64_t kMaxMeasuredElements = kIsEmulated ? 1 << 14 : 1 << 28;
+
+bool IsMeasured(const CudaWeight& weight) {
+  const int64_t elements = weight.rows() * weight.cols();
+  return elements >= kMinMeasuredElements && elements <= kMaxMeasuredElements;
+}
 
 // The largest power of two up to kFullAlignment that divides `bytes`.
 int64_t AlignmentOf(int64_t bytes) {
@@ -98,7 +115,7 @@ size_t StepFor(int64_t num_tokens) {
 // Whether a tile may be the best for so many tokens. A tile of fewer tokens reads the weight again,
 // which may still pay if there would be fewer tiles than SMs.
 bool Suits(SkinnyTile tile, int64_t num_tokens) {
-  return tile.tokens <= num_tokens && num_tokens <= 4 * tile.tokens;
+  return tile.tokens <= num_tokens && num_tokens <= 2 * tile.tokens;
 }
 
 SkinnyGemmArgs SkinnyArgs(const Linear& op, const CudaWeight& weight) {
@@ -124,6 +141,9 @@ struct Gemm::Probe {
   Buffer expected;           // [max_tokens, rows], of the weight's output type
   Buffer actual;             // the same
   Buffer different;          // i32
+  // Weights of the same shape that do not fit the L2 together.
+  std::vector<const CudaWeight*> chain;
+  std::vector<std::unique_ptr<CudaWeight>> copies;  // what `chain` has of its own
 };
 
 Gemm::~Gemm() {
@@ -137,6 +157,10 @@ Gemm::~Gemm() {
 
 Status Gemm::Start(int skinny_ctas) {
   skinny_ctas_ = skinny_ctas;
+  int l2_bytes = 0;
+  RETURN_IF_ERROR(
+      CUDA_TRY(guard_, cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, guard_.device())));
+  l2_bytes_ = l2_bytes;
   RETURN_IF_ERROR(CUDA_TRY(guard_, cublasLtCreate(&handle_)));
   RETURN_IF_ERROR(CUDA_TRY(guard_, cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)));
   for (cudaEvent_t* event : {&begin_, &end_}) {
@@ -198,100 +222,161 @@ Result<bool> Gemm::Agrees(const CudaWeight& weight, Probe& probe, const Method& 
   return different == 0;
 }
 
-// Goes down the ladder from its top. The first algorithm that runs makes the expected rows; all
-// others must give the same rows at both ends of their range. Takes the fastest that do.
-Status Gemm::Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe) {
+Result<std::vector<cublasLtMatmulAlgo_t>> Gemm::Offered(const CudaWeight& weight,
+                                                        const LinearRecipe& recipe, size_t step) {
   cublasLtMatmulPreferenceOpaque_t preference;
-  RETURN_IF_ERROR(CUDA_TRY(guard_, InitPreference(*recipe, workspace_.size(), &preference)));
+  RETURN_IF_ERROR(CUDA_TRY(guard_, InitPreference(recipe, workspace_.size(), &preference)));
+  Problem problem;
+  RETURN_IF_ERROR(
+      CUDA_TRY(guard_, problem.Init(weight, kLadder[step], weight.cols(), weight.rows())));
+  std::array<cublasLtMatmulHeuristicResult_t, kMaxCandidates> candidates;
+  int count = 0;
+  RETURN_IF_ERROR(guard_.Try("cublasLtMatmulAlgoGetHeuristic", [&] {
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        handle_, &problem.operation, &problem.weight, &problem.x, &problem.out, &problem.out,
+        &preference, kMaxCandidates, candidates.data(), &count);
+    return status == CUBLAS_STATUS_NOT_SUPPORTED ? CUBLAS_STATUS_SUCCESS : status;
+  }));
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  for (int i = 0; i < count; ++i) {
+    const cublasLtMatmulHeuristicResult_t& candidate = candidates[static_cast<size_t>(i)];
+    if (candidate.state == CUBLAS_STATUS_SUCCESS && !SplitsK(candidate.algo)) {
+      algorithms.push_back(candidate.algo);
+    }
+  }
+  return algorithms;
+}
+
+// Goes down the ladder from its top. The first algorithm that runs makes the expected rows. Each
+// step takes the fastest algorithm that gives the same rows at both ends of the step's range.
+Status Gemm::Choose(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe) {
   for (size_t step = kLadder.size(); step-- > 0;) {
-    Problem problem;
-    RETURN_IF_ERROR(
-        CUDA_TRY(guard_, problem.Init(weight, kLadder[step], weight.cols(), weight.rows())));
-    std::array<cublasLtMatmulHeuristicResult_t, kMaxCandidates> candidates;
-    int count = 0;
-    RETURN_IF_ERROR(guard_.Try("cublasLtMatmulAlgoGetHeuristic", [&] {
-      const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-          handle_, &problem.operation, &problem.weight, &problem.x, &problem.out, &problem.out,
-          &preference, kMaxCandidates, candidates.data(), &count);
-      return status == CUBLAS_STATUS_NOT_SUPPORTED ? CUBLAS_STATUS_SUCCESS : status;
-    }));
     const int64_t low = std::min(step == 0 ? 1 : kLadder[step - 1] + 1, probe.max_tokens);
     const int64_t high = std::min(kLadder[step], probe.max_tokens);
-    // For fewer tokens skinny_gemm.h is faster, and for more the library's first choice is as good.
-    const bool measure = kLadder[step] > 64 && kLadder[step] <= kMaxMeasuredTokens;
-    std::vector<cublasLtMatmulAlgo_t> agreeing;
-    const auto add_if_agreeing = [&](const cublasLtMatmulAlgo_t& algorithm) -> Status {
-      for (const int64_t num_tokens : {high, low}) {
-        ASSIGN_OR_RETURN(const bool agrees, Agrees(weight, probe, {&algorithm}, num_tokens));
-        if (!agrees) return Status();
-      }
-      agreeing.push_back(algorithm);
-      return Status();
+    const bool measure =
+        IsMeasured(weight) && kLadder[step] > kFewTokens && kLadder[step] <= kManyTokens;
+    ASSIGN_OR_RETURN(std::vector<cublasLtMatmulAlgo_t> algorithms, Offered(weight, *recipe, step));
+    const auto add = [&algorithms](const cublasLtMatmulAlgo_t& algorithm) {
+      const auto equals = [&](const cublasLtMatmulAlgo_t& a) {
+        return std::ranges::equal(a.data, algorithm.data);
+      };
+      if (std::ranges::none_of(algorithms, equals)) algorithms.push_back(algorithm);
     };
-    for (int i = 0; i < count && (measure || agreeing.empty()); ++i) {
-      const cublasLtMatmulHeuristicResult_t& candidate = candidates[static_cast<size_t>(i)];
-      if (candidate.state != CUBLAS_STATUS_SUCCESS || SplitsK(candidate.algo)) continue;
+    if (measure) {
+      // Some algorithms that the library offers for a few tokens more, or for other weights, are
+      // much faster than all that it offers here.
+      for (size_t later = step + 1; later <= step + 2; ++later) add(recipe->algorithms[later]);
+      for (const auto& [shape, other] : recipes_) {
+        if (std::get<DType>(shape) == weight.output() && other && other->fast) {
+          add(other->algorithms[step]);
+        }
+      }
+      RETURN_IF_ERROR(SortByTime(weight, probe, high, algorithms));
+    }
+    for (size_t later = step + 1; later < kLadder.size(); ++later) add(recipe->algorithms[later]);
+    bool found = false;
+    for (size_t i = 0; i < algorithms.size() && !found; ++i) {
       if (probe.num_expected == 0) {
-        ASSIGN_OR_RETURN(const bool ran, Multiply(weight, probe, {&candidate.algo}, 0, high,
-                                                  probe.expected.data()));
+        ASSIGN_OR_RETURN(const bool ran,
+                         Multiply(weight, probe, {&algorithms[i]}, 0, high, probe.expected.data()));
         if (!ran) continue;
         probe.num_expected = high;
       }
-      RETURN_IF_ERROR(add_if_agreeing(candidate.algo));
-    }
-    // The algorithms of later steps also serve fewer tokens. Some are several times as fast as all
-    // that the library offers for this step.
-    for (size_t later = step + 1; later < kLadder.size(); ++later) {
-      if (!agreeing.empty() && !(measure && kLadder[later] <= kMaxMeasuredTokens)) break;
-      // Neighbouring steps often share one.
-      if (std::ranges::equal(recipe->algorithms[later].data, recipe->algorithms[later - 1].data)) {
-        continue;
+      ASSIGN_OR_RETURN(found, Agrees(weight, probe, {&algorithms[i]}, high));
+      if (found && low < high) {
+        ASSIGN_OR_RETURN(found, Agrees(weight, probe, {&algorithms[i]}, low));
       }
-      RETURN_IF_ERROR(add_if_agreeing(recipe->algorithms[later]));
+      if (found) recipe->algorithms[step] = algorithms[i];
     }
-    if (agreeing.empty()) return Status();
-    ASSIGN_OR_RETURN(recipe->algorithms[step], Fastest(weight, probe, agreeing, high));
+    if (!found) return Status();
   }
   recipe->fast = true;
   return Status();
 }
 
-Result<cublasLtMatmulAlgo_t> Gemm::Fastest(const CudaWeight& weight, Probe& probe,
-                                           std::span<const cublasLtMatmulAlgo_t> algorithms,
-                                           int64_t num_tokens) {
-  size_t best = 0;
-  float least = std::numeric_limits<float>::infinity();
-  for (size_t i = 0; i < algorithms.size() && algorithms.size() > 1; ++i) {
+Status Gemm::SortByTime(const CudaWeight& weight, Probe& probe, int64_t num_tokens,
+                        std::vector<cublasLtMatmulAlgo_t>& algorithms) {
+  std::vector<std::pair<float, cublasLtMatmulAlgo_t>> timed;
+  for (const cublasLtMatmulAlgo_t& algorithm : algorithms) {
     ASSIGN_OR_RETURN(const float milliseconds,
-                     Milliseconds(weight, probe, {&algorithms[i]}, num_tokens));
-    // The first is the best by the library's own count. Smaller gains may be chance.
-    if (milliseconds > 0.97f * least) continue;
-    least = milliseconds;
-    best = i;
+                     Milliseconds(weight, probe, {&algorithm}, num_tokens));
+    if (std::isfinite(milliseconds)) timed.emplace_back(milliseconds, algorithm);
   }
-  return algorithms[best];
+  std::ranges::stable_sort(timed, {}, [](const auto& entry) { return entry.first; });
+  algorithms.clear();
+  for (const auto& [milliseconds, algorithm] : timed) algorithms.push_back(algorithm);
+  return Status();
+}
+
+Result<float> Gemm::Shortest(int runs, FunctionRef<Status()> run) {
+  float shortest = std::numeric_limits<float>::infinity();
+  for (int i = 0; i < runs; ++i) {
+    // Writes the workspace, which leaves little of a weight in the L2.
+    RETURN_IF_ERROR(
+        CUDA_TRY(guard_, cudaMemsetAsync(workspace_.data(), 0, workspace_.size(), stream_)));
+    RETURN_IF_ERROR(CUDA_TRY(guard_, cudaEventRecord(begin_, stream_)));
+    RETURN_IF_ERROR(run());
+    RETURN_IF_ERROR(CUDA_TRY(guard_, cudaEventRecord(end_, stream_)));
+    RETURN_IF_ERROR(CUDA_TRY(guard_, cudaStreamSynchronize(stream_)));
+    float milliseconds = 0;
+    RETURN_IF_ERROR(CUDA_TRY(guard_, cudaEventElapsedTime(&milliseconds, begin_, end_)));
+    shortest = std::min(shortest, milliseconds);
+  }
+  return shortest;
 }
 
 Result<float> Gemm::Milliseconds(const CudaWeight& weight, Probe& probe, const Method& method,
                                  int64_t num_tokens) {
-  constexpr int kRuns = 3;
-  float fastest = std::numeric_limits<float>::infinity();
-  for (int i = 0; i < kRuns; ++i) {
-    float milliseconds = 0;
-    // Writes the workspace, which leaves little of the weight in the L2.
-    RETURN_IF_ERROR(
-        CUDA_TRY(guard_, cudaMemsetAsync(workspace_.data(), 0, workspace_.size(), stream_)));
-    RETURN_IF_ERROR(CUDA_TRY(guard_, cudaEventRecord(begin_, stream_)));
-    ASSIGN_OR_RETURN(const bool ran,
-                     Multiply(weight, probe, method, 0, num_tokens, probe.actual.data()));
-    RETURN_IF_ERROR(CUDA_TRY(guard_, cudaEventRecord(end_, stream_)));
-    RETURN_IF_ERROR(CUDA_TRY(guard_, cudaStreamSynchronize(stream_)));
-    RETURN_IF_ERROR(CUDA_TRY(guard_, cudaEventElapsedTime(&milliseconds, begin_, end_)));
-    if (ran) fastest = std::min(fastest, milliseconds);
-  }
-  return fastest;
+  bool runs = true;
+  ASSIGN_OR_RETURN(const float shortest, Shortest(3, [&]() -> Status {
+                     ASSIGN_OR_RETURN(const bool ran, Multiply(weight, probe, method, 0, num_tokens,
+                                                               probe.actual.data()));
+                     runs = runs && ran;
+                     return Status();
+                   }));
+  return runs ? shortest : std::numeric_limits<float>::infinity();
 }
 
+Status Gemm::MakeChain(const CudaWeight& weight, Probe* probe) {
+  constexpr int64_t kMinLength = 3, kMaxLength = 6;
+  const int64_t bytes = weight.bytes();
+  const int64_t length = std::clamp(CeilDiv(3 * l2_bytes_ / 2, bytes), kMinLength, kMaxLength);
+  // A larger weight drives its own beginning out of the L2.
+  const bool is_large = bytes > l2_bytes_;
+  for (int64_t i = 0; i < length; ++i) {
+    if (is_large) {
+      probe->chain.push_back(&weight);
+      continue;
+    }
+    ASSIGN_OR_RETURN(Buffer data,
+                     AllocateMemory(guard_, static_cast<size_t>(bytes), MemoryKind::kDevice));
+    RETURN_IF_ERROR(
+        CUDA_TRY(guard_, cudaMemsetAsync(data.data(), 0, static_cast<size_t>(bytes), stream_)));
+    probe->copies.push_back(std::make_unique<CudaWeight>(
+        weight.rows(), weight.cols(), weight.activation(), std::move(data), weight.output()));
+    probe->chain.push_back(probe->copies.back().get());
+  }
+  return Status();
+}
+
+Result<float> Gemm::ChainMilliseconds(Probe& probe, const Method& method, int64_t num_tokens) {
+  bool runs = true;
+  Status status;
+  ASSIGN_OR_RETURN(const std::unique_ptr<CudaGraph> graph, CaptureGraph(guard_, stream_, [&] {
+                     for (const CudaWeight* weight : probe.chain) {
+                       const Result<bool> ran =
+                           Multiply(*weight, probe, method, 0, num_tokens, probe.actual.data());
+                       if (!ran.ok()) status = ran.status();
+                       runs = runs && ran.ok() && *ran;
+                     }
+                   }));
+  RETURN_IF_ERROR(status);
+  if (!runs) return std::numeric_limits<float>::infinity();
+  return Shortest(2, [&] { return CUDA_TRY(guard_, cudaGraphLaunch(graph->handle(), stream_)); });
+}
+
+// Times chains of products, because launches of skinny_gemm.h overlap with the kernel ahead, which
+// the time of one product does not show.
 Status Gemm::ChooseSkinny(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe) {
   if (skinny_ctas_ == 0 || recipe->alignment < kFullAlignment) return Status();
   for (const int64_t num_tokens : {int64_t{1}, kMaxSkinnyTokens}) {
@@ -300,21 +385,21 @@ Status Gemm::ChooseSkinny(const CudaWeight& weight, Probe& probe, LinearRecipe* 
                                             std::min(num_tokens, probe.max_tokens)));
     }
   }
-  if (!recipe->fast) {
-    for (size_t step = 0; step < kLadder.size(); ++step) {
-      recipe->skinny[step] = {64, static_cast<int>(std::min<int64_t>(kLadder[step], 64))};
-    }
-    return Status();
+  const int64_t end = recipe->fast ? kFewTokens : kLadder.back();
+  for (size_t step = 0; step < kLadder.size() && kLadder[step] <= end; ++step) {
+    recipe->skinny[step] = {64, static_cast<int>(std::min<int64_t>(kLadder[step], 64))};
   }
+  if (!recipe->fast || !IsMeasured(weight)) return Status();
+  RETURN_IF_ERROR(MakeChain(weight, &probe));
   for (size_t step = 0; kLadder[step] <= kMaxSkinnyTokens; ++step) {
     // One token is the most frequent of the small numbers.
     const int64_t num_tokens = std::min(step == 0 ? 1 : kLadder[step], probe.max_tokens);
+    recipe->skinny[step].reset();
     ASSIGN_OR_RETURN(float fastest,
-                     Milliseconds(weight, probe, {&recipe->algorithms[step]}, num_tokens));
+                     ChainMilliseconds(probe, {&recipe->algorithms[step]}, num_tokens));
     for (const SkinnyTile tile : kSkinnyTiles) {
       if (!Suits(tile, kLadder[step])) continue;
-      ASSIGN_OR_RETURN(const float skinny,
-                       Milliseconds(weight, probe, {nullptr, tile}, num_tokens));
+      ASSIGN_OR_RETURN(const float skinny, ChainMilliseconds(probe, {nullptr, tile}, num_tokens));
       if (skinny >= fastest) continue;
       fastest = skinny;
       recipe->skinny[step] = tile;

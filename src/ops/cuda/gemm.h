@@ -19,9 +19,10 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
 #include <tuple>
+#include <vector>
 
+#include "base/function_ref.h"
 #include "ops/cuda/calls.h"
 #include "ops/cuda/memory.h"
 #include "ops/cuda/skinny_gemm.h"
@@ -31,8 +32,9 @@
 namespace tokamak::cuda {
 
 // Numbers of tokens up to which an algorithm is used. The last one also serves all larger numbers.
-inline constexpr std::array<int64_t, 11> kLadder = {8,   16,  32,  64,  96,  128,
-                                                    160, 192, 256, 512, 1024};
+// Between 64 and 256 the time of an algorithm depends much on how its tiles fit the tokens.
+inline constexpr std::array<int64_t, 18> kLadder = {8,   16,  32,  64,  80,  96,  112, 128, 144,
+                                                    160, 176, 192, 208, 224, 240, 256, 512, 1024};
 
 struct LinearRecipe {
   bool fast = false;      // cuBLASLt's algorithms take part; else only `skinny` or the plain kernel
@@ -73,12 +75,22 @@ class Gemm {
   // Returns whether the method gives the expected rows.
   Result<bool> Agrees(const CudaWeight& weight, Probe& probe, const Method& method,
                       int64_t num_tokens);
-  Result<cublasLtMatmulAlgo_t> Fastest(const CudaWeight& weight, Probe& probe,
-                                       std::span<const cublasLtMatmulAlgo_t> algorithms,
-                                       int64_t num_tokens);
-  // The time of the fastest of a few runs.
+  // The library's algorithms for a step of the ladder, the best first by its own count.
+  Result<std::vector<cublasLtMatmulAlgo_t>> Offered(const CudaWeight& weight,
+                                                    const LinearRecipe& recipe, size_t step);
+  // Puts the fastest first and leaves out those that do not take the shape.
+  Status SortByTime(const CudaWeight& weight, Probe& probe, int64_t num_tokens,
+                    std::vector<cublasLtMatmulAlgo_t>& algorithms);
+  // The time of the fastest of a few runs; infinity if the method does not take the shape.
   Result<float> Milliseconds(const CudaWeight& weight, Probe& probe, const Method& method,
                              int64_t num_tokens);
+  // Makes the weights of the probe's chain.
+  Status MakeChain(const CudaWeight& weight, Probe* probe);
+  // The same for a graph of products with each weight of the probe's chain.
+  Result<float> ChainMilliseconds(Probe& probe, const Method& method, int64_t num_tokens);
+  // Calls `run`, which puts work into the stream, a few times. Returns the shortest time of that
+  // work.
+  Result<float> Shortest(int runs, FunctionRef<Status()> run);
   Status ChooseSkinny(const CudaWeight& weight, Probe& probe, LinearRecipe* recipe);
   // Warns if many tokens are slow.
   void Report(const CudaWeight& weight, const LinearRecipe& recipe, bool disagrees) const;
@@ -89,6 +101,7 @@ class Gemm {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   Buffer workspace_;
   int skinny_ctas_ = 0;
+  int64_t l2_bytes_ = 0;
   std::map<std::tuple<int64_t, int64_t, DType>, std::shared_ptr<const LinearRecipe>> recipes_;
 };
 

@@ -291,6 +291,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     case cudaDevAttrMultiProcessorCount:
       *value = kMultiprocessors;
       break;
+    case cudaDevAttrL2CacheSize:
+      *value = 0;
+      break;
     case cudaDevAttrComputeCapabilityMajor:
       *value = 9;
       break;
